@@ -1,0 +1,34 @@
+# make        build build/release/signet
+# make demo   watch DeltaNet and Mamba fail and solve parity; ends with report.html
+# make test   every test (quick and standard tiers)
+PRESET ?= release
+CUDA ?= 0
+ifeq ($(CUDA),1)
+PRESET := cuda
+endif
+BUILD := build/$(PRESET)
+
+.PHONY: all demo test setup build format clean
+all: setup build
+
+setup:
+	@tools/setup build
+
+build:
+	@test -f $(BUILD)/build.ninja || cmake --preset $(PRESET) $(CMAKE_FLAGS) >/dev/null
+	@cmake --build $(BUILD) --target signet
+
+demo: all
+	@$(BUILD)/signet demo
+
+test:
+	@tools/setup test
+	@cmake --preset $(PRESET) $(CMAKE_FLAGS) >/dev/null
+	@cmake --build $(BUILD)
+	@cd $(BUILD) && ctest --output-on-failure -j $$(nproc)
+
+format:
+	@find src tests -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' | xargs clang-format-14 -i
+
+clean:
+	@rm -rf build

@@ -1,0 +1,65 @@
+#include "signet/base/isa.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include "signet/base/error.h"
+
+namespace signet {
+namespace {
+
+Isa from_environment() {
+  const Isa best = best_isa();
+  const char* wanted = std::getenv("SIGNET_ISA");
+  if (!wanted) return best;
+  for (Isa isa : {Isa::kBase, Isa::kAvx2, Isa::kAvx512}) {
+    if (std::strcmp(wanted, isa_name(isa)) == 0 && isa <= best) return isa;
+  }
+  fail(ErrorCode::kUsage, "SIGNET_ISA={}: this machine offers base up to {}", wanted, isa_name(best));
+}
+
+Isa& chosen() {
+  static Isa isa = from_environment();
+  return isa;
+}
+
+}  // namespace
+
+Isa best_isa() {
+#ifdef SIGNET_X86
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+    return Isa::kAvx512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Isa::kAvx2;
+#endif
+  return Isa::kBase;
+}
+
+Isa current_isa() { return chosen(); }
+
+void set_isa(Isa isa) {
+  if (isa > best_isa()) fail(ErrorCode::kUsage, "this processor has no {}", isa_name(isa));
+  chosen() = isa;
+}
+
+const char* isa_name(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx512:
+      return "avx512";
+    case Isa::kAvx2:
+      return "avx2";
+    default:
+      return "base";
+  }
+}
+
+std::string cpu_model_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  }
+  return "unknown";
+}
+
+}  // namespace signet

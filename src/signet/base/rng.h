@@ -1,0 +1,71 @@
+// Counter-based random numbers: Philox4x32-10 (Salmon et al., SC 2011). A generator is a pure function of
+// (seed, stream, position), so any sample can be made again on any number of threads.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+namespace signet {
+
+class Rng {
+ public:
+  Rng(uint64_t seed, uint64_t stream = 0) : seed_(seed), stream_(stream) {}
+
+  uint32_t next_u32() {
+    if (used_ == 4) refill();
+    return block_[used_++];
+  }
+  uint64_t next_u64() {
+    const uint64_t low = next_u32();
+    return low | (uint64_t{next_u32()} << 32);
+  }
+  // Uniform integer in [0, bound), without bias (Lemire's multiply and reject).
+  uint32_t below(uint32_t bound) {
+    uint64_t product = uint64_t{next_u32()} * bound;
+    if (static_cast<uint32_t>(product) < bound) {
+      const uint32_t threshold = (0u - bound) % bound;
+      while (static_cast<uint32_t>(product) < threshold) product = uint64_t{next_u32()} * bound;
+    }
+    return static_cast<uint32_t>(product >> 32);
+  }
+  // Uniform integer in [low, high].
+  int64_t between(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(below(static_cast<uint32_t>(high - low + 1)));
+  }
+  // Uniform in [0, 1) with 53 bits.
+  double uniform() { return static_cast<double>(next_u64() >> 11) * 0x1.0p-53; }
+  double uniform(double low, double high) { return low + (high - low) * uniform(); }
+  // Standard normal (Box-Muller, one value per call so that the stream position is simple).
+  double normal() {
+    const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform()));
+    return radius * std::cos(6.283185307179586 * uniform());
+  }
+
+ private:
+  void refill() {
+    uint32_t c0 = static_cast<uint32_t>(counter_), c1 = static_cast<uint32_t>(counter_ >> 32);
+    uint32_t c2 = static_cast<uint32_t>(stream_), c3 = static_cast<uint32_t>(stream_ >> 32);
+    uint32_t k0 = static_cast<uint32_t>(seed_), k1 = static_cast<uint32_t>(seed_ >> 32);
+    for (int round = 0; round < 10; ++round) {
+      const uint64_t p0 = uint64_t{0xD2511F53u} * c0, p1 = uint64_t{0xCD9E8D57u} * c2;
+      const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
+      const uint32_t n2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+      c1 = static_cast<uint32_t>(p1);
+      c3 = static_cast<uint32_t>(p0);
+      c0 = n0;
+      c2 = n2;
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
+    }
+    block_ = {c0, c1, c2, c3};
+    ++counter_;
+    used_ = 0;
+  }
+
+  uint64_t seed_, stream_, counter_ = 0;
+  std::array<uint32_t, 4> block_{};
+  int used_ = 4;
+};
+
+}  // namespace signet

@@ -1,0 +1,170 @@
+// The widest vector of the instruction set being compiled (base/isa_target.h), over GCC's vector extensions,
+// and the few elementary functions the kernels need. Everything is in the instruction set's own namespace.
+// Include after isa_target.h.
+#pragma once
+
+#ifndef SIGNET_ISA
+#error "include signet/base/isa_target.h before signet/base/simd.h"
+#endif
+
+#include <cstdint>
+#include <cstring>
+
+namespace signet::SIGNET_ISA {
+
+template <class T>
+struct VecTraits;
+template <>
+struct VecTraits<float> {
+  typedef float Vec __attribute__((vector_size(SIGNET_VECTOR_BYTES)));
+  typedef int32_t Int __attribute__((vector_size(SIGNET_VECTOR_BYTES)));
+};
+template <>
+struct VecTraits<double> {
+  typedef double Vec __attribute__((vector_size(SIGNET_VECTOR_BYTES)));
+  typedef int64_t Int __attribute__((vector_size(SIGNET_VECTOR_BYTES)));
+};
+template <class T>
+using Vec = typename VecTraits<T>::Vec;
+template <class T>
+using IntVec = typename VecTraits<T>::Int;
+template <class T>
+inline constexpr int kLanes = SIGNET_VECTOR_BYTES / static_cast<int>(sizeof(T));
+
+#define SIGNET_INLINE inline __attribute__((always_inline))
+
+template <class T>
+SIGNET_INLINE Vec<T> load(const T* p) {
+  Vec<T> v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+template <class T>
+SIGNET_INLINE void store(T* p, Vec<T> v) {
+  __builtin_memcpy(p, &v, sizeof v);
+}
+template <class T>
+SIGNET_INLINE Vec<T> splat(T x) {
+  return Vec<T>{} + x;
+}
+// First n < kLanes elements; the other lanes are zero, and nothing past p + n is touched.
+template <class T>
+SIGNET_INLINE Vec<T> load_n(const T* p, int n) {
+  Vec<T> v{};
+  __builtin_memcpy(&v, p, sizeof(T) * static_cast<size_t>(n));
+  return v;
+}
+template <class T>
+SIGNET_INLINE void store_n(T* p, Vec<T> v, int n) {
+  __builtin_memcpy(p, &v, sizeof(T) * static_cast<size_t>(n));
+}
+// Sum of the lanes in a fixed tree order.
+template <class T>
+SIGNET_INLINE T sum(Vec<T> v) {
+  T lanes[kLanes<T>];
+  store(lanes, v);
+  for (int half = kLanes<T> / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  return lanes[0];
+}
+template <class T>
+SIGNET_INLINE Vec<T> select(IntVec<T> mask, Vec<T> yes, Vec<T> no) {
+  return mask ? yes : no;
+}
+template <class T>
+SIGNET_INLINE Vec<T> min(Vec<T> a, Vec<T> b) {
+  return a < b ? a : b;
+}
+template <class T>
+SIGNET_INLINE Vec<T> max(Vec<T> a, Vec<T> b) {
+  return a > b ? a : b;
+}
+
+// e^x. float: degree-6 polynomial on [-ln2/2, ln2/2], error under 2 ulp; double: degree 12, under 2 ulp.
+// Underflows to exactly 0, overflows to +inf, keeps NaN.
+template <class T>
+SIGNET_INLINE Vec<T> exp(Vec<T> x);
+template <>
+SIGNET_INLINE Vec<float> exp<float>(Vec<float> x) {
+  using V = Vec<float>;
+  using I = IntVec<float>;
+  const V low = splat(-104.0f), high = splat(89.0f);
+  const V clamped = x < low ? low : (x > high ? high : x);  // NaN passes
+  const V scaled = clamped * 1.44269504088896341f;
+  const V magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to the nearest integer
+  const V n = (scaled + magic) - magic;
+  const V r = (clamped - n * 0.693145751953125f) - n * 1.428606765330187e-06f;
+  V p = splat(1.0f / 720.0f);
+  p = p * r + 1.0f / 120.0f;
+  p = p * r + 1.0f / 24.0f;
+  p = p * r + 1.0f / 6.0f;
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  const I exponent = __builtin_convertvector(n, I);
+  const I half = exponent >> 1;  // two factors, so that subnormal results and 2^128 work
+  const V first = reinterpret_cast<V>((half + 127) << 23);
+  const V second = reinterpret_cast<V>((exponent - half + 127) << 23);
+  return x != x ? x : p * first * second;
+}
+template <>
+SIGNET_INLINE Vec<double> exp<double>(Vec<double> x) {
+  using V = Vec<double>;
+  using I = IntVec<double>;
+  const V low = splat(-750.0), high = splat(710.0);
+  const V clamped = x < low ? low : (x > high ? high : x);
+  const V scaled = clamped * 1.4426950408889634074;
+  const V magic = splat(6755399441055744.0);  // 1.5 * 2^52
+  const V n = (scaled + magic) - magic;
+  const V r = (clamped - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10;
+  V p = splat(1.0 / 479001600.0);
+  p = p * r + 1.0 / 39916800.0;
+  p = p * r + 1.0 / 3628800.0;
+  p = p * r + 1.0 / 362880.0;
+  p = p * r + 1.0 / 40320.0;
+  p = p * r + 1.0 / 5040.0;
+  p = p * r + 1.0 / 720.0;
+  p = p * r + 1.0 / 120.0;
+  p = p * r + 1.0 / 24.0;
+  p = p * r + 1.0 / 6.0;
+  p = p * r + 0.5;
+  p = p * r + 1.0;
+  p = p * r + 1.0;
+  const I exponent = reinterpret_cast<I>(n + magic) - reinterpret_cast<I>(magic);
+  const I half = exponent >> 1;
+  const V first = reinterpret_cast<V>((half + 1023) << 52);
+  const V second = reinterpret_cast<V>((exponent - half + 1023) << 52);
+  return x != x ? x : p * first * second;
+}
+
+// log(1 + x) for x in [0, 1]: 2 atanh(x / (2 + x)), a series in s^2 with s <= 1/3. Enough for softplus.
+template <class T>
+SIGNET_INLINE Vec<T> log1p_unit(Vec<T> x) {
+  const Vec<T> s = x / (x + T(2));
+  const Vec<T> z = s * s;
+  constexpr int kTerms = sizeof(T) == 4 ? 8 : 17;
+  Vec<T> p = splat(T(1) / T(2 * kTerms + 1));
+  for (int i = kTerms - 1; i >= 0; --i) p = p * z + T(1) / T(2 * i + 1);
+  return T(2) * s * p;
+}
+
+// 1 / (1 + e^-x); exactly 1 for large x (fp32: x >= 16.64) and 0 for very negative x.
+template <class T>
+SIGNET_INLINE Vec<T> sigmoid(Vec<T> x) {
+  return T(1) / (T(1) + exp<T>(-x));
+}
+// log(1 + e^x), stable on both sides.
+template <class T>
+SIGNET_INLINE Vec<T> softplus(Vec<T> x) {
+  const Vec<T> zero{};
+  const Vec<T> magnitude = x < zero ? -x : x;
+  const Vec<T> tail = log1p_unit<T>(exp<T>(-magnitude));
+  return (x > zero ? x : zero) + tail;
+}
+
+}  // namespace signet::SIGNET_ISA
+
+namespace signet::kernels::SIGNET_ISA {
+using namespace signet::SIGNET_ISA;  // NOLINT: the kernels of this instruction set
+}

@@ -1,0 +1,24 @@
+// Small text helpers that error messages and parsers share.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace signet {
+
+// The candidate nearest to `name` by edit distance; empty when none is near enough to be a likely typo.
+std::string nearest(std::string_view name, const std::vector<std::string>& candidates);
+
+// " (did you mean 'x'?)", or "" when nothing is near.
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates);
+
+std::vector<std::string> split(std::string_view text, char separator);
+std::string join(const std::vector<std::string>& parts, std::string_view separator);
+
+// Strict numbers: the whole text must be one. Throw kUsage naming `what`.
+double parse_double(std::string_view text, std::string_view what);
+int64_t parse_int(std::string_view text, std::string_view what);
+
+}  // namespace signet

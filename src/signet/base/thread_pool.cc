@@ -1,0 +1,140 @@
+#include "signet/base/thread_pool.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "signet/base/error.h"
+
+namespace signet {
+namespace {
+
+thread_local bool inside = false;
+
+int default_threads() {
+  if (const char* wanted = std::getenv("SIGNET_THREADS")) {
+    char* end = nullptr;
+    const long n = std::strtol(wanted, &end, 10);
+    if (*wanted == '\0' || *end != '\0' || n < 1 || n > 1024)
+      fail(ErrorCode::kUsage, "SIGNET_THREADS={}: give a number from 1 to 1024", wanted);
+    return static_cast<int>(n);
+  }
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+class Pool {
+ public:
+  explicit Pool(int threads) {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  }
+  ~Pool() {
+    {
+      std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_all();
+    for (auto& worker : workers_) worker.join();
+  }
+  int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  void run(int64_t n, int ranges, const std::function<void(int64_t, int64_t)>& body) {
+    {
+      std::lock_guard lock(mutex_);
+      body_ = &body;
+      n_ = n;
+      ranges_ = ranges;
+      pending_ = ranges - 1;
+      error_ = nullptr;
+      ++epoch_;
+    }
+    wake_.notify_all();
+    execute(0);
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [this] { return pending_ == 0; });
+    body_ = nullptr;
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  void execute(int index) {
+    inside = true;
+    try {
+      (*body_)(n_ * index / ranges_, n_ * (index + 1) / ranges_);
+    } catch (...) {
+      std::lock_guard lock(mutex_);
+      if (!error_) error_ = std::current_exception();
+    }
+    inside = false;
+  }
+
+  void work(int index) {
+    uint64_t seen = 0;
+    std::unique_lock lock(mutex_);
+    while (true) {
+      wake_.wait(lock, [&] { return stop_ || epoch_ != seen; });
+      if (stop_) return;
+      seen = epoch_;
+      if (index >= ranges_) continue;
+      lock.unlock();
+      execute(index);
+      lock.lock();
+      if (--pending_ == 0) done_.notify_one();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_, done_;
+  std::vector<std::thread> workers_;
+  const std::function<void(int64_t, int64_t)>* body_ = nullptr;
+  int64_t n_ = 0;
+  int ranges_ = 0, pending_ = 0;
+  uint64_t epoch_ = 0;
+  bool stop_ = false;
+  std::exception_ptr error_;
+};
+
+int& wanted_threads() {
+  static int threads = default_threads();
+  return threads;
+}
+
+std::unique_ptr<Pool>& pool() {
+  static std::unique_ptr<Pool> instance;
+  return instance;
+}
+
+std::mutex region;  // one parallel region at a time
+
+}  // namespace
+
+int thread_count() { return wanted_threads(); }
+
+void set_thread_count(int threads) {
+  if (threads < 1) fail(ErrorCode::kUsage, "threads must be at least 1, not {}", threads);
+  std::lock_guard lock(region);
+  wanted_threads() = threads;
+  pool().reset();
+}
+
+bool in_parallel_region() { return inside; }
+
+void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
+  if (n <= 0) return;
+  const int64_t most = std::max<int64_t>(1, n / std::max<int64_t>(1, grain));
+  const int ranges = static_cast<int>(std::min<int64_t>(thread_count(), most));
+  if (inside || ranges == 1) return body(0, n);
+  std::lock_guard lock(region);
+  if (!pool()) pool() = std::make_unique<Pool>(thread_count());
+  pool()->run(n, ranges, body);
+}
+
+}  // namespace signet

@@ -1,0 +1,22 @@
+// Fork-join parallelism over one process-wide pool. The split of [0, n) depends only on n, grain and the
+// number of threads, so results are the same bits on every repetition. Inside a worker a nested call runs in
+// place: whoever splits first (the trainer over the batch, or a kernel over rows) owns the cores.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace signet {
+
+// SIGNET_THREADS, or the number of cores this process may run on.
+int thread_count();
+void set_thread_count(int threads);  // before or between parallel regions; at least 1
+
+// Calls body(begin, end) on disjoint ranges that cover [0, n); at most one range per thread, none shorter
+// than `grain` unless n is. Rethrows the first exception.
+void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
+
+// True inside a body of parallel_for with more than one range.
+bool in_parallel_region();
+
+}  // namespace signet

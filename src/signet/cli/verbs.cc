@@ -1,0 +1,15 @@
+#include "signet/cli/verb.h"
+
+namespace signet::cli {
+
+// One declaration and one line per verb, in the order `signet --help` shows them.
+std::unique_ptr<Verb> make_info();
+
+const std::vector<VerbEntry>& verbs() {
+  static const std::vector<VerbEntry> table = {
+      {"info", "show the build, the CPU and the libraries in use", make_info},
+  };
+  return table;
+}
+
+}  // namespace signet::cli

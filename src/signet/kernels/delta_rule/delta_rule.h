@@ -1,0 +1,88 @@
+// The delta rule with n_h >= 1 generalized Householder factors per token:
+//
+//   for j = 0 .. n_h-1:   S <- (I - beta_j k_j k_j^T) S + beta_j k_j v_j^T        S is [dk, dv], per batch
+//   row and head o = scale * S^T q
+//
+// beta in [0, 2] gives eigenvalues 1 - beta |k|^2 in [-1, 1] for unit keys. Keys are used as given: normalise
+// them before, or leave exact integer keys alone. n_h = 1 is DeltaNet; n_h > 1 is DeltaProduct, with q and o
+// touched once per token.
+//
+// Layouts (row = b * T + t, strides in elements from one token to the next):
+//   q [B,T,H,dk]  k [B,T,n_h,H,dk]  v [B,T,n_h,H,dv]  beta [B,T,n_h,H]  o [B,T,H,dv]  states [B,H,dk,dv],
+//   contiguous
+// Within a token the factor and head dimensions are contiguous. All sequences start at `initial_state` (null:
+// zero). Forward overwrites o and final_state (null: not wanted). Backward overwrites every gradient.
+// `d_final_state` and `d_initial_state` may be null. Sums, states and beta are in Accumulator<T>: fp32 for
+// bf16 storage.
+//
+// Two algorithms give the same function: recurrent (one token after the other; exact integer arithmetic stays
+// exact) and chunked (UT/WY transform, forward substitution, matrix products). kAuto takes the faster one for
+// the sizes.
+#pragma once
+
+#include <cstdint>
+
+#include "signet/base/isa.h"
+#include "signet/base/small_float.h"
+
+namespace signet::kernels {
+
+enum class DeltaRuleAlgorithm { kAuto, kRecurrent, kChunked };
+
+struct DeltaRuleShape {
+  int64_t batch = 0, time = 0, heads = 1, dk = 0, dv = 0, factors = 1;
+  // Elements from token to token; 0 means contiguous.
+  int64_t q_stride = 0, k_stride = 0, v_stride = 0, beta_stride = 0, o_stride = 0;
+};
+
+template <class T>
+struct DeltaRuleForward {
+  DeltaRuleShape shape;
+  const T* q = nullptr;
+  const T* k = nullptr;
+  const T* v = nullptr;
+  const Accumulator<T>* beta = nullptr;
+  const Accumulator<T>* initial_state = nullptr;
+  T* o = nullptr;
+  Accumulator<T>* final_state = nullptr;
+  Accumulator<T> scale = 1;
+  DeltaRuleAlgorithm algorithm = DeltaRuleAlgorithm::kAuto;
+  Accumulator<T>* saved =
+      nullptr;  // [delta_rule_saved_size] kept for backward; null when no backward follows
+  Accumulator<T>* workspace = nullptr;  // [delta_rule_workspace_size] scratch
+};
+
+template <class T>
+struct DeltaRuleBackward {
+  DeltaRuleShape shape;
+  const T* q = nullptr;
+  const T* k = nullptr;
+  const T* v = nullptr;
+  const Accumulator<T>* beta = nullptr;
+  const Accumulator<T>* initial_state = nullptr;
+  const Accumulator<T>* saved = nullptr;
+  const T* d_o = nullptr;  // strides of the gradients are those of the inputs
+  const Accumulator<T>* d_final_state = nullptr;
+  T* dq = nullptr;
+  T* dk = nullptr;
+  T* dv = nullptr;
+  Accumulator<T>* dbeta = nullptr;
+  Accumulator<T>* d_initial_state = nullptr;
+  Accumulator<T> scale = 1;
+  DeltaRuleAlgorithm algorithm = DeltaRuleAlgorithm::kAuto;
+  Accumulator<T>* workspace = nullptr;
+};
+
+// Elements of T that forward saves for backward, and scratch that either pass needs (the larger of the two).
+int64_t delta_rule_saved_size(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm);
+int64_t delta_rule_workspace_size(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm);
+
+template <class T>
+void delta_rule_forward(const DeltaRuleForward<T>& p, Cpu);
+template <class T>
+void delta_rule_backward(const DeltaRuleBackward<T>& p, Cpu);
+
+void delta_rule_forward_reference(const DeltaRuleForward<double>& p);
+void delta_rule_backward_reference(const DeltaRuleBackward<double>& p);
+
+}  // namespace signet::kernels

@@ -1,0 +1,57 @@
+// RMS and layer normalisation over the last dimension.
+//   rms:    y = x * r * weight,            r = 1 / sqrt(mean(x^2) + eps)
+//   layer:  y = (x - mean) * r * weight,   r = 1 / sqrt(var(x) + eps)      (no bias)
+// x, y [rows, width] with row strides; weight [weight_width] where weight_width divides width: a per-head
+// norm is the same call with rows = tokens * heads. Backward overwrites dx, or adds to it when accumulate_dx
+// is set, and always adds to dweight. Sums are in T along a row. `rstd` (and `mean`) [rows] are saved by
+// forward for backward.
+#pragma once
+
+#include <cstdint>
+
+#include "signet/base/isa.h"
+
+namespace signet::kernels {
+
+enum class NormKind { kRms, kLayer };
+
+template <class T>
+struct NormForward {
+  NormKind kind = NormKind::kRms;
+  int64_t rows = 0, width = 0;
+  const T* x = nullptr;
+  int64_t x_stride = 0;
+  const T* weight = nullptr;
+  T* y = nullptr;
+  int64_t y_stride = 0;
+  T* rstd = nullptr;
+  T* mean = nullptr;  // layer only
+  T eps = T(1e-6);
+};
+
+template <class T>
+struct NormBackward {
+  NormKind kind = NormKind::kRms;
+  int64_t rows = 0, width = 0;
+  const T* x = nullptr;
+  int64_t x_stride = 0;
+  const T* weight = nullptr;
+  const T* rstd = nullptr;
+  const T* mean = nullptr;
+  const T* dy = nullptr;
+  int64_t dy_stride = 0;
+  T* dx = nullptr;
+  int64_t dx_stride = 0;
+  bool accumulate_dx = false;
+  T* dweight = nullptr;
+};
+
+template <class T>
+void norm_forward(const NormForward<T>& p, Cpu);
+template <class T>
+void norm_backward(const NormBackward<T>& p, Cpu);
+
+void norm_forward_reference(const NormForward<double>& p);
+void norm_backward_reference(const NormBackward<double>& p);
+
+}  // namespace signet::kernels

@@ -1,0 +1,89 @@
+// Mamba's selective scan in both eigenvalue ranges. Per channel d and state index n:
+//
+//   delta_t = softplus(raw_t + bias)              s_t = exp(delta_t A),  A = -exp(A_log) < 0
+//   a_t = s_t            (range [0,1])            or  a_t = 2 s_t - 1     (range [-1,1])
+//   h_t = a_t h_{t-1} + delta_t B_t u_t           (the input term is the same in both ranges)
+//   y_t = (sum_n C_t h_t + D u_t) * silu(z_t)
+//
+// Layouts (row = b * T + t, strides in elements from one token to the next):
+//   u, raw, z, y [B,T,channels]   B, C [B,T,states]   A_log [channels,states]   D, bias [channels]
+//   states h [B,channels,states], contiguous
+// D, z, bias and initial_state may be null (absent). A single decoding step is the call with time = 1; it
+// agrees with the scan in both ranges. Forward overwrites y and final_state (null: not wanted). Backward
+// overwrites du, draw, dB, dC, dz and d_initial_state, and adds to dA_log, dD and dbias. Reductions run in a
+// fixed order.
+#pragma once
+
+#include <cstdint>
+
+#include "signet/base/eigenvalues.h"
+#include "signet/base/isa.h"
+#include "signet/base/small_float.h"
+
+namespace signet::kernels {
+
+struct SelectiveScanShape {
+  int64_t batch = 0, time = 0, channels = 0, states = 0;
+  EigenvalueRange range = EigenvalueRange::kPositive;
+  // Elements from token to token; 0 means contiguous.
+  int64_t u_stride = 0, raw_stride = 0, z_stride = 0, b_stride = 0, c_stride = 0, y_stride = 0;
+};
+
+template <class T>
+struct SelectiveScanForward {
+  SelectiveScanShape shape;
+  const T* u = nullptr;
+  const T* raw = nullptr;
+  const Accumulator<T>* a_log = nullptr;
+  const T* b = nullptr;
+  const T* c = nullptr;
+  const Accumulator<T>* d = nullptr;
+  const T* z = nullptr;
+  const Accumulator<T>* bias = nullptr;
+  const Accumulator<T>* initial_state = nullptr;
+  T* y = nullptr;
+  Accumulator<T>* final_state = nullptr;
+  Accumulator<T>* saved =
+      nullptr;  // [selective_scan_saved_size] kept for backward; null when no backward follows
+  Accumulator<T>* workspace = nullptr;  // [selective_scan_workspace_size]
+};
+
+template <class T>
+struct SelectiveScanBackward {
+  SelectiveScanShape shape;
+  const T* u = nullptr;
+  const T* raw = nullptr;
+  const Accumulator<T>* a_log = nullptr;
+  const T* b = nullptr;
+  const T* c = nullptr;
+  const Accumulator<T>* d = nullptr;
+  const T* z = nullptr;
+  const Accumulator<T>* bias = nullptr;
+  const Accumulator<T>* initial_state = nullptr;
+  const Accumulator<T>* saved = nullptr;
+  const T* dy = nullptr;  // strides of the gradients are those of the inputs
+  const Accumulator<T>* d_final_state = nullptr;
+  T* du = nullptr;
+  T* draw = nullptr;
+  Accumulator<T>* da_log = nullptr;
+  T* db = nullptr;
+  T* dc = nullptr;
+  Accumulator<T>* dd = nullptr;
+  T* dz = nullptr;
+  Accumulator<T>* dbias = nullptr;
+  Accumulator<T>* d_initial_state = nullptr;
+  Accumulator<T>* workspace = nullptr;
+};
+
+int64_t selective_scan_saved_size(const SelectiveScanShape& shape);
+int64_t selective_scan_workspace_size(const SelectiveScanShape& shape);
+
+template <class T>
+void selective_scan_forward(const SelectiveScanForward<T>& p, Cpu);
+template <class T>
+void selective_scan_backward(const SelectiveScanBackward<T>& p, Cpu);
+
+void selective_scan_forward_reference(const SelectiveScanForward<double>& p);
+void selective_scan_backward_reference(const SelectiveScanBackward<double>& p);
+
+}  // namespace signet::kernels

@@ -1,0 +1,74 @@
+#include "signet/tensor/gemm.h"
+
+#include <cblas.h>
+
+#include "signet/base/thread_pool.h"
+
+#ifdef SIGNET_ONEDNN
+#include <omp.h>
+
+#include <oneapi/dnnl/dnnl.h>
+#endif
+
+namespace signet {
+namespace {
+
+// The thread pool owns the cores: the libraries below run on the calling thread only.
+void single_threaded_libraries() {
+  [[maybe_unused]] static const bool once = (openblas_set_num_threads(1), true);
+#ifdef SIGNET_ONEDNN
+  [[maybe_unused]] static thread_local const bool per_thread = (omp_set_num_threads(1), true);
+#endif
+}
+
+void product(const Gemm<double>& p) {
+  cblas_dgemm(CblasRowMajor, p.transpose_a ? CblasTrans : CblasNoTrans,
+              p.transpose_b ? CblasTrans : CblasNoTrans, p.m, p.n, p.k, 1.0, p.a, p.lda, p.b, p.ldb,
+              p.accumulate ? 1.0 : 0.0, p.c, p.ldc);
+}
+
+void product(const Gemm<float>& p) {
+#ifdef SIGNET_ONEDNN
+  dnnl_sgemm(p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.m, p.n, p.k, 1.0f, p.a, p.lda, p.b,
+             p.ldb, p.accumulate ? 1.0f : 0.0f, p.c, p.ldc);
+#else
+  cblas_sgemm(CblasRowMajor, p.transpose_a ? CblasTrans : CblasNoTrans,
+              p.transpose_b ? CblasTrans : CblasNoTrans, p.m, p.n, p.k, 1.0f, p.a, p.lda, p.b, p.ldb,
+              p.accumulate ? 1.0f : 0.0f, p.c, p.ldc);
+#endif
+}
+
+}  // namespace
+
+template <class T>
+void gemm(const Gemm<T>& p, Cpu) {
+  if (p.m == 0 || p.n == 0) return;
+  if (p.k == 0) {
+    for (int64_t i = 0; i < p.m && !p.accumulate; ++i)
+      for (int64_t j = 0; j < p.n; ++j) p.c[i * p.ldc + j] = T(0);
+    return;
+  }
+  constexpr int64_t kFlopsPerThread = 1 << 20;  // below this a hand-over costs more than it saves
+  const int64_t grain = 1 + kFlopsPerThread / (2 * p.n * p.k);
+  parallel_for(p.m, grain, [&](int64_t begin, int64_t end) {
+    single_threaded_libraries();
+    Gemm<T> part = p;
+    part.m = end - begin;
+    part.a = p.a + (p.transpose_a ? begin : begin * p.lda);
+    part.c = p.c + begin * p.ldc;
+    product(part);
+  });
+}
+
+template void gemm(const Gemm<float>&, Cpu);
+template void gemm(const Gemm<double>&, Cpu);
+
+const char* gemm_backend() {
+#ifdef SIGNET_ONEDNN
+  return "oneDNN";
+#else
+  return "OpenBLAS";
+#endif
+}
+
+}  // namespace signet

@@ -1,0 +1,87 @@
+// What the kernel and operator tests share: random data, poisoned outputs, relative error, finite
+// differences.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "signet/base/isa.h"
+#include "signet/base/rng.h"
+
+namespace signet::test {
+
+inline std::vector<double> random_values(Rng& rng, int64_t n, double scale = 1.0) {
+  std::vector<double> values(static_cast<size_t>(n));
+  for (auto& v : values) v = scale * rng.normal();
+  return values;
+}
+
+template <class T>
+std::vector<T> cast(const std::vector<double>& values) {
+  return std::vector<T>(values.begin(), values.end());
+}
+
+// An output nobody may leave unwritten.
+template <class T>
+std::vector<T> poisoned(int64_t n) {
+  return std::vector<T>(static_cast<size_t>(n), std::numeric_limits<T>::quiet_NaN());
+}
+
+// ||a - b|| / ||b||; NaN anywhere gives infinity.
+template <class A, class B>
+double relative_error(const std::vector<A>& a, const std::vector<B>& b) {
+  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double d = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+    difference += d * d;
+    norm += static_cast<double>(b[i]) * static_cast<double>(b[i]);
+  }
+  if (std::isnan(difference)) return std::numeric_limits<double>::infinity();
+  return std::sqrt(difference / (norm > 0 ? norm : 1.0));
+}
+
+template <class T>
+constexpr double tolerance() {
+  return sizeof(T) == 4 ? 2e-6 : 1e-13;
+}
+
+// Compares an analytic gradient with central differences of `loss` in every element of `x` (at most `limit`
+// of them, evenly spread). `loss` must read `x` by reference.
+inline void expect_gradient(std::vector<double>& x, const std::vector<double>& gradient,
+                            const std::function<double()>& loss, const std::string& name,
+                            double accuracy = 1e-6, size_t limit = 64) {
+  ASSERT_EQ(x.size(), gradient.size()) << name;
+  double scale = 0;
+  for (double g : gradient) scale = std::max(scale, std::abs(g));
+  const size_t stride = std::max<size_t>(1, x.size() / limit);
+  for (size_t i = 0; i < x.size(); i += stride) {
+    const double saved = x[i], step = 1e-5 * std::max(1.0, std::abs(saved));
+    x[i] = saved + step;
+    const double above = loss();
+    x[i] = saved - step;
+    const double below = loss();
+    x[i] = saved;
+    EXPECT_NEAR((above - below) / (2 * step), gradient[i], accuracy * std::max(scale, 1e-3))
+        << name << "[" << i << "]";
+  }
+}
+
+// Runs the body once for every instruction set of this machine.
+inline void for_each_isa(const std::function<void()>& body) {
+  const Isa before = current_isa();
+  for (Isa isa : {Isa::kBase, Isa::kAvx2, Isa::kAvx512}) {
+    if (isa > best_isa()) break;
+    SCOPED_TRACE(isa_name(isa));
+    set_isa(isa);
+    body();
+  }
+  set_isa(before);
+}
+
+}  // namespace signet::test
