@@ -1,0 +1,55 @@
+#include "signet/tensor/cuda_check.h"
+
+namespace signet {
+
+void check_cuda(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  if (status == cudaErrorMemoryAllocation) {
+    size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    fail(ErrorCode::kResource, "{}: out of GPU memory ({} MiB free of {} MiB)", what, free >> 20,
+         total >> 20);
+  }
+  fail(ErrorCode::kFailure, "{}: CUDA error {}: {}", what, cudaGetErrorName(status),
+       cudaGetErrorString(status));
+}
+
+static CudaDevice read_device() {
+  CudaDevice device;
+  check_cuda(cudaGetDevice(&device.index), "cudaGetDevice");
+  const auto attribute = [&](cudaDeviceAttr which) {
+    int value = 0;
+    check_cuda(cudaDeviceGetAttribute(&value, which, device.index), "cudaDeviceGetAttribute");
+    return value;
+  };
+  device.multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
+  device.compute_major = attribute(cudaDevAttrComputeCapabilityMajor);
+  device.compute_minor = attribute(cudaDevAttrComputeCapabilityMinor);
+  device.shared_per_block = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  device.shared_per_multiprocessor = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+  device.l2_bytes = attribute(cudaDevAttrL2CacheSize);
+  cudaDeviceProp properties;
+  check_cuda(cudaGetDeviceProperties(&properties, device.index), "cudaGetDeviceProperties");
+  device.name = properties.name;
+  return device;
+}
+
+const CudaDevice& cuda_device() {
+  static const CudaDevice device = read_device();
+  return device;
+}
+
+std::string cuda_unavailable() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorInsufficientDriver) return "no CUDA driver, or one older than this build needs";
+  if (status != cudaSuccess) return fmt::format("no usable GPU: {}", cudaGetErrorString(status));
+  if (count == 0) return "no GPU";
+  const CudaDevice& device = cuda_device();
+  if (device.compute_major < 8)
+    return fmt::format("{} has compute capability {}.{}; 8.0 is the least", device.name, device.compute_major,
+                       device.compute_minor);
+  return "";
+}
+
+}  // namespace signet

@@ -1,0 +1,52 @@
+// What every CUDA source needs: errors as signet::Error, and the facts about the current GPU that launch
+// decisions use. Only for files that are compiled when SIGNET_WITH_CUDA is set.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <string>
+
+#include "signet/base/error.h"
+#include "signet/base/isa.h"
+
+namespace signet {
+
+// `what` names the call or kernel. Out of memory becomes ErrorCode::kResource, everything else kFailure.
+void check_cuda(cudaError_t status, const char* what);
+
+// To be called right after a launch; an execution error shows at the next synchronisation.
+inline void check_launch(const char* kernel) { check_cuda(cudaGetLastError(), kernel); }
+
+inline cudaStream_t stream_of(Cuda device) { return static_cast<cudaStream_t>(device.stream); }
+
+struct CudaDevice {
+  std::string name;
+  int index = 0;
+  int multiprocessors = 0;
+  int compute_major = 0, compute_minor = 0;  // 9.0 is Hopper
+  int shared_per_block = 0;                  // bytes one block may have after allow_shared_memory
+  int shared_per_multiprocessor = 0;
+  int64_t l2_bytes = 0;
+};
+
+// The current device, read once; throws when there is none (cuda_unavailable says why).
+const CudaDevice& cuda_device();
+
+// Empty when kernels can run here, else why not: no driver, no GPU, or one older than compute capability 8.0.
+std::string cuda_unavailable();
+
+// Raises the dynamic shared memory limit of a kernel; needed above 48 KB.
+template <class Kernel>
+void allow_shared_memory(Kernel* kernel, int64_t bytes, const char* name) {
+  if (bytes <= 48 * 1024) return;
+  const int limit = cuda_device().shared_per_block;
+  if (bytes > limit)
+    fail(ErrorCode::kResource, "{} needs {} bytes of shared memory per block; this GPU has {}", name, bytes,
+         limit);
+  check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+             name);
+}
+
+}  // namespace signet
