@@ -58,6 +58,31 @@ template <class T>
 SIGNET_INLINE void store_n(T* p, Vec<T> v, int n) {
   __builtin_memcpy(p, &v, sizeof(T) * static_cast<size_t>(n));
 }
+// A loop over n elements: body(i, kFull) on whole vectors, then body(i, count) on the rest. load(p, m) and store(p, v, m)
+// take either kind of count.
+struct Full {};
+template <class T>
+SIGNET_INLINE Vec<T> load(const T* p, Full) {
+  return load(p);
+}
+template <class T>
+SIGNET_INLINE Vec<T> load(const T* p, int n) {
+  return load_n(p, n);
+}
+template <class T>
+SIGNET_INLINE void store(T* p, Vec<T> v, Full) {
+  store(p, v);
+}
+template <class T>
+SIGNET_INLINE void store(T* p, Vec<T> v, int n) {
+  store_n(p, v, n);
+}
+template <class T, class Body>
+SIGNET_INLINE void vector_loop(int64_t n, Body&& body) {
+  int64_t i = 0;
+  for (; i + kLanes<T> <= n; i += kLanes<T>) body(i, Full{});
+  if (i < n) body(i, static_cast<int>(n - i));
+}
 // Sum of the lanes in a fixed tree order.
 template <class T>
 SIGNET_INLINE T sum(Vec<T> v) {

@@ -1,0 +1,81 @@
+// Elementwise functions on rows with strides, and the fused SwiGLU.
+//   silu      y = x sigmoid(x)
+//   sigmoid   y = scale * sigmoid(x)                         never reaches its end points for moderate x
+//   hard      y = scale * clamp(1/2 + x/4, 0, 1)             reaches 0 and scale exactly
+//   softplus  y = log(1 + e^x)
+//   swiglu    y = silu(gate) * up
+// `hard` has the slope of the sigmoid at 0. Its gradient outside (-2, 2) passes only where a descent step
+// would lead back inside, so that a saturated gate is neither dead nor drifting. Backward recomputes from x
+// and overwrites dx.
+#pragma once
+
+#include <cstdint>
+
+#include "signet/base/isa.h"
+
+namespace signet::kernels {
+
+enum class ActivationKind { kSilu, kSigmoid, kHard, kSoftplus };
+
+template <class T>
+struct ActivationForward {
+  ActivationKind kind = ActivationKind::kSilu;
+  int64_t rows = 0, width = 0;
+  const T* x = nullptr;
+  int64_t x_stride = 0;
+  T* y = nullptr;
+  int64_t y_stride = 0;
+  T scale = T(1);
+};
+
+template <class T>
+struct ActivationBackward {
+  ActivationKind kind = ActivationKind::kSilu;
+  int64_t rows = 0, width = 0;
+  const T* x = nullptr;
+  int64_t x_stride = 0;
+  const T* dy = nullptr;
+  int64_t dy_stride = 0;
+  T* dx = nullptr;
+  int64_t dx_stride = 0;
+  T scale = T(1);
+};
+
+template <class T>
+struct SwigluForward {
+  int64_t rows = 0, width = 0;
+  const T* gate = nullptr;
+  const T* up = nullptr;
+  int64_t x_stride = 0;  // of gate and of up
+  T* y = nullptr;
+  int64_t y_stride = 0;
+};
+
+template <class T>
+struct SwigluBackward {
+  int64_t rows = 0, width = 0;
+  const T* gate = nullptr;
+  const T* up = nullptr;
+  int64_t x_stride = 0;
+  const T* dy = nullptr;
+  int64_t dy_stride = 0;
+  T* dgate = nullptr;
+  T* dup = nullptr;
+  int64_t dx_stride = 0;
+};
+
+template <class T>
+void activation_forward(const ActivationForward<T>& p, Cpu);
+template <class T>
+void activation_backward(const ActivationBackward<T>& p, Cpu);
+template <class T>
+void swiglu_forward(const SwigluForward<T>& p, Cpu);
+template <class T>
+void swiglu_backward(const SwigluBackward<T>& p, Cpu);
+
+void activation_forward_reference(const ActivationForward<double>& p);
+void activation_backward_reference(const ActivationBackward<double>& p);
+void swiglu_forward_reference(const SwigluForward<double>& p);
+void swiglu_backward_reference(const SwigluBackward<double>& p);
+
+}  // namespace signet::kernels

@@ -1,0 +1,109 @@
+#include "signet/kernels/activation/activation.h"
+
+#include "signet/base/isa_target.h"
+#include "signet/base/simd.h"
+
+namespace signet::kernels::SIGNET_ISA {
+namespace {
+
+// y = f(x) on every row.
+template <class T, class F>
+SIGNET_INLINE void map_rows(const ActivationForward<T>& p, F f) {
+  for (int64_t r = 0; r < p.rows; ++r) {
+    const T* x = p.x + r * p.x_stride;
+    T* y = p.y + r * p.y_stride;
+    vector_loop<T>(p.width, [&](int64_t i, auto n) { store(y + i, f(load(x + i, n)), n); });
+  }
+}
+
+// dx = dy * slope(x, dy) on every row.
+template <class T, class F>
+SIGNET_INLINE void scale_rows(const ActivationBackward<T>& p, F slope) {
+  for (int64_t r = 0; r < p.rows; ++r) {
+    const T* x = p.x + r * p.x_stride;
+    const T* dy = p.dy + r * p.dy_stride;
+    T* dx = p.dx + r * p.dx_stride;
+    vector_loop<T>(p.width, [&](int64_t i, auto n) {
+      const Vec<T> d = load(dy + i, n);
+      store(dx + i, d * slope(load(x + i, n), d), n);
+    });
+  }
+}
+
+}  // namespace
+
+template <class T>
+void activation_forward(const ActivationForward<T>& p) {
+  switch (p.kind) {
+    case ActivationKind::kSilu:
+      return map_rows(p, [](Vec<T> x) { return x * sigmoid<T>(x); });
+    case ActivationKind::kSigmoid:
+      return map_rows(p, [&](Vec<T> x) { return p.scale * sigmoid<T>(x); });
+    case ActivationKind::kHard:
+      return map_rows(p, [&](Vec<T> x) {
+        return p.scale * max<T>(splat(T(0)), min<T>(splat(T(1)), T(0.5) + T(0.25) * x));
+      });
+    case ActivationKind::kSoftplus:
+      return map_rows(p, [](Vec<T> x) { return softplus<T>(x); });
+  }
+}
+
+template <class T>
+void activation_backward(const ActivationBackward<T>& p) {
+  switch (p.kind) {
+    case ActivationKind::kSilu:
+      return scale_rows(p, [](Vec<T> x, Vec<T>) {
+        const Vec<T> s = sigmoid<T>(x);
+        return s * (T(1) + x * (T(1) - s));
+      });
+    case ActivationKind::kSigmoid:
+      return scale_rows(p, [&](Vec<T> x, Vec<T>) {
+        const Vec<T> s = sigmoid<T>(x);
+        return p.scale * s * (T(1) - s);
+      });
+    case ActivationKind::kHard:
+      return scale_rows(p, [&](Vec<T> x, Vec<T> dy) {
+        const Vec<T> zero{};
+        const auto outward = ((x >= T(2)) & (dy < zero)) | ((x <= T(-2)) & (dy > zero));
+        return outward ? zero : zero + T(0.25) * p.scale;
+      });
+    case ActivationKind::kSoftplus:
+      return scale_rows(p, [](Vec<T> x, Vec<T>) { return sigmoid<T>(x); });
+  }
+}
+
+template <class T>
+void swiglu_forward(const SwigluForward<T>& p) {
+  for (int64_t r = 0; r < p.rows; ++r) {
+    const T* gate = p.gate + r * p.x_stride;
+    const T* up = p.up + r * p.x_stride;
+    T* y = p.y + r * p.y_stride;
+    vector_loop<T>(p.width, [&](int64_t i, auto n) {
+      const Vec<T> g = load(gate + i, n);
+      store(y + i, g * sigmoid<T>(g) * load(up + i, n), n);
+    });
+  }
+}
+
+template <class T>
+void swiglu_backward(const SwigluBackward<T>& p) {
+  for (int64_t r = 0; r < p.rows; ++r) {
+    const T* gate = p.gate + r * p.x_stride;
+    const T* up = p.up + r * p.x_stride;
+    const T* dy = p.dy + r * p.dy_stride;
+    T* dgate = p.dgate + r * p.dx_stride;
+    T* dup = p.dup + r * p.dx_stride;
+    vector_loop<T>(p.width, [&](int64_t i, auto n) {
+      const Vec<T> g = load(gate + i, n), d = load(dy + i, n), s = sigmoid<T>(g), gs = g * s;
+      store(dgate + i, d * load(up + i, n) * (s + gs * (T(1) - s)), n);
+      store(dup + i, d * gs, n);
+    });
+  }
+}
+
+}  // namespace signet::kernels::SIGNET_ISA
+
+SIGNET_ISA_DISPATCH(activation_forward, ActivationForward)
+SIGNET_ISA_DISPATCH(activation_backward, ActivationBackward)
+SIGNET_ISA_DISPATCH(swiglu_forward, SwigluForward)
+SIGNET_ISA_DISPATCH(swiglu_backward, SwigluBackward)

@@ -1,0 +1,33 @@
+// Softmax cross-entropy with a mask, loss and gradient in one pass:
+//   loss_sum = sum over rows with target >= 0 of  log sum_j exp(logits_j) - logits_target
+//   dlogits  = gradient_scale * (softmax(logits) - onehot(target)),  zero where target < 0
+// logits [rows, classes] with stride, targets [rows], -1 = not scored; dlogits may be null (evaluation).
+// `predictions` [rows] (null: not wanted) receives the arg max, the lowest index on a tie. loss_sum is
+// overwritten and summed in double in row order.
+#pragma once
+
+#include <cstdint>
+
+#include "signet/base/isa.h"
+
+namespace signet::kernels {
+
+template <class T>
+struct CrossEntropy {
+  int64_t rows = 0, classes = 0;
+  const T* logits = nullptr;
+  int64_t stride = 0;
+  const int32_t* targets = nullptr;
+  T gradient_scale = T(1);
+  T* dlogits = nullptr;
+  int64_t dlogits_stride = 0;
+  int32_t* predictions = nullptr;
+  double* loss_sum = nullptr;
+};
+
+template <class T>
+void cross_entropy(const CrossEntropy<T>& p, Cpu);
+
+void cross_entropy_reference(const CrossEntropy<double>& p);
+
+}  // namespace signet::kernels

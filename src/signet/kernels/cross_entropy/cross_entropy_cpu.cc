@@ -1,0 +1,45 @@
+#include <cmath>
+
+#include "signet/kernels/cross_entropy/cross_entropy.h"
+
+#include "signet/base/isa_target.h"
+#include "signet/base/simd.h"
+
+namespace signet::kernels::SIGNET_ISA {
+
+template <class T>
+void cross_entropy(const CrossEntropy<T>& p) {
+  double loss = 0;
+  for (int64_t r = 0; r < p.rows; ++r) {
+    const T* x = p.logits + r * p.stride;
+    int64_t best = 0;
+    for (int64_t j = 1; j < p.classes; ++j)
+      if (x[j] > x[best]) best = j;
+    if (p.predictions) p.predictions[r] = static_cast<int32_t>(best);
+    const int32_t target = p.targets[r];
+    T* d = p.dlogits ? p.dlogits + r * p.dlogits_stride : nullptr;
+    if (target < 0) {
+      for (int64_t j = 0; d && j < p.classes; ++j) d[j] = T(0);
+      continue;
+    }
+    const T largest = x[best];
+    T total = 0;
+    vector_loop<T>(p.classes, [&](int64_t j, auto n) {
+      Vec<T> e = exp<T>(load(x + j, n) - largest);
+      if constexpr (!std::is_same_v<decltype(n), Full>) e = load_n(reinterpret_cast<const T*>(&e), n);
+      total += sum<T>(e);
+      if (d) store(d + j, e, n);
+    });
+    loss += static_cast<double>(largest - x[target]) + std::log(static_cast<double>(total));
+    if (d) {
+      const T factor = p.gradient_scale / total;
+      for (int64_t j = 0; j < p.classes; ++j) d[j] *= factor;
+      d[target] -= p.gradient_scale;
+    }
+  }
+  *p.loss_sum = loss;
+}
+
+}  // namespace signet::kernels::SIGNET_ISA
+
+SIGNET_ISA_DISPATCH(cross_entropy, CrossEntropy)

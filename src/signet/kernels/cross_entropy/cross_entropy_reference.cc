@@ -1,0 +1,26 @@
+#include "signet/kernels/cross_entropy/cross_entropy.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace signet::kernels {
+
+void cross_entropy_reference(const CrossEntropy<double>& p) {
+  *p.loss_sum = 0;
+  for (int64_t r = 0; r < p.rows; ++r) {
+    const double* x = p.logits + r * p.stride;
+    const double* best = std::max_element(x, x + p.classes);
+    double total = 0;
+    for (int64_t j = 0; j < p.classes; ++j) total += std::exp(x[j] - *best);
+    if (p.predictions) p.predictions[r] = static_cast<int32_t>(best - x);
+    const int32_t target = p.targets[r];
+    if (target >= 0) *p.loss_sum += *best + std::log(total) - x[target];
+    for (int64_t j = 0; p.dlogits && j < p.classes; ++j) {
+      const double probability = std::exp(x[j] - *best) / total;
+      p.dlogits[r * p.dlogits_stride + j] =
+          target < 0 ? 0.0 : p.gradient_scale * (probability - (j == target ? 1.0 : 0.0));
+    }
+  }
+}
+
+}  // namespace signet::kernels

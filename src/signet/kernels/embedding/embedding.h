@@ -1,0 +1,41 @@
+// Row gather and its transpose.
+//   gather        y[r] = table[index[r]]
+//   scatter_add   dtable[index[r]] += dy[r]     in the order of r: the same bits every time
+// Rows have `width` elements and strides. Indices are trusted: the caller has checked them.
+#pragma once
+
+#include <cstdint>
+
+#include "signet/base/isa.h"
+
+namespace signet::kernels {
+
+template <class T>
+struct Gather {
+  int64_t rows = 0, width = 0;
+  const T* table = nullptr;
+  int64_t table_stride = 0;
+  const int32_t* index = nullptr;
+  T* y = nullptr;
+  int64_t y_stride = 0;
+};
+
+template <class T>
+struct ScatterAdd {
+  int64_t rows = 0, width = 0;
+  const T* dy = nullptr;
+  int64_t dy_stride = 0;
+  const int32_t* index = nullptr;
+  T* dtable = nullptr;
+  int64_t table_stride = 0;
+};
+
+template <class T>
+void gather(const Gather<T>& p, Cpu);
+template <class T>
+void scatter_add(const ScatterAdd<T>& p, Cpu);
+
+void gather_reference(const Gather<double>& p);
+void scatter_add_reference(const ScatterAdd<double>& p);
+
+}  // namespace signet::kernels

@@ -1,0 +1,56 @@
+// Causal depthwise convolution over time, optionally followed by SiLU:
+//   z_t[c] = bias[c] + sum_{j=0}^{K-1} w[c][j] x_{t-K+1+j}[c],     y = silu ? z sigmoid(z) : z
+// x, y [batch, time, channels], strides in elements from token to token; w [channels, K]; bias [channels] or
+// null. The K-1 inputs before the sequence come from `initial` [batch, K-1, channels], oldest first (null:
+// zeros); `final` (null: not wanted) receives the last K-1 inputs. Backward recomputes z, overwrites dx, and
+// adds to dw and dbias; it does not differentiate the initial inputs.
+#pragma once
+
+#include <cstdint>
+
+#include "signet/base/isa.h"
+
+namespace signet::kernels {
+
+inline constexpr int64_t kMaxConvolution = 16;  // K at most
+
+template <class T>
+struct ShortConvForward {
+  int64_t batch = 0, time = 0, channels = 0, kernel = 0;
+  bool silu = false;
+  const T* x = nullptr;
+  int64_t x_stride = 0;
+  const T* weight = nullptr;
+  const T* bias = nullptr;
+  const T* initial = nullptr;
+  T* y = nullptr;
+  int64_t y_stride = 0;
+  T* final = nullptr;
+};
+
+template <class T>
+struct ShortConvBackward {
+  int64_t batch = 0, time = 0, channels = 0, kernel = 0;
+  bool silu = false;
+  const T* x = nullptr;
+  int64_t x_stride = 0;
+  const T* weight = nullptr;
+  const T* bias = nullptr;
+  const T* initial = nullptr;
+  const T* dy = nullptr;
+  int64_t dy_stride = 0;
+  T* dx = nullptr;
+  int64_t dx_stride = 0;
+  T* dweight = nullptr;
+  T* dbias = nullptr;
+};
+
+template <class T>
+void short_conv_forward(const ShortConvForward<T>& p, Cpu);
+template <class T>
+void short_conv_backward(const ShortConvBackward<T>& p, Cpu);
+
+void short_conv_forward_reference(const ShortConvForward<double>& p);
+void short_conv_backward_reference(const ShortConvBackward<double>& p);
+
+}  // namespace signet::kernels
