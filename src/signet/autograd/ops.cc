@@ -1,0 +1,369 @@
+#include "signet/autograd/ops.h"
+
+#include <algorithm>
+
+#include "signet/kernels/cross_entropy/cross_entropy.h"
+#include "signet/kernels/embedding/embedding.h"
+#include "signet/kernels/l2_norm/l2_norm.h"
+#include "signet/kernels/selective_scan/selective_scan.h"
+#include "signet/kernels/short_conv/short_conv.h"
+#include "signet/tensor/gemm.h"
+
+namespace signet::autograd {
+namespace {
+
+// Pointer of type T, null for an empty tensor.
+template <class T>
+T* ptr(const Tensor& t) {
+  return t.as<T>();
+}
+
+// Copies rows (adds them when `add`).
+template <class T>
+void copy_rows(const Tensor& from, const Tensor& to, bool add) {
+  for (int64_t r = 0; r < from.rows(); ++r) {
+    const T* x = ptr<T>(from) + r * from.row_stride;
+    T* y = ptr<T>(to) + r * to.row_stride;
+    for (int64_t i = 0; i < from.width(); ++i) y[i] = add ? y[i] + x[i] : x[i];
+  }
+}
+
+}  // namespace
+
+Var linear(Tape& tape, const Var& x, const Var& weight, const Var& bias, const Var& residual) {
+  const int64_t rows = x.value.rows(), in = x.value.width(), out = weight.value.shape[0];
+  Var y = tape.make({rows, out});
+  with_dtype(tape.dtype(), [&](auto type) {
+    using T = decltype(type);
+    if (residual.value) {
+      copy_rows<T>(residual.value, y.value, false);
+    } else if (bias.value) {
+      for (int64_t r = 0; r < rows; ++r) copy_rows<T>(bias.value, y.value.row_range(r, 1), false);
+    }
+    gemm(Gemm<T>{rows, out, in, ptr<T>(x.value), x.value.row_stride, false, ptr<T>(weight.value),
+                 weight.value.row_stride, true, ptr<T>(y.value), out, residual.value || bias.value},
+         Cpu{});
+    if (residual.value && bias.value) {
+      for (int64_t r = 0; r < rows; ++r) copy_rows<T>(bias.value, y.value.row_range(r, 1), true);
+    }
+  });
+  tape.record([=, dtype = tape.dtype()] {
+    with_dtype(dtype, [&](auto type) {
+      using T = decltype(type);
+      if (residual.needs_grad()) copy_rows<T>(y.grad, residual.grad, claim(residual));
+      if (bias.needs_grad()) {
+        for (int64_t r = 0; r < rows; ++r) copy_rows<T>(y.grad.row_range(r, 1), bias.grad, true);
+      }
+      if (weight.needs_grad()) {
+        gemm(Gemm<T>{out, in, rows, ptr<T>(y.grad), y.grad.row_stride, true, ptr<T>(x.value),
+                     x.value.row_stride, false, ptr<T>(weight.grad), weight.grad.row_stride, claim(weight)},
+             Cpu{});
+      }
+      if (x.needs_grad()) {
+        gemm(Gemm<T>{rows, in, out, ptr<T>(y.grad), y.grad.row_stride, false, ptr<T>(weight.value),
+                     weight.value.row_stride, false, ptr<T>(x.grad), x.grad.row_stride, claim(x)},
+             Cpu{});
+      }
+    });
+  });
+  return y;
+}
+
+Var gather_rows(Tape& tape, const Var& table, const int32_t* index, int64_t rows) {
+  const int64_t width = table.value.width();
+  Var y = tape.make({rows, width});
+  with_dtype(tape.dtype(), [&](auto type) {
+    using T = decltype(type);
+    kernels::gather(kernels::Gather<T>{rows, width, ptr<T>(table.value), table.value.row_stride, index,
+                                       ptr<T>(y.value), width},
+                    Cpu{});
+  });
+  tape.record([=, dtype = tape.dtype()] {
+    if (!table.needs_grad()) return;
+    with_dtype(dtype, [&](auto type) {
+      using T = decltype(type);
+      if (!claim(table)) {
+        for (int64_t r = 0; r < table.grad.rows(); ++r)
+          std::fill_n(ptr<T>(table.grad) + r * table.grad.row_stride, width, T(0));
+      }
+      kernels::scatter_add(kernels::ScatterAdd<T>{rows, width, ptr<T>(y.grad), y.grad.row_stride, index,
+                                                  ptr<T>(table.grad), table.grad.row_stride},
+                           Cpu{});
+    });
+  });
+  return y;
+}
+
+Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, double eps) {
+  const int64_t width = weight.value.size(), groups = x.value.width() / width, rows = x.value.rows() * groups;
+  if (groups > 1 && !x.value.contiguous()) fail(ErrorCode::kFailure, "a grouped norm needs contiguous rows");
+  const bool layer = kind == kernels::NormKind::kLayer;
+  const int64_t x_stride = groups > 1 ? width : x.value.row_stride;
+  Var y = tape.make({x.value.rows(), x.value.width()});
+  const Tensor rstd = tape.temporary({rows}), mean = layer ? tape.temporary({rows}) : Tensor{};
+  with_dtype(tape.dtype(), [&](auto type) {
+    using T = decltype(type);
+    kernels::norm_forward(
+        kernels::NormForward<T>{kind, rows, width, ptr<T>(x.value), x_stride, ptr<T>(weight.value),
+                                ptr<T>(y.value), width, ptr<T>(rstd), ptr<T>(mean), static_cast<T>(eps)},
+        Cpu{});
+  });
+  tape.record([=, dtype = tape.dtype()] {
+    with_dtype(dtype, [&](auto type) {
+      using T = decltype(type);
+      kernels::norm_backward(
+          kernels::NormBackward<T>{kind, rows, width, ptr<T>(x.value), x_stride, ptr<T>(weight.value),
+                                   ptr<T>(rstd), ptr<T>(mean), ptr<T>(y.grad), width, ptr<T>(x.grad),
+                                   groups > 1 ? width : x.grad.row_stride, claim(x), ptr<T>(weight.grad)},
+          Cpu{});
+    });
+  });
+  return y;
+}
+
+Var activation(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale) {
+  const int64_t rows = x.value.rows(), width = x.value.width();
+  Var y = tape.make({rows, width});
+  with_dtype(tape.dtype(), [&](auto type) {
+    using T = decltype(type);
+    kernels::activation_forward(
+        kernels::ActivationForward<T>{kind, rows, width, ptr<T>(x.value), x.value.row_stride, ptr<T>(y.value),
+                                      width, static_cast<T>(scale)},
+        Cpu{});
+  });
+  tape.record([=, dtype = tape.dtype()] {
+    if (claim(x)) fail(ErrorCode::kFailure, "the input of an activation has another user");
+    with_dtype(dtype, [&](auto type) {
+      using T = decltype(type);
+      kernels::activation_backward(
+          kernels::ActivationBackward<T>{kind, rows, width, ptr<T>(x.value), x.value.row_stride,
+                                         ptr<T>(y.grad), width, ptr<T>(x.grad), x.grad.row_stride,
+                                         static_cast<T>(scale)},
+          Cpu{});
+    });
+  });
+  return y;
+}
+
+Var swiglu(Tape& tape, const Var& x) {
+  const int64_t rows = x.value.rows(), width = x.value.width() / 2;
+  Var y = tape.make({rows, width});
+  with_dtype(tape.dtype(), [&](auto type) {
+    using T = decltype(type);
+    kernels::swiglu_forward(kernels::SwigluForward<T>{rows, width, ptr<T>(x.value), ptr<T>(x.value) + width,
+                                                      x.value.row_stride, ptr<T>(y.value), width},
+                            Cpu{});
+  });
+  tape.record([=, dtype = tape.dtype()] {
+    if (claim(x)) fail(ErrorCode::kFailure, "the input of SwiGLU has another user");
+    with_dtype(dtype, [&](auto type) {
+      using T = decltype(type);
+      kernels::swiglu_backward(
+          kernels::SwigluBackward<T>{rows, width, ptr<T>(x.value), ptr<T>(x.value) + width,
+                                     x.value.row_stride, ptr<T>(y.grad), width, ptr<T>(x.grad),
+                                     ptr<T>(x.grad) + width, x.grad.row_stride},
+          Cpu{});
+    });
+  });
+  return y;
+}
+
+Var l2_normalize(Tape& tape, const Var& x, int64_t head_width, double eps) {
+  const int64_t rows = x.value.rows(), width = x.value.width(), heads = width / head_width;
+  Var y = tape.make({rows, width});
+  const Tensor inverse = tape.temporary({rows, heads});
+  with_dtype(tape.dtype(), [&](auto type) {
+    using T = decltype(type);
+    kernels::l2_norm_forward(
+        kernels::L2NormForward<T>{rows, heads, head_width, ptr<T>(x.value), x.value.row_stride,
+                                  ptr<T>(y.value), width, ptr<T>(inverse), static_cast<T>(eps)},
+        Cpu{});
+  });
+  tape.record([=, dtype = tape.dtype()] {
+    if (claim(x)) fail(ErrorCode::kFailure, "the input of an L2 norm has another user");
+    with_dtype(dtype, [&](auto type) {
+      using T = decltype(type);
+      kernels::l2_norm_backward(
+          kernels::L2NormBackward<T>{rows, heads, head_width, ptr<T>(y.value), width, ptr<T>(inverse),
+                                     ptr<T>(y.grad), width, ptr<T>(x.grad), x.grad.row_stride},
+          Cpu{});
+    });
+  });
+  return y;
+}
+
+Var short_conv(Tape& tape, const Var& x, const Var& weight, const Var& bias, Sequence sequence, bool silu,
+               const Tensor& state) {
+  const int64_t channels = x.value.width(), kernel = weight.value.width();
+  Var y = tape.make({x.value.rows(), channels});
+  with_dtype(tape.dtype(), [&](auto type) {
+    using T = decltype(type);
+    kernels::short_conv_forward(
+        kernels::ShortConvForward<T>{sequence.batch, sequence.time, channels, kernel, silu, ptr<T>(x.value),
+                                     x.value.row_stride, ptr<T>(weight.value), ptr<T>(bias.value),
+                                     ptr<T>(state), ptr<T>(y.value), channels, ptr<T>(state)},
+        Cpu{});
+  });
+  tape.record([=, dtype = tape.dtype()] {
+    if (claim(x)) fail(ErrorCode::kFailure, "the input of a convolution has another user");
+    with_dtype(dtype, [&](auto type) {
+      using T = decltype(type);
+      kernels::short_conv_backward(
+          kernels::ShortConvBackward<T>{sequence.batch, sequence.time, channels, kernel, silu,
+                                        ptr<T>(x.value), x.value.row_stride, ptr<T>(weight.value),
+                                        ptr<T>(bias.value), nullptr, ptr<T>(y.grad), channels, ptr<T>(x.grad),
+                                        x.grad.row_stride, ptr<T>(weight.grad), ptr<T>(bias.grad)},
+          Cpu{});
+    });
+  });
+  return y;
+}
+
+Var delta_rule(Tape& tape, const Var& q, const Var& k, const Var& v, const Var& beta, Sequence sequence,
+               const DeltaRuleOptions& options, const Tensor& state) {
+  kernels::DeltaRuleShape shape;
+  shape.batch = sequence.batch;
+  shape.time = sequence.time;
+  shape.heads = options.heads;
+  shape.factors = options.factors;
+  shape.dk = q.value.width() / options.heads;
+  shape.dv = v.value.width() / (options.heads * options.factors);
+  shape.q_stride = q.value.row_stride;
+  shape.k_stride = k.value.row_stride;
+  shape.v_stride = v.value.row_stride;
+  shape.beta_stride = beta.value.row_stride;
+  Var o = tape.make({sequence.rows(), options.heads * shape.dv});
+  const auto algorithm = options.algorithm;
+  const Tensor workspace = tape.temporary({kernels::delta_rule_workspace_size(shape, algorithm)});
+  const Tensor saved =
+      tape.recording() ? tape.temporary({kernels::delta_rule_saved_size(shape, algorithm)}) : Tensor{};
+  const double scale = options.scale;
+  with_dtype(tape.dtype(), [&](auto type) {
+    using T = decltype(type);
+    kernels::DeltaRuleForward<T> p;
+    p.shape = shape;
+    p.q = ptr<T>(q.value);
+    p.k = ptr<T>(k.value);
+    p.v = ptr<T>(v.value);
+    p.beta = ptr<T>(beta.value);
+    p.initial_state = ptr<T>(state);
+    p.o = ptr<T>(o.value);
+    p.final_state = ptr<T>(state);
+    p.scale = static_cast<T>(scale);
+    p.algorithm = algorithm;
+    p.saved = ptr<T>(saved);
+    p.workspace = ptr<T>(workspace);
+    kernels::delta_rule_forward(p, Cpu{});
+  });
+  tape.record([=, dtype = tape.dtype()] {
+    if (claim(q) || claim(k) || claim(v) || claim(beta))
+      fail(ErrorCode::kFailure, "an input of the delta rule has another user");
+    with_dtype(dtype, [&](auto type) {
+      using T = decltype(type);
+      kernels::DeltaRuleBackward<T> p;
+      p.shape = shape;
+      p.q = ptr<T>(q.value);
+      p.k = ptr<T>(k.value);
+      p.v = ptr<T>(v.value);
+      p.beta = ptr<T>(beta.value);
+      p.saved = ptr<T>(saved);
+      p.d_o = ptr<T>(o.grad);
+      p.dq = ptr<T>(q.grad);
+      p.dk = ptr<T>(k.grad);
+      p.dv = ptr<T>(v.grad);
+      p.dbeta = ptr<T>(beta.grad);
+      p.scale = static_cast<T>(scale);
+      p.algorithm = algorithm;
+      p.workspace = ptr<T>(workspace);
+      kernels::delta_rule_backward(p, Cpu{});
+    });
+  });
+  return o;
+}
+
+Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence, EigenvalueRange range,
+                   const Tensor& state) {
+  kernels::SelectiveScanShape shape;
+  shape.batch = sequence.batch;
+  shape.time = sequence.time;
+  shape.channels = in.u.value.width();
+  shape.states = in.b.value.width();
+  shape.range = range;
+  shape.u_stride = in.u.value.row_stride;
+  shape.raw_stride = in.raw.value.row_stride;
+  shape.z_stride = in.z.value ? in.z.value.row_stride : 0;
+  shape.b_stride = in.b.value.row_stride;
+  shape.c_stride = in.c.value.row_stride;
+  Var y = tape.make({sequence.rows(), shape.channels});
+  const Tensor workspace = tape.temporary({kernels::selective_scan_workspace_size(shape)});
+  const Tensor saved =
+      tape.recording() ? tape.temporary({kernels::selective_scan_saved_size(shape)}) : Tensor{};
+  with_dtype(tape.dtype(), [&](auto type) {
+    using T = decltype(type);
+    kernels::SelectiveScanForward<T> p;
+    p.shape = shape;
+    p.u = ptr<T>(in.u.value);
+    p.raw = ptr<T>(in.raw.value);
+    p.a_log = ptr<T>(in.a_log.value);
+    p.b = ptr<T>(in.b.value);
+    p.c = ptr<T>(in.c.value);
+    p.d = ptr<T>(in.d.value);
+    p.z = ptr<T>(in.z.value);
+    p.bias = ptr<T>(in.bias.value);
+    p.initial_state = ptr<T>(state);
+    p.y = ptr<T>(y.value);
+    p.final_state = ptr<T>(state);
+    p.saved = ptr<T>(saved);
+    p.workspace = ptr<T>(workspace);
+    kernels::selective_scan_forward(p, Cpu{});
+  });
+  tape.record([=, dtype = tape.dtype()] {
+    // u feeds the projections of raw, b and c too; their gradients arrive later, so this one is the first.
+    if (claim(in.u) || claim(in.raw) || claim(in.b) || claim(in.c) || (in.z.value && claim(in.z)))
+      fail(ErrorCode::kFailure, "an input of the selective scan has a user recorded after it");
+    with_dtype(dtype, [&](auto type) {
+      using T = decltype(type);
+      kernels::SelectiveScanBackward<T> p;
+      p.shape = shape;
+      p.u = ptr<T>(in.u.value);
+      p.raw = ptr<T>(in.raw.value);
+      p.a_log = ptr<T>(in.a_log.value);
+      p.b = ptr<T>(in.b.value);
+      p.c = ptr<T>(in.c.value);
+      p.d = ptr<T>(in.d.value);
+      p.z = ptr<T>(in.z.value);
+      p.bias = ptr<T>(in.bias.value);
+      p.saved = ptr<T>(saved);
+      p.dy = ptr<T>(y.grad);
+      p.du = ptr<T>(in.u.grad);
+      p.draw = ptr<T>(in.raw.grad);
+      p.da_log = ptr<T>(in.a_log.grad);
+      p.db = ptr<T>(in.b.grad);
+      p.dc = ptr<T>(in.c.grad);
+      p.dd = ptr<T>(in.d.grad);
+      p.dz = ptr<T>(in.z.grad);
+      p.dbias = ptr<T>(in.bias.grad);
+      p.workspace = ptr<T>(workspace);
+      kernels::selective_scan_backward(p, Cpu{});
+    });
+  });
+  return y;
+}
+
+double cross_entropy(Tape& tape, const Var& logits, const int32_t* targets, int64_t count,
+                     int32_t* predictions) {
+  double loss = 0;
+  with_dtype(tape.dtype(), [&](auto type) {
+    using T = decltype(type);
+    kernels::cross_entropy(
+        kernels::CrossEntropy<T>{logits.value.rows(), logits.value.width(), ptr<T>(logits.value),
+                                 logits.value.row_stride, targets,
+                                 static_cast<T>(1.0 / static_cast<double>(count)), ptr<T>(logits.grad),
+                                 logits.grad ? logits.grad.row_stride : 0, predictions, &loss},
+        Cpu{});
+  });
+  if (logits.needs_grad()) claim(logits);
+  return loss;
+}
+
+}  // namespace signet::autograd

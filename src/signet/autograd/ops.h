@@ -1,0 +1,68 @@
+// The operators of the models, one thin wrapper per kernel. Each says what it saves and what it recomputes.
+// Rows are tokens: [rows, width]. Sequence operators take rows = batch * time, time fastest.
+#pragma once
+
+#include <cstdint>
+
+#include "signet/autograd/tape.h"
+#include "signet/base/eigenvalues.h"
+#include "signet/kernels/activation/activation.h"
+#include "signet/kernels/delta_rule/delta_rule.h"
+#include "signet/kernels/norm/norm.h"
+
+namespace signet::autograd {
+
+struct Sequence {
+  int64_t batch = 0, time = 0;
+  int64_t rows() const { return batch * time; }
+};
+
+// y = x W^T (+ bias) (+ residual); x [rows, in], W [out, in], bias [out], residual [rows, out]. Saves x.
+Var linear(Tape& tape, const Var& x, const Var& weight, const Var& bias = {}, const Var& residual = {});
+
+// y[r] = table[index[r]]. Saves the index pointer: it must outlive the tape.
+Var gather_rows(Tape& tape, const Var& table, const int32_t* index, int64_t rows);
+
+// RMS or layer norm over groups of weight.size() columns (a per-head norm when that divides the width). Saves
+// x and one or two numbers per group.
+Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, double eps);
+
+// Elementwise; saves x.
+Var activation(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale = 1);
+
+// silu(x[:, :n/2]) * x[:, n/2:]. Saves x.
+Var swiglu(Tape& tape, const Var& x);
+
+// Per-head L2 normalisation of heads of `head_width` columns. Saves y and one number per head.
+Var l2_normalize(Tape& tape, const Var& x, int64_t head_width, double eps);
+
+// Causal depthwise convolution (+ SiLU). weight [channels, K]. `state` [batch, K-1, channels] is read and
+// replaced when given (inference). Saves x, recomputes the rest.
+Var short_conv(Tape& tape, const Var& x, const Var& weight, const Var& bias, Sequence sequence, bool silu,
+               const Tensor& state = {});
+
+// The delta rule (kernels/delta_rule/delta_rule.h); q, k [rows, factors? * heads * dk], v, beta likewise.
+// `state` [batch, heads, dk, dv] is read and replaced when given (inference).
+struct DeltaRuleOptions {
+  int64_t heads = 1, factors = 1;
+  double scale = 1;
+  kernels::DeltaRuleAlgorithm algorithm = kernels::DeltaRuleAlgorithm::kAuto;
+};
+Var delta_rule(Tape& tape, const Var& q, const Var& k, const Var& v, const Var& beta, Sequence sequence,
+               const DeltaRuleOptions& options, const Tensor& state = {});
+
+// Mamba's scan (kernels/selective_scan/selective_scan.h). z, d and bias may be empty. `state` [batch,
+// channels, states] is read and replaced when given (inference).
+struct SelectiveScanInputs {
+  Var u, raw, a_log, b, c, d, z, bias;
+};
+Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence, EigenvalueRange range,
+                   const Tensor& state = {});
+
+// Mean cross-entropy over `count` scored rows of the whole batch (this tape may see only a part of them);
+// targets [rows], -1 = not scored. Returns the sum of losses of this tape's rows; records the gradient of sum
+// / count. `predictions` [rows] may be null.
+double cross_entropy(Tape& tape, const Var& logits, const int32_t* targets, int64_t count,
+                     int32_t* predictions);
+
+}  // namespace signet::autograd
