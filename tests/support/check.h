@@ -32,6 +32,26 @@ std::vector<T> poisoned(int64_t n) {
   return std::vector<T>(static_cast<size_t>(n), std::numeric_limits<T>::quiet_NaN());
 }
 
+// An optional input: empty means absent.
+template <class T>
+const T* or_null(const std::vector<T>& values) {
+  return values.empty() ? nullptr : values.data();
+}
+
+// Rows of `width` out of a poisoned output with rows of `stride`; what lies between must still be poisoned.
+template <class T>
+std::vector<T> without_gaps(const std::vector<T>& values, int64_t width, int64_t stride) {
+  std::vector<T> rows;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (static_cast<int64_t>(i) % stride < width) {
+      rows.push_back(values[i]);
+    } else {
+      EXPECT_TRUE(std::isnan(values[i])) << "the gap between two rows was written";
+    }
+  }
+  return rows;
+}
+
 // ||a - b|| / ||b||; NaN anywhere gives infinity.
 template <class A, class B>
 double relative_error(const std::vector<A>& a, const std::vector<B>& b) {

@@ -16,6 +16,15 @@ void set_thread_count(int threads);  // before or between parallel regions; at l
 // than `grain` unless n is. Rethrows the first exception.
 void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
 
+// For work that keeps something per part (scratch memory, partial sums): cuts [0, n) into `parts` equal
+// ranges and calls body(part, begin, end) for each, in parallel.
+template <class Body>
+void parallel_parts(int64_t n, int64_t parts, const Body& body) {
+  parallel_for(parts, 1, [&](int64_t first, int64_t last) {
+    for (int64_t part = first; part < last; ++part) body(part, n * part / parts, n * (part + 1) / parts);
+  });
+}
+
 // True inside a body of parallel_for with more than one range.
 bool in_parallel_region();
 

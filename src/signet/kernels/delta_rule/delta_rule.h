@@ -15,6 +15,8 @@
 // `d_final_state` and `d_initial_state` may be null. Sums, states and beta are in Accumulator<T>: fp32 for
 // bf16 storage.
 //
+// saved and workspace sizes are asked with the thread count that the call will see (base/thread_pool.h).
+//
 // Two algorithms give the same function: recurrent (one token after the other; exact integer arithmetic stays
 // exact) and chunked (UT/WY transform, forward substitution, matrix products). kAuto takes the faster one for
 // the sizes.
@@ -34,6 +36,16 @@ struct DeltaRuleShape {
   // Elements from token to token; 0 means contiguous.
   int64_t q_stride = 0, k_stride = 0, v_stride = 0, beta_stride = 0, o_stride = 0;
 };
+
+// The shape with every stride given.
+inline DeltaRuleShape with_strides(DeltaRuleShape s) {
+  if (s.q_stride == 0) s.q_stride = s.heads * s.dk;
+  if (s.k_stride == 0) s.k_stride = s.factors * s.heads * s.dk;
+  if (s.v_stride == 0) s.v_stride = s.factors * s.heads * s.dv;
+  if (s.beta_stride == 0) s.beta_stride = s.factors * s.heads;
+  if (s.o_stride == 0) s.o_stride = s.heads * s.dv;
+  return s;
+}
 
 template <class T>
 struct DeltaRuleForward {

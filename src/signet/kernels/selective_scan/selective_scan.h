@@ -29,6 +29,15 @@ struct SelectiveScanShape {
   int64_t u_stride = 0, raw_stride = 0, z_stride = 0, b_stride = 0, c_stride = 0, y_stride = 0;
 };
 
+// The shape with every stride given.
+inline SelectiveScanShape with_strides(SelectiveScanShape s) {
+  for (int64_t* stride : {&s.u_stride, &s.raw_stride, &s.z_stride, &s.y_stride})
+    if (*stride == 0) *stride = s.channels;
+  for (int64_t* stride : {&s.b_stride, &s.c_stride})
+    if (*stride == 0) *stride = s.states;
+  return s;
+}
+
 template <class T>
 struct SelectiveScanForward {
   SelectiveScanShape shape;

@@ -1,0 +1,46 @@
+// How the CPU delta rule cuts its work and its memory; the same for every instruction set.
+//
+// Both algorithms save the state before every chunk but the first, saved[B*H, chunks-1, dk, dv], so that
+// either backward can follow either forward; a sequence of one chunk saves nothing. The batch rows and heads
+// are shared among `parts` ranges (base/thread_pool.h), each with `part_size` elements of the workspace.
+#pragma once
+
+#include "signet/kernels/delta_rule/delta_rule.h"
+
+namespace signet::kernels {
+
+struct DeltaRulePlan {
+  DeltaRuleShape shape;  // strides filled in
+  int64_t chunk_tokens = 0, chunks = 0;
+  int64_t dk_padded = 0, dv_padded = 0;  // rounded up to whole vectors of every instruction set
+  int64_t parts = 1, part_size = 0;
+
+  int64_t chunk_steps() const { return chunk_tokens * shape.factors; }
+  int64_t chunk_begin(int64_t chunk) const { return chunk * chunk_tokens; }
+  int64_t chunk_end(int64_t chunk) const {
+    return chunk + 1 == chunks ? shape.time : (chunk + 1) * chunk_tokens;
+  }
+  int64_t state_size() const { return shape.dk * shape.dv; }
+  // The state before `chunk` >= 1 of batch row and head bh, in `saved`.
+  int64_t saved_offset(int64_t bh, int64_t chunk) const {
+    return (bh * (chunks - 1) + chunk - 1) * state_size();
+  }
+};
+
+DeltaRulePlan delta_rule_plan(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm);
+
+// Where one batch row and head find their data.
+struct DeltaRuleHead {
+  const DeltaRuleShape& s;
+  int64_t row, head;  // first token's row, head
+  DeltaRuleHead(const DeltaRuleShape& shape, int64_t bh)
+      : s(shape), row(bh / shape.heads * shape.time), head(bh % shape.heads) {}
+  int64_t q(int64_t t) const { return (row + t) * s.q_stride + head * s.dk; }
+  int64_t o(int64_t t) const { return (row + t) * s.o_stride + head * s.dv; }
+  // Of factor j of token t.
+  int64_t k(int64_t t, int64_t j) const { return (row + t) * s.k_stride + (j * s.heads + head) * s.dk; }
+  int64_t v(int64_t t, int64_t j) const { return (row + t) * s.v_stride + (j * s.heads + head) * s.dv; }
+  int64_t beta(int64_t t, int64_t j) const { return (row + t) * s.beta_stride + j * s.heads + head; }
+};
+
+}  // namespace signet::kernels

@@ -1,0 +1,260 @@
+// One sub-step after the other. Columns of S do not mix, so forward takes a panel of NV vectors of columns
+// through the whole sequence: the panel [dk, W] stays in L1 and is read and written once per sub-step, in a
+// pass that updates it, reads it with q, and reads it with the next sub-step's key.
+#include <algorithm>
+
+#include "signet/base/thread_pool.h"
+#include "signet/kernels/delta_rule/delta_rule_plan.h"
+
+#include "signet/base/isa_target.h"
+
+#include "signet/base/simd.h"
+#include "signet/kernels/delta_rule/delta_rule_cpu.h"
+
+namespace signet::kernels::SIGNET_ISA {
+namespace {
+
+template <class T, int NV>
+struct Columns {
+  Vec<T> v[NV];
+};
+
+// `count` columns from p, the rest zero.
+template <class T, int NV>
+SIGNET_INLINE Columns<T, NV> load_columns(const T* p, int64_t count) {
+  Columns<T, NV> columns;
+  for (int c = 0; c < NV; ++c) {
+    const int64_t left = count - c * kLanes<T>;
+    columns.v[c] = left >= kLanes<T> ? load(p + c * kLanes<T>)
+                   : left > 0        ? load_n(p + c * kLanes<T>, static_cast<int>(left))
+                                     : Vec<T>{};
+  }
+  return columns;
+}
+
+template <class T, int NV>
+SIGNET_INLINE void store_columns(T* p, const Columns<T, NV>& columns, int64_t count) {
+  for (int c = 0; c < NV; ++c) {
+    const int64_t left = count - c * kLanes<T>;
+    if (left >= kLanes<T>) {
+      store(p + c * kLanes<T>, columns.v[c]);
+    } else if (left > 0) {
+      store_n(p + c * kLanes<T>, columns.v[c], static_cast<int>(left));
+    }
+  }
+}
+
+// Rows taken together, so that enough independent sums hide the latency of a multiply-add.
+constexpr int kRows = 4;
+
+// Adds w_i S_i over the rows i to `sums`, row i to sum i % kRows.
+template <class T, int NV>
+SIGNET_INLINE void add_rows(const T* state, const T* w, int64_t dk, Columns<T, NV> (&sums)[kRows]) {
+  constexpr int64_t kWidth = NV * kLanes<T>;
+  auto row = [&](int64_t i, int r) {
+    for (int c = 0; c < NV; ++c) sums[r].v[c] += w[i] * load(state + i * kWidth + c * kLanes<T>);
+  };
+  int64_t i = 0;
+  for (; i + kRows <= dk; i += kRows)
+    for (int r = 0; r < kRows; ++r) row(i + r, r);
+  for (int r = 0; i < dk; ++i, ++r) row(i, r);
+}
+
+template <class T, int NV>
+SIGNET_INLINE Columns<T, NV> total(const Columns<T, NV> (&sums)[kRows]) {
+  Columns<T, NV> t;
+  for (int c = 0; c < NV; ++c) t.v[c] = (sums[0].v[c] + sums[1].v[c]) + (sums[2].v[c] + sums[3].v[c]);
+  return t;
+}
+
+// S_i += k_i u for every row; then adds q_i S_i to `outs` when kRead, and next_i S_i to `sums`.
+template <class T, int NV, bool kRead>
+SIGNET_INLINE void update(T* state, const T* k, const Columns<T, NV>& u, const T* q, const T* next,
+                          int64_t dk, Columns<T, NV> (&outs)[kRows], Columns<T, NV> (&sums)[kRows]) {
+  constexpr int64_t kWidth = NV * kLanes<T>;
+  auto row = [&](int64_t i, int r) {
+    for (int c = 0; c < NV; ++c) {
+      T* at = state + i * kWidth + c * kLanes<T>;
+      const Vec<T> s = load(at) + k[i] * u.v[c];
+      store(at, s);
+      if constexpr (kRead) outs[r].v[c] += q[i] * s;
+      sums[r].v[c] += next[i] * s;
+    }
+  };
+  int64_t i = 0;
+  for (; i + kRows <= dk; i += kRows)
+    for (int r = 0; r < kRows; ++r) row(i + r, r);
+  for (int r = 0; i < dk; ++i, ++r) row(i, r);
+}
+
+// Columns [first, first + count) of one batch row and head; count <= NV vectors.
+template <class T, int NV>
+void forward_panel(const DeltaRuleForward<T>& p, const DeltaRulePlan& plan, int64_t bh, int64_t first,
+                   int64_t count, T* state) {
+  constexpr int64_t kWidth = NV * kLanes<T>;
+  const DeltaRuleShape& s = plan.shape;
+  const DeltaRuleHead head(s, bh);
+  const int64_t state_offset = bh * plan.state_size() + first;
+  for (int64_t i = 0; i < s.dk; ++i) {
+    const auto row = p.initial_state ? load_columns<T, NV>(p.initial_state + state_offset + i * s.dv, count)
+                                     : Columns<T, NV>{};
+    store_columns<T, NV>(state + i * kWidth, row, kWidth);
+  }
+  auto write_state = [&](T* to) {
+    for (int64_t i = 0; i < s.dk; ++i)
+      store_columns<T, NV>(to + i * s.dv, load_columns<T, NV>(state + i * kWidth, kWidth), count);
+  };
+  Columns<T, NV> sums[kRows] = {};
+  if (s.time > 0) add_rows<T, NV>(state, p.k + head.k(0, 0), s.dk, sums);
+  for (int64_t t = 0; t < s.time; ++t) {
+    if (p.saved && t > 0 && t % plan.chunk_tokens == 0)
+      write_state(p.saved + plan.saved_offset(bh, t / plan.chunk_tokens) + first);
+    for (int64_t j = 0; j < s.factors; ++j) {
+      // u = beta (v - S^T k)
+      const T beta = p.beta[head.beta(t, j)];
+      const Columns<T, NV> v = load_columns<T, NV>(p.v + head.v(t, j) + first, count),
+                           kS = total<T, NV>(sums);
+      Columns<T, NV> u, outs[kRows] = {};
+      for (int c = 0; c < NV; ++c) u.v[c] = beta * (v.v[c] - kS.v[c]);
+      for (auto& each : sums) each = {};
+      const bool last = j + 1 == s.factors, end = last && t + 1 == s.time;
+      const T* k = p.k + head.k(t, j);
+      const T* next = end ? k : p.k + (last ? head.k(t + 1, 0) : head.k(t, j + 1));
+      if (!last) {
+        update<T, NV, false>(state, k, u, nullptr, next, s.dk, outs, sums);
+        continue;
+      }
+      update<T, NV, true>(state, k, u, p.q + head.q(t), next, s.dk, outs, sums);
+      Columns<T, NV> o = total<T, NV>(outs);
+      for (auto& each : o.v) each *= p.scale;
+      store_columns<T, NV>(p.o + head.o(t) + first, o, count);
+    }
+  }
+  if (p.final_state) write_state(p.final_state + state_offset);
+}
+
+// Rows of dv elements in buffers of padded rows: the padding is zero, so every loop takes whole vectors.
+template <class T>
+void copy_in(const T* from, int64_t n, int64_t width, T* to) {
+  std::copy_n(from, n, to);
+  std::fill(to + n, to + width, T(0));
+}
+template <class T>
+T dot(const T* a, const T* b, int64_t width) {
+  Vec<T> total{};
+  for (int64_t c = 0; c < width; c += kLanes<T>) total += load(a + c) * load(b + c);
+  return sum<T>(total);
+}
+// y += x * factor
+template <class T>
+SIGNET_INLINE void add(T* y, const T* x, T factor, int64_t width) {
+  for (int64_t c = 0; c < width; c += kLanes<T>) store(y + c, load(y + c) + factor * load(x + c));
+}
+
+// One batch row and head. From each saved state the chunk is run again, keeping the state before every
+// sub-step and e = v - S^T k; then the chunk is walked backwards:
+//   dS += scale q do^T     dq = scale S do
+//   de = dS^T k    dbeta = de.e    dv = beta de    dk = beta (dS e - S_before de)    dS -= beta k de^T
+template <class T>
+void backward_head(const DeltaRuleBackward<T>& p, const DeltaRulePlan& plan, int64_t bh, T* workspace) {
+  const DeltaRuleShape& s = plan.shape;
+  const DeltaRuleHead head(s, bh);
+  const int64_t width = plan.dv_padded, size = s.dk * width;
+  const int64_t most = std::min(plan.chunk_tokens, s.time) * s.factors;
+  T* states = workspace;                    // [most + 1, dk, width]
+  T* d_state = states + (most + 1) * size;  // [dk, width]
+  T* es = d_state + size;                   // [most, width]
+  T* de = es + most * width;
+  T* d_o = de + width;
+  for (int64_t i = 0; i < s.dk; ++i) {
+    if (p.d_final_state) {
+      copy_in(p.d_final_state + bh * plan.state_size() + i * s.dv, s.dv, width, d_state + i * width);
+    } else {
+      std::fill_n(d_state + i * width, width, T(0));
+    }
+  }
+  for (int64_t chunk = plan.chunks - 1; chunk >= 0; --chunk) {
+    const T* start = chunk > 0         ? p.saved + plan.saved_offset(bh, chunk)
+                     : p.initial_state ? p.initial_state + bh * plan.state_size()
+                                       : nullptr;
+    for (int64_t i = 0; i < s.dk; ++i) {
+      if (start) {
+        copy_in(start + i * s.dv, s.dv, width, states + i * width);
+      } else {
+        std::fill_n(states + i * width, width, T(0));
+      }
+    }
+    const int64_t begin = plan.chunk_begin(chunk), end = plan.chunk_end(chunk);
+    T *before = states, *e = es;
+    for (int64_t t = begin; t < end; ++t) {
+      for (int64_t j = 0; j < s.factors; ++j, before += size, e += width) {
+        const T* k = p.k + head.k(t, j);
+        const T beta = p.beta[head.beta(t, j)];
+        copy_in(p.v + head.v(t, j), s.dv, width, e);
+        for (int64_t i = 0; i < s.dk; ++i) add(e, before + i * width, -k[i], width);
+        std::copy_n(before, size, before + size);
+        for (int64_t i = 0; i < s.dk; ++i) add(before + size + i * width, e, beta * k[i], width);
+      }
+    }
+    for (int64_t t = end - 1; t >= begin; --t) {
+      const T* q = p.q + head.q(t);
+      T* dq = p.dq + head.q(t);
+      copy_in(p.d_o + head.o(t), s.dv, width, d_o);
+      for (int64_t i = 0; i < s.dk; ++i) {
+        dq[i] = p.scale * dot(before + i * width, d_o, width);
+        add(d_state + i * width, d_o, p.scale * q[i], width);
+      }
+      for (int64_t j = s.factors - 1; j >= 0; --j) {
+        before -= size;
+        e -= width;
+        const T* k = p.k + head.k(t, j);
+        T* dk = p.dk + head.k(t, j);
+        const T beta = p.beta[head.beta(t, j)];
+        std::fill_n(de, width, T(0));
+        for (int64_t i = 0; i < s.dk; ++i) add(de, d_state + i * width, k[i], width);
+        p.dbeta[head.beta(t, j)] = dot(de, e, width);
+        T* dv = p.dv + head.v(t, j);
+        for (int64_t c = 0; c < s.dv; ++c) dv[c] = beta * de[c];
+        for (int64_t i = 0; i < s.dk; ++i) {
+          dk[i] = beta * (dot(d_state + i * width, e, width) - dot(before + i * width, de, width));
+          add(d_state + i * width, de, -beta * k[i], width);
+        }
+      }
+    }
+  }
+  if (p.d_initial_state) {
+    for (int64_t i = 0; i < s.dk; ++i)
+      std::copy_n(d_state + i * width, s.dv, p.d_initial_state + bh * plan.state_size() + i * s.dv);
+  }
+}
+
+}  // namespace
+
+template <class T>
+void delta_rule_recurrent_forward(const DeltaRuleForward<T>& p, const DeltaRulePlan& plan) {
+  const DeltaRuleShape& s = plan.shape;
+  parallel_parts(s.batch * s.heads, plan.parts, [&](int64_t part, int64_t begin, int64_t end) {
+    T* state = p.workspace + part * plan.part_size;
+    for (int64_t bh = begin; bh < end; ++bh) {
+      int64_t first = 0;
+      for (; s.dv - first > kLanes<T>; first += 2 * kLanes<T>)
+        forward_panel<T, 2>(p, plan, bh, first, std::min<int64_t>(2 * kLanes<T>, s.dv - first), state);
+      if (first < s.dv) forward_panel<T, 1>(p, plan, bh, first, s.dv - first, state);
+    }
+  });
+}
+
+template <class T>
+void delta_rule_recurrent_backward(const DeltaRuleBackward<T>& p, const DeltaRulePlan& plan) {
+  const DeltaRuleShape& s = plan.shape;
+  parallel_parts(s.batch * s.heads, plan.parts, [&](int64_t part, int64_t begin, int64_t end) {
+    for (int64_t bh = begin; bh < end; ++bh) backward_head(p, plan, bh, p.workspace + part * plan.part_size);
+  });
+}
+
+template void delta_rule_recurrent_forward(const DeltaRuleForward<float>&, const DeltaRulePlan&);
+template void delta_rule_recurrent_forward(const DeltaRuleForward<double>&, const DeltaRulePlan&);
+template void delta_rule_recurrent_backward(const DeltaRuleBackward<float>&, const DeltaRulePlan&);
+template void delta_rule_recurrent_backward(const DeltaRuleBackward<double>&, const DeltaRulePlan&);
+
+}  // namespace signet::kernels::SIGNET_ISA

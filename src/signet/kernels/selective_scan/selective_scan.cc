@@ -1,0 +1,48 @@
+#include "signet/kernels/selective_scan/selective_scan.h"
+
+#include <algorithm>
+
+#include "signet/base/thread_pool.h"
+#include "signet/kernels/selective_scan/selective_scan_plan.h"
+
+namespace signet::kernels {
+namespace {
+
+constexpr int64_t kChunk = 64;    // tokens between two saved states
+constexpr int64_t kPadding = 16;  // elements; a whole number of vectors in every instruction set
+
+int64_t padded(int64_t n) { return (n + kPadding - 1) / kPadding * kPadding; }
+
+}  // namespace
+
+SelectiveScanPlan selective_scan_plan(const SelectiveScanShape& shape) {
+  SelectiveScanPlan plan;
+  plan.shape = with_strides(shape);
+  plan.chunk = kChunk;
+  plan.chunks = std::max<int64_t>(1, (shape.time + kChunk - 1) / kChunk);
+  plan.channels_padded = padded(shape.channels);
+  const int64_t threads = thread_count(), blocks = std::max<int64_t>(1, plan.channels_padded / kPadding);
+  const int64_t wanted = shape.batch > 0 ? (threads + shape.batch - 1) / shape.batch : 1;
+  plan.group_channels = (blocks + std::min(wanted, blocks) - 1) / std::min(wanted, blocks) * kPadding;
+  plan.groups = std::max<int64_t>(1, (plan.channels_padded + plan.group_channels - 1) / plan.group_channels);
+  plan.parts = std::max<int64_t>(1, std::min(threads, plan.items()));
+  // Backward, per part: sums of dA [states, channels], of dD and dbias [channels]; the gradient of the state
+  // [states, channels]; for one vector of channels of one chunk the decays and the states [states, lanes] per
+  // token, what is elementwise per token, and the sums of dB and dC before the lanes are added.
+  const int64_t tokens = std::min(kChunk, shape.time);
+  const int64_t sums = plan.state_size() + 2 * plan.channels_padded;
+  const int64_t chunk = (4 * tokens + 1) * shape.states * kPadding + 2 * tokens * kPadding;
+  plan.part_size = sums + plan.state_size() + chunk;
+  return plan;
+}
+
+int64_t selective_scan_saved_size(const SelectiveScanShape& shape) {
+  const SelectiveScanPlan plan = selective_scan_plan(shape);
+  return shape.batch * (plan.chunks - 1) * plan.state_size();
+}
+
+int64_t selective_scan_workspace_size(const SelectiveScanShape& shape) {
+  return selective_scan_plan(shape).workspace_size();
+}
+
+}  // namespace signet::kernels
