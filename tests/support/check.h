@@ -81,7 +81,7 @@ inline void expect_gradient(std::vector<double>& x, const std::vector<double>& g
   for (double g : gradient) scale = std::max(scale, std::abs(g));
   const size_t stride = std::max<size_t>(1, x.size() / limit);
   for (size_t i = 0; i < x.size(); i += stride) {
-    const double saved = x[i], step = 1e-5 * std::max(1.0, std::abs(saved));
+    const double saved = x[i], step = 1e-6 * std::max(1.0, std::abs(saved));
     x[i] = saved + step;
     const double above = loss();
     x[i] = saved - step;

@@ -3,10 +3,12 @@
 namespace signet::cli {
 
 // One declaration and one line per verb, in the order `signet --help` shows them.
+std::unique_ptr<Verb> make_train();
 std::unique_ptr<Verb> make_info();
 
 const std::vector<VerbEntry>& verbs() {
   static const std::vector<VerbEntry> table = {
+      {"train", "train a model on a task", make_train},
       {"info", "show the build, the CPU and the libraries in use", make_info},
   };
   return table;

@@ -1,0 +1,109 @@
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "signet/base/error.h"
+#include "signet/base/text.h"
+#include "signet/cli/verb.h"
+#include "signet/io/run_directory.h"
+#include "signet/models/registry.h"
+#include "signet/tasks/registry.h"
+#include "signet/train/trainer.h"
+
+namespace signet::cli {
+namespace {
+
+class Train final : public Verb {
+ public:
+  void define(Options& options) override {
+    options_ = &options;
+    options.positional("TASK", task_, "one of: " + join(tasks::task_names(), ", "), false);
+    options.value("--model", model_, "one of: " + join(models::architecture_names(), ", "));
+    options.value("--eigenvalues", eigenvalues_, "0,1 as published, or -1,1");
+    options.value("--config", config_, "YAML file to start from");
+    options.values("--set", set_, "section.key=value, over the file; may be repeated");
+    options.value("--steps", steps_, "updates (train.steps)");
+    options.value("--seed", seed_, "seed of the start and the data (train.seed)");
+    options.value("-o,--out", out_, "run directory [runs/TASK-MODEL-RANGE-SEED]");
+    options.value("--resume", resume_, "go on with this run directory");
+    options.flag("--force", force_, "replace the run that is in the directory");
+    options.flag("--dry-run", dry_run_, "print the resolved configuration and stop");
+    options.flag("--list-keys", list_keys_, "print every configuration key with its meaning and value");
+    options.flag("--json", json_, "print the results as one JSON object");
+    options.flag("--quiet", quiet_, "no progress");
+    options.example(
+        "signet train parity --model deltanet --eigenvalues=-1,1 --set model.width=32 "
+        "--set train.batch=64 --steps 20 --out runs/example",
+        "train a small DeltaNet on parity");
+    options.example("signet train --resume runs/example", "go on where it was stopped");
+    options.example("signet train parity --model mamba --list-keys", "what can be set");
+  }
+
+  int run() override {
+    if (!resume_.empty()) return resume();
+    train::ConfigSources sources{config_, task_, model_, {}};
+    if (!eigenvalues_.empty()) sources.set.push_back("model.eigenvalues=" + eigenvalues_);
+    for (const auto& assignment : set_) sources.set.push_back(assignment);
+    if (options_->given("--steps")) sources.set.push_back(fmt::format("train.steps={}", steps_));
+    if (options_->given("--seed")) sources.set.push_back(fmt::format("train.seed={}", seed_));
+    train::RunConfig config = train::resolve_config(sources);
+    if (list_keys_) {
+      for (const auto& field : io::fields_of(config).all())
+        fmt::print("{:26} {:14} {}\n", field.key, field.write(), field.help);
+      return 0;
+    }
+    if (dry_run_) {
+      fmt::print("{}", config.to_yaml());
+      return 0;
+    }
+    if (out_.empty()) {
+      const auto& e = config.model.eigenvalues;
+      out_ = fmt::format("runs/{}-{}-[{},{}]-{}", config.task.name, config.model.architecture, e[0], e[1],
+                         config.train.seed);
+    }
+    auto directory = io::RunDirectory::create(out_, force_);
+    return finish(train::train(config, directory, false, options()));
+  }
+
+ private:
+  int resume() {
+    for (const char* name : {"--model", "--eigenvalues", "--config", "--set", "--steps", "--seed", "--out"}) {
+      if (options_->given(name))
+        fail(ErrorCode::kUsage, "--resume takes the configuration of the run; {} cannot change it", name);
+    }
+    if (!task_.empty()) fail(ErrorCode::kUsage, "--resume takes the task of the run; leave out '{}'", task_);
+    auto directory = io::RunDirectory::open_for_resume(resume_);
+    const auto config = train::resolve_config({directory.config_path(), "", "", {}});
+    out_ = resume_;
+    return finish(train::train(config, directory, true, options()));
+  }
+
+  train::TrainOptions options() const { return {quiet_, ""}; }
+
+  int finish(const nlohmann::ordered_json& result) {
+    if (json_) {
+      fmt::print("{}\n", result.dump(2));
+    } else {
+      const auto& by_length = result["by_length"];
+      fmt::print(
+          "{} {} [{},{}]: scaled accuracy {:.4f} on lengths {} to {} after {} steps, {:.1f} s\nrun: {}\n",
+          result["task"].get<std::string>(), result["model"].get<std::string>(),
+          result["eigenvalues"][0].dump(), result["eigenvalues"][1].dump(),
+          result["scaled_accuracy"].get<double>(), by_length.front()["length"].dump(),
+          by_length.back()["length"].dump(), result["steps"].dump(), result["seconds"].get<double>(), out_);
+    }
+    return 0;
+  }
+
+  Options* options_ = nullptr;
+  std::string task_, model_, eigenvalues_, config_, out_, resume_;
+  std::vector<std::string> set_;
+  int64_t steps_ = 20000, seed_ = 1;
+  bool force_ = false, dry_run_ = false, list_keys_ = false, json_ = false, quiet_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_train() { return std::make_unique<Train>(); }
+
+}  // namespace signet::cli

@@ -1,0 +1,34 @@
+// What a model is made of. The options common to all architectures are here; those of one architecture are in
+// its mixer's factory. Both are described to the configuration reader as one section, `model`.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "signet/base/eigenvalues.h"
+#include "signet/io/config_schema.h"
+
+namespace signet::models {
+
+class MixerFactory;
+
+struct ModelConfig {
+  std::string architecture = "deltanet";
+  std::vector<double> eigenvalues = {-1, 1};  // [0, 1] as published, or [-1, 1]
+  int64_t width = 128;
+  int64_t blocks = 2;
+  int64_t mlp = -1;        // hidden width of the SwiGLU: -1 = 8/3 width rounded up to 256, 0 = none
+  bool final_norm = true;  // norm before the head
+  double norm_eps = 1e-6;
+  double embedding_init = 0.02;         // standard deviation
+  std::string head_init = "normal";     // normal: N(0, 0.02); linear: U(+-1/sqrt(width))
+  std::shared_ptr<MixerFactory> mixer;  // with the architecture's own options
+
+  // A configuration with the architecture's defaults; throws kUsage for an unknown name.
+  static ModelConfig for_architecture(const std::string& name);
+  void describe(io::Fields& fields);
+  EigenvalueRange range() const;  // throws kBadInput for anything else
+};
+
+}  // namespace signet::models

@@ -1,0 +1,62 @@
+// A mixer is what makes an architecture: it moves information along time. Its work falls into three parts so
+// that no row is computed that cannot change the result: `project` and `finish` are row-wise and run only on
+// the rows that matter (the vocabulary in the first block, the scored rows in the last), `mix` runs on whole
+// sequences.
+//
+// An architecture is one file models/mixer_<name>.cc with a MixerFactory, and one line in registry.cc.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "signet/autograd/ops.h"
+#include "signet/base/eigenvalues.h"
+#include "signet/io/config_schema.h"
+#include "signet/models/parameters.h"
+
+namespace signet::models {
+
+using autograd::Sequence;
+using autograd::Tape;
+using autograd::Var;
+
+struct ModelConfig;
+
+class Mixer {
+ public:
+  virtual ~Mixer() = default;
+
+  // [rows, width] normalised inputs -> [rows, projected width].
+  virtual Var project(Tape& tape, const Weights& weights, const Var& rows) const = 0;
+  // [batch * time, projected width] -> [batch * time, mixed width]. `state` has one tensor per
+  // state_shapes(), read and replaced; null in training, where every sequence starts from zero.
+  virtual Var mix(Tape& tape, const Weights& weights, const Var& projected, Sequence sequence,
+                  Tensor* state) const = 0;
+  // residual + output projection of [rows, mixed width].
+  virtual Var finish(Tape& tape, const Weights& weights, const Var& mixed, const Var& residual) const = 0;
+
+  virtual std::vector<Shape> state_shapes(int64_t batch) const = 0;
+
+  // The eigenvalues of the transition at every row, [rows, count]: one per head and factor that differs from
+  // 1 (Householder models) or the whole diagonal (diagonal models). For pictures and analysis.
+  virtual Tensor eigenvalues(Tape& tape, const Weights& weights, const Var& projected,
+                             Sequence sequence) const = 0;
+  // How the columns of eigenvalues() are grouped: heads, or 1.
+  virtual int64_t eigenvalue_groups() const = 0;
+};
+
+// Makes the mixers of one architecture and owns its options, which live in the `model` section of the
+// configuration.
+class MixerFactory {
+ public:
+  virtual ~MixerFactory() = default;
+  // The architecture's defaults for the options common to all (ModelConfig), before the user's.
+  virtual void set_defaults(ModelConfig& config) const = 0;
+  virtual void describe(io::Fields& fields) = 0;
+  // Throws kBadInput when the options do not fit together.
+  virtual std::unique_ptr<Mixer> make(const ModelConfig& config, const std::string& prefix,
+                                      Parameters& parameters) const = 0;
+};
+
+}  // namespace signet::models

@@ -1,0 +1,165 @@
+// DeltaNet (Yang et al., 2024) as in the experiments of Grazzi, Siems et al. (2025), with n_h Householder
+// factors per token (DeltaProduct, Siems et al., 2025) as an option:
+//   q, k, v = x Wq, x Wk, x Wv  -> causal convolution -> SiLU -> per-head L2 norm of q and k
+//   beta = sigmoid(x Wb)  (range [0,1])   or  2 sigmoid(x Wb)  (range [-1,1]): transition eigenvalue 1 - beta
+//   o = delta rule(q, k, v, beta) / sqrt(dk) -> per-head RMS norm -> Wo
+#include <cmath>
+
+#include "signet/models/config.h"
+#include "signet/models/mixer.h"
+
+namespace signet::models {
+namespace {
+
+using kernels::ActivationKind;
+
+struct DeltaNetOptions {
+  int64_t heads = 4;
+  int64_t head_dim = 0;  // 0 = width / heads
+  int64_t householders = 1;
+  int64_t conv = 4;
+  std::string qk_activation = "auto";
+  std::string beta = "sigmoid";
+};
+
+class DeltaNetMixer final : public Mixer {
+ public:
+  DeltaNetMixer(const ModelConfig& config, const DeltaNetOptions& options, const std::string& prefix,
+                Parameters& parameters)
+      : options_(options), eps_(config.norm_eps) {
+    const int64_t width = config.width, n = options.householders;
+    head_dim_ = options.head_dim ? options.head_dim : width / options.heads;
+    inner_ = options.heads * head_dim_;
+    beta_scale_ = config.range() == EigenvalueRange::kSigned ? 2.0 : 1.0;
+    beta_gate_ = options.beta == "hard" ? ActivationKind::kHard : ActivationKind::kSigmoid;
+    silu_qk_ = options.qk_activation == "silu" || (options.qk_activation == "auto" && options.conv > 0);
+    auto projection = [&](const char* name, int64_t in, int64_t out) {
+      return parameters.add(prefix + name + ".weight", {out, in},
+                            xavier_uniform_init(in, out, std::exp2(-2.5)));
+    };
+    // Adjacent, so that one product makes all four.
+    q_ = projection("q", width, inner_);
+    projection("k", width, n * inner_);
+    projection("v", width, n * inner_);
+    b_ = projection("b", width, n * options.heads);
+    if (options.conv > 0) {
+      const double bound = 1.0 / std::sqrt(static_cast<double>(options.conv));
+      auto convolution = [&](const char* name, int64_t channels) {
+        return parameters.add(prefix + name + ".weight", {channels, options.conv}, uniform_init(bound));
+      };
+      q_conv_ = convolution("q_conv", inner_);
+      k_conv_ = convolution("k_conv", n * inner_);
+      v_conv_ = convolution("v_conv", n * inner_);
+    }
+    o_norm_ = parameters.add(prefix + "o_norm.weight", {head_dim_}, constant_init(1));
+    o_ = projection("o", inner_, width);
+  }
+
+  Var project(Tape& tape, const Weights& weights, const Var& rows) const override {
+    return autograd::linear(tape, rows, weights.fused(q_, b_));
+  }
+
+  Var mix(Tape& tape, const Weights& weights, const Var& projected, Sequence sequence,
+          Tensor* state) const override {
+    const int64_t n = options_.householders;
+    const bool conv = options_.conv > 0;
+    auto part = [&](int64_t begin, int64_t count, int conv_id, bool silu, int state_index) {
+      Var x = tape.columns(projected, begin, count);
+      if (conv)
+        return autograd::short_conv(tape, x, weights[conv_id], {}, sequence, silu,
+                                    state ? state[state_index] : Tensor{});
+      return silu ? autograd::activation(tape, x, ActivationKind::kSilu) : x;
+    };
+    const Var q = part(0, inner_, q_conv_, silu_qk_, 1);
+    const Var k = part(inner_, n * inner_, k_conv_, silu_qk_, 2);
+    const Var v = part((1 + n) * inner_, n * inner_, v_conv_, true, 3);
+    const Var unit_q = autograd::l2_normalize(tape, q, head_dim_, kNormEps);
+    const Var unit_k = autograd::l2_normalize(tape, k, head_dim_, kNormEps);
+    autograd::DeltaRuleOptions rule;
+    rule.heads = options_.heads;
+    rule.factors = n;
+    rule.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
+    return autograd::delta_rule(tape, unit_q, unit_k, v, beta(tape, projected), sequence, rule,
+                                state ? state[0] : Tensor{});
+  }
+
+  Var finish(Tape& tape, const Weights& weights, const Var& mixed, const Var& residual) const override {
+    const Var normed = autograd::norm(tape, mixed, weights[o_norm_], kernels::NormKind::kRms, eps_);
+    return autograd::linear(tape, normed, weights[o_], {}, residual);
+  }
+
+  std::vector<Shape> state_shapes(int64_t batch) const override {
+    std::vector<Shape> shapes = {{batch, options_.heads, head_dim_, head_dim_}};
+    const int64_t n = options_.householders, history = options_.conv - 1;
+    if (options_.conv > 0) {
+      shapes.push_back({batch, history, inner_});
+      shapes.push_back({batch, history, n * inner_});
+      shapes.push_back({batch, history, n * inner_});
+    }
+    return shapes;
+  }
+
+  Tensor eigenvalues(Tape& tape, const Weights&, const Var& projected, Sequence) const override {
+    const Tensor values = beta(tape, projected).value;
+    with_dtype(values.dtype, [&](auto type) {
+      using T = decltype(type);
+      for (int64_t i = 0; i < values.size(); ++i) values.as<T>()[i] = T(1) - values.as<T>()[i];
+    });
+    return values;
+  }
+  int64_t eigenvalue_groups() const override { return options_.heads * options_.householders; }
+
+ private:
+  static constexpr double kNormEps = 1e-6;
+
+  Var beta(Tape& tape, const Var& projected) const {
+    const int64_t n = options_.householders;
+    const Var raw = tape.columns(projected, (1 + 2 * n) * inner_, n * options_.heads);
+    return autograd::activation(tape, raw, beta_gate_, beta_scale_);
+  }
+
+  DeltaNetOptions options_;
+  double eps_, beta_scale_ = 1;
+  ActivationKind beta_gate_ = ActivationKind::kSigmoid;
+  bool silu_qk_ = false;
+  int64_t head_dim_ = 0, inner_ = 0;
+  int q_ = 0, b_ = 0, q_conv_ = 0, k_conv_ = 0, v_conv_ = 0, o_norm_ = 0, o_ = 0;
+};
+
+class DeltaNetFactory final : public MixerFactory {
+ public:
+  void set_defaults(ModelConfig& config) const override {
+    config.mlp = -1;
+    config.final_norm = true;
+    config.norm_eps = 1e-6;
+    config.embedding_init = 0.02;
+    config.head_init = "normal";
+  }
+  void describe(io::Fields& fields) override {
+    fields.field("heads", options_.heads, "heads", {1, 1024});
+    fields.field("head_dim", options_.head_dim, "size of a head; 0 = width / heads", {0, 4096});
+    fields.field("householders", options_.householders,
+                 "Householder factors per token (DeltaProduct above 1)", {1, 16});
+    fields.field("conv", options_.conv, "taps of the causal convolution on q, k and v; 0 = none", {0, 16});
+    fields.field_enum("qk_activation", options_.qk_activation,
+                      "activation of q and k; auto = silu with a convolution", {"auto", "none", "silu"});
+    fields.field_enum("beta", options_.beta,
+                      "gate of the write strength; hard reaches its end points exactly", {"sigmoid", "hard"});
+  }
+  std::unique_ptr<Mixer> make(const ModelConfig& config, const std::string& prefix,
+                              Parameters& parameters) const override {
+    if (options_.head_dim == 0 && config.width % options_.heads != 0)
+      bad_input("model.width = {} is not a multiple of model.heads = {}; change one or set model.head_dim",
+                config.width, options_.heads);
+    return std::make_unique<DeltaNetMixer>(config, options_, prefix, parameters);
+  }
+
+ private:
+  DeltaNetOptions options_;
+};
+
+}  // namespace
+
+std::shared_ptr<MixerFactory> make_deltanet() { return std::make_shared<DeltaNetFactory>(); }
+
+}  // namespace signet::models

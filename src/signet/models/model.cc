@@ -1,0 +1,111 @@
+#include "signet/models/model.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "signet/models/registry.h"
+
+namespace signet::models {
+
+using kernels::NormKind;
+
+ModelState::ModelState(const Model& model, int64_t batch, DType dtype) {
+  constexpr int64_t kAlign = 64;
+  int64_t bytes = kAlign;
+  std::vector<std::vector<Shape>> shapes;
+  for (size_t i = 0; i < model.blocks(); ++i) {
+    shapes.push_back(model.mixer(i).state_shapes(batch));
+    for (const Shape& s : shapes.back())
+      bytes += (s.size() * dtype_size(dtype) + kAlign - 1) / kAlign * kAlign;
+  }
+  memory_.assign(static_cast<size_t>(bytes), 0);
+  auto address = reinterpret_cast<uintptr_t>(memory_.data());
+  char* p = memory_.data() + (kAlign - address % kAlign) % kAlign;
+  for (const auto& block : shapes) {
+    auto& tensors = tensors_.emplace_back();
+    for (const Shape& s : block) {
+      tensors.emplace_back(p, s, dtype);
+      p += (s.size() * dtype_size(dtype) + kAlign - 1) / kAlign * kAlign;
+    }
+  }
+}
+
+Model::Model(const ModelConfig& config, int64_t vocabulary, int64_t classes)
+    : config_(config), vocabulary_(vocabulary), mlp_width_(config.mlp) {
+  const int64_t width = config.width;
+  if (mlp_width_ < 0) mlp_width_ = (width * 8 / 3 + 255) / 256 * 256;
+  embedding_ = parameters_.add("embedding.weight", {vocabulary, width}, normal_init(config.embedding_init));
+  for (int64_t i = 0; i < config.blocks; ++i) {
+    const std::string prefix = "blocks." + std::to_string(i) + ".";
+    Block block;
+    block.mixer_norm = parameters_.add(prefix + "mixer_norm.weight", {width}, constant_init(1));
+    block.mixer = config.mixer->make(config, prefix + "mixer.", parameters_);
+    if (mlp_width_ > 0) {
+      const double down = 0.02 / std::sqrt(2.0 * static_cast<double>(config.blocks));
+      block.mlp_norm = parameters_.add(prefix + "mlp_norm.weight", {width}, constant_init(1));
+      block.gate = parameters_.add(prefix + "mlp.gate.weight", {mlp_width_, width}, normal_init(0.02));
+      block.up = parameters_.add(prefix + "mlp.up.weight", {mlp_width_, width}, normal_init(0.02));
+      block.down = parameters_.add(prefix + "mlp.down.weight", {width, mlp_width_}, normal_init(down));
+    }
+    blocks_.push_back(std::move(block));
+  }
+  if (config.final_norm) final_norm_ = parameters_.add("norm.weight", {width}, constant_init(1));
+  head_ = parameters_.add("head.weight", {classes, width},
+                          config.head_init == "linear" ? linear_default_init(width) : normal_init(0.02));
+}
+
+Var Model::project(Tape& tape, const Weights& weights, const Block& block, const Var& x) const {
+  const Var normed = autograd::norm(tape, x, weights[block.mixer_norm], NormKind::kRms, config_.norm_eps);
+  return block.mixer->project(tape, weights, normed);
+}
+
+Var Model::mlp(Tape& tape, const Weights& weights, const Block& block, const Var& x) const {
+  if (mlp_width_ == 0) return x;
+  const Var normed = autograd::norm(tape, x, weights[block.mlp_norm], NormKind::kRms, config_.norm_eps);
+  const Var hidden =
+      autograd::swiglu(tape, autograd::linear(tape, normed, weights.fused(block.gate, block.up)));
+  return autograd::linear(tape, hidden, weights[block.down], {}, x);
+}
+
+std::pair<Var, Var> Model::embed(Tape& tape, const Weights& weights, const int32_t* tokens,
+                                 Sequence sequence) const {
+  const Var table = weights[embedding_];
+  const Var x = autograd::gather_rows(tape, table, tokens, sequence.rows());
+  // What the first block projects depends on the token alone: project the vocabulary when it is the smaller.
+  if (vocabulary_ * 2 > sequence.rows()) return {x, project(tape, weights, blocks_[0], x)};
+  const Var projected = project(tape, weights, blocks_[0], table);
+  return {x, autograd::gather_rows(tape, projected, tokens, sequence.rows())};
+}
+
+Var Model::forward(Tape& tape, const Weights& weights, const int32_t* tokens, Sequence sequence,
+                   const int32_t* scored, int64_t scored_rows, ModelState* state) const {
+  auto [x, projected] = embed(tape, weights, tokens, sequence);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const Block& block = blocks_[i];
+    if (i > 0) projected = project(tape, weights, block, x);
+    Var mixed = block.mixer->mix(tape, weights, projected, sequence, state ? state->block(i) : nullptr);
+    if (i + 1 == blocks_.size() && scored) {  // after the last mixing only the scored rows matter
+      mixed = autograd::gather_rows(tape, mixed, scored, scored_rows);
+      x = autograd::gather_rows(tape, x, scored, scored_rows);
+    }
+    x = mlp(tape, weights, block, block.mixer->finish(tape, weights, mixed, x));
+  }
+  if (config_.final_norm) x = autograd::norm(tape, x, weights[final_norm_], NormKind::kRms, config_.norm_eps);
+  return autograd::linear(tape, x, weights[head_]);
+}
+
+std::vector<Tensor> Model::eigenvalues(Tape& tape, const Weights& weights, const int32_t* tokens,
+                                       Sequence sequence) const {
+  std::vector<Tensor> result;
+  auto [x, projected] = embed(tape, weights, tokens, sequence);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const Block& block = blocks_[i];
+    if (i > 0) projected = project(tape, weights, block, x);
+    result.push_back(block.mixer->eigenvalues(tape, weights, projected, sequence));
+    const Var mixed = block.mixer->mix(tape, weights, projected, sequence, nullptr);
+    x = mlp(tape, weights, block, block.mixer->finish(tape, weights, mixed, x));
+  }
+  return result;
+}
+
+}  // namespace signet::models

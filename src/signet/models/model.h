@@ -1,0 +1,63 @@
+// A sequence model: embedding -> blocks [norm -> mixer -> norm -> SwiGLU] -> norm -> head.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "signet/models/config.h"
+#include "signet/models/mixer.h"
+#include "signet/models/parameters.h"
+
+namespace signet::models {
+
+// Recurrent state of a batch of sequences, carried from one segment to the next in inference. Starts at zero.
+class ModelState {
+ public:
+  ModelState(const class Model& model, int64_t batch, DType dtype);
+  Tensor* block(size_t i) { return tensors_[i].data(); }
+
+ private:
+  std::vector<char> memory_;
+  std::vector<std::vector<Tensor>> tensors_;  // [block][state tensor]
+};
+
+class Model {
+ public:
+  Model(const ModelConfig& config, int64_t vocabulary, int64_t classes);
+
+  const Parameters& parameters() const { return parameters_; }
+  const ModelConfig& config() const { return config_; }
+  size_t blocks() const { return blocks_.size(); }
+  const Mixer& mixer(size_t block) const { return *blocks_[block].mixer; }
+
+  // Logits [scored, classes] at the rows named by `scored` (row = b * time + t), or at every row when it is
+  // null. tokens [batch * time] must lie in [0, vocabulary) and, like `scored`, outlive the tape. With
+  // `state` the sequences continue from it and it is replaced.
+  Var forward(Tape& tape, const Weights& weights, const int32_t* tokens, Sequence sequence,
+              const int32_t* scored, int64_t scored_rows, ModelState* state = nullptr) const;
+
+  // Eigenvalues of every block on the given sequences: per block a [rows, count] tensor (Mixer::eigenvalues).
+  std::vector<Tensor> eigenvalues(Tape& tape, const Weights& weights, const int32_t* tokens,
+                                  Sequence sequence) const;
+
+ private:
+  struct Block {
+    int mixer_norm = 0, mlp_norm = 0, gate = 0, up = 0, down = 0;
+    std::unique_ptr<Mixer> mixer;
+  };
+  // The mixer's projection of the block's input rows.
+  Var project(Tape& tape, const Weights& weights, const Block& block, const Var& x) const;
+  Var mlp(Tape& tape, const Weights& weights, const Block& block, const Var& x) const;
+  // Input rows [batch * time, width] and their projection in the first block.
+  std::pair<Var, Var> embed(Tape& tape, const Weights& weights, const int32_t* tokens,
+                            Sequence sequence) const;
+
+  ModelConfig config_;
+  int64_t vocabulary_, mlp_width_;
+  Parameters parameters_;
+  int embedding_ = 0, final_norm_ = 0, head_ = 0;
+  std::vector<Block> blocks_;
+};
+
+}  // namespace signet::models

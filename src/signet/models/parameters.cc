@@ -1,0 +1,66 @@
+#include "signet/models/parameters.h"
+
+#include <cmath>
+
+namespace signet::models {
+namespace {
+
+// FNV-1a: the random stream of a parameter depends on its name alone.
+uint64_t name_stream(const std::string& name) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (unsigned char c : name) hash = (hash ^ c) * 0x100000001b3u;
+  return hash >> 2;  // below 2^62; the samples of the tasks use the streams above
+}
+
+}  // namespace
+
+Init constant_init(double value) {
+  return [value](Rng&, int64_t) { return value; };
+}
+Init normal_init(double deviation) {
+  return [deviation](Rng& rng, int64_t) { return deviation * rng.normal(); };
+}
+Init uniform_init(double bound) {
+  return [bound](Rng& rng, int64_t) { return rng.uniform(-bound, bound); };
+}
+Init xavier_uniform_init(int64_t in, int64_t out, double gain) {
+  return uniform_init(gain * std::sqrt(6.0 / static_cast<double>(in + out)));
+}
+Init linear_default_init(int64_t in) { return uniform_init(1.0 / std::sqrt(static_cast<double>(in))); }
+
+int Parameters::add(std::string name, Shape shape, Init init, bool decay) {
+  infos_.push_back({std::move(name), shape, size_, decay, std::move(init)});
+  size_ += shape.size();
+  return static_cast<int>(infos_.size()) - 1;
+}
+
+void Parameters::initialize(uint64_t seed, DType dtype, void* values) const {
+  with_dtype(dtype, [&](auto type) {
+    using T = decltype(type);
+    for (const auto& info : infos_) {
+      Rng rng(seed, name_stream(info.name));
+      T* out = static_cast<T*>(values) + info.offset;
+      for (int64_t i = 0; i < info.shape.size(); ++i) out[i] = static_cast<T>(info.init(rng, i));
+    }
+  });
+}
+
+autograd::Var Weights::view(int id, Shape shape) const {
+  const int64_t bytes = parameters_->infos()[id].offset * dtype_size(dtype_);
+  autograd::Var v{Tensor(static_cast<char*>(values_) + bytes, shape, dtype_), {}, nullptr};
+  if (gradients_) v.grad = Tensor(static_cast<char*>(gradients_) + bytes, shape, dtype_);
+  return v;
+}
+
+autograd::Var Weights::fused(int first, int last) const {
+  const auto& infos = parameters_->infos();
+  const int64_t width = infos[first].shape.last();
+  int64_t rows = 0;
+  for (int id = first; id <= last; ++id) {
+    if (infos[id].shape.last() != width) fail(ErrorCode::kFailure, "{} cannot be fused", infos[id].name);
+    rows += infos[id].shape.size() / width;
+  }
+  return view(first, {rows, width});
+}
+
+}  // namespace signet::models

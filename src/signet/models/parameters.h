@@ -1,0 +1,66 @@
+// All parameters of a model in one flat buffer with named views: the optimizer, clipping and checkpoints are
+// one pass each. Parameters added one after the other with the same width are adjacent, so that a fused
+// projection is one matrix.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "signet/autograd/tape.h"
+#include "signet/base/rng.h"
+#include "signet/tensor/tensor.h"
+
+namespace signet::models {
+
+// Value of element i; each parameter draws from a stream of its own, named by the parameter.
+using Init = std::function<double(Rng& rng, int64_t i)>;
+Init constant_init(double value);
+Init normal_init(double deviation);
+Init uniform_init(double bound);                                 // [-bound, bound]
+Init xavier_uniform_init(int64_t in, int64_t out, double gain);  // bound = gain sqrt(6 / (in + out))
+Init linear_default_init(int64_t in);                            // bound = 1 / sqrt(in), PyTorch's default
+
+struct ParameterInfo {
+  std::string name;
+  Shape shape;
+  int64_t offset = 0;  // elements from the start of the buffer
+  bool decay = true;   // weight decay applies
+  Init init;
+};
+
+class Parameters {
+ public:
+  int add(std::string name, Shape shape, Init init, bool decay = true);
+
+  const std::vector<ParameterInfo>& infos() const { return infos_; }
+  int64_t size() const { return size_; }
+  // Fills `values` (size() elements of `dtype`) from the seed.
+  void initialize(uint64_t seed, DType dtype, void* values) const;
+
+ private:
+  std::vector<ParameterInfo> infos_;
+  int64_t size_ = 0;
+};
+
+// The buffers a pass works on: values, and gradients when recording (null otherwise).
+class Weights {
+ public:
+  Weights(const Parameters& parameters, DType dtype, void* values, void* gradients)
+      : parameters_(&parameters), dtype_(dtype), values_(values), gradients_(gradients) {}
+
+  autograd::Var operator[](int id) const { return view(id, parameters_->infos()[id].shape); }
+  // Parameters first..last, adjacent and of equal width, as one matrix.
+  autograd::Var fused(int first, int last) const;
+  DType dtype() const { return dtype_; }
+
+ private:
+  autograd::Var view(int id, Shape shape) const;
+
+  const Parameters* parameters_;
+  DType dtype_;
+  void* values_;
+  void* gradients_;
+};
+
+}  // namespace signet::models

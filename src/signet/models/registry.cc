@@ -1,0 +1,22 @@
+#include "signet/models/registry.h"
+
+namespace signet::models {
+
+std::shared_ptr<MixerFactory> make_deltanet();
+std::shared_ptr<MixerFactory> make_mamba();
+
+const std::vector<ArchitectureEntry>& architectures() {
+  static const std::vector<ArchitectureEntry> table = {
+      {"deltanet", "delta rule with one or more Householder factors per token", make_deltanet},
+      {"mamba", "selective scan with a diagonal transition", make_mamba},
+  };
+  return table;
+}
+
+std::vector<std::string> architecture_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : architectures()) names.emplace_back(entry.name);
+  return names;
+}
+
+}  // namespace signet::models

@@ -1,0 +1,21 @@
+// Every architecture by its name: one line in registry.cc each.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "signet/models/mixer.h"
+
+namespace signet::models {
+
+struct ArchitectureEntry {
+  const char* name;
+  const char* summary;
+  std::shared_ptr<MixerFactory> (*make)();
+};
+
+const std::vector<ArchitectureEntry>& architectures();
+std::vector<std::string> architecture_names();
+
+}  // namespace signet::models

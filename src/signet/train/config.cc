@@ -1,0 +1,127 @@
+#include "signet/train/config.h"
+
+#include <fmt/ranges.h>
+
+#include <cmath>
+
+#include "signet/tasks/registry.h"
+
+namespace signet::train {
+namespace {
+
+// The name under section.key in the file or the assignments (the last one wins), or "".
+std::string peek(const io::ConfigNode* root, const std::vector<std::string>& assignments,
+                 const std::string& section, const std::string& key) {
+  std::string value;
+  if (root) {
+    if (const auto* inner = root->find(section)) {
+      if (const auto* node = inner->find(key)) value = node->text;
+    }
+  }
+  const std::string prefix = section + "." + key + "=";
+  for (const auto& assignment : assignments)
+    if (assignment.rfind(prefix, 0) == 0) value = assignment.substr(prefix.size());
+  return value;
+}
+
+tasks::LengthRange override_range(tasks::LengthRange range, int64_t min, int64_t max) {
+  if (min > 0) range.min = min;
+  if (max > 0) range.max = max;
+  return range;
+}
+
+}  // namespace
+
+void TaskConfig::describe(io::Fields& fields) {
+  fields.field_enum("name", name, "the task", tasks::task_names());
+}
+
+void TrainConfig::describe(io::Fields& fields) {
+  fields.field("steps", steps, "updates", {0, int64_t{1} << 40});
+  fields.field("batch", batch, "sequences per update", {1, 1 << 20});
+  fields.field("min_length", min_length, "shortest training sequence; 0 = the task's", {0, tasks::kMaxSize});
+  fields.field("max_length", max_length, "longest training sequence; 0 = the task's", {0, tasks::kMaxSize});
+  fields.field("lr", lr, "peak learning rate", {0, 10});
+  fields.field("min_lr_ratio", min_lr_ratio, "final learning rate as a share of the peak", {0, 1});
+  fields.field("warmup", warmup, "updates of linear warm-up; -1 = a tenth of the steps",
+               {-1, int64_t{1} << 40});
+  fields.field_enum("schedule", schedule, "after the warm-up", {"cosine", "constant"});
+  fields.field("weight_decay", weight_decay, "decoupled weight decay", {0, 10});
+  fields.field("clip", clip, "largest global gradient norm; 0 = no clipping", {0, 1e9});
+  fields.field("beta1", beta1, "AdamW", {0, 0.999999});
+  fields.field("beta2", beta2, "AdamW", {0, 0.99999999});
+  fields.field("eps", eps, "AdamW", {0, 1});
+  fields.field("seed", seed, "of the start and the data", {0, int64_t{1} << 62});
+  fields.field_enum("dtype", dtype, "arithmetic", {"float32", "float64"});
+  fields.field("validate_every", validate_every, "updates between validations; 0 = never",
+               {0, int64_t{1} << 40});
+  fields.field("validate_samples", validate_samples, "sequences per validation", {1, 1 << 24});
+  fields.field("checkpoint_every", checkpoint_every, "updates between checkpoints; 0 = only at the end",
+               {0, int64_t{1} << 40});
+  fields.field("keep", keep, "checkpoints kept", {1, 1000});
+  fields.field("stop_at", stop_at,
+               "stop when validation reaches this scaled accuracy twice running; 0 = never", {0, 1});
+}
+
+double TrainConfig::lr_at(int64_t step) const {
+  const int64_t warm = warmup < 0 ? steps / 10 : warmup;
+  if (step <= warm) return lr * static_cast<double>(step) / static_cast<double>(warm);
+  if (schedule == "constant") return lr;
+  const double progress =
+      static_cast<double>(step - warm) / static_cast<double>(std::max<int64_t>(1, steps - warm));
+  const double cosine = 0.5 * (1 + std::cos(3.14159265358979323846 * std::min(1.0, progress)));
+  return lr * (min_lr_ratio + (1 - min_lr_ratio) * cosine);
+}
+
+void EvalConfig::describe(io::Fields& fields) {
+  fields.field("min_length", min_length, "shortest test sequence; 0 = the task's", {0, tasks::kMaxSize});
+  fields.field("max_length", max_length, "longest test sequence; 0 = the task's", {0, tasks::kMaxSize});
+  fields.field("samples", samples, "test sequences", {1, 1 << 24});
+}
+
+void RunConfig::describe(io::Fields& fields) {
+  fields.section("task", task);
+  fields.section("model", model);
+  fields.section("train", train);
+  fields.section("eval", eval);
+}
+
+DType RunConfig::dtype() const { return train.dtype == "float64" ? DType::kF64 : DType::kF32; }
+
+tasks::LengthRange RunConfig::train_lengths(const tasks::Task& task) const {
+  return override_range(task.train_lengths(), train.min_length, train.max_length);
+}
+tasks::LengthRange RunConfig::eval_lengths(const tasks::Task& task) const {
+  return override_range(task.test_lengths(), eval.min_length, eval.max_length);
+}
+
+std::string RunConfig::to_yaml() { return io::fields_of(*this).to_yaml(); }
+
+RunConfig resolve_config(const ConfigSources& sources) {
+  io::ConfigNode root;
+  if (!sources.file.empty()) root = io::read_yaml_file(sources.file);
+  const io::ConfigNode* file = sources.file.empty() ? nullptr : &root;
+  std::string task = sources.task, architecture = sources.architecture;
+  if (task.empty()) task = peek(file, sources.set, "task", "name");
+  if (architecture.empty()) architecture = peek(file, sources.set, "model", "architecture");
+  if (task.empty())
+    fail(ErrorCode::kUsage, "no task given: name one of {}", fmt::join(tasks::task_names(), ", "));
+
+  RunConfig config;
+  config.task.name = task;
+  config.model = models::ModelConfig::for_architecture(architecture.empty() ? "deltanet" : architecture);
+  io::Fields fields = io::fields_of(config);
+  if (file) fields.load(root, sources.file);
+  for (const auto& assignment : sources.set) fields.set(assignment);
+  // The command line's names win over the file's.
+  config.task.name = task;
+  if (!architecture.empty()) config.model.architecture = architecture;
+
+  const auto checked_task = tasks::make_task(config.task.name);
+  checked_task->check(config.train_lengths(*checked_task));
+  checked_task->check(config.eval_lengths(*checked_task));
+  config.model.range();
+  return config;
+}
+
+}  // namespace signet::train

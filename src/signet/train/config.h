@@ -1,0 +1,67 @@
+// The configuration of a run: defaults of the task and the architecture <- YAML file <- command line.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "signet/io/config_schema.h"
+#include "signet/models/config.h"
+#include "signet/tasks/task.h"
+#include "signet/tensor/tensor.h"
+
+namespace signet::train {
+
+struct TaskConfig {
+  std::string name;
+  void describe(io::Fields& fields);
+};
+
+struct TrainConfig {
+  int64_t steps = 20000, batch = 256;
+  int64_t min_length = 0, max_length = 0;  // 0 = the task's
+  double lr = 1e-3, min_lr_ratio = 1e-3;
+  int64_t warmup = -1;  // -1 = a tenth of the steps
+  std::string schedule = "cosine";
+  double weight_decay = 0, clip = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  int64_t seed = 1;
+  std::string dtype = "float32";
+  int64_t validate_every = 200, validate_samples = 512;
+  int64_t checkpoint_every = 1000, keep = 2;
+  double stop_at = 0;  // scaled validation accuracy at which to stop, seen twice in a row; 0 = never
+
+  void describe(io::Fields& fields);
+  // Learning rate of update `step`, counted from 1: linear warm-up, then cosine to lr * min_lr_ratio (or
+  // constant).
+  double lr_at(int64_t step) const;
+};
+
+struct EvalConfig {
+  int64_t min_length = 0, max_length = 0;  // 0 = the task's
+  int64_t samples = 8192;
+  void describe(io::Fields& fields);
+};
+
+struct RunConfig {
+  TaskConfig task;
+  models::ModelConfig model;
+  TrainConfig train;
+  EvalConfig eval;
+
+  void describe(io::Fields& fields);
+  DType dtype() const;
+  tasks::LengthRange train_lengths(const tasks::Task& task) const;
+  tasks::LengthRange eval_lengths(const tasks::Task& task) const;
+  std::string to_yaml();
+};
+
+// Where a configuration comes from; later sources win. Empty strings are absent.
+struct ConfigSources {
+  std::string file;                // YAML
+  std::string task, architecture;  // from the command line
+  std::vector<std::string> set;    // "section.key=value"
+};
+// Throws kUsage or kBadInput that says what is wrong, where, and what would be right.
+RunConfig resolve_config(const ConfigSources& sources);
+
+}  // namespace signet::train

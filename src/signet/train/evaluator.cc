@@ -1,0 +1,218 @@
+#include "signet/train/evaluator.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <numeric>
+
+#include "signet/autograd/ops.h"
+#include "signet/base/thread_pool.h"
+
+namespace signet::train {
+namespace {
+
+using autograd::Sequence;
+using autograd::Tape;
+using models::Weights;
+
+constexpr int64_t kSegment = 256;       // tokens of a sequence that are in memory at a time
+constexpr int64_t kSegmentRows = 2048;  // rows (tokens) of one forward pass
+
+struct Scored {
+  bool correct = true;
+  double loss = 0;
+  int64_t positions = 0;
+};
+
+// Runs samples of similar length as one batch, segment by segment.
+class SegmentRunner {
+ public:
+  SegmentRunner(const models::Model& model, DType dtype, void* weights)
+      : model_(model), dtype_(dtype), weights_(weights) {}
+
+  std::vector<Scored> run(const std::vector<const tasks::Sample*>& samples, int32_t pad, bool dense) {
+    const auto rows = static_cast<int64_t>(samples.size());
+    size_t longest = 0;
+    for (const auto* sample : samples) longest = std::max(longest, sample->tokens.size());
+    std::vector<Scored> result(samples.size());
+    models::ModelState state(model_, rows, dtype_);
+    const Weights view(model_.parameters(), dtype_, weights_, nullptr);
+    for (int64_t begin = 0; begin < static_cast<int64_t>(longest); begin += kSegment) {
+      const int64_t time = std::min<int64_t>(kSegment, static_cast<int64_t>(longest) - begin);
+      tokens_.assign(static_cast<size_t>(rows * time), pad);
+      scored_.clear();
+      targets_.clear();
+      owners_.clear();
+      for (int64_t r = 0; r < rows; ++r) {
+        const auto& sample = *samples[r];
+        const auto length = static_cast<int64_t>(sample.tokens.size());
+        for (int64_t t = begin; t < std::min(begin + time, length); ++t) {
+          tokens_[r * time + t - begin] = sample.tokens[t];
+          if (!dense && t + 1 != length) continue;
+          scored_.push_back(static_cast<int32_t>(r * time + t - begin));
+          targets_.push_back(sample.targets[dense ? t : 0]);
+          owners_.push_back(static_cast<int32_t>(r));
+        }
+      }
+      arena_.reset();
+      Tape tape(arena_, dtype_, /*recording=*/false);
+      const auto count = static_cast<int64_t>(scored_.size());
+      if (count == 0) scored_.push_back(0);  // the states must still move on
+      const autograd::Var logits = model_.forward(tape, view, tokens_.data(), Sequence{rows, time},
+                                                  scored_.data(), std::max<int64_t>(count, 1), &state);
+      predictions_.resize(scored_.size());
+      for (int64_t i = 0; i < count; ++i) {
+        autograd::Var row = logits;
+        row.value = logits.value.row_range(i, 1);
+        const double loss = autograd::cross_entropy(tape, row, &targets_[i], 1, &predictions_[i]);
+        if (targets_[i] < 0) continue;
+        Scored& owner = result[owners_[i]];
+        owner.correct = owner.correct && predictions_[i] == targets_[i];
+        owner.loss += loss;
+        ++owner.positions;
+      }
+    }
+    return result;
+  }
+
+ private:
+  const models::Model& model_;
+  DType dtype_;
+  void* weights_;
+  Arena arena_;
+  std::vector<int32_t> tokens_, scored_, targets_, owners_, predictions_;
+};
+
+}  // namespace
+
+double scaled_accuracy(double accuracy, double chance) { return (accuracy - chance) / (1 - chance); }
+
+Evaluation evaluate(const models::Model& model, DType dtype, void* weights, const tasks::Task& task,
+                    const EvaluationRequest& request, const std::function<bool(int64_t)>& progress) {
+  task.check(request.lengths);
+  // Samples in memory at a time: bounded in tokens, and enough to sort by length.
+  const int64_t longest = std::max<int64_t>(1, task.max_inputs(request.lengths));
+  const int64_t per_round =
+      std::clamp<int64_t>((int64_t{1} << 24) / longest, 8, std::max<int64_t>(8, request.samples));
+  std::map<int64_t, LengthAccuracy> lengths;
+  Evaluation result;
+  double loss = 0;
+  int64_t positions = 0;
+  for (int64_t first = 0; first < request.samples; first += per_round) {
+    const int64_t count = std::min(per_round, request.samples - first);
+    std::vector<tasks::Sample> samples(static_cast<size_t>(count));
+    parallel_for(count, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        samples[i] = tasks::make_sample(task, request.seed, request.split, first + i, request.lengths);
+    });
+    std::vector<int64_t> order(static_cast<size_t>(count));
+    std::iota(order.begin(), order.end(), int64_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      return samples[a].tokens.size() < samples[b].tokens.size();
+    });
+    const int64_t segment = std::min<int64_t>(kSegment, longest);
+    const int64_t rows =
+        std::clamp<int64_t>(kSegmentRows / segment, 1, (count + thread_count() - 1) / thread_count());
+    const int64_t groups = (count + rows - 1) / rows;
+    std::vector<Scored> scored(static_cast<size_t>(count));
+    parallel_for(groups, 1, [&](int64_t begin, int64_t end) {
+      SegmentRunner runner(model, dtype, weights);
+      for (int64_t g = begin; g < end; ++g) {
+        std::vector<const tasks::Sample*> members;
+        for (int64_t i = g * rows; i < std::min(count, (g + 1) * rows); ++i)
+          members.push_back(&samples[order[i]]);
+        const auto part = runner.run(members, task.pad(), task.dense());
+        for (size_t i = 0; i < part.size(); ++i) scored[order[g * rows + static_cast<int64_t>(i)]] = part[i];
+      }
+    });
+    for (int64_t i = 0; i < count; ++i) {
+      auto& entry = lengths[samples[i].size];
+      entry.length = samples[i].size;
+      ++entry.samples;
+      entry.correct += scored[i].correct;
+      ++result.samples;
+      result.correct += scored[i].correct;
+      loss += scored[i].loss;
+      positions += scored[i].positions;
+    }
+    if (progress && !progress(result.samples)) break;
+  }
+  result.loss = loss / static_cast<double>(std::max<int64_t>(1, positions));
+  for (const auto& [length, entry] : lengths) result.by_length.push_back(entry);
+  return result;
+}
+
+Horizon find_horizon(const models::Model& model, DType dtype, void* weights, const tasks::Task& task,
+                     uint64_t seed, int64_t samples, double threshold, int64_t limit,
+                     const std::function<void(const LengthAccuracy&)>& progress) {
+  Horizon horizon;
+  auto holds = [&](int64_t length) {
+    const auto e =
+        evaluate(model, dtype, weights, task, {seed, tasks::Split::kTest, {length, length}, samples});
+    horizon.probes.push_back({length, e.samples, e.correct});
+    if (progress) progress(horizon.probes.back());
+    return e.accuracy() >= threshold;
+  };
+  int64_t good = 0, bad = 0;
+  for (int64_t length = std::min(limit, task.train_lengths().max);; length = std::min(limit, 2 * length)) {
+    if (!holds(length)) {
+      bad = length;
+      break;
+    }
+    good = length;
+    if (length == limit) {
+      horizon.length = limit;
+      horizon.reached_limit = true;
+      return horizon;
+    }
+  }
+  while (good > 0 && bad - good > std::max<int64_t>(1, good / 20)) {
+    const int64_t middle = good + (bad - good) / 2;
+    (holds(middle) ? good : bad) = middle;
+  }
+  horizon.length = bad;
+  return horizon;
+}
+
+std::vector<TokenSpectrum> token_spectra(const models::Model& model, DType dtype, void* weights,
+                                         const tasks::Task& task, uint64_t seed) {
+  tasks::Batch batch;
+  tasks::make_batch(task, seed, tasks::Split::kValidation, 0, 16, task.train_lengths(), batch);
+  Arena arena;
+  Tape tape(arena, dtype, /*recording=*/false);
+  const Weights view(model.parameters(), dtype, weights, nullptr);
+  const auto blocks = model.eigenvalues(tape, view, batch.tokens.data(), Sequence{batch.rows, batch.time});
+  const auto names = task.token_names();
+  std::vector<TokenSpectrum> spectra;
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    const Tensor& values = blocks[b];
+    const int64_t groups = model.mixer(b).eigenvalue_groups(), width = values.width() / groups;
+    for (int32_t token : task.input_tokens()) {
+      std::vector<double> mean(static_cast<size_t>(values.width()), 0.0);
+      int64_t seen = 0;
+      for (int64_t r = 0; r < batch.rows; ++r) {
+        for (int64_t t = 0; t < batch.lengths[r]; ++t) {
+          if (batch.tokens[r * batch.time + t] != token) continue;
+          ++seen;
+          with_dtype(dtype, [&](auto type) {
+            using T = decltype(type);
+            const T* row = values.as<T>() + (r * batch.time + t) * values.row_stride;
+            for (int64_t i = 0; i < values.width(); ++i) mean[i] += static_cast<double>(row[i]);
+          });
+        }
+      }
+      if (!seen) continue;
+      for (int64_t g = 0; g < groups; ++g) {
+        TokenSpectrum s{b, g, groups > 1, names[token], {}};
+        for (int64_t i = 0; i < width; ++i)
+          s.values.push_back(mean[g * width + i] / static_cast<double>(seen));
+        spectra.push_back(std::move(s));
+      }
+    }
+  }
+  return spectra;
+}
+
+}  // namespace signet::train

@@ -1,0 +1,39 @@
+#include "signet/train/results.h"
+
+#include <nlohmann/json.hpp>
+
+namespace signet::train {
+
+using nlohmann::ordered_json;
+
+ordered_json by_length_json(const std::vector<LengthAccuracy>& by_length) {
+  ordered_json list = ordered_json::array();
+  for (const auto& entry : by_length)
+    list.push_back({{"length", entry.length}, {"accuracy", entry.accuracy()}, {"samples", entry.samples}});
+  return list;
+}
+
+ordered_json evaluation_json(const Run& run, const Evaluation& evaluation) {
+  return {{"task", run.config().task.name},
+          {"model", run.config().model.architecture},
+          {"eigenvalues", run.config().model.eigenvalues},
+          {"scaled_accuracy", scaled_accuracy(evaluation.accuracy(), run.task().chance())},
+          {"accuracy", evaluation.accuracy()},
+          {"loss", evaluation.loss},
+          {"samples", evaluation.samples},
+          {"by_length", by_length_json(evaluation.by_length)}};
+}
+
+ordered_json spectra_json(const std::vector<TokenSpectrum>& spectra) {
+  ordered_json list = ordered_json::array();
+  for (const auto& s : spectra) {
+    ordered_json entry = {{"block", s.block}};
+    if (s.grouped) entry["head"] = s.group;
+    entry["token"] = s.token;
+    entry["values"] = s.values;
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+}  // namespace signet::train

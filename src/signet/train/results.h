@@ -1,0 +1,16 @@
+// What a run and an evaluation say to programs: the objects of results.json and of `signet eval --json`.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "signet/train/evaluator.h"
+#include "signet/train/run.h"
+
+namespace signet::train {
+
+// {task, model, eigenvalues, scaled_accuracy, accuracy, samples, by_length: [{length, accuracy, samples}]}
+nlohmann::ordered_json evaluation_json(const Run& run, const Evaluation& evaluation);
+nlohmann::ordered_json by_length_json(const std::vector<LengthAccuracy>& by_length);
+nlohmann::ordered_json spectra_json(const std::vector<TokenSpectrum>& spectra);
+
+}  // namespace signet::train

@@ -1,0 +1,37 @@
+#include "signet/train/run.h"
+
+#include "signet/io/run_directory.h"
+#include "signet/tasks/registry.h"
+
+namespace signet::train {
+
+Run::Run(const RunConfig& config) : config_(config) {
+  task_ = tasks::make_task(config_.task.name);
+  model_ = std::make_unique<models::Model>(config_.model, task_->vocabulary(), task_->classes());
+  weights_.resize(static_cast<size_t>(model_->parameters().size() * dtype_size(dtype())));
+  model_->parameters().initialize(static_cast<uint64_t>(config_.train.seed), dtype(), weights_.data());
+}
+
+Run Run::load(const std::string& directory) {
+  const auto paths = io::RunDirectory::open_for_reading(directory);
+  Run run(resolve_config({.file = paths.config_path(), .task = "", .architecture = "", .set = {}}));
+  const auto search = io::find_latest_complete(directory);
+  for (const auto& warning : search.warnings) fmt::print(stderr, "signet: {}\n", warning);
+  if (!search.found) bad_input("{} holds no complete checkpoint; train it first, or resume it", directory);
+  io::Checkpoint checkpoint;
+  checkpoint.model = run.named(run.weights());
+  io::load_checkpoint(search.found->path, checkpoint, {.optimizer = false, .allow_extra = false});
+  run.step_ = checkpoint.step;
+  return run;
+}
+
+std::vector<io::NamedBuffer> Run::named(void* values, const std::string& prefix) const {
+  std::vector<io::NamedBuffer> buffers;
+  for (const auto& info : model_->parameters().infos()) {
+    buffers.push_back({prefix + info.name, dtype(), info.shape,
+                       static_cast<char*>(values) + info.offset * dtype_size(dtype())});
+  }
+  return buffers;
+}
+
+}  // namespace signet::train

@@ -1,0 +1,44 @@
+// A run on disk as objects: configuration, task, model and weights. What `eval`, `report` and analysis start
+// from.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "signet/io/checkpoint.h"
+#include "signet/models/model.h"
+#include "signet/tasks/task.h"
+#include "signet/train/config.h"
+
+namespace signet::train {
+
+class Run {
+ public:
+  // A fresh model at its start.
+  explicit Run(const RunConfig& config);
+  // The newest complete checkpoint of a run directory; throws kBadInput when there is none.
+  static Run load(const std::string& directory);
+
+  Run(Run&&) = default;
+
+  RunConfig& config() { return config_; }
+  const RunConfig& config() const { return config_; }
+  const tasks::Task& task() const { return *task_; }
+  const models::Model& model() const { return *model_; }
+  DType dtype() const { return config_.dtype(); }
+  void* weights() { return weights_.data(); }
+  int64_t step() const { return step_; }
+
+  // Views of a flat buffer of parameters().size() elements, one per parameter, for checkpoints.
+  std::vector<io::NamedBuffer> named(void* values, const std::string& prefix = "") const;
+
+ private:
+  RunConfig config_;
+  std::unique_ptr<tasks::Task> task_;
+  std::unique_ptr<models::Model> model_;
+  std::vector<char> weights_;
+  int64_t step_ = 0;
+};
+
+}  // namespace signet::train

@@ -1,0 +1,216 @@
+#include "signet/train/trainer.h"
+
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "signet/base/files.h"
+#include "signet/base/progress.h"
+#include "signet/base/signals.h"
+#include "signet/io/checkpoint.h"
+#include "signet/io/json.h"
+#include "signet/train/batch_gradient.h"
+#include "signet/train/evaluator.h"
+#include "signet/train/optimizer.h"
+#include "signet/train/results.h"
+#include "signet/train/run.h"
+
+namespace signet::train {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int64_t kLogEvery = 10;  // updates per line of metrics.jsonl
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Everything that a checkpoint must bring back, and the loop over it.
+class Trainer {
+ public:
+  Trainer(const RunConfig& config, io::RunDirectory& directory, const TrainOptions& options)
+      : run_(config),
+        train_(config.train),
+        directory_(directory),
+        options_(options),
+        lengths_(config.train_lengths(run_.task())),
+        gradient_(run_.model(), run_.dtype()),
+        optimizer_(run_.model().parameters(), run_.dtype(),
+                   {train_.beta1, train_.beta2, train_.eps, train_.weight_decay, train_.clip}),
+        buffer_(static_cast<size_t>(run_.model().parameters().size() * dtype_size(run_.dtype()))) {}
+
+  void start() {
+    write_file_atomic(directory_.config_path(), run_.config().to_yaml());
+    metrics_ = AppendFile(directory_.metrics_path(), 0);
+  }
+
+  void resume() {
+    const auto search = io::find_latest_complete(directory_.path());
+    for (const auto& warning : search.warnings) fmt::print(stderr, "signet: {}\n", warning);
+    if (!search.found) return start();  // killed before its first checkpoint: the same run again
+    io::Checkpoint checkpoint = contents();
+    io::load_checkpoint(search.found->path, checkpoint);
+    step_ = checkpoint.step;
+    const auto state = io::parse_json(checkpoint.state, search.found->path + "/manifest.json");
+    solved_in_a_row_ = state.value("solved_in_a_row", int64_t{0});
+    stopped_early_ = state.value("stopped_early", false);
+    elapsed_ = state.value("seconds", 0.0);
+    metrics_ = AppendFile(directory_.metrics_path(), state.value("metrics_bytes", int64_t{0}));
+  }
+
+  ordered_json loop() {
+    StopSignal signals;
+    const double begin = seconds_now() - elapsed_;
+    {
+      Progress progress(options_.label.empty() ? "train" : options_.label, train_.steps, step_,
+                        ProgressStyle::of_stderr(options_.quiet));
+      while (step_ < train_.steps && !stopped_early_) {
+        const BatchLoss loss = update();
+        elapsed_ = seconds_now() - begin;
+        progress.update(step_, status(loss));
+        if (step_ % kLogEvery == 0 || step_ == train_.steps) log(loss);
+        if (train_.validate_every && step_ % train_.validate_every == 0) validate();
+        elapsed_ = seconds_now() - begin;
+        const int signal = StopSignal::requested();
+        const bool due = train_.checkpoint_every && step_ % train_.checkpoint_every == 0;
+        if (signal || due || stopped_early_ || step_ == train_.steps) save();
+        if (signal) {
+          progress.finish();
+          StopSignal::fail_stopped(
+              signal, fmt::format("saved at step {}; go on with: signet train --resume {}", step_,
+                                  directory_.path()));
+        }
+      }
+    }
+    return results();
+  }
+
+ private:
+  BatchLoss update() {
+    const int64_t step = step_ + 1;
+    tasks::make_batch(run_.task(), seed(), tasks::Split::kTrain, static_cast<uint64_t>(step_ * train_.batch),
+                      train_.batch, lengths_, batch_);
+    const BatchLoss loss = gradient_.compute(run_.weights(), batch_, buffer_.data());
+    norm_ = optimizer_.gradient_norm(buffer_.data());
+    if (!std::isfinite(loss.loss) || !std::isfinite(norm_)) {
+      save();
+      fail(ErrorCode::kNumerical,
+           "step {}: loss {} and gradient norm {} are not both finite; the weights before this update are in "
+           "{}; lower "
+           "train.lr or set train.clip",
+           step, loss.loss, norm_, directory_.checkpoints_path());
+    }
+    optimizer_.update(run_.weights(), buffer_.data(), norm_, train_.lr_at(step), step);
+    step_ = step;
+    return loss;
+  }
+
+  std::string status(const BatchLoss& loss) const {
+    std::string text = fmt::format("loss {:.4f}  batch accuracy {:.3f}", loss.loss,
+                                   static_cast<double>(loss.correct) / static_cast<double>(loss.scored));
+    if (validated_) text += fmt::format("  validation {:.3f}", validation_);
+    return text;
+  }
+
+  void log(const BatchLoss& loss) {
+    append({{"step", step_},
+            {"loss", loss.loss},
+            {"accuracy", static_cast<double>(loss.correct) / static_cast<double>(loss.scored)},
+            {"lr", train_.lr_at(step_)},
+            {"grad_norm", norm_},
+            {"seconds", elapsed_}});
+  }
+
+  void validate() {
+    const auto evaluation = evaluate(run_.model(), run_.dtype(), run_.weights(), run_.task(),
+                                     {seed(), tasks::Split::kValidation,
+                                      run_.config().eval_lengths(run_.task()), train_.validate_samples});
+    validation_ = scaled_accuracy(evaluation.accuracy(), run_.task().chance());
+    validated_ = true;
+    append({{"step", step_}, {"eval", evaluation_json(run_, evaluation)}});
+    solved_in_a_row_ = train_.stop_at > 0 && validation_ >= train_.stop_at ? solved_in_a_row_ + 1 : 0;
+    stopped_early_ = solved_in_a_row_ >= 2;
+  }
+
+  void append(const ordered_json& line) { metrics_.append(line.dump()); }
+
+  io::Checkpoint contents() {
+    io::Checkpoint checkpoint;
+    checkpoint.step = step_;
+    checkpoint.model = run_.named(run_.weights());
+    checkpoint.optimizer = run_.named(optimizer_.first_moment(), "m.");
+    for (auto& buffer : run_.named(optimizer_.second_moment(), "v."))
+      checkpoint.optimizer.push_back(std::move(buffer));
+    return checkpoint;
+  }
+
+  void save() {
+    directory_.require_present();
+    metrics_.sync();
+    io::Checkpoint checkpoint = contents();
+    checkpoint.state = ordered_json{
+        {"solved_in_a_row", solved_in_a_row_},
+        {"stopped_early", stopped_early_},
+        {"seconds", elapsed_},
+        {"metrics_bytes",
+         metrics_.size()}}.dump();
+    io::save_checkpoint(directory_.path(), checkpoint, static_cast<int>(train_.keep));
+  }
+
+  ordered_json results() {
+    const RunConfig& config = run_.config();
+    Progress progress("evaluate", config.eval.samples, 0, ProgressStyle::of_stderr(options_.quiet));
+    const auto range = config.eval_lengths(run_.task());
+    const auto evaluation =
+        evaluate(run_.model(), run_.dtype(), run_.weights(), run_.task(),
+                 {seed(), tasks::Split::kTest, range, config.eval.samples}, [&](int64_t done) {
+                   progress.update(done, "");
+                   return StopSignal::requested() == 0;
+                 });
+    progress.finish();
+    if (const int signal = StopSignal::requested())
+      StopSignal::fail_stopped(signal,
+                               fmt::format("trained; evaluate with: signet eval {}", directory_.path()));
+    ordered_json result = evaluation_json(run_, evaluation);
+    result["seed"] = config.train.seed;
+    result["steps"] = step_;
+    result["stopped_early"] = stopped_early_;
+    result["seconds"] = elapsed_;
+    result["train_lengths"] = {lengths_.min, lengths_.max};
+    result["chance"] = run_.task().chance();
+    result["parameters"] = run_.model().parameters().size();
+    result["spectra"] =
+        spectra_json(token_spectra(run_.model(), run_.dtype(), run_.weights(), run_.task(), seed()));
+    write_file_atomic(directory_.results_path(), result.dump(1) + "\n");
+    return result;
+  }
+
+  uint64_t seed() const { return static_cast<uint64_t>(train_.seed); }
+
+  Run run_;
+  TrainConfig train_;
+  io::RunDirectory& directory_;
+  TrainOptions options_;
+  tasks::LengthRange lengths_;
+  BatchGradient gradient_;
+  Optimizer optimizer_;
+  std::vector<char> buffer_;  // gradient
+  tasks::Batch batch_;
+  AppendFile metrics_;
+  int64_t step_ = 0;
+  double norm_ = 0, elapsed_ = 0, validation_ = 0;
+  bool validated_ = false, stopped_early_ = false;
+  int64_t solved_in_a_row_ = 0;
+};
+
+}  // namespace
+
+ordered_json train(const RunConfig& config, io::RunDirectory& directory, bool resume,
+                   const TrainOptions& options) {
+  Trainer trainer(config, directory, options);
+  resume ? trainer.resume() : trainer.start();
+  return trainer.loop();
+}
+
+}  // namespace signet::train

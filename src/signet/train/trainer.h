@@ -1,0 +1,24 @@
+// The training loop: batch -> gradient -> clip -> AdamW -> every so often a validation and a checkpoint ->
+// results.json. A run can be stopped by a signal or killed at any moment and resumed with the same bits.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "signet/io/run_directory.h"
+#include "signet/train/config.h"
+
+namespace signet::train {
+
+struct TrainOptions {
+  bool quiet = false;
+  std::string label;  // of the progress line
+};
+
+// Trains from the start into a directory just created, or from its newest complete checkpoint. Returns the
+// object written to results.json. Throws kNumerical before an update with a non-finite loss or gradient, and
+// kInterrupted or kStopped after saving when a signal asked to stop.
+nlohmann::ordered_json train(const RunConfig& config, io::RunDirectory& directory, bool resume,
+                             const TrainOptions& options);
+
+}  // namespace signet::train

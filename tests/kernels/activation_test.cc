@@ -1,0 +1,139 @@
+#include "signet/kernels/activation/activation.h"
+
+#include "support/check.h"
+
+namespace signet::kernels {
+namespace {
+
+constexpr ActivationKind kKinds[] = {ActivationKind::kSilu, ActivationKind::kSigmoid, ActivationKind::kHard,
+                                     ActivationKind::kSoftplus};
+struct Size {
+  int64_t rows, width, stride;
+};
+constexpr Size kSizes[] = {{1, 1, 1}, {3, 16, 16}, {5, 37, 50}, {0, 4, 4}, {2, 128, 130}};
+
+double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  double total = 0;
+  for (size_t i = 0; i < a.size(); ++i) total += a[i] * b[i];
+  return total;
+}
+
+template <class T>
+void compare_activation() {
+  Rng rng(3);
+  for (const Size& s : kSizes) {
+    const auto x = test::random_values(rng, s.rows * s.stride, 3),
+               dy = test::random_values(rng, s.rows * s.width);
+    const auto xt = test::cast<T>(x), dyt = test::cast<T>(dy);
+    for (ActivationKind kind : kKinds) {
+      auto expected = test::poisoned<double>(s.rows * s.width), dx_expected = expected;
+      auto got = test::poisoned<T>(s.rows * s.width), dx_got = got;
+      activation_forward_reference(
+          {kind, s.rows, s.width, x.data(), s.stride, expected.data(), s.width, 2.0});
+      activation_forward(
+          ActivationForward<T>{kind, s.rows, s.width, xt.data(), s.stride, got.data(), s.width, T(2)}, Cpu{});
+      activation_backward_reference(
+          {kind, s.rows, s.width, x.data(), s.stride, dy.data(), s.width, dx_expected.data(), s.width, 2.0});
+      activation_backward(ActivationBackward<T>{kind, s.rows, s.width, xt.data(), s.stride, dyt.data(),
+                                                s.width, dx_got.data(), s.width, T(2)},
+                          Cpu{});
+      EXPECT_LT(test::relative_error(got, expected), test::tolerance<T>()) << static_cast<int>(kind);
+      EXPECT_LT(test::relative_error(dx_got, dx_expected), test::tolerance<T>()) << static_cast<int>(kind);
+    }
+  }
+}
+
+TEST(Activation, CpuMatchesReference) {
+  test::for_each_isa([] {
+    compare_activation<float>();
+    compare_activation<double>();
+  });
+}
+
+TEST(Activation, ReferenceGradients) {
+  Rng rng(4);
+  for (ActivationKind kind : kKinds) {
+    if (kind == ActivationKind::kHard) continue;  // not the gradient of its forward, by design
+    auto x = test::random_values(rng, 20, 2);
+    const auto dy = test::random_values(rng, 20);
+    std::vector<double> dx(20);
+    activation_backward_reference({kind, 1, 20, x.data(), 20, dy.data(), 20, dx.data(), 20, 2.0});
+    test::expect_gradient(
+        x, dx,
+        [&] {
+          std::vector<double> y(20);
+          activation_forward_reference({kind, 1, 20, x.data(), 20, y.data(), 20, 2.0});
+          return dot(y, dy);
+        },
+        "activation");
+  }
+}
+
+TEST(Activation, HardGateReachesItsEndPointsAndNeverDies) {
+  test::for_each_isa([] {
+    const std::vector<float> x = {-5, -2, 0, 2, 5};
+    std::vector<float> y(5), dx(5);
+    activation_forward(ActivationForward<float>{ActivationKind::kHard, 1, 5, x.data(), 5, y.data(), 5, 2.0f},
+                       Cpu{});
+    EXPECT_EQ(y, (std::vector<float>{0, 0, 1, 2, 2}));
+    // Descent with dy > 0 lowers x: allowed at the top, blocked at the bottom; and the other way round.
+    for (float sign : {1.0f, -1.0f}) {
+      const std::vector<float> dy(5, sign);
+      activation_backward(ActivationBackward<float>{ActivationKind::kHard, 1, 5, x.data(), 5, dy.data(), 5,
+                                                    dx.data(), 5, 2.0f},
+                          Cpu{});
+      const float half = 0.5f * sign;
+      EXPECT_EQ(dx, sign > 0 ? (std::vector<float>{0, 0, half, half, half})
+                             : (std::vector<float>{half, half, half, 0, 0}));
+    }
+  });
+}
+
+TEST(Activation, SigmoidReachesItsEndPointsInSinglePrecision) {
+  test::for_each_isa([] {
+    const std::vector<float> x = {17, -104, 200, -200};
+    std::vector<float> y(4);
+    activation_forward(
+        ActivationForward<float>{ActivationKind::kSigmoid, 1, 4, x.data(), 4, y.data(), 4, 2.0f}, Cpu{});
+    EXPECT_EQ(y[0], 2.0f);
+    EXPECT_EQ(y[2], 2.0f);
+    EXPECT_EQ(y[3], 0.0f);
+  });
+}
+
+TEST(Swiglu, CpuMatchesReferenceAndGradients) {
+  Rng rng(5);
+  for (const Size& s : kSizes) {
+    auto gate = test::random_values(rng, s.rows * s.stride, 2),
+         up = test::random_values(rng, s.rows * s.stride);
+    const auto dy = test::random_values(rng, s.rows * s.width);
+    auto y = test::poisoned<double>(s.rows * s.width), dgate = test::poisoned<double>(s.rows * s.width),
+         dup = dgate;
+    swiglu_forward_reference({s.rows, s.width, gate.data(), up.data(), s.stride, y.data(), s.width});
+    swiglu_backward_reference({s.rows, s.width, gate.data(), up.data(), s.stride, dy.data(), s.width,
+                               dgate.data(), dup.data(), s.width});
+    test::for_each_isa([&] {
+      const auto g = test::cast<float>(gate), u = test::cast<float>(up), d = test::cast<float>(dy);
+      auto yt = test::poisoned<float>(s.rows * s.width), dg = yt, du = yt;
+      swiglu_forward(SwigluForward<float>{s.rows, s.width, g.data(), u.data(), s.stride, yt.data(), s.width},
+                     Cpu{});
+      swiglu_backward(SwigluBackward<float>{s.rows, s.width, g.data(), u.data(), s.stride, d.data(), s.width,
+                                            dg.data(), du.data(), s.width},
+                      Cpu{});
+      EXPECT_LT(test::relative_error(yt, y), test::tolerance<float>());
+      EXPECT_LT(test::relative_error(dg, dgate), test::tolerance<float>());
+      EXPECT_LT(test::relative_error(du, dup), test::tolerance<float>());
+    });
+    if (s.stride != s.width) continue;
+    auto loss = [&] {
+      std::vector<double> out(y.size());
+      swiglu_forward_reference({s.rows, s.width, gate.data(), up.data(), s.stride, out.data(), s.width});
+      return dot(out, dy);
+    };
+    test::expect_gradient(gate, dgate, loss, "gate");
+    test::expect_gradient(up, dup, loss, "up");
+  }
+}
+
+}  // namespace
+}  // namespace signet::kernels

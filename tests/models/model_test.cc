@@ -1,0 +1,173 @@
+// Whole models: every gradient against finite differences in fp64, inference in pieces against one pass.
+#include "signet/models/model.h"
+
+#include "signet/autograd/ops.h"
+#include "support/check.h"
+
+namespace signet::models {
+namespace {
+
+struct Variant {
+  const char* name;
+  const char* architecture;
+  std::vector<std::string> set;
+};
+const Variant kVariants[] = {
+    {"deltanet", "deltanet", {"width=8", "heads=2", "blocks=2", "mlp=12"}},
+    {"deltanet [0,1]", "deltanet", {"width=8", "heads=2", "blocks=1", "mlp=0", "eigenvalues=0,1"}},
+    {"deltanet no conv",
+     "deltanet",
+     {"width=8", "heads=2", "conv=0", "mlp=0", "blocks=2", "final_norm=false"}},
+    {"deltanet conv without silu",
+     "deltanet",
+     {"width=6", "heads=2", "conv=1", "qk_activation=none", "mlp=4"}},
+    {"deltaproduct", "deltanet", {"width=8", "heads=2", "head_dim=3", "householders=3", "conv=2", "mlp=0"}},
+    {"mamba", "mamba", {"width=6", "state=4", "blocks=2"}},
+    {"mamba [0,1]", "mamba", {"width=6", "state=3", "conv=1", "eigenvalues=0,1"}},
+    {"mamba no conv", "mamba", {"width=6", "state=5", "conv=0", "mlp=8", "final_norm=true", "blocks=1"}},
+};
+
+ModelConfig configure(const Variant& variant) {
+  ModelConfig config = ModelConfig::for_architecture(variant.architecture);
+  io::Fields fields = io::fields_of(config);
+  for (const auto& assignment : variant.set) fields.set(assignment);
+  return config;
+}
+
+struct Fixture {
+  static constexpr int64_t kVocabulary = 3, kClasses = 4;
+  Model model;
+  Sequence sequence;
+  std::vector<double> weights, gradient;
+  std::vector<int32_t> tokens, scored, targets;
+
+  Fixture(const Variant& variant, int64_t batch, int64_t time, uint64_t seed)
+      : model(configure(variant), kVocabulary, kClasses),
+        sequence{batch, time},
+        weights(static_cast<size_t>(model.parameters().size())),
+        gradient(weights.size()),
+        tokens(static_cast<size_t>(batch * time)) {
+    model.parameters().initialize(seed, DType::kF64, weights.data());
+    Rng rng(seed, 99);
+    // Away from the start, where several gradients vanish.
+    for (auto& w : weights) w += 0.3 * rng.normal();
+    for (auto& t : tokens) t = static_cast<int32_t>(rng.below(kVocabulary));
+    for (int64_t b = 0; b < batch; ++b) {
+      scored.push_back(static_cast<int32_t>(b * time + rng.below(static_cast<uint32_t>(time))));
+      targets.push_back(static_cast<int32_t>(rng.below(kClasses)));
+    }
+  }
+  double loss(bool backward) {
+    Arena arena;
+    Tape tape(arena, DType::kF64, backward);
+    if (backward) std::fill(gradient.begin(), gradient.end(), 0.0);
+    const Weights view(model.parameters(), DType::kF64, weights.data(), backward ? gradient.data() : nullptr);
+    const auto rows = static_cast<int64_t>(scored.size());
+    const Var logits = model.forward(tape, view, tokens.data(), sequence, scored.data(), rows);
+    const double total = autograd::cross_entropy(tape, logits, targets.data(), rows, nullptr);
+    if (backward) tape.backward();
+    return total / static_cast<double>(rows);
+  }
+};
+
+TEST(Model, GradientsMatchFiniteDifferences) {
+  for (const auto& variant : kVariants) {
+    for (int64_t time : {1, 6}) {  // 1 x 2 rows: the vocabulary is not the smaller side
+      SCOPED_TRACE(testing::Message() << variant.name << " time " << time);
+      Fixture f(variant, 2, time, 7);
+      f.loss(true);
+      for (const auto& info : f.model.parameters().infos()) {
+        const auto begin = f.gradient.begin() + info.offset;
+        const std::vector<double> analytic(begin, begin + info.shape.size());
+        std::vector<double> point(f.weights.begin() + info.offset,
+                                  f.weights.begin() + info.offset + info.shape.size());
+        test::expect_gradient(
+            point, analytic,
+            [&] {
+              std::copy(point.begin(), point.end(), f.weights.begin() + info.offset);
+              return f.loss(false);
+            },
+            info.name, 2e-6, 12);
+        std::copy(point.begin(), point.end(), f.weights.begin() + info.offset);
+      }
+    }
+  }
+}
+
+std::vector<double> logits_of(Fixture& f, const std::vector<int64_t>& pieces) {
+  const Weights view(f.model.parameters(), DType::kF64, f.weights.data(), nullptr);
+  const int64_t batch = f.sequence.batch, time = f.sequence.time, classes = Fixture::kClasses;
+  std::vector<double> out(static_cast<size_t>(batch * time * classes));
+  ModelState state(f.model, batch, DType::kF64);
+  int64_t begin = 0;
+  for (int64_t n : pieces) {
+    Arena arena;
+    Tape tape(arena, DType::kF64, false);
+    std::vector<int32_t> part;
+    for (int64_t b = 0; b < batch; ++b)
+      for (int64_t t = 0; t < n; ++t) part.push_back(f.tokens[b * time + begin + t]);
+    const Var logits = f.model.forward(tape, view, part.data(), {batch, n}, nullptr, batch * n, &state);
+    for (int64_t b = 0; b < batch; ++b) {
+      for (int64_t i = 0; i < n * classes; ++i)
+        out[(b * time + begin) * classes + i] = logits.value.as<double>()[b * n * classes + i];
+    }
+    begin += n;
+  }
+  return out;
+}
+
+// Decoding token by token, or in pieces of any size, is the same function as one pass: in both ranges.
+TEST(Model, StateContinuesASequence) {
+  for (const auto& variant : kVariants) {
+    SCOPED_TRACE(variant.name);
+    Fixture f(variant, 3, 7, 11);
+    const auto whole = logits_of(f, {7});
+    EXPECT_LT(test::relative_error(logits_of(f, {1, 1, 1, 1, 1, 1, 1}), whole), 1e-12);
+    EXPECT_LT(test::relative_error(logits_of(f, {2, 4, 1}), whole), 1e-12);
+  }
+}
+
+TEST(Model, StartIsAPureFunctionOfTheSeed) {
+  const Variant variant = kVariants[0];
+  const Model model(configure(variant), 3, 3);
+  std::vector<float> a(static_cast<size_t>(model.parameters().size())), b = a, c = a;
+  model.parameters().initialize(1, DType::kF32, a.data());
+  model.parameters().initialize(1, DType::kF32, b.data());
+  model.parameters().initialize(2, DType::kF32, c.data());
+  EXPECT_EQ(a, b);
+  EXPECT_NE(a, c);
+}
+
+TEST(Model, EigenvaluesLieInTheirRange) {
+  for (const auto& variant : kVariants) {
+    SCOPED_TRACE(variant.name);
+    Fixture f(variant, 2, 5, 3);
+    Arena arena;
+    Tape tape(arena, DType::kF64, false);
+    const Weights view(f.model.parameters(), DType::kF64, f.weights.data(), nullptr);
+    const bool positive = f.model.config().range() == EigenvalueRange::kPositive;
+    for (const Tensor& t : f.model.eigenvalues(tape, view, f.tokens.data(), f.sequence)) {
+      EXPECT_EQ(t.rows(), 10);
+      for (int64_t i = 0; i < t.size(); ++i) {
+        EXPECT_GE(t.as<double>()[i], positive ? 0.0 : -1.0);
+        EXPECT_LE(t.as<double>()[i], 1.0);
+      }
+    }
+  }
+}
+
+TEST(Model, OptionsThatDoNotFitAreRefused) {
+  auto make = [](const std::string& set) {
+    ModelConfig config = ModelConfig::for_architecture("deltanet");
+    io::fields_of(config).set(set);
+    Model(config, 3, 3);
+  };
+  EXPECT_THROW(make("heads=7"), Error);
+  EXPECT_THROW(make("width=-4"), Error);
+  EXPECT_THROW(make("eigenvalues=-1,0"), Error);
+  EXPECT_THROW(make("hedas=2"), Error);
+  EXPECT_THROW(ModelConfig::for_architecture("deltanot"), Error);
+}
+
+}  // namespace
+}  // namespace signet::models
