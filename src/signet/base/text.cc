@@ -75,6 +75,47 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
   return text;
 }
 
+// The length of the UTF-8 sequence at the start of `text` (no overlong forms, no surrogates), or 0.
+static size_t utf8_length(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  const size_t length = first >= 0xC2 && first < 0xE0   ? 2
+                        : first >= 0xE0 && first < 0xF0 ? 3
+                        : first >= 0xF0 && first < 0xF5 ? 4
+                                                        : 0;
+  if (length == 0 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i)
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  const bool overlong = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xF0 && byte(1) < 0x90);
+  const bool out_of_range = (first == 0xED && byte(1) >= 0xA0) || (first == 0xF4 && byte(1) >= 0x90);
+  return overlong || out_of_range ? 0 : length;
+}
+
+size_t find_invalid_utf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const size_t length = utf8_length(text.substr(i, 4));
+    if (length == 0) return i;
+    i += length;
+  }
+  return std::string_view::npos;
+}
+
+std::string printable(std::string_view text, size_t limit) {
+  std::string result;
+  for (size_t i = 0; i < text.size();) {
+    if (result.size() >= limit) return result + "...";
+    const size_t length = utf8_length(text.substr(i, 4));
+    const auto c = static_cast<unsigned char>(text[i]);
+    if (length == 0 || c < 0x20 || c == 0x7F)
+      result += fmt::format("\\x{:02x}", c);
+    else
+      result += text.substr(i, length);
+    i += length ? length : 1;
+  }
+  return result;
+}
+
 double parse_double(std::string_view text, std::string_view what) {
   return parse_number<double>(text, what, "a number");
 }

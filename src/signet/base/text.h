@@ -17,6 +17,12 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
 std::vector<std::string> split(std::string_view text, char separator);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 
+// For messages about hostile input: control characters and invalid UTF-8 become \xNN, long text is cut.
+std::string printable(std::string_view text, size_t limit = 200);
+
+// The position of the first byte that is not UTF-8, or npos.
+size_t find_invalid_utf8(std::string_view text);
+
 // Strict numbers: the whole text must be one. Throw kUsage naming `what`.
 double parse_double(std::string_view text, std::string_view what);
 int64_t parse_int(std::string_view text, std::string_view what);

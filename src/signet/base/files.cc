@@ -1,0 +1,364 @@
+#include "signet/base/files.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+
+#include "signet/base/error.h"
+#include "signet/base/text.h"
+
+namespace signet {
+namespace {
+
+std::atomic<FileFaultHook> fault_hook{nullptr};
+
+[[noreturn]] void fail_io(const char* action, const std::string& path, int error) {
+  const char* advice = "";
+  auto code = ErrorCode::kBadInput;
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      advice = "; free some space and try again (what was there before is intact)";
+      code = ErrorCode::kResource;
+      break;
+    case EMFILE:
+    case ENFILE:
+      advice = "; raise the limit on open files (ulimit -n)";
+      code = ErrorCode::kResource;
+      break;
+    case EIO:
+    case ENOMEM:
+    case EFBIG:
+    case ESTALE:
+    case ENOLCK:
+      code = ErrorCode::kResource;
+      break;
+    default:
+      break;
+  }
+  fail(code, "cannot {} {}: {}{}", action, printable(path), std::generic_category().message(error), advice);
+}
+
+// Runs one system call, after the hook and again when a signal interrupted it. Returns what the call
+// returned; errno is set when that is -1.
+template <class Call>
+auto changing(const char* name, const std::string& path, const char* to, Call call) -> decltype(call()) {
+  if (const FileFaultHook hook = fault_hook.load(std::memory_order_relaxed)) {
+    if (const int error = hook(name, path.c_str(), to)) {
+      errno = error;
+      return -1;
+    }
+  }
+  while (true) {
+    const auto result = call();
+    if (result != -1 || errno != EINTR) return result;
+  }
+}
+
+int open_path(const std::string& path, int flags) {
+  while (true) {
+    const int fd = ::open(path.c_str(), flags | O_CLOEXEC);
+    if (fd != -1 || errno != EINTR) return fd;
+  }
+}
+
+int create_path(const std::string& path, int flags) {
+  return changing("open", path, nullptr, [&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
+}
+
+// 0 or the errno of the write that failed; `written` says how far it came.
+int write_all(int fd, const std::string& path, const char* data, int64_t bytes, int64_t& written) {
+  constexpr int64_t kMaxWrite = 1 << 26;  // one write() may not exceed 2 GB
+  for (written = 0; written < bytes;) {
+    const auto n = changing("write", path, nullptr, [&] {
+      return ::write(fd, data + written, static_cast<size_t>(std::min(bytes - written, kMaxWrite)));
+    });
+    if (n == -1) return errno;
+    written += n;
+  }
+  return 0;
+}
+
+// Reads until `bytes` or the end of the file; the number read.
+int64_t read_some(int fd, const std::string& path, char* data, int64_t bytes, int64_t offset) {
+  int64_t done = 0;
+  while (done < bytes) {
+    const size_t count = static_cast<size_t>(std::min<int64_t>(bytes - done, 1 << 26));
+    const ssize_t n =
+        offset < 0 ? ::read(fd, data + done, count) : ::pread(fd, data + done, count, offset + done);
+    if (n == 0) break;
+    if (n > 0) done += n;
+    if (n < 0 && errno != EINTR) fail_io("read", path, errno);
+  }
+  return done;
+}
+
+void remove_file(const std::string& path) {
+  changing("unlink", path, nullptr, [&] { return ::unlink(path.c_str()); });
+}
+
+}  // namespace
+
+void set_file_fault_hook(FileFaultHook hook) { fault_hook = hook; }
+
+FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
+  if (this != &other) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = other.release();
+  }
+  return *this;
+}
+FileDescriptor::~FileDescriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
+int FileDescriptor::release() {
+  const int fd = fd_;
+  fd_ = -1;
+  return fd;
+}
+
+std::string parent_directory(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string join_path(const std::string& directory, const std::string& name) {
+  return directory.empty() || directory.back() == '/' ? directory + name : directory + "/" + name;
+}
+
+bool exists(const std::string& path) {
+  struct stat info;
+  return ::stat(path.c_str(), &info) == 0;
+}
+
+bool is_directory(const std::string& path) {
+  struct stat info;
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+std::vector<std::string> list_directory(const std::string& path) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(path, error), end; !error && it != end; it.increment(error))
+    names.push_back(it->path().filename().string());
+  if (error) fail_io("list", path, error.value());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string read_file(const std::string& path, int64_t max_bytes) {
+  const FileDescriptor fd(open_path(path, O_RDONLY));
+  struct stat info;
+  if (!fd || ::fstat(fd.get(), &info) != 0) fail_io("read", path, errno);
+  if (S_ISDIR(info.st_mode)) fail_io("read", path, EISDIR);
+  if (info.st_size > max_bytes)
+    bad_input("{} is {} bytes long; at most {} are accepted here", printable(path), info.st_size, max_bytes);
+  // A pipe or a file of /proc has no size beforehand, and a file may grow while it is read.
+  std::string content;
+  int64_t got = 0;
+  for (int64_t room = info.st_size + 1;; room = std::max<int64_t>(got, 1 << 16)) {
+    content.resize(static_cast<size_t>(got + std::min(room, max_bytes + 1 - got)));
+    const int64_t asked = static_cast<int64_t>(content.size()) - got;
+    const int64_t n = read_some(fd.get(), path, content.data() + got, asked, -1);
+    got += n;
+    if (n < asked) break;
+    if (got > max_bytes)
+      bad_input("{} is longer than the {} bytes accepted here", printable(path), max_bytes);
+  }
+  content.resize(static_cast<size_t>(got));
+  return content;
+}
+
+void write_file_atomic(const std::string& path, std::string_view content) {
+  OutputFile file(path);
+  file.write(content.data(), static_cast<int64_t>(content.size()));
+  file.commit();
+}
+
+void make_directory(const std::string& path) {
+  if (changing("mkdir", path, nullptr, [&] { return ::mkdir(path.c_str(), 0777); }) == 0) return;
+  const int error = errno;
+  if (error != EEXIST || !is_directory(path)) fail_io("create directory", path, error);
+}
+
+void make_directories(const std::string& path) {
+  // Trailing slashes would make the last part of the path look like its own parent.
+  const std::string trimmed = path.substr(0, path.find_last_not_of('/') + 1);
+  if (trimmed.empty() || is_directory(trimmed)) return;
+  const std::string parent = parent_directory(trimmed);
+  make_directories(parent);
+  make_directory(trimmed);
+  sync_directory(parent);
+}
+
+void rename_path(const std::string& from, const std::string& to) {
+  if (changing("rename", from, to.c_str(), [&] { return ::rename(from.c_str(), to.c_str()); }) != 0)
+    fail_io(fmt::format("rename {} to", printable(from)).c_str(), to, errno);
+}
+
+void sync_directory(const std::string& path) {
+  const FileDescriptor fd(open_path(path, O_RDONLY | O_DIRECTORY));
+  if (!fd) fail_io("open directory", path, errno);
+  // Some network file systems cannot sync a directory and say EINVAL; there is nothing better to do there.
+  if (changing("fsync", path, nullptr, [&] { return ::fsync(fd.get()); }) != 0 && errno != EINVAL)
+    fail_io("sync", path, errno);
+}
+
+void remove_tree(const std::string& path) {
+  std::vector<std::string> paths = {path};
+  std::error_code error;
+  if (std::filesystem::is_directory(std::filesystem::symlink_status(path, error)))
+    for (std::filesystem::recursive_directory_iterator it(path, error), end; !error && it != end;
+         it.increment(error))
+      paths.push_back(it->path().string());
+  if (error && error.value() != ENOENT) fail_io("list", path, error.value());
+  // Parents come before their children, so the reverse order empties each directory before removing it.
+  for (auto it = paths.rbegin(); it != paths.rend(); ++it)
+    if (changing("unlink", *it, nullptr, [&] { return std::remove(it->c_str()); }) != 0 && errno != ENOENT)
+      fail_io("remove", *it, errno);
+}
+
+InputFile::InputFile(const std::string& path) : path_(path), fd_(open_path(path, O_RDONLY | O_NONBLOCK)) {
+  struct stat info;
+  if (!fd_ || ::fstat(fd_.get(), &info) != 0) fail_io("read", path, errno);
+  if (S_ISDIR(info.st_mode)) fail_io("read", path, EISDIR);
+  if (!S_ISREG(info.st_mode)) bad_input("cannot read {}: not a regular file", printable(path));
+  size_ = info.st_size;
+}
+
+void InputFile::read_at(int64_t offset, void* destination, int64_t bytes) const {
+  if (offset < 0 || bytes < 0 || offset > size_ || bytes > size_ - offset)
+    bad_input("{}: {} bytes at {} lie outside the file of {} bytes", printable(path_), bytes, offset, size_);
+  if (read_some(fd_.get(), path_, static_cast<char*>(destination), bytes, offset) != bytes)
+    bad_input("{}: the file became shorter while it was read", printable(path_));
+}
+
+OutputFile::OutputFile(const std::string& path, Mode mode) : path_(path) {
+  constexpr int kNew = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
+  struct stat info;
+  if (mode == kInPlace) {
+    fd_ = FileDescriptor(create_path(path, kNew));
+    if (fd_) written_ = path;
+  } else if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    fd_ = FileDescriptor(create_path(path, O_WRONLY));  // refused by the system for a directory
+  } else {
+    const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr), &std::free);
+    if (real) path_ = real.get();
+    static std::atomic<int> counter{0};
+    do {
+      const auto name = join_path(parent_directory(path_), fmt::format(".tmp-{}-{}", ::getpid(), counter++));
+      fd_ = FileDescriptor(create_path(name, kNew));
+      if (fd_) written_ = name;
+    } while (!fd_ && errno == EEXIST);  // left by a killed process that had the same pid
+  }
+  if (!fd_) fail_io("write", path, errno);
+}
+
+OutputFile::~OutputFile() {
+  if (!written_.empty()) remove_file(written_);
+}
+
+void OutputFile::write(const void* data, int64_t bytes) {
+  const std::string& name = written_.empty() ? path_ : written_;
+  int64_t done;
+  if (const int error = write_all(fd_.get(), name, static_cast<const char*>(data), bytes, done))
+    fail_io("write", path_, error);
+}
+
+void OutputFile::commit() {
+  if (!written_.empty() && changing("fsync", written_, nullptr, [&] { return ::fsync(fd_.get()); }) != 0)
+    fail_io("sync", path_, errno);
+  // Network file systems report some failed writes only here. No retry: the descriptor is gone either way.
+  if (::close(fd_.release()) != 0 && errno != EINTR) fail_io("write", path_, errno);
+  if (written_.empty()) return;
+  const bool renamed = written_ != path_;
+  if (renamed) rename_path(written_, path_);
+  written_.clear();
+  if (renamed) sync_directory(parent_directory(path_));
+}
+
+AppendFile::AppendFile(const std::string& path, int64_t keep_bytes)
+    : path_(path), fd_(create_path(path, O_RDWR | O_CREAT | O_APPEND)) {
+  struct stat info;
+  if (!fd_ || ::fstat(fd_.get(), &info) != 0) fail_io("append to", path, errno);
+  if (!S_ISREG(info.st_mode)) bad_input("cannot append to {}: not a regular file", printable(path));
+  int64_t keep = info.st_size;
+  if (keep_bytes >= 0) keep = std::min(keep, keep_bytes);
+  // Back to the last newline: a line without one was being written when the process died.
+  char block[4096];
+  while (keep > 0) {
+    const int64_t begin = std::max<int64_t>(0, keep - static_cast<int64_t>(sizeof block));
+    const int64_t n = read_some(fd_.get(), path, block, keep - begin, begin);
+    const auto* newline = static_cast<const char*>(::memrchr(block, '\n', static_cast<size_t>(n)));
+    keep = newline ? begin + (newline - block) + 1 : begin;
+    if (newline) break;
+  }
+  if (keep < info.st_size &&
+      changing("ftruncate", path, nullptr, [&] { return ::ftruncate(fd_.get(), keep); }) != 0)
+    fail_io("truncate", path, errno);
+  size_ = keep;
+}
+
+void AppendFile::append(std::string_view line) {
+  if (line.find('\n') != std::string_view::npos)
+    fail(ErrorCode::kFailure, "{}: a line to append holds a newline", printable(path_));
+  std::string text(line);
+  text += '\n';
+  int64_t written;
+  if (const int error =
+          write_all(fd_.get(), path_, text.data(), static_cast<int64_t>(text.size()), written)) {
+    if (written > 0) [[maybe_unused]]
+      const int ignored = ::ftruncate(fd_.get(), size_);  // else the torn line is cut when next opened
+    fail_io("append to", path_, error);
+  }
+  size_ += written;
+}
+
+void AppendFile::sync() {
+  struct stat info;
+  if (::fstat(fd_.get(), &info) == 0 && info.st_nlink == 0)
+    fail(ErrorCode::kResource, "{} was deleted while it was written", printable(path_));
+  if (changing("fsync", path_, nullptr, [&] { return ::fsync(fd_.get()); }) != 0)
+    fail_io("sync", path_, errno);
+}
+
+DirectoryLock::DirectoryLock(const std::string& directory) {
+  const std::string path = join_path(directory, ".lock");
+  while (true) {
+    fd_ = FileDescriptor(create_path(path, O_RDWR | O_CREAT | O_NOFOLLOW));
+    if (!fd_) fail_io("lock", path, errno);
+    if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK) fail_io("lock", path, errno);
+      char holder[64];
+      std::string who(holder, static_cast<size_t>(read_some(fd_.get(), path, holder, sizeof holder, 0)));
+      fail(ErrorCode::kFailure,
+           "{} is in use by another process ({}); wait for it or choose another directory",
+           printable(directory), who.empty() ? "pid unknown" : printable(who));
+    }
+    // The lock counts only if the name still leads to the file that was locked.
+    struct stat locked, named;
+    if (::fstat(fd_.get(), &locked) == 0 && ::stat(path.c_str(), &named) == 0 &&
+        locked.st_ino == named.st_ino && locked.st_dev == named.st_dev)
+      break;
+  }
+  const std::string who = fmt::format("pid {}", ::getpid());
+  int64_t written;
+  if (::ftruncate(fd_.get(), 0) != 0) fail_io("lock", path, errno);
+  if (const int error = write_all(fd_.get(), path, who.data(), static_cast<int64_t>(who.size()), written))
+    fail_io("lock", path, error);
+}
+
+}  // namespace signet

@@ -1,0 +1,81 @@
+#include "signet/base/signals.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+
+namespace signet {
+namespace {
+
+std::atomic<int> requested_signal{0};
+static_assert(std::atomic<int>::is_always_lock_free, "the handler may only touch lock-free atomics");
+
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1};
+struct sigaction saved_actions[3];
+int living = 0;
+
+void on_signal(int signal) {
+  if (signal == SIGINT && requested_signal != 0) {
+    ::signal(SIGINT, SIG_DFL);
+    ::raise(SIGINT);  // delivered as soon as this handler returns
+    return;
+  }
+  requested_signal = signal;
+}
+
+void install_broken_pipe(void (*handler)(int)) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  ::sigaction(SIGPIPE, &action, nullptr);
+}
+
+}  // namespace
+
+StopSignal::StopSignal() {
+  if (living++ > 0) return;
+  requested_signal = 0;
+  struct sigaction action = {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;
+  for (int i = 0; i < 3; ++i) {
+    ::sigaction(kSignals[i], nullptr, &saved_actions[i]);
+    if (saved_actions[i].sa_handler != SIG_IGN) ::sigaction(kSignals[i], &action, nullptr);
+  }
+}
+
+StopSignal::~StopSignal() {
+  if (--living > 0) return;
+  for (int i = 0; i < 3; ++i) ::sigaction(kSignals[i], &saved_actions[i], nullptr);
+  requested_signal = 0;
+}
+
+int StopSignal::requested() { return requested_signal; }
+
+void StopSignal::fail_stopped(int signal, const std::string& what_was_saved) {
+  const char* name = signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : "SIGUSR1";
+  fail(signal == SIGINT ? ErrorCode::kInterrupted : ErrorCode::kStopped, "stopped by {}; {}", name,
+       what_was_saved);
+}
+
+void ignore_broken_pipe() { install_broken_pipe(SIG_IGN); }
+
+int finish_stdout(int exit_code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
+  const int error = errno;
+  // Asked of the pipe itself: the write that failed may have been long ago, and its errno with it.
+  struct pollfd out = {STDOUT_FILENO, POLLOUT, 0};
+  if (::poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0) {
+    install_broken_pipe(SIG_DFL);
+    ::raise(SIGPIPE);
+  }
+  std::fprintf(stderr, "signet: cannot write to stdout: %s\n",
+               std::generic_category().message(error).c_str());
+  return exit_code != 0 ? exit_code : static_cast<int>(ErrorCode::kResource);
+}
+
+}  // namespace signet

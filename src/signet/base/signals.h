@@ -1,0 +1,32 @@
+// Stopping cleanly: Ctrl-C, kill and a batch system's warning are noted and acted on between two steps.
+#pragma once
+
+#include <string>
+
+#include "signet/base/error.h"
+
+namespace signet {
+
+// While one lives, SIGINT, SIGTERM and SIGUSR1 (Slurm's --signal) only set requested(); the loop that owns it
+// saves and stops. A SIGINT after any of them kills at once, as by default. They may nest: the outermost one
+// installs and restores the handlers, and a request stays until it is gone. A signal that was ignored when
+// the process started (nohup) stays ignored.
+class StopSignal {
+ public:
+  StopSignal();
+  ~StopSignal();
+  StopSignal(const StopSignal&) = delete;
+
+  static int requested();  // 0, or the signal's number
+  // The Error that ends the process with the right exit code: 130 after SIGINT, else 75.
+  [[noreturn]] static void fail_stopped(int signal, const std::string& what_was_saved);
+};
+
+// A closed pipe after us (`signet ... | head`) makes writes fail instead of killing a run half-way.
+void ignore_broken_pipe();
+
+// To be returned from main: flushes stdout. When its reader has gone, ends the process silently as SIGPIPE
+// would have; when it could not be written (disk full), says so and returns kResource.
+int finish_stdout(int exit_code);
+
+}  // namespace signet

@@ -1,0 +1,288 @@
+#include "signet/io/checkpoint.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "signet/base/error.h"
+#include "signet/base/files.h"
+#include "signet/base/hash.h"
+#include "signet/base/text.h"
+#include "signet/io/json.h"
+#include "signet/io/safetensors.h"
+
+namespace signet::io {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kModel[] = "model.safetensors", kOptimizer[] = "optimizer.safetensors",
+               kManifest[] = "manifest.json";
+constexpr char kFormat[] = "signet-checkpoint";
+constexpr int64_t kVersion = 1, kMaxManifest = 256 << 20;
+
+// The manifest's last line is the hash of every byte before it.
+constexpr std::string_view kHashKey = ",\n  \"xxh64\": \"", kHashEnd = "\"\n}\n";
+constexpr size_t kHashSuffix = kHashKey.size() + 16 + kHashEnd.size();
+
+std::string sealed(const Json& manifest) {
+  std::string text = manifest.dump(2);
+  text.resize(text.size() - 2);  // "\n}"
+  const std::string hash = hash_text(xxh64(text));
+  return text.append(kHashKey).append(hash).append(kHashEnd);
+}
+
+Json read_manifest(const std::string& checkpoint) {
+  const std::string path = join_path(checkpoint, kManifest), where = printable(path);
+  const std::string text = read_file(path, kMaxManifest);
+  const std::string_view body(text.data(), text.size() < kHashSuffix ? 0 : text.size() - kHashSuffix);
+  std::string expected(kHashKey);
+  expected.append(hash_text(xxh64(body))).append(kHashEnd);
+  if (body.empty() || std::string_view(text).substr(body.size()) != expected)
+    bad_input("{} is damaged: it does not end with its own hash", where);
+  JsonLimits limits;
+  limits.max_bytes = kMaxManifest;
+  Json manifest = parse_json(text, path, limits);
+  if (json_string(manifest, "format", where) != kFormat) bad_input("{} is not a checkpoint manifest", where);
+  const int64_t version = json_int(manifest, "version", where);
+  if (version != kVersion)
+    bad_input("{} has format version {}; this build reads version {}", where, version, kVersion);
+  if (json_int(manifest, "step", where) < 0) bad_input("{}: 'step' is negative", where);
+  if (!json_member(manifest, "state", where).is_object()) bad_input("{}: 'state' must be an object", where);
+  return manifest;
+}
+
+Json file_entry(const char* name, const WrittenSafetensors& written) {
+  Json tensors = Json::array();
+  for (const auto& [info, hash] : written.tensors)
+    tensors.push_back({{"name", info.name},
+                       {"dtype", stored_type_name(info.dtype)},
+                       {"shape", info.shape},
+                       {"xxh64", hash_text(hash)}});
+  return {{"name", name},
+          {"bytes", written.size},
+          {"header_xxh64", hash_text(written.header_hash)},
+          {"tensors", std::move(tensors)}};
+}
+
+WrittenSafetensors write_buffers(const std::string& path, const std::vector<NamedBuffer>& buffers) {
+  std::vector<TensorData> tensors;
+  for (const NamedBuffer& b : buffers)
+    tensors.push_back({b.name, stored_type(b.dtype), shape_vector(b.shape), b.data});
+  return write_safetensors(path, tensors, {{"format", "signet"}}, OutputFile::kInPlace);
+}
+
+// The manifest's entry of one file; names in it are compared, never opened, so it cannot lead elsewhere.
+const Json& manifest_entry(const Json& manifest, const char* name, const std::string& where) {
+  const Json& files = json_member(manifest, "files", where);
+  if (!files.is_array()) bad_input("{}: 'files' must be a list", where);
+  for (const Json& entry : files)
+    if (json_string(entry, "name", where) == name) return entry;
+  bad_input("{} does not list {}", where, name);
+}
+
+// Opens a file of the checkpoint and checks its length and header against the manifest.
+SafetensorsFile open_listed(const std::string& checkpoint, const Json& manifest, const char* name) {
+  const std::string where = printable(join_path(checkpoint, kManifest));
+  const Json& entry = manifest_entry(manifest, name, where);
+  SafetensorsFile file = SafetensorsFile::open(join_path(checkpoint, name));
+  if (json_int(entry, "bytes", where) != file.size() ||
+      json_string(entry, "header_xxh64", where) != hash_text(file.header_hash()))
+    bad_input("{} is damaged: its length or header differs from the manifest", printable(file.path()));
+  const Json& tensors = json_member(entry, "tensors", where);
+  if (!tensors.is_array() || tensors.size() != file.infos().size())
+    bad_input("{}: the manifest lists another number of tensors", printable(file.path()));
+  return file;
+}
+
+// Calls visit(info, hash in the manifest) for every tensor; both are in the order of the data.
+template <class Visit>
+void for_each_listed(const SafetensorsFile& file, const Json& manifest, const char* name, Visit visit) {
+  const std::string where = printable(file.path());
+  const Json& tensors = json_member(manifest_entry(manifest, name, where), "tensors", where);
+  std::unordered_map<std::string, const Json*> by_name;
+  for (const Json& tensor : tensors) by_name[json_string(tensor, "name", where)] = &tensor;
+  for (const TensorInfo& info : file.infos()) {
+    const auto entry = by_name.find(info.name);
+    if (entry == by_name.end())
+      bad_input("{}: tensor '{}' is not in the manifest", where, printable(info.name));
+    visit(info, json_string(*entry->second, "xxh64", where));
+  }
+}
+
+void check_hash(const SafetensorsFile& file, const TensorInfo& info, uint64_t hash,
+                const std::string& expected) {
+  if (hash_text(hash) != expected)
+    bad_input("{}: tensor '{}' is damaged (xxh64 {}, expected {})", printable(file.path()),
+              printable(info.name), hash_text(hash), printable(expected, 20));
+}
+
+void verify(const std::string& checkpoint) {
+  const Json manifest = read_manifest(checkpoint);
+  for (const char* name : {kModel, kOptimizer}) {
+    const SafetensorsFile file = open_listed(checkpoint, manifest, name);
+    for_each_listed(file, manifest, name, [&](const TensorInfo& info, const std::string& expected) {
+      check_hash(file, info, file.hash(info), expected);
+    });
+  }
+}
+
+// Throws for the first difference between what the file has and what is expected.
+void check_expected(const SafetensorsFile& file, const std::vector<NamedBuffer>& expected, bool allow_extra) {
+  const std::string where = printable(file.path());
+  std::unordered_set<std::string> names;
+  for (const NamedBuffer& buffer : expected) {
+    names.insert(buffer.name);
+    const TensorInfo* info = file.find(buffer.name);
+    if (!info) bad_input("{} has no tensor '{}': it belongs to another model", where, buffer.name);
+    const auto shape = shape_vector(buffer.shape);
+    if (info->shape != shape)
+      bad_input("{}: tensor '{}' has shape {}, but this model needs {}", where, buffer.name,
+                shape_text(info->shape), shape_text(shape));
+    if (info->dtype != stored_type(buffer.dtype))
+      bad_input("{}: tensor '{}' is {}, but this model needs {}", where, buffer.name,
+                stored_type_name(info->dtype), stored_type_name(stored_type(buffer.dtype)));
+  }
+  if (allow_extra) return;
+  for (const TensorInfo& info : file.infos())
+    if (!names.count(info.name))
+      bad_input("{} has tensor '{}' that this model does not know", where, printable(info.name));
+}
+
+void read_into(const SafetensorsFile& file, const NamedBuffer& buffer) {
+  file.read(buffer.name, buffer.data, buffer.shape.size() * dtype_size(buffer.dtype));
+}
+
+void load_listed(const std::string& checkpoint, const Json& manifest, const char* name,
+                 const std::vector<NamedBuffer>& buffers, bool allow_extra) {
+  const SafetensorsFile file = open_listed(checkpoint, manifest, name);
+  check_expected(file, buffers, allow_extra);
+  std::unordered_map<std::string, const NamedBuffer*> by_name;
+  for (const NamedBuffer& buffer : buffers) by_name[buffer.name] = &buffer;
+  for_each_listed(file, manifest, name, [&](const TensorInfo& info, const std::string& expected) {
+    const auto entry = by_name.find(info.name);
+    if (entry == by_name.end()) return;
+    read_into(file, *entry->second);
+    check_hash(file, info, xxh64(entry->second->data, static_cast<size_t>(info.bytes)), expected);
+  });
+}
+
+// The step of "step-N" or of ".old-step-N-...", else -1.
+int64_t step_of(std::string_view name) {
+  constexpr std::string_view kOld = ".old-step-", kStep = "step-";
+  const bool old = name.substr(0, kOld.size()) == kOld;
+  if (!old && name.substr(0, kStep.size()) != kStep) return -1;
+  name.remove_prefix(old ? kOld.size() : kStep.size());
+  int64_t step = -1;
+  const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  const bool whole = stop == name.data() + name.size() || (old && *stop == '-');
+  return error == std::errc() && whole && step >= 0 ? step : -1;
+}
+
+std::string checkpoints_of(const std::string& run_directory) {
+  return join_path(run_directory, "checkpoints");
+}
+
+// A checkpoint on its way out gets its name taken first, so that none is ever seen half removed.
+void retire(const std::string& checkpoints, const std::string& name) {
+  const std::string old = join_path(checkpoints, fmt::format(".old-{}-{}", name, ::getpid()));
+  remove_tree(old);
+  rename_path(join_path(checkpoints, name), old);
+}
+
+void prune(const std::string& checkpoints, int64_t newest, int keep) {
+  std::vector<std::pair<int64_t, std::string>> steps;
+  for (const std::string& name : list_directory(checkpoints))
+    if (name[0] != '.' && step_of(name) >= 0 && step_of(name) != newest)
+      steps.emplace_back(step_of(name), name);
+  std::sort(steps.rbegin(), steps.rend());
+  for (size_t i = static_cast<size_t>(std::max(keep, 1) - 1); i < steps.size(); ++i)
+    retire(checkpoints, steps[i].second);
+  for (const std::string& name : list_directory(checkpoints))
+    if (name.rfind(".old-", 0) == 0 || name.rfind(".tmp-", 0) == 0) remove_tree(join_path(checkpoints, name));
+}
+
+}  // namespace
+
+std::string save_checkpoint(const std::string& run_directory, const Checkpoint& checkpoint, int keep) {
+  const std::string checkpoints = checkpoints_of(run_directory),
+                    name = fmt::format("step-{}", checkpoint.step);
+  const std::string final_path = join_path(checkpoints, name);
+  const std::string temporary = join_path(checkpoints, fmt::format(".tmp-{}-{}", name, ::getpid()));
+  Json state = parse_json(checkpoint.state, "checkpoint state");
+  if (!state.is_object()) fail(ErrorCode::kFailure, "the checkpoint's state must be a JSON object");
+  if (!is_directory(run_directory))
+    fail(ErrorCode::kResource, "run directory {} has vanished", printable(run_directory));
+  try {
+    make_directories(checkpoints);
+    remove_tree(temporary);
+    make_directory(temporary);
+    const auto model = write_buffers(join_path(temporary, kModel), checkpoint.model);
+    const auto optimizer = write_buffers(join_path(temporary, kOptimizer), checkpoint.optimizer);
+    const Json manifest = {{"format", kFormat},
+                           {"version", kVersion},
+                           {"step", checkpoint.step},
+                           {"files", {file_entry(kModel, model), file_entry(kOptimizer, optimizer)}},
+                           {"state", std::move(state)}};
+    const std::string text = sealed(manifest);
+    OutputFile file(join_path(temporary, kManifest), OutputFile::kInPlace);
+    file.write(text.data(), static_cast<int64_t>(text.size()));
+    file.commit();
+    sync_directory(temporary);
+    // Between these two renames the older one of the same step is found under its ".old-" name.
+    if (exists(final_path)) retire(checkpoints, name);
+    rename_path(temporary, final_path);
+    sync_directory(checkpoints);
+  } catch (...) {
+    try {
+      remove_tree(temporary);
+    } catch (const Error&) {  // the first error says more; the next save removes the rest
+    }
+    throw;
+  }
+  prune(checkpoints, checkpoint.step, keep);
+  return final_path;
+}
+
+CheckpointSearch find_latest_complete(const std::string& run_directory) {
+  CheckpointSearch search;
+  const std::string checkpoints = checkpoints_of(run_directory);
+  if (!is_directory(checkpoints)) return search;
+  // Newest first; of the same step the one with the proper name before one that was being replaced.
+  std::vector<std::pair<int64_t, std::string>> candidates;
+  for (const std::string& name : list_directory(checkpoints))
+    if (step_of(name) >= 0) candidates.emplace_back(step_of(name), name);
+  std::sort(candidates.rbegin(), candidates.rend());
+  for (const auto& [step, name] : candidates) {
+    const std::string path = join_path(checkpoints, name);
+    try {
+      verify(path);
+      search.found = {path, step};
+      return search;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kBadInput) throw;
+      if (name[0] != '.')
+        search.warnings.push_back(fmt::format("passing over {}: {}", printable(path), error.what()));
+    }
+  }
+  return search;
+}
+
+void load_checkpoint(const std::string& path, Checkpoint& expected, const LoadOptions& options) {
+  const Json manifest = read_manifest(path);
+  load_listed(path, manifest, kModel, expected.model, options.allow_extra);
+  if (options.optimizer) load_listed(path, manifest, kOptimizer, expected.optimizer, options.allow_extra);
+  expected.step = json_int(manifest, "step", path);
+  expected.state = json_member(manifest, "state", path).dump();
+}
+
+void load_tensors(const SafetensorsFile& file, const std::vector<NamedBuffer>& expected, bool allow_extra) {
+  check_expected(file, expected, allow_extra);
+  for (const NamedBuffer& buffer : expected) read_into(file, buffer);
+}
+
+}  // namespace signet::io

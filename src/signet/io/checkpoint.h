@@ -1,0 +1,59 @@
+// Checkpoints that are complete or absent. checkpoints/step-N/ holds model.safetensors, optimizer.safetensors
+// and manifest.json, which is written last and carries the xxh64 of every tensor, of both headers and of
+// itself, so any flipped bit is found. The directory is filled under a temporary name, synced, then renamed:
+// whenever the process dies or the power fails, the newest complete checkpoint is an older or the new one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "signet/tensor/tensor.h"
+
+namespace signet::io {
+
+class SafetensorsFile;
+
+// Contiguous memory of the caller: read by save, written by load.
+struct NamedBuffer {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+  void* data = nullptr;
+};
+
+struct Checkpoint {
+  int64_t step = 0;
+  std::vector<NamedBuffer> model, optimizer;
+  std::string state = "{}";  // a JSON object of the trainer's own: data position, best metrics, ...
+};
+
+// Writes <run>/checkpoints/step-N (replacing one of the same step), then removes all but the newest `keep`.
+// Throws kResource when the disk is full or fails; what was there before is then untouched. Returns its path.
+std::string save_checkpoint(const std::string& run_directory, const Checkpoint& checkpoint, int keep);
+
+struct FoundCheckpoint {
+  std::string path;
+  int64_t step = 0;
+};
+struct CheckpointSearch {
+  std::optional<FoundCheckpoint> found;
+  std::vector<std::string> warnings;  // one per damaged checkpoint that was passed over, newest first
+};
+// The newest checkpoint of a run whose every byte agrees with its manifest.
+CheckpointSearch find_latest_complete(const std::string& run_directory);
+
+struct LoadOptions {
+  bool optimizer = true;     // false: the weights alone, for evaluation
+  bool allow_extra = false;  // true: tensors in the file that nobody expects are passed over
+};
+// Fills the buffers of `expected` and returns the state; expected.step is set. Throws kBadInput naming the
+// first tensor that is missing, unknown, damaged or of another shape or type; the buffers are then
+// unspecified.
+void load_checkpoint(const std::string& path, Checkpoint& expected, const LoadOptions& options = {});
+
+// The same check and fill for any safetensors file.
+void load_tensors(const SafetensorsFile& file, const std::vector<NamedBuffer>& expected, bool allow_extra);
+
+}  // namespace signet::io

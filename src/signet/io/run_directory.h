@@ -1,0 +1,41 @@
+// The directory of one training run: config.yaml (resolved), metrics.jsonl, checkpoints/, results.json,
+// report.html. One process at a time may write it.
+#pragma once
+
+#include <string>
+
+#include "signet/base/files.h"
+
+namespace signet::io {
+
+class RunDirectory {
+ public:
+  // A new run, locked. An existing directory must be empty, or `force` must be given: then what an earlier
+  // run wrote is removed (after taking the lock, so never under a run that is alive) and all else is left
+  // alone.
+  static RunDirectory create(const std::string& path, bool force);
+  // An existing run to go on with, locked; leftovers of a killed process are cleared away.
+  static RunDirectory open_for_resume(const std::string& path);
+  // An existing run to look at; takes no lock and writes nothing, so a read-only or running one serves as
+  // well.
+  static RunDirectory open_for_reading(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  std::string config_path() const { return join_path(path_, "config.yaml"); }
+  std::string metrics_path() const { return join_path(path_, "metrics.jsonl"); }
+  std::string checkpoints_path() const { return join_path(path_, "checkpoints"); }
+  std::string results_path() const { return join_path(path_, "results.json"); }
+  std::string report_path() const { return join_path(path_, "report.html"); }
+
+  // Throws kResource when somebody has deleted the directory meanwhile. To be called before work whose result
+  // would be lost.
+  void require_present() const;
+
+ private:
+  explicit RunDirectory(std::string path) : path_(std::move(path)) {}
+
+  std::string path_;
+  DirectoryLock lock_;
+};
+
+}  // namespace signet::io
