@@ -69,7 +69,7 @@ std::string flow_list(const std::vector<T>& values) {
     else
       texts.push_back(fmt::format("{}", value));
   }
-  return "[" + join(texts, ", ") + "]";
+  return fmt::format("[{}]", join(texts, ", "));
 }
 
 // Reads a list into a fresh vector, so that an error leaves the target as it was.
@@ -254,7 +254,8 @@ void Fields::set(std::string_view assignment) {
     value.kind = ConfigNode::Kind::kScalar;
     value.text = text;
     const bool list = field->allowed.compare(0, 9, "a list of") == 0;
-    if (list) value = parse_yaml(!text.empty() && text[0] == '[' ? text : "[" + text + "]", "--set " + key);
+    if (list)
+      value = parse_yaml(!text.empty() && text[0] == '[' ? text : fmt::format("[{}]", text), "--set " + key);
     field->read(value, "--set " + key);
   } catch (const Error& error) {
     throw Error(ErrorCode::kUsage, error.what());  // what is wrong stands on the command line, not in a file

@@ -92,7 +92,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   std::vector<std::string> dims;
   for (size_t i = 0; i < shape.size() && i < 16; ++i) dims.push_back(fmt::format("{}", shape[i]));
   if (shape.size() > 16) dims.emplace_back("...");
-  return "[" + join(dims, ", ") + "]";
+  return fmt::format("[{}]", join(dims, ", "));
 }
 
 std::vector<int64_t> shape_vector(const Shape& shape) {
