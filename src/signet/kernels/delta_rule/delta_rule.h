@@ -94,6 +94,17 @@ void delta_rule_forward(const DeltaRuleForward<T>& p, Cpu);
 template <class T>
 void delta_rule_backward(const DeltaRuleBackward<T>& p, Cpu);
 
+// CUDA (T = float, bf16), built when SIGNET_WITH_CUDA is set. Every pointer is on the device, and what these
+// sizes say holds for both passes of the same shape and algorithm. Counted in Accumulator<T>.
+template <class T>
+int64_t delta_rule_saved_size(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm, Cuda);
+template <class T>
+int64_t delta_rule_workspace_size(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm, Cuda);
+template <class T>
+void delta_rule_forward(const DeltaRuleForward<T>& p, Cuda);
+template <class T>
+void delta_rule_backward(const DeltaRuleBackward<T>& p, Cuda);
+
 void delta_rule_forward_reference(const DeltaRuleForward<double>& p);
 void delta_rule_backward_reference(const DeltaRuleBackward<double>& p);
 

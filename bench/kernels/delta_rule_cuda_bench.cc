@@ -1,0 +1,233 @@
+// Delta rule on the GPU: error of every output against fp64, then times (medians over CUDA events) beside the
+// floor that the bytes set. One JSON object per line with --json.
+//   delta_rule_cuda_bench [--check] [--time] [--only TEXT] [--json FILE]
+#include <cstdio>
+#include <cstring>
+#include <functional>
+
+#include "support/delta_rule_cuda.h"
+
+namespace signet {
+namespace {
+
+using kernels::DeltaRuleShape;
+using test::DeltaRuleCase;
+using test::DeltaRuleOnGpu;
+
+int failures = 0;
+
+std::string describe(const DeltaRuleShape& s) {
+  return fmt::format("{}x{}x{}x{}{} n_h={}", s.batch, s.time, s.heads, s.dk,
+                     s.dv == s.dk ? "" : fmt::format("/{}", s.dv), s.factors);
+}
+
+template <class T>
+const char* type_name() {
+  return sizeof(T) == 2 ? "bf16" : "fp32";
+}
+
+template <class T>
+void check(const DeltaRuleCase& c, int64_t heads = 1 << 30) {
+  const double limit = sizeof(T) == 2 ? 1e-2 : 1e-5;
+  DeltaRuleOnGpu<T> gpu(c);
+  gpu.run();
+  const auto e = gpu.errors(heads);
+  const auto first = gpu.bits();
+  gpu.run();
+  const bool same = first == gpu.bits(), good = same && e.worst() < limit;
+  failures += !good;
+  std::printf(
+      "%-24s %s beta[%g,%g] keys %d %s| o %.1e dq %.1e dk %.1e dv %.1e db %.1e S %.1e dS0 %.1e %s%s\n",
+      describe(c.shape).c_str(), type_name<T>(), c.beta_low, c.beta_high, c.distinct_keys,
+      c.states ? "states " : "", e.o, e.dq, e.dk, e.dv, e.dbeta, e.final_state, e.d_initial,
+      good ? "ok" : "FAIL", same ? "" : " BITS DIFFER");
+  std::fflush(stdout);
+}
+
+// Pure reflections keep the norm of the state.
+void check_reflections(int64_t dk, int64_t steps) {
+  DeltaRuleCase c;
+  c.shape = {1, steps, 1, dk, 32, 1};
+  c.beta_low = c.beta_high = 2;
+  DeltaRuleOnGpu<float> gpu(c);
+  gpu.clear_values();
+  gpu.run();
+  const double drift = std::abs(gpu.final_norm() / gpu.initial_norm() - 1);
+  failures += !(drift < 1e-4);
+  std::printf("%lld reflections, dk %lld: norm off by %.1e %s\n", static_cast<long long>(steps),
+              static_cast<long long>(dk), drift, drift < 1e-4 ? "ok" : "FAIL");
+}
+
+double median_ms(const std::function<void()>& body, int repeats) {
+  cudaEvent_t begin, end;
+  check_cuda(cudaEventCreate(&begin), "event");
+  check_cuda(cudaEventCreate(&end), "event");
+  for (int i = 0; i < 3; ++i) body();
+  std::vector<float> times;
+  for (int i = 0; i < repeats; ++i) {
+    check_cuda(cudaEventRecord(begin), "event");
+    body();
+    check_cuda(cudaEventRecord(end), "event");
+    check_cuda(cudaEventSynchronize(end), "event");
+    float ms = 0;
+    check_cuda(cudaEventElapsedTime(&ms, begin, end), "event");
+    times.push_back(ms);
+  }
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+double copy_bandwidth() {
+  const size_t bytes = size_t{1} << 30;
+  void *a, *b;
+  check_cuda(cudaMalloc(&a, bytes), "cudaMalloc");
+  check_cuda(cudaMalloc(&b, bytes), "cudaMalloc");
+  const double ms =
+      median_ms([&] { check_cuda(cudaMemcpyAsync(a, b, bytes, cudaMemcpyDeviceToDevice), "copy"); }, 20);
+  cudaFree(a);
+  cudaFree(b);
+  return 2.0 * static_cast<double>(bytes) / (ms * 1e-3);
+}
+
+FILE* json = nullptr;
+double bandwidth = 0;
+
+template <class T>
+void time_case(const DeltaRuleShape& s, double peer_ms, kernels::DeltaRuleAlgorithm algorithm = {}) {
+  DeltaRuleCase c;
+  c.shape = s, c.beta_high = 2, c.states = false, c.algorithm = algorithm;
+  DeltaRuleOnGpu<T> gpu(c);
+  gpu.run();
+  const double error = gpu.errors(s.time * s.factors > 8192 ? 0 : 2).worst();
+  const double forward = median_ms([&] { gpu.forward(); }, 30),
+               inference = median_ms([&] { gpu.forward(false); }, 30),
+               backward = median_ms([&] { gpu.backward(); }, 30),
+               both = median_ms([&] { gpu.forward(), gpu.backward(); }, 30);
+  // q, k, v, o once forward; q, k, v, do, dq, dk, dv once backward.
+  const double token_heads = static_cast<double>(s.batch * s.time * s.heads);
+  const double bytes = token_heads * sizeof(T) *
+                       (static_cast<double>(s.dk + s.factors * (s.dk + s.dv) + s.dv) +
+                        static_cast<double>(2 * s.dk + s.factors * (2 * s.dk + 2 * s.dv) + s.dv));
+  const double floor = bytes / bandwidth * 1e3;
+  std::printf(
+      "%-26s %s fwd %.4f (no save %.4f) bwd %.4f fwd+bwd %.4f ms | floor %.4f (%.1fx) peer %.2f (%.1fx) err "
+      "%.1e\n",
+      describe(s).c_str(), type_name<T>(), forward, inference, backward, both, floor, both / floor, peer_ms,
+      peer_ms / both, error);
+  std::fflush(stdout);
+  if (json)
+    std::fprintf(
+        json,
+        "    {\"shape\": \"%s\", \"dtype\": \"%s\", \"forward_ms\": %.5f, \"inference_ms\": %.5f, "
+        "\"backward_ms\": %.5f, \"forward_backward_ms\": %.5f, \"floor_ms\": %.5f, \"peer_ms\": %.2f, "
+        "\"worst_error\": %.2e},\n",
+        describe(s).c_str(), type_name<T>(), forward, inference, backward, both, floor, peer_ms, error);
+}
+
+void checks() {
+  const auto shape = [](int64_t b, int64_t t, int64_t h, int64_t dk, int64_t dv, int64_t n) {
+    return DeltaRuleShape{b, t, h, dk, dv, n};
+  };
+  struct Beta {
+    double low, high;
+    int keys;
+  };
+  const Beta betas[] = {{0, 1, 0}, {1, 2, 0}, {2, 2, 0}, {2, 2, 3}, {0, 0, 0}};
+  for (const Beta& b : betas) {
+    for (const DeltaRuleShape& s :
+         {shape(3, 40, 4, 32, 32, 1), shape(2, 300, 2, 32, 32, 1), shape(2, 40, 3, 32, 32, 4),
+          shape(2, 19, 2, 64, 64, 2), shape(2, 65, 1, 16, 16, 3), shape(2, 33, 2, 128, 128, 1)}) {
+      DeltaRuleCase c;
+      c.shape = s, c.beta_low = b.low, c.beta_high = b.high, c.distinct_keys = b.keys;
+      check<float>(c);
+      check<bf16>(c);
+    }
+  }
+  for (const DeltaRuleShape& s :
+       {shape(1, 1, 1, 1, 1, 1), shape(2, 63, 3, 24, 40, 1), shape(1, 64, 1, 7, 33, 2),
+        shape(1, 1000, 1, 16, 96, 1), shape(1, 70, 2, 256, 256, 1), shape(2, 37, 3, 32, 64, 5),
+        shape(1, 9, 1, 16, 48, 2), shape(2, 0, 2, 32, 32, 1), shape(1, 5, 2, 128, 48, 1)}) {
+    DeltaRuleCase c;
+    c.shape = s, c.beta_high = 2;
+    check<float>(c);
+    check<bf16>(c);
+    c.states = false;
+    check<float>(c);
+  }
+  DeltaRuleCase wide;  // rows spaced wider than they are, and a stride the vector loads cannot use
+  wide.shape = shape(2, 21, 2, 32, 32, 2);
+  wide.shape.q_stride = 80, wide.shape.k_stride = 160, wide.shape.v_stride = 136, wide.shape.o_stride = 72;
+  wide.shape.beta_stride = 7;
+  check<float>(wide);
+  check<bf16>(wide);
+  wide.shape.k_stride = 131;
+  check<float>(wide);
+  check<bf16>(wide);
+  check_reflections(32, 100000);
+  check_reflections(24, 100000);
+}
+
+void long_checks() {
+  for (const auto& [low, high, keys] :
+       {std::tuple{0.0, 1.0, 0}, {1.0, 2.0, 0}, {2.0, 2.0, 0}, {2.0, 2.0, 5}}) {
+    for (const DeltaRuleShape& s :
+         {DeltaRuleShape{1, 2048, 4, 128, 128, 1}, DeltaRuleShape{1, 1000, 4, 128, 128, 2},
+          DeltaRuleShape{1, 333, 2, 64, 64, 3}}) {
+      DeltaRuleCase c;
+      c.shape = s, c.beta_low = low, c.beta_high = high, c.distinct_keys = keys;
+      check<bf16>(c);
+      if (keys == 0) check<float>(c);
+    }
+  }
+}
+
+void times() {
+  bandwidth = copy_bandwidth();
+  std::printf("%s, copy %.2f TB/s\n", cuda_device().name.c_str(), bandwidth * 1e-12);
+  if (json)
+    std::fprintf(json, "  \"device\": \"%s\", \"copy_tb_per_s\": %.3f, \"times\": [\n",
+                 cuda_device().name.c_str(), bandwidth * 1e-12);
+  time_case<float>({1024, 40, 4, 32, 32, 1}, 1.59);
+  time_case<float>({512, 32, 4, 32, 32, 1}, 1.46);
+  time_case<float>({1024, 40, 4, 32, 32, 4}, 0);
+  time_case<bf16>({1024, 40, 4, 32, 32, 1}, 2.45);
+  time_case<bf16>({1024, 40, 4, 32, 32, 2}, 2.99);
+  time_case<bf16>({1024, 40, 4, 128, 128, 1}, 3.36);
+  time_case<bf16>({8, 2048, 16, 128, 128, 1}, 3.28);
+  time_case<bf16>({8, 2048, 16, 128, 128, 2}, 3.28);
+  time_case<bf16>({1, 32768, 16, 128, 128, 1}, 4.79);
+  time_case<float>({8, 2048, 16, 128, 128, 1}, 0);
+  if (json) std::fprintf(json, "    {}]\n");
+}
+
+}  // namespace
+}  // namespace signet
+
+int main(int argc, char** argv) {
+  using namespace signet;
+  bool check = false, longer = false, time = false;
+  for (int i = 1; i < argc; ++i) {
+    check |= !std::strcmp(argv[i], "--check");
+    longer |= !std::strcmp(argv[i], "--long");
+    time |= !std::strcmp(argv[i], "--time");
+    if (!std::strcmp(argv[i], "--json") && i + 1 < argc) json = std::fopen(argv[++i], "w");
+  }
+  try {
+    if (const std::string why = cuda_unavailable(); !why.empty()) {
+      std::printf("no GPU to measure: %s\n", why.c_str());
+      return 0;
+    }
+    if (json) std::fprintf(json, "{\n");
+    if (check) checks();
+    if (longer) long_checks();
+    if (time) times();
+    if (json) std::fprintf(json, "}\n"), std::fclose(json);
+  } catch (const Error& error) {
+    std::printf("FAILED: %s\n", error.what());
+    return error.exit_code();
+  }
+  std::printf("%d failures\n", failures);
+  return failures ? 4 : 0;
+}

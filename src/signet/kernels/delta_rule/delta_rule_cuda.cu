@@ -1,0 +1,102 @@
+// CUDA entries of the delta rule: checks, sizes, and which kernel covers what.
+#include "signet/kernels/delta_rule/delta_rule_cuda.cuh"
+
+namespace signet::kernels {
+namespace {
+
+using delta_rule::Problem;
+
+template <class T>
+using Device = typename delta_rule::DeviceType<T>::type;
+
+template <class D>
+Problem<D> resolve(const DeltaRuleShape& s) {
+  const int64_t largest = int64_t{1} << 30;
+  const int64_t sizes[] = {s.batch,
+                           s.time,
+                           s.heads,
+                           s.dk,
+                           s.dv,
+                           s.factors,
+                           s.heads * s.dk * s.factors,
+                           s.heads * s.dv * s.factors,
+                           s.batch * s.heads * s.dv};
+  for (int64_t size : sizes)
+    if (size < 0 || size > largest)
+      fail(ErrorCode::kBadInput, "delta rule: a size of {} is out of range (0 .. {})", size, largest);
+  Problem<D> p{};
+  p.batch = static_cast<int>(s.batch), p.time = static_cast<int>(s.time), p.heads = static_cast<int>(s.heads);
+  p.dk = static_cast<int>(s.dk), p.dv = static_cast<int>(s.dv), p.factors = static_cast<int>(s.factors);
+  const DeltaRuleShape full = with_strides(s);
+  p.q_stride = full.q_stride, p.k_stride = full.k_stride, p.v_stride = full.v_stride;
+  p.beta_stride = full.beta_stride, p.o_stride = full.o_stride;
+  return p;
+}
+
+bool empty(const DeltaRuleShape& s) { return s.batch == 0 || s.heads == 0 || s.dk == 0 || s.dv == 0; }
+
+template <class T>
+Device<T>* on_device(T* pointer) {
+  return reinterpret_cast<Device<T>*>(pointer);
+}
+template <class T>
+const Device<T>* on_device(const T* pointer) {
+  return reinterpret_cast<const Device<T>*>(pointer);
+}
+
+}  // namespace
+
+template <class T>
+int64_t delta_rule_saved_size(const DeltaRuleShape& s, DeltaRuleAlgorithm, Cuda) {
+  const auto p = resolve<Device<T>>(s);
+  return p.substeps() * p.heads * p.dv + static_cast<int64_t>(p.batch) * p.heads *
+                                             delta_rule::segment_count(p.time, p.factors) * p.state_size();
+}
+
+template <class T>
+int64_t delta_rule_workspace_size(const DeltaRuleShape& s, DeltaRuleAlgorithm, Cuda) {
+  const auto p = resolve<Device<T>>(s);
+  // The kernel for any size may have to step in for the tile kernels (unaligned pointers).
+  return std::max(delta_rule::tile_slices(p.dk, p.dv), delta_rule::any_slices(p.dv)) * partial_size(p);
+}
+
+template <class T>
+void delta_rule_forward(const DeltaRuleForward<T>& a, Cuda device) {
+  auto p = resolve<Device<T>>(a.shape);
+  if (empty(a.shape)) return;
+  p.scale = a.scale;
+  p.q = on_device(a.q), p.k = on_device(a.k), p.v = on_device(a.v), p.o = on_device(a.o);
+  p.beta = a.beta, p.initial_state = a.initial_state, p.final_state = a.final_state;
+  p.saved = a.saved, p.workspace = a.workspace;
+  if (tile_covers(p))
+    tile_forward(p, stream_of(device));
+  else
+    any_forward(p, stream_of(device));
+}
+
+template <class T>
+void delta_rule_backward(const DeltaRuleBackward<T>& a, Cuda device) {
+  auto p = resolve<Device<T>>(a.shape);
+  if (empty(a.shape)) return;
+  p.scale = a.scale;
+  p.q = on_device(a.q), p.k = on_device(a.k), p.v = on_device(a.v), p.d_o = on_device(a.d_o);
+  p.dq = on_device(a.dq), p.dk_out = on_device(a.dk), p.dv_out = on_device(a.dv);
+  p.beta = a.beta, p.initial_state = a.initial_state, p.d_final_state = a.d_final_state;
+  p.dbeta = a.dbeta, p.d_initial_state = a.d_initial_state;
+  p.saved = const_cast<float*>(a.saved), p.workspace = a.workspace;
+  if (tile_covers(p))
+    tile_backward(p, stream_of(device));
+  else
+    any_backward(p, stream_of(device));
+}
+
+#define SIGNET_INSTANTIATE(T)                                                                     \
+  template int64_t delta_rule_saved_size<T>(const DeltaRuleShape&, DeltaRuleAlgorithm, Cuda);     \
+  template int64_t delta_rule_workspace_size<T>(const DeltaRuleShape&, DeltaRuleAlgorithm, Cuda); \
+  template void delta_rule_forward(const DeltaRuleForward<T>&, Cuda);                             \
+  template void delta_rule_backward(const DeltaRuleBackward<T>&, Cuda);
+SIGNET_INSTANTIATE(float)
+SIGNET_INSTANTIATE(bf16)
+#undef SIGNET_INSTANTIATE
+
+}  // namespace signet::kernels

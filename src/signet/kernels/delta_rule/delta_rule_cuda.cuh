@@ -1,0 +1,218 @@
+// What the CUDA kernels of the delta rule share: device parameters, the layout of `saved`, sub-warp sums,
+// asynchronous copies.
+//
+// A "substep" is one Householder factor: token t has substeps t * factors .. t * factors + factors - 1, and a
+// sequence has L = T * factors of them. With w = v - S^T k and u = beta w, one substep is S <- S + k u^T, so
+//   backward, from the last substep to the first:   S <- S - k u^T        (w is saved, so this is exact to
+//   rounding: nothing is amplified, and checkpoints of S every kSegmentSubsteps bound what accumulates)
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "signet/kernels/delta_rule/delta_rule.h"
+#include "signet/tensor/cuda_check.h"
+
+namespace signet::kernels::delta_rule {
+
+// The device type of a storage type: signet::bf16 has the bits of __nv_bfloat16.
+template <class T>
+struct DeviceType {
+  using type = T;
+};
+template <>
+struct DeviceType<bf16> {
+  using type = __nv_bfloat16;
+};
+
+// Every size and stride resolved (no zero strides). D is float or __nv_bfloat16.
+template <class D>
+struct Problem {
+  int batch, time, heads, dk, dv, factors;
+  int64_t q_stride, k_stride, v_stride, beta_stride, o_stride;  // token to token
+  float scale;
+  const D *q, *k, *v, *d_o;
+  const float *beta, *initial_state, *d_final_state;
+  D *o, *dq, *dk_out, *dv_out;
+  float *dbeta, *final_state, *d_initial_state;
+  float *saved, *workspace;
+
+  __host__ __device__ int64_t token(int b, int t) const { return static_cast<int64_t>(b) * time + t; }
+  __host__ __device__ int64_t substeps() const { return static_cast<int64_t>(batch) * time * factors; }
+  __host__ __device__ int64_t state_size() const { return static_cast<int64_t>(dk) * dv; }
+};
+
+// Recurrent kernels: saved = w [B,T,n_h,H,dv], then the state after each segment [B,H,segments,dk,dv].
+inline constexpr int kSegmentSubsteps = 256;
+__host__ __device__ inline int segment_tokens(int factors) {
+  return factors >= kSegmentSubsteps ? 1 : kSegmentSubsteps / factors;
+}
+__host__ __device__ inline int segment_count(int time, int factors) {
+  const int tokens = segment_tokens(factors);
+  return (time + tokens - 1) / tokens;
+}
+template <class D>
+__host__ __device__ float* saved_states(const Problem<D>& p) {
+  return p.saved + p.substeps() * p.heads * p.dv;
+}
+
+// Where dv is split in slices, backward's sums over dv are made per slice and added in a second kernel:
+// partial = dq [slices,B,T,H,dk], then dk [slices,B,T,n_h,H,dk], then dbeta [slices,B,T,n_h,H].
+template <class D>
+__host__ __device__ int64_t partial_size(const Problem<D>& p) {
+  return static_cast<int64_t>(p.batch) * p.time * p.heads *
+         (p.dk + static_cast<int64_t>(p.factors) * (p.dk + 1));
+}
+struct Partials {
+  float *dq, *dk, *dbeta;
+  int64_t q_stride, k_stride, beta_stride;  // token to token
+  template <class D>
+  explicit Partials(const Problem<D>& p)
+      : q_stride(static_cast<int64_t>(p.heads) * p.dk),
+        k_stride(p.factors * q_stride),
+        beta_stride(static_cast<int64_t>(p.factors) * p.heads) {
+    const int64_t tokens = static_cast<int64_t>(p.batch) * p.time;
+    dq = p.workspace;
+    dk = dq + tokens * q_stride;
+    dbeta = dk + tokens * k_stride;
+  }
+};
+template <class D>
+void add_partials(const Problem<D>& p, int slices, cudaStream_t stream);
+
+// Each returns false when it does not cover the sizes. `slices` of dv: 1 needs no partial sums.
+template <class D>
+bool tile_covers(const Problem<D>& p);
+int tile_slices(int dk, int dv);
+template <class D>
+void tile_forward(const Problem<D>& p, cudaStream_t stream);
+template <class D>
+void tile_backward(const Problem<D>& p, cudaStream_t stream);
+
+int any_slices(int dv);
+template <class D>
+void any_forward(const Problem<D>& p, cudaStream_t stream);
+template <class D>
+void any_backward(const Problem<D>& p, cudaStream_t stream);
+
+// --- device helpers ---------------------------------------------------------------------------------------
+
+__device__ inline float to_float(float x) { return x; }
+__device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+template <class D>
+__device__ D from_float(float x) {
+  if constexpr (sizeof(D) == 2) {
+    return __float2bfloat16(x);
+  } else {
+    return x;
+  }
+}
+
+// N consecutive values as floats, by the widest loads the alignment (N elements) allows.
+template <int N>
+__device__ void load_floats(float (&x)[N], const float* source) {
+  if constexpr (N % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < N / 4; ++i) {
+      const float4 v = reinterpret_cast<const float4*>(source)[i];
+      x[4 * i] = v.x, x[4 * i + 1] = v.y, x[4 * i + 2] = v.z, x[4 * i + 3] = v.w;
+    }
+  } else if constexpr (N == 2) {
+    const float2 v = *reinterpret_cast<const float2*>(source);
+    x[0] = v.x, x[1] = v.y;
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[i] = source[i];
+  }
+}
+template <int N>
+__device__ void load_floats(float (&x)[N], const __nv_bfloat16* source) {
+  const auto unpack = [](uint32_t pair, float& low, float& high) {
+    low = __uint_as_float(pair << 16);
+    high = __uint_as_float(pair & 0xffff0000u);
+  };
+  if constexpr (N % 8 == 0) {
+#pragma unroll
+    for (int i = 0; i < N / 8; ++i) {
+      const uint4 v = reinterpret_cast<const uint4*>(source)[i];
+      unpack(v.x, x[8 * i], x[8 * i + 1]), unpack(v.y, x[8 * i + 2], x[8 * i + 3]);
+      unpack(v.z, x[8 * i + 4], x[8 * i + 5]), unpack(v.w, x[8 * i + 6], x[8 * i + 7]);
+    }
+  } else if constexpr (N == 4) {
+    const uint2 v = *reinterpret_cast<const uint2*>(source);
+    unpack(v.x, x[0], x[1]), unpack(v.y, x[2], x[3]);
+  } else if constexpr (N == 2) {
+    unpack(*reinterpret_cast<const uint32_t*>(source), x[0], x[1]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[i] = __bfloat162float(source[i]);
+  }
+}
+
+template <int N>
+__device__ void store_floats(float* to, const float (&x)[N]) {
+  if constexpr (N % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < N / 4; ++i)
+      reinterpret_cast<float4*>(to)[i] = make_float4(x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]);
+  } else if constexpr (N == 2) {
+    *reinterpret_cast<float2*>(to) = make_float2(x[0], x[1]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) to[i] = x[i];
+  }
+}
+
+inline constexpr unsigned kFullWarp = 0xffffffffu;
+
+// Sums x over the lanes that differ in the bits of [kLow, kLow * kLanes); everyone gets every sum.
+template <int kLanes, int kLow, int N>
+__device__ void sum_all(float (&x)[N]) {
+#pragma unroll
+  for (int mask = kLow; mask < kLow * kLanes; mask *= 2) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[i] += __shfl_xor_sync(kFullWarp, x[i], mask);
+  }
+}
+
+// The same sums, scattered: member m of the group keeps elements m * N / kLanes .. in x[0 .. N/kLanes - 1]
+// (when N < kLanes: element m * N / kLanes in x[0], held by kLanes / N members).
+template <int kLanes, int kLow, int N>
+__device__ void sum_scatter(float (&x)[N], int lane) {
+  int n = N;
+#pragma unroll
+  for (int mask = kLow * kLanes / 2; mask >= kLow; mask /= 2) {
+    if (n > 1) {
+      n /= 2;
+      const bool upper = lane & mask;
+#pragma unroll
+      for (int i = 0; i < N / 2; ++i) {
+        if (i < n) {
+          const float sent = upper ? x[i] : x[i + n], kept = upper ? x[i + n] : x[i];
+          x[i] = kept + __shfl_xor_sync(kFullWarp, sent, mask);
+        }
+      }
+    } else {
+      x[0] += __shfl_xor_sync(kFullWarp, x[0], mask);
+    }
+  }
+}
+
+template <int kBytes>
+__device__ void copy_async(void* shared, const void* global) {
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(address), "l"(global) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;\n" ::"r"(address), "l"(global), "n"(kBytes)
+                 : "memory");
+  }
+}
+__device__ inline void copy_commit() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
+template <int kPending>
+__device__ void copy_wait() {
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
+}
+
+}  // namespace signet::kernels::delta_rule

@@ -1,0 +1,202 @@
+// The delta rule for every size: one warp per sequence, head and 32 columns of dv, its columns of the state
+// in shared memory. Slower than the tile kernels by an order of magnitude; it shares their `saved` layout.
+#include "signet/kernels/delta_rule/delta_rule_cuda.cuh"
+
+namespace signet::kernels::delta_rule {
+namespace {
+
+constexpr int kColumns = 32;
+constexpr int kPitch = kColumns + 1;  // rows and columns of the state are both read without bank conflicts
+
+// This warp's sequence, head and columns, and its columns of a [dk, dv] state in global memory.
+struct Part {
+  int b, h, slice, lane, column;
+  bool inside;  // this lane's column exists
+  __device__ Part(int heads, int dv) {
+    const int slices = (dv + kColumns - 1) / kColumns;
+    slice = static_cast<int>(blockIdx.x % slices);
+    h = static_cast<int>(blockIdx.x / slices % heads);
+    b = static_cast<int>(blockIdx.x / slices / heads);
+    lane = static_cast<int>(threadIdx.x);
+    column = slice * kColumns + lane;
+    inside = column < dv;
+  }
+  __device__ void load(float* s, const float* state, int dk, int dv) const {
+    for (int i = 0; i < dk; ++i)
+      s[i * kPitch + lane] = state && inside ? state[static_cast<int64_t>(i) * dv + column] : 0.f;
+  }
+  __device__ void store(const float* s, float* state, int dk, int dv) const {
+    for (int i = 0; i < dk; ++i)
+      if (inside) state[static_cast<int64_t>(i) * dv + column] = s[i * kPitch + lane];
+  }
+};
+
+template <class D>
+__device__ void load_row(float* to, const D* from, int n, int lane) {
+  __syncwarp();
+  for (int i = lane; i < n; i += 32) to[i] = to_float(from[i]);
+  __syncwarp();
+}
+
+__device__ float column_dot(const float* s, const float* x, int dk, int lane) {
+  float sum = 0.f;
+  for (int i = 0; i < dk; ++i) sum = fmaf(s[i * kPitch + lane], x[i], sum);
+  return sum;
+}
+
+template <class D>
+__global__ void __launch_bounds__(32) any_forward_kernel(Problem<D> p) {
+  extern __shared__ float shared_floats[];
+  float *const s = shared_floats, *const row = s + p.dk * kPitch;
+  const Part part(p.heads, p.dv);
+  const int lane = part.lane;
+  const int64_t head = static_cast<int64_t>(part.b) * p.heads + part.h;
+  part.load(s, p.initial_state ? p.initial_state + head * p.state_size() : nullptr, p.dk, p.dv);
+  const int segment = segment_tokens(p.factors), segments = segment_count(p.time, p.factors);
+  for (int t = 0; t < p.time; ++t) {
+    const int64_t token = p.token(part.b, t);
+    for (int j = 0; j < p.factors; ++j) {
+      const int inner = j * p.heads + part.h;
+      load_row(row, p.k + token * p.k_stride + static_cast<int64_t>(inner) * p.dk, p.dk, lane);
+      float w = -column_dot(s, row, p.dk, lane);
+      if (part.inside)
+        w += to_float(p.v[token * p.v_stride + static_cast<int64_t>(inner) * p.dv + part.column]);
+      const float u = part.inside ? p.beta[token * p.beta_stride + inner] * w : 0.f;
+      for (int i = 0; i < p.dk; ++i) s[i * kPitch + lane] = fmaf(row[i], u, s[i * kPitch + lane]);
+      if (p.saved && part.inside)
+        p.saved[((token * p.factors + j) * p.heads + part.h) * p.dv + part.column] = w;
+    }
+    load_row(row, p.q + token * p.q_stride + static_cast<int64_t>(part.h) * p.dk, p.dk, lane);
+    const float o = p.scale * column_dot(s, row, p.dk, lane);
+    if (part.inside)
+      p.o[token * p.o_stride + static_cast<int64_t>(part.h) * p.dv + part.column] = from_float<D>(o);
+    if (p.saved && ((t + 1) % segment == 0 || t + 1 == p.time))
+      part.store(s, saved_states(p) + (head * segments + t / segment) * p.state_size(), p.dk, p.dv);
+  }
+  if (p.final_state) part.store(s, p.final_state + head * p.state_size(), p.dk, p.dv);
+}
+
+// Sums over dv go to this slice's partial sums; the rows of the state are split over the lanes for them.
+template <class D>
+__global__ void __launch_bounds__(32) any_backward_kernel(Problem<D> p, Partials parts) {
+  extern __shared__ float shared_floats[];
+  float *const s = shared_floats, *const ds = s + p.dk * kPitch, *const row = ds + p.dk * kPitch;
+  float *const u_all = row + p.dk, *const du_all = u_all + kColumns;
+  const Part part(p.heads, p.dv);
+  const int lane = part.lane;
+  const int64_t head = static_cast<int64_t>(part.b) * p.heads + part.h, offset = part.slice * partial_size(p);
+  part.load(ds, p.d_final_state ? p.d_final_state + head * p.state_size() : nullptr, p.dk, p.dv);
+  const int segment = segment_tokens(p.factors), segments = segment_count(p.time, p.factors);
+  for (int t = p.time - 1; t >= 0; --t) {
+    const int64_t token = p.token(part.b, t);
+    if ((t + 1) % segment == 0 || t + 1 == p.time)
+      part.load(s, saved_states(p) + (head * segments + t / segment) * p.state_size(), p.dk, p.dv);
+    load_row(row, p.q + token * p.q_stride + static_cast<int64_t>(part.h) * p.dk, p.dk, lane);
+    const float g =
+        part.inside
+            ? p.scale *
+                  to_float(p.d_o[token * p.o_stride + static_cast<int64_t>(part.h) * p.dv + part.column])
+            : 0.f;
+    u_all[lane] = g;
+    for (int i = 0; i < p.dk; ++i) ds[i * kPitch + lane] = fmaf(row[i], g, ds[i * kPitch + lane]);
+    __syncwarp();
+    for (int i = lane; i < p.dk; i += 32) {
+      float sum = 0.f;
+      for (int c = 0; c < kColumns; ++c) sum = fmaf(s[i * kPitch + c], u_all[c], sum);
+      parts.dq[offset + token * parts.q_stride + part.h * p.dk + i] = sum;
+    }
+    for (int j = p.factors - 1; j >= 0; --j) {
+      const int inner = j * p.heads + part.h;
+      load_row(row, p.k + token * p.k_stride + static_cast<int64_t>(inner) * p.dk, p.dk, lane);
+      const float beta = p.beta[token * p.beta_stride + inner];
+      const float w =
+          part.inside ? p.saved[((token * p.factors + j) * p.heads + part.h) * p.dv + part.column] : 0.f;
+      const float du = column_dot(ds, row, p.dk, lane), u = beta * w, beta_du = beta * du;
+      float dot[1] = {du * w};
+      sum_all<32, 1>(dot);
+      for (int i = 0; i < p.dk; ++i) s[i * kPitch + lane] = fmaf(-row[i], u, s[i * kPitch + lane]);
+      u_all[lane] = u, du_all[lane] = beta_du;
+      __syncwarp();
+      for (int i = lane; i < p.dk; i += 32) {
+        float sum = 0.f;
+        for (int c = 0; c < kColumns; ++c) {
+          sum = fmaf(ds[i * kPitch + c], u_all[c], sum);
+          sum = fmaf(-s[i * kPitch + c], du_all[c], sum);
+        }
+        parts.dk[offset + token * parts.k_stride + static_cast<int64_t>(inner) * p.dk + i] = sum;
+      }
+      __syncwarp();
+      for (int i = 0; i < p.dk; ++i) ds[i * kPitch + lane] = fmaf(-row[i], beta_du, ds[i * kPitch + lane]);
+      if (part.inside)
+        p.dv_out[token * p.v_stride + static_cast<int64_t>(inner) * p.dv + part.column] =
+            from_float<D>(beta_du);
+      if (lane == 0) parts.dbeta[offset + token * parts.beta_stride + inner] = dot[0];
+    }
+  }
+  if (p.d_initial_state) part.store(ds, p.d_initial_state + head * p.state_size(), p.dk, p.dv);
+}
+
+// to[token, i] = sum over slices of parts[slice][token, i], i < width.
+template <class D>
+__global__ void add_kernel(D* to, const float* parts, int64_t tokens, int64_t width, int64_t stride,
+                           int slices, int64_t slice_stride) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= tokens * width) return;
+  float sum = parts[i];
+  for (int s = 1; s < slices; ++s) sum += parts[i + s * slice_stride];
+  to[i / width * stride + i % width] = from_float<D>(sum);
+}
+
+template <class D>
+void add(D* to, const float* parts, int64_t tokens, int64_t width, int64_t stride, int slices,
+         int64_t slice_stride, cudaStream_t stream) {
+  const int64_t n = tokens * width;
+  if (n == 0) return;
+  add_kernel<<<static_cast<unsigned>((n + 255) / 256), 256, 0, stream>>>(to, parts, tokens, width, stride,
+                                                                         slices, slice_stride);
+  check_launch("delta rule partial sums");
+}
+
+template <class D>
+unsigned block_count(const Problem<D>& p) {
+  return static_cast<unsigned>(p.batch) * p.heads * any_slices(p.dv);
+}
+
+}  // namespace
+
+int any_slices(int dv) { return (dv + kColumns - 1) / kColumns; }
+
+template <class D>
+void add_partials(const Problem<D>& p, int slices, cudaStream_t stream) {
+  const Partials parts(p);
+  const int64_t tokens = static_cast<int64_t>(p.batch) * p.time, size = partial_size(p);
+  add(p.dq, parts.dq, tokens, parts.q_stride, p.q_stride, slices, size, stream);
+  add(p.dk_out, parts.dk, tokens, parts.k_stride, p.k_stride, slices, size, stream);
+  add(p.dbeta, parts.dbeta, tokens, parts.beta_stride, p.beta_stride, slices, size, stream);
+}
+
+template <class D>
+void any_forward(const Problem<D>& p, cudaStream_t stream) {
+  const int bytes = p.dk * (kPitch + 1) * static_cast<int>(sizeof(float));
+  allow_shared_memory(any_forward_kernel<D>, bytes, "delta rule forward");
+  any_forward_kernel<D><<<block_count(p), 32, bytes, stream>>>(p);
+  check_launch("delta rule forward");
+}
+
+template <class D>
+void any_backward(const Problem<D>& p, cudaStream_t stream) {
+  const int bytes = (p.dk * (2 * kPitch + 1) + 2 * kColumns) * static_cast<int>(sizeof(float));
+  allow_shared_memory(any_backward_kernel<D>, bytes, "delta rule backward");
+  any_backward_kernel<D><<<block_count(p), 32, bytes, stream>>>(p, Partials(p));
+  check_launch("delta rule backward");
+  add_partials(p, any_slices(p.dv), stream);
+}
+
+template void add_partials(const Problem<float>&, int, cudaStream_t);
+template void add_partials(const Problem<__nv_bfloat16>&, int, cudaStream_t);
+template void any_forward(const Problem<float>&, cudaStream_t);
+template void any_forward(const Problem<__nv_bfloat16>&, cudaStream_t);
+template void any_backward(const Problem<float>&, cudaStream_t);
+template void any_backward(const Problem<__nv_bfloat16>&, cudaStream_t);
+
+}  // namespace signet::kernels::delta_rule

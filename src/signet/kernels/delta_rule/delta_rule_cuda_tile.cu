@@ -1,0 +1,485 @@
+// The delta rule one token after the other, for small heads and many sequences: one warp owns dk x SV of one
+// state (a slice of dv) in registers, lane (r, c) = c * RL + r the tile of TR rows and TC columns. Sums over
+// dk are sums over r, sums over dv sums over c. Inputs come a few tokens ahead by asynchronous copies into
+// shared memory; nothing but w and the state after each segment is kept for backward.
+#include "signet/kernels/delta_rule/delta_rule_cuda.cuh"
+
+namespace signet::kernels::delta_rule {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kStageSubsteps = 8;
+
+template <int DK, int SV, int Rows>
+struct Tile {
+  static constexpr int TR = Rows, RL = DK / Rows, CL = 32 / RL, TC = SV / CL;
+  static_assert(RL * TR == DK && CL * TC == SV && RL * CL == 32);
+};
+// Forward sums only over dk: tall tiles need few shuffles. Backward sums both ways.
+template <int DK, int SV>
+using ForwardTile = Tile<DK, SV, (DK == 16 && SV == 16) ? 8 : 16>;
+template <int DK, int SV>
+using BackwardTile = Tile<DK, SV, 8>;
+
+// One stage of inputs in shared memory: `tokens` tokens of A [DK] and, in backward, of B [SV]; and for each
+// of their substeps k [DK], x [SV] (v or w) and beta.
+__host__ __device__ inline int stage_tokens(int factors) {
+  return factors >= kStageSubsteps ? 1 : kStageSubsteps / factors;
+}
+template <class D, class X, int DK, int SV, bool kBackward>
+__host__ __device__ constexpr int stage_bytes(int factors) {
+  const int tokens = factors >= kStageSubsteps ? 1 : kStageSubsteps / factors;
+  const int per_token = (DK + (kBackward ? SV : 0)) * static_cast<int>(sizeof(D));
+  const int per_substep = DK * static_cast<int>(sizeof(D)) + SV * static_cast<int>(sizeof(X)) + 4;
+  return (tokens * (per_token + factors * per_substep) + 15) / 16 * 16;
+}
+
+template <class D, class X, int DK, int SV, bool kBackward>
+struct Stage {
+  D *q, *d_o, *k;
+  X* x;
+  float* beta;
+  __device__ Stage(char* memory, int factors) {
+    const int tokens = stage_tokens(factors), substeps = tokens * factors;
+    q = reinterpret_cast<D*>(memory);
+    d_o = q + tokens * DK;
+    k = d_o + (kBackward ? tokens * SV : 0);
+    x = reinterpret_cast<X*>(k + substeps * DK);
+    beta = reinterpret_cast<float*>(x + substeps * SV);
+  }
+};
+
+// Copies `rows` rows of Width elements; row i lies at source + token * token_stride + factor * factor_stride
+// with i = token * factors + factor.
+template <int Width, class D>
+__device__ void fetch_rows(D* to, const D* source, int rows, int factors, int64_t token_stride,
+                           int64_t factor_stride, int lane) {
+  constexpr int kPieces = Width * static_cast<int>(sizeof(D)) / 16;
+  constexpr int kElements = 16 / static_cast<int>(sizeof(D));
+  for (int i = lane; i < rows * kPieces; i += 32) {
+    const int row = i / kPieces, piece = i % kPieces;
+    const int token = factors == 1 ? row : row / factors;
+    copy_async<16>(
+        to + row * Width + piece * kElements,
+        source + token * token_stride + (row - token * factors) * factor_stride + piece * kElements);
+  }
+}
+
+// Which sequence, head and slice of dv this warp works on.
+struct Job {
+  int b, h, slice;
+  bool valid;
+  __device__ Job(int batch, int heads, int slices) {
+    const int64_t id = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+    valid = id < static_cast<int64_t>(batch) * heads * slices;
+    slice = static_cast<int>(id % slices);
+    h = static_cast<int>(id / slices % heads);
+    b = static_cast<int>(id / slices / heads);
+  }
+};
+
+// Tile of a [dk, dv] state in global memory.
+template <class Tile>
+__device__ void load_state(float (&s)[Tile::TR][Tile::TC], const float* state, int dv, int r, int c) {
+#pragma unroll
+  for (int i = 0; i < Tile::TR; ++i) load_floats(s[i], state + (r * Tile::TR + i) * dv + c * Tile::TC);
+}
+template <class Tile>
+__device__ void store_state(const float (&s)[Tile::TR][Tile::TC], float* state, int dv, int r, int c) {
+#pragma unroll
+  for (int i = 0; i < Tile::TR; ++i) store_floats(state + (r * Tile::TR + i) * dv + c * Tile::TC, s[i]);
+}
+template <class Tile>
+__device__ void set_zero(float (&s)[Tile::TR][Tile::TC]) {
+#pragma unroll
+  for (int i = 0; i < Tile::TR; ++i) {
+#pragma unroll
+    for (int j = 0; j < Tile::TC; ++j) s[i][j] = 0.f;
+  }
+}
+
+// y_c = sum over the tile's rows of s[.][c] x[.], in two chains for shorter latency.
+template <class Tile>
+__device__ void rows_dot(float (&y)[Tile::TC], const float (&s)[Tile::TR][Tile::TC],
+                         const float (&x)[Tile::TR]) {
+#pragma unroll
+  for (int c = 0; c < Tile::TC; ++c) {
+    float even = s[0][c] * x[0], odd = s[1][c] * x[1];
+#pragma unroll
+    for (int i = 2; i < Tile::TR; i += 2) {
+      even = fmaf(s[i][c], x[i], even);
+      odd = fmaf(s[i + 1][c], x[i + 1], odd);
+    }
+    y[c] = even + odd;
+  }
+}
+// s += x y^T
+template <class Tile>
+__device__ void add_outer(float (&s)[Tile::TR][Tile::TC], const float (&x)[Tile::TR],
+                          const float (&y)[Tile::TC]) {
+#pragma unroll
+  for (int i = 0; i < Tile::TR; ++i) {
+#pragma unroll
+    for (int j = 0; j < Tile::TC; ++j) s[i][j] = fmaf(x[i], y[j], s[i][j]);
+  }
+}
+template <class Tile>
+__device__ void subtract_outer(float (&s)[Tile::TR][Tile::TC], const float (&x)[Tile::TR],
+                               const float (&y)[Tile::TC]) {
+#pragma unroll
+  for (int i = 0; i < Tile::TR; ++i) {
+#pragma unroll
+    for (int j = 0; j < Tile::TC; ++j) s[i][j] = fmaf(-x[i], y[j], s[i][j]);
+  }
+}
+// y_i += sum over the tile's columns of s[i][.] x[.]
+template <class Tile>
+__device__ void add_columns_dot(float (&y)[Tile::TR], const float (&s)[Tile::TR][Tile::TC],
+                                const float (&x)[Tile::TC]) {
+#pragma unroll
+  for (int i = 0; i < Tile::TR; ++i) {
+#pragma unroll
+    for (int j = 0; j < Tile::TC; ++j) y[i] = fmaf(s[i][j], x[j], y[i]);
+  }
+}
+template <class Tile>
+__device__ void subtract_columns_dot(float (&y)[Tile::TR], const float (&s)[Tile::TR][Tile::TC],
+                                     const float (&x)[Tile::TC]) {
+#pragma unroll
+  for (int i = 0; i < Tile::TR; ++i) {
+#pragma unroll
+    for (int j = 0; j < Tile::TC; ++j) y[i] = fmaf(-s[i][j], x[j], y[i]);
+  }
+}
+
+// Writes a vector over dv of which every r holds the columns of c: each element by one lane.
+template <class Tile, class D>
+__device__ void store_columns(D* to, const float (&x)[Tile::TC], int r, int c) {
+  if constexpr (Tile::TC >= Tile::RL) {
+#pragma unroll
+    for (int i = 0; i < Tile::TC / Tile::RL; ++i) {
+      float value = x[i];
+#pragma unroll
+      for (int m = 1; m < Tile::RL; ++m)
+        if (r == m) value = x[m * (Tile::TC / Tile::RL) + i];
+      to[c * Tile::TC + r * (Tile::TC / Tile::RL) + i] = from_float<D>(value);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < Tile::TC; ++i)
+      if (r == i) to[c * Tile::TC + i] = from_float<D>(x[i]);
+  }
+}
+// Writes what sum_scatter over r left of TC columns.
+template <class Tile, class D>
+__device__ void store_scattered_columns(D* to, const float (&x)[Tile::TC], float factor, int r, int c) {
+  if constexpr (Tile::TC >= Tile::RL) {
+    constexpr int kEach = Tile::TC / Tile::RL;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) to[c * Tile::TC + r * kEach + i] = from_float<D>(factor * x[i]);
+  } else {
+    constexpr int kHolders = Tile::RL / Tile::TC;
+    if (r % kHolders == 0) to[c * Tile::TC + r / kHolders] = from_float<D>(factor * x[0]);
+  }
+}
+// Writes what sum_scatter over c left of TR rows.
+template <class Tile, class D>
+__device__ void store_scattered_rows(D* to, const float (&x)[Tile::TR], int r, int c) {
+  if constexpr (Tile::TR >= Tile::CL) {
+    constexpr int kEach = Tile::TR / Tile::CL;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) to[r * Tile::TR + c * kEach + i] = from_float<D>(x[i]);
+  } else {
+    constexpr int kHolders = Tile::CL / Tile::TR;
+    if (c % kHolders == 0) to[r * Tile::TR + c / kHolders] = from_float<D>(x[0]);
+  }
+}
+
+template <class D, int DK, int SV>
+__global__ void __launch_bounds__(32 * kWarps, DK* SV <= 1024 ? 5 : 3) forward_kernel(Problem<D> p) {
+  using Shape = ForwardTile<DK, SV>;
+  constexpr int TR = Shape::TR, TC = Shape::TC, RL = Shape::RL;
+  extern __shared__ __align__(16) char shared[];
+  const Job job(p.batch, p.heads, p.dv / SV);
+  if (!job.valid) return;
+  const int lane = threadIdx.x % 32, r = lane % RL, c = lane / RL;
+  const int bytes = stage_bytes<D, D, DK, SV, false>(p.factors), tokens = stage_tokens(p.factors);
+  char* const memory = shared + threadIdx.x / 32 * 2 * bytes;
+  const int64_t first = p.token(job.b, 0);
+  const D* const q = p.q + first * p.q_stride + job.h * DK;
+  const D* const k = p.k + first * p.k_stride + job.h * DK;
+  const D* const v = p.v + first * p.v_stride + job.h * p.dv + job.slice * SV;
+  const float* const beta = p.beta + first * p.beta_stride + job.h;
+
+  const auto fetch = [&](int s) {
+    const Stage<D, D, DK, SV, false> stage(memory + (s & 1) * bytes, p.factors);
+    const int begin = s * tokens, count = min(tokens, p.time - begin), rows = count * p.factors;
+    fetch_rows<DK>(stage.q, q + begin * p.q_stride, count, 1, p.q_stride, 0, lane);
+    fetch_rows<DK>(stage.k, k + begin * p.k_stride, rows, p.factors, p.k_stride, p.heads * DK, lane);
+    fetch_rows<SV>(stage.x, v + begin * p.v_stride, rows, p.factors, p.v_stride, p.heads * p.dv, lane);
+    for (int i = lane; i < rows; i += 32)
+      copy_async<4>(stage.beta + i, beta + (begin + i / p.factors) * p.beta_stride + i % p.factors * p.heads);
+    copy_commit();
+  };
+
+  float s[TR][TC];
+  const int64_t head = static_cast<int64_t>(job.b) * p.heads + job.h;
+  const int64_t state = head * p.state_size() + job.slice * SV;
+  if (p.initial_state)
+    load_state<Shape>(s, p.initial_state + state, p.dv, r, c);
+  else
+    set_zero<Shape>(s);
+
+  const int segment = segment_tokens(p.factors), segments = segment_count(p.time, p.factors);
+  const int w_row = p.heads * p.dv, column = job.h * p.dv + job.slice * SV;
+  float* w_out = p.saved ? p.saved + first * p.factors * w_row + column : nullptr;
+  float* checkpoint = saved_states(p) + head * segments * p.state_size() + job.slice * SV;
+  int checkpoint_at = p.saved ? min(segment, p.time) : -1;
+  D* o = p.o + first * p.o_stride + column;
+
+  const int stages = (p.time + tokens - 1) / tokens;
+  if (stages > 0) fetch(0);
+  for (int index = 0; index < stages; ++index) {
+    if (index + 1 < stages) {
+      fetch(index + 1);
+      copy_wait<1>();
+    } else {
+      copy_wait<0>();
+    }
+    __syncwarp();
+    const Stage<D, D, DK, SV, false> stage(memory + (index & 1) * bytes, p.factors);
+    const int begin = index * tokens, count = min(tokens, p.time - begin);
+    for (int local = 0; local < count; ++local, o += p.o_stride) {
+      for (int j = 0; j < p.factors; ++j) {
+        const int row = local * p.factors + j;
+        float key[TR], w[TC], u[TC], value[TC];
+        load_floats(key, stage.k + row * DK + r * TR);
+        load_floats(value, stage.x + row * SV + c * TC);
+        const float b = stage.beta[row];
+        rows_dot<Shape>(w, s, key);
+        sum_all<RL, 1>(w);
+#pragma unroll
+        for (int i = 0; i < TC; ++i) {
+          w[i] = value[i] - w[i];
+          u[i] = b * w[i];
+        }
+        add_outer<Shape>(s, key, u);
+        if (w_out) {
+          store_columns<Shape>(w_out, w, r, c);
+          w_out += w_row;
+        }
+      }
+      float query[TR], y[TC];
+      load_floats(query, stage.q + local * DK + r * TR);
+      rows_dot<Shape>(y, s, query);
+      sum_scatter<RL, 1>(y, lane);
+      store_scattered_columns<Shape>(o, y, p.scale, r, c);
+      if (begin + local + 1 == checkpoint_at) {
+        store_state<Shape>(s, checkpoint, p.dv, r, c);
+        checkpoint += p.state_size();
+        checkpoint_at = min(checkpoint_at + segment, p.time);
+      }
+    }
+    __syncwarp();
+  }
+  if (p.final_state) store_state<Shape>(s, p.final_state + state, p.dv, r, c);
+}
+
+// Where backward puts its sums over dv: the outputs, or one slice's part of them.
+template <class G>
+struct SumsOverDv {
+  G *dq, *dk;
+  float* dbeta;
+  int64_t q_stride, k_stride, beta_stride;
+};
+
+template <class D, class G, int DK, int SV>
+__global__ void __launch_bounds__(32 * kWarps, DK* SV <= 1024 ? 4 : 2)
+    backward_kernel(Problem<D> p, SumsOverDv<G> sums) {
+  using Shape = BackwardTile<DK, SV>;
+  constexpr int TR = Shape::TR, TC = Shape::TC, RL = Shape::RL, CL = Shape::CL;
+  extern __shared__ __align__(16) char shared[];
+  const int slices = p.dv / SV;
+  const Job job(p.batch, p.heads, slices);
+  if (!job.valid) return;
+  const int lane = threadIdx.x % 32, r = lane % RL, c = lane / RL;
+  const int bytes = stage_bytes<D, float, DK, SV, true>(p.factors), tokens = stage_tokens(p.factors);
+  char* const memory = shared + threadIdx.x / 32 * 2 * bytes;
+  const int64_t first = p.token(job.b, 0);
+  const int column = job.h * p.dv + job.slice * SV, w_row = p.heads * p.dv;
+  const D* const q = p.q + first * p.q_stride + job.h * DK;
+  const D* const k = p.k + first * p.k_stride + job.h * DK;
+  const D* const d_o = p.d_o + first * p.o_stride + column;
+  const float* const w = p.saved + first * p.factors * w_row + column;
+  const float* const beta = p.beta + first * p.beta_stride + job.h;
+
+  const auto fetch = [&](int s) {
+    const Stage<D, float, DK, SV, true> stage(memory + (s & 1) * bytes, p.factors);
+    const int begin = s * tokens, count = min(tokens, p.time - begin), rows = count * p.factors;
+    fetch_rows<DK>(stage.q, q + begin * p.q_stride, count, 1, p.q_stride, 0, lane);
+    fetch_rows<SV>(stage.d_o, d_o + begin * p.o_stride, count, 1, p.o_stride, 0, lane);
+    fetch_rows<DK>(stage.k, k + begin * p.k_stride, rows, p.factors, p.k_stride, p.heads * DK, lane);
+    fetch_rows<SV>(stage.x, w + static_cast<int64_t>(begin) * p.factors * w_row, rows, 1, w_row, 0, lane);
+    for (int i = lane; i < rows; i += 32)
+      copy_async<4>(stage.beta + i, beta + (begin + i / p.factors) * p.beta_stride + i % p.factors * p.heads);
+    copy_commit();
+  };
+
+  float s[TR][TC], ds[TR][TC];
+  const int64_t head = static_cast<int64_t>(job.b) * p.heads + job.h;
+  const int64_t state = head * p.state_size() + job.slice * SV;
+  if (p.d_final_state)
+    load_state<Shape>(ds, p.d_final_state + state, p.dv, r, c);
+  else
+    set_zero<Shape>(ds);
+  set_zero<Shape>(s);
+
+  const int64_t end = first + p.time - 1;  // everything is walked from the last token to the first
+  const int64_t part = job.slice * partial_size(p);
+  G* dq = sums.dq + part + end * sums.q_stride + job.h * DK;
+  G* dk_out = sums.dk + part + end * sums.k_stride + job.h * DK;
+  D* dv_out = p.dv_out + end * p.v_stride + column;
+  float* dbeta = sums.dbeta + part + end * sums.beta_stride + job.h;
+
+  const int segment = segment_tokens(p.factors), segments = segment_count(p.time, p.factors);
+  const float* checkpoint = saved_states(p) + (head + 1) * segments * p.state_size() + job.slice * SV;
+  int segment_end = p.time;
+
+  const int stages = (p.time + tokens - 1) / tokens;
+  if (stages > 0) fetch(stages - 1);
+  for (int index = stages - 1; index >= 0; --index) {
+    if (index > 0) {
+      fetch(index - 1);
+      copy_wait<1>();
+    } else {
+      copy_wait<0>();
+    }
+    __syncwarp();
+    const Stage<D, float, DK, SV, true> stage(memory + (index & 1) * bytes, p.factors);
+    const int begin = index * tokens, count = min(tokens, p.time - begin);
+    for (int local = count - 1; local >= 0; --local) {
+      if (begin + local + 1 == segment_end) {
+        checkpoint -= p.state_size();
+        load_state<Shape>(s, checkpoint, p.dv, r, c);
+        segment_end = (segment_end - 1) / segment * segment;
+      }
+      {
+        float query[TR], g[TC], y[TR] = {};
+        load_floats(query, stage.q + local * DK + r * TR);
+        load_floats(g, stage.d_o + local * SV + c * TC);
+#pragma unroll
+        for (int i = 0; i < TC; ++i) g[i] *= p.scale;
+        add_columns_dot<Shape>(y, s, g);  // dq = scale S d_o
+        add_outer<Shape>(ds, query, g);
+        sum_scatter<CL, RL>(y, lane);
+        store_scattered_rows<Shape>(dq, y, r, c);
+      }
+      for (int j = p.factors - 1; j >= 0; --j) {
+        const int row = local * p.factors + j;
+        float key[TR], u[TC], du[TC], y[TR] = {}, dot[1] = {0.f};
+        load_floats(key, stage.k + row * DK + r * TR);
+        load_floats(u, stage.x + row * SV + c * TC);
+        const float b = stage.beta[row];
+        rows_dot<Shape>(du, ds, key);
+        sum_all<RL, 1>(du);
+#pragma unroll
+        for (int i = 0; i < TC; ++i) {
+          dot[0] = fmaf(du[i], u[i], dot[0]);  // u is still w here
+          u[i] *= b;
+          du[i] *= b;
+        }
+        subtract_outer<Shape>(s, key, u);  // the state before this substep
+        add_columns_dot<Shape>(y, ds, u);
+        subtract_columns_dot<Shape>(y, s, du);  // dk = ds u - s (beta du)
+        subtract_outer<Shape>(ds, key, du);
+        sum_all<CL, RL>(dot);
+        sum_scatter<CL, RL>(y, lane);
+        store_columns<Shape>(dv_out + j * w_row, du, r, c);
+        store_scattered_rows<Shape>(dk_out + j * p.heads * DK, y, r, c);
+        if (lane == 0) dbeta[j * p.heads] = dot[0];
+      }
+      dq -= sums.q_stride, dk_out -= sums.k_stride, dv_out -= p.v_stride, dbeta -= sums.beta_stride;
+    }
+    __syncwarp();
+  }
+  if (p.d_initial_state) store_state<Shape>(ds, p.d_initial_state + state, p.dv, r, c);
+}
+
+template <class D, class G, int DK, int SV>
+void launch_backward(const Problem<D>& p, const SumsOverDv<G>& sums, unsigned blocks, cudaStream_t stream) {
+  const int bytes = kWarps * 2 * stage_bytes<D, float, DK, SV, true>(p.factors);
+  allow_shared_memory(backward_kernel<D, G, DK, SV>, bytes, "delta rule backward");
+  backward_kernel<D, G, DK, SV><<<blocks, 32 * kWarps, bytes, stream>>>(p, sums);
+  check_launch("delta rule backward");
+}
+
+template <class D, int DK, int SV>
+void launch(const Problem<D>& p, bool backward, cudaStream_t stream) {
+  const int slices = p.dv / SV;
+  const int64_t jobs = static_cast<int64_t>(p.batch) * p.heads * slices;
+  const auto blocks = static_cast<unsigned>((jobs + kWarps - 1) / kWarps);
+  if (!backward) {
+    const int bytes = kWarps * 2 * stage_bytes<D, D, DK, SV, false>(p.factors);
+    allow_shared_memory(forward_kernel<D, DK, SV>, bytes, "delta rule forward");
+    forward_kernel<D, DK, SV><<<blocks, 32 * kWarps, bytes, stream>>>(p);
+    check_launch("delta rule forward");
+  } else if (DK <= 32 && slices == 1) {
+    const SumsOverDv<D> sums{p.dq, p.dk_out, p.dbeta, p.q_stride, p.k_stride, p.beta_stride};
+    if constexpr (DK <= 32) launch_backward<D, D, DK, SV>(p, sums, blocks, stream);
+  } else {
+    const Partials parts(p);
+    const SumsOverDv<float> sums{parts.dq,       parts.dk,       parts.dbeta,
+                                 parts.q_stride, parts.k_stride, parts.beta_stride};
+    launch_backward<D, float, DK, SV>(p, sums, blocks, stream);
+    add_partials(p, slices, stream);
+  }
+}
+
+template <class D>
+void dispatch(const Problem<D>& p, bool backward, cudaStream_t stream) {
+  if (p.dk == 16 && p.dv % 32 == 0) return launch<D, 16, 32>(p, backward, stream);
+  if (p.dk == 16) return launch<D, 16, 16>(p, backward, stream);
+  if (p.dk == 32) return launch<D, 32, 32>(p, backward, stream);
+  if (p.dk == 64) return launch<D, 64, 32>(p, backward, stream);
+  return launch<D, 128, 16>(p, backward, stream);
+}
+
+}  // namespace
+
+int tile_slices(int dk, int dv) {
+  if (dk == 128 && dv % 16 == 0) return dv / 16;
+  if ((dk == 16 || dk == 32 || dk == 64) && dv % 32 == 0) return dv / 32;
+  if (dk == 16 && dv % 16 == 0) return dv / 16;
+  return 0;
+}
+
+template <class D>
+bool tile_covers(const Problem<D>& p) {
+  const int64_t piece = 16 / static_cast<int64_t>(sizeof(D));
+  const int64_t strides[] = {p.q_stride, p.k_stride, p.v_stride, p.o_stride};
+  for (int64_t stride : strides)
+    if (stride % piece) return false;
+  const void* const pointers[] = {
+      p.q, p.k, p.v, p.d_o, p.initial_state, p.saved, p.final_state, p.d_final_state, p.d_initial_state};
+  for (const void* pointer : pointers)
+    if (reinterpret_cast<uintptr_t>(pointer) % 16) return false;
+  return tile_slices(p.dk, p.dv) > 0 && p.factors <= 16;
+}
+
+template <class D>
+void tile_forward(const Problem<D>& p, cudaStream_t stream) {
+  dispatch(p, false, stream);
+}
+template <class D>
+void tile_backward(const Problem<D>& p, cudaStream_t stream) {
+  dispatch(p, true, stream);
+}
+
+template bool tile_covers(const Problem<float>&);
+template bool tile_covers(const Problem<__nv_bfloat16>&);
+template void tile_forward(const Problem<float>&, cudaStream_t);
+template void tile_forward(const Problem<__nv_bfloat16>&, cudaStream_t);
+template void tile_backward(const Problem<float>&, cudaStream_t);
+template void tile_backward(const Problem<__nv_bfloat16>&, cudaStream_t);
+
+}  // namespace signet::kernels::delta_rule

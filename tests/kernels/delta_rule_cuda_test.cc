@@ -1,0 +1,112 @@
+#include "signet/kernels/delta_rule/delta_rule.h"
+
+#include "support/cuda.h"
+#include "support/delta_rule_cuda.h"
+
+namespace signet::kernels {
+namespace {
+
+using test::DeltaRuleCase;
+using test::DeltaRuleOnGpu;
+
+template <class T>
+void expect_close(const DeltaRuleCase& c) {
+  DeltaRuleOnGpu<T> gpu(c);
+  gpu.run();
+  const auto e = gpu.errors();
+  const double limit = sizeof(T) == 2 ? 1e-2 : 1e-5;
+  EXPECT_LT(e.o, limit);
+  EXPECT_LT(e.final_state, limit);
+  EXPECT_LT(e.dq, limit);
+  EXPECT_LT(e.dk, limit);
+  EXPECT_LT(e.dv, limit);
+  EXPECT_LT(e.dbeta, limit);
+  EXPECT_LT(e.d_initial, limit);
+  const auto first = gpu.bits();
+  gpu.run();
+  EXPECT_TRUE(first == gpu.bits()) << "two runs differ";
+}
+
+// What every kernel must get right: beta over its whole range and at its end points, symbols that repeat.
+void expect_close_for_every_beta(const DeltaRuleShape& shape) {
+  for (const auto& [low, high, keys] :
+       {std::tuple{0.0, 1.0, 0}, {1.0, 2.0, 0}, {2.0, 2.0, 0}, {2.0, 2.0, 3}, {0.0, 0.0, 0}}) {
+    SCOPED_TRACE(fmt::format("beta in [{}, {}], {} keys", low, high, keys));
+    DeltaRuleCase c;
+    c.shape = shape, c.beta_low = low, c.beta_high = high, c.distinct_keys = keys;
+    expect_close<float>(c);
+    expect_close<bf16>(c);
+  }
+}
+
+TEST(DeltaRuleCuda, ShortSequencesOfSmallHeads) {
+  SIGNET_NEEDS_GPU();
+  expect_close_for_every_beta({3, 40, 4, 32, 32, 1});
+  expect_close_for_every_beta({1, 33, 1, 16, 16, 1});
+}
+
+TEST(DeltaRuleCuda, HouseholderProducts) {
+  SIGNET_NEEDS_GPU();
+  expect_close_for_every_beta({2, 40, 3, 32, 32, 4});
+  expect_close_for_every_beta({2, 19, 2, 64, 64, 2});
+}
+
+TEST(DeltaRuleCuda, SeveralSegmentsAndChunks) {
+  SIGNET_NEEDS_GPU();
+  expect_close_for_every_beta({1, 600, 1, 32, 32, 1});
+  expect_close_for_every_beta({1, 300, 2, 128, 128, 1});
+  expect_close_for_every_beta({1, 131, 2, 128, 128, 2});
+}
+
+TEST(DeltaRuleCuda, OddSizes) {
+  SIGNET_NEEDS_GPU();
+  for (const DeltaRuleShape& shape :
+       {DeltaRuleShape{1, 1, 1, 1, 1, 1}, DeltaRuleShape{2, 63, 3, 24, 40, 1},
+        DeltaRuleShape{1, 64, 1, 7, 33, 2}, DeltaRuleShape{1, 65, 1, 16, 96, 1},
+        DeltaRuleShape{1, 20, 1, 256, 256, 1}, DeltaRuleShape{2, 11, 3, 32, 64, 5},
+        DeltaRuleShape{2, 0, 2, 32, 32, 1}, DeltaRuleShape{1, 70, 2, 128, 48, 3},
+        DeltaRuleShape{1, 3, 1, 64, 64, 80}}) {
+    SCOPED_TRACE(fmt::format("{}x{}x{} {}/{} n_h {}", shape.batch, shape.time, shape.heads, shape.dk,
+                             shape.dv, shape.factors));
+    DeltaRuleCase c;
+    c.shape = shape, c.beta_high = 2;
+    expect_close<float>(c);
+    expect_close<bf16>(c);
+    c.states = false;
+    expect_close<float>(c);
+    expect_close<bf16>(c);
+  }
+}
+
+TEST(DeltaRuleCuda, WideRows) {
+  SIGNET_NEEDS_GPU();
+  DeltaRuleCase c;
+  c.shape = {2, 21, 2, 32, 32, 2};
+  c.shape.q_stride = 80, c.shape.k_stride = 160, c.shape.v_stride = 136, c.shape.o_stride = 72;
+  c.shape.beta_stride = 7;
+  expect_close<float>(c);
+  expect_close<bf16>(c);
+  c.shape.k_stride = 131;  // no 16-byte loads
+  expect_close<float>(c);
+  expect_close<bf16>(c);
+}
+
+TEST(DeltaRuleCuda, ReflectionsKeepTheNorm) {
+  SIGNET_NEEDS_GPU();
+  DeltaRuleCase c;
+  c.shape = {1, 100000, 1, 32, 32, 1};
+  c.beta_low = c.beta_high = 2;
+  DeltaRuleOnGpu<float> gpu(c);
+  gpu.clear_values();
+  gpu.run();
+  EXPECT_NEAR(gpu.final_norm() / gpu.initial_norm(), 1, 1e-4);
+}
+
+TEST(DeltaRuleCuda, RefusesImpossibleSizes) {
+  DeltaRuleForward<float> p;
+  p.shape = {1, int64_t{1} << 40, 1, 32, 32, 1};
+  EXPECT_THROW(delta_rule_forward(p, Cuda{}), Error);
+}
+
+}  // namespace
+}  // namespace signet::kernels
