@@ -1,0 +1,306 @@
+#include "signet/automata/dfa_io.h"
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "signet/automata/minimize.h"
+#include "signet/base/error.h"
+#include "signet/base/text.h"
+
+namespace signet::automata {
+namespace {
+
+using Json = nlohmann::json;
+constexpr size_t kMaxBytes = size_t{64} << 20;
+constexpr int kMaxDepth = 4;
+constexpr size_t kMaxLetterBytes = 64;
+
+// Nesting is checked on the text, before any tree is built.
+void check_depth(std::string_view text) {
+  int depth = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\') ++i;
+      quoted = c != '"';
+      continue;
+    }
+    if (c == '"') quoted = true;
+    if (c == '[' || c == '{') ++depth;
+    if (c == ']' || c == '}') --depth;
+    if (depth > kMaxDepth) bad_input("automaton: JSON nested deeper than {} levels at byte {}", kMaxDepth, i);
+  }
+}
+
+Json parse_object(std::string_view text) {
+  if (text.size() > kMaxBytes) bad_input("automaton: the file exceeds {} MiB", kMaxBytes >> 20);
+  check_depth(text);
+  std::set<std::string> keys;
+  const auto reject_repeats = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::key && depth == 1 && !keys.insert(parsed.get<std::string>()).second)
+      bad_input("automaton: key \"{}\" appears twice", parsed.get<std::string>());
+    return true;
+  };
+  Json object;
+  try {
+    object = Json::parse(text, reject_repeats);
+  } catch (const Json::exception& error) {
+    bad_input("automaton: not valid JSON ({})", error.what());
+  }
+  if (!object.is_object())
+    bad_input("automaton: expected a JSON object with alphabet, start, accept and delta");
+  return object;
+}
+
+const Json& member(const Json& object, const char* key) {
+  const auto it = object.find(key);
+  if (it == object.end()) bad_input("automaton: \"{}\" is missing", key);
+  return *it;
+}
+
+int64_t integer(const Json& value, const std::string& where, int64_t low, int64_t high) {
+  if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{1} << 40))
+    bad_input("automaton: {} is {}, not a whole number in {}..{}", where, value.dump().substr(0, 40), low,
+              high);
+  const auto number = value.get<int64_t>();
+  if (number < low || number > high)
+    bad_input("automaton: {} is {}, outside {}..{}", where, number, low, high);
+  return number;
+}
+
+const Json& array(const Json& value, const std::string& where) {
+  if (!value.is_array()) bad_input("automaton: {} must be an array", where);
+  return value;
+}
+
+void check_size(int64_t states, int64_t letters, const Limits& limits) {
+  if (states > limits.states)
+    bad_input("automaton: more than {} states (raise the limit with --max-states)", limits.states);
+  if (letters > kMaxLetters) bad_input("automaton: more than {} letters", kMaxLetters);
+  if (states * letters > kMaxTransitions) bad_input("automaton: more than {} transitions", kMaxTransitions);
+}
+
+Dfa drop_unreachable(const Dfa& dfa, std::vector<std::string>* notes) {
+  Dfa reachable = reachable_part(dfa);
+  const State dropped = dfa.states() - reachable.states();
+  if (dropped == 0) return dfa;
+  if (notes)
+    notes->push_back(fmt::format("{} of {} states are unreachable and were dropped", dropped, dfa.states()));
+  return reachable;
+}
+
+std::vector<std::string> fields_of(std::string_view line) {
+  std::vector<std::string> fields;
+  for (size_t at = 0; at < line.size();) {
+    const size_t begin = line.find_first_not_of(" \t\r", at);
+    if (begin == line.npos) break;
+    const size_t end = std::min(line.find_first_of(" \t\r", begin), line.size());
+    fields.emplace_back(line.substr(begin, end - begin));
+    at = end;
+  }
+  return fields;
+}
+
+}  // namespace
+
+Dfa dfa_from_json(std::string_view text, const Limits& limits, std::vector<std::string>* notes) {
+  const Json object = parse_object(text);
+  const std::vector<std::string> known = {"alphabet", "start", "accept", "delta", "output"};
+  for (const auto& [key, value] : object.items())
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      bad_input("automaton: unknown key \"{}\"{}; known: {}", key.substr(0, 80), did_you_mean(key, known),
+                join(known, ", "));
+
+  Dfa dfa;
+  const Json& alphabet = array(member(object, "alphabet"), "alphabet");
+  const Json& delta = array(member(object, "delta"), "delta");
+  check_size(static_cast<int64_t>(delta.size()), static_cast<int64_t>(alphabet.size()), limits);
+  for (const auto& letter : alphabet) {
+    if (!letter.is_string() || letter.get<std::string>().empty() ||
+        letter.get<std::string>().size() > kMaxLetterBytes)
+      bad_input("automaton: letters are strings of 1 to {} bytes, not {}", kMaxLetterBytes,
+                letter.dump().substr(0, 40));
+    dfa.alphabet.push_back(letter.get<std::string>());
+  }
+  const auto n = static_cast<int64_t>(delta.size());
+  if (n == 0) bad_input("automaton: delta has no rows; it needs one per state");
+  dfa.start = static_cast<State>(integer(member(object, "start"), "start", 0, n - 1));
+  const auto row_of = [&](const Json& table, const char* name, int64_t q, int64_t high) {
+    const std::string where = fmt::format("{}[{}]", name, q);
+    const Json& row = array(table[static_cast<size_t>(q)], where);
+    if (row.size() != dfa.alphabet.size())
+      bad_input(
+          "automaton: {} has {} entries for {} letters; every state needs one per letter (to complete a "
+          "partial "
+          "automaton add a state that no word leaves, not accepting, and send the missing transitions there)",
+          where, row.size(), dfa.alphabet.size());
+    std::vector<int32_t> values;
+    for (size_t a = 0; a < row.size(); ++a) {
+      if (row[a].is_null() || (row[a].is_number_integer() && row[a] == -1))
+        bad_input(
+            "automaton: {}[{}] has no target; complete the automaton: add a state that no word leaves, not "
+            "accepting, "
+            "and send the missing transitions there",
+            where, a);
+      values.push_back(static_cast<int32_t>(integer(row[a], fmt::format("{}[{}]", where, a), 0, high)));
+    }
+    return values;
+  };
+  for (int64_t q = 0; q < n; ++q) dfa.delta.push_back(row_of(delta, "delta", q, n - 1));
+  dfa.accept.assign(delta.size(), false);
+  if (const auto output = object.find("output"); output != object.end()) {
+    if (object.contains("accept"))
+      bad_input("automaton: give \"accept\" (a language) or \"output\" (Mealy), not both");
+    if (array(*output, "output").size() != delta.size())
+      bad_input("automaton: output has {} rows for {} states", output->size(), n);
+    for (int64_t q = 0; q < n; ++q) dfa.output.push_back(row_of(*output, "output", q, 1'000'000));
+  } else {
+    for (const auto& state : array(member(object, "accept"), "accept"))
+      dfa.accept[static_cast<size_t>(integer(state, "a state in accept", 0, n - 1))] = true;
+  }
+  validate(dfa);
+  return drop_unreachable(dfa, notes);
+}
+
+std::string dfa_to_json(const Dfa& dfa) {
+  nlohmann::ordered_json object;
+  object["alphabet"] = dfa.alphabet;
+  object["start"] = dfa.start;
+  if (!dfa.mealy()) {
+    object["accept"] = nlohmann::ordered_json::array();
+    for (State q = 0; q < dfa.states(); ++q)
+      if (dfa.accept[q]) object["accept"].push_back(q);
+  }
+  object["delta"] = dfa.delta;
+  if (dfa.mealy()) object["output"] = dfa.output;
+  return object.dump();
+}
+
+Dfa dfa_from_att(std::string_view text, const std::vector<std::string>& alphabet, const Limits& limits,
+                 std::vector<std::string>* notes) {
+  if (text.size() > kMaxBytes) bad_input("AT&T text: the file exceeds {} MiB", kMaxBytes >> 20);
+  struct Arc {
+    int64_t source, target;
+    std::string letter;
+    size_t line;
+  };
+  std::vector<Arc> arcs;
+  std::map<int64_t, State> index;  // state number in the file -> ours, in order of appearance
+  std::set<int64_t> final_states;
+  std::set<std::string> letters;
+  const auto state = [&](const std::string& field, size_t line) {
+    if (field.empty() || field.size() > 18 || field.find_first_not_of("0123456789") != field.npos)
+      bad_input("AT&T text, line {}: '{}' is not a state number", line, field.substr(0, 40));
+    const int64_t number = parse_int(field, "state");
+    index.emplace(number, static_cast<State>(index.size()));
+    check_size(static_cast<int64_t>(index.size()), 1, limits);
+    return number;
+  };
+  size_t number = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const auto fields = fields_of(text.substr(at, end - at));
+    at = end + 1;
+    ++number;
+    if (fields.empty()) continue;
+    if (fields.size() <= 2) {  // accepting, perhaps with a weight
+      final_states.insert(state(fields[0], number));
+      continue;
+    }
+    if (fields.size() > 5)
+      bad_input("AT&T text, line {}: {} fields; at most 5 are known", number, fields.size());
+    const int64_t source = state(fields[0], number), target = state(fields[1], number);
+    const std::string& letter = fields[2];
+    if (fields.size() >= 4 && fields[3] != letter)
+      bad_input(
+          "AT&T text, line {}: '{}:{}' is a transducer's arc; only acceptors are read (Mealy machines: "
+          "--dfa)",
+          number, letter.substr(0, 40), fields[3].substr(0, 40));
+    if (letter == "@0@" || letter == "<eps>" || letter == "<epsilon>")
+      bad_input("AT&T text, line {}: an arc without a letter; determinise the automaton first", number);
+    if (letter.size() > kMaxLetterBytes || letter.rfind("@_", 0) == 0)
+      bad_input("AT&T text, line {}: '{}' cannot be a letter here", number, letter.substr(0, 40));
+    letters.insert(letter);
+    check_size(1, static_cast<int64_t>(letters.size()), limits);
+    arcs.push_back({source, target, letter, number});
+  }
+  if (index.empty()) bad_input("AT&T text: no state in the file");
+
+  Dfa dfa;
+  dfa.alphabet = alphabet.empty() ? std::vector<std::string>(letters.begin(), letters.end()) : alphabet;
+  std::map<std::string, Letter> letter_of;
+  for (Letter a = 0; a < dfa.letters(); ++a) letter_of[dfa.alphabet[a]] = a;
+  const auto n = static_cast<State>(index.size());
+  check_size(n + 1, dfa.letters(), limits);
+  // Numbered in order of appearance, so the first line's state is 0.
+  dfa.delta.assign(n, std::vector<State>(dfa.alphabet.size(), -1));
+  dfa.accept.assign(n, false);
+  for (int64_t q : final_states) dfa.accept[index[q]] = true;
+  for (const auto& arc : arcs) {
+    const auto it = letter_of.find(arc.letter);
+    if (it == letter_of.end())
+      bad_input("AT&T text, line {}: letter '{}' is not in the alphabet ({})", arc.line, arc.letter,
+                join(dfa.alphabet, " "));
+    State& target = dfa.delta[index[arc.source]][it->second];
+    if (target >= 0 && target != index[arc.target])
+      bad_input("AT&T text, line {}: state {} has two arcs with '{}'; determinise the automaton first",
+                arc.line, arc.source, arc.letter);
+    target = index[arc.target];
+  }
+  bool partial = false;
+  for (auto& row : dfa.delta)
+    for (State& target : row)
+      if (target < 0) target = n, partial = true;
+  if (partial) {
+    dfa.delta.emplace_back(dfa.alphabet.size(), n);
+    dfa.accept.push_back(false);
+    if (notes) notes->push_back(fmt::format("missing transitions lead to an added sink, state {}", n));
+  }
+  validate(dfa);
+  return drop_unreachable(dfa, notes);
+}
+
+std::string dfa_to_att(const Dfa& dfa) {
+  if (dfa.mealy()) bad_input("AT&T text holds acceptors; write this Mealy machine as JSON");
+  // The start state's lines come first: the format has no other mark for it.
+  std::string text;
+  const auto write = [&](State q) {
+    for (Letter a = 0; a < dfa.letters(); ++a)
+      text += fmt::format("{}\t{}\t{}\t{}\n", q, dfa.delta[q][a], dfa.alphabet[a], dfa.alphabet[a]);
+  };
+  write(dfa.start);
+  for (State q = 0; q < dfa.states(); ++q)
+    if (q != dfa.start) write(q);
+  for (State q = 0; q < dfa.states(); ++q)
+    if (dfa.accept[q]) text += fmt::format("{}\n", q);
+  return text;
+}
+
+std::string read_text_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) bad_input("cannot open '{}'", path);
+  std::string text(kMaxBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) bad_input("cannot read '{}'", path);
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kMaxBytes) bad_input("'{}' exceeds {} MiB", path, kMaxBytes >> 20);
+  return text;
+}
+
+std::string word_text(const Dfa& dfa, const std::vector<Letter>& word) {
+  bool single = true;
+  for (const auto& letter : dfa.alphabet) {
+    size_t points = 0;
+    for (unsigned char c : letter) points += (c & 0xC0) != 0x80;
+    single &= points == 1;
+  }
+  std::string text;
+  for (size_t i = 0; i < word.size(); ++i) text += (i && !single ? "." : "") + dfa.alphabet[word[i]];
+  return text;
+}
+
+}  // namespace signet::automata

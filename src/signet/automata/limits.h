@@ -1,0 +1,19 @@
+// How large automata and what is derived from them may grow. Everything here that can explode stops at one of
+// these and says which option raises it.
+#pragma once
+
+#include <cstdint>
+
+namespace signet::automata {
+
+struct Limits {
+  int64_t states = 10'000;      // --max-states: states of an automaton, elements of a named group
+  int64_t monoid = 300'000;     // --max-monoid: elements of the transition monoid that are enumerated
+  int64_t image_sets = 50'000;  // --max-sets: image sets of the skeleton
+};
+
+// Not options: no use needs more, and memory stays bounded.
+inline constexpr int64_t kMaxLetters = 1'000;
+inline constexpr int64_t kMaxTransitions = 50'000'000;  // states x letters
+
+}  // namespace signet::automata

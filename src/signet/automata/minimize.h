@@ -1,0 +1,25 @@
+// The minimal automaton of a language or Mealy machine, numbered canonically: breadth first from the start,
+// letters in alphabet order. Two automata over the same alphabet do the same exactly if their minimal forms
+// are equal member by member.
+#pragma once
+
+#include "signet/automata/dfa.h"
+
+namespace signet::automata {
+
+// Throws kBadInput when a member of `dfa` is out of range or sizes disagree.
+void validate(const Dfa& dfa);
+
+// States reachable from the start, in canonical order.
+Dfa reachable_part(const Dfa& dfa);
+
+// Hopcroft's partition refinement, O(letters * n log n).
+Dfa minimize(const Dfa& dfa);
+
+// The machine that announces with each letter whether the word read so far is accepted. It has at most as
+// many states as the DFA: a readout that sees the last letter, as in y_t = dec(H_t, x_t), needs only these.
+Dfa to_mealy(const Dfa& dfa);
+
+bool equivalent(const Dfa& a, const Dfa& b);
+
+}  // namespace signet::automata

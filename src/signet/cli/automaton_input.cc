@@ -1,0 +1,81 @@
+#include "signet/cli/automaton_input.h"
+
+#include "signet/automata/dfa_io.h"
+#include "signet/automata/minimize.h"
+#include "signet/automata/named_language.h"
+#include "signet/automata/regex.h"
+#include "signet/base/error.h"
+#include "signet/base/text.h"
+
+namespace signet::cli {
+
+void AutomatonInput::define(Options& options, bool positional) {
+  const std::string help = "regular expression, e.g. '(aa|bb)*' (docs/automata.md)";
+  if (positional)
+    options.positional("regex", regex_, help, false);
+  else
+    options.value("--regex", regex_, help);
+  options.value("--alphabet", alphabet_, "letters, e.g. ab; without it those that occur in the expression");
+  options.value("--dfa", dfa_file_, "JSON file with a DFA or Mealy machine");
+  options.value("--att", att_file_, "AT&T text file (foma, OpenFst) with a DFA");
+  options.value("--group", group_, "the word problem of a group: S5, A5, Z60, D4, Q8, S3xZ2, PSL(2,7), ...");
+  options.value("--generators", generators_,
+                "letters of the group: " + join(automata::generator_sets(), ", "));
+  options.value("--action", action_,
+                "states of the group: regular (its elements) or natural (the points it moves)");
+  options.value("--language", language_, "a named language: parity, flip-flop, tomita3, dyck:3, mod:7, ...");
+  options.value("--max-states", limits_.states, "limit on states of an automaton and elements of a group");
+  options.value("--max-monoid", limits_.monoid, "limit on elements of the transition monoid");
+  options.value("--max-sets", limits_.image_sets, "limit on image sets of the decomposition");
+}
+
+bool AutomatonInput::named() const {
+  return !regex_.empty() || !dfa_file_.empty() || !att_file_.empty() || !group_.empty() || !language_.empty();
+}
+
+InputAutomaton AutomatonInput::read() const {
+  const int named =
+      !regex_.empty() + !dfa_file_.empty() + !att_file_.empty() + !group_.empty() + !language_.empty();
+  if (named != 1)
+    fail(ErrorCode::kUsage, "{}; give one of a regular expression, --dfa, --att, --group, --language",
+         named ? "more than one automaton is named" : "no automaton is named");
+  for (int64_t limit : {limits_.states, limits_.monoid, limits_.image_sets})
+    if (limit < 1 || limit > 100'000'000)
+      fail(ErrorCode::kUsage, "limits lie in 1..100000000, not {}", limit);
+  if (group_.empty() && (generators_ != "standard" || action_ != "regular"))
+    fail(ErrorCode::kUsage, "--generators and --action go with --group");
+  if (!alphabet_.empty() && regex_.empty() && att_file_.empty())
+    fail(ErrorCode::kUsage, "--alphabet goes with a regular expression or --att");
+
+  InputAutomaton input;
+  if (!regex_.empty()) {
+    const auto alphabet = alphabet_.empty() ? automata::letters_in(regex_) : automata::alphabet_of(alphabet_);
+    input.dfa = automata::regex_to_dfa(regex_, alphabet, limits_);
+    input.title = regex_;
+  } else if (!dfa_file_.empty()) {
+    input.dfa = automata::dfa_from_json(automata::read_text_file(dfa_file_), limits_, &input.notes);
+    input.title = dfa_file_;
+  } else if (!att_file_.empty()) {
+    const auto alphabet = alphabet_.empty() ? std::vector<std::string>{} : automata::alphabet_of(alphabet_);
+    input.dfa = automata::dfa_from_att(automata::read_text_file(att_file_), alphabet, limits_, &input.notes);
+    input.title = att_file_;
+  } else if (!language_.empty()) {
+    input.dfa = automata::named_language(language_, limits_);
+    input.title = language_;
+  } else {
+    if (action_ != "regular" && action_ != "natural")
+      fail(ErrorCode::kUsage, "--action is regular or natural, not '{}'", action_);
+    input.group = automata::named_group(group_, generators_, limits_);
+    input.dfa = action_ == "natural" ? automata::natural_action(*input.group)
+                                     : automata::word_problem(*input.group, limits_).dfa;
+    input.title = fmt::format("{} ({} generators, {} action)", group_, generators_, action_);
+    return input;  // keep the letters' order and numbering of states: elements breadth first
+  }
+  const automata::State before = input.dfa.states();
+  input.dfa = automata::minimize(input.dfa);
+  if (input.dfa.states() < before)
+    input.notes.push_back(fmt::format("{} states were merged into {}", before, input.dfa.states()));
+  return input;
+}
+
+}  // namespace signet::cli

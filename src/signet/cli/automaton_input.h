@@ -1,0 +1,36 @@
+// The options by which several verbs name an automaton: a regular expression, a file, a group or a language.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "signet/automata/dfa.h"
+#include "signet/automata/limits.h"
+#include "signet/automata/named_group.h"
+#include "signet/cli/options.h"
+
+namespace signet::cli {
+
+struct InputAutomaton {
+  automata::Dfa dfa;  // minimal, canonically numbered
+  std::string title;  // how the user named it
+  std::vector<std::string> notes;
+  std::optional<automata::NamedGroup> group;  // with --group: letters as permutations of few points
+};
+
+class AutomatonInput {
+ public:
+  // `positional` false: the verb has a positional of its own and the expression is given with --regex.
+  void define(Options& options, bool positional = true);
+  InputAutomaton read() const;  // throws kUsage unless exactly one automaton is named
+  bool named() const;           // whether any is
+  const automata::Limits& limits() const { return limits_; }
+
+ private:
+  std::string regex_, alphabet_, dfa_file_, att_file_, group_, language_;
+  std::string generators_ = "standard", action_ = "regular";
+  automata::Limits limits_;
+};
+
+}  // namespace signet::cli

@@ -1,0 +1,110 @@
+#include "signet/automata/dfa_io.h"
+
+#include "signet/automata/minimize.h"
+#include "signet/automata/regex.h"
+#include "signet/base/error.h"
+#include "support/check.h"
+
+namespace signet::automata {
+namespace {
+
+TEST(DfaJson, ReadsAndWritesLanguagesAndMealyMachines) {
+  const Dfa parity = dfa_from_json(R"({"alphabet":["a","b"],"start":0,"accept":[1],"delta":[[1,0],[0,1]]})");
+  EXPECT_EQ(parity.states(), 2);
+  EXPECT_TRUE(parity.accept[parity.run(parity.start, {0, 1, 1})]);
+  EXPECT_TRUE(equivalent(parity, dfa_from_json(dfa_to_json(parity))));
+  const Dfa mealy = dfa_from_json(R"({"alphabet":["up"],"start":1,"delta":[[1],[0]],"output":[[7],[0]]})");
+  EXPECT_TRUE(mealy.mealy());
+  EXPECT_EQ(dfa_to_json(dfa_from_json(dfa_to_json(mealy))), dfa_to_json(mealy));
+}
+
+TEST(DfaJson, DropsUnreachableStatesWithANote) {
+  std::vector<std::string> notes;
+  const Dfa dfa =
+      dfa_from_json(R"({"alphabet":["a"],"start":2,"accept":[2],"delta":[[0],[2],[2]]})", {}, &notes);
+  EXPECT_EQ(dfa.states(), 1);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("2 of 3"), std::string::npos);
+}
+
+std::string json_error(const std::string& text, const Limits& limits = {}) {
+  try {
+    dfa_from_json(text, limits);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kBadInput);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(DfaJson, RefusesHostileInput) {
+  for (const char* bad : {"",
+                          "[]",
+                          "{",
+                          "null",
+                          "{}",
+                          R"({"alphabet":["a"],"start":0,"accept":[0]})",
+                          R"({"alphabet":[],"start":0,"accept":[0],"delta":[[]]})",
+                          R"({"alphabet":["a","a"],"start":0,"accept":[0],"delta":[[0,0]]})",
+                          R"({"alphabet":["a"],"start":1,"accept":[0],"delta":[[0]]})",
+                          R"({"alphabet":["a"],"start":-1,"accept":[0],"delta":[[0]]})",
+                          R"({"alphabet":["a"],"start":0,"accept":[1],"delta":[[0]]})",
+                          R"({"alphabet":["a"],"start":0,"accept":[0],"delta":[[1]]})",
+                          R"({"alphabet":["a"],"start":0,"accept":[0],"delta":[[0.5]]})",
+                          R"({"alphabet":["a"],"start":0,"accept":[0],"delta":[["0"]]})",
+                          R"({"alphabet":["a"],"start":0,"accept":[0],"delta":[[18446744073709551615]]})",
+                          R"({"alphabet":["a"],"start":0,"accept":[0],"delta":[[0]],"output":[[0]]})",
+                          R"({"alphabet":["a"],"start":0,"start":0,"accept":[0],"delta":[[0]]})",
+                          R"({"alphabet":[1],"start":0,"accept":[0],"delta":[[0]]})",
+                          R"({"alphabet":["a"],"start":0,"accept":[],"delta":[]})",
+                          R"({"alphabet":["a"],"start":0,"accept":[0],"delta":[[0]]} trailing)"})
+    EXPECT_NE(json_error(bad), "") << bad;
+  EXPECT_NE(
+      json_error(R"({"alphabet":["a"],"start":0,"acept":[0],"delta":[[0]]})").find("did you mean 'accept'"),
+      std::string::npos);
+  for (const char* partial : {R"({"alphabet":["a","b"],"start":0,"accept":[0],"delta":[[0]]})",
+                              R"({"alphabet":["a"],"start":0,"accept":[0],"delta":[[null]]})",
+                              R"({"alphabet":["a"],"start":0,"accept":[0],"delta":[[-1]]})"})
+    EXPECT_NE(json_error(partial).find("add a state that no word leaves"), std::string::npos);
+  EXPECT_NE(json_error(std::string(5'000'000, '[')).find("nested deeper"), std::string::npos);
+  EXPECT_NE(json_error(R"({"alphabet":["\\\"[[[[[["],"start":0,"accept":[0],"delta":[[[[[[[0]]]]]]]})")
+                .find("nested deeper"),
+            std::string::npos);
+  std::string many = R"({"alphabet":["a"],"start":0,"accept":[0],"delta":[[0])";
+  for (int i = 0; i < 20'000; ++i) many += ",[0]";
+  EXPECT_NE(json_error(many + "]}").find("--max-states"), std::string::npos);
+  EXPECT_EQ(json_error(many + "]}", {.states = 30'000}), "");
+}
+
+TEST(Att, RoundTripsAndCompletes) {
+  const Dfa dfa = regex_to_dfa("(ab|b)*a?", {"a", "b"});
+  EXPECT_TRUE(equivalent(dfa, dfa_from_att(dfa_to_att(dfa))));
+  std::vector<std::string> notes;
+  // What foma 0.10 writes for `regex [a b]*;` with `write att`.
+  const Dfa foma = dfa_from_att("0\t1\ta\ta\n1\t0\tb\tb\n0\n", {}, {}, &notes);
+  EXPECT_TRUE(equivalent(foma, regex_to_dfa("(ab)*", {"a", "b"})));
+  EXPECT_EQ(notes.size(), 1u);
+  // OpenFst acceptors have three fields and may carry weights; the start need not be 0.
+  EXPECT_TRUE(equivalent(dfa_from_att("7 3 a a 0.5\n3 7 b\n7 1.0\n"), regex_to_dfa("(ab)*", {"a", "b"})));
+  EXPECT_EQ(dfa_from_att("0 0 a\n0\n", {"b", "a"}).states(), 2);
+}
+
+TEST(Att, RefusesWhatIsNotADfa) {
+  for (const char* bad : {"", "\n\n", "0 1 a\n0 2 a\n", "0 1 a b\n", "0 1 @0@ @0@\n", "x 1 a\n",
+                          "0 1 a a 1 2\n", "0 1 <eps>\n", "-1 0 a\n", "99999999999999999999 0 a\n", "0\n"})
+    EXPECT_THROW(dfa_from_att(bad), Error) << bad;
+  EXPECT_THROW(dfa_from_att("0 1 c\n", {"a"}), Error);
+  std::string many;
+  for (int i = 0; i < 20'000; ++i) many += std::to_string(i) + " " + std::to_string(i + 1) + " a\n";
+  EXPECT_THROW(dfa_from_att(many), Error);
+}
+
+TEST(WordText, SeparatesLongLetters) {
+  EXPECT_EQ(word_text(regex_to_dfa("a*", {"a", "b"}), {0, 1, 0}), "aba");
+  EXPECT_EQ(
+      word_text(dfa_from_json(R"({"alphabet":["up","x"],"start":0,"accept":[],"delta":[[0,0]]})"), {0, 1}),
+      "up.x");
+}
+
+}  // namespace
+}  // namespace signet::automata
