@@ -1,0 +1,56 @@
+#include <fmt/core.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "signet/base/error.h"
+#include "signet/cli/verb.h"
+#include "signet/report/run_report.h"
+
+namespace signet::cli {
+namespace {
+
+class Report final : public Verb {
+ public:
+  void define(Options& options) override {
+    options.positionals("RUN", runs_, "run directories, as written by signet train");
+    options.value("-o,--output", output_, "the page to write");
+    options.value("--title", title_, "the page's title");
+    options.flag("--json", json_, "print one JSON object");
+  }
+  int run() override {
+    std::vector<report::RunData> runs;
+    for (const auto& directory : runs_) runs.push_back(report::read_run(directory));
+    const std::string html = report::render_report(runs, title_);
+    write(html);
+    nlohmann::ordered_json summary = {{"report", output_}, {"bytes", html.size()}};
+    for (const auto& run : runs) {
+      summary["runs"].push_back(
+          {{"name", run.name}, {"verdict", report::verdict_sentence(run)}, {"notes", run.notes}});
+      for (const auto& note : run.notes) fmt::print(stderr, "signet: {}: {}\n", run.name, note);
+      if (!json_) fmt::print("{}\n", report::verdict_sentence(run));
+    }
+    if (json_)
+      fmt::print("{}\n", summary.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    else
+      fmt::print("{}\n", output_);
+    return 0;
+  }
+
+ private:
+  void write(const std::string& html) {
+    std::ofstream file(output_, std::ios::binary);
+    file << html;
+    if (!file.flush()) fail(ErrorCode::kResource, "{}: cannot be written", output_);
+  }
+  std::vector<std::string> runs_;
+  std::string output_ = "report.html", title_ = "State tracking report";
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_report() { return std::make_unique<Report>(); }
+
+}  // namespace signet::cli

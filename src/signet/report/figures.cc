@@ -1,0 +1,335 @@
+#include "signet/report/figures.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "signet/report/html.h"
+
+namespace signet::report {
+namespace {
+
+constexpr size_t kBins = 28;          // groups of lengths in an accuracy curve
+constexpr size_t kLossBuckets = 300;  // points of a loss curve
+constexpr size_t kMaxTiles = 60;      // pictures per kind; more would make a page nobody reads
+
+// Neighbouring lengths taken together, with the 95% interval of their accuracy (Wilson).
+struct Curve {
+  std::vector<Point> mean, low = {}, high = {}, single = {};
+  std::vector<std::string> titles = {};
+};
+
+Curve accuracy_curve(const RunData& run, const std::vector<LengthAccuracy>& rows, size_t bins) {
+  Curve curve;
+  const size_t n = rows.size();
+  bins = std::min(bins, n);
+  for (const auto& row : rows) curve.single.push_back({row.length, run.scaled(row.accuracy)});
+  if (n > bins) curve.single = decimate(curve.single, 400);
+  for (size_t b = 0; b < bins; ++b) {
+    const size_t begin = n * b / bins, end = n * (b + 1) / bins;
+    double right = 0, samples = 0, middle = 0;
+    for (size_t i = begin; i < end; ++i) {
+      if (!std::isfinite(rows[i].accuracy)) continue;
+      const double weight = rows[i].samples > 0 ? rows[i].samples : 1;
+      right += weight * rows[i].accuracy;
+      middle += weight * rows[i].length;
+      samples += weight;
+    }
+    if (samples == 0) {
+      for (auto* points : {&curve.mean, &curve.low, &curve.high})
+        points->push_back({rows[begin].length, kUnknown});
+      curve.titles.emplace_back();
+      continue;
+    }
+    const double p = right / samples, x = middle / samples, z = 1.96;
+    const double center = (p + z * z / (2 * samples)) / (1 + z * z / samples);
+    const double half = z *
+                        std::sqrt(std::max(p * (1 - p), 0.0) / samples + z * z / (4 * samples * samples)) /
+                        (1 + z * z / samples);
+    curve.mean.push_back({x, run.scaled(p)});
+    curve.low.push_back({x, run.scaled(center - half)});
+    curve.high.push_back({x, run.scaled(center + half)});
+    curve.titles.push_back(fmt::format(
+        "length {}{}: scaled accuracy {:.3f}, accuracy {:.3f}, {:.0f} samples", rows[begin].length,
+        end > begin + 1 ? fmt::format("–{}", rows[end - 1].length) : "", run.scaled(p), p, samples));
+  }
+  return curve;
+}
+
+AxisOptions score_axis(const std::string& label, double low = -0.15) {
+  return {Scale::kLinear, low, 1.08, label, 5};
+}
+
+std::string legend(const std::vector<Series>& series) {
+  // Seeds of one model and range look the same and share an entry.
+  std::vector<std::pair<SeriesStyle, std::vector<const Series*>>> groups;
+  for (const auto& s : series) {
+    auto found = std::find_if(groups.begin(), groups.end(), [&](const auto& g) {
+      return g.first.color == s.style.color && g.first.dash == s.style.dash;
+    });
+    if (found == groups.end()) found = groups.insert(groups.end(), {s.style, {}});
+    found->second.push_back(&s);
+  }
+  std::string html = "<ul class=\"legend\">";
+  for (const auto& [style, members] : groups) {
+    const std::string text =
+        members.size() == 1 ? members.front()->label
+                            : fmt::format("{} · {} runs", run_label(*members.front()->run), members.size());
+    html += fmt::format("<li>{}{}</li>", legend_sample(style), escape(text));
+  }
+  return html + "</ul>\n";
+}
+
+// Lines that coincide stay visible: the first kind is the widest, and the markers take turns.
+void draw(Chart& chart, const std::vector<Series>& series, const std::vector<Curve>& curves) {
+  std::vector<std::pair<int, int>> kinds;
+  std::vector<size_t> kind_of;
+  for (const auto& s : series) {
+    const std::pair<int, int> kind = {s.style.color, s.style.dash};
+    kind_of.push_back(std::find(kinds.begin(), kinds.end(), kind) - kinds.begin());
+    if (kind_of.back() == kinds.size()) kinds.push_back(kind);
+  }
+  const size_t n = series.size();
+  for (size_t i = 0; i < n; ++i) {
+    SeriesStyle style = series[i].style;
+    if (kinds.size() > 1)
+      style.width +=
+          2.5 * static_cast<double>(kinds.size() - 1 - kind_of[i]) / static_cast<double>(kinds.size() - 1);
+    chart.line(curves[i].mean, style);
+  }
+  for (size_t i = 0; i < n; ++i) {
+    const size_t every = curves[i].mean.size() <= 12 ? 1 : n;
+    chart.markers(curves[i].mean, series[i].style, i % every, every, curves[i].titles);
+  }
+}
+
+std::string figure(const std::string& heading, const std::string& body, const std::string& caption) {
+  return fmt::format("<figure>\n<h3>{}</h3>\n{}<figcaption>{}</figcaption>\n</figure>\n", heading, body,
+                     caption);
+}
+
+std::string wide(const std::string& svg) { return "<div class=\"scroll\">" + svg + "</div>\n"; }
+
+// The training lengths that all runs share; the widest range when they differ.
+void shade_training(Chart& chart, const std::vector<Series>& series, const char* label) {
+  double low = kUnknown, high = kUnknown;
+  for (const auto& s : series) {
+    low = std::fmin(low, s.run->train_low);
+    high = std::fmax(high, s.run->train_high);
+  }
+  if (std::isfinite(low) && std::isfinite(high)) chart.shade_x(low, high, label);
+}
+
+double longest(const std::vector<Series>& series) {
+  double most = 1;
+  for (const auto& s : series) {
+    if (!s.run->by_length.empty()) most = std::max(most, s.run->by_length.back().length);
+    most = std::fmax(most, s.run->train_high);
+  }
+  return most;
+}
+
+}  // namespace
+
+std::string accuracy_figure(const std::vector<Series>& series) {
+  std::vector<Series> shown;
+  std::vector<Curve> curves;
+  for (const auto& s : series)
+    if (!s.run->by_length.empty()) {
+      shown.push_back(s);
+      curves.push_back(accuracy_curve(*s.run, s.run->by_length, kBins));
+    }
+  if (shown.empty()) return "";
+  Chart chart(840, 360, {Scale::kLinear, 0, longest(shown) * 1.01, "sequence length", 8},
+              score_axis("scaled accuracy"));
+  shade_training(chart, shown, "trained on");
+  chart.rule_y(0, "chance");
+  draw(chart, shown, curves);
+  return figure(
+      "Accuracy against length", legend(shown) + wide(chart.svg("Scaled accuracy against sequence length")),
+      "Scaled accuracy at lengths never seen in training; the shaded range was trained on. Each point "
+      "joins neighbouring lengths.");
+}
+
+std::string far_figure(const std::vector<Series>& series) {
+  std::vector<Series> shown;
+  std::vector<Curve> curves;
+  double least = 1e300, most = 0;
+  for (const auto& s : series) {
+    if (s.run->far.empty()) continue;
+    auto rows = s.run->far;
+    // The tested range opens the curve as one point.
+    if (!s.run->by_length.empty() && std::isfinite(s.run->accuracy))
+      rows.insert(rows.begin(), {s.run->by_length.back().length, s.run->accuracy, s.run->samples});
+    rows.erase(std::remove_if(rows.begin(), rows.end(), [](const auto& row) { return !(row.length > 0); }),
+               rows.end());
+    if (rows.empty()) continue;
+    for (const auto& row : rows) {
+      least = std::min(least, row.length);
+      most = std::max(most, row.length);
+    }
+    shown.push_back(s);
+    curves.push_back(accuracy_curve(*s.run, rows, rows.size()));
+  }
+  if (shown.empty()) return "";
+  for (const auto& s : shown)
+    if (s.run->train_low > 0) least = std::min(least, s.run->train_low);
+  Chart chart(840, 300, {Scale::kLog, least / 1.3, most * 1.3, "sequence length (logarithmic)", 8},
+              score_axis("scaled accuracy"));
+  shade_training(chart, shown, "trained on");
+  chart.rule_y(0, "chance");
+  draw(chart, shown, curves);
+  return figure(
+      "Far beyond the training length",
+      legend(shown) + wide(chart.svg("Scaled accuracy at far lengths, logarithmic")),
+      "The same models carried on in recurrent form. A model that tracks its state exactly stays at 1.");
+}
+
+std::string accuracy_tiles(const std::vector<Series>& series) {
+  std::string tiles;
+  size_t made = 0;
+  const double most = longest(series);
+  double least = -0.15;
+  for (const auto& s : series)
+    for (const auto& row : s.run->by_length) least = std::fmin(least, s.run->scaled(row.accuracy));
+  least = std::max(least, -1.0);
+  for (const auto& s : series) {
+    if (s.run->by_length.empty() || made++ >= kMaxTiles) continue;
+    const Curve curve = accuracy_curve(*s.run, s.run->by_length, kBins);
+    Chart chart(400, 210, {Scale::kLinear, 0, most * 1.01, "length", 5}, score_axis("", least));
+    shade_training(chart, {s}, "");
+    chart.rule_y(0, "");
+    if (s.run->by_length.size() > kBins) chart.dots(curve.single, s.style.color);
+    chart.area(curve.low, curve.high, s.style.color);
+    chart.line(curve.mean, s.style);
+    tiles += fmt::format("<figure><figcaption>{}</figcaption>{}</figure>\n", escape(s.label),
+                         chart.svg("Scaled accuracy against length of " + s.label));
+  }
+  if (tiles.empty()) return "";
+  return "<h3>Each run by itself</h3>\n<p class=\"note\">Dots are single lengths, the band is the 95% "
+         "interval of the "
+         "line.</p>\n<div class=\"tiles\">\n" +
+         tiles + "</div>\n";
+}
+
+std::string training_figures(const std::vector<Series>& series) {
+  // Loss: the mean of each bucket, since single batches are noisy. Zero or negative values have no logarithm.
+  std::vector<Series> with_loss, with_accuracy;
+  std::vector<std::vector<Point>> losses;
+  double least = 1e300, most = 0, last = 1, chance = kUnknown;
+  for (const auto& s : series) {
+    if (!s.run->training_accuracy.empty()) with_accuracy.push_back(s);
+    for (Point p : s.run->training_accuracy)
+      if (std::isfinite(p.x)) last = std::max(last, p.x);
+    const auto& raw = s.run->loss;
+    if (raw.empty()) continue;
+    std::vector<Point> mean;
+    const size_t buckets = std::min(kLossBuckets, raw.size());
+    for (size_t b = 0; b < buckets; ++b) {
+      Point sum{0, 0};
+      double finite = 0;
+      for (size_t i = raw.size() * b / buckets; i < raw.size() * (b + 1) / buckets; ++i)
+        if (std::isfinite(raw[i].y) && std::isfinite(raw[i].x)) {
+          sum.x += raw[i].x;
+          sum.y += raw[i].y;
+          ++finite;
+        }
+      mean.push_back(finite > 0 ? Point{sum.x / finite, sum.y / finite}
+                                : Point{raw[raw.size() * b / buckets].x, kUnknown});
+      if (mean.back().y > 0) {
+        least = std::min(least, mean.back().y);
+        most = std::max(most, mean.back().y);
+      }
+      if (std::isfinite(mean.back().x)) last = std::max(last, mean.back().x);
+    }
+    chance = s.run->chance;
+    with_loss.push_back(s);
+    losses.push_back(std::move(mean));
+  }
+  std::string html;
+  if (most > 0) {
+    const double guessing = chance > 0 ? -std::log(chance) : kUnknown;
+    if (guessing > 0) most = std::max(most, guessing * 1.6);
+    Chart chart(420, 280, {Scale::kLinear, 0, last, "step", 5},
+                {Scale::kLog, std::max(least, most * 1e-9) / 1.5, most * 1.3, "loss (logarithmic)", 6});
+    if (guessing > 0) chart.rule_y(guessing, "guessing");
+    for (size_t i = 0; i < with_loss.size(); ++i) {
+      SeriesStyle style = with_loss[i].style;
+      style.width = 1.75;
+      chart.line(losses[i], style);
+    }
+    html += "<figure>" + chart.svg("Training loss against step") +
+            "<figcaption>Training loss (cross-entropy).</figcaption></figure>\n";
+  }
+  if (!with_accuracy.empty()) {
+    Chart chart(420, 280, {Scale::kLinear, 0, last, "step", 5}, score_axis("scaled accuracy"));
+    chart.rule_y(0, "chance");
+    std::vector<Curve> curves;
+    for (const auto& s : with_accuracy) curves.push_back({decimate(s.run->training_accuracy, kLossBuckets)});
+    draw(chart, with_accuracy, curves);
+    html += "<figure>" + chart.svg("Validation accuracy against step") +
+            "<figcaption>Scaled accuracy on the validation lengths, during training.</figcaption></figure>\n";
+  }
+  if (html.empty()) return "";
+  return "<h3>Training</h3>\n" + legend(series) + "<div class=\"pair\">\n" + html + "</div>\n";
+}
+
+std::string eigenvalue_figures(const std::vector<Series>& series) {
+  std::string tiles;
+  size_t made = 0;
+  for (const auto& s : series) {
+    std::set<int64_t> blocks;
+    for (const auto& spectrum : s.run->spectra) blocks.insert(spectrum.block);
+    for (int64_t block : blocks) {
+      if (made++ >= kMaxTiles) break;
+      // Tokens in the order of the file; per head one number makes a grid, anything else strips.
+      std::vector<std::string> tokens;
+      std::set<int64_t> heads;
+      bool single = true;
+      for (const auto& spectrum : s.run->spectra) {
+        if (spectrum.block != block) continue;
+        if (std::find(tokens.begin(), tokens.end(), spectrum.token) == tokens.end() && tokens.size() < 40)
+          tokens.push_back(spectrum.token);
+        heads.insert(spectrum.head);
+        single = single && spectrum.head >= 0 && spectrum.values.size() == 1;
+      }
+      const std::string name = fmt::format("{}, block {}", s.label, block);
+      const std::string description = "Eigenvalues per token of " + name;
+      std::string picture;
+      if (single && heads.size() <= 32) {
+        HeatGrid grid{tokens, {}, std::vector<double>(tokens.size() * heads.size(), kUnknown)};
+        for (int64_t head : heads)
+          grid.columns.push_back(fmt::format("{}{}", heads.size() > 4 ? "" : "head ", head));
+        for (const auto& spectrum : s.run->spectra) {
+          const auto row = std::find(tokens.begin(), tokens.end(), spectrum.token);
+          if (spectrum.block != block || row == tokens.end()) continue;
+          const auto column = std::distance(heads.begin(), heads.find(spectrum.head));
+          grid.values[(row - tokens.begin()) * heads.size() + column] = spectrum.values[0];
+        }
+        picture = heat_grid(grid, description);
+      } else {
+        std::vector<EigenvalueStrip> strips;
+        for (const auto& token : tokens) strips.push_back({token, {}});
+        for (const auto& spectrum : s.run->spectra) {
+          const auto row = std::find(tokens.begin(), tokens.end(), spectrum.token);
+          if (spectrum.block != block || row == tokens.end()) continue;
+          auto& values = strips[row - tokens.begin()].values;
+          values.insert(values.end(), spectrum.values.begin(), spectrum.values.end());
+        }
+        picture = eigenvalue_strips(strips, description);
+      }
+      tiles += fmt::format("<figure><figcaption>{}</figcaption>{}</figure>\n", escape(name), picture);
+    }
+  }
+  if (tiles.empty()) return "";
+  return "<h3>What each token does to the state</h3>\n<p class=\"note\">The learned eigenvalues of the state "
+         "transition, one row per input token: near 1 the state is kept, near 0 it is forgotten, near −1 it "
+         "is "
+         "flipped. Counting modulo two needs a flip.</p>\n<div class=\"tiles\">\n" +
+         tiles + "</div>\n";
+}
+
+}  // namespace signet::report

@@ -1,0 +1,255 @@
+#include "signet/report/run_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "signet/base/error.h"
+
+namespace signet::report {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr uintmax_t kMaxConfigBytes = 1 << 20, kMaxResultsBytes = 64 << 20, kMaxMetricsBytes = 2048u << 20;
+constexpr size_t kMaxLineBytes = 4 << 20;
+constexpr size_t kMaxPoints = 4'000'000, kMaxSpectrumValues = 4'000'000, kMaxNotes = 20, kMaxText = 200;
+
+// Reads of a document that may be anything.
+double number(const Json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found != object.end() && found->is_number() ? found->get<double>() : kUnknown;
+}
+
+std::string text(const Json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  if (found == object.end()) return "";
+  std::string value = found->is_string()   ? found->get<std::string>()
+                      : found->is_number() ? found->dump()
+                                           : "";
+  if (value.size() > kMaxText) value.resize(kMaxText);
+  return value;
+}
+
+const Json& list(const Json& object, const char* key) {
+  static const Json kEmpty = Json::array();
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found != object.end() && found->is_array() ? *found : kEmpty;
+}
+
+void pair(const Json& object, const char* key, double& low, double& high) {
+  const Json& values = list(object, key);
+  if (values.size() != 2 || !values[0].is_number() || !values[1].is_number()) return;
+  low = values[0].get<double>();
+  high = values[1].get<double>();
+}
+
+std::vector<LengthAccuracy> length_table(const Json& rows) {
+  std::vector<LengthAccuracy> table;
+  for (const Json& row : rows) {
+    const LengthAccuracy entry = {number(row, "length"), number(row, "accuracy"), number(row, "samples")};
+    if (std::isfinite(entry.length) && table.size() < kMaxPoints) table.push_back(entry);
+  }
+  std::stable_sort(table.begin(), table.end(),
+                   [](const auto& a, const auto& b) { return a.length < b.length; });
+  return table;
+}
+
+class Reader {
+ public:
+  Reader(const fs::path& directory, RunData& run) : directory_(directory), run_(run) {}
+
+  bool read() {
+    const bool config = read_config(), metrics = read_metrics(), results = read_results();
+    return config || metrics || results;
+  }
+
+ private:
+  void note(std::string message) {
+    if (run_.notes.size() < kMaxNotes) run_.notes.push_back(std::move(message));
+  }
+
+  // Opens a regular file (a pipe or device would block) and says how large it is.
+  bool open(const char* name, std::ifstream& file, uintmax_t& size) {
+    std::error_code error;
+    const fs::path path = directory_ / name;
+    if (!fs::is_regular_file(path, error)) return false;
+    size = fs::file_size(path, error);
+    file.open(path, std::ios::binary);
+    if (error || !file) {
+      note(fmt::format("{} cannot be read", name));
+      return false;
+    }
+    return true;
+  }
+
+  bool read_config() {
+    std::ifstream file;
+    uintmax_t size = 0;
+    if (!open("config.yaml", file, size)) return false;
+    run_.config.resize(std::min(size, kMaxConfigBytes));
+    file.read(run_.config.data(), static_cast<std::streamsize>(run_.config.size()));
+    run_.config.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+    if (size > kMaxConfigBytes) note("config.yaml is longer than 1 MiB; only its beginning is shown");
+    return true;
+  }
+
+  bool read_results() {
+    std::ifstream file;
+    uintmax_t size = 0;
+    if (!open("results.json", file, size)) {
+      note("no results.json: the run has not finished");
+      return false;
+    }
+    if (size > kMaxResultsBytes) {
+      note("results.json is larger than 64 MiB and was left out");
+      return true;
+    }
+    const Json results = Json::parse(file, nullptr, false);
+    if (!results.is_object()) {
+      note("results.json is not a JSON object and was left out");
+      return true;
+    }
+    run_.task = text(results, "task");
+    run_.model = text(results, "model");
+    run_.seed = text(results, "seed");
+    pair(results, "eigenvalues", run_.eigenvalue_low, run_.eigenvalue_high);
+    pair(results, "train_lengths", run_.train_low, run_.train_high);
+    run_.chance = number(results, "chance");
+    if (!(run_.chance >= 0 && run_.chance < 1)) {
+      run_.chance = kUnknown;
+      note("results.json has no chance level: accuracies are shown unscaled");
+    }
+    run_.accuracy = number(results, "accuracy");
+    run_.scaled_accuracy = number(results, "scaled_accuracy");
+    run_.samples = number(results, "samples");
+    run_.steps = number(results, "steps");
+    run_.seconds = number(results, "seconds");
+    run_.by_length = length_table(list(results, "by_length"));
+    run_.far = length_table(list(results, "far"));
+    if (const auto horizon = results.find("horizon"); horizon != results.end() && horizon->is_object()) {
+      run_.horizon = number(*horizon, "length");
+      run_.horizon_threshold = number(*horizon, "threshold");
+      const auto held = horizon->find("reached_limit");
+      run_.horizon_held = held != horizon->end() && held->is_boolean() && held->get<bool>();
+      if (run_.far.empty()) run_.far = length_table(list(*horizon, "probes"));
+    }
+    read_spectra(list(results, "spectra"));
+    return true;
+  }
+
+  void read_spectra(const Json& rows) {
+    size_t total = 0;
+    for (const Json& row : rows) {
+      Spectrum spectrum;
+      const double block = number(row, "block"), head = number(row, "head");
+      spectrum.block = block >= 0 && block < 1e6 ? static_cast<int64_t>(block) : 0;
+      spectrum.head = head >= 0 && head < 1e6 ? static_cast<int64_t>(head) : -1;
+      spectrum.token = text(row, "token");
+      for (const Json& value : list(row, "values")) {
+        if (!value.is_number()) continue;
+        if (++total > kMaxSpectrumValues) {
+          note("results.json has more than 4 million eigenvalues; the rest was left out");
+          return;
+        }
+        spectrum.values.push_back(value.get<double>());
+      }
+      run_.spectra.push_back(std::move(spectrum));
+    }
+  }
+
+  bool read_metrics() {
+    std::ifstream file;
+    uintmax_t size = 0;
+    if (!open("metrics.jsonl", file, size)) return false;
+    if (size > kMaxMetricsBytes) {
+      note("metrics.jsonl is larger than 2 GiB and was left out");
+      return true;
+    }
+    size_t torn = 0;
+    std::string line;
+    while (next_line(file, line)) {
+      if (line.find_first_not_of(" \t\r") == line.npos) continue;
+      const Json entry = line.size() < kMaxLineBytes ? Json::parse(line, nullptr, false) : Json();
+      const double step = number(entry, "step");
+      if (!entry.is_object() || !std::isfinite(step)) {
+        ++torn;
+        continue;
+      }
+      // A loss that was not finite is written as null: it shows as a gap.
+      if (entry.contains("loss")) add(run_.loss, {step, number(entry, "loss")});
+      if (const auto eval = entry.find("eval"); eval != entry.end() && eval->is_object())
+        add(run_.training_accuracy, {step, number(*eval, "scaled_accuracy")});
+    }
+    if (torn) note(fmt::format("{} malformed line{} of metrics.jsonl skipped", torn, torn == 1 ? "" : "s"));
+    return true;
+  }
+
+  // std::getline with a bound: what exceeds it is dropped, so that a file without line ends cannot fill
+  // memory.
+  static bool next_line(std::ifstream& file, std::string& line) {
+    line.clear();
+    std::streambuf& buffer = *file.rdbuf();
+    for (int c = buffer.sbumpc();; c = buffer.sbumpc()) {
+      if (c == std::char_traits<char>::eof()) return !line.empty();
+      if (c == '\n') return true;
+      if (line.size() < kMaxLineBytes) line.push_back(static_cast<char>(c));
+    }
+  }
+
+  void add(std::vector<Point>& points, Point point) {
+    // Past the bound every second point is dropped, again and again: the curve keeps its shape.
+    if (points.size() >= kMaxPoints) {
+      for (size_t i = 0; 2 * i < points.size(); ++i) points[i] = points[2 * i];
+      points.resize((points.size() + 1) / 2);
+    }
+    points.push_back(point);
+  }
+
+  const fs::path& directory_;
+  RunData& run_;
+};
+
+std::string display_name(const std::string& model) {
+  static const std::map<std::string, std::string> kNames = {
+      {"deltanet", "DeltaNet"}, {"deltaproduct", "DeltaProduct"},
+      {"mamba", "Mamba"},       {"mamba2", "Mamba-2"},
+      {"gla", "GLA"},           {"mlstm", "mLSTM"},
+      {"slstm", "sLSTM"}};
+  const auto found = kNames.find(model);
+  return found != kNames.end() ? found->second : model.empty() ? "run" : model;
+}
+
+}  // namespace
+
+double RunData::scaled(double raw) const {
+  return std::isfinite(chance) ? (raw - chance) / (1 - chance) : raw;
+}
+
+std::string run_label(const RunData& run) {
+  std::string label = display_name(run.model);
+  if (run.model.empty()) label = run.name;
+  if (std::isfinite(run.eigenvalue_low) && std::isfinite(run.eigenvalue_high))
+    label += fmt::format(" [{}, {}]", short_number(run.eigenvalue_low), short_number(run.eigenvalue_high));
+  return label;
+}
+
+RunData read_run(const fs::path& directory) {
+  std::error_code error;
+  if (!fs::is_directory(directory, error))
+    bad_input("{}: not a run directory; give a directory that signet train wrote", directory.string());
+  RunData run;
+  const fs::path absolute = fs::absolute(directory, error).lexically_normal();
+  run.name =
+      absolute.filename().empty() ? absolute.parent_path().filename().string() : absolute.filename().string();
+  if (!Reader(directory, run).read())
+    bad_input("{}: not a run directory: it has none of config.yaml, metrics.jsonl and results.json",
+              directory.string());
+  return run;
+}
+
+}  // namespace signet::report

@@ -1,0 +1,56 @@
+// What a report needs of a run directory. Any file in it may be missing, torn or hostile: what cannot be read
+// becomes a note, and the rest is shown. Unknown numbers are NaN.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "signet/report/svg.h"
+
+namespace signet::report {
+
+inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+struct LengthAccuracy {
+  double length = kUnknown, accuracy = kUnknown, samples = kUnknown;
+};
+
+// The eigenvalues that one token gives a block (and head, or -1): 1 - beta, or the diagonal.
+struct Spectrum {
+  int64_t block = 0, head = -1;
+  std::string token;
+  std::vector<double> values;
+};
+
+struct RunData {
+  std::string name;  // of the directory
+  std::string task, model, seed;
+  double eigenvalue_low = kUnknown, eigenvalue_high = kUnknown;
+  double train_low = kUnknown, train_high = kUnknown;  // lengths seen in training
+  double chance = kUnknown;
+  double accuracy = kUnknown, scaled_accuracy = kUnknown, samples = kUnknown;
+  double steps = kUnknown, seconds = kUnknown;
+  std::vector<LengthAccuracy> by_length, far;  // sorted by length
+  // The length at which accuracy falls under the threshold; held: it did not, up to that length.
+  double horizon = kUnknown, horizon_threshold = kUnknown;
+  bool horizon_held = false;
+  std::vector<Spectrum> spectra;
+  std::vector<Point> loss;               // step, loss
+  std::vector<Point> training_accuracy;  // step, scaled accuracy
+  std::string config;                    // config.yaml as it is
+  std::vector<std::string> notes;        // what could not be read
+
+  bool finished() const { return !by_length.empty() || scaled_accuracy == scaled_accuracy; }
+  double scaled(double raw) const;  // (accuracy - chance) / (1 - chance); raw when chance is unknown
+};
+
+// "DeltaNet [−1, 1]".
+std::string run_label(const RunData& run);
+
+// Throws kBadInput when `directory` is no run directory at all.
+RunData read_run(const std::filesystem::path& directory);
+
+}  // namespace signet::report

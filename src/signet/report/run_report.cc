@@ -1,0 +1,231 @@
+#include "signet/report/run_report.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "signet/base/text.h"
+#include "signet/report/figures.h"
+#include "signet/report/html.h"
+
+namespace signet::report {
+namespace {
+
+// Whole numbers with a separator from ten thousand on.
+std::string count(double value) {
+  if (!std::isfinite(value)) return "–";
+  std::string digits = fmt::format("{:.0f}", value);
+  if (std::abs(value) >= 1e4)
+    for (size_t i = digits.size() - 3; i > (value < 0 ? 1u : 0u) && i < digits.size(); i -= 3)
+      digits.insert(i, ",");
+  return digits;
+}
+
+std::string score(double value) { return fixed_number(value, 3); }
+
+std::string duration(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "–";
+  if (seconds < 120) return fmt::format("{:.1f} s", seconds);
+  if (seconds < 7200) return fmt::format("{:.0f} min", seconds / 60);
+  return fmt::format("{:.1f} h", seconds / 3600);
+}
+
+std::string lengths(double low, double high) {
+  return low == high ? count(low) : fmt::format("{}–{}", count(low), count(high));
+}
+
+std::string tested_lengths(const RunData& run) {
+  return lengths(run.by_length.front().length, run.by_length.back().length);
+}
+
+double final_score(const RunData& run) {
+  if (std::isfinite(run.scaled_accuracy)) return run.scaled_accuracy;
+  if (std::isfinite(run.accuracy)) return run.scaled(run.accuracy);
+  double right = 0, samples = 0;
+  for (const auto& row : run.by_length)
+    if (std::isfinite(row.accuracy)) {
+      const double weight = row.samples > 0 ? row.samples : 1;
+      right += weight * row.accuracy;
+      samples += weight;
+    }
+  return samples > 0 ? run.scaled(right / samples) : kUnknown;
+}
+
+struct VerdictLook {
+  const char *style, *mark, *words;
+};
+VerdictLook look(Verdict v) {
+  switch (v) {
+    case Verdict::kSolved:
+      return {"good", "✓", "solves"};
+    case Verdict::kNearly:
+      return {"good", "✓", "nearly solves"};
+    case Verdict::kPartly:
+      return {"fair", "~", "partly solves"};
+    case Verdict::kChance:
+      return {"poor", "✗", "fails"};
+    case Verdict::kUnfinished:
+      break;
+  }
+  return {"open", "…", "has no results yet on"};
+}
+
+// Labels that tell the runs of one page apart: the seed, then the directory, only where they are needed.
+std::vector<std::string> distinct_labels(const std::vector<const RunData*>& runs) {
+  std::vector<std::string> labels;
+  for (const auto* run : runs) labels.push_back(run_label(*run));
+  for (const bool by_seed : {true, false}) {
+    std::map<std::string, int> uses;
+    for (const auto& label : labels) ++uses[label];
+    for (size_t i = 0; i < runs.size(); ++i)
+      if (uses[labels[i]] > 1 && !(by_seed && runs[i]->seed.empty()))
+        labels[i] += by_seed ? fmt::format(", seed {}", runs[i]->seed) : fmt::format(", {}", runs[i]->name);
+  }
+  return labels;
+}
+
+// Runs of one model share a colour; its eigenvalue ranges differ by dash, the signed range being solid.
+std::vector<SeriesStyle> styles_of(const std::vector<const RunData*>& runs) {
+  std::vector<std::string> models;
+  std::vector<SeriesStyle> styles;
+  for (const auto* run : runs) {
+    const auto found = std::find(models.begin(), models.end(), run->model);
+    const int color = static_cast<int>(found - models.begin());
+    if (found == models.end()) models.push_back(run->model);
+    styles.push_back({color, run->eigenvalue_low >= 0 ? 1 : 0, 2});
+  }
+  return styles;
+}
+
+std::string verdict_list(const std::vector<Series>& series) {
+  std::string html = "<ul class=\"verdicts\">\n";
+  for (const auto& s : series) {
+    const VerdictLook l = look(verdict(*s.run));
+    html += fmt::format(
+        "<li class=\"{}\"><span class=\"mark\" aria-hidden=\"true\">{}</span><span>{}</span></li>\n", l.style,
+        l.mark, escape(verdict_sentence(*s.run, s.label)));
+  }
+  return html + "</ul>\n";
+}
+
+std::string result_table(const std::vector<Series>& series) {
+  std::set<double> far;
+  for (const auto& s : series)
+    for (const auto& row : s.run->far) far.insert(row.length);
+  while (far.size() > 6) far.erase(std::next(far.begin()));  // the nearest and the farthest
+  std::string html =
+      "<div class=\"scroll\"><table>\n<thead><tr><th>run</th><th>scaled accuracy</th><th>accuracy</th>";
+  for (double length : far) html += fmt::format("<th>at {}</th>", escape(short_number(length)));
+  html += "<th>samples</th><th>steps</th><th>time</th></tr></thead>\n<tbody>\n";
+  for (const auto& s : series) {
+    const RunData& run = *s.run;
+    html += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td>", escape(s.label), score(final_score(run)),
+                        score(run.accuracy));
+    for (double length : far) {
+      double value = kUnknown;
+      for (const auto& row : run.far)
+        if (row.length == length) value = run.scaled(row.accuracy);
+      html += fmt::format("<td>{}</td>", score(value));
+    }
+    html += fmt::format("<td>{}</td><td>{}</td><td>{}</td></tr>\n", count(run.samples), count(run.steps),
+                        duration(run.seconds));
+  }
+  return html + "</tbody></table></div>\n";
+}
+
+std::string configurations(const std::vector<Series>& series) {
+  std::string html;
+  for (const auto& s : series) {
+    html += fmt::format("<details><summary>{} <span class=\"note\">({})</span></summary>\n", escape(s.label),
+                        escape(s.run->name));
+    for (const auto& note : s.run->notes)
+      html += fmt::format("<p class=\"note\">Note: {}.</p>\n", escape(note));
+    html += s.run->config.empty() ? "<p class=\"note\">no config.yaml</p>\n"
+                                  : fmt::format("<pre>{}</pre>\n", escape(s.run->config));
+    html += "</details>\n";
+  }
+  return html;
+}
+
+std::string task_section(const std::string& task, const std::vector<const RunData*>& runs) {
+  const auto labels = distinct_labels(runs);
+  const auto styles = styles_of(runs);
+  std::vector<Series> series;
+  for (size_t i = 0; i < runs.size(); ++i) series.push_back({runs[i], labels[i], styles[i]});
+  std::string html = fmt::format("<section>\n<h2>{}</h2>\n", escape(task.empty() ? "Unfinished runs" : task));
+  html += verdict_list(series);
+  html += result_table(series);
+  html += accuracy_figure(series);
+  html += far_figure(series);
+  html += accuracy_tiles(series);
+  html += training_figures(series);
+  html += eigenvalue_figures(series);
+  html += "<h3>Configurations</h3>\n" + configurations(series);
+  return html + "</section>\n";
+}
+
+}  // namespace
+
+Verdict verdict(const RunData& run) {
+  const double value = final_score(run);
+  if (!std::isfinite(value)) return Verdict::kUnfinished;
+  return value >= 0.999 ? Verdict::kSolved
+         : value >= 0.9 ? Verdict::kNearly
+         : value > 0.1  ? Verdict::kPartly
+                        : Verdict::kChance;
+}
+
+std::string verdict_sentence(const RunData& run, const std::string& label) {
+  const Verdict v = verdict(run);
+  const std::string task = run.task.empty() ? "its task" : run.task;
+  std::string text = fmt::format("{} {} {}", label.empty() ? run_label(run) : label, look(v).words, task);
+  if (v == Verdict::kUnfinished) return text + ".";
+  if (!run.by_length.empty()) text += fmt::format(" at lengths {}", tested_lengths(run));
+  if (std::isfinite(run.train_low) && std::isfinite(run.train_high))
+    text += fmt::format(" (trained on {})", lengths(run.train_low, run.train_high));
+  text += fmt::format(": scaled accuracy {}", score(final_score(run)));
+  if (v == Verdict::kChance)
+    text += final_score(run) < 0.03 ? ", no better than guessing" : ", close to guessing";
+  text += ".";
+  if (v == Verdict::kSolved || v == Verdict::kNearly) {
+    if (std::isfinite(run.horizon) && run.horizon_held) {
+      text += fmt::format(" It holds up to length {}, the longest tried.", count(run.horizon));
+    } else if (std::isfinite(run.horizon)) {
+      text += fmt::format(
+          " Accuracy stays above {} up to about length {}.",
+          std::isfinite(run.horizon_threshold) ? short_number(run.horizon_threshold) : "the threshold",
+          count(run.horizon));
+    } else if (!run.far.empty()) {
+      const double value = run.scaled(run.far.back().accuracy);
+      text += fmt::format(" At length {} it {} {}.", count(run.far.back().length),
+                          value >= 0.9 ? "still scores" : "is down to", score(value));
+    }
+  }
+  return text;
+}
+
+std::string render_report(const std::vector<RunData>& runs, const std::string& title) {
+  std::vector<std::string> tasks;
+  for (const auto& run : runs)
+    if (std::find(tasks.begin(), tasks.end(), run.task) == tasks.end()) tasks.push_back(run.task);
+  size_t solved = 0;
+  for (const auto& run : runs) solved += verdict(run) == Verdict::kSolved;
+  std::string body = fmt::format(
+      "<header>\n<h1>{}</h1>\n<p class=\"lead\">{} run{}, {} solved. Scaled accuracy is 0 for guessing and 1 "
+      "for "
+      "perfect answers.</p>\n</header>\n<main>\n",
+      escape(title), runs.size(), runs.size() == 1 ? "" : "s", solved);
+  for (const auto& task : tasks) {
+    std::vector<const RunData*> members;
+    for (const auto& run : runs)
+      if (run.task == task) members.push_back(&run);
+    body += task_section(task, members);
+  }
+  body += fmt::format("</main>\n<footer>Written by signet {}.</footer>\n", SIGNET_VERSION);
+  return page(title, body);
+}
+
+}  // namespace signet::report

@@ -1,0 +1,256 @@
+#include "signet/report/svg.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "signet/report/html.h"
+
+namespace signet::report {
+namespace {
+
+constexpr double kTop = 12, kBottom = 44;
+constexpr const char* kDashes[] = {"", " stroke-dasharray=\"7 5\"", " stroke-dasharray=\"1.5 4.5\""};
+
+bool finite(Point p) { return std::isfinite(p.x) && std::isfinite(p.y); }
+
+std::string series_class(int color) { return fmt::format("s{}", ((color % kColors) + kColors) % kColors); }
+
+const char* dash(int index) { return kDashes[((index % 3) + 3) % 3]; }
+
+std::string text_at(double x, double y, const char* anchor, const std::string& text, const char* type = "") {
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor,
+                     *type ? fmt::format(" class=\"{}\"", type) : "", escape(text));
+}
+
+// The marker of a colour: disc, square, triangle, diamond, triangle down, cross, hexagon.
+std::string marker_path(int color, double x, double y, double r) {
+  switch (((color % kColors) + kColors) % kColors) {
+    case 0:
+      return fmt::format("M{:.1f} {:.1f}a{r} {r} 0 1 0 {d} 0a{r} {r} 0 1 0 -{d} 0z", x - r, y,
+                         fmt::arg("r", r), fmt::arg("d", 2 * r));
+    case 1:
+      return fmt::format("M{:.1f} {:.1f}h{d}v{d}h-{d}z", x - r, y - r, fmt::arg("d", 2 * r));
+    case 2:
+      return fmt::format("M{:.1f} {:.1f}l{} {}h-{}z", x, y - 1.2 * r, 1.2 * r, 2.2 * r, 2.4 * r);
+    case 3:
+      return fmt::format("M{:.1f} {:.1f}l{q} {q}l-{q} {q}l-{q} -{q}z", x, y - 1.3 * r,
+                         fmt::arg("q", 1.3 * r));
+    case 4:
+      return fmt::format("M{:.1f} {:.1f}l{} -{}h-{}z", x, y + 1.2 * r, 1.2 * r, 2.2 * r, 2.4 * r);
+    case 5:
+      return fmt::format("M{:.1f} {:.1f}h{a}v{a}h{a}v{a}h-{a}v{a}h-{a}v-{a}h-{a}v-{a}h{a}z", x - 0.4 * r,
+                         y - 1.2 * r, fmt::arg("a", 0.8 * r));
+    default:
+      return fmt::format("M{:.1f} {:.1f}l{a} {b}v{c}l-{a} {b}l-{a} -{b}v-{c}z", x, y - 1.2 * r,
+                         fmt::arg("a", r), fmt::arg("b", 0.6 * r), fmt::arg("c", 1.2 * r));
+  }
+}
+
+std::string true_minus(const std::string& text) { return text[0] == '-' ? "−" + text.substr(1) : text; }
+
+}  // namespace
+
+Scale::Scale(Kind kind, double low, double high, double pixel_low, double pixel_high)
+    : kind_(kind), low_(low), high_(high), pixel_low_(pixel_low), pixel_high_(pixel_high) {
+  if (!std::isfinite(low_)) low_ = kind_ == kLog ? 1 : 0;
+  if (!std::isfinite(high_)) high_ = low_ + 1;
+  if (kind_ == kLog) low_ = std::max(low_, 1e-300);
+  if (!(high_ > low_)) high_ = kind_ == kLog ? low_ * 10 : low_ + 1;
+}
+
+double Scale::operator()(double value) const {
+  const double t = kind_ == kLog ? std::log(std::max(value, low_) / low_) / std::log(high_ / low_)
+                                 : (value - low_) / (high_ - low_);
+  return pixel_low_ + t * (pixel_high_ - pixel_low_);
+}
+
+std::vector<double> Scale::ticks(int count) const {
+  std::vector<double> values;
+  count = std::max(count, 2);
+  if (kind_ == kLog && high_ / low_ >= 20) {
+    const int first = static_cast<int>(std::ceil(std::log10(low_) - 1e-9));
+    const int last = static_cast<int>(std::floor(std::log10(high_) + 1e-9));
+    const int step = std::max(1, (last - first + count) / count);
+    for (int e = first; e <= last; e += step) values.push_back(std::pow(10.0, e));
+    return values;
+  }
+  const double raw = (high_ - low_) / count, magnitude = std::pow(10.0, std::floor(std::log10(raw)));
+  double step = 10 * magnitude;
+  for (double factor : {1.0, 2.0, 2.5, 5.0})
+    if (factor * magnitude >= raw) {
+      step = factor * magnitude;
+      break;
+    }
+  const double start = std::ceil(low_ / step - 1e-9);
+  for (int i = 0; i < 4 * count; ++i) {
+    const double value = (start + i) * step;
+    if (value > high_ + 1e-9 * step) break;
+    values.push_back(std::abs(value) < 1e-12 * step ? 0 : value);
+  }
+  return values;
+}
+
+Chart::Chart(int width, int height, const AxisOptions& x, const AxisOptions& y)
+    : width_(width),
+      height_(height),
+      left_(y.label.empty() ? 42 : 62),
+      right_(width - (y.label.empty() ? 12 : 62)),
+      x_(x.kind, x.low, x.high, left_, right_),
+      y_(y.kind, y.low, y.high, height - kBottom, kTop) {
+  frame(x, y);
+}
+
+void Chart::frame(const AxisOptions& x, const AxisOptions& y) {
+  const double bottom = height_ - kBottom;
+  for (double tick : y_.ticks(y.ticks)) {
+    const double at = y_(tick);
+    grid_ += fmt::format("<path class=\"grid\" d=\"M{} {:.1f}H{}\"/>\n", left_, at, right_);
+    grid_ += text_at(left_ - 7, at + 4, "end", short_number(tick));
+  }
+  for (double tick : x_.ticks(x.ticks)) {
+    const double at = x_(tick);
+    grid_ += fmt::format("<path class=\"axis\" d=\"M{:.1f} {}v4\"/>\n", at, bottom);
+    grid_ += text_at(at, bottom + 17, "middle", short_number(tick));
+  }
+  grid_ += fmt::format("<path class=\"axis\" d=\"M{} {}H{}\"/>\n", left_, bottom, right_);
+  grid_ += text_at((left_ + right_) / 2, height_ - 7, "middle", x.label);
+  if (!y.label.empty())
+    grid_ += fmt::format(
+        "<text x=\"12\" y=\"{0:.1f}\" text-anchor=\"middle\" transform=\"rotate(-90 12 "
+        "{0:.1f})\">{1}</text>\n",
+        (kTop + bottom) / 2, escape(y.label));
+}
+
+void Chart::shade_x(double from, double to, const std::string& label) {
+  const double left = std::clamp(x_(from), left_, right_), right = std::clamp(x_(to), left_, right_);
+  back_ += fmt::format("<rect class=\"seen\" x=\"{:.1f}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\"/>\n", left,
+                       kTop, std::max(right - left, 2.0), height_ - kBottom - kTop);
+  if (!label.empty()) back_ += text_at(left + 5, height_ - kBottom - 8, "start", label);
+}
+
+void Chart::rule_y(double y, const std::string& label) {
+  if (!std::isfinite(y)) return;
+  back_ += fmt::format("<path class=\"rule\" d=\"M{} {:.1f}H{}\"/>\n", left_, y_(y), right_);
+  if (!label.empty()) marks_ += text_at(right_ + 6, y_(y) + 4, "start", label);
+}
+
+void Chart::line(const std::vector<Point>& points, const SeriesStyle& style) {
+  std::string path;
+  bool open = false;
+  for (size_t i = 0; i < points.size(); ++i) {
+    if (!finite(points[i])) {
+      open = false;
+      continue;
+    }
+    path += fmt::format("{}{:.1f} {:.1f}", open ? 'L' : 'M', x_(points[i].x), y_(points[i].y));
+    // A point alone between gaps would be invisible.
+    const bool alone = !open && (i + 1 == points.size() || !finite(points[i + 1]));
+    if (alone) path += "h.1";
+    open = true;
+  }
+  if (path.empty()) return;
+  marks_ += fmt::format("<path class=\"s {}\" stroke-width=\"{:.1f}\"{} d=\"{}\"/>\n",
+                        series_class(style.color), style.width, dash(style.dash), path);
+}
+
+void Chart::area(const std::vector<Point>& low, const std::vector<Point>& high, int color) {
+  const size_t n = std::min(low.size(), high.size());
+  for (size_t begin = 0; begin < n;) {
+    size_t end = begin;
+    std::string there, back;
+    for (; end < n && finite(low[end]) && finite(high[end]); ++end) {
+      there += fmt::format("{}{:.1f} {:.1f}", end == begin ? 'M' : 'L', x_(high[end].x), y_(high[end].y));
+      back = fmt::format("L{:.1f} {:.1f}", x_(low[end].x), y_(low[end].y)) + back;
+    }
+    if (end > begin + 1)
+      marks_ += fmt::format("<path class=\"area {}\" d=\"{}{}Z\"/>\n", series_class(color), there, back);
+    begin = end + 1;
+  }
+}
+
+void Chart::markers(const std::vector<Point>& points, const SeriesStyle& style, size_t first, size_t every,
+                    const std::vector<std::string>& titles) {
+  for (size_t i = first; i < points.size(); i += std::max<size_t>(every, 1)) {
+    if (!finite(points[i])) continue;
+    const std::string path = marker_path(style.color, x_(points[i].x), y_(points[i].y), 4);
+    marks_ += fmt::format("<path class=\"m {}\" d=\"{}\"", series_class(style.color), path);
+    marks_ += i < titles.size() ? fmt::format("><title>{}</title></path>\n", escape(titles[i])) : "/>\n";
+  }
+}
+
+void Chart::dots(const std::vector<Point>& points, int color) {
+  // One path of tiny circles: a thousand elements would be slow.
+  std::string path;
+  for (Point p : points)
+    if (finite(p))
+      path += fmt::format("M{:.1f} {:.1f}a1.6 1.6 0 1 0 3.2 0a1.6 1.6 0 1 0 -3.2 0z", x_(p.x) - 1.6, y_(p.y));
+  if (!path.empty()) marks_ += fmt::format("<path class=\"dot {}\" d=\"{}\"/>\n", series_class(color), path);
+}
+
+std::string Chart::svg(const std::string& description) const {
+  return fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n{}{}{}</svg>\n", width_,
+                     height_, escape(description), back_, grid_, marks_);
+}
+
+std::string legend_sample(const SeriesStyle& style) {
+  return fmt::format(
+      "<svg viewBox=\"0 0 40 14\" aria-hidden=\"true\"><path class=\"s {0}\" stroke-width=\"2.5\"{1} d=\"M2 "
+      "7H38\"/>"
+      "<path class=\"m {0}\" d=\"{2}\"/></svg>",
+      series_class(style.color), dash(style.dash), marker_path(style.color, 20, 7, 4.5));
+}
+
+std::string short_number(double value) {
+  if (!std::isfinite(value)) return "–";
+  const double size = std::abs(value);
+  if (size == 0) return "0";
+  std::string text;
+  if (size >= 1e12 || size < 1e-3) {
+    text = fmt::format("{:.0e}", value);
+    // 1e-05 as 10⁻⁵ would need superscripts; drop the padding zero instead.
+    if (const size_t e = text.find('e'); e != std::string::npos && text.size() > e + 3 && text[e + 2] == '0')
+      text.erase(e + 2, 1);
+  } else if (size >= 1e9) {
+    text = fmt::format("{:g}G", value / 1e9);
+  } else if (size >= 1e6) {
+    text = fmt::format("{:g}M", value / 1e6);
+  } else if (size >= 1e4 || (size >= 1e3 && std::fmod(size, 500) == 0)) {
+    text = fmt::format("{:g}k", value / 1e3);
+  } else {
+    text = fmt::format("{:.4g}", value);
+  }
+  return true_minus(text);
+}
+
+std::string fixed_number(double value, int digits) {
+  if (!std::isfinite(value)) return "–";
+  const std::string text = fmt::format("{:.{}f}", value, digits);
+  const bool zero = text.find_first_not_of("-0.") == text.npos;
+  return true_minus(zero && text[0] == '-' ? text.substr(1) : text);
+}
+
+std::vector<Point> decimate(const std::vector<Point>& points, size_t buckets) {
+  if (points.size() <= 2 * buckets || buckets == 0) return points;
+  std::vector<Point> kept;
+  kept.reserve(2 * buckets + 2);
+  for (size_t b = 0; b < buckets; ++b) {
+    const size_t begin = points.size() * b / buckets, end = points.size() * (b + 1) / buckets;
+    size_t low = end, high = end;
+    for (size_t i = begin; i < end; ++i) {
+      if (!finite(points[i])) continue;
+      if (low == end || points[i].y < points[low].y) low = i;
+      if (high == end || points[i].y > points[high].y) high = i;
+    }
+    if (low == end) {
+      kept.push_back(points[begin]);  // a gap stays a gap
+      continue;
+    }
+    kept.push_back(points[std::min(low, high)]);
+    if (low != high) kept.push_back(points[std::max(low, high)]);
+  }
+  return kept;
+}
+
+}  // namespace signet::report

@@ -1,0 +1,123 @@
+// Pictures of values in [-1, 1]: negative in one hue, positive in the other, zero neutral.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "signet/report/html.h"
+#include "signet/report/svg.h"
+
+namespace signet::report {
+namespace {
+
+constexpr size_t kFewValues = 48;  // more are drawn as a histogram
+constexpr int kBins = 80;
+
+std::string text_at(double x, double y, const char* anchor, const std::string& text, const char* type) {
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" class=\"{}\">{}</text>\n", x, y,
+                     anchor, type, escape(text));
+}
+
+std::string shorten(const std::string& text, size_t most) {
+  // Cut between characters: bytes 10xxxxxx continue one.
+  size_t characters = 0;
+  for (size_t i = 0; i < text.size(); ++i)
+    if ((text[i] & 0xC0) != 0x80 && ++characters > most) return text.substr(0, i) + "…";
+  return text;
+}
+
+std::string svg_element(double width, double height, const std::string& description,
+                        const std::string& body) {
+  return fmt::format("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\">\n{}</svg>\n", width,
+                     height, escape(description), body);
+}
+
+}  // namespace
+
+std::string heat_grid(const HeatGrid& grid, const std::string& description) {
+  constexpr double kWidth = 400, kLabel = 44, kRow = 28, kHead = 22;
+  const size_t columns = std::max<size_t>(grid.columns.size(), 1);
+  const double cell = std::min((kWidth - kLabel) / static_cast<double>(columns), 74.0);
+  const bool numbers = cell >= 34;
+  std::string body;
+  for (size_t c = 0; c < grid.columns.size(); ++c)
+    if (cell >= 26 || c % static_cast<size_t>(std::ceil(26 / cell)) == 0)
+      body += text_at(kLabel + (c + 0.5) * cell, 15, "middle", shorten(grid.columns[c], 9), "");
+  for (size_t r = 0; r < grid.rows.size(); ++r) {
+    const double y = kHead + r * kRow;
+    body += text_at(kLabel - 8, y + 18, "end", shorten(grid.rows[r], 5), "strong");
+    for (size_t c = 0; c < grid.columns.size(); ++c) {
+      const double v = grid.values[r * grid.columns.size() + c];
+      if (!std::isfinite(v)) continue;
+      const double x = kLabel + c * cell, w = std::max(cell - 2, 1.0), h = kRow - 2;
+      body += fmt::format(
+          "<g><title>{} {}: {}</title><rect class=\"neutral\" x=\"{x:.1f}\" y=\"{y:.1f}\" "
+          "width=\"{w:.1f}\" height=\"{h:.1f}\" rx=\"3\"/><rect class=\"{}\" x=\"{x:.1f}\" "
+          "y=\"{y:.1f}\" width=\"{w:.1f}\" height=\"{h:.1f}\" rx=\"3\" fill-opacity=\"{:.2f}\"/>",
+          escape(grid.rows[r]), escape(grid.columns[c]), fixed_number(v, 5), v < 0 ? "negative" : "positive",
+          0.8 * std::min(std::abs(v), 1.0), fmt::arg("x", x), fmt::arg("y", y), fmt::arg("w", w),
+          fmt::arg("h", h));
+      if (numbers) body += text_at(x + w / 2, y + 18, "middle", fixed_number(v, 2), "strong");
+      body += "</g>\n";
+    }
+  }
+  return svg_element(kWidth, kHead + kRow * std::max<double>(grid.rows.size(), 1) + 2, description, body);
+}
+
+std::string eigenvalue_strips(const std::vector<EigenvalueStrip>& strips, const std::string& description) {
+  constexpr double kWidth = 400, kLabel = 44, kRight = 84, kRow = 40, kFoot = 20;
+  const Scale x(Scale::kLinear, -1, 1, kLabel, kWidth - kRight);
+  std::string body;
+  for (size_t s = 0; s < strips.size(); ++s) {
+    const double top = s * kRow + 4, base = top + kRow - 8;
+    std::vector<double> values;
+    for (double v : strips[s].values)
+      if (std::isfinite(v)) values.push_back(std::clamp(v, -1.0, 1.0));
+    body += fmt::format(
+        "<rect class=\"neutral\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"3\"/>\n",
+        x(-1), top, x(1) - x(-1), kRow - 8);
+    body += text_at(kLabel - 8, base - 11, "end", shorten(strips[s].label, 5), "strong");
+    body += "<g>";
+    if (!values.empty()) {
+      const auto [least, most] = std::minmax_element(values.begin(), values.end());
+      body += fmt::format("<title>{}: {} values from {} to {}</title>", escape(strips[s].label),
+                          values.size(), fixed_number(*least, 5), fixed_number(*most, 5));
+    }
+    if (values.size() <= kFewValues) {
+      for (double v : values)
+        body += fmt::format(
+            "<rect class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"3\" height=\"{:.1f}\" rx=\"1.5\"/>",
+            v < 0 ? "negative" : "positive", x(v) - 1.5, top + 4, kRow - 16);
+    } else {
+      // Heights go with the square root, so that the few entries that do the work are seen beside the many.
+      std::vector<double> counts(kBins);
+      for (double v : values) ++counts[std::min(kBins - 1, static_cast<int>((v + 1) / 2 * kBins))];
+      const double most = *std::max_element(counts.begin(), counts.end());
+      for (int b = 0; b < kBins; ++b) {
+        if (counts[b] == 0) continue;
+        const double h = std::max((kRow - 10) * std::sqrt(counts[b] / most), 1.0);
+        const double left = x(-1 + 2.0 * b / kBins), right = x(-1 + 2.0 * (b + 1) / kBins);
+        body +=
+            fmt::format("<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\"/>",
+                        b < kBins / 2 ? "negative" : "positive", left, base - h, right - left - 0.3, h);
+      }
+    }
+    body += "</g>\n";
+    if (!values.empty()) {
+      const auto negative = std::count_if(values.begin(), values.end(), [](double v) { return v < 0; });
+      const double least = *std::min_element(values.begin(), values.end());
+      body += text_at(kWidth - kRight + 6, base - 18, "start", "least " + fixed_number(least, 2), "");
+      body += text_at(kWidth - kRight + 6, base - 3, "start",
+                      fmt::format("{:.0f}% < 0",
+                                  100.0 * static_cast<double>(negative) / static_cast<double>(values.size())),
+                      "");
+    }
+  }
+  const double bottom = static_cast<double>(strips.size()) * kRow;
+  body += fmt::format("<path class=\"rule\" d=\"M{:.1f} 2V{:.1f}\"/>\n", x(0), bottom);
+  for (double tick : {-1.0, 0.0, 1.0})
+    body += text_at(x(tick), bottom + 14, "middle", short_number(tick), "");
+  return svg_element(kWidth, bottom + kFoot, description, body);
+}
+
+}  // namespace signet::report

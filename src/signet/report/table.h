@@ -1,0 +1,49 @@
+// Aligned tables for terminals and logs.
+#pragma once
+
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace signet::report {
+
+// What the terminal behind a stream can show: colour only on a terminal without NO_COLOR, box characters only
+// with a UTF-8 locale.
+struct TextStyle {
+  bool color = false;
+  bool unicode = false;
+};
+TextStyle text_style(std::FILE* stream);
+
+enum class Tone { kPlain, kGood, kFair, kPoor, kMuted };
+
+struct Cell {
+  Cell(std::string text, Tone tone = Tone::kPlain) : text(std::move(text)), tone(tone) {}
+  Cell(const char* text, Tone tone = Tone::kPlain) : text(text), tone(tone) {}
+  std::string text;
+  Tone tone;
+};
+
+class Table {
+ public:
+  enum Align { kLeft, kRight };
+
+  void column(std::string header, Align align = kLeft);
+  // Missing cells are empty; surplus cells are an error.
+  void row(std::vector<Cell> cells);
+  std::string text(TextStyle style) const;
+
+ private:
+  struct Column {
+    std::string header;
+    Align align;
+  };
+  std::vector<Column> columns_;
+  std::vector<std::vector<Cell>> rows_;
+};
+
+// Characters shown, for UTF-8 text without wide characters.
+size_t display_width(std::string_view text);
+
+}  // namespace signet::report

@@ -1,0 +1,119 @@
+#include "signet/report/run_data.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "report/fixture_runs.h"
+#include "signet/base/error.h"
+
+namespace signet::report {
+namespace {
+
+namespace fs = std::filesystem;
+using test::write_text;
+
+bool noted(const RunData& run, const std::string& piece) {
+  for (const auto& note : run.notes)
+    if (note.find(piece) != note.npos) return true;
+  return false;
+}
+
+TEST(RunData, ReadsAWholeRun) {
+  test::TemporaryDirectory directory;
+  auto results = test::fixture_results({});
+  results["far"] = {{{"length", 10000}, {"accuracy", 1.0}, {"samples", 64}},
+                    {{"length", 1000}, {"accuracy", 1.0}, {"samples", 64}}};
+  results["horizon"] = {{"length", 1000000}, {"threshold", 0.9}, {"reached_limit", true}};
+  test::write_fixture_run(directory / "run", {}, results);
+  const RunData run = read_run(directory / "run");
+  EXPECT_TRUE(run.notes.empty()) << run.notes.front();
+  EXPECT_EQ(run.name, "run");
+  EXPECT_EQ(run.task, "parity");
+  EXPECT_EQ(run.seed, "1");
+  EXPECT_EQ(run.eigenvalue_low, -1);
+  EXPECT_EQ(run.train_high, 40);
+  EXPECT_EQ(run.by_length.size(), 217u);
+  EXPECT_EQ(run.far.front().length, 1000);  // sorted
+  EXPECT_TRUE(run.horizon_held);
+  EXPECT_EQ(run.spectra.size(), 8u);
+  EXPECT_EQ(run.loss.size(), 500u);
+  EXPECT_EQ(run.training_accuracy.size(), 10u);
+  EXPECT_EQ(run_label(run), "DeltaNet [−1, 1]");
+  EXPECT_EQ(read_run(directory / "run/").name, "run");
+}
+
+TEST(RunData, ScalesByChance) {
+  RunData run;
+  run.chance = 0.2;
+  EXPECT_DOUBLE_EQ(run.scaled(1), 1);
+  EXPECT_DOUBLE_EQ(run.scaled(0.2), 0);
+  run.chance = kUnknown;
+  EXPECT_DOUBLE_EQ(run.scaled(0.7), 0.7);
+}
+
+TEST(RunData, NotARunDirectory) {
+  test::TemporaryDirectory directory;
+  write_text(directory.path() / "file", "text");
+  for (const std::string& path : {directory / "missing", directory / "file", directory.path().string()}) {
+    try {
+      read_run(path);
+      ADD_FAILURE() << path << " was read";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kBadInput);
+      EXPECT_NE(std::string(error.what()).find(path), std::string::npos);
+    }
+  }
+}
+
+TEST(RunData, TornAndMalformedLinesAreSkipped) {
+  test::TemporaryDirectory directory;
+  write_text(directory.path() / "metrics.jsonl",
+             "{\"step\":1,\"loss\":0.7}\n\nnot json\n{\"step\":2,\"loss\":null}\n[1]\n{\"loss\":1}\n"
+             "{\"step\":3,\"loss\":1e999}\n{\"step\":4,\"loss\":0.5}\n{\"step\":5,\"lo");
+  const RunData run = read_run(directory.path());
+  ASSERT_EQ(run.loss.size(), 3u);
+  EXPECT_TRUE(std::isnan(run.loss[1].y));
+  EXPECT_EQ(run.loss[2].x, 4);
+  EXPECT_TRUE(noted(run, "5 malformed lines"));
+  EXPECT_TRUE(noted(run, "not finished"));
+}
+
+TEST(RunData, HostileResultsBecomeNotes) {
+  test::TemporaryDirectory directory;
+  const std::string deep(2'000'000, '[');
+  for (const std::string& text : {std::string(), std::string("{"), std::string("[]"), deep,
+                                  std::string("\xff\xfe"), std::string("nul")}) {
+    write_text(directory.path() / "results.json", text);
+    const RunData run = read_run(directory.path());
+    EXPECT_TRUE(noted(run, "results.json")) << text.substr(0, 20);
+    EXPECT_FALSE(run.finished());
+  }
+  // Right syntax, wrong types everywhere.
+  write_text(
+      directory.path() / "results.json",
+      R"({"task":[1],"model":{"a":1},"eigenvalues":["x",2],"train_lengths":[1],"chance":1,"accuracy":"1",
+                 "by_length":[1,null,{"length":"x"},{"length":5},[]],"far":{},"horizon":[1],
+                 "spectra":[1,{"block":-1e300,"head":1e300,"token":7,"values":[null,"x",0.5]}]})");
+  const RunData run = read_run(directory.path());
+  EXPECT_EQ(run.task, "");
+  EXPECT_TRUE(std::isnan(run.chance));
+  ASSERT_EQ(run.by_length.size(), 1u);
+  EXPECT_TRUE(std::isnan(run.by_length[0].accuracy));
+  EXPECT_EQ(run.spectra.back().head, -1);
+  EXPECT_EQ(run.spectra.back().values, std::vector<double>{0.5});
+}
+
+TEST(RunData, LongFilesAreBounded) {
+  test::TemporaryDirectory directory;
+  write_text(directory.path() / "config.yaml", std::string((1 << 20) + 10, 'x'));
+  write_text(directory.path() / "metrics.jsonl", std::string(6 << 20, 'y') + "\n{\"step\":1,\"loss\":1}\n");
+  const RunData run = read_run(directory.path());
+  EXPECT_EQ(run.config.size(), size_t{1} << 20);
+  EXPECT_TRUE(noted(run, "1 MiB"));
+  EXPECT_TRUE(noted(run, "1 malformed line "));
+  EXPECT_EQ(run.loss.size(), 1u);
+}
+
+}  // namespace
+}  // namespace signet::report

@@ -1,0 +1,184 @@
+#include "signet/report/run_report.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "report/fixture_runs.h"
+#include "report/well_formed.h"
+#include "support/command.h"
+
+namespace signet::report {
+namespace {
+
+using test::FixtureRun;
+
+size_t occurrences(const std::string& text, const std::string& piece) {
+  size_t n = 0;
+  for (size_t at = text.find(piece); at != text.npos; at = text.find(piece, at + 1)) ++n;
+  return n;
+}
+
+std::vector<RunData> four_runs(const test::TemporaryDirectory& directory) {
+  const FixtureRun runs[] = {
+      {"deltanet", 0, 1, 0.04}, {"deltanet", -1, 1, 1}, {"mamba", 0, 1, 0}, {"mamba", -1, 1, 1}};
+  std::vector<RunData> read;
+  for (const auto& run : runs) {
+    const std::string name = run.model + (run.low < 0 ? "-signed" : "-positive");
+    test::write_fixture_run(directory / name, run);
+    read.push_back(read_run(directory / name));
+  }
+  return read;
+}
+
+// Nothing in the page may make a browser ask the network, and nothing may be script.
+void expect_self_contained(const std::string& html) {
+  const auto document = test::parse_document(html);
+  ASSERT_EQ(document.error, "");
+  const std::set<std::string> allowed = {
+      "html",    "head",    "meta",       "title", "link",  "style", "body", "header", "main",
+      "section", "footer",  "h1",         "h2",    "h3",    "p",     "ul",   "li",     "span",
+      "div",     "figure",  "figcaption", "table", "thead", "tbody", "tr",   "th",     "td",
+      "details", "summary", "pre",        "svg",   "g",     "path",  "rect", "text"};
+  for (const auto& element : document.elements) {
+    EXPECT_TRUE(allowed.count(element.name)) << element.name;
+    for (const auto& [name, value] : element.attributes) {
+      EXPECT_NE(name.rfind("on", 0), 0u) << name;
+      const bool address = name == "href" || name == "src" || name == "xlink:href";
+      EXPECT_TRUE(!address || value.rfind("data:", 0) == 0) << value;
+    }
+  }
+  EXPECT_EQ(html.find("url("), std::string::npos);
+  EXPECT_EQ(html.find("@import"), std::string::npos);
+  EXPECT_EQ(html.find("http:"), std::string::npos);
+  EXPECT_EQ(html.find("https:"), std::string::npos);
+  EXPECT_EQ(html.find("nan"), std::string::npos);
+}
+
+TEST(RunReport, FourRunsMakeACompletePage) {
+  test::TemporaryDirectory directory;
+  const auto runs = four_runs(directory);
+  const std::string html = render_report(runs, "Parity");
+  expect_self_contained(html);
+  EXPECT_NE(html.find("<h1>Parity</h1>"), std::string::npos);
+  EXPECT_NE(html.find("4 runs, 2 solved"), std::string::npos);
+  EXPECT_NE(html.find("trained on"), std::string::npos);
+  EXPECT_NE(html.find("guessing"), std::string::npos);
+  // Two legends of four samples, overlay, four tiles, loss, accuracy, four spectra.
+  EXPECT_EQ(occurrences(html, "<svg"), 2u * 4 + 1 + 4 + 2 + 4);
+  EXPECT_EQ(occurrences(html, "<details>"), 4u);
+  EXPECT_LT(html.size(), 400'000u);
+  EXPECT_EQ(html, render_report(runs, "Parity"));  // the same bytes for the same runs
+}
+
+TEST(RunReport, Verdicts) {
+  test::TemporaryDirectory directory;
+  const auto runs = four_runs(directory);
+  EXPECT_EQ(verdict(runs[0]), Verdict::kChance);
+  EXPECT_EQ(verdict(runs[1]), Verdict::kSolved);
+  EXPECT_EQ(verdict_sentence(runs[1]),
+            "DeltaNet [−1, 1] solves parity at lengths 40–256 (trained on 3–40): scaled accuracy 1.000.");
+  RunData run = runs[1];
+  run.scaled_accuracy = 0.95;
+  EXPECT_EQ(verdict(run), Verdict::kNearly);
+  run.scaled_accuracy = 0.5;
+  EXPECT_EQ(verdict(run), Verdict::kPartly);
+  run.scaled_accuracy = 1;
+  run.far = {{1000000, 0.6, 64}};
+  EXPECT_NE(verdict_sentence(run).find("At length 1,000,000 it is down to 0.200."), std::string::npos);
+  run.horizon = 123456;
+  run.horizon_threshold = 0.9;
+  EXPECT_NE(verdict_sentence(run).find("above 0.9 up to about length 123,456."), std::string::npos);
+  run.horizon_held = true;
+  EXPECT_NE(verdict_sentence(run).find("holds up to length 123,456"), std::string::npos);
+  EXPECT_EQ(verdict(RunData{}), Verdict::kUnfinished);
+}
+
+TEST(RunReport, FarLengthsGetALogarithmicFigure) {
+  test::TemporaryDirectory directory;
+  auto runs = four_runs(directory);
+  EXPECT_EQ(render_report(runs, "t").find("Far beyond"), std::string::npos);
+  runs[1].far = {{1000, 1, 64}, {0, 1, 64}, {1e6, 0.9, 64}};
+  const std::string html = render_report(runs, "t");
+  EXPECT_NE(html.find("Far beyond"), std::string::npos);
+  EXPECT_NE(html.find("<th>at 1M</th>"), std::string::npos);
+  expect_self_contained(html);
+}
+
+TEST(RunReport, SeedsShareALegendEntryAndKeepTheirNames) {
+  test::TemporaryDirectory directory;
+  std::vector<RunData> runs;
+  for (int seed : {1, 2, 2}) {
+    const std::string path = directory / ("run" + std::to_string(runs.size()));
+    test::write_fixture_run(path, {"deltanet", -1, seed, 1});
+    runs.push_back(read_run(path));
+  }
+  const std::string html = render_report(runs, "t");
+  EXPECT_NE(html.find("DeltaNet [−1, 1] · 3 runs"), std::string::npos);
+  EXPECT_NE(html.find("DeltaNet [−1, 1], seed 1 solves"), std::string::npos);
+  EXPECT_NE(html.find("DeltaNet [−1, 1], seed 2, run1 solves"), std::string::npos);
+  EXPECT_NE(html.find("DeltaNet [−1, 1], seed 2, run2 solves"), std::string::npos);
+}
+
+TEST(RunReport, EverythingIsEscaped) {
+  test::TemporaryDirectory directory;
+  const std::string bad = "<img src=x onerror=alert(1)>\"'&\x01";
+  auto results = test::fixture_results({});
+  for (const char* key : {"task", "model", "seed"}) results[key] = bad;
+  for (auto& spectrum : results["spectra"]) spectrum["token"] = bad;
+  const std::string run_path = directory / "<b>&run\"";
+  test::write_fixture_run(run_path, {}, results);
+  test::write_text(std::filesystem::path(run_path) / "config.yaml", bad + "</pre><script>\xff");
+  const std::string html = render_report({read_run(run_path)}, bad);
+  EXPECT_EQ(test::parse_document(html).error, "");
+  EXPECT_EQ(html.find("<img"), std::string::npos);
+  EXPECT_EQ(html.find("<script"), std::string::npos);
+  EXPECT_EQ(html.find("<b>"), std::string::npos);
+  EXPECT_NE(html.find("&lt;img"), std::string::npos);
+}
+
+TEST(RunReport, EmptyAndHugeRuns) {
+  test::TemporaryDirectory directory;
+  std::filesystem::create_directories(directory / "empty");
+  test::write_text(directory.path() / "empty" / "config.yaml", "");
+  RunData empty = read_run(directory / "empty");
+  expect_self_contained(render_report({empty}, "t"));
+  expect_self_contained(render_report({}, "t"));
+
+  RunData huge = empty;
+  huge.task = "parity";
+  huge.chance = 0.5;
+  for (int i = 0; i < 1'000'000; ++i) {
+    huge.loss.push_back({double(i), i % 1000 ? 0.5 : kUnknown});
+    huge.training_accuracy.push_back({double(i), 0.3});
+    if (i < 300'000) huge.by_length.push_back({double(i), i % 7 ? 0.6 : kUnknown, 1});
+  }
+  const std::string html = render_report({huge}, "t");
+  expect_self_contained(html);
+  EXPECT_LT(html.size(), 300'000u);
+
+  RunData unknown = empty;  // every number NaN
+  unknown.by_length = {{5, kUnknown, kUnknown}, {kUnknown, 1, 1}};
+  unknown.loss = {{kUnknown, kUnknown}, {1, -3}, {2, 0}};
+  unknown.spectra = {{0, -1, "", {kUnknown}}, {0, 2, "a", {}}};
+  expect_self_contained(render_report({unknown}, "t"));
+}
+
+// The page in a real browser: it must draw, and the console must stay silent.
+TEST(RunReport, ChromiumShowsIt) {
+  if (test::run_command("command -v chromium").exit_code != 0) GTEST_SKIP() << "chromium is not installed";
+  test::TemporaryDirectory directory;
+  test::write_text(directory.path() / "report.html", render_report(four_runs(directory), "Parity"));
+  const auto shot =
+      test::run_command("HOME='" + directory.path().string() +
+                        "' timeout 60 chromium --headless --no-sandbox --disable-gpu --enable-logging=stderr "
+                        "--window-size=1000,2400 --screenshot='" +
+                        (directory / "page.png") + "' 'file://" + (directory / "report.html") + "'");
+  if (!std::filesystem::exists(directory / "page.png"))
+    GTEST_SKIP() << "chromium does not run here: " << shot.err.substr(0, 300);
+  EXPECT_EQ(shot.err.find("CONSOLE"), std::string::npos) << shot.err;
+  EXPECT_GT(std::filesystem::file_size(directory / "page.png"), 60'000u);  // an empty page has a tenth of it
+}
+
+}  // namespace
+}  // namespace signet::report

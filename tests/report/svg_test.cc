@@ -1,0 +1,144 @@
+#include "signet/report/svg.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "report/well_formed.h"
+
+namespace signet::report {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+Chart unit_chart() { return Chart(400, 200, {Scale::kLinear, 0, 10, "x"}, {Scale::kLinear, 0, 1, ""}); }
+
+size_t occurrences(const std::string& text, const std::string& piece) {
+  size_t n = 0;
+  for (size_t at = text.find(piece); at != text.npos; at = text.find(piece, at + 1)) ++n;
+  return n;
+}
+
+TEST(Scale, MapsEndsAndMiddle) {
+  const Scale linear(Scale::kLinear, 0, 10, 100, 200), log(Scale::kLog, 1, 10000, 0, 100);
+  EXPECT_DOUBLE_EQ(linear(0), 100);
+  EXPECT_DOUBLE_EQ(linear(2.5), 125);
+  EXPECT_DOUBLE_EQ(log(100), 50);
+  EXPECT_DOUBLE_EQ(log(-3), 0);  // no logarithm: clamped
+}
+
+TEST(Scale, TicksAreRoundAndInside) {
+  EXPECT_EQ(Scale(Scale::kLinear, 0, 256, 0, 1).ticks(6), (std::vector<double>{0, 50, 100, 150, 200, 250}));
+  EXPECT_EQ(Scale(Scale::kLinear, -0.15, 1.08, 0, 1).ticks(5), (std::vector<double>{0, 0.25, 0.5, 0.75, 1}));
+  EXPECT_EQ(Scale(Scale::kLog, 30, 1e6, 0, 1).ticks(8), (std::vector<double>{100, 1000, 1e4, 1e5, 1e6}));
+  for (auto kind : {Scale::kLinear, Scale::kLog})
+    for (auto [low, high] :
+         {std::pair{1.0, 1.0}, {1e-30, 1e30}, {kNan, kNan}, {5.0, 2.0}, {0.0, kInfinity}}) {
+      const Scale scale(kind, low, high, 0, 1);
+      const auto ticks = scale.ticks(6);
+      EXPECT_LE(ticks.size(), 24u);
+      for (double tick : ticks) EXPECT_TRUE(std::isfinite(tick));
+      EXPECT_TRUE(std::isfinite(scale(1.0)));
+    }
+}
+
+TEST(ShortNumber, IsShort) {
+  for (auto [value, text] : {std::pair{0.0, "0"},
+                             {-0.0, "0"},
+                             {0.25, "0.25"},
+                             {-1.0, "−1"},
+                             {40.0, "40"},
+                             {1000.0, "1k"},
+                             {1234.0, "1234"},
+                             {100000.0, "100k"},
+                             {1e6, "1M"},
+                             {2.5e9, "2.5G"},
+                             {1e-4, "1e-4"},
+                             {kNan, "–"},
+                             {kInfinity, "–"}})
+    EXPECT_EQ(short_number(value), text) << value;
+}
+
+TEST(FixedNumber, HasNoNegativeZero) {
+  EXPECT_EQ(fixed_number(-0.0004, 3), "0.000");
+  EXPECT_EQ(fixed_number(-0.25, 2), "−0.25");
+  EXPECT_EQ(fixed_number(1, 3), "1.000");
+  EXPECT_EQ(fixed_number(kNan, 3), "–");
+}
+
+TEST(Chart, LinesBreakAtWhatIsNotFinite) {
+  Chart chart = unit_chart();
+  chart.line({{0, 0}, {1, 1}, {2, kNan}, {3, 0}, {4, kInfinity}, {5, 1}, {6, 1}}, {});
+  const std::string svg = chart.svg("test");
+  EXPECT_EQ(test::parse_document(svg).error, "");
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+  EXPECT_EQ(svg.find("inf"), std::string::npos);
+  const size_t path = svg.find("class=\"s s0\"");
+  const std::string d = svg.substr(path, svg.find("/>", path) - path);
+  EXPECT_EQ(occurrences(d, "M"), 3u);  // three pieces, the middle one a single point
+  EXPECT_EQ(occurrences(d, "h.1"), 1u);
+}
+
+TEST(Chart, EmptyAndHostileInput) {
+  Chart chart(400, 200, {Scale::kLog, kNan, kNan, "<x>"}, {Scale::kLinear, 1, 1, "\"y\" & z"});
+  chart.line({}, {});
+  chart.line({{kNan, kNan}}, {-5, -7, 1});
+  chart.area({{0, kNan}}, {{0, 1}, {1, 2}}, 3);
+  chart.dots({}, 1);
+  chart.markers({{1, 0.5}}, {99, 99, 1}, 0, 0, {"<b>"});
+  chart.shade_x(-1e9, 1e9, "a & b");
+  chart.rule_y(kNan, "nowhere");
+  const std::string svg = chart.svg("<&\">");
+  EXPECT_EQ(test::parse_document(svg).error, "");
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+  EXPECT_EQ(svg.find("<b>"), std::string::npos);
+  EXPECT_EQ(svg.find("nowhere"), std::string::npos);
+}
+
+TEST(Decimate, KeepsSpikesGapsAndOrder) {
+  std::vector<Point> points;
+  for (int i = 0; i < 1'000'000; ++i) points.push_back({double(i), std::sin(i * 1e-5)});
+  points[123456].y = 1000;
+  points[654321].y = -1000;
+  for (int i = 800'000; i < 900'000; ++i) points[i].y = kNan;
+  const auto kept = decimate(points, 300);
+  EXPECT_LE(kept.size(), 602u);
+  bool high = false, low = false, gap = false;
+  for (size_t i = 0; i < kept.size(); ++i) {
+    high |= kept[i].y == 1000;
+    low |= kept[i].y == -1000;
+    gap |= std::isnan(kept[i].y);
+    EXPECT_LE(kept[i > 0 ? i - 1 : 0].x, kept[i].x);
+  }
+  EXPECT_TRUE(high && low && gap);
+  EXPECT_EQ(decimate({{1, 2}, {3, 4}}, 5).size(), 2u);
+  EXPECT_TRUE(decimate({}, 5).empty());
+}
+
+TEST(Eigenvalues, GridShowsSignsAndSkipsUnknown) {
+  const std::string svg = heat_grid({{"0", "<1>"}, {"head 0", "head 1"}, {1, -0.98, kNan, -0.0001}}, "grid");
+  const auto document = test::parse_document(svg);
+  EXPECT_EQ(document.error, "");
+  EXPECT_EQ(occurrences(svg, "class=\"negative\""), 2u);
+  EXPECT_EQ(occurrences(svg, "class=\"positive\""), 1u);
+  EXPECT_NE(svg.find("−0.98"), std::string::npos);
+  EXPECT_EQ(svg.find("−0.00<"), std::string::npos);
+  EXPECT_NE(svg.find("&lt;1&gt;"), std::string::npos);
+}
+
+TEST(Eigenvalues, StripsTakeFewManyAndNone) {
+  std::vector<double> many;
+  for (int i = 0; i < 5000; ++i) many.push_back(-1 + 2.0 * i / 4999);
+  many.push_back(kNan);
+  const std::string svg = eigenvalue_strips({{"few", {-1, 1, 0, 7}}, {"many", many}, {"none", {}}}, "strips");
+  EXPECT_EQ(test::parse_document(svg).error, "");
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+  EXPECT_LT(svg.size(), 30000u);  // a histogram, not 5000 marks
+  EXPECT_NE(svg.find("50% &lt; 0"), std::string::npos);
+  EXPECT_NE(svg.find("25% &lt; 0"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace signet::report

@@ -1,0 +1,43 @@
+#include "signet/report/table.h"
+
+#include <gtest/gtest.h>
+
+#include "signet/base/error.h"
+
+namespace signet::report {
+namespace {
+
+Table sample() {
+  Table table;
+  table.column("model");
+  table.column("accuracy", Table::kRight);
+  table.row({"DeltaNet [−1, 1]", {"1.000", Tone::kGood}});
+  table.row({"é"});
+  return table;
+}
+
+TEST(Table, AlignsByCharacters) {
+  EXPECT_EQ(sample().text({}),
+            "model             accuracy\n"
+            "----------------  --------\n"
+            "DeltaNet [−1, 1]     1.000\n"
+            "é\n");
+}
+
+TEST(Table, UnicodeAndColourOnlyOnRequest) {
+  const std::string plain = sample().text({}), rich = sample().text({true, true});
+  EXPECT_EQ(plain.find('\033'), std::string::npos);
+  EXPECT_NE(rich.find("\033[32m1.000\033[0m"), std::string::npos);
+  EXPECT_NE(rich.find("────"), std::string::npos);
+}
+
+TEST(Table, EdgeCases) {
+  EXPECT_EQ(Table().text({}), "\n\n");
+  Table table;
+  table.column("a");
+  EXPECT_THROW(table.row({"1", "2"}), Error);
+  EXPECT_EQ(display_width("−1…é"), 4u);
+}
+
+}  // namespace
+}  // namespace signet::report
