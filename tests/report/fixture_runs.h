@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/base/rng.h"
-#include "support/temporary_directory.h"
+#include "support/text_file.h"
 
 namespace signet::test {
 

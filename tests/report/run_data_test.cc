@@ -6,6 +6,7 @@
 
 #include "report/fixture_runs.h"
 #include "signet/base/error.h"
+#include "support/temporary_directory.h"
 
 namespace signet::report {
 namespace {
@@ -54,8 +55,8 @@ TEST(RunData, ScalesByChance) {
 
 TEST(RunData, NotARunDirectory) {
   test::TemporaryDirectory directory;
-  write_text(directory.path() / "file", "text");
-  for (const std::string& path : {directory / "missing", directory / "file", directory.path().string()}) {
+  write_text(directory / "file", "text");
+  for (const std::string& path : {directory / "missing", directory / "file", directory.path()}) {
     try {
       read_run(path);
       ADD_FAILURE() << path << " was read";
@@ -68,7 +69,7 @@ TEST(RunData, NotARunDirectory) {
 
 TEST(RunData, TornAndMalformedLinesAreSkipped) {
   test::TemporaryDirectory directory;
-  write_text(directory.path() / "metrics.jsonl",
+  write_text(directory / "metrics.jsonl",
              "{\"step\":1,\"loss\":0.7}\n\nnot json\n{\"step\":2,\"loss\":null}\n[1]\n{\"loss\":1}\n"
              "{\"step\":3,\"loss\":1e999}\n{\"step\":4,\"loss\":0.5}\n{\"step\":5,\"lo");
   const RunData run = read_run(directory.path());
@@ -79,19 +80,32 @@ TEST(RunData, TornAndMalformedLinesAreSkipped) {
   EXPECT_TRUE(noted(run, "not finished"));
 }
 
+TEST(RunData, AnUnfinishedRunIsNamedByItsConfiguration) {
+  test::TemporaryDirectory directory;
+  write_text(directory / "config.yaml",
+             "task:\n  name: parity\nmodel:\n  architecture: mamba\ntrain:\n  seed: 7\n");
+  RunData run = read_run(directory.path());
+  EXPECT_EQ(run.task, "parity");
+  EXPECT_EQ(run_label(run), "Mamba");
+  EXPECT_EQ(run.seed, "7");
+  EXPECT_FALSE(run.finished());
+  write_text(directory / "config.yaml", "a: *b\n");
+  EXPECT_TRUE(noted(read_run(directory.path()), "config.yaml"));
+}
+
 TEST(RunData, HostileResultsBecomeNotes) {
   test::TemporaryDirectory directory;
   const std::string deep(2'000'000, '[');
   for (const std::string& text : {std::string(), std::string("{"), std::string("[]"), deep,
                                   std::string("\xff\xfe"), std::string("nul")}) {
-    write_text(directory.path() / "results.json", text);
+    write_text(directory / "results.json", text);
     const RunData run = read_run(directory.path());
     EXPECT_TRUE(noted(run, "results.json")) << text.substr(0, 20);
     EXPECT_FALSE(run.finished());
   }
   // Right syntax, wrong types everywhere.
   write_text(
-      directory.path() / "results.json",
+      directory / "results.json",
       R"({"task":[1],"model":{"a":1},"eigenvalues":["x",2],"train_lengths":[1],"chance":1,"accuracy":"1",
                  "by_length":[1,null,{"length":"x"},{"length":5},[]],"far":{},"horizon":[1],
                  "spectra":[1,{"block":-1e300,"head":1e300,"token":7,"values":[null,"x",0.5]}]})");
@@ -106,11 +120,11 @@ TEST(RunData, HostileResultsBecomeNotes) {
 
 TEST(RunData, LongFilesAreBounded) {
   test::TemporaryDirectory directory;
-  write_text(directory.path() / "config.yaml", std::string((1 << 20) + 10, 'x'));
-  write_text(directory.path() / "metrics.jsonl", std::string(6 << 20, 'y') + "\n{\"step\":1,\"loss\":1}\n");
+  write_text(directory / "config.yaml", std::string((1 << 20) + 10, 'x'));
+  write_text(directory / "metrics.jsonl", std::string(6 << 20, 'y') + "\n{\"step\":1,\"loss\":1}\n");
   const RunData run = read_run(directory.path());
-  EXPECT_EQ(run.config.size(), size_t{1} << 20);
-  EXPECT_TRUE(noted(run, "1 MiB"));
+  EXPECT_TRUE(run.config.empty());
+  EXPECT_TRUE(noted(run, "config.yaml"));
   EXPECT_TRUE(noted(run, "1 malformed line "));
   EXPECT_EQ(run.loss.size(), 1u);
 }

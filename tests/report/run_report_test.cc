@@ -140,7 +140,7 @@ TEST(RunReport, EverythingIsEscaped) {
 TEST(RunReport, EmptyAndHugeRuns) {
   test::TemporaryDirectory directory;
   std::filesystem::create_directories(directory / "empty");
-  test::write_text(directory.path() / "empty" / "config.yaml", "");
+  test::write_text(directory / "empty/config.yaml", "");
   RunData empty = read_run(directory / "empty");
   expect_self_contained(render_report({empty}, "t"));
   expect_self_contained(render_report({}, "t"));
@@ -168,9 +168,9 @@ TEST(RunReport, EmptyAndHugeRuns) {
 TEST(RunReport, ChromiumShowsIt) {
   if (test::run_command("command -v chromium").exit_code != 0) GTEST_SKIP() << "chromium is not installed";
   test::TemporaryDirectory directory;
-  test::write_text(directory.path() / "report.html", render_report(four_runs(directory), "Parity"));
+  test::write_text(directory / "report.html", render_report(four_runs(directory), "Parity"));
   const auto shot =
-      test::run_command("HOME='" + directory.path().string() +
+      test::run_command("HOME='" + directory.path() +
                         "' timeout 60 chromium --headless --no-sandbox --disable-gpu --enable-logging=stderr "
                         "--window-size=1000,2400 --screenshot='" +
                         (directory / "page.png") + "' 'file://" + (directory / "report.html") + "'");

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "support/temporary_directory.h"
+#include "support/text_file.h"
 
 namespace signet::test {
 

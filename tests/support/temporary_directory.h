@@ -1,4 +1,3 @@
-<<<<<<< HEAD
 // A directory that goes away with the test, and the Error a call throws.
 #pragma once
 
@@ -12,23 +11,10 @@
 
 #include "signet/base/error.h"
 
-=======
-// A directory of its own for a test, removed with everything in it.
-#pragma once
-
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-#include <stdexcept>
-#include <string>
-
->>>>>>> b1f74a9 (Add the report: one self-contained page that compares runs)
 namespace signet::test {
 
 class TemporaryDirectory {
  public:
-<<<<<<< HEAD
   // In memory where possible: the tests sync to disk thousands of times.
   TemporaryDirectory() {
     const std::filesystem::path memory = "/dev/shm";
@@ -38,19 +24,10 @@ class TemporaryDirectory {
     if (!::mkdtemp(name.data())) throw std::runtime_error("cannot make a temporary directory");
     path_ = name;
   }
-=======
-  TemporaryDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "signet-test-XXXXXX").string();
-    if (!mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp failed for " + pattern);
-    path_ = pattern;
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
->>>>>>> b1f74a9 (Add the report: one self-contained page that compares runs)
   ~TemporaryDirectory() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
   }
-<<<<<<< HEAD
   TemporaryDirectory(const TemporaryDirectory&) = delete;
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
@@ -83,25 +60,6 @@ void expect_error(Call&& call, ErrorCode code, const std::string& part) {
 template <class Call>
 void expect_bad_input(Call&& call, const std::string& part) {
   expect_error(call, ErrorCode::kBadInput, part);
-=======
-  const std::filesystem::path& path() const { return path_; }
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
-};
-
-inline void write_text(const std::filesystem::path& path, const std::string& text) {
-  std::filesystem::create_directories(path.parent_path());
-  std::ofstream(path, std::ios::binary) << text;
-}
-
-inline std::string read_text(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
->>>>>>> b1f74a9 (Add the report: one self-contained page that compares runs)
 }
 
 }  // namespace signet::test

@@ -1,10 +1,8 @@
 #include <fmt/core.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "signet/base/error.h"
+#include "signet/base/files.h"
 #include "signet/cli/verb.h"
 #include "signet/report/run_report.h"
 
@@ -18,12 +16,14 @@ class Report final : public Verb {
     options.value("-o,--output", output_, "the page to write");
     options.value("--title", title_, "the page's title");
     options.flag("--json", json_, "print one JSON object");
+    options.example("signet report runs/example -o report.html", "one run");
+    options.example("signet report runs/* --title \"Parity\" -o parity.html", "compare runs on one page");
   }
   int run() override {
     std::vector<report::RunData> runs;
     for (const auto& directory : runs_) runs.push_back(report::read_run(directory));
     const std::string html = report::render_report(runs, title_);
-    write(html);
+    write_file_atomic(output_, html);
     nlohmann::ordered_json summary = {{"report", output_}, {"bytes", html.size()}};
     for (const auto& run : runs) {
       summary["runs"].push_back(
@@ -39,11 +39,6 @@ class Report final : public Verb {
   }
 
  private:
-  void write(const std::string& html) {
-    std::ofstream file(output_, std::ios::binary);
-    file << html;
-    if (!file.flush()) fail(ErrorCode::kResource, "{}: cannot be written", output_);
-  }
   std::vector<std::string> runs_;
   std::string output_ = "report.html", title_ = "State tracking report";
   bool json_ = false;

@@ -5,17 +5,20 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "signet/base/error.h"
+#include "signet/base/files.h"
+#include "signet/io/json.h"
+#include "signet/io/yaml.h"
 
 namespace signet::report {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
-constexpr uintmax_t kMaxConfigBytes = 1 << 20, kMaxResultsBytes = 64 << 20, kMaxMetricsBytes = 2048u << 20;
+constexpr int64_t kMaxConfigBytes = 1 << 20;
+constexpr uintmax_t kMaxMetricsBytes = 2048u << 20;
 constexpr size_t kMaxLineBytes = 4 << 20;
 constexpr size_t kMaxPoints = 4'000'000, kMaxSpectrumValues = 4'000'000, kMaxNotes = 20, kMaxText = 200;
 
@@ -73,50 +76,48 @@ class Reader {
     if (run_.notes.size() < kMaxNotes) run_.notes.push_back(std::move(message));
   }
 
-  // Opens a regular file (a pipe or device would block) and says how large it is.
-  bool open(const char* name, std::ifstream& file, uintmax_t& size) {
+  // A pipe or a device in the place of a file would block.
+  bool has(const char* name) const {
     std::error_code error;
-    const fs::path path = directory_ / name;
-    if (!fs::is_regular_file(path, error)) return false;
-    size = fs::file_size(path, error);
-    file.open(path, std::ios::binary);
-    if (error || !file) {
-      note(fmt::format("{} cannot be read", name));
-      return false;
-    }
-    return true;
+    return fs::is_regular_file(directory_ / name, error);
   }
 
   bool read_config() {
-    std::ifstream file;
-    uintmax_t size = 0;
-    if (!open("config.yaml", file, size)) return false;
-    run_.config.resize(std::min(size, kMaxConfigBytes));
-    file.read(run_.config.data(), static_cast<std::streamsize>(run_.config.size()));
-    run_.config.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
-    if (size > kMaxConfigBytes) note("config.yaml is longer than 1 MiB; only its beginning is shown");
+    if (!has("config.yaml")) return false;
+    try {
+      run_.config = read_file((directory_ / "config.yaml").string(), kMaxConfigBytes);
+      const io::ConfigNode config = io::parse_yaml(run_.config, "config.yaml");
+      run_.task = scalar(config, "task", "name");
+      run_.model = scalar(config, "model", "architecture");
+      run_.seed = scalar(config, "train", "seed");
+    } catch (const Error& error) {
+      note(error.what());
+    }
     return true;
   }
 
+  static std::string scalar(const io::ConfigNode& config, const char* section, const char* key) {
+    const io::ConfigNode* node = config.find(section);
+    node = node ? node->find(key) : nullptr;
+    return node && node->kind == io::ConfigNode::Kind::kScalar ? node->text.substr(0, kMaxText) : "";
+  }
+
   bool read_results() {
-    std::ifstream file;
-    uintmax_t size = 0;
-    if (!open("results.json", file, size)) {
+    if (!has("results.json")) {
       note("no results.json: the run has not finished");
       return false;
     }
-    if (size > kMaxResultsBytes) {
-      note("results.json is larger than 64 MiB and was left out");
+    Json results;
+    try {
+      results = io::parse_json(read_file((directory_ / "results.json").string(), io::JsonLimits().max_bytes),
+                               "results.json");
+      if (!results.is_object()) bad_input("results.json: not an object");
+    } catch (const Error& error) {
+      note(error.what());
       return true;
     }
-    const Json results = Json::parse(file, nullptr, false);
-    if (!results.is_object()) {
-      note("results.json is not a JSON object and was left out");
-      return true;
-    }
-    run_.task = text(results, "task");
-    run_.model = text(results, "model");
-    run_.seed = text(results, "seed");
+    for (auto [key, target] : {std::pair{"task", &run_.task}, {"model", &run_.model}, {"seed", &run_.seed}})
+      if (std::string value = text(results, key); !value.empty()) *target = std::move(value);
     pair(results, "eigenvalues", run_.eigenvalue_low, run_.eigenvalue_high);
     pair(results, "train_lengths", run_.train_low, run_.train_high);
     run_.chance = number(results, "chance");
@@ -163,18 +164,19 @@ class Reader {
   }
 
   bool read_metrics() {
-    std::ifstream file;
-    uintmax_t size = 0;
-    if (!open("metrics.jsonl", file, size)) return false;
-    if (size > kMaxMetricsBytes) {
-      note("metrics.jsonl is larger than 2 GiB and was left out");
+    if (!has("metrics.jsonl")) return false;
+    std::error_code error;
+    const fs::path path = directory_ / "metrics.jsonl";
+    std::ifstream file(path, std::ios::binary);
+    if (!file || fs::file_size(path, error) > kMaxMetricsBytes || error) {
+      note("metrics.jsonl cannot be read or is larger than 2 GiB; it was left out");
       return true;
     }
     size_t torn = 0;
     std::string line;
     while (next_line(file, line)) {
       if (line.find_first_not_of(" \t\r") == line.npos) continue;
-      const Json entry = line.size() < kMaxLineBytes ? Json::parse(line, nullptr, false) : Json();
+      const Json entry = parse_line(line);
       const double step = number(entry, "step");
       if (!entry.is_object() || !std::isfinite(step)) {
         ++torn;
@@ -187,6 +189,14 @@ class Reader {
     }
     if (torn) note(fmt::format("{} malformed line{} of metrics.jsonl skipped", torn, torn == 1 ? "" : "s"));
     return true;
+  }
+
+  static Json parse_line(const std::string& line) {
+    try {
+      return line.size() < kMaxLineBytes ? io::parse_json(line, "metrics.jsonl") : Json();
+    } catch (const Error&) {
+      return Json();
+    }
   }
 
   // std::getline with a bound: what exceeds it is dropped, so that a file without line ends cannot fill
