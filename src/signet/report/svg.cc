@@ -48,7 +48,9 @@ std::string marker_path(int color, double x, double y, double r) {
   }
 }
 
-std::string true_minus(const std::string& text) { return text[0] == '-' ? "−" + text.substr(1) : text; }
+std::string true_minus(const std::string& text) {
+  return text[0] == '-' ? fmt::format("−{}", text.substr(1)) : text;
+}
 
 }  // namespace
 
