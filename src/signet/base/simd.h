@@ -58,8 +58,8 @@ template <class T>
 SIGNET_INLINE void store_n(T* p, Vec<T> v, int n) {
   __builtin_memcpy(p, &v, sizeof(T) * static_cast<size_t>(n));
 }
-// A loop over n elements: body(i, kFull) on whole vectors, then body(i, count) on the rest. load(p, m) and store(p, v, m)
-// take either kind of count.
+// A loop over n elements: body(i, kFull) on whole vectors, then body(i, count) on the rest. load(p, m) and
+// store(p, v, m) take either kind of count.
 struct Full {};
 template <class T>
 SIGNET_INLINE Vec<T> load(const T* p, Full) {

@@ -41,6 +41,10 @@ void TrainConfig::describe(io::Fields& fields) {
   fields.field("batch", batch, "sequences per update", {1, 1 << 20});
   fields.field("min_length", min_length, "shortest training sequence; 0 = the task's", {0, tasks::kMaxSize});
   fields.field("max_length", max_length, "longest training sequence; 0 = the task's", {0, tasks::kMaxSize});
+  fields.field(
+      "curriculum", curriculum,
+      "updates over which the longest length grows from the shortest to its full size; 0 = full at once",
+      {0, int64_t{1} << 40});
   fields.field("lr", lr, "peak learning rate", {0, 10});
   fields.field("min_lr_ratio", min_lr_ratio, "final learning rate as a share of the peak", {0, 1});
   fields.field("warmup", warmup, "updates of linear warm-up; -1 = a tenth of the steps",
@@ -71,6 +75,13 @@ double TrainConfig::lr_at(int64_t step) const {
       static_cast<double>(step - warm) / static_cast<double>(std::max<int64_t>(1, steps - warm));
   const double cosine = 0.5 * (1 + std::cos(3.14159265358979323846 * std::min(1.0, progress)));
   return lr * (min_lr_ratio + (1 - min_lr_ratio) * cosine);
+}
+
+tasks::LengthRange TrainConfig::lengths_at(int64_t step, tasks::LengthRange full) const {
+  if (step >= curriculum) return full;
+  const double share = static_cast<double>(step) / static_cast<double>(curriculum);
+  const auto grown = static_cast<int64_t>(share * static_cast<double>(full.max - full.min));
+  return {full.min, full.min + std::max<int64_t>(1, grown)};  // two sizes: a task may lack one of them
 }
 
 void EvalConfig::describe(io::Fields& fields) {

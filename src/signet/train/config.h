@@ -20,6 +20,7 @@ struct TaskConfig {
 struct TrainConfig {
   int64_t steps = 20000, batch = 256;
   int64_t min_length = 0, max_length = 0;  // 0 = the task's
+  int64_t curriculum = 0;                  // updates over which the longest length grows from the shortest
   double lr = 1e-3, min_lr_ratio = 1e-3;
   int64_t warmup = -1;  // -1 = a tenth of the steps
   std::string schedule = "cosine";
@@ -34,6 +35,8 @@ struct TrainConfig {
   // Learning rate of update `step`, counted from 1: linear warm-up, then cosine to lr * min_lr_ratio (or
   // constant).
   double lr_at(int64_t step) const;
+  // Lengths of the batch of update `step` under the curriculum.
+  tasks::LengthRange lengths_at(int64_t step, tasks::LengthRange full) const;
 };
 
 struct EvalConfig {

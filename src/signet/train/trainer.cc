@@ -90,7 +90,7 @@ class Trainer {
   BatchLoss update() {
     const int64_t step = step_ + 1;
     tasks::make_batch(run_.task(), seed(), tasks::Split::kTrain, static_cast<uint64_t>(step_ * train_.batch),
-                      train_.batch, lengths_, batch_);
+                      train_.batch, train_.lengths_at(step, lengths_), batch_);
     const BatchLoss loss = gradient_.compute(run_.weights(), batch_, buffer_.data());
     norm_ = optimizer_.gradient_norm(buffer_.data());
     if (!std::isfinite(loss.loss) || !std::isfinite(norm_)) {
