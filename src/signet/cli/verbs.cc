@@ -4,12 +4,14 @@ namespace signet::cli {
 
 // One declaration and one line per verb, in the order `signet --help` shows them.
 std::unique_ptr<Verb> make_train();
+std::unique_ptr<Verb> make_eval();
 std::unique_ptr<Verb> make_report();
 std::unique_ptr<Verb> make_info();
 
 const std::vector<VerbEntry>& verbs() {
   static const std::vector<VerbEntry> table = {
       {"train", "train a model on a task", make_train},
+      {"eval", "measure a trained model at any length", make_eval},
       {"report", "write one HTML page that compares runs", make_report},
       {"info", "show the build, the CPU and the libraries in use", make_info},
   };

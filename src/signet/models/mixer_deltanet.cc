@@ -13,6 +13,8 @@ namespace {
 
 using kernels::ActivationKind;
 
+constexpr double kGain = 0.17677669529663687;  // 2^-2.5: spread of the projections at the start
+
 struct DeltaNetOptions {
   int64_t heads = 4;
   int64_t head_dim = 0;  // 0 = width / heads
@@ -20,6 +22,7 @@ struct DeltaNetOptions {
   int64_t conv = 4;
   std::string qk_activation = "auto";
   std::string beta = "sigmoid";
+  double beta_gain = kGain;
 };
 
 class DeltaNetMixer final : public Mixer {
@@ -33,15 +36,14 @@ class DeltaNetMixer final : public Mixer {
     beta_scale_ = config.range() == EigenvalueRange::kSigned ? 2.0 : 1.0;
     beta_gate_ = options.beta == "hard" ? ActivationKind::kHard : ActivationKind::kSigmoid;
     silu_qk_ = options.qk_activation == "silu" || (options.qk_activation == "auto" && options.conv > 0);
-    auto projection = [&](const char* name, int64_t in, int64_t out) {
-      return parameters.add(prefix + name + ".weight", {out, in},
-                            xavier_uniform_init(in, out, std::exp2(-2.5)));
+    auto projection = [&](const char* name, int64_t in, int64_t out, double gain = kGain) {
+      return parameters.add(prefix + name + ".weight", {out, in}, xavier_uniform_init(in, out, gain));
     };
     // Adjacent, so that one product makes all four.
     q_ = projection("q", width, inner_);
     projection("k", width, n * inner_);
     projection("v", width, n * inner_);
-    b_ = projection("b", width, n * options.heads);
+    b_ = projection("b", width, n * options.heads, options.beta_gain);
     if (options.conv > 0) {
       const double bound = 1.0 / std::sqrt(static_cast<double>(options.conv));
       auto convolution = [&](const char* name, int64_t channels) {
@@ -145,6 +147,9 @@ class DeltaNetFactory final : public MixerFactory {
                       "activation of q and k; auto = silu with a convolution", {"auto", "none", "silu"});
     fields.field_enum("beta", options_.beta,
                       "gate of the write strength; hard reaches its end points exactly", {"sigmoid", "hard"});
+    fields.field("beta_gain", options_.beta_gain,
+                 "spread of the gate at the start; near 2 some heads begin close to an end of the range",
+                 {0, 100});
   }
   std::unique_ptr<Mixer> make(const ModelConfig& config, const std::string& prefix,
                               Parameters& parameters) const override {

@@ -1,0 +1,158 @@
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "signet/base/error.h"
+#include "signet/base/files.h"
+#include "signet/base/progress.h"
+#include "signet/base/signals.h"
+#include "signet/base/text.h"
+#include "signet/cli/verb.h"
+#include "signet/io/json.h"
+#include "signet/io/run_directory.h"
+#include "signet/report/table.h"
+#include "signet/train/results.h"
+
+namespace signet::cli {
+namespace {
+
+// "40:256", or "10000" for one length.
+tasks::LengthRange parse_lengths(const std::string& text) {
+  const auto parts = split(text, ':');
+  if (parts.size() > 2) fail(ErrorCode::kUsage, "--lengths {}: give MIN:MAX or one length", text);
+  const int64_t low = parse_int(parts[0], "--lengths"), high = parse_int(parts.back(), "--lengths");
+  if (low < 1 || high < low || high > tasks::kMaxSize)
+    fail(ErrorCode::kUsage, "--lengths {}: give lengths from 1 to {}, the smaller first", text,
+         tasks::kMaxSize);
+  return {low, high};
+}
+
+class Eval final : public Verb {
+ public:
+  void define(Options& options) override {
+    options_ = &options;
+    options.positional("RUN", directory_, "run directory, as written by signet train");
+    options.value("--lengths", lengths_, "MIN:MAX, or one length; the run's test lengths by default");
+    options.value("--samples", samples_, "sequences");
+    options.value("--seed", seed_, "seed of the test data");
+    options.value("--horizon", horizon_,
+                  "also find the length where accuracy falls below 0.9, up to this one");
+    options.flag("--save", save_, "keep the result in the run's results.json, for its report");
+    options.flag("--json", json_, "print one JSON object");
+    options.flag("--quiet", quiet_, "no progress");
+    options.example("signet eval runs/example --lengths 40:256 --samples 256",
+                    "accuracy far beyond the training length");
+    options.example("signet eval runs/example --lengths 10000 --samples 4 --json",
+                    "one length, through the recurrent form in constant memory");
+  }
+
+  int run() override {
+    if (samples_ < 1 || samples_ > (1 << 24))
+      fail(ErrorCode::kUsage, "--samples {}: give 1 to {}", samples_, 1 << 24);
+    if (options_->given("--horizon") && (horizon_ < 1 || horizon_ > tasks::kMaxSize))
+      fail(ErrorCode::kUsage, "--horizon {}: give 1 to {}", horizon_, tasks::kMaxSize);
+    train::Run run = train::Run::load(directory_);
+    const auto lengths = lengths_.empty() ? run.config().eval_lengths(run.task()) : parse_lengths(lengths_);
+    if (!options_->given("--seed")) seed_ = run.config().train.seed;
+    const auto evaluation = evaluate(run, lengths);
+    nlohmann::ordered_json result = evaluation_json(run, evaluation);
+    if (horizon_ > 0) result["horizon"] = find_horizon(run);
+    if (save_) save(lengths, result);
+    if (json_) {
+      fmt::print("{}\n", result.dump(2));
+    } else {
+      print(run, lengths, evaluation);
+      if (horizon_ > 0)
+        fmt::print("horizon (accuracy below 0.9): {}{}\n",
+                   result["horizon"]["reached_limit"].get<bool>() ? "beyond " : "",
+                   result["horizon"]["length"].get<int64_t>());
+    }
+    return 0;
+  }
+
+ private:
+  train::Evaluation evaluate(train::Run& run, tasks::LengthRange lengths) {
+    StopSignal signals;
+    Progress progress("evaluate", samples_, 0, ProgressStyle::of_stderr(quiet_));
+    const auto evaluation = train::evaluate(
+        run.model(), run.dtype(), run.weights(), run.task(),
+        {static_cast<uint64_t>(seed_), tasks::Split::kTest, lengths, samples_}, [&](int64_t done) {
+          progress.update(done, "");
+          return StopSignal::requested() == 0;
+        });
+    progress.finish();
+    if (const int signal = StopSignal::requested()) StopSignal::fail_stopped(signal, "nothing was changed");
+    return evaluation;
+  }
+
+  nlohmann::ordered_json find_horizon(train::Run& run) {
+    const int64_t samples = std::min<int64_t>(samples_, 64);
+    const auto horizon = train::find_horizon(
+        run.model(), run.dtype(), run.weights(), run.task(), static_cast<uint64_t>(seed_), samples, 0.9,
+        horizon_, [&](const train::LengthAccuracy& probe) {
+          if (!quiet_)
+            fmt::print(stderr, "horizon: length {} accuracy {:.3f}\n", probe.length, probe.accuracy());
+        });
+    return {{"length", horizon.length},
+            {"reached_limit", horizon.reached_limit},
+            {"threshold", 0.9},
+            {"samples", samples},
+            {"probes", train::by_length_json(horizon.probes)}};
+  }
+
+  // One length goes to "far", a range replaces the main result.
+  void save(tasks::LengthRange lengths, const nlohmann::ordered_json& result) {
+    const auto paths = io::RunDirectory::open_for_reading(directory_);
+    auto stored = io::read_json_file(paths.results_path());
+    if (lengths.min == lengths.max) {
+      auto& far = stored["far"];
+      if (!far.is_array()) far = nlohmann::ordered_json::array();
+      for (size_t i = far.size(); i-- > 0;)
+        if (far[i].value("length", int64_t{0}) == lengths.min) far.erase(i);
+      far.push_back(result["by_length"].at(0));
+    } else {
+      for (const auto& [key, value] : result.items()) stored[key] = value;
+    }
+    if (result.contains("horizon")) stored["horizon"] = result["horizon"];
+    write_file_atomic(paths.results_path(), stored.dump(1) + "\n");
+  }
+
+  void print(const train::Run& run, tasks::LengthRange lengths, const train::Evaluation& evaluation) const {
+    report::Table table;
+    table.column("lengths", report::Table::kRight);
+    table.column("samples", report::Table::kRight);
+    table.column("accuracy", report::Table::kRight);
+    table.column("scaled", report::Table::kRight);
+    auto row = [&](const std::string& name, int64_t samples, double accuracy) {
+      table.row({name, std::to_string(samples), fmt::format("{:.4f}", accuracy),
+                 fmt::format("{:.4f}", train::scaled_accuracy(accuracy, run.task().chance()))});
+    };
+    constexpr int64_t kBands = 8;
+    const int64_t width = (lengths.max - lengths.min) / kBands + 1;
+    for (int64_t band = 0; band < kBands && lengths.min != lengths.max; ++band) {
+      const int64_t low = lengths.min + band * width, high = std::min(lengths.max, low + width - 1);
+      train::LengthAccuracy total;
+      for (const auto& entry : evaluation.by_length) {
+        if (entry.length < low || entry.length > high) continue;
+        total.samples += entry.samples;
+        total.correct += entry.correct;
+      }
+      if (total.samples) row(fmt::format("{}-{}", low, high), total.samples, total.accuracy());
+    }
+    row("all", evaluation.samples, evaluation.accuracy());
+    fmt::print("{} {} eigenvalues [{},{}] step {}\n{}", run.config().task.name,
+               run.config().model.architecture, run.config().model.eigenvalues[0],
+               run.config().model.eigenvalues[1], run.step(), table.text(report::text_style(stdout)));
+  }
+
+  Options* options_ = nullptr;
+  std::string directory_, lengths_;
+  int64_t samples_ = 8192, seed_ = 1, horizon_ = 0;
+  bool save_ = false, json_ = false, quiet_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_eval() { return std::make_unique<Eval>(); }
+
+}  // namespace signet::cli
