@@ -1,7 +1,10 @@
 // A permutation group by a base and strong generating set (Schreier-Sims): order, membership and the derived
-// series without listing elements.
+// series without listing elements. The full symmetric and alternating groups are recognised first (Jordan's
+// theorem), because their chains are the longest. Throws kBadInput when a group needs more work than its
+// budget.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,11 +23,14 @@ class PermGroup {
   bool contains(const Permutation& p) const;
   bool add(const Permutation& p);  // false when p was in the group already
 
-  bool trivial() const { return levels_.empty(); }
+  bool trivial() const { return generators_.empty(); }
+  bool symmetric() const;    // of all its points
+  bool alternating() const;  // of all its points
   bool abelian() const;
   bool transitive() const;
-  std::string order_text() const;  // decimal, any size
-  int64_t order() const;           // saturates at INT64_MAX
+  std::string order_text() const;              // decimal, any size
+  int64_t order() const;                       // saturates at INT64_MAX
+  std::vector<int64_t> order_factors() const;  // whose product is the order
   bool order_is_power_of(int64_t prime) const;
 
   PermGroup derived() const;
@@ -50,6 +56,11 @@ class PermGroup {
   void insert(const Permutation& p, size_t level);
   void consider(size_t level, const Permutation& element);
   PermGroup normal_closure(const std::vector<Permutation>& seeds) const;
+  bool recognise_giant() const;  // proof that the group contains all even permutations; may miss
+
+  enum class Giant : uint8_t { kNo, kAlternating, kSymmetric };
+  Giant giant_ = Giant::kNo;  // then levels_ is empty
+  int64_t work_ = 0, stored_ = 0;
 
   int32_t degree_;
   std::vector<Permutation> generators_;
