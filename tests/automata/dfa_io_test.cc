@@ -66,9 +66,9 @@ TEST(DfaJson, RefusesHostileInput) {
                               R"({"alphabet":["a"],"start":0,"accept":[0],"delta":[[null]]})",
                               R"({"alphabet":["a"],"start":0,"accept":[0],"delta":[[-1]]})"})
     EXPECT_NE(json_error(partial).find("add a state that no word leaves"), std::string::npos);
-  EXPECT_NE(json_error(std::string(5'000'000, '[')).find("nested deeper"), std::string::npos);
+  EXPECT_NE(json_error(std::string(5'000'000, '[')).find("deep"), std::string::npos);
   EXPECT_NE(json_error(R"({"alphabet":["\\\"[[[[[["],"start":0,"accept":[0],"delta":[[[[[[[0]]]]]]]})")
-                .find("nested deeper"),
+                .find("deep"),
             std::string::npos);
   std::string many = R"({"alphabet":["a"],"start":0,"accept":[0],"delta":[[0])";
   for (int i = 0; i < 20'000; ++i) many += ",[0]";

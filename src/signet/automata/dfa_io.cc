@@ -1,60 +1,23 @@
 #include "signet/automata/dfa_io.h"
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "signet/automata/minimize.h"
 #include "signet/base/error.h"
+#include "signet/base/files.h"
 #include "signet/base/text.h"
+#include "signet/io/json.h"
 
 namespace signet::automata {
 namespace {
 
-using Json = nlohmann::json;
-constexpr size_t kMaxBytes = size_t{64} << 20;
-constexpr int kMaxDepth = 4;
+using Json = nlohmann::ordered_json;
+constexpr int64_t kMaxBytes = int64_t{64} << 20;
+constexpr io::JsonLimits kJsonLimits = {.max_bytes = kMaxBytes, .max_values = 60'000'000, .max_depth = 4};
 constexpr size_t kMaxLetterBytes = 64;
-
-// Nesting is checked on the text, before any tree is built.
-void check_depth(std::string_view text) {
-  int depth = 0;
-  bool quoted = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quoted) {
-      if (c == '\\') ++i;
-      quoted = c != '"';
-      continue;
-    }
-    if (c == '"') quoted = true;
-    if (c == '[' || c == '{') ++depth;
-    if (c == ']' || c == '}') --depth;
-    if (depth > kMaxDepth) bad_input("automaton: JSON nested deeper than {} levels at byte {}", kMaxDepth, i);
-  }
-}
-
-Json parse_object(std::string_view text) {
-  if (text.size() > kMaxBytes) bad_input("automaton: the file exceeds {} MiB", kMaxBytes >> 20);
-  check_depth(text);
-  std::set<std::string> keys;
-  const auto reject_repeats = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::key && depth == 1 && !keys.insert(parsed.get<std::string>()).second)
-      bad_input("automaton: key \"{}\" appears twice", parsed.get<std::string>());
-    return true;
-  };
-  Json object;
-  try {
-    object = Json::parse(text, reject_repeats);
-  } catch (const Json::exception& error) {
-    bad_input("automaton: not valid JSON ({})", error.what());
-  }
-  if (!object.is_object())
-    bad_input("automaton: expected a JSON object with alphabet, start, accept and delta");
-  return object;
-}
 
 const Json& member(const Json& object, const char* key) {
   const auto it = object.find(key);
@@ -108,7 +71,9 @@ std::vector<std::string> fields_of(std::string_view line) {
 }  // namespace
 
 Dfa dfa_from_json(std::string_view text, const Limits& limits, std::vector<std::string>* notes) {
-  const Json object = parse_object(text);
+  const Json object = io::parse_json(text, "automaton", kJsonLimits);
+  if (!object.is_object())
+    bad_input("automaton: expected a JSON object with alphabet, start, accept and delta");
   const std::vector<std::string> known = {"alphabet", "start", "accept", "delta", "output"};
   for (const auto& [key, value] : object.items())
     if (std::find(known.begin(), known.end(), key) == known.end())
@@ -182,7 +147,8 @@ std::string dfa_to_json(const Dfa& dfa) {
 
 Dfa dfa_from_att(std::string_view text, const std::vector<std::string>& alphabet, const Limits& limits,
                  std::vector<std::string>* notes) {
-  if (text.size() > kMaxBytes) bad_input("AT&T text: the file exceeds {} MiB", kMaxBytes >> 20);
+  if (static_cast<int64_t>(text.size()) > kMaxBytes)
+    bad_input("AT&T text: the file exceeds {} MiB", kMaxBytes >> 20);
   struct Arc {
     int64_t source, target;
     std::string letter;
@@ -280,16 +246,7 @@ std::string dfa_to_att(const Dfa& dfa) {
   return text;
 }
 
-std::string read_text_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) bad_input("cannot open '{}'", path);
-  std::string text(kMaxBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) bad_input("cannot read '{}'", path);
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kMaxBytes) bad_input("'{}' exceeds {} MiB", path, kMaxBytes >> 20);
-  return text;
-}
+std::string read_text_file(const std::string& path) { return read_file(path, kMaxBytes); }
 
 std::string word_text(const Dfa& dfa, const std::vector<Letter>& word) {
   bool single = true;

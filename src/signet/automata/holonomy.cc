@@ -43,14 +43,31 @@ std::optional<Holonomy> holonomy(const Dfa& dfa, const Skeleton& skeleton) {
   std::vector<int32_t> by_size(sets.size());
   for (size_t s = 0; s < sets.size(); ++s) by_size[s] = static_cast<int32_t>(s);
   std::stable_sort(by_size.begin(), by_size.end(), [&](int32_t a, int32_t b) { return sizes[a] > sizes[b]; });
+  // The search for subsets is all the cost: sets one after the other in memory, larger ones first.
+  const size_t width = sets[0].words().size();
+  std::vector<uint64_t> flat;
+  std::vector<int32_t> first_below(static_cast<size_t>(n) + 2, 0);  // per size: where smaller sets begin
+  for (int32_t s : by_size) {
+    flat.insert(flat.end(), sets[s].words().begin(), sets[s].words().end());
+    ++first_below[sizes[s]];
+  }
+  for (State size = n; size > 0; --size) first_below[size] += first_below[size + 1];
+  const auto inside = [width](const uint64_t* inner, const uint64_t* outer) {
+    for (size_t i = 0; i < width; ++i)
+      if (inner[i] & ~outer[i]) return false;
+    return true;
+  };
   for (int32_t c = 0; c < classes; ++c) {
     const int32_t representative = skeleton.classes[c].representative;
     if (sizes[representative] == 1) continue;
-    for (int32_t s : by_size) {
-      if (sizes[s] >= sizes[representative] || !sets[s].subset_of(sets[representative])) continue;
-      const bool maximal = std::none_of(tiles[c].begin(), tiles[c].end(),
-                                        [&](int32_t tile) { return sets[s].subset_of(sets[tile]); });
-      if (maximal) tiles[c].push_back(s);
+    const uint64_t* whole = sets[representative].words().data();
+    for (auto i = static_cast<size_t>(first_below[sizes[representative]]); i < by_size.size(); ++i) {
+      const uint64_t* candidate = flat.data() + i * width;
+      if (!inside(candidate, whole)) continue;
+      const bool maximal = std::none_of(tiles[c].begin(), tiles[c].end(), [&](int32_t tile) {
+        return inside(candidate, sets[tile].words().data());
+      });
+      if (maximal) tiles[c].push_back(by_size[i]);
     }
     std::sort(tiles[c].begin(), tiles[c].end(),
               [&](int32_t a, int32_t b) { return sets[a].members() < sets[b].members(); });

@@ -1,8 +1,6 @@
 #include "signet/automata/monoid.h"
 
 #include <algorithm>
-#include <string_view>
-#include <unordered_map>
 
 #include "signet/automata/scc.h"
 
@@ -15,7 +13,7 @@ constexpr int64_t kMaxCayleyEntries = int64_t{1} << 26;  // 2 x 256 MiB of Cayle
 uint64_t hash_map(const uint16_t* map, size_t n) {
   uint64_t hash = 0x9E3779B97F4A7C15u;
   for (size_t i = 0; i < n; ++i) hash = (hash ^ map[i]) * 0x100000001B3u + (hash >> 29);
-  return hash;
+  return hash ^ hash >> 32;
 }
 
 }  // namespace
@@ -28,19 +26,20 @@ std::optional<Monoid> Monoid::enumerate(const Dfa& dfa, const Limits& limits) {
   if (n > 65'535) return std::nullopt;
   const int64_t limit = std::min({limits.monoid, kMaxMapEntries / static_cast<int64_t>(n),
                                   kMaxCayleyEntries / static_cast<int64_t>(m.letters_)});
-  std::unordered_multimap<uint64_t, int32_t> index;
+  std::vector<int32_t> slots(256, -1);  // open addressing over elements by the hash of their map
   std::vector<int32_t> length;
   std::vector<uint16_t> candidate(n);
   // The element equal to `candidate`, added with the given word when new; -1 past the limit.
   const auto intern = [&](int32_t prefix, int32_t suffix, Letter first, Letter last, bool& fresh) {
-    const uint64_t hash = hash_map(candidate.data(), n);
     fresh = false;
-    for (auto [it, end] = index.equal_range(hash); it != end; ++it)
-      if (std::equal(candidate.begin(), candidate.end(), m.element(it->second))) return it->second;
+    const size_t mask = slots.size() - 1;
+    size_t slot = hash_map(candidate.data(), n) & mask;
+    for (; slots[slot] >= 0; slot = (slot + 1) & mask)
+      if (std::equal(candidate.begin(), candidate.end(), m.element(slots[slot]))) return slots[slot];
     if (m.size() >= limit) return -1;
     fresh = true;
     const int32_t i = m.size();
-    index.emplace(hash, i);
+    slots[slot] = i;
     m.maps_.insert(m.maps_.end(), candidate.begin(), candidate.end());
     m.prefix_.push_back(prefix);
     m.suffix_.push_back(suffix);
@@ -49,6 +48,14 @@ std::optional<Monoid> Monoid::enumerate(const Dfa& dfa, const Limits& limits) {
     length.push_back(prefix < 0 ? 0 : length[prefix] + 1);
     m.right_.resize(m.right_.size() + m.letters_, -1);
     m.left_.resize(m.left_.size() + m.letters_, -1);
+    if (3 * static_cast<size_t>(m.size()) > slots.size()) {
+      slots.assign(slots.size() * 4, -1);
+      for (int32_t j = 0; j < m.size(); ++j) {
+        size_t at = hash_map(m.element(j), n) & (slots.size() - 1);
+        while (slots[at] >= 0) at = (at + 1) & (slots.size() - 1);
+        slots[at] = j;
+      }
+    }
     return i;
   };
   bool fresh = false;

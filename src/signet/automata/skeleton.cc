@@ -56,11 +56,6 @@ std::vector<State> StateSet::members() const {
       states.push_back(static_cast<State>(i * 64 + static_cast<size_t>(std::countr_zero(word))));
   return states;
 }
-bool StateSet::subset_of(const StateSet& other) const {
-  for (size_t i = 0; i < words_.size(); ++i)
-    if (words_[i] & ~other.words_[i]) return false;
-  return true;
-}
 uint64_t StateSet::hash() const {
   uint64_t hash = 0x9E3779B97F4A7C15u;
   for (uint64_t word : words_) {

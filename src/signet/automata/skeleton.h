@@ -24,7 +24,7 @@ class StateSet {
   bool contains(State q) const { return words_[static_cast<size_t>(q) / 64] >> (q % 64) & 1; }
   int32_t size() const;
   std::vector<State> members() const;
-  bool subset_of(const StateSet& other) const;
+  const std::vector<uint64_t>& words() const { return words_; }
   bool operator==(const StateSet& other) const { return words_ == other.words_; }
   uint64_t hash() const;
 

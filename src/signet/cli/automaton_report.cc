@@ -1,0 +1,101 @@
+#include "signet/cli/automaton_report.h"
+
+#include <fmt/core.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "signet/base/error.h"
+#include "signet/base/files.h"
+#include "signet/base/text.h"
+#include "signet/report/svg_graph.h"
+
+namespace signet::cli {
+namespace {
+
+std::string set_text(const std::vector<automata::State>& states) {
+  std::vector<std::string> names;
+  for (automata::State q : states) names.push_back(std::to_string(q));
+  if (names.size() > 12) {
+    names.resize(10);
+    names.push_back(fmt::format(".. ({})", states.size()));
+  }
+  return "{" + join(names, ",") + "}";
+}
+
+}  // namespace
+
+std::string level_text(const std::vector<automata::Holonomy::Component>& level) {
+  std::vector<std::string> parts;
+  for (const auto& component : level)
+    parts.push_back(component.group.order == "1"
+                        ? fmt::format("{}", component.tiles.size())
+                        : fmt::format("({},{})", component.tiles.size(), component.group.name));
+  return join(parts, " ");
+}
+
+nlohmann::ordered_json group_json(const automata::GroupFacts& group) {
+  nlohmann::ordered_json order = group.order;  // a string only where a double would round it
+  if (group.order.size() <= 15) order = std::stoll(group.order);
+  return {{"name", group.name}, {"order", order}};
+}
+
+std::string wrapped(const std::string& text, int indent) {
+  const std::string lead(static_cast<size_t>(indent), ' ');
+  std::string result = lead;
+  size_t column = lead.size();
+  for (const auto& word : split(text, ' ')) {
+    if (column > lead.size()) {
+      const bool fits = column + 1 + word.size() <= 100;
+      result += fits ? " " : "\n" + lead;
+      column = fits ? column + 1 : lead.size();
+    }
+    result += word;
+    column += word.size();
+  }
+  return result;
+}
+
+void write_picture(const std::string& path, const std::string& title, const automata::Dfa& dfa,
+                   const automata::Holonomy* holonomy) {
+  if (dfa.states() > kMaxPictured)
+    bad_input("--svg: a picture of {} states would not be legible; at most {} are drawn", dfa.states(),
+              kMaxPictured);
+  report::GraphPicture picture;
+  picture.title = title.size() <= 80 ? title : title.substr(0, 77) + "...";
+  picture.start = dfa.start;
+  std::map<std::pair<automata::State, automata::State>, std::vector<std::string>> labels;
+  for (automata::State q = 0; q < dfa.states(); ++q) {
+    picture.nodes.push_back({std::to_string(q), !dfa.accept.empty() && dfa.accept[q]});
+    for (automata::Letter a = 0; a < dfa.letters(); ++a)
+      labels[{q, dfa.delta[q][a]}].push_back(
+          dfa.mealy() ? fmt::format("{}/{}", dfa.alphabet[a], dfa.output[q][a]) : dfa.alphabet[a]);
+  }
+  for (auto& [ends, letters] : labels) {
+    if (letters.size() > 6) {
+      const size_t all = letters.size();
+      letters.resize(4);
+      letters.push_back(fmt::format("... ({} letters)", all));
+    }
+    picture.edges.push_back({ends.first, ends.second, join(letters, " ")});
+  }
+  if (holonomy && !holonomy->levels.empty()) {
+    picture.levels_title = "Holonomy decomposition: tiles and group of each component, by level";
+    for (const auto& level : holonomy->levels) {
+      auto& row = picture.levels.emplace_back();
+      for (const auto& component : level) {
+        if (row.size() == 8) {
+          row.push_back({fmt::format("... {} more", level.size() - 8), ""});
+          break;
+        }
+        row.push_back({component.group.order == "1"
+                           ? fmt::format("{} tiles", component.tiles.size())
+                           : fmt::format("{} tiles, {}", component.tiles.size(), component.group.name),
+                       set_text(component.set)});
+      }
+    }
+  }
+  write_file_atomic(path, report::svg_graph(picture));
+}
+
+}  // namespace signet::cli

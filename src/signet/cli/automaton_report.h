@@ -1,0 +1,25 @@
+// What the verbs about automata print in common: pictures, levels, wrapped text.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "signet/automata/dfa.h"
+#include "signet/automata/holonomy.h"
+
+namespace signet::cli {
+
+// "(2,Z2) (2,Z2)": tiles, and the group where it is not trivial, per component.
+std::string level_text(const std::vector<automata::Holonomy::Component>& level);
+nlohmann::ordered_json group_json(const automata::GroupFacts& group);  // {name, order}
+
+// `text` broken at blanks so that lines with `indent` blanks before them stay within 100 columns.
+std::string wrapped(const std::string& text, int indent);
+
+// The automaton, up to kMaxPictured states, and the levels of its decomposition when given. Throws for more
+// states.
+inline constexpr automata::State kMaxPictured = 60;
+void write_picture(const std::string& path, const std::string& title, const automata::Dfa& dfa,
+                   const automata::Holonomy* holonomy);
+
+}  // namespace signet::cli

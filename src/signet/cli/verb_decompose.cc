@@ -1,0 +1,144 @@
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "signet/automata/elimination_cascade.h"
+#include "signet/automata/holonomy.h"
+#include "signet/automata/skeleton.h"
+#include "signet/base/error.h"
+#include "signet/base/text.h"
+#include "signet/cli/automaton_input.h"
+#include "signet/cli/automaton_report.h"
+#include "signet/cli/verb.h"
+
+namespace signet::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string set_text(const std::vector<automata::State>& states) {
+  std::vector<std::string> names;
+  for (automata::State q : states) names.push_back(std::to_string(q));
+  return "{" + join(names, ",") + "}";
+}
+
+struct Elimination {
+  int32_t levels = 0;
+  bool complete = false;
+  int64_t codes = 0;
+  std::vector<int64_t> contexts, moves;  // per level
+};
+
+Elimination eliminate(const automata::Dfa& dfa, int64_t max_codes) {
+  automata::EliminationCascade cascade(dfa);
+  Elimination result;
+  result.levels = cascade.levels();
+  result.complete = cascade.explore(max_codes);
+  result.codes = cascade.codes_explored();
+  for (int32_t level = 0; level < result.levels; ++level) {
+    int64_t moves = 0;
+    for (const auto& [context, action] : cascade.contexts(level)) moves += action.moves;
+    result.contexts.push_back(static_cast<int64_t>(cascade.contexts(level).size()));
+    result.moves.push_back(moves);
+  }
+  return result;
+}
+
+Json decomposition_json(const automata::Dfa& dfa, const automata::Holonomy& holonomy,
+                        const Elimination& elimination) {
+  Json levels = Json::array();
+  for (const auto& level : holonomy.levels) {
+    Json row = Json::array();
+    for (const auto& component : level) {
+      Json generators = Json::array();
+      for (const auto& p : component.generators) generators.push_back(automata::cycle_notation(p));
+      row.push_back({{"set", component.set},
+                     {"class_size", component.sets},
+                     {"tiles", component.tiles},
+                     {"group", group_json(component.group)},
+                     {"generators", generators}});
+    }
+    levels.push_back(row);
+  }
+  return {{"states", dfa.states()},
+          {"holonomy", {{"sets", holonomy.sets}, {"aperiodic", holonomy.aperiodic()}, {"levels", levels}}},
+          {"elimination",
+           {{"levels", elimination.levels},
+            {"codes", elimination.codes},
+            {"complete", elimination.complete},
+            {"contexts", elimination.contexts},
+            {"moves", elimination.moves}}}};
+}
+
+class Decompose final : public Verb {
+ public:
+  void define(Options& options) override {
+    input_.define(options);
+    options.flag("--json", json_, "print one JSON object");
+    options.value("--svg", svg_, "write a picture of the automaton and its levels");
+    options.value("--max-codes", max_codes_, "codes of the elimination cascade to explore");
+    options.example("signet decompose --language tomita3",
+                    "Krohn-Rhodes levels of a language that is not star-free");
+    options.example("signet decompose --language T:4 --json", "S4, S3 and Z2 below each other");
+  }
+  int run() override {
+    if (max_codes_ < 1 || max_codes_ > 10'000'000)
+      fail(ErrorCode::kUsage, "--max-codes lies in 1..10000000, not {}", max_codes_);
+    const InputAutomaton input = input_.read();
+    const auto skeleton = automata::make_skeleton(input.dfa, input_.limits());
+    if (!skeleton)
+      bad_input("{} has more than {} image sets; raise the limit with --max-sets", input.title,
+                input_.limits().image_sets);
+    const auto holonomy = automata::holonomy(input.dfa, *skeleton);
+    if (!holonomy) bad_input("{} has {} image sets, too many to compare", input.title, skeleton->sets.size());
+    const Elimination elimination = eliminate(input.dfa, max_codes_);
+    if (!svg_.empty()) write_picture(svg_, input.title, input.dfa, &*holonomy);
+    if (json_) {
+      fmt::print("{}\n", decomposition_json(input.dfa, *holonomy, elimination).dump(2));
+      return 0;
+    }
+    fmt::print("{}\n", input.title);
+    for (const auto& note : input.notes) fmt::print("  note: {}\n", note);
+    fmt::print(
+        "\nHolonomy: {} level{}, {} sets; per component its tiles, with the group that permutes them\n",
+        holonomy->levels.size(), holonomy->levels.size() == 1 ? "" : "s", holonomy->sets);
+    for (size_t level = 0; level < holonomy->levels.size(); ++level)
+      fmt::print("{}\n", wrapped(fmt::format("{}: {}", level + 1, level_text(holonomy->levels[level])), 2));
+    fmt::print("\nComponents: a set of states and its tiles\n");
+    for (size_t level = 0; level < holonomy->levels.size(); ++level) {
+      size_t shown = 0;
+      for (const auto& component : holonomy->levels[level]) {
+        if (++shown > 20) {
+          fmt::print("  {}: {} more (--json lists them)\n", level + 1, holonomy->levels[level].size() - 20);
+          break;
+        }
+        std::vector<std::string> tiles;
+        for (const auto& tile : component.tiles) tiles.push_back(set_text(tile));
+        fmt::print(
+            "{}\n",
+            wrapped(fmt::format("{}: {} = {}", level + 1, set_text(component.set), join(tiles, " u ")), 2));
+      }
+    }
+    fmt::print(
+        "\nElimination cascade: {} level{}, {}{} code{}; per level how many contexts move its element and "
+        "how many reset it\n",
+        elimination.levels, elimination.levels == 1 ? "" : "s", elimination.complete ? "" : "more than ",
+        elimination.codes, elimination.codes == 1 ? "" : "s");
+    for (int32_t level = 0; level < elimination.levels && level < 64; ++level)
+      fmt::print("  {}: {} move, {} reset\n", level + 1, elimination.moves[level],
+                 elimination.contexts[level] - elimination.moves[level]);
+    return 0;
+  }
+
+ private:
+  AutomatonInput input_;
+  std::string svg_;
+  int64_t max_codes_ = 20'000;
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_decompose() { return std::make_unique<Decompose>(); }
+
+}  // namespace signet::cli

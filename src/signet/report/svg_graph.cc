@@ -1,0 +1,347 @@
+#include "signet/report/svg_graph.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace signet::report {
+namespace {
+
+constexpr double kRadius = 20, kMargin = 70, kFont = 13;
+
+struct Point {
+  double x, y;
+};
+Point operator+(Point a, Point b) { return {a.x + b.x, a.y + b.y}; }
+Point operator-(Point a, Point b) { return {a.x - b.x, a.y - b.y}; }
+Point operator*(double k, Point a) { return {k * a.x, k * a.y}; }
+double length(Point a) { return std::hypot(a.x, a.y); }
+
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (char c : text) {
+    if (c == '&')
+      result += "&amp;";
+    else if (c == '<')
+      result += "&lt;";
+    else if (c == '>')
+      result += "&gt;";
+    else if (c == '"')
+      result += "&quot;";
+    else if (static_cast<unsigned char>(c) >= 0x20)
+      result += c;
+  }
+  return result;
+}
+
+double text_width(const std::string& text) {
+  double characters = 0;
+  for (unsigned char c : text) characters += (c & 0xC0) != 0x80;
+  return characters * kFont * 0.62;
+}
+
+std::vector<std::vector<int32_t>> neighbours(const GraphPicture& picture, bool reversed) {
+  std::vector<std::vector<int32_t>> result(picture.nodes.size());
+  for (const auto& edge : picture.edges)
+    result[static_cast<size_t>(reversed ? edge.to : edge.from)].push_back(reversed ? edge.from : edge.to);
+  return result;
+}
+
+// Distance from the start along edges; unreachable nodes get -1.
+std::vector<int32_t> distances(const std::vector<std::vector<int32_t>>& graph, int32_t start) {
+  std::vector<int32_t> distance(graph.size(), -1), queue = {start};
+  distance[static_cast<size_t>(start)] = 0;
+  for (size_t i = 0; i < queue.size(); ++i)
+    for (int32_t next : graph[static_cast<size_t>(queue[i])])
+      if (distance[static_cast<size_t>(next)] < 0) {
+        distance[static_cast<size_t>(next)] = distance[static_cast<size_t>(queue[i])] + 1;
+        queue.push_back(next);
+      }
+  return distance;
+}
+
+std::vector<Point> ring(const GraphPicture& picture) {
+  const size_t n = picture.nodes.size();
+  // Walk along edges as far as fresh nodes lead, so that long cycles follow the ring.
+  const auto graph = neighbours(picture, false);
+  std::vector<int32_t> order;
+  std::vector<bool> placed(n);
+  for (int32_t root = picture.start; order.size() < n;) {
+    while (root >= 0) {
+      placed[static_cast<size_t>(root)] = true;
+      order.push_back(root);
+      const auto& next = graph[static_cast<size_t>(root)];
+      const auto it =
+          std::find_if(next.begin(), next.end(), [&](int32_t q) { return !placed[static_cast<size_t>(q)]; });
+      root = it == next.end() ? -1 : *it;
+    }
+    root = static_cast<int32_t>(std::find(placed.begin(), placed.end(), false) - placed.begin());
+  }
+  const double radius = std::max(75.0, static_cast<double>(n) * 4.1 * kRadius / (2 * M_PI));
+  std::vector<Point> position(n);
+  for (size_t i = 0; i < n; ++i) {
+    const double angle = M_PI + 2 * M_PI * static_cast<double>(i) / static_cast<double>(n);
+    position[static_cast<size_t>(order[i])] = {radius * std::cos(angle), radius * std::sin(angle)};
+  }
+  return position;
+}
+
+std::vector<Point> columns(const GraphPicture& picture, const std::vector<int32_t>& distance) {
+  const auto from = neighbours(picture, true);
+  const int32_t last = *std::max_element(distance.begin(), distance.end());
+  std::vector<std::vector<int32_t>> column(static_cast<size_t>(last) + 2);
+  for (size_t q = 0; q < distance.size(); ++q)
+    column[static_cast<size_t>(distance[q] < 0 ? last + 1 : distance[q])].push_back(static_cast<int32_t>(q));
+  std::vector<Point> position(distance.size(), Point{0, 0});
+  for (size_t c = 0; c < column.size(); ++c) {
+    // Near the mean height of their predecessors in the columns before.
+    const auto wish = [&](int32_t q) {
+      double sum = 0;
+      int count = 0;
+      for (int32_t p : from[static_cast<size_t>(q)])
+        if (distance[static_cast<size_t>(p)] >= 0 &&
+            distance[static_cast<size_t>(p)] < static_cast<int32_t>(c))
+          sum += position[static_cast<size_t>(p)].y, ++count;
+      return count ? sum / count : 0.0;
+    };
+    std::stable_sort(column[c].begin(), column[c].end(),
+                     [&](int32_t a, int32_t b) { return wish(a) < wish(b); });
+    for (size_t i = 0; i < column[c].size(); ++i)
+      position[static_cast<size_t>(column[c][i])] = {
+          static_cast<double>(c) * 130,
+          (static_cast<double>(i) - static_cast<double>(column[c].size() - 1) / 2) * 105 +
+              (c % 2 && column.size() > 5 ? 12 : 0)};
+  }
+  return position;
+}
+
+struct Curve {
+  Point a, control, b;
+  Point at(double t) const { return (1 - t) * (1 - t) * a + (2 * t * (1 - t)) * control + (t * t) * b; }
+};
+
+// From rim to rim, the control point `bend` to the left of the middle.
+Curve bent(Point from, Point to, double bend) {
+  const Point along = to - from;
+  const double distance = std::max(1.0, length(along));
+  const Point normal = {along.y / distance, -along.x / distance};
+  const Point control = 0.5 * (from + to) + (2 * bend) * normal;
+  const auto rim = [&](Point centre, double extra) {
+    const Point direction = control - centre;
+    return centre + ((kRadius + extra) / std::max(1.0, length(direction))) * direction;
+  };
+  return {rim(from, 0), control, rim(to, 7)};
+}
+
+struct Label {
+  Point centre;
+  double half_width;
+};
+
+class Drawing {
+ public:
+  Drawing(const GraphPicture& picture, std::vector<Point> position)
+      : picture_(picture), position_(std::move(position)) {
+    for (const auto& edge : picture.edges) pairs_.insert({edge.from, edge.to});
+  }
+
+  std::string draw() {
+    std::string edges;
+    for (const auto& edge : picture_.edges) edges += edge.from == edge.to ? loop(edge) : arrow(edge);
+    const Point s = position_[static_cast<size_t>(picture_.start)];
+    edges +=
+        path(fmt::format("M{:.1f},{:.1f} L{:.1f},{:.1f}", s.x - kRadius - 38, s.y, s.x - kRadius - 7, s.y));
+    grow({s.x - kRadius - 40, s.y});
+    std::string nodes;
+    for (size_t q = 0; q < position_.size(); ++q) {
+      const auto [x, y] = position_[q];
+      grow({x - kRadius, y - kRadius});
+      grow({x + kRadius, y + kRadius});
+      nodes += fmt::format("<circle class=\"node\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\"/>\n", x, y, kRadius);
+      if (picture_.nodes[q].doubled)
+        nodes +=
+            fmt::format("<circle class=\"ring\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\"/>\n", x, y, kRadius - 4);
+      nodes += text(picture_.nodes[q].label, {x, y}, "name");
+    }
+    return edges + labels_svg_ + nodes;
+  }
+  Point low() const { return low_; }
+  Point high() const { return high_; }
+
+ private:
+  static std::string path(const std::string& d) {
+    return fmt::format("<path class=\"edge\" d=\"{}\"/>\n", d);
+  }
+  static std::string text(const std::string& content, Point at, const char* style) {
+    return fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", style, at.x,
+                       at.y + kFont * 0.35, escaped(content));
+  }
+  void grow(Point p) {
+    low_ = {std::min(low_.x, p.x), std::min(low_.y, p.y)};
+    high_ = {std::max(high_.x, p.x), std::max(high_.y, p.y)};
+  }
+  double crowding(const Label& label) const {
+    double cost = 0;
+    for (const auto& other : labels_)
+      if (std::abs(label.centre.x - other.centre.x) < label.half_width + other.half_width + 3 &&
+          std::abs(label.centre.y - other.centre.y) < kFont + 3)
+        cost += 120;
+    for (const auto& node : position_)
+      if (std::abs(label.centre.x - node.x) < label.half_width + kRadius &&
+          std::abs(label.centre.y - node.y) < kRadius + kFont / 2 + 2)
+        cost += 200;
+    return cost;
+  }
+  void place(const std::string& content, Point at) {
+    const Label label{at, text_width(content) / 2};
+    labels_.push_back(label);
+    grow({at.x - label.half_width, at.y - kFont});
+    grow({at.x + label.half_width, at.y + kFont});
+    labels_svg_ += text(content, at, "label");
+  }
+
+  // The bend that keeps clear of other nodes and labels at the least detour.
+  std::string arrow(const GraphPicture::Edge& edge) {
+    const Point from = position_[static_cast<size_t>(edge.from)],
+                to = position_[static_cast<size_t>(edge.to)];
+    const double first = pairs_.count({edge.to, edge.from}) ? 16 : 0;
+    Curve best{};
+    Point best_label{};
+    double best_cost = 1e18;
+    for (double bend : {0.0, 16.0, -16.0, 28.0, -28.0, 44.0, -44.0, 64.0, -64.0, 90.0, -90.0, 125.0, -125.0,
+                        170.0, -170.0}) {
+      if (first > 0 && bend < first) continue;  // two-way pairs keep to their own side
+      const Curve curve = bent(from, to, bend);
+      double cost = std::abs(bend) * 1.2;
+      for (size_t q = 0; q < position_.size(); ++q) {
+        if (static_cast<int32_t>(q) == edge.from || static_cast<int32_t>(q) == edge.to) continue;
+        double nearest = 1e18;
+        for (double t = 0.05; t < 1; t += 0.05)
+          nearest = std::min(nearest, length(curve.at(t) - position_[q]));
+        if (nearest < kRadius + 8) cost += 400 + 20 * (kRadius + 8 - nearest);
+      }
+      const Point along = to - from;
+      const double side = bend < 0 ? -1 : 1;
+      const Point normal = (side / std::max(1.0, length(along))) * Point{along.y, -along.x};
+      for (double t : {0.5, 0.4, 0.6, 0.3, 0.7}) {
+        const double reach = 8 + std::abs(normal.x) * text_width(edge.label) / 2;
+        const Point centre = curve.at(t) + reach * normal;
+        const double total = cost + crowding({centre, text_width(edge.label) / 2}) + 20 * std::abs(t - 0.5);
+        if (total < best_cost) best_cost = total, best = curve, best_label = centre;
+      }
+    }
+    for (double t = 0; t <= 1; t += 0.1) grow(best.at(t));
+    place(edge.label, best_label);
+    return path(fmt::format("M{:.1f},{:.1f} Q{:.1f},{:.1f} {:.1f},{:.1f}", best.a.x, best.a.y, best.control.x,
+                            best.control.y, best.b.x, best.b.y));
+  }
+
+  // Away from the middle of the picture on a ring, upwards in columns.
+  std::string loop(const GraphPicture::Edge& edge) {
+    const Point p = position_[static_cast<size_t>(edge.from)];
+    double best_cost = 1e18, angle = -M_PI / 2;
+    Point best_label{};
+    for (double candidate : {-M_PI / 2, M_PI / 2, -M_PI / 4, -3 * M_PI / 4, M_PI / 4, 3 * M_PI / 4}) {
+      const Point out = {std::cos(candidate), std::sin(candidate)};
+      const Point label = p + (kRadius + 44) * out + Point{out.x * text_width(edge.label) / 2, 0};
+      double cost = crowding({label, text_width(edge.label) / 2}) + 10 * std::abs(candidate + M_PI / 2);
+      for (const auto& other : picture_.edges) {  // arrows at this node should leave elsewhere
+        if (other.from == other.to || (other.from != edge.from && other.to != edge.from)) continue;
+        const Point toward =
+            position_[static_cast<size_t>(other.from == edge.from ? other.to : other.from)] - p;
+        const double cosine = (toward.x * out.x + toward.y * out.y) / std::max(1.0, length(toward));
+        if (cosine > 0.6) cost += 100 * cosine;
+      }
+      if (edge.from == picture_.start && out.x < -0.5) cost += 60;
+      if (cost < best_cost) best_cost = cost, angle = candidate, best_label = label;
+    }
+    const auto on_rim = [&](double turn, double reach) {
+      return p + reach * Point{std::cos(angle + turn), std::sin(angle + turn)};
+    };
+    const Point a = on_rim(-0.4, kRadius), b = on_rim(0.4, kRadius + 7), c = on_rim(-0.55, kRadius + 42),
+                d = on_rim(0.55, kRadius + 42);
+    grow(c);
+    grow(d);
+    place(edge.label, best_label);
+    return path(fmt::format("M{:.1f},{:.1f} C{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f}", a.x, a.y, c.x, c.y,
+                            d.x, d.y, b.x, b.y));
+  }
+
+  const GraphPicture& picture_;
+  std::vector<Point> position_;
+  std::set<std::pair<int32_t, int32_t>> pairs_;
+  std::vector<Label> labels_;
+  std::string labels_svg_;
+  Point low_{1e18, 1e18}, high_{-1e18, -1e18};
+};
+
+}  // namespace
+
+std::string svg_graph(const GraphPicture& picture) {
+  std::string body;
+  double width = 360, height = 0;
+  if (!picture.nodes.empty()) {
+    const auto distance = distances(neighbours(picture, false), picture.start);
+    const auto back = distances(neighbours(picture, true), picture.start);
+    const bool strong = std::count(distance.begin(), distance.end(), -1) == 0 &&
+                        std::count(back.begin(), back.end(), -1) == 0;
+    Drawing drawing(picture, strong && picture.nodes.size() > 2 ? ring(picture) : columns(picture, distance));
+    const std::string graph = drawing.draw();
+    const Point low = drawing.low(), high = drawing.high();
+    width = std::max(width, high.x - low.x + 2 * kMargin / 2);
+    height = high.y - low.y + kMargin;
+    body = fmt::format("<g transform=\"translate({:.1f},{:.1f})\">\n{}</g>\n", kMargin / 2 - low.x,
+                       40 + kMargin / 2 - low.y, graph);
+    height += 40;
+  }
+  if (!picture.levels.empty()) {
+    double y = height + 24;
+    width = std::max(width, text_width(picture.levels_title) * 1.2 + 48);
+    body += fmt::format("<text class=\"heading\" x=\"24\" y=\"{:.1f}\">{}</text>\n", y,
+                        escaped(picture.levels_title));
+    y += 16;
+    for (size_t level = 0; level < picture.levels.size(); ++level) {
+      double x = 56;
+      body += fmt::format("<text class=\"name\" x=\"34\" y=\"{:.1f}\">{}</text>\n", y + 26, level + 1);
+      for (const auto& box : picture.levels[level]) {
+        const double box_width = std::max(text_width(box.title), text_width(box.detail)) + 20;
+        body += fmt::format(
+            "<rect class=\"box\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"42\" rx=\"5\"/>\n", x, y,
+            box_width);
+        body += fmt::format(
+            "<text class=\"name\" x=\"{0:.1f}\" y=\"{1:.1f}\">{2}</text>\n<text class=\"detail\" "
+            "x=\"{0:.1f}\" y=\"{3:.1f}\">{4}</text>\n",
+            x + box_width / 2, y + 18, escaped(box.title), y + 34, escaped(box.detail));
+        x += box_width + 12;
+      }
+      width = std::max(width, x + 24);
+      y += 54;
+    }
+    height = y;
+  }
+  width = std::max(width, text_width(picture.title) * 1.2 + 48);
+  return fmt::format(
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 "
+             "{0:.0f} {1:.0f}\">\n"
+             "<title>{2}</title>\n"
+             "<style>text{{font:{3}px "
+             "system-ui,sans-serif;fill:#1d2733}}.name,.label,.detail{{text-anchor:middle}}"
+             ".label{{paint-order:stroke;stroke:#fff;stroke-width:4px;fill:#8a2f0b}}.detail{{fill:#5a6675;"
+             "font-size:11px}}"
+             ".heading{{font-weight:600;font-size:15px}}.node{{fill:#eaf2fb;stroke:#22527b;stroke-width:1.6}}"
+             ".ring{{fill:none;stroke:#22527b;stroke-width:1.6}}.edge{{fill:none;stroke:#51606f;stroke-width:"
+             "1.4;marker-end:url(#tip)}}"
+             ".box{{fill:#f5f7f9;stroke:#9fb0c0}}</style>\n"
+             "<defs><marker id=\"tip\" viewBox=\"0 0 10 10\" refX=\"3\" refY=\"5\" markerWidth=\"7\" "
+             "markerHeight=\"7\" "
+             "orient=\"auto-start-reverse\"><path d=\"M0,0.8 L9,5 L0,9.2 z\" "
+             "fill=\"#51606f\"/></marker></defs>\n"
+             "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
+             "<text class=\"heading\" x=\"24\" y=\"28\">{2}</text>\n",
+             width, height, escaped(picture.title), kFont) +
+         body + "</svg>\n";
+}
+
+}  // namespace signet::report

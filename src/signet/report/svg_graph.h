@@ -1,0 +1,35 @@
+// A picture of a directed graph with labelled edges, such as an automaton, and of the levels of its
+// decomposition: one self-contained SVG.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace signet::report {
+
+struct GraphPicture {
+  struct Node {
+    std::string label;
+    bool doubled = false;  // two circles
+  };
+  struct Edge {
+    int32_t from, to;
+    std::string label;
+  };
+  struct Box {
+    std::string title, detail;
+  };
+  std::string title;
+  std::vector<Node> nodes;
+  std::vector<Edge> edges;  // at most one per ordered pair of nodes
+  int32_t start = 0;        // marked by an arrow from outside
+  std::string levels_title;
+  std::vector<std::vector<Box>> levels;  // drawn below the graph, one row each
+};
+
+// A ring when every node is reachable from every other, else columns by distance from the start. Edges bend
+// around nodes.
+std::string svg_graph(const GraphPicture& picture);
+
+}  // namespace signet::report

@@ -1,0 +1,220 @@
+#include "signet/theory/verdict.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "signet/automata/binary_code.h"
+#include "signet/automata/deciders.h"
+#include "signet/automata/dfa_io.h"
+#include "signet/automata/minimize.h"
+#include "signet/automata/monoid.h"
+#include "signet/automata/skeleton.h"
+#include "signet/automata/small_group.h"
+#include "signet/base/error.h"
+#include "signet/theory/verdict_classes.h"
+#include "signet/theory/verdict_witness.h"
+
+namespace signet::theory {
+
+using namespace automata;
+
+namespace {
+
+// Groups that divide the monoid, and what follows from them.
+void find_groups(const Skeleton& skeleton, Facts& facts) {
+  facts.aperiodic = facts.two_groups = facts.solvable = true;
+  int32_t longest = 0;
+  for (const auto& c : skeleton.classes) {
+    if (c.generators.empty()) continue;
+    GroupFacts group = group_facts(static_cast<int32_t>(c.points.size()), c.generators);
+    facts.aperiodic = false;
+    *facts.two_groups &= group.two_group;
+    *facts.solvable &= group.solvable;
+    longest = std::max(longest, group.derived_length);
+    const bool known = std::any_of(facts.groups.begin(), facts.groups.end(), [&](const GroupFacts& other) {
+      return other.name == group.name && other.order == group.order;
+    });
+    if (!known) facts.groups.push_back(std::move(group));
+  }
+  if (*facts.solvable) facts.derived_length = longest;
+  std::stable_sort(facts.groups.begin(), facts.groups.end(), [](const GroupFacts& a, const GroupFacts& b) {
+    return a.order.size() != b.order.size() ? a.order.size() > b.order.size() : a.order > b.order;
+  });
+}
+
+// Without the skeleton the monoid still tells aperiodicity and 2-groups, by the periods of its elements.
+void groups_from_monoid(const Monoid& monoid, Facts& facts) {
+  facts.aperiodic = facts.two_groups = true;
+  std::vector<int32_t> seen(static_cast<size_t>(monoid.states()));
+  for (int32_t i = 0; i < monoid.size(); ++i) {
+    const uint16_t* map = monoid.element(i);
+    std::fill(seen.begin(), seen.end(), -1);
+    for (State q = 0; q < monoid.states(); ++q) {
+      int32_t length = 0;
+      State at = q;
+      for (; seen[at] < 0; at = map[at]) seen[at] = q;
+      if (seen[at] != q) continue;
+      const State home = at;
+      do at = map[at], ++length;
+      while (at != home);
+      *facts.aperiodic &= length == 1;
+      *facts.two_groups &= (length & (length - 1)) == 0;
+    }
+  }
+  if (*facts.two_groups) facts.solvable = true;
+}
+
+// Condition (ii) of the barrier: f e f = e f for all idempotents. The first pair that violates it; complete =
+// false when there are too many to try.
+std::optional<Witness> find_irregular_pair(const Dfa& dfa, const Monoid& monoid, bool& complete) {
+  const auto idempotents = monoid.idempotents();
+  complete =
+      static_cast<int64_t>(idempotents.size()) * static_cast<int64_t>(idempotents.size()) * dfa.states() <=
+      300'000'000;
+  if (!complete) return std::nullopt;
+  for (int32_t e : idempotents)
+    for (int32_t f : idempotents) {
+      const uint16_t *x = monoid.element(e), *y = monoid.element(f);
+      for (State q = 0; q < dfa.states(); ++q) {
+        const State ef = y[x[q]], fef = y[x[y[q]]];
+        if (ef == fef) continue;
+        Witness witness{"pair", "", {monoid.word(e), monoid.word(f)}, {q, ef, fef}};
+        witness.text = fmt::format(
+            "the idempotent words e = {} and f = {} have f e f != e f: from state {}, ef leads to {} and fef "
+            "to {}",
+            word_text(dfa, witness.words[0]), word_text(dfa, witness.words[1]), q, ef, fef);
+        return witness;
+      }
+    }
+  return std::nullopt;
+}
+
+void decide_one_layer(const Dfa& dfa, const std::optional<Monoid>& monoid,
+                      const std::optional<BinaryCode>& code, Facts& facts) {
+  if (code) {
+    facts.one_layer_exact = true;
+    facts.one_layer_reason = fmt::format(
+        "a code of {} bits on which every letter is a signed partial permutation and a "
+        "constant",
+        code->dimension());
+    return;
+  }
+  const BarrierSearch barrier = find_barrier_pattern(dfa);
+  if (barrier.pattern) {
+    const auto& [x, p, q, u, v] = *barrier.pattern;
+    facts.one_layer_exact = false;
+    facts.one_layer_reason = "one-layer barrier (i): two idempotents of the monoid have the same image";
+    facts.one_layer_witness =
+        Witness{"pattern",
+                fmt::format("u = {} maps states ({},{},{}) to ({},{},{}), v = {} maps them to ({},{},{})",
+                            word_text(dfa, u), x, p, q, p, p, q, word_text(dfa, v), q, p, q),
+                {u, v},
+                {x, p, q}};
+    return;
+  }
+  bool complete = false;
+  if (monoid) facts.one_layer_witness = find_irregular_pair(dfa, *monoid, complete);
+  if (facts.one_layer_witness) {
+    facts.one_layer_exact = false;
+    facts.one_layer_reason = "one-layer barrier (ii): idempotents e, f with f e f != e f";
+  } else {
+    facts.one_layer_reason = "open: no code found, no obstruction known";
+  }
+}
+
+// The smallest faithful action of the group at hand: on states, as given, or on cosets of a subgroup without
+// a normal subgroup in it. First by factors per letter, then by points.
+void find_group_action(const Dfa& dfa, const std::vector<Permutation>& natural, Facts& facts) {
+  std::vector<Permutation> letters;
+  for (Letter a = 0; a < dfa.letters(); ++a) {
+    Permutation p;
+    for (const auto& row : dfa.delta) p.push_back(row[a]);
+    letters.push_back(std::move(p));
+  }
+  const auto consider = [&](const std::vector<Permutation>& action) {
+    if (action.empty()) return;
+    int64_t reflections = 0;
+    for (const auto& p : action)
+      reflections = std::max(reflections, static_cast<int64_t>(p.size() - cycle_lengths(p).size()));
+    const auto degree = static_cast<int64_t>(action[0].size());
+    if (facts.group_degree &&
+        std::make_pair(*facts.group_reflections, *facts.group_degree) <= std::make_pair(reflections, degree))
+      return;
+    facts.group_degree = degree;
+    facts.group_reflections = reflections;
+  };
+  consider(letters);
+  consider(natural);
+  const PermGroup group(static_cast<int32_t>(dfa.states()), letters);
+  const auto small = SmallGroup::make(group);
+  if (!small) return;
+  facts.minimal_degree = minimal_degree(group);
+  const auto subgroups = small->subgroups(2'000);
+  if (!subgroups) return;
+  const auto elements = *group.elements(kMaxListed);
+  std::vector<int32_t> letter_elements;
+  for (const auto& p : letters)
+    letter_elements.push_back(
+        static_cast<int32_t>(std::find(elements.begin(), elements.end(), p) - elements.begin()));
+  for (const auto& h : *subgroups) {
+    if (h.count() == 1 || small->core(h).count() != 1) continue;
+    std::vector<int32_t> coset(elements.size(), -1);  // right cosets H g
+    int32_t count = 0;
+    for (int32_t g = 0; g < small->order(); ++g) {
+      if (coset[g] >= 0) continue;
+      for (int32_t a = 0; a < small->order(); ++a)
+        if (h[static_cast<size_t>(a)]) coset[small->times(a, g)] = count;
+      ++count;
+    }
+    std::vector<Permutation> action;
+    for (int32_t s : letter_elements) {
+      Permutation p(static_cast<size_t>(count));
+      for (int32_t g = 0; g < small->order(); ++g) p[coset[g]] = coset[small->times(g, s)];
+      action.push_back(std::move(p));
+    }
+    consider(action);
+  }
+}
+
+}  // namespace
+
+const Verdict& Analysis::verdict(const std::string& architecture) const {
+  for (const auto& v : verdicts)
+    if (v.architecture == architecture) return v;
+  fail(ErrorCode::kUsage, "no verdict for '{}'", architecture);
+}
+
+Analysis analyze(const Dfa& minimal, const Limits& limits, const std::vector<Permutation>& natural) {
+  Analysis analysis;
+  const Dfa& dfa = analysis.dfa = minimal;
+  Facts& facts = analysis.facts;
+  facts.group = is_group(dfa);
+  facts.commutative = is_commutative(dfa);
+  facts.definite_window = definite_window(dfa);
+  facts.reverse_definite_window = reverse_definite_window(dfa);
+  facts.r_trivial = is_r_trivial(dfa);
+  facts.j_trivial = is_j_trivial(dfa);
+
+  const auto monoid = Monoid::enumerate(dfa, limits);
+  if (monoid) {
+    facts.monoid_size = monoid->size();
+    facts.j_classes = monoid->green().j_classes;
+    facts.idempotents = static_cast<int64_t>(monoid->idempotents().size());
+  }
+  auto skeleton = make_skeleton(dfa, limits);
+  if (skeleton) {
+    facts.image_sets = static_cast<int64_t>(skeleton->sets.size());
+    find_groups(*skeleton, facts);
+    facts.holonomy = holonomy(dfa, *skeleton);
+  } else if (monoid) {
+    groups_from_monoid(*monoid, facts);
+  }
+  const auto code = find_binary_code(dfa);
+  decide_one_layer(dfa, monoid, code, facts);
+  if (facts.group && dfa.states() > 1) find_group_action(dfa, natural, facts);
+  analysis.verdicts = class_verdicts(dfa, facts, code, skeleton ? &*skeleton : nullptr);
+  return analysis;
+}
+
+}  // namespace signet::theory

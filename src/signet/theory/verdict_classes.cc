@@ -1,0 +1,398 @@
+#include "signet/theory/verdict_classes.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "signet/automata/dfa_io.h"
+#include "signet/base/text.h"
+#include "signet/theory/verdict_witness.h"
+
+namespace signet::theory {
+
+using namespace automata;
+
+const std::vector<std::string>& verdict_classes() {
+  static const std::vector<std::string> names = {
+      "diagonal[0,1]",    "diagonal[-1,1]",    "complex-diagonal",
+      "householder[0,1]", "householder[-1,1]", "householder-product[-1,1]",
+      "one-hot",          "mamba-real",        "slstm"};
+  return names;
+}
+
+namespace {
+
+bool power_of_two(int64_t n) { return (n & (n - 1)) == 0; }
+
+class Judge {
+ public:
+  Judge(const Dfa& dfa, const Facts& facts, const std::optional<BinaryCode>& code, const Skeleton* skeleton)
+      : dfa_(dfa), facts_(facts), code_(code), skeleton_(skeleton), n_(dfa.states()) {}
+
+  Verdict diagonal_positive() const {
+    Verdict v = open("diagonal[0,1]", facts_.aperiodic);
+    if (!facts_.aperiodic) return v;
+    if (!*facts_.aperiodic)
+      return refuse_cycle(
+          v,
+          "a diagonal layer with gates in [0,1] follows no alternation, so only star-free languages are "
+          "recognised (Grazzi et al. 2025, Theorem 1; Sarrof et al. 2024), and this one is not star-free");
+    positive_layers(v, "star-free: ");
+    return v;
+  }
+
+  Verdict diagonal_signed() const {
+    Verdict v = open("diagonal[-1,1]", facts_.two_groups);
+    if (!facts_.two_groups) return v;
+    if (!*facts_.two_groups) {
+      v.possible = false;
+      v.reason =
+          "real diagonal gates at most double a period per layer, so all groups in the monoid must be "
+          "2-groups (Grazzi et al. 2025, Theorem 2), and one is not";
+      v.witness = find_cycle(dfa_, skeleton_, [](int64_t length) { return !power_of_two(length); });
+      return v;
+    }
+    if (*facts_.aperiodic) {
+      positive_layers(v, "star-free: ");
+      return v;
+    }
+    if (const auto layer = find_diagonal_layer(dfa_, true)) {
+      exact(v, 1, static_cast<int64_t>(layer->size()));
+      v.reason = fmt::format("exactly 1 layer: {} on which every letter holds, resets or flips the sign",
+                             coordinates(layer->size()));
+      return v;
+    }
+    cascade_layers(v, "all groups are 2-groups: ", [](const GroupFacts& group) { return group.two_length; });
+    return v;
+  }
+
+  Verdict complex_diagonal() const {
+    Verdict v = open("complex-diagonal", facts_.solvable);
+    if (!facts_.solvable) return v;
+    if (!*facts_.solvable) {
+      v.possible = false;
+      v.reason =
+          "commuting gates give groups with abelian factors only, so all groups in the monoid must be "
+          "solvable (Shakerinava et al. 2026; Sarrof et al. 2024), and one is not";
+      if (skeleton_) v.witness = find_unsolvable(dfa_, *skeleton_);
+      return v;
+    }
+    if (*facts_.aperiodic) {
+      positive_layers(v, "star-free: ");
+      return v;
+    }
+    if (*facts_.two_groups) {
+      if (const auto layer = find_diagonal_layer(dfa_, true)) {
+        exact(v, 1, static_cast<int64_t>(layer->size()));
+        v.reason = fmt::format("exactly 1 layer: {} on which every letter holds, resets or flips the sign",
+                               coordinates(layer->size()));
+        return v;
+      }
+    }
+    cascade_layers(v,
+                   "all groups are solvable: ", [](const GroupFacts& group) { return group.derived_length; });
+    return v;
+  }
+
+  Verdict householder_positive() const {
+    Verdict v = open("householder[0,1]", facts_.aperiodic);
+    if (!facts_.aperiodic) return v;
+    if (!*facts_.aperiodic)
+      return refuse_cycle(
+          v,
+          "factors I - beta v v^T with beta in [0,1] contract or fix every direction, so only star-free "
+          "languages are recognised (Grazzi et al. 2025, Proposition 1), and this one is not star-free");
+    positive_layers(v, "star-free, by heads of dimension 1 whose gate 1 - beta lies in [0,1]: ");
+    v.householders = n_ == 1 ? 0 : 1;
+    return v;
+  }
+
+  Verdict householder_signed() const {
+    Verdict v = certain("householder[-1,1]");
+    v.householders = 1;
+    if (trivial(v)) return v;
+    if (facts_.group && facts_.group_reflections && *facts_.group_reflections <= 1) {
+      exact(v, 1, *facts_.group_degree);
+      v.reason = fmt::format(
+          "exactly 1 layer: every letter is one swap of {} points, a single reflection (Grazzi et al. 2025, "
+          "Theorem 3)",
+          *facts_.group_degree);
+      return v;
+    }
+    if (code_ && most_householders() <= 1) {
+      exact(v, 1, code_->dimension());
+      v.reason = fmt::format("exactly 1 layer: {}, and every letter changes at most one dimension",
+                             facts_.one_layer_reason);
+      return v;
+    }
+    if (facts_.two_groups && *facts_.two_groups) {
+      const Verdict diagonal = diagonal_signed();
+      v.layers = diagonal.layers;
+      v.dimension = diagonal.layers ? std::optional<int64_t>(1) : std::nullopt;
+      v.reason =
+          "by heads of dimension 1 whose gate 1 - beta lies in [-1,1], as diagonal[-1,1]: " + diagonal.reason;
+      return v;
+    }
+    if (facts_.group && facts_.groups.size() == 1 && facts_.groups[0].name[0] == 'Z' &&
+        facts_.groups[0].name.find('x') == std::string::npos) {
+      exact(v, 2, 2);
+      v.reason =
+          "exactly 2 layers: single reflections of the plane count modulo any m in two layers (Grazzi et al. "
+          "2025, "
+          "Theorem 6), not in one, where a gate has real eigenvalues only (Theorem 2)";
+      return v;
+    }
+    int64_t bound = 5 * (static_cast<int64_t>(n_) - 1);
+    if (facts_.group) bound = 4;
+    if (facts_.holonomy && !facts_.group) {
+      int64_t sum = 0;
+      for (const auto& level : facts_.holonomy->levels) {
+        int64_t cost = 1;
+        for (const auto& component : level) cost = std::max(cost, single_reflection_cost(component.group));
+        sum += cost;
+      }
+      bound = std::min(bound, sum);
+    }
+    v.layers = bound;
+    v.dimension = 2 * static_cast<int64_t>(n_);
+    v.reason = facts_.group ? "at most 4 layers: any group of permutations by single reflections and lookup "
+                              "tables (Siems et al. 2025)"
+                            : fmt::format(
+                                  "at most {} layers: each level of the decomposition is split into a group "
+                                  "that is never reset, by at most 4 layers of single reflections (Siems et "
+                                  "al. 2025), and a flip-flop that remembers the last reset",
+                                  bound);
+    return v;
+  }
+
+  Verdict householder_product() const {
+    Verdict v = certain("householder-product[-1,1]");
+    if (trivial(v)) {
+      v.householders = 0;
+      return v;
+    }
+    if (facts_.group && facts_.group_degree) {
+      exact(v, 1, *facts_.group_degree);
+      v.householders = *facts_.group_reflections;
+      v.reason = fmt::format(
+          "exactly 1 layer: the monoid is a group{}; every letter permutes {} points, a product of at most "
+          "{} reflections (Grazzi et al. 2025, Theorem 3, counted as rank(I - A)); dimension and factors are "
+          "upper bounds",
+          facts_.groups.size() == 1 ? " (" + facts_.groups[0].name + ")" : "", *facts_.group_degree,
+          *facts_.group_reflections);
+      return v;
+    }
+    if (code_) {
+      exact(v, 1, code_->dimension());
+      v.householders = most_householders();
+      v.reason =
+          fmt::format("exactly 1 layer: {}; dimension and factors are upper bounds", facts_.one_layer_reason);
+      return v;
+    }
+    v.layers = n_ - 1;
+    v.dimension = 2 * static_cast<int64_t>(n_);
+    v.householders = 2 * static_cast<int64_t>(n_);
+    const char* lower = facts_.one_layer_exact == std::optional<bool>(false)
+                            ? (n_ - 1 == 2 ? "exactly 2 layers" : "between 2 and")
+                            : "at most";
+    v.reason = fmt::format(
+        "{}{}: the elimination cascade has n-1 = {} levels, each a partial permutation or a reset, with old "
+        "and new state in 2n dimensions (Grazzi et al. 2025, Theorem 4, with linear depth)",
+        lower,
+        n_ - 1 == 2 && facts_.one_layer_exact == std::optional<bool>(false)
+            ? ""
+            : fmt::format(" {} layers", n_ - 1),
+        n_ - 1);
+    if (facts_.one_layer_witness) {
+      v.reason += fmt::format("; not 1 layer by the {}", facts_.one_layer_reason);
+      v.witness = facts_.one_layer_witness;
+    }
+    return v;
+  }
+
+  Verdict one_hot() const {
+    Verdict v = certain("one-hot");
+    if (trivial(v)) return v;
+    v.layers = 1;
+    v.dimension = n_;
+    v.reason = fmt::format(
+        "exactly 1 layer: columns of the gates are one-hot, so the state is the one-hot code of {} states; "
+        "norms above 1 are allowed (Terzic et al. 2025, PD-SSM)",
+        n_);
+    return v;
+  }
+
+  Verdict mamba_real() const {
+    Verdict v = open("mamba-real", facts_.definite_window.has_value());
+    if (!facts_.definite_window) {
+      v.possible = false;
+      v.reason =
+          "gates in the open interval (0,1) forget: as robust finite systems such models, with convolutions "
+          "and at any depth, recognise exactly the definite languages (Dankowiakowski and Ronca 2025, "
+          "Theorem 7), and this one depends on more than the last letters";
+      v.witness = find_recurrent_pair(dfa_);
+      return v;
+    }
+    if (trivial(v)) return v;
+    definite_layer(v);
+    return v;
+  }
+
+  Verdict slstm() const {
+    Verdict v = certain("slstm");
+    if (trivial(v)) return v;
+    v.layers = 1;
+    v.dimension = static_cast<int64_t>(n_) * dfa_.letters();
+    v.reason = fmt::format(
+        "at most {} saturating cells, one per state and letter, in 1 layer with a recurrent matrix (Minsky "
+        "1967; Alon, Dewdney and Ott 1991){}",
+        *v.dimension,
+        facts_.aperiodic && *facts_.aperiodic ? "; star-free, so scalar cells in a cascade do it robustly "
+                                                "(Dankowiakowski and Ronca 2025, Theorem 5)"
+                                              : "");
+    return v;
+  }
+
+ private:
+  static std::string coordinates(size_t count) {
+    return fmt::format("{} coordinate{}", count, count == 1 ? "" : "s");
+  }
+
+  static Verdict certain(const char* name) {
+    Verdict v;
+    v.architecture = name;
+    v.possible = true;
+    return v;
+  }
+  // Possible as decided, or a verdict that says why it is not.
+  Verdict open(const char* name, const std::optional<bool>& decided) const {
+    Verdict v = certain(name);
+    v.possible = decided;
+    if (!decided)
+      v.reason = "not decided: too many image sets and monoid elements; raise --max-sets or --max-monoid";
+    return v;
+  }
+  static void exact(Verdict& v, int64_t layers, int64_t dimension) {
+    v.layers = layers;
+    v.dimension = dimension;
+  }
+  bool trivial(Verdict& v) const {
+    if (n_ > 1) return false;
+    exact(v, 0, 0);
+    v.reason = "one state: nothing to remember";
+    return true;
+  }
+  Verdict refuse_cycle(Verdict v, const char* reason) const {
+    v.possible = false;
+    v.reason = reason;
+    v.witness = find_cycle(dfa_, skeleton_, [](int64_t length) { return length > 1; });
+    return v;
+  }
+  int64_t most_householders() const {
+    int32_t most = 0;
+    for (Letter a = 0; a < dfa_.letters(); ++a) most = std::max(most, code_->householders(a));
+    return most;
+  }
+  void definite_layer(Verdict& v) const {
+    const int32_t k = *facts_.definite_window;
+    const auto base = std::bit_ceil(static_cast<uint32_t>(2 * dfa_.letters()));
+    exact(v, 1, 1);
+    v.reason = fmt::format(
+        "exactly 1 layer: definite, the last {} letter{} decide{}; x' = x/{} + code(letter) keeps them as "
+        "leading digits, in {} bits",
+        k, k == 1 ? "" : "s", k == 1 ? "s" : "", base, static_cast<int64_t>(k) * std::bit_width(base - 1));
+  }
+
+  // Layers of gates in [0,1] for a star-free language.
+  void positive_layers(Verdict& v, const std::string& lead) const {
+    if (trivial(v)) return;
+    if (const auto layer = find_diagonal_layer(dfa_, false)) {
+      exact(v, 1, static_cast<int64_t>(layer->size()));
+      v.reason = fmt::format("{}exactly 1 layer: {} on which every letter holds or resets", lead,
+                             coordinates(layer->size()));
+      return;
+    }
+    if (facts_.definite_window) {
+      definite_layer(v);
+      v.reason = lead + v.reason;
+      return;
+    }
+    cascade_layers(v, lead, [](const GroupFacts&) { return 0; });
+  }
+
+  // One layer per level of the holonomy decomposition whose groups are trivial, `length` layers for a group.
+  template <class Length>
+  void cascade_layers(Verdict& v, const std::string& lead, const Length& length) const {
+    if (trivial(v)) return;
+    int64_t lower =
+        facts_.one_layer_exact == std::optional<bool>(false) && barrier_holds_for_limits() ? 2 : 1;
+    for (const auto& group : facts_.groups) lower = std::max(lower, static_cast<int64_t>(length(group)));
+    if (!facts_.holonomy) {
+      v.reason = fmt::format(
+          "{}possible by the Krohn-Rhodes theorem; at least {} layer{}, an upper bound needs the "
+          "decomposition (raise --max-sets)",
+          lead, lower, lower == 1 ? "" : "s");
+      return;
+    }
+    int64_t upper = 0;
+    size_t tiles = 2;
+    bool groups = false;
+    for (const auto& level : facts_.holonomy->levels) {
+      int64_t cost = 1;
+      for (const auto& component : level) {
+        cost = std::max(cost, static_cast<int64_t>(length(component.group)));
+        tiles = std::max(tiles, component.tiles.size());
+        groups |= component.group.order != "1";
+      }
+      upper += cost;
+    }
+    v.layers = upper;
+    v.dimension = groups ? static_cast<int64_t>(std::bit_width(tiles - 1)) + (facts_.group ? 0 : 1) : 1;
+    if (facts_.group && facts_.groups.size() == 1 && facts_.groups[0].abelian &&
+        facts_.groups[0].name[0] == 'Z')
+      v.dimension = 1 + std::count(facts_.groups[0].name.begin(), facts_.groups[0].name.end(), 'x');
+    const char* source = groups ? "abelian factors of the groups in its " : "";
+    v.reason =
+        lead +
+        (lower == upper ? fmt::format("exactly {} layer{}", upper, upper == 1 ? "" : "s")
+         : lower == 1   ? fmt::format("at most {} layers", upper)
+                        : fmt::format("between {} and {} layers", lower, upper)) +
+        fmt::format(": {}{} holonomy level{}; a reset by the gate 1/b keeps the old state as the next digit",
+                    source, facts_.holonomy->levels.size(), facts_.holonomy->levels.size() == 1 ? "" : "s");
+  }
+  // Condition (i) bars one layer of any kind, condition (ii) only those whose state takes finitely many
+  // values.
+  bool barrier_holds_for_limits() const {
+    return facts_.one_layer_witness && facts_.one_layer_witness->kind == "pattern";
+  }
+  int64_t single_reflection_cost(const GroupFacts& group) const {
+    if (group.order == "1") return 1;
+    if (group.two_group) return group.two_length;
+    return (group.solvable ? std::min(4, 2 * group.derived_length) : 4) + 1;
+  }
+
+  const Dfa& dfa_;
+  const Facts& facts_;
+  const std::optional<BinaryCode>& code_;
+  const Skeleton* skeleton_;
+  State n_;
+};
+
+}  // namespace
+
+std::vector<Verdict> class_verdicts(const Dfa& dfa, const Facts& facts, const std::optional<BinaryCode>& code,
+                                    const Skeleton* skeleton) {
+  const Judge judge(dfa, facts, code, skeleton);
+  return {judge.diagonal_positive(),
+          judge.diagonal_signed(),
+          judge.complex_diagonal(),
+          judge.householder_positive(),
+          judge.householder_signed(),
+          judge.householder_product(),
+          judge.one_hot(),
+          judge.mamba_real(),
+          judge.slstm()};
+}
+
+}  // namespace signet::theory

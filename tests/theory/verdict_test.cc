@@ -1,0 +1,226 @@
+#include "signet/theory/verdict.h"
+
+#include <set>
+
+#include "signet/automata/minimize.h"
+#include "signet/automata/named_group.h"
+#include "signet/automata/named_language.h"
+#include "signet/automata/regex.h"
+#include "support/check.h"
+
+namespace signet::theory {
+namespace {
+
+using namespace automata;
+
+// States, size of the monoid, J-classes, idempotents and groups: computed by an independent program, sizes,
+// D-classes and idempotents confirmed by GAP 4.12 (tests/automata/gap_oracle.g). Then the verdicts: diagonal
+// [0,1], diagonal [-1,1], complex diagonal, Mamba over the reals, one exact layer.
+struct Row {
+  const char* language;
+  int64_t states, monoid, j_classes, idempotents;
+  const char* groups;
+  bool star_free, two_groups, solvable, definite;
+  int one_layer;  // 1, 0, or -1 for open
+};
+
+std::string groups_text(const Facts& facts) {
+  std::string text;
+  for (const auto& group : facts.groups) text += (text.empty() ? "" : " ") + group.name;
+  return text;
+}
+
+void expect_row(const Row& row, const Dfa& dfa) {
+  SCOPED_TRACE(row.language);
+  const Analysis analysis = analyze(dfa);
+  const Facts& facts = analysis.facts;
+  EXPECT_EQ(dfa.states(), row.states);
+  EXPECT_EQ(facts.monoid_size.value_or(-1), row.monoid);
+  EXPECT_EQ(facts.j_classes.value_or(-1), row.j_classes);
+  EXPECT_EQ(facts.idempotents.value_or(-1), row.idempotents);
+  EXPECT_EQ(groups_text(facts), row.groups);
+  EXPECT_EQ(facts.one_layer_exact.has_value() ? static_cast<int>(*facts.one_layer_exact) : -1, row.one_layer);
+  const auto possible = [&](const char* name) { return *analysis.verdict(name).possible; };
+  EXPECT_EQ(possible("diagonal[0,1]"), row.star_free);
+  EXPECT_EQ(possible("householder[0,1]"), row.star_free);
+  EXPECT_EQ(possible("diagonal[-1,1]"), row.two_groups);
+  EXPECT_EQ(possible("complex-diagonal"), row.solvable);
+  EXPECT_EQ(possible("mamba-real"), row.definite);
+  for (const char* always : {"householder[-1,1]", "householder-product[-1,1]", "one-hot", "slstm"})
+    EXPECT_TRUE(possible(always)) << always;
+  for (const auto& v : analysis.verdicts) {
+    EXPECT_FALSE(v.reason.empty());
+    if (*v.possible) {
+      EXPECT_TRUE(v.layers && v.dimension) << v.architecture;
+    } else {
+      EXPECT_TRUE(v.witness && !v.layers) << v.architecture;
+    }
+  }
+  EXPECT_EQ(analysis.verdict("householder-product[-1,1]").layers == std::optional<int64_t>(1),
+            row.one_layer == 1 || row.states == 2);
+}
+
+TEST(Verdict, OracleTable) {
+  const std::vector<Row> rows = {
+      {"tomita1", 2, 2, 2, 2, "", true, true, true, false, 1},
+      {"tomita2", 3, 6, 3, 4, "", true, true, true, false, 1},
+      {"tomita3", 5, 26, 6, 12, "Z2", false, true, true, false, 0},
+      {"tomita4", 4, 12, 4, 8, "", true, true, true, false, 0},
+      {"tomita5", 4, 4, 1, 1, "Z2xZ2", false, true, true, false, 1},
+      {"tomita6", 3, 3, 1, 1, "Z3", false, false, true, false, 1},
+      {"tomita7", 5, 9, 9, 4, "", true, true, true, false, 0},
+      {"parity", 2, 2, 1, 1, "Z2", false, true, true, false, 1},
+      {"aa-star", 3, 3, 2, 2, "Z2", false, true, true, false, 1},
+      {"dyck:1", 3, 6, 3, 4, "", true, true, true, false, 1},
+      {"dyck:2", 4, 15, 4, 7, "", true, true, true, false, 1},
+      {"dyck:3", 5, 31, 5, 11, "", true, true, true, false, 1},
+      {"dyck:4", 6, 56, 6, 16, "", true, true, true, false, 1},
+      {"last", 2, 3, 2, 3, "", true, true, true, true, 1},
+      {"first", 3, 3, 2, 3, "", true, true, true, false, 0},
+      {"contains-aa", 3, 6, 3, 5, "", true, true, true, false, 0},
+      {"kth-last:1", 2, 3, 2, 3, "", true, true, true, true, 1},
+      {"kth-last:2", 4, 7, 4, 5, "", true, true, true, true, 1},
+      {"kth-last:3", 8, 15, 8, 9, "", true, true, true, true, 1},
+      {"kth-last:4", 16, 31, 16, 17, "", true, true, true, true, 1},
+      {"flip-flop", 2, 3, 2, 3, "", true, true, true, false, 1},
+      {"T:2", 2, 4, 2, 3, "Z2", false, true, true, false, 1},
+      {"T:3", 3, 27, 3, 10, "S3 Z2", false, false, true, false, 0},
+      {"T:4", 4, 256, 4, 41, "S4 S3 Z2", false, false, true, false, 0},
+      {"T:5", 5, 3125, 5, 196, "S5 S4 S3 Z2", false, false, false, false, 0},
+      {"elevator:3", 3, 8, 3, 6, "", true, true, true, false, 1},
+      {"elevator:4", 4, 18, 4, 10, "", true, true, true, false, 1},
+      {"elevator:5", 5, 35, 5, 15, "", true, true, true, false, 1},
+      {"elevator:6", 6, 61, 6, 21, "", true, true, true, false, 1},
+  };
+  for (const auto& row : rows) expect_row(row, named_language(row.language));
+  const std::vector<Row> groups = {{"S3", 3, 6, 1, 1, "S3", false, false, true, false, 1},
+                                   {"S4", 4, 24, 1, 1, "S4", false, false, true, false, 1},
+                                   {"A5", 5, 60, 1, 1, "A5", false, false, false, false, 1},
+                                   {"S5", 5, 120, 1, 1, "S5", false, false, false, false, 1}};
+  for (const auto& row : groups) expect_row(row, natural_action(named_group(row.language)));
+}
+
+TEST(Verdict, GroupsNeedTheirDerivedLength) {
+  const auto layers = [](const char* group, const char* architecture) {
+    const NamedGroup named = named_group(group);
+    const Analysis analysis = analyze(word_problem(named).dfa, {}, named.generators);
+    const Verdict& v = analysis.verdict(architecture);
+    if (v.possible == std::optional<bool>(false)) return int64_t{-1};
+    EXPECT_NE(v.reason.find("exactly"), std::string::npos) << group << ": " << v.reason;
+    return *v.layers;
+  };
+  EXPECT_EQ(layers("Z5", "complex-diagonal"), 1);
+  EXPECT_EQ(layers("Z60", "complex-diagonal"), 1);
+  EXPECT_EQ(layers("S3", "complex-diagonal"), 2);
+  EXPECT_EQ(layers("A4", "complex-diagonal"), 2);
+  EXPECT_EQ(layers("S4", "complex-diagonal"), 3);
+  EXPECT_EQ(layers("A5", "complex-diagonal"), -1);
+  EXPECT_EQ(layers("Z2xZ2xZ2", "diagonal[-1,1]"), 1);
+  EXPECT_EQ(layers("Z8", "diagonal[-1,1]"), 3);
+  EXPECT_EQ(layers("D4", "diagonal[-1,1]"), 2);
+  EXPECT_EQ(layers("S3", "diagonal[-1,1]"), -1);
+  EXPECT_EQ(layers("Z3", "householder[-1,1]"), 2);
+  EXPECT_EQ(layers("Z2", "householder[-1,1]"), 1);
+}
+
+TEST(Verdict, GroupsNeedFewReflections) {
+  const auto product = [](const char* group, const char* generators) {
+    const NamedGroup named = named_group(group, generators);
+    const Analysis analysis = analyze(word_problem(named).dfa, {}, named.generators);
+    const Verdict& v = analysis.verdict("householder-product[-1,1]");
+    EXPECT_EQ(v.layers, std::optional<int64_t>(1));
+    return std::make_pair(*v.householders, *v.dimension);
+  };
+  EXPECT_EQ(product("S5", "swaps"), (std::pair<int64_t, int64_t>(1, 5)));
+  EXPECT_EQ(product("S5", "all"), (std::pair<int64_t, int64_t>(4, 5)));
+  EXPECT_EQ(product("A5", "cycles3"), (std::pair<int64_t, int64_t>(2, 5)));
+  EXPECT_EQ(product("D4", "standard"), (std::pair<int64_t, int64_t>(3, 4)));
+}
+
+// A witness is only worth something if it can be checked: run its words.
+TEST(Verdict, WitnessesHold) {
+  Rng rng(12);
+  int cycles = 0, odd = 0, groups = 0, pairs = 0;
+  for (int trial = 0; trial < 150; ++trial) {
+    Dfa dfa;
+    dfa.alphabet = {"a", "b"};
+    const auto n = static_cast<State>(2 + rng.below(6));
+    for (State q = 0; q < n; ++q) {
+      dfa.delta.push_back(
+          {(q + 1) % n, static_cast<State>(rng.below(2) ? q : rng.below(static_cast<uint32_t>(n)))});
+      dfa.accept.push_back(q == 0);
+    }
+    dfa = minimize(dfa);
+    const Analysis analysis = analyze(dfa);
+    for (const auto& v : analysis.verdicts) {
+      if (v.possible != std::optional<bool>(false)) continue;
+      ASSERT_TRUE(v.witness) << v.architecture;
+      const Witness& w = *v.witness;
+      if (w.kind == "cycle") {
+        ASSERT_GT(w.states.size(), 1u);
+        for (size_t i = 0; i < w.states.size(); ++i)
+          ASSERT_EQ(dfa.run(w.states[i], w.words[0]), w.states[(i + 1) % w.states.size()]);
+        if (v.architecture == "diagonal[-1,1]") {
+          ASSERT_NE(w.states.size() & (w.states.size() - 1), 0u);
+          ++odd;
+        }
+        ++cycles;
+      } else if (w.kind == "group") {
+        for (const auto& word : w.words) {
+          std::set<State> image;
+          for (State q : w.states) image.insert(dfa.run(q, word));
+          ASSERT_EQ(image, std::set<State>(w.states.begin(), w.states.end()));
+        }
+        ++groups;
+      } else {
+        ASSERT_EQ(dfa.run(w.states[0], w.words[0]), w.states[0]);
+        ASSERT_EQ(dfa.run(w.states[1], w.words[0]), w.states[1]);
+        ASSERT_NE(w.states[0], w.states[1]);
+        ++pairs;
+      }
+    }
+  }
+  EXPECT_GT(cycles, 10);
+  EXPECT_GT(odd, 10);
+  EXPECT_GT(groups, 5);
+  EXPECT_GT(pairs, 10);
+}
+
+Dfa random_dfa(uint64_t seed, State n) {
+  Rng rng(seed);
+  Dfa dfa;
+  dfa.alphabet = {"a", "b"};
+  for (State q = 0; q < n; ++q) {
+    dfa.delta.push_back({static_cast<State>(rng.below(static_cast<uint32_t>(n))),
+                         static_cast<State>(rng.below(static_cast<uint32_t>(n)))});
+    dfa.accept.push_back(rng.below(2));
+  }
+  return minimize(dfa);
+}
+
+TEST(Verdict, DecidesLargeAutomataFromImageSets) {
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    const Analysis analysis = analyze(random_dfa(seed, 30));
+    EXPECT_FALSE(analysis.facts.monoid_size);
+    EXPECT_TRUE(analysis.facts.aperiodic && analysis.facts.solvable && analysis.facts.two_groups);
+  }
+}
+
+TEST(Verdict, TheTrivialLanguageNeedsNothing) {
+  const Analysis analysis = analyze(regex_to_dfa(".*", {"a", "b"}));
+  for (const auto& v : analysis.verdicts) {
+    EXPECT_EQ(v.possible, std::optional<bool>(true)) << v.architecture;
+    EXPECT_EQ(v.layers, std::optional<int64_t>(0)) << v.architecture;
+  }
+}
+
+TEST(Verdict, LimitsLeaveAQuestionOpenInsteadOfGuessing) {
+  const Analysis analysis = analyze(named_language("T:7"), {.monoid = 100, .image_sets = 20});
+  EXPECT_FALSE(analysis.facts.aperiodic);
+  EXPECT_FALSE(analysis.verdict("complex-diagonal").possible);
+  EXPECT_NE(analysis.verdict("complex-diagonal").reason.find("--max-sets"), std::string::npos);
+  EXPECT_TRUE(*analysis.verdict("one-hot").possible);
+}
+
+}  // namespace
+}  // namespace signet::theory
