@@ -53,6 +53,18 @@ TEST(RunData, ScalesByChance) {
   EXPECT_DOUBLE_EQ(run.scaled(0.7), 0.7);
 }
 
+TEST(RunData, PoolsBySamples) {
+  const std::vector<LengthAccuracy> rows = {
+      {10, 1, 30}, {20, 0.5, 10}, {30, kUnknown, 99}, {40, 0, kUnknown}};
+  const auto pooled = pool(rows, 0, 3);
+  EXPECT_DOUBLE_EQ(pooled.accuracy, 35.0 / 40);
+  EXPECT_DOUBLE_EQ(pooled.length, 12.5);
+  EXPECT_DOUBLE_EQ(pooled.samples, 40);
+  EXPECT_DOUBLE_EQ(pool(rows, 3, 4).samples, 1);
+  EXPECT_TRUE(std::isnan(pool(rows, 2, 3).accuracy));
+  EXPECT_TRUE(std::isnan(pool(rows, 0, 0).accuracy));
+}
+
 TEST(RunData, NotARunDirectory) {
   test::TemporaryDirectory directory;
   write_text(directory / "file", "text");

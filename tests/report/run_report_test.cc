@@ -103,6 +103,12 @@ TEST(RunReport, FarLengthsGetALogarithmicFigure) {
   EXPECT_NE(html.find("Far beyond"), std::string::npos);
   EXPECT_NE(html.find("<th>at 1M</th>"), std::string::npos);
   expect_self_contained(html);
+  // What the search for the horizon measured joins the curve, not the table; more samples win.
+  runs[1].probes = {{1000, 0.5, 8}, {2000, 0.75, 64}};
+  const std::string probed = render_report(runs, "t");
+  EXPECT_NE(probed.find("length 2000: scaled accuracy 0.500"), std::string::npos);
+  EXPECT_EQ(probed.find("length 1000: scaled accuracy 0.000"), std::string::npos);
+  EXPECT_EQ(probed.find("<th>at 2k</th>"), std::string::npos);
 }
 
 TEST(RunReport, SeedsShareALegendEntryAndKeepTheirNames) {

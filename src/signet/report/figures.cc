@@ -30,21 +30,14 @@ Curve accuracy_curve(const RunData& run, const std::vector<LengthAccuracy>& rows
   if (n > bins) curve.single = decimate(curve.single, 400);
   for (size_t b = 0; b < bins; ++b) {
     const size_t begin = n * b / bins, end = n * (b + 1) / bins;
-    double right = 0, samples = 0, middle = 0;
-    for (size_t i = begin; i < end; ++i) {
-      if (!std::isfinite(rows[i].accuracy)) continue;
-      const double weight = rows[i].samples > 0 ? rows[i].samples : 1;
-      right += weight * rows[i].accuracy;
-      middle += weight * rows[i].length;
-      samples += weight;
-    }
+    const auto [x, p, samples] = pool(rows, begin, end);
     if (samples == 0) {
       for (auto* points : {&curve.mean, &curve.low, &curve.high})
         points->push_back({rows[begin].length, kUnknown});
       curve.titles.emplace_back();
       continue;
     }
-    const double p = right / samples, x = middle / samples, z = 1.96;
+    constexpr double z = 1.96;
     const double center = (p + z * z / (2 * samples)) / (1 + z * z / samples);
     const double half = z *
                         std::sqrt(std::max(p * (1 - p), 0.0) / samples + z * z / (4 * samples * samples)) /
@@ -159,12 +152,19 @@ std::string far_figure(const std::vector<Series>& series) {
   std::vector<Curve> curves;
   double least = 1e300, most = 0;
   for (const auto& s : series) {
-    if (s.run->far.empty()) continue;
     auto rows = s.run->far;
-    // The tested range opens the curve as one point.
-    if (!s.run->by_length.empty() && std::isfinite(s.run->accuracy))
-      rows.insert(rows.begin(), {s.run->by_length.back().length, s.run->accuracy, s.run->samples});
-    rows.erase(std::remove_if(rows.begin(), rows.end(), [](const auto& row) { return !(row.length > 0); }),
+    rows.insert(rows.end(), s.run->probes.begin(), s.run->probes.end());
+    if (rows.empty()) continue;
+    // The longest eighth of the tested lengths opens the curve.
+    const auto& tested = s.run->by_length;
+    rows.push_back(pool(tested, tested.size() * 7 / 8, tested.size()));
+    std::erase_if(rows, [](const auto& row) { return !(row.length > 0); });
+    // Of two measurements at one length the one with more samples stays.
+    std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+      return a.length < b.length || (a.length == b.length && a.samples > b.samples);
+    });
+    rows.erase(std::unique(rows.begin(), rows.end(),
+                           [](const auto& a, const auto& b) { return a.length == b.length; }),
                rows.end());
     if (rows.empty()) continue;
     for (const auto& row : rows) {
@@ -254,7 +254,7 @@ std::string training_figures(const std::vector<Series>& series) {
     const double guessing = chance > 0 ? -std::log(chance) : kUnknown;
     if (guessing > 0) most = std::max(most, guessing * 1.6);
     Chart chart(420, 280, {Scale::kLinear, 0, last, "step", 5},
-                {Scale::kLog, std::max(least, most * 1e-9) / 1.5, most * 1.3, "loss (logarithmic)", 6});
+                {Scale::kLog, std::max(least, most * 1e-7) / 1.5, most * 1.3, "loss (logarithmic)", 6});
     if (guessing > 0) chart.rule_y(guessing, "guessing");
     for (size_t i = 0; i < with_loss.size(); ++i) {
       SeriesStyle style = with_loss[i].style;

@@ -137,7 +137,7 @@ class Reader {
       run_.horizon_threshold = number(*horizon, "threshold");
       const auto held = horizon->find("reached_limit");
       run_.horizon_held = held != horizon->end() && held->is_boolean() && held->get<bool>();
-      if (run_.far.empty()) run_.far = length_table(list(*horizon, "probes"));
+      run_.probes = length_table(list(*horizon, "probes"));
     }
     read_spectra(list(results, "spectra"));
     return true;
@@ -235,6 +235,18 @@ std::string display_name(const std::string& model) {
 }
 
 }  // namespace
+
+LengthAccuracy pool(const std::vector<LengthAccuracy>& rows, size_t begin, size_t end) {
+  double right = 0, samples = 0, middle = 0;
+  for (size_t i = begin; i < end; ++i) {
+    if (!std::isfinite(rows[i].accuracy)) continue;
+    const double weight = rows[i].samples > 0 ? rows[i].samples : 1;
+    right += weight * rows[i].accuracy;
+    middle += weight * rows[i].length;
+    samples += weight;
+  }
+  return {middle / samples, right / samples, samples};  // 0 / 0 is NaN
+}
 
 double RunData::scaled(double raw) const {
   return std::isfinite(chance) ? (raw - chance) / (1 - chance) : raw;

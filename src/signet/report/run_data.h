@@ -18,6 +18,10 @@ struct LengthAccuracy {
   double length = kUnknown, accuracy = kUnknown, samples = kUnknown;
 };
 
+// Rows [begin, end) taken together: mean length and accuracy, weighted by samples (1 where they are unknown).
+// Rows of unknown accuracy do not count; NaN and 0 samples when none is left.
+LengthAccuracy pool(const std::vector<LengthAccuracy>& rows, size_t begin, size_t end);
+
 // The eigenvalues that one token gives a block (and head, or -1): 1 - beta, or the diagonal.
 struct Spectrum {
   int64_t block = 0, head = -1;
@@ -37,6 +41,7 @@ struct RunData {
   // The length at which accuracy falls under the threshold; held: it did not, up to that length.
   double horizon = kUnknown, horizon_threshold = kUnknown;
   bool horizon_held = false;
+  std::vector<LengthAccuracy> probes;  // what the search for the horizon measured
   std::vector<Spectrum> spectra;
   std::vector<Point> loss;               // step, loss
   std::vector<Point> training_accuracy;  // step, scaled accuracy

@@ -17,11 +17,13 @@ namespace {
 // Whole numbers with a separator from ten thousand on.
 std::string count(double value) {
   if (!std::isfinite(value)) return "–";
-  std::string digits = fmt::format("{:.0f}", value);
-  if (std::abs(value) >= 1e4)
-    for (size_t i = digits.size() - 3; i > (value < 0 ? 1u : 0u) && i < digits.size(); i -= 3)
-      digits.insert(i, ",");
-  return digits;
+  const std::string digits = fmt::format("{:.0f}", std::abs(value));
+  std::string text;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && digits.size() > 4 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return value < 0 ? fmt::format("−{}", text) : text;
 }
 
 std::string score(double value) { return fixed_number(value, 3); }
@@ -44,14 +46,7 @@ std::string tested_lengths(const RunData& run) {
 double final_score(const RunData& run) {
   if (std::isfinite(run.scaled_accuracy)) return run.scaled_accuracy;
   if (std::isfinite(run.accuracy)) return run.scaled(run.accuracy);
-  double right = 0, samples = 0;
-  for (const auto& row : run.by_length)
-    if (std::isfinite(row.accuracy)) {
-      const double weight = row.samples > 0 ? row.samples : 1;
-      right += weight * row.accuracy;
-      samples += weight;
-    }
-  return samples > 0 ? run.scaled(right / samples) : kUnknown;
+  return run.scaled(pool(run.by_length, 0, run.by_length.size()).accuracy);
 }
 
 struct VerdictLook {
