@@ -29,13 +29,14 @@ void compare_activation() {
       auto expected = test::poisoned<double>(s.rows * s.width), dx_expected = expected;
       auto got = test::poisoned<T>(s.rows * s.width), dx_got = got;
       activation_forward_reference(
-          {kind, s.rows, s.width, x.data(), s.stride, expected.data(), s.width, 2.0});
-      activation_forward(
-          ActivationForward<T>{kind, s.rows, s.width, xt.data(), s.stride, got.data(), s.width, T(2)}, Cpu{});
-      activation_backward_reference(
-          {kind, s.rows, s.width, x.data(), s.stride, dy.data(), s.width, dx_expected.data(), s.width, 2.0});
+          {kind, s.rows, s.width, x.data(), s.stride, expected.data(), s.width, 2.0, -0.5});
+      activation_forward(ActivationForward<T>{kind, s.rows, s.width, xt.data(), s.stride, got.data(), s.width,
+                                              T(2), T(-0.5)},
+                         Cpu{});
+      activation_backward_reference({kind, s.rows, s.width, x.data(), s.stride, dy.data(), s.width,
+                                     dx_expected.data(), s.width, 2.0, -0.5});
       activation_backward(ActivationBackward<T>{kind, s.rows, s.width, xt.data(), s.stride, dyt.data(),
-                                                s.width, dx_got.data(), s.width, T(2)},
+                                                s.width, dx_got.data(), s.width, T(2), T(-0.5)},
                           Cpu{});
       EXPECT_LT(test::relative_error(got, expected), test::tolerance<T>()) << static_cast<int>(kind);
       EXPECT_LT(test::relative_error(dx_got, dx_expected), test::tolerance<T>()) << static_cast<int>(kind);
@@ -57,12 +58,12 @@ TEST(Activation, ReferenceGradients) {
     auto x = test::random_values(rng, 20, 2);
     const auto dy = test::random_values(rng, 20);
     std::vector<double> dx(20);
-    activation_backward_reference({kind, 1, 20, x.data(), 20, dy.data(), 20, dx.data(), 20, 2.0});
+    activation_backward_reference({kind, 1, 20, x.data(), 20, dy.data(), 20, dx.data(), 20, 2.0, 0.3});
     test::expect_gradient(
         x, dx,
         [&] {
           std::vector<double> y(20);
-          activation_forward_reference({kind, 1, 20, x.data(), 20, y.data(), 20, 2.0});
+          activation_forward_reference({kind, 1, 20, x.data(), 20, y.data(), 20, 2.0, 0.3});
           return dot(y, dy);
         },
         "activation");

@@ -121,14 +121,14 @@ Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, do
   return y;
 }
 
-Var activation(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale) {
+Var activation(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, double shift) {
   const int64_t rows = x.value.rows(), width = x.value.width();
   Var y = tape.make({rows, width});
   with_dtype(tape.dtype(), [&](auto type) {
     using T = decltype(type);
     kernels::activation_forward(
         kernels::ActivationForward<T>{kind, rows, width, ptr<T>(x.value), x.value.row_stride, ptr<T>(y.value),
-                                      width, static_cast<T>(scale)},
+                                      width, static_cast<T>(scale), static_cast<T>(shift)},
         Cpu{});
   });
   tape.record([=, dtype = tape.dtype()] {
@@ -138,7 +138,7 @@ Var activation(Tape& tape, const Var& x, kernels::ActivationKind kind, double sc
       kernels::activation_backward(
           kernels::ActivationBackward<T>{kind, rows, width, ptr<T>(x.value), x.value.row_stride,
                                          ptr<T>(y.grad), width, ptr<T>(x.grad), x.grad.row_stride,
-                                         static_cast<T>(scale)},
+                                         static_cast<T>(scale), static_cast<T>(shift)},
           Cpu{});
     });
   });
@@ -351,15 +351,15 @@ Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence,
 }
 
 double cross_entropy(Tape& tape, const Var& logits, const int32_t* targets, int64_t count,
-                     int32_t* predictions) {
+                     int32_t* predictions, double temperature) {
   double loss = 0;
   with_dtype(tape.dtype(), [&](auto type) {
     using T = decltype(type);
     kernels::cross_entropy(
-        kernels::CrossEntropy<T>{logits.value.rows(), logits.value.width(), ptr<T>(logits.value),
-                                 logits.value.row_stride, targets,
-                                 static_cast<T>(1.0 / static_cast<double>(count)), ptr<T>(logits.grad),
-                                 logits.grad ? logits.grad.row_stride : 0, predictions, &loss},
+        kernels::CrossEntropy<T>{
+            logits.value.rows(), logits.value.width(), ptr<T>(logits.value), logits.value.row_stride, targets,
+            static_cast<T>(1.0 / static_cast<double>(count)), static_cast<T>(1.0 / temperature),
+            ptr<T>(logits.grad), logits.grad ? logits.grad.row_stride : 0, predictions, &loss},
         Cpu{});
   });
   if (logits.needs_grad()) claim(logits);

@@ -28,7 +28,7 @@ Var gather_rows(Tape& tape, const Var& table, const int32_t* index, int64_t rows
 Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, double eps);
 
 // Elementwise; saves x.
-Var activation(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale = 1);
+Var activation(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale = 1, double shift = 0);
 
 // silu(x[:, :n/2]) * x[:, n/2:]. Saves x.
 Var swiglu(Tape& tape, const Var& x);
@@ -61,8 +61,8 @@ Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence,
 
 // Mean cross-entropy over `count` scored rows of the whole batch (this tape may see only a part of them);
 // targets [rows], -1 = not scored. Returns the sum of losses of this tape's rows; records the gradient of sum
-// / count. `predictions` [rows] may be null.
+// / count. `predictions` [rows] may be null. The logits are divided by `temperature` in the loss.
 double cross_entropy(Tape& tape, const Var& logits, const int32_t* targets, int64_t count,
-                     int32_t* predictions);
+                     int32_t* predictions, double temperature = 1);
 
 }  // namespace signet::autograd

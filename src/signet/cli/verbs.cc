@@ -3,6 +3,7 @@
 namespace signet::cli {
 
 // One declaration and one line per verb, in the order `signet --help` shows them.
+std::unique_ptr<Verb> make_demo();
 std::unique_ptr<Verb> make_train();
 std::unique_ptr<Verb> make_eval();
 std::unique_ptr<Verb> make_report();
@@ -10,6 +11,7 @@ std::unique_ptr<Verb> make_info();
 
 const std::vector<VerbEntry>& verbs() {
   static const std::vector<VerbEntry> table = {
+      {"demo", "watch two models fail and solve parity; ends with report.html", make_demo},
       {"train", "train a model on a task", make_train},
       {"eval", "measure a trained model at any length", make_eval},
       {"report", "write one HTML page that compares runs", make_report},

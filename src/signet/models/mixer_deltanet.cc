@@ -21,8 +21,9 @@ struct DeltaNetOptions {
   int64_t householders = 1;
   int64_t conv = 4;
   std::string qk_activation = "auto";
+  bool output_norm = true;
   std::string beta = "sigmoid";
-  double beta_gain = kGain;
+  double beta_gain = kGain, beta_shift = 0;
 };
 
 class DeltaNetMixer final : public Mixer {
@@ -53,7 +54,8 @@ class DeltaNetMixer final : public Mixer {
       k_conv_ = convolution("k_conv", n * inner_);
       v_conv_ = convolution("v_conv", n * inner_);
     }
-    o_norm_ = parameters.add(prefix + "o_norm.weight", {head_dim_}, constant_init(1));
+    if (options.output_norm)
+      o_norm_ = parameters.add(prefix + "o_norm.weight", {head_dim_}, constant_init(1));
     o_ = projection("o", inner_, width);
   }
 
@@ -86,7 +88,9 @@ class DeltaNetMixer final : public Mixer {
   }
 
   Var finish(Tape& tape, const Weights& weights, const Var& mixed, const Var& residual) const override {
-    const Var normed = autograd::norm(tape, mixed, weights[o_norm_], kernels::NormKind::kRms, eps_);
+    const Var normed = options_.output_norm
+                           ? autograd::norm(tape, mixed, weights[o_norm_], kernels::NormKind::kRms, eps_)
+                           : mixed;
     return autograd::linear(tape, normed, weights[o_], {}, residual);
   }
 
@@ -117,7 +121,7 @@ class DeltaNetMixer final : public Mixer {
   Var beta(Tape& tape, const Var& projected) const {
     const int64_t n = options_.householders;
     const Var raw = tape.columns(projected, (1 + 2 * n) * inner_, n * options_.heads);
-    return autograd::activation(tape, raw, beta_gate_, beta_scale_);
+    return autograd::activation(tape, raw, beta_gate_, beta_scale_, options_.beta_shift);
   }
 
   DeltaNetOptions options_;
@@ -145,11 +149,16 @@ class DeltaNetFactory final : public MixerFactory {
     fields.field("conv", options_.conv, "taps of the causal convolution on q, k and v; 0 = none", {0, 16});
     fields.field_enum("qk_activation", options_.qk_activation,
                       "activation of q and k; auto = silu with a convolution", {"auto", "none", "silu"});
+    fields.field("output_norm", options_.output_norm, "per-head norm of what is read from the state");
     fields.field_enum("beta", options_.beta,
                       "gate of the write strength; hard reaches its end points exactly", {"sigmoid", "hard"});
     fields.field("beta_gain", options_.beta_gain,
                  "spread of the gate at the start; near 2 some heads begin close to an end of the range",
                  {0, 100});
+    fields.field(
+        "beta_shift", options_.beta_shift,
+        "constant added to the gate's input; below 0 a token leaves the state alone unless it learns not to",
+        {-100, 100});
   }
   std::unique_ptr<Mixer> make(const ModelConfig& config, const std::string& prefix,
                               Parameters& parameters) const override {

@@ -12,8 +12,8 @@ using autograd::Sequence;
 using autograd::Tape;
 using models::Weights;
 
-BatchGradient::BatchGradient(const models::Model& model, DType dtype)
-    : model_(model), dtype_(dtype), groups_(kGroups) {
+BatchGradient::BatchGradient(const models::Model& model, DType dtype, double temperature)
+    : model_(model), dtype_(dtype), temperature_(temperature), groups_(kGroups) {
   for (auto& group : groups_)
     group.gradient.resize(static_cast<size_t>(model.parameters().size() * dtype_size(dtype)));
 }
@@ -44,7 +44,8 @@ void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& b
     const autograd::Var logits =
         model_.forward(tape, view, batch.tokens.data() + first * batch.time, Sequence{rows, batch.time},
                        dense ? nullptr : group.scored.data(), scored);
-    group.loss.loss += autograd::cross_entropy(tape, logits, targets, scored_total, group.predictions.data());
+    group.loss.loss +=
+        autograd::cross_entropy(tape, logits, targets, scored_total, group.predictions.data(), temperature_);
     tape.backward();
     for (int64_t i = 0; i < scored; ++i) {
       group.loss.scored += targets[i] >= 0;

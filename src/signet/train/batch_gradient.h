@@ -20,7 +20,7 @@ struct BatchLoss {
 
 class BatchGradient {
  public:
-  BatchGradient(const models::Model& model, DType dtype);
+  BatchGradient(const models::Model& model, DType dtype, double temperature = 1);
 
   // Overwrites `gradient` (parameters().size() elements).
   BatchLoss compute(void* weights, const tasks::Batch& batch, void* gradient);
@@ -42,6 +42,7 @@ class BatchGradient {
 
   const models::Model& model_;
   DType dtype_;
+  double temperature_;
   std::vector<Group> groups_;
 };
 

@@ -55,6 +55,9 @@ void TrainConfig::describe(io::Fields& fields) {
   fields.field("beta1", beta1, "AdamW", {0, 0.999999});
   fields.field("beta2", beta2, "AdamW", {0, 0.99999999});
   fields.field("eps", eps, "AdamW", {0, 1});
+  fields.field("temperature", temperature,
+               "divides the logits in the loss; above 1 a solved task keeps sharpening its solution",
+               {1e-3, 1e6});
   fields.field("seed", seed, "of the start and the data", {0, int64_t{1} << 62});
   fields.field_enum("dtype", dtype, "arithmetic", {"float32", "float64"});
   fields.field("validate_every", validate_every, "updates between validations; 0 = never",

@@ -35,7 +35,7 @@ class Trainer {
         directory_(directory),
         options_(options),
         lengths_(config.train_lengths(run_.task())),
-        gradient_(run_.model(), run_.dtype()),
+        gradient_(run_.model(), run_.dtype(), train_.temperature),
         optimizer_(run_.model().parameters(), run_.dtype(),
                    {train_.beta1, train_.beta2, train_.eps, train_.weight_decay, train_.clip}),
         buffer_(static_cast<size_t>(run_.model().parameters().size() * dtype_size(run_.dtype()))) {}

@@ -1,12 +1,12 @@
 // Elementwise functions on rows with strides, and the fused SwiGLU.
 //   silu      y = x sigmoid(x)
-//   sigmoid   y = scale * sigmoid(x)                         never reaches its end points for moderate x
-//   hard      y = scale * clamp(1/2 + x/4, 0, 1)             reaches 0 and scale exactly
+//   sigmoid   y = scale * sigmoid(x + shift)                 never reaches its end points for moderate x
+//   hard      y = scale * clamp(1/2 + (x + shift)/4, 0, 1)   reaches 0 and scale exactly
 //   softplus  y = log(1 + e^x)
 //   swiglu    y = silu(gate) * up
-// `hard` has the slope of the sigmoid at 0. Its gradient outside (-2, 2) passes only where a descent step
-// would lead back inside, so that a saturated gate is neither dead nor drifting. Backward recomputes from x
-// and overwrites dx.
+// `hard` has the slope of the sigmoid at 0. Its gradient outside (-2, 2) of x + shift passes only where a
+// descent step would lead back inside, so that a saturated gate is neither dead nor drifting. Backward
+// recomputes from x and overwrites dx.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct ActivationForward {
   int64_t x_stride = 0;
   T* y = nullptr;
   int64_t y_stride = 0;
-  T scale = T(1);
+  T scale = T(1), shift = T(0);
 };
 
 template <class T>
@@ -38,7 +38,7 @@ struct ActivationBackward {
   int64_t dy_stride = 0;
   T* dx = nullptr;
   int64_t dx_stride = 0;
-  T scale = T(1);
+  T scale = T(1), shift = T(0);
 };
 
 template <class T>

@@ -38,10 +38,10 @@ void activation_forward(const ActivationForward<T>& p) {
     case ActivationKind::kSilu:
       return map_rows(p, [](Vec<T> x) { return x * sigmoid<T>(x); });
     case ActivationKind::kSigmoid:
-      return map_rows(p, [&](Vec<T> x) { return p.scale * sigmoid<T>(x); });
+      return map_rows(p, [&](Vec<T> x) { return p.scale * sigmoid<T>(x + p.shift); });
     case ActivationKind::kHard:
       return map_rows(p, [&](Vec<T> x) {
-        return p.scale * max<T>(splat(T(0)), min<T>(splat(T(1)), T(0.5) + T(0.25) * x));
+        return p.scale * max<T>(splat(T(0)), min<T>(splat(T(1)), T(0.5) + T(0.25) * (x + p.shift)));
       });
     case ActivationKind::kSoftplus:
       return map_rows(p, [](Vec<T> x) { return softplus<T>(x); });
@@ -58,13 +58,13 @@ void activation_backward(const ActivationBackward<T>& p) {
       });
     case ActivationKind::kSigmoid:
       return scale_rows(p, [&](Vec<T> x, Vec<T>) {
-        const Vec<T> s = sigmoid<T>(x);
+        const Vec<T> s = sigmoid<T>(x + p.shift);
         return p.scale * s * (T(1) - s);
       });
     case ActivationKind::kHard:
       return scale_rows(p, [&](Vec<T> x, Vec<T> dy) {
         const Vec<T> zero{};
-        const auto outward = ((x >= T(2)) & (dy < zero)) | ((x <= T(-2)) & (dy > zero));
+        const auto outward = ((x + p.shift >= T(2)) & (dy < zero)) | ((x + p.shift <= T(-2)) & (dy > zero));
         return outward ? zero : zero + T(0.25) * p.scale;
       });
     case ActivationKind::kSoftplus:

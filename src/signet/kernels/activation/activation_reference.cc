@@ -20,10 +20,10 @@ void activation_forward_reference(const ActivationForward<double>& p) {
           y = x * logistic(x);
           break;
         case ActivationKind::kSigmoid:
-          y = p.scale * logistic(x);
+          y = p.scale * logistic(x + p.shift);
           break;
         case ActivationKind::kHard:
-          y = p.scale * std::clamp(0.5 + 0.25 * x, 0.0, 1.0);
+          y = p.scale * std::clamp(0.5 + 0.25 * (x + p.shift), 0.0, 1.0);
           break;
         case ActivationKind::kSoftplus:
           y = std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
@@ -37,7 +37,8 @@ void activation_forward_reference(const ActivationForward<double>& p) {
 void activation_backward_reference(const ActivationBackward<double>& p) {
   for (int64_t r = 0; r < p.rows; ++r) {
     for (int64_t i = 0; i < p.width; ++i) {
-      const double x = p.x[r * p.x_stride + i], dy = p.dy[r * p.dy_stride + i], s = logistic(x);
+      const double x = p.x[r * p.x_stride + i], dy = p.dy[r * p.dy_stride + i];
+      const double moved = x + p.shift, s = logistic(p.kind == ActivationKind::kSigmoid ? moved : x);
       double slope = 0;
       switch (p.kind) {
         case ActivationKind::kSilu:
@@ -47,7 +48,7 @@ void activation_backward_reference(const ActivationBackward<double>& p) {
           slope = p.scale * s * (1 - s);
           break;
         case ActivationKind::kHard:
-          slope = (x >= 2 && dy < 0) || (x <= -2 && dy > 0) ? 0.0 : 0.25 * p.scale;
+          slope = (moved >= 2 && dy < 0) || (moved <= -2 && dy > 0) ? 0.0 : 0.25 * p.scale;
           break;
         case ActivationKind::kSoftplus:
           slope = s;

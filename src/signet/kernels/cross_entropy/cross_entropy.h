@@ -1,6 +1,7 @@
 // Softmax cross-entropy with a mask, loss and gradient in one pass:
-//   loss_sum = sum over rows with target >= 0 of  log sum_j exp(logits_j) - logits_target
-//   dlogits  = gradient_scale * (softmax(logits) - onehot(target)),  zero where target < 0
+//   z = logit_scale * logits
+//   loss_sum = sum over rows with target >= 0 of  log sum_j exp(z_j) - z_target
+//   dlogits  = gradient_scale * logit_scale * (softmax(z) - onehot(target)),  zero where target < 0
 // logits [rows, classes] with stride, targets [rows], -1 = not scored; dlogits may be null (evaluation).
 // `predictions` [rows] (null: not wanted) receives the arg max, the lowest index on a tie. loss_sum is
 // overwritten and summed in double in row order.
@@ -18,7 +19,7 @@ struct CrossEntropy {
   const T* logits = nullptr;
   int64_t stride = 0;
   const int32_t* targets = nullptr;
-  T gradient_scale = T(1);
+  T gradient_scale = T(1), logit_scale = T(1);
   T* dlogits = nullptr;
   int64_t dlogits_stride = 0;
   int32_t* predictions = nullptr;

@@ -25,16 +25,16 @@ void cross_entropy(const CrossEntropy<T>& p) {
     const T largest = x[best];
     T total = 0;
     vector_loop<T>(p.classes, [&](int64_t j, auto n) {
-      Vec<T> e = exp<T>(load(x + j, n) - largest);
+      Vec<T> e = exp<T>(p.logit_scale * (load(x + j, n) - largest));
       if constexpr (!std::is_same_v<decltype(n), Full>) e = load_n(reinterpret_cast<const T*>(&e), n);
       total += sum<T>(e);
       if (d) store(d + j, e, n);
     });
-    loss += static_cast<double>(largest - x[target]) + std::log(static_cast<double>(total));
+    loss += static_cast<double>(p.logit_scale * (largest - x[target])) + std::log(static_cast<double>(total));
     if (d) {
-      const T factor = p.gradient_scale / total;
+      const T scale = p.gradient_scale * p.logit_scale, factor = scale / total;
       for (int64_t j = 0; j < p.classes; ++j) d[j] *= factor;
-      d[target] -= p.gradient_scale;
+      d[target] -= scale;
     }
   }
   *p.loss_sum = loss;
