@@ -1,6 +1,10 @@
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <new>
 #include <string>
@@ -21,11 +25,30 @@ void print_help() {
       "\n`signet <verb> --help` shows a verb's options with examples; `signet --version` the version.\n");
 }
 
-int dispatch(const std::vector<std::string>& arguments) {
+// A closed standard stream must not become the descriptor of a file we open: output would land in it. Instead
+// reading gives nothing, writing results fails, and messages are lost.
+void occupy_standard_streams() {
+  for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(fd, F_GETFD) == -1 && errno == EBADF)
+      (void)!open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+// Never throws: a message that cannot be shown must not hide the exit code.
+void complain(const char* message) { std::fprintf(stderr, "signet: %s\n", message); }
+
+// A full disk or a closed stdout is an error of the program that wrote there.
+int finish_output(int exit_code) {
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return exit_code;
+  fail(errno == ENOSPC ? ErrorCode::kResource : ErrorCode::kFailure, "cannot write to standard output: {}",
+       std::strerror(errno));
+}
+
+int dispatch(std::vector<std::string> arguments) {
   if (arguments.empty()) {
     print_help();
     return static_cast<int>(ErrorCode::kUsage);
   }
+  if (arguments[0] == "help" && arguments.size() > 1) arguments = {arguments[1], "--help"};
   if (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
     print_help();
     return 0;
@@ -52,16 +75,17 @@ int dispatch(const std::vector<std::string>& arguments) {
 }  // namespace signet::cli
 
 int main(int argc, char** argv) {
+  signet::cli::occupy_standard_streams();
   try {
-    return signet::cli::dispatch({argv + 1, argv + argc});
+    return signet::cli::finish_output(signet::cli::dispatch({argv + 1, argv + argc}));
   } catch (const signet::Error& error) {
-    fmt::print(stderr, "signet: {}\n", error.what());
+    signet::cli::complain(error.what());
     return error.exit_code();
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "signet: out of memory\n");
+    signet::cli::complain("out of memory");
     return static_cast<int>(signet::ErrorCode::kResource);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "signet: {}\n", error.what());
+    signet::cli::complain(error.what());
     return static_cast<int>(signet::ErrorCode::kFailure);
   }
 }

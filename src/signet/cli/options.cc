@@ -12,18 +12,40 @@ namespace signet::cli {
 struct Options::Impl {
   CLI::App app;
   std::vector<std::pair<std::string, std::string>> examples;
-  std::vector<std::string> names;
+  std::vector<OptionInfo> options, arguments;
 
   Impl(const std::string& verb, const std::string& summary) : app(summary, "signet " + verb) {
     app.set_help_flag("-h,--help", "show this help");
-    names.push_back("--help");
+    remember("-h,--help", "show this help", false);
   }
-  void remember(const std::string& flag) { names.push_back(flag.substr(flag.find("--"))); }
+  void remember(const std::string& flag, const std::string& help, bool takes_value) {
+    const size_t name = flag.find("--");
+    options.push_back({flag.substr(name), name ? flag.substr(0, 2) : "", help, takes_value, choices(help)});
+  }
+  void remember_argument(const std::string& name, const std::string& help) {
+    arguments.push_back({name, "", help, true, choices(help)});
+  }
+  static std::vector<std::string> choices(const std::string& help) {
+    constexpr std::string_view kStart = "one of: ";
+    std::vector<std::string> found;
+    if (help.rfind(kStart, 0) != 0) return found;
+    for (const auto& choice : split(help.substr(kStart.size()), ',')) {
+      const size_t first = choice.find_first_not_of(' ');
+      if (first != choice.npos)
+        found.push_back(choice.substr(first, choice.find_last_not_of(' ') + 1 - first));
+    }
+    return found;
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const auto& option : options) names.push_back(option.name);
+    return names;
+  }
 
   template <class T>
   void value(const std::string& flag, T& target, const std::string& help) {
     app.add_option(flag, target, help)->capture_default_str();
-    remember(flag);
+    remember(flag, help, true);
   }
 };
 
@@ -34,10 +56,12 @@ Options::~Options() = default;
 void Options::positional(const std::string& name, std::string& target, const std::string& help,
                          bool required) {
   impl_->app.add_option(name, target, help)->required(required);
+  impl_->remember_argument(name, help);
 }
 void Options::positionals(const std::string& name, std::vector<std::string>& target, const std::string& help,
                           bool required) {
   impl_->app.add_option(name, target, help)->required(required);
+  impl_->remember_argument(name, help);
 }
 void Options::value(const std::string& flag, std::string& target, const std::string& help) {
   impl_->value(flag, target, help);
@@ -50,17 +74,18 @@ void Options::value(const std::string& flag, double& target, const std::string& 
 }
 void Options::values(const std::string& flag, std::vector<std::string>& target, const std::string& help) {
   impl_->app.add_option(flag, target, help)->allow_extra_args(false);
-  impl_->remember(flag);
+  impl_->remember(flag, help, true);
 }
 void Options::flag(const std::string& flag, bool& target, const std::string& help) {
   impl_->app.add_flag(flag, target, help);
-  impl_->remember(flag);
+  impl_->remember(flag, help, false);
 }
 void Options::example(const std::string& command, const std::string& meaning) {
   impl_->examples.emplace_back(command, meaning);
 }
 bool Options::given(const std::string& flag) const { return impl_->app.count(flag) > 0; }
-std::vector<std::string> Options::option_names() const { return impl_->names; }
+const std::vector<OptionInfo>& Options::options() const { return impl_->options; }
+const std::vector<OptionInfo>& Options::arguments() const { return impl_->arguments; }
 const std::vector<std::pair<std::string, std::string>>& Options::examples() const { return impl_->examples; }
 
 std::string Options::help() const {
@@ -81,11 +106,11 @@ bool Options::parse(const std::vector<std::string>& arguments) {
     fmt::print("{}", help());
     return false;
   } catch (const CLI::ExtrasError& error) {
+    const auto names = impl_->names();
     for (const auto& argument : arguments) {
       const std::string name = argument.substr(0, argument.find('='));
-      if (name.rfind("--", 0) == 0 &&
-          std::find(impl_->names.begin(), impl_->names.end(), name) == impl_->names.end())
-        fail(ErrorCode::kUsage, "unknown option {}{}; see {} --help", name, did_you_mean(name, impl_->names),
+      if (name.rfind("--", 0) == 0 && std::find(names.begin(), names.end(), name) == names.end())
+        fail(ErrorCode::kUsage, "unknown option {}{}; see {} --help", name, did_you_mean(name, names),
              impl_->app.get_name());
     }
     fail(ErrorCode::kUsage, "{}; see {} --help", error.what(), impl_->app.get_name());

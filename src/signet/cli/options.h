@@ -10,6 +10,14 @@
 
 namespace signet::cli {
 
+// An option or positional argument, as shell completion sees it.
+struct OptionInfo {
+  std::string name, short_name;  // "--out" and "-o" (or ""); a positional has its name in capitals
+  std::string help;
+  bool takes_value = false;
+  std::vector<std::string> choices;  // what the shell offers; empty means files
+};
+
 class Options {
  public:
   Options(const std::string& verb, const std::string& summary);
@@ -19,7 +27,8 @@ class Options {
                   bool required = true);
   void positionals(const std::string& name, std::vector<std::string>& target, const std::string& help,
                    bool required = true);
-  // "--name" or "-n,--name"; the target's value is the default shown in --help.
+  // "--name" or "-n,--name"; the target's value is the default shown in --help. A help text "one of: a, b" is
+  // also what the shell offers.
   void value(const std::string& flag, std::string& target, const std::string& help);
   void value(const std::string& flag, int64_t& target, const std::string& help);
   void value(const std::string& flag, double& target, const std::string& help);
@@ -31,7 +40,8 @@ class Options {
   // Parses; throws Error (kUsage) that names the nearest valid option. Returns false when help was printed.
   bool parse(const std::vector<std::string>& arguments);
   std::string help() const;
-  std::vector<std::string> option_names() const;                             // for completion
+  const std::vector<OptionInfo>& options() const;
+  const std::vector<OptionInfo>& arguments() const;                          // the positional ones
   const std::vector<std::pair<std::string, std::string>>& examples() const;  // command, meaning
 
  private:

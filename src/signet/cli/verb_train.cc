@@ -33,7 +33,7 @@ class Train final : public Verb {
     options.flag("--quiet", quiet_, "no progress");
     options.example(
         "signet train parity --model deltanet --eigenvalues=-1,1 --set model.width=32 "
-        "--set train.batch=64 --steps 20 --out runs/example",
+        "--set train.batch=64 --set eval.samples=256 --steps 20 --out runs/example",
         "train a small DeltaNet on parity");
     options.example("signet train --resume runs/example", "go on where it was stopped");
     options.example("signet train parity --model mamba --list-keys", "what can be set");
@@ -48,7 +48,8 @@ class Train final : public Verb {
     if (options_->given("--seed")) sources.set.push_back(fmt::format("train.seed={}", seed_));
     train::RunConfig config = train::resolve_config(sources);
     if (list_keys_) {
-      for (const auto& field : io::fields_of(config).all())
+      const auto fields = io::fields_of(config);
+      for (const auto& field : fields.all())
         fmt::print("{:26} {:14} {}\n", field.key, field.write(), field.help);
       return 0;
     }

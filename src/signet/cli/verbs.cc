@@ -8,6 +8,7 @@ std::unique_ptr<Verb> make_train();
 std::unique_ptr<Verb> make_eval();
 std::unique_ptr<Verb> make_report();
 std::unique_ptr<Verb> make_info();
+std::unique_ptr<Verb> make_completion();
 
 const std::vector<VerbEntry>& verbs() {
   static const std::vector<VerbEntry> table = {
@@ -16,6 +17,7 @@ const std::vector<VerbEntry>& verbs() {
       {"eval", "measure a trained model at any length", make_eval},
       {"report", "write one HTML page that compares runs", make_report},
       {"info", "show the build, the CPU and the libraries in use", make_info},
+      {"completion", "print a completion script for bash, zsh or fish", make_completion},
   };
   return table;
 }

@@ -1,0 +1,203 @@
+#include <fmt/core.h>
+
+#include "signet/base/error.h"
+#include "signet/base/text.h"
+#include "signet/cli/verb.h"
+
+namespace signet::cli {
+namespace {
+
+// Verbs with their options, gathered from the same definitions that --help prints.
+struct Command {
+  VerbEntry entry;
+  std::vector<OptionInfo> options, arguments;
+
+  std::vector<std::string> option_words() const {
+    std::vector<std::string> words;
+    for (const auto& option : options) {
+      words.push_back(option.name);
+      if (!option.short_name.empty()) words.push_back(option.short_name);
+    }
+    return words;
+  }
+};
+
+std::vector<Command> commands() {
+  std::vector<Command> all;
+  for (const auto& entry : verbs()) {
+    const auto verb = entry.make();
+    Options options(entry.name, entry.summary);
+    verb->define(options);
+    all.push_back({entry, options.options(), options.arguments()});
+  }
+  return all;
+}
+
+std::string verb_words(const std::vector<Command>& all) {
+  std::vector<std::string> names;
+  for (const auto& command : all) names.emplace_back(command.entry.name);
+  return join(names, " ");
+}
+
+// 'text' for any of the three shells: a quote ends the string, comes escaped, and starts it again.
+std::string quoted(const std::string& text) {
+  std::string result;
+  for (char c : text) c == '\'' ? result += "'\\''" : result += c;
+  return fmt::format("'{}'", result);
+}
+
+std::string bash_script(const std::vector<Command>& all) {
+  std::string script = fmt::format(
+      "# bash completion of signet; put this into ~/.bashrc:  source <(signet completion bash)\n"
+      "_signet() {{\n"
+      "  local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}} words=\n"
+      "  COMPREPLY=()\n"
+      "  if ((COMP_CWORD == 1)); then\n"
+      "    COMPREPLY=($(compgen -W '{} --help --version' -- \"$current\"))\n"
+      "    return\n"
+      "  fi\n"
+      "  # bash splits --option=value at the '='\n"
+      "  if [[ $current == '=' ]]; then current=; fi\n"
+      "  if [[ $previous == '=' ]]; then previous=${{COMP_WORDS[COMP_CWORD-2]}}; fi\n"
+      "  case ${{COMP_WORDS[1]}} in\n",
+      verb_words(all));
+  for (const auto& command : all) {
+    script += fmt::format("    {})\n      case $previous in\n", command.entry.name);
+    for (const auto& option : command.options) {
+      if (!option.takes_value) continue;
+      const std::string pattern =
+          option.short_name.empty() ? option.name : fmt::format("{}|{}", option.short_name, option.name);
+      script +=
+          option.choices.empty()
+              ? fmt::format("        {}) COMPREPLY=($(compgen -f -- \"$current\")); return ;;\n", pattern)
+              : fmt::format("        {}) words={} ;;\n", pattern, quoted(join(option.choices, " ")));
+    }
+    std::vector<std::string> choices;
+    for (const auto& argument : command.arguments)
+      choices.insert(choices.end(), argument.choices.begin(), argument.choices.end());
+    script += fmt::format(
+        "        *) if [[ $current == -* ]]; then words={}; else words={}; fi ;;\n      esac ;;\n",
+        quoted(join(command.option_words(), " ")), quoted(join(choices, " ")));
+  }
+  script +=
+      "  esac\n"
+      "  if [[ -n $words ]]; then COMPREPLY=($(compgen -W \"$words\" -- \"$current\")); return; fi\n"
+      "  COMPREPLY=($(compgen -f -- \"$current\"))\n"
+      "}\n"
+      "complete -o filenames -F _signet signet\n";
+  return script;
+}
+
+// Text inside the brackets of an _arguments specification.
+std::string zsh_text(const std::string& text) {
+  std::string result;
+  for (char c : text) {
+    if (c == '[' || c == ']' || c == ':' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result;
+}
+
+std::string zsh_values(const OptionInfo& info) {
+  std::string label = info.name;
+  label.erase(0, label.find_first_not_of('-'));
+  return fmt::format(":{}:{}", zsh_text(label),
+                     info.choices.empty() ? "_files" : fmt::format("({})", join(info.choices, " ")));
+}
+
+std::string zsh_script(const std::vector<Command>& all) {
+  std::string script =
+      "#compdef signet\n"
+      "# zsh completion of signet; put this into ~/.zshrc after compinit:  source <(signet completion zsh)\n"
+      "_signet() {\n"
+      "  local -a verbs\n"
+      "  verbs=(\n";
+  for (const auto& command : all)
+    script +=
+        fmt::format("    {}\n", quoted(fmt::format("{}:{}", command.entry.name, command.entry.summary)));
+  script +=
+      "  )\n"
+      "  if (( CURRENT == 2 )); then _describe verb verbs; return; fi\n"
+      "  local verb=$words[2]\n"
+      "  shift words\n"
+      "  (( CURRENT-- ))\n"
+      "  case $verb in\n";
+  for (const auto& command : all) {
+    script += fmt::format("    {})\n      _arguments -S", command.entry.name);
+    for (const auto& option : command.options) {
+      const std::string tail =
+          fmt::format("[{}]{}", zsh_text(option.help), option.takes_value ? zsh_values(option) : "");
+      for (const auto& name : {option.name, option.short_name})
+        if (!name.empty())
+          script +=
+              fmt::format(" \\\n        {}",
+                          quoted((name == option.name && option.takes_value ? name + "=" : name) + tail));
+    }
+    for (const auto& argument : command.arguments)
+      script += fmt::format(" \\\n        {}", quoted(fmt::format("*{}", zsh_values(argument))));
+    script += " ;;\n";
+  }
+  script +=
+      "  esac\n"
+      "}\n"
+      "if [ \"$funcstack[1]\" = _signet ]; then _signet \"$@\"; elif (( $+functions[compdef] )); then "
+      "compdef _signet "
+      "signet; fi\n";
+  return script;
+}
+
+std::string fish_script(const std::vector<Command>& all) {
+  std::string script =
+      "# fish completion of signet:  signet completion fish > ~/.config/fish/completions/signet.fish\n";
+  for (const auto& command : all)
+    script += fmt::format("complete -c signet -n __fish_use_subcommand -f -a {} -d {}\n", command.entry.name,
+                          quoted(command.entry.summary));
+  for (const auto& command : all) {
+    const std::string start =
+        fmt::format("complete -c signet -n '__fish_seen_subcommand_from {}'", command.entry.name);
+    const auto offer = [](const OptionInfo& info) {
+      return info.choices.empty() ? std::string() : fmt::format(" -f -a {}", quoted(join(info.choices, " ")));
+    };
+    for (const auto& option : command.options) {
+      const std::string short_form =
+          option.short_name.empty() ? "" : fmt::format(" -s {}", option.short_name.substr(1));
+      script += fmt::format("{} -l {}{} -d {}{}{}\n", start, option.name.substr(2), short_form,
+                            quoted(option.help), option.takes_value ? " -r" : "", offer(option));
+    }
+    for (const auto& argument : command.arguments)
+      if (!argument.choices.empty()) script += start + offer(argument) + "\n";
+  }
+  return script;
+}
+
+class Completion final : public Verb {
+ public:
+  void define(Options& options) override {
+    options.positional("SHELL", shell_, "one of: bash, zsh, fish");
+    options.example("source <(signet completion bash)",
+                    "complete verbs, options and their values in this shell");
+    options.example("signet completion fish > signet.fish", "a file for ~/.config/fish/completions");
+  }
+  int run() override {
+    const std::vector<std::string> shells = {"bash", "zsh", "fish"};
+    if (shell_ == "bash")
+      fmt::print("{}", bash_script(commands()));
+    else if (shell_ == "zsh")
+      fmt::print("{}", zsh_script(commands()));
+    else if (shell_ == "fish")
+      fmt::print("{}", fish_script(commands()));
+    else
+      fail(ErrorCode::kUsage, "unknown shell '{}'{}; shells are {}", shell_, did_you_mean(shell_, shells),
+           join(shells, ", "));
+    return 0;
+  }
+
+ private:
+  std::string shell_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_completion() { return std::make_unique<Completion>(); }
+
+}  // namespace signet::cli

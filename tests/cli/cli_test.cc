@@ -1,0 +1,171 @@
+// The command line as a user meets it: every verb's help and examples, exit codes, streams, start-up time.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "signet/cli/verb.h"
+#include "support/command.h"
+
+namespace signet::cli {
+namespace {
+
+using test::run_command;
+using test::run_signet;
+
+struct VerbDefinition {
+  std::unique_ptr<Verb> verb;
+  std::unique_ptr<Options> options;
+};
+VerbDefinition define(const VerbEntry& entry) {
+  VerbDefinition definition{entry.make(), std::make_unique<Options>(entry.name, entry.summary)};
+  definition.verb->define(*definition.options);
+  return definition;
+}
+
+TEST(Cli, EveryVerbHasHelpAndAnExample) {
+  for (const auto& entry : verbs()) {
+    SCOPED_TRACE(entry.name);
+    const auto help = run_signet(std::string(entry.name) + " --help");
+    EXPECT_EQ(help.exit_code, 0);
+    EXPECT_EQ(help.err, "");
+    EXPECT_NE(help.out.find(entry.summary), std::string::npos);
+    const auto definition = define(entry);
+    EXPECT_FALSE(definition.options->examples().empty());
+    for (const auto& option : definition.options->options()) {
+      EXPECT_NE(help.out.find(option.name), std::string::npos);
+      EXPECT_FALSE(option.help.empty()) << option.name;
+    }
+    EXPECT_EQ(run_signet(std::string("help ") + entry.name).out, help.out);
+  }
+}
+
+TEST(Cli, HelpListsEveryVerb) {
+  const auto help = run_signet("--help");
+  EXPECT_EQ(help.exit_code, 0);
+  for (const auto& entry : verbs())
+    EXPECT_NE(help.out.find(std::string("\n  ") + entry.name), std::string::npos);
+  EXPECT_EQ(run_signet("-h").out, help.out);
+  EXPECT_EQ(run_signet("help").out, help.out);
+  EXPECT_EQ(run_signet("--version").out, "signet " SIGNET_VERSION "\n");
+}
+
+// Every example, in the order of --help, so that a later verb may use what an earlier one wrote.
+TEST(Cli, ExamplesRun) {
+  test::TemporaryDirectory directory;
+  const std::string folder = std::filesystem::path(SIGNET_BINARY).parent_path();
+  for (const auto& entry : verbs()) {
+    const auto definition = define(entry);
+    for (const auto& [command, meaning] : definition.options->examples()) {
+      const auto start = std::chrono::steady_clock::now();
+      test::write_text(directory / "example.sh", command);
+      const auto result = run_command("PATH='" + folder + "':$PATH bash example.sh", directory.path());
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      std::printf("%6.2f s  %s\n", seconds, command.c_str());
+      EXPECT_EQ(result.exit_code, 0) << command << "\n" << result.err;
+    }
+  }
+}
+
+TEST(Cli, ExitCodes) {
+  const struct {
+    const char* arguments;
+    int exit_code;
+    const char* message;  // part of stderr
+  } kCases[] = {
+      {"info", 0, ""},
+      {"info --json", 0, ""},
+      {"", 2, ""},
+      {"inof", 2, "did you mean 'info'"},
+      {"help inof", 2, "did you mean 'info'"},
+      {"--hlep", 2, "unknown verb"},
+      {"info --jsn", 2, "did you mean '--json'"},
+      {"info extra", 2, "signet info --help"},
+      {"info --json=maybe", 2, "--json"},
+      {"report", 2, "RUN"},
+      {"report missing", 3, "missing: not a run directory"},
+      {"report .", 3, "none of config.yaml"},
+      {"report run -o", 2, "--output"},
+      {"report run -o no/such/folder/report.html", 3, "no/such/folder"},
+      {"report run -o run", 3, "run"},
+      {"completion", 2, "SHELL"},
+      {"completion bsh", 2, "did you mean 'bash'"},
+      {"train pariti --model deltanet", 2, "did you mean 'parity'"},
+      {"train parity --model deltanett", 2, "did you mean 'deltanet'"},
+      {"train parity --steps many", 2, "--steps"},
+  };
+  test::TemporaryDirectory directory;
+  test::write_text(directory / "run/config.yaml", "task:\n  name: parity\n");
+  for (const auto& c : kCases) {
+    const auto result = run_signet(c.arguments, directory.path());
+    EXPECT_EQ(result.exit_code, c.exit_code) << "signet " << c.arguments << "\n" << result.err;
+    EXPECT_NE(result.err.find(c.message), std::string::npos) << "signet " << c.arguments << "\n"
+                                                             << result.err;
+    if (c.exit_code == 0) continue;
+    EXPECT_EQ(result.err.find("terminate"), std::string::npos) << result.err;
+    EXPECT_TRUE(!*c.message || result.err.rfind("signet: ", 0) == 0) << result.err;
+  }
+}
+
+TEST(Cli, LostOutputIsAnError) {
+  const auto closed = run_command("'" SIGNET_BINARY "' info >&-");
+  EXPECT_EQ(closed.exit_code, 1);
+  EXPECT_NE(closed.err.find("cannot write to standard output"), std::string::npos) << closed.err;
+  const auto full = run_command("'" SIGNET_BINARY "' info >/dev/full");
+  EXPECT_EQ(full.exit_code, 6) << full.err;
+  EXPECT_EQ(run_command("'" SIGNET_BINARY "' info 2>&-").exit_code, 0);
+  EXPECT_EQ(run_command("'" SIGNET_BINARY "' info <&-").exit_code, 0);
+  EXPECT_EQ(run_command("'" SIGNET_BINARY "' inof 2>&-").exit_code, 2);
+  EXPECT_EQ(run_command("'" SIGNET_BINARY "' inof 2>/dev/full").exit_code, 2);
+}
+
+// With stdout closed a page must not receive what was meant for stdout.
+TEST(Cli, FilesNeverTakeAStandardStream) {
+  test::TemporaryDirectory directory;
+  test::write_text(directory / "run/config.yaml", "task:\n  name: parity\n");
+  run_command("'" SIGNET_BINARY "' report run -o page.html", directory.path());
+  const std::string expected = test::read_text(directory / "page.html");
+  run_command("'" SIGNET_BINARY "' report run -o closed.html >&- 2>&-", directory.path());
+  EXPECT_EQ(test::read_text(directory / "closed.html"), expected);
+}
+
+TEST(Cli, NoColourOutsideATerminal) {
+  for (const char* environment : {"NO_COLOR=1 ", "TERM=xterm-256color ", "CLICOLOR=1 "})
+    for (const char* arguments : {"--help", "info", "train --help"}) {
+      const auto result = run_command(environment + ("'" SIGNET_BINARY "' " + std::string(arguments)));
+      EXPECT_EQ(result.out.find('\033'), std::string::npos);
+      EXPECT_EQ(result.err.find('\033'), std::string::npos);
+    }
+}
+
+TEST(Cli, JsonIsOneObjectOnStdout) {
+  const auto result = run_signet("info --json");
+  EXPECT_EQ(result.out.front(), '{');
+  EXPECT_EQ(result.out.substr(result.out.size() - 2), "}\n");
+}
+
+TEST(Cli, HelpStartsQuickly) {
+  std::vector<double> wall;
+  rusage before{}, after{};
+  getrusage(RUSAGE_CHILDREN, &before);
+  constexpr int kRuns = 9;
+  for (int i = 0; i < kRuns; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    ASSERT_EQ(std::system("'" SIGNET_BINARY "' --help >/dev/null"), 0);
+    wall.push_back(1e3 * std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  getrusage(RUSAGE_CHILDREN, &after);
+  const auto ms = [](const rusage& u) {
+    return 1e3 * static_cast<double>(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           1e-3 * static_cast<double>(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+  };
+  std::sort(wall.begin(), wall.end());
+  const double cpu = (ms(after) - ms(before)) / kRuns;
+  std::printf("signet --help: %.1f ms median, %.1f ms least, %.1f ms of CPU (shell included)\n",
+              wall[kRuns / 2], wall[0], cpu);
+  EXPECT_LT(wall[0], 100);  // 20 ms is the aim; a loaded machine may need more
+}
+
+}  // namespace
+}  // namespace signet::cli
