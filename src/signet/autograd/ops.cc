@@ -1,10 +1,11 @@
 #include "signet/autograd/ops.h"
 
-#include <algorithm>
+#include <type_traits>
 
 #include "signet/kernels/cross_entropy/cross_entropy.h"
 #include "signet/kernels/embedding/embedding.h"
 #include "signet/kernels/l2_norm/l2_norm.h"
+#include "signet/kernels/rows/rows.h"
 #include "signet/kernels/selective_scan/selective_scan.h"
 #include "signet/kernels/short_conv/short_conv.h"
 #include "signet/tensor/gemm.h"
@@ -18,51 +19,48 @@ T* ptr(const Tensor& t) {
   return t.as<T>();
 }
 
-// Copies rows (adds them when `add`).
+// The GPU versions of some kernels take scratch memory; their parameters have a field for it.
+template <class Where>
+inline constexpr bool kOnGpu = std::is_same_v<Where, Cuda>;
 template <class T>
-void copy_rows(const Tensor& from, const Tensor& to, bool add) {
-  for (int64_t r = 0; r < from.rows(); ++r) {
-    const T* x = ptr<T>(from) + r * from.row_stride;
-    T* y = ptr<T>(to) + r * to.row_stride;
-    for (int64_t i = 0; i < from.width(); ++i) y[i] = add ? y[i] + x[i] : x[i];
-  }
+T* gpu_workspace(Arena& arena, int64_t elements) {
+  return static_cast<T*>(arena.allocate(elements * static_cast<int64_t>(sizeof(T))));
 }
 
 }  // namespace
 
-Var linear(Tape& tape, const Var& x, const Var& weight, const Var& bias, const Var& residual) {
+Var linear(Tape& tape, const Var& x, const Var& weight, const Var& residual) {
   const int64_t rows = x.value.rows(), in = x.value.width(), out = weight.value.shape[0];
   Var y = tape.make({rows, out});
-  with_dtype(tape.dtype(), [&](auto type) {
+  tape.context().run([&](auto type, auto device) {
     using T = decltype(type);
     if (residual.value) {
-      copy_rows<T>(residual.value, y.value, false);
-    } else if (bias.value) {
-      for (int64_t r = 0; r < rows; ++r) copy_rows<T>(bias.value, y.value.row_range(r, 1), false);
+      kernels::copy_rows(kernels::CopyRows<T>{rows, out, ptr<T>(residual.value), residual.value.row_stride,
+                                              ptr<T>(y.value), out, false},
+                         device);
     }
     gemm(Gemm<T>{rows, out, in, ptr<T>(x.value), x.value.row_stride, false, ptr<T>(weight.value),
-                 weight.value.row_stride, true, ptr<T>(y.value), out, residual.value || bias.value},
-         Cpu{});
-    if (residual.value && bias.value) {
-      for (int64_t r = 0; r < rows; ++r) copy_rows<T>(bias.value, y.value.row_range(r, 1), true);
-    }
+                 weight.value.row_stride, true, ptr<T>(y.value), out, static_cast<bool>(residual.value)},
+         device);
   });
-  tape.record([=, dtype = tape.dtype()] {
-    with_dtype(dtype, [&](auto type) {
+  tape.record([=, context = tape.context()] {
+    context.run([&](auto type, auto device) {
       using T = decltype(type);
-      if (residual.needs_grad()) copy_rows<T>(y.grad, residual.grad, claim(residual));
-      if (bias.needs_grad()) {
-        for (int64_t r = 0; r < rows; ++r) copy_rows<T>(y.grad.row_range(r, 1), bias.grad, true);
+      if (residual.needs_grad()) {
+        kernels::copy_rows(
+            kernels::CopyRows<T>{rows, out, ptr<T>(y.grad), y.grad.row_stride, ptr<T>(residual.grad),
+                                 residual.grad.row_stride, claim(residual)},
+            device);
       }
       if (weight.needs_grad()) {
         gemm(Gemm<T>{out, in, rows, ptr<T>(y.grad), y.grad.row_stride, true, ptr<T>(x.value),
                      x.value.row_stride, false, ptr<T>(weight.grad), weight.grad.row_stride, claim(weight)},
-             Cpu{});
+             device);
       }
       if (x.needs_grad()) {
         gemm(Gemm<T>{rows, in, out, ptr<T>(y.grad), y.grad.row_stride, false, ptr<T>(weight.value),
                      weight.value.row_stride, false, ptr<T>(x.grad), x.grad.row_stride, claim(x)},
-             Cpu{});
+             device);
       }
     });
   });
@@ -72,23 +70,26 @@ Var linear(Tape& tape, const Var& x, const Var& weight, const Var& bias, const V
 Var gather_rows(Tape& tape, const Var& table, const int32_t* index, int64_t rows) {
   const int64_t width = table.value.width();
   Var y = tape.make({rows, width});
-  with_dtype(tape.dtype(), [&](auto type) {
+  tape.context().run([&](auto type, auto device) {
     using T = decltype(type);
     kernels::gather(kernels::Gather<T>{rows, width, ptr<T>(table.value), table.value.row_stride, index,
                                        ptr<T>(y.value), width},
-                    Cpu{});
+                    device);
   });
-  tape.record([=, dtype = tape.dtype()] {
+  tape.record([=, context = tape.context(), arena = &tape.arena()] {
     if (!table.needs_grad()) return;
-    with_dtype(dtype, [&](auto type) {
+    context.run([&](auto type, auto device) {
       using T = decltype(type);
-      if (!claim(table)) {
-        for (int64_t r = 0; r < table.grad.rows(); ++r)
-          std::fill_n(ptr<T>(table.grad) + r * table.grad.row_stride, width, T(0));
+      if (!claim(table))
+        fill_zero(context.device, table.grad.data, table.grad.size() * dtype_size(context.dtype));
+      kernels::ScatterAdd<T> p{
+          rows, width, ptr<T>(y.grad), y.grad.row_stride, index, ptr<T>(table.grad), table.grad.row_stride};
+      if constexpr (kOnGpu<decltype(device)>) {
+        p.table_rows = table.grad.rows();
+        p.workspace =
+            gpu_workspace<T>(*arena, kernels::scatter_add_workspace_size(rows, width, p.table_rows, device));
       }
-      kernels::scatter_add(kernels::ScatterAdd<T>{rows, width, ptr<T>(y.grad), y.grad.row_stride, index,
-                                                  ptr<T>(table.grad), table.grad.row_stride},
-                           Cpu{});
+      kernels::scatter_add(p, device);
     });
   });
   return y;
@@ -101,21 +102,26 @@ Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, do
   const int64_t x_stride = groups > 1 ? width : x.value.row_stride;
   Var y = tape.make({x.value.rows(), x.value.width()});
   const Tensor rstd = tape.temporary({rows}), mean = layer ? tape.temporary({rows}) : Tensor{};
-  with_dtype(tape.dtype(), [&](auto type) {
+  tape.context().run([&](auto type, auto device) {
     using T = decltype(type);
     kernels::norm_forward(
         kernels::NormForward<T>{kind, rows, width, ptr<T>(x.value), x_stride, ptr<T>(weight.value),
                                 ptr<T>(y.value), width, ptr<T>(rstd), ptr<T>(mean), static_cast<T>(eps)},
-        Cpu{});
+        device);
   });
-  tape.record([=, dtype = tape.dtype()] {
-    with_dtype(dtype, [&](auto type) {
+  tape.record([=, context = tape.context(), arena = &tape.arena()] {
+    context.run([&](auto type, auto device) {
       using T = decltype(type);
-      kernels::norm_backward(
-          kernels::NormBackward<T>{kind, rows, width, ptr<T>(x.value), x_stride, ptr<T>(weight.value),
-                                   ptr<T>(rstd), ptr<T>(mean), ptr<T>(y.grad), width, ptr<T>(x.grad),
-                                   groups > 1 ? width : x.grad.row_stride, claim(x), ptr<T>(weight.grad)},
-          Cpu{});
+      kernels::NormBackward<T> p{kind,           rows,
+                                 width,          ptr<T>(x.value),
+                                 x_stride,       ptr<T>(weight.value),
+                                 ptr<T>(rstd),   ptr<T>(mean),
+                                 ptr<T>(y.grad), width,
+                                 ptr<T>(x.grad), groups > 1 ? width : x.grad.row_stride,
+                                 claim(x),       ptr<T>(weight.grad)};
+      if constexpr (kOnGpu<decltype(device)>)
+        p.workspace = gpu_workspace<T>(*arena, kernels::norm_workspace_size(rows, width, device));
+      kernels::norm_backward(p, device);
     });
   });
   return y;
@@ -124,22 +130,22 @@ Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, do
 Var activation(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, double shift) {
   const int64_t rows = x.value.rows(), width = x.value.width();
   Var y = tape.make({rows, width});
-  with_dtype(tape.dtype(), [&](auto type) {
+  tape.context().run([&](auto type, auto device) {
     using T = decltype(type);
     kernels::activation_forward(
         kernels::ActivationForward<T>{kind, rows, width, ptr<T>(x.value), x.value.row_stride, ptr<T>(y.value),
                                       width, static_cast<T>(scale), static_cast<T>(shift)},
-        Cpu{});
+        device);
   });
-  tape.record([=, dtype = tape.dtype()] {
+  tape.record([=, context = tape.context()] {
     if (claim(x)) fail(ErrorCode::kFailure, "the input of an activation has another user");
-    with_dtype(dtype, [&](auto type) {
+    context.run([&](auto type, auto device) {
       using T = decltype(type);
       kernels::activation_backward(
           kernels::ActivationBackward<T>{kind, rows, width, ptr<T>(x.value), x.value.row_stride,
                                          ptr<T>(y.grad), width, ptr<T>(x.grad), x.grad.row_stride,
                                          static_cast<T>(scale), static_cast<T>(shift)},
-          Cpu{});
+          device);
     });
   });
   return y;
@@ -148,21 +154,21 @@ Var activation(Tape& tape, const Var& x, kernels::ActivationKind kind, double sc
 Var swiglu(Tape& tape, const Var& x) {
   const int64_t rows = x.value.rows(), width = x.value.width() / 2;
   Var y = tape.make({rows, width});
-  with_dtype(tape.dtype(), [&](auto type) {
+  tape.context().run([&](auto type, auto device) {
     using T = decltype(type);
     kernels::swiglu_forward(kernels::SwigluForward<T>{rows, width, ptr<T>(x.value), ptr<T>(x.value) + width,
                                                       x.value.row_stride, ptr<T>(y.value), width},
-                            Cpu{});
+                            device);
   });
-  tape.record([=, dtype = tape.dtype()] {
+  tape.record([=, context = tape.context()] {
     if (claim(x)) fail(ErrorCode::kFailure, "the input of SwiGLU has another user");
-    with_dtype(dtype, [&](auto type) {
+    context.run([&](auto type, auto device) {
       using T = decltype(type);
       kernels::swiglu_backward(
           kernels::SwigluBackward<T>{rows, width, ptr<T>(x.value), ptr<T>(x.value) + width,
                                      x.value.row_stride, ptr<T>(y.grad), width, ptr<T>(x.grad),
                                      ptr<T>(x.grad) + width, x.grad.row_stride},
-          Cpu{});
+          device);
     });
   });
   return y;
@@ -172,21 +178,21 @@ Var l2_normalize(Tape& tape, const Var& x, int64_t head_width, double eps) {
   const int64_t rows = x.value.rows(), width = x.value.width(), heads = width / head_width;
   Var y = tape.make({rows, width});
   const Tensor inverse = tape.temporary({rows, heads});
-  with_dtype(tape.dtype(), [&](auto type) {
+  tape.context().run([&](auto type, auto device) {
     using T = decltype(type);
     kernels::l2_norm_forward(
         kernels::L2NormForward<T>{rows, heads, head_width, ptr<T>(x.value), x.value.row_stride,
                                   ptr<T>(y.value), width, ptr<T>(inverse), static_cast<T>(eps)},
-        Cpu{});
+        device);
   });
-  tape.record([=, dtype = tape.dtype()] {
+  tape.record([=, context = tape.context()] {
     if (claim(x)) fail(ErrorCode::kFailure, "the input of an L2 norm has another user");
-    with_dtype(dtype, [&](auto type) {
+    context.run([&](auto type, auto device) {
       using T = decltype(type);
       kernels::l2_norm_backward(
           kernels::L2NormBackward<T>{rows, heads, head_width, ptr<T>(y.value), width, ptr<T>(inverse),
                                      ptr<T>(y.grad), width, ptr<T>(x.grad), x.grad.row_stride},
-          Cpu{});
+          device);
     });
   });
   return y;
@@ -196,24 +202,38 @@ Var short_conv(Tape& tape, const Var& x, const Var& weight, const Var& bias, Seq
                const Tensor& state) {
   const int64_t channels = x.value.width(), kernel = weight.value.width();
   Var y = tape.make({x.value.rows(), channels});
-  with_dtype(tape.dtype(), [&](auto type) {
+  tape.context().run([&](auto type, auto device) {
     using T = decltype(type);
     kernels::short_conv_forward(
         kernels::ShortConvForward<T>{sequence.batch, sequence.time, channels, kernel, silu, ptr<T>(x.value),
                                      x.value.row_stride, ptr<T>(weight.value), ptr<T>(bias.value),
                                      ptr<T>(state), ptr<T>(y.value), channels, ptr<T>(state)},
-        Cpu{});
+        device);
   });
-  tape.record([=, dtype = tape.dtype()] {
+  tape.record([=, context = tape.context(), arena = &tape.arena()] {
     if (claim(x)) fail(ErrorCode::kFailure, "the input of a convolution has another user");
-    with_dtype(dtype, [&](auto type) {
+    context.run([&](auto type, auto device) {
       using T = decltype(type);
-      kernels::short_conv_backward(
-          kernels::ShortConvBackward<T>{sequence.batch, sequence.time, channels, kernel, silu,
-                                        ptr<T>(x.value), x.value.row_stride, ptr<T>(weight.value),
-                                        ptr<T>(bias.value), nullptr, ptr<T>(y.grad), channels, ptr<T>(x.grad),
-                                        x.grad.row_stride, ptr<T>(weight.grad), ptr<T>(bias.grad)},
-          Cpu{});
+      kernels::ShortConvBackward<T> p{sequence.batch,
+                                      sequence.time,
+                                      channels,
+                                      kernel,
+                                      silu,
+                                      ptr<T>(x.value),
+                                      x.value.row_stride,
+                                      ptr<T>(weight.value),
+                                      ptr<T>(bias.value),
+                                      nullptr,
+                                      ptr<T>(y.grad),
+                                      channels,
+                                      ptr<T>(x.grad),
+                                      x.grad.row_stride,
+                                      ptr<T>(weight.grad),
+                                      ptr<T>(bias.grad)};
+      if constexpr (kOnGpu<decltype(device)>)
+        p.workspace = gpu_workspace<T>(*arena, kernels::short_conv_workspace_size(
+                                                   sequence.batch, sequence.time, channels, kernel, device));
+      kernels::short_conv_backward(p, device);
     });
   });
   return y;
@@ -234,11 +254,19 @@ Var delta_rule(Tape& tape, const Var& q, const Var& k, const Var& v, const Var& 
   shape.beta_stride = beta.value.row_stride;
   Var o = tape.make({sequence.rows(), options.heads * shape.dv});
   const auto algorithm = options.algorithm;
-  const Tensor workspace = tape.temporary({kernels::delta_rule_workspace_size(shape, algorithm)});
-  const Tensor saved =
-      tape.recording() ? tape.temporary({kernels::delta_rule_saved_size(shape, algorithm)}) : Tensor{};
+  Tensor workspace, saved;
+  on_device(tape.context().device, [&](auto device) {
+    if constexpr (kOnGpu<decltype(device)>) {
+      workspace = tape.temporary({kernels::delta_rule_workspace_size(shape, algorithm, device)});
+      if (tape.recording())
+        saved = tape.temporary({kernels::delta_rule_saved_size(shape, algorithm, device)});
+    } else {
+      workspace = tape.temporary({kernels::delta_rule_workspace_size(shape, algorithm)});
+      if (tape.recording()) saved = tape.temporary({kernels::delta_rule_saved_size(shape, algorithm)});
+    }
+  });
   const double scale = options.scale;
-  with_dtype(tape.dtype(), [&](auto type) {
+  tape.context().run([&](auto type, auto device) {
     using T = decltype(type);
     kernels::DeltaRuleForward<T> p;
     p.shape = shape;
@@ -253,12 +281,12 @@ Var delta_rule(Tape& tape, const Var& q, const Var& k, const Var& v, const Var& 
     p.algorithm = algorithm;
     p.saved = ptr<T>(saved);
     p.workspace = ptr<T>(workspace);
-    kernels::delta_rule_forward(p, Cpu{});
+    kernels::delta_rule_forward(p, device);
   });
-  tape.record([=, dtype = tape.dtype()] {
+  tape.record([=, context = tape.context()] {
     if (claim(q) || claim(k) || claim(v) || claim(beta))
       fail(ErrorCode::kFailure, "an input of the delta rule has another user");
-    with_dtype(dtype, [&](auto type) {
+    context.run([&](auto type, auto device) {
       using T = decltype(type);
       kernels::DeltaRuleBackward<T> p;
       p.shape = shape;
@@ -275,7 +303,7 @@ Var delta_rule(Tape& tape, const Var& q, const Var& k, const Var& v, const Var& 
       p.scale = static_cast<T>(scale);
       p.algorithm = algorithm;
       p.workspace = ptr<T>(workspace);
-      kernels::delta_rule_backward(p, Cpu{});
+      kernels::delta_rule_backward(p, device);
     });
   });
   return o;
@@ -295,10 +323,17 @@ Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence,
   shape.b_stride = in.b.value.row_stride;
   shape.c_stride = in.c.value.row_stride;
   Var y = tape.make({sequence.rows(), shape.channels});
-  const Tensor workspace = tape.temporary({kernels::selective_scan_workspace_size(shape)});
-  const Tensor saved =
-      tape.recording() ? tape.temporary({kernels::selective_scan_saved_size(shape)}) : Tensor{};
-  with_dtype(tape.dtype(), [&](auto type) {
+  Tensor workspace, saved;
+  on_device(tape.context().device, [&](auto device) {
+    if constexpr (kOnGpu<decltype(device)>) {
+      workspace = tape.temporary({kernels::selective_scan_workspace_size(shape, device)});
+      if (tape.recording()) saved = tape.temporary({kernels::selective_scan_saved_size(shape, device)});
+    } else {
+      workspace = tape.temporary({kernels::selective_scan_workspace_size(shape)});
+      if (tape.recording()) saved = tape.temporary({kernels::selective_scan_saved_size(shape)});
+    }
+  });
+  tape.context().run([&](auto type, auto device) {
     using T = decltype(type);
     kernels::SelectiveScanForward<T> p;
     p.shape = shape;
@@ -315,13 +350,13 @@ Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence,
     p.final_state = ptr<T>(state);
     p.saved = ptr<T>(saved);
     p.workspace = ptr<T>(workspace);
-    kernels::selective_scan_forward(p, Cpu{});
+    kernels::selective_scan_forward(p, device);
   });
-  tape.record([=, dtype = tape.dtype()] {
+  tape.record([=, context = tape.context()] {
     // u feeds the projections of raw, b and c too; their gradients arrive later, so this one is the first.
     if (claim(in.u) || claim(in.raw) || claim(in.b) || claim(in.c) || (in.z.value && claim(in.z)))
       fail(ErrorCode::kFailure, "an input of the selective scan has a user recorded after it");
-    with_dtype(dtype, [&](auto type) {
+    context.run([&](auto type, auto device) {
       using T = decltype(type);
       kernels::SelectiveScanBackward<T> p;
       p.shape = shape;
@@ -344,26 +379,32 @@ Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence,
       p.dz = ptr<T>(in.z.grad);
       p.dbias = ptr<T>(in.bias.grad);
       p.workspace = ptr<T>(workspace);
-      kernels::selective_scan_backward(p, Cpu{});
+      kernels::selective_scan_backward(p, device);
     });
   });
   return y;
 }
 
-double cross_entropy(Tape& tape, const Var& logits, const int32_t* targets, int64_t count,
-                     int32_t* predictions, double temperature) {
-  double loss = 0;
-  with_dtype(tape.dtype(), [&](auto type) {
+void cross_entropy(Tape& tape, const Var& logits, const int32_t* targets, int64_t count, double* loss_sum,
+                   int32_t* predictions, double temperature) {
+  tape.context().run([&](auto type, auto device) {
     using T = decltype(type);
-    kernels::cross_entropy(
-        kernels::CrossEntropy<T>{
-            logits.value.rows(), logits.value.width(), ptr<T>(logits.value), logits.value.row_stride, targets,
-            static_cast<T>(1.0 / static_cast<double>(count)), static_cast<T>(1.0 / temperature),
-            ptr<T>(logits.grad), logits.grad ? logits.grad.row_stride : 0, predictions, &loss},
-        Cpu{});
+    kernels::CrossEntropy<T> p;
+    p.rows = logits.value.rows();
+    p.classes = logits.value.width();
+    p.logits = ptr<T>(logits.value);
+    p.stride = logits.value.row_stride;
+    p.targets = targets;
+    p.gradient_scale = static_cast<T>(1.0 / static_cast<double>(count));
+    p.logit_scale = static_cast<T>(1.0 / temperature);
+    p.dlogits = ptr<T>(logits.grad);
+    p.dlogits_stride = logits.grad ? logits.grad.row_stride : 0;
+    p.predictions = predictions;
+    p.loss_sum = loss_sum;
+    if constexpr (kOnGpu<decltype(device)>) p.workspace = gpu_workspace<double>(tape.arena(), p.rows);
+    kernels::cross_entropy(p, device);
   });
   if (logits.needs_grad()) claim(logits);
-  return loss;
 }
 
 }  // namespace signet::autograd

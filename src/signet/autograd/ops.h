@@ -17,8 +17,8 @@ struct Sequence {
   int64_t rows() const { return batch * time; }
 };
 
-// y = x W^T (+ bias) (+ residual); x [rows, in], W [out, in], bias [out], residual [rows, out]. Saves x.
-Var linear(Tape& tape, const Var& x, const Var& weight, const Var& bias = {}, const Var& residual = {});
+// y = x W^T (+ residual); x [rows, in], W [out, in], residual [rows, out]. Saves x.
+Var linear(Tape& tape, const Var& x, const Var& weight, const Var& residual = {});
 
 // y[r] = table[index[r]]. Saves the index pointer: it must outlive the tape.
 Var gather_rows(Tape& tape, const Var& table, const int32_t* index, int64_t rows);
@@ -60,9 +60,10 @@ Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence,
                    const Tensor& state = {});
 
 // Mean cross-entropy over `count` scored rows of the whole batch (this tape may see only a part of them);
-// targets [rows], -1 = not scored. Returns the sum of losses of this tape's rows; records the gradient of sum
-// / count. `predictions` [rows] may be null. The logits are divided by `temperature` in the loss.
-double cross_entropy(Tape& tape, const Var& logits, const int32_t* targets, int64_t count,
-                     int32_t* predictions, double temperature = 1);
+// targets [rows], -1 = not scored. Writes the sum of the losses of this tape's rows and, unless null, the
+// predictions [rows]; records the gradient of sum / count. All pointers are on the tape's device. The logits
+// are divided by `temperature` in the loss.
+void cross_entropy(Tape& tape, const Var& logits, const int32_t* targets, int64_t count, double* loss_sum,
+                   int32_t* predictions, double temperature = 1);
 
 }  // namespace signet::autograd

@@ -10,6 +10,7 @@
 
 #include "signet/base/isa.h"
 #include "signet/tensor/arena.h"
+#include "signet/tensor/device.h"
 #include "signet/tensor/tensor.h"
 
 namespace signet::autograd {
@@ -32,17 +33,41 @@ inline bool claim(const Var& v) {
   return std::exchange(*v.written, true);
 }
 
+// The number type and the device that operators run with.
+struct Context {
+  DType dtype = DType::kF32;
+  Device device;
+
+  // Calls f(T{}, Cpu{}) or f(T{}, Cuda{stream}); on the GPU T is float.
+  template <class F>
+  void run(F&& f) const {
+    on_device(device, [&](auto where) {
+      if constexpr (std::is_same_v<decltype(where), Cuda>) {
+        if (dtype != DType::kF32)
+          fail(ErrorCode::kUsage, "the GPU computes in float32, not {}", dtype_name(dtype));
+        f(float{}, where);
+      } else {
+        with_dtype(dtype, [&](auto type) { f(type, where); });
+      }
+    });
+  }
+};
+
 class Tape {
  public:
-  Tape(Arena& arena, DType dtype, bool recording) : arena_(arena), dtype_(dtype), recording_(recording) {}
+  Tape(Arena& arena, DType dtype, bool recording) : Tape(arena, arena, {dtype, {}}, recording) {}
+  // `host` keeps closures and flags when `arena` is on a GPU.
+  Tape(Arena& arena, Arena& host, const Context& context, bool recording)
+      : arena_(arena), host_(host), context_(context), recording_(recording) {}
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
   bool recording() const { return recording_; }
-  DType dtype() const { return dtype_; }
+  DType dtype() const { return context_.dtype; }
+  const Context& context() const { return context_; }
   Arena& arena() { return arena_; }
 
-  Tensor temporary(Shape shape) { return arena_.tensor(shape, dtype_); }
+  Tensor temporary(Shape shape) { return arena_.tensor(shape, dtype()); }
   // A fresh value for an operator's output, with a gradient when recording.
   Var make(Shape shape) {
     Var v{temporary(shape), {}, nullptr};
@@ -68,7 +93,7 @@ class Tape {
     static_assert(std::is_trivially_destructible_v<F>);
     if (!recording_) return;
     auto* node =
-        new (arena_.allocate(sizeof(Closure<F>))) Closure<F>{{&Closure<F>::call, last_}, std::move(backward)};
+        new (host_.allocate(sizeof(Closure<F>))) Closure<F>{{&Closure<F>::call, last_}, std::move(backward)};
     last_ = &node->base;
   }
 
@@ -89,10 +114,11 @@ class Tape {
     F backward;
     static void call(Node* node) { reinterpret_cast<Closure*>(node)->backward(); }
   };
-  bool* flag() { return new (arena_.allocate(sizeof(bool))) bool(false); }
+  bool* flag() { return new (host_.allocate(sizeof(bool))) bool(false); }
 
   Arena& arena_;
-  DType dtype_;
+  Arena& host_;
+  Context context_;
   bool recording_;
   Node* last_ = nullptr;
 };

@@ -24,12 +24,12 @@ struct DemoModel {
 const DemoModel kModels[] = {
     {"DeltaNet",
      "deltanet",
-     {"model.width=32", "model.blocks=1", "model.heads=2", "model.conv=0", "model.mlp=0", "model.beta=hard",
-      "model.output_norm=false", "train.batch=128", "train.lr=3e-3", "train.beta2=0.99", "train.steps=600"}},
+     {"model.width=32", "model.blocks=1", "model.heads=8", "model.conv=0", "model.mlp=0", "model.beta=hard",
+      "model.beta_gain=10", "model.output_norm=false", "train.batch=64", "train.lr=3e-3", "train.steps=300"}},
     {"Mamba",
      "mamba",
-     {"model.width=32", "model.blocks=1", "model.conv=1", "train.batch=128", "train.lr=1e-2",
-      "train.warmup=50", "train.curriculum=300", "train.steps=400"}},
+     {"model.width=32", "model.blocks=1", "model.conv=1", "train.batch=128", "train.lr=5e-3",
+      "train.curriculum=400", "train.steps=500"}},
 };
 const char* const kRanges[] = {"0,1", "-1,1"};
 constexpr int64_t kFarLengths[] = {1000, 10000};

@@ -91,7 +91,7 @@ class DeltaNetMixer final : public Mixer {
     const Var normed = options_.output_norm
                            ? autograd::norm(tape, mixed, weights[o_norm_], kernels::NormKind::kRms, eps_)
                            : mixed;
-    return autograd::linear(tape, normed, weights[o_], {}, residual);
+    return autograd::linear(tape, normed, weights[o_], residual);
   }
 
   std::vector<Shape> state_shapes(int64_t batch) const override {

@@ -62,7 +62,7 @@ class MambaMixer final : public Mixer {
   }
 
   Var finish(Tape& tape, const Weights& weights, const Var& mixed, const Var& residual) const override {
-    return autograd::linear(tape, mixed, weights[out_], {}, residual);
+    return autograd::linear(tape, mixed, weights[out_], residual);
   }
 
   std::vector<Shape> state_shapes(int64_t batch) const override {

@@ -64,7 +64,7 @@ Var Model::mlp(Tape& tape, const Weights& weights, const Block& block, const Var
   const Var normed = autograd::norm(tape, x, weights[block.mlp_norm], NormKind::kRms, config_.norm_eps);
   const Var hidden =
       autograd::swiglu(tape, autograd::linear(tape, normed, weights.fused(block.gate, block.up)));
-  return autograd::linear(tape, hidden, weights[block.down], {}, x);
+  return autograd::linear(tape, hidden, weights[block.down], x);
 }
 
 std::pair<Var, Var> Model::embed(Tape& tape, const Weights& weights, const int32_t* tokens,

@@ -1,25 +1,16 @@
 #include "signet/tensor/arena.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 namespace signet {
 namespace {
-constexpr int64_t kAlignment = 64;
+constexpr int64_t kAlignment = 256;  // what the GPU's vector loads and cuBLAS like; the CPU needs 64
 constexpr int64_t kFirstBlock = int64_t{1} << 20;
 }  // namespace
 
-void Arena::FreeDeleter::operator()(void* p) const { std::free(p); }
-
 void Arena::add_block(int64_t bytes) {
   const int64_t size = (std::max({bytes, kFirstBlock, reserved_}) + kAlignment - 1) / kAlignment * kAlignment;
-  void* memory = std::aligned_alloc(kAlignment, static_cast<size_t>(size));
-  if (!memory) {
-    fail(ErrorCode::kResource,
-         "out of memory: a step needs {} MiB more beside {} MiB; use a smaller batch, width or length",
-         size >> 20, reserved_ >> 20);
-  }
-  blocks_.push_back({std::unique_ptr<void, FreeDeleter>(memory), size});
+  blocks_.emplace_back(kind_, size);
   reserved_ += size;
   used_in_block_ = 0;
 }
@@ -27,8 +18,8 @@ void Arena::add_block(int64_t bytes) {
 void* Arena::allocate(int64_t bytes) {
   if (bytes < 0) fail(ErrorCode::kFailure, "negative allocation");
   const int64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  if (blocks_.empty() || used_in_block_ + rounded > blocks_.back().size) add_block(rounded);
-  void* p = static_cast<char*>(blocks_.back().memory.get()) + used_in_block_;
+  if (blocks_.empty() || used_in_block_ + rounded > blocks_.back().bytes()) add_block(rounded);
+  void* p = blocks_.back().as<char>() + used_in_block_;
   used_in_block_ += rounded;
   used_total_ += rounded;
   return p;

@@ -1,37 +1,35 @@
-// Bump allocator for one step's activations. reset() keeps the memory; after a first step has shown the need,
-// a step of the same size allocates nothing. Blocks are 64-byte aligned. One arena per thread of work.
+// Bump allocator for one step's activations, on the CPU or the GPU. reset() keeps the memory; after a first
+// step has shown the need, a step of the same size allocates nothing. Blocks are 64-byte aligned. One arena
+// per thread of work.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
+#include "signet/tensor/device.h"
 #include "signet/tensor/tensor.h"
 
 namespace signet {
 
 class Arena {
  public:
+  explicit Arena(DeviceKind kind = DeviceKind::kCpu) : kind_(kind) {}
+
   void* allocate(int64_t bytes);
   Tensor tensor(Shape shape, DType dtype) {
-    return Tensor(allocate(shape.size() * dtype_size(dtype)), shape, dtype);
+    return Tensor(allocate(shape.size() * dtype_size(dtype)), shape, dtype, kind_);
   }
   // Forgets every allocation; merges the blocks of a grown arena into one.
   void reset();
+  DeviceKind kind() const { return kind_; }
   int64_t bytes_used() const { return used_total_; }
   int64_t bytes_reserved() const { return reserved_; }
 
  private:
-  struct FreeDeleter {
-    void operator()(void* p) const;
-  };
-  struct Block {
-    std::unique_ptr<void, FreeDeleter> memory;
-    int64_t size = 0;
-  };
   void add_block(int64_t bytes);
 
-  std::vector<Block> blocks_;
+  DeviceKind kind_;
+  std::vector<DeviceBuffer> blocks_;
   int64_t used_in_block_ = 0, used_total_ = 0, reserved_ = 0;
 };
 

@@ -44,8 +44,10 @@ void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& b
     const autograd::Var logits =
         model_.forward(tape, view, batch.tokens.data() + first * batch.time, Sequence{rows, batch.time},
                        dense ? nullptr : group.scored.data(), scored);
-    group.loss.loss +=
-        autograd::cross_entropy(tape, logits, targets, scored_total, group.predictions.data(), temperature_);
+    double loss = 0;
+    autograd::cross_entropy(tape, logits, targets, scored_total, &loss, group.predictions.data(),
+                            temperature_);
+    group.loss.loss += loss;
     tape.backward();
     for (int64_t i = 0; i < scored; ++i) {
       group.loss.scored += targets[i] >= 0;

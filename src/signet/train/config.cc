@@ -83,7 +83,8 @@ double TrainConfig::lr_at(int64_t step) const {
 tasks::LengthRange TrainConfig::lengths_at(int64_t step, tasks::LengthRange full) const {
   if (step >= curriculum) return full;
   const double share = static_cast<double>(step) / static_cast<double>(curriculum);
-  const auto grown = static_cast<int64_t>(share * static_cast<double>(full.max - full.min));
+  // Quadratic: most of the growth comes late, after the short lengths have been learned.
+  const auto grown = static_cast<int64_t>(share * share * static_cast<double>(full.max - full.min));
   return {full.min, full.min + std::max<int64_t>(1, grown)};  // two sizes: a task may lack one of them
 }
 

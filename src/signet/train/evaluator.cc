@@ -66,7 +66,8 @@ class SegmentRunner {
       for (int64_t i = 0; i < count; ++i) {
         autograd::Var row = logits;
         row.value = logits.value.row_range(i, 1);
-        const double loss = autograd::cross_entropy(tape, row, &targets_[i], 1, &predictions_[i]);
+        double loss = 0;
+        autograd::cross_entropy(tape, row, &targets_[i], 1, &loss, &predictions_[i]);
         if (targets_[i] < 0) continue;
         Scored& owner = result[owners_[i]];
         owner.correct = owner.correct && predictions_[i] == targets_[i];

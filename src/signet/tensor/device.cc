@@ -1,0 +1,103 @@
+#include "signet/tensor/device.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#ifdef SIGNET_WITH_CUDA
+#include "signet/tensor/cuda_check.h"
+#endif
+
+namespace signet {
+namespace {
+
+[[noreturn]] void no_cuda() {
+  fail(ErrorCode::kUsage, "this build has no CUDA backend; build it with make CUDA=1");
+}
+
+}  // namespace
+
+Device open_device(const std::string& name) {
+  if (name == "cpu") return {};
+  if (name != "cuda") fail(ErrorCode::kUsage, "--device {}: give cpu or cuda", name);
+#ifdef SIGNET_WITH_CUDA
+  const std::string why = cuda_unavailable();
+  if (!why.empty()) fail(ErrorCode::kUsage, "--device cuda: {}", why);
+  cudaStream_t stream = nullptr;
+  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  return {DeviceKind::kCuda, stream};
+#else
+  no_cuda();
+#endif
+}
+
+void* allocate_memory(DeviceKind kind, int64_t bytes) {
+  if (kind == DeviceKind::kCpu) {
+    const int64_t rounded = (bytes + 63) / 64 * 64;
+    void* p = std::aligned_alloc(64, static_cast<size_t>(rounded));
+    if (!p) fail(ErrorCode::kResource, "out of memory: {} MiB more are needed", bytes >> 20);
+    return p;
+  }
+#ifdef SIGNET_WITH_CUDA
+  void* p = nullptr;
+  if (cudaMalloc(&p, static_cast<size_t>(bytes)) == cudaSuccess) return p;
+  cudaGetLastError();  // clears it: the error is reported here
+  size_t free_bytes = 0, total = 0;
+  check_cuda(cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo");
+  fail(ErrorCode::kResource,
+       "out of GPU memory: {} MiB more are needed, {} of {} MiB are free; use a smaller batch", bytes >> 20,
+       free_bytes >> 20, total >> 20);
+#else
+  no_cuda();
+#endif
+}
+
+void free_memory(DeviceKind kind, void* p) {
+  if (kind == DeviceKind::kCpu) return std::free(p);
+#ifdef SIGNET_WITH_CUDA
+  cudaFree(p);
+#endif
+}
+
+#ifdef SIGNET_WITH_CUDA
+void copy_to_device(const Device& device, void* to, const void* from, int64_t bytes) {
+  if (!device.cuda()) {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+    return;
+  }
+  check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice,
+                             stream_of(Cuda{device.stream})),
+             "copy to the GPU");
+}
+void copy_to_host(const Device& device, void* to, const void* from, int64_t bytes) {
+  if (!device.cuda()) {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+    return;
+  }
+  check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost,
+                             stream_of(Cuda{device.stream})),
+             "copy from the GPU");
+  synchronize(device);
+}
+void fill_zero(const Device& device, void* to, int64_t bytes) {
+  if (!device.cuda()) {
+    std::memset(to, 0, static_cast<size_t>(bytes));
+    return;
+  }
+  check_cuda(cudaMemsetAsync(to, 0, static_cast<size_t>(bytes), stream_of(Cuda{device.stream})),
+             "fill on the GPU");
+}
+void synchronize(const Device& device) {
+  if (device.cuda()) check_cuda(cudaStreamSynchronize(stream_of(Cuda{device.stream})), "a GPU kernel");
+}
+#else
+void copy_to_device(const Device&, void* to, const void* from, int64_t bytes) {
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+void copy_to_host(const Device&, void* to, const void* from, int64_t bytes) {
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+void fill_zero(const Device&, void* to, int64_t bytes) { std::memset(to, 0, static_cast<size_t>(bytes)); }
+void synchronize(const Device&) {}
+#endif
+
+}  // namespace signet

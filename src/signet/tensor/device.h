@@ -1,0 +1,76 @@
+// Where tensors live and operators run. A build without CUDA knows only the CPU; asking for the GPU then
+// fails with a clear word.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "signet/base/isa.h"
+#include "signet/tensor/tensor.h"
+
+namespace signet {
+
+struct Device {
+  DeviceKind kind = DeviceKind::kCpu;
+  void* stream = nullptr;  // a cudaStream_t on the GPU
+
+  bool cuda() const { return kind == DeviceKind::kCuda; }
+};
+
+// Calls f(Cpu{}) or f(Cuda{stream}).
+template <class F>
+void on_device(const Device& device, F&& f) {
+#ifdef SIGNET_WITH_CUDA
+  if (device.cuda()) return f(Cuda{device.stream});
+#endif
+  if (device.cuda()) fail(ErrorCode::kUsage, "this build has no CUDA backend; build it with make CUDA=1");
+  f(Cpu{});
+}
+
+// "cpu" or "cuda"; throws kUsage for other names, without CUDA in the build, and without a usable GPU, saying
+// why.
+Device open_device(const std::string& name);
+
+// Memory of a device, 64-byte aligned (256 on the GPU). Throws kResource that says how much is needed and
+// free.
+void* allocate_memory(DeviceKind kind, int64_t bytes);
+void free_memory(DeviceKind kind, void* p);
+
+// Copies between host memory and the memory of `device`, and fills; in stream order on the GPU. copy_to_host
+// waits until the bytes are there.
+void copy_to_device(const Device& device, void* to, const void* from, int64_t bytes);
+void copy_to_host(const Device& device, void* to, const void* from, int64_t bytes);
+void fill_zero(const Device& device, void* to, int64_t bytes);
+void synchronize(const Device& device);
+
+// Owned memory of a device.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  DeviceBuffer(DeviceKind kind, int64_t bytes)
+      : kind_(kind), bytes_(bytes), data_(bytes ? allocate_memory(kind, bytes) : nullptr) {}
+  DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    std::swap(kind_, other.kind_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  ~DeviceBuffer() {
+    if (data_) free_memory(kind_, data_);
+  }
+  void* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  DeviceKind kind_ = DeviceKind::kCpu;
+  int64_t bytes_ = 0;
+  void* data_ = nullptr;
+};
+
+}  // namespace signet
