@@ -190,6 +190,14 @@ class Judge {
           fmt::format("exactly 1 layer: {}; dimension and factors are upper bounds", facts_.one_layer_reason);
       return v;
     }
+    if (facts_.one_layer_exact == std::optional<bool>(true)) {
+      const int64_t register_size = static_cast<int64_t>(facts_.definite_window.value_or(0)) * dfa_.letters();
+      exact(v, 1, facts_.definite_window ? register_size : n_);
+      v.householders = *v.dimension;
+      v.reason =
+          fmt::format("exactly 1 layer: {}; dimension and factors are upper bounds", facts_.one_layer_reason);
+      return v;
+    }
     v.layers = n_ - 1;
     v.dimension = 2 * static_cast<int64_t>(n_);
     v.householders = 2 * static_cast<int64_t>(n_);
