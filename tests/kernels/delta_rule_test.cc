@@ -114,7 +114,8 @@ void expect_close(const Result<T>& got, const Result<double>& expected, double t
   EXPECT_LT(test::relative_error(got.d_initial, expected.d_initial), tolerance) << "initial state";
 }
 
-// Both algorithms, in float and double.
+// Both algorithms, in float and double. `slack`: the chunked form gets a state, or the gradient of one, that
+// has decayed by orders of magnitude as the difference of larger numbers.
 void expect_matches_reference(const Problem& problem, double slack = 1) {
   const DeltaRuleShape& s = problem.shape;
   SCOPED_TRACE(testing::Message() << "time " << s.time << " dk " << s.dk << " dv " << s.dv << " factors "
@@ -144,7 +145,7 @@ TEST(DeltaRule, WidthsMatchReference) {
   test::for_each_isa([] {
     for (auto [dk, dv] :
          {std::pair<int64_t, int64_t>{32, 32}, {24, 40}, {5, 3}, {1, 1}, {48, 17}, {3, 64}, {33, 9}})
-      expect_matches_reference(random_problem(shape_of(2, 39, 1, dk, dv, 1), 0, 2));
+      expect_matches_reference(random_problem(shape_of(2, 39, 1, dk, dv, 1), 0, 2), 10);
   });
 }
 
@@ -153,7 +154,7 @@ TEST(DeltaRule, FactorsMatchReference) {
     for (int64_t factors : {2, 3, 4, 70})
       for (int64_t time : {1, 21, 70})
         if (factors < 70 || time < 70)
-          expect_matches_reference(random_problem(shape_of(1, time, 2, 8, 12, factors), 0, 2));
+          expect_matches_reference(random_problem(shape_of(1, time, 2, 8, 12, factors), 0, 2), 10);
   });
 }
 

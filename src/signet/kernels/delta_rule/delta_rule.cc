@@ -13,9 +13,21 @@ constexpr int64_t kPadding = 16;     // elements; a whole number of vectors in e
 
 int64_t padded(int64_t n) { return (n + kPadding - 1) / kPadding * kPadding; }
 
+// Backward: the state before every sub-step of a chunk and after it, its gradient; rows v - S^T k, de, do.
+int64_t recurrent_size(const DeltaRulePlan& plan) {
+  return (plan.most_steps() + 2) * (plan.shape.dk + 1) * plan.dv_padded;
+}
+
+// What Chunk in delta_rule_chunked_cpu.cc takes; it is enough for the recurrent forward, too.
+int64_t chunked_size(const DeltaRulePlan& plan) {
+  const int64_t steps = plan.most_steps(), widths = plan.dk_padded + plan.dv_padded;
+  return 2 * steps * plan.steps_padded + (widths + 2) * plan.steps_padded + 5 * steps * plan.dv_padded +
+         3 * steps * plan.dk_padded + 4 * plan.dk_padded * plan.dv_padded;
+}
+
 }  // namespace
 
-DeltaRulePlan delta_rule_plan(const DeltaRuleShape& shape, DeltaRuleAlgorithm) {
+DeltaRulePlan delta_rule_plan(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm) {
   DeltaRulePlan plan;
   plan.shape = with_strides(shape);
   plan.chunk_tokens = std::max<int64_t>(1, kChunkSteps / std::max<int64_t>(1, shape.factors));
@@ -23,10 +35,8 @@ DeltaRulePlan delta_rule_plan(const DeltaRuleShape& shape, DeltaRuleAlgorithm) {
   plan.dk_padded = padded(shape.dk);
   plan.dv_padded = padded(shape.dv);
   plan.parts = std::max<int64_t>(1, std::min<int64_t>(thread_count(), shape.batch * shape.heads));
-  // Backward: the state before every sub-step of a chunk, the one after it, its gradient; rows v - S^T k, de,
-  // do.
-  const int64_t steps = std::min(plan.chunk_tokens, shape.time) * shape.factors;
-  plan.part_size = (steps + 2) * shape.dk * plan.dv_padded + (steps + 2) * plan.dv_padded;
+  plan.steps_padded = padded(plan.most_steps());
+  plan.part_size = algorithm == DeltaRuleAlgorithm::kRecurrent ? recurrent_size(plan) : chunked_size(plan);
   return plan;
 }
 

@@ -8,12 +8,16 @@ namespace signet::kernels::SIGNET_ISA {
 
 template <class T>
 void delta_rule_forward(const DeltaRuleForward<T>& p) {
-  delta_rule_recurrent_forward(p, delta_rule_plan(p.shape, p.algorithm));
+  const DeltaRulePlan plan = delta_rule_plan(p.shape, p.algorithm);
+  return p.algorithm == DeltaRuleAlgorithm::kChunked ? delta_rule_chunked_forward(p, plan)
+                                                     : delta_rule_recurrent_forward(p, plan);
 }
 
 template <class T>
 void delta_rule_backward(const DeltaRuleBackward<T>& p) {
-  delta_rule_recurrent_backward(p, delta_rule_plan(p.shape, p.algorithm));
+  const DeltaRulePlan plan = delta_rule_plan(p.shape, p.algorithm);
+  return p.algorithm == DeltaRuleAlgorithm::kRecurrent ? delta_rule_recurrent_backward(p, plan)
+                                                       : delta_rule_chunked_backward(p, plan);
 }
 
 }  // namespace signet::kernels::SIGNET_ISA

@@ -160,7 +160,7 @@ void backward_head(const DeltaRuleBackward<T>& p, const DeltaRulePlan& plan, int
   const DeltaRuleShape& s = plan.shape;
   const DeltaRuleHead head(s, bh);
   const int64_t width = plan.dv_padded, size = s.dk * width;
-  const int64_t most = std::min(plan.chunk_tokens, s.time) * s.factors;
+  const int64_t most = plan.most_steps();
   T* states = workspace;                    // [most + 1, dk, width]
   T* d_state = states + (most + 1) * size;  // [dk, width]
   T* es = d_state + size;                   // [most, width]
