@@ -45,7 +45,7 @@ SIGNET_INLINE void store(T* p, Vec<T> v) {
 }
 template <class T>
 SIGNET_INLINE Vec<T> splat(T x) {
-  return Vec<T>{} + x;
+  return x - Vec<T>{};  // exact for every x, and one broadcast; 0 + x would be an addition, for -0
 }
 // First n < kLanes elements; the other lanes are zero, and nothing past p + n is touched.
 template <class T>

@@ -18,7 +18,7 @@ template <class T>
 struct DeltaRule {
   DeltaRuleShape shape;
   DeltaRuleAlgorithm algorithm;
-  std::vector<T> q, k, v, beta, d_o, o, dq, dk, dv, dbeta, saved, workspace;
+  Values<T> q, k, v, beta, d_o, o, dq, dk, dv, dbeta, saved, workspace;
   kernels::DeltaRuleForward<T> forward;
   kernels::DeltaRuleBackward<T> backward;
 
@@ -26,7 +26,7 @@ struct DeltaRule {
     const int64_t tokens = s.batch * s.time * s.heads, steps = tokens * s.factors;
     auto fill = [](uint64_t seed, int64_t n) {
       const auto values = random_values(seed, n);
-      return std::vector<T>(values.begin(), values.end());
+      return Values<T>(values.begin(), values.end());
     };
     q = fill(1, tokens * s.dk), k = fill(2, steps * s.dk), v = fill(3, steps * s.dv),
     d_o = fill(4, tokens * s.dv);

@@ -12,7 +12,7 @@ namespace {
 struct Product {
   int64_t m, n, k;
   bool transpose_a, transpose_b;
-  std::vector<float> a, b, c;
+  Values<float> a, b, c;
 
   Product(int64_t m_, int64_t n_, int64_t k_, bool ta, bool tb)
       : m(m_),
@@ -32,7 +32,7 @@ struct Product {
   double error() {
     const int64_t rows = std::min<int64_t>(m, 64);
     run(rows);
-    std::vector<double> expected(static_cast<size_t>(rows * n), 0.0);
+    Values<double> expected(static_cast<size_t>(rows * n), 0.0);
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t l = 0; l < k; ++l)
         for (int64_t j = 0; j < n; ++j)

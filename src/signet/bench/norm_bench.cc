@@ -13,9 +13,8 @@ namespace {
 template <class T>
 struct Norm {
   int64_t rows, width;
-  std::vector<T> x, weight, dy, y, rstd, dx, dweight;
-  Norm(int64_t rows_, int64_t width_, const std::vector<T>& x_, const std::vector<T>& weight_,
-       const std::vector<T>& dy_)
+  Values<T> x, weight, dy, y, rstd, dx, dweight;
+  Norm(int64_t rows_, int64_t width_, const Values<T>& x_, const Values<T>& weight_, const Values<T>& dy_)
       : rows(rows_),
         width(width_),
         x(x_),

@@ -15,8 +15,7 @@ using kernels::SelectiveScanShape;
 
 template <class T>
 struct Scan {
-  std::vector<T> u, raw, a_log, b, c, d, z, bias, dy, y, du, draw, da_log, db, dc, dd, dz, dbias, saved,
-      workspace;
+  Values<T> u, raw, a_log, b, c, d, z, bias, dy, y, du, draw, da_log, db, dc, dd, dz, dbias, saved, workspace;
   kernels::SelectiveScanForward<T> forward;
   kernels::SelectiveScanBackward<T> backward;
 
@@ -24,7 +23,7 @@ struct Scan {
     const int64_t rows = s.batch * s.time;
     auto fill = [](uint64_t seed, int64_t n, double scale = 1) {
       const auto values = random_values(seed, n, scale);
-      return std::vector<T>(values.begin(), values.end());
+      return Values<T>(values.begin(), values.end());
     };
     u = fill(1, rows * s.channels), raw = fill(2, rows * s.channels, 3), z = fill(3, rows * s.channels);
     b = fill(4, rows * s.states), c = fill(5, rows * s.states), d = fill(6, s.channels),

@@ -51,8 +51,10 @@ SIGNET_INLINE void add_term(const Term<T>& term, int64_t row, int64_t column, Ve
   for (int64_t k = begin; k < end; ++k, a += term.a_column, b += term.b_row) {
     Vec<T> bs[NV];
     for (int c = 0; c < NV; ++c) bs[c] = load(b + c * kLanes<T>);
+#pragma GCC unroll 8
     for (int r = 0; r < MR; ++r) {
       const Vec<T> x = splat(a[r * a_row]);
+#pragma GCC unroll 2
       for (int c = 0; c < NV; ++c) sums[r][c] += x * bs[c];
     }
   }
@@ -85,11 +87,15 @@ template <class T, int MR, int NV>
 void sum_tile(const MatrixSum<T>& p, int64_t row, int64_t column) {
   Vec<T> sums[MR][NV];
   const int64_t end = p.result.row_end(row + MR - 1, p.n);
+#pragma GCC unroll 8
   for (int r = 0; r < MR; ++r)
+#pragma GCC unroll 2
     for (int c = 0; c < NV; ++c) sums[r][c] = Vec<T>{};
   if (column < end)
     for (int i = 0; i < p.count; ++i) add_term<T, MR, NV>(p.terms[i], row, column, sums);
+#pragma GCC unroll 8
   for (int r = 0; r < MR; ++r) {
+#pragma GCC unroll 2
     for (int c = 0; c < NV; ++c) {
       const int64_t at = column + c * kLanes<T>;
       Vec<T> v = sums[r][c];

@@ -36,7 +36,8 @@ DeltaRulePlan delta_rule_plan(const DeltaRuleShape& shape, DeltaRuleAlgorithm al
   plan.dv_padded = padded(shape.dv);
   plan.parts = std::max<int64_t>(1, std::min<int64_t>(thread_count(), shape.batch * shape.heads));
   plan.steps_padded = padded(plan.most_steps());
-  plan.part_size = algorithm == DeltaRuleAlgorithm::kRecurrent ? recurrent_size(plan) : chunked_size(plan);
+  plan.part_size =
+      padded(algorithm == DeltaRuleAlgorithm::kRecurrent ? recurrent_size(plan) : chunked_size(plan));
   return plan;
 }
 
@@ -47,7 +48,7 @@ int64_t delta_rule_saved_size(const DeltaRuleShape& shape, DeltaRuleAlgorithm al
 
 int64_t delta_rule_workspace_size(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm) {
   const DeltaRulePlan plan = delta_rule_plan(shape, algorithm);
-  return plan.parts * plan.part_size;
+  return plan.parts * plan.part_size + kCacheLine / static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace signet::kernels

@@ -153,11 +153,14 @@ void substitute(Chunk<T>& c, const T* values, bool has_state) {
       Vec<T> sums[kRows][kVectors] = {};
       if (has_state) add_term<T>(Term<T>{c.k.p, c.k.stride, 1, c.state, c.dv, c.s.dk}, row, column, sums);
       add_term<T>(Term<T>{c.g, c.steps_padded, 1, c.u, c.dv, row}, row, column, sums);
+#pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         const int64_t at = (row + r) * c.dv + column;
         const T beta = c.beta[row + r];
+#pragma GCC unroll 2
         for (int i = 0; i < kVectors; ++i) {
           sums[r][i] = load(v[row + r] + column + i * kLanes<T>) - sums[r][i];
+#pragma GCC unroll 8
           for (int j = 0; j < r; ++j)
             sums[r][i] -= (c.g[(row + r) * c.steps_padded + row + j] * c.beta[row + j]) * sums[j][i];
           store(c.e + at + i * kLanes<T>, sums[r][i]);
@@ -183,10 +186,13 @@ void substitute_back(Chunk<T>& c, Rows<const T> d_o, T scale, bool has_d_state, 
       add_term<T>(
           Term<T>{c.g + next * c.steps_padded, 1, c.steps_padded, c.x + next * c.dv, c.dv, c.steps - next},
           row, column, sums);
+#pragma GCC unroll 8
       for (int r = kRows - 1; r >= 0; --r) {
         const int64_t at = (row + r) * c.dv + column;
         Vec<T> along{};
+#pragma GCC unroll 2
         for (int i = 0; i < kVectors; ++i) {
+#pragma GCC unroll 8
           for (int j = r + 1; j < kRows; ++j)
             sums[r][i] -= (c.g[(row + j) * c.steps_padded + row + r] * c.beta[row + j]) * sums[j][i];
           const Vec<T> d_value = c.beta[row + r] * sums[r][i];
@@ -315,7 +321,7 @@ template <class T>
 void delta_rule_chunked_forward(const DeltaRuleForward<T>& p, const DeltaRulePlan& plan) {
   parallel_parts(plan.shape.batch * plan.shape.heads, plan.parts,
                  [&](int64_t part, int64_t begin, int64_t end) {
-                   Chunk<T> chunk(plan, p.workspace + part * plan.part_size);
+                   Chunk<T> chunk(plan, part_memory(p.workspace, plan, part));
                    for (int64_t bh = begin; bh < end; ++bh) forward_head(chunk, p, bh);
                  });
 }
@@ -324,7 +330,7 @@ template <class T>
 void delta_rule_chunked_backward(const DeltaRuleBackward<T>& p, const DeltaRulePlan& plan) {
   parallel_parts(plan.shape.batch * plan.shape.heads, plan.parts,
                  [&](int64_t part, int64_t begin, int64_t end) {
-                   Chunk<T> chunk(plan, p.workspace + part * plan.part_size);
+                   Chunk<T> chunk(plan, part_memory(p.workspace, plan, part));
                    for (int64_t bh = begin; bh < end; ++bh) backward_head(chunk, p, bh);
                  });
 }

@@ -30,6 +30,14 @@ struct DeltaRulePlan {
   }
 };
 
+// The part's memory; whole vectors in it do not cross cache lines. The workspace has room for the alignment.
+constexpr int64_t kCacheLine = 64;
+template <class T>
+T* part_memory(T* workspace, const DeltaRulePlan& plan, int64_t part) {
+  const auto misaligned = reinterpret_cast<uintptr_t>(workspace) % kCacheLine;
+  return workspace + (misaligned ? (kCacheLine - misaligned) / sizeof(T) : 0) + part * plan.part_size;
+}
+
 DeltaRulePlan delta_rule_plan(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm);
 
 // Where one batch row and head find their data.
