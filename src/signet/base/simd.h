@@ -163,6 +163,39 @@ SIGNET_INLINE Vec<double> exp<double>(Vec<double> x) {
   return x != x ? x : p * first * second;
 }
 
+// 2^(a b) for a b <= 0, under 2 ulp of the exact power of the unrounded product: half the work of exp, for
+// inner loops. Exactly 1 at 0, exactly 0 where the result would be subnormal, keeps NaN.
+template <class T>
+SIGNET_INLINE Vec<T> exp2_product(Vec<T> a, Vec<T> b);
+template <>
+SIGNET_INLINE Vec<float> exp2_product<float>(Vec<float> a, Vec<float> b) {
+  using I = IntVec<float>;
+  const float magic = 12582912.0f;  // 1.5 * 2^23: the sum's last bits are the nearest integer
+  const Vec<float> shifted = a * b + magic;
+  const Vec<float> r = a * b - (shifted - magic);
+  Vec<float> p = splat(0.00016297319512126145f);  // minimax on [-1/2, 1/2] with p(0) = 1
+  p = p * r + 0.0013422119851865407f;
+  p = p * r + 0.009615080239475323f;
+  p = p * r + 0.055502545616235535f;
+  p = p * r + 0.24022674907056685f;
+  p = p * r + 0.6931472595060554f;
+  p = p * r + 1.0f;
+  const I scaled = reinterpret_cast<I>(p) + (reinterpret_cast<I>(shifted) << 23);
+  return reinterpret_cast<Vec<float>>(shifted < magic - 126.0f ? I{} : scaled);
+}
+template <>
+SIGNET_INLINE Vec<double> exp2_product<double>(Vec<double> a, Vec<double> b) {
+  using I = IntVec<double>;
+  const double magic = 6755399441055744.0;  // 1.5 * 2^52
+  const Vec<double> shifted = a * b + magic;
+  const Vec<double> r = a * b - (shifted - magic);
+  constexpr double kLn2 = 0.693147180559945309417;
+  Vec<double> p = splat(1.0);
+  for (int k = 13; k >= 1; --k) p = p * r * (kLn2 / k) + 1.0;
+  const I scaled = reinterpret_cast<I>(p) + (reinterpret_cast<I>(shifted) << 52);
+  return reinterpret_cast<Vec<double>>(shifted < magic - 1022.0 ? I{} : scaled);
+}
+
 // log(1 + x) for x in [0, 1]: 2 atanh(x / (2 + x)), a series in s^2 with s <= 1/3. Enough for softplus.
 template <class T>
 SIGNET_INLINE Vec<T> log1p_unit(Vec<T> x) {

@@ -48,7 +48,7 @@ int64_t delta_rule_saved_size(const DeltaRuleShape& shape, DeltaRuleAlgorithm al
 
 int64_t delta_rule_workspace_size(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm) {
   const DeltaRulePlan plan = delta_rule_plan(shape, algorithm);
-  return plan.parts * plan.part_size + kCacheLine / static_cast<int64_t>(sizeof(float));
+  return plan.parts * plan.part_size + kAlignmentSlack;
 }
 
 }  // namespace signet::kernels

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "signet/kernels/delta_rule/delta_rule.h"
+#include "signet/kernels/workspace.h"
 
 namespace signet::kernels {
 
@@ -30,12 +31,9 @@ struct DeltaRulePlan {
   }
 };
 
-// The part's memory; whole vectors in it do not cross cache lines. The workspace has room for the alignment.
-constexpr int64_t kCacheLine = 64;
 template <class T>
 T* part_memory(T* workspace, const DeltaRulePlan& plan, int64_t part) {
-  const auto misaligned = reinterpret_cast<uintptr_t>(workspace) % kCacheLine;
-  return workspace + (misaligned ? (kCacheLine - misaligned) / sizeof(T) : 0) + part * plan.part_size;
+  return align_to_cache_line(workspace) + part * plan.part_size;
 }
 
 DeltaRulePlan delta_rule_plan(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm);
