@@ -143,7 +143,15 @@ SIGNET_INLINE void for_column_panels(int64_t n, const F& f) {
 template <class T>
 void matrix_sum(const MatrixSum<T>& p) {
   for_column_panels<T>(p.n, [&](auto panel, int64_t column) {
-    for_row_blocks(p.m, [&](auto rows, int64_t row) { sum_tile<T, rows(), panel()>(p, row, column); });
+    for_row_blocks(p.m, [&](auto rows, int64_t row) {
+      if (panel() == 2 && p.result.row_end(row + rows() - 1, p.n) <= column + kLanes<T>) {
+        // The second vector is zero: only the first is multiplied.
+        sum_tile<T, rows(), 1>(p, row, column);
+        sum_tile<T, rows(), 1>(p, row, column + kLanes<T>);
+      } else {
+        sum_tile<T, rows(), panel()>(p, row, column);
+      }
+    });
   });
 }
 

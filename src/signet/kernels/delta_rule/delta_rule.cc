@@ -8,8 +8,11 @@
 namespace signet::kernels {
 namespace {
 
-constexpr int64_t kChunkSteps = 64;  // sub-steps per chunk, at least one token
-constexpr int64_t kPadding = 16;     // elements; a whole number of vectors in every instruction set
+// Sub-steps per chunk, at least one token's. The chunked form spends time on pairs of sub-steps (C per
+// sub-step) and on the state (dk dv): where the state is small, shorter chunks are faster, unless one chunk
+// takes everything and there is no state before it.
+constexpr int64_t kChunkSteps = 64, kChunkStepsSmallState = 32, kSmallState = 32 * 32;
+constexpr int64_t kPadding = 16;  // elements; a whole number of vectors in every instruction set
 
 int64_t padded(int64_t n) { return (n + kPadding - 1) / kPadding * kPadding; }
 
@@ -30,7 +33,9 @@ int64_t chunked_size(const DeltaRulePlan& plan) {
 DeltaRulePlan delta_rule_plan(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm) {
   DeltaRulePlan plan;
   plan.shape = with_strides(shape);
-  plan.chunk_tokens = std::max<int64_t>(1, kChunkSteps / std::max<int64_t>(1, shape.factors));
+  const bool one_chunk = shape.time * shape.factors <= kChunkSteps;
+  const int64_t steps = shape.dk * shape.dv > kSmallState || one_chunk ? kChunkSteps : kChunkStepsSmallState;
+  plan.chunk_tokens = std::max<int64_t>(1, steps / std::max<int64_t>(1, shape.factors));
   plan.chunks = std::max<int64_t>(1, (shape.time + plan.chunk_tokens - 1) / plan.chunk_tokens);
   plan.dk_padded = padded(shape.dk);
   plan.dv_padded = padded(shape.dv);
