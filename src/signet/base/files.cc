@@ -198,6 +198,7 @@ void make_directories(const std::string& path) {
   // Trailing slashes would make the last part of the path look like its own parent.
   const std::string trimmed = path.substr(0, path.find_last_not_of('/') + 1);
   if (trimmed.empty() || is_directory(trimmed)) return;
+  if (trimmed.size() >= PATH_MAX) fail_io("create directory", trimmed, ENAMETOOLONG);
   const std::string parent = parent_directory(trimmed);
   make_directories(parent);
   make_directory(trimmed);
