@@ -7,6 +7,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
 #include <system_error>
 
 namespace signet {
@@ -32,6 +35,18 @@ void install_broken_pipe(void (*handler)(int)) {
   struct sigaction action = {};
   action.sa_handler = handler;
   ::sigaction(SIGPIPE, &action, nullptr);
+}
+
+void on_terminate() {
+  try {
+    if (const auto error = std::current_exception()) std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    constexpr char kText[] = "signet: out of memory\n";
+    [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, kText, sizeof kText - 1);
+    ::_exit(static_cast<int>(ErrorCode::kResource));
+  } catch (...) {
+  }
+  std::abort();
 }
 
 }  // namespace
@@ -61,6 +76,8 @@ void StopSignal::fail_stopped(int signal, const std::string& what_was_saved) {
   fail(signal == SIGINT ? ErrorCode::kInterrupted : ErrorCode::kStopped, "stopped by {}; {}", name,
        what_was_saved);
 }
+
+void report_out_of_memory_on_terminate() { std::set_terminate(on_terminate); }
 
 void ignore_broken_pipe() { install_broken_pipe(SIG_IGN); }
 
