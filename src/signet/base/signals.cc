@@ -90,9 +90,11 @@ int finish_stdout(int exit_code) {
     install_broken_pipe(SIG_DFL);
     ::raise(SIGPIPE);
   }
-  std::fprintf(stderr, "signet: cannot write to stdout: %s\n",
+  std::fprintf(stderr, "signet: cannot write to standard output: %s\n",
                std::generic_category().message(error).c_str());
-  return exit_code != 0 ? exit_code : static_cast<int>(ErrorCode::kResource);
+  if (exit_code != 0) return exit_code;
+  return static_cast<int>(error == ENOSPC || error == EDQUOT || error == EIO ? ErrorCode::kResource
+                                                                             : ErrorCode::kFailure);
 }
 
 }  // namespace signet

@@ -30,7 +30,7 @@ void report_out_of_memory_on_terminate();
 void ignore_broken_pipe();
 
 // To be returned from main: flushes stdout. When its reader has gone, ends the process silently as SIGPIPE
-// would have; when it could not be written (disk full), says so and returns kResource.
+// would have; when it could not be written, says so and returns kResource (disk full) or kFailure.
 int finish_stdout(int exit_code);
 
 }  // namespace signet

@@ -77,9 +77,8 @@ static int run(int argc, char** argv) {
     signet::cli::complain("out of memory");
     return static_cast<int>(signet::ErrorCode::kResource);
   } catch (const std::exception& error) {
-    // When stdout failed under fmt::print, finish_stdout() says so, or keeps quiet when only its reader has
-    // gone.
-    if (!std::ferror(stdout)) signet::cli::complain(error.what());
+    if (std::ferror(stdout)) return 0;  // fmt::print could not write: finish_stdout() says why
+    signet::cli::complain(error.what());
     return static_cast<int>(signet::ErrorCode::kFailure);
   }
 }
