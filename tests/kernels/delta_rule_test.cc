@@ -30,8 +30,8 @@ Result<T> run(const Problem& problem, Algorithm algorithm, F forward, B backward
   const auto q = test::cast<T>(problem.q), k = test::cast<T>(problem.k), v = test::cast<T>(problem.v),
              beta = test::cast<T>(problem.beta), initial = test::cast<T>(problem.initial),
              d_o = test::cast<T>(problem.d_o), d_final = test::cast<T>(problem.d_final);
-  auto saved = poisoned<T>(delta_rule_saved_size(problem.shape, algorithm)),
-       workspace = poisoned<T>(delta_rule_workspace_size(problem.shape, algorithm));
+  test::GuardedScratch<T> saved(delta_rule_saved_size(problem.shape, algorithm)),
+      workspace(delta_rule_workspace_size(problem.shape, algorithm));
   Result<T> r{poisoned<T>(rows * s.o_stride),
               poisoned<T>(states),
               poisoned<T>(rows * s.q_stride),
@@ -42,7 +42,7 @@ Result<T> run(const Problem& problem, Algorithm algorithm, F forward, B backward
   forward(DeltaRuleForward<T>{problem.shape, q.data(), k.data(), v.data(), beta.data(), or_null(initial),
                               r.o.data(), r.final_state.data(), static_cast<T>(problem.scale), algorithm,
                               saved.data(), workspace.data()});
-  std::fill(workspace.begin(), workspace.end(), std::numeric_limits<T>::quiet_NaN());
+  workspace.poison();
   backward(DeltaRuleBackward<T>{problem.shape, q.data(), k.data(), v.data(), beta.data(), or_null(initial),
                                 saved.data(), d_o.data(), or_null(d_final), r.dq.data(), r.dk.data(),
                                 r.dv.data(), r.dbeta.data(), r.d_initial.data(),

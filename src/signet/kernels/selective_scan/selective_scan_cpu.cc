@@ -3,7 +3,6 @@
 // memory.
 #include <algorithm>
 #include <type_traits>
-#include <utility>
 
 #include "signet/base/thread_pool.h"
 #include "signet/kernels/selective_scan/selective_scan_plan.h"
@@ -113,63 +112,56 @@ struct Block {
   const T* c(int64_t t) const { return p.c + row(t) * s.c_stride; }
 };
 
-// One part's memory in forward.
-template <class T>
-struct ForwardScratch {
-  T* h;                     // [states, lanes]
-  T *deltas, *inputs, *ys;  // [tokens, lanes]: delta, delta u, sum of C h
-  ForwardScratch(const SelectiveScanPlan& plan, T* memory) {
-    const int64_t row = std::min(plan.chunk, plan.shape.time) * kLanes<T>;
-    h = memory;
-    deltas = h + plan.shape.states * kLanes<T>;
-    inputs = deltas + row;
-    ys = inputs + row;
-  }
-};
+// What forward keeps of a token, for one vector of channels.
+enum ForwardRow { kDelta, kInput, kY, kForwardRows };  // delta, delta u, sum of C h
 
 template <class T, EigenvalueRange kRange>
-void forward_block(const Block<T, SelectiveScanForward<T>>& block, const ForwardScratch<T>& scratch) {
+void forward_block(const Block<T, SelectiveScanForward<T>>& block, T* memory) {
+  constexpr int64_t kStep = kLanes<T>;
   const SelectiveScanForward<T>& p = block.p;
   const SelectiveScanPlan& plan = block.plan;
   const SelectiveScanShape& s = plan.shape;
   const int64_t width = plan.channels_padded, channel_row = block.batch * s.channels + block.channel;
+  T* states = memory;                   // [states, lanes]
+  T* rows = memory + s.states * kStep;  // [tokens, kForwardRows, lanes]
   read_state(p.initial_state ? p.initial_state + channel_row * s.states : nullptr, s.states, block.count,
-             scratch.h, kLanes<T>);
+             states, kStep);
   for (int64_t chunk = 0; chunk < plan.chunks; ++chunk) {
     if (p.saved && chunk > 0) {
       T* to = p.saved + plan.saved_offset(block.batch, chunk) + block.channel;
-      for (int64_t n = 0; n < s.states; ++n) store(to + n * width, load(scratch.h + n * kLanes<T>));
+      for (int64_t n = 0; n < s.states; ++n) store(to + n * width, load(states + n * kStep));
     }
     const int64_t begin = plan.chunk_begin(chunk), tokens = plan.chunk_end(chunk) - begin;
     for (int64_t t = 0; t < tokens; ++t) {
       const Vec<T> u = block.u(begin + t), delta = softplus<T>(block.raw(begin + t));
-      store(scratch.deltas + t * kLanes<T>, delta);
-      store(scratch.inputs + t * kLanes<T>, delta * u);
-      store(scratch.ys + t * kLanes<T>, block.skip * u);
+      T* row = rows + t * kForwardRows * kStep;
+      store(row + kDelta * kStep, delta);
+      store(row + kInput * kStep, delta * u);
+      store(row + kY * kStep, block.skip * u);
     }
-    for_states(s.states, [&](auto states, int64_t first) {
-      constexpr int kCount = states();
+    for_states(s.states, [&](auto count, int64_t first) {
+      constexpr int kCount = count();
       Vec<T> rate[kCount], h[kCount];
       for (int i = 0; i < kCount; ++i) {
         rate[i] = load(block.rates + (first + i) * width);
-        h[i] = load(scratch.h + (first + i) * kLanes<T>);
+        h[i] = load(states + (first + i) * kStep);
       }
-      for (int64_t t = 0; t < tokens; ++t) {
-        const T *b = block.b(begin + t) + first, *c = block.c(begin + t) + first;
-        const Vec<T> delta = load(scratch.deltas + t * kLanes<T>),
-                     input = load(scratch.inputs + t * kLanes<T>);
-        Vec<T> y = load(scratch.ys + t * kLanes<T>);
+      const T *b = block.b(begin) + first, *c = block.c(begin) + first;
+      T* row = rows;
+      for (int64_t t = 0; t < tokens; ++t, row += kForwardRows * kStep, b += s.b_stride, c += s.c_stride) {
+        const Vec<T> delta = load(row + kDelta * kStep), input = load(row + kInput * kStep);
+        Vec<T> y = load(row + kY * kStep);
 #pragma GCC unroll 4
         for (int i = 0; i < kCount; ++i) {
           h[i] = transition<T, kRange>(exp2_product<T>(delta, rate[i])) * h[i] + b[i] * input;
           y += c[i] * h[i];
         }
-        store(scratch.ys + t * kLanes<T>, y);
+        store(row + kY * kStep, y);
       }
-      for (int i = 0; i < kCount; ++i) store(scratch.h + (first + i) * kLanes<T>, h[i]);
+      for (int i = 0; i < kCount; ++i) store(states + (first + i) * kStep, h[i]);
     });
     for (int64_t t = 0; t < tokens; ++t) {
-      Vec<T> y = load(scratch.ys + t * kLanes<T>);
+      Vec<T> y = load(rows + (t * kForwardRows + kY) * kStep);
       if (p.z) {
         const Vec<T> z = block.z(begin + t);
         y *= z * sigmoid<T>(z);
@@ -178,7 +170,7 @@ void forward_block(const Block<T, SelectiveScanForward<T>>& block, const Forward
     }
   }
   if (p.final_state)
-    write_state(scratch.h, kLanes<T>, s.states, block.count, p.final_state + channel_row * s.states);
+    write_state(states, kStep, s.states, block.count, p.final_state + channel_row * s.states);
 }
 
 template <class T, EigenvalueRange kRange>
@@ -187,39 +179,37 @@ void forward(const SelectiveScanForward<T>& p) {
   T* workspace = align_to_cache_line(p.workspace);
   compute_rates(plan, p.a_log, workspace);
   parallel_parts(plan.items(), plan.parts, [&](int64_t part, int64_t begin, int64_t end) {
-    const ForwardScratch<T> scratch(plan, workspace + plan.parts_offset() + part * plan.part_size);
+    T* memory = workspace + plan.parts_offset() + part * plan.part_size;
     for (int64_t i = begin; i < end; ++i) {
       const Item item(plan, i);
       for (int64_t d = item.begin; d < item.end; d += kLanes<T>)
-        forward_block<T, kRange>({p, plan, workspace, item.batch, d}, scratch);
+        forward_block<T, kRange>({p, plan, workspace, item.batch, d}, memory);
     }
   });
 }
+
+// What backward keeps of a token for one vector of channels: delta, delta u, sigmoid(raw + bias), dy before
+// the gate, sums of C h, g B and w A; and of a token and state index: s, the state before the token, sums of
+// dB and dC.
+enum BackwardRow { kRowDelta, kRowInput, kRowSlope, kRowDy, kRowUngated, kRowGB, kRowDDelta, kBackwardRows };
+enum BackwardCell { kDecay, kBefore, kDB, kDC, kBackwardCells };
+static_assert(kBackwardRows == SelectiveScanPlan::kRows && kBackwardCells == SelectiveScanPlan::kCells);
 
 // One part's memory in backward (selective_scan.cc counts it).
 template <class T>
 struct BackwardScratch {
   T *d_rates, *d_skip, *d_bias;  // sums over the part's rows: [states, channels], [channels], [channels]
   T* g;                          // gradient of the state [states, channels]
-  T *decays, *states;            // [tokens, states, lanes]; states has one more, the first
-  T *d_b, *d_c;                  // [tokens, states, lanes]
-  // [tokens, lanes]: delta, delta u, sigmoid(raw + bias), dy before the gate, sums of C h, g B and w A
-  T *deltas, *inputs, *slopes, *dys, *ungated, *g_b, *d_deltas;
+  T* rows;                       // [tokens, kBackwardRows, lanes]
+  T* cells;                      // [tokens, states, kBackwardCells, lanes]
   BackwardScratch(const SelectiveScanPlan& plan, T* memory) {
-    const int64_t tokens = std::min(plan.chunk, plan.shape.time), row = tokens * kLanes<T>;
-    const int64_t all = row * plan.shape.states;
+    const int64_t tokens = std::min(plan.chunk, plan.shape.time);
     d_rates = memory;
     d_skip = d_rates + plan.state_size();
     d_bias = d_skip + plan.channels_padded;
     g = d_bias + plan.channels_padded;
-    decays = g + plan.state_size();
-    d_b = decays + all;
-    d_c = d_b + all;
-    states = d_c + all;
-    T* rows = states + all + plan.shape.states * kLanes<T>;
-    T** const all_rows[SelectiveScanPlan::kRows] = {&deltas,  &inputs, &slopes,  &dys,
-                                                    &ungated, &g_b,    &d_deltas};
-    for (T** each : all_rows) *each = std::exchange(rows, rows + row);
+    rows = g + plan.state_size();
+    cells = rows + tokens * kBackwardRows * kLanes<T>;
   }
 };
 
@@ -231,42 +221,44 @@ struct BackwardScratch {
 template <class T, EigenvalueRange kRange, int kCount>
 SIGNET_INLINE void backward_states(const Block<T, SelectiveScanBackward<T>>& block, int64_t begin,
                                    int64_t tokens, int64_t first, const BackwardScratch<T>& scratch) {
-  constexpr int64_t kStep = kLanes<T>;
-  const int64_t width = block.plan.channels_padded, stride = block.s.states * kStep;
+  constexpr int64_t kStep = kLanes<T>, kCell = kBackwardCells * kStep, kRow = kBackwardRows * kStep;
+  const SelectiveScanShape& s = block.s;
+  const int64_t width = block.plan.channels_padded, token_cells = s.states * kCell;
+  const int64_t b_stride = s.b_stride, c_stride = s.c_stride;
   Vec<T> rate[kCount], h[kCount], g[kCount], d_rate[kCount];
+  T *cell = scratch.cells + first * kCell, *row = scratch.rows;
+  const T *b = block.b(begin) + first, *c = block.c(begin) + first;
   for (int i = 0; i < kCount; ++i) {
     rate[i] = load(block.rates + (first + i) * width);
-    h[i] = load(scratch.states + (first + i) * kStep);
+    h[i] = load(cell + i * kCell + kBefore * kStep);
     g[i] = load(scratch.g + (first + i) * width + block.channel);
     d_rate[i] = load(scratch.d_rates + (first + i) * width + block.channel);
   }
-  T *decays = scratch.decays + first * kStep, *states = scratch.states + first * kStep;
-  T *d_b = scratch.d_b + first * kStep, *d_c = scratch.d_c + first * kStep;
-  for (int64_t t = 0; t < tokens; ++t) {
-    const T* b = block.b(begin + t) + first;
-    const Vec<T> delta = load(scratch.deltas + t * kStep), input = load(scratch.inputs + t * kStep);
+  for (int64_t t = 0; t < tokens; ++t, row += kRow, cell += token_cells, b += b_stride) {
+    const Vec<T> delta = load(row + kRowDelta * kStep), input = load(row + kRowInput * kStep);
 #pragma GCC unroll 4
     for (int i = 0; i < kCount; ++i) {
       const Vec<T> decay = exp2_product<T>(delta, rate[i]);
+      store(cell + i * kCell + kBefore * kStep, h[i]);
+      store(cell + i * kCell + kDecay * kStep, decay);
       h[i] = transition<T, kRange>(decay) * h[i] + b[i] * input;
-      store(decays + t * stride + i * kStep, decay);
-      store(states + (t + 1) * stride + i * kStep, h[i]);
     }
   }
-  for (int64_t t = tokens - 1; t >= 0; --t) {
-    const T *b = block.b(begin + t) + first, *c = block.c(begin + t) + first;
-    const Vec<T> delta = load(scratch.deltas + t * kStep), input = load(scratch.inputs + t * kStep),
-                 dy = load(scratch.dys + t * kStep);
-    Vec<T> ungated = load(scratch.ungated + t * kStep), g_b = load(scratch.g_b + t * kStep),
-           d_delta = load(scratch.d_deltas + t * kStep);
+  c += tokens * c_stride;
+  for (int64_t t = 0; t < tokens; ++t) {
+    row -= kRow, cell -= token_cells, b -= b_stride, c -= c_stride;
+    const Vec<T> delta = load(row + kRowDelta * kStep), input = load(row + kRowInput * kStep),
+                 dy = load(row + kRowDy * kStep);
+    Vec<T> ungated = load(row + kRowUngated * kStep), g_b = load(row + kRowGB * kStep),
+           d_delta = load(row + kRowDDelta * kStep);
 #pragma GCC unroll 4
     for (int i = 0; i < kCount; ++i) {
-      const int64_t at = t * stride + i * kStep;
-      const Vec<T> decay = load(decays + at), before = load(states + at);
+      T* at = cell + i * kCell;
+      const Vec<T> decay = load(at + kDecay * kStep), before = load(at + kBefore * kStep);
       g[i] += c[i] * dy;
       ungated += c[i] * h[i];
-      store(d_c + at, load(d_c + at) + dy * h[i]);
-      store(d_b + at, load(d_b + at) + g[i] * input);
+      store(at + kDC * kStep, load(at + kDC * kStep) + dy * h[i]);
+      store(at + kDB * kStep, load(at + kDB * kStep) + g[i] * input);
       const Vec<T> w = g[i] * decay * before;
       d_rate[i] += w * delta;
       d_delta += w * rate[i];
@@ -274,9 +266,9 @@ SIGNET_INLINE void backward_states(const Block<T, SelectiveScanBackward<T>>& blo
       g[i] *= transition<T, kRange>(decay);
       h[i] = before;
     }
-    store(scratch.ungated + t * kStep, ungated);
-    store(scratch.g_b + t * kStep, g_b);
-    store(scratch.d_deltas + t * kStep, d_delta);
+    store(row + kRowUngated * kStep, ungated);
+    store(row + kRowGB * kStep, g_b);
+    store(row + kRowDDelta * kStep, d_delta);
   }
   for (int i = 0; i < kCount; ++i) {
     store(scratch.g + (first + i) * width + block.channel, g[i]);
@@ -291,20 +283,22 @@ constexpr double kSlope = kRange == EigenvalueRange::kSigned ? 2 : 1;
 template <class T, EigenvalueRange kRange>
 void backward_block(const Block<T, SelectiveScanBackward<T>>& block, int64_t chunk,
                     const BackwardScratch<T>& scratch) {
-  constexpr int64_t kStep = kLanes<T>;
+  constexpr int64_t kStep = kLanes<T>, kCell = kBackwardCells * kStep, kRow = kBackwardRows * kStep;
   const SelectiveScanBackward<T>& p = block.p;
   const SelectiveScanPlan& plan = block.plan;
   const SelectiveScanShape& s = plan.shape;
   const int64_t begin = plan.chunk_begin(chunk), tokens = plan.chunk_end(chunk) - begin;
   const int64_t channel = block.channel, count = block.count;
+  if (tokens == 0) return;
+  // The state before the first token waits in its cells.
   if (chunk > 0) {
     const T* from = p.saved + plan.saved_offset(block.batch, chunk) + channel;
     for (int64_t n = 0; n < s.states; ++n)
-      store(scratch.states + n * kStep, load(from + n * plan.channels_padded));
+      store(scratch.cells + n * kCell + kBefore * kStep, load(from + n * plan.channels_padded));
   } else {
     const int64_t channel_row = block.batch * s.channels + channel;
     read_state(p.initial_state ? p.initial_state + channel_row * s.states : nullptr, s.states, count,
-               scratch.states, kStep);
+               scratch.cells + kBefore * kStep, kCell);
   }
   for (int64_t t = 0; t < tokens; ++t) {
     const Vec<T> u = block.u(begin + t), raw = block.raw(begin + t), delta = softplus<T>(raw);
@@ -313,34 +307,35 @@ void backward_block(const Block<T, SelectiveScanBackward<T>>& block, int64_t chu
       const Vec<T> z = block.z(begin + t);
       dy *= z * sigmoid<T>(z);
     }
-    store(scratch.deltas + t * kStep, delta);
-    store(scratch.inputs + t * kStep, delta * u);
-    store(scratch.slopes + t * kStep, sigmoid<T>(raw));
-    store(scratch.dys + t * kStep, dy);
-    store(scratch.ungated + t * kStep, block.skip * u);
-    store(scratch.g_b + t * kStep, Vec<T>{});
-    store(scratch.d_deltas + t * kStep, Vec<T>{});
+    T* row = scratch.rows + t * kRow;
+    store(row + kRowDelta * kStep, delta);
+    store(row + kRowInput * kStep, delta * u);
+    store(row + kRowSlope * kStep, sigmoid<T>(raw));
+    store(row + kRowDy * kStep, dy);
+    store(row + kRowUngated * kStep, block.skip * u);
+    store(row + kRowGB * kStep, Vec<T>{});
+    store(row + kRowDDelta * kStep, Vec<T>{});
   }
   for_states(s.states, [&](auto states, int64_t first) {
     backward_states<T, kRange, states()>(block, begin, tokens, first, scratch);
   });
   Vec<T> d_skip{}, d_bias{};
   for (int64_t t = tokens - 1; t >= 0; --t) {
-    const int64_t row = block.row(begin + t);
-    const Vec<T> u = block.u(begin + t), dy = load(scratch.dys + t * kStep),
-                 g_b = load(scratch.g_b + t * kStep);
+    const int64_t at = block.row(begin + t);
+    const T* row = scratch.rows + t * kRow;
+    const Vec<T> u = block.u(begin + t), dy = load(row + kRowDy * kStep), g_b = load(row + kRowGB * kStep);
     if (p.z) {
       const Vec<T> z = block.z(begin + t), gate = sigmoid<T>(z);
-      const Vec<T> dy_gated = load_channels(p.dy + row * s.y_stride + channel, count);
-      store_channels(p.dz + row * s.z_stride + channel,
-                     dy_gated * load(scratch.ungated + t * kStep) * gate * (T(1) + z * (T(1) - gate)), count);
+      const Vec<T> dy_gated = load_channels(p.dy + at * s.y_stride + channel, count);
+      store_channels(p.dz + at * s.z_stride + channel,
+                     dy_gated * load(row + kRowUngated * kStep) * gate * (T(1) + z * (T(1) - gate)), count);
     }
     // The rates carry log2(e).
-    const Vec<T> d_delta = T(kSlope<kRange> * kLn2) * load(scratch.d_deltas + t * kStep) + g_b * u;
-    const Vec<T> draw = d_delta * load(scratch.slopes + t * kStep);
-    store_channels(p.du + row * s.u_stride + channel,
-                   block.skip * dy + g_b * load(scratch.deltas + t * kStep), count);
-    store_channels(p.draw + row * s.raw_stride + channel, draw, count);
+    const Vec<T> d_delta = T(kSlope<kRange> * kLn2) * load(row + kRowDDelta * kStep) + g_b * u;
+    const Vec<T> draw = d_delta * load(row + kRowSlope * kStep);
+    store_channels(p.du + at * s.u_stride + channel, block.skip * dy + g_b * load(row + kRowDelta * kStep),
+                   count);
+    store_channels(p.draw + at * s.raw_stride + channel, draw, count);
     d_skip += dy * u;
     d_bias += draw;
   }
@@ -348,12 +343,13 @@ void backward_block(const Block<T, SelectiveScanBackward<T>>& block, int64_t chu
   store(scratch.d_bias + channel, load(scratch.d_bias + channel) + d_bias);
 }
 
-// Adds the lanes of the chunk's sums of dB and dC.
+// Adds the lanes of the chunk's sums of dB or dC.
 template <class T>
-void reduce_lanes(const T* sums, int64_t tokens, int64_t states, T* out, int64_t stride) {
+void reduce_lanes(const T* cells, BackwardCell which, int64_t tokens, int64_t states, T* out,
+                  int64_t stride) {
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t n = 0; n < states; ++n)
-      out[t * stride + n] = sum<T>(load(sums + (t * states + n) * kLanes<T>));
+      out[t * stride + n] = sum<T>(load(cells + ((t * states + n) * kBackwardCells + which) * kLanes<T>));
   }
 }
 
@@ -369,18 +365,17 @@ void backward_item(const SelectiveScanBackward<T>& p, const SelectiveScanPlan& p
   }
   for (int64_t chunk = plan.chunks - 1; chunk >= 0; --chunk) {
     const int64_t begin = plan.chunk_begin(chunk), tokens = plan.chunk_end(chunk) - begin;
-    std::fill_n(scratch.d_b, tokens * s.states * kLanes<T>, T(0));
-    std::fill_n(scratch.d_c, tokens * s.states * kLanes<T>, T(0));
+    std::fill_n(scratch.cells, tokens * s.states * kBackwardCells * kLanes<T>, T(0));
     for (int64_t d = item.begin; d < item.end; d += kLanes<T>)
       backward_block<T, kRange>({p, plan, workspace, item.batch, d}, chunk, scratch);
     const int64_t row = item.batch * s.time + begin;
     if (plan.groups == 1) {
-      reduce_lanes(scratch.d_b, tokens, s.states, p.db + row * s.b_stride, s.b_stride);
-      reduce_lanes(scratch.d_c, tokens, s.states, p.dc + row * s.c_stride, s.c_stride);
+      reduce_lanes(scratch.cells, kDB, tokens, s.states, p.db + row * s.b_stride, s.b_stride);
+      reduce_lanes(scratch.cells, kDC, tokens, s.states, p.dc + row * s.c_stride, s.c_stride);
     } else {
       T* sums = workspace + plan.group_sums_offset() + index * plan.group_sums_size();
-      reduce_lanes(scratch.d_b, tokens, s.states, sums + begin * s.states, s.states);
-      reduce_lanes(scratch.d_c, tokens, s.states, sums + (s.time + begin) * s.states, s.states);
+      reduce_lanes(scratch.cells, kDB, tokens, s.states, sums + begin * s.states, s.states);
+      reduce_lanes(scratch.cells, kDC, tokens, s.states, sums + (s.time + begin) * s.states, s.states);
     }
   }
   if (!p.d_initial_state) return;
