@@ -76,6 +76,32 @@ TEST(DfaJson, RefusesHostileInput) {
   EXPECT_EQ(json_error(many + "]}", {.states = 30'000}), "");
 }
 
+TEST(DfaJson, MutatedFilesAreReadOrRefused) {
+  const std::string good = R"({"alphabet":["a","b"],"start":0,"accept":[1],"delta":[[1,0],[0,1]]})";
+  const std::string pieces = "{}[]\",:0123456789-.eab\\ ";
+  Rng rng(14);
+  int read = 0;
+  for (int trial = 0; trial < 5'000; ++trial) {
+    std::string text = good;
+    for (uint32_t i = 1 + rng.below(3); i > 0; --i)
+      text[rng.below(static_cast<uint32_t>(text.size()))] =
+          pieces[rng.below(static_cast<uint32_t>(pieces.size()))];
+    read += json_error(text).empty();
+  }
+  EXPECT_GT(read, 50);
+  for (int trial = 0; trial < 5'000; ++trial) {
+    std::string text = "0\t1\ta\ta\n1\t0\tb\tb\n0\n";
+    for (uint32_t i = 1 + rng.below(3); i > 0; --i)
+      text[rng.below(static_cast<uint32_t>(text.size()))] = "01ab\t\n @-"[rng.below(9)];
+    try {
+      dfa_from_att(text);
+      ++read;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kBadInput) << text;
+    }
+  }
+}
+
 TEST(Att, RoundTripsAndCompletes) {
   const Dfa dfa = regex_to_dfa("(ab|b)*a?", {"a", "b"});
   EXPECT_TRUE(equivalent(dfa, dfa_from_att(dfa_to_att(dfa))));

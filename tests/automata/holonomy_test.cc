@@ -1,6 +1,10 @@
 #include "signet/automata/holonomy.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "signet/automata/group_facts.h"
+#include "signet/automata/holonomy_cascade.h"
 #include "signet/automata/named_group.h"
 #include "signet/automata/named_language.h"
 #include "signet/automata/small_group.h"
@@ -99,6 +103,87 @@ TEST(GroupFacts, MinimalDegrees) {
     const NamedGroup group = named_group(name);
     EXPECT_EQ(minimal_degree(PermGroup(group.degree, group.generators)).value_or(-1), degree) << name;
   }
+}
+
+Dfa random_dfa(Rng& rng, State n, bool ordered) {
+  Dfa dfa;
+  dfa.alphabet = {"a", "b"};
+  for (State q = 0; q < n; ++q) {
+    auto& row = dfa.delta.emplace_back();
+    for (int a = 0; a < 2; ++a) row.push_back(static_cast<State>(rng.below(static_cast<uint32_t>(n))));
+    dfa.accept.push_back(false);
+  }
+  if (ordered)  // order-preserving letters have no groups
+    for (int a = 0; a < 2; ++a) {
+      std::vector<State> column;
+      for (const auto& row : dfa.delta) column.push_back(row[a]);
+      std::sort(column.begin(), column.end());
+      for (State q = 0; q < n; ++q) dfa.delta[q][a] = column[q];
+    }
+  return dfa;
+}
+
+TEST(HolonomyCascade, FollowsTheAutomaton) {
+  Rng rng(21);
+  for (int trial = 0; trial < 1000; ++trial) {
+    const auto n = static_cast<State>(1 + rng.below(8));
+    const Dfa dfa = random_dfa(rng, n, trial % 3 == 0);
+    const HolonomyCascade cascade(dfa, *make_skeleton(dfa));
+    auto q = static_cast<State>(rng.below(static_cast<uint32_t>(n)));
+    auto code = cascade.encode(q);
+    for (int t = 0; t < 40; ++t) {
+      ASSERT_EQ(cascade.decode(code), q) << trial << " " << t;
+      const auto a = static_cast<Letter>(rng.below(2));
+      code = cascade.step(code, a);
+      q = dfa.delta[q][a];
+    }
+  }
+}
+
+// One diagonal layer per level for automata without groups: x holds by the gate 1 and is reset by x' = x/b +
+// r, which leaves the old state as the second digit. In fp32, each layer reading only what the layers above
+// put out.
+TEST(HolonomyCascade, DigitsOfOneGatePerLevelSufficeWithoutGroups) {
+  Rng rng(22);
+  int64_t resets = 0, deepest = 0;
+  for (int trial = 0; trial < 300; ++trial) {
+    const auto n = static_cast<State>(2 + rng.below(7));
+    const Dfa dfa = random_dfa(rng, n, true);
+    const HolonomyCascade cascade(dfa, *make_skeleton(dfa));
+    deepest = std::max<int64_t>(deepest, cascade.levels());
+    State q = 0;
+    const auto start = cascade.encode(q);
+    std::vector<float> x, base;
+    for (int32_t level = 0; level < cascade.levels(); ++level) {
+      float b = 4;
+      while (b < 2.0f * static_cast<float>(cascade.tiles(level) + 1)) b *= 2;
+      base.push_back(b);
+      x.push_back(static_cast<float>(start[level] + 1));  // digit 0: idle
+    }
+    for (int t = 0; t < 400; ++t) {
+      const auto a = static_cast<Letter>(rng.below(2));
+      HolonomyCascade::Walk walk(cascade, a);
+      HolonomyCascade::Code code;
+      for (int32_t level = 0; level < cascade.levels(); ++level) {
+        const auto action = walk.action();
+        const bool hold = !action.moves.empty();
+        if (hold) {
+          ASSERT_TRUE(is_identity(action.moves));
+        } else {
+          x[level] = x[level] / base[level] + static_cast<float>(action.reset + 1);
+          ++resets;
+        }
+        const float first = std::floor(x[level]);
+        const float second = hold ? first : std::floor((x[level] - first) * base[level]);
+        code.push_back(static_cast<int32_t>(first) - 1);
+        walk.descend(static_cast<int32_t>(second) - 1, code.back());
+      }
+      q = dfa.delta[q][a];
+      ASSERT_EQ(cascade.decode(code), q) << trial << " " << t;
+    }
+  }
+  EXPECT_GT(resets, 10'000);
+  EXPECT_GE(deepest, 4);
 }
 
 }  // namespace

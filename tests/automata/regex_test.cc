@@ -186,6 +186,19 @@ TEST(Regex, ExplosionsStopAtTheLimit) {
   EXPECT_NE(error_of("(a|b)*a(a|b){12}", {.states = 5000}), "");
 }
 
+TEST(Regex, AnyTextIsReadOrRefused) {
+  Rng rng(13);
+  const std::string pieces = "ab.[](){}|&~*+?@\\^-,019\xc3\x28\0";
+  int read = 0;
+  for (int trial = 0; trial < 20'000; ++trial) {
+    std::string text;
+    for (uint32_t i = 1 + rng.below(10); i > 0; --i)
+      text += pieces[rng.below(static_cast<uint32_t>(pieces.size()))];
+    read += error_of(text, {.states = 100}).empty();
+  }
+  EXPECT_GT(read, 100);
+}
+
 TEST(Regex, LongLiteralWordsAreCheap) {
   std::string word;
   for (int i = 0; i < 5'000; ++i) word += i % 3 ? 'a' : 'b';

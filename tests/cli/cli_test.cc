@@ -85,7 +85,7 @@ TEST(Cli, ExitCodes) {
       {"info --json=maybe", 2, "--json"},
       {"report", 2, "RUN"},
       {"report missing", 3, "missing: not a run directory"},
-      {"report .", 3, "none of config.yaml"},
+      {"report empty", 3, "none of config.yaml"},
       {"report run -o", 2, "--output"},
       {"report run -o no/such/folder/report.html", 3, "no/such/folder"},
       {"report run -o run", 3, "run"},
@@ -97,6 +97,7 @@ TEST(Cli, ExitCodes) {
   };
   test::TemporaryDirectory directory;
   test::write_text(directory / "run/config.yaml", "task:\n  name: parity\n");
+  std::filesystem::create_directory(directory / "empty");
   for (const auto& c : kCases) {
     const auto result = run_signet(c.arguments, directory.path());
     EXPECT_EQ(result.exit_code, c.exit_code) << "signet " << c.arguments << "\n" << result.err;

@@ -32,8 +32,8 @@ Result<T> run(const Problem& problem, F forward, B backward) {
              d = test::cast<T>(problem.d), z = test::cast<T>(problem.z), bias = test::cast<T>(problem.bias),
              initial = test::cast<T>(problem.initial), dy = test::cast<T>(problem.dy),
              d_final = test::cast<T>(problem.d_final);
-  auto saved = poisoned<T>(selective_scan_saved_size(problem.shape)),
-       workspace = poisoned<T>(selective_scan_workspace_size(problem.shape));
+  test::GuardedScratch<T> saved(selective_scan_saved_size(problem.shape)),
+      workspace(selective_scan_workspace_size(problem.shape));
   Result<T> r;
   r.y = poisoned<T>(rows * s.y_stride);
   r.final_state = poisoned<T>(states);
@@ -44,7 +44,7 @@ Result<T> run(const Problem& problem, F forward, B backward) {
   f.y = r.y.data(), f.final_state = r.final_state.data(), f.saved = saved.data(),
   f.workspace = workspace.data();
   forward(f);
-  std::fill(workspace.begin(), workspace.end(), std::numeric_limits<T>::quiet_NaN());
+  workspace.poison();
   r.du = poisoned<T>(rows * s.u_stride);
   r.draw = poisoned<T>(rows * s.raw_stride);
   r.db = poisoned<T>(rows * s.b_stride);

@@ -79,6 +79,22 @@ TEST(RunData, NotARunDirectory) {
   }
 }
 
+TEST(RunData, AFolderStandsForTheRunsInIt) {
+  test::TemporaryDirectory directory;
+  write_text(directory / "runs/b/config.yaml", "");
+  write_text(directory / "runs/a/metrics.jsonl", "");
+  write_text(directory / "runs/notes/text", "");
+  write_text(directory / "runs/deep/er/config.yaml", "");
+  const auto found = find_runs(directory / "runs");
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].filename(), "a");
+  EXPECT_EQ(found[1].filename(), "b");
+  EXPECT_EQ(find_runs(directory / "runs/a").size(), 1u);
+  EXPECT_THROW(find_runs(directory / "runs/notes"), Error);
+  EXPECT_THROW(find_runs(directory / "runs/notes/text"), Error);
+  EXPECT_THROW(find_runs(directory / "missing"), Error);
+}
+
 TEST(RunData, TornAndMalformedLinesAreSkipped) {
   test::TemporaryDirectory directory;
   write_text(directory / "metrics.jsonl",

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -31,6 +32,24 @@ template <class T>
 std::vector<T> poisoned(int64_t n) {
   return std::vector<T>(static_cast<size_t>(n), std::numeric_limits<T>::quiet_NaN());
 }
+
+// Scratch memory as an unkind caller gives it: poisoned, off every alignment but T's, and watched at both
+// ends.
+template <class T>
+class GuardedScratch {
+ public:
+  explicit GuardedScratch(int64_t n) : values_(poisoned<T>(n + 2 * kGuard)) {}
+  ~GuardedScratch() {
+    for (size_t i = 0; i < kGuard; ++i)
+      EXPECT_TRUE(std::isnan(values_[i]) && std::isnan(values_[values_.size() - 1 - i])) << "scratch overrun";
+  }
+  T* data() { return values_.data() + kGuard; }
+  void poison() { std::fill(values_.begin(), values_.end(), std::numeric_limits<T>::quiet_NaN()); }
+
+ private:
+  static constexpr size_t kGuard = 33;
+  std::vector<T> values_;
+};
 
 // An optional input: empty means absent.
 template <class T>

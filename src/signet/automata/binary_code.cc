@@ -11,7 +11,9 @@ namespace signet::automata {
 namespace {
 
 using Bits = std::vector<bool>;
-constexpr size_t kMaxFamily = 4'000;      // sets in one closed family
+constexpr State kMaxStates = 1'000;
+constexpr State kOneByOne = 64;           // up to here every single state may generate a family of its own
+constexpr size_t kMaxFamily = 2'000;      // sets in one closed family
 constexpr int64_t kMaxDimension = 4'096;  // copies included
 
 // Sets of states up to complement: the one without state 0 stands for both.
@@ -161,17 +163,24 @@ std::optional<BinaryCode> find_binary_code(const Dfa& dfa) {
   const State n = dfa.states();
   SetGraph graph(dfa);
   if (n == 1) return assemble(dfa, graph, {}, {});
-  std::vector<int32_t> seeds;
+  if (n > kMaxStates) return std::nullopt;
+  std::vector<std::vector<int32_t>> seeds;  // each generates a family
   const auto seed = [&](Bits bits) {
     const int32_t x = graph.intern(std::move(bits)).first;
-    if (x >= 0) seeds.push_back(x);
+    if (x >= 0) seeds.push_back({x});
   };
+  if (!dfa.mealy()) seed(dfa.accept);
+  std::vector<int32_t> singletons, moving;  // moving: without the absorbing states
   for (State q = 0; q < n; ++q) {
     Bits bits(static_cast<size_t>(n));
     bits[q] = true;
-    seed(bits);
+    if (n <= kOneByOne) seed(bits);
+    singletons.push_back(graph.intern(bits).first);
+    if (std::any_of(dfa.delta[q].begin(), dfa.delta[q].end(), [q](State target) { return target != q; }))
+      moving.push_back(singletons.back());
   }
-  if (!dfa.mealy()) seed(dfa.accept);
+  seeds.push_back(singletons);
+  if (!moving.empty()) seeds.push_back(moving);
   if (n <= kExhaustive) {
     for (uint32_t mask = 2; mask < 1u << n; mask += 2) {
       Bits bits(static_cast<size_t>(n));
@@ -179,17 +188,16 @@ std::optional<BinaryCode> find_binary_code(const Dfa& dfa) {
       seed(bits);
     }
   }
-  std::sort(seeds.begin(), seeds.end());
+  std::stable_sort(seeds.begin(), seeds.end());
   seeds.erase(std::unique(seeds.begin(), seeds.end()), seeds.end());
 
   struct Good {
     int64_t dimension;
-    int32_t seed;
-    std::vector<int32_t> members;
+    std::vector<int32_t> seed, members;
   };
   std::vector<Good> good;
-  for (int32_t x : seeds) {
-    const auto members = graph.family({x});
+  for (const auto& x : seeds) {
+    const auto members = graph.family(x);
     if (!members) continue;
     if (const auto copies = graph.copies(*members)) good.push_back({dimension_of(*copies), x, *members});
   }
@@ -215,7 +223,7 @@ std::optional<BinaryCode> find_binary_code(const Dfa& dfa) {
   };
   for (const auto& candidate : good) {
     auto larger = chosen;
-    larger.push_back(candidate.seed);
+    larger.insert(larger.end(), candidate.seed.begin(), candidate.seed.end());
     const auto family = graph.family(larger);
     if (!family || classes(*family) == classes(members)) continue;
     chosen = std::move(larger);

@@ -9,7 +9,7 @@
 namespace signet::automata {
 namespace {
 
-constexpr int64_t kMaxPairWork = 400'000'000;
+constexpr int64_t kMaxPairWork = 40'000'000;
 constexpr State kMaxTripleStates = 160;  // 4 M triples
 
 // Pairs p < q as numbers.
@@ -47,6 +47,20 @@ bool absorbing(const Dfa& dfa, State q) {
 
 }  // namespace
 
+std::vector<State> recurrent_states(const Dfa& dfa, Letter letter) {
+  std::vector<State> found;
+  std::vector<int32_t> seen(dfa.delta.size(), -1);
+  for (State q = 0; q < dfa.states(); ++q) {
+    State at = q;
+    for (; seen[at] < 0; at = dfa.delta[at][letter]) seen[at] = q;
+    if (seen[at] != q) continue;
+    const State home = at;
+    do found.push_back(at), at = dfa.delta[at][letter];
+    while (at != home);
+  }
+  return found;
+}
+
 bool is_group(const Dfa& dfa) {
   for (Letter a = 0; a < dfa.letters(); ++a) {
     std::vector<bool> hit(dfa.delta.size());
@@ -67,6 +81,9 @@ bool is_commutative(const Dfa& dfa) {
 }
 
 std::optional<int32_t> definite_window(const Dfa& dfa) {
+  // A letter that keeps two states apart for ever is the quick way to a no.
+  for (Letter a = 0; a < dfa.letters(); ++a)
+    if (recurrent_states(dfa, a).size() > 1) return std::nullopt;
   std::vector<int32_t> merged(
       dfa.delta.size());  // class of each state: states that all words of length k merge
   for (size_t q = 0; q < merged.size(); ++q) merged[q] = static_cast<int32_t>(q);

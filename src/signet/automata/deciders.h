@@ -10,6 +10,9 @@
 
 namespace signet::automata {
 
+// States on the cycles of a letter, cycle by cycle.
+std::vector<State> recurrent_states(const Dfa& dfa, Letter letter);
+
 bool is_group(const Dfa& dfa);        // every letter is a permutation
 bool is_commutative(const Dfa& dfa);  // letters commute
 

@@ -68,9 +68,9 @@ std::vector<std::string> candidates(int64_t order) {
     std::vector<std::string> list;
     for (const auto& [name, size] : fixed)
       if (size == n) list.push_back(name);
-    if (n % 2 == 0 && n >= 8) list.push_back("D" + std::to_string(n / 2));
-    if (n % 4 == 0 && n >= 12) list.push_back("Dic" + std::to_string(n / 4));
-    if (n >= 12) list.push_back("F" + std::to_string(n));
+    if (n % 2 == 0 && n >= 8) list.push_back(fmt::format("D{}", n / 2));
+    if (n % 4 == 0 && n >= 12) list.push_back(fmt::format("Dic{}", n / 4));
+    if (n >= 12) list.push_back(fmt::format("F{}", n));
     return list;
   };
   names = simple(order);
@@ -103,17 +103,17 @@ std::string small_name(const PermGroup& group) {
 std::string name_of(const PermGroup& group) {
   if (group.trivial()) return "1";
   if (group.abelian()) {
-    if (group.generators().size() == 1) return "Z" + group.order_text();
+    if (group.generators().size() == 1) return fmt::format("Z{}", group.order_text());
     const auto elements = group.elements(5'000);
-    if (!elements) return "abelian of order " + group.order_text();
+    if (!elements) return fmt::format("abelian of order {}", group.order_text());
     std::vector<int64_t> orders;
     for (const auto& p : *elements) orders.push_back(order(p));
     return abelian_name(orders);
   }
-  if (group.symmetric()) return "S" + std::to_string(group.degree());
-  if (group.alternating()) return "A" + std::to_string(group.degree());
+  if (group.symmetric()) return fmt::format("S{}", group.degree());
+  if (group.alternating()) return fmt::format("A{}", group.degree());
   const std::string name = small_name(group);
-  return name.empty() ? "order " + group.order_text() : name;
+  return name.empty() ? fmt::format("order {}", group.order_text()) : name;
 }
 
 }  // namespace
@@ -125,7 +125,7 @@ GroupFacts group_facts(int32_t degree, const std::vector<Permutation>& given) {
   if (generators.size() == 1) {
     const int64_t m = order(generators[0]);
     facts.order = std::to_string(m);
-    facts.name = "Z" + facts.order;
+    facts.name = fmt::format("Z{}", facts.order);
     facts.derived_length = 1;
     facts.two_group = (m & (m - 1)) == 0;
     facts.two_length = -1;

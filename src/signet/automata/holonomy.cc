@@ -61,10 +61,13 @@ std::optional<Holonomy> holonomy(const Dfa& dfa, const Skeleton& skeleton) {
     const int32_t representative = skeleton.classes[c].representative;
     if (sizes[representative] == 1) continue;
     const uint64_t* whole = sets[representative].words().data();
+    std::ptrdiff_t larger = 0;  // tiles so far that are larger than the candidate
     for (auto i = static_cast<size_t>(first_below[sizes[representative]]); i < by_size.size(); ++i) {
       const uint64_t* candidate = flat.data() + i * width;
       if (!inside(candidate, whole)) continue;
-      const bool maximal = std::none_of(tiles[c].begin(), tiles[c].end(), [&](int32_t tile) {
+      if (!tiles[c].empty() && sizes[tiles[c].back()] > sizes[by_size[i]])
+        larger = static_cast<std::ptrdiff_t>(tiles[c].size());
+      const bool maximal = std::none_of(tiles[c].begin(), tiles[c].begin() + larger, [&](int32_t tile) {
         return inside(candidate, sets[tile].words().data());
       });
       if (maximal) tiles[c].push_back(by_size[i]);

@@ -7,7 +7,7 @@
 namespace signet::automata {
 namespace {
 
-constexpr int64_t kMaxMapEntries = int64_t{1} << 27;     // 256 MiB of maps
+constexpr int64_t kMaxMapEntries = int64_t{1} << 26;     // 128 MiB of maps
 constexpr int64_t kMaxCayleyEntries = int64_t{1} << 26;  // 2 x 256 MiB of Cayley graphs
 
 uint64_t hash_map(const uint16_t* map, size_t n) {

@@ -1,5 +1,6 @@
 #include "signet/base/files.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -12,7 +13,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <system_error>
 
@@ -150,11 +150,16 @@ bool is_directory(const std::string& path) {
 }
 
 std::vector<std::string> list_directory(const std::string& path) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), &::closedir);
+  if (!directory) fail_io("list", path, errno);
   std::vector<std::string> names;
-  std::error_code error;
-  for (std::filesystem::directory_iterator it(path, error), end; !error && it != end; it.increment(error))
-    names.push_back(it->path().filename().string());
-  if (error) fail_io("list", path, error.value());
+  errno = 0;
+  while (const dirent* entry = ::readdir(directory.get())) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+    errno = 0;
+  }
+  if (errno != 0) fail_io("list", path, errno);
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -198,6 +203,7 @@ void make_directories(const std::string& path) {
   // Trailing slashes would make the last part of the path look like its own parent.
   const std::string trimmed = path.substr(0, path.find_last_not_of('/') + 1);
   if (trimmed.empty() || is_directory(trimmed)) return;
+  if (trimmed.size() >= PATH_MAX) fail_io("create directory", trimmed, ENAMETOOLONG);
   const std::string parent = parent_directory(trimmed);
   make_directories(parent);
   make_directory(trimmed);
@@ -218,14 +224,15 @@ void sync_directory(const std::string& path) {
 }
 
 void remove_tree(const std::string& path) {
+  // Grows while it is walked: each directory is followed by what is in it. In reverse, each is empty when its
+  // turn comes.
   std::vector<std::string> paths = {path};
-  std::error_code error;
-  if (std::filesystem::is_directory(std::filesystem::symlink_status(path, error)))
-    for (std::filesystem::recursive_directory_iterator it(path, error), end; !error && it != end;
-         it.increment(error))
-      paths.push_back(it->path().string());
-  if (error && error.value() != ENOENT) fail_io("list", path, error.value());
-  // Parents come before their children, so the reverse order empties each directory before removing it.
+  for (size_t i = 0; i < paths.size(); ++i) {
+    struct stat info;
+    if (::lstat(paths[i].c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) continue;
+    const std::string directory = paths[i];
+    for (const std::string& name : list_directory(directory)) paths.push_back(join_path(directory, name));
+  }
   for (auto it = paths.rbegin(); it != paths.rend(); ++it)
     if (changing("unlink", *it, nullptr, [&] { return std::remove(it->c_str()); }) != 0 && errno != ENOENT)
       fail_io("remove", *it, errno);
@@ -249,9 +256,10 @@ void InputFile::read_at(int64_t offset, void* destination, int64_t bytes) const 
 OutputFile::OutputFile(const std::string& path, Mode mode) : path_(path) {
   constexpr int kNew = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
   struct stat info;
+  // written_ is set before the file is there: nothing may fail between making it and knowing what to remove.
   if (mode == kInPlace) {
-    fd_ = FileDescriptor(create_path(path, kNew));
-    if (fd_) written_ = path;
+    written_ = path;
+    fd_ = FileDescriptor(create_path(written_, kNew));
   } else if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
     fd_ = FileDescriptor(create_path(path, O_WRONLY));  // refused by the system for a directory
   } else {
@@ -259,9 +267,8 @@ OutputFile::OutputFile(const std::string& path, Mode mode) : path_(path) {
     if (real) path_ = real.get();
     static std::atomic<int> counter{0};
     do {
-      const auto name = join_path(parent_directory(path_), fmt::format(".tmp-{}-{}", ::getpid(), counter++));
-      fd_ = FileDescriptor(create_path(name, kNew));
-      if (fd_) written_ = name;
+      written_ = join_path(parent_directory(path_), fmt::format(".tmp-{}-{}", ::getpid(), counter++));
+      fd_ = FileDescriptor(create_path(written_, kNew));
     } while (!fd_ && errno == EEXIST);  // left by a killed process that had the same pid
   }
   if (!fd_) fail_io("write", path, errno);

@@ -7,6 +7,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
 #include <system_error>
 
 namespace signet {
@@ -32,6 +35,18 @@ void install_broken_pipe(void (*handler)(int)) {
   struct sigaction action = {};
   action.sa_handler = handler;
   ::sigaction(SIGPIPE, &action, nullptr);
+}
+
+void on_terminate() {
+  try {
+    if (const auto error = std::current_exception()) std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    constexpr char kText[] = "signet: out of memory\n";
+    [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, kText, sizeof kText - 1);
+    ::_exit(static_cast<int>(ErrorCode::kResource));
+  } catch (...) {
+  }
+  std::abort();
 }
 
 }  // namespace
@@ -62,6 +77,8 @@ void StopSignal::fail_stopped(int signal, const std::string& what_was_saved) {
        what_was_saved);
 }
 
+void report_out_of_memory_on_terminate() { std::set_terminate(on_terminate); }
+
 void ignore_broken_pipe() { install_broken_pipe(SIG_IGN); }
 
 int finish_stdout(int exit_code) {
@@ -73,9 +90,11 @@ int finish_stdout(int exit_code) {
     install_broken_pipe(SIG_DFL);
     ::raise(SIGPIPE);
   }
-  std::fprintf(stderr, "signet: cannot write to stdout: %s\n",
+  std::fprintf(stderr, "signet: cannot write to standard output: %s\n",
                std::generic_category().message(error).c_str());
-  return exit_code != 0 ? exit_code : static_cast<int>(ErrorCode::kResource);
+  if (exit_code != 0) return exit_code;
+  return static_cast<int>(error == ENOSPC || error == EDQUOT || error == EIO ? ErrorCode::kResource
+                                                                             : ErrorCode::kFailure);
 }
 
 }  // namespace signet

@@ -22,11 +22,15 @@ class StopSignal {
   [[noreturn]] static void fail_stopped(int signal, const std::string& what_was_saved);
 };
 
+// Memory may run out where nothing can be thrown, such as a destructor of a library that allocates
+// (nlohmann's JSON does). Then the process still says so and ends with kResource instead of an abort.
+void report_out_of_memory_on_terminate();
+
 // A closed pipe after us (`signet ... | head`) makes writes fail instead of killing a run half-way.
 void ignore_broken_pipe();
 
 // To be returned from main: flushes stdout. When its reader has gone, ends the process silently as SIGPIPE
-// would have; when it could not be written (disk full), says so and returns kResource.
+// would have; when it could not be written, says so and returns kResource (disk full) or kFailure.
 int finish_stdout(int exit_code);
 
 }  // namespace signet

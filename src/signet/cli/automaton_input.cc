@@ -4,6 +4,7 @@
 #include "signet/automata/minimize.h"
 #include "signet/automata/named_language.h"
 #include "signet/automata/regex.h"
+#include "signet/automata/task_machine.h"
 #include "signet/base/error.h"
 #include "signet/base/text.h"
 
@@ -24,21 +25,25 @@ void AutomatonInput::define(Options& options, bool positional) {
   options.value("--action", action_,
                 "states of the group: regular (its elements) or natural (the points it moves)");
   options.value("--language", language_, "a named language: parity, flip-flop, tomita3, dyck:3, mod:7, ...");
+  options.value("--task", task_,
+                "the machine of a training task: " + join(automata::task_machine_names(), ", "));
   options.value("--max-states", limits_.states, "limit on states of an automaton and elements of a group");
   options.value("--max-monoid", limits_.monoid, "limit on elements of the transition monoid");
   options.value("--max-sets", limits_.image_sets, "limit on image sets of the decomposition");
 }
 
-bool AutomatonInput::named() const {
-  return !regex_.empty() || !dfa_file_.empty() || !att_file_.empty() || !group_.empty() || !language_.empty();
+int AutomatonInput::count() const {
+  int count = 0;
+  for (const auto* name : {&regex_, &dfa_file_, &att_file_, &group_, &language_, &task_})
+    count += !name->empty();
+  return count;
 }
+bool AutomatonInput::named() const { return count() > 0; }
 
 InputAutomaton AutomatonInput::read() const {
-  const int named =
-      !regex_.empty() + !dfa_file_.empty() + !att_file_.empty() + !group_.empty() + !language_.empty();
-  if (named != 1)
-    fail(ErrorCode::kUsage, "{}; give one of a regular expression, --dfa, --att, --group, --language",
-         named ? "more than one automaton is named" : "no automaton is named");
+  if (count() != 1)
+    fail(ErrorCode::kUsage, "{}; give one of a regular expression, --dfa, --att, --group, --language, --task",
+         named() ? "more than one automaton is named" : "no automaton is named");
   for (int64_t limit : {limits_.states, limits_.monoid, limits_.image_sets})
     if (limit < 1 || limit > 100'000'000)
       fail(ErrorCode::kUsage, "limits lie in 1..100000000, not {}", limit);
@@ -62,6 +67,9 @@ InputAutomaton AutomatonInput::read() const {
   } else if (!language_.empty()) {
     input.dfa = automata::named_language(language_, limits_);
     input.title = language_;
+  } else if (!task_.empty()) {
+    input.dfa = automata::task_machine(task_);
+    input.title = "task " + task_;
   } else {
     if (action_ != "regular" && action_ != "natural")
       fail(ErrorCode::kUsage, "--action is regular or natural, not '{}'", action_);

@@ -1,4 +1,5 @@
-// The options by which several verbs name an automaton: a regular expression, a file, a group or a language.
+// The options by which several verbs name an automaton: a regular expression, a file, a group, a
+// language or a task.
 #pragma once
 
 #include <optional>
@@ -28,7 +29,9 @@ class AutomatonInput {
   const automata::Limits& limits() const { return limits_; }
 
  private:
-  std::string regex_, alphabet_, dfa_file_, att_file_, group_, language_;
+  int count() const;  // automata named
+
+  std::string regex_, alphabet_, dfa_file_, att_file_, group_, language_, task_;
   std::string generators_ = "standard", action_ = "regular";
   automata::Limits limits_;
 };

@@ -20,7 +20,7 @@ std::string set_text(const std::vector<automata::State>& states) {
     names.resize(10);
     names.push_back(fmt::format(".. ({})", states.size()));
   }
-  return "{" + join(names, ",") + "}";
+  return fmt::format("{{{}}}", join(names, ","));
 }
 
 }  // namespace

@@ -4,13 +4,13 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <new>
 #include <string>
 #include <vector>
 
 #include "signet/base/error.h"
+#include "signet/base/signals.h"
 #include "signet/base/text.h"
 #include "signet/cli/verb.h"
 
@@ -35,13 +35,6 @@ void occupy_standard_streams() {
 
 // Never throws: a message that cannot be shown must not hide the exit code.
 void complain(const char* message) { std::fprintf(stderr, "signet: %s\n", message); }
-
-// A full disk or a closed stdout is an error of the program that wrote there.
-int finish_output(int exit_code) {
-  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return exit_code;
-  fail(errno == ENOSPC ? ErrorCode::kResource : ErrorCode::kFailure, "cannot write to standard output: {}",
-       std::strerror(errno));
-}
 
 int dispatch(std::vector<std::string> arguments) {
   if (arguments.empty()) {
@@ -74,10 +67,9 @@ int dispatch(std::vector<std::string> arguments) {
 }  // namespace
 }  // namespace signet::cli
 
-int main(int argc, char** argv) {
-  signet::cli::occupy_standard_streams();
+static int run(int argc, char** argv) {
   try {
-    return signet::cli::finish_output(signet::cli::dispatch({argv + 1, argv + argc}));
+    return signet::cli::dispatch({argv + 1, argv + argc});
   } catch (const signet::Error& error) {
     signet::cli::complain(error.what());
     return error.exit_code();
@@ -85,7 +77,15 @@ int main(int argc, char** argv) {
     signet::cli::complain("out of memory");
     return static_cast<int>(signet::ErrorCode::kResource);
   } catch (const std::exception& error) {
+    if (std::ferror(stdout)) return 0;  // fmt::print could not write: finish_stdout() says why
     signet::cli::complain(error.what());
     return static_cast<int>(signet::ErrorCode::kFailure);
   }
+}
+
+int main(int argc, char** argv) {
+  signet::cli::occupy_standard_streams();
+  signet::report_out_of_memory_on_terminate();
+  signet::ignore_broken_pipe();
+  return signet::finish_stdout(run(argc, argv));
 }

@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 std::string set_text(const std::vector<automata::State>& states) {
   std::vector<std::string> names;
   for (automata::State q : states) names.push_back(std::to_string(q));
-  return "{" + join(names, ",") + "}";
+  return fmt::format("{{{}}}", join(names, ","));
 }
 
 struct Elimination {

@@ -33,7 +33,7 @@ const DemoModel kModels[] = {
 };
 const char* const kRanges[] = {"0,1", "-1,1"};
 constexpr int64_t kFarLengths[] = {1000, 10000};
-constexpr int64_t kFarSamples = 128;
+constexpr int64_t kMaxFarSamples = 128;
 
 class Demo final : public Verb {
  public:
@@ -42,9 +42,10 @@ class Demo final : public Verb {
     options.value("-o,--out", out_, "where the four runs go; what an earlier demo left there is replaced");
     options.value("--report", report_, "the page to write");
     options.value("--steps", steps_, "updates per run; 0 = as the demo sets them");
+    options.value("--samples", samples_, "test sequences per run");
     options.flag("--quiet", quiet_, "no progress");
     options.flag("--json", json_, "print one JSON object");
-    options.example("signet demo --steps 2 --out runs/tiny-demo --report tiny.html",
+    options.example("signet demo --steps 2 --samples 16 --out runs/tiny-demo --report tiny.html",
                     "all of it, much too short to learn anything");
   }
 
@@ -80,6 +81,7 @@ class Demo final : public Verb {
     sources.set.push_back("model.eigenvalues=" + range);
     sources.set.push_back(fmt::format("train.seed={}", seed_));
     sources.set.push_back("train.validate_every=100");
+    sources.set.push_back(fmt::format("eval.samples={}", samples_));
     if (steps_ > 0) sources.set.push_back(fmt::format("train.steps={}", steps_));
     const auto config = train::resolve_config(sources);
     const std::string path = directory(model, range);
@@ -90,9 +92,11 @@ class Demo final : public Verb {
     train::Run run = train::Run::load(path);
     std::vector<train::LengthAccuracy> far;
     for (int64_t length : kFarLengths) {
-      const auto e =
-          train::evaluate(run.model(), run.dtype(), run.weights(), run.task(),
-                          {static_cast<uint64_t>(seed_), tasks::Split::kTest, {length, length}, kFarSamples});
+      const auto e = train::evaluate(run.model(), run.dtype(), run.weights(), run.task(),
+                                     {static_cast<uint64_t>(seed_),
+                                      tasks::Split::kTest,
+                                      {length, length},
+                                      std::min(samples_, kMaxFarSamples)});
       far.push_back({length, e.samples, e.correct});
     }
     result["far"] = train::by_length_json(far);
@@ -137,7 +141,7 @@ class Demo final : public Verb {
         report_);
   }
 
-  int64_t seed_ = 1, steps_ = 0;
+  int64_t seed_ = 1, steps_ = 0, samples_ = 8192;
   std::string out_ = "runs/demo", report_ = "report.html";
   bool quiet_ = false, json_ = false;
 };

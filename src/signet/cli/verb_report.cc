@@ -12,16 +12,17 @@ namespace {
 class Report final : public Verb {
  public:
   void define(Options& options) override {
-    options.positionals("RUN", runs_, "run directories, as written by signet train");
+    options.positionals("RUN", runs_, "run directories, as written by signet train, or folders of them");
     options.value("-o,--output", output_, "the page to write");
     options.value("--title", title_, "the page's title");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet report runs/example -o report.html", "one run");
-    options.example("signet report runs/* --title \"Parity\" -o parity.html", "compare runs on one page");
+    options.example("signet report runs --title \"Parity\" -o parity.html", "compare runs on one page");
   }
   int run() override {
     std::vector<report::RunData> runs;
-    for (const auto& directory : runs_) runs.push_back(report::read_run(directory));
+    for (const auto& path : runs_)
+      for (const auto& directory : report::find_runs(path)) runs.push_back(report::read_run(directory));
     const std::string html = report::render_report(runs, title_);
     write_file_atomic(output_, html);
     nlohmann::ordered_json summary = {{"report", output_}, {"bytes", html.size()}};

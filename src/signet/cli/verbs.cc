@@ -7,6 +7,9 @@ std::unique_ptr<Verb> make_demo();
 std::unique_ptr<Verb> make_train();
 std::unique_ptr<Verb> make_eval();
 std::unique_ptr<Verb> make_report();
+std::unique_ptr<Verb> make_analyze();
+std::unique_ptr<Verb> make_decompose();
+std::unique_ptr<Verb> make_bench();
 std::unique_ptr<Verb> make_info();
 std::unique_ptr<Verb> make_completion();
 
@@ -16,6 +19,9 @@ const std::vector<VerbEntry>& verbs() {
       {"train", "train a model on a task", make_train},
       {"eval", "measure a trained model at any length", make_eval},
       {"report", "write one HTML page that compares runs", make_report},
+      {"analyze", "say which networks can recognise a language, and why", make_analyze},
+      {"decompose", "show the Krohn-Rhodes levels of an automaton", make_decompose},
+      {"bench", "check and time the operators against measured ceilings", make_bench},
       {"info", "show the build, the CPU and the libraries in use", make_info},
       {"completion", "print a completion script for bash, zsh or fish", make_completion},
   };

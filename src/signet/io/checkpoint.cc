@@ -187,11 +187,32 @@ std::string checkpoints_of(const std::string& run_directory) {
   return join_path(run_directory, "checkpoints");
 }
 
-// A checkpoint on its way out gets its name taken first, so that none is ever seen half removed.
-void retire(const std::string& checkpoints, const std::string& name) {
+bool is_leftover(const std::string& name) {
+  return name.rfind(".old-step-", 0) == 0 || name.rfind(".tmp-step-", 0) == 0;
+}
+
+// A checkpoint on its way out loses its name first, so that none is ever seen half removed. Returns the new
+// one.
+std::string retire(const std::string& checkpoints, const std::string& name) {
   const std::string old = join_path(checkpoints, fmt::format(".old-{}-{}", name, ::getpid()));
   remove_tree(old);
   rename_path(join_path(checkpoints, name), old);
+  return old;
+}
+
+// Gives the finished directory its name. Between the two renames an older one of the same step is found under
+// its
+// ".old-" name.
+void publish(const std::string& checkpoints, const std::string& temporary, const std::string& name) {
+  const std::string path = join_path(checkpoints, name);
+  const std::string old = exists(path) ? retire(checkpoints, name) : "";
+  try {
+    rename_path(temporary, path);
+  } catch (...) {
+    if (!old.empty()) rename_path(old, path);
+    throw;
+  }
+  sync_directory(checkpoints);
 }
 
 void prune(const std::string& checkpoints, int64_t newest, int keep) {
@@ -203,7 +224,7 @@ void prune(const std::string& checkpoints, int64_t newest, int keep) {
   for (size_t i = static_cast<size_t>(std::max(keep, 1) - 1); i < steps.size(); ++i)
     retire(checkpoints, steps[i].second);
   for (const std::string& name : list_directory(checkpoints))
-    if (name.rfind(".old-", 0) == 0 || name.rfind(".tmp-", 0) == 0) remove_tree(join_path(checkpoints, name));
+    if (is_leftover(name)) remove_tree(join_path(checkpoints, name));
 }
 
 }  // namespace
@@ -211,7 +232,6 @@ void prune(const std::string& checkpoints, int64_t newest, int keep) {
 std::string save_checkpoint(const std::string& run_directory, const Checkpoint& checkpoint, int keep) {
   const std::string checkpoints = checkpoints_of(run_directory),
                     name = fmt::format("step-{}", checkpoint.step);
-  const std::string final_path = join_path(checkpoints, name);
   const std::string temporary = join_path(checkpoints, fmt::format(".tmp-{}-{}", name, ::getpid()));
   Json state = parse_json(checkpoint.state, "checkpoint state");
   if (!state.is_object()) fail(ErrorCode::kFailure, "the checkpoint's state must be a JSON object");
@@ -233,10 +253,7 @@ std::string save_checkpoint(const std::string& run_directory, const Checkpoint& 
     file.write(text.data(), static_cast<int64_t>(text.size()));
     file.commit();
     sync_directory(temporary);
-    // Between these two renames the older one of the same step is found under its ".old-" name.
-    if (exists(final_path)) retire(checkpoints, name);
-    rename_path(temporary, final_path);
-    sync_directory(checkpoints);
+    publish(checkpoints, temporary, name);
   } catch (...) {
     try {
       remove_tree(temporary);
@@ -245,13 +262,11 @@ std::string save_checkpoint(const std::string& run_directory, const Checkpoint& 
     throw;
   }
   prune(checkpoints, checkpoint.step, keep);
-  return final_path;
+  return join_path(checkpoints, name);
 }
 
-CheckpointSearch find_latest_complete(const std::string& run_directory) {
-  CheckpointSearch search;
-  const std::string checkpoints = checkpoints_of(run_directory);
-  if (!is_directory(checkpoints)) return search;
+// One look; false when a candidate went away meanwhile, because a training process is pruning.
+static bool search_once(const std::string& checkpoints, CheckpointSearch& search) {
   // Newest first; of the same step the one with the proper name before one that was being replaced.
   std::vector<std::pair<int64_t, std::string>> candidates;
   for (const std::string& name : list_directory(checkpoints))
@@ -262,14 +277,31 @@ CheckpointSearch find_latest_complete(const std::string& run_directory) {
     try {
       verify(path);
       search.found = {path, step};
-      return search;
+      return true;
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kBadInput) throw;
+      if (!exists(path)) return false;
       if (name[0] != '.')
         search.warnings.push_back(fmt::format("passing over {}: {}", printable(path), error.what()));
     }
   }
-  return search;
+  return true;
+}
+
+CheckpointSearch find_latest_complete(const std::string& run_directory) {
+  const std::string checkpoints = checkpoints_of(run_directory);
+  for (int attempt = 0;; ++attempt) {
+    CheckpointSearch search;
+    if (!is_directory(checkpoints) || search_once(checkpoints, search) || attempt == 10) return search;
+  }
+}
+
+void remove_checkpoints(const std::string& run_directory) {
+  const std::string checkpoints = checkpoints_of(run_directory);
+  if (!is_directory(checkpoints)) return;
+  for (const std::string& name : list_directory(checkpoints))
+    if (step_of(name) >= 0 || is_leftover(name)) remove_tree(join_path(checkpoints, name));
+  if (list_directory(checkpoints).empty()) remove_tree(checkpoints);
 }
 
 void load_checkpoint(const std::string& path, Checkpoint& expected, const LoadOptions& options) {

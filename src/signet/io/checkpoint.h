@@ -44,6 +44,9 @@ struct CheckpointSearch {
 // The newest checkpoint of a run whose every byte agrees with its manifest.
 CheckpointSearch find_latest_complete(const std::string& run_directory);
 
+// Removes every checkpoint of a run, whole or broken, and nothing else.
+void remove_checkpoints(const std::string& run_directory);
+
 struct LoadOptions {
   bool optimizer = true;     // false: the weights alone, for evaluation
   bool allow_extra = false;  // true: tensors in the file that nobody expects are passed over

@@ -93,7 +93,10 @@ class Fields {
   void set(std::string_view assignment);
 
   bool given(std::string_view key) const;
-  const std::vector<Field>& all() const { return fields_; }
+  const std::vector<Field>& all() const& { return fields_; }
+  std::vector<Field> all() && {
+    return std::move(fields_);
+  }  // so that `for (f : fields_of(c).all())` is safe
   // Every key in the order of description; reading it back gives the same values, doubles bit for bit.
   std::string to_yaml() const;
 

@@ -1,7 +1,9 @@
 #include "signet/io/json.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <utility>
@@ -42,6 +44,11 @@ class Builder {
       : text_(text), where_(where), limits_(limits), position_(text.data()) {}
 
   Json parse() {
+    // nlohmann takes a NUL for the end of the text and would not see what follows.
+    if (const size_t nul = text_.find('\0'); nul != std::string_view::npos) {
+      position_ = text_.data() + nul + 1;
+      fail_here("a NUL character");
+    }
     Json::sax_parse(Reader{text_.data(), &position_}, Reader{text_.data() + text_.size(), &position_}, this);
     return std::move(root_);
   }
@@ -53,26 +60,35 @@ class Builder {
   bool number_float(double value, const std::string&) { return add(value); }
   bool string(std::string& value) { return add(std::move(value)); }
   bool binary(Json::binary_t&) { return false; }  // not in JSON text
-  bool start_object(size_t) { return open(Json::object()); }
-  bool start_array(size_t) { return open(Json::array()); }
-  bool end_object() { return close(); }
-  bool end_array() { return close(); }
+  bool start_object(size_t) { return open(); }
+  bool start_array(size_t) { return open(); }
+
+  bool end_object() {
+    Level level = close();
+    // Into the vector below ordered_map: its own insertion would search all keys again for each one.
+    Json::object_t object;
+    object.reserve(level.values.size());
+    for (size_t i = 0; i < level.values.size(); ++i)
+      static_cast<Json::object_t::Container&>(object).emplace_back(std::move(level.keys[i]),
+                                                                   std::move(level.values[i]));
+    return place(Json(std::move(object)));
+  }
+  bool end_array() { return place(Json(std::move(close().values))); }
 
   bool key(std::string& name) {
     // Few keys are compared one by one; many go through a set, so that a million cost no quadratic time.
     constexpr size_t kFew = 16;
     Level& level = levels_.back();
-    const auto& members = level.value->get_ref<const Json::object_t&>();
     bool duplicate = false;
-    if (members.size() < kFew) {
-      for (const auto& member : members) duplicate |= member.first == name;
+    if (level.keys.size() < kFew) {
+      duplicate = std::find(level.keys.begin(), level.keys.end(), name) != level.keys.end();
     } else {
-      if (level.keys.empty())
-        for (const auto& member : members) level.keys.insert(member.first);
-      duplicate = !level.keys.insert(name).second;
+      if (!level.seen)
+        level.seen = std::make_unique<std::unordered_set<std::string>>(level.keys.begin(), level.keys.end());
+      duplicate = !level.seen->insert(name).second;
     }
     if (duplicate) fail_here("key '{}' appears twice", printable(name));
-    key_ = std::move(name);
+    level.keys.push_back(std::move(name));
     return true;
   }
 
@@ -91,9 +107,11 @@ class Builder {
   }
 
  private:
+  // An array or object whose end has not come yet.
   struct Level {
-    Json* value;
-    std::unordered_set<std::string> keys;
+    Json::array_t values;
+    std::vector<std::string> keys;                          // of an object: keys[i] belongs to values[i]
+    std::unique_ptr<std::unordered_set<std::string>> seen;  // when there are many
   };
 
   template <class... Args>
@@ -108,42 +126,33 @@ class Builder {
               fmt::format(format, std::forward<Args>(args)...));
   }
 
+  void count_value() {
+    if (++values_ > limits_.max_values)
+      fail_here("more than the {} values accepted here", limits_.max_values);
+  }
   template <class T>
   bool add(T&& value) {
-    if (++values_ > limits_.max_values)
-      fail_here("more than the {} values accepted here", limits_.max_values);
-    place(Json(std::forward<T>(value)));
+    count_value();
+    return place(Json(std::forward<T>(value)));
+  }
+  bool place(Json&& value) {
+    if (levels_.empty())
+      root_ = std::move(value);
+    else
+      levels_.back().values.push_back(std::move(value));
     return true;
   }
-
-  Json* place(Json&& value) {
-    if (levels_.empty()) {
-      root_ = std::move(value);
-      return &root_;
-    }
-    Json& parent = *levels_.back().value;
-    if (parent.is_array()) {
-      auto& items = parent.get_ref<Json::array_t&>();
-      items.push_back(std::move(value));
-      return &items.back();
-    }
-    // Straight into the vector below ordered_map, whose own insertion searches all keys again.
-    auto& members = static_cast<Json::object_t::Container&>(parent.get_ref<Json::object_t&>());
-    members.emplace_back(std::move(key_), std::move(value));
-    return &members.back().second;
-  }
-
-  bool open(Json&& value) {
+  bool open() {
     if (static_cast<int>(levels_.size()) >= limits_.max_depth)
       fail_here("nested deeper than the {} levels accepted here", limits_.max_depth);
-    if (++values_ > limits_.max_values)
-      fail_here("more than the {} values accepted here", limits_.max_values);
-    levels_.push_back({place(std::move(value)), {}});
+    count_value();
+    levels_.emplace_back();
     return true;
   }
-  bool close() {
+  Level close() {
+    Level level = std::move(levels_.back());
     levels_.pop_back();
-    return true;
+    return level;
   }
 
   std::string_view text_;
@@ -152,7 +161,6 @@ class Builder {
   const char* position_;
   Json root_;
   std::vector<Level> levels_;
-  std::string key_;
   int64_t values_ = 0;
 };
 
@@ -207,10 +215,9 @@ std::string json_string(const Json& object, const char* key, const std::string& 
   return value.get<std::string>();
 }
 
-int64_t json_size(const Json& value, const std::string& what) {
-  if (!value.is_number_integer() || (!value.is_number_unsigned() && value.get<int64_t>() < 0) ||
-      value.get<uint64_t>() > INT64_MAX)
-    bad_input("{} must be a whole number from 0 to 2^63 - 1, not {}", what, printable(value.dump(), 40));
+std::optional<int64_t> json_size(const Json& value) {
+  const bool negative = value.is_number_integer() && !value.is_number_unsigned() && value.get<int64_t>() < 0;
+  if (!value.is_number_integer() || negative || value.get<uint64_t>() > INT64_MAX) return std::nullopt;
   return value.get<int64_t>();
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -29,7 +30,7 @@ double json_double(const nlohmann::ordered_json& object, const char* key, const 
 bool json_bool(const nlohmann::ordered_json& object, const char* key, const std::string& where);
 std::string json_string(const nlohmann::ordered_json& object, const char* key, const std::string& where);
 
-// The value as a whole number from 0 to 2^63 - 1; `what` names it in the error.
-int64_t json_size(const nlohmann::ordered_json& value, const std::string& what);
+// The value as a whole number from 0 to 2^63 - 1, or nothing when it is anything else.
+std::optional<int64_t> json_size(const nlohmann::ordered_json& value);
 
 }  // namespace signet::io

@@ -2,6 +2,7 @@
 
 #include "signet/base/error.h"
 #include "signet/base/text.h"
+#include "signet/io/checkpoint.h"
 
 namespace signet::io {
 namespace {
@@ -26,19 +27,22 @@ RunDirectory RunDirectory::create(const std::string& path, bool force) {
   if (path.empty()) bad_input("the run directory has an empty name");
   if (exists(path) && !is_directory(path)) bad_input("{} exists and is not a directory", printable(path));
   make_directories(path);
-  if (!force)
-    for (const std::string& name : list_directory(path))
-      if (name != ".lock")
-        bad_input(
-            "{} already exists and is not empty; go on with `signet train --resume {}`, choose another "
-            "--out, or give "
-            "--force to replace the run in it",
-            printable(path), printable(path));
+  bool empty = true;
+  for (const std::string& name : list_directory(path)) empty &= name == ".lock";
+  if (!empty && !force)
+    bad_input(
+        "{} already exists and is not empty; go on with `signet train --resume {}`, choose another --out, or "
+        "give --force to replace the run in it",
+        printable(path), printable(path));
+  if (!empty && !(exists(run.config_path()) && exists(join_path(path, ".lock"))))
+    bad_input("{} holds files but no run of ours, so --force does not touch it; choose another --out",
+              printable(path));
   run.lock_ = DirectoryLock(path);
-  // The newest evidence of a run goes last, so that an interrupted clearing can be told from a run.
-  for (const std::string& part :
-       {run.report_path(), run.results_path(), run.checkpoints_path(), run.metrics_path(), run.config_path()})
-    remove_tree(part);
+  // config.yaml goes last: until then an interrupted clearing can be repeated.
+  remove_checkpoints(path);
+  for (const std::string& file :
+       {run.report_path(), run.results_path(), run.metrics_path(), run.config_path()})
+    remove_tree(file);
   remove_leftovers(path);
   return run;
 }

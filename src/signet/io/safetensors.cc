@@ -4,6 +4,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <unordered_set>
 #include <utility>
 
@@ -17,7 +18,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMaxHeader = 100'000'000;  // the format's own limit
+constexpr int64_t kMaxHeader = 100'000'000;      // the format's own limit
+constexpr int64_t kMaxHeaderValues = 2'000'000;  // ours: a quarter of a million tensors, beyond any model
 constexpr char kMetadata[] = "__metadata__";
 
 struct TypeEntry {
@@ -37,38 +39,57 @@ bool tensor_bytes(const std::vector<int64_t>& shape, StoredType type, int64_t& b
   return true;
 }
 
-StoredType parse_type(const Json& value, const std::string& what) {
+std::optional<StoredType> parse_type(const Json& value) {
   if (value.is_string())
     for (size_t i = 0; i < std::size(kTypes); ++i)
       if (value.get_ref<const std::string&>() == kTypes[i].name) return static_cast<StoredType>(i);
-  bad_input("{}: unknown dtype {}", what, printable(value.dump(), 40));
+  return std::nullopt;
 }
 
-std::vector<int64_t> parse_sizes(const Json& value, const std::string& what) {
-  if (!value.is_array()) bad_input("{} must be a list of sizes, not {}", what, value.type_name());
+std::optional<std::vector<int64_t>> parse_sizes(const Json& value) {
+  if (!value.is_array()) return std::nullopt;
   std::vector<int64_t> sizes;
-  for (const Json& size : value) sizes.push_back(json_size(size, what));
+  sizes.reserve(value.size());
+  for (const Json& item : value) {
+    const auto size = json_size(item);
+    if (!size) return std::nullopt;
+    sizes.push_back(*size);
+  }
   return sizes;
 }
 
 TensorInfo parse_tensor(const std::string& name, const Json& entry, int64_t data_begin,
                         const std::string& where) {
-  const std::string what = fmt::format("{}: tensor '{}'", where, printable(name));
+  // Only called to fail: with a million tensors, texts that nobody reads would be most of the work.
+  const auto what = [&] { return fmt::format("{}: tensor '{}'", where, printable(name)); };
+  const auto member = [&](const char* key) -> const Json& {
+    const auto found = entry.is_object() ? entry.find(key) : entry.end();
+    if (found == entry.end()) bad_input("{}: '{}' is missing", what(), key);
+    return *found;
+  };
   TensorInfo info;
   info.name = name;
-  info.dtype = parse_type(json_member(entry, "dtype", what), what);
-  info.shape = parse_sizes(json_member(entry, "shape", what), what + " shape");
-  const auto offsets = parse_sizes(json_member(entry, "data_offsets", what), what + " data_offsets");
-  if (entry.size() != 3) bad_input("{} has keys besides dtype, shape and data_offsets", what);
-  if (offsets.size() != 2 || offsets[0] > offsets[1])
-    bad_input("{}: data_offsets must be [begin, end] with begin <= end", what);
+  const Json &dtype = member("dtype"), &shape = member("shape"), &span = member("data_offsets");
+  if (entry.size() != 3) bad_input("{} has keys besides dtype, shape and data_offsets", what());
+  const auto type = parse_type(dtype);
+  if (!type) bad_input("{}: unknown dtype {}", what(), printable(dtype.dump(), 40));
+  auto dims = parse_sizes(shape);
+  if (!dims)
+    bad_input("{}: shape must be a list of whole numbers, not {}", what(), printable(shape.dump(), 40));
+  const auto offsets = parse_sizes(span);
+  if (!offsets || offsets->size() != 2 || (*offsets)[0] > (*offsets)[1])
+    bad_input("{}: data_offsets must be [begin, end] with begin <= end, not {}", what(),
+              printable(span.dump(), 40));
+  info.dtype = *type;
+  info.shape = std::move(*dims);
+  const int64_t begin = (*offsets)[0], bytes = (*offsets)[1] - begin;
   if (!tensor_bytes(info.shape, info.dtype, info.bytes))
-    bad_input("{}: shape {} is too large", what, shape_text(info.shape));
-  if (info.bytes != offsets[1] - offsets[0])
-    bad_input("{}: {} of shape {} takes {} bytes, but data_offsets span {}", what,
-              stored_type_name(info.dtype), shape_text(info.shape), info.bytes, offsets[1] - offsets[0]);
-  if (__builtin_add_overflow(offsets[0], data_begin, &info.offset))
-    bad_input("{}: data_offsets are too large", what);
+    bad_input("{}: shape {} is too large", what(), shape_text(info.shape));
+  if (info.bytes != bytes)
+    bad_input("{}: {} of shape {} takes {} bytes, but data_offsets span {}", what(),
+              stored_type_name(info.dtype), shape_text(info.shape), info.bytes, bytes);
+  if (__builtin_add_overflow(begin, data_begin, &info.offset))
+    bad_input("{}: data_offsets are too large", what());
   return info;
 }
 
@@ -127,6 +148,7 @@ void SafetensorsFile::parse_header(const std::string& header, int64_t data_begin
   const std::string where = printable(path());
   JsonLimits limits;
   limits.max_bytes = kMaxHeader;
+  limits.max_values = kMaxHeaderValues;
   limits.max_depth = 3;
   const Json root = parse_json(header, where + " (header)", limits);
   for (const auto& [name, entry] : root.get_ref<const Json::object_t&>()) {

@@ -52,7 +52,8 @@ std::string normalised(std::string_view text, const std::string& where) {
 // yaml-cpp announces every list and map before it descends into it, so refusing here bounds its recursion.
 class Builder final : public YAML::EventHandler {
  public:
-  Builder(const std::string& where, const YamlLimits& limits) : where_(where), limits_(limits) {}
+  Builder(std::string_view text, const std::string& where, const YamlLimits& limits)
+      : text_(text), where_(where), limits_(limits) {}
   ConfigNode take() { return std::move(root_); }
 
   void OnDocumentStart(const YAML::Mark&) override {}
@@ -68,6 +69,7 @@ class Builder final : public YAML::EventHandler {
                 const std::string& value) override {
     refuse_anchor(mark, anchor);
     refuse_tag(mark, tag);
+    if (tag == "!") require_closing_quote(mark);
     if (!levels_.empty() && levels_.back().node->kind == ConfigNode::Kind::kMap && !levels_.back().has_key)
       return take_key(mark, value);
     ConfigNode& node = place(mark, ConfigNode::Kind::kScalar);
@@ -101,6 +103,19 @@ class Builder final : public YAML::EventHandler {
     if (!tag.empty() && tag != "?" && tag != "!")
       fail_at(where_, mark.line + 1, mark.column + 1, "tags are not supported: {}", printable(tag, 40));
   }
+  // yaml-cpp lets the end of the text close a quote when a line break comes before it.
+  void require_closing_quote(const YAML::Mark& mark) const {
+    const std::string_view scalar = text_.substr(std::min(static_cast<size_t>(mark.pos), text_.size()));
+    if (scalar.empty() || (scalar[0] != '\'' && scalar[0] != '"')) return;  // a block scalar
+    for (size_t i = 1; i < scalar.size(); ++i) {
+      const bool escape = scalar[0] == '"' ? scalar[i] == '\\' : scalar.substr(i, 2) == "''";
+      if (escape)
+        ++i;
+      else if (scalar[i] == scalar[0])
+        return;
+    }
+    fail_at(where_, mark.line + 1, mark.column + 1, "a quote that is never closed");
+  }
   void take_key(const YAML::Mark& mark, const std::string& key) {
     Level& level = levels_.back();
     if (!level.seen.insert(key).second)
@@ -130,6 +145,7 @@ class Builder final : public YAML::EventHandler {
     levels_.push_back({&place(mark, kind), false, {}});
   }
 
+  std::string_view text_;
   const std::string& where_;
   const YamlLimits& limits_;
   ConfigNode root_;
@@ -178,8 +194,9 @@ ConfigNode parse_yaml(std::string_view text, const std::string& where, const Yam
   if (static_cast<int64_t>(text.size()) > limits.max_bytes)
     bad_input("{} is {} bytes of YAML; at most {} are accepted here", printable(where), text.size(),
               limits.max_bytes);
-  std::istringstream stream(normalised(text, where));
-  Builder builder(where, limits);
+  const std::string clean = normalised(text, where);
+  std::istringstream stream(clean);
+  Builder builder(clean, where, limits);
   try {
     YAML::Parser parser(stream);
     if (!parser.HandleNextDocument(builder)) {
@@ -187,7 +204,7 @@ ConfigNode parse_yaml(std::string_view text, const std::string& where, const Yam
       empty.kind = ConfigNode::Kind::kMap;
       return empty;
     }
-    Builder rest(where, limits);
+    Builder rest(clean, where, limits);
     if (parser.HandleNextDocument(rest)) bad_input("{} holds more than one YAML document", printable(where));
   } catch (const YAML::Exception& error) {
     fail_at(where, error.mark.line + 1, error.mark.column + 1, "{}", printable(error.msg));

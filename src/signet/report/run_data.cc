@@ -260,6 +260,26 @@ std::string run_label(const RunData& run) {
   return label;
 }
 
+std::vector<fs::path> find_runs(const fs::path& path) {
+  const auto is_run = [](const fs::path& directory) {
+    for (const char* name : {"config.yaml", "metrics.jsonl", "results.json"})
+      if (exists((directory / name).string())) return true;
+    return false;
+  };
+  if (!is_directory(path.string()))
+    bad_input("{}: not a run directory; give a directory that signet train wrote", path.string());
+  if (is_run(path)) return {path};
+  std::vector<fs::path> found;
+  for (const auto& name : list_directory(path.string()))
+    if (is_run(path / name)) found.push_back(path / name);
+  if (found.empty())
+    bad_input(
+        "{}: not a run directory: it has none of config.yaml, metrics.jsonl and results.json, nor has any "
+        "directory in it",
+        path.string());
+  return found;
+}
+
 RunData read_run(const fs::path& directory) {
   std::error_code error;
   if (!fs::is_directory(directory, error))

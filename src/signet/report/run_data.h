@@ -55,6 +55,10 @@ struct RunData {
 // "DeltaNet [−1, 1]".
 std::string run_label(const RunData& run);
 
+// The run directories a path stands for: itself, or those directly in it, by name. Throws kBadInput when
+// there is none.
+std::vector<std::filesystem::path> find_runs(const std::filesystem::path& path);
+
 // Throws kBadInput when `directory` is no run directory at all.
 RunData read_run(const std::filesystem::path& directory);
 

@@ -79,7 +79,9 @@ std::vector<Point> ring(const GraphPicture& picture) {
     }
     root = static_cast<int32_t>(std::find(placed.begin(), placed.end(), false) - placed.begin());
   }
-  const double radius = std::max(75.0, static_cast<double>(n) * 4.1 * kRadius / (2 * M_PI));
+  double spacing = 4.1 * kRadius;
+  for (const auto& edge : picture.edges) spacing = std::max(spacing, text_width(edge.label) + 3 * kRadius);
+  const double radius = std::max(75.0, static_cast<double>(n) * spacing / (2 * M_PI));
   std::vector<Point> position(n);
   for (size_t i = 0; i < n; ++i) {
     const double angle = M_PI + 2 * M_PI * static_cast<double>(i) / static_cast<double>(n);

@@ -22,12 +22,14 @@ using namespace automata;
 namespace {
 
 // Groups that divide the monoid, and what follows from them.
-void find_groups(const Skeleton& skeleton, Facts& facts) {
+// `natural`: an easier faithful action of the whole group, when the automaton is one.
+void find_groups(const Skeleton& skeleton, const std::vector<Permutation>& natural, Facts& facts) {
   facts.aperiodic = facts.two_groups = facts.solvable = true;
   int32_t longest = 0;
   for (const auto& c : skeleton.classes) {
     if (c.generators.empty()) continue;
-    GroupFacts group = group_facts(static_cast<int32_t>(c.points.size()), c.generators);
+    const auto& letters = facts.group && !natural.empty() ? natural : c.generators;
+    GroupFacts group = group_facts(static_cast<int32_t>(letters[0].size()), letters);
     facts.aperiodic = false;
     *facts.two_groups &= group.two_group;
     *facts.solvable &= group.solvable;
@@ -100,6 +102,16 @@ void decide_one_layer(const Dfa& dfa, const std::optional<Monoid>& monoid,
         code->dimension());
     return;
   }
+  if (letters_permutations_or_resets(dfa) || letters_partial_injections(dfa)) {
+    facts.one_layer_exact = true;
+    facts.one_layer_reason = "the one-hot code: every letter permutes, resets or is injective off a sink";
+    return;
+  }
+  if (facts.definite_window) {
+    facts.one_layer_exact = true;
+    facts.one_layer_reason = fmt::format("a shift register of the last {} letters", *facts.definite_window);
+    return;
+  }
   const BarrierSearch barrier = find_barrier_pattern(dfa);
   if (barrier.pattern) {
     const auto& [x, p, q, u, v] = *barrier.pattern;
@@ -146,6 +158,7 @@ void find_group_action(const Dfa& dfa, const std::vector<Permutation>& natural, 
   };
   consider(letters);
   consider(natural);
+  if (dfa.states() > kMaxListed) return;
   const PermGroup group(static_cast<int32_t>(dfa.states()), letters);
   const auto small = SmallGroup::make(group);
   if (!small) return;
@@ -205,10 +218,12 @@ Analysis analyze(const Dfa& minimal, const Limits& limits, const std::vector<Per
   auto skeleton = make_skeleton(dfa, limits);
   if (skeleton) {
     facts.image_sets = static_cast<int64_t>(skeleton->sets.size());
-    find_groups(*skeleton, facts);
+    find_groups(*skeleton, natural, facts);
     facts.holonomy = holonomy(dfa, *skeleton);
   } else if (monoid) {
     groups_from_monoid(*monoid, facts);
+  } else if (facts.r_trivial) {  // no cycles but loops, so no groups
+    facts.aperiodic = facts.two_groups = facts.solvable = true;
   }
   const auto code = find_binary_code(dfa);
   decide_one_layer(dfa, monoid, code, facts);

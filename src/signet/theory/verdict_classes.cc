@@ -190,22 +190,47 @@ class Judge {
           fmt::format("exactly 1 layer: {}; dimension and factors are upper bounds", facts_.one_layer_reason);
       return v;
     }
-    v.layers = n_ - 1;
-    v.dimension = 2 * static_cast<int64_t>(n_);
-    v.householders = 2 * static_cast<int64_t>(n_);
-    const char* lower = facts_.one_layer_exact == std::optional<bool>(false)
-                            ? (n_ - 1 == 2 ? "exactly 2 layers" : "between 2 and")
-                            : "at most";
-    v.reason = fmt::format(
-        "{}{}: the elimination cascade has n-1 = {} levels, each a partial permutation or a reset, with old "
-        "and new state in 2n dimensions (Grazzi et al. 2025, Theorem 4, with linear depth)",
-        lower,
-        n_ - 1 == 2 && facts_.one_layer_exact == std::optional<bool>(false)
-            ? ""
-            : fmt::format(" {} layers", n_ - 1),
+    if (facts_.one_layer_exact == std::optional<bool>(true)) {
+      const int64_t register_size = static_cast<int64_t>(facts_.definite_window.value_or(0)) * dfa_.letters();
+      exact(v, 1, facts_.definite_window ? register_size : n_);
+      v.householders = *v.dimension;
+      v.reason =
+          fmt::format("exactly 1 layer: {}; dimension and factors are upper bounds", facts_.one_layer_reason);
+      return v;
+    }
+    // The shortest cascade at hand: elimination, holonomy, or one of diagonal layers, which this class
+    // contains.
+    exact(v, n_ - 1, 2 * static_cast<int64_t>(n_));
+    v.householders = *v.dimension;
+    std::string source = fmt::format(
+        "the elimination cascade has n-1 = {} levels, each a partial permutation or a reset, with old and "
+        "new "
+        "state in 2n dimensions (Grazzi et al. 2025, Theorem 4, with linear depth)",
         n_ - 1);
+    if (facts_.holonomy && static_cast<int64_t>(facts_.holonomy->levels.size()) < *v.layers) {
+      size_t tiles = 0;
+      for (const auto& level : facts_.holonomy->levels)
+        for (const auto& component : level) tiles = std::max(tiles, component.tiles.size());
+      exact(v, static_cast<int64_t>(facts_.holonomy->levels.size()), 2 * static_cast<int64_t>(tiles + 1));
+      v.householders = *v.dimension;
+      source = fmt::format(
+          "{} holonomy levels of at most {} tiles, each a permutation or a reset, with old and new tile "
+          "side by side (Grazzi et al. 2025, Theorem 4)",
+          *v.layers, tiles);
+    }
+    if (facts_.two_groups && *facts_.two_groups) {
+      const Verdict diagonal = diagonal_signed();
+      if (diagonal.layers && *diagonal.layers < *v.layers) {
+        exact(v, *diagonal.layers, *diagonal.dimension);
+        v.householders = 1;
+        source = "as diagonal[-1,1], by heads of dimension 1";
+      }
+    }
+    const int64_t lower =
+        facts_.one_layer_exact == std::optional<bool>(false) && barrier_holds_for_limits() ? 2 : 1;
+    v.reason = fmt::format("{}: {}", range(lower, *v.layers), source);
     if (facts_.one_layer_witness) {
-      v.reason += fmt::format("; not 1 layer by the {}", facts_.one_layer_reason);
+      v.reason += fmt::format("; not 1 exact layer by the {}", facts_.one_layer_reason);
       v.witness = facts_.one_layer_witness;
     }
     return v;
@@ -276,6 +301,11 @@ class Judge {
   static void exact(Verdict& v, int64_t layers, int64_t dimension) {
     v.layers = layers;
     v.dimension = dimension;
+  }
+  static std::string range(int64_t lower, int64_t upper) {
+    if (lower == upper) return fmt::format("exactly {} layer{}", upper, upper == 1 ? "" : "s");
+    return lower == 1 ? fmt::format("at most {} layers", upper)
+                      : fmt::format("between {} and {} layers", lower, upper);
   }
   bool trivial(Verdict& v) const {
     if (n_ > 1) return false;
@@ -353,13 +383,10 @@ class Judge {
         facts_.groups[0].name[0] == 'Z')
       v.dimension = 1 + std::count(facts_.groups[0].name.begin(), facts_.groups[0].name.end(), 'x');
     const char* source = groups ? "abelian factors of the groups in its " : "";
-    v.reason =
-        lead +
-        (lower == upper ? fmt::format("exactly {} layer{}", upper, upper == 1 ? "" : "s")
-         : lower == 1   ? fmt::format("at most {} layers", upper)
-                        : fmt::format("between {} and {} layers", lower, upper)) +
-        fmt::format(": {}{} holonomy level{}; a reset by the gate 1/b keeps the old state as the next digit",
-                    source, facts_.holonomy->levels.size(), facts_.holonomy->levels.size() == 1 ? "" : "s");
+    v.reason = fmt::format(
+        "{}{}: {}{} holonomy level{}; a reset by the gate 1/b keeps the old state as the next digit", lead,
+        range(lower, upper), source, facts_.holonomy->levels.size(),
+        facts_.holonomy->levels.size() == 1 ? "" : "s");
   }
   // Condition (i) bars one layer of any kind, condition (ii) only those whose state takes finitely many
   // values.

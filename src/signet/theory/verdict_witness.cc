@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "signet/automata/deciders.h"
 #include "signet/automata/dfa_io.h"
 #include "signet/automata/group_facts.h"
 #include "signet/base/rng.h"
@@ -134,12 +135,36 @@ std::optional<Witness> find_unsolvable(const Dfa& dfa, const Skeleton& skeleton)
 }
 
 std::optional<Witness> find_recurrent_pair(const Dfa& dfa) {
-  // Some word must bring a pair of distinct states back to itself; the shortest for the first pair that has
-  // one.
+  const auto witness = [&](const std::vector<Letter>& word, State p, State q) {
+    return Witness{
+        "pair",
+        fmt::format("the word {} leads state {} back to {} and {} back to {}, however often it is read",
+                    shown(dfa, word), p, p, q, q),
+        {word},
+        {p, q}};
+  };
+  // A letter that fixes two states is the simplest.
+  for (Letter a = 0; a < dfa.letters(); ++a) {
+    std::vector<State> fixed;
+    for (State q = 0; q < dfa.states() && fixed.size() < 2; ++q)
+      if (dfa.delta[q][a] == q) fixed.push_back(q);
+    if (fixed.size() == 2) return witness({a}, fixed[0], fixed[1]);
+  }
+  // Else the shortest word for the first pair of distinct states that comes back to itself.
   const State n = dfa.states();
-  if (n > 1'500) return std::nullopt;
-  for (State p = 0; p < n; ++p)
-    for (State q = p + 1; q < n; ++q) {
+  if (n > 1'500) {  // pairs are too many: a power of a letter with two states on cycles
+    for (Letter a = 0; a < dfa.letters(); ++a) {
+      const auto cycles = recurrent_states(dfa, a);
+      // One cycle only: its states come in order, and the letter leads the last one to the first.
+      if (cycles.size() < 2 || dfa.delta[cycles.back()][a] != cycles.front()) continue;
+      return witness(std::vector<Letter>(cycles.size(), a), cycles[0], cycles[1]);
+    }
+    return std::nullopt;
+  }
+  int64_t budget = 50'000'000;
+  for (State p = 0; p < n && budget > 0; ++p)
+    for (State q = p + 1; q < n && budget > 0; ++q) {
+      budget -= static_cast<int64_t>(n) * n / 8;
       std::vector<int32_t> from(static_cast<size_t>(n) * n, -2);
       std::vector<Letter> by(from.size(), -1);
       std::vector<int32_t> queue = {p * n + q};
@@ -156,11 +181,7 @@ std::optional<Witness> find_recurrent_pair(const Dfa& dfa) {
             do word.push_back(by[at]), at = from[at];
             while (at != pair);
             std::reverse(word.begin(), word.end());
-            Witness witness{"pair", "", {word}, {p, q}};
-            witness.text = fmt::format(
-                "the word {} leads state {} back to {} and {} back to {}, however often it is read",
-                shown(dfa, word), p, p, q, q);
-            return witness;
+            return witness(word, p, q);
           }
           queue.push_back(pair);
         }

@@ -8,25 +8,41 @@
 namespace signet::kernels {
 namespace {
 
-constexpr int64_t kChunkSteps = 64;  // sub-steps per chunk, at least one token
-constexpr int64_t kPadding = 16;     // elements; a whole number of vectors in every instruction set
+// Sub-steps per chunk, at least one token's. The chunked form spends time on pairs of sub-steps (C per
+// sub-step) and on the state (dk dv): where the state is small, shorter chunks are faster, unless one chunk
+// takes everything and there is no state before it.
+constexpr int64_t kChunkSteps = 64, kChunkStepsSmallState = 32, kSmallState = 32 * 32;
+constexpr int64_t kPadding = 16;  // elements; a whole number of vectors in every instruction set
 
 int64_t padded(int64_t n) { return (n + kPadding - 1) / kPadding * kPadding; }
 
+// Backward: the state before every sub-step of a chunk and after it, its gradient; rows v - S^T k, de, do.
+int64_t recurrent_size(const DeltaRulePlan& plan) {
+  return (plan.most_steps() + 2) * (plan.shape.dk + 1) * plan.dv_padded;
+}
+
+// What Chunk in delta_rule_chunked_cpu.cc takes; it is enough for the recurrent forward, too.
+int64_t chunked_size(const DeltaRulePlan& plan) {
+  const int64_t steps = plan.most_steps(), widths = plan.dk_padded + plan.dv_padded;
+  return 2 * steps * plan.steps_padded + (widths + 2) * plan.steps_padded + 5 * steps * plan.dv_padded +
+         3 * steps * plan.dk_padded + 4 * plan.dk_padded * plan.dv_padded;
+}
+
 }  // namespace
 
-DeltaRulePlan delta_rule_plan(const DeltaRuleShape& shape, DeltaRuleAlgorithm) {
+DeltaRulePlan delta_rule_plan(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm) {
   DeltaRulePlan plan;
   plan.shape = with_strides(shape);
-  plan.chunk_tokens = std::max<int64_t>(1, kChunkSteps / std::max<int64_t>(1, shape.factors));
+  const bool one_chunk = shape.time * shape.factors <= kChunkSteps;
+  const int64_t steps = shape.dk * shape.dv > kSmallState || one_chunk ? kChunkSteps : kChunkStepsSmallState;
+  plan.chunk_tokens = std::max<int64_t>(1, steps / std::max<int64_t>(1, shape.factors));
   plan.chunks = std::max<int64_t>(1, (shape.time + plan.chunk_tokens - 1) / plan.chunk_tokens);
   plan.dk_padded = padded(shape.dk);
   plan.dv_padded = padded(shape.dv);
   plan.parts = std::max<int64_t>(1, std::min<int64_t>(thread_count(), shape.batch * shape.heads));
-  // Backward: the state before every sub-step of a chunk, the one after it, its gradient; rows v - S^T k, de,
-  // do.
-  const int64_t steps = std::min(plan.chunk_tokens, shape.time) * shape.factors;
-  plan.part_size = (steps + 2) * shape.dk * plan.dv_padded + (steps + 2) * plan.dv_padded;
+  plan.steps_padded = padded(plan.most_steps());
+  plan.part_size =
+      padded(algorithm == DeltaRuleAlgorithm::kRecurrent ? recurrent_size(plan) : chunked_size(plan));
   return plan;
 }
 
@@ -37,7 +53,7 @@ int64_t delta_rule_saved_size(const DeltaRuleShape& shape, DeltaRuleAlgorithm al
 
 int64_t delta_rule_workspace_size(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm) {
   const DeltaRulePlan plan = delta_rule_plan(shape, algorithm);
-  return plan.parts * plan.part_size;
+  return plan.parts * plan.part_size + kAlignmentSlack;
 }
 
 }  // namespace signet::kernels

@@ -11,5 +11,9 @@ template <class T>
 void delta_rule_recurrent_forward(const DeltaRuleForward<T>& p, const DeltaRulePlan& plan);
 template <class T>
 void delta_rule_recurrent_backward(const DeltaRuleBackward<T>& p, const DeltaRulePlan& plan);
+template <class T>
+void delta_rule_chunked_forward(const DeltaRuleForward<T>& p, const DeltaRulePlan& plan);
+template <class T>
+void delta_rule_chunked_backward(const DeltaRuleBackward<T>& p, const DeltaRulePlan& plan);
 
 }  // namespace signet::kernels::SIGNET_ISA

@@ -6,16 +6,20 @@
 #pragma once
 
 #include "signet/kernels/delta_rule/delta_rule.h"
+#include "signet/kernels/workspace.h"
 
 namespace signet::kernels {
 
 struct DeltaRulePlan {
   DeltaRuleShape shape;  // strides filled in
   int64_t chunk_tokens = 0, chunks = 0;
-  int64_t dk_padded = 0, dv_padded = 0;  // rounded up to whole vectors of every instruction set
+  // Rounded up to whole vectors of every instruction set; steps_padded is that of most_steps().
+  int64_t dk_padded = 0, dv_padded = 0, steps_padded = 0;
   int64_t parts = 1, part_size = 0;
 
-  int64_t chunk_steps() const { return chunk_tokens * shape.factors; }
+  int64_t most_steps() const {  // of the longest chunk
+    return (chunk_tokens < shape.time ? chunk_tokens : shape.time) * shape.factors;
+  }
   int64_t chunk_begin(int64_t chunk) const { return chunk * chunk_tokens; }
   int64_t chunk_end(int64_t chunk) const {
     return chunk + 1 == chunks ? shape.time : (chunk + 1) * chunk_tokens;
@@ -26,6 +30,11 @@ struct DeltaRulePlan {
     return (bh * (chunks - 1) + chunk - 1) * state_size();
   }
 };
+
+template <class T>
+T* part_memory(T* workspace, const DeltaRulePlan& plan, int64_t part) {
+  return align_to_cache_line(workspace) + part * plan.part_size;
+}
 
 DeltaRulePlan delta_rule_plan(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm);
 

@@ -51,13 +51,18 @@ constexpr int kRows = 4;
 template <class T, int NV>
 SIGNET_INLINE void add_rows(const T* state, const T* w, int64_t dk, Columns<T, NV> (&sums)[kRows]) {
   constexpr int64_t kWidth = NV * kLanes<T>;
-  auto row = [&](int64_t i, int r) {
+  auto row = [&](int64_t i, int r) __attribute__((always_inline)) {
+#pragma GCC unroll 4
     for (int c = 0; c < NV; ++c) sums[r].v[c] += w[i] * load(state + i * kWidth + c * kLanes<T>);
   };
   int64_t i = 0;
-  for (; i + kRows <= dk; i += kRows)
+  for (; i + kRows <= dk; i += kRows) {
+#pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) row(i + r, r);
-  for (int r = 0; i < dk; ++i, ++r) row(i, r);
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows - 1; ++r)
+    if (i + r < dk) row(i + r, r);
 }
 
 template <class T, int NV>
@@ -72,7 +77,8 @@ template <class T, int NV, bool kRead>
 SIGNET_INLINE void update(T* state, const T* k, const Columns<T, NV>& u, const T* q, const T* next,
                           int64_t dk, Columns<T, NV> (&outs)[kRows], Columns<T, NV> (&sums)[kRows]) {
   constexpr int64_t kWidth = NV * kLanes<T>;
-  auto row = [&](int64_t i, int r) {
+  auto row = [&](int64_t i, int r) __attribute__((always_inline)) {
+#pragma GCC unroll 4
     for (int c = 0; c < NV; ++c) {
       T* at = state + i * kWidth + c * kLanes<T>;
       const Vec<T> s = load(at) + k[i] * u.v[c];
@@ -82,9 +88,13 @@ SIGNET_INLINE void update(T* state, const T* k, const Columns<T, NV>& u, const T
     }
   };
   int64_t i = 0;
-  for (; i + kRows <= dk; i += kRows)
+  for (; i + kRows <= dk; i += kRows) {
+#pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) row(i + r, r);
-  for (int r = 0; i < dk; ++i, ++r) row(i, r);
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows - 1; ++r)
+    if (i + r < dk) row(i + r, r);
 }
 
 // Columns [first, first + count) of one batch row and head; count <= NV vectors.
@@ -160,7 +170,7 @@ void backward_head(const DeltaRuleBackward<T>& p, const DeltaRulePlan& plan, int
   const DeltaRuleShape& s = plan.shape;
   const DeltaRuleHead head(s, bh);
   const int64_t width = plan.dv_padded, size = s.dk * width;
-  const int64_t most = std::min(plan.chunk_tokens, s.time) * s.factors;
+  const int64_t most = plan.most_steps();
   T* states = workspace;                    // [most + 1, dk, width]
   T* d_state = states + (most + 1) * size;  // [dk, width]
   T* es = d_state + size;                   // [most, width]
@@ -234,7 +244,7 @@ template <class T>
 void delta_rule_recurrent_forward(const DeltaRuleForward<T>& p, const DeltaRulePlan& plan) {
   const DeltaRuleShape& s = plan.shape;
   parallel_parts(s.batch * s.heads, plan.parts, [&](int64_t part, int64_t begin, int64_t end) {
-    T* state = p.workspace + part * plan.part_size;
+    T* state = part_memory(p.workspace, plan, part);
     for (int64_t bh = begin; bh < end; ++bh) {
       int64_t first = 0;
       for (; s.dv - first > kLanes<T>; first += 2 * kLanes<T>)
@@ -248,7 +258,7 @@ template <class T>
 void delta_rule_recurrent_backward(const DeltaRuleBackward<T>& p, const DeltaRulePlan& plan) {
   const DeltaRuleShape& s = plan.shape;
   parallel_parts(s.batch * s.heads, plan.parts, [&](int64_t part, int64_t begin, int64_t end) {
-    for (int64_t bh = begin; bh < end; ++bh) backward_head(p, plan, bh, p.workspace + part * plan.part_size);
+    for (int64_t bh = begin; bh < end; ++bh) backward_head(p, plan, bh, part_memory(p.workspace, plan, part));
   });
 }
 

@@ -27,11 +27,11 @@ SelectiveScanPlan selective_scan_plan(const SelectiveScanShape& shape) {
   plan.groups = std::max<int64_t>(1, (plan.channels_padded + plan.group_channels - 1) / plan.group_channels);
   plan.parts = std::max<int64_t>(1, std::min(threads, plan.items()));
   // Backward, per part: sums of dA [states, channels], of dD and dbias [channels]; the gradient of the state
-  // [states, channels]; for one vector of channels of one chunk the decays and the states [states, lanes] per
-  // token, what is elementwise per token, and the sums of dB and dC before the lanes are added.
-  const int64_t tokens = std::min(kChunk, shape.time);
+  // [states, channels]; for one vector of channels of one chunk, rows and cells. Forward needs less.
+  const int64_t tokens = std::max<int64_t>(1, std::min(kChunk, shape.time));
   const int64_t sums = plan.state_size() + 2 * plan.channels_padded;
-  const int64_t chunk = (4 * tokens + 1) * shape.states * kPadding + 2 * tokens * kPadding;
+  const int64_t chunk =
+      (SelectiveScanPlan::kRows + SelectiveScanPlan::kCells * shape.states) * tokens * kPadding;
   plan.part_size = sums + plan.state_size() + chunk;
   return plan;
 }

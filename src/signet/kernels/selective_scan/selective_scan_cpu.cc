@@ -2,6 +2,7 @@
 // for all lanes, and sums over the states need no shuffles. selective_scan_plan.h has the layout of the
 // memory.
 #include <algorithm>
+#include <type_traits>
 
 #include "signet/base/thread_pool.h"
 #include "signet/kernels/selective_scan/selective_scan_plan.h"
@@ -27,14 +28,19 @@ SIGNET_INLINE void store_channels(T* p, Vec<T> v, int64_t count) {
   }
 }
 
-// rates[states, channels_padded] = A = -exp(A_log), transposed; zero in the padding.
+constexpr double kLog2E = 1.44269504088896340736, kLn2 = 0.69314718055994530942;
+
+// rates[states, channels_padded] = A log2(e) = -exp(A_log) log2(e), transposed: exp(delta A) = 2^(delta
+// rate). Zero in the padding.
 template <class T>
 void compute_rates(const SelectiveScanPlan& plan, const T* a_log, T* rates) {
   const SelectiveScanShape& s = plan.shape;
   for (int64_t n = 0; n < s.states; ++n) {
     T* row = rates + n * plan.channels_padded;
     for (int64_t d = 0; d < s.channels; ++d) row[d] = a_log[d * s.states + n];
-    for (int64_t d = 0; d < plan.channels_padded; d += kLanes<T>) store(row + d, -exp<T>(load(row + d)));
+    std::fill(row + s.channels, row + plan.channels_padded, T(0));
+    for (int64_t d = 0; d < plan.channels_padded; d += kLanes<T>)
+      store(row + d, -T(kLog2E) * exp<T>(load(row + d)));
     std::fill(row + s.channels, row + plan.channels_padded, T(0));
   }
 }
@@ -67,170 +73,289 @@ SIGNET_INLINE Vec<T> transition(Vec<T> decay) {
   return kRange == EigenvalueRange::kSigned ? T(2) * decay - T(1) : decay;
 }
 
+// Calls f(std::integral_constant<int, count>, first) for the state indices, kStates at a time.
+constexpr int kStates = 4;
+template <class F>
+SIGNET_INLINE void for_states(int64_t states, const F& f) {
+  int64_t n = 0;
+  for (; n + kStates <= states; n += kStates) f(std::integral_constant<int, kStates>{}, n);
+  if (states - n == 3) f(std::integral_constant<int, 3>{}, n);
+  if (states - n == 2) f(std::integral_constant<int, 2>{}, n);
+  if (states - n == 1) f(std::integral_constant<int, 1>{}, n);
+}
+
+// One vector of channels of one batch row.
+template <class T, class P>
+struct Block {
+  const P& p;
+  const SelectiveScanPlan& plan;
+  const SelectiveScanShape& s;
+  int64_t batch, channel, count;
+  const T* rates;  // of the first state; the next are plan.channels_padded further
+  Vec<T> bias, skip;
+  Block(const P& params, const SelectiveScanPlan& the_plan, const T* all_rates, int64_t the_batch,
+        int64_t the_channel)
+      : p(params),
+        plan(the_plan),
+        s(the_plan.shape),
+        batch(the_batch),
+        channel(the_channel),
+        count(std::min<int64_t>(kLanes<T>, s.channels - channel)),
+        rates(all_rates + channel),
+        bias(p.bias ? load_channels(p.bias + channel, count) : Vec<T>{}),
+        skip(p.d ? load_channels(p.d + channel, count) : Vec<T>{}) {}
+  int64_t row(int64_t t) const { return batch * s.time + t; }
+  Vec<T> u(int64_t t) const { return load_channels(p.u + row(t) * s.u_stride + channel, count); }
+  Vec<T> raw(int64_t t) const { return load_channels(p.raw + row(t) * s.raw_stride + channel, count) + bias; }
+  Vec<T> z(int64_t t) const { return load_channels(p.z + row(t) * s.z_stride + channel, count); }
+  const T* b(int64_t t) const { return p.b + row(t) * s.b_stride; }
+  const T* c(int64_t t) const { return p.c + row(t) * s.c_stride; }
+};
+
+// What forward keeps of a token, for one vector of channels.
+enum ForwardRow { kDelta, kInput, kY, kForwardRows };  // delta, delta u, sum of C h
+
 template <class T, EigenvalueRange kRange>
-void forward_block(const SelectiveScanForward<T>& p, const SelectiveScanPlan& plan, int64_t batch,
-                   int64_t channel, T* h) {
+void forward_block(const Block<T, SelectiveScanForward<T>>& block, T* memory) {
+  constexpr int64_t kStep = kLanes<T>;
+  const SelectiveScanForward<T>& p = block.p;
+  const SelectiveScanPlan& plan = block.plan;
   const SelectiveScanShape& s = plan.shape;
-  const int64_t count = std::min<int64_t>(kLanes<T>, s.channels - channel), width = plan.channels_padded;
-  const int64_t channel_row = batch * s.channels + channel;
-  const T* rates = p.workspace + channel;
-  const Vec<T> bias = p.bias ? load_channels(p.bias + channel, count) : Vec<T>{};
-  const Vec<T> skip = p.d ? load_channels(p.d + channel, count) : Vec<T>{};
-  read_state(p.initial_state ? p.initial_state + channel_row * s.states : nullptr, s.states, count, h,
-             kLanes<T>);
-  for (int64_t t = 0; t < s.time; ++t) {
-    if (p.saved && t > 0 && t % plan.chunk == 0) {
-      T* to = p.saved + plan.saved_offset(batch, t / plan.chunk) + channel;
-      for (int64_t n = 0; n < s.states; ++n) store(to + n * width, load(h + n * kLanes<T>));
+  const int64_t width = plan.channels_padded, channel_row = block.batch * s.channels + block.channel;
+  T* states = memory;                   // [states, lanes]
+  T* rows = memory + s.states * kStep;  // [tokens, kForwardRows, lanes]
+  read_state(p.initial_state ? p.initial_state + channel_row * s.states : nullptr, s.states, block.count,
+             states, kStep);
+  for (int64_t chunk = 0; chunk < plan.chunks; ++chunk) {
+    if (p.saved && chunk > 0) {
+      T* to = p.saved + plan.saved_offset(block.batch, chunk) + block.channel;
+      for (int64_t n = 0; n < s.states; ++n) store(to + n * width, load(states + n * kStep));
     }
-    const int64_t row = batch * s.time + t;
-    const T *b = p.b + row * s.b_stride, *c = p.c + row * s.c_stride;
-    const Vec<T> u = load_channels(p.u + row * s.u_stride + channel, count);
-    const Vec<T> delta = softplus<T>(load_channels(p.raw + row * s.raw_stride + channel, count) + bias);
-    const Vec<T> input = delta * u;
-    Vec<T> y = skip * u;
-    for (int64_t n = 0; n < s.states; ++n) {
-      const Vec<T> a = transition<T, kRange>(exp<T>(delta * load(rates + n * width)));
-      const Vec<T> next = a * load(h + n * kLanes<T>) + b[n] * input;
-      store(h + n * kLanes<T>, next);
-      y += c[n] * next;
+    const int64_t begin = plan.chunk_begin(chunk), tokens = plan.chunk_end(chunk) - begin;
+    for (int64_t t = 0; t < tokens; ++t) {
+      const Vec<T> u = block.u(begin + t), delta = softplus<T>(block.raw(begin + t));
+      T* row = rows + t * kForwardRows * kStep;
+      store(row + kDelta * kStep, delta);
+      store(row + kInput * kStep, delta * u);
+      store(row + kY * kStep, block.skip * u);
     }
-    if (p.z) {
-      const Vec<T> z = load_channels(p.z + row * s.z_stride + channel, count);
-      y *= z * sigmoid<T>(z);
+    for_states(s.states, [&](auto count, int64_t first) {
+      constexpr int kCount = count();
+      Vec<T> rate[kCount], h[kCount];
+      for (int i = 0; i < kCount; ++i) {
+        rate[i] = load(block.rates + (first + i) * width);
+        h[i] = load(states + (first + i) * kStep);
+      }
+      const T *b = block.b(begin) + first, *c = block.c(begin) + first;
+      T* row = rows;
+      for (int64_t t = 0; t < tokens; ++t, row += kForwardRows * kStep, b += s.b_stride, c += s.c_stride) {
+        const Vec<T> delta = load(row + kDelta * kStep), input = load(row + kInput * kStep);
+        Vec<T> y = load(row + kY * kStep);
+#pragma GCC unroll 4
+        for (int i = 0; i < kCount; ++i) {
+          h[i] = transition<T, kRange>(exp2_product<T>(delta, rate[i])) * h[i] + b[i] * input;
+          y += c[i] * h[i];
+        }
+        store(row + kY * kStep, y);
+      }
+      for (int i = 0; i < kCount; ++i) store(states + (first + i) * kStep, h[i]);
+    });
+    for (int64_t t = 0; t < tokens; ++t) {
+      Vec<T> y = load(rows + (t * kForwardRows + kY) * kStep);
+      if (p.z) {
+        const Vec<T> z = block.z(begin + t);
+        y *= z * sigmoid<T>(z);
+      }
+      store_channels(p.y + block.row(begin + t) * s.y_stride + block.channel, y, block.count);
     }
-    store_channels(p.y + row * s.y_stride + channel, y, count);
   }
-  if (p.final_state) write_state(h, kLanes<T>, s.states, count, p.final_state + channel_row * s.states);
+  if (p.final_state)
+    write_state(states, kStep, s.states, block.count, p.final_state + channel_row * s.states);
 }
 
 template <class T, EigenvalueRange kRange>
 void forward(const SelectiveScanForward<T>& p) {
   const SelectiveScanPlan plan = selective_scan_plan(p.shape);
-  compute_rates(plan, p.a_log, p.workspace);
+  T* workspace = align_to_cache_line(p.workspace);
+  compute_rates(plan, p.a_log, workspace);
   parallel_parts(plan.items(), plan.parts, [&](int64_t part, int64_t begin, int64_t end) {
-    T* h = p.workspace + plan.parts_offset() + part * plan.part_size;
+    T* memory = workspace + plan.parts_offset() + part * plan.part_size;
     for (int64_t i = begin; i < end; ++i) {
       const Item item(plan, i);
       for (int64_t d = item.begin; d < item.end; d += kLanes<T>)
-        forward_block<T, kRange>(p, plan, item.batch, d, h);
+        forward_block<T, kRange>({p, plan, workspace, item.batch, d}, memory);
     }
   });
 }
 
+// What backward keeps of a token for one vector of channels: delta, delta u, sigmoid(raw + bias), dy before
+// the gate, sums of C h, g B and w A; and of a token and state index: s, the state before the token, sums of
+// dB and dC.
+enum BackwardRow { kRowDelta, kRowInput, kRowSlope, kRowDy, kRowUngated, kRowGB, kRowDDelta, kBackwardRows };
+enum BackwardCell { kDecay, kBefore, kDB, kDC, kBackwardCells };
+static_assert(kBackwardRows == SelectiveScanPlan::kRows && kBackwardCells == SelectiveScanPlan::kCells);
+
 // One part's memory in backward (selective_scan.cc counts it).
 template <class T>
-struct Scratch {
+struct BackwardScratch {
   T *d_rates, *d_skip, *d_bias;  // sums over the part's rows: [states, channels], [channels], [channels]
   T* g;                          // gradient of the state [states, channels]
-  T* decays;                     // [tokens, states, lanes]
-  T* states;                     // [tokens + 1, states, lanes]
-  T *d_b, *d_c;                  // [tokens, states, lanes]
-  T *deltas, *slopes;            // [tokens, lanes]: delta and its slope, sigmoid(raw + bias)
-  Scratch(const SelectiveScanPlan& plan, T* memory) {
-    const int64_t tokens = std::min(plan.chunk, plan.shape.time), step = plan.shape.states * kLanes<T>;
+  T* rows;                       // [tokens, kBackwardRows, lanes]
+  T* cells;                      // [tokens, states, kBackwardCells, lanes]
+  BackwardScratch(const SelectiveScanPlan& plan, T* memory) {
+    const int64_t tokens = std::min(plan.chunk, plan.shape.time);
     d_rates = memory;
     d_skip = d_rates + plan.state_size();
     d_bias = d_skip + plan.channels_padded;
     g = d_bias + plan.channels_padded;
-    decays = g + plan.state_size();
-    states = decays + tokens * step;
-    d_b = states + (tokens + 1) * step;
-    d_c = d_b + tokens * step;
-    deltas = d_c + tokens * step;
-    slopes = deltas + tokens * kLanes<T>;
+    rows = g + plan.state_size();
+    cells = rows + tokens * kBackwardRows * kLanes<T>;
   }
 };
 
-// One vector of channels over one chunk: run it again from its first state, then walk it backwards:
-//   g = dL/dh_t (+ C dy)   dC += dy h_t   dB += g delta u   w = g slope h_{t-1}, slope = da/d(delta A)
-//   ddelta += w A + g B u  dA += w delta  du += g delta B   g <- a g
+// One vector of channels over one chunk, for kCount state indices: run it again from its first state, then
+// walk it backwards, with w = g s h_{t-1} (docs/kernels/selective_scan.md derives it; the factor 2 of
+// da/d(delta A) = 2 s in
+// [-1,1] is left to the sums):
+//   g = dL/dh_t (+ C dy)   dC += dy h_t   dB += g delta u   sums of g B, w A, w delta   g <- a g
+template <class T, EigenvalueRange kRange, int kCount>
+SIGNET_INLINE void backward_states(const Block<T, SelectiveScanBackward<T>>& block, int64_t begin,
+                                   int64_t tokens, int64_t first, const BackwardScratch<T>& scratch) {
+  constexpr int64_t kStep = kLanes<T>, kCell = kBackwardCells * kStep, kRow = kBackwardRows * kStep;
+  const SelectiveScanShape& s = block.s;
+  const int64_t width = block.plan.channels_padded, token_cells = s.states * kCell;
+  const int64_t b_stride = s.b_stride, c_stride = s.c_stride;
+  Vec<T> rate[kCount], h[kCount], g[kCount], d_rate[kCount];
+  T *cell = scratch.cells + first * kCell, *row = scratch.rows;
+  const T *b = block.b(begin) + first, *c = block.c(begin) + first;
+  for (int i = 0; i < kCount; ++i) {
+    rate[i] = load(block.rates + (first + i) * width);
+    h[i] = load(cell + i * kCell + kBefore * kStep);
+    g[i] = load(scratch.g + (first + i) * width + block.channel);
+    d_rate[i] = load(scratch.d_rates + (first + i) * width + block.channel);
+  }
+  for (int64_t t = 0; t < tokens; ++t, row += kRow, cell += token_cells, b += b_stride) {
+    const Vec<T> delta = load(row + kRowDelta * kStep), input = load(row + kRowInput * kStep);
+#pragma GCC unroll 4
+    for (int i = 0; i < kCount; ++i) {
+      const Vec<T> decay = exp2_product<T>(delta, rate[i]);
+      store(cell + i * kCell + kBefore * kStep, h[i]);
+      store(cell + i * kCell + kDecay * kStep, decay);
+      h[i] = transition<T, kRange>(decay) * h[i] + b[i] * input;
+    }
+  }
+  c += tokens * c_stride;
+  for (int64_t t = 0; t < tokens; ++t) {
+    row -= kRow, cell -= token_cells, b -= b_stride, c -= c_stride;
+    const Vec<T> delta = load(row + kRowDelta * kStep), input = load(row + kRowInput * kStep),
+                 dy = load(row + kRowDy * kStep);
+    Vec<T> ungated = load(row + kRowUngated * kStep), g_b = load(row + kRowGB * kStep),
+           d_delta = load(row + kRowDDelta * kStep);
+#pragma GCC unroll 4
+    for (int i = 0; i < kCount; ++i) {
+      T* at = cell + i * kCell;
+      const Vec<T> decay = load(at + kDecay * kStep), before = load(at + kBefore * kStep);
+      g[i] += c[i] * dy;
+      ungated += c[i] * h[i];
+      store(at + kDC * kStep, load(at + kDC * kStep) + dy * h[i]);
+      store(at + kDB * kStep, load(at + kDB * kStep) + g[i] * input);
+      const Vec<T> w = g[i] * decay * before;
+      d_rate[i] += w * delta;
+      d_delta += w * rate[i];
+      g_b += b[i] * g[i];
+      g[i] *= transition<T, kRange>(decay);
+      h[i] = before;
+    }
+    store(row + kRowUngated * kStep, ungated);
+    store(row + kRowGB * kStep, g_b);
+    store(row + kRowDDelta * kStep, d_delta);
+  }
+  for (int i = 0; i < kCount; ++i) {
+    store(scratch.g + (first + i) * width + block.channel, g[i]);
+    store(scratch.d_rates + (first + i) * width + block.channel, d_rate[i]);
+  }
+}
+
+// da/d(delta A) / s
+template <EigenvalueRange kRange>
+constexpr double kSlope = kRange == EigenvalueRange::kSigned ? 2 : 1;
+
 template <class T, EigenvalueRange kRange>
-void backward_block(const SelectiveScanBackward<T>& p, const SelectiveScanPlan& plan, int64_t batch,
-                    int64_t chunk, int64_t channel, const Scratch<T>& scratch) {
+void backward_block(const Block<T, SelectiveScanBackward<T>>& block, int64_t chunk,
+                    const BackwardScratch<T>& scratch) {
+  constexpr int64_t kStep = kLanes<T>, kCell = kBackwardCells * kStep, kRow = kBackwardRows * kStep;
+  const SelectiveScanBackward<T>& p = block.p;
+  const SelectiveScanPlan& plan = block.plan;
   const SelectiveScanShape& s = plan.shape;
-  constexpr int64_t kStep = kLanes<T>;
-  constexpr T kSlope = kRange == EigenvalueRange::kSigned ? T(2) : T(1);  // da/d(delta A) = kSlope * decay
-  const int64_t count = std::min<int64_t>(kStep, s.channels - channel), width = plan.channels_padded;
-  const int64_t begin = plan.chunk_begin(chunk), end = plan.chunk_end(chunk);
-  const T* rates = p.workspace + channel;
-  const Vec<T> bias = p.bias ? load_channels(p.bias + channel, count) : Vec<T>{};
-  const Vec<T> skip = p.d ? load_channels(p.d + channel, count) : Vec<T>{};
+  const int64_t begin = plan.chunk_begin(chunk), tokens = plan.chunk_end(chunk) - begin;
+  const int64_t channel = block.channel, count = block.count;
+  if (tokens == 0) return;
+  // The state before the first token waits in its cells.
   if (chunk > 0) {
-    const T* from = p.saved + plan.saved_offset(batch, chunk) + channel;
-    for (int64_t n = 0; n < s.states; ++n) store(scratch.states + n * kStep, load(from + n * width));
+    const T* from = p.saved + plan.saved_offset(block.batch, chunk) + channel;
+    for (int64_t n = 0; n < s.states; ++n)
+      store(scratch.cells + n * kCell + kBefore * kStep, load(from + n * plan.channels_padded));
   } else {
-    const T* from = p.initial_state ? p.initial_state + (batch * s.channels + channel) * s.states : nullptr;
-    read_state(from, s.states, count, scratch.states, kStep);
+    const int64_t channel_row = block.batch * s.channels + channel;
+    read_state(p.initial_state ? p.initial_state + channel_row * s.states : nullptr, s.states, count,
+               scratch.cells + kBefore * kStep, kCell);
   }
-  for (int64_t t = begin; t < end; ++t) {
-    const int64_t row = batch * s.time + t;
-    const T* b = p.b + row * s.b_stride;
-    const Vec<T> raw = load_channels(p.raw + row * s.raw_stride + channel, count) + bias;
-    const Vec<T> delta = softplus<T>(raw);
-    const Vec<T> input = delta * load_channels(p.u + row * s.u_stride + channel, count);
-    store(scratch.deltas + (t - begin) * kStep, delta);
-    store(scratch.slopes + (t - begin) * kStep, sigmoid<T>(raw));
-    T* decays = scratch.decays + (t - begin) * s.states * kStep;
-    T* h = scratch.states + (t - begin) * s.states * kStep;
-    for (int64_t n = 0; n < s.states; ++n) {
-      const Vec<T> decay = exp<T>(delta * load(rates + n * width));
-      store(decays + n * kStep, decay);
-      store(h + (s.states + n) * kStep, transition<T, kRange>(decay) * load(h + n * kStep) + b[n] * input);
-    }
-  }
-  Vec<T> d_skip{}, d_bias{};
-  for (int64_t t = end - 1; t >= begin; --t) {
-    const int64_t row = batch * s.time + t, at = (t - begin) * s.states * kStep;
-    const T *b = p.b + row * s.b_stride, *c = p.c + row * s.c_stride;
-    const Vec<T> u = load_channels(p.u + row * s.u_stride + channel, count);
-    const Vec<T> delta = load(scratch.deltas + (t - begin) * kStep), input = delta * u;
-    const T *before = scratch.states + at, *after = before + s.states * kStep;
-    Vec<T> dy = load_channels(p.dy + row * s.y_stride + channel, count);
+  for (int64_t t = 0; t < tokens; ++t) {
+    const Vec<T> u = block.u(begin + t), raw = block.raw(begin + t), delta = softplus<T>(raw);
+    Vec<T> dy = load_channels(p.dy + block.row(begin + t) * s.y_stride + channel, count);
     if (p.z) {
-      const Vec<T> z = load_channels(p.z + row * s.z_stride + channel, count), gate = sigmoid<T>(z);
-      Vec<T> ungated = skip * u;
-      for (int64_t n = 0; n < s.states; ++n) ungated += c[n] * load(after + n * kStep);
-      store_channels(p.dz + row * s.z_stride + channel, dy * ungated * gate * (T(1) + z * (T(1) - gate)),
-                     count);
-      dy *= z * gate;
+      const Vec<T> z = block.z(begin + t);
+      dy *= z * sigmoid<T>(z);
     }
+    T* row = scratch.rows + t * kRow;
+    store(row + kRowDelta * kStep, delta);
+    store(row + kRowInput * kStep, delta * u);
+    store(row + kRowSlope * kStep, sigmoid<T>(raw));
+    store(row + kRowDy * kStep, dy);
+    store(row + kRowUngated * kStep, block.skip * u);
+    store(row + kRowGB * kStep, Vec<T>{});
+    store(row + kRowDDelta * kStep, Vec<T>{});
+  }
+  for_states(s.states, [&](auto states, int64_t first) {
+    backward_states<T, kRange, states()>(block, begin, tokens, first, scratch);
+  });
+  Vec<T> d_skip{}, d_bias{};
+  for (int64_t t = tokens - 1; t >= 0; --t) {
+    const int64_t at = block.row(begin + t);
+    const T* row = scratch.rows + t * kRow;
+    const Vec<T> u = block.u(begin + t), dy = load(row + kRowDy * kStep), g_b = load(row + kRowGB * kStep);
+    if (p.z) {
+      const Vec<T> z = block.z(begin + t), gate = sigmoid<T>(z);
+      const Vec<T> dy_gated = load_channels(p.dy + at * s.y_stride + channel, count);
+      store_channels(p.dz + at * s.z_stride + channel,
+                     dy_gated * load(row + kRowUngated * kStep) * gate * (T(1) + z * (T(1) - gate)), count);
+    }
+    // The rates carry log2(e).
+    const Vec<T> d_delta = T(kSlope<kRange> * kLn2) * load(row + kRowDDelta * kStep) + g_b * u;
+    const Vec<T> draw = d_delta * load(row + kRowSlope * kStep);
+    store_channels(p.du + at * s.u_stride + channel, block.skip * dy + g_b * load(row + kRowDelta * kStep),
+                   count);
+    store_channels(p.draw + at * s.raw_stride + channel, draw, count);
     d_skip += dy * u;
-    Vec<T> g_b{}, d_delta{};  // sum of g B, and of w A
-    for (int64_t n = 0; n < s.states; ++n) {
-      T *g_at = scratch.g + n * width + channel, *d_rate = scratch.d_rates + n * width + channel;
-      T *d_b = scratch.d_b + at + n * kStep, *d_c = scratch.d_c + at + n * kStep;
-      const Vec<T> decay = load(scratch.decays + at + n * kStep);
-      const Vec<T> g = load(g_at) + c[n] * dy;
-      const Vec<T> w = kSlope * g * decay * load(before + n * kStep);
-      store(d_c, load(d_c) + dy * load(after + n * kStep));
-      store(d_b, load(d_b) + g * input);
-      store(d_rate, load(d_rate) + w * delta);
-      d_delta += w * load(rates + n * width);
-      g_b += b[n] * g;
-      store(g_at, transition<T, kRange>(decay) * g);
-    }
-    const Vec<T> draw = (d_delta + g_b * u) * load(scratch.slopes + (t - begin) * kStep);
-    store_channels(p.du + row * s.u_stride + channel, skip * dy + g_b * delta, count);
-    store_channels(p.draw + row * s.raw_stride + channel, draw, count);
     d_bias += draw;
   }
   store(scratch.d_skip + channel, load(scratch.d_skip + channel) + d_skip);
   store(scratch.d_bias + channel, load(scratch.d_bias + channel) + d_bias);
 }
 
-// Adds the lanes of the chunk's sums of dB and dC.
+// Adds the lanes of the chunk's sums of dB or dC.
 template <class T>
-void reduce_lanes(const T* sums, int64_t tokens, int64_t states, T* out, int64_t stride) {
+void reduce_lanes(const T* cells, BackwardCell which, int64_t tokens, int64_t states, T* out,
+                  int64_t stride) {
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t n = 0; n < states; ++n)
-      out[t * stride + n] = sum<T>(load(sums + (t * states + n) * kLanes<T>));
+      out[t * stride + n] = sum<T>(load(cells + ((t * states + n) * kBackwardCells + which) * kLanes<T>));
   }
 }
 
 template <class T, EigenvalueRange kRange>
-void backward_item(const SelectiveScanBackward<T>& p, const SelectiveScanPlan& plan, int64_t index,
-                   const Scratch<T>& scratch) {
+void backward_item(const SelectiveScanBackward<T>& p, const SelectiveScanPlan& plan, T* workspace,
+                   int64_t index, const BackwardScratch<T>& scratch) {
   const SelectiveScanShape& s = plan.shape;
   const Item item(plan, index);
   const int64_t width = plan.channels_padded;
@@ -240,18 +365,17 @@ void backward_item(const SelectiveScanBackward<T>& p, const SelectiveScanPlan& p
   }
   for (int64_t chunk = plan.chunks - 1; chunk >= 0; --chunk) {
     const int64_t begin = plan.chunk_begin(chunk), tokens = plan.chunk_end(chunk) - begin;
-    std::fill_n(scratch.d_b, tokens * s.states * kLanes<T>, T(0));
-    std::fill_n(scratch.d_c, tokens * s.states * kLanes<T>, T(0));
+    std::fill_n(scratch.cells, tokens * s.states * kBackwardCells * kLanes<T>, T(0));
     for (int64_t d = item.begin; d < item.end; d += kLanes<T>)
-      backward_block<T, kRange>(p, plan, item.batch, chunk, d, scratch);
+      backward_block<T, kRange>({p, plan, workspace, item.batch, d}, chunk, scratch);
     const int64_t row = item.batch * s.time + begin;
     if (plan.groups == 1) {
-      reduce_lanes(scratch.d_b, tokens, s.states, p.db + row * s.b_stride, s.b_stride);
-      reduce_lanes(scratch.d_c, tokens, s.states, p.dc + row * s.c_stride, s.c_stride);
+      reduce_lanes(scratch.cells, kDB, tokens, s.states, p.db + row * s.b_stride, s.b_stride);
+      reduce_lanes(scratch.cells, kDC, tokens, s.states, p.dc + row * s.c_stride, s.c_stride);
     } else {
-      T* sums = p.workspace + plan.group_sums_offset() + index * plan.group_sums_size();
-      reduce_lanes(scratch.d_b, tokens, s.states, sums + begin * s.states, s.states);
-      reduce_lanes(scratch.d_c, tokens, s.states, sums + (s.time + begin) * s.states, s.states);
+      T* sums = workspace + plan.group_sums_offset() + index * plan.group_sums_size();
+      reduce_lanes(scratch.cells, kDB, tokens, s.states, sums + begin * s.states, s.states);
+      reduce_lanes(scratch.cells, kDC, tokens, s.states, sums + (s.time + begin) * s.states, s.states);
     }
   }
   if (!p.d_initial_state) return;
@@ -264,17 +388,19 @@ template <class T, EigenvalueRange kRange>
 void backward(const SelectiveScanBackward<T>& p) {
   const SelectiveScanPlan plan = selective_scan_plan(p.shape);
   const SelectiveScanShape& s = plan.shape;
-  compute_rates(plan, p.a_log, p.workspace);
-  T* parts = p.workspace + plan.parts_offset();
+  T* workspace = align_to_cache_line(p.workspace);
+  compute_rates(plan, p.a_log, workspace);
+  T* parts = workspace + plan.parts_offset();
   parallel_parts(plan.items(), plan.parts, [&](int64_t part, int64_t begin, int64_t end) {
-    const Scratch<T> scratch(plan, parts + part * plan.part_size);
+    const BackwardScratch<T> scratch(plan, parts + part * plan.part_size);
     std::fill(scratch.d_rates, scratch.g, T(0));
-    for (int64_t item = begin; item < end; ++item) backward_item<T, kRange>(p, plan, item, scratch);
+    for (int64_t item = begin; item < end; ++item)
+      backward_item<T, kRange>(p, plan, workspace, item, scratch);
   });
   if (plan.groups > 1) {
     for (int64_t i = 0; i < s.batch * s.time * s.states; ++i) {
       const int64_t batch = i / (s.time * s.states), within = i % (s.time * s.states);
-      const T* sums = p.workspace + plan.group_sums_offset() + batch * plan.groups * plan.group_sums_size();
+      const T* sums = workspace + plan.group_sums_offset() + batch * plan.groups * plan.group_sums_size();
       T d_b = 0, d_c = 0;
       for (int64_t group = 0; group < plan.groups; ++group, sums += plan.group_sums_size()) {
         d_b += sums[within];
@@ -286,11 +412,12 @@ void backward(const SelectiveScanBackward<T>& p) {
     }
   }
   for (int64_t part = 0; part < plan.parts; ++part) {
-    const Scratch<T> scratch(plan, parts + part * plan.part_size);
+    const BackwardScratch<T> scratch(plan, parts + part * plan.part_size);
     for (int64_t d = 0; d < s.channels; ++d) {
       for (int64_t n = 0; n < s.states; ++n) {
         const int64_t at = n * plan.channels_padded + d;
-        p.da_log[d * s.states + n] += scratch.d_rates[at] * p.workspace[at];  // dA/dA_log = A
+        // dA/dA_log = A
+        p.da_log[d * s.states + n] += scratch.d_rates[at] * (T(kSlope<kRange> * kLn2) * workspace[at]);
       }
       if (p.d) p.dd[d] += scratch.d_skip[d];
       if (p.bias) p.dbias[d] += scratch.d_bias[d];

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "signet/kernels/selective_scan/selective_scan.h"
+#include "signet/kernels/workspace.h"
 
 namespace signet::kernels {
 
@@ -16,6 +17,8 @@ struct SelectiveScanPlan {
   int64_t channels_padded = 0;
   int64_t groups = 1, group_channels = 0;
   int64_t parts = 1, part_size = 0;
+  // Vectors that backward keeps of a token, and of a token and state index, for one vector of channels.
+  static constexpr int64_t kRows = 7, kCells = 4;
 
   int64_t state_size() const { return shape.states * channels_padded; }
   int64_t chunk_begin(int64_t i) const { return i * chunk; }
@@ -25,12 +28,14 @@ struct SelectiveScanPlan {
     return (batch * (chunks - 1) + i - 1) * state_size();
   }
 
-  // The workspace: the rates A [states, channels]; per item, when there is more than one group, its sums of
-  // dB and dC [time, states] each; then the parts.
-  int64_t group_sums_offset() const { return state_size(); }
+  // The workspace, from a cache line on: the rates [states, channels]; the parts; per item, when there is
+  // more than one group, its sums of dB and dC, [time, states] each.
+  int64_t parts_offset() const { return state_size(); }
+  int64_t group_sums_offset() const { return parts_offset() + parts * part_size; }
   int64_t group_sums_size() const { return groups > 1 ? 2 * shape.time * shape.states : 0; }
-  int64_t parts_offset() const { return group_sums_offset() + items() * group_sums_size(); }
-  int64_t workspace_size() const { return parts_offset() + parts * part_size; }
+  int64_t workspace_size() const {
+    return group_sums_offset() + items() * group_sums_size() + kAlignmentSlack;
+  }
 };
 
 SelectiveScanPlan selective_scan_plan(const SelectiveScanShape& shape);

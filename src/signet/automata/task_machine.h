@@ -1,0 +1,19 @@
+// The training tasks that a finite automaton solves, as Mealy machines over their input tokens: the output of
+// the last transition of a sample is its target. Outputs elsewhere are what the task would ask if the sample
+// ended there, 0 where it cannot.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "signet/automata/dfa.h"
+
+namespace signet::automata {
+
+const std::vector<std::string>& task_machine_names();
+
+// The minimal machine; letters are the task's names of its input tokens, in order of their ids. Throws
+// kBadInput for a task that is unknown or not finite-state.
+Dfa task_machine(std::string_view task);
+
+}  // namespace signet::automata

@@ -1,0 +1,118 @@
+#include "signet/kernels/delta_rule/delta_rule.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "signet/bench/bench.h"
+#include "signet/bench/random.h"
+
+namespace signet::bench {
+namespace {
+
+using kernels::DeltaRuleAlgorithm;
+using kernels::DeltaRuleShape;
+
+template <class T>
+struct DeltaRule {
+  DeltaRuleShape shape;
+  DeltaRuleAlgorithm algorithm;
+  Values<T> q, k, v, beta, d_o, o, dq, dk, dv, dbeta, saved, workspace;
+  kernels::DeltaRuleForward<T> forward;
+  kernels::DeltaRuleBackward<T> backward;
+
+  DeltaRule(const DeltaRuleShape& s, DeltaRuleAlgorithm a) : shape(s), algorithm(a) {
+    const int64_t tokens = s.batch * s.time * s.heads, steps = tokens * s.factors;
+    auto fill = [](uint64_t seed, int64_t n) {
+      const auto values = random_values(seed, n);
+      return Values<T>(values.begin(), values.end());
+    };
+    q = fill(1, tokens * s.dk), k = fill(2, steps * s.dk), v = fill(3, steps * s.dv),
+    d_o = fill(4, tokens * s.dv);
+    beta = fill(5, steps);
+    for (auto& each : beta) each += 1;
+    for (int64_t i = 0; i < steps; ++i) {
+      T square = 0;
+      for (int64_t j = 0; j < s.dk; ++j) square += k[i * s.dk + j] * k[i * s.dk + j];
+      for (int64_t j = 0; j < s.dk; ++j) k[i * s.dk + j] /= std::sqrt(square);
+    }
+    o.resize(d_o.size()), dq.resize(q.size()), dk.resize(k.size()), dv.resize(v.size()),
+        dbeta.resize(beta.size());
+    saved.resize(static_cast<size_t>(kernels::delta_rule_saved_size(s, a)));
+    workspace.resize(static_cast<size_t>(kernels::delta_rule_workspace_size(s, a)));
+    forward.shape = backward.shape = s, forward.algorithm = backward.algorithm = a;
+    forward.q = backward.q = q.data(), forward.k = backward.k = k.data(), forward.v = backward.v = v.data();
+    forward.beta = backward.beta = beta.data(), forward.o = o.data(), backward.d_o = d_o.data();
+    forward.saved = saved.data(), backward.saved = saved.data();
+    forward.workspace = backward.workspace = workspace.data();
+    backward.dq = dq.data(), backward.dk = dk.data(), backward.dv = dv.data(), backward.dbeta = dbeta.data();
+  }
+  DeltaRule(const DeltaRule&) = delete;
+};
+
+double error(DeltaRuleShape shape, DeltaRuleAlgorithm algorithm) {
+  shape.batch = 1;
+  shape.time = std::min<int64_t>(shape.time, 300);
+  DeltaRule<float> fast(shape, algorithm);
+  DeltaRule<double> exact(shape, algorithm);
+  kernels::delta_rule_forward(fast.forward, Cpu{});
+  kernels::delta_rule_backward(fast.backward, Cpu{});
+  kernels::delta_rule_forward_reference(exact.forward);
+  kernels::delta_rule_backward_reference(exact.backward);
+  return std::max({relative_error(fast.o, exact.o), relative_error(fast.dq, exact.dq),
+                   relative_error(fast.dk, exact.dk), relative_error(fast.dv, exact.dv),
+                   relative_error(fast.dbeta, exact.dbeta)});
+}
+
+enum class Passes { kForward, kBoth };
+
+Case delta_rule(int64_t batch, int64_t time, int64_t heads, int64_t width, int64_t factors, Passes passes,
+                DeltaRuleAlgorithm algorithm = DeltaRuleAlgorithm::kAuto) {
+  DeltaRuleShape shape;
+  shape.batch = batch, shape.time = time, shape.heads = heads, shape.dk = shape.dv = width;
+  shape.factors = factors;
+  const char* names[] = {"", " recurrent", " chunked"};
+  return {fmt::format("B{} T{} H{} d{}{} {} fp32{}", batch, time, heads, width,
+                      factors > 1 ? fmt::format(" n_h{}", factors) : "",
+                      passes == Passes::kBoth ? "fwd+bwd" : "fwd", names[static_cast<int>(algorithm)]),
+          [=] {
+            auto fast = std::make_shared<DeltaRule<float>>(shape, algorithm);
+            const double tokens = static_cast<double>(batch * time * heads),
+                         state = static_cast<double>(width * width);
+            const double n_h = static_cast<double>(factors), row = 4.0 * static_cast<double>(width);
+            Workload w;
+            // Per factor k^T S and the update; per token q^T S. Backward: dq, dS += q do^T; de, dk (two), dS.
+            w.flops = tokens * state * (4 * n_h + 2 + (passes == Passes::kBoth ? 8 * n_h + 4 : 0));
+            // q, o; k, v per factor. Backward: q, do, dq; k, v, dk, dv.
+            w.bytes = tokens * row * (2 + 2 * n_h + (passes == Passes::kBoth ? 3 + 4 * n_h : 0));
+            w.error = [shape, algorithm] { return error(shape, algorithm); };
+            w.tolerance = 2e-5;
+            w.run = [fast, passes] {
+              kernels::delta_rule_forward(fast->forward, Cpu{});
+              if (passes == Passes::kBoth) kernels::delta_rule_backward(fast->backward, Cpu{});
+            };
+            return w;
+          }};
+}
+
+}  // namespace
+
+std::vector<Case> delta_rule_cases() {
+  using enum DeltaRuleAlgorithm;
+  return {delta_rule(256, 39, 4, 32, 1, Passes::kForward),
+          delta_rule(256, 39, 4, 32, 1, Passes::kBoth),
+          delta_rule(256, 39, 4, 32, 1, Passes::kForward, kRecurrent),
+          delta_rule(256, 39, 4, 32, 1, Passes::kForward, kChunked),
+          delta_rule(256, 39, 4, 32, 1, Passes::kBoth, kRecurrent),
+          delta_rule(256, 39, 4, 32, 1, Passes::kBoth, kChunked),
+          delta_rule(256, 39, 4, 32, 2, Passes::kBoth),
+          delta_rule(4, 2048, 4, 32, 1, Passes::kForward, kRecurrent),
+          delta_rule(4, 2048, 4, 32, 1, Passes::kForward, kChunked),
+          delta_rule(4, 2048, 4, 32, 1, Passes::kBoth),
+          delta_rule(1, 2048, 4, 128, 1, Passes::kForward, kRecurrent),
+          delta_rule(1, 2048, 4, 128, 1, Passes::kForward, kChunked),
+          delta_rule(1, 2048, 4, 128, 1, Passes::kBoth)};
+}
+
+}  // namespace signet::bench

@@ -1,0 +1,104 @@
+#include "signet/kernels/selective_scan/selective_scan.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "signet/bench/bench.h"
+#include "signet/bench/random.h"
+
+namespace signet::bench {
+namespace {
+
+using kernels::SelectiveScanShape;
+
+template <class T>
+struct Scan {
+  Values<T> u, raw, a_log, b, c, d, z, bias, dy, y, du, draw, da_log, db, dc, dd, dz, dbias, saved, workspace;
+  kernels::SelectiveScanForward<T> forward;
+  kernels::SelectiveScanBackward<T> backward;
+
+  explicit Scan(const SelectiveScanShape& s) {
+    const int64_t rows = s.batch * s.time;
+    auto fill = [](uint64_t seed, int64_t n, double scale = 1) {
+      const auto values = random_values(seed, n, scale);
+      return Values<T>(values.begin(), values.end());
+    };
+    u = fill(1, rows * s.channels), raw = fill(2, rows * s.channels, 3), z = fill(3, rows * s.channels);
+    b = fill(4, rows * s.states), c = fill(5, rows * s.states), d = fill(6, s.channels),
+    bias = fill(7, s.channels);
+    dy = fill(8, rows * s.channels);
+    a_log.resize(static_cast<size_t>(s.channels * s.states));
+    for (size_t i = 0; i < a_log.size(); ++i)
+      a_log[i] = static_cast<T>(std::log(1.0 + static_cast<double>(static_cast<int64_t>(i) % s.states)));
+    y.resize(u.size()), du.resize(u.size()), draw.resize(u.size()), dz.resize(u.size());
+    db.resize(b.size()), dc.resize(c.size()), da_log.resize(a_log.size()), dd.resize(d.size());
+    dbias.resize(bias.size());
+    saved.resize(static_cast<size_t>(kernels::selective_scan_saved_size(s)));
+    workspace.resize(static_cast<size_t>(kernels::selective_scan_workspace_size(s)));
+    auto set = [&](auto& p) {
+      p.shape = s, p.u = u.data(), p.raw = raw.data(), p.a_log = a_log.data(), p.b = b.data(), p.c = c.data();
+      p.d = d.data(), p.z = z.data(), p.bias = bias.data(), p.saved = saved.data();
+      p.workspace = workspace.data();
+    };
+    set(forward), set(backward);
+    forward.y = y.data(), backward.dy = dy.data(), backward.du = du.data(), backward.draw = draw.data();
+    backward.da_log = da_log.data(), backward.db = db.data(), backward.dc = dc.data(),
+    backward.dd = dd.data();
+    backward.dz = dz.data(), backward.dbias = dbias.data();
+  }
+  Scan(const Scan&) = delete;
+};
+
+double error(SelectiveScanShape shape) {
+  shape.batch = 1;
+  shape.time = std::min<int64_t>(shape.time, 150);
+  Scan<float> fast(shape);
+  Scan<double> exact(shape);
+  kernels::selective_scan_forward(fast.forward, Cpu{});
+  kernels::selective_scan_backward(fast.backward, Cpu{});
+  kernels::selective_scan_forward_reference(exact.forward);
+  kernels::selective_scan_backward_reference(exact.backward);
+  return std::max({relative_error(fast.y, exact.y), relative_error(fast.du, exact.du),
+                   relative_error(fast.draw, exact.draw), relative_error(fast.da_log, exact.da_log),
+                   relative_error(fast.db, exact.db), relative_error(fast.dc, exact.dc),
+                   relative_error(fast.dz, exact.dz)});
+}
+
+Case selective_scan(int64_t batch, int64_t time, int64_t channels, int64_t states, EigenvalueRange range,
+                    bool backward) {
+  SelectiveScanShape shape;
+  shape.batch = batch, shape.time = time, shape.channels = channels, shape.states = states,
+  shape.range = range;
+  return {fmt::format("B{} T{} C{} N{} {} {} fp32", batch, time, channels, states,
+                      range == EigenvalueRange::kSigned ? "[-1,1]" : "[0,1]", backward ? "fwd+bwd" : "fwd"),
+          [=] {
+            auto fast = std::make_shared<Scan<float>>(shape);
+            const double elements = static_cast<double>(batch * time * channels),
+                         n = static_cast<double>(states);
+            Workload w;
+            // Per state: delta A, its exponential as 16, a, h (3), y (2). Backward runs the states again and
+            // adds g, dC, dB, dA, ddelta, du, w and the carried g.
+            w.flops = elements * n * (23 + (backward ? 21 + 17 : 0));
+            w.bytes = 4 * elements * (4 + (backward ? 7 : 0)) * (1 + n / static_cast<double>(channels));
+            w.error = [shape] { return error(shape); };
+            w.tolerance = 1e-5;
+            w.run = [fast, backward] {
+              kernels::selective_scan_forward(fast->forward, Cpu{});
+              if (backward) kernels::selective_scan_backward(fast->backward, Cpu{});
+            };
+            return w;
+          }};
+}
+
+}  // namespace
+
+std::vector<Case> selective_scan_cases() {
+  using enum EigenvalueRange;
+  return {selective_scan(256, 39, 256, 16, kPositive, false),
+          selective_scan(256, 39, 256, 16, kSigned, false), selective_scan(256, 39, 256, 16, kSigned, true),
+          selective_scan(2, 2048, 256, 16, kSigned, false), selective_scan(2, 2048, 256, 16, kSigned, true)};
+}
+
+}  // namespace signet::bench

@@ -1,0 +1,131 @@
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "signet/base/error.h"
+#include "signet/base/isa.h"
+#include "signet/base/text.h"
+#include "signet/base/thread_pool.h"
+#include "signet/bench/bench.h"
+#include "signet/cli/verb.h"
+
+namespace signet::cli {
+namespace {
+
+class Bench final : public Verb {
+ public:
+  void define(Options& options) override {
+    options.positionals("OPERATOR", wanted_, "operators to run (all when none is given): " + names_line(),
+                        false);
+    options.value("--filter", filter_, "run only the cases whose name contains this");
+    options.value("--seconds", seconds_, "time to spend on each case and ceiling");
+    options.flag("--list", list_, "list the cases and run nothing");
+    options.flag("--json", json_, "print one JSON object");
+    options.example("signet bench norm --seconds 0.05", "check and time one operator");
+    options.example("signet bench delta_rule --list", "see which sizes there are");
+  }
+
+  int run() override {
+    if (!(seconds_ >= 0 && seconds_ <= 600))
+      fail(ErrorCode::kUsage, "--seconds {}: give a number from 0 to 600", seconds_);
+    const auto chosen = choose();
+    if (list_) {
+      for (const auto* op : chosen)
+        for (const auto& c : op->cases())
+          if (selected(c)) fmt::print("{:16} {}\n", op->name, c.name);
+      return 0;
+    }
+    const bench::Ceilings ceilings = bench::measure_ceilings(seconds_);
+    nlohmann::ordered_json all = {{"cpu", cpu_model_name()},
+                                  {"isa", isa_name(current_isa())},
+                                  {"threads", thread_count()},
+                                  {"peak_gflops_fp32", ceilings.flops_per_second / 1e9},
+                                  {"copy_gbytes_per_second", ceilings.bytes_per_second / 1e9},
+                                  {"cases", nlohmann::ordered_json::array()}};
+    if (!json_) {
+      fmt::print("{}, {}, {} threads; measured ceilings: {:.0f} GFLOP/s fp32, copy {:.1f} GB/s\n\n",
+                 cpu_model_name(), isa_name(current_isa()), thread_count(), ceilings.flops_per_second / 1e9,
+                 ceilings.bytes_per_second / 1e9);
+      fmt::print("{:15} {:38} {:>9} {:>9} {:>9} {:>8} {:>5} {:>7} {:>5}\n", "operator", "case", "error",
+                 "best ms", "median", "GFLOP/s", "peak", "GB/s", "copy");
+    }
+    bool correct = true;
+    for (const auto* op : chosen) {
+      for (const auto& c : op->cases()) {
+        if (!selected(c)) continue;
+        const bench::Report report = bench::run_case(*op, c, seconds_);
+        correct = correct && report.correct;
+        json_ ? all["cases"].push_back(to_json(report, ceilings)) : print(report, ceilings);
+      }
+    }
+    if (json_) fmt::print("{}\n", all.dump(2));
+    return correct ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
+  }
+
+ private:
+  static std::vector<std::string> names() {
+    std::vector<std::string> all;
+    for (const auto& op : bench::operators()) all.emplace_back(op.name);
+    return all;
+  }
+  static std::string names_line() {
+    std::string line;
+    for (const auto& name : names()) line += (line.empty() ? "" : ", ") + name;
+    return line;
+  }
+
+  std::vector<const bench::Operator*> choose() const {
+    std::vector<const bench::Operator*> chosen;
+    for (const auto& op : bench::operators())
+      if (wanted_.empty()) chosen.push_back(&op);
+    for (const auto& name : wanted_) {
+      const size_t before = chosen.size();
+      for (const auto& op : bench::operators())
+        if (name == op.name) chosen.push_back(&op);
+      if (chosen.size() == before)
+        fail(ErrorCode::kUsage, "unknown operator '{}'{}; there are {}", name, did_you_mean(name, names()),
+             names_line());
+    }
+    return chosen;
+  }
+  bool selected(const bench::Case& c) const { return c.name.find(filter_) != std::string::npos; }
+
+  static void print(const bench::Report& r, const bench::Ceilings& ceilings) {
+    if (!r.correct) {
+      fmt::print("{:15} {:38} {:9.1e} WRONG: more than {:.0e} from the fp64 reference, not timed\n", r.op,
+                 r.name, r.error, r.tolerance);
+      return;
+    }
+    const double flops = r.flops / r.timing.best, bytes = r.bytes / r.timing.best;
+    fmt::print("{:15} {:38} {:9.1e} {:9.3f} {:9.3f} {:8.1f} {:4.0f}% {:7.1f} {:4.0f}%\n", r.op, r.name,
+               r.error, r.timing.best * 1e3, r.timing.median * 1e3, flops / 1e9,
+               100 * flops / ceilings.flops_per_second, bytes / 1e9, 100 * bytes / ceilings.bytes_per_second);
+    std::fflush(stdout);
+  }
+  static nlohmann::ordered_json to_json(const bench::Report& r, const bench::Ceilings& ceilings) {
+    nlohmann::ordered_json j = {{"operator", r.op},         {"case", r.name},       {"error", r.error},
+                                {"tolerance", r.tolerance}, {"correct", r.correct}, {"flops", r.flops},
+                                {"bytes", r.bytes}};
+    if (!r.correct) return j;
+    const double flops = r.flops / r.timing.best, bytes = r.bytes / r.timing.best;
+    j["best_ms"] = r.timing.best * 1e3;
+    j["median_ms"] = r.timing.median * 1e3;
+    j["runs"] = r.timing.runs;
+    j["gflops"] = flops / 1e9;
+    j["share_of_peak"] = flops / ceilings.flops_per_second;
+    j["gbytes_per_second"] = bytes / 1e9;
+    j["share_of_copy"] = bytes / ceilings.bytes_per_second;
+    return j;
+  }
+
+  std::vector<std::string> wanted_;
+  std::string filter_;
+  double seconds_ = 0.3;
+  bool list_ = false, json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_bench() { return std::make_unique<Bench>(); }
+
+}  // namespace signet::cli

@@ -1,0 +1,343 @@
+// The UT/WY form (Yang et al., "Parallelizing Linear Transformers with the Delta Rule", 2024), by forward
+// substitution. A chunk has Ns sub-steps (rows of K, V, beta) and Nt tokens (rows of Q, O); S is the state
+// before it:
+//
+//   G = strictly lower K K^T     P = Q K^T where the sub-step is not after the token
+//   e_s = v_s - S^T k_s - sum_{r<s} G_sr u_r      u_s = beta_s e_s
+//   O = scale (Q S + P U)        S' = S + K^T U
+//
+// Backward, with dS' the gradient of S' (docs/kernels/delta_rule.md derives it):
+//
+//   w_s = dU_s - sum_{r>s} G_rs x_r   with dU = scale P^T dO + K dS',   x_s = beta_s w_s,   dbeta_s = w_s .
+//   e_s dV = X     dP = lower dO U^T      dG = -strictly lower X U^T        dQ = scale (dO S^T + dP K) dK =
+//   scale dP^T Q + U dS'^T - X S^T + (dG + dG^T) K        dS = dS' + scale Q^T dO - K^T X
+//
+// Everything of a chunk stays in L1 or L2. Columns are padded with zeros to whole vectors.
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+
+#include "signet/base/thread_pool.h"
+#include "signet/kernels/delta_rule/delta_rule_plan.h"
+
+#include "signet/base/isa_target.h"
+
+#include "signet/base/simd.h"
+#include "signet/kernels/delta_rule/delta_rule_cpu.h"
+#include "signet/kernels/small_matrix.h"
+
+namespace signet::kernels::SIGNET_ISA {
+namespace {
+
+template <class T>
+struct Rows {
+  T* p = nullptr;
+  int64_t stride = 0;
+  T* operator[](int64_t i) const { return p + i * stride; }
+};
+
+// The chunk's rows of an input or output: `factors` per token, each of `width` elements.
+struct RowLayout {
+  int64_t first, token_stride, factors, factor_stride, tokens, width;
+  // Can these rows be used as a matrix where they are? `whole` asks for whole vectors, too.
+  template <class T>
+  bool usable(bool whole) const {
+    return (factors == 1 || token_stride == factors * factor_stride) && (!whole || width % kLanes<T> == 0);
+  }
+  template <class T>
+  Rows<T> in_place(T* base) const {
+    return {base + first, factors == 1 ? token_stride : factor_stride};
+  }
+  // Calls f(row, offset of the row).
+  template <class F>
+  void each(const F& f) const {
+    int64_t row = 0;
+    for (int64_t t = 0; t < tokens; ++t)
+      for (int64_t j = 0; j < factors; ++j) f(row++, first + t * token_stride + j * factor_stride);
+  }
+};
+
+// An input as a matrix of whole vectors, copied and padded with zeros where it must be.
+template <class T>
+Rows<const T> stage(const T* base, const RowLayout& layout, T* buffer, int64_t stride) {
+  if (layout.usable<T>(true)) return layout.in_place(base);
+  layout.each([&](int64_t row, int64_t offset) {
+    std::copy_n(base + offset, layout.width, buffer + row * stride);
+    std::fill(buffer + row * stride + layout.width, buffer + (row + 1) * stride, T(0));
+  });
+  return {buffer, stride};
+}
+// Where to compute an output, and how it gets to its place.
+template <class T>
+Rows<T> open(T* base, const RowLayout& layout, T* buffer, int64_t stride) {
+  return layout.usable<T>(true) ? layout.in_place(base) : Rows<T>{buffer, stride};
+}
+template <class T>
+void close(T* base, const RowLayout& layout, Rows<T> computed) {
+  if (layout.usable<T>(true)) return;
+  layout.each([&](int64_t row, int64_t offset) { std::copy_n(computed[row], layout.width, base + offset); });
+}
+
+// One part's memory, and the chunk it works on. chunked_size in delta_rule.cc counts the memory.
+template <class T>
+struct Chunk {
+  const DeltaRulePlan& plan;
+  const DeltaRuleShape& s;
+  const int64_t dk, dv;        // padded row lengths
+  const int64_t steps_padded;  // row length of g, p, kt, ut
+  int64_t begin = 0, steps = 0, tokens = 0;
+  T *g, *p;                // [steps, steps_padded], [tokens, steps_padded]; later in backward dG, dP
+  T *kt, *ut;              // [dk, steps_padded], [dv, steps_padded]
+  T *beta, *dbeta;         // [steps]
+  T *e, *u, *x;            // [steps, dv]; x holds -X
+  T *staged_v, *staged_o;  // [steps, dv]
+  T *staged_q, *staged_k, *staged_d;  // [steps, dk]
+  T *state, *d_state;                 // [dk, dv]: S and dS'
+  T *state_t, *d_state_t;             // [dv, dk]
+  RowLayout q_rows, k_rows, v_rows, o_rows;
+  Rows<const T> q, k;
+
+  Chunk(const DeltaRulePlan& the_plan, T* memory)
+      : plan(the_plan),
+        s(the_plan.shape),
+        dk(the_plan.dk_padded),
+        dv(the_plan.dv_padded),
+        steps_padded(the_plan.steps_padded) {
+    const int64_t most = plan.most_steps();
+    auto take = [&](int64_t size) { return std::exchange(memory, memory + size); };
+    g = take(most * steps_padded), p = take(most * steps_padded);
+    kt = take(dk * steps_padded), ut = take(dv * steps_padded);
+    beta = take(steps_padded), dbeta = take(steps_padded);
+    e = take(most * dv), u = take(most * dv), x = take(most * dv);
+    staged_v = take(most * dv), staged_o = take(most * dv);
+    staged_q = take(most * dk), staged_k = take(most * dk), staged_d = take(most * dk);
+    state = take(dk * dv), d_state = take(dk * dv), state_t = take(dk * dv), d_state_t = take(dk * dv);
+  }
+
+  Band lower() const { return {Band::kLower, s.factors, s.factors}; }  // P: sub-steps up to the token's last
+  Band lower_transposed() const { return {Band::kUpper, s.factors, s.factors}; }
+  static Band strictly_lower() { return {Band::kLower, 1, 0}; }
+  static Band strictly_lower_transposed() { return {Band::kUpper, 1, 0}; }
+};
+
+// Finds the inputs of a chunk and computes Kt, G, P.
+template <class T, class P>
+void open_chunk(Chunk<T>& c, const P& p, int64_t bh, int64_t index) {
+  const DeltaRuleShape& s = c.s;
+  const DeltaRuleHead head(s, bh);
+  c.begin = c.plan.chunk_begin(index);
+  c.tokens = c.plan.chunk_end(index) - c.begin;
+  c.steps = c.tokens * s.factors;
+  c.q_rows = {head.q(c.begin), s.q_stride, 1, 0, c.tokens, s.dk};
+  c.o_rows = {head.o(c.begin), s.o_stride, 1, 0, c.tokens, s.dv};
+  c.k_rows = {head.k(c.begin, 0), s.k_stride, s.factors, s.heads * s.dk, c.tokens, s.dk};
+  c.v_rows = {head.v(c.begin, 0), s.v_stride, s.factors, s.heads * s.dv, c.tokens, s.dv};
+  c.q = stage(p.q, c.q_rows, c.staged_q, c.dk);
+  c.k = stage(p.k, c.k_rows, c.staged_k, c.dk);
+  for (int64_t t = 0, i = 0; t < c.tokens; ++t)
+    for (int64_t j = 0; j < s.factors; ++j) c.beta[i++] = p.beta[head.beta(c.begin + t, j)];
+  transpose(c.k.p, c.k.stride, c.steps, s.dk, c.kt, c.steps_padded);
+  const Term<T> kk{c.k.p, c.k.stride, 1, c.kt, c.steps_padded, s.dk};
+  const Term<T> qk{c.q.p, c.q.stride, 1, c.kt, c.steps_padded, s.dk};
+  matrix_sum<T>({c.steps, c.steps, &kk, 1, nullptr, 0, c.g, c.steps_padded, Chunk<T>::strictly_lower()});
+  matrix_sum<T>({c.tokens, c.steps, &qk, 1, nullptr, 0, c.p, c.steps_padded, c.lower()});
+}
+
+// E and U by forward substitution, a block of rows after the other.
+template <class T>
+void substitute(Chunk<T>& c, const T* values, bool has_state) {
+  const Rows<const T> v = stage(values, c.v_rows, c.staged_v, c.dv);
+  for_row_blocks(c.steps, [&](auto rows, int64_t row) {
+    for_column_panels<T>(c.s.dv, [&](auto panel, int64_t column) {
+      constexpr int kRows = rows(), kVectors = panel();
+      Vec<T> sums[kRows][kVectors] = {};
+      if (has_state) add_term<T>(Term<T>{c.k.p, c.k.stride, 1, c.state, c.dv, c.s.dk}, row, column, sums);
+      add_term<T>(Term<T>{c.g, c.steps_padded, 1, c.u, c.dv, row}, row, column, sums);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const int64_t at = (row + r) * c.dv + column;
+        const T beta = c.beta[row + r];
+#pragma GCC unroll 2
+        for (int i = 0; i < kVectors; ++i) {
+          sums[r][i] = load(v[row + r] + column + i * kLanes<T>) - sums[r][i];
+#pragma GCC unroll 8
+          for (int j = 0; j < r; ++j)
+            sums[r][i] -= (c.g[(row + r) * c.steps_padded + row + j] * c.beta[row + j]) * sums[j][i];
+          store(c.e + at + i * kLanes<T>, sums[r][i]);
+          store(c.u + at + i * kLanes<T>, beta * sums[r][i]);
+        }
+      }
+    });
+  });
+}
+
+// -X, dV and dbeta by backward substitution.
+template <class T>
+void substitute_back(Chunk<T>& c, Rows<const T> d_o, T scale, bool has_d_state, Rows<T> d_values) {
+  std::fill_n(c.dbeta, c.steps, T(0));
+  for_row_blocks_backwards(c.steps, [&](auto rows, int64_t row) {
+    for_column_panels<T>(c.s.dv, [&](auto panel, int64_t column) {
+      constexpr int kRows = rows(), kVectors = panel();
+      Vec<T> sums[kRows][kVectors] = {};
+      const int64_t next = row + kRows;
+      add_term<T>(Term<T>{c.p, 1, c.steps_padded, d_o.p, d_o.stride, c.tokens, c.lower_transposed(), scale},
+                  row, column, sums);
+      if (has_d_state) add_term<T>(Term<T>{c.k.p, c.k.stride, 1, c.d_state, c.dv, c.s.dk}, row, column, sums);
+      add_term<T>(
+          Term<T>{c.g + next * c.steps_padded, 1, c.steps_padded, c.x + next * c.dv, c.dv, c.steps - next},
+          row, column, sums);
+#pragma GCC unroll 8
+      for (int r = kRows - 1; r >= 0; --r) {
+        const int64_t at = (row + r) * c.dv + column;
+        Vec<T> along{};
+#pragma GCC unroll 2
+        for (int i = 0; i < kVectors; ++i) {
+#pragma GCC unroll 8
+          for (int j = r + 1; j < kRows; ++j)
+            sums[r][i] -= (c.g[(row + j) * c.steps_padded + row + r] * c.beta[row + j]) * sums[j][i];
+          const Vec<T> d_value = c.beta[row + r] * sums[r][i];
+          along += sums[r][i] * load(c.e + at + i * kLanes<T>);
+          store(d_values[row + r] + column + i * kLanes<T>, d_value);
+          store(c.x + at + i * kLanes<T>, -d_value);
+        }
+        c.dbeta[row + r] += sum<T>(along);
+      }
+    });
+  });
+}
+
+// Between states [dk, dv] of the caller and padded ones.
+template <class T>
+void read_state(const Chunk<T>& c, const T* from, T* to) {
+  for (int64_t i = 0; i < c.s.dk; ++i) {
+    std::copy_n(from + i * c.s.dv, c.s.dv, to + i * c.dv);
+    std::fill(to + i * c.dv + c.s.dv, to + (i + 1) * c.dv, T(0));
+  }
+}
+// Null `from`: the zero state.
+template <class T>
+void write_state(const Chunk<T>& c, const T* from, T* to) {
+  for (int64_t i = 0; i < c.s.dk; ++i) {
+    if (from) {
+      std::copy_n(from + i * c.dv, c.s.dv, to + i * c.s.dv);
+    } else {
+      std::fill_n(to + i * c.s.dv, c.s.dv, T(0));
+    }
+  }
+}
+
+template <class T>
+void forward_head(Chunk<T>& c, const DeltaRuleForward<T>& p, int64_t bh) {
+  const DeltaRulePlan& plan = c.plan;
+  bool has_state = p.initial_state != nullptr;
+  if (has_state) read_state(c, p.initial_state + bh * plan.state_size(), c.state);
+  for (int64_t index = 0; index < plan.chunks && c.s.time > 0; ++index) {
+    if (p.saved && index > 0) write_state(c, c.state, p.saved + plan.saved_offset(bh, index));
+    open_chunk(c, p, bh, index);
+    substitute(c, p.v, has_state);
+    const Rows<T> o = open(p.o, c.o_rows, c.staged_o, c.dv);
+    const Term<T> terms[] = {
+        {c.p, c.steps_padded, 1, c.u, c.dv, c.steps, c.lower(), has_state ? T(1) : p.scale},
+        {c.q.p, c.q.stride, 1, c.state, c.dv, c.s.dk, Band{}, p.scale}};
+    matrix_sum<T>({c.tokens, c.s.dv, terms, has_state ? 2 : 1, nullptr, 0, o.p, o.stride});
+    close(p.o, c.o_rows, o);
+    if (index + 1 == plan.chunks && !p.final_state) return;
+    const Term<T> update{c.k.p, 1, c.k.stride, c.u, c.dv, c.steps};
+    matrix_sum<T>({c.s.dk, c.s.dv, &update, 1, has_state ? c.state : nullptr, c.dv, c.state, c.dv});
+    has_state = true;
+  }
+  if (p.final_state) write_state(c, has_state ? c.state : nullptr, p.final_state + bh * plan.state_size());
+}
+
+template <class T>
+void backward_chunk(Chunk<T>& c, const DeltaRuleBackward<T>& p, int64_t bh, int64_t index, bool has_state,
+                    bool has_d_state, bool wants_d_state) {
+  const DeltaRuleShape& s = c.s;
+  open_chunk(c, p, bh, index);
+  substitute(c, p.v, has_state);
+  transpose(c.u, c.dv, c.steps, s.dv, c.ut, c.steps_padded);
+
+  const Rows<const T> d_o = stage(p.d_o, c.o_rows, c.staged_o, c.dv);
+  const Rows<T> d_v = open(p.dv, c.v_rows, c.staged_v, c.dv);
+  substitute_back(c, d_o, p.scale, has_d_state, d_v);
+  close(p.dv, c.v_rows, d_v);
+  const DeltaRuleHead head(s, bh);
+  for (int64_t t = 0, i = 0; t < c.tokens; ++t)
+    for (int64_t j = 0; j < s.factors; ++j) p.dbeta[head.beta(c.begin + t, j)] = c.dbeta[i++];
+
+  // G and P are not needed any more: their places take dG and dP.
+  const Term<T> d_p{d_o.p, d_o.stride, 1, c.ut, c.steps_padded, s.dv};
+  const Term<T> d_g{c.x, c.dv, 1, c.ut, c.steps_padded, s.dv};
+  matrix_sum<T>({c.tokens, c.steps, &d_p, 1, nullptr, 0, c.p, c.steps_padded, c.lower()});
+  matrix_sum<T>({c.steps, c.steps, &d_g, 1, nullptr, 0, c.g, c.steps_padded, Chunk<T>::strictly_lower()});
+  if (has_state) transpose(c.state, c.dv, s.dk, s.dv, c.state_t, c.dk);
+  if (has_d_state) transpose(c.d_state, c.dv, s.dk, s.dv, c.d_state_t, c.dk);
+
+  if (wants_d_state) {  // dS in the place of dS', whose transpose is kept
+    const Term<T> terms[] = {{c.q.p, 1, c.q.stride, d_o.p, d_o.stride, c.tokens, Band{}, p.scale},
+                             {c.k.p, 1, c.k.stride, c.x, c.dv, c.steps}};
+    matrix_sum<T>({s.dk, s.dv, terms, 2, has_d_state ? c.d_state : nullptr, c.dv, c.d_state, c.dv});
+  }
+  Term<T> terms[5];
+  int count = 0;
+  terms[count++] = {c.p, 1, c.steps_padded, c.q.p, c.q.stride, c.tokens, c.lower_transposed(), p.scale};
+  terms[count++] = {c.g, c.steps_padded, 1, c.k.p, c.k.stride, c.steps, Chunk<T>::strictly_lower()};
+  terms[count++] = {
+      c.g, 1, c.steps_padded, c.k.p, c.k.stride, c.steps, Chunk<T>::strictly_lower_transposed()};
+  if (has_d_state) terms[count++] = {c.u, c.dv, 1, c.d_state_t, c.dk, s.dv};
+  if (has_state) terms[count++] = {c.x, c.dv, 1, c.state_t, c.dk, s.dv};
+  const Rows<T> d_k = open(p.dk, c.k_rows, c.staged_d, c.dk);
+  matrix_sum<T>({c.steps, s.dk, terms, count, nullptr, 0, d_k.p, d_k.stride});
+  close(p.dk, c.k_rows, d_k);
+
+  count = 0;
+  terms[count++] = {c.p,        c.steps_padded, 1,         c.k.p,
+                    c.k.stride, c.steps,        c.lower(), has_state ? T(1) : p.scale};
+  if (has_state) terms[count++] = {d_o.p, d_o.stride, 1, c.state_t, c.dk, s.dv, Band{}, p.scale};
+  const Rows<T> d_q = open(p.dq, c.q_rows, c.staged_d, c.dk);
+  matrix_sum<T>({c.tokens, s.dk, terms, count, nullptr, 0, d_q.p, d_q.stride});
+  close(p.dq, c.q_rows, d_q);
+}
+
+template <class T>
+void backward_head(Chunk<T>& c, const DeltaRuleBackward<T>& p, int64_t bh) {
+  const DeltaRulePlan& plan = c.plan;
+  const int64_t offset = bh * plan.state_size();
+  bool has_d_state = p.d_final_state != nullptr;
+  if (has_d_state) read_state(c, p.d_final_state + offset, c.d_state);
+  for (int64_t index = plan.chunks - 1; index >= 0 && c.s.time > 0; --index) {
+    const bool has_state = index > 0 || p.initial_state, wants_d_state = index > 0 || p.d_initial_state;
+    if (has_state)
+      read_state(c, index > 0 ? p.saved + plan.saved_offset(bh, index) : p.initial_state + offset, c.state);
+    backward_chunk(c, p, bh, index, has_state, has_d_state, wants_d_state);
+    has_d_state = wants_d_state;
+  }
+  if (p.d_initial_state) write_state(c, has_d_state ? c.d_state : nullptr, p.d_initial_state + offset);
+}
+
+}  // namespace
+
+template <class T>
+void delta_rule_chunked_forward(const DeltaRuleForward<T>& p, const DeltaRulePlan& plan) {
+  parallel_parts(plan.shape.batch * plan.shape.heads, plan.parts,
+                 [&](int64_t part, int64_t begin, int64_t end) {
+                   Chunk<T> chunk(plan, part_memory(p.workspace, plan, part));
+                   for (int64_t bh = begin; bh < end; ++bh) forward_head(chunk, p, bh);
+                 });
+}
+
+template <class T>
+void delta_rule_chunked_backward(const DeltaRuleBackward<T>& p, const DeltaRulePlan& plan) {
+  parallel_parts(plan.shape.batch * plan.shape.heads, plan.parts,
+                 [&](int64_t part, int64_t begin, int64_t end) {
+                   Chunk<T> chunk(plan, part_memory(p.workspace, plan, part));
+                   for (int64_t bh = begin; bh < end; ++bh) backward_head(chunk, p, bh);
+                 });
+}
+
+template void delta_rule_chunked_forward(const DeltaRuleForward<float>&, const DeltaRulePlan&);
+template void delta_rule_chunked_forward(const DeltaRuleForward<double>&, const DeltaRulePlan&);
+template void delta_rule_chunked_backward(const DeltaRuleBackward<float>&, const DeltaRulePlan&);
+template void delta_rule_chunked_backward(const DeltaRuleBackward<double>&, const DeltaRulePlan&);
+
+}  // namespace signet::kernels::SIGNET_ISA

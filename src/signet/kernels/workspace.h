@@ -1,0 +1,19 @@
+// Scratch memory of the CPU kernels: starts at a cache line wherever the caller's buffer does, so that
+// vectors in it do not straddle two lines.
+#pragma once
+
+#include <cstdint>
+
+namespace signet::kernels {
+
+constexpr int64_t kCacheLine = 64;  // bytes
+// Elements to ask for beyond what is used.
+constexpr int64_t kAlignmentSlack = kCacheLine / static_cast<int64_t>(sizeof(float));
+
+template <class T>
+T* align_to_cache_line(T* p) {
+  const auto misaligned = reinterpret_cast<uintptr_t>(p) % kCacheLine;
+  return p + (misaligned ? (kCacheLine - misaligned) / sizeof(T) : 0);
+}
+
+}  // namespace signet::kernels

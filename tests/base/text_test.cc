@@ -1,0 +1,41 @@
+#include "signet/base/text.h"
+
+#include <gtest/gtest.h>
+
+namespace signet {
+namespace {
+
+TEST(Utf8, AcceptsTextAndFindsTheFirstBadByte) {
+  const auto npos = std::string_view::npos;
+  EXPECT_EQ(find_invalid_utf8(""), npos);
+  EXPECT_EQ(find_invalid_utf8("plain"), npos);
+  EXPECT_EQ(find_invalid_utf8("é € 😀 \xEE\x80\x80 \xF4\x8F\xBF\xBF"), npos);
+  const struct {
+    const char* text;
+    size_t at;
+  } cases[] = {
+      {"a\xFF", 1},             // never a byte of UTF-8
+      {"\x80", 0},              // continuation without a start
+      {"ab\xC3", 2},            // cut off
+      {"\xE2\x82", 0},          // cut off
+      {"\xC0\x80", 0},          // overlong
+      {"\xC1\xBF", 0},          // overlong
+      {"\xE0\x80\x80", 0},      // overlong
+      {"\xF0\x80\x80\x80", 0},  // overlong
+      {"\xED\xA0\x80", 0},      // surrogate
+      {"\xF4\x90\x80\x80", 0},  // above U+10FFFF
+      {"\xF5\x80\x80\x80", 0},
+      {"x\xC3(", 1},
+  };
+  for (const auto& c : cases) EXPECT_EQ(find_invalid_utf8(c.text), c.at) << c.text;
+}
+
+TEST(Printable, EscapesAndCuts) {
+  EXPECT_EQ(printable("plain é"), "plain é");
+  EXPECT_EQ(printable(std::string_view("a\0b\n\x1b[31m\x7f\xff", 11)), "a\\x00b\\x0a\\x1b[31m\\x7f\\xff");
+  EXPECT_EQ(printable(std::string(1000, 'x'), 10), "xxxxxxxxxx...");
+  EXPECT_EQ(printable("xxxxxxxxxx", 10), "xxxxxxxxxx");
+}
+
+}  // namespace
+}  // namespace signet

@@ -1,0 +1,128 @@
+// signet analyze and signet decompose as a user or a program meets them.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "support/command.h"
+
+namespace signet::cli {
+namespace {
+
+using test::run_signet;
+using Json = nlohmann::ordered_json;
+
+Json json_of(const std::string& arguments) {
+  const auto result = run_signet(arguments + " --json");
+  EXPECT_EQ(result.exit_code, 0) << arguments << "\n" << result.err;
+  return Json::parse(result.out);
+}
+
+TEST(Analyze, JsonKeysAreStable) {
+  const Json result = json_of("analyze '(aa|bb)*' --alphabet ab");
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : result.items()) keys.push_back(key);
+  keys.resize(15);
+  EXPECT_EQ(keys,
+            (std::vector<std::string>{"alphabet", "states", "accepting", "monoid_size", "j_classes",
+                                      "idempotents", "definite", "group", "commutative", "aperiodic",
+                                      "two_groups", "solvable", "groups", "one_layer_exact", "verdicts"}));
+  EXPECT_EQ(result["states"], 4);
+  EXPECT_EQ(result["monoid_size"], 15);
+  EXPECT_EQ(result["groups"], Json::parse(R"([{"name":"Z2","order":2}])"));
+  std::vector<std::string> classes;
+  for (const auto& [name, verdict] : result["verdicts"].items()) {
+    classes.push_back(name);
+    for (const char* key : {"possible", "layers", "dimension", "householders", "reason", "witness"})
+      EXPECT_TRUE(verdict.contains(key)) << name << " " << key;
+  }
+  EXPECT_EQ(classes,
+            (std::vector<std::string>{"diagonal[0,1]", "diagonal[-1,1]", "complex-diagonal",
+                                      "householder[0,1]", "householder[-1,1]", "householder-product[-1,1]",
+                                      "one-hot", "mamba-real", "slstm"}));
+  EXPECT_EQ(result["verdicts"]["diagonal[0,1]"]["possible"], false);
+  EXPECT_EQ(result["verdicts"]["diagonal[0,1]"]["witness"]["words"][0], "a");
+}
+
+TEST(Analyze, EveryKindOfInput) {
+  test::TemporaryDirectory directory;
+  test::write_text(directory / "parity.json",
+                   R"({"alphabet":["a","b"],"start":0,"accept":[1],"delta":[[1,0],[0,1]]})");
+  test::write_text(directory / "delay.json",
+                   R"({"alphabet":["a","b"],"start":0,"delta":[[0,1],[0,1]],"output":[[0,0],[1,1]]})");
+  test::write_text(directory / "ab.att", "0\t1\ta\ta\n1\t0\tb\tb\n0\n");
+  EXPECT_EQ(json_of("analyze --dfa '" + (directory / "parity.json") + "'")["groups"][0]["name"], "Z2");
+  EXPECT_EQ(json_of("analyze --dfa '" + (directory / "delay.json") + "'")["definite"], true);
+  EXPECT_EQ(json_of("analyze --att '" + (directory / "ab.att") + "'")["states"], 3);
+  EXPECT_EQ(json_of("analyze --group S5 --generators all")["states"], 120);
+  EXPECT_EQ(json_of("analyze --group S5 --generators swaps --action natural")["states"], 5);
+  EXPECT_EQ(json_of("analyze --language dyck:3")["monoid_size"], 31);
+  EXPECT_EQ(json_of("analyze 'a*'")["alphabet"], Json::parse(R"(["a"])"));
+}
+
+TEST(Analyze, BadInputIsBoundedAndExplained) {
+  test::TemporaryDirectory directory;
+  test::write_text(directory / "partial.json",
+                   R"({"alphabet":["a","b"],"start":0,"accept":[0],"delta":[[0]]})");
+  test::write_text(directory / "deep.json", std::string(1'000'000, '['));
+  const struct {
+    std::string arguments;
+    int exit_code;
+    const char* message;
+  } kCases[] = {
+      {"analyze", 2, "no automaton is named"},
+      {"analyze a --language parity", 2, "more than one"},
+      {"analyze a --generators all", 2, "--group"},
+      {"analyze '(a' --alphabet ab", 3, "position"},
+      {"analyze 'abc' --alphabet ab", 3, "not in the alphabet"},
+      {"analyze '()' ", 3, "--alphabet"},
+      {"analyze 'a{1000000}' --alphabet ab", 3, "--max-states"},
+      {"analyze '(a|b)*a(a|b){40}' --alphabet ab", 3, "--max-states"},
+      {"analyze --group Z1000000000", 3, "2000"},
+      {"analyze --group S13", 3, "--max-states"},
+      {"analyze --group X9", 3, "unknown group"},
+      {"analyze --language parit", 3, "did you mean 'parity'"},
+      {"analyze --dfa /nonexistent.json", 3, "nonexistent"},
+      {"analyze --dfa '" + (directory / "partial.json") + "'", 3, "add a state"},
+      {"analyze --dfa '" + (directory / "deep.json") + "'", 3, "nested deeper"},
+      {"analyze --language mod:100 --svg x.svg", 3, "legible"},
+      {"decompose --language T:30", 3, "--max-sets"},
+  };
+  for (const auto& [arguments, exit_code, message] : kCases) {
+    SCOPED_TRACE(arguments);
+    const auto start = std::chrono::steady_clock::now();
+    const auto result = run_signet(arguments);
+    EXPECT_EQ(result.exit_code, exit_code) << result.err;
+    EXPECT_NE(result.err.find(message), std::string::npos) << result.err;
+    EXPECT_EQ(result.out, "");
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  }
+}
+
+TEST(Analyze, WritesAPicture) {
+  test::TemporaryDirectory directory;
+  const auto path = directory / "x.svg";
+  EXPECT_EQ(run_signet("analyze '(a<|&>b)*' --alphabet 'ab<>&' --svg '" + path + "'").exit_code,
+            3);  // & is an operator
+  EXPECT_EQ(run_signet("analyze '(a<|\\&>b)*' --alphabet 'ab<>&' --svg '" + path + "'").exit_code, 0);
+  const std::string svg = test::read_text(path);
+  EXPECT_EQ(svg.rfind("<svg", 0), 0u);
+  EXPECT_NE(svg.find("&lt;"), std::string::npos);
+  EXPECT_NE(svg.find("Holonomy"), std::string::npos);
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+}
+
+TEST(Decompose, ShowsBothCascades) {
+  const Json result = json_of("decompose --language tomita3");
+  EXPECT_EQ(result["holonomy"]["levels"].size(), 4u);
+  EXPECT_EQ(result["holonomy"]["levels"][1][0]["group"]["name"], "Z2");
+  EXPECT_EQ(result["elimination"]["levels"], 4);
+  EXPECT_EQ(result["elimination"]["contexts"], Json::parse("[2,4,8,8]"));
+  EXPECT_EQ(result["elimination"]["codes"], 14);
+  const auto text = run_signet("decompose --language T:4");
+  EXPECT_NE(text.out.find("1: (4,S4)"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("3: (2,Z2)"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace signet::cli
