@@ -26,6 +26,7 @@ class Train final : public Verb {
     options.value("--seed", seed_, "seed of the start and the data (train.seed)");
     options.value("-o,--out", out_, "run directory [runs/TASK-MODEL-RANGE-SEED]");
     options.value("--resume", resume_, "go on with this run directory");
+    options.value("--device", device_, "where the updates run: cpu, or cuda in a build with it");
     options.flag("--force", force_, "replace the run that is in the directory");
     options.flag("--dry-run", dry_run_, "print the resolved configuration and stop");
     options.flag("--list-keys", list_keys_, "print every configuration key with its meaning and value");
@@ -79,7 +80,7 @@ class Train final : public Verb {
     return finish(train::train(config, directory, true, options()));
   }
 
-  train::TrainOptions options() const { return {quiet_, ""}; }
+  train::TrainOptions options() const { return {quiet_, "", open_device(device_)}; }
 
   int finish(const nlohmann::ordered_json& result) {
     if (json_) {
@@ -97,7 +98,7 @@ class Train final : public Verb {
   }
 
   Options* options_ = nullptr;
-  std::string task_, model_, eigenvalues_, config_, out_, resume_;
+  std::string device_ = "cpu", task_, model_, eigenvalues_, config_, out_, resume_;
   std::vector<std::string> set_;
   int64_t steps_ = 20000, seed_ = 1;
   bool force_ = false, dry_run_ = false, list_keys_ = false, json_ = false, quiet_ = false;

@@ -9,11 +9,11 @@
 #include "signet/base/signals.h"
 #include "signet/io/checkpoint.h"
 #include "signet/io/json.h"
-#include "signet/train/batch_gradient.h"
 #include "signet/train/evaluator.h"
 #include "signet/train/optimizer.h"
 #include "signet/train/results.h"
 #include "signet/train/run.h"
+#include "signet/train/step_engine.h"
 
 namespace signet::train {
 namespace {
@@ -35,10 +35,10 @@ class Trainer {
         directory_(directory),
         options_(options),
         lengths_(config.train_lengths(run_.task())),
-        gradient_(run_.model(), run_.dtype(), train_.temperature),
         optimizer_(run_.model().parameters(), run_.dtype(),
                    {train_.beta1, train_.beta2, train_.eps, train_.weight_decay, train_.clip}),
-        buffer_(static_cast<size_t>(run_.model().parameters().size() * dtype_size(run_.dtype()))) {}
+        engine_(make_step_engine(options.device, run_.model(), run_.dtype(), train_.temperature, run_.weights(),
+                                 optimizer_)) {}
 
   void start() {
     write_file_atomic(directory_.config_path(), run_.config().to_yaml());
@@ -51,6 +51,7 @@ class Trainer {
     if (!search.found) return start();  // killed before its first checkpoint: the same run again
     io::Checkpoint checkpoint = contents();
     io::load_checkpoint(search.found->path, checkpoint);
+    engine_->from_host();
     step_ = checkpoint.step;
     const auto state = io::parse_json(checkpoint.state, search.found->path + "/manifest.json");
     solved_in_a_row_ = state.value("solved_in_a_row", int64_t{0});
@@ -91,19 +92,17 @@ class Trainer {
     const int64_t step = step_ + 1;
     tasks::make_batch(run_.task(), seed(), tasks::Split::kTrain, static_cast<uint64_t>(step_ * train_.batch),
                       train_.batch, train_.lengths_at(step, lengths_), batch_);
-    const BatchLoss loss = gradient_.compute(run_.weights(), batch_, buffer_.data());
-    norm_ = optimizer_.gradient_norm(buffer_.data());
-    if (!std::isfinite(loss.loss) || !std::isfinite(norm_)) {
+    const StepResult result = engine_->step(batch_, train_.lr_at(step), step);
+    norm_ = result.norm;
+    if (!result.updated) {
       save();
       fail(ErrorCode::kNumerical,
-           "step {}: loss {} and gradient norm {} are not both finite; the weights before this update are in "
-           "{}; lower "
-           "train.lr or set train.clip",
-           step, loss.loss, norm_, directory_.checkpoints_path());
+           "step {}: loss {} and gradient norm {} are not both finite; the weights before this update are in {}; "
+           "lower train.lr or set train.clip",
+           step, result.batch.loss, norm_, directory_.checkpoints_path());
     }
-    optimizer_.update(run_.weights(), buffer_.data(), norm_, train_.lr_at(step), step);
     step_ = step;
-    return loss;
+    return result.batch;
   }
 
   std::string status(const BatchLoss& loss) const {
@@ -123,6 +122,7 @@ class Trainer {
   }
 
   void validate() {
+    engine_->to_host();
     const auto evaluation = evaluate(run_.model(), run_.dtype(), run_.weights(), run_.task(),
                                      {seed(), tasks::Split::kValidation,
                                       run_.config().eval_lengths(run_.task()), train_.validate_samples});
@@ -148,6 +148,7 @@ class Trainer {
   void save() {
     directory_.require_present();
     metrics_.sync();
+    engine_->to_host();
     io::Checkpoint checkpoint = contents();
     checkpoint.state = ordered_json{
         {"solved_in_a_row", solved_in_a_row_},
@@ -193,9 +194,8 @@ class Trainer {
   io::RunDirectory& directory_;
   TrainOptions options_;
   tasks::LengthRange lengths_;
-  BatchGradient gradient_;
   Optimizer optimizer_;
-  std::vector<char> buffer_;  // gradient
+  std::unique_ptr<StepEngine> engine_;
   tasks::Batch batch_;
   AppendFile metrics_;
   int64_t step_ = 0;

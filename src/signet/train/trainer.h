@@ -6,6 +6,7 @@
 #include <string>
 
 #include "signet/io/run_directory.h"
+#include "signet/tensor/device.h"
 #include "signet/train/config.h"
 
 namespace signet::train {
@@ -13,6 +14,7 @@ namespace signet::train {
 struct TrainOptions {
   bool quiet = false;
   std::string label;  // of the progress line
+  Device device;      // where the updates run; evaluation is on the CPU
 };
 
 // Trains from the start into a directory just created, or from its newest complete checkpoint. Returns the

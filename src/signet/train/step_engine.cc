@@ -1,0 +1,48 @@
+#include "signet/train/step_engine.h"
+
+#include <cmath>
+#include <vector>
+
+namespace signet::train {
+namespace {
+
+class CpuStepEngine final : public StepEngine {
+ public:
+  CpuStepEngine(const models::Model& model, DType dtype, double temperature, void* weights, Optimizer& optimizer)
+      : weights_(weights),
+        optimizer_(optimizer),
+        batch_gradient_(model, dtype, temperature),
+        gradient_(static_cast<size_t>(model.parameters().size() * dtype_size(dtype))) {}
+
+  StepResult step(const tasks::Batch& batch, double lr, int64_t step) override {
+    StepResult result;
+    result.batch = batch_gradient_.compute(weights_, batch, gradient_.data());
+    result.norm = optimizer_.gradient_norm(gradient_.data());
+    result.updated = std::isfinite(result.batch.loss) && std::isfinite(result.norm);
+    if (result.updated) optimizer_.update(weights_, gradient_.data(), result.norm, lr, step);
+    return result;
+  }
+  void to_host() override {}  // the host buffers are the engine's own
+  void from_host() override {}
+
+ private:
+  void* weights_;
+  Optimizer& optimizer_;
+  BatchGradient batch_gradient_;
+  std::vector<char> gradient_;
+};
+
+}  // namespace
+
+std::unique_ptr<StepEngine> make_step_engine(const Device& device, const models::Model& model, DType dtype,
+                                             double temperature, void* weights, Optimizer& optimizer) {
+  if (!device.cuda()) return std::make_unique<CpuStepEngine>(model, dtype, temperature, weights, optimizer);
+#ifdef SIGNET_WITH_CUDA
+  if (dtype != DType::kF32) fail(ErrorCode::kUsage, "train.dtype={} is for the CPU; the GPU trains in float32", dtype_name(dtype));
+  return make_cuda_step_engine(device, model, temperature, weights, optimizer);
+#else
+  fail(ErrorCode::kUsage, "this build has no CUDA backend; build it with make CUDA=1");
+#endif
+}
+
+}  // namespace signet::train
