@@ -134,7 +134,15 @@ TEST(Verdict, GroupsNeedFewReflections) {
   EXPECT_EQ(product("S5", "swaps"), (std::pair<int64_t, int64_t>(1, 5)));
   EXPECT_EQ(product("S5", "all"), (std::pair<int64_t, int64_t>(4, 5)));
   EXPECT_EQ(product("A5", "cycles3"), (std::pair<int64_t, int64_t>(2, 5)));
-  EXPECT_EQ(product("D4", "standard"), (std::pair<int64_t, int64_t>(3, 4)));
+  // Signed permutations: factors and dimension as GAP has them for the smallest real representations.
+  EXPECT_EQ(product("Z2", "all"), (std::pair<int64_t, int64_t>(1, 1)));
+  EXPECT_EQ(product("Z3", "all"), (std::pair<int64_t, int64_t>(2, 3)));
+  EXPECT_EQ(product("Z4", "all"), (std::pair<int64_t, int64_t>(2, 2)));
+  EXPECT_EQ(product("D4", "all"), (std::pair<int64_t, int64_t>(2, 2)));
+  EXPECT_EQ(product("Q8", "all"), (std::pair<int64_t, int64_t>(4, 4)));
+  EXPECT_EQ(product("A4", "all"), (std::pair<int64_t, int64_t>(2, 3)));
+  EXPECT_EQ(product("S4", "all"), (std::pair<int64_t, int64_t>(2, 3)));
+  EXPECT_EQ(product("Z2wrS3", "all"), (std::pair<int64_t, int64_t>(3, 3)));
 }
 
 // A witness is only worth something if it can be checked: run its words.

@@ -49,7 +49,8 @@ struct Facts {
   std::optional<bool> one_layer_exact;
   std::string one_layer_reason;
   std::optional<Witness> one_layer_witness;
-  // For group automata: the smallest faithful action found and the factors its letters need.
+  // For group automata: the smallest faithful action by signed permutations found and the factors its letters
+  // need; the least number of points of one without signs.
   std::optional<int64_t> group_degree, group_reflections, minimal_degree;
 };
 

@@ -115,7 +115,7 @@ class Judge {
     if (facts_.group && facts_.group_reflections && *facts_.group_reflections <= 1) {
       exact(v, 1, *facts_.group_degree);
       v.reason = fmt::format(
-          "exactly 1 layer: every letter is one swap of {} points, a single reflection (Grazzi et al. 2025, "
+          "exactly 1 layer: every letter is one reflection among {} coordinates (Grazzi et al. 2025, "
           "Theorem 3)",
           *facts_.group_degree);
       return v;
@@ -176,7 +176,8 @@ class Judge {
       exact(v, 1, *facts_.group_degree);
       v.householders = *facts_.group_reflections;
       v.reason = fmt::format(
-          "exactly 1 layer: the monoid is a group{}; every letter permutes {} points, a product of at most "
+          "exactly 1 layer: the monoid is a group{}; every letter is a signed permutation of {} coordinates, "
+          "a product of at most "
           "{} reflections (Grazzi et al. 2025, Theorem 3, counted as rank(I - A)); dimension and factors are "
           "upper bounds",
           facts_.groups.size() == 1 ? " (" + facts_.groups[0].name + ")" : "", *facts_.group_degree,

@@ -1,5 +1,6 @@
-// The training step on the GPU. The forward and backward pass of a batch shape is captured as a CUDA graph on its second use
-// and replayed from then on; each shape has an arena of its own, so that its addresses never move.
+// The training step on the GPU. The forward and backward pass of a batch shape is captured as a CUDA graph on
+// its second use and replayed from then on; each shape has an arena of its own, so that its addresses never
+// move.
 #ifdef SIGNET_WITH_CUDA
 
 #include <algorithm>
@@ -86,7 +87,8 @@ class CudaStepEngine final : public StepEngine {
     result.batch.scored = scored;
     result.batch.loss = scalars.loss_sum / static_cast<double>(std::max<int64_t>(1, scored));
     for (size_t i = 0; i < shape.targets_host.size(); ++i)
-      result.batch.correct += shape.targets_host[i] >= 0 && shape.targets_host[i] == shape.predictions_host[i];
+      result.batch.correct +=
+          shape.targets_host[i] >= 0 && shape.targets_host[i] == shape.predictions_host[i];
     result.norm = std::sqrt(scalars.square_sum);
     result.updated = std::isfinite(result.batch.loss) && std::isfinite(result.norm);
     if (result.updated) update(result.norm, lr, step);
@@ -119,8 +121,8 @@ class CudaStepEngine final : public StepEngine {
     std::vector<int32_t> tokens_host, scored_host, targets_host, predictions_host;
   };
 
-  // Copies the batch, padded to the shape's length, and returns the number of scored positions. The loss divides by the
-  // number of rows (or of positions): constant in a captured graph.
+  // Copies the batch, padded to the shape's length, and returns the number of scored positions. The loss
+  // divides by the number of rows (or of positions): constant in a captured graph.
   int64_t upload(Shape& shape, const tasks::Batch& batch) {
     if (!shape.tokens.data()) {
       shape.rows = batch.rows;
@@ -200,8 +202,8 @@ class CudaStepEngine final : public StepEngine {
 
 }  // namespace
 
-std::unique_ptr<StepEngine> make_cuda_step_engine(const Device& device, const models::Model& model, double temperature,
-                                                  void* weights, Optimizer& optimizer) {
+std::unique_ptr<StepEngine> make_cuda_step_engine(const Device& device, const models::Model& model,
+                                                  double temperature, void* weights, Optimizer& optimizer) {
   return std::make_unique<CudaStepEngine>(device, model, temperature, weights, optimizer);
 }
 

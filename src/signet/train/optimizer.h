@@ -1,4 +1,5 @@
-// AdamW over the flat parameter buffer: one pass per run of parameters with the same decay rule, clipping folded in.
+// AdamW over the flat parameter buffer: one pass per run of parameters with the same decay rule, clipping
+// folded in.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,8 @@ namespace {
 
 class CpuStepEngine final : public StepEngine {
  public:
-  CpuStepEngine(const models::Model& model, DType dtype, double temperature, void* weights, Optimizer& optimizer)
+  CpuStepEngine(const models::Model& model, DType dtype, double temperature, void* weights,
+                Optimizer& optimizer)
       : weights_(weights),
         optimizer_(optimizer),
         batch_gradient_(model, dtype, temperature),
@@ -38,7 +39,8 @@ std::unique_ptr<StepEngine> make_step_engine(const Device& device, const models:
                                              double temperature, void* weights, Optimizer& optimizer) {
   if (!device.cuda()) return std::make_unique<CpuStepEngine>(model, dtype, temperature, weights, optimizer);
 #ifdef SIGNET_WITH_CUDA
-  if (dtype != DType::kF32) fail(ErrorCode::kUsage, "train.dtype={} is for the CPU; the GPU trains in float32", dtype_name(dtype));
+  if (dtype != DType::kF32)
+    fail(ErrorCode::kUsage, "train.dtype={} is for the CPU; the GPU trains in float32", dtype_name(dtype));
   return make_cuda_step_engine(device, model, temperature, weights, optimizer);
 #else
   fail(ErrorCode::kUsage, "this build has no CUDA backend; build it with make CUDA=1");

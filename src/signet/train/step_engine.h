@@ -1,5 +1,6 @@
-// One training step on one device: loss and gradient of a batch, clipping, AdamW. The engine owns the weights and moments
-// while it runs; `to_host` and `from_host` move them between the engine and the buffers that checkpoints and evaluation see.
+// One training step on one device: loss and gradient of a batch, clipping, AdamW. The engine owns the weights
+// and moments while it runs; `to_host` and `from_host` move them between the engine and the buffers that
+// checkpoints and evaluation see.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +33,8 @@ std::unique_ptr<StepEngine> make_step_engine(const Device& device, const models:
                                              double temperature, void* weights, Optimizer& optimizer);
 
 #ifdef SIGNET_WITH_CUDA
-std::unique_ptr<StepEngine> make_cuda_step_engine(const Device& device, const models::Model& model, double temperature,
-                                                  void* weights, Optimizer& optimizer);
+std::unique_ptr<StepEngine> make_cuda_step_engine(const Device& device, const models::Model& model,
+                                                  double temperature, void* weights, Optimizer& optimizer);
 #endif
 
 }  // namespace signet::train

@@ -37,8 +37,8 @@ class Trainer {
         lengths_(config.train_lengths(run_.task())),
         optimizer_(run_.model().parameters(), run_.dtype(),
                    {train_.beta1, train_.beta2, train_.eps, train_.weight_decay, train_.clip}),
-        engine_(make_step_engine(options.device, run_.model(), run_.dtype(), train_.temperature, run_.weights(),
-                                 optimizer_)) {}
+        engine_(make_step_engine(options.device, run_.model(), run_.dtype(), train_.temperature,
+                                 run_.weights(), optimizer_)) {}
 
   void start() {
     write_file_atomic(directory_.config_path(), run_.config().to_yaml());
@@ -97,7 +97,8 @@ class Trainer {
     if (!result.updated) {
       save();
       fail(ErrorCode::kNumerical,
-           "step {}: loss {} and gradient norm {} are not both finite; the weights before this update are in {}; "
+           "step {}: loss {} and gradient norm {} are not both finite; the weights before this update are in "
+           "{}; "
            "lower train.lr or set train.clip",
            step, result.batch.loss, norm_, directory_.checkpoints_path());
     }
