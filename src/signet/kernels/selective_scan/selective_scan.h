@@ -92,6 +92,14 @@ void selective_scan_forward(const SelectiveScanForward<T>& p, Cpu);
 template <class T>
 void selective_scan_backward(const SelectiveScanBackward<T>& p, Cpu);
 
+// On the GPU (float and bf16) what forward keeps and the scratch of both passes have sizes of their own.
+int64_t selective_scan_saved_size(const SelectiveScanShape& shape, Cuda);
+int64_t selective_scan_workspace_size(const SelectiveScanShape& shape, Cuda);
+template <class T>
+void selective_scan_forward(const SelectiveScanForward<T>& p, Cuda);
+template <class T>
+void selective_scan_backward(const SelectiveScanBackward<T>& p, Cuda);
+
 void selective_scan_forward_reference(const SelectiveScanForward<double>& p);
 void selective_scan_backward_reference(const SelectiveScanBackward<double>& p);
 

@@ -1,0 +1,180 @@
+// What the forward and backward selective scan share on the GPU.
+//
+// A thread owns kStates = 4 states of C channels and walks through time with them in registers; `kLanes`
+// neighbouring lanes hold all states of a channel. Time is cut into tiles of kTile steps. Per tile a block
+// first turns raw and u into (delta, delta u) in shared memory, once per token and channel, then every thread
+// sweeps over the steps. Steps beyond the end carry delta = 0 and dy = 0: they leave the state as it is.
+//
+// A scan with too few channels to fill the GPU is cut into segments of whole tiles: a first pass finds each
+// segment's transition (product of a, state from zero), a second chains them, and the main kernel then runs
+// all segments at once.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "signet/kernels/selective_scan/selective_scan.h"
+#include "signet/tensor/cuda_check.h"
+#include "signet/tensor/packet.cuh"
+
+namespace signet::kernels::scan {
+
+constexpr int kThreads = 128, kWarps = kThreads / 32, kTile = 16, kStates = 4;
+constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+
+// Who owns what, for N padded to NP states and C channels per thread.
+template <int NP, int C>
+struct Map {
+  static constexpr int kPadded = NP, kOwned = C;
+  static constexpr int kLanes = NP / kStates;    // lanes that share a channel
+  static constexpr int kGroups = 32 / kLanes;    // groups of C channels per warp
+  static constexpr int kChannels = kWarps * kGroups * C;
+  static constexpr int kPackets = kChannels / 4;  // of a row of the tile
+  static constexpr int kRows = kThreads / kPackets;
+  static constexpr int kPasses = (kTile + kRows - 1) / kRows;
+  static constexpr int kScalars = (kTile * NP + kThreads - 1) / kThreads;  // of B or C, per thread
+};
+
+// Channels per thread of each kernel, and what a block of it then covers.
+constexpr int forward_owned(int padded) { return padded == 4 ? 1 : 2; }
+constexpr int backward_owned(int padded) { return padded == 4 ? 1 : 2; }
+constexpr int channels_per_block(int padded, int owned) { return kWarps * (32 / (padded / kStates)) * owned; }
+
+// Sizes as the kernels use them; strides resolved (0 is gone).
+struct Geometry {
+  int batch, time, channels, states;
+  int64_t u_stride, raw_stride, z_stride, b_stride, c_stride, y_stride;
+  int blocks;  // over the channels
+  int tiles, segments, tiles_per_segment;
+  bool packets, state_packets;  // rows of channels, rows of states
+};
+
+// N padded to what the kernels are compiled for (4, 16 or 64); throws above.
+int padded_states(int64_t states);
+Geometry geometry(const SelectiveScanShape& shape, int channels_per_block);
+// Elements of an array with the states of every segment.
+int64_t segment_size(const Geometry& g);
+
+// Finds what every segment starts from: the state before its first step, or in reverse the gradient of the
+// state after its last one (x = dy, w = C). One segment needs no such pass.
+template <class T>
+struct SegmentStarts {
+  Geometry g;
+  EigenvalueRange range;
+  bool reverse;
+  const T *raw, *x, *z, *w;  // x: u, or dy to be gated by z; w: B or C
+  int64_t x_stride, w_stride;
+  const float *a_log, *bias, *outer;  // outer [B,channels,states]: initial state or gradient of the final one
+  float* starts;                      // [segments,B,channels,states], the result
+  float* products;                    // the same shape, scratch: the product of each segment's a
+};
+template <class T>
+void find_segment_starts(const SegmentStarts<T>& p, cudaStream_t stream);
+
+__device__ inline float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// a of both ranges from x = delta A log2(e).
+template <bool kSigned>
+__device__ inline float decay(float x) {
+  const float s = exp2_approx(x);
+  return kSigned ? fmaf(2.0f, s, -1.0f) : s;
+}
+
+struct Softplus {
+  float value, slope;
+};
+__device__ inline Softplus softplus(float x) {
+  if (x > 20.0f) return {x, 1.0f};
+  const float e = expf(x);
+  return {log1pf(e), __fdividef(e, 1.0f + e)};
+}
+
+__device__ inline float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
+
+// Where a thread works: lane group, channels and states for the sweep, row packets for loads and stores.
+template <class M>
+struct Place {
+  int batch, segment, first_channel;  // of the block
+  int state_lane, group, channel;     // channel: the first of the C owned ones, from first_channel
+  int packet_row, packet_channel;
+
+  __device__ Place(const Geometry& g, int item) {
+    segment = item % g.segments;
+    batch = item / g.segments;
+    first_channel = static_cast<int>(blockIdx.x % g.blocks) * M::kChannels;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    state_lane = lane % M::kLanes;
+    group = lane / M::kLanes;
+    channel = (warp * M::kGroups + group) * M::kOwned;
+    packet_row = threadIdx.x / M::kPackets;
+    packet_channel = threadIdx.x % M::kPackets * 4;
+  }
+};
+
+template <class M, class T>
+__device__ inline void load_rows(Packet<T> (&out)[M::kPasses], const T* rows, int64_t stride, int steps,
+                                 const Place<M>& at, const Geometry& g) {
+#pragma unroll
+  for (int k = 0; k < M::kPasses; ++k) {
+    const int row = at.packet_row + k * M::kRows;
+    out[k] = Packet<T>{};
+    if (row < steps)
+      out[k] = load_packet(rows + row * stride, at.first_channel + at.packet_channel, g.channels, g.packets);
+  }
+}
+
+// Element e = thread + k kThreads of the [kTile, NP] tile of B or C.
+template <class M, class T>
+__device__ inline void load_scalars(float (&out)[M::kScalars], const T* rows, int64_t stride, int steps,
+                                    int states) {
+#pragma unroll
+  for (int k = 0; k < M::kScalars; ++k) {
+    const int e = threadIdx.x + k * kThreads, t = e / M::kPadded, n = e % M::kPadded;
+    out[k] = t < steps && n < states ? to_float(rows[t * stride + n]) : 0.0f;
+  }
+}
+
+// Four states of one channel; `row` points at its first state (null: zeros).
+__device__ inline void load_states(float (&v)[4], const float* row, int n, const Geometry& g) {
+  if (row && g.state_packets && n < g.states) {
+    unpack(*reinterpret_cast<const Packet<float>*>(row + n), v);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v[i] = row && n + i < g.states ? row[n + i] : 0.0f;
+}
+__device__ inline void store_states(float* row, int n, const Geometry& g, const float (&v)[4]) {
+  store_packet(row, n, g.states, g.state_packets, v);
+}
+
+// Index of the states of (batch or segment x batch or tile, channel).
+__device__ inline int64_t state_row(int64_t outer, int channel, const Geometry& g) {
+  return (outer * g.channels + channel) * g.states;
+}
+
+// delta's A in base 2 for four states: A log2(e) = -exp(A_log) log2(e); 0 beyond the last channel or state.
+__device__ inline void load_rates(float (&v)[4], const float* a_log, int channel, int n, const Geometry& g) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    v[i] = channel < g.channels && n + i < g.states ? -expf(a_log[int64_t{channel} * g.states + n + i]) * kLog2E
+                                                    : 0.0f;
+}
+
+// Registers i <-> i ^ p.
+__device__ inline void permute(float (&v)[4], int p) {
+  const bool one = p & 1, two = p & 2;
+  const float a = one ? v[1] : v[0], b = one ? v[0] : v[1], c = one ? v[3] : v[2], d = one ? v[2] : v[3];
+  v[0] = two ? c : a, v[1] = two ? d : b, v[2] = two ? a : c, v[3] = two ? b : d;
+}
+
+__device__ inline float from_lane(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+
+// Half of the pair stays (`upper` keeps the second), the other half is traded with the lane across `mask`.
+__device__ inline float trade(float first, float second, bool upper, int mask) {
+  return (upper ? second : first) + from_lane(upper ? first : second, mask);
+}
+
+}  // namespace signet::kernels::scan

@@ -1,0 +1,195 @@
+#include <algorithm>
+
+#include "signet/kernels/selective_scan/selective_scan_cuda.cuh"
+
+namespace signet::kernels {
+namespace scan {
+namespace {
+
+// Segments shorter than this would spend more in the extra pass than they gain.
+constexpr int kLeastTilesPerSegment = 8;
+
+template <class T, class M>
+struct SegmentTile {
+  Packet<T> raw[M::kPasses], x[M::kPasses], z[M::kPasses];
+  float w[M::kScalars];
+
+  __device__ void load(const SegmentStarts<T>& p, const Place<M>& at, int tile) {
+    const Geometry& g = p.g;
+    const int steps = g.time - tile * kTile;
+    const int64_t row = int64_t{at.batch} * g.time + int64_t{tile} * kTile;
+    load_rows(raw, p.raw + row * g.raw_stride, g.raw_stride, steps, at, g);
+    load_rows(x, p.x + row * p.x_stride, p.x_stride, steps, at, g);
+    if (p.z) load_rows(z, p.z + row * g.z_stride, g.z_stride, steps, at, g);
+    load_scalars<M>(w, p.w + row * p.w_stride, p.w_stride, steps, g.states);
+  }
+};
+
+// Per segment: the product of its a, and from zero either h_t = a_t h_{t-1} + delta_t u_t B_t forwards or
+// r_{t-1} = a_t (r_t + dy_t C_t) backwards.
+template <class T, int NP, int C, bool kSigned, bool kReverse>
+__global__ void __launch_bounds__(kThreads) transition_kernel(const __grid_constant__ SegmentStarts<T> p) {
+  using M = Map<NP, C>;
+  __shared__ float2 inputs[kTile * M::kChannels];  // (delta, x)
+  __shared__ __align__(16) float w_tile[kTile * NP];
+  const Geometry& g = p.g;
+  const Place<M> at(g, blockIdx.x / g.blocks);
+  if (at.segment == (kReverse ? 0 : g.segments - 1)) return;  // nobody starts from its result
+  const int n0 = at.state_lane * kStates, row_channel = at.first_channel + at.packet_channel;
+  float rate[C][4], h[C][4] = {}, product[C][4], total[C] = {}, bias[4] = {};
+#pragma unroll
+  for (int j = 0; j < C; ++j) {
+    load_rates(rate[j], p.a_log, at.first_channel + at.channel + j, n0, g);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) product[j][i] = 1.0f;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    if (p.bias && row_channel + i < g.channels) bias[i] = p.bias[row_channel + i];
+
+  const int first = at.segment * g.tiles_per_segment, last = min(first + g.tiles_per_segment, g.tiles);
+  const auto nth_tile = [&](int i) { return kReverse ? last - 1 - i : first + i; };
+  SegmentTile<T, M> next;
+  next.load(p, at, nth_tile(0));
+  for (int index = 0; index < last - first; ++index) {
+    const int steps = min(kTile, g.time - nth_tile(index) * kTile);
+#pragma unroll
+    for (int k = 0; k < M::kPasses; ++k) {
+      const int t = at.packet_row + k * M::kRows;
+      if (t >= kTile) break;
+      float raw[4], x[4], z[4];
+      unpack(next.raw[k], raw);
+      unpack(next.x[k], x);
+      if (p.z) unpack(next.z[k], z);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float delta = t < steps ? softplus(raw[i] + bias[i]).value : 0.0f;
+        if (p.z) x[i] *= z[i] * sigmoid(z[i]);
+        inputs[t * M::kChannels + at.packet_channel + i] = make_float2(delta, kReverse ? x[i] : delta * x[i]);
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < M::kScalars; ++k) {
+      const int e = threadIdx.x + k * kThreads;
+      if (e < kTile * NP) w_tile[e] = next.w[k];
+    }
+    __syncthreads();
+    if (index + 1 < last - first) next.load(p, at, nth_tile(index + 1));
+
+#pragma unroll 4
+    for (int step = 0; step < kTile; ++step) {
+      const int t = kReverse ? kTile - 1 - step : step;
+      const float4 w4 = *reinterpret_cast<const float4*>(w_tile + t * NP + n0);
+      const float w[4] = {w4.x, w4.y, w4.z, w4.w};
+#pragma unroll
+      for (int j = 0; j < C; ++j) {
+        const float2 in = inputs[t * M::kChannels + at.channel + j];
+        total[j] += in.x;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float a = decay<kSigned>(in.x * rate[j][i]);
+          h[j][i] = kReverse ? a * fmaf(in.y, w[i], h[j][i]) : fmaf(a, h[j][i], in.y * w[i]);
+          if (kSigned) product[j][i] *= a;
+        }
+      }
+    }
+    __syncthreads();
+  }
+#pragma unroll
+  for (int j = 0; j < C; ++j) {
+    const int channel = at.first_channel + at.channel + j;
+    if (channel >= g.channels) break;
+    if (!kSigned) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) product[j][i] = exp2_approx(total[j] * rate[j][i]);
+    }
+    const int64_t row = state_row(int64_t{at.segment} * g.batch + at.batch, channel, g);
+    store_states(p.starts + row, n0, g, h[j]);
+    store_states(p.products + row, n0, g, product[j]);
+  }
+}
+
+// One thread per state: what segment s hands on is its product times what it starts from plus its own result.
+__global__ void chain_kernel(const float* outer, float* starts, const float* products, int64_t states, int segments,
+                             bool reverse) {
+  const int64_t e = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (e >= states) return;
+  float carry = outer ? outer[e] : 0.0f;
+#pragma unroll 4
+  for (int i = 0; i < segments; ++i) {
+    const int64_t at = (reverse ? segments - 1 - i : i) * states + e;
+    const bool used = i + 1 < segments;
+    const float own = used ? starts[at] : 0.0f, product = used ? products[at] : 0.0f;
+    starts[at] = carry;
+    carry = fmaf(product, carry, own);
+  }
+}
+
+template <class T, int NP>
+void launch_transitions(const SegmentStarts<T>& p, cudaStream_t stream) {
+  const unsigned grid = static_cast<unsigned>(int64_t{p.g.blocks} * p.g.batch * p.g.segments);
+  constexpr int C = forward_owned(NP);
+  const bool is_signed = p.range == EigenvalueRange::kSigned;
+  const auto kernel = is_signed ? (p.reverse ? transition_kernel<T, NP, C, true, true>
+                                             : transition_kernel<T, NP, C, true, false>)
+                                : (p.reverse ? transition_kernel<T, NP, C, false, true>
+                                             : transition_kernel<T, NP, C, false, false>);
+  kernel<<<grid, kThreads, 0, stream>>>(p);
+  check_launch("selective_scan: segment transitions");
+}
+
+}  // namespace
+
+int padded_states(int64_t states) {
+  if (states > 64)
+    fail(ErrorCode::kUsage, "the selective scan on the GPU takes at most 64 states per channel; got {}", states);
+  return states <= 4 ? 4 : states <= 16 ? 16 : 64;
+}
+
+Geometry geometry(const SelectiveScanShape& shape, int channels_per_block) {
+  const auto stride = [](int64_t given, int64_t contiguous) { return given ? given : contiguous; };
+  const int64_t largest = std::max({shape.batch, shape.time, shape.channels});
+  if (largest > (int64_t{1} << 30) || shape.batch < 0 || shape.time < 0 || shape.channels < 0 || shape.states < 0)
+    fail(ErrorCode::kUsage, "selective scan of batch {}, time {}, channels {}, states {}: sizes must be in [0, 2^30]",
+         shape.batch, shape.time, shape.channels, shape.states);
+  Geometry g{};
+  g.batch = static_cast<int>(shape.batch), g.time = static_cast<int>(shape.time);
+  g.channels = static_cast<int>(shape.channels), g.states = static_cast<int>(shape.states);
+  g.u_stride = stride(shape.u_stride, shape.channels), g.raw_stride = stride(shape.raw_stride, shape.channels);
+  g.z_stride = stride(shape.z_stride, shape.channels), g.y_stride = stride(shape.y_stride, shape.channels);
+  g.b_stride = stride(shape.b_stride, shape.states), g.c_stride = stride(shape.c_stride, shape.states);
+  g.blocks = (g.channels + channels_per_block - 1) / channels_per_block;
+  g.tiles = (g.time + kTile - 1) / kTile;
+  const int64_t wanted = 2 * cuda_device().multiprocessors, have = int64_t{g.blocks} * g.batch;
+  const int64_t most = std::max(1, g.tiles / kLeastTilesPerSegment);
+  const int64_t segments = have > 0 ? std::clamp<int64_t>(wanted / have, 1, most) : 1;
+  g.tiles_per_segment = std::max<int>(1, static_cast<int>((g.tiles + segments - 1) / segments));
+  g.segments = std::max(1, (g.tiles + g.tiles_per_segment - 1) / g.tiles_per_segment);
+  return g;
+}
+
+int64_t segment_size(const Geometry& g) { return int64_t{g.segments} * g.batch * g.channels * g.states; }
+
+template <class T>
+void find_segment_starts(const SegmentStarts<T>& given, cudaStream_t stream) {
+  SegmentStarts<T> p = given;
+  const int padded = padded_states(p.g.states);
+  const int channels = channels_per_block(padded, forward_owned(padded));
+  p.g.blocks = (p.g.channels + channels - 1) / channels;
+  if (padded == 4)
+    launch_transitions<T, 4>(p, stream);
+  else if (padded == 16)
+    launch_transitions<T, 16>(p, stream);
+  else
+    launch_transitions<T, 64>(p, stream);
+  const int64_t states = int64_t{p.g.batch} * p.g.channels * p.g.states;
+  chain_kernel<<<static_cast<unsigned>((states + 255) / 256), 256, 0, stream>>>(p.outer, p.starts, p.products, states,
+                                                                               p.g.segments, p.reverse);
+  check_launch("selective_scan: chain of segments");
+}
+
+template void find_segment_starts(const SegmentStarts<float>&, cudaStream_t);
+template void find_segment_starts(const SegmentStarts<bf16>&, cudaStream_t);
+
+}  // namespace scan
+}  // namespace signet::kernels
