@@ -135,13 +135,17 @@ __global__ void reference_kernel(Reference p) {
     double du = p.d ? p.d[d] * dy : 0.0, ddelta = 0;
     for (int n = 0; n < p.states; ++n) {
       const double A = -exp(p.a_log[d * p.states + n]), s = exp(delta * A), a = p.is_signed ? 2 * s - 1 : s;
-      const double slope = p.is_signed ? 2 * s : s, bn = p.b[row * p.states + n], g = p.c[row * p.states + n] * dy + r[n];
-      const double before = t > 0 ? p.h[(at - p.channels) * p.states + n] : p.initial ? p.initial[state0 + n] : 0.0;
+      const double slope = p.is_signed ? 2 * s : s, bn = p.b[row * p.states + n],
+                   g = p.c[row * p.states + n] * dy + r[n];
+      const double before = t > 0       ? p.h[(at - p.channels) * p.states + n]
+                            : p.initial ? p.initial[state0 + n]
+                                        : 0.0;
       ddelta += g * (slope * A * before + bn * u);
       da[n] += A * g * slope * delta * before;
       du += g * delta * bn;
       r[n] = a * g;
-      const double db = warp_sum(live ? g * delta * u : 0.0), dc = warp_sum(live ? dy * p.h[at * p.states + n] : 0.0);
+      const double db = warp_sum(live ? g * delta * u : 0.0),
+                   dc = warp_sum(live ? dy * p.h[at * p.states + n] : 0.0);
       if (threadIdx.x == 0) {
         atomicAdd(p.db + row * p.states + n, db);
         atomicAdd(p.dc + row * p.states + n, dc);
@@ -165,7 +169,8 @@ __global__ void reference_kernel(Reference p) {
 template <class T>
 __global__ void error_kernel(const T* low, const double* high, int64_t n, double offset, double* out) {
   double difference = 0, norm = 0;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += int64_t{gridDim.x} * blockDim.x) {
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n;
+       i += int64_t{gridDim.x} * blockDim.x) {
     const double e = to_float(low[i]) - offset - high[i];
     difference += e * e;
     norm += high[i] * high[i];
@@ -221,26 +226,33 @@ std::string run(const Case& c, bool timed) {
   auto z = normal<T>(c.gated ? wide : 0, ++seed, 0, 1), dy = normal<T>(wide, ++seed, 0, 1);
   const auto b = normal<T>(narrow, ++seed, 0, 1), cc = normal<T>(narrow, ++seed, 0, 1);
   auto a_log = normal<float>(per_channel, ++seed, 0, 0.1f);
-  if (per_channel) rates_kernel<<<(per_channel + 255) / 256, 256>>>(a_log.low.data, a_log.high.data, per_channel, c.states);
-  const auto d = normal<float>(c.channels, ++seed, 1, 0.1f), bias = normal<float>(c.channels, ++seed, -3.5f, 1.0f);
+  if (per_channel)
+    rates_kernel<<<(per_channel + 255) / 256, 256>>>(a_log.low.data, a_log.high.data, per_channel, c.states);
+  const auto d = normal<float>(c.channels, ++seed, 1, 0.1f),
+             bias = normal<float>(c.channels, ++seed, -3.5f, 1.0f);
   const auto initial = normal<float>(states, ++seed, 0, 1), d_final = normal<float>(states, ++seed, 0, 1);
 
   SelectiveScanShape shape{c.batch, c.time, c.channels, c.states,
                            c.is_signed ? EigenvalueRange::kSigned : EigenvalueRange::kPositive};
   Buffer<T> y(wide), du(wide), draw(wide), dz(c.gated ? wide : 0), db(narrow), dc(narrow);
   Buffer<float> final(states), d_initial(states), da(per_channel), dd(c.channels), dbias(c.channels);
-  Buffer<float> saved(selective_scan_saved_size(shape, Cuda{})), workspace(selective_scan_workspace_size(shape, Cuda{}));
+  Buffer<float> saved(selective_scan_saved_size(shape, Cuda{})),
+      workspace(selective_scan_workspace_size(shape, Cuda{}));
   da.zero(), dd.zero(), dbias.zero();
 
   SelectiveScanForward<T> f;
-  f.shape = shape, f.u = u.low.data, f.raw = raw.low.data, f.a_log = a_log.low.data, f.b = b.low.data, f.c = cc.low.data;
-  f.d = c.skip ? d.low.data : nullptr, f.z = c.gated ? z.low.data : nullptr, f.bias = c.bias ? bias.low.data : nullptr;
+  f.shape = shape, f.u = u.low.data, f.raw = raw.low.data, f.a_log = a_log.low.data, f.b = b.low.data,
+  f.c = cc.low.data;
+  f.d = c.skip ? d.low.data : nullptr, f.z = c.gated ? z.low.data : nullptr,
+  f.bias = c.bias ? bias.low.data : nullptr;
   f.initial_state = c.initial ? initial.low.data : nullptr, f.y = y.data, f.final_state = final.data;
   f.saved = saved.data, f.workspace = workspace.data;
   SelectiveScanBackward<T> g;
-  g.shape = shape, g.u = f.u, g.raw = f.raw, g.a_log = f.a_log, g.b = f.b, g.c = f.c, g.d = f.d, g.z = f.z, g.bias = f.bias;
+  g.shape = shape, g.u = f.u, g.raw = f.raw, g.a_log = f.a_log, g.b = f.b, g.c = f.c, g.d = f.d, g.z = f.z,
+  g.bias = f.bias;
   g.initial_state = f.initial_state, g.saved = saved.data, g.dy = dy.low.data;
-  g.d_final_state = c.initial ? d_final.low.data : nullptr, g.du = du.data, g.draw = draw.data, g.da_log = da.data;
+  g.d_final_state = c.initial ? d_final.low.data : nullptr, g.du = du.data, g.draw = draw.data,
+  g.da_log = da.data;
   g.db = db.data, g.dc = dc.data, g.dd = c.skip ? dd.data : nullptr, g.dz = c.gated ? dz.data : nullptr;
   g.dbias = c.bias ? dbias.data : nullptr, g.d_initial_state = d_initial.data, g.workspace = workspace.data;
   selective_scan_forward(f, Cuda{});
@@ -248,15 +260,38 @@ std::string run(const Case& c, bool timed) {
   selective_scan_backward(g, Cuda{});
   check_cuda(cudaDeviceSynchronize(), "scan");
 
-  Buffer<double> h(wide * c.states), ry(wide), rdu(wide), rdraw(wide), rdz(c.gated ? wide : 0), rdb(narrow), rdc(narrow);
+  Buffer<double> h(wide * c.states), ry(wide), rdu(wide), rdraw(wide), rdz(c.gated ? wide : 0), rdb(narrow),
+      rdc(narrow);
   Buffer<double> rfinal(states), rd_initial(states), rda(per_channel), rdd(c.channels), rdbias(c.channels);
   rdb.zero(), rdc.zero(), rda.zero(), rdd.zero(), rdbias.zero();
-  const Reference reference{c.batch, c.time, c.channels, static_cast<int>(c.states), c.is_signed, u.high.data, raw.high.data,
-                            a_log.high.data, b.high.data, cc.high.data, c.skip ? d.high.data : nullptr,
-                            c.gated ? z.high.data : nullptr, c.bias ? bias.high.data : nullptr,
-                            c.initial ? initial.high.data : nullptr, dy.high.data, c.initial ? d_final.high.data : nullptr,
-                            h.data, ry.data, rfinal.data, rdu.data, rdraw.data, rda.data, rdb.data, rdc.data, rdd.data,
-                            rdz.data, rdbias.data, rd_initial.data};
+  const Reference reference{c.batch,
+                            c.time,
+                            c.channels,
+                            static_cast<int>(c.states),
+                            c.is_signed,
+                            u.high.data,
+                            raw.high.data,
+                            a_log.high.data,
+                            b.high.data,
+                            cc.high.data,
+                            c.skip ? d.high.data : nullptr,
+                            c.gated ? z.high.data : nullptr,
+                            c.bias ? bias.high.data : nullptr,
+                            c.initial ? initial.high.data : nullptr,
+                            dy.high.data,
+                            c.initial ? d_final.high.data : nullptr,
+                            h.data,
+                            ry.data,
+                            rfinal.data,
+                            rdu.data,
+                            rdraw.data,
+                            rda.data,
+                            rdb.data,
+                            rdc.data,
+                            rdd.data,
+                            rdz.data,
+                            rdbias.data,
+                            rd_initial.data};
   if (states) reference_kernel<<<dim3((c.channels + 31) / 32, c.batch), 32>>>(reference);
   check_cuda(cudaDeviceSynchronize(), "reference");
 
@@ -264,16 +299,18 @@ std::string run(const Case& c, bool timed) {
     const char* name;
     double error;
   };
-  std::vector<Named> errors{{"y", error(y, ry)},          {"hT", error(final, rfinal)}, {"du", error(du, rdu)},
-                            {"draw", error(draw, rdraw)}, {"dA", error(da, rda)},       {"dB", error(db, rdb)},
-                            {"dC", error(dc, rdc)},       {"dh0", error(d_initial, rd_initial)}};
+  std::vector<Named> errors{{"y", error(y, ry)},    {"hT", error(final, rfinal)},
+                            {"du", error(du, rdu)}, {"draw", error(draw, rdraw)},
+                            {"dA", error(da, rda)}, {"dB", error(db, rdb)},
+                            {"dC", error(dc, rdc)}, {"dh0", error(d_initial, rd_initial)}};
   if (c.skip) errors.push_back({"dD", error(dd, rdd)});
   if (c.bias) errors.push_back({"db", error(dbias, rdbias)});
   if (c.gated) errors.push_back({"dz", error(dz, rdz)});
 
   // Same bits again.
   const auto before = {bytes_of(y), bytes_of(du), bytes_of(draw), bytes_of(db), bytes_of(dc)};
-  const auto before_sums = {bytes_of(da), bytes_of(dd), bytes_of(dbias), bytes_of(d_initial), bytes_of(final)};
+  const auto before_sums = {bytes_of(da), bytes_of(dd), bytes_of(dbias), bytes_of(d_initial),
+                            bytes_of(final)};
   da.zero(), dd.zero(), dbias.zero(), y.poison(), du.poison(), draw.poison(), db.poison(), dc.poison();
   saved.poison(), workspace.poison();
   selective_scan_forward(f, Cuda{});
@@ -284,33 +321,39 @@ std::string run(const Case& c, bool timed) {
                     std::equal(before_sums.begin(), before_sums.end(), after_sums.begin());
 
   const double limit = sizeof(T) == 4 ? 1e-5 : 1e-2;
-  const auto worst = *std::max_element(errors.begin(), errors.end(), [](auto& a, auto& b) { return a.error < b.error; });
+  const auto worst =
+      *std::max_element(errors.begin(), errors.end(), [](auto& a, auto& b) { return a.error < b.error; });
   const bool good = same && worst.error < limit;
   if (!good) ++failures;
   char head[256];
-  std::snprintf(head, sizeof head, "%ldx%ldx%ldx%ld %s %s%s%s%s%s", static_cast<long>(c.batch), static_cast<long>(c.time),
-                static_cast<long>(c.channels), static_cast<long>(c.states), sizeof(T) == 4 ? "fp32" : "bf16",
-                c.is_signed ? "signed" : "positive", c.gated ? " z" : "", c.skip ? " D" : "", c.bias ? " bias" : "",
-                c.initial ? " h0" : "");
-  std::printf("%-4s %-44s worst %-4s %.1e%s", good ? "ok" : "BAD", head, worst.name, worst.error, same ? "" : " NOT SAME BITS");
+  std::snprintf(head, sizeof head, "%ldx%ldx%ldx%ld %s %s%s%s%s%s", static_cast<long>(c.batch),
+                static_cast<long>(c.time), static_cast<long>(c.channels), static_cast<long>(c.states),
+                sizeof(T) == 4 ? "fp32" : "bf16", c.is_signed ? "signed" : "positive", c.gated ? " z" : "",
+                c.skip ? " D" : "", c.bias ? " bias" : "", c.initial ? " h0" : "");
+  std::printf("%-4s %-44s worst %-4s %.1e%s", good ? "ok" : "BAD", head, worst.name, worst.error,
+              same ? "" : " NOT SAME BITS");
   if (!good)
     for (const auto& e : errors) std::printf(" %s %.1e", e.name, e.error);
   std::string json;
   if (timed) {
     const double forward = median_ms([&] { selective_scan_forward(f, Cuda{}); }, 30);
     const double backward = median_ms([&] { selective_scan_backward(g, Cuda{}); }, 30);
-    const double both = median_ms([&] { selective_scan_forward(f, Cuda{}), selective_scan_backward(g, Cuda{}); }, 30);
-    const double bytes = static_cast<double>(sizeof(T)) * (8.0 * wide + 4.0 * narrow + (c.gated ? 4.0 * wide : 0));
+    const double both =
+        median_ms([&] { selective_scan_forward(f, Cuda{}), selective_scan_backward(g, Cuda{}); }, 30);
+    const double bytes =
+        static_cast<double>(sizeof(T)) * (8.0 * wide + 4.0 * narrow + (c.gated ? 4.0 * wide : 0));
     const double floor = bytes / 4.29e12 * 1e3, exps = 2.0 * wide * c.states / (16.0 * 132 * 1.98e9) * 1e3;
     std::printf(" | fwd %.3f bwd %.3f both %.3f ms", forward, backward, both);
-    if (c.peer_both > 0) std::printf(" | peer %.2f / %.2f = %.1fx", c.peer_forward, c.peer_both, c.peer_both / both);
+    if (c.peer_both > 0)
+      std::printf(" | peer %.2f / %.2f = %.1fx", c.peer_forward, c.peer_both, c.peer_both / both);
     std::printf(" | floor bytes %.3f exp %.3f", floor, exps);
     char line[512];
-    std::snprintf(line, sizeof line,
-                  "{\"case\": \"%s\", \"worst_error\": %.3g, \"worst_output\": \"%s\", \"forward_ms\": %.4f, "
-                  "\"backward_ms\": %.4f, \"both_ms\": %.4f, \"peer_both_ms\": %.3f, \"floor_bytes_ms\": %.4f, "
-                  "\"floor_exp_ms\": %.4f}",
-                  head, worst.error, worst.name, forward, backward, both, c.peer_both, floor, exps);
+    std::snprintf(
+        line, sizeof line,
+        "{\"case\": \"%s\", \"worst_error\": %.3g, \"worst_output\": \"%s\", \"forward_ms\": %.4f, "
+        "\"backward_ms\": %.4f, \"both_ms\": %.4f, \"peer_both_ms\": %.3f, \"floor_bytes_ms\": %.4f, "
+        "\"floor_exp_ms\": %.4f}",
+        head, worst.error, worst.name, forward, backward, both, c.peer_both, floor, exps);
     json = line;
   }
   std::printf("\n");
@@ -342,7 +385,8 @@ int main(int argc, char** argv) {
     if (check)
       for (bool s : {false, true}) {
         for (int64_t time : {0, 1, 2, 15, 16, 17, 40, 63, 65, 300, 1000})
-          run<float>({3, time, 100, 16, s, time % 2 == 0, time % 3 != 0, time % 5 != 0, time % 7 != 0}, false);
+          run<float>({3, time, 100, 16, s, time % 2 == 0, time % 3 != 0, time % 5 != 0, time % 7 != 0},
+                     false);
         for (int64_t states : {1, 2, 3, 4, 5, 8, 13, 16, 17, 32, 47, 64}) {
           run<float>({2, 50, 67, states, s, true, true, true, true}, false);
           run<bf16>({2, 50, 72, states, s, false, true, true, true}, false);

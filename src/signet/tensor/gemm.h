@@ -7,8 +7,16 @@
 #include <cstdint>
 
 #include "signet/base/isa.h"
+#include "signet/base/small_float.h"
 
 namespace signet {
+
+// How fp32 products are computed on the GPU; sums are fp32 in all of them.
+enum class GemmMath {
+  kFp32,
+  kTf32,  // factors rounded to 10 bits of mantissa, on the tensor cores
+  kBf16   // factors rounded to bf16
+};
 
 template <class T>
 struct Gemm {
@@ -22,10 +30,17 @@ struct Gemm {
   T* c = nullptr;
   int64_t ldc = 0;
   bool accumulate = false;
+  GemmMath math = GemmMath::kFp32;   // GPU only, for fp32
+  Accumulator<T>* wide_c = nullptr;  // GPU only: the result unrounded, instead of c
 };
 
 template <class T>
 void gemm(const Gemm<T>& p, Cpu);
+
+// On the GPU: float and bf16, by cuBLASLt. The first call on a stream allocates that stream's workspace and
+// the first call of a shape looks for an algorithm; after that a call only launches.
+template <class T>
+void gemm(const Gemm<T>& p, Cuda);
 
 const char* gemm_backend();  // "oneDNN" or "OpenBLAS", for fp32
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "signet/base/isa.h"
+#include "signet/base/small_float.h"
 
 namespace signet::kernels {
 
@@ -25,7 +26,7 @@ struct ActivationForward {
   int64_t x_stride = 0;
   T* y = nullptr;
   int64_t y_stride = 0;
-  T scale = T(1), shift = T(0);
+  Accumulator<T> scale = Accumulator<T>(1), shift = Accumulator<T>(0);
 };
 
 template <class T>
@@ -38,7 +39,7 @@ struct ActivationBackward {
   int64_t dy_stride = 0;
   T* dx = nullptr;
   int64_t dx_stride = 0;
-  T scale = T(1), shift = T(0);
+  Accumulator<T> scale = Accumulator<T>(1), shift = Accumulator<T>(0);
 };
 
 template <class T>
@@ -72,6 +73,16 @@ template <class T>
 void swiglu_forward(const SwigluForward<T>& p, Cpu);
 template <class T>
 void swiglu_backward(const SwigluBackward<T>& p, Cpu);
+
+// On the GPU: float and bf16.
+template <class T>
+void activation_forward(const ActivationForward<T>& p, Cuda);
+template <class T>
+void activation_backward(const ActivationBackward<T>& p, Cuda);
+template <class T>
+void swiglu_forward(const SwigluForward<T>& p, Cuda);
+template <class T>
+void swiglu_backward(const SwigluBackward<T>& p, Cuda);
 
 void activation_forward_reference(const ActivationForward<double>& p);
 void activation_backward_reference(const ActivationBackward<double>& p);

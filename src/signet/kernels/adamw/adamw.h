@@ -24,6 +24,9 @@ struct AdamW {
   double gradient_scale = 1;
   double lr = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   int64_t step = 1;  // 1 for the first update
+  // GPU only: lr, step and gradient_scale in device memory, read instead of the fields, so that a captured
+  // training step can be replayed (null: use the fields).
+  const double* schedule = nullptr;
 };
 
 template <class T>
@@ -31,12 +34,23 @@ struct SquareSum {
   int64_t size = 0;
   const T* x = nullptr;
   double* result = nullptr;
+  double* workspace = nullptr;  // GPU only: [kSquareSumBlocks]
 };
+
+inline constexpr int kSquareSumBlocks = 512;
 
 template <class T>
 void adamw(const AdamW<T>& p, Cpu);
 template <class T>
 void square_sum(const SquareSum<T>& p, Cpu);
+
+// On the GPU: float; result lies in device memory.
+template <class T>
+void adamw(const AdamW<T>& p, Cuda);
+template <class T>
+void square_sum(const SquareSum<T>& p, Cuda);
+// scale = min(1, max_norm / sqrt(square_sum)), 1 when max_norm is 0: what gradient_scale carries.
+void clip_scale(const double* square_sum, double max_norm, double* scale, Cuda);
 
 void adamw_reference(const AdamW<double>& p);
 

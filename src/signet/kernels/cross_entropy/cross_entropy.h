@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "signet/base/isa.h"
+#include "signet/base/small_float.h"
 
 namespace signet::kernels {
 
@@ -19,15 +20,20 @@ struct CrossEntropy {
   const T* logits = nullptr;
   int64_t stride = 0;
   const int32_t* targets = nullptr;
-  T gradient_scale = T(1), logit_scale = T(1);
+  Accumulator<T> gradient_scale = Accumulator<T>(1), logit_scale = Accumulator<T>(1);
   T* dlogits = nullptr;
   int64_t dlogits_stride = 0;
   int32_t* predictions = nullptr;
   double* loss_sum = nullptr;
+  double* workspace = nullptr;  // GPU only: [rows]
 };
 
 template <class T>
 void cross_entropy(const CrossEntropy<T>& p, Cpu);
+
+// On the GPU: float and bf16; loss_sum lies in device memory and is summed in another fixed order.
+template <class T>
+void cross_entropy(const CrossEntropy<T>& p, Cuda);
 
 void cross_entropy_reference(const CrossEntropy<double>& p);
 

@@ -7,13 +7,14 @@
 #include <cstdint>
 
 #include "signet/base/isa.h"
+#include "signet/base/small_float.h"
 
 namespace signet::kernels {
 
 template <class T>
 struct Gather {
   int64_t rows = 0, width = 0;
-  const T* table = nullptr;
+  const Accumulator<T>* table = nullptr;
   int64_t table_stride = 0;
   const int32_t* index = nullptr;
   T* y = nullptr;
@@ -26,14 +27,23 @@ struct ScatterAdd {
   const T* dy = nullptr;
   int64_t dy_stride = 0;
   const int32_t* index = nullptr;
-  T* dtable = nullptr;
+  Accumulator<T>* dtable = nullptr;
   int64_t table_stride = 0;
+  int64_t table_rows = 0;               // GPU only: how many rows the table has,
+  Accumulator<T>* workspace = nullptr;  // and [scatter_add_workspace_size]
 };
 
 template <class T>
 void gather(const Gather<T>& p, Cpu);
 template <class T>
 void scatter_add(const ScatterAdd<T>& p, Cpu);
+
+// On the GPU: float and bf16. scatter_add sums ranges of r in order, then the ranges in order.
+int64_t scatter_add_workspace_size(int64_t rows, int64_t width, int64_t table_rows, Cuda);
+template <class T>
+void gather(const Gather<T>& p, Cuda);
+template <class T>
+void scatter_add(const ScatterAdd<T>& p, Cuda);
 
 void gather_reference(const Gather<double>& p);
 void scatter_add_reference(const ScatterAdd<double>& p);

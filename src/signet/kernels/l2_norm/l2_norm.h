@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "signet/base/isa.h"
+#include "signet/base/small_float.h"
 
 namespace signet::kernels {
 
@@ -16,8 +17,8 @@ struct L2NormForward {
   int64_t x_stride = 0;
   T* y = nullptr;
   int64_t y_stride = 0;
-  T* inverse = nullptr;
-  T eps = T(1e-6);
+  Accumulator<T>* inverse = nullptr;
+  Accumulator<T> eps = Accumulator<T>(1e-6);
 };
 
 template <class T>
@@ -25,7 +26,7 @@ struct L2NormBackward {
   int64_t tokens = 0, heads = 0, width = 0;
   const T* y = nullptr;
   int64_t y_stride = 0;
-  const T* inverse = nullptr;
+  const Accumulator<T>* inverse = nullptr;
   const T* dy = nullptr;
   int64_t dy_stride = 0;
   T* dx = nullptr;
@@ -36,6 +37,12 @@ template <class T>
 void l2_norm_forward(const L2NormForward<T>& p, Cpu);
 template <class T>
 void l2_norm_backward(const L2NormBackward<T>& p, Cpu);
+
+// On the GPU: float and bf16, width up to 1024.
+template <class T>
+void l2_norm_forward(const L2NormForward<T>& p, Cuda);
+template <class T>
+void l2_norm_backward(const L2NormBackward<T>& p, Cuda);
 
 void l2_norm_forward_reference(const L2NormForward<double>& p);
 void l2_norm_backward_reference(const L2NormBackward<double>& p);

@@ -4,12 +4,13 @@
 // x, y [rows, width] with row strides; weight [weight_width] where weight_width divides width: a per-head
 // norm is the same call with rows = tokens * heads. Backward overwrites dx, or adds to it when accumulate_dx
 // is set, and always adds to dweight. Sums are in T along a row. `rstd` (and `mean`) [rows] are saved by
-// forward for backward.
+// forward for backward. Parameters and statistics are never narrower than fp32.
 #pragma once
 
 #include <cstdint>
 
 #include "signet/base/isa.h"
+#include "signet/base/small_float.h"
 
 namespace signet::kernels {
 
@@ -21,12 +22,12 @@ struct NormForward {
   int64_t rows = 0, width = 0;
   const T* x = nullptr;
   int64_t x_stride = 0;
-  const T* weight = nullptr;
+  const Accumulator<T>* weight = nullptr;
   T* y = nullptr;
   int64_t y_stride = 0;
-  T* rstd = nullptr;
-  T* mean = nullptr;  // layer only
-  T eps = T(1e-6);
+  Accumulator<T>* rstd = nullptr;
+  Accumulator<T>* mean = nullptr;  // layer only
+  Accumulator<T> eps = Accumulator<T>(1e-6);
 };
 
 template <class T>
@@ -35,21 +36,29 @@ struct NormBackward {
   int64_t rows = 0, width = 0;
   const T* x = nullptr;
   int64_t x_stride = 0;
-  const T* weight = nullptr;
-  const T* rstd = nullptr;
-  const T* mean = nullptr;
+  const Accumulator<T>* weight = nullptr;
+  const Accumulator<T>* rstd = nullptr;
+  const Accumulator<T>* mean = nullptr;
   const T* dy = nullptr;
   int64_t dy_stride = 0;
   T* dx = nullptr;
   int64_t dx_stride = 0;
   bool accumulate_dx = false;
-  T* dweight = nullptr;
+  Accumulator<T>* dweight = nullptr;
+  Accumulator<T>* workspace = nullptr;  // GPU only: [norm_workspace_size]
 };
 
 template <class T>
 void norm_forward(const NormForward<T>& p, Cpu);
 template <class T>
 void norm_backward(const NormBackward<T>& p, Cpu);
+
+// On the GPU: float and bf16, width up to 32768.
+int64_t norm_workspace_size(int64_t rows, int64_t width, Cuda);
+template <class T>
+void norm_forward(const NormForward<T>& p, Cuda);
+template <class T>
+void norm_backward(const NormBackward<T>& p, Cuda);
 
 void norm_forward_reference(const NormForward<double>& p);
 void norm_backward_reference(const NormBackward<double>& p);

@@ -25,13 +25,16 @@ constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 template <int NP, int C>
 struct Map {
   static constexpr int kPadded = NP, kOwned = C;
-  static constexpr int kLanes = NP / kStates;    // lanes that share a channel
-  static constexpr int kGroups = 32 / kLanes;    // groups of C channels per warp
+  static constexpr int kLanes = NP / kStates;  // lanes that share a channel
+  static constexpr int kGroups = 32 / kLanes;  // groups of C channels per warp
   static constexpr int kChannels = kWarps * kGroups * C;
   static constexpr int kPackets = kChannels / 4;  // of a row of the tile
   static constexpr int kRows = kThreads / kPackets;
   static constexpr int kPasses = (kTile + kRows - 1) / kRows;
-  static constexpr int kScalars = (kTile * NP + kThreads - 1) / kThreads;  // of B or C, per thread
+  static constexpr int kQuads = kTile * NP / 4;  // packets of the [kTile, NP] tile of B or C
+  static constexpr int quads(int arrays) {
+    return (arrays * kQuads + kThreads - 1) / kThreads;
+  }  // per thread
 };
 
 // Channels per thread of each kernel, and what a block of it then covers.
@@ -42,10 +45,11 @@ constexpr int channels_per_block(int padded, int owned) { return kWarps * (32 / 
 // Sizes as the kernels use them; strides resolved (0 is gone).
 struct Geometry {
   int batch, time, channels, states;
-  int64_t u_stride, raw_stride, z_stride, b_stride, c_stride, y_stride;
+  int u_stride, raw_stride, z_stride, b_stride, c_stride, y_stride;
   int blocks;  // over the channels
   int tiles, segments, tiles_per_segment;
-  bool packets, state_packets;  // rows of channels, rows of states
+  // Whether rows of channels, of states in fp32, and of B and C can be moved in packets.
+  bool packets, state_packets, token_packets;
 };
 
 // N padded to what the kernels are compiled for (4, 16 or 64); throws above.
@@ -62,7 +66,7 @@ struct SegmentStarts {
   EigenvalueRange range;
   bool reverse;
   const T *raw, *x, *z, *w;  // x: u, or dy to be gated by z; w: B or C
-  int64_t x_stride, w_stride;
+  int x_stride, w_stride;
   const float *a_log, *bias, *outer;  // outer [B,channels,states]: initial state or gradient of the final one
   float* starts;                      // [segments,B,channels,states], the result
   float* products;                    // the same shape, scratch: the product of each segment's a
@@ -83,13 +87,27 @@ __device__ inline float decay(float x) {
   return kSigned ? fmaf(2.0f, s, -1.0f) : s;
 }
 
+__device__ inline float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// softplus(x) = max(x, 0) + log(1 + e), e = exp(-|x|), and its slope, the sigmoid. With v = e / (2 + e) <=
+// 1/3 the logarithm is 2 artanh(v) = 2 v (1 + v^2/3 + v^4/5 + ...), good to 2e-7 for every x.
 struct Softplus {
   float value, slope;
 };
 __device__ inline Softplus softplus(float x) {
-  if (x > 20.0f) return {x, 1.0f};
-  const float e = expf(x);
-  return {log1pf(e), __fdividef(e, 1.0f + e)};
+  const float e = exp2_approx(-fabsf(x) * kLog2E), v = e * reciprocal(2.0f + e), w = v * v;
+  float series = fmaf(w, 1.0f / 13, 1.0f / 11);
+  series = fmaf(w, series, 1.0f / 9);
+  series = fmaf(w, series, 1.0f / 7);
+  series = fmaf(w, series, 1.0f / 5);
+  series = fmaf(w, series, 1.0f / 3);
+  series = fmaf(w, series, 1.0f);
+  const float r = reciprocal(1.0f + e);
+  return {fmaf(2.0f * v, series, fmaxf(x, 0.0f)), x < 0.0f ? e * r : r};
 }
 
 __device__ inline float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
@@ -114,26 +132,48 @@ struct Place {
   }
 };
 
+// The thread's packets of a tile whose first row of `steps` starts at `tile`; zeros beyond.
 template <class M, class T>
-__device__ inline void load_rows(Packet<T> (&out)[M::kPasses], const T* rows, int64_t stride, int steps,
+__device__ inline void load_rows(Packet<T> (&out)[M::kPasses], const T* tile, int stride, int steps,
                                  const Place<M>& at, const Geometry& g) {
+  const int left = g.channels - at.first_channel;
+  const T* mine = tile + at.first_channel + at.packet_row * stride;
+  if (g.packets) {
+    const int limit = at.packet_channel < left ? steps : 0;
+#pragma unroll
+    for (int k = 0; k < M::kPasses; ++k) {
+      out[k] = Packet<T>{};
+      if (at.packet_row + k * M::kRows < limit)
+        out[k] = *reinterpret_cast<const Packet<T>*>(mine + k * M::kRows * stride + at.packet_channel);
+    }
+    return;
+  }
 #pragma unroll
   for (int k = 0; k < M::kPasses; ++k) {
-    const int row = at.packet_row + k * M::kRows;
     out[k] = Packet<T>{};
-    if (row < steps)
-      out[k] = load_packet(rows + row * stride, at.first_channel + at.packet_channel, g.channels, g.packets);
+    if (at.packet_row + k * M::kRows < steps)
+      out[k] = load_packet(mine + k * M::kRows * stride, at.packet_channel, left, false);
   }
 }
 
-// Element e = thread + k kThreads of the [kTile, NP] tile of B or C.
-template <class M, class T>
-__device__ inline void load_scalars(float (&out)[M::kScalars], const T* rows, int64_t stride, int steps,
-                                    int states) {
+// Packet thread + k kThreads of the tiles of B and C, [arrays, kTile, NP].
+template <class M>
+struct Quad {
+  int array, t, n;
+  __device__ explicit Quad(int k) {
+    const int q = threadIdx.x + k * kThreads;
+    array = q / M::kQuads, t = q / M::kLanes % kTile, n = q % M::kLanes * 4;
+  }
+};
+template <class M, int kArrays, class T>
+__device__ inline void load_quads(Packet<T> (&out)[M::quads(kArrays)], const T* b, int b_stride, const T* c,
+                                  int c_stride, int steps, const Geometry& g) {
 #pragma unroll
-  for (int k = 0; k < M::kScalars; ++k) {
-    const int e = threadIdx.x + k * kThreads, t = e / M::kPadded, n = e % M::kPadded;
-    out[k] = t < steps && n < states ? to_float(rows[t * stride + n]) : 0.0f;
+  for (int k = 0; k < M::quads(kArrays); ++k) {
+    const Quad<M> q(k);
+    out[k] = Packet<T>{};
+    if (q.array < kArrays && q.t < steps)
+      out[k] = load_packet(q.array ? c + q.t * c_stride : b + q.t * b_stride, q.n, g.states, g.token_packets);
   }
 }
 
@@ -159,8 +199,9 @@ __device__ inline int64_t state_row(int64_t outer, int channel, const Geometry& 
 __device__ inline void load_rates(float (&v)[4], const float* a_log, int channel, int n, const Geometry& g) {
 #pragma unroll
   for (int i = 0; i < 4; ++i)
-    v[i] = channel < g.channels && n + i < g.states ? -expf(a_log[int64_t{channel} * g.states + n + i]) * kLog2E
-                                                    : 0.0f;
+    v[i] = channel < g.channels && n + i < g.states
+               ? -expf(a_log[int64_t{channel} * g.states + n + i]) * kLog2E
+               : 0.0f;
 }
 
 // Registers i <-> i ^ p.

@@ -14,7 +14,7 @@ struct ForwardArgs {
 template <class T, class M>
 struct ForwardTile {
   Packet<T> u[M::kPasses], raw[M::kPasses], z[M::kPasses];
-  float b[M::kScalars], c[M::kScalars];
+  Packet<T> bc[M::quads(2)];
 
   __device__ void load(const ForwardArgs<T>& args, const Place<M>& at, int tile) {
     const auto& [p, g, starts] = args;
@@ -23,28 +23,37 @@ struct ForwardTile {
     load_rows(u, p.u + row * g.u_stride, g.u_stride, steps, at, g);
     load_rows(raw, p.raw + row * g.raw_stride, g.raw_stride, steps, at, g);
     if (p.z) load_rows(z, p.z + row * g.z_stride, g.z_stride, steps, at, g);
-    load_scalars<M>(b, p.b + row * g.b_stride, g.b_stride, steps, g.states);
-    load_scalars<M>(c, p.c + row * g.c_stride, g.c_stride, steps, g.states);
+    load_quads<M, 2>(bc, p.b + row * g.b_stride, g.b_stride, p.c + row * g.c_stride, g.c_stride, steps, g);
   }
 };
 
+constexpr int kForwardTogether = 8;
+
+// Where a pair of channels lies in shared memory: neighbouring packets start in different banks.
+__device__ inline int pair_slot(int pair) { return pair ^ (pair >> 3 & 1); }
+
 template <class T, int NP, int C, bool kSigned>
-__global__ void __launch_bounds__(kThreads) forward_kernel(const __grid_constant__ ForwardArgs<T> args) {
+__global__ void __launch_bounds__(kThreads, NP == 16 ? 4 : 1)
+    forward_kernel(const __grid_constant__ ForwardArgs<T> args) {
   using M = Map<NP, C>;
-  constexpr int kTogether = 4 / C;  // steps whose outputs are reduced over the lanes at once
-  __shared__ float2 inputs[kTile * M::kChannels];  // (delta, delta u); the sweep leaves sum_n C h in x
-  __shared__ __align__(16) float b_tile[kTile * NP], c_tile[kTile * NP];
+  constexpr int kTogether =
+      kForwardTogether;  // steps that are read, computed and reduced over the lanes at once
+  __shared__ float4 inputs[kTile][M::kChannels / 2];  // (delta, delta u) of two channels; the sweep leaves
+                                                      // their sums of C h over n in x and z
+  __shared__ float4 bc_tile[2][kTile][M::kLanes];
   const SelectiveScanForward<T>& p = args.p;
   const Geometry& g = args.g;
   const Place<M> at(g, blockIdx.x / g.blocks);
   const int n0 = at.state_lane * kStates, row_channel = at.first_channel + at.packet_channel;
 
+  const int pair = pair_slot(at.channel / 2);
   float rate[C][4], h[C][4], d[4] = {}, bias[4] = {};
 #pragma unroll
   for (int j = 0; j < C; ++j) {
     const int channel = at.first_channel + at.channel + j;
     load_rates(rate[j], p.a_log, channel, n0, g);
-    const float* start = args.starts ? args.starts + state_row(int64_t{at.segment} * g.batch + at.batch, channel, g)
+    const float* start = args.starts
+                             ? args.starts + state_row(int64_t{at.segment} * g.batch + at.batch, channel, g)
                          : p.initial_state ? p.initial_state + state_row(at.batch, channel, g)
                                            : nullptr;
     load_states(h[j], channel < g.channels ? start : nullptr, n0, g);
@@ -77,50 +86,68 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const __grid_constant
       unpack(now.raw[k], raw);
       unpack(now.u[k], u);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float delta = t < steps ? softplus(raw[i] + bias[i]).value : 0.0f;
-        inputs[t * M::kChannels + at.packet_channel + i] = make_float2(delta, delta * u[i]);
-      }
+      for (int i = 0; i < 4; ++i) raw[i] = t < steps ? softplus(raw[i] + bias[i]).value : 0.0f;
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        inputs[t][pair_slot(at.packet_channel / 2) ^ i] =
+            make_float4(raw[2 * i], raw[2 * i] * u[2 * i], raw[2 * i + 1], raw[2 * i + 1] * u[2 * i + 1]);
     }
 #pragma unroll
-    for (int k = 0; k < M::kScalars; ++k) {
-      const int e = threadIdx.x + k * kThreads;
-      if (e < kTile * NP) b_tile[e] = now.b[k], c_tile[e] = now.c[k];
+    for (int k = 0; k < M::quads(2); ++k) {
+      const Quad<M> q(k);
+      float v[4];
+      unpack(now.bc[k], v);
+      if (q.array < 2) bc_tile[q.array][q.t][q.n / 4] = make_float4(v[0], v[1], v[2], v[3]);
     }
     __syncthreads();
     if (tile + 1 < last) next.load(args, at, tile + 1);
 
-#pragma unroll 2
+#pragma unroll 1
     for (int t = 0; t < steps; t += kTogether) {
-      float y[4];
+      float y[kTogether][C];
 #pragma unroll
       for (int s = 0; s < kTogether; ++s) {
-        const float4 b4 = *reinterpret_cast<const float4*>(b_tile + (t + s) * NP + n0);
-        const float4 c4 = *reinterpret_cast<const float4*>(c_tile + (t + s) * NP + n0);
-        const float b[4] = {b4.x, b4.y, b4.z, b4.w}, c[4] = {c4.x, c4.y, c4.z, c4.w};
+        float2 in[C];
+        float b[4], c[4];
+        unpack(Packet<float>{bc_tile[0][t + s][at.state_lane]}, b);
+        unpack(Packet<float>{bc_tile[1][t + s][at.state_lane]}, c);
+        if constexpr (C == 1) {
+          in[0] = (&reinterpret_cast<float2&>(inputs[t + s][pair]))[at.channel & 1];
+        } else {
+          const float4 both = inputs[t + s][pair];
+          in[0] = make_float2(both.x, both.y), in[1] = make_float2(both.z, both.w);
+        }
 #pragma unroll
         for (int j = 0; j < C; ++j) {
-          const float2 in = inputs[(t + s) * M::kChannels + at.channel + j];
-          float sum = 0.0f;
+          y[s][j] = 0.0f;
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            h[j][i] = fmaf(decay<kSigned>(in.x * rate[j][i]), h[j][i], in.y * b[i]);
-            sum = fmaf(c[i], h[j][i], sum);
+            h[j][i] = fmaf(decay<kSigned>(in[j].x * rate[j][i]), h[j][i], in[j].y * b[i]);
+            y[s][j] = fmaf(c[i], h[j][i], y[s][j]);
           }
-          y[s * C + j] = sum;
         }
       }
       if constexpr (M::kLanes >= 4) {
-        // Four values over four lanes: each lane ends with the one of its number.
-        const float low = trade(y[0], y[2], at.state_lane & 2, 2), high = trade(y[1], y[3], at.state_lane & 2, 2);
-        float mine = trade(low, high, at.state_lane & 1, 1);
+        // Four steps over four lanes: each lane ends with the step of its number.
 #pragma unroll
-        for (int mask = 4; mask < M::kLanes; mask *= 2) mine += from_lane(mine, mask);
-        const int s = (at.state_lane & 3) / C, j = (at.state_lane & 3) % C;
-        if (at.state_lane < 4) inputs[(t + s) * M::kChannels + at.channel + j].x = mine;
-      } else {
+        for (int s = 0; s < kTogether; s += 4) {
 #pragma unroll
-        for (int v = 0; v < 4; ++v) inputs[(t + v / C) * M::kChannels + at.channel + v % C].x = y[v];
+          for (int j = 0; j < C; ++j) {
+            const float even = trade(y[s][j], y[s + 2][j], at.state_lane & 2, 2);
+            const float odd = trade(y[s + 1][j], y[s + 3][j], at.state_lane & 2, 2);
+            y[s][j] = trade(even, odd, at.state_lane & 1, 1);
+#pragma unroll
+            for (int mask = 4; mask < M::kLanes; mask *= 2) y[s][j] += from_lane(y[s][j], mask);
+          }
+        }
+      }
+      __syncwarp();
+#pragma unroll
+      for (int s = 0; s < kTogether; s += M::kLanes >= 4 ? 4 : 1) {
+        if (M::kLanes >= 4 && at.state_lane >= 4) break;
+        float* out = &inputs[t + s + (M::kLanes >= 4 ? at.state_lane : 0)][pair].x;
+#pragma unroll
+        for (int j = 0; j < C; ++j) out[(at.channel + j & 1) * 2] = y[s][j];
       }
     }
     __syncthreads();
@@ -132,9 +159,12 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const __grid_constant
       float u[4], z[4], y[4];
       unpack(now.u[k], u);
       if (p.z) unpack(now.z[k], z);
+      const float4 low = inputs[t][pair_slot(at.packet_channel / 2)],
+                   high = inputs[t][pair_slot(at.packet_channel / 2) ^ 1];
+      const float sums[4] = {low.x, low.z, high.x, high.z};
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        y[i] = fmaf(d[i], u[i], inputs[t * M::kChannels + at.packet_channel + i].x);
+        y[i] = fmaf(d[i], u[i], sums[i]);
         if (p.z) y[i] *= z[i] * sigmoid(z[i]);
       }
       const int64_t row = int64_t{at.batch} * g.time + int64_t{tile} * kTile + t;
@@ -145,8 +175,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const __grid_constant
 #pragma unroll
     for (int j = 0; j < C; ++j) {
       const int channel = at.first_channel + at.channel + j;
-      if (channel < g.channels)
-        store_states(p.final_state + state_row(at.batch, channel, g), n0, g, h[j]);
+      if (channel < g.channels) store_states(p.final_state + state_row(at.batch, channel, g), n0, g, h[j]);
     }
   }
 }
@@ -175,22 +204,26 @@ void selective_scan_forward(const SelectiveScanForward<T>& p, Cuda device) {
   if (state_bytes == 0) return;
   if (g.time == 0) {
     if (p.final_state && p.initial_state)
-      check_cuda(cudaMemcpyAsync(p.final_state, p.initial_state, state_bytes, cudaMemcpyDeviceToDevice, stream),
-                 "selective_scan_forward: final state");
+      check_cuda(
+          cudaMemcpyAsync(p.final_state, p.initial_state, state_bytes, cudaMemcpyDeviceToDevice, stream),
+          "selective_scan_forward: final state");
     else if (p.final_state)
-      check_cuda(cudaMemsetAsync(p.final_state, 0, state_bytes, stream), "selective_scan_forward: final state");
+      check_cuda(cudaMemsetAsync(p.final_state, 0, state_bytes, stream),
+                 "selective_scan_forward: final state");
     return;
   }
   g.packets = g.channels % 4 == 0 && packets_fit(p.u, g.u_stride) && packets_fit(p.raw, g.raw_stride) &&
               packets_fit(p.y, g.y_stride) && (!p.z || packets_fit(p.z, g.z_stride));
+  g.token_packets = g.states % 4 == 0 && packets_fit(p.b, g.b_stride) && packets_fit(p.c, g.c_stride);
   g.state_packets = packets_fit(p.initial_state, g.states) && packets_fit(p.final_state, g.states) &&
                     packets_fit(p.saved, g.states) && packets_fit(p.workspace, g.states);
   ForwardArgs<T> args{p, g, nullptr};
   if (g.segments > 1) {
     float* starts = p.workspace;
-    find_segment_starts(SegmentStarts<T>{g, p.shape.range, false, p.raw, p.u, nullptr, p.b, g.u_stride, g.b_stride,
-                                         p.a_log, p.bias, p.initial_state, starts, starts + segment_size(g)},
-                        stream);
+    find_segment_starts(
+        SegmentStarts<T>{g, p.shape.range, false, p.raw, p.u, nullptr, p.b, g.u_stride, g.b_stride, p.a_log,
+                         p.bias, p.initial_state, starts, starts + segment_size(g)},
+        stream);
     args.starts = starts;
   }
   switch (padded) {

@@ -12,7 +12,7 @@ constexpr int kLeastTilesPerSegment = 8;
 template <class T, class M>
 struct SegmentTile {
   Packet<T> raw[M::kPasses], x[M::kPasses], z[M::kPasses];
-  float w[M::kScalars];
+  Packet<T> w[M::quads(1)];
 
   __device__ void load(const SegmentStarts<T>& p, const Place<M>& at, int tile) {
     const Geometry& g = p.g;
@@ -21,7 +21,8 @@ struct SegmentTile {
     load_rows(raw, p.raw + row * g.raw_stride, g.raw_stride, steps, at, g);
     load_rows(x, p.x + row * p.x_stride, p.x_stride, steps, at, g);
     if (p.z) load_rows(z, p.z + row * g.z_stride, g.z_stride, steps, at, g);
-    load_scalars<M>(w, p.w + row * p.w_stride, p.w_stride, steps, g.states);
+    const T* w_row = p.w + row * p.w_stride;
+    load_quads<M, 1>(w, w_row, p.w_stride, w_row, p.w_stride, steps, g);
   }
 };
 
@@ -31,7 +32,7 @@ template <class T, int NP, int C, bool kSigned, bool kReverse>
 __global__ void __launch_bounds__(kThreads) transition_kernel(const __grid_constant__ SegmentStarts<T> p) {
   using M = Map<NP, C>;
   __shared__ float2 inputs[kTile * M::kChannels];  // (delta, x)
-  __shared__ __align__(16) float w_tile[kTile * NP];
+  __shared__ float4 w_tile[kTile][M::kLanes];
   const Geometry& g = p.g;
   const Place<M> at(g, blockIdx.x / g.blocks);
   if (at.segment == (kReverse ? 0 : g.segments - 1)) return;  // nobody starts from its result
@@ -69,9 +70,11 @@ __global__ void __launch_bounds__(kThreads) transition_kernel(const __grid_const
       }
     }
 #pragma unroll
-    for (int k = 0; k < M::kScalars; ++k) {
-      const int e = threadIdx.x + k * kThreads;
-      if (e < kTile * NP) w_tile[e] = next.w[k];
+    for (int k = 0; k < M::quads(1); ++k) {
+      const Quad<M> q(k);
+      float v[4];
+      unpack(next.w[k], v);
+      if (q.array < 1) w_tile[q.t][q.n / 4] = make_float4(v[0], v[1], v[2], v[3]);
     }
     __syncthreads();
     if (index + 1 < last - first) next.load(p, at, nth_tile(index + 1));
@@ -79,8 +82,8 @@ __global__ void __launch_bounds__(kThreads) transition_kernel(const __grid_const
 #pragma unroll 4
     for (int step = 0; step < kTile; ++step) {
       const int t = kReverse ? kTile - 1 - step : step;
-      const float4 w4 = *reinterpret_cast<const float4*>(w_tile + t * NP + n0);
-      const float w[4] = {w4.x, w4.y, w4.z, w4.w};
+      float w[4];
+      unpack(Packet<float>{w_tile[t][at.state_lane]}, w);
 #pragma unroll
       for (int j = 0; j < C; ++j) {
         const float2 in = inputs[t * M::kChannels + at.channel + j];
@@ -110,8 +113,8 @@ __global__ void __launch_bounds__(kThreads) transition_kernel(const __grid_const
 }
 
 // One thread per state: what segment s hands on is its product times what it starts from plus its own result.
-__global__ void chain_kernel(const float* outer, float* starts, const float* products, int64_t states, int segments,
-                             bool reverse) {
+__global__ void chain_kernel(const float* outer, float* starts, const float* products, int64_t states,
+                             int segments, bool reverse) {
   const int64_t e = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (e >= states) return;
   float carry = outer ? outer[e] : 0.0f;
@@ -130,10 +133,11 @@ void launch_transitions(const SegmentStarts<T>& p, cudaStream_t stream) {
   const unsigned grid = static_cast<unsigned>(int64_t{p.g.blocks} * p.g.batch * p.g.segments);
   constexpr int C = forward_owned(NP);
   const bool is_signed = p.range == EigenvalueRange::kSigned;
-  const auto kernel = is_signed ? (p.reverse ? transition_kernel<T, NP, C, true, true>
-                                             : transition_kernel<T, NP, C, true, false>)
-                                : (p.reverse ? transition_kernel<T, NP, C, false, true>
-                                             : transition_kernel<T, NP, C, false, false>);
+  const auto kernel =
+      is_signed
+          ? (p.reverse ? transition_kernel<T, NP, C, true, true> : transition_kernel<T, NP, C, true, false>)
+          : (p.reverse ? transition_kernel<T, NP, C, false, true>
+                       : transition_kernel<T, NP, C, false, false>);
   kernel<<<grid, kThreads, 0, stream>>>(p);
   check_launch("selective_scan: segment transitions");
 }
@@ -142,22 +146,27 @@ void launch_transitions(const SegmentStarts<T>& p, cudaStream_t stream) {
 
 int padded_states(int64_t states) {
   if (states > 64)
-    fail(ErrorCode::kUsage, "the selective scan on the GPU takes at most 64 states per channel; got {}", states);
+    fail(ErrorCode::kUsage, "the selective scan on the GPU takes at most 64 states per channel; got {}",
+         states);
   return states <= 4 ? 4 : states <= 16 ? 16 : 64;
 }
 
 Geometry geometry(const SelectiveScanShape& shape, int channels_per_block) {
-  const auto stride = [](int64_t given, int64_t contiguous) { return given ? given : contiguous; };
-  const int64_t largest = std::max({shape.batch, shape.time, shape.channels});
-  if (largest > (int64_t{1} << 30) || shape.batch < 0 || shape.time < 0 || shape.channels < 0 || shape.states < 0)
-    fail(ErrorCode::kUsage, "selective scan of batch {}, time {}, channels {}, states {}: sizes must be in [0, 2^30]",
-         shape.batch, shape.time, shape.channels, shape.states);
+  const SelectiveScanShape full = with_strides(shape);
+  const int64_t largest = std::max({shape.batch, shape.time, shape.channels, full.u_stride, full.raw_stride,
+                                    full.z_stride, full.b_stride, full.c_stride, full.y_stride});
+  const int64_t least = std::min({shape.batch, shape.time, shape.channels, shape.states});
+  if (largest > (1 << 26) || least < 0)
+    fail(
+        ErrorCode::kUsage,
+        "selective scan of batch {}, time {}, channels {}, states {}: sizes and strides must be in [0, 2^26]",
+        shape.batch, shape.time, shape.channels, shape.states);
   Geometry g{};
   g.batch = static_cast<int>(shape.batch), g.time = static_cast<int>(shape.time);
   g.channels = static_cast<int>(shape.channels), g.states = static_cast<int>(shape.states);
-  g.u_stride = stride(shape.u_stride, shape.channels), g.raw_stride = stride(shape.raw_stride, shape.channels);
-  g.z_stride = stride(shape.z_stride, shape.channels), g.y_stride = stride(shape.y_stride, shape.channels);
-  g.b_stride = stride(shape.b_stride, shape.states), g.c_stride = stride(shape.c_stride, shape.states);
+  g.u_stride = static_cast<int>(full.u_stride), g.raw_stride = static_cast<int>(full.raw_stride);
+  g.z_stride = static_cast<int>(full.z_stride), g.y_stride = static_cast<int>(full.y_stride);
+  g.b_stride = static_cast<int>(full.b_stride), g.c_stride = static_cast<int>(full.c_stride);
   g.blocks = (g.channels + channels_per_block - 1) / channels_per_block;
   g.tiles = (g.time + kTile - 1) / kTile;
   const int64_t wanted = 2 * cuda_device().multiprocessors, have = int64_t{g.blocks} * g.batch;
@@ -183,8 +192,8 @@ void find_segment_starts(const SegmentStarts<T>& given, cudaStream_t stream) {
   else
     launch_transitions<T, 64>(p, stream);
   const int64_t states = int64_t{p.g.batch} * p.g.channels * p.g.states;
-  chain_kernel<<<static_cast<unsigned>((states + 255) / 256), 256, 0, stream>>>(p.outer, p.starts, p.products, states,
-                                                                               p.g.segments, p.reverse);
+  chain_kernel<<<static_cast<unsigned>((states + 255) / 256), 256, 0, stream>>>(
+      p.outer, p.starts, p.products, states, p.g.segments, p.reverse);
   check_launch("selective_scan: chain of segments");
 }
 

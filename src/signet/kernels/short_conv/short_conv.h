@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "signet/base/isa.h"
+#include "signet/base/small_float.h"
 
 namespace signet::kernels {
 
@@ -20,8 +21,8 @@ struct ShortConvForward {
   bool silu = false;
   const T* x = nullptr;
   int64_t x_stride = 0;
-  const T* weight = nullptr;
-  const T* bias = nullptr;
+  const Accumulator<T>* weight = nullptr;
+  const Accumulator<T>* bias = nullptr;
   const T* initial = nullptr;
   T* y = nullptr;
   int64_t y_stride = 0;
@@ -34,21 +35,29 @@ struct ShortConvBackward {
   bool silu = false;
   const T* x = nullptr;
   int64_t x_stride = 0;
-  const T* weight = nullptr;
-  const T* bias = nullptr;
+  const Accumulator<T>* weight = nullptr;
+  const Accumulator<T>* bias = nullptr;
   const T* initial = nullptr;
   const T* dy = nullptr;
   int64_t dy_stride = 0;
   T* dx = nullptr;
   int64_t dx_stride = 0;
-  T* dweight = nullptr;
-  T* dbias = nullptr;
+  Accumulator<T>* dweight = nullptr;
+  Accumulator<T>* dbias = nullptr;
+  Accumulator<T>* workspace = nullptr;  // GPU only: [short_conv_workspace_size]
 };
 
 template <class T>
 void short_conv_forward(const ShortConvForward<T>& p, Cpu);
 template <class T>
 void short_conv_backward(const ShortConvBackward<T>& p, Cpu);
+
+// On the GPU: float and bf16.
+int64_t short_conv_workspace_size(int64_t batch, int64_t time, int64_t channels, int64_t kernel, Cuda);
+template <class T>
+void short_conv_forward(const ShortConvForward<T>& p, Cuda);
+template <class T>
+void short_conv_backward(const ShortConvBackward<T>& p, Cuda);
 
 void short_conv_forward_reference(const ShortConvForward<double>& p);
 void short_conv_backward_reference(const ShortConvBackward<double>& p);

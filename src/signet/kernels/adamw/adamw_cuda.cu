@@ -1,0 +1,122 @@
+#include <algorithm>
+#include <cmath>
+
+#include "signet/kernels/adamw/adamw.h"
+#include "signet/tensor/cuda_check.h"
+#include "signet/tensor/packet.cuh"
+#include "signet/tensor/reduce.cuh"
+
+namespace signet::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+
+struct Scalars {
+  float gradient_scale, beta1, rest1, beta2, rest2, keep, rate, inverse_second, eps;
+};
+
+// What depends on lr, step and gradient_scale, in double as on the CPU.
+__host__ __device__ Scalars scalars(double lr, double step, double gradient_scale, double beta1, double beta2,
+                                    double eps, double weight_decay) {
+  return {static_cast<float>(gradient_scale),
+          static_cast<float>(beta1),
+          static_cast<float>(1 - beta1),
+          static_cast<float>(beta2),
+          static_cast<float>(1 - beta2),
+          static_cast<float>(1 - lr * weight_decay),
+          static_cast<float>(lr / (1 - pow(beta1, step))),
+          static_cast<float>(1 / sqrt(1 - pow(beta2, step))),
+          static_cast<float>(eps)};
+}
+
+__global__ void __launch_bounds__(kThreads) adamw_kernel(AdamW<float> p, Scalars given, bool aligned) {
+  __shared__ Scalars computed;
+  if (p.schedule) {
+    if (threadIdx.x == 0)
+      computed =
+          scalars(p.schedule[0], p.schedule[1], p.schedule[2], p.beta1, p.beta2, p.eps, p.weight_decay);
+    __syncthreads();
+  }
+  const Scalars s = p.schedule ? computed : given;
+  const int64_t base = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * 4;
+  if (base >= p.size) return;
+  const int left = static_cast<int>(min(p.size - base, int64_t{4}));
+  float w[4], g[4], m[4], v[4];
+  unpack(load_packet(p.weights + base, 0, left, aligned && left == 4), w);
+  unpack(load_packet(p.gradient + base, 0, left, aligned && left == 4), g);
+  unpack(load_packet(p.m + base, 0, left, aligned && left == 4), m);
+  unpack(load_packet(p.v + base, 0, left, aligned && left == 4), v);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    g[i] *= s.gradient_scale;
+    m[i] = fmaf(s.beta1, m[i], s.rest1 * g[i]);
+    v[i] = fmaf(s.beta2, v[i], s.rest2 * g[i] * g[i]);
+    w[i] = s.keep * w[i] - s.rate * m[i] / fmaf(sqrtf(v[i]), s.inverse_second, s.eps);
+  }
+  store_packet(p.weights + base, 0, left, aligned && left == 4, w);
+  store_packet(p.m + base, 0, left, aligned && left == 4, m);
+  store_packet(p.v + base, 0, left, aligned && left == 4, v);
+}
+
+// Sum of the block's values, in thread 0.
+__device__ double block_sum(double x) {
+  __shared__ double part[kThreads / 32];
+  x = lane_sum<32>(x);
+  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
+  __syncthreads();
+  double total = 0;
+  for (double each : part) total += each;
+  return total;
+}
+
+__global__ void __launch_bounds__(kThreads) square_kernel(const float* x, int64_t size, double* parts) {
+  double total = 0;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < size; i += int64_t{gridDim.x} * kThreads)
+    total += static_cast<double>(x[i]) * x[i];
+  total = block_sum(total);
+  if (threadIdx.x == 0) parts[blockIdx.x] = total;
+}
+
+__global__ void __launch_bounds__(kThreads) sum_kernel(const double* parts, int count, double* result) {
+  double total = 0;
+  for (int i = threadIdx.x; i < count; i += kThreads) total += parts[i];
+  total = block_sum(total);
+  if (threadIdx.x == 0) *result = total;
+}
+
+__global__ void clip_kernel(const double* square_sum, double max_norm, double* scale) {
+  const double norm = sqrt(*square_sum);
+  *scale = max_norm > 0 && norm > max_norm ? max_norm / norm : 1.0;
+}
+
+}  // namespace
+
+template <>
+void adamw(const AdamW<float>& p, Cuda device) {
+  if (p.size == 0) return;
+  const bool aligned =
+      packets_fit(p.weights, 4) && packets_fit(p.gradient, 4) && packets_fit(p.m, 4) && packets_fit(p.v, 4);
+  const int64_t blocks = (p.size + 4 * kThreads - 1) / (4 * kThreads);
+  adamw_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream_of(device)>>>(
+      p,
+      scalars(p.lr, static_cast<double>(p.step), p.gradient_scale, p.beta1, p.beta2, p.eps, p.weight_decay),
+      aligned);
+  check_launch("adamw");
+}
+
+template <>
+void square_sum(const SquareSum<float>& p, Cuda device) {
+  const int blocks = static_cast<int>(
+      std::clamp<int64_t>((p.size + 4 * kThreads - 1) / (4 * kThreads), 1, kSquareSumBlocks));
+  square_kernel<<<blocks, kThreads, 0, stream_of(device)>>>(p.x, p.size, p.workspace);
+  check_launch("square_sum");
+  sum_kernel<<<1, kThreads, 0, stream_of(device)>>>(p.workspace, blocks, p.result);
+  check_launch("square_sum: parts");
+}
+
+void clip_scale(const double* square_sum, double max_norm, double* scale, Cuda device) {
+  clip_kernel<<<1, 1, 0, stream_of(device)>>>(square_sum, max_norm, scale);
+  check_launch("clip_scale");
+}
+
+}  // namespace signet::kernels

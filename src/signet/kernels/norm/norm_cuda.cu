@@ -1,0 +1,211 @@
+// A team of lanes or a whole block works on a row and keeps it in registers: one read, one write. Backward
+// sums dweight over the rows of a block in registers, then over blocks in a second kernel.
+#include <algorithm>
+
+#include "signet/kernels/norm/norm.h"
+#include "signet/tensor/cuda_check.h"
+#include "signet/tensor/packet.cuh"
+#include "signet/tensor/reduce.cuh"
+
+namespace signet::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+
+// Sum over the kTeam threads that share a row; kTeam above 32 is the whole block of kTeam threads.
+template <int kTeam>
+__device__ inline float team_sum(float x, float* scratch) {
+  if constexpr (kTeam <= 32) return lane_sum<kTeam>(x);
+  x = lane_sum<32>(x);
+  __syncthreads();  // scratch may still be read from the sum before
+  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
+  __syncthreads();
+  float total = 0.0f;
+#pragma unroll
+  for (int w = 0; w < kTeam / 32; ++w) total += scratch[w];
+  return total;
+}
+
+// Rows go round the teams of the grid.
+template <int kTeam>
+struct Rows {
+  static constexpr int kPerBlock = kTeam <= 32 ? kThreads / kTeam : 1;
+  static constexpr int kBlock = kTeam <= 32 ? kThreads : kTeam;
+  __device__ static int member() { return threadIdx.x % kTeam; }
+  __device__ static int64_t first() { return int64_t{blockIdx.x} * kPerBlock + threadIdx.x / kTeam; }
+  __device__ static int64_t step() { return int64_t{gridDim.x} * kPerBlock; }
+};
+
+template <class T, int kTeam, int kPackets, bool kLayer>
+__global__ void __launch_bounds__(Rows<kTeam>::kBlock) forward_kernel(NormForward<T> p, bool aligned) {
+  __shared__ float scratch[32];
+  const int width = static_cast<int>(p.width), member = Rows<kTeam>::member();
+  const float inverse_width = 1.0f / static_cast<float>(width);
+  // All lanes stay for the sums; a team beyond the last row works on nothing.
+  const int64_t rounds = (p.rows + Rows<kTeam>::step() - 1) / Rows<kTeam>::step();
+  for (int64_t i = 0, row = Rows<kTeam>::first(); i < rounds; ++i, row += Rows<kTeam>::step()) {
+    const int live = row < p.rows ? width : 0;
+    float x[kPackets][4], mean = 0.0f, total = 0.0f, square = 0.0f;
+#pragma unroll
+    for (int k = 0; k < kPackets; ++k) {
+      unpack(load_packet(p.x + row * p.x_stride, (member + k * kTeam) * 4, live, aligned), x[k]);
+#pragma unroll
+      for (float v : x[k]) total += v;
+    }
+    if constexpr (kLayer) mean = team_sum<kTeam>(total, scratch) * inverse_width;
+#pragma unroll
+    for (int k = 0; k < kPackets; ++k) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float d = (member + k * kTeam) * 4 + j < live ? x[k][j] - mean : 0.0f;
+        square = fmaf(d, d, square);
+      }
+    }
+    const float rstd = rsqrtf(team_sum<kTeam>(square, scratch) * inverse_width + p.eps);
+#pragma unroll
+    for (int k = 0; k < kPackets; ++k) {
+      const int first = (member + k * kTeam) * 4;
+      if (first >= live) break;
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        x[k][j] = first + j < width ? (x[k][j] - mean) * rstd * p.weight[first + j] : 0.0f;
+      store_packet(p.y + row * p.y_stride, first, width, aligned, x[k]);
+    }
+    if (member == 0 && live) {
+      p.rstd[row] = rstd;
+      if (p.mean) p.mean[row] = mean;
+    }
+  }
+}
+
+template <class T, int kTeam, int kPackets, bool kLayer>
+__global__ void __launch_bounds__(Rows<kTeam>::kBlock) backward_kernel(NormBackward<T> p, bool aligned) {
+  constexpr int kPerBlock = Rows<kTeam>::kPerBlock;
+  __shared__ float scratch[32];
+  __shared__ float teams[kPerBlock > 1 ? kPerBlock * kTeam * 4 : 1];
+  const int width = static_cast<int>(p.width), member = Rows<kTeam>::member();
+  const float inverse_width = 1.0f / static_cast<float>(width);
+  float dweight[kPackets][4] = {}, weight[kPackets][4];
+#pragma unroll
+  for (int k = 0; k < kPackets; ++k) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int column = (member + k * kTeam) * 4 + j;
+      weight[k][j] = column < width ? p.weight[column] : 0.0f;
+    }
+  }
+  const int64_t rounds = (p.rows + Rows<kTeam>::step() - 1) / Rows<kTeam>::step();
+  for (int64_t i = 0, row = Rows<kTeam>::first(); i < rounds; ++i, row += Rows<kTeam>::step()) {
+    const int live = row < p.rows ? width : 0;
+    const float rstd = live ? p.rstd[row] : 0.0f, mean = kLayer && live ? p.mean[row] : 0.0f;
+    float xhat[kPackets][4], d[kPackets][4], along = 0.0f, total = 0.0f;
+#pragma unroll
+    for (int k = 0; k < kPackets; ++k) {
+      const int first = (member + k * kTeam) * 4;
+      unpack(load_packet(p.x + row * p.x_stride, first, live, aligned), xhat[k]);
+      unpack(load_packet(p.dy + row * p.dy_stride, first, live, aligned), d[k]);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        xhat[k][j] = (xhat[k][j] - mean) * rstd;
+        dweight[k][j] = fmaf(d[k][j], xhat[k][j], dweight[k][j]);
+        d[k][j] *= weight[k][j];
+        along = fmaf(d[k][j], xhat[k][j], along);
+        total += d[k][j];
+      }
+    }
+    along = team_sum<kTeam>(along, scratch) * inverse_width;
+    total = kLayer ? team_sum<kTeam>(total, scratch) * inverse_width : 0.0f;
+#pragma unroll
+    for (int k = 0; k < kPackets; ++k) {
+      const int first = (member + k * kTeam) * 4;
+      if (first >= live) break;
+      float before[4] = {};
+      if (p.accumulate_dx) unpack(load_packet(p.dx + row * p.dx_stride, first, width, aligned), before);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) d[k][j] = fmaf(rstd, d[k][j] - total - xhat[k][j] * along, before[j]);
+      store_packet(p.dx + row * p.dx_stride, first, width, aligned, d[k]);
+    }
+  }
+  float* sums = p.workspace + int64_t{blockIdx.x} * width;
+#pragma unroll
+  for (int k = 0; k < kPackets; ++k) {
+    if constexpr (kPerBlock > 1) {  // over the teams of the block, in order
+      __syncthreads();
+#pragma unroll
+      for (int j = 0; j < 4; ++j) teams[threadIdx.x * 4 + j] = dweight[k][j];
+      __syncthreads();
+      for (int column = threadIdx.x; column < kTeam * 4; column += kThreads) {
+        float total = 0.0f;
+#pragma unroll
+        for (int team = 0; team < kPerBlock; ++team) total += teams[team * kTeam * 4 + column];
+        if (k * kTeam * 4 + column < width) sums[k * kTeam * 4 + column] = total;
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int column = (member + k * kTeam) * 4 + j;
+        if (column < width) sums[column] = dweight[k][j];
+      }
+    }
+  }
+}
+
+// run<team, packets per thread> for the width: a warp up to 1024, a block beyond.
+template <class Run>
+void choose_team(int64_t width, Run run) {
+  if (width <= 32) return run.template operator()<8, 1>();
+  if (width <= 64) return run.template operator()<16, 1>();
+  if (width <= 128) return run.template operator()<32, 1>();
+  if (width <= 256) return run.template operator()<32, 2>();
+  if (width <= 512) return run.template operator()<32, 4>();
+  if (width <= 1024) return run.template operator()<32, 8>();
+  if (width <= 4096) return run.template operator()<256, 4>();
+  if (width <= 32768) return run.template operator()<1024, 8>();
+  fail(ErrorCode::kUsage, "normalisation on the GPU takes rows of at most 32768 elements; got {}", width);
+}
+
+int64_t blocks_for(int64_t rows, int64_t width) {
+  int64_t per_block = 1;
+  choose_team(width, [&]<int kTeam, int kPackets>() { per_block = Rows<kTeam>::kPerBlock; });
+  return std::min((rows + per_block - 1) / per_block, int64_t{4} * cuda_device().multiprocessors);
+}
+
+}  // namespace
+
+int64_t norm_workspace_size(int64_t rows, int64_t width, Cuda) { return blocks_for(rows, width) * width; }
+
+template <class T>
+void norm_forward(const NormForward<T>& p, Cuda device) {
+  if (p.rows == 0 || p.width == 0) return;
+  const bool aligned = p.width % 4 == 0 && packets_fit(p.x, p.x_stride) && packets_fit(p.y, p.y_stride);
+  choose_team(p.width, [&]<int kTeam, int kPackets>() {
+    const int64_t blocks = (p.rows + Rows<kTeam>::kPerBlock - 1) / Rows<kTeam>::kPerBlock;
+    const auto kernel = p.kind == NormKind::kLayer ? forward_kernel<T, kTeam, kPackets, true>
+                                                   : forward_kernel<T, kTeam, kPackets, false>;
+    kernel<<<static_cast<unsigned>(std::min<int64_t>(blocks, 1 << 30)), Rows<kTeam>::kBlock, 0,
+             stream_of(device)>>>(p, aligned);
+  });
+  check_launch("norm_forward");
+}
+
+template <class T>
+void norm_backward(const NormBackward<T>& p, Cuda device) {
+  if (p.rows == 0 || p.width == 0) return;
+  const bool aligned = p.width % 4 == 0 && packets_fit(p.x, p.x_stride) && packets_fit(p.dy, p.dy_stride) &&
+                       packets_fit(p.dx, p.dx_stride);
+  const int64_t blocks = blocks_for(p.rows, p.width);
+  choose_team(p.width, [&]<int kTeam, int kPackets>() {
+    const auto kernel = p.kind == NormKind::kLayer ? backward_kernel<T, kTeam, kPackets, true>
+                                                   : backward_kernel<T, kTeam, kPackets, false>;
+    kernel<<<static_cast<unsigned>(blocks), Rows<kTeam>::kBlock, 0, stream_of(device)>>>(p, aligned);
+  });
+  check_launch("norm_backward");
+  add_column_sums(p.workspace, blocks, p.width, p.width, p.dweight, device);
+}
+
+template void norm_forward(const NormForward<float>&, Cuda);
+template void norm_forward(const NormForward<bf16>&, Cuda);
+template void norm_backward(const NormBackward<float>&, Cuda);
+template void norm_backward(const NormBackward<bf16>&, Cuda);
+
+}  // namespace signet::kernels

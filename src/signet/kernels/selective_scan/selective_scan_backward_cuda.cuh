@@ -1,0 +1,407 @@
+// Backward of the selective scan. Per tile, from the last to the first: recompute the states from the saved
+// one before the tile and keep every h_{t-1} in shared memory, then walk back in time with
+//
+//   g_t = C_t dy_t + r_t,   r_{t-1} = a_t g_t,   q_t = g_t h_{t-1} s'_t     (s' = s or 2 s)
+//   du = D dy + delta S,    ddelta = u S + Q     S = sum_n g B,  Q = sum_n q A
+//   dB = sum_d g delta u,   dC = sum_d dy h,     dA = sum_t q delta
+//
+// S and Q are sums over the lanes of a channel; dB and dC are summed over lanes, warps, then blocks, always
+// in this order; dA is summed in registers, then over blocks in a second kernel.
+//
+// So that sums over lanes need no selects, register i of a lane holds state i ^ p and channel j ^ p', where p
+// and p' are the lane's own number: what it sends to the lane across is then always the same register.
+#pragma once
+
+#include "signet/kernels/selective_scan/selective_scan_cuda.cuh"
+
+namespace signet::kernels::scan {
+
+template <class T>
+struct BackwardArgs {
+  SelectiveScanBackward<T> p;
+  Geometry g;
+  int items_per_block;  // (batch, segment) pairs one block works through
+  const float* starts;  // [segments,B,channels,states] gradients of the states, null with one segment
+  float* token_sums;    // [blocks,B,T,2,NP] dB and dC of a block's channels
+  float* channel_sums;  // [blocks over items, channels (states + 2)]: dA_log, dD, dbias
+};
+
+template <class T, class M, bool kGated>
+struct BackwardTile {
+  Packet<T> u[M::kPasses], raw[M::kPasses], dy[M::kPasses], z[kGated ? M::kPasses : 1];
+  Packet<T> bc[M::quads(2)];
+  float h[M::kOwned][4];
+
+  __device__ void load(const BackwardArgs<T>& args, const Place<M>& at, const int (&channel)[M::kOwned],
+                       int tile) {
+    const SelectiveScanBackward<T>& p = args.p;
+    const Geometry& g = args.g;
+    const int steps = g.time - tile * kTile, n0 = at.state_lane * kStates;
+    const int64_t row = int64_t{at.batch} * g.time + int64_t{tile} * kTile;
+    load_rows(u, p.u + row * g.u_stride, g.u_stride, steps, at, g);
+    load_rows(raw, p.raw + row * g.raw_stride, g.raw_stride, steps, at, g);
+    load_rows(dy, p.dy + row * g.y_stride, g.y_stride, steps, at, g);
+    if constexpr (kGated) load_rows(z, p.z + row * g.z_stride, g.z_stride, steps, at, g);
+    load_quads<M, 2>(bc, p.b + row * g.b_stride, g.b_stride, p.c + row * g.c_stride, g.c_stride, steps, g);
+    const float* before = tile > 0          ? p.saved + state_row(int64_t{at.batch} * g.tiles + tile, 0, g)
+                          : p.initial_state ? p.initial_state + state_row(at.batch, 0, g)
+                                            : nullptr;
+#pragma unroll
+    for (int j = 0; j < M::kOwned; ++j)
+      load_states(h[j], before && channel[j] < g.channels ? before + int64_t{channel[j]} * g.states : nullptr,
+                  n0, g);
+  }
+};
+
+// Where a channel lies in shared.inputs: neighbouring packets of four channels start in different banks.
+__device__ inline int slot(int channel) { return channel ^ (channel >> 3 & 3); }
+
+template <int NP, int C, bool kGated>
+struct BackwardShared {
+  using M = Map<NP, C>;
+  static constexpr int kCopies = M::kGroups < 4 ? M::kGroups : 4;  // of B and C, one per permutation p
+  float4 inputs[kTile][M::kChannels];  // (delta, delta u, dy, softplus'); the sweep leaves S in y, Q in z
+  float4 before[kTile][C][kThreads];   // h_{t-1} of each thread
+  float4 bc[2][kTile][kCopies][M::kLanes];
+  alignas(16) float sums[kTile][kWarps][2 * NP];    // dB and dC of a warp's channels
+  float outputs[kGated ? kTile : 1][M::kChannels];  // sum_n C h
+};
+
+// What one step of the way back reads.
+template <int NP, int C>
+struct BackwardStep {
+  float4 in[C];
+  float before[C][4], b[4], c[4];
+
+  template <class Shared>
+  __device__ void load(const Shared& shared, int t, int turn, int state_lane, const int (&local)[C]) {
+    unpack(Packet<float>{shared.bc[0][t][turn][state_lane]}, b);
+    unpack(Packet<float>{shared.bc[1][t][turn][state_lane]}, c);
+#pragma unroll
+    for (int j = 0; j < C; ++j) {
+      in[j] = shared.inputs[t][local[j]];
+      unpack(Packet<float>{shared.before[t][j][threadIdx.x]}, before[j]);
+    }
+  }
+};
+
+// dB and dC over the groups of channels of a warp. With at least 8 groups db[0] is then the sum of register
+// 0, of dB in the lower groups of 8 and of dC in the upper; with 2 groups registers 0 and 2 are summed.
+template <class M>
+__device__ inline void sum_tokens(float (&db)[4], float (&dc)[4], int group) {
+  constexpr int kAcross = M::kLanes;  // lane distance of neighbouring groups
+  if constexpr (M::kGroups == 2) {
+#pragma unroll
+    for (int i = 0; i < 4; i += 2)
+      db[i] += from_lane(db[i + 1], kAcross), dc[i] += from_lane(dc[i + 1], kAcross);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      db[i] += from_lane(db[i + 2], 2 * kAcross), dc[i] += from_lane(dc[i + 2], 2 * kAcross);
+    db[0] += from_lane(db[1], kAcross), dc[0] += from_lane(dc[1], kAcross);
+    db[0] = trade(db[0], dc[0], group & 4, 4 * kAcross);
+#pragma unroll
+    for (int mask = 8 * kAcross; mask < 32; mask *= 2) db[0] += from_lane(db[0], mask);
+  }
+}
+
+// Over the lanes of a channel: the channels are dealt out to the first C lanes, register 0 holds the lane's
+// own.
+template <class M>
+__device__ inline void deal_channels(float (&value)[M::kOwned]) {
+  if constexpr (M::kOwned >= 4 && M::kLanes >= 4) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) value[j] += from_lane(value[j + 2], 2);
+  }
+  if constexpr (M::kOwned >= 2 && M::kLanes >= 2) value[0] += from_lane(value[1], 1);
+}
+template <class M>
+__device__ inline void sum_channels(float (&value)[M::kOwned]) {
+  deal_channels<M>(value);
+#pragma unroll
+  for (int mask = M::kOwned; mask < M::kLanes; mask *= 2) value[0] += from_lane(value[0], mask);
+}
+// Both sums at once: while lanes are left, the second C lanes take `second`, in `first`.
+template <class M>
+__device__ inline void sum_channels(float (&first)[M::kOwned], float (&second)[M::kOwned], int state_lane) {
+  deal_channels<M>(first);
+  deal_channels<M>(second);
+  if constexpr (M::kOwned < M::kLanes) {
+    first[0] = trade(first[0], second[0], state_lane & M::kOwned, M::kOwned);
+#pragma unroll
+    for (int mask = 2 * M::kOwned; mask < M::kLanes; mask *= 2) first[0] += from_lane(first[0], mask);
+  }
+}
+
+template <class T, int NP, int C, bool kSigned, bool kGated>
+__global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constant__ BackwardArgs<T> args) {
+  using M = Map<NP, C>;
+  using Shared = BackwardShared<NP, C, kGated>;
+  extern __shared__ __align__(16) unsigned char shared_bytes[];
+  Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
+  const SelectiveScanBackward<T>& p = args.p;
+  const Geometry& g = args.g;
+  const int items = g.batch * g.segments, first_item = blockIdx.x / g.blocks * args.items_per_block;
+  const int last_item = min(first_item + args.items_per_block, items);
+  Place<M> at(g, first_item);
+  const int warp = threadIdx.x / 32, n0 = at.state_lane * kStates,
+            row_channel = at.first_channel + at.packet_channel;
+  const int turn = at.group & (Shared::kCopies - 1);  // p
+  constexpr int kTogether = 2, kTraded = C < M::kLanes ? C : M::kLanes;
+  const int own = at.state_lane & (kTraded - 1);  // p'
+
+  int local[C], channel[C];
+  float rate[C][4], da[C][4] = {}, r[C][4], h[C][4], d[4] = {}, bias[4] = {}, dd[4] = {}, dbias[4] = {};
+#pragma unroll
+  for (int j = 0; j < C; ++j) {
+    local[j] = slot(at.channel + (j ^ own));
+    channel[j] = at.first_channel + at.channel + (j ^ own);
+    load_rates(rate[j], p.a_log, channel[j], n0, g);
+    permute(rate[j], turn);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (p.d && row_channel + i < g.channels) d[i] = p.d[row_channel + i];
+    if (p.bias && row_channel + i < g.channels) bias[i] = p.bias[row_channel + i];
+  }
+
+  BackwardTile<T, M, kGated> next;
+  const auto last_tile_of = [&](int segment) {
+    return min((segment + 1) * g.tiles_per_segment, g.tiles) - 1;
+  };
+  next.load(args, at, channel, last_tile_of(at.segment));
+  for (int item = first_item, tile = last_tile_of(at.segment); item < last_item;) {
+    const int steps = min(kTile, g.time - tile * kTile), batch = at.batch, segment = at.segment;
+    if (tile == last_tile_of(segment)) {
+      const float* end = args.starts       ? args.starts + state_row(int64_t{segment} * g.batch + batch, 0, g)
+                         : p.d_final_state ? p.d_final_state + state_row(batch, 0, g)
+                                           : nullptr;
+#pragma unroll
+      for (int j = 0; j < C; ++j) {
+        load_states(r[j], end && channel[j] < g.channels ? end + int64_t{channel[j]} * g.states : nullptr, n0,
+                    g);
+        permute(r[j], turn);
+      }
+    }
+    const BackwardTile<T, M, kGated> now = next;
+#pragma unroll
+    for (int j = 0; j < C; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) h[j][i] = now.h[j][i];
+      permute(h[j], turn);
+    }
+#pragma unroll
+    for (int k = 0; k < M::kPasses; ++k) {
+      const int t = at.packet_row + k * M::kRows;
+      if (t >= kTile) break;
+      float raw[4], u[4], dy[4];
+      unpack(now.raw[k], raw);
+      unpack(now.u[k], u);
+      unpack(now.dy[k], dy);
+      if constexpr (kGated) {
+        float z[4];
+        unpack(now.z[k], z);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) dy[i] *= z[i] * sigmoid(z[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        Softplus delta{0.0f, 0.0f};
+        if (t < steps) delta = softplus(raw[i] + bias[i]);
+        shared.inputs[t][slot(at.packet_channel) ^ i] =
+            make_float4(delta.value, delta.value * u[i], dy[i], delta.slope);
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < M::quads(2); ++k) {
+      const Quad<M> q(k);
+      float v[4];
+      unpack(now.bc[k], v);
+      if (q.array < 2) {
+        float4(&copies)[Shared::kCopies][M::kLanes] = shared.bc[q.array][q.t];
+        copies[0][q.n / 4] = make_float4(v[0], v[1], v[2], v[3]);
+        copies[1][q.n / 4] = make_float4(v[1], v[0], v[3], v[2]);
+        if constexpr (Shared::kCopies == 4) {
+          copies[2][q.n / 4] = make_float4(v[2], v[3], v[0], v[1]);
+          copies[3][q.n / 4] = make_float4(v[3], v[2], v[1], v[0]);
+        }
+      }
+    }
+    __syncthreads();
+    const int this_tile = tile;
+    if (--tile < segment * g.tiles_per_segment) {
+      if (++item < last_item) {
+        at = Place<M>(g, item);
+        tile = last_tile_of(at.segment);
+      }
+    }
+    if (item < last_item) next.load(args, at, channel, tile);
+
+      // Steps are taken several at a time: all reads (on the way back those of the next steps), then all sums
+      // over lanes, then all writes, so that the latencies overlap.
+#pragma unroll 1
+    for (int t = 0; t < steps; t += 2 * kTogether) {
+      float2 in[2 * kTogether][C];
+      float b[2 * kTogether][4];
+#pragma unroll
+      for (int s = 0; s < 2 * kTogether; ++s) {
+        unpack(Packet<float>{shared.bc[0][t + s][turn][at.state_lane]}, b[s]);
+#pragma unroll
+        for (int j = 0; j < C; ++j)
+          in[s][j] = *reinterpret_cast<const float2*>(&shared.inputs[t + s][local[j]]);
+      }
+#pragma unroll
+      for (int s = 0; s < 2 * kTogether; ++s) {
+#pragma unroll
+        for (int j = 0; j < C; ++j) {
+          shared.before[t + s][j][threadIdx.x] = make_float4(h[j][0], h[j][1], h[j][2], h[j][3]);
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            h[j][i] = fmaf(decay<kSigned>(in[s][j].x * rate[j][i]), h[j][i], in[s][j].y * b[s][i]);
+        }
+      }
+    }
+
+    BackwardStep<NP, C> step[kTogether];
+    const auto fetch = [&](int t0) {
+#pragma unroll
+      for (int s = kTogether - 1; s >= 0; --s) step[s].load(shared, t0 + s, turn, at.state_lane, local);
+    };
+    fetch((steps - 1) / kTogether * kTogether);
+#pragma unroll 1
+    for (int t0 = (steps - 1) / kTogether * kTogether; t0 >= 0; t0 -= kTogether) {
+      float db[kTogether][4] = {}, dc[kTogether][4] = {};
+      float sum_s[kTogether][C] = {}, sum_q[kTogether][C] = {}, sum_y[kTogether][C] = {};
+#pragma unroll
+      for (int s = kTogether - 1; s >= 0; --s) {
+#pragma unroll
+        for (int j = 0; j < C; ++j) {
+          const auto [delta, delta_u, dy, slope] = step[s].in[j];
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float a = decay<kSigned>(delta * rate[j][i]), grad = fmaf(step[s].c[i], dy, r[j][i]);
+            r[j][i] = a * grad;
+            const float q = (kSigned ? r[j][i] + grad : r[j][i]) * step[s].before[j][i];
+            sum_s[s][j] = fmaf(grad, step[s].b[i], sum_s[s][j]);
+            sum_q[s][j] = fmaf(q, rate[j][i], sum_q[s][j]);
+            if (kGated) sum_y[s][j] = fmaf(step[s].c[i], h[j][i], sum_y[s][j]);
+            da[j][i] = fmaf(q, delta, da[j][i]);
+            db[s][i] = fmaf(grad, delta_u, db[s][i]);
+            dc[s][i] = fmaf(dy, h[j][i], dc[s][i]);
+            h[j][i] = step[s].before[j][i];
+          }
+        }
+      }
+      fetch(max(t0 - kTogether, 0));  // in front of the first step: not used
+#pragma unroll
+      for (int s = 0; s < kTogether; ++s) {
+        sum_tokens<M>(db[s], dc[s], at.group);
+        sum_channels<M>(sum_s[s], sum_q[s], at.state_lane);
+        if constexpr (kGated) sum_channels<M>(sum_y[s]);
+      }
+      __syncwarp();
+#pragma unroll
+      for (int s = 0; s < kTogether; ++s) {
+        const int t = t0 + s;
+        if constexpr (M::kGroups == 2) {
+          float* sums = shared.sums[t][warp] + n0;
+          sums[turn] = db[s][0], sums[2 ^ turn] = db[s][2];
+          sums[NP + turn] = dc[s][0], sums[NP + (2 ^ turn)] = dc[s][2];
+        } else if (at.group < 8) {
+          shared.sums[t][warp][(at.group & 4 ? NP : 0) + n0 + turn] = db[s][0];
+        }
+        if constexpr (M::kLanes == 1) {
+#pragma unroll
+          for (int j = 0; j < C; ++j)
+            shared.inputs[t][local[j]].y = sum_s[s][j], shared.inputs[t][local[j]].z = sum_q[s][j];
+        } else if constexpr (kTraded == M::kLanes) {
+          shared.inputs[t][local[0]].y = sum_s[s][0], shared.inputs[t][local[0]].z = sum_q[s][0];
+        } else if (at.state_lane < 2 * kTraded) {
+          (&shared.inputs[t][local[0]].y)[at.state_lane / kTraded] = sum_s[s][0];
+        }
+        if constexpr (kGated && M::kLanes == 1) {
+#pragma unroll
+          for (int j = 0; j < C; ++j) shared.outputs[t][local[j]] = sum_y[s][j];
+        } else if (kGated && at.state_lane < kTraded) {
+          shared.outputs[t][local[0]] = sum_y[s][0];
+        }
+      }
+    }
+    if (this_tile == 0 && p.d_initial_state) {
+#pragma unroll
+      for (int j = 0; j < C; ++j) {
+        if (channel[j] >= g.channels) continue;
+        float natural[4] = {r[j][0], r[j][1], r[j][2], r[j][3]};
+        permute(natural, turn);
+        store_states(p.d_initial_state + state_row(batch, channel[j], g), n0, g, natural);
+      }
+    }
+    __syncthreads();
+
+    const int64_t first_row = int64_t{batch} * g.time + int64_t{this_tile} * kTile;
+#pragma unroll
+    for (int k = 0; k < M::kPasses; ++k) {
+      const int t = at.packet_row + k * M::kRows;
+      if (t >= steps) break;
+      float u[4], dy[4], z[4], du[4], draw[4], dz[4];
+      unpack(now.u[k], u);
+      unpack(now.dy[k], dy);
+      if constexpr (kGated) unpack(now.z[k], z);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float4 in = shared.inputs[t][slot(at.packet_channel) ^ i];
+        if constexpr (kGated) {
+          const float s = sigmoid(z[i]), y = fmaf(d[i], u[i], shared.outputs[t][slot(at.packet_channel) ^ i]);
+          dz[i] = dy[i] * y * s * fmaf(z[i], 1.0f - s, 1.0f);
+          dy[i] *= z[i] * s;
+        }
+        du[i] = fmaf(d[i], dy[i], in.x * in.y);
+        draw[i] = fmaf(u[i], in.y, kLn2 * in.z) * in.w;
+        dd[i] = fmaf(dy[i], u[i], dd[i]);
+        dbias[i] += draw[i];
+      }
+      store_packet(p.du + (first_row + t) * g.u_stride, row_channel, g.channels, g.packets, du);
+      store_packet(p.draw + (first_row + t) * g.raw_stride, row_channel, g.channels, g.packets, draw);
+      if constexpr (kGated)
+        store_packet(p.dz + (first_row + t) * g.z_stride, row_channel, g.channels, g.packets, dz);
+    }
+    const int64_t sums_row = int64_t{blockIdx.x % g.blocks} * g.batch * g.time + first_row;
+    for (int e = threadIdx.x; e < steps * NP / 2; e += kThreads) {
+      const int t = e / (NP / 2), quad = e % (NP / 2);
+      float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) {
+        const float4 part = reinterpret_cast<const float4*>(shared.sums[t][w])[quad];
+        total.x += part.x, total.y += part.y, total.z += part.z, total.w += part.w;
+      }
+      reinterpret_cast<float4*>(args.token_sums)[(sums_row + t) * (NP / 2) + quad] = total;
+    }
+  }
+
+  float* sums = args.channel_sums + int64_t{blockIdx.x / g.blocks} * g.channels * (g.states + 2);
+#pragma unroll
+  for (int j = 0; j < C; ++j) {
+    if (channel[j] >= g.channels) continue;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) da[j][i] *= rate[j][i] * kLn2;  // dA_log = A dA
+    permute(da[j], turn);
+    store_states(sums + int64_t{channel[j]} * g.states, n0, g, da[j]);
+  }
+  __syncthreads();
+  float* rows = &shared.inputs[0][0].x;  // [2][kRows][kChannels]
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    rows[at.packet_row * M::kChannels + at.packet_channel + i] = dd[i];
+    rows[(M::kRows + at.packet_row) * M::kChannels + at.packet_channel + i] = dbias[i];
+  }
+  __syncthreads();
+  for (int e = threadIdx.x; e < 2 * M::kChannels; e += kThreads) {
+    const int which = e / M::kChannels, c = e % M::kChannels;
+    float total = 0.0f;
+    for (int row = 0; row < M::kRows; ++row) total += rows[(which * M::kRows + row) * M::kChannels + c];
+    if (at.first_channel + c < g.channels)
+      sums[int64_t{g.channels} * (g.states + which) + at.first_channel + c] = total;
+  }
+}
+
+}  // namespace signet::kernels::scan

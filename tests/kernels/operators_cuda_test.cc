@@ -1,0 +1,322 @@
+// The row-wise operators on the GPU against their fp64 references: odd widths, strides, end points.
+#include "signet/kernels/activation/activation.h"
+#include "signet/kernels/adamw/adamw.h"
+#include "signet/kernels/cross_entropy/cross_entropy.h"
+#include "signet/kernels/embedding/embedding.h"
+#include "signet/kernels/l2_norm/l2_norm.h"
+#include "signet/kernels/norm/norm.h"
+#include "signet/kernels/short_conv/short_conv.h"
+#include "support/rounded.h"
+
+namespace signet::kernels {
+namespace {
+
+using test::device_error;
+using test::device_tolerance;
+using test::OnDevice;
+using test::poisoned;
+using test::Rounded;
+
+constexpr double kAdded = 0.25;  // what accumulated gradients hold before
+
+struct Rows {
+  int64_t rows, width, stride;
+};
+const Rows kRows[] = {{1, 1, 1},   {7, 32, 32},     {5, 33, 40}, {300, 128, 128},
+                      {9, 50, 64}, {3, 1000, 1000}, {0, 8, 8}};
+
+template <class T>
+void check_activations() {
+  Rng rng(1);
+  for (const Rows& c : kRows) {
+    for (ActivationKind kind : {ActivationKind::kSilu, ActivationKind::kSigmoid, ActivationKind::kHard,
+                                ActivationKind::kSoftplus}) {
+      SCOPED_TRACE(testing::Message() << c.rows << " x " << c.width << " kind " << static_cast<int>(kind));
+      const Rounded<T> x(rng, c.rows * c.stride, 4.0), dy(rng, c.rows * c.width);
+      auto y = poisoned<double>(c.rows * c.width), dx = y;
+      activation_forward_reference({kind, c.rows, c.width, x.data(), c.stride, y.data(), c.width, 2.0, 0.5});
+      activation_backward_reference(
+          {kind, c.rows, c.width, x.data(), c.stride, dy.data(), c.width, dx.data(), c.width, 2.0, 0.5});
+      OnDevice<T> gy(y.size()), gdx(y.size());
+      activation_forward(
+          ActivationForward<T>{kind, c.rows, c.width, x.get(), c.stride, gy.get(), c.width, 2.0f, 0.5f},
+          Cuda{});
+      activation_backward(ActivationBackward<T>{kind, c.rows, c.width, x.get(), c.stride, dy.get(), c.width,
+                                                gdx.get(), c.width, 2.0f, 0.5f},
+                          Cuda{});
+      EXPECT_LT(device_error(gy, y), device_tolerance<T>());
+      EXPECT_LT(device_error(gdx, dx), device_tolerance<T>());
+    }
+    const Rounded<T> gate(rng, c.rows * c.stride, 3.0), up(rng, c.rows * c.stride), dy(rng, c.rows * c.width);
+    auto y = poisoned<double>(c.rows * c.width), dgate = y, dup = y;
+    swiglu_forward_reference({c.rows, c.width, gate.data(), up.data(), c.stride, y.data(), c.width});
+    swiglu_backward_reference({c.rows, c.width, gate.data(), up.data(), c.stride, dy.data(), c.width,
+                               dgate.data(), dup.data(), c.width});
+    OnDevice<T> gy(y.size()), gdgate(y.size()), gdup(y.size());
+    swiglu_forward(SwigluForward<T>{c.rows, c.width, gate.get(), up.get(), c.stride, gy.get(), c.width},
+                   Cuda{});
+    swiglu_backward(SwigluBackward<T>{c.rows, c.width, gate.get(), up.get(), c.stride, dy.get(), c.width,
+                                      gdgate.get(), gdup.get(), c.width},
+                    Cuda{});
+    EXPECT_LT(device_error(gy, y), device_tolerance<T>());
+    EXPECT_LT(device_error(gdgate, dgate), device_tolerance<T>());
+    EXPECT_LT(device_error(gdup, dup), device_tolerance<T>());
+  }
+}
+
+TEST(OperatorsCuda, Activations) {
+  SIGNET_NEEDS_GPU();
+  check_activations<float>();
+  check_activations<bf16>();
+}
+
+template <class T>
+void check_norm() {
+  Rng rng(2);
+  for (const Rows& c : {Rows{1, 3, 3}, Rows{7, 32, 32}, Rows{5, 33, 40}, Rows{3000, 128, 128},
+                        Rows{9, 50, 64}, Rows{40, 200, 200}, Rows{11, 512, 512}, Rows{5, 1001, 1003},
+                        Rows{4, 2048, 2048}, Rows{3, 5000, 5000}, Rows{0, 8, 8}}) {
+    for (NormKind kind : {NormKind::kRms, NormKind::kLayer}) {
+      for (bool accumulate : {false, true}) {
+        SCOPED_TRACE(testing::Message() << c.rows << " x " << c.width << " kind " << static_cast<int>(kind));
+        const Rounded<T> x(rng, c.rows * c.stride), dy(rng, c.rows * c.width),
+            dx_before(std::vector<double>(static_cast<size_t>(c.rows * c.width), 0.5));
+        const Rounded<float> weight(rng, c.width);
+        auto y = poisoned<double>(c.rows * c.width), rstd = poisoned<double>(c.rows), mean = rstd;
+        auto dx = dx_before.exact;
+        std::vector<double> dweight(static_cast<size_t>(c.width), kAdded);
+        norm_forward_reference({kind, c.rows, c.width, x.data(), c.stride, weight.data(), y.data(), c.width,
+                                rstd.data(), mean.data(), 1e-6});
+        norm_backward_reference({kind, c.rows, c.width, x.data(), c.stride, weight.data(), rstd.data(),
+                                 mean.data(), dy.data(), c.width, dx.data(), c.width, accumulate,
+                                 dweight.data()});
+        OnDevice<T> gy(y.size()), fresh_dx(dx.size());
+        OnDevice<float> grstd(rstd.size()), gmean(rstd.size()),
+            gdweight(std::vector<float>(dweight.size(), kAdded)),
+            workspace(static_cast<size_t>(norm_workspace_size(c.rows, c.width, Cuda{})));
+        const OnDevice<T>& gdx = accumulate ? dx_before.device : fresh_dx;
+        norm_forward(NormForward<T>{kind, c.rows, c.width, x.get(), c.stride, weight.get(), gy.get(), c.width,
+                                    grstd.get(), gmean.get(), 1e-6f},
+                     Cuda{});
+        norm_backward(NormBackward<T>{kind, c.rows, c.width, x.get(), c.stride, weight.get(), grstd.get(),
+                                      gmean.get(), dy.get(), c.width, gdx.get(), c.width, accumulate,
+                                      gdweight.get(), workspace.get()},
+                      Cuda{});
+        EXPECT_LT(device_error(gy, y), device_tolerance<T>());
+        EXPECT_LT(device_error(gdx, dx), device_tolerance<T>());
+        EXPECT_LT(device_error(gdweight, dweight), device_tolerance<float>());
+      }
+    }
+  }
+}
+
+TEST(OperatorsCuda, Norm) {
+  SIGNET_NEEDS_GPU();
+  check_norm<float>();
+  check_norm<bf16>();
+}
+
+template <class T>
+void check_l2_norm() {
+  Rng rng(3);
+  for (int64_t width : {1, 7, 16, 24, 32, 64, 100, 128, 256, 600}) {
+    SCOPED_TRACE(width);
+    const int64_t tokens = 13, heads = 3, stride = heads * width + 5;
+    const Rounded<T> x(rng, tokens * stride), dy(rng, tokens * stride);
+    auto y = std::vector<double>(static_cast<size_t>(tokens * stride), 0.0), dx = y;
+    auto inverse = poisoned<double>(tokens * heads);
+    l2_norm_forward_reference(
+        {tokens, heads, width, x.data(), stride, y.data(), stride, inverse.data(), 1e-6});
+    OnDevice<T> gy(test::narrow<T>(y)), gdx(test::narrow<T>(y));
+    OnDevice<float> ginverse(inverse.size());
+    l2_norm_forward(
+        L2NormForward<T>{tokens, heads, width, x.get(), stride, gy.get(), stride, ginverse.get(), 1e-6f},
+        Cuda{});
+    EXPECT_LT(device_error(gy, y), device_tolerance<T>());
+    EXPECT_LT(device_error(ginverse, inverse), device_tolerance<float>());
+    const Rounded<T> kept(y);
+    const Rounded<float> kept_inverse(inverse);
+    l2_norm_backward_reference({tokens, heads, width, kept.data(), stride, kept_inverse.data(), dy.data(),
+                                stride, dx.data(), stride});
+    l2_norm_backward(L2NormBackward<T>{tokens, heads, width, kept.get(), stride, kept_inverse.get(), dy.get(),
+                                       stride, gdx.get(), stride},
+                     Cuda{});
+    EXPECT_LT(device_error(gdx, dx), device_tolerance<T>());
+  }
+}
+
+TEST(OperatorsCuda, L2Norm) {
+  SIGNET_NEEDS_GPU();
+  check_l2_norm<float>();
+  check_l2_norm<bf16>();
+}
+
+template <class T>
+void check_short_conv() {
+  struct Case {
+    int64_t batch, time, channels, kernel, stride;
+    bool silu, bias, initial;
+  };
+  Rng rng(4);
+  for (const Case& c : {Case{1, 1, 1, 1, 1, false, false, false}, Case{2, 7, 16, 4, 16, true, false, false},
+                        Case{3, 5, 33, 4, 40, true, true, true}, Case{2, 2, 20, 4, 20, false, true, true},
+                        Case{1, 9, 48, 1, 48, true, true, false}, Case{2, 100, 17, 3, 17, true, false, true},
+                        Case{1, 130, 16, 7, 16, false, true, true}, Case{2, 0, 8, 4, 8, true, true, true},
+                        Case{1, 3, 5, 2, 6, false, false, false}, Case{3, 65, 24, 16, 24, true, true, true},
+                        Case{200, 40, 64, 4, 64, true, true, false}}) {
+    SCOPED_TRACE(testing::Message() << "time " << c.time << " channels " << c.channels << " kernel "
+                                    << c.kernel);
+    const int64_t n = c.batch * c.time * c.channels, before = c.batch * (c.kernel - 1) * c.channels;
+    const Rounded<T> x(rng, c.batch * c.time * c.stride), dy(rng, n), initial(rng, before);
+    const Rounded<float> weight(rng, c.channels * c.kernel), bias(rng, c.channels);
+    auto y = poisoned<double>(n), last = poisoned<double>(before), dx = poisoned<double>(n);
+    std::vector<double> dweight(weight.exact.size(), kAdded), dbias(bias.exact.size(), kAdded);
+    short_conv_forward_reference({c.batch, c.time, c.channels, c.kernel, c.silu, x.data(), c.stride,
+                                  weight.data(), c.bias ? bias.data() : nullptr,
+                                  c.initial ? initial.data() : nullptr, y.data(), c.channels, last.data()});
+    short_conv_backward_reference({c.batch, c.time, c.channels, c.kernel, c.silu, x.data(), c.stride,
+                                   weight.data(), c.bias ? bias.data() : nullptr,
+                                   c.initial ? initial.data() : nullptr, dy.data(), c.channels, dx.data(),
+                                   c.channels, dweight.data(), c.bias ? dbias.data() : nullptr});
+    OnDevice<T> gy(y.size()), glast(last.size()), gdx(dx.size());
+    OnDevice<float> gdweight(std::vector<float>(dweight.size(), kAdded)),
+        gdbias(std::vector<float>(dbias.size(), kAdded)),
+        workspace(
+            static_cast<size_t>(short_conv_workspace_size(c.batch, c.time, c.channels, c.kernel, Cuda{})));
+    short_conv_forward(
+        ShortConvForward<T>{c.batch, c.time, c.channels, c.kernel, c.silu, x.get(), c.stride, weight.get(),
+                            c.bias ? bias.get() : nullptr, c.initial ? initial.get() : nullptr, gy.get(),
+                            c.channels, glast.get()},
+        Cuda{});
+    short_conv_backward(
+        ShortConvBackward<T>{c.batch, c.time, c.channels, c.kernel, c.silu, x.get(), c.stride, weight.get(),
+                             c.bias ? bias.get() : nullptr, c.initial ? initial.get() : nullptr, dy.get(),
+                             c.channels, gdx.get(), c.channels, gdweight.get(),
+                             c.bias ? gdbias.get() : nullptr, workspace.get()},
+        Cuda{});
+    EXPECT_LT(device_error(gy, y), device_tolerance<T>());
+    EXPECT_LT(device_error(glast, last), device_tolerance<T>());
+    EXPECT_LT(device_error(gdx, dx), device_tolerance<T>());
+    EXPECT_LT(device_error(gdweight, dweight), device_tolerance<float>());
+    EXPECT_LT(device_error(gdbias, dbias), device_tolerance<float>());
+  }
+}
+
+TEST(OperatorsCuda, ShortConvolution) {
+  SIGNET_NEEDS_GPU();
+  check_short_conv<float>();
+  check_short_conv<bf16>();
+}
+
+template <class T>
+void check_embedding() {
+  Rng rng(5);
+  struct Case {
+    int64_t rows, width, table_rows;
+  };
+  for (const Case& c :
+       {Case{1, 1, 1}, Case{5000, 128, 3}, Case{777, 33, 100}, Case{300, 600, 7}, Case{0, 8, 4}}) {
+    SCOPED_TRACE(testing::Message() << c.rows << " x " << c.width << " of " << c.table_rows);
+    const int64_t stride = c.width + 3;
+    std::vector<int32_t> index;
+    for (int64_t r = 0; r < c.rows; ++r)
+      index.push_back(static_cast<int32_t>(rng.next_u32() % static_cast<uint32_t>(c.table_rows)));
+    const OnDevice<int32_t> gindex(index);
+    const Rounded<float> table(rng, c.table_rows * stride);
+    const Rounded<T> dy(rng, c.rows * c.width);
+    auto y = poisoned<double>(c.rows * c.width);
+    std::vector<double> dtable(table.exact.size(), kAdded);
+    gather_reference({c.rows, c.width, table.data(), stride, index.data(), y.data(), c.width});
+    scatter_add_reference({c.rows, c.width, dy.data(), c.width, index.data(), dtable.data(), stride});
+    OnDevice<T> gy(y.size());
+    OnDevice<float> gdtable(std::vector<float>(dtable.size(), kAdded)),
+        workspace(static_cast<size_t>(scatter_add_workspace_size(c.rows, c.width, c.table_rows, Cuda{})));
+    gather(Gather<T>{c.rows, c.width, table.get(), stride, gindex.get(), gy.get(), c.width}, Cuda{});
+    scatter_add(ScatterAdd<T>{c.rows, c.width, dy.get(), c.width, gindex.get(), gdtable.get(), stride,
+                              c.table_rows, workspace.get()},
+                Cuda{});
+    EXPECT_LT(device_error(gy, y), device_tolerance<T>());
+    EXPECT_LT(device_error(gdtable, dtable), device_tolerance<float>());
+  }
+}
+
+TEST(OperatorsCuda, Embedding) {
+  SIGNET_NEEDS_GPU();
+  check_embedding<float>();
+  check_embedding<bf16>();
+}
+
+template <class T>
+void check_cross_entropy() {
+  Rng rng(6);
+  for (const Rows& c :
+       {Rows{1, 1, 1}, Rows{70, 5, 8}, Rows{33, 100, 100}, Rows{4, 1000, 1001}, Rows{0, 4, 4}}) {
+    SCOPED_TRACE(testing::Message() << c.rows << " x " << c.width);
+    const Rounded<T> logits(rng, c.rows * c.stride, 5.0);
+    std::vector<int32_t> targets;
+    for (int64_t r = 0; r < c.rows; ++r)
+      targets.push_back(r % 3 == 2 ? -1
+                                   : static_cast<int32_t>(rng.next_u32() % static_cast<uint32_t>(c.width)));
+    auto dlogits = poisoned<double>(c.rows * c.width);
+    std::vector<int32_t> predictions(targets.size());
+    double loss = 0;
+    cross_entropy_reference({c.rows, c.width, logits.data(), c.stride, targets.data(), 0.5, 0.75,
+                             dlogits.data(), c.width, predictions.data(), &loss});
+    const OnDevice<int32_t> gtargets(targets);
+    OnDevice<int32_t> gpredictions(targets.size());
+    OnDevice<T> gdlogits(dlogits.size());
+    OnDevice<double> gloss(1), workspace(targets.size());
+    cross_entropy(CrossEntropy<T>{c.rows, c.width, logits.get(), c.stride, gtargets.get(), 0.5f, 0.75f,
+                                  gdlogits.get(), c.width, gpredictions.get(), gloss.get(), workspace.get()},
+                  Cuda{});
+    EXPECT_NEAR(gloss.values()[0], loss, 1e-6 * (1 + loss));
+    EXPECT_EQ(gpredictions.values(), predictions);
+    EXPECT_LT(device_error(gdlogits, dlogits), device_tolerance<T>());
+  }
+}
+
+TEST(OperatorsCuda, CrossEntropy) {
+  SIGNET_NEEDS_GPU();
+  check_cross_entropy<float>();
+  check_cross_entropy<bf16>();
+}
+
+TEST(OperatorsCuda, AdamW) {
+  SIGNET_NEEDS_GPU();
+  Rng rng(7);
+  for (int64_t size : {1, 5, 1024, 100001}) {
+    for (bool on_device : {false, true}) {
+      const Rounded<float> w(rng, size), g(rng, size), m(rng, size, 0.1);
+      std::vector<double> squares = test::random_values(rng, size, 0.1);
+      for (auto& v : squares) v *= v;
+      const Rounded<float> v(squares);
+      AdamW<double> p;
+      p.size = size, p.lr = 1e-2, p.step = 3, p.gradient_scale = 0.7, p.weight_decay = 0.1;
+      auto rw = w.exact, rm = m.exact, rv = v.exact;
+      p.weights = rw.data(), p.gradient = g.data(), p.m = rm.data(), p.v = rv.data();
+      adamw_reference(p);
+      const OnDevice<double> schedule(std::vector<double>{1e-2, 3, 0.7});
+      AdamW<float> q;
+      q.size = size, q.weight_decay = 0.1;
+      if (on_device)
+        q.schedule = schedule.get();
+      else
+        q.lr = 1e-2, q.step = 3, q.gradient_scale = 0.7;
+      q.weights = w.get(), q.gradient = g.get(), q.m = m.get(), q.v = v.get();
+      adamw(q, Cuda{});
+      EXPECT_LT(device_error(w.device, rw), 1e-6);
+      EXPECT_LT(device_error(m.device, rm), 1e-6);
+      EXPECT_LT(device_error(v.device, rv), 1e-6);
+      double expected = 0;
+      for (double x : g.exact) expected += x * x;
+      OnDevice<double> result(1), workspace(kSquareSumBlocks), scale(1);
+      square_sum(SquareSum<float>{size, g.get(), result.get(), workspace.get()}, Cuda{});
+      clip_scale(result.get(), 1.0, scale.get(), Cuda{});
+      EXPECT_NEAR(result.values()[0], expected, 1e-12 * expected);
+      EXPECT_NEAR(scale.values()[0], std::min(1.0, 1 / std::sqrt(expected)), 1e-12);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace signet::kernels
