@@ -37,5 +37,17 @@ target_link_libraries(signet_cuda PRIVATE signet_flags fmt::fmt CUDA::cudart_sta
 target_compile_definitions(signet_cuda PRIVATE SIGNET_WITH_CUDA FMT_USE_CONSTEXPR=1)
 
 target_sources(signet_core PRIVATE $<TARGET_OBJECTS:signet_cuda>)
+set_target_properties(signet_core PROPERTIES CUDA_ARCHITECTURES OFF)
 target_link_libraries(signet_core PUBLIC CUDA::cudart_static CUDA::cublasLt)
 target_compile_definitions(signet_core PUBLIC SIGNET_WITH_CUDA)
+
+# Each checks its operator against fp64 on the GPU and times it: cmake --build ... --target <name>
+file(GLOB signet_cuda_benches CONFIGURE_DEPENDS bench/kernels/*_cuda_bench.cu)
+foreach(source IN LISTS signet_cuda_benches)
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} EXCLUDE_FROM_ALL ${source})
+  set_target_properties(${name} PROPERTIES CUDA_STANDARD 20)
+  target_compile_options(${name} PRIVATE ${SIGNET_CUDA_GENCODE} --expt-relaxed-constexpr)
+  target_compile_definitions(${name} PRIVATE FMT_USE_CONSTEXPR=1)
+  target_link_libraries(${name} PRIVATE signet_core)
+endforeach()

@@ -267,63 +267,69 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
 #pragma unroll
       for (int s = kTogether - 1; s >= 0; --s) step[s].load(shared, t0 + s, turn, at.state_lane, local);
     };
-    fetch((steps - 1) / kTogether * kTogether);
+    constexpr int kUnrolled = 2 * kTogether;  // what is unrolled, so that addresses are constants
+    const int top = (steps - 1) / kUnrolled * kUnrolled;
+    fetch(top + kTogether);
 #pragma unroll 1
-    for (int t0 = (steps - 1) / kTogether * kTogether; t0 >= 0; t0 -= kTogether) {
-      float db[kTogether][4] = {}, dc[kTogether][4] = {};
-      float sum_s[kTogether][C] = {}, sum_q[kTogether][C] = {}, sum_y[kTogether][C] = {};
+    for (int base = top; base >= 0; base -= kUnrolled) {
 #pragma unroll
-      for (int s = kTogether - 1; s >= 0; --s) {
+      for (int part = 1; part >= 0; --part) {
+        const int t0 = base + part * kTogether;
+        float db[kTogether][4] = {}, dc[kTogether][4] = {};
+        float sum_s[kTogether][C] = {}, sum_q[kTogether][C] = {}, sum_y[kTogether][C] = {};
 #pragma unroll
-        for (int j = 0; j < C; ++j) {
-          const auto [delta, delta_u, dy, slope] = step[s].in[j];
+        for (int s = kTogether - 1; s >= 0; --s) {
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const float a = decay<kSigned>(delta * rate[j][i]), grad = fmaf(step[s].c[i], dy, r[j][i]);
-            r[j][i] = a * grad;
-            const float q = (kSigned ? r[j][i] + grad : r[j][i]) * step[s].before[j][i];
-            sum_s[s][j] = fmaf(grad, step[s].b[i], sum_s[s][j]);
-            sum_q[s][j] = fmaf(q, rate[j][i], sum_q[s][j]);
-            if (kGated) sum_y[s][j] = fmaf(step[s].c[i], h[j][i], sum_y[s][j]);
-            da[j][i] = fmaf(q, delta, da[j][i]);
-            db[s][i] = fmaf(grad, delta_u, db[s][i]);
-            dc[s][i] = fmaf(dy, h[j][i], dc[s][i]);
-            h[j][i] = step[s].before[j][i];
+          for (int j = 0; j < C; ++j) {
+            const auto [delta, delta_u, dy, slope] = step[s].in[j];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              const float a = decay<kSigned>(delta * rate[j][i]), grad = fmaf(step[s].c[i], dy, r[j][i]);
+              r[j][i] = a * grad;
+              const float q = (kSigned ? r[j][i] + grad : r[j][i]) * step[s].before[j][i];
+              sum_s[s][j] = fmaf(grad, step[s].b[i], sum_s[s][j]);
+              sum_q[s][j] = fmaf(q, rate[j][i], sum_q[s][j]);
+              if (kGated) sum_y[s][j] = fmaf(step[s].c[i], h[j][i], sum_y[s][j]);
+              da[j][i] = fmaf(q, delta, da[j][i]);
+              db[s][i] = fmaf(grad, delta_u, db[s][i]);
+              dc[s][i] = fmaf(dy, h[j][i], dc[s][i]);
+              h[j][i] = step[s].before[j][i];
+            }
           }
         }
-      }
-      fetch(max(t0 - kTogether, 0));  // in front of the first step: not used
+        fetch(part > 0 ? t0 - kTogether : max(t0 - kTogether, 0));  // in front of the first step: not used
 #pragma unroll
-      for (int s = 0; s < kTogether; ++s) {
-        sum_tokens<M>(db[s], dc[s], at.group);
-        sum_channels<M>(sum_s[s], sum_q[s], at.state_lane);
-        if constexpr (kGated) sum_channels<M>(sum_y[s]);
-      }
-      __syncwarp();
-#pragma unroll
-      for (int s = 0; s < kTogether; ++s) {
-        const int t = t0 + s;
-        if constexpr (M::kGroups == 2) {
-          float* sums = shared.sums[t][warp] + n0;
-          sums[turn] = db[s][0], sums[2 ^ turn] = db[s][2];
-          sums[NP + turn] = dc[s][0], sums[NP + (2 ^ turn)] = dc[s][2];
-        } else if (at.group < 8) {
-          shared.sums[t][warp][(at.group & 4 ? NP : 0) + n0 + turn] = db[s][0];
+        for (int s = 0; s < kTogether; ++s) {
+          sum_tokens<M>(db[s], dc[s], at.group);
+          sum_channels<M>(sum_s[s], sum_q[s], at.state_lane);
+          if constexpr (kGated) sum_channels<M>(sum_y[s]);
         }
-        if constexpr (M::kLanes == 1) {
+        __syncwarp();
 #pragma unroll
-          for (int j = 0; j < C; ++j)
-            shared.inputs[t][local[j]].y = sum_s[s][j], shared.inputs[t][local[j]].z = sum_q[s][j];
-        } else if constexpr (kTraded == M::kLanes) {
-          shared.inputs[t][local[0]].y = sum_s[s][0], shared.inputs[t][local[0]].z = sum_q[s][0];
-        } else if (at.state_lane < 2 * kTraded) {
-          (&shared.inputs[t][local[0]].y)[at.state_lane / kTraded] = sum_s[s][0];
-        }
-        if constexpr (kGated && M::kLanes == 1) {
+        for (int s = 0; s < kTogether; ++s) {
+          const int t = t0 + s;
+          if constexpr (M::kGroups == 2) {
+            float* sums = shared.sums[t][warp] + n0;
+            sums[turn] = db[s][0], sums[2 ^ turn] = db[s][2];
+            sums[NP + turn] = dc[s][0], sums[NP + (2 ^ turn)] = dc[s][2];
+          } else if (at.group < 8) {
+            shared.sums[t][warp][(at.group & 4 ? NP : 0) + n0 + turn] = db[s][0];
+          }
+          if constexpr (M::kLanes == 1) {
 #pragma unroll
-          for (int j = 0; j < C; ++j) shared.outputs[t][local[j]] = sum_y[s][j];
-        } else if (kGated && at.state_lane < kTraded) {
-          shared.outputs[t][local[0]] = sum_y[s][0];
+            for (int j = 0; j < C; ++j)
+              shared.inputs[t][local[j]].y = sum_s[s][j], shared.inputs[t][local[j]].z = sum_q[s][j];
+          } else if constexpr (kTraded == M::kLanes) {
+            shared.inputs[t][local[0]].y = sum_s[s][0], shared.inputs[t][local[0]].z = sum_q[s][0];
+          } else if (at.state_lane < 2 * kTraded) {
+            (&shared.inputs[t][local[0]].y)[at.state_lane / kTraded] = sum_s[s][0];
+          }
+          if constexpr (kGated && M::kLanes == 1) {
+#pragma unroll
+            for (int j = 0; j < C; ++j) shared.outputs[t][local[j]] = sum_y[s][j];
+          } else if (kGated && at.state_lane < kTraded) {
+            shared.outputs[t][local[0]] = sum_y[s][0];
+          }
         }
       }
     }
