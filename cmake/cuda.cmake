@@ -18,6 +18,15 @@ set(SIGNET_CUDA_GENCODE
     "-gencode=arch=compute_90a,code=sm_90a;-gencode=arch=compute_80,code=[sm_80,compute_80]"
     CACHE STRING "nvcc -gencode options; one target makes a developer's build faster")
 
+# Programs that check an operator against fp64 on the GPU and time it, built by name.
+file(GLOB signet_cuda_bench_programs CONFIGURE_DEPENDS bench/kernels/*_cuda_bench.cc)
+foreach(source IN LISTS signet_cuda_bench_programs)
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} EXCLUDE_FROM_ALL ${source})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE signet_core)
+endforeach()
+
 file(GLOB_RECURSE signet_cuda_sources CONFIGURE_DEPENDS src/signet/*.cu)
 add_library(signet_cuda OBJECT ${signet_cuda_sources})
 set_target_properties(signet_cuda PROPERTIES CUDA_STANDARD 20 LINKER_LANGUAGE CXX)

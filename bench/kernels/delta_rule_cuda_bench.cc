@@ -1,6 +1,8 @@
 // Delta rule on the GPU: error of every output against fp64, then times (medians over CUDA events) beside the
 // floor that the bytes set. One JSON object per line with --json.
-//   delta_rule_cuda_bench [--check] [--time] [--only TEXT] [--json FILE]
+//   delta_rule_cuda_bench [--check] [--long] [--time | --quick] [--json FILE] [--once NUMBER] [--small]
+//   [--chunks]
+// --once runs both passes of one timed case a single time, for a profiler.
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -92,15 +94,16 @@ double copy_bandwidth() {
 }
 
 FILE* json = nullptr;
+const char* separator = "";  // before the next row
 double bandwidth = 0;
 
 template <class T>
-void time_case(const DeltaRuleShape& s, double peer_ms, kernels::DeltaRuleAlgorithm algorithm = {}) {
+void time_case(const DeltaRuleShape& s, double peer_ms, bool check_too = true) {
   DeltaRuleCase c;
-  c.shape = s, c.beta_high = 2, c.states = false, c.algorithm = algorithm;
+  c.shape = s, c.beta_high = 2, c.states = false;
   DeltaRuleOnGpu<T> gpu(c);
   gpu.run();
-  const double error = gpu.errors(s.time * s.factors > 8192 ? 0 : 2).worst();
+  const double error = check_too && s.time * s.factors <= 8192 ? gpu.errors(2).worst() : std::nan("");
   const double forward = median_ms([&] { gpu.forward(); }, 30),
                inference = median_ms([&] { gpu.forward(false); }, 30),
                backward = median_ms([&] { gpu.backward(); }, 30),
@@ -117,13 +120,19 @@ void time_case(const DeltaRuleShape& s, double peer_ms, kernels::DeltaRuleAlgori
       describe(s).c_str(), type_name<T>(), forward, inference, backward, both, floor, both / floor, peer_ms,
       peer_ms / both, error);
   std::fflush(stdout);
-  if (json)
+  if (json) {
+    const auto or_null = [](double value, bool known) {
+      return known ? fmt::format("{:.3g}", value) : "null";
+    };
     std::fprintf(
         json,
-        "    {\"shape\": \"%s\", \"dtype\": \"%s\", \"forward_ms\": %.5f, \"inference_ms\": %.5f, "
-        "\"backward_ms\": %.5f, \"forward_backward_ms\": %.5f, \"floor_ms\": %.5f, \"peer_ms\": %.2f, "
-        "\"worst_error\": %.2e},\n",
-        describe(s).c_str(), type_name<T>(), forward, inference, backward, both, floor, peer_ms, error);
+        "%s\n    {\"shape\": \"%s\", \"dtype\": \"%s\", \"forward_ms\": %.4f, \"inference_ms\": %.4f, "
+        "\"backward_ms\": %.4f, \"forward_backward_ms\": %.4f, \"floor_ms\": %.4f, \"peer_ms\": %s, "
+        "\"worst_error\": %s}",
+        separator, describe(s).c_str(), type_name<T>(), forward, inference, backward, both, floor,
+        or_null(peer_ms, peer_ms > 0).c_str(), or_null(error, error == error).c_str());
+    separator = ",";
+  }
 }
 
 void checks() {
@@ -171,7 +180,7 @@ void checks() {
 
 void long_checks() {
   for (const auto& [low, high, keys] :
-       {std::tuple{0.0, 1.0, 0}, {1.0, 2.0, 0}, {2.0, 2.0, 0}, {2.0, 2.0, 5}}) {
+       {std::tuple{0.0, 1.0, 0}, {1.0, 2.0, 0}, {2.0, 2.0, 0}, {2.0, 2.0, 5}, {2.0, 2.0, 2}, {2.0, 2.0, 1}}) {
     for (const DeltaRuleShape& s :
          {DeltaRuleShape{1, 2048, 4, 128, 128, 1}, DeltaRuleShape{1, 1000, 4, 128, 128, 2},
           DeltaRuleShape{1, 333, 2, 64, 64, 3}}) {
@@ -183,23 +192,55 @@ void long_checks() {
   }
 }
 
-void times() {
+struct Timed {
+  DeltaRuleShape shape;
+  bool half;
+  double peer_ms;  // 0: none
+};
+const Timed kTimed[] = {
+    {{1024, 40, 4, 32, 32, 1}, false, 1.59},   {{512, 32, 4, 32, 32, 1}, false, 1.46},
+    {{1024, 40, 4, 32, 32, 4}, false, 0},      {{1024, 40, 4, 32, 32, 1}, true, 2.45},
+    {{1024, 40, 4, 32, 32, 2}, true, 2.99},    {{1024, 40, 4, 128, 128, 1}, true, 3.36},
+    {{8, 2048, 16, 128, 128, 1}, true, 3.28},  {{8, 2048, 16, 128, 128, 2}, true, 3.28},
+    {{1, 32768, 16, 128, 128, 1}, true, 4.79}, {{8, 2048, 16, 128, 128, 1}, false, 0},
+};
+
+// Only the kernels for long sequences, without the errors, when `quick`.
+void times(bool quick) {
   bandwidth = copy_bandwidth();
   std::printf("%s, copy %.2f TB/s\n", cuda_device().name.c_str(), bandwidth * 1e-12);
   if (json)
-    std::fprintf(json, "  \"device\": \"%s\", \"copy_tb_per_s\": %.3f, \"times\": [\n",
+    std::fprintf(json, "  \"device\": \"%s\", \"copy_tb_per_s\": %.3f, \"times\": [",
                  cuda_device().name.c_str(), bandwidth * 1e-12);
-  time_case<float>({1024, 40, 4, 32, 32, 1}, 1.59);
-  time_case<float>({512, 32, 4, 32, 32, 1}, 1.46);
-  time_case<float>({1024, 40, 4, 32, 32, 4}, 0);
-  time_case<bf16>({1024, 40, 4, 32, 32, 1}, 2.45);
-  time_case<bf16>({1024, 40, 4, 32, 32, 2}, 2.99);
-  time_case<bf16>({1024, 40, 4, 128, 128, 1}, 3.36);
-  time_case<bf16>({8, 2048, 16, 128, 128, 1}, 3.28);
-  time_case<bf16>({8, 2048, 16, 128, 128, 2}, 3.28);
-  time_case<bf16>({1, 32768, 16, 128, 128, 1}, 4.79);
-  time_case<float>({8, 2048, 16, 128, 128, 1}, 0);
-  if (json) std::fprintf(json, "    {}]\n");
+  for (const Timed& timed : kTimed) {
+    if (quick && !(timed.half && timed.shape.time > 1000)) continue;
+    if (timed.half)
+      time_case<bf16>(timed.shape, timed.peer_ms, !quick);
+    else
+      time_case<float>(timed.shape, timed.peer_ms);
+  }
+  if (json) std::fprintf(json, "\n  ]\n");
+}
+
+template <class T>
+void once(const DeltaRuleShape& shape) {
+  DeltaRuleCase c;
+  c.shape = shape, c.beta_high = 2, c.states = false;
+  DeltaRuleOnGpu<T> gpu(c);
+  gpu.forward();
+  gpu.backward();
+  check_cuda(cudaDeviceSynchronize(), "delta rule");
+}
+
+// The chunked kernels alone, both widths of slices.
+void chunks() { once<bf16>({1, 150, 2, 128, 128, 1}), once<bf16>({34, 70, 4, 64, 64, 2}); }
+
+// A little of every kernel, for compute-sanitizer.
+void small() {
+  once<float>({2, 40, 3, 32, 32, 1}), once<bf16>({1, 21, 3, 32, 32, 4}), once<float>({1, 9, 1, 64, 64, 2});
+  once<float>({1, 5, 1, 128, 48, 1}), once<float>({1, 20, 1, 16, 16, 3}), once<bf16>({1, 11, 1, 24, 40, 2});
+  once<bf16>({1, 50, 1, 64, 64, 3});
+  chunks();
 }
 
 }  // namespace
@@ -207,11 +248,21 @@ void times() {
 
 int main(int argc, char** argv) {
   using namespace signet;
-  bool check = false, longer = false, time = false;
+  bool check = false, longer = false, time = false, quick = false;
   for (int i = 1; i < argc; ++i) {
     check |= !std::strcmp(argv[i], "--check");
     longer |= !std::strcmp(argv[i], "--long");
     time |= !std::strcmp(argv[i], "--time");
+    quick |= !std::strcmp(argv[i], "--quick");
+    if (!std::strcmp(argv[i], "--small")) small();
+    if (!std::strcmp(argv[i], "--chunks")) chunks();
+    if (!std::strcmp(argv[i], "--once") && i + 1 < argc) {
+      const Timed& timed = kTimed[std::atoi(argv[++i]) % std::size(kTimed)];
+      if (timed.half)
+        once<bf16>(timed.shape);
+      else
+        once<float>(timed.shape);
+    }
     if (!std::strcmp(argv[i], "--json") && i + 1 < argc) json = std::fopen(argv[++i], "w");
   }
   try {
@@ -222,7 +273,7 @@ int main(int argc, char** argv) {
     if (json) std::fprintf(json, "{\n");
     if (check) checks();
     if (longer) long_checks();
-    if (time) times();
+    if (time || quick) times(quick);
     if (json) std::fprintf(json, "}\n"), std::fclose(json);
   } catch (const Error& error) {
     std::printf("FAILED: %s\n", error.what());

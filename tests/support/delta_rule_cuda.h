@@ -67,7 +67,8 @@ class DeltaRuleOnGpu {
     const int64_t rows = s_.batch * s_.time, states = s_.batch * s_.heads * s_.dk * s_.dv;
     const auto normals = [&](int64_t n, double scale) {
       std::vector<double> x(static_cast<size_t>(n));
-      for (auto& v : x) v = scale * rng.normal();
+      constexpr size_t kPeriod = 1000003;  // enough that nothing repeats within a head's reach
+      for (size_t i = 0; i < x.size(); ++i) x[i] = i < kPeriod ? scale * rng.normal() : x[i - kPeriod];
       return x;
     };
     q_ = Mirrored<T>(normals(rows * s_.q_stride, 1.0 / std::sqrt(std::max<int64_t>(1, s_.dk))));

@@ -1,5 +1,9 @@
 // CUDA entries of the delta rule: checks, sizes, and which kernel covers what.
-#include "signet/kernels/delta_rule/delta_rule_cuda.cuh"
+#include <algorithm>
+#include <cstdio>
+#include <mutex>
+
+#include "signet/kernels/delta_rule/delta_rule_cuda_chunked.cuh"
 
 namespace signet::kernels {
 namespace {
@@ -44,18 +48,46 @@ const Device<T>* on_device(const T* pointer) {
   return reinterpret_cast<const Device<T>*>(pointer);
 }
 
+// Chunks from 16 substeps on: below, most of a chunk would be padding. Sizes alone decide, so that both
+// passes agree.
+template <class T>
+bool use_chunks(const DeltaRuleShape& s, DeltaRuleAlgorithm algorithm) {
+  if constexpr (std::is_same_v<T, bf16>)
+    return algorithm != DeltaRuleAlgorithm::kRecurrent && delta_rule::chunked_covers(s) &&
+           (algorithm == DeltaRuleAlgorithm::kChunked || s.time * s.factors >= 16);
+  return false;
+}
+// Said once per process: the sizes run, but not as fast as they could.
+template <class D>
+void tell_of_slow_kernel(const Problem<D>& p) {
+  static std::once_flag told;
+  std::call_once(told, [&] {
+    fmt::print(
+        stderr,
+        "delta rule: no fast CUDA kernel for dk {}, dv {}, {} factors and this alignment; using the one for "
+        "any size (docs/gpu.md)\n",
+        p.dk, p.dv, p.factors);
+  });
+}
+delta_rule::ChunkPlan chunk_plan(const DeltaRuleShape& s) {
+  return {static_cast<int>(s.batch), static_cast<int>(s.time), static_cast<int>(s.heads),
+          static_cast<int>(s.dk),    static_cast<int>(s.dv),   static_cast<int>(s.factors)};
+}
+
 }  // namespace
 
 template <class T>
-int64_t delta_rule_saved_size(const DeltaRuleShape& s, DeltaRuleAlgorithm, Cuda) {
+int64_t delta_rule_saved_size(const DeltaRuleShape& s, DeltaRuleAlgorithm algorithm, Cuda) {
   const auto p = resolve<Device<T>>(s);
+  if (use_chunks<T>(s, algorithm)) return chunk_plan(s).saved_size();
   return p.substeps() * p.heads * p.dv + static_cast<int64_t>(p.batch) * p.heads *
                                              delta_rule::segment_count(p.time, p.factors) * p.state_size();
 }
 
 template <class T>
-int64_t delta_rule_workspace_size(const DeltaRuleShape& s, DeltaRuleAlgorithm, Cuda) {
+int64_t delta_rule_workspace_size(const DeltaRuleShape& s, DeltaRuleAlgorithm algorithm, Cuda) {
   const auto p = resolve<Device<T>>(s);
+  if (use_chunks<T>(s, algorithm)) return std::max(chunk_plan(s).saved_size(), chunk_plan(s).backward_size());
   // The kernel for any size may have to step in for the tile kernels (unaligned pointers).
   return std::max(delta_rule::tile_slices(p.dk, p.dv), delta_rule::any_slices(p.dv)) * partial_size(p);
 }
@@ -68,10 +100,11 @@ void delta_rule_forward(const DeltaRuleForward<T>& a, Cuda device) {
   p.q = on_device(a.q), p.k = on_device(a.k), p.v = on_device(a.v), p.o = on_device(a.o);
   p.beta = a.beta, p.initial_state = a.initial_state, p.final_state = a.final_state;
   p.saved = a.saved, p.workspace = a.workspace;
-  if (tile_covers(p))
-    tile_forward(p, stream_of(device));
-  else
-    any_forward(p, stream_of(device));
+  if constexpr (std::is_same_v<T, bf16>)
+    if (use_chunks<T>(a.shape, a.algorithm)) return chunked_forward(p, stream_of(device));
+  if (tile_covers(p)) return tile_forward(p, stream_of(device));
+  tell_of_slow_kernel(p);
+  any_forward(p, stream_of(device));
 }
 
 template <class T>
@@ -84,10 +117,11 @@ void delta_rule_backward(const DeltaRuleBackward<T>& a, Cuda device) {
   p.beta = a.beta, p.initial_state = a.initial_state, p.d_final_state = a.d_final_state;
   p.dbeta = a.dbeta, p.d_initial_state = a.d_initial_state;
   p.saved = const_cast<float*>(a.saved), p.workspace = a.workspace;
-  if (tile_covers(p))
-    tile_backward(p, stream_of(device));
-  else
-    any_backward(p, stream_of(device));
+  if constexpr (std::is_same_v<T, bf16>)
+    if (use_chunks<T>(a.shape, a.algorithm)) return chunked_backward(p, stream_of(device));
+  if (tile_covers(p)) return tile_backward(p, stream_of(device));
+  tell_of_slow_kernel(p);
+  any_backward(p, stream_of(device));
 }
 
 #define SIGNET_INSTANTIATE(T)                                                                     \

@@ -61,8 +61,9 @@ __host__ __device__ float* saved_states(const Problem<D>& p) {
 // partial = dq [slices,B,T,H,dk], then dk [slices,B,T,n_h,H,dk], then dbeta [slices,B,T,n_h,H].
 template <class D>
 __host__ __device__ int64_t partial_size(const Problem<D>& p) {
-  return static_cast<int64_t>(p.batch) * p.time * p.heads *
-         (p.dk + static_cast<int64_t>(p.factors) * (p.dk + 1));
+  const int64_t size = static_cast<int64_t>(p.batch) * p.time * p.heads *
+                       (p.dk + static_cast<int64_t>(p.factors) * (p.dk + 1));
+  return (size + 3) / 4 * 4;  // every slice begins at 16 bytes
 }
 struct Partials {
   float *dq, *dk, *dbeta;
@@ -161,6 +162,17 @@ __device__ void store_floats(float* to, const float (&x)[N]) {
   } else {
 #pragma unroll
     for (int i = 0; i < N; ++i) to[i] = x[i];
+  }
+}
+template <int N>
+__device__ void store_floats(__nv_bfloat16* to, const float (&x)[N]) {
+  if constexpr (N % 2 == 0) {
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i)
+      reinterpret_cast<__nv_bfloat162*>(to)[i] = __floats2bfloat162_rn(x[2 * i], x[2 * i + 1]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) to[i] = __float2bfloat16(x[i]);
   }
 }
 

@@ -10,16 +10,23 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kStageSubsteps = 8;
 
+// Half a warp per head of 32: twice as large tiles need half as many shuffles and loads per product.
 template <int DK, int SV, int Rows>
 struct Tile {
-  static constexpr int TR = Rows, RL = DK / Rows, CL = 32 / RL, TC = SV / CL;
-  static_assert(RL * TR == DK && CL * TC == SV && RL * CL == 32);
+  static constexpr int Lanes = DK == 32 ? 16 : 32;
+  static constexpr int TR = Rows, RL = DK / Rows, CL = Lanes / RL, TC = SV / CL;
+  static_assert(RL * TR == DK && CL * TC == SV && RL * CL == Lanes);
 };
 // Forward sums only over dk: tall tiles need few shuffles. Backward sums both ways.
+// kBlocks per multiprocessor bound the registers.
 template <int DK, int SV>
-using ForwardTile = Tile<DK, SV, (DK == 16 && SV == 16) ? 8 : 16>;
+struct ForwardTile : Tile<DK, SV, (DK == 16 && SV == 16) ? 8 : 16> {
+  static constexpr int kBlocks = DK * SV / ForwardTile::Lanes <= 32 ? 5 : 4;
+};
 template <int DK, int SV>
-using BackwardTile = Tile<DK, SV, 8>;
+struct BackwardTile : Tile<DK, SV, 8> {
+  static constexpr int kBlocks = DK * SV / BackwardTile::Lanes <= 32 ? 4 : 2;
+};
 
 // One stage of inputs in shared memory: `tokens` tokens of A [DK] and, in backward, of B [SV]; and for each
 // of their substeps k [DK], x [SV] (v or w) and beta.
@@ -51,12 +58,12 @@ struct Stage {
 
 // Copies `rows` rows of Width elements; row i lies at source + token * token_stride + factor * factor_stride
 // with i = token * factors + factor.
-template <int Width, class D>
+template <int Width, int Lanes, class D>
 __device__ void fetch_rows(D* to, const D* source, int rows, int factors, int64_t token_stride,
                            int64_t factor_stride, int lane) {
   constexpr int kPieces = Width * static_cast<int>(sizeof(D)) / 16;
   constexpr int kElements = 16 / static_cast<int>(sizeof(D));
-  for (int i = lane; i < rows * kPieces; i += 32) {
+  for (int i = lane; i < rows * kPieces; i += Lanes) {
     const int row = i / kPieces, piece = i % kPieces;
     const int token = factors == 1 ? row : row / factors;
     copy_async<16>(
@@ -65,13 +72,15 @@ __device__ void fetch_rows(D* to, const D* source, int rows, int factors, int64_
   }
 }
 
-// Which sequence, head and slice of dv this warp works on.
+// Which sequence, head and slice of dv these lanes work on. Lanes beyond the last job do that job too (they
+// share shuffles with others of their warp) and write what it writes.
+template <int Lanes>
 struct Job {
   int b, h, slice;
-  bool valid;
   __device__ Job(int batch, int heads, int slices) {
-    const int64_t id = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
-    valid = id < static_cast<int64_t>(batch) * heads * slices;
+    const int64_t jobs = static_cast<int64_t>(batch) * heads * slices;
+    const int64_t id =
+        min(static_cast<int64_t>(blockIdx.x) * (32 * kWarps / Lanes) + threadIdx.x / Lanes, jobs - 1);
     slice = static_cast<int>(id % slices);
     h = static_cast<int>(id / slices % heads);
     b = static_cast<int>(id / slices / heads);
@@ -156,55 +165,47 @@ __device__ void subtract_columns_dot(float (&y)[Tile::TR], const float (&s)[Tile
 template <class Tile, class D>
 __device__ void store_columns(D* to, const float (&x)[Tile::TC], int r, int c) {
   if constexpr (Tile::TC >= Tile::RL) {
+    constexpr int kEach = Tile::TC / Tile::RL;
+    float mine[kEach];
 #pragma unroll
-    for (int i = 0; i < Tile::TC / Tile::RL; ++i) {
-      float value = x[i];
+    for (int i = 0; i < kEach; ++i) {
+      mine[i] = x[i];
 #pragma unroll
       for (int m = 1; m < Tile::RL; ++m)
-        if (r == m) value = x[m * (Tile::TC / Tile::RL) + i];
-      to[c * Tile::TC + r * (Tile::TC / Tile::RL) + i] = from_float<D>(value);
+        if (r == m) mine[i] = x[m * kEach + i];
     }
+    store_floats(to + c * Tile::TC + r * kEach, mine);
   } else {
 #pragma unroll
     for (int i = 0; i < Tile::TC; ++i)
       if (r == i) to[c * Tile::TC + i] = from_float<D>(x[i]);
   }
 }
-// Writes what sum_scatter over r left of TC columns.
-template <class Tile, class D>
-__device__ void store_scattered_columns(D* to, const float (&x)[Tile::TC], float factor, int r, int c) {
-  if constexpr (Tile::TC >= Tile::RL) {
-    constexpr int kEach = Tile::TC / Tile::RL;
+// Writes what sum_scatter over a group of kMembers lanes left of N elements; this lane is `member`.
+template <int kMembers, int N, class D>
+__device__ void store_scattered(D* to, const float (&x)[N], int member) {
+  if constexpr (N >= kMembers) {
+    constexpr int kEach = N / kMembers;
+    float mine[kEach];
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) to[c * Tile::TC + r * kEach + i] = from_float<D>(factor * x[i]);
+    for (int i = 0; i < kEach; ++i) mine[i] = x[i];
+    store_floats(to + member * kEach, mine);
   } else {
-    constexpr int kHolders = Tile::RL / Tile::TC;
-    if (r % kHolders == 0) to[c * Tile::TC + r / kHolders] = from_float<D>(factor * x[0]);
-  }
-}
-// Writes what sum_scatter over c left of TR rows.
-template <class Tile, class D>
-__device__ void store_scattered_rows(D* to, const float (&x)[Tile::TR], int r, int c) {
-  if constexpr (Tile::TR >= Tile::CL) {
-    constexpr int kEach = Tile::TR / Tile::CL;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) to[r * Tile::TR + c * kEach + i] = from_float<D>(x[i]);
-  } else {
-    constexpr int kHolders = Tile::CL / Tile::TR;
-    if (c % kHolders == 0) to[r * Tile::TR + c / kHolders] = from_float<D>(x[0]);
+    constexpr int kHolders = kMembers / N;
+    if (member % kHolders == 0) to[member / kHolders] = from_float<D>(x[0]);
   }
 }
 
-template <class D, int DK, int SV>
-__global__ void __launch_bounds__(32 * kWarps, DK* SV <= 1024 ? 5 : 3) forward_kernel(Problem<D> p) {
+template <class D, int DK, int SV, int NH>
+__global__ void __launch_bounds__(32 * kWarps, ForwardTile<DK, SV>::kBlocks) forward_kernel(Problem<D> p) {
   using Shape = ForwardTile<DK, SV>;
-  constexpr int TR = Shape::TR, TC = Shape::TC, RL = Shape::RL;
+  constexpr int TR = Shape::TR, TC = Shape::TC, RL = Shape::RL, Lanes = Shape::Lanes;
   extern __shared__ __align__(16) char shared[];
-  const Job job(p.batch, p.heads, p.dv / SV);
-  if (!job.valid) return;
-  const int lane = threadIdx.x % 32, r = lane % RL, c = lane / RL;
-  const int bytes = stage_bytes<D, D, DK, SV, false>(p.factors), tokens = stage_tokens(p.factors);
-  char* const memory = shared + threadIdx.x / 32 * 2 * bytes;
+  const int factors = NH ? NH : p.factors;
+  const Job<Lanes> job(p.batch, p.heads, p.dv / SV);
+  const int lane = threadIdx.x % Lanes, r = lane % RL, c = lane / RL;
+  const int bytes = stage_bytes<D, D, DK, SV, false>(factors), tokens = stage_tokens(factors);
+  char* const memory = shared + threadIdx.x / Lanes * 2 * bytes;
   const int64_t first = p.token(job.b, 0);
   const D* const q = p.q + first * p.q_stride + job.h * DK;
   const D* const k = p.k + first * p.k_stride + job.h * DK;
@@ -212,13 +213,13 @@ __global__ void __launch_bounds__(32 * kWarps, DK* SV <= 1024 ? 5 : 3) forward_k
   const float* const beta = p.beta + first * p.beta_stride + job.h;
 
   const auto fetch = [&](int s) {
-    const Stage<D, D, DK, SV, false> stage(memory + (s & 1) * bytes, p.factors);
-    const int begin = s * tokens, count = min(tokens, p.time - begin), rows = count * p.factors;
-    fetch_rows<DK>(stage.q, q + begin * p.q_stride, count, 1, p.q_stride, 0, lane);
-    fetch_rows<DK>(stage.k, k + begin * p.k_stride, rows, p.factors, p.k_stride, p.heads * DK, lane);
-    fetch_rows<SV>(stage.x, v + begin * p.v_stride, rows, p.factors, p.v_stride, p.heads * p.dv, lane);
-    for (int i = lane; i < rows; i += 32)
-      copy_async<4>(stage.beta + i, beta + (begin + i / p.factors) * p.beta_stride + i % p.factors * p.heads);
+    const Stage<D, D, DK, SV, false> stage(memory + (s & 1) * bytes, factors);
+    const int begin = s * tokens, count = min(tokens, p.time - begin), rows = count * factors;
+    fetch_rows<DK, Lanes>(stage.q, q + begin * p.q_stride, count, 1, p.q_stride, 0, lane);
+    fetch_rows<DK, Lanes>(stage.k, k + begin * p.k_stride, rows, factors, p.k_stride, p.heads * DK, lane);
+    fetch_rows<SV, Lanes>(stage.x, v + begin * p.v_stride, rows, factors, p.v_stride, p.heads * p.dv, lane);
+    for (int i = lane; i < rows; i += Lanes)
+      copy_async<4>(stage.beta + i, beta + (begin + i / factors) * p.beta_stride + i % factors * p.heads);
     copy_commit();
   };
 
@@ -230,9 +231,9 @@ __global__ void __launch_bounds__(32 * kWarps, DK* SV <= 1024 ? 5 : 3) forward_k
   else
     set_zero<Shape>(s);
 
-  const int segment = segment_tokens(p.factors), segments = segment_count(p.time, p.factors);
+  const int segment = segment_tokens(factors), segments = segment_count(p.time, factors);
   const int w_row = p.heads * p.dv, column = job.h * p.dv + job.slice * SV;
-  float* w_out = p.saved ? p.saved + first * p.factors * w_row + column : nullptr;
+  float* w_out = p.saved ? p.saved + first * factors * w_row + column : nullptr;
   float* checkpoint = saved_states(p) + head * segments * p.state_size() + job.slice * SV;
   int checkpoint_at = p.saved ? min(segment, p.time) : -1;
   D* o = p.o + first * p.o_stride + column;
@@ -247,11 +248,11 @@ __global__ void __launch_bounds__(32 * kWarps, DK* SV <= 1024 ? 5 : 3) forward_k
       copy_wait<0>();
     }
     __syncwarp();
-    const Stage<D, D, DK, SV, false> stage(memory + (index & 1) * bytes, p.factors);
+    const Stage<D, D, DK, SV, false> stage(memory + (index & 1) * bytes, factors);
     const int begin = index * tokens, count = min(tokens, p.time - begin);
     for (int local = 0; local < count; ++local, o += p.o_stride) {
-      for (int j = 0; j < p.factors; ++j) {
-        const int row = local * p.factors + j;
+      for (int j = 0; j < factors; ++j) {
+        const int row = local * factors + j;
         float key[TR], w[TC], u[TC], value[TC];
         load_floats(key, stage.k + row * DK + r * TR);
         load_floats(value, stage.x + row * SV + c * TC);
@@ -273,7 +274,9 @@ __global__ void __launch_bounds__(32 * kWarps, DK* SV <= 1024 ? 5 : 3) forward_k
       load_floats(query, stage.q + local * DK + r * TR);
       rows_dot<Shape>(y, s, query);
       sum_scatter<RL, 1>(y, lane);
-      store_scattered_columns<Shape>(o, y, p.scale, r, c);
+#pragma unroll
+      for (int i = 0; i < TC; ++i) y[i] *= p.scale;
+      store_scattered<RL>(o + c * TC, y, r);
       if (begin + local + 1 == checkpoint_at) {
         store_state<Shape>(s, checkpoint, p.dv, r, c);
         checkpoint += p.state_size();
@@ -293,35 +296,35 @@ struct SumsOverDv {
   int64_t q_stride, k_stride, beta_stride;
 };
 
-template <class D, class G, int DK, int SV>
-__global__ void __launch_bounds__(32 * kWarps, DK* SV <= 1024 ? 4 : 2)
+template <class D, class G, int DK, int SV, int NH>
+__global__ void __launch_bounds__(32 * kWarps, BackwardTile<DK, SV>::kBlocks)
     backward_kernel(Problem<D> p, SumsOverDv<G> sums) {
   using Shape = BackwardTile<DK, SV>;
-  constexpr int TR = Shape::TR, TC = Shape::TC, RL = Shape::RL, CL = Shape::CL;
+  constexpr int TR = Shape::TR, TC = Shape::TC, RL = Shape::RL, CL = Shape::CL, Lanes = Shape::Lanes;
   extern __shared__ __align__(16) char shared[];
-  const int slices = p.dv / SV;
-  const Job job(p.batch, p.heads, slices);
-  if (!job.valid) return;
-  const int lane = threadIdx.x % 32, r = lane % RL, c = lane / RL;
-  const int bytes = stage_bytes<D, float, DK, SV, true>(p.factors), tokens = stage_tokens(p.factors);
-  char* const memory = shared + threadIdx.x / 32 * 2 * bytes;
+  const int factors = NH ? NH : p.factors;
+  const Job<Lanes> job(p.batch, p.heads, p.dv / SV);
+  const int lane = threadIdx.x % Lanes, r = lane % RL, c = lane / RL;
+  const int bytes = stage_bytes<D, float, DK, SV, true>(factors), tokens = stage_tokens(factors);
+  char* const memory = shared + threadIdx.x / Lanes * 2 * bytes;
   const int64_t first = p.token(job.b, 0);
   const int column = job.h * p.dv + job.slice * SV, w_row = p.heads * p.dv;
   const D* const q = p.q + first * p.q_stride + job.h * DK;
   const D* const k = p.k + first * p.k_stride + job.h * DK;
   const D* const d_o = p.d_o + first * p.o_stride + column;
-  const float* const w = p.saved + first * p.factors * w_row + column;
+  const float* const w = p.saved + first * factors * w_row + column;
   const float* const beta = p.beta + first * p.beta_stride + job.h;
 
   const auto fetch = [&](int s) {
-    const Stage<D, float, DK, SV, true> stage(memory + (s & 1) * bytes, p.factors);
-    const int begin = s * tokens, count = min(tokens, p.time - begin), rows = count * p.factors;
-    fetch_rows<DK>(stage.q, q + begin * p.q_stride, count, 1, p.q_stride, 0, lane);
-    fetch_rows<SV>(stage.d_o, d_o + begin * p.o_stride, count, 1, p.o_stride, 0, lane);
-    fetch_rows<DK>(stage.k, k + begin * p.k_stride, rows, p.factors, p.k_stride, p.heads * DK, lane);
-    fetch_rows<SV>(stage.x, w + static_cast<int64_t>(begin) * p.factors * w_row, rows, 1, w_row, 0, lane);
-    for (int i = lane; i < rows; i += 32)
-      copy_async<4>(stage.beta + i, beta + (begin + i / p.factors) * p.beta_stride + i % p.factors * p.heads);
+    const Stage<D, float, DK, SV, true> stage(memory + (s & 1) * bytes, factors);
+    const int begin = s * tokens, count = min(tokens, p.time - begin), rows = count * factors;
+    fetch_rows<DK, Lanes>(stage.q, q + begin * p.q_stride, count, 1, p.q_stride, 0, lane);
+    fetch_rows<SV, Lanes>(stage.d_o, d_o + begin * p.o_stride, count, 1, p.o_stride, 0, lane);
+    fetch_rows<DK, Lanes>(stage.k, k + begin * p.k_stride, rows, factors, p.k_stride, p.heads * DK, lane);
+    fetch_rows<SV, Lanes>(stage.x, w + static_cast<int64_t>(begin) * factors * w_row, rows, 1, w_row, 0,
+                          lane);
+    for (int i = lane; i < rows; i += Lanes)
+      copy_async<4>(stage.beta + i, beta + (begin + i / factors) * p.beta_stride + i % factors * p.heads);
     copy_commit();
   };
 
@@ -341,7 +344,7 @@ __global__ void __launch_bounds__(32 * kWarps, DK* SV <= 1024 ? 4 : 2)
   D* dv_out = p.dv_out + end * p.v_stride + column;
   float* dbeta = sums.dbeta + part + end * sums.beta_stride + job.h;
 
-  const int segment = segment_tokens(p.factors), segments = segment_count(p.time, p.factors);
+  const int segment = segment_tokens(factors), segments = segment_count(p.time, factors);
   const float* checkpoint = saved_states(p) + (head + 1) * segments * p.state_size() + job.slice * SV;
   int segment_end = p.time;
 
@@ -355,7 +358,7 @@ __global__ void __launch_bounds__(32 * kWarps, DK* SV <= 1024 ? 4 : 2)
       copy_wait<0>();
     }
     __syncwarp();
-    const Stage<D, float, DK, SV, true> stage(memory + (index & 1) * bytes, p.factors);
+    const Stage<D, float, DK, SV, true> stage(memory + (index & 1) * bytes, factors);
     const int begin = index * tokens, count = min(tokens, p.time - begin);
     for (int local = count - 1; local >= 0; --local) {
       if (begin + local + 1 == segment_end) {
@@ -372,10 +375,10 @@ __global__ void __launch_bounds__(32 * kWarps, DK* SV <= 1024 ? 4 : 2)
         add_columns_dot<Shape>(y, s, g);  // dq = scale S d_o
         add_outer<Shape>(ds, query, g);
         sum_scatter<CL, RL>(y, lane);
-        store_scattered_rows<Shape>(dq, y, r, c);
+        store_scattered<CL>(dq + r * TR, y, c);
       }
-      for (int j = p.factors - 1; j >= 0; --j) {
-        const int row = local * p.factors + j;
+      for (int j = factors - 1; j >= 0; --j) {
+        const int row = local * factors + j;
         float key[TR], u[TC], du[TC], y[TR] = {}, dot[1] = {0.f};
         load_floats(key, stage.k + row * DK + r * TR);
         load_floats(u, stage.x + row * SV + c * TC);
@@ -395,7 +398,7 @@ __global__ void __launch_bounds__(32 * kWarps, DK* SV <= 1024 ? 4 : 2)
         sum_all<CL, RL>(dot);
         sum_scatter<CL, RL>(y, lane);
         store_columns<Shape>(dv_out + j * w_row, du, r, c);
-        store_scattered_rows<Shape>(dk_out + j * p.heads * DK, y, r, c);
+        store_scattered<CL>(dk_out + j * p.heads * DK + r * TR, y, c);
         if (lane == 0) dbeta[j * p.heads] = dot[0];
       }
       dq -= sums.q_stride, dk_out -= sums.k_stride, dv_out -= p.v_stride, dbeta -= sums.beta_stride;
@@ -407,9 +410,11 @@ __global__ void __launch_bounds__(32 * kWarps, DK* SV <= 1024 ? 4 : 2)
 
 template <class D, class G, int DK, int SV>
 void launch_backward(const Problem<D>& p, const SumsOverDv<G>& sums, unsigned blocks, cudaStream_t stream) {
-  const int bytes = kWarps * 2 * stage_bytes<D, float, DK, SV, true>(p.factors);
-  allow_shared_memory(backward_kernel<D, G, DK, SV>, bytes, "delta rule backward");
-  backward_kernel<D, G, DK, SV><<<blocks, 32 * kWarps, bytes, stream>>>(p, sums);
+  const int bytes =
+      32 * kWarps / BackwardTile<DK, SV>::Lanes * 2 * stage_bytes<D, float, DK, SV, true>(p.factors);
+  const auto kernel = p.factors == 1 ? backward_kernel<D, G, DK, SV, 1> : backward_kernel<D, G, DK, SV, 0>;
+  allow_shared_memory(kernel, bytes, "delta rule backward");
+  kernel<<<blocks, 32 * kWarps, bytes, stream>>>(p, sums);
   check_launch("delta rule backward");
 }
 
@@ -417,11 +422,14 @@ template <class D, int DK, int SV>
 void launch(const Problem<D>& p, bool backward, cudaStream_t stream) {
   const int slices = p.dv / SV;
   const int64_t jobs = static_cast<int64_t>(p.batch) * p.heads * slices;
-  const auto blocks = static_cast<unsigned>((jobs + kWarps - 1) / kWarps);
+  constexpr int Lanes = ForwardTile<DK, SV>::Lanes, kJobs = 32 * kWarps / Lanes;
+  static_assert(Lanes == BackwardTile<DK, SV>::Lanes);
+  const auto blocks = static_cast<unsigned>((jobs + kJobs - 1) / kJobs);
   if (!backward) {
-    const int bytes = kWarps * 2 * stage_bytes<D, D, DK, SV, false>(p.factors);
-    allow_shared_memory(forward_kernel<D, DK, SV>, bytes, "delta rule forward");
-    forward_kernel<D, DK, SV><<<blocks, 32 * kWarps, bytes, stream>>>(p);
+    const int bytes = 32 * kWarps / Lanes * 2 * stage_bytes<D, D, DK, SV, false>(p.factors);
+    const auto kernel = p.factors == 1 ? forward_kernel<D, DK, SV, 1> : forward_kernel<D, DK, SV, 0>;
+    allow_shared_memory(kernel, bytes, "delta rule forward");
+    kernel<<<blocks, 32 * kWarps, bytes, stream>>>(p);
     check_launch("delta rule forward");
   } else if (DK <= 32 && slices == 1) {
     const SumsOverDv<D> sums{p.dq, p.dk_out, p.dbeta, p.q_stride, p.k_stride, p.beta_stride};
@@ -459,8 +467,19 @@ bool tile_covers(const Problem<D>& p) {
   const int64_t strides[] = {p.q_stride, p.k_stride, p.v_stride, p.o_stride};
   for (int64_t stride : strides)
     if (stride % piece) return false;
-  const void* const pointers[] = {
-      p.q, p.k, p.v, p.d_o, p.initial_state, p.saved, p.final_state, p.d_final_state, p.d_initial_state};
+  const void* const pointers[] = {p.q,
+                                  p.k,
+                                  p.v,
+                                  p.o,
+                                  p.d_o,
+                                  p.dq,
+                                  p.dk_out,
+                                  p.dv_out,
+                                  p.saved,
+                                  p.initial_state,
+                                  p.final_state,
+                                  p.d_final_state,
+                                  p.d_initial_state};
   for (const void* pointer : pointers)
     if (reinterpret_cast<uintptr_t>(pointer) % 16) return false;
   return tile_slices(p.dk, p.dv) > 0 && p.factors <= 16;
