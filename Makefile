@@ -1,6 +1,7 @@
 # make        build build/release/signet
 # make demo   watch DeltaNet and Mamba fail and solve parity; ends with report.html
 # make test   every test (quick and standard tiers)
+# make bench-peers   a training step against the same model in eager PyTorch (PYTHON=one that has it)
 PRESET ?= release
 CUDA ?= 0
 ifeq ($(CUDA),1)
@@ -8,7 +9,7 @@ PRESET := cuda
 endif
 BUILD := build/$(PRESET)
 
-.PHONY: all demo test setup build format clean
+.PHONY: all demo test setup build format clean bench-peers
 all: setup build
 
 setup:
@@ -26,6 +27,9 @@ test:
 	@cmake --preset $(PRESET) $(CMAKE_FLAGS) >/dev/null
 	@cmake --build $(BUILD)
 	@cd $(BUILD) && ctest --output-on-failure -j $$(nproc)
+
+bench-peers: all
+	@bench/peers/run $(BUILD)/signet
 
 format:
 	@find src tests -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' | xargs clang-format-14 -i

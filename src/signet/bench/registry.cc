@@ -7,6 +7,7 @@ std::vector<Case> delta_rule_cases();
 std::vector<Case> gemm_cases();
 std::vector<Case> norm_cases();
 std::vector<Case> selective_scan_cases();
+std::vector<Case> train_step_cases();
 
 const std::vector<Operator>& operators() {
   static const std::vector<Operator> table = {
@@ -14,6 +15,7 @@ const std::vector<Operator>& operators() {
       {"norm", "RMS normalisation", norm_cases},
       {"delta_rule", "DeltaNet and DeltaProduct", delta_rule_cases},
       {"selective_scan", "Mamba", selective_scan_cases},
+      {"train_step", "one update of a whole model; flops of its matrix products alone", train_step_cases},
   };
   return table;
 }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "signet/models/model.h"
 #include "signet/tasks/registry.h"
 
 namespace signet::train {
@@ -85,7 +86,8 @@ tasks::LengthRange TrainConfig::lengths_at(int64_t step, tasks::LengthRange full
   const double share = static_cast<double>(step) / static_cast<double>(curriculum);
   // Quadratic: most of the growth comes late, after the short lengths have been learned.
   const auto grown = static_cast<int64_t>(share * share * static_cast<double>(full.max - full.min));
-  return {full.min, full.min + std::max<int64_t>(1, grown)};  // two sizes: a task may lack one of them
+  // Two sizes at least: a task may lack one of them.
+  return {full.min, std::min(full.max, full.min + std::max<int64_t>(1, grown))};
 }
 
 void EvalConfig::describe(io::Fields& fields) {
@@ -136,6 +138,8 @@ RunConfig resolve_config(const ConfigSources& sources) {
   checked_task->check(config.train_lengths(*checked_task));
   checked_task->check(config.eval_lengths(*checked_task));
   config.model.range();
+  // What the options forbid together shows when the model is put together; nothing is allocated for it.
+  models::Model(config.model, checked_task->vocabulary(), checked_task->classes());
   return config;
 }
 

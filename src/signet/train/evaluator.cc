@@ -19,6 +19,7 @@ using models::Weights;
 
 constexpr int64_t kSegment = 256;       // tokens of a sequence that are in memory at a time
 constexpr int64_t kSegmentRows = 2048;  // rows (tokens) of one forward pass
+constexpr int64_t kMinGroups = 16;      // for the threads; not their number, on which no bit may depend
 
 struct Scored {
   bool correct = true;
@@ -93,10 +94,11 @@ double scaled_accuracy(double accuracy, double chance) { return (accuracy - chan
 Evaluation evaluate(const models::Model& model, DType dtype, void* weights, const tasks::Task& task,
                     const EvaluationRequest& request, const std::function<bool(int64_t)>& progress) {
   task.check(request.lengths);
-  // Samples in memory at a time: bounded in tokens, and enough to sort by length.
+  // Samples in memory at a time: bounded in tokens, enough to sort by length, and soon done when asked to
+  // stop.
   const int64_t longest = std::max<int64_t>(1, task.max_inputs(request.lengths));
   const int64_t per_round =
-      std::clamp<int64_t>((int64_t{1} << 24) / longest, 8, std::max<int64_t>(8, request.samples));
+      std::clamp<int64_t>((int64_t{1} << 20) / longest, 8, std::max<int64_t>(8, request.samples));
   std::map<int64_t, LengthAccuracy> lengths;
   Evaluation result;
   double loss = 0;
@@ -115,7 +117,7 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
     });
     const int64_t segment = std::min<int64_t>(kSegment, longest);
     const int64_t rows =
-        std::clamp<int64_t>(kSegmentRows / segment, 1, (count + thread_count() - 1) / thread_count());
+        std::clamp<int64_t>(kSegmentRows / segment, 1, (count + kMinGroups - 1) / kMinGroups);
     const int64_t groups = (count + rows - 1) / rows;
     std::vector<Scored> scored(static_cast<size_t>(count));
     parallel_for(groups, 1, [&](int64_t begin, int64_t end) {

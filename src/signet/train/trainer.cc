@@ -63,6 +63,7 @@ class Trainer {
   ordered_json loop() {
     StopSignal signals;
     const double begin = seconds_now() - elapsed_;
+    if (train_.steps == 0) save();  // a model at its start can be evaluated too
     {
       Progress progress(options_.label.empty() ? "train" : options_.label, train_.steps, step_,
                         ProgressStyle::of_stderr(options_.quiet));

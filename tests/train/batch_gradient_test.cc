@@ -1,0 +1,148 @@
+#include "signet/train/batch_gradient.h"
+
+#include "signet/autograd/ops.h"
+#include "signet/base/thread_pool.h"
+#include "signet/tasks/registry.h"
+#include "support/check.h"
+#include "support/small_run.h"
+
+namespace signet::train {
+namespace {
+
+// The parity of every prefix: a target at each position.
+class PrefixParity final : public tasks::Task {
+ public:
+  std::string name() const override { return "prefix-parity"; }
+  std::vector<std::string> token_names() const override { return {"pad", "0", "1"}; }
+  double chance() const override { return 0.5; }
+  bool dense() const override { return true; }
+  void fill(Rng& rng, int64_t size, int32_t* tokens, int32_t* targets) const override {
+    int32_t parity = 0;
+    for (int64_t i = 0; i < inputs(size); ++i) {
+      const auto bit = static_cast<int32_t>(rng.below(2));
+      parity ^= bit;
+      tokens[i] = 1 + bit;
+      targets[i] = 1 + parity;
+    }
+  }
+};
+
+struct Threads {
+  int before = thread_count();
+  ~Threads() { set_thread_count(before); }
+};
+
+template <class T>
+struct Problem {
+  models::Model model;
+  std::vector<T> weights;
+  tasks::Batch batch;
+
+  Problem(const tasks::Task& task, int64_t rows, tasks::LengthRange lengths)
+      : model(config(), task.vocabulary(), task.classes()), weights(model.parameters().size()) {
+    model.parameters().initialize(11, dtype(), weights.data());
+    Rng rng(11, 1);
+    for (auto& w : weights) w += static_cast<T>(0.2 * rng.normal());
+    tasks::make_batch(task, 5, tasks::Split::kTrain, 0, rows, lengths, batch);
+  }
+  static DType dtype() { return sizeof(T) == 4 ? DType::kF32 : DType::kF64; }
+  static models::ModelConfig config() {
+    return test::small_config({"model.blocks=2", "model.conv=4", "model.mlp=12"}).model;
+  }
+  std::vector<T> gradient(BatchLoss* loss = nullptr, double temperature = 1) {
+    BatchGradient compute(model, dtype(), temperature);
+    auto result = test::poisoned<T>(model.parameters().size());
+    const BatchLoss value = compute.compute(weights.data(), batch, result.data());
+    if (loss) *loss = value;
+    return result;
+  }
+  // One tape over the whole batch; mean loss.
+  std::vector<T> whole(double* loss) {
+    Arena arena;
+    autograd::Tape tape(arena, dtype(), true);
+    std::vector<T> result(weights.size());
+    const models::Weights view(model.parameters(), dtype(), weights.data(), result.data());
+    const bool dense = static_cast<int64_t>(batch.targets.size()) != batch.rows;
+    std::vector<int32_t> scored;
+    for (int64_t r = 0; r < batch.rows; ++r)
+      scored.push_back(static_cast<int32_t>(r * batch.time + batch.lengths[r] - 1));
+    int64_t count = 0;
+    for (int32_t target : batch.targets) count += target >= 0;
+    const auto logits =
+        model.forward(tape, view, batch.tokens.data(), {batch.rows, batch.time},
+                      dense ? nullptr : scored.data(), dense ? batch.rows * batch.time : batch.rows);
+    *loss = autograd::cross_entropy(tape, logits, batch.targets.data(), count, nullptr) /
+            static_cast<double>(count);
+    tape.backward();
+    return result;
+  }
+};
+
+TEST(BatchGradient, IsTheGradientOfTheWholeBatch) {
+  const auto parity = tasks::make_task("parity");
+  const PrefixParity dense;
+  const tasks::Task* const both[] = {parity.get(), &dense};
+  for (const tasks::Task* task : both) {
+    for (int64_t rows : {1, 2, 7, 8, 9, 67}) {
+      for (tasks::LengthRange lengths : {tasks::LengthRange{2, 2}, {3, 40}, {300, 300}}) {
+        if (lengths.max > 100 && rows > 9) continue;
+        SCOPED_TRACE(testing::Message() << task->name() << " rows " << rows << " lengths to " << lengths.max);
+        Problem<double> problem(*task, rows, lengths);
+        BatchLoss loss;
+        double expected_loss = 0;
+        const auto gradient = problem.gradient(&loss);
+        const auto expected = problem.whole(&expected_loss);
+        EXPECT_LT(test::relative_error(gradient, expected), 1e-12);
+        EXPECT_NEAR(loss.loss, expected_loss, 1e-12);
+        EXPECT_LE(loss.correct, loss.scored);
+      }
+    }
+  }
+}
+
+// What makes a run the same on a laptop and on a server.
+TEST(BatchGradient, SameBitsOnAnyNumberOfThreads) {
+  const auto task = tasks::make_task("parity");
+  Problem<float> problem(*task, 37, {3, 40});
+  Threads keep;
+  set_thread_count(1);
+  BatchLoss first_loss;
+  const auto first = problem.gradient(&first_loss);
+  for (int threads : {2, 3, 5, 8, 16}) {
+    set_thread_count(threads);
+    BatchLoss loss;
+    EXPECT_EQ(problem.gradient(&loss), first) << threads << " threads";
+    EXPECT_EQ(loss.loss, first_loss.loss) << threads << " threads";
+  }
+}
+
+TEST(BatchGradient, ABufferOfAnEarlierStepLeavesNoTrace) {
+  const auto task = tasks::make_task("parity");
+  Problem<float> large(*task, 40, {3, 40});
+  Problem<float> small(*task, 3, {3, 9});
+  BatchGradient compute(large.model, DType::kF32);
+  auto reused = test::poisoned<float>(large.model.parameters().size());
+  compute.compute(large.weights.data(), large.batch, reused.data());
+  const int64_t memory = compute.arena_bytes();
+  compute.compute(small.weights.data(), small.batch, reused.data());
+  EXPECT_EQ(reused, small.gradient());
+  compute.compute(large.weights.data(), large.batch, reused.data());
+  EXPECT_EQ(reused, large.gradient());
+  EXPECT_EQ(compute.arena_bytes(), memory) << "a later step of the same size must not allocate";
+}
+
+TEST(BatchGradient, TemperatureDividesTheLogits) {
+  const auto task = tasks::make_task("parity");
+  Problem<double> problem(*task, 9, {3, 12});
+  BatchLoss loss;
+  problem.gradient(&loss, 2);
+  const auto& head = problem.model.parameters().infos().back();
+  ASSERT_EQ(head.name, "head.weight");
+  for (int64_t i = 0; i < head.shape.size(); ++i) problem.weights[head.offset + i] /= 2;
+  double halved = 0;
+  problem.whole(&halved);
+  EXPECT_NEAR(loss.loss, halved, 1e-13);
+}
+
+}  // namespace
+}  // namespace signet::train

@@ -1,0 +1,170 @@
+#include "signet/train/config.h"
+
+#include <cmath>
+
+#include "signet/tasks/registry.h"
+#include "support/small_run.h"
+#include "support/temporary_directory.h"
+
+namespace signet::train {
+namespace {
+
+using test::expect_error;
+using test::TemporaryDirectory;
+using test::write_text;
+
+TrainConfig schedule(int64_t steps, int64_t warmup) {
+  TrainConfig config;
+  config.steps = steps;
+  config.warmup = warmup;
+  config.lr = 2;
+  config.min_lr_ratio = 0.1;
+  return config;
+}
+
+TEST(TrainConfig, LearningRateWarmsUpThenFollowsACosine) {
+  const TrainConfig config = schedule(110, 10);
+  EXPECT_DOUBLE_EQ(config.lr_at(1), 0.2);
+  EXPECT_DOUBLE_EQ(config.lr_at(5), 1);
+  EXPECT_DOUBLE_EQ(config.lr_at(10), 2);
+  EXPECT_DOUBLE_EQ(config.lr_at(60), 2 * (0.1 + 0.9 * 0.5));  // half-way
+  EXPECT_DOUBLE_EQ(config.lr_at(35), 2 * (0.1 + 0.9 * 0.5 * (1 + std::sqrt(0.5))));
+  EXPECT_NEAR(config.lr_at(110), 0.2, 1e-15);
+  EXPECT_NEAR(config.lr_at(1000), 0.2, 1e-15);  // never up again
+  for (int64_t step = 11; step <= 110; ++step) EXPECT_LT(config.lr_at(step), config.lr_at(step - 1));
+}
+
+TEST(TrainConfig, LearningRateAtTheEdges) {
+  EXPECT_DOUBLE_EQ(schedule(100, -1).lr_at(10), 2);  // a tenth of the steps
+  EXPECT_DOUBLE_EQ(schedule(100, -1).lr_at(5), 1);
+  EXPECT_NEAR(schedule(1, 0).lr_at(1), 0.2, 1e-15);  // one step: already the end of the cosine
+  EXPECT_NEAR(schedule(5, -1).lr_at(5), 0.2, 1e-15);
+  EXPECT_DOUBLE_EQ(schedule(10, 20).lr_at(10), 1);  // a warm-up longer than the run
+  TrainConfig constant = schedule(100, 10);
+  constant.schedule = "constant";
+  EXPECT_DOUBLE_EQ(constant.lr_at(5), 1);
+  EXPECT_DOUBLE_EQ(constant.lr_at(99), 2);
+}
+
+TEST(TrainConfig, CurriculumGrowsToTheFullLengthAndNeverBeyond) {
+  TrainConfig config;
+  config.curriculum = 100;
+  const tasks::LengthRange full{3, 43};
+  EXPECT_EQ(config.lengths_at(1, full).max, 4);
+  EXPECT_EQ(config.lengths_at(50, full).max, 23);
+  EXPECT_EQ(config.lengths_at(99, full).max, 42);
+  EXPECT_EQ(config.lengths_at(100, full).max, 43);
+  EXPECT_EQ(config.lengths_at(5000, full).max, 43);
+  for (int64_t step = 1; step < 120; ++step) {
+    EXPECT_EQ(config.lengths_at(step, full).min, 3);
+    EXPECT_LE(config.lengths_at(step, full).max, 43);
+    EXPECT_LE(config.lengths_at(step, full).max, config.lengths_at(step + 1, full).max);
+    EXPECT_EQ(config.lengths_at(step, {7, 7}).max, 7) << "one length is all there is";
+  }
+  config.curriculum = 0;
+  EXPECT_EQ(config.lengths_at(1, full).max, 43);
+}
+
+// Whatever the curriculum offers, every task has samples there.
+TEST(TrainConfig, EveryTaskCanDrawFromTheCurriculum) {
+  TrainConfig config;
+  config.curriculum = 60;
+  for (const auto& name : tasks::task_names()) {
+    SCOPED_TRACE(name);
+    const auto task = tasks::make_task(name);
+    tasks::Batch batch;
+    for (int64_t step = 1; step <= 60; ++step) {
+      const auto range = config.lengths_at(step, task->train_lengths());
+      tasks::make_batch(*task, 1, tasks::Split::kTrain, static_cast<uint64_t>(step) * 4, 4, range, batch);
+      // With brackets the smallest expression takes 5.
+      for (int32_t size : batch.sizes) EXPECT_LE(size, std::max<int64_t>(range.max, 5));
+    }
+  }
+}
+
+TEST(RunConfig, LaterSourcesWin) {
+  TemporaryDirectory directory;
+  const std::string file = directory / "run.yaml";
+  write_text(file,
+             "task: {name: parity}\nmodel: {architecture: mamba, width: 24}\ntrain: {lr: 0.5, batch: 3}\n");
+  const auto from_file = resolve_config({file, "", "", {}});
+  EXPECT_EQ(from_file.task.name, "parity");
+  EXPECT_EQ(from_file.model.architecture, "mamba");
+  EXPECT_EQ(from_file.model.width, 24);
+  EXPECT_EQ(from_file.train.lr, 0.5);
+  const auto set = resolve_config({file, "even-pairs", "", {"train.lr=0.25", "train.lr=0.125"}});
+  EXPECT_EQ(set.task.name, "even-pairs");
+  EXPECT_EQ(set.train.lr, 0.125);
+  EXPECT_EQ(set.train.batch, 3);
+}
+
+TEST(RunConfig, WhatIsWrittenReadsBackTheSame) {
+  TemporaryDirectory directory;
+  for (const char* architecture : {"deltanet", "mamba"}) {
+    auto config = resolve_config({"", "parity", architecture, {"train.lr=0.1", "train.temperature=1.7"}});
+    write_text(directory / "config.yaml", config.to_yaml());
+    auto again = resolve_config({directory / "config.yaml", "", "", {}});
+    EXPECT_EQ(again.to_yaml(), config.to_yaml());
+    EXPECT_EQ(again.train.lr, 0.1);
+  }
+}
+
+TEST(RunConfig, WrongNamesAreAnsweredWithTheNearest) {
+  expect_error([] { resolve_config({"", "pairty", "", {}}); }, ErrorCode::kUsage, "parity");
+  expect_error([] { resolve_config({"", "parity", "deltnet", {}}); }, ErrorCode::kUsage, "deltanet");
+  expect_error(
+      [] {
+        resolve_config({"", "parity", "", {"train.learning=1"}});
+      },
+      ErrorCode::kUsage, "train.learning");
+  expect_error(
+      [] {
+        resolve_config({"", "parity", "", {"train.btach=1"}});
+      },
+      ErrorCode::kUsage, "train.batch");
+  expect_error(
+      [] {
+        resolve_config({"", "parity", "mamba", {"model.heads=2"}});
+      },
+      ErrorCode::kUsage, "model.heads");
+  expect_error([] { resolve_config({}); }, ErrorCode::kUsage, "no task given");
+}
+
+TEST(RunConfig, AbsurdValuesAreRefused) {
+  for (const char* assignment : {"train.lr=nan",
+                                 "train.lr=inf",
+                                 "train.lr=-1",
+                                 "train.steps=-1",
+                                 "train.batch=0",
+                                 "train.batch=1.5",
+                                 "train.batch=99999999999999999999",
+                                 "train.dtype=float16",
+                                 "train.temperature=0",
+                                 "model.width=0",
+                                 "model.width=-8",
+                                 "model.eigenvalues=0,2",
+                                 "model.eigenvalues=1",
+                                 "model.eigenvalues=-1,0",
+                                 "model.eigenvalues=nan,1",
+                                 "model.blocks=100000",
+                                 "train.keep=0",
+                                 "train.schedule=linear",
+                                 "train.lr",
+                                 "=3",
+                                 "train=3",
+                                 "",
+                                 "train.max_length=99999999999"}) {
+    SCOPED_TRACE(assignment);
+    const auto error = test::error_of([&] { resolve_config({"", "parity", "", {assignment}}); });
+    ASSERT_TRUE(error);
+    EXPECT_TRUE(error->code() == ErrorCode::kBadInput || error->code() == ErrorCode::kUsage) << error->what();
+  }
+  // Each alone is allowed, together they are not.
+  EXPECT_TRUE(test::error_of([] {
+    resolve_config({"", "parity", "", {"train.min_length=20", "train.max_length=10"}});
+  }));
+  EXPECT_TRUE(test::error_of([] { resolve_config({"", "parity", "", {"train.max_length=1"}}); }));
+}
+
+}  // namespace
+}  // namespace signet::train

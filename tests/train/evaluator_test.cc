@@ -1,0 +1,201 @@
+#include "signet/train/evaluator.h"
+
+#include <cmath>
+
+#include "signet/autograd/ops.h"
+#include "signet/base/thread_pool.h"
+#include "signet/tasks/registry.h"
+#include "support/check.h"
+#include "support/small_run.h"
+#include "support/temporary_directory.h"
+
+namespace signet::train {
+namespace {
+
+struct Subject {
+  std::unique_ptr<tasks::Task> task = tasks::make_task("parity");
+  models::Model model;
+  std::vector<double> weights;
+
+  explicit Subject(const std::string& architecture, const std::vector<std::string>& set, double noise = 0.4)
+      : model(resolve_config({"", "parity", architecture, set}).model, task->vocabulary(), task->classes()),
+        weights(model.parameters().size()) {
+    model.parameters().initialize(2, DType::kF64, weights.data());
+    Rng rng(2, 1);
+    for (auto& w : weights) w += noise * rng.normal();
+  }
+  Evaluation evaluate(const EvaluationRequest& request) {
+    return train::evaluate(model, DType::kF64, weights.data(), *task, request);
+  }
+  // The loss of one sample from a single pass over all of it.
+  double one_pass(const tasks::Sample& sample, bool* correct) {
+    Arena arena;
+    autograd::Tape tape(arena, DType::kF64, false);
+    const models::Weights view(model.parameters(), DType::kF64, weights.data(), nullptr);
+    const auto time = static_cast<int64_t>(sample.tokens.size());
+    const auto last = static_cast<int32_t>(time - 1);
+    const auto logits = model.forward(tape, view, sample.tokens.data(), {1, time}, &last, 1);
+    int32_t prediction = -1;
+    const double loss = autograd::cross_entropy(tape, logits, sample.targets.data(), 1, &prediction);
+    *correct = prediction == sample.targets[0];
+    return loss;
+  }
+};
+
+// Segments of 256 tokens, sequences of different length side by side: the same function as one pass.
+TEST(Evaluator, SegmentsAgreeWithOnePass) {
+  const struct {
+    const char* architecture;
+    std::vector<std::string> set;
+  } variants[] = {
+      {"deltanet", {"model.width=8", "model.heads=2", "model.mlp=6", "model.blocks=2"}},
+      {"deltanet", {"model.width=8", "model.heads=1", "model.mlp=0", "model.conv=0", "model.blocks=1"}},
+      {"mamba", {"model.width=6", "model.state=4", "model.blocks=2"}},
+      {"mamba", {"model.width=6", "model.state=3", "model.eigenvalues=0,1", "model.blocks=1"}},
+  };
+  for (const auto& variant : variants) {
+    for (tasks::LengthRange lengths : {tasks::LengthRange{2, 20}, {250, 264}, {257, 257}, {200, 800}}) {
+      SCOPED_TRACE(testing::Message() << variant.architecture << " lengths to " << lengths.max);
+      Subject subject(variant.architecture, variant.set);
+      const int64_t samples = 11;
+      const auto result = subject.evaluate({9, tasks::Split::kTest, lengths, samples});
+      double loss = 0;
+      std::map<int64_t, LengthAccuracy> by_length;
+      for (int64_t i = 0; i < samples; ++i) {
+        const auto sample = tasks::make_sample(*subject.task, 9, tasks::Split::kTest, i, lengths);
+        bool correct = false;
+        loss += subject.one_pass(sample, &correct);
+        auto& entry = by_length[sample.size];
+        ++entry.samples;
+        entry.correct += correct;
+      }
+      EXPECT_NEAR(result.loss, loss / static_cast<double>(samples), 1e-10);
+      EXPECT_EQ(result.samples, samples);
+      ASSERT_EQ(result.by_length.size(), by_length.size());
+      size_t i = 0;
+      for (const auto& [length, entry] : by_length) {
+        EXPECT_EQ(result.by_length[i].length, length);
+        EXPECT_EQ(result.by_length[i].samples, entry.samples);
+        EXPECT_EQ(result.by_length[i].correct, entry.correct);
+        ++i;
+      }
+    }
+  }
+}
+
+TEST(Evaluator, SameBitsOnAnyNumberOfThreads) {
+  Subject subject("deltanet", {"model.width=16", "model.heads=2", "model.mlp=8"});
+  const int before = thread_count();
+  std::vector<double> losses;
+  for (int threads : {1, 2, 3, 7}) {
+    set_thread_count(threads);
+    losses.push_back(subject.evaluate({4, tasks::Split::kTest, {3, 300}, 29}).loss);
+  }
+  set_thread_count(before);
+  for (double loss : losses) EXPECT_EQ(loss, losses[0]);
+}
+
+TEST(Evaluator, CountsAddUp) {
+  Subject subject("deltanet", {"model.width=8", "model.heads=2", "model.mlp=0"});
+  const auto result = subject.evaluate({4, tasks::Split::kTest, {3, 30}, 100});
+  int64_t samples = 0, correct = 0, before = 0;
+  for (const auto& entry : result.by_length) {
+    EXPECT_GT(entry.length, before);
+    before = entry.length;
+    samples += entry.samples;
+    correct += entry.correct;
+  }
+  EXPECT_EQ(samples, 100);
+  EXPECT_EQ(correct, result.correct);
+  EXPECT_DOUBLE_EQ(result.accuracy(), static_cast<double>(correct) / 100);
+  EXPECT_DOUBLE_EQ(scaled_accuracy(0.5, 0.5), 0);
+  EXPECT_DOUBLE_EQ(scaled_accuracy(1, 0.2), 1);
+  EXPECT_DOUBLE_EQ(scaled_accuracy(0, 0.5), -1);
+}
+
+TEST(Evaluator, StopsWhenAsked) {
+  Subject subject("deltanet", {"model.width=8", "model.heads=2", "model.mlp=0"});
+  int64_t heard = 0;
+  const auto result = evaluate(subject.model, DType::kF64, subject.weights.data(), *subject.task,
+                               {4, tasks::Split::kTest, {3, 300}, 8000}, [&](int64_t done) {
+                                 heard = done;
+                                 return false;
+                               });
+  EXPECT_GT(heard, 0);
+  EXPECT_LT(heard, 8000) << "nobody could have stopped it";
+  EXPECT_EQ(result.samples, heard);
+}
+
+TEST(Evaluator, LengthsTheTaskLacksAreRefused) {
+  Subject subject("deltanet", {"model.width=8", "model.heads=2", "model.mlp=0"});
+  EXPECT_TRUE(test::error_of([&] { subject.evaluate({1, tasks::Split::kTest, {1, 1}, 4}); }));
+  EXPECT_TRUE(test::error_of([&] { subject.evaluate({1, tasks::Split::kTest, {9, 5}, 4}); }));
+}
+
+// The answer is the first class below `turn` and another one from there on; a model of zeros always says the
+// first.
+class TurningTask final : public tasks::Task {
+ public:
+  explicit TurningTask(int64_t turn) : turn_(turn) {}
+  std::string name() const override { return "turning"; }
+  std::vector<std::string> token_names() const override { return {"a", "b"}; }
+  double chance() const override { return 0.5; }
+  void fill(Rng&, int64_t size, int32_t* tokens, int32_t* targets) const override {
+    std::fill(tokens, tokens + inputs(size), 1);
+    targets[0] = size < turn_ ? 0 : 1;
+  }
+
+ private:
+  int64_t turn_;
+};
+
+TEST(Horizon, IsFoundWithinFivePercent) {
+  const auto config =
+      resolve_config({"",
+                      "parity",
+                      "",
+                      {"model.width=2", "model.heads=1", "model.mlp=0", "model.blocks=1", "model.conv=0"}});
+  const models::Model model(config.model, 2, 2);
+  std::vector<float> zeros(model.parameters().size());
+  for (int64_t turn : {41, 57, 100, 999, 1280, 5000}) {
+    SCOPED_TRACE(turn);
+    const auto horizon = find_horizon(model, DType::kF32, zeros.data(), TurningTask(turn), 1, 4, 0.9, 100000);
+    EXPECT_FALSE(horizon.reached_limit);
+    EXPECT_GE(horizon.length, turn);  // a length that fails
+    EXPECT_LE(horizon.length, turn + std::max<int64_t>(1, turn / 20));
+    for (const auto& probe : horizon.probes) EXPECT_EQ(probe.accuracy(), probe.length < turn ? 1 : 0);
+  }
+  const auto beyond = find_horizon(model, DType::kF32, zeros.data(), TurningTask(5000), 1, 4, 0.9, 3000);
+  EXPECT_TRUE(beyond.reached_limit);
+  EXPECT_EQ(beyond.length, 3000);
+  const auto never = find_horizon(model, DType::kF32, zeros.data(), TurningTask(0), 1, 4, 0.9, 3000);
+  EXPECT_FALSE(never.reached_limit);
+  EXPECT_EQ(never.probes.size(), 1u) << "nothing to search when the first probe fails";
+  const auto low = find_horizon(model, DType::kF32, zeros.data(), TurningTask(5000), 1, 4, 0.9, 10);
+  EXPECT_EQ(low.length, 10);  // a limit below the training length
+}
+
+// The reported spectra: 1 - beta for DeltaNet, within the range of the model, one entry per head and symbol.
+TEST(TokenSpectra, LieInTheRange) {
+  for (const char* architecture : {"deltanet", "mamba"}) {
+    for (const char* range : {"0,1", "-1,1"}) {
+      SCOPED_TRACE(testing::Message() << architecture << " " << range);
+      Subject subject(architecture, {"model.width=8", std::string("model.eigenvalues=") + range}, 2);
+      const auto spectra =
+          token_spectra(subject.model, DType::kF64, subject.weights.data(), *subject.task, 1);
+      EXPECT_FALSE(spectra.empty());
+      bool negative = false;
+      for (const auto& s : spectra) {
+        EXPECT_TRUE(s.token == "0" || s.token == "1") << s.token;
+        for (double value : s.values) {
+          EXPECT_LE(std::abs(value), 1);
+          negative = negative || value < 0;
+        }
+      }
+      EXPECT_EQ(negative, std::string(range) == "-1,1");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace signet::train

@@ -1,0 +1,217 @@
+// Whole runs: reproducible to the bit, resumable to the bit, and able to learn.
+#include "signet/train/trainer.h"
+
+#include <cmath>
+
+#include "signet/base/files.h"
+#include "signet/base/thread_pool.h"
+#include "signet/train/evaluator.h"
+#include "signet/train/run.h"
+#include "support/check.h"
+#include "support/small_run.h"
+#include "support/temporary_directory.h"
+
+namespace signet::train {
+namespace {
+
+using nlohmann::ordered_json;
+using test::metrics_of;
+using test::model_bytes;
+using test::resume_small;
+using test::TemporaryDirectory;
+using test::train_small;
+
+ordered_json without_time(ordered_json result) {
+  result.erase("seconds");
+  return result;
+}
+
+TEST(Trainer, SameSeedSameBitsOtherSeedOtherBits) {
+  TemporaryDirectory directory;
+  const auto first = train_small(directory / "a");
+  const auto again = train_small(directory / "b");
+  const auto other = train_small(directory / "c", {"train.seed=2"});
+  EXPECT_EQ(without_time(first), without_time(again));
+  EXPECT_EQ(metrics_of(directory / "a"), metrics_of(directory / "b"));
+  ASSERT_FALSE(model_bytes(directory / "a", 40).empty());
+  EXPECT_EQ(model_bytes(directory / "a", 40), model_bytes(directory / "b", 40));
+  EXPECT_NE(model_bytes(directory / "a", 40), model_bytes(directory / "c", 40));
+  EXPECT_NE(metrics_of(directory / "a"), metrics_of(directory / "c"));
+}
+
+TEST(Trainer, TheNumberOfThreadsChangesNoBit) {
+  TemporaryDirectory directory;
+  const int before = thread_count();
+  const std::vector<std::string> set = {"train.clip=0.5", "model.mlp=16", "model.conv=4", "train.steps=12"};
+  for (int threads : {1, 2, 3}) {
+    set_thread_count(threads);
+    train_small(directory / std::to_string(threads), set);
+  }
+  set_thread_count(before);
+  for (const char* threads : {"2", "3"}) {
+    SCOPED_TRACE(threads);
+    EXPECT_EQ(model_bytes(directory / threads, 12), model_bytes(directory / "1", 12));
+    EXPECT_EQ(metrics_of(directory / threads), metrics_of(directory / "1"));
+  }
+}
+
+// As after kill -9: only the checkpoints up to some step are there, metrics.jsonl has run ahead.
+TEST(Trainer, ResumesFromEveryCheckpointToTheSameBits) {
+  namespace fs = std::filesystem;
+  for (const auto& set : {std::vector<std::string>{"train.clip=0.3", "train.weight_decay=0.1"},
+                          std::vector<std::string>{"train.dtype=float64", "train.curriculum=30"}}) {
+    TemporaryDirectory directory;
+    const std::string whole = directory / "whole";
+    const auto expected = train_small(whole, set);
+    ASSERT_EQ(list_directory(whole + "/checkpoints").size(), 6u);  // 7, 14, 21, 28, 35 and the last
+    for (int64_t last : {0, 7, 14, 21, 35, 40}) {
+      SCOPED_TRACE(last);
+      const std::string part = directory / ("part-" + std::to_string(last));
+      fs::copy(whole, part, fs::copy_options::recursive);
+      for (int64_t step : {7, 14, 21, 28, 35, 40})
+        if (step > last) fs::remove_all(part + "/checkpoints/step-" + std::to_string(step));
+      fs::remove(part + "/results.json");
+      std::ofstream(part + "/metrics.jsonl", std::ios::app) << "{\"step\":";  // a torn line
+      EXPECT_EQ(without_time(resume_small(part)), without_time(expected));
+      EXPECT_EQ(model_bytes(part, 40), model_bytes(whole, 40));
+      EXPECT_EQ(metrics_of(part), metrics_of(whole));
+      EXPECT_TRUE(exists(part + "/results.json"));
+    }
+  }
+}
+
+TEST(Trainer, ADamagedCheckpointIsPassedOver) {
+  TemporaryDirectory directory;
+  const std::string run = directory / "run";
+  train_small(run);
+  const std::string expected = model_bytes(run, 40);
+  for (int64_t step : {40, 35}) {
+    const std::string path = run + "/checkpoints/step-" + std::to_string(step) + "/optimizer.safetensors";
+    std::string bytes = test::read_text(path);
+    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 16);
+    test::write_text(path, bytes);
+  }
+  resume_small(run);
+  EXPECT_EQ(model_bytes(run, 40), expected);
+}
+
+TEST(Trainer, MetricsSayWhatHappened) {
+  TemporaryDirectory directory;
+  train_small(directory / "run");
+  const auto config = test::small_config();
+  std::vector<int64_t> logged, validated;
+  for (const auto& line : metrics_of(directory / "run")) {
+    const auto step = line["step"].get<int64_t>();
+    if (line.contains("eval")) {
+      validated.push_back(step);
+      EXPECT_EQ(line["eval"]["samples"], 16);
+      continue;
+    }
+    logged.push_back(step);
+    EXPECT_EQ(line["lr"].get<double>(), config.train.lr_at(step));
+    EXPECT_GT(line["grad_norm"].get<double>(), 0);
+    EXPECT_TRUE(std::isfinite(line["loss"].get<double>()));
+  }
+  EXPECT_EQ(logged, (std::vector<int64_t>{10, 20, 30, 40}));
+  EXPECT_EQ(validated, (std::vector<int64_t>{9, 18, 27, 36}));
+}
+
+TEST(Trainer, KeepsAsManyCheckpointsAsAsked) {
+  TemporaryDirectory directory;
+  train_small(directory / "two", {"train.keep=2"});
+  EXPECT_EQ(list_directory(directory / "two/checkpoints"), (std::vector<std::string>{"step-35", "step-40"}));
+  train_small(directory / "end", {"train.checkpoint_every=0"});
+  EXPECT_EQ(list_directory(directory / "end/checkpoints"), (std::vector<std::string>{"step-40"}));
+}
+
+TEST(Trainer, TheSmallestRuns) {
+  TemporaryDirectory directory;
+  const auto nothing = train_small(directory / "none", {"train.steps=0"});
+  EXPECT_EQ(nothing["steps"], 0);
+  EXPECT_EQ(Run::load(directory / "none").step(), 0);  // can be evaluated like any other
+  EXPECT_EQ(without_time(resume_small(directory / "none")), without_time(nothing));
+  const auto one = train_small(directory / "one", {"train.steps=1", "train.batch=1", "train.max_length=3",
+                                                   "train.dtype=float64", "eval.samples=1"});
+  EXPECT_EQ(one["samples"], 1);
+  EXPECT_EQ(Run::load(directory / "one").dtype(), DType::kF64);
+}
+
+TEST(Trainer, StopsWhenSolvedTwiceInARow) {
+  TemporaryDirectory directory;
+  // Any accuracy above that of wrong answers alone counts as solved.
+  const auto result =
+      train_small(directory / "run", {"train.stop_at=1e-9", "train.validate_every=1", "train.steps=4000",
+                                      "train.validate_samples=64", "model.beta=hard", "train.batch=32"});
+  EXPECT_TRUE(result["stopped_early"].get<bool>());
+  const auto steps = result["steps"].get<int64_t>();
+  EXPECT_LT(steps, 4000);
+  EXPECT_GE(steps, 2);
+  EXPECT_EQ(Run::load(directory / "run").step(), steps);
+  EXPECT_EQ(without_time(resume_small(directory / "run")), without_time(result));  // and stays stopped
+}
+
+// Twice the limit of float in a weight makes the next loss infinite.
+TEST(Trainer, ANonFiniteLossStopsBeforeTheUpdate) {
+  TemporaryDirectory directory;
+  const std::string path = directory / "run";
+  train_small(path, {"train.keep=2"});
+  std::filesystem::remove_all(path + "/checkpoints/step-40");
+  {
+    train::Run run = train::Run::load(path);
+    ASSERT_EQ(run.step(), 35);
+    auto* weights = static_cast<float*>(run.weights());
+    weights[run.model().parameters().infos().back().offset] = std::numeric_limits<float>::infinity();
+    std::vector<float> moments(static_cast<size_t>(run.model().parameters().size()));
+    io::Checkpoint poisoned;
+    poisoned.step = 35;
+    poisoned.model = run.named(weights);
+    poisoned.optimizer = run.named(moments.data(), "m.");
+    for (auto& buffer : run.named(moments.data(), "v.")) poisoned.optimizer.push_back(buffer);
+    io::save_checkpoint(path, poisoned, 2);
+  }
+  const std::string before = model_bytes(path, 35);
+  test::expect_error([&] { resume_small(path); }, ErrorCode::kNumerical, "step 36");
+  EXPECT_EQ(list_directory(path + "/checkpoints"), (std::vector<std::string>{"step-35"}));
+  EXPECT_EQ(model_bytes(path, 35), before);
+}
+
+// Learning itself, at a size that takes a second or two.
+double scaled_after_training(const std::string& task, const std::vector<std::string>& set) {
+  TemporaryDirectory directory;
+  std::vector<std::string> all = {"model.width=16",
+                                  "model.heads=2",
+                                  "model.blocks=1",
+                                  "model.conv=0",
+                                  "model.mlp=0",
+                                  "model.beta=hard",
+                                  "model.output_norm=false",
+                                  "train.batch=64",
+                                  "train.lr=1e-2",
+                                  "train.max_length=10",
+                                  "train.curriculum=100",
+                                  "train.steps=300",
+                                  "train.validate_every=0",
+                                  "eval.min_length=3",
+                                  "eval.max_length=40",
+                                  "eval.samples=512",
+                                  "train.beta2=0.99"};
+  all.insert(all.end(), set.begin(), set.end());
+  auto run = io::RunDirectory::create(directory / "run", false);
+  const auto config = resolve_config({"", task, "deltanet", all});
+  return train(config, run, false, {true, ""})["scaled_accuracy"].get<double>();
+}
+
+TEST(Learning, DeltaNetWithNegativeEigenvaluesLearnsParity) {
+  EXPECT_GE(scaled_after_training("parity", {"model.eigenvalues=-1,1"}), 0.99);
+}
+
+TEST(Learning, DeltaNetWithoutThemDoesNot) {
+  EXPECT_LE(scaled_after_training("parity", {"model.eigenvalues=0,1"}), 0.6);
+}
+
+TEST(Learning, DeltaNetWithoutThemLearnsEvenPairs) {
+  EXPECT_GE(scaled_after_training("even-pairs", {"model.eigenvalues=0,1"}), 0.9);
+}
+
+}  // namespace
+}  // namespace signet::train
