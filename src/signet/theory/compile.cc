@@ -69,11 +69,51 @@ Network compile_product(const Dfa& dfa, const CompileOptions& options) {
   if (c == "counter")
     return insist(compile_counter(dfa), c, "the letters must step up and down one line of states");
   if (c == "elimination") return compile_elimination(dfa, options.max_table);
+  if (c == "holonomy")
+    fail(ErrorCode::kUsage, "construction 'holonomy' is for diagonal targets and single Householder factors");
   if (auto network = compile_group(dfa, options)) return std::move(*network);
   if (auto network = compile_partial_injection(dfa)) return std::move(*network);
   if (auto network = compile_counter(dfa)) return std::move(*network);
   if (auto network = compile_shift_register(dfa)) return std::move(*network);
   return compile_elimination(dfa, options.max_table);
+}
+
+// Every letter one reflection or none, in one layer.
+bool single_factors(const Network& network) { return network_size(network).householders <= 1; }
+
+Network compile_signed_factor(const Dfa& dfa, const CompileOptions& options) {
+  const bool any = options.construction == "auto";
+  if (any || options.construction == "group") {
+    auto network = compile_group(dfa, options);
+    if (network && single_factors(*network)) return std::move(*network);
+  }
+  if (any || options.construction == "rotation")
+    if (auto network = compile_two_reflections(dfa)) return std::move(*network);
+  try {
+    return compile_holonomy(dfa, options);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCheckFailed) throw;
+    fail(ErrorCode::kFailure,
+         "single reflections can do this in principle (docs/theory.md), but this compiler builds them for "
+         "letters "
+         "that are reflections, for cyclic groups and where all groups are 2-groups; compile to "
+         "householder-product[-1,1] instead");
+  }
+}
+
+// The least layers first: a whole group as one register beats a cascade only where it is one rotation.
+Network compile_diagonal(const Dfa& dfa, const CompileOptions& options) {
+  const std::string& c = options.construction;
+  if (c != "auto" && c != "holonomy" && c != "rotation" && c != "group")
+    fail(ErrorCode::kUsage,
+         "construction '{}' has gates that are not diagonal; use auto, holonomy or rotation", c);
+  if (options.target == Target::kHouseholderSigned) return compile_signed_factor(dfa, options);
+  if (options.target == Target::kComplexDiagonal && c != "holonomy")
+    if (auto network = compile_rotation(dfa, true)) return std::move(*network);
+  if (c == "rotation")
+    fail(ErrorCode::kCheckFailed,
+         "construction 'rotation' does not apply: the letters must generate a cyclic group");
+  return compile_holonomy(dfa, options);
 }
 
 }  // namespace
@@ -84,9 +124,13 @@ Network compile(const Dfa& given, const CompileOptions& options) {
     fail(ErrorCode::kUsage, "unknown construction '{}'{}; constructions are {}", options.construction,
          did_you_mean(options.construction, constructions), join(constructions, ", "));
   const Dfa dfa = readable(given);
-  Network network = dfa.states() == 1                   ? compile_trivial(dfa)
-                    : options.target == Target::kOneHot ? compile_one_hot(dfa)
-                                                        : compile_product(dfa, options);
+  const auto build = [&] {
+    if (dfa.states() == 1) return compile_trivial(dfa);
+    if (options.target == Target::kOneHot) return compile_one_hot(dfa);
+    if (options.target == Target::kHouseholderProduct) return compile_product(dfa, options);
+    return compile_diagonal(dfa, options);
+  };
+  Network network = build();
   network.target = target_names()[static_cast<size_t>(options.target)];
   return network;
 }

@@ -115,7 +115,15 @@ MaybeNetwork compile_group(const Dfa& dfa, const CompileOptions& options) {
                   rep->dimension, rep->reflections));
 }
 
-MaybeNetwork compile_rotation(const Dfa& dfa, bool complex_gate) {
+namespace {
+
+// An automaton that adds letters modulo n: state after j steps of the generator, and every letter's exponent.
+struct Cyclic {
+  std::vector<State> state;       // [j]
+  std::vector<int64_t> exponent;  // [letter]
+};
+
+std::optional<Cyclic> as_cyclic(const Dfa& dfa) {
   const State n = dfa.states();
   std::vector<Permutation> letters;
   for (Letter s = 0; s < dfa.letters(); ++s) {
@@ -141,47 +149,118 @@ MaybeNetwork compile_rotation(const Dfa& dfa, bool complex_gate) {
     }
   for (const Permutation& generator : elements) {
     if (automata::cycle_lengths(generator).size() != 1) continue;
+    Cyclic cyclic;
     std::vector<int64_t> exponent(static_cast<size_t>(n));  // of the element that takes start to each state
     State q = dfa.start;
-    for (int64_t j = 0; j < n; ++j, q = generator[q]) exponent[q] = j;
-
-    Block block;
-    block.kind = complex_gate ? BlockKind::kComplexDiagonal : BlockKind::kHouseholder;
-    block.dim = 2;
-    block.initial = {1, 0};
-    std::map<int64_t, int32_t> known;
-    std::vector<std::vector<int32_t>> contexts;
-    for (Letter s = 0; s < dfa.letters(); ++s) {
-      const int64_t power = exponent[dfa.delta[dfa.start][s]];
-      const auto [it, fresh] = known.emplace(power, block.contexts);
-      if (fresh && complex_gate) {
-        const auto [re, im] = root_of_unity(power, n);
-        add_diagonal_context(block, {re, im}, {0, 0});
-      } else if (fresh) {
-        // Reflections in two lines at half the angle: (x, y) -> (x, -y), then in the normal at
-        // pi/2 + pi power / n.
-        std::vector<Factor> factors;
-        if (power != 0) {
-          const auto [re, im] = root_of_unity(power, 2 * n);
-          factors = {{{0, 1}, 2, 0}, {{-im, re}, 2, 0}};
-        }
-        add_householder_context(block, factors);
-      }
-      contexts.push_back({it->second});
-    }
-    if (!complex_gate) finish_householder(block);
-    std::vector<int32_t> code_states(static_cast<size_t>(n));
-    q = dfa.start;
     for (int64_t j = 0; j < n; ++j, q = generator[q]) {
-      const auto [re, im] = root_of_unity(j, n);
-      block.codes.push_back(re);
-      block.codes.push_back(im);
-      code_states[j] = q;
+      exponent[q] = j;
+      cyclic.state.push_back(q);
     }
-    return single_layer(dfa, {block}, contexts, code_states,
-                        fmt::format("cyclic group of order {} by rotation of the plane", n));
+    for (const Permutation& p : letters) cyclic.exponent.push_back(exponent[p[dfa.start]]);
+    return cyclic;
   }
   return std::nullopt;
+}
+
+std::vector<double> circle_codes(int64_t n) {
+  std::vector<double> codes;
+  for (int64_t j = 0; j < n; ++j) {
+    const auto [re, im] = root_of_unity(j, n);
+    codes.push_back(re);
+    codes.push_back(im);
+  }
+  return codes;
+}
+
+// The reflection (x, y) -> (x, -y) after a rotation by 2 pi j / n, as one factor: its normal stands at
+// pi/2 - pi j / n.
+Factor turned_reflection(int64_t j, int64_t n) {
+  const auto [re, im] = root_of_unity(-j, 2 * n);
+  return {{-im, re}, 2, 0};
+}
+
+}  // namespace
+
+MaybeNetwork compile_rotation(const Dfa& dfa, bool complex_gate) {
+  const auto cyclic = as_cyclic(dfa);
+  if (!cyclic) return std::nullopt;
+  const int64_t n = dfa.states();
+  Block block;
+  block.kind = complex_gate ? BlockKind::kComplexDiagonal : BlockKind::kHouseholder;
+  block.dim = 2;
+  block.initial = {1, 0};
+  block.codes = circle_codes(n);
+  std::map<int64_t, int32_t> known;
+  std::vector<std::vector<int32_t>> contexts;
+  for (int64_t power : cyclic->exponent) {
+    const auto [it, fresh] = known.emplace(power, block.contexts);
+    if (fresh && complex_gate) {
+      const auto [re, im] = root_of_unity(power, n);
+      add_diagonal_context(block, {re, im}, {0, 0});
+    } else if (fresh) {
+      // F R(a), then F: together the rotation by a.
+      std::vector<Factor> factors;
+      if (power != 0) factors = {turned_reflection(power, n), turned_reflection(0, n)};
+      add_householder_context(block, factors);
+    }
+    contexts.push_back({it->second});
+  }
+  if (!complex_gate) finish_householder(block);
+  return single_layer(dfa, {block}, contexts, {cyclic->state.begin(), cyclic->state.end()},
+                      fmt::format("cyclic group of order {} by rotation of the plane", n));
+}
+
+// Layer 1 is the sign (-1)^t. Layer 2 holds R(phi) e_1 at even times and F R(phi) e_1 at odd ones, F the
+// reflection (x, y) -> (x, -y): adding a is F R(a) from even to odd and R(a) F = F R(-a) from odd to even,
+// one reflection each.
+MaybeNetwork compile_two_reflections(const Dfa& dfa) {
+  const auto cyclic = as_cyclic(dfa);
+  if (!cyclic) return std::nullopt;
+  const int64_t n = dfa.states(), letters = dfa.letters();
+  Network network;
+  network.dfa = dfa;
+  network.construction = fmt::format("addition modulo {} by single reflections (Theorem 6)", n);
+  Layer sign;
+  sign.blocks.emplace_back();
+  Block& clock = sign.blocks[0];
+  clock.dim = 1;
+  clock.initial = {1};
+  clock.codes = {1, -1};
+  add_householder_context(clock, {{{1}, 2, 0}});
+  finish_householder(clock);
+  sign.trails = sign.rows = static_cast<int32_t>(letters);
+  sign.context.assign(static_cast<size_t>(letters), 0);
+  for (int32_t s = 0; s < letters; ++s) {
+    sign.row.push_back(s);
+    sign.next.push_back(2 * s);      // now even
+    sign.next.push_back(2 * s + 1);  // now odd
+  }
+  network.layers.push_back(std::move(sign));
+
+  Layer plane;
+  plane.blocks.emplace_back();
+  Block& block = plane.blocks[0];
+  block.dim = 2;
+  block.initial = {1, 0};
+  block.codes = circle_codes(n);
+  plane.trails = plane.rows = static_cast<int32_t>(2 * letters);
+  Answers answers(dfa);
+  std::map<int64_t, int32_t> known;
+  for (int32_t trail = 0; trail < plane.trails; ++trail) {
+    const bool odd = trail % 2;
+    const int64_t a = cyclic->exponent[trail / 2], turn = odd ? a : (n - a) % n;
+    const auto [it, fresh] = known.emplace(turn, block.contexts);
+    if (fresh) add_householder_context(block, {turned_reflection(turn, n)});
+    plane.context.push_back(it->second);
+    plane.row.push_back(trail);
+    // Code j is the point at angle 2 pi j / n; F takes it to -j.
+    for (int64_t j = 0; j < n; ++j)
+      plane.next.push_back(answers.answer(cyclic->state[odd ? (n - j) % n : j], trail / 2));
+  }
+  finish_householder(block);
+  network.layers.push_back(std::move(plane));
+  answers.store(network);
+  return network;
 }
 
 }  // namespace signet::theory

@@ -53,6 +53,10 @@ MaybeNetwork compile_rotation(const automata::Dfa& dfa, bool complex_gate);
 MaybeNetwork compile_partial_injection(const automata::Dfa& dfa);
 MaybeNetwork compile_shift_register(const automata::Dfa& dfa);
 MaybeNetwork compile_counter(const automata::Dfa& dfa);
+// Theorem 6: addition modulo n with one reflection a letter, in two layers.
+MaybeNetwork compile_two_reflections(const automata::Dfa& dfa);
+// Throws kCheckFailed with a witness when the target's gates cannot have the groups of the automaton.
+Network compile_holonomy(const automata::Dfa& dfa, const CompileOptions& options);
 Network compile_elimination(const automata::Dfa& dfa, int64_t max_table);
 
 }  // namespace signet::theory

@@ -7,6 +7,7 @@
 #include <Eigen/Dense>
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "signet/theory/compile_parts.h"
 #include "signet/theory/runner.h"
@@ -24,6 +25,11 @@ Block rounded(const Block& block, Precision precision) {
 
 double norm(const std::vector<double>& x) {
   return Eigen::Map<const Eigen::VectorXd>(x.data(), static_cast<Eigen::Index>(x.size())).norm();
+}
+
+std::vector<double> code_word(const Block& block, int32_t code) {
+  const auto first = block.codes.begin() + static_cast<int64_t>(code) * block.dim;
+  return {first, first + block.dim};
 }
 
 double distance(const std::vector<double>& x, const double* y) {
@@ -65,6 +71,8 @@ double step_rounding(const Block& block, int32_t context, double unit) {
     double square = 0;
     for (int32_t i = 0; i < block.dim; ++i)
       square += block.k[row * block.dim + i] * block.k[row * block.dim + i];
+    if (block.dim == 1 && square == 1 && block.beta[row] == 2 && block.v[row] == 0)
+      continue;  // exact: h - 2h
     total += unit * (1 + std::abs(block.beta[row]) * square * (block.dim + 5));
   }
   return 1.1 * total;
@@ -75,7 +83,7 @@ struct Growth {
 };
 
 struct BlockHorizon {
-  bool known = true, exact = true;
+  bool known = true;
   double margin = INFINITY;
   std::vector<Growth> contexts;
 };
@@ -95,44 +103,53 @@ double least_distance(const Block& block) {
   return std::sqrt(least);
 }
 
-BlockHorizon analyse(const Block& block, Precision precision, Runner& runner, size_t layer, size_t index) {
+// Whether every context takes every code word exactly to a code word, in this precision.
+bool block_is_exact(const Block& block, Runner& runner, size_t layer, size_t index) {
+  std::set<std::vector<double>> codes;
+  for (int32_t c = 0; c < block.code_count(); ++c) codes.insert(code_word(block, c));
+  for (const auto& x : codes) {
+    runner.set_block_state(layer, index, x);
+    if (runner.block_state(layer, index) != x) return false;
+    for (int32_t context = 0; context < block.contexts; ++context) {
+      runner.set_block_state(layer, index, x);
+      runner.step_block(layer, index, context);
+      const auto y = runner.block_state(layer, index);
+      if (!codes.count(y) || y != block_step(block, x, context)) return false;
+    }
+  }
+  runner.set_block_state(layer, index, block.initial);
+  return codes.count(runner.block_state(layer, index)) > 0;
+}
+
+BlockHorizon analyse(const Block& block, Precision precision) {
   BlockHorizon result;
   result.margin = least_distance(block) / 2;
   const Block real = rounded(block, precision);
   const double unit = unit_roundoff(precision);
   double largest = 0;
-  for (int32_t c = 0; c < block.code_count(); ++c)
-    largest = std::max(largest, norm({block.codes.begin() + static_cast<int64_t>(c) * block.dim,
-                                      block.codes.begin() + static_cast<int64_t>(c + 1) * block.dim}));
+  for (int32_t c = 0; c < block.code_count(); ++c) largest = std::max(largest, norm(code_word(block, c)));
   for (int32_t context = 0; context < block.contexts; ++context) {
     Growth growth{0, 0};
     const double r = step_rounding(real, context, unit);
     for (int32_t c = 0; c < block.code_count(); ++c) {
-      const std::vector<double> x(block.codes.begin() + static_cast<int64_t>(c) * block.dim,
-                                  block.codes.begin() + static_cast<int64_t>(c + 1) * block.dim);
-      const auto ideal = block_step(block, x, context);
-      int32_t nearest = 0;
+      const auto x = code_word(block, c), ideal = block_step(block, x, context);
+      const double* y = nullptr;
       double off = INFINITY;
       for (int32_t d = 0; d < block.code_count(); ++d) {
-        const double far = distance(ideal, block.codes.data() + static_cast<size_t>(d) * block.dim);
+        const double* code = block.codes.data() + static_cast<size_t>(d) * block.dim;
+        const double far = distance(ideal, code);
         if (far < off) {
           off = far;
-          nearest = d;
+          y = code;
         }
       }
       if (off > result.margin / 2) result.known = false;
-      const double* y = block.codes.data() + static_cast<size_t>(nearest) * block.dim;
       growth.added = std::max(growth.added, distance(block_step(real, x, context), y) + r * largest);
-      if (result.exact) {
-        runner.set_block_state(layer, index, x);
-        const bool representable = distance(runner.block_state(layer, index), x.data()) == 0;
-        runner.step_block(layer, index, context);
-        result.exact = representable && distance(runner.block_state(layer, index), y) == 0;
-      }
     }
-    growth.factor = Eigen::JacobiSVD<Eigen::MatrixXd>(gate_matrix(real, context)).singularValues()[0] + r;
+    growth.factor = Eigen::JacobiSVD<Eigen::MatrixXd>(gate_matrix(real, context)).singularValues()[0];
     // Norms computed as 1 within rounding are those of permutations and rotations.
-    if (std::abs(growth.factor - r - 1) < 1e-14) growth.factor = 1 + r;
+    if (std::abs(growth.factor - 1) < 1e-14) growth.factor = 1;
+    growth.factor += r;
     result.contexts.push_back(growth);
   }
   return result;
@@ -173,11 +190,13 @@ Horizon error_horizon(const Network& network, Precision precision) {
   Horizon result{true, true, std::nullopt, INFINITY, 0};
   for (size_t l = 0; l < network.layers.size(); ++l)
     for (size_t b = 0; b < network.layers[l].blocks.size(); ++b) {
-      const BlockHorizon block = analyse(network.layers[l].blocks[b], precision, *runner, l, b);
+      const Block& data = network.layers[l].blocks[b];
+      result.margin = std::min(result.margin, least_distance(data) / 2);
+      if (block_is_exact(data, *runner, l, b)) continue;
+      result.exact = false;
+      const BlockHorizon block = analyse(data, precision);
       result.known &= block.known;
-      result.exact &= block.exact;
-      result.margin = std::min(result.margin, block.margin);
-      if (block.exact || !block.known) continue;
+      if (!block.known) continue;
       const auto letters = letters_until(block, result.per_letter);
       if (letters) result.letters = std::min(result.letters.value_or(INT64_MAX), *letters);
     }

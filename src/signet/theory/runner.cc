@@ -24,9 +24,7 @@ class Decoder {
   }
 
   int32_t decode(const Value* state) {
-    uint64_t key[kInlineWords];
-    if (words_ > kInlineWords) return nearest(state);
-    key[words_ - 1] = 0;
+    uint64_t* key = key_.data();
     std::memcpy(key, state, width_ * sizeof(Value));
     uint64_t hash = 0;
     for (size_t i = 0; i < words_; ++i) hash = (hash ^ key[i]) * 0x9E3779B97F4A7C15u + (hash >> 29);
@@ -56,17 +54,20 @@ class Decoder {
   }
 
  private:
-  static constexpr size_t kInlineWords = 64, kMaxSlots = size_t{1} << 17;
+  static constexpr size_t kMaxBytes = size_t{64} << 20;
 
   void clear(size_t slots) {
     mask_ = slots - 1;
     used_ = 0;
+    key_.assign(words_, 0);
     keys_.assign(slots * words_, 0);
     filled_.assign(slots, -1);
   }
   int32_t insert(size_t slot, const uint64_t* key, int32_t code) {
     if (++used_ * 2 > filled_.size()) {
-      clear(std::min(filled_.size() * 4, kMaxSlots));  // entries come back as they are met again
+      // Entries come back as they are met again.
+      clear(filled_.size() * 4 * words_ * sizeof(uint64_t) <= kMaxBytes ? filled_.size() * 4
+                                                                        : filled_.size());
       return code;
     }
     std::copy(key, key + words_, keys_.begin() + slot * words_);
@@ -77,7 +78,7 @@ class Decoder {
   size_t dim_, width_;
   std::vector<double> codes_;
   size_t words_, mask_ = 0, used_ = 0;
-  std::vector<uint64_t> keys_;
+  std::vector<uint64_t> keys_, key_;
   std::vector<int32_t> filled_;  // code + 1 (0: none), or -1 for an empty slot
 };
 
