@@ -1,6 +1,7 @@
 // Number types as rules of rounding, for code whose every bit must be the same on every processor. A value of
 // the type is held in `Value` (float for the 16-bit types); `round` takes a result computed in Value to the
-// nearest number of the type, ties to even. Whoever uses these must be compiled without contraction of a*b+c
+// nearest number of the type, ties to even, and `round_lanes` does so for a vector of GCC's vector extension.
+// Whoever uses these must be compiled without contraction of a*b+c
 // (signet_core is; *_cpu.cc files are not).
 #pragma once
 
@@ -18,25 +19,44 @@ namespace signet {
 struct Fp64 {
   using Value = double;
   static Value round(Value x) { return x; }
+  template <class Lanes>
+  static Lanes round_lanes(Lanes x) {
+    return x;
+  }
 };
 
 struct Fp32 {
   using Value = float;
   static Value round(Value x) { return x; }
+  template <class Lanes>
+  static Lanes round_lanes(Lanes x) {
+    return x;
+  }
 };
 
 struct Bf16 {
   using Value = float;
+  // No test for NaN: those that arithmetic makes have an empty payload and stay NaN.
   static Value round(Value x) {
     const uint32_t u = std::bit_cast<uint32_t>(x);
-    const float rounded = std::bit_cast<float>((u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u);
-    return x == x ? rounded : x;
+    return std::bit_cast<float>((u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u);
+  }
+  template <class Lanes>
+  static Lanes round_lanes(Lanes x) {
+    typedef uint32_t Bits __attribute__((vector_size(sizeof(Lanes))));
+    const Bits u = reinterpret_cast<Bits>(x);
+    return reinterpret_cast<Lanes>((u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u);
   }
 };
 
 struct Fp16 {
   using Value = float;
   static Value round(Value x) { return static_cast<float>(fp16(x)); }
+  template <class Lanes>
+  static Lanes round_lanes(Lanes x) {
+    for (size_t i = 0; i < sizeof(Lanes) / sizeof(float); ++i) x[i] = round(x[i]);
+    return x;
+  }
 };
 
 // What `--dtype` names: the type of the parameters and the type of the state. The last two are the usual

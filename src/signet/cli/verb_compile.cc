@@ -43,7 +43,9 @@ class Compile final : public Verb {
 
  private:
   void print(const theory::Network& network, const theory::Horizon& horizon, const std::string& dtype) const {
-    const auto size = theory::network_size(network);
+    auto size = theory::network_size(network);
+    // A class of single factors counts per head; a product counts the whole block-diagonal gate.
+    if (network.target.rfind("householder[", 0) == 0) size.householders = size.householders_per_head;
     nlohmann::ordered_json out = {{"target", network.target},
                                   {"construction", network.construction},
                                   {"states", network.dfa.states()},

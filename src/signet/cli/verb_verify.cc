@@ -93,7 +93,8 @@ class Verify final : public Verb {
       fmt::print("{}\n", out.dump(2));
       return;
     }
-    fmt::print("{} ({}): {}\n", result.correct ? "correct" : "WRONG", result.method, result.certificate);
+    const char* verdict = result.correct ? "correct" : result.counterexample ? "WRONG" : "not proved";
+    fmt::print("{} ({}): {}\n", verdict, result.method, result.certificate);
     if (result.counterexample)
       fmt::print("counterexample: {}\n", shown_word(network.dfa, *result.counterexample));
   }

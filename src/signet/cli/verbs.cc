@@ -14,6 +14,7 @@ std::unique_ptr<Verb> make_compile();
 std::unique_ptr<Verb> make_verify();
 std::unique_ptr<Verb> make_run();
 std::unique_ptr<Verb> make_factor();
+std::unique_ptr<Verb> make_check();
 std::unique_ptr<Verb> make_info();
 std::unique_ptr<Verb> make_completion();
 
@@ -30,6 +31,7 @@ const std::vector<VerbEntry>& verbs() {
       {"verify", "prove or test that a compiled network does what its automaton does", make_verify},
       {"run", "feed words to a recogniser", make_run},
       {"factor", "write a matrix of norm at most 1 as a product of Householder factors", make_factor},
+      {"check", "what the eigenvalues of given gates allow a layer to count", make_check},
       {"info", "show the build, the CPU and the libraries in use", make_info},
       {"completion", "print a completion script for bash, zsh or fish", make_completion},
   };

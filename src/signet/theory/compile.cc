@@ -42,7 +42,6 @@ Network compile_trivial(const Dfa& dfa) {
   Network network;
   network.dfa = dfa;
   network.construction = "one state: no layer needed";
-  Answers answers(dfa);
   for (Letter s = 0; s < dfa.letters(); ++s) {
     network.final_state.push_back(0);
     network.final_output.push_back(dfa.mealy() ? dfa.output[0][s] : static_cast<int32_t>(dfa.accept[0]));

@@ -191,18 +191,34 @@ class DiagonalCompiler {
   }
   bool active(int32_t set, int32_t d) const { return !sets_.singleton(set) && sets_.depth(set) == d; }
 
+  // A word that permutes a set of states: any for gates in [0,1], one whose order is no power of two
+  // otherwise.
+  std::vector<Letter> witness_word(const std::vector<ImageSets::Generator>& generators) const {
+    if (positive()) return generators[0].word;
+    std::map<Permutation, std::vector<Letter>> words;
+    std::vector<Permutation> queue;
+    const auto add = [&](const Permutation& p, std::vector<Letter> word) {
+      if (words.emplace(p, std::move(word)).second) queue.push_back(p);
+    };
+    for (const auto& g : generators) add(g.permutation, g.word);
+    for (size_t i = 0; i < queue.size() && i < 2000; ++i) {
+      if (!std::has_single_bit(static_cast<uint64_t>(automata::order(queue[i])))) return words[queue[i]];
+      for (const auto& g : generators) {
+        std::vector<Letter> word = words[queue[i]];
+        word.insert(word.end(), g.word.begin(), g.word.end());
+        add(automata::then(queue[i], g.permutation), std::move(word));
+      }
+    }
+    return generators[0].word;
+  }
+
   [[noreturn]] void refuse(int32_t c, const std::vector<ImageSets::Generator>& generators) const {
-    // The witness: a word that permutes a set of states, of odd order where signs would do for even ones.
-    const ImageSets::Generator* witness = &generators[0];
-    const auto order = [](const Permutation& p) { return automata::order(p); };
-    if (!positive())
-      for (const auto& g : generators)
-        if (!std::has_single_bit(static_cast<uint64_t>(order(g.permutation)))) witness = &g;
+    const std::vector<Letter> word = witness_word(generators);
     Permutation action = automata::identity_permutation(dfa_.states());
     for (State q = 0; q < dfa_.states(); ++q)
       if (sets_.representative_members(c) >> q & 1) {
         State to = q;
-        for (Letter s : witness->word) to = dfa_.delta[to][s];
+        for (Letter s : word) to = dfa_.delta[to][s];
         action[q] = to;
       }
     const char* theorem =
@@ -213,7 +229,7 @@ class DiagonalCompiler {
             : "real diagonal gates recognise exactly the languages whose groups are 2-groups (Theorem 2 and "
               "docs/theory.md)";
     fail(ErrorCode::kCheckFailed, "impossible: {}; here the word {} permutes states as {}{}", theorem,
-         automata::word_text(dfa_, witness->word), automata::cycle_notation(action),
+         automata::word_text(dfa_, word), automata::cycle_notation(action),
          options_.target == Target::kComplexDiagonal ? ", in a group that is not solvable"
          : positive()                                ? ""
                                                      : ", in a group that is not a 2-group");

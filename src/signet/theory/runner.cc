@@ -1,6 +1,7 @@
 #include "signet/theory/runner.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "signet/kernels/delta_rule/delta_rule_step.h"
@@ -24,15 +25,33 @@ class Decoder {
   }
 
   int32_t decode(const Value* state) {
-    uint64_t* key = key_.data();
+    switch (words_) {
+      case 1:
+        return decode_words<1>(state);
+      case 2:
+        return decode_words<2>(state);
+      case 4:
+        return decode_words<4>(state);
+      default:
+        return decode_words<0>(state);
+    }
+  }
+
+  // kWords 0: as many as there are.
+  template <size_t kWords>
+  int32_t decode_words(const Value* state) {
+    const size_t words = kWords ? kWords : words_;
+    uint64_t fixed[kWords ? kWords : 1];
+    uint64_t* key = kWords ? fixed : key_.data();
+    key[words - 1] = 0;
     std::memcpy(key, state, width_ * sizeof(Value));
     uint64_t hash = 0;
-    for (size_t i = 0; i < words_; ++i) hash = (hash ^ key[i]) * 0x9E3779B97F4A7C15u + (hash >> 29);
-    hash ^= hash >> 32;
-    for (size_t slot = hash & mask_;; slot = (slot + 1) & mask_) {
-      const uint64_t* entry = keys_.data() + slot * words_;
+    for (size_t i = 0; i < words; ++i) hash += key[i] * (0x9E3779B97F4A7C15u + 0x632BE59BD9B4E018u * i);
+    for (size_t slot = hash >> shift_;; slot = (slot + 1) & mask_) {
       if (filled_[slot] < 0) return insert(slot, key, nearest(state));
-      if (std::equal(key, key + words_, entry)) return filled_[slot] - 1;
+      bool same = true;
+      for (size_t i = 0; i < words; ++i) same &= keys_[slot * words + i] == key[i];
+      if (same) return filled_[slot] - 1;
     }
   }
 
@@ -58,6 +77,7 @@ class Decoder {
 
   void clear(size_t slots) {
     mask_ = slots - 1;
+    shift_ = 64 - std::countr_zero(slots);
     used_ = 0;
     key_.assign(words_, 0);
     keys_.assign(slots * words_, 0);
@@ -78,6 +98,7 @@ class Decoder {
   size_t dim_, width_;
   std::vector<double> codes_;
   size_t words_, mask_ = 0, used_ = 0;
+  int shift_ = 0;
   std::vector<uint64_t> keys_, key_;
   std::vector<int32_t> filled_;  // code + 1 (0: none), or -1 for an empty slot
 };
@@ -121,6 +142,8 @@ struct RunBlock {
     input = rounded(block.input);
     initial = padded(block.initial);
     scratch.resize(static_cast<size_t>(width));
+    // Where there are few factors all contexts run all of them, the rest with k = 0: no branch to mispredict.
+    if (factors <= 4) std::fill(used.begin(), used.end(), factors);
     state = initial;
   }
 
@@ -206,28 +229,84 @@ class RunnerOf final : public Runner {
  private:
   static constexpr int64_t kChunk = 4096;
 
-  // A trail that decoding loses goes on as trail 0, so that the deeper layers stay defined, and is marked.
-  void run_layer(const Layer& layer, std::vector<RunBlock<Type>>& blocks, int32_t* trails, int64_t n) {
-    const size_t count = blocks.size();
+  using Blocks = std::vector<RunBlock<Type>>;
+
+  // `step(trail)` moves the blocks and returns their combined code, or -1. A trail that decoding loses goes
+  // on as trail 0, so that the deeper layers stay defined, and is marked.
+  template <class Step>
+  void run_tokens(const Layer& layer, int32_t* trails, int64_t n, Step&& step) {
     const int64_t combined = layer.combined_codes();
+    const int32_t* rows = layer.row.data();
+    const int32_t* table = layer.next.data();
     for (int64_t t = 0; t < n; ++t) {
       const size_t trail = static_cast<size_t>(trails[t]);
-      const int32_t* context = layer.context.data() + trail * count;
-      int64_t code = 0;
-      bool found = true;
-      for (size_t b = 0; b < count; ++b) {
-        blocks[b].step(context[b]);
-        const int32_t c = blocks[b].decoder.decode(blocks[b].state.data());
-        found &= c >= 0;
-        code = code * blocks[b].codes + c;
-      }
-      const int32_t next = found ? layer.next[layer.row[trail] * combined + code] : -1;
+      const int64_t code = step(trail);
+      const int32_t next = code >= 0 ? table[rows[trail] * combined + code] : -1;
       trails[t] = next;
       if (next < 0) {
         lost_.push_back(t);
         trails[t] = 0;
       }
     }
+  }
+
+  // One Householder block of kWidth lanes, its state in registers.
+  template <int kWidth>
+  void run_householder(const Layer& layer, RunBlock<Type>& block, int32_t* trails, int64_t n) {
+    auto state = kernels::StepState<Type, kWidth>::load(block.state.data());
+    const int32_t* contexts = layer.context.data();
+    const int factors = block.factors;
+    const Value *k = block.k.data(), *v = block.v.data(), *beta = block.beta.data();
+    run_tokens(layer, trails, n, [&](size_t trail) -> int64_t {
+      const int64_t first = static_cast<int64_t>(contexts[trail]) * factors;
+      state.step(k + first * kWidth, v + first, beta + first, block.used[contexts[trail]]);
+      Value numbers[kWidth];
+      state.store(numbers);
+      return block.decoder.template decode_words<(kWidth * sizeof(Value) + 7) / 8>(numbers);
+    });
+    state.store(block.state.data());
+  }
+
+  void run_scalar(const Layer& layer, RunBlock<Type>& block, int32_t* trails, int64_t n) {
+    Value state = block.state[0];
+    run_tokens(layer, trails, n, [&](size_t trail) -> int64_t {
+      const int32_t context = layer.context[trail];
+      kernels::diagonal_scan_step<Type>(&block.gate[context], &block.input[context], 1, &state);
+      return block.decoder.template decode_words<1>(&state);
+    });
+    block.state[0] = state;
+  }
+
+  void run_layer(const Layer& layer, Blocks& blocks, int32_t* trails, int64_t n) {
+    if (blocks.size() == 1 && blocks[0].kind == BlockKind::kHouseholder) {
+      switch (blocks[0].width) {
+        case 1:
+          return run_householder<1>(layer, blocks[0], trails, n);
+        case 4:
+          return run_householder<4>(layer, blocks[0], trails, n);
+        case 8:
+          return run_householder<8>(layer, blocks[0], trails, n);
+        case 16:
+          return run_householder<16>(layer, blocks[0], trails, n);
+        default:
+          break;
+      }
+    }
+    if (blocks.size() == 1 && blocks[0].kind == BlockKind::kDiagonal && blocks[0].dim == 1)
+      return run_scalar(layer, blocks[0], trails, n);
+    const size_t count = blocks.size();
+    run_tokens(layer, trails, n, [&](size_t trail) -> int64_t {
+      const int32_t* context = layer.context.data() + trail * count;
+      int64_t code = 0;
+      bool found = true;
+      for (size_t b = 0; b < count; ++b) blocks[b].step(context[b]);
+      for (size_t b = 0; b < count; ++b) {
+        const int32_t c = blocks[b].decoder.decode(blocks[b].state.data());
+        found &= c >= 0;
+        code = code * blocks[b].codes + c;
+      }
+      return found ? code : -1;
+    });
   }
 
   const Network& network_;

@@ -18,40 +18,77 @@
 
 namespace signet::kernels {
 
-// 1, 2, 4, 8, 16, 32, 48, ...
+// 1, 4, 8, 16, 32, 48, ...
 constexpr int delta_rule_step_width(int dk) {
   if (dk > 16) return (dk + 15) / 16 * 16;
-  int width = 1;
-  while (width < dk) width *= 2;
-  return width;
+  return dk == 1 ? 1 : dk <= 4 ? 4 : dk <= 8 ? 8 : 16;
 }
 
-// One block of kWidth lanes: a template so that the state stays in registers over the factors of a token.
+// A state of kWidth lanes as 16-byte vectors, which every processor of the project holds in registers.
+template <class Type, int kWidth>
+struct StepState {
+  using Value = typename Type::Value;
+  typedef Value Piece __attribute__((vector_size(16)));
+  static constexpr int kLanes = 16 / static_cast<int>(sizeof(Value)), kPieces = kWidth / kLanes;
+  Piece pieces[kPieces];
+
+  static StepState load(const Value* from) {
+    StepState s;
+    std::memcpy(s.pieces, from, sizeof s.pieces);
+    return s;
+  }
+  void store(Value* to) const { std::memcpy(to, pieces, sizeof pieces); }
+
+  // The tree sum of all lanes, in every lane.
+  Piece total() const {
+    Piece x[kPieces];
+    for (int i = 0; i < kPieces; ++i) x[i] = pieces[i];
+    for (int half = kPieces / 2; half > 0; half /= 2)
+      for (int i = 0; i < half; ++i) x[i] = x[i] + x[i + half];
+    if constexpr (kLanes == 4) {
+      typedef int32_t Order __attribute__((vector_size(16)));
+      x[0] = x[0] + __builtin_shuffle(x[0], Order{2, 3, 0, 1});
+      return x[0] + __builtin_shuffle(x[0], Order{1, 0, 3, 2});
+    } else {
+      typedef int64_t Order __attribute__((vector_size(16)));
+      return x[0] + __builtin_shuffle(x[0], Order{1, 0});
+    }
+  }
+
+  void step(const Value* k, const Value* v, const Value* beta, int factors) {
+    for (int j = 0; j < factors; ++j) {
+      const StepState key = load(k + j * kWidth);
+      StepState products;
+      for (int i = 0; i < kPieces; ++i) products.pieces[i] = key.pieces[i] * pieces[i];
+      const Piece u = Type::round_lanes(products.total());
+      const Piece w = Type::round_lanes((Piece{} + beta[j]) * ((Piece{} + v[j]) - u));
+      for (int i = 0; i < kPieces; ++i) pieces[i] = Type::round_lanes(pieces[i] + key.pieces[i] * w);
+    }
+  }
+};
+template <class Type>
+struct StepState<Type, 1> {
+  using Value = typename Type::Value;
+  Value number;
+
+  static StepState load(const Value* from) { return {*from}; }
+  void store(Value* to) const { *to = number; }
+  void step(const Value* k, const Value* v, const Value* beta, int factors) {
+    for (int j = 0; j < factors; ++j) {
+      const Value u = Type::round(k[j] * number);
+      const Value w = Type::round(beta[j] * (v[j] - u));
+      number = Type::round(number + k[j] * w);
+    }
+  }
+};
+
 template <class Type, int kWidth>
 inline void delta_rule_step_fixed(const typename Type::Value* k, const typename Type::Value* v,
                                   const typename Type::Value* beta, int factors,
                                   typename Type::Value* state) {
-  using Value = typename Type::Value;
-  typedef Value Lanes __attribute__((vector_size(kWidth * sizeof(Value))));
-  Lanes s;
-  std::memcpy(&s, state, sizeof s);
-  for (int j = 0; j < factors; ++j) {
-    Lanes key;
-    std::memcpy(&key, k + j * kWidth, sizeof key);
-    const Lanes products = key * s;
-    Value sums[kWidth];
-    std::memcpy(sums, &products, sizeof products);
-#pragma GCC unroll 8
-    for (int half = kWidth / 2; half > 0; half /= 2) {
-#pragma GCC unroll 16
-      for (int i = 0; i < half; ++i) sums[i] = sums[i] + sums[i + half];
-    }
-    const Value u = Type::round(sums[0]);
-    const Value w = Type::round(beta[j] * (v[j] - u));
-    const Lanes sum = s + key * w;
-    for (int i = 0; i < kWidth; ++i) s[i] = Type::round(sum[i]);
-  }
-  std::memcpy(state, &s, sizeof s);
+  auto s = StepState<Type, kWidth>::load(state);
+  s.step(k, v, beta, factors);
+  s.store(state);
 }
 
 template <class Type>
@@ -80,8 +117,6 @@ inline void delta_rule_step(const typename Type::Value* k, const typename Type::
   switch (width) {
     case 1:
       return delta_rule_step_fixed<Type, 1>(k, v, beta, factors, state);
-    case 2:
-      return delta_rule_step_fixed<Type, 2>(k, v, beta, factors, state);
     case 4:
       return delta_rule_step_fixed<Type, 4>(k, v, beta, factors, state);
     case 8:
