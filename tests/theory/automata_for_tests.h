@@ -45,6 +45,11 @@ inline Dfa tomita4() { return make_dfa({{1, 0}, {2, 0}, {3, 0}, {3, 3}}, {0, 1, 
 inline Dfa abab() { return make_dfa({{1, 4}, {4, 2}, {3, 4}, {4, 0}, {4, 4}}, {0}); }
 inline Dfa first_is_a() { return make_dfa({{1, 2}, {1, 1}, {2, 2}}, {1}); }
 
+// Two bits; letters set and reset the first, then the second.
+inline Dfa two_flip_flops() {
+  return make_dfa({{1, 0, 2, 0}, {1, 0, 3, 1}, {3, 2, 2, 0}, {3, 2, 3, 1}}, {3});
+}
+
 // Addition of letters 0..m-1 modulo m.
 inline Dfa cyclic(int32_t m, bool all_letters) {
   std::vector<std::vector<int32_t>> delta(m);

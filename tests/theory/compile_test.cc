@@ -128,6 +128,7 @@ TEST(SingleLayer, SizesAndProofs) {
       {"S4", group_word_problem(all_permutations(4)), 1, 3, 2},
       {"S5", group_word_problem(all_permutations(5)), 1, 5, 4},
       {"A5", group_word_problem({{1, 2, 3, 4, 0}, {1, 2, 0, 3, 4}}), 1, 5, 4},
+      {"two flip-flops", two_flip_flops(), 1, 2, 1},
       {"swap and merge", make_dfa({{1, 0}, {0, 0}}, {1}), 1, 1, 1},
   };
   for (const auto& c : cases) {

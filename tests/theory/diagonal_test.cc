@@ -135,6 +135,16 @@ TEST(Diagonal, GroupsTakeOneLayerPerFactor) {
             1u);  // Z2 x Z2
 }
 
+TEST(Diagonal, OneLayerWhereCoordinatesAreIndependent) {
+  for (const char* target : {"diagonal[0,1]", "diagonal[-1,1]", "householder[0,1]", "householder[-1,1]"}) {
+    const auto network = try_compile(two_flip_flops(), target);
+    ASSERT_TRUE(network);
+    EXPECT_EQ(network->layers.size(), 1u) << target;
+    EXPECT_TRUE(error_horizon(*network, Precision::kBf16).exact);
+    EXPECT_TRUE(proved(*network, Precision::kBf16));
+  }
+}
+
 TEST(AbelianSeries, CoordinatesAddByEarlierOnes) {
   const std::vector<automata::Permutation> s4 = {{1, 0, 2, 3}, {1, 2, 3, 0}};
   const auto series = AbelianSeries::make(4, s4, false);

@@ -38,7 +38,9 @@ TEST(NetworkFile, RoundTripKeepsEverything) {
       EXPECT_TRUE(is_network_file(path));
       const Network after = load_network(path);
       EXPECT_EQ(after.dfa.delta, before.dfa.delta);
-      EXPECT_EQ(after.dfa.accept, before.dfa.accept);
+      if (!dfa.mealy()) {
+        EXPECT_EQ(after.dfa.accept, before.dfa.accept);
+      }
       EXPECT_EQ(after.dfa.output, before.dfa.output);
       EXPECT_EQ(after.target, target);
       ASSERT_EQ(after.layers.size(), before.layers.size());

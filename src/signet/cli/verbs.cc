@@ -27,6 +27,7 @@ const std::vector<VerbEntry>& verbs() {
       {"analyze", "say which networks can recognise a language, and why", make_analyze},
       {"decompose", "show the Krohn-Rhodes levels of an automaton", make_decompose},
       {"bench", "check and time the operators against measured ceilings", make_bench},
+      {"decompose", "show the Krohn-Rhodes decomposition of an automaton", make_decompose},
       {"compile", "turn an automaton into the weights of a network that recognises it", make_compile},
       {"verify", "prove or test that a compiled network does what its automaton does", make_verify},
       {"run", "feed words to a recogniser", make_run},

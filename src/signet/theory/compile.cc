@@ -30,8 +30,8 @@ Target parse_target(const std::string& name) {
 
 const std::vector<std::string>& construction_names() {
   static const std::vector<std::string> names = {
-      "auto",           "group",   "rotation",    "partial-injection",
-      "shift-register", "counter", "elimination", "holonomy"};
+      "auto",    "group",       "rotation",    "partial-injection", "shift-register",
+      "counter", "binary-code", "elimination", "holonomy"};
   return names;
 }
 
@@ -67,6 +67,9 @@ Network compile_product(const Dfa& dfa, const CompileOptions& options) {
     return insist(compile_shift_register(dfa), c, "the language must depend on the last few letters only");
   if (c == "counter")
     return insist(compile_counter(dfa), c, "the letters must step up and down one line of states");
+  if (c == "binary-code")
+    return insist(compile_binary_code(dfa), c,
+                  "no code of binary coordinates was found that letters permute, flip or set");
   if (c == "elimination") return compile_elimination(dfa, options.max_table);
   if (c == "holonomy")
     fail(ErrorCode::kUsage, "construction 'holonomy' is for diagonal targets and single Householder factors");
@@ -74,6 +77,7 @@ Network compile_product(const Dfa& dfa, const CompileOptions& options) {
   if (auto network = compile_partial_injection(dfa)) return std::move(*network);
   if (auto network = compile_counter(dfa)) return std::move(*network);
   if (auto network = compile_shift_register(dfa)) return std::move(*network);
+  if (auto network = compile_binary_code(dfa)) return std::move(*network);
   return compile_elimination(dfa, options.max_table);
 }
 
@@ -86,27 +90,42 @@ Network compile_signed_factor(const Dfa& dfa, const CompileOptions& options) {
     auto network = compile_group(dfa, options);
     if (network && single_factors(*network)) return std::move(*network);
   }
-  if (any || options.construction == "rotation")
+  for (bool signs : {false, true})
+    if (auto network = any ? compile_diagonal_layer(dfa, signs, true) : std::nullopt)
+      return std::move(*network);
+  if (options.construction == "rotation") {
     if (auto network = compile_two_reflections(dfa)) return std::move(*network);
+    fail(ErrorCode::kCheckFailed,
+         "construction 'rotation' does not apply: the letters must generate a cyclic group");
+  }
   try {
     return compile_holonomy(dfa, options);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kCheckFailed) throw;
-    fail(ErrorCode::kFailure,
-         "single reflections can do this in principle (docs/theory.md), but this compiler builds them for "
-         "letters "
-         "that are reflections, for cyclic groups and where all groups are 2-groups; compile to "
-         "householder-product[-1,1] instead");
   }
+  if (auto network = compile_two_reflections(dfa)) return std::move(*network);
+  fail(ErrorCode::kFailure,
+       "single reflections can do this in principle (docs/theory.md), but this compiler builds them for "
+       "letters that "
+       "are reflections, for cyclic groups and where all groups are 2-groups; compile to "
+       "householder-product[-1,1] "
+       "instead");
 }
 
-// The least layers first: a whole group as one register beats a cascade only where it is one rotation.
+// The least layers first: one layer of two-state coordinates, one rotation, then the cascade.
 Network compile_diagonal(const Dfa& dfa, const CompileOptions& options) {
   const std::string& c = options.construction;
   if (c != "auto" && c != "holonomy" && c != "rotation" && c != "group")
     fail(ErrorCode::kUsage,
          "construction '{}' has gates that are not diagonal; use auto, holonomy or rotation", c);
   if (options.target == Target::kHouseholderSigned) return compile_signed_factor(dfa, options);
+  if (c == "auto") {
+    const bool positive =
+        options.target == Target::kDiagonalPositive || options.target == Target::kHouseholderPositive;
+    auto network = compile_diagonal_layer(dfa, false, options.target == Target::kHouseholderPositive);
+    if (!network && !positive) network = compile_diagonal_layer(dfa, true, false);
+    if (network) return std::move(*network);
+  }
   if (options.target == Target::kComplexDiagonal && c != "holonomy")
     if (auto network = compile_rotation(dfa, true)) return std::move(*network);
   if (c == "rotation")

@@ -53,6 +53,8 @@ MaybeNetwork compile_rotation(const automata::Dfa& dfa, bool complex_gate);
 MaybeNetwork compile_partial_injection(const automata::Dfa& dfa);
 MaybeNetwork compile_shift_register(const automata::Dfa& dfa);
 MaybeNetwork compile_counter(const automata::Dfa& dfa);
+MaybeNetwork compile_binary_code(const automata::Dfa& dfa);
+MaybeNetwork compile_diagonal_layer(const automata::Dfa& dfa, bool signs, bool householder);
 // Theorem 6: addition modulo n with one reflection a letter, in two layers.
 MaybeNetwork compile_two_reflections(const automata::Dfa& dfa);
 // Throws kCheckFailed with a witness when the target's gates cannot have the groups of the automaton.

@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 
+#include "signet/automata/binary_code.h"
 #include "signet/theory/compile_parts.h"
 
 namespace signet::theory {
@@ -250,6 +251,80 @@ MaybeNetwork compile_counter(const Dfa& dfa) {
     return single_layer(dfa, {block}, letter_contexts, code_states, "saturating counter in thermometer code");
   }
   return std::nullopt;
+}
+
+// Binary coordinates that letters permute, flip or set (automata/binary_code.h), written as signs so that a
+// flip is a sign change: +1 for 1.
+MaybeNetwork compile_binary_code(const Dfa& dfa) {
+  const auto code = automata::find_binary_code(dfa);
+  if (!code || code->dimension() == 0) return std::nullopt;
+  const int32_t dim = code->dimension();
+  Block block = householder_block(dim);
+  Contexts contexts;
+  std::vector<std::vector<int32_t>> letter_contexts;
+  for (const auto& sources : code->letters) {
+    SignedPartialPermutation m;
+    m.target.assign(static_cast<size_t>(dim), -1);
+    m.sign.assign(static_cast<size_t>(dim), 1);
+    m.write.assign(static_cast<size_t>(dim), 0.0);
+    for (int32_t i = 0; i < dim; ++i) {
+      const auto [source, flip] = sources[i];
+      if (source < 0) {
+        m.write[i] = flip ? 1 : -1;
+      } else {
+        m.target[source] = i;
+        m.sign[source] = flip ? -1 : 1;
+      }
+    }
+    letter_contexts.push_back({contexts.add(block, m)});
+  }
+  finish_householder(block);
+  std::vector<int32_t> code_states;
+  for (State q = 0; q < dfa.states(); ++q) {
+    std::vector<double> word;
+    for (const auto& coordinate : code->coordinates) word.push_back(coordinate[q] ? 1 : -1);
+    block.codes.insert(block.codes.end(), word.begin(), word.end());
+    if (q == dfa.start) block.initial = word;
+    code_states.push_back(q);
+  }
+  return single_layer(dfa, {block}, letter_contexts, code_states,
+                      fmt::format("binary code of {} coordinates that letters permute, flip or set", dim));
+}
+
+// One layer of two-state coordinates, each held, set or flipped by every letter. Nothing below needs the old
+// state, so a reset may forget: the gates are 1, 0 and -1.
+MaybeNetwork compile_diagonal_layer(const Dfa& dfa, bool signs, bool householder) {
+  using automata::DiagonalMove;
+  const auto coordinates = automata::find_diagonal_layer(dfa, signs);
+  if (!coordinates || coordinates->empty()) return std::nullopt;
+  std::vector<Block> blocks;
+  std::vector<std::vector<int32_t>> letter_contexts(static_cast<size_t>(dfa.letters()));
+  for (const auto& moves : *coordinates) {
+    Block block = householder_block(1);
+    if (!householder) block.kind = BlockKind::kDiagonal;
+    block.initial = {1};  // +1 stands for 0
+    std::map<DiagonalMove, int32_t> known;
+    for (Letter s = 0; s < dfa.letters(); ++s) {
+      const auto [it, fresh] = known.emplace(moves[s], block.contexts);
+      const bool set = moves[s] == DiagonalMove::kSet0 || moves[s] == DiagonalMove::kSet1,
+                 flip = moves[s] == DiagonalMove::kFlip;
+      const double value = moves[s] == DiagonalMove::kSet1 ? -1 : 1;
+      if (fresh && householder) {
+        std::vector<Factor> factors;
+        if (set) factors.push_back({{1}, 1, value});
+        if (flip) factors.push_back({{1}, 2, 0});
+        add_householder_context(block, factors);
+      } else if (fresh) {
+        add_diagonal_context(block, {set ? 0.0 : flip ? -1.0 : 1.0}, {set ? value : 0.0});
+      }
+      letter_contexts[s].push_back(it->second);
+    }
+    if (householder) finish_householder(block);
+    blocks.push_back(std::move(block));
+  }
+  return single_layer_by_search(dfa, std::move(blocks), letter_contexts, 1 << 16,
+                                fmt::format("{} coordinates, each held, set{} by every letter",
+                                            coordinates->size(), signs ? " or flipped" : ""));
 }
 
 }  // namespace signet::theory

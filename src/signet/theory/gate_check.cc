@@ -157,8 +157,7 @@ int64_t predict(const Eigen::MatrixXd& a, const Eigen::VectorXd& b, const Eigen:
   }
   if (difference == 0 || rate == 0) return settle;
   const double threshold = std::max(unit_roundoff(precision) * limit, smallest_number(precision));
-  return std::max<int64_t>(settle - 1,
-                           settle - 1 + std::llround(std::log(threshold / difference) / std::log(rate)));
+  return std::max<int64_t>(0, settle - 1 + std::llround(std::log(threshold / difference) / std::log(rate)));
 }
 
 void find_collapse(const GateSet& set, const GateWord& word, const Eigen::MatrixXd& product,

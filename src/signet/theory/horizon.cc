@@ -52,9 +52,11 @@ Eigen::MatrixXd gate_matrix(const Block& block, int32_t context) {
   return a;
 }
 
-// r above: the relative error of one step. A Householder factor computes u with dim products and sums, then w
-// and the update; first-order terms in u, with a tenth to spare for the others.
-double step_rounding(const Block& block, int32_t context, double unit) {
+// r above: the relative error of one step. A Householder factor rounds u, w and the state to the type, and
+// computes u with dim products and sums in the arithmetic inside (fp32 for the 16-bit types); first-order
+// terms, with a tenth to spare for the others.
+double step_rounding(const Block& block, int32_t context, Precision precision) {
+  const double unit = unit_roundoff(precision), inside = std::min(unit, 0x1.0p-24);
   if (block.kind == BlockKind::kOneHot) return block.dim * unit;
   if (block.kind == BlockKind::kComplexDiagonal) return 1.1 * 8 * unit;
   if (block.kind == BlockKind::kDiagonal) {
@@ -73,7 +75,7 @@ double step_rounding(const Block& block, int32_t context, double unit) {
       square += block.k[row * block.dim + i] * block.k[row * block.dim + i];
     if (block.dim == 1 && square == 1 && block.beta[row] == 2 && block.v[row] == 0)
       continue;  // exact: h - 2h
-    total += unit * (1 + std::abs(block.beta[row]) * square * (block.dim + 5));
+    total += unit * (1 + 2 * block.beta[row] * square) + inside * block.beta[row] * square * (block.dim + 5);
   }
   return 1.1 * total;
 }
@@ -125,12 +127,11 @@ BlockHorizon analyse(const Block& block, Precision precision) {
   BlockHorizon result;
   result.margin = least_distance(block) / 2;
   const Block real = rounded(block, precision);
-  const double unit = unit_roundoff(precision);
   double largest = 0;
   for (int32_t c = 0; c < block.code_count(); ++c) largest = std::max(largest, norm(code_word(block, c)));
   for (int32_t context = 0; context < block.contexts; ++context) {
     Growth growth{0, 0};
-    const double r = step_rounding(real, context, unit);
+    const double r = step_rounding(real, context, precision);
     for (int32_t c = 0; c < block.code_count(); ++c) {
       const auto x = code_word(block, c), ideal = block_step(block, x, context);
       const double* y = nullptr;
