@@ -196,6 +196,41 @@ TEST(Rotation, QuarterTurnsAreExact) {
   expect_proved(compile_as(cyclic(4, true), "rotation", "complex-diagonal"));
 }
 
+// Rounding can lock an inexact orbit into a finite cycle: closure proves it for fp32 and refutes bf16.
+TEST(Rotation, OrbitOfOneSixtiethClosesInFp32) {
+  const Network network = compile_as(cyclic(60, false), "rotation", "complex-diagonal");
+  const auto fp32 = joint_closure(network, Precision::kFp32, 100'000);
+  EXPECT_EQ(fp32.status, ClosureResult::Status::kProved);
+  EXPECT_EQ(fp32.states, 1735);
+  const auto bf16 = joint_closure(network, Precision::kBf16, 100'000);
+  EXPECT_EQ(bf16.status, ClosureResult::Status::kRefuted);
+  EXPECT_EQ(first_mismatch(network, Precision::kBf16, bf16.counterexample),
+            static_cast<int64_t>(bf16.counterexample.size()) - 1);
+}
+
+struct LongRun {
+  const char* name;
+  Dfa dfa;
+  const char* target;
+};
+class MillionLetters : public testing::TestWithParam<LongRun> {};
+TEST_P(MillionLetters, AreRightInFp32AndBf16) {
+  const Network network = compile_as(GetParam().dfa, "auto", GetParam().target);
+  for (Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    Rng rng(17);
+    const Word word = random_word(rng, network.dfa.letters(), 1'000'000);
+    EXPECT_FALSE(first_mismatch(network, precision, word)) << precision_name(precision);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Networks, MillionLetters,
+                         testing::Values(LongRun{"parity", parity(), "householder-product[-1,1]"},
+                                         LongRun{"s5", group_word_problem(all_permutations(5)),
+                                                 "householder-product[-1,1]"},
+                                         LongRun{"tomita3", tomita3(), "diagonal[-1,1]"},
+                                         LongRun{"z60", cyclic(60, true), "householder-product[-1,1]"},
+                                         LongRun{"dyck3", bounded_dyck(3), "householder-product[-1,1]"}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
 // The step that inference uses computes what kernels/delta_rule computes on the same factors.
 TEST(Runner, AgreesWithTheDeltaRuleKernel) {
   Rng rng(12);

@@ -2,7 +2,7 @@
 // the type is held in `Value` (float for the 16-bit types); `round` takes a result computed in Value to the
 // nearest number of the type, ties to even, and `round_lanes` does so for a vector of GCC's vector extension.
 // Whoever uses these must be compiled without contraction of a*b+c
-// (signet_core is; *_cpu.cc files are not).
+// (CMakeLists.txt names the files).
 #pragma once
 
 #include <bit>

@@ -46,6 +46,10 @@ std::vector<double> block_step(const Block& block, const std::vector<double>& st
 bool is_permutation(const automata::Dfa& dfa, automata::Letter letter);
 bool is_constant(const automata::Dfa& dfa, automata::Letter letter);
 
+// Codes and factors of a one-layer network take the square of its dimension, times letters: beyond this many
+// states the constructions below return nullopt.
+inline constexpr automata::State kMaxOneLayerStates = 512;
+
 using MaybeNetwork = std::optional<Network>;
 Network compile_one_hot(const automata::Dfa& dfa);
 MaybeNetwork compile_group(const automata::Dfa& dfa, const CompileOptions& options);

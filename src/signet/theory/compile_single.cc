@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "signet/automata/binary_code.h"
+#include "signet/base/error.h"
 #include "signet/theory/compile_parts.h"
 
 namespace signet::theory {
@@ -93,6 +94,8 @@ MaybeNetwork one_hot_code(const Dfa& dfa, State zero) {
 }  // namespace
 
 Network compile_one_hot(const Dfa& dfa) {
+  if (dfa.states() > 2048)
+    bad_input("one-hot networks are built for at most 2048 states; this automaton has {}", dfa.states());
   Block block;
   block.kind = BlockKind::kOneHot;
   block.dim = dfa.states();
@@ -116,6 +119,7 @@ Network compile_one_hot(const Dfa& dfa) {
 }
 
 MaybeNetwork compile_partial_injection(const Dfa& dfa) {
+  if (dfa.states() > kMaxOneLayerStates) return std::nullopt;
   for (State zero = dfa.states() - 1; zero >= -1; --zero)
     if (auto network = one_hot_code(dfa, zero)) return network;
   return std::nullopt;
@@ -125,6 +129,7 @@ MaybeNetwork compile_partial_injection(const Dfa& dfa) {
 // before the first), shift by one, and the newest is written. Letters that act alike share a number.
 MaybeNetwork compile_shift_register(const Dfa& dfa) {
   const State n = dfa.states();
+  if (n > kMaxOneLayerStates) return std::nullopt;
   // depth[p][q]: the longest word that keeps the pair apart; the pair graph must have no cycle. Computed by
   // peeling: after round r, `apart` holds the pairs some word of length r keeps apart.
   std::vector<std::vector<bool>> apart(n, std::vector<bool>(n, true));
@@ -205,7 +210,7 @@ std::optional<std::vector<State>> counter_order(const Dfa& dfa, Letter up) {
 // same end, and a constant writes all.
 MaybeNetwork compile_counter(const Dfa& dfa) {
   const State n = dfa.states(), dim = n - 1;
-  if (n < 2) return std::nullopt;
+  if (n < 2 || n > kMaxOneLayerStates) return std::nullopt;
   for (Letter up = 0; up < dfa.letters(); ++up) {
     if (is_constant(dfa, up)) continue;
     const auto order = counter_order(dfa, up);
@@ -256,6 +261,7 @@ MaybeNetwork compile_counter(const Dfa& dfa) {
 // Binary coordinates that letters permute, flip or set (automata/binary_code.h), written as signs so that a
 // flip is a sign change: +1 for 1.
 MaybeNetwork compile_binary_code(const Dfa& dfa) {
+  if (dfa.states() > kMaxOneLayerStates) return std::nullopt;
   const auto code = automata::find_binary_code(dfa);
   if (!code || code->dimension() == 0) return std::nullopt;
   const int32_t dim = code->dimension();

@@ -239,6 +239,7 @@ int32_t reflections_needed(const SignedPartialPermutation& m) {
 std::optional<Representation> find_representation(const std::vector<Permutation>& letters, int32_t start,
                                                   const std::vector<Permutation>& hint) {
   const int32_t n = static_cast<int32_t>(letters[0].size());
+  if (n > 20'000) return std::nullopt;
   std::vector<double> one_hot(static_cast<size_t>(n), 0.0);
   one_hot[start] = 1;
   Representation best = single(block_of(letters, one_hot));
@@ -252,7 +253,7 @@ std::optional<Representation> find_representation(const std::vector<Permutation>
     if (better(r, best)) best = std::move(r);
   }
   const auto group = TableGroup::generate(letters, kMaxGroupOrder);
-  if (!group) return best.dimension <= 4096 ? std::optional(best) : std::nullopt;
+  if (!group) return best.dimension <= 512 ? std::optional(best) : std::nullopt;
 
   Subset needed(static_cast<size_t>(group->order()), false);
   for (int32_t x = 0; x < group->order(); ++x) needed[x] = group->element(x)[start] == start;
