@@ -26,6 +26,8 @@ class AutomatonInput {
   void define(Options& options, bool positional = true);
   InputAutomaton read() const;  // throws kUsage unless exactly one automaton is named
   bool named() const;           // whether any is
+  // For verbs whose positional may be an expression or something else.
+  void set_expression(const std::string& expression) { regex_ = expression; }
   const automata::Limits& limits() const { return limits_; }
 
  private:

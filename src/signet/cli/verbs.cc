@@ -9,6 +9,11 @@ std::unique_ptr<Verb> make_eval();
 std::unique_ptr<Verb> make_report();
 std::unique_ptr<Verb> make_analyze();
 std::unique_ptr<Verb> make_decompose();
+std::unique_ptr<Verb> make_compile();
+std::unique_ptr<Verb> make_verify();
+std::unique_ptr<Verb> make_run();
+std::unique_ptr<Verb> make_factor();
+std::unique_ptr<Verb> make_check();
 std::unique_ptr<Verb> make_bench();
 std::unique_ptr<Verb> make_info();
 std::unique_ptr<Verb> make_completion();
@@ -21,6 +26,11 @@ const std::vector<VerbEntry>& verbs() {
       {"report", "write one HTML page that compares runs", make_report},
       {"analyze", "say which networks can recognise a language, and why", make_analyze},
       {"decompose", "show the Krohn-Rhodes levels of an automaton", make_decompose},
+      {"compile", "turn an automaton into the weights of a network that recognises it", make_compile},
+      {"verify", "prove or test that a compiled network does what its automaton does", make_verify},
+      {"run", "feed words to a recogniser", make_run},
+      {"factor", "write a matrix of norm at most 1 as a product of Householder factors", make_factor},
+      {"check", "what the eigenvalues of given gates allow a layer to count", make_check},
       {"bench", "check and time the operators against measured ceilings", make_bench},
       {"info", "show the build, the CPU and the libraries in use", make_info},
       {"completion", "print a completion script for bash, zsh or fish", make_completion},

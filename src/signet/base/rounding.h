@@ -1,0 +1,119 @@
+// Number types as rules of rounding, for code whose every bit must be the same on every processor. A value of
+// the type is held in `Value` (float for the 16-bit types); `round` takes a result computed in Value to the
+// nearest number of the type, ties to even, and `round_lanes` does so for a vector of GCC's vector extension.
+// Whoever uses these must be compiled without contraction of a*b+c
+// (CMakeLists.txt names the files).
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "signet/base/small_float.h"
+
+namespace signet {
+
+struct Fp64 {
+  using Value = double;
+  static Value round(Value x) { return x; }
+  template <class Lanes>
+  static Lanes round_lanes(Lanes x) {
+    return x;
+  }
+};
+
+struct Fp32 {
+  using Value = float;
+  static Value round(Value x) { return x; }
+  template <class Lanes>
+  static Lanes round_lanes(Lanes x) {
+    return x;
+  }
+};
+
+struct Bf16 {
+  using Value = float;
+  // No test for NaN: those that arithmetic makes have an empty payload and stay NaN.
+  static Value round(Value x) {
+    const uint32_t u = std::bit_cast<uint32_t>(x);
+    return std::bit_cast<float>((u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u);
+  }
+  template <class Lanes>
+  static Lanes round_lanes(Lanes x) {
+    typedef uint32_t Bits __attribute__((vector_size(sizeof(Lanes))));
+    const Bits u = reinterpret_cast<Bits>(x);
+    return reinterpret_cast<Lanes>((u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u);
+  }
+};
+
+struct Fp16 {
+  using Value = float;
+  static Value round(Value x) { return static_cast<float>(fp16(x)); }
+  template <class Lanes>
+  static Lanes round_lanes(Lanes x) {
+    for (size_t i = 0; i < sizeof(Lanes) / sizeof(float); ++i) x[i] = round(x[i]);
+    return x;
+  }
+};
+
+// What `--dtype` names: the type of the parameters and the type of the state. The last two are the usual
+// mixed setting of training: 16-bit parameters, fp32 state.
+enum class Precision { kFp64, kFp32, kBf16, kFp16, kBf16Fp32, kFp16Fp32 };
+
+inline const std::vector<std::string>& precision_names() {
+  static const std::vector<std::string> names = {"fp64", "fp32", "bf16", "fp16", "bf16+fp32", "fp16+fp32"};
+  return names;
+}
+inline const std::string& precision_name(Precision precision) {
+  return precision_names()[static_cast<size_t>(precision)];
+}
+
+// A parameter, kept in fp64, as a model of this precision stores it.
+inline double round_parameter(Precision precision, double x) {
+  const float single = static_cast<float>(x);
+  switch (precision) {
+    case Precision::kFp64:
+      return x;
+    case Precision::kFp32:
+      return single;
+    case Precision::kBf16:
+    case Precision::kBf16Fp32:
+      return Bf16::round(single);
+    default:
+      return Fp16::round(single);
+  }
+}
+
+// Half the distance from 1 to the next number of the state's type: the relative error of one rounding.
+inline double unit_roundoff(Precision precision) {
+  switch (precision) {
+    case Precision::kFp64:
+      return 0x1.0p-53;
+    case Precision::kBf16:
+      return 0x1.0p-8;
+    case Precision::kFp16:
+      return 0x1.0p-11;
+    default:
+      return 0x1.0p-24;
+  }
+}
+
+// Calls f(Fp64{}), f(Fp32{}), f(Bf16{}) or f(Fp16{}): the rule by which the state is rounded.
+template <class F>
+auto with_state_type(Precision precision, F&& f) {
+  switch (precision) {
+    case Precision::kFp64:
+      return f(Fp64{});
+    case Precision::kBf16:
+      return f(Bf16{});
+    case Precision::kFp16:
+      return f(Fp16{});
+    default:
+      return f(Fp32{});
+  }
+}
+
+}  // namespace signet

@@ -1,0 +1,38 @@
+#include "signet/cli/theory_options.h"
+
+#include <algorithm>
+
+#include "signet/base/error.h"
+#include "signet/base/text.h"
+
+namespace signet::cli {
+
+Precision parse_precision(const std::string& name) {
+  const auto& names = precision_names();
+  const auto it = std::find(names.begin(), names.end(), name);
+  if (it == names.end())
+    fail(ErrorCode::kUsage, "unknown --dtype '{}'{}; it is one of {}", name, did_you_mean(name, names),
+         join(names, ", "));
+  return static_cast<Precision>(it - names.begin());
+}
+
+void CompileArguments::define(Options& options) {
+  options.value("--target", target_, "class of recurrences: " + join(theory::target_names(), " "));
+  options.value("--construction", construction_, "how: " + join(theory::construction_names(), " "));
+  options.value("--dtype", dtype_,
+                "number type: " + join(precision_names(), " ") + " (parameters+state when mixed)");
+  options.value("--max-table", max_table_, "limit on entries of the tables between layers");
+}
+
+theory::Network CompileArguments::compile(const InputAutomaton& input) const {
+  theory::CompileOptions options;
+  options.target = theory::parse_target(target_);
+  options.construction = construction_;
+  options.max_table = max_table_;
+  if (max_table_ < 1 || max_table_ > theory::kMaxTableEntries)
+    fail(ErrorCode::kUsage, "--max-table lies in 1..{}", theory::kMaxTableEntries);
+  if (input.group) options.letters_as_permutations = input.group->generators;
+  return theory::compile(input.dfa, options);
+}
+
+}  // namespace signet::cli

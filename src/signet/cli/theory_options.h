@@ -1,0 +1,26 @@
+// Options that compile and verify share.
+#pragma once
+
+#include <string>
+
+#include "signet/base/rounding.h"
+#include "signet/cli/automaton_input.h"
+#include "signet/theory/compile.h"
+#include "signet/theory/verify.h"
+
+namespace signet::cli {
+
+Precision parse_precision(const std::string& name);  // throws kUsage
+
+class CompileArguments {
+ public:
+  void define(Options& options);
+  Precision precision() const { return parse_precision(dtype_); }
+  theory::Network compile(const InputAutomaton& input) const;
+
+ private:
+  std::string target_ = "householder-product[-1,1]", construction_ = "auto", dtype_ = "fp32";
+  int64_t max_table_ = int64_t{1} << 25;
+};
+
+}  // namespace signet::cli

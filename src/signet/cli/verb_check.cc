@@ -1,0 +1,175 @@
+#include <fmt/core.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "signet/base/error.h"
+#include "signet/base/files.h"
+#include "signet/base/text.h"
+#include "signet/cli/theory_options.h"
+#include "signet/cli/verb.h"
+#include "signet/theory/gate_check.h"
+
+namespace signet::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+class Check final : public Verb {
+ public:
+  void define(Options& options) override {
+    options.positional("gates", subject_, "a JSON file with the gates of a layer, or the JSON itself");
+    options.value("--for", goal_, "exit with 4 unless the necessary condition for parity or mod:M holds");
+    options.value("--length", check_.max_length, "longest word whose product is looked at");
+    options.value("--dtype", dtype_, "number type of the runs");
+    options.flag("--json", json_, "print one JSON object");
+    options.example("signet check '[[[0.9]],[[1]]]' --dtype bf16",
+                    "gates in [0,1]: star-free only, and after how many letters the state stands still");
+    options.example("signet check '[[[0,1],[1,0]],[[1,0],[0,-1]]]' --for mod:4",
+                    "two reflections whose product turns by a quarter");
+  }
+  int run() override {
+    if (check_.max_length < 1 || check_.max_length > 64) fail(ErrorCode::kUsage, "--length lies in 1..64");
+    check_.precision = parse_precision(dtype_);
+    const int64_t modulus = parse_goal();
+    const bool inlined = subject_.find('[') != std::string::npos;
+    const auto set = theory::parse_gates(inlined ? subject_ : read_file(subject_, 64 << 20),
+                                         inlined ? "the gates given" : subject_);
+    const auto report = theory::check_gates(set, check_);
+    const std::string verdict = judge(report, modulus);
+    json_ ? print_json(set, report, verdict) : print_text(set, report, verdict);
+    return verdict.empty() ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
+  }
+
+ private:
+  // 0: no goal; otherwise the modulus.
+  int64_t parse_goal() const {
+    if (goal_.empty()) return 0;
+    if (goal_ == "parity") return 2;
+    if (goal_.rfind("mod:", 0) != 0) fail(ErrorCode::kUsage, "--for is parity or mod:M, not '{}'", goal_);
+    const int64_t m = parse_int(goal_.substr(4), "--for mod:M");
+    if (m < 2) fail(ErrorCode::kUsage, "--for mod:M needs M of at least 2");
+    return m;
+  }
+
+  // Why layers with such gates cannot count, or "". Theorem 2 allows layer i products of 2^(i-1) gates; as
+  // one cannot know which layer these gates are, every depth looked at counts.
+  static std::string judge(const theory::GateReport& report, int64_t modulus) {
+    if (modulus == 0) return "";
+    if (!report.theorem1)
+      return fmt::format(
+          "counting modulo {} is impossible with such gates in every layer: all eigenvalues of all "
+          "gates are real and non-negative (Theorem 1)",
+          modulus);
+    const bool power_of_two = (modulus & (modulus - 1)) == 0;
+    bool turns = power_of_two;
+    for (const auto& e : report.theorem2) turns |= e.has_value();
+    if (!turns)
+      return fmt::format(
+          "counting modulo {} is impossible with such gates in up to three layers: no product of 1, 2 "
+          "or 4 gates that was looked at has an eigenvalue that is not real (Theorem 2)",
+          modulus);
+    return "";
+  }
+
+  static std::string word_of(const theory::GateSet& set, const theory::GateWord& word) {
+    std::vector<std::string> names;
+    bool single = true;
+    for (int32_t s : word) {
+      names.push_back(set.letters[s]);
+      single &= names.back().size() == 1;
+    }
+    return join(names, single ? "" : ".");
+  }
+  static std::string complex_text(std::complex<double> z) {
+    if (std::abs(z.imag()) < 1e-12) return fmt::format("{:.6g}", z.real());
+    return fmt::format("{:.6g}{:+.6g}i", z.real(), z.imag());
+  }
+  // The least period that an eigenvalue on the unit circle gives, or 0.
+  static int64_t period_of(std::complex<double> z) {
+    std::complex<double> power = z;
+    for (int64_t p = 1; p <= 1000; ++p, power *= z)
+      if (std::abs(power - 1.0) < 1e-7) return p;
+    return 0;
+  }
+
+  static ordered_json eigenvalue_json(const theory::GateSet& set,
+                                      const std::optional<theory::Eigenvalue>& e) {
+    if (!e) return {{"holds", false}, {"word", nullptr}, {"eigenvalue", nullptr}};
+    return {
+        {"holds", true}, {"word", word_of(set, e->word)}, {"eigenvalue", {e->value.real(), e->value.imag()}}};
+  }
+  void print_json(const theory::GateSet& set, const theory::GateReport& r, const std::string& verdict) const {
+    ordered_json out = {
+        {"size", r.size},
+        {"gates", set.gates.size()},
+        {"norm", r.norm},
+        {"structure", r.structure},
+        {"certificate", r.certificate.empty() ? ordered_json(nullptr) : ordered_json(r.certificate)},
+        {"theorem1", eigenvalue_json(set, r.theorem1)}};
+    out["theorem2"] = ordered_json::array();
+    for (size_t i = 0; i < r.theorem2.size(); ++i) {
+      ordered_json entry = {{"layer", i + 1}, {"length", 1 << i}};
+      entry.update(eigenvalue_json(set, r.theorem2[i]));
+      out["theorem2"].push_back(entry);
+    }
+    out["periodic"] = ordered_json::array();
+    for (const auto& e : r.periodic)
+      out["periodic"].push_back({{"word", word_of(set, e.word)},
+                                 {"eigenvalue", {e.value.real(), e.value.imag()}},
+                                 {"period", period_of(e.value)}});
+    out["collapse"] = ordered_json::array();
+    for (const auto& c : r.collapse)
+      out["collapse"].push_back(
+          {{"word", word_of(set, c.word)},
+           {"rate", c.rate},
+           {"predicted", c.predicted},
+           {"measured", c.measured ? ordered_json(*c.measured) : ordered_json(nullptr)}});
+    out["dtype"] = precision_name(check_.precision);
+    out["verdict"] = verdict.empty() ? ordered_json(nullptr) : ordered_json(verdict);
+    fmt::print("{}\n", out.dump(2));
+  }
+
+  void print_text(const theory::GateSet& set, const theory::GateReport& r, const std::string& verdict) const {
+    fmt::print("{} gates of size {}, largest norm {:.6g}\n", set.gates.size(), r.size, r.norm);
+    if (!r.certificate.empty())
+      fmt::print(
+          "{}: any stack of such layers recognises {} only\n", r.structure,
+          r.certificate == "2-groups" ? "languages whose groups are 2-groups" : r.certificate + " languages");
+    if (r.theorem1)
+      fmt::print("Theorem 1: gate {} has the eigenvalue {}: parity is not ruled out\n",
+                 word_of(set, r.theorem1->word), complex_text(r.theorem1->value));
+    else
+      fmt::print(
+          "Theorem 1: all eigenvalues are real and non-negative: no parity with such gates in every layer\n");
+    for (size_t i = 0; i < r.theorem2.size(); ++i) {
+      if (r.theorem2[i])
+        fmt::print("Theorem 2, layer {}: the product {} has the eigenvalue {}\n", i + 1,
+                   word_of(set, r.theorem2[i]->word), complex_text(r.theorem2[i]->value));
+      else
+        fmt::print("Theorem 2, layer {}: no product of {} gates turns\n", i + 1, 1 << i);
+    }
+    for (const auto& e : r.periodic) {
+      const int64_t period = period_of(e.value);
+      fmt::print("counts: word {} has the eigenvalue {}, {}\n", word_of(set, e.word), complex_text(e.value),
+                 period ? fmt::format("period {}", period) : "of no short period");
+    }
+    for (const auto& c : r.collapse)
+      fmt::print(
+          "collapses: repeating {}, differences shrink by {:.6g}; predicted to stand still after {} "
+          "repetitions in {}, {}\n",
+          word_of(set, c.word), c.rate, c.predicted, precision_name(check_.precision),
+          c.measured ? fmt::format("run: {}", *c.measured) : "run: not within the limit");
+    if (!verdict.empty()) fmt::print("{}\n", verdict);
+  }
+
+  std::string subject_, goal_, dtype_ = "fp32";
+  theory::GateCheckOptions check_;
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_check() { return std::make_unique<Check>(); }
+
+}  // namespace signet::cli

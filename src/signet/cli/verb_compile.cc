@@ -1,0 +1,97 @@
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "signet/base/error.h"
+#include "signet/base/files.h"
+#include "signet/base/text.h"
+#include "signet/cli/automaton_input.h"
+#include "signet/cli/theory_options.h"
+#include "signet/cli/verb.h"
+#include "signet/theory/network_file.h"
+
+namespace signet::cli {
+namespace {
+
+class Compile final : public Verb {
+ public:
+  void define(Options& options) override {
+    input_.define(options);
+    compile_.define(options);
+    options.value("-o,--output", output_,
+                  "file to write, model.safetensors; without it only the sizes are shown");
+    options.flag("--force", force_, "overwrite the output file");
+    options.flag("--json", json_, "print one JSON object");
+    options.example("signet compile '(abab)*'", "one exact layer for a language that is not star-free");
+    options.example("signet compile --group S5 --generators all -o s5.safetensors --force",
+                    "120 letters, five numbers of state, four reflections a letter");
+    options.example("signet compile --language tomita3 --target 'diagonal[-1,1]' --json",
+                    "sign flips and resets alone");
+  }
+  int run() override {
+    if (!output_.empty() && !force_ && exists(output_))
+      fail(ErrorCode::kBadInput, "{} exists; --force overwrites it", output_);
+    const InputAutomaton input = input_.read();
+    for (const auto& note : input.notes) fmt::print(stderr, "signet: note: {}\n", note);
+    const theory::Network network = compile_.compile(input);
+    const Precision precision = compile_.precision();
+    const theory::Horizon horizon = theory::error_horizon(network, precision);
+    if (!output_.empty()) theory::save_network(output_, network);
+    print(network, horizon, precision_name(precision));
+    return 0;
+  }
+
+ private:
+  void print(const theory::Network& network, const theory::Horizon& horizon, const std::string& dtype) const {
+    auto size = theory::network_size(network);
+    // A class of single factors counts per head; a product counts the whole block-diagonal gate.
+    if (network.target.rfind("householder[", 0) == 0) size.householders = size.householders_per_head;
+    nlohmann::ordered_json out = {{"target", network.target},
+                                  {"construction", network.construction},
+                                  {"states", network.dfa.states()},
+                                  {"layers", size.layers},
+                                  {"dimension", size.dimension},
+                                  {"householders", size.householders},
+                                  {"heads", size.heads},
+                                  {"householders_per_head", size.householders_per_head},
+                                  {"exact", horizon.exact},
+                                  {"dtype", dtype},
+                                  {"horizon", nullptr},
+                                  {"parameters", size.parameters},
+                                  {"contexts", size.contexts},
+                                  {"file", nullptr}};
+    if (horizon.known && horizon.letters) out["horizon"] = *horizon.letters;
+    if (!output_.empty()) out["file"] = output_;
+    if (json_) {
+      fmt::print("{}\n", out.dump(2));
+      return;
+    }
+    fmt::print("{}: {}\n", network.target, network.construction);
+    fmt::print("{} layer{}, dimension {}, {} Householder factor{} a letter, {} parameters\n", size.layers,
+               size.layers == 1 ? "" : "s", size.dimension, size.householders,
+               size.householders == 1 ? "" : "s", size.parameters);
+    if (horizon.exact)
+      fmt::print("exact in {}: no step rounds, so it is right at every length\n", dtype);
+    else if (horizon.known && !horizon.letters)
+      fmt::print("in {} rounding stays below the decoding margin at every length\n", dtype);
+    else if (horizon.known)
+      fmt::print(
+          "not exact: in {} it is right for words of up to {} letters (error bound); signet verify says "
+          "more\n",
+          dtype, *horizon.letters);
+    else
+      fmt::print("not exact, and no error bound: use signet verify\n");
+    if (!output_.empty()) fmt::print("wrote {}\n", output_);
+  }
+
+  AutomatonInput input_;
+  CompileArguments compile_;
+  std::string output_;
+  bool force_ = false, json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_compile() { return std::make_unique<Compile>(); }
+
+}  // namespace signet::cli

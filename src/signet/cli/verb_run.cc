@@ -1,0 +1,172 @@
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "signet/base/error.h"
+#include "signet/cli/theory_options.h"
+#include "signet/cli/verb.h"
+#include "signet/theory/network_file.h"
+#include "signet/theory/recogniser.h"
+
+namespace signet::cli {
+namespace {
+
+// The one place that knows which kinds of model recognise words.
+std::unique_ptr<theory::Recogniser> open_recogniser(const std::string& path, Precision precision) {
+  return theory::make_recogniser(theory::load_network(path), precision);
+}
+
+// One word, fed in pieces: memory does not grow with its length.
+class WordRun {
+ public:
+  WordRun(theory::Recogniser& model, bool trace) : model_(model), reader_(model.alphabet()), trace_(trace) {
+    begin();
+  }
+  void begin() {
+    model_.reset();
+    length_ = 0;
+    output_ = model_.empty_output();
+    shown_.clear();
+    states_.clear();
+  }
+  void feed(std::string_view text) {
+    if (shown_.size() < kShown) shown_ += text.substr(0, kShown - shown_.size());
+    reader_.read(text, letters_);
+    flush();
+  }
+  void finish() {
+    reader_.finish(letters_);
+    flush();
+  }
+  nlohmann::ordered_json result() const {
+    nlohmann::ordered_json out = {{"word", word()}, {"accepted", output_ == 1}, {"length", length_}};
+    if (model_.mealy()) out["output"] = output_;
+    if (output_ < 0) out["lost"] = true;
+    if (trace_) out["states"] = states_;
+    return out;
+  }
+  std::string text() const {
+    std::string line = fmt::format("{}\t{}",
+                                   model_.mealy() ? fmt::format("{}", output_)
+                                   : output_ < 0  ? "lost"
+                                   : output_      ? "accepted"
+                                                  : "rejected",
+                                   word());
+    if (trace_) {
+      line += "\n  states";
+      for (int32_t q : states_) line += fmt::format(" {}", q);
+      if (length_ > static_cast<int64_t>(states_.size())) line += " ...";
+    }
+    return line;
+  }
+
+ private:
+  static constexpr size_t kShown = 400;
+  static constexpr int64_t kTraced = 100'000;
+
+  std::string word() const {
+    return shown_.size() < kShown ? shown_ : shown_ + fmt::format("... ({} letters)", length_);
+  }
+  void flush() {
+    if (letters_.empty()) return;
+    const int64_t n = static_cast<int64_t>(letters_.size());
+    outputs_.resize(letters_.size());
+    decoded_.resize(letters_.size());
+    model_.feed(letters_.data(), n, outputs_.data(), trace_ ? decoded_.data() : nullptr);
+    output_ = outputs_.back();
+    if (trace_)
+      for (int64_t i = 0; i < n && static_cast<int64_t>(states_.size()) < kTraced; ++i)
+        states_.push_back(decoded_[i]);
+    length_ += n;
+    letters_.clear();
+  }
+
+  theory::Recogniser& model_;
+  theory::WordReader reader_;
+  bool trace_;
+  int64_t length_ = 0;
+  int32_t output_ = 0;
+  std::string shown_;
+  std::vector<int32_t> letters_, outputs_, decoded_, states_;
+};
+
+class RunVerb final : public Verb {
+ public:
+  void define(Options& options) override {
+    options.positional("model", model_, "a model written by signet compile");
+    options.positionals("word", words_, "words; without any, lines of standard input", false);
+    options.value("--file", file_, "read the words from this file, one a line ('-': standard input)");
+    options.value("--dtype", dtype_, "number type to run in");
+    options.flag("--trace", trace_, "show the state decoded after every letter");
+    options.flag("--json", json_, "print one JSON object");
+    options.example(
+        "signet compile --language parity -o parity.safetensors --force && "
+        "signet run parity.safetensors 1011 11 ''",
+        "accepted, rejected, rejected");
+  }
+  int run() override {
+    const auto model = open_recogniser(model_, parse_precision(dtype_));
+    WordRun word(*model, trace_);
+    if (json_) fmt::print("{{\"results\":[");
+    for (const std::string& text : words_) {
+      word.begin();
+      word.feed(text);
+      word.finish();
+      print(word);
+    }
+    if (words_.empty() || !file_.empty()) run_stream(word);
+    if (json_) fmt::print("{}]}}\n", printed_ ? "\n" : "");
+    return 0;
+  }
+
+ private:
+  void print(const WordRun& word) {
+    if (json_) {
+      fmt::print("{}\n{}", printed_ ? "," : "", word.result().dump());
+    } else {
+      fmt::print("{}\n", word.text());
+    }
+    printed_ = true;
+  }
+
+  void run_stream(WordRun& word) {
+    const bool standard = file_.empty() || file_ == "-";
+    std::unique_ptr<FILE, int (*)(FILE*)> opened(standard ? nullptr : std::fopen(file_.c_str(), "rb"),
+                                                 [](FILE* f) { return f ? std::fclose(f) : 0; });
+    if (!standard && !opened) bad_input("cannot read '{}'", file_);
+    FILE* in = standard ? stdin : opened.get();
+    std::vector<char> buffer(1 << 16);
+    bool open = false;  // a line has begun
+    for (size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), in)) > 0;) {
+      std::string_view rest(buffer.data(), n);
+      while (!rest.empty()) {
+        if (!open) word.begin();
+        open = true;
+        const size_t end = rest.find('\n');
+        word.feed(rest.substr(0, end));
+        if (end == std::string_view::npos) break;
+        word.finish();
+        print(word);
+        open = false;
+        rest.remove_prefix(end + 1);
+      }
+    }
+    if (std::ferror(in)) bad_input("cannot read '{}'", standard ? "standard input" : file_);
+    if (open) {
+      word.finish();
+      print(word);
+    }
+  }
+
+  std::string model_, file_, dtype_ = "fp32";
+  std::vector<std::string> words_;
+  bool trace_ = false, json_ = false, printed_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_run() { return std::make_unique<RunVerb>(); }
+
+}  // namespace signet::cli

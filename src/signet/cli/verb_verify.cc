@@ -1,0 +1,114 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "signet/automata/dfa_io.h"
+#include "signet/base/error.h"
+#include "signet/base/files.h"
+#include "signet/cli/automaton_input.h"
+#include "signet/cli/theory_options.h"
+#include "signet/cli/verb.h"
+#include "signet/theory/network_file.h"
+#include "signet/theory/verify.h"
+
+namespace signet::cli {
+namespace {
+
+// Long words are shown by their beginning; powers of a letter as such.
+std::string shown_word(const automata::Dfa& dfa, const theory::Word& word) {
+  constexpr size_t kLongest = 2000;
+  if (word.size() <= 40) return automata::word_text(dfa, word);
+  if (std::all_of(word.begin(), word.end(), [&](auto s) { return s == word[0]; }))
+    return fmt::format("{}{{{}}}", dfa.alphabet[word[0]], word.size());
+  if (word.size() <= kLongest) return automata::word_text(dfa, word);
+  return automata::word_text(dfa, {word.begin(), word.begin() + 64}) +
+         fmt::format("... ({} letters)", word.size());
+}
+
+class Verify final : public Verb {
+ public:
+  void define(Options& options) override {
+    options.positional("subject", subject_, "a model written by signet compile, or a regular expression",
+                       false);
+    input_.define(options, false);
+    compile_.define(options);
+    options.value("--length", verify_.length, "length of the test words");
+    options.value("--words", verify_.words, "number of random test words");
+    options.value("--seed", seed_, "seed of the random words");
+    options.value("--orbit", verify_.max_states, "limit on states of the orbit search");
+    options.value("--method", verify_.method, "auto, or insist on closure, horizon or random");
+    options.flag("--json", json_, "print one JSON object");
+    options.example("signet verify --language parity --dtype bf16", "a proof for all lengths");
+    options.example("signet verify '(abab)*'", "compiles the expression and proves the result");
+    options.example("signet verify --group Z7 --construction rotation --length 10000 --json",
+                    "a rotation is not exact: a bound or a test instead of a proof");
+  }
+  int run() override {
+    const auto methods = {"auto", "closure", "horizon", "random"};
+    if (std::none_of(methods.begin(), methods.end(), [&](const char* m) { return verify_.method == m; }))
+      fail(ErrorCode::kUsage, "--method is auto, closure, horizon or random, not '{}'", verify_.method);
+    for (int64_t value : {verify_.length, verify_.words, verify_.max_states})
+      if (value < 1 || value > int64_t{1'000'000'000'000})
+        fail(ErrorCode::kUsage, "--length, --words and --orbit are positive numbers, not {}", value);
+    verify_.precision = compile_.precision();
+    verify_.seed = static_cast<uint64_t>(seed_);
+    const theory::Network network = read();
+    const auto result = theory::verify(network, verify_);
+    print(network, result);
+    return result.correct ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
+  }
+
+ private:
+  theory::Network read() {
+    if (!subject_.empty() && exists(subject_)) {
+      if (input_.named()) fail(ErrorCode::kUsage, "a model carries its automaton; give either, not both");
+      return theory::load_network(subject_);
+    }
+    if (subject_.size() > 12 && subject_.ends_with(".safetensors")) bad_input("{}: no such file", subject_);
+    if (!subject_.empty()) {
+      if (input_.named()) fail(ErrorCode::kUsage, "more than one automaton is named");
+      input_.set_expression(subject_);
+    }
+    const InputAutomaton input = input_.read();
+    for (const auto& note : input.notes) fmt::print(stderr, "signet: note: {}\n", note);
+    return compile_.compile(input);
+  }
+
+  void print(const theory::Network& network, const theory::VerifyResult& result) const {
+    if (json_) {
+      nlohmann::ordered_json out = {{"correct", result.correct},
+                                    {"method", result.method},
+                                    {"certificate", result.certificate},
+                                    {"states_visited", result.states_visited},
+                                    {"longest", nullptr},
+                                    {"counterexample", nullptr},
+                                    {"counterexample_length", nullptr},
+                                    {"dtype", precision_name(verify_.precision)}};
+      if (result.longest) out["longest"] = *result.longest;
+      if (result.counterexample) {
+        out["counterexample"] = shown_word(network.dfa, *result.counterexample);
+        out["counterexample_length"] = result.counterexample->size();
+      }
+      fmt::print("{}\n", out.dump(2));
+      return;
+    }
+    const char* verdict = result.correct ? "correct" : result.counterexample ? "WRONG" : "not proved";
+    fmt::print("{} ({}): {}\n", verdict, result.method, result.certificate);
+    if (result.counterexample)
+      fmt::print("counterexample: {}\n", shown_word(network.dfa, *result.counterexample));
+  }
+
+  std::string subject_;
+  AutomatonInput input_;
+  CompileArguments compile_;
+  theory::VerifyOptions verify_;
+  int64_t seed_ = 1;
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_verify() { return std::make_unique<Verify>(); }
+
+}  // namespace signet::cli

@@ -1,0 +1,156 @@
+#include "signet/theory/compile.h"
+
+#include <algorithm>
+
+#include "signet/base/error.h"
+#include "signet/base/text.h"
+#include "signet/theory/compile_parts.h"
+
+namespace signet::theory {
+
+using automata::Dfa;
+using automata::Letter;
+
+const std::vector<std::string>& target_names() {
+  static const std::vector<std::string> names = {
+      "diagonal[0,1]",    "diagonal[-1,1]",    "complex-diagonal",
+      "householder[0,1]", "householder[-1,1]", "householder-product[-1,1]",
+      "one-hot"};
+  return names;
+}
+
+Target parse_target(const std::string& name) {
+  const auto& names = target_names();
+  const auto it = std::find(names.begin(), names.end(), name);
+  if (it == names.end())
+    fail(ErrorCode::kUsage, "unknown target '{}'{}; targets are {}", name, did_you_mean(name, names),
+         join(names, ", "));
+  return static_cast<Target>(it - names.begin());
+}
+
+const std::vector<std::string>& construction_names() {
+  static const std::vector<std::string> names = {
+      "auto",    "group",       "rotation",    "partial-injection", "shift-register",
+      "counter", "binary-code", "elimination", "holonomy"};
+  return names;
+}
+
+namespace {
+
+// One state: nothing to remember.
+Network compile_trivial(const Dfa& dfa) {
+  Network network;
+  network.dfa = dfa;
+  network.construction = "one state: no layer needed";
+  for (Letter s = 0; s < dfa.letters(); ++s) {
+    network.final_state.push_back(0);
+    network.final_output.push_back(dfa.mealy() ? dfa.output[0][s] : static_cast<int32_t>(dfa.accept[0]));
+  }
+  return network;
+}
+
+Network insist(MaybeNetwork network, const std::string& construction, const char* needs) {
+  if (network) return std::move(*network);
+  fail(ErrorCode::kCheckFailed, "construction '{}' does not apply: {}", construction, needs);
+}
+
+Network compile_product(const Dfa& dfa, const CompileOptions& options) {
+  const std::string& c = options.construction;
+  if (c == "group")
+    return insist(compile_group(dfa, options), c, "every letter must permute or reset the states");
+  if (c == "rotation")
+    return insist(compile_rotation(dfa, false), c, "the letters must generate a cyclic group on the states");
+  if (c == "partial-injection")
+    return insist(compile_partial_injection(dfa), c,
+                  "every letter must be constant, or injective on the states it does not send to one sink");
+  if (c == "shift-register")
+    return insist(compile_shift_register(dfa), c, "the language must depend on the last few letters only");
+  if (c == "counter")
+    return insist(compile_counter(dfa), c, "the letters must step up and down one line of states");
+  if (c == "binary-code")
+    return insist(compile_binary_code(dfa), c,
+                  "no code of binary coordinates was found that letters permute, flip or set");
+  if (c == "elimination") return compile_elimination(dfa, options.max_table);
+  if (c == "holonomy")
+    fail(ErrorCode::kUsage, "construction 'holonomy' is for diagonal targets and single Householder factors");
+  if (auto network = compile_group(dfa, options)) return std::move(*network);
+  if (auto network = compile_partial_injection(dfa)) return std::move(*network);
+  if (auto network = compile_counter(dfa)) return std::move(*network);
+  if (auto network = compile_shift_register(dfa)) return std::move(*network);
+  if (auto network = compile_binary_code(dfa)) return std::move(*network);
+  return compile_elimination(dfa, options.max_table);
+}
+
+// Every letter one reflection or none, in one layer.
+bool single_factors(const Network& network) { return network_size(network).householders <= 1; }
+
+Network compile_signed_factor(const Dfa& dfa, const CompileOptions& options) {
+  const bool any = options.construction == "auto";
+  if (any || options.construction == "group") {
+    auto network = compile_group(dfa, options);
+    if (network && single_factors(*network)) return std::move(*network);
+  }
+  for (bool signs : {false, true})
+    if (auto network = any ? compile_diagonal_layer(dfa, signs, true) : std::nullopt)
+      return std::move(*network);
+  if (options.construction == "rotation") {
+    if (auto network = compile_two_reflections(dfa)) return std::move(*network);
+    fail(ErrorCode::kCheckFailed,
+         "construction 'rotation' does not apply: the letters must generate a cyclic group");
+  }
+  try {
+    return compile_holonomy(dfa, options);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCheckFailed) throw;
+  }
+  if (auto network = compile_two_reflections(dfa)) return std::move(*network);
+  fail(ErrorCode::kFailure,
+       "single reflections can do this in principle (docs/theory.md), but this compiler builds them for "
+       "letters that "
+       "are reflections, for cyclic groups and where all groups are 2-groups; compile to "
+       "householder-product[-1,1] "
+       "instead");
+}
+
+// The least layers first: one layer of two-state coordinates, one rotation, then the cascade.
+Network compile_diagonal(const Dfa& dfa, const CompileOptions& options) {
+  const std::string& c = options.construction;
+  if (c != "auto" && c != "holonomy" && c != "rotation" && c != "group")
+    fail(ErrorCode::kUsage,
+         "construction '{}' has gates that are not diagonal; use auto, holonomy or rotation", c);
+  if (options.target == Target::kHouseholderSigned) return compile_signed_factor(dfa, options);
+  if (c == "auto") {
+    const bool positive =
+        options.target == Target::kDiagonalPositive || options.target == Target::kHouseholderPositive;
+    auto network = compile_diagonal_layer(dfa, false, options.target == Target::kHouseholderPositive);
+    if (!network && !positive) network = compile_diagonal_layer(dfa, true, false);
+    if (network) return std::move(*network);
+  }
+  if (options.target == Target::kComplexDiagonal && c != "holonomy")
+    if (auto network = compile_rotation(dfa, true)) return std::move(*network);
+  if (c == "rotation")
+    fail(ErrorCode::kCheckFailed,
+         "construction 'rotation' does not apply: the letters must generate a cyclic group");
+  return compile_holonomy(dfa, options);
+}
+
+}  // namespace
+
+Network compile(const Dfa& given, const CompileOptions& options) {
+  const auto& constructions = construction_names();
+  if (std::find(constructions.begin(), constructions.end(), options.construction) == constructions.end())
+    fail(ErrorCode::kUsage, "unknown construction '{}'{}; constructions are {}", options.construction,
+         did_you_mean(options.construction, constructions), join(constructions, ", "));
+  const Dfa dfa = readable(given);
+  const auto build = [&] {
+    if (dfa.states() == 1) return compile_trivial(dfa);
+    if (options.target == Target::kOneHot) return compile_one_hot(dfa);
+    if (options.target == Target::kHouseholderProduct) return compile_product(dfa, options);
+    return compile_diagonal(dfa, options);
+  };
+  Network network = build();
+  network.target = target_names()[static_cast<size_t>(options.target)];
+  return network;
+}
+
+}  // namespace signet::theory

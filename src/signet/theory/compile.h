@@ -1,0 +1,52 @@
+// From an automaton to the weights of a linear recurrent network that recognises it, by the constructions of
+// docs/theory.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "signet/automata/dfa.h"
+#include "signet/automata/permutation.h"
+#include "signet/theory/network.h"
+
+namespace signet::theory {
+
+enum class Target {
+  kDiagonalPositive,     // "diagonal[0,1]"
+  kDiagonalSigned,       // "diagonal[-1,1]"
+  kComplexDiagonal,      // "complex-diagonal"
+  kHouseholderPositive,  // "householder[0,1]"
+  kHouseholderSigned,    // "householder[-1,1]"
+  kHouseholderProduct,   // "householder-product[-1,1]"
+  kOneHot                // "one-hot"
+};
+const std::vector<std::string>& target_names();
+Target parse_target(const std::string& name);  // throws kUsage with the nearest name
+
+struct CompileOptions {
+  Target target = Target::kHouseholderProduct;
+  // "auto" takes the first that fits: "group" (Theorem 3), "partial-injection", "counter", "shift-register",
+  // "binary-code", then "elimination" (Theorem 4, n-1 layers). "rotation" is for cyclic groups, "holonomy"
+  // for diagonal targets. Naming one insists on it.
+  std::string construction = "auto";
+  int64_t max_table = int64_t{1} << 25;  // entries of the tables between layers; --max-table
+  int64_t max_sets = 50'000;             // image sets of the holonomy decomposition; --max-sets
+  // Letters as permutations of few points (a named group): tried as a representation when given.
+  std::vector<automata::Permutation> letters_as_permutations;
+};
+const std::vector<std::string>& construction_names();
+
+// Throws kCheckFailed with the theorem and a witness when no network of the target class recognises the
+// automaton, and when a construction that was insisted on does not apply; kBadInput beyond the limits.
+Network compile(const automata::Dfa& dfa, const CompileOptions& options);
+
+// The machine split so that the new state and the letter decide a Mealy machine's output; itself when they
+// already do.
+automata::Dfa readable(const automata::Dfa& dfa);
+
+// e^{2 pi i j / m} with exact 0, +-1/2, +-1 where the angle allows.
+std::pair<double, double> root_of_unity(int64_t j, int64_t m);
+
+}  // namespace signet::theory

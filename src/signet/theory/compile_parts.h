@@ -1,0 +1,68 @@
+// What the constructions share, and the constructions themselves (one file each). Each returns nullopt when
+// the automaton is not of its kind.
+#pragma once
+
+#include <functional>
+#include <map>
+
+#include "signet/theory/compile.h"
+
+namespace signet::theory {
+
+// The answers a network can give: trails that leave its last layer.
+class Answers {
+ public:
+  explicit Answers(const automata::Dfa& dfa);
+  // The answer in state q after `letter`.
+  int32_t answer(automata::State q, automata::Letter letter);
+  // Whether the letter never matters.
+  bool letter_free() const { return letter_free_; }
+  void store(Network& network) const;
+
+ private:
+  const automata::Dfa& dfa_;
+  bool letter_free_ = true;
+  std::vector<std::vector<int32_t>> output_;  // [state][letter] for Mealy machines
+  std::map<std::pair<int32_t, int32_t>, int32_t> index_;
+  std::vector<int32_t> states_, outputs_;
+};
+
+// A network of one layer: per letter one context per block, and the state that each combination of codes
+// means (-1: none).
+Network single_layer(const automata::Dfa& dfa, std::vector<Block> blocks,
+                     const std::vector<std::vector<int32_t>>& letter_contexts,
+                     const std::vector<int32_t>& code_states, const std::string& construction);
+
+// A one-layer network by breadth-first search over its own states: every reachable joint state of the blocks
+// becomes a code and must mean one state of the automaton. The blocks come without codes. nullopt when two
+// states of the automaton share a joint state, or beyond `max_codes` codes.
+std::optional<Network> single_layer_by_search(const automata::Dfa& dfa, std::vector<Block> blocks,
+                                              const std::vector<std::vector<int32_t>>& letter_contexts,
+                                              int64_t max_codes, const std::string& construction);
+
+// The state after `context`, in fp64.
+std::vector<double> block_step(const Block& block, const std::vector<double>& state, int32_t context);
+
+bool is_permutation(const automata::Dfa& dfa, automata::Letter letter);
+bool is_constant(const automata::Dfa& dfa, automata::Letter letter);
+
+// Codes and factors of a one-layer network take the square of its dimension, times letters: beyond this many
+// states the constructions below return nullopt.
+inline constexpr automata::State kMaxOneLayerStates = 512;
+
+using MaybeNetwork = std::optional<Network>;
+Network compile_one_hot(const automata::Dfa& dfa);
+MaybeNetwork compile_group(const automata::Dfa& dfa, const CompileOptions& options);
+MaybeNetwork compile_rotation(const automata::Dfa& dfa, bool complex_gate);
+MaybeNetwork compile_partial_injection(const automata::Dfa& dfa);
+MaybeNetwork compile_shift_register(const automata::Dfa& dfa);
+MaybeNetwork compile_counter(const automata::Dfa& dfa);
+MaybeNetwork compile_binary_code(const automata::Dfa& dfa);
+MaybeNetwork compile_diagonal_layer(const automata::Dfa& dfa, bool signs, bool householder);
+// Theorem 6: addition modulo n with one reflection a letter, in two layers.
+MaybeNetwork compile_two_reflections(const automata::Dfa& dfa);
+// Throws kCheckFailed with a witness when the target's gates cannot have the groups of the automaton.
+Network compile_holonomy(const automata::Dfa& dfa, const CompileOptions& options);
+Network compile_elimination(const automata::Dfa& dfa, int64_t max_table);
+
+}  // namespace signet::theory

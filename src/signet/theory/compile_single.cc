@@ -1,0 +1,336 @@
+// Constructions with one layer. Codes are integers and gates 0 and +-1, so all of them are exact in every
+// type.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "signet/automata/binary_code.h"
+#include "signet/base/error.h"
+#include "signet/theory/compile_parts.h"
+
+namespace signet::theory {
+
+using automata::Dfa;
+using automata::Letter;
+using automata::State;
+
+namespace {
+
+Block householder_block(int32_t dim) {
+  Block block;
+  block.kind = BlockKind::kHouseholder;
+  block.dim = dim;
+  block.initial.assign(static_cast<size_t>(dim), 0.0);
+  return block;
+}
+
+// One context per distinct letter action.
+class Contexts {
+ public:
+  int32_t add(Block& block, const SignedPartialPermutation& m) {
+    const auto key = std::make_tuple(m.target, m.sign, m.write);
+    const auto it = known_.find(key);
+    if (it != known_.end()) return it->second;
+    return known_[key] = add_householder_context(block, factor_partial_permutation(m));
+  }
+
+ private:
+  std::map<std::tuple<std::vector<int32_t>, std::vector<int32_t>, std::vector<double>>, int32_t> known_;
+};
+
+// Coordinates of the one-hot code in which state `zero` (-1: none) is the origin.
+int32_t coordinate(State q, State zero) { return zero >= 0 && q > zero ? q - 1 : q; }
+
+// The gate of a letter under that code, or nullopt when it is neither constant nor injective away from the
+// origin, which it must then keep.
+std::optional<SignedPartialPermutation> one_hot_gate(const Dfa& dfa, Letter s, State zero) {
+  const State n = dfa.states(), dim = zero < 0 ? n : n - 1;
+  SignedPartialPermutation m;
+  m.target.assign(static_cast<size_t>(dim), -1);
+  if (is_constant(dfa, s)) {
+    m.write.assign(static_cast<size_t>(dim), 0.0);
+    const State to = dfa.delta[0][s];
+    if (to != zero) m.write[coordinate(to, zero)] = 1;
+    return m;
+  }
+  if (zero >= 0 && dfa.delta[zero][s] != zero) return std::nullopt;
+  std::vector<bool> hit(static_cast<size_t>(n));
+  for (State q = 0; q < n; ++q) {
+    const State to = dfa.delta[q][s];
+    if (q == zero || to == zero) continue;
+    if (hit[to]) return std::nullopt;
+    hit[to] = true;
+    m.target[coordinate(q, zero)] = coordinate(to, zero);
+  }
+  return m;
+}
+
+MaybeNetwork one_hot_code(const Dfa& dfa, State zero) {
+  const State n = dfa.states(), dim = zero < 0 ? n : n - 1;
+  Block block = householder_block(dim);
+  Contexts contexts;
+  std::vector<std::vector<int32_t>> letter_contexts;
+  for (Letter s = 0; s < dfa.letters(); ++s) {
+    const auto gate = one_hot_gate(dfa, s, zero);
+    if (!gate) return std::nullopt;
+    letter_contexts.push_back({contexts.add(block, *gate)});
+  }
+  finish_householder(block);
+  std::vector<int32_t> code_states;
+  for (State q = 0; q < n; ++q) {
+    std::vector<double> code(static_cast<size_t>(dim), 0.0);
+    if (q != zero) code[coordinate(q, zero)] = 1;
+    block.codes.insert(block.codes.end(), code.begin(), code.end());
+    if (q == dfa.start) block.initial = code;
+    code_states.push_back(q);
+  }
+  return single_layer(dfa, {block}, letter_contexts, code_states,
+                      zero < 0 ? "permutation-reset: one-hot states, letters permute or reset"
+                               : "partial injections: one-hot states, one state at the origin");
+}
+
+}  // namespace
+
+Network compile_one_hot(const Dfa& dfa) {
+  if (dfa.states() > 2048)
+    bad_input("one-hot networks are built for at most 2048 states; this automaton has {}", dfa.states());
+  Block block;
+  block.kind = BlockKind::kOneHot;
+  block.dim = dfa.states();
+  const size_t n = static_cast<size_t>(dfa.states());
+  block.initial.assign(n, 0.0);
+  block.initial[dfa.start] = 1;
+  block.codes.assign(n * n, 0.0);
+  std::vector<int32_t> code_states(n);
+  std::vector<std::vector<int32_t>> letter_contexts;
+  for (size_t q = 0; q < n; ++q) {
+    block.codes[q * n + q] = 1;
+    code_states[q] = static_cast<int32_t>(q);
+  }
+  for (Letter s = 0; s < dfa.letters(); ++s) {
+    std::vector<int32_t> target(n);
+    for (size_t q = 0; q < n; ++q) target[q] = dfa.delta[q][s];
+    letter_contexts.push_back({add_one_hot_context(block, target)});
+  }
+  return single_layer(dfa, {block}, letter_contexts, code_states,
+                      "one-hot: the transition matrices themselves");
+}
+
+MaybeNetwork compile_partial_injection(const Dfa& dfa) {
+  if (dfa.states() > kMaxOneLayerStates) return std::nullopt;
+  for (State zero = dfa.states() - 1; zero >= -1; --zero)
+    if (auto network = one_hot_code(dfa, zero)) return network;
+  return std::nullopt;
+}
+
+// A definite automaton forgets all but the last N letters: N registers, each holding a letter's number (0
+// before the first), shift by one, and the newest is written. Letters that act alike share a number.
+MaybeNetwork compile_shift_register(const Dfa& dfa) {
+  const State n = dfa.states();
+  if (n > kMaxOneLayerStates) return std::nullopt;
+  // depth[p][q]: the longest word that keeps the pair apart; the pair graph must have no cycle. Computed by
+  // peeling: after round r, `apart` holds the pairs some word of length r keeps apart.
+  std::vector<std::vector<bool>> apart(n, std::vector<bool>(n, true));
+  for (State q = 0; q < n; ++q) apart[q][q] = false;
+  int32_t length = 0;
+  for (bool any = n > 1; any; ++length) {
+    std::vector<std::vector<bool>> next(n, std::vector<bool>(n, false));
+    any = false;
+    bool same = true;
+    for (State p = 0; p < n; ++p)
+      for (State q = 0; q < n; ++q) {
+        for (Letter s = 0; s < dfa.letters() && !next[p][q]; ++s)
+          next[p][q] = apart[p][q] && apart[dfa.delta[p][s]][dfa.delta[q][s]];
+        any |= next[p][q];
+        same &= next[p][q] == apart[p][q];
+      }
+    if (same) return std::nullopt;
+    apart = std::move(next);
+  }
+  if (length == 0 || length > 64) return std::nullopt;
+
+  std::map<std::vector<State>, int32_t> classes;
+  Block block = householder_block(length);
+  std::vector<std::vector<int32_t>> letter_contexts;
+  std::vector<int32_t> context_of_class;
+  for (Letter s = 0; s < dfa.letters(); ++s) {
+    std::vector<State> action(n);
+    for (State q = 0; q < n; ++q) action[q] = dfa.delta[q][s];
+    const auto [it, fresh] = classes.emplace(action, static_cast<int32_t>(classes.size()));
+    if (fresh) {
+      SignedPartialPermutation shift;
+      for (int32_t i = 0; i < length; ++i) shift.target.push_back(i + 1 < length ? i + 1 : -1);
+      shift.write.assign(static_cast<size_t>(length), 0.0);
+      shift.write[0] = it->second + 1;
+      context_of_class.push_back(add_householder_context(block, factor_partial_permutation(shift)));
+    }
+    letter_contexts.push_back({context_of_class[it->second]});
+  }
+  finish_householder(block);
+  return single_layer_by_search(dfa, {block}, letter_contexts, 1 << 16,
+                                fmt::format("shift register of the last {} letters", length));
+}
+
+namespace {
+
+// An order of the states along which every letter that is neither constant nor the identity steps up or down
+// by one and saturates at the ends; nullopt when there is none.
+std::optional<std::vector<State>> counter_order(const Dfa& dfa, Letter up) {
+  const State n = dfa.states();
+  std::vector<int32_t> sources(static_cast<size_t>(n), 0);
+  State top = -1;
+  for (State q = 0; q < n; ++q) {
+    if (dfa.delta[q][up] == q) {
+      if (top >= 0) return std::nullopt;
+      top = q;
+    } else {
+      ++sources[dfa.delta[q][up]];
+    }
+  }
+  if (top < 0) return std::nullopt;
+  State bottom = -1;
+  for (State q = 0; q < n; ++q)
+    if (sources[q] == 0) {
+      if (bottom >= 0) return std::nullopt;
+      bottom = q;
+    }
+  if (bottom < 0) return std::nullopt;
+  std::vector<State> order = {bottom};
+  while (order.back() != top && order.size() <= static_cast<size_t>(n))
+    order.push_back(dfa.delta[order.back()][up]);
+  if (order.size() != static_cast<size_t>(n)) return std::nullopt;
+  return order;
+}
+
+}  // namespace
+
+// A saturating counter in thermometer code: q is 1^q 0^(n-1-q); up shifts a one in, down shifts it out at the
+// same end, and a constant writes all.
+MaybeNetwork compile_counter(const Dfa& dfa) {
+  const State n = dfa.states(), dim = n - 1;
+  if (n < 2 || n > kMaxOneLayerStates) return std::nullopt;
+  for (Letter up = 0; up < dfa.letters(); ++up) {
+    if (is_constant(dfa, up)) continue;
+    const auto order = counter_order(dfa, up);
+    if (!order) continue;
+    std::vector<State> rank(static_cast<size_t>(n));
+    for (State i = 0; i < n; ++i) rank[(*order)[i]] = i;
+    Block block = householder_block(dim);
+    Contexts contexts;
+    std::vector<std::vector<int32_t>> letter_contexts;
+    for (Letter s = 0; s < dfa.letters(); ++s) {
+      SignedPartialPermutation m;
+      m.target.resize(static_cast<size_t>(dim));
+      m.write.assign(static_cast<size_t>(dim), 0.0);
+      const auto acts_as = [&](auto&& f) {
+        for (State i = 0; i < n; ++i)
+          if (rank[dfa.delta[(*order)[i]][s]] != f(i)) return false;
+        return true;
+      };
+      if (is_constant(dfa, s)) {
+        std::fill(m.target.begin(), m.target.end(), -1);
+        std::fill_n(m.write.begin(), rank[dfa.delta[0][s]], 1.0);
+      } else if (acts_as([](State i) { return i; })) {
+        std::iota(m.target.begin(), m.target.end(), 0);
+      } else if (acts_as([&](State i) { return std::min(i + 1, n - 1); })) {
+        for (int32_t i = 0; i < dim; ++i) m.target[i] = i + 1 < dim ? i + 1 : -1;
+        m.write[0] = 1;
+      } else if (acts_as([](State i) { return std::max(i - 1, 0); })) {
+        for (int32_t i = 0; i < dim; ++i) m.target[i] = i - 1;
+      } else {
+        break;
+      }
+      letter_contexts.push_back({contexts.add(block, m)});
+    }
+    if (letter_contexts.size() != static_cast<size_t>(dfa.letters())) continue;
+    finish_householder(block);
+    std::vector<int32_t> code_states;
+    for (State i = 0; i < n; ++i) {
+      for (int32_t j = 0; j < dim; ++j) block.codes.push_back(j < i ? 1 : 0);
+      code_states.push_back((*order)[i]);
+    }
+    block.initial.assign(block.codes.begin() + static_cast<int64_t>(rank[dfa.start]) * dim,
+                         block.codes.begin() + static_cast<int64_t>(rank[dfa.start] + 1) * dim);
+    return single_layer(dfa, {block}, letter_contexts, code_states, "saturating counter in thermometer code");
+  }
+  return std::nullopt;
+}
+
+// Binary coordinates that letters permute, flip or set (automata/binary_code.h), written as signs so that a
+// flip is a sign change: +1 for 1.
+MaybeNetwork compile_binary_code(const Dfa& dfa) {
+  if (dfa.states() > kMaxOneLayerStates) return std::nullopt;
+  const auto code = automata::find_binary_code(dfa);
+  if (!code || code->dimension() == 0) return std::nullopt;
+  const int32_t dim = code->dimension();
+  Block block = householder_block(dim);
+  Contexts contexts;
+  std::vector<std::vector<int32_t>> letter_contexts;
+  for (const auto& sources : code->letters) {
+    SignedPartialPermutation m;
+    m.target.assign(static_cast<size_t>(dim), -1);
+    m.sign.assign(static_cast<size_t>(dim), 1);
+    m.write.assign(static_cast<size_t>(dim), 0.0);
+    for (int32_t i = 0; i < dim; ++i) {
+      const auto [source, flip] = sources[i];
+      if (source < 0) {
+        m.write[i] = flip ? 1 : -1;
+      } else {
+        m.target[source] = i;
+        m.sign[source] = flip ? -1 : 1;
+      }
+    }
+    letter_contexts.push_back({contexts.add(block, m)});
+  }
+  finish_householder(block);
+  std::vector<int32_t> code_states;
+  for (State q = 0; q < dfa.states(); ++q) {
+    std::vector<double> word;
+    for (const auto& coordinate : code->coordinates) word.push_back(coordinate[q] ? 1 : -1);
+    block.codes.insert(block.codes.end(), word.begin(), word.end());
+    if (q == dfa.start) block.initial = word;
+    code_states.push_back(q);
+  }
+  return single_layer(dfa, {block}, letter_contexts, code_states,
+                      fmt::format("binary code of {} coordinates that letters permute, flip or set", dim));
+}
+
+// One layer of two-state coordinates, each held, set or flipped by every letter. Nothing below needs the old
+// state, so a reset may forget: the gates are 1, 0 and -1.
+MaybeNetwork compile_diagonal_layer(const Dfa& dfa, bool signs, bool householder) {
+  using automata::DiagonalMove;
+  const auto coordinates = automata::find_diagonal_layer(dfa, signs);
+  if (!coordinates || coordinates->empty()) return std::nullopt;
+  std::vector<Block> blocks;
+  std::vector<std::vector<int32_t>> letter_contexts(static_cast<size_t>(dfa.letters()));
+  for (const auto& moves : *coordinates) {
+    Block block = householder_block(1);
+    if (!householder) block.kind = BlockKind::kDiagonal;
+    block.initial = {1};  // +1 stands for 0
+    std::map<DiagonalMove, int32_t> known;
+    for (Letter s = 0; s < dfa.letters(); ++s) {
+      const auto [it, fresh] = known.emplace(moves[s], block.contexts);
+      const bool set = moves[s] == DiagonalMove::kSet0 || moves[s] == DiagonalMove::kSet1,
+                 flip = moves[s] == DiagonalMove::kFlip;
+      const double value = moves[s] == DiagonalMove::kSet1 ? -1 : 1;
+      if (fresh && householder) {
+        std::vector<Factor> factors;
+        if (set) factors.push_back({{1}, 1, value});
+        if (flip) factors.push_back({{1}, 2, 0});
+        add_householder_context(block, factors);
+      } else if (fresh) {
+        add_diagonal_context(block, {set ? 0.0 : flip ? -1.0 : 1.0}, {set ? value : 0.0});
+      }
+      letter_contexts[s].push_back(it->second);
+    }
+    if (householder) finish_householder(block);
+    blocks.push_back(std::move(block));
+  }
+  return single_layer_by_search(dfa, std::move(blocks), letter_contexts, 1 << 16,
+                                fmt::format("{} coordinates, each held, set{} by every letter",
+                                            coordinates->size(), signs ? " or flipped" : ""));
+}
+
+}  // namespace signet::theory

@@ -1,0 +1,62 @@
+// Matrices as products of generalized Householder factors I - beta k k^T with eigenvalues in [-1, 1]
+// (Proposition 1 of Grazzi et al., arXiv 2411.12537, with a better count): the step from "which matrix does
+// this letter need" to the (k, beta, v) that kernels/delta_rule takes. docs/factor.md has the proofs.
+#pragma once
+
+#include <Eigen/Core>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace signet::theory {
+
+// x <- (I - beta k k^T) x + beta k v: one factor of the delta rule on a state with one column.
+struct Factor {
+  std::vector<double> k;
+  double beta = 0;
+  double v = 0;
+};
+
+// A matrix with at most one entry, +1 or -1, per row and per column: M e_i = sign[i] e_{target[i]}, or 0
+// where target[i] is -1. `write` (empty: zero) is added; it may be non-zero only at coordinates nothing maps
+// to.
+struct SignedPartialPermutation {
+  std::vector<int32_t> target;
+  std::vector<int32_t> sign;  // empty: all +1
+  std::vector<double> write;  // empty: none
+
+  int32_t size() const { return static_cast<int32_t>(target.size()); }
+};
+
+// The factors in the order in which they act; their number is rank(I - M), which is the least possible, when
+// nothing is written (a write costs nothing, as it rides on a projection). Entries of k are 0 and +-1 and
+// beta is 1 or 2: exact in every floating-point type on integer states. A cycle c1 -> c2 -> .. -> cr becomes
+// the swaps (c1 c2), (c1 c3), .., (c1 cr); a path is closed to a cycle and its first coordinate then
+// projected out; a cycle whose signs multiply to -1 costs one more factor, the sign flip of its first
+// coordinate.
+std::vector<Factor> factor_partial_permutation(const SignedPartialPermutation& m);
+
+enum class MatrixKind { kPartialPermutation, kOrthogonal, kContraction };
+const char* matrix_kind_name(MatrixKind kind);
+
+struct Factorization {
+  MatrixKind kind = MatrixKind::kContraction;
+  std::vector<Factor> factors;  // in the order in which they act
+  int bound = 0;                // what the theorem for this kind promises
+  int lower_bound = 0;          // rank(I - M): no fewer factors can do
+  double norm = 0;              // largest singular value of M
+  double residual = 0;          // Frobenius norm of M minus the product, in fp64
+};
+
+// Square M with spectral norm at most 1. Throws kCheckFailed with the singular value when it is larger, and
+// kBadInput for a matrix that is empty, not square, not finite or larger than kMaxFactorSize.
+inline constexpr int kMaxFactorSize = 512;
+Factorization factor_matrix(const Eigen::MatrixXd& m);
+
+// The product of the factors' matrices, last factor leftmost.
+Eigen::MatrixXd factor_product(const std::vector<Factor>& factors, int size);
+
+// "[[0,1],[1,0]]" (JSON) or lines of comma- or space-separated numbers. Throws kBadInput.
+Eigen::MatrixXd parse_matrix(const std::string& text, const std::string& source);
+
+}  // namespace signet::theory

@@ -1,0 +1,209 @@
+#include "signet/theory/gate_check.h"
+
+#include <fmt/core.h>
+
+#include <Eigen/Dense>
+#include <Eigen/Eigenvalues>
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "signet/base/error.h"
+
+namespace signet::theory {
+namespace {
+
+constexpr double kTolerance = 1e-9;
+
+bool not_non_negative(std::complex<double> z) {
+  return std::abs(z.imag()) > kTolerance || z.real() < -kTolerance;
+}
+bool not_real(std::complex<double> z) { return std::abs(z.imag()) > kTolerance; }
+
+Eigen::VectorXcd eigenvalues(const Eigen::MatrixXd& m) {
+  return Eigen::EigenSolver<Eigen::MatrixXd>(m, false).eigenvalues();
+}
+
+bool all_gates(const GateSet& set, bool (*holds)(const Eigen::MatrixXd&)) {
+  return std::all_of(set.gates.begin(), set.gates.end(), holds);
+}
+bool diagonal(const Eigen::MatrixXd& m) { return m.isDiagonal(0); }
+bool upper(const Eigen::MatrixXd& m) { return m.isUpperTriangular(0); }
+bool lower(const Eigen::MatrixXd& m) { return m.isLowerTriangular(0); }
+bool non_negative_diagonal(const Eigen::MatrixXd& m) {
+  return m.diagonal().minCoeff() >= 0 && m.diagonal().maxCoeff() <= 1;
+}
+bool strict(const Eigen::MatrixXd& m) { return Eigen::JacobiSVD<Eigen::MatrixXd>(m).singularValues()[0] < 1; }
+// Symmetric with spectrum in (-1, 1]: a product of commuting generalized Householder factors over (-1, 1].
+bool symmetric_above_minus_one(const Eigen::MatrixXd& m) {
+  if (!m.isApprox(m.transpose(), 1e-12)) return false;
+  const Eigen::VectorXd values = Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd>(m).eigenvalues();
+  return values.minCoeff() > -1 + kTolerance && values.maxCoeff() <= 1 + 1e-12;
+}
+
+// What the shape proves, strongest first.
+void certify(const GateSet& set, GateReport& report) {
+  if (all_gates(set, strict)) {
+    report.structure = "every gate strictly contracts";
+    report.certificate = "definite";
+  } else if (all_gates(set, diagonal) && all_gates(set, non_negative_diagonal)) {
+    report.structure = "diagonal gates in [0,1]";
+    report.certificate = "star-free";
+  } else if (all_gates(set, symmetric_above_minus_one)) {
+    report.structure = "symmetric gates with spectrum in (-1,1]: products of Householder factors over (-1,1]";
+    report.certificate = "star-free";
+  } else if (report.norm <= 1 + 1e-12 && (all_gates(set, upper) || all_gates(set, lower))) {
+    report.structure = all_gates(set, diagonal) ? "real diagonal gates" : "real triangular gates";
+    report.certificate = "2-groups";
+  }
+}
+
+// Calls visit(word, product) for all words of length 1 to `length`, shorter first, until `budget` is spent.
+// The product acts as the word does: first letter first.
+template <class Visit>
+void for_each_word(const GateSet& set, int64_t length, int64_t budget, Visit&& visit) {
+  struct Entry {
+    GateWord word;
+    Eigen::MatrixXd product;
+  };
+  std::vector<Entry> level = {{{}, Eigen::MatrixXd::Identity(set.gates[0].rows(), set.gates[0].rows())}};
+  for (int64_t l = 1; l <= length; ++l) {
+    std::vector<Entry> longer;
+    for (const Entry& entry : level)
+      for (size_t s = 0; s < set.gates.size(); ++s) {
+        if (--budget < 0) return;
+        longer.push_back({entry.word, set.gates[s] * entry.product});
+        longer.back().word.push_back(static_cast<int32_t>(s));
+        visit(longer.back().word, longer.back().product);
+      }
+    level = std::move(longer);
+  }
+}
+
+// One step in floating point: per row, products and sums in order, rounded once.
+template <class Type>
+void float_step(const std::vector<typename Type::Value>& a, const std::vector<typename Type::Value>& b,
+                std::vector<typename Type::Value>& x) {
+  const size_t n = x.size();
+  std::vector<typename Type::Value> y(n);
+  for (size_t i = 0; i < n; ++i) {
+    typename Type::Value sum = b[i];
+    for (size_t j = 0; j < n; ++j) sum = sum + a[i * n + j] * x[j];
+    y[i] = Type::round(sum);
+  }
+  x = std::move(y);
+}
+
+// Repetitions of the word until the state repeats itself bit for bit.
+template <class Type>
+std::optional<int64_t> measure(const GateSet& set, const GateWord& word, const GateCheckOptions& options) {
+  using Value = typename Type::Value;
+  const size_t n = static_cast<size_t>(set.state.size());
+  std::vector<std::vector<Value>> gates, inputs;
+  for (size_t s = 0; s < set.gates.size(); ++s) {
+    gates.emplace_back();
+    inputs.emplace_back();
+    for (size_t i = 0; i < n; ++i) {
+      for (size_t j = 0; j < n; ++j)
+        gates[s].push_back(static_cast<Value>(round_parameter(options.precision, set.gates[s](i, j))));
+      inputs[s].push_back(static_cast<Value>(round_parameter(options.precision, set.inputs[s](i))));
+    }
+  }
+  std::vector<Value> x(n);
+  for (size_t i = 0; i < n; ++i) x[i] = static_cast<Value>(round_parameter(options.precision, set.state(i)));
+  for (int64_t t = 0; t < options.max_steps; ++t) {
+    const auto before = x;
+    for (int32_t s : word) float_step<Type>(gates[s], inputs[s], x);
+    if (std::memcmp(before.data(), x.data(), n * sizeof(Value)) == 0) return t;
+  }
+  return std::nullopt;
+}
+
+double smallest_number(Precision precision) {
+  switch (precision) {
+    case Precision::kFp64:
+      return 0x1.0p-1074;
+    case Precision::kFp16:
+      return 0x1.0p-24;
+    case Precision::kBf16:
+      return 0x1.0p-133;
+    default:
+      return 0x1.0p-149;
+  }
+}
+
+// Differences of successive states shrink like rate^t; rounding swallows them at half a unit in the last
+// place of the limit, or at the smallest number when the limit is zero.
+int64_t predict(const Eigen::MatrixXd& a, const Eigen::VectorXd& b, const Eigen::VectorXd& start, double rate,
+                Precision precision) {
+  Eigen::MatrixXd power = a;
+  Eigen::VectorXd offset = b;
+  for (int i = 0; i < 60; ++i) {  // x -> power x + offset, squared
+    offset = (power * offset + offset).eval();
+    power = (power * power).eval();
+  }
+  const double limit = (power * start + offset).cwiseAbs().maxCoeff();
+  // The size of the slowest component, read off once the others are gone.
+  Eigen::VectorXd x = start;
+  int settle = 0;
+  double difference = 0;
+  for (; settle < 64; ++settle) {
+    const Eigen::VectorXd next = a * x + b;
+    const double now = (next - x).cwiseAbs().maxCoeff();
+    if (settle > 0 && now < 1e-9 * std::max(1.0, limit)) break;
+    difference = now;
+    x = next;
+  }
+  if (difference == 0 || rate == 0) return settle;
+  const double threshold = std::max(unit_roundoff(precision) * limit, smallest_number(precision));
+  return std::max<int64_t>(0, settle - 1 + std::llround(std::log(threshold / difference) / std::log(rate)));
+}
+
+void find_collapse(const GateSet& set, const GateWord& word, const Eigen::MatrixXd& product,
+                   const GateCheckOptions& options, GateReport& report) {
+  double rate = 0;
+  for (const auto& z : eigenvalues(product)) {
+    const double modulus = std::abs(z);
+    if (modulus > 1 - kTolerance && std::abs(z - 1.0) > kTolerance) return;  // counts, or grows
+    if (modulus <= 1 - kTolerance) rate = std::max(rate, modulus);
+  }
+  // The identity, and what only fixed points change, keeps everything.
+  if (product.isIdentity(1e-12)) return;
+  Eigen::VectorXd offset = Eigen::VectorXd::Zero(product.rows());
+  for (int32_t s : word) offset = (set.gates[s] * offset + set.inputs[s]).eval();
+  Collapse c{word, rate, predict(product, offset, set.state, rate, options.precision), std::nullopt};
+  c.measured = with_state_type(options.precision,
+                               [&](auto type) { return measure<decltype(type)>(set, word, options); });
+  report.collapse.push_back(std::move(c));
+}
+
+}  // namespace
+
+GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
+  GateReport report;
+  report.size = set.state.size();
+  for (const auto& gate : set.gates)
+    report.norm = std::max(report.norm, Eigen::JacobiSVD<Eigen::MatrixXd>(gate).singularValues()[0]);
+  certify(set, report);
+  report.theorem2.resize(3);
+  constexpr size_t kMostListed = 32;
+  for_each_word(set, std::max<int64_t>(options.max_length, 1), options.max_words,
+                [&](const GateWord& word, const Eigen::MatrixXd& product) {
+                  for (const std::complex<double>& z : eigenvalues(product)) {
+                    if (word.size() == 1 && !report.theorem1 && not_non_negative(z))
+                      report.theorem1 = {word, z};
+                    for (size_t i = 0; i < report.theorem2.size(); ++i)
+                      if (word.size() == size_t{1} << i && !report.theorem2[i] && not_real(z))
+                        report.theorem2[i] = {word, z};
+                    if (std::abs(std::abs(z) - 1) < kTolerance && std::abs(z - 1.0) > kTolerance &&
+                        z.imag() >= -kTolerance && report.periodic.size() < kMostListed)
+                      report.periodic.push_back({word, z});
+                  }
+                  if (word.size() <= 2 && report.collapse.size() < kMostListed)
+                    find_collapse(set, word, product, options, report);
+                });
+  return report;
+}
+
+}  // namespace signet::theory

@@ -1,0 +1,67 @@
+// Theorems 1 and 2 and the collapse of metric automata as checks on a given set of gates (docs/theory.md):
+// which products of the gates have eigenvalues that are not real and non-negative, what the layer can
+// therefore count, and after how many repetitions of a word a state in floating point stops changing, as
+// predicted and as run.
+#pragma once
+
+#include <Eigen/Core>
+#include <complex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "signet/base/rounding.h"
+
+namespace signet::theory {
+
+// One layer: x <- gates[s] x + inputs[s], from `state`.
+struct GateSet {
+  std::vector<std::string> letters;
+  std::vector<Eigen::MatrixXd> gates;
+  std::vector<Eigen::VectorXd> inputs;
+  Eigen::VectorXd state;
+};
+
+// {"gates":[M,..], "letters":["a",..], "inputs":[b,..], "state":[..]}, where all but the gates may be left
+// out (letters are numbered, inputs zero, the state all ones), or the list of gates alone. Throws kBadInput.
+GateSet parse_gates(const std::string& text, const std::string& source);
+
+using GateWord = std::vector<int32_t>;
+
+struct Eigenvalue {
+  GateWord word;
+  std::complex<double> value;
+};
+
+struct Collapse {
+  GateWord word;
+  double rate = 0;                  // largest modulus of an eigenvalue below 1: differences shrink by it
+  int64_t predicted = 0;            // repetitions after which the state no longer changes
+  std::optional<int64_t> measured;  // as run in the type; none when it still changed at the limit
+};
+
+struct GateReport {
+  int64_t size = 0;
+  double norm = 0;  // largest spectral norm of a gate
+  // What the shape of the gates alone proves about any number of such layers: "definite", "star-free",
+  // "2-groups" (all groups of the language are), or "" when it proves nothing.
+  std::string structure, certificate;
+  // Theorem 1: a gate with an eigenvalue that is not real and non-negative.
+  std::optional<Eigenvalue> theorem1;
+  // Theorem 2 for layer i+1: a product of 2^i gates with an eigenvalue that is not real.
+  std::vector<std::optional<Eigenvalue>> theorem2;
+  // Words (up to max_length) with an eigenvalue of modulus 1 other than 1: what the layer really counts.
+  std::vector<Eigenvalue> periodic;
+  // Words whose repetition loses what came before.
+  std::vector<Collapse> collapse;
+};
+
+struct GateCheckOptions {
+  Precision precision = Precision::kFp32;
+  int64_t max_length = 4;  // of words
+  int64_t max_words = 20'000;
+  int64_t max_steps = 1'000'000;
+};
+GateReport check_gates(const GateSet& gates, const GateCheckOptions& options);
+
+}  // namespace signet::theory

@@ -1,0 +1,77 @@
+#include <Eigen/Core>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "signet/base/error.h"
+#include "signet/theory/factor.h"
+
+namespace signet::theory {
+namespace {
+
+using Rows = std::vector<std::vector<double>>;
+
+Rows rows_from_json(const std::string& text, const std::string& source) {
+  // Two levels of arrays are a matrix; anything deeper is stopped before it is built.
+  const auto shallow = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    if (depth > 3) bad_input("{}: nested too deeply; a matrix is a list of rows, [[0,1],[1,0]]", source);
+    return true;
+  };
+  nlohmann::json value;
+  try {
+    value = nlohmann::json::parse(text, shallow);
+  } catch (const nlohmann::json::exception& error) {
+    bad_input("{}: not JSON ({}); a matrix is a list of rows, [[0,1],[1,0]]", source, error.what());
+  }
+  if (!value.is_array()) bad_input("{}: expected a list of rows, [[0,1],[1,0]]", source);
+  Rows rows;
+  for (const auto& row : value) {
+    if (!row.is_array()) bad_input("{}: row {} is not a list of numbers", source, rows.size() + 1);
+    rows.emplace_back();
+    for (const auto& entry : row) {
+      if (!entry.is_number())
+        bad_input("{}: row {}: '{}' is not a number", source, rows.size(), entry.dump().substr(0, 40));
+      rows.back().push_back(entry.get<double>());
+    }
+  }
+  return rows;
+}
+
+Rows rows_from_lines(const std::string& text, const std::string& source) {
+  Rows rows;
+  std::istringstream lines(text);
+  std::string line;
+  for (int number = 1; std::getline(lines, line); ++number) {
+    for (char& c : line)
+      if (c == ',' || c == ';' || c == '\t' || c == '\r') c = ' ';
+    std::istringstream cells(line);
+    std::string cell;
+    std::vector<double> row;
+    while (cells >> cell) {
+      char* end = nullptr;
+      row.push_back(std::strtod(cell.c_str(), &end));
+      if (*end != '\0') bad_input("{}:{}: '{}' is not a number", source, number, cell.substr(0, 40));
+    }
+    if (!row.empty()) rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace
+
+Eigen::MatrixXd parse_matrix(const std::string& text, const std::string& source) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos) bad_input("{}: empty; expected a matrix such as [[0,1],[1,0]]", source);
+  const Rows rows =
+      text[first] == '[' || text[first] == '{' ? rows_from_json(text, source) : rows_from_lines(text, source);
+  if (rows.empty()) bad_input("{}: the matrix has no rows", source);
+  Eigen::MatrixXd m(rows.size(), rows[0].size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].size() != rows[0].size())
+      bad_input("{}: row {} has {} entries, row 1 has {}", source, i + 1, rows[i].size(), rows[0].size());
+    for (size_t j = 0; j < rows[i].size(); ++j) m(i, j) = rows[i][j];
+  }
+  return m;
+}
+
+}  // namespace signet::theory

@@ -1,0 +1,95 @@
+#include "signet/theory/recogniser.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "signet/base/error.h"
+#include "signet/base/text.h"
+#include "signet/theory/runner.h"
+
+namespace signet::theory {
+namespace {
+
+class Compiled final : public Recogniser {
+ public:
+  Compiled(Network network, Precision precision)
+      : network_(std::move(network)), runner_(make_runner(network_, precision)) {}
+  const std::vector<std::string>& alphabet() const override { return network_.dfa.alphabet; }
+  void reset() override { runner_->reset(); }
+  void feed(const int32_t* letters, int64_t count, int32_t* outputs, int32_t* states) override {
+    runner_->feed(letters, count, outputs);
+    for (int64_t i = 0; i < count; ++i) {
+      const int32_t answer = outputs[i];
+      if (states) states[i] = answer < 0 ? -1 : network_.final_state[answer];
+      outputs[i] = answer < 0 ? -1 : network_.final_output[answer];
+    }
+  }
+  int32_t empty_output() const override { return network_.initial_output(); }
+  bool mealy() const override { return network_.dfa.mealy(); }
+
+ private:
+  Network network_;
+  std::unique_ptr<Runner> runner_;
+};
+
+size_t utf8_length(unsigned char first) {
+  return first < 0x80 ? 1 : first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
+}
+
+bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+
+}  // namespace
+
+std::unique_ptr<Recogniser> make_recogniser(Network network, Precision precision) {
+  return std::make_unique<Compiled>(std::move(network), precision);
+}
+
+WordReader::WordReader(const std::vector<std::string>& alphabet) : alphabet_(alphabet), single_(true) {
+  std::fill(std::begin(by_byte_), std::end(by_byte_), -1);
+  for (size_t i = 0; i < alphabet.size(); ++i) {
+    const std::string& name = alphabet[i];
+    single_ = single_ && !name.empty() && utf8_length(static_cast<unsigned char>(name[0])) == name.size();
+    if (name.size() == 1) by_byte_[static_cast<unsigned char>(name[0])] = static_cast<int32_t>(i);
+  }
+}
+
+int32_t WordReader::letter(std::string_view name) const {
+  const auto it = std::find(alphabet_.begin(), alphabet_.end(), name);
+  if (it == alphabet_.end())
+    bad_input("'{}' is no letter of this model; its letters are {}{}", name.substr(0, 40),
+              join({alphabet_.begin(), alphabet_.begin() + std::min<size_t>(alphabet_.size(), 20)}, " "),
+              alphabet_.size() > 20 ? " ..." : "");
+  return static_cast<int32_t>(it - alphabet_.begin());
+}
+
+void WordReader::read(std::string_view text, std::vector<int32_t>& letters) {
+  constexpr size_t kLongestName = 4096;
+  for (char c : text) {
+    if (single_) {
+      if (pending_.empty()) {
+        const int32_t direct = by_byte_[static_cast<unsigned char>(c)];
+        if (direct >= 0) {
+          letters.push_back(direct);
+          continue;
+        }
+        if (is_space(c)) continue;
+      }
+      pending_.push_back(c);
+      if (pending_.size() >= utf8_length(static_cast<unsigned char>(pending_[0]))) finish(letters);
+    } else if (is_space(c) || c == '.') {
+      finish(letters);
+    } else {
+      pending_.push_back(c);
+      if (pending_.size() > kLongestName) bad_input("a letter's name of more than {} bytes", kLongestName);
+    }
+  }
+}
+
+void WordReader::finish(std::vector<int32_t>& letters) {
+  if (pending_.empty()) return;
+  letters.push_back(letter(pending_));
+  pending_.clear();
+}
+
+}  // namespace signet::theory

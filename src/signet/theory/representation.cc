@@ -1,0 +1,297 @@
+#include "signet/theory/representation.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "signet/base/error.h"
+
+namespace signet::theory {
+namespace {
+
+using automata::Permutation;
+
+// A finite group by its multiplication table; element 0 is the identity.
+class TableGroup {
+ public:
+  using Subset = std::vector<bool>;
+
+  static std::optional<TableGroup> generate(const std::vector<Permutation>& letters, int64_t limit) {
+    TableGroup g;
+    std::map<Permutation, int32_t> index;
+    const Permutation one = automata::identity_permutation(static_cast<int32_t>(letters[0].size()));
+    index[one] = 0;
+    g.elements_.push_back(one);
+    for (size_t i = 0; i < g.elements_.size(); ++i)
+      for (const Permutation& s : letters) {
+        Permutation product = automata::then(g.elements_[i], s);
+        if (!index.emplace(product, static_cast<int32_t>(g.elements_.size())).second) continue;
+        if (static_cast<int64_t>(g.elements_.size()) >= limit) return std::nullopt;
+        g.elements_.push_back(std::move(product));
+      }
+    const size_t n = g.elements_.size();
+    g.table_.resize(n * n);
+    g.inverse_.resize(n);
+    for (size_t a = 0; a < n; ++a)
+      for (size_t b = 0; b < n; ++b) {
+        const int32_t c = index[automata::then(g.elements_[a], g.elements_[b])];
+        g.table_[a * n + b] = c;
+        if (c == 0) g.inverse_[a] = static_cast<int32_t>(b);
+      }
+    for (const Permutation& s : letters) g.letters_.push_back(index[s]);
+    return g;
+  }
+
+  int32_t order() const { return static_cast<int32_t>(elements_.size()); }
+  int32_t product(int32_t a, int32_t b) const {
+    return table_[static_cast<size_t>(a) * elements_.size() + b];
+  }
+  int32_t inverse(int32_t a) const { return inverse_[a]; }
+  const std::vector<int32_t>& letters() const { return letters_; }
+  const Permutation& element(int32_t a) const { return elements_[a]; }
+
+  Subset generated(const std::vector<int32_t>& generators) const {
+    Subset in(elements_.size(), false);
+    std::vector<int32_t> queue = {0};
+    in[0] = true;
+    for (size_t i = 0; i < queue.size(); ++i)
+      for (int32_t g : generators) {
+        const int32_t c = product(queue[i], g);
+        if (!in[c]) {
+          in[c] = true;
+          queue.push_back(c);
+        }
+      }
+    return in;
+  }
+
+  // One element of every conjugacy class.
+  std::vector<int32_t> class_representatives() const {
+    std::vector<bool> seen(elements_.size(), false);
+    std::vector<int32_t> result;
+    for (int32_t a = 0; a < order(); ++a) {
+      if (seen[a]) continue;
+      result.push_back(a);
+      for (int32_t g = 0; g < order(); ++g) seen[product(product(inverse(g), a), g)] = true;
+    }
+    return result;
+  }
+
+ private:
+  std::vector<Permutation> elements_;
+  std::vector<int32_t> table_, inverse_, letters_;
+};
+
+using Subset = TableGroup::Subset;
+
+int64_t size_of(const Subset& s) { return std::count(s.begin(), s.end(), true); }
+
+bool contained(const Subset& a, const Subset& b) {
+  for (size_t i = 0; i < a.size(); ++i)
+    if (a[i] && !b[i]) return false;
+  return true;
+}
+
+// Subgroups with at most three generators, the first up to conjugation, within a budget of work.
+std::vector<Subset> find_subgroups(const TableGroup& g) {
+  std::set<Subset> found;
+  int64_t budget = 40'000'000;
+  const auto representatives = g.class_representatives();
+  const auto add = [&](const std::vector<int32_t>& generators) {
+    Subset s = g.generated(generators);
+    budget -= size_of(s) * static_cast<int64_t>(generators.size()) + g.order() / 8;
+    return found.insert(std::move(s)).second;
+  };
+  std::vector<std::vector<int32_t>> pairs;
+  for (int32_t a : representatives)
+    for (int32_t b = 0; b < g.order() && budget > 0; ++b)
+      if (add({a, b})) pairs.push_back({a, b});
+  for (const auto& pair : pairs)
+    for (int32_t c = 1; c < g.order() && budget > 0 && found.size() < 4000; ++c) add({pair[0], pair[1], c});
+  return {found.begin(), found.end()};
+}
+
+struct Candidate {
+  MonomialBlock block;
+  std::vector<int32_t> reflections;  // per letter
+  Subset stabiliser;                 // of the initial vector
+  bool generic;                      // whether the stabiliser is the whole kernel
+
+  int32_t most() const { return *std::max_element(reflections.begin(), reflections.end()); }
+};
+
+// The action of one element on the signed cosets of (H, K).
+struct CosetAction {
+  std::vector<int32_t> coset, representative;  // per element; per coset
+
+  CosetAction(const TableGroup& g, const Subset& h) : coset(static_cast<size_t>(g.order()), -1) {
+    for (int32_t a = 0; a < g.order(); ++a) {
+      if (coset[a] >= 0) continue;
+      for (int32_t b = 0; b < g.order(); ++b)
+        if (h[b]) coset[g.product(b, a)] = static_cast<int32_t>(representative.size());
+      representative.push_back(a);
+    }
+  }
+  SignedPartialPermutation matrix(const TableGroup& g, const Subset& k, int32_t x) const {
+    SignedPartialPermutation m;
+    for (int32_t a : representative) {
+      const int32_t moved = g.product(a, x), j = coset[moved];
+      m.target.push_back(j);
+      m.sign.push_back(k[g.product(moved, g.inverse(representative[j]))] ? 1 : -1);
+    }
+    return m;
+  }
+};
+
+void score(Candidate& c) {
+  for (const auto& m : c.block.letters) c.reflections.push_back(reflections_needed(m));
+}
+
+// (H, K) started at the coset H, whose stabiliser is K, and at (1, 2, .., dim), whose stabiliser is the
+// kernel.
+void add_candidates(const TableGroup& g, const Subset& h, const Subset& k, std::vector<Candidate>& out) {
+  const CosetAction action(g, h);
+  Candidate c;
+  c.block.dim = static_cast<int32_t>(action.representative.size());
+  for (int32_t x : g.letters()) c.block.letters.push_back(action.matrix(g, k, x));
+  score(c);
+  c.block.initial.assign(static_cast<size_t>(c.block.dim), 0.0);
+  c.block.initial[0] = 1;
+  c.stabiliser = k;
+  c.generic = c.block.dim == 1;
+  out.push_back(c);
+  if (c.generic) return;
+  std::iota(c.block.initial.begin(), c.block.initial.end(), 1.0);
+  for (int32_t x = 0; x < g.order(); ++x) {
+    const auto m = action.matrix(g, k, x);
+    c.stabiliser[x] = true;
+    for (int32_t i = 0; i < c.block.dim; ++i)
+      c.stabiliser[x] = c.stabiliser[x] && m.target[i] == i && m.sign[i] == 1;
+  }
+  c.generic = true;
+  out.push_back(c);
+}
+
+// Depth-first over sums of generic candidates with ever smaller kernels.
+struct SumSearch {
+  const std::vector<Candidate>& candidates;
+  std::vector<size_t> chosen, best;
+  std::pair<int32_t, int32_t> best_score = {INT32_MAX, INT32_MAX};
+  int64_t budget = 200'000;
+
+  void go(size_t from, const Subset& kernel, const std::vector<int32_t>& reflections, int32_t dim) {
+    const int32_t most = *std::max_element(reflections.begin(), reflections.end());
+    if (std::make_pair(most, dim) >= best_score || --budget < 0) return;
+    if (size_of(kernel) == 1) {
+      best_score = {most, dim};
+      best = chosen;
+      return;
+    }
+    if (chosen.size() == 4) return;
+    for (size_t i = from; i < candidates.size(); ++i) {
+      const Candidate& c = candidates[i];
+      if (!c.generic || contained(kernel, c.stabiliser)) continue;
+      Subset smaller = kernel;
+      for (size_t x = 0; x < kernel.size(); ++x) smaller[x] = kernel[x] && c.stabiliser[x];
+      std::vector<int32_t> total = reflections;
+      for (size_t s = 0; s < total.size(); ++s) total[s] += c.reflections[s];
+      chosen.push_back(i);
+      go(i + 1, smaller, total, dim + c.block.dim);
+      chosen.pop_back();
+    }
+  }
+};
+
+MonomialBlock block_of(const std::vector<Permutation>& letters, std::vector<double> initial) {
+  MonomialBlock block;
+  block.dim = static_cast<int32_t>(letters[0].size());
+  for (const Permutation& s : letters) block.letters.push_back({s, {}, {}});
+  block.initial = std::move(initial);
+  return block;
+}
+
+Representation single(MonomialBlock block) {
+  Representation r;
+  for (const auto& m : block.letters) r.reflections = std::max(r.reflections, reflections_needed(m));
+  r.dimension = block.dim;
+  r.blocks.push_back(std::move(block));
+  return r;
+}
+
+}  // namespace
+
+int32_t reflections_needed(const SignedPartialPermutation& m) {
+  int32_t positive_cycles = 0;
+  std::vector<bool> done(static_cast<size_t>(m.size()), false);
+  for (int32_t i = 0; i < m.size(); ++i) {
+    if (done[i]) continue;
+    int32_t sign = 1;
+    for (int32_t j = i; !done[j]; j = m.target[j]) {
+      done[j] = true;
+      if (!m.sign.empty()) sign *= m.sign[j];
+    }
+    positive_cycles += sign > 0;
+  }
+  return m.size() - positive_cycles;
+}
+
+std::optional<Representation> find_representation(const std::vector<Permutation>& letters, int32_t start,
+                                                  const std::vector<Permutation>& hint) {
+  const int32_t n = static_cast<int32_t>(letters[0].size());
+  if (n > 20'000) return std::nullopt;
+  std::vector<double> one_hot(static_cast<size_t>(n), 0.0);
+  one_hot[start] = 1;
+  Representation best = single(block_of(letters, one_hot));
+  const auto better = [](const Representation& a, const Representation& b) {
+    return std::make_pair(a.reflections, a.dimension) < std::make_pair(b.reflections, b.dimension);
+  };
+  if (!hint.empty()) {
+    std::vector<double> generic(hint[0].size());
+    std::iota(generic.begin(), generic.end(), 1.0);
+    Representation r = single(block_of(hint, generic));
+    if (better(r, best)) best = std::move(r);
+  }
+  const auto group = TableGroup::generate(letters, kMaxGroupOrder);
+  if (!group) return best.dimension <= 512 ? std::optional(best) : std::nullopt;
+
+  Subset needed(static_cast<size_t>(group->order()), false);
+  for (int32_t x = 0; x < group->order(); ++x) needed[x] = group->element(x)[start] == start;
+  const auto subgroups = find_subgroups(*group);
+  std::vector<Candidate> candidates;
+  const int32_t widest = std::min(best.dimension, 64);
+  for (const Subset& h : subgroups) {
+    const int64_t size = size_of(h);
+    if (group->order() / size > widest) continue;
+    add_candidates(*group, h, h, candidates);
+    for (const Subset& k : subgroups)
+      if (size_of(k) * 2 == size && contained(k, h)) add_candidates(*group, h, k, candidates);
+    if (candidates.size() > 3000) break;
+  }
+  std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return std::make_pair(a.most(), a.block.dim) < std::make_pair(b.most(), b.block.dim);
+  });
+  // Of candidates with the same stabiliser and the same cost only one matters.
+  std::set<std::pair<Subset, std::vector<int32_t>>> seen;
+  std::vector<Candidate> distinct;
+  for (Candidate& c : candidates) {
+    if (c.generic && !seen.emplace(c.stabiliser, c.reflections).second) continue;
+    if (contained(c.stabiliser, needed)) {
+      Representation r = single(c.block);
+      // At equal cost the one-hot start is kept: its numbers are smaller.
+      if (better(r, best)) best = std::move(r);
+    }
+    distinct.push_back(std::move(c));
+  }
+  SumSearch search{distinct, {}, {}, {best.reflections, best.dimension}};
+  search.go(0, Subset(static_cast<size_t>(group->order()), true), std::vector<int32_t>(letters.size(), 0), 0);
+  if (!search.best.empty()) {
+    Representation sum;
+    std::tie(sum.reflections, sum.dimension) = search.best_score;
+    for (size_t i : search.best) sum.blocks.push_back(distinct[i].block);
+    best = std::move(sum);
+  }
+  return best;
+}
+
+}  // namespace signet::theory

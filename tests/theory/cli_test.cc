@@ -1,0 +1,108 @@
+// The verbs as a user runs them: output, exit codes, files.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace signet {
+namespace {
+
+struct Outcome {
+  int code;
+  std::string out;
+};
+
+Outcome run(const std::string& arguments) {
+  const std::string command = std::string(SIGNET_BINARY) + " " + arguments + " 2>&1";
+  FILE* pipe = popen(command.c_str(), "r");
+  Outcome outcome{-1, ""};
+  std::array<char, 4096> buffer;
+  for (size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
+    outcome.out.append(buffer.data(), n);
+  outcome.code = WEXITSTATUS(pclose(pipe));
+  return outcome;
+}
+nlohmann::json json_of(const std::string& arguments, int code = 0) {
+  const Outcome outcome = run(arguments + " --json");
+  EXPECT_EQ(outcome.code, code) << outcome.out;
+  return nlohmann::json::parse(outcome.out, nullptr, false);
+}
+std::string temporary(const char* name) {
+  return (std::filesystem::path(testing::TempDir()) / (std::string("signet_cli_") + name)).string();
+}
+
+TEST(TheoryVerbs, CompileVerifyRun) {
+  const std::string model = temporary("parity.safetensors");
+  std::filesystem::remove(model);
+  const auto compiled = json_of("compile --language parity -o " + model);
+  for (const char* key : {"layers", "dimension", "householders", "exact", "dtype", "horizon", "parameters"})
+    EXPECT_TRUE(compiled.contains(key)) << key;
+  EXPECT_EQ(compiled["layers"], 1);
+  EXPECT_EQ(compiled["exact"], true);
+  EXPECT_EQ(run("compile --language parity -o " + model).code, 3);  // exists
+  EXPECT_EQ(run("compile --language parity --force -o " + model).code, 0);
+
+  const auto verified = json_of("verify " + model + " --dtype bf16");
+  EXPECT_EQ(verified["correct"], true);
+  EXPECT_EQ(verified["method"], "orbit-closure");
+  EXPECT_TRUE(verified["longest"].is_null());
+  EXPECT_TRUE(verified["counterexample"].is_null());
+
+  const auto results = json_of("run " + model + " 1 11 10110 ''")["results"];
+  ASSERT_EQ(results.size(), 4u);
+  EXPECT_EQ(results[0]["word"], "1");
+  EXPECT_NE(results[0]["accepted"], results[1]["accepted"]);
+  EXPECT_EQ(results[2]["accepted"], results[0]["accepted"]);
+  EXPECT_EQ(results[3]["accepted"], results[1]["accepted"]);
+  EXPECT_EQ(run("run " + model + " 12").code, 3);
+
+  const std::string words = temporary("words.txt");
+  std::ofstream(words) << "1\n11\n" << std::string(300'001, '1');
+  const auto lines = json_of("run " + model + " --file " + words)["results"];
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[2]["accepted"], lines[0]["accepted"]);
+  EXPECT_EQ(lines[2]["length"], 300'001);
+}
+
+TEST(TheoryVerbs, ImpossibleTargetsAreRefusedWithAWitness) {
+  const Outcome outcome = run("compile --language parity --target 'diagonal[0,1]'");
+  EXPECT_EQ(outcome.code, 4);
+  EXPECT_NE(outcome.out.find("star-free"), std::string::npos);
+  EXPECT_NE(outcome.out.find("(0,1)"), std::string::npos);
+  EXPECT_EQ(run("compile --group A5 --target complex-diagonal").code, 4);
+  EXPECT_EQ(run("compile --language parity --target diagonal").code, 2);
+}
+
+TEST(TheoryVerbs, WrongNetworksEndWithFour) {
+  const auto result =
+      json_of("verify --group Z60 --construction rotation --dtype bf16+fp32 --length 20000", 4);
+  EXPECT_EQ(result["correct"], false);
+  EXPECT_FALSE(result["counterexample"].is_null());
+}
+
+TEST(TheoryVerbs, FactorAndCheck) {
+  const auto cycle = json_of("factor '[[0,0,1],[1,0,0],[0,1,0]]'");
+  EXPECT_EQ(cycle["count"], 2);
+  EXPECT_EQ(cycle["residual"], 0.0);
+  EXPECT_EQ(run("factor '[[2]]'").code, 4);
+  EXPECT_EQ(run("factor '[[1,2]]'").code, 3);
+  EXPECT_EQ(run("factor /no/such/file").code, 3);
+  EXPECT_EQ(json_of("check '[[[0.5]],[[1]]]' --for parity", 4)["theorem1"]["holds"], false);
+  EXPECT_EQ(json_of("check '[[[-1]],[[1]]]' --for parity")["certificate"], "2-groups");
+  EXPECT_EQ(run("check '[[[-1]],[[1]]]' --for mod:3").code, 4);
+}
+
+TEST(TheoryVerbs, BadModelFilesAreRefused) {
+  const std::string path = temporary("bad.safetensors");
+  std::ofstream(path) << std::string(100, '\xff');
+  EXPECT_EQ(run("verify " + path).code, 3);
+  EXPECT_EQ(run("run " + path + " 1").code, 3);
+  EXPECT_EQ(run("verify /no/such.safetensors").code, 3);
+}
+
+}  // namespace
+}  // namespace signet

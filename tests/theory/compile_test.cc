@@ -1,0 +1,289 @@
+#include "signet/theory/compile.h"
+
+#include <gtest/gtest.h>
+
+#include "automata_for_tests.h"
+#include "signet/base/error.h"
+#include "signet/kernels/delta_rule/delta_rule.h"
+#include "signet/theory/runner.h"
+#include "signet/theory/verify.h"
+
+namespace signet::theory {
+namespace {
+
+using automata::Dfa;
+using namespace test;
+
+Network compile_as(const Dfa& dfa, const std::string& construction = "auto",
+                   const std::string& target = "householder-product[-1,1]") {
+  CompileOptions options;
+  options.target = parse_target(target);
+  options.construction = construction;
+  Network network = compile(dfa, options);
+  validate(network, "test");
+  return network;
+}
+
+Word random_word(Rng& rng, int32_t letters, int64_t length) {
+  Word word(static_cast<size_t>(length));
+  for (auto& s : word) s = static_cast<int32_t>(rng.below(letters));
+  return word;
+}
+
+// Decoded states, not only outputs, against the automaton.
+void expect_follows(const Network& network, Precision precision, const Word& word) {
+  const auto runner = make_runner(network, precision);
+  std::vector<int32_t> answers(word.size());
+  runner->feed(word.data(), static_cast<int64_t>(word.size()), answers.data());
+  int32_t q = network.dfa.start;
+  for (size_t t = 0; t < word.size(); ++t) {
+    q = network.dfa.delta[q][word[t]];
+    ASSERT_GE(answers[t], 0) << "letter " << t;
+    ASSERT_EQ(network.final_state[answers[t]], q) << "letter " << t;
+  }
+}
+
+void expect_proved(const Network& network) {
+  for (Precision precision : {Precision::kFp64, Precision::kFp32, Precision::kBf16, Precision::kFp16}) {
+    const auto closure = joint_closure(network, precision, 100'000);
+    EXPECT_EQ(closure.status, ClosureResult::Status::kProved)
+        << precision_name(precision) << network.construction;
+  }
+}
+
+// 2,200 random automata of 2 to 12 states through the real inference code, in two halves.
+void expect_random_cascades(uint64_t seed, Precision precision) {
+  Rng rng(seed);
+  for (int trial = 0; trial < 1100; ++trial) {
+    const int32_t n = 2 + trial % 11;
+    const Dfa dfa = random_dfa(rng, n, 2);
+    const Network network = compile_as(dfa, "elimination");
+    ASSERT_EQ(network_size(network).layers, n - 1);
+    ASSERT_EQ(network_size(network).dimension, 2 * n);
+    ASSERT_LE(network_size(network).householders, 2 * n);
+    expect_follows(network, precision, random_word(rng, 2, 50));
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+TEST(Elimination, RandomAutomataInFp32) { expect_random_cascades(7, Precision::kFp32); }
+TEST(Elimination, RandomAutomataInBf16) { expect_random_cascades(8, Precision::kBf16); }
+
+TEST(Elimination, SmallAutomataAreProvedForAllLengths) {
+  Rng rng(8);
+  for (int trial = 0; trial < 60; ++trial) {
+    const Network network = compile_as(random_dfa(rng, 2 + trial % 4, 2 + trial % 2), "elimination");
+    EXPECT_EQ(joint_closure(network, Precision::kBf16, 100'000).status, ClosureResult::Status::kProved);
+    const Horizon horizon = error_horizon(network, Precision::kBf16);
+    EXPECT_TRUE(horizon.known && horizon.exact);
+  }
+}
+
+TEST(Elimination, GatesAreContractions) {
+  Rng rng(9);
+  const Network network = compile_as(random_dfa(rng, 6, 3), "elimination");
+  for (const Layer& layer : network.layers)
+    for (const Block& block : layer.blocks)
+      for (size_t i = 0; i < block.beta.size(); ++i) {
+        double square = 0;
+        for (int32_t j = 0; j < block.dim; ++j)
+          square += block.k[i * block.dim + j] * block.k[i * block.dim + j];
+        EXPECT_GE(1 - block.beta[i] * square, -1);
+        EXPECT_LE(1 - block.beta[i] * square, 1);
+      }
+}
+
+TEST(Elimination, RefusesWhatWouldNotFit) {
+  Rng rng(10);
+  CompileOptions options;
+  options.construction = "elimination";
+  options.max_table = 10'000;
+  try {
+    compile(random_dfa(rng, 14, 3), options);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kBadInput);
+    EXPECT_NE(std::string(error.what()).find("--max-table"), std::string::npos);
+  }
+}
+
+struct Expected {
+  const char* name;
+  Dfa dfa;
+  int64_t layers, dimension, householders;
+};
+
+// One exact layer where theory says so (docs/theory.md), with its size, proved in every type.
+TEST(SingleLayer, SizesAndProofs) {
+  const std::vector<Expected> cases = {
+      {"parity", parity(), 1, 1, 1},
+      {"flip-flop", flip_flop(), 1, 1, 1},
+      {"(abab)*", abab(), 1, 4, 4},
+      {"dyck:3", bounded_dyck(3), 1, 4, 4},
+      {"elevator:5", elevator(5), 1, 4, 4},
+      {"third last", kth_last(3), 1, 3, 3},
+      {"Z3", cyclic(3, false), 1, 3, 2},
+      {"Z4", cyclic(4, true), 1, 2, 2},
+      {"Z60", cyclic(60, false), 1, 10, 8},
+      {"S3", group_word_problem(all_permutations(3)), 1, 3, 2},
+      {"S4", group_word_problem(all_permutations(4)), 1, 3, 2},
+      {"S5", group_word_problem(all_permutations(5)), 1, 5, 4},
+      {"A5", group_word_problem({{1, 2, 3, 4, 0}, {1, 2, 0, 3, 4}}), 1, 5, 4},
+      {"two flip-flops", two_flip_flops(), 1, 2, 1},
+      {"swap and merge", make_dfa({{1, 0}, {0, 0}}, {1}), 1, 1, 1},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.name);
+    const Network network = compile_as(c.dfa);
+    const auto size = network_size(network);
+    EXPECT_EQ(size.layers, c.layers) << network.construction;
+    EXPECT_LE(size.dimension, c.dimension) << network.construction;
+    EXPECT_EQ(size.householders, c.householders) << network.construction;
+    expect_proved(network);
+    EXPECT_TRUE(error_horizon(network, Precision::kBf16).exact);
+  }
+}
+
+// What one layer of norm at most 1 cannot do goes to the cascade.
+TEST(SingleLayer, BarrierLanguagesNeedMoreLayers) {
+  for (const Dfa& dfa : {first_is_a(), tomita3(), tomita4()}) EXPECT_GE(compile_as(dfa).layers.size(), 2u);
+}
+
+TEST(SingleLayer, OneHotTakesAnyAutomaton) {
+  Rng rng(11);
+  for (int trial = 0; trial < 50; ++trial) {
+    const Dfa dfa = random_dfa(rng, 1 + trial % 9, 1 + trial % 3);
+    const Network network = compile_as(dfa, "auto", "one-hot");
+    EXPECT_LE(network.layers.size(), 1u);
+    expect_proved(network);
+  }
+}
+
+TEST(SingleLayer, MealyMachinesAnswerWithTheirOutput) {
+  // The output depends on the old state: state 0 and 1 both go to 0 on the letter, with different outputs.
+  Dfa dfa = make_dfa({{1, 0}, {0, 0}}, {});
+  dfa.output = {{0, 1}, {1, 2}};
+  for (const char* target : {"householder-product[-1,1]", "one-hot"}) {
+    const Network network = compile_as(dfa, "auto", target);
+    expect_proved(network);
+  }
+}
+
+// Theorem 6 and section 5 of the notes: rotations fail at a length, permutations do not.
+TEST(Rotation, HorizonIsBelowTheMeasuredFailure) {
+  const Network network = compile_as(cyclic(60, false), "rotation");
+  EXPECT_EQ(network_size(network).dimension, 2);
+  EXPECT_EQ(network_size(network).householders, 2);
+  VerifyOptions options;
+  options.precision = Precision::kBf16Fp32;
+  options.length = 100'000;
+  const auto result = verify(network, options);
+  ASSERT_FALSE(result.correct);
+  ASSERT_TRUE(result.counterexample);
+  const Horizon horizon = error_horizon(network, options.precision);
+  ASSERT_TRUE(horizon.known);
+  ASSERT_TRUE(horizon.letters);
+  EXPECT_LT(*horizon.letters, static_cast<int64_t>(result.counterexample->size()));
+  EXPECT_EQ(first_mismatch(network, options.precision, *result.counterexample),
+            static_cast<int64_t>(result.counterexample->size()) - 1);
+  // In fp32 the bound covers at least tens of thousands of letters, and the run agrees.
+  const Horizon fp32 = error_horizon(network, Precision::kFp32);
+  ASSERT_TRUE(fp32.known && fp32.letters);
+  EXPECT_GT(*fp32.letters, 1000);
+  EXPECT_FALSE(first_mismatch(network, Precision::kFp32, Word(static_cast<size_t>(*fp32.letters), 1)));
+}
+
+TEST(Rotation, QuarterTurnsAreExact) {
+  expect_proved(compile_as(cyclic(4, true), "rotation", "complex-diagonal"));
+}
+
+// Rounding can lock an inexact orbit into a finite cycle: closure proves it for fp32 and refutes bf16.
+TEST(Rotation, OrbitOfOneSixtiethClosesInFp32) {
+  const Network network = compile_as(cyclic(60, false), "rotation", "complex-diagonal");
+  const auto fp32 = joint_closure(network, Precision::kFp32, 100'000);
+  EXPECT_EQ(fp32.status, ClosureResult::Status::kProved);
+  EXPECT_EQ(fp32.states, 1735);
+  const auto bf16 = joint_closure(network, Precision::kBf16, 100'000);
+  EXPECT_EQ(bf16.status, ClosureResult::Status::kRefuted);
+  EXPECT_EQ(first_mismatch(network, Precision::kBf16, bf16.counterexample),
+            static_cast<int64_t>(bf16.counterexample.size()) - 1);
+}
+
+struct LongRun {
+  const char* name;
+  Dfa dfa;
+  const char* target;
+};
+class MillionLetters : public testing::TestWithParam<LongRun> {};
+TEST_P(MillionLetters, AreRightInFp32AndBf16) {
+  const Network network = compile_as(GetParam().dfa, "auto", GetParam().target);
+  for (Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    Rng rng(17);
+    const Word word = random_word(rng, network.dfa.letters(), 1'000'000);
+    EXPECT_FALSE(first_mismatch(network, precision, word)) << precision_name(precision);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Networks, MillionLetters,
+                         testing::Values(LongRun{"parity", parity(), "householder-product[-1,1]"},
+                                         LongRun{"s5", group_word_problem(all_permutations(5)),
+                                                 "householder-product[-1,1]"},
+                                         LongRun{"tomita3", tomita3(), "diagonal[-1,1]"},
+                                         LongRun{"z60", cyclic(60, true), "householder-product[-1,1]"},
+                                         LongRun{"dyck3", bounded_dyck(3), "householder-product[-1,1]"}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// The step that inference uses computes what kernels/delta_rule computes on the same factors.
+TEST(Runner, AgreesWithTheDeltaRuleKernel) {
+  Rng rng(12);
+  const Network network = compile_as(group_word_problem(all_permutations(5)));
+  const Block& block = network.layers[0].blocks[0];
+  const int64_t time = 300, n = block.dim, f = block.factors;
+  const Word word = random_word(rng, 120, time);
+  std::vector<float> q(time * n, 0.0f), k, v, beta, o(time), state(n),
+      initial(block.initial.begin(), block.initial.end());
+  for (int32_t s : word) {
+    const int64_t c = network.layers[0].context[s];
+    for (int64_t i = 0; i < f * n; ++i) k.push_back(static_cast<float>(block.k[c * f * n + i]));
+    for (int64_t i = 0; i < f; ++i) {
+      v.push_back(static_cast<float>(block.v[c * f + i]));
+      beta.push_back(static_cast<float>(block.beta[c * f + i]));
+    }
+  }
+  kernels::DeltaRuleForward<float> p;
+  p.shape = {1, time, 1, n, 1, f};
+  p.q = q.data(), p.k = k.data(), p.v = v.data(), p.beta = beta.data(), p.o = o.data();
+  p.initial_state = initial.data(), p.final_state = state.data();
+  p.algorithm = kernels::DeltaRuleAlgorithm::kRecurrent;
+  std::vector<float> workspace(kernels::delta_rule_workspace_size(p.shape, p.algorithm) + 1);
+  p.workspace = workspace.data();
+  kernels::delta_rule_forward(p, Cpu{});
+  const auto runner = make_runner(network, Precision::kFp32);
+  std::vector<int32_t> answers(time);
+  runner->feed(word.data(), time, answers.data());
+  EXPECT_EQ(runner->block_state(0, 0), std::vector<double>(state.begin(), state.end()));
+}
+
+TEST(Runner, ChunksAndResetsDoNotMatter) {
+  Rng rng(13);
+  const Network network = compile_as(tomita3());
+  const auto runner = make_runner(network, Precision::kFp32);
+  const Word word = random_word(rng, 2, 10'000);
+  std::vector<int32_t> whole(word.size()), parts(word.size());
+  runner->feed(word.data(), 10'000, whole.data());
+  runner->reset();
+  for (int64_t begin = 0, n = 1; begin < 10'000; begin += n, n = 1 + rng.below(997)) {
+    n = std::min<int64_t>(n, 10'000 - begin);
+    runner->feed(word.data() + begin, n, parts.data() + begin);
+  }
+  EXPECT_EQ(whole, parts);
+}
+
+TEST(Compile, NamesAreChecked) {
+  EXPECT_THROW(parse_target("householder"), Error);
+  CompileOptions options;
+  options.construction = "magic";
+  EXPECT_THROW(compile(parity(), options), Error);
+  EXPECT_THROW(compile_as(tomita3(), "group"), Error);
+}
+
+}  // namespace
+}  // namespace signet::theory

@@ -1,0 +1,176 @@
+#include "signet/theory/factor.h"
+
+#include <Eigen/Dense>
+#include <numeric>
+
+#include "signet/base/error.h"
+#include "support/check.h"
+
+namespace signet::theory {
+namespace {
+
+Eigen::MatrixXd random_matrix(Rng& rng, int n) {
+  Eigen::MatrixXd m(n, n);
+  for (int i = 0; i < n; ++i)
+    for (int j = 0; j < n; ++j) m(i, j) = rng.normal();
+  return m;
+}
+Eigen::MatrixXd random_orthogonal(Rng& rng, int n) {
+  return Eigen::HouseholderQR<Eigen::MatrixXd>(random_matrix(rng, n)).householderQ();
+}
+int rank_of(const Eigen::MatrixXd& m) {
+  const Eigen::VectorXd values = Eigen::JacobiSVD<Eigen::MatrixXd>(m).singularValues();
+  return static_cast<int>((values.array() > 1e-9).count());
+}
+Eigen::MatrixXd identity(int n) { return Eigen::MatrixXd::Identity(n, n); }
+
+// Every factor must have its eigenvalue 1 - beta |k|^2 in [-1, 1].
+void expect_valid(const Factorization& f) {
+  for (const Factor& factor : f.factors) {
+    double square = 0;
+    for (double x : factor.k) square += x * x;
+    EXPECT_GE(factor.beta, 0);
+    EXPECT_LE(factor.beta * square, 2 + 1e-12);
+  }
+  EXPECT_LT(f.residual, 1e-9);
+}
+
+SignedPartialPermutation random_partial(Rng& rng, int n, bool total, bool with_signs) {
+  SignedPartialPermutation m;
+  m.target.resize(n);
+  std::iota(m.target.begin(), m.target.end(), 0);
+  for (int i = n - 1; i > 0; --i) std::swap(m.target[i], m.target[rng.below(i + 1)]);
+  for (auto& t : m.target)
+    if (!total && rng.below(3) == 0) t = -1;
+  for (int i = 0; i < n; ++i) m.sign.push_back(with_signs && rng.below(2) ? -1 : 1);
+  return m;
+}
+Eigen::MatrixXd matrix_of(const SignedPartialPermutation& p) {
+  Eigen::MatrixXd m = Eigen::MatrixXd::Zero(p.size(), p.size());
+  for (int i = 0; i < p.size(); ++i)
+    if (p.target[i] >= 0) m(p.target[i], i) = p.sign.empty() ? 1 : p.sign[i];
+  return m;
+}
+
+TEST(Factor, PartialPermutationsTakeRankFactorsExactly) {
+  Rng rng(1);
+  for (int trial = 0; trial < 400; ++trial) {
+    const int n = 1 + static_cast<int>(rng.below(9));
+    const auto p = random_partial(rng, n, trial % 2, trial % 4 < 2);
+    const Eigen::MatrixXd m = matrix_of(p);
+    const auto factors = factor_partial_permutation(p);
+    EXPECT_EQ(factor_product(factors, n), m);  // bit for bit
+    EXPECT_EQ(static_cast<int>(factors.size()), rank_of(identity(n) - m));
+    const auto f = factor_matrix(m);
+    EXPECT_EQ(f.kind, MatrixKind::kPartialPermutation);
+    EXPECT_EQ(f.factors.size(), factors.size());
+    EXPECT_EQ(f.residual, 0);
+  }
+}
+
+TEST(Factor, PermutationsTakeSizeMinusCycles) {
+  Rng rng(2);
+  for (int trial = 0; trial < 100; ++trial) {
+    const int n = 1 + static_cast<int>(rng.below(12));
+    const auto p = random_partial(rng, n, true, false);
+    int cycles = 0;
+    std::vector<bool> seen(n, false);
+    for (int i = 0; i < n; ++i) {
+      cycles += !seen[i];
+      for (int j = i; !seen[j]; j = p.target[j]) seen[j] = true;
+    }
+    EXPECT_EQ(static_cast<int>(factor_partial_permutation(p).size()), n - cycles);
+  }
+}
+
+TEST(Factor, WritesRideOnProjections) {
+  // 0 -> 1 -> out, 2 -> out: coordinates 0 and 2 receive nothing and may be written.
+  SignedPartialPermutation p{{1, -1, -1}, {}, {5, 0, 7}};
+  const auto factors = factor_partial_permutation(p);
+  EXPECT_EQ(factors.size(), 3u);
+  std::vector<double> x = {2, 3, 4};
+  for (const Factor& f : factors) {
+    double u = 0;
+    for (int i = 0; i < 3; ++i) u += f.k[i] * x[i];
+    for (int i = 0; i < 3; ++i) x[i] += f.k[i] * f.beta * (f.v - u);
+  }
+  EXPECT_EQ(x, (std::vector<double>{5, 2, 7}));
+}
+
+TEST(Factor, OrthogonalTakesRankReflections) {
+  Rng rng(3);
+  for (int trial = 0; trial < 120; ++trial) {
+    const int n = 1 + static_cast<int>(rng.below(8)), fixed = static_cast<int>(rng.below(n + 1));
+    // A random rotation of a random subspace of dimension n - fixed.
+    Eigen::MatrixXd core = identity(n);
+    core.topLeftCorner(n - fixed, n - fixed) = random_orthogonal(rng, n - fixed);
+    const Eigen::MatrixXd basis = random_orthogonal(rng, n), m = basis * core * basis.transpose();
+    const auto f = factor_matrix(m);
+    expect_valid(f);
+    EXPECT_NE(f.kind, MatrixKind::kContraction);
+    EXPECT_EQ(static_cast<int>(f.factors.size()), rank_of(identity(n) - m));
+  }
+}
+
+TEST(Factor, ContractionsTakeAtMostTwiceSizeMinusOne) {
+  Rng rng(4);
+  for (int trial = 0; trial < 400; ++trial) {
+    const int n = 1 + static_cast<int>(rng.below(6));
+    Eigen::MatrixXd m = random_matrix(rng, n);
+    if (trial % 3 == 0) m.row(0).setZero();  // rank-deficient
+    const double norm = Eigen::JacobiSVD<Eigen::MatrixXd>(m).singularValues()[0];
+    if (norm > 0) m *= (trial % 2 ? 1.0 : rng.uniform()) / norm;
+    const auto f = factor_matrix(m);
+    expect_valid(f);
+    EXPECT_LE(static_cast<int>(f.factors.size()), 2 * n - 1);
+    EXPECT_GE(static_cast<int>(f.factors.size()), f.lower_bound);
+  }
+}
+
+// The bound is tight for n = 2: a shrinking quarter turn is not a product of two factors (docs/theory.md).
+TEST(Factor, QuarterTurnNeedsThree) {
+  Eigen::MatrixXd m(2, 2);
+  m << 0, -0.5, 0.5, 0;
+  EXPECT_EQ(factor_matrix(m).factors.size(), 3u);
+}
+
+TEST(Factor, LargeMatrixKeepsTheBound) {
+  Rng rng(5);
+  Eigen::MatrixXd m = random_matrix(rng, 48);
+  m /= Eigen::JacobiSVD<Eigen::MatrixXd>(m).singularValues()[0];
+  const auto f = factor_matrix(m);
+  expect_valid(f);
+  EXPECT_LE(f.factors.size(), 95u);
+}
+
+TEST(Factor, NormAboveOneIsRefusedWithItsSingularValue) {
+  try {
+    factor_matrix(Eigen::MatrixXd::Constant(1, 1, 1.25));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kCheckFailed);
+    EXPECT_NE(std::string(error.what()).find("1.25"), std::string::npos);
+  }
+}
+
+TEST(Factor, BadMatricesAreRefused) {
+  const auto code = [](const std::string& text) {
+    try {
+      factor_matrix(parse_matrix(text, "test"));
+    } catch (const Error& error) {
+      return static_cast<int>(error.code());
+    }
+    return 0;
+  };
+  EXPECT_EQ(code("[[0,1],[1,0]]"), 0);
+  EXPECT_EQ(code("0,1\n1,0\n"), 0);
+  EXPECT_EQ(code("0 1;\n\n1 0"), 0);
+  for (const char* text :
+       {"", "   ", "[]", "[[]]", "[[1,2],[3]]", "[[1,2,3]]", "[1,2]", "{\"a\":1}", "[[\"x\"]]",
+        "[[[[[[1]]]]]]", "[[1,2],[3,4]", "1,x\n2,3", "[[1e999]]", "nan", "inf"})
+    EXPECT_EQ(code(text), 3) << text;
+  EXPECT_EQ(code(std::string(100000, '[')), 3);
+}
+
+}  // namespace
+}  // namespace signet::theory

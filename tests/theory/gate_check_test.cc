@@ -1,0 +1,79 @@
+#include "signet/theory/gate_check.h"
+
+#include <gtest/gtest.h>
+
+#include "signet/base/error.h"
+
+namespace signet::theory {
+namespace {
+
+GateReport check(const std::string& text, Precision precision = Precision::kFp32) {
+  GateCheckOptions options;
+  options.precision = precision;
+  return check_gates(parse_gates(text, "test"), options);
+}
+
+TEST(GateCheck, StructureCertifies) {
+  EXPECT_EQ(check("[[[0.5]],[[0.25]]]").certificate, "definite");
+  EXPECT_EQ(check("[[[1]],[[0]]]").certificate, "star-free");
+  EXPECT_EQ(check("[[[1]],[[-1]]]").certificate, "2-groups");
+  EXPECT_EQ(check("[[[1,0],[0.5,0.5]],[[1,0],[0,1]]]").certificate, "");  // triangular, but of norm above 1
+  EXPECT_EQ(check("[[[0,1],[1,0]],[[1,0],[0,-1]]]").certificate, "");
+  // I - v v^T at 0 and 60 degrees: beta = 1 < 2.
+  EXPECT_EQ(check("[[[0,0],[0,1]],[[0.75,-0.4330127018922193],[-0.4330127018922193,0.25]]]").certificate,
+            "star-free");
+}
+
+TEST(GateCheck, TheoremOneAndTwoFindTheirWitness) {
+  const auto parity = check("[[[-1]],[[1]]]");
+  ASSERT_TRUE(parity.theorem1);
+  EXPECT_EQ(parity.theorem1->word, GateWord{0});
+  EXPECT_FALSE(parity.theorem2[0]);
+  EXPECT_FALSE(parity.theorem2[2]);
+  // Two reflections: neither turns, their product does (layer 2 of Theorem 2).
+  const auto reflections = check("[[[0,1],[1,0]],[[1,0],[0,-1]]]");
+  EXPECT_FALSE(reflections.theorem2[0]);
+  ASSERT_TRUE(reflections.theorem2[1]);
+  EXPECT_EQ(reflections.theorem2[1]->word.size(), 2u);
+  EXPECT_FALSE(check("[[[0.5]],[[1]]]").theorem1);
+}
+
+// (abab)*: both gates are nilpotent, all their eigenvalues 0, and yet the word ab counts modulo 2.
+TEST(GateCheck, GroupsLiveOnWords) {
+  const auto r = check(
+      "{\"letters\":[\"a\",\"b\"],\"gates\":["
+      "[[0,0,0,0],[1,0,0,0],[0,0,0,0],[0,0,1,0]],"
+      "[[0,0,0,1],[0,0,0,0],[0,1,0,0],[0,0,0,0]]]}");
+  EXPECT_FALSE(r.theorem1);
+  ASSERT_FALSE(r.periodic.empty());
+  EXPECT_EQ(r.periodic[0].word.size(), 2u);
+  EXPECT_NEAR(r.periodic[0].value.real(), -1, 1e-9);
+}
+
+// The state stands still about when the theory says, in every type.
+TEST(GateCheck, CollapseIsPredicted) {
+  for (const char* text : {"[[[0.9]]]", "[[[0.5]]]", "{\"gates\":[[[0.99]]],\"inputs\":[[1]],\"state\":[0]}",
+                           "{\"gates\":[[[0.9,0],[0,0.5]]],\"inputs\":[[1,1]],\"state\":[3,-2]}"})
+    for (Precision precision : {Precision::kFp64, Precision::kFp32, Precision::kBf16, Precision::kFp16}) {
+      const auto r = check(text, precision);
+      ASSERT_FALSE(r.collapse.empty());
+      const Collapse& c = r.collapse[0];
+      ASSERT_TRUE(c.measured) << text;
+      // bf16 rounds the gate itself; elsewhere prediction and run agree closely.
+      EXPECT_NEAR(static_cast<double>(*c.measured), static_cast<double>(c.predicted),
+                  0.35 * static_cast<double>(c.predicted) + 12)
+          << text << precision_name(precision);
+    }
+}
+
+TEST(GateCheck, CountingGatesDoNotCollapse) { EXPECT_TRUE(check("[[[-1]]]").collapse.empty()); }
+
+TEST(GateCheck, BadInputIsRefused) {
+  for (const char* text : {"", "[]", "{}", "[1,[[1,2],[3,4]]]", "[[[1,2]]]", "[[[\"x\"]]]",
+                           "{\"gates\":[1],\"x\":2}", "{\"gates\":[1],\"letters\":[1]}",
+                           "{\"gates\":[1],\"inputs\":[[1,2]]}", "[[[1e999]]]", "[[[[[[[[1]]]]]]]]"})
+    EXPECT_THROW(parse_gates(text, "test"), Error) << text;
+}
+
+}  // namespace
+}  // namespace signet::theory
