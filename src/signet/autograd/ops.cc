@@ -257,9 +257,9 @@ Var delta_rule(Tape& tape, const Var& q, const Var& k, const Var& v, const Var& 
   Tensor workspace, saved;
   on_device(tape.context().device, [&](auto device) {
     if constexpr (kOnGpu<decltype(device)>) {
-      workspace = tape.temporary({kernels::delta_rule_workspace_size(shape, algorithm, device)});
+      workspace = tape.temporary({kernels::delta_rule_workspace_size<float>(shape, algorithm, device)});
       if (tape.recording())
-        saved = tape.temporary({kernels::delta_rule_saved_size(shape, algorithm, device)});
+        saved = tape.temporary({kernels::delta_rule_saved_size<float>(shape, algorithm, device)});
     } else {
       workspace = tape.temporary({kernels::delta_rule_workspace_size(shape, algorithm)});
       if (tape.recording()) saved = tape.temporary({kernels::delta_rule_saved_size(shape, algorithm)});

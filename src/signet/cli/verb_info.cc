@@ -6,9 +6,21 @@
 #include "signet/base/thread_pool.h"
 #include "signet/cli/verb.h"
 #include "signet/tensor/gemm.h"
+#ifdef SIGNET_WITH_CUDA
+#include "signet/tensor/cuda_check.h"
+#endif
 
 namespace signet::cli {
 namespace {
+
+std::string cuda_text() {
+#ifdef SIGNET_WITH_CUDA
+  const std::string why = cuda_unavailable();
+  return why.empty() ? cuda_device().name : why;
+#else
+  return "not in this build";
+#endif
+}
 
 class Info final : public Verb {
  public:
@@ -22,7 +34,7 @@ class Info final : public Verb {
         {"compiler", "g++ " __VERSION__}, {"cpu", cpu_model_name()},
         {"isa", isa_name(current_isa())}, {"isa_available", isa_name(best_isa())},
         {"threads", thread_count()},      {"gemm_fp32", gemm_backend()},
-        {"gemm_fp64", "OpenBLAS"},        {"cuda", "not in this build"},
+        {"gemm_fp64", "OpenBLAS"},        {"cuda", cuda_text()},
     };
     if (json_) {
       fmt::print("{}\n", info.dump(2));
