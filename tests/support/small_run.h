@@ -31,13 +31,13 @@ inline std::string as_options(const std::vector<std::string>& set) {
 
 inline nlohmann::ordered_json train_small(const std::string& path, const std::vector<std::string>& set = {}) {
   auto directory = io::RunDirectory::create(path, false);
-  return train::train(small_config(set), directory, false, {true, ""});
+  return train::train(small_config(set), directory, false, {true, "", {}});
 }
 
 inline nlohmann::ordered_json resume_small(const std::string& path) {
   auto directory = io::RunDirectory::open_for_resume(path);
   const auto config = train::resolve_config({directory.config_path(), "", "", {}});
-  return train::train(config, directory, true, {true, ""});
+  return train::train(config, directory, true, {true, "", {}});
 }
 
 inline std::string model_bytes(const std::string& run, int64_t step) {

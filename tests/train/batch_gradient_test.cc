@@ -71,8 +71,8 @@ struct Problem {
     const auto logits =
         model.forward(tape, view, batch.tokens.data(), {batch.rows, batch.time},
                       dense ? nullptr : scored.data(), dense ? batch.rows * batch.time : batch.rows);
-    *loss = autograd::cross_entropy(tape, logits, batch.targets.data(), count, nullptr) /
-            static_cast<double>(count);
+    autograd::cross_entropy(tape, logits, batch.targets.data(), count, loss, nullptr);
+    *loss /= static_cast<double>(count);
     tape.backward();
     return result;
   }

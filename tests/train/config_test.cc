@@ -51,7 +51,7 @@ TEST(TrainConfig, CurriculumGrowsToTheFullLengthAndNeverBeyond) {
   config.curriculum = 100;
   const tasks::LengthRange full{3, 43};
   EXPECT_EQ(config.lengths_at(1, full).max, 4);
-  EXPECT_EQ(config.lengths_at(50, full).max, 23);
+  EXPECT_EQ(config.lengths_at(50, full).max, 13);
   EXPECT_EQ(config.lengths_at(99, full).max, 42);
   EXPECT_EQ(config.lengths_at(100, full).max, 43);
   EXPECT_EQ(config.lengths_at(5000, full).max, 43);

@@ -36,7 +36,8 @@ struct Subject {
     const auto last = static_cast<int32_t>(time - 1);
     const auto logits = model.forward(tape, view, sample.tokens.data(), {1, time}, &last, 1);
     int32_t prediction = -1;
-    const double loss = autograd::cross_entropy(tape, logits, sample.targets.data(), 1, &prediction);
+    double loss = 0;
+    autograd::cross_entropy(tape, logits, sample.targets.data(), 1, &loss, &prediction);
     *correct = prediction == sample.targets[0];
     return loss;
   }

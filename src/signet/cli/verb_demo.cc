@@ -86,8 +86,8 @@ class Demo final : public Verb {
     const auto config = train::resolve_config(sources);
     const std::string path = directory(model, range);
     auto run_directory = io::RunDirectory::create(path, /*force=*/true);
-    auto result =
-        train::train(config, run_directory, false, {quiet_, fmt::format("{:8} [{}]", model.title, range)});
+    auto result = train::train(config, run_directory, false,
+                               {quiet_, fmt::format("{:8} [{}]", model.title, range), {}});
     // Far beyond: only where there is something to lose.
     train::Run run = train::Run::load(path);
     std::vector<train::LengthAccuracy> far;
