@@ -29,7 +29,7 @@ const DemoModel kModels[] = {
     {"Mamba",
      "mamba",
      {"model.width=32", "model.blocks=1", "model.conv=1", "train.batch=128", "train.lr=5e-3",
-      "train.curriculum=400", "train.steps=500"}},
+      "train.beta2=0.95", "train.clip=1", "train.curriculum=700", "train.steps=1000"}},
 };
 const char* const kRanges[] = {"0,1", "-1,1"};
 constexpr int64_t kFarLengths[] = {1000, 10000};
