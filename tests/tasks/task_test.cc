@@ -18,7 +18,7 @@ struct ThreadCount {
   int before;
 };
 
-// Every position is scored: the parity so far. No task of the registry has that shape yet.
+// Every position is scored: the parity so far.
 class RunningParity final : public Task {
  public:
   std::string name() const override { return "running-parity"; }
@@ -44,14 +44,20 @@ TEST(Task, BatchRowsAreTheSamples) {
     make_batch(*task, 7, Split::kTrain, 1000, 33, {3, 40}, batch);
     ASSERT_EQ(batch.rows, 33);
     ASSERT_EQ(batch.tokens.size(), static_cast<size_t>(33 * batch.time));
-    ASSERT_EQ(batch.targets.size(), 33u);
+    const bool dense = task->dense();
+    ASSERT_EQ(batch.targets.size(), dense ? batch.tokens.size() : 33u);
     EXPECT_EQ(batch.time, *std::max_element(batch.lengths.begin(), batch.lengths.end()));
     EXPECT_LE(batch.time, task->max_inputs({3, 40}));
     for (int64_t row = 0; row < 33; ++row) {
       const Sample sample = make_sample(*task, 7, Split::kTrain, 1000 + row, {3, 40});
       EXPECT_EQ(batch.sizes[row], sample.size);
       ASSERT_EQ(batch.lengths[row], static_cast<int64_t>(sample.tokens.size()));
-      EXPECT_EQ(batch.targets[row], sample.targets[0]);
+      if (!dense) {
+        EXPECT_EQ(batch.targets[row], sample.targets[0]);
+      }
+      for (int64_t t = 0; t < batch.time && dense; ++t)
+        ASSERT_EQ(batch.targets[row * batch.time + t],
+                  t < batch.lengths[row] ? sample.targets[t] : kNotScored);
       for (int64_t t = 0; t < batch.time; ++t)
         ASSERT_EQ(batch.tokens[row * batch.time + t],
                   t < batch.lengths[row] ? sample.tokens[t] : task->pad());
@@ -153,13 +159,18 @@ TEST(Task, TokensStayInsideTheInputAlphabet) {
     SCOPED_TRACE(entry.name);
     const auto task = entry.make();
     const auto allowed = task->input_tokens();
+    const int64_t classes = task->classes();
     std::set<int32_t> seen;
     Batch batch;
     make_batch(*task, 11, Split::kValidation, 0, 400, {3, 60}, batch);
     for (int64_t row = 0; row < batch.rows; ++row) {
       for (int64_t t = 0; t < batch.lengths[row]; ++t) seen.insert(batch.tokens[row * batch.time + t]);
-      ASSERT_GE(batch.targets[row], 0);
-      ASSERT_LT(batch.targets[row], task->classes());
+      const int64_t answers = task->dense() ? batch.lengths[row] : 1,
+                    first = row * (task->dense() ? batch.time : 1);
+      for (int64_t i = first; i < first + answers; ++i) {
+        ASSERT_GE(batch.targets[i], 0);
+        ASSERT_LT(batch.targets[i], classes);
+      }
     }
     EXPECT_EQ(seen, std::set<int32_t>(allowed.begin(), allowed.end()));
     EXPECT_EQ(task->token_names()[task->pad()], "pad");

@@ -97,7 +97,7 @@ class Demo final : public Verb {
                                       tasks::Split::kTest,
                                       {length, length},
                                       std::min(samples_, kMaxFarSamples)});
-      far.push_back({length, e.samples, e.correct});
+      far.push_back(e.total(length));
     }
     result["far"] = train::by_length_json(far);
     write_file_atomic(run_directory.results_path(), result.dump(1) + "\n");

@@ -54,10 +54,11 @@ class Eval final : public Verb {
     train::Run run = train::Run::load(directory_);
     const auto lengths = lengths_.empty() ? run.config().eval_lengths(run.task()) : parse_lengths(lengths_);
     if (!options_->given("--seed")) seed_ = run.config().train.seed;
+    StopSignal signals;
     const auto evaluation = evaluate(run, lengths);
     nlohmann::ordered_json result = evaluation_json(run, evaluation);
     if (horizon_ > 0) result["horizon"] = find_horizon(run);
-    if (save_) save(lengths, result);
+    if (save_) save(lengths, evaluation, result);
     if (json_) {
       fmt::print("{}\n", result.dump(2));
     } else {
@@ -72,27 +73,37 @@ class Eval final : public Verb {
 
  private:
   train::Evaluation evaluate(train::Run& run, tasks::LengthRange lengths) {
-    StopSignal signals;
     Progress progress("evaluate", samples_, 0, ProgressStyle::of_stderr(quiet_));
     const auto evaluation = train::evaluate(
         run.model(), run.dtype(), run.weights(), run.task(),
-        {static_cast<uint64_t>(seed_), tasks::Split::kTest, lengths, samples_}, [&](int64_t done) {
+        {static_cast<uint64_t>(seed_), tasks::Split::kTest, lengths, samples_},
+        [&](int64_t done) {
           progress.update(done, "");
-          return StopSignal::requested() == 0;
-        });
+          return true;
+        },
+        go_on);
     progress.finish();
-    if (const int signal = StopSignal::requested()) StopSignal::fail_stopped(signal, "nothing was changed");
+    fail_if_stopped();
     return evaluation;
+  }
+
+  static bool go_on() { return StopSignal::requested() == 0; }
+  static void fail_if_stopped() {
+    if (const int signal = StopSignal::requested()) StopSignal::fail_stopped(signal, "nothing was changed");
   }
 
   nlohmann::ordered_json find_horizon(train::Run& run) {
     const int64_t samples = std::min<int64_t>(samples_, 64);
     const auto horizon = train::find_horizon(
         run.model(), run.dtype(), run.weights(), run.task(), static_cast<uint64_t>(seed_), samples, 0.9,
-        horizon_, [&](const train::LengthAccuracy& probe) {
+        horizon_,
+        [&](const train::LengthAccuracy& probe) {
           if (!quiet_)
-            fmt::print(stderr, "horizon: length {} accuracy {:.3f}\n", probe.length, probe.accuracy());
-        });
+            fmt::print(stderr, "horizon: length {} accuracy {:.3f}\n", probe.length,
+                       probe.sequence_accuracy());
+        },
+        go_on);
+    fail_if_stopped();
     return {{"length", horizon.length},
             {"reached_limit", horizon.reached_limit},
             {"threshold", 0.9},
@@ -101,7 +112,8 @@ class Eval final : public Verb {
   }
 
   // One length goes to "far", a range replaces the main result.
-  void save(tasks::LengthRange lengths, const nlohmann::ordered_json& result) {
+  void save(tasks::LengthRange lengths, const train::Evaluation& evaluation,
+            const nlohmann::ordered_json& result) {
     const auto paths = io::RunDirectory::open_for_reading(directory_);
     auto stored = io::read_json_file(paths.results_path());
     if (lengths.min == lengths.max) {
@@ -109,7 +121,7 @@ class Eval final : public Verb {
       if (!far.is_array()) far = nlohmann::ordered_json::array();
       for (size_t i = far.size(); i-- > 0;)
         if (far[i].value("length", int64_t{0}) == lengths.min) far.erase(i);
-      far.push_back(result["by_length"].at(0));
+      far.push_back(train::by_length_json({evaluation.total(lengths.min)}).at(0));
     } else {
       for (const auto& [key, value] : result.items()) stored[key] = value;
     }
@@ -118,28 +130,40 @@ class Eval final : public Verb {
   }
 
   void print(const train::Run& run, tasks::LengthRange lengths, const train::Evaluation& evaluation) const {
+    const bool dense = run.task().dense();
     report::Table table;
-    table.column("lengths", report::Table::kRight);
-    table.column("samples", report::Table::kRight);
-    table.column("accuracy", report::Table::kRight);
-    table.column("scaled", report::Table::kRight);
-    auto row = [&](const std::string& name, int64_t samples, double accuracy) {
-      table.row({name, std::to_string(samples), fmt::format("{:.4f}", accuracy),
-                 fmt::format("{:.4f}", train::scaled_accuracy(accuracy, run.task().chance()))});
+    table.column(dense ? "length" : "lengths", report::Table::kRight);
+    for (const char* column : {"samples", "accuracy", dense ? "sequences" : "scaled"})
+      table.column(column, report::Table::kRight);
+    auto row = [&](const std::string& name, const train::LengthAccuracy& entry) {
+      const double second =
+          dense ? entry.sequence_accuracy() : train::scaled_accuracy(entry.accuracy(), run.task().chance());
+      table.row({name, std::to_string(entry.samples), fmt::format("{:.4f}", entry.accuracy()),
+                 fmt::format("{:.4f}", second)});
     };
-    constexpr int64_t kBands = 8;
-    const int64_t width = (lengths.max - lengths.min) / kBands + 1;
-    for (int64_t band = 0; band < kBands && lengths.min != lengths.max; ++band) {
-      const int64_t low = lengths.min + band * width, high = std::min(lengths.max, low + width - 1);
-      train::LengthAccuracy total;
-      for (const auto& entry : evaluation.by_length) {
-        if (entry.length < low || entry.length > high) continue;
-        total.samples += entry.samples;
-        total.correct += entry.correct;
+    constexpr int64_t kRows = 8;
+    const auto& by_length = evaluation.by_length;
+    if (dense) {  // along the sequences
+      const auto points = static_cast<int64_t>(by_length.size());
+      for (int64_t i = 1; i <= kRows && points >= kRows; ++i) {
+        const auto& entry = by_length[points * i / kRows - 1];
+        row(std::to_string(entry.length), entry);
       }
-      if (total.samples) row(fmt::format("{}-{}", low, high), total.samples, total.accuracy());
+    } else if (lengths.min != lengths.max) {  // in bands
+      const int64_t width = (lengths.max - lengths.min) / kRows + 1;
+      for (int64_t low = lengths.min; low <= lengths.max; low += width) {
+        const int64_t high = std::min(lengths.max, low + width - 1);
+        train::LengthAccuracy total;
+        for (const auto& entry : by_length) {
+          if (entry.length < low || entry.length > high) continue;
+          total.samples += entry.samples;
+          total.scored += entry.scored;
+          total.right += entry.right;
+        }
+        if (total.samples) row(fmt::format("{}-{}", low, high), total);
+      }
     }
-    row("all", evaluation.samples, evaluation.accuracy());
+    row("all", evaluation.total(0));
     fmt::print("{} {} eigenvalues [{},{}] step {}\n{}", run.config().task.name,
                run.config().model.architecture, run.config().model.eigenvalues[0],
                run.config().model.eigenvalues[1], run.step(), table.text(report::text_style(stdout)));

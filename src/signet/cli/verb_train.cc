@@ -87,12 +87,14 @@ class Train final : public Verb {
       fmt::print("{}\n", result.dump(2));
     } else {
       const auto& by_length = result["by_length"];
-      fmt::print(
-          "{} {} [{},{}]: scaled accuracy {:.4f} on lengths {} to {} after {} steps, {:.1f} s\nrun: {}\n",
-          result["task"].get<std::string>(), result["model"].get<std::string>(),
-          result["eigenvalues"][0].dump(), result["eigenvalues"][1].dump(),
-          result["scaled_accuracy"].get<double>(), by_length.front()["length"].dump(),
-          by_length.back()["length"].dump(), result["steps"].dump(), result["seconds"].get<double>(), out_);
+      const auto number = [&](const char* key) { return result[key].get<double>(); };
+      const bool dense = result["dense"].get<bool>();
+      fmt::print("{} {} [{:g},{:g}]: {} {:.4f} on lengths {} to {} after {} steps, {:.1f} s\nrun: {}\n",
+                 result["task"].get<std::string>(), result["model"].get<std::string>(),
+                 result["eigenvalues"][0].get<double>(), result["eigenvalues"][1].get<double>(),
+                 dense ? "sequence accuracy" : "scaled accuracy",
+                 number(dense ? "sequence_accuracy" : "scaled_accuracy"), by_length.front()["length"].dump(),
+                 by_length.back()["length"].dump(), result["steps"].dump(), number("seconds"), out_);
     }
     return 0;
   }

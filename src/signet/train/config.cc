@@ -34,7 +34,7 @@ tasks::LengthRange override_range(tasks::LengthRange range, int64_t min, int64_t
 }  // namespace
 
 void TaskConfig::describe(io::Fields& fields) {
-  fields.field_enum("name", name, "the task", tasks::task_names());
+  fields.field("name", name, "the task: a name of docs/tasks.md");
 }
 
 void TrainConfig::describe(io::Fields& fields) {

@@ -22,9 +22,54 @@ constexpr int64_t kSegmentRows = 2048;  // rows (tokens) of one forward pass
 constexpr int64_t kMinGroups = 16;      // for the threads; not their number, on which no bit may depend
 
 struct Scored {
-  bool correct = true;
   double loss = 0;
-  int64_t positions = 0;
+  std::vector<int32_t> wrong;  // scored positions, ascending, where the prediction was wrong
+};
+
+// Prefixes reported of a dense task: every length up to kCurve, then ever fewer.
+constexpr int64_t kCurve = 1024;
+std::vector<int64_t> curve_lengths(int64_t longest) {
+  std::vector<int64_t> lengths;
+  for (int64_t length = 1; length < longest; length += std::max<int64_t>(1, length / kCurve * 16))
+    lengths.push_back(length);
+  lengths.push_back(longest);
+  return lengths;
+}
+
+// The curve of a dense task, gathered sample by sample. Position i ends the prefix of length i + 1 - lead,
+// where lead counts inputs that no length counts (BOS).
+class PrefixCurve {
+ public:
+  PrefixCurve(const tasks::Task& task, int64_t longest)
+      : lead_(task.inputs(longest) - longest), lengths_(curve_lengths(longest)), entries_(lengths_.size()) {
+    for (size_t i = 0; i < lengths_.size(); ++i) entries_[i].length = lengths_[i];
+  }
+  void add(const tasks::Sample& sample, const Scored& scored) {
+    const auto inputs = static_cast<int64_t>(sample.targets.size());
+    size_t wrong = 0;
+    for (auto& entry : entries_) {
+      const int64_t at = entry.length - 1 + lead_;
+      if (at >= inputs) break;
+      ++entry.samples;
+      while (wrong < scored.wrong.size() && scored.wrong[wrong] < at) ++wrong;
+      const bool fails = wrong < scored.wrong.size() && scored.wrong[wrong] == at;
+      entry.correct += wrong == 0 && !fails;
+      if (sample.targets[at] < 0) continue;
+      ++entry.scored;
+      entry.right += !fails;
+    }
+  }
+  std::vector<LengthAccuracy> entries() const {
+    std::vector<LengthAccuracy> seen;
+    for (const auto& entry : entries_)
+      if (entry.samples) seen.push_back(entry);
+    return seen;
+  }
+
+ private:
+  int64_t lead_;
+  std::vector<int64_t> lengths_;
+  std::vector<LengthAccuracy> entries_;
 };
 
 // Runs samples of similar length as one batch, segment by segment.
@@ -33,7 +78,9 @@ class SegmentRunner {
   SegmentRunner(const models::Model& model, DType dtype, void* weights)
       : model_(model), dtype_(dtype), weights_(weights) {}
 
-  std::vector<Scored> run(const std::vector<const tasks::Sample*>& samples, int32_t pad, bool dense) {
+  // What was scored before go_on (may be null) said no.
+  std::vector<Scored> run(const std::vector<const tasks::Sample*>& samples, int32_t pad, bool dense,
+                          const std::function<bool()>& go_on) {
     const auto rows = static_cast<int64_t>(samples.size());
     size_t longest = 0;
     for (const auto* sample : samples) longest = std::max(longest, sample->tokens.size());
@@ -41,6 +88,7 @@ class SegmentRunner {
     models::ModelState state(model_, rows, dtype_);
     const Weights view(model_.parameters(), dtype_, weights_, nullptr);
     for (int64_t begin = 0; begin < static_cast<int64_t>(longest); begin += kSegment) {
+      if (go_on && !go_on()) break;
       const int64_t time = std::min<int64_t>(kSegment, static_cast<int64_t>(longest) - begin);
       tokens_.assign(static_cast<size_t>(rows * time), pad);
       scored_.clear();
@@ -51,10 +99,10 @@ class SegmentRunner {
         const auto length = static_cast<int64_t>(sample.tokens.size());
         for (int64_t t = begin; t < std::min(begin + time, length); ++t) {
           tokens_[r * time + t - begin] = sample.tokens[t];
-          if (!dense && t + 1 != length) continue;
+          if (dense ? sample.targets[t] < 0 : t + 1 != length) continue;
           scored_.push_back(static_cast<int32_t>(r * time + t - begin));
           targets_.push_back(sample.targets[dense ? t : 0]);
-          owners_.push_back(static_cast<int32_t>(r));
+          owners_.push_back({static_cast<int32_t>(r), static_cast<int32_t>(t)});
         }
       }
       arena_.reset();
@@ -69,11 +117,9 @@ class SegmentRunner {
         row.value = logits.value.row_range(i, 1);
         double loss = 0;
         autograd::cross_entropy(tape, row, &targets_[i], 1, &loss, &predictions_[i]);
-        if (targets_[i] < 0) continue;
-        Scored& owner = result[owners_[i]];
-        owner.correct = owner.correct && predictions_[i] == targets_[i];
-        owner.loss += loss;
-        ++owner.positions;
+        const auto [row_of, position] = owners_[i];
+        if (predictions_[i] != targets_[i]) result[row_of].wrong.push_back(position);
+        result[row_of].loss += loss;
       }
     }
     return result;
@@ -84,15 +130,22 @@ class SegmentRunner {
   DType dtype_;
   void* weights_;
   Arena arena_;
-  std::vector<int32_t> tokens_, scored_, targets_, owners_, predictions_;
+  std::vector<int32_t> tokens_, scored_, targets_, predictions_;
+  std::vector<std::pair<int32_t, int32_t>> owners_;  // sample, position
 };
 
 }  // namespace
 
 double scaled_accuracy(double accuracy, double chance) { return (accuracy - chance) / (1 - chance); }
 
+double score(const Evaluation& evaluation, const tasks::Task& task) {
+  return task.dense() ? evaluation.sequence_accuracy()
+                      : scaled_accuracy(evaluation.accuracy(), task.chance());
+}
+
 Evaluation evaluate(const models::Model& model, DType dtype, void* weights, const tasks::Task& task,
-                    const EvaluationRequest& request, const std::function<bool(int64_t)>& progress) {
+                    const EvaluationRequest& request, const std::function<bool(int64_t)>& progress,
+                    const std::function<bool()>& go_on) {
   task.check(request.lengths);
   // Samples in memory at a time: bounded in tokens, enough to sort by length, and soon done when asked to
   // stop.
@@ -100,9 +153,9 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
   const int64_t per_round =
       std::clamp<int64_t>((int64_t{1} << 20) / longest, 8, std::max<int64_t>(8, request.samples));
   std::map<int64_t, LengthAccuracy> lengths;
+  PrefixCurve curve(task, request.lengths.max);
   Evaluation result;
   double loss = 0;
-  int64_t positions = 0;
   for (int64_t first = 0; first < request.samples; first += per_round) {
     const int64_t count = std::min(per_round, request.samples - first);
     std::vector<tasks::Sample> samples(static_cast<size_t>(count));
@@ -126,37 +179,52 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
         std::vector<const tasks::Sample*> members;
         for (int64_t i = g * rows; i < std::min(count, (g + 1) * rows); ++i)
           members.push_back(&samples[order[i]]);
-        const auto part = runner.run(members, task.pad(), task.dense());
+        const auto part = runner.run(members, task.pad(), task.dense(), go_on);
         for (size_t i = 0; i < part.size(); ++i) scored[order[g * rows + static_cast<int64_t>(i)]] = part[i];
       }
     });
+    if (go_on && !go_on()) break;
     for (int64_t i = 0; i < count; ++i) {
+      const auto answers = std::count_if(samples[i].targets.begin(), samples[i].targets.end(),
+                                         [](int32_t target) { return target >= 0; });
+      const auto wrong = static_cast<int64_t>(scored[i].wrong.size());
+      ++result.samples;
+      result.correct += wrong == 0;
+      result.scored += answers;
+      result.right += answers - wrong;
+      loss += scored[i].loss;
+      if (task.dense()) {
+        curve.add(samples[i], scored[i]);
+        continue;
+      }
       auto& entry = lengths[samples[i].size];
       entry.length = samples[i].size;
       ++entry.samples;
-      entry.correct += scored[i].correct;
-      ++result.samples;
-      result.correct += scored[i].correct;
-      loss += scored[i].loss;
-      positions += scored[i].positions;
+      ++entry.scored;
+      entry.correct += wrong == 0;
+      entry.right += wrong == 0;
     }
     if (progress && !progress(result.samples)) break;
   }
-  result.loss = loss / static_cast<double>(std::max<int64_t>(1, positions));
+  result.loss = loss / static_cast<double>(std::max<int64_t>(1, result.scored));
   for (const auto& [length, entry] : lengths) result.by_length.push_back(entry);
+  if (task.dense()) result.by_length = curve.entries();
   return result;
 }
 
 Horizon find_horizon(const models::Model& model, DType dtype, void* weights, const tasks::Task& task,
                      uint64_t seed, int64_t samples, double threshold, int64_t limit,
-                     const std::function<void(const LengthAccuracy&)>& progress) {
+                     const std::function<void(const LengthAccuracy&)>& progress,
+                     const std::function<bool()>& go_on) {
   Horizon horizon;
   auto holds = [&](int64_t length) {
-    const auto e =
-        evaluate(model, dtype, weights, task, {seed, tasks::Split::kTest, {length, length}, samples});
-    horizon.probes.push_back({length, e.samples, e.correct});
+    const auto e = evaluate(model, dtype, weights, task,
+                            {seed, tasks::Split::kTest, {length, length}, samples}, nullptr, go_on);
+    horizon.stopped = go_on && !go_on();
+    if (horizon.stopped) return false;
+    horizon.probes.push_back(e.total(length));
     if (progress) progress(horizon.probes.back());
-    return e.accuracy() >= threshold;
+    return e.sequence_accuracy() >= threshold;
   };
   int64_t good = 0, bad = 0;
   for (int64_t length = std::min(limit, task.train_lengths().max);; length = std::min(limit, 2 * length)) {
@@ -172,6 +240,7 @@ Horizon find_horizon(const models::Model& model, DType dtype, void* weights, con
     }
   }
   while (good > 0 && bad - good > std::max<int64_t>(1, good / 20)) {
+    if (horizon.stopped) break;
     const int64_t middle = good + (bad - good) / 2;
     (holds(middle) ? good : bad) = middle;
   }

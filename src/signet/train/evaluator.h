@@ -12,24 +12,38 @@
 
 namespace signet::train {
 
+inline double share(int64_t part, int64_t whole) {
+  return whole ? static_cast<double>(part) / static_cast<double>(whole) : 0;
+}
+
+// Two accuracies, which are one where a sequence has one answer: of the answers, and of whole sequences (all
+// their answers right).
 struct LengthAccuracy {
-  int64_t length = 0, samples = 0, correct = 0;
-  double accuracy() const {
-    return samples ? static_cast<double>(correct) / static_cast<double>(samples) : 0;
-  }
+  int64_t length = 0, samples = 0;
+  int64_t correct = 0;            // sequences
+  int64_t scored = 0, right = 0;  // answers
+  double accuracy() const { return share(right, scored); }
+  double sequence_accuracy() const { return share(correct, samples); }
 };
 
+// by_length of a task with one answer: the samples of that length. Of a dense task: the first `length` tokens
+// of every sample that is at least as long; `right` counts the answer at that length, `correct` the samples
+// without an error so far. One pass over long sequences thus gives the whole curve.
 struct Evaluation {
-  int64_t samples = 0, correct = 0;
+  int64_t samples = 0, correct = 0;       // sequences
+  int64_t scored = 0, right = 0;          // answers
   double loss = 0;                        // mean cross-entropy over scored positions
   std::vector<LengthAccuracy> by_length;  // ascending
-  double accuracy() const {
-    return samples ? static_cast<double>(correct) / static_cast<double>(samples) : 0;
-  }
+  LengthAccuracy total(int64_t length) const { return {length, samples, correct, scored, right}; }
+  double accuracy() const { return share(right, scored); }
+  double sequence_accuracy() const { return share(correct, samples); }
 };
 
 // (accuracy - chance) / (1 - chance)
 double scaled_accuracy(double accuracy, double chance);
+// By which runs are compared and training may stop: the scaled accuracy, or the sequence accuracy of a dense
+// task.
+double score(const Evaluation& evaluation, const tasks::Task& task);
 
 struct EvaluationRequest {
   uint64_t seed = 0;
@@ -38,21 +52,26 @@ struct EvaluationRequest {
   int64_t samples = 0;
 };
 
-// Sequences of a dense task count as correct when every position is. `progress` (may be null) hears how many
-// samples are done and may return false to stop early; the evaluation then covers what was done.
+// `progress` (may be null) hears how many samples are done and may return false to stop early; `go_on` (may
+// be null) is asked more often, from any thread. The evaluation then covers what was done.
 Evaluation evaluate(const models::Model& model, DType dtype, void* weights, const tasks::Task& task,
-                    const EvaluationRequest& request, const std::function<bool(int64_t)>& progress = nullptr);
+                    const EvaluationRequest& request, const std::function<bool(int64_t)>& progress = nullptr,
+                    const std::function<bool()>& go_on = nullptr);
 
-// The shortest length, searched by doubling from the longest test length and then by bisection to within 5 %,
-// at which accuracy falls below `threshold`; `limit` when it never does up to there.
+// The shortest length, searched by doubling from the longest training length and then by bisection to within
+// 5 %, at which the accuracy of whole sequences falls below `threshold`; `limit` when it never does up to
+// there. `progress` (may be null) hears every probe; the search ends with `stopped` set once `go_on` (may be
+// null) says no.
 struct Horizon {
   int64_t length = 0;
   bool reached_limit = false;  // accuracy still holds at `length` = limit
+  bool stopped = false;
   std::vector<LengthAccuracy> probes;
 };
 Horizon find_horizon(const models::Model& model, DType dtype, void* weights, const tasks::Task& task,
                      uint64_t seed, int64_t samples, double threshold, int64_t limit,
-                     const std::function<void(const LengthAccuracy&)>& progress = nullptr);
+                     const std::function<void(const LengthAccuracy&)>& progress = nullptr,
+                     const std::function<bool()>& go_on = nullptr);
 
 // Mean eigenvalues by token, per block: [group][token] -> values. From random samples of the task.
 struct TokenSpectrum {

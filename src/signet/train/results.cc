@@ -9,7 +9,10 @@ using nlohmann::ordered_json;
 ordered_json by_length_json(const std::vector<LengthAccuracy>& by_length) {
   ordered_json list = ordered_json::array();
   for (const auto& entry : by_length)
-    list.push_back({{"length", entry.length}, {"accuracy", entry.accuracy()}, {"samples", entry.samples}});
+    list.push_back({{"length", entry.length},
+                    {"accuracy", entry.accuracy()},
+                    {"sequence_accuracy", entry.sequence_accuracy()},
+                    {"samples", entry.samples}});
   return list;
 }
 
@@ -17,8 +20,10 @@ ordered_json evaluation_json(const Run& run, const Evaluation& evaluation) {
   return {{"task", run.config().task.name},
           {"model", run.config().model.architecture},
           {"eigenvalues", run.config().model.eigenvalues},
+          {"dense", run.task().dense()},
           {"scaled_accuracy", scaled_accuracy(evaluation.accuracy(), run.task().chance())},
           {"accuracy", evaluation.accuracy()},
+          {"sequence_accuracy", evaluation.sequence_accuracy()},
           {"loss", evaluation.loss},
           {"samples", evaluation.samples},
           {"by_length", by_length_json(evaluation.by_length)}};

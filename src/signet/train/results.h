@@ -8,7 +8,8 @@
 
 namespace signet::train {
 
-// {task, model, eigenvalues, scaled_accuracy, accuracy, samples, by_length: [{length, accuracy, samples}]}
+// {task, model, eigenvalues, dense, scaled_accuracy, accuracy, sequence_accuracy, loss, samples,
+//  by_length: [{length, accuracy, sequence_accuracy, samples}]}
 nlohmann::ordered_json evaluation_json(const Run& run, const Evaluation& evaluation);
 nlohmann::ordered_json by_length_json(const std::vector<LengthAccuracy>& by_length);
 nlohmann::ordered_json spectra_json(const std::vector<TokenSpectrum>& spectra);

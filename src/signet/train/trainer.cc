@@ -128,7 +128,7 @@ class Trainer {
     const auto evaluation = evaluate(run_.model(), run_.dtype(), run_.weights(), run_.task(),
                                      {seed(), tasks::Split::kValidation,
                                       run_.config().eval_lengths(run_.task()), train_.validate_samples});
-    validation_ = scaled_accuracy(evaluation.accuracy(), run_.task().chance());
+    validation_ = score(evaluation, run_.task());
     validated_ = true;
     append({{"step", step_}, {"eval", evaluation_json(run_, evaluation)}});
     solved_in_a_row_ = train_.stop_at > 0 && validation_ >= train_.stop_at ? solved_in_a_row_ + 1 : 0;
@@ -185,6 +185,7 @@ class Trainer {
     result["parameters"] = run_.model().parameters().size();
     result["spectra"] =
         spectra_json(token_spectra(run_.model(), run_.dtype(), run_.weights(), run_.task(), seed()));
+    directory_.require_present();
     write_file_atomic(directory_.results_path(), result.dump(1) + "\n");
     return result;
   }
