@@ -4,6 +4,7 @@ namespace signet::bench {
 
 // One declaration and one line per operator.
 std::vector<Case> delta_rule_cases();
+std::vector<Case> gated_linear_cases();
 std::vector<Case> gemm_cases();
 std::vector<Case> norm_cases();
 std::vector<Case> selective_scan_cases();
@@ -14,6 +15,7 @@ const std::vector<Operator>& operators() {
       {"gemm", "matrix products of the models' projections", gemm_cases},
       {"norm", "RMS normalisation", norm_cases},
       {"delta_rule", "DeltaNet and DeltaProduct", delta_rule_cases},
+      {"gated_linear", "GLA, Mamba-2 and mLSTM", gated_linear_cases},
       {"selective_scan", "Mamba", selective_scan_cases},
       {"train_step", "one update of a whole model; flops of its matrix products alone", train_step_cases},
   };

@@ -1,0 +1,115 @@
+#include "signet/kernels/gated_linear/gated_linear.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "signet/bench/bench.h"
+#include "signet/bench/random.h"
+
+namespace signet::bench {
+namespace {
+
+using kernels::GatedLinearAlgorithm;
+using kernels::GatedLinearShape;
+
+// Gates of either sign, or their magnitudes.
+enum class Gates { kSigned, kPositive };
+
+template <class T>
+struct GatedLinear {
+  Values<T> q, k, v, gate, d_o, o, dq, dk, dv, dgate, saved, workspace;
+  kernels::GatedLinearForward<T> forward;
+  kernels::GatedLinearBackward<T> backward;
+
+  GatedLinear(const GatedLinearShape& s, Gates gates, GatedLinearAlgorithm algorithm) {
+    const int64_t tokens = s.batch * s.time, rows = tokens * s.heads;
+    auto fill = [](uint64_t seed, int64_t n) {
+      const auto values = random_values(seed, n);
+      return Values<T>(values.begin(), values.end());
+    };
+    q = fill(1, rows * s.dk), k = fill(2, rows * s.dk), v = fill(3, rows * s.dv), d_o = fill(4, rows * s.dv);
+    gate = fill(5, tokens * s.gates());
+    for (auto& g : gate) {  // [0.8, 1] in magnitude
+      const T magnitude = T(1) - T(0.2) * std::abs(g);
+      g = gates == Gates::kSigned && g < T(0) ? -magnitude : magnitude;
+    }
+    o.resize(v.size()), dq.resize(q.size()), dk.resize(k.size()), dv.resize(v.size()),
+        dgate.resize(gate.size());
+    saved.resize(static_cast<size_t>(kernels::gated_linear_saved_size(s)));
+    workspace.resize(static_cast<size_t>(kernels::gated_linear_workspace_size(s)));
+    forward.shape = backward.shape = s, forward.algorithm = backward.algorithm = algorithm;
+    forward.q = backward.q = q.data(), forward.k = backward.k = k.data(), forward.v = backward.v = v.data();
+    forward.gate = backward.gate = gate.data(), forward.o = o.data(), backward.d_o = d_o.data();
+    forward.saved = saved.data(), backward.saved = saved.data();
+    forward.workspace = backward.workspace = workspace.data();
+    backward.dq = dq.data(), backward.dk = dk.data(), backward.dv = dv.data(), backward.dgate = dgate.data();
+  }
+  GatedLinear(const GatedLinear&) = delete;
+};
+
+double error(GatedLinearShape shape, Gates gates, GatedLinearAlgorithm algorithm) {
+  shape.batch = 1;
+  shape.time = std::min<int64_t>(shape.time, 300);
+  GatedLinear<float> fast(shape, gates, algorithm);
+  GatedLinear<double> exact(shape, gates, algorithm);
+  kernels::gated_linear_forward(fast.forward, Cpu{});
+  kernels::gated_linear_backward(fast.backward, Cpu{});
+  kernels::gated_linear_forward_reference(exact.forward);
+  kernels::gated_linear_backward_reference(exact.backward);
+  return std::max({relative_error(fast.o, exact.o), relative_error(fast.dq, exact.dq),
+                   relative_error(fast.dk, exact.dk), relative_error(fast.dv, exact.dv),
+                   relative_error(fast.dgate, exact.dgate)});
+}
+
+enum class Passes { kForward, kBoth };
+
+Case gated_linear(int64_t batch, int64_t time, int64_t heads, int64_t width, bool channel_gates,
+                  Passes passes, Gates gates = Gates::kSigned,
+                  GatedLinearAlgorithm algorithm = GatedLinearAlgorithm::kAuto) {
+  GatedLinearShape shape;
+  shape.batch = batch, shape.time = time, shape.heads = heads, shape.dk = shape.dv = width;
+  shape.channel_gates = channel_gates;
+  const char* names[] = {"", " recurrent", " chunked"};
+  return {fmt::format("B{} T{} H{} d{} {} {} fp32{}{}", batch, time, heads, width,
+                      channel_gates ? "per channel" : "per head", passes == Passes::kBoth ? "fwd+bwd" : "fwd",
+                      gates == Gates::kPositive ? " positive" : "", names[static_cast<int>(algorithm)]),
+          [=] {
+            auto fast = std::make_shared<GatedLinear<float>>(shape, gates, algorithm);
+            const double rows = static_cast<double>(batch * time * heads), d = static_cast<double>(width);
+            const double gate = channel_gates ? d : 1;
+            const bool both = passes == Passes::kBoth;
+            Workload w;
+            // S <- g S + k v^T and q^T S. Backward: S again; dS likewise; dq, dk, dv, dg.
+            w.flops = rows * d * d * (both ? 5 + 14 : 5);
+            // q, k, v, gate, o. Backward: those, d_o for o, and their gradients.
+            w.bytes = rows * 4 * (both ? (4 * d + gate) + (7 * d + 2 * gate) : 4 * d + gate);
+            w.error = [=] { return error(shape, gates, algorithm); };
+            w.tolerance = 1e-5;
+            w.run = [fast, both] {
+              kernels::gated_linear_forward(fast->forward, Cpu{});
+              if (both) kernels::gated_linear_backward(fast->backward, Cpu{});
+            };
+            return w;
+          }};
+}
+
+}  // namespace
+
+std::vector<Case> gated_linear_cases() {
+  using enum GatedLinearAlgorithm;
+  std::vector<Case> cases;
+  for (bool channels : {false, true}) {
+    cases.push_back(gated_linear(256, 39, 4, 32, channels, Passes::kForward, Gates::kSigned, kRecurrent));
+    cases.push_back(gated_linear(256, 39, 4, 32, channels, Passes::kForward, Gates::kSigned, kChunked));
+    cases.push_back(gated_linear(256, 39, 4, 32, channels, Passes::kBoth));
+    cases.push_back(gated_linear(256, 39, 4, 32, channels, Passes::kBoth, Gates::kPositive));
+    cases.push_back(gated_linear(1, 2048, 4, 128, channels, Passes::kForward, Gates::kSigned, kRecurrent));
+    cases.push_back(gated_linear(1, 2048, 4, 128, channels, Passes::kForward, Gates::kSigned, kChunked));
+    cases.push_back(gated_linear(1, 2048, 4, 128, channels, Passes::kBoth));
+  }
+  return cases;
+}
+
+}  // namespace signet::bench

@@ -1,0 +1,44 @@
+#include "signet/kernels/gated_linear/gated_linear.h"
+
+#include <algorithm>
+
+#include "signet/base/thread_pool.h"
+#include "signet/kernels/gated_linear/gated_linear_plan.h"
+
+namespace signet::kernels {
+namespace {
+
+constexpr int64_t kPadding = 16;  // elements; a whole number of vectors in every instruction set
+
+int64_t padded(int64_t n) { return (n + kPadding - 1) / kPadding * kPadding; }
+
+// What Chunk in gated_linear_chunked_cpu.cc takes; the recurrent form needs less.
+int64_t chunk_size(const GatedLinearPlan& plan) {
+  const int64_t c = GatedLinearPlan::kChunk, dk = plan.dk_padded, dv = plan.dv_padded;
+  return c * (11 * dk + 4 * dv) + 2 * c * c + 4 * dk * dv + 2 * dk;
+}
+
+}  // namespace
+
+GatedLinearPlan gated_linear_plan(const GatedLinearShape& shape) {
+  GatedLinearPlan plan;
+  plan.shape = with_strides(shape);
+  plan.chunks = std::max<int64_t>(1, (shape.time + GatedLinearPlan::kChunk - 1) / GatedLinearPlan::kChunk);
+  plan.dk_padded = padded(shape.dk);
+  plan.dv_padded = padded(shape.dv);
+  plan.parts = std::max<int64_t>(1, std::min<int64_t>(thread_count(), shape.batch * shape.heads));
+  plan.part_size = padded(chunk_size(plan));
+  return plan;
+}
+
+int64_t gated_linear_saved_size(const GatedLinearShape& shape) {
+  const GatedLinearPlan plan = gated_linear_plan(shape);
+  return shape.batch * shape.heads * (plan.chunks - 1) * plan.state_size();
+}
+
+int64_t gated_linear_workspace_size(const GatedLinearShape& shape) {
+  const GatedLinearPlan plan = gated_linear_plan(shape);
+  return plan.parts * plan.part_size + kAlignmentSlack;
+}
+
+}  // namespace signet::kernels
