@@ -19,8 +19,11 @@ using test::DeltaRuleOnGpu;
 int failures = 0;
 
 std::string describe(const DeltaRuleShape& s) {
-  return fmt::format("{}x{}x{}x{}{} n_h={}", s.batch, s.time, s.heads, s.dk,
-                     s.dv == s.dk ? "" : fmt::format("/{}", s.dv), s.factors);
+  return fmt::format("{}x{}x{}x{}{} n_h={}{}", s.batch, s.time, s.heads, s.dk,
+                     s.dv == s.dk ? "" : fmt::format("/{}", s.dv), s.factors,
+                     !s.gated()             ? ""
+                     : s.gate_channels == 1 ? " gate per head"
+                                            : " gate per channel");
 }
 
 template <class T>
@@ -39,9 +42,10 @@ void check(const DeltaRuleCase& c, int64_t heads = 1 << 30) {
   const bool same = first == gpu.bits(), good = same && e.worst() < limit;
   failures += !good;
   std::printf(
-      "%-24s %s beta[%g,%g] keys %d %s| o %.1e dq %.1e dk %.1e dv %.1e db %.1e S %.1e dS0 %.1e %s%s\n",
+      "%-24s %s beta[%g,%g] keys %d %s| o %.1e dq %.1e dk %.1e dv %.1e db %.1e S %.1e dS0 %.1e dg %.1e "
+      "%s%s\n",
       describe(c.shape).c_str(), type_name<T>(), c.beta_low, c.beta_high, c.distinct_keys,
-      c.states ? "states " : "", e.o, e.dq, e.dk, e.dv, e.dbeta, e.final_state, e.d_initial,
+      c.states ? "states " : "", e.o, e.dq, e.dk, e.dv, e.dbeta, e.final_state, e.d_initial, e.dgate,
       good ? "ok" : "FAIL", same ? "" : " BITS DIFFER");
   std::fflush(stdout);
 }
@@ -111,8 +115,9 @@ void time_case(const DeltaRuleShape& s, double peer_ms, bool check_too = true) {
   // q, k, v, o once forward; q, k, v, do, dq, dk, dv once backward.
   const double token_heads = static_cast<double>(s.batch * s.time * s.heads);
   const double bytes = token_heads * sizeof(T) *
-                       (static_cast<double>(s.dk + s.factors * (s.dk + s.dv) + s.dv) +
-                        static_cast<double>(2 * s.dk + s.factors * (2 * s.dk + 2 * s.dv) + s.dv));
+                           (static_cast<double>(s.dk + s.factors * (s.dk + s.dv) + s.dv) +
+                            static_cast<double>(2 * s.dk + s.factors * (2 * s.dk + 2 * s.dv) + s.dv)) +
+                       token_heads * 4 * 3 * static_cast<double>(s.gate_channels);
   const double floor = bytes / bandwidth * 1e3;
   std::printf(
       "%-26s %s fwd %.4f (no save %.4f) bwd %.4f fwd+bwd %.4f ms | floor %.4f (%.1fx) peer %.2f (%.1fx) err "
@@ -174,6 +179,16 @@ void checks() {
   wide.shape.k_stride = 131;
   check<float>(wide);
   check<bf16>(wide);
+  for (const DeltaRuleShape& s :
+       {shape(3, 40, 4, 32, 32, 1), shape(2, 40, 3, 32, 32, 4), shape(1, 130, 2, 64, 64, 2),
+        shape(1, 70, 1, 128, 128, 1), shape(2, 37, 3, 24, 40, 2), shape(1, 33, 1, 16, 16, 3)}) {
+    for (int64_t channels : {int64_t{1}, s.dk}) {
+      DeltaRuleCase c;
+      c.shape = s, c.beta_high = 2, c.shape.gate_channels = channels;
+      check<float>(c);
+      check<bf16>(c);
+    }
+  }
   check_reflections(32, 100000);
   check_reflections(24, 100000);
 }
@@ -192,17 +207,32 @@ void long_checks() {
   }
 }
 
+DeltaRuleShape gated(DeltaRuleShape shape, int64_t channels) {
+  shape.gate_channels = channels;
+  return shape;
+}
+
 struct Timed {
   DeltaRuleShape shape;
   bool half;
   double peer_ms;  // 0: none
 };
 const Timed kTimed[] = {
-    {{1024, 40, 4, 32, 32, 1}, false, 1.59},   {{512, 32, 4, 32, 32, 1}, false, 1.46},
-    {{1024, 40, 4, 32, 32, 4}, false, 0},      {{1024, 40, 4, 32, 32, 1}, true, 2.45},
-    {{1024, 40, 4, 32, 32, 2}, true, 2.99},    {{1024, 40, 4, 128, 128, 1}, true, 3.36},
-    {{8, 2048, 16, 128, 128, 1}, true, 3.28},  {{8, 2048, 16, 128, 128, 2}, true, 3.28},
-    {{1, 32768, 16, 128, 128, 1}, true, 4.79}, {{8, 2048, 16, 128, 128, 1}, false, 0},
+    {{1024, 40, 4, 32, 32, 1}, false, 1.59},
+    {{512, 32, 4, 32, 32, 1}, false, 1.46},
+    {{1024, 40, 4, 32, 32, 4}, false, 0},
+    {{1024, 40, 4, 32, 32, 1}, true, 2.45},
+    {{1024, 40, 4, 32, 32, 2}, true, 2.99},
+    {{1024, 40, 4, 128, 128, 1}, true, 3.36},
+    {{8, 2048, 16, 128, 128, 1}, true, 3.28},
+    {{8, 2048, 16, 128, 128, 2}, true, 3.28},
+    {{1, 32768, 16, 128, 128, 1}, true, 4.79},
+    {{8, 2048, 16, 128, 128, 1}, false, 0},
+    {gated({1024, 40, 4, 32, 32, 1}, 1), false, 0},
+    {gated({1024, 40, 4, 32, 32, 1}, 32), false, 0},
+    {gated({1024, 40, 4, 32, 32, 1}, 1), true, 0},
+    {gated({8, 2048, 16, 128, 128, 1}, 1), true, 0},
+    {gated({8, 2048, 16, 128, 128, 1}, 128), true, 0},
 };
 
 // Only the kernels for long sequences, without the errors, when `quick`.
@@ -240,6 +270,8 @@ void small() {
   once<float>({2, 40, 3, 32, 32, 1}), once<bf16>({1, 21, 3, 32, 32, 4}), once<float>({1, 9, 1, 64, 64, 2});
   once<float>({1, 5, 1, 128, 48, 1}), once<float>({1, 20, 1, 16, 16, 3}), once<bf16>({1, 11, 1, 24, 40, 2});
   once<bf16>({1, 50, 1, 64, 64, 3});
+  once<float>(gated({1, 20, 3, 32, 32, 2}, 1)), once<bf16>(gated({1, 18, 1, 32, 32, 1}, 32));
+  once<float>(gated({1, 18, 1, 24, 40, 2}, 24));
   chunks();
 }
 

@@ -22,6 +22,7 @@ void expect_close(const DeltaRuleCase& c) {
   EXPECT_LT(e.dv, limit);
   EXPECT_LT(e.dbeta, limit);
   EXPECT_LT(e.d_initial, limit);
+  EXPECT_LT(e.dgate, limit);
   const auto first = gpu.bits();
   gpu.run();
   EXPECT_TRUE(first == gpu.bits()) << "two runs differ";
@@ -75,6 +76,29 @@ TEST(DeltaRuleCuda, OddSizes) {
     c.states = false;
     expect_close<float>(c);
     expect_close<bf16>(c);
+  }
+}
+
+// A gate per head and per channel, of either sign and exactly zero, in the kernels for small heads, for any
+// size and for long sequences.
+TEST(DeltaRuleCuda, Gates) {
+  SIGNET_NEEDS_GPU();
+  for (const DeltaRuleShape& shape :
+       {DeltaRuleShape{3, 40, 3, 32, 32, 1}, DeltaRuleShape{1, 33, 1, 16, 16, 3},
+        DeltaRuleShape{2, 150, 2, 64, 64, 1}, DeltaRuleShape{1, 131, 2, 128, 128, 2},
+        DeltaRuleShape{2, 37, 3, 24, 40, 2}, DeltaRuleShape{1, 1, 1, 1, 1, 1}}) {
+    for (const auto& [low, high, zeros] :
+         {std::tuple{-1.0, 1.0, 0.2}, {0.9, 1.0, 0.0}, {-1.0, -1.0, 0.0}, {-1e-6, 1e-6, 0.5}}) {
+      for (int64_t channels : {int64_t{1}, shape.dk}) {
+        SCOPED_TRACE(fmt::format("{}x{}x{} {}/{} n_h {}, {} gates in [{}, {}]", shape.batch, shape.time,
+                                 shape.heads, shape.dk, shape.dv, shape.factors, channels, low, high));
+        DeltaRuleCase c;
+        c.shape = shape, c.beta_high = 2, c.shape.gate_channels = channels;
+        c.gate_low = low, c.gate_high = high, c.gate_zeros = zeros;
+        expect_close<float>(c);
+        expect_close<bf16>(c);
+      }
+    }
   }
 }
 

@@ -14,13 +14,13 @@ using Algorithm = DeltaRuleAlgorithm;
 struct Problem {
   DeltaRuleShape shape;
   double scale = 1;
-  std::vector<double> q, k, v, beta, initial, d_o, d_final;  // the states may be empty: absent
+  std::vector<double> q, k, v, beta, initial, d_o, d_final, gate;  // states may be empty: absent
 };
 
 // Everything both passes write, rows without the gaps that wide strides leave.
 template <class T>
 struct Result {
-  std::vector<T> o, final_state, dq, dk, dv, dbeta, d_initial;
+  std::vector<T> o, final_state, dq, dk, dv, dbeta, d_initial, dgate;
 };
 
 template <class T, class F, class B>
@@ -29,7 +29,8 @@ Result<T> run(const Problem& problem, Algorithm algorithm, F forward, B backward
   const int64_t rows = s.batch * s.time, states = s.batch * s.heads * s.dk * s.dv;
   const auto q = test::cast<T>(problem.q), k = test::cast<T>(problem.k), v = test::cast<T>(problem.v),
              beta = test::cast<T>(problem.beta), initial = test::cast<T>(problem.initial),
-             d_o = test::cast<T>(problem.d_o), d_final = test::cast<T>(problem.d_final);
+             d_o = test::cast<T>(problem.d_o), d_final = test::cast<T>(problem.d_final),
+             gate = test::cast<T>(problem.gate);
   test::GuardedScratch<T> saved(delta_rule_saved_size(problem.shape, algorithm)),
       workspace(delta_rule_workspace_size(problem.shape, algorithm));
   Result<T> r{poisoned<T>(rows * s.o_stride),
@@ -38,20 +39,22 @@ Result<T> run(const Problem& problem, Algorithm algorithm, F forward, B backward
               poisoned<T>(rows * s.k_stride),
               poisoned<T>(rows * s.v_stride),
               poisoned<T>(rows * s.beta_stride),
-              poisoned<T>(states)};
+              poisoned<T>(states),
+              poisoned<T>(rows * s.gate_stride)};
   forward(DeltaRuleForward<T>{problem.shape, q.data(), k.data(), v.data(), beta.data(), or_null(initial),
                               r.o.data(), r.final_state.data(), static_cast<T>(problem.scale), algorithm,
-                              saved.data(), workspace.data()});
+                              saved.data(), workspace.data(), gate.data()});
   workspace.poison();
-  backward(DeltaRuleBackward<T>{problem.shape, q.data(), k.data(), v.data(), beta.data(), or_null(initial),
-                                saved.data(), d_o.data(), or_null(d_final), r.dq.data(), r.dk.data(),
-                                r.dv.data(), r.dbeta.data(), r.d_initial.data(),
-                                static_cast<T>(problem.scale), algorithm, workspace.data()});
+  backward(DeltaRuleBackward<T>{
+      problem.shape, q.data(), k.data(), v.data(), beta.data(), or_null(initial), saved.data(), d_o.data(),
+      or_null(d_final), r.dq.data(), r.dk.data(), r.dv.data(), r.dbeta.data(), r.d_initial.data(),
+      static_cast<T>(problem.scale), algorithm, workspace.data(), gate.data(), r.dgate.data()});
   r.o = without_gaps(r.o, s.heads * s.dv, s.o_stride);
   r.dq = without_gaps(r.dq, s.heads * s.dk, s.q_stride);
   r.dk = without_gaps(r.dk, s.factors * s.heads * s.dk, s.k_stride);
   r.dv = without_gaps(r.dv, s.factors * s.heads * s.dv, s.v_stride);
   r.dbeta = without_gaps(r.dbeta, s.factors * s.heads, s.beta_stride);
+  if (s.gated()) r.dgate = without_gaps(r.dgate, s.heads * s.gate_channels, s.gate_stride);
   return r;
 }
 
@@ -112,6 +115,7 @@ void expect_close(const Result<T>& got, const Result<double>& expected, double t
   EXPECT_LT(test::relative_error(got.dv, expected.dv), tolerance) << "dv";
   EXPECT_LT(test::relative_error(got.dbeta, expected.dbeta), tolerance) << "dbeta";
   EXPECT_LT(test::relative_error(got.d_initial, expected.d_initial), tolerance) << "initial state";
+  EXPECT_LT(test::relative_error(got.dgate, expected.dgate), tolerance) << "dgate";
 }
 
 // Both algorithms, in float and double. `slack`: the chunked form gets a state, or the gradient of one, that
@@ -195,6 +199,81 @@ TEST(DeltaRule, ReferenceGradients) {
     test::expect_gradient(p.v, got.dv, loss, "v");
     test::expect_gradient(p.beta, got.dbeta, loss, "beta");
     test::expect_gradient(p.initial, got.d_initial, loss, "initial state");
+  }
+}
+
+enum class Gates { kSigned, kSmall, kZeros, kSigns };
+
+// A gate per head (channels = 1) or per channel of dk.
+Problem gated_problem(DeltaRuleShape shape, int64_t channels, Gates gates, bool states = true) {
+  shape.gate_channels = channels;
+  Problem p = random_problem(shape, 0, 2, Keys::kUnit, states);
+  Rng rng(5, static_cast<uint64_t>(shape.time));
+  p.gate.resize(static_cast<size_t>(shape.batch * shape.time * with_strides(shape).gate_stride));
+  for (auto& g : p.gate) {
+    if (gates == Gates::kSigned) g = rng.uniform(-1, 1);
+    if (gates == Gates::kSmall) g = 1e-30 * rng.uniform(-1, 1);
+    if (gates == Gates::kZeros) g = rng.below(3) ? rng.uniform(-1, 1) : 0.0;
+    if (gates == Gates::kSigns) g = rng.below(2) ? 1 : -1;
+  }
+  return p;
+}
+
+TEST(DeltaRule, GateReferenceGradients) {
+  for (int64_t factors : {1, 2}) {
+    for (int64_t channels : {1, 3}) {
+      Problem p = gated_problem(shape_of(2, 4, 2, 3, 4, factors), channels, Gates::kZeros);
+      const auto got = reference(p);
+      auto loss = [&] {
+        const auto r = reference(p);
+        double total = 0;
+        for (size_t i = 0; i < r.o.size(); ++i) total += p.d_o[i] * r.o[i];
+        for (size_t i = 0; i < r.final_state.size(); ++i) total += p.d_final[i] * r.final_state[i];
+        return total;
+      };
+      test::expect_gradient(p.q, got.dq, loss, "q");
+      test::expect_gradient(p.k, got.dk, loss, "k");
+      test::expect_gradient(p.beta, got.dbeta, loss, "beta");
+      test::expect_gradient(p.gate, got.dgate, loss, "gate");
+      test::expect_gradient(p.initial, got.d_initial, loss, "initial state");
+    }
+  }
+}
+
+TEST(DeltaRule, GatesMatchReference) {
+  test::for_each_isa([] {
+    for (Gates gates : {Gates::kSigned, Gates::kSmall, Gates::kZeros, Gates::kSigns}) {
+      SCOPED_TRACE(testing::Message() << "gates " << static_cast<int>(gates));
+      for (int64_t time : {0, 1, 39, 130}) {
+        expect_matches_reference(gated_problem(shape_of(1, time, 2, 16, 16, 1), 1, gates), 10);
+        expect_matches_reference(gated_problem(shape_of(1, time, 2, 16, 16, 1), 16, gates), 10);
+      }
+      for (auto [dk, dv, factors] :
+           {std::tuple<int64_t, int64_t, int64_t>{5, 3, 2}, {24, 40, 1}, {8, 9, 3}}) {
+        for (int64_t channels : {int64_t{1}, dk})
+          expect_matches_reference(gated_problem(shape_of(2, 70, 2, dk, dv, factors), channels, gates), 10);
+      }
+    }
+  });
+  for (int64_t channels : {1, 12}) {
+    expect_matches_reference(gated_problem(shape_of(2, 70, 2, 12, 8, 2), channels, Gates::kSigned, false),
+                             10);
+    DeltaRuleShape wide = shape_of(2, 70, 2, 12, 24, 2);
+    wide.q_stride = 40, wide.k_stride = 70, wide.v_stride = 99, wide.beta_stride = 7, wide.o_stride = 51;
+    wide.gate_stride = 31;
+    expect_matches_reference(gated_problem(wide, channels, Gates::kZeros), 10);
+  }
+}
+
+// Gates of exactly 1 change nothing but the order of rounding.
+TEST(DeltaRule, GateOfOneIsNoGate) {
+  Problem gated = gated_problem(shape_of(2, 100, 2, 16, 16, 2), 1, Gates::kSigned), plain = gated;
+  std::fill(gated.gate.begin(), gated.gate.end(), 1.0);
+  plain.shape.gate_channels = 0;
+  for (Algorithm algorithm : {Algorithm::kRecurrent, Algorithm::kChunked}) {
+    const auto a = cpu<float>(gated, algorithm), b = cpu<float>(plain, algorithm);
+    EXPECT_LT(test::relative_error(a.o, b.o), 2e-6);
+    EXPECT_LT(test::relative_error(a.dk, b.dk), 2e-6);
   }
 }
 

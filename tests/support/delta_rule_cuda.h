@@ -22,6 +22,8 @@ struct DeltaRuleCase {
   double beta_low = 0, beta_high = 1;
   int distinct_keys = 0;  // keys drawn from so many symbols; 0: every key its own
   bool states = true;     // initial state, and a gradient of the final one
+  double gate_low = -1, gate_high = 1,
+         gate_zeros = 0.2;  // of shape.gate_channels: range, share of exact zeros
   kernels::DeltaRuleAlgorithm algorithm = kernels::DeltaRuleAlgorithm::kAuto;
 };
 
@@ -89,6 +91,12 @@ class DeltaRuleOnGpu {
     std::vector<double> beta(static_cast<size_t>(rows * s_.beta_stride));
     for (auto& b : beta) b = rng.uniform(c.beta_low, c.beta_high);
     beta_ = Mirrored<float>(beta);
+    std::vector<double> gate(static_cast<size_t>(rows * s_.gate_stride));
+    for (auto& g : gate) {
+      g = rng.uniform(c.gate_low, c.gate_high);
+      if (rng.uniform(0, 1) < c.gate_zeros) g = 0;
+    }
+    gate_ = Mirrored<float>(gate), dgate_ = Mirrored<float>(rows * s_.gate_stride);
     if (c.states) {
       initial_ = Mirrored<float>(normals(states, 1));
       d_final_ = Mirrored<float>(normals(states, 1));
@@ -106,7 +114,7 @@ class DeltaRuleOnGpu {
     p.shape = case_.shape, p.algorithm = case_.algorithm, p.scale = kScale;
     p.q = q_.device, p.k = k_.device, p.v = v_.device, p.beta = beta_.device, p.o = o_.device;
     p.initial_state = initial_.device, p.final_state = case_.states ? final_.device : nullptr;
-    p.saved = save ? saved_.device : nullptr, p.workspace = workspace_.device;
+    p.saved = save ? saved_.device : nullptr, p.workspace = workspace_.device, p.gate = gate_.device;
     kernels::delta_rule_forward(p, Cuda{});
   }
   void backward() {
@@ -116,44 +124,45 @@ class DeltaRuleOnGpu {
     p.initial_state = initial_.device, p.saved = saved_.device, p.d_final_state = d_final_.device;
     p.dq = dq_.device, p.dk = dk_.device, p.dv = dv_.device, p.dbeta = dbeta_.device;
     p.d_initial_state = case_.states ? d_initial_.device : nullptr, p.workspace = workspace_.device;
+    p.gate = gate_.device, p.dgate = dgate_.device;
     kernels::delta_rule_backward(p, Cuda{});
   }
   // Poisons every output and scratch buffer, runs both passes, brings the results to the host.
   void run() {
     for (auto* x : {&o_, &dq_, &dk_, &dv_}) x->poison();
-    for (auto* x : {&dbeta_, &final_, &d_initial_, &saved_, &workspace_}) x->poison();
+    for (auto* x : {&dbeta_, &final_, &d_initial_, &saved_, &workspace_, &dgate_}) x->poison();
     forward();
     workspace_.poison();
     backward();
     check_cuda(cudaDeviceSynchronize(), "delta rule");
     for (auto* x : {&o_, &dq_, &dk_, &dv_}) x->fetch();
-    for (auto* x : {&dbeta_, &final_, &d_initial_}) x->fetch();
+    for (auto* x : {&dbeta_, &final_, &d_initial_, &dgate_}) x->fetch();
   }
 
-  // Relative error of o, dq, dk, dv, dbeta, final state and d initial state over `heads` (sequence, head)
-  // pairs spread over all of them.
+  // Relative error of o, dq, dk, dv, dbeta, final state, d initial state and dgate over `heads` (sequence,
+  // head) pairs spread over all of them.
   struct Errors {
-    double o = 0, dq = 0, dk = 0, dv = 0, dbeta = 0, final_state = 0, d_initial = 0;
-    double worst() const { return std::max({o, dq, dk, dv, dbeta, final_state, d_initial}); }
+    double o = 0, dq = 0, dk = 0, dv = 0, dbeta = 0, final_state = 0, d_initial = 0, dgate = 0;
+    double worst() const { return std::max({o, dq, dk, dv, dbeta, final_state, d_initial, dgate}); }
   };
   Errors errors(int64_t heads = 1 << 30) {
     const int64_t all = s_.batch * s_.heads, count = std::min(all, heads);
-    std::vector<Sum> sums(static_cast<size_t>(count) * 7);
+    std::vector<Sum> sums(static_cast<size_t>(count) * kOutputs);
     const auto work = [&](int64_t begin, int64_t step) {
-      for (int64_t i = begin; i < count; i += step) compare(i * all / count, sums.data() + i * 7);
+      for (int64_t i = begin; i < count; i += step) compare(i * all / count, sums.data() + i * kOutputs);
     };
     const int64_t workers =
         std::max<int64_t>(1, std::min<int64_t>(count, std::thread::hardware_concurrency()));
     std::vector<std::thread> threads;
     for (int64_t i = 0; i < workers; ++i) threads.emplace_back(work, i, workers);
     for (auto& thread : threads) thread.join();
-    Sum total[7];
+    Sum total[kOutputs];
     for (size_t i = 0; i < sums.size(); ++i) {
-      total[i % 7].difference += sums[i].difference;
-      total[i % 7].norm += sums[i].norm;
+      total[i % kOutputs].difference += sums[i].difference;
+      total[i % kOutputs].norm += sums[i].norm;
     }
     return {total[0].error(), total[1].error(), total[2].error(), total[3].error(),
-            total[4].error(), total[5].error(), total[6].error()};
+            total[4].error(), total[5].error(), total[6].error(), total[7].error()};
   }
   // Everything both passes wrote, for bit comparison.
   std::vector<uint8_t> bits() const {
@@ -162,7 +171,7 @@ class DeltaRuleOnGpu {
       const auto* p = reinterpret_cast<const uint8_t*>(x.host.data());
       all.insert(all.end(), p, p + x.host.size() * sizeof(x.host[0]));
     };
-    add(o_), add(dq_), add(dk_), add(dv_), add(dbeta_), add(final_), add(d_initial_);
+    add(o_), add(dq_), add(dk_), add(dv_), add(dbeta_), add(final_), add(d_initial_), add(dgate_);
     return all;
   }
   double final_norm() const {
@@ -182,6 +191,7 @@ class DeltaRuleOnGpu {
 
  private:
   static constexpr float kScale = 0.75f;
+  static constexpr size_t kOutputs = 8;
 
   struct Sum {
     double difference = 0, norm = 0;
@@ -212,23 +222,25 @@ class DeltaRuleOnGpu {
     };
     const auto q = gather(q_, s_.q_stride, 1, s_.dk), k = gather(k_, s_.k_stride, s_.factors, s_.dk),
                v = gather(v_, s_.v_stride, s_.factors, s_.dv),
-               beta = gather(beta_, s_.beta_stride, s_.factors, 1), d_o = gather(d_o_, s_.o_stride, 1, s_.dv);
+               beta = gather(beta_, s_.beta_stride, s_.factors, 1), d_o = gather(d_o_, s_.o_stride, 1, s_.dv),
+               gate = gather(gate_, s_.gate_stride, 1, s_.gate_channels);
     std::vector<double> initial, d_final;
     if (case_.states) initial = part(initial_), d_final = part(d_final_);
     std::vector<double> o(d_o.size()), dq(q.size()), dk(k.size()), dv(v.size()), dbeta(beta.size()),
-        final_state(static_cast<size_t>(states)), d_initial(static_cast<size_t>(states));
+        dgate(gate.size()), final_state(static_cast<size_t>(states)), d_initial(static_cast<size_t>(states));
     kernels::DeltaRuleShape one{1, s_.time, 1, s_.dk, s_.dv, s_.factors};
+    one.gate_channels = s_.gate_channels;
     kernels::DeltaRuleForward<double> f;
     f.shape = one, f.q = q.data(), f.k = k.data(), f.v = v.data(), f.beta = beta.data(), f.scale = kScale;
     f.initial_state = case_.states ? initial.data() : nullptr, f.o = o.data(),
-    f.final_state = final_state.data();
+    f.final_state = final_state.data(), f.gate = gate.data();
     kernels::delta_rule_forward_reference(f);
     kernels::DeltaRuleBackward<double> g;
     g.shape = one, g.q = q.data(), g.k = k.data(), g.v = v.data(), g.beta = beta.data(), g.scale = kScale;
     g.initial_state = f.initial_state, g.d_o = d_o.data(),
     g.d_final_state = case_.states ? d_final.data() : nullptr;
     g.dq = dq.data(), g.dk = dk.data(), g.dv = dv.data(), g.dbeta = dbeta.data(),
-    g.d_initial_state = d_initial.data();
+    g.d_initial_state = d_initial.data(), g.gate = gate.data(), g.dgate = dgate.data();
     kernels::delta_rule_backward_reference(g);
     const auto score = [](Sum& sum, const std::vector<double>& got, const std::vector<double>& expected) {
       for (size_t i = 0; i < got.size(); ++i) sum.add(got[i], expected[i]);
@@ -238,6 +250,7 @@ class DeltaRuleOnGpu {
     score(sums[2], gather(dk_, s_.k_stride, s_.factors, s_.dk), dk);
     score(sums[3], gather(dv_, s_.v_stride, s_.factors, s_.dv), dv);
     score(sums[4], gather(dbeta_, s_.beta_stride, s_.factors, 1), dbeta);
+    score(sums[7], gather(dgate_, s_.gate_stride, 1, s_.gate_channels), dgate);
     if (!case_.states) return;
     score(sums[5], part(final_), final_state);
     score(sums[6], part(d_initial_), d_initial);
@@ -246,7 +259,7 @@ class DeltaRuleOnGpu {
   DeltaRuleCase case_;
   kernels::DeltaRuleShape s_;
   Mirrored<T> q_, k_, v_, d_o_, o_, dq_, dk_, dv_;
-  Mirrored<float> beta_, initial_, d_final_, dbeta_, final_, d_initial_, saved_, workspace_;
+  Mirrored<float> beta_, gate_, initial_, d_final_, dbeta_, dgate_, final_, d_initial_, saved_, workspace_;
 };
 
 }  // namespace signet::test

@@ -239,19 +239,23 @@ Var short_conv(Tape& tape, const Var& x, const Var& weight, const Var& bias, Seq
   return y;
 }
 
-Var delta_rule(Tape& tape, const Var& q, const Var& k, const Var& v, const Var& beta, Sequence sequence,
-               const DeltaRuleOptions& options, const Tensor& state) {
+Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const DeltaRuleOptions& options,
+               const Tensor& state) {
   kernels::DeltaRuleShape shape;
   shape.batch = sequence.batch;
   shape.time = sequence.time;
   shape.heads = options.heads;
   shape.factors = options.factors;
-  shape.dk = q.value.width() / options.heads;
-  shape.dv = v.value.width() / (options.heads * options.factors);
-  shape.q_stride = q.value.row_stride;
-  shape.k_stride = k.value.row_stride;
-  shape.v_stride = v.value.row_stride;
-  shape.beta_stride = beta.value.row_stride;
+  shape.dk = in.q.value.width() / options.heads;
+  shape.dv = in.v.value.width() / (options.heads * options.factors);
+  shape.q_stride = in.q.value.row_stride;
+  shape.k_stride = in.k.value.row_stride;
+  shape.v_stride = in.v.value.row_stride;
+  shape.beta_stride = in.beta.value.row_stride;
+  if (in.gate.value) {
+    shape.gate_channels = in.gate.value.width() / options.heads;
+    shape.gate_stride = in.gate.value.row_stride;
+  }
   Var o = tape.make({sequence.rows(), options.heads * shape.dv});
   const auto algorithm = options.algorithm;
   Tensor workspace, saved;
@@ -270,11 +274,12 @@ Var delta_rule(Tape& tape, const Var& q, const Var& k, const Var& v, const Var& 
     using T = decltype(type);
     kernels::DeltaRuleForward<T> p;
     p.shape = shape;
-    p.q = ptr<T>(q.value);
-    p.k = ptr<T>(k.value);
-    p.v = ptr<T>(v.value);
-    p.beta = ptr<T>(beta.value);
-    p.initial_state = ptr<T>(state);
+    p.q = ptr<T>(in.q.value);
+    p.k = ptr<T>(in.k.value);
+    p.v = ptr<T>(in.v.value);
+    p.beta = ptr<T>(in.beta.value);
+    p.gate = ptr<T>(in.gate.value);
+    p.initial_state = ptr<T>(state ? state : in.initial.value);
     p.o = ptr<T>(o.value);
     p.final_state = ptr<T>(state);
     p.scale = static_cast<T>(scale);
@@ -284,22 +289,27 @@ Var delta_rule(Tape& tape, const Var& q, const Var& k, const Var& v, const Var& 
     kernels::delta_rule_forward(p, device);
   });
   tape.record([=, context = tape.context()] {
-    if (claim(q) || claim(k) || claim(v) || claim(beta))
+    if (claim(in.q) || claim(in.k) || claim(in.v) || claim(in.beta) || (in.gate.value && claim(in.gate)) ||
+        (in.initial.value && claim(in.initial)))
       fail(ErrorCode::kFailure, "an input of the delta rule has another user");
     context.run([&](auto type, auto device) {
       using T = decltype(type);
       kernels::DeltaRuleBackward<T> p;
       p.shape = shape;
-      p.q = ptr<T>(q.value);
-      p.k = ptr<T>(k.value);
-      p.v = ptr<T>(v.value);
-      p.beta = ptr<T>(beta.value);
+      p.q = ptr<T>(in.q.value);
+      p.k = ptr<T>(in.k.value);
+      p.v = ptr<T>(in.v.value);
+      p.beta = ptr<T>(in.beta.value);
+      p.gate = ptr<T>(in.gate.value);
+      p.initial_state = ptr<T>(in.initial.value);
       p.saved = ptr<T>(saved);
       p.d_o = ptr<T>(o.grad);
-      p.dq = ptr<T>(q.grad);
-      p.dk = ptr<T>(k.grad);
-      p.dv = ptr<T>(v.grad);
-      p.dbeta = ptr<T>(beta.grad);
+      p.dq = ptr<T>(in.q.grad);
+      p.dk = ptr<T>(in.k.grad);
+      p.dv = ptr<T>(in.v.grad);
+      p.dbeta = ptr<T>(in.beta.grad);
+      p.dgate = ptr<T>(in.gate.grad);
+      p.d_initial_state = ptr<T>(in.initial.grad);
       p.scale = static_cast<T>(scale);
       p.algorithm = algorithm;
       p.workspace = ptr<T>(workspace);
@@ -307,6 +317,23 @@ Var delta_rule(Tape& tape, const Var& q, const Var& k, const Var& v, const Var& 
     });
   });
   return o;
+}
+
+Var zeros(Tape& tape, Shape shape) {
+  Var z = tape.make(shape);
+  fill_zero(tape.context().device, z.value.data, z.value.size() * dtype_size(tape.dtype()));
+  return z;
+}
+
+Var repeat_rows(Tape& tape, const Var& x, int64_t batch) {
+  // The row of every b is row 0 of the table: zero bytes as indices.
+  Var table = x;
+  table.value = Tensor(x.value.data, {1, x.value.size()}, x.value.dtype);
+  if (x.needs_grad()) table.grad = Tensor(x.grad.data, {1, x.grad.size()}, x.grad.dtype);
+  const int64_t bytes = batch * static_cast<int64_t>(sizeof(int32_t));
+  auto* index = static_cast<int32_t*>(tape.arena().allocate(bytes));
+  fill_zero(tape.context().device, index, bytes);
+  return gather_rows(tape, table, index, batch);
 }
 
 Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence, EigenvalueRange range,

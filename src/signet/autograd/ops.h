@@ -42,14 +42,25 @@ Var short_conv(Tape& tape, const Var& x, const Var& weight, const Var& bias, Seq
                const Tensor& state = {});
 
 // The delta rule (kernels/delta_rule/delta_rule.h); q, k [rows, factors? * heads * dk], v, beta likewise.
-// `state` [batch, heads, dk, dv] is read and replaced when given (inference).
+// gate [rows, heads] or [rows, heads * dk], and the initial state [batch, heads * dk * dv], may be empty.
+// `state` [batch, heads, dk, dv] is read (in the place of the initial one) and replaced when given
+// (inference).
+struct DeltaRuleInputs {
+  Var q, k, v, beta, gate, initial;
+};
 struct DeltaRuleOptions {
   int64_t heads = 1, factors = 1;
   double scale = 1;
   kernels::DeltaRuleAlgorithm algorithm = kernels::DeltaRuleAlgorithm::kAuto;
 };
-Var delta_rule(Tape& tape, const Var& q, const Var& k, const Var& v, const Var& beta, Sequence sequence,
-               const DeltaRuleOptions& options, const Tensor& state = {});
+Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const DeltaRuleOptions& options,
+               const Tensor& state = {});
+
+// A value of zeros; its gradient goes nowhere.
+Var zeros(Tape& tape, Shape shape);
+
+// y[b] = x for every b: x [width] or [1, width] -> [batch, width]. The gradient is the sum over the batch.
+Var repeat_rows(Tape& tape, const Var& x, int64_t batch);
 
 // Mamba's scan (kernels/selective_scan/selective_scan.h). z, d and bias may be empty. `state` [batch,
 // channels, states] is read and replaced when given (inference).

@@ -16,16 +16,22 @@ constexpr int64_t kPadding = 16;  // elements; a whole number of vectors in ever
 
 int64_t padded(int64_t n) { return (n + kPadding - 1) / kPadding * kPadding; }
 
-// Backward: the state before every sub-step of a chunk and after it, its gradient; rows v - S^T k, de, do.
+// Backward: the state before every sub-step of a chunk (and before every token's decay) and after it, its
+// gradient; rows v - S^T k, de, do. With a gate, three rows of dk.
 int64_t recurrent_size(const DeltaRulePlan& plan) {
-  return (plan.most_steps() + 2) * (plan.shape.dk + 1) * plan.dv_padded;
+  const int64_t states = plan.most_steps() + (plan.shape.gated() ? plan.most_tokens() : 0) + 2;
+  return states * plan.shape.dk * plan.dv_padded + (plan.most_steps() + 2) * plan.dv_padded +
+         (plan.shape.gated() ? 3 * plan.dk_padded : 0);
 }
 
 // What Chunk in delta_rule_chunked_cpu.cc takes; it is enough for the recurrent forward, too.
 int64_t chunked_size(const DeltaRulePlan& plan) {
   const int64_t steps = plan.most_steps(), widths = plan.dk_padded + plan.dv_padded;
+  const int64_t gates = plan.shape.gated() ? (steps + 3 * plan.most_tokens() + 3) * plan.steps_padded +
+                                                 5 * steps * plan.dk_padded
+                                           : 0;
   return 2 * steps * plan.steps_padded + (widths + 2) * plan.steps_padded + 5 * steps * plan.dv_padded +
-         3 * steps * plan.dk_padded + 4 * plan.dk_padded * plan.dv_padded;
+         3 * steps * plan.dk_padded + 4 * plan.dk_padded * plan.dv_padded + gates;
 }
 
 }  // namespace
@@ -41,8 +47,8 @@ DeltaRulePlan delta_rule_plan(const DeltaRuleShape& shape, DeltaRuleAlgorithm al
   plan.dv_padded = padded(shape.dv);
   plan.parts = std::max<int64_t>(1, std::min<int64_t>(thread_count(), shape.batch * shape.heads));
   plan.steps_padded = padded(plan.most_steps());
-  plan.part_size =
-      padded(algorithm == DeltaRuleAlgorithm::kRecurrent ? recurrent_size(plan) : chunked_size(plan));
+  const bool recurrent = algorithm == DeltaRuleAlgorithm::kRecurrent || shape.gate_channels > 1;
+  plan.part_size = padded(recurrent ? recurrent_size(plan) : chunked_size(plan));
   return plan;
 }
 

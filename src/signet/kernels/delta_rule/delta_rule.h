@@ -1,25 +1,30 @@
 // The delta rule with n_h >= 1 generalized Householder factors per token:
 //
-//   for j = 0 .. n_h-1:   S <- (I - beta_j k_j k_j^T) S + beta_j k_j v_j^T        S is [dk, dv], per batch
-//   row and head o = scale * S^T q
+//   S <- Diag(g) S                                                     once per token, when there is a gate
+//   for j = 0 .. n_h-1:   S <- (I - beta_j k_j k_j^T) S + beta_j k_j v_j^T
+//   o = scale * S^T q                                        S is [dk, dv], one per batch row and head
 //
 // beta in [0, 2] gives eigenvalues 1 - beta |k|^2 in [-1, 1] for unit keys. Keys are used as given: normalise
 // them before, or leave exact integer keys alone. n_h = 1 is DeltaNet; n_h > 1 is DeltaProduct, with q and o
 // touched once per token.
 //
+// The gate is optional (Gated DeltaNet: one number per head; KDA: one per channel of dk): decay first, then
+// the delta rule on what is left. Any sign and exact zeros are ordinary values; g in [-1, 1] keeps
+// eigenvalues there.
+//
 // Layouts (row = b * T + t, strides in elements from one token to the next):
-//   q [B,T,H,dk]  k [B,T,n_h,H,dk]  v [B,T,n_h,H,dv]  beta [B,T,n_h,H]  o [B,T,H,dv]  states [B,H,dk,dv],
-//   contiguous
+//   q [B,T,H,dk]  k [B,T,n_h,H,dk]  v [B,T,n_h,H,dv]  beta [B,T,n_h,H]  o [B,T,H,dv]  gate
+//   [B,T,H,gate_channels] states [B,H,dk,dv], contiguous
 // Within a token the factor and head dimensions are contiguous. All sequences start at `initial_state` (null:
 // zero). Forward overwrites o and final_state (null: not wanted). Backward overwrites every gradient.
-// `d_final_state` and `d_initial_state` may be null. Sums, states and beta are in Accumulator<T>: fp32 for
-// bf16 storage.
+// `d_final_state` and `d_initial_state` may be null. Sums, states, beta and gate are in Accumulator<T>: fp32
+// for bf16 storage.
 //
 // saved and workspace sizes are asked with the thread count that the call will see (base/thread_pool.h).
 //
 // Two algorithms give the same function: recurrent (one token after the other; exact integer arithmetic stays
-// exact) and chunked (UT/WY transform, forward substitution, matrix products). kAuto takes the faster one for
-// the sizes.
+// exact) and chunked (UT/WY transform, forward substitution, matrix products; not with a gate per channel,
+// which is always recurrent). kAuto takes the faster one for the sizes.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +40,9 @@ struct DeltaRuleShape {
   int64_t batch = 0, time = 0, heads = 1, dk = 0, dv = 0, factors = 1;
   // Elements from token to token; 0 means contiguous.
   int64_t q_stride = 0, k_stride = 0, v_stride = 0, beta_stride = 0, o_stride = 0;
+  int64_t gate_channels = 0;  // 0: no gate, 1: one per head, dk: one per channel
+  int64_t gate_stride = 0;
+  bool gated() const { return gate_channels > 0; }
 };
 
 // The shape with every stride given.
@@ -44,6 +52,7 @@ inline DeltaRuleShape with_strides(DeltaRuleShape s) {
   if (s.v_stride == 0) s.v_stride = s.factors * s.heads * s.dv;
   if (s.beta_stride == 0) s.beta_stride = s.factors * s.heads;
   if (s.o_stride == 0) s.o_stride = s.heads * s.dv;
+  if (s.gate_stride == 0) s.gate_stride = s.heads * s.gate_channels;
   return s;
 }
 
@@ -62,6 +71,7 @@ struct DeltaRuleForward {
   Accumulator<T>* saved =
       nullptr;  // [delta_rule_saved_size] kept for backward; null when no backward follows
   Accumulator<T>* workspace = nullptr;  // [delta_rule_workspace_size] scratch
+  const Accumulator<T>* gate = nullptr;
 };
 
 template <class T>
@@ -83,6 +93,8 @@ struct DeltaRuleBackward {
   Accumulator<T> scale = 1;
   DeltaRuleAlgorithm algorithm = DeltaRuleAlgorithm::kAuto;
   Accumulator<T>* workspace = nullptr;
+  const Accumulator<T>* gate = nullptr;
+  Accumulator<T>* dgate = nullptr;
 };
 
 // Elements of T that forward saves for backward, and scratch that either pass needs (the larger of the two).

@@ -12,6 +12,11 @@
 //   e_s dV = X     dP = lower dO U^T      dG = -strictly lower X U^T        dQ = scale (dO S^T + dP K) dK =
 //   scale dP^T Q + U dS'^T - X S^T + (dG + dG^T) K        dS = dS' + scale Q^T dO - K^T X
 //
+// A gate per head multiplies what passes between two times by the product of the gates in between. With
+// R_tr = g_{token(r)+1} .. g_t and c_t = g_first .. g_t, computed as products (no logarithms, no quotients,
+// so signs and zeros are ordinary): G and P are multiplied by R element by element, Q S and K S by c, K^T U
+// by R_last, S by c_last. GateProducts has R and its gradient.
+//
 // Everything of a chunk stays in L1 or L2. Columns are padded with zeros to whole vectors.
 #include <algorithm>
 #include <type_traits>
@@ -78,6 +83,17 @@ void close(T* base, const RowLayout& layout, Rows<T> computed) {
   layout.each([&](int64_t row, int64_t offset) { std::copy_n(computed[row], layout.width, base + offset); });
 }
 
+// What lies between the times of a chunk with a gate per head, and the matrices before they were multiplied
+// by it. `between` and its gradient are [tokens, steps_padded], zero where the sub-step is after the token;
+// `since` is c.
+template <class T>
+struct GateProducts {
+  T *gate, *since, *d_since;             // [tokens]
+  T *between, *d_between;                // [tokens, steps_padded]
+  T *plain_g, *plain_p;                  // [steps, steps_padded], [tokens, steps_padded]
+  T *k_since, *k_until, *q_since, *sum;  // [steps, dk]: diag(c) K, diag(R_last) K, diag(c) Q; a sum of terms
+};
+
 // One part's memory, and the chunk it works on. chunked_size in delta_rule.cc counts the memory.
 template <class T>
 struct Chunk {
@@ -96,6 +112,9 @@ struct Chunk {
   T *state_t, *d_state_t;             // [dv, dk]
   RowLayout q_rows, k_rows, v_rows, o_rows;
   Rows<const T> q, k;
+  // As the state before the chunk meets q and k, and as k enters the state after it.
+  Rows<const T> q_since, k_since, k_until;
+  GateProducts<T> gates;
 
   Chunk(const DeltaRulePlan& the_plan, T* memory)
       : plan(the_plan),
@@ -112,6 +131,13 @@ struct Chunk {
     staged_v = take(most * dv), staged_o = take(most * dv);
     staged_q = take(most * dk), staged_k = take(most * dk), staged_d = take(most * dk);
     state = take(dk * dv), d_state = take(dk * dv), state_t = take(dk * dv), d_state_t = take(dk * dv);
+    if (!s.gated()) return;
+    const int64_t most_tokens = plan.most_tokens();
+    gates.gate = take(steps_padded), gates.since = take(steps_padded), gates.d_since = take(steps_padded);
+    gates.between = take(most_tokens * steps_padded), gates.d_between = take(most_tokens * steps_padded);
+    gates.plain_g = take(most * steps_padded), gates.plain_p = take(most_tokens * steps_padded);
+    gates.k_since = take(most * dk), gates.k_until = take(most * dk);
+    gates.q_since = take(most * dk), gates.sum = take(most * dk);
   }
 
   Band lower() const { return {Band::kLower, s.factors, s.factors}; }  // P: sub-steps up to the token's last
@@ -119,6 +145,60 @@ struct Chunk {
   static Band strictly_lower() { return {Band::kLower, 1, 0}; }
   static Band strictly_lower_transposed() { return {Band::kUpper, 1, 0}; }
 };
+
+// n rounded up to whole vectors: what a row of n elements has room for, the rest being zero.
+template <class T>
+constexpr int64_t whole(int64_t n) {
+  return (n + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
+}
+// y = x * factor, whole vectors.
+template <class T>
+SIGNET_INLINE void scale_row(const T* x, T factor, int64_t width, T* y) {
+  for (int64_t i = 0; i < width; i += kLanes<T>) store(y + i, factor * load(x + i));
+}
+// y *= x, whole vectors.
+template <class T>
+SIGNET_INLINE void multiply_row(const T* x, int64_t width, T* y) {
+  for (int64_t i = 0; i < width; i += kLanes<T>) store(y + i, load(x + i) * load(y + i));
+}
+template <class T>
+SIGNET_INLINE T row_dot(const T* x, const T* y, int64_t width) {
+  Vec<T> total{};
+  for (int64_t i = 0; i < width; i += kLanes<T>) total += load(x + i) * load(y + i);
+  return sum<T>(total);
+}
+
+// R and c, then everything they multiply; the plain G and P are kept.
+template <class T>
+void apply_gates(Chunk<T>& c, const T* gate, const DeltaRuleHead& head) {
+  GateProducts<T>& gates = c.gates;
+  const int64_t stride = c.steps_padded, width = whole<T>(c.steps), dk = whole<T>(c.s.dk),
+                factors = c.s.factors;
+  for (int64_t t = 0; t < c.tokens; ++t) {
+    const T g = gate[head.gate(c.begin + t)];
+    gates.gate[t] = g;
+    gates.since[t] = t > 0 ? g * gates.since[t - 1] : g;
+    T* row = gates.between + t * stride;
+    if (t > 0)
+      scale_row(row - stride, g, width, row);
+    else
+      std::fill_n(row, width, T(0));
+    std::fill_n(row + t * factors, factors, T(1));
+    T* p = c.p + t * stride;
+    std::copy_n(p, width, gates.plain_p + t * stride);
+    multiply_row(row, width, p);
+    scale_row(c.q[t], gates.since[t], dk, gates.q_since + t * c.dk);
+  }
+  const T* last = gates.between + (c.tokens - 1) * stride;
+  for (int64_t s = 0; s < c.steps; ++s) {
+    const int64_t t = s / factors;
+    std::copy_n(c.g + s * stride, width, gates.plain_g + s * stride);
+    multiply_row(gates.between + t * stride, width, c.g + s * stride);
+    scale_row(c.k[s], gates.since[t], dk, gates.k_since + s * c.dk);
+    scale_row(c.k[s], last[s], dk, gates.k_until + s * c.dk);
+  }
+  c.q_since = {gates.q_since, c.dk}, c.k_since = {gates.k_since, c.dk}, c.k_until = {gates.k_until, c.dk};
+}
 
 // Finds the inputs of a chunk and computes Kt, G, P.
 template <class T, class P>
@@ -141,6 +221,8 @@ void open_chunk(Chunk<T>& c, const P& p, int64_t bh, int64_t index) {
   const Term<T> qk{c.q.p, c.q.stride, 1, c.kt, c.steps_padded, s.dk};
   matrix_sum<T>({c.steps, c.steps, &kk, 1, nullptr, 0, c.g, c.steps_padded, Chunk<T>::strictly_lower()});
   matrix_sum<T>({c.tokens, c.steps, &qk, 1, nullptr, 0, c.p, c.steps_padded, c.lower()});
+  c.q_since = c.q, c.k_since = c.k_until = c.k;
+  if (s.gated()) apply_gates(c, p.gate, head);
 }
 
 // E and U by forward substitution, a block of rows after the other.
@@ -151,7 +233,8 @@ void substitute(Chunk<T>& c, const T* values, bool has_state) {
     for_column_panels<T>(c.s.dv, [&](auto panel, int64_t column) {
       constexpr int kRows = rows(), kVectors = panel();
       Vec<T> sums[kRows][kVectors] = {};
-      if (has_state) add_term<T>(Term<T>{c.k.p, c.k.stride, 1, c.state, c.dv, c.s.dk}, row, column, sums);
+      if (has_state)
+        add_term<T>(Term<T>{c.k_since.p, c.k_since.stride, 1, c.state, c.dv, c.s.dk}, row, column, sums);
       add_term<T>(Term<T>{c.g, c.steps_padded, 1, c.u, c.dv, row}, row, column, sums);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
@@ -182,7 +265,8 @@ void substitute_back(Chunk<T>& c, Rows<const T> d_o, T scale, bool has_d_state, 
       const int64_t next = row + kRows;
       add_term<T>(Term<T>{c.p, 1, c.steps_padded, d_o.p, d_o.stride, c.tokens, c.lower_transposed(), scale},
                   row, column, sums);
-      if (has_d_state) add_term<T>(Term<T>{c.k.p, c.k.stride, 1, c.d_state, c.dv, c.s.dk}, row, column, sums);
+      if (has_d_state)
+        add_term<T>(Term<T>{c.k_until.p, c.k_until.stride, 1, c.d_state, c.dv, c.s.dk}, row, column, sums);
       add_term<T>(
           Term<T>{c.g + next * c.steps_padded, 1, c.steps_padded, c.x + next * c.dv, c.dv, c.steps - next},
           row, column, sums);
@@ -226,6 +310,13 @@ void write_state(const Chunk<T>& c, const T* from, T* to) {
   }
 }
 
+// What is left of a state, or of a gradient of one, across the chunk.
+template <class T>
+void scale_state(const Chunk<T>& c, T* state) {
+  for (int64_t i = 0; i < c.s.dk; ++i)
+    scale_row(state + i * c.dv, c.gates.since[c.tokens - 1], whole<T>(c.s.dv), state + i * c.dv);
+}
+
 template <class T>
 void forward_head(Chunk<T>& c, const DeltaRuleForward<T>& p, int64_t bh) {
   const DeltaRulePlan& plan = c.plan;
@@ -238,15 +329,129 @@ void forward_head(Chunk<T>& c, const DeltaRuleForward<T>& p, int64_t bh) {
     const Rows<T> o = open(p.o, c.o_rows, c.staged_o, c.dv);
     const Term<T> terms[] = {
         {c.p, c.steps_padded, 1, c.u, c.dv, c.steps, c.lower(), has_state ? T(1) : p.scale},
-        {c.q.p, c.q.stride, 1, c.state, c.dv, c.s.dk, Band{}, p.scale}};
+        {c.q_since.p, c.q_since.stride, 1, c.state, c.dv, c.s.dk, Band{}, p.scale}};
     matrix_sum<T>({c.tokens, c.s.dv, terms, has_state ? 2 : 1, nullptr, 0, o.p, o.stride});
     close(p.o, c.o_rows, o);
     if (index + 1 == plan.chunks && !p.final_state) return;
-    const Term<T> update{c.k.p, 1, c.k.stride, c.u, c.dv, c.steps};
+    if (has_state && c.s.gated()) scale_state(c, c.state);
+    const Term<T> update{c.k_until.p, 1, c.k_until.stride, c.u, c.dv, c.steps};
     matrix_sum<T>({c.s.dk, c.s.dv, &update, 1, has_state ? c.state : nullptr, c.dv, c.state, c.dv});
     has_state = true;
   }
   if (p.final_state) write_state(c, has_state ? c.state : nullptr, p.final_state + bh * plan.state_size());
+}
+
+// dS in the place of dS', whose transpose is kept.
+template <class T>
+void add_state_gradient(Chunk<T>& c, Rows<const T> d_o, T scale, bool has_d_state) {
+  const Term<T> terms[] = {{c.q_since.p, 1, c.q_since.stride, d_o.p, d_o.stride, c.tokens, Band{}, scale},
+                           {c.k_since.p, 1, c.k_since.stride, c.x, c.dv, c.steps}};
+  matrix_sum<T>({c.s.dk, c.s.dv, terms, 2, has_d_state ? c.d_state : nullptr, c.dv, c.d_state, c.dv});
+}
+
+// dg from the gradients of R and c: R_t = g_t R_{t-1} and c_t = g_t c_{t-1}, walked backwards.
+template <class T>
+void reduce_gates(Chunk<T>& c, T* d_gate, const DeltaRuleHead& head) {
+  GateProducts<T>& gates = c.gates;
+  for (int64_t t = c.tokens - 1; t >= 0; --t) {
+    const T g = gates.gate[t];
+    T total = gates.d_since[t];
+    if (t > 0) {
+      const int64_t stride = c.steps_padded;
+      T* const d_before = gates.d_between + (t - 1) * stride;
+      const T *d_row = gates.d_between + t * stride, *before = gates.between + (t - 1) * stride;
+      Vec<T> sums{};
+      const int64_t earlier = t * c.s.factors;  // before is zero from there on
+      for (int64_t i = 0; i < earlier; i += kLanes<T>) {
+        const Vec<T> d = load(d_row + i), factor = load(before + i);
+        sums += d * factor;
+        store(d_before + i, load(d_before + i) + g * d);
+      }
+      gates.d_since[t - 1] += g * gates.d_since[t];
+      total = total * gates.since[t - 1] + sum<T>(sums);
+    }
+    d_gate[head.gate(c.begin + t)] = total;
+  }
+}
+
+// The rest of backward_chunk where the gates multiply its terms: c.g, c.p hold the gradients of the products.
+template <class T>
+void backward_gated(Chunk<T>& c, const DeltaRuleBackward<T>& p, int64_t bh, Rows<const T> d_o, bool has_state,
+                    bool has_d_state, bool wants_d_state) {
+  const DeltaRuleShape& s = c.s;
+  const DeltaRuleHead head(s, bh);
+  GateProducts<T>& gates = c.gates;
+  const int64_t stride = c.steps_padded, width = whole<T>(c.steps), dk = whole<T>(s.dk);
+  const T* last = gates.between + (c.tokens - 1) * stride;
+  std::fill_n(gates.d_since, c.tokens, T(0));
+  for (int64_t t = 0; t < c.tokens; ++t) {
+    T *d_between = gates.d_between + t * stride, *d_p = c.p + t * stride;
+    const T *plain_p = gates.plain_p + t * stride, *between = gates.between + t * stride;
+    for (int64_t i = 0; i < width; i += kLanes<T>) {
+      const Vec<T> d = load(d_p + i);
+      Vec<T> total = p.scale * d * load(plain_p + i);
+      store(d_p + i, d * load(between + i));
+      for (int64_t j = t * s.factors; j < (t + 1) * s.factors; ++j) {
+        T* const d_g = c.g + j * stride + i;
+        const Vec<T> each = load(d_g);
+        total += each * load(gates.plain_g + j * stride + i);
+        store(d_g, each * load(between + i));
+      }
+      store(d_between + i, total);
+    }
+  }
+
+  // dK: the two terms of the states, each with its factor per row, then the rest.
+  std::fill_n(gates.sum, c.steps * c.dk, T(0));
+  auto add_scaled = [&](const T* a, const T* state_t, auto factor, auto hear) {
+    const Term<T> term{a, c.dv, 1, state_t, c.dk, s.dv};
+    matrix_sum<T>({c.steps, s.dk, &term, 1, nullptr, 0, c.staged_d, c.dk});
+    for (int64_t row = 0; row < c.steps; ++row) {
+      const T *x = c.staged_d + row * c.dk, f = factor(row);
+      T* y = gates.sum + row * c.dk;
+      hear(row, row_dot(x, c.k[row], dk));
+      for (int64_t i = 0; i < dk; i += kLanes<T>) store(y + i, load(y + i) + f * load(x + i));
+    }
+  };
+  if (has_d_state)
+    add_scaled(
+        c.u, c.d_state_t, [&](int64_t row) { return last[row]; },
+        [&](int64_t row, T dot) { gates.d_between[(c.tokens - 1) * stride + row] += dot; });
+  if (has_state)
+    add_scaled(
+        c.x, c.state_t, [&](int64_t row) { return gates.since[row / s.factors]; },
+        [&](int64_t row, T dot) { gates.d_since[row / s.factors] += dot; });
+  Term<T> terms[] = {{c.p, 1, stride, c.q.p, c.q.stride, c.tokens, c.lower_transposed(), p.scale},
+                     {c.g, stride, 1, c.k.p, c.k.stride, c.steps, Chunk<T>::strictly_lower()},
+                     {c.g, 1, stride, c.k.p, c.k.stride, c.steps, Chunk<T>::strictly_lower_transposed()}};
+  const Rows<T> d_k = open(p.dk, c.k_rows, c.staged_d, c.dk);
+  matrix_sum<T>({c.steps, s.dk, terms, 3, gates.sum, c.dk, d_k.p, d_k.stride});
+  close(p.dk, c.k_rows, d_k);
+
+  // dQ = scale (diag(c) dO S^T + dP K)
+  const T* d_since_q = nullptr;
+  if (has_state) {
+    const Term<T> term{d_o.p, d_o.stride, 1, c.state_t, c.dk, s.dv, Band{}, p.scale};
+    matrix_sum<T>({c.tokens, s.dk, &term, 1, nullptr, 0, gates.sum, c.dk});
+    for (int64_t t = 0; t < c.tokens; ++t) {
+      T* row = gates.sum + t * c.dk;
+      gates.d_since[t] += row_dot(row, c.q[t], dk);
+      scale_row(row, gates.since[t], dk, row);
+    }
+    d_since_q = gates.sum;
+  }
+  const Term<T> d_p{c.p, stride, 1, c.k.p, c.k.stride, c.steps, c.lower(), p.scale};
+  const Rows<T> d_q = open(p.dq, c.q_rows, c.staged_d, c.dk);
+  matrix_sum<T>({c.tokens, s.dk, &d_p, 1, d_since_q, c.dk, d_q.p, d_q.stride});
+  close(p.dq, c.q_rows, d_q);
+
+  for (int64_t i = 0; has_state && has_d_state && i < s.dk; ++i)
+    gates.d_since[c.tokens - 1] += row_dot(c.state + i * c.dv, c.d_state + i * c.dv, whole<T>(s.dv));
+  if (wants_d_state) {
+    if (has_d_state) scale_state(c, c.d_state);
+    add_state_gradient(c, d_o, p.scale, has_d_state);
+  }
+  reduce_gates(c, p.dgate, head);
 }
 
 template <class T>
@@ -265,19 +470,16 @@ void backward_chunk(Chunk<T>& c, const DeltaRuleBackward<T>& p, int64_t bh, int6
   for (int64_t t = 0, i = 0; t < c.tokens; ++t)
     for (int64_t j = 0; j < s.factors; ++j) p.dbeta[head.beta(c.begin + t, j)] = c.dbeta[i++];
 
-  // G and P are not needed any more: their places take dG and dP.
+  // G and P (with the gates) are not needed any more: their places take dG and dP.
   const Term<T> d_p{d_o.p, d_o.stride, 1, c.ut, c.steps_padded, s.dv};
   const Term<T> d_g{c.x, c.dv, 1, c.ut, c.steps_padded, s.dv};
   matrix_sum<T>({c.tokens, c.steps, &d_p, 1, nullptr, 0, c.p, c.steps_padded, c.lower()});
   matrix_sum<T>({c.steps, c.steps, &d_g, 1, nullptr, 0, c.g, c.steps_padded, Chunk<T>::strictly_lower()});
   if (has_state) transpose(c.state, c.dv, s.dk, s.dv, c.state_t, c.dk);
   if (has_d_state) transpose(c.d_state, c.dv, s.dk, s.dv, c.d_state_t, c.dk);
+  if (s.gated()) return backward_gated(c, p, bh, d_o, has_state, has_d_state, wants_d_state);
 
-  if (wants_d_state) {  // dS in the place of dS', whose transpose is kept
-    const Term<T> terms[] = {{c.q.p, 1, c.q.stride, d_o.p, d_o.stride, c.tokens, Band{}, p.scale},
-                             {c.k.p, 1, c.k.stride, c.x, c.dv, c.steps}};
-    matrix_sum<T>({s.dk, s.dv, terms, 2, has_d_state ? c.d_state : nullptr, c.dv, c.d_state, c.dv});
-  }
+  if (wants_d_state) add_state_gradient(c, d_o, p.scale, has_d_state);
   Term<T> terms[5];
   int count = 0;
   terms[count++] = {c.p, 1, c.steps_padded, c.q.p, c.q.stride, c.tokens, c.lower_transposed(), p.scale};

@@ -16,19 +16,24 @@ bool chunked_is_faster(const DeltaRuleForward<T>& p, const DeltaRulePlan& plan) 
   return (plan.chunks == 1 && !p.initial_state && !p.final_state) || plan.shape.dk >= kLargeWidth;
 }
 
+// A gate per channel does not come out of K K^T as a factor.
+bool may_be_chunked(const DeltaRuleShape& shape) { return shape.gate_channels <= 1; }
+
 template <class T>
 void delta_rule_forward(const DeltaRuleForward<T>& p) {
   const DeltaRulePlan plan = delta_rule_plan(p.shape, p.algorithm);
-  const bool chunked = p.algorithm == DeltaRuleAlgorithm::kChunked ||
-                       (p.algorithm == DeltaRuleAlgorithm::kAuto && chunked_is_faster(p, plan));
+  const bool chunked =
+      may_be_chunked(p.shape) && (p.algorithm == DeltaRuleAlgorithm::kChunked ||
+                                  (p.algorithm == DeltaRuleAlgorithm::kAuto && chunked_is_faster(p, plan)));
   return chunked ? delta_rule_chunked_forward(p, plan) : delta_rule_recurrent_forward(p, plan);
 }
 
 template <class T>
 void delta_rule_backward(const DeltaRuleBackward<T>& p) {
   const DeltaRulePlan plan = delta_rule_plan(p.shape, p.algorithm);
-  return p.algorithm == DeltaRuleAlgorithm::kRecurrent ? delta_rule_recurrent_backward(p, plan)
-                                                       : delta_rule_chunked_backward(p, plan);
+  return p.algorithm != DeltaRuleAlgorithm::kRecurrent && may_be_chunked(p.shape)
+             ? delta_rule_chunked_backward(p, plan)
+             : delta_rule_recurrent_backward(p, plan);
 }
 
 }  // namespace signet::kernels::SIGNET_ISA

@@ -34,6 +34,9 @@ Problem<D> resolve(const DeltaRuleShape& s) {
   const DeltaRuleShape full = with_strides(s);
   p.q_stride = full.q_stride, p.k_stride = full.k_stride, p.v_stride = full.v_stride;
   p.beta_stride = full.beta_stride, p.o_stride = full.o_stride;
+  p.gate_channels = static_cast<int>(s.gate_channels), p.gate_stride = full.gate_stride;
+  if (s.gate_channels != 0 && s.gate_channels != 1 && s.gate_channels != s.dk)
+    fail(ErrorCode::kBadInput, "delta rule: {} gates per head; give 0, 1 or dk = {}", s.gate_channels, s.dk);
   return p;
 }
 
@@ -53,7 +56,7 @@ const Device<T>* on_device(const T* pointer) {
 template <class T>
 bool use_chunks(const DeltaRuleShape& s, DeltaRuleAlgorithm algorithm) {
   if constexpr (std::is_same_v<T, bf16>)
-    return algorithm != DeltaRuleAlgorithm::kRecurrent && delta_rule::chunked_covers(s) &&
+    return algorithm != DeltaRuleAlgorithm::kRecurrent && !s.gated() && delta_rule::chunked_covers(s) &&
            (algorithm == DeltaRuleAlgorithm::kChunked || s.time * s.factors >= 16);
   return false;
 }
@@ -69,6 +72,19 @@ void tell_of_slow_kernel(const Problem<D>& p) {
         p.dk, p.dv, p.factors);
   });
 }
+template <class T>
+void tell_of_recurrent_gate(const DeltaRuleShape& s, DeltaRuleAlgorithm algorithm) {
+  DeltaRuleShape plain = s;
+  plain.gate_channels = 0;
+  if (!s.gated() || !use_chunks<T>(plain, algorithm)) return;
+  static std::once_flag told;
+  std::call_once(told, [] {
+    fmt::print(
+        stderr,
+        "delta rule: with a gate, long bf16 sequences take the recurrent CUDA kernel, about four times "
+        "slower than the chunked one (docs/gpu.md)\n");
+  });
+}
 delta_rule::ChunkPlan chunk_plan(const DeltaRuleShape& s) {
   return {static_cast<int>(s.batch), static_cast<int>(s.time), static_cast<int>(s.heads),
           static_cast<int>(s.dk),    static_cast<int>(s.dv),   static_cast<int>(s.factors)};
@@ -80,8 +96,8 @@ template <class T>
 int64_t delta_rule_saved_size(const DeltaRuleShape& s, DeltaRuleAlgorithm algorithm, Cuda) {
   const auto p = resolve<Device<T>>(s);
   if (use_chunks<T>(s, algorithm)) return chunk_plan(s).saved_size();
-  return p.substeps() * p.heads * p.dv + static_cast<int64_t>(p.batch) * p.heads *
-                                             delta_rule::segment_count(p.time, p.factors) * p.state_size();
+  return p.substeps() * p.heads * p.dv +
+         static_cast<int64_t>(p.batch) * p.heads * delta_rule::segment_count(p) * p.state_size();
 }
 
 template <class T>
@@ -89,7 +105,12 @@ int64_t delta_rule_workspace_size(const DeltaRuleShape& s, DeltaRuleAlgorithm al
   const auto p = resolve<Device<T>>(s);
   if (use_chunks<T>(s, algorithm)) return std::max(chunk_plan(s).saved_size(), chunk_plan(s).backward_size());
   // The kernel for any size may have to step in for the tile kernels (unaligned pointers).
-  return std::max(delta_rule::tile_slices(p.dk, p.dv), delta_rule::any_slices(p.dv)) * partial_size(p);
+  const auto size = [&](int slices, int columns) {
+    return slices * partial_size(p) + segment_states_size(p, slices, columns);
+  };
+  const int tiles = delta_rule::tile_slices(p.dk, p.dv);
+  return std::max(size(tiles, tiles ? p.dv / tiles : 0),
+                  size(delta_rule::any_slices(p.dv), delta_rule::kAnyColumns));
 }
 
 template <class T>
@@ -99,9 +120,10 @@ void delta_rule_forward(const DeltaRuleForward<T>& a, Cuda device) {
   p.scale = a.scale;
   p.q = on_device(a.q), p.k = on_device(a.k), p.v = on_device(a.v), p.o = on_device(a.o);
   p.beta = a.beta, p.initial_state = a.initial_state, p.final_state = a.final_state;
-  p.saved = a.saved, p.workspace = a.workspace;
+  p.saved = a.saved, p.workspace = a.workspace, p.gate = a.gate;
   if constexpr (std::is_same_v<T, bf16>)
     if (use_chunks<T>(a.shape, a.algorithm)) return chunked_forward(p, stream_of(device));
+  tell_of_recurrent_gate<T>(a.shape, a.algorithm);
   if (tile_covers(p)) return tile_forward(p, stream_of(device));
   tell_of_slow_kernel(p);
   any_forward(p, stream_of(device));
@@ -117,6 +139,7 @@ void delta_rule_backward(const DeltaRuleBackward<T>& a, Cuda device) {
   p.beta = a.beta, p.initial_state = a.initial_state, p.d_final_state = a.d_final_state;
   p.dbeta = a.dbeta, p.d_initial_state = a.d_initial_state;
   p.saved = const_cast<float*>(a.saved), p.workspace = a.workspace;
+  p.gate = a.gate, p.dgate = a.dgate;
   if constexpr (std::is_same_v<T, bf16>)
     if (use_chunks<T>(a.shape, a.algorithm)) return chunked_backward(p, stream_of(device));
   if (tile_covers(p)) return tile_backward(p, stream_of(device));

@@ -5,6 +5,9 @@
 // sequence has L = T * factors of them. With w = v - S^T k and u = beta w, one substep is S <- S + k u^T, so
 //   backward, from the last substep to the first:   S <- S - k u^T        (w is saved, so this is exact to
 //   rounding: nothing is amplified, and checkpoints of S every kSegmentSubsteps bound what accumulates)
+// A decay before the token's first substep cannot be undone (the gate may be 0): with a gate, backward runs
+// each segment again from w, S <- Diag(g) S, S <- S + k u^T, and keeps the state before each of its tokens in
+// the workspace.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -37,6 +40,10 @@ struct Problem {
   D *o, *dq, *dk_out, *dv_out;
   float *dbeta, *final_state, *d_initial_state;
   float *saved, *workspace;
+  int gate_channels;  // 0: no gate, 1: per head, dk: per channel
+  int64_t gate_stride;
+  const float* gate;
+  float* dgate;
 
   __host__ __device__ int64_t token(int b, int t) const { return static_cast<int64_t>(b) * time + t; }
   __host__ __device__ int64_t substeps() const { return static_cast<int64_t>(batch) * time * factors; }
@@ -45,12 +52,16 @@ struct Problem {
 
 // Recurrent kernels: saved = w [B,T,n_h,H,dv], then the state after each segment [B,H,segments,dk,dv].
 inline constexpr int kSegmentSubsteps = 256;
-__host__ __device__ inline int segment_tokens(int factors) {
-  return factors >= kSegmentSubsteps ? 1 : kSegmentSubsteps / factors;
+inline constexpr int kGatedTokens = 16, kGatedTokensLargeState = 64, kLargeState = 32 * 32;
+template <class D>
+__host__ __device__ int segment_tokens(const Problem<D>& p) {
+  if (p.gate_channels > 0) return p.state_size() > kLargeState ? kGatedTokensLargeState : kGatedTokens;
+  return p.factors >= kSegmentSubsteps ? 1 : kSegmentSubsteps / p.factors;
 }
-__host__ __device__ inline int segment_count(int time, int factors) {
-  const int tokens = segment_tokens(factors);
-  return (time + tokens - 1) / tokens;
+template <class D>
+__host__ __device__ int segment_count(const Problem<D>& p) {
+  const int tokens = segment_tokens(p);
+  return (p.time + tokens - 1) / tokens;
 }
 template <class D>
 __host__ __device__ float* saved_states(const Problem<D>& p) {
@@ -58,27 +69,44 @@ __host__ __device__ float* saved_states(const Problem<D>& p) {
 }
 
 // Where dv is split in slices, backward's sums over dv are made per slice and added in a second kernel:
-// partial = dq [slices,B,T,H,dk], then dk [slices,B,T,n_h,H,dk], then dbeta [slices,B,T,n_h,H].
+// partial = dq [slices,B,T,H,dk], then dk [slices,B,T,n_h,H,dk], dbeta [slices,B,T,n_h,H] and, behind them,
+// dgate [slices,B,T,H,gate_channels].
 template <class D>
 __host__ __device__ int64_t partial_size(const Problem<D>& p) {
   const int64_t size = static_cast<int64_t>(p.batch) * p.time * p.heads *
-                       (p.dk + static_cast<int64_t>(p.factors) * (p.dk + 1));
+                       (p.dk + static_cast<int64_t>(p.factors) * (p.dk + 1) + p.gate_channels);
   return (size + 3) / 4 * 4;  // every slice begins at 16 bytes
 }
 struct Partials {
-  float *dq, *dk, *dbeta;
-  int64_t q_stride, k_stride, beta_stride;  // token to token
+  float *dq, *dk, *dbeta, *dgate;
+  int64_t q_stride, k_stride, beta_stride, gate_stride;  // token to token
   template <class D>
   explicit Partials(const Problem<D>& p)
       : q_stride(static_cast<int64_t>(p.heads) * p.dk),
         k_stride(p.factors * q_stride),
-        beta_stride(static_cast<int64_t>(p.factors) * p.heads) {
+        beta_stride(static_cast<int64_t>(p.factors) * p.heads),
+        gate_stride(static_cast<int64_t>(p.gate_channels) * p.heads) {
     const int64_t tokens = static_cast<int64_t>(p.batch) * p.time;
     dq = p.workspace;
     dk = dq + tokens * q_stride;
     dbeta = dk + tokens * k_stride;
+    dgate = dbeta + tokens * beta_stride;
   }
 };
+// Behind the partial sums of `slices`: the states before the tokens of a segment, for every job (a sequence,
+// a head and a slice of dv) that a kernel runs; blocks of up to kJobsPerBlock run them, the last one in full.
+inline constexpr int kJobsPerBlock = 8;
+template <class D>
+__host__ __device__ float* segment_states(const Problem<D>& p, int slices) {
+  return p.workspace + slices * partial_size(p);
+}
+template <class D>
+int64_t segment_states_size(const Problem<D>& p, int slices, int columns) {
+  if (p.gate_channels == 0 || slices == 0) return 0;
+  const int64_t jobs = static_cast<int64_t>(p.batch) * p.heads * slices + kJobsPerBlock;
+  return jobs * segment_tokens(p) * p.dk * columns;
+}
+
 template <class D>
 void add_partials(const Problem<D>& p, int slices, cudaStream_t stream);
 
@@ -91,7 +119,8 @@ void tile_forward(const Problem<D>& p, cudaStream_t stream);
 template <class D>
 void tile_backward(const Problem<D>& p, cudaStream_t stream);
 
-int any_slices(int dv);
+inline constexpr int kAnyColumns = 32;
+__host__ __device__ inline int any_slices(int dv) { return (dv + kAnyColumns - 1) / kAnyColumns; }
 template <class D>
 void any_forward(const Problem<D>& p, cudaStream_t stream);
 template <class D>

@@ -5,7 +5,7 @@
 namespace signet::kernels::delta_rule {
 namespace {
 
-constexpr int kColumns = 32;
+constexpr int kColumns = kAnyColumns;
 constexpr int kPitch = kColumns + 1;  // rows and columns of the state are both read without bank conflicts
 
 // This warp's sequence, head and columns, and its columns of a [dk, dv] state in global memory.
@@ -44,6 +44,11 @@ __device__ float column_dot(const float* s, const float* x, int dk, int lane) {
   return sum;
 }
 
+// s = Diag(g) s, the gates of this token being at `gate`.
+__device__ void decay(float* s, const float* gate, int channels, int dk, int lane) {
+  for (int i = 0; i < dk; ++i) s[i * kPitch + lane] *= gate[channels > 1 ? i : 0];
+}
+
 template <class D>
 __global__ void __launch_bounds__(32) any_forward_kernel(Problem<D> p) {
   extern __shared__ float shared_floats[];
@@ -52,9 +57,11 @@ __global__ void __launch_bounds__(32) any_forward_kernel(Problem<D> p) {
   const int lane = part.lane;
   const int64_t head = static_cast<int64_t>(part.b) * p.heads + part.h;
   part.load(s, p.initial_state ? p.initial_state + head * p.state_size() : nullptr, p.dk, p.dv);
-  const int segment = segment_tokens(p.factors), segments = segment_count(p.time, p.factors);
+  const int segment = segment_tokens(p), segments = segment_count(p);
   for (int t = 0; t < p.time; ++t) {
     const int64_t token = p.token(part.b, t);
+    if (p.gate_channels > 0)
+      decay(s, p.gate + token * p.gate_stride + part.h * p.gate_channels, p.gate_channels, p.dk, lane);
     for (int j = 0; j < p.factors; ++j) {
       const int inner = j * p.heads + part.h;
       load_row(row, p.k + token * p.k_stride + static_cast<int64_t>(inner) * p.dk, p.dk, lane);
@@ -86,11 +93,41 @@ __global__ void __launch_bounds__(32) any_backward_kernel(Problem<D> p, Partials
   const int lane = part.lane;
   const int64_t head = static_cast<int64_t>(part.b) * p.heads + part.h, offset = part.slice * partial_size(p);
   part.load(ds, p.d_final_state ? p.d_final_state + head * p.state_size() : nullptr, p.dk, p.dv);
-  const int segment = segment_tokens(p.factors), segments = segment_count(p.time, p.factors);
+  const int segment = segment_tokens(p), segments = segment_count(p);
+  const bool gated = p.gate_channels > 0;
+  const float* const checkpoints = saved_states(p) + head * segments * p.state_size();
+  float* const kept =  // states before the tokens of this segment
+      segment_states(p, any_slices(p.dv)) + static_cast<int64_t>(blockIdx.x) * segment * p.dk * kColumns;
+  // Runs the segment that ends with token `last` again.
+  const auto replay = [&](int last) {
+    const int begin = last / segment * segment;
+    const float* from = begin > 0         ? checkpoints + (begin / segment - 1) * p.state_size()
+                        : p.initial_state ? p.initial_state + head * p.state_size()
+                                          : nullptr;
+    part.load(s, from, p.dk, p.dv);
+    for (int t = begin; t <= last; ++t) {
+      const int64_t token = p.token(part.b, t);
+      for (int i = 0; i < p.dk; ++i)
+        kept[(static_cast<int64_t>(t - begin) * p.dk + i) * kColumns + lane] = s[i * kPitch + lane];
+      decay(s, p.gate + token * p.gate_stride + part.h * p.gate_channels, p.gate_channels, p.dk, lane);
+      for (int j = 0; j < p.factors; ++j) {
+        const int inner = j * p.heads + part.h;
+        load_row(row, p.k + token * p.k_stride + static_cast<int64_t>(inner) * p.dk, p.dk, lane);
+        const float w =
+            part.inside ? p.saved[((token * p.factors + j) * p.heads + part.h) * p.dv + part.column] : 0.f;
+        const float u = p.beta[token * p.beta_stride + inner] * w;
+        for (int i = 0; i < p.dk; ++i) s[i * kPitch + lane] = fmaf(row[i], u, s[i * kPitch + lane]);
+      }
+    }
+  };
   for (int t = p.time - 1; t >= 0; --t) {
     const int64_t token = p.token(part.b, t);
-    if ((t + 1) % segment == 0 || t + 1 == p.time)
-      part.load(s, saved_states(p) + (head * segments + t / segment) * p.state_size(), p.dk, p.dv);
+    if ((t + 1) % segment == 0 || t + 1 == p.time) {
+      if (gated)
+        replay(t);
+      else
+        part.load(s, checkpoints + t / segment * p.state_size(), p.dk, p.dv);
+    }
     load_row(row, p.q + token * p.q_stride + static_cast<int64_t>(part.h) * p.dk, p.dk, lane);
     const float g =
         part.inside
@@ -132,6 +169,23 @@ __global__ void __launch_bounds__(32) any_backward_kernel(Problem<D> p, Partials
             from_float<D>(beta_du);
       if (lane == 0) parts.dbeta[offset + token * parts.beta_stride + inner] = dot[0];
     }
+    if (!gated) continue;
+    // The state before this token; dgate_i = S_i . dS_i, dS = Diag(g) dS.
+    const float* const gate = p.gate + token * p.gate_stride + part.h * p.gate_channels;
+    float* const dgate = parts.dgate + offset + token * parts.gate_stride + part.h * p.gate_channels;
+    for (int i = 0; i < p.dk; ++i)
+      s[i * kPitch + lane] = kept[(static_cast<int64_t>(t % segment) * p.dk + i) * kColumns + lane];
+    __syncwarp();
+    float total[1] = {0.f};
+    for (int i = lane; i < p.dk; i += 32) {
+      float sum = 0.f;
+      for (int c = 0; c < kColumns; ++c) sum = fmaf(s[i * kPitch + c], ds[i * kPitch + c], sum);
+      if (p.gate_channels > 1) dgate[i] = sum;
+      total[0] += sum;
+    }
+    sum_all<32, 1>(total);
+    if (p.gate_channels == 1 && lane == 0) dgate[0] = total[0];
+    decay(ds, gate, p.gate_channels, p.dk, lane);
   }
   if (p.d_initial_state) part.store(ds, p.d_initial_state + head * p.state_size(), p.dk, p.dv);
 }
@@ -164,8 +218,6 @@ unsigned block_count(const Problem<D>& p) {
 
 }  // namespace
 
-int any_slices(int dv) { return (dv + kColumns - 1) / kColumns; }
-
 template <class D>
 void add_partials(const Problem<D>& p, int slices, cudaStream_t stream) {
   const Partials parts(p);
@@ -173,6 +225,7 @@ void add_partials(const Problem<D>& p, int slices, cudaStream_t stream) {
   add(p.dq, parts.dq, tokens, parts.q_stride, p.q_stride, slices, size, stream);
   add(p.dk_out, parts.dk, tokens, parts.k_stride, p.k_stride, slices, size, stream);
   add(p.dbeta, parts.dbeta, tokens, parts.beta_stride, p.beta_stride, slices, size, stream);
+  add(p.dgate, parts.dgate, tokens, parts.gate_stride, p.gate_stride, slices, size, stream);
 }
 
 template <class D>

@@ -17,9 +17,8 @@ struct DeltaRulePlan {
   int64_t dk_padded = 0, dv_padded = 0, steps_padded = 0;
   int64_t parts = 1, part_size = 0;
 
-  int64_t most_steps() const {  // of the longest chunk
-    return (chunk_tokens < shape.time ? chunk_tokens : shape.time) * shape.factors;
-  }
+  int64_t most_tokens() const { return chunk_tokens < shape.time ? chunk_tokens : shape.time; }
+  int64_t most_steps() const { return most_tokens() * shape.factors; }  // of the longest chunk
   int64_t chunk_begin(int64_t chunk) const { return chunk * chunk_tokens; }
   int64_t chunk_end(int64_t chunk) const {
     return chunk + 1 == chunks ? shape.time : (chunk + 1) * chunk_tokens;
@@ -50,6 +49,7 @@ struct DeltaRuleHead {
   int64_t k(int64_t t, int64_t j) const { return (row + t) * s.k_stride + (j * s.heads + head) * s.dk; }
   int64_t v(int64_t t, int64_t j) const { return (row + t) * s.v_stride + (j * s.heads + head) * s.dv; }
   int64_t beta(int64_t t, int64_t j) const { return (row + t) * s.beta_stride + j * s.heads + head; }
+  int64_t gate(int64_t t) const { return (row + t) * s.gate_stride + head * s.gate_channels; }
 };
 
 }  // namespace signet::kernels

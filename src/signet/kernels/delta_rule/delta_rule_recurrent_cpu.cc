@@ -72,16 +72,19 @@ SIGNET_INLINE Columns<T, NV> total(const Columns<T, NV> (&sums)[kRows]) {
   return t;
 }
 
-// S_i += k_i u for every row; then adds q_i S_i to `outs` when kRead, and next_i S_i to `sums`.
-template <class T, int NV, bool kRead>
-SIGNET_INLINE void update(T* state, const T* k, const Columns<T, NV>& u, const T* q, const T* next,
-                          int64_t dk, Columns<T, NV> (&outs)[kRows], Columns<T, NV> (&sums)[kRows]) {
+// S_i = gate_i S_i + k_i u for every row (without gate_i unless kDecay); then adds q_i S_i to `outs` when
+// kRead, and next_i S_i to `sums`.
+template <class T, int NV, bool kRead, bool kDecay>
+SIGNET_INLINE void update(T* state, const T* gate, const T* k, const Columns<T, NV>& u, const T* q,
+                          const T* next, int64_t dk, Columns<T, NV> (&outs)[kRows],
+                          Columns<T, NV> (&sums)[kRows]) {
   constexpr int64_t kWidth = NV * kLanes<T>;
   auto row = [&](int64_t i, int r) __attribute__((always_inline)) {
 #pragma GCC unroll 4
     for (int c = 0; c < NV; ++c) {
       T* at = state + i * kWidth + c * kLanes<T>;
-      const Vec<T> s = load(at) + k[i] * u.v[c];
+      const Vec<T> before = kDecay ? gate[i] * load(at) : load(at);
+      const Vec<T> s = before + k[i] * u.v[c];
       store(at, s);
       if constexpr (kRead) outs[r].v[c] += q[i] * s;
       sums[r].v[c] += next[i] * s;
@@ -97,8 +100,15 @@ SIGNET_INLINE void update(T* state, const T* k, const Columns<T, NV>& u, const T
     if (i + r < dk) row(i + r, r);
 }
 
-// Columns [first, first + count) of one batch row and head; count <= NV vectors.
-template <class T, int NV>
+// The token's gate of every channel.
+template <class T>
+void expand_gate(const T* gate, const DeltaRuleShape& s, T* channels) {
+  for (int64_t i = 0; i < s.dk; ++i) channels[i] = gate[s.gate_channels > 1 ? i : 0];
+}
+
+// Columns [first, first + count) of one batch row and head; count <= NV vectors. With a gate the decay
+// happens in the pass of the token's first factor, whose key reads the state through k * gate.
+template <class T, int NV, bool kGated>
 void forward_panel(const DeltaRuleForward<T>& p, const DeltaRulePlan& plan, int64_t bh, int64_t first,
                    int64_t count, T* state) {
   constexpr int64_t kWidth = NV * kLanes<T>;
@@ -114,8 +124,19 @@ void forward_panel(const DeltaRuleForward<T>& p, const DeltaRulePlan& plan, int6
     for (int64_t i = 0; i < s.dk; ++i)
       store_columns<T, NV>(to + i * s.dv, load_columns<T, NV>(state + i * kWidth, kWidth), count);
   };
+  T* const gates = state + s.dk * kWidth;  // of this token and the next: row t % 2
+  T* const gated_key = gates + 2 * plan.dk_padded;
+  // The first key of token t as the state before its decay sees it.
+  auto open_token = [&](int64_t t) -> const T* {
+    const T* key = p.k + head.k(t, 0);
+    if constexpr (!kGated) return key;
+    T* const gate = gates + (t & 1) * plan.dk_padded;
+    expand_gate(p.gate + head.gate(t), s, gate);
+    for (int64_t i = 0; i < s.dk; ++i) gated_key[i] = gate[i] * key[i];
+    return gated_key;
+  };
   Columns<T, NV> sums[kRows] = {};
-  if (s.time > 0) add_rows<T, NV>(state, p.k + head.k(0, 0), s.dk, sums);
+  if (s.time > 0) add_rows<T, NV>(state, open_token(0), s.dk, sums);
   for (int64_t t = 0; t < s.time; ++t) {
     if (p.saved && t > 0 && t % plan.chunk_tokens == 0)
       write_state(p.saved + plan.saved_offset(bh, t / plan.chunk_tokens) + first);
@@ -129,12 +150,19 @@ void forward_panel(const DeltaRuleForward<T>& p, const DeltaRulePlan& plan, int6
       for (auto& each : sums) each = {};
       const bool last = j + 1 == s.factors, end = last && t + 1 == s.time;
       const T* k = p.k + head.k(t, j);
-      const T* next = end ? k : p.k + (last ? head.k(t + 1, 0) : head.k(t, j + 1));
-      if (!last) {
-        update<T, NV, false>(state, k, u, nullptr, next, s.dk, outs, sums);
-        continue;
+      const T* next = end ? k : last ? open_token(t + 1) : p.k + head.k(t, j + 1);
+      const T *gate = gates + (t & 1) * plan.dk_padded, *q = p.q + head.q(t);
+      if (kGated && j == 0) {
+        if (last)
+          update<T, NV, true, kGated>(state, gate, k, u, q, next, s.dk, outs, sums);
+        else
+          update<T, NV, false, kGated>(state, gate, k, u, q, next, s.dk, outs, sums);
+      } else if (last) {
+        update<T, NV, true, false>(state, gate, k, u, q, next, s.dk, outs, sums);
+      } else {
+        update<T, NV, false, false>(state, gate, k, u, q, next, s.dk, outs, sums);
       }
-      update<T, NV, true>(state, k, u, p.q + head.q(t), next, s.dk, outs, sums);
+      if (!last) continue;
       Columns<T, NV> o = total<T, NV>(outs);
       for (auto& each : o.v) each *= p.scale;
       store_columns<T, NV>(p.o + head.o(t) + first, o, count);
@@ -161,21 +189,28 @@ SIGNET_INLINE void add(T* y, const T* x, T factor, int64_t width) {
   for (int64_t c = 0; c < width; c += kLanes<T>) store(y + c, load(y + c) + factor * load(x + c));
 }
 
+template <class T>
+SIGNET_INLINE void multiply(T* y, T factor, int64_t width) {
+  for (int64_t c = 0; c < width; c += kLanes<T>) store(y + c, factor * load(y + c));
+}
+
 // One batch row and head. From each saved state the chunk is run again, keeping the state before every
 // sub-step and e = v - S^T k; then the chunk is walked backwards:
 //   dS += scale q do^T     dq = scale S do
 //   de = dS^T k    dbeta = de.e    dv = beta de    dk = beta (dS e - S_before de)    dS -= beta k de^T
+//   dg_i = S_before_i . dS_i       dS = Diag(g) dS
 template <class T>
 void backward_head(const DeltaRuleBackward<T>& p, const DeltaRulePlan& plan, int64_t bh, T* workspace) {
   const DeltaRuleShape& s = plan.shape;
   const DeltaRuleHead head(s, bh);
   const int64_t width = plan.dv_padded, size = s.dk * width;
-  const int64_t most = plan.most_steps();
-  T* states = workspace;                    // [most + 1, dk, width]
-  T* d_state = states + (most + 1) * size;  // [dk, width]
+  const int64_t most = plan.most_steps(), kept = most + (s.gated() ? plan.most_tokens() : 0);
+  T* states = workspace;                    // [kept + 1, dk, width]
+  T* d_state = states + (kept + 1) * size;  // [dk, width]
   T* es = d_state + size;                   // [most, width]
   T* de = es + most * width;
   T* d_o = de + width;
+  T* gate = d_o + width;  // [dk]
   for (int64_t i = 0; i < s.dk; ++i) {
     if (p.d_final_state) {
       copy_in(p.d_final_state + bh * plan.state_size() + i * s.dv, s.dv, width, d_state + i * width);
@@ -197,6 +232,12 @@ void backward_head(const DeltaRuleBackward<T>& p, const DeltaRulePlan& plan, int
     const int64_t begin = plan.chunk_begin(chunk), end = plan.chunk_end(chunk);
     T *before = states, *e = es;
     for (int64_t t = begin; t < end; ++t) {
+      if (s.gated()) {
+        expand_gate(p.gate + head.gate(t), s, gate);
+        std::copy_n(before, size, before + size);
+        before += size;
+        for (int64_t i = 0; i < s.dk; ++i) multiply(before + i * width, gate[i], width);
+      }
       for (int64_t j = 0; j < s.factors; ++j, before += size, e += width) {
         const T* k = p.k + head.k(t, j);
         const T beta = p.beta[head.beta(t, j)];
@@ -230,6 +271,15 @@ void backward_head(const DeltaRuleBackward<T>& p, const DeltaRulePlan& plan, int
           add(d_state + i * width, de, -beta * k[i], width);
         }
       }
+      if (!s.gated()) continue;
+      before -= size;
+      T* d_gate = p.dgate + head.gate(t);
+      expand_gate(p.gate + head.gate(t), s, gate);
+      std::fill_n(d_gate, s.gate_channels, T(0));
+      for (int64_t i = 0; i < s.dk; ++i) {
+        d_gate[s.gate_channels > 1 ? i : 0] += dot(before + i * width, d_state + i * width, width);
+        multiply(d_state + i * width, gate[i], width);
+      }
     }
   }
   if (p.d_initial_state) {
@@ -238,20 +288,26 @@ void backward_head(const DeltaRuleBackward<T>& p, const DeltaRulePlan& plan, int
   }
 }
 
-}  // namespace
-
-template <class T>
-void delta_rule_recurrent_forward(const DeltaRuleForward<T>& p, const DeltaRulePlan& plan) {
+template <class T, bool kGated>
+void forward_heads(const DeltaRuleForward<T>& p, const DeltaRulePlan& plan) {
   const DeltaRuleShape& s = plan.shape;
   parallel_parts(s.batch * s.heads, plan.parts, [&](int64_t part, int64_t begin, int64_t end) {
     T* state = part_memory(p.workspace, plan, part);
     for (int64_t bh = begin; bh < end; ++bh) {
       int64_t first = 0;
       for (; s.dv - first > kLanes<T>; first += 2 * kLanes<T>)
-        forward_panel<T, 2>(p, plan, bh, first, std::min<int64_t>(2 * kLanes<T>, s.dv - first), state);
-      if (first < s.dv) forward_panel<T, 1>(p, plan, bh, first, s.dv - first, state);
+        forward_panel<T, 2, kGated>(p, plan, bh, first, std::min<int64_t>(2 * kLanes<T>, s.dv - first),
+                                    state);
+      if (first < s.dv) forward_panel<T, 1, kGated>(p, plan, bh, first, s.dv - first, state);
     }
   });
+}
+
+}  // namespace
+
+template <class T>
+void delta_rule_recurrent_forward(const DeltaRuleForward<T>& p, const DeltaRulePlan& plan) {
+  return plan.shape.gated() ? forward_heads<T, true>(p, plan) : forward_heads<T, false>(p, plan);
 }
 
 template <class T>

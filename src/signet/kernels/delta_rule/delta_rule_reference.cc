@@ -39,6 +39,17 @@ void advance(const P& p, const DeltaRuleShape& s, const Step& at, State& state) 
     for (int64_t c = 0; c < s.dv; ++c) state[i * s.dv + c] += p.beta[at.beta] * p.k[at.k + i] * e[c];
 }
 
+// The gate of channel i at a token: the one of the head, or the channel's own.
+int64_t gate_at(const DeltaRuleShape& s, int64_t b, int64_t t, int64_t h, int64_t i) {
+  return (b * s.time + t) * s.gate_stride + h * s.gate_channels + (s.gate_channels > 1 ? i : 0);
+}
+
+template <class P>
+void decay(const P& p, const DeltaRuleShape& s, int64_t b, int64_t t, int64_t h, State& state) {
+  for (int64_t i = 0; s.gated() && i < s.dk; ++i)
+    for (int64_t c = 0; c < s.dv; ++c) state[i * s.dv + c] *= p.gate[gate_at(s, b, t, h, i)];
+}
+
 }  // namespace
 
 void delta_rule_forward_reference(const DeltaRuleForward<double>& p) {
@@ -48,6 +59,7 @@ void delta_rule_forward_reference(const DeltaRuleForward<double>& p) {
       const int64_t bh = b * s.heads + h;
       State state = initial_state(s, p.initial_state, bh);
       for (int64_t t = 0; t < s.time; ++t) {
+        decay(p, s, b, t, h, state);
         for (int64_t j = 0; j < s.factors; ++j) advance(p, s, step_at(s, b, t, j, h), state);
         const double* q = p.q + (b * s.time + t) * s.q_stride + h * s.dk;
         double* o = p.o + (b * s.time + t) * s.o_stride + h * s.dv;
@@ -68,8 +80,11 @@ void delta_rule_backward_reference(const DeltaRuleBackward<double>& p) {
   for (int64_t b = 0; b < s.batch; ++b) {
     for (int64_t h = 0; h < s.heads; ++h) {
       const int64_t bh = b * s.heads + h;
-      std::vector<State> states = {initial_state(s, p.initial_state, bh)};  // before each sub-step, and last
+      // Before each token's decay, before each of its sub-steps, and the last.
+      std::vector<State> states = {initial_state(s, p.initial_state, bh)};
       for (int64_t t = 0; t < s.time; ++t) {
+        states.push_back(states.back());
+        decay(p, s, b, t, h, states.back());
         for (int64_t j = 0; j < s.factors; ++j) {
           states.push_back(states.back());
           advance(p, s, step_at(s, b, t, j, h), states.back());
@@ -80,7 +95,7 @@ void delta_rule_backward_reference(const DeltaRuleBackward<double>& p) {
         const double* q = p.q + (b * s.time + t) * s.q_stride + h * s.dk;
         double* dq = p.dq + (b * s.time + t) * s.q_stride + h * s.dk;
         const double* d_o = p.d_o + (b * s.time + t) * s.o_stride + h * s.dv;
-        const State& after = states[(t + 1) * s.factors];
+        const State& after = states[(t + 1) * (s.factors + 1)];
         for (int64_t i = 0; i < s.dk; ++i) {
           dq[i] = 0;
           for (int64_t c = 0; c < s.dv; ++c) {
@@ -91,7 +106,7 @@ void delta_rule_backward_reference(const DeltaRuleBackward<double>& p) {
         for (int64_t j = s.factors - 1; j >= 0; --j) {
           // S = before + beta k e^T with e = v - before^T k.
           const Step at = step_at(s, b, t, j, h);
-          const State& before = states[t * s.factors + j];
+          const State& before = states[t * (s.factors + 1) + 1 + j];
           const std::vector<double> e = innovation(p, s, at, before);
           const double beta = p.beta[at.beta];
           const double* k = p.k + at.k;
@@ -111,6 +126,15 @@ void delta_rule_backward_reference(const DeltaRuleBackward<double>& p) {
               d_state[i * s.dv + c] -= beta * k[i] * de[c];
             }
             p.dk[at.k + i] = dk;
+          }
+        }
+        const State& previous = states[t * (s.factors + 1)];
+        for (int64_t i = 0; i < s.gate_channels; ++i) p.dgate[gate_at(s, b, t, h, i)] = 0;
+        for (int64_t i = 0; s.gated() && i < s.dk; ++i) {
+          const int64_t at = gate_at(s, b, t, h, i);
+          for (int64_t c = 0; c < s.dv; ++c) {
+            p.dgate[at] += previous[i * s.dv + c] * d_state[i * s.dv + c];
+            d_state[i * s.dv + c] *= p.gate[at];
           }
         }
       }
