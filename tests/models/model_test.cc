@@ -2,6 +2,7 @@
 #include "signet/models/model.h"
 
 #include "signet/autograd/ops.h"
+#include "signet/base/text.h"
 #include "support/check.h"
 
 namespace signet::models {
@@ -21,7 +22,16 @@ const Variant kVariants[] = {
     {"deltanet conv without silu",
      "deltanet",
      {"width=6", "heads=2", "conv=1", "qk_activation=none", "mlp=4"}},
-    {"deltaproduct", "deltanet", {"width=8", "heads=2", "head_dim=3", "householders=3", "conv=2", "mlp=0"}},
+    {"deltaproduct",
+     "deltaproduct",
+     {"width=8", "heads=2", "head_dim=3", "householders=3", "conv=2", "mlp=0"}},
+    {"deltaproduct no write",
+     "deltaproduct",
+     {"width=8", "heads=2", "head_dim=3", "write=false", "conv=0", "beta=hard", "mlp=0"}},
+    {"deltanet reflections from a learned state, with convolution",
+     "deltanet",
+     {"width=8", "heads=2", "write=false", "conv=2", "beta=fixed", "blocks=1", "mlp=0"}},
+    {"deltanet learned state", "deltanet", {"width=6", "heads=2", "initial_state=learned", "mlp=0"}},
     {"mamba", "mamba", {"width=6", "state=4", "blocks=2"}},
     {"mamba [0,1]", "mamba", {"width=6", "state=3", "conv=1", "eigenvalues=0,1"}},
     {"mamba no conv", "mamba", {"width=6", "state=5", "conv=0", "mlp=8", "final_norm=true", "blocks=1"}},
@@ -160,13 +170,14 @@ TEST(Model, EigenvaluesLieInTheirRange) {
 TEST(Model, OptionsThatDoNotFitAreRefused) {
   auto make = [](const std::string& set) {
     ModelConfig config = ModelConfig::for_architecture("deltanet");
-    io::fields_of(config).set(set);
+    for (const auto& each : split(set, ' ')) io::fields_of(config).set(each);
     Model(config, 3, 3);
   };
   EXPECT_THROW(make("heads=7"), Error);
   EXPECT_THROW(make("width=-4"), Error);
   EXPECT_THROW(make("eigenvalues=-1,0"), Error);
   EXPECT_THROW(make("hedas=2"), Error);
+  EXPECT_THROW(make("write=false initial_state=zero"), Error);
   EXPECT_THROW(ModelConfig::for_architecture("deltanot"), Error);
 }
 

@@ -30,13 +30,16 @@ class Mixer {
   // [rows, width] normalised inputs -> [rows, projected width].
   virtual Var project(Tape& tape, const Weights& weights, const Var& rows) const = 0;
   // [batch * time, projected width] -> [batch * time, mixed width]. `state` has one tensor per
-  // state_shapes(), read and replaced; null in training, where every sequence starts from zero.
+  // state_shapes(), read and replaced; null in training, where every
+  // sequence is whole.
   virtual Var mix(Tape& tape, const Weights& weights, const Var& projected, Sequence sequence,
                   Tensor* state) const = 0;
   // residual + output projection of [rows, mixed width].
   virtual Var finish(Tape& tape, const Weights& weights, const Var& mixed, const Var& residual) const = 0;
 
   virtual std::vector<Shape> state_shapes(int64_t batch) const = 0;
+  // Sets the state (on the CPU, zero so far) to what a sequence starts from.
+  virtual void start(const Weights&, Tensor* /*state*/) const {}
 
   // The eigenvalues of the transition at every row, [rows, count]: one per head and factor that differs from
   // 1 (Householder models) or the whole diagonal (diagonal models). For pictures and analysis.

@@ -1,9 +1,13 @@
-// DeltaNet (Yang et al., 2024) as in the experiments of Grazzi, Siems et al. (2025), with n_h Householder
-// factors per token (DeltaProduct, Siems et al., 2025) as an option:
+// DeltaNet (Yang et al., 2024) as in the experiments of Grazzi, Siems et al. (2025), and its relatives: n_h
+// Householder factors per token (DeltaProduct, Siems et al., 2025).
 //   q, k, v = x Wq, x Wk, x Wv  -> causal convolution -> SiLU -> per-head L2 norm of q and k
 //   beta = sigmoid(x Wb)  (range [0,1])   or  2 sigmoid(x Wb)  (range [-1,1]): transition eigenvalue 1 - beta
 //   o = delta rule(q, k, v, beta) / sqrt(dk) -> per-head RMS norm -> Wo
+// What the literature says decides how far a tracked state carries are switches: keys without SiLU, a gate
+// that reaches the ends of its range exactly or stays at one, a state that is only transformed and never
+// written to.
 #include <cmath>
+#include <cstring>
 
 #include "signet/models/config.h"
 #include "signet/models/mixer.h"
@@ -22,6 +26,8 @@ struct DeltaNetOptions {
   int64_t conv = 4;
   std::string qk_activation = "auto";
   bool output_norm = true;
+  bool write = true;
+  std::string initial_state = "auto";
   std::string beta = "sigmoid";
   double beta_gain = kGain, beta_shift = 0;
 };
@@ -36,15 +42,23 @@ class DeltaNetMixer final : public Mixer {
     inner_ = options.heads * head_dim_;
     beta_scale_ = config.range() == EigenvalueRange::kSigned ? 2.0 : 1.0;
     beta_gate_ = options.beta == "hard" ? ActivationKind::kHard : ActivationKind::kSigmoid;
+    learned_state_ =
+        options.initial_state == "learned" || (options.initial_state == "auto" && !options.write);
     silu_qk_ = options.qk_activation == "silu" || (options.qk_activation == "auto" && options.conv > 0);
     auto projection = [&](const char* name, int64_t in, int64_t out, double gain = kGain) {
       return parameters.add(prefix + name + ".weight", {out, in}, xavier_uniform_init(in, out, gain));
     };
-    // Adjacent, so that one product makes all four.
+    // Adjacent, so that one product makes them all.
+    auto part = [&](int id, int64_t columns) {
+      last_ = id;
+      return std::exchange(projected_, projected_ + columns);
+    };
     q_ = projection("q", width, inner_);
-    projection("k", width, n * inner_);
-    projection("v", width, n * inner_);
-    b_ = projection("b", width, n * options.heads, options.beta_gain);
+    part(q_, inner_);
+    k_at_ = part(projection("k", width, n * inner_), n * inner_);
+    if (options.write) v_at_ = part(projection("v", width, n * inner_), n * inner_);
+    if (options.beta != "fixed")
+      b_at_ = part(projection("b", width, n * options.heads, options.beta_gain), n * options.heads);
     if (options.conv > 0) {
       const double bound = 1.0 / std::sqrt(static_cast<double>(options.conv));
       auto convolution = [&](const char* name, int64_t channels) {
@@ -52,15 +66,17 @@ class DeltaNetMixer final : public Mixer {
       };
       q_conv_ = convolution("q_conv", inner_);
       k_conv_ = convolution("k_conv", n * inner_);
-      v_conv_ = convolution("v_conv", n * inner_);
+      if (options.write) v_conv_ = convolution("v_conv", n * inner_);
     }
     if (options.output_norm)
       o_norm_ = parameters.add(prefix + "o_norm.weight", {head_dim_}, constant_init(1));
+    if (learned_state_)
+      state_ = parameters.add(prefix + "state", {options.heads, head_dim_, head_dim_}, normal_init(1), false);
     o_ = projection("o", inner_, width);
   }
 
   Var project(Tape& tape, const Weights& weights, const Var& rows) const override {
-    return autograd::linear(tape, rows, weights.fused(q_, b_));
+    return autograd::linear(tape, rows, weights.fused(q_, last_));
   }
 
   Var mix(Tape& tape, const Weights& weights, const Var& projected, Sequence sequence,
@@ -75,16 +91,19 @@ class DeltaNetMixer final : public Mixer {
       return silu ? autograd::activation(tape, x, ActivationKind::kSilu) : x;
     };
     const Var q = part(0, inner_, q_conv_, silu_qk_, 1);
-    const Var k = part(inner_, n * inner_, k_conv_, silu_qk_, 2);
-    const Var v = part((1 + n) * inner_, n * inner_, v_conv_, true, 3);
-    const Var unit_q = autograd::l2_normalize(tape, q, head_dim_, kNormEps);
-    const Var unit_k = autograd::l2_normalize(tape, k, head_dim_, kNormEps);
+    const Var k = part(k_at_, n * inner_, k_conv_, silu_qk_, 2);
+    autograd::DeltaRuleInputs in;
+    in.q = autograd::l2_normalize(tape, q, head_dim_, kNormEps);
+    in.k = autograd::l2_normalize(tape, k, head_dim_, kNormEps);
+    in.v = options_.write ? part(v_at_, n * inner_, v_conv_, true, 3)
+                          : autograd::zeros(tape, {sequence.rows(), n * inner_});
+    in.beta = beta(tape, projected);
+    if (learned_state_ && !state) in.initial = autograd::repeat_rows(tape, weights[state_], sequence.batch);
     autograd::DeltaRuleOptions rule;
     rule.heads = options_.heads;
     rule.factors = n;
     rule.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
-    return autograd::delta_rule(tape, unit_q, unit_k, v, beta(tape, projected), sequence, rule,
-                                state ? state[0] : Tensor{});
+    return autograd::delta_rule(tape, in, sequence, rule, state ? state[0] : Tensor{});
   }
 
   Var finish(Tape& tape, const Weights& weights, const Var& mixed, const Var& residual) const override {
@@ -100,9 +119,16 @@ class DeltaNetMixer final : public Mixer {
     if (options_.conv > 0) {
       shapes.push_back({batch, history, inner_});
       shapes.push_back({batch, history, n * inner_});
-      shapes.push_back({batch, history, n * inner_});
+      if (options_.write) shapes.push_back({batch, history, n * inner_});
     }
     return shapes;
+  }
+  void start(const Weights& weights, Tensor* state) const override {
+    if (!learned_state_) return;
+    const Tensor from = weights[state_].value;
+    const int64_t bytes = from.size() * dtype_size(from.dtype);
+    for (int64_t b = 0; b < state[0].shape[0]; ++b)
+      std::memcpy(static_cast<char*>(state[0].data) + b * bytes, from.data, static_cast<size_t>(bytes));
   }
 
   Tensor eigenvalues(Tape& tape, const Weights&, const Var& projected, Sequence) const override {
@@ -120,20 +146,27 @@ class DeltaNetMixer final : public Mixer {
 
   Var beta(Tape& tape, const Var& projected) const {
     const int64_t n = options_.householders;
-    const Var raw = tape.columns(projected, (1 + 2 * n) * inner_, n * options_.heads);
+    if (options_.beta == "fixed") {
+      constexpr double kSaturated = 1e4;
+      return autograd::activation(tape, autograd::zeros(tape, {projected.value.rows(), n * options_.heads}),
+                                  ActivationKind::kSigmoid, beta_scale_, kSaturated);
+    }
+    const Var raw = tape.columns(projected, b_at_, n * options_.heads);
     return autograd::activation(tape, raw, beta_gate_, beta_scale_, options_.beta_shift);
   }
 
   DeltaNetOptions options_;
   double eps_, beta_scale_ = 1;
   ActivationKind beta_gate_ = ActivationKind::kSigmoid;
-  bool silu_qk_ = false;
+  bool silu_qk_ = false, learned_state_ = false;
   int64_t head_dim_ = 0, inner_ = 0;
-  int q_ = 0, b_ = 0, q_conv_ = 0, k_conv_ = 0, v_conv_ = 0, o_norm_ = 0, o_ = 0;
+  int64_t projected_ = 0, k_at_ = 0, v_at_ = 0, b_at_ = 0;  // columns of the projection
+  int q_ = 0, last_ = 0, state_ = 0, q_conv_ = 0, k_conv_ = 0, v_conv_ = 0, o_norm_ = 0, o_ = 0;
 };
 
 class DeltaNetFactory final : public MixerFactory {
  public:
+  explicit DeltaNetFactory(const DeltaNetOptions& defaults) : options_(defaults) {}
   void set_defaults(ModelConfig& config) const override {
     config.mlp = -1;
     config.final_norm = true;
@@ -149,9 +182,16 @@ class DeltaNetFactory final : public MixerFactory {
     fields.field("conv", options_.conv, "taps of the causal convolution on q, k and v; 0 = none", {0, 16});
     fields.field_enum("qk_activation", options_.qk_activation,
                       "activation of q and k; auto = silu with a convolution", {"auto", "none", "silu"});
+    fields.field("write", options_.write,
+                 "write values into the state; without, tokens only transform it: S <- (I - beta k k^T) S");
+    fields.field_enum("initial_state", options_.initial_state,
+                      "the state before the first token; auto = learned without write, else zero",
+                      {"auto", "zero", "learned"});
     fields.field("output_norm", options_.output_norm, "per-head norm of what is read from the state");
-    fields.field_enum("beta", options_.beta,
-                      "gate of the write strength; hard reaches its end points exactly", {"sigmoid", "hard"});
+    fields.field_enum(
+        "beta", options_.beta,
+        "gate of the write strength; hard reaches its end points exactly, fixed stays at the upper",
+        {"sigmoid", "hard", "fixed"});
     fields.field("beta_gain", options_.beta_gain,
                  "spread of the gate at the start; near 2 some heads begin close to an end of the range",
                  {0, 100});
@@ -165,6 +205,8 @@ class DeltaNetFactory final : public MixerFactory {
     if (options_.head_dim == 0 && config.width % options_.heads != 0)
       bad_input("model.width = {} is not a multiple of model.heads = {}; change one or set model.head_dim",
                 config.width, options_.heads);
+    if (!options_.write && options_.initial_state == "zero")
+      bad_input("model.write = false leaves a zero state zero; model.initial_state must be learned");
     return std::make_unique<DeltaNetMixer>(config, options_, prefix, parameters);
   }
 
@@ -174,6 +216,11 @@ class DeltaNetFactory final : public MixerFactory {
 
 }  // namespace
 
-std::shared_ptr<MixerFactory> make_deltanet() { return std::make_shared<DeltaNetFactory>(); }
+std::shared_ptr<MixerFactory> make_deltanet() { return std::make_shared<DeltaNetFactory>(DeltaNetOptions{}); }
+std::shared_ptr<MixerFactory> make_deltaproduct() {
+  DeltaNetOptions defaults;
+  defaults.householders = 2;
+  return std::make_shared<DeltaNetFactory>(defaults);
+}
 
 }  // namespace signet::models

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "signet/models/registry.h"
 
@@ -79,6 +80,8 @@ std::pair<Var, Var> Model::embed(Tape& tape, const Weights& weights, const int32
 
 Var Model::forward(Tape& tape, const Weights& weights, const int32_t* tokens, Sequence sequence,
                    const int32_t* scored, int64_t scored_rows, ModelState* state) const {
+  if (state && !std::exchange(state->started, true))
+    for (size_t i = 0; i < blocks_.size(); ++i) blocks_[i].mixer->start(weights, state->block(i));
   auto [x, projected] = embed(tape, weights, tokens, sequence);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const Block& block = blocks_[i];

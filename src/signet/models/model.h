@@ -11,11 +11,14 @@
 
 namespace signet::models {
 
-// Recurrent state of a batch of sequences, carried from one segment to the next in inference. Starts at zero.
+// Recurrent state of a batch of sequences, carried from one segment to the next in inference. The first
+// forward pass starts it (Mixer::start).
 class ModelState {
  public:
   ModelState(const class Model& model, int64_t batch, DType dtype);
   Tensor* block(size_t i) { return tensors_[i].data(); }
+  std::vector<Tensor>& tensors(size_t block) { return tensors_[block]; }
+  bool started = false;
 
  private:
   std::vector<char> memory_;

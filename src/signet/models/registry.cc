@@ -3,11 +3,13 @@
 namespace signet::models {
 
 std::shared_ptr<MixerFactory> make_deltanet();
+std::shared_ptr<MixerFactory> make_deltaproduct();
 std::shared_ptr<MixerFactory> make_mamba();
 
 const std::vector<ArchitectureEntry>& architectures() {
   static const std::vector<ArchitectureEntry> table = {
       {"deltanet", "delta rule with one or more Householder factors per token", make_deltanet},
+      {"deltaproduct", "delta rule with two Householder factors per token, or more", make_deltaproduct},
       {"mamba", "selective scan with a diagonal transition", make_mamba},
   };
   return table;
