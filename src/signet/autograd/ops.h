@@ -8,6 +8,7 @@
 #include "signet/base/eigenvalues.h"
 #include "signet/kernels/activation/activation.h"
 #include "signet/kernels/delta_rule/delta_rule.h"
+#include "signet/kernels/gated_rnn/gated_rnn.h"
 #include "signet/kernels/norm/norm.h"
 
 namespace signet::autograd {
@@ -69,6 +70,19 @@ struct SelectiveScanInputs {
 };
 Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence, EigenvalueRange range,
                    const Tensor& state = {});
+
+// y[:, h] = x[:, h] W[h]^T for every head h: x [rows, heads in], W [heads out, in], y [rows, heads out].
+// Saves x.
+Var headwise_linear(Tape& tape, const Var& x, const Var& weight, int64_t heads);
+
+// a + b. Saves nothing.
+Var add(Tape& tape, const Var& a, const Var& b);
+
+// sLSTM and LSTM (kernels/gated_rnn/gated_rnn.h); x [rows, heads * 4 * width], bias may be empty. `state`
+// [batch, planes, heads, width] is read and replaced when given (inference). Saves the gates and states of
+// every token.
+Var gated_rnn(Tape& tape, const Var& x, const Var& recurrent, const Var& bias, Sequence sequence,
+              int64_t heads, kernels::GatedRnnCell cell, const Tensor& state = {});
 
 // Mean cross-entropy over `count` scored rows of the whole batch (this tape may see only a part of them);
 // targets [rows], -1 = not scored. Writes the sum of the losses of this tape's rows and, unless null, the

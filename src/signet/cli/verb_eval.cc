@@ -164,9 +164,10 @@ class Eval final : public Verb {
       }
     }
     row("all", evaluation.total(0));
-    fmt::print("{} {} eigenvalues [{},{}] step {}\n{}", run.config().task.name,
-               run.config().model.architecture, run.config().model.eigenvalues[0],
-               run.config().model.eigenvalues[1], run.step(), table.text(report::text_style(stdout)));
+    const std::string range = run.config().model.range_text();
+    fmt::print("{} {}{}{} step {}\n{}", run.config().task.name, run.config().model.architecture,
+               range.empty() ? "" : " eigenvalues ", range, run.step(),
+               table.text(report::text_style(stdout)));
   }
 
   Options* options_ = nullptr;

@@ -59,9 +59,9 @@ class Train final : public Verb {
       return 0;
     }
     if (out_.empty()) {
-      const auto& e = config.model.eigenvalues;
-      out_ = fmt::format("runs/{}-{}-[{},{}]-{}", config.task.name, config.model.architecture, e[0], e[1],
-                         config.train.seed);
+      const std::string range = config.model.range_text();
+      out_ = fmt::format("runs/{}-{}{}{}-{}", config.task.name, config.model.architecture,
+                         range.empty() ? "" : "-", range, config.train.seed);
     }
     auto directory = io::RunDirectory::create(out_, force_);
     return finish(train::train(config, directory, false, options()));
@@ -89,9 +89,11 @@ class Train final : public Verb {
       const auto& by_length = result["by_length"];
       const auto number = [&](const char* key) { return result[key].get<double>(); };
       const bool dense = result["dense"].get<bool>();
-      fmt::print("{} {} [{:g},{:g}]: {} {:.4f} on lengths {} to {} after {} steps, {:.1f} s\nrun: {}\n",
-                 result["task"].get<std::string>(), result["model"].get<std::string>(),
-                 result["eigenvalues"][0].get<double>(), result["eigenvalues"][1].get<double>(),
+      std::string range;
+      if (const auto& e = result["eigenvalues"]; !e.empty())
+        range = fmt::format(" [{:g},{:g}]", e[0].get<double>(), e[1].get<double>());
+      fmt::print("{} {}{}: {} {:.4f} on lengths {} to {} after {} steps, {:.1f} s\nrun: {}\n",
+                 result["task"].get<std::string>(), result["model"].get<std::string>(), range,
                  dense ? "sequence accuracy" : "scaled accuracy",
                  number(dense ? "sequence_accuracy" : "scaled_accuracy"), by_length.front()["length"].dump(),
                  by_length.back()["length"].dump(), result["steps"].dump(), number("seconds"), out_);

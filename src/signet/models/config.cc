@@ -1,5 +1,7 @@
 #include "signet/models/config.h"
 
+#include <fmt/ranges.h>
+
 #include "signet/base/text.h"
 #include "signet/models/mixer.h"
 #include "signet/models/registry.h"
@@ -13,6 +15,7 @@ ModelConfig ModelConfig::for_architecture(const std::string& name) {
     config.architecture = name;
     config.mixer = entry.make();
     config.mixer->set_defaults(config);
+    if (!config.mixer->has_range()) config.eigenvalues.clear();
     return config;
   }
   fail(ErrorCode::kUsage, "unknown model '{}'{}; there are: {}", name,
@@ -40,6 +43,18 @@ EigenvalueRange ModelConfig::range() const {
   if (eigenvalues == std::vector<double>{0, 1}) return EigenvalueRange::kPositive;
   if (eigenvalues == std::vector<double>{-1, 1}) return EigenvalueRange::kSigned;
   bad_input("model.eigenvalues must be 0,1 or -1,1");
+}
+
+void ModelConfig::check_range() const {
+  if (mixer->has_range()) {
+    range();
+  } else if (!eigenvalues.empty()) {
+    bad_input("model.eigenvalues: {} has no eigenvalues to keep in a range; leave it out", architecture);
+  }
+}
+
+std::string ModelConfig::range_text() const {
+  return eigenvalues.empty() ? "" : fmt::format("[{}]", fmt::join(eigenvalues, ","));
 }
 
 }  // namespace signet::models

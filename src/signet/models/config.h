@@ -15,7 +15,8 @@ class MixerFactory;
 
 struct ModelConfig {
   std::string architecture = "deltanet";
-  std::vector<double> eigenvalues = {-1, 1};  // [0, 1] as published, or [-1, 1]
+  std::vector<double> eigenvalues = {-1,
+                                     1};  // [0, 1] as published, or [-1, 1]; empty where there is no range
   int64_t width = 128;
   int64_t blocks = 2;
   int64_t mlp = -1;        // hidden width of the SwiGLU: -1 = 8/3 width rounded up to 256, 0 = none
@@ -28,7 +29,9 @@ struct ModelConfig {
   // A configuration with the architecture's defaults; throws kUsage for an unknown name.
   static ModelConfig for_architecture(const std::string& name);
   void describe(io::Fields& fields);
-  EigenvalueRange range() const;  // throws kBadInput for anything else
+  EigenvalueRange range() const;   // throws kBadInput for anything else
+  void check_range() const;        // that there is one where the architecture has one, and none elsewhere
+  std::string range_text() const;  // "[-1,1]", or "" without a range
 };
 
 }  // namespace signet::models

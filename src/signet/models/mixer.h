@@ -42,11 +42,11 @@ class Mixer {
   virtual void start(const Weights&, Tensor* /*state*/) const {}
 
   // The eigenvalues of the transition at every row, [rows, count]: one per head and factor that differs from
-  // 1 (Householder models) or the whole diagonal (diagonal models). For pictures and analysis.
-  virtual Tensor eigenvalues(Tape& tape, const Weights& weights, const Var& projected,
-                             Sequence sequence) const = 0;
-  // How the columns of eigenvalues() are grouped: heads, or 1.
-  virtual int64_t eigenvalue_groups() const = 0;
+  // 1 (Householder models) or the whole diagonal (diagonal models). For pictures and analysis. Empty for
+  // mixers whose transition is not linear or has no real eigenvalues to show.
+  virtual Tensor eigenvalues(Tape&, const Weights&, const Var&, Sequence) const { return {}; }
+  // How the columns of eigenvalues() are grouped: heads, or 1; 0 when there are none.
+  virtual int64_t eigenvalue_groups() const { return 0; }
 };
 
 // Makes the mixers of one architecture and owns its options, which live in the `model` section of the
@@ -57,6 +57,8 @@ class MixerFactory {
   // The architecture's defaults for the options common to all (ModelConfig), before the user's.
   virtual void set_defaults(ModelConfig& config) const = 0;
   virtual void describe(io::Fields& fields) = 0;
+  // Whether the architecture has eigenvalues whose range can be chosen (ModelConfig::eigenvalues).
+  virtual bool has_range() const { return true; }
   // Throws kBadInput when the options do not fit together.
   virtual std::unique_ptr<Mixer> make(const ModelConfig& config, const std::string& prefix,
                                       Parameters& parameters) const = 0;

@@ -4,13 +4,17 @@ namespace signet::models {
 
 std::shared_ptr<MixerFactory> make_deltanet();
 std::shared_ptr<MixerFactory> make_deltaproduct();
+std::shared_ptr<MixerFactory> make_lstm();
 std::shared_ptr<MixerFactory> make_mamba();
+std::shared_ptr<MixerFactory> make_slstm();
 
 const std::vector<ArchitectureEntry>& architectures() {
   static const std::vector<ArchitectureEntry> table = {
       {"deltanet", "delta rule with one or more Householder factors per token", make_deltanet},
       {"deltaproduct", "delta rule with two Householder factors per token, or more", make_deltaproduct},
       {"mamba", "selective scan with a diagonal transition", make_mamba},
+      {"slstm", "nonlinear recurrence with exponential gates and memory mixing per head", make_slstm},
+      {"lstm", "the LSTM: nonlinear recurrence with sigmoid gates", make_lstm},
   };
   return table;
 }

@@ -137,7 +137,7 @@ RunConfig resolve_config(const ConfigSources& sources) {
   const auto checked_task = tasks::make_task(config.task.name);
   checked_task->check(config.train_lengths(*checked_task));
   checked_task->check(config.eval_lengths(*checked_task));
-  config.model.range();
+  config.model.check_range();
   // What the options forbid together shows when the model is put together; nothing is allocated for it.
   models::Model(config.model, checked_task->vocabulary(), checked_task->classes());
   return config;

@@ -260,7 +260,9 @@ std::vector<TokenSpectrum> token_spectra(const models::Model& model, DType dtype
   std::vector<TokenSpectrum> spectra;
   for (size_t b = 0; b < blocks.size(); ++b) {
     const Tensor& values = blocks[b];
-    const int64_t groups = model.mixer(b).eigenvalue_groups(), width = values.width() / groups;
+    const int64_t groups = model.mixer(b).eigenvalue_groups();
+    if (groups == 0) continue;
+    const int64_t width = values.width() / groups;
     for (int32_t token : task.input_tokens()) {
       std::vector<double> mean(static_cast<size_t>(values.width()), 0.0);
       int64_t seen = 0;

@@ -1,0 +1,24 @@
+#include "signet/kernels/gated_rnn/gated_rnn.h"
+
+#include <algorithm>
+
+#include "signet/base/thread_pool.h"
+#include "signet/kernels/gated_rnn/gated_rnn_plan.h"
+
+namespace signet::kernels {
+
+GatedRnnPlan gated_rnn_plan(const GatedRnnShape& shape) {
+  constexpr int64_t kPadding = 16;
+  GatedRnnPlan plan;
+  plan.shape = with_strides(shape);
+  plan.padded = (shape.width + kPadding - 1) / kPadding * kPadding;
+  plan.tiles = (shape.batch + GatedRnnPlan::kTile - 1) / GatedRnnPlan::kTile;
+  plan.parts = std::max<int64_t>(1, std::min<int64_t>(thread_count(), plan.items()));
+  return plan;
+}
+
+int64_t gated_rnn_workspace_size(const GatedRnnShape& shape, Cpu) {
+  return gated_rnn_plan(shape).workspace_size();
+}
+
+}  // namespace signet::kernels

@@ -1,0 +1,361 @@
+// A block owns one head of kRows sequences and walks all tokens. Every step has two halves: a product with
+// the recurrent matrix, in which a thread owns one unit of one gate (forward: a row of R; backward: a column
+// of one gate's R) for all sequences, and the elementwise cell. What both halves exchange lies in shared
+// memory. With kWidth > 0 units per head there are exactly 4 kWidth threads and each keeps its row or column
+// of R in registers for the whole sequence; kWidth = 0 takes any width and reads R from the caches.
+#include <algorithm>
+
+#include "signet/kernels/gated_rnn/gated_rnn.h"
+#include "signet/kernels/gated_rnn/gated_rnn_cells.h"
+#include "signet/tensor/cuda_check.h"
+#include "signet/tensor/gemm.h"
+#include "signet/tensor/reduce.cuh"
+
+namespace signet::kernels {
+namespace {
+
+constexpr int kAnyThreads = 512;
+
+struct FloatMath {
+  using V = float;
+  static constexpr float kOne = 1.0f;
+  __device__ static float exp(float x) { return expf(x); }
+  __device__ static float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+  __device__ static float softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
+  __device__ static float tanh(float x) { return tanhf(x); }
+  __device__ static float max(float a, float b) { return fmaxf(a, b); }
+  __device__ static float if_zero(float x, float yes, float no) { return x == 0.0f ? yes : no; }
+};
+
+// out[r][column] = sum_k in[r][first_of(column) + k] * R(column, k) for the columns of this thread. in
+// [kRows, in_width], out [kRows, 4 width]; weights are this thread's registers, or at matrix + column + k *
+// stride.
+template <int kWidth, int kRows, bool kBackward>
+struct Product {
+  float weights[kWidth > 0 ? kWidth : 1];
+  const float* matrix;  // forward: R^T [width, 4 width] of the head; backward: R [4, width, width]
+  int width;
+
+  // `recurrent` is R of the head; `transposed` its transpose, needed when kWidth = 0 and not kBackward.
+  __device__ Product(const float* recurrent, const float* transposed, int w) : matrix(nullptr), width(w) {
+    if constexpr (kWidth > 0) {
+      const int gate = threadIdx.x / kWidth, unit = threadIdx.x % kWidth;
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k)
+        weights[k] = kBackward ? recurrent[(gate * kWidth + k) * kWidth + unit]
+                               : recurrent[(gate * kWidth + unit) * kWidth + k];
+    } else {
+      matrix = kBackward ? recurrent : transposed;
+    }
+  }
+
+  // Adds to sums[r] for one column.
+  __device__ void column(const float* in, int column, float (&sums)[kRows]) const {
+    const int first = kBackward ? column / width * width : 0, in_width = kBackward ? 4 * width : width;
+    if constexpr (kWidth > 0) {
+#pragma unroll
+      for (int k = 0; k < kWidth; k += 4) {
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          const float4 v = *reinterpret_cast<const float4*>(in + r * in_width + first + k);
+          sums[r] = fmaf(v.x, weights[k], sums[r]);
+          sums[r] = fmaf(v.y, weights[k + 1], sums[r]);
+          sums[r] = fmaf(v.z, weights[k + 2], sums[r]);
+          sums[r] = fmaf(v.w, weights[k + 3], sums[r]);
+        }
+      }
+    } else {
+      const float* w = kBackward ? matrix + first * width + column % width : matrix + column;
+      const int stride = kBackward ? width : 4 * width;
+#pragma unroll 4
+      for (int k = 0; k < width; ++k) {
+        const float weight = w[k * stride];
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) sums[r] = fmaf(in[r * in_width + first + k], weight, sums[r]);
+      }
+    }
+  }
+};
+
+// Where a block works.
+template <int kWidth>
+struct Place {
+  int width, head;
+  int64_t first;  // sequence
+  __device__ Place(const GatedRnnShape& s, int rows)
+      : width(kWidth > 0 ? kWidth : static_cast<int>(s.width)),
+        head(blockIdx.y),
+        first(int64_t{blockIdx.x} * rows) {}
+  __device__ int64_t state_at(const GatedRnnShape& s, int64_t b, int plane) const {
+    return ((b * s.state_planes() + plane) * s.heads + head) * width;
+  }
+};
+
+template <class Cell, int kWidth, int kRows>
+__global__ void forward_kernel(GatedRnnForward<float> p, const float* transposed) {
+  extern __shared__ float4 shared4[];
+  const GatedRnnShape s = p.shape;
+  const Place<kWidth> at(s, kRows);
+  const int w = at.width, cells = kRows * w;
+  float* y = reinterpret_cast<float*>(shared4);  // [kRows, w]
+  float* state = y + cells;                      // [kState][kRows, w]
+  float* gates = state + Cell::kState * cells;   // [kRows, 4 w]
+  const int64_t head_matrix = int64_t{at.head} * 4 * w * w;
+  const Product<kWidth, kRows, false> product(p.recurrent + head_matrix, transposed + head_matrix, w);
+  for (int cell = threadIdx.x; cell < cells; cell += blockDim.x) {
+    const int64_t b = at.first + cell / w;
+    const bool given = p.initial_state && b < s.batch;
+    y[cell] = given ? p.initial_state[at.state_at(s, b, 0) + cell % w] : 0.0f;
+    for (int k = 0; k < Cell::kState; ++k)
+      state[k * cells + cell] = given ? p.initial_state[at.state_at(s, b, 1 + k) + cell % w] : 0.0f;
+  }
+  __syncthreads();
+  for (int64_t t = 0; t < s.time; ++t) {
+    for (int column = threadIdx.x; column < 4 * w; column += blockDim.x) {
+      float x[kRows], sums[kRows] = {};
+      const int64_t of_head = int64_t{at.head} * 4 * w + column;
+      const float bias = p.bias ? p.bias[of_head] : 0.0f;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {  // asked for before the product, needed after it
+        const int64_t b = at.first + r;
+        x[r] = b < s.batch ? p.x[(b * s.time + t) * s.x_stride + of_head] : 0.0f;
+      }
+      product.column(y, column, sums);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) gates[r * 4 * w + column] = sums[r] + (x[r] + bias);
+    }
+    __syncthreads();
+    for (int cell = threadIdx.x; cell < cells; cell += blockDim.x) {
+      const int r = cell / w, unit = cell % w;
+      const int64_t b = at.first + r, row = b * s.time + t;
+      float gate[4], now[Cell::kState], saved[Cell::kSaved];
+#pragma unroll
+      for (int g = 0; g < 4; ++g) gate[g] = gates[(r * 4 + g) * w + unit];
+#pragma unroll
+      for (int k = 0; k < Cell::kState; ++k) now[k] = state[k * cells + cell];
+      const float before = y[cell], after = Cell::forward(gate, now, saved);
+#pragma unroll
+      for (int k = 0; k < Cell::kState; ++k) state[k * cells + cell] = now[k];
+      y[cell] = after;
+      if (b >= s.batch) continue;
+      p.y[row * s.y_stride + at.head * w + unit] = after;
+      if (!p.saved) continue;
+      float* keep = p.saved + (row * s.heads + at.head) * Cell::kSaved * w + unit;
+#pragma unroll
+      for (int k = 0; k < Cell::kSaved; ++k) keep[k * w] = saved[k];
+      p.saved[s.previous_offset() + row * s.units() + at.head * w + unit] = before;
+    }
+    __syncthreads();
+  }
+  if (!p.final_state) return;
+  for (int cell = threadIdx.x; cell < cells; cell += blockDim.x) {
+    const int64_t b = at.first + cell / w;
+    if (b >= s.batch) continue;
+    p.final_state[at.state_at(s, b, 0) + cell % w] = y[cell];
+    for (int k = 0; k < Cell::kState; ++k)
+      p.final_state[at.state_at(s, b, 1 + k) + cell % w] = state[k * cells + cell];
+  }
+}
+
+template <class Cell, int kWidth, int kRows>
+__global__ void backward_kernel(GatedRnnBackward<float> p, float* bias_sums) {
+  extern __shared__ float4 shared4[];
+  const GatedRnnShape s = p.shape;
+  const Place<kWidth> at(s, kRows);
+  const int w = at.width, cells = kRows * w;
+  float* d_gates = reinterpret_cast<float*>(shared4);  // [kRows, 4 w]
+  float* carried = d_gates + 4 * cells;                // [kRows, 4 w]: per gate, what flows into y_{t-1}
+  float* d_state = carried + 4 * cells;                // [kState][kRows, w]
+  float* sums = d_state + Cell::kState * cells;        // [4][kRows, w]: of d_gates over time
+  const Product<kWidth, kRows, true> product(p.recurrent + int64_t{at.head} * 4 * w * w, nullptr, w);
+  for (int cell = threadIdx.x; cell < cells; cell += blockDim.x) {
+    const int r = cell / w, unit = cell % w;
+    const int64_t b = at.first + r;
+    const bool given = p.d_final_state && b < s.batch;
+    for (int g = 0; g < 4; ++g) {
+      carried[(r * 4 + g) * w + unit] = given && g == 0 ? p.d_final_state[at.state_at(s, b, 0) + unit] : 0.0f;
+      sums[g * cells + cell] = 0.0f;
+    }
+    for (int k = 0; k < Cell::kState; ++k)
+      d_state[k * cells + cell] = given ? p.d_final_state[at.state_at(s, b, 1 + k) + unit] : 0.0f;
+  }
+  __syncthreads();
+  for (int64_t t = s.time - 1; t >= 0; --t) {
+    for (int cell = threadIdx.x; cell < cells; cell += blockDim.x) {
+      const int r = cell / w, unit = cell % w;
+      const int64_t b = at.first + r, row = b * s.time + t;
+      if (b >= s.batch) {
+        for (int g = 0; g < 4; ++g) d_gates[(r * 4 + g) * w + unit] = 0.0f;
+        continue;
+      }
+      float saved[Cell::kSaved], before[Cell::kBeforeCount], d[Cell::kState], d_gate[4];
+      const int64_t per_token = s.heads * Cell::kSaved * w;
+      const float* keep = p.saved + row * per_token + int64_t{at.head} * Cell::kSaved * w + unit;
+#pragma unroll
+      for (int k = 0; k < Cell::kSaved; ++k) saved[k] = keep[k * w];
+#pragma unroll
+      for (int k = 0; k < Cell::kBeforeCount; ++k) {
+        before[k] = 0.0f;
+        if (t > 0)
+          before[k] = keep[(Cell::kBefore + k) * w - per_token];
+        else if (p.initial_state)
+          before[k] = p.initial_state[at.state_at(s, b, 1 + k) + unit];
+      }
+      float dy = p.dy[row * s.y_stride + at.head * w + unit];
+#pragma unroll
+      for (int g = 0; g < 4; ++g) dy += carried[(r * 4 + g) * w + unit];
+#pragma unroll
+      for (int k = 0; k < Cell::kState; ++k) d[k] = d_state[k * cells + cell];
+      Cell::backward(saved, before, dy, d, d_gate);
+#pragma unroll
+      for (int k = 0; k < Cell::kState; ++k) d_state[k * cells + cell] = d[k];
+      float* dx = p.dx + row * s.x_stride + int64_t{at.head} * 4 * w + unit;
+#pragma unroll
+      for (int g = 0; g < 4; ++g) {
+        d_gates[(r * 4 + g) * w + unit] = d_gate[g];
+        sums[g * cells + cell] += d_gate[g];
+        dx[g * w] = d_gate[g];
+      }
+    }
+    __syncthreads();
+    for (int column = threadIdx.x; column < 4 * w; column += blockDim.x) {
+      float into[kRows] = {};
+      product.column(d_gates, column, into);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) carried[r * 4 * w + column] = into[r];
+    }
+    __syncthreads();
+  }
+  if (bias_sums) {
+    for (int column = threadIdx.x; column < 4 * w; column += blockDim.x) {
+      float total = 0.0f;
+      for (int r = 0; r < kRows; ++r) total += sums[column / w * cells + r * w + column % w];
+      bias_sums[int64_t{blockIdx.x} * 4 * s.units() + int64_t{at.head} * 4 * w + column] = total;
+    }
+  }
+  if (!p.d_initial_state) return;
+  for (int cell = threadIdx.x; cell < cells; cell += blockDim.x) {
+    const int r = cell / w, unit = cell % w;
+    const int64_t b = at.first + r;
+    if (b >= s.batch) continue;
+    float dy = 0.0f, start[Cell::kState], d[Cell::kState];
+    for (int g = 0; g < 4; ++g) dy += carried[(r * 4 + g) * w + unit];
+    for (int k = 0; k < Cell::kState; ++k) {
+      start[k] = p.initial_state ? p.initial_state[at.state_at(s, b, 1 + k) + unit] : 0.0f;
+      d[k] = d_state[k * cells + cell];
+    }
+    Cell::finish(start, d);
+    p.d_initial_state[at.state_at(s, b, 0) + unit] = dy;
+    for (int k = 0; k < Cell::kState; ++k) p.d_initial_state[at.state_at(s, b, 1 + k) + unit] = d[k];
+  }
+}
+
+// to[h][k][j] = from[h][j][k]: [rows, columns] of every head.
+__global__ void transpose_kernel(const float* from, int rows, int columns, float* to) {
+  const int64_t head = int64_t{blockIdx.y} * rows * columns;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < rows * columns; i += gridDim.x * blockDim.x)
+    to[head + i] = from[head + int64_t{i % rows} * columns + i / rows];
+}
+
+bool in_registers(int64_t width) { return width == 16 || width == 32 || width == 64; }
+
+int threads_for(const GatedRnnShape& s) {
+  return in_registers(s.width) ? static_cast<int>(4 * s.width) : kAnyThreads;
+}
+
+// Sequences per block: few enough that every multiprocessor has several blocks.
+int rows_per_block(const GatedRnnShape& s) {
+  const int64_t wanted = 3 * cuda_device().multiprocessors;
+  return (s.batch + 7) / 8 * s.heads >= wanted ? 8 : 4;
+}
+
+// Calls run<Cell, kWidth, kRows>() for the shape.
+template <class Cell, class Run>
+void choose_width(const GatedRnnShape& s, Run& run) {
+  const bool many = rows_per_block(s) == 8;
+  switch (s.width) {
+    case 16:
+      return many ? run.template operator()<Cell, 16, 8>() : run.template operator()<Cell, 16, 4>();
+    case 32:
+      return many ? run.template operator()<Cell, 32, 8>() : run.template operator()<Cell, 32, 4>();
+    case 64:
+      return many ? run.template operator()<Cell, 64, 8>() : run.template operator()<Cell, 64, 4>();
+    default:
+      return many ? run.template operator()<Cell, 0, 8>() : run.template operator()<Cell, 0, 4>();
+  }
+}
+template <class Run>
+void choose(const GatedRnnShape& s, Run run) {
+  if (s.cell == GatedRnnCell::kSlstm) return choose_width<SlstmCell<FloatMath>>(s, run);
+  choose_width<LstmCell<FloatMath>>(s, run);
+}
+
+template <class Kernel>
+void prepare(Kernel* kernel, int64_t floats, const GatedRnnShape& s, const char* name) {
+  const int64_t bytes = floats * int64_t{sizeof(float)};
+  if (bytes > cuda_device().shared_per_block)
+    fail(ErrorCode::kUsage, "{}: heads of {} units do not fit this GPU's shared memory; use more heads", name,
+         s.width);
+  allow_shared_memory(kernel, bytes, name);
+}
+
+int64_t blocks_of(const GatedRnnShape& s) { return (s.batch + rows_per_block(s) - 1) / rows_per_block(s); }
+
+}  // namespace
+
+int64_t gated_rnn_workspace_size(const GatedRnnShape& s, Cuda) {
+  // Forward: the transposed matrices, unless they live in registers. Backward: the sums of the bias per
+  // block.
+  return std::max(in_registers(s.width) ? 0 : 4 * s.units() * s.width, blocks_of(s) * 4 * s.units());
+}
+
+template <>
+void gated_rnn_forward(const GatedRnnForward<float>& given, Cuda device) {
+  GatedRnnForward<float> p = given;
+  p.shape = with_strides(p.shape);
+  const GatedRnnShape& s = p.shape;
+  if (s.batch == 0 || s.units() == 0) return;
+  if (!in_registers(s.width)) {
+    const dim3 grid(static_cast<unsigned>((4 * s.width * s.width + 255) / 256),
+                    static_cast<unsigned>(s.heads));
+    transpose_kernel<<<grid, 256, 0, stream_of(device)>>>(p.recurrent, static_cast<int>(4 * s.width),
+                                                          static_cast<int>(s.width), p.workspace);
+    check_launch("gated_rnn_forward: transpose");
+  }
+  choose(s, [&]<class Cell, int kWidth, int kRows>() {
+    const auto kernel = forward_kernel<Cell, kWidth, kRows>;
+    const int64_t floats = (5 + Cell::kState) * kRows * s.width;
+    prepare(kernel, floats, s, "gated_rnn_forward");
+    const dim3 grid(static_cast<unsigned>(blocks_of(s)), static_cast<unsigned>(s.heads));
+    kernel<<<grid, threads_for(s), floats * sizeof(float), stream_of(device)>>>(p, p.workspace);
+  });
+  check_launch("gated_rnn_forward");
+}
+
+template <>
+void gated_rnn_backward(const GatedRnnBackward<float>& given, Cuda device) {
+  GatedRnnBackward<float> p = given;
+  p.shape = with_strides(p.shape);
+  const GatedRnnShape& s = p.shape;
+  if (s.batch == 0 || s.units() == 0) return;
+  choose(s, [&]<class Cell, int kWidth, int kRows>() {
+    const auto kernel = backward_kernel<Cell, kWidth, kRows>;
+    const int64_t floats = (12 + Cell::kState) * kRows * s.width;
+    prepare(kernel, floats, s, "gated_rnn_backward");
+    const dim3 grid(static_cast<unsigned>(blocks_of(s)), static_cast<unsigned>(s.heads));
+    kernel<<<grid, threads_for(s), floats * sizeof(float), stream_of(device)>>>(
+        p, p.dbias ? p.workspace : nullptr);
+  });
+  check_launch("gated_rnn_backward");
+  if (p.dbias) add_column_sums(p.workspace, blocks_of(s), 4 * s.units(), 4 * s.units(), p.dbias, device);
+  if (s.time == 0) return;
+  const float* previous = p.saved + s.previous_offset();
+  for (int64_t head = 0; head < s.heads; ++head) {
+    gemm(Gemm<float>{4 * s.width, s.width, s.rows(), p.dx + head * 4 * s.width, s.x_stride, true,
+                     previous + head * s.width, s.units(), false,
+                     p.d_recurrent + head * 4 * s.width * s.width, s.width, true},
+         device);
+  }
+}
+
+}  // namespace signet::kernels

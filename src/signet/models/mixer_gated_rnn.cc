@@ -1,0 +1,139 @@
+// sLSTM (Beck et al., 2024) as in the experiments of Grazzi, Siems et al. (2025), and the LSTM. Both are
+// nonlinear: the gates of a token see the output of the token before (memory mixing), so neither has an
+// eigenvalue range.
+//   gates (i, f, z, o) = W x + R y_{t-1} + bias, per head
+//   y = the recurrence of kernels/gated_rnn -> per-head layer norm (sLSTM) -> output map (LSTM) -> + residual
+#include <charconv>
+#include <cmath>
+
+#include "signet/models/config.h"
+#include "signet/models/mixer.h"
+
+namespace signet::models {
+namespace {
+
+using kernels::GatedRnnCell;
+
+struct GatedRnnOptions {
+  int64_t heads;
+  std::string gate_maps;  // headwise: a head's gates see the same head of the input; dense: all of it
+  std::string output_map;
+  bool output_norm;
+};
+
+// How far down the model a block lies, in [0, 1]; its mixer's prefix is "blocks.<i>.mixer.".
+double depth(const std::string& prefix, int64_t blocks) {
+  int64_t block = 0;
+  const size_t dot = prefix.find('.');
+  if (dot != std::string::npos)
+    std::from_chars(prefix.data() + dot + 1, prefix.data() + prefix.size(), block);
+  return blocks > 1 ? static_cast<double>(block) / static_cast<double>(blocks - 1) : 0.0;
+}
+
+class GatedRnnMixer final : public Mixer {
+ public:
+  GatedRnnMixer(GatedRnnCell cell, const ModelConfig& config, const GatedRnnOptions& options,
+                const std::string& prefix, Parameters& parameters)
+      : cell_(cell), options_(options), width_(config.width), eps_(config.norm_eps) {
+    const int64_t heads = options.heads, units = config.width / heads;
+    const int64_t seen = options.gate_maps == "dense" ? config.width : units;
+    const bool slstm = cell == GatedRnnCell::kSlstm;
+    const double deviation = std::sqrt(2.0 / (5.0 * static_cast<double>(config.width)));
+    const Init start = linear_default_init(units);
+    gates_ = parameters.add(prefix + "gates.weight", {4 * config.width, seen},
+                            slstm ? normal_init(deviation) : start);
+    recurrent_ = parameters.add(prefix + "recurrent.weight", {4 * config.width, units},
+                                slstm ? constant_init(0) : start);
+    // The forget gates of an sLSTM head start spread from open (5) to shut (-7), more of them open in later
+    // blocks.
+    const double power = 0.3 + 1.3 * depth(prefix, config.blocks);
+    bias_ = parameters.add(prefix + "bias", {4 * config.width}, [=](Rng& rng, int64_t i) {
+      const bool forget = i / units % 4 == 1;
+      if (!slstm) return start(rng, i) + (forget ? 1 : 0);
+      const double share = units > 1 ? static_cast<double>(i % units) / static_cast<double>(units - 1) : 0.0;
+      return forget ? 5 - 12 * std::pow(share, power) : 0.0;
+    });
+    if (options.output_norm) norm_ = parameters.add(prefix + "norm.weight", {units}, constant_init(1));
+    if (options.output_map == "linear")
+      output_ = parameters.add(prefix + "output.weight", {config.width, config.width},
+                               linear_default_init(config.width));
+  }
+
+  Var project(Tape& tape, const Weights& weights, const Var& rows) const override {
+    if (options_.gate_maps == "dense") return autograd::linear(tape, rows, weights[gates_]);
+    return autograd::headwise_linear(tape, rows, weights[gates_], options_.heads);
+  }
+
+  Var mix(Tape& tape, const Weights& weights, const Var& projected, Sequence sequence,
+          Tensor* state) const override {
+    return autograd::gated_rnn(tape, projected, weights[recurrent_], weights[bias_], sequence, options_.heads,
+                               cell_, state ? state[0] : Tensor{});
+  }
+
+  Var finish(Tape& tape, const Weights& weights, const Var& mixed, const Var& residual) const override {
+    const Var y = options_.output_norm
+                      ? autograd::norm(tape, mixed, weights[norm_], kernels::NormKind::kLayer, eps_)
+                      : mixed;
+    if (options_.output_map == "linear") return autograd::linear(tape, y, weights[output_], residual);
+    return autograd::add(tape, y, residual);
+  }
+
+  std::vector<Shape> state_shapes(int64_t batch) const override {
+    kernels::GatedRnnShape shape;
+    shape.cell = cell_;
+    return {{batch, shape.state_planes(), options_.heads, width_ / options_.heads}};
+  }
+
+ private:
+  GatedRnnCell cell_;
+  GatedRnnOptions options_;
+  int64_t width_;
+  double eps_;
+  int gates_ = 0, recurrent_ = 0, bias_ = 0, norm_ = 0, output_ = 0;
+};
+
+class GatedRnnFactory final : public MixerFactory {
+ public:
+  GatedRnnFactory(GatedRnnCell cell, GatedRnnOptions options) : cell_(cell), options_(std::move(options)) {}
+
+  bool has_range() const override { return false; }
+  void set_defaults(ModelConfig& config) const override {
+    config.mlp = 192;
+    config.final_norm = true;
+    config.norm_eps = 1e-5;
+    config.embedding_init = 0.056;  // sqrt(2 / (5 width)) at width 128
+    config.head_init = "linear";
+  }
+  void describe(io::Fields& fields) override {
+    fields.field("heads", options_.heads, "heads; a unit's gates see the last outputs of its own head",
+                 {1, 1024});
+    fields.field_enum(
+        "gate_maps", options_.gate_maps,
+        "what the gates of a head see of the input: the same head (headwise) or all of it (dense)",
+        {"headwise", "dense"});
+    fields.field_enum("output_map", options_.output_map, "map after the recurrence", {"none", "linear"});
+    fields.field("output_norm", options_.output_norm, "per-head layer norm of the recurrence's output");
+  }
+  std::unique_ptr<Mixer> make(const ModelConfig& config, const std::string& prefix,
+                              Parameters& parameters) const override {
+    if (config.width % options_.heads != 0)
+      bad_input("model.width = {} is not a multiple of model.heads = {}", config.width, options_.heads);
+    return std::make_unique<GatedRnnMixer>(cell_, config, options_, prefix, parameters);
+  }
+
+ private:
+  GatedRnnCell cell_;
+  GatedRnnOptions options_;
+};
+
+}  // namespace
+
+std::shared_ptr<MixerFactory> make_slstm() {
+  return std::make_shared<GatedRnnFactory>(GatedRnnCell::kSlstm,
+                                           GatedRnnOptions{4, "headwise", "none", true});
+}
+std::shared_ptr<MixerFactory> make_lstm() {
+  return std::make_shared<GatedRnnFactory>(GatedRnnCell::kLstm, GatedRnnOptions{1, "dense", "linear", false});
+}
+
+}  // namespace signet::models

@@ -1,0 +1,83 @@
+#include "support/gated_rnn.h"
+#include "support/rounded.h"
+
+namespace signet::kernels {
+namespace {
+
+using test::device_error;
+using test::gated_rnn_shape;
+using test::GatedRnnProblem;
+using test::kGatedRnnAdded;
+using test::OnDevice;
+
+void compare(const GatedRnnShape& shape, bool stateful) {
+  SCOPED_TRACE(testing::Message() << static_cast<int>(shape.cell) << ": " << shape.batch << " x "
+                                  << shape.time << " x " << shape.heads << " x " << shape.width
+                                  << (stateful ? " with states" : ""));
+  GatedRnnProblem problem(shape, 3, stateful);
+  const auto on_device = [](std::vector<double>& values) {
+    const auto narrow = test::narrow<float>(values);
+    values = test::widen(narrow);
+    return OnDevice<float>(narrow);
+  };
+  const auto x = on_device(problem.x), recurrent = on_device(problem.recurrent),
+             bias = on_device(problem.bias), initial = on_device(problem.initial), dy = on_device(problem.dy),
+             d_final = on_device(problem.d_final);
+  const auto expected = test::gated_rnn_reference(problem);
+  const GatedRnnShape s = with_strides(shape);
+  std::vector<std::vector<float>> first;
+  for (int repetition = 0; repetition < 2; ++repetition) {
+    const auto sized = [](int64_t n) { return OnDevice<float>(static_cast<size_t>(n)); };
+    const auto added = [](size_t n) { return OnDevice<float>(std::vector<float>(n, kGatedRnnAdded)); };
+    OnDevice<float> saved = sized(gated_rnn_saved_size(s)),
+                    workspace = sized(gated_rnn_workspace_size(s, Cuda{})), y = sized(s.rows() * s.y_stride),
+                    dx = sized(s.rows() * s.x_stride),
+                    final_state = sized(s.batch * s.state_planes() * s.units()),
+                    d_initial = sized(s.batch * s.state_planes() * s.units()),
+                    d_recurrent = added(problem.recurrent.size()), dbias = added(problem.bias.size());
+    GatedRnnForward<float> f;
+    f.shape = shape, f.x = x.get(), f.recurrent = recurrent.get(), f.bias = stateful ? bias.get() : nullptr;
+    f.initial_state = stateful ? initial.get() : nullptr, f.y = y.get(), f.final_state = final_state.get();
+    f.saved = saved.get(), f.workspace = workspace.get();
+    gated_rnn_forward(f, Cuda{});
+    GatedRnnBackward<float> b;
+    b.shape = shape, b.recurrent = f.recurrent, b.initial_state = f.initial_state, b.saved = f.saved;
+    b.dy = dy.get(), b.d_final_state = stateful ? d_final.get() : nullptr, b.dx = dx.get();
+    b.d_recurrent = d_recurrent.get(), b.dbias = stateful ? dbias.get() : nullptr;
+    b.d_initial_state = d_initial.get(), b.workspace = f.workspace;
+    gated_rnn_backward(b, Cuda{});
+    const double limit = 1e-5;
+    const auto got_y = test::without_gaps(y.values(), s.units(), s.y_stride),
+               got_dx = test::without_gaps(dx.values(), 4 * s.units(), s.x_stride);
+    EXPECT_LT(test::relative_error(got_y, expected.y), limit);
+    EXPECT_LT(test::relative_error(got_dx, expected.dx), limit);
+    EXPECT_LT(device_error(final_state, expected.final_state), limit);
+    EXPECT_LT(device_error(d_initial, expected.d_initial), limit);
+    EXPECT_LT(device_error(d_recurrent, expected.d_recurrent), limit);
+    EXPECT_LT(device_error(dbias, expected.dbias), limit);
+    const std::vector<std::vector<float>> bits{got_y, got_dx, d_recurrent.values(), dbias.values()};
+    if (repetition == 0) first = bits;
+    EXPECT_TRUE(first == bits) << "two runs differ";
+  }
+}
+
+TEST(GatedRnnCuda, MatchesReference) {
+  SIGNET_NEEDS_GPU();
+  for (GatedRnnCell cell : test::kGatedRnnCells) {
+    for (bool stateful : {false, true}) {
+      compare(gated_rnn_shape(cell, 1, 1, 1, 1), stateful);
+      compare(gated_rnn_shape(cell, 3, 9, 2, 5, 3), stateful);
+      compare(gated_rnn_shape(cell, 9, 12, 3, 16), stateful);
+      compare(gated_rnn_shape(cell, 21, 20, 2, 32, 4), stateful);
+      compare(gated_rnn_shape(cell, 5, 11, 2, 64), stateful);
+      compare(gated_rnn_shape(cell, 6, 7, 1, 128), stateful);
+      compare(gated_rnn_shape(cell, 2, 0, 2, 4), stateful);
+      compare(gated_rnn_shape(cell, 0, 5, 2, 4), stateful);
+    }
+    compare(gated_rnn_shape(cell, 1100, 3, 3, 16), true);  // eight sequences per block
+    compare(gated_rnn_shape(cell, 1027, 2, 4, 12), true);
+  }
+}
+
+}  // namespace
+}  // namespace signet::kernels
