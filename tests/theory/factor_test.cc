@@ -1,4 +1,4 @@
-#include "signet/theory/factor.h"
+#include "signet/theory/factor_matrix.h"
 
 #include <Eigen/Dense>
 #include <numeric>

@@ -7,7 +7,7 @@
 
 #include "signet/base/error.h"
 #include "signet/cli/verb.h"
-#include "signet/theory/factor.h"
+#include "signet/theory/factor_matrix.h"
 
 namespace signet::cli {
 namespace {

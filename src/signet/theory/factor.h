@@ -1,11 +1,9 @@
-// Matrices as products of generalized Householder factors I - beta k k^T with eigenvalues in [-1, 1]
-// (Proposition 1 of Grazzi et al., arXiv 2411.12537, with a better count): the step from "which matrix does
-// this letter need" to the (k, beta, v) that kernels/delta_rule takes. docs/factor.md has the proofs.
+// Generalized Householder factors I - beta k k^T with eigenvalues in [-1, 1], and signed partial permutations
+// as the fewest of them: the step from "where does this letter take each state" to the (k, beta, v) that
+// kernels/delta_rule takes. Any other matrix: factor_matrix.h. docs/factor.md has the proofs.
 #pragma once
 
-#include <Eigen/Core>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace signet::theory {
@@ -35,28 +33,5 @@ struct SignedPartialPermutation {
 // projected out; a cycle whose signs multiply to -1 costs one more factor, the sign flip of its first
 // coordinate.
 std::vector<Factor> factor_partial_permutation(const SignedPartialPermutation& m);
-
-enum class MatrixKind { kPartialPermutation, kOrthogonal, kContraction };
-const char* matrix_kind_name(MatrixKind kind);
-
-struct Factorization {
-  MatrixKind kind = MatrixKind::kContraction;
-  std::vector<Factor> factors;  // in the order in which they act
-  int bound = 0;                // what the theorem for this kind promises
-  int lower_bound = 0;          // rank(I - M): no fewer factors can do
-  double norm = 0;              // largest singular value of M
-  double residual = 0;          // Frobenius norm of M minus the product, in fp64
-};
-
-// Square M with spectral norm at most 1. Throws kCheckFailed with the singular value when it is larger, and
-// kBadInput for a matrix that is empty, not square, not finite or larger than kMaxFactorSize.
-inline constexpr int kMaxFactorSize = 512;
-Factorization factor_matrix(const Eigen::MatrixXd& m);
-
-// The product of the factors' matrices, last factor leftmost.
-Eigen::MatrixXd factor_product(const std::vector<Factor>& factors, int size);
-
-// "[[0,1],[1,0]]" (JSON) or lines of comma- or space-separated numbers. Throws kBadInput.
-Eigen::MatrixXd parse_matrix(const std::string& text, const std::string& source);
 
 }  // namespace signet::theory

@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <Eigen/Dense>
-#include <Eigen/Eigenvalues>
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -21,24 +19,20 @@ bool not_non_negative(std::complex<double> z) {
 }
 bool not_real(std::complex<double> z) { return std::abs(z.imag()) > kTolerance; }
 
-Eigen::VectorXcd eigenvalues(const Eigen::MatrixXd& m) {
-  return Eigen::EigenSolver<Eigen::MatrixXd>(m, false).eigenvalues();
-}
-
-bool all_gates(const GateSet& set, bool (*holds)(const Eigen::MatrixXd&)) {
+bool all_gates(const GateSet& set, bool (*holds)(const Matrix&)) {
   return std::all_of(set.gates.begin(), set.gates.end(), holds);
 }
-bool diagonal(const Eigen::MatrixXd& m) { return m.isDiagonal(0); }
-bool upper(const Eigen::MatrixXd& m) { return m.isUpperTriangular(0); }
-bool lower(const Eigen::MatrixXd& m) { return m.isLowerTriangular(0); }
-bool non_negative_diagonal(const Eigen::MatrixXd& m) {
+bool diagonal(const Matrix& m) { return m.isDiagonal(0); }
+bool upper(const Matrix& m) { return m.isUpperTriangular(0); }
+bool lower(const Matrix& m) { return m.isLowerTriangular(0); }
+bool non_negative_diagonal(const Matrix& m) {
   return m.diagonal().minCoeff() >= 0 && m.diagonal().maxCoeff() <= 1;
 }
-bool strict(const Eigen::MatrixXd& m) { return Eigen::JacobiSVD<Eigen::MatrixXd>(m).singularValues()[0] < 1; }
+bool strict(const Matrix& m) { return spectral_norm(m) < 1; }
 // Symmetric with spectrum in (-1, 1]: a product of commuting generalized Householder factors over (-1, 1].
-bool symmetric_above_minus_one(const Eigen::MatrixXd& m) {
+bool symmetric_above_minus_one(const Matrix& m) {
   if (!m.isApprox(m.transpose(), 1e-12)) return false;
-  const Eigen::VectorXd values = Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd>(m).eigenvalues();
+  const Vector values = eigenvalues(m).real();
   return values.minCoeff() > -1 + kTolerance && values.maxCoeff() <= 1 + 1e-12;
 }
 
@@ -65,9 +59,9 @@ template <class Visit>
 void for_each_word(const GateSet& set, int64_t length, int64_t budget, Visit&& visit) {
   struct Entry {
     GateWord word;
-    Eigen::MatrixXd product;
+    Matrix product;
   };
-  std::vector<Entry> level = {{{}, Eigen::MatrixXd::Identity(set.gates[0].rows(), set.gates[0].rows())}};
+  std::vector<Entry> level = {{{}, Matrix::Identity(set.gates[0].rows(), set.gates[0].rows())}};
   for (int64_t l = 1; l <= length; ++l) {
     std::vector<Entry> longer;
     for (const Entry& entry : level)
@@ -135,21 +129,20 @@ double smallest_number(Precision precision) {
 
 // Differences of successive states shrink like rate^t; rounding swallows them at half a unit in the last
 // place of the limit, or at the smallest number when the limit is zero.
-int64_t predict(const Eigen::MatrixXd& a, const Eigen::VectorXd& b, const Eigen::VectorXd& start, double rate,
-                Precision precision) {
-  Eigen::MatrixXd power = a;
-  Eigen::VectorXd offset = b;
+int64_t predict(const Matrix& a, const Vector& b, const Vector& start, double rate, Precision precision) {
+  Matrix power = a;
+  Vector offset = b;
   for (int i = 0; i < 60; ++i) {  // x -> power x + offset, squared
     offset = (power * offset + offset).eval();
     power = (power * power).eval();
   }
   const double limit = (power * start + offset).cwiseAbs().maxCoeff();
   // The size of the slowest component, read off once the others are gone.
-  Eigen::VectorXd x = start;
+  Vector x = start;
   int settle = 0;
   double difference = 0;
   for (; settle < 64; ++settle) {
-    const Eigen::VectorXd next = a * x + b;
+    const Vector next = a * x + b;
     const double now = (next - x).cwiseAbs().maxCoeff();
     if (settle > 0 && now < 1e-9 * std::max(1.0, limit)) break;
     difference = now;
@@ -160,7 +153,7 @@ int64_t predict(const Eigen::MatrixXd& a, const Eigen::VectorXd& b, const Eigen:
   return std::max<int64_t>(0, settle - 1 + std::llround(std::log(threshold / difference) / std::log(rate)));
 }
 
-void find_collapse(const GateSet& set, const GateWord& word, const Eigen::MatrixXd& product,
+void find_collapse(const GateSet& set, const GateWord& word, const Matrix& product,
                    const GateCheckOptions& options, GateReport& report) {
   double rate = 0;
   for (const auto& z : eigenvalues(product)) {
@@ -170,7 +163,7 @@ void find_collapse(const GateSet& set, const GateWord& word, const Eigen::Matrix
   }
   // The identity, and what only fixed points change, keeps everything.
   if (product.isIdentity(1e-12)) return;
-  Eigen::VectorXd offset = Eigen::VectorXd::Zero(product.rows());
+  Vector offset = Vector::Zero(product.rows());
   for (int32_t s : word) offset = (set.gates[s] * offset + set.inputs[s]).eval();
   Collapse c{word, rate, predict(product, offset, set.state, rate, options.precision), std::nullopt};
   c.measured = with_state_type(options.precision,
@@ -183,13 +176,12 @@ void find_collapse(const GateSet& set, const GateWord& word, const Eigen::Matrix
 GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
   GateReport report;
   report.size = set.state.size();
-  for (const auto& gate : set.gates)
-    report.norm = std::max(report.norm, Eigen::JacobiSVD<Eigen::MatrixXd>(gate).singularValues()[0]);
+  for (const auto& gate : set.gates) report.norm = std::max(report.norm, spectral_norm(gate));
   certify(set, report);
   report.theorem2.resize(3);
   constexpr size_t kMostListed = 32;
   for_each_word(set, std::max<int64_t>(options.max_length, 1), options.max_words,
-                [&](const GateWord& word, const Eigen::MatrixXd& product) {
+                [&](const GateWord& word, const Matrix& product) {
                   for (const std::complex<double>& z : eigenvalues(product)) {
                     if (word.size() == 1 && !report.theorem1 && not_non_negative(z))
                       report.theorem1 = {word, z};

@@ -4,22 +4,22 @@
 // predicted and as run.
 #pragma once
 
-#include <Eigen/Core>
 #include <complex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "signet/base/rounding.h"
+#include "signet/theory/linear_algebra.h"
 
 namespace signet::theory {
 
 // One layer: x <- gates[s] x + inputs[s], from `state`.
 struct GateSet {
   std::vector<std::string> letters;
-  std::vector<Eigen::MatrixXd> gates;
-  std::vector<Eigen::VectorXd> inputs;
-  Eigen::VectorXd state;
+  std::vector<Matrix> gates;
+  std::vector<Vector> inputs;
+  Vector state;
 };
 
 // {"gates":[M,..], "letters":["a",..], "inputs":[b,..], "state":[..]}, where all but the gates may be left

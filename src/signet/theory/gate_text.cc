@@ -18,20 +18,20 @@ double number(const ordered_json& value, const std::string& where) {
   return value.get<double>();
 }
 
-Eigen::VectorXd vector_of(const ordered_json& value, int64_t size, const std::string& where) {
+Vector vector_of(const ordered_json& value, int64_t size, const std::string& where) {
   if (!value.is_array() || static_cast<int64_t>(value.size()) != size)
     bad_input("{}: expected a list of {} numbers", where, size);
-  Eigen::VectorXd result(size);
+  Vector result(size);
   for (int64_t i = 0; i < size; ++i) result(i) = number(value[i], where);
   return result;
 }
 
-Eigen::MatrixXd matrix_of(const ordered_json& value, const std::string& where) {
-  if (value.is_number()) return Eigen::MatrixXd::Constant(1, 1, value.get<double>());
+Matrix matrix_of(const ordered_json& value, const std::string& where) {
+  if (value.is_number()) return Matrix::Constant(1, 1, value.get<double>());
   if (!value.is_array() || value.empty() || static_cast<int64_t>(value.size()) > kMaxGateSize)
     bad_input("{}: a gate is a number or a square matrix of at most {} rows", where, kMaxGateSize);
   const int64_t n = static_cast<int64_t>(value.size());
-  Eigen::MatrixXd m(n, n);
+  Matrix m(n, n);
   for (int64_t i = 0; i < n; ++i) m.row(i) = vector_of(value[i], n, fmt::format("{} row {}", where, i + 1));
   return m;
 }
@@ -55,10 +55,10 @@ GateSet parse_gates(const std::string& text, const std::string& source) {
                 set.gates[0].rows());
   }
   const int64_t n = set.gates[0].rows(), count = static_cast<int64_t>(gates.size());
-  set.state = Eigen::VectorXd::Ones(n);
+  set.state = Vector::Ones(n);
   for (int64_t s = 0; s < count; ++s) {
     set.letters.push_back(std::to_string(s));
-    set.inputs.push_back(Eigen::VectorXd::Zero(n));
+    set.inputs.push_back(Vector::Zero(n));
   }
   if (!object) return set;
   for (const auto& [key, value] : root.items()) {

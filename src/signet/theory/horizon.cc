@@ -4,12 +4,12 @@
 //   |A~| e + |A~ x + b~ - y| + r (|x| + e)
 //
 // of y, where A~ and b~ are made of the rounded parameters and r bounds the rounding of the step itself.
-#include <Eigen/Dense>
 #include <algorithm>
 #include <cmath>
 #include <set>
 
 #include "signet/theory/compile_parts.h"
+#include "signet/theory/linear_algebra.h"
 #include "signet/theory/runner.h"
 #include "signet/theory/verify.h"
 
@@ -24,7 +24,7 @@ Block rounded(const Block& block, Precision precision) {
 }
 
 double norm(const std::vector<double>& x) {
-  return Eigen::Map<const Eigen::VectorXd>(x.data(), static_cast<Eigen::Index>(x.size())).norm();
+  return Eigen::Map<const Vector>(x.data(), static_cast<Eigen::Index>(x.size())).norm();
 }
 
 std::vector<double> code_word(const Block& block, int32_t code) {
@@ -39,10 +39,10 @@ double distance(const std::vector<double>& x, const double* y) {
 }
 
 // The linear part of a context.
-Eigen::MatrixXd gate_matrix(const Block& block, int32_t context) {
+Matrix gate_matrix(const Block& block, int32_t context) {
   const std::vector<double> zero(static_cast<size_t>(block.dim), 0.0);
   const auto offset = block_step(block, zero, context);
-  Eigen::MatrixXd a(block.dim, block.dim);
+  Matrix a(block.dim, block.dim);
   for (int32_t j = 0; j < block.dim; ++j) {
     auto unit = zero;
     unit[j] = 1;
@@ -147,7 +147,7 @@ BlockHorizon analyse(const Block& block, Precision precision) {
       if (off > result.margin / 2) result.known = false;
       growth.added = std::max(growth.added, distance(block_step(real, x, context), y) + r * largest);
     }
-    growth.factor = Eigen::JacobiSVD<Eigen::MatrixXd>(gate_matrix(real, context)).singularValues()[0];
+    growth.factor = spectral_norm(gate_matrix(real, context));
     // Norms computed as 1 within rounding are those of permutations and rotations.
     if (std::abs(growth.factor - 1) < 1e-14) growth.factor = 1;
     growth.factor += r;

@@ -1,10 +1,10 @@
-#include <Eigen/Core>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "signet/base/error.h"
-#include "signet/theory/factor.h"
+#include "signet/io/json.h"
+#include "signet/theory/factor_matrix.h"
 
 namespace signet::theory {
 namespace {
@@ -12,17 +12,7 @@ namespace {
 using Rows = std::vector<std::vector<double>>;
 
 Rows rows_from_json(const std::string& text, const std::string& source) {
-  // Two levels of arrays are a matrix; anything deeper is stopped before it is built.
-  const auto shallow = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    if (depth > 3) bad_input("{}: nested too deeply; a matrix is a list of rows, [[0,1],[1,0]]", source);
-    return true;
-  };
-  nlohmann::json value;
-  try {
-    value = nlohmann::json::parse(text, shallow);
-  } catch (const nlohmann::json::exception& error) {
-    bad_input("{}: not JSON ({}); a matrix is a list of rows, [[0,1],[1,0]]", source, error.what());
-  }
+  const nlohmann::ordered_json value = io::parse_json(text, source, {.max_depth = 3});
   if (!value.is_array()) bad_input("{}: expected a list of rows, [[0,1],[1,0]]", source);
   Rows rows;
   for (const auto& row : value) {
@@ -59,13 +49,13 @@ Rows rows_from_lines(const std::string& text, const std::string& source) {
 
 }  // namespace
 
-Eigen::MatrixXd parse_matrix(const std::string& text, const std::string& source) {
+Matrix parse_matrix(const std::string& text, const std::string& source) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) bad_input("{}: empty; expected a matrix such as [[0,1],[1,0]]", source);
   const Rows rows =
       text[first] == '[' || text[first] == '{' ? rows_from_json(text, source) : rows_from_lines(text, source);
   if (rows.empty()) bad_input("{}: the matrix has no rows", source);
-  Eigen::MatrixXd m(rows.size(), rows[0].size());
+  Matrix m(rows.size(), rows[0].size());
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].size() != rows[0].size())
       bad_input("{}: row {} has {} entries, row 1 has {}", source, i + 1, rows[i].size(), rows[0].size());

@@ -1,0 +1,144 @@
+#include "signet/theory/factor_matrix.h"
+
+#include <cmath>
+
+#include "signet/base/error.h"
+
+namespace signet::theory {
+namespace {
+
+constexpr double kRankTolerance = 1e-9;   // singular values of I - M below this count as zero
+constexpr double kNormTolerance = 1e-12;  // how far above 1 rounding may push a singular value
+
+int rank_of(const Matrix& m) {
+  const Vector values = singular_values(m);
+  return static_cast<int>((values.array() > kRankTolerance).count());
+}
+
+Matrix identity(Eigen::Index n) { return Matrix::Identity(n, n); }
+
+bool as_partial_permutation(const Matrix& m, SignedPartialPermutation& out) {
+  const int n = static_cast<int>(m.rows());
+  out.target.assign(static_cast<size_t>(n), -1);
+  out.sign.assign(static_cast<size_t>(n), 1);
+  std::vector<bool> hit(static_cast<size_t>(n), false);
+  for (int column = 0; column < n; ++column) {
+    for (int row = 0; row < n; ++row) {
+      const double x = m(row, column);
+      if (x == 0) continue;
+      if (std::abs(x) != 1 || out.target[column] >= 0 || hit[row]) return false;
+      out.target[column] = row;
+      out.sign[column] = x > 0 ? 1 : -1;
+      hit[row] = true;
+    }
+  }
+  return true;
+}
+
+// Orthogonal q as rank(I - q) reflections. For v = x - q x the reflection in v takes q x to x and keeps what
+// q fixes, so every step raises the dimension of the fixed space by one. The unit vector that moves farthest
+// keeps v well away from rounding errors.
+std::vector<Factor> factor_orthogonal(Matrix q) {
+  const Eigen::Index n = q.rows();
+  std::vector<Factor> leftmost_first;
+  for (Eigen::Index step = 0; step < n; ++step) {
+    const Matrix difference = identity(n) - q;
+    Eigen::Index column = 0;
+    const double farthest = difference.colwise().norm().maxCoeff(&column);
+    if (farthest < kRankTolerance) break;
+    const Vector v = difference.col(column) / farthest;
+    q -= 2 * v * (v.transpose() * q);
+    leftmost_first.push_back({std::vector<double>(v.data(), v.data() + n), 2.0, 0.0});
+  }
+  return {leftmost_first.rbegin(), leftmost_first.rend()};
+}
+
+// M = U S V^T = W (V S V^T) with W = U V^T: at most n commuting factors beta_i = 1 - s_i along the columns of
+// V act first, then the reflections of W. Replacing W by W (I - 2 v_i v_i^T) and s_i by -s_i leaves M as it
+// is and changes rank(I - W) by one, so W never needs all n reflections.
+std::vector<Factor> factor_contraction(const Svd& svd) {
+  const Matrix& v = svd.v;
+  Vector s = svd.s.cwiseMin(1.0);
+  const Eigen::Index n = s.size();
+  Matrix w = svd.u * v.transpose();
+  int rank = rank_of(identity(n) - w);
+  const bool search = n <= 32;
+  for (Eigen::Index i = n - 1; i >= 0 && (search ? rank > 0 : rank == n); --i) {
+    if (s[i] >= 1 && rank < n) continue;  // would turn a free direction into one more factor
+    const Matrix flipped = w - 2 * (w * v.col(i)) * v.col(i).transpose();
+    const int flipped_rank = rank_of(identity(n) - flipped);
+    if (flipped_rank >= rank) continue;
+    w = flipped;
+    s[i] = -s[i];
+    rank = flipped_rank;
+  }
+  std::vector<Factor> factors;
+  for (Eigen::Index i = 0; i < n; ++i) {
+    if (1 - s[i] <= kNormTolerance) continue;
+    factors.push_back({std::vector<double>(v.col(i).data(), v.col(i).data() + n), 1 - s[i], 0.0});
+  }
+  for (Factor& f : factor_orthogonal(w)) factors.push_back(std::move(f));
+  return factors;
+}
+
+}  // namespace
+
+const char* matrix_kind_name(MatrixKind kind) {
+  switch (kind) {
+    case MatrixKind::kPartialPermutation:
+      return "signed partial permutation";
+    case MatrixKind::kOrthogonal:
+      return "orthogonal";
+    default:
+      return "contraction";
+  }
+}
+
+Matrix factor_product(const std::vector<Factor>& factors, int size) {
+  Matrix product = identity(size);
+  for (const Factor& f : factors) {
+    const Eigen::Map<const Vector> k(f.k.data(), size);
+    product -= f.beta * k * (k.transpose() * product);
+  }
+  return product;
+}
+
+Factorization factor_matrix(const Matrix& m) {
+  if (m.rows() == 0) bad_input("the matrix is empty; give a square matrix of numbers");
+  if (m.rows() != m.cols())
+    bad_input("the matrix has {} rows and {} columns; only square matrices are transitions", m.rows(),
+              m.cols());
+  if (m.rows() > kMaxFactorSize)
+    bad_input("the matrix has {} rows; factor takes at most {}", m.rows(), kMaxFactorSize);
+  if (!m.allFinite()) bad_input("the matrix has an entry that is not a finite number");
+
+  const int n = static_cast<int>(m.rows());
+  const Svd svd = full_svd(m);
+  Factorization result;
+  result.norm = svd.s[0];
+  if (result.norm > 1 + kNormTolerance * n)
+    fail(
+        ErrorCode::kCheckFailed,
+        "largest singular value {:.17g} is above 1: a product of generalized Householder factors with "
+        "eigenvalues in [-1, 1] never lengthens a vector (Proposition 1); scale the matrix by {:.6g} or less",
+        result.norm, 1 / result.norm);
+  result.lower_bound = rank_of(identity(n) - m);
+
+  SignedPartialPermutation partial;
+  if (as_partial_permutation(m, partial)) {
+    result.kind = MatrixKind::kPartialPermutation;
+    result.factors = factor_partial_permutation(partial);
+    result.bound = result.lower_bound;
+  } else if ((m.transpose() * m - identity(n)).norm() < 1e-10 * n) {
+    result.kind = MatrixKind::kOrthogonal;
+    result.factors = factor_orthogonal(m);
+    result.bound = result.lower_bound;
+  } else {
+    result.factors = factor_contraction(svd);
+    result.bound = 2 * n - 1;
+  }
+  result.residual = (m - factor_product(result.factors, n)).norm();
+  return result;
+}
+
+}  // namespace signet::theory
