@@ -168,7 +168,7 @@ TEST(Task, TokensStayInsideTheInputAlphabet) {
       const int64_t answers = task->dense() ? batch.lengths[row] : 1,
                     first = row * (task->dense() ? batch.time : 1);
       for (int64_t i = first; i < first + answers; ++i) {
-        ASSERT_GE(batch.targets[i], 0);
+        ASSERT_GE(batch.targets[i], task->dense() ? kNotScored : 0);
         ASSERT_LT(batch.targets[i], classes);
       }
     }

@@ -130,6 +130,53 @@ TEST(RunConfig, WrongNamesAreAnsweredWithTheNearest) {
   expect_error([] { resolve_config({}); }, ErrorCode::kUsage, "no task given");
 }
 
+// The exit code says whether the command line or the file is to be mended.
+TEST(RunConfig, WrongNamesInAFileAreTheFilesFault) {
+  TemporaryDirectory directory;
+  const std::string file = directory / "run.yaml";
+  write_text(file, "task: {name: pairty}\n");
+  expect_error([&] { resolve_config({file, "", "", {}}); }, ErrorCode::kBadInput, "parity");
+  EXPECT_EQ(resolve_config({file, "parity", "", {}}).task.name, "parity") << "the command line wins";
+  expect_error([&] { resolve_config({file, "pairty", "", {}}); }, ErrorCode::kUsage, "parity");
+  write_text(file, "task: {name: parity}\nmodel: {architecture: deltnet}\n");
+  expect_error([&] { resolve_config({file, "", "", {}}); }, ErrorCode::kBadInput, "deltanet");
+  expect_error(
+      [&] {
+        resolve_config({file, "", "", {"model.architecture=mmaba"}});
+      },
+      ErrorCode::kUsage, "mamba");
+  write_text(file, "task: {name: 'S99'}\n");
+  expect_error([&] { resolve_config({file, "", "", {}}); }, ErrorCode::kBadInput, "S99");
+}
+
+TEST(RunConfig, AnAutomatonIsPartOfTheConfiguration) {
+  TemporaryDirectory directory;
+  const std::string file = directory / "config.yaml";
+  const std::string dfa = R"({"alphabet":["a","b"],"start":0,"accept":[1],"delta":[[1,0],[0,1]]})";
+  for (const std::vector<std::string>& set :
+       {std::vector<std::string>{"task.regex=(ab|ba)*", "task.alphabet=abc"},
+        {"task.regex=a\\*'\"#: b", "task.targets=state"},
+        {"task.dfa=" + dfa, "task.targets=state"}}) {
+    auto config = resolve_config({"", "automaton", "", set});
+    write_text(file, config.to_yaml());
+    auto again = resolve_config({file, "", "", {}});
+    EXPECT_EQ(again.to_yaml(), config.to_yaml());
+    const auto one = config.task.make(), two = again.task.make();
+    EXPECT_EQ(one->classes(), two->classes());
+    EXPECT_EQ(tasks::make_sample(*one, 1, tasks::Split::kTest, 0, {9, 9}).targets,
+              tasks::make_sample(*two, 1, tasks::Split::kTest, 0, {9, 9}).targets);
+  }
+  for (const char* text :
+       {"task: {name: automaton}", "task: {name: automaton, regex: '((('}",
+        "task: {name: automaton, dfa: '[[[['}", "task: {name: automaton, regex: a, dfa: '{}'}",
+        "task: {name: parity, regex: a}", "task: {name: automaton, regex: a, targets: both}",
+        "task: {name: automaton, regex: '(a|b){99999}'}"}) {
+    SCOPED_TRACE(text);
+    write_text(file, text);
+    expect_error([&] { resolve_config({file, "", "", {}}); }, ErrorCode::kBadInput, "");
+  }
+}
+
 TEST(RunConfig, AbsurdValuesAreRefused) {
   for (const char* assignment : {"train.lr=nan",
                                  "train.lr=inf",

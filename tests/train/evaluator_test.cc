@@ -1,5 +1,6 @@
 #include "signet/train/evaluator.h"
 
+#include <atomic>
 #include <cmath>
 
 #include "signet/autograd/ops.h"
@@ -149,6 +150,79 @@ class TurningTask final : public tasks::Task {
  private:
   int64_t turn_;
 };
+
+// Dense: every position is scored; the answer is 0 up to `turn` and then 1, which a model of zeros gets wrong
+// once, at `turn`, if only that position is.
+class DenseTurningTask final : public tasks::Task {
+ public:
+  explicit DenseTurningTask(int64_t turn) : turn_(turn) {}
+  std::string name() const override { return "dense-turning"; }
+  std::vector<std::string> token_names() const override { return {"a", "b"}; }
+  double chance() const override { return 0.5; }
+  bool dense() const override { return true; }
+  int64_t inputs(int64_t size) const override { return size + 1; }  // one input before the first that counts
+  void fill(Rng&, int64_t size, int32_t* tokens, int32_t* targets) const override {
+    for (int64_t i = 0; i < inputs(size); ++i) {
+      tokens[i] = 1;
+      targets[i] = i == turn_ ? 1 : i % 7 == 3 ? tasks::kNotScored : 0;
+    }
+  }
+
+ private:
+  int64_t turn_;
+};
+
+TEST(Evaluator, DenseAccuraciesAlongTheSequence) {
+  const auto config =
+      resolve_config({"",
+                      "parity",
+                      "",
+                      {"model.width=2", "model.heads=1", "model.mlp=0", "model.blocks=1", "model.conv=0"}});
+  const models::Model model(config.model, 2, 2);
+  std::vector<float> zeros(model.parameters().size());
+  const auto e = evaluate(model, DType::kF32, zeros.data(), DenseTurningTask(301),
+                          {1, tasks::Split::kTest, {300, 600}, 40});
+  EXPECT_EQ(e.samples, 40);
+  ASSERT_FALSE(e.by_length.empty());
+  int64_t longer = 0;  // samples with a position 301
+  for (const auto& entry : e.by_length) {
+    if (entry.length == 301) longer = entry.samples;
+    const int64_t position = entry.length;
+    EXPECT_EQ(entry.sequence_accuracy(), position < 301 ? 1 : 0) << position;
+    EXPECT_EQ(entry.scored, position % 7 == 3 ? 0 : entry.samples);
+    if (entry.scored) {
+      EXPECT_EQ(entry.accuracy(), position == 301 ? 0 : 1) << position;
+    }
+  }
+  EXPECT_EQ(e.by_length.front().length, 1);
+  EXPECT_EQ(e.correct, 40 - longer);
+  EXPECT_EQ(e.scored - e.right, longer);
+  EXPECT_EQ(score(e, DenseTurningTask(0)), e.sequence_accuracy());
+  // Far lengths: fewer points, the last one the end.
+  const auto far = evaluate(model, DType::kF32, zeros.data(), DenseTurningTask(9000),
+                            {1, tasks::Split::kTest, {10000, 10000}, 2});
+  EXPECT_LT(far.by_length.size(), 2500u);
+  EXPECT_EQ(far.by_length.back().length, 10000);
+  EXPECT_EQ(far.by_length.back().sequence_accuracy(), 0);
+  EXPECT_EQ(find_horizon(model, DType::kF32, zeros.data(), DenseTurningTask(500), 1, 2, 0.9, 4000).length,
+            500);
+}
+
+TEST(Horizon, StopsWhenAsked) {
+  const auto config =
+      resolve_config({"",
+                      "parity",
+                      "",
+                      {"model.width=2", "model.heads=1", "model.mlp=0", "model.blocks=1", "model.conv=0"}});
+  const models::Model model(config.model, 2, 2);
+  std::vector<float> zeros(model.parameters().size());
+  std::atomic<int> asked = 0;
+  const auto horizon = find_horizon(model, DType::kF32, zeros.data(), TurningTask(1 << 30), 1, 4, 0.9,
+                                    1 << 25, nullptr, [&] { return ++asked < 200; });
+  EXPECT_TRUE(horizon.stopped);
+  EXPECT_FALSE(horizon.reached_limit);
+  for (const auto& probe : horizon.probes) EXPECT_EQ(probe.samples, 4) << "no half probe";
+}
 
 TEST(Horizon, IsFoundWithinFivePercent) {
   const auto config =

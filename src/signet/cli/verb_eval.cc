@@ -11,6 +11,7 @@
 #include "signet/io/json.h"
 #include "signet/io/run_directory.h"
 #include "signet/report/table.h"
+#include "signet/tasks/registry.h"
 #include "signet/train/results.h"
 
 namespace signet::cli {
@@ -33,6 +34,7 @@ class Eval final : public Verb {
     options_ = &options;
     options.positional("RUN", directory_, "run directory, as written by signet train");
     options.value("--lengths", lengths_, "MIN:MAX, or one length; the run's test lengths by default");
+    options.value("--task", task_, "another task with the same tokens, such as flip-flop:0.98");
     options.value("--samples", samples_, "sequences");
     options.value("--seed", seed_, "seed of the test data");
     options.value("--horizon", horizon_,
@@ -52,6 +54,10 @@ class Eval final : public Verb {
     if (options_->given("--horizon") && (horizon_ < 1 || horizon_ > tasks::kMaxSize))
       fail(ErrorCode::kUsage, "--horizon {}: give 1 to {}", horizon_, tasks::kMaxSize);
     train::Run run = train::Run::load(directory_);
+    if (!task_.empty()) {
+      if (save_) fail(ErrorCode::kUsage, "--save keeps results of the run's own task; leave out --task");
+      run.set_task(tasks::make_task(task_));
+    }
     const auto lengths = lengths_.empty() ? run.config().eval_lengths(run.task()) : parse_lengths(lengths_);
     if (!options_->given("--seed")) seed_ = run.config().train.seed;
     StopSignal signals;
@@ -165,13 +171,13 @@ class Eval final : public Verb {
     }
     row("all", evaluation.total(0));
     const std::string range = run.config().model.range_text();
-    fmt::print("{} {}{}{} step {}\n{}", run.config().task.name, run.config().model.architecture,
+    fmt::print("{} {}{}{} step {}\n{}", run.task().name(), run.config().model.architecture,
                range.empty() ? "" : " eigenvalues ", range, run.step(),
                table.text(report::text_style(stdout)));
   }
 
   Options* options_ = nullptr;
-  std::string directory_, lengths_;
+  std::string directory_, lengths_, task_;
   int64_t samples_ = 8192, seed_ = 1, horizon_ = 0;
   bool save_ = false, json_ = false, quiet_ = false;
 };

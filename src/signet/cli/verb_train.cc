@@ -1,8 +1,11 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "signet/automata/dfa_io.h"
 #include "signet/base/error.h"
+#include "signet/base/files.h"
 #include "signet/base/text.h"
 #include "signet/cli/verb.h"
 #include "signet/io/run_directory.h"
@@ -18,6 +21,10 @@ class Train final : public Verb {
   void define(Options& options) override {
     options_ = &options;
     options.positional("TASK", task_, "one of: " + join(tasks::task_names(), ", "), false);
+    options.value("--regex", regex_, "train on the language of an expression, in place of TASK");
+    options.value("--alphabet", alphabet_, "letters of the expression; those that occur by default");
+    options.value("--dfa", dfa_, "train on the automaton in a JSON file, in place of TASK");
+    options.value("--targets", targets_, "with --regex or --dfa, one of: label, state");
     options.value("--model", model_, "one of: " + join(models::architecture_names(), ", "));
     options.value("--eigenvalues", eigenvalues_, "0,1 as published, or -1,1");
     options.value("--config", config_, "YAML file to start from");
@@ -36,6 +43,10 @@ class Train final : public Verb {
         "signet train parity --model deltanet --eigenvalues=-1,1 --set model.width=32 "
         "--set train.batch=64 --set eval.samples=256 --steps 20 --out runs/example",
         "train a small DeltaNet on parity");
+    options.example(
+        "signet train --regex '(ab|ba)*' --alphabet ab --set model.width=32 --set train.batch=64 "
+        "--set eval.samples=64 --steps 20 --out runs/example-regex",
+        "train on any regular language");
     options.example("signet train --resume runs/example", "go on where it was stopped");
     options.example("signet train parity --model mamba --list-keys", "what can be set");
   }
@@ -43,6 +54,7 @@ class Train final : public Verb {
   int run() override {
     if (!resume_.empty()) return resume();
     train::ConfigSources sources{config_, task_, model_, {}};
+    add_automaton(sources);
     if (!eigenvalues_.empty()) sources.set.push_back("model.eigenvalues=" + eigenvalues_);
     for (const auto& assignment : set_) sources.set.push_back(assignment);
     if (options_->given("--steps")) sources.set.push_back(fmt::format("train.steps={}", steps_));
@@ -59,9 +71,11 @@ class Train final : public Verb {
       return 0;
     }
     if (out_.empty()) {
+      std::string name = config.task.name;
+      std::replace(name.begin(), name.end(), '/', '_');
       const std::string range = config.model.range_text();
-      out_ = fmt::format("runs/{}-{}{}{}-{}", config.task.name, config.model.architecture,
-                         range.empty() ? "" : "-", range, config.train.seed);
+      out_ = fmt::format("runs/{}-{}{}{}-{}", name, config.model.architecture, range.empty() ? "" : "-",
+                         range, config.train.seed);
     }
     auto directory = io::RunDirectory::create(out_, force_);
     return finish(train::train(config, directory, false, options()));
@@ -69,7 +83,8 @@ class Train final : public Verb {
 
  private:
   int resume() {
-    for (const char* name : {"--model", "--eigenvalues", "--config", "--set", "--steps", "--seed", "--out"}) {
+    for (const char* name : {"--model", "--eigenvalues", "--config", "--set", "--steps", "--seed", "--out",
+                             "--regex", "--alphabet", "--dfa", "--targets"}) {
       if (options_->given(name))
         fail(ErrorCode::kUsage, "--resume takes the configuration of the run; {} cannot change it", name);
     }
@@ -78,6 +93,25 @@ class Train final : public Verb {
     const auto config = train::resolve_config({directory.config_path(), "", "", {}});
     out_ = resume_;
     return finish(train::train(config, directory, true, options()));
+  }
+
+  // The automaton goes into the configuration itself, so that the run needs no other file.
+  void add_automaton(train::ConfigSources& sources) {
+    if (regex_.empty() && dfa_.empty()) {
+      for (const char* name : {"--alphabet", "--targets"})
+        if (options_->given(name)) fail(ErrorCode::kUsage, "{} goes with --regex or --dfa", name);
+      return;
+    }
+    if (!task_.empty()) fail(ErrorCode::kUsage, "give a task, --regex or --dfa, not both ('{}')", task_);
+    sources.task = train::kAutomatonTask;
+    const auto set = [&](const char* key, const std::string& value) {
+      if (!value.empty()) sources.set.push_back(fmt::format("task.{}={}", key, value));
+    };
+    set("regex", regex_);
+    set("alphabet", alphabet_);
+    set("targets", targets_);
+    if (!dfa_.empty())
+      set("dfa", automata::dfa_to_json(automata::dfa_from_json(read_file(dfa_, tasks::kMaxDfaBytes))));
   }
 
   train::TrainOptions options() const { return {quiet_, "", open_device(device_)}; }
@@ -102,7 +136,8 @@ class Train final : public Verb {
   }
 
   Options* options_ = nullptr;
-  std::string device_ = "cpu", task_, model_, eigenvalues_, config_, out_, resume_;
+  std::string device_ = "cpu", task_, regex_, alphabet_, dfa_, targets_, model_, eigenvalues_, config_, out_,
+              resume_;
   std::vector<std::string> set_;
   int64_t steps_ = 20000, seed_ = 1;
   bool force_ = false, dry_run_ = false, list_keys_ = false, json_ = false, quiet_ = false;

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "signet/base/error.h"
+#include "signet/base/text.h"
 #include "signet/models/model.h"
 #include "signet/tasks/registry.h"
 
@@ -25,6 +27,17 @@ std::string peek(const io::ConfigNode* root, const std::vector<std::string>& ass
   return value;
 }
 
+// What is wrong with a name that came from the file is the file's fault, not the command line's.
+template <class Action>
+void in_file(bool from_file, const std::string& file, const char* key, const Action& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    if (!from_file || error.code() != ErrorCode::kUsage) throw;
+    bad_input("{}: {}: {}", printable(file), key, error.what());
+  }
+}
+
 tasks::LengthRange override_range(tasks::LengthRange range, int64_t min, int64_t max) {
   if (min > 0) range.min = min;
   if (max > 0) range.max = max;
@@ -35,6 +48,22 @@ tasks::LengthRange override_range(tasks::LengthRange range, int64_t min, int64_t
 
 void TaskConfig::describe(io::Fields& fields) {
   fields.field("name", name, "the task: a name of docs/tasks.md");
+  if (name != kAutomatonTask) return;
+  fields.field("regex", automaton.regex, "regular expression");
+  fields.field("alphabet", automaton.alphabet, "its letters; those that occur when empty");
+  fields.field("dfa", automaton.dfa, "the automaton as JSON, in place of an expression");
+  fields.field_enum("targets", automaton.targets,
+                    "at every position: label (is the word so far in the language?) or state",
+                    {"label", "state"});
+}
+
+std::unique_ptr<tasks::Task> TaskConfig::make() const {
+  return name == kAutomatonTask ? tasks::make_automaton_task(automaton) : tasks::make_task(name);
+}
+
+std::string TaskConfig::title() const {
+  if (name != kAutomatonTask || automaton.regex.empty()) return name;
+  return "regex " + automaton.regex;
 }
 
 void TrainConfig::describe(io::Fields& fields) {
@@ -119,22 +148,28 @@ RunConfig resolve_config(const ConfigSources& sources) {
   if (!sources.file.empty()) root = io::read_yaml_file(sources.file);
   const io::ConfigNode* file = sources.file.empty() ? nullptr : &root;
   std::string task = sources.task, architecture = sources.architecture;
-  if (task.empty()) task = peek(file, sources.set, "task", "name");
-  if (architecture.empty()) architecture = peek(file, sources.set, "model", "architecture");
+  if (task.empty()) task = peek(nullptr, sources.set, "task", "name");
+  if (architecture.empty()) architecture = peek(nullptr, sources.set, "model", "architecture");
+  const bool task_of_file = task.empty(), architecture_of_file = architecture.empty();
+  if (task_of_file) task = peek(file, {}, "task", "name");
+  if (architecture_of_file) architecture = peek(file, {}, "model", "architecture");
   if (task.empty())
     fail(ErrorCode::kUsage, "no task given: name one of {}", fmt::join(tasks::task_names(), ", "));
+  if (architecture.empty()) architecture = "deltanet";
 
   RunConfig config;
   config.task.name = task;
-  config.model = models::ModelConfig::for_architecture(architecture.empty() ? "deltanet" : architecture);
+  in_file(architecture_of_file, sources.file, "model.architecture",
+          [&] { config.model = models::ModelConfig::for_architecture(architecture); });
   io::Fields fields = io::fields_of(config);
   if (file) fields.load(root, sources.file);
   for (const auto& assignment : sources.set) fields.set(assignment);
   // The command line's names win over the file's.
   config.task.name = task;
-  if (!architecture.empty()) config.model.architecture = architecture;
+  config.model.architecture = architecture;
 
-  const auto checked_task = tasks::make_task(config.task.name);
+  std::unique_ptr<tasks::Task> checked_task;
+  in_file(task_of_file, sources.file, "task.name", [&] { checked_task = config.task.make(); });
   checked_task->check(config.train_lengths(*checked_task));
   checked_task->check(config.eval_lengths(*checked_task));
   config.model.check_range();

@@ -2,20 +2,26 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "signet/io/config_schema.h"
 #include "signet/models/config.h"
-#include "signet/tasks/task.h"
+#include "signet/tasks/automaton_task.h"
 #include "signet/tensor/tensor.h"
 
 namespace signet::train {
 
 struct TaskConfig {
   std::string name;
+  tasks::AutomatonSpec automaton;  // of the task `automaton`, whose keys these are
+
   void describe(io::Fields& fields);
+  std::unique_ptr<tasks::Task> make() const;
+  std::string title() const;  // the name, or the expression of an automaton
 };
+inline constexpr char kAutomatonTask[] = "automaton";
 
 struct TrainConfig {
   int64_t steps = 20000, batch = 256;

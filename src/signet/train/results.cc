@@ -17,7 +17,8 @@ ordered_json by_length_json(const std::vector<LengthAccuracy>& by_length) {
 }
 
 ordered_json evaluation_json(const Run& run, const Evaluation& evaluation) {
-  return {{"task", run.config().task.name},
+  const std::string trained = run.config().task.title(), name = run.task().name();
+  return {{"task", name == run.config().task.name ? trained : name},
           {"model", run.config().model.architecture},
           {"eigenvalues", run.config().model.eigenvalues},
           {"dense", run.task().dense()},

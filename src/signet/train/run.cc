@@ -1,15 +1,23 @@
 #include "signet/train/run.h"
 
+#include "signet/base/error.h"
 #include "signet/io/run_directory.h"
-#include "signet/tasks/registry.h"
 
 namespace signet::train {
 
 Run::Run(const RunConfig& config) : config_(config) {
-  task_ = tasks::make_task(config_.task.name);
+  task_ = config_.task.make();
   model_ = std::make_unique<models::Model>(config_.model, task_->vocabulary(), task_->classes());
   weights_.resize(static_cast<size_t>(model_->parameters().size() * dtype_size(dtype())));
   model_->parameters().initialize(static_cast<uint64_t>(config_.train.seed), dtype(), weights_.data());
+}
+
+void Run::set_task(std::unique_ptr<tasks::Task> task) {
+  if (task->token_names() != task_->token_names() || task->classes() != task_->classes() ||
+      task->dense() != task_->dense())
+    fail(ErrorCode::kUsage, "task {} has other tokens or answers than {}, on which this run was trained",
+         task->name(), task_->name());
+  task_ = std::move(task);
 }
 
 Run Run::load(const std::string& directory) {

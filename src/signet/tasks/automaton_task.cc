@@ -1,0 +1,109 @@
+#include "signet/tasks/automaton_task.h"
+
+#include <algorithm>
+
+#include "signet/automata/dfa_io.h"
+#include "signet/automata/named_language.h"
+#include "signet/automata/regex.h"
+#include "signet/base/error.h"
+#include "signet/base/text.h"
+#include "signet/tasks/word_walk.h"
+
+namespace signet::tasks {
+namespace {
+
+using automata::Dfa;
+
+constexpr int64_t kMaxTransitions = 1'000'000, kMaxClasses = 10'000;
+
+class AutomatonTask final : public Task {
+ public:
+  AutomatonTask(std::string name, const Dfa& dfa, bool states)
+      : name_(std::move(name)), alphabet_(dfa.alphabet), start_(dfa.start), walk_(dfa) {
+    if (static_cast<int64_t>(dfa.states()) * dfa.letters() > kMaxTransitions)
+      bad_input("{}: {} states x {} letters; a task may have {} transitions", name_, dfa.states(),
+                dfa.letters(), kMaxTransitions);
+    std::vector<int32_t> outputs;  // distinct, ascending
+    for (const auto& row : dfa.output) outputs.insert(outputs.end(), row.begin(), row.end());
+    std::sort(outputs.begin(), outputs.end());
+    outputs.erase(std::unique(outputs.begin(), outputs.end()), outputs.end());
+    classes_ = states ? dfa.states() : dfa.mealy() ? static_cast<int64_t>(outputs.size()) : 2;
+    if (classes_ > kMaxClasses)
+      bad_input("{}: {} {}; a task may have {} classes", name_, classes_, states ? "states" : "outputs",
+                kMaxClasses);
+    for (size_t q = 0; q < dfa.delta.size(); ++q) {
+      for (int32_t a = 0; a < dfa.letters(); ++a) {
+        const int32_t next = dfa.delta[q][a];
+        next_.push_back(next);
+        target_.push_back(
+            states ? next
+            : dfa.mealy()
+                ? static_cast<int32_t>(std::lower_bound(outputs.begin(), outputs.end(), dfa.output[q][a]) -
+                                       outputs.begin())
+                : dfa.accept[next]);
+      }
+    }
+  }
+
+  std::string name() const override { return name_; }
+  std::vector<std::string> token_names() const override {
+    std::vector<std::string> names = {"pad"};
+    names.insert(names.end(), alphabet_.begin(), alphabet_.end());
+    return names;
+  }
+  int64_t classes() const override { return classes_; }
+  double chance() const override { return classes_ > 1 ? 1.0 / static_cast<double>(classes_) : 0; }
+  bool dense() const override { return true; }
+  int64_t min_size() const override { return 1; }
+  int64_t inputs(int64_t size) const override { return size; }
+
+  void fill(Rng& rng, int64_t size, int32_t* tokens, int32_t* targets) const override {
+    walk_.fill(rng, size, tokens);
+    const auto letters = static_cast<int32_t>(alphabet_.size());
+    int32_t state = start_;
+    for (int64_t i = 0; i < size; ++i) {
+      const int32_t edge = state * letters + tokens[i];
+      targets[i] = target_[edge];
+      state = next_[edge];
+      ++tokens[i];  // 0 is the pad
+    }
+  }
+
+ private:
+  std::string name_;
+  std::vector<std::string> alphabet_;
+  int32_t start_;
+  int64_t classes_ = 2;
+  BalancedWalk walk_;
+  std::vector<int32_t> next_, target_;  // [state, letter]
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_automaton_task(const AutomatonSpec& spec) {
+  if (spec.regex.empty() == spec.dfa.empty())
+    bad_input("the task automaton needs {}: a regular expression (task.regex) or an automaton (task.dfa)",
+              spec.regex.empty() ? "one of" : "only one of");
+  if (spec.targets != "label" && spec.targets != "state")
+    bad_input("task.targets must be label or state, not '{}'", printable(spec.targets, 40));
+  if (!spec.dfa.empty()) {
+    if (!spec.alphabet.empty())
+      bad_input("task.alphabet belongs to task.regex; task.dfa names its own letters");
+    if (static_cast<int64_t>(spec.dfa.size()) > kMaxDfaBytes)
+      bad_input("task.dfa has {} bytes; at most {} fit into a configuration", spec.dfa.size(), kMaxDfaBytes);
+    return std::make_unique<AutomatonTask>("automaton", automata::dfa_from_json(spec.dfa),
+                                           spec.targets == "state");
+  }
+  const auto alphabet =
+      spec.alphabet.empty() ? automata::letters_in(spec.regex) : automata::alphabet_of(spec.alphabet);
+  return std::make_unique<AutomatonTask>("automaton", automata::regex_to_dfa(spec.regex, alphabet),
+                                         spec.targets == "state");
+}
+
+std::unique_ptr<Task> make_language_task(std::string_view name) {
+  constexpr std::string_view kPrefix = "language:";
+  return std::make_unique<AutomatonTask>(std::string(name),
+                                         automata::named_language(name.substr(kPrefix.size())), false);
+}
+
+}  // namespace signet::tasks

@@ -1,0 +1,65 @@
+// Flip-flop language modelling, FFL(p) (Liu et al., NeurIPS 2023), with the ids and targets of Sarrof et al.
+// (NeurIPS 2024): pairs of an instruction and a bit, beginning with a write. w stores its bit, i (with
+// probability p) ignores it, r asks for the stored one: there the input shows '-' and the target is the bit;
+// everywhere else the target is '-'. r and w are equally likely.
+//
+// Ids: 0 pad, 1 and 2 the bits, 3 '-', 4 r, 5 i, 6 w; classes: the two bits, '-'.
+#include <memory>
+
+#include "signet/base/error.h"
+#include "signet/base/text.h"
+#include "signet/tasks/task.h"
+
+namespace signet::tasks {
+namespace {
+
+class FlipFlop final : public Task {
+ public:
+  FlipFlop(std::string name, double ignore) : name_(std::move(name)), ignore_(ignore) {}
+
+  std::string name() const override { return name_; }
+  std::vector<std::string> token_names() const override { return {"pad", "0", "1", "-", "r", "i", "w"}; }
+  int64_t classes() const override { return 3; }
+  double chance() const override { return 1.0 / 3; }
+  bool dense() const override { return true; }
+  LengthRange train_lengths() const override { return {512, 512}; }
+  LengthRange test_lengths() const override { return {512, 512}; }
+  int64_t min_size() const override { return 2; }
+  int64_t draw_size(Rng& rng, LengthRange range) const override {
+    return 2 * rng.between(range.min / 2, range.max / 2);
+  }
+  int64_t inputs(int64_t size) const override { return size; }
+
+  void fill(Rng& rng, int64_t size, int32_t* tokens, int32_t* targets) const override {
+    int32_t stored = 0;
+    for (int64_t i = 0; i + 1 < size; i += 2) {
+      const double u = i == 0 ? 1 : rng.uniform();
+      const int32_t instruction = u < ignore_ ? kIgnore : u < 0.5 * (1 + ignore_) ? kRead : kWrite;
+      const auto bit = static_cast<int32_t>(rng.below(2));
+      if (instruction == kWrite) stored = bit;
+      tokens[i] = instruction;
+      tokens[i + 1] = instruction == kRead ? kHidden : kBit0 + bit;
+      targets[i] = kNothing;
+      targets[i + 1] = instruction == kRead ? stored : kNothing;
+    }
+  }
+
+ private:
+  static constexpr int32_t kBit0 = 1, kHidden = 3, kRead = 4, kIgnore = 5, kWrite = 6;
+  static constexpr int32_t kNothing = 2;
+  std::string name_;
+  double ignore_;
+};
+
+}  // namespace
+
+// "flip-flop", the published p = 0.8, or "flip-flop:P".
+std::unique_ptr<Task> make_flip_flop(std::string_view name) {
+  const size_t colon = name.find(':');
+  const double ignore = colon == name.npos ? 0.8 : parse_double(name.substr(colon + 1), name);
+  if (!(ignore >= 0 && ignore < 1))
+    fail(ErrorCode::kUsage, "task {}: the share of ignored pairs must be from 0 to below 1", printable(name));
+  return std::make_unique<FlipFlop>(std::string(name), ignore);
+}
+
+}  // namespace signet::tasks
