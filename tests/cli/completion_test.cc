@@ -54,7 +54,7 @@ TEST(Completion, BashOffersVerbsOptionsValuesAndFiles) {
     for (const auto& option : options.options()) EXPECT_TRUE(has(offered, option.name)) << option.name;
   }
   EXPECT_TRUE(has(offers("signet train \"\""), "parity"));
-  EXPECT_EQ(offers("signet train parity --model delta"), std::vector<std::string>{"deltanet"});
+  EXPECT_EQ(offers("signet train parity --model deltan"), std::vector<std::string>{"deltanet"});
   EXPECT_EQ(offers("signet train parity --model = mam"), std::vector<std::string>{"mamba"});
   EXPECT_TRUE(has(offers("signet train parity --model ="), "mamba"));
   EXPECT_EQ(offers("signet completion z"), std::vector<std::string>{"zsh"});
