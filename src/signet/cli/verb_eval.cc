@@ -13,6 +13,7 @@
 #include "signet/report/table.h"
 #include "signet/tasks/registry.h"
 #include "signet/train/results.h"
+#include "signet/train/state_codebook.h"
 
 namespace signet::cli {
 namespace {
@@ -39,11 +40,16 @@ class Eval final : public Verb {
     options.value("--seed", seed_, "seed of the test data");
     options.value("--horizon", horizon_,
                   "also find the length where accuracy falls below 0.9, up to this one");
+    options.value(
+        "--snap", snap_every_,
+        "every so many tokens, round the state to the nearest one seen in sequences of training length");
     options.flag("--save", save_, "keep the result in the run's results.json, for its report");
     options.flag("--json", json_, "print one JSON object");
     options.flag("--quiet", quiet_, "no progress");
     options.example("signet eval runs/example --lengths 40:256 --samples 256",
                     "accuracy far beyond the training length");
+    options.example("signet eval runs/example --lengths 1000 --samples 16 --snap 16",
+                    "the same with the state rounded to the states of short sequences every 16 tokens");
     options.example("signet eval runs/example --lengths 10000 --samples 4 --json",
                     "one length, through the recurrent form in constant memory");
   }
@@ -51,6 +57,10 @@ class Eval final : public Verb {
   int run() override {
     if (samples_ < 1 || samples_ > (1 << 24))
       fail(ErrorCode::kUsage, "--samples {}: give 1 to {}", samples_, 1 << 24);
+    if (options_->given("--snap") && (snap_every_ < 1 || snap_every_ > kMostBetweenSnaps))
+      fail(ErrorCode::kUsage, "--snap {}: give 1 to {} tokens", snap_every_, kMostBetweenSnaps);
+    if (save_ && options_->given("--snap"))
+      fail(ErrorCode::kUsage, "--save keeps what the model does by itself; leave out --snap");
     if (options_->given("--horizon") && (horizon_ < 1 || horizon_ > tasks::kMaxSize))
       fail(ErrorCode::kUsage, "--horizon {}: give 1 to {}", horizon_, tasks::kMaxSize);
     train::Run run = train::Run::load(directory_);
@@ -61,8 +71,14 @@ class Eval final : public Verb {
     const auto lengths = lengths_.empty() ? run.config().eval_lengths(run.task()) : parse_lengths(lengths_);
     if (!options_->given("--seed")) seed_ = run.config().train.seed;
     StopSignal signals;
+    if (options_->given("--snap")) gather_states(run);
     const auto evaluation = evaluate(run, lengths);
     nlohmann::ordered_json result = evaluation_json(run, evaluation);
+    if (snap_)
+      result["snap"] = {{"every", snap_every_},
+                        {"pieces", snap_->pieces()},
+                        {"finite_pieces", snap_->finite_pieces()},
+                        {"states", snap_->states()}};
     if (horizon_ > 0) result["horizon"] = find_horizon(run);
     if (save_) save(lengths, evaluation, result);
     if (json_) {
@@ -78,11 +94,22 @@ class Eval final : public Verb {
   }
 
  private:
+  static constexpr int64_t kMostBetweenSnaps = 256;
+
+  void gather_states(train::Run& run) {
+    snap_ = std::make_unique<train::StateCodebook>(run.model(), run.dtype(), run.weights(), run.task(),
+                                                   run.config().train_lengths(run.task()),
+                                                   static_cast<uint64_t>(seed_));
+    if (!quiet_)
+      fmt::print(stderr, "snap: {} of {} pieces of the state have finitely many values, {} together\n",
+                 snap_->finite_pieces(), snap_->pieces(), snap_->states());
+  }
+
   train::Evaluation evaluate(train::Run& run, tasks::LengthRange lengths) {
     Progress progress("evaluate", samples_, 0, ProgressStyle::of_stderr(quiet_));
     const auto evaluation = train::evaluate(
         run.model(), run.dtype(), run.weights(), run.task(),
-        {static_cast<uint64_t>(seed_), tasks::Split::kTest, lengths, samples_},
+        {static_cast<uint64_t>(seed_), tasks::Split::kTest, lengths, samples_, snap_.get(), snap_every_},
         [&](int64_t done) {
           progress.update(done, "");
           return true;
@@ -108,7 +135,7 @@ class Eval final : public Verb {
             fmt::print(stderr, "horizon: length {} accuracy {:.3f}\n", probe.length,
                        probe.sequence_accuracy());
         },
-        go_on);
+        go_on, snap_.get(), snap_every_);
     fail_if_stopped();
     return {{"length", horizon.length},
             {"reached_limit", horizon.reached_limit},
@@ -178,7 +205,8 @@ class Eval final : public Verb {
 
   Options* options_ = nullptr;
   std::string directory_, lengths_, task_;
-  int64_t samples_ = 8192, seed_ = 1, horizon_ = 0;
+  int64_t samples_ = 8192, seed_ = 1, horizon_ = 0, snap_every_ = 0;
+  std::unique_ptr<train::StateCodebook> snap_;
   bool save_ = false, json_ = false, quiet_ = false;
 };
 

@@ -17,7 +17,6 @@ class ModelState {
  public:
   ModelState(const class Model& model, int64_t batch, DType dtype);
   Tensor* block(size_t i) { return tensors_[i].data(); }
-  std::vector<Tensor>& tensors(size_t block) { return tensors_[block]; }
   bool started = false;
 
  private:

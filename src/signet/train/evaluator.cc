@@ -9,6 +9,7 @@
 
 #include "signet/autograd/ops.h"
 #include "signet/base/thread_pool.h"
+#include "signet/train/state_codebook.h"
 
 namespace signet::train {
 namespace {
@@ -75,8 +76,12 @@ class PrefixCurve {
 // Runs samples of similar length as one batch, segment by segment.
 class SegmentRunner {
  public:
-  SegmentRunner(const models::Model& model, DType dtype, void* weights)
-      : model_(model), dtype_(dtype), weights_(weights) {}
+  SegmentRunner(const models::Model& model, DType dtype, void* weights, const EvaluationRequest& request)
+      : model_(model),
+        dtype_(dtype),
+        weights_(weights),
+        snap_(request.snap),
+        segment_(snap_ ? std::clamp<int64_t>(request.snap_every, 1, kSegment) : kSegment) {}
 
   // What was scored before go_on (may be null) said no.
   std::vector<Scored> run(const std::vector<const tasks::Sample*>& samples, int32_t pad, bool dense,
@@ -87,9 +92,10 @@ class SegmentRunner {
     std::vector<Scored> result(samples.size());
     models::ModelState state(model_, rows, dtype_);
     const Weights view(model_.parameters(), dtype_, weights_, nullptr);
-    for (int64_t begin = 0; begin < static_cast<int64_t>(longest); begin += kSegment) {
+    for (int64_t begin = 0; begin < static_cast<int64_t>(longest); begin += segment_) {
       if (go_on && !go_on()) break;
-      const int64_t time = std::min<int64_t>(kSegment, static_cast<int64_t>(longest) - begin);
+      if (snap_ && begin > 0) snap_->snap(state);
+      const int64_t time = std::min<int64_t>(segment_, static_cast<int64_t>(longest) - begin);
       tokens_.assign(static_cast<size_t>(rows * time), pad);
       scored_.clear();
       targets_.clear();
@@ -129,6 +135,8 @@ class SegmentRunner {
   const models::Model& model_;
   DType dtype_;
   void* weights_;
+  const StateCodebook* snap_;
+  int64_t segment_;
   Arena arena_;
   std::vector<int32_t> tokens_, scored_, targets_, predictions_;
   std::vector<std::pair<int32_t, int32_t>> owners_;  // sample, position
@@ -174,7 +182,7 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
     const int64_t groups = (count + rows - 1) / rows;
     std::vector<Scored> scored(static_cast<size_t>(count));
     parallel_for(groups, 1, [&](int64_t begin, int64_t end) {
-      SegmentRunner runner(model, dtype, weights);
+      SegmentRunner runner(model, dtype, weights, request);
       for (int64_t g = begin; g < end; ++g) {
         std::vector<const tasks::Sample*> members;
         for (int64_t i = g * rows; i < std::min(count, (g + 1) * rows); ++i)
@@ -215,11 +223,11 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
 Horizon find_horizon(const models::Model& model, DType dtype, void* weights, const tasks::Task& task,
                      uint64_t seed, int64_t samples, double threshold, int64_t limit,
                      const std::function<void(const LengthAccuracy&)>& progress,
-                     const std::function<bool()>& go_on) {
+                     const std::function<bool()>& go_on, const StateCodebook* snap, int64_t snap_every) {
   Horizon horizon;
   auto holds = [&](int64_t length) {
-    const auto e = evaluate(model, dtype, weights, task,
-                            {seed, tasks::Split::kTest, {length, length}, samples}, nullptr, go_on);
+    const EvaluationRequest request{seed, tasks::Split::kTest, {length, length}, samples, snap, snap_every};
+    const auto e = evaluate(model, dtype, weights, task, request, nullptr, go_on);
     horizon.stopped = go_on && !go_on();
     if (horizon.stopped) return false;
     horizon.probes.push_back(e.total(length));

@@ -12,6 +12,8 @@
 
 namespace signet::train {
 
+class StateCodebook;
+
 inline double share(int64_t part, int64_t whole) {
   return whole ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
@@ -50,6 +52,8 @@ struct EvaluationRequest {
   tasks::Split split = tasks::Split::kTest;
   tasks::LengthRange lengths;
   int64_t samples = 0;
+  const StateCodebook* snap = nullptr;  // round the states to it every snap_every tokens
+  int64_t snap_every = 0;
 };
 
 // `progress` (may be null) hears how many samples are done and may return false to stop early; `go_on` (may
@@ -71,7 +75,8 @@ struct Horizon {
 Horizon find_horizon(const models::Model& model, DType dtype, void* weights, const tasks::Task& task,
                      uint64_t seed, int64_t samples, double threshold, int64_t limit,
                      const std::function<void(const LengthAccuracy&)>& progress = nullptr,
-                     const std::function<bool()>& go_on = nullptr);
+                     const std::function<bool()>& go_on = nullptr, const StateCodebook* snap = nullptr,
+                     int64_t snap_every = 0);
 
 // Mean eigenvalues by token, per block: [group][token] -> values. From random samples of the task.
 struct TokenSpectrum {

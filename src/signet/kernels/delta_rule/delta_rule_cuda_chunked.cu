@@ -121,13 +121,16 @@ template <int BV>
 constexpr int kCopyThreads = BV == 16 ? 256 : 64;
 template <int BV>
 constexpr int kStateThreads = kThreads + kCopyThreads<BV>;
+// Chunks of input in shared memory: alone on a multiprocessor, a block can ask for them three chunks ahead.
+template <int BV>
+constexpr int kSlots = BV == 16 ? 4 : 2;
 
 template <int DK, int BV>
 struct StateMemory {
-  Half keys[2][kChunk * DK], t[2][2 * kChunk * kChunk], values[2][kChunk * BV];
+  Half keys[kSlots<BV>][kChunk * DK], t[kSlots<BV>][2 * kChunk * kChunk], values[kSlots<BV>][kChunk * BV];
   Half state[2][DK * BV];  // high and low parts, here and below
   Half rest[2][kChunk * BV], w[2][kChunk * BV], updates[2][kChunk * BV];
-  float beta[2][kChunk];
+  float beta[kSlots<BV>][kChunk];
 };
 
 template <int DK, int BV>
@@ -135,7 +138,7 @@ __device__ void copy_states(const ChunkProblem& p, StateMemory<DK, BV>& memory, 
   const int thread = threadIdx.x - kThreads, b = head / p.heads, h = head % p.heads;
   const RowMap key_rows(p.factors, p.k_stride, p.heads * DK), value_rows(p.factors, p.v_stride, p.heads * DK);
   const auto fetch = [&](int chunk) {
-    const int rows = p.tokens_in(chunk) * p.factors, slot = chunk & 1;
+    const int rows = p.tokens_in(chunk) * p.factors, slot = chunk % kSlots<BV>;
     const int64_t token = p.token(b, chunk * p.tokens);
     fetch_tile<DK, kChunk, kCopyThreads<BV>>(memory.keys[slot], p.k + token * p.k_stride + h * DK, key_rows,
                                              rows, thread);
@@ -149,14 +152,18 @@ __device__ void copy_states(const ChunkProblem& p, StateMemory<DK, BV>& memory, 
       else
         memory.beta[slot][thread] = 0.f;
     }
-    copy_commit();
   };
-  fetch(0);
+  constexpr int kAhead = kSlots<BV> - 1;
+  for (int chunk = 0; chunk < kAhead; ++chunk) {  // one group of copies per chunk, empty ones too
+    if (chunk < p.chunks) fetch(chunk);
+    copy_commit();
+  }
   for (int chunk = 0; chunk < p.chunks; ++chunk) {
     const int64_t block = p.block(head, chunk);
-    copy_wait<0>();
+    copy_wait<kAhead - 1>();
     role_barrier<kStateThreads<BV>>();
-    if (chunk + 1 < p.chunks) fetch(chunk + 1);
+    if (chunk + kAhead < p.chunks) fetch(chunk + kAhead);
+    copy_commit();
     role_barrier<kStateThreads<BV>>();
     write_tile<BV, DK, DK, kCopyThreads<BV>>(p.s0 + block * DK * DK, first_column, memory.state[0], thread);
     role_barrier<kStateThreads<BV>>();
@@ -182,7 +189,7 @@ __global__ void __launch_bounds__(kStateThreads<BV>, BV == 16 ? 1 : 2) state_ker
   load_state(s, p.initial_state ? p.initial_state + state : nullptr, p.dv, first_row, lane);
   publish_state<BV>(s, memory.state[0], memory.state[1], first_row, lane);
   for (int chunk = 0; chunk < p.chunks; ++chunk) {
-    const int slot = chunk & 1;
+    const int slot = chunk % kSlots<BV>;
     role_barrier<kStateThreads<BV>>();
     // R = V - K S
     float r[kTiles][4];
