@@ -84,6 +84,37 @@ Var add(Tape& tape, const Var& a, const Var& b);
 Var gated_rnn(Tape& tape, const Var& x, const Var& recurrent, const Var& bias, Sequence sequence,
               int64_t heads, kernels::GatedRnnCell cell, const Tensor& state = {});
 
+// Causal softmax attention with rotary positions (kernels/attention/attention.h); q, k, v [rows, heads *
+// width]. Saves q, k, v, o and one number per row and head. With `cache` (inference) the sequences continue:
+// it has the keys and the values so far, [batch, capacity, heads * width] each, and how many there are, [1];
+// all three are updated, and a sequence beyond the capacity is refused.
+struct AttentionOptions {
+  int64_t heads = 1;
+  double scale = 1, rotary_base = 0;
+};
+Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, Sequence sequence,
+              const AttentionOptions& options, Tensor* cache = nullptr);
+
+// H_t = (I + a_t) H_{t-1} from the identity, or without the I (kernels/dense_recurrence/dense_recurrence.h);
+// a [rows, heads * n * n], the result likewise. `state` [batch, heads, n, n] is read and replaced when given
+// (inference). Saves a and H.
+Var dense_recurrence(Tape& tape, const Var& a, Sequence sequence, int64_t heads, int64_t n,
+                     bool plus_identity, const Tensor& state = {});
+
+// Softmax of every row. Saves the result.
+Var softmax(Tape& tape, const Var& x);
+
+// h_t = P_t (d_t h_{t-1}) + b_t with P_t column-one-hot or column-stochastic (kernels/pd/pd_scan.h); choice
+// [rows, heads * n * n], gate and b [rows, heads * n]. `state` [batch, heads, n] is read and replaced when
+// given (inference). Saves the inputs and h, computes P again.
+struct PdOptions {
+  int64_t heads = 1;
+  bool hard = true;
+  EigenvalueRange range = EigenvalueRange::kSigned;
+};
+Var pd_scan(Tape& tape, const Var& choice, const Var& gate, const Var& b, Sequence sequence,
+            const PdOptions& options, const Tensor& state = {});
+
 // Mean cross-entropy over `count` scored rows of the whole batch (this tape may see only a part of them);
 // targets [rows], -1 = not scored. Writes the sum of the losses of this tape's rows and, unless null, the
 // predictions [rows]; records the gradient of sum / count. All pointers are on the tape's device. The logits

@@ -1,6 +1,11 @@
 // Operators of the nonlinear and dense recurrences (ops.h).
 #include "signet/autograd/ops.h"
+
+#include "signet/kernels/attention/attention.h"
+#include "signet/kernels/dense_recurrence/dense_recurrence.h"
+#include "signet/kernels/pd/pd_scan.h"
 #include "signet/kernels/rows/rows.h"
+#include "signet/kernels/softmax/softmax.h"
 #include "signet/tensor/gemm.h"
 
 namespace signet::autograd {
@@ -103,6 +108,193 @@ Var gated_rnn(Tape& tape, const Var& x, const Var& recurrent, const Var& bias, S
     });
   });
   return y;
+}
+
+namespace {
+
+// Appends the rows of every sequence to its part of the cache, which holds `used` of `capacity` rows.
+template <class T>
+void append_rows(const Tensor& rows, Sequence sequence, int64_t used, const Tensor& cache) {
+  const int64_t width = rows.width(), capacity = cache.shape[1];
+  for (int64_t b = 0; b < sequence.batch; ++b) {
+    kernels::copy_rows(
+        kernels::CopyRows<T>{sequence.time, width, rows.as<T>() + b * sequence.time * rows.row_stride,
+                             rows.row_stride, cache.as<T>() + (b * capacity + used) * width, width},
+        Cpu{});
+  }
+}
+
+}  // namespace
+
+Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, Sequence sequence,
+              const AttentionOptions& options, Tensor* cache) {
+  kernels::AttentionShape shape;
+  shape.batch = sequence.batch;
+  shape.time = sequence.time;
+  shape.heads = options.heads;
+  shape.width = q.value.width() / options.heads;
+  shape.scale = options.scale;
+  shape.rotary_base = options.rotary_base;
+  shape.q_stride = q.value.row_stride;
+  Tensor keys = k.value, values = v.value;
+  if (cache) {
+    keys = cache[0];
+    values = cache[1];
+    shape.capacity = keys.shape[1];
+    with_dtype(tape.dtype(), [&](auto type) {
+      using T = decltype(type);
+      const auto used = static_cast<int64_t>(*cache[2].as<T>());
+      shape.keys = used + sequence.time;
+      if (shape.keys > shape.capacity)
+        fail(ErrorCode::kUsage,
+             "attention keeps at most {} tokens here and the sequence has at least {}; raise "
+             "model.max_length",
+             shape.capacity, shape.keys);
+      append_rows<T>(k.value, sequence, used, keys);
+      append_rows<T>(v.value, sequence, used, values);
+      *cache[2].as<T>() = static_cast<T>(shape.keys);
+    });
+  }
+  shape.k_stride = keys.row_stride;
+  shape.v_stride = values.row_stride;
+  Var o = tape.make({sequence.rows(), q.value.width()});
+  Tensor workspace;
+  on_device(tape.context().device, [&](auto device) {
+    workspace = tape.temporary({kernels::attention_workspace_size(shape, device)});
+  });
+  const Tensor lse = tape.recording() ? tape.temporary({sequence.rows() * options.heads}) : Tensor{};
+  tape.context().run([&](auto type, auto device) {
+    using T = decltype(type);
+    kernels::AttentionForward<T> p;
+    p.shape = shape;
+    p.q = q.value.as<T>();
+    p.k = keys.as<T>();
+    p.v = values.as<T>();
+    p.o = o.value.as<T>();
+    p.lse = lse.as<T>();
+    p.workspace = workspace.as<T>();
+    kernels::attention_forward(p, device);
+  });
+  tape.record([=, context = tape.context()] {
+    if (claim(q) || claim(k) || claim(v)) fail(ErrorCode::kFailure, "an input of attention has another user");
+    context.run([&](auto type, auto device) {
+      using T = decltype(type);
+      kernels::AttentionBackward<T> p;
+      p.shape = shape;
+      p.q = q.value.as<T>();
+      p.k = k.value.as<T>();
+      p.v = v.value.as<T>();
+      p.o = o.value.as<T>();
+      p.lse = lse.as<T>();
+      p.d_o = o.grad.as<T>();
+      p.dq = q.grad.as<T>();
+      p.dk = k.grad.as<T>();
+      p.dv = v.grad.as<T>();
+      p.workspace = workspace.as<T>();
+      kernels::attention_backward(p, device);
+    });
+  });
+  return o;
+}
+
+Var dense_recurrence(Tape& tape, const Var& a, Sequence sequence, int64_t heads, int64_t n,
+                     bool plus_identity, const Tensor& state) {
+  const kernels::DenseRecurrenceShape shape{sequence.batch,     sequence.time, heads, n,
+                                            a.value.row_stride, plus_identity};
+  Var h = tape.make({sequence.rows(), heads * n * n});
+  Tensor workspace;
+  on_device(tape.context().device, [&](auto device) {
+    workspace = tape.temporary({kernels::dense_recurrence_workspace_size(shape, device)});
+  });
+  tape.context().run([&](auto type, auto device) {
+    using T = decltype(type);
+    kernels::dense_recurrence_forward(
+        kernels::DenseRecurrenceForward<T>{shape, a.value.as<T>(), state.as<T>(), h.value.as<T>(),
+                                           state.as<T>(), workspace.as<T>()},
+        device);
+  });
+  tape.record([=, context = tape.context()] {
+    if (claim(a)) fail(ErrorCode::kFailure, "the input of a dense recurrence has another user");
+    context.run([&](auto type, auto device) {
+      using T = decltype(type);
+      kernels::DenseRecurrenceBackward<T> p;
+      p.shape = shape;
+      p.a = a.value.as<T>();
+      p.h = h.value.as<T>();
+      p.d_h = h.grad.as<T>();
+      p.da = a.grad.as<T>();
+      p.workspace = workspace.as<T>();
+      kernels::dense_recurrence_backward(p, device);
+    });
+  });
+  return h;
+}
+
+Var softmax(Tape& tape, const Var& x) {
+  const int64_t rows = x.value.rows(), width = x.value.width();
+  Var y = tape.make({rows, width});
+  tape.context().run([&](auto type, auto device) {
+    using T = decltype(type);
+    kernels::softmax_forward(
+        kernels::SoftmaxForward<T>{rows, width, x.value.as<T>(), x.value.row_stride, y.value.as<T>(), width},
+        device);
+  });
+  tape.record([=, context = tape.context()] {
+    if (claim(x)) fail(ErrorCode::kFailure, "the input of a softmax has another user");
+    context.run([&](auto type, auto device) {
+      using T = decltype(type);
+      kernels::softmax_backward(
+          kernels::SoftmaxBackward<T>{rows, width, y.value.as<T>(), width, y.grad.as<T>(), width,
+                                      x.grad.as<T>(), x.grad.row_stride},
+          device);
+    });
+  });
+  return y;
+}
+
+Var pd_scan(Tape& tape, const Var& choice, const Var& gate, const Var& b, Sequence sequence,
+            const PdOptions& options, const Tensor& state) {
+  kernels::PdScanShape shape;
+  shape.batch = sequence.batch;
+  shape.time = sequence.time;
+  shape.heads = options.heads;
+  shape.width = gate.value.width() / options.heads;
+  shape.hard = options.hard;
+  shape.range = options.range;
+  shape.choice_stride = choice.value.row_stride;
+  shape.gate_stride = gate.value.row_stride;
+  shape.b_stride = b.value.row_stride;
+  Var h = tape.make({sequence.rows(), gate.value.width()});
+  Tensor workspace;
+  on_device(tape.context().device, [&](auto device) {
+    workspace = tape.temporary({kernels::pd_scan_workspace_size(shape, device)});
+  });
+  tape.context().run([&](auto type, auto device) {
+    using T = decltype(type);
+    kernels::pd_scan_forward(
+        kernels::PdScanForward<T>{shape, choice.value.as<T>(), gate.value.as<T>(), b.value.as<T>(),
+                                  state.as<T>(), h.value.as<T>(), state.as<T>(), workspace.as<T>()},
+        device);
+  });
+  tape.record([=, context = tape.context()] {
+    if (claim(choice) || claim(gate) || claim(b))
+      fail(ErrorCode::kFailure, "an input of a PD scan has another user");
+    context.run([&](auto type, auto device) {
+      using T = decltype(type);
+      kernels::PdScanBackward<T> p;
+      p.shape = shape;
+      p.choice = choice.value.as<T>();
+      p.gate = gate.value.as<T>();
+      p.h = h.value.as<T>();
+      p.d_h = h.grad.as<T>();
+      p.d_choice = choice.grad.as<T>();
+      p.d_gate = gate.grad.as<T>();
+      p.db = b.grad.as<T>();
+      p.workspace = workspace.as<T>();
+      kernels::pd_scan_backward(p, device);
+    });
+  });
+  return h;
 }
 
 }  // namespace signet::autograd

@@ -4,9 +4,12 @@ namespace signet::models {
 
 std::shared_ptr<MixerFactory> make_deltanet();
 std::shared_ptr<MixerFactory> make_deltaproduct();
+std::shared_ptr<MixerFactory> make_dense();
 std::shared_ptr<MixerFactory> make_lstm();
 std::shared_ptr<MixerFactory> make_mamba();
+std::shared_ptr<MixerFactory> make_pd();
 std::shared_ptr<MixerFactory> make_slstm();
+std::shared_ptr<MixerFactory> make_transformer();
 
 const std::vector<ArchitectureEntry>& architectures() {
   static const std::vector<ArchitectureEntry> table = {
@@ -15,6 +18,9 @@ const std::vector<ArchitectureEntry>& architectures() {
       {"mamba", "selective scan with a diagonal transition", make_mamba},
       {"slstm", "nonlinear recurrence with exponential gates and memory mixing per head", make_slstm},
       {"lstm", "the LSTM: nonlinear recurrence with sigmoid gates", make_lstm},
+      {"transformer", "causal softmax attention with rotary positions", make_transformer},
+      {"dense", "a full transition matrix per token", make_dense},
+      {"pd", "a permutation-like matrix times a diagonal per token", make_pd},
   };
   return table;
 }

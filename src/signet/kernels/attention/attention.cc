@@ -1,0 +1,23 @@
+#include "signet/kernels/attention/attention.h"
+
+#include <algorithm>
+
+#include "signet/base/thread_pool.h"
+#include "signet/kernels/attention/attention_plan.h"
+
+namespace signet::kernels {
+
+AttentionPlan attention_plan(const AttentionShape& shape) {
+  constexpr int64_t kPadding = 16;
+  AttentionPlan plan;
+  plan.shape = with_strides(shape);
+  plan.padded = (shape.width + kPadding - 1) / kPadding * kPadding;
+  plan.parts = std::max<int64_t>(1, std::min<int64_t>(thread_count(), plan.items()));
+  return plan;
+}
+
+int64_t attention_workspace_size(const AttentionShape& shape, Cpu) {
+  return attention_plan(shape).workspace_size();
+}
+
+}  // namespace signet::kernels

@@ -1,0 +1,67 @@
+// The recurrence with a full matrix per token, the most general linear one:
+//
+//   H_t = A_t H_{t-1},   H_{-1} = initial_state, the identity when it is null
+//   A_t = a_t, or I + a_t with plus_identity
+//
+// per batch row and head, all matrices n x n. Layouts: a [B,T,heads,n,n] with a stride from token to token; h
+// [B,T,heads,n,n] contiguous; states [B,heads,n,n]. Forward overwrites h and final_state (null: not wanted;
+// may be initial_state). Backward reads a and the h that forward wrote and overwrites da (strides of a) and
+// d_initial_state (null: not wanted). A decoding step is the call with time = 1. Sums run in a fixed order.
+#pragma once
+
+#include <cstdint>
+
+#include "signet/base/isa.h"
+
+namespace signet::kernels {
+
+struct DenseRecurrenceShape {
+  int64_t batch = 0, time = 0, heads = 0, n = 0;
+  int64_t a_stride = 0;  // 0 means contiguous
+  bool plus_identity = false;
+
+  constexpr int64_t matrix() const { return n * n; }
+  constexpr int64_t token_stride() const { return a_stride ? a_stride : heads * n * n; }
+};
+
+template <class T>
+struct DenseRecurrenceForward {
+  DenseRecurrenceShape shape;
+  const T* a = nullptr;
+  const T* initial_state = nullptr;
+  T* h = nullptr;
+  T* final_state = nullptr;
+  T* workspace = nullptr;  // [dense_recurrence_workspace_size]
+};
+
+template <class T>
+struct DenseRecurrenceBackward {
+  DenseRecurrenceShape shape;
+  const T* a = nullptr;
+  const T* h = nullptr;
+  const T* initial_state = nullptr;
+  const T* d_h = nullptr;
+  const T* d_final_state = nullptr;
+  T* da = nullptr;
+  T* d_initial_state = nullptr;
+  T* workspace = nullptr;
+};
+
+int64_t dense_recurrence_workspace_size(const DenseRecurrenceShape& shape, Cpu);
+int64_t dense_recurrence_workspace_size(const DenseRecurrenceShape& shape, Cuda);
+
+template <class T>
+void dense_recurrence_forward(const DenseRecurrenceForward<T>& p, Cpu);
+template <class T>
+void dense_recurrence_backward(const DenseRecurrenceBackward<T>& p, Cpu);
+
+// On the GPU: float, n as large as shared memory allows (three matrices; 136 on a Hopper).
+template <class T>
+void dense_recurrence_forward(const DenseRecurrenceForward<T>& p, Cuda);
+template <class T>
+void dense_recurrence_backward(const DenseRecurrenceBackward<T>& p, Cuda);
+
+void dense_recurrence_forward_reference(const DenseRecurrenceForward<double>& p);
+void dense_recurrence_backward_reference(const DenseRecurrenceBackward<double>& p);
+
+}  // namespace signet::kernels
