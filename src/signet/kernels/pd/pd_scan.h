@@ -70,7 +70,7 @@ void pd_scan_forward(const PdScanForward<T>& p, Cpu);
 template <class T>
 void pd_scan_backward(const PdScanBackward<T>& p, Cpu);
 
-// On the GPU: float, n as large as shared memory allows (n^2 + 3n floats; 238 on a Hopper).
+// On the GPU: float, n as large as shared memory allows (n^2 + 2n floats; 238 on a Hopper).
 template <class T>
 void pd_scan_forward(const PdScanForward<T>& p, Cuda);
 template <class T>
