@@ -18,13 +18,14 @@ set(SIGNET_CUDA_GENCODE
     "-gencode=arch=compute_90a,code=sm_90a;-gencode=arch=compute_80,code=[sm_80,compute_80]"
     CACHE STRING "nvcc -gencode options; one target makes a developer's build faster")
 
-# Programs that check an operator against fp64 on the GPU and time it, built by name.
+# Programs that check an operator against fp64 on the GPU and time it, built by name. They share the tests' helpers.
+find_package(GTest QUIET)
 file(GLOB signet_cuda_bench_programs CONFIGURE_DEPENDS bench/kernels/*_cuda_bench.cc)
 foreach(source IN LISTS signet_cuda_bench_programs)
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name} EXCLUDE_FROM_ALL ${source})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  target_link_libraries(${name} PRIVATE signet_core)
+  target_link_libraries(${name} PRIVATE signet_core $<TARGET_NAME_IF_EXISTS:GTest::gtest>)
 endforeach()
 
 file(GLOB_RECURSE signet_cuda_sources CONFIGURE_DEPENDS src/signet/*.cu)
