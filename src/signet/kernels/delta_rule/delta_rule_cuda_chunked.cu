@@ -8,15 +8,19 @@ namespace {
 
 constexpr int kThreads = 128;  // 4 warps: one per 16 rows of a chunk
 
+constexpr int kPitch = kChunk + 4;  // of 64 x 64 fp32 matrices
+template <int DK>
+constexpr int kInverseSize = kPitch > DK / 2 ? kChunk* kPitch : kChunk* DK / 2;  // floats
+
 // T = (I + G diag(beta))^-1: two diagonal blocks of 32 by forward substitution, one column per lane, then
 // T21 = -T22 (M21 T11), all in fp32; stored as high and low bf16 parts.
 template <int DK>
 __global__ void __launch_bounds__(kThreads) inverse_kernel(ChunkProblem p) {
-  constexpr int kPitch = kChunk + 4;
   extern __shared__ __align__(256) char shared[];
+  // The keys are not needed any more when the inverse is begun: the less memory, the more blocks at a time.
   Half* const keys = reinterpret_cast<Half*>(shared);
-  float* const m = reinterpret_cast<float*>(keys + kChunk * DK);
-  float* const inverse = m + kChunk * kPitch;
+  float* const inverse = reinterpret_cast<float*>(shared);
+  float* const m = inverse + kInverseSize<DK>;
   __shared__ float beta[kChunk];
   const int chunk = blockIdx.x, head = blockIdx.y, b = head / p.heads, h = head % p.heads;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -121,16 +125,13 @@ template <int BV>
 constexpr int kCopyThreads = BV == 16 ? 256 : 64;
 template <int BV>
 constexpr int kStateThreads = kThreads + kCopyThreads<BV>;
-// Chunks of input in shared memory: alone on a multiprocessor, a block can ask for them three chunks ahead.
-template <int BV>
-constexpr int kSlots = BV == 16 ? 4 : 2;
 
 template <int DK, int BV>
 struct StateMemory {
-  Half keys[kSlots<BV>][kChunk * DK], t[kSlots<BV>][2 * kChunk * kChunk], values[kSlots<BV>][kChunk * BV];
+  Half keys[2][kChunk * DK], t[2][2 * kChunk * kChunk], values[2][kChunk * BV];
   Half state[2][DK * BV];  // high and low parts, here and below
   Half rest[2][kChunk * BV], w[2][kChunk * BV], updates[2][kChunk * BV];
-  float beta[kSlots<BV>][kChunk];
+  float beta[2][kChunk];
 };
 
 template <int DK, int BV>
@@ -138,7 +139,7 @@ __device__ void copy_states(const ChunkProblem& p, StateMemory<DK, BV>& memory, 
   const int thread = threadIdx.x - kThreads, b = head / p.heads, h = head % p.heads;
   const RowMap key_rows(p.factors, p.k_stride, p.heads * DK), value_rows(p.factors, p.v_stride, p.heads * DK);
   const auto fetch = [&](int chunk) {
-    const int rows = p.tokens_in(chunk) * p.factors, slot = chunk % kSlots<BV>;
+    const int rows = p.tokens_in(chunk) * p.factors, slot = chunk & 1;
     const int64_t token = p.token(b, chunk * p.tokens);
     fetch_tile<DK, kChunk, kCopyThreads<BV>>(memory.keys[slot], p.k + token * p.k_stride + h * DK, key_rows,
                                              rows, thread);
@@ -152,18 +153,14 @@ __device__ void copy_states(const ChunkProblem& p, StateMemory<DK, BV>& memory, 
       else
         memory.beta[slot][thread] = 0.f;
     }
-  };
-  constexpr int kAhead = kSlots<BV> - 1;
-  for (int chunk = 0; chunk < kAhead; ++chunk) {  // one group of copies per chunk, empty ones too
-    if (chunk < p.chunks) fetch(chunk);
     copy_commit();
-  }
+  };
+  fetch(0);
   for (int chunk = 0; chunk < p.chunks; ++chunk) {
     const int64_t block = p.block(head, chunk);
-    copy_wait<kAhead - 1>();
+    copy_wait<0>();
     role_barrier<kStateThreads<BV>>();
-    if (chunk + kAhead < p.chunks) fetch(chunk + kAhead);
-    copy_commit();
+    if (chunk + 1 < p.chunks) fetch(chunk + 1);
     role_barrier<kStateThreads<BV>>();
     write_tile<BV, DK, DK, kCopyThreads<BV>>(p.s0 + block * DK * DK, first_column, memory.state[0], thread);
     role_barrier<kStateThreads<BV>>();
@@ -189,7 +186,7 @@ __global__ void __launch_bounds__(kStateThreads<BV>, BV == 16 ? 1 : 2) state_ker
   load_state(s, p.initial_state ? p.initial_state + state : nullptr, p.dv, first_row, lane);
   publish_state<BV>(s, memory.state[0], memory.state[1], first_row, lane);
   for (int chunk = 0; chunk < p.chunks; ++chunk) {
-    const int slot = chunk % kSlots<BV>;
+    const int slot = chunk & 1;
     role_barrier<kStateThreads<BV>>();
     // R = V - K S
     float r[kTiles][4];
@@ -203,7 +200,7 @@ __global__ void __launch_bounds__(kStateThreads<BV>, BV == 16 ? 1 : 2) state_ker
     // W = T R, U = diag(beta) W
     float w[kTiles][4];
     const float beta_low = memory.beta[slot][m0 + lane / 4], beta_high = memory.beta[slot][m0 + lane / 4 + 8];
-    triangle_product<false, BV>(w, memory.t[slot], m0, memory.rest[0], memory.rest[1], lane);
+    triangle_product<false, (BV > 16), BV>(w, memory.t[slot], m0, memory.rest[0], memory.rest[1], lane);
     for_each_pair(w, lane, [&](float x, float y, int row, int column) {
       const float beta = row < 8 ? beta_low : beta_high;
       store_split<BV>(memory.w[0], memory.w[1], m0 + row, column, x, y);
@@ -288,7 +285,7 @@ void launch_outputs(const ChunkProblem& p, cudaStream_t stream) {
 
 template <int D>
 void forward(const ChunkProblem& p, cudaStream_t stream) {
-  constexpr int kBytes = kChunk * D * sizeof(Half) + 2 * kChunk * (kChunk + 4) * sizeof(float);
+  constexpr int kBytes = (kInverseSize<D> + kChunk * kPitch) * sizeof(float);
   allow_shared_memory(inverse_kernel<D>, kBytes, "delta rule inverse");
   const dim3 grid(p.chunks, static_cast<unsigned>(p.batch) * p.heads);
   inverse_kernel<D><<<grid, kThreads, kBytes, stream>>>(p);

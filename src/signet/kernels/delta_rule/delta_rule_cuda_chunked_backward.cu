@@ -60,36 +60,24 @@ constexpr int kCopyThreads = BV == 16 ? 256 : 64;
 template <int BV>
 constexpr int kStateThreads = kThreads + kCopyThreads<BV>;
 
-// Chunks of input in shared memory: alone on a multiprocessor, a block has room for three, and asks for all
-// of a chunk two chunks ahead. Where two blocks share it, what a chunk needs first lies there twice, the rest
-// once.
-template <int BV>
-constexpr bool kDeep = BV == 16;
-template <int BV>
-constexpr int kSlots = kDeep<BV> ? 3 : 2;
-template <int BV>
-constexpr int kLateSlots = kDeep<BV> ? 3 : 1;
-
 template <int DK, int BV>
 struct StateMemory {
-  Half keys[kSlots<BV>][kChunk * DK];
-  Half local[kSlots<BV>][2][kChunk * BV];  // high and low part; later in the chunk -dV lies there
-  Half queries[kLateSlots<BV>][kChunk * DK], d_o[kLateSlots<BV>][kChunk * BV];
-  Half t[kLateSlots<BV>][2 * kChunk * kChunk];
+  Half keys[2][kChunk * DK];      // of this chunk and the one before
+  Half local[2][2][kChunk * BV];  // likewise, high and low part; later in the chunk -dV lies there
+  Half queries[kChunk * DK], d_o[kChunk * BV], t[2 * kChunk * kChunk];
   Half state[2][DK * BV], du[2][kChunk * BV];  // high and low parts
-  float beta[kSlots<BV>][kChunk];
+  float beta[2][kChunk];
 };
 
-// A chunk needs its keys, local term and beta first, then T, then its queries and dO: unless there is room
-// for all, each is asked for as soon as the memory it goes to is free. Copies end in the order they were
-// asked for.
+// A chunk needs its keys, local term and beta first, then T, then its queries and dO: each is asked for as
+// soon as the memory it goes to is free, and the copies end in the order they were asked for.
 template <int DK, int BV>
 __device__ void copy_states(const ChunkProblem& p, StateMemory<DK, BV>& memory, int head, int first_column) {
   const int thread = threadIdx.x - kThreads, b = head / p.heads, h = head % p.heads;
   const RowMap key_rows(p.factors, p.k_stride, p.heads * DK), value_rows(p.factors, p.v_stride, p.heads * DK),
       query_rows(1, p.q_stride, 0), output_rows(1, p.o_stride, 0), local_rows(1, DK, 0);
   const auto fetch_keys = [&](int chunk) {
-    const int rows = p.tokens_in(chunk) * p.factors, slot = chunk % kSlots<BV>;
+    const int rows = p.tokens_in(chunk) * p.factors, slot = chunk & 1;
     const int64_t token = p.token(b, chunk * p.tokens);
     fetch_tile<DK, kChunk, kCopyThreads<BV>>(memory.keys[slot], p.k + token * p.k_stride + h * DK, key_rows,
                                              rows, thread);
@@ -106,55 +94,35 @@ __device__ void copy_states(const ChunkProblem& p, StateMemory<DK, BV>& memory, 
   };
   const auto fetch_t = [&](int chunk) {
     fetch_linear<2 * kChunk * kChunk, kCopyThreads<BV>>(
-        memory.t[chunk % kLateSlots<BV>], p.t + p.block(head, chunk) * 2 * kChunk * kChunk, thread);
+        memory.t, p.t + p.block(head, chunk) * 2 * kChunk * kChunk, thread);
   };
   const auto fetch_queries = [&](int chunk) {
     const int tokens = p.tokens_in(chunk);
     const int64_t token = p.token(b, chunk * p.tokens);
-    fetch_tile<DK, kChunk, kCopyThreads<BV>>(memory.queries[chunk % kLateSlots<BV>],
-                                             p.q + token * p.q_stride + h * DK, query_rows, tokens, thread);
-    fetch_tile<BV, kChunk, kCopyThreads<BV>>(memory.d_o[chunk % kLateSlots<BV>],
-                                             p.d_o + token * p.o_stride + h * DK + first_column, output_rows,
+    fetch_tile<DK, kChunk, kCopyThreads<BV>>(memory.queries, p.q + token * p.q_stride + h * DK, query_rows,
                                              tokens, thread);
+    fetch_tile<BV, kChunk, kCopyThreads<BV>>(memory.d_o, p.d_o + token * p.o_stride + h * DK + first_column,
+                                             output_rows, tokens, thread);
   };
-  const auto fetch_all = [&](int chunk) {
-    if (chunk < 0) return;
-    fetch_keys(chunk);
-    fetch_t(chunk);
-    fetch_queries(chunk);
-  };
-  if constexpr (kDeep<BV>) {
-    fetch_all(p.chunks - 1);
-    copy_commit();
-    fetch_all(p.chunks - 2);
-  } else {
-    fetch_keys(p.chunks - 1);
-    copy_commit();
-    fetch_t(p.chunks - 1);
-  }
+  fetch_keys(p.chunks - 1);
+  copy_commit();
+  fetch_t(p.chunks - 1);
   copy_commit();
   for (int chunk = p.chunks - 1; chunk >= 0; --chunk) {
     const int64_t block = p.block(head, chunk);
-    copy_wait<1>();  // all, or else keys, local term and beta are there; T may still be under way
+    copy_wait<1>();  // keys, local term and beta are there; T may still be under way
     role_barrier<kStateThreads<BV>>();
-    if constexpr (kDeep<BV>) {
-      fetch_all(chunk - 2);
-      copy_commit();
-    } else {
-      fetch_queries(chunk);
-      copy_commit();
-      if (chunk > 0) fetch_keys(chunk - 1);
-      copy_commit();
-      copy_wait<2>();  // T
-    }
+    fetch_queries(chunk);
+    copy_commit();
+    if (chunk > 0) fetch_keys(chunk - 1);
+    copy_commit();
+    copy_wait<2>();  // T
     role_barrier<kStateThreads<BV>>();
     write_tile<BV, DK, DK, kCopyThreads<BV>>(p.ds1 + block * DK * DK, first_column, memory.state[0], thread);
-    if constexpr (!kDeep<BV>) copy_wait<1>();  // queries and dO
+    copy_wait<1>();  // queries and dO
     role_barrier<kStateThreads<BV>>();
-    if constexpr (!kDeep<BV>) {
-      if (chunk > 0) fetch_t(chunk - 1);
-      copy_commit();
-    }
+    if (chunk > 0) fetch_t(chunk - 1);
+    copy_commit();
     // dV: its high part is the output, the low part is kept for dK and dbeta.
     const int rows = p.tokens_in(chunk) * p.factors;
     Half* const out = p.dv_out + p.token(b, chunk * p.tokens) * p.v_stride + h * DK + first_column;
@@ -166,9 +134,9 @@ __device__ void copy_states(const ChunkProblem& p, StateMemory<DK, BV>& memory, 
       };
       if (row < rows)
         *reinterpret_cast<uint4*>(out + value_rows.offset(row) + piece * 8) =
-            negate(reinterpret_cast<const uint4*>(memory.local[chunk % kSlots<BV>][0])[at]);
+            negate(reinterpret_cast<const uint4*>(memory.local[chunk & 1][0])[at]);
       low[tile_piece<DK>(row, first_column / 8 + piece)] =
-          negate(reinterpret_cast<const uint4*>(memory.local[chunk % kSlots<BV>][1])[at]);
+          negate(reinterpret_cast<const uint4*>(memory.local[chunk & 1][1])[at]);
     }
   }
 }
@@ -190,7 +158,7 @@ __global__ void __launch_bounds__(kStateThreads<BV>, BV == 16 ? 1 : 2) state_ker
   load_state(ds, p.d_final_state ? p.d_final_state + state : nullptr, p.dv, first_row, lane);
   publish_state<BV>(ds, memory.state[0], memory.state[1], first_row, lane);
   for (int chunk = p.chunks - 1; chunk >= 0; --chunk) {
-    const int slot = chunk % kSlots<BV>, late = chunk % kLateSlots<BV>;
+    const int slot = chunk & 1;
     role_barrier<kStateThreads<BV>>();
     // diag(beta) dU = diag(beta) (local + K dS)
     float du[kTiles][4];
@@ -207,7 +175,7 @@ __global__ void __launch_bounds__(kStateThreads<BV>, BV == 16 ? 1 : 2) state_ker
     role_barrier<kStateThreads<BV>>();
     // dV = T^T (diag(beta) dU)
     float dv[kTiles][4];
-    triangle_product<true, BV>(dv, memory.t[late], m0, memory.du[0], memory.du[1], lane);
+    triangle_product<true, (BV > 16), BV>(dv, memory.t, m0, memory.du[0], memory.du[1], lane);
     for_each_pair(dv, lane, [&](float x, float y, int row, int column) {
       store_split<BV>(memory.local[slot][0], memory.local[slot][1], m0 + row, column, -x, -y);
     });
@@ -220,10 +188,10 @@ __global__ void __launch_bounds__(kStateThreads<BV>, BV == 16 ? 1 : 2) state_ker
       uint32_t a[4], x[4];
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
-        load_left_transposed<DK>(a, memory.queries[late], first_row + i * 16, 16 * k, lane);
+        load_left_transposed<DK>(a, memory.queries, first_row + i * 16, 16 * k, lane);
 #pragma unroll
         for (int n = 0; n < kTiles; n += 2) {
-          load_right<BV>(x, memory.d_o[late], 16 * k, n * 8, lane);
+          load_right<BV>(x, memory.d_o, 16 * k, n * 8, lane);
           multiply_add_pair(direct[i][n], direct[i][n + 1], a, x);
         }
       }
