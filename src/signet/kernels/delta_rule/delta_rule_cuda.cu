@@ -81,7 +81,7 @@ void tell_of_recurrent_gate(const DeltaRuleShape& s, DeltaRuleAlgorithm algorith
   std::call_once(told, [] {
     fmt::print(
         stderr,
-        "delta rule: with a gate, long bf16 sequences take the recurrent CUDA kernel, about four times "
+        "delta rule: with a gate, long bf16 sequences take the recurrent CUDA kernel, about fourteen times "
         "slower than the chunked one (docs/gpu.md)\n");
   });
 }
