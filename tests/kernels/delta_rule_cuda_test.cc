@@ -102,6 +102,20 @@ TEST(DeltaRuleCuda, Gates) {
   }
 }
 
+// One symbol repeated: without unit_keys the rounding of its key lets the state grow.
+TEST(DeltaRuleCuda, UnitKeys) {
+  SIGNET_NEEDS_GPU();
+  for (DeltaRuleShape shape : {DeltaRuleShape{1, 1000, 2, 128, 128, 2}, DeltaRuleShape{2, 60, 2, 32, 32, 1},
+                               DeltaRuleShape{1, 33, 1, 24, 40, 2}}) {
+    for (int keys : {0, 1}) {
+      DeltaRuleCase c;
+      c.shape = shape, c.shape.unit_keys = true, c.distinct_keys = keys, c.beta_low = c.beta_high = 2;
+      expect_close<float>(c);
+      expect_close<bf16>(c);
+    }
+  }
+}
+
 TEST(DeltaRuleCuda, WideRows) {
   SIGNET_NEEDS_GPU();
   DeltaRuleCase c;

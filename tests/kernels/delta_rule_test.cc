@@ -202,6 +202,23 @@ TEST(DeltaRule, ReferenceGradients) {
   }
 }
 
+// Keys a little off unit length: with unit_keys a reflection stays one.
+TEST(DeltaRule, UnitKeys) {
+  Problem p = random_problem(shape_of(2, 90, 2, 12, 12, 2), 2, 2);
+  for (auto& k : p.k) k *= 1.01;
+  p.shape.unit_keys = true;
+  expect_matches_reference(p, 10);
+  std::fill(p.v.begin(), p.v.end(), 0.0);
+  auto norm = [](const auto& x) {
+    double square = 0;
+    for (double each : x) square += each * each;
+    return std::sqrt(square);
+  };
+  EXPECT_NEAR(norm(cpu<float>(p, Algorithm::kAuto).final_state) / norm(p.initial), 1, 1e-5);
+  p.shape.unit_keys = false;
+  EXPECT_GT(norm(cpu<float>(p, Algorithm::kAuto).final_state) / norm(p.initial), 1.5);
+}
+
 enum class Gates { kSigned, kSmall, kZeros, kSigns };
 
 // A gate per head (channels = 1) or per channel of dk.

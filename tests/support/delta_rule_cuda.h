@@ -229,7 +229,7 @@ class DeltaRuleOnGpu {
     std::vector<double> o(d_o.size()), dq(q.size()), dk(k.size()), dv(v.size()), dbeta(beta.size()),
         dgate(gate.size()), final_state(static_cast<size_t>(states)), d_initial(static_cast<size_t>(states));
     kernels::DeltaRuleShape one{1, s_.time, 1, s_.dk, s_.dv, s_.factors};
-    one.gate_channels = s_.gate_channels;
+    one.gate_channels = s_.gate_channels, one.unit_keys = s_.unit_keys;
     kernels::DeltaRuleForward<double> f;
     f.shape = one, f.q = q.data(), f.k = k.data(), f.v = v.data(), f.beta = beta.data(), f.scale = kScale;
     f.initial_state = case_.states ? initial.data() : nullptr, f.o = o.data(),

@@ -4,9 +4,9 @@
 //   for j = 0 .. n_h-1:   S <- (I - beta_j k_j k_j^T) S + beta_j k_j v_j^T
 //   o = scale * S^T q                                        S is [dk, dv], one per batch row and head
 //
-// beta in [0, 2] gives eigenvalues 1 - beta |k|^2 in [-1, 1] for unit keys. Keys are used as given: normalise
-// them before, or leave exact integer keys alone. n_h = 1 is DeltaNet; n_h > 1 is DeltaProduct, with q and o
-// touched once per token.
+// beta in [0, 2] gives eigenvalues 1 - beta |k|^2 in [-1, 1] for unit keys. Keys are used as given (but see
+// unit_keys): normalise them before, or leave exact integer keys alone. n_h = 1 is DeltaNet; n_h > 1 is
+// DeltaProduct, with q and o touched once per token.
 //
 // The gate is optional (Gated DeltaNet: one number per head; KDA: one per channel of dk): decay first, then
 // the delta rule on what is left. Any sign and exact zeros are ordinary values; g in [-1, 1] keeps
@@ -43,6 +43,9 @@ struct DeltaRuleShape {
   int64_t gate_channels = 0;  // 0: no gate, 1: one per head, dk: one per channel
   int64_t gate_stride = 0;
   bool gated() const { return gate_channels > 0; }
+  // Keys are unit vectors but for the rounding of their storage: beta / |k|^2, with the key as stored, takes
+  // the place of beta, so that beta = 2 stays a reflection. Gradients take |k| for a constant.
+  bool unit_keys = false;
 };
 
 // The shape with every stride given.

@@ -215,7 +215,8 @@ void open_chunk(Chunk<T>& c, const P& p, int64_t bh, int64_t index) {
   c.q = stage(p.q, c.q_rows, c.staged_q, c.dk);
   c.k = stage(p.k, c.k_rows, c.staged_k, c.dk);
   for (int64_t t = 0, i = 0; t < c.tokens; ++t)
-    for (int64_t j = 0; j < s.factors; ++j) c.beta[i++] = p.beta[head.beta(c.begin + t, j)];
+    for (int64_t j = 0; j < s.factors; ++j, ++i)
+      c.beta[i] = p.beta[head.beta(c.begin + t, j)] * beta_factor(s, c.k[i]);
   transpose(c.k.p, c.k.stride, c.steps, s.dk, c.kt, c.steps_padded);
   const Term<T> kk{c.k.p, c.k.stride, 1, c.kt, c.steps_padded, s.dk};
   const Term<T> qk{c.q.p, c.q.stride, 1, c.kt, c.steps_padded, s.dk};
@@ -468,7 +469,8 @@ void backward_chunk(Chunk<T>& c, const DeltaRuleBackward<T>& p, int64_t bh, int6
   close(p.dv, c.v_rows, d_v);
   const DeltaRuleHead head(s, bh);
   for (int64_t t = 0, i = 0; t < c.tokens; ++t)
-    for (int64_t j = 0; j < s.factors; ++j) p.dbeta[head.beta(c.begin + t, j)] = c.dbeta[i++];
+    for (int64_t j = 0; j < s.factors; ++j, ++i)
+      p.dbeta[head.beta(c.begin + t, j)] = c.dbeta[i] * beta_factor(s, c.k[i]);
 
   // G and P (with the gates) are not needed any more: their places take dG and dP.
   const Term<T> d_p{d_o.p, d_o.stride, 1, c.ut, c.steps_padded, s.dv};

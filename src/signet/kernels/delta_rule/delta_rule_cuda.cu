@@ -90,6 +90,19 @@ delta_rule::ChunkPlan chunk_plan(const DeltaRuleShape& s) {
           static_cast<int>(s.dk),    static_cast<int>(s.dv),   static_cast<int>(s.factors)};
 }
 
+// Floats at the front of the workspace for beta with the norms of the keys folded in.
+template <class D>
+int64_t folded_size(const DeltaRuleShape& s, const Problem<D>& p) {
+  return s.unit_keys ? (static_cast<int64_t>(p.batch) * p.time * p.beta_stride + 63) / 64 * 64 : 0;
+}
+template <class D>
+void use_folded_beta(const DeltaRuleShape& s, Problem<D>& p, cudaStream_t stream) {
+  if (!s.unit_keys) return;
+  divide_by_key_norms(p, p.beta, p.workspace, stream);
+  p.beta = p.workspace;
+  p.workspace += folded_size(s, p);
+}
+
 }  // namespace
 
 template <class T>
@@ -103,14 +116,16 @@ int64_t delta_rule_saved_size(const DeltaRuleShape& s, DeltaRuleAlgorithm algori
 template <class T>
 int64_t delta_rule_workspace_size(const DeltaRuleShape& s, DeltaRuleAlgorithm algorithm, Cuda) {
   const auto p = resolve<Device<T>>(s);
-  if (use_chunks<T>(s, algorithm)) return std::max(chunk_plan(s).saved_size(), chunk_plan(s).backward_size());
+  const int64_t folded = folded_size(s, p);
+  if (use_chunks<T>(s, algorithm))
+    return folded + std::max(chunk_plan(s).saved_size(), chunk_plan(s).backward_size());
   // The kernel for any size may have to step in for the tile kernels (unaligned pointers).
   const auto size = [&](int slices, int columns) {
     return slices * partial_size(p) + segment_states_size(p, slices, columns);
   };
   const int tiles = delta_rule::tile_slices(p.dk, p.dv);
-  return std::max(size(tiles, tiles ? p.dv / tiles : 0),
-                  size(delta_rule::any_slices(p.dv), delta_rule::kAnyColumns));
+  return folded + std::max(size(tiles, tiles ? p.dv / tiles : 0),
+                           size(delta_rule::any_slices(p.dv), delta_rule::kAnyColumns));
 }
 
 template <class T>
@@ -121,6 +136,7 @@ void delta_rule_forward(const DeltaRuleForward<T>& a, Cuda device) {
   p.q = on_device(a.q), p.k = on_device(a.k), p.v = on_device(a.v), p.o = on_device(a.o);
   p.beta = a.beta, p.initial_state = a.initial_state, p.final_state = a.final_state;
   p.saved = a.saved, p.workspace = a.workspace, p.gate = a.gate;
+  use_folded_beta(a.shape, p, stream_of(device));
   if constexpr (std::is_same_v<T, bf16>)
     if (use_chunks<T>(a.shape, a.algorithm)) return chunked_forward(p, stream_of(device));
   tell_of_recurrent_gate<T>(a.shape, a.algorithm);
@@ -133,6 +149,7 @@ template <class T>
 void delta_rule_backward(const DeltaRuleBackward<T>& a, Cuda device) {
   auto p = resolve<Device<T>>(a.shape);
   if (empty(a.shape)) return;
+  const cudaStream_t stream = stream_of(device);
   p.scale = a.scale;
   p.q = on_device(a.q), p.k = on_device(a.k), p.v = on_device(a.v), p.d_o = on_device(a.d_o);
   p.dq = on_device(a.dq), p.dk_out = on_device(a.dk), p.dv_out = on_device(a.dv);
@@ -140,11 +157,16 @@ void delta_rule_backward(const DeltaRuleBackward<T>& a, Cuda device) {
   p.dbeta = a.dbeta, p.d_initial_state = a.d_initial_state;
   p.saved = const_cast<float*>(a.saved), p.workspace = a.workspace;
   p.gate = a.gate, p.dgate = a.dgate;
-  if constexpr (std::is_same_v<T, bf16>)
-    if (use_chunks<T>(a.shape, a.algorithm)) return chunked_backward(p, stream_of(device));
-  if (tile_covers(p)) return tile_backward(p, stream_of(device));
-  tell_of_slow_kernel(p);
-  any_backward(p, stream_of(device));
+  use_folded_beta(a.shape, p, stream);
+  const auto run = [&] {
+    if constexpr (std::is_same_v<T, bf16>)
+      if (use_chunks<T>(a.shape, a.algorithm)) return chunked_backward(p, stream);
+    if (tile_covers(p)) return tile_backward(p, stream);
+    tell_of_slow_kernel(p);
+    any_backward(p, stream);
+  };
+  run();
+  if (a.shape.unit_keys) divide_by_key_norms(p, p.dbeta, p.dbeta, stream);
 }
 
 #define SIGNET_INSTANTIATE(T)                                                                     \

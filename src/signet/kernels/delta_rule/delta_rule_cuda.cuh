@@ -119,6 +119,10 @@ void tile_forward(const Problem<D>& p, cudaStream_t stream);
 template <class D>
 void tile_backward(const Problem<D>& p, cudaStream_t stream);
 
+// to = from / |k|^2 for beta or a gradient of it, rows beta_stride apart.
+template <class D>
+void divide_by_key_norms(const Problem<D>& p, const float* from, float* to, cudaStream_t stream);
+
 inline constexpr int kAnyColumns = 32;
 __host__ __device__ inline int any_slices(int dv) { return (dv + kAnyColumns - 1) / kAnyColumns; }
 template <class D>

@@ -37,6 +37,15 @@ T* part_memory(T* workspace, const DeltaRulePlan& plan, int64_t part) {
 
 DeltaRulePlan delta_rule_plan(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm);
 
+// What beta is multiplied by: 1, or 1 / |k|^2.
+template <class T>
+T beta_factor(const DeltaRuleShape& s, const T* k) {
+  if (!s.unit_keys) return T(1);
+  T square = 0;
+  for (int64_t i = 0; i < s.dk; ++i) square += k[i] * k[i];
+  return T(1) / square;
+}
+
 // Where one batch row and head find their data.
 struct DeltaRuleHead {
   const DeltaRuleShape& s;

@@ -142,7 +142,7 @@ void forward_panel(const DeltaRuleForward<T>& p, const DeltaRulePlan& plan, int6
       write_state(p.saved + plan.saved_offset(bh, t / plan.chunk_tokens) + first);
     for (int64_t j = 0; j < s.factors; ++j) {
       // u = beta (v - S^T k)
-      const T beta = p.beta[head.beta(t, j)];
+      const T beta = p.beta[head.beta(t, j)] * beta_factor(s, p.k + head.k(t, j));
       const Columns<T, NV> v = load_columns<T, NV>(p.v + head.v(t, j) + first, count),
                            kS = total<T, NV>(sums);
       Columns<T, NV> u, outs[kRows] = {};
@@ -240,7 +240,7 @@ void backward_head(const DeltaRuleBackward<T>& p, const DeltaRulePlan& plan, int
       }
       for (int64_t j = 0; j < s.factors; ++j, before += size, e += width) {
         const T* k = p.k + head.k(t, j);
-        const T beta = p.beta[head.beta(t, j)];
+        const T beta = p.beta[head.beta(t, j)] * beta_factor(s, k);
         copy_in(p.v + head.v(t, j), s.dv, width, e);
         for (int64_t i = 0; i < s.dk; ++i) add(e, before + i * width, -k[i], width);
         std::copy_n(before, size, before + size);
@@ -260,10 +260,10 @@ void backward_head(const DeltaRuleBackward<T>& p, const DeltaRulePlan& plan, int
         e -= width;
         const T* k = p.k + head.k(t, j);
         T* dk = p.dk + head.k(t, j);
-        const T beta = p.beta[head.beta(t, j)];
+        const T factor = beta_factor(s, k), beta = p.beta[head.beta(t, j)] * factor;
         std::fill_n(de, width, T(0));
         for (int64_t i = 0; i < s.dk; ++i) add(de, d_state + i * width, k[i], width);
-        p.dbeta[head.beta(t, j)] = dot(de, e, width);
+        p.dbeta[head.beta(t, j)] = factor * dot(de, e, width);
         T* dv = p.dv + head.v(t, j);
         for (int64_t c = 0; c < s.dv; ++c) dv[c] = beta * de[c];
         for (int64_t i = 0; i < s.dk; ++i) {

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "signet/kernels/delta_rule/delta_rule.h"
+#include "signet/kernels/delta_rule/delta_rule_plan.h"
 
 namespace signet::kernels {
 namespace {
@@ -35,8 +36,9 @@ std::vector<double> innovation(const P& p, const DeltaRuleShape& s, const Step& 
 template <class P>
 void advance(const P& p, const DeltaRuleShape& s, const Step& at, State& state) {
   const std::vector<double> e = innovation(p, s, at, state);
+  const double beta = p.beta[at.beta] * beta_factor(s, p.k + at.k);
   for (int64_t i = 0; i < s.dk; ++i)
-    for (int64_t c = 0; c < s.dv; ++c) state[i * s.dv + c] += p.beta[at.beta] * p.k[at.k + i] * e[c];
+    for (int64_t c = 0; c < s.dv; ++c) state[i * s.dv + c] += beta * p.k[at.k + i] * e[c];
 }
 
 // The gate of channel i at a token: the one of the head, or the channel's own.
@@ -108,15 +110,15 @@ void delta_rule_backward_reference(const DeltaRuleBackward<double>& p) {
           const Step at = step_at(s, b, t, j, h);
           const State& before = states[t * (s.factors + 1) + 1 + j];
           const std::vector<double> e = innovation(p, s, at, before);
-          const double beta = p.beta[at.beta];
           const double* k = p.k + at.k;
+          const double factor = beta_factor(s, k), beta = p.beta[at.beta] * factor;
           double* dbeta = p.dbeta + at.beta;
           std::vector<double> de(s.dv, 0.0);  // dS^T k, without the factor beta
           for (int64_t i = 0; i < s.dk; ++i)
             for (int64_t c = 0; c < s.dv; ++c) de[c] += d_state[i * s.dv + c] * k[i];
           *dbeta = 0;
           for (int64_t c = 0; c < s.dv; ++c) {
-            *dbeta += de[c] * e[c];
+            *dbeta += factor * de[c] * e[c];
             p.dv[at.v + c] = beta * de[c];
           }
           for (int64_t i = 0; i < s.dk; ++i) {
