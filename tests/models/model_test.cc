@@ -52,6 +52,12 @@ const Variant kVariants[] = {
      "pd",
      {"width=6", "heads=1", "state=3", "dictionary=2", "choice=soft", "output_norm=false",
       "eigenvalues=0,1"}},
+    {"gla", "gla", {"width=8", "heads=2", "gate_rank=3", "gate_tau=2", "mlp=12", "blocks=2"}},
+    {"gla [0,1]", "gla", {"width=8", "heads=2", "key_dim=3", "conv=3", "mlp=0", "eigenvalues=0,1"}},
+    {"mamba2", "mamba2", {"width=6", "head_dim=3", "state=5", "groups=2", "blocks=2"}},
+    {"mamba2 [0,1]", "mamba2", {"width=6", "head_dim=4", "state=4", "conv=0", "eigenvalues=0,1"}},
+    {"mlstm", "mlstm", {"width=8", "heads=2", "blocks=2"}},
+    {"mlstm [0,1]", "mlstm", {"width=6", "heads=3", "block=2", "conv=0", "eigenvalues=0,1", "norm=rms"}},
 };
 
 ModelConfig configure(const Variant& variant) {

@@ -1,7 +1,6 @@
 #include "signet/autograd/ops.h"
 
-#include <type_traits>
-
+#include "signet/autograd/operator_support.h"
 #include "signet/kernels/cross_entropy/cross_entropy.h"
 #include "signet/kernels/embedding/embedding.h"
 #include "signet/kernels/l2_norm/l2_norm.h"
@@ -11,24 +10,6 @@
 #include "signet/tensor/gemm.h"
 
 namespace signet::autograd {
-namespace {
-
-// Pointer of type T, null for an empty tensor.
-template <class T>
-T* ptr(const Tensor& t) {
-  return t.as<T>();
-}
-
-// The GPU versions of some kernels take scratch memory; their parameters have a field for it.
-template <class Where>
-inline constexpr bool kOnGpu = std::is_same_v<Where, Cuda>;
-template <class T>
-T* gpu_workspace(Arena& arena, int64_t elements) {
-  return static_cast<T*>(arena.allocate(elements * static_cast<int64_t>(sizeof(T))));
-}
-
-}  // namespace
-
 Var linear(Tape& tape, const Var& x, const Var& weight, const Var& residual) {
   const int64_t rows = x.value.rows(), in = x.value.width(), out = weight.value.shape[0];
   Var y = tape.make({rows, out});

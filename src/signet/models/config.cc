@@ -29,13 +29,15 @@ void ModelConfig::describe(io::Fields& fields) {
   fields.field("blocks", blocks, "blocks", {1, 1024});
   fields.field("mlp", mlp, "hidden width of the SwiGLU; -1 = 8/3 width rounded up to 256, 0 = none",
                {-1, 1 << 20});
+  fields.field_enum("norm", norm, "norm of the blocks and before the head", {"rms", "layer"});
   fields.field("final_norm", final_norm, "norm before the head");
   fields.field("norm_eps", norm_eps, "epsilon of the norms", {1e-12, 1});
   fields.field("embedding_init", embedding_init, "standard deviation of the embedding at the start",
                {0, 100});
   fields.field_enum("head_init", head_init,
-                    "start of the head: normal = N(0, 0.02), linear = U(+-1/sqrt(width))",
-                    {"normal", "linear"});
+                    "start of the head: normal = N(0, 0.02), linear = U(+-1/sqrt(width)), small = N(0, "
+                    "sqrt(2 / (5 width)))",
+                    {"normal", "linear", "small"});
   mixer->describe(fields);
 }
 

@@ -19,11 +19,13 @@ struct ModelConfig {
                                      1};  // [0, 1] as published, or [-1, 1]; empty where there is no range
   int64_t width = 128;
   int64_t blocks = 2;
-  int64_t mlp = -1;        // hidden width of the SwiGLU: -1 = 8/3 width rounded up to 256, 0 = none
-  bool final_norm = true;  // norm before the head
+  int64_t mlp = -1;          // hidden width of the SwiGLU: -1 = 8/3 width rounded up to 256, 0 = none
+  std::string norm = "rms";  // of the blocks and before the head: rms, layer
+  bool final_norm = true;    // norm before the head
   double norm_eps = 1e-6;
-  double embedding_init = 0.02;         // standard deviation
-  std::string head_init = "normal";     // normal: N(0, 0.02); linear: U(+-1/sqrt(width))
+  double embedding_init = 0.02;  // standard deviation
+  // normal: N(0, 0.02); linear: U(+-1/sqrt(width)); small: N(0, sqrt(2 / (5 width)))
+  std::string head_init = "normal";
   std::shared_ptr<MixerFactory> mixer;  // with the architecture's own options
 
   // A configuration with the architecture's defaults; throws kUsage for an unknown name.

@@ -32,7 +32,10 @@ ModelState::ModelState(const Model& model, int64_t batch, DType dtype) {
 }
 
 Model::Model(const ModelConfig& config, int64_t vocabulary, int64_t classes)
-    : config_(config), vocabulary_(vocabulary), mlp_width_(config.mlp) {
+    : config_(config),
+      norm_kind_(config.norm == "layer" ? NormKind::kLayer : NormKind::kRms),
+      vocabulary_(vocabulary),
+      mlp_width_(config.mlp) {
   const int64_t width = config.width;
   if (mlp_width_ < 0) mlp_width_ = (width * 8 / 3 + 255) / 256 * 256;
   embedding_ = parameters_.add("embedding.weight", {vocabulary, width}, normal_init(config.embedding_init));
@@ -51,18 +54,20 @@ Model::Model(const ModelConfig& config, int64_t vocabulary, int64_t classes)
     blocks_.push_back(std::move(block));
   }
   if (config.final_norm) final_norm_ = parameters_.add("norm.weight", {width}, constant_init(1));
-  head_ = parameters_.add("head.weight", {classes, width},
-                          config.head_init == "linear" ? linear_default_init(width) : normal_init(0.02));
+  const Init head = config.head_init == "linear"  ? linear_default_init(width)
+                    : config.head_init == "small" ? normal_init(std::sqrt(0.4 / static_cast<double>(width)))
+                                                  : normal_init(0.02);
+  head_ = parameters_.add("head.weight", {classes, width}, head);
 }
 
 Var Model::project(Tape& tape, const Weights& weights, const Block& block, const Var& x) const {
-  const Var normed = autograd::norm(tape, x, weights[block.mixer_norm], NormKind::kRms, config_.norm_eps);
+  const Var normed = autograd::norm(tape, x, weights[block.mixer_norm], norm_kind_, config_.norm_eps);
   return block.mixer->project(tape, weights, normed);
 }
 
 Var Model::mlp(Tape& tape, const Weights& weights, const Block& block, const Var& x) const {
   if (mlp_width_ == 0) return x;
-  const Var normed = autograd::norm(tape, x, weights[block.mlp_norm], NormKind::kRms, config_.norm_eps);
+  const Var normed = autograd::norm(tape, x, weights[block.mlp_norm], norm_kind_, config_.norm_eps);
   const Var hidden =
       autograd::swiglu(tape, autograd::linear(tape, normed, weights.fused(block.gate, block.up)));
   return autograd::linear(tape, hidden, weights[block.down], x);
@@ -93,7 +98,7 @@ Var Model::forward(Tape& tape, const Weights& weights, const int32_t* tokens, Se
     }
     x = mlp(tape, weights, block, block.mixer->finish(tape, weights, mixed, x));
   }
-  if (config_.final_norm) x = autograd::norm(tape, x, weights[final_norm_], NormKind::kRms, config_.norm_eps);
+  if (config_.final_norm) x = autograd::norm(tape, x, weights[final_norm_], norm_kind_, config_.norm_eps);
   return autograd::linear(tape, x, weights[head_]);
 }
 

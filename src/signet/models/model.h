@@ -56,6 +56,7 @@ class Model {
                             Sequence sequence) const;
 
   ModelConfig config_;
+  kernels::NormKind norm_kind_;
   int64_t vocabulary_, mlp_width_;
   Parameters parameters_;
   int embedding_ = 0, final_norm_ = 0, head_ = 0;

@@ -5,8 +5,11 @@ namespace signet::models {
 std::shared_ptr<MixerFactory> make_deltanet();
 std::shared_ptr<MixerFactory> make_deltaproduct();
 std::shared_ptr<MixerFactory> make_dense();
+std::shared_ptr<MixerFactory> make_gla();
 std::shared_ptr<MixerFactory> make_lstm();
 std::shared_ptr<MixerFactory> make_mamba();
+std::shared_ptr<MixerFactory> make_mamba2();
+std::shared_ptr<MixerFactory> make_mlstm();
 std::shared_ptr<MixerFactory> make_pd();
 std::shared_ptr<MixerFactory> make_slstm();
 std::shared_ptr<MixerFactory> make_transformer();
@@ -16,6 +19,9 @@ const std::vector<ArchitectureEntry>& architectures() {
       {"deltanet", "delta rule with one or more Householder factors per token", make_deltanet},
       {"deltaproduct", "delta rule with two Householder factors per token, or more", make_deltaproduct},
       {"mamba", "selective scan with a diagonal transition", make_mamba},
+      {"gla", "gated linear attention, one gate per channel of the keys", make_gla},
+      {"mamba2", "gated linear attention with one decay per head", make_mamba2},
+      {"mlstm", "matrix memory with an exponential input gate and a normaliser", make_mlstm},
       {"slstm", "nonlinear recurrence with exponential gates and memory mixing per head", make_slstm},
       {"lstm", "the LSTM: nonlinear recurrence with sigmoid gates", make_lstm},
       {"transformer", "causal softmax attention with rotary positions", make_transformer},

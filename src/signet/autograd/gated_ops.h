@@ -1,0 +1,63 @@
+// The operators of the gated linear architectures (GLA, Mamba-2, mLSTM), one thin wrapper per kernel. Rows
+// are tokens, as in ops.h.
+#pragma once
+
+#include <cstdint>
+
+#include "signet/autograd/ops.h"
+#include "signet/autograd/tape.h"
+#include "signet/base/eigenvalues.h"
+#include "signet/kernels/decay_gate/decay_gate.h"
+#include "signet/kernels/gated_linear/gated_linear.h"
+
+namespace signet::autograd {
+
+// kernels/gated_linear/gated_linear.h; q, k [rows, heads dk], v [rows, heads dv], gate [rows, heads] or
+// [rows, heads dk]. `state` [batch, heads, dk, dv] is read and replaced when given (inference). Saves its
+// inputs and the states at chunk boundaries.
+struct GatedLinearOptions {
+  int64_t heads = 1;
+  double scale = 1;
+  kernels::GatedLinearAlgorithm algorithm = kernels::GatedLinearAlgorithm::kAuto;
+};
+Var gated_linear(Tape& tape, const Var& q, const Var& k, const Var& v, const Var& gate, Sequence sequence,
+                 const GatedLinearOptions& options, const Tensor& state = {});
+
+// kernels/decay_gate/decay_gate.h; bias and rate_log may be empty. Saves x.
+struct DecayGateOptions {
+  kernels::DecayKind kind = kernels::DecayKind::kSigmoid;
+  EigenvalueRange range = EigenvalueRange::kPositive;
+  double rate = 1;
+  bool wants_delta = false;
+};
+struct DecayGate {
+  Var gate, delta;
+};
+DecayGate decay_gate(Tape& tape, const Var& x, const Var& bias, const Var& rate_log,
+                     const DecayGateOptions& options);
+
+// (x + weight * skip) * silu(z); skip and weight may be empty (kernels/gated_skip/gated_skip.h). Saves its
+// inputs.
+Var gated_skip(Tape& tape, const Var& x, const Var& z, const Var& skip = {}, const Var& weight = {});
+
+// Heads of x [rows, heads width] times s [rows, heads]; `append` makes s one more column of each head. Saves
+// both.
+Var scale_heads(Tape& tape, const Var& x, const Var& s, bool append);
+
+// Copies each of the groups of x [rows, groups width] for the heads that share it: [rows, heads width].
+Var repeat_heads(Tape& tape, const Var& x, int64_t groups, int64_t heads);
+
+// Block-diagonal map by weight [blocks, size, size]. Saves x.
+Var block_linear(Tape& tape, const Var& x, const Var& weight);
+
+// mLSTM's stabilised gates and its normalised output (kernels/mlstm/mlstm.h). `state` [batch, heads] is m,
+// read and replaced when given.
+struct StabilisedGates {
+  Var gate, input;
+  Tensor m;
+};
+StabilisedGates mlstm_stabilise(Tape& tape, const Var& f, const Var& i, const Var& bias, Sequence sequence,
+                                const Tensor& state = {});
+Var mlstm_normalise(Tape& tape, const Var& read, const Tensor& m, int64_t heads);
+
+}  // namespace signet::autograd

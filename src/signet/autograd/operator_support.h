@@ -1,0 +1,32 @@
+// What the wrappers of operators share (ops.cc, gated_ops.cc).
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "signet/autograd/tape.h"
+
+namespace signet::autograd {
+
+// Pointer of type T, null for an empty tensor.
+template <class T>
+T* ptr(const Tensor& t) {
+  return t.as<T>();
+}
+
+// The GPU versions of some kernels take scratch memory; their parameters have a field for it.
+template <class Where>
+inline constexpr bool kOnGpu = std::is_same_v<Where, Cuda>;
+template <class T>
+T* gpu_workspace(Arena& arena, int64_t elements) {
+  return static_cast<T*>(arena.allocate(elements * static_cast<int64_t>(sizeof(T))));
+}
+
+// For operators whose backward overwrites: the gradients must be the first to arrive at these inputs.
+template <class... Vars>
+void claim_first(const char* op, const Vars&... inputs) {
+  if ((... | (inputs.needs_grad() && claim(inputs))))
+    fail(ErrorCode::kFailure, "an input of {} has a user recorded after it", op);
+}
+
+}  // namespace signet::autograd

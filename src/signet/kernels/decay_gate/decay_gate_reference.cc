@@ -1,0 +1,49 @@
+#include <algorithm>
+#include <cmath>
+
+#include "signet/kernels/decay_gate/decay_gate.h"
+
+namespace signet::kernels {
+namespace {
+
+double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
+
+template <class P>
+double input(const P& p, int64_t r, int64_t c) {
+  const double x = p.x[r * p.shape.x_stride + c] + (p.bias ? p.bias[c] : 0);
+  return p.shape.kind == DecayKind::kStep ? x : -x;
+}
+template <class P>
+double rate(const P& p, int64_t c) {
+  return p.rate_log ? std::exp(p.rate_log[c]) : p.rate;
+}
+
+}  // namespace
+
+void decay_gate_forward_reference(const DecayGateForward<double>& p) {
+  for (int64_t r = 0; r < p.shape.rows; ++r) {
+    for (int64_t c = 0; c < p.shape.width; ++c) {
+      const double delta = softplus(input(p, r, c)), a = std::exp(-delta * rate(p, c));
+      p.gate[r * p.shape.gate_stride + c] = p.shape.range == EigenvalueRange::kSigned ? 2 * a - 1 : a;
+      if (p.delta) p.delta[r * p.shape.gate_stride + c] = delta;
+    }
+  }
+}
+
+void decay_gate_backward_reference(const DecayGateBackward<double>& p) {
+  for (int64_t r = 0; r < p.shape.rows; ++r) {
+    for (int64_t c = 0; c < p.shape.width; ++c) {
+      const double x = input(p, r, c), delta = softplus(x), a = std::exp(-delta * rate(p, c));
+      const double slope = p.shape.range == EigenvalueRange::kSigned ? 2 : 1;
+      const double dlog = p.dgate[r * p.shape.gate_stride + c] * slope * a;  // of log a = -delta rate
+      double ddelta = -dlog * rate(p, c);
+      if (p.ddelta) ddelta += p.ddelta[r * p.shape.gate_stride + c];
+      const double dx = ddelta / (1 + std::exp(-x)) * (p.shape.kind == DecayKind::kStep ? 1 : -1);
+      p.dx[r * p.shape.x_stride + c] = dx;
+      if (p.dbias) p.dbias[c] += dx;
+      if (p.drate_log) p.drate_log[c] -= dlog * delta * rate(p, c);
+    }
+  }
+}
+
+}  // namespace signet::kernels

@@ -1,0 +1,101 @@
+// What mLSTM (Beck et al., 2024) does around the gated linear recurrence. Its state C and normaliser n grow
+// with the exponential input gate, so both are kept divided by e^m, m the running maximum of their
+// logarithms:
+//
+//   m_t = max(m_{t-1} + log|f_t|, i_t + bias)      gate_t = f_t e^{m_{t-1} - m_t}      input_t = e^{i_t +
+//   bias - m_t} h = r / max(|n|, e^{-m})                       r, n: the recurrence's output for C and for n
+//
+// f in [-1, 1] may be 0 or negative. |gate| and input are at most 1, and h does not depend on m, which is a
+// constant in every gradient. m starts at `initial_m` (null: 0).
+//
+// stabilise: f, i, gate, input, m [batch, time, heads] with row strides; bias [heads] or null. Backward
+// overwrites df and di, adds to dbias. normalise: r_n [rows, heads, width + 1] with n in the last column,
+// h [rows, heads, width], contiguous; m as above. Backward overwrites dr_n.
+#pragma once
+
+#include <cstdint>
+
+#include "signet/base/isa.h"
+#include "signet/base/small_float.h"
+
+namespace signet::kernels {
+
+// Bound of m_{t-1} - m_t: with |f| below e^-80 the state is as good as gone.
+inline constexpr double kMaxLogRatio = 80;
+
+struct MlstmGatesShape {
+  int64_t batch = 0, time = 0, heads = 0;
+  int64_t f_stride = 0, i_stride = 0;                       // of f and i and their gradients
+  int64_t gate_stride = 0, input_stride = 0, m_stride = 0;  // of gate, input and their gradients; of m
+  int64_t rows() const { return batch * time; }
+};
+
+template <class T>
+struct MlstmStabilise {
+  MlstmGatesShape shape;
+  const T* f = nullptr;
+  const T* i = nullptr;
+  const T* bias = nullptr;
+  const T* initial_m = nullptr;  // [batch, heads]
+  T* gate = nullptr;
+  T* input = nullptr;
+  T* m = nullptr;
+  T* final_m = nullptr;  // [batch, heads]; null: not wanted; may be initial_m
+};
+
+template <class T>
+struct MlstmStabiliseBackward {
+  MlstmGatesShape shape;
+  const T* input = nullptr;
+  const T* initial_m = nullptr;
+  const T* m = nullptr;
+  const T* dgate = nullptr;
+  const T* dinput = nullptr;
+  T* df = nullptr;
+  T* di = nullptr;
+  T* dbias = nullptr;
+  T* workspace = nullptr;  // GPU only: [rows heads]
+};
+
+struct MlstmReadShape {
+  int64_t rows = 0, heads = 0, width = 0;
+  int64_t m_stride = 0;
+};
+
+template <class T>
+struct MlstmNormalise {
+  MlstmReadShape shape;
+  const T* r_n = nullptr;
+  const T* m = nullptr;
+  T* h = nullptr;
+};
+
+template <class T>
+struct MlstmNormaliseBackward {
+  MlstmReadShape shape;
+  const T* r_n = nullptr;
+  const T* m = nullptr;
+  const T* dh = nullptr;
+  T* dr_n = nullptr;
+};
+
+template <class T>
+void mlstm_stabilise(const MlstmStabilise<T>& p, Cpu);
+template <class T>
+void mlstm_stabilise_backward(const MlstmStabiliseBackward<T>& p, Cpu);
+template <class T>
+void mlstm_normalise(const MlstmNormalise<T>& p, Cpu);
+template <class T>
+void mlstm_normalise_backward(const MlstmNormaliseBackward<T>& p, Cpu);
+
+// On the GPU: float.
+template <class T>
+void mlstm_stabilise(const MlstmStabilise<T>& p, Cuda);
+template <class T>
+void mlstm_stabilise_backward(const MlstmStabiliseBackward<T>& p, Cuda);
+template <class T>
+void mlstm_normalise(const MlstmNormalise<T>& p, Cuda);
+template <class T>
+void mlstm_normalise_backward(const MlstmNormaliseBackward<T>& p, Cuda);
+
+}  // namespace signet::kernels
