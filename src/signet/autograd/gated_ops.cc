@@ -106,7 +106,8 @@ DecayGate decay_gate(Tape& tape, const Var& x, const Var& bias, const Var& rate_
                                       ptr<T>(x.grad),
                                       ptr<T>(bias.grad),
                                       ptr<T>(rate_log.grad)};
-      if constexpr (kOnGpu<decltype(device)>) p.workspace = gpu_workspace<T>(*arena, 2 * rows * width);
+      if constexpr (kOnGpu<decltype(device)>)
+        p.workspace = gpu_workspace<T>(*arena, kernels::decay_gate_workspace_size(shape, device));
       kernels::decay_gate_backward(p, device);
     });
   });
@@ -138,7 +139,7 @@ Var gated_skip(Tape& tape, const Var& x, const Var& z, const Var& skip, const Va
           shape,          ptr<T>(x.value), ptr<T>(skip.value), ptr<T>(weight.value), ptr<T>(z.value),
           ptr<T>(y.grad), ptr<T>(x.grad),  ptr<T>(skip.grad),  ptr<T>(weight.grad),  ptr<T>(z.grad)};
       if constexpr (kOnGpu<decltype(device)>)
-        p.workspace = gpu_workspace<T>(*arena, shape.rows * shape.weights);
+        p.workspace = gpu_workspace<T>(*arena, kernels::gated_skip_workspace_size(shape, device));
       kernels::gated_skip_backward(p, device);
     });
   });
@@ -244,7 +245,8 @@ StabilisedGates mlstm_stabilise(Tape& tape, const Var& f, const Var& i, const Va
       kernels::MlstmStabiliseBackward<T> p{shape,          ptr<T>(y.input.value), nullptr,
                                            ptr<T>(y.m),    ptr<T>(y.gate.grad),   ptr<T>(y.input.grad),
                                            ptr<T>(f.grad), ptr<T>(i.grad),        ptr<T>(bias.grad)};
-      if constexpr (kOnGpu<decltype(device)>) p.workspace = gpu_workspace<T>(*arena, rows * heads);
+      if constexpr (kOnGpu<decltype(device)>)
+        p.workspace = gpu_workspace<T>(*arena, kernels::mlstm_stabilise_workspace_size(shape, device));
       kernels::mlstm_stabilise_backward(p, device);
     });
   });

@@ -19,7 +19,7 @@ struct BlockLinearShape {
   int64_t rows = 0, blocks = 0, size = 0;
   int64_t x_stride = 0, y_stride = 0;
 
-  int64_t width() const { return blocks * size; }
+  constexpr int64_t width() const { return blocks * size; }
 };
 
 template <class T>

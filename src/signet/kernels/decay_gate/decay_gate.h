@@ -51,7 +51,7 @@ struct DecayGateBackward {
   T* dx = nullptr;
   Accumulator<T>* dbias = nullptr;
   Accumulator<T>* drate_log = nullptr;
-  Accumulator<T>* workspace = nullptr;  // GPU only: [2 rows width]
+  Accumulator<T>* workspace = nullptr;  // GPU only: [decay_gate_workspace_size]
 };
 
 template <class T>
@@ -60,6 +60,7 @@ template <class T>
 void decay_gate_backward(const DecayGateBackward<T>& p, Cpu);
 
 // On the GPU: float and bf16.
+int64_t decay_gate_workspace_size(const DecayGateShape& shape, Cuda);
 template <class T>
 void decay_gate_forward(const DecayGateForward<T>& p, Cuda);
 template <class T>

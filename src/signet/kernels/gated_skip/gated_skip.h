@@ -41,7 +41,7 @@ struct GatedSkipBackward {
   T* dskip = nullptr;
   Accumulator<T>* dweight = nullptr;
   T* dz = nullptr;
-  Accumulator<T>* workspace = nullptr;  // GPU only: [rows weights]
+  Accumulator<T>* workspace = nullptr;  // GPU only: [gated_skip_workspace_size]
 };
 
 template <class T>
@@ -50,6 +50,7 @@ template <class T>
 void gated_skip_backward(const GatedSkipBackward<T>& p, Cpu);
 
 // On the GPU: float and bf16.
+int64_t gated_skip_workspace_size(const GatedSkipShape& shape, Cuda);
 template <class T>
 void gated_skip_forward(const GatedSkipForward<T>& p, Cuda);
 template <class T>

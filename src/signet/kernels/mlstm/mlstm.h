@@ -5,8 +5,8 @@
 //   m_t = max(m_{t-1} + log|f_t|, i_t + bias)      gate_t = f_t e^{m_{t-1} - m_t}      input_t = e^{i_t +
 //   bias - m_t} h = r / max(|n|, e^{-m})                       r, n: the recurrence's output for C and for n
 //
-// f in [-1, 1] may be 0 or negative. |gate| and input are at most 1, and h does not depend on m, which is a
-// constant in every gradient. m starts at `initial_m` (null: 0).
+// f in [-1, 1] may be 0 or negative. |gate| (up to the rounding of m) and input are at most 1, and h does not
+// depend on m, which is a constant in every gradient. m starts at `initial_m` (null: 0).
 //
 // stabilise: f, i, gate, input, m [batch, time, heads] with row strides; bias [heads] or null. Backward
 // overwrites df and di, adds to dbias. normalise: r_n [rows, heads, width + 1] with n in the last column,
@@ -27,7 +27,7 @@ struct MlstmGatesShape {
   int64_t batch = 0, time = 0, heads = 0;
   int64_t f_stride = 0, i_stride = 0;                       // of f and i and their gradients
   int64_t gate_stride = 0, input_stride = 0, m_stride = 0;  // of gate, input and their gradients; of m
-  int64_t rows() const { return batch * time; }
+  constexpr int64_t rows() const { return batch * time; }
 };
 
 template <class T>
@@ -54,7 +54,7 @@ struct MlstmStabiliseBackward {
   T* df = nullptr;
   T* di = nullptr;
   T* dbias = nullptr;
-  T* workspace = nullptr;  // GPU only: [rows heads]
+  T* workspace = nullptr;  // GPU only: [mlstm_stabilise_workspace_size]
 };
 
 struct MlstmReadShape {
@@ -89,6 +89,7 @@ template <class T>
 void mlstm_normalise_backward(const MlstmNormaliseBackward<T>& p, Cpu);
 
 // On the GPU: float.
+int64_t mlstm_stabilise_workspace_size(const MlstmGatesShape& shape, Cuda);
 template <class T>
 void mlstm_stabilise(const MlstmStabilise<T>& p, Cuda);
 template <class T>

@@ -19,7 +19,7 @@ struct ScaleHeadsShape {
   bool append = false;
   int64_t x_stride = 0, s_stride = 0, y_stride = 0;
 
-  int64_t y_width() const { return width + (append ? 1 : 0); }  // per head
+  constexpr int64_t y_width() const { return width + (append ? 1 : 0); }  // per head
 };
 
 template <class T>

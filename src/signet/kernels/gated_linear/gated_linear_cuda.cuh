@@ -1,0 +1,44 @@
+// What the CUDA kernels of the gated linear recurrence share.
+#pragma once
+
+#include <cstdint>
+
+#include "signet/kernels/gated_linear/gated_linear.h"
+#include "signet/tensor/cuda_check.h"
+#include "signet/tensor/packet.cuh"
+
+namespace signet::kernels::gated_linear {
+
+// Every size and stride resolved. T is float or bf16.
+template <class T>
+struct Problem {
+  int batch, time, heads, dk, dv;
+  bool channel_gates;
+  int64_t q_stride, k_stride, v_stride, gate_stride, o_stride;  // token to token
+  float scale;
+  const T *q, *k, *v, *d_o;
+  const float *gate, *initial_state, *d_final_state;
+  T *o, *dq, *dk_out, *dv_out;
+  float *dgate, *final_state, *d_initial_state;
+  float *saved, *workspace;
+
+  __host__ __device__ int64_t rows() const { return static_cast<int64_t>(batch) * time; }
+  __host__ __device__ int64_t state_size() const { return static_cast<int64_t>(dk) * dv; }
+};
+
+// The tile kernels: any size, both storage types. They save the state before every chunk of kTileChunk tokens
+// but the first, [B,H,chunks-1,dk,dv].
+inline constexpr int kTile = 32;  // rows and columns of the state per warp
+inline constexpr int kTileChunk = 16;
+__host__ __device__ inline int tile_chunks(int time) { return (time + kTileChunk - 1) / kTileChunk; }
+__host__ __device__ inline int tiles(int n) { return (n + kTile - 1) / kTile; }
+template <class T>
+int64_t tile_saved_size(const Problem<T>& p);
+template <class T>
+int64_t tile_workspace_size(const Problem<T>& p);
+template <class T>
+void tile_forward(const Problem<T>& p, cudaStream_t stream);
+template <class T>
+void tile_backward(const Problem<T>& p, cudaStream_t stream);
+
+}  // namespace signet::kernels::gated_linear

@@ -1,0 +1,120 @@
+#include <cmath>
+
+#include "signet/kernels/mlstm/mlstm.h"
+#include "signet/kernels/row_chunks.cuh"
+
+namespace signet::kernels {
+namespace {
+
+constexpr float kMaxRatio = static_cast<float>(kMaxLogRatio);
+
+// m by a scan over 32 tokens at a time: m -> max(m + a, b) composes to another of its kind.
+struct Stabilise {
+  MlstmStabilise<float> p;
+  __device__ void operator()(int64_t b, int64_t h, int lane) const {
+    const MlstmGatesShape& s = p.shape;
+    const float bias = p.bias ? p.bias[h] : 0.0f;
+    float carried = p.initial_m ? p.initial_m[b * s.heads + h] : 0.0f;
+    for (int64_t begin = 0; begin < s.time; begin += 32) {
+      const bool live = begin + lane < s.time;
+      const int64_t r = b * s.time + begin + lane;
+      const float f = live ? p.f[r * s.f_stride + h] : 1.0f;
+      const float i = live ? p.i[r * s.i_stride + h] + bias : -INFINITY;
+      float sum = logf(fabsf(f)), most = i;
+#pragma unroll
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const float sum_before = __shfl_up_sync(0xffffffffu, sum, distance),
+                    most_before = __shfl_up_sync(0xffffffffu, most, distance);
+        if (lane >= distance) {
+          most = fmaxf(most_before + sum, most);
+          sum += sum_before;
+        }
+      }
+      const float m = fmaxf(carried + sum, most);
+      float before = __shfl_up_sync(0xffffffffu, m, 1);
+      if (lane == 0) before = carried;
+      carried = __shfl_sync(0xffffffffu, m, 31);
+      if (!live) continue;
+      p.gate[r * s.gate_stride + h] = f * expf(fminf(before - m, kMaxRatio));
+      p.input[r * s.input_stride + h] = expf(i - m);
+      p.m[r * s.m_stride + h] = m;
+    }
+    if (p.final_m && lane == 0) p.final_m[b * s.heads + h] = carried;
+  }
+};
+
+struct StabiliseBackward {
+  MlstmStabiliseBackward<float> p;
+  __device__ void operator()(int64_t first, int64_t end, int64_t h, int64_t chunk) const {
+    const MlstmGatesShape& s = p.shape;
+    float sum = 0.0f;
+    for (int64_t r = first; r < end; ++r) {
+      const float before = r % s.time != 0 ? p.m[(r - 1) * s.m_stride + h]
+                           : p.initial_m   ? p.initial_m[r / s.time * s.heads + h]
+                                           : 0.0f;
+      const float di = p.dinput[r * s.input_stride + h] * p.input[r * s.input_stride + h];
+      p.df[r * s.f_stride + h] =
+          p.dgate[r * s.gate_stride + h] * expf(fminf(before - p.m[r * s.m_stride + h], kMaxRatio));
+      p.di[r * s.i_stride + h] = di;
+      sum += di;
+    }
+    p.workspace[chunk * s.heads + h] = sum;
+  }
+};
+
+struct Normalise {
+  MlstmNormalise<float> p;
+  __device__ void operator()(int64_t r, int64_t j, int lane) const {
+    const MlstmReadShape& s = p.shape;
+    const float* read = p.r_n + (r * s.heads + j) * (s.width + 1);
+    const float inverse = 1.0f / fmaxf(fabsf(read[s.width]), expf(-p.m[r * s.m_stride + j]));
+    for (int64_t c = lane; c < s.width; c += 32) p.h[(r * s.heads + j) * s.width + c] = inverse * read[c];
+  }
+};
+
+struct NormaliseBackward {
+  MlstmNormaliseBackward<float> p;
+  __device__ void operator()(int64_t r, int64_t j, int lane) const {
+    const MlstmReadShape& s = p.shape;
+    const float* read = p.r_n + (r * s.heads + j) * (s.width + 1);
+    const float* dh = p.dh + (r * s.heads + j) * s.width;
+    float* d_read = p.dr_n + (r * s.heads + j) * (s.width + 1);
+    const float n = read[s.width], least = expf(-p.m[r * s.m_stride + j]);
+    const float inverse = 1.0f / fmaxf(fabsf(n), least);
+    float along = 0.0f;
+    for (int64_t c = lane; c < s.width; c += 32) {
+      along = fmaf(dh[c], read[c], along);
+      d_read[c] = inverse * dh[c];
+    }
+    along = lane_sum<32>(along);
+    const float sign = n > least ? 1.0f : n < -least ? -1.0f : 0.0f;  // slope of the maximum
+    if (lane == 0) d_read[s.width] = -sign * along * inverse * inverse;
+  }
+};
+
+}  // namespace
+
+int64_t mlstm_stabilise_workspace_size(const MlstmGatesShape& shape, Cuda) {
+  return row_chunks(shape.rows()) * shape.heads;
+}
+
+template <>
+void mlstm_stabilise(const MlstmStabilise<float>& p, Cuda device) {
+  for_warps(p.shape.batch, p.shape.heads, Stabilise{p}, device, "mlstm_stabilise");
+}
+template <>
+void mlstm_stabilise_backward(const MlstmStabiliseBackward<float>& p, Cuda device) {
+  for_row_chunks(p.shape.rows(), p.shape.heads, StabiliseBackward{p}, device, "mlstm_stabilise_backward");
+  if (p.dbias)
+    add_column_sums(p.workspace, row_chunks(p.shape.rows()), p.shape.heads, p.shape.heads, p.dbias, device);
+}
+template <>
+void mlstm_normalise(const MlstmNormalise<float>& p, Cuda device) {
+  for_warps(p.shape.rows, p.shape.heads, Normalise{p}, device, "mlstm_normalise");
+}
+template <>
+void mlstm_normalise_backward(const MlstmNormaliseBackward<float>& p, Cuda device) {
+  for_warps(p.shape.rows, p.shape.heads, NormaliseBackward{p}, device, "mlstm_normalise_backward");
+}
+
+}  // namespace signet::kernels

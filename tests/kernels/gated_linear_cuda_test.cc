@@ -1,0 +1,112 @@
+#include "signet/kernels/gated_linear/gated_linear.h"
+
+#include "support/cuda.h"
+#include "support/gated_linear_cuda.h"
+
+namespace signet::kernels {
+namespace {
+
+using test::gated_linear_problem;
+using test::GatedLinearOnGpu;
+using test::GatedLinearProblem;
+using test::Gates;
+using Algorithm = GatedLinearAlgorithm;
+
+GatedLinearShape shape_of(int64_t batch, int64_t time, int64_t heads, int64_t dk, int64_t dv,
+                          bool channel_gates) {
+  GatedLinearShape s;
+  s.batch = batch, s.time = time, s.heads = heads, s.dk = dk, s.dv = dv, s.channel_gates = channel_gates;
+  return s;
+}
+
+template <class T>
+void expect_close(const GatedLinearProblem& problem, Algorithm algorithm = Algorithm::kAuto) {
+  const GatedLinearShape& s = problem.shape;
+  SCOPED_TRACE(testing::Message() << (sizeof(T) == 2 ? "bf16" : "fp32") << " time " << s.time << " dk "
+                                  << s.dk << " dv " << s.dv << " channel gates " << s.channel_gates
+                                  << " algorithm " << static_cast<int>(algorithm));
+  GatedLinearOnGpu<T> gpu(problem, algorithm);
+  gpu.forward();
+  gpu.backward();
+  const auto e = gpu.errors();
+  const double limit = sizeof(T) == 2 ? 1e-2 : 1e-5;
+  EXPECT_LT(e.o, limit) << "o";
+  EXPECT_LT(e.final_state, limit) << "final state";
+  EXPECT_LT(e.dq, limit) << "dq";
+  EXPECT_LT(e.dk, limit) << "dk";
+  EXPECT_LT(e.dv, limit) << "dv";
+  EXPECT_LT(e.dgate, limit) << "dgate";
+  EXPECT_LT(e.d_initial, limit) << "initial state";
+  const auto first = gpu.bits();
+  gpu.forward();
+  gpu.backward();
+  EXPECT_TRUE(first == gpu.bits()) << "two runs differ";
+}
+void expect_close_in_both_types(const GatedLinearProblem& problem) {
+  expect_close<float>(problem);
+  expect_close<bf16>(problem);
+}
+
+TEST(GatedLinearCuda, LengthsMatchReference) {
+  SIGNET_NEEDS_GPU();
+  for (bool channels : {false, true})
+    for (int64_t time : {0, 1, 7, 8, 15, 16, 17, 39, 64, 130})
+      expect_close_in_both_types(
+          gated_linear_problem(shape_of(2, time, 2, 32, 32, channels), Gates::kSigned));
+}
+
+TEST(GatedLinearCuda, WidthsMatchReference) {
+  SIGNET_NEEDS_GPU();
+  for (bool channels : {false, true})
+    for (auto [dk, dv] : {std::pair<int64_t, int64_t>{16, 32}, {64, 65}, {5, 3}, {1, 1}, {48, 17}, {128, 64}})
+      expect_close_in_both_types(gated_linear_problem(shape_of(2, 41, 3, dk, dv, channels), Gates::kSigned));
+}
+
+TEST(GatedLinearCuda, EveryKindOfGateMatchesReference) {
+  SIGNET_NEEDS_GPU();
+  for (bool channels : {false, true})
+    for (Gates gates : {Gates::kPositive, Gates::kEndPoints, Gates::kZero, Gates::kOne, Gates::kMinusOne,
+                        Gates::kTiny, Gates::kNearOne})
+      expect_close_in_both_types(gated_linear_problem(shape_of(2, 70, 2, 32, 40, channels), gates));
+}
+
+TEST(GatedLinearCuda, AbsentStatesAndWideStrides) {
+  SIGNET_NEEDS_GPU();
+  for (bool channels : {false, true}) {
+    expect_close_in_both_types(
+        gated_linear_problem(shape_of(2, 40, 2, 32, 32, channels), Gates::kSigned, false));
+    GatedLinearShape wide = shape_of(2, 40, 2, 16, 24, channels);
+    wide.q_stride = 40, wide.k_stride = 70, wide.v_stride = 99, wide.gate_stride = 41, wide.o_stride = 51;
+    expect_close_in_both_types(gated_linear_problem(wide, Gates::kSigned));
+  }
+}
+
+// Heads of 64 and 128 over many tokens, where bf16 may go by chunks on the tensor cores.
+TEST(GatedLinearCuda, LongSequencesMatchReference) {
+  SIGNET_NEEDS_GPU();
+  for (bool channels : {false, true}) {
+    for (int64_t width : {64, 128}) {
+      for (int64_t time : {64, 200, 517}) {
+        const auto p = gated_linear_problem(shape_of(1, time, 2, width, width, channels), Gates::kNearOne);
+        expect_close<float>(p);
+        expect_close<bf16>(p);
+        expect_close<bf16>(p, Algorithm::kRecurrent);
+      }
+      for (Gates gates : {Gates::kSigned, Gates::kEndPoints, Gates::kTiny, Gates::kMinusOne})
+        expect_close<bf16>(gated_linear_problem(shape_of(1, 150, 2, width, width, channels), gates));
+    }
+  }
+}
+
+TEST(GatedLinearCuda, SignChangesStayExactForManySteps) {
+  SIGNET_NEEDS_GPU();
+  GatedLinearProblem p = gated_linear_problem(shape_of(1, 100001, 1, 32, 32, true), Gates::kMinusOne);
+  std::fill(p.v.begin(), p.v.end(), 0.0);
+  GatedLinearOnGpu<float> gpu(p, Algorithm::kAuto);
+  gpu.forward();
+  const auto state = gpu.final_state();
+  for (size_t i = 0; i < state.size(); ++i) EXPECT_EQ(state[i], -static_cast<float>(p.initial[i]));
+}
+
+}  // namespace
+}  // namespace signet::kernels

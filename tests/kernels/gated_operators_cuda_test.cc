@@ -1,0 +1,156 @@
+// The row-wise operators around the gated linear recurrence on the GPU against their fp64 references. mLSTM's
+// are covered by the tests of whole models.
+#include "signet/kernels/block_linear/block_linear.h"
+#include "signet/kernels/decay_gate/decay_gate.h"
+#include "signet/kernels/gated_skip/gated_skip.h"
+#include "signet/kernels/scale_heads/scale_heads.h"
+#include "support/rounded.h"
+
+namespace signet::kernels {
+namespace {
+
+using test::device_error;
+using test::device_tolerance;
+using test::OnDevice;
+using test::Rounded;
+
+constexpr int64_t kRows = 77;  // more than two chunks of rows, the last one short
+
+std::vector<double> filled(int64_t n, double value = 0) {
+  return std::vector<double>(static_cast<size_t>(n), value);
+}
+
+template <class T>
+void check_decay_gate() {
+  for (DecayKind kind : {DecayKind::kSigmoid, DecayKind::kStep}) {
+    for (EigenvalueRange range : {EigenvalueRange::kPositive, EigenvalueRange::kSigned}) {
+      Rng rng(1);
+      const int64_t width = 70;
+      const DecayGateShape s{kind, range, kRows, width, width, width};
+      const Rounded<T> x(rng, kRows * width, 3.0);
+      const Rounded<float> bias(rng, width), rate(rng, width), dgate(rng, kRows * width),
+          ddelta(rng, kRows * width);
+      auto gate = filled(kRows * width), delta = gate, dx = gate, dbias = filled(width, 0.25), drate = dbias;
+      decay_gate_forward_reference({s, x.data(), bias.data(), rate.data(), 1.0, gate.data(), delta.data()});
+      decay_gate_backward_reference({s, x.data(), bias.data(), rate.data(), 1.0, dgate.data(), ddelta.data(),
+                                     dx.data(), dbias.data(), drate.data(), nullptr});
+      OnDevice<float> ggate(gate.size()), gdelta(gate.size()), gdbias(std::vector<float>(width, 0.25f)),
+          gdrate(std::vector<float>(width, 0.25f)),
+          workspace(static_cast<size_t>(decay_gate_workspace_size(s, Cuda{})));
+      OnDevice<T> gdx(dx.size());
+      decay_gate_forward(
+          DecayGateForward<T>{s, x.get(), bias.get(), rate.get(), 1.0f, ggate.get(), gdelta.get()}, Cuda{});
+      decay_gate_backward(
+          DecayGateBackward<T>{s, x.get(), bias.get(), rate.get(), 1.0f, dgate.get(), ddelta.get(), gdx.get(),
+                               gdbias.get(), gdrate.get(), workspace.get()},
+          Cuda{});
+      EXPECT_LT(device_error(ggate, gate), device_tolerance<float>());
+      EXPECT_LT(device_error(gdelta, delta), device_tolerance<float>());
+      EXPECT_LT(device_error(gdx, dx), device_tolerance<T>());
+      EXPECT_LT(device_error(gdbias, dbias), device_tolerance<float>());
+      EXPECT_LT(device_error(gdrate, drate), device_tolerance<float>());
+    }
+  }
+}
+
+template <class T>
+void check_gated_skip() {
+  for (int64_t weights : {0, 5, 75}) {
+    Rng rng(2);
+    const int64_t width = 75;
+    const GatedSkipShape s{kRows, width, weights, width, width, width, width};
+    const Rounded<T> x(rng, kRows * width), skip(rng, kRows * width), z(rng, kRows * width, 2.0),
+        dy(rng, kRows * width);
+    const Rounded<float> weight(rng, std::max<int64_t>(1, weights));
+    auto y = filled(kRows * width), dx = y, dskip = y, dz = y, dweight = filled(weights, 0.25);
+    const bool has = weights > 0;
+    gated_skip_forward_reference(
+        {s, x.data(), has ? skip.data() : nullptr, weight.data(), z.data(), y.data()});
+    gated_skip_backward_reference({s, x.data(), has ? skip.data() : nullptr, weight.data(), z.data(),
+                                   dy.data(), dx.data(), dskip.data(), dweight.data(), dz.data(), nullptr});
+    OnDevice<T> gy(y.size()), gdx(y.size()), gdskip(y.size()), gdz(y.size());
+    OnDevice<float> gdweight(std::vector<float>(static_cast<size_t>(weights), 0.25f)),
+        workspace(static_cast<size_t>(gated_skip_workspace_size(s, Cuda{})));
+    gated_skip_forward(
+        GatedSkipForward<T>{s, x.get(), has ? skip.get() : nullptr, weight.get(), z.get(), gy.get()}, Cuda{});
+    gated_skip_backward(
+        GatedSkipBackward<T>{s, x.get(), has ? skip.get() : nullptr, weight.get(), z.get(), dy.get(),
+                             gdx.get(), gdskip.get(), gdweight.get(), gdz.get(), workspace.get()},
+        Cuda{});
+    EXPECT_LT(device_error(gy, y), device_tolerance<T>());
+    EXPECT_LT(device_error(gdx, dx), device_tolerance<T>());
+    EXPECT_LT(device_error(gdz, dz), device_tolerance<T>());
+    if (!has) continue;
+    EXPECT_LT(device_error(gdskip, dskip), device_tolerance<T>());
+    EXPECT_LT(device_error(gdweight, dweight), device_tolerance<float>());
+  }
+}
+
+template <class T>
+void check_scale_heads() {
+  for (bool append : {false, true}) {
+    Rng rng(3);
+    ScaleHeadsShape s{kRows, 3, 41, append, 3 * 41, 3, 0};
+    s.y_stride = 3 * s.y_width();
+    const Rounded<T> x(rng, kRows * s.x_stride), dy(rng, kRows * s.y_stride);
+    const Rounded<float> scale(rng, kRows * 3);
+    auto y = filled(kRows * s.y_stride), dx = filled(kRows * s.x_stride, 0.5), ds = filled(kRows * 3);
+    scale_heads_forward_reference({s, x.data(), scale.data(), y.data()});
+    scale_heads_backward_reference({s, x.data(), scale.data(), dy.data(), dx.data(), true, ds.data()});
+    OnDevice<T> gy(y.size()), gdx(test::narrow<T>(filled(kRows * s.x_stride, 0.5)));
+    OnDevice<float> gds(ds.size());
+    scale_heads_forward(ScaleHeadsForward<T>{s, x.get(), scale.get(), gy.get()}, Cuda{});
+    scale_heads_backward(ScaleHeadsBackward<T>{s, x.get(), scale.get(), dy.get(), gdx.get(), true, gds.get()},
+                         Cuda{});
+    EXPECT_LT(device_error(gy, y), device_tolerance<T>());
+    EXPECT_LT(device_error(gdx, dx), device_tolerance<T>());
+    EXPECT_LT(device_error(gds, ds), device_tolerance<float>());
+  }
+}
+
+template <class T>
+void check_block_linear() {
+  for (int64_t size : {1, 4, 7}) {
+    Rng rng(4);
+    const BlockLinearShape s{kRows, 9, size, 9 * size, 9 * size};
+    const Rounded<T> x(rng, kRows * s.width()), dy(rng, kRows * s.width());
+    const Rounded<float> w(rng, s.width() * size);
+    auto y = filled(kRows * s.width()), dx = y, dw = filled(s.width() * size, 0.25);
+    block_linear_forward_reference({s, x.data(), w.data(), y.data()});
+    block_linear_backward_reference({s, x.data(), w.data(), dy.data(), dx.data(), false, dw.data(), nullptr});
+    OnDevice<T> gy(y.size()), gdx(y.size());
+    OnDevice<float> gdw(std::vector<float>(dw.size(), 0.25f)),
+        workspace(static_cast<size_t>(block_linear_workspace_size(s, Cuda{})));
+    block_linear_forward(BlockLinearForward<T>{s, x.get(), w.get(), gy.get()}, Cuda{});
+    block_linear_backward(
+        BlockLinearBackward<T>{s, x.get(), w.get(), dy.get(), gdx.get(), false, gdw.get(), workspace.get()},
+        Cuda{});
+    EXPECT_LT(device_error(gy, y), device_tolerance<T>());
+    EXPECT_LT(device_error(gdx, dx), device_tolerance<T>());
+    EXPECT_LT(device_error(gdw, dw), device_tolerance<float>());
+  }
+}
+
+TEST(GatedOperatorsCuda, DecayGate) {
+  SIGNET_NEEDS_GPU();
+  check_decay_gate<float>();
+  check_decay_gate<bf16>();
+}
+TEST(GatedOperatorsCuda, GatedSkip) {
+  SIGNET_NEEDS_GPU();
+  check_gated_skip<float>();
+  check_gated_skip<bf16>();
+}
+TEST(GatedOperatorsCuda, ScaleHeads) {
+  SIGNET_NEEDS_GPU();
+  check_scale_heads<float>();
+  check_scale_heads<bf16>();
+}
+TEST(GatedOperatorsCuda, BlockLinear) {
+  SIGNET_NEEDS_GPU();
+  check_block_linear<float>();
+  check_block_linear<bf16>();
+}
+
+}  // namespace
+}  // namespace signet::kernels

@@ -1,0 +1,78 @@
+// Whole models on the GPU: loss and every gradient against the CPU, for every architecture.
+#include "signet/autograd/ops.h"
+#include "signet/models/model.h"
+#include "signet/models/registry.h"
+#include "support/check.h"
+#include "support/cuda.h"
+
+namespace signet::models {
+namespace {
+
+constexpr int64_t kVocabulary = 3, kClasses = 4, kBatch = 6, kTime = 37;
+
+struct Pass {
+  double loss = 0;
+  std::vector<float> gradient;
+};
+
+Pass run(const Model& model, const std::vector<float>& weights, const std::vector<int32_t>& tokens,
+         const std::vector<int32_t>& scored, const std::vector<int32_t>& targets, const Device& device) {
+  const int64_t bytes = static_cast<int64_t>(weights.size() * sizeof(float)), ints = sizeof(int32_t);
+  auto upload = [&](const void* from, int64_t size) {
+    DeviceBuffer to(device.kind, size);
+    copy_to_device(device, to.data(), from, size);
+    return to;
+  };
+  const DeviceBuffer values = upload(weights.data(), bytes), gradient(device.kind, bytes),
+                     loss(device.kind, sizeof(double)),
+                     token = upload(tokens.data(), static_cast<int64_t>(tokens.size()) * ints),
+                     at = upload(scored.data(), static_cast<int64_t>(scored.size()) * ints),
+                     target = upload(targets.data(), static_cast<int64_t>(targets.size()) * ints);
+  fill_zero(device, gradient.data(), bytes);
+  Arena arena(device.kind), host;
+  Tape tape(arena, host, {DType::kF32, device}, true);
+  const Weights view(model.parameters(), DType::kF32, values.data(), gradient.data());
+  const auto rows = static_cast<int64_t>(scored.size());
+  const Var logits = model.forward(tape, view, token.as<int32_t>(), {kBatch, kTime}, at.as<int32_t>(), rows);
+  autograd::cross_entropy(tape, logits, target.as<int32_t>(), rows, loss.as<double>(), nullptr);
+  tape.backward();
+  Pass result;
+  result.gradient.resize(weights.size());
+  copy_to_host(device, &result.loss, loss.data(), sizeof(double));
+  copy_to_host(device, result.gradient.data(), gradient.data(), bytes);
+  return result;
+}
+
+TEST(ModelCuda, GradientsMatchTheCpu) {
+  SIGNET_NEEDS_GPU();
+  for (const auto& architecture : architecture_names()) {
+    for (const char* range : {"eigenvalues=-1,1", "eigenvalues=0,1"}) {
+      SCOPED_TRACE(architecture + " " + range);
+      ModelConfig config = ModelConfig::for_architecture(architecture);
+      io::Fields fields = io::fields_of(config);
+      fields.set(range);
+      const Model model(config, kVocabulary, kClasses);
+      std::vector<float> weights(static_cast<size_t>(model.parameters().size()));
+      model.parameters().initialize(3, DType::kF32, weights.data());
+      Rng rng(5);
+      std::vector<int32_t> tokens(kBatch * kTime), scored, targets;
+      for (auto& t : tokens) t = static_cast<int32_t>(rng.below(kVocabulary));
+      for (int64_t b = 0; b < kBatch; ++b) {
+        scored.push_back(static_cast<int32_t>(b * kTime + rng.below(kTime)));
+        targets.push_back(static_cast<int32_t>(rng.below(kClasses)));
+      }
+      const Pass cpu = run(model, weights, tokens, scored, targets, Device{});
+      const Pass gpu = run(model, weights, tokens, scored, targets, open_device("cuda"));
+      EXPECT_NEAR(gpu.loss, cpu.loss, 1e-4 * std::abs(cpu.loss));
+      for (const auto& info : model.parameters().infos()) {
+        auto part = [&](const std::vector<float>& all) {
+          return std::vector<float>(all.begin() + info.offset, all.begin() + info.offset + info.shape.size());
+        };
+        EXPECT_LT(test::relative_error(part(gpu.gradient), part(cpu.gradient)), 2e-4) << info.name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace signet::models
