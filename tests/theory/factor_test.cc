@@ -83,6 +83,41 @@ TEST(Factor, PermutationsTakeSizeMinusCycles) {
   }
 }
 
+// Factors that share no coordinate commute: a factor can act one round after the last that it meets.
+TEST(Factor, PartialPermutationsTakeTwoRounds) {
+  Rng rng(11);
+  for (int trial = 0; trial < 300; ++trial) {
+    const int n = 1 + static_cast<int>(rng.below(16));
+    auto p = random_partial(rng, n, trial % 2, trial % 4 < 2);
+    p.write.assign(n, 0.0);
+    std::vector<bool> hit(n, false);
+    for (int t : p.target)
+      if (t >= 0) hit[t] = true;
+    std::vector<double> x(n), expected(n, 0.0);
+    for (int i = 0; i < n; ++i) {
+      x[i] = static_cast<double>(rng.below(100));
+      if (!hit[i]) expected[i] = p.write[i] = static_cast<double>(rng.below(100));
+    }
+    for (int i = 0; i < n; ++i)
+      if (p.target[i] >= 0) expected[p.target[i]] = p.sign[i] * x[i];
+    std::vector<int> taken(n, 0);
+    for (const Factor& f : factor_partial_permutation(p)) {
+      int round = 0;
+      double u = 0;
+      for (int i = 0; i < n; ++i) {
+        u += f.k[i] * x[i];
+        if (f.k[i] != 0) round = std::max(round, taken[i] + 1);
+      }
+      EXPECT_LE(round, 2);
+      for (int i = 0; i < n; ++i) {
+        x[i] += f.k[i] * f.beta * (f.v - u);
+        if (f.k[i] != 0) taken[i] = round;
+      }
+    }
+    EXPECT_EQ(x, expected);
+  }
+}
+
 TEST(Factor, WritesRideOnProjections) {
   // 0 -> 1 -> out, 2 -> out: coordinates 0 and 2 receive nothing and may be written.
   SignedPartialPermutation p{{1, -1, -1}, {}, {5, 0, 7}};

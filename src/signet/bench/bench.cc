@@ -53,13 +53,30 @@ Ceilings measure_ceilings(double seconds) {
       seconds);
   const double flops =
       static_cast<double>(threads * repeats * kernels::multiply_add_probe_flops<float>(Cpu{}));
-  return {flops / multiply_add.best, 2.0 * static_cast<double>(size) / copy.best};
+  const int64_t links = 1'000'000;
+  const Timing chain = measure(
+      [&] {
+        float x = sinks[0];
+        for (int64_t i = 0; i < links; ++i) x = x + 1;
+        sinks[0] = x;
+      },
+      seconds);
+  return {flops / multiply_add.best, 2.0 * static_cast<double>(size) / copy.best, links / chain.best};
 }
 
 Report run_case(const Operator& op, const Case& c, double seconds) {
   const Workload workload = c.prepare();
-  Report report{op.name, c.name, workload.error(), workload.tolerance, workload.flops, workload.bytes,
-                false,   {}};
+  Report report{op.name,
+                c.name,
+                workload.error(),
+                workload.tolerance,
+                workload.flops,
+                workload.bytes,
+                workload.items,
+                workload.chain,
+                workload.item,
+                false,
+                {}};
   report.correct = report.error <= report.tolerance;  // false for NaN
   if (report.correct) report.timing = measure(workload.run, seconds);
   return report;

@@ -13,6 +13,10 @@ namespace signet::bench {
 struct Workload {
   double flops = 0;               // that the mathematics needs, a multiply-add counting two
   double bytes = 0;               // that must move at least: every input and output once
+  // Where a rate of items says more: how many there are and what they are called, and how many operations
+  // must wait for the one before.
+  double items = 0, chain = 0;
+  const char* item = "";
   std::function<double()> error;  // relative error against the fp64 reference
   double tolerance = 0;
   std::function<void()> run;
@@ -39,14 +43,16 @@ struct Timing {
 Timing measure(const std::function<void()>& run, double seconds);
 
 // With all threads: fp32 multiply-adds in registers, and a copy far larger than the caches (read and write).
+// With one: fp32 operations each of which waits for the one before.
 struct Ceilings {
-  double flops_per_second = 0, bytes_per_second = 0;
+  double flops_per_second = 0, bytes_per_second = 0, chained_per_second = 0;
 };
 Ceilings measure_ceilings(double seconds);
 
 struct Report {
   std::string op, name;
-  double error = 0, tolerance = 0, flops = 0, bytes = 0;
+  double error = 0, tolerance = 0, flops = 0, bytes = 0, items = 0, chain = 0;
+  const char* item = "";
   bool correct = false;
   Timing timing;  // only when correct
 };

@@ -7,6 +7,7 @@ std::vector<Case> delta_rule_cases();
 std::vector<Case> gated_linear_cases();
 std::vector<Case> gemm_cases();
 std::vector<Case> norm_cases();
+std::vector<Case> recogniser_cases();
 std::vector<Case> selective_scan_cases();
 std::vector<Case> train_step_cases();
 
@@ -17,6 +18,7 @@ const std::vector<Operator>& operators() {
       {"delta_rule", "DeltaNet and DeltaProduct", delta_rule_cases},
       {"gated_linear", "GLA, Mamba-2 and mLSTM", gated_linear_cases},
       {"selective_scan", "Mamba", selective_scan_cases},
+      {"recogniser", "compiled automata reading a million letters", recogniser_cases},
       {"train_step", "one update of a whole model; flops of its matrix products alone", train_step_cases},
   };
   return table;

@@ -41,6 +41,7 @@ class Bench final : public Verb {
                                   {"threads", thread_count()},
                                   {"peak_gflops_fp32", ceilings.flops_per_second / 1e9},
                                   {"copy_gbytes_per_second", ceilings.bytes_per_second / 1e9},
+                                  {"chained_goperations_per_second", ceilings.chained_per_second / 1e9},
                                   {"cases", nlohmann::ordered_json::array()}};
     if (!json_) {
       fmt::print("{}, {}, {} threads; measured ceilings: {:.0f} GFLOP/s fp32, copy {:.1f} GB/s\n\n",
@@ -100,6 +101,10 @@ class Bench final : public Verb {
     fmt::print("{:15} {:38} {:9.1e} {:9.3f} {:9.3f} {:8.1f} {:4.0f}% {:7.1f} {:4.0f}%\n", r.op, r.name,
                r.error, r.timing.best * 1e3, r.timing.median * 1e3, flops / 1e9,
                100 * flops / ceilings.flops_per_second, bytes / 1e9, 100 * bytes / ceilings.bytes_per_second);
+    if (r.items > 0)
+      fmt::print("{:15} {:38} {:.1f} million {}/s, {:.0f}% of one chain of dependent operations\n", "", "",
+                 r.items / r.timing.best / 1e6, r.item,
+                 100 * r.chain / r.timing.best / ceilings.chained_per_second);
     std::fflush(stdout);
   }
   static nlohmann::ordered_json to_json(const bench::Report& r, const bench::Ceilings& ceilings) {
@@ -115,6 +120,10 @@ class Bench final : public Verb {
     j["share_of_peak"] = flops / ceilings.flops_per_second;
     j["gbytes_per_second"] = bytes / 1e9;
     j["share_of_copy"] = bytes / ceilings.bytes_per_second;
+    if (r.items > 0) {
+      j[std::string(r.item) + "_per_second"] = r.items / r.timing.best;
+      j["share_of_chain"] = r.chain / r.timing.best / ceilings.chained_per_second;
+    }
     return j;
   }
 

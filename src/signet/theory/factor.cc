@@ -1,5 +1,6 @@
 #include "signet/theory/factor.h"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace signet::theory {
@@ -20,29 +21,56 @@ Factor swap_factor(int size, int i, int j, int sign) {
 
 }  // namespace
 
+namespace {
+
+// The factors of one cycle, orbit[0] -> orbit[1] -> .. -> orbit[0], where signs[i] goes with the move that
+// leaves orbit[i]. Positions move by i -> i + 1, which is i -> -i followed by i -> 1 - i: two involutions, so
+// the swaps of each are disjoint. With a and b their signs, a[i] b[-i] = signs[i] is solved from position 0,
+// which the first leaves alone, along the chain of positions that the two connect; it closes when all signs
+// multiply to 1.
+void append_cycle(const std::vector<int>& orbit, const std::vector<int>& signs, int size,
+                  std::vector<Factor>& factors) {
+  const size_t r = orbit.size();
+  std::vector<int> a(r, 1), b(r, 1);
+  for (size_t i = 0; i <= r / 2; ++i) {
+    const size_t minus = (r - i) % r, next = (i + 1) % r, minus_next = (2 * r - i - 1) % r;
+    b[minus] = b[next] = signs[i] * a[i];
+    a[minus_next] = a[next] = signs[minus_next] * b[next];
+  }
+  for (size_t i = 1; i < r - i; ++i) factors.push_back(swap_factor(size, orbit[i], orbit[r - i], a[i]));
+  for (size_t i = 0; i < r; ++i) {
+    const size_t other = (r + 1 - i) % r;
+    if (i < other) factors.push_back(swap_factor(size, orbit[i], orbit[other], b[i]));
+  }
+}
+
+}  // namespace
+
 std::vector<Factor> factor_partial_permutation(const SignedPartialPermutation& m) {
   const int n = m.size();
   std::vector<int32_t> source(static_cast<size_t>(n), -1);
   for (int i = 0; i < n; ++i)
     if (m.target[i] >= 0) source[m.target[i]] = i;
-  const auto sign_of = [&](int i) { return m.sign.empty() ? 1 : m.sign[i]; };
-  const auto written = [&](int i) { return m.write.empty() ? 0.0 : m.write[i]; };
 
   std::vector<Factor> factors;
   std::vector<bool> done(static_cast<size_t>(n), false);
-  // `orbit` lists a path from its start or a cycle; the last coordinate of a path has no target.
-  const auto emit = [&](const std::vector<int>& orbit, bool cycle) {
-    int carried = 1;  // the sign with which the next coordinate's value sits at orbit[0]
-    for (size_t i = 1; i < orbit.size(); ++i) {
-      const int sign = sign_of(orbit[i - 1]) * carried;
-      factors.push_back(swap_factor(n, orbit[0], orbit[i], sign));
-      carried = sign;
+  const auto emit = [&](std::vector<int> orbit, bool cycle) {
+    const int start = orbit[0];
+    // A path's last coordinate becomes position 0: emptied, or given what is to be written at the start of
+    // the path, and moved there.
+    if (!cycle) std::rotate(orbit.begin(), orbit.end() - 1, orbit.end());
+    std::vector<int> signs;
+    int product = 1;
+    for (int i : orbit) {
+      signs.push_back(m.sign.empty() || m.target[i] < 0 ? 1 : m.sign[i]);
+      product *= signs.back();
     }
-    if (!cycle) {
-      factors.push_back(unit_factor(n, orbit[0], 1, written(orbit[0])));
-    } else if (carried != sign_of(orbit.back())) {
+    signs[0] *= product;
+    if (!cycle)
+      factors.push_back(unit_factor(n, orbit[0], 1, m.write.empty() ? 0.0 : signs[0] * m.write[start]));
+    else if (product < 0)
       factors.push_back(unit_factor(n, orbit[0], 2));
-    }
+    append_cycle(orbit, signs, n, factors);
   };
   for (bool cycle : {false, true}) {
     for (int i = 0; i < n; ++i) {
@@ -52,7 +80,7 @@ std::vector<Factor> factor_partial_permutation(const SignedPartialPermutation& m
         done[j] = true;
         orbit.push_back(j);
       }
-      emit(orbit, cycle);
+      emit(std::move(orbit), cycle);
     }
   }
   return factors;

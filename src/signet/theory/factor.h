@@ -28,10 +28,10 @@ struct SignedPartialPermutation {
 
 // The factors in the order in which they act; their number is rank(I - M), which is the least possible, when
 // nothing is written (a write costs nothing, as it rides on a projection). Entries of k are 0 and +-1 and
-// beta is 1 or 2: exact in every floating-point type on integer states. A cycle c1 -> c2 -> .. -> cr becomes
-// the swaps (c1 c2), (c1 c3), .., (c1 cr); a path is closed to a cycle and its first coordinate then
-// projected out; a cycle whose signs multiply to -1 costs one more factor, the sign flip of its first
-// coordinate.
+// beta is 1 or 2: exact in every floating-point type on integer states. A cycle is two rounds of disjoint
+// swaps; a path is closed to a cycle after its last coordinate is projected out; a cycle whose signs multiply
+// to -1 costs one more factor, the sign flip of its first coordinate. So all factors fall into two rounds of
+// commuting ones.
 std::vector<Factor> factor_partial_permutation(const SignedPartialPermutation& m);
 
 }  // namespace signet::theory

@@ -1,168 +1,269 @@
 #include "signet/theory/runner.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
+#include <limits>
+#include <map>
+#include <span>
 
 #include "signet/kernels/delta_rule/delta_rule_step.h"
-#include "signet/kernels/diagonal_scan/diagonal_scan_step.h"
 #include "signet/kernels/pd/pd_step.h"
+#include "signet/theory/code_lookup.h"
+#include "signet/theory/lookup_table.h"
 
 namespace signet::theory {
 namespace {
 
-// Nearest code word, remembered by bit pattern: an exact network has few states, so the search over the codes
-// happens once for each. Bounded: a full table is emptied.
+constexpr int32_t kMostJoinedLanes = 16;
+constexpr int64_t kMostJoinedEntries = int64_t{1} << 20;
+constexpr size_t kMostJointPatterns = 4096;
+
+template <class Type>
+constexpr kernels::LookupRounding lookup_rounding() {
+  return std::is_same_v<Type, Bf16>   ? kernels::LookupRounding::kBf16
+         : std::is_same_v<Type, Fp16> ? kernels::LookupRounding::kFp16
+                                      : kernels::LookupRounding::kNone;
+}
+
 template <class Value>
-class Decoder {
+std::vector<Value> rounded(const std::vector<double>& values, Precision precision) {
+  std::vector<Value> result(values.size());
+  for (size_t i = 0; i < values.size(); ++i)
+    result[i] = static_cast<Value>(round_parameter(precision, values[i]));
+  return result;
+}
+
+// A recurrence in the type it runs in: moves a state of lanes() numbers by contexts.
+template <class Type>
+class Recurrence {
  public:
-  Decoder(const Block& block, int width)
-      : dim_(block.dim),
-        width_(static_cast<size_t>(width)),
-        codes_(block.codes),
-        words_((width_ * sizeof(Value) + 7) / 8) {
-    clear(64);
+  using Value = typename Type::Value;
+  virtual ~Recurrence() = default;
+  virtual int lanes() const = 0;
+  // trace [count, lanes()]: the state after every context.
+  virtual void run(const int32_t* contexts, int64_t count, Value* state, Value* trace) = 0;
+};
+
+template <class Type>
+class TableRecurrence final : public Recurrence<Type> {
+ public:
+  using Value = typename Type::Value;
+  TableRecurrence(const LookupTable& table, Precision precision)
+      : k_(rounded<Value>(table.k, precision)),
+        l_(rounded<Value>(table.l, precision)),
+        b_(rounded<Value>(table.b, precision)),
+        v_(rounded<Value>(table.v, precision)),
+        partner_(table.partner) {
+    scan_.rule = table.rule;
+    scan_.rounding = lookup_rounding<Type>();
+    scan_.lanes = table.lanes;
+    scan_.rounds = table.rounds;
+    scan_.k = k_.data(), scan_.l = l_.data(), scan_.b = b_.data(), scan_.v = v_.data();
+    scan_.partner = partner_.data();
+  }
+  int lanes() const override { return scan_.lanes; }
+  void run(const int32_t* contexts, int64_t count, Value* state, Value* trace) override {
+    scan_.tokens = count;
+    scan_.context = contexts;
+    scan_.state = state;
+    scan_.trace = trace;
+    kernels::lookup_scan(scan_, Cpu{});
   }
 
-  int32_t decode(const Value* state) {
-    switch (words_) {
+ private:
+  std::vector<Value> k_, l_, b_, v_;
+  std::vector<int32_t> partner_;
+  kernels::LookupScan<Value> scan_;
+};
+
+// Recurrences without a table: Householder factors with dense keys, and one-hot gates.
+template <class Type>
+class StepRecurrence final : public Recurrence<Type> {
+ public:
+  using Value = typename Type::Value;
+  StepRecurrence(const Block& block, Precision precision)
+      : one_hot_(block.kind == BlockKind::kOneHot),
+        width_(one_hot_ ? block.dim : kernels::delta_rule_step_width(block.dim)),
+        factors_(block.factors),
+        used_(block.used),
+        target_(block.target),
+        v_(rounded<Value>(block.v, precision)),
+        beta_(rounded<Value>(block.beta, precision)),
+        scratch_(static_cast<size_t>(width_)) {
+    const auto narrow = rounded<Value>(block.k, precision);
+    k_.assign(narrow.size() / block.dim * width_, Value(0));
+    for (size_t i = 0; i < narrow.size(); ++i) k_[i / block.dim * width_ + i % block.dim] = narrow[i];
+  }
+  int lanes() const override { return width_; }
+  void run(const int32_t* contexts, int64_t count, Value* state, Value* trace) override {
+    for (int64_t t = 0; t < count; ++t) {
+      const size_t c = static_cast<size_t>(contexts[t]);
+      if (one_hot_)
+        kernels::pd_step<Type>(target_.data() + c * width_, width_, state, scratch_.data());
+      else
+        kernels::delta_rule_step<Type>(k_.data() + c * factors_ * width_, v_.data() + c * factors_,
+                                       beta_.data() + c * factors_, used_[c], width_, state);
+      std::copy(state, state + width_, trace + t * width_);
+    }
+  }
+
+ private:
+  bool one_hot_;
+  int width_, factors_;
+  std::vector<int32_t> used_, target_;
+  std::vector<Value> k_, v_, beta_, scratch_;
+};
+
+// Consecutive blocks of one layer whose states lie side by side and move together.
+template <class Type>
+class Group {
+ public:
+  using Value = typename Type::Value;
+
+  // Blocks [first, last) of the layer. `tables`: theirs, or empty for one block that has none.
+  Group(const Layer& layer, size_t first, size_t last, const std::vector<LookupTable>& tables,
+        Precision precision)
+      : blocks_(layer.blocks.data() + first, last - first) {
+    for (const LookupTable& table : tables)
+      single_.push_back(std::make_unique<TableRecurrence<Type>>(table, precision));
+    if (tables.empty()) single_.push_back(std::make_unique<StepRecurrence<Type>>(blocks_[0], precision));
+    int32_t numbers = 0;
+    for (const Block& block : blocks_) {
+      offsets_.push_back(numbers);
+      numbers += block.dim;
+      block_codes_.emplace_back(block.dim);
+      codes_ *= block.code_count();
+    }
+    const size_t stride = layer.blocks.size();
+    std::map<std::vector<int32_t>, int32_t> index;
+    for (int32_t trail = 0; trail < layer.trails; ++trail) {
+      const int32_t* row = layer.context.data() + static_cast<size_t>(trail) * stride;
+      if (blocks_.size() == 1) {
+        context_.push_back(row[first]);
+        continue;
+      }
+      std::vector<int32_t> tuple(row + first, row + last);
+      context_.push_back(index.emplace(std::move(tuple), static_cast<int32_t>(index.size())).first->second);
+    }
+    if (blocks_.size() > 1) {
+      std::vector<std::vector<int32_t>> tuples(index.size());
+      for (const auto& [tuple, i] : index) tuples[i] = tuple;
+      joint_ = std::make_unique<TableRecurrence<Type>>(join_tables(tables, tuples), precision);
+    }
+    lookup_ = std::make_unique<CodeLookup<Value>>(numbers);
+    initial_.assign(static_cast<size_t>(recurrence().lanes()), Value(0));
+    for (size_t b = 0; b < blocks_.size(); ++b) {
+      const auto start = rounded<Value>(blocks_[b].initial, precision);
+      std::copy(start.begin(), start.end(), initial_.begin() + offsets_[b]);
+    }
+    // Adding 0 makes -0 the usual zero, which is all that keeps bit patterns of equal states equal.
+    for (Value& x : initial_) x += Value(0);
+    state_ = initial_;
+  }
+
+  size_t blocks() const { return blocks_.size(); }
+  int64_t codes() const { return codes_; }
+  int lanes() const { return recurrence().lanes(); }
+  std::vector<Value>& state() { return state_; }
+  const std::vector<Value>& state() const { return state_; }
+  void reset() { state_ = initial_; }
+
+  // Moves the state by the trails; code[t] = code[t] * codes() + the blocks' code, or -1.
+  void run(const int32_t* trails, int64_t n, int32_t* contexts, Value* trace, int64_t* codes) {
+    for (int64_t t = 0; t < n; ++t) contexts[t] = context_[trails[t]];
+    recurrence().run(contexts, n, state_.data(), trace);
+    switch (lookup_ ? lookup_->words() : 0) {
       case 1:
-        return decode_words<1>(state);
+        return decode<1>(trace, n, codes);
       case 2:
-        return decode_words<2>(state);
+        return decode<2>(trace, n, codes);
+      case 3:
+        return decode<3>(trace, n, codes);
       case 4:
-        return decode_words<4>(state);
+        return decode<4>(trace, n, codes);
+      case 5:
+        return decode<5>(trace, n, codes);
+      case 6:
+        return decode<6>(trace, n, codes);
+      case 8:
+        return decode<8>(trace, n, codes);
       default:
-        return decode_words<0>(state);
+        return decode<0>(trace, n, codes);
     }
   }
 
-  // kWords 0: as many as there are.
+  std::vector<double> block_state(size_t b) const {
+    const auto first = state_.begin() + offsets_[b];
+    return {first, first + blocks_[b].dim};
+  }
+  void set_block_state(size_t b, const std::vector<double>& numbers) {
+    for (int32_t i = 0; i < blocks_[b].dim; ++i)
+      state_[offsets_[b] + i] = Type::round(static_cast<Value>(numbers[i])) + Value(0);
+  }
+  int64_t block_code(size_t b, const Value* state) {
+    return block_codes_[b].template code<0>(state + offsets_[b],
+                                            [&](const Value* x) { return nearest(blocks_[b], x); });
+  }
+  // Moves one block by one of its own contexts, on a copy of its lanes.
+  void step_block(size_t b, int32_t context) {
+    Recurrence<Type>& alone = *single_[b];
+    std::vector<Value> state(static_cast<size_t>(alone.lanes()), Value(0)), trace(state.size());
+    std::copy_n(state_.begin() + offsets_[b], blocks_[b].dim, state.begin());
+    alone.run(&context, 1, state.data(), trace.data());
+    std::copy_n(state.begin(), blocks_[b].dim, state_.begin() + offsets_[b]);
+  }
+
+ private:
+  Recurrence<Type>& recurrence() const { return joint_ ? *joint_ : *single_[0]; }
+
+  // The code words of all blocks together are looked up at once while there are few patterns, else block by
+  // block.
   template <size_t kWords>
-  int32_t decode_words(const Value* state) {
-    const size_t words = kWords ? kWords : words_;
-    uint64_t fixed[kWords ? kWords : 1];
-    uint64_t* key = kWords ? fixed : key_.data();
-    key[words - 1] = 0;
-    std::memcpy(key, state, width_ * sizeof(Value));
-    uint64_t hash = 0;
-    for (size_t i = 0; i < words; ++i) hash += key[i] * (0x9E3779B97F4A7C15u + 0x632BE59BD9B4E018u * i);
-    for (size_t slot = hash >> shift_;; slot = (slot + 1) & mask_) {
-      if (filled_[slot] < 0) return insert(slot, key, nearest(state));
-      bool same = true;
-      for (size_t i = 0; i < words; ++i) same &= keys_[slot * words + i] == key[i];
-      if (same) return filled_[slot] - 1;
+  void decode(const Value* trace, int64_t n, int64_t* codes) {
+    const int lanes = recurrence().lanes();
+    for (int64_t t = 0; t < n; ++t) {
+      const Value* state = trace + t * lanes;
+      const int64_t code =
+          lookup_ ? lookup_->template code<kWords>(state, [&](const Value* x) { return search(x); })
+                  : search(state);
+      codes[t] = code < 0 || codes[t] < 0 ? -1 : codes[t] * codes_ + code;
     }
+    if (lookup_ && blocks_.size() > 1 && lookup_->patterns() > kMostJointPatterns) lookup_.reset();
   }
-
-  int32_t nearest(const Value* state) const {
-    int32_t best = -1;
+  int64_t search(const Value* state) {
+    int64_t code = 0;
+    for (size_t b = 0; b < blocks_.size(); ++b) {
+      const int64_t c = block_code(b, state);
+      if (c < 0) return -1;
+      code = code * blocks_[b].code_count() + c;
+    }
+    return code;
+  }
+  static int64_t nearest(const Block& block, const Value* state) {
+    const size_t dim = static_cast<size_t>(block.dim);
+    int64_t best = -1;
     double best_distance = std::numeric_limits<double>::infinity();
-    for (size_t c = 0; c * dim_ < codes_.size(); ++c) {
+    for (size_t c = 0; c * dim < block.codes.size(); ++c) {
       double distance = 0;
-      for (size_t i = 0; i < dim_; ++i) {
-        const double d = static_cast<double>(state[i]) - codes_[c * dim_ + i];
+      for (size_t i = 0; i < dim; ++i) {
+        const double d = static_cast<double>(state[i]) - block.codes[c * dim + i];
         distance += d * d;
       }
       if (distance < best_distance) {
         best_distance = distance;
-        best = static_cast<int32_t>(c);
+        best = static_cast<int64_t>(c);
       }
     }
     return best;
   }
 
- private:
-  static constexpr size_t kMaxBytes = size_t{64} << 20;
-
-  void clear(size_t slots) {
-    mask_ = slots - 1;
-    shift_ = 64 - std::countr_zero(slots);
-    used_ = 0;
-    key_.assign(words_, 0);
-    keys_.assign(slots * words_, 0);
-    filled_.assign(slots, -1);
-  }
-  int32_t insert(size_t slot, const uint64_t* key, int32_t code) {
-    if (++used_ * 2 > filled_.size()) {
-      // Entries come back as they are met again.
-      clear(filled_.size() * 4 * words_ * sizeof(uint64_t) <= kMaxBytes ? filled_.size() * 4
-                                                                        : filled_.size());
-      return code;
-    }
-    std::copy(key, key + words_, keys_.begin() + slot * words_);
-    filled_[slot] = code + 1;
-    return code;
-  }
-
-  size_t dim_, width_;
-  std::vector<double> codes_;
-  size_t words_, mask_ = 0, used_ = 0;
-  int shift_ = 0;
-  std::vector<uint64_t> keys_, key_;
-  std::vector<int32_t> filled_;  // code + 1 (0: none), or -1 for an empty slot
-};
-
-template <class Type>
-struct RunBlock {
-  using Value = typename Type::Value;
-
-  BlockKind kind;
-  int dim, width, factors;
-  std::vector<int32_t> used, target;
-  std::vector<Value> k, v, beta, gate, input, initial, state, scratch;
-  Decoder<Value> decoder;
-  int32_t codes;
-
-  RunBlock(const Block& block, Precision precision)
-      : kind(block.kind),
-        dim(block.dim),
-        width(kind == BlockKind::kHouseholder ? kernels::delta_rule_step_width(dim) : dim),
-        factors(block.factors),
-        used(block.used),
-        target(block.target),
-        decoder(block, width),
-        codes(block.code_count()) {
-    const auto rounded = [&](const std::vector<double>& values) {
-      std::vector<Value> result(values.size());
-      for (size_t i = 0; i < values.size(); ++i)
-        result[i] = static_cast<Value>(round_parameter(precision, values[i]));
-      return result;
-    };
-    const auto padded = [&](const std::vector<double>& values) {
-      const std::vector<Value> narrow = rounded(values);
-      std::vector<Value> result(values.size() / dim * width, Value(0));
-      for (size_t i = 0; i < narrow.size(); ++i) result[i / dim * width + i % dim] = narrow[i];
-      return result;
-    };
-    k = padded(block.k);
-    v = rounded(block.v);
-    beta = rounded(block.beta);
-    gate = rounded(block.gate);
-    input = rounded(block.input);
-    initial = padded(block.initial);
-    scratch.resize(static_cast<size_t>(width));
-    // Where there are few factors all contexts run all of them, the rest with k = 0: no branch to mispredict.
-    if (factors <= 4) std::fill(used.begin(), used.end(), factors);
-    state = initial;
-  }
-
-  void step(int32_t context) {
-    const size_t c = static_cast<size_t>(context);
-    switch (kind) {
-      case BlockKind::kHouseholder:
-        return kernels::delta_rule_step<Type>(k.data() + c * factors * width, v.data() + c * factors,
-                                              beta.data() + c * factors, used[c], width, state.data());
-      case BlockKind::kDiagonal:
-        return kernels::diagonal_scan_step<Type>(gate.data() + c * dim, input.data() + c * dim, dim,
-                                                 state.data());
-      case BlockKind::kComplexDiagonal:
-        return kernels::complex_scan_step<Type>(gate.data() + c * dim, input.data() + c * dim, dim,
-                                                state.data());
-      case BlockKind::kOneHot:
-        return kernels::pd_step<Type>(target.data() + c * dim, dim, state.data(), scratch.data());
-    }
-  }
+  std::span<const Block> blocks_;
+  std::vector<int32_t> offsets_, context_;                 // per block; per trail
+  std::vector<std::unique_ptr<Recurrence<Type>>> single_;  // per block
+  std::unique_ptr<Recurrence<Type>> joint_;                // of all, when there are several
+  std::vector<CodeLookup<Value>> block_codes_;
+  std::unique_ptr<CodeLookup<Value>> lookup_;  // of all blocks together
+  int64_t codes_ = 1;
+  std::vector<Value> initial_, state_;
 };
 
 template <class Type>
@@ -171,27 +272,35 @@ class RunnerOf final : public Runner {
   using Value = typename Type::Value;
 
   RunnerOf(const Network& network, Precision precision) : network_(network) {
+    int lanes = 4;
     for (const Layer& layer : network.layers) {
-      blocks_.emplace_back();
-      for (const Block& block : layer.blocks) {
-        blocks_.back().emplace_back(block, precision);
-        numbers_ += blocks_.back().back().state.size();
+      groups_.push_back(make_groups(layer, precision));
+      where_.emplace_back();
+      for (size_t g = 0; g < groups_.back().size(); ++g) {
+        auto& group = groups_.back()[g];
+        lanes = std::max(lanes, group.lanes());
+        numbers_ += group.state().size();
+        for (size_t b = 0; b < group.blocks(); ++b) where_.back().emplace_back(g, b);
       }
     }
+    chunk_ = std::clamp<int64_t>(kTraceNumbers / lanes, 16, 1024);
+    contexts_.resize(static_cast<size_t>(chunk_));
+    codes_.resize(static_cast<size_t>(chunk_));
+    trace_.resize(static_cast<size_t>(chunk_ * lanes));
   }
 
   void reset() override {
-    for (auto& layer : blocks_)
-      for (auto& block : layer) block.state = block.initial;
+    for (auto& layer : groups_)
+      for (auto& group : layer) group.reset();
   }
 
   void feed(const automata::Letter* letters, int64_t count, int32_t* answers) override {
-    for (int64_t begin = 0; begin < count; begin += kChunk) {
-      const int64_t n = std::min(kChunk, count - begin);
+    for (int64_t begin = 0; begin < count; begin += chunk_) {
+      const int64_t n = std::min(chunk_, count - begin);
       int32_t* trails = answers + begin;
       std::copy(letters + begin, letters + begin + n, trails);
       lost_.clear();
-      for (size_t l = 0; l < blocks_.size(); ++l) run_layer(network_.layers[l], blocks_[l], trails, n);
+      for (size_t l = 0; l < groups_.size(); ++l) run_layer(network_.layers[l], groups_[l], trails, n);
       for (int64_t t : lost_) trails[t] = -1;
     }
   }
@@ -199,49 +308,74 @@ class RunnerOf final : public Runner {
   size_t state_bytes() const override { return numbers_ * sizeof(Value); }
   void get_state(void* bytes) const override {
     Value* out = static_cast<Value*>(bytes);
-    for (const auto& layer : blocks_)
-      for (const auto& block : layer) out = std::copy(block.state.begin(), block.state.end(), out);
+    for (const auto& layer : groups_)
+      for (const auto& group : layer) out = std::copy(group.state().begin(), group.state().end(), out);
   }
   void set_state(const void* bytes) override {
     const Value* in = static_cast<const Value*>(bytes);
-    for (auto& layer : blocks_)
-      for (auto& block : layer) {
-        std::copy(in, in + block.state.size(), block.state.begin());
-        in += block.state.size();
+    for (auto& layer : groups_)
+      for (auto& group : layer) {
+        std::copy(in, in + group.state().size(), group.state().begin());
+        in += group.state().size();
       }
   }
   std::vector<double> block_state(size_t layer, size_t block) const override {
-    const auto& b = blocks_[layer][block];
-    return std::vector<double>(b.state.begin(), b.state.begin() + b.dim);
+    const auto [g, b] = where_[layer][block];
+    return groups_[layer][g].block_state(b);
   }
   int32_t block_code(size_t layer, size_t block) override {
-    auto& b = blocks_[layer][block];
-    return b.decoder.decode(b.state.data());
+    const auto [g, b] = where_[layer][block];
+    auto& group = groups_[layer][g];
+    return static_cast<int32_t>(group.block_code(b, group.state().data()));
   }
   void step_block(size_t layer, size_t block, int32_t context) override {
-    blocks_[layer][block].step(context);
+    const auto [g, b] = where_[layer][block];
+    groups_[layer][g].step_block(b, context);
   }
   void set_block_state(size_t layer, size_t block, const std::vector<double>& state) override {
-    auto& b = blocks_[layer][block];
-    for (int i = 0; i < b.dim; ++i) b.state[i] = Type::round(static_cast<Value>(state[i]));
+    const auto [g, b] = where_[layer][block];
+    groups_[layer][g].set_block_state(b, state);
   }
 
  private:
-  static constexpr int64_t kChunk = 4096;
+  static constexpr int64_t kTraceNumbers = 8192;  // of one chunk: stays in the first cache
 
-  using Blocks = std::vector<RunBlock<Type>>;
+  // All blocks together when they are of one rule and small, else one by one.
+  static std::vector<Group<Type>> make_groups(const Layer& layer, Precision precision) {
+    std::vector<std::optional<LookupTable>> tables;
+    bool together = layer.blocks.size() > 1;
+    int64_t numbers = 0, rounds = 0;
+    for (const Block& block : layer.blocks) {
+      tables.push_back(lookup_table(block));
+      together = together && tables.back() && tables.back()->rule == tables[0]->rule;
+      numbers += block.dim;
+      if (tables.back()) rounds = std::max<int64_t>(rounds, tables.back()->rounds);
+    }
+    std::vector<Group<Type>> groups;
+    if (together && numbers <= kMostJoinedLanes &&
+        layer.trails * std::max<int64_t>(rounds, 1) * kMostJoinedLanes <= kMostJoinedEntries) {
+      std::vector<LookupTable> all;
+      for (auto& table : tables) all.push_back(std::move(*table));
+      groups.emplace_back(layer, 0, layer.blocks.size(), all, precision);
+      return groups;
+    }
+    for (size_t b = 0; b < layer.blocks.size(); ++b) {
+      std::vector<LookupTable> own;
+      if (tables[b]) own.push_back(std::move(*tables[b]));
+      groups.emplace_back(layer, b, b + 1, own, precision);
+    }
+    return groups;
+  }
 
-  // `step(trail)` moves the blocks and returns their combined code, or -1. A trail that decoding loses goes
-  // on as trail 0, so that the deeper layers stay defined, and is marked.
-  template <class Step>
-  void run_tokens(const Layer& layer, int32_t* trails, int64_t n, Step&& step) {
+  // A trail that decoding loses goes on as trail 0, so that the deeper layers stay defined, and is marked.
+  void run_layer(const Layer& layer, std::vector<Group<Type>>& groups, int32_t* trails, int64_t n) {
+    std::fill_n(codes_.begin(), n, 0);
+    for (auto& group : groups) group.run(trails, n, contexts_.data(), trace_.data(), codes_.data());
     const int64_t combined = layer.combined_codes();
     const int32_t* rows = layer.row.data();
     const int32_t* table = layer.next.data();
     for (int64_t t = 0; t < n; ++t) {
-      const size_t trail = static_cast<size_t>(trails[t]);
-      const int64_t code = step(trail);
-      const int32_t next = code >= 0 ? table[rows[trail] * combined + code] : -1;
+      const int32_t next = codes_[t] >= 0 ? table[rows[trails[t]] * combined + codes_[t]] : -1;
       trails[t] = next;
       if (next < 0) {
         lost_.push_back(t);
@@ -250,68 +384,13 @@ class RunnerOf final : public Runner {
     }
   }
 
-  // One Householder block of kWidth lanes, its state in registers.
-  template <int kWidth>
-  void run_householder(const Layer& layer, RunBlock<Type>& block, int32_t* trails, int64_t n) {
-    auto state = kernels::StepState<Type, kWidth>::load(block.state.data());
-    const int32_t* contexts = layer.context.data();
-    const int factors = block.factors;
-    const Value *k = block.k.data(), *v = block.v.data(), *beta = block.beta.data();
-    run_tokens(layer, trails, n, [&](size_t trail) -> int64_t {
-      const int64_t first = static_cast<int64_t>(contexts[trail]) * factors;
-      state.step(k + first * kWidth, v + first, beta + first, block.used[contexts[trail]]);
-      Value numbers[kWidth];
-      state.store(numbers);
-      return block.decoder.template decode_words<(kWidth * sizeof(Value) + 7) / 8>(numbers);
-    });
-    state.store(block.state.data());
-  }
-
-  void run_scalar(const Layer& layer, RunBlock<Type>& block, int32_t* trails, int64_t n) {
-    Value state = block.state[0];
-    run_tokens(layer, trails, n, [&](size_t trail) -> int64_t {
-      const int32_t context = layer.context[trail];
-      kernels::diagonal_scan_step<Type>(&block.gate[context], &block.input[context], 1, &state);
-      return block.decoder.template decode_words<1>(&state);
-    });
-    block.state[0] = state;
-  }
-
-  void run_layer(const Layer& layer, Blocks& blocks, int32_t* trails, int64_t n) {
-    if (blocks.size() == 1 && blocks[0].kind == BlockKind::kHouseholder) {
-      switch (blocks[0].width) {
-        case 1:
-          return run_householder<1>(layer, blocks[0], trails, n);
-        case 4:
-          return run_householder<4>(layer, blocks[0], trails, n);
-        case 8:
-          return run_householder<8>(layer, blocks[0], trails, n);
-        case 16:
-          return run_householder<16>(layer, blocks[0], trails, n);
-        default:
-          break;
-      }
-    }
-    if (blocks.size() == 1 && blocks[0].kind == BlockKind::kDiagonal && blocks[0].dim == 1)
-      return run_scalar(layer, blocks[0], trails, n);
-    const size_t count = blocks.size();
-    run_tokens(layer, trails, n, [&](size_t trail) -> int64_t {
-      const int32_t* context = layer.context.data() + trail * count;
-      int64_t code = 0;
-      bool found = true;
-      for (size_t b = 0; b < count; ++b) blocks[b].step(context[b]);
-      for (size_t b = 0; b < count; ++b) {
-        const int32_t c = blocks[b].decoder.decode(blocks[b].state.data());
-        found &= c >= 0;
-        code = code * blocks[b].codes + c;
-      }
-      return found ? code : -1;
-    });
-  }
-
   const Network& network_;
-  std::vector<std::vector<RunBlock<Type>>> blocks_;
-  std::vector<int64_t> lost_;
+  std::vector<std::vector<Group<Type>>> groups_;
+  std::vector<std::vector<std::pair<size_t, size_t>>> where_;  // per layer and block: group, place in it
+  std::vector<int64_t> lost_, codes_;
+  std::vector<int32_t> contexts_;
+  std::vector<Value> trace_;
+  int64_t chunk_ = 0;
   size_t numbers_ = 0;
 };
 
