@@ -4,7 +4,6 @@
 #include "signet/base/error.h"
 #include "signet/theory/abelian_series.h"
 #include "signet/theory/compile.h"
-#include "signet/theory/image_sets.h"
 #include "signet/theory/runner.h"
 #include "signet/theory/verify.h"
 

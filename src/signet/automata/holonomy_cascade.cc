@@ -9,7 +9,8 @@ namespace signet::automata {
 HolonomyCascade::HolonomyCascade(const Dfa& dfa, const Skeleton& skeleton)
     : n_(dfa.states()), sets_(skeleton.sets) {
   const auto structure = holonomy(dfa, skeleton);
-  if (!structure) bad_input("the automaton has {} image sets, too many to compare", skeleton.sets.size());
+  if (!structure)
+    bad_input("the automaton has {} image sets, too many to find which lies in which", skeleton.sets.size());
   levels_ = static_cast<int32_t>(structure->levels.size());
   std::map<std::vector<State>, int32_t> index;
   for (size_t s = 0; s < sets_.size(); ++s) index.emplace(sets_[s].members(), static_cast<int32_t>(s));
@@ -25,13 +26,21 @@ HolonomyCascade::HolonomyCascade(const Dfa& dfa, const Skeleton& skeleton)
     }
   }
   level_.assign(sets_.size(), levels_);
+  class_ = skeleton.class_of;
+  class_.resize(sets_.size(), -1);
+  class_level_.assign(skeleton.classes.size(), levels_);
+  class_tiles_.assign(skeleton.classes.size(), 0);
+  generators_.resize(skeleton.classes.size());
   tiles_.resize(sets_.size());
   most_tiles_.assign(static_cast<size_t>(levels_), 0);
   for (int32_t level = 0; level < levels_; ++level)
     for (const auto& component : structure->levels[static_cast<size_t>(level)]) {
       most_tiles_[level] = std::max(most_tiles_[level], static_cast<int32_t>(component.tiles.size()));
-      const auto& members = skeleton.classes[skeleton.class_of[index.at(component.set)]];
-      for (int32_t s : members.sets) {
+      const int32_t c = skeleton.class_of[index.at(component.set)];
+      class_level_[c] = level;
+      class_tiles_[c] = static_cast<int32_t>(component.tiles.size());
+      generators_[c] = component.generators;
+      for (int32_t s : skeleton.classes[c].sets) {
         level_[s] = level;
         for (const auto& tile : component.tiles) {  // carried from the representative to s
           std::vector<State> carried;
@@ -60,13 +69,27 @@ int32_t HolonomyCascade::tile_around(int32_t set, int32_t inner) const {
   fail(ErrorCode::kFailure, "holonomy: a set lies inside no tile");
 }
 
+int32_t HolonomyCascade::tile_with(int32_t set, State q) const {
+  for (size_t i = 0; i < tiles_[set].size(); ++i)
+    if (sets_[tiles_[set][i]].contains(q)) return static_cast<int32_t>(i);
+  fail(ErrorCode::kFailure, "holonomy: a state lies in no tile");
+}
+
+Permutation HolonomyCascade::tile_permutation(int32_t set, Letter letter) const {
+  const auto& targets = tiles_[next_[set][letter]];
+  Permutation moves;
+  for (int32_t tile : tiles_[set])
+    moves.push_back(static_cast<int32_t>(std::find(targets.begin(), targets.end(), next_[tile][letter]) -
+                                         targets.begin()));
+  return moves;
+}
+
 HolonomyCascade::Code HolonomyCascade::encode(State q) const {
   Code code(static_cast<size_t>(levels_), kIdle);
-  for (int32_t set = 0; level_of(set) < levels_;) {
-    int32_t tile = 0;
-    while (!sets_[tiles_[set][static_cast<size_t>(tile)]].contains(q)) ++tile;
-    code[level_of(set)] = tile;
-    set = tiles_[set][static_cast<size_t>(tile)];
+  for (int32_t set = kWhole; level_of(set) < levels_;) {
+    const int32_t i = tile_with(set, q);
+    code[level_of(set)] = i;
+    set = tile(set, i);
   }
   return code;
 }
@@ -80,16 +103,10 @@ State HolonomyCascade::decode(const Code& code) const {
 HolonomyCascade::Action HolonomyCascade::Walk::action() const {
   const auto& c = cascade_;
   if (c.level_of(new_set_) != level_) return {{}, kIdle};
-  const int32_t image = c.image(old_set_, letter_);
+  const int32_t image = c.next(old_set_, letter_);
   if (image != new_set_) return {{}, c.tile_around(new_set_, image)};
   // An image is never at a higher level than its set, so the old set is at this level too, in the same class.
-  Permutation moves;
-  for (int32_t tile : c.tiles_[old_set_]) {
-    const auto& targets = c.tiles_[new_set_];
-    moves.push_back(static_cast<int32_t>(std::find(targets.begin(), targets.end(), c.image(tile, letter_)) -
-                                         targets.begin()));
-  }
-  return {moves, kIdle};
+  return {c.tile_permutation(old_set_, letter_), kIdle};
 }
 
 void HolonomyCascade::Walk::descend(int32_t old_tile, int32_t new_tile) {

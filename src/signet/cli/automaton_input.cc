@@ -53,6 +53,7 @@ InputAutomaton AutomatonInput::read() const {
     fail(ErrorCode::kUsage, "--alphabet goes with a regular expression or --att");
 
   InputAutomaton input;
+  input.limits = limits_;
   if (!regex_.empty()) {
     const auto alphabet = alphabet_.empty() ? automata::letters_in(regex_) : automata::alphabet_of(alphabet_);
     input.dfa = automata::regex_to_dfa(regex_, alphabet, limits_);

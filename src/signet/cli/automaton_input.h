@@ -17,6 +17,7 @@ struct InputAutomaton {
   automata::Dfa dfa;  // minimal, canonically numbered
   std::string title;  // how the user named it
   std::vector<std::string> notes;
+  automata::Limits limits;
   std::optional<automata::NamedGroup> group;  // with --group: letters as permutations of few points
 };
 

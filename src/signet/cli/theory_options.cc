@@ -29,6 +29,7 @@ theory::Network CompileArguments::compile(const InputAutomaton& input) const {
   options.target = theory::parse_target(target_);
   options.construction = construction_;
   options.max_table = max_table_;
+  options.max_sets = input.limits.image_sets;
   if (max_table_ < 1 || max_table_ > theory::kMaxTableEntries)
     fail(ErrorCode::kUsage, "--max-table lies in 1..{}", theory::kMaxTableEntries);
   if (input.group) options.letters_as_permutations = input.group->generators;

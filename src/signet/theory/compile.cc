@@ -31,7 +31,7 @@ Target parse_target(const std::string& name) {
 const std::vector<std::string>& construction_names() {
   static const std::vector<std::string> names = {
       "auto",    "group",       "rotation",    "partial-injection", "shift-register",
-      "counter", "binary-code", "elimination", "holonomy"};
+      "counter", "binary-code", "elimination", "holonomy",          "reflections"};
   return names;
 }
 
@@ -71,6 +71,7 @@ Network compile_product(const Dfa& dfa, const CompileOptions& options) {
     return insist(compile_binary_code(dfa), c,
                   "no code of binary coordinates was found that letters permute, flip or set");
   if (c == "elimination") return compile_elimination(dfa, options.max_table);
+  if (c == "reflections") return compile_reflections(dfa, options);
   if (c == "holonomy")
     fail(ErrorCode::kUsage, "construction 'holonomy' is for diagonal targets and single Householder factors");
   if (auto network = compile_group(dfa, options)) return std::move(*network);
@@ -78,7 +79,8 @@ Network compile_product(const Dfa& dfa, const CompileOptions& options) {
   if (auto network = compile_counter(dfa)) return std::move(*network);
   if (auto network = compile_shift_register(dfa)) return std::move(*network);
   if (auto network = compile_binary_code(dfa)) return std::move(*network);
-  return compile_elimination(dfa, options.max_table);
+  if (dfa.states() <= kMaxEliminationStates) return compile_elimination(dfa, options.max_table);
+  return compile_reflections(dfa, options);
 }
 
 // Every letter one reflection or none, in one layer.
@@ -90,35 +92,42 @@ Network compile_signed_factor(const Dfa& dfa, const CompileOptions& options) {
     auto network = compile_group(dfa, options);
     if (network && single_factors(*network)) return std::move(*network);
   }
-  for (bool signs : {false, true})
-    if (auto network = any ? compile_diagonal_layer(dfa, signs, true) : std::nullopt)
-      return std::move(*network);
+  if (any) {
+    for (auto* construct : {compile_partial_injection, compile_counter, compile_binary_code})
+      if (auto network = construct(dfa); network && single_factors(*network)) return std::move(*network);
+    for (bool signs : {false, true})
+      if (auto network = compile_diagonal_layer(dfa, signs, true)) return std::move(*network);
+  }
   if (options.construction == "rotation") {
     if (auto network = compile_two_reflections(dfa)) return std::move(*network);
     fail(ErrorCode::kCheckFailed,
          "construction 'rotation' does not apply: the letters must generate a cyclic group");
   }
-  try {
-    return compile_holonomy(dfa, options);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kCheckFailed) throw;
+  if (options.construction == "reflections") return compile_reflections(dfa, options);
+  if (any || options.construction == "holonomy") {
+    try {
+      return compile_holonomy(dfa, options);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kCheckFailed) throw;
+    }
   }
-  if (auto network = compile_two_reflections(dfa)) return std::move(*network);
-  fail(ErrorCode::kFailure,
-       "single reflections can do this in principle (docs/theory.md), but this compiler builds them for "
-       "letters that "
-       "are reflections, for cyclic groups and where all groups are 2-groups; compile to "
-       "householder-product[-1,1] "
-       "instead");
+  if (any)
+    if (auto network = compile_two_reflections(dfa)) return std::move(*network);
+  if (any) return compile_reflections(dfa, options);
+  fail(ErrorCode::kCheckFailed, "construction '{}' does not apply: {}", options.construction,
+       options.construction == "group" ? "every letter must be a single reflection"
+                                       : "the automaton has groups that are not 2-groups; use reflections");
 }
 
 // The least layers first: one layer of two-state coordinates, one rotation, then the cascade.
 Network compile_diagonal(const Dfa& dfa, const CompileOptions& options) {
   const std::string& c = options.construction;
-  if (c != "auto" && c != "holonomy" && c != "rotation" && c != "group")
-    fail(ErrorCode::kUsage,
-         "construction '{}' has gates that are not diagonal; use auto, holonomy or rotation", c);
-  if (options.target == Target::kHouseholderSigned) return compile_signed_factor(dfa, options);
+  if (options.target == Target::kHouseholderSigned &&
+      (c == "auto" || c == "group" || c == "rotation" || c == "holonomy" || c == "reflections"))
+    return compile_signed_factor(dfa, options);
+  if (c != "auto" && c != "holonomy" && c != "rotation")
+    fail(ErrorCode::kUsage, "construction '{}' is not for {}; use auto, holonomy or rotation", c,
+         target_names()[static_cast<size_t>(options.target)]);
   if (c == "auto") {
     const bool positive =
         options.target == Target::kDiagonalPositive || options.target == Target::kHouseholderPositive;

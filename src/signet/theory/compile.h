@@ -29,7 +29,7 @@ struct CompileOptions {
   Target target = Target::kHouseholderProduct;
   // "auto" takes the first that fits: "group" (Theorem 3), "partial-injection", "counter", "shift-register",
   // "binary-code", then "elimination" (Theorem 4, n-1 layers). "rotation" is for cyclic groups, "holonomy"
-  // for diagonal targets. Naming one insists on it.
+  // for diagonal targets, "reflections" for any automaton with one factor a letter. Naming one insists on it.
   std::string construction = "auto";
   int64_t max_table = int64_t{1} << 25;  // entries of the tables between layers; --max-table
   int64_t max_sets = 50'000;             // image sets of the holonomy decomposition; --max-sets

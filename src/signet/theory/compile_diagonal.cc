@@ -10,105 +10,31 @@
 // written in signs; g in coordinates along a series with abelian factors (abelian_series.h), one sublayer per
 // factor: a channel of order m is the scalar gate e^{2 pi i k/m}, a sign for m = 2.
 //
-// The layer below needs the old tile as well as the new one, and a reset forgets it. So a reset does not
-// multiply by 0 but by kLeak: h <- h/64 + digit. The leading digit of h is the new value and the second the
-// old one, and what lies below shrinks by 64 at every reset: it stays under the decoding margin for ever, in
-// every type. This closes the gap in Theorem 4's proof for diagonal gates without an extra layer.
+// The layer below needs the old tile as well as the new one: the channels are leaky (leaky_channel.h). This
+// closes the gap in Theorem 4's proof for diagonal gates without an extra layer.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>
 #include <map>
 
-#include "signet/automata/dfa_io.h"
+#include "signet/automata/holonomy_cascade.h"
 #include "signet/automata/perm_group.h"
 #include "signet/base/error.h"
 #include "signet/theory/abelian_series.h"
 #include "signet/theory/compile_parts.h"
-#include "signet/theory/image_sets.h"
+#include "signet/theory/leaky_channel.h"
+#include "signet/theory/verdict_witness.h"
 
 namespace signet::theory {
 
 using automata::Dfa;
+using automata::HolonomyCascade;
 using automata::Letter;
 using automata::Permutation;
 using automata::State;
 
 namespace {
-
-constexpr double kLeak = 1.0 / 64;
-
-struct Move {
-  bool reset = false;
-  int32_t amount = 0;  // the digit written, or added modulo the order
-  bool operator<(const Move& other) const {
-    return std::tie(reset, amount) < std::tie(other.reset, other.amount);
-  }
-};
-
-// One scalar register over Z_order, with the digit before the last reset below the current one.
-class Channel {
- public:
-  Channel(int32_t order, bool householder) : order_(order) {
-    block_.kind = householder  ? BlockKind::kHouseholder
-                  : order == 2 ? BlockKind::kDiagonal
-                               : BlockKind::kComplexDiagonal;
-    block_.dim = order == 2 ? 1 : 2;
-    for (int32_t now = 0; now < order; ++now)
-      for (int32_t old = 0; old < order; ++old) {
-        const auto code = code_word(now, old);
-        block_.codes.insert(block_.codes.end(), code.begin(), code.end());
-      }
-    start(0);
-  }
-  int32_t order() const { return order_; }
-  void start(int32_t digit) { block_.initial = code_word(digit, digit); }
-
-  int32_t context(const Move& move) {
-    const auto [it, fresh] = contexts_.emplace(move, block_.contexts);
-    if (!fresh) return it->second;
-    const auto digit_value = digit(move.amount);
-    if (block_.kind == BlockKind::kHouseholder) {
-      std::vector<Factor> factors;
-      if (move.reset) factors.push_back({{1}, 1 - kLeak, digit_value[0]});
-      if (!move.reset && move.amount) factors.push_back({{1}, 2, 0});
-      add_householder_context(block_, factors);
-    } else {
-      std::vector<double> gate(digit_value.size(), 0.0), input = gate;
-      if (move.reset) {
-        gate[0] = kLeak;
-        input = digit_value;
-      } else {
-        gate = digit_value;
-      }
-      add_diagonal_context(block_, gate, input);
-    }
-    return it->second;
-  }
-  Block finish() {
-    context({});  // a channel that no letter uses still needs one
-    if (block_.kind == BlockKind::kHouseholder) finish_householder(block_);
-    return block_;
-  }
-
- private:
-  std::vector<double> digit(int32_t j) const {
-    if (order_ == 2) return {j ? -1.0 : 1.0};
-    const auto [re, im] = root_of_unity(j, order_);
-    return {re, im};
-  }
-  std::vector<double> code_word(int32_t now, int32_t old) const {
-    const double weight = block_.kind == BlockKind::kHouseholder ? 1 - kLeak : 1;
-    auto code = digit(now);
-    const auto below = digit(old);
-    for (size_t i = 0; i < code.size(); ++i) code[i] = weight * (code[i] + kLeak * below[i]);
-    return code;
-  }
-
-  int32_t order_;
-  Block block_;
-  std::map<Move, int32_t> contexts_;
-};
 
 // How the tiles of one class are written in channels.
 struct ClassCode {
@@ -156,22 +82,26 @@ struct Trail {
 class DiagonalCompiler {
  public:
   DiagonalCompiler(const Dfa& dfa, const CompileOptions& options)
-      : dfa_(dfa), options_(options), sets_(dfa, options.max_sets) {}
+      : dfa_(dfa),
+        options_(options),
+        skeleton_(skeleton_within(dfa, options.max_sets)),
+        sets_(dfa, skeleton_) {}
 
   Network build() {
     for (int32_t c = 0; c < sets_.classes(); ++c) codes_.push_back(class_code(c));
     network_.dfa = dfa_;
     std::vector<Trail> trails;
-    for (Letter s = 0; s < dfa_.letters(); ++s) trails.push_back({sets_.whole(), sets_.whole(), s, {}, {}});
-    int32_t start_set = sets_.whole();
+    for (Letter s = 0; s < dfa_.letters(); ++s)
+      trails.push_back({HolonomyCascade::kWhole, HolonomyCascade::kWhole, s, {}, {}});
+    int32_t start_set = HolonomyCascade::kWhole;
     for (int32_t d = 0; d < sets_.levels(); ++d) {
       size_t sublayers = 0;
       for (int32_t c = 0; c < sets_.classes(); ++c)
-        if (codes_[c] && sets_.class_depth(c) == d)
+        if (codes_[c] && sets_.class_level(c) == d)
           sublayers = std::max(sublayers, std::max<size_t>(1, codes_[c]->series.factors()));
       const bool last_level = d + 1 == sets_.levels();
       const std::optional<int32_t> start_tile =
-          active(start_set, d) ? std::optional(tile_with_start(start_set)) : std::nullopt;
+          active(start_set, d) ? std::optional(sets_.tile_with(start_set, dfa_.start)) : std::nullopt;
       for (size_t i = 0; i < sublayers; ++i)
         trails = add_layer(trails, d, i, i + 1 == sublayers, last_level, start_set, start_tile);
       if (start_tile) start_set = sets_.tile(start_set, *start_tile);
@@ -189,64 +119,38 @@ class DiagonalCompiler {
   bool positive() const {
     return options_.target == Target::kDiagonalPositive || options_.target == Target::kHouseholderPositive;
   }
-  bool active(int32_t set, int32_t d) const { return !sets_.singleton(set) && sets_.depth(set) == d; }
+  bool active(int32_t set, int32_t d) const { return sets_.level_of(set) == d; }
 
-  // A word that permutes a set of states: any for gates in [0,1], one whose order is no power of two
-  // otherwise.
-  std::vector<Letter> witness_word(const std::vector<ImageSets::Generator>& generators) const {
-    if (positive()) return generators[0].word;
-    std::map<Permutation, std::vector<Letter>> words;
-    std::vector<Permutation> queue;
-    const auto add = [&](const Permutation& p, std::vector<Letter> word) {
-      if (words.emplace(p, std::move(word)).second) queue.push_back(p);
-    };
-    for (const auto& g : generators) add(g.permutation, g.word);
-    for (size_t i = 0; i < queue.size() && i < 2000; ++i) {
-      if (!std::has_single_bit(static_cast<uint64_t>(automata::order(queue[i])))) return words[queue[i]];
-      for (const auto& g : generators) {
-        std::vector<Letter> word = words[queue[i]];
-        word.insert(word.end(), g.word.begin(), g.word.end());
-        add(automata::then(queue[i], g.permutation), std::move(word));
-      }
-    }
-    return generators[0].word;
-  }
-
-  [[noreturn]] void refuse(int32_t c, const std::vector<ImageSets::Generator>& generators) const {
-    const std::vector<Letter> word = witness_word(generators);
-    Permutation action = automata::identity_permutation(dfa_.states());
-    for (State q = 0; q < dfa_.states(); ++q)
-      if (sets_.representative_members(c) >> q & 1) {
-        State to = q;
-        for (Letter s : word) to = dfa_.delta[to][s];
-        action[q] = to;
-      }
+  [[noreturn]] void refuse() const {
+    const bool complex = options_.target == Target::kComplexDiagonal;
     const char* theorem =
         positive() ? "gates in [0,1] recognise exactly the star-free languages (Theorem 1 and docs/theory.md)"
-        : options_.target == Target::kComplexDiagonal
+        : complex
             ? "complex diagonal gates recognise exactly the languages whose groups are solvable "
               "(docs/theory.md)"
             : "real diagonal gates recognise exactly the languages whose groups are 2-groups (Theorem 2 and "
               "docs/theory.md)";
-    fail(ErrorCode::kCheckFailed, "impossible: {}; here the word {} permutes states as {}{}", theorem,
-         automata::word_text(dfa_, word), automata::cycle_notation(action),
-         options_.target == Target::kComplexDiagonal ? ", in a group that is not solvable"
-         : positive()                                ? ""
-                                                     : ", in a group that is not a 2-group");
+    const auto witness =
+        complex ? find_unsolvable(dfa_, skeleton_) : find_cycle(dfa_, &skeleton_, [&](int64_t length) {
+          return positive() ? length > 1 : !std::has_single_bit(static_cast<uint64_t>(length));
+        });
+    fail(ErrorCode::kCheckFailed, "impossible: {}; {}", theorem,
+         witness ? "here " + witness->text : "the groups of this automaton are larger");
   }
 
   std::optional<ClassCode> class_code(int32_t c) {
-    const int32_t tiles = sets_.tiles(c);
+    const int32_t tiles = sets_.class_tiles(c);
     if (tiles == 0) return std::nullopt;
-    const auto generators = sets_.generators(c);
-    std::vector<Permutation> permutations;
-    for (const auto& g : generators) permutations.push_back(g.permutation);
-    if (positive() && !generators.empty()) refuse(c, generators);
-    auto series = AbelianSeries::make(tiles, permutations, options_.target != Target::kComplexDiagonal);
+    const auto& generators = sets_.generators(c);
+    if (positive() && !generators.empty()) refuse();
+    auto series = AbelianSeries::make(tiles, generators, options_.target != Target::kComplexDiagonal);
     if (!series) {
-      if (automata::PermGroup(tiles, permutations).order() > AbelianSeries::kMaxOrder)
-        bad_input("a group of this automaton has more than {} elements", AbelianSeries::kMaxOrder);
-      refuse(c, generators);
+      const automata::PermGroup group(tiles, generators);
+      const bool fits = options_.target == Target::kComplexDiagonal ? group.derived_series().back().trivial()
+                                                                    : group.order_is_power_of(2);
+      if (!fits) refuse();
+      bad_input("a group of this automaton has more than {} elements, the most this compiler lists",
+                AbelianSeries::kMaxOrder);
     }
     if (!generators.empty())
       group_text_ = options_.target == Target::kComplexDiagonal ? ", signs and rotations" : " and signs";
@@ -268,16 +172,9 @@ class DiagonalCompiler {
     return code;
   }
 
-  int32_t tile_with_start(int32_t set) const {
-    const int32_t c = sets_.class_of(set);
-    for (int32_t t = 0; t < sets_.tiles(c); ++t)
-      if (sets_.members(sets_.tile(set, t)) >> dfa_.start & 1) return t;
-    fail(ErrorCode::kFailure, "holonomy: the start state is in no tile");
-  }
-
   // Channels of sublayer i of level d, shared by all classes of that depth: only one is active at a time.
-  std::vector<Channel> make_channels(int32_t d, size_t i) {
-    std::vector<Channel> channels;
+  std::vector<LeakyChannel> make_channels(int32_t d, size_t i) {
+    std::vector<LeakyChannel> channels;
     std::map<int32_t, std::vector<size_t>> by_order;
     const auto take = [&](std::map<int32_t, size_t>& used, int32_t order) {
       auto& list = by_order[order];
@@ -289,7 +186,7 @@ class DiagonalCompiler {
       return list[nth];
     };
     for (int32_t c = 0; c < sets_.classes(); ++c) {
-      if (!codes_[c] || sets_.class_depth(c) != d) continue;
+      if (!codes_[c] || sets_.class_level(c) != d) continue;
       ClassCode& code = *codes_[c];
       std::map<int32_t, size_t> used;
       code.channels.resize(std::max(code.channels.size(), i + 1));
@@ -303,7 +200,7 @@ class DiagonalCompiler {
 
   std::vector<Trail> add_layer(const std::vector<Trail>& trails, int32_t d, size_t i, bool last_sublayer,
                                bool last_level, int32_t start_set, std::optional<int32_t> start_tile) {
-    std::vector<Channel> channels = make_channels(d, i);
+    std::vector<LeakyChannel> channels = make_channels(d, i);
     // A level whose sets have one tile each holds nothing, but the layer must hold something.
     if (channels.empty()) channels.emplace_back(2, householder());
     if (start_tile) {
@@ -312,7 +209,7 @@ class DiagonalCompiler {
       for (size_t j = 0; j < digits.size(); ++j) channels[code.channels[i][j]].start(digits[j]);
     }
     int64_t combined = 1;
-    for (const Channel& channel : channels) combined *= int64_t{channel.order()} * channel.order();
+    for (const LeakyChannel& channel : channels) combined *= int64_t{channel.order()} * channel.order();
     table_ += combined * static_cast<int64_t>(trails.size());
     if (combined > options_.max_table || table_ > options_.max_table)
       bad_input("the cascade needs tables of more than {} entries between its layers; raise --max-table",
@@ -350,7 +247,7 @@ class DiagonalCompiler {
           next.new_digits.clear();
         }
         if (last_sublayer && last_level) {
-          id = answers_.answer(std::countr_zero(sets_.members(next.new_set)), trail.letter);
+          id = answers_.answer(sets_.first_state(next.new_set), trail.letter);
         } else {
           const auto [it, fresh] = index.emplace(next, static_cast<int32_t>(below.size()));
           if (fresh) below.push_back(next);
@@ -360,7 +257,7 @@ class DiagonalCompiler {
              id);
       } while (advance(old, orders));
     }
-    for (Channel& channel : channels) layer.blocks.push_back(channel.finish());
+    for (LeakyChannel& channel : channels) layer.blocks.push_back(channel.finish());
     network_.layers.push_back(std::move(layer));
     return below;
   }
@@ -427,7 +324,7 @@ class DiagonalCompiler {
 
   // Writes `id` for every combination of codes that agrees with the old digits: a channel the old class uses
   // shows its digit moved, or below the digit written; the other digits may be anything.
-  void fill(Layer& layer, size_t row, int64_t combined, const std::vector<Channel>& channels,
+  void fill(Layer& layer, size_t row, int64_t combined, const std::vector<LeakyChannel>& channels,
             const std::vector<Move>& moves, const std::vector<size_t>& used, const std::vector<int32_t>& old,
             int32_t id) const {
     std::vector<int64_t> codes = {0};
@@ -450,7 +347,8 @@ class DiagonalCompiler {
 
   const Dfa& dfa_;
   const CompileOptions& options_;
-  ImageSets sets_;
+  automata::Skeleton skeleton_;
+  HolonomyCascade sets_;
   std::vector<std::optional<ClassCode>> codes_;
   std::string group_text_;
   int64_t table_ = 0;

@@ -220,11 +220,11 @@ class Elimination {
 }  // namespace
 
 Network compile_elimination(const Dfa& dfa, int64_t max_table) {
-  if (dfa.states() > 64)
+  if (dfa.states() > kMaxEliminationStates)
     bad_input(
-        "the elimination cascade is compiled for at most 64 states; this automaton has {}: compile to "
-        "one-hot, or find a construction with one layer",
-        dfa.states());
+        "the elimination cascade is compiled for at most {} states; this automaton has {}: use "
+        "--construction reflections, or compile to one-hot",
+        kMaxEliminationStates, dfa.states());
   return Elimination(dfa, max_table).build();
 }
 

@@ -201,6 +201,14 @@ bool is_constant(const Dfa& dfa, Letter letter) {
   return true;
 }
 
+automata::Skeleton skeleton_within(const Dfa& dfa, int64_t max_sets) {
+  automata::Limits limits;
+  limits.image_sets = max_sets;
+  auto skeleton = automata::make_skeleton(dfa, limits);
+  if (!skeleton) bad_input("the automaton has more than {} image sets; raise --max-sets", max_sets);
+  return std::move(*skeleton);
+}
+
 std::pair<double, double> root_of_unity(int64_t j, int64_t m) {
   j = ((j % m) + m) % m;
   const auto cosine = [m](int64_t i) {  // cos(2 pi i / m), i in [0, m)

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 
+#include "signet/automata/skeleton.h"
 #include "signet/theory/compile.h"
 
 namespace signet::theory {
@@ -46,6 +47,9 @@ std::vector<double> block_step(const Block& block, const std::vector<double>& st
 bool is_permutation(const automata::Dfa& dfa, automata::Letter letter);
 bool is_constant(const automata::Dfa& dfa, automata::Letter letter);
 
+// The image sets of the automaton; throws kBadInput when there are more than `max_sets`.
+automata::Skeleton skeleton_within(const automata::Dfa& dfa, int64_t max_sets);
+
 // Codes and factors of a one-layer network take the square of its dimension, times letters: beyond this many
 // states the constructions below return nullopt.
 inline constexpr automata::State kMaxOneLayerStates = 512;
@@ -63,6 +67,9 @@ MaybeNetwork compile_diagonal_layer(const automata::Dfa& dfa, bool signs, bool h
 MaybeNetwork compile_two_reflections(const automata::Dfa& dfa);
 // Throws kCheckFailed with a witness when the target's gates cannot have the groups of the automaton.
 Network compile_holonomy(const automata::Dfa& dfa, const CompileOptions& options);
+// Any automaton with one factor a letter and head; its groups of at most kMaxGroupOrder elements.
+Network compile_reflections(const automata::Dfa& dfa, const CompileOptions& options);
+inline constexpr automata::State kMaxEliminationStates = 64;
 Network compile_elimination(const automata::Dfa& dfa, int64_t max_table);
 
 }  // namespace signet::theory

@@ -19,10 +19,6 @@ Factor swap_factor(int size, int i, int j, int sign) {
   return f;
 }
 
-}  // namespace
-
-namespace {
-
 // The factors of one cycle, orbit[0] -> orbit[1] -> .. -> orbit[0], where signs[i] goes with the move that
 // leaves orbit[i]. Positions move by i -> i + 1, which is i -> -i followed by i -> 1 - i: two involutions, so
 // the swaps of each are disjoint. With a and b their signs, a[i] b[-i] = signs[i] is solved from position 0,

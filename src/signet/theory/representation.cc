@@ -5,83 +5,12 @@
 #include <numeric>
 #include <set>
 
-#include "signet/base/error.h"
+#include "signet/theory/table_group.h"
 
 namespace signet::theory {
 namespace {
 
 using automata::Permutation;
-
-// A finite group by its multiplication table; element 0 is the identity.
-class TableGroup {
- public:
-  using Subset = std::vector<bool>;
-
-  static std::optional<TableGroup> generate(const std::vector<Permutation>& letters, int64_t limit) {
-    TableGroup g;
-    std::map<Permutation, int32_t> index;
-    const Permutation one = automata::identity_permutation(static_cast<int32_t>(letters[0].size()));
-    index[one] = 0;
-    g.elements_.push_back(one);
-    for (size_t i = 0; i < g.elements_.size(); ++i)
-      for (const Permutation& s : letters) {
-        Permutation product = automata::then(g.elements_[i], s);
-        if (!index.emplace(product, static_cast<int32_t>(g.elements_.size())).second) continue;
-        if (static_cast<int64_t>(g.elements_.size()) >= limit) return std::nullopt;
-        g.elements_.push_back(std::move(product));
-      }
-    const size_t n = g.elements_.size();
-    g.table_.resize(n * n);
-    g.inverse_.resize(n);
-    for (size_t a = 0; a < n; ++a)
-      for (size_t b = 0; b < n; ++b) {
-        const int32_t c = index[automata::then(g.elements_[a], g.elements_[b])];
-        g.table_[a * n + b] = c;
-        if (c == 0) g.inverse_[a] = static_cast<int32_t>(b);
-      }
-    for (const Permutation& s : letters) g.letters_.push_back(index[s]);
-    return g;
-  }
-
-  int32_t order() const { return static_cast<int32_t>(elements_.size()); }
-  int32_t product(int32_t a, int32_t b) const {
-    return table_[static_cast<size_t>(a) * elements_.size() + b];
-  }
-  int32_t inverse(int32_t a) const { return inverse_[a]; }
-  const std::vector<int32_t>& letters() const { return letters_; }
-  const Permutation& element(int32_t a) const { return elements_[a]; }
-
-  Subset generated(const std::vector<int32_t>& generators) const {
-    Subset in(elements_.size(), false);
-    std::vector<int32_t> queue = {0};
-    in[0] = true;
-    for (size_t i = 0; i < queue.size(); ++i)
-      for (int32_t g : generators) {
-        const int32_t c = product(queue[i], g);
-        if (!in[c]) {
-          in[c] = true;
-          queue.push_back(c);
-        }
-      }
-    return in;
-  }
-
-  // One element of every conjugacy class.
-  std::vector<int32_t> class_representatives() const {
-    std::vector<bool> seen(elements_.size(), false);
-    std::vector<int32_t> result;
-    for (int32_t a = 0; a < order(); ++a) {
-      if (seen[a]) continue;
-      result.push_back(a);
-      for (int32_t g = 0; g < order(); ++g) seen[product(product(inverse(g), a), g)] = true;
-    }
-    return result;
-  }
-
- private:
-  std::vector<Permutation> elements_;
-  std::vector<int32_t> table_, inverse_, letters_;
-};
 
 using Subset = TableGroup::Subset;
 

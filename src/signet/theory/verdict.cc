@@ -12,6 +12,7 @@
 #include "signet/automata/skeleton.h"
 #include "signet/automata/small_group.h"
 #include "signet/base/error.h"
+#include "signet/theory/representation.h"
 #include "signet/theory/verdict_classes.h"
 #include "signet/theory/verdict_witness.h"
 
@@ -135,50 +136,8 @@ void decide_one_layer(const Dfa& dfa, const std::optional<Monoid>& monoid,
   }
 }
 
-// Cosets H g of a subgroup, with the signs of a subgroup K of index 1 or 2 in H: how a letter moves them, as
-// a signed permutation. It is faithful exactly if K contains no normal subgroup but the trivial one. Returns
-// the factors it needs: coordinates less the cycles whose signs multiply to +1.
-class SignedCosets {
- public:
-  SignedCosets(const SmallGroup& group, const SmallGroup::Subset& h, const SmallGroup::Subset& k)
-      : group_(group), k_(k), coset_(static_cast<size_t>(group.order()), -1) {
-    for (int32_t g = 0; g < group.order(); ++g) {
-      if (coset_[g] >= 0) continue;
-      for (int32_t a = 0; a < group.order(); ++a)
-        if (h[static_cast<size_t>(a)])
-          coset_[group.times(a, g)] = static_cast<int32_t>(representatives_.size());
-      representatives_.push_back(g);
-    }
-  }
-  int64_t dimension() const { return static_cast<int64_t>(representatives_.size()); }
-  int64_t reflections(int32_t letter) const {
-    int64_t fixed = 0;
-    std::vector<bool> done(representatives_.size());
-    for (size_t i = 0; i < done.size(); ++i) {
-      bool minus = false;
-      auto at = static_cast<int32_t>(i);
-      if (done[i]) continue;
-      for (; !done[at];) {
-        done[at] = true;
-        const int32_t product =
-            group_.times(representatives_[at], letter);  // = h (representative of its coset)
-        const int32_t h = group_.times(product, group_.inverse_of(representatives_[coset_[product]]));
-        minus ^= !k_[static_cast<size_t>(h)];
-        at = coset_[product];
-      }
-      fixed += !minus;
-    }
-    return dimension() - fixed;
-  }
-
- private:
-  const SmallGroup& group_;
-  SmallGroup::Subset k_;
-  std::vector<int32_t> coset_, representatives_;
-};
-
-// The smallest faithful action of the group at hand by permutations or signed permutations: on states, as
-// given, or on cosets. First by factors per letter, then by coordinates.
+// What `compile` would use: the action by signed permutations with the fewest factors per letter, then the
+// fewest coordinates, that the search finds.
 void find_group_action(const Dfa& dfa, const std::vector<Permutation>& natural, Facts& facts) {
   std::vector<Permutation> letters;
   for (Letter a = 0; a < dfa.letters(); ++a) {
@@ -186,44 +145,12 @@ void find_group_action(const Dfa& dfa, const std::vector<Permutation>& natural, 
     for (const auto& row : dfa.delta) p.push_back(row[a]);
     letters.push_back(std::move(p));
   }
-  const auto offer = [&](int64_t reflections, int64_t degree) {
-    if (facts.group_degree &&
-        std::make_pair(*facts.group_reflections, *facts.group_degree) <= std::make_pair(reflections, degree))
-      return;
-    facts.group_degree = degree;
-    facts.group_reflections = reflections;
-  };
-  for (const std::vector<Permutation>* action :
-       std::initializer_list<const std::vector<Permutation>*>{&letters, &natural}) {
-    if (action->empty()) continue;
-    size_t most = 0;
-    for (const auto& p : *action) most = std::max(most, p.size() - cycle_lengths(p).size());
-    offer(static_cast<int64_t>(most), static_cast<int64_t>(action->front().size()));
+  if (const auto found = find_representation(letters, dfa.start, natural)) {
+    facts.group_degree = found->dimension;
+    facts.group_reflections = found->reflections;
   }
   if (dfa.states() > kMaxListed) return;
-  const PermGroup group(static_cast<int32_t>(dfa.states()), letters);
-  const auto small = SmallGroup::make(group);
-  if (!small) return;
-  facts.minimal_degree = minimal_degree(group);
-  const auto subgroups = small->subgroups(500);
-  if (!subgroups) return;
-  const auto elements = *group.elements(kMaxListed);
-  std::vector<int32_t> letter_elements;
-  for (const auto& p : letters)
-    letter_elements.push_back(
-        static_cast<int32_t>(std::find(elements.begin(), elements.end(), p) - elements.begin()));
-  std::sort(letter_elements.begin(), letter_elements.end());
-  letter_elements.erase(std::unique(letter_elements.begin(), letter_elements.end()), letter_elements.end());
-  for (const auto& k : *subgroups) {
-    if (small->core(k).count() != 1) continue;
-    for (const auto& h : *subgroups) {
-      if (h != k && (h.count() != 2 * k.count() || (k & ~h).any())) continue;
-      const SignedCosets action(*small, h, k);
-      int64_t most = 0;
-      for (int32_t s : letter_elements) most = std::max(most, action.reflections(s));
-      offer(most, action.dimension());
-    }
-  }
+  facts.minimal_degree = minimal_degree(PermGroup(static_cast<int32_t>(dfa.states()), letters));
 }
 
 }  // namespace

@@ -134,8 +134,8 @@ class Judge {
           "by heads of dimension 1 whose gate 1 - beta lies in [-1,1], as diagonal[-1,1]: " + diagonal.reason;
       return v;
     }
-    if (facts_.group && facts_.groups.size() == 1 && facts_.groups[0].name[0] == 'Z' &&
-        facts_.groups[0].name.find('x') == std::string::npos) {
+    if (facts_.group && facts_.groups.size() == 1 && facts_.groups[0].abelian &&
+        facts_.groups[0].name[0] == 'Z' && facts_.groups[0].name.find('x') == std::string::npos) {
       exact(v, 2, 2);
       v.reason =
           "exactly 2 layers: single reflections of the plane count modulo any m in two layers (Grazzi et al. "
@@ -143,26 +143,46 @@ class Judge {
           "Theorem 6), not in one, where a gate has real eigenvalues only (Theorem 2)";
       return v;
     }
-    int64_t bound = 5 * (static_cast<int64_t>(n_) - 1);
-    if (facts_.group) bound = 4;
-    if (facts_.holonomy && !facts_.group) {
-      int64_t sum = 0;
-      for (const auto& level : facts_.holonomy->levels) {
-        int64_t cost = 1;
-        for (const auto& component : level) cost = std::max(cost, single_reflection_cost(component.group));
-        sum += cost;
-      }
-      bound = std::min(bound, sum);
+    if (facts_.group) {
+      const int64_t degree =
+          facts_.minimal_degree ? *facts_.minimal_degree : facts_.group_degree.value_or(n_);
+      const int64_t halvings = halvings_of(degree);
+      exact(v, 2 * halvings + 2, degree);
+      v.reason = fmt::format(
+          "at most {} layers: a group of permutations of {} points, one reflection a letter in blocks of {} "
+          "letters (4 layers do with tables exponential in the block: Siems et al. 2025)",
+          *v.layers, degree, int64_t{1} << halvings);
+      return v;
     }
-    v.layers = bound;
-    v.dimension = 2 * static_cast<int64_t>(n_);
-    v.reason = facts_.group ? "at most 4 layers: any group of permutations by single reflections and lookup "
-                              "tables (Siems et al. 2025)"
-                            : fmt::format(
-                                  "at most {} layers: each level of the decomposition is split into a group "
-                                  "that is never reset, by at most 4 layers of single reflections (Siems et "
-                                  "al. 2025), and a flip-flop that remembers the last reset",
-                                  bound);
+    if (!facts_.holonomy) {
+      v.layers = 5 * (static_cast<int64_t>(n_) - 1);
+      v.dimension = 2 * static_cast<int64_t>(n_);
+      v.reason = fmt::format(
+          "at most {} layers: each level of the elimination cascade is split into a group that is never "
+          "reset, by at most 4 layers of single reflections (Siems et al. 2025), and a flip-flop that "
+          "remembers the last reset",
+          *v.layers);
+      return v;
+    }
+    int64_t layers = 0, clock = 0, widest = 1;
+    for (const auto& level : facts_.holonomy->levels) {
+      int64_t tiles = 0;
+      bool groups = false;
+      for (const auto& component : level) {
+        tiles += static_cast<int64_t>(component.tiles.size());
+        groups |= component.group.order != "1";
+      }
+      layers += 1;
+      if (!groups) continue;
+      layers += halvings_of(tiles) + 2;
+      clock = std::max(clock, halvings_of(tiles));
+      widest = std::max(widest, tiles);
+    }
+    exact(v, layers + clock, widest);
+    v.reason = fmt::format(
+        "at most {} layers: {} holonomy levels, each split into a group that is never reset, by one "
+        "reflection a letter in blocks, and registers that remember the last reset",
+        *v.layers, facts_.holonomy->levels.size());
     return v;
   }
 
@@ -381,7 +401,7 @@ class Judge {
     v.layers = upper;
     v.dimension = groups ? static_cast<int64_t>(std::bit_width(tiles - 1)) + (facts_.group ? 0 : 1) : 1;
     if (facts_.group && facts_.groups.size() == 1 && facts_.groups[0].abelian &&
-        facts_.groups[0].name[0] == 'Z')
+        facts_.groups[0].name[0] == 'Z' && facts_.groups[0].name[0] == 'Z')
       v.dimension = 1 + std::count(facts_.groups[0].name.begin(), facts_.groups[0].name.end(), 'x');
     const char* source = groups ? "abelian factors of the groups in its " : "";
     v.reason = fmt::format(
@@ -394,10 +414,9 @@ class Judge {
   bool barrier_holds_for_limits() const {
     return facts_.one_layer_witness && facts_.one_layer_witness->kind == "pattern";
   }
-  int64_t single_reflection_cost(const GroupFacts& group) const {
-    if (group.order == "1") return 1;
-    if (group.two_group) return group.two_length;
-    return (group.solvable ? std::min(4, 2 * group.derived_length) : 4) + 1;
+  // log2 of a block that is long enough for the reflections of any permutation of so many points.
+  static int64_t halvings_of(int64_t points) {
+    return std::bit_width(static_cast<uint64_t>(std::max<int64_t>(points - 1, 1) - 1));
   }
 
   const Dfa& dfa_;

@@ -1,0 +1,180 @@
+// What `analyze` calls possible, `compile` builds and it runs right; what it calls impossible, `compile`
+// refuses with a witness: every class of networks, over the oracle languages, groups and random automata.
+#include <gtest/gtest.h>
+
+#include "automata_for_tests.h"
+#include "signet/automata/minimize.h"
+#include "signet/automata/named_group.h"
+#include "signet/automata/named_language.h"
+#include "signet/base/error.h"
+#include "signet/theory/compile.h"
+#include "signet/theory/verdict.h"
+#include "signet/theory/verify.h"
+
+namespace signet::theory {
+namespace {
+
+using namespace test;
+
+Word random_word(Rng& rng, int32_t letters, int64_t length) {
+  Word word(static_cast<size_t>(length));
+  for (auto& s : word) s = static_cast<int32_t>(rng.below(static_cast<uint32_t>(letters)));
+  return word;
+}
+
+void expect_runs(const Network& network) {
+  validate(network, "test");
+  // Where there is no bound, as for rotations in bf16, fp32 must do.
+  for (Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    const Horizon horizon = error_horizon(network, precision);
+    EXPECT_TRUE(horizon.known) << precision_name(precision);
+    const int64_t length = std::min<int64_t>(2000, horizon.known ? horizon.letters.value_or(2000) : 0);
+    if (precision == Precision::kFp32) {
+      EXPECT_GE(length, 500);
+    }
+    Rng rng(5);
+    const auto wrong = first_mismatch(network, precision, random_word(rng, network.dfa.letters(), length));
+    EXPECT_FALSE(wrong) << precision_name(precision) << ", letter " << *wrong;
+  }
+}
+
+// One factor at most for the classes that have one; gates in the range that the class names.
+void expect_in_class(const Network& network, Target target) {
+  const bool positive = target == Target::kDiagonalPositive || target == Target::kHouseholderPositive;
+  for (const Layer& layer : network.layers)
+    for (const Block& block : layer.blocks) {
+      switch (target) {
+        case Target::kDiagonalPositive:
+        case Target::kDiagonalSigned:
+          EXPECT_EQ(block.kind, BlockKind::kDiagonal);
+          break;
+        case Target::kComplexDiagonal:
+          EXPECT_TRUE(block.kind == BlockKind::kDiagonal || block.kind == BlockKind::kComplexDiagonal);
+          break;
+        case Target::kOneHot:
+          EXPECT_EQ(block.kind, BlockKind::kOneHot);
+          break;
+        default:
+          EXPECT_EQ(block.kind, BlockKind::kHouseholder);
+      }
+      if (target == Target::kHouseholderPositive || target == Target::kHouseholderSigned) {
+        EXPECT_LE(block.factors, 1);
+      }
+      if (block.kind == BlockKind::kDiagonal)
+        for (double gate : block.gate) {
+          EXPECT_GE(gate, positive ? 0 : -1);
+          EXPECT_LE(gate, 1);
+        }
+      for (size_t row = 0; row < block.beta.size(); ++row) {
+        double square = 0;
+        for (int32_t i = 0; i < block.dim; ++i)
+          square += block.k[row * block.dim + i] * block.k[row * block.dim + i];
+        EXPECT_GE(block.beta[row], 0);
+        EXPECT_LE(block.beta[row] * square, (positive ? 1 : 2) + 1e-12);
+      }
+    }
+}
+
+void expect_consistent(const Dfa& dfa, const std::vector<automata::Permutation>& natural = {}) {
+  const Analysis analysis = analyze(dfa, {}, natural);
+  for (size_t t = 0; t < target_names().size(); ++t) {
+    const std::string& name = target_names()[t];
+    SCOPED_TRACE(name);
+    const Verdict& verdict = analysis.verdict(name);
+    ASSERT_TRUE(verdict.possible.has_value());
+    CompileOptions options;
+    options.target = static_cast<Target>(t);
+    options.letters_as_permutations = natural;
+    try {
+      const Network network = compile(dfa, options);
+      EXPECT_TRUE(*verdict.possible) << "compiled, but " << verdict.reason;
+      expect_in_class(network, options.target);
+      expect_runs(network);
+      // The verdict's number of layers is that of some network; here it is one that is built, unless the
+      // language is definite: one number then holds the last letters, if the type is wide enough.
+      if (options.target == Target::kHouseholderSigned && !analysis.facts.definite_window) {
+        ASSERT_TRUE(verdict.layers.has_value());
+        EXPECT_LE(network_size(network).layers, *verdict.layers) << network.construction << verdict.reason;
+      }
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kCheckFailed) << error.what();
+      EXPECT_FALSE(*verdict.possible) << "refused: " << error.what();
+      ASSERT_TRUE(verdict.witness.has_value());
+      EXPECT_NE(std::string(error.what()).find(verdict.witness->text), std::string::npos)
+          << error.what() << "\n"
+          << verdict.witness->text;
+    }
+  }
+}
+
+class OracleLanguages : public testing::TestWithParam<const char*> {};
+TEST_P(OracleLanguages, CompileAsTheVerdictSays) { expect_consistent(automata::named_language(GetParam())); }
+INSTANTIATE_TEST_SUITE_P(Verdicts, OracleLanguages,
+                         testing::Values("tomita1", "tomita2", "tomita3", "tomita4", "tomita5", "tomita6",
+                                         "tomita7", "parity", "flip-flop", "mod:7", "mod:8", "dyck:1",
+                                         "dyck:4", "divisible:6", "no-run:3", "T:4"));
+
+class OracleGroups : public testing::TestWithParam<const char*> {};
+TEST_P(OracleGroups, CompileAsTheVerdictSays) {
+  const auto group = automata::named_group(GetParam());
+  expect_consistent(automata::word_problem(group).dfa, group.generators);
+}
+INSTANTIATE_TEST_SUITE_P(Verdicts, OracleGroups,
+                         testing::Values("Z3", "Z4", "Z12", "V4", "S3", "D4", "Q8", "A4", "D5", "S4", "A5",
+                                         "S3xZ2", "Z2wrS3", "S5"));
+
+TEST(Consistency, OtherOracles) {
+  for (int32_t n = 2; n <= 5; ++n) {
+    SCOPED_TRACE(n);
+    expect_consistent(automata::minimize(elevator(n)));
+    expect_consistent(automata::minimize(kth_last(n - 1)));
+  }
+  expect_consistent(first_is_a());
+  expect_consistent(two_flip_flops());
+  // Cycle, swap and merge: every map of n states.
+  for (int32_t n = 2; n <= 4; ++n) {
+    std::vector<std::vector<int32_t>> delta;
+    for (int32_t q = 0; q < n; ++q) delta.push_back({(q + 1) % n, q < 2 ? 1 - q : q, q == 1 ? 0 : q});
+    SCOPED_TRACE(n);
+    expect_consistent(make_dfa(delta, {0}));
+  }
+}
+
+TEST(Consistency, RandomAutomata) {
+  Rng rng(31);
+  for (int trial = 0; trial < 120; ++trial) {
+    const int32_t states = 2 + trial % 4;
+    const Dfa dfa = automata::minimize(random_dfa(rng, states, 2 + trial % 2));
+    SCOPED_TRACE(trial);
+    expect_consistent(dfa);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+// Letters that permute or reset at random: groups under resets, in the hardest class.
+TEST(Consistency, SingleReflectionsFollowRandomPermutationsAndResets) {
+  Rng rng(32);
+  for (int trial = 0; trial < 60; ++trial) {
+    const int32_t n = 3 + trial % 3;
+    std::vector<std::vector<int32_t>> delta(n, std::vector<int32_t>(3));
+    for (int32_t s = 0; s < 3; ++s) {
+      std::vector<int32_t> image(n);
+      std::iota(image.begin(), image.end(), 0);
+      for (int32_t i = n - 1; i > 0; --i) std::swap(image[i], image[rng.below(static_cast<uint32_t>(i + 1))]);
+      if (s == 2) image[1] = image[0];
+      for (int32_t q = 0; q < n; ++q) delta[q][s] = image[q];
+    }
+    const Dfa dfa = automata::minimize(make_dfa(delta, {0}));
+    CompileOptions options;
+    options.target = Target::kHouseholderSigned;
+    options.construction = "reflections";
+    const Network network = compile(dfa, options);
+    SCOPED_TRACE(trial);
+    expect_in_class(network, options.target);
+    expect_runs(network);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace signet::theory
