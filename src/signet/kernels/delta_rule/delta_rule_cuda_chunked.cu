@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kStateThreads<BV>, BV == 16 ? 1 : 2) state_ker
     // W = T R, U = diag(beta) W
     float w[kTiles][4];
     const float beta_low = memory.beta[slot][m0 + lane / 4], beta_high = memory.beta[slot][m0 + lane / 4 + 8];
-    triangle_product<false, false, BV>(w, memory.t[slot], m0, memory.rest[0], memory.rest[1], lane);
+    triangle_product<false, BV>(w, memory.t[slot], m0, memory.rest[0], memory.rest[1], lane);
     for_each_pair(w, lane, [&](float x, float y, int row, int column) {
       const float beta = row < 8 ? beta_low : beta_high;
       store_split<BV>(memory.w[0], memory.w[1], m0 + row, column, x, y);

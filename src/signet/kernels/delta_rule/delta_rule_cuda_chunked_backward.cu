@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(kStateThreads<BV>, BV == 16 ? 1 : 2) state_ker
     role_barrier<kStateThreads<BV>>();
     // dV = T^T (diag(beta) dU)
     float dv[kTiles][4];
-    triangle_product<true, (BV > 16), BV>(dv, memory.t, m0, memory.du[0], memory.du[1], lane);
+    triangle_product<true, BV>(dv, memory.t, m0, memory.du[0], memory.du[1], lane);
     for_each_pair(dv, lane, [&](float x, float y, int row, int column) {
       store_split<BV>(memory.local[slot][0], memory.local[slot][1], m0 + row, column, -x, -y);
     });

@@ -161,10 +161,9 @@ __device__ void product_split(float (&c)[N][4], const Half* a_tile, int m0, cons
 }
 
 // C[16 rows at m0][N * 8 columns] = T B for T = high + low in one tile of 128 rows of 64 and B likewise
-// split; T^T B when kTransposed. The product of the two low parts is left out. The zero blocks of T are
-// skipped when kSkip: the warp with the most blocks decides the time of a block that is alone on its
-// multiprocessor, and branches slow it, but another block could use what skipping leaves free.
-template <bool kTransposed, bool kSkip, int WB, int N>
+// split; T^T B when kTransposed. The product of the two low parts is left out; the zero half of T is not
+// skipped, for the warp with the most blocks decides the time and branches would slow it.
+template <bool kTransposed, int WB, int N>
 __device__ void triangle_product(float (&c)[N][4], const Half* t, int m0, const Half* high, const Half* low,
                                  int lane) {
   float cross[N][4], rest[N][4];
@@ -173,7 +172,6 @@ __device__ void triangle_product(float (&c)[N][4], const Half* t, int m0, const 
   clear(rest);
 #pragma unroll
   for (int k = 0; k < 64; k += 16) {
-    if (kSkip && (kTransposed ? k < m0 : k > m0)) continue;
     uint32_t a_high[4], a_low[4], b[4];
     if constexpr (kTransposed) {
       load_left_transposed<64>(a_high, t, m0, k, lane);
