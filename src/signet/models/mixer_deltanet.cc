@@ -1,14 +1,19 @@
-// DeltaNet (Yang et al., 2024) as in the experiments of Grazzi, Siems et al. (2025), and its relatives: n_h
-// Householder factors per token (DeltaProduct, Siems et al., 2025).
+// DeltaNet (Yang et al., 2024) as in the experiments of Grazzi, Siems et al. (2025), and its relatives under
+// names of their own: n_h Householder factors per token (DeltaProduct, Siems et al., 2025), a decay per head
+// (Gated DeltaNet, Yang et al., 2024), both (Gated DeltaProduct), a decay per channel of the keys (KDA, Kimi
+// Linear, 2025).
 //   q, k, v = x Wq, x Wk, x Wv  -> causal convolution -> SiLU -> per-head L2 norm of q and k
 //   beta = sigmoid(x Wb)  (range [0,1])   or  2 sigmoid(x Wb)  (range [-1,1]): transition eigenvalue 1 - beta
-//   o = delta rule(q, k, v, beta) / sqrt(dk) -> per-head RMS norm -> Wo
+//   g = a  or, with decay_range signed, 2 a - 1,   a = exp(-exp(A_log) softplus(x Wa + bias))
+//   o = delta rule(q, k, v, beta, g) / sqrt(dk) -> per-head RMS norm -> times silu(x Wz) with output_gate ->
+//   Wo
 // What the literature says decides how far a tracked state carries are switches: keys without SiLU, a gate
 // that reaches the ends of its range exactly or stays at one, a state that is only transformed and never
 // written to.
 #include <cmath>
 #include <cstring>
 
+#include "signet/autograd/gated_ops.h"
 #include "signet/models/config.h"
 #include "signet/models/mixer.h"
 
@@ -30,7 +35,17 @@ struct DeltaNetOptions {
   std::string initial_state = "auto";
   std::string beta = "sigmoid";
   double beta_gain = kGain, beta_shift = 0;
+  std::string decay = "none", decay_range = "positive";
+  bool output_gate = false;
 };
+
+// Start of the decay, as in Gated DeltaNet and Mamba-2: rates in [1, 16], softplus(bias) log-uniform in
+// [0.001, 0.1].
+double rate_log_init(Rng& rng, int64_t) { return std::log(rng.uniform(1, 16)); }
+double step_bias_init(Rng& rng, int64_t) {
+  const double step = std::exp(rng.uniform(std::log(1e-3), std::log(0.1)));
+  return step + std::log(-std::expm1(-step));  // softplus^-1
+}
 
 class DeltaNetMixer final : public Mixer {
  public:
@@ -44,6 +59,9 @@ class DeltaNetMixer final : public Mixer {
     beta_gate_ = options.beta == "hard" ? ActivationKind::kHard : ActivationKind::kSigmoid;
     learned_state_ =
         options.initial_state == "learned" || (options.initial_state == "auto" && !options.write);
+    decay_channels_ = options.decay == "none" ? 0 : options.decay == "head" ? 1 : head_dim_;
+    decay_.kind = kernels::DecayKind::kStep;
+    decay_.range = options.decay_range == "signed" ? config.range() : EigenvalueRange::kPositive;
     silu_qk_ = options.qk_activation == "silu" || (options.qk_activation == "auto" && options.conv > 0);
     auto projection = [&](const char* name, int64_t in, int64_t out, double gain = kGain) {
       return parameters.add(prefix + name + ".weight", {out, in}, xavier_uniform_init(in, out, gain));
@@ -59,6 +77,13 @@ class DeltaNetMixer final : public Mixer {
     if (options.write) v_at_ = part(projection("v", width, n * inner_), n * inner_);
     if (options.beta != "fixed")
       b_at_ = part(projection("b", width, n * options.heads, options.beta_gain), n * options.heads);
+    const int64_t decays = options.heads * decay_channels_;
+    if (decays > 0) a_at_ = part(projection("a", width, decays), decays);
+    if (options.output_gate) z_at_ = part(projection("z", width, inner_), inner_);
+    if (decays > 0) {
+      rate_log_ = parameters.add(prefix + "A_log", {decays}, rate_log_init, /*decay=*/false);
+      step_bias_ = parameters.add(prefix + "a.bias", {decays}, step_bias_init, /*decay=*/false);
+    }
     if (options.conv > 0) {
       const double bound = 1.0 / std::sqrt(static_cast<double>(options.conv));
       auto convolution = [&](const char* name, int64_t channels) {
@@ -98,19 +123,20 @@ class DeltaNetMixer final : public Mixer {
     in.v = options_.write ? part(v_at_, n * inner_, v_conv_, true, 3)
                           : autograd::zeros(tape, {sequence.rows(), n * inner_});
     in.beta = beta(tape, projected);
+    if (decay_channels_ > 0) in.gate = gate(tape, weights, projected);
     if (learned_state_ && !state) in.initial = autograd::repeat_rows(tape, weights[state_], sequence.batch);
     autograd::DeltaRuleOptions rule;
     rule.heads = options_.heads;
     rule.factors = n;
     rule.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
-    return autograd::delta_rule(tape, in, sequence, rule, state ? state[0] : Tensor{});
+    const Var o = autograd::delta_rule(tape, in, sequence, rule, state ? state[0] : Tensor{});
+    if (!options_.output_gate) return o;
+    return autograd::gated_skip(tape, normed(tape, weights, o), tape.columns(projected, z_at_, inner_));
   }
 
   Var finish(Tape& tape, const Weights& weights, const Var& mixed, const Var& residual) const override {
-    const Var normed = options_.output_norm
-                           ? autograd::norm(tape, mixed, weights[o_norm_], kernels::NormKind::kRms, eps_)
-                           : mixed;
-    return autograd::linear(tape, normed, weights[o_], residual);
+    const Var read = options_.output_gate ? mixed : normed(tape, weights, mixed);
+    return autograd::linear(tape, read, weights[o_], residual);
   }
 
   std::vector<Shape> state_shapes(int64_t batch) const override {
@@ -131,15 +157,33 @@ class DeltaNetMixer final : public Mixer {
       std::memcpy(static_cast<char*>(state[0].data) + b * bytes, from.data, static_cast<size_t>(bytes));
   }
 
-  Tensor eigenvalues(Tape& tape, const Weights&, const Var& projected, Sequence) const override {
-    const Tensor values = beta(tape, projected).value;
+  // Without a decay 1 - beta of every head and factor. With one, the columns of a head are 1 - beta of its
+  // factors and then its decays; of one factor and a decay per head, the eigenvalues g (1 - beta) and g.
+  Tensor eigenvalues(Tape& tape, const Weights& weights, const Var& projected, Sequence) const override {
+    const Tensor betas = beta(tape, projected).value;
+    const Tensor gates = decay_channels_ > 0 ? gate(tape, weights, projected).value : Tensor{};
+    const int64_t n = options_.householders, heads = options_.heads, width = n + decay_channels_;
+    const Tensor values = tape.temporary({betas.rows(), heads * width});
     with_dtype(values.dtype, [&](auto type) {
       using T = decltype(type);
-      for (int64_t i = 0; i < values.size(); ++i) values.as<T>()[i] = T(1) - values.as<T>()[i];
+      for (int64_t row = 0; row < betas.rows(); ++row) {
+        const T* beta = betas.as<T>() + row * betas.row_stride;
+        T* out = values.as<T>() + row * values.row_stride;
+        for (int64_t h = 0; h < heads; ++h) {
+          const T* gate =
+              decay_channels_ > 0 ? gates.as<T>() + row * gates.row_stride + h * decay_channels_ : nullptr;
+          const T along = n == 1 && decay_channels_ == 1 ? gate[0] : T(1);
+          for (int64_t j = 0; j < n; ++j)
+            out[decay_channels_ > 0 ? h * width + j : j * heads + h] = along * (T(1) - beta[j * heads + h]);
+          for (int64_t c = 0; c < decay_channels_; ++c) out[h * width + n + c] = gate[c];
+        }
+      }
     });
     return values;
   }
-  int64_t eigenvalue_groups() const override { return options_.heads * options_.householders; }
+  int64_t eigenvalue_groups() const override {
+    return decay_channels_ > 0 ? options_.heads : options_.heads * options_.householders;
+  }
 
  private:
   static constexpr double kNormEps = 1e-6;
@@ -155,13 +199,26 @@ class DeltaNetMixer final : public Mixer {
     return autograd::activation(tape, raw, beta_gate_, beta_scale_, options_.beta_shift);
   }
 
+  Var gate(Tape& tape, const Weights& weights, const Var& projected) const {
+    const Var raw = tape.columns(projected, a_at_, options_.heads * decay_channels_);
+    return autograd::decay_gate(tape, raw, weights[step_bias_], weights[rate_log_], decay_).gate;
+  }
+
+  Var normed(Tape& tape, const Weights& weights, const Var& o) const {
+    if (!options_.output_norm) return o;
+    return autograd::norm(tape, o, weights[o_norm_], kernels::NormKind::kRms, eps_);
+  }
+
   DeltaNetOptions options_;
   double eps_, beta_scale_ = 1;
+  autograd::DecayGateOptions decay_;
+  int64_t decay_channels_ = 0;  // per head
   ActivationKind beta_gate_ = ActivationKind::kSigmoid;
   bool silu_qk_ = false, learned_state_ = false;
   int64_t head_dim_ = 0, inner_ = 0;
-  int64_t projected_ = 0, k_at_ = 0, v_at_ = 0, b_at_ = 0;  // columns of the projection
-  int q_ = 0, last_ = 0, state_ = 0, q_conv_ = 0, k_conv_ = 0, v_conv_ = 0, o_norm_ = 0, o_ = 0;
+  int64_t projected_ = 0, k_at_ = 0, v_at_ = 0, b_at_ = 0, a_at_ = 0, z_at_ = 0;  // columns of the projection
+  int q_ = 0, last_ = 0, state_ = 0, rate_log_ = 0, step_bias_ = 0, q_conv_ = 0, k_conv_ = 0, v_conv_ = 0,
+      o_norm_ = 0, o_ = 0;
 };
 
 class DeltaNetFactory final : public MixerFactory {
@@ -199,6 +256,14 @@ class DeltaNetFactory final : public MixerFactory {
         "beta_shift", options_.beta_shift,
         "constant added to the gate's input; below 0 a token leaves the state alone unless it learns not to",
         {-100, 100});
+    fields.field_enum(
+        "decay", options_.decay,
+        "gate that multiplies the state before every token: one per head or per channel of the keys",
+        {"none", "head", "channel"});
+    fields.field_enum("decay_range", options_.decay_range,
+                      "positive: in [0,1]; signed: in [-1,1] where the eigenvalues are",
+                      {"positive", "signed"});
+    fields.field("output_gate", options_.output_gate, "multiply what is read from the state by silu(x Wz)");
   }
   std::unique_ptr<Mixer> make(const ModelConfig& config, const std::string& prefix,
                               Parameters& parameters) const override {
@@ -220,6 +285,26 @@ std::shared_ptr<MixerFactory> make_deltanet() { return std::make_shared<DeltaNet
 std::shared_ptr<MixerFactory> make_deltaproduct() {
   DeltaNetOptions defaults;
   defaults.householders = 2;
+  return std::make_shared<DeltaNetFactory>(defaults);
+}
+std::shared_ptr<MixerFactory> make_gated_deltanet() {
+  DeltaNetOptions defaults;
+  defaults.decay = "head";
+  defaults.output_gate = true;
+  return std::make_shared<DeltaNetFactory>(defaults);
+}
+std::shared_ptr<MixerFactory> make_gated_deltaproduct() {
+  DeltaNetOptions defaults;
+  defaults.householders = 2;
+  defaults.decay = "head";
+  defaults.output_gate = true;
+  return std::make_shared<DeltaNetFactory>(defaults);
+}
+std::shared_ptr<MixerFactory> make_kda() {
+  DeltaNetOptions defaults;
+  defaults.decay = "channel";
+  defaults.decay_range = "signed";
+  defaults.output_gate = true;
   return std::make_shared<DeltaNetFactory>(defaults);
 }
 

@@ -5,7 +5,10 @@ namespace signet::models {
 std::shared_ptr<MixerFactory> make_deltanet();
 std::shared_ptr<MixerFactory> make_deltaproduct();
 std::shared_ptr<MixerFactory> make_dense();
+std::shared_ptr<MixerFactory> make_gated_deltanet();
+std::shared_ptr<MixerFactory> make_gated_deltaproduct();
 std::shared_ptr<MixerFactory> make_gla();
+std::shared_ptr<MixerFactory> make_kda();
 std::shared_ptr<MixerFactory> make_lstm();
 std::shared_ptr<MixerFactory> make_mamba();
 std::shared_ptr<MixerFactory> make_mamba2();
@@ -18,6 +21,9 @@ const std::vector<ArchitectureEntry>& architectures() {
   static const std::vector<ArchitectureEntry> table = {
       {"deltanet", "delta rule with one or more Householder factors per token", make_deltanet},
       {"deltaproduct", "delta rule with two Householder factors per token, or more", make_deltaproduct},
+      {"gated-deltanet", "delta rule with a decay per head", make_gated_deltanet},
+      {"gated-deltaproduct", "Householder factors with a decay per head", make_gated_deltaproduct},
+      {"kda", "delta rule with a signed decay per channel of the keys", make_kda},
       {"mamba", "selective scan with a diagonal transition", make_mamba},
       {"gla", "gated linear attention, one gate per channel of the keys", make_gla},
       {"mamba2", "gated linear attention with one decay per head", make_mamba2},
