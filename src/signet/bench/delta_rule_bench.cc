@@ -18,7 +18,7 @@ template <class T>
 struct DeltaRule {
   DeltaRuleShape shape;
   DeltaRuleAlgorithm algorithm;
-  Values<T> q, k, v, beta, d_o, o, dq, dk, dv, dbeta, saved, workspace;
+  Values<T> q, k, v, beta, gate, d_o, o, dq, dk, dv, dbeta, dgate, saved, workspace;
   kernels::DeltaRuleForward<T> forward;
   kernels::DeltaRuleBackward<T> backward;
 
@@ -32,6 +32,10 @@ struct DeltaRule {
     d_o = fill(4, tokens * s.dv);
     beta = fill(5, steps);
     for (auto& each : beta) each += 1;
+    gate = fill(6, tokens * s.gate_channels);
+    for (auto& each : gate) each = T(0.9) + T(0.1) * each;
+    dgate.resize(gate.size());
+    forward.gate = backward.gate = gate.data(), backward.dgate = dgate.data();
     for (int64_t i = 0; i < steps; ++i) {
       T square = 0;
       for (int64_t j = 0; j < s.dk; ++j) square += k[i * s.dk + j] * k[i * s.dk + j];
@@ -62,19 +66,21 @@ double error(DeltaRuleShape shape, DeltaRuleAlgorithm algorithm) {
   kernels::delta_rule_backward_reference(exact.backward);
   return std::max({relative_error(fast.o, exact.o), relative_error(fast.dq, exact.dq),
                    relative_error(fast.dk, exact.dk), relative_error(fast.dv, exact.dv),
-                   relative_error(fast.dbeta, exact.dbeta)});
+                   relative_error(fast.dbeta, exact.dbeta),
+                   shape.gated() ? relative_error(fast.dgate, exact.dgate) : 0.0});
 }
 
 enum class Passes { kForward, kBoth };
 
 Case delta_rule(int64_t batch, int64_t time, int64_t heads, int64_t width, int64_t factors, Passes passes,
-                DeltaRuleAlgorithm algorithm = DeltaRuleAlgorithm::kAuto) {
+                DeltaRuleAlgorithm algorithm = DeltaRuleAlgorithm::kAuto, int64_t gate_channels = 0) {
   DeltaRuleShape shape;
   shape.batch = batch, shape.time = time, shape.heads = heads, shape.dk = shape.dv = width;
-  shape.factors = factors;
+  shape.factors = factors, shape.gate_channels = gate_channels;
   const char* names[] = {"", " recurrent", " chunked"};
-  return {fmt::format("B{} T{} H{} d{}{} {} fp32{}", batch, time, heads, width,
-                      factors > 1 ? fmt::format(" n_h{}", factors) : "",
+  const char* gate = gate_channels == 0 ? "" : gate_channels == 1 ? " gate per head" : " gate per channel";
+  return {fmt::format("B{} T{} H{} d{}{}{} {} fp32{}", batch, time, heads, width,
+                      factors > 1 ? fmt::format(" n_h{}", factors) : "", gate,
                       passes == Passes::kBoth ? "fwd+bwd" : "fwd", names[static_cast<int>(algorithm)]),
           [=] {
             auto fast = std::make_shared<DeltaRule<float>>(shape, algorithm);
@@ -107,6 +113,8 @@ std::vector<Case> delta_rule_cases() {
           delta_rule(256, 39, 4, 32, 1, Passes::kBoth, kRecurrent),
           delta_rule(256, 39, 4, 32, 1, Passes::kBoth, kChunked),
           delta_rule(256, 39, 4, 32, 2, Passes::kBoth),
+          delta_rule(256, 39, 4, 32, 1, Passes::kBoth, kAuto, 1),
+          delta_rule(256, 39, 4, 32, 1, Passes::kBoth, kAuto, 32),
           delta_rule(4, 2048, 4, 32, 1, Passes::kForward, kRecurrent),
           delta_rule(4, 2048, 4, 32, 1, Passes::kForward, kChunked),
           delta_rule(4, 2048, 4, 32, 1, Passes::kBoth),
