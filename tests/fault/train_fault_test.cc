@@ -171,7 +171,7 @@ TEST_F(FinishedRun, EvalSaysWhatWasPromised) {
   int64_t samples = 0;
   double correct = 0;
   for (const auto& entry : json["by_length"]) {
-    EXPECT_EQ(entry.size(), 3u);
+    EXPECT_EQ(entry.size(), 4u);
     EXPECT_TRUE(entry["length"].get<int64_t>() >= 5 && entry["length"].get<int64_t>() <= 20);
     samples += entry["samples"].get<int64_t>();
     correct += entry["accuracy"].get<double>() * entry["samples"].get<double>();

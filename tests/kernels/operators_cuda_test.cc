@@ -1,10 +1,13 @@
 // The row-wise operators on the GPU against their fp64 references: odd widths, strides, end points.
+#include <cmath>
+
 #include "signet/kernels/activation/activation.h"
 #include "signet/kernels/adamw/adamw.h"
 #include "signet/kernels/cross_entropy/cross_entropy.h"
 #include "signet/kernels/embedding/embedding.h"
 #include "signet/kernels/l2_norm/l2_norm.h"
 #include "signet/kernels/norm/norm.h"
+#include "signet/kernels/rows/rows.h"
 #include "signet/kernels/short_conv/short_conv.h"
 #include "support/rounded.h"
 
@@ -46,6 +49,11 @@ void check_activations() {
                           Cuda{});
       EXPECT_LT(device_error(gy, y), device_tolerance<T>());
       EXPECT_LT(device_error(gdx, dx), device_tolerance<T>());
+      OnDevice<float> wide_y(y.size());
+      ActivationForward<T> wide{kind, c.rows, c.width, x.get(), c.stride, nullptr, c.width, 2.0f, 0.5f};
+      wide.wide_y = wide_y.get();
+      activation_forward(wide, Cuda{});
+      EXPECT_LT(device_error(wide_y, y), device_tolerance<float>());
     }
     const Rounded<T> gate(rng, c.rows * c.stride, 3.0), up(rng, c.rows * c.stride), dy(rng, c.rows * c.width);
     auto y = poisoned<double>(c.rows * c.width), dgate = y, dup = y;
@@ -208,6 +216,125 @@ TEST(OperatorsCuda, ShortConvolution) {
   check_short_conv<bf16>();
 }
 
+// Heads in one pass, with a convolution (kernel > 0) or without, against the references of its parts in turn:
+// the first `normalised` heads, those with SiLU alone, and `gates` columns behind them.
+template <class T>
+void check_unit_heads() {
+  struct Case {
+    int64_t batch, time, heads, normalised, width, kernel, gates;
+  };
+  Rng rng(9);
+  for (const Case& c :
+       {Case{1, 1, 1, 1, 16, 1, 0}, Case{3, 7, 3, 2, 32, 4, 4}, Case{2, 41, 6, 4, 64, 4, 8},
+        Case{2, 20, 3, 2, 128, 3, 0}, Case{200, 39, 12, 8, 32, 4, 4}, Case{1, 21, 5, 0, 32, 4, 0},
+        Case{3, 7, 3, 2, 32, 0, 4}, Case{2, 41, 6, 4, 20, 0, 40}, Case{2, 9, 3, 3, 128, 0, 0},
+        Case{200, 39, 12, 8, 32, 0, 4}, Case{1, 3, 5, 2, 600, 0, 1}}) {
+    SCOPED_TRACE(testing::Message() << "time " << c.time << " width " << c.width << " taps " << c.kernel);
+    const int64_t channels = c.heads * c.width, stride = channels + (c.gates + 7) / 8 * 8,
+                  rows = c.batch * c.time;
+    const Rounded<T> x(rng, rows * stride), dy(rng, rows * channels);
+    const Rounded<float> weight(rng, channels * std::max<int64_t>(1, c.kernel)), dgate(rng, rows * c.gates);
+    std::vector<double> s(static_cast<size_t>(rows * channels)),
+        ds = dy.exact, dx(static_cast<size_t>(rows * stride), 0.0), dweight(weight.exact.size(), kAdded);
+    const bool conv = c.kernel > 0;
+    if (conv) {
+      short_conv_forward_reference({c.batch, c.time, channels, c.kernel, true, x.data(), stride,
+                                    weight.data(), nullptr, nullptr, s.data(), channels, nullptr});
+    } else {
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t i = 0; i < channels; ++i) {
+          const double v = x.exact[r * stride + i];
+          s[r * channels + i] = i < c.normalised * c.width ? v : v / (1 + std::exp(-v));
+        }
+    }
+    auto y = s;
+    auto inverse = poisoned<double>(rows * c.normalised);
+    l2_norm_forward_reference(
+        {rows, c.normalised, c.width, s.data(), channels, y.data(), channels, inverse.data(), 1e-6});
+    l2_norm_backward_reference({rows, c.normalised, c.width, y.data(), channels, inverse.data(), dy.data(),
+                                channels, ds.data(), channels});
+    if (conv) {
+      short_conv_backward_reference({c.batch, c.time, channels, c.kernel, true, x.data(), stride,
+                                     weight.data(), nullptr, nullptr, ds.data(), channels, dx.data(), stride,
+                                     dweight.data(), nullptr});
+    } else {
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t i = 0; i < channels; ++i) {
+          const double v = x.exact[r * stride + i], q = 1 / (1 + std::exp(-v));
+          dx[r * stride + i] =
+              ds[r * channels + i] * (i < c.normalised * c.width ? 1 : q * (1 + v * (1 - q)));
+        }
+    }
+    std::vector<double> gate(static_cast<size_t>(rows * c.gates));
+    activation_forward_reference({ActivationKind::kSigmoid, rows, c.gates, x.data() + channels, stride,
+                                  gate.data(), c.gates, 2.0, 0.5});
+    activation_backward_reference({ActivationKind::kSigmoid, rows, c.gates, x.data() + channels, stride,
+                                   dgate.data(), c.gates, dx.data() + channels, stride, 2.0, 0.5});
+    OnDevice<T> gy(y.size()), gdx(test::narrow<T>(std::vector<double>(dx.size(), 0.0)));
+    OnDevice<float> ginverse(inverse.size()), gdweight(std::vector<float>(dweight.size(), kAdded)),
+        ggate(gate.size()),
+        workspace(static_cast<size_t>(
+            conv ? short_conv_workspace_size(c.batch, c.time, channels, c.kernel, Cuda{}) : 0));
+    const GateColumns gates{ActivationKind::kSigmoid, c.gates, 2.0f, 0.5f, ggate.get(), dgate.get()};
+    if (conv) {
+      ShortConvForward<T> f{c.batch,      c.time,  channels, c.kernel, true,     x.get(), stride,
+                            weight.get(), nullptr, nullptr,  gy.get(), channels, nullptr};
+      f.unit = {c.normalised, c.width, 1e-6}, f.inverse = ginverse.get(), f.gate = gates;
+      short_conv_forward(f, Cuda{});
+      ShortConvBackward<T> g{c.batch,   c.time,       channels,       c.kernel, true,           x.get(),
+                             stride,    weight.get(), nullptr,        nullptr,  dy.get(),       channels,
+                             gdx.get(), stride,       gdweight.get(), nullptr,  workspace.get()};
+      g.unit = f.unit, g.inverse = ginverse.get(), g.gate = gates;
+      short_conv_backward(g, Cuda{});
+    } else {
+      L2NormForward<T> f{rows,     c.normalised, c.width,        x.get(), stride,
+                         gy.get(), channels,     ginverse.get(), 1e-6f};
+      f.silu_heads = c.heads - c.normalised, f.gate = gates;
+      l2_norm_forward(f, Cuda{});
+      L2NormBackward<T> g{rows,           c.normalised, c.width,  gy.get(),  channels,
+                          ginverse.get(), dy.get(),     channels, gdx.get(), stride};
+      g.silu_heads = f.silu_heads, g.gate = gates, g.x = x.get(), g.x_stride = stride;
+      l2_norm_backward(g, Cuda{});
+    }
+    if (c.normalised > 0) {
+      EXPECT_LT(device_error(ginverse, inverse), device_tolerance<float>());
+    }
+    if (c.gates > 0) {
+      EXPECT_LT(device_error(ggate, gate), device_tolerance<float>());
+    }
+    EXPECT_LT(device_error(gy, y), device_tolerance<T>());
+    EXPECT_LT(device_error(gdx, dx), device_tolerance<T>());
+    EXPECT_LT(device_error(gdweight, dweight), device_tolerance<float>());
+  }
+}
+
+TEST(OperatorsCuda, HeadsInOnePass) {
+  SIGNET_NEEDS_GPU();
+  check_unit_heads<float>();
+  check_unit_heads<bf16>();
+}
+
+TEST(OperatorsCuda, RowsByIndex) {
+  SIGNET_NEEDS_GPU();
+  Rng rng(10);
+  const int64_t rows = 5, width = 33, all = 9;
+  const OnDevice<int32_t> index(std::vector<int32_t>{8, 0, 3, 7, 2});
+  const Rounded<float> x(rng, all * width);
+  const OnDevice<float> picked(rows * width), back(std::vector<float>(all * width, 1.0f));
+  CopyRows<float> p{rows, width, x.get(), width, picked.get(), width};
+  p.x_index = index.get();
+  copy_rows(p, Cuda{});
+  p = {rows, width, picked.get(), width, back.get(), width, true};
+  p.y_index = index.get();
+  copy_rows(p, Cuda{});
+  const auto got = back.values();
+  for (int64_t r = 0; r < all; ++r)
+    for (int64_t c = 0; c < width; ++c)
+      EXPECT_EQ(got[r * width + c], 1.0f + (r == 8 || r == 0 || r == 3 || r == 7 || r == 2
+                                                ? static_cast<float>(x.exact[r * width + c])
+                                                : 0));
+}
+
 template <class T>
 void check_embedding() {
   Rng rng(5);
@@ -310,11 +437,46 @@ TEST(OperatorsCuda, AdamW) {
       double expected = 0;
       for (double x : g.exact) expected += x * x;
       OnDevice<double> result(1), workspace(kSquareSumBlocks), scale(1);
-      square_sum(SquareSum<float>{size, g.get(), result.get(), workspace.get()}, Cuda{});
-      clip_scale(result.get(), 1.0, scale.get(), Cuda{});
+      SquareSum<float> squares_of{size, g.get(), result.get(), workspace.get(), {}};
+      squares_of.guard.max_norm = 1.0, squares_of.guard.scale = scale.get();
+      square_sum(squares_of, Cuda{});
       EXPECT_NEAR(result.values()[0], expected, 1e-12 * expected);
       EXPECT_NEAR(scale.values()[0], std::min(1.0, 1 / std::sqrt(expected)), 1e-12);
     }
+  }
+}
+
+// A loss or a gradient that is not finite stops the update and every one after it.
+TEST(OperatorsCuda, AGuardedUpdateIsLeftOut) {
+  SIGNET_NEEDS_GPU();
+  const int64_t size = 300;
+  const float inf = std::numeric_limits<float>::infinity();
+  Rng rng(8);
+  for (const auto& [bad_gradient, bad_loss] : {std::pair{false, false}, {true, false}, {false, true}}) {
+    std::vector<float> gradient(size, 0.5f);
+    if (bad_gradient) gradient[77] = inf;
+    const Rounded<float> w(rng, size);
+    const OnDevice<float> g(gradient), m(std::vector<float>(size, 0)), v(std::vector<float>(size, 0));
+    const OnDevice<double> loss(std::vector<double>{bad_loss ? double{inf} : 1.0}),
+        workspace(kSquareSumBlocks), result(1), schedule(std::vector<double>{1e-2, 1, 0});
+    const OnDevice<int32_t> stop(std::vector<int32_t>{0});
+    const OnDevice<bf16> narrow(size);
+    SquareSum<float> squares{size, g.get(), result.get(), workspace.get(), {}};
+    squares.guard = {1.0, loss.get(), schedule.get() + 2, stop.get()};
+    square_sum(squares, Cuda{});
+    AdamW<float> p;
+    p.size = size, p.weights = w.get(), p.gradient = g.get(), p.m = m.get(), p.v = v.get();
+    p.schedule = schedule.get(), p.stop = stop.get(), p.narrow = narrow.get();
+    adamw(p, Cuda{});
+    const auto after = w.device.values();
+    EXPECT_EQ(stop.values()[0], bad_gradient || bad_loss);
+    if (bad_gradient || bad_loss) {
+      EXPECT_EQ(after, test::narrow<float>(w.exact));
+      continue;
+    }
+    EXPECT_NE(after, test::narrow<float>(w.exact));
+    const auto rounded = narrow.values();
+    for (int64_t i = 0; i < size; ++i) EXPECT_EQ(rounded[i].bits, bf16(after[i]).bits);
   }
 }
 

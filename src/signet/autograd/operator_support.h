@@ -14,6 +14,12 @@ T* ptr(const Tensor& t) {
   return t.as<T>();
 }
 
+// Pointer of the type that sums of T have: parameters, statistics, gates and states.
+template <class T>
+Accumulator<T>* wide(const Tensor& t) {
+  return t.as<Accumulator<T>>();
+}
+
 // The GPU versions of some kernels take scratch memory; their parameters have a field for it.
 template <class Where>
 inline constexpr bool kOnGpu = std::is_same_v<Where, Cuda>;
@@ -21,6 +27,9 @@ template <class T>
 T* gpu_workspace(Arena& arena, int64_t elements) {
   return static_cast<T*>(arena.allocate(elements * static_cast<int64_t>(sizeof(T))));
 }
+
+// Who takes the last sums of a gradient on the GPU: only those of parameters can wait.
+inline ColumnSums* later(const Context& context, const Var& v) { return v.written ? nullptr : context.later; }
 
 // For operators whose backward overwrites: the gradients must be the first to arrive at these inputs.
 template <class... Vars>

@@ -10,67 +10,162 @@
 #include "signet/tensor/gemm.h"
 
 namespace signet::autograd {
+namespace {
+
+// The matrix that products with values of type T read.
+template <class T>
+const T* weight_as(const Context& context, const Tensor& weight) {
+  if constexpr (std::is_same_v<T, bf16>)
+    return context.narrow(weight);
+  else
+    return weight.as<T>();
+}
+// Zero in every element, not between the rows.
+void clear(const Context& context, const Tensor& t) {
+  if (t.contiguous()) return fill_zero(context.device, t.data, t.size() * dtype_size(t.dtype));
+  context.run_stored(t.dtype, [&](auto element, auto device) {
+    using T = decltype(element);
+    if constexpr (kOnGpu<decltype(device)>)
+      kernels::copy_rows(kernels::CopyRows<T>{t.rows(), t.width(), nullptr, 0, ptr<T>(t), t.row_stride},
+                         device);
+    else
+      fail(ErrorCode::kFailure, "a matrix with gaps between its rows cannot be cleared");
+  });
+}
+
+}  // namespace
+
 Var linear(Tape& tape, const Var& x, const Var& weight, const Var& residual) {
   const int64_t rows = x.value.rows(), in = x.value.width(), out = weight.value.shape[0];
-  Var y = tape.make({rows, out});
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
+  const DType type = x.value.dtype;
+  // d(residual) is dy itself: both share one buffer, unless the residual's is not a plain matrix of its own.
+  const bool shared = residual.needs_grad() && residual.written && residual.grad.contiguous();
+  Var y = shared ? tape.make_sharing_gradient(rows, out, residual) : tape.make_rows(rows, out, type);
+  // bf16 products are fast for multiples of 8 only. The columns between out and `padded` are computed from
+  // whatever parameters follow and never read; their gradient is zero, and so is what it adds to others.
+  const int64_t padded =
+      !residual.value && type == DType::kBF16 && (y.value.row_stride - out) * in <= tape.context().slack
+          ? y.value.row_stride
+          : out;
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
+    Gemm<T> p;
+    p.m = rows, p.n = padded, p.k = in;
+    p.a = ptr<T>(x.value), p.lda = x.value.row_stride;
+    p.b = weight_as<T>(tape.context(), weight.value), p.ldb = weight.value.row_stride, p.transpose_b = true;
+    p.c = ptr<T>(y.value), p.ldc = y.value.row_stride;
+    p.math = tape.context().math;
     if (residual.value) {
-      kernels::copy_rows(kernels::CopyRows<T>{rows, out, ptr<T>(residual.value), residual.value.row_stride,
-                                              ptr<T>(y.value), out, false},
-                         device);
+      if constexpr (kOnGpu<decltype(device)>) {
+        p.addend = ptr<T>(residual.value), p.ld_addend = residual.value.row_stride;
+      } else {
+        kernels::copy_rows(kernels::CopyRows<T>{rows, out, ptr<T>(residual.value), residual.value.row_stride,
+                                                ptr<T>(y.value), y.value.row_stride},
+                           device);
+        p.accumulate = true;
+      }
     }
-    gemm(Gemm<T>{rows, out, in, ptr<T>(x.value), x.value.row_stride, false, ptr<T>(weight.value),
-                 weight.value.row_stride, true, ptr<T>(y.value), out, static_cast<bool>(residual.value)},
-         device);
+    gemm(p, device);
   });
   tape.record([=, context = tape.context()] {
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
       if (residual.needs_grad()) {
-        kernels::copy_rows(
-            kernels::CopyRows<T>{rows, out, ptr<T>(y.grad), y.grad.row_stride, ptr<T>(residual.grad),
-                                 residual.grad.row_stride, claim(residual)},
-            device);
+        const bool written = claim(residual);
+        if (shared && written) fail(ErrorCode::kFailure, "a residual has a user recorded after its sum");
+        if (!shared)
+          kernels::copy_rows(kernels::CopyRows<T>{rows, out, ptr<T>(y.grad), y.grad.row_stride,
+                                                  ptr<T>(residual.grad), residual.grad.row_stride, written},
+                             device);
       }
+      if (padded > out)
+        kernels::copy_rows(
+            kernels::CopyRows<T>{rows, padded - out, nullptr, 0, ptr<T>(y.grad) + out, y.grad.row_stride},
+            device);
+      Gemm<T> p;
+      p.a = ptr<T>(y.grad), p.lda = y.grad.row_stride, p.math = context.math;
       if (weight.needs_grad()) {
-        gemm(Gemm<T>{out, in, rows, ptr<T>(y.grad), y.grad.row_stride, true, ptr<T>(x.value),
-                     x.value.row_stride, false, ptr<T>(weight.grad), weight.grad.row_stride, claim(weight)},
-             device);
+        p.m = padded, p.n = in, p.k = rows, p.transpose_a = true;
+        p.b = ptr<T>(x.value), p.ldb = x.value.row_stride;
+        if constexpr (std::is_same_v<T, bf16>)
+          p.wide_c = wide<T>(weight.grad);
+        else
+          p.c = ptr<T>(weight.grad);
+        p.ldc = weight.grad.row_stride, p.accumulate = claim(weight);
+        gemm(p, device);
       }
       if (x.needs_grad()) {
-        gemm(Gemm<T>{rows, in, out, ptr<T>(y.grad), y.grad.row_stride, false, ptr<T>(weight.value),
-                     weight.value.row_stride, false, ptr<T>(x.grad), x.grad.row_stride, claim(x)},
-             device);
+        p.m = rows, p.n = in, p.k = padded, p.transpose_a = false;
+        p.b = weight_as<T>(context, weight.value), p.ldb = weight.value.row_stride;
+        p.wide_c = nullptr, p.c = ptr<T>(x.grad), p.ldc = x.grad.row_stride, p.accumulate = claim(x);
+        gemm(p, device);
       }
     });
   });
   return y;
 }
 
-Var gather_rows(Tape& tape, const Var& table, const int32_t* index, int64_t rows) {
+namespace {
+
+// The rows come in `type`.
+Var gather_as(Tape& tape, const Var& table, const int32_t* index, int64_t rows, DType type) {
   const int64_t width = table.value.width();
-  Var y = tape.make({rows, width});
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
-    kernels::gather(kernels::Gather<T>{rows, width, ptr<T>(table.value), table.value.row_stride, index,
-                                       ptr<T>(y.value), width},
+  if (table.value.dtype != accumulator_dtype(type))
+    fail(ErrorCode::kFailure, "a table of {} rows is not in {}", table.value.rows(),
+         dtype_name(accumulator_dtype(type)));
+  Var y = tape.make_rows(rows, width, type);
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
+    kernels::gather(kernels::Gather<T>{rows, width, wide<T>(table.value), table.value.row_stride, index,
+                                       ptr<T>(y.value), y.value.row_stride},
                     device);
   });
   tape.record([=, context = tape.context(), arena = &tape.arena()] {
     if (!table.needs_grad()) return;
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
-      if (!claim(table))
-        fill_zero(context.device, table.grad.data, table.grad.size() * dtype_size(context.dtype));
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
+      if (!claim(table)) clear(context, table.grad);
       kernels::ScatterAdd<T> p{
-          rows, width, ptr<T>(y.grad), y.grad.row_stride, index, ptr<T>(table.grad), table.grad.row_stride};
+          rows, width, ptr<T>(y.grad), y.grad.row_stride, index, wide<T>(table.grad), table.grad.row_stride};
       if constexpr (kOnGpu<decltype(device)>) {
         p.table_rows = table.grad.rows();
-        p.workspace =
-            gpu_workspace<T>(*arena, kernels::scatter_add_workspace_size(rows, width, p.table_rows, device));
+        p.later = later(context, table);
+        p.workspace = gpu_workspace<Accumulator<T>>(
+            *arena, kernels::scatter_add_workspace_size(rows, width, p.table_rows, device));
       }
       kernels::scatter_add(p, device);
+    });
+  });
+  return y;
+}
+
+}  // namespace
+
+Var gather_rows(Tape& tape, const Var& table, const int32_t* index, int64_t rows) {
+  return gather_as(tape, table, index, rows, tape.dtype());
+}
+
+Var select_rows(Tape& tape, const Var& x, const int32_t* index, int64_t rows) {
+  const int64_t width = x.value.width();
+  const DType type = x.value.dtype;
+  Var y = tape.make({rows, width}, type);
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
+    kernels::CopyRows<T> p{
+        rows, width, ptr<T>(x.value), x.value.row_stride, ptr<T>(y.value), y.value.row_stride};
+    p.x_index = index;
+    kernels::copy_rows(p, device);
+  });
+  tape.record([=, context = tape.context()] {
+    if (!x.needs_grad()) return;
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
+      const bool add = claim(x);
+      if (!add) clear(context, x.grad);
+      kernels::CopyRows<T> p{
+          rows, width, ptr<T>(y.grad), y.grad.row_stride, ptr<T>(x.grad), x.grad.row_stride, add};
+      p.y_index = index;
+      kernels::copy_rows(p, device);
     });
   });
   return y;
@@ -81,73 +176,117 @@ Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, do
   if (groups > 1 && !x.value.contiguous()) fail(ErrorCode::kFailure, "a grouped norm needs contiguous rows");
   const bool layer = kind == kernels::NormKind::kLayer;
   const int64_t x_stride = groups > 1 ? width : x.value.row_stride;
-  Var y = tape.make({x.value.rows(), x.value.width()});
-  const Tensor rstd = tape.temporary({rows}), mean = layer ? tape.temporary({rows}) : Tensor{};
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
+  const DType type = x.value.dtype, sums = accumulator_dtype(type);
+  Var y = tape.make({x.value.rows(), x.value.width()}, type);
+  const Tensor rstd = tape.temporary({rows}, sums), mean = layer ? tape.temporary({rows}, sums) : Tensor{};
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
     kernels::norm_forward(
-        kernels::NormForward<T>{kind, rows, width, ptr<T>(x.value), x_stride, ptr<T>(weight.value),
-                                ptr<T>(y.value), width, ptr<T>(rstd), ptr<T>(mean), static_cast<T>(eps)},
+        kernels::NormForward<T>{kind, rows, width, ptr<T>(x.value), x_stride, wide<T>(weight.value),
+                                ptr<T>(y.value), width, wide<T>(rstd), wide<T>(mean),
+                                static_cast<Accumulator<T>>(eps)},
         device);
   });
   tape.record([=, context = tape.context(), arena = &tape.arena()] {
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
       kernels::NormBackward<T> p{kind,           rows,
                                  width,          ptr<T>(x.value),
-                                 x_stride,       ptr<T>(weight.value),
-                                 ptr<T>(rstd),   ptr<T>(mean),
+                                 x_stride,       wide<T>(weight.value),
+                                 wide<T>(rstd),  wide<T>(mean),
                                  ptr<T>(y.grad), width,
                                  ptr<T>(x.grad), groups > 1 ? width : x.grad.row_stride,
-                                 claim(x),       ptr<T>(weight.grad)};
-      if constexpr (kOnGpu<decltype(device)>)
-        p.workspace = gpu_workspace<T>(*arena, kernels::norm_workspace_size(rows, width, device));
+                                 claim(x),       wide<T>(weight.grad)};
+      if constexpr (kOnGpu<decltype(device)>) {
+        p.later = later(context, weight);
+        p.workspace =
+            gpu_workspace<Accumulator<T>>(*arena, kernels::norm_workspace_size(rows, width, device));
+      }
       kernels::norm_backward(p, device);
     });
   });
   return y;
 }
 
-Var activation(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, double shift) {
+namespace {
+
+// `y_type` is x's own, or the wider one for gates.
+Var apply(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, double shift, DType y_type) {
   const int64_t rows = x.value.rows(), width = x.value.width();
-  Var y = tape.make({rows, width});
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
-    kernels::activation_forward(
-        kernels::ActivationForward<T>{kind, rows, width, ptr<T>(x.value), x.value.row_stride, ptr<T>(y.value),
-                                      width, static_cast<T>(scale), static_cast<T>(shift)},
-        device);
+  const DType type = x.value.dtype;
+  Var y = tape.make({rows, width}, y_type);
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
+    using A = Accumulator<T>;
+    kernels::ActivationForward<T> p{kind,
+                                    rows,
+                                    width,
+                                    ptr<T>(x.value),
+                                    x.value.row_stride,
+                                    nullptr,
+                                    width,
+                                    static_cast<A>(scale),
+                                    static_cast<A>(shift)};
+    if (y_type == type)
+      p.y = ptr<T>(y.value);
+    else
+      p.wide_y = wide<T>(y.value);
+    kernels::activation_forward(p, device);
   });
   tape.record([=, context = tape.context()] {
     if (claim(x)) fail(ErrorCode::kFailure, "the input of an activation has another user");
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
-      kernels::activation_backward(
-          kernels::ActivationBackward<T>{kind, rows, width, ptr<T>(x.value), x.value.row_stride,
-                                         ptr<T>(y.grad), width, ptr<T>(x.grad), x.grad.row_stride,
-                                         static_cast<T>(scale), static_cast<T>(shift)},
-          device);
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
+      using A = Accumulator<T>;
+      kernels::ActivationBackward<T> p{kind,
+                                       rows,
+                                       width,
+                                       ptr<T>(x.value),
+                                       x.value.row_stride,
+                                       nullptr,
+                                       y.grad.row_stride,
+                                       ptr<T>(x.grad),
+                                       x.grad.row_stride,
+                                       static_cast<A>(scale),
+                                       static_cast<A>(shift)};
+      if (y_type == type)
+        p.dy = ptr<T>(y.grad);
+      else
+        p.wide_dy = wide<T>(y.grad);
+      kernels::activation_backward(p, device);
     });
   });
   return y;
 }
 
+}  // namespace
+
+Var activation(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, double shift) {
+  return apply(tape, x, kind, scale, shift, x.value.dtype);
+}
+
+Var gate(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, double shift) {
+  return apply(tape, x, kind, scale, shift, accumulator_dtype(x.value.dtype));
+}
+
 Var swiglu(Tape& tape, const Var& x) {
   const int64_t rows = x.value.rows(), width = x.value.width() / 2;
-  Var y = tape.make({rows, width});
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
-    kernels::swiglu_forward(kernels::SwigluForward<T>{rows, width, ptr<T>(x.value), ptr<T>(x.value) + width,
-                                                      x.value.row_stride, ptr<T>(y.value), width},
-                            device);
+  const DType type = x.value.dtype;
+  Var y = tape.make_rows(rows, width, type);
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
+    kernels::swiglu_forward(
+        kernels::SwigluForward<T>{rows, width, ptr<T>(x.value), ptr<T>(x.value) + width, x.value.row_stride,
+                                  ptr<T>(y.value), y.value.row_stride},
+        device);
   });
   tape.record([=, context = tape.context()] {
     if (claim(x)) fail(ErrorCode::kFailure, "the input of SwiGLU has another user");
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
       kernels::swiglu_backward(
           kernels::SwigluBackward<T>{rows, width, ptr<T>(x.value), ptr<T>(x.value) + width,
-                                     x.value.row_stride, ptr<T>(y.grad), width, ptr<T>(x.grad),
+                                     x.value.row_stride, ptr<T>(y.grad), y.grad.row_stride, ptr<T>(x.grad),
                                      ptr<T>(x.grad) + width, x.grad.row_stride},
           device);
     });
@@ -157,21 +296,22 @@ Var swiglu(Tape& tape, const Var& x) {
 
 Var l2_normalize(Tape& tape, const Var& x, int64_t head_width, double eps) {
   const int64_t rows = x.value.rows(), width = x.value.width(), heads = width / head_width;
-  Var y = tape.make({rows, width});
-  const Tensor inverse = tape.temporary({rows, heads});
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
+  const DType type = x.value.dtype;
+  Var y = tape.make({rows, width}, type);
+  const Tensor inverse = tape.temporary({rows, heads}, accumulator_dtype(type));
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
     kernels::l2_norm_forward(
         kernels::L2NormForward<T>{rows, heads, head_width, ptr<T>(x.value), x.value.row_stride,
-                                  ptr<T>(y.value), width, ptr<T>(inverse), static_cast<T>(eps)},
+                                  ptr<T>(y.value), width, wide<T>(inverse), static_cast<Accumulator<T>>(eps)},
         device);
   });
   tape.record([=, context = tape.context()] {
     if (claim(x)) fail(ErrorCode::kFailure, "the input of an L2 norm has another user");
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
       kernels::l2_norm_backward(
-          kernels::L2NormBackward<T>{rows, heads, head_width, ptr<T>(y.value), width, ptr<T>(inverse),
+          kernels::L2NormBackward<T>{rows, heads, head_width, ptr<T>(y.value), width, wide<T>(inverse),
                                      ptr<T>(y.grad), width, ptr<T>(x.grad), x.grad.row_stride},
           device);
     });
@@ -182,19 +322,20 @@ Var l2_normalize(Tape& tape, const Var& x, int64_t head_width, double eps) {
 Var short_conv(Tape& tape, const Var& x, const Var& weight, const Var& bias, Sequence sequence, bool silu,
                const Tensor& state) {
   const int64_t channels = x.value.width(), kernel = weight.value.width();
-  Var y = tape.make({x.value.rows(), channels});
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
+  const DType type = x.value.dtype;
+  Var y = tape.make({x.value.rows(), channels}, type);
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
     kernels::short_conv_forward(
         kernels::ShortConvForward<T>{sequence.batch, sequence.time, channels, kernel, silu, ptr<T>(x.value),
-                                     x.value.row_stride, ptr<T>(weight.value), ptr<T>(bias.value),
+                                     x.value.row_stride, wide<T>(weight.value), wide<T>(bias.value),
                                      ptr<T>(state), ptr<T>(y.value), channels, ptr<T>(state)},
         device);
   });
   tape.record([=, context = tape.context(), arena = &tape.arena()] {
     if (claim(x)) fail(ErrorCode::kFailure, "the input of a convolution has another user");
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
       kernels::ShortConvBackward<T> p{sequence.batch,
                                       sequence.time,
                                       channels,
@@ -202,18 +343,21 @@ Var short_conv(Tape& tape, const Var& x, const Var& weight, const Var& bias, Seq
                                       silu,
                                       ptr<T>(x.value),
                                       x.value.row_stride,
-                                      ptr<T>(weight.value),
-                                      ptr<T>(bias.value),
+                                      wide<T>(weight.value),
+                                      wide<T>(bias.value),
                                       nullptr,
                                       ptr<T>(y.grad),
                                       channels,
                                       ptr<T>(x.grad),
                                       x.grad.row_stride,
-                                      ptr<T>(weight.grad),
-                                      ptr<T>(bias.grad)};
-      if constexpr (kOnGpu<decltype(device)>)
-        p.workspace = gpu_workspace<T>(*arena, kernels::short_conv_workspace_size(
-                                                   sequence.batch, sequence.time, channels, kernel, device));
+                                      wide<T>(weight.grad),
+                                      wide<T>(bias.grad)};
+      if constexpr (kOnGpu<decltype(device)>) {
+        p.later = later(context, weight);
+        p.workspace = gpu_workspace<Accumulator<T>>(
+            *arena,
+            kernels::short_conv_workspace_size(sequence.batch, sequence.time, channels, kernel, device));
+      }
       kernels::short_conv_backward(p, device);
     });
   });
@@ -237,63 +381,70 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
     shape.gate_channels = in.gate.value.width() / options.heads;
     shape.gate_stride = in.gate.value.row_stride;
   }
-  Var o = tape.make({sequence.rows(), options.heads * shape.dv});
+  const DType type = in.q.value.dtype, sums = accumulator_dtype(type);
+  for (const Var* v : {&in.beta, &in.gate, &in.initial})
+    if (v->value && v->value.dtype != sums)
+      fail(ErrorCode::kFailure,
+           "a gate or state of the delta rule is {}, not {}; make gates with autograd::gate",
+           dtype_name(v->value.dtype), dtype_name(sums));
+  Var o = tape.make({sequence.rows(), options.heads * shape.dv}, type);
   const auto algorithm = options.algorithm;
   Tensor workspace, saved;
-  on_device(tape.context().device, [&](auto device) {
+  tape.context().run_stored(type, [&](auto element, auto device) {
     if constexpr (kOnGpu<decltype(device)>) {
-      workspace = tape.temporary({kernels::delta_rule_workspace_size<float>(shape, algorithm, device)});
+      using T = decltype(element);
+      workspace = tape.temporary({kernels::delta_rule_workspace_size<T>(shape, algorithm, device)}, sums);
       if (tape.recording())
-        saved = tape.temporary({kernels::delta_rule_saved_size<float>(shape, algorithm, device)});
+        saved = tape.temporary({kernels::delta_rule_saved_size<T>(shape, algorithm, device)}, sums);
     } else {
-      workspace = tape.temporary({kernels::delta_rule_workspace_size(shape, algorithm)});
-      if (tape.recording()) saved = tape.temporary({kernels::delta_rule_saved_size(shape, algorithm)});
+      workspace = tape.temporary({kernels::delta_rule_workspace_size(shape, algorithm)}, sums);
+      if (tape.recording()) saved = tape.temporary({kernels::delta_rule_saved_size(shape, algorithm)}, sums);
     }
   });
   const double scale = options.scale;
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
     kernels::DeltaRuleForward<T> p;
     p.shape = shape;
     p.q = ptr<T>(in.q.value);
     p.k = ptr<T>(in.k.value);
     p.v = ptr<T>(in.v.value);
-    p.beta = ptr<T>(in.beta.value);
-    p.gate = ptr<T>(in.gate.value);
-    p.initial_state = ptr<T>(state ? state : in.initial.value);
+    p.beta = wide<T>(in.beta.value);
+    p.gate = wide<T>(in.gate.value);
+    p.initial_state = wide<T>(state ? state : in.initial.value);
     p.o = ptr<T>(o.value);
-    p.final_state = ptr<T>(state);
-    p.scale = static_cast<T>(scale);
+    p.final_state = wide<T>(state);
+    p.scale = static_cast<Accumulator<T>>(scale);
     p.algorithm = algorithm;
-    p.saved = ptr<T>(saved);
-    p.workspace = ptr<T>(workspace);
+    p.saved = wide<T>(saved);
+    p.workspace = wide<T>(workspace);
     kernels::delta_rule_forward(p, device);
   });
   tape.record([=, context = tape.context()] {
     if (claim(in.q) || claim(in.k) || claim(in.v) || claim(in.beta) || (in.gate.value && claim(in.gate)) ||
         (in.initial.value && claim(in.initial)))
       fail(ErrorCode::kFailure, "an input of the delta rule has another user");
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
       kernels::DeltaRuleBackward<T> p;
       p.shape = shape;
       p.q = ptr<T>(in.q.value);
       p.k = ptr<T>(in.k.value);
       p.v = ptr<T>(in.v.value);
-      p.beta = ptr<T>(in.beta.value);
-      p.gate = ptr<T>(in.gate.value);
-      p.initial_state = ptr<T>(in.initial.value);
-      p.saved = ptr<T>(saved);
+      p.beta = wide<T>(in.beta.value);
+      p.gate = wide<T>(in.gate.value);
+      p.initial_state = wide<T>(in.initial.value);
+      p.saved = wide<T>(saved);
       p.d_o = ptr<T>(o.grad);
       p.dq = ptr<T>(in.q.grad);
       p.dk = ptr<T>(in.k.grad);
       p.dv = ptr<T>(in.v.grad);
-      p.dbeta = ptr<T>(in.beta.grad);
-      p.dgate = ptr<T>(in.gate.grad);
-      p.d_initial_state = ptr<T>(in.initial.grad);
-      p.scale = static_cast<T>(scale);
+      p.dbeta = wide<T>(in.beta.grad);
+      p.dgate = wide<T>(in.gate.grad);
+      p.d_initial_state = wide<T>(in.initial.grad);
+      p.scale = static_cast<Accumulator<T>>(scale);
       p.algorithm = algorithm;
-      p.workspace = ptr<T>(workspace);
+      p.workspace = wide<T>(workspace);
       kernels::delta_rule_backward(p, device);
     });
   });
@@ -314,7 +465,7 @@ Var repeat_rows(Tape& tape, const Var& x, int64_t batch) {
   const int64_t bytes = batch * static_cast<int64_t>(sizeof(int32_t));
   auto* index = static_cast<int32_t*>(tape.arena().allocate(bytes));
   fill_zero(tape.context().device, index, bytes);
-  return gather_rows(tape, table, index, batch);
+  return gather_as(tape, table, index, batch, table.value.dtype);
 }
 
 Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence, EigenvalueRange range,
@@ -330,63 +481,64 @@ Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence,
   shape.z_stride = in.z.value ? in.z.value.row_stride : 0;
   shape.b_stride = in.b.value.row_stride;
   shape.c_stride = in.c.value.row_stride;
-  Var y = tape.make({sequence.rows(), shape.channels});
+  const DType type = in.u.value.dtype, sums = accumulator_dtype(type);
+  Var y = tape.make({sequence.rows(), shape.channels}, type);
   Tensor workspace, saved;
   on_device(tape.context().device, [&](auto device) {
     if constexpr (kOnGpu<decltype(device)>) {
-      workspace = tape.temporary({kernels::selective_scan_workspace_size(shape, device)});
-      if (tape.recording()) saved = tape.temporary({kernels::selective_scan_saved_size(shape, device)});
+      workspace = tape.temporary({kernels::selective_scan_workspace_size(shape, device)}, sums);
+      if (tape.recording()) saved = tape.temporary({kernels::selective_scan_saved_size(shape, device)}, sums);
     } else {
-      workspace = tape.temporary({kernels::selective_scan_workspace_size(shape)});
-      if (tape.recording()) saved = tape.temporary({kernels::selective_scan_saved_size(shape)});
+      workspace = tape.temporary({kernels::selective_scan_workspace_size(shape)}, sums);
+      if (tape.recording()) saved = tape.temporary({kernels::selective_scan_saved_size(shape)}, sums);
     }
   });
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
     kernels::SelectiveScanForward<T> p;
     p.shape = shape;
     p.u = ptr<T>(in.u.value);
     p.raw = ptr<T>(in.raw.value);
-    p.a_log = ptr<T>(in.a_log.value);
+    p.a_log = wide<T>(in.a_log.value);
     p.b = ptr<T>(in.b.value);
     p.c = ptr<T>(in.c.value);
-    p.d = ptr<T>(in.d.value);
+    p.d = wide<T>(in.d.value);
     p.z = ptr<T>(in.z.value);
-    p.bias = ptr<T>(in.bias.value);
-    p.initial_state = ptr<T>(state);
+    p.bias = wide<T>(in.bias.value);
+    p.initial_state = wide<T>(state);
     p.y = ptr<T>(y.value);
-    p.final_state = ptr<T>(state);
-    p.saved = ptr<T>(saved);
-    p.workspace = ptr<T>(workspace);
+    p.final_state = wide<T>(state);
+    p.saved = wide<T>(saved);
+    p.workspace = wide<T>(workspace);
     kernels::selective_scan_forward(p, device);
   });
   tape.record([=, context = tape.context()] {
     // u feeds the projections of raw, b and c too; their gradients arrive later, so this one is the first.
     if (claim(in.u) || claim(in.raw) || claim(in.b) || claim(in.c) || (in.z.value && claim(in.z)))
       fail(ErrorCode::kFailure, "an input of the selective scan has a user recorded after it");
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
       kernels::SelectiveScanBackward<T> p;
       p.shape = shape;
       p.u = ptr<T>(in.u.value);
       p.raw = ptr<T>(in.raw.value);
-      p.a_log = ptr<T>(in.a_log.value);
+      p.a_log = wide<T>(in.a_log.value);
       p.b = ptr<T>(in.b.value);
       p.c = ptr<T>(in.c.value);
-      p.d = ptr<T>(in.d.value);
+      p.d = wide<T>(in.d.value);
       p.z = ptr<T>(in.z.value);
-      p.bias = ptr<T>(in.bias.value);
-      p.saved = ptr<T>(saved);
+      p.bias = wide<T>(in.bias.value);
+      p.saved = wide<T>(saved);
       p.dy = ptr<T>(y.grad);
       p.du = ptr<T>(in.u.grad);
       p.draw = ptr<T>(in.raw.grad);
-      p.da_log = ptr<T>(in.a_log.grad);
+      p.da_log = wide<T>(in.a_log.grad);
       p.db = ptr<T>(in.b.grad);
       p.dc = ptr<T>(in.c.grad);
-      p.dd = ptr<T>(in.d.grad);
+      p.dd = wide<T>(in.d.grad);
       p.dz = ptr<T>(in.z.grad);
-      p.dbias = ptr<T>(in.bias.grad);
-      p.workspace = ptr<T>(workspace);
+      p.dbias = wide<T>(in.bias.grad);
+      p.workspace = wide<T>(workspace);
       kernels::selective_scan_backward(p, device);
     });
   });
@@ -394,22 +546,26 @@ Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence,
 }
 
 void cross_entropy(Tape& tape, const Var& logits, const int32_t* targets, int64_t count, double* loss_sum,
-                   int32_t* predictions, double temperature) {
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
+                   int32_t* predictions, double temperature, const CapturedLoss& captured) {
+  tape.context().run_stored(logits.value.dtype, [&](auto element, auto device) {
+    using T = decltype(element);
+    using A = Accumulator<T>;
     kernels::CrossEntropy<T> p;
     p.rows = logits.value.rows();
     p.classes = logits.value.width();
     p.logits = ptr<T>(logits.value);
     p.stride = logits.value.row_stride;
     p.targets = targets;
-    p.gradient_scale = static_cast<T>(1.0 / static_cast<double>(count));
-    p.logit_scale = static_cast<T>(1.0 / temperature);
+    p.gradient_scale = static_cast<A>(1.0 / static_cast<double>(count));
+    p.logit_scale = static_cast<A>(1.0 / temperature);
     p.dlogits = ptr<T>(logits.grad);
     p.dlogits_stride = logits.grad ? logits.grad.row_stride : 0;
     p.predictions = predictions;
     p.loss_sum = loss_sum;
-    if constexpr (kOnGpu<decltype(device)>) p.workspace = gpu_workspace<double>(tape.arena(), p.rows);
+    if constexpr (kOnGpu<decltype(device)>) {
+      p.count = captured.count, p.correct = captured.correct;
+      p.workspace = gpu_workspace<double>(tape.arena(), p.rows);
+    }
     kernels::cross_entropy(p, device);
   });
   if (logits.needs_grad()) claim(logits);

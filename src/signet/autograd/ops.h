@@ -18,11 +18,16 @@ struct Sequence {
   int64_t rows() const { return batch * time; }
 };
 
-// y = x W^T (+ residual); x [rows, in], W [out, in], residual [rows, out]. Saves x.
+// y = x W^T (+ residual); x [rows, in], W [out, in], residual [rows, out]. Saves x. The residual shares its
+// gradient with y, so that this is its last use.
 Var linear(Tape& tape, const Var& x, const Var& weight, const Var& residual = {});
 
-// y[r] = table[index[r]]. Saves the index pointer: it must outlive the tape.
+// y[r] = table[index[r]] for a table with fewer rows than y: gradients add up. The table is never narrower
+// than fp32. Saves the index pointer: it must outlive the tape.
 Var gather_rows(Tape& tape, const Var& table, const int32_t* index, int64_t rows);
+
+// y[r] = x[index[r]], every index at most once. Saves the index pointer.
+Var select_rows(Tape& tape, const Var& x, const int32_t* index, int64_t rows);
 
 // RMS or layer norm over groups of weight.size() columns (a per-head norm when that divides the width). Saves
 // x and one or two numbers per group.
@@ -30,6 +35,9 @@ Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, do
 
 // Elementwise; saves x.
 Var activation(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale = 1, double shift = 0);
+
+// The same, with a result that is never narrower than fp32: gates must reach their end points.
+Var gate(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale = 1, double shift = 0);
 
 // silu(x[:, :n/2]) * x[:, n/2:]. Saves x.
 Var swiglu(Tape& tape, const Var& x);
@@ -41,6 +49,23 @@ Var l2_normalize(Tape& tape, const Var& x, int64_t head_width, double eps);
 // replaced when given (inference). Saves x, recomputes the rest.
 Var short_conv(Tape& tape, const Var& x, const Var& weight, const Var& bias, Sequence sequence, bool silu,
                const Tensor& state = {});
+
+// GPU only, where can_prepare_heads says so: what heads read from a projection, in one pass. The columns of x
+// are unit_heads heads, silu_heads heads and gates; the first are L2 normalised, the second go through SiLU,
+// the gates through theirs (never narrower than fp32). With a convolution [heads width, taps] all heads go
+// through it and SiLU first. Saves x and one number per head.
+struct HeadLayout {
+  int64_t unit_heads = 0, silu_heads = 0, width = 0, gates = 0;
+  double eps = 1e-6;
+  kernels::ActivationKind gate = kernels::ActivationKind::kSigmoid;
+  double gate_scale = 1, gate_shift = 0;
+};
+struct PreparedHeads {
+  Var heads, gates;
+};
+bool can_prepare_heads(const Tape& tape, int64_t taps, int64_t head_width);
+PreparedHeads prepare_heads(Tape& tape, const Var& x, const HeadLayout& layout, const Var& convolution,
+                            Sequence sequence);
 
 // The delta rule (kernels/delta_rule/delta_rule.h); q, k [rows, factors? * heads * dk], v, beta likewise.
 // gate [rows, heads] or [rows, heads * dk], and the initial state [batch, heads * dk * dv], may be empty.
@@ -115,11 +140,18 @@ struct PdOptions {
 Var pd_scan(Tape& tape, const Var& choice, const Var& gate, const Var& b, Sequence sequence,
             const PdOptions& options, const Tensor& state = {});
 
+// What a captured training step keeps in device memory: the number of scored rows (instead of `count`), and
+// how many of them are predicted right.
+struct CapturedLoss {
+  const double* count = nullptr;
+  double* correct = nullptr;
+};
+
 // Mean cross-entropy over `count` scored rows of the whole batch (this tape may see only a part of them);
 // targets [rows], -1 = not scored. Writes the sum of the losses of this tape's rows and, unless null, the
 // predictions [rows]; records the gradient of sum / count. All pointers are on the tape's device. The logits
 // are divided by `temperature` in the loss.
 void cross_entropy(Tape& tape, const Var& logits, const int32_t* targets, int64_t count, double* loss_sum,
-                   int32_t* predictions, double temperature = 1);
+                   int32_t* predictions, double temperature = 1, const CapturedLoss& captured = {});
 
 }  // namespace signet::autograd

@@ -9,8 +9,11 @@
 #include <utility>
 
 #include "signet/base/isa.h"
+#include "signet/base/small_float.h"
 #include "signet/tensor/arena.h"
 #include "signet/tensor/device.h"
+#include "signet/tensor/gemm.h"
+#include "signet/tensor/reduce.h"
 #include "signet/tensor/tensor.h"
 
 namespace signet::autograd {
@@ -33,10 +36,22 @@ inline bool claim(const Var& v) {
   return std::exchange(*v.written, true);
 }
 
-// The number type and the device that operators run with.
+// The number type of activations, the device that operators run on, and how it multiplies matrices. With bf16
+// activations (GPU only) parameters, their gradients, statistics, gates and states stay fp32, and values that
+// depend on the vocabulary alone may too: every value carries its own type.
 struct Context {
   DType dtype = DType::kF32;
   Device device;
+  GemmMath math = GemmMath::kFp32;  // of fp32 products on the GPU
+  // The flat parameter buffer and its copy in bf16, which products of bf16 activations read.
+  const float* parameters = nullptr;
+  const bf16* narrow_parameters = nullptr;
+  ColumnSums* later = nullptr;  // GPU only: takes sums that only add to gradients of parameters
+  int64_t slack = 0;  // elements that may be read, and zero added to, behind the buffers and their gradient
+
+  const bf16* narrow(const Tensor& parameter) const {
+    return narrow_parameters + (parameter.as<float>() - parameters);
+  }
 
   // Calls f(T{}, Cpu{}) or f(T{}, Cuda{stream}); on the GPU T is float.
   template <class F>
@@ -44,10 +59,27 @@ struct Context {
     on_device(device, [&](auto where) {
       if constexpr (std::is_same_v<decltype(where), Cuda>) {
         if (dtype != DType::kF32)
-          fail(ErrorCode::kUsage, "the GPU computes in float32, not {}", dtype_name(dtype));
+          fail(ErrorCode::kUsage,
+               "an operator of this model computes in float32 on the GPU, not {}; use precision tf32 or fp32",
+               dtype_name(dtype));
         f(float{}, where);
       } else {
         with_dtype(dtype, [&](auto type) { f(type, where); });
+      }
+    });
+  }
+  // The same for operators that can store bf16 on the GPU: T is the type of the value given, float or bf16
+  // there.
+  template <class F>
+  void run_stored(DType stored, F&& f) const {
+    on_device(device, [&](auto where) {
+      if constexpr (std::is_same_v<decltype(where), Cuda>) {
+        if (stored == DType::kBF16) return f(bf16{}, where);
+        if (stored != DType::kF32)
+          fail(ErrorCode::kUsage, "the GPU computes in float32 or bfloat16, not {}", dtype_name(stored));
+        f(float{}, where);
+      } else {
+        with_dtype(stored, [&](auto type) { f(type, where); });
       }
     });
   }
@@ -67,15 +99,30 @@ class Tape {
   const Context& context() const { return context_; }
   Arena& arena() { return arena_; }
 
-  Tensor temporary(Shape shape) { return arena_.tensor(shape, dtype()); }
+  Tensor temporary(Shape shape) { return temporary(shape, dtype()); }
+  Tensor temporary(Shape shape, DType type) { return arena_.tensor(shape, type); }
   // A fresh value for an operator's output, with a gradient when recording.
-  Var make(Shape shape) {
-    Var v{temporary(shape), {}, nullptr};
+  Var make(Shape shape) { return make(shape, dtype()); }
+  Var make(Shape shape, DType type) {
+    Var v{temporary(shape, type), {}, nullptr};
     if (recording_) {
-      v.grad = temporary(shape);
+      v.grad = temporary(shape, type);
       v.written = flag();
     }
     return v;
+  }
+  // A matrix that products write or read: on the GPU its rows start at multiples of 16 bytes.
+  Var make_rows(int64_t rows, int64_t width, DType type) {
+    const int64_t unit = context_.device.cuda() ? 16 / dtype_size(type) : 1;
+    const int64_t stride = (width + unit - 1) / unit * unit;
+    return stride == width ? make({rows, width}, type) : narrowed(make({rows, stride}, type), width);
+  }
+  // `residual` takes y's gradient as its own: y = f(x) + residual. Nothing recorded later may use residual.
+  Var make_sharing_gradient(int64_t rows, int64_t width, const Var& residual) {
+    Var y = residual;
+    y.value = temporary({rows, width}, residual.value.dtype);
+    if (recording_) y.written = flag();
+    return y;
   }
   // Columns [begin, begin + count) of a value.
   Var columns(const Var& v, int64_t begin, int64_t count) {
@@ -104,6 +151,12 @@ class Tape {
   }
 
  private:
+  // The first columns of a matrix.
+  static Var narrowed(Var v, int64_t width) {
+    v.value = v.value.columns(0, width);
+    if (v.grad) v.grad = v.grad.columns(0, width);
+    return v;
+  }
   struct Node {
     void (*call)(Node*);
     Node* previous;

@@ -127,6 +127,9 @@ void set_thread_count(int threads) {
 
 bool in_parallel_region() { return inside; }
 
+InPlace::InPlace() : before_(inside) { inside = true; }
+InPlace::~InPlace() { inside = before_; }
+
 void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
   if (n <= 0) return;
   const int64_t most = std::max<int64_t>(1, n / std::max<int64_t>(1, grain));

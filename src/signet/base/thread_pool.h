@@ -28,4 +28,16 @@ void parallel_parts(int64_t n, int64_t parts, const Body& body) {
 // True inside a body of parallel_for with more than one range.
 bool in_parallel_region();
 
+// While one lives, parallel_for of this thread runs in place: for threads that work beside the pool.
+class InPlace {
+ public:
+  InPlace();
+  ~InPlace();
+  InPlace(const InPlace&) = delete;
+  InPlace& operator=(const InPlace&) = delete;
+
+ private:
+  bool before_;
+};
+
 }  // namespace signet

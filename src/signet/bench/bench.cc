@@ -17,7 +17,16 @@ double now() {
 
 }  // namespace
 
-Timing measure(const std::function<void()>& run, double seconds) {
+#ifdef SIGNET_WITH_CUDA
+Timing measure_cuda(const std::function<void()>& run, double seconds, const Device& device);
+Ceilings measure_cuda_ceilings(double seconds, const Device& device);
+#else
+static Timing measure_cuda(const std::function<void()>&, double, const Device&) { return {}; }
+static Ceilings measure_cuda_ceilings(double, const Device&) { return {}; }
+#endif
+
+Timing measure(const std::function<void()>& run, double seconds, const Device& device) {
+  if (device.cuda()) return measure_cuda(run, seconds, device);
   run();
   std::vector<double> times;
   const double end = now() + seconds;
@@ -32,7 +41,13 @@ Timing measure(const std::function<void()>& run, double seconds) {
   return {times.front(), times[times.size() / 2], static_cast<int64_t>(times.size())};
 }
 
-Ceilings measure_ceilings(double seconds) {
+double Ceilings::floor(double flops, double bytes, Math math) const {
+  return std::max(rate(math) > 0 ? flops / rate(math) : 0,
+                  bytes_per_second > 0 ? bytes / bytes_per_second : 0);
+}
+
+Ceilings measure_ceilings(double seconds, const Device& device) {
+  if (device.cuda()) return measure_cuda_ceilings(seconds, device);
   const int64_t threads = thread_count(), repeats = 200000;
   std::vector<float> sinks(static_cast<size_t>(threads) * 64);
   const Timing multiply_add = measure(
@@ -61,24 +76,24 @@ Ceilings measure_ceilings(double seconds) {
         sinks[0] = x;
       },
       seconds);
-  return {flops / multiply_add.best, 2.0 * static_cast<double>(size) / copy.best, links / chain.best};
+  Ceilings ceilings;
+  ceilings.flops_per_second = flops / multiply_add.best;
+  ceilings.bytes_per_second = 2.0 * static_cast<double>(size) / copy.best;
+  ceilings.chained_per_second = links / chain.best;
+  return ceilings;
 }
 
-Report run_case(const Operator& op, const Case& c, double seconds) {
-  const Workload workload = c.prepare();
-  Report report{op.name,
-                c.name,
-                workload.error(),
-                workload.tolerance,
-                workload.flops,
-                workload.bytes,
-                workload.items,
-                workload.chain,
-                workload.item,
-                false,
-                {}};
+Report run_case(const Operator& op, const Case& c, double seconds, const Device& device) {
+  const Workload w = c.prepare();
+  Report report;
+  report.op = op.name, report.name = c.name, report.error = w.error(), report.tolerance = w.tolerance;
+  report.flops = w.flops, report.bytes = w.bytes, report.math = w.math;
+  report.items = w.items, report.chain = w.chain, report.item = w.item;
   report.correct = report.error <= report.tolerance;  // false for NaN
-  if (report.correct) report.timing = measure(workload.run, seconds);
+  if (!report.correct) return report;
+  report.timing = measure(w.run, seconds, device);
+  report.timing.best /= w.units;
+  report.timing.median /= w.units;
   return report;
 }
 

@@ -7,12 +7,18 @@
 #include <string>
 #include <vector>
 
+#include "signet/tensor/device.h"
+
 namespace signet::bench {
+
+// The arithmetic that a case's flops are made of: which ceiling holds for them.
+enum class Math { kFp32, kTf32, kBf16 };
 
 // A prepared case, holding its memory.
 struct Workload {
-  double flops = 0;               // that the mathematics needs, a multiply-add counting two
-  double bytes = 0;               // that must move at least: every input and output once
+  double flops = 0;  // that the mathematics needs, a multiply-add counting two
+  Math math = Math::kFp32;
+  double bytes = 0;  // that must move at least: every input and output once
   // Where a rate of items says more: how many there are and what they are called, and how many operations
   // must wait for the one before.
   double items = 0, chain = 0;
@@ -20,6 +26,7 @@ struct Workload {
   std::function<double()> error;  // relative error against the fp64 reference
   double tolerance = 0;
   std::function<void()> run;
+  double units = 1;  // of what is counted and timed, in one run
 };
 
 struct Case {
@@ -30,7 +37,13 @@ struct Case {
 struct Operator {
   const char* name;
   const char* summary;
-  std::vector<Case> (*cases)();
+  std::vector<Case> (*cases)();                              // on the CPU; null: none
+  std::vector<Case> (*cuda_cases)(const Device&) = nullptr;  // on the GPU; null: none
+
+  std::vector<Case> on(const Device& device) const {
+    if (device.cuda()) return cuda_cases ? cuda_cases(device) : std::vector<Case>{};
+    return cases ? cases() : std::vector<Case>{};
+  }
 };
 
 const std::vector<Operator>& operators();
@@ -39,23 +52,31 @@ struct Timing {
   double best = 0, median = 0;  // seconds per run
   int64_t runs = 0;
 };
-// Runs once to warm up, then for about `seconds`.
-Timing measure(const std::function<void()>& run, double seconds);
+// Runs to warm up, then for about `seconds`. On the GPU each run ends when its kernels have.
+Timing measure(const std::function<void()>& run, double seconds, const Device& device = {});
 
-// With all threads: fp32 multiply-adds in registers, and a copy far larger than the caches (read and write).
-// With one: fp32 operations each of which waits for the one before.
+// On the CPU, with all threads: fp32 multiply-adds in registers, and a copy far larger than the caches (read
+// and write); with one: fp32 operations each of which waits for the one before. On the GPU: large matrix
+// products in each arithmetic, and the copy.
 struct Ceilings {
   double flops_per_second = 0, bytes_per_second = 0, chained_per_second = 0;
+  double tf32_per_second = 0, bf16_per_second = 0;  // GPU only
+  double rate(Math math) const {
+    return math == Math::kTf32 ? tf32_per_second : math == Math::kBf16 ? bf16_per_second : flops_per_second;
+  }
+  // The least time for the work: the longer of its arithmetic and its bytes.
+  double floor(double flops, double bytes, Math math) const;
 };
-Ceilings measure_ceilings(double seconds);
+Ceilings measure_ceilings(double seconds, const Device& device = {});
 
 struct Report {
   std::string op, name;
   double error = 0, tolerance = 0, flops = 0, bytes = 0, items = 0, chain = 0;
   const char* item = "";
+  Math math = Math::kFp32;
   bool correct = false;
   Timing timing;  // only when correct
 };
-Report run_case(const Operator& op, const Case& c, double seconds);
+Report run_case(const Operator& op, const Case& c, double seconds, const Device& device = {});
 
 }  // namespace signet::bench

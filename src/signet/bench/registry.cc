@@ -11,15 +11,25 @@ std::vector<Case> recogniser_cases();
 std::vector<Case> selective_scan_cases();
 std::vector<Case> train_step_cases();
 
+#ifdef SIGNET_WITH_CUDA
+std::vector<Case> delta_rule_cuda_cases(const Device& device);
+std::vector<Case> selective_scan_cuda_cases(const Device& device);
+std::vector<Case> train_cuda_cases(const Device& device);
+#define SIGNET_ON_GPU(cases) cases
+#else
+#define SIGNET_ON_GPU(cases) nullptr
+#endif
+
 const std::vector<Operator>& operators() {
   static const std::vector<Operator> table = {
       {"gemm", "matrix products of the models' projections", gemm_cases},
       {"norm", "RMS normalisation", norm_cases},
-      {"delta_rule", "DeltaNet and DeltaProduct", delta_rule_cases},
+      {"delta_rule", "DeltaNet and DeltaProduct", delta_rule_cases, SIGNET_ON_GPU(delta_rule_cuda_cases)},
       {"gated_linear", "GLA, Mamba-2 and mLSTM", gated_linear_cases},
-      {"selective_scan", "Mamba", selective_scan_cases},
+      {"selective_scan", "Mamba", selective_scan_cases, SIGNET_ON_GPU(selective_scan_cuda_cases)},
       {"recogniser", "compiled automata reading a million letters", recogniser_cases},
-      {"train_step", "one update of a whole model; flops of its matrix products alone", train_step_cases},
+      {"train", "one update of a whole model; flops of its matrix products alone", train_step_cases,
+       SIGNET_ON_GPU(train_cuda_cases)},
   };
   return table;
 }

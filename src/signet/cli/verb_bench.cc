@@ -19,6 +19,7 @@ class Bench final : public Verb {
                         false);
     options.value("--filter", filter_, "run only the cases whose name contains this");
     options.value("--seconds", seconds_, "time to spend on each case and ceiling");
+    options.value("--device", device_name_, "where to run: cpu, or cuda in a build with it");
     options.flag("--list", list_, "list the cases and run nothing");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet bench norm --seconds 0.05", "check and time one operator");
@@ -29,32 +30,21 @@ class Bench final : public Verb {
     if (!(seconds_ >= 0 && seconds_ <= 600))
       fail(ErrorCode::kUsage, "--seconds {}: give a number from 0 to 600", seconds_);
     const auto chosen = choose();
+    device_ = open_device(device_name_);
     if (list_) {
       for (const auto* op : chosen)
-        for (const auto& c : op->cases())
+        for (const auto& c : op->on(device_))
           if (selected(c)) fmt::print("{:16} {}\n", op->name, c.name);
       return 0;
     }
-    const bench::Ceilings ceilings = bench::measure_ceilings(seconds_);
-    nlohmann::ordered_json all = {{"cpu", cpu_model_name()},
-                                  {"isa", isa_name(current_isa())},
-                                  {"threads", thread_count()},
-                                  {"peak_gflops_fp32", ceilings.flops_per_second / 1e9},
-                                  {"copy_gbytes_per_second", ceilings.bytes_per_second / 1e9},
-                                  {"chained_goperations_per_second", ceilings.chained_per_second / 1e9},
-                                  {"cases", nlohmann::ordered_json::array()}};
-    if (!json_) {
-      fmt::print("{}, {}, {} threads; measured ceilings: {:.0f} GFLOP/s fp32, copy {:.1f} GB/s\n\n",
-                 cpu_model_name(), isa_name(current_isa()), thread_count(), ceilings.flops_per_second / 1e9,
-                 ceilings.bytes_per_second / 1e9);
-      fmt::print("{:15} {:38} {:>9} {:>9} {:>9} {:>8} {:>5} {:>7} {:>5}\n", "operator", "case", "error",
-                 "best ms", "median", "GFLOP/s", "peak", "GB/s", "copy");
-    }
+    const bench::Ceilings ceilings = bench::measure_ceilings(seconds_, device_);
+    nlohmann::ordered_json all = machine(ceilings);
+    if (!json_) print_machine(ceilings);
     bool correct = true;
     for (const auto* op : chosen) {
-      for (const auto& c : op->cases()) {
+      for (const auto& c : op->on(device_)) {
         if (!selected(c)) continue;
-        const bench::Report report = bench::run_case(*op, c, seconds_);
+        const bench::Report report = bench::run_case(*op, c, seconds_, device_);
         correct = correct && report.correct;
         json_ ? all["cases"].push_back(to_json(report, ceilings)) : print(report, ceilings);
       }
@@ -91,16 +81,57 @@ class Bench final : public Verb {
   }
   bool selected(const bench::Case& c) const { return c.name.find(filter_) != std::string::npos; }
 
-  static void print(const bench::Report& r, const bench::Ceilings& ceilings) {
+  nlohmann::ordered_json machine(const bench::Ceilings& c) const {
+    nlohmann::ordered_json all = {{"version", SIGNET_VERSION}};
+    if (device_.cuda()) {
+      all["gpu"] = device_description();
+      all["peak_tflops_tf32"] = c.tf32_per_second / 1e12;
+      all["peak_tflops_bf16"] = c.bf16_per_second / 1e12;
+    }
+    all["cpu"] = cpu_model_name();
+    all["isa"] = isa_name(current_isa());
+    all["threads"] = thread_count();
+    all["peak_gflops_fp32"] = c.flops_per_second / 1e9;
+    all["copy_gbytes_per_second"] = c.bytes_per_second / 1e9;
+    if (!device_.cuda()) all["chained_goperations_per_second"] = c.chained_per_second / 1e9;
+    all["cases"] = nlohmann::ordered_json::array();
+    return all;
+  }
+  void print_machine(const bench::Ceilings& c) const {
+    if (device_.cuda()) {
+      fmt::print(
+          "{}; measured ceilings: copy {:.2f} TB/s, products fp32 {:.0f}, tf32 {:.0f}, bf16 {:.0f} "
+          "TFLOP/s\n\n",
+          device_description(), c.bytes_per_second / 1e12, c.flops_per_second / 1e12,
+          c.tf32_per_second / 1e12, c.bf16_per_second / 1e12);
+      fmt::print("{:15} {:48} {:>9} {:>10} {:>10} {:>10} {:>6}\n", "operator", "case", "error", "best ms",
+                 "median ms", "floor ms", "ratio");
+      return;
+    }
+    fmt::print("{}, {}, {} threads; measured ceilings: {:.0f} GFLOP/s fp32, copy {:.1f} GB/s\n\n",
+               cpu_model_name(), isa_name(current_isa()), thread_count(), c.flops_per_second / 1e9,
+               c.bytes_per_second / 1e9);
+    fmt::print("{:15} {:38} {:>9} {:>9} {:>9} {:>8} {:>5} {:>7} {:>5}\n", "operator", "case", "error",
+               "best ms", "median", "GFLOP/s", "peak", "GB/s", "copy");
+  }
+
+  void print(const bench::Report& r, const bench::Ceilings& ceilings) const {
     if (!r.correct) {
       fmt::print("{:15} {:38} {:9.1e} WRONG: more than {:.0e} from the fp64 reference, not timed\n", r.op,
                  r.name, r.error, r.tolerance);
       return;
     }
     const double flops = r.flops / r.timing.best, bytes = r.bytes / r.timing.best;
-    fmt::print("{:15} {:38} {:9.1e} {:9.3f} {:9.3f} {:8.1f} {:4.0f}% {:7.1f} {:4.0f}%\n", r.op, r.name,
-               r.error, r.timing.best * 1e3, r.timing.median * 1e3, flops / 1e9,
-               100 * flops / ceilings.flops_per_second, bytes / 1e9, 100 * bytes / ceilings.bytes_per_second);
+    if (device_.cuda()) {
+      const double floor = ceilings.floor(r.flops, r.bytes, r.math);
+      fmt::print("{:15} {:48} {:9.1e} {:10.4f} {:10.4f} {:10.4f} {:5.1f}x\n", r.op, r.name, r.error,
+                 r.timing.best * 1e3, r.timing.median * 1e3, floor * 1e3, r.timing.median / floor);
+    } else {
+      fmt::print("{:15} {:38} {:9.1e} {:9.3f} {:9.3f} {:8.1f} {:4.0f}% {:7.1f} {:4.0f}%\n", r.op, r.name,
+                 r.error, r.timing.best * 1e3, r.timing.median * 1e3, flops / 1e9,
+                 100 * flops / ceilings.flops_per_second, bytes / 1e9,
+                 100 * bytes / ceilings.bytes_per_second);
+    }
     if (r.items > 0)
       fmt::print("{:15} {:38} {:.1f} million {}/s, {:.0f}% of one chain of dependent operations\n", "", "",
                  r.items / r.timing.best / 1e6, r.item,
@@ -115,9 +146,10 @@ class Bench final : public Verb {
     const double flops = r.flops / r.timing.best, bytes = r.bytes / r.timing.best;
     j["best_ms"] = r.timing.best * 1e3;
     j["median_ms"] = r.timing.median * 1e3;
+    j["floor_ms"] = ceilings.floor(r.flops, r.bytes, r.math) * 1e3;
     j["runs"] = r.timing.runs;
     j["gflops"] = flops / 1e9;
-    j["share_of_peak"] = flops / ceilings.flops_per_second;
+    j["share_of_peak"] = flops / ceilings.rate(r.math);
     j["gbytes_per_second"] = bytes / 1e9;
     j["share_of_copy"] = bytes / ceilings.bytes_per_second;
     if (r.items > 0) {
@@ -128,7 +160,8 @@ class Bench final : public Verb {
   }
 
   std::vector<std::string> wanted_;
-  std::string filter_;
+  std::string filter_, device_name_ = "cpu";
+  Device device_;
   double seconds_ = 0.3;
   bool list_ = false, json_ = false;
 };

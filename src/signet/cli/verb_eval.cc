@@ -43,6 +43,7 @@ class Eval final : public Verb {
     options.value(
         "--snap", snap_every_,
         "every so many tokens, round the state to the nearest one seen in sequences of training length");
+    options.value("--device", device_, "where to run: cpu, or cuda in a build with it");
     options.flag("--save", save_, "keep the result in the run's results.json, for its report");
     options.flag("--json", json_, "print one JSON object");
     options.flag("--quiet", quiet_, "no progress");
@@ -63,6 +64,7 @@ class Eval final : public Verb {
       fail(ErrorCode::kUsage, "--save keeps what the model does by itself; leave out --snap");
     if (options_->given("--horizon") && (horizon_ < 1 || horizon_ > tasks::kMaxSize))
       fail(ErrorCode::kUsage, "--horizon {}: give 1 to {}", horizon_, tasks::kMaxSize);
+    opened_ = open_device(device_);
     train::Run run = train::Run::load(directory_);
     if (!task_.empty()) {
       if (save_) fail(ErrorCode::kUsage, "--save keeps results of the run's own task; leave out --task");
@@ -109,7 +111,8 @@ class Eval final : public Verb {
     Progress progress("evaluate", samples_, 0, ProgressStyle::of_stderr(quiet_));
     const auto evaluation = train::evaluate(
         run.model(), run.dtype(), run.weights(), run.task(),
-        {static_cast<uint64_t>(seed_), tasks::Split::kTest, lengths, samples_, snap_.get(), snap_every_},
+        {static_cast<uint64_t>(seed_), tasks::Split::kTest, lengths, samples_, snap_.get(), snap_every_,
+         opened_},
         [&](int64_t done) {
           progress.update(done, "");
           return true;
@@ -135,7 +138,7 @@ class Eval final : public Verb {
             fmt::print(stderr, "horizon: length {} accuracy {:.3f}\n", probe.length,
                        probe.sequence_accuracy());
         },
-        go_on, snap_.get(), snap_every_);
+        go_on, snap_.get(), snap_every_, opened_);
     fail_if_stopped();
     return {{"length", horizon.length},
             {"reached_limit", horizon.reached_limit},
@@ -204,7 +207,8 @@ class Eval final : public Verb {
   }
 
   Options* options_ = nullptr;
-  std::string directory_, lengths_, task_;
+  std::string directory_, lengths_, task_, device_ = "cpu";
+  Device opened_;
   int64_t samples_ = 8192, seed_ = 1, horizon_ = 0, snap_every_ = 0;
   std::unique_ptr<train::StateCodebook> snap_;
   bool save_ = false, json_ = false, quiet_ = false;

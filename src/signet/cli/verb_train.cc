@@ -34,6 +34,7 @@ class Train final : public Verb {
     options.value("-o,--out", out_, "run directory [runs/TASK-MODEL-RANGE-SEED]");
     options.value("--resume", resume_, "go on with this run directory");
     options.value("--device", device_, "where the updates run: cpu, or cuda in a build with it");
+    options.value("--precision", precision_, "auto, fp32, tf32 or bf16 (train.precision)");
     options.flag("--force", force_, "replace the run that is in the directory");
     options.flag("--dry-run", dry_run_, "print the resolved configuration and stop");
     options.flag("--list-keys", list_keys_, "print every configuration key with its meaning and value");
@@ -57,6 +58,7 @@ class Train final : public Verb {
     add_automaton(sources);
     if (!eigenvalues_.empty()) sources.set.push_back("model.eigenvalues=" + eigenvalues_);
     for (const auto& assignment : set_) sources.set.push_back(assignment);
+    if (!precision_.empty()) sources.set.push_back("train.precision=" + precision_);
     if (options_->given("--steps")) sources.set.push_back(fmt::format("train.steps={}", steps_));
     if (options_->given("--seed")) sources.set.push_back(fmt::format("train.seed={}", seed_));
     train::RunConfig config = train::resolve_config(sources);
@@ -84,7 +86,7 @@ class Train final : public Verb {
  private:
   int resume() {
     for (const char* name : {"--model", "--eigenvalues", "--config", "--set", "--steps", "--seed", "--out",
-                             "--regex", "--alphabet", "--dfa", "--targets"}) {
+                             "--regex", "--alphabet", "--dfa", "--targets", "--precision"}) {
       if (options_->given(name))
         fail(ErrorCode::kUsage, "--resume takes the configuration of the run; {} cannot change it", name);
     }
@@ -136,8 +138,8 @@ class Train final : public Verb {
   }
 
   Options* options_ = nullptr;
-  std::string device_ = "cpu", task_, regex_, alphabet_, dfa_, targets_, model_, eigenvalues_, config_, out_,
-              resume_;
+  std::string device_ = "cpu", precision_, task_, regex_, alphabet_, dfa_, targets_, model_, eigenvalues_,
+              config_, out_, resume_;
   std::vector<std::string> set_;
   int64_t steps_ = 20000, seed_ = 1;
   bool force_ = false, dry_run_ = false, list_keys_ = false, json_ = false, quiet_ = false;

@@ -38,8 +38,10 @@ class Mixer {
   virtual Var finish(Tape& tape, const Weights& weights, const Var& mixed, const Var& residual) const = 0;
 
   virtual std::vector<Shape> state_shapes(int64_t batch) const = 0;
-  // Sets the state (on the CPU, zero so far) to what a sequence starts from.
-  virtual void start(const Weights&, Tensor* /*state*/) const {}
+  // Sets the state (zero so far, in the memory of the device) to what a sequence starts from.
+  virtual void start(const Weights&, Tensor* /*state*/, const Device&) const {}
+  // Whether `mix` can carry its state in the memory of a GPU.
+  virtual bool state_on_gpu() const { return false; }
 
   // The eigenvalues of the transition at every row, [rows, count]: one per head and factor that differs from
   // 1 (Householder models) or the whole diagonal (diagonal models). For pictures and analysis. Empty for

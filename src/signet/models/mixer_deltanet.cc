@@ -11,7 +11,6 @@
 // that reaches the ends of its range exactly or stays at one, a state that is only transformed and never
 // written to.
 #include <cmath>
-#include <cstring>
 
 #include "signet/autograd/gated_ops.h"
 #include "signet/models/config.h"
@@ -108,6 +107,8 @@ class DeltaNetMixer final : public Mixer {
           Tensor* state) const override {
     const int64_t n = options_.householders;
     const bool conv = options_.conv > 0;
+    autograd::DeltaRuleInputs in;
+    if (learned_state_ && !state) in.initial = autograd::repeat_rows(tape, weights[state_], sequence.batch);
     auto part = [&](int64_t begin, int64_t count, int conv_id, bool silu, int state_index) {
       Var x = tape.columns(projected, begin, count);
       if (conv)
@@ -115,16 +116,30 @@ class DeltaNetMixer final : public Mixer {
                                     state ? state[state_index] : Tensor{});
       return silu ? autograd::activation(tape, x, ActivationKind::kSilu) : x;
     };
-    const Var q = part(0, inner_, q_conv_, silu_qk_, 1);
-    const Var k = part(k_at_, n * inner_, k_conv_, silu_qk_, 2);
-    autograd::DeltaRuleInputs in;
-    in.q = autograd::l2_normalize(tape, q, head_dim_, kNormEps);
-    in.k = autograd::l2_normalize(tape, k, head_dim_, kNormEps);
-    in.v = options_.write ? part(v_at_, n * inner_, v_conv_, true, 3)
-                          : autograd::zeros(tape, {sequence.rows(), n * inner_});
-    in.beta = beta(tape, projected);
+    const auto unit = [&](const Var& x) { return autograd::l2_normalize(tape, x, head_dim_, kNormEps); };
+    if (!state && silu_qk_ == conv && autograd::can_prepare_heads(tape, options_.conv, head_dim_)) {
+      autograd::HeadLayout layout;
+      layout.unit_heads = (1 + n) * options_.heads,
+      layout.silu_heads = options_.write ? n * options_.heads : 0;
+      layout.width = head_dim_, layout.gates = options_.beta == "fixed" ? 0 : n * options_.heads;
+      layout.eps = kNormEps, layout.gate = beta_gate_, layout.gate_scale = beta_scale_;
+      layout.gate_shift = options_.beta_shift;
+      const Var taps = conv ? weights.fused(q_conv_, options_.write ? v_conv_ : k_conv_) : Var{};
+      const int64_t heads = layout.unit_heads + layout.silu_heads;
+      const Var x = tape.columns(projected, 0, heads * head_dim_ + layout.gates);
+      const auto prepared = autograd::prepare_heads(tape, x, layout, taps, sequence);
+      in.q = tape.columns(prepared.heads, 0, inner_);
+      in.k = tape.columns(prepared.heads, k_at_, n * inner_);
+      if (options_.write) in.v = tape.columns(prepared.heads, v_at_, n * inner_);
+      in.beta = layout.gates > 0 ? prepared.gates : beta(tape, projected);
+    } else {
+      in.q = unit(part(0, inner_, q_conv_, silu_qk_, 1));
+      in.k = unit(part(k_at_, n * inner_, k_conv_, silu_qk_, 2));
+      if (options_.write) in.v = part(v_at_, n * inner_, v_conv_, true, 3);
+      in.beta = beta(tape, projected);
+    }
+    if (!options_.write) in.v = autograd::zeros(tape, {sequence.rows(), n * inner_});
     if (decay_channels_ > 0) in.gate = gate(tape, weights, projected);
-    if (learned_state_ && !state) in.initial = autograd::repeat_rows(tape, weights[state_], sequence.batch);
     autograd::DeltaRuleOptions rule;
     rule.heads = options_.heads;
     rule.factors = n;
@@ -139,6 +154,7 @@ class DeltaNetMixer final : public Mixer {
     return autograd::linear(tape, read, weights[o_], residual);
   }
 
+  bool state_on_gpu() const override { return true; }
   std::vector<Shape> state_shapes(int64_t batch) const override {
     std::vector<Shape> shapes = {{batch, options_.heads, head_dim_, head_dim_}};
     const int64_t n = options_.householders, history = options_.conv - 1;
@@ -149,12 +165,12 @@ class DeltaNetMixer final : public Mixer {
     }
     return shapes;
   }
-  void start(const Weights& weights, Tensor* state) const override {
+  void start(const Weights& weights, Tensor* state, const Device& device) const override {
     if (!learned_state_) return;
     const Tensor from = weights[state_].value;
     const int64_t bytes = from.size() * dtype_size(from.dtype);
     for (int64_t b = 0; b < state[0].shape[0]; ++b)
-      std::memcpy(static_cast<char*>(state[0].data) + b * bytes, from.data, static_cast<size_t>(bytes));
+      copy_within(device, static_cast<char*>(state[0].data) + b * bytes, from.data, bytes);
   }
 
   // Without a decay 1 - beta of every head and factor. With one, the columns of a head are 1 - beta of its
@@ -192,11 +208,11 @@ class DeltaNetMixer final : public Mixer {
     const int64_t n = options_.householders;
     if (options_.beta == "fixed") {
       constexpr double kSaturated = 1e4;
-      return autograd::activation(tape, autograd::zeros(tape, {projected.value.rows(), n * options_.heads}),
-                                  ActivationKind::kSigmoid, beta_scale_, kSaturated);
+      return autograd::gate(tape, autograd::zeros(tape, {projected.value.rows(), n * options_.heads}),
+                            ActivationKind::kSigmoid, beta_scale_, kSaturated);
     }
     const Var raw = tape.columns(projected, b_at_, n * options_.heads);
-    return autograd::activation(tape, raw, beta_gate_, beta_scale_, options_.beta_shift);
+    return autograd::gate(tape, raw, beta_gate_, beta_scale_, options_.beta_shift);
   }
 
   Var gate(Tape& tape, const Weights& weights, const Var& projected) const {

@@ -47,12 +47,14 @@ class DenseMixer final : public Mixer {
   std::vector<Shape> state_shapes(int64_t batch) const override {
     return {{batch, options_.heads, options_.state, options_.state}};
   }
-  void start(const Weights&, Tensor* state) const override {
+  void start(const Weights&, Tensor* state, const Device& device) const override {
     with_dtype(state[0].dtype, [&](auto type) {
       using T = decltype(type);
       const int64_t n = options_.state;
+      std::vector<T> identity(static_cast<size_t>(state[0].size()), T(0));
       for (int64_t m = 0; m < state[0].size() / (n * n); ++m)
-        for (int64_t i = 0; i < n; ++i) state[0].as<T>()[m * n * n + i * n + i] = T(1);
+        for (int64_t i = 0; i < n; ++i) identity[m * n * n + i * n + i] = T(1);
+      copy_to_device(device, state[0].data, identity.data(), state[0].size() * int64_t{sizeof(T)});
     });
   }
 

@@ -65,6 +65,7 @@ class MambaMixer final : public Mixer {
     return autograd::linear(tape, mixed, weights[out_], residual);
   }
 
+  bool state_on_gpu() const override { return true; }
   std::vector<Shape> state_shapes(int64_t batch) const override {
     return {{batch, inner_, options_.state}, {batch, std::max<int64_t>(options_.conv - 1, 0), inner_}};
   }

@@ -1,7 +1,6 @@
 #include "signet/models/model.h"
 
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "signet/models/registry.h"
@@ -10,23 +9,25 @@ namespace signet::models {
 
 using kernels::NormKind;
 
-ModelState::ModelState(const Model& model, int64_t batch, DType dtype) {
+ModelState::ModelState(const Model& model, int64_t batch, DType dtype, const Device& device) {
   constexpr int64_t kAlign = 64;
-  int64_t bytes = kAlign;
+  const auto padded = [&](const Shape& s) {
+    return (s.size() * dtype_size(dtype) + kAlign - 1) / kAlign * kAlign;
+  };
+  int64_t bytes = 0;
   std::vector<std::vector<Shape>> shapes;
   for (size_t i = 0; i < model.blocks(); ++i) {
     shapes.push_back(model.mixer(i).state_shapes(batch));
-    for (const Shape& s : shapes.back())
-      bytes += (s.size() * dtype_size(dtype) + kAlign - 1) / kAlign * kAlign;
+    for (const Shape& s : shapes.back()) bytes += padded(s);
   }
-  memory_.assign(static_cast<size_t>(bytes), 0);
-  auto address = reinterpret_cast<uintptr_t>(memory_.data());
-  char* p = memory_.data() + (kAlign - address % kAlign) % kAlign;
+  memory_ = DeviceBuffer(device.kind, bytes);
+  if (bytes) fill_zero(device, memory_.data(), bytes);
+  char* p = memory_.as<char>();
   for (const auto& block : shapes) {
     auto& tensors = tensors_.emplace_back();
     for (const Shape& s : block) {
-      tensors.emplace_back(p, s, dtype);
-      p += (s.size() * dtype_size(dtype) + kAlign - 1) / kAlign * kAlign;
+      tensors.emplace_back(p, s, dtype, device.kind);
+      p += padded(s);
     }
   }
 }
@@ -86,15 +87,16 @@ std::pair<Var, Var> Model::embed(Tape& tape, const Weights& weights, const int32
 Var Model::forward(Tape& tape, const Weights& weights, const int32_t* tokens, Sequence sequence,
                    const int32_t* scored, int64_t scored_rows, ModelState* state) const {
   if (state && !std::exchange(state->started, true))
-    for (size_t i = 0; i < blocks_.size(); ++i) blocks_[i].mixer->start(weights, state->block(i));
+    for (size_t i = 0; i < blocks_.size(); ++i)
+      blocks_[i].mixer->start(weights, state->block(i), tape.context().device);
   auto [x, projected] = embed(tape, weights, tokens, sequence);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const Block& block = blocks_[i];
     if (i > 0) projected = project(tape, weights, block, x);
     Var mixed = block.mixer->mix(tape, weights, projected, sequence, state ? state->block(i) : nullptr);
     if (i + 1 == blocks_.size() && scored) {  // after the last mixing only the scored rows matter
-      mixed = autograd::gather_rows(tape, mixed, scored, scored_rows);
-      x = autograd::gather_rows(tape, x, scored, scored_rows);
+      mixed = autograd::select_rows(tape, mixed, scored, scored_rows);
+      x = autograd::select_rows(tape, x, scored, scored_rows);
     }
     x = mlp(tape, weights, block, block.mixer->finish(tape, weights, mixed, x));
   }

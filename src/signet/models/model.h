@@ -8,19 +8,20 @@
 #include "signet/models/config.h"
 #include "signet/models/mixer.h"
 #include "signet/models/parameters.h"
+#include "signet/tensor/device.h"
 
 namespace signet::models {
 
-// Recurrent state of a batch of sequences, carried from one segment to the next in inference. The first
-// forward pass starts it (Mixer::start).
+// Recurrent state of a batch of sequences in the memory of a device, carried from one segment to the next in
+// inference. The first forward pass starts it (Mixer::start).
 class ModelState {
  public:
-  ModelState(const class Model& model, int64_t batch, DType dtype);
+  ModelState(const class Model& model, int64_t batch, DType dtype, const Device& device = {});
   Tensor* block(size_t i) { return tensors_[i].data(); }
   bool started = false;
 
  private:
-  std::vector<char> memory_;
+  DeviceBuffer memory_;
   std::vector<std::vector<Tensor>> tensors_;  // [block][state tensor]
 };
 

@@ -30,6 +30,7 @@ void Arena::reset() {
     const int64_t need = reserved_;
     blocks_.clear();
     reserved_ = 0;
+    ++generation_;
     add_block(need);
   }
   used_in_block_ = 0;

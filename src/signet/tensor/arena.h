@@ -19,8 +19,11 @@ class Arena {
   Tensor tensor(Shape shape, DType dtype) {
     return Tensor(allocate(shape.size() * dtype_size(dtype)), shape, dtype, kind_);
   }
-  // Forgets every allocation; merges the blocks of a grown arena into one.
+  // Forgets every allocation; merges the blocks of a grown arena into one, at new addresses.
   void reset();
+  bool grown() const { return blocks_.size() > 1; }
+  // Changes when reset() moved the memory: what remembers addresses must be made again.
+  int64_t generation() const { return generation_; }
   DeviceKind kind() const { return kind_; }
   int64_t bytes_used() const { return used_total_; }
   int64_t bytes_reserved() const { return reserved_; }
@@ -30,7 +33,7 @@ class Arena {
 
   DeviceKind kind_;
   std::vector<DeviceBuffer> blocks_;
-  int64_t used_in_block_ = 0, used_total_ = 0, reserved_ = 0;
+  int64_t used_in_block_ = 0, used_total_ = 0, reserved_ = 0, generation_ = 0;
 };
 
 }  // namespace signet

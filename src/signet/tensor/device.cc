@@ -1,5 +1,6 @@
 #include "signet/tensor/device.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
@@ -9,6 +10,8 @@
 
 namespace signet {
 namespace {
+
+std::atomic<int64_t> asked_for_gpu_memory = 0;
 
 [[noreturn]] void no_cuda() {
   fail(ErrorCode::kUsage, "this build has no CUDA backend; build it with make CUDA=1");
@@ -30,6 +33,20 @@ Device open_device(const std::string& name) {
 #endif
 }
 
+std::string device_description() {
+#ifdef SIGNET_WITH_CUDA
+  const CudaDevice& device = cuda_device();
+  int driver = 0, runtime = 0;
+  check_cuda(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  check_cuda(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+  return fmt::format("{}, compute capability {}.{}, {} multiprocessors, driver for CUDA {}.{}, runtime {}.{}",
+                     device.name, device.compute_major, device.compute_minor, device.multiprocessors,
+                     driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+#else
+  no_cuda();
+#endif
+}
+
 void* allocate_memory(DeviceKind kind, int64_t bytes) {
   if (kind == DeviceKind::kCpu) {
     const int64_t rounded = (bytes + 63) / 64 * 64;
@@ -39,6 +56,7 @@ void* allocate_memory(DeviceKind kind, int64_t bytes) {
   }
 #ifdef SIGNET_WITH_CUDA
   void* p = nullptr;
+  ++asked_for_gpu_memory;
   if (cudaMalloc(&p, static_cast<size_t>(bytes)) == cudaSuccess) return p;
   cudaGetLastError();  // clears it: the error is reported here
   size_t free_bytes = 0, total = 0;
@@ -50,6 +68,8 @@ void* allocate_memory(DeviceKind kind, int64_t bytes) {
   no_cuda();
 #endif
 }
+
+int64_t gpu_allocations() { return asked_for_gpu_memory; }
 
 void free_memory(DeviceKind kind, void* p) {
   if (kind == DeviceKind::kCpu) return std::free(p);
@@ -78,6 +98,15 @@ void copy_to_host(const Device& device, void* to, const void* from, int64_t byte
              "copy from the GPU");
   synchronize(device);
 }
+void copy_within(const Device& device, void* to, const void* from, int64_t bytes) {
+  if (!device.cuda()) {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+    return;
+  }
+  check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice,
+                             stream_of(Cuda{device.stream})),
+             "copy on the GPU");
+}
 void fill_zero(const Device& device, void* to, int64_t bytes) {
   if (!device.cuda()) {
     std::memset(to, 0, static_cast<size_t>(bytes));
@@ -94,6 +123,9 @@ void copy_to_device(const Device&, void* to, const void* from, int64_t bytes) {
   std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 void copy_to_host(const Device&, void* to, const void* from, int64_t bytes) {
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+void copy_within(const Device&, void* to, const void* from, int64_t bytes) {
   std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 void fill_zero(const Device&, void* to, int64_t bytes) { std::memset(to, 0, static_cast<size_t>(bytes)); }

@@ -32,15 +32,21 @@ void on_device(const Device& device, F&& f) {
 // why.
 Device open_device(const std::string& name);
 
+// The GPU that open_device("cuda") gives, in words; throws like it.
+std::string device_description();
+
 // Memory of a device, 64-byte aligned (256 on the GPU). Throws kResource that says how much is needed and
 // free.
 void* allocate_memory(DeviceKind kind, int64_t bytes);
 void free_memory(DeviceKind kind, void* p);
+// How often this process has asked the GPU for memory.
+int64_t gpu_allocations();
 
 // Copies between host memory and the memory of `device`, and fills; in stream order on the GPU. copy_to_host
 // waits until the bytes are there.
 void copy_to_device(const Device& device, void* to, const void* from, int64_t bytes);
 void copy_to_host(const Device& device, void* to, const void* from, int64_t bytes);
+void copy_within(const Device& device, void* to, const void* from, int64_t bytes);
 void fill_zero(const Device& device, void* to, int64_t bytes);
 void synchronize(const Device& device);
 

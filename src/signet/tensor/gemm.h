@@ -32,6 +32,8 @@ struct Gemm {
   bool accumulate = false;
   GemmMath math = GemmMath::kFp32;   // GPU only, for fp32
   Accumulator<T>* wide_c = nullptr;  // GPU only: the result unrounded, instead of c
+  const T* addend = nullptr;         // GPU only: [m, n] added to the product, instead of accumulate
+  int64_t ld_addend = 0;
 };
 
 template <class T>

@@ -22,11 +22,11 @@ void check(cublasStatus_t status, const char* what) {
 // Descriptors and the algorithm found for one shape.
 struct Plan {
   cublasLtMatmulDesc_t operation;
-  cublasLtMatrixLayout_t first, second, result;
+  cublasLtMatrixLayout_t first, second, addend, result;
   cublasLtMatmulAlgo_t algorithm;
 };
 
-using Key = std::array<int64_t, 12>;
+using Key = std::array<int64_t, 14>;
 
 class Library {
  public:
@@ -87,6 +87,7 @@ Plan make_plan(const Gemm<T>& p, cudaDataType_t in, cudaDataType_t out, const Ke
   plan.first = layout(in, p.transpose_b ? p.k : p.n, p.transpose_b ? p.n : p.k, p.ldb);
   plan.second = layout(in, p.transpose_a ? p.m : p.k, p.transpose_a ? p.k : p.m, p.lda);
   plan.result = layout(out, p.n, p.m, p.ldc);
+  plan.addend = p.addend ? layout(out, p.n, p.m, p.ld_addend) : plan.result;
 
   cublasLtMatmulPreference_t preference;
   check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
@@ -96,12 +97,12 @@ Plan make_plan(const Gemm<T>& p, cudaDataType_t in, cudaDataType_t out, const Ke
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspaceBytes});
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(key[10] >> 10));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(key[10] & 1023));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(key[11]));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(key[13]));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(key[11]));
   cublasLtMatmulHeuristicResult_t found;
   int count = 0;
   const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(library().handle(), plan.operation, plan.first, plan.second, plan.result,
+      cublasLtMatmulAlgoGetHeuristic(library().handle(), plan.operation, plan.first, plan.second, plan.addend,
                                      plan.result, preference, 1, &found, &count);
   cublasLtMatmulPreferenceDestroy(preference);
   if (status != CUBLAS_STATUS_SUCCESS || count == 0)
@@ -120,10 +121,13 @@ void gemm(const Gemm<T>& p, Cuda device) {
   void* c = p.wide_c ? static_cast<void*>(p.wide_c) : static_cast<void*>(p.c);
   const bool wide = std::is_same_v<T, float> || p.wide_c;
   if (p.k == 0) {
-    if (!p.accumulate) {
-      const size_t element = wide ? sizeof(float) : sizeof(T);
+    const size_t element = wide ? sizeof(float) : sizeof(T);
+    if (p.addend)
+      check_cuda(cudaMemcpy2DAsync(c, p.ldc * element, p.addend, p.ld_addend * element, p.n * element, p.m,
+                                   cudaMemcpyDeviceToDevice, stream),
+                 "gemm");
+    else if (!p.accumulate)
       check_cuda(cudaMemset2DAsync(c, p.ldc * element, 0, p.n * element, p.m, stream), "gemm");
-    }
     return;
   }
   const cudaDataType_t in = std::is_same_v<T, float> ? CUDA_R_32F : CUDA_R_16BF,
@@ -139,13 +143,16 @@ void gemm(const Gemm<T>& p, Cuda device) {
                 in,
                 out,
                 alignment(p.b) << 10 | alignment(p.a),
-                alignment(c)};
-  const float alpha = 1, beta = p.accumulate ? 1 : 0;
+                alignment(c),
+                p.addend ? p.ld_addend : -1,
+                p.addend ? alignment(p.addend) : alignment(c)};
+  const float alpha = 1, beta = p.accumulate || p.addend ? 1 : 0;
+  const void* addend = p.addend ? static_cast<const void*>(p.addend) : c;
   Library& lt = library();
   const std::lock_guard lock(lt.mutex);
   const Plan& plan = lt.plan(key, [&] { return make_plan(p, in, out, key); });
-  check(cublasLtMatmul(lt.handle(), plan.operation, &alpha, p.b, plan.first, p.a, plan.second, &beta, c,
-                       plan.result, c, plan.result, &plan.algorithm, lt.workspace(stream), kWorkspaceBytes,
+  check(cublasLtMatmul(lt.handle(), plan.operation, &alpha, p.b, plan.first, p.a, plan.second, &beta, addend,
+                       plan.addend, c, plan.result, &plan.algorithm, lt.workspace(stream), kWorkspaceBytes,
                        stream),
         "cublasLtMatmul");
 }

@@ -19,6 +19,9 @@ constexpr const char* dtype_name(DType dtype) {
   return dtype == DType::kF64 ? "float64" : dtype == DType::kF32 ? "float32" : "bfloat16";
 }
 
+// The type of sums, statistics and gates beside values of `dtype`: never narrower than fp32.
+constexpr DType accumulator_dtype(DType dtype) { return dtype == DType::kBF16 ? DType::kF32 : dtype; }
+
 template <class T>
 struct DTypeOf;
 template <>

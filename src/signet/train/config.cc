@@ -90,6 +90,9 @@ void TrainConfig::describe(io::Fields& fields) {
                {1e-3, 1e6});
   fields.field("seed", seed, "of the start and the data", {0, int64_t{1} << 62});
   fields.field_enum("dtype", dtype, "arithmetic", {"float32", "float64"});
+  fields.field_enum("precision", precision,
+                    "of the updates of a float32 run: auto = fp32 on the CPU, tf32 on the GPU",
+                    {"auto", "fp32", "tf32", "bf16"});
   fields.field("validate_every", validate_every, "updates between validations; 0 = never",
                {0, int64_t{1} << 40});
   fields.field("validate_samples", validate_samples, "sequences per validation", {1, 1 << 24});
@@ -133,6 +136,19 @@ void RunConfig::describe(io::Fields& fields) {
 }
 
 DType RunConfig::dtype() const { return train.dtype == "float64" ? DType::kF64 : DType::kF32; }
+
+const char* precision_name(Precision precision) {
+  return precision == Precision::kFp32 ? "fp32" : precision == Precision::kTf32 ? "tf32" : "bf16";
+}
+
+Precision RunConfig::precision(const Device& device) const {
+  if (train.precision == "fp32") return Precision::kFp32;
+  if (train.precision == "auto") return device.cuda() ? Precision::kTf32 : Precision::kFp32;
+  if (!device.cuda())
+    fail(ErrorCode::kUsage, "train.precision={} is for the GPU; the CPU computes in fp32 (or auto)",
+         train.precision);
+  return train.precision == "tf32" ? Precision::kTf32 : Precision::kBf16;
+}
 
 tasks::LengthRange RunConfig::train_lengths(const tasks::Task& task) const {
   return override_range(task.train_lengths(), train.min_length, train.max_length);

@@ -9,6 +9,7 @@
 #include "signet/io/config_schema.h"
 #include "signet/models/config.h"
 #include "signet/tasks/automaton_task.h"
+#include "signet/tensor/device.h"
 #include "signet/tensor/tensor.h"
 
 namespace signet::train {
@@ -23,6 +24,15 @@ struct TaskConfig {
 };
 inline constexpr char kAutomatonTask[] = "automaton";
 
+// How a float32 run computes. States, sums, gates, statistics, parameters and moments are fp32 in all of
+// them.
+enum class Precision {
+  kFp32,  // everything
+  kTf32,  // fp32 storage; matrix products round their factors to 10 bits of mantissa. GPU only
+  kBf16   // activations and the factors of products are bf16. GPU only
+};
+const char* precision_name(Precision precision);
+
 struct TrainConfig {
   int64_t steps = 20000, batch = 256;
   int64_t min_length = 0, max_length = 0;  // 0 = the task's
@@ -33,7 +43,7 @@ struct TrainConfig {
   double weight_decay = 0, clip = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double temperature = 1;
   int64_t seed = 1;
-  std::string dtype = "float32";
+  std::string dtype = "float32", precision = "auto";
   int64_t validate_every = 200, validate_samples = 512;
   int64_t checkpoint_every = 1000, keep = 2;
   double stop_at = 0;  // scaled validation accuracy at which to stop, seen twice in a row; 0 = never
@@ -60,6 +70,8 @@ struct RunConfig {
 
   void describe(io::Fields& fields);
   DType dtype() const;
+  // What the updates compute in on that device; throws kUsage for what it cannot do.
+  Precision precision(const Device& device) const;
   tasks::LengthRange train_lengths(const tasks::Task& task) const;
   tasks::LengthRange eval_lengths(const tasks::Task& task) const;
   std::string to_yaml();

@@ -1,10 +1,14 @@
-// The training step on the GPU. The forward and backward pass of a batch shape is captured as a CUDA graph on
-// its second use and replayed from then on; each shape has an arena of its own, so that its addresses never
-// move.
+// The training step on the GPU: forward, backward, clipping, the check for finite numbers and AdamW of one
+// batch shape are one CUDA graph, captured on the shape's second use. The host copies a batch to the GPU,
+// launches, and reads the loss a few steps later; it never waits in between. A step whose loss or gradient is
+// not finite changes no weight, and neither does any step after it: the GPU itself decides that.
 #ifdef SIGNET_WITH_CUDA
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <vector>
 
@@ -20,24 +24,42 @@ using autograd::Context;
 using autograd::Sequence;
 using autograd::Tape;
 
-constexpr int64_t kTimeBucket = 8;  // lengths are rounded up to a multiple: few shapes, little padding
+// Lengths are padded to multiples of 8, and above 64 to an eighth of the power of two below: at most an
+// eighth is padding, and there are eight shapes for each doubling of the length.
+int64_t padded_time(int64_t time) {
+  const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(time, 1))));
+  const int64_t unit = std::max<int64_t>(8, power / 8);
+  return (time + unit - 1) / unit * unit;
+}
 
 class CudaGraph {
  public:
   CudaGraph() = default;
   CudaGraph(const CudaGraph&) = delete;
-  ~CudaGraph() {
+  ~CudaGraph() { clear(); }
+  void clear() {
     if (executable_) cudaGraphExecDestroy(executable_);
+    executable_ = nullptr;
   }
   explicit operator bool() const { return executable_ != nullptr; }
-  void begin(cudaStream_t stream) {
+  // Captures what `work` launches on the stream.
+  template <class Work>
+  void capture(cudaStream_t stream, Work work) {
+    clear();
     check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin of a graph capture");
-  }
-  void end(cudaStream_t stream) {
     cudaGraph_t graph = nullptr;
+    try {
+      work();
+    } catch (...) {
+      cudaStreamEndCapture(stream, &graph);
+      if (graph) cudaGraphDestroy(graph);
+      cudaGetLastError();
+      throw;
+    }
     check_cuda(cudaStreamEndCapture(stream, &graph), "end of a graph capture");
-    check_cuda(cudaGraphInstantiate(&executable_, graph, 0), "cudaGraphInstantiate");
+    const cudaError_t status = cudaGraphInstantiate(&executable_, graph, 0);
     cudaGraphDestroy(graph);
+    check_cuda(status, "cudaGraphInstantiate");
   }
   void launch(cudaStream_t stream) { check_cuda(cudaGraphLaunch(executable_, stream), "a training step"); }
 
@@ -45,55 +67,115 @@ class CudaGraph {
   cudaGraphExec_t executable_ = nullptr;
 };
 
+// Page-locked host memory, which copies can reach while the host goes on.
+class PinnedBuffer {
+ public:
+  PinnedBuffer() = default;
+  PinnedBuffer(const PinnedBuffer&) = delete;
+  ~PinnedBuffer() { cudaFreeHost(data_); }
+  char* at_least(int64_t bytes) {
+    if (bytes <= bytes_) return data_;
+    cudaFreeHost(data_);
+    data_ = nullptr, bytes_ = 0;
+    check_cuda(cudaMallocHost(reinterpret_cast<void**>(&data_), static_cast<size_t>(bytes)),
+               "page-locked memory of a batch");
+    bytes_ = bytes;
+    return data_;
+  }
+
+ private:
+  char* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+class Event {
+ public:
+  Event() {
+    check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync),
+               "cudaEventCreate");
+  }
+  Event(const Event&) = delete;
+  ~Event() { cudaEventDestroy(event_); }
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+// In front of a batch's tokens: what AdamW's schedule reads (the GPU fills in the scale of the gradient), and
+// the number of scored positions.
+struct Header {
+  double lr = 0, step = 0, scale = 0, scored = 0;
+};
+// What a step leaves behind in device memory.
+struct Outcome {
+  double loss_sum = 0, correct = 0, square_sum = 0;
+  int32_t stop = 0, unused = 0;
+};
+
 class CudaStepEngine final : public StepEngine {
  public:
-  CudaStepEngine(const Device& device, const models::Model& model, double temperature, void* weights,
+  CudaStepEngine(const Device& device, const models::Model& model, const StepOptions& options, void* weights,
                  Optimizer& optimizer)
       : device_(device),
+        stream_(stream_of(Cuda{device.stream})),
         model_(model),
-        temperature_(temperature),
+        options_(options),
         host_weights_(weights),
         optimizer_(optimizer),
         bytes_(model.parameters().size() * int64_t{sizeof(float)}),
-        weights_(DeviceKind::kCuda, bytes_),
-        gradient_(DeviceKind::kCuda, bytes_),
+        slack_(slack_of(model.parameters())),
+        weights_(DeviceKind::kCuda, bytes_ + slack_ * int64_t{sizeof(float)}),
+        gradient_(DeviceKind::kCuda, weights_.bytes()),
         m_(DeviceKind::kCuda, bytes_),
         v_(DeviceKind::kCuda, bytes_),
-        scalars_(DeviceKind::kCuda, sizeof(Scalars)),
+        narrow_(DeviceKind::kCuda, narrow() ? weights_.bytes() / 2 : 0),
+        outcome_(DeviceKind::kCuda, sizeof(Outcome)),
         square_workspace_(DeviceKind::kCuda, kernels::kSquareSumBlocks * int64_t{sizeof(double)}) {
+    for (const DeviceBuffer* buffer : {&weights_, &gradient_, &narrow_})
+      if (buffer->data()) fill_zero(device_, buffer->data(), buffer->bytes());
     from_host();
   }
+  ~CudaStepEngine() override { cudaStreamSynchronize(stream_); }
 
-  StepResult step(const tasks::Batch& batch, double lr, int64_t step) override {
-    Shape& shape = shapes_[{batch.rows, (batch.time + kTimeBucket - 1) / kTimeBucket * kTimeBucket}];
-    const int64_t scored = upload(shape, batch);
-    const cudaStream_t stream = stream_of(Cuda{device_.stream});
-    if (shape.graph) {
-      shape.graph.launch(stream);
-    } else if (shape.uses++ == 0) {
-      pass(shape);  // finds out how much memory it takes; the arena then becomes one block
-    } else {
-      shape.arena.reset();
-      shape.host.reset();
-      shape.graph.begin(stream);
-      pass(shape);
-      shape.graph.end(stream);
-      shape.graph.launch(stream);
-    }
-    Scalars scalars;
-    copy_to_host(device_, shape.predictions_host.data(), shape.predictions.data(), shape.predictions.bytes());
-    copy_to_host(device_, &scalars, scalars_.data(), sizeof scalars);
+  void submit(const tasks::Batch& batch, double lr, int64_t step) override {
+    if (in_flight_ == depth()) fail(ErrorCode::kFailure, "{} steps are in flight already", in_flight_);
+    Slot& slot = slots_[static_cast<size_t>((first_ + in_flight_) % depth())];
+    const bool dense = static_cast<int64_t>(batch.targets.size()) != batch.rows;
+    Shape& shape = shapes_[{batch.rows, padded_time(batch.time), dense}];
+    if (!shape.input.data()) prepare(shape, batch, dense);
+    slot.step = step;
+    slot.scored = fill(slot.input.at_least(shape.bytes), shape, batch, lr, step);
+    check_cuda(cudaMemcpyAsync(shape.input.data(), slot.input.at_least(shape.bytes),
+                               static_cast<size_t>(shape.bytes), cudaMemcpyHostToDevice, stream_),
+               "copy of a batch to the GPU");
+    run(shape);
+    check_cuda(cudaMemcpyAsync(slot.outcome.at_least(sizeof(Outcome)), outcome_.data(), sizeof(Outcome),
+                               cudaMemcpyDeviceToHost, stream_),
+               "copy of the loss from the GPU");
+    check_cuda(cudaEventRecord(slot.done.get(), stream_), "cudaEventRecord");
+    ++in_flight_;
+  }
+
+  StepResult collect() override {
+    if (in_flight_ == 0) fail(ErrorCode::kFailure, "no step is in flight");
+    Slot& slot = slots_[static_cast<size_t>(first_)];
+    check_cuda(cudaEventSynchronize(slot.done.get()), "a training step");
+    Outcome outcome;
+    std::memcpy(&outcome, slot.outcome.at_least(sizeof outcome), sizeof outcome);
+    first_ = (first_ + 1) % depth();
+    --in_flight_;
     StepResult result;
-    result.batch.scored = scored;
-    result.batch.loss = scalars.loss_sum / static_cast<double>(std::max<int64_t>(1, scored));
-    for (size_t i = 0; i < shape.targets_host.size(); ++i)
-      result.batch.correct +=
-          shape.targets_host[i] >= 0 && shape.targets_host[i] == shape.predictions_host[i];
-    result.norm = std::sqrt(scalars.square_sum);
-    result.updated = std::isfinite(result.batch.loss) && std::isfinite(result.norm);
-    if (result.updated) update(result.norm, lr, step);
+    result.step = slot.step;
+    result.batch.scored = slot.scored;
+    result.batch.correct = static_cast<int64_t>(outcome.correct);
+    result.batch.loss = outcome.loss_sum / static_cast<double>(std::max<int64_t>(1, slot.scored));
+    result.norm = std::sqrt(outcome.square_sum);
+    result.updated = outcome.stop == 0;
     return result;
   }
+  int depth() const override { return static_cast<int>(slots_.size()); }
+  int in_flight() const override { return in_flight_; }
 
   void to_host() override {
     copy_to_host(device_, host_weights_, weights_.data(), bytes_);
@@ -101,110 +183,165 @@ class CudaStepEngine final : public StepEngine {
     copy_to_host(device_, optimizer_.second_moment(), v_.data(), bytes_);
   }
   void from_host() override {
+    synchronize(device_);
     copy_to_device(device_, weights_.data(), host_weights_, bytes_);
     copy_to_device(device_, m_.data(), optimizer_.first_moment(), bytes_);
     copy_to_device(device_, v_.data(), optimizer_.second_moment(), bytes_);
+    fill_zero(device_, outcome_.data(), sizeof(Outcome));
+    if (narrow()) {
+      const auto* values = static_cast<const float*>(host_weights_);
+      std::vector<bf16> rounded(values, values + model_.parameters().size());
+      copy_to_device(device_, narrow_.data(), rounded.data(), bytes_ / 2);
+      synchronize(device_);
+    }
     synchronize(device_);
   }
 
  private:
-  struct Scalars {
-    double loss_sum = 0, square_sum = 0;
-  };
+  // rows x time tokens, then which rows are scored (unless all are), then the targets, behind a Header.
   struct Shape {
-    Arena arena{DeviceKind::kCuda};
-    Arena host;
     CudaGraph graph;
-    int64_t uses = 0, rows = 0, time = 0, scored_rows = 0;
+    int64_t generation = -1;  // of the arena, when the graph was captured
+    int64_t uses = 0, rows = 0, time = 0, scored_rows = 0, bytes = 0;
     bool dense = false;
-    DeviceBuffer tokens, scored, targets, predictions;
-    std::vector<int32_t> tokens_host, scored_host, targets_host, predictions_host;
-  };
+    DeviceBuffer input;
 
-  // Copies the batch, padded to the shape's length, and returns the number of scored positions. The loss
-  // divides by the number of rows (or of positions): constant in a captured graph.
-  int64_t upload(Shape& shape, const tasks::Batch& batch) {
-    if (!shape.tokens.data()) {
-      shape.rows = batch.rows;
-      shape.time = (batch.time + kTimeBucket - 1) / kTimeBucket * kTimeBucket;
-      shape.dense = static_cast<int64_t>(batch.targets.size()) != batch.rows;
-      shape.scored_rows = shape.dense ? shape.rows * shape.time : shape.rows;
-      const int64_t ints = sizeof(int32_t);
-      shape.tokens = DeviceBuffer(DeviceKind::kCuda, shape.rows * shape.time * ints);
-      shape.scored = DeviceBuffer(DeviceKind::kCuda, shape.scored_rows * ints);
-      shape.targets = DeviceBuffer(DeviceKind::kCuda, shape.scored_rows * ints);
-      shape.predictions = DeviceBuffer(DeviceKind::kCuda, shape.scored_rows * ints);
-      shape.predictions_host.resize(static_cast<size_t>(shape.scored_rows));
+    int64_t scored_at() const { return tokens_at() + rows * time * int64_t{sizeof(int32_t)}; }
+    int64_t targets_at() const { return scored_at() + (dense ? 0 : rows * int64_t{sizeof(int32_t)}); }
+    static int64_t tokens_at() { return sizeof(Header); }
+    const int32_t* on_device(int64_t at) const {
+      return reinterpret_cast<const int32_t*>(input.as<char>() + at);
     }
-    shape.tokens_host.assign(static_cast<size_t>(shape.rows * shape.time), 0);
-    shape.targets_host.assign(static_cast<size_t>(shape.scored_rows), tasks::kNotScored);
-    shape.scored_host.resize(static_cast<size_t>(shape.scored_rows));
-    int64_t scored = 0;
+  };
+  struct Slot {
+    PinnedBuffer input, outcome;
+    Event done;
+    int64_t step = 0, scored = 0;
+  };
+  // Room for 7 rows of any matrix behind the last one.
+  static int64_t slack_of(const models::Parameters& parameters) {
+    int64_t widest = 0;
+    for (const auto& info : parameters.infos()) widest = std::max(widest, info.shape.last());
+    return 8 * widest;
+  }
+  bool narrow() const { return options_.precision == Precision::kBf16; }
+
+  void prepare(Shape& shape, const tasks::Batch& batch, bool dense) {
+    shape.rows = batch.rows;
+    shape.time = padded_time(batch.time);
+    shape.dense = dense;
+    shape.scored_rows = dense ? shape.rows * shape.time : shape.rows;
+    shape.bytes = shape.targets_at() + shape.scored_rows * int64_t{sizeof(int32_t)};
+    shape.input = DeviceBuffer(DeviceKind::kCuda, shape.bytes);
+  }
+
+  // Lays out a batch, padded to the shape's length; returns the number of scored positions.
+  static int64_t fill(char* to, const Shape& shape, const tasks::Batch& batch, double lr, int64_t step) {
+    auto* tokens = reinterpret_cast<int32_t*>(to + Shape::tokens_at());
+    auto* scored_rows = reinterpret_cast<int32_t*>(to + shape.scored_at());
+    auto* targets = reinterpret_cast<int32_t*>(to + shape.targets_at());
     for (int64_t r = 0; r < shape.rows; ++r) {
-      const int32_t* tokens = batch.tokens.data() + r * batch.time;
-      std::copy(tokens, tokens + batch.time, shape.tokens_host.begin() + r * shape.time);
+      const auto pad = [&](int32_t* row, const std::vector<int32_t>& from, int32_t value) {
+        std::copy_n(from.data() + r * batch.time, batch.time, row + r * shape.time);
+        std::fill(row + r * shape.time + batch.time, row + (r + 1) * shape.time, value);
+      };
+      pad(tokens, batch.tokens, 0);
       if (shape.dense) {
-        const int32_t* targets = batch.targets.data() + r * batch.time;
-        std::copy(targets, targets + batch.time, shape.targets_host.begin() + r * shape.time);
+        pad(targets, batch.targets, tasks::kNotScored);
       } else {
-        shape.scored_host[r] = static_cast<int32_t>(r * shape.time + batch.lengths[r] - 1);
-        shape.targets_host[r] = batch.targets[r];
+        scored_rows[r] = static_cast<int32_t>(r * shape.time + batch.lengths[r] - 1);
+        targets[r] = batch.targets[r];
       }
     }
-    for (int32_t target : shape.targets_host) scored += target >= 0;
-    copy_to_device(device_, shape.tokens.data(), shape.tokens_host.data(), shape.tokens.bytes());
-    copy_to_device(device_, shape.scored.data(), shape.scored_host.data(), shape.scored.bytes());
-    copy_to_device(device_, shape.targets.data(), shape.targets_host.data(), shape.targets.bytes());
+    const int64_t scored =
+        std::count_if(targets, targets + shape.scored_rows, [](int32_t target) { return target >= 0; });
+    const Header header{lr, static_cast<double>(step), 0, static_cast<double>(std::max<int64_t>(1, scored))};
+    std::memcpy(to, &header, sizeof header);
     return scored;
   }
 
-  // Loss, gradient and its square sum, all in device memory.
-  void pass(Shape& shape) {
-    const Context context{DType::kF32, device_};
-    Tape tape(shape.arena, shape.host, context, /*recording=*/true);
+  // All shapes share one arena, since one step runs at a time: the first use of a shape shows how much it
+  // needs, and a graph whose addresses have moved since is captured again.
+  void run(Shape& shape) {
+    if (shape.uses++ == 0) {
+      reset();
+      return whole_step(shape);
+    }
+    if (arena_.grown()) reset();
+    if (!shape.graph || shape.generation != arena_.generation()) {
+      reset();
+      shape.graph.capture(stream_, [&] { whole_step(shape); });
+      shape.generation = arena_.generation();
+    }
+    shape.graph.launch(stream_);
+  }
+  void reset() {
+    if (arena_.grown()) synchronize(device_);  // its blocks are about to be freed
+    arena_.reset();
+    host_.reset();
+  }
+
+  void whole_step(const Shape& shape) {
+    auto* outcome = outcome_.as<Outcome>();
+    auto* header = shape.input.as<Header>();
+    Context context{narrow() ? DType::kBF16 : DType::kF32, device_};
+    context.math = options_.precision == Precision::kFp32 ? GemmMath::kFp32 : GemmMath::kTf32;
+    context.parameters = weights_.as<float>();
+    context.narrow_parameters = narrow_.as<bf16>();
+    context.slack = slack_;
+    context.later = &sums_;
+    Tape tape(arena_, host_, context, /*recording=*/true);
     fill_zero(device_, gradient_.data(), bytes_);
     const models::Weights view(model_.parameters(), DType::kF32, weights_.data(), gradient_.data());
     const autograd::Var logits =
-        model_.forward(tape, view, shape.tokens.as<int32_t>(), Sequence{shape.rows, shape.time},
-                       shape.dense ? nullptr : shape.scored.as<int32_t>(), shape.scored_rows);
-    auto* scalars = scalars_.as<Scalars>();
-    autograd::cross_entropy(tape, logits, shape.targets.as<int32_t>(), shape.scored_rows, &scalars->loss_sum,
-                            shape.predictions.as<int32_t>(), temperature_);
+        model_.forward(tape, view, shape.on_device(Shape::tokens_at()), Sequence{shape.rows, shape.time},
+                       shape.dense ? nullptr : shape.on_device(shape.scored_at()), shape.scored_rows);
+    auto* predictions = static_cast<int32_t*>(arena_.allocate(shape.scored_rows * int64_t{sizeof(int32_t)}));
+    autograd::cross_entropy(tape, logits, shape.on_device(shape.targets_at()), 1, &outcome->loss_sum,
+                            predictions, options_.temperature, {&header->scored, &outcome->correct});
     tape.backward();
+    sums_.run(Cuda{device_.stream});
     kernels::SquareSum<float> square;
     square.size = model_.parameters().size();
     square.x = gradient_.as<float>();
-    square.result = &scalars->square_sum;
+    square.result = &outcome->square_sum;
     square.workspace = square_workspace_.as<double>();
+    square.guard = {optimizer_.options().clip, &outcome->loss_sum, &header->scale, &outcome->stop};
     kernels::square_sum(square, Cuda{device_.stream});
-  }
-
-  void update(double norm, double lr, int64_t step) {
     for (const auto& group : optimizer_.groups()) {
-      auto p = optimizer_.parameters_of<float>(group, norm, lr, step);
+      auto p = optimizer_.parameters_of<float>(group, 0, 0, 1);
       p.weights = weights_.as<float>() + group.offset;
       p.gradient = gradient_.as<float>() + group.offset;
       p.m = m_.as<float>() + group.offset;
       p.v = v_.as<float>() + group.offset;
+      if (narrow()) p.narrow = narrow_.as<bf16>() + group.offset;
+      p.schedule = &header->lr;
+      p.stop = &outcome->stop;
       kernels::adamw(p, Cuda{device_.stream});
     }
   }
 
   Device device_;
+  cudaStream_t stream_;
   const models::Model& model_;
-  double temperature_;
+  StepOptions options_;
   void* host_weights_;
   Optimizer& optimizer_;
-  int64_t bytes_;
-  DeviceBuffer weights_, gradient_, m_, v_, scalars_, square_workspace_;
-  std::map<std::pair<int64_t, int64_t>, Shape> shapes_;
+  int64_t bytes_, slack_;
+  DeviceBuffer weights_, gradient_, m_, v_, narrow_, outcome_, square_workspace_;
+  Arena arena_{DeviceKind::kCuda}, host_;
+  ColumnSums sums_;
+  std::map<std::tuple<int64_t, int64_t, bool>, Shape> shapes_;
+  std::array<Slot, 4> slots_;
+  int first_ = 0, in_flight_ = 0;
 };
 
 }  // namespace
 
 std::unique_ptr<StepEngine> make_cuda_step_engine(const Device& device, const models::Model& model,
-                                                  double temperature, void* weights, Optimizer& optimizer) {
-  return std::make_unique<CudaStepEngine>(device, model, temperature, weights, optimizer);
+                                                  const StepOptions& options, void* weights,
+                                                  Optimizer& optimizer) {
+  return std::make_unique<CudaStepEngine>(device, model, options, weights, optimizer);
 }
 
 }  // namespace signet::train

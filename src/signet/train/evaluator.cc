@@ -9,6 +9,7 @@
 
 #include "signet/autograd/ops.h"
 #include "signet/base/thread_pool.h"
+#include "signet/kernels/cross_entropy/cross_entropy.h"
 #include "signet/train/state_codebook.h"
 
 namespace signet::train {
@@ -21,6 +22,7 @@ using models::Weights;
 constexpr int64_t kSegment = 256;       // tokens of a sequence that are in memory at a time
 constexpr int64_t kSegmentRows = 2048;  // rows (tokens) of one forward pass
 constexpr int64_t kMinGroups = 16;      // for the threads; not their number, on which no bit may depend
+constexpr int64_t kGpuSegmentRows = 1 << 15;
 
 struct Scored {
   double loss = 0;
@@ -73,6 +75,27 @@ class PrefixCurve {
   std::vector<LengthAccuracy> entries_;
 };
 
+// The parameters where the device can read them.
+class PlacedWeights {
+ public:
+  PlacedWeights(const models::Model& model, DType dtype, void* weights, const Device& device)
+      : data_(weights) {
+    if (!device.cuda()) return;
+    if (dtype != DType::kF32)
+      fail(ErrorCode::kUsage, "a run in {} is evaluated on the CPU; the GPU computes in float32",
+           dtype_name(dtype));
+    const int64_t bytes = model.parameters().size() * dtype_size(dtype);
+    copy_ = DeviceBuffer(device.kind, bytes);
+    copy_to_device(device, copy_.data(), weights, bytes);
+    data_ = copy_.data();
+  }
+  void* data() const { return data_; }
+
+ private:
+  DeviceBuffer copy_;
+  void* data_;
+};
+
 // Runs samples of similar length as one batch, segment by segment.
 class SegmentRunner {
  public:
@@ -81,7 +104,11 @@ class SegmentRunner {
         dtype_(dtype),
         weights_(weights),
         snap_(request.snap),
-        segment_(snap_ ? std::clamp<int64_t>(request.snap_every, 1, kSegment) : kSegment) {}
+        segment_(snap_ ? std::clamp<int64_t>(request.snap_every, 1, kSegment) : kSegment),
+        device_(request.device),
+        arena_(request.device.kind) {
+    if (snap_ && device_.cuda()) fail(ErrorCode::kUsage, "states are rounded on the CPU; leave out the GPU");
+  }
 
   // What was scored before go_on (may be null) said no.
   std::vector<Scored> run(const std::vector<const tasks::Sample*>& samples, int32_t pad, bool dense,
@@ -90,56 +117,99 @@ class SegmentRunner {
     size_t longest = 0;
     for (const auto* sample : samples) longest = std::max(longest, sample->tokens.size());
     std::vector<Scored> result(samples.size());
-    models::ModelState state(model_, rows, dtype_);
+    models::ModelState state(model_, rows, dtype_, device_);
     const Weights view(model_.parameters(), dtype_, weights_, nullptr);
     for (int64_t begin = 0; begin < static_cast<int64_t>(longest); begin += segment_) {
       if (go_on && !go_on()) break;
       if (snap_ && begin > 0) snap_->snap(state);
       const int64_t time = std::min<int64_t>(segment_, static_cast<int64_t>(longest) - begin);
-      tokens_.assign(static_cast<size_t>(rows * time), pad);
-      scored_.clear();
-      targets_.clear();
-      owners_.clear();
-      for (int64_t r = 0; r < rows; ++r) {
-        const auto& sample = *samples[r];
-        const auto length = static_cast<int64_t>(sample.tokens.size());
-        for (int64_t t = begin; t < std::min(begin + time, length); ++t) {
-          tokens_[r * time + t - begin] = sample.tokens[t];
-          if (dense ? sample.targets[t] < 0 : t + 1 != length) continue;
-          scored_.push_back(static_cast<int32_t>(r * time + t - begin));
-          targets_.push_back(sample.targets[dense ? t : 0]);
-          owners_.push_back({static_cast<int32_t>(r), static_cast<int32_t>(t)});
-        }
-      }
+      lay_out(samples, begin, time, pad, dense);
       arena_.reset();
-      Tape tape(arena_, dtype_, /*recording=*/false);
-      const auto count = static_cast<int64_t>(scored_.size());
+      host_.reset();
+      Tape tape(arena_, host_, {dtype_, device_}, /*recording=*/false);
+      const auto count = static_cast<int64_t>(targets_.size());
       if (count == 0) scored_.push_back(0);  // the states must still move on
-      const autograd::Var logits = model_.forward(tape, view, tokens_.data(), Sequence{rows, time},
-                                                  scored_.data(), std::max<int64_t>(count, 1), &state);
-      predictions_.resize(scored_.size());
+      const autograd::Var logits = model_.forward(tape, view, placed(tokens_), Sequence{rows, time},
+                                                  placed(scored_), std::max<int64_t>(count, 1), &state);
+      score(tape, logits, count);
       for (int64_t i = 0; i < count; ++i) {
-        autograd::Var row = logits;
-        row.value = logits.value.row_range(i, 1);
-        double loss = 0;
-        autograd::cross_entropy(tape, row, &targets_[i], 1, &loss, &predictions_[i]);
         const auto [row_of, position] = owners_[i];
         if (predictions_[i] != targets_[i]) result[row_of].wrong.push_back(position);
-        result[row_of].loss += loss;
+        result[row_of].loss += losses_[i];
       }
     }
+    synchronize(device_);  // the state is about to go
     return result;
   }
 
  private:
+  // Tokens [begin, begin + time) of every sample, and which of them are scored, for whom, with what target.
+  void lay_out(const std::vector<const tasks::Sample*>& samples, int64_t begin, int64_t time, int32_t pad,
+               bool dense) {
+    const auto rows = static_cast<int64_t>(samples.size());
+    tokens_.assign(static_cast<size_t>(rows * time), pad);
+    scored_.clear();
+    targets_.clear();
+    owners_.clear();
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto& sample = *samples[r];
+      const auto length = static_cast<int64_t>(sample.tokens.size());
+      for (int64_t t = begin; t < std::min(begin + time, length); ++t) {
+        tokens_[r * time + t - begin] = sample.tokens[t];
+        if (dense ? sample.targets[t] < 0 : t + 1 != length) continue;
+        scored_.push_back(static_cast<int32_t>(r * time + t - begin));
+        targets_.push_back(sample.targets[dense ? t : 0]);
+        owners_.push_back({static_cast<int32_t>(r), static_cast<int32_t>(t)});
+      }
+    }
+  }
+
+  // The values where the device can read them, until the arena is reset.
+  const int32_t* placed(const std::vector<int32_t>& values) {
+    if (!device_.cuda()) return values.data();
+    const auto bytes = static_cast<int64_t>(values.size() * sizeof(int32_t));
+    void* copy = arena_.allocate(bytes);
+    copy_to_device(device_, copy, values.data(), bytes);
+    return static_cast<const int32_t*>(copy);
+  }
+
+  // Loss and prediction of each of the first `count` rows, on the host.
+  void score(Tape& tape, const autograd::Var& logits, int64_t count) {
+    losses_.resize(static_cast<size_t>(count));
+    predictions_.resize(static_cast<size_t>(count));
+    if (count == 0) return;
+    on_device(device_, [&](auto where) {
+      if constexpr (std::is_same_v<decltype(where), Cuda>) {
+        const auto numbers = arena_.tensor({count + 1}, DType::kF64);
+        const auto places = arena_.tensor({count}, DType::kF32);
+        kernels::CrossEntropy<float> p;
+        p.rows = count, p.classes = logits.value.width(), p.logits = logits.value.as<float>();
+        p.stride = logits.value.row_stride, p.targets = placed(targets_);
+        p.predictions = places.template as<int32_t>();
+        p.workspace = numbers.template as<double>(), p.loss_sum = p.workspace + count;
+        kernels::cross_entropy(p, where);
+        copy_to_host(device_, losses_.data(), p.workspace, count * int64_t{sizeof(double)});
+        copy_to_host(device_, predictions_.data(), p.predictions, count * int64_t{sizeof(int32_t)});
+      } else {
+        for (int64_t i = 0; i < count; ++i) {
+          autograd::Var row = logits;
+          row.value = logits.value.row_range(i, 1);
+          autograd::cross_entropy(tape, row, &targets_[i], 1, &losses_[i], &predictions_[i]);
+        }
+      }
+    });
+  }
+
   const models::Model& model_;
   DType dtype_;
   void* weights_;
   const StateCodebook* snap_;
   int64_t segment_;
-  Arena arena_;
+  Device device_;
+  Arena arena_, host_;
   std::vector<int32_t> tokens_, scored_, targets_, predictions_;
   std::vector<std::pair<int32_t, int32_t>> owners_;  // sample, position
+  std::vector<double> losses_;
 };
 
 }  // namespace
@@ -152,14 +222,18 @@ double score(const Evaluation& evaluation, const tasks::Task& task) {
 }
 
 Evaluation evaluate(const models::Model& model, DType dtype, void* weights, const tasks::Task& task,
-                    const EvaluationRequest& request, const std::function<bool(int64_t)>& progress,
+                    const EvaluationRequest& wanted, const std::function<bool(int64_t)>& progress,
                     const std::function<bool()>& go_on) {
+  EvaluationRequest request = wanted;
+  for (size_t i = 0; i < model.blocks(); ++i)
+    if (!model.mixer(i).state_on_gpu()) request.device = {};
   task.check(request.lengths);
   // Samples in memory at a time: bounded in tokens, enough to sort by length, and soon done when asked to
   // stop.
   const int64_t longest = std::max<int64_t>(1, task.max_inputs(request.lengths));
   const int64_t per_round =
       std::clamp<int64_t>((int64_t{1} << 20) / longest, 8, std::max<int64_t>(8, request.samples));
+  const PlacedWeights placed(model, dtype, weights, request.device);
   std::map<int64_t, LengthAccuracy> lengths;
   PrefixCurve curve(task, request.lengths.max);
   Evaluation result;
@@ -177,12 +251,14 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
       return samples[a].tokens.size() < samples[b].tokens.size();
     });
     const int64_t segment = std::min<int64_t>(kSegment, longest);
+    const bool gpu = request.device.cuda();
     const int64_t rows =
-        std::clamp<int64_t>(kSegmentRows / segment, 1, (count + kMinGroups - 1) / kMinGroups);
+        gpu ? std::clamp<int64_t>(kGpuSegmentRows / segment, 1, count)
+            : std::clamp<int64_t>(kSegmentRows / segment, 1, (count + kMinGroups - 1) / kMinGroups);
     const int64_t groups = (count + rows - 1) / rows;
     std::vector<Scored> scored(static_cast<size_t>(count));
-    parallel_for(groups, 1, [&](int64_t begin, int64_t end) {
-      SegmentRunner runner(model, dtype, weights, request);
+    parallel_for(groups, gpu ? groups : 1, [&](int64_t begin, int64_t end) {
+      SegmentRunner runner(model, dtype, placed.data(), request);
       for (int64_t g = begin; g < end; ++g) {
         std::vector<const tasks::Sample*> members;
         for (int64_t i = g * rows; i < std::min(count, (g + 1) * rows); ++i)
@@ -223,10 +299,12 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
 Horizon find_horizon(const models::Model& model, DType dtype, void* weights, const tasks::Task& task,
                      uint64_t seed, int64_t samples, double threshold, int64_t limit,
                      const std::function<void(const LengthAccuracy&)>& progress,
-                     const std::function<bool()>& go_on, const StateCodebook* snap, int64_t snap_every) {
+                     const std::function<bool()>& go_on, const StateCodebook* snap, int64_t snap_every,
+                     const Device& device) {
   Horizon horizon;
   auto holds = [&](int64_t length) {
-    const EvaluationRequest request{seed, tasks::Split::kTest, {length, length}, samples, snap, snap_every};
+    const EvaluationRequest request{seed,  tasks::Split::kTest, {length, length}, samples, snap, snap_every,
+                                    device};
     const auto e = evaluate(model, dtype, weights, task, request, nullptr, go_on);
     horizon.stopped = go_on && !go_on();
     if (horizon.stopped) return false;

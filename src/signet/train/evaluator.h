@@ -9,6 +9,7 @@
 
 #include "signet/models/model.h"
 #include "signet/tasks/task.h"
+#include "signet/tensor/device.h"
 
 namespace signet::train {
 
@@ -54,6 +55,7 @@ struct EvaluationRequest {
   int64_t samples = 0;
   const StateCodebook* snap = nullptr;  // round the states to it every snap_every tokens
   int64_t snap_every = 0;
+  Device device = {};  // the GPU evaluates in float32, and models whose state it cannot carry on the CPU
 };
 
 // `progress` (may be null) hears how many samples are done and may return false to stop early; `go_on` (may
@@ -76,7 +78,7 @@ Horizon find_horizon(const models::Model& model, DType dtype, void* weights, con
                      uint64_t seed, int64_t samples, double threshold, int64_t limit,
                      const std::function<void(const LengthAccuracy&)>& progress = nullptr,
                      const std::function<bool()>& go_on = nullptr, const StateCodebook* snap = nullptr,
-                     int64_t snap_every = 0);
+                     int64_t snap_every = 0, const Device& device = {});
 
 // Mean eigenvalues by token, per block: [group][token] -> values. From random samples of the task.
 struct TokenSpectrum {

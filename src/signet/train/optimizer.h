@@ -30,6 +30,7 @@ class Optimizer {
   // One update; `norm` is gradient_norm(gradient). Steps count from 1.
   void update(void* weights, const void* gradient, double norm, double lr, int64_t step);
 
+  const OptimizerOptions& options() const { return options_; }
   const std::vector<Group>& groups() const { return groups_; }
   // The kernel's parameters for one group, all but the four pointers.
   template <class T>

@@ -1,6 +1,8 @@
 #include "signet/train/step_engine.h"
 
 #include <cmath>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace signet::train {
@@ -8,21 +10,29 @@ namespace {
 
 class CpuStepEngine final : public StepEngine {
  public:
-  CpuStepEngine(const models::Model& model, DType dtype, double temperature, void* weights,
-                Optimizer& optimizer)
+  CpuStepEngine(const models::Model& model, const StepOptions& options, void* weights, Optimizer& optimizer)
       : weights_(weights),
         optimizer_(optimizer),
-        batch_gradient_(model, dtype, temperature),
-        gradient_(static_cast<size_t>(model.parameters().size() * dtype_size(dtype))) {}
+        batch_gradient_(model, options.dtype, options.temperature),
+        gradient_(static_cast<size_t>(model.parameters().size() * dtype_size(options.dtype))) {}
 
-  StepResult step(const tasks::Batch& batch, double lr, int64_t step) override {
+  void submit(const tasks::Batch& batch, double lr, int64_t step) override {
+    if (result_)
+      fail(ErrorCode::kFailure, "step {} was submitted before step {} was collected", step, result_->step);
     StepResult result;
+    result.step = step;
     result.batch = batch_gradient_.compute(weights_, batch, gradient_.data());
     result.norm = optimizer_.gradient_norm(gradient_.data());
     result.updated = std::isfinite(result.batch.loss) && std::isfinite(result.norm);
     if (result.updated) optimizer_.update(weights_, gradient_.data(), result.norm, lr, step);
-    return result;
+    result_ = result;
   }
+  StepResult collect() override {
+    if (!result_) fail(ErrorCode::kFailure, "no step is in flight");
+    return *std::exchange(result_, std::nullopt);
+  }
+  int depth() const override { return 1; }
+  int in_flight() const override { return result_ ? 1 : 0; }
   void to_host() override {}  // the host buffers are the engine's own
   void from_host() override {}
 
@@ -31,17 +41,20 @@ class CpuStepEngine final : public StepEngine {
   Optimizer& optimizer_;
   BatchGradient batch_gradient_;
   std::vector<char> gradient_;
+  std::optional<StepResult> result_;
 };
 
 }  // namespace
 
-std::unique_ptr<StepEngine> make_step_engine(const Device& device, const models::Model& model, DType dtype,
-                                             double temperature, void* weights, Optimizer& optimizer) {
-  if (!device.cuda()) return std::make_unique<CpuStepEngine>(model, dtype, temperature, weights, optimizer);
+std::unique_ptr<StepEngine> make_step_engine(const Device& device, const models::Model& model,
+                                             const StepOptions& options, void* weights,
+                                             Optimizer& optimizer) {
+  if (!device.cuda()) return std::make_unique<CpuStepEngine>(model, options, weights, optimizer);
 #ifdef SIGNET_WITH_CUDA
-  if (dtype != DType::kF32)
-    fail(ErrorCode::kUsage, "train.dtype={} is for the CPU; the GPU trains in float32", dtype_name(dtype));
-  return make_cuda_step_engine(device, model, temperature, weights, optimizer);
+  if (options.dtype != DType::kF32)
+    fail(ErrorCode::kUsage, "train.dtype={} is for the CPU; the GPU trains in float32",
+         dtype_name(options.dtype));
+  return make_cuda_step_engine(device, model, options, weights, optimizer);
 #else
   fail(ErrorCode::kUsage, "this build has no CUDA backend; build it with make CUDA=1");
 #endif

@@ -1,6 +1,8 @@
-// One training step on one device: loss and gradient of a batch, clipping, AdamW. The engine owns the weights
+// Training steps on one device: loss and gradient of a batch, clipping, AdamW. The engine owns the weights
 // and moments while it runs; `to_host` and `from_host` move them between the engine and the buffers that
-// checkpoints and evaluation see.
+// checkpoints and evaluation see. On the GPU steps are submitted ahead of their results, so that it never
+// waits for the host. Several engines may run in one process, each on a device of its own (open_device) and
+// from a thread of its own; each computes the bits it would compute alone.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +12,13 @@
 #include "signet/tasks/task.h"
 #include "signet/tensor/device.h"
 #include "signet/train/batch_gradient.h"
+#include "signet/train/config.h"
 #include "signet/train/optimizer.h"
 
 namespace signet::train {
 
 struct StepResult {
+  int64_t step = 0;
   BatchLoss batch;
   double norm = 0;       // of the gradient, before clipping
   bool updated = false;  // false when the loss or the norm is not finite: the weights are as before
@@ -23,18 +27,31 @@ struct StepResult {
 class StepEngine {
  public:
   virtual ~StepEngine() = default;
-  virtual StepResult step(const tasks::Batch& batch, double lr, int64_t step) = 0;
+  // Takes a step; at most depth() may be in flight. Once a step was not updated, none after it is.
+  virtual void submit(const tasks::Batch& batch, double lr, int64_t step) = 0;
+  // Waits for the oldest step in flight.
+  virtual StepResult collect() = 0;
+  virtual int depth() const = 0;
+  virtual int in_flight() const = 0;
+  // Both wait for all steps in flight.
   virtual void to_host() = 0;
   virtual void from_host() = 0;
 };
 
+struct StepOptions {
+  DType dtype = DType::kF32;
+  Precision precision = Precision::kFp32;
+  double temperature = 1;
+};
+
 // `weights` and the moments of `optimizer` are the host buffers; they must outlive the engine.
-std::unique_ptr<StepEngine> make_step_engine(const Device& device, const models::Model& model, DType dtype,
-                                             double temperature, void* weights, Optimizer& optimizer);
+std::unique_ptr<StepEngine> make_step_engine(const Device& device, const models::Model& model,
+                                             const StepOptions& options, void* weights, Optimizer& optimizer);
 
 #ifdef SIGNET_WITH_CUDA
 std::unique_ptr<StepEngine> make_cuda_step_engine(const Device& device, const models::Model& model,
-                                                  double temperature, void* weights, Optimizer& optimizer);
+                                                  const StepOptions& options, void* weights,
+                                                  Optimizer& optimizer);
 #endif
 
 }  // namespace signet::train

@@ -1,5 +1,6 @@
 #include "signet/train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -7,8 +8,10 @@
 #include "signet/base/files.h"
 #include "signet/base/progress.h"
 #include "signet/base/signals.h"
+#include "signet/base/thread_pool.h"
 #include "signet/io/checkpoint.h"
 #include "signet/io/json.h"
+#include "signet/train/batch_queue.h"
 #include "signet/train/evaluator.h"
 #include "signet/train/optimizer.h"
 #include "signet/train/results.h"
@@ -21,6 +24,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int64_t kLogEvery = 10;  // updates per line of metrics.jsonl
+constexpr int kBatchThreads = 4;   // that make batches ahead for the GPU, at most
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -37,7 +41,8 @@ class Trainer {
         lengths_(config.train_lengths(run_.task())),
         optimizer_(run_.model().parameters(), run_.dtype(),
                    {train_.beta1, train_.beta2, train_.eps, train_.weight_decay, train_.clip}),
-        engine_(make_step_engine(options.device, run_.model(), run_.dtype(), train_.temperature,
+        engine_(make_step_engine(options.device, run_.model(),
+                                 {run_.dtype(), config.precision(options.device), train_.temperature},
                                  run_.weights(), optimizer_)) {}
 
   void start() {
@@ -62,21 +67,19 @@ class Trainer {
 
   ordered_json loop() {
     StopSignal signals;
-    const double begin = seconds_now() - elapsed_;
+    begin_ = seconds_now() - elapsed_;
     if (train_.steps == 0) save();  // a model at its start can be evaluated too
-    {
+    if (step_ < train_.steps && !stopped_early_) {
       Progress progress(options_.label.empty() ? "train" : options_.label, train_.steps, step_,
                         ProgressStyle::of_stderr(options_.quiet));
+      BatchQueue batches([this](int64_t step, tasks::Batch& out) { make_batch(step, out); }, step_ + 1,
+                         train_.steps, batch_threads());
       while (step_ < train_.steps && !stopped_early_) {
-        const BatchLoss loss = update();
-        elapsed_ = seconds_now() - begin;
-        progress.update(step_, status(loss));
-        if (step_ % kLogEvery == 0 || step_ == train_.steps) log(loss);
-        if (train_.validate_every && step_ % train_.validate_every == 0) validate();
-        elapsed_ = seconds_now() - begin;
+        advance_to_pause(batches, progress);
+        if (due(train_.validate_every)) validate();
+        elapsed_ = seconds_now() - begin_;
         const int signal = StopSignal::requested();
-        const bool due = train_.checkpoint_every && step_ % train_.checkpoint_every == 0;
-        if (signal || due || stopped_early_ || step_ == train_.steps) save();
+        if (signal || due(train_.checkpoint_every) || stopped_early_ || step_ == train_.steps) save();
         if (signal) {
           progress.finish();
           StopSignal::fail_stopped(
@@ -89,22 +92,50 @@ class Trainer {
   }
 
  private:
-  BatchLoss update() {
-    const int64_t step = step_ + 1;
-    tasks::make_batch(run_.task(), seed(), tasks::Split::kTrain, static_cast<uint64_t>(step_ * train_.batch),
-                      train_.batch, train_.lengths_at(step, lengths_), batch_);
-    const StepResult result = engine_->step(batch_, train_.lr_at(step), step);
+  bool due(int64_t every) const { return every > 0 && step_ % every == 0; }
+
+  // On the CPU the updates need the cores.
+  int batch_threads() const {
+    return options_.device.cuda() ? std::clamp(thread_count() - 1, 1, kBatchThreads) : 0;
+  }
+
+  void make_batch(int64_t step, tasks::Batch& out) const {
+    tasks::make_batch(run_.task(), seed(), tasks::Split::kTrain,
+                      static_cast<uint64_t>((step - 1) * train_.batch), train_.batch,
+                      train_.lengths_at(step, lengths_), out);
+  }
+
+  // Keeps the engine busy until the next step after which it must be idle: for a validation, a checkpoint,
+  // the end, or because a signal asks to stop.
+  void advance_to_pause(BatchQueue& batches, Progress& progress) {
+    int64_t pause = train_.steps;
+    for (const int64_t every : {train_.validate_every, train_.checkpoint_every})
+      if (every > 0) pause = std::min(pause, (step_ / every + 1) * every);
+    for (int64_t submitted = step_; step_ < pause;) {
+      if (StopSignal::requested()) pause = std::max(submitted, step_ + 1);
+      while (submitted < pause && engine_->in_flight() < engine_->depth()) {
+        ++submitted;
+        engine_->submit(batches.next(), train_.lr_at(submitted), submitted);
+      }
+      finish(engine_->collect(), progress);
+    }
+  }
+
+  void finish(const StepResult& result, Progress& progress) {
+    elapsed_ = seconds_now() - begin_;
     norm_ = result.norm;
     if (!result.updated) {
+      while (engine_->in_flight() > 0) engine_->collect();  // they changed nothing either
       save();
       fail(ErrorCode::kNumerical,
            "step {}: loss {} and gradient norm {} are not both finite; the weights before this update are in "
            "{}; "
            "lower train.lr or set train.clip",
-           step, result.batch.loss, norm_, directory_.checkpoints_path());
+           result.step, result.batch.loss, norm_, directory_.checkpoints_path());
     }
-    step_ = step;
-    return result.batch;
+    step_ = result.step;
+    progress.update(step_, status(result.batch));
+    if (step_ % kLogEvery == 0 || step_ == train_.steps) log(result.batch);
   }
 
   std::string status(const BatchLoss& loss) const {
@@ -125,9 +156,10 @@ class Trainer {
 
   void validate() {
     engine_->to_host();
-    const auto evaluation = evaluate(run_.model(), run_.dtype(), run_.weights(), run_.task(),
-                                     {seed(), tasks::Split::kValidation,
-                                      run_.config().eval_lengths(run_.task()), train_.validate_samples});
+    const auto evaluation =
+        evaluate(run_.model(), run_.dtype(), run_.weights(), run_.task(),
+                 {seed(), tasks::Split::kValidation, run_.config().eval_lengths(run_.task()),
+                  train_.validate_samples, nullptr, 0, options_.device});
     validation_ = score(evaluation, run_.task());
     validated_ = true;
     append({{"step", step_}, {"eval", evaluation_json(run_, evaluation)}});
@@ -167,7 +199,8 @@ class Trainer {
     const auto range = config.eval_lengths(run_.task());
     const auto evaluation =
         evaluate(run_.model(), run_.dtype(), run_.weights(), run_.task(),
-                 {seed(), tasks::Split::kTest, range, config.eval.samples}, [&](int64_t done) {
+                 {seed(), tasks::Split::kTest, range, config.eval.samples, nullptr, 0, options_.device},
+                 [&](int64_t done) {
                    progress.update(done, "");
                    return StopSignal::requested() == 0;
                  });
@@ -182,6 +215,9 @@ class Trainer {
     result["seconds"] = elapsed_;
     result["train_lengths"] = {lengths_.min, lengths_.max};
     result["chance"] = run_.task().chance();
+    result["device"] = options_.device.cuda() ? "cuda" : "cpu";
+    result["precision"] =
+        run_.dtype() == DType::kF64 ? "fp64" : precision_name(config.precision(options_.device));
     result["parameters"] = run_.model().parameters().size();
     result["spectra"] =
         spectra_json(token_spectra(run_.model(), run_.dtype(), run_.weights(), run_.task(), seed()));
@@ -199,10 +235,9 @@ class Trainer {
   tasks::LengthRange lengths_;
   Optimizer optimizer_;
   std::unique_ptr<StepEngine> engine_;
-  tasks::Batch batch_;
   AppendFile metrics_;
   int64_t step_ = 0;
-  double norm_ = 0, elapsed_ = 0, validation_ = 0;
+  double norm_ = 0, begin_ = 0, elapsed_ = 0, validation_ = 0;
   bool validated_ = false, stopped_early_ = false;
   int64_t solved_in_a_row_ = 0;
 };

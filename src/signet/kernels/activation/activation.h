@@ -27,6 +27,7 @@ struct ActivationForward {
   T* y = nullptr;
   int64_t y_stride = 0;
   Accumulator<T> scale = Accumulator<T>(1), shift = Accumulator<T>(0);
+  Accumulator<T>* wide_y = nullptr;  // GPU only: the result unrounded, instead of y
 };
 
 template <class T>
@@ -40,6 +41,17 @@ struct ActivationBackward {
   T* dx = nullptr;
   int64_t dx_stride = 0;
   Accumulator<T> scale = Accumulator<T>(1), shift = Accumulator<T>(0);
+  const Accumulator<T>* wide_dy = nullptr;  // GPU only: instead of dy
+};
+
+// Columns behind others of a matrix that go through a gate in the same pass (GPU only): y [rows, columns]
+// fp32 in forward, dy likewise in backward.
+struct GateColumns {
+  ActivationKind kind = ActivationKind::kSigmoid;
+  int64_t columns = 0;
+  float scale = 1, shift = 0;
+  float* y = nullptr;
+  const float* dy = nullptr;
 };
 
 template <class T>

@@ -1,17 +1,13 @@
 #include "signet/kernels/activation/activation.h"
+#include "signet/kernels/activation/activation_device.cuh"
 #include "signet/tensor/cuda_check.h"
+#include "signet/tensor/launch.cuh"
 #include "signet/tensor/packet.cuh"
 
 namespace signet::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-
-// Accurate for every x: both branches of the sum stay away from overflow and cancellation.
-__device__ inline float logistic(float x) {
-  const float e = expf(-fabsf(x)), r = 1.0f / (1.0f + e);
-  return x < 0.0f ? e * r : r;
-}
 
 // Rows of `width` elements with one stride per array; when every array is contiguous they are one long row.
 // `fit`: packets_fit for every array.
@@ -32,6 +28,7 @@ struct Grid {
 // body(row, first element) once per packet.
 template <class Body>
 __global__ void packets_kernel(Grid grid, Body body) {
+  begin_kernel();
   const int64_t e = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (e >= grid.rows * grid.packets) return;
   const int64_t row = grid.rows == 1 ? 0 : e / grid.packets;
@@ -40,51 +37,33 @@ __global__ void packets_kernel(Grid grid, Body body) {
 template <class Body>
 void for_each_packet(const Grid& grid, Body body, Cuda device, const char* name) {
   if (grid.blocks() == 0) return;
-  packets_kernel<<<static_cast<unsigned>(grid.blocks()), kThreads, 0, stream_of(device)>>>(grid, body);
-  check_launch(name);
+  launch(name, packets_kernel<Body>, static_cast<unsigned>(grid.blocks()), kThreads, 0, device, grid, body);
 }
 
-template <ActivationKind kKind, class T>
+// Y is T, or float for wide_y.
+template <ActivationKind kKind, class T, class Y>
 struct Forward {
   ActivationForward<T> p;
+  Y* y;
   __device__ void operator()(int64_t row, int first, int width, bool aligned) const {
-    const float scale = p.scale, shift = p.shift;
     float v[4];
     unpack(load_packet(p.x + row * p.x_stride, first, width, aligned), v);
 #pragma unroll
-    for (float& x : v) {
-      if constexpr (kKind == ActivationKind::kSilu) x *= logistic(x);
-      if constexpr (kKind == ActivationKind::kSigmoid) x = scale * logistic(x + shift);
-      if constexpr (kKind == ActivationKind::kHard) {
-        const float y = fmaf(0.25f, x + shift, 0.5f);
-        x = scale * (y < 0.0f ? 0.0f : y > 1.0f ? 1.0f : y);  // NaN stays NaN
-      }
-      if constexpr (kKind == ActivationKind::kSoftplus) x = (x > 0.0f ? x : 0.0f) + log1pf(expf(-fabsf(x)));
-    }
-    store_packet(p.y + row * p.y_stride, first, width, aligned, v);
+    for (float& x : v) x = activate(kKind, x, p.scale, p.shift);
+    store_packet(y + row * p.y_stride, first, width, aligned, v);
   }
 };
 
-template <ActivationKind kKind, class T>
+template <ActivationKind kKind, class T, class Y>
 struct Backward {
   ActivationBackward<T> p;
+  const Y* dy;
   __device__ void operator()(int64_t row, int first, int width, bool aligned) const {
-    const float scale = p.scale, shift = p.shift;
     float x[4], d[4];
     unpack(load_packet(p.x + row * p.x_stride, first, width, aligned), x);
-    unpack(load_packet(p.dy + row * p.dy_stride, first, width, aligned), d);
+    unpack(load_packet(dy + row * p.dy_stride, first, width, aligned), d);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if constexpr (kKind == ActivationKind::kSigmoid || kKind == ActivationKind::kHard) x[i] += shift;
-      const float s = kKind == ActivationKind::kHard ? 0.0f : logistic(x[i]);
-      if constexpr (kKind == ActivationKind::kSilu) d[i] *= s * fmaf(x[i], 1.0f - s, 1.0f);
-      if constexpr (kKind == ActivationKind::kSigmoid) d[i] *= scale * s * (1.0f - s);
-      if constexpr (kKind == ActivationKind::kHard) {
-        const bool closed = (x[i] >= 2.0f && d[i] < 0.0f) || (x[i] <= -2.0f && d[i] > 0.0f);
-        d[i] *= closed ? 0.0f : 0.25f * scale;
-      }
-      if constexpr (kKind == ActivationKind::kSoftplus) d[i] *= s;
-    }
+    for (int i = 0; i < 4; ++i) d[i] = activate_gradient(kKind, x[i], d[i], p.scale, p.shift);
     store_packet(p.dx + row * p.dx_stride, first, width, aligned, d);
   }
 };
@@ -123,14 +102,12 @@ struct SwigluDown {
 
 }  // namespace
 
-template <class T>
-void activation_forward(const ActivationForward<T>& p, Cuda device) {
-  const Grid grid(p.rows, p.width, packets_fit(p.x, p.x_stride) && packets_fit(p.y, p.y_stride), p.x_stride,
-                  p.y_stride);
-  const auto run = [&]<ActivationKind kKind>() {
-    for_each_packet(grid, Forward<kKind, T>{p}, device, "activation_forward");
-  };
-  switch (p.kind) {
+namespace {
+
+// run<kind>() for the kind.
+template <class Run>
+void choose_kind(ActivationKind kind, Run run) {
+  switch (kind) {
     case ActivationKind::kSilu:
       return run.template operator()<ActivationKind::kSilu>();
     case ActivationKind::kSigmoid:
@@ -142,25 +119,38 @@ void activation_forward(const ActivationForward<T>& p, Cuda device) {
   }
 }
 
-template <class T>
-void activation_backward(const ActivationBackward<T>& p, Cuda device) {
+template <class T, class Y>
+void run_forward(const ActivationForward<T>& p, Y* y, Cuda device) {
+  const Grid grid(p.rows, p.width, packets_fit(p.x, p.x_stride) && packets_fit(y, p.y_stride), p.x_stride,
+                  p.y_stride);
+  choose_kind(p.kind, [&]<ActivationKind kKind>() {
+    for_each_packet(grid, Forward<kKind, T, Y>{p, y}, device, "activation_forward");
+  });
+}
+
+template <class T, class Y>
+void run_backward(const ActivationBackward<T>& p, const Y* dy, Cuda device) {
   const Grid grid(
       p.rows, p.width,
-      packets_fit(p.x, p.x_stride) && packets_fit(p.dy, p.dy_stride) && packets_fit(p.dx, p.dx_stride),
+      packets_fit(p.x, p.x_stride) && packets_fit(dy, p.dy_stride) && packets_fit(p.dx, p.dx_stride),
       p.x_stride, p.dy_stride, p.dx_stride);
-  const auto run = [&]<ActivationKind kKind>() {
-    for_each_packet(grid, Backward<kKind, T>{p}, device, "activation_backward");
-  };
-  switch (p.kind) {
-    case ActivationKind::kSilu:
-      return run.template operator()<ActivationKind::kSilu>();
-    case ActivationKind::kSigmoid:
-      return run.template operator()<ActivationKind::kSigmoid>();
-    case ActivationKind::kHard:
-      return run.template operator()<ActivationKind::kHard>();
-    case ActivationKind::kSoftplus:
-      return run.template operator()<ActivationKind::kSoftplus>();
-  }
+  choose_kind(p.kind, [&]<ActivationKind kKind>() {
+    for_each_packet(grid, Backward<kKind, T, Y>{p, dy}, device, "activation_backward");
+  });
+}
+
+}  // namespace
+
+template <class T>
+void activation_forward(const ActivationForward<T>& p, Cuda device) {
+  if (p.wide_y) return run_forward(p, p.wide_y, device);
+  run_forward(p, p.y, device);
+}
+
+template <class T>
+void activation_backward(const ActivationBackward<T>& p, Cuda device) {
+  if (p.wide_dy) return run_backward(p, p.wide_dy, device);
+  run_backward(p, p.dy, device);
 }
 
 template <class T>

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "signet/base/isa.h"
+#include "signet/base/small_float.h"
 
 namespace signet::kernels {
 
@@ -27,6 +28,16 @@ struct AdamW {
   // GPU only: lr, step and gradient_scale in device memory, read instead of the fields, so that a captured
   // training step can be replayed (null: use the fields).
   const double* schedule = nullptr;
+  bf16* narrow = nullptr;         // GPU only: receives the new weights in bf16 (null: not wanted)
+  const int32_t* stop = nullptr;  // GPU only: in device memory; nothing changes when it is not 0
+};
+
+// GPU only: what a captured training step decides by itself once the gradient's norm is known.
+struct UpdateGuard {
+  double max_norm = 0;               // of the gradient; 0 = no clipping
+  const double* loss_sum = nullptr;  // must be finite, like the sum of squares (null: not looked at)
+  double* scale = nullptr;           // receives min(1, max_norm / norm): what gradient_scale carries
+  int32_t* stop = nullptr;           // set to 1 when one of the two is not finite, never cleared
 };
 
 template <class T>
@@ -35,6 +46,7 @@ struct SquareSum {
   const T* x = nullptr;
   double* result = nullptr;
   double* workspace = nullptr;  // GPU only: [kSquareSumBlocks]
+  UpdateGuard guard = {};       // used when guard.scale is given
 };
 
 inline constexpr int kSquareSumBlocks = 512;
@@ -49,8 +61,6 @@ template <class T>
 void adamw(const AdamW<T>& p, Cuda);
 template <class T>
 void square_sum(const SquareSum<T>& p, Cuda);
-// scale = min(1, max_norm / sqrt(square_sum)), 1 when max_norm is 0: what gradient_scale carries.
-void clip_scale(const double* square_sum, double max_norm, double* scale, Cuda);
 
 void adamw_reference(const AdamW<double>& p);
 

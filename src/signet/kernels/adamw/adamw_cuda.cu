@@ -3,6 +3,7 @@
 
 #include "signet/kernels/adamw/adamw.h"
 #include "signet/tensor/cuda_check.h"
+#include "signet/tensor/launch.cuh"
 #include "signet/tensor/packet.cuh"
 #include "signet/tensor/reduce.cuh"
 
@@ -30,7 +31,9 @@ __host__ __device__ Scalars scalars(double lr, double step, double gradient_scal
 }
 
 __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamW<float> p, Scalars given, bool aligned) {
+  begin_kernel();
   __shared__ Scalars computed;
+  if (p.stop && *p.stop) return;
   if (p.schedule) {
     if (threadIdx.x == 0)
       computed =
@@ -54,6 +57,7 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamW<float> p, Scalars
     w[i] = s.keep * w[i] - s.rate * m[i] / fmaf(sqrtf(v[i]), s.inverse_second, s.eps);
   }
   store_packet(p.weights + base, 0, left, aligned && left == 4, w);
+  if (p.narrow) store_packet(p.narrow + base, 0, left, aligned && left == 4, w);
   store_packet(p.m + base, 0, left, aligned && left == 4, m);
   store_packet(p.v + base, 0, left, aligned && left == 4, v);
 }
@@ -70,6 +74,7 @@ __device__ double block_sum(double x) {
 }
 
 __global__ void __launch_bounds__(kThreads) square_kernel(const float* x, int64_t size, double* parts) {
+  begin_kernel();
   double total = 0;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < size; i += int64_t{gridDim.x} * kThreads)
     total += static_cast<double>(x[i]) * x[i];
@@ -77,16 +82,18 @@ __global__ void __launch_bounds__(kThreads) square_kernel(const float* x, int64_
   if (threadIdx.x == 0) parts[blockIdx.x] = total;
 }
 
-__global__ void __launch_bounds__(kThreads) sum_kernel(const double* parts, int count, double* result) {
+__global__ void __launch_bounds__(kThreads)
+    sum_kernel(const double* parts, int count, double* result, UpdateGuard guard) {
+  begin_kernel();
   double total = 0;
   for (int i = threadIdx.x; i < count; i += kThreads) total += parts[i];
   total = block_sum(total);
-  if (threadIdx.x == 0) *result = total;
-}
-
-__global__ void clip_kernel(const double* square_sum, double max_norm, double* scale) {
-  const double norm = sqrt(*square_sum);
-  *scale = max_norm > 0 && norm > max_norm ? max_norm / norm : 1.0;
+  if (threadIdx.x != 0) return;
+  *result = total;
+  if (!guard.scale) return;
+  const double norm = sqrt(total);
+  *guard.scale = guard.max_norm > 0 && norm > guard.max_norm ? guard.max_norm / norm : 1.0;
+  if (guard.stop && !(isfinite(total) && (!guard.loss_sum || isfinite(*guard.loss_sum)))) *guard.stop = 1;
 }
 
 }  // namespace
@@ -94,29 +101,21 @@ __global__ void clip_kernel(const double* square_sum, double max_norm, double* s
 template <>
 void adamw(const AdamW<float>& p, Cuda device) {
   if (p.size == 0) return;
-  const bool aligned =
-      packets_fit(p.weights, 4) && packets_fit(p.gradient, 4) && packets_fit(p.m, 4) && packets_fit(p.v, 4);
+  const bool aligned = packets_fit(p.weights, 4) && packets_fit(p.gradient, 4) && packets_fit(p.m, 4) &&
+                       packets_fit(p.v, 4) && packets_fit(p.narrow, 4);
   const int64_t blocks = (p.size + 4 * kThreads - 1) / (4 * kThreads);
-  adamw_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream_of(device)>>>(
-      p,
+  launch(
+      "adamw", adamw_kernel, static_cast<unsigned>(blocks), kThreads, 0, device, p,
       scalars(p.lr, static_cast<double>(p.step), p.gradient_scale, p.beta1, p.beta2, p.eps, p.weight_decay),
       aligned);
-  check_launch("adamw");
 }
 
 template <>
 void square_sum(const SquareSum<float>& p, Cuda device) {
   const int blocks = static_cast<int>(
       std::clamp<int64_t>((p.size + 4 * kThreads - 1) / (4 * kThreads), 1, kSquareSumBlocks));
-  square_kernel<<<blocks, kThreads, 0, stream_of(device)>>>(p.x, p.size, p.workspace);
-  check_launch("square_sum");
-  sum_kernel<<<1, kThreads, 0, stream_of(device)>>>(p.workspace, blocks, p.result);
-  check_launch("square_sum: parts");
-}
-
-void clip_scale(const double* square_sum, double max_norm, double* scale, Cuda device) {
-  clip_kernel<<<1, 1, 0, stream_of(device)>>>(square_sum, max_norm, scale);
-  check_launch("clip_scale");
+  launch("square_sum", square_kernel, blocks, kThreads, 0, device, p.x, p.size, p.workspace);
+  launch("square_sum: parts", sum_kernel, 1, kThreads, 0, device, p.workspace, blocks, p.result, p.guard);
 }
 
 }  // namespace signet::kernels

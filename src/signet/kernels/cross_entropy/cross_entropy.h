@@ -25,7 +25,11 @@ struct CrossEntropy {
   int64_t dlogits_stride = 0;
   int32_t* predictions = nullptr;
   double* loss_sum = nullptr;
-  double* workspace = nullptr;  // GPU only: [rows]
+  // GPU only, all in device memory: scratch [rows]; a number that divides gradient_scale; how many scored
+  // rows `predictions` has right. The last two may be null.
+  double* workspace = nullptr;
+  const double* count = nullptr;
+  double* correct = nullptr;
 };
 
 template <class T>

@@ -8,6 +8,7 @@
 
 #include "signet/base/isa.h"
 #include "signet/base/small_float.h"
+#include "signet/tensor/reduce.h"
 
 namespace signet::kernels {
 
@@ -31,6 +32,7 @@ struct ScatterAdd {
   int64_t table_stride = 0;
   int64_t table_rows = 0;               // GPU only: how many rows the table has,
   Accumulator<T>* workspace = nullptr;  // and [scatter_add_workspace_size]
+  ColumnSums* later = nullptr;          // GPU only: takes the last sums over rows (null: done at once)
 };
 
 template <class T>

@@ -2,22 +2,82 @@
 
 #include "signet/kernels/embedding/embedding.h"
 #include "signet/tensor/cuda_check.h"
+#include "signet/tensor/launch.cuh"
 #include "signet/tensor/packet.cuh"
 #include "signet/tensor/reduce.cuh"
 
 namespace signet::kernels {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kThreads = 128, kWarps = 8;
+constexpr int kRowsPerWarp = 4;  // whose loads are in flight together
 
+// A warp gathers kRowsPerWarp rows, its lanes going round their packets.
 template <class T>
-__global__ void gather_kernel(Gather<T> p, int64_t packets, bool aligned) {
-  const int64_t e = int64_t{blockIdx.x} * kThreads + threadIdx.x, row = e / packets;
-  if (row >= p.rows) return;
-  const int first = static_cast<int>(e - row * packets) * 4, width = static_cast<int>(p.width);
-  float v[4];
-  unpack(load_packet(p.table + p.index[row] * p.table_stride, first, width, aligned), v);
-  store_packet(p.y + row * p.y_stride, first, width, aligned, v);
+__global__ void __launch_bounds__(32 * kWarps) gather_kernel(Gather<T> p, bool aligned) {
+  begin_kernel();
+  const int64_t first_row = (int64_t{blockIdx.x} * kWarps + threadIdx.y) * kRowsPerWarp;
+  const int width = static_cast<int>(p.width), lane = static_cast<int>(threadIdx.x);
+  const float* from[kRowsPerWarp];
+#pragma unroll
+  for (int r = 0; r < kRowsPerWarp; ++r)
+    from[r] = p.table + (first_row + r < p.rows ? p.index[first_row + r] : 0) * p.table_stride;
+  for (int first = lane * 4; first < width; first += 128) {
+    Packet<float> packets[kRowsPerWarp];
+#pragma unroll
+    for (int r = 0; r < kRowsPerWarp; ++r) packets[r] = load_packet(from[r], first, width, aligned);
+#pragma unroll
+    for (int r = 0; r < kRowsPerWarp; ++r) {
+      if (first_row + r >= p.rows) break;
+      float v[4];
+      unpack(packets[r], v);
+      store_packet(p.y + (first_row + r) * p.y_stride, first, width, aligned, v);
+    }
+  }
+}
+
+// For tables of few rows: every warp adds up all of a small table for 128 columns of its share of the rows,
+// in shared memory [kWarps][table_rows][128]; the warps' sums are then added in order into sums [blocks x,
+// table_rows, width].
+template <class T>
+__global__ void __launch_bounds__(32 * kWarps)
+    small_scatter_kernel(ScatterAdd<T> p, int64_t rows_per_warp, bool aligned) {
+  begin_kernel();
+  extern __shared__ float tables[];
+  constexpr int kAhead = 8;
+  const int lane = static_cast<int>(threadIdx.x), width = static_cast<int>(p.width),
+            entries = static_cast<int>(p.table_rows), first = static_cast<int>(blockIdx.y) * 128 + lane * 4;
+  float* mine = tables + threadIdx.y * entries * 128 + lane * 4;
+  for (int e = 0; e < entries; ++e) *reinterpret_cast<float4*>(mine + e * 128) = make_float4(0, 0, 0, 0);
+  const int64_t begin = (int64_t{blockIdx.x} * kWarps + threadIdx.y) * rows_per_warp,
+                end = min(begin + rows_per_warp, p.rows);
+  for (int64_t base = begin; base < end; base += kAhead) {
+    Packet<T> packets[kAhead];
+    int entry[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      const bool there = base + k < end;
+      packets[k] = load_packet(p.dy + (base + k) * p.dy_stride, first, there ? width : 0, aligned);
+      entry[k] = there ? p.index[base + k] : 0;
+    }
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      float v[4];
+      unpack(packets[k], v);
+      float4& total = *reinterpret_cast<float4*>(mine + entry[k] * 128);
+      total = make_float4(total.x + v[0], total.y + v[1], total.z + v[2], total.w + v[3]);
+    }
+  }
+  __syncthreads();
+  const int thread = static_cast<int>(threadIdx.y) * 32 + lane;
+  for (int i = thread; i < entries * 128; i += 32 * kWarps) {
+    const int column = static_cast<int>(blockIdx.y) * 128 + i % 128;
+    if (column >= width) continue;
+    float total = 0.0f;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) total += tables[w * entries * 128 + i];
+    p.workspace[(int64_t{blockIdx.x} * entries + i / 128) * p.width + column] = total;
+  }
 }
 
 // Block (entry, range of rows, kThreads packets of the width): finds the rows of its range that name its
@@ -25,6 +85,7 @@ __global__ void gather_kernel(Gather<T> p, int64_t packets, bool aligned) {
 // writes sums [ranges, table_rows, width].
 template <class T>
 __global__ void scatter_kernel(ScatterAdd<T> p, int64_t rows_per_range, bool aligned) {
+  begin_kernel();
   __shared__ int found[kThreads], counts[kThreads / 32];
   const int64_t entry = blockIdx.x, begin = blockIdx.y * rows_per_range,
                 end = min(begin + rows_per_range, p.rows);
@@ -67,6 +128,7 @@ __global__ void scatter_kernel(ScatterAdd<T> p, int64_t rows_per_range, bool ali
 // dtable[e] += sum over ranges; the table's rows may have gaps between them.
 __global__ void range_sum_kernel(const float* sums, int64_t ranges, int64_t entries, int64_t width,
                                  float* dtable, int64_t stride) {
+  begin_kernel();
   const int64_t e = int64_t{blockIdx.x} * kThreads + threadIdx.x, size = entries * width;
   if (e >= size) return;
   float total = 0.0f;
@@ -75,11 +137,22 @@ __global__ void range_sum_kernel(const float* sums, int64_t ranges, int64_t entr
   dtable[e / width * stride + e % width] += total;
 }
 
-// Small tables leave few blocks, so their rows are cut into ranges, up to 16 MiB of partial sums.
+// A table small enough for small_scatter_kernel's shared memory.
+bool small_table(int64_t table_rows) {
+  return table_rows * 128 * kWarps * int64_t{sizeof(float)} <= 48 * 1024;
+}
+
+// Into how many ranges the rows are cut, each with a table of sums; up to 16 MiB of them.
 int64_t ranges_for(int64_t rows, int64_t width, int64_t table_rows) {
   const int64_t table = std::max<int64_t>(1, table_rows * width);
-  const int64_t most = std::min((int64_t{1} << 22) / table, (rows + 255) / 256);
-  const int64_t wanted = 16 * int64_t{cuda_device().multiprocessors} / std::max<int64_t>(1, table_rows);
+  const int64_t processors = cuda_device().multiprocessors;
+  int64_t most = (int64_t{1} << 22) / table, wanted = 16 * processors / std::max<int64_t>(1, table_rows);
+  if (small_table(table_rows)) {
+    most = std::min(most, (rows + 8 * kWarps - 1) / (8 * kWarps));
+    wanted = 4 * processors * 128 / (width + 127);
+  } else {
+    most = std::min(most, (rows + 255) / 256);  // few blocks otherwise
+  }
   return std::max<int64_t>(1, std::min(most, wanted));
 }
 
@@ -87,35 +160,41 @@ int64_t ranges_for(int64_t rows, int64_t width, int64_t table_rows) {
 
 int64_t scatter_add_workspace_size(int64_t rows, int64_t width, int64_t table_rows, Cuda) {
   const int64_t ranges = ranges_for(rows, width, table_rows);
-  return ranges > 1 ? ranges * table_rows * width : 0;
+  return ranges > 1 || small_table(table_rows) ? ranges * table_rows * width : 0;
 }
 
 template <class T>
 void gather(const Gather<T>& p, Cuda device) {
-  const int64_t packets = (p.width + 3) / 4, threads = p.rows * packets;
-  if (threads == 0) return;
+  if (p.rows == 0 || p.width == 0) return;
   const bool aligned =
       p.width % 4 == 0 && packets_fit(p.table, p.table_stride) && packets_fit(p.y, p.y_stride);
-  gather_kernel<<<static_cast<unsigned>((threads + kThreads - 1) / kThreads), kThreads, 0,
-                  stream_of(device)>>>(p, packets, aligned);
-  check_launch("gather");
+  constexpr int64_t kPerBlock = kWarps * kRowsPerWarp;
+  launch("gather", gather_kernel<T>, static_cast<unsigned>((p.rows + kPerBlock - 1) / kPerBlock),
+         dim3(32, kWarps), 0, device, p, aligned);
 }
 
 template <class T>
 void scatter_add(const ScatterAdd<T>& p, Cuda device) {
   if (p.rows == 0 || p.width == 0 || p.table_rows == 0) return;
-  const int64_t ranges = ranges_for(p.rows, p.width, p.table_rows);
-  const unsigned columns = static_cast<unsigned>((p.width + 4 * kThreads - 1) / (4 * kThreads));
+  const int64_t ranges = ranges_for(p.rows, p.width, p.table_rows), size = p.table_rows * p.width;
   const bool aligned = p.width % 4 == 0 && packets_fit(p.dy, p.dy_stride);
-  scatter_kernel<<<dim3(static_cast<unsigned>(p.table_rows), static_cast<unsigned>(ranges), columns),
-                   kThreads, 0, stream_of(device)>>>(p, (p.rows + ranges - 1) / ranges, aligned);
-  check_launch("scatter_add");
-  if (ranges == 1) return;
-  const int64_t size = p.table_rows * p.width;
-  range_sum_kernel<<<static_cast<unsigned>((size + kThreads - 1) / kThreads), kThreads, 0,
-                     stream_of(device)>>>(p.workspace, ranges, p.table_rows, p.width, p.dtable,
-                                          p.table_stride);
-  check_launch("scatter_add: ranges");
+  if (small_table(p.table_rows)) {
+    const int64_t warps = ranges * kWarps;
+    launch("scatter_add", small_scatter_kernel<T>,
+           dim3(static_cast<unsigned>(ranges), static_cast<unsigned>((p.width + 127) / 128)),
+           dim3(32, kWarps), kWarps * p.table_rows * 128 * sizeof(float), device, p,
+           (p.rows + warps - 1) / warps, aligned);
+  } else {
+    const unsigned columns = static_cast<unsigned>((p.width + 4 * kThreads - 1) / (4 * kThreads));
+    launch("scatter_add", scatter_kernel<T>,
+           dim3(static_cast<unsigned>(p.table_rows), static_cast<unsigned>(ranges), columns), kThreads, 0,
+           device, p, (p.rows + ranges - 1) / ranges, aligned);
+    if (ranges == 1) return;
+  }
+  if (p.table_stride == p.width)
+    return add_column_sum({p.workspace, ranges, size, size, p.dtable}, p.later, device);
+  launch("scatter_add: ranges", range_sum_kernel, static_cast<unsigned>((size + kThreads - 1) / kThreads),
+         kThreads, 0, device, p.workspace, ranges, p.table_rows, p.width, p.dtable, p.table_stride);
 }
 
 template void gather(const Gather<float>&, Cuda);

@@ -7,6 +7,7 @@
 
 #include "signet/base/isa.h"
 #include "signet/base/small_float.h"
+#include "signet/kernels/activation/activation.h"
 
 namespace signet::kernels {
 
@@ -19,6 +20,9 @@ struct L2NormForward {
   int64_t y_stride = 0;
   Accumulator<T>* inverse = nullptr;
   Accumulator<T> eps = Accumulator<T>(1e-6);
+  // GPU only: behind the heads lie silu_heads more that get SiLU instead, and behind those the gates.
+  int64_t silu_heads = 0;
+  GateColumns gate = {};
 };
 
 template <class T>
@@ -31,6 +35,11 @@ struct L2NormBackward {
   int64_t dy_stride = 0;
   T* dx = nullptr;
   int64_t dx_stride = 0;
+  // GPU only: as in forward; x is needed for these alone.
+  int64_t silu_heads = 0;
+  GateColumns gate = {};
+  const T* x = nullptr;
+  int64_t x_stride = 0;
 };
 
 template <class T>

@@ -1,5 +1,7 @@
+#include "signet/kernels/activation/activation_device.cuh"
 #include "signet/kernels/l2_norm/l2_norm.h"
 #include "signet/tensor/cuda_check.h"
+#include "signet/tensor/launch.cuh"
 #include "signet/tensor/packet.cuh"
 #include "signet/tensor/reduce.cuh"
 
@@ -9,62 +11,88 @@ namespace {
 constexpr int kThreads = 256;
 
 // The (token, head) of a team of kTeam lanes; `live` is 0 beyond the last one, whose lanes stay for the sums.
+// A token has `heads` heads to normalise, then silu_heads, then one team for its gates.
 template <int kTeam>
 struct Head {
-  int64_t index, token;
-  int offset, live, member;
-  __device__ Head(int64_t tokens, int64_t heads, int64_t width) {
-    index = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kTeam;
-    token = index / heads;
-    offset = static_cast<int>((index - token * heads) * width);
-    live = index < tokens * heads ? static_cast<int>(width) : 0;
+  int64_t token;
+  int head, offset, live, member;
+  bool unit, gates;
+  template <class P>
+  __device__ explicit Head(const P& p) {
+    const int64_t index = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kTeam;
+    const int heads = static_cast<int>(p.heads + p.silu_heads), teams = heads + (p.gate.columns > 0);
+    token = index / teams;
+    head = static_cast<int>(index - token * teams);
+    offset = head * static_cast<int>(p.width);
+    live = token < p.tokens ? static_cast<int>(p.width) : 0;
+    unit = head < p.heads;
+    gates = head == heads;
     member = threadIdx.x % kTeam;
   }
 };
 
 template <class T, int kTeam, int kPackets>
 __global__ void forward_kernel(L2NormForward<T> p, bool aligned) {
-  const Head<kTeam> at(p.tokens, p.heads, p.width);
+  begin_kernel();
+  const Head<kTeam> at(p);
+  const T* from = p.x + at.token * p.x_stride + at.offset;
+  T* to = p.y + at.token * p.y_stride + at.offset;
+  const int live = at.gates ? 0 : at.live;
   float x[kPackets][4], square = 0.0f;
 #pragma unroll
   for (int k = 0; k < kPackets; ++k) {
-    unpack(
-        load_packet(p.x + at.token * p.x_stride + at.offset, (at.member + k * kTeam) * 4, at.live, aligned),
-        x[k]);
+    unpack(load_packet(from, (at.member + k * kTeam) * 4, live, aligned), x[k]);
 #pragma unroll
     for (float v : x[k]) square = fmaf(v, v, square);
   }
-  const float r = rsqrtf(lane_sum<kTeam>(square) + p.eps);
+  const float r = inverse_root(lane_sum<kTeam>(square) + p.eps);
+  if (at.gates) {
+    for (int c = at.member; c < (at.live ? p.gate.columns : 0); c += kTeam)
+      p.gate.y[at.token * p.gate.columns + c] =
+          activate(p.gate.kind, to_float(from[c]), p.gate.scale, p.gate.shift);
+    return;
+  }
 #pragma unroll
   for (int k = 0; k < kPackets; ++k) {
 #pragma unroll
-    for (float& v : x[k]) v *= r;
-    store_packet(p.y + at.token * p.y_stride + at.offset, (at.member + k * kTeam) * 4, at.live, aligned,
-                 x[k]);
+    for (float& v : x[k]) v *= at.unit ? r : logistic(v);
+    store_packet(to, (at.member + k * kTeam) * 4, live, aligned, x[k]);
   }
-  if (at.member == 0 && at.live) p.inverse[at.index] = r;
+  if (at.member == 0 && live && at.unit) p.inverse[at.token * p.heads + at.head] = r;
 }
 
 template <class T, int kTeam, int kPackets>
 __global__ void backward_kernel(L2NormBackward<T> p, bool aligned) {
-  const Head<kTeam> at(p.tokens, p.heads, p.width);
-  float y[kPackets][4], d[kPackets][4], along = 0.0f;
+  begin_kernel();
+  const Head<kTeam> at(p);
+  const int live = at.gates ? 0 : at.live;
+  const T* from = at.unit ? p.y + at.token * p.y_stride + at.offset : p.x + at.token * p.x_stride + at.offset;
+  T* to = p.dx + at.token * p.dx_stride + at.offset;
+  float y[kPackets][4], d[kPackets][4], along = 0.0f;  // y: x where SiLU is
 #pragma unroll
   for (int k = 0; k < kPackets; ++k) {
     const int first = (at.member + k * kTeam) * 4;
-    unpack(load_packet(p.y + at.token * p.y_stride + at.offset, first, at.live, aligned), y[k]);
-    unpack(load_packet(p.dy + at.token * p.dy_stride + at.offset, first, at.live, aligned), d[k]);
+    unpack(load_packet(from, first, live, aligned), y[k]);
+    unpack(load_packet(p.dy + at.token * p.dy_stride + at.offset, first, live, aligned), d[k]);
 #pragma unroll
     for (int j = 0; j < 4; ++j) along = fmaf(y[k][j], d[k][j], along);
   }
   along = lane_sum<kTeam>(along);
-  const float r = at.live ? p.inverse[at.index] : 0.0f;
+  if (at.gates) {
+    for (int c = at.member; c < (at.live ? p.gate.columns : 0); c += kTeam)
+      to[c] = from_float<T>(activate_gradient(p.gate.kind, to_float(from[c]),
+                                              p.gate.dy[at.token * p.gate.columns + c], p.gate.scale,
+                                              p.gate.shift));
+    return;
+  }
+  const float r = live && at.unit ? p.inverse[at.token * p.heads + at.head] : 0.0f;
 #pragma unroll
   for (int k = 0; k < kPackets; ++k) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) d[k][j] = r * (d[k][j] - y[k][j] * along);
-    store_packet(p.dx + at.token * p.dx_stride + at.offset, (at.member + k * kTeam) * 4, at.live, aligned,
-                 d[k]);
+    for (int j = 0; j < 4; ++j)
+      d[k][j] = at.unit ? r * (d[k][j] - y[k][j] * along)
+                        : activate_gradient(ActivationKind::kSilu, y[k][j], d[k][j], 1.0f, 0.0f);
+    store_packet(to, (at.member + k * kTeam) * 4, live, aligned, d[k]);
   }
 }
 
@@ -89,24 +117,24 @@ unsigned blocks_for(int64_t heads) {
 template <class T>
 void l2_norm_forward(const L2NormForward<T>& p, Cuda device) {
   if (p.tokens == 0 || p.heads == 0 || p.width == 0) return;
+  const int64_t teams = p.tokens * (p.heads + p.silu_heads + (p.gate.columns > 0));
   const bool aligned = p.width % 4 == 0 && packets_fit(p.x, p.x_stride) && packets_fit(p.y, p.y_stride);
   choose_team(p.width, [&]<int kTeam, int kPackets>() {
-    forward_kernel<T, kTeam, kPackets>
-        <<<blocks_for<kTeam>(p.tokens * p.heads), kThreads, 0, stream_of(device)>>>(p, aligned);
+    launch("l2_norm_forward", forward_kernel<T, kTeam, kPackets>, blocks_for<kTeam>(teams), kThreads, 0,
+           device, p, aligned);
   });
-  check_launch("l2_norm_forward");
 }
 
 template <class T>
 void l2_norm_backward(const L2NormBackward<T>& p, Cuda device) {
   if (p.tokens == 0 || p.heads == 0 || p.width == 0) return;
+  const int64_t teams = p.tokens * (p.heads + p.silu_heads + (p.gate.columns > 0));
   const bool aligned = p.width % 4 == 0 && packets_fit(p.y, p.y_stride) && packets_fit(p.dy, p.dy_stride) &&
-                       packets_fit(p.dx, p.dx_stride);
+                       packets_fit(p.dx, p.dx_stride) && packets_fit(p.x, p.x_stride);
   choose_team(p.width, [&]<int kTeam, int kPackets>() {
-    backward_kernel<T, kTeam, kPackets>
-        <<<blocks_for<kTeam>(p.tokens * p.heads), kThreads, 0, stream_of(device)>>>(p, aligned);
+    launch("l2_norm_backward", backward_kernel<T, kTeam, kPackets>, blocks_for<kTeam>(teams), kThreads, 0,
+           device, p, aligned);
   });
-  check_launch("l2_norm_backward");
 }
 
 template void l2_norm_forward(const L2NormForward<float>&, Cuda);

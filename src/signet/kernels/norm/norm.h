@@ -11,6 +11,7 @@
 
 #include "signet/base/isa.h"
 #include "signet/base/small_float.h"
+#include "signet/tensor/reduce.h"
 
 namespace signet::kernels {
 
@@ -46,6 +47,7 @@ struct NormBackward {
   bool accumulate_dx = false;
   Accumulator<T>* dweight = nullptr;
   Accumulator<T>* workspace = nullptr;  // GPU only: [norm_workspace_size]
+  ColumnSums* later = nullptr;          // GPU only: takes the last sums over rows (null: done at once)
 };
 
 template <class T>

@@ -4,6 +4,7 @@
 
 #include "signet/kernels/norm/norm.h"
 #include "signet/tensor/cuda_check.h"
+#include "signet/tensor/launch.cuh"
 #include "signet/tensor/packet.cuh"
 #include "signet/tensor/reduce.cuh"
 
@@ -36,50 +37,73 @@ struct Rows {
   __device__ static int64_t step() { return int64_t{gridDim.x} * kPerBlock; }
 };
 
+// Rows of a team whose loads are in flight together.
+template <int kPackets>
+constexpr int kTogether = kPackets <= 2 ? 4 : 1;
+
 template <class T, int kTeam, int kPackets, bool kLayer>
 __global__ void __launch_bounds__(Rows<kTeam>::kBlock) forward_kernel(NormForward<T> p, bool aligned) {
+  begin_kernel();
+  constexpr int kRows = kTogether<kPackets>;
   __shared__ float scratch[32];
   const int width = static_cast<int>(p.width), member = Rows<kTeam>::member();
   const float inverse_width = 1.0f / static_cast<float>(width);
   // All lanes stay for the sums; a team beyond the last row works on nothing.
-  const int64_t rounds = (p.rows + Rows<kTeam>::step() - 1) / Rows<kTeam>::step();
-  for (int64_t i = 0, row = Rows<kTeam>::first(); i < rounds; ++i, row += Rows<kTeam>::step()) {
-    const int live = row < p.rows ? width : 0;
-    float x[kPackets][4], mean = 0.0f, total = 0.0f, square = 0.0f;
+  const int64_t step = Rows<kTeam>::step(), rounds = (p.rows + step * kRows - 1) / (step * kRows);
+  for (int64_t i = 0, start = Rows<kTeam>::first(); i < rounds; ++i, start += step * kRows) {
+    float x[kRows][kPackets][4];
 #pragma unroll
-    for (int k = 0; k < kPackets; ++k) {
-      unpack(load_packet(p.x + row * p.x_stride, (member + k * kTeam) * 4, live, aligned), x[k]);
+    for (int r = 0; r < kRows; ++r) {
+      const int64_t row = start + r * step;
 #pragma unroll
-      for (float v : x[k]) total += v;
+      for (int k = 0; k < kPackets; ++k)
+        unpack(
+            load_packet(p.x + row * p.x_stride, (member + k * kTeam) * 4, row < p.rows ? width : 0, aligned),
+            x[r][k]);
     }
-    if constexpr (kLayer) mean = team_sum<kTeam>(total, scratch) * inverse_width;
 #pragma unroll
-    for (int k = 0; k < kPackets; ++k) {
+    for (int r = 0; r < kRows; ++r) {
+      const int64_t row = start + r * step;
+      const int live = row < p.rows ? width : 0;
+      float mean = 0.0f, total = 0.0f, square = 0.0f;
+      if constexpr (kLayer) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float d = (member + k * kTeam) * 4 + j < live ? x[k][j] - mean : 0.0f;
-        square = fmaf(d, d, square);
+        for (int k = 0; k < kPackets; ++k) {
+#pragma unroll
+          for (float v : x[r][k]) total += v;
+        }
+        mean = team_sum<kTeam>(total, scratch) * inverse_width;
       }
-    }
-    const float rstd = rsqrtf(team_sum<kTeam>(square, scratch) * inverse_width + p.eps);
 #pragma unroll
-    for (int k = 0; k < kPackets; ++k) {
-      const int first = (member + k * kTeam) * 4;
-      if (first >= live) break;
+      for (int k = 0; k < kPackets; ++k) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j)
-        x[k][j] = first + j < width ? (x[k][j] - mean) * rstd * p.weight[first + j] : 0.0f;
-      store_packet(p.y + row * p.y_stride, first, width, aligned, x[k]);
-    }
-    if (member == 0 && live) {
-      p.rstd[row] = rstd;
-      if (p.mean) p.mean[row] = mean;
+        for (int j = 0; j < 4; ++j) {
+          const float d = (member + k * kTeam) * 4 + j < live ? x[r][k][j] - mean : 0.0f;
+          square = fmaf(d, d, square);
+        }
+      }
+      const float rstd = rsqrtf(team_sum<kTeam>(square, scratch) * inverse_width + p.eps);
+#pragma unroll
+      for (int k = 0; k < kPackets; ++k) {
+        const int first = (member + k * kTeam) * 4;
+        if (first >= live) break;
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          x[r][k][j] = first + j < width ? (x[r][k][j] - mean) * rstd * p.weight[first + j] : 0.0f;
+        store_packet(p.y + row * p.y_stride, first, width, aligned, x[r][k]);
+      }
+      if (member == 0 && live) {
+        p.rstd[row] = rstd;
+        if (p.mean) p.mean[row] = mean;
+      }
     }
   }
 }
 
 template <class T, int kTeam, int kPackets, bool kLayer>
-__global__ void __launch_bounds__(Rows<kTeam>::kBlock) backward_kernel(NormBackward<T> p, bool aligned) {
+__global__ void __launch_bounds__(Rows<kTeam>::kBlock, kPackets <= 2 ? 3 : 1)
+    backward_kernel(NormBackward<T> p, bool aligned) {
+  begin_kernel();
   constexpr int kPerBlock = Rows<kTeam>::kPerBlock;
   __shared__ float scratch[32];
   __shared__ float teams[kPerBlock > 1 ? kPerBlock * kTeam * 4 : 1];
@@ -94,36 +118,54 @@ __global__ void __launch_bounds__(Rows<kTeam>::kBlock) backward_kernel(NormBackw
       weight[k][j] = column < width ? p.weight[column] : 0.0f;
     }
   }
-  const int64_t rounds = (p.rows + Rows<kTeam>::step() - 1) / Rows<kTeam>::step();
-  for (int64_t i = 0, row = Rows<kTeam>::first(); i < rounds; ++i, row += Rows<kTeam>::step()) {
-    const int live = row < p.rows ? width : 0;
-    const float rstd = live ? p.rstd[row] : 0.0f, mean = kLayer && live ? p.mean[row] : 0.0f;
-    float xhat[kPackets][4], d[kPackets][4], along = 0.0f, total = 0.0f;
+  constexpr int kRows = kTogether<kPackets> / 2 > 0 ? kTogether<kPackets> / 2 : 1;
+  const int64_t step = Rows<kTeam>::step(), rounds = (p.rows + step * kRows - 1) / (step * kRows);
+  for (int64_t i = 0, start = Rows<kTeam>::first(); i < rounds; ++i, start += step * kRows) {
+    Packet<T> x_packet[kRows][kPackets], dy_packet[kRows][kPackets], dx_packet[kRows][kPackets];
+    float rstd[kRows], mean[kRows];
 #pragma unroll
-    for (int k = 0; k < kPackets; ++k) {
-      const int first = (member + k * kTeam) * 4;
-      unpack(load_packet(p.x + row * p.x_stride, first, live, aligned), xhat[k]);
-      unpack(load_packet(p.dy + row * p.dy_stride, first, live, aligned), d[k]);
+    for (int r = 0; r < kRows; ++r) {
+      const int64_t row = start + r * step;
+      const int live = row < p.rows ? width : 0;
+      rstd[r] = live ? p.rstd[row] : 0.0f, mean[r] = kLayer && live ? p.mean[row] : 0.0f;
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        xhat[k][j] = (xhat[k][j] - mean) * rstd;
-        dweight[k][j] = fmaf(d[k][j], xhat[k][j], dweight[k][j]);
-        d[k][j] *= weight[k][j];
-        along = fmaf(d[k][j], xhat[k][j], along);
-        total += d[k][j];
+      for (int k = 0; k < kPackets; ++k) {
+        const int first = (member + k * kTeam) * 4;
+        x_packet[r][k] = load_packet(p.x + row * p.x_stride, first, live, aligned);
+        dy_packet[r][k] = load_packet(p.dy + row * p.dy_stride, first, live, aligned);
+        if (p.accumulate_dx) dx_packet[r][k] = load_packet(p.dx + row * p.dx_stride, first, live, aligned);
       }
     }
-    along = team_sum<kTeam>(along, scratch) * inverse_width;
-    total = kLayer ? team_sum<kTeam>(total, scratch) * inverse_width : 0.0f;
 #pragma unroll
-    for (int k = 0; k < kPackets; ++k) {
-      const int first = (member + k * kTeam) * 4;
-      if (first >= live) break;
-      float before[4] = {};
-      if (p.accumulate_dx) unpack(load_packet(p.dx + row * p.dx_stride, first, width, aligned), before);
+    for (int r = 0; r < kRows; ++r) {
+      const int64_t row = start + r * step;
+      const int live = row < p.rows ? width : 0;
+      float xhat[kPackets][4], d[kPackets][4], along = 0.0f, total = 0.0f;
 #pragma unroll
-      for (int j = 0; j < 4; ++j) d[k][j] = fmaf(rstd, d[k][j] - total - xhat[k][j] * along, before[j]);
-      store_packet(p.dx + row * p.dx_stride, first, width, aligned, d[k]);
+      for (int k = 0; k < kPackets; ++k) {
+        unpack(x_packet[r][k], xhat[k]);
+        unpack(dy_packet[r][k], d[k]);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          xhat[k][j] = (xhat[k][j] - mean[r]) * rstd[r];
+          dweight[k][j] = fmaf(d[k][j], xhat[k][j], dweight[k][j]);
+          d[k][j] *= weight[k][j];
+          along = fmaf(d[k][j], xhat[k][j], along);
+          total += d[k][j];
+        }
+      }
+      along = team_sum<kTeam>(along, scratch) * inverse_width;
+      total = kLayer ? team_sum<kTeam>(total, scratch) * inverse_width : 0.0f;
+#pragma unroll
+      for (int k = 0; k < kPackets; ++k) {
+        const int first = (member + k * kTeam) * 4;
+        if (first >= live) break;
+        float before[4] = {};
+        if (p.accumulate_dx) unpack(dx_packet[r][k], before);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) d[k][j] = fmaf(rstd[r], d[k][j] - total - xhat[k][j] * along, before[j]);
+        store_packet(p.dx + row * p.dx_stride, first, width, aligned, d[k]);
+      }
     }
   }
   float* sums = p.workspace + int64_t{blockIdx.x} * width;
@@ -167,7 +209,7 @@ void choose_team(int64_t width, Run run) {
 int64_t blocks_for(int64_t rows, int64_t width) {
   int64_t per_block = 1;
   choose_team(width, [&]<int kTeam, int kPackets>() { per_block = Rows<kTeam>::kPerBlock; });
-  return std::min((rows + per_block - 1) / per_block, int64_t{4} * cuda_device().multiprocessors);
+  return std::min((rows + per_block - 1) / per_block, int64_t{3} * cuda_device().multiprocessors);
 }
 
 }  // namespace
@@ -179,13 +221,13 @@ void norm_forward(const NormForward<T>& p, Cuda device) {
   if (p.rows == 0 || p.width == 0) return;
   const bool aligned = p.width % 4 == 0 && packets_fit(p.x, p.x_stride) && packets_fit(p.y, p.y_stride);
   choose_team(p.width, [&]<int kTeam, int kPackets>() {
-    const int64_t blocks = (p.rows + Rows<kTeam>::kPerBlock - 1) / Rows<kTeam>::kPerBlock;
+    const int64_t per_block = Rows<kTeam>::kPerBlock * kTogether<kPackets>,
+                  blocks = (p.rows + per_block - 1) / per_block;
     const auto kernel = p.kind == NormKind::kLayer ? forward_kernel<T, kTeam, kPackets, true>
                                                    : forward_kernel<T, kTeam, kPackets, false>;
-    kernel<<<static_cast<unsigned>(std::min<int64_t>(blocks, 1 << 30)), Rows<kTeam>::kBlock, 0,
-             stream_of(device)>>>(p, aligned);
+    launch("norm_forward", kernel, static_cast<unsigned>(std::min<int64_t>(blocks, 1 << 30)),
+           Rows<kTeam>::kBlock, 0, device, p, aligned);
   });
-  check_launch("norm_forward");
 }
 
 template <class T>
@@ -197,10 +239,10 @@ void norm_backward(const NormBackward<T>& p, Cuda device) {
   choose_team(p.width, [&]<int kTeam, int kPackets>() {
     const auto kernel = p.kind == NormKind::kLayer ? backward_kernel<T, kTeam, kPackets, true>
                                                    : backward_kernel<T, kTeam, kPackets, false>;
-    kernel<<<static_cast<unsigned>(blocks), Rows<kTeam>::kBlock, 0, stream_of(device)>>>(p, aligned);
+    launch("norm_backward", kernel, static_cast<unsigned>(blocks), Rows<kTeam>::kBlock, 0, device, p,
+           aligned);
   });
-  check_launch("norm_backward");
-  add_column_sums(p.workspace, blocks, p.width, p.width, p.dweight, device);
+  add_column_sum({p.workspace, blocks, p.width, p.width, p.dweight}, p.later, device);
 }
 
 template void norm_forward(const NormForward<float>&, Cuda);

@@ -10,10 +10,22 @@
 
 #include "signet/base/isa.h"
 #include "signet/base/small_float.h"
+#include "signet/kernels/activation/activation.h"
+#include "signet/tensor/reduce.h"
 
 namespace signet::kernels {
 
 inline constexpr int64_t kMaxConvolution = 16;  // K at most
+
+// GPU only: after the activation the first `heads` heads of `width` channels are L2 normalised, as in
+// kernels/l2_norm, with 1 / sqrt(sum + eps) kept in `inverse` [batch, time, heads] for backward.
+struct UnitHeads {
+  int64_t heads = 0, width = 0;
+  double eps = 1e-6;
+};
+inline bool unit_heads_supported(int64_t kernel, int64_t width) {
+  return kernel >= 1 && kernel <= 4 && (width == 16 || width == 32 || width == 64 || width == 128);
+}
 
 template <class T>
 struct ShortConvForward {
@@ -27,6 +39,9 @@ struct ShortConvForward {
   T* y = nullptr;
   int64_t y_stride = 0;
   T* final = nullptr;
+  UnitHeads unit = {};
+  Accumulator<T>* inverse = nullptr;
+  GateColumns gate = {};  // GPU only: of x, right behind the channels
 };
 
 template <class T>
@@ -45,6 +60,10 @@ struct ShortConvBackward {
   Accumulator<T>* dweight = nullptr;
   Accumulator<T>* dbias = nullptr;
   Accumulator<T>* workspace = nullptr;  // GPU only: [short_conv_workspace_size]
+  ColumnSums* later = nullptr;          // GPU only: takes the last sums over rows (null: done at once)
+  UnitHeads unit = {};
+  const Accumulator<T>* inverse = nullptr;
+  GateColumns gate = {};  // GPU only: of x and dx
 };
 
 template <class T>

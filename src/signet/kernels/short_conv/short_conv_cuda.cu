@@ -1,50 +1,87 @@
-// A thread owns four channels of a run of kSteps time steps and keeps the window of the last inputs (and, in
-// backward, of the last dz) in registers. Kernels shorter than the compiled K have zero weights in front.
+// A lane owns four channels of a run of time steps and keeps the window of the last inputs (and, in backward,
+// of the last dz) in registers; a warp owns 128 neighbouring channels, so that the heads of UnitHeads lie
+// within it. Kernels shorter than the compiled K have zero weights in front: K is 4 where packets fit the
+// rows, 16 elsewhere.
 #include <algorithm>
 
+#include "signet/kernels/activation/activation_device.cuh"
 #include "signet/kernels/short_conv/short_conv.h"
 #include "signet/tensor/cuda_check.h"
+#include "signet/tensor/launch.cuh"
 #include "signet/tensor/packet.cuh"
 #include "signet/tensor/reduce.cuh"
 
 namespace signet::kernels {
 namespace {
 
-constexpr int kThreads = 128, kSteps = 32;
+constexpr int kWarps = 8, kThreads = 32 * kWarps;
+constexpr int64_t kLongestRun = 20;
 
-__device__ inline float logistic(float x) {
-  const float e = expf(-fabsf(x)), r = 1.0f / (1.0f + e);
-  return x < 0.0f ? e * r : r;
+// Steps whose inputs are loaded together. With as many as there are taps a window is a ring: slot(k, j) is
+// where tap j of step k lies, and nothing moves. The wide window moves instead.
+template <int K>
+constexpr int kAhead = K == 4 ? 4 : 1;
+template <int K>
+constexpr int slot(int k, int j) {
+  return K == 4 ? (k + j) % K : j;
 }
 
-// Which channels and which runs [of `runs` per batch row] a thread works on.
+// Runs of `steps` time steps, `runs` per batch row. A block has 128 channels, and a warp of it one run;
+// blocks of the same runs are neighbours.
 struct Work {
-  int64_t batch, time, runs, packets;  // packets of channels
-  int channels, kernel;
+  int64_t batch, time, runs, steps;
+  int channels, kernel, channel_blocks;  // one block more than the channels need when there are gates
   bool aligned;
 
   template <class P>
   Work(const P& p, bool fit) : batch(p.batch), time(p.time) {
     channels = static_cast<int>(p.channels), kernel = static_cast<int>(p.kernel);
-    runs = (p.time + kSteps - 1) / kSteps, packets = (p.channels + 3) / 4;
+    runs = (time + kLongestRun - 1) / kLongestRun;
+    steps = runs > 0 ? (time + runs - 1) / runs : 0;
+    channel_blocks = (channels + 127) / 128 + (p.gate.columns > 0);
     aligned = fit && channels % 4 == 0;
   }
   __host__ __device__ int64_t items() const { return batch * runs; }
+  __device__ int channel_block() const { return static_cast<int>(blockIdx.x) % channel_blocks; }
+  __device__ int item_block() const { return static_cast<int>(blockIdx.x) / channel_blocks; }
+  __device__ int first() const { return (channel_block() * 32 + static_cast<int>(threadIdx.x)) * 4; }
 };
 
-// The input at time t, which may lie before the sequence, of channels [first, first + 4).
-template <class P>
-__device__ inline void load_input(const P& p, const Work& w, int64_t b, int64_t t, int first, float (&x)[4]) {
-  if (t >= 0) {
-    unpack(load_packet(p.x + (b * w.time + t) * p.x_stride, first, w.channels, w.aligned), x);
-    return;
+// Channels [first, first + 4) of a row that is there. kAligned: without the code for rows that packets do not
+// fit.
+template <bool kAligned, class T>
+__device__ inline Packet<T> load_row(const T* row, const Work& w, bool there, int first) {
+  const int live = there ? w.channels : 0;
+  if constexpr (kAligned)
+    return first < live ? *reinterpret_cast<const Packet<T>*>(row + first) : Packet<T>{};
+  else
+    return load_packet(row, first, live, w.aligned);
+}
+template <bool kAligned, class T>
+__device__ inline void store_row(T* row, const Work& w, int first, const float (&v)[4]) {
+  if constexpr (kAligned) {
+    if (first < w.channels) *reinterpret_cast<Packet<T>*>(row + first) = pack<T>(v);
+  } else {
+    store_packet(row, first, w.channels, w.aligned, v);
   }
-  const int64_t row = b * (w.kernel - 1) + w.kernel - 1 + t;
+}
+
+// The K - 1 inputs before time `begin`, which may lie before the sequence, as taps 0 .. K - 2 of its window
+// (one further where the window moves before a step).
+template <int K, class P>
+__device__ inline void load_history(const P& p, const Work& w, int64_t b, int64_t begin, int first,
+                                    float (&window)[K][4]) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i)
-    x[i] = p.initial && t > -w.kernel && first + i < w.channels
-               ? to_float(p.initial[row * w.channels + first + i])
-               : 0.0f;
+  for (int j = 0; j + 1 < K; ++j) {
+    float(&tap)[4] = window[K == 4 ? j : j + 1];
+    const int64_t t = begin - K + 1 + j, row = b * (w.kernel - 1) + w.kernel - 1 + t;
+#pragma unroll
+    for (float& each : tap) each = 0.0f;
+    if (t >= 0)
+      unpack(load_row<K == 4>(p.x + (b * w.time + t) * p.x_stride, w, true, first), tap);
+    else if (p.initial && t > -w.kernel)
+      unpack(load_row<K == 4>(p.initial + row * w.channels, w, true, first), tap);
+  }
 }
 
 template <int K, class P>
@@ -62,51 +99,113 @@ __device__ inline void load_weights(const P& p, const Work& w, int first, float 
   }
 }
 
+// Makes room for the newest entry where the window is not a ring.
 template <int K>
 __device__ inline void shift(float (&window)[K][4]) {
+  if constexpr (K != 4) {
 #pragma unroll
-  for (int j = 0; j + 1 < K; ++j) {
+    for (int j = 0; j + 1 < K; ++j) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) window[j][i] = window[j + 1][i];
+      for (int i = 0; i < 4; ++i) window[j][i] = window[j + 1][i];
+    }
   }
 }
 
 template <int K>
-__device__ inline float convolve(const float (&window)[K][4], const float (&weight)[K][4], float bias,
+__device__ inline float convolve(const float (&window)[K][4], const float (&weight)[K][4], float bias, int k,
                                  int i) {
   float z = bias;
 #pragma unroll
-  for (int j = 0; j < K; ++j) z = fmaf(weight[j][i], window[j][i], z);
+  for (int j = 0; j < K; ++j) z = fmaf(weight[j][i], window[slot<K>(k, j)][i], z);
   return z;
 }
 
-template <class T, int K>
-__global__ void __launch_bounds__(kThreads) forward_kernel(ShortConvForward<T> p, Work w) {
-  const int64_t e = int64_t{blockIdx.x} * kThreads + threadIdx.x, item = e / w.packets;
+// The lanes of a head of `unit.width` channels are a team; every lane of the warp takes part in its sums.
+struct Team {
+  int lanes, head;
+  bool normalised, leader;
+  __device__ Team(const UnitHeads& unit, int first) {
+    lanes = static_cast<int>(unit.width) / 4;
+    head = first / static_cast<int>(unit.width);
+    normalised = head < unit.heads;
+    leader = normalised && threadIdx.x % lanes == 0;
+  }
+  __device__ float sum(float x) const {
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2)
+      if (mask < lanes) x += __shfl_xor_sync(0xffffffffu, x, mask);
+    return x;
+  }
+};
+
+// The gates of a run of `steps` tokens from `row` on: body(token, column) for each.
+template <class Body>
+__device__ inline void for_each_gate(const GateColumns& gate, int64_t row, int steps, Body body) {
+  const int columns = static_cast<int>(gate.columns);
+  for (int i = static_cast<int>(threadIdx.x); i < steps * columns; i += 32)
+    body(row + i / columns, i % columns);
+}
+
+template <class T, int K, bool kUnit>
+__global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(ShortConvForward<T> p, Work w) {
+  begin_kernel();
+  const int64_t item = int64_t{w.item_block()} * kWarps + threadIdx.y;
   if (item >= w.items()) return;
-  const int first = static_cast<int>(e - item * w.packets) * 4;
-  const int64_t b = item / w.runs, begin = (item - b * w.runs) * kSteps, end = min(begin + kSteps, w.time);
+  const int first = w.first();
+  const int64_t b = item / w.runs, begin = (item - b * w.runs) * w.steps, row = b * w.time + begin;
+  const int steps = static_cast<int>(min(w.steps, w.time - begin));
+  if (w.channel_block() * 128 >= w.channels) {
+    for_each_gate(p.gate, row, steps, [&](int64_t token, int column) {
+      const float x = to_float(p.x[token * p.x_stride + w.channels + column]);
+      p.gate.y[token * p.gate.columns + column] = activate(p.gate.kind, x, p.gate.scale, p.gate.shift);
+    });
+    return;
+  }
+  const Team team(kUnit ? p.unit : UnitHeads{0, 128, 0}, first);
+  const T* x = p.x + row * p.x_stride;
+  T* y = p.y + row * p.y_stride;
+  const int x_stride = static_cast<int>(p.x_stride), y_stride = static_cast<int>(p.y_stride),
+            heads = static_cast<int>(p.unit.heads);
+  const float eps = static_cast<float>(p.unit.eps);
+  float* inverse = kUnit ? p.inverse + row * p.unit.heads + team.head : nullptr;
   float weight[K][4], bias[4], window[K][4];
   load_weights<K>(p, w, first, weight, bias);
+  load_history<K>(p, w, b, begin, first, window);
+  for (int done = 0; done < steps; done += kAhead<K>) {
+    Packet<T> ahead[kAhead<K>];
 #pragma unroll
-  for (int j = 1; j < K; ++j) load_input(p, w, b, begin - K + j, first, window[j]);
-#pragma unroll 4
-  for (int64_t t = begin; t < end; ++t) {
-    shift<K>(window);
-    load_input(p, w, b, t, first, window[K - 1]);
-    float y[4];
+    for (int k = 0; k < kAhead<K>; ++k)
+      ahead[k] = load_row<K == 4>(x + k * x_stride, w, done + k < steps, first);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      y[i] = convolve<K>(window, weight, bias[i], i);
-      if (p.silu) y[i] *= logistic(y[i]);
+    for (int k = 0; k < kAhead<K>; ++k) {
+      shift<K>(window);
+      unpack(ahead[k], window[slot<K>(k, K - 1)]);
+      float v[4], square = 0.0f;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        v[i] = convolve<K>(window, weight, bias[i], k, i);
+        if (kUnit || p.silu) v[i] *= logistic(v[i]);
+        square = fmaf(v[i], v[i], square);
+      }
+      if constexpr (kUnit) {
+        const float r = inverse_root(team.sum(square) + eps);
+        if (team.normalised) {
+#pragma unroll
+          for (float& each : v) each *= r;
+        }
+        if (team.leader && done + k < steps) inverse[k * heads] = r;
+      }
+      if (done + k < steps) store_row<K == 4>(y + k * y_stride, w, first, v);
     }
-    store_packet(p.y + (b * w.time + t) * p.y_stride, first, w.channels, w.aligned, y);
+    x += kAhead<K> * x_stride, y += kAhead<K> * y_stride;
+    if constexpr (kUnit) inverse += kAhead<K> * heads;
   }
 }
 
 // The last kernel - 1 inputs, one thread per element.
 template <class T>
 __global__ void final_kernel(ShortConvForward<T> p) {
+  begin_kernel();
   const int64_t e = int64_t{blockIdx.x} * kThreads + threadIdx.x, taps = p.kernel - 1;
   if (e >= p.batch * taps * p.channels) return;
   const int64_t c = e % p.channels, j = e / p.channels % taps, b = e / (p.channels * taps);
@@ -117,121 +216,184 @@ __global__ void final_kernel(ShortConvForward<T> p) {
 }
 
 // dz_t = dy_t silu'(z_t); dx_t = sum_j w_j dz_{t+K-1-j}; dw_j = sum_t dz_t x_{t-K+1+j}; dbias = sum_t dz_t.
-// A thread computes K - 1 steps of dz beyond its run, for dx alone. `sums` [rows, channels (kernel + 1)].
-template <class T, int K>
-__global__ void __launch_bounds__(kThreads) backward_kernel(ShortConvBackward<T> p, Work w, int64_t rows) {
-  const int64_t e = int64_t{blockIdx.x} * kThreads + threadIdx.x, sum_row = e / w.packets;
-  if (sum_row >= rows) return;
-  const int first = static_cast<int>(e - sum_row * w.packets) * 4;
+// In a unit head with s = silu(z), y = r s and dy come first: ds = r (dy - y (y . dy)). A lane computes K - 1
+// steps of dz beyond its run, for dx alone. Block x writes row x of `workspace`, [rows, channels (kernel +
+// 1)].
+template <class T, int K, bool kUnit>
+__global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(ShortConvBackward<T> p, Work w) {
+  begin_kernel();
+  __shared__ float part[kWarps][128];
+  const int64_t item_blocks = gridDim.x / w.channel_blocks;
+  if (w.channel_block() * 128 >= w.channels) {
+    for (int64_t item = int64_t{w.item_block()} * kWarps + threadIdx.y; item < w.items();
+         item += item_blocks * kWarps) {
+      const int64_t b = item / w.runs, begin = (item - b * w.runs) * w.steps;
+      const int steps = static_cast<int>(min(w.steps, w.time - begin));
+      for_each_gate(p.gate, b * w.time + begin, steps, [&](int64_t token, int column) {
+        const float x = to_float(p.x[token * p.x_stride + w.channels + column]);
+        p.dx[token * p.dx_stride + w.channels + column] = from_float<T>(activate_gradient(
+            p.gate.kind, x, p.gate.dy[token * p.gate.columns + column], p.gate.scale, p.gate.shift));
+      });
+    }
+    return;
+  }
+  const int first = w.first();
+  const Team team(kUnit ? p.unit : UnitHeads{0, 128, 0}, first);
   float weight[K][4], bias[4], dweight[K][4] = {}, dbias[4] = {};
   load_weights<K>(p, w, first, weight, bias);
-  for (int64_t item = sum_row; item < w.items(); item += rows) {
-    const int64_t b = item / w.runs, begin = (item - b * w.runs) * kSteps, end = min(begin + kSteps, w.time);
-    float window[K][4], dz[K][4] = {};  // dz[j] is that of time t - K + 1 + j
+  for (int64_t item = int64_t{w.item_block()} * kWarps + threadIdx.y; item < w.items();
+       item += item_blocks * kWarps) {
+    const int64_t b = item / w.runs, begin = (item - b * w.runs) * w.steps, row = b * w.time + begin;
+    const int left = static_cast<int>(min(w.time - begin, w.steps + K - 1)),  // steps that are there
+        steps = static_cast<int>(min(w.time - begin, w.steps));
+    const T* x = p.x + row * p.x_stride;
+    const T* dy = p.dy + row * p.dy_stride;
+    T* dx = p.dx + (row - K + 1) * p.dx_stride;
+    const float* inverse = kUnit ? p.inverse + row * p.unit.heads + team.head : nullptr;
+    const int x_stride = static_cast<int>(p.x_stride), dy_stride = static_cast<int>(p.dy_stride),
+              dx_stride = static_cast<int>(p.dx_stride), heads = static_cast<int>(p.unit.heads);
+    float window[K][4], dz[K][4] = {};
+    load_history<K>(p, w, b, begin, first, window);
+    for (int done = 0; done < steps + K - 1; done += kAhead<K>) {
+      Packet<T> ahead[kAhead<K>], dy_ahead[kAhead<K>];
+      float r[kAhead<K>];
 #pragma unroll
-    for (int j = 1; j < K; ++j) load_input(p, w, b, begin - K + j, first, window[j]);
-#pragma unroll 2
-    for (int64_t t = begin; t < end + K - 1; ++t) {
-      shift<K>(window);
-      shift<K>(dz);
+      for (int k = 0; k < kAhead<K>; ++k) {
+        const bool there = done + k < left;
+        ahead[k] = load_row<K == 4>(x + k * x_stride, w, there, first);
+        dy_ahead[k] = load_row<K == 4>(dy + k * dy_stride, w, there, first);
+        r[k] = kUnit && there && team.normalised ? inverse[k * heads] : 0.0f;
+      }
+      x += kAhead<K> * x_stride, dy += kAhead<K> * dy_stride;
+      if constexpr (kUnit) inverse += kAhead<K> * heads;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) dz[K - 1][i] = 0.0f;
-      if (t < w.time) {
-        load_input(p, w, b, t, first, window[K - 1]);
-        unpack(load_packet(p.dy + (b * w.time + t) * p.dy_stride, first, w.channels, w.aligned), dz[K - 1]);
-        if (p.silu) {
+      for (int k = 0; k < kAhead<K>; ++k) {
+        shift<K>(window);
+        shift<K>(dz);
+        unpack(ahead[k], window[slot<K>(k, K - 1)]);
+        float(&d)[4] = dz[slot<K>(k, K - 1)];
+        unpack(dy_ahead[k], d);  // zero beyond the sequence
+        float z[4], s[4], along = 0.0f;
+        if (kUnit || p.silu) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            const float z = convolve<K>(window, weight, bias[i], i), s = logistic(z);
-            dz[K - 1][i] *= s * fmaf(z, 1.0f - s, 1.0f);
+            z[i] = convolve<K>(window, weight, bias[i], k, i), s[i] = logistic(z[i]);
+            along = fmaf(z[i] * s[i], d[i], along);
           }
         }
-      }
-      if (t < end) {
+        if constexpr (kUnit) {
+          along = -r[k] * r[k] * team.sum(along);
+          if (team.normalised) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          dbias[i] += dz[K - 1][i];
+            for (int i = 0; i < 4; ++i) d[i] = r[k] * fmaf(along, z[i] * s[i], d[i]);
+          }
+        }
+        if (kUnit || p.silu) {
 #pragma unroll
-          for (int j = 0; j < K; ++j) dweight[j][i] = fmaf(dz[K - 1][i], window[j][i], dweight[j][i]);
+          for (int i = 0; i < 4; ++i) d[i] *= s[i] * fmaf(z[i], 1.0f - s[i], 1.0f);
+        }
+        if (done + k < steps) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            dbias[i] += d[i];
+#pragma unroll
+            for (int j = 0; j < K; ++j) dweight[j][i] = fmaf(d[i], window[slot<K>(k, j)][i], dweight[j][i]);
+          }
+        }
+        if (done + k >= K - 1 && done + k < steps + K - 1) {
+          float sum[4] = {};
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+#pragma unroll
+            for (int j = 0; j < K; ++j) sum[i] = fmaf(weight[K - 1 - j][i], dz[slot<K>(k, j)][i], sum[i]);
+          }
+          store_row<K == 4>(dx + k * dx_stride, w, first, sum);
         }
       }
-      if (t - K + 1 >= begin) {
-        float dx[4] = {};
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-#pragma unroll
-          for (int j = 0; j < K; ++j) dx[i] = fmaf(weight[K - 1 - j][i], dz[j][i], dx[i]);
-        }
-        store_packet(p.dx + (b * w.time + t - K + 1) * p.dx_stride, first, w.channels, w.aligned, dx);
-      }
+      dx += kAhead<K> * dx_stride;
     }
   }
-  float* sums = p.workspace + sum_row * w.channels * (w.kernel + 1);
+  // Over the warps of the block, in order: the taps, then the bias.
+  float* sums = p.workspace + int64_t{w.item_block()} * w.channels * (w.kernel + 1);
+  const int thread = threadIdx.y * 32 + threadIdx.x, channel = w.channel_block() * 128 + thread;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (first + i >= w.channels) break;
+  for (int j = 0; j <= K; ++j) {
+    __syncthreads();
 #pragma unroll
-    for (int j = 0; j < K; ++j) {
-      const int tap = j - (K - w.kernel);
-      if (tap >= 0) sums[(first + i) * w.kernel + tap] = dweight[j][i];
-    }
-    sums[w.channels * w.kernel + first + i] = dbias[i];
+    for (int i = 0; i < 4; ++i) part[threadIdx.y][threadIdx.x * 4 + i] = j < K ? dweight[j % K][i] : dbias[i];
+    __syncthreads();
+    if (thread >= 128 || channel >= w.channels) continue;
+    float total = 0.0f;
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) total += part[warp][thread];
+    const int tap = j - (K - w.kernel);
+    if (j == K)
+      sums[w.channels * w.kernel + channel] = total;
+    else if (tap >= 0)
+      sums[channel * w.kernel + tap] = total;
   }
 }
 
-// Rows of partial sums: enough threads to fill the GPU a few times.
+// Rows of partial sums: enough warps to fill the GPU, few rows to add up.
 int64_t sum_rows(const Work& w) {
-  const int64_t wanted =
-      16 * int64_t{cuda_device().multiprocessors} * kThreads / std::max<int64_t>(1, w.packets);
-  return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, w.items()));
+  const int64_t channel_blocks = (w.channels + 127) / 128;  // without the gates', which have no sums
+  const int64_t most = std::max<int64_t>(1, 6 * int64_t{cuda_device().multiprocessors} / channel_blocks);
+  return std::clamp<int64_t>((w.items() + kWarps - 1) / kWarps, 1, most);
 }
 
 template <class P>
-void check_kernel(const P& p) {
+void check_kernel(const P& p, bool aligned) {
+  if (p.x_stride > (int64_t{1} << 24))
+    fail(ErrorCode::kUsage, "short convolution: rows {} elements apart are too wide", p.x_stride);
   if (p.kernel < 1 || p.kernel > kMaxConvolution)
     fail(ErrorCode::kUsage, "short convolution of {} taps: 1 to {} are supported", p.kernel, kMaxConvolution);
+  if (p.unit.heads > 0 && (!unit_heads_supported(p.kernel, p.unit.width) || !p.silu || !aligned))
+    fail(ErrorCode::kUsage, "a convolution of {} taps cannot normalise heads of {} channels here", p.kernel,
+         p.unit.width);
 }
-
-unsigned blocks_for(int64_t threads) { return static_cast<unsigned>((threads + kThreads - 1) / kThreads); }
 
 }  // namespace
 
 int64_t short_conv_workspace_size(int64_t batch, int64_t time, int64_t channels, int64_t kernel, Cuda) {
   ShortConvForward<float> p;
   p.batch = batch, p.time = time, p.channels = channels, p.kernel = kernel;
+  if (channels == 0) return 0;
   return sum_rows(Work(p, false)) * channels * (kernel + 1);
 }
 
 template <class T>
 void short_conv_forward(const ShortConvForward<T>& p, Cuda device) {
-  check_kernel(p);
-  const Work w(p, packets_fit(p.x, p.x_stride) && packets_fit(p.y, p.y_stride));
-  const int64_t threads = w.items() * w.packets;
-  if (threads > 0) {
-    const auto kernel = p.kernel <= 4 ? forward_kernel<T, 4> : forward_kernel<T, 16>;
-    kernel<<<blocks_for(threads), kThreads, 0, stream_of(device)>>>(p, w);
-    check_launch("short_conv_forward");
+  const Work w(p, packets_fit(p.x, p.x_stride) && packets_fit(p.y, p.y_stride) && packets_fit(p.initial, 4));
+  check_kernel(p, w.aligned);
+  if (w.items() > 0 && p.channels > 0) {
+    const auto kernel = p.unit.heads > 0             ? forward_kernel<T, 4, true>
+                        : p.kernel <= 4 && w.aligned ? forward_kernel<T, 4, false>
+                                                     : forward_kernel<T, 16, false>;
+    const int64_t blocks = (w.items() + kWarps - 1) / kWarps * w.channel_blocks;
+    launch("short_conv_forward", kernel, static_cast<unsigned>(blocks), dim3(32, kWarps), 0, device, p, w);
   }
   const int64_t kept = p.batch * (p.kernel - 1) * p.channels;
   if (p.final && kept > 0) {
-    final_kernel<<<blocks_for(kept), kThreads, 0, stream_of(device)>>>(p);
-    check_launch("short_conv_forward: last inputs");
+    launch("short_conv_forward: last inputs", final_kernel<T>,
+           static_cast<unsigned>((kept + kThreads - 1) / kThreads), kThreads, 0, device, p);
   }
 }
 
 template <class T>
 void short_conv_backward(const ShortConvBackward<T>& p, Cuda device) {
-  check_kernel(p);
-  const Work w(
-      p, packets_fit(p.x, p.x_stride) && packets_fit(p.dy, p.dy_stride) && packets_fit(p.dx, p.dx_stride));
-  if (w.items() * w.packets == 0) return;
+  const Work w(p, packets_fit(p.x, p.x_stride) && packets_fit(p.dy, p.dy_stride) &&
+                      packets_fit(p.dx, p.dx_stride) && packets_fit(p.initial, 4));
+  check_kernel(p, w.aligned);
+  if (w.items() == 0 || p.channels == 0) return;
   const int64_t rows = sum_rows(w);
-  const auto kernel = p.kernel <= 4 ? backward_kernel<T, 4> : backward_kernel<T, 16>;
-  kernel<<<blocks_for(rows * w.packets), kThreads, 0, stream_of(device)>>>(p, w, rows);
-  check_launch("short_conv_backward");
+  const auto kernel = p.unit.heads > 0             ? backward_kernel<T, 4, true>
+                      : p.kernel <= 4 && w.aligned ? backward_kernel<T, 4, false>
+                                                   : backward_kernel<T, 16, false>;
+  launch("short_conv_backward", kernel, static_cast<unsigned>(rows * w.channel_blocks), dim3(32, kWarps), 0,
+         device, p, w);
   const int64_t columns = p.channels * (p.kernel + 1), taps = p.channels * p.kernel;
-  add_column_sums(p.workspace, rows, taps, columns, p.dweight, device);
-  if (p.dbias) add_column_sums(p.workspace + taps, rows, p.channels, columns, p.dbias, device);
+  add_column_sum({p.workspace, rows, taps, columns, p.dweight}, p.later, device);
+  if (p.dbias) add_column_sum({p.workspace + taps, rows, p.channels, columns, p.dbias}, p.later, device);
 }
 
 template void short_conv_forward(const ShortConvForward<float>&, Cuda);

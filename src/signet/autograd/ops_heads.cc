@@ -1,0 +1,103 @@
+// prepare_heads (ops.h): the GPU's one pass from a projection to what the heads of a recurrence read.
+#include "signet/autograd/operator_support.h"
+#include "signet/autograd/ops.h"
+#include "signet/kernels/l2_norm/l2_norm.h"
+#include "signet/kernels/short_conv/short_conv.h"
+
+namespace signet::autograd {
+
+bool can_prepare_heads(const Tape& tape, int64_t taps, int64_t head_width) {
+  if (!tape.context().device.cuda()) return false;
+  return taps > 0 ? kernels::unit_heads_supported(taps, head_width) : head_width <= 1024;
+}
+
+#ifdef SIGNET_WITH_CUDA
+namespace {
+
+template <class T>
+void forward(const Tensor& x, const HeadLayout& layout, const Tensor& weight, Sequence sequence,
+             const Tensor& heads, const Tensor& inverse, const kernels::GateColumns& gate, Cuda device) {
+  if (!weight) {
+    kernels::L2NormForward<T> p{x.rows(),         layout.unit_heads,   layout.width,
+                                x.as<T>(),        x.row_stride,        heads.as<T>(),
+                                heads.row_stride, inverse.as<float>(), static_cast<float>(layout.eps)};
+    p.silu_heads = layout.silu_heads, p.gate = gate;
+    return kernels::l2_norm_forward(p, device);
+  }
+  kernels::ShortConvForward<T> p;
+  p.batch = sequence.batch, p.time = sequence.time, p.channels = heads.width(), p.kernel = weight.width();
+  p.silu = true, p.x = x.as<T>(), p.x_stride = x.row_stride, p.weight = weight.as<float>();
+  p.y = heads.as<T>(), p.y_stride = heads.row_stride, p.inverse = inverse.as<float>();
+  p.unit = {layout.unit_heads, layout.width, layout.eps}, p.gate = gate;
+  kernels::short_conv_forward(p, device);
+}
+
+template <class T>
+void backward(const Var& x, const HeadLayout& layout, const Var& weight, Sequence sequence, const Var& heads,
+              const Tensor& inverse, const kernels::GateColumns& gate, const Context& context, Arena& arena,
+              Cuda device) {
+  if (!weight.value) {
+    kernels::L2NormBackward<T> p{x.value.rows(),      layout.unit_heads,      layout.width,
+                                 heads.value.as<T>(), heads.value.row_stride, inverse.as<float>(),
+                                 heads.grad.as<T>(),  heads.grad.row_stride,  x.grad.as<T>(),
+                                 x.grad.row_stride};
+    p.silu_heads = layout.silu_heads, p.gate = gate, p.x = x.value.as<T>(), p.x_stride = x.value.row_stride;
+    return kernels::l2_norm_backward(p, device);
+  }
+  kernels::ShortConvBackward<T> p;
+  p.batch = sequence.batch, p.time = sequence.time, p.channels = heads.value.width();
+  p.kernel = weight.value.width(), p.silu = true, p.x = x.value.as<T>(), p.x_stride = x.value.row_stride;
+  p.weight = weight.value.as<float>(), p.dy = heads.grad.as<T>(), p.dy_stride = heads.grad.row_stride;
+  p.dx = x.grad.as<T>(), p.dx_stride = x.grad.row_stride, p.dweight = weight.grad.as<float>();
+  p.inverse = inverse.as<float>(), p.unit = {layout.unit_heads, layout.width, layout.eps}, p.gate = gate;
+  p.later = later(context, weight);
+  p.workspace = static_cast<float*>(
+      arena.allocate(kernels::short_conv_workspace_size(p.batch, p.time, p.channels, p.kernel, device) *
+                     int64_t{sizeof(float)}));
+  kernels::short_conv_backward(p, device);
+}
+
+}  // namespace
+
+PreparedHeads prepare_heads(Tape& tape, const Var& x, const HeadLayout& layout, const Var& convolution,
+                            Sequence sequence) {
+  const DType type = x.value.dtype;
+  const int64_t rows = x.value.rows(), columns = (layout.unit_heads + layout.silu_heads) * layout.width;
+  if (x.value.width() != columns + layout.gates)
+    fail(ErrorCode::kFailure, "{} columns cannot be {} of heads and {} gates", x.value.width(), columns,
+         layout.gates);
+  PreparedHeads out;
+  out.heads = tape.make({rows, columns}, type);
+  kernels::GateColumns gate{layout.gate, layout.gates, static_cast<float>(layout.gate_scale),
+                            static_cast<float>(layout.gate_shift)};
+  if (layout.gates > 0) {
+    out.gates = tape.make({rows, layout.gates}, DType::kF32);
+    gate.y = out.gates.value.as<float>();
+    gate.dy = out.gates.grad.as<float>();
+  }
+  const Tensor inverse = tape.temporary({rows, layout.unit_heads}, DType::kF32);
+  const Cuda device{tape.context().device.stream};
+  const auto run = [=](const auto& body) {
+    if (type == DType::kBF16) return body(bf16{});
+    body(float{});
+  };
+  run([&](auto element) {
+    forward<decltype(element)>(x.value, layout, convolution.value, sequence, out.heads.value, inverse, gate,
+                               device);
+  });
+  tape.record([=, context = tape.context(), arena = &tape.arena()] {
+    if (claim(x)) fail(ErrorCode::kFailure, "the projection of the heads has another user");
+    run([&](auto element) {
+      backward<decltype(element)>(x, layout, convolution, sequence, out.heads, inverse, gate, context, *arena,
+                                  device);
+    });
+  });
+  return out;
+}
+#else
+PreparedHeads prepare_heads(Tape&, const Var&, const HeadLayout&, const Var&, Sequence) {
+  fail(ErrorCode::kFailure, "heads are prepared in one pass on the GPU alone");
+}
+#endif
+
+}  // namespace signet::autograd

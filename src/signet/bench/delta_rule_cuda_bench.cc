@@ -1,0 +1,131 @@
+#ifdef SIGNET_WITH_CUDA
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "signet/bench/bench.h"
+#include "signet/bench/device_values.h"
+#include "signet/kernels/delta_rule/delta_rule.h"
+
+namespace signet::bench {
+namespace {
+
+using kernels::DeltaRuleAlgorithm;
+using kernels::DeltaRuleShape;
+
+// Unit keys, beta in [0, 2].
+template <class T>
+struct OnGpu {
+  DeltaRuleShape shape;
+  DeviceValues<T> q, k, v, d_o, o, dq, dk, dv;
+  DeviceValues<float> beta, dbeta, saved, workspace;
+  kernels::DeltaRuleForward<T> forward;
+  kernels::DeltaRuleBackward<T> backward;
+
+  OnGpu(const Device& device, const DeltaRuleShape& s) : shape(s) {
+    const int64_t tokens = s.batch * s.time * s.heads, steps = tokens * s.factors;
+    auto keys = random_values(2, steps * s.dk), betas = random_values(5, steps);
+    for (auto& each : betas) each += 1;
+    for (int64_t i = 0; i < steps; ++i) {
+      float square = 0;
+      for (int64_t j = 0; j < s.dk; ++j) square += keys[i * s.dk + j] * keys[i * s.dk + j];
+      for (int64_t j = 0; j < s.dk; ++j) keys[i * s.dk + j] /= std::sqrt(square);
+    }
+    q = {device, random_values(1, tokens * s.dk)}, k = {device, keys},
+    v = {device, random_values(3, steps * s.dv)};
+    d_o = {device, random_values(4, tokens * s.dv)}, beta = {device, betas};
+    o = {device, tokens * s.dv}, dq = {device, tokens * s.dk}, dk = {device, steps * s.dk};
+    dv = {device, steps * s.dv}, dbeta = {device, steps};
+    const Cuda where{device.stream};
+    const auto algorithm = DeltaRuleAlgorithm::kAuto;
+    saved = {device, std::max<int64_t>(1, kernels::delta_rule_saved_size<T>(s, algorithm, where))};
+    workspace = {device, std::max<int64_t>(1, kernels::delta_rule_workspace_size<T>(s, algorithm, where))};
+    forward.shape = backward.shape = s;
+    forward.q = backward.q = q.get(), forward.k = backward.k = k.get(), forward.v = backward.v = v.get();
+    forward.beta = backward.beta = beta.get(), forward.o = o.get(), backward.d_o = d_o.get();
+    forward.saved = saved.get(), backward.saved = saved.get();
+    forward.workspace = backward.workspace = workspace.get();
+    backward.dq = dq.get(), backward.dk = dk.get(), backward.dv = dv.get(), backward.dbeta = dbeta.get();
+  }
+  OnGpu(const OnGpu&) = delete;
+};
+
+// Of every output, on two sequences of at most 512 tokens: the same kernels as at full size.
+template <class T>
+double error(const Device& device, DeltaRuleShape s) {
+  s.batch = std::min<int64_t>(s.batch, 2), s.time = std::min<int64_t>(s.time, 512);
+  s.heads = std::min<int64_t>(s.heads, 2);
+  OnGpu<T> fast(device, s);
+  kernels::delta_rule_forward(fast.forward, Cuda{device.stream});
+  kernels::delta_rule_backward(fast.backward, Cuda{device.stream});
+  const auto q = fast.q.exact(), k = fast.k.exact(), v = fast.v.exact(), beta = fast.beta.exact(),
+             d_o = fast.d_o.exact();
+  Values<double> o(d_o.size()), dq(q.size()), dk(k.size()), dv(v.size()), dbeta(beta.size());
+  Values<double> saved(static_cast<size_t>(kernels::delta_rule_saved_size(s, DeltaRuleAlgorithm::kAuto))),
+      workspace(static_cast<size_t>(kernels::delta_rule_workspace_size(s, DeltaRuleAlgorithm::kAuto)));
+  kernels::DeltaRuleForward<double> forward;
+  kernels::DeltaRuleBackward<double> backward;
+  forward.shape = backward.shape = s;
+  forward.q = backward.q = q.data(), forward.k = backward.k = k.data(), forward.v = backward.v = v.data();
+  forward.beta = backward.beta = beta.data(), forward.o = o.data(), backward.d_o = d_o.data();
+  forward.saved = saved.data(), backward.saved = saved.data();
+  forward.workspace = backward.workspace = workspace.data();
+  backward.dq = dq.data(), backward.dk = dk.data(), backward.dv = dv.data(), backward.dbeta = dbeta.data();
+  kernels::delta_rule_forward_reference(forward);
+  kernels::delta_rule_backward_reference(backward);
+  return std::max({relative_error(fast.o.exact(), o), relative_error(fast.dq.exact(), dq),
+                   relative_error(fast.dk.exact(), dk), relative_error(fast.dv.exact(), dv),
+                   relative_error(fast.dbeta.exact(), dbeta)});
+}
+
+template <class T>
+Case delta_rule(const Device& device, int64_t batch, int64_t time, int64_t heads, int64_t width,
+                int64_t factors, bool both) {
+  DeltaRuleShape shape;
+  shape.batch = batch, shape.time = time, shape.heads = heads, shape.dk = shape.dv = width;
+  shape.factors = factors;
+  return {fmt::format("{}x{}x{}x{}{} {} {}", batch, time, heads, width,
+                      factors > 1 ? fmt::format(" n_h={}", factors) : "", both ? "fwd+bwd" : "fwd",
+                      storage_name<T>()),
+          [=] {
+            auto fast = std::make_shared<OnGpu<T>>(device, shape);
+            const double tokens = static_cast<double>(batch * time * heads),
+                         n_h = static_cast<double>(factors), row = static_cast<double>(width) * sizeof(T);
+            Workload w;
+            w.flops = tokens * static_cast<double>(width * width) * (4 * n_h + 2 + (both ? 8 * n_h + 4 : 0));
+            w.math = std::is_same_v<T, bf16> ? Math::kBf16 : Math::kFp32;
+            // q, o; k, v per factor. Backward: q, do, dq; k, v, dk, dv.
+            w.bytes = tokens * row * (2 + 2 * n_h + (both ? 3 + 4 * n_h : 0));
+            w.error = [=] { return error<T>(device, shape); };
+            w.tolerance = std::is_same_v<T, bf16> ? 1e-2 : 1e-5;
+            w.run = [=] {
+              kernels::delta_rule_forward(fast->forward, Cuda{device.stream});
+              if (both) kernels::delta_rule_backward(fast->backward, Cuda{device.stream});
+            };
+            return w;
+          }};
+}
+
+}  // namespace
+
+std::vector<Case> delta_rule_cuda_cases(const Device& device) {
+  std::vector<Case> cases;
+  for (bool both : {false, true}) {
+    cases.push_back(delta_rule<bf16>(device, 8, 2048, 16, 128, 1, both));
+    cases.push_back(delta_rule<bf16>(device, 1, 32768, 16, 128, 1, both));
+    cases.push_back(delta_rule<bf16>(device, 1024, 40, 4, 128, 1, both));
+    cases.push_back(delta_rule<bf16>(device, 1024, 40, 4, 32, 1, both));
+    cases.push_back(delta_rule<float>(device, 1024, 40, 4, 32, 1, both));
+    cases.push_back(delta_rule<float>(device, 512, 32, 4, 32, 1, both));
+    cases.push_back(delta_rule<bf16>(device, 8, 2048, 16, 128, 2, both));
+    cases.push_back(delta_rule<bf16>(device, 1024, 40, 4, 32, 2, both));
+    cases.push_back(delta_rule<float>(device, 1024, 40, 4, 32, 4, both));
+  }
+  return cases;
+}
+
+}  // namespace signet::bench
+
+#endif

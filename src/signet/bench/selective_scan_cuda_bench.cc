@@ -1,0 +1,136 @@
+#ifdef SIGNET_WITH_CUDA
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "signet/bench/bench.h"
+#include "signet/bench/device_values.h"
+#include "signet/kernels/selective_scan/selective_scan.h"
+
+namespace signet::bench {
+namespace {
+
+using kernels::SelectiveScanShape;
+
+template <class T>
+struct OnGpu {
+  DeviceValues<T> u, raw, b, c, z, dy, y, du, draw, db, dc, dz;
+  DeviceValues<float> a_log, d, bias, da_log, dd, dbias, saved, workspace;
+  kernels::SelectiveScanForward<T> forward;
+  kernels::SelectiveScanBackward<T> backward;
+
+  OnGpu(const Device& device, const SelectiveScanShape& s) {
+    const int64_t rows = s.batch * s.time, wide = rows * s.channels, narrow = rows * s.states;
+    Values<float> logs(static_cast<size_t>(s.channels * s.states));
+    for (size_t i = 0; i < logs.size(); ++i)
+      logs[i] = static_cast<float>(std::log(1.0 + static_cast<double>(static_cast<int64_t>(i) % s.states)));
+    u = {device, random_values(1, wide)}, raw = {device, random_values(2, wide, 3)};
+    z = {device, random_values(3, wide)}, dy = {device, random_values(8, wide)};
+    b = {device, random_values(4, narrow)}, c = {device, random_values(5, narrow)};
+    d = {device, random_values(6, s.channels)}, bias = {device, random_values(7, s.channels)};
+    a_log = {device, logs};
+    y = {device, wide}, du = {device, wide}, draw = {device, wide}, dz = {device, wide};
+    db = {device, narrow}, dc = {device, narrow};
+    const auto zeros = [&](int64_t n) {
+      return DeviceValues<float>(device, Values<float>(static_cast<size_t>(n)));
+    };
+    da_log = zeros(s.channels * s.states), dd = zeros(s.channels), dbias = zeros(s.channels);
+    const Cuda where{device.stream};
+    saved = {device, std::max<int64_t>(1, kernels::selective_scan_saved_size(s, where))};
+    workspace = {device, std::max<int64_t>(1, kernels::selective_scan_workspace_size(s, where))};
+    const auto set = [&](auto& p) {
+      p.shape = s, p.u = u.get(), p.raw = raw.get(), p.a_log = a_log.get(), p.b = b.get(), p.c = c.get();
+      p.d = d.get(), p.z = z.get(), p.bias = bias.get(), p.saved = saved.get(), p.workspace = workspace.get();
+    };
+    set(forward), set(backward);
+    forward.y = y.get(), backward.dy = dy.get(), backward.du = du.get(), backward.draw = draw.get();
+    backward.da_log = da_log.get(), backward.db = db.get(), backward.dc = dc.get(), backward.dd = dd.get();
+    backward.dz = dz.get(), backward.dbias = dbias.get();
+  }
+  OnGpu(const OnGpu&) = delete;
+};
+
+// Of every output, on two sequences of at most 512 tokens and 64 channels.
+template <class T>
+double error(const Device& device, SelectiveScanShape s) {
+  s.batch = std::min<int64_t>(s.batch, 2), s.time = std::min<int64_t>(s.time, 512);
+  s.channels = std::min<int64_t>(s.channels, 64);
+  OnGpu<T> fast(device, s);
+  kernels::selective_scan_forward(fast.forward, Cuda{device.stream});
+  kernels::selective_scan_backward(fast.backward, Cuda{device.stream});
+  const auto u = fast.u.exact(), raw = fast.raw.exact(), a_log = fast.a_log.exact(), b = fast.b.exact(),
+             c = fast.c.exact(), d = fast.d.exact(), z = fast.z.exact(), bias = fast.bias.exact(),
+             dy = fast.dy.exact();
+  Values<double> y(u.size()), du(u.size()), draw(u.size()), dz(u.size()), db(b.size()), dc(c.size()),
+      da_log(a_log.size()), dd(d.size()), dbias(bias.size()),
+      saved(static_cast<size_t>(kernels::selective_scan_saved_size(s))),
+      workspace(static_cast<size_t>(kernels::selective_scan_workspace_size(s)));
+  kernels::SelectiveScanForward<double> forward;
+  kernels::SelectiveScanBackward<double> backward;
+  const auto set = [&](auto& p) {
+    p.shape = s, p.u = u.data(), p.raw = raw.data(), p.a_log = a_log.data(), p.b = b.data(), p.c = c.data();
+    p.d = d.data(), p.z = z.data(), p.bias = bias.data(), p.saved = saved.data();
+    p.workspace = workspace.data();
+  };
+  set(forward), set(backward);
+  forward.y = y.data(), backward.dy = dy.data(), backward.du = du.data(), backward.draw = draw.data();
+  backward.da_log = da_log.data(), backward.db = db.data(), backward.dc = dc.data(), backward.dd = dd.data();
+  backward.dz = dz.data(), backward.dbias = dbias.data();
+  kernels::selective_scan_forward_reference(forward);
+  kernels::selective_scan_backward_reference(backward);
+  return std::max({relative_error(fast.y.exact(), y), relative_error(fast.du.exact(), du),
+                   relative_error(fast.draw.exact(), draw), relative_error(fast.da_log.exact(), da_log),
+                   relative_error(fast.db.exact(), db), relative_error(fast.dc.exact(), dc),
+                   relative_error(fast.dz.exact(), dz), relative_error(fast.dd.exact(), dd),
+                   relative_error(fast.dbias.exact(), dbias)});
+}
+
+template <class T>
+Case selective_scan(const Device& device, int64_t batch, int64_t time, int64_t channels,
+                    EigenvalueRange range, bool both) {
+  constexpr int64_t kStates = 16;
+  SelectiveScanShape shape;
+  shape.batch = batch, shape.time = time, shape.channels = channels, shape.states = kStates;
+  shape.range = range;
+  return {fmt::format("{}x{}x{}x{} {} {} {}", batch, time, channels, kStates,
+                      range == EigenvalueRange::kSigned ? "[-1,1]" : "[0,1]", both ? "fwd+bwd" : "fwd",
+                      storage_name<T>()),
+          [=] {
+            auto fast = std::make_shared<OnGpu<T>>(device, shape);
+            const double elements = static_cast<double>(batch * time * channels);
+            Workload w;
+            w.flops = elements * kStates * (23 + (both ? 21 + 17 : 0));
+            w.bytes = static_cast<double>(sizeof(T)) * elements * (4 + (both ? 7 : 0)) *
+                      (1 + static_cast<double>(kStates) / static_cast<double>(channels));
+            w.error = [=] { return error<T>(device, shape); };
+            w.tolerance = std::is_same_v<T, bf16> ? 1e-2 : 1e-5;
+            w.run = [=] {
+              kernels::selective_scan_forward(fast->forward, Cuda{device.stream});
+              if (both) kernels::selective_scan_backward(fast->backward, Cuda{device.stream});
+            };
+            return w;
+          }};
+}
+
+}  // namespace
+
+std::vector<Case> selective_scan_cuda_cases(const Device& device) {
+  using enum EigenvalueRange;
+  std::vector<Case> cases;
+  for (bool both : {false, true}) {
+    cases.push_back(selective_scan<bf16>(device, 8, 2048, 2048, kSigned, both));
+    cases.push_back(selective_scan<float>(device, 8, 2048, 2048, kSigned, both));
+    cases.push_back(selective_scan<bf16>(device, 1, 32768, 2048, kSigned, both));
+    cases.push_back(selective_scan<float>(device, 1024, 40, 256, kPositive, both));
+    cases.push_back(selective_scan<float>(device, 1024, 40, 256, kSigned, both));
+    cases.push_back(selective_scan<bf16>(device, 1024, 40, 256, kSigned, both));
+    cases.push_back(selective_scan<float>(device, 512, 32, 256, kSigned, both));
+  }
+  return cases;
+}
+
+}  // namespace signet::bench
+
+#endif

@@ -1,0 +1,51 @@
+// Functions on the GPU's special function units, for every operator that needs them. Numbers below 2^-126
+// count as zero.
+#pragma once
+
+#include "signet/kernels/activation/activation.h"
+
+namespace signet::kernels {
+
+// 1 / (1 + e^-x), to a few units in the last place (times |x| where the exponential is large). Reaches 0 and
+// 1 at the infinities and stays NaN for NaN.
+__device__ inline float logistic(float x) {
+  float e, y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(x * -1.4426950408889634f));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1.0f + e));
+  return y;
+}
+
+// 1 / sqrt(x)
+__device__ inline float inverse_root(float x) {
+  float y;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// y and dx of activation.h, one element.
+__device__ inline float activate(ActivationKind kind, float x, float scale, float shift) {
+  switch (kind) {
+    case ActivationKind::kSilu:
+      return x * logistic(x);
+    case ActivationKind::kSigmoid:
+      return scale * logistic(x + shift);
+    case ActivationKind::kHard: {
+      const float y = fmaf(0.25f, x + shift, 0.5f);
+      return scale * (y < 0.0f ? 0.0f : y > 1.0f ? 1.0f : y);  // NaN stays NaN
+    }
+    default:  // softplus
+      return (x > 0.0f ? x : 0.0f) + log1pf(expf(-fabsf(x)));
+  }
+}
+__device__ inline float activate_gradient(ActivationKind kind, float x, float dy, float scale, float shift) {
+  if (kind == ActivationKind::kSigmoid || kind == ActivationKind::kHard) x += shift;
+  if (kind == ActivationKind::kHard) {
+    const bool closed = (x >= 2.0f && dy < 0.0f) || (x <= -2.0f && dy > 0.0f);
+    return dy * (closed ? 0.0f : 0.25f * scale);
+  }
+  const float s = logistic(x);
+  if (kind == ActivationKind::kSilu) return dy * s * fmaf(x, 1.0f - s, 1.0f);
+  return kind == ActivationKind::kSigmoid ? dy * scale * s * (1.0f - s) : dy * s;
+}
+
+}  // namespace signet::kernels

@@ -1,0 +1,187 @@
+// Training steps on the GPU: the same numbers as on the CPU, the same bits every time, nothing after a step
+// that went wrong.
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "signet/tasks/registry.h"
+#include "signet/train/evaluator.h"
+#include "signet/train/run.h"
+#include "signet/train/step_engine.h"
+#include "support/check.h"
+#include "support/cuda.h"
+#include "support/dense_task.h"
+#include "support/small_run.h"
+#include "support/temporary_directory.h"
+
+namespace signet::train {
+namespace {
+
+constexpr int64_t kBatch = 24;
+
+std::vector<std::string> model_of(const std::string& name) {
+  if (name == "mamba") return {"model.width=16", "model.blocks=2", "model.mlp=16"};
+  if (name == "odd")
+    return {"model.width=20", "model.heads=5", "model.blocks=2", "model.conv=3", "model.mlp=13"};
+  return {"model.width=64", "model.heads=2", "model.blocks=2", "model.conv=4", "model.mlp=64"};
+}
+
+// A model with its optimizer and engine; batch s is that of step s.
+struct Training {
+  std::unique_ptr<tasks::Task> task;
+  models::Model model;
+  std::vector<float> weights;
+  Optimizer optimizer;
+  std::unique_ptr<StepEngine> engine;
+
+  Training(const std::string& name, bool dense, const Device& device, Precision precision)
+      : task(dense ? std::make_unique<test::PrefixParity>() : tasks::make_task("parity")),
+        model(resolve_config({"", "parity", name == "mamba" ? "mamba" : "deltanet", model_of(name)}).model,
+              task->vocabulary(), task->classes()),
+        weights(static_cast<size_t>(model.parameters().size())),
+        optimizer(model.parameters(), DType::kF32, {.weight_decay = 0.1, .clip = 0.5}) {
+    model.parameters().initialize(3, DType::kF32, weights.data());
+    engine = make_step_engine(device, model, {DType::kF32, precision, 1.5}, weights.data(), optimizer);
+  }
+  tasks::Batch batch(int64_t step) const {
+    tasks::Batch out;
+    const int64_t longest = 4 + step % 3 * 7;  // several shapes
+    tasks::make_batch(*task, 7, tasks::Split::kTrain, static_cast<uint64_t>(step * kBatch), kBatch,
+                      {3, longest}, out);
+    return out;
+  }
+  std::vector<StepResult> run(int64_t steps) {
+    std::vector<StepResult> results;
+    for (int64_t step = 1; step <= steps; ++step) {
+      if (engine->in_flight() == engine->depth()) results.push_back(engine->collect());
+      engine->submit(batch(step), 1e-3, step);
+    }
+    while (engine->in_flight() > 0) results.push_back(engine->collect());
+    engine->to_host();
+    return results;
+  }
+};
+
+// Every step starts from the CPU's weights and moments, so that rounding cannot add up; the first moment
+// shows the gradient itself.
+TEST(CudaStepEngine, MatchesTheCpu) {
+  SIGNET_NEEDS_GPU();
+  const Device device = open_device("cuda");
+  for (const std::string name : {"deltanet", "odd", "mamba"}) {
+    for (bool dense : {false, true}) {
+      for (Precision precision : {Precision::kFp32, Precision::kTf32, Precision::kBf16}) {
+        Training cpu(name, dense, {}, Precision::kFp32), gpu(name, dense, device, precision);
+        const double tolerance = precision == Precision::kFp32   ? 2e-5
+                                 : precision == Precision::kTf32 ? 2e-2
+                                                                 : 1e-1;
+        const auto bytes = cpu.weights.size() * sizeof(float);
+        for (int64_t step = 1; step <= 9; ++step) {
+          SCOPED_TRACE(testing::Message()
+                       << name << (dense ? " dense " : " ") << precision_name(precision) << " step " << step);
+          gpu.weights = cpu.weights;
+          std::memcpy(gpu.optimizer.first_moment(), cpu.optimizer.first_moment(), bytes);
+          std::memcpy(gpu.optimizer.second_moment(), cpu.optimizer.second_moment(), bytes);
+          gpu.engine->from_host();
+          cpu.engine->submit(cpu.batch(step), 1e-3, step);
+          gpu.engine->submit(cpu.batch(step), 1e-3, step);
+          const auto expected = cpu.engine->collect(), got = gpu.engine->collect();
+          gpu.engine->to_host();
+          EXPECT_EQ(got.step, step);
+          EXPECT_TRUE(got.updated);
+          EXPECT_EQ(got.batch.scored, expected.batch.scored);
+          EXPECT_NEAR(got.batch.loss, expected.batch.loss, tolerance * expected.batch.loss);
+          EXPECT_NEAR(got.norm, expected.norm, tolerance * expected.norm);
+          const auto moments = [&](Training& training) {
+            const auto* m = static_cast<const float*>(training.optimizer.first_moment());
+            return std::vector<double>(m, m + training.weights.size());
+          };
+          EXPECT_LT(test::relative_error(moments(gpu), moments(cpu)), tolerance);
+          if (precision == Precision::kFp32) {
+            EXPECT_EQ(got.batch.correct, expected.batch.correct);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaStepEngine, RepeatsItsBitsAloneAndBesideOthers) {
+  SIGNET_NEEDS_GPU();
+  for (Precision precision : {Precision::kTf32, Precision::kBf16}) {
+    Training alone("deltanet", true, open_device("cuda"), precision);
+    alone.run(30);
+    std::vector<std::unique_ptr<Training>> replicas;
+    for (int i = 0; i < 4; ++i)
+      replicas.push_back(std::make_unique<Training>("deltanet", true, open_device("cuda"), precision));
+    std::vector<std::thread> threads;
+    for (auto& replica : replicas) threads.emplace_back([&replica] { replica->run(30); });
+    for (auto& thread : threads) thread.join();
+    for (const auto& replica : replicas) EXPECT_EQ(replica->weights, alone.weights);
+  }
+}
+
+TEST(CudaStepEngine, AllocatesNothingAfterItHasSeenTheShapes) {
+  SIGNET_NEEDS_GPU();
+  Training training("deltanet", false, open_device("cuda"), Precision::kBf16);
+  training.run(12);  // every shape several times
+  const int64_t before = gpu_allocations();
+  EXPECT_GT(before, 0);
+  training.run(30);
+  EXPECT_EQ(gpu_allocations(), before);
+}
+
+TEST(CudaStepEngine, NothingChangesFromAStepThatIsNotFinite) {
+  SIGNET_NEEDS_GPU();
+  Training training("deltanet", false, open_device("cuda"), Precision::kTf32);
+  training.run(5);
+  training.weights[static_cast<size_t>(training.model.parameters().infos().back().offset)] =
+      std::numeric_limits<float>::infinity();
+  training.engine->from_host();
+  const auto before = training.weights;
+  for (const auto& result : training.run(6)) EXPECT_FALSE(result.updated);
+  EXPECT_EQ(training.weights, before);
+}
+
+TrainOptions quiet_on_gpu() { return {true, "", open_device("cuda")}; }
+
+TEST(CudaTrainer, ResumesToTheSameBits) {
+  SIGNET_NEEDS_GPU();
+  namespace fs = std::filesystem;
+  test::TemporaryDirectory directory;
+  const auto config = test::small_config({"model.conv=4", "train.clip=0.3", "train.precision=bf16"});
+  const std::string whole = directory / "whole", part = directory / "part";
+  auto first = io::RunDirectory::create(whole, false);
+  auto expected = train(config, first, false, quiet_on_gpu());
+  EXPECT_EQ(expected["precision"], "bf16");
+  EXPECT_EQ(expected["device"], "cuda");
+  fs::copy(whole, part, fs::copy_options::recursive);
+  for (int64_t step : {21, 28, 35, 40}) fs::remove_all(part + "/checkpoints/step-" + std::to_string(step));
+  auto second = io::RunDirectory::open_for_resume(part);
+  auto resumed = train(resolve_config({second.config_path(), "", "", {}}), second, true, quiet_on_gpu());
+  EXPECT_EQ(test::model_bytes(part, 40), test::model_bytes(whole, 40));
+  EXPECT_EQ(test::metrics_of(part), test::metrics_of(whole));
+  expected.erase("seconds"), resumed.erase("seconds");
+  EXPECT_EQ(resumed, expected);
+}
+
+TEST(CudaEvaluator, AgreesWithTheCpu) {
+  SIGNET_NEEDS_GPU();
+  for (const std::string architecture : {"deltanet", "mamba"}) {
+    for (bool dense : {false, true}) {
+      SCOPED_TRACE(architecture);
+      Training training(architecture, dense, {}, Precision::kFp32);
+      const EvaluationRequest request{1, tasks::Split::kTest, {3, 600}, 70};
+      auto on_gpu = request;
+      on_gpu.device = open_device("cuda");
+      const auto expected =
+          evaluate(training.model, DType::kF32, training.weights.data(), *training.task, request);
+      const auto got = evaluate(training.model, DType::kF32, training.weights.data(), *training.task, on_gpu);
+      EXPECT_EQ(got.samples, expected.samples);
+      EXPECT_NEAR(got.loss, expected.loss, 1e-4 * expected.loss);
+      EXPECT_NEAR(got.accuracy(), expected.accuracy(), 0.03);  // untrained: near ties may fall either way
+    }
+  }
+}
+
+}  // namespace
+}  // namespace signet::train
