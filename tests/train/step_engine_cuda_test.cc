@@ -71,9 +71,10 @@ TEST(CudaStepEngine, MatchesTheCpu) {
     for (bool dense : {false, true}) {
       for (Precision precision : {Precision::kFp32, Precision::kTf32, Precision::kBf16}) {
         Training cpu(name, dense, {}, Precision::kFp32), gpu(name, dense, device, precision);
+        // Norms of nearly empty states amplify what rounding the factors of a product loses.
         const double tolerance = precision == Precision::kFp32   ? 2e-5
                                  : precision == Precision::kTf32 ? 2e-2
-                                                                 : 1e-1;
+                                                                 : 0.3;
         const auto bytes = cpu.weights.size() * sizeof(float);
         for (int64_t step = 1; step <= 9; ++step) {
           SCOPED_TRACE(testing::Message()
@@ -89,7 +90,7 @@ TEST(CudaStepEngine, MatchesTheCpu) {
           EXPECT_EQ(got.step, step);
           EXPECT_TRUE(got.updated);
           EXPECT_EQ(got.batch.scored, expected.batch.scored);
-          EXPECT_NEAR(got.batch.loss, expected.batch.loss, tolerance * expected.batch.loss);
+          EXPECT_NEAR(got.batch.loss, expected.batch.loss, std::min(tolerance, 3e-2) * expected.batch.loss);
           EXPECT_NEAR(got.norm, expected.norm, tolerance * expected.norm);
           const auto moments = [&](Training& training) {
             const auto* m = static_cast<const float*>(training.optimizer.first_moment());

@@ -5,7 +5,6 @@
 
 #include <cuda_runtime.h>
 
-#include <cstdlib>
 #include <type_traits>
 
 #include "signet/tensor/cuda_check.h"
@@ -30,8 +29,7 @@ void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, dim3 blo
   cudaLaunchConfig_t config{};
   config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = shared_bytes;
   config.stream = stream_of(device), config.attrs = &overlap;
-  static const bool off = std::getenv("SIGNET_PDL") && std::getenv("SIGNET_PDL")[0] == '0';
-  config.numAttrs = cuda_device().compute_major >= 9 && !off ? 1 : 0;
+  config.numAttrs = cuda_device().compute_major >= 9 ? 1 : 0;
   check_cuda(cudaLaunchKernelEx(&config, kernel, arguments...), name);
 }
 
