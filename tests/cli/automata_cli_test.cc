@@ -72,6 +72,7 @@ TEST(Analyze, BadInputIsBoundedAndExplained) {
   } kCases[] = {
       {"analyze", 2, "no automaton is named"},
       {"analyze a --language parity", 2, "more than one"},
+      {"analyze ''", 3, "the expression is empty"},
       {"analyze a --generators all", 2, "--group"},
       {"analyze '(a' --alphabet ab", 3, "position"},
       {"analyze 'abc' --alphabet ab", 3, "not in the alphabet"},

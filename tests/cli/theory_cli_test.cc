@@ -68,6 +68,39 @@ TEST(TheoryVerbs, CompileVerifyRun) {
   EXPECT_EQ(lines[2]["length"], 300'001);
 }
 
+// Trained models through the same verb: by word, and in pieces from a file; what is predicted does not depend
+// on which.
+TEST(TheoryVerbs, RunsTrainedModels) {
+  const std::string directory = temporary("trained"), words = temporary("trained_words.txt");
+  const auto train = [&](const std::string& task) {
+    std::filesystem::remove_all(directory);
+    const Outcome trained =
+        run("train " + task + " --quiet --set model.width=16 --set train.batch=8 --set eval.samples=8 " +
+            "--steps 3 --out " + directory);
+    ASSERT_EQ(trained.code, 0) << trained.out;
+  };
+  train("parity");
+  std::string word;
+  for (int i = 0; i < 1500; ++i) word += i % 7 % 3 ? '1' : '0';
+  std::ofstream(words) << "1011\n" << word << "\n\n";
+  const auto given = json_of("run " + directory + " 1011 " + word + " ''")["results"],
+             read = json_of("run " + directory + " --file " + words)["results"];
+  ASSERT_EQ(given.size(), 3u);
+  EXPECT_EQ(given, read);
+  EXPECT_TRUE(given[0]["accepted"].is_boolean());
+  EXPECT_EQ(given[1]["length"], 1500);
+  const auto traced = json_of("run " + directory + " 1011 --trace")["results"][0];
+  EXPECT_EQ(traced["states"].size(), 4u);
+  EXPECT_EQ(run("run " + directory + " 12").code, 3);
+  EXPECT_EQ(run("run " + directory + " 1 --dtype bf16").code, 2);
+
+  train("cycle-navigation");  // more than two answers
+  const auto position = json_of("run " + directory + " +1.-1.stay")["results"][0];
+  EXPECT_EQ(position["length"], 3);
+  EXPECT_TRUE(position["output"].is_number());
+  EXPECT_TRUE(position["label"].is_string());
+}
+
 TEST(TheoryVerbs, ImpossibleTargetsAreRefusedWithAWitness) {
   const Outcome outcome = run("compile --language parity --target 'diagonal[0,1]'");
   EXPECT_EQ(outcome.code, 4);

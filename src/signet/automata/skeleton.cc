@@ -149,7 +149,7 @@ std::optional<Skeleton> make_skeleton(const Dfa& dfa, const Limits& limits) {
     const bool thin = group.points.size() <= kMaxThinnedDegree;
     PermGroup generated(thin ? static_cast<int32_t>(group.points.size()) : 0);
     std::set<Permutation> known;
-    std::vector<int32_t> point_of(static_cast<size_t>(n), -1);
+    std::vector<int32_t> point_of(static_cast<size_t>(n), -1), place(static_cast<size_t>(n));
     const auto add = [&](Permutation p, const std::function<std::vector<Letter>()>& word) {
       if (is_identity(p) || (thin ? !generated.add(p) : !known.insert(p).second)) return;
       if (group.generators.size() * p.size() > kMaxGeneratorEntries)
@@ -176,10 +176,11 @@ std::optional<Skeleton> make_skeleton(const Dfa& dfa, const Limits& limits) {
     for (size_t i = 0; i < group.points.size(); ++i) point_of[group.points[i]] = static_cast<int32_t>(i);
     const auto home_from = [&](int32_t t, const std::vector<State>& states) {  // states of t, taken home
       const auto members = result.sets[t].members();
+      const auto& map = home_map.at(t);
+      for (size_t i = 0; i < members.size(); ++i) place[members[i]] = static_cast<int32_t>(i);
       Permutation p;
-      for (State q : states)
-        p.push_back(point_of[home_map[t][static_cast<size_t>(
-            std::lower_bound(members.begin(), members.end(), q) - members.begin())]]);
+      p.reserve(states.size());
+      for (State q : states) p.push_back(point_of[map[static_cast<size_t>(place[q])]]);
       return p;
     };
     const auto append = [](std::vector<Letter> word, const std::vector<Letter>& rest) {

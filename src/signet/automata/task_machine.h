@@ -10,10 +10,12 @@
 
 namespace signet::automata {
 
+// For help: names, and patterns of names.
 const std::vector<std::string>& task_machine_names();
 
-// The minimal machine; letters are the task's names of its input tokens, in order of their ids. Throws
-// kBadInput for a task that is unknown or not finite-state.
+// The minimal machine; letters are the task's names of its input tokens, in order of their ids, without what
+// every row begins with. A language is returned as such, the others as Mealy machines. Throws kBadInput for a
+// task that is unknown or not finite-state.
 Dfa task_machine(std::string_view task);
 
 }  // namespace signet::automata

@@ -11,6 +11,8 @@
 namespace signet::cli {
 
 void AutomatonInput::define(Options& options, bool positional) {
+  options_ = &options;
+  regex_option_ = positional ? "regex" : "--regex";
   const std::string help = "regular expression, e.g. '(aa|bb)*' (docs/automata.md)";
   if (positional)
     options.positional("regex", regex_, help, false);
@@ -41,6 +43,8 @@ int AutomatonInput::count() const {
 bool AutomatonInput::named() const { return count() > 0; }
 
 InputAutomaton AutomatonInput::read() const {
+  if (regex_.empty() && options_->given(regex_option_))
+    bad_input("the expression is empty; () is the empty word and @ the empty language");
   if (count() != 1)
     fail(ErrorCode::kUsage, "{}; give one of a regular expression, --dfa, --att, --group, --language, --task",
          named() ? "more than one automaton is named" : "no automaton is named");

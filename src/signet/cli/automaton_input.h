@@ -34,6 +34,8 @@ class AutomatonInput {
  private:
   int count() const;  // automata named
 
+  const Options* options_ = nullptr;
+  std::string regex_option_;
   std::string regex_, alphabet_, dfa_file_, att_file_, group_, language_, task_;
   std::string generators_ = "standard", action_ = "regular";
   automata::Limits limits_;

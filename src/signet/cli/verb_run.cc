@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/base/error.h"
+#include "signet/base/files.h"
 #include "signet/cli/theory_options.h"
+#include "signet/cli/trained_recogniser.h"
 #include "signet/cli/verb.h"
 #include "signet/theory/network_file.h"
 #include "signet/theory/recogniser.h"
@@ -13,9 +15,14 @@
 namespace signet::cli {
 namespace {
 
-// The one place that knows which kinds of model recognise words.
-std::unique_ptr<theory::Recogniser> open_recogniser(const std::string& path, Precision precision) {
-  return theory::make_recogniser(theory::load_network(path), precision);
+// The one place that knows which kinds of model recognise words. An empty dtype is the usual one.
+std::unique_ptr<theory::Recogniser> open_recogniser(const std::string& path, const std::string& dtype) {
+  if (!is_directory(path))
+    return theory::make_recogniser(theory::load_network(path),
+                                   parse_precision(dtype.empty() ? "fp32" : dtype));
+  if (!dtype.empty())
+    fail(ErrorCode::kUsage, "--dtype is for compiled models; a trained one runs in the type of its weights");
+  return load_trained(path);
 }
 
 // One word, fed in pieces: memory does not grow with its length.
@@ -42,14 +49,17 @@ class WordRun {
   }
   nlohmann::ordered_json result() const {
     nlohmann::ordered_json out = {{"word", word()}, {"accepted", output_ == 1}, {"length", length_}};
-    if (model_.mealy()) out["output"] = output_;
+    if (model_.mealy()) {
+      out["output"] = output_;
+      out["label"] = model_.output_name(output_);
+    }
     if (output_ < 0) out["lost"] = true;
     if (trace_) out["states"] = states_;
     return out;
   }
   std::string text() const {
     std::string line = fmt::format("{}\t{}",
-                                   model_.mealy() ? fmt::format("{}", output_)
+                                   model_.mealy() ? model_.output_name(output_)
                                    : output_ < 0  ? "lost"
                                    : output_      ? "accepted"
                                                   : "rejected",
@@ -95,19 +105,22 @@ class WordRun {
 class RunVerb final : public Verb {
  public:
   void define(Options& options) override {
-    options.positional("model", model_, "a model written by signet compile");
+    options.positional("model", model_,
+                       "a model written by signet compile, or a run directory of signet train");
     options.positionals("word", words_, "words; without any, lines of standard input", false);
     options.value("--file", file_, "read the words from this file, one a line ('-': standard input)");
-    options.value("--dtype", dtype_, "number type to run in");
-    options.flag("--trace", trace_, "show the state decoded after every letter");
+    options.value("--dtype", dtype_, "number type to run a compiled model in, fp32 unless told");
+    options.flag("--trace", trace_,
+                 "show the state decoded after every letter (of a trained model the predicted class)");
     options.flag("--json", json_, "print one JSON object");
     options.example(
         "signet compile --language parity -o parity.safetensors --force && "
         "signet run parity.safetensors 1011 11 ''",
         "accepted, rejected, rejected");
+    options.example("signet run runs/example 1011 11 --json", "the answers of a model trained on parity");
   }
   int run() override {
-    const auto model = open_recogniser(model_, parse_precision(dtype_));
+    const auto model = open_recogniser(model_, dtype_);
     WordRun word(*model, trace_);
     if (json_) fmt::print("{{\"results\":[");
     for (const std::string& text : words_) {
@@ -160,7 +173,7 @@ class RunVerb final : public Verb {
     }
   }
 
-  std::string model_, file_, dtype_ = "fp32";
+  std::string model_, file_, dtype_;
   std::vector<std::string> words_;
   bool trace_ = false, json_ = false, printed_ = false;
 };

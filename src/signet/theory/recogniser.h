@@ -1,5 +1,5 @@
 // What `signet run` needs of a model: letters in, accepted or not and the state out. Compiled automata are
-// one kind; a trained model becomes another by deriving from this and a line in cli/verb_run.cc.
+// one kind, trained models another (cli/trained_recogniser.h).
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,8 @@ class Recogniser {
   // The output for the empty word.
   virtual int32_t empty_output() const = 0;
   virtual bool mealy() const = 0;
+  // An output of a Mealy machine, for people.
+  virtual std::string output_name(int32_t output) const { return std::to_string(output); }
 };
 
 std::unique_ptr<Recogniser> make_recogniser(Network network, Precision precision);

@@ -250,6 +250,8 @@ class Judge {
     const int64_t lower =
         facts_.one_layer_exact == std::optional<bool>(false) && barrier_holds_for_limits() ? 2 : 1;
     v.reason = fmt::format("{}: {}", range(lower, *v.layers), source);
+    if (*v.layers < n_ - 1)
+      v.reason += fmt::format("; compile builds the elimination cascade, {} layers without rounding", n_ - 1);
     if (facts_.one_layer_witness) {
       v.reason += fmt::format("; not 1 exact layer by the {}", facts_.one_layer_reason);
       v.witness = facts_.one_layer_witness;
