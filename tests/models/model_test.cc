@@ -17,6 +17,7 @@ struct Variant {
 const Variant kVariants[] = {
     {"deltanet", "deltanet", {"width=8", "heads=2", "blocks=2", "mlp=12"}},
     {"deltanet [0,1]", "deltanet", {"width=8", "heads=2", "blocks=1", "mlp=0", "eigenvalues=0,1"}},
+    {"deltanet layer norm", "deltanet", {"width=4", "heads=1", "norm=layer", "mlp=3", "blocks=1"}},
     {"deltanet no conv",
      "deltanet",
      {"width=8", "heads=2", "conv=0", "mlp=0", "blocks=2", "final_norm=false"}},
@@ -51,6 +52,7 @@ const Variant kVariants[] = {
     {"mamba [0,1]", "mamba", {"width=6", "state=3", "conv=1", "eigenvalues=0,1"}},
     {"mamba no conv", "mamba", {"width=6", "state=5", "conv=0", "mlp=8", "final_norm=true", "blocks=1"}},
     {"slstm", "slstm", {"width=6", "heads=2", "blocks=2", "mlp=5"}},
+    {"slstm rms", "slstm", {"width=4", "heads=1", "norm=rms", "mlp=3"}},
     {"slstm dense",
      "slstm",
      {"width=6", "heads=3", "gate_maps=dense", "output_map=linear", "mlp=0", "output_norm=false"}},

@@ -5,6 +5,7 @@ namespace signet::bench {
 // One declaration and one line per operator.
 std::vector<Case> delta_rule_cases();
 std::vector<Case> gated_linear_cases();
+std::vector<Case> gated_rnn_cases();
 std::vector<Case> gemm_cases();
 std::vector<Case> norm_cases();
 std::vector<Case> recogniser_cases();
@@ -28,6 +29,7 @@ const std::vector<Operator>& operators() {
       {"gated_linear", "GLA, Mamba-2 and mLSTM", gated_linear_cases},
       {"selective_scan", "Mamba", selective_scan_cases, SIGNET_ON_GPU(selective_scan_cuda_cases)},
       {"recogniser", "compiled automata reading a million letters", recogniser_cases},
+      {"gated_rnn", "sLSTM and LSTM", gated_rnn_cases},
       {"train", "one update of a whole model; flops of its matrix products alone", train_step_cases,
        SIGNET_ON_GPU(train_cuda_cases)},
   };

@@ -100,9 +100,10 @@ class GatedRnnFactory final : public MixerFactory {
   void set_defaults(ModelConfig& config) const override {
     config.mlp = 192;
     config.final_norm = true;
+    config.norm = cell_ == GatedRnnCell::kSlstm ? "layer" : "rms";
     config.norm_eps = 1e-5;
     config.embedding_init = 0.056;  // sqrt(2 / (5 width)) at width 128
-    config.head_init = "linear";
+    config.head_init = "small";
   }
   void describe(io::Fields& fields) override {
     fields.field("heads", options_.heads, "heads; a unit's gates see the last outputs of its own head",

@@ -1,0 +1,90 @@
+#include "signet/kernels/gated_rnn/gated_rnn.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "signet/bench/bench.h"
+#include "signet/bench/random.h"
+
+namespace signet::bench {
+namespace {
+
+using kernels::GatedRnnCell;
+using kernels::GatedRnnShape;
+
+template <class T>
+struct Recurrence {
+  Values<T> x, recurrent, bias, dy, y, dx, d_recurrent, dbias, saved, workspace;
+  kernels::GatedRnnForward<T> forward;
+  kernels::GatedRnnBackward<T> backward;
+
+  explicit Recurrence(const GatedRnnShape& s) {
+    auto fill = [](uint64_t seed, int64_t n, double scale = 1) {
+      const auto values = random_values(seed, n, scale);
+      return Values<T>(values.begin(), values.end());
+    };
+    const int64_t units = s.units();
+    x = fill(1, s.rows() * 4 * units), bias = fill(3, 4 * units), dy = fill(4, s.rows() * units);
+    recurrent = fill(2, 4 * units * s.width, 1 / std::sqrt(static_cast<double>(s.width)));
+    y.resize(dy.size()), dx.resize(x.size()), d_recurrent.resize(recurrent.size()), dbias.resize(bias.size());
+    saved.resize(static_cast<size_t>(kernels::gated_rnn_saved_size(s)));
+    workspace.resize(static_cast<size_t>(kernels::gated_rnn_workspace_size(s, Cpu{})));
+    forward.shape = backward.shape = s;
+    forward.x = x.data(), forward.recurrent = recurrent.data(), forward.bias = bias.data(),
+    forward.y = y.data();
+    forward.saved = saved.data(), forward.workspace = workspace.data();
+    backward.recurrent = recurrent.data(), backward.saved = saved.data(), backward.dy = dy.data();
+    backward.dx = dx.data(), backward.d_recurrent = d_recurrent.data(), backward.dbias = dbias.data();
+    backward.workspace = workspace.data();
+  }
+  Recurrence(const Recurrence&) = delete;
+};
+
+double error(GatedRnnShape shape) {
+  shape.batch = 2;
+  Recurrence<float> fast(shape);
+  Recurrence<double> exact(shape);
+  kernels::gated_rnn_forward(fast.forward, Cpu{});
+  kernels::gated_rnn_backward(fast.backward, Cpu{});
+  kernels::gated_rnn_forward_reference(exact.forward);
+  kernels::gated_rnn_backward_reference(exact.backward);
+  return std::max({relative_error(fast.y, exact.y), relative_error(fast.dx, exact.dx),
+                   relative_error(fast.d_recurrent, exact.d_recurrent),
+                   relative_error(fast.dbias, exact.dbias)});
+}
+
+Case gated_rnn(GatedRnnCell cell, int64_t batch, int64_t time, int64_t heads, int64_t width, bool backward) {
+  GatedRnnShape shape;
+  shape.cell = cell, shape.batch = batch, shape.time = time, shape.heads = heads, shape.width = width;
+  return {fmt::format("{} B{} T{} H{} D{} {} fp32", cell == GatedRnnCell::kSlstm ? "sLSTM" : "LSTM", batch,
+                      time, heads, width, backward ? "fwd+bwd" : "fwd"),
+          [=] {
+            auto fast = std::make_shared<Recurrence<float>>(shape);
+            const auto units = static_cast<double>(shape.rows() * shape.units());
+            Workload w;
+            // The recurrent products: forward one, backward two.
+            w.flops = units * 8 * static_cast<double>(width) * (backward ? 3 : 1);
+            w.bytes = 4 * units * (5 + (backward ? 5 : 0));
+            w.error = [shape] { return error(shape); };
+            w.tolerance = 1e-5;
+            w.run = [fast, backward] {
+              kernels::gated_rnn_forward(fast->forward, Cpu{});
+              if (backward) kernels::gated_rnn_backward(fast->backward, Cpu{});
+            };
+            return w;
+          }};
+}
+
+}  // namespace
+
+std::vector<Case> gated_rnn_cases() {
+  return {gated_rnn(GatedRnnCell::kSlstm, 256, 39, 4, 32, false),
+          gated_rnn(GatedRnnCell::kSlstm, 256, 39, 4, 32, true),
+          gated_rnn(GatedRnnCell::kLstm, 256, 39, 1, 128, false),
+          gated_rnn(GatedRnnCell::kLstm, 256, 39, 1, 128, true)};
+}
+
+}  // namespace signet::bench
