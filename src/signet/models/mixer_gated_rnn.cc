@@ -47,13 +47,15 @@ class GatedRnnMixer final : public Mixer {
     // The forget gates of an sLSTM head start spread from open (5) to shut (-7), more of them open in later
     // blocks.
     const double power = 0.3 + 1.3 * depth(prefix, config.blocks);
-    bias_ = parameters.add(prefix + "bias", {4 * config.width}, [=](Rng& rng, int64_t i) {
+    const Init bias_start = [=](Rng& rng, int64_t i) {
       const bool forget = i / units % 4 == 1;
       if (!slstm) return start(rng, i) + (forget ? 1 : 0);
       const double share = units > 1 ? static_cast<double>(i % units) / static_cast<double>(units - 1) : 0.0;
       return forget ? 5 - 12 * std::pow(share, power) : 0.0;
-    });
-    if (options.output_norm) norm_ = parameters.add(prefix + "norm.weight", {units}, constant_init(1));
+    };
+    bias_ = parameters.add(prefix + "bias", {4 * config.width}, bias_start, /*decay=*/false);
+    if (options.output_norm)
+      norm_ = parameters.add(prefix + "norm.weight", {units}, constant_init(1), /*decay=*/false);
     if (options.output_map == "linear")
       output_ = parameters.add(prefix + "output.weight", {config.width, config.width},
                                linear_default_init(config.width));
