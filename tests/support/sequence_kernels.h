@@ -79,8 +79,6 @@ class Buffers {
   std::map<std::string, size_t> names_;
 };
 
-// ---- attention
-
 struct AttentionProblem {
   kernels::AttentionShape shape;
   std::vector<double> q, k, v, d_o;
@@ -154,8 +152,6 @@ inline std::vector<kernels::AttentionShape> attention_shapes() {
   return shapes;
 }
 
-// ---- dense recurrence
-
 struct DenseProblem {
   kernels::DenseRecurrenceShape shape;
   std::vector<double> a, initial, d_h, d_final;
@@ -200,8 +196,6 @@ inline std::vector<kernels::DenseRecurrenceShape> dense_shapes() {
   return {{1, 1, 1, 1, 0, false},  {2, 5, 2, 3, 0, true},  {3, 7, 1, 16, 260, false}, {2, 6, 1, 33, 0, true},
           {1, 12, 2, 32, 0, true}, {2, 0, 2, 4, 0, false}, {0, 3, 1, 4, 0, false}};
 }
-
-// ---- PD scan
 
 struct PdProblem {
   kernels::PdScanShape shape;
@@ -269,8 +263,6 @@ inline std::vector<kernels::PdScanShape> pd_shapes() {
   }
   return shapes;
 }
-
-// ---- softmax
 
 struct SoftmaxProblem {
   int64_t rows, width, stride;

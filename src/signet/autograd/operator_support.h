@@ -1,4 +1,4 @@
-// What the wrappers of operators share (ops.cc, gated_ops.cc).
+// What the wrappers of operators share (ops.cc, ops_recurrent.cc, gated_ops.cc).
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // Operators of the nonlinear and dense recurrences (ops.h).
 #include "signet/autograd/ops.h"
 
+#include "signet/autograd/operator_support.h"
 #include "signet/kernels/attention/attention.h"
 #include "signet/kernels/dense_recurrence/dense_recurrence.h"
 #include "signet/kernels/pd/pd_scan.h"
@@ -92,7 +93,7 @@ Var gated_rnn(Tape& tape, const Var& x, const Var& recurrent, const Var& bias, S
     kernels::gated_rnn_forward(p, device);
   });
   tape.record([=, context = tape.context()] {
-    if (claim(x)) fail(ErrorCode::kFailure, "the input of a gated recurrence has another user");
+    claim_first("a gated recurrence", x);
     context.run([&](auto type, auto device) {
       using T = decltype(type);
       kernels::GatedRnnBackward<T> p;
@@ -176,7 +177,7 @@ Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, Sequence seq
     kernels::attention_forward(p, device);
   });
   tape.record([=, context = tape.context()] {
-    if (claim(q) || claim(k) || claim(v)) fail(ErrorCode::kFailure, "an input of attention has another user");
+    claim_first("attention", q, k, v);
     context.run([&](auto type, auto device) {
       using T = decltype(type);
       kernels::AttentionBackward<T> p;
@@ -214,7 +215,7 @@ Var dense_recurrence(Tape& tape, const Var& a, Sequence sequence, int64_t heads,
         device);
   });
   tape.record([=, context = tape.context()] {
-    if (claim(a)) fail(ErrorCode::kFailure, "the input of a dense recurrence has another user");
+    claim_first("a dense recurrence", a);
     context.run([&](auto type, auto device) {
       using T = decltype(type);
       kernels::DenseRecurrenceBackward<T> p;
@@ -240,7 +241,7 @@ Var softmax(Tape& tape, const Var& x) {
         device);
   });
   tape.record([=, context = tape.context()] {
-    if (claim(x)) fail(ErrorCode::kFailure, "the input of a softmax has another user");
+    claim_first("a softmax", x);
     context.run([&](auto type, auto device) {
       using T = decltype(type);
       kernels::softmax_backward(
@@ -277,8 +278,7 @@ Var pd_scan(Tape& tape, const Var& choice, const Var& gate, const Var& b, Sequen
         device);
   });
   tape.record([=, context = tape.context()] {
-    if (claim(choice) || claim(gate) || claim(b))
-      fail(ErrorCode::kFailure, "an input of a PD scan has another user");
+    claim_first("a PD scan", choice, gate, b);
     context.run([&](auto type, auto device) {
       using T = decltype(type);
       kernels::PdScanBackward<T> p;
