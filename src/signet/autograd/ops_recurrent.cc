@@ -18,7 +18,8 @@ Var headwise_linear(Tape& tape, const Var& x, const Var& weight, int64_t heads) 
     using T = decltype(type);
     for (int64_t h = 0; h < heads; ++h) {
       gemm(Gemm<T>{rows, out, in, x.value.as<T>() + h * in, x.value.row_stride, false,
-                   weight.value.as<T>() + h * out * in, in, true, y.value.as<T>() + h * out, heads * out},
+                   weight.value.as<T>() + h * out * in, in, true, y.value.as<T>() + h * out, heads * out,
+                   false, tape.context().math},
            device);
     }
   });
@@ -29,11 +30,11 @@ Var headwise_linear(Tape& tape, const Var& x, const Var& weight, int64_t heads) 
       for (int64_t h = 0; h < heads; ++h) {
         const T* dy = y.grad.as<T>() + h * out;
         gemm(Gemm<T>{out, in, rows, dy, heads * out, true, x.value.as<T>() + h * in, x.value.row_stride,
-                     false, weight.grad.as<T>() + h * out * in, in, add_weight},
+                     false, weight.grad.as<T>() + h * out * in, in, add_weight, context.math},
              device);
         if (!x.needs_grad()) continue;
         gemm(Gemm<T>{rows, in, out, dy, heads * out, false, weight.value.as<T>() + h * out * in, in, false,
-                     x.grad.as<T>() + h * in, x.grad.row_stride, add_x},
+                     x.grad.as<T>() + h * in, x.grad.row_stride, add_x, context.math},
              device);
       }
     });

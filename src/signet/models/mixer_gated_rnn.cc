@@ -80,6 +80,7 @@ class GatedRnnMixer final : public Mixer {
     return autograd::add(tape, y, residual);
   }
 
+  bool state_on_gpu() const override { return true; }
   std::vector<Shape> state_shapes(int64_t batch) const override {
     kernels::GatedRnnShape shape;
     shape.cell = cell_;

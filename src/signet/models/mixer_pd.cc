@@ -61,6 +61,7 @@ class PdMixer final : public Mixer {
   Var finish(Tape& tape, const Weights& weights, const Var& mixed, const Var& residual) const override {
     return autograd::linear(tape, mixed, weights[o_], residual);
   }
+  bool state_on_gpu() const override { return true; }
   std::vector<Shape> state_shapes(int64_t batch) const override {
     return {{batch, options_.heads, options_.state}};
   }
