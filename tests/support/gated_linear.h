@@ -45,11 +45,13 @@ inline GatedLinearProblem gated_linear_problem(kernels::GatedLinearShape shape, 
   Rng rng(seed, static_cast<uint64_t>(shape.time * 131 + shape.dk * 17 + shape.dv));
   const kernels::GatedLinearShape s = kernels::with_strides(shape);
   const int64_t rows = s.batch * s.time, state_size = s.batch * s.heads * s.dk * s.dv;
-  auto normals = [&](int64_t n, double scale) {
+  constexpr size_t kPeriod = 1000003;  // large problems repeat their numbers: nothing within a head's reach
+  auto fill = [&](int64_t n, auto draw) {
     std::vector<double> x(static_cast<size_t>(n));
-    for (auto& each : x) each = scale * rng.normal();
+    for (size_t i = 0; i < x.size(); ++i) x[i] = i < kPeriod ? draw() : x[i - kPeriod];
     return x;
   };
+  auto normals = [&](int64_t n, double scale) { return fill(n, [&] { return scale * rng.normal(); }); };
   GatedLinearProblem p;
   p.shape = shape;
   p.scale = 0.7;
@@ -57,9 +59,8 @@ inline GatedLinearProblem gated_linear_problem(kernels::GatedLinearShape shape, 
   p.k = normals(rows * s.k_stride, 1 / std::sqrt(static_cast<double>(s.dk)));
   p.v = normals(rows * s.v_stride, 1);
   p.d_o = normals(rows * s.o_stride, 1);
-  p.gate.resize(static_cast<size_t>(rows * s.gate_stride));
   // Rounded to fp32, so that a test in fp32 sees the same gates: near 1 the rounding would matter over time.
-  for (auto& gate : p.gate) gate = static_cast<float>(draw_gate(rng, gates));
+  p.gate = fill(rows * s.gate_stride, [&] { return static_cast<float>(draw_gate(rng, gates)); });
   if (states) {
     p.initial = normals(state_size, 1);
     p.d_final = normals(state_size, 1);

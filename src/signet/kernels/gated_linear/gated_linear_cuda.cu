@@ -1,4 +1,6 @@
 // CUDA entries of the gated linear recurrence: checks, sizes, and which kernel covers what.
+#include <type_traits>
+
 #include "signet/kernels/gated_linear/gated_linear_cuda.cuh"
 
 namespace signet::kernels {
@@ -25,6 +27,15 @@ Problem<T> resolve(const GatedLinearShape& shape) {
 
 bool empty(const GatedLinearShape& s) { return s.batch == 0 || s.heads == 0 || s.dk == 0 || s.dv == 0; }
 
+// Chunks from 64 tokens on: a short sequence leaves more to run side by side than the tensor cores gain.
+template <class T>
+bool use_chunks(const GatedLinearShape& s, GatedLinearAlgorithm algorithm) {
+  if constexpr (std::is_same_v<T, bf16>)
+    return algorithm != GatedLinearAlgorithm::kRecurrent && gated_linear::chunks_cover(s) &&
+           (algorithm == GatedLinearAlgorithm::kChunked || s.time >= 64);
+  return false;
+}
+
 // A sequence without tokens hands its state on.
 void copy_state(float* to, const float* from, const GatedLinearShape& s, Cuda device) {
   if (!to || to == from) return;
@@ -37,12 +48,14 @@ void copy_state(float* to, const float* from, const GatedLinearShape& s, Cuda de
 }  // namespace
 
 template <class T>
-int64_t gated_linear_saved_size(const GatedLinearShape& s, GatedLinearAlgorithm, Cuda) {
+int64_t gated_linear_saved_size(const GatedLinearShape& s, GatedLinearAlgorithm algorithm, Cuda) {
+  if (use_chunks<T>(s, algorithm)) return gated_linear::chunk_saved_size(s);
   return gated_linear::tile_saved_size(resolve<T>(s));
 }
 
 template <class T>
-int64_t gated_linear_workspace_size(const GatedLinearShape& s, GatedLinearAlgorithm, Cuda) {
+int64_t gated_linear_workspace_size(const GatedLinearShape& s, GatedLinearAlgorithm algorithm, Cuda) {
+  if (use_chunks<T>(s, algorithm)) return 0;
   return gated_linear::tile_workspace_size(resolve<T>(s));
 }
 
@@ -55,6 +68,8 @@ void gated_linear_forward(const GatedLinearForward<T>& a, Cuda device) {
   p.q = a.q, p.k = a.k, p.v = a.v, p.o = a.o, p.gate = a.gate;
   p.initial_state = a.initial_state, p.final_state = a.final_state;
   p.saved = a.saved, p.workspace = a.workspace;
+  if constexpr (std::is_same_v<T, bf16>)
+    if (use_chunks<T>(a.shape, a.algorithm)) return chunk_forward(p, stream_of(device));
   tile_forward(p, stream_of(device));
 }
 
@@ -69,6 +84,8 @@ void gated_linear_backward(const GatedLinearBackward<T>& a, Cuda device) {
   p.initial_state = a.initial_state, p.d_final_state = a.d_final_state;
   p.d_initial_state = a.d_initial_state;
   p.saved = const_cast<float*>(a.saved), p.workspace = a.workspace;
+  if constexpr (std::is_same_v<T, bf16>)
+    if (use_chunks<T>(a.shape, a.algorithm)) return chunk_backward(p, stream_of(device));
   tile_backward(p, stream_of(device));
 }
 

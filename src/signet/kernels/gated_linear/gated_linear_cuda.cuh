@@ -41,4 +41,10 @@ void tile_forward(const Problem<T>& p, cudaStream_t stream);
 template <class T>
 void tile_backward(const Problem<T>& p, cudaStream_t stream);
 
+// The chunked kernels for bf16. Sizes and strides alone decide, so that both passes agree.
+bool chunks_cover(const GatedLinearShape& shape);
+int64_t chunk_saved_size(const GatedLinearShape& shape);  // in floats
+void chunk_forward(const Problem<bf16>& p, cudaStream_t stream);
+void chunk_backward(const Problem<bf16>& p, cudaStream_t stream);
+
 }  // namespace signet::kernels::gated_linear
