@@ -22,56 +22,61 @@ Var gated_linear(Tape& tape, const Var& q, const Var& k, const Var& v, const Var
   shape.k_stride = k.value.row_stride;
   shape.v_stride = v.value.row_stride;
   shape.gate_stride = gate.value.row_stride;
-  Var o = tape.make({sequence.rows(), options.heads * shape.dv});
+  const DType type = q.value.dtype, sums = accumulator_dtype(type);
+  if (gate.value.dtype != sums)
+    fail(ErrorCode::kFailure, "a gate of the gated linear recurrence is {}, not {}",
+         dtype_name(gate.value.dtype), dtype_name(sums));
+  Var o = tape.make({sequence.rows(), options.heads * shape.dv}, type);
   const auto algorithm = options.algorithm;
   Tensor workspace, saved;
-  on_device(tape.context().device, [&](auto device) {
+  tape.context().run_stored(type, [&](auto element, auto device) {
     if constexpr (kOnGpu<decltype(device)>) {
-      workspace = tape.temporary({kernels::gated_linear_workspace_size<float>(shape, algorithm, device)});
+      using T = decltype(element);
+      workspace = tape.temporary({kernels::gated_linear_workspace_size<T>(shape, algorithm, device)}, sums);
       if (tape.recording())
-        saved = tape.temporary({kernels::gated_linear_saved_size<float>(shape, algorithm, device)});
+        saved = tape.temporary({kernels::gated_linear_saved_size<T>(shape, algorithm, device)}, sums);
     } else {
-      workspace = tape.temporary({kernels::gated_linear_workspace_size(shape)});
-      if (tape.recording()) saved = tape.temporary({kernels::gated_linear_saved_size(shape)});
+      workspace = tape.temporary({kernels::gated_linear_workspace_size(shape)}, sums);
+      if (tape.recording()) saved = tape.temporary({kernels::gated_linear_saved_size(shape)}, sums);
     }
   });
   const double scale = options.scale;
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
     kernels::GatedLinearForward<T> p;
     p.shape = shape;
     p.q = ptr<T>(q.value);
     p.k = ptr<T>(k.value);
     p.v = ptr<T>(v.value);
-    p.gate = ptr<T>(gate.value);
-    p.initial_state = ptr<T>(state);
+    p.gate = wide<T>(gate.value);
+    p.initial_state = wide<T>(state);
     p.o = ptr<T>(o.value);
-    p.final_state = ptr<T>(state);
-    p.scale = static_cast<T>(scale);
+    p.final_state = wide<T>(state);
+    p.scale = static_cast<Accumulator<T>>(scale);
     p.algorithm = algorithm;
-    p.saved = ptr<T>(saved);
-    p.workspace = ptr<T>(workspace);
+    p.saved = wide<T>(saved);
+    p.workspace = wide<T>(workspace);
     kernels::gated_linear_forward(p, device);
   });
   tape.record([=, context = tape.context()] {
     claim_first("the gated linear recurrence", q, k, v, gate);
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
       kernels::GatedLinearBackward<T> p;
       p.shape = shape;
       p.q = ptr<T>(q.value);
       p.k = ptr<T>(k.value);
       p.v = ptr<T>(v.value);
-      p.gate = ptr<T>(gate.value);
-      p.saved = ptr<T>(saved);
+      p.gate = wide<T>(gate.value);
+      p.saved = wide<T>(saved);
       p.d_o = ptr<T>(o.grad);
       p.dq = ptr<T>(q.grad);
       p.dk = ptr<T>(k.grad);
       p.dv = ptr<T>(v.grad);
-      p.dgate = ptr<T>(gate.grad);
-      p.scale = static_cast<T>(scale);
+      p.dgate = wide<T>(gate.grad);
+      p.scale = static_cast<Accumulator<T>>(scale);
       p.algorithm = algorithm;
-      p.workspace = ptr<T>(workspace);
+      p.workspace = wide<T>(workspace);
       kernels::gated_linear_backward(p, device);
     });
   });
@@ -82,32 +87,35 @@ DecayGate decay_gate(Tape& tape, const Var& x, const Var& bias, const Var& rate_
                      const DecayGateOptions& options) {
   const int64_t rows = x.value.rows(), width = x.value.width();
   const kernels::DecayGateShape shape{options.kind, options.range, rows, width, x.value.row_stride, width};
-  DecayGate y{tape.make({rows, width}), {}};
-  if (options.wants_delta) y.delta = tape.make({rows, width});
+  const DType type = x.value.dtype, sums = accumulator_dtype(type);
+  DecayGate y{tape.make({rows, width}, sums), {}};
+  if (options.wants_delta) y.delta = tape.make({rows, width}, sums);
   const double rate = options.rate;
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
     kernels::decay_gate_forward(
-        kernels::DecayGateForward<T>{shape, ptr<T>(x.value), ptr<T>(bias.value), ptr<T>(rate_log.value),
-                                     static_cast<T>(rate), ptr<T>(y.gate.value), ptr<T>(y.delta.value)},
+        kernels::DecayGateForward<T>{shape, ptr<T>(x.value), wide<T>(bias.value), wide<T>(rate_log.value),
+                                     static_cast<Accumulator<T>>(rate), wide<T>(y.gate.value),
+                                     wide<T>(y.delta.value)},
         device);
   });
   tape.record([=, context = tape.context(), arena = &tape.arena()] {
     claim_first("a decay gate", x);
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
       kernels::DecayGateBackward<T> p{shape,
                                       ptr<T>(x.value),
-                                      ptr<T>(bias.value),
-                                      ptr<T>(rate_log.value),
-                                      static_cast<T>(rate),
-                                      ptr<T>(y.gate.grad),
-                                      ptr<T>(y.delta.grad),
+                                      wide<T>(bias.value),
+                                      wide<T>(rate_log.value),
+                                      static_cast<Accumulator<T>>(rate),
+                                      wide<T>(y.gate.grad),
+                                      wide<T>(y.delta.grad),
                                       ptr<T>(x.grad),
-                                      ptr<T>(bias.grad),
-                                      ptr<T>(rate_log.grad)};
+                                      wide<T>(bias.grad),
+                                      wide<T>(rate_log.grad)};
       if constexpr (kOnGpu<decltype(device)>)
-        p.workspace = gpu_workspace<T>(*arena, kernels::decay_gate_workspace_size(shape, device));
+        p.workspace =
+            gpu_workspace<Accumulator<T>>(*arena, kernels::decay_gate_workspace_size(shape, device));
       kernels::decay_gate_backward(p, device);
     });
   });
@@ -123,23 +131,25 @@ Var gated_skip(Tape& tape, const Var& x, const Var& z, const Var& skip, const Va
                                       skip.value.row_stride,
                                       z.value.row_stride,
                                       width};
-  Var y = tape.make({rows, width});
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
+  const DType type = x.value.dtype;
+  Var y = tape.make({rows, width}, type);
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
     kernels::gated_skip_forward(
-        kernels::GatedSkipForward<T>{shape, ptr<T>(x.value), ptr<T>(skip.value), ptr<T>(weight.value),
+        kernels::GatedSkipForward<T>{shape, ptr<T>(x.value), ptr<T>(skip.value), wide<T>(weight.value),
                                      ptr<T>(z.value), ptr<T>(y.value)},
         device);
   });
   tape.record([=, context = tape.context(), arena = &tape.arena()] {
     claim_first("a gated skip", x, z, skip);
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
       kernels::GatedSkipBackward<T> p{
-          shape,          ptr<T>(x.value), ptr<T>(skip.value), ptr<T>(weight.value), ptr<T>(z.value),
-          ptr<T>(y.grad), ptr<T>(x.grad),  ptr<T>(skip.grad),  ptr<T>(weight.grad),  ptr<T>(z.grad)};
+          shape,          ptr<T>(x.value), ptr<T>(skip.value), wide<T>(weight.value), ptr<T>(z.value),
+          ptr<T>(y.grad), ptr<T>(x.grad),  ptr<T>(skip.grad),  wide<T>(weight.grad),  ptr<T>(z.grad)};
       if constexpr (kOnGpu<decltype(device)>)
-        p.workspace = gpu_workspace<T>(*arena, kernels::gated_skip_workspace_size(shape, device));
+        p.workspace =
+            gpu_workspace<Accumulator<T>>(*arena, kernels::gated_skip_workspace_size(shape, device));
       kernels::gated_skip_backward(p, device);
     });
   });
@@ -150,20 +160,21 @@ Var scale_heads(Tape& tape, const Var& x, const Var& s, bool append) {
   const int64_t rows = x.value.rows(), heads = s.value.width(), width = x.value.width() / heads;
   kernels::ScaleHeadsShape shape{rows, heads, width, append, x.value.row_stride, s.value.row_stride, 0};
   shape.y_stride = heads * shape.y_width();
-  Var y = tape.make({rows, shape.y_stride});
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
+  const DType type = x.value.dtype;
+  Var y = tape.make({rows, shape.y_stride}, type);
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
     kernels::scale_heads_forward(
-        kernels::ScaleHeadsForward<T>{shape, ptr<T>(x.value), ptr<T>(s.value), ptr<T>(y.value)}, device);
+        kernels::ScaleHeadsForward<T>{shape, ptr<T>(x.value), wide<T>(s.value), ptr<T>(y.value)}, device);
   });
   tape.record([=, context = tape.context()] {
     claim_first("a scaling of heads", s);
     const bool add = claim(x);
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
       kernels::scale_heads_backward(
-          kernels::ScaleHeadsBackward<T>{shape, ptr<T>(x.value), ptr<T>(s.value), ptr<T>(y.grad),
-                                         ptr<T>(x.grad), add, ptr<T>(s.grad)},
+          kernels::ScaleHeadsBackward<T>{shape, ptr<T>(x.value), wide<T>(s.value), ptr<T>(y.grad),
+                                         ptr<T>(x.grad), add, wide<T>(s.grad)},
           device);
     });
   });
@@ -173,11 +184,12 @@ Var scale_heads(Tape& tape, const Var& x, const Var& s, bool append) {
 Var repeat_heads(Tape& tape, const Var& x, int64_t groups, int64_t heads) {
   if (groups == heads) return x;
   const int64_t rows = x.value.rows(), width = x.value.width() / groups, stride = heads * width;
-  Var y = tape.make({rows, stride});
+  const DType type = x.value.dtype;
+  Var y = tape.make({rows, stride}, type);
   // Columns of the group that head h shares, and its own.
   auto source = [=](const Tensor& t, int64_t h) { return t.columns(h * groups / heads * width, width); };
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
     for (int64_t h = 0; h < heads; ++h)
       kernels::copy_rows(kernels::CopyRows<T>{rows, width, ptr<T>(source(x.value, h)), x.value.row_stride,
                                               ptr<T>(y.value) + h * width, stride, false},
@@ -185,8 +197,8 @@ Var repeat_heads(Tape& tape, const Var& x, int64_t groups, int64_t heads) {
   });
   tape.record([=, context = tape.context()] {
     const bool add = claim(x);
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
       for (int64_t h = 0; h < heads; ++h) {
         const bool first_of_group = h == 0 || h * groups / heads != (h - 1) * groups / heads;
         kernels::copy_rows(
@@ -203,22 +215,24 @@ Var block_linear(Tape& tape, const Var& x, const Var& weight) {
   const int64_t rows = x.value.rows(), width = x.value.width();
   const kernels::BlockLinearShape shape{rows, weight.value.shape[0], weight.value.shape[1],
                                         x.value.row_stride, width};
-  Var y = tape.make({rows, width});
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
+  const DType type = x.value.dtype;
+  Var y = tape.make({rows, width}, type);
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
     kernels::block_linear_forward(
-        kernels::BlockLinearForward<T>{shape, ptr<T>(x.value), ptr<T>(weight.value), ptr<T>(y.value)},
+        kernels::BlockLinearForward<T>{shape, ptr<T>(x.value), wide<T>(weight.value), ptr<T>(y.value)},
         device);
   });
   tape.record([=, context = tape.context(), arena = &tape.arena()] {
     const bool add = claim(x);
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
       kernels::BlockLinearBackward<T> p{
-          shape, ptr<T>(x.value),    ptr<T>(weight.value), ptr<T>(y.grad), ptr<T>(x.grad),
-          add,   ptr<T>(weight.grad)};
+          shape, ptr<T>(x.value),     wide<T>(weight.value), ptr<T>(y.grad), ptr<T>(x.grad),
+          add,   wide<T>(weight.grad)};
       if constexpr (kOnGpu<decltype(device)>)
-        p.workspace = gpu_workspace<T>(*arena, kernels::block_linear_workspace_size(shape, device));
+        p.workspace =
+            gpu_workspace<Accumulator<T>>(*arena, kernels::block_linear_workspace_size(shape, device));
       kernels::block_linear_backward(p, device);
     });
   });
@@ -230,23 +244,27 @@ StabilisedGates mlstm_stabilise(Tape& tape, const Var& f, const Var& i, const Va
   const int64_t rows = sequence.rows(), heads = f.value.width();
   const kernels::MlstmGatesShape shape{sequence.batch,     sequence.time, heads, f.value.row_stride,
                                        i.value.row_stride, heads,         heads, heads};
-  StabilisedGates y{tape.make({rows, heads}), tape.make({rows, heads}), tape.temporary({rows, heads})};
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
+  const DType type = i.value.dtype, sums = accumulator_dtype(type);
+  StabilisedGates y{tape.make({rows, heads}, sums), tape.make({rows, heads}, sums),
+                    tape.temporary({rows, heads}, sums)};
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
     kernels::mlstm_stabilise(
-        kernels::MlstmStabilise<T>{shape, ptr<T>(f.value), ptr<T>(i.value), ptr<T>(bias.value), ptr<T>(state),
-                                   ptr<T>(y.gate.value), ptr<T>(y.input.value), ptr<T>(y.m), ptr<T>(state)},
+        kernels::MlstmStabilise<T>{shape, wide<T>(f.value), ptr<T>(i.value), wide<T>(bias.value),
+                                   wide<T>(state), wide<T>(y.gate.value), wide<T>(y.input.value),
+                                   wide<T>(y.m), wide<T>(state)},
         device);
   });
   tape.record([=, context = tape.context(), arena = &tape.arena()] {
     claim_first("mLSTM's gates", f, i);
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
-      kernels::MlstmStabiliseBackward<T> p{shape,          ptr<T>(y.input.value), nullptr,
-                                           ptr<T>(y.m),    ptr<T>(y.gate.grad),   ptr<T>(y.input.grad),
-                                           ptr<T>(f.grad), ptr<T>(i.grad),        ptr<T>(bias.grad)};
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
+      kernels::MlstmStabiliseBackward<T> p{shape,           wide<T>(y.input.value), nullptr,
+                                           wide<T>(y.m),    wide<T>(y.gate.grad),   wide<T>(y.input.grad),
+                                           wide<T>(f.grad), ptr<T>(i.grad),         wide<T>(bias.grad)};
       if constexpr (kOnGpu<decltype(device)>)
-        p.workspace = gpu_workspace<T>(*arena, kernels::mlstm_stabilise_workspace_size(shape, device));
+        p.workspace =
+            gpu_workspace<Accumulator<T>>(*arena, kernels::mlstm_stabilise_workspace_size(shape, device));
       kernels::mlstm_stabilise_backward(p, device);
     });
   });
@@ -256,18 +274,19 @@ StabilisedGates mlstm_stabilise(Tape& tape, const Var& f, const Var& i, const Va
 Var mlstm_normalise(Tape& tape, const Var& read, const Tensor& m, int64_t heads) {
   const int64_t rows = read.value.rows(), width = read.value.width() / heads - 1;
   const kernels::MlstmReadShape shape{rows, heads, width, m.row_stride};
-  Var y = tape.make({rows, heads * width});
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
+  const DType type = read.value.dtype;
+  Var y = tape.make({rows, heads * width}, type);
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
     kernels::mlstm_normalise(
-        kernels::MlstmNormalise<T>{shape, ptr<T>(read.value), ptr<T>(m), ptr<T>(y.value)}, device);
+        kernels::MlstmNormalise<T>{shape, ptr<T>(read.value), wide<T>(m), ptr<T>(y.value)}, device);
   });
   tape.record([=, context = tape.context()] {
     claim_first("mLSTM's normaliser", read);
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
       kernels::mlstm_normalise_backward(
-          kernels::MlstmNormaliseBackward<T>{shape, ptr<T>(read.value), ptr<T>(m), ptr<T>(y.grad),
+          kernels::MlstmNormaliseBackward<T>{shape, ptr<T>(read.value), wide<T>(m), ptr<T>(y.grad),
                                              ptr<T>(read.grad)},
           device);
     });

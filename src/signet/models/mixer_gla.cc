@@ -97,6 +97,8 @@ class GlaMixer final : public Mixer {
     return shapes;
   }
 
+  bool state_on_gpu() const override { return true; }
+
   Tensor eigenvalues(Tape& tape, const Weights& weights, const Var& projected, Sequence) const override {
     return gate(tape, weights, projected).value;
   }

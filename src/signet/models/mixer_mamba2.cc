@@ -95,6 +95,8 @@ class Mamba2Mixer final : public Mixer {
             {batch, std::max<int64_t>(options_.conv - 1, 0), inner_ + 2 * shared_}};
   }
 
+  bool state_on_gpu() const override { return true; }
+
   Tensor eigenvalues(Tape& tape, const Weights& weights, const Var& projected, Sequence) const override {
     return gate(tape, weights, projected).gate.value;
   }

@@ -95,6 +95,8 @@ class MlstmMixer final : public Mixer {
             {batch, std::max<int64_t>(options_.conv - 1, 0), inner_}};
   }
 
+  bool state_on_gpu() const override { return true; }
+
   Tensor eigenvalues(Tape& tape, const Weights& weights, const Var& projected,
                      Sequence sequence) const override {
     return forget(tape, weights, inputs(tape, weights, projected, sequence, {})).value;

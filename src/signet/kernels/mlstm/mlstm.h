@@ -33,28 +33,28 @@ struct MlstmGatesShape {
 template <class T>
 struct MlstmStabilise {
   MlstmGatesShape shape;
-  const T* f = nullptr;
+  const Accumulator<T>* f = nullptr;
   const T* i = nullptr;
-  const T* bias = nullptr;
-  const T* initial_m = nullptr;  // [batch, heads]
-  T* gate = nullptr;
-  T* input = nullptr;
-  T* m = nullptr;
-  T* final_m = nullptr;  // [batch, heads]; null: not wanted; may be initial_m
+  const Accumulator<T>* bias = nullptr;
+  const Accumulator<T>* initial_m = nullptr;  // [batch, heads]
+  Accumulator<T>* gate = nullptr;
+  Accumulator<T>* input = nullptr;
+  Accumulator<T>* m = nullptr;
+  Accumulator<T>* final_m = nullptr;  // [batch, heads]; null: not wanted; may be initial_m
 };
 
 template <class T>
 struct MlstmStabiliseBackward {
   MlstmGatesShape shape;
-  const T* input = nullptr;
-  const T* initial_m = nullptr;
-  const T* m = nullptr;
-  const T* dgate = nullptr;
-  const T* dinput = nullptr;
-  T* df = nullptr;
+  const Accumulator<T>* input = nullptr;
+  const Accumulator<T>* initial_m = nullptr;
+  const Accumulator<T>* m = nullptr;
+  const Accumulator<T>* dgate = nullptr;
+  const Accumulator<T>* dinput = nullptr;
+  Accumulator<T>* df = nullptr;
   T* di = nullptr;
-  T* dbias = nullptr;
-  T* workspace = nullptr;  // GPU only: [mlstm_stabilise_workspace_size]
+  Accumulator<T>* dbias = nullptr;
+  Accumulator<T>* workspace = nullptr;  // GPU only: [mlstm_stabilise_workspace_size]
 };
 
 struct MlstmReadShape {
@@ -66,7 +66,7 @@ template <class T>
 struct MlstmNormalise {
   MlstmReadShape shape;
   const T* r_n = nullptr;
-  const T* m = nullptr;
+  const Accumulator<T>* m = nullptr;
   T* h = nullptr;
 };
 
@@ -74,7 +74,7 @@ template <class T>
 struct MlstmNormaliseBackward {
   MlstmReadShape shape;
   const T* r_n = nullptr;
-  const T* m = nullptr;
+  const Accumulator<T>* m = nullptr;
   const T* dh = nullptr;
   T* dr_n = nullptr;
 };
@@ -88,7 +88,7 @@ void mlstm_normalise(const MlstmNormalise<T>& p, Cpu);
 template <class T>
 void mlstm_normalise_backward(const MlstmNormaliseBackward<T>& p, Cpu);
 
-// On the GPU: float.
+// On the GPU: float and bf16.
 int64_t mlstm_stabilise_workspace_size(const MlstmGatesShape& shape, Cuda);
 template <class T>
 void mlstm_stabilise(const MlstmStabilise<T>& p, Cuda);

@@ -9,8 +9,9 @@ namespace {
 constexpr float kMaxRatio = static_cast<float>(kMaxLogRatio);
 
 // m by a scan over 32 tokens at a time: m -> max(m + a, b) composes to another of its kind.
+template <class T>
 struct Stabilise {
-  MlstmStabilise<float> p;
+  MlstmStabilise<T> p;
   __device__ void operator()(int64_t b, int64_t h, int lane) const {
     const MlstmGatesShape& s = p.shape;
     const float bias = p.bias ? p.bias[h] : 0.0f;
@@ -19,7 +20,7 @@ struct Stabilise {
       const bool live = begin + lane < s.time;
       const int64_t r = b * s.time + begin + lane;
       const float f = live ? p.f[r * s.f_stride + h] : 1.0f;
-      const float i = live ? p.i[r * s.i_stride + h] + bias : -INFINITY;
+      const float i = live ? to_float(p.i[r * s.i_stride + h]) + bias : -INFINITY;
       float sum = logf(fabsf(f)), most = i;
 #pragma unroll
       for (int distance = 1; distance < 32; distance *= 2) {
@@ -43,8 +44,9 @@ struct Stabilise {
   }
 };
 
+template <class T>
 struct StabiliseBackward {
-  MlstmStabiliseBackward<float> p;
+  MlstmStabiliseBackward<T> p;
   __device__ void operator()(int64_t first, int64_t end, int64_t h, int64_t chunk) const {
     const MlstmGatesShape& s = p.shape;
     float sum = 0.0f;
@@ -55,40 +57,44 @@ struct StabiliseBackward {
       const float di = p.dinput[r * s.input_stride + h] * p.input[r * s.input_stride + h];
       p.df[r * s.f_stride + h] =
           p.dgate[r * s.gate_stride + h] * expf(fminf(before - p.m[r * s.m_stride + h], kMaxRatio));
-      p.di[r * s.i_stride + h] = di;
+      p.di[r * s.i_stride + h] = from_float<T>(di);
       sum += di;
     }
     p.workspace[chunk * s.heads + h] = sum;
   }
 };
 
+template <class T>
 struct Normalise {
-  MlstmNormalise<float> p;
+  MlstmNormalise<T> p;
   __device__ void operator()(int64_t r, int64_t j, int lane) const {
     const MlstmReadShape& s = p.shape;
-    const float* read = p.r_n + (r * s.heads + j) * (s.width + 1);
-    const float inverse = 1.0f / fmaxf(fabsf(read[s.width]), expf(-p.m[r * s.m_stride + j]));
-    for (int64_t c = lane; c < s.width; c += 32) p.h[(r * s.heads + j) * s.width + c] = inverse * read[c];
+    const T* read = p.r_n + (r * s.heads + j) * (s.width + 1);
+    const float inverse = 1.0f / fmaxf(fabsf(to_float(read[s.width])), expf(-p.m[r * s.m_stride + j]));
+    for (int64_t c = lane; c < s.width; c += 32)
+      p.h[(r * s.heads + j) * s.width + c] = from_float<T>(inverse * to_float(read[c]));
   }
 };
 
+template <class T>
 struct NormaliseBackward {
-  MlstmNormaliseBackward<float> p;
+  MlstmNormaliseBackward<T> p;
   __device__ void operator()(int64_t r, int64_t j, int lane) const {
     const MlstmReadShape& s = p.shape;
-    const float* read = p.r_n + (r * s.heads + j) * (s.width + 1);
-    const float* dh = p.dh + (r * s.heads + j) * s.width;
-    float* d_read = p.dr_n + (r * s.heads + j) * (s.width + 1);
-    const float n = read[s.width], least = expf(-p.m[r * s.m_stride + j]);
+    const T* read = p.r_n + (r * s.heads + j) * (s.width + 1);
+    const T* dh = p.dh + (r * s.heads + j) * s.width;
+    T* d_read = p.dr_n + (r * s.heads + j) * (s.width + 1);
+    const float n = to_float(read[s.width]), least = expf(-p.m[r * s.m_stride + j]);
     const float inverse = 1.0f / fmaxf(fabsf(n), least);
     float along = 0.0f;
     for (int64_t c = lane; c < s.width; c += 32) {
-      along = fmaf(dh[c], read[c], along);
-      d_read[c] = inverse * dh[c];
+      const float d = to_float(dh[c]);
+      along = fmaf(d, to_float(read[c]), along);
+      d_read[c] = from_float<T>(inverse * d);
     }
     along = lane_sum<32>(along);
     const float sign = n > least ? 1.0f : n < -least ? -1.0f : 0.0f;  // slope of the maximum
-    if (lane == 0) d_read[s.width] = -sign * along * inverse * inverse;
+    if (lane == 0) d_read[s.width] = from_float<T>(-sign * along * inverse * inverse);
   }
 };
 
@@ -98,23 +104,32 @@ int64_t mlstm_stabilise_workspace_size(const MlstmGatesShape& shape, Cuda) {
   return row_chunks(shape.rows()) * shape.heads;
 }
 
-template <>
-void mlstm_stabilise(const MlstmStabilise<float>& p, Cuda device) {
-  for_warps(p.shape.batch, p.shape.heads, Stabilise{p}, device, "mlstm_stabilise");
+template <class T>
+void mlstm_stabilise(const MlstmStabilise<T>& p, Cuda device) {
+  for_warps(p.shape.batch, p.shape.heads, Stabilise<T>{p}, device, "mlstm_stabilise");
 }
-template <>
-void mlstm_stabilise_backward(const MlstmStabiliseBackward<float>& p, Cuda device) {
-  for_row_chunks(p.shape.rows(), p.shape.heads, StabiliseBackward{p}, device, "mlstm_stabilise_backward");
+template <class T>
+void mlstm_stabilise_backward(const MlstmStabiliseBackward<T>& p, Cuda device) {
+  for_row_chunks(p.shape.rows(), p.shape.heads, StabiliseBackward<T>{p}, device, "mlstm_stabilise_backward");
   if (p.dbias)
     add_column_sums(p.workspace, row_chunks(p.shape.rows()), p.shape.heads, p.shape.heads, p.dbias, device);
 }
-template <>
-void mlstm_normalise(const MlstmNormalise<float>& p, Cuda device) {
-  for_warps(p.shape.rows, p.shape.heads, Normalise{p}, device, "mlstm_normalise");
+template <class T>
+void mlstm_normalise(const MlstmNormalise<T>& p, Cuda device) {
+  for_warps(p.shape.rows, p.shape.heads, Normalise<T>{p}, device, "mlstm_normalise");
 }
-template <>
-void mlstm_normalise_backward(const MlstmNormaliseBackward<float>& p, Cuda device) {
-  for_warps(p.shape.rows, p.shape.heads, NormaliseBackward{p}, device, "mlstm_normalise_backward");
+template <class T>
+void mlstm_normalise_backward(const MlstmNormaliseBackward<T>& p, Cuda device) {
+  for_warps(p.shape.rows, p.shape.heads, NormaliseBackward<T>{p}, device, "mlstm_normalise_backward");
 }
+
+#define SIGNET_INSTANTIATE(T)                                                     \
+  template void mlstm_stabilise(const MlstmStabilise<T>&, Cuda);                  \
+  template void mlstm_stabilise_backward(const MlstmStabiliseBackward<T>&, Cuda); \
+  template void mlstm_normalise(const MlstmNormalise<T>&, Cuda);                  \
+  template void mlstm_normalise_backward(const MlstmNormaliseBackward<T>&, Cuda);
+SIGNET_INSTANTIATE(float)
+SIGNET_INSTANTIATE(bf16)
+#undef SIGNET_INSTANTIATE
 
 }  // namespace signet::kernels
