@@ -20,7 +20,7 @@ static_assert(std::atomic<int>::is_always_lock_free, "the handler may only touch
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1};
 struct sigaction saved_actions[3];
-int living = 0;
+std::atomic<int> living{0};  // a nested one may live on another thread
 
 void on_signal(int signal) {
   if (signal == SIGINT && requested_signal != 0) {

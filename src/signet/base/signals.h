@@ -8,9 +8,9 @@
 namespace signet {
 
 // While one lives, SIGINT, SIGTERM and SIGUSR1 (Slurm's --signal) only set requested(); the loop that owns it
-// saves and stops. A SIGINT after any of them kills at once, as by default. They may nest: the outermost one
-// installs and restores the handlers, and a request stays until it is gone. A signal that was ignored when
-// the process started (nohup) stays ignored.
+// saves and stops. A SIGINT after any of them kills at once, as by default. They may nest, inner ones on any
+// thread: the outermost one installs and restores the handlers, and a request stays until it is gone. A
+// signal that was ignored when the process started (nohup) stays ignored.
 class StopSignal {
  public:
   StopSignal();

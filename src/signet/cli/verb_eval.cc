@@ -131,8 +131,8 @@ class Eval final : public Verb {
   nlohmann::ordered_json find_horizon(train::Run& run) {
     const int64_t samples = std::min<int64_t>(samples_, 64);
     const auto horizon = train::find_horizon(
-        run.model(), run.dtype(), run.weights(), run.task(), static_cast<uint64_t>(seed_), samples, 0.9,
-        horizon_,
+        run.model(), run.dtype(), run.weights(), run.task(), static_cast<uint64_t>(seed_), samples,
+        train::kHorizonThreshold, horizon_,
         [&](const train::LengthAccuracy& probe) {
           if (!quiet_)
             fmt::print(stderr, "horizon: length {} accuracy {:.3f}\n", probe.length,
@@ -140,11 +140,7 @@ class Eval final : public Verb {
         },
         go_on, snap_.get(), snap_every_, opened_);
     fail_if_stopped();
-    return {{"length", horizon.length},
-            {"reached_limit", horizon.reached_limit},
-            {"threshold", 0.9},
-            {"samples", samples},
-            {"probes", train::by_length_json(horizon.probes)}};
+    return train::horizon_json(horizon, samples);
   }
 
   // One length goes to "far", a range replaces the main result.

@@ -6,6 +6,8 @@ namespace signet::cli {
 std::unique_ptr<Verb> make_demo();
 std::unique_ptr<Verb> make_train();
 std::unique_ptr<Verb> make_eval();
+std::unique_ptr<Verb> make_sweep();
+std::unique_ptr<Verb> make_reproduce();
 std::unique_ptr<Verb> make_report();
 std::unique_ptr<Verb> make_analyze();
 std::unique_ptr<Verb> make_decompose();
@@ -23,6 +25,9 @@ const std::vector<VerbEntry>& verbs() {
       {"demo", "watch two models fail and solve parity; ends with report.html", make_demo},
       {"train", "train a model on a task", make_train},
       {"eval", "measure a trained model at any length", make_eval},
+      {"sweep", "train a grid of models, tasks, learning rates and seeds", make_sweep},
+      {"reproduce", "run a published table or figure; ends with a page of published and own figures",
+       make_reproduce},
       {"report", "write one HTML page that compares runs", make_report},
       {"analyze", "say which networks can recognise a language, and why", make_analyze},
       {"decompose", "show the Krohn-Rhodes levels of an automaton", make_decompose},

@@ -137,7 +137,7 @@ std::string accuracy_figure(const std::vector<Series>& series) {
     }
   if (shown.empty()) return "";
   Chart chart(840, 360, {Scale::kLinear, 0, longest(shown) * 1.01, "sequence length", 8},
-              score_axis("scaled accuracy"));
+              score_axis(series.front().run->measure()));
   shade_training(chart, shown, "trained on");
   chart.rule_y(0, "chance");
   draw(chart, shown, curves);
@@ -178,7 +178,7 @@ std::string far_figure(const std::vector<Series>& series) {
   for (const auto& s : shown)
     if (s.run->train_low > 0) least = std::min(least, s.run->train_low);
   Chart chart(840, 300, {Scale::kLog, least / 1.3, most * 1.3, "sequence length (logarithmic)", 8},
-              score_axis("scaled accuracy"));
+              score_axis(series.front().run->measure()));
   shade_training(chart, shown, "trained on");
   chart.rule_y(0, "chance");
   draw(chart, shown, curves);
@@ -265,7 +265,7 @@ std::string training_figures(const std::vector<Series>& series) {
             "<figcaption>Training loss (cross-entropy).</figcaption></figure>\n";
   }
   if (!with_accuracy.empty()) {
-    Chart chart(420, 280, {Scale::kLinear, 0, last, "step", 5}, score_axis("scaled accuracy"));
+    Chart chart(420, 280, {Scale::kLinear, 0, last, "step", 5}, score_axis(series.front().run->measure()));
     chart.rule_y(0, "chance");
     std::vector<Curve> curves;
     for (const auto& s : with_accuracy) curves.push_back({decimate(s.run->training_accuracy, kLossBuckets)});

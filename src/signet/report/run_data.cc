@@ -51,10 +51,19 @@ void pair(const Json& object, const char* key, double& low, double& high) {
   high = values[1].get<double>();
 }
 
-std::vector<LengthAccuracy> length_table(const Json& rows) {
+const char* accuracy_key(bool dense) { return dense ? "sequence_accuracy" : "accuracy"; }
+const char* score_key(bool dense) { return dense ? "sequence_accuracy" : "scaled_accuracy"; }
+
+bool flag(const Json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found != object.end() && found->is_boolean() && found->get<bool>();
+}
+
+std::vector<LengthAccuracy> length_table(const Json& rows, bool dense) {
   std::vector<LengthAccuracy> table;
   for (const Json& row : rows) {
-    const LengthAccuracy entry = {number(row, "length"), number(row, "accuracy"), number(row, "samples")};
+    const LengthAccuracy entry = {number(row, "length"), number(row, accuracy_key(dense)),
+                                  number(row, "samples")};
     if (std::isfinite(entry.length) && table.size() < kMaxPoints) table.push_back(entry);
   }
   std::stable_sort(table.begin(), table.end(),
@@ -125,19 +134,19 @@ class Reader {
       run_.chance = kUnknown;
       note("results.json has no chance level: accuracies are shown unscaled");
     }
+    run_.dense = flag(results, "dense");
     run_.accuracy = number(results, "accuracy");
-    run_.scaled_accuracy = number(results, "scaled_accuracy");
+    run_.scaled_accuracy = number(results, score_key(run_.dense));
     run_.samples = number(results, "samples");
     run_.steps = number(results, "steps");
     run_.seconds = number(results, "seconds");
-    run_.by_length = length_table(list(results, "by_length"));
-    run_.far = length_table(list(results, "far"));
+    run_.by_length = length_table(list(results, "by_length"), run_.dense);
+    run_.far = length_table(list(results, "far"), run_.dense);
     if (const auto horizon = results.find("horizon"); horizon != results.end() && horizon->is_object()) {
       run_.horizon = number(*horizon, "length");
       run_.horizon_threshold = number(*horizon, "threshold");
-      const auto held = horizon->find("reached_limit");
-      run_.horizon_held = held != horizon->end() && held->is_boolean() && held->get<bool>();
-      run_.probes = length_table(list(*horizon, "probes"));
+      run_.horizon_held = flag(*horizon, "reached_limit");
+      run_.probes = length_table(list(*horizon, "probes"), run_.dense);
     }
     read_spectra(list(results, "spectra"));
     return true;
@@ -185,7 +194,7 @@ class Reader {
       // A loss that was not finite is written as null: it shows as a gap.
       if (entry.contains("loss")) add(run_.loss, {step, number(entry, "loss")});
       if (const auto eval = entry.find("eval"); eval != entry.end() && eval->is_object())
-        add(run_.training_accuracy, {step, number(*eval, "scaled_accuracy")});
+        add(run_.training_accuracy, {step, number(*eval, score_key(flag(*eval, "dense")))});
     }
     if (torn) note(fmt::format("{} malformed line{} of metrics.jsonl skipped", torn, torn == 1 ? "" : "s"));
     return true;
@@ -249,6 +258,7 @@ LengthAccuracy pool(const std::vector<LengthAccuracy>& rows, size_t begin, size_
 }
 
 double RunData::scaled(double raw) const {
+  if (dense) return raw;
   return std::isfinite(chance) ? (raw - chance) / (1 - chance) : raw;
 }
 

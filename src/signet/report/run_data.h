@@ -35,6 +35,8 @@ struct RunData {
   double eigenvalue_low = kUnknown, eigenvalue_high = kUnknown;
   double train_low = kUnknown, train_high = kUnknown;  // lengths seen in training
   double chance = kUnknown;
+  // Every position is scored: accuracies below are of whole sequences, and are not scaled.
+  bool dense = false;
   double accuracy = kUnknown, scaled_accuracy = kUnknown, samples = kUnknown;
   double steps = kUnknown, seconds = kUnknown;
   std::vector<LengthAccuracy> by_length, far;  // sorted by length
@@ -49,7 +51,9 @@ struct RunData {
   std::vector<std::string> notes;        // what could not be read
 
   bool finished() const { return !by_length.empty() || scaled_accuracy == scaled_accuracy; }
-  double scaled(double raw) const;  // (accuracy - chance) / (1 - chance); raw when chance is unknown
+  // (accuracy - chance) / (1 - chance); raw when chance is unknown or the run is dense
+  double scaled(double raw) const;
+  const char* measure() const { return dense ? "sequence accuracy" : "scaled accuracy"; }
 };
 
 // "DeltaNet [−1, 1]".

@@ -112,7 +112,8 @@ std::string result_table(const std::vector<Series>& series) {
     for (const auto& row : s.run->far) far.insert(row.length);
   while (far.size() > 6) far.erase(std::next(far.begin()));  // the nearest and the farthest
   std::string html =
-      "<div class=\"scroll\"><table>\n<thead><tr><th>run</th><th>scaled accuracy</th><th>accuracy</th>";
+      fmt::format("<div class=\"scroll\"><table>\n<thead><tr><th>run</th><th>{}</th><th>accuracy</th>",
+                  series.front().run->measure());
   for (double length : far) html += fmt::format("<th>at {}</th>", escape(short_number(length)));
   html += "<th>samples</th><th>steps</th><th>time</th></tr></thead>\n<tbody>\n";
   for (const auto& s : series) {
@@ -181,7 +182,7 @@ std::string verdict_sentence(const RunData& run, const std::string& label) {
   if (!run.by_length.empty()) text += fmt::format(" at lengths {}", tested_lengths(run));
   if (std::isfinite(run.train_low) && std::isfinite(run.train_high))
     text += fmt::format(" (trained on {})", lengths(run.train_low, run.train_high));
-  text += fmt::format(": scaled accuracy {}", score(final_score(run)));
+  text += fmt::format(": {} {}", run.measure(), score(final_score(run)));
   if (v == Verdict::kChance)
     text += final_score(run) < 0.03 ? ", no better than guessing" : ", close to guessing";
   text += ".";

@@ -8,6 +8,7 @@
 #include "signet/base/text.h"
 #include "signet/models/model.h"
 #include "signet/tasks/registry.h"
+#include "signet/train/paper_config.h"
 
 namespace signet::train {
 namespace {
@@ -69,6 +70,10 @@ std::string TaskConfig::title() const {
 void TrainConfig::describe(io::Fields& fields) {
   fields.field("steps", steps, "updates", {0, int64_t{1} << 40});
   fields.field("batch", batch, "sequences per update", {1, 1 << 20});
+  fields.field(
+      "dataset", dataset,
+      "samples of the training set, gone through in the same order again and again; 0 = always fresh ones",
+      {0, int64_t{1} << 40});
   fields.field("min_length", min_length, "shortest training sequence; 0 = the task's", {0, tasks::kMaxSize});
   fields.field("max_length", max_length, "longest training sequence; 0 = the task's", {0, tasks::kMaxSize});
   fields.field(
@@ -162,6 +167,7 @@ std::string RunConfig::to_yaml() { return io::fields_of(*this).to_yaml(); }
 RunConfig resolve_config(const ConfigSources& sources) {
   io::ConfigNode root;
   if (!sources.file.empty()) root = io::read_yaml_file(sources.file);
+  if (is_paper_config(root)) root = from_paper_config(root, sources.file);
   const io::ConfigNode* file = sources.file.empty() ? nullptr : &root;
   std::string task = sources.task, architecture = sources.architecture;
   if (task.empty()) task = peek(nullptr, sources.set, "task", "name");
@@ -184,6 +190,9 @@ RunConfig resolve_config(const ConfigSources& sources) {
   config.task.name = task;
   config.model.architecture = architecture;
 
+  if (config.train.dataset > 0 && config.train.dataset < config.train.batch)
+    bad_input("train.dataset = {} is less than one batch of train.batch = {}", config.train.dataset,
+              config.train.batch);
   std::unique_ptr<tasks::Task> checked_task;
   in_file(task_of_file, sources.file, "task.name", [&] { checked_task = config.task.make(); });
   checked_task->check(config.train_lengths(*checked_task));

@@ -35,6 +35,7 @@ const char* precision_name(Precision precision);
 
 struct TrainConfig {
   int64_t steps = 20000, batch = 256;
+  int64_t dataset = 0;                     // samples gone through again and again; 0 = always fresh ones
   int64_t min_length = 0, max_length = 0;  // 0 = the task's
   int64_t curriculum = 0;                  // updates over which the longest length grows from the shortest
   double lr = 1e-3, min_lr_ratio = 1e-3;

@@ -30,6 +30,18 @@ ordered_json evaluation_json(const Run& run, const Evaluation& evaluation) {
           {"by_length", by_length_json(evaluation.by_length)}};
 }
 
+ordered_json horizon_json(const Horizon& horizon, int64_t samples) {
+  return {{"length", horizon.length},
+          {"reached_limit", horizon.reached_limit},
+          {"threshold", kHorizonThreshold},
+          {"samples", samples},
+          {"probes", by_length_json(horizon.probes)}};
+}
+
+double score_of(const ordered_json& evaluation) {
+  return evaluation.value(evaluation.value("dense", false) ? "sequence_accuracy" : "scaled_accuracy", 0.0);
+}
+
 ordered_json spectra_json(const std::vector<TokenSpectrum>& spectra) {
   ordered_json list = ordered_json::array();
   for (const auto& s : spectra) {

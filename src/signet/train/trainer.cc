@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "signet/base/files.h"
 #include "signet/base/progress.h"
@@ -62,6 +63,7 @@ class Trainer {
     solved_in_a_row_ = state.value("solved_in_a_row", int64_t{0});
     stopped_early_ = state.value("stopped_early", false);
     elapsed_ = state.value("seconds", 0.0);
+    tokens_ = state.value("tokens", int64_t{0});
     metrics_ = AppendFile(directory_.metrics_path(), state.value("metrics_bytes", int64_t{0}));
   }
 
@@ -100,8 +102,9 @@ class Trainer {
   }
 
   void make_batch(int64_t step, tasks::Batch& out) const {
+    const int64_t epoch = train_.dataset ? train_.dataset / train_.batch : step;  // in batches
     tasks::make_batch(run_.task(), seed(), tasks::Split::kTrain,
-                      static_cast<uint64_t>((step - 1) * train_.batch), train_.batch,
+                      static_cast<uint64_t>((step - 1) % epoch * train_.batch), train_.batch,
                       train_.lengths_at(step, lengths_), out);
   }
 
@@ -115,7 +118,9 @@ class Trainer {
       if (StopSignal::requested()) pause = std::max(submitted, step_ + 1);
       while (submitted < pause && engine_->in_flight() < engine_->depth()) {
         ++submitted;
-        engine_->submit(batches.next(), train_.lr_at(submitted), submitted);
+        const tasks::Batch& batch = batches.next();
+        tokens_ = std::accumulate(batch.lengths.begin(), batch.lengths.end(), tokens_);
+        engine_->submit(batch, train_.lr_at(submitted), submitted);
       }
       finish(engine_->collect(), progress);
     }
@@ -188,6 +193,7 @@ class Trainer {
         {"solved_in_a_row", solved_in_a_row_},
         {"stopped_early", stopped_early_},
         {"seconds", elapsed_},
+        {"tokens", tokens_},
         {"metrics_bytes",
          metrics_.size()}}.dump();
     io::save_checkpoint(directory_.path(), checkpoint, static_cast<int>(train_.keep));
@@ -219,6 +225,10 @@ class Trainer {
     result["precision"] =
         run_.dtype() == DType::kF64 ? "fp64" : precision_name(config.precision(options_.device));
     result["parameters"] = run_.model().parameters().size();
+    result["train_tokens"] = tokens_;
+    // Forward and backward pass through the weights; the recurrence itself is left out.
+    result["train_flops"] =
+        6.0 * static_cast<double>(run_.model().parameters().size()) * static_cast<double>(tokens_);
     result["spectra"] =
         spectra_json(token_spectra(run_.model(), run_.dtype(), run_.weights(), run_.task(), seed()));
     directory_.require_present();
@@ -236,7 +246,7 @@ class Trainer {
   Optimizer optimizer_;
   std::unique_ptr<StepEngine> engine_;
   AppendFile metrics_;
-  int64_t step_ = 0;
+  int64_t step_ = 0, tokens_ = 0;
   double norm_ = 0, begin_ = 0, elapsed_ = 0, validation_ = 0;
   bool validated_ = false, stopped_early_ = false;
   int64_t solved_in_a_row_ = 0;

@@ -1,0 +1,99 @@
+#include "signet/cli/sweep_output.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <set>
+
+#include "signet/base/error.h"
+#include "signet/base/thread_pool.h"
+
+namespace signet::cli {
+
+void SweepRunner::define(Options& options) {
+  options_ = &options;
+  options.values("--only", only_, "axis=value;value: run only these; may be repeated");
+  options.values("--set", set_, "section.key=value for every run, over the file; may be repeated");
+  options.value("--seeds", seeds_, "seeds 1 to N in place of those of the file");
+  options.value("--jobs", jobs_, "runs at a time [one per core, or 4 on a GPU]");
+  options.value("--device", device_, "where the updates run: cpu, or cuda in a build with it");
+  options.flag("--quiet", quiet_, "no progress");
+}
+
+void SweepRunner::restrict(train::SweepPlan& plan) const {
+  if (options_->given("--seeds")) train::set_seeds(plan, seeds_);
+  for (const auto& filter : only_) train::keep_only(plan, filter);
+  plan.last = set_;
+}
+
+train::SweepSummary SweepRunner::run(const std::string& directory, const train::SweepPlan& plan,
+                                     const std::vector<train::PlannedRun>& runs) const {
+  if (options_->given("--jobs") && (jobs_ < 1 || jobs_ > 256))
+    fail(ErrorCode::kUsage, "--jobs {}: give 1 to 256", jobs_);
+  const int64_t jobs = jobs_ > 0 ? jobs_ : device_ == "cpu" ? thread_count() : 4;
+  return train::summarize(directory, plan, runs,
+                          train::run_sweep(directory, plan, runs, {jobs, device_, quiet_}));
+}
+
+report::PageTable summary_table(const train::SweepSummary& summary) {
+  report::PageTable table;
+  table.caption = "Best, median and median absolute deviation over the seeds";
+  table.header = summary.axes;
+  const bool rates = std::any_of(summary.groups.begin(), summary.groups.end(),
+                                 [](const auto& g) { return !g.rate.empty(); });
+  const bool horizons = std::any_of(summary.groups.begin(), summary.groups.end(),
+                                    [](const auto& g) { return g.horizon_median > 0; });
+  if (rates) table.header.push_back("lr");
+  for (const char* name : {"seeds", "best", "median", "deviation"}) table.header.emplace_back(name);
+  if (horizons) table.header.emplace_back("horizon");
+  table.header.emplace_back("seconds");
+  for (const auto& group : summary.groups) {
+    std::vector<report::Cell> row(group.at.begin(), group.at.end());
+    if (rates) row.emplace_back(group.rate);
+    row.emplace_back(std::to_string(group.runs.size()));
+    const auto tone = [](double score) {
+      return score >= 0.999 ? report::Tone::kGood : score > 0.1 ? report::Tone::kFair : report::Tone::kPoor;
+    };
+    if (group.runs.empty()) {
+      row.emplace_back(group.missing.empty() ? "failed" : "missing", report::Tone::kMuted);
+      for (int i = 0; i < 2 + horizons; ++i) row.emplace_back("");
+    } else {
+      row.emplace_back(fmt::format("{:.3f}", group.best), tone(group.best));
+      row.emplace_back(fmt::format("{:.3f}", group.median), tone(group.median));
+      row.emplace_back(fmt::format("{:.3f}", group.deviation));
+      if (horizons) row.emplace_back(fmt::format("{:.0f}", group.horizon_median));
+    }
+    row.emplace_back(fmt::format("{:.1f}", group.seconds));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+std::string plain_text(const report::PageTable& table) {
+  report::Table text;
+  // Names on the left, numbers on the right.
+  for (size_t c = 0; c < table.header.size(); ++c) {
+    const bool number = std::all_of(table.rows.begin(), table.rows.end(), [&](const auto& row) {
+      const std::string& cell = c < row.size() ? row[c].text : "";
+      return cell.empty() || cell == "missing" || cell == "failed" ||
+             std::isdigit(static_cast<unsigned char>(cell[0])) || cell[0] == '-' || cell[0] == '>';
+    });
+    text.column(table.header[c], number ? report::Table::kRight : report::Table::kLeft);
+  }
+  for (const auto& row : table.rows) text.row(row);
+  return text.text(report::text_style(stdout));
+}
+
+std::vector<std::string> summary_notes(const train::SweepSummary& summary) {
+  std::vector<std::string> notes;
+  std::set<std::string> missing;
+  for (const auto& run : summary.runs) {
+    if (run.state == train::RunOutcome::kFailed)
+      notes.push_back(fmt::format("{} failed: {}", run.name, run.message));
+    if (run.state == train::RunOutcome::kMissing && missing.insert(run.message).second)
+      notes.push_back(run.message);
+  }
+  return notes;
+}
+
+}  // namespace signet::cli

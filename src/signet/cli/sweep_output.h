@@ -1,0 +1,38 @@
+// What the verbs sweep and reproduce share: running a plan, and showing its summary.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "signet/cli/options.h"
+#include "signet/report/sweep_report.h"
+#include "signet/train/sweep_summary.h"
+
+namespace signet::cli {
+
+class SweepRunner {
+ public:
+  void define(Options& options);
+  // Applies --only, --seeds and --set.
+  void restrict(train::SweepPlan& plan) const;
+  // Runs what is left and summarises everything.
+  train::SweepSummary run(const std::string& directory, const train::SweepPlan& plan,
+                          const std::vector<train::PlannedRun>& runs) const;
+  bool quiet() const { return quiet_; }
+  const std::string& device() const { return device_; }
+
+ private:
+  Options* options_ = nullptr;
+  std::vector<std::string> only_, set_;
+  int64_t jobs_ = 0, seeds_ = 0;
+  std::string device_ = "cpu";
+  bool quiet_ = false;
+};
+
+// One row per point of the grid: its values, learning rate, seeds, best, median, deviation, seconds.
+report::PageTable summary_table(const train::SweepSummary& summary);
+std::string plain_text(const report::PageTable& table);  // for a terminal
+// Failed and missing runs, a line each.
+std::vector<std::string> summary_notes(const train::SweepSummary& summary);
+
+}  // namespace signet::cli

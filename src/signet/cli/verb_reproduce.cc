@@ -1,0 +1,340 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "signet/base/error.h"
+#include "signet/base/files.h"
+#include "signet/base/text.h"
+#include "signet/cli/sweep_output.h"
+#include "signet/cli/verb.h"
+#include "signet/report/run_data.h"
+#include "signet/report/svg.h"
+#include "signet/train/experiment.h"
+
+namespace signet::cli {
+namespace {
+
+using nlohmann::ordered_json;
+using report::Cell;
+using report::Tone;
+using train::GroupSummary;
+
+class Reproduce final : public Verb {
+ public:
+  void define(Options& options) override {
+    options_ = &options;
+    options.positional("EXPERIMENT", name_, "one of: " + join(train::experiment_names(), ", "));
+    options.value("--protocol", protocol_, "final, early or quick: the paper's versions, or ours in minutes");
+    options.flag("--quick", quick_, "the same as --protocol quick");
+    options.value("-o,--out", out_, "directory of the runs [runs/reproduce/SWEEP-PROTOCOL]");
+    runner_.define(options);
+    options.flag("--dry-run", dry_run_, "list the runs and stop");
+    options.flag("--json", json_, "print one JSON object");
+    options.example("signet reproduce table3 --dry-run", "what the table's protocol would run");
+    options.example("signet reproduce figure6 --quick --only 'model=DeltaNet [-1,1]' --dry-run",
+                    "a part of a small version; without --dry-run it runs and ends with a page");
+  }
+
+  int run() override {
+    experiment_ = train::read_experiment(name_);
+    if (quick_ && options_->given("--protocol") && protocol_ != "quick")
+      fail(ErrorCode::kUsage, "--quick is --protocol quick; leave out --protocol {}", protocol_);
+    if (quick_) protocol_ = "quick";
+    train::SweepPlan plan = train::experiment_plan(experiment_, protocol_);
+    runner_.restrict(plan);
+    const auto runs = train::plan_runs(plan, /*allow_missing=*/true);
+    if (dry_run_) {
+      for (const auto& run : runs)
+        fmt::print("{}{}\n", run.name, run.missing.empty() ? "" : " (" + run.missing + ")");
+      return 0;
+    }
+    // Tables and figures of one sweep share its runs.
+    if (out_.empty()) out_ = fmt::format("runs/reproduce/{}-{}", experiment_.sweep, protocol_);
+    summary_ = runner_.run(out_, plan, runs);
+    const report::SweepPage page = make_page();
+    const std::string page_path = join_path(out_, name_ + ".html");
+    const auto json = to_json();
+    write_file_atomic(page_path, report::render_sweep(page));
+    write_file_atomic(join_path(out_, name_ + ".json"), json.dump(1) + "\n");
+    if (json_) {
+      fmt::print("{}\n", json.dump(2));
+    } else {
+      fmt::print("{}\n", experiment_.title);
+      for (const auto& table : page.tables) fmt::print("\n{}\n{}", table.caption, plain_text(table));
+      for (const auto& note : page.notes) fmt::print("{}\n", note);
+      fmt::print("page: {}\n", page_path);
+    }
+    const bool failed = std::any_of(summary_.runs.begin(), summary_.runs.end(),
+                                    [](const auto& run) { return run.state == train::RunOutcome::kFailed; });
+    return failed ? static_cast<int>(ErrorCode::kFailure) : 0;
+  }
+
+ private:
+  // Values of an axis in the order of the grid.
+  std::vector<std::string> values_of(const std::string& axis) const {
+    std::vector<std::string> values;
+    for (const auto& group : summary_.groups) {
+      const std::string value = at(group, axis);
+      if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+    }
+    return values;
+  }
+  std::string at(const GroupSummary& group, const std::string& axis) const {
+    for (size_t a = 0; a < summary_.axes.size(); ++a)
+      if (summary_.axes[a] == axis) return group.at[a];
+    return "";
+  }
+  const GroupSummary* find(const std::string& model, const std::string& task) const {
+    for (const auto& group : summary_.groups)
+      if (at(group, "model") == model && at(group, "task") == task) return &group;
+    return nullptr;
+  }
+  bool median() const { return experiment_.show == "median"; }
+  double measure(const GroupSummary& group) const {
+    if (experiment_.show == "horizon") return group.horizon_median;
+    return median() ? group.median : group.best;
+  }
+
+  static Tone tone(double value) {
+    return value >= 0.999 ? Tone::kGood : value > 0.1 ? Tone::kFair : Tone::kPoor;
+  }
+
+  Cell ours_cell(const GroupSummary* group) const {
+    if (!group) return Cell("–", Tone::kMuted);
+    if (group->runs.empty()) return Cell(group->missing.empty() ? "failed" : "missing", Tone::kMuted);
+    const double value = measure(*group);
+    return Cell(
+        median() ? fmt::format("{:.3f} ± {:.3f}", value, group->deviation) : fmt::format("{:.3f}", value),
+        tone(value));
+  }
+  Cell published_cell(const std::string& model, const std::string& task) const {
+    const auto* published = experiment_.find(protocol_, model, task);
+    if (!published || !std::isfinite(published->value)) return Cell("–", Tone::kMuted);
+    return Cell(std::isfinite(published->deviation)
+                    ? fmt::format("{:.3f} ± {:.3f}", published->value, published->deviation)
+                    : fmt::format("{:.3f}", published->value),
+                Tone::kMuted);
+  }
+
+  // Models by tasks, ours and published side by side.
+  report::PageTable score_table() const {
+    report::PageTable table;
+    table.caption = median() ? "Median and median absolute deviation over the seeds" : "Best of the seeds";
+    table.header = {"model"};
+    const auto tasks = values_of("task");
+    for (const auto& task : tasks) {
+      table.header.push_back(task);
+      table.header.emplace_back("published");
+    }
+    table.header.emplace_back("seconds");
+    for (const auto& model : values_of("model")) {
+      std::vector<Cell> row = {model};
+      double seconds = 0;
+      for (const auto& task : tasks) {
+        const auto* group = find(model, task);
+        row.push_back(ours_cell(group));
+        row.push_back(published_cell(model, task));
+        if (group) seconds += group->seconds;
+      }
+      row.emplace_back(fmt::format("{:.0f}", seconds));
+      table.rows.push_back(std::move(row));
+    }
+    return table;
+  }
+
+  // The best run's accuracy by bins of length.
+  std::vector<double> curve(const GroupSummary& group) const {
+    std::vector<double> values;
+    const auto run = report::read_run(join_path(out_, summary_.runs[group.best_run].name));
+    for (size_t b = 0; b + 1 < experiment_.bins.size(); ++b) {
+      std::vector<report::LengthAccuracy> rows;
+      for (const auto& row : run.by_length)
+        if (row.length >= experiment_.bins[b] && row.length < experiment_.bins[b + 1]) rows.push_back(row);
+      values.push_back(run.scaled(report::pool(rows, 0, rows.size()).accuracy));
+    }
+    return values;
+  }
+
+  std::vector<report::PageTable> curve_tables() const {
+    std::vector<report::PageTable> tables;
+    for (const auto& task : values_of("task")) {
+      report::PageTable table;
+      table.caption = task + ": best run by length, ours / published";
+      table.header = {"model"};
+      for (size_t b = 0; b + 1 < experiment_.bins.size(); ++b)
+        table.header.push_back(
+            fmt::format("{:.0f}–{:.0f}", experiment_.bins[b], experiment_.bins[b + 1] - 1));
+      table.header.emplace_back("seconds");
+      for (const auto& model : values_of("model")) {
+        const auto* group = find(model, task);
+        if (!group) continue;
+        std::vector<Cell> row = {model};
+        const auto* published = experiment_.find(protocol_, model, task);
+        const std::vector<double> ours = group->runs.empty() ? std::vector<double>{} : curve(*group);
+        for (size_t b = 0; b + 1 < experiment_.bins.size(); ++b) {
+          std::string text = ours.empty() ? (group->missing.empty() ? "failed" : "missing")
+                                          : report::fixed_number(ours[b], 2);
+          if (published && b < published->curve.size())
+            text += " / " + report::fixed_number(published->curve[b], 2);
+          row.emplace_back(text, ours.empty() || !std::isfinite(ours[b]) ? Tone::kMuted : tone(ours[b]));
+        }
+        row.emplace_back(fmt::format("{:.0f}", group->seconds));
+        table.rows.push_back(std::move(row));
+      }
+      tables.push_back(std::move(table));
+    }
+    return tables;
+  }
+
+  // Per task the models by their median horizon.
+  std::vector<report::PageTable> horizon_tables() const {
+    std::vector<report::PageTable> tables;
+    for (const auto& task : values_of("task")) {
+      report::PageTable table;
+      table.caption = task;
+      table.header = {"model", "horizon", "of the seeds", "score", "training FLOPs", "seconds"};
+      std::vector<const GroupSummary*> groups;
+      for (const auto& group : summary_.groups)
+        if (at(group, "task") == task) groups.push_back(&group);
+      std::stable_sort(groups.begin(), groups.end(), [](const auto* a, const auto* b) {
+        return (a->runs.empty() ? -1 : a->horizon_median) > (b->runs.empty() ? -1 : b->horizon_median);
+      });
+      for (const auto* group : groups) {
+        if (group->runs.empty()) {
+          table.rows.push_back(
+              {at(*group, "model"), Cell(group->missing.empty() ? "failed" : "missing", Tone::kMuted)});
+          continue;
+        }
+        std::vector<double> flops, seconds;
+        std::string each;
+        size_t held = 0;
+        for (size_t i : group->runs) {
+          const auto& run = summary_.runs[i];
+          flops.push_back(run.flops);
+          seconds.push_back(run.seconds);
+          held += run.horizon_held;
+          each +=
+              fmt::format("{}{}{:.0f}", each.empty() ? "" : " ", run.horizon_held ? ">" : "", run.horizon);
+        }
+        const bool beyond = 2 * held > group->runs.size();
+        table.rows.push_back({at(*group, "model"),
+                              Cell(fmt::format("{}{:.0f}", beyond ? ">" : "", group->horizon_median),
+                                   beyond ? Tone::kGood : Tone::kPlain),
+                              each, Cell(fmt::format("{:.3f}", group->median), tone(group->median)),
+                              fmt::format("{:.2e}", train::median_of(flops)),
+                              fmt::format("{:.1f}", train::median_of(seconds))});
+      }
+      tables.push_back(std::move(table));
+    }
+    return tables;
+  }
+
+  struct Verdict {
+    const train::Claim* claim;
+    const GroupSummary *above, *below;
+    bool known() const { return above && below && !above->runs.empty() && !below->runs.empty(); }
+  };
+  // Claims about what this protocol runs.
+  std::vector<Verdict> verdicts() const {
+    std::vector<Verdict> list;
+    for (const auto& claim : experiment_.claims) {
+      const Verdict verdict{&claim, find(claim.above, claim.task), find(claim.below, claim.task)};
+      if (verdict.above && verdict.below) list.push_back(verdict);
+    }
+    return list;
+  }
+
+  report::PageTable claim_table() const {
+    report::PageTable table;
+    table.caption = "Orderings that the paper shows";
+    table.header = {"task", "better", "worse", "ours", "holds"};
+    for (const auto& verdict : verdicts()) {
+      std::vector<Cell> row = {verdict.claim->task, verdict.claim->above, verdict.claim->below};
+      if (!verdict.known()) {
+        row.emplace_back("not run", Tone::kMuted);
+        row.emplace_back("–", Tone::kMuted);
+      } else {
+        const double above = measure(*verdict.above), below = measure(*verdict.below);
+        row.emplace_back(fmt::format("{:.3f} and {:.3f}", above, below));
+        row.push_back(above > below ? Cell("yes", Tone::kGood) : Cell("no", Tone::kPoor));
+      }
+      table.rows.push_back(std::move(row));
+    }
+    return table;
+  }
+
+  report::SweepPage make_page() const {
+    report::SweepPage page;
+    page.title = experiment_.title;
+    page.lead = {
+        experiment_.citation,
+        fmt::format("Protocol {}, {} runs in {} on {}. The learning rate is the one with the highest median; "
+                    "seconds are of all runs together.",
+                    protocol_, summary_.runs.size(), out_, runner_.device())};
+    for (const auto& remark : experiment_.remarks) page.lead.push_back(remark);
+    if (experiment_.show == "curve")
+      page.tables = curve_tables();
+    else if (experiment_.show == "horizon")
+      page.tables = horizon_tables();
+    else
+      page.tables = {score_table()};
+    if (!verdicts().empty()) page.tables.push_back(claim_table());
+    page.notes = summary_notes(summary_);
+    for (const auto& task : values_of("task")) {
+      report::PageRuns runs{task + ": best runs", {}};
+      for (const auto& group : summary_.groups)
+        if (at(group, "task") == task && !group.runs.empty())
+          runs.members.push_back({at(group, "model"), join_path(out_, summary_.runs[group.best_run].name)});
+      page.runs.push_back(std::move(runs));
+    }
+    return page;
+  }
+
+  ordered_json to_json() const {
+    ordered_json json = {
+        {"experiment", name_},   {"title", experiment_.title}, {"citation", experiment_.citation},
+        {"protocol", protocol_}, {"directory", out_},          {"device", runner_.device()}};
+    const auto summary = train::summary_json(summary_);
+    json["groups"] = ordered_json::array();
+    for (size_t i = 0; i < summary_.groups.size(); ++i) {
+      auto entry = summary["groups"][i];
+      const auto& group = summary_.groups[i];
+      if (const auto* published = experiment_.find(protocol_, at(group, "model"), at(group, "task"))) {
+        if (std::isfinite(published->value)) entry["published"] = published->value;
+        if (std::isfinite(published->deviation)) entry["published_deviation"] = published->deviation;
+        if (!published->curve.empty()) entry["published_curve"] = published->curve;
+      }
+      if (!experiment_.bins.empty() && !group.runs.empty()) {
+        entry["bins"] = experiment_.bins;
+        entry["curve"] = curve(group);
+      }
+      json["groups"].push_back(std::move(entry));
+    }
+    json["claims"] = ordered_json::array();
+    for (const auto& verdict : verdicts()) {
+      ordered_json entry = {
+          {"task", verdict.claim->task}, {"above", verdict.claim->above}, {"below", verdict.claim->below}};
+      entry["holds"] =
+          verdict.known() ? ordered_json(measure(*verdict.above) > measure(*verdict.below)) : ordered_json();
+      json["claims"].push_back(std::move(entry));
+    }
+    json["notes"] = summary_notes(summary_);
+    json["runs"] = summary["runs"];
+    return json;
+  }
+
+  Options* options_ = nullptr;
+  SweepRunner runner_;
+  train::Experiment experiment_;
+  train::SweepSummary summary_;
+  std::string name_, out_, protocol_ = "final";
+  bool quick_ = false, dry_run_ = false, json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_reproduce() { return std::make_unique<Reproduce>(); }
+
+}  // namespace signet::cli

@@ -1,0 +1,95 @@
+#include <fmt/core.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "signet/base/error.h"
+#include "signet/base/files.h"
+#include "signet/cli/sweep_output.h"
+#include "signet/cli/verb.h"
+
+namespace signet::cli {
+namespace {
+
+class Sweep final : public Verb {
+ public:
+  void define(Options& options) override {
+    options.positional("FILE", file_, "YAML: base configuration and grid (docs/sweep.md)");
+    options.value("-o,--out", out_, "directory of the runs [runs/FILE without .yaml]");
+    runner_.define(options);
+    options.flag("--dry-run", dry_run_, "list the runs and stop");
+    options.flag("--json", json_, "print the summary as one JSON object");
+    options.example(
+        "printf 'base: {task: {name: parity}, model: {width: 16}, train: {steps: 20, batch: 16}, eval: "
+        "{samples: "
+        "32}}\\ngrid: {model.eigenvalues: [[0,1], [-1,1]], train.seed: [1, 2]}\\n' > grid.yaml && signet "
+        "sweep "
+        "grid.yaml --out runs/grid",
+        "two eigenvalue ranges, two seeds; the same command goes on where it was stopped");
+  }
+
+  int run() override {
+    train::SweepPlan plan = train::read_sweep_file(file_);
+    runner_.restrict(plan);
+    const auto runs = train::plan_runs(plan, /*allow_missing=*/false);
+    if (dry_run_) {
+      for (const auto& run : runs) fmt::print("{}\n", run.name);
+      return 0;
+    }
+    const std::string stem = std::filesystem::path(file_).stem().string();
+    if (out_.empty()) out_ = join_path("runs", stem);
+    if (plan.title.empty()) plan.title = stem;
+    const auto summary = runner_.run(out_, plan, runs);
+    const auto json = train::summary_json(summary);
+    write_file_atomic(join_path(out_, "summary.json"), json.dump(1) + "\n");
+    write_file_atomic(join_path(out_, "report.html"), report::render_sweep(page(summary)));
+    const auto notes = summary_notes(summary);
+    if (json_) {
+      fmt::print("{}\n", json.dump(2));
+    } else {
+      fmt::print("{}page: {}\n", plain_text(summary_table(summary)), join_path(out_, "report.html"));
+      for (const auto& note : notes) fmt::print("{}\n", note);
+    }
+    return notes.empty() ? 0 : static_cast<int>(ErrorCode::kFailure);
+  }
+
+ private:
+  // The best run of every point of the grid, one picture per task.
+  report::SweepPage page(const train::SweepSummary& summary) const {
+    report::SweepPage page;
+    page.title = summary.title;
+    page.lead = {fmt::format(
+        "{} runs in {}. Scores are scaled accuracies, or accuracies of whole sequences where every "
+        "position is scored; the learning rate is the one with the highest median.",
+        summary.runs.size(), out_)};
+    page.tables.push_back(summary_table(summary));
+    page.notes = summary_notes(summary);
+    size_t task_axis = summary.axes.size();
+    for (size_t a = 0; a < summary.axes.size(); ++a)
+      if (summary.axes[a] == "task" || summary.axes[a] == "task.name") task_axis = a;
+    std::map<std::string, size_t> index;
+    for (const auto& group : summary.groups) {
+      if (group.runs.empty()) continue;
+      const std::string task = task_axis < group.at.size() ? group.at[task_axis] : "Best runs";
+      const auto [it, fresh] = index.emplace(task, page.runs.size());
+      if (fresh) page.runs.push_back({task, {}});
+      std::string label;
+      for (size_t a = 0; a < group.at.size(); ++a)
+        if (a != task_axis) label += (label.empty() ? "" : ", ") + group.at[a];
+      const std::string& name = summary.runs[group.best_run].name;
+      page.runs[it->second].members.push_back({label.empty() ? name : label, join_path(out_, name)});
+    }
+    return page;
+  }
+
+  SweepRunner runner_;
+  std::string file_, out_;
+  bool dry_run_ = false, json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_sweep() { return std::make_unique<Sweep>(); }
+
+}  // namespace signet::cli

@@ -1,0 +1,38 @@
+// The page of a sweep or a reproduced experiment: tables, then accuracy against length and the learned
+// eigenvalues of chosen runs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "signet/report/table.h"
+
+namespace signet::report {
+
+struct PageTable {
+  std::string caption;
+  std::vector<std::string> header;
+  std::vector<std::vector<Cell>> rows;
+};
+
+// Runs that are shown together.
+struct PageRuns {
+  std::string heading;
+  struct Member {
+    std::string label, directory;
+  };
+  std::vector<Member> members;
+};
+
+struct SweepPage {
+  std::string title;
+  std::vector<std::string> lead;  // paragraphs
+  std::vector<PageTable> tables;
+  std::vector<PageRuns> runs;
+  std::vector<std::string> notes;  // what is missing or failed
+};
+
+// One self-contained HTML document. A run that cannot be read becomes a note.
+std::string render_sweep(const SweepPage& page);
+
+}  // namespace signet::report

@@ -1,0 +1,50 @@
+// Published experiments: experiments/*.yaml, which are compiled into the program. One file per table or
+// figure says what was published and which sweep it shows; the sweep's file has one plan per protocol.
+#pragma once
+
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "signet/train/sweep.h"
+
+namespace signet::train {
+
+struct Published {
+  double value = std::numeric_limits<double>::quiet_NaN();
+  double deviation = std::numeric_limits<double>::quiet_NaN();
+  std::vector<double> curve;  // by bin
+};
+
+// "On this task this model does better than that one."
+struct Claim {
+  std::string task, above, below;
+};
+
+struct Experiment {
+  std::string name, title, citation;
+  std::string sweep;                                                   // experiments/<sweep>.yaml
+  std::string show;                                                    // best, median, curve or horizon
+  std::vector<std::pair<std::string, std::vector<std::string>>> only;  // axis, values
+  std::vector<double> bins;                                            // of a curve: edges, ascending
+  std::vector<std::string> remarks;
+  std::map<std::string, std::map<std::string, std::map<std::string, Published>>>
+      published;  // protocol, model, task
+  std::vector<Claim> claims;
+
+  // What was published under this protocol, or the final one where the protocol is ours; null when nothing
+  // was.
+  const Published* find(const std::string& protocol, const std::string& model, const std::string& task) const;
+};
+
+std::vector<std::string> experiment_names();
+// Throws kUsage that names the nearest.
+Experiment read_experiment(const std::string& name);
+std::vector<std::string> protocols_of(const Experiment& experiment);
+SweepPlan experiment_plan(const Experiment& experiment, const std::string& protocol);
+
+// The text of every file of experiments/, by its name without .yaml; made by CMake.
+const std::map<std::string, std::string>& experiment_files();
+
+}  // namespace signet::train

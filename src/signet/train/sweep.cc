@@ -1,0 +1,176 @@
+#include "signet/train/sweep.h"
+
+#include <atomic>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "signet/base/error.h"
+#include "signet/base/files.h"
+#include "signet/base/signals.h"
+#include "signet/base/text.h"
+#include "signet/base/thread_pool.h"
+#include "signet/io/json.h"
+#include "signet/io/run_directory.h"
+#include "signet/train/results.h"
+#include "signet/train/trainer.h"
+
+namespace signet::train {
+namespace {
+
+using nlohmann::ordered_json;
+
+// The queue and what its workers share.
+class Queue {
+ public:
+  Queue(const std::string& directory, const SweepPlan& plan, const std::vector<PlannedRun>& runs,
+        const SweepOptions& options)
+      : directory_(directory), plan_(plan), runs_(runs), options_(options), outcomes_(runs.size()) {}
+
+  // A finished run is one that has results; it must have been made with the same configuration.
+  void find_finished() {
+    for (size_t i = 0; i < runs_.size(); ++i) {
+      RunOutcome& outcome = outcomes_[i];
+      if (!runs_[i].missing.empty()) {
+        outcome = {RunOutcome::kMissing, runs_[i].missing, 0, false};
+        continue;
+      }
+      const std::string config = join_path(path(i), "config.yaml");
+      if (!exists(config)) continue;
+      RunConfig stored = resolve_config({config, "", "", {}}), wanted = runs_[i].config;
+      if (stored.to_yaml() != wanted.to_yaml())
+        bad_input("{} was made with another configuration ({}); choose another directory for this sweep",
+                  path(i), first_difference(stored, wanted));
+      if (finished(i)) outcome = {RunOutcome::kDone, "", 0, true};
+    }
+  }
+
+  void work() {
+    const int64_t workers = std::min<int64_t>(options_.jobs, std::max<int64_t>(1, waiting()));
+    if (workers <= 1) return worker(false);
+    std::vector<std::thread> threads;
+    for (int64_t i = 0; i < workers; ++i) threads.emplace_back([this] { worker(true); });
+    for (auto& thread : threads) thread.join();
+  }
+
+  const std::vector<RunOutcome>& outcomes() const { return outcomes_; }
+  int64_t waiting() const {
+    return std::count_if(outcomes_.begin(), outcomes_.end(),
+                         [](const RunOutcome& o) { return o.state == RunOutcome::kWaiting; });
+  }
+
+ private:
+  std::string path(size_t i) const { return join_path(directory_, runs_[i].name); }
+
+  bool finished(size_t i) const {
+    const std::string results = join_path(path(i), "results.json");
+    if (!exists(results)) return false;
+    return plan_.horizon == 0 || io::read_json_file(results).contains("horizon");
+  }
+
+  static std::string first_difference(RunConfig& a, RunConfig& b) {
+    const auto one = io::fields_of(a), two = io::fields_of(b);
+    for (const auto& field : one.all())
+      for (const auto& other : two.all())
+        if (field.key == other.key && field.write() != other.write())
+          return fmt::format("{} was {}, now {}", field.key, printable(field.write(), 60),
+                             printable(other.write(), 60));
+    return "other keys";
+  }
+
+  void worker(bool one_core) {
+    std::optional<InPlace> in_place;
+    if (one_core) in_place.emplace();
+    const Device device = open_device(options_.device);  // on a GPU, with a stream of its own
+    for (size_t i = next_++; i < runs_.size(); i = next_++) {
+      if (outcomes_[i].state != RunOutcome::kWaiting) continue;
+      if (StopSignal::requested()) return;
+      RunOutcome outcome;
+      try {
+        run(i, device);
+        outcome.state = RunOutcome::kDone;
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::kInterrupted || error.code() == ErrorCode::kStopped) return;
+        outcome = {RunOutcome::kFailed, error.what(), error.exit_code(), false};
+      } catch (const std::bad_alloc&) {
+        outcome = {RunOutcome::kFailed, "out of memory", static_cast<int>(ErrorCode::kResource), false};
+      } catch (const std::exception& error) {
+        outcome = {RunOutcome::kFailed, error.what(), static_cast<int>(ErrorCode::kFailure), false};
+      }
+      std::lock_guard lock(mutex_);
+      outcomes_[i] = outcome;
+      say(i);
+    }
+  }
+
+  void run(size_t i, const Device& device) {
+    const TrainOptions options{true, runs_[i].name, device};
+    const std::string results = join_path(path(i), "results.json");
+    if (!exists(results)) {
+      const bool begun = exists(join_path(path(i), "config.yaml"));
+      auto directory =
+          begun ? io::RunDirectory::open_for_resume(path(i)) : io::RunDirectory::create(path(i), true);
+      train(runs_[i].config, directory, begun, options);
+    }
+    if (plan_.horizon > 0) add_horizon(i, device);
+  }
+
+  void add_horizon(size_t i, const Device& device) {
+    Run run = Run::load(path(i));
+    const auto seed = static_cast<uint64_t>(run.config().train.seed);
+    const auto horizon = find_horizon(
+        run.model(), run.dtype(), run.weights(), run.task(), seed, plan_.horizon_samples, kHorizonThreshold,
+        plan_.horizon, nullptr, [] { return StopSignal::requested() == 0; }, nullptr, 0, device);
+    if (horizon.stopped) StopSignal::fail_stopped(StopSignal::requested(), "the run is trained");
+    const std::string path_of = join_path(path(i), "results.json");
+    auto results = io::read_json_file(path_of);
+    results["horizon"] = horizon_json(horizon, plan_.horizon_samples);
+    write_file_atomic(path_of, results.dump(1) + "\n");
+  }
+
+  void say(size_t i) {
+    if (options_.quiet) return;
+    const int64_t done = static_cast<int64_t>(runs_.size()) - waiting();
+    const RunOutcome& outcome = outcomes_[i];
+    std::string text = outcome.message;
+    if (outcome.state == RunOutcome::kDone) {
+      const auto results = io::read_json_file(join_path(path(i), "results.json"));
+      text = fmt::format("score {:.4f}, {:.1f} s", score_of(results), results.value("seconds", 0.0));
+      if (results.contains("horizon"))
+        text += fmt::format(", horizon {}{}", results["horizon"].value("reached_limit", false) ? ">" : "",
+                            results["horizon"].value("length", int64_t{0}));
+    }
+    fmt::print(stderr, "[{}/{}] {}: {}\n", done, runs_.size(), runs_[i].name, text);
+  }
+
+  const std::string& directory_;
+  const SweepPlan& plan_;
+  const std::vector<PlannedRun>& runs_;
+  const SweepOptions& options_;
+  std::vector<RunOutcome> outcomes_;
+  std::atomic<size_t> next_{0};
+  std::mutex mutex_;
+};
+
+}  // namespace
+
+std::vector<RunOutcome> run_sweep(const std::string& directory, const SweepPlan& plan,
+                                  const std::vector<PlannedRun>& runs, const SweepOptions& options) {
+  make_directories(directory);
+  const DirectoryLock lock(directory);
+  StopSignal signals;
+  Queue queue(directory, plan, runs, options);
+  queue.find_finished();
+  if (!options.quiet && queue.waiting() < static_cast<int64_t>(runs.size()))
+    fmt::print(stderr, "{}: {} of {} runs are left\n", directory, queue.waiting(), runs.size());
+  if (queue.waiting() > 0)
+    open_device(options.device);  // a wrong device is the sweep's error, not each run's
+  queue.work();
+  if (const int signal = StopSignal::requested())
+    StopSignal::fail_stopped(signal, fmt::format("{} of {} runs are left in {}; the same command goes on",
+                                                 queue.waiting(), runs.size(), directory));
+  return queue.outcomes();
+}
+
+}  // namespace signet::train

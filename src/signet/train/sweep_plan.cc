@@ -1,0 +1,315 @@
+#include <algorithm>
+#include <map>
+
+#include "signet/base/error.h"
+#include "signet/base/text.h"
+#include "signet/models/registry.h"
+#include "signet/train/sweep.h"
+
+namespace signet::train {
+namespace {
+
+using io::ConfigNode;
+using Kind = ConfigNode::Kind;
+
+constexpr size_t kMaxAxes = 16, kMaxName = 200, kMaxOverrides = 1000;
+
+template <class... Args>
+[[noreturn]] void bad(const ConfigNode& node, const std::string& where, fmt::format_string<Args...> format,
+                      Args&&... args) {
+  bad_input("{}:{}:{}: {}", printable(where), node.line, node.column,
+            fmt::format(format, std::forward<Args>(args)...));
+}
+
+// A scalar or a list of scalars as `--set` takes it.
+std::string value_text(const ConfigNode& node, const std::string& key, const std::string& where) {
+  if (node.kind == Kind::kScalar) return node.text;
+  if (node.kind != Kind::kList)
+    bad(node, where, "{} needs a value, not {}", printable(key), node.kind_name());
+  std::vector<std::string> items;
+  for (const ConfigNode& item : node.items) {
+    if (item.kind != Kind::kScalar)
+      bad(item, where, "{}: a list of plain values is expected", printable(key));
+    items.push_back(item.text);
+  }
+  return "[" + join(items, ",") + "]";
+}
+
+// {train: {lr: 1}, model.width: 8} -> "train.lr=1", "model.width=8".
+void flatten(const ConfigNode& node, const std::string& prefix, const std::string& where,
+             std::vector<std::string>& set) {
+  if (node.kind == Kind::kNull) return;
+  if (node.kind != Kind::kMap) bad(node, where, "keys with values are expected, not {}", node.kind_name());
+  for (size_t i = 0; i < node.keys.size(); ++i) {
+    const ConfigNode& value = node.items[i];
+    const std::string key = prefix + node.keys[i];
+    if (value.kind == Kind::kMap)
+      flatten(value, key + ".", where, set);
+    else
+      set.push_back(key + "=" + value_text(value, key, where));
+  }
+}
+
+Axis read_axis(const std::string& name, const ConfigNode& node, const std::string& where) {
+  Axis axis{name, {}};
+  if (node.kind == Kind::kMap) {
+    for (size_t i = 0; i < node.keys.size(); ++i) {
+      AxisValue value{node.keys[i], {}};
+      flatten(node.items[i], "", where, value.set);
+      axis.values.push_back(std::move(value));
+    }
+  } else if (node.kind == Kind::kList) {
+    if (name.find('.') == name.npos)
+      bad(node, where,
+          "axis '{}': a list is for one key such as train.seed; name settings as 'value: {{key: ...}}'",
+          printable(name));
+    for (const ConfigNode& item : node.items) {
+      const std::string text = value_text(item, name, where);
+      axis.values.push_back({text, {name + "=" + text}});
+    }
+  } else {
+    bad(node, where, "axis '{}' must be a list of values or a map of named settings, not {}", printable(name),
+        node.kind_name());
+  }
+  if (axis.values.empty()) bad(node, where, "axis '{}' has no values", printable(name));
+  return axis;
+}
+
+int64_t whole_number(const ConfigNode& node, const std::string& key, int64_t low, int64_t high,
+                     const std::string& where) {
+  const bool digits = node.kind == Kind::kScalar && !node.text.empty() && node.text.size() < 18 &&
+                      node.text.find_first_not_of("0123456789") == node.text.npos;
+  const int64_t value = digits ? parse_int(node.text, key) : -1;
+  if (value < low || value > high)
+    bad(node, where, "{} must be a whole number from {} to {}", key, low, high);
+  return value;
+}
+
+Override read_override(const SweepPlan& plan, const ConfigNode& node, const std::string& where) {
+  Override result;
+  if (node.kind != Kind::kMap) bad(node, where, "an override has the keys when, and set or skip");
+  for (size_t i = 0; i < node.keys.size(); ++i) {
+    const std::string& key = node.keys[i];
+    const ConfigNode& value = node.items[i];
+    if (key == "set") {
+      flatten(value, "", where, result.set);
+    } else if (key == "skip") {
+      if (value.text != "true" && value.text != "false") bad(value, where, "skip must be true or false");
+      result.skip = value.text == "true";
+    } else if (key == "when" && value.kind == Kind::kMap) {
+      for (size_t a = 0; a < value.keys.size(); ++a) {
+        const Axis* axis = plan.axis(value.keys[a]);
+        if (!axis) bad(value.items[a], where, "there is no axis '{}' before this", printable(value.keys[a]));
+        if (value.items[a].kind != Kind::kList) bad(value.items[a], where, "a list of values is expected");
+        std::vector<std::string> names, wanted;
+        for (const auto& v : axis->values) names.push_back(v.name);
+        for (const auto& item : value.items[a].items) {
+          wanted.push_back(value_text(item, axis->name, where));
+          if (std::find(names.begin(), names.end(), wanted.back()) == names.end())
+            bad(item, where, "axis {} has no value '{}'{}", axis->name, printable(wanted.back()),
+                did_you_mean(wanted.back(), names));
+        }
+        result.when.emplace_back(axis->name, std::move(wanted));
+      }
+    } else {
+      bad(value, where, "unknown key '{}'; an override has the keys when, and set or skip", printable(key));
+    }
+  }
+  if (result.when.empty()) bad(node, where, "an override without 'when' belongs into base");
+  return result;
+}
+
+bool matches(const Override& override, const SweepPlan& plan, const std::vector<size_t>& at) {
+  for (const auto& [name, values] : override.when)
+    for (size_t i = 0; i < at.size(); ++i)
+      if (plan.axes[i].name == name &&
+          std::find(values.begin(), values.end(), plan.axes[i].values[at[i]].name) == values.end())
+        return false;
+  return true;
+}
+
+void check_size(const SweepPlan& plan) {
+  int64_t runs = 1;
+  for (const Axis& axis : plan.axes) {
+    runs *= static_cast<int64_t>(axis.values.size());
+    if (runs > kMaxSweepRuns)
+      bad_input("{}: the grid has more than {} runs; split it", printable(plan.where), kMaxSweepRuns);
+  }
+}
+
+// A name that is safe as one component of a path on any system that has brackets.
+std::string path_name(const std::string& text) {
+  std::string name;
+  for (char c : text) {
+    const bool safe = std::isalnum(static_cast<unsigned char>(c)) ||
+                      std::string_view("._=+-[],:()").find(c) != std::string_view::npos;
+    name += safe ? c : '_';
+  }
+  if (name.empty() || name[0] == '.' || name[0] == '-') name = "_" + name;
+  return name;
+}
+
+std::string run_name(const SweepPlan& plan, const std::vector<size_t>& at) {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < at.size(); ++i) {
+    const Axis& axis = plan.axes[i];
+    const std::string& value = axis.values[at[i]].name;
+    const size_t dot = axis.name.rfind('.');
+    const bool key = dot != std::string::npos;
+    parts.push_back(key && axis.name != "task.name" ? axis.name.substr(dot + 1) + "=" + value : value);
+  }
+  return parts.empty() ? "run" : path_name(join(parts, ","));
+}
+
+std::string architecture_in(const std::vector<std::string>& set) {
+  constexpr std::string_view kKey = "model.architecture=";
+  std::string name;
+  for (const auto& assignment : set)
+    if (assignment.rfind(kKey, 0) == 0) name = assignment.substr(kKey.size());
+  return name;
+}
+
+}  // namespace
+
+const Axis* SweepPlan::axis(const std::string& name) const {
+  for (const Axis& candidate : axes)
+    if (candidate.name == name) return &candidate;
+  return nullptr;
+}
+
+SweepPlan read_sweep(const ConfigNode& root, const std::string& where) {
+  SweepPlan plan;
+  plan.where = where;
+  const std::vector<std::string> known = {"title", "base", "grid", "overrides", "horizon", "horizon_samples"};
+  if (root.kind != Kind::kMap) bad(root, where, "a sweep has the keys {}", join(known, ", "));
+  for (size_t i = 0; i < root.keys.size(); ++i) {
+    const std::string& key = root.keys[i];
+    const ConfigNode& node = root.items[i];
+    if (key == "title") {
+      plan.title = value_text(node, key, where);
+    } else if (key == "base") {
+      flatten(node, "", where, plan.base);
+    } else if (key == "grid") {
+      if (node.kind != Kind::kMap) bad(node, where, "grid must be a map of axes, not {}", node.kind_name());
+      if (node.keys.size() > kMaxAxes) bad(node, where, "a grid has at most {} axes", kMaxAxes);
+      for (size_t a = 0; a < node.keys.size(); ++a)
+        plan.axes.push_back(read_axis(node.keys[a], node.items[a], where));
+    } else if (key == "overrides") {
+      if (node.kind != Kind::kList) bad(node, where, "overrides must be a list, not {}", node.kind_name());
+      if (node.items.size() > kMaxOverrides) bad(node, where, "at most {} overrides", kMaxOverrides);
+      for (const auto& item : node.items) plan.overrides.push_back(read_override(plan, item, where));
+    } else if (key == "horizon") {
+      plan.horizon = whole_number(node, key, 0, tasks::kMaxSize, where);
+    } else if (key == "horizon_samples") {
+      plan.horizon_samples = whole_number(node, key, 1, 1 << 20, where);
+    } else {
+      bad(node, where, "unknown key '{}'{}; a sweep has {}", printable(key), did_you_mean(key, known),
+          join(known, ", "));
+    }
+  }
+  check_size(plan);
+  return plan;
+}
+
+SweepPlan read_sweep_file(const std::string& path) { return read_sweep(io::read_yaml_file(path), path); }
+
+void keep_only(SweepPlan& plan, const std::string& filter) {
+  const size_t equals = filter.find('=');
+  if (equals == filter.npos)
+    fail(ErrorCode::kUsage, "--only '{}' must look like axis=value;value", printable(filter));
+  const std::string name = filter.substr(0, equals);
+  const auto wanted = split(filter.substr(equals + 1), ';');
+  std::vector<std::string> axes;
+  for (Axis& axis : plan.axes) {
+    axes.push_back(axis.name);
+    if (axis.name != name) continue;
+    std::vector<std::string> names;
+    for (const auto& value : axis.values) names.push_back(value.name);
+    std::vector<AxisValue> kept;
+    for (const auto& value : axis.values)
+      if (std::find(wanted.begin(), wanted.end(), value.name) != wanted.end()) kept.push_back(value);
+    for (const auto& want : wanted)
+      if (std::find(names.begin(), names.end(), want) == names.end())
+        fail(ErrorCode::kUsage, "--only: axis {} has no value '{}'{}; it has {}", name, printable(want),
+             did_you_mean(want, names), join(names, "; "));
+    axis.values = std::move(kept);
+    return;
+  }
+  fail(ErrorCode::kUsage, "--only: there is no axis '{}'{}; there are {}", printable(name),
+       did_you_mean(name, axes), join(axes, ", "));
+}
+
+void keep_listed(SweepPlan& plan, const std::string& axis, const std::vector<std::string>& values) {
+  const Axis* found = plan.axis(axis);
+  if (!found) return;
+  std::vector<std::string> present;
+  for (const auto& value : found->values)
+    if (std::find(values.begin(), values.end(), value.name) != values.end()) present.push_back(value.name);
+  if (!present.empty()) keep_only(plan, axis + "=" + join(present, ";"));
+}
+
+void set_seeds(SweepPlan& plan, int64_t count) {
+  if (count < 1 || count > 1000) fail(ErrorCode::kUsage, "--seeds {}: give 1 to 1000", count);
+  Axis seeds{"train.seed", {}};
+  for (int64_t seed = 1; seed <= count; ++seed)
+    seeds.values.push_back({std::to_string(seed), {fmt::format("train.seed={}", seed)}});
+  for (Axis& axis : plan.axes)
+    if (axis.name == seeds.name) {
+      axis = seeds;
+      return check_size(plan);
+    }
+  plan.axes.push_back(std::move(seeds));
+  check_size(plan);
+}
+
+std::vector<PlannedRun> plan_runs(const SweepPlan& plan, bool allow_missing) {
+  std::vector<PlannedRun> runs;
+  std::map<std::string, size_t> names;
+  const auto known = models::architecture_names();
+  std::vector<size_t> at(plan.axes.size(), 0);
+  for (bool more = true; more;) {
+    PlannedRun run;
+    run.at = at;
+    run.name = run_name(plan, at);
+    std::vector<std::string> set = plan.base;
+    for (size_t i = 0; i < at.size(); ++i) {
+      const auto& extra = plan.axes[i].values[at[i]].set;
+      set.insert(set.end(), extra.begin(), extra.end());
+    }
+    bool skip = false;
+    for (const auto& override : plan.overrides) {
+      if (!matches(override, plan, at)) continue;
+      set.insert(set.end(), override.set.begin(), override.set.end());
+      skip = skip || override.skip;
+    }
+    set.insert(set.end(), plan.last.begin(), plan.last.end());
+    if (run.name.size() > kMaxName)
+      bad_input("{}: the name of run '{}' is longer than {} characters; shorten the names of its settings",
+                printable(plan.where), printable(run.name), kMaxName);
+    const auto [other, fresh] = names.emplace(run.name, runs.size());
+    if (!fresh)
+      bad_input("{}: two runs of the grid have the name '{}'; give their settings different names",
+                printable(plan.where), printable(run.name));
+    const std::string architecture = architecture_in(set);
+    if (allow_missing && !architecture.empty() &&
+        std::find(known.begin(), known.end(), architecture) == known.end()) {
+      run.missing = fmt::format("model {} is not in this build", architecture);
+    } else if (!skip) {
+      try {
+        run.config = resolve_config({"", "", "", set});
+      } catch (const Error& error) {
+        bad_input("{}: run {}: {}", printable(plan.where), printable(run.name), error.what());
+      }
+    }
+    if (!skip) runs.push_back(std::move(run));
+    more = false;
+    for (size_t i = at.size(); i-- > 0 && !more;) {
+      more = ++at[i] < plan.axes[i].values.size();
+      if (!more) at[i] = 0;
+    }
+  }
+  if (runs.empty()) bad_input("{}: every run of the grid is skipped", printable(plan.where));
+  return runs;
+}
+
+}  // namespace signet::train

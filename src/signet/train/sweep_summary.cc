@@ -1,0 +1,144 @@
+#include "signet/train/sweep_summary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "signet/base/files.h"
+#include "signet/io/json.h"
+#include "signet/train/results.h"
+
+namespace signet::train {
+namespace {
+
+using nlohmann::ordered_json;
+
+RunSummary read_run(const std::string& directory, const PlannedRun& run, const RunOutcome& outcome) {
+  RunSummary summary;
+  summary.name = run.name;
+  summary.state = outcome.state;
+  summary.message = outcome.message;
+  if (outcome.state != RunOutcome::kDone) return summary;
+  const auto results = io::read_json_file(join_path(join_path(directory, run.name), "results.json"));
+  summary.score = score_of(results);
+  summary.seconds = results.value("seconds", 0.0);
+  summary.flops = results.value("train_flops", 0.0);
+  if (const auto horizon = results.find("horizon"); horizon != results.end()) {
+    summary.horizon = horizon->value("length", 0.0);
+    summary.horizon_held = horizon->value("reached_limit", false);
+  }
+  return summary;
+}
+
+}  // namespace
+
+double median_of(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
+}
+
+double deviation_of(const std::vector<double>& values) {
+  const double median = median_of(values);
+  std::vector<double> distances;
+  for (double value : values) distances.push_back(std::abs(value - median));
+  return median_of(distances);
+}
+
+SweepSummary summarize(const std::string& directory, const SweepPlan& plan,
+                       const std::vector<PlannedRun>& runs, const std::vector<RunOutcome>& outcomes) {
+  SweepSummary summary;
+  summary.title = plan.title;
+  std::vector<size_t> shown;
+  size_t rate_axis = plan.axes.size();
+  for (size_t a = 0; a < plan.axes.size(); ++a) {
+    if (plan.axes[a].name == kRateAxis) rate_axis = a;
+    if (plan.axes[a].name == kRateAxis || plan.axes[a].name == kSeedAxis) continue;
+    shown.push_back(a);
+    summary.axes.push_back(plan.axes[a].name);
+  }
+  for (size_t i = 0; i < runs.size(); ++i) summary.runs.push_back(read_run(directory, runs[i], outcomes[i]));
+
+  // Members of each group by learning rate, in the order of the grid.
+  std::vector<std::vector<size_t>> order;
+  std::map<std::vector<size_t>, std::map<size_t, std::vector<size_t>>> members;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    std::vector<size_t> key;
+    for (size_t a : shown) key.push_back(runs[i].at[a]);
+    if (!members.count(key)) order.push_back(key);
+    members[key][rate_axis < plan.axes.size() ? runs[i].at[rate_axis] : 0].push_back(i);
+  }
+  for (const auto& key : order) {
+    GroupSummary group;
+    for (size_t s = 0; s < shown.size(); ++s) group.at.push_back(plan.axes[shown[s]].values[key[s]].name);
+    bool chosen = false;
+    for (const auto& [rate, at_rate] : members[key]) {
+      std::vector<size_t> done;
+      std::vector<double> scores;
+      for (size_t i : at_rate) {
+        const RunSummary& run = summary.runs[i];
+        group.seconds += run.seconds;
+        group.failed += run.state == RunOutcome::kFailed;
+        if (run.state == RunOutcome::kMissing) group.missing = run.message;
+        if (run.state != RunOutcome::kDone) continue;
+        done.push_back(i);
+        scores.push_back(run.score);
+      }
+      if (done.empty() || (chosen && median_of(scores) <= group.median)) continue;
+      chosen = true;
+      group.rate = rate_axis < plan.axes.size() ? plan.axes[rate_axis].values[rate].name : "";
+      group.runs = done;
+      group.median = median_of(scores);
+      group.deviation = deviation_of(scores);
+      const auto best = std::max_element(scores.begin(), scores.end());
+      group.best = *best;
+      group.best_run = done[static_cast<size_t>(best - scores.begin())];
+      std::vector<double> horizons;
+      for (size_t i : done) horizons.push_back(summary.runs[i].horizon);
+      group.horizon_median = median_of(horizons);
+    }
+    summary.groups.push_back(std::move(group));
+  }
+  return summary;
+}
+
+ordered_json summary_json(const SweepSummary& summary) {
+  ordered_json groups = ordered_json::array(), runs = ordered_json::array();
+  for (const auto& group : summary.groups) {
+    ordered_json entry = ordered_json::object();
+    for (size_t a = 0; a < summary.axes.size(); ++a) entry[summary.axes[a]] = group.at[a];
+    if (!group.rate.empty()) entry[kRateAxis] = group.rate;
+    entry["seeds"] = group.runs.size();
+    if (!group.runs.empty()) {
+      entry["best"] = group.best;
+      entry["median"] = group.median;
+      entry["deviation"] = group.deviation;
+      entry["best_run"] = summary.runs[group.best_run].name;
+      if (group.horizon_median > 0) entry["horizon"] = group.horizon_median;
+    }
+    entry["seconds"] = group.seconds;
+    if (group.failed) entry["failed"] = group.failed;
+    if (!group.missing.empty()) entry["missing"] = group.missing;
+    groups.push_back(std::move(entry));
+  }
+  const char* const states[] = {"done", "failed", "missing", "waiting"};
+  for (const auto& run : summary.runs) {
+    ordered_json entry = {{"name", run.name}, {"state", states[run.state]}};
+    if (run.state == RunOutcome::kDone) {
+      entry["score"] = run.score;
+      entry["seconds"] = run.seconds;
+      entry["train_flops"] = run.flops;
+      if (run.horizon > 0) {
+        entry["horizon"] = run.horizon;
+        entry["horizon_reached_limit"] = run.horizon_held;
+      }
+    }
+    if (!run.message.empty()) entry["message"] = run.message;
+    runs.push_back(std::move(entry));
+  }
+  return {{"title", summary.title}, {"groups", std::move(groups)}, {"runs", std::move(runs)}};
+}
+
+}  // namespace signet::train

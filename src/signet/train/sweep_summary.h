@@ -1,0 +1,49 @@
+// What a sweep found: per point of the grid, seeds and learning rates aside, the best run, the median and the
+// median absolute deviation over the seeds, at the learning rate whose median is highest (as in Grazzi et
+// al., ICLR 2025).
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "signet/train/sweep.h"
+
+namespace signet::train {
+
+inline constexpr char kSeedAxis[] = "train.seed", kRateAxis[] = "train.lr";
+
+struct RunSummary {
+  std::string name, message;
+  RunOutcome::State state = RunOutcome::kWaiting;
+  double score = 0, seconds = 0, flops = 0;
+  double horizon = 0;  // 0 without one
+  bool horizon_held = false;
+};
+
+struct GroupSummary {
+  std::vector<std::string> at;  // values on SweepSummary::axes
+  std::string rate;             // the learning rate chosen; "" without that axis
+  std::vector<size_t> runs;     // of the seeds at that rate that are done
+  size_t best_run = 0;          // meaningful when `runs` is not empty
+  double best = 0, median = 0, deviation = 0, seconds = 0;
+  double horizon_median = 0;
+  size_t failed = 0;
+  std::string missing;
+};
+
+struct SweepSummary {
+  std::string title;
+  std::vector<std::string> axes;  // but seeds and learning rates
+  std::vector<RunSummary> runs;
+  std::vector<GroupSummary> groups;
+};
+
+SweepSummary summarize(const std::string& directory, const SweepPlan& plan,
+                       const std::vector<PlannedRun>& runs, const std::vector<RunOutcome>& outcomes);
+nlohmann::ordered_json summary_json(const SweepSummary& summary);
+
+double median_of(std::vector<double> values);            // 0 of none; the mean of the middle two
+double deviation_of(const std::vector<double>& values);  // median of the distances to the median
+
+}  // namespace signet::train

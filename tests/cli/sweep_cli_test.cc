@@ -1,0 +1,162 @@
+// signet sweep and signet reproduce through the real program: stopped, killed, shared and cut down.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "signet/train/experiment.h"
+#include "support/command.h"
+#include "support/process.h"
+#include "support/temporary_directory.h"
+
+namespace signet::cli {
+namespace {
+
+using nlohmann::ordered_json;
+using test::Process;
+using test::read_text;
+using test::run_signet;
+using test::TemporaryDirectory;
+using test::write_text;
+
+constexpr char kGrid[] = R"(
+base:
+  task: {name: parity}
+  model: {width: 8, heads: 2, blocks: 1, conv: 0, mlp: 0}
+  train: {steps: 400, batch: 8, max_length: 10, checkpoint_every: 20, validate_every: 0}
+  eval: {samples: 24, min_length: 3, max_length: 20}
+grid: {model.eigenvalues: [[0, 1], [-1, 1]], train.seed: [1, 2]}
+)";
+
+// What a sweep found, times aside.
+ordered_json scores(const std::string& directory) {
+  auto summary = ordered_json::parse(read_text(directory + "/summary.json"));
+  for (auto* list : {&summary["groups"], &summary["runs"]})
+    for (auto& entry : *list) entry.erase("seconds");
+  return summary;
+}
+
+TEST(SweepVerb, TableJsonAndPage) {
+  TemporaryDirectory directory;
+  write_text(directory / "grid.yaml", kGrid);
+  const auto listed = run_signet("sweep grid.yaml --dry-run", directory.path());
+  EXPECT_EQ(listed.out,
+            "eigenvalues=[0,1],seed=1\neigenvalues=[0,1],seed=2\neigenvalues=[-1,1],seed=1\n"
+            "eigenvalues=[-1,1],seed=2\n");
+  const auto result = run_signet("sweep grid.yaml --set train.steps=5 --json", directory.path());
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const auto json = ordered_json::parse(result.out);
+  ASSERT_EQ(json["groups"].size(), 2u);
+  EXPECT_EQ(json["groups"][0]["seeds"], 2);
+  EXPECT_EQ(json["runs"][3]["state"], "done");
+  const std::string page = read_text(directory / "runs/grid/report.html");
+  EXPECT_NE(page.find("</html>"), std::string::npos);
+  EXPECT_NE(page.find("median"), std::string::npos);
+  EXPECT_EQ(run_signet("sweep grid.yaml --set train.steps=5", directory.path()).err,
+            "runs/grid: 0 of 4 runs are left\n");
+  const auto changed = run_signet("sweep grid.yaml --set train.steps=6", directory.path());
+  EXPECT_EQ(changed.exit_code, 3);
+  EXPECT_NE(changed.err.find("train.steps was 5, now 6"), std::string::npos) << changed.err;
+  EXPECT_EQ(run_signet("sweep absent.yaml", directory.path()).exit_code, 3);
+  EXPECT_EQ(run_signet("sweep grid.yaml --only seed=1", directory.path()).exit_code, 2);
+  EXPECT_EQ(run_signet("sweep grid.yaml --jobs 0", directory.path()).exit_code, 2);
+  EXPECT_EQ(run_signet("sweep grid.yaml --out other --device gpu", directory.path()).exit_code, 2);
+}
+
+TEST(SweepVerb, StoppedAndKilledSweepsGoOn) {
+  TemporaryDirectory directory;
+  write_text(directory / "grid.yaml", kGrid);
+  ASSERT_EQ(run_signet("sweep grid.yaml --out whole --quiet", directory.path()).exit_code, 0);
+  const std::string first = directory / "cut/eigenvalues=[0,1],seed=1/checkpoints/step-20";
+  const std::string second = directory / "cut/eigenvalues=[-1,1],seed=1/checkpoints/step-20";
+  const std::vector<std::string> command = {SIGNET_BINARY, "sweep", directory / "grid.yaml", "--out",
+                                            directory / "cut"};
+  {
+    Process sweep(command, directory / "log1");
+    ASSERT_TRUE(sweep.until([&] { return std::filesystem::exists(first); })) << read_text(directory / "log1");
+    const auto other = run_signet("sweep grid.yaml --out cut", directory.path());
+    EXPECT_EQ(other.exit_code, 1) << "two sweeps share a directory: " << other.err;
+    sweep.signal(SIGTERM);
+    EXPECT_EQ(sweep.wait(), 75);
+    EXPECT_NE(read_text(directory / "log1").find("the same command goes on"), std::string::npos);
+  }
+  {
+    Process sweep(command, directory / "log2");
+    if (sweep.until([&] { return std::filesystem::exists(second); })) sweep.signal(SIGKILL);
+    sweep.wait();
+  }
+  const auto last = run_signet("sweep grid.yaml --out cut", directory.path());
+  EXPECT_EQ(last.exit_code, 0) << last.err;
+  EXPECT_EQ(scores(directory / "cut"), scores(directory / "whole"));
+}
+
+TEST(ReproduceVerb, EveryExperimentAndProtocolIsSound) {
+  TemporaryDirectory directory;
+  for (const auto& name : train::experiment_names()) {
+    const auto experiment = train::read_experiment(name);
+    EXPECT_FALSE(experiment.title.empty());
+    EXPECT_FALSE(experiment.citation.empty());
+    for (const auto& protocol : train::protocols_of(experiment)) {
+      SCOPED_TRACE(name + " " + protocol);
+      const auto plan = train::experiment_plan(experiment, protocol);
+      const auto runs = train::plan_runs(plan, true);
+      EXPECT_FALSE(runs.empty());
+      // Whatever was published is about points of some grid, and so are the claims.
+      for (const auto& [version, rows] : experiment.published) {
+        if (version != protocol) continue;
+        for (const auto& [model, cells] : rows)
+          for (const auto& [task, value] : cells) {
+            for (const auto& [axis, wanted] : {std::pair{"model", model}, {"task", task}}) {
+              const auto* found = plan.axis(axis);
+              ASSERT_NE(found, nullptr);
+              EXPECT_TRUE(std::any_of(found->values.begin(), found->values.end(),
+                                      [&, &w = wanted](const auto& v) { return v.name == w; }))
+                  << wanted;
+            }
+            if (!value.curve.empty()) EXPECT_EQ(value.curve.size() + 1, experiment.bins.size());
+          }
+      }
+    }
+  }
+  const auto listed = run_signet("reproduce table3 --dry-run");
+  EXPECT_EQ(listed.exit_code, 0);
+  EXPECT_NE(listed.out.find("parity,DeltaNet_[-1,1],lr=1e-3,seed=2\n"), std::string::npos) << listed.out;
+  EXPECT_EQ(run_signet("reproduce table4").exit_code, 2);
+  EXPECT_EQ(run_signet("reproduce table3 --protocol late").exit_code, 2);
+  EXPECT_EQ(run_signet("reproduce table3 --quick --protocol final").exit_code, 2);
+}
+
+// The whole way at a size that learns nothing.
+TEST(ReproduceVerb, EndsWithAPageOfOwnAndPublishedFigures) {
+  TemporaryDirectory directory;
+  const std::string tiny =
+      " --quick --set train.steps=2 --set train.batch=4 --set eval.samples=8 --set model.width=16 "
+      "--only 'model=Transformer;Mamba [0,1];Mamba [-1,1];DeltaNet [0,1];DeltaNet [-1,1]'";
+  const auto result = run_signet("reproduce table3 --out out --json" + tiny, directory.path());
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto json = ordered_json::parse(result.out);
+  EXPECT_EQ(json["protocol"], "quick");
+  EXPECT_FALSE(json["groups"].empty());
+  bool published = false;
+  for (const auto& group : json["groups"])
+    if (group["model"] == "DeltaNet [-1,1]" && group["task"] == "modular arithmetic")
+      published = group.value("published", 0.0) == 0.971;
+  EXPECT_TRUE(published);
+  for (const auto& claim : json["claims"])
+    EXPECT_TRUE(claim["holds"].is_boolean() || claim["holds"].is_null());
+  EXPECT_NE(read_text(directory / "out/table3.html").find("0.971"), std::string::npos);
+  // Another view of the same runs.
+  const auto figure = run_signet("reproduce figure5 --out out" + tiny, directory.path());
+  EXPECT_EQ(figure.exit_code, 0) << figure.err;
+  EXPECT_NE(figure.err.find("0 of"), std::string::npos) << "runs were made twice: " << figure.err;
+  EXPECT_NE(figure.out.find("0.57"), std::string::npos) << figure.out;
+
+  const auto horizon = run_signet(
+      "reproduce horizon --quick --seeds 2 --out far --only task=parity --only 'model=DeltaNet [-1,1];LSTM' "
+      "--set train.steps=2 --set eval.samples=8",
+      directory.path());
+  EXPECT_EQ(horizon.exit_code, 0) << horizon.err;
+  EXPECT_NE(horizon.out.find("training FLOPs"), std::string::npos) << horizon.out;
+}
+
+}  // namespace
+}  // namespace signet::cli

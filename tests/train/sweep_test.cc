@@ -1,0 +1,210 @@
+#include "signet/train/sweep.h"
+
+#include <nlohmann/json.hpp>
+
+#include "signet/base/files.h"
+#include "signet/train/sweep_summary.h"
+#include "support/small_run.h"
+#include "support/temporary_directory.h"
+
+namespace signet::train {
+namespace {
+
+using test::expect_error;
+using test::read_text;
+using test::TemporaryDirectory;
+using test::write_text;
+
+constexpr char kGrid[] = R"(
+title: small
+base:
+  task: {name: parity}
+  model: {width: 8, heads: 2, blocks: 1, conv: 0, mlp: 0}
+  train: {steps: 12, batch: 8, max_length: 10, checkpoint_every: 5, validate_every: 0}
+  eval: {samples: 24, min_length: 3, max_length: 20}
+grid:
+  range:
+    positive [0,1]: {model.eigenvalues: [0, 1]}
+    signed: {model.eigenvalues: [-1, 1], model: {beta_gain: 1}}
+  train.lr: [1e-2, 1e-3]
+  train.seed: [1, 2, 3]
+)";
+
+SweepPlan plan_of(const std::string& text) {
+  return read_sweep(io::parse_yaml(text, "grid.yaml"), "grid.yaml");
+}
+
+TEST(SweepPlan, IsTheProductOfItsAxes) {
+  const auto plan = plan_of(kGrid);
+  EXPECT_EQ(plan.title, "small");
+  const auto runs = plan_runs(plan, false);
+  ASSERT_EQ(runs.size(), 12u);
+  EXPECT_EQ(runs[0].name, "positive_[0,1],lr=1e-2,seed=1");
+  EXPECT_EQ(runs[1].name, "positive_[0,1],lr=1e-2,seed=2");
+  EXPECT_EQ(runs[11].name, "signed,lr=1e-3,seed=3");
+  EXPECT_EQ(runs[11].config.train.lr, 1e-3);
+  EXPECT_EQ(runs[11].config.train.seed, 3);
+  EXPECT_EQ(runs[11].config.model.eigenvalues, (std::vector<double>{-1, 1}));
+  EXPECT_EQ(runs[0].config.model.eigenvalues, (std::vector<double>{0, 1}));
+  EXPECT_EQ(runs[0].config.train.steps, 12);
+  EXPECT_EQ(plan_runs(plan_of("base: {task: {name: parity}}"), false).size(), 1u);
+}
+
+TEST(SweepPlan, CanBeCutDown) {
+  auto plan = plan_of(kGrid);
+  keep_only(plan, "range=signed");
+  keep_only(plan, "train.seed=3;1");
+  EXPECT_EQ(plan_runs(plan, false).size(), 4u);
+  set_seeds(plan, 5);
+  EXPECT_EQ(plan_runs(plan, false).size(), 10u);
+  for (const char* filter : {"range", "range=none", "colour=red", "train.seed=1;9", ""})
+    expect_error([&] { keep_only(plan, filter); }, ErrorCode::kUsage, "--only");
+  expect_error([&] { set_seeds(plan, 0); }, ErrorCode::kUsage, "--seeds");
+}
+
+TEST(SweepPlan, BadInput) {
+  const auto refuse = [](const std::string& text, const std::string& expected) {
+    SCOPED_TRACE(text);
+    expect_error([&] { plan_runs(plan_of(text), false); }, ErrorCode::kBadInput, expected);
+  };
+  const std::string base = "base: {task: {name: parity}}\n";
+  refuse("gird: {}", "did you mean 'grid'");
+  refuse("[1, 2]", "a sweep has the keys");
+  refuse(base + "grid: [1]", "map of axes");
+  refuse(base + "grid: {train.seed: []}", "no values");
+  refuse(base + "grid: {train.seed: 3}", "list of values");
+  refuse(base + "grid: {seed: [1, 2]}", "one key such as train.seed");
+  refuse(base + "grid: {train.sede: [1]}", "train.seed");
+  refuse(base + "grid: {train.seed: [one]}", "train.seed");
+  refuse(base + "grid: {train.seed: [{a: 1}]}", "needs a value");
+  refuse(base + "grid: {train.seed: [1, 1]}", "two runs");
+  refuse(base + "grid: {m: {a b: {train.seed: 1}, a/b: {train.seed: 2}}}", "two runs");
+  refuse(base + "grid: {m: {mamba: {model.architecture: mamba, model.heads: 2}}}", "run mamba");
+  refuse(base + "grid: {m: {x: {model.architecture: mmaba}}}", "did you mean 'mamba'");
+  refuse(base + "grid: {task.name: [pairty]}", "did you mean 'parity'");
+  refuse("grid: {train.seed: [1]}", "no task given");
+  refuse(base + "horizon: -1", "whole number");
+  refuse(base + "grid: {m: {" + std::string(300, 'x') + ": {train.seed: 1}}}", "longer than");
+  std::string hundred = "[0";
+  for (int i = 1; i < 100; ++i) hundred += ", " + std::to_string(i);
+  hundred += "]";
+  refuse(base + "grid: {train.seed: " + hundred + ", train.batch: " + hundred + ", train.steps: " + hundred +
+             "}",
+         "more than 10000 runs");
+}
+
+TEST(SweepPlan, MissingArchitecturesAreNamedWhereThatIsAllowed) {
+  const auto plan = plan_of(
+      "base: {task: {name: parity}}\ngrid: {m: {a: {model.architecture: no-such, model.x: 1}, b: {}}}");
+  const auto runs = plan_runs(plan, true);
+  EXPECT_NE(runs[0].missing.find("no-such"), std::string::npos);
+  EXPECT_TRUE(runs[1].missing.empty());
+  expect_error([&] { plan_runs(plan, false); }, ErrorCode::kBadInput, "no-such");
+}
+
+TEST(Sweep, RunsEverythingOnceAndSummarises) {
+  TemporaryDirectory directory;
+  const auto plan = plan_of(kGrid);
+  const auto runs = plan_runs(plan, false);
+  const auto first = run_sweep(directory / "out", plan, runs, {2, "cpu", true});
+  for (size_t i = 0; i < runs.size(); ++i) {
+    EXPECT_EQ(first[i].state, RunOutcome::kDone) << first[i].message;
+    EXPECT_FALSE(first[i].reused);
+    EXPECT_TRUE(exists(directory / "out" + ("/" + runs[i].name) + "/results.json"));
+  }
+  // Alone and among others, a run has the same bits.
+  auto alone = io::RunDirectory::create(directory / "alone", false);
+  train(runs[7].config, alone, false, {true, "", {}});
+  EXPECT_EQ(test::model_bytes(directory / "alone", 12),
+            test::model_bytes(directory / "out" + ("/" + runs[7].name), 12));
+
+  const auto again = run_sweep(directory / "out", plan, runs, {2, "cpu", true});
+  for (const auto& outcome : again) EXPECT_TRUE(outcome.reused);
+  const auto summary = summarize(directory / "out", plan, runs, again);
+  EXPECT_EQ(summary.axes, std::vector<std::string>{"range"});
+  ASSERT_EQ(summary.groups.size(), 2u);
+  for (const auto& group : summary.groups) {
+    EXPECT_EQ(group.runs.size(), 3u);
+    std::vector<double> scores;
+    for (size_t i : group.runs) {
+      scores.push_back(summary.runs[i].score);
+      EXPECT_EQ(runs[i].config.train.lr, std::stod(group.rate));
+    }
+    EXPECT_EQ(group.best, *std::max_element(scores.begin(), scores.end()));
+    EXPECT_EQ(group.median, median_of(scores));
+    EXPECT_EQ(summary.runs[group.best_run].score, group.best);
+    EXPECT_GT(group.seconds, 0);
+  }
+  const auto json = summary_json(summary);
+  EXPECT_EQ(json["groups"].size(), 2u);
+  EXPECT_EQ(json["groups"][0]["range"], "positive [0,1]");
+  EXPECT_EQ(json["runs"].size(), 12u);
+}
+
+TEST(Sweep, UnfinishedRunsResumeAndForeignOnesAreRefused) {
+  TemporaryDirectory directory;
+  auto plan = plan_of(kGrid);
+  keep_only(plan, "train.lr=1e-2");
+  keep_only(plan, "range=signed");
+  const auto runs = plan_runs(plan, false);
+  run_sweep(directory / "whole", plan, runs, {1, "cpu", true});
+  run_sweep(directory / "cut", plan, runs, {1, "cpu", true});
+  // As a kill leaves them: one without results and its last checkpoint, one before its first line.
+  const std::string cut = directory / "cut/" + runs[0].name;
+  remove_tree(cut + "/results.json");
+  remove_tree(cut + "/checkpoints/step-12");
+  remove_tree(directory / "cut/" + runs[1].name);
+  make_directories(directory / "cut/" + runs[1].name);
+  const auto outcomes = run_sweep(directory / "cut", plan, runs, {1, "cpu", true});
+  EXPECT_FALSE(outcomes[0].reused);
+  EXPECT_FALSE(outcomes[1].reused);
+  EXPECT_TRUE(outcomes[2].reused);
+  for (const auto& run : runs)
+    EXPECT_EQ(test::model_bytes(directory / "cut/" + run.name, 12),
+              test::model_bytes(directory / "whole/" + run.name, 12));
+
+  auto other = runs;
+  other[1].config.train.batch = 9;
+  expect_error(
+      [&] {
+        run_sweep(directory / "cut", plan, other, {1, "cpu", true});
+      },
+      ErrorCode::kBadInput, "train.batch was 8, now 9");
+  const DirectoryLock lock(directory / "cut");
+  expect_error([&] { run_sweep(directory / "cut", plan, runs, {1, "cpu", true}); }, ErrorCode::kFailure, "");
+}
+
+TEST(Sweep, AFailureIsOneRunsOwn) {
+  TemporaryDirectory directory;
+  const auto plan = plan_of(R"(
+base:
+  task: {name: parity}
+  model: {width: 8, heads: 2, blocks: 1, conv: 0, mlp: 0}
+  train: {steps: 30, batch: 8, max_length: 10, validate_every: 0, warmup: 0}
+  eval: {samples: 24, min_length: 3, max_length: 20}
+grid: {train.lr: [10, 1e-3], train.eps: [0, 1e-8]}
+horizon: 300
+horizon_samples: 8
+)");
+  const auto runs = plan_runs(plan, false);
+  const auto outcomes = run_sweep(directory / "out", plan, runs, {2, "cpu", true});
+  EXPECT_EQ(outcomes[3].state, RunOutcome::kDone) << outcomes[3].message;
+  const auto summary = summarize(directory / "out", plan, runs, outcomes);
+  EXPECT_GT(summary.runs[3].horizon, 0);
+  EXPECT_GT(summary.runs[3].flops, 0);
+  for (size_t i = 0; i < outcomes.size(); ++i)
+    if (outcomes[i].state == RunOutcome::kFailed) {
+      EXPECT_EQ(outcomes[i].exit_code, static_cast<int>(ErrorCode::kNumerical));
+    }
+}
+
+TEST(SweepSummary, MedianAndDeviation) {
+  EXPECT_EQ(median_of({}), 0);
+  EXPECT_EQ(median_of({3, 1, 2}), 2);
+  EXPECT_EQ(median_of({4, 1, 2, 3}), 2.5);
+  EXPECT_EQ(deviation_of({1, 1, 1}), 0);
+  EXPECT_DOUBLE_EQ(deviation_of({0.1, 0.5, 0.6}), 0.1);
+}
+
+}  // namespace
+}  // namespace signet::train
