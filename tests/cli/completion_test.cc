@@ -55,7 +55,7 @@ TEST(Completion, BashOffersVerbsOptionsValuesAndFiles) {
   }
   EXPECT_TRUE(has(offers("signet train \"\""), "parity"));
   EXPECT_EQ(offers("signet train parity --model deltan"), std::vector<std::string>{"deltanet"});
-  EXPECT_EQ(offers("signet train parity --model = mam"), std::vector<std::string>{"mamba"});
+  EXPECT_EQ(offers("signet train parity --model = ml"), std::vector<std::string>{"mlstm"});
   EXPECT_TRUE(has(offers("signet train parity --model ="), "mamba"));
   EXPECT_EQ(offers("signet completion z"), std::vector<std::string>{"zsh"});
   EXPECT_TRUE(has(offers("signet report sig"), "signet.bash"));       // a file as argument
