@@ -1,19 +1,19 @@
 // A chunk of n <= 16 tokens at a time, S the state before it, dS' the gradient of the state after it. With
 // D(r,t) = g_{r+1} .. g_t per channel of dk (elementwise products below are per channel, too):
 //
-//   B_tr = sum_i q_t D(r,t) k_r  (r <= t)     O = (D(-1,t) q_t) S + B V        S' = D(-1,n) S + (D(r,n)
-//   k_r)^T V
+//   B_tr = sum_i q_t D(r,t) k_r  (r <= t)
+//   O = (D(-1,t) q_t) S + B V                S' = D(-1,n) S + (D(r,n) k_r)^T V
 //
 // Backward, A_tr = do_t . v_r, and the state read with a later output gradient, y^t_s = S_{t-1} do_s:
 //
 //   y^0 = dO S^T      y^{t+1}_s = g_t y^t_s + A_st k_t      dq_t = y^{t+1}_t       Z = V dS'^T
 //   dk_r = D(r,n) Z_r + sum_{t>=r} D(r,t) A_tr q_t          dv = (D(r,n) k_r) dS' + B^T dO
-//   dg_t = sum_{s>=t} D(t,s) q_s y^t_s + D(t,n) x_t         x_0 = rows of S . dS',   x_{t+1} = g_t x_t + k_t
-//   Z_t dS = D(-1,n) dS' + (D(-1,t) q_t)^T dO
+//   dg_t = sum_{s>=t} D(t,s) q_s y^t_s + D(t,n) x_t         dS = D(-1,n) dS' + (D(-1,t) q_t)^T dO
+//   x_0 = rows of S . dS'                                   x_{t+1} = g_t x_t + k_t Z_t
 //
 // Every D is a running product of numbers in [-1, 1]: signs and resets need no care, and nothing is divided.
-// With one gate per head D is a matrix, and what is per channel above becomes matrix products. The factor
-// `scale` goes into q (forward) or dO (backward) when they are read. Columns are padded with zeros.
+// One gate per head is the same gate in every channel. The factor `scale` goes into q (forward) or dO
+// (backward) when they are read. Columns are padded with zeros.
 #include <algorithm>
 #include <type_traits>
 #include <utility>

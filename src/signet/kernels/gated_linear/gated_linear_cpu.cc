@@ -121,10 +121,12 @@ void gated_linear_recurrent_forward(const GatedLinearForward<T>& p, const GatedL
 
 template <class T>
 void gated_linear_forward(const GatedLinearForward<T>& p) {
-  constexpr int64_t kFewTokens = 8;
+  // Matrix products pay for a state that does not stay in L1 with everything else.
+  constexpr int64_t kFewTokens = 8, kSmallState = 32 * 32;
   const GatedLinearPlan plan = gated_linear_plan(p.shape);
   const bool chunked = p.algorithm == GatedLinearAlgorithm::kChunked ||
-                       (p.algorithm == GatedLinearAlgorithm::kAuto && p.shape.time >= kFewTokens);
+                       (p.algorithm == GatedLinearAlgorithm::kAuto && p.shape.time >= kFewTokens &&
+                        plan.state_size() > kSmallState);
   return chunked ? gated_linear_chunked_forward(p, plan) : gated_linear_recurrent_forward(p, plan);
 }
 

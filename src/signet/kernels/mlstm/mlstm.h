@@ -2,8 +2,9 @@
 // with the exponential input gate, so both are kept divided by e^m, m the running maximum of their
 // logarithms:
 //
-//   m_t = max(m_{t-1} + log|f_t|, i_t + bias)      gate_t = f_t e^{m_{t-1} - m_t}      input_t = e^{i_t +
-//   bias - m_t} h = r / max(|n|, e^{-m})                       r, n: the recurrence's output for C and for n
+//   m_t = max(m_{t-1} + log|f_t|, i_t + bias)
+//   gate_t = f_t e^{m_{t-1} - m_t}            input_t = e^{i_t + bias - m_t}
+//   h = r / max(|n|, e^{-m})                  r, n: the recurrence's output for C and for n
 //
 // f in [-1, 1] may be 0 or negative. |gate| (up to the rounding of m) and input are at most 1, and h does not
 // depend on m, which is a constant in every gradient. m starts at `initial_m` (null: 0).
