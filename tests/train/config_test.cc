@@ -177,6 +177,20 @@ TEST(RunConfig, AnAutomatonIsPartOfTheConfiguration) {
   }
 }
 
+TEST(RunConfig, WhatAModelCannotTakeIsRefusedBeforeTraining) {
+  const auto with = [](const char* model, const char* set) {
+    return resolve_config({"", "parity", model, {set}});
+  };
+  expect_error([&] { with("transformer", "model.max_length=64"); }, ErrorCode::kBadInput, "max_length");
+  EXPECT_NO_THROW(with("transformer", "model.max_length=256"));
+  expect_error([&] { with("lstm", "model.eigenvalues=-1,1"); }, ErrorCode::kBadInput, "lstm");
+  // A model without a range is written without one and reads back so.
+  TemporaryDirectory directory;
+  auto config = with("lstm", "model.width=8");
+  write_text(directory / "lstm.yaml", config.to_yaml());
+  EXPECT_TRUE(resolve_config({directory / "lstm.yaml", "", "", {}}).model.eigenvalues.empty());
+}
+
 TEST(RunConfig, AbsurdValuesAreRefused) {
   for (const char* assignment : {"train.lr=nan",
                                  "train.lr=inf",

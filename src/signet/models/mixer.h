@@ -61,6 +61,8 @@ class MixerFactory {
   virtual void describe(io::Fields& fields) = 0;
   // Whether the architecture has eigenvalues whose range can be chosen (ModelConfig::eigenvalues).
   virtual bool has_range() const { return true; }
+  // The most tokens that a state can take in; 0 = any number.
+  virtual int64_t max_length() const { return 0; }
   // Throws kBadInput when the options do not fit together.
   virtual std::unique_ptr<Mixer> make(const ModelConfig& config, const std::string& prefix,
                                       Parameters& parameters) const = 0;

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "signet/base/error.h"
@@ -198,6 +199,12 @@ RunConfig resolve_config(const ConfigSources& sources) {
   checked_task->check(config.train_lengths(*checked_task));
   checked_task->check(config.eval_lengths(*checked_task));
   config.model.check_range();
+  const int64_t longest =
+      std::max(config.train_lengths(*checked_task).max, config.eval_lengths(*checked_task).max);
+  if (const int64_t limit = config.model.mixer->max_length(); limit > 0 && longest > limit)
+    bad_input(
+        "model.max_length = {} is less than the longest sequence, {}; raise it, or lower eval.max_length",
+        limit, longest);
   // What the options forbid together shows when the model is put together; nothing is allocated for it.
   models::Model(config.model, checked_task->vocabulary(), checked_task->classes());
   return config;
