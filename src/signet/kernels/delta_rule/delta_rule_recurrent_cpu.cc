@@ -183,6 +183,47 @@ T dot(const T* a, const T* b, int64_t width) {
   for (int64_t c = 0; c < width; c += kLanes<T>) total += load(a + c) * load(b + c);
   return sum<T>(total);
 }
+// The sums of four vectors, which share their shuffles: [x0, x1, x2, x3] in lanes 0, n/4, n/2 and 3n/4.
+template <class T>
+SIGNET_INLINE Vec<T> sums_of_four(const Vec<T> (&x)[4]) {
+  constexpr int n = kLanes<T>, half = n / 2, quarter = n / 4;
+  IntVec<T> low{}, high{}, low_quarters{}, high_quarters{};
+  for (int i = 0; i < n; ++i) {
+    low[i] = i < half ? i : half + i, high[i] = low[i] + half;
+    low_quarters[i] = i / quarter * half + i % quarter, high_quarters[i] = low_quarters[i] + quarter;
+  }
+  const Vec<T> a = __builtin_shuffle(x[0], x[1], low) + __builtin_shuffle(x[0], x[1], high);
+  const Vec<T> b = __builtin_shuffle(x[2], x[3], low) + __builtin_shuffle(x[2], x[3], high);
+  Vec<T> z = __builtin_shuffle(a, b, low_quarters) + __builtin_shuffle(a, b, high_quarters);
+  for (int step = quarter / 2; step > 0; step /= 2) {
+    IntVec<T> other{};
+    for (int i = 0; i < n; ++i) other[i] = i ^ step;
+    z += __builtin_shuffle(z, other);
+  }
+  return z;
+}
+// out(i, sum over the columns of term(i, c)) for every row i.
+template <class T, class Term, class Out>
+SIGNET_INLINE void sum_rows(int64_t rows, int64_t width, const Term& term, const Out& out) {
+  int64_t i = 0;
+  if constexpr (kLanes<T> >= 4) {
+    for (; i + 4 <= rows; i += 4) {
+      Vec<T> sums[4] = {};
+      for (int64_t c = 0; c < width; c += kLanes<T>) {
+#pragma GCC unroll 4
+        for (int r = 0; r < 4; ++r) sums[r] += term(i + r, c);
+      }
+      const Vec<T> total = sums_of_four<T>(sums);
+#pragma GCC unroll 4
+      for (int r = 0; r < 4; ++r) out(i + r, total[r * (kLanes<T> / 4)]);
+    }
+  }
+  for (; i < rows; ++i) {
+    Vec<T> total{};
+    for (int64_t c = 0; c < width; c += kLanes<T>) total += term(i, c);
+    out(i, sum<T>(total));
+  }
+}
 // y += x * factor
 template <class T>
 SIGNET_INLINE void add(T* y, const T* x, T factor, int64_t width) {
@@ -243,18 +284,23 @@ void backward_head(const DeltaRuleBackward<T>& p, const DeltaRulePlan& plan, int
         const T beta = p.beta[head.beta(t, j)] * beta_factor(s, k);
         copy_in(p.v + head.v(t, j), s.dv, width, e);
         for (int64_t i = 0; i < s.dk; ++i) add(e, before + i * width, -k[i], width);
-        std::copy_n(before, size, before + size);
-        for (int64_t i = 0; i < s.dk; ++i) add(before + size + i * width, e, beta * k[i], width);
+        for (int64_t i = 0; i < s.dk; ++i) {
+          const T factor = beta * k[i];
+          for (int64_t c = i * width; c < (i + 1) * width; c += kLanes<T>)
+            store(before + size + c, load(before + c) + factor * load(e + c - i * width));
+        }
       }
     }
     for (int64_t t = end - 1; t >= begin; --t) {
       const T* q = p.q + head.q(t);
       T* dq = p.dq + head.q(t);
       copy_in(p.d_o + head.o(t), s.dv, width, d_o);
-      for (int64_t i = 0; i < s.dk; ++i) {
-        dq[i] = p.scale * dot(before + i * width, d_o, width);
-        add(d_state + i * width, d_o, p.scale * q[i], width);
-      }
+      sum_rows<T>(
+          s.dk, width,
+          [&](int64_t i, int64_t c)
+              __attribute__((always_inline)) { return load(before + i * width + c) * load(d_o + c); },
+          [&](int64_t i, T sum) __attribute__((always_inline)) { dq[i] = p.scale * sum; });
+      for (int64_t i = 0; i < s.dk; ++i) add(d_state + i * width, d_o, p.scale * q[i], width);
       for (int64_t j = s.factors - 1; j >= 0; --j) {
         before -= size;
         e -= width;
@@ -266,20 +312,27 @@ void backward_head(const DeltaRuleBackward<T>& p, const DeltaRulePlan& plan, int
         p.dbeta[head.beta(t, j)] = factor * dot(de, e, width);
         T* dv = p.dv + head.v(t, j);
         for (int64_t c = 0; c < s.dv; ++c) dv[c] = beta * de[c];
-        for (int64_t i = 0; i < s.dk; ++i) {
-          dk[i] = beta * (dot(d_state + i * width, e, width) - dot(before + i * width, de, width));
-          add(d_state + i * width, de, -beta * k[i], width);
-        }
+        sum_rows<T>(
+            s.dk, width,
+            [&](int64_t i, int64_t c) __attribute__((always_inline)) {
+              return load(d_state + i * width + c) * load(e + c) -
+                     load(before + i * width + c) * load(de + c);
+            },
+            [&](int64_t i, T sum) __attribute__((always_inline)) { dk[i] = beta * sum; });
+        for (int64_t i = 0; i < s.dk; ++i) add(d_state + i * width, de, -beta * k[i], width);
       }
       if (!s.gated()) continue;
       before -= size;
       T* d_gate = p.dgate + head.gate(t);
       expand_gate(p.gate + head.gate(t), s, gate);
       std::fill_n(d_gate, s.gate_channels, T(0));
-      for (int64_t i = 0; i < s.dk; ++i) {
-        d_gate[s.gate_channels > 1 ? i : 0] += dot(before + i * width, d_state + i * width, width);
-        multiply(d_state + i * width, gate[i], width);
-      }
+      sum_rows<T>(
+          s.dk, width,
+          [&](int64_t i, int64_t c) __attribute__((always_inline)) {
+            return load(before + i * width + c) * load(d_state + i * width + c);
+          },
+          [&](int64_t i, T sum) { d_gate[s.gate_channels > 1 ? i : 0] += sum; });
+      for (int64_t i = 0; i < s.dk; ++i) multiply(d_state + i * width, gate[i], width);
     }
   }
   if (p.d_initial_state) {
