@@ -208,6 +208,10 @@ TEST(DeltaRule, UnitKeys) {
   for (auto& k : p.k) k *= 1.01;
   p.shape.unit_keys = true;
   expect_matches_reference(p, 10);
+  Problem mixed = p;  // a zero key, and a short one, are used as given
+  std::fill_n(mixed.k.begin(), 12, 0.0);
+  for (int i = 12; i < 24; ++i) mixed.k[i] *= 0.5;
+  expect_matches_reference(mixed, 10);
   std::fill(p.v.begin(), p.v.end(), 0.0);
   auto norm = [](const auto& x) {
     double square = 0;

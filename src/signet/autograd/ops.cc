@@ -382,6 +382,7 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
     shape.gate_stride = in.gate.value.row_stride;
   }
   const DType type = in.q.value.dtype, sums = accumulator_dtype(type);
+  shape.unit_keys = options.unit_keys && type == DType::kBF16;
   for (const Var* v : {&in.beta, &in.gate, &in.initial})
     if (v->value && v->value.dtype != sums)
       fail(ErrorCode::kFailure,

@@ -78,6 +78,8 @@ struct DeltaRuleOptions {
   int64_t heads = 1, factors = 1;
   double scale = 1;
   kernels::DeltaRuleAlgorithm algorithm = kernels::DeltaRuleAlgorithm::kAuto;
+  // Keys are unit vectors: where they are stored in bf16, their rounded norm is folded into beta.
+  bool unit_keys = false;
 };
 Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const DeltaRuleOptions& options,
                const Tensor& state = {});

@@ -144,6 +144,7 @@ class DeltaNetMixer final : public Mixer {
     rule.heads = options_.heads;
     rule.factors = n;
     rule.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
+    rule.unit_keys = beta_scale_ > 1;  // beta = 2 is to be a reflection
     const Var o = autograd::delta_rule(tape, in, sequence, rule, state ? state[0] : Tensor{});
     if (!options_.output_gate) return o;
     return autograd::gated_skip(tape, normed(tape, weights, o), tape.columns(projected, z_at_, inner_));

@@ -44,9 +44,16 @@ struct DeltaRuleShape {
   int64_t gate_stride = 0;
   bool gated() const { return gate_channels > 0; }
   // Keys are unit vectors but for the rounding of their storage: beta / |k|^2, with the key as stored, takes
-  // the place of beta, so that beta = 2 stays a reflection. Gradients take |k| for a constant.
+  // the place of beta, so that beta = 2 stays a reflection. Keys with |k|^2 outside (0.9, 1.1) are no such
+  // vectors and are used as given. Gradients take |k| for a constant.
   bool unit_keys = false;
 };
+
+// What unit_keys multiplies beta by, from |k|^2.
+template <class T>
+constexpr T unit_key_factor(T square) {
+  return square > T(0.9) && square < T(1.1) ? T(1) / square : T(1);
+}
 
 // The shape with every stride given.
 inline DeltaRuleShape with_strides(DeltaRuleShape s) {

@@ -1,4 +1,4 @@
-// 1 / |k|^2 of the keys as stored, folded into beta and out of its gradient: one warp per key.
+// unit_keys: 1 / |k|^2 of the keys as stored, folded into beta and into its gradient, one warp per key.
 #include "signet/kernels/delta_rule/delta_rule_cuda.cuh"
 
 namespace signet::kernels::delta_rule {
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(32 * kWarpsPerBlock)
   }
   sum_all<32, 1>(square);
   const int64_t at = token * p.beta_stride + within;
-  if (lane == 0) to[at] = from[at] / square[0];
+  if (lane == 0) to[at] = from[at] * unit_key_factor(square[0]);
 }
 
 }  // namespace

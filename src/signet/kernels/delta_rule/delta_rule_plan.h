@@ -43,7 +43,7 @@ T beta_factor(const DeltaRuleShape& s, const T* k) {
   if (!s.unit_keys) return T(1);
   T square = 0;
   for (int64_t i = 0; i < s.dk; ++i) square += k[i] * k[i];
-  return T(1) / square;
+  return unit_key_factor(square);
 }
 
 // Where one batch row and head find their data.
