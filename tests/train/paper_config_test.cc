@@ -118,6 +118,18 @@ TEST_F(PaperConfig, OtherModels) {
               "  slstm_block: {slstm: {num_heads: 2, conv1d_kernel_size: 0}}\n  slstm_at: [0, 1]\n"
               "  context_length: ${dataset.kwargs.context_length}\n");
   EXPECT_EQ(slstm.model.architecture, "slstm");
+  const auto mlstm = resolve(kTraining + kDataset +
+                             "model:\n  name: xlstm10\n  num_blocks: 2\n  embedding_dim: 8\n"
+                             "  mlstm_block: {mlstm: {num_heads: 4}}\n  slstm_block: {}\n  slstm_at: []\n" +
+                             kShared);
+  EXPECT_EQ(mlstm.model.architecture, "mlstm");
+  EXPECT_EQ(mlstm.model.eigenvalues, (std::vector<double>{0, 1})) << "as published";
+  const auto diagonal = resolve(kTraining + kDataset +
+                                "model:\n  name: simple_recurrent\n  layer_type: diagonal\n  num_blocks: 1\n"
+                                "  embedding_dim: 10\n  activation_func: tanh\n  step_size: 1.0\n" +
+                                kShared);
+  EXPECT_EQ(diagonal.model.architecture, "gla");
+  EXPECT_EQ(diagonal.model.eigenvalues, (std::vector<double>{-1, 1}));
   const auto fla = resolve(kTraining + kDataset +
                            "model:\n  name: simple_recurrent\n  layer_type: delta_rule_fla\n  num_blocks: 2\n"
                            "  embedding_dim: 8\n  num_heads: 2\n  use_short_conv: false\n  use_gate: false\n"

@@ -279,6 +279,7 @@ class Converter {
     } else if (layer == "diagonal") {
       in_.expect("model.activation_func", {"sigmoid", "tanh"}, "the gate of the diagonal");
       out_.set("model", "architecture", "gla");
+      out_.set("model", "heads", "1");
       out_.set_range(in_.text("model.activation_func") == "tanh");
     } else if (layer == "full_matrix") {
       out_.set("model", "architecture", "dense");
@@ -300,6 +301,7 @@ class Converter {
           "blocks of two kinds in one model are not built here; give all of them to slstm_at, or none");
     in_.expect("model.slstm_block.slstm.conv1d_kernel_size", {"0"}, "sLSTM has no convolution here");
     out_.set("model", "architecture", all ? "slstm" : "mlstm");
+    if (!all) out_.set_range(false);
     const std::string heads = all ? "model.slstm_block.slstm.num_heads" : "model.mlstm_block.mlstm.num_heads";
     const std::string other = all ? "model.mlstm_block.mlstm.num_heads" : "model.slstm_block.slstm.num_heads";
     map(heads, "model", "heads");
