@@ -1,6 +1,7 @@
 # make        build build/release/signet
 # make demo   watch DeltaNet and Mamba fail and solve parity; ends with report.html
 # make test   every test (quick and standard tiers)
+# make cuda-check   compile the CUDA part as far as a machine without a GPU can (needs nvcc)
 # make bench-peers   a training step against the same model in eager PyTorch (PYTHON=one that has it)
 PRESET ?= release
 CUDA ?= 0
@@ -9,7 +10,7 @@ PRESET := cuda
 endif
 BUILD := build/$(PRESET)
 
-.PHONY: all demo test setup build format clean bench-peers
+.PHONY: all demo test cuda-check setup build format clean bench-peers
 all: setup build
 
 setup:
@@ -27,6 +28,11 @@ test:
 	@cmake --preset $(PRESET) $(CMAKE_FLAGS) >/dev/null
 	@cmake --build $(BUILD)
 	@cd $(BUILD) && ctest --output-on-failure -j $$(nproc)
+
+cuda-check:
+	@tools/setup test
+	@cmake --preset cuda-check $(CMAKE_FLAGS) >/dev/null
+	@cmake --build build/cuda-check --target signet_cuda cuda_check
 
 bench-peers: all
 	@bench/peers/run $(BUILD)/signet

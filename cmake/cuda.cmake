@@ -52,3 +52,25 @@ foreach(source IN LISTS signet_cuda_benches)
   target_compile_definitions(${name} PRIVATE FMT_USE_CONSTEXPR=1)
   target_link_libraries(${name} PRIVATE signet_core)
 endforeach()
+
+# What a machine without a GPU can check (make cuda-check): every file of the backend compiles, tests included, and
+# nothing is linked. Code for a virtual architecture alone leaves out the assembler, most of the time.
+set(signet_cuda_check)
+file(GLOB_RECURSE candidates CONFIGURE_DEPENDS src/signet/*.cc)
+foreach(source IN LISTS candidates)
+  file(STRINGS ${source} mentions REGEX "^#ifdef SIGNET_WITH_CUDA" LIMIT_COUNT 1)
+  if(mentions)
+    list(APPEND signet_cuda_check ${source})
+  endif()
+endforeach()
+if(GTest_FOUND)
+  file(GLOB_RECURSE tests CONFIGURE_DEPENDS tests/*_cuda_test.cc)
+  list(APPEND signet_cuda_check ${tests})
+endif()
+add_library(cuda_check OBJECT EXCLUDE_FROM_ALL ${signet_cuda_check})
+target_include_directories(cuda_check PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+target_compile_options(cuda_check PRIVATE -fsyntax-only)
+target_compile_definitions(cuda_check PRIVATE SIGNET_WITH_CUDA SIGNET_VERSION="${PROJECT_VERSION}"
+                           SIGNET_BUILD_TYPE="${CMAKE_BUILD_TYPE}")
+target_link_libraries(cuda_check PRIVATE signet_flags fmt::fmt nlohmann_json::nlohmann_json CLI11::CLI11
+                      CUDA::cudart_static $<TARGET_NAME_IF_EXISTS:GTest::gtest>)

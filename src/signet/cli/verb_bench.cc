@@ -7,6 +7,7 @@
 #include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
 #include "signet/bench/bench.h"
+#include "signet/cli/bench_peers.h"
 #include "signet/cli/verb.h"
 
 namespace signet::cli {
@@ -20,6 +21,8 @@ class Bench final : public Verb {
     options.value("--filter", filter_, "run only the cases whose name contains this");
     options.value("--seconds", seconds_, "time to spend on each case and ceiling");
     options.value("--device", device_name_, "where to run: cpu, or cuda in a build with it");
+    options.value("--peers", peers_,
+                  "folder with peer_ops.py and peer_train.py, which time other libraries in the same run");
     options.flag("--list", list_, "list the cases and run nothing");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet bench norm --seconds 0.05", "check and time one operator");
@@ -48,6 +51,12 @@ class Bench final : public Verb {
         correct = correct && report.correct;
         json_ ? all["cases"].push_back(to_json(report, ceilings)) : print(report, ceilings);
       }
+    }
+    if (!peers_.empty()) {
+      std::vector<std::string> ours;
+      for (const auto* op : chosen) ours.emplace_back(op->name);
+      all["peers"] = run_peers(peers_, ours);
+      if (!json_) print_peers(all["peers"]);
     }
     if (json_) fmt::print("{}\n", all.dump(2));
     return correct ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
@@ -115,6 +124,15 @@ class Bench final : public Verb {
                "best ms", "median", "GFLOP/s", "peak", "GB/s", "copy");
   }
 
+  // One line per row, as the script gave it.
+  static void print_peers(const nlohmann::ordered_json& peers) {
+    for (const auto& [script, rows] : peers.items()) {
+      fmt::print("\n{}{}\n", script, rows.is_string() ? ": " + rows.get<std::string>() : "");
+      if (!rows.is_array()) continue;
+      for (const auto& row : rows) fmt::print("  {}\n", row.dump());
+    }
+  }
+
   void print(const bench::Report& r, const bench::Ceilings& ceilings) const {
     if (!r.correct) {
       fmt::print("{:15} {:38} {:9.1e} WRONG: more than {:.0e} from the fp64 reference, not timed\n", r.op,
@@ -160,7 +178,7 @@ class Bench final : public Verb {
   }
 
   std::vector<std::string> wanted_;
-  std::string filter_, device_name_ = "cpu";
+  std::string filter_, peers_, device_name_ = "cpu";
   Device device_;
   double seconds_ = 0.3;
   bool list_ = false, json_ = false;
