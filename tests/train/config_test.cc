@@ -227,5 +227,21 @@ TEST(RunConfig, AbsurdValuesAreRefused) {
   EXPECT_TRUE(test::error_of([] { resolve_config({"", "parity", "", {"train.max_length=1"}}); }));
 }
 
+TEST(Config, PrecisionFollowsTheDeviceUnlessItIsGiven) {
+  const Device cpu, gpu{DeviceKind::kCuda, nullptr};
+  const auto with = [](const std::string& precision) {
+    return resolve_config({"", "parity", "", {"train.precision=" + precision}});
+  };
+  EXPECT_EQ(with("auto").precision(cpu), Precision::kFp32);
+  EXPECT_EQ(with("auto").precision(gpu), Precision::kTf32);
+  EXPECT_EQ(with("fp32").precision(gpu), Precision::kFp32);
+  EXPECT_EQ(with("tf32").precision(gpu), Precision::kTf32);
+  EXPECT_EQ(with("bf16").precision(gpu), Precision::kBf16);
+  EXPECT_STREQ(precision_name(Precision::kBf16), "bf16");
+  for (const std::string precision : {"tf32", "bf16"})
+    expect_error([&] { with(precision).precision(cpu); }, ErrorCode::kUsage, precision);
+  EXPECT_TRUE(test::error_of([&] { with("fp16"); }));
+}
+
 }  // namespace
 }  // namespace signet::train
