@@ -273,6 +273,12 @@ class Reproduce final : public Verb {
         fmt::format("Protocol {}, {} runs in {} on {}. The learning rate is the one with the highest median; "
                     "seconds are of all runs together.",
                     protocol_, summary_.runs.size(), out_, runner_.device())};
+    if (protocol_ == "quick")
+      page.lead.emplace_back(
+          "This is our small version, with smaller models, easier tasks (permutations of three points for "
+          "five, "
+          "sums mod 4 for 60, short expressions) and shorter lengths: orderings can be compared, values "
+          "cannot.");
     for (const auto& remark : experiment_.remarks) page.lead.push_back(remark);
     if (experiment_.show == "curve")
       page.tables = curve_tables();
