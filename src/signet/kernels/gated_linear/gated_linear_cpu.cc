@@ -121,12 +121,10 @@ void gated_linear_recurrent_forward(const GatedLinearForward<T>& p, const GatedL
 
 template <class T>
 void gated_linear_forward(const GatedLinearForward<T>& p) {
-  // Matrix products pay for a state that does not stay in L1 with everything else.
-  constexpr int64_t kFewTokens = 8, kSmallState = 32 * 32;
+  constexpr int64_t kFewTokens = 8;
   const GatedLinearPlan plan = gated_linear_plan(p.shape);
   const bool chunked = p.algorithm == GatedLinearAlgorithm::kChunked ||
-                       (p.algorithm == GatedLinearAlgorithm::kAuto && p.shape.time >= kFewTokens &&
-                        plan.state_size() > kSmallState);
+                       (p.algorithm == GatedLinearAlgorithm::kAuto && p.shape.time >= kFewTokens);
   return chunked ? gated_linear_chunked_forward(p, plan) : gated_linear_recurrent_forward(p, plan);
 }
 
