@@ -5,6 +5,8 @@
 #include "automata_for_tests.h"
 #include "signet/base/error.h"
 #include "signet/kernels/delta_rule/delta_rule.h"
+#include "signet/kernels/delta_rule/delta_rule_step.h"
+#include "signet/theory/lookup_table.h"
 #include "signet/theory/runner.h"
 #include "signet/theory/verify.h"
 
@@ -260,6 +262,40 @@ TEST(Runner, AgreesWithTheDeltaRuleKernel) {
   std::vector<int32_t> answers(time);
   runner->feed(word.data(), time, answers.data());
   EXPECT_EQ(runner->block_state(0, 0), std::vector<double>(state.begin(), state.end()));
+}
+
+// Where no step can round, rounding is left out: the numbers are those of the step that rounds.
+TEST(Runner, LeavesOutRoundingOnlyWhereItChangesNothing) {
+  Rng rng(14);
+  const Network s5 = compile_as(group_word_problem(all_permutations(5)));
+  const Block& block = s5.layers[0].blocks[0];
+  EXPECT_TRUE(never_rounds(block, Precision::kBf16));
+  const int width = kernels::delta_rule_step_width(block.dim);
+  const size_t f = static_cast<size_t>(block.factors), n = static_cast<size_t>(block.dim);
+  std::vector<float> state(static_cast<size_t>(width), 0.0f);
+  std::copy(block.initial.begin(), block.initial.end(), state.begin());
+  const Word word = random_word(rng, 120, 500);
+  for (int32_t s : word) {
+    const size_t c = static_cast<size_t>(s5.layers[0].context[s]);
+    std::vector<float> k(f * static_cast<size_t>(width), 0.0f), v(f), beta(f);
+    for (size_t j = 0; j < f; ++j) {
+      for (size_t i = 0; i < n; ++i) k[j * width + i] = static_cast<float>(block.k[(c * f + j) * n + i]);
+      v[j] = static_cast<float>(block.v[c * f + j]);
+      beta[j] = static_cast<float>(block.beta[c * f + j]);
+    }
+    kernels::delta_rule_step<Bf16>(k.data(), v.data(), beta.data(), block.used[c], width, state.data());
+  }
+  const auto runner = make_runner(s5, Precision::kBf16);
+  std::vector<int32_t> answers(word.size());
+  runner->feed(word.data(), static_cast<int64_t>(word.size()), answers.data());
+  EXPECT_EQ(runner->block_state(0, 0), std::vector<double>(state.begin(), state.begin() + block.dim));
+
+  // bf16 has not the integer 257; rotations round in every type.
+  Block wide = block;
+  wide.initial[0] = 257;
+  EXPECT_FALSE(never_rounds(wide, Precision::kBf16));
+  EXPECT_TRUE(never_rounds(wide, Precision::kFp32));
+  EXPECT_FALSE(never_rounds(compile_as(cyclic(5, true), "rotation").layers[0].blocks[0], Precision::kFp64));
 }
 
 TEST(Runner, ChunksAndResetsDoNotMatter) {

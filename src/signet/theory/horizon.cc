@@ -10,6 +10,7 @@
 
 #include "signet/theory/compile_parts.h"
 #include "signet/theory/linear_algebra.h"
+#include "signet/theory/lookup_table.h"
 #include "signet/theory/runner.h"
 #include "signet/theory/verify.h"
 
@@ -105,44 +106,9 @@ double least_distance(const Block& block) {
   return std::sqrt(least);
 }
 
-// Whether all factors are swaps, with or without a sign, sign flips and writes of integers that the type
-// holds together with their differences: then every state is made of the same few integers, and no step
-// rounds, whatever the contexts.
-bool only_moves_integers(const Block& block, Precision precision) {
-  if (block.kind != BlockKind::kHouseholder) return false;
-  double low = 0, high = 0;
-  bool negates = false;
-  const auto holds = [&](double x) {
-    low = std::min(low, x);
-    high = std::max(high, x);
-    return x == std::floor(x) && round_parameter(precision, x) == x;
-  };
-  for (double x : block.initial)
-    if (!holds(x)) return false;
-  for (int32_t c = 0; c < block.contexts; ++c)
-    for (int32_t j = 0; j < block.used[c]; ++j) {
-      const size_t row = static_cast<size_t>(c) * block.factors + j;
-      double sum = 0;
-      int32_t entries = 0;
-      for (int32_t i = 0; i < block.dim; ++i) {
-        const double x = block.k[row * block.dim + i];
-        entries += x != 0;
-        sum += x;
-        if (x != 0 && std::abs(x) != 1) return false;
-      }
-      const double beta = block.beta[row], v = block.v[row];
-      const bool swap = entries == 2 && beta == 1 && v == 0, flip = entries == 1 && beta == 2 && v == 0,
-                 write = entries == 1 && beta == 1 && sum == 1 && holds(v);
-      if (!swap && !flip && !write) return false;
-      negates |= flip || (swap && sum != 0);
-    }
-  const double most = std::max(high, -low);
-  return (negates ? 2 * most : high - low) <= 1 / unit_roundoff(precision);
-}
-
 // Whether every context takes every code word exactly to a code word, in this precision.
 bool block_is_exact(const Block& block, Precision precision, Runner& runner, size_t layer, size_t index) {
-  if (only_moves_integers(block, precision)) return true;
+  if (never_rounds(block, precision)) return true;
   std::set<std::vector<double>> codes;
   for (int32_t c = 0; c < block.code_count(); ++c) codes.insert(code_word(block, c));
   for (const auto& x : codes) {

@@ -1,6 +1,7 @@
 #include "signet/theory/lookup_table.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace signet::theory {
 namespace {
@@ -93,6 +94,38 @@ std::optional<LookupTable> lookup_table(const Block& block) {
     default:
       return diagonal_table(block);
   }
+}
+
+bool never_rounds(const Block& block, Precision precision) {
+  if (block.kind != BlockKind::kHouseholder) return false;
+  double low = 0, high = 0;
+  bool negates = false;
+  const auto holds = [&](double x) {
+    low = std::min(low, x);
+    high = std::max(high, x);
+    return x == std::floor(x) && round_parameter(precision, x) == x;
+  };
+  for (double x : block.initial)
+    if (!holds(x)) return false;
+  for (int32_t c = 0; c < block.contexts; ++c)
+    for (int32_t j = 0; j < block.used[c]; ++j) {
+      const size_t row = static_cast<size_t>(c) * block.factors + j;
+      double sum = 0;
+      int32_t entries = 0;
+      for (int32_t i = 0; i < block.dim; ++i) {
+        const double x = block.k[row * block.dim + i];
+        entries += x != 0;
+        sum += x;
+        if (x != 0 && std::abs(x) != 1) return false;
+      }
+      const double beta = block.beta[row], v = block.v[row];
+      const bool swap = entries == 2 && beta == 1 && v == 0, flip = entries == 1 && beta == 2 && v == 0,
+                 write = entries == 1 && beta == 1 && sum == 1 && holds(v);
+      if (!swap && !flip && !write) return false;
+      negates |= flip || (swap && sum != 0);
+    }
+  const double most = std::max(high, -low);
+  return (negates ? 2 * most : high - low) <= 1 / unit_roundoff(precision);
 }
 
 LookupTable join_tables(const std::vector<LookupTable>& tables,

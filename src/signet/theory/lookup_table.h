@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "signet/base/rounding.h"
 #include "signet/kernels/lookup_scan/lookup_scan.h"
 #include "signet/theory/network.h"
 
@@ -21,6 +22,11 @@ struct LookupTable {
 // earlier factors that share a lane with it. nullopt where the recurrence has no such form: keys with more
 // than two entries, one-hot gates.
 std::optional<LookupTable> lookup_table(const Block& block);
+
+// Whether all factors are swaps, with or without a sign, sign flips and writes of integers that the type
+// holds together with their differences: then every state is made of the same few integers, and no step
+// rounds, whatever the contexts.
+bool never_rounds(const Block& block, Precision precision);
 
 // Several blocks side by side, lane after lane: row i moves block j by its context tuples[i][j]. All of one
 // rule.

@@ -47,14 +47,15 @@ template <class Type>
 class TableRecurrence final : public Recurrence<Type> {
  public:
   using Value = typename Type::Value;
-  TableRecurrence(const LookupTable& table, Precision precision)
+  // `exact`: no step can round, so rounding is left out.
+  TableRecurrence(const LookupTable& table, Precision precision, bool exact)
       : k_(rounded<Value>(table.k, precision)),
         l_(rounded<Value>(table.l, precision)),
         b_(rounded<Value>(table.b, precision)),
         v_(rounded<Value>(table.v, precision)),
         partner_(table.partner) {
     scan_.rule = table.rule;
-    scan_.rounding = lookup_rounding<Type>();
+    scan_.rounding = exact ? kernels::LookupRounding::kNone : lookup_rounding<Type>();
     scan_.lanes = table.lanes;
     scan_.rounds = table.rounds;
     scan_.k = k_.data(), scan_.l = l_.data(), scan_.b = b_.data(), scan_.v = v_.data();
@@ -123,8 +124,12 @@ class Group {
   Group(const Layer& layer, size_t first, size_t last, const std::vector<LookupTable>& tables,
         Precision precision)
       : blocks_(layer.blocks.data() + first, last - first) {
-    for (const LookupTable& table : tables)
-      single_.push_back(std::make_unique<TableRecurrence<Type>>(table, precision));
+    bool exact = true;
+    for (size_t b = 0; b < tables.size(); ++b) {
+      const bool own = never_rounds(blocks_[b], precision);
+      exact &= own;
+      single_.push_back(std::make_unique<TableRecurrence<Type>>(tables[b], precision, own));
+    }
     if (tables.empty()) single_.push_back(std::make_unique<StepRecurrence<Type>>(blocks_[0], precision));
     int32_t numbers = 0;
     for (const Block& block : blocks_) {
@@ -147,7 +152,7 @@ class Group {
     if (blocks_.size() > 1) {
       std::vector<std::vector<int32_t>> tuples(index.size());
       for (const auto& [tuple, i] : index) tuples[i] = tuple;
-      joint_ = std::make_unique<TableRecurrence<Type>>(join_tables(tables, tuples), precision);
+      joint_ = std::make_unique<TableRecurrence<Type>>(join_tables(tables, tuples), precision, exact);
     }
     lookup_ = std::make_unique<CodeLookup<Value>>(numbers);
     initial_.assign(static_cast<size_t>(recurrence().lanes()), Value(0));
@@ -171,7 +176,9 @@ class Group {
   void run(const int32_t* trails, int64_t n, int32_t* contexts, Value* trace, int64_t* codes) {
     for (int64_t t = 0; t < n; ++t) contexts[t] = context_[trails[t]];
     recurrence().run(contexts, n, state_.data(), trace);
-    switch (lookup_ ? lookup_->words() : 0) {
+    // Whole words at a time where the lanes, zeros past the numbers, fill them.
+    const bool whole = lookup_ && lookup_->words() * sizeof(uint64_t) <= recurrence().lanes() * sizeof(Value);
+    switch (whole ? lookup_->words() : 0) {
       case 1:
         return decode<1>(trace, n, codes);
       case 2:
