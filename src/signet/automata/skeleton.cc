@@ -13,9 +13,9 @@
 namespace signet::automata {
 namespace {
 
-constexpr int64_t kMaxSetBits = int64_t{1} << 31;     // 256 MiB of sets
-constexpr int64_t kMaxMapEntries = int64_t{1} << 26;  // 256 MiB of bijections
-constexpr size_t kMaxThinnedDegree = 500;             // up to here redundant generators are left out
+constexpr int64_t kMaxSetBits = int64_t{1} << 31;           // 256 MiB of sets
+constexpr int64_t kMaxBijectionEntries = int64_t{1} << 26;  // 256 MiB of bijections
+constexpr size_t kMaxThinnedDegree = 500;                   // up to here redundant generators are left out
 constexpr size_t kMaxGeneratorEntries = size_t{1} << 26;
 
 struct SetHash {
@@ -114,7 +114,7 @@ std::optional<Skeleton> make_skeleton(const Dfa& dfa, const Limits& limits) {
     group.points = result.sets[group.representative].members();
     result.to[group.representative] = group.points;
     entries += static_cast<int64_t>(group.points.size() * group.sets.size());
-    if (entries > kMaxMapEntries) return std::nullopt;
+    if (entries > kMaxBijectionEntries) return std::nullopt;
     if (group.points.size() == 1) {
       for (int32_t s : group.sets) result.to[s] = result.sets[s].members();
       continue;

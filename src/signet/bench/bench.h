@@ -12,6 +12,7 @@
 namespace signet::bench {
 
 // The arithmetic that a case's flops are made of: which ceiling holds for them.
+enum class Passes { kForward, kBoth };
 enum class Math { kFp32, kTf32, kBf16 };
 
 // A prepared case, holding its memory.

@@ -70,8 +70,6 @@ double error(DeltaRuleShape shape, DeltaRuleAlgorithm algorithm) {
                    shape.gated() ? relative_error(fast.dgate, exact.dgate) : 0.0});
 }
 
-enum class Passes { kForward, kBoth };
-
 Case delta_rule(int64_t batch, int64_t time, int64_t heads, int64_t width, int64_t factors, Passes passes,
                 DeltaRuleAlgorithm algorithm = DeltaRuleAlgorithm::kAuto, int64_t gate_channels = 0) {
   DeltaRuleShape shape;

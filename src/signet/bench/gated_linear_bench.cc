@@ -63,8 +63,6 @@ double error(GatedLinearShape shape, Gates gates, GatedLinearAlgorithm algorithm
                    relative_error(fast.dgate, exact.dgate)});
 }
 
-enum class Passes { kForward, kBoth };
-
 Case gated_linear(int64_t batch, int64_t time, int64_t heads, int64_t width, bool channel_gates,
                   Passes passes, Gates gates = Gates::kSigned,
                   GatedLinearAlgorithm algorithm = GatedLinearAlgorithm::kAuto) {

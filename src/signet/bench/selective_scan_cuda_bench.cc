@@ -15,13 +15,13 @@ namespace {
 using kernels::SelectiveScanShape;
 
 template <class T>
-struct OnGpu {
+struct ScanOnGpu {
   DeviceValues<T> u, raw, b, c, z, dy, y, du, draw, db, dc, dz;
   DeviceValues<float> a_log, d, bias, da_log, dd, dbias, saved, workspace;
   kernels::SelectiveScanForward<T> forward;
   kernels::SelectiveScanBackward<T> backward;
 
-  OnGpu(const Device& device, const SelectiveScanShape& s) {
+  ScanOnGpu(const Device& device, const SelectiveScanShape& s) {
     const int64_t rows = s.batch * s.time, wide = rows * s.channels, narrow = rows * s.states;
     Values<float> logs(static_cast<size_t>(s.channels * s.states));
     for (size_t i = 0; i < logs.size(); ++i)
@@ -49,7 +49,7 @@ struct OnGpu {
     backward.da_log = da_log.get(), backward.db = db.get(), backward.dc = dc.get(), backward.dd = dd.get();
     backward.dz = dz.get(), backward.dbias = dbias.get();
   }
-  OnGpu(const OnGpu&) = delete;
+  ScanOnGpu(const ScanOnGpu&) = delete;
 };
 
 // Of every output, on two sequences of at most 512 tokens and 64 channels.
@@ -57,7 +57,7 @@ template <class T>
 double error(const Device& device, SelectiveScanShape s) {
   s.batch = std::min<int64_t>(s.batch, 2), s.time = std::min<int64_t>(s.time, 512);
   s.channels = std::min<int64_t>(s.channels, 64);
-  OnGpu<T> fast(device, s);
+  ScanOnGpu<T> fast(device, s);
   kernels::selective_scan_forward(fast.forward, Cuda{device.stream});
   kernels::selective_scan_backward(fast.backward, Cuda{device.stream});
   const auto u = fast.u.exact(), raw = fast.raw.exact(), a_log = fast.a_log.exact(), b = fast.b.exact(),
@@ -98,7 +98,7 @@ Case selective_scan(const Device& device, int64_t batch, int64_t time, int64_t c
                       range == EigenvalueRange::kSigned ? "[-1,1]" : "[0,1]", both ? "fwd+bwd" : "fwd",
                       storage_name<T>()),
           [=] {
-            auto fast = std::make_shared<OnGpu<T>>(device, shape);
+            auto fast = std::make_shared<ScanOnGpu<T>>(device, shape);
             const double elements = static_cast<double>(batch * time * channels);
             Workload w;
             w.flops = elements * kStates * (23 + (both ? 21 + 17 : 0));

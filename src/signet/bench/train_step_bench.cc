@@ -13,7 +13,7 @@ namespace signet::bench {
 namespace {
 
 constexpr int64_t kBatch = 256, kSize = 40, kTime = kSize - 1;  // the longest training row of parity
-constexpr int64_t kWidth = 128, kMlp = 512, kHeads = 4;
+constexpr int64_t kStepWidth = 128, kStepMlp = 512, kStepHeads = 4;
 
 class Step {
  public:
@@ -64,8 +64,8 @@ class Step {
 // one's input projection at every row; the second one's output projection and MLP at the scored rows. The
 // first projection is made for the vocabulary alone.
 double product_flops() {
-  const double out_and_mlp = kWidth * kWidth + 3.0 * kMlp * kWidth;
-  const double projection = kWidth * (3.0 * kWidth + kHeads);
+  const double out_and_mlp = kStepWidth * kStepWidth + 3.0 * kStepMlp * kStepWidth;
+  const double projection = kStepWidth * (3.0 * kStepWidth + kStepHeads);
   return 3 * 2.0 * kBatch * (kTime * (out_and_mlp + projection) + out_and_mlp);
 }
 

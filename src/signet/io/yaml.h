@@ -9,6 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "signet/base/error.h"
+#include "signet/base/text.h"
+
 namespace signet::io {
 
 struct ConfigNode {
@@ -23,6 +26,14 @@ struct ConfigNode {
   const ConfigNode* find(std::string_view key) const;
   const char* kind_name() const;
 };
+
+// Throws kBadInput at the node: file:line:column and the message.
+template <class... Args>
+[[noreturn]] void bad_node(const ConfigNode& node, const std::string& where,
+                           fmt::format_string<Args...> format, Args&&... args) {
+  bad_input("{}:{}:{}: {}", printable(where), node.line, node.column,
+            fmt::format(format, std::forward<Args>(args)...));
+}
 
 struct YamlLimits {
   int64_t max_bytes = 1 << 20;

@@ -7,6 +7,11 @@
 namespace signet::kernels {
 
 constexpr int64_t kCacheLine = 64;  // bytes
+
+// Rows of scratch are padded to a whole number of vectors in every instruction set.
+constexpr int64_t kPadding = 16;  // elements
+constexpr int64_t padded(int64_t n) { return (n + kPadding - 1) / kPadding * kPadding; }
+
 // Elements to ask for beyond what is used.
 constexpr int64_t kAlignmentSlack = kCacheLine / static_cast<int64_t>(sizeof(float));
 

@@ -21,8 +21,6 @@ namespace {
 
 using kernels::ActivationKind;
 
-constexpr double kGain = 0.17677669529663687;  // 2^-2.5: spread of the projections at the start
-
 struct DeltaNetOptions {
   int64_t heads = 4;
   int64_t head_dim = 0;  // 0 = width / heads
@@ -33,7 +31,7 @@ struct DeltaNetOptions {
   bool write = true;
   std::string initial_state = "auto";
   std::string beta = "sigmoid";
-  double beta_gain = kGain, beta_shift = 0;
+  double beta_gain = kProjectionGain, beta_shift = 0;
   std::string decay = "none", decay_range = "positive";
   bool output_gate = false;
 };
@@ -62,7 +60,7 @@ class DeltaNetMixer final : public Mixer {
     decay_.kind = kernels::DecayKind::kStep;
     decay_.range = options.decay_range == "signed" ? config.range() : EigenvalueRange::kPositive;
     silu_qk_ = options.qk_activation == "silu" || (options.qk_activation == "auto" && options.conv > 0);
-    auto projection = [&](const char* name, int64_t in, int64_t out, double gain = kGain) {
+    auto projection = [&](const char* name, int64_t in, int64_t out, double gain = kProjectionGain) {
       return parameters.add(prefix + name + ".weight", {out, in}, xavier_uniform_init(in, out, gain));
     };
     // Adjacent, so that one product makes them all.

@@ -14,15 +14,13 @@
 namespace signet::models {
 namespace {
 
-constexpr double kGain = 0.17677669529663687;  // 2^-2.5: spread of the projections at the start
-
 struct GlaOptions {
   int64_t heads = 4;
   int64_t key_dim = 0;    // of a head; 0 = width / (2 heads)
   int64_t value_dim = 0;  // of a head; 0 = width / heads
   int64_t conv = 0;
   int64_t gate_rank = 16;
-  double gate_tau = 16, gate_bias = 0, gate_gain = kGain;
+  double gate_tau = 16, gate_bias = 0, gate_gain = kProjectionGain;
 };
 
 class GlaMixer final : public Mixer {
@@ -41,10 +39,10 @@ class GlaMixer final : public Mixer {
       return parameters.add(prefix + name + ".weight", {out, in}, xavier_uniform_init(in, out, gain));
     };
     // Adjacent, so that one product makes all five.
-    q_ = projection("q", width, keys_, kGain);
-    projection("k", width, keys_, kGain);
-    projection("v", width, values_, kGain);
-    projection("r", width, values_, kGain);
+    q_ = projection("q", width, keys_, kProjectionGain);
+    projection("k", width, keys_, kProjectionGain);
+    projection("v", width, values_, kProjectionGain);
+    projection("r", width, values_, kProjectionGain);
     low_ = projection("gate_down", width, options.gate_rank, options.gate_gain);
     up_ = projection("gate_up", options.gate_rank, keys_, options.gate_gain);
     bias_ = parameters.add(prefix + "gate_up.bias", {keys_}, constant_init(options.gate_bias),
@@ -59,7 +57,7 @@ class GlaMixer final : public Mixer {
       v_conv_ = convolution("v_conv", values_);
     }
     o_norm_ = parameters.add(prefix + "o_norm.weight", {dv_}, constant_init(1));
-    o_ = projection("o", values_, width, kGain);
+    o_ = projection("o", values_, width, kProjectionGain);
   }
 
   Var project(Tape& tape, const Weights& weights, const Var& rows) const override {

@@ -18,6 +18,7 @@ using Init = std::function<double(Rng& rng, int64_t i)>;
 Init constant_init(double value);
 Init normal_init(double deviation);
 Init uniform_init(double bound);                                 // [-bound, bound]
+inline constexpr double kProjectionGain = 0.17677669529663687;   // 2^-2.5: DeltaNet's and GLA's
 Init xavier_uniform_init(int64_t in, int64_t out, double gain);  // bound = gain sqrt(6 / (in + out))
 Init linear_default_init(int64_t in);                            // bound = 1 / sqrt(in), PyTorch's default
 

@@ -19,11 +19,6 @@ std::string series_class(int color) { return fmt::format("s{}", ((color % kColor
 
 const char* dash(int index) { return kDashes[((index % 3) + 3) % 3]; }
 
-std::string text_at(double x, double y, const char* anchor, const std::string& text, const char* type = "") {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor,
-                     *type ? fmt::format(" class=\"{}\"", type) : "", escape(text));
-}
-
 // The marker of a colour: disc, square, triangle, diamond, triangle down, cross, hexagon.
 std::string marker_path(int color, double x, double y, double r) {
   switch (((color % kColors) + kColors) % kColors) {
@@ -53,6 +48,11 @@ std::string true_minus(const std::string& text) {
 }
 
 }  // namespace
+
+std::string text_at(double x, double y, const char* anchor, const std::string& text, const char* type) {
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor,
+                     *type ? fmt::format(" class=\"{}\"", type) : "", escape(text));
+}
 
 Scale::Scale(Kind kind, double low, double high, double pixel_low, double pixel_high)
     : kind_(kind), low_(low), high_(high), pixel_low_(pixel_low), pixel_high_(pixel_high) {

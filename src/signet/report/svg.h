@@ -93,4 +93,7 @@ std::string fixed_number(double value, int digits);  // 0.250
 // stay visible.
 std::vector<Point> decimate(const std::vector<Point>& points, size_t buckets);
 
+// A <text> element; `type` is its class, if any.
+std::string text_at(double x, double y, const char* anchor, const std::string& text, const char* type = "");
+
 }  // namespace signet::report

@@ -11,12 +11,7 @@ namespace signet::report {
 namespace {
 
 constexpr size_t kFewValues = 48;  // more are drawn as a histogram
-constexpr int kBins = 80;
-
-std::string text_at(double x, double y, const char* anchor, const std::string& text, const char* type) {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" class=\"{}\">{}</text>\n", x, y,
-                     anchor, type, escape(text));
-}
+constexpr int kHistogramBins = 80;
 
 std::string shorten(const std::string& text, size_t most) {
   // Cut between characters: bytes 10xxxxxx continue one.
@@ -90,16 +85,17 @@ std::string eigenvalue_strips(const std::vector<EigenvalueStrip>& strips, const 
             v < 0 ? "negative" : "positive", x(v) - 1.5, top + 4, kRow - 16);
     } else {
       // Heights go with the square root, so that the few entries that do the work are seen beside the many.
-      std::vector<double> counts(kBins);
-      for (double v : values) ++counts[std::min(kBins - 1, static_cast<int>((v + 1) / 2 * kBins))];
+      std::vector<double> counts(kHistogramBins);
+      for (double v : values)
+        ++counts[std::min(kHistogramBins - 1, static_cast<int>((v + 1) / 2 * kHistogramBins))];
       const double most = *std::max_element(counts.begin(), counts.end());
-      for (int b = 0; b < kBins; ++b) {
+      for (int b = 0; b < kHistogramBins; ++b) {
         if (counts[b] == 0) continue;
         const double h = std::max((kRow - 10) * std::sqrt(counts[b] / most), 1.0);
-        const double left = x(-1 + 2.0 * b / kBins), right = x(-1 + 2.0 * (b + 1) / kBins);
-        body +=
-            fmt::format("<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\"/>",
-                        b < kBins / 2 ? "negative" : "positive", left, base - h, right - left - 0.3, h);
+        const double left = x(-1 + 2.0 * b / kHistogramBins), right = x(-1 + 2.0 * (b + 1) / kHistogramBins);
+        body += fmt::format(
+            "<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\"/>",
+            b < kHistogramBins / 2 ? "negative" : "positive", left, base - h, right - left - 0.3, h);
       }
     }
     body += "</g>\n";

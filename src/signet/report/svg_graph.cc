@@ -11,13 +11,13 @@ namespace {
 
 constexpr double kRadius = 20, kMargin = 70, kFont = 13;
 
-struct Point {
+struct Position {
   double x, y;
 };
-Point operator+(Point a, Point b) { return {a.x + b.x, a.y + b.y}; }
-Point operator-(Point a, Point b) { return {a.x - b.x, a.y - b.y}; }
-Point operator*(double k, Point a) { return {k * a.x, k * a.y}; }
-double length(Point a) { return std::hypot(a.x, a.y); }
+Position operator+(Position a, Position b) { return {a.x + b.x, a.y + b.y}; }
+Position operator-(Position a, Position b) { return {a.x - b.x, a.y - b.y}; }
+Position operator*(double k, Position a) { return {k * a.x, k * a.y}; }
+double length(Position a) { return std::hypot(a.x, a.y); }
 
 std::string escaped(const std::string& text) {
   std::string result;
@@ -62,7 +62,7 @@ std::vector<int32_t> distances(const std::vector<std::vector<int32_t>>& graph, i
   return distance;
 }
 
-std::vector<Point> ring(const GraphPicture& picture) {
+std::vector<Position> ring(const GraphPicture& picture) {
   const size_t n = picture.nodes.size();
   // Walk along edges as far as fresh nodes lead, so that long cycles follow the ring.
   const auto graph = neighbours(picture, false);
@@ -82,7 +82,7 @@ std::vector<Point> ring(const GraphPicture& picture) {
   double spacing = 4.1 * kRadius;
   for (const auto& edge : picture.edges) spacing = std::max(spacing, text_width(edge.label) + 3 * kRadius);
   const double radius = std::max(75.0, static_cast<double>(n) * spacing / (2 * M_PI));
-  std::vector<Point> position(n);
+  std::vector<Position> position(n);
   for (size_t i = 0; i < n; ++i) {
     const double angle = M_PI + 2 * M_PI * static_cast<double>(i) / static_cast<double>(n);
     position[static_cast<size_t>(order[i])] = {radius * std::cos(angle), radius * std::sin(angle)};
@@ -90,13 +90,13 @@ std::vector<Point> ring(const GraphPicture& picture) {
   return position;
 }
 
-std::vector<Point> columns(const GraphPicture& picture, const std::vector<int32_t>& distance) {
+std::vector<Position> columns(const GraphPicture& picture, const std::vector<int32_t>& distance) {
   const auto from = neighbours(picture, true);
   const int32_t last = *std::max_element(distance.begin(), distance.end());
   std::vector<std::vector<int32_t>> column(static_cast<size_t>(last) + 2);
   for (size_t q = 0; q < distance.size(); ++q)
     column[static_cast<size_t>(distance[q] < 0 ? last + 1 : distance[q])].push_back(static_cast<int32_t>(q));
-  std::vector<Point> position(distance.size(), Point{0, 0});
+  std::vector<Position> position(distance.size(), Position{0, 0});
   for (size_t c = 0; c < column.size(); ++c) {
     // Near the mean height of their predecessors in the columns before.
     const auto wish = [&](int32_t q) {
@@ -119,32 +119,32 @@ std::vector<Point> columns(const GraphPicture& picture, const std::vector<int32_
   return position;
 }
 
-struct Curve {
-  Point a, control, b;
-  Point at(double t) const { return (1 - t) * (1 - t) * a + (2 * t * (1 - t)) * control + (t * t) * b; }
+struct Bend {
+  Position a, control, b;
+  Position at(double t) const { return (1 - t) * (1 - t) * a + (2 * t * (1 - t)) * control + (t * t) * b; }
 };
 
 // From rim to rim, the control point `bend` to the left of the middle.
-Curve bent(Point from, Point to, double bend) {
-  const Point along = to - from;
+Bend bent(Position from, Position to, double bend) {
+  const Position along = to - from;
   const double distance = std::max(1.0, length(along));
-  const Point normal = {along.y / distance, -along.x / distance};
-  const Point control = 0.5 * (from + to) + (2 * bend) * normal;
-  const auto rim = [&](Point centre, double extra) {
-    const Point direction = control - centre;
+  const Position normal = {along.y / distance, -along.x / distance};
+  const Position control = 0.5 * (from + to) + (2 * bend) * normal;
+  const auto rim = [&](Position centre, double extra) {
+    const Position direction = control - centre;
     return centre + ((kRadius + extra) / std::max(1.0, length(direction))) * direction;
   };
   return {rim(from, 0), control, rim(to, 7)};
 }
 
 struct Label {
-  Point centre;
+  Position centre;
   double half_width;
 };
 
 class Drawing {
  public:
-  Drawing(const GraphPicture& picture, std::vector<Point> position)
+  Drawing(const GraphPicture& picture, std::vector<Position> position)
       : picture_(picture), position_(std::move(position)) {
     for (const auto& edge : picture.edges) pairs_.insert({edge.from, edge.to});
   }
@@ -152,7 +152,7 @@ class Drawing {
   std::string draw() {
     std::string edges;
     for (const auto& edge : picture_.edges) edges += edge.from == edge.to ? loop(edge) : arrow(edge);
-    const Point s = position_[static_cast<size_t>(picture_.start)];
+    const Position s = position_[static_cast<size_t>(picture_.start)];
     edges +=
         path(fmt::format("M{:.1f},{:.1f} L{:.1f},{:.1f}", s.x - kRadius - 38, s.y, s.x - kRadius - 7, s.y));
     grow({s.x - kRadius - 40, s.y});
@@ -169,18 +169,18 @@ class Drawing {
     }
     return edges + labels_svg_ + nodes;
   }
-  Point low() const { return low_; }
-  Point high() const { return high_; }
+  Position low() const { return low_; }
+  Position high() const { return high_; }
 
  private:
   static std::string path(const std::string& d) {
     return fmt::format("<path class=\"edge\" d=\"{}\"/>\n", d);
   }
-  static std::string text(const std::string& content, Point at, const char* style) {
+  static std::string text(const std::string& content, Position at, const char* style) {
     return fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", style, at.x,
                        at.y + kFont * 0.35, escaped(content));
   }
-  void grow(Point p) {
+  void grow(Position p) {
     low_ = {std::min(low_.x, p.x), std::min(low_.y, p.y)};
     high_ = {std::max(high_.x, p.x), std::max(high_.y, p.y)};
   }
@@ -196,7 +196,7 @@ class Drawing {
         cost += 200;
     return cost;
   }
-  void place(const std::string& content, Point at) {
+  void place(const std::string& content, Position at) {
     const Label label{at, text_width(content) / 2};
     labels_.push_back(label);
     grow({at.x - label.half_width, at.y - kFont});
@@ -206,16 +206,16 @@ class Drawing {
 
   // The bend that keeps clear of other nodes and labels at the least detour.
   std::string arrow(const GraphPicture::Edge& edge) {
-    const Point from = position_[static_cast<size_t>(edge.from)],
-                to = position_[static_cast<size_t>(edge.to)];
+    const Position from = position_[static_cast<size_t>(edge.from)],
+                   to = position_[static_cast<size_t>(edge.to)];
     const double first = pairs_.count({edge.to, edge.from}) ? 16 : 0;
-    Curve best{};
-    Point best_label{};
+    Bend best{};
+    Position best_label{};
     double best_cost = 1e18;
     for (double bend : {0.0, 16.0, -16.0, 28.0, -28.0, 44.0, -44.0, 64.0, -64.0, 90.0, -90.0, 125.0, -125.0,
                         170.0, -170.0}) {
       if (first > 0 && bend < first) continue;  // two-way pairs keep to their own side
-      const Curve curve = bent(from, to, bend);
+      const Bend curve = bent(from, to, bend);
       double cost = std::abs(bend) * 1.2;
       for (size_t q = 0; q < position_.size(); ++q) {
         if (static_cast<int32_t>(q) == edge.from || static_cast<int32_t>(q) == edge.to) continue;
@@ -224,12 +224,12 @@ class Drawing {
           nearest = std::min(nearest, length(curve.at(t) - position_[q]));
         if (nearest < kRadius + 8) cost += 400 + 20 * (kRadius + 8 - nearest);
       }
-      const Point along = to - from;
+      const Position along = to - from;
       const double side = bend < 0 ? -1 : 1;
-      const Point normal = (side / std::max(1.0, length(along))) * Point{along.y, -along.x};
+      const Position normal = (side / std::max(1.0, length(along))) * Position{along.y, -along.x};
       for (double t : {0.5, 0.4, 0.6, 0.3, 0.7}) {
         const double reach = 8 + std::abs(normal.x) * text_width(edge.label) / 2;
-        const Point centre = curve.at(t) + reach * normal;
+        const Position centre = curve.at(t) + reach * normal;
         const double total = cost + crowding({centre, text_width(edge.label) / 2}) + 20 * std::abs(t - 0.5);
         if (total < best_cost) best_cost = total, best = curve, best_label = centre;
       }
@@ -242,16 +242,16 @@ class Drawing {
 
   // Away from the middle of the picture on a ring, upwards in columns.
   std::string loop(const GraphPicture::Edge& edge) {
-    const Point p = position_[static_cast<size_t>(edge.from)];
+    const Position p = position_[static_cast<size_t>(edge.from)];
     double best_cost = 1e18, angle = -M_PI / 2;
-    Point best_label{};
+    Position best_label{};
     for (double candidate : {-M_PI / 2, M_PI / 2, -M_PI / 4, -3 * M_PI / 4, M_PI / 4, 3 * M_PI / 4}) {
-      const Point out = {std::cos(candidate), std::sin(candidate)};
-      const Point label = p + (kRadius + 44) * out + Point{out.x * text_width(edge.label) / 2, 0};
+      const Position out = {std::cos(candidate), std::sin(candidate)};
+      const Position label = p + (kRadius + 44) * out + Position{out.x * text_width(edge.label) / 2, 0};
       double cost = crowding({label, text_width(edge.label) / 2}) + 10 * std::abs(candidate + M_PI / 2);
       for (const auto& other : picture_.edges) {  // arrows at this node should leave elsewhere
         if (other.from == other.to || (other.from != edge.from && other.to != edge.from)) continue;
-        const Point toward =
+        const Position toward =
             position_[static_cast<size_t>(other.from == edge.from ? other.to : other.from)] - p;
         const double cosine = (toward.x * out.x + toward.y * out.y) / std::max(1.0, length(toward));
         if (cosine > 0.6) cost += 100 * cosine;
@@ -260,10 +260,10 @@ class Drawing {
       if (cost < best_cost) best_cost = cost, angle = candidate, best_label = label;
     }
     const auto on_rim = [&](double turn, double reach) {
-      return p + reach * Point{std::cos(angle + turn), std::sin(angle + turn)};
+      return p + reach * Position{std::cos(angle + turn), std::sin(angle + turn)};
     };
-    const Point a = on_rim(-0.4, kRadius), b = on_rim(0.4, kRadius + 7), c = on_rim(-0.55, kRadius + 42),
-                d = on_rim(0.55, kRadius + 42);
+    const Position a = on_rim(-0.4, kRadius), b = on_rim(0.4, kRadius + 7), c = on_rim(-0.55, kRadius + 42),
+                   d = on_rim(0.55, kRadius + 42);
     grow(c);
     grow(d);
     place(edge.label, best_label);
@@ -272,11 +272,11 @@ class Drawing {
   }
 
   const GraphPicture& picture_;
-  std::vector<Point> position_;
+  std::vector<Position> position_;
   std::set<std::pair<int32_t, int32_t>> pairs_;
   std::vector<Label> labels_;
   std::string labels_svg_;
-  Point low_{1e18, 1e18}, high_{-1e18, -1e18};
+  Position low_{1e18, 1e18}, high_{-1e18, -1e18};
 };
 
 }  // namespace
@@ -291,7 +291,7 @@ std::string svg_graph(const GraphPicture& picture) {
                         std::count(back.begin(), back.end(), -1) == 0;
     Drawing drawing(picture, strong && picture.nodes.size() > 2 ? ring(picture) : columns(picture, distance));
     const std::string graph = drawing.draw();
-    const Point low = drawing.low(), high = drawing.high();
+    const Position low = drawing.low(), high = drawing.high();
     width = std::max(width, high.x - low.x + 2 * kMargin / 2);
     height = high.y - low.y + kMargin;
     body = fmt::format("<g transform=\"translate({:.1f},{:.1f})\">\n{}</g>\n", kMargin / 2 - low.x,

@@ -11,11 +11,11 @@ using automata::Permutation;
 
 namespace {
 
-using Matrix = SignedPartialPermutation;
+using Signed = SignedPartialPermutation;
 
 // `first`, then `second`; both permutations with signs.
-Matrix then(const Matrix& first, const Matrix& second) {
-  Matrix result = first;
+Signed then(const Signed& first, const Signed& second) {
+  Signed result = first;
   for (size_t i = 0; i < first.target.size(); ++i) {
     const int32_t middle = first.target[i];
     result.target[i] = second.target[middle];
@@ -24,8 +24,8 @@ Matrix then(const Matrix& first, const Matrix& second) {
   return result;
 }
 
-Matrix inverse(const Matrix& m) {
-  Matrix result = m;
+Signed inverse(const Signed& m) {
+  Signed result = m;
   for (size_t i = 0; i < m.target.size(); ++i) {
     result.target[m.target[i]] = static_cast<int32_t>(i);
     result.sign[m.target[i]] = m.sign[i];
@@ -33,14 +33,14 @@ Matrix inverse(const Matrix& m) {
   return result;
 }
 
-Matrix identity(int32_t size) {
+Signed signed_identity(int32_t size) {
   return {automata::identity_permutation(size), std::vector<int32_t>(static_cast<size_t>(size), 1), {}};
 }
 
 // A swap, with a sign, or a sign flip.
-Matrix matrix_of(const Factor& factor) {
+Signed matrix_of(const Factor& factor) {
   const int32_t size = static_cast<int32_t>(factor.k.size());
-  Matrix m = identity(size);
+  Signed m = signed_identity(size);
   std::vector<int32_t> lanes;
   for (int32_t i = 0; i < size; ++i)
     if (factor.k[i] != 0) lanes.push_back(i);
@@ -53,22 +53,22 @@ Matrix matrix_of(const Factor& factor) {
   return m;
 }
 
-std::vector<double> applied(const Matrix& m, const std::vector<double>& x) {
+std::vector<double> applied(const Signed& m, const std::vector<double>& x) {
   std::vector<double> y(x.size());
   for (size_t i = 0; i < x.size(); ++i) y[m.target[i]] = m.sign[i] * x[i];
   return y;
 }
 
 template <class Combine>
-std::vector<Matrix> joint(const std::vector<Matrix>& a, const std::vector<Matrix>& b, Combine&& combine) {
-  std::vector<Matrix> result;
+std::vector<Signed> joint(const std::vector<Signed>& a, const std::vector<Signed>& b, Combine&& combine) {
+  std::vector<Signed> result;
   for (size_t h = 0; h < a.size(); ++h) result.push_back(combine(a[h], b[h]));
   return result;
 }
 
-std::vector<int32_t> key_of(const std::vector<Matrix>& m) {
+std::vector<int32_t> key_of(const std::vector<Signed>& m) {
   std::vector<int32_t> key;
-  for (const Matrix& head : m)
+  for (const Signed& head : m)
     for (size_t i = 0; i < head.target.size(); ++i) key.push_back(head.sign[i] * (head.target[i] + 1));
   return key;
 }
@@ -103,13 +103,13 @@ void BlockGroup::represent() {
   }
   Representation found = *find_representation(regular, 0, natural);
   for (MonomialBlock& block : found.blocks) {
-    for (Matrix& m : block.letters)
+    for (Signed& m : block.letters)
       if (m.sign.empty()) m.sign.assign(m.target.size(), 1);
     start_.push_back(block.initial);
   }
   // Every element as a product of letters, breadth first.
   matrices_.resize(static_cast<size_t>(table_.order()));
-  for (const MonomialBlock& block : found.blocks) matrices_[0].push_back(identity(block.dim));
+  for (const MonomialBlock& block : found.blocks) matrices_[0].push_back(signed_identity(block.dim));
   std::vector<int32_t> queue = {0};
   for (size_t i = 0; i < queue.size(); ++i)
     for (size_t s = 0; s < letters.size(); ++s) {
@@ -144,7 +144,7 @@ void BlockGroup::find_partials() {
       int32_t r = 0, within = -1;
       for (; r < static_cast<int32_t>(representatives_.size()) && within < 0; ++r) {
         const auto it = element_of.find(key_of(joint(
-            q, representatives_[r], [](const Matrix& a, const Matrix& b) { return then(a, inverse(b)); })));
+            q, representatives_[r], [](const Signed& a, const Signed& b) { return then(a, inverse(b)); })));
         if (it != element_of.end()) within = it->second;
       }
       if (within < 0) {

@@ -69,11 +69,11 @@ struct ClassCode {
   int32_t tile(int32_t r, int32_t g) const { return series.element(g)[base[r]]; }
 };
 
-struct Trail {
+struct DiagonalTrail {
   int32_t old_set, new_set;
   Letter letter;
   std::vector<std::vector<int32_t>> old_digits, new_digits;  // of this level, per sublayer so far
-  bool operator<(const Trail& o) const {
+  bool operator<(const DiagonalTrail& o) const {
     return std::tie(old_set, new_set, letter, old_digits, new_digits) <
            std::tie(o.old_set, o.new_set, o.letter, o.old_digits, o.new_digits);
   }
@@ -90,7 +90,7 @@ class DiagonalCompiler {
   Network build() {
     for (int32_t c = 0; c < sets_.classes(); ++c) codes_.push_back(class_code(c));
     network_.dfa = dfa_;
-    std::vector<Trail> trails;
+    std::vector<DiagonalTrail> trails;
     for (Letter s = 0; s < dfa_.letters(); ++s)
       trails.push_back({HolonomyCascade::kWhole, HolonomyCascade::kWhole, s, {}, {}});
     int32_t start_set = HolonomyCascade::kWhole;
@@ -198,8 +198,9 @@ class DiagonalCompiler {
     return channels;
   }
 
-  std::vector<Trail> add_layer(const std::vector<Trail>& trails, int32_t d, size_t i, bool last_sublayer,
-                               bool last_level, int32_t start_set, std::optional<int32_t> start_tile) {
+  std::vector<DiagonalTrail> add_layer(const std::vector<DiagonalTrail>& trails, int32_t d, size_t i,
+                                       bool last_sublayer, bool last_level, int32_t start_set,
+                                       std::optional<int32_t> start_tile) {
     std::vector<LeakyChannel> channels = make_channels(d, i);
     // A level whose sets have one tile each holds nothing, but the layer must hold something.
     if (channels.empty()) channels.emplace_back(2, householder());
@@ -217,10 +218,10 @@ class DiagonalCompiler {
     Layer layer;
     layer.trails = layer.rows = static_cast<int32_t>(trails.size());
     layer.next.assign(static_cast<size_t>(combined * layer.rows), -1);
-    std::vector<Trail> below;
-    std::map<Trail, int32_t> index;
+    std::vector<DiagonalTrail> below;
+    std::map<DiagonalTrail, int32_t> index;
     for (size_t t = 0; t < trails.size(); ++t) {
-      const Trail& trail = trails[t];
+      const DiagonalTrail& trail = trails[t];
       layer.row.push_back(static_cast<int32_t>(t));
       const bool was = active(trail.old_set, d), is = active(trail.new_set, d);
       const ClassCode* before = was ? &*codes_[sets_.class_of(trail.old_set)] : nullptr;
@@ -234,7 +235,7 @@ class DiagonalCompiler {
       std::vector<int32_t> old(orders.size(), 0);
       do {
         if (before && !occurs(*before, i, old)) continue;
-        Trail next = trail;
+        DiagonalTrail next = trail;
         if (before) next.old_digits.push_back(old);
         if (after)
           next.new_digits.push_back(
@@ -278,7 +279,7 @@ class DiagonalCompiler {
   }
 
   // What each channel of the sublayer does on this trail.
-  std::vector<Move> moves_of(const Trail& trail, bool was, const ClassCode* after, size_t i,
+  std::vector<Move> moves_of(const DiagonalTrail& trail, bool was, const ClassCode* after, size_t i,
                              size_t channels) const {
     std::vector<Move> moves(channels);
     if (!after) return moves;

@@ -26,13 +26,13 @@ namespace {
 
 using Set = uint64_t;
 
-struct Trail {
+struct EliminationTrail {
   Set old_set, new_set;
   Letter letter;
-  bool operator==(const Trail&) const = default;
+  bool operator==(const EliminationTrail&) const = default;
 };
-struct TrailHash {
-  size_t operator()(const Trail& t) const {
+struct EliminationTrailHash {
+  size_t operator()(const EliminationTrail& t) const {
     uint64_t h = t.old_set * 0x9E3779B97F4A7C15u;
     h = (h ^ (h >> 31) ^ t.new_set) * 0xBF58476D1CE4E5B9u;
     return (h ^ (h >> 29) ^ static_cast<uint64_t>(t.letter)) * 0x94D049BB133111EBu >> 7;
@@ -47,7 +47,7 @@ class Elimination {
     network_.dfa = dfa_;
     network_.construction = fmt::format("elimination cascade: {} layers for {} states", n_ - 1, n_);
     const Set all = n_ == 64 ? ~Set{0} : (Set{1} << n_) - 1;
-    std::vector<Trail> trails;
+    std::vector<EliminationTrail> trails;
     for (Letter s = 0; s < dfa_.letters(); ++s) trails.push_back({all, all, s});
     Set start_set = all;
     for (State j = 0; j + 1 < n_; ++j) {
@@ -66,7 +66,7 @@ class Elimination {
     State reset;
   };
 
-  Action action(const Trail& t) const {
+  Action action(const EliminationTrail& t) const {
     Set image = 0;
     bool injective = true;
     for (Set rest = t.old_set; rest; rest &= rest - 1) {
@@ -81,7 +81,7 @@ class Elimination {
   // A permutation of the new half that agrees with the letter on P: the letter on a transversal of its kernel
   // that contains P, its paths closed. Coordinates outside P hold nothing, so any completion serves, and few
   // different ones arise.
-  int32_t move_context(Block& block, const Trail& t) {
+  int32_t move_context(Block& block, const EliminationTrail& t) {
     std::vector<int32_t> target(static_cast<size_t>(n_), -1), source = target;
     const auto take = [&](State q) {
       const State to = dfa_.delta[q][t.letter];
@@ -120,8 +120,9 @@ class Elimination {
   }
 
   // The elements e_j that occur together with each set P_j, from the start and closed under all trails.
-  std::unordered_map<Set, Set> reachable(const std::vector<Trail>& trails, const std::vector<Action>& actions,
-                                         Set start_set, State first) const {
+  std::unordered_map<Set, Set> reachable(const std::vector<EliminationTrail>& trails,
+                                         const std::vector<Action>& actions, Set start_set,
+                                         State first) const {
     std::unordered_map<Set, std::vector<size_t>> by_set;
     for (size_t i = 0; i < trails.size(); ++i) by_set[trails[i].old_set].push_back(i);
     std::unordered_map<Set, Set> elements;
@@ -142,9 +143,10 @@ class Elimination {
     return elements;
   }
 
-  std::vector<Trail> add_layer(const std::vector<Trail>& trails, Set start_set, State first, bool last) {
+  std::vector<EliminationTrail> add_layer(const std::vector<EliminationTrail>& trails, Set start_set,
+                                          State first, bool last) {
     std::vector<Action> actions;
-    for (const Trail& t : trails) actions.push_back(action(t));
+    for (const EliminationTrail& t : trails) actions.push_back(action(t));
     const auto elements = reachable(trails, actions, start_set, first);
     Layer layer;
     layer.blocks.emplace_back();
@@ -172,10 +174,10 @@ class Elimination {
           n_, max_table_);
     layer.next.assign(static_cast<size_t>(codes * layer.rows), -1);
 
-    std::vector<Trail> below;
-    std::unordered_map<Trail, int32_t, TrailHash> index;
+    std::vector<EliminationTrail> below;
+    std::unordered_map<EliminationTrail, int32_t, EliminationTrailHash> index;
     for (size_t i = 0; i < trails.size(); ++i) {
-      const Trail& t = trails[i];
+      const EliminationTrail& t = trails[i];
       layer.row.push_back(static_cast<int32_t>(i));
       layer.context.push_back(actions[i].moves ? move_context(block, t)
                                                : reset_context(block, actions[i].reset));
@@ -184,7 +186,7 @@ class Elimination {
       for (Set rest = occurring; rest; rest &= rest - 1) {
         const State e = std::countr_zero(rest);
         const State to = actions[i].moves ? dfa_.delta[e][t.letter] : actions[i].reset;
-        const Trail next = {t.old_set & ~(Set{1} << e), t.new_set & ~(Set{1} << to), t.letter};
+        const EliminationTrail next = {t.old_set & ~(Set{1} << e), t.new_set & ~(Set{1} << to), t.letter};
         int32_t id;
         if (last) {
           id = answers_.answer(std::countr_zero(next.new_set), t.letter);

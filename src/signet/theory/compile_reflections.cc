@@ -40,16 +40,16 @@ namespace {
 
 // What the layers above have said: sets before and after the letter, and letters read modulo the block
 // length.
-struct Trail {
+struct ReflectionTrail {
   int32_t old_set, new_set;
   Letter letter;
   int32_t clock;
-  bool operator==(const Trail&) const = default;
+  bool operator==(const ReflectionTrail&) const = default;
 };
 
 // A trail inside one level, with what its layers found so far.
 struct Inner {
-  Trail trail;
+  ReflectionTrail trail;
   int32_t move;     // p
   int32_t reset;    // r as a point, or -1
   int32_t product;  // of the sub-block so far; g at the end
@@ -185,7 +185,7 @@ class ReflectionCompiler {
       levels.push_back(make_level(d));
       length = std::max(length, levels.back().length());
     }
-    std::vector<Trail> trails;
+    std::vector<ReflectionTrail> trails;
     for (Letter s = 0; s < dfa_.letters(); ++s)
       trails.push_back({HolonomyCascade::kWhole, HolonomyCascade::kWhole, s, 0});
     for (int32_t bit = 1; bit < length; bit *= 2) trails = add_clock(trails, bit);
@@ -199,7 +199,7 @@ class ReflectionCompiler {
         start_set = cascade_.tile(start_set, cascade_.tile_with(start_set, dfa_.start));
     }
     std::vector<int32_t> answers;
-    for (const Trail& t : trails)
+    for (const ReflectionTrail& t : trails)
       answers.push_back(answers_.answer(cascade_.first_state(t.new_set), t.letter));
     for (int32_t& next : network_.layers.back().next)
       if (next >= 0) next = answers[next];
@@ -307,23 +307,23 @@ class ReflectionCompiler {
   }
 
   // Counts letters: adds the bit of weight `bit`, which flips when all lower ones have come back to 0.
-  std::vector<Trail> add_clock(const std::vector<Trail>& trails, int32_t bit) {
+  std::vector<ReflectionTrail> add_clock(const std::vector<ReflectionTrail>& trails, int32_t bit) {
     FactorBlock sign({1}, {{1}, {-1}});
     const Factor flip{{1}, 2, 0};
-    return add_layer<Trail>(
+    return add_layer<ReflectionTrail>(
         trails,
-        [&](const Trail& t) {
+        [&](const ReflectionTrail& t) {
           return std::vector<int32_t>{t.clock == 0 ? sign.context(&flip) : sign.hold()};
         },
-        [&] { return std::vector<Block>{sign.finish()}; }, [](const Trail& t) { return t; },
-        [&](Trail t, const std::vector<int32_t>& codes) {
+        [&] { return std::vector<Block>{sign.finish()}; }, [](const ReflectionTrail& t) { return t; },
+        [&](ReflectionTrail t, const std::vector<int32_t>& codes) {
           t.clock += codes[0] * bit;
           return std::optional(t);
         });
   }
 
   // What the level does on a trail.
-  Inner enter(const Level& level, const Trail& trail, bool last) const {
+  Inner enter(const Level& level, const ReflectionTrail& trail, bool last) const {
     Inner inner{trail, 0, -1, 0};
     const bool was = active(trail.old_set, level.depth), is = active(trail.new_set, level.depth);
     if (is) {
@@ -346,9 +346,9 @@ class ReflectionCompiler {
   }
 
   // The trail below the level: c before the letter, g after it. Nothing for what cannot occur.
-  std::optional<Trail> leave(const Level& level, const Inner& inner, int32_t stored, bool last,
-                             int32_t clock) const {
-    Trail t = inner.trail;
+  std::optional<ReflectionTrail> leave(const Level& level, const Inner& inner, int32_t stored, bool last,
+                                       int32_t clock) const {
+    ReflectionTrail t = inner.trail;
     t.clock %= clock;
     const auto refine = [&](int32_t& set, int32_t point) {
       const int32_t c = cascade_.class_of(set), tile = point - level.offset.at(c);
@@ -372,13 +372,13 @@ class ReflectionCompiler {
     return t;
   }
 
-  std::vector<Trail> add_level(const Level& level, const std::vector<Trail>& trails, int32_t start_set,
-                               int32_t clock) {
+  std::vector<ReflectionTrail> add_level(const Level& level, const std::vector<ReflectionTrail>& trails,
+                                         int32_t start_set, int32_t clock) {
     const bool last = level.depth + 1 == cascade_.levels();
     Numbering<Inner> entered;
     bool resets = false;
     std::vector<int32_t> inner_of;
-    for (const Trail& t : trails) {
+    for (const ReflectionTrail& t : trails) {
       inner_of.push_back(entered.of(enter(level, t, last)));
       resets |= entered.list()[inner_of.back()].reset >= 0;
     }
@@ -401,7 +401,8 @@ class ReflectionCompiler {
     if (resets)
       return add_store(level, add_apply<Inner>(level, due, [](const Inner& i) { return std::optional(i); }),
                        start, last, clock);
-    return add_apply<Trail>(level, due, [&](const Inner& i) { return leave(level, i, start, last, clock); });
+    return add_apply<ReflectionTrail>(level, due,
+                                      [&](const Inner& i) { return leave(level, i, start, last, clock); });
   }
 
   std::vector<Inner> add_halves(const Level& level, std::vector<Inner> inners) {
@@ -490,8 +491,8 @@ class ReflectionCompiler {
         });
   }
 
-  std::vector<Trail> add_store(const Level& level, const std::vector<Inner>& inners, int32_t start, bool last,
-                               int32_t clock) {
+  std::vector<ReflectionTrail> add_store(const Level& level, const std::vector<Inner>& inners, int32_t start,
+                                         bool last, int32_t clock) {
     std::vector<LeakyChannel> bits;
     const int32_t count =
         std::max(1, static_cast<int32_t>(std::bit_width(static_cast<uint32_t>(level.points - 1))));
@@ -505,7 +506,7 @@ class ReflectionCompiler {
       const TableGroup& table = level.group->table();
       return table.element(table.inverse(i.product))[i.reset];
     };
-    return add_layer<Trail>(
+    return add_layer<ReflectionTrail>(
         inners,
         [&](const Inner& i) {
           std::vector<int32_t> contexts;
@@ -519,7 +520,7 @@ class ReflectionCompiler {
           return blocks;
         },
         [](const Inner& i) { return i; },
-        [&](const Inner& i, const std::vector<int32_t>& codes) -> std::optional<Trail> {
+        [&](const Inner& i, const std::vector<int32_t>& codes) -> std::optional<ReflectionTrail> {
           int32_t now = 0, old = 0;  // a channel's code is now * 2 + old
           for (int32_t b = 0; b < count; ++b) {
             now |= codes[b] / 2 << b;

@@ -14,13 +14,6 @@ namespace {
 using io::ConfigNode;
 using Kind = ConfigNode::Kind;
 
-template <class... Args>
-[[noreturn]] void bad(const ConfigNode& node, const std::string& where, fmt::format_string<Args...> format,
-                      Args&&... args) {
-  bad_input("{}:{}:{}: {}", printable(where), node.line, node.column,
-            fmt::format(format, std::forward<Args>(args)...));
-}
-
 // The leaves of a document by dotted key; empty maps and lists are leaves too.
 void collect(const ConfigNode& node, const std::string& prefix,
              std::map<std::string, const ConfigNode*>& leaves) {
@@ -48,7 +41,8 @@ class Document {
   std::string text(const std::string& key) {
     const ConfigNode* node = take(key);
     if (!node) bad_input("{}: {} is missing", printable(where_), key);
-    if (node->kind != Kind::kScalar) bad(*node, where_, "{} must be a value, not {}", key, node->kind_name());
+    if (node->kind != Kind::kScalar)
+      bad_node(*node, where_, "{} must be a value, not {}", key, node->kind_name());
     return node->text;
   }
   double number(const std::string& key) {
@@ -56,7 +50,7 @@ class Document {
     double result = 0;
     const auto [stop, error] = std::from_chars(value.data(), value.data() + value.size(), result);
     if (error != std::errc() || stop != value.data() + value.size())
-      bad(*take(key), where_, "{} must be a number, not '{}'", key, printable(value, 40));
+      bad_node(*take(key), where_, "{} must be a number, not '{}'", key, printable(value, 40));
     return result;
   }
   // The key may be absent; if it is there, it must have one of the values.
@@ -67,15 +61,15 @@ class Document {
         node->kind == Kind::kScalar && std::any_of(allowed.begin(), allowed.end(), [&](const auto& value) {
           return node->text == value || same_number(node->text, value);
         });
-    if (!fits) bad(*node, where_, "{}: {} ({} expected)", key, why, join(allowed, " or "));
+    if (!fits) bad_node(*node, where_, "{}: {} ({} expected)", key, why, join(allowed, " or "));
   }
   void ignore(const std::string& key) { take(key); }
   void refuse_the_rest() const {
     const std::vector<std::string> known(known_.begin(), known_.end());
     for (const auto& [key, node] : leaves_)
       if (!known_.count(key))
-        bad(*node, where_, "unknown key '{}'{}; docs/paper_configs.md lists those that are understood",
-            printable(key), did_you_mean(key, known));
+        bad_node(*node, where_, "unknown key '{}'{}; docs/paper_configs.md lists those that are understood",
+                 printable(key), did_you_mean(key, known));
   }
   const std::string& where() const { return where_; }
 
@@ -191,8 +185,8 @@ class Converter {
     if (found == languages.end()) {
       std::vector<std::string> names;
       for (const auto& [name, task] : languages) names.push_back(name);
-      bad(*in_.take(prefix + "synth_lang_type"), in_.where(), "unknown language '{}'{}; there are {}",
-          printable(language, 60), did_you_mean(language, names), join(names, ", "));
+      bad_node(*in_.take(prefix + "synth_lang_type"), in_.where(), "unknown language '{}'{}; there are {}",
+               printable(language, 60), did_you_mean(language, names), join(names, ", "));
     }
     out_.set("task", "name", found->second);
     in_.expect(prefix + "enable_mask", {"true"}, "only the answer is scored");
@@ -236,9 +230,9 @@ class Converter {
       sizes("num_blocks", "embedding_dim");
       xlstm();
     } else {
-      bad(*in_.take("model.name"), in_.where(),
-          "unknown model '{}'; there are delta_net, mamba, simple_recurrent and xlstm00 to xlstm11",
-          printable(name, 60));
+      bad_node(*in_.take("model.name"), in_.where(),
+               "unknown model '{}'; there are delta_net, mamba, simple_recurrent and xlstm00 to xlstm11",
+               printable(name, 60));
     }
   }
 
@@ -250,7 +244,7 @@ class Converter {
   bool boolean(const std::string& key) {
     const std::string value = in_.text(key);
     if (value != "true" && value != "false")
-      bad(*in_.take(key), in_.where(), "{} must be true or false", key);
+      bad_node(*in_.take(key), in_.where(), "{} must be true or false", key);
     return value == "true";
   }
 
@@ -259,8 +253,8 @@ class Converter {
     out_.set("model", "conv", boolean("model.use_short_conv") ? "4" : "0");
     const double scale = in_.number("model.sigmoid_scale");
     if (scale != 1 && scale != 2)
-      bad(*in_.take("model.sigmoid_scale"), in_.where(),
-          "model.sigmoid_scale must be 1 (eigenvalues in [0,1]) or 2 (in [-1,1])");
+      bad_node(*in_.take("model.sigmoid_scale"), in_.where(),
+               "model.sigmoid_scale must be 1 (eigenvalues in [0,1]) or 2 (in [-1,1])");
     out_.set_range(scale == 2);
   }
 
@@ -284,8 +278,9 @@ class Converter {
     } else if (layer == "full_matrix") {
       out_.set("model", "architecture", "dense");
     } else {
-      bad(*in_.take("model.layer_type"), in_.where(),
-          "unknown layer '{}'; there are delta_rule_fla, diagonal and full_matrix", printable(layer, 60));
+      bad_node(*in_.take("model.layer_type"), in_.where(),
+               "unknown layer '{}'; there are delta_rule_fla, diagonal and full_matrix",
+               printable(layer, 60));
     }
   }
 
@@ -297,8 +292,8 @@ class Converter {
     in_.ignore("model.mlstm_block");
     const bool all = slstm > 0 && std::to_string(slstm) == in_.text("model.num_blocks");
     if (slstm > 0 && !all)
-      bad(*at, in_.where(),
-          "blocks of two kinds in one model are not built here; give all of them to slstm_at, or none");
+      bad_node(*at, in_.where(),
+               "blocks of two kinds in one model are not built here; give all of them to slstm_at, or none");
     in_.expect("model.slstm_block.slstm.conv1d_kernel_size", {"0"}, "sLSTM has no convolution here");
     out_.set("model", "architecture", all ? "slstm" : "mlstm");
     if (!all) out_.set_range(false);

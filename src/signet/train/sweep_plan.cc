@@ -14,22 +14,15 @@ using Kind = ConfigNode::Kind;
 
 constexpr size_t kMaxAxes = 16, kMaxName = 200, kMaxOverrides = 1000;
 
-template <class... Args>
-[[noreturn]] void bad(const ConfigNode& node, const std::string& where, fmt::format_string<Args...> format,
-                      Args&&... args) {
-  bad_input("{}:{}:{}: {}", printable(where), node.line, node.column,
-            fmt::format(format, std::forward<Args>(args)...));
-}
-
 // A scalar or a list of scalars as `--set` takes it.
 std::string value_text(const ConfigNode& node, const std::string& key, const std::string& where) {
   if (node.kind == Kind::kScalar) return node.text;
   if (node.kind != Kind::kList)
-    bad(node, where, "{} needs a value, not {}", printable(key), node.kind_name());
+    bad_node(node, where, "{} needs a value, not {}", printable(key), node.kind_name());
   std::vector<std::string> items;
   for (const ConfigNode& item : node.items) {
     if (item.kind != Kind::kScalar)
-      bad(item, where, "{}: a list of plain values is expected", printable(key));
+      bad_node(item, where, "{}: a list of plain values is expected", printable(key));
     items.push_back(item.text);
   }
   return "[" + join(items, ",") + "]";
@@ -39,7 +32,8 @@ std::string value_text(const ConfigNode& node, const std::string& key, const std
 void flatten(const ConfigNode& node, const std::string& prefix, const std::string& where,
              std::vector<std::string>& set) {
   if (node.kind == Kind::kNull) return;
-  if (node.kind != Kind::kMap) bad(node, where, "keys with values are expected, not {}", node.kind_name());
+  if (node.kind != Kind::kMap)
+    bad_node(node, where, "keys with values are expected, not {}", node.kind_name());
   for (size_t i = 0; i < node.keys.size(); ++i) {
     const ConfigNode& value = node.items[i];
     const std::string key = prefix + node.keys[i];
@@ -60,18 +54,18 @@ Axis read_axis(const std::string& name, const ConfigNode& node, const std::strin
     }
   } else if (node.kind == Kind::kList) {
     if (name.find('.') == name.npos)
-      bad(node, where,
-          "axis '{}': a list is for one key such as train.seed; name settings as 'value: {{key: ...}}'",
-          printable(name));
+      bad_node(node, where,
+               "axis '{}': a list is for one key such as train.seed; name settings as 'value: {{key: ...}}'",
+               printable(name));
     for (const ConfigNode& item : node.items) {
       const std::string text = value_text(item, name, where);
       axis.values.push_back({text, {name + "=" + text}});
     }
   } else {
-    bad(node, where, "axis '{}' must be a list of values or a map of named settings, not {}", printable(name),
-        node.kind_name());
+    bad_node(node, where, "axis '{}' must be a list of values or a map of named settings, not {}",
+             printable(name), node.kind_name());
   }
-  if (axis.values.empty()) bad(node, where, "axis '{}' has no values", printable(name));
+  if (axis.values.empty()) bad_node(node, where, "axis '{}' has no values", printable(name));
   return axis;
 }
 
@@ -81,41 +75,44 @@ int64_t whole_number(const ConfigNode& node, const std::string& key, int64_t low
                       node.text.find_first_not_of("0123456789") == node.text.npos;
   const int64_t value = digits ? parse_int(node.text, key) : -1;
   if (value < low || value > high)
-    bad(node, where, "{} must be a whole number from {} to {}", key, low, high);
+    bad_node(node, where, "{} must be a whole number from {} to {}", key, low, high);
   return value;
 }
 
 Override read_override(const SweepPlan& plan, const ConfigNode& node, const std::string& where) {
   Override result;
-  if (node.kind != Kind::kMap) bad(node, where, "an override has the keys when, and set or skip");
+  if (node.kind != Kind::kMap) bad_node(node, where, "an override has the keys when, and set or skip");
   for (size_t i = 0; i < node.keys.size(); ++i) {
     const std::string& key = node.keys[i];
     const ConfigNode& value = node.items[i];
     if (key == "set") {
       flatten(value, "", where, result.set);
     } else if (key == "skip") {
-      if (value.text != "true" && value.text != "false") bad(value, where, "skip must be true or false");
+      if (value.text != "true" && value.text != "false") bad_node(value, where, "skip must be true or false");
       result.skip = value.text == "true";
     } else if (key == "when" && value.kind == Kind::kMap) {
       for (size_t a = 0; a < value.keys.size(); ++a) {
         const Axis* axis = plan.axis(value.keys[a]);
-        if (!axis) bad(value.items[a], where, "there is no axis '{}' before this", printable(value.keys[a]));
-        if (value.items[a].kind != Kind::kList) bad(value.items[a], where, "a list of values is expected");
+        if (!axis)
+          bad_node(value.items[a], where, "there is no axis '{}' before this", printable(value.keys[a]));
+        if (value.items[a].kind != Kind::kList)
+          bad_node(value.items[a], where, "a list of values is expected");
         std::vector<std::string> names, wanted;
         for (const auto& v : axis->values) names.push_back(v.name);
         for (const auto& item : value.items[a].items) {
           wanted.push_back(value_text(item, axis->name, where));
           if (std::find(names.begin(), names.end(), wanted.back()) == names.end())
-            bad(item, where, "axis {} has no value '{}'{}", axis->name, printable(wanted.back()),
-                did_you_mean(wanted.back(), names));
+            bad_node(item, where, "axis {} has no value '{}'{}", axis->name, printable(wanted.back()),
+                     did_you_mean(wanted.back(), names));
         }
         result.when.emplace_back(axis->name, std::move(wanted));
       }
     } else {
-      bad(value, where, "unknown key '{}'; an override has the keys when, and set or skip", printable(key));
+      bad_node(value, where, "unknown key '{}'; an override has the keys when, and set or skip",
+               printable(key));
     }
   }
-  if (result.when.empty()) bad(node, where, "an override without 'when' belongs into base");
+  if (result.when.empty()) bad_node(node, where, "an override without 'when' belongs into base");
   return result;
 }
 
@@ -181,7 +178,7 @@ SweepPlan read_sweep(const ConfigNode& root, const std::string& where) {
   SweepPlan plan;
   plan.where = where;
   const std::vector<std::string> known = {"title", "base", "grid", "overrides", "horizon", "horizon_samples"};
-  if (root.kind != Kind::kMap) bad(root, where, "a sweep has the keys {}", join(known, ", "));
+  if (root.kind != Kind::kMap) bad_node(root, where, "a sweep has the keys {}", join(known, ", "));
   for (size_t i = 0; i < root.keys.size(); ++i) {
     const std::string& key = root.keys[i];
     const ConfigNode& node = root.items[i];
@@ -190,21 +187,23 @@ SweepPlan read_sweep(const ConfigNode& root, const std::string& where) {
     } else if (key == "base") {
       flatten(node, "", where, plan.base);
     } else if (key == "grid") {
-      if (node.kind != Kind::kMap) bad(node, where, "grid must be a map of axes, not {}", node.kind_name());
-      if (node.keys.size() > kMaxAxes) bad(node, where, "a grid has at most {} axes", kMaxAxes);
+      if (node.kind != Kind::kMap)
+        bad_node(node, where, "grid must be a map of axes, not {}", node.kind_name());
+      if (node.keys.size() > kMaxAxes) bad_node(node, where, "a grid has at most {} axes", kMaxAxes);
       for (size_t a = 0; a < node.keys.size(); ++a)
         plan.axes.push_back(read_axis(node.keys[a], node.items[a], where));
     } else if (key == "overrides") {
-      if (node.kind != Kind::kList) bad(node, where, "overrides must be a list, not {}", node.kind_name());
-      if (node.items.size() > kMaxOverrides) bad(node, where, "at most {} overrides", kMaxOverrides);
+      if (node.kind != Kind::kList)
+        bad_node(node, where, "overrides must be a list, not {}", node.kind_name());
+      if (node.items.size() > kMaxOverrides) bad_node(node, where, "at most {} overrides", kMaxOverrides);
       for (const auto& item : node.items) plan.overrides.push_back(read_override(plan, item, where));
     } else if (key == "horizon") {
       plan.horizon = whole_number(node, key, 0, tasks::kMaxSize, where);
     } else if (key == "horizon_samples") {
       plan.horizon_samples = whole_number(node, key, 1, 1 << 20, where);
     } else {
-      bad(node, where, "unknown key '{}'{}; a sweep has {}", printable(key), did_you_mean(key, known),
-          join(known, ", "));
+      bad_node(node, where, "unknown key '{}'{}; a sweep has {}", printable(key), did_you_mean(key, known),
+               join(known, ", "));
     }
   }
   check_size(plan);

@@ -8,10 +8,9 @@
 namespace signet::kernels {
 
 AttentionPlan attention_plan(const AttentionShape& shape) {
-  constexpr int64_t kPadding = 16;
   AttentionPlan plan;
   plan.shape = with_strides(shape);
-  plan.padded = (shape.width + kPadding - 1) / kPadding * kPadding;
+  plan.padded = padded(shape.width);
   plan.parts = std::max<int64_t>(1, std::min<int64_t>(thread_count(), plan.items()));
   return plan;
 }

@@ -2,11 +2,10 @@
 #include <cmath>
 
 #include "signet/kernels/decay_gate/decay_gate.h"
+#include "signet/kernels/reference_functions.h"
 
 namespace signet::kernels {
 namespace {
-
-double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
 
 template <class P>
 double input(const P& p, int64_t r, int64_t c) {

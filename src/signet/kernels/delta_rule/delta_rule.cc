@@ -12,9 +12,6 @@ namespace {
 // sub-step) and on the state (dk dv): where the state is small, shorter chunks are faster, unless one chunk
 // takes everything and there is no state before it.
 constexpr int64_t kChunkSteps = 64, kChunkStepsSmallState = 32, kSmallState = 32 * 32;
-constexpr int64_t kPadding = 16;  // elements; a whole number of vectors in every instruction set
-
-int64_t padded(int64_t n) { return (n + kPadding - 1) / kPadding * kPadding; }
 
 // Backward: the state before every sub-step of a chunk (and before every token's decay) and after it, its
 // gradient; rows v - S^T k, de, do. With a gate, three rows of dk.

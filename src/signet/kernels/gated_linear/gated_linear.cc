@@ -8,10 +8,6 @@
 namespace signet::kernels {
 namespace {
 
-constexpr int64_t kPadding = 16;  // elements; a whole number of vectors in every instruction set
-
-int64_t padded(int64_t n) { return (n + kPadding - 1) / kPadding * kPadding; }
-
 // What Chunk in gated_linear_chunked_cpu.cc takes; the recurrent form needs less.
 int64_t chunk_size(const GatedLinearPlan& plan) {
   const int64_t c = GatedLinearPlan::kChunk, dk = plan.dk_padded, dv = plan.dv_padded;

@@ -8,10 +8,9 @@
 namespace signet::kernels {
 
 GatedRnnPlan gated_rnn_plan(const GatedRnnShape& shape) {
-  constexpr int64_t kPadding = 16;
   GatedRnnPlan plan;
   plan.shape = with_strides(shape);
-  plan.padded = (shape.width + kPadding - 1) / kPadding * kPadding;
+  plan.padded = padded(shape.width);
   plan.tiles = (shape.batch + GatedRnnPlan::kTile - 1) / GatedRnnPlan::kTile;
   plan.parts = std::max<int64_t>(1, std::min<int64_t>(thread_count(), plan.items()));
   return plan;

@@ -3,11 +3,10 @@
 #include <vector>
 
 #include "signet/kernels/gated_rnn/gated_rnn.h"
+#include "signet/kernels/reference_functions.h"
 
 namespace signet::kernels {
 namespace {
-
-double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 // Plane `plane` of the state of sequence b, all units; null stays null.
 template <class T>

@@ -8,10 +8,7 @@
 namespace signet::kernels {
 namespace {
 
-constexpr int64_t kChunk = 64;    // tokens between two saved states
-constexpr int64_t kPadding = 16;  // elements; a whole number of vectors in every instruction set
-
-int64_t padded(int64_t n) { return (n + kPadding - 1) / kPadding * kPadding; }
+constexpr int64_t kChunk = 64;  // tokens between two saved states
 
 }  // namespace
 

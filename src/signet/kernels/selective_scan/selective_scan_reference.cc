@@ -2,13 +2,12 @@
 #include <cmath>
 #include <vector>
 
+#include "signet/kernels/reference_functions.h"
 #include "signet/kernels/selective_scan/selective_scan.h"
 
 namespace signet::kernels {
 namespace {
 
-double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-double softplus(double x) { return (x > 0 ? x : 0) + std::log1p(std::exp(-std::abs(x))); }
 // d/dx of x * sigmoid(x)
 double silu_slope(double x) { return sigmoid(x) * (1 + x * (1 - sigmoid(x))); }
 
