@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 
+#include "cuda_timing.h"
 #include "support/delta_rule_cuda.h"
 
 namespace signet {
@@ -62,39 +63,6 @@ void check_reflections(int64_t dk, int64_t steps) {
   failures += !(drift < 1e-4);
   std::printf("%lld reflections, dk %lld: norm off by %.1e %s\n", static_cast<long long>(steps),
               static_cast<long long>(dk), drift, drift < 1e-4 ? "ok" : "FAIL");
-}
-
-double median_ms(const std::function<void()>& body, int repeats) {
-  cudaEvent_t begin, end;
-  check_cuda(cudaEventCreate(&begin), "event");
-  check_cuda(cudaEventCreate(&end), "event");
-  for (int i = 0; i < 3; ++i) body();
-  std::vector<float> times;
-  for (int i = 0; i < repeats; ++i) {
-    check_cuda(cudaEventRecord(begin), "event");
-    body();
-    check_cuda(cudaEventRecord(end), "event");
-    check_cuda(cudaEventSynchronize(end), "event");
-    float ms = 0;
-    check_cuda(cudaEventElapsedTime(&ms, begin, end), "event");
-    times.push_back(ms);
-  }
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
-}
-
-double copy_bandwidth() {
-  const size_t bytes = size_t{1} << 30;
-  void *a, *b;
-  check_cuda(cudaMalloc(&a, bytes), "cudaMalloc");
-  check_cuda(cudaMalloc(&b, bytes), "cudaMalloc");
-  const double ms =
-      median_ms([&] { check_cuda(cudaMemcpyAsync(a, b, bytes, cudaMemcpyDeviceToDevice), "copy"); }, 20);
-  cudaFree(a);
-  cudaFree(b);
-  return 2.0 * static_cast<double>(bytes) / (ms * 1e-3);
 }
 
 FILE* json = nullptr;

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "cuda_timing.h"
 #include "support/gated_linear_cuda.h"
 
 namespace signet {
@@ -13,39 +14,6 @@ using kernels::GatedLinearShape;
 using test::gated_linear_problem;
 using test::GatedLinearOnGpu;
 using test::Gates;
-
-double median_ms(const std::function<void()>& body, int repeats) {
-  cudaEvent_t begin, end;
-  check_cuda(cudaEventCreate(&begin), "event");
-  check_cuda(cudaEventCreate(&end), "event");
-  for (int i = 0; i < 3; ++i) body();
-  std::vector<float> times;
-  for (int i = 0; i < repeats; ++i) {
-    check_cuda(cudaEventRecord(begin), "event");
-    body();
-    check_cuda(cudaEventRecord(end), "event");
-    check_cuda(cudaEventSynchronize(end), "event");
-    float ms = 0;
-    check_cuda(cudaEventElapsedTime(&ms, begin, end), "event");
-    times.push_back(ms);
-  }
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
-}
-
-double copy_bandwidth() {
-  const size_t bytes = size_t{1} << 30;
-  void *a, *b;
-  check_cuda(cudaMalloc(&a, bytes), "cudaMalloc");
-  check_cuda(cudaMalloc(&b, bytes), "cudaMalloc");
-  const double ms =
-      median_ms([&] { check_cuda(cudaMemcpyAsync(a, b, bytes, cudaMemcpyDeviceToDevice), "copy"); }, 20);
-  cudaFree(a);
-  cudaFree(b);
-  return 2.0 * static_cast<double>(bytes) / (ms * 1e-3);
-}
 
 int failures = 0;
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda_timing.h"
 #include "signet/kernels/selective_scan/selective_scan.h"
 #include "signet/tensor/cuda_check.h"
 #include "signet/tensor/packet.cuh"
@@ -193,26 +194,6 @@ std::vector<char> bytes_of(const Buffer<T>& b) {
   std::vector<char> host(b.size * sizeof(T));
   check_cuda(cudaMemcpy(host.data(), b.data, host.size(), cudaMemcpyDeviceToHost), "bytes_of");
   return host;
-}
-
-template <class F>
-double median_ms(F&& body, int repeats) {
-  cudaEvent_t begin, end;
-  cudaEventCreate(&begin), cudaEventCreate(&end);
-  for (int i = 0; i < 3; ++i) body();
-  std::vector<float> times;
-  for (int i = 0; i < repeats; ++i) {
-    cudaEventRecord(begin);
-    body();
-    cudaEventRecord(end);
-    cudaEventSynchronize(end);
-    float ms;
-    cudaEventElapsedTime(&ms, begin, end);
-    times.push_back(ms);
-  }
-  cudaEventDestroy(begin), cudaEventDestroy(end);
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
 }
 
 int failures = 0;

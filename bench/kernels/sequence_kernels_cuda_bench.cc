@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 
+#include "cuda_timing.h"
 #include "support/cuda.h"
 #include "support/gated_rnn.h"
 #include "support/sequence_kernels.h"
@@ -21,36 +22,10 @@ struct OnGpu {
   Cuda device;
 };
 
-double median_ms(const std::function<void()>& body) {
-  constexpr int kRepeats = 30;
-  cudaEvent_t begin, end;
-  check_cuda(cudaEventCreate(&begin), "event");
-  check_cuda(cudaEventCreate(&end), "event");
-  for (int i = 0; i < 3; ++i) body();
-  std::vector<float> times;
-  for (int i = 0; i < kRepeats; ++i) {
-    check_cuda(cudaEventRecord(begin), "event");
-    body();
-    check_cuda(cudaEventRecord(end), "event");
-    check_cuda(cudaEventSynchronize(end), "event");
-    float ms = 0;
-    check_cuda(cudaEventElapsedTime(&ms, begin, end), "event");
-    times.push_back(ms);
-  }
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
-}
-
 class Table {
  public:
   Table() {
-    const size_t bytes = size_t{1} << 29;
-    test::OnDevice<char> a(bytes), b(bytes);
-    const double ms = median_ms(
-        [&] { check_cuda(cudaMemcpyAsync(a.get(), b.get(), bytes, cudaMemcpyDeviceToDevice), "copy"); });
-    bandwidth_ = 2.0 * static_cast<double>(bytes) / (ms * 1e-3);
+    bandwidth_ = copy_bandwidth();
     fmt::print("[");
   }
   ~Table() { fmt::print("\n]\n"); }

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "support/temporary_directory.h"
+#include "support/unprivileged.h"
 
 namespace signet {
 namespace {
@@ -118,11 +119,12 @@ TEST(WriteFileAtomic, SaysWhatIsWrongWithThePath) {
   expect_bad_input([&] { write_file_atomic(directory.path(), "x"); }, "Is a directory");
   write_file_atomic(directory / "f", "x");
   expect_bad_input([&] { write_file_atomic(directory / "f/g", "x"); }, "Not a directory");
-  if (::geteuid() != 0) {
-    ::chmod(directory.path().c_str(), 0555);
+  ::chmod(directory.path().c_str(), 0555);
+  {
+    const test::Unprivileged user;
     expect_bad_input([&] { write_file_atomic(directory / "f", "y"); }, "Permission denied");
-    ::chmod(directory.path().c_str(), 0755);
   }
+  ::chmod(directory.path().c_str(), 0755);
 }
 
 // A real limit of the system: the write comes half-way and then fails.
