@@ -104,36 +104,52 @@ TEST(Activation, SigmoidReachesItsEndPointsInSinglePrecision) {
 
 TEST(Swiglu, CpuMatchesReferenceAndGradients) {
   Rng rng(5);
-  for (const Size& s : kSizes) {
-    auto gate = test::random_values(rng, s.rows * s.stride, 2),
-         up = test::random_values(rng, s.rows * s.stride);
-    const auto dy = test::random_values(rng, s.rows * s.width);
-    auto y = test::poisoned<double>(s.rows * s.width), dgate = test::poisoned<double>(s.rows * s.width),
-         dup = dgate;
-    swiglu_forward_reference({s.rows, s.width, gate.data(), up.data(), s.stride, y.data(), s.width});
-    swiglu_backward_reference({s.rows, s.width, gate.data(), up.data(), s.stride, dy.data(), s.width,
-                               dgate.data(), dup.data(), s.width});
-    test::for_each_isa([&] {
-      const auto g = test::cast<float>(gate), u = test::cast<float>(up), d = test::cast<float>(dy);
-      auto yt = test::poisoned<float>(s.rows * s.width), dg = yt, du = yt;
-      swiglu_forward(SwigluForward<float>{s.rows, s.width, g.data(), u.data(), s.stride, yt.data(), s.width},
-                     Cpu{});
-      swiglu_backward(SwigluBackward<float>{s.rows, s.width, g.data(), u.data(), s.stride, d.data(), s.width,
-                                            dg.data(), du.data(), s.width},
-                      Cpu{});
-      EXPECT_LT(test::relative_error(yt, y), test::tolerance<float>());
-      EXPECT_LT(test::relative_error(dg, dgate), test::tolerance<float>());
-      EXPECT_LT(test::relative_error(du, dup), test::tolerance<float>());
-    });
-    if (s.stride != s.width) continue;
-    auto loss = [&] {
-      std::vector<double> out(y.size());
-      swiglu_forward_reference({s.rows, s.width, gate.data(), up.data(), s.stride, out.data(), s.width});
-      return dot(out, dy);
-    };
-    test::expect_gradient(gate, dgate, loss, "gate");
-    test::expect_gradient(up, dup, loss, "up");
-  }
+  for (const GluGate kind : {GluGate::kSilu, GluGate::kGelu})
+    for (const Size& s : kSizes) {
+      auto gate = test::random_values(rng, s.rows * s.stride, 2),
+           up = test::random_values(rng, s.rows * s.stride);
+      const auto dy = test::random_values(rng, s.rows * s.width);
+      auto y = test::poisoned<double>(s.rows * s.width), dgate = test::poisoned<double>(s.rows * s.width),
+           dup = dgate;
+      swiglu_forward_reference({s.rows, s.width, gate.data(), up.data(), s.stride, y.data(), s.width, kind});
+      swiglu_backward_reference({s.rows, s.width, gate.data(), up.data(), s.stride, dy.data(), s.width,
+                                 dgate.data(), dup.data(), s.width, kind});
+      test::for_each_isa([&] {
+        const auto g = test::cast<float>(gate), u = test::cast<float>(up), d = test::cast<float>(dy);
+        auto yt = test::poisoned<float>(s.rows * s.width), dg = yt, du = yt;
+        swiglu_forward(
+            SwigluForward<float>{s.rows, s.width, g.data(), u.data(), s.stride, yt.data(), s.width, kind},
+            Cpu{});
+        swiglu_backward(SwigluBackward<float>{s.rows, s.width, g.data(), u.data(), s.stride, d.data(),
+                                              s.width, dg.data(), du.data(), s.width, kind},
+                        Cpu{});
+        EXPECT_LT(test::relative_error(yt, y), test::tolerance<float>());
+        EXPECT_LT(test::relative_error(dg, dgate), test::tolerance<float>());
+        EXPECT_LT(test::relative_error(du, dup), test::tolerance<float>());
+      });
+      if (s.stride != s.width) continue;
+      auto loss = [&] {
+        std::vector<double> out(y.size());
+        swiglu_forward_reference(
+            {s.rows, s.width, gate.data(), up.data(), s.stride, out.data(), s.width, kind});
+        return dot(out, dy);
+      };
+      test::expect_gradient(gate, dgate, loss, "gate");
+      test::expect_gradient(up, dup, loss, "up");
+    }
+}
+
+TEST(Swiglu, GeluAtKnownPoints) {
+  test::for_each_isa([] {
+    const std::vector<float> gate = {0, 1, -1, 40, -40}, up = {3, 1, 1, 2, 1};
+    std::vector<float> y(5);
+    swiglu_forward(SwigluForward<float>{1, 5, gate.data(), up.data(), 5, y.data(), 5, GluGate::kGelu}, Cpu{});
+    EXPECT_EQ(y[0], 0.0f);
+    EXPECT_FLOAT_EQ(y[1], 0.8413447460685429f);  // the normal distribution at 1
+    EXPECT_FLOAT_EQ(y[2], -0.15865525393145707f);
+    EXPECT_EQ(y[3], 80.0f);
+    EXPECT_EQ(y[4], -0.0f);
+  });
 }
 
 }  // namespace

@@ -56,19 +56,21 @@ void check_activations() {
       EXPECT_LT(device_error(wide_y, y), device_tolerance<float>());
     }
     const Rounded<T> gate(rng, c.rows * c.stride, 3.0), up(rng, c.rows * c.stride), dy(rng, c.rows * c.width);
-    auto y = poisoned<double>(c.rows * c.width), dgate = y, dup = y;
-    swiglu_forward_reference({c.rows, c.width, gate.data(), up.data(), c.stride, y.data(), c.width});
-    swiglu_backward_reference({c.rows, c.width, gate.data(), up.data(), c.stride, dy.data(), c.width,
-                               dgate.data(), dup.data(), c.width});
-    OnDevice<T> gy(y.size()), gdgate(y.size()), gdup(y.size());
-    swiglu_forward(SwigluForward<T>{c.rows, c.width, gate.get(), up.get(), c.stride, gy.get(), c.width},
-                   Cuda{});
-    swiglu_backward(SwigluBackward<T>{c.rows, c.width, gate.get(), up.get(), c.stride, dy.get(), c.width,
-                                      gdgate.get(), gdup.get(), c.width},
-                    Cuda{});
-    EXPECT_LT(device_error(gy, y), device_tolerance<T>());
-    EXPECT_LT(device_error(gdgate, dgate), device_tolerance<T>());
-    EXPECT_LT(device_error(gdup, dup), device_tolerance<T>());
+    for (const GluGate kind : {GluGate::kSilu, GluGate::kGelu}) {
+      auto y = poisoned<double>(c.rows * c.width), dgate = y, dup = y;
+      swiglu_forward_reference({c.rows, c.width, gate.data(), up.data(), c.stride, y.data(), c.width, kind});
+      swiglu_backward_reference({c.rows, c.width, gate.data(), up.data(), c.stride, dy.data(), c.width,
+                                 dgate.data(), dup.data(), c.width, kind});
+      OnDevice<T> gy(y.size()), gdgate(y.size()), gdup(y.size());
+      swiglu_forward(
+          SwigluForward<T>{c.rows, c.width, gate.get(), up.get(), c.stride, gy.get(), c.width, kind}, Cuda{});
+      swiglu_backward(SwigluBackward<T>{c.rows, c.width, gate.get(), up.get(), c.stride, dy.get(), c.width,
+                                        gdgate.get(), gdup.get(), c.width, kind},
+                      Cuda{});
+      EXPECT_LT(device_error(gy, y), device_tolerance<T>());
+      EXPECT_LT(device_error(gdgate, dgate), device_tolerance<T>());
+      EXPECT_LT(device_error(gdup, dup), device_tolerance<T>());
+    }
   }
 }
 

@@ -44,13 +44,13 @@ Pass run(const Model& model, const std::vector<float>& weights, const std::vecto
 
 TEST(ModelCuda, GradientsMatchTheCpu) {
   SIGNET_NEEDS_GPU();
-  for (const std::string architecture :
-       {"deltanet", "gla", "mamba", "mamba2", "mlstm", "slstm", "lstm", "transformer", "dense", "pd"}) {
+  for (const std::string architecture : {"deltanet", "gla", "mamba", "mamba2", "mlstm", "slstm", "lstm",
+                                         "transformer", "dense", "pd", "slstm+mlstm"}) {
     for (const char* range : {"eigenvalues=-1,1", "eigenvalues=0,1"}) {
       SCOPED_TRACE(architecture + " " + range);
       ModelConfig config = ModelConfig::for_architecture(architecture);
       io::Fields fields = io::fields_of(config);
-      if (config.mixer->has_range()) fields.set(range);
+      if (config.has_range()) fields.set(range);
       const Model model(config, kVocabulary, kClasses);
       std::vector<float> weights(static_cast<size_t>(model.parameters().size()));
       model.parameters().initialize(3, DType::kF32, weights.data());

@@ -56,6 +56,10 @@ const Variant kVariants[] = {
     {"slstm dense",
      "slstm",
      {"width=6", "heads=3", "gate_maps=dense", "output_map=linear", "mlp=0", "output_norm=false"}},
+    {"slstm shared gain, SwiGLU",
+     "slstm",
+     {"width=6", "heads=2", "norm_gain=shared", "mlp_gate=silu", "mlp=4"}},
+    {"slstm with convolution", "slstm", {"width=6", "heads=2", "conv=3", "blocks=2", "mlp=4"}},
     {"lstm", "lstm", {"width=5", "blocks=2", "mlp=4"}},
     {"lstm heads", "lstm", {"width=6", "heads=2", "gate_maps=headwise", "output_map=none", "mlp=0"}},
     {"transformer", "transformer", {"width=8", "heads=2", "blocks=2", "mlp=6", "max_length=7"}},
@@ -74,6 +78,13 @@ const Variant kVariants[] = {
     {"mamba2 [0,1]", "mamba2", {"width=6", "head_dim=4", "state=4", "conv=0", "eigenvalues=0,1"}},
     {"mlstm", "mlstm", {"width=8", "heads=2", "blocks=2"}},
     {"mlstm [0,1]", "mlstm", {"width=6", "heads=3", "block=2", "conv=0", "eigenvalues=0,1", "norm=rms"}},
+    {"mlstm shared gain", "mlstm", {"width=8", "heads=2", "norm_gain=shared", "blocks=1"}},
+    {"slstm and mlstm",
+     "slstm+mlstm",
+     {"width=8", "slstm.heads=2", "slstm.mlp=5", "slstm.conv=2", "mlstm.heads=4", "eigenvalues=0,1"}},
+    {"three kinds of blocks in turn",
+     "mamba+deltanet+lstm+deltanet",
+     {"width=6", "blocks=5", "mamba.state=3", "deltanet.heads=2", "deltanet.mlp=4", "lstm.mlp=0"}},
 };
 
 ModelConfig configure(const Variant& variant) {
@@ -196,12 +207,15 @@ TEST(Model, EigenvaluesLieInTheirRange) {
     Arena arena;
     Tape tape(arena, DType::kF64, false);
     const Weights view(f.model.parameters(), DType::kF64, f.weights.data(), nullptr);
-    if (f.model.mixer(0).eigenvalue_groups() == 0) {
-      EXPECT_EQ(f.model.eigenvalues(tape, view, f.tokens.data(), f.sequence)[0].data, nullptr);
-      continue;
-    }
-    const bool positive = f.model.config().range() == EigenvalueRange::kPositive;
-    for (const Tensor& t : f.model.eigenvalues(tape, view, f.tokens.data(), f.sequence)) {
+    const auto eigenvalues = f.model.eigenvalues(tape, view, f.tokens.data(), f.sequence);
+    ASSERT_EQ(eigenvalues.size(), f.model.blocks());
+    for (size_t block = 0; block < f.model.blocks(); ++block) {
+      const Tensor& t = eigenvalues[block];
+      if (f.model.mixer(block).eigenvalue_groups() == 0) {
+        EXPECT_EQ(t.data, nullptr);
+        continue;
+      }
+      const bool positive = f.model.config().range() == EigenvalueRange::kPositive;
       EXPECT_EQ(t.rows(), 10);
       for (int64_t i = 0; i < t.size(); ++i) {
         EXPECT_GE(t.as<double>()[i], positive ? 0.0 : -1.0);
@@ -209,6 +223,50 @@ TEST(Model, EigenvaluesLieInTheirRange) {
       }
     }
   }
+}
+
+// Per token: two operations per entry of a matrix and the recurrence, three times for forward and backward.
+TEST(Model, OperationsOfAToken) {
+  const auto flops = [](const char* architecture, std::vector<std::string> set, double length) {
+    return Model(configure({"", architecture, std::move(set)}), 3, 5).train_flops_per_token(length);
+  };
+  const double head = 5 * 8;
+  // q, k, v, o of 8 x 8, beta of 2 x 8; norms of 8, 8 and 4; two heads of 4 x 4 with one factor.
+  EXPECT_EQ(flops("deltanet", {"width=8", "heads=2", "blocks=1", "conv=0", "mlp=0"}, 9),
+            3 * (2 * (4 * 64 + 16 + 8 + 8 + 4 + head) + 6 * 32));
+  const double two = flops("deltaproduct", {"width=8", "heads=2", "blocks=1", "conv=0", "mlp=0"}, 9);
+  const double three =
+      flops("deltaproduct", {"width=8", "heads=2", "blocks=1", "conv=0", "mlp=0", "householders=3"}, 9);
+  EXPECT_EQ(three - two, 3 * (2 * (2 * 64 + 16) + 4 * 32)) << "one more k, v and beta, and factor";
+  // Attention alone grows with the length.
+  const std::vector<std::string> small = {"width=8", "heads=2", "blocks=1", "mlp=0"};
+  EXPECT_EQ(flops("transformer", small, 20) - flops("transformer", small, 10), 3 * 2 * 8 * 10);
+  EXPECT_EQ(flops("slstm", small, 20), flops("slstm", small, 10));
+}
+
+TEST(Model, BlocksTakeTheirMixersInTurn) {
+  const Model model(configure({"", "lstm+mamba+lstm", {"width=4", "blocks=5", "mamba.state=2"}}), 3, 3);
+  std::string found;
+  for (size_t i = 0; i < model.blocks(); ++i) found += model.mixer(i).eigenvalue_groups() ? 'm' : 'l';
+  EXPECT_EQ(found, "lmllm");
+  EXPECT_EQ(ModelConfig::for_architecture("lstm+mamba").blocks, 2);
+  EXPECT_EQ(ModelConfig::for_architecture("lstm+slstm").range_text(), "") << "neither has a range";
+  EXPECT_EQ(ModelConfig::for_architecture("lstm+mamba").range_text(), "[-1,1]");
+  EXPECT_EQ(ModelConfig::for_architecture("lstm+transformer").max_length(),
+            ModelConfig::for_architecture("transformer").max_length());
+}
+
+TEST(Model, MixtureOfUnknownPartsIsRefused) {
+  for (const char* name : {"", "+", "lstm+", "+lstm", "lstm++mamba", "lstm+mambo", "lstm mamba"}) {
+    SCOPED_TRACE(name);
+    EXPECT_THROW(ModelConfig::for_architecture(name), Error);
+  }
+  std::string many = "lstm";
+  for (int i = 0; i < 2000; ++i) many += "+lstm";
+  EXPECT_THROW(ModelConfig::for_architecture(many), Error);
+  ModelConfig config = ModelConfig::for_architecture("lstm+mamba");
+  EXPECT_THROW(io::fields_of(config).set("heads=2"), Error) << "of which?";
+  EXPECT_THROW(io::fields_of(config).set("slstm.heads=2"), Error) << "no such part";
 }
 
 // The memory of attention is bounded; beyond it there is an error, not an overrun.

@@ -210,6 +210,30 @@ TEST(Rotation, OrbitOfOneSixtiethClosesInFp32) {
             static_cast<int64_t>(bf16.counterexample.size()) - 1);
 }
 
+// Asked for a number type, `auto` takes more layers where fewer would round.
+TEST(Rotation, GivesWayToWhatIsExactInTheTypeAskedFor) {
+  CompileOptions options;
+  options.target = Target::kHouseholderSigned;
+  const Network fewest = compile(cyclic(7, true), options);
+  EXPECT_EQ(network_size(fewest).layers, 2);
+  EXPECT_TRUE(error_horizon(fewest, Precision::kBf16).letters);
+  options.precision = Precision::kBf16;
+  for (int n : {3, 5, 7, 12}) {
+    SCOPED_TRACE(n);
+    const Network network = compile(cyclic(n, true), options);
+    EXPECT_TRUE(error_horizon(network, Precision::kBf16).exact) << network.construction;
+    Rng rng(5);
+    EXPECT_FALSE(first_mismatch(network, Precision::kBf16, random_word(rng, network.dfa.letters(), 20'000)));
+  }
+  options.construction = "rotation";
+  EXPECT_EQ(compile(cyclic(7, true), options).construction, fewest.construction) << "asked for, given";
+  // Eighths of a turn round; signs in a cascade do not. Sevenths have no other diagonal network.
+  options.construction = "auto";
+  options.target = Target::kComplexDiagonal;
+  EXPECT_TRUE(error_horizon(compile(cyclic(8, true), options), Precision::kBf16).exact);
+  EXPECT_TRUE(error_horizon(compile(cyclic(7, true), options), Precision::kBf16).letters);
+}
+
 struct LongRun {
   const char* name;
   Dfa dfa;

@@ -232,7 +232,7 @@ TEST(Horizon, IsFoundWithinFivePercent) {
                       {"model.width=2", "model.heads=1", "model.mlp=0", "model.blocks=1", "model.conv=0"}});
   const models::Model model(config.model, 2, 2);
   std::vector<float> zeros(model.parameters().size());
-  for (int64_t turn : {41, 57, 100, 999, 1280, 5000}) {
+  for (int64_t turn : {9, 23, 39, 41, 57, 100, 999, 1280, 5000}) {
     SCOPED_TRACE(turn);
     const auto horizon = find_horizon(model, DType::kF32, zeros.data(), TurningTask(turn), 1, 4, 0.9, 100000);
     EXPECT_FALSE(horizon.reached_limit);
@@ -245,7 +245,8 @@ TEST(Horizon, IsFoundWithinFivePercent) {
   EXPECT_EQ(beyond.length, 3000);
   const auto never = find_horizon(model, DType::kF32, zeros.data(), TurningTask(0), 1, 4, 0.9, 3000);
   EXPECT_FALSE(never.reached_limit);
-  EXPECT_EQ(never.probes.size(), 1u) << "nothing to search when the first probe fails";
+  EXPECT_LE(never.length, 4) << "fails at the shortest length";
+  EXPECT_LE(never.probes.size(), 6u);
   const auto low = find_horizon(model, DType::kF32, zeros.data(), TurningTask(5000), 1, 4, 0.9, 10);
   EXPECT_EQ(low.length, 10);  // a limit below the training length
 }

@@ -118,12 +118,28 @@ TEST_F(PaperConfig, OtherModels) {
               "  slstm_block: {slstm: {num_heads: 2, conv1d_kernel_size: 0}}\n  slstm_at: [0, 1]\n"
               "  context_length: ${dataset.kwargs.context_length}\n");
   EXPECT_EQ(slstm.model.architecture, "slstm");
+  auto upstream = resolve(kTraining + kDataset +
+                          "model:\n  name: xlstm01\n  num_blocks: 1\n  embedding_dim: 8\n"
+                          "  slstm_block: {slstm: {num_heads: 2}}\n  slstm_at: [0]\n");
+  EXPECT_NE(upstream.to_yaml().find("  conv: 4\n"), std::string::npos) << "that code's default";
   const auto mlstm = resolve(kTraining + kDataset +
                              "model:\n  name: xlstm10\n  num_blocks: 2\n  embedding_dim: 8\n"
                              "  mlstm_block: {mlstm: {num_heads: 4}}\n  slstm_block: {}\n  slstm_at: []\n" +
                              kShared);
   EXPECT_EQ(mlstm.model.architecture, "mlstm");
   EXPECT_EQ(mlstm.model.eigenvalues, (std::vector<double>{0, 1})) << "as published";
+  auto both = resolve(kTraining + kDataset +
+                      "model:\n  name: xlstm11\n  num_blocks: 3\n  embedding_dim: 8\n"
+                      "  mlstm_block: {mlstm: {num_heads: 4}}\n"
+                      "  slstm_block: {slstm: {num_heads: 2, conv1d_kernel_size: 0}}\n  slstm_at: [1]\n" +
+                      kShared);
+  EXPECT_EQ(both.model.architecture, "mlstm+slstm+mlstm");
+  EXPECT_EQ(both.model.blocks, 3);
+  EXPECT_EQ(both.model.eigenvalues, (std::vector<double>{0, 1}));
+  EXPECT_NE(both.to_yaml().find("slstm:\n    mlp: 192\n    mlp_gate: gelu\n    heads: 2"), std::string::npos)
+      << both.to_yaml();
+  write_text(directory_ / "config.yaml", both.to_yaml());
+  EXPECT_EQ(resolve_config({directory_ / "config.yaml", "", "", {}}).to_yaml(), both.to_yaml());
   const auto diagonal = resolve(kTraining + kDataset +
                                 "model:\n  name: simple_recurrent\n  layer_type: diagonal\n  num_blocks: 1\n"
                                 "  embedding_dim: 10\n  activation_func: tanh\n  step_size: 1.0\n" +
@@ -136,7 +152,7 @@ TEST_F(PaperConfig, OtherModels) {
                            "  sigmoid_pre_scale: 1.0\n  sigmoid_scale: 2.0\n  sigmoid_shift: 0.0\n" +
                            kShared);
   EXPECT_EQ(fla.model.architecture, "deltanet");
-  EXPECT_EQ(fla.model.mlp, 0);
+  EXPECT_EQ(fla.model.kinds[0].mlp, 0);
   const auto brackets =
       resolve(kTraining + kDeltaNet +
               replaced(replaced(kDataset, "modular_arithmetic", "modular_arithmetic_with_brackets"),
@@ -160,10 +176,14 @@ TEST_F(PaperConfig, WhatCannotBeHonouredIsRefused) {
   refuse(replaced(whole, "name: delta_net", "name: rwkv"), "unknown model 'rwkv'");
   refuse(replaced(whole, "use_short_conv: true", "use_short_conv: maybe"), "true or false");
   refuse(replaced(whole, "batch_size: 16", "batch_size: [1, 2]"), "train.batch");
-  refuse(kTraining + kDataset +
-             "model:\n  name: xlstm00\n  num_blocks: 2\n  embedding_dim: 8\n  slstm_at: [0]\n"
-             "  slstm_block: {slstm: {num_heads: 2}}\n",
-         "two kinds");
+  const auto xlstm = [&](const std::string& blocks, const std::string& at) {
+    return kTraining + kDataset + "model:\n  name: xlstm00\n  embedding_dim: 8\n  num_blocks: " + blocks +
+           "\n  slstm_at: " + at + "\n  slstm_block: {slstm: {num_heads: 2}}\n";
+  };
+  for (const char* at : {"[2]", "[-1]", "[a]", "[[0]]", "[0.5]"})
+    refuse(xlstm("2", at), "blocks from 0 to 1");
+  refuse(xlstm("2", "1"), "a list of blocks");
+  for (const char* blocks : {"0", "1.5", "1e9", "-3"}) refuse(xlstm(blocks, "[0]"), "from 1 to 1024");
 }
 
 }  // namespace

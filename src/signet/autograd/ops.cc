@@ -171,38 +171,58 @@ Var select_rows(Tape& tape, const Var& x, const int32_t* index, int64_t rows) {
   return y;
 }
 
-Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, double eps) {
-  const int64_t width = weight.value.size(), groups = x.value.width() / width, rows = x.value.rows() * groups;
-  if (groups > 1 && !x.value.contiguous()) fail(ErrorCode::kFailure, "a grouped norm needs contiguous rows");
+Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, double eps, int64_t heads) {
+  const int64_t width = weight.value.size() / heads, groups = x.value.width() / width;
+  if (heads > 1 && heads != groups)
+    fail(ErrorCode::kFailure, "a norm of {} heads in {} groups", heads, groups);
+  // One call normalises the rows of all groups, which share the gain, or those of one.
+  const bool shared = groups > 1 && heads == 1;
+  if (shared && !x.value.contiguous()) fail(ErrorCode::kFailure, "a grouped norm needs contiguous rows");
+  const int64_t rows = x.value.rows() * (shared ? groups : 1);
   const bool layer = kind == kernels::NormKind::kLayer;
-  const int64_t x_stride = groups > 1 ? width : x.value.row_stride;
   const DType type = x.value.dtype, sums = accumulator_dtype(type);
   Var y = tape.make({x.value.rows(), x.value.width()}, type);
-  const Tensor rstd = tape.temporary({rows}, sums), mean = layer ? tape.temporary({rows}, sums) : Tensor{};
+  const int64_t x_stride = shared ? width : x.value.row_stride,
+                y_stride = shared ? width : y.value.row_stride;
+  const Tensor rstd = tape.temporary({heads * rows}, sums),
+               mean = layer ? tape.temporary({heads * rows}, sums) : Tensor{};
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    kernels::norm_forward(
-        kernels::NormForward<T>{kind, rows, width, ptr<T>(x.value), x_stride, wide<T>(weight.value),
-                                ptr<T>(y.value), width, wide<T>(rstd), wide<T>(mean),
-                                static_cast<Accumulator<T>>(eps)},
-        device);
+    for (int64_t h = 0; h < heads; ++h) {
+      kernels::norm_forward(
+          kernels::NormForward<T>{kind, rows, width, ptr<T>(x.value) + h * width, x_stride,
+                                  wide<T>(weight.value) + h * width, ptr<T>(y.value) + h * width, y_stride,
+                                  wide<T>(rstd) + h * rows, layer ? wide<T>(mean) + h * rows : nullptr,
+                                  static_cast<Accumulator<T>>(eps)},
+          device);
+    }
   });
   tape.record([=, context = tape.context(), arena = &tape.arena()] {
+    const bool add = claim(x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
-      kernels::NormBackward<T> p{kind,           rows,
-                                 width,          ptr<T>(x.value),
-                                 x_stride,       wide<T>(weight.value),
-                                 wide<T>(rstd),  wide<T>(mean),
-                                 ptr<T>(y.grad), width,
-                                 ptr<T>(x.grad), groups > 1 ? width : x.grad.row_stride,
-                                 claim(x),       wide<T>(weight.grad)};
-      if constexpr (kOnGpu<decltype(device)>) {
-        p.later = later(context, weight);
-        p.workspace =
-            gpu_workspace<Accumulator<T>>(*arena, kernels::norm_workspace_size(rows, width, device));
+      for (int64_t h = 0; h < heads; ++h) {
+        kernels::NormBackward<T> p{kind,
+                                   rows,
+                                   width,
+                                   ptr<T>(x.value) + h * width,
+                                   x_stride,
+                                   wide<T>(weight.value) + h * width,
+                                   wide<T>(rstd) + h * rows,
+                                   layer ? wide<T>(mean) + h * rows : nullptr,
+                                   ptr<T>(y.grad) + h * width,
+                                   y_stride,
+                                   ptr<T>(x.grad) + h * width,
+                                   shared ? width : x.grad.row_stride,
+                                   add,
+                                   wide<T>(weight.grad) + h * width};
+        if constexpr (kOnGpu<decltype(device)>) {
+          p.later = later(context, weight);
+          p.workspace =
+              gpu_workspace<Accumulator<T>>(*arena, kernels::norm_workspace_size(rows, width, device));
+        }
+        kernels::norm_backward(p, device);
       }
-      kernels::norm_backward(p, device);
     });
   });
   return y;
@@ -269,7 +289,7 @@ Var gate(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, d
   return apply(tape, x, kind, scale, shift, accumulator_dtype(x.value.dtype));
 }
 
-Var swiglu(Tape& tape, const Var& x) {
+Var swiglu(Tape& tape, const Var& x, kernels::GluGate gate) {
   const int64_t rows = x.value.rows(), width = x.value.width() / 2;
   const DType type = x.value.dtype;
   Var y = tape.make_rows(rows, width, type);
@@ -277,7 +297,7 @@ Var swiglu(Tape& tape, const Var& x) {
     using T = decltype(element);
     kernels::swiglu_forward(
         kernels::SwigluForward<T>{rows, width, ptr<T>(x.value), ptr<T>(x.value) + width, x.value.row_stride,
-                                  ptr<T>(y.value), y.value.row_stride},
+                                  ptr<T>(y.value), y.value.row_stride, gate},
         device);
   });
   tape.record([=, context = tape.context()] {
@@ -287,7 +307,7 @@ Var swiglu(Tape& tape, const Var& x) {
       kernels::swiglu_backward(
           kernels::SwigluBackward<T>{rows, width, ptr<T>(x.value), ptr<T>(x.value) + width,
                                      x.value.row_stride, ptr<T>(y.grad), y.grad.row_stride, ptr<T>(x.grad),
-                                     ptr<T>(x.grad) + width, x.grad.row_stride},
+                                     ptr<T>(x.grad) + width, x.grad.row_stride, gate},
           device);
     });
   });

@@ -29,9 +29,10 @@ Var gather_rows(Tape& tape, const Var& table, const int32_t* index, int64_t rows
 // y[r] = x[index[r]], every index at most once. Saves the index pointer.
 Var select_rows(Tape& tape, const Var& x, const int32_t* index, int64_t rows);
 
-// RMS or layer norm over groups of weight.size() columns (a per-head norm when that divides the width). Saves
-// x and one or two numbers per group.
-Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, double eps);
+// RMS or layer norm over groups of weight.size() / heads columns. `heads` above 1: every group of a row has a
+// gain of its own, weight.size() = x.width(); else the groups share it (a per-head norm when weight.size() is
+// less than the width). Saves x and one or two numbers per group.
+Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, double eps, int64_t heads = 1);
 
 // Elementwise; saves x.
 Var activation(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale = 1, double shift = 0);
@@ -39,8 +40,8 @@ Var activation(Tape& tape, const Var& x, kernels::ActivationKind kind, double sc
 // The same, with a result that is never narrower than fp32: gates must reach their end points.
 Var gate(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale = 1, double shift = 0);
 
-// silu(x[:, :n/2]) * x[:, n/2:]. Saves x.
-Var swiglu(Tape& tape, const Var& x);
+// gate(x[:, :n/2]) * x[:, n/2:]. Saves x.
+Var swiglu(Tape& tape, const Var& x, kernels::GluGate gate = kernels::GluGate::kSilu);
 
 // Per-head L2 normalisation of heads of `head_width` columns. Saves y and one number per head.
 Var l2_normalize(Tape& tape, const Var& x, int64_t head_width, double eps);
@@ -101,6 +102,9 @@ Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence,
 // y[:, h] = x[:, h] W[h]^T for every head h: x [rows, heads in], W [heads out, in], y [rows, heads out].
 // Saves x.
 Var headwise_linear(Tape& tape, const Var& x, const Var& weight, int64_t heads);
+// The same into columns [begin, begin + out) of every head of y [rows, heads (y.width() / heads)].
+void headwise_linear_into(Tape& tape, const Var& x, const Var& weight, int64_t heads, const Var& y,
+                          int64_t begin);
 
 // a + b. Saves nothing.
 Var add(Tape& tape, const Var& a, const Var& b);

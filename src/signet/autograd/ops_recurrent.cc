@@ -11,15 +11,16 @@
 
 namespace signet::autograd {
 
-Var headwise_linear(Tape& tape, const Var& x, const Var& weight, int64_t heads) {
+void headwise_linear_into(Tape& tape, const Var& x, const Var& weight, int64_t heads, const Var& y,
+                          int64_t begin) {
   const int64_t rows = x.value.rows(), in = weight.value.width(), out = weight.value.shape[0] / heads;
-  Var y = tape.make({rows, heads * out});
+  const int64_t y_head = y.value.width() / heads, y_stride = y.value.row_stride;
   tape.context().run([&](auto type, auto device) {
     using T = decltype(type);
     for (int64_t h = 0; h < heads; ++h) {
       gemm(Gemm<T>{rows, out, in, x.value.as<T>() + h * in, x.value.row_stride, false,
-                   weight.value.as<T>() + h * out * in, in, true, y.value.as<T>() + h * out, heads * out,
-                   false, tape.context().math},
+                   weight.value.as<T>() + h * out * in, in, true, y.value.as<T>() + h * y_head + begin,
+                   y_stride, false, tape.context().math},
            device);
     }
   });
@@ -28,17 +29,22 @@ Var headwise_linear(Tape& tape, const Var& x, const Var& weight, int64_t heads) 
     context.run([&](auto type, auto device) {
       using T = decltype(type);
       for (int64_t h = 0; h < heads; ++h) {
-        const T* dy = y.grad.as<T>() + h * out;
-        gemm(Gemm<T>{out, in, rows, dy, heads * out, true, x.value.as<T>() + h * in, x.value.row_stride,
-                     false, weight.grad.as<T>() + h * out * in, in, add_weight, context.math},
+        const T* dy = y.grad.as<T>() + h * y_head + begin;
+        gemm(Gemm<T>{out, in, rows, dy, y_stride, true, x.value.as<T>() + h * in, x.value.row_stride, false,
+                     weight.grad.as<T>() + h * out * in, in, add_weight, context.math},
              device);
         if (!x.needs_grad()) continue;
-        gemm(Gemm<T>{rows, in, out, dy, heads * out, false, weight.value.as<T>() + h * out * in, in, false,
+        gemm(Gemm<T>{rows, in, out, dy, y_stride, false, weight.value.as<T>() + h * out * in, in, false,
                      x.grad.as<T>() + h * in, x.grad.row_stride, add_x, context.math},
              device);
       }
     });
   });
+}
+
+Var headwise_linear(Tape& tape, const Var& x, const Var& weight, int64_t heads) {
+  const Var y = tape.make({x.value.rows(), weight.value.shape[0]});
+  headwise_linear_into(tape, x, weight, heads, y, 0);
   return y;
 }
 

@@ -28,6 +28,7 @@ theory::Network CompileArguments::compile(const InputAutomaton& input) const {
   theory::CompileOptions options;
   options.target = theory::parse_target(target_);
   options.construction = construction_;
+  options.precision = precision();
   options.max_table = max_table_;
   options.max_sets = input.limits.image_sets;
   if (max_table_ < 1 || max_table_ > theory::kMaxTableEntries)

@@ -2,33 +2,72 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "signet/base/text.h"
 #include "signet/models/mixer.h"
 #include "signet/models/registry.h"
 
 namespace signet::models {
 
-ModelConfig ModelConfig::for_architecture(const std::string& name) {
+namespace {
+
+constexpr size_t kMaxPattern = 1024;
+
+// Blocks of an architecture with their defaults; `model` gets its defaults for what all blocks share.
+BlockConfig make_kind(const std::string& name, ModelConfig& model) {
   for (const auto& entry : architectures()) {
     if (name != entry.name) continue;
-    ModelConfig config;
-    config.architecture = name;
-    config.mixer = entry.make();
-    config.mixer->set_defaults(config);
-    if (!config.mixer->has_range()) config.eigenvalues.clear();
-    return config;
+    BlockConfig block;
+    block.architecture = name;
+    block.mixer = entry.make();
+    block.mixer->set_defaults(model, block);
+    return block;
   }
-  fail(ErrorCode::kUsage, "unknown model '{}'{}; there are: {}", name,
+  fail(ErrorCode::kUsage, "unknown model '{}'{}; there are: {}", printable(name, 60),
        did_you_mean(name, architecture_names()), join(architecture_names(), ", "));
 }
 
+}  // namespace
+
+bool architecture_exists(const std::string& name) {
+  const auto known = architecture_names();
+  for (const auto& part : split(name, '+'))
+    if (std::find(known.begin(), known.end(), part) == known.end()) return false;
+  return true;
+}
+
+ModelConfig ModelConfig::for_architecture(const std::string& name) {
+  const auto parts = split(name, '+');
+  if (parts.size() > kMaxPattern)
+    fail(ErrorCode::kUsage, "model of {} parts; at most {}", parts.size(), kMaxPattern);
+  ModelConfig config, ignored;
+  config.architecture = name;
+  for (const auto& part : parts) {
+    size_t kind = 0;
+    while (kind < config.kinds.size() && config.kinds[kind].architecture != part) ++kind;
+    if (kind == config.kinds.size()) config.kinds.push_back(make_kind(part, kind == 0 ? config : ignored));
+    config.pattern.push_back(kind);
+  }
+  if (parts.size() > 1) config.blocks = static_cast<int64_t>(parts.size());
+  if (!config.has_range()) config.eigenvalues.clear();
+  return config;
+}
+
+void BlockConfig::describe(io::Fields& fields) {
+  fields.field("mlp", mlp, "hidden width of the gated MLP; -1 = 8/3 width rounded up to 256, 0 = none",
+               {-1, 1 << 20});
+  fields.field_enum("mlp_gate", mlp_gate, "activation of its gate: silu (SwiGLU) or gelu (GEGLU)",
+                    {"silu", "gelu"});
+  mixer->describe(fields);
+}
+
 void ModelConfig::describe(io::Fields& fields) {
-  fields.field_enum("architecture", architecture, "the mixer", architecture_names());
+  fields.field("architecture", architecture,
+               "the mixer, or several joined by '+' that the blocks take in turn");
   fields.field("eigenvalues", eigenvalues, "range of the transition's eigenvalues: 0,1 or -1,1", {-1, 1});
   fields.field("width", width, "width of the residual stream", {1, 65536});
   fields.field("blocks", blocks, "blocks", {1, 1024});
-  fields.field("mlp", mlp, "hidden width of the SwiGLU; -1 = 8/3 width rounded up to 256, 0 = none",
-               {-1, 1 << 20});
   fields.field_enum("norm", norm, "norm of the blocks and before the head", {"rms", "layer"});
   fields.field("final_norm", final_norm, "norm before the head");
   fields.field("norm_eps", norm_eps, "epsilon of the norms", {1e-12, 1});
@@ -38,7 +77,21 @@ void ModelConfig::describe(io::Fields& fields) {
                     "start of the head: normal = N(0, 0.02), linear = U(+-1/sqrt(width)), small = N(0, "
                     "sqrt(2 / (5 width)))",
                     {"normal", "linear", "small"});
-  mixer->describe(fields);
+  if (kinds.size() == 1) return kinds[0].describe(fields);
+  for (auto& kind : kinds) fields.section(kind.architecture.c_str(), kind);
+}
+
+bool ModelConfig::has_range() const {
+  return std::any_of(kinds.begin(), kinds.end(), [](const auto& kind) { return kind.mixer->has_range(); });
+}
+
+int64_t ModelConfig::max_length() const {
+  int64_t shortest = 0;
+  for (const auto& kind : kinds) {
+    const int64_t limit = kind.mixer->max_length();
+    if (limit > 0) shortest = shortest ? std::min(shortest, limit) : limit;
+  }
+  return shortest;
 }
 
 EigenvalueRange ModelConfig::range() const {
@@ -48,7 +101,7 @@ EigenvalueRange ModelConfig::range() const {
 }
 
 void ModelConfig::check_range() const {
-  if (mixer->has_range()) {
+  if (has_range()) {
     range();
   } else if (!eigenvalues.empty()) {
     bad_input("model.eigenvalues: {} has no eigenvalues to keep in a range; leave it out", architecture);

@@ -21,6 +21,7 @@ using autograd::Sequence;
 using autograd::Tape;
 using autograd::Var;
 
+struct BlockConfig;
 struct ModelConfig;
 
 class Mixer {
@@ -40,6 +41,9 @@ class Mixer {
   virtual std::vector<Shape> state_shapes(int64_t batch) const = 0;
   // Sets the state (zero so far, in the memory of the device) to what a sequence starts from.
   virtual void start(const Weights&, Tensor* /*state*/, const Device&) const {}
+  // Additions and multiplications (and exponentials) of one token's recurrence in forward, its weights aside,
+  // at `length` tokens.
+  virtual double recurrence_flops(double length) const = 0;
   // Whether `mix` can carry its state in the memory of a GPU.
   virtual bool state_on_gpu() const { return false; }
 
@@ -56,8 +60,9 @@ class Mixer {
 class MixerFactory {
  public:
   virtual ~MixerFactory() = default;
-  // The architecture's defaults for the options common to all (ModelConfig), before the user's.
-  virtual void set_defaults(ModelConfig& config) const = 0;
+  // The architecture's defaults for the options common to all, before the user's: of the model and of its
+  // blocks.
+  virtual void set_defaults(ModelConfig& config, BlockConfig& block) const = 0;
   virtual void describe(io::Fields& fields) = 0;
   // Whether the architecture has eigenvalues whose range can be chosen (ModelConfig::eigenvalues).
   virtual bool has_range() const { return true; }

@@ -154,6 +154,12 @@ class DeltaNetMixer final : public Mixer {
   }
 
   bool state_on_gpu() const override { return true; }
+  // A factor reads S^T k and adds a product of vectors; then S is read by q and may decay.
+  double recurrence_flops(double) const override {
+    const auto state = static_cast<double>(inner_ * head_dim_),
+               n = static_cast<double>(options_.householders);
+    return state * (4 * n + 2 + (decay_channels_ > 0 ? 1 : 0));
+  }
   std::vector<Shape> state_shapes(int64_t batch) const override {
     std::vector<Shape> shapes = {{batch, options_.heads, head_dim_, head_dim_}};
     const int64_t n = options_.householders, history = options_.conv - 1;
@@ -239,8 +245,8 @@ class DeltaNetMixer final : public Mixer {
 class DeltaNetFactory final : public MixerFactory {
  public:
   explicit DeltaNetFactory(const DeltaNetOptions& defaults) : options_(defaults) {}
-  void set_defaults(ModelConfig& config) const override {
-    config.mlp = -1;
+  void set_defaults(ModelConfig& config, BlockConfig& block) const override {
+    block.mlp = -1;
     config.final_norm = true;
     config.norm_eps = 1e-6;
     config.embedding_init = 0.02;

@@ -45,6 +45,10 @@ class DenseMixer final : public Mixer {
     return autograd::linear(tape, mixed, weights[o_], residual);
   }
   bool state_on_gpu() const override { return true; }
+  double recurrence_flops(double) const override {
+    const auto n = static_cast<double>(options_.state);
+    return 2 * static_cast<double>(options_.heads) * n * n * n;
+  }
   std::vector<Shape> state_shapes(int64_t batch) const override {
     return {{batch, options_.heads, options_.state, options_.state}};
   }
@@ -67,9 +71,9 @@ class DenseMixer final : public Mixer {
 class DenseFactory final : public MixerFactory {
  public:
   bool has_range() const override { return false; }
-  void set_defaults(ModelConfig& config) const override {
+  void set_defaults(ModelConfig& config, BlockConfig& block) const override {
     config.blocks = 1;
-    config.mlp = 0;
+    block.mlp = 0;
     config.final_norm = false;
     config.embedding_init = 1.0;
     config.head_init = "linear";

@@ -1,7 +1,7 @@
 // sLSTM (Beck et al., 2024) as in the experiments of Grazzi, Siems et al. (2025), and the LSTM. Both are
 // nonlinear: the gates of a token see the output of the token before (memory mixing), so neither has an
 // eigenvalue range.
-//   gates (i, f, z, o) = W x + R y_{t-1} + bias, per head
+//   gates (i, f, z, o) = W x + R y_{t-1} + bias, per head; with a convolution i and f see SiLU(conv(x)) for x
 //   y = the recurrence of kernels/gated_rnn -> per-head layer norm (sLSTM) -> output map (LSTM) -> + residual
 #include <charconv>
 #include <cmath>
@@ -19,6 +19,8 @@ struct GatedRnnOptions {
   std::string gate_maps;  // headwise: a head's gates see the same head of the input; dense: all of it
   std::string output_map;
   bool output_norm;
+  std::string norm_gain = "channel";
+  int64_t conv = 0;
 };
 
 // How far down the model a block lies, in [0, 1]; its mixer's prefix is "blocks.<i>.mixer.".
@@ -40,8 +42,16 @@ class GatedRnnMixer final : public Mixer {
     const bool slstm = cell == GatedRnnCell::kSlstm;
     const double deviation = std::sqrt(2.0 / (5.0 * static_cast<double>(config.width)));
     const Init start = linear_default_init(units);
-    gates_ = parameters.add(prefix + "gates.weight", {4 * config.width, seen},
-                            slstm ? normal_init(deviation) : start);
+    const Init gates_start = slstm ? normal_init(deviation) : start;
+    if (options.conv > 0) {
+      const Init taps = linear_default_init(options.conv);
+      conv_ = parameters.add(prefix + "conv.weight", {config.width, options.conv}, taps);
+      conv_bias_ = parameters.add(prefix + "conv.bias", {config.width}, taps, /*decay=*/false);
+      gates_ = parameters.add(prefix + "gates_if.weight", {2 * config.width, seen}, gates_start);
+      gates_zo_ = parameters.add(prefix + "gates_zo.weight", {2 * config.width, seen}, gates_start);
+    } else {
+      gates_ = parameters.add(prefix + "gates.weight", {4 * config.width, seen}, gates_start);
+    }
     recurrent_ = parameters.add(prefix + "recurrent.weight", {4 * config.width, units},
                                 slstm ? constant_init(0) : start);
     // The forget gates of an sLSTM head start spread from open (5) to shut (-7), more of them open in later
@@ -55,44 +65,68 @@ class GatedRnnMixer final : public Mixer {
     };
     bias_ = parameters.add(prefix + "bias", {4 * config.width}, bias_start, /*decay=*/false);
     if (options.output_norm)
-      norm_ = parameters.add(prefix + "norm.weight", {units}, constant_init(1), /*decay=*/false);
+      norm_ = parameters.add(prefix + "norm.weight", {channel_gain() ? config.width : units},
+                             constant_init(1), /*decay=*/false);
     if (options.output_map == "linear")
       output_ = parameters.add(prefix + "output.weight", {config.width, config.width},
                                linear_default_init(config.width));
   }
 
   Var project(Tape& tape, const Weights& weights, const Var& rows) const override {
+    if (options_.conv > 0) return rows;
     if (options_.gate_maps == "dense") return autograd::linear(tape, rows, weights[gates_]);
     return autograd::headwise_linear(tape, rows, weights[gates_], options_.heads);
   }
 
   Var mix(Tape& tape, const Weights& weights, const Var& projected, Sequence sequence,
           Tensor* state) const override {
-    return autograd::gated_rnn(tape, projected, weights[recurrent_], weights[bias_], sequence, options_.heads,
+    const Var gates = options_.conv > 0
+                          ? convolved_gates(tape, weights, projected, sequence, state ? state[1] : Tensor{})
+                          : projected;
+    return autograd::gated_rnn(tape, gates, weights[recurrent_], weights[bias_], sequence, options_.heads,
                                cell_, state ? state[0] : Tensor{});
   }
 
   Var finish(Tape& tape, const Weights& weights, const Var& mixed, const Var& residual) const override {
     const Var y = options_.output_norm
-                      ? autograd::norm(tape, mixed, weights[norm_], kernels::NormKind::kLayer, eps_)
+                      ? autograd::norm(tape, mixed, weights[norm_], kernels::NormKind::kLayer, eps_,
+                                       channel_gain() ? options_.heads : 1)
                       : mixed;
     if (options_.output_map == "linear") return autograd::linear(tape, y, weights[output_], residual);
     return autograd::add(tape, y, residual);
   }
 
   bool state_on_gpu() const override { return true; }
+  // The cell: gates, sums and the new state; R y counts with the weights.
+  double recurrence_flops(double) const override { return 20 * static_cast<double>(width_); }
   std::vector<Shape> state_shapes(int64_t batch) const override {
     kernels::GatedRnnShape shape;
     shape.cell = cell_;
-    return {{batch, shape.state_planes(), options_.heads, width_ / options_.heads}};
+    std::vector<Shape> shapes = {{batch, shape.state_planes(), options_.heads, width_ / options_.heads}};
+    if (options_.conv > 0) shapes.push_back({batch, options_.conv - 1, width_});
+    return shapes;
   }
 
  private:
+  bool channel_gain() const { return options_.norm_gain == "channel"; }
+
+  Var convolved_gates(Tape& tape, const Weights& weights, const Var& x, Sequence sequence,
+                      const Tensor& conv_state) const {
+    const Var gates = tape.make({sequence.rows(), 4 * width_});
+    // z and o before the convolution: their gradient of x adds.
+    autograd::headwise_linear_into(tape, x, weights[gates_zo_], options_.heads, gates,
+                                   2 * width_ / options_.heads);
+    const Var c = autograd::short_conv(tape, x, weights[conv_], weights[conv_bias_], sequence, /*silu=*/true,
+                                       conv_state);
+    autograd::headwise_linear_into(tape, c, weights[gates_], options_.heads, gates, 0);
+    return gates;
+  }
+
   GatedRnnCell cell_;
   GatedRnnOptions options_;
   int64_t width_;
   double eps_;
-  int gates_ = 0, recurrent_ = 0, bias_ = 0, norm_ = 0, output_ = 0;
+  int conv_ = 0, conv_bias_ = 0, gates_ = 0, gates_zo_ = 0, recurrent_ = 0, bias_ = 0, norm_ = 0, output_ = 0;
 };
 
 class GatedRnnFactory final : public MixerFactory {
@@ -100,8 +134,9 @@ class GatedRnnFactory final : public MixerFactory {
   GatedRnnFactory(GatedRnnCell cell, GatedRnnOptions options) : cell_(cell), options_(std::move(options)) {}
 
   bool has_range() const override { return false; }
-  void set_defaults(ModelConfig& config) const override {
-    config.mlp = 192;
+  void set_defaults(ModelConfig& config, BlockConfig& block) const override {
+    block.mlp = 192;
+    if (cell_ == GatedRnnCell::kSlstm) block.mlp_gate = "gelu";
     config.final_norm = true;
     config.norm = cell_ == GatedRnnCell::kSlstm ? "layer" : "rms";
     config.norm_eps = 1e-5;
@@ -117,11 +152,18 @@ class GatedRnnFactory final : public MixerFactory {
         {"headwise", "dense"});
     fields.field_enum("output_map", options_.output_map, "map after the recurrence", {"none", "linear"});
     fields.field("output_norm", options_.output_norm, "per-head layer norm of the recurrence's output");
+    fields.field_enum("norm_gain", options_.norm_gain,
+                      "gain of that norm: one per channel, or per channel of a head and shared by the heads",
+                      {"channel", "shared"});
+    fields.field("conv", options_.conv,
+                 "taps of a causal convolution with SiLU before the gates i and f; 0 = none", {0, 16});
   }
   std::unique_ptr<Mixer> make(const ModelConfig& config, const std::string& prefix,
                               Parameters& parameters) const override {
     if (config.width % options_.heads != 0)
       bad_input("model.width = {} is not a multiple of model.heads = {}", config.width, options_.heads);
+    if (options_.conv > 0 && options_.gate_maps == "dense")
+      bad_input("model.conv = {} goes with model.gate_maps = headwise", options_.conv);
     return std::make_unique<GatedRnnMixer>(cell_, config, options_, prefix, parameters);
   }
 
@@ -134,10 +176,11 @@ class GatedRnnFactory final : public MixerFactory {
 
 std::shared_ptr<MixerFactory> make_slstm() {
   return std::make_shared<GatedRnnFactory>(GatedRnnCell::kSlstm,
-                                           GatedRnnOptions{4, "headwise", "none", true});
+                                           GatedRnnOptions{4, "headwise", "none", true, "channel", 0});
 }
 std::shared_ptr<MixerFactory> make_lstm() {
-  return std::make_shared<GatedRnnFactory>(GatedRnnCell::kLstm, GatedRnnOptions{1, "dense", "linear", false});
+  return std::make_shared<GatedRnnFactory>(GatedRnnCell::kLstm,
+                                           GatedRnnOptions{1, "dense", "linear", false, "channel", 0});
 }
 
 }  // namespace signet::models

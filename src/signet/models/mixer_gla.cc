@@ -88,6 +88,8 @@ class GlaMixer final : public Mixer {
     return autograd::linear(tape, mixed, weights[o_], residual);
   }
 
+  // Decay, k v^T and the reading.
+  double recurrence_flops(double) const override { return 5 * static_cast<double>(keys_ * dv_); }
   std::vector<Shape> state_shapes(int64_t batch) const override {
     std::vector<Shape> shapes = {{batch, options_.heads, dk_, dv_}};
     if (options_.conv > 0)
@@ -118,8 +120,8 @@ class GlaMixer final : public Mixer {
 
 class GlaFactory final : public MixerFactory {
  public:
-  void set_defaults(ModelConfig& config) const override {
-    config.mlp = -1;
+  void set_defaults(ModelConfig& config, BlockConfig& block) const override {
+    block.mlp = -1;
     config.final_norm = true;
     config.norm_eps = 1e-6;
     config.embedding_init = 0.02;

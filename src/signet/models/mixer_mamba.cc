@@ -66,6 +66,8 @@ class MambaMixer final : public Mixer {
   }
 
   bool state_on_gpu() const override { return true; }
+  // exp(delta A), delta u B, a h + that, and C h.
+  double recurrence_flops(double) const override { return 7 * static_cast<double>(inner_ * options_.state); }
   std::vector<Shape> state_shapes(int64_t batch) const override {
     return {{batch, inner_, options_.state}, {batch, std::max<int64_t>(options_.conv - 1, 0), inner_}};
   }
@@ -120,8 +122,8 @@ class MambaMixer final : public Mixer {
 
 class MambaFactory final : public MixerFactory {
  public:
-  void set_defaults(ModelConfig& config) const override {
-    config.mlp = 0;
+  void set_defaults(ModelConfig& config, BlockConfig& block) const override {
+    block.mlp = 0;
     config.final_norm = false;
     config.norm_eps = 1e-5;
     config.embedding_init = 1.0;

@@ -90,6 +90,8 @@ class Mamba2Mixer final : public Mixer {
     return autograd::linear(tape, normed, weights[out_], residual);
   }
 
+  // Decay, B x^T and the reading.
+  double recurrence_flops(double) const override { return 5 * static_cast<double>(inner_ * options_.state); }
   std::vector<Shape> state_shapes(int64_t batch) const override {
     return {{batch, heads_, options_.state, options_.head_dim},
             {batch, std::max<int64_t>(options_.conv - 1, 0), inner_ + 2 * shared_}};
@@ -117,8 +119,8 @@ class Mamba2Mixer final : public Mixer {
 
 class Mamba2Factory final : public MixerFactory {
  public:
-  void set_defaults(ModelConfig& config) const override {
-    config.mlp = 0;
+  void set_defaults(ModelConfig& config, BlockConfig& block) const override {
+    block.mlp = 0;
     config.final_norm = true;
     config.norm_eps = 1e-5;
     config.embedding_init = 0.02;

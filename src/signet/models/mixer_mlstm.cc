@@ -2,7 +2,7 @@
 //   x, z = up(rows);   c = SiLU(causal convolution(x));   q, k = block-diagonal maps of c,  v of x
 //   i, f = linear(q, k, v) per head;   a = sigmoid(f)
 //   C_t = g_t C_{t-1} + e^i k_t v_t^T,   n_t = g_t n_{t-1} + e^i k_t    (k / sqrt(dh))
-//   h = C^T q / max(|n . q|, 1)  -> per-head layer norm (its gain shared by the heads)
+//   h = C^T q / max(|n . q|, 1)  -> per-head layer norm
 //   -> (h + skip c) * SiLU(z) -> down
 // with g = a (range [0,1]) or g = 2a - 1 (range [-1,1]). C and n are one recurrence, n being the column of C
 // whose value is 1, and both are kept divided by e^m with m the running maximum of their logarithms
@@ -22,6 +22,7 @@ struct MlstmOptions {
   int64_t expand = 2;
   int64_t conv = 4;
   int64_t block = 4;
+  std::string norm_gain = "channel";
   double forget_bias_low = 3, forget_bias_high = 6;
 };
 
@@ -58,7 +59,8 @@ class MlstmMixer final : public Mixer {
           return heads == 1 ? lo : lo + (hi - lo) * static_cast<double>(h) / static_cast<double>(heads - 1);
         },
         /*decay=*/false);
-    norm_ = parameters.add(prefix + "norm.weight", {head_dim_}, constant_init(1), /*decay=*/false);
+    norm_ = parameters.add(prefix + "norm.weight", {channel_gain() ? inner_ : head_dim_}, constant_init(1),
+                           /*decay=*/false);
     skip_ = parameters.add(prefix + "skip", {inner_}, constant_init(1), /*decay=*/false);
     down_ = parameters.add(prefix + "down.weight", {width, inner_},
                            normal_init(2.0 / std::sqrt(static_cast<double>(width))));
@@ -81,7 +83,8 @@ class MlstmMixer final : public Mixer {
     const Var read = autograd::gated_linear(tape, in.q, in.k, v, gates.gate, sequence, options,
                                             state ? state[0] : Tensor{});
     const Var h = autograd::mlstm_normalise(tape, read, gates.m, options_.heads);
-    const Var normed = autograd::norm(tape, h, weights[norm_], kernels::NormKind::kLayer, eps_);
+    const Var normed = autograd::norm(tape, h, weights[norm_], kernels::NormKind::kLayer, eps_,
+                                      channel_gain() ? options_.heads : 1);
     return autograd::gated_skip(tape, normed, tape.columns(projected, inner_, inner_), in.c, weights[skip_]);
   }
 
@@ -89,6 +92,8 @@ class MlstmMixer final : public Mixer {
     return autograd::linear(tape, mixed, weights[down_], residual);
   }
 
+  // Decay, k v^T and the reading, of the memory and its normaliser.
+  double recurrence_flops(double) const override { return 5 * static_cast<double>(inner_ * (head_dim_ + 1)); }
   std::vector<Shape> state_shapes(int64_t batch) const override {
     return {{batch, options_.heads, head_dim_, head_dim_ + 1},
             {batch, options_.heads},
@@ -127,6 +132,8 @@ class MlstmMixer final : public Mixer {
     return autograd::decay_gate(tape, raw, weights[forget_bias_], {}, forget_).gate;
   }
 
+  bool channel_gain() const { return options_.norm_gain == "channel"; }
+
   MlstmOptions options_;
   double eps_;
   autograd::DecayGateOptions forget_;
@@ -137,8 +144,8 @@ class MlstmMixer final : public Mixer {
 
 class MlstmFactory final : public MixerFactory {
  public:
-  void set_defaults(ModelConfig& config) const override {
-    config.mlp = 0;
+  void set_defaults(ModelConfig& config, BlockConfig& block) const override {
+    block.mlp = 0;
     config.norm = "layer";
     config.final_norm = true;
     config.norm_eps = 1e-5;
@@ -150,6 +157,9 @@ class MlstmFactory final : public MixerFactory {
     fields.field("expand", options_.expand, "channels of the recurrence per unit of width", {1, 16});
     fields.field("conv", options_.conv, "taps of the causal convolution before q and k; 0 = none", {0, 16});
     fields.field("block", options_.block, "columns of a block of the maps to q, k and v", {1, 64});
+    fields.field_enum("norm_gain", options_.norm_gain,
+                      "gain of the norm per head: one per channel, or shared by the heads",
+                      {"channel", "shared"});
     fields.field("forget_bias_low", options_.forget_bias_low,
                  "bias of the first head's forget gate at the start", {-100, 100});
     fields.field("forget_bias_high", options_.forget_bias_high,

@@ -62,6 +62,12 @@ class PdMixer final : public Mixer {
     return autograd::linear(tape, mixed, weights[o_], residual);
   }
   bool state_on_gpu() const override { return true; }
+  // The weighted sum of the dictionary, its largest entry per column, and the gate.
+  double recurrence_flops(double) const override {
+    const auto entries = static_cast<double>(options_.heads * options_.state * options_.state);
+    return entries * (2 * static_cast<double>(options_.dictionary) + 1) +
+           2 * static_cast<double>(options_.heads * options_.state);
+  }
   std::vector<Shape> state_shapes(int64_t batch) const override {
     return {{batch, options_.heads, options_.state}};
   }
@@ -75,7 +81,7 @@ class PdMixer final : public Mixer {
 
 class PdFactory final : public MixerFactory {
  public:
-  void set_defaults(ModelConfig&) const override {}
+  void set_defaults(ModelConfig&, BlockConfig&) const override {}
   void describe(io::Fields& fields) override {
     fields.field("heads", options_.heads, "heads", {1, 1024});
     fields.field("state", options_.state, "state size of a head", {1, 238});

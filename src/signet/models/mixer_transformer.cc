@@ -44,6 +44,8 @@ class TransformerMixer final : public Mixer {
   Var finish(Tape& tape, const Weights& weights, const Var& mixed, const Var& residual) const override {
     return autograd::linear(tape, mixed, weights[o_], residual);
   }
+  // Products with the keys and the values so far, half of the length on average.
+  double recurrence_flops(double length) const override { return 2 * static_cast<double>(width_) * length; }
   std::vector<Shape> state_shapes(int64_t batch) const override {
     return {{batch, options_.max_length, width_}, {batch, options_.max_length, width_}, {1}};
   }
@@ -58,7 +60,7 @@ class TransformerFactory final : public MixerFactory {
  public:
   bool has_range() const override { return false; }
   int64_t max_length() const override { return options_.max_length; }
-  void set_defaults(ModelConfig&) const override {}
+  void set_defaults(ModelConfig&, BlockConfig&) const override {}
   void describe(io::Fields& fields) override {
     fields.field("heads", options_.heads, "heads", {1, 1024});
     fields.field("rotary_base", options_.rotary_base,

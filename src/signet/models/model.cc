@@ -9,6 +9,8 @@ namespace signet::models {
 
 using kernels::NormKind;
 
+constexpr char kEmbedding[] = "embedding.weight";
+
 ModelState::ModelState(const Model& model, int64_t batch, DType dtype, const Device& device) {
   constexpr int64_t kAlign = 64;
   const auto padded = [&](const Shape& s) {
@@ -35,22 +37,23 @@ ModelState::ModelState(const Model& model, int64_t batch, DType dtype, const Dev
 Model::Model(const ModelConfig& config, int64_t vocabulary, int64_t classes)
     : config_(config),
       norm_kind_(config.norm == "layer" ? NormKind::kLayer : NormKind::kRms),
-      vocabulary_(vocabulary),
-      mlp_width_(config.mlp) {
+      vocabulary_(vocabulary) {
   const int64_t width = config.width;
-  if (mlp_width_ < 0) mlp_width_ = (width * 8 / 3 + 255) / 256 * 256;
-  embedding_ = parameters_.add("embedding.weight", {vocabulary, width}, normal_init(config.embedding_init));
+  embedding_ = parameters_.add(kEmbedding, {vocabulary, width}, normal_init(config.embedding_init));
   for (int64_t i = 0; i < config.blocks; ++i) {
     const std::string prefix = "blocks." + std::to_string(i) + ".";
+    const BlockConfig& kind = config.block(i);
     Block block;
+    block.mlp_width = kind.mlp < 0 ? (width * 8 / 3 + 255) / 256 * 256 : kind.mlp;
+    if (kind.mlp_gate == "gelu") block.mlp_gate = kernels::GluGate::kGelu;
     block.mixer_norm = parameters_.add(prefix + "mixer_norm.weight", {width}, constant_init(1));
-    block.mixer = config.mixer->make(config, prefix + "mixer.", parameters_);
-    if (mlp_width_ > 0) {
+    block.mixer = kind.mixer->make(config, prefix + "mixer.", parameters_);
+    if (block.mlp_width > 0) {
       const double down = 0.02 / std::sqrt(2.0 * static_cast<double>(config.blocks));
       block.mlp_norm = parameters_.add(prefix + "mlp_norm.weight", {width}, constant_init(1));
-      block.gate = parameters_.add(prefix + "mlp.gate.weight", {mlp_width_, width}, normal_init(0.02));
-      block.up = parameters_.add(prefix + "mlp.up.weight", {mlp_width_, width}, normal_init(0.02));
-      block.down = parameters_.add(prefix + "mlp.down.weight", {width, mlp_width_}, normal_init(down));
+      block.gate = parameters_.add(prefix + "mlp.gate.weight", {block.mlp_width, width}, normal_init(0.02));
+      block.up = parameters_.add(prefix + "mlp.up.weight", {block.mlp_width, width}, normal_init(0.02));
+      block.down = parameters_.add(prefix + "mlp.down.weight", {width, block.mlp_width}, normal_init(down));
     }
     blocks_.push_back(std::move(block));
   }
@@ -67,10 +70,10 @@ Var Model::project(Tape& tape, const Weights& weights, const Block& block, const
 }
 
 Var Model::mlp(Tape& tape, const Weights& weights, const Block& block, const Var& x) const {
-  if (mlp_width_ == 0) return x;
+  if (block.mlp_width == 0) return x;
   const Var normed = autograd::norm(tape, x, weights[block.mlp_norm], norm_kind_, config_.norm_eps);
-  const Var hidden =
-      autograd::swiglu(tape, autograd::linear(tape, normed, weights.fused(block.gate, block.up)));
+  const Var hidden = autograd::swiglu(
+      tape, autograd::linear(tape, normed, weights.fused(block.gate, block.up)), block.mlp_gate);
   return autograd::linear(tape, hidden, weights[block.down], x);
 }
 
@@ -102,6 +105,15 @@ Var Model::forward(Tape& tape, const Weights& weights, const int32_t* tokens, Se
   }
   if (config_.final_norm) x = autograd::norm(tape, x, weights[final_norm_], norm_kind_, config_.norm_eps);
   return autograd::linear(tape, x, weights[head_]);
+}
+
+double Model::train_flops_per_token(double length) const {
+  double forward = 0;
+  for (const auto& info : parameters_.infos())
+    if (info.name != kEmbedding && info.name.ends_with(".weight"))
+      forward += 2 * static_cast<double>(info.shape.size());
+  for (const auto& block : blocks_) forward += block.mixer->recurrence_flops(length);
+  return 3 * forward;
 }
 
 std::vector<Tensor> Model::eigenvalues(Tape& tape, const Weights& weights, const int32_t* tokens,

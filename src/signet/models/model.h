@@ -1,4 +1,5 @@
-// A sequence model: embedding -> blocks [norm -> mixer -> norm -> SwiGLU] -> norm -> head.
+// A sequence model: embedding -> blocks [norm -> mixer -> norm -> gated MLP] -> norm -> head. Blocks may
+// have different mixers.
 #pragma once
 
 #include <cstdint>
@@ -40,12 +41,19 @@ class Model {
   Var forward(Tape& tape, const Weights& weights, const int32_t* tokens, Sequence sequence,
               const int32_t* scored, int64_t scored_rows, ModelState* state = nullptr) const;
 
+  // Operations of one token in a sequence of `length`, forward and backward (twice forward): two per entry of
+  // every matrix it goes through, and the recurrences. Looking up the embedding is none. What training leaves
+  // out (rows that are not scored, tokens that repeat) is counted all the same.
+  double train_flops_per_token(double length) const;
+
   // Eigenvalues of every block on the given sequences: per block a [rows, count] tensor (Mixer::eigenvalues).
   std::vector<Tensor> eigenvalues(Tape& tape, const Weights& weights, const int32_t* tokens,
                                   Sequence sequence) const;
 
  private:
   struct Block {
+    int64_t mlp_width = 0;
+    kernels::GluGate mlp_gate = kernels::GluGate::kSilu;
     int mixer_norm = 0, mlp_norm = 0, gate = 0, up = 0, down = 0;
     std::unique_ptr<Mixer> mixer;
   };
@@ -58,7 +66,7 @@ class Model {
 
   ModelConfig config_;
   kernels::NormKind norm_kind_;
-  int64_t vocabulary_, mlp_width_;
+  int64_t vocabulary_;
   Parameters parameters_;
   int embedding_ = 0, final_norm_ = 0, head_ = 0;
   std::vector<Block> blocks_;

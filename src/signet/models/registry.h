@@ -17,5 +17,7 @@ struct ArchitectureEntry {
 
 const std::vector<ArchitectureEntry>& architectures();
 std::vector<std::string> architecture_names();
+// Whether the name, or every part of it between '+', is an architecture.
+bool architecture_exists(const std::string& name);
 
 }  // namespace signet::models

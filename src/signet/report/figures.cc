@@ -45,11 +45,23 @@ Curve accuracy_curve(const RunData& run, const std::vector<LengthAccuracy>& rows
     curve.mean.push_back({x, run.scaled(p)});
     curve.low.push_back({x, run.scaled(center - half)});
     curve.high.push_back({x, run.scaled(center + half)});
-    curve.titles.push_back(fmt::format(
-        "length {}{}: scaled accuracy {:.3f}, accuracy {:.3f}, {:.0f} samples", rows[begin].length,
-        end > begin + 1 ? fmt::format("–{}", rows[end - 1].length) : "", run.scaled(p), p, samples));
+    curve.titles.push_back(fmt::format("length {}{}: {} {:.3f}{}, {:.0f} samples", rows[begin].length,
+                                       end > begin + 1 ? fmt::format("–{}", rows[end - 1].length) : "",
+                                       run.measure(), run.scaled(p),
+                                       run.dense ? "" : fmt::format(", accuracy {:.3f}", p), samples));
   }
   return curve;
+}
+
+// What the curves of a figure show, at the start of a sentence; two measures are named both.
+std::string measures(const std::vector<Series>& series) {
+  bool dense = false, scaled = false;
+  for (const auto& s : series) (s.run->dense ? dense : scaled) = true;
+  return dense && scaled ? "Scaled or sequence accuracy" : dense ? "Sequence accuracy" : "Scaled accuracy";
+}
+// The line at 0 is chance where accuracies are scaled.
+const char* zero_label(const std::vector<Series>& series) {
+  return measures(series) == "Scaled accuracy" ? "chance" : "";
 }
 
 AxisOptions score_axis(const std::string& label, double low = -0.15) {
@@ -139,12 +151,12 @@ std::string accuracy_figure(const std::vector<Series>& series) {
   Chart chart(840, 360, {Scale::kLinear, 0, longest(shown) * 1.01, "sequence length", 8},
               score_axis(series.front().run->measure()));
   shade_training(chart, shown, "trained on");
-  chart.rule_y(0, "chance");
+  chart.rule_y(0, zero_label(shown));
   draw(chart, shown, curves);
-  return figure(
-      "Accuracy against length", legend(shown) + wide(chart.svg("Scaled accuracy against sequence length")),
-      "Scaled accuracy at lengths never seen in training; the shaded range was trained on. Each point "
-      "joins neighbouring lengths.");
+  return figure("Accuracy against length",
+                legend(shown) + wide(chart.svg(measures(shown) + " against sequence length")),
+                measures(shown) +
+                    " by length; the shaded range was trained on. Each point joins neighbouring lengths.");
 }
 
 std::string far_figure(const std::vector<Series>& series) {
@@ -180,11 +192,11 @@ std::string far_figure(const std::vector<Series>& series) {
   Chart chart(840, 300, {Scale::kLog, least / 1.3, most * 1.3, "sequence length (logarithmic)", 8},
               score_axis(series.front().run->measure()));
   shade_training(chart, shown, "trained on");
-  chart.rule_y(0, "chance");
+  chart.rule_y(0, zero_label(shown));
   draw(chart, shown, curves);
   return figure(
       "Far beyond the training length",
-      legend(shown) + wide(chart.svg("Scaled accuracy at far lengths, logarithmic")),
+      legend(shown) + wide(chart.svg(measures(shown) + " at far lengths, logarithmic")),
       "The same models carried on in recurrent form. A model that tracks its state exactly stays at 1.");
 }
 
@@ -206,7 +218,7 @@ std::string accuracy_tiles(const std::vector<Series>& series) {
     chart.area(curve.low, curve.high, s.style.color);
     chart.line(curve.mean, s.style);
     tiles += fmt::format("<figure><figcaption>{}</figcaption>{}</figure>\n", escape(s.label),
-                         chart.svg("Scaled accuracy against length of " + s.label));
+                         chart.svg(measures({s}) + " against length of " + s.label));
   }
   if (tiles.empty()) return "";
   return "<h3>Each run by itself</h3>\n<p class=\"note\">Dots are single lengths, the band is the 95% "
@@ -266,12 +278,12 @@ std::string training_figures(const std::vector<Series>& series) {
   }
   if (!with_accuracy.empty()) {
     Chart chart(420, 280, {Scale::kLinear, 0, last, "step", 5}, score_axis(series.front().run->measure()));
-    chart.rule_y(0, "chance");
+    chart.rule_y(0, zero_label(with_accuracy));
     std::vector<Curve> curves;
     for (const auto& s : with_accuracy) curves.push_back({decimate(s.run->training_accuracy, kLossBuckets)});
     draw(chart, with_accuracy, curves);
-    html += "<figure>" + chart.svg("Validation accuracy against step") +
-            "<figcaption>Scaled accuracy on the validation lengths, during training.</figcaption></figure>\n";
+    html += "<figure>" + chart.svg("Validation accuracy against step") + "<figcaption>" +
+            measures(with_accuracy) + " on the validation lengths, during training.</figcaption></figure>\n";
   }
   if (html.empty()) return "";
   return "<h3>Training</h3>\n" + legend(series) + "<div class=\"pair\">\n" + html + "</div>\n";

@@ -5,6 +5,7 @@
 #include "signet/base/error.h"
 #include "signet/base/text.h"
 #include "signet/theory/compile_parts.h"
+#include "signet/theory/verify.h"
 
 namespace signet::theory {
 
@@ -83,6 +84,23 @@ Network compile_product(const Dfa& dfa, const CompileOptions& options) {
   return compile_reflections(dfa, options);
 }
 
+// `network`, or what `other` builds where rounding can change the answers of the first alone.
+template <class Build>
+Network prefer_exact(Network network, const CompileOptions& options, Build other) {
+  const auto holds = [&](const Network& candidate) {
+    const Horizon horizon = error_horizon(candidate, *options.precision);
+    return horizon.exact || (horizon.known && !horizon.letters);
+  };
+  if (!options.precision || options.construction != "auto" || holds(network)) return network;
+  try {
+    Network exact = other();
+    if (holds(exact)) return exact;
+  } catch (const Error& error) {  // it does not apply, or is too large
+    if (error.code() != ErrorCode::kCheckFailed && error.code() != ErrorCode::kBadInput) throw;
+  }
+  return network;
+}
+
 // Every letter one reflection or none, in one layer.
 bool single_factors(const Network& network) { return network_size(network).householders <= 1; }
 
@@ -112,7 +130,8 @@ Network compile_signed_factor(const Dfa& dfa, const CompileOptions& options) {
     }
   }
   if (any)
-    if (auto network = compile_two_reflections(dfa)) return std::move(*network);
+    if (auto network = compile_two_reflections(dfa))
+      return prefer_exact(std::move(*network), options, [&] { return compile_reflections(dfa, options); });
   if (any) return compile_reflections(dfa, options);
   fail(ErrorCode::kCheckFailed, "construction '{}' does not apply: {}", options.construction,
        options.construction == "group" ? "every letter must be a single reflection"
@@ -136,7 +155,12 @@ Network compile_diagonal(const Dfa& dfa, const CompileOptions& options) {
     if (network) return std::move(*network);
   }
   if (options.target == Target::kComplexDiagonal && c != "holonomy")
-    if (auto network = compile_rotation(dfa, true)) return std::move(*network);
+    if (auto network = compile_rotation(dfa, true))
+      return prefer_exact(std::move(*network), options, [&] {
+        CompileOptions signs = options;
+        signs.target = Target::kDiagonalSigned;
+        return compile_holonomy(dfa, signs);
+      });
   if (c == "rotation")
     fail(ErrorCode::kCheckFailed,
          "construction 'rotation' does not apply: the letters must generate a cyclic group");

@@ -201,7 +201,7 @@ RunConfig resolve_config(const ConfigSources& sources) {
   config.model.check_range();
   const int64_t longest =
       std::max(config.train_lengths(*checked_task).max, config.eval_lengths(*checked_task).max);
-  if (const int64_t limit = config.model.mixer->max_length(); limit > 0 && longest > limit)
+  if (const int64_t limit = config.model.max_length(); limit > 0 && longest > limit)
     bad_input(
         "model.max_length = {} is less than the longest sequence, {}; raise it, or lower eval.max_length",
         limit, longest);

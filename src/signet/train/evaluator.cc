@@ -312,17 +312,21 @@ Horizon find_horizon(const models::Model& model, DType dtype, void* weights, con
     if (progress) progress(horizon.probes.back());
     return e.sequence_accuracy() >= threshold;
   };
-  int64_t good = 0, bad = 0;
-  for (int64_t length = std::min(limit, task.train_lengths().max);; length = std::min(limit, 2 * length)) {
-    if (!holds(length)) {
+  const int64_t least = std::min(limit, task.train_lengths().min);
+  int64_t good = 0, bad = 0;  // 0: none yet
+  for (int64_t length = std::min(limit, task.train_lengths().max); !(good && bad);) {
+    if (holds(length)) {
+      good = length;
+      if (length == limit) {
+        horizon.length = limit;
+        horizon.reached_limit = true;
+        return horizon;
+      }
+      if (!bad) length = std::min(limit, 2 * length);
+    } else {
       bad = length;
-      break;
-    }
-    good = length;
-    if (length == limit) {
-      horizon.length = limit;
-      horizon.reached_limit = true;
-      return horizon;
+      if (horizon.stopped || length == least) break;
+      if (!good) length = std::max(least, length / 2);
     }
   }
   while (good > 0 && bad - good > std::max<int64_t>(1, good / 20)) {

@@ -64,10 +64,10 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
                     const EvaluationRequest& request, const std::function<bool(int64_t)>& progress = nullptr,
                     const std::function<bool()>& go_on = nullptr);
 
-// The shortest length, searched by doubling from the longest training length and then by bisection to within
-// 5 %, at which the accuracy of whole sequences falls below `threshold`; `limit` when it never does up to
-// there. `progress` (may be null) hears every probe; the search ends with `stopped` set once `go_on` (may be
-// null) says no.
+// The shortest length, searched from the task's longest training length by doubling (or halving, where that
+// fails) and then by bisection to within 5 %, at which the accuracy of whole sequences falls below
+// `threshold`; `limit` when it never does up to there. `progress` (may be null) hears every probe; the search
+// ends with `stopped` set once `go_on` (may be null) says no.
 struct Horizon {
   int64_t length = 0;
   bool reached_limit = false;  // accuracy still holds at `length` = limit

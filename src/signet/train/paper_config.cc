@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -88,7 +89,7 @@ class Document {
   std::set<std::string> known_;
 };
 
-// Our layout, section by section.
+// Our layout, section by section ("model", "model.slstm").
 class Builder {
  public:
   Builder() { root_.kind = Kind::kMap; }
@@ -116,13 +117,18 @@ class Builder {
   ConfigNode take() { return std::move(root_); }
 
  private:
-  ConfigNode& section(const std::string& name) {
-    for (size_t i = 0; i < root_.keys.size(); ++i)
-      if (root_.keys[i] == name) return root_.items[i];
-    root_.keys.push_back(name);
-    root_.items.emplace_back();
-    root_.items.back().kind = Kind::kMap;
-    return root_.items.back();
+  ConfigNode& section(const std::string& path) {
+    ConfigNode* node = &root_;
+    for (const auto& name : split(path, '.')) node = &member(*node, name);
+    return *node;
+  }
+  static ConfigNode& member(ConfigNode& node, const std::string& name) {
+    for (size_t i = 0; i < node.keys.size(); ++i)
+      if (node.keys[i] == name) return node.items[i];
+    node.keys.push_back(name);
+    node.items.emplace_back();
+    node.items.back().kind = Kind::kMap;
+    return node.items.back();
   }
   ConfigNode root_;
 };
@@ -286,21 +292,46 @@ class Converter {
 
   // slstm_at lists the blocks that are sLSTM; the others are mLSTM.
   void xlstm() {
-    const ConfigNode* at = in_.take("model.slstm_at");
-    const size_t slstm = at && at->kind == Kind::kList ? at->items.size() : 0;
     in_.ignore("model.slstm_block");
     in_.ignore("model.mlstm_block");
-    const bool all = slstm > 0 && std::to_string(slstm) == in_.text("model.num_blocks");
-    if (slstm > 0 && !all)
-      bad_node(*at, in_.where(),
-               "blocks of two kinds in one model are not built here; give all of them to slstm_at, or none");
-    in_.expect("model.slstm_block.slstm.conv1d_kernel_size", {"0"}, "sLSTM has no convolution here");
-    out_.set("model", "architecture", all ? "slstm" : "mlstm");
+    const std::vector<bool> slstm = slstm_blocks();
+    const bool all = std::find(slstm.begin(), slstm.end(), false) == slstm.end();
+    const bool none = std::find(slstm.begin(), slstm.end(), true) == slstm.end();
+    const ConfigNode* conv = in_.take("model.slstm_block.slstm.conv1d_kernel_size");
+    const ConfigNode* slstm_heads = in_.take("model.slstm_block.slstm.num_heads");
+    const ConfigNode* mlstm_heads = in_.take("model.mlstm_block.mlstm.num_heads");
     if (!all) out_.set_range(false);
-    const std::string heads = all ? "model.slstm_block.slstm.num_heads" : "model.mlstm_block.mlstm.num_heads";
-    const std::string other = all ? "model.mlstm_block.mlstm.num_heads" : "model.slstm_block.slstm.num_heads";
-    map(heads, "model", "heads");
-    in_.ignore(other);
+    std::vector<std::string> names;
+    for (const bool is_slstm : slstm) names.emplace_back(is_slstm ? "slstm" : "mlstm");
+    const bool mixed = !all && !none;
+    out_.set("model", "architecture", mixed ? join(names, "+") : names[0]);
+    if (!none) {
+      const std::string section = mixed ? "model.slstm" : "model";
+      if (slstm_heads) out_.set(section, "heads", *slstm_heads);
+      conv ? out_.set(section, "conv", *conv) : out_.set(section, "conv", "4");  // that code's default
+    }
+    if (!all && mlstm_heads) out_.set(mixed ? "model.mlstm" : "model", "heads", *mlstm_heads);
+  }
+
+  // Whether each block is sLSTM.
+  std::vector<bool> slstm_blocks() {
+    const double count = in_.number("model.num_blocks");
+    if (!(count >= 1 && count <= 1024 && count == std::floor(count)))
+      bad_node(*in_.take("model.num_blocks"), in_.where(),
+               "model.num_blocks must be a number from 1 to 1024");
+    std::vector<bool> slstm(static_cast<size_t>(count));
+    const ConfigNode* at = in_.take("model.slstm_at");
+    if (!at) return slstm;
+    if (at->kind != Kind::kList) bad_node(*at, in_.where(), "model.slstm_at must be a list of blocks");
+    for (const auto& item : at->items) {
+      size_t block = 0;
+      const char* end = item.text.data() + item.text.size();
+      const auto [stop, error] = std::from_chars(item.text.data(), end, block);
+      if (item.kind != Kind::kScalar || error != std::errc() || stop != end || block >= slstm.size())
+        bad_node(item, in_.where(), "model.slstm_at lists blocks from 0 to {}", slstm.size() - 1);
+      slstm[block] = true;
+    }
+    return slstm;
   }
 
   Document in_;

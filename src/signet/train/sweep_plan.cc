@@ -264,7 +264,6 @@ void set_seeds(SweepPlan& plan, int64_t count) {
 std::vector<PlannedRun> plan_runs(const SweepPlan& plan, bool allow_missing) {
   std::vector<PlannedRun> runs;
   std::map<std::string, size_t> names;
-  const auto known = models::architecture_names();
   std::vector<size_t> at(plan.axes.size(), 0);
   for (bool more = true; more;) {
     PlannedRun run;
@@ -290,8 +289,7 @@ std::vector<PlannedRun> plan_runs(const SweepPlan& plan, bool allow_missing) {
       bad_input("{}: two runs of the grid have the name '{}'; give their settings different names",
                 printable(plan.where), printable(run.name));
     const std::string architecture = architecture_in(set);
-    if (allow_missing && !architecture.empty() &&
-        std::find(known.begin(), known.end(), architecture) == known.end()) {
+    if (allow_missing && !architecture.empty() && !models::architecture_exists(architecture)) {
       run.missing = fmt::format("model {} is not in this build", architecture);
     } else if (!skip) {
       try {

@@ -226,9 +226,9 @@ class Trainer {
         run_.dtype() == DType::kF64 ? "fp64" : precision_name(config.precision(options_.device));
     result["parameters"] = run_.model().parameters().size();
     result["train_tokens"] = tokens_;
-    // Forward and backward pass through the weights; the recurrence itself is left out.
-    result["train_flops"] =
-        6.0 * static_cast<double>(run_.model().parameters().size()) * static_cast<double>(tokens_);
+    const auto tokens = static_cast<double>(tokens_);
+    const auto sequences = static_cast<double>(std::max<int64_t>(1, step_ * train_.batch));
+    result["train_flops"] = tokens * run_.model().train_flops_per_token(tokens / sequences);
     result["spectra"] =
         spectra_json(token_spectra(run_.model(), run_.dtype(), run_.weights(), run_.task(), seed()));
     directory_.require_present();

@@ -1,9 +1,9 @@
-// Elementwise functions on rows with strides, and the fused SwiGLU.
+// Elementwise functions on rows with strides, and the fused gated linear units.
 //   silu      y = x sigmoid(x)
 //   sigmoid   y = scale * sigmoid(x + shift)                 never reaches its end points for moderate x
 //   hard      y = scale * clamp(1/2 + (x + shift)/4, 0, 1)   reaches 0 and scale exactly
 //   softplus  y = log(1 + e^x)
-//   swiglu    y = silu(gate) * up
+//   swiglu    y = silu(gate) * up, or gelu(gate) * up with gelu(x) = x (1 + erf(x / sqrt 2)) / 2
 // `hard` has the slope of the sigmoid at 0. Its gradient outside (-2, 2) of x + shift passes only where a
 // descent step would lead back inside, so that a saturated gate is neither dead nor drifting. Backward
 // recomputes from x and overwrites dx.
@@ -17,6 +17,7 @@
 namespace signet::kernels {
 
 enum class ActivationKind { kSilu, kSigmoid, kHard, kSoftplus };
+enum class GluGate { kSilu, kGelu };
 
 template <class T>
 struct ActivationForward {
@@ -62,6 +63,7 @@ struct SwigluForward {
   int64_t x_stride = 0;  // of gate and of up
   T* y = nullptr;
   int64_t y_stride = 0;
+  GluGate kind = GluGate::kSilu;
 };
 
 template <class T>
@@ -75,6 +77,7 @@ struct SwigluBackward {
   T* dgate = nullptr;
   T* dup = nullptr;
   int64_t dx_stride = 0;
+  GluGate kind = GluGate::kSilu;
 };
 
 template <class T>

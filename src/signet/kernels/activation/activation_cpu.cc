@@ -1,5 +1,7 @@
 #include "signet/kernels/activation/activation.h"
 
+#include <cmath>
+
 #include "signet/base/isa_target.h"
 #include "signet/base/simd.h"
 
@@ -26,6 +28,52 @@ SIGNET_INLINE void scale_rows(const ActivationBackward<T>& p, F slope) {
     vector_loop<T>(p.width, [&](int64_t i, auto n) {
       const Vec<T> d = load(dy + i, n);
       store(dx + i, d * slope(load(x + i, n), d), n);
+    });
+  }
+}
+
+// The gate of a gated linear unit, y, and its slope.
+template <class T>
+struct Gate {
+  Vec<T> y, slope;
+};
+template <class T>
+SIGNET_INLINE Gate<T> silu_gate(Vec<T> x) {
+  const Vec<T> s = sigmoid<T>(x), y = x * s;
+  return {y, s + y * (T(1) - s)};
+}
+template <class T>
+SIGNET_INLINE Gate<T> gelu_gate(Vec<T> x) {
+  constexpr T kInverseRootOfTwoPi = T(0.39894228040143267794), kInverseRootOfTwo = T(0.70710678118654752440);
+  Vec<T> cdf;
+  for (int lane = 0; lane < kLanes<T>; ++lane) cdf[lane] = T(0.5) * std::erfc(-kInverseRootOfTwo * x[lane]);
+  return {x * cdf, cdf + kInverseRootOfTwoPi * x * exp<T>(T(-0.5) * x * x)};
+}
+
+template <class T, class F>
+SIGNET_INLINE void glu_forward(const SwigluForward<T>& p, F act) {
+  for (int64_t r = 0; r < p.rows; ++r) {
+    const T* gate = p.gate + r * p.x_stride;
+    const T* up = p.up + r * p.x_stride;
+    T* y = p.y + r * p.y_stride;
+    vector_loop<T>(p.width,
+                   [&](int64_t i, auto n) { store(y + i, act(load(gate + i, n)).y * load(up + i, n), n); });
+  }
+}
+
+template <class T, class F>
+SIGNET_INLINE void glu_backward(const SwigluBackward<T>& p, F act) {
+  for (int64_t r = 0; r < p.rows; ++r) {
+    const T* gate = p.gate + r * p.x_stride;
+    const T* up = p.up + r * p.x_stride;
+    const T* dy = p.dy + r * p.dy_stride;
+    T* dgate = p.dgate + r * p.dx_stride;
+    T* dup = p.dup + r * p.dx_stride;
+    vector_loop<T>(p.width, [&](int64_t i, auto n) {
+      const Vec<T> d = load(dy + i, n);
+      const Gate<T> g = act(load(gate + i, n));
+      store(dgate + i, d * load(up + i, n) * g.slope, n);
+      store(dup + i, d * g.y, n);
     });
   }
 }
@@ -74,31 +122,14 @@ void activation_backward(const ActivationBackward<T>& p) {
 
 template <class T>
 void swiglu_forward(const SwigluForward<T>& p) {
-  for (int64_t r = 0; r < p.rows; ++r) {
-    const T* gate = p.gate + r * p.x_stride;
-    const T* up = p.up + r * p.x_stride;
-    T* y = p.y + r * p.y_stride;
-    vector_loop<T>(p.width, [&](int64_t i, auto n) {
-      const Vec<T> g = load(gate + i, n);
-      store(y + i, g * sigmoid<T>(g) * load(up + i, n), n);
-    });
-  }
+  if (p.kind == GluGate::kGelu) return glu_forward(p, [](Vec<T> x) { return gelu_gate<T>(x); });
+  glu_forward(p, [](Vec<T> x) { return silu_gate<T>(x); });
 }
 
 template <class T>
 void swiglu_backward(const SwigluBackward<T>& p) {
-  for (int64_t r = 0; r < p.rows; ++r) {
-    const T* gate = p.gate + r * p.x_stride;
-    const T* up = p.up + r * p.x_stride;
-    const T* dy = p.dy + r * p.dy_stride;
-    T* dgate = p.dgate + r * p.dx_stride;
-    T* dup = p.dup + r * p.dx_stride;
-    vector_loop<T>(p.width, [&](int64_t i, auto n) {
-      const Vec<T> g = load(gate + i, n), d = load(dy + i, n), s = sigmoid<T>(g), gs = g * s;
-      store(dgate + i, d * load(up + i, n) * (s + gs * (T(1) - s)), n);
-      store(dup + i, d * gs, n);
-    });
-  }
+  if (p.kind == GluGate::kGelu) return glu_backward(p, [](Vec<T> x) { return gelu_gate<T>(x); });
+  glu_backward(p, [](Vec<T> x) { return silu_gate<T>(x); });
 }
 
 }  // namespace signet::kernels::SIGNET_ISA

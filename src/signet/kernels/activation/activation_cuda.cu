@@ -68,7 +68,7 @@ struct Backward {
   }
 };
 
-template <class T>
+template <GluGate kKind, class T>
 struct SwigluUp {
   SwigluForward<T> p;
   __device__ void operator()(int64_t row, int first, int width, bool aligned) const {
@@ -76,12 +76,12 @@ struct SwigluUp {
     unpack(load_packet(p.gate + row * p.x_stride, first, width, aligned), gate);
     unpack(load_packet(p.up + row * p.x_stride, first, width, aligned), up);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) up[i] *= gate[i] * logistic(gate[i]);
+    for (int i = 0; i < 4; ++i) up[i] *= glu_gate(kKind, gate[i]).y;
     store_packet(p.y + row * p.y_stride, first, width, aligned, up);
   }
 };
 
-template <class T>
+template <GluGate kKind, class T>
 struct SwigluDown {
   SwigluBackward<T> p;
   __device__ void operator()(int64_t row, int first, int width, bool aligned) const {
@@ -91,9 +91,9 @@ struct SwigluDown {
     unpack(load_packet(p.dy + row * p.dy_stride, first, width, aligned), dy);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float s = logistic(gate[i]);
-      dgate[i] = dy[i] * up[i] * s * fmaf(gate[i], 1.0f - s, 1.0f);
-      dup[i] = dy[i] * gate[i] * s;
+      const GluValue g = glu_gate(kKind, gate[i]);
+      dgate[i] = dy[i] * up[i] * g.slope;
+      dup[i] = dy[i] * g.y;
     }
     store_packet(p.dgate + row * p.dx_stride, first, width, aligned, dgate);
     store_packet(p.dup + row * p.dx_stride, first, width, aligned, dup);
@@ -157,8 +157,10 @@ template <class T>
 void swiglu_forward(const SwigluForward<T>& p, Cuda device) {
   const bool fit =
       packets_fit(p.gate, p.x_stride) && packets_fit(p.up, p.x_stride) && packets_fit(p.y, p.y_stride);
-  for_each_packet(Grid(p.rows, p.width, fit, p.x_stride, p.y_stride), SwigluUp<T>{p}, device,
-                  "swiglu_forward");
+  const Grid grid(p.rows, p.width, fit, p.x_stride, p.y_stride);
+  if (p.kind == GluGate::kGelu)
+    return for_each_packet(grid, SwigluUp<GluGate::kGelu, T>{p}, device, "geglu_forward");
+  for_each_packet(grid, SwigluUp<GluGate::kSilu, T>{p}, device, "swiglu_forward");
 }
 
 template <class T>
@@ -166,8 +168,10 @@ void swiglu_backward(const SwigluBackward<T>& p, Cuda device) {
   const bool fit = packets_fit(p.gate, p.x_stride) && packets_fit(p.up, p.x_stride) &&
                    packets_fit(p.dy, p.dy_stride) && packets_fit(p.dgate, p.dx_stride) &&
                    packets_fit(p.dup, p.dx_stride);
-  for_each_packet(Grid(p.rows, p.width, fit, p.x_stride, p.dy_stride, p.dx_stride), SwigluDown<T>{p}, device,
-                  "swiglu_backward");
+  const Grid grid(p.rows, p.width, fit, p.x_stride, p.dy_stride, p.dx_stride);
+  if (p.kind == GluGate::kGelu)
+    return for_each_packet(grid, SwigluDown<GluGate::kGelu, T>{p}, device, "geglu_backward");
+  for_each_packet(grid, SwigluDown<GluGate::kSilu, T>{p}, device, "swiglu_backward");
 }
 
 #define SIGNET_INSTANTIATE(T)                                            \

@@ -48,4 +48,17 @@ __device__ inline float activate_gradient(ActivationKind kind, float x, float dy
   return kind == ActivationKind::kSigmoid ? dy * scale * s * (1.0f - s) : dy * s;
 }
 
+// The gate of a gated linear unit, y, and its slope.
+struct GluValue {
+  float y, slope;
+};
+__device__ inline GluValue glu_gate(GluGate kind, float x) {
+  if (kind == GluGate::kSilu) {
+    const float s = logistic(x);
+    return {x * s, s * fmaf(x, 1.0f - s, 1.0f)};
+  }
+  const float cdf = 0.5f * erfcf(-0.70710678f * x);
+  return {x * cdf, fmaf(0.39894228f * x, expf(-0.5f * x * x), cdf)};
+}
+
 }  // namespace signet::kernels

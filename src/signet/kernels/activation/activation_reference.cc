@@ -8,6 +8,20 @@ namespace {
 
 double logistic(double x) { return 1 / (1 + std::exp(-x)); }
 
+// The gate of a gated linear unit, y, and its slope.
+struct Gate {
+  double y, slope;
+};
+Gate gate(GluGate kind, double x) {
+  if (kind == GluGate::kSilu) {
+    const double s = logistic(x);
+    return {x * s, s * (1 + x * (1 - s))};
+  }
+  constexpr double kInverseRootOfTwoPi = 0.39894228040143267794;
+  const double cdf = 0.5 * std::erfc(-x / std::sqrt(2.0));
+  return {x * cdf, cdf + x * kInverseRootOfTwoPi * std::exp(-x * x / 2)};
+}
+
 }  // namespace
 
 void activation_forward_reference(const ActivationForward<double>& p) {
@@ -62,8 +76,7 @@ void activation_backward_reference(const ActivationBackward<double>& p) {
 void swiglu_forward_reference(const SwigluForward<double>& p) {
   for (int64_t r = 0; r < p.rows; ++r) {
     for (int64_t i = 0; i < p.width; ++i) {
-      const double g = p.gate[r * p.x_stride + i];
-      p.y[r * p.y_stride + i] = g * logistic(g) * p.up[r * p.x_stride + i];
+      p.y[r * p.y_stride + i] = gate(p.kind, p.gate[r * p.x_stride + i]).y * p.up[r * p.x_stride + i];
     }
   }
 }
@@ -71,11 +84,10 @@ void swiglu_forward_reference(const SwigluForward<double>& p) {
 void swiglu_backward_reference(const SwigluBackward<double>& p) {
   for (int64_t r = 0; r < p.rows; ++r) {
     for (int64_t i = 0; i < p.width; ++i) {
-      const double g = p.gate[r * p.x_stride + i], u = p.up[r * p.x_stride + i],
-                   dy = p.dy[r * p.dy_stride + i];
-      const double s = logistic(g);
-      p.dgate[r * p.dx_stride + i] = dy * u * s * (1 + g * (1 - s));
-      p.dup[r * p.dx_stride + i] = dy * g * s;
+      const Gate g = gate(p.kind, p.gate[r * p.x_stride + i]);
+      const double u = p.up[r * p.x_stride + i], dy = p.dy[r * p.dy_stride + i];
+      p.dgate[r * p.dx_stride + i] = dy * u * g.slope;
+      p.dup[r * p.dx_stride + i] = dy * g.y;
     }
   }
 }
