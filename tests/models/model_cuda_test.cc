@@ -7,7 +7,7 @@
 namespace signet::models {
 namespace {
 
-constexpr int64_t kVocabulary = 3, kClasses = 4, kBatch = 6, kTime = 37;
+constexpr int64_t kVocabulary = 3, kClasses = 4, kBatch = 14, kTime = 37;  // enough tokens for windows
 
 struct Pass {
   double loss = 0;

@@ -23,7 +23,8 @@ std::vector<std::string> model_of(const std::string& name) {
   if (name == "mamba") return {"model.width=16", "model.blocks=2", "model.mlp=16"};
   if (name == "odd")
     return {"model.width=20", "model.heads=5", "model.blocks=2", "model.conv=3", "model.mlp=13"};
-  return {"model.width=64", "model.heads=2", "model.blocks=2", "model.conv=4", "model.mlp=64"};
+  return {"model.width=64", "model.heads=2", "model.blocks=2",
+          name == "plain" ? "model.conv=0" : "model.conv=4", "model.mlp=64"};
 }
 
 // A model with its optimizer and engine; batch s is that of step s.

@@ -107,6 +107,21 @@ Var linear(Tape& tape, const Var& x, const Var& weight, const Var& residual) {
 
 namespace {
 
+#ifdef SIGNET_WITH_CUDA
+// table.grad[index[r]] += dy[r]
+void add_as_product(Arena& arena, const int32_t* index, const Tensor& dy, const Var& table, Cuda device) {
+  const int64_t rows = dy.rows(), entries = table.grad.rows();
+  const kernels::OneHot places{rows, (entries + 7) / 8 * 8, index,
+                               gpu_workspace<bf16>(arena, rows * ((entries + 7) / 8 * 8))};
+  kernels::one_hot(places, device);
+  Gemm<bf16> p;
+  p.m = entries, p.n = dy.width(), p.k = rows, p.transpose_a = true;
+  p.a = places.y, p.lda = places.width, p.b = ptr<bf16>(dy), p.ldb = dy.row_stride;
+  p.wide_c = table.grad.as<float>(), p.ldc = table.grad.row_stride, p.accumulate = claim(table);
+  gemm(p, device);
+}
+#endif
+
 // The rows come in `type`.
 Var gather_as(Tape& tape, const Var& table, const int32_t* index, int64_t rows, DType type) {
   const int64_t width = table.value.width();
@@ -124,6 +139,9 @@ Var gather_as(Tape& tape, const Var& table, const int32_t* index, int64_t rows, 
     if (!table.needs_grad()) return;
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
+      if constexpr (std::is_same_v<T, bf16>)
+        if (!kernels::scatters_fast(table.grad.rows(), width))
+          return add_as_product(*arena, index, y.grad, table, device);
       if (!claim(table)) clear(context, table.grad);
       kernels::ScatterAdd<T> p{
           rows, width, ptr<T>(y.grad), y.grad.row_stride, index, wide<T>(table.grad), table.grad.row_stride};
@@ -143,6 +161,9 @@ Var gather_as(Tape& tape, const Var& table, const int32_t* index, int64_t rows, 
 
 Var gather_rows(Tape& tape, const Var& table, const int32_t* index, int64_t rows) {
   return gather_as(tape, table, index, rows, tape.dtype());
+}
+Var gather_unrounded(Tape& tape, const Var& table, const int32_t* index, int64_t rows) {
+  return gather_as(tape, table, index, rows, table.value.dtype);
 }
 
 Var select_rows(Tape& tape, const Var& x, const int32_t* index, int64_t rows) {
@@ -402,7 +423,7 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
     shape.gate_stride = in.gate.value.row_stride;
   }
   const DType type = in.q.value.dtype, sums = accumulator_dtype(type);
-  shape.unit_keys = options.unit_keys && type == DType::kBF16;
+  shape.unit_keys = options.unit_keys && !in.folded_keys && type == DType::kBF16;
   for (const Var* v : {&in.beta, &in.gate, &in.initial})
     if (v->value && v->value.dtype != sums)
       fail(ErrorCode::kFailure,

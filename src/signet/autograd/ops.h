@@ -26,6 +26,9 @@ Var linear(Tape& tape, const Var& x, const Var& weight, const Var& residual = {}
 // than fp32. Saves the index pointer: it must outlive the tape.
 Var gather_rows(Tape& tape, const Var& table, const int32_t* index, int64_t rows);
 
+// The same in the type of the table.
+Var gather_unrounded(Tape& tape, const Var& table, const int32_t* index, int64_t rows);
+
 // y[r] = x[index[r]], every index at most once. Saves the index pointer.
 Var select_rows(Tape& tape, const Var& x, const int32_t* index, int64_t rows);
 
@@ -54,9 +57,11 @@ Var short_conv(Tape& tape, const Var& x, const Var& weight, const Var& bias, Seq
 // GPU only, where can_prepare_heads says so: what heads read from a projection, in one pass. The columns of x
 // are unit_heads heads, silu_heads heads and gates; the first are L2 normalised, the second go through SiLU,
 // the gates through theirs (never narrower than fp32). With a convolution [heads width, taps] all heads go
-// through it and SiLU first. Saves x and one number per head.
+// through it and SiLU first. Saves x and, without a convolution, one number per head.
 struct HeadLayout {
   int64_t unit_heads = 0, silu_heads = 0, width = 0, gates = 0;
+  int64_t gated_heads_at = 0;  // the gates belong to as many unit heads from this one on,
+  bool unit_keys = false;      // which are keys: DeltaRuleOptions::unit_keys happens here, in the gates
   double eps = 1e-6;
   kernels::ActivationKind gate = kernels::ActivationKind::kSigmoid;
   double gate_scale = 1, gate_shift = 0;
@@ -68,12 +73,30 @@ bool can_prepare_heads(const Tape& tape, int64_t taps, int64_t head_width);
 PreparedHeads prepare_heads(Tape& tape, const Var& x, const HeadLayout& layout, const Var& convolution,
                             Sequence sequence);
 
+// GPU only: the windows of a small vocabulary (kernels/embedding/windows.h), so that heads are prepared once
+// for each and not for every token: of projected rows of the vocabulary, `words` and `taps` of them are
+// sequences of all words, and `at_tokens` turns what was prepared for these into that of every token.
+// may_use_windows: when there are fewer windows than a quarter of the tokens, and at most 256.
+bool may_use_windows(const Tape& tape, int64_t vocabulary, int64_t taps, Sequence sequence);
+class Windows {
+ public:
+  Windows(Tape& tape, const int32_t* tokens, Sequence sequence, int64_t vocabulary, int64_t taps);
+  Sequence words() const;
+  Var of_words(Tape& tape, const Var& of_vocabulary) const;
+  PreparedHeads at_tokens(Tape& tape, const PreparedHeads& of_words) const;
+
+ private:
+  int64_t vocabulary_, taps_, rows_;
+  const int32_t *words_ = nullptr, *places_ = nullptr, *index_ = nullptr;
+};
+
 // The delta rule (kernels/delta_rule/delta_rule.h); q, k [rows, factors? * heads * dk], v, beta likewise.
 // gate [rows, heads] or [rows, heads * dk], and the initial state [batch, heads * dk * dv], may be empty.
 // `state` [batch, heads, dk, dv] is read (in the place of the initial one) and replaced when given
 // (inference).
 struct DeltaRuleInputs {
   Var q, k, v, beta, gate, initial;
+  bool folded_keys = false;  // beta has the norms of the keys already: no unit_keys
 };
 struct DeltaRuleOptions {
   int64_t heads = 1, factors = 1;

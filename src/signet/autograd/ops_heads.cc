@@ -1,6 +1,7 @@
 // prepare_heads (ops.h): the GPU's one pass from a projection to what the heads of a recurrence read.
 #include "signet/autograd/operator_support.h"
 #include "signet/autograd/ops.h"
+#include "signet/kernels/embedding/windows.h"
 #include "signet/kernels/l2_norm/l2_norm.h"
 #include "signet/kernels/short_conv/short_conv.h"
 
@@ -10,6 +11,14 @@ bool can_prepare_heads(const Tape& tape, int64_t taps, int64_t head_width) {
   if (!tape.context().device.cuda()) return false;
   return taps > 0 ? kernels::unit_heads_supported(taps, head_width) : head_width <= 1024;
 }
+
+bool may_use_windows(const Tape& tape, int64_t vocabulary, int64_t taps, Sequence sequence) {
+  if (!tape.context().device.cuda() || taps < 1) return false;
+  const int64_t windows = kernels::TokenWindows{vocabulary, taps}.windows();
+  return windows <= 256 && windows * 4 <= sequence.rows();
+}
+
+Sequence Windows::words() const { return {kernels::TokenWindows{vocabulary_, taps_}.words(), taps_}; }
 
 #ifdef SIGNET_WITH_CUDA
 namespace {
@@ -27,7 +36,7 @@ void forward(const Tensor& x, const HeadLayout& layout, const Tensor& weight, Se
   kernels::ShortConvForward<T> p;
   p.batch = sequence.batch, p.time = sequence.time, p.channels = heads.width(), p.kernel = weight.width();
   p.silu = true, p.x = x.as<T>(), p.x_stride = x.row_stride, p.weight = weight.as<float>();
-  p.y = heads.as<T>(), p.y_stride = heads.row_stride, p.inverse = inverse.as<float>();
+  p.y = heads.as<T>(), p.y_stride = heads.row_stride;
   p.unit = {layout.unit_heads, layout.width, layout.eps}, p.gate = gate;
   kernels::short_conv_forward(p, device);
 }
@@ -49,7 +58,7 @@ void backward(const Var& x, const HeadLayout& layout, const Var& weight, Sequenc
   p.kernel = weight.value.width(), p.silu = true, p.x = x.value.as<T>(), p.x_stride = x.value.row_stride;
   p.weight = weight.value.as<float>(), p.dy = heads.grad.as<T>(), p.dy_stride = heads.grad.row_stride;
   p.dx = x.grad.as<T>(), p.dx_stride = x.grad.row_stride, p.dweight = weight.grad.as<float>();
-  p.inverse = inverse.as<float>(), p.unit = {layout.unit_heads, layout.width, layout.eps}, p.gate = gate;
+  p.unit = {layout.unit_heads, layout.width, layout.eps}, p.gate = gate;
   p.later = later(context, weight);
   p.workspace = static_cast<float*>(
       arena.allocate(kernels::short_conv_workspace_size(p.batch, p.time, p.channels, p.kernel, device) *
@@ -74,8 +83,11 @@ PreparedHeads prepare_heads(Tape& tape, const Var& x, const HeadLayout& layout, 
     out.gates = tape.make({rows, layout.gates}, DType::kF32);
     gate.y = out.gates.value.as<float>();
     gate.dy = out.gates.grad.as<float>();
+    gate.first_head = layout.gated_heads_at;
+    gate.unit_keys = layout.unit_keys && tape.dtype() == DType::kBF16;
   }
-  const Tensor inverse = tape.temporary({rows, layout.unit_heads}, DType::kF32);
+  const Tensor inverse =
+      convolution.value ? Tensor{} : tape.temporary({rows, layout.unit_heads}, DType::kF32);
   const Cuda device{tape.context().device.stream};
   const auto run = [=](const auto& body) {
     if (type == DType::kBF16) return body(bf16{});
@@ -94,7 +106,36 @@ PreparedHeads prepare_heads(Tape& tape, const Var& x, const HeadLayout& layout, 
   });
   return out;
 }
+
+// A window of one token is the token.
+Windows::Windows(Tape& tape, const int32_t* tokens, Sequence sequence, int64_t vocabulary, int64_t taps)
+    : vocabulary_(vocabulary), taps_(taps), rows_(sequence.rows()), index_(tokens) {
+  if (taps == 1) return;
+  kernels::WindowTables p{{vocabulary, taps}, sequence.batch, sequence.time, tokens};
+  const auto allocate = [&](int64_t count) { return gpu_workspace<int32_t>(tape.arena(), count); };
+  words_ = p.words = allocate(words().rows());
+  places_ = p.places = allocate(p.windows.windows());
+  index_ = p.index = allocate(rows_);
+  kernels::window_tables(p, Cuda{tape.context().device.stream});
+}
+
+Var Windows::of_words(Tape& tape, const Var& of_vocabulary) const {
+  return taps_ == 1 ? of_vocabulary : gather_unrounded(tape, of_vocabulary, words_, words().rows());
+}
+
+PreparedHeads Windows::at_tokens(Tape& tape, const PreparedHeads& of_words) const {
+  const int64_t windows = kernels::TokenWindows{vocabulary_, taps_}.windows();
+  const auto each = [&](const Var& v) { return taps_ == 1 ? v : select_rows(tape, v, places_, windows); };
+  return {gather_rows(tape, each(of_words.heads), index_, rows_),
+          gather_unrounded(tape, each(of_words.gates), index_, rows_)};
+}
 #else
+Windows::Windows(Tape&, const int32_t*, Sequence, int64_t, int64_t) {
+  fail(ErrorCode::kFailure, "windows of tokens are listed on the GPU alone");
+}
+Var Windows::of_words(Tape&, const Var&) const { return {}; }
+PreparedHeads Windows::at_tokens(Tape&, const PreparedHeads&) const { return {}; }
+
 PreparedHeads prepare_heads(Tape&, const Var&, const HeadLayout&, const Var&, Sequence) {
   fail(ErrorCode::kFailure, "heads are prepared in one pass on the GPU alone");
 }

@@ -35,6 +35,16 @@ class Mixer {
   // sequence is whole.
   virtual Var mix(Tape& tape, const Weights& weights, const Var& projected, Sequence sequence,
                   Tensor* state) const = 0;
+  // On the GPU the first part of `mix` may depend on the last `window` tokens alone (0: not, or not on this
+  // tape). Of a small vocabulary it is then computed once for every window: `mix` of whole sequences is
+  // mix_prepared of prepare.
+  virtual int64_t window(const Tape&) const { return 0; }
+  virtual autograd::PreparedHeads prepare(Tape&, const Weights&, const Var& /*projected*/, Sequence) const {
+    fail(ErrorCode::kFailure, "this mixer has no windows");
+  }
+  virtual Var mix_prepared(Tape&, const Weights&, const autograd::PreparedHeads&, Sequence) const {
+    fail(ErrorCode::kFailure, "this mixer has no windows");
+  }
   // residual + output projection of [rows, mixed width].
   virtual Var finish(Tape& tape, const Weights& weights, const Var& mixed, const Var& residual) const = 0;
 

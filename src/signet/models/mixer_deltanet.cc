@@ -10,6 +10,7 @@
 // What the literature says decides how far a tracked state carries are switches: keys without SiLU, a gate
 // that reaches the ends of its range exactly or stays at one, a state that is only transformed and never
 // written to.
+#include <algorithm>
 #include <cmath>
 
 #include "signet/autograd/gated_ops.h"
@@ -101,49 +102,52 @@ class DeltaNetMixer final : public Mixer {
     return autograd::linear(tape, rows, weights.fused(q_, last_));
   }
 
+  int64_t window(const Tape& tape) const override {
+    const bool alone = options_.beta != "fixed" && decay_channels_ == 0 && !options_.output_gate;
+    return alone && prepares_heads(tape) ? std::max<int64_t>(1, options_.conv) : 0;
+  }
+  autograd::PreparedHeads prepare(Tape& tape, const Weights& weights, const Var& projected,
+                                  Sequence sequence) const override {
+    const int64_t n = options_.householders;
+    autograd::HeadLayout layout;
+    layout.unit_heads = (1 + n) * options_.heads;
+    layout.silu_heads = options_.write ? n * options_.heads : 0;
+    layout.width = head_dim_, layout.gates = options_.beta == "fixed" ? 0 : n * options_.heads;
+    layout.gated_heads_at = options_.heads, layout.unit_keys = unit_keys();
+    layout.eps = kNormEps, layout.gate = beta_gate_, layout.gate_scale = beta_scale_;
+    layout.gate_shift = options_.beta_shift;
+    const Var taps = options_.conv > 0 ? weights.fused(q_conv_, options_.write ? v_conv_ : k_conv_) : Var{};
+    const int64_t heads = layout.unit_heads + layout.silu_heads;
+    const Var x = tape.columns(projected, 0, heads * head_dim_ + layout.gates);
+    return autograd::prepare_heads(tape, x, layout, taps, sequence);
+  }
+  Var mix_prepared(Tape& tape, const Weights& weights, const autograd::PreparedHeads& prepared,
+                   Sequence sequence) const override {
+    return recurrence(tape, weights, inputs_of(tape, prepared), sequence, nullptr);
+  }
+
   Var mix(Tape& tape, const Weights& weights, const Var& projected, Sequence sequence,
           Tensor* state) const override {
     const int64_t n = options_.householders;
-    const bool conv = options_.conv > 0;
     autograd::DeltaRuleInputs in;
-    if (learned_state_ && !state) in.initial = autograd::repeat_rows(tape, weights[state_], sequence.batch);
-    auto part = [&](int64_t begin, int64_t count, int conv_id, bool silu, int state_index) {
-      Var x = tape.columns(projected, begin, count);
-      if (conv)
-        return autograd::short_conv(tape, x, weights[conv_id], {}, sequence, silu,
-                                    state ? state[state_index] : Tensor{});
-      return silu ? autograd::activation(tape, x, ActivationKind::kSilu) : x;
-    };
-    const auto unit = [&](const Var& x) { return autograd::l2_normalize(tape, x, head_dim_, kNormEps); };
-    if (!state && silu_qk_ == conv && autograd::can_prepare_heads(tape, options_.conv, head_dim_)) {
-      autograd::HeadLayout layout;
-      layout.unit_heads = (1 + n) * options_.heads,
-      layout.silu_heads = options_.write ? n * options_.heads : 0;
-      layout.width = head_dim_, layout.gates = options_.beta == "fixed" ? 0 : n * options_.heads;
-      layout.eps = kNormEps, layout.gate = beta_gate_, layout.gate_scale = beta_scale_;
-      layout.gate_shift = options_.beta_shift;
-      const Var taps = conv ? weights.fused(q_conv_, options_.write ? v_conv_ : k_conv_) : Var{};
-      const int64_t heads = layout.unit_heads + layout.silu_heads;
-      const Var x = tape.columns(projected, 0, heads * head_dim_ + layout.gates);
-      const auto prepared = autograd::prepare_heads(tape, x, layout, taps, sequence);
-      in.q = tape.columns(prepared.heads, 0, inner_);
-      in.k = tape.columns(prepared.heads, k_at_, n * inner_);
-      if (options_.write) in.v = tape.columns(prepared.heads, v_at_, n * inner_);
-      in.beta = layout.gates > 0 ? prepared.gates : beta(tape, projected);
+    if (!state && prepares_heads(tape)) {
+      in = inputs_of(tape, prepare(tape, weights, projected, sequence));
     } else {
+      auto part = [&](int64_t begin, int64_t count, int conv_id, bool silu, int state_index) {
+        Var x = tape.columns(projected, begin, count);
+        if (options_.conv > 0)
+          return autograd::short_conv(tape, x, weights[conv_id], {}, sequence, silu,
+                                      state ? state[state_index] : Tensor{});
+        return silu ? autograd::activation(tape, x, ActivationKind::kSilu) : x;
+      };
+      const auto unit = [&](const Var& x) { return autograd::l2_normalize(tape, x, head_dim_, kNormEps); };
       in.q = unit(part(0, inner_, q_conv_, silu_qk_, 1));
       in.k = unit(part(k_at_, n * inner_, k_conv_, silu_qk_, 2));
       if (options_.write) in.v = part(v_at_, n * inner_, v_conv_, true, 3);
-      in.beta = beta(tape, projected);
     }
-    if (!options_.write) in.v = autograd::zeros(tape, {sequence.rows(), n * inner_});
+    if (!in.beta.value) in.beta = beta(tape, projected);
     if (decay_channels_ > 0) in.gate = gate(tape, weights, projected);
-    autograd::DeltaRuleOptions rule;
-    rule.heads = options_.heads;
-    rule.factors = n;
-    rule.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
-    rule.unit_keys = beta_scale_ > 1;  // beta = 2 is to be a reflection
-    const Var o = autograd::delta_rule(tape, in, sequence, rule, state ? state[0] : Tensor{});
+    const Var o = recurrence(tape, weights, in, sequence, state);
     if (!options_.output_gate) return o;
     return autograd::gated_skip(tape, normed(tape, weights, o), tape.columns(projected, z_at_, inner_));
   }
@@ -208,6 +212,33 @@ class DeltaNetMixer final : public Mixer {
 
  private:
   static constexpr double kNormEps = 1e-6;
+
+  bool unit_keys() const { return beta_scale_ > 1; }  // beta = 2 is to be a reflection
+  bool prepares_heads(const Tape& tape) const {
+    return silu_qk_ == (options_.conv > 0) && autograd::can_prepare_heads(tape, options_.conv, head_dim_);
+  }
+  autograd::DeltaRuleInputs inputs_of(Tape& tape, const autograd::PreparedHeads& prepared) const {
+    const int64_t n = options_.householders;
+    autograd::DeltaRuleInputs in;
+    in.q = tape.columns(prepared.heads, 0, inner_);
+    in.k = tape.columns(prepared.heads, k_at_, n * inner_);
+    if (options_.write) in.v = tape.columns(prepared.heads, v_at_, n * inner_);
+    in.beta = prepared.gates;
+    in.folded_keys = static_cast<bool>(prepared.gates.value);
+    return in;
+  }
+  Var recurrence(Tape& tape, const Weights& weights, autograd::DeltaRuleInputs in, Sequence sequence,
+                 Tensor* state) const {
+    const int64_t n = options_.householders;
+    if (learned_state_ && !state) in.initial = autograd::repeat_rows(tape, weights[state_], sequence.batch);
+    if (!options_.write) in.v = autograd::zeros(tape, {sequence.rows(), n * inner_});
+    autograd::DeltaRuleOptions rule;
+    rule.heads = options_.heads;
+    rule.factors = n;
+    rule.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
+    rule.unit_keys = unit_keys();
+    return autograd::delta_rule(tape, in, sequence, rule, state ? state[0] : Tensor{});
+  }
 
   Var beta(Tape& tape, const Var& projected) const {
     const int64_t n = options_.householders;

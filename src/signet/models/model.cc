@@ -77,14 +77,27 @@ Var Model::mlp(Tape& tape, const Weights& weights, const Block& block, const Var
   return autograd::linear(tape, hidden, weights[block.down], x);
 }
 
-std::pair<Var, Var> Model::embed(Tape& tape, const Weights& weights, const int32_t* tokens,
-                                 Sequence sequence) const {
+Model::Embedded Model::embed(Tape& tape, const Weights& weights, const int32_t* tokens, Sequence sequence,
+                             bool whole) const {
   const Var table = weights[embedding_];
-  const Var x = autograd::gather_rows(tape, table, tokens, sequence.rows());
+  Embedded out;
+  out.x = autograd::gather_rows(tape, table, tokens, sequence.rows());
   // What the first block projects depends on the token alone: project the vocabulary when it is the smaller.
-  if (vocabulary_ * 2 > sequence.rows()) return {x, project(tape, weights, blocks_[0], x)};
+  if (vocabulary_ * 2 > sequence.rows()) {
+    out.projected = project(tape, weights, blocks_[0], out.x);
+    return out;
+  }
   const Var projected = project(tape, weights, blocks_[0], table);
-  return {x, autograd::gather_rows(tape, projected, tokens, sequence.rows())};
+  const Mixer& mixer = *blocks_[0].mixer;
+  const int64_t taps = whole ? mixer.window(tape) : 0;
+  if (autograd::may_use_windows(tape, vocabulary_, taps, sequence)) {
+    const autograd::Windows windows(tape, tokens, sequence, vocabulary_, taps);
+    out.prepared = windows.at_tokens(
+        tape, mixer.prepare(tape, weights, windows.of_words(tape, projected), windows.words()));
+  } else {
+    out.projected = autograd::gather_rows(tape, projected, tokens, sequence.rows());
+  }
+  return out;
 }
 
 Var Model::forward(Tape& tape, const Weights& weights, const int32_t* tokens, Sequence sequence,
@@ -92,11 +105,13 @@ Var Model::forward(Tape& tape, const Weights& weights, const int32_t* tokens, Se
   if (state && !std::exchange(state->started, true))
     for (size_t i = 0; i < blocks_.size(); ++i)
       blocks_[i].mixer->start(weights, state->block(i), tape.context().device);
-  auto [x, projected] = embed(tape, weights, tokens, sequence);
+  auto [x, projected, prepared] = embed(tape, weights, tokens, sequence, /*whole=*/!state);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const Block& block = blocks_[i];
     if (i > 0) projected = project(tape, weights, block, x);
-    Var mixed = block.mixer->mix(tape, weights, projected, sequence, state ? state->block(i) : nullptr);
+    Var mixed = i == 0 && prepared.heads.value
+                    ? block.mixer->mix_prepared(tape, weights, prepared, sequence)
+                    : block.mixer->mix(tape, weights, projected, sequence, state ? state->block(i) : nullptr);
     if (i + 1 == blocks_.size() && scored) {  // after the last mixing only the scored rows matter
       mixed = autograd::select_rows(tape, mixed, scored, scored_rows);
       x = autograd::select_rows(tape, x, scored, scored_rows);
@@ -119,7 +134,7 @@ double Model::train_flops_per_token(double length) const {
 std::vector<Tensor> Model::eigenvalues(Tape& tape, const Weights& weights, const int32_t* tokens,
                                        Sequence sequence) const {
   std::vector<Tensor> result;
-  auto [x, projected] = embed(tape, weights, tokens, sequence);
+  auto [x, projected, prepared] = embed(tape, weights, tokens, sequence, /*whole=*/false);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const Block& block = blocks_[i];
     if (i > 0) projected = project(tape, weights, block, x);

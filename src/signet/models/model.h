@@ -60,9 +60,14 @@ class Model {
   // The mixer's projection of the block's input rows.
   Var project(Tape& tape, const Weights& weights, const Block& block, const Var& x) const;
   Var mlp(Tape& tape, const Weights& weights, const Block& block, const Var& x) const;
-  // Input rows [batch * time, width] and their projection in the first block.
-  std::pair<Var, Var> embed(Tape& tape, const Weights& weights, const int32_t* tokens,
-                            Sequence sequence) const;
+  // Input rows [batch * time, width] and either their projection in the first block or, of `whole` sequences,
+  // what its mixer prepares from it.
+  struct Embedded {
+    Var x, projected;
+    autograd::PreparedHeads prepared;
+  };
+  Embedded embed(Tape& tape, const Weights& weights, const int32_t* tokens, Sequence sequence,
+                 bool whole) const;
 
   ModelConfig config_;
   kernels::NormKind norm_kind_;

@@ -81,6 +81,21 @@ __device__ inline void store_packet(T* row, int first, int size, bool aligned, c
     if (first + i < size) row[first + i] = from_float<T>(v[i]);
 }
 
+// Asynchronous copies of packets into shared memory (zeros when there is nothing to copy), in groups.
+template <class T>
+__device__ inline void copy_packet_async(Packet<T>* shared, const T* from, bool there) {
+  const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(sizeof(Packet<T>)),
+               "r"(there ? static_cast<int>(sizeof(Packet<T>)) : 0)
+               : "memory");
+}
+__device__ inline void close_copy_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Until at most kPending groups of this thread are under way.
+template <int kPending>
+__device__ inline void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
 // Whether rows that start at `pointer` and lie `stride` elements apart can be moved in packets.
 template <class T>
 bool packets_fit(const T* pointer, int64_t stride) {

@@ -45,14 +45,18 @@ struct ActivationBackward {
   const Accumulator<T>* wide_dy = nullptr;  // GPU only: instead of dy
 };
 
-// Columns behind others of a matrix that go through a gate in the same pass (GPU only): y [rows, columns]
-// fp32 in forward, dy likewise in backward.
+// Columns behind the heads of a matrix that go through a gate in the same pass (GPU only): y [rows, columns]
+// fp32 in forward, dy likewise in backward. Column c belongs to the normalised head first_head + c. With
+// unit_keys that head is a key of the delta rule that will be stored in bf16: y is divided by the square of
+// its length as stored, as DeltaRuleShape::unit_keys does.
 struct GateColumns {
   ActivationKind kind = ActivationKind::kSigmoid;
   int64_t columns = 0;
   float scale = 1, shift = 0;
   float* y = nullptr;
   const float* dy = nullptr;
+  int64_t first_head = 0;
+  bool unit_keys = false;
 };
 
 template <class T>

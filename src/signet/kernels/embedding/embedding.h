@@ -47,6 +47,17 @@ void gather(const Gather<T>& p, Cuda);
 template <class T>
 void scatter_add(const ScatterAdd<T>& p, Cuda);
 
+// y [rows, width] = 1 where index[r] is the column, else 0; width a multiple of 8. Into a table of middle
+// size bf16 rows are added fastest as the product y^T dy, which is exact but for the order of sums.
+struct OneHot {
+  int64_t rows = 0, width = 0;
+  const int32_t* index = nullptr;
+  bf16* y = nullptr;
+};
+void one_hot(const OneHot& p, Cuda);
+// Whether scatter_add itself is fast for a table of so many rows and columns.
+bool scatters_fast(int64_t table_rows, int64_t width);
+
 void gather_reference(const Gather<double>& p);
 void scatter_add_reference(const ScatterAdd<double>& p);
 

@@ -36,22 +36,24 @@ __global__ void __launch_bounds__(32 * kWarps) gather_kernel(Gather<T> p, bool a
   }
 }
 
-// For tables of few rows: every warp adds up all of a small table for 128 columns of its share of the rows,
-// in shared memory [kWarps][table_rows][128]; the warps' sums are then added in order into sums [blocks x,
+// For small tables: every warp adds up all of one for up to 128 columns of its share of the rows, in shared
+// memory [kWarps][table_rows][columns]; the warps' sums are then added in order into sums [blocks x,
 // table_rows, width].
 template <class T>
 __global__ void __launch_bounds__(32 * kWarps)
-    small_scatter_kernel(ScatterAdd<T> p, int64_t rows_per_warp, bool aligned) {
+    small_scatter_kernel(ScatterAdd<T> p, int columns, int64_t rows_per_warp, bool aligned) {
   begin_kernel();
   extern __shared__ float tables[];
   constexpr int kAhead = 8;
   const int lane = static_cast<int>(threadIdx.x), width = static_cast<int>(p.width),
             entries = static_cast<int>(p.table_rows), first = static_cast<int>(blockIdx.y) * 128 + lane * 4;
-  float* mine = tables + threadIdx.y * entries * 128 + lane * 4;
-  for (int e = 0; e < entries; ++e) *reinterpret_cast<float4*>(mine + e * 128) = make_float4(0, 0, 0, 0);
+  const bool live = lane * 4 < columns;
+  float* mine = tables + threadIdx.y * entries * columns + lane * 4;
+  for (int e = 0; live && e < entries; ++e)
+    *reinterpret_cast<float4*>(mine + e * columns) = make_float4(0, 0, 0, 0);
   const int64_t begin = (int64_t{blockIdx.x} * kWarps + threadIdx.y) * rows_per_warp,
                 end = min(begin + rows_per_warp, p.rows);
-  for (int64_t base = begin; base < end; base += kAhead) {
+  for (int64_t base = begin; live && base < end; base += kAhead) {
     Packet<T> packets[kAhead];
     int entry[kAhead];
 #pragma unroll
@@ -64,19 +66,19 @@ __global__ void __launch_bounds__(32 * kWarps)
     for (int k = 0; k < kAhead; ++k) {
       float v[4];
       unpack(packets[k], v);
-      float4& total = *reinterpret_cast<float4*>(mine + entry[k] * 128);
+      float4& total = *reinterpret_cast<float4*>(mine + entry[k] * columns);
       total = make_float4(total.x + v[0], total.y + v[1], total.z + v[2], total.w + v[3]);
     }
   }
   __syncthreads();
   const int thread = static_cast<int>(threadIdx.y) * 32 + lane;
-  for (int i = thread; i < entries * 128; i += 32 * kWarps) {
-    const int column = static_cast<int>(blockIdx.y) * 128 + i % 128;
+  for (int i = thread; i < entries * columns; i += 32 * kWarps) {
+    const int column = static_cast<int>(blockIdx.y) * 128 + i % columns;
     if (column >= width) continue;
     float total = 0.0f;
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) total += tables[w * entries * 128 + i];
-    p.workspace[(int64_t{blockIdx.x} * entries + i / 128) * p.width + column] = total;
+    for (int w = 0; w < kWarps; ++w) total += tables[w * entries * columns + i];
+    p.workspace[(int64_t{blockIdx.x} * entries + i / columns) * p.width + column] = total;
   }
 }
 
@@ -137,17 +139,19 @@ __global__ void range_sum_kernel(const float* sums, int64_t ranges, int64_t entr
   dtable[e / width * stride + e % width] += total;
 }
 
-// A table small enough for small_scatter_kernel's shared memory.
-bool small_table(int64_t table_rows) {
-  return table_rows * 128 * kWarps * int64_t{sizeof(float)} <= 48 * 1024;
+// Columns of a table in one block of small_scatter_kernel, and its shared memory.
+int64_t small_columns(int64_t width) { return std::min<int64_t>(128, (width + 3) / 4 * 4); }
+int64_t small_bytes(int64_t table_rows, int64_t width) {
+  return kWarps * table_rows * small_columns(width) * int64_t{sizeof(float)};
 }
+bool small_table(int64_t table_rows, int64_t width) { return small_bytes(table_rows, width) <= 48 * 1024; }
 
 // Into how many ranges the rows are cut, each with a table of sums; up to 16 MiB of them.
 int64_t ranges_for(int64_t rows, int64_t width, int64_t table_rows) {
   const int64_t table = std::max<int64_t>(1, table_rows * width);
   const int64_t processors = cuda_device().multiprocessors;
   int64_t most = (int64_t{1} << 22) / table, wanted = 16 * processors / std::max<int64_t>(1, table_rows);
-  if (small_table(table_rows)) {
+  if (small_table(table_rows, width)) {
     most = std::min(most, (rows + 8 * kWarps - 1) / (8 * kWarps));
     wanted = 4 * processors * 128 / (width + 127);
   } else {
@@ -156,11 +160,36 @@ int64_t ranges_for(int64_t rows, int64_t width, int64_t table_rows) {
   return std::max<int64_t>(1, std::min(most, wanted));
 }
 
+// One thread per 8 columns.
+__global__ void __launch_bounds__(kThreads) one_hot_kernel(OneHot p, int pieces) {
+  begin_kernel();
+  const int64_t e = int64_t{blockIdx.x} * kThreads + threadIdx.x, row = e / pieces;
+  if (row >= p.rows) return;
+  const int at = p.index[row] - static_cast<int>(e - row * pieces) * 8;
+  uint4 bits = make_uint4(0, 0, 0, 0);
+  constexpr uint32_t kOne = 0x3f80;
+  const uint32_t word = at % 2 == 0 ? kOne : kOne << 16;
+  if (at >= 0 && at < 8) (at < 2 ? bits.x : at < 4 ? bits.y : at < 6 ? bits.z : bits.w) = word;
+  reinterpret_cast<uint4*>(p.y)[e] = bits;
+}
+
 }  // namespace
+
+bool scatters_fast(int64_t table_rows, int64_t width) {
+  return small_table(table_rows, width) || table_rows > 256;
+}
+
+void one_hot(const OneHot& p, Cuda device) {
+  if (p.width % 8 != 0) fail(ErrorCode::kUsage, "one-hot rows of {} columns: give a multiple of 8", p.width);
+  const int64_t pieces = p.width / 8, threads = p.rows * pieces;
+  if (threads == 0) return;
+  launch("one_hot", one_hot_kernel, static_cast<unsigned>((threads + kThreads - 1) / kThreads), kThreads, 0,
+         device, p, static_cast<int>(pieces));
+}
 
 int64_t scatter_add_workspace_size(int64_t rows, int64_t width, int64_t table_rows, Cuda) {
   const int64_t ranges = ranges_for(rows, width, table_rows);
-  return ranges > 1 || small_table(table_rows) ? ranges * table_rows * width : 0;
+  return ranges > 1 || small_table(table_rows, width) ? ranges * table_rows * width : 0;
 }
 
 template <class T>
@@ -178,12 +207,12 @@ void scatter_add(const ScatterAdd<T>& p, Cuda device) {
   if (p.rows == 0 || p.width == 0 || p.table_rows == 0) return;
   const int64_t ranges = ranges_for(p.rows, p.width, p.table_rows), size = p.table_rows * p.width;
   const bool aligned = p.width % 4 == 0 && packets_fit(p.dy, p.dy_stride);
-  if (small_table(p.table_rows)) {
+  if (small_table(p.table_rows, p.width)) {
     const int64_t warps = ranges * kWarps;
     launch("scatter_add", small_scatter_kernel<T>,
            dim3(static_cast<unsigned>(ranges), static_cast<unsigned>((p.width + 127) / 128)),
-           dim3(32, kWarps), kWarps * p.table_rows * 128 * sizeof(float), device, p,
-           (p.rows + warps - 1) / warps, aligned);
+           dim3(32, kWarps), static_cast<size_t>(small_bytes(p.table_rows, p.width)), device, p,
+           static_cast<int>(small_columns(p.width)), (p.rows + warps - 1) / warps, aligned);
   } else {
     const unsigned columns = static_cast<unsigned>((p.width + 4 * kThreads - 1) / (4 * kThreads));
     launch("scatter_add", scatter_kernel<T>,

@@ -1,4 +1,5 @@
 #include "signet/kernels/activation/activation_device.cuh"
+#include "signet/kernels/delta_rule/delta_rule.h"
 #include "signet/kernels/l2_norm/l2_norm.h"
 #include "signet/tensor/cuda_check.h"
 #include "signet/tensor/launch.cuh"
@@ -11,89 +12,114 @@ namespace {
 constexpr int kThreads = 256;
 
 // The (token, head) of a team of kTeam lanes; `live` is 0 beyond the last one, whose lanes stay for the sums.
-// A token has `heads` heads to normalise, then silu_heads, then one team for its gates.
+// A token has `heads` heads to normalise, then silu_heads, then the gates, each of which its head computes.
 template <int kTeam>
 struct Head {
   int64_t token;
-  int head, offset, live, member;
-  bool unit, gates;
+  int head, offset, live, member, gate;  // gate: its column, where gated
+  bool unit, gated;
   template <class P>
   __device__ explicit Head(const P& p) {
-    const int64_t index = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kTeam;
-    const int heads = static_cast<int>(p.heads + p.silu_heads), teams = heads + (p.gate.columns > 0);
-    token = index / teams;
-    head = static_cast<int>(index - token * teams);
+    const unsigned index = blockIdx.x * (kThreads / kTeam) + threadIdx.x / kTeam;
+    const auto heads = static_cast<unsigned>(p.heads + p.silu_heads);
+    token = index / heads;
+    head = static_cast<int>(index % heads);
     offset = head * static_cast<int>(p.width);
     live = token < p.tokens ? static_cast<int>(p.width) : 0;
     unit = head < p.heads;
-    gates = head == heads;
     member = threadIdx.x % kTeam;
+    gate = head - static_cast<int>(p.gate.first_head);
+    gated = live && member == 0 && gate >= 0 && gate < p.gate.columns;
+  }
+  template <class P>
+  __device__ int64_t gate_offset(const P& p) const {
+    return (p.heads + p.silu_heads) * p.width + gate;
   }
 };
+
+// What the gate of a key y is multiplied by; a key of the delta rule is stored in bf16.
+template <int kTeam, int kPackets>
+__device__ inline float gate_factor(const GateColumns& gate, const float (&y)[kPackets][4]) {
+  if (!gate.unit_keys) return 1.0f;
+  float square = 0.0f;
+#pragma unroll
+  for (int k = 0; k < kPackets; ++k) {
+#pragma unroll
+    for (float v : y[k]) {
+      const float stored = to_float(from_float<bf16>(v));
+      square = fmaf(stored, stored, square);
+    }
+  }
+  return unit_key_factor(lane_sum<kTeam>(square));
+}
 
 template <class T, int kTeam, int kPackets>
 __global__ void forward_kernel(L2NormForward<T> p, bool aligned) {
   begin_kernel();
   const Head<kTeam> at(p);
-  const T* from = p.x + at.token * p.x_stride + at.offset;
+  const T* from = p.x + at.token * p.x_stride;
   T* to = p.y + at.token * p.y_stride + at.offset;
-  const int live = at.gates ? 0 : at.live;
+  const float opening = at.gated ? to_float(from[at.gate_offset(p)]) : 0.0f;
   float x[kPackets][4], square = 0.0f;
 #pragma unroll
   for (int k = 0; k < kPackets; ++k) {
-    unpack(load_packet(from, (at.member + k * kTeam) * 4, live, aligned), x[k]);
+    unpack(load_packet(from + at.offset, (at.member + k * kTeam) * 4, at.live, aligned), x[k]);
 #pragma unroll
     for (float v : x[k]) square = fmaf(v, v, square);
   }
   const float r = inverse_root(lane_sum<kTeam>(square) + p.eps);
-  if (at.gates) {
-    for (int c = at.member; c < (at.live ? p.gate.columns : 0); c += kTeam)
-      p.gate.y[at.token * p.gate.columns + c] =
-          activate(p.gate.kind, to_float(from[c]), p.gate.scale, p.gate.shift);
-    return;
-  }
 #pragma unroll
   for (int k = 0; k < kPackets; ++k) {
 #pragma unroll
     for (float& v : x[k]) v *= at.unit ? r : logistic(v);
-    store_packet(to, (at.member + k * kTeam) * 4, live, aligned, x[k]);
+    store_packet(to, (at.member + k * kTeam) * 4, at.live, aligned, x[k]);
   }
-  if (at.member == 0 && live && at.unit) p.inverse[at.token * p.heads + at.head] = r;
+  if (at.member == 0 && at.live && at.unit) p.inverse[at.token * p.heads + at.head] = r;
+  const float factor = gate_factor<kTeam>(p.gate, x);
+  if (at.gated)
+    p.gate.y[at.token * p.gate.columns + at.gate] =
+        factor * activate(p.gate.kind, opening, p.gate.scale, p.gate.shift);
 }
 
 template <class T, int kTeam, int kPackets>
 __global__ void backward_kernel(L2NormBackward<T> p, bool aligned) {
   begin_kernel();
   const Head<kTeam> at(p);
-  const int live = at.gates ? 0 : at.live;
   const T* from = at.unit ? p.y + at.token * p.y_stride + at.offset : p.x + at.token * p.x_stride + at.offset;
-  T* to = p.dx + at.token * p.dx_stride + at.offset;
+  T* to = p.dx + at.token * p.dx_stride;
+  const float opening = at.gated ? to_float(p.x[at.token * p.x_stride + at.gate_offset(p)]) : 0.0f,
+              d_opening = at.gated ? p.gate.dy[at.token * p.gate.columns + at.gate] : 0.0f,
+              r = at.live && at.unit ? p.inverse[at.token * p.heads + at.head] : 0.0f;
   float y[kPackets][4], d[kPackets][4], along = 0.0f;  // y: x where SiLU is
 #pragma unroll
   for (int k = 0; k < kPackets; ++k) {
     const int first = (at.member + k * kTeam) * 4;
-    unpack(load_packet(from, first, live, aligned), y[k]);
-    unpack(load_packet(p.dy + at.token * p.dy_stride + at.offset, first, live, aligned), d[k]);
+    unpack(load_packet(from, first, at.live, aligned), y[k]);
+    unpack(load_packet(p.dy + at.token * p.dy_stride + at.offset, first, at.live, aligned), d[k]);
 #pragma unroll
     for (int j = 0; j < 4; ++j) along = fmaf(y[k][j], d[k][j], along);
   }
   along = lane_sum<kTeam>(along);
-  if (at.gates) {
-    for (int c = at.member; c < (at.live ? p.gate.columns : 0); c += kTeam)
-      to[c] = from_float<T>(activate_gradient(p.gate.kind, to_float(from[c]),
-                                              p.gate.dy[at.token * p.gate.columns + c], p.gate.scale,
-                                              p.gate.shift));
-    return;
-  }
-  const float r = live && at.unit ? p.inverse[at.token * p.heads + at.head] : 0.0f;
 #pragma unroll
   for (int k = 0; k < kPackets; ++k) {
 #pragma unroll
     for (int j = 0; j < 4; ++j)
       d[k][j] = at.unit ? r * (d[k][j] - y[k][j] * along)
                         : activate_gradient(ActivationKind::kSilu, y[k][j], d[k][j], 1.0f, 0.0f);
-    store_packet(to, (at.member + k * kTeam) * 4, live, aligned, d[k]);
+    store_packet(to + at.offset, (at.member + k * kTeam) * 4, at.live, aligned, d[k]);
   }
+  const float factor = gate_factor<kTeam>(p.gate, y);
+  if (at.gated)
+    to[at.gate_offset(p)] = from_float<T>(
+        activate_gradient(p.gate.kind, opening, factor * d_opening, p.gate.scale, p.gate.shift));
+}
+
+// The gates must belong to normalised heads.
+template <class P>
+void check_gates(const P& p) {
+  if (p.gate.columns > 0 && p.gate.first_head + p.gate.columns > p.heads)
+    fail(ErrorCode::kUsage, "{} gates from head {} on do not fit {} normalised heads", p.gate.columns,
+         p.gate.first_head, p.heads);
 }
 
 template <class Run>
@@ -117,7 +143,8 @@ unsigned blocks_for(int64_t heads) {
 template <class T>
 void l2_norm_forward(const L2NormForward<T>& p, Cuda device) {
   if (p.tokens == 0 || p.heads == 0 || p.width == 0) return;
-  const int64_t teams = p.tokens * (p.heads + p.silu_heads + (p.gate.columns > 0));
+  check_gates(p);
+  const int64_t teams = p.tokens * (p.heads + p.silu_heads);
   const bool aligned = p.width % 4 == 0 && packets_fit(p.x, p.x_stride) && packets_fit(p.y, p.y_stride);
   choose_team(p.width, [&]<int kTeam, int kPackets>() {
     launch("l2_norm_forward", forward_kernel<T, kTeam, kPackets>, blocks_for<kTeam>(teams), kThreads, 0,
@@ -128,7 +155,8 @@ void l2_norm_forward(const L2NormForward<T>& p, Cuda device) {
 template <class T>
 void l2_norm_backward(const L2NormBackward<T>& p, Cuda device) {
   if (p.tokens == 0 || p.heads == 0 || p.width == 0) return;
-  const int64_t teams = p.tokens * (p.heads + p.silu_heads + (p.gate.columns > 0));
+  check_gates(p);
+  const int64_t teams = p.tokens * (p.heads + p.silu_heads);
   const bool aligned = p.width % 4 == 0 && packets_fit(p.y, p.y_stride) && packets_fit(p.dy, p.dy_stride) &&
                        packets_fit(p.dx, p.dx_stride) && packets_fit(p.x, p.x_stride);
   choose_team(p.width, [&]<int kTeam, int kPackets>() {

@@ -18,7 +18,7 @@ namespace signet::kernels {
 inline constexpr int64_t kMaxConvolution = 16;  // K at most
 
 // GPU only: after the activation the first `heads` heads of `width` channels are L2 normalised, as in
-// kernels/l2_norm, with 1 / sqrt(sum + eps) kept in `inverse` [batch, time, heads] for backward.
+// kernels/l2_norm.
 struct UnitHeads {
   int64_t heads = 0, width = 0;
   double eps = 1e-6;
@@ -40,7 +40,6 @@ struct ShortConvForward {
   int64_t y_stride = 0;
   T* final = nullptr;
   UnitHeads unit = {};
-  Accumulator<T>* inverse = nullptr;
   GateColumns gate = {};  // GPU only: of x, right behind the channels
 };
 
@@ -62,7 +61,6 @@ struct ShortConvBackward {
   Accumulator<T>* workspace = nullptr;  // GPU only: [short_conv_workspace_size]
   ColumnSums* later = nullptr;          // GPU only: takes the last sums over rows (null: done at once)
   UnitHeads unit = {};
-  const Accumulator<T>* inverse = nullptr;
   GateColumns gate = {};  // GPU only: of x and dx
 };
 

@@ -1,10 +1,11 @@
 // A lane owns four channels of a run of time steps and keeps the window of the last inputs (and, in backward,
 // of the last dz) in registers; a warp owns 128 neighbouring channels, so that the heads of UnitHeads lie
 // within it. Kernels shorter than the compiled K have zero weights in front: K is 4 where packets fit the
-// rows, 16 elsewhere.
+// rows, and then rows come two groups ahead by asynchronous copies; it is 16 elsewhere.
 #include <algorithm>
 
 #include "signet/kernels/activation/activation_device.cuh"
+#include "signet/kernels/delta_rule/delta_rule.h"
 #include "signet/kernels/short_conv/short_conv.h"
 #include "signet/tensor/cuda_check.h"
 #include "signet/tensor/launch.cuh"
@@ -21,6 +22,7 @@ constexpr int64_t kLongestRun = 20;
 // where tap j of step k lies, and nothing moves. The wide window moves instead.
 template <int K>
 constexpr int kAhead = K == 4 ? 4 : 1;
+constexpr int kGroups = 2;  // of rows that are under way
 template <int K>
 constexpr int slot(int k, int j) {
   return K == 4 ? (k + j) % K : j;
@@ -30,7 +32,7 @@ constexpr int slot(int k, int j) {
 // blocks of the same runs are neighbours.
 struct Work {
   int64_t batch, time, runs, steps;
-  int channels, kernel, channel_blocks;  // one block more than the channels need when there are gates
+  int channels, kernel, channel_blocks;
   bool aligned;
 
   template <class P>
@@ -38,7 +40,7 @@ struct Work {
     channels = static_cast<int>(p.channels), kernel = static_cast<int>(p.kernel);
     runs = (time + kLongestRun - 1) / kLongestRun;
     steps = runs > 0 ? (time + runs - 1) / runs : 0;
-    channel_blocks = (channels + 127) / 128 + (p.gate.columns > 0);
+    channel_blocks = (channels + 127) / 128;
     aligned = fit && channels % 4 == 0;
   }
   __host__ __device__ int64_t items() const { return batch * runs; }
@@ -66,6 +68,46 @@ __device__ inline void store_row(T* row, const Work& w, int first, const float (
   }
 }
 
+// The next rows of a lane's four channels, in groups of kAhead. K = 4: each thread copies its packets two
+// groups ahead into slots of shared memory that it alone uses. Otherwise they are loaded when asked for.
+template <class T, int K>
+class IncomingRows {
+ public:
+  static constexpr int kSharedBytes =
+      K == 4 ? kGroups * kAhead<K> * kThreads * static_cast<int>(sizeof(Packet<T>)) : 0;
+
+  // `count` rows from `row` on.
+  __device__ IncomingRows(char* shared, const T* row, int64_t stride, int count, int first, const Work& w)
+      : from_(row), stride_(static_cast<int>(stride)), count_(count), first_(first), work_(w) {
+    slots_ = reinterpret_cast<Packet<T>*>(shared) + threadIdx.y * 32 + threadIdx.x;
+  }
+  // The copies of a group; close_copy_group() afterwards.
+  __device__ void fetch(int group) const {
+    if constexpr (K == 4) {
+#pragma unroll
+      for (int k = 0; k < kAhead<K>; ++k) {
+        const int row = group * kAhead<K> + k;
+        const bool there = row < count_ && first_ < work_.channels;
+        copy_packet_async(slot(group, k), there ? from_ + int64_t{row} * stride_ + first_ : from_, there);
+      }
+    }
+  }
+  __device__ Packet<T> row(int group, int k) const {
+    if constexpr (K == 4) return *slot(group, k);
+    const int row = group * kAhead<K> + k;
+    return load_row<false>(from_ + int64_t{row} * stride_, work_, row < count_, first_);
+  }
+
+ private:
+  __device__ Packet<T>* slot(int group, int k) const {
+    return slots_ + (group % kGroups * kAhead<K> + k) * kThreads;
+  }
+  const T* from_;
+  Packet<T>* slots_;
+  int stride_, count_, first_;
+  const Work& work_;
+};
+
 // The K - 1 inputs before time `begin`, which may lie before the sequence, as taps 0 .. K - 2 of its window
 // (one further where the window moves before a step).
 template <int K, class P>
@@ -84,13 +126,13 @@ __device__ inline void load_history(const P& p, const Work& w, int64_t b, int64_
   }
 }
 
-template <int K, class P>
+template <int K, bool kBias, class P>
 __device__ inline void load_weights(const P& p, const Work& w, int first, float (&weight)[K][4],
                                     float (&bias)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const bool live = first + i < w.channels;
-    bias[i] = p.bias && live ? p.bias[first + i] : 0.0f;
+    bias[i] = kBias && p.bias && live ? p.bias[first + i] : 0.0f;
 #pragma unroll
     for (int j = 0; j < K; ++j) {
       const int tap = j - (K - w.kernel);
@@ -138,48 +180,61 @@ struct Team {
   }
 };
 
-// The gates of a run of `steps` tokens from `row` on: body(token, column) for each.
-template <class Body>
-__device__ inline void for_each_gate(const GateColumns& gate, int64_t row, int steps, Body body) {
-  const int columns = static_cast<int>(gate.columns);
-  for (int i = static_cast<int>(threadIdx.x); i < steps * columns; i += 32)
-    body(row + i / columns, i % columns);
+// The gate of a lane that leads a head with one.
+struct HeadGate {
+  bool mine, folds;  // folds: some head of this warp divides its gate by the length of its key
+  int column;
+  __device__ HeadGate(const GateColumns& gate, const Team& team) {
+    column = team.head - static_cast<int>(gate.first_head);
+    mine = team.leader && column >= 0 && column < gate.columns;
+    folds = gate.unit_keys && __any_sync(0xffffffffu, mine);
+  }
+};
+
+// What the gate of a key is multiplied by; a key of the delta rule is stored in bf16.
+__device__ inline float gate_factor(const Team& team, const float (&key)[4]) {
+  float square = 0.0f;
+#pragma unroll
+  for (float each : key) {
+    const float stored = to_float(from_float<bf16>(each));
+    square = fmaf(stored, stored, square);
+  }
+  return unit_key_factor(team.sum(square));
 }
 
 template <class T, int K, bool kUnit>
 __global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(ShortConvForward<T> p, Work w) {
   begin_kernel();
+  extern __shared__ __align__(16) char shared[];
   const int64_t item = int64_t{w.item_block()} * kWarps + threadIdx.y;
   if (item >= w.items()) return;
   const int first = w.first();
   const int64_t b = item / w.runs, begin = (item - b * w.runs) * w.steps, row = b * w.time + begin;
   const int steps = static_cast<int>(min(w.steps, w.time - begin));
-  if (w.channel_block() * 128 >= w.channels) {
-    for_each_gate(p.gate, row, steps, [&](int64_t token, int column) {
-      const float x = to_float(p.x[token * p.x_stride + w.channels + column]);
-      p.gate.y[token * p.gate.columns + column] = activate(p.gate.kind, x, p.gate.scale, p.gate.shift);
-    });
-    return;
-  }
+  const IncomingRows<T, K> x(shared, p.x + row * p.x_stride, p.x_stride, steps, first, w);
+#pragma unroll
+  for (int group = 0; group < kGroups; ++group) x.fetch(group), close_copy_group();
   const Team team(kUnit ? p.unit : UnitHeads{0, 128, 0}, first);
-  const T* x = p.x + row * p.x_stride;
+  const HeadGate gate(p.gate, team);
   T* y = p.y + row * p.y_stride;
-  const int x_stride = static_cast<int>(p.x_stride), y_stride = static_cast<int>(p.y_stride),
-            heads = static_cast<int>(p.unit.heads);
+  const int y_stride = static_cast<int>(p.y_stride), x_stride = static_cast<int>(p.x_stride),
+            gates = static_cast<int>(p.gate.columns);
+  const T* gate_x = p.x + row * p.x_stride + w.channels + gate.column;
+  float* gate_y = p.gate.y + row * gates + gate.column;
   const float eps = static_cast<float>(p.unit.eps);
-  float* inverse = kUnit ? p.inverse + row * p.unit.heads + team.head : nullptr;
   float weight[K][4], bias[4], window[K][4];
-  load_weights<K>(p, w, first, weight, bias);
+  load_weights<K, !kUnit>(p, w, first, weight, bias);
   load_history<K>(p, w, b, begin, first, window);
-  for (int done = 0; done < steps; done += kAhead<K>) {
-    Packet<T> ahead[kAhead<K>];
+  for (int done = 0, group = 0; done < steps; done += kAhead<K>, ++group) {
+    float opening[kAhead<K>];
 #pragma unroll
     for (int k = 0; k < kAhead<K>; ++k)
-      ahead[k] = load_row<K == 4>(x + k * x_stride, w, done + k < steps, first);
+      opening[k] = kUnit && gate.mine && done + k < steps ? to_float(gate_x[k * x_stride]) : 0.0f;
+    wait_for_copies<kGroups - 1>();
 #pragma unroll
     for (int k = 0; k < kAhead<K>; ++k) {
       shift<K>(window);
-      unpack(ahead[k], window[slot<K>(k, K - 1)]);
+      unpack(x.row(group, k), window[slot<K>(k, K - 1)]);
       float v[4], square = 0.0f;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -189,16 +244,16 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(Short
       }
       if constexpr (kUnit) {
         const float r = inverse_root(team.sum(square) + eps);
-        if (team.normalised) {
 #pragma unroll
-          for (float& each : v) each *= r;
-        }
-        if (team.leader && done + k < steps) inverse[k * heads] = r;
+        for (float& each : v) each *= team.normalised ? r : 1.0f;
+        const float factor = gate.folds ? gate_factor(team, v) : 1.0f;
+        if (gate.mine && done + k < steps)
+          gate_y[k * gates] = factor * activate(p.gate.kind, opening[k], p.gate.scale, p.gate.shift);
       }
       if (done + k < steps) store_row<K == 4>(y + k * y_stride, w, first, v);
     }
-    x += kAhead<K> * x_stride, y += kAhead<K> * y_stride;
-    if constexpr (kUnit) inverse += kAhead<K> * heads;
+    x.fetch(group + kGroups), close_copy_group();
+    y += kAhead<K> * y_stride, gate_x += kAhead<K> * x_stride, gate_y += kAhead<K> * gates;
   }
 }
 
@@ -222,71 +277,72 @@ __global__ void final_kernel(ShortConvForward<T> p) {
 template <class T, int K, bool kUnit>
 __global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(ShortConvBackward<T> p, Work w) {
   begin_kernel();
+  extern __shared__ __align__(16) char shared[];
   __shared__ float part[kWarps][128];
   const int64_t item_blocks = gridDim.x / w.channel_blocks;
-  if (w.channel_block() * 128 >= w.channels) {
-    for (int64_t item = int64_t{w.item_block()} * kWarps + threadIdx.y; item < w.items();
-         item += item_blocks * kWarps) {
-      const int64_t b = item / w.runs, begin = (item - b * w.runs) * w.steps;
-      const int steps = static_cast<int>(min(w.steps, w.time - begin));
-      for_each_gate(p.gate, b * w.time + begin, steps, [&](int64_t token, int column) {
-        const float x = to_float(p.x[token * p.x_stride + w.channels + column]);
-        p.dx[token * p.dx_stride + w.channels + column] = from_float<T>(activate_gradient(
-            p.gate.kind, x, p.gate.dy[token * p.gate.columns + column], p.gate.scale, p.gate.shift));
-      });
-    }
-    return;
-  }
   const int first = w.first();
   const Team team(kUnit ? p.unit : UnitHeads{0, 128, 0}, first);
+  const HeadGate gate(p.gate, team);
+  const float eps = static_cast<float>(p.unit.eps);
   float weight[K][4], bias[4], dweight[K][4] = {}, dbias[4] = {};
-  load_weights<K>(p, w, first, weight, bias);
+  load_weights<K, !kUnit>(p, w, first, weight, bias);
   for (int64_t item = int64_t{w.item_block()} * kWarps + threadIdx.y; item < w.items();
        item += item_blocks * kWarps) {
     const int64_t b = item / w.runs, begin = (item - b * w.runs) * w.steps, row = b * w.time + begin;
     const int left = static_cast<int>(min(w.time - begin, w.steps + K - 1)),  // steps that are there
         steps = static_cast<int>(min(w.time - begin, w.steps));
-    const T* x = p.x + row * p.x_stride;
-    const T* dy = p.dy + row * p.dy_stride;
+    using Incoming = IncomingRows<T, K>;
+    const Incoming x(shared, p.x + row * p.x_stride, p.x_stride, left, first, w),
+        dy(shared + Incoming::kSharedBytes, p.dy + row * p.dy_stride, p.dy_stride, left, first, w);
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) x.fetch(group), dy.fetch(group), close_copy_group();
     T* dx = p.dx + (row - K + 1) * p.dx_stride;
-    const float* inverse = kUnit ? p.inverse + row * p.unit.heads + team.head : nullptr;
-    const int x_stride = static_cast<int>(p.x_stride), dy_stride = static_cast<int>(p.dy_stride),
-              dx_stride = static_cast<int>(p.dx_stride), heads = static_cast<int>(p.unit.heads);
+    const int x_stride = static_cast<int>(p.x_stride), dx_stride = static_cast<int>(p.dx_stride),
+              gates = static_cast<int>(p.gate.columns);
+    const T* gate_x = p.x + row * p.x_stride + w.channels + gate.column;
+    T* gate_dx = p.dx + row * p.dx_stride + w.channels + gate.column;
+    const float* gate_dy = p.gate.dy + row * gates + gate.column;
     float window[K][4], dz[K][4] = {};
     load_history<K>(p, w, b, begin, first, window);
-    for (int done = 0; done < steps + K - 1; done += kAhead<K>) {
-      Packet<T> ahead[kAhead<K>], dy_ahead[kAhead<K>];
-      float r[kAhead<K>];
+    for (int done = 0, group = 0; done < steps + K - 1; done += kAhead<K>, ++group) {
+      float opening[kAhead<K>], d_opening[kAhead<K>];
 #pragma unroll
       for (int k = 0; k < kAhead<K>; ++k) {
-        const bool there = done + k < left;
-        ahead[k] = load_row<K == 4>(x + k * x_stride, w, there, first);
-        dy_ahead[k] = load_row<K == 4>(dy + k * dy_stride, w, there, first);
-        r[k] = kUnit && there && team.normalised ? inverse[k * heads] : 0.0f;
+        const bool there = kUnit && gate.mine && done + k < steps;
+        opening[k] = there ? to_float(gate_x[k * x_stride]) : 0.0f;
+        d_opening[k] = there ? gate_dy[k * gates] : 0.0f;
       }
-      x += kAhead<K> * x_stride, dy += kAhead<K> * dy_stride;
-      if constexpr (kUnit) inverse += kAhead<K> * heads;
+      wait_for_copies<kGroups - 1>();
 #pragma unroll
       for (int k = 0; k < kAhead<K>; ++k) {
         shift<K>(window);
         shift<K>(dz);
-        unpack(ahead[k], window[slot<K>(k, K - 1)]);
+        unpack(x.row(group, k), window[slot<K>(k, K - 1)]);
         float(&d)[4] = dz[slot<K>(k, K - 1)];
-        unpack(dy_ahead[k], d);  // zero beyond the sequence
-        float z[4], s[4], along = 0.0f;
+        unpack(dy.row(group, k), d);  // zero beyond the sequence
+        float z[4], s[4], square = 0.0f, along = 0.0f;
         if (kUnit || p.silu) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             z[i] = convolve<K>(window, weight, bias[i], k, i), s[i] = logistic(z[i]);
-            along = fmaf(z[i] * s[i], d[i], along);
+            const float y = z[i] * s[i];
+            square = fmaf(y, y, square);
+            along = fmaf(y, d[i], along);
           }
         }
         if constexpr (kUnit) {
-          along = -r[k] * r[k] * team.sum(along);
-          if (team.normalised) {
+          const float r = inverse_root(team.sum(square) + eps);
+          along = -r * r * team.sum(along);
+          float key[4];
 #pragma unroll
-            for (int i = 0; i < 4; ++i) d[i] = r[k] * fmaf(along, z[i] * s[i], d[i]);
+          for (int i = 0; i < 4; ++i) {
+            key[i] = r * z[i] * s[i];
+            if (team.normalised) d[i] = r * fmaf(along, z[i] * s[i], d[i]);
           }
+          const float factor = gate.folds ? gate_factor(team, key) : 1.0f;
+          if (gate.mine && done + k < steps)
+            gate_dx[k * dx_stride] = from_float<T>(activate_gradient(
+                p.gate.kind, opening[k], factor * d_opening[k], p.gate.scale, p.gate.shift));
         }
         if (kUnit || p.silu) {
 #pragma unroll
@@ -295,7 +351,7 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(Shor
         if (done + k < steps) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            dbias[i] += d[i];
+            if constexpr (!kUnit) dbias[i] += d[i];
 #pragma unroll
             for (int j = 0; j < K; ++j) dweight[j][i] = fmaf(d[i], window[slot<K>(k, j)][i], dweight[j][i]);
           }
@@ -310,8 +366,11 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(Shor
           store_row<K == 4>(dx + k * dx_stride, w, first, sum);
         }
       }
-      dx += kAhead<K> * dx_stride;
+      x.fetch(group + kGroups), dy.fetch(group + kGroups), close_copy_group();
+      dx += kAhead<K> * dx_stride, gate_x += kAhead<K> * x_stride, gate_dx += kAhead<K> * dx_stride;
+      gate_dy += kAhead<K> * gates;
     }
+    wait_for_copies<0>();  // the next item uses the same slots
   }
   // Over the warps of the block, in order: the taps, then the bias.
   float* sums = p.workspace + int64_t{w.item_block()} * w.channels * (w.kernel + 1);
@@ -336,8 +395,7 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(Shor
 
 // Rows of partial sums: enough warps to fill the GPU, few rows to add up.
 int64_t sum_rows(const Work& w) {
-  const int64_t channel_blocks = (w.channels + 127) / 128;  // without the gates', which have no sums
-  const int64_t most = std::max<int64_t>(1, 6 * int64_t{cuda_device().multiprocessors} / channel_blocks);
+  const int64_t most = std::max<int64_t>(1, 6 * int64_t{cuda_device().multiprocessors} / w.channel_blocks);
   return std::clamp<int64_t>((w.items() + kWarps - 1) / kWarps, 1, most);
 }
 
@@ -350,6 +408,10 @@ void check_kernel(const P& p, bool aligned) {
   if (p.unit.heads > 0 && (!unit_heads_supported(p.kernel, p.unit.width) || !p.silu || !aligned))
     fail(ErrorCode::kUsage, "a convolution of {} taps cannot normalise heads of {} channels here", p.kernel,
          p.unit.width);
+  if (p.unit.heads > 0 && p.bias) fail(ErrorCode::kUsage, "normalised heads take no bias");
+  if (p.gate.columns > 0 && p.gate.first_head + p.gate.columns > p.unit.heads)
+    fail(ErrorCode::kUsage, "{} gates from head {} on do not fit {} normalised heads", p.gate.columns,
+         p.gate.first_head, p.unit.heads);
 }
 
 }  // namespace
@@ -370,7 +432,8 @@ void short_conv_forward(const ShortConvForward<T>& p, Cuda device) {
                         : p.kernel <= 4 && w.aligned ? forward_kernel<T, 4, false>
                                                      : forward_kernel<T, 16, false>;
     const int64_t blocks = (w.items() + kWarps - 1) / kWarps * w.channel_blocks;
-    launch("short_conv_forward", kernel, static_cast<unsigned>(blocks), dim3(32, kWarps), 0, device, p, w);
+    launch("short_conv_forward", kernel, static_cast<unsigned>(blocks), dim3(32, kWarps),
+           IncomingRows<T, 4>::kSharedBytes, device, p, w);
   }
   const int64_t kept = p.batch * (p.kernel - 1) * p.channels;
   if (p.final && kept > 0) {
@@ -389,8 +452,10 @@ void short_conv_backward(const ShortConvBackward<T>& p, Cuda device) {
   const auto kernel = p.unit.heads > 0             ? backward_kernel<T, 4, true>
                       : p.kernel <= 4 && w.aligned ? backward_kernel<T, 4, false>
                                                    : backward_kernel<T, 16, false>;
-  launch("short_conv_backward", kernel, static_cast<unsigned>(rows * w.channel_blocks), dim3(32, kWarps), 0,
-         device, p, w);
+  constexpr int kSharedBytes = 2 * IncomingRows<T, 4>::kSharedBytes;
+  allow_shared_memory(kernel, kSharedBytes + 4096, "short_conv_backward");
+  launch("short_conv_backward", kernel, static_cast<unsigned>(rows * w.channel_blocks), dim3(32, kWarps),
+         kSharedBytes, device, p, w);
   const int64_t columns = p.channels * (p.kernel + 1), taps = p.channels * p.kernel;
   add_column_sum({p.workspace, rows, taps, columns, p.dweight}, p.later, device);
   if (p.dbias) add_column_sum({p.workspace + taps, rows, p.channels, columns, p.dbias}, p.later, device);
