@@ -62,7 +62,8 @@ TEST(ModelCuda, GradientsMatchTheCpu) {
         targets.push_back(static_cast<int32_t>(rng.below(kClasses)));
       }
       const Pass cpu = run(model, weights, tokens, scored, targets, Device{});
-      const Pass gpu = run(model, weights, tokens, scored, targets, open_device("cuda"));
+      const OpenDevice device = open_device("cuda");
+      const Pass gpu = run(model, weights, tokens, scored, targets, device);
       EXPECT_NEAR(gpu.loss, cpu.loss, 1e-4 * std::abs(cpu.loss));
       for (const auto& info : model.parameters().infos()) {
         auto part = [&](const std::vector<float>& all) {

@@ -29,14 +29,16 @@ std::vector<std::string> model_of(const std::string& name) {
 
 // A model with its optimizer and engine; batch s is that of step s.
 struct Training {
+  OpenDevice device;
   std::unique_ptr<tasks::Task> task;
   models::Model model;
   std::vector<float> weights;
   Optimizer optimizer;
   std::unique_ptr<StepEngine> engine;
 
-  Training(const std::string& name, bool dense, const Device& device, Precision precision)
-      : task(dense ? std::make_unique<test::PrefixParity>() : tasks::make_task("parity")),
+  Training(const std::string& name, bool dense, const OpenDevice& where, Precision precision)
+      : device(where),
+        task(dense ? std::make_unique<test::PrefixParity>() : tasks::make_task("parity")),
         model(resolve_config({"", "parity", name == "mamba" ? "mamba" : "deltanet", model_of(name)}).model,
               task->vocabulary(), task->classes()),
         weights(static_cast<size_t>(model.parameters().size())),
@@ -67,7 +69,7 @@ struct Training {
 // shows the gradient itself.
 TEST(CudaStepEngine, MatchesTheCpu) {
   SIGNET_NEEDS_GPU();
-  const Device device = open_device("cuda");
+  const OpenDevice device = open_device("cuda");
   for (const std::string name : {"deltanet", "odd", "mamba"}) {
     for (bool dense : {false, true}) {
       for (Precision precision : {Precision::kFp32, Precision::kTf32, Precision::kBf16}) {
@@ -132,6 +134,17 @@ TEST(CudaStepEngine, AllocatesNothingAfterItHasSeenTheShapes) {
   EXPECT_EQ(gpu_allocations(), before);
 }
 
+// A sweep makes hundreds of engines in one process.
+TEST(CudaStepEngine, LeavesNoMemoryBehind) {
+  SIGNET_NEEDS_GPU();
+  const auto free_after_runs = [](int runs) {
+    for (int i = 0; i < runs; ++i) Training("deltanet", false, open_device("cuda"), Precision::kBf16).run(6);
+    return free_gpu_memory();
+  };
+  const int64_t before = free_after_runs(2);
+  EXPECT_GT(free_after_runs(6), before - (int64_t{16} << 20));
+}
+
 TEST(CudaStepEngine, NothingChangesFromAStepThatIsNotFinite) {
   SIGNET_NEEDS_GPU();
   Training training("deltanet", false, open_device("cuda"), Precision::kTf32);
@@ -174,7 +187,8 @@ TEST(CudaEvaluator, AgreesWithTheCpu) {
       Training training(architecture, dense, {}, Precision::kFp32);
       const EvaluationRequest request{1, tasks::Split::kTest, {3, 600}, 70};
       auto on_gpu = request;
-      on_gpu.device = open_device("cuda");
+      const OpenDevice device = open_device("cuda");
+      on_gpu.device = device;
       const auto expected =
           evaluate(training.model, DType::kF32, training.weights.data(), *training.task, request);
       const auto got = evaluate(training.model, DType::kF32, training.weights.data(), *training.task, on_gpu);

@@ -159,6 +159,11 @@ double error(const Job& job, const Device& device, Precision precision) {
   return std::max(std::abs(got.batch.loss - loss.loss) / loss.loss, std::abs(got.norm - norm) / norm);
 }
 
+struct Replica {
+  OpenDevice device;
+  std::unique_ptr<Training> training;
+};
+
 // With `replicas` above 1 as many runs train side by side, each on a stream and a thread of its own; the time
 // is that of one step of one of them.
 Case train_job(const Job& job, const Device& device, Precision precision, int replicas = 1) {
@@ -167,9 +172,11 @@ Case train_job(const Job& job, const Device& device, Precision precision, int re
                   replicas > 1 ? fmt::format(", {} side by side", replicas) : ""),
       [=] {
         auto training = std::make_shared<Training>(job, device, precision);
-        auto others = std::make_shared<std::vector<std::unique_ptr<Training>>>();
-        for (int i = 1; i < replicas; ++i)
-          others->push_back(std::make_unique<Training>(job, open_device("cuda"), precision));
+        auto others = std::make_shared<std::vector<Replica>>();
+        for (int i = 1; i < replicas; ++i) {
+          const OpenDevice own = open_device("cuda");
+          others->push_back({own, std::make_unique<Training>(job, own, precision)});
+        }
         Workload w;
         w.units = kSteps * replicas;
         const double element = precision == Precision::kBf16 ? 2 : 4;
@@ -196,7 +203,7 @@ Case train_job(const Job& job, const Device& device, Precision precision, int re
         w.tolerance = precision == Precision::kFp32 ? 1e-4 : precision == Precision::kTf32 ? 1e-2 : 5e-2;
         w.run = [training, others] {
           std::vector<std::thread> threads;
-          for (auto& other : *others) threads.emplace_back([&other] { other->run_ahead(); });
+          for (auto& other : *others) threads.emplace_back([&other] { other.training->run_ahead(); });
           training->run_ahead();
           for (auto& thread : threads) thread.join();
         };

@@ -179,7 +179,7 @@ class Bench final : public Verb {
 
   std::vector<std::string> wanted_;
   std::string filter_, peers_, device_name_ = "cpu";
-  Device device_;
+  OpenDevice device_;
   double seconds_ = 0.3;
   bool list_ = false, json_ = false;
 };

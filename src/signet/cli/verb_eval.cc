@@ -204,7 +204,7 @@ class Eval final : public Verb {
 
   Options* options_ = nullptr;
   std::string directory_, lengths_, task_, device_ = "cpu";
-  Device opened_;
+  OpenDevice opened_;
   int64_t samples_ = 8192, seed_ = 1, horizon_ = 0, snap_every_ = 0;
   std::unique_ptr<train::StateCodebook> snap_;
   bool save_ = false, json_ = false, quiet_ = false;

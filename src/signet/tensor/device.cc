@@ -6,6 +6,7 @@
 
 #ifdef SIGNET_WITH_CUDA
 #include "signet/tensor/cuda_check.h"
+#include "signet/tensor/gemm.h"
 #endif
 
 namespace signet {
@@ -19,7 +20,7 @@ std::atomic<int64_t> asked_for_gpu_memory = 0;
 
 }  // namespace
 
-Device open_device(const std::string& name) {
+OpenDevice open_device(const std::string& name) {
   if (name == "cpu") return {};
   if (name != "cuda") fail(ErrorCode::kUsage, "--device {}: give cpu or cuda", name);
 #ifdef SIGNET_WITH_CUDA
@@ -27,7 +28,12 @@ Device open_device(const std::string& name) {
   if (!why.empty()) fail(ErrorCode::kUsage, "--device cuda: {}", why);
   cudaStream_t stream = nullptr;
   check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
-  return {DeviceKind::kCuda, stream};
+  return OpenDevice(std::shared_ptr<void>(stream, [](void* owned) {
+    const auto last = static_cast<cudaStream_t>(owned);
+    cudaStreamSynchronize(last);
+    free_gemm_workspace(Cuda{owned});
+    cudaStreamDestroy(last);
+  }));
 #else
   no_cuda();
 #endif
@@ -70,6 +76,16 @@ void* allocate_memory(DeviceKind kind, int64_t bytes) {
 }
 
 int64_t gpu_allocations() { return asked_for_gpu_memory; }
+
+int64_t free_gpu_memory() {
+#ifdef SIGNET_WITH_CUDA
+  size_t free_bytes = 0, total = 0;
+  check_cuda(cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo");
+  return static_cast<int64_t>(free_bytes);
+#else
+  no_cuda();
+#endif
+}
 
 void free_memory(DeviceKind kind, void* p) {
   if (kind == DeviceKind::kCpu) return std::free(p);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -28,9 +29,25 @@ void on_device(const Device& device, F&& f) {
   f(Cpu{});
 }
 
+// Owns what a Device names: on the GPU a stream and the workspace that matrix products have on it. Copies
+// share it, and it ends with the last of them.
+class OpenDevice {
+ public:
+  OpenDevice() = default;  // the CPU
+  explicit OpenDevice(std::shared_ptr<void> stream)
+      : device_{DeviceKind::kCuda, stream.get()}, stream_(std::move(stream)) {}
+  operator const Device&() const& { return device_; }
+  operator const Device&() && = delete;  // the stream would be gone
+  bool cuda() const { return device_.cuda(); }
+
+ private:
+  Device device_;
+  std::shared_ptr<void> stream_;
+};
+
 // "cpu" or "cuda"; throws kUsage for other names, without CUDA in the build, and without a usable GPU, saying
 // why.
-Device open_device(const std::string& name);
+OpenDevice open_device(const std::string& name);
 
 // The GPU that open_device("cuda") gives, in words; throws like it.
 std::string device_description();
@@ -41,6 +58,8 @@ void* allocate_memory(DeviceKind kind, int64_t bytes);
 void free_memory(DeviceKind kind, void* p);
 // How often this process has asked the GPU for memory.
 int64_t gpu_allocations();
+// Bytes that are free on the GPU now, for all processes.
+int64_t free_gpu_memory();
 
 // Copies between host memory and the memory of `device`, and fills; in stream order on the GPU. copy_to_host
 // waits until the bytes are there.

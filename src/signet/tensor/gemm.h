@@ -44,6 +44,9 @@ void gemm(const Gemm<T>& p, Cpu);
 template <class T>
 void gemm(const Gemm<T>& p, Cuda);
 
+// Of a stream that is about to end; nothing may be running on it.
+void free_gemm_workspace(Cuda);
+
 const char* gemm_backend();  // "oneDNN" or "OpenBLAS", for fp32
 
 }  // namespace signet

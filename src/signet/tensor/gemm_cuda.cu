@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "signet/tensor/cuda_check.h"
+#include "signet/tensor/device.h"
 #include "signet/tensor/gemm.h"
 
 namespace signet {
@@ -33,10 +34,11 @@ class Library {
   Library() { check(cublasLtCreate(&handle_), "cublasLtCreate"); }
   cublasLtHandle_t handle() const { return handle_; }
   void* workspace(cudaStream_t stream) {
-    void*& memory = workspaces_[stream];
-    if (!memory) check_cuda(cudaMalloc(&memory, kWorkspaceBytes), "workspace of the matrix products");
-    return memory;
+    DeviceBuffer& memory = workspaces_[stream];
+    if (!memory.data()) memory = DeviceBuffer(DeviceKind::kCuda, kWorkspaceBytes);
+    return memory.data();
   }
+  void free_workspace(cudaStream_t stream) { workspaces_.erase(stream); }
   template <class Make>
   const Plan& plan(const Key& key, Make make) {
     const auto found = plans_.find(key);
@@ -46,7 +48,7 @@ class Library {
 
  private:
   cublasLtHandle_t handle_{};
-  std::map<cudaStream_t, void*> workspaces_;
+  std::map<cudaStream_t, DeviceBuffer> workspaces_;
   std::map<Key, Plan> plans_;
 };
 
@@ -155,6 +157,12 @@ void gemm(const Gemm<T>& p, Cuda device) {
                        plan.addend, c, plan.result, &plan.algorithm, lt.workspace(stream), kWorkspaceBytes,
                        stream),
         "cublasLtMatmul");
+}
+
+void free_gemm_workspace(Cuda device) {
+  Library& lt = library();
+  const std::lock_guard lock(lt.mutex);
+  lt.free_workspace(stream_of(device));
 }
 
 template void gemm(const Gemm<float>&, Cuda);

@@ -82,7 +82,7 @@ class Queue {
   void worker(bool one_core) {
     std::optional<InPlace> in_place;
     if (one_core) in_place.emplace();
-    const Device device = open_device(options_.device);  // on a GPU, with a stream of its own
+    const OpenDevice device = open_device(options_.device);  // on a GPU, with a stream of its own
     for (size_t i = next_++; i < runs_.size(); i = next_++) {
       if (outcomes_[i].state != RunOutcome::kWaiting) continue;
       if (StopSignal::requested()) return;
@@ -104,7 +104,7 @@ class Queue {
     }
   }
 
-  void run(size_t i, const Device& device) {
+  void run(size_t i, const OpenDevice& device) {
     const TrainOptions options{true, runs_[i].name, device};
     const std::string results = join_path(path(i), "results.json");
     if (!exists(results)) {

@@ -14,7 +14,7 @@ namespace signet::train {
 struct TrainOptions {
   bool quiet = false;
   std::string label;  // of the progress line
-  Device device;      // where updates and evaluations run
+  OpenDevice device;  // where updates and evaluations run
 };
 
 // Trains from the start into a directory just created, or from its newest complete checkpoint. Returns the
