@@ -148,7 +148,19 @@ TEST(ReproduceVerb, EndsWithAPageOfOwnAndPublishedFigures) {
   const auto figure = run_signet("reproduce figure5 --out out" + tiny, directory.path());
   EXPECT_EQ(figure.exit_code, 0) << figure.err;
   EXPECT_NE(figure.err.find("0 of"), std::string::npos) << "runs were made twice: " << figure.err;
-  EXPECT_NE(figure.out.find("0.57"), std::string::npos) << figure.out;
+  EXPECT_NE(figure.out.find("12–14"), std::string::npos) << "lengths of the quick runs: " << figure.out;
+  EXPECT_EQ(figure.out.find("published"), std::string::npos) << "which were not published: " << figure.out;
+  const auto early = run_signet(
+      "reproduce figure2 --protocol early --out early --only 'task=modular arithmetic' --only "
+      "train.lr=1e-3 --seeds 1 --set train.steps=2 --set train.batch=4 --set eval.samples=8 "
+      "--set model.width=16",
+      directory.path());
+  EXPECT_EQ(early.exit_code, 0) << early.err;
+  EXPECT_NE(early.out.find("/ 0.57"), std::string::npos) << early.out;
+  const auto tenfold = run_signet(
+      "reproduce tenfold --out ten --only 'task=Tomita 6' --seeds 1 --set train.steps=2", directory.path());
+  EXPECT_EQ(tenfold.exit_code, 0) << tenfold.err;
+  EXPECT_NE(tenfold.out.find("Theorem 2"), std::string::npos) << tenfold.out;
 
   const auto horizon = run_signet(
       "reproduce horizon --quick --seeds 2 --out far --only task=parity --only 'model=DeltaNet [-1,1];LSTM' "

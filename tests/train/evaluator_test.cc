@@ -251,6 +251,20 @@ TEST(Horizon, IsFoundWithinFivePercent) {
   EXPECT_EQ(low.length, 10);  // a limit below the training length
 }
 
+TEST(Horizon, EndsWithTheMemoryOfATransformer) {
+  const auto config = resolve_config(
+      {"",
+       "parity",
+       "transformer",
+       {"model.width=4", "model.heads=1", "model.mlp=0", "model.blocks=1", "model.max_length=300"}});
+  const models::Model model(config.model, 2, 2);
+  std::vector<float> zeros(model.parameters().size());
+  const auto horizon =
+      find_horizon(model, DType::kF32, zeros.data(), DenseTurningTask(5000), 1, 2, 0.9, 4000);
+  EXPECT_TRUE(horizon.reached_limit);
+  EXPECT_EQ(horizon.length, 299) << "one input before the first that counts";
+}
+
 // The reported spectra: 1 - beta for DeltaNet, within the range of the model, one entry per head and symbol.
 TEST(TokenSpectra, LieInTheRange) {
   for (const char* architecture : {"deltanet", "mamba"}) {

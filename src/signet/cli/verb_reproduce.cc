@@ -42,6 +42,10 @@ class Reproduce final : public Verb {
     if (quick_ && options_->given("--protocol") && protocol_ != "quick")
       fail(ErrorCode::kUsage, "--quick is --protocol quick; leave out --protocol {}", protocol_);
     if (quick_) protocol_ = "quick";
+    if (protocol_ == "quick" && !experiment_.quick_bins.empty()) {
+      experiment_.bins = experiment_.quick_bins;
+      experiment_.published.clear();
+    }
     train::SweepPlan plan = train::experiment_plan(experiment_, protocol_);
     runner_.restrict(plan);
     const auto runs = train::plan_runs(plan, /*allow_missing=*/true);
@@ -157,13 +161,30 @@ class Reproduce final : public Verb {
     return values;
   }
 
+  // Bins of length for which there is a value of ours or a published one.
+  std::vector<size_t> bins_with_values(const std::string& task) const {
+    std::vector<size_t> bins;
+    for (size_t b = 0; b + 1 < experiment_.bins.size(); ++b) {
+      bool any = false;
+      for (const auto& model : values_of("model")) {
+        const auto* group = find(model, task);
+        const auto* published = experiment_.find(protocol_, model, task);
+        any = any || (group && !group->runs.empty() && std::isfinite(curve(*group)[b])) ||
+              (published && b < published->curve.size());
+      }
+      if (any) bins.push_back(b);
+    }
+    return bins;
+  }
+
   std::vector<report::PageTable> curve_tables() const {
     std::vector<report::PageTable> tables;
     for (const auto& task : values_of("task")) {
+      const auto bins = bins_with_values(task);
+      bool any_published = false;
       report::PageTable table;
-      table.caption = task + ": best run by length, ours / published";
       table.header = {"model"};
-      for (size_t b = 0; b + 1 < experiment_.bins.size(); ++b)
+      for (size_t b : bins)
         table.header.push_back(
             fmt::format("{:.0f}–{:.0f}", experiment_.bins[b], experiment_.bins[b + 1] - 1));
       table.header.emplace_back("seconds");
@@ -173,16 +194,19 @@ class Reproduce final : public Verb {
         std::vector<Cell> row = {model};
         const auto* published = experiment_.find(protocol_, model, task);
         const std::vector<double> ours = group->runs.empty() ? std::vector<double>{} : curve(*group);
-        for (size_t b = 0; b + 1 < experiment_.bins.size(); ++b) {
+        for (size_t b : bins) {
           std::string text = ours.empty() ? (group->missing.empty() ? "failed" : "missing")
                                           : report::fixed_number(ours[b], 2);
-          if (published && b < published->curve.size())
+          if (published && b < published->curve.size()) {
+            any_published = true;
             text += " / " + report::fixed_number(published->curve[b], 2);
+          }
           row.emplace_back(text, ours.empty() || !std::isfinite(ours[b]) ? Tone::kMuted : tone(ours[b]));
         }
         row.emplace_back(fmt::format("{:.0f}", group->seconds));
         table.rows.push_back(std::move(row));
       }
+      table.caption = task + ": best run by length" + (any_published ? ", ours / published" : "");
       tables.push_back(std::move(table));
     }
     return tables;
@@ -229,6 +253,38 @@ class Reproduce final : public Verb {
       tables.push_back(std::move(table));
     }
     return tables;
+  }
+
+  // Per task and model the scores far beyond the training lengths, and what theory says.
+  report::PageTable solved_table() const {
+    report::PageTable table;
+    table.caption = "Score at the tested length, every seed";
+    table.header = {"task", "model", "trained to", "tested at", "scores", "seconds", "predicted by"};
+    for (const auto& group : summary_.groups) {
+      const std::string task = at(group, "task");
+      const auto predicted = experiment_.predicted.find(task);
+      std::vector<Cell> row = {task, at(group, "model")};
+      if (group.runs.empty()) {
+        row.emplace_back(group.missing.empty() ? "failed" : "missing", Tone::kMuted);
+        row.resize(6, Cell(""));
+      } else {
+        const auto run = report::read_run(join_path(out_, summary_.runs[group.best_run].name));
+        std::vector<double> seconds;
+        std::string scores;
+        for (size_t i : group.runs) {
+          seconds.push_back(summary_.runs[i].seconds);
+          scores += fmt::format("{}{:.3f}", scores.empty() ? "" : " ", summary_.runs[i].score);
+        }
+        row.emplace_back(report::fixed_number(run.train_high, 0));
+        row.emplace_back(
+            report::fixed_number(run.by_length.empty() ? report::kUnknown : run.by_length.back().length, 0));
+        row.emplace_back(scores, tone(group.median));
+        row.emplace_back(fmt::format("{:.1f}", train::median_of(seconds)));
+      }
+      row.emplace_back(predicted == experiment_.predicted.end() ? "" : predicted->second);
+      table.rows.push_back(std::move(row));
+    }
+    return table;
   }
 
   struct Verdict {
@@ -284,6 +340,8 @@ class Reproduce final : public Verb {
       page.tables = curve_tables();
     else if (experiment_.show == "horizon")
       page.tables = horizon_tables();
+    else if (experiment_.show == "solved")
+      page.tables = {solved_table()};
     else
       page.tables = {score_table()};
     if (!verdicts().empty()) page.tables.push_back(claim_table());

@@ -312,6 +312,11 @@ Horizon find_horizon(const models::Model& model, DType dtype, void* weights, con
     if (progress) progress(horizon.probes.back());
     return e.sequence_accuracy() >= threshold;
   };
+  // A bounded memory ends the search: what held so far counts as having held to the limit.
+  if (const int64_t memory = model.config().max_length(); memory > 0) {
+    limit = std::min(limit, memory);
+    while (limit > 1 && task.max_inputs({limit, limit}) > memory) --limit;
+  }
   const int64_t least = std::min(limit, task.train_lengths().min);
   int64_t good = 0, bad = 0;  // 0: none yet
   for (int64_t length = std::min(limit, task.train_lengths().max); !(good && bad);) {

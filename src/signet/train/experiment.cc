@@ -96,9 +96,13 @@ Experiment read_experiment(const std::string& name) {
       experiment.remarks = texts(node);
     } else if (key == "bins") {
       experiment.bins = numbers(node, where);
+    } else if (key == "quick_bins") {
+      experiment.quick_bins = numbers(node, where);
     } else if (key == "only") {
       for (size_t a = 0; a < node.keys.size(); ++a)
         experiment.only.emplace_back(node.keys[a], texts(node.items[a]));
+    } else if (key == "predicted") {
+      for (size_t t = 0; t < node.keys.size(); ++t) experiment.predicted[node.keys[t]] = node.items[t].text;
     } else if (key == "claims") {
       for (const auto& item : node.items) {
         const auto text = [&](const char* member) {

@@ -24,14 +24,16 @@ struct Claim {
 
 struct Experiment {
   std::string name, title, citation;
-  std::string sweep;                                                   // experiments/<sweep>.yaml
-  std::string show;                                                    // best, median, curve or horizon
+  std::string sweep;  // experiments/<sweep>.yaml
+  std::string show;   // best, median, curve, horizon or solved
   std::vector<std::pair<std::string, std::vector<std::string>>> only;  // axis, values
   std::vector<double> bins;                                            // of a curve: edges, ascending
+  std::vector<double> quick_bins;  // of the quick protocol, whose curves are compared with nothing
   std::vector<std::string> remarks;
   std::map<std::string, std::map<std::string, std::map<std::string, Published>>>
       published;  // protocol, model, task
   std::vector<Claim> claims;
+  std::map<std::string, std::string> predicted;  // task: the theorem that says what to expect
 
   // What was published under this protocol, or the final one where the protocol is ours; null when nothing
   // was.
