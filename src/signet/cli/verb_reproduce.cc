@@ -255,14 +255,13 @@ class Reproduce final : public Verb {
     return tables;
   }
 
-  // Per task and model the scores far beyond the training lengths, and what theory says.
+  // Per task and model the scores far beyond the training lengths.
   report::PageTable solved_table() const {
     report::PageTable table;
     table.caption = "Score at the tested length, every seed";
-    table.header = {"task", "model", "trained to", "tested at", "scores", "seconds", "predicted by"};
+    table.header = {"task", "model", "trained to", "tested at", "scores", "seconds"};
     for (const auto& group : summary_.groups) {
       const std::string task = at(group, "task");
-      const auto predicted = experiment_.predicted.find(task);
       std::vector<Cell> row = {task, at(group, "model")};
       if (group.runs.empty()) {
         row.emplace_back(group.missing.empty() ? "failed" : "missing", Tone::kMuted);
@@ -281,7 +280,6 @@ class Reproduce final : public Verb {
         row.emplace_back(scores, tone(group.median));
         row.emplace_back(fmt::format("{:.1f}", train::median_of(seconds)));
       }
-      row.emplace_back(predicted == experiment_.predicted.end() ? "" : predicted->second);
       table.rows.push_back(std::move(row));
     }
     return table;
@@ -304,7 +302,8 @@ class Reproduce final : public Verb {
 
   report::PageTable claim_table() const {
     report::PageTable table;
-    table.caption = "Orderings that the paper shows";
+    table.caption =
+        experiment_.predicted.empty() ? "Orderings that the paper shows" : "Orderings that theory predicts";
     table.header = {"task", "better", "worse", "ours", "holds"};
     for (const auto& verdict : verdicts()) {
       std::vector<Cell> row = {verdict.claim->task, verdict.claim->above, verdict.claim->below};
@@ -347,6 +346,8 @@ class Reproduce final : public Verb {
     if (!verdicts().empty()) page.tables.push_back(claim_table());
     page.notes = summary_notes(summary_);
     for (const auto& task : values_of("task")) {
+      const auto predicted = experiment_.predicted.find(task);
+      if (predicted != experiment_.predicted.end()) page.notes.push_back(task + ": " + predicted->second);
       report::PageRuns runs{task + ": best runs", {}};
       for (const auto& group : summary_.groups)
         if (at(group, "task") == task && !group.runs.empty())
