@@ -1,5 +1,8 @@
 #include "signet/kernels/delta_rule/delta_rule.h"
 
+#include <fmt/format.h>
+
+#include "signet/base/error.h"
 #include "signet/base/thread_pool.h"
 #include "support/check.h"
 
@@ -26,7 +29,7 @@ struct Result {
 template <class T, class F, class B>
 Result<T> run(const Problem& problem, Algorithm algorithm, F forward, B backward) {
   const DeltaRuleShape s = with_strides(problem.shape);
-  const int64_t rows = s.batch * s.time, states = s.batch * s.heads * s.dk * s.dv;
+  const int64_t rows = s.rows(), states = s.batch * s.heads * s.dk * s.dv;
   const auto q = test::cast<T>(problem.q), k = test::cast<T>(problem.k), v = test::cast<T>(problem.v),
              beta = test::cast<T>(problem.beta), initial = test::cast<T>(problem.initial),
              d_o = test::cast<T>(problem.d_o), d_final = test::cast<T>(problem.d_final),
@@ -75,7 +78,7 @@ Problem random_problem(DeltaRuleShape shape, double beta_low, double beta_high, 
                        bool states = true, uint64_t seed = 1) {
   Rng rng(seed, static_cast<uint64_t>(shape.time * 131 + shape.dk * 17 + shape.factors));
   const DeltaRuleShape s = with_strides(shape);
-  const int64_t rows = s.batch * s.time, state_size = s.batch * s.heads * s.dk * s.dv;
+  const int64_t rows = s.rows(), state_size = s.batch * s.heads * s.dk * s.dv;
   Problem p;
   p.shape = shape;
   p.scale = 0.7;
@@ -411,6 +414,70 @@ TEST(DeltaRule, SameBitsAgainAndOnAnyNumberOfThreads) {
       EXPECT_EQ(again.d_initial, first.d_initial);
     }
     set_thread_count(before);
+  }
+}
+
+// Every sequence of a packed row on its own, by the reference.
+Result<double> one_by_one(const Problem& packed) {
+  const DeltaRuleShape s = with_strides(packed.shape);
+  Result<double> all;
+  for (int64_t b = 0; b < s.batch; ++b) {
+    const int64_t first = s.offsets[b], time = s.length(b), states = s.heads * s.dk * s.dv;
+    const auto rows = [&](const std::vector<double>& x, int64_t stride) {
+      return std::vector<double>(x.begin() + first * stride, x.begin() + (first + time) * stride);
+    };
+    const auto state = [&](const std::vector<double>& x) {
+      return x.empty() ? x : std::vector<double>(x.begin() + b * states, x.begin() + (b + 1) * states);
+    };
+    Problem one = packed;
+    one.shape.offsets = nullptr, one.shape.batch = 1, one.shape.time = time;
+    one.q = rows(packed.q, s.q_stride), one.k = rows(packed.k, s.k_stride),
+    one.v = rows(packed.v, s.v_stride);
+    one.beta = rows(packed.beta, s.beta_stride), one.d_o = rows(packed.d_o, s.o_stride);
+    one.initial = state(packed.initial), one.d_final = state(packed.d_final);
+    if (s.gated()) one.gate = rows(packed.gate, s.gate_stride);
+    const Result<double> r = reference(one);
+    const auto append = [](std::vector<double>& to, const std::vector<double>& from) {
+      to.insert(to.end(), from.begin(), from.end());
+    };
+    append(all.o, r.o), append(all.final_state, r.final_state), append(all.dq, r.dq), append(all.dk, r.dk);
+    append(all.dv, r.dv), append(all.dbeta, r.dbeta), append(all.d_initial, r.d_initial);
+    append(all.dgate, r.dgate);
+  }
+  return all;
+}
+
+TEST(DeltaRule, PackedSequencesAreSequencesOnTheirOwn) {
+  const std::vector<int64_t> offsets = {0, 70, 71, 71, 150, 183, 183};
+  for (DeltaRuleShape shape : {DeltaRuleShape{6, 183, 3, 32, 32, 1}, DeltaRuleShape{6, 183, 2, 17, 9, 3}}) {
+    shape.offsets = offsets.data();
+    for (int64_t channels : {int64_t{0}, int64_t{1}, shape.dk}) {
+      for (bool states : {true, false}) {
+        Problem p = random_problem(shape, 0, 2, Keys::kUnit, states);
+        p.shape.gate_channels = channels;
+        Rng rng(3);
+        p.gate = test::random_values(rng, shape.time * shape.heads * channels);
+        for (auto& g : p.gate) g = std::tanh(g);
+        const Result<double> expected = one_by_one(p);
+        expect_close(reference(p), expected, 1e-13);
+        for (Algorithm algorithm : {Algorithm::kAuto, Algorithm::kRecurrent, Algorithm::kChunked}) {
+          SCOPED_TRACE(fmt::format("dk {}, {} gates, algorithm {}, states {}", shape.dk, channels,
+                                   static_cast<int>(algorithm), states));
+          expect_close(cpu<double>(p, algorithm), expected, 1e-11);
+          expect_close(cpu<float>(p, algorithm), expected, 1e-4);
+        }
+      }
+    }
+  }
+}
+
+TEST(DeltaRule, RefusesOffsetsThatDoNotCoverTheTokens) {
+  DeltaRuleForward<float> p;
+  p.shape = {2, 10, 1, 4, 4, 1};
+  for (const std::vector<int64_t>& offsets :
+       {std::vector<int64_t>{1, 5, 10}, std::vector<int64_t>{0, 5, 9}, std::vector<int64_t>{0, 11, 10}}) {
+    p.shape.offsets = offsets.data();
+    EXPECT_THROW(delta_rule_forward(p, Cpu{}), Error);
   }
 }
 

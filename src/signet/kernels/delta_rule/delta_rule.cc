@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "signet/base/error.h"
 #include "signet/base/thread_pool.h"
 #include "signet/kernels/delta_rule/delta_rule_plan.h"
 
@@ -39,7 +40,8 @@ DeltaRulePlan delta_rule_plan(const DeltaRuleShape& shape, DeltaRuleAlgorithm al
   const bool one_chunk = shape.time * shape.factors <= kChunkSteps;
   const int64_t steps = shape.dk * shape.dv > kSmallState || one_chunk ? kChunkSteps : kChunkStepsSmallState;
   plan.chunk_tokens = std::max<int64_t>(1, steps / std::max<int64_t>(1, shape.factors));
-  plan.chunks = std::max<int64_t>(1, (shape.time + plan.chunk_tokens - 1) / plan.chunk_tokens);
+  plan.chunks = plan.chunks_of(shape.time);
+  if (shape.offsets) plan.places = shape.time / plan.chunk_tokens + shape.batch;
   plan.dk_padded = padded(shape.dk);
   plan.dv_padded = padded(shape.dv);
   plan.parts = std::max<int64_t>(1, std::min<int64_t>(thread_count(), shape.batch * shape.heads));
@@ -49,9 +51,21 @@ DeltaRulePlan delta_rule_plan(const DeltaRuleShape& shape, DeltaRuleAlgorithm al
   return plan;
 }
 
+void check_offsets(const DeltaRuleShape& shape) {
+  if (!shape.offsets) return;
+  for (int64_t b = 0; b < shape.batch; ++b)
+    if (shape.offsets[b + 1] < shape.offsets[b])
+      bad_input("delta rule: packed sequence {} would begin at token {} and end before token {}", b,
+                shape.offsets[b], shape.offsets[b + 1]);
+  if (shape.offsets[0] != 0 || shape.offsets[shape.batch] != shape.time)
+    bad_input("delta rule: packed sequences must cover tokens 0 .. {}; they cover {} .. {}", shape.time,
+              shape.offsets[0], shape.offsets[shape.batch]);
+}
+
 int64_t delta_rule_saved_size(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm) {
   const DeltaRulePlan plan = delta_rule_plan(shape, algorithm);
-  return shape.batch * shape.heads * (plan.chunks - 1) * plan.state_size();
+  const int64_t states = shape.offsets ? plan.places : shape.batch * (plan.chunks - 1);
+  return states * shape.heads * plan.state_size();
 }
 
 int64_t delta_rule_workspace_size(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm) {

@@ -20,6 +20,9 @@
 // `d_final_state` and `d_initial_state` may be null. Sums, states, beta and gate are in Accumulator<T>: fp32
 // for bf16 storage.
 //
+// Packed sequences (offsets): `batch` sequences of any lengths lie one after the other in `time` tokens, the
+// only row; sequence b has tokens offsets[b] .. offsets[b + 1] - 1 and states of its own, [batch,H,dk,dv].
+//
 // saved and workspace sizes are asked with the thread count that the call will see (base/thread_pool.h).
 //
 // Two algorithms give the same function: recurrent (one token after the other; exact integer arithmetic stays
@@ -47,6 +50,13 @@ struct DeltaRuleShape {
   // the place of beta, so that beta = 2 stays a reflection. Keys with |k|^2 outside (0.9, 1.1) are no such
   // vectors and are used as given. Gradients take |k| for a constant.
   bool unit_keys = false;
+  // Null, or [batch + 1] in the memory of the device that runs: 0 = offsets[0] <= .. <= offsets[batch] =
+  // time. Sizes of buffers do not depend on the lengths.
+  const int64_t* offsets = nullptr;
+  int64_t rows() const { return offsets ? time : batch * time; }
+  // Of sequence b, where `offsets` can be read.
+  int64_t first_row(int64_t b) const { return offsets ? offsets[b] : b * time; }
+  int64_t length(int64_t b) const { return offsets ? offsets[b + 1] - offsets[b] : time; }
 };
 
 // What unit_keys multiplies beta by, from |k|^2.

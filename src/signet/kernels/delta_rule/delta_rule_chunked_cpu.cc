@@ -525,8 +525,11 @@ template <class T>
 void delta_rule_chunked_forward(const DeltaRuleForward<T>& p, const DeltaRulePlan& plan) {
   parallel_parts(plan.shape.batch * plan.shape.heads, plan.parts,
                  [&](int64_t part, int64_t begin, int64_t end) {
-                   Chunk<T> chunk(plan, part_memory(p.workspace, plan, part));
-                   for (int64_t bh = begin; bh < end; ++bh) forward_head(chunk, p, bh);
+                   for (int64_t bh = begin; bh < end; ++bh) {
+                     const DeltaRulePlan one = plan.of(bh);
+                     Chunk<T> chunk(one, part_memory(p.workspace, plan, part));
+                     forward_head(chunk, p, bh);
+                   }
                  });
 }
 
@@ -534,8 +537,11 @@ template <class T>
 void delta_rule_chunked_backward(const DeltaRuleBackward<T>& p, const DeltaRulePlan& plan) {
   parallel_parts(plan.shape.batch * plan.shape.heads, plan.parts,
                  [&](int64_t part, int64_t begin, int64_t end) {
-                   Chunk<T> chunk(plan, part_memory(p.workspace, plan, part));
-                   for (int64_t bh = begin; bh < end; ++bh) backward_head(chunk, p, bh);
+                   for (int64_t bh = begin; bh < end; ++bh) {
+                     const DeltaRulePlan one = plan.of(bh);
+                     Chunk<T> chunk(one, part_memory(p.workspace, plan, part));
+                     backward_head(chunk, p, bh);
+                   }
                  });
 }
 

@@ -21,6 +21,7 @@ bool may_be_chunked(const DeltaRuleShape& shape) { return shape.gate_channels <=
 
 template <class T>
 void delta_rule_forward(const DeltaRuleForward<T>& p) {
+  check_offsets(p.shape);
   const DeltaRulePlan plan = delta_rule_plan(p.shape, p.algorithm);
   const bool chunked =
       may_be_chunked(p.shape) && (p.algorithm == DeltaRuleAlgorithm::kChunked ||
@@ -30,6 +31,7 @@ void delta_rule_forward(const DeltaRuleForward<T>& p) {
 
 template <class T>
 void delta_rule_backward(const DeltaRuleBackward<T>& p) {
+  check_offsets(p.shape);
   const DeltaRulePlan plan = delta_rule_plan(p.shape, p.algorithm);
   return p.algorithm != DeltaRuleAlgorithm::kRecurrent && may_be_chunked(p.shape)
              ? delta_rule_chunked_backward(p, plan)

@@ -1,8 +1,10 @@
 // How the CPU delta rule cuts its work and its memory; the same for every instruction set.
 //
 // Both algorithms save the state before every chunk but the first, saved[B*H, chunks-1, dk, dv], so that
-// either backward can follow either forward; a sequence of one chunk saves nothing. The batch rows and heads
-// are shared among `parts` ranges (base/thread_pool.h), each with `part_size` elements of the workspace.
+// either backward can follow either forward; a sequence of one chunk saves nothing. Packed sequences have
+// saved[H, places, dk, dv] with time / chunk_tokens + B places, sequence b's from offsets[b] / chunk_tokens +
+// b on. The batch rows and heads are shared among `parts` ranges (base/thread_pool.h), each with `part_size`
+// elements of the workspace.
 #pragma once
 
 #include "signet/kernels/delta_rule/delta_rule.h"
@@ -16,7 +18,18 @@ struct DeltaRulePlan {
   // Rounded up to whole vectors of every instruction set; steps_padded is that of most_steps().
   int64_t dk_padded = 0, dv_padded = 0, steps_padded = 0;
   int64_t parts = 1, part_size = 0;
+  int64_t places = 0;  // per head, of packed sequences
 
+  // The plan of one sequence and head alone: its time and chunks.
+  DeltaRulePlan of(int64_t bh) const {
+    DeltaRulePlan one = *this;
+    one.shape.time = shape.length(bh / shape.heads);
+    one.chunks = chunks_of(one.shape.time);
+    return one;
+  }
+  int64_t chunks_of(int64_t time) const {
+    return time > chunk_tokens ? (time + chunk_tokens - 1) / chunk_tokens : 1;
+  }
   int64_t most_tokens() const { return chunk_tokens < shape.time ? chunk_tokens : shape.time; }
   int64_t most_steps() const { return most_tokens() * shape.factors; }  // of the longest chunk
   int64_t chunk_begin(int64_t chunk) const { return chunk * chunk_tokens; }
@@ -26,7 +39,10 @@ struct DeltaRulePlan {
   int64_t state_size() const { return shape.dk * shape.dv; }
   // The state before `chunk` >= 1 of batch row and head bh, in `saved`.
   int64_t saved_offset(int64_t bh, int64_t chunk) const {
-    return (bh * (chunks - 1) + chunk - 1) * state_size();
+    const int64_t b = bh / shape.heads, h = bh % shape.heads;
+    const int64_t first =
+        shape.offsets ? h * places + shape.offsets[b] / chunk_tokens + b : bh * (chunks - 1);
+    return (first + chunk - 1) * state_size();
   }
 };
 
@@ -36,6 +52,9 @@ T* part_memory(T* workspace, const DeltaRulePlan& plan, int64_t part) {
 }
 
 DeltaRulePlan delta_rule_plan(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm);
+
+// Throws unless the offsets of packed sequences go from 0 to `time` and never back.
+void check_offsets(const DeltaRuleShape& shape);
 
 // What beta is multiplied by: 1, or 1 / |k|^2.
 template <class T>
@@ -51,7 +70,7 @@ struct DeltaRuleHead {
   const DeltaRuleShape& s;
   int64_t row, head;  // first token's row, head
   DeltaRuleHead(const DeltaRuleShape& shape, int64_t bh)
-      : s(shape), row(bh / shape.heads * shape.time), head(bh % shape.heads) {}
+      : s(shape), row(shape.first_row(bh / shape.heads)), head(bh % shape.heads) {}
   int64_t q(int64_t t) const { return (row + t) * s.q_stride + head * s.dk; }
   int64_t o(int64_t t) const { return (row + t) * s.o_stride + head * s.dv; }
   // Of factor j of token t.

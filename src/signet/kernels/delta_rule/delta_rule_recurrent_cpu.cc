@@ -315,11 +315,11 @@ void forward_heads(const DeltaRuleForward<T>& p, const DeltaRulePlan& plan) {
   parallel_parts(s.batch * s.heads, plan.parts, [&](int64_t part, int64_t begin, int64_t end) {
     T* state = part_memory(p.workspace, plan, part);
     for (int64_t bh = begin; bh < end; ++bh) {
+      const DeltaRulePlan one = plan.of(bh);
       int64_t first = 0;
       for (; s.dv - first > kLanes<T>; first += 2 * kLanes<T>)
-        forward_panel<T, 2, kGated>(p, plan, bh, first, std::min<int64_t>(2 * kLanes<T>, s.dv - first),
-                                    state);
-      if (first < s.dv) forward_panel<T, 1, kGated>(p, plan, bh, first, s.dv - first, state);
+        forward_panel<T, 2, kGated>(p, one, bh, first, std::min<int64_t>(2 * kLanes<T>, s.dv - first), state);
+      if (first < s.dv) forward_panel<T, 1, kGated>(p, one, bh, first, s.dv - first, state);
     }
   });
 }
@@ -335,7 +335,8 @@ template <class T>
 void delta_rule_recurrent_backward(const DeltaRuleBackward<T>& p, const DeltaRulePlan& plan) {
   const DeltaRuleShape& s = plan.shape;
   parallel_parts(s.batch * s.heads, plan.parts, [&](int64_t part, int64_t begin, int64_t end) {
-    for (int64_t bh = begin; bh < end; ++bh) backward_head(p, plan, bh, part_memory(p.workspace, plan, part));
+    for (int64_t bh = begin; bh < end; ++bh)
+      backward_head(p, plan.of(bh), bh, part_memory(p.workspace, plan, part));
   });
 }
 

@@ -14,7 +14,7 @@ struct Step {
   int64_t k, v, beta;  // offsets of the factor's key, value and beta
 };
 Step step_at(const DeltaRuleShape& s, int64_t b, int64_t t, int64_t j, int64_t h) {
-  const int64_t row = b * s.time + t;
+  const int64_t row = s.first_row(b) + t;
   return {row * s.k_stride + (j * s.heads + h) * s.dk, row * s.v_stride + (j * s.heads + h) * s.dv,
           row * s.beta_stride + j * s.heads + h};
 }
@@ -43,7 +43,7 @@ void advance(const P& p, const DeltaRuleShape& s, const Step& at, State& state) 
 
 // The gate of channel i at a token: the one of the head, or the channel's own.
 int64_t gate_at(const DeltaRuleShape& s, int64_t b, int64_t t, int64_t h, int64_t i) {
-  return (b * s.time + t) * s.gate_stride + h * s.gate_channels + (s.gate_channels > 1 ? i : 0);
+  return (s.first_row(b) + t) * s.gate_stride + h * s.gate_channels + (s.gate_channels > 1 ? i : 0);
 }
 
 template <class P>
@@ -60,11 +60,11 @@ void delta_rule_forward_reference(const DeltaRuleForward<double>& p) {
     for (int64_t h = 0; h < s.heads; ++h) {
       const int64_t bh = b * s.heads + h;
       State state = initial_state(s, p.initial_state, bh);
-      for (int64_t t = 0; t < s.time; ++t) {
+      for (int64_t t = 0; t < s.length(b); ++t) {
         decay(p, s, b, t, h, state);
         for (int64_t j = 0; j < s.factors; ++j) advance(p, s, step_at(s, b, t, j, h), state);
-        const double* q = p.q + (b * s.time + t) * s.q_stride + h * s.dk;
-        double* o = p.o + (b * s.time + t) * s.o_stride + h * s.dv;
+        const double* q = p.q + (s.first_row(b) + t) * s.q_stride + h * s.dk;
+        double* o = p.o + (s.first_row(b) + t) * s.o_stride + h * s.dv;
         for (int64_t c = 0; c < s.dv; ++c) {
           double total = 0;
           for (int64_t i = 0; i < s.dk; ++i) total += q[i] * state[i * s.dv + c];
@@ -84,7 +84,7 @@ void delta_rule_backward_reference(const DeltaRuleBackward<double>& p) {
       const int64_t bh = b * s.heads + h;
       // Before each token's decay, before each of its sub-steps, and the last.
       std::vector<State> states = {initial_state(s, p.initial_state, bh)};
-      for (int64_t t = 0; t < s.time; ++t) {
+      for (int64_t t = 0; t < s.length(b); ++t) {
         states.push_back(states.back());
         decay(p, s, b, t, h, states.back());
         for (int64_t j = 0; j < s.factors; ++j) {
@@ -93,10 +93,10 @@ void delta_rule_backward_reference(const DeltaRuleBackward<double>& p) {
         }
       }
       State d_state = initial_state(s, p.d_final_state, bh);
-      for (int64_t t = s.time - 1; t >= 0; --t) {
-        const double* q = p.q + (b * s.time + t) * s.q_stride + h * s.dk;
-        double* dq = p.dq + (b * s.time + t) * s.q_stride + h * s.dk;
-        const double* d_o = p.d_o + (b * s.time + t) * s.o_stride + h * s.dv;
+      for (int64_t t = s.length(b) - 1; t >= 0; --t) {
+        const double* q = p.q + (s.first_row(b) + t) * s.q_stride + h * s.dk;
+        double* dq = p.dq + (s.first_row(b) + t) * s.q_stride + h * s.dk;
+        const double* d_o = p.d_o + (s.first_row(b) + t) * s.o_stride + h * s.dv;
         const State& after = states[(t + 1) * (s.factors + 1)];
         for (int64_t i = 0; i < s.dk; ++i) {
           dq[i] = 0;
