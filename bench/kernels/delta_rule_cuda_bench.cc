@@ -1,7 +1,7 @@
 // Delta rule on the GPU: error of every output against fp64, then times (medians over CUDA events) beside the
 // floor that the bytes set. One JSON object per line with --json.
-//   delta_rule_cuda_bench [--check] [--long] [--time | --quick] [--json FILE] [--once NUMBER] [--small]
-//   [--chunks]
+//   delta_rule_cuda_bench [--check] [--long [--half]] [--time | --quick] [--only NUMBER] [--json FILE]
+//   [--once NUMBER] [--small] [--chunks]
 // --once runs both passes of one timed case a single time, for a profiler.
 #include <cstdio>
 #include <cstring>
@@ -45,9 +45,9 @@ void check(const DeltaRuleCase& c, int64_t heads = 1 << 30) {
   std::printf(
       "%-24s %s beta[%g,%g] keys %d %s| o %.1e dq %.1e dk %.1e dv %.1e db %.1e S %.1e dS0 %.1e dg %.1e "
       "%s%s\n",
-      describe(c.shape).c_str(), type_name<T>(), c.beta_low, c.beta_high, c.distinct_keys,
-      c.states ? "states " : "", e.o, e.dq, e.dk, e.dv, e.dbeta, e.final_state, e.d_initial, e.dgate,
-      good ? "ok" : "FAIL", same ? "" : " BITS DIFFER");
+      (describe(c.shape) + (c.lengths.empty() ? "" : " packed")).c_str(), type_name<T>(), c.beta_low,
+      c.beta_high, c.distinct_keys, c.states ? "states " : "", e.o, e.dq, e.dk, e.dv, e.dbeta, e.final_state,
+      e.d_initial, e.dgate, good ? "ok" : "FAIL", same ? "" : " BITS DIFFER");
   std::fflush(stdout);
 }
 
@@ -161,7 +161,13 @@ void checks() {
   check_reflections(24, 100000);
 }
 
-void long_checks() {
+DeltaRuleShape gated(DeltaRuleShape shape, int64_t channels) {
+  shape.gate_channels = channels;
+  return shape;
+}
+
+// In bf16 alone when `half`.
+void long_checks(bool half) {
   for (const auto& [low, high, keys] :
        {std::tuple{0.0, 1.0, 0}, {1.0, 2.0, 0}, {2.0, 2.0, 0}, {2.0, 2.0, 5}, {2.0, 2.0, 2}, {2.0, 2.0, 1}}) {
     for (const DeltaRuleShape& s :
@@ -171,14 +177,35 @@ void long_checks() {
       c.shape = s, c.beta_low = low, c.beta_high = high, c.distinct_keys = keys;
       c.shape.unit_keys = keys == 1;  // one key over and over: its rounding alone would make the state grow
       check<bf16>(c);
-      if (keys == 0) check<float>(c);
+      if (keys == 0 && !half) check<float>(c);
     }
   }
-}
-
-DeltaRuleShape gated(DeltaRuleShape shape, int64_t channels) {
-  shape.gate_channels = channels;
-  return shape;
+  DeltaRuleCase segments;  // few heads: the sequence is cut
+  segments.shape = {1, 8192, 2, 128, 128, 1}, segments.beta_low = segments.beta_high = 2;
+  check<bf16>(segments);
+  for (int64_t channels : {0, 1}) {
+    DeltaRuleCase packed;
+    packed.shape = gated({0, 0, 2, 128, 128, 1}, channels), packed.beta_high = 2;
+    packed.lengths = {1000, 1, 64, 0, 700, 129};
+    check<bf16>(packed);
+    packed.shape.factors = 2, packed.shape.dk = packed.shape.dv = 64;
+    check<bf16>(packed);
+    packed.shape.heads = 3, packed.shape.dk = packed.shape.dv = 32;
+    check<float>(packed);
+    packed.shape.dk = 24;
+    check<bf16>(packed);
+  }
+  for (const auto& [low, high, zeros] :
+       {std::tuple{-1.0, 1.0, 0.2}, {0.9, 1.0, 0.0}, {-1.0, -1.0, 0.0}, {-1e-6, 1e-6, 0.5}}) {
+    for (const DeltaRuleShape& s :
+         {DeltaRuleShape{1, 2048, 4, 128, 128, 1}, DeltaRuleShape{1, 1000, 4, 128, 128, 2},
+          DeltaRuleShape{1, 333, 2, 64, 64, 3}, DeltaRuleShape{2, 70, 3, 64, 64, 1}}) {
+      DeltaRuleCase c;
+      c.shape = gated(s, 1), c.beta_high = 2;
+      c.gate_low = low, c.gate_high = high, c.gate_zeros = zeros;
+      check<bf16>(c);
+    }
+  }
 }
 
 struct Timed {
@@ -201,17 +228,21 @@ const Timed kTimed[] = {
     {gated({1024, 40, 4, 32, 32, 1}, 32), false, 0},
     {gated({1024, 40, 4, 32, 32, 1}, 1), true, 0},
     {gated({8, 2048, 16, 128, 128, 1}, 1), true, 0},
+    {gated({8, 2048, 16, 128, 128, 2}, 1), true, 0},
+    {gated({1, 32768, 16, 128, 128, 1}, 1), true, 0},
     {gated({8, 2048, 16, 128, 128, 1}, 128), true, 0},
 };
 
-// Only the kernels for long sequences, without the errors, when `quick`.
-void times(bool quick) {
+// Only the kernels for long sequences, without the errors, when `quick`; only case number `only` unless
+// negative.
+void times(bool quick, int only) {
   bandwidth = copy_bandwidth();
   std::printf("%s, copy %.2f TB/s\n", cuda_device().name.c_str(), bandwidth * 1e-12);
   if (json)
     std::fprintf(json, "  \"device\": \"%s\", \"copy_tb_per_s\": %.3f, \"times\": [",
                  cuda_device().name.c_str(), bandwidth * 1e-12);
   for (const Timed& timed : kTimed) {
+    if (only >= 0 && &timed != kTimed + only) continue;
     if (quick && !(timed.half && timed.shape.time > 1000)) continue;
     if (timed.half)
       time_case<bf16>(timed.shape, timed.peer_ms, !quick);
@@ -231,8 +262,11 @@ void once(const DeltaRuleShape& shape) {
   check_cuda(cudaDeviceSynchronize(), "delta rule");
 }
 
-// The chunked kernels alone, both widths of slices.
-void chunks() { once<bf16>({1, 150, 2, 128, 128, 1}), once<bf16>({34, 70, 4, 64, 64, 2}); }
+// The chunked kernels alone: both sizes of heads, segments, gates.
+void chunks() {
+  once<bf16>({1, 150, 2, 128, 128, 1}), once<bf16>({34, 70, 4, 64, 64, 2});
+  once<bf16>(gated({1, 1600, 1, 128, 128, 1}, 1)), once<bf16>(gated({1, 70, 2, 64, 64, 2}, 1));
+}
 
 // A little of every kernel, for compute-sanitizer.
 void small() {
@@ -249,12 +283,15 @@ void small() {
 
 int main(int argc, char** argv) {
   using namespace signet;
-  bool check = false, longer = false, time = false, quick = false;
+  bool check = false, longer = false, time = false, quick = false, half = false;
+  int only = -1;
   for (int i = 1; i < argc; ++i) {
     check |= !std::strcmp(argv[i], "--check");
     longer |= !std::strcmp(argv[i], "--long");
     time |= !std::strcmp(argv[i], "--time");
     quick |= !std::strcmp(argv[i], "--quick");
+    half |= !std::strcmp(argv[i], "--half");
+    if (!std::strcmp(argv[i], "--only") && i + 1 < argc) only = std::atoi(argv[++i]);
     if (!std::strcmp(argv[i], "--small")) small();
     if (!std::strcmp(argv[i], "--chunks")) chunks();
     if (!std::strcmp(argv[i], "--once") && i + 1 < argc) {
@@ -273,8 +310,8 @@ int main(int argc, char** argv) {
     }
     if (json) std::fprintf(json, "{\n");
     if (check) checks();
-    if (longer) long_checks();
-    if (time || quick) times(quick);
+    if (longer) long_checks(half);
+    if (time || quick) times(quick, only);
     if (json) std::fprintf(json, "}\n"), std::fclose(json);
   } catch (const Error& error) {
     std::printf("FAILED: %s\n", error.what());

@@ -102,6 +102,28 @@ TEST(DeltaRuleCuda, Gates) {
   }
 }
 
+// Sequences of different lengths in one row, empty ones among them, in every kernel: small heads (odd numbers
+// of heads, too), any size, chunks.
+TEST(DeltaRuleCuda, PackedSequences) {
+  SIGNET_NEEDS_GPU();
+  for (const DeltaRuleShape& shape :
+       {DeltaRuleShape{0, 0, 3, 32, 32, 1}, DeltaRuleShape{0, 0, 2, 32, 64, 2},
+        DeltaRuleShape{0, 0, 1, 16, 16, 1}, DeltaRuleShape{0, 0, 2, 24, 40, 2},
+        DeltaRuleShape{0, 0, 2, 64, 64, 2}, DeltaRuleShape{0, 0, 2, 128, 128, 1}}) {
+    for (int64_t channels : {int64_t{0}, int64_t{1}, shape.dk}) {
+      SCOPED_TRACE(fmt::format("{} heads {}/{} n_h {}, {} gates", shape.heads, shape.dk, shape.dv,
+                               shape.factors, channels));
+      DeltaRuleCase c;
+      c.shape = shape, c.shape.gate_channels = channels, c.beta_high = 2;
+      c.lengths = {70, 1, 0, 300, 64, 63, 0};
+      expect_close<float>(c);
+      expect_close<bf16>(c);
+      c.shape.unit_keys = true, c.states = false, c.lengths = {5, 129};
+      expect_close<bf16>(c);
+    }
+  }
+}
+
 // One symbol repeated: without unit_keys the rounding of its key lets the state grow.
 TEST(DeltaRuleCuda, UnitKeys) {
   SIGNET_NEEDS_GPU();

@@ -25,6 +25,7 @@ struct DeltaRuleCase {
   double gate_low = -1, gate_high = 1,
          gate_zeros = 0.2;  // of shape.gate_channels: range, share of exact zeros
   kernels::DeltaRuleAlgorithm algorithm = kernels::DeltaRuleAlgorithm::kAuto;
+  std::vector<int64_t> lengths = {};  // of packed sequences; shape's batch and time follow from them
 };
 
 template <class T>
@@ -63,10 +64,17 @@ struct Mirrored {
 template <class T>
 class DeltaRuleOnGpu {
  public:
-  explicit DeltaRuleOnGpu(const DeltaRuleCase& c, uint64_t seed = 1)
-      : case_(c), s_(kernels::with_strides(c.shape)) {
+  explicit DeltaRuleOnGpu(const DeltaRuleCase& c, uint64_t seed = 1) : case_(c) {
     Rng rng(seed);
-    const int64_t rows = s_.batch * s_.time, states = s_.batch * s_.heads * s_.dk * s_.dv;
+    if (!c.lengths.empty()) {
+      std::vector<double> offsets = {0};
+      for (int64_t length : c.lengths) offsets.push_back(offsets.back() + static_cast<double>(length));
+      offsets_ = Mirrored<int64_t>(offsets);
+      case_.shape.batch = static_cast<int64_t>(c.lengths.size());
+      case_.shape.time = offsets_.host.back(), case_.shape.offsets = offsets_.device;
+    }
+    s_ = kernels::with_strides(case_.shape);
+    const int64_t rows = s_.rows(), states = s_.batch * s_.heads * s_.dk * s_.dv;
     const auto normals = [&](int64_t n, double scale) {
       std::vector<double> x(static_cast<size_t>(n));
       constexpr size_t kPeriod = 1000003;  // enough that nothing repeats within a head's reach
@@ -105,8 +113,8 @@ class DeltaRuleOnGpu {
     dk_ = Mirrored<T>(rows * s_.k_stride), dv_ = Mirrored<T>(rows * s_.v_stride);
     dbeta_ = Mirrored<float>(rows * s_.beta_stride);
     final_ = Mirrored<float>(states), d_initial_ = Mirrored<float>(states);
-    saved_ = Mirrored<float>(kernels::delta_rule_saved_size<T>(c.shape, c.algorithm, Cuda{}));
-    workspace_ = Mirrored<float>(kernels::delta_rule_workspace_size<T>(c.shape, c.algorithm, Cuda{}));
+    saved_ = Mirrored<float>(kernels::delta_rule_saved_size<T>(case_.shape, c.algorithm, Cuda{}));
+    workspace_ = Mirrored<float>(kernels::delta_rule_workspace_size<T>(case_.shape, c.algorithm, Cuda{}));
   }
 
   void forward(bool save = true) {
@@ -207,14 +215,18 @@ class DeltaRuleOnGpu {
   // One sequence and head against the reference.
   void compare(int64_t bh, Sum* sums) const {
     const int64_t b = bh / s_.heads, h = bh % s_.heads, states = s_.dk * s_.dv;
+    const bool packed = !offsets_.host.empty();
+    const auto at = static_cast<size_t>(b);
+    const int64_t first = packed ? offsets_.host[at] : b * s_.time,
+                  time = packed ? offsets_.host[at + 1] - first : s_.time;
     // Rows of one head out of [B, T, factors, H, width].
     const auto gather = [&](const auto& x, int64_t stride, int64_t factors, int64_t width) {
       std::vector<double> y;
-      for (int64_t t = 0; t < s_.time; ++t)
+      for (int64_t t = 0; t < time; ++t)
         for (int64_t j = 0; j < factors; ++j)
           for (int64_t i = 0; i < width; ++i)
             y.push_back(static_cast<double>(static_cast<float>(
-                x.host[static_cast<size_t>((b * s_.time + t) * stride + (j * s_.heads + h) * width + i)])));
+                x.host[static_cast<size_t>((first + t) * stride + (j * s_.heads + h) * width + i)])));
       return y;
     };
     const auto part = [&](const Mirrored<float>& x) {
@@ -228,7 +240,7 @@ class DeltaRuleOnGpu {
     if (case_.states) initial = part(initial_), d_final = part(d_final_);
     std::vector<double> o(d_o.size()), dq(q.size()), dk(k.size()), dv(v.size()), dbeta(beta.size()),
         dgate(gate.size()), final_state(static_cast<size_t>(states)), d_initial(static_cast<size_t>(states));
-    kernels::DeltaRuleShape one{1, s_.time, 1, s_.dk, s_.dv, s_.factors};
+    kernels::DeltaRuleShape one{1, time, 1, s_.dk, s_.dv, s_.factors};
     one.gate_channels = s_.gate_channels, one.unit_keys = s_.unit_keys;
     kernels::DeltaRuleForward<double> f;
     f.shape = one, f.q = q.data(), f.k = k.data(), f.v = v.data(), f.beta = beta.data(), f.scale = kScale;
@@ -258,6 +270,7 @@ class DeltaRuleOnGpu {
 
   DeltaRuleCase case_;
   kernels::DeltaRuleShape s_;
+  Mirrored<int64_t> offsets_;
   Mirrored<T> q_, k_, v_, d_o_, o_, dq_, dk_, dv_;
   Mirrored<float> beta_, gate_, initial_, d_final_, dbeta_, dgate_, final_, d_initial_, saved_, workspace_;
 };

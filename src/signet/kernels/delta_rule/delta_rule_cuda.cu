@@ -35,6 +35,7 @@ Problem<D> resolve(const DeltaRuleShape& s) {
   p.q_stride = full.q_stride, p.k_stride = full.k_stride, p.v_stride = full.v_stride;
   p.beta_stride = full.beta_stride, p.o_stride = full.o_stride;
   p.gate_channels = static_cast<int>(s.gate_channels), p.gate_stride = full.gate_stride;
+  p.offsets = s.offsets;
   if (s.gate_channels != 0 && s.gate_channels != 1 && s.gate_channels != s.dk)
     fail(ErrorCode::kBadInput, "delta rule: {} gates per head; give 0, 1 or dk = {}", s.gate_channels, s.dk);
   return p;
@@ -56,8 +57,8 @@ const Device<T>* on_device(const T* pointer) {
 template <class T>
 bool use_chunks(const DeltaRuleShape& s, DeltaRuleAlgorithm algorithm) {
   if constexpr (std::is_same_v<T, bf16>)
-    return algorithm != DeltaRuleAlgorithm::kRecurrent && !s.gated() && delta_rule::chunked_covers(s) &&
-           (algorithm == DeltaRuleAlgorithm::kChunked || s.time * s.factors >= 16);
+    return algorithm != DeltaRuleAlgorithm::kRecurrent && delta_rule::chunked_covers(s) &&
+           (algorithm == DeltaRuleAlgorithm::kChunked || s.rows() * s.factors >= 16 * s.batch);
   return false;
 }
 // Said once per process: the sizes run, but not as fast as they could.
@@ -76,24 +77,23 @@ template <class T>
 void tell_of_recurrent_gate(const DeltaRuleShape& s, DeltaRuleAlgorithm algorithm) {
   DeltaRuleShape plain = s;
   plain.gate_channels = 0;
-  if (!s.gated() || !use_chunks<T>(plain, algorithm)) return;
+  if (!s.gated() || use_chunks<T>(s, algorithm) || !use_chunks<T>(plain, algorithm)) return;
   static std::once_flag told;
   std::call_once(told, [] {
     fmt::print(
         stderr,
-        "delta rule: with a gate, long bf16 sequences take the recurrent CUDA kernel, about fourteen times "
+        "delta rule: with a gate per channel, long bf16 sequences take the recurrent CUDA kernel, many times "
         "slower than the chunked one (docs/gpu.md)\n");
   });
 }
 delta_rule::ChunkPlan chunk_plan(const DeltaRuleShape& s) {
-  return {static_cast<int>(s.batch), static_cast<int>(s.time), static_cast<int>(s.heads),
-          static_cast<int>(s.dk),    static_cast<int>(s.dv),   static_cast<int>(s.factors)};
+  return delta_rule::chunk_plan(resolve<__nv_bfloat16>(s));
 }
 
 // Floats at the front of the workspace for beta with the norms of the keys folded in.
 template <class D>
 int64_t folded_size(const DeltaRuleShape& s, const Problem<D>& p) {
-  return s.unit_keys ? (static_cast<int64_t>(p.batch) * p.time * p.beta_stride + 63) / 64 * 64 : 0;
+  return s.unit_keys ? (p.rows() * p.beta_stride + 63) / 64 * 64 : 0;
 }
 template <class D>
 void use_folded_beta(const DeltaRuleShape& s, Problem<D>& p, cudaStream_t stream) {
@@ -109,16 +109,14 @@ template <class T>
 int64_t delta_rule_saved_size(const DeltaRuleShape& s, DeltaRuleAlgorithm algorithm, Cuda) {
   const auto p = resolve<Device<T>>(s);
   if (use_chunks<T>(s, algorithm)) return chunk_plan(s).saved_size();
-  return p.substeps() * p.heads * p.dv +
-         static_cast<int64_t>(p.batch) * p.heads * delta_rule::segment_count(p) * p.state_size();
+  return p.substeps() * p.heads * p.dv + p.places(segment_tokens(p)) * p.heads * p.state_size();
 }
 
 template <class T>
 int64_t delta_rule_workspace_size(const DeltaRuleShape& s, DeltaRuleAlgorithm algorithm, Cuda) {
   const auto p = resolve<Device<T>>(s);
   const int64_t folded = folded_size(s, p);
-  if (use_chunks<T>(s, algorithm))
-    return folded + std::max(chunk_plan(s).saved_size(), chunk_plan(s).backward_size());
+  if (use_chunks<T>(s, algorithm)) return folded + chunk_plan(s).workspace_size();
   // The kernel for any size may have to step in for the tile kernels (unaligned pointers).
   const auto size = [&](int slices, int columns) {
     return slices * partial_size(p) + segment_states_size(p, slices, columns);

@@ -44,13 +44,30 @@ struct Problem {
   int64_t gate_stride;
   const float* gate;
   float* dgate;
+  const int64_t* offsets;  // of packed sequences
 
-  __host__ __device__ int64_t token(int b, int t) const { return static_cast<int64_t>(b) * time + t; }
-  __host__ __device__ int64_t substeps() const { return static_cast<int64_t>(batch) * time * factors; }
+  __device__ int64_t token(int b, int t) const {
+    return (offsets ? offsets[b] : static_cast<int64_t>(b) * time) + t;
+  }
+  __device__ int length(int b) const {
+    return offsets ? static_cast<int>(offsets[b + 1] - offsets[b]) : time;
+  }
+  __host__ __device__ int64_t rows() const { return offsets ? time : static_cast<int64_t>(batch) * time; }
+  __host__ __device__ int64_t substeps() const { return rows() * factors; }
+  // Pieces of `tokens` tokens, each sequence's in places of their own: how many there are in all, and the
+  // first of sequence b. Packed sequences leave some places unused, for the sake of places that need no
+  // table.
+  __host__ __device__ int64_t places(int tokens) const {
+    return offsets ? static_cast<int64_t>(time) / tokens + batch
+                   : static_cast<int64_t>(batch) * ((time + tokens - 1) / tokens);
+  }
+  __device__ int64_t first_place(int b, int tokens) const {
+    return offsets ? offsets[b] / tokens + b : static_cast<int64_t>(b) * ((time + tokens - 1) / tokens);
+  }
   __host__ __device__ int64_t state_size() const { return static_cast<int64_t>(dk) * dv; }
 };
 
-// Recurrent kernels: saved = w [B,T,n_h,H,dv], then the state after each segment [B,H,segments,dk,dv].
+// Recurrent kernels: saved = w [B,T,n_h,H,dv], then the state after each segment [H,places,dk,dv].
 inline constexpr int kSegmentSubsteps = 256;
 inline constexpr int kGatedTokens = 16, kGatedTokensLargeState = 64, kLargeState = 32 * 32;
 template <class D>
@@ -58,14 +75,12 @@ __host__ __device__ int segment_tokens(const Problem<D>& p) {
   if (p.gate_channels > 0) return p.state_size() > kLargeState ? kGatedTokensLargeState : kGatedTokens;
   return p.factors >= kSegmentSubsteps ? 1 : kSegmentSubsteps / p.factors;
 }
+// The state after the first segment of sequence b, head h; those of the next ones follow.
 template <class D>
-__host__ __device__ int segment_count(const Problem<D>& p) {
+__device__ float* saved_states(const Problem<D>& p, int b, int h) {
   const int tokens = segment_tokens(p);
-  return (p.time + tokens - 1) / tokens;
-}
-template <class D>
-__host__ __device__ float* saved_states(const Problem<D>& p) {
-  return p.saved + p.substeps() * p.heads * p.dv;
+  return p.saved + p.substeps() * p.heads * p.dv +
+         (h * p.places(tokens) + p.first_place(b, tokens)) * p.state_size();
 }
 
 // Where dv is split in slices, backward's sums over dv are made per slice and added in a second kernel:
@@ -73,8 +88,8 @@ __host__ __device__ float* saved_states(const Problem<D>& p) {
 // dgate [slices,B,T,H,gate_channels].
 template <class D>
 __host__ __device__ int64_t partial_size(const Problem<D>& p) {
-  const int64_t size = static_cast<int64_t>(p.batch) * p.time * p.heads *
-                       (p.dk + static_cast<int64_t>(p.factors) * (p.dk + 1) + p.gate_channels);
+  const int64_t size =
+      p.rows() * p.heads * (p.dk + static_cast<int64_t>(p.factors) * (p.dk + 1) + p.gate_channels);
   return (size + 3) / 4 * 4;  // every slice begins at 16 bytes
 }
 struct Partials {
@@ -86,7 +101,7 @@ struct Partials {
         k_stride(p.factors * q_stride),
         beta_stride(static_cast<int64_t>(p.factors) * p.heads),
         gate_stride(static_cast<int64_t>(p.gate_channels) * p.heads) {
-    const int64_t tokens = static_cast<int64_t>(p.batch) * p.time;
+    const int64_t tokens = p.rows();
     dq = p.workspace;
     dk = dq + tokens * q_stride;
     dbeta = dk + tokens * k_stride;
@@ -103,7 +118,7 @@ __host__ __device__ float* segment_states(const Problem<D>& p, int slices) {
 template <class D>
 int64_t segment_states_size(const Problem<D>& p, int slices, int columns) {
   if (p.gate_channels == 0 || slices == 0) return 0;
-  const int64_t jobs = static_cast<int64_t>(p.batch) * p.heads * slices + kJobsPerBlock;
+  const int64_t jobs = static_cast<int64_t>(p.batch) * (p.heads * slices + 1) + kJobsPerBlock;
   return jobs * segment_tokens(p) * p.dk * columns;
 }
 

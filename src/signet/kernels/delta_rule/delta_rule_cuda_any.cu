@@ -57,8 +57,9 @@ __global__ void __launch_bounds__(32) any_forward_kernel(Problem<D> p) {
   const int lane = part.lane;
   const int64_t head = static_cast<int64_t>(part.b) * p.heads + part.h;
   part.load(s, p.initial_state ? p.initial_state + head * p.state_size() : nullptr, p.dk, p.dv);
-  const int segment = segment_tokens(p), segments = segment_count(p);
-  for (int t = 0; t < p.time; ++t) {
+  const int segment = segment_tokens(p), time = p.length(part.b);
+  float* const checkpoints = saved_states(p, part.b, part.h);
+  for (int t = 0; t < time; ++t) {
     const int64_t token = p.token(part.b, t);
     if (p.gate_channels > 0)
       decay(s, p.gate + token * p.gate_stride + part.h * p.gate_channels, p.gate_channels, p.dk, lane);
@@ -77,8 +78,8 @@ __global__ void __launch_bounds__(32) any_forward_kernel(Problem<D> p) {
     const float o = p.scale * column_dot(s, row, p.dk, lane);
     if (part.inside)
       p.o[token * p.o_stride + static_cast<int64_t>(part.h) * p.dv + part.column] = from_float<D>(o);
-    if (p.saved && ((t + 1) % segment == 0 || t + 1 == p.time))
-      part.store(s, saved_states(p) + (head * segments + t / segment) * p.state_size(), p.dk, p.dv);
+    if (p.saved && ((t + 1) % segment == 0 || t + 1 == time))
+      part.store(s, checkpoints + t / segment * p.state_size(), p.dk, p.dv);
   }
   if (p.final_state) part.store(s, p.final_state + head * p.state_size(), p.dk, p.dv);
 }
@@ -93,9 +94,9 @@ __global__ void __launch_bounds__(32) any_backward_kernel(Problem<D> p, Partials
   const int lane = part.lane;
   const int64_t head = static_cast<int64_t>(part.b) * p.heads + part.h, offset = part.slice * partial_size(p);
   part.load(ds, p.d_final_state ? p.d_final_state + head * p.state_size() : nullptr, p.dk, p.dv);
-  const int segment = segment_tokens(p), segments = segment_count(p);
+  const int segment = segment_tokens(p), time = p.length(part.b);
   const bool gated = p.gate_channels > 0;
-  const float* const checkpoints = saved_states(p) + head * segments * p.state_size();
+  const float* const checkpoints = saved_states(p, part.b, part.h);
   float* const kept =  // states before the tokens of this segment
       segment_states(p, any_slices(p.dv)) + static_cast<int64_t>(blockIdx.x) * segment * p.dk * kColumns;
   // Runs the segment that ends with token `last` again.
@@ -120,9 +121,9 @@ __global__ void __launch_bounds__(32) any_backward_kernel(Problem<D> p, Partials
       }
     }
   };
-  for (int t = p.time - 1; t >= 0; --t) {
+  for (int t = time - 1; t >= 0; --t) {
     const int64_t token = p.token(part.b, t);
-    if ((t + 1) % segment == 0 || t + 1 == p.time) {
+    if ((t + 1) % segment == 0 || t + 1 == time) {
       if (gated)
         replay(t);
       else
@@ -221,7 +222,7 @@ unsigned block_count(const Problem<D>& p) {
 template <class D>
 void add_partials(const Problem<D>& p, int slices, cudaStream_t stream) {
   const Partials parts(p);
-  const int64_t tokens = static_cast<int64_t>(p.batch) * p.time, size = partial_size(p);
+  const int64_t tokens = p.rows(), size = partial_size(p);
   add(p.dq, parts.dq, tokens, parts.q_stride, p.q_stride, slices, size, stream);
   add(p.dk_out, parts.dk, tokens, parts.k_stride, p.k_stride, slices, size, stream);
   add(p.dbeta, parts.dbeta, tokens, parts.beta_stride, p.beta_stride, slices, size, stream);

@@ -1,5 +1,5 @@
-// Forward of the chunked delta rule: T per chunk, then the states one chunk after the other, then the
-// outputs.
+// Forward of the chunked delta rule: T per chunk, then the states one chunk after the other
+// (delta_rule_cuda_states.cu), then the outputs.
 #include "signet/kernels/delta_rule/delta_rule_cuda_chunked.cuh"
 #include "signet/kernels/delta_rule/delta_rule_cuda_mma.cuh"
 
@@ -14,7 +14,7 @@ constexpr int kInverseSize = kPitch > DK / 2 ? kChunk* kPitch : kChunk* DK / 2; 
 
 // T = (I + G diag(beta))^-1: two diagonal blocks of 32 by forward substitution, one column per lane, then
 // T21 = -T22 (M21 T11), all in fp32; stored as high and low bf16 parts.
-template <int DK>
+template <int DK, bool kGated>
 __global__ void __launch_bounds__(kThreads) inverse_kernel(ChunkProblem p) {
   extern __shared__ __align__(256) char shared[];
   // The keys are not needed any more when the inverse is begun: the less memory, the more blocks at a time.
@@ -22,19 +22,26 @@ __global__ void __launch_bounds__(kThreads) inverse_kernel(ChunkProblem p) {
   float* const inverse = reinterpret_cast<float*>(shared);
   float* const m = inverse + kInverseSize<DK>;
   __shared__ float beta[kChunk];
-  const int chunk = blockIdx.x, head = blockIdx.y, b = head / p.heads, h = head % p.heads;
+  const Chunk chunk(p);
+  if (chunk.tokens == 0) return;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const Half* source = p.k + p.token(b, chunk * p.tokens) * p.k_stride + h * DK;
+  const Half* source = p.k + chunk.token * p.k_stride + chunk.h * DK;
   fetch_tile<DK, kChunk, kThreads>(keys, source, RowMap(p.factors, p.k_stride, p.heads * DK),
-                                   p.tokens_in(chunk) * p.factors, threadIdx.x);
+                                   chunk.tokens * p.factors, threadIdx.x);
   copy_commit();
-  if (threadIdx.x < kChunk) beta[threadIdx.x] = p.beta_at(b, h, chunk, threadIdx.x);
+  if (threadIdx.x < kChunk) beta[threadIdx.x] = chunk.beta_at(p, threadIdx.x);
   copy_wait<0>();
   __syncthreads();
 
   float g[8][4];
   clear(g);
-  row_block_product<DK, DK>(g, keys, 16 * warp, keys, 0, warp + 1, lane);
+  row_block_product<DK, Rows<DK>, false, Rows<DK>, true>(g, keys, 16 * warp, keys, 0, warp + 1, lane);
+  if constexpr (kGated) {
+    const float* const decay = p.decay_of(chunk.block);
+    for_each_element(g, lane, [&](float& value, int row, int column) {
+      value *= decay[(16 * warp + row) / p.factors * kChunk + column];
+    });
+  }
   float2 column_beta[8];
 #pragma unroll
   for (int n = 0; n < 8; ++n) column_beta[n] = *reinterpret_cast<const float2*>(beta + n * 8 + lane % 4 * 2);
@@ -108,7 +115,7 @@ __global__ void __launch_bounds__(kThreads) inverse_kernel(ChunkProblem p) {
   }
   __syncthreads();
 
-  uint4* const out = reinterpret_cast<uint4*>(p.t + p.block(head, chunk) * 2 * kChunk * kChunk);
+  uint4* const out = reinterpret_cast<uint4*>(p.t + chunk.block * 2 * kChunk * kChunk);
   for (int i = threadIdx.x; i < kChunk * kChunk / 8; i += kThreads) {
     float x[8];
     load_floats(x, inverse + i / 8 * kPitch + i % 8 * 8);
@@ -119,105 +126,9 @@ __global__ void __launch_bounds__(kThreads) inverse_kernel(ChunkProblem p) {
   }
 }
 
-// Roles in the state kernel: 4 warps compute and touch shared memory alone, the others copy. Narrow slices
-// run alone on a multiprocessor and can have more of them.
-template <int BV>
-constexpr int kCopyThreads = BV == 16 ? 256 : 64;
-template <int BV>
-constexpr int kStateThreads = kThreads + kCopyThreads<BV>;
-
-template <int DK, int BV>
-struct StateMemory {
-  Half keys[2][kChunk * DK], t[2][2 * kChunk * kChunk], values[2][kChunk * BV];
-  Half state[2][DK * BV];  // high and low parts, here and below
-  Half rest[2][kChunk * BV], w[2][kChunk * BV], updates[2][kChunk * BV];
-  float beta[2][kChunk];
-};
-
-template <int DK, int BV>
-__device__ void copy_states(const ChunkProblem& p, StateMemory<DK, BV>& memory, int head, int first_column) {
-  const int thread = threadIdx.x - kThreads, b = head / p.heads, h = head % p.heads;
-  const RowMap key_rows(p.factors, p.k_stride, p.heads * DK), value_rows(p.factors, p.v_stride, p.heads * DK);
-  const auto fetch = [&](int chunk) {
-    const int rows = p.tokens_in(chunk) * p.factors, slot = chunk & 1;
-    const int64_t token = p.token(b, chunk * p.tokens);
-    fetch_tile<DK, kChunk, kCopyThreads<BV>>(memory.keys[slot], p.k + token * p.k_stride + h * DK, key_rows,
-                                             rows, thread);
-    fetch_tile<BV, kChunk, kCopyThreads<BV>>(
-        memory.values[slot], p.v + token * p.v_stride + h * DK + first_column, value_rows, rows, thread);
-    fetch_linear<2 * kChunk * kChunk, kCopyThreads<BV>>(
-        memory.t[slot], p.t + p.block(head, chunk) * 2 * kChunk * kChunk, thread);
-    if (thread < kChunk) {
-      if (const float* from = p.beta_of(b, h, chunk, thread))
-        copy_async<4>(memory.beta[slot] + thread, from);
-      else
-        memory.beta[slot][thread] = 0.f;
-    }
-    copy_commit();
-  };
-  fetch(0);
-  for (int chunk = 0; chunk < p.chunks; ++chunk) {
-    const int64_t block = p.block(head, chunk);
-    copy_wait<0>();
-    role_barrier<kStateThreads<BV>>();
-    if (chunk + 1 < p.chunks) fetch(chunk + 1);
-    role_barrier<kStateThreads<BV>>();
-    write_tile<BV, DK, DK, kCopyThreads<BV>>(p.s0 + block * DK * DK, first_column, memory.state[0], thread);
-    role_barrier<kStateThreads<BV>>();
-    for (int part = 0; part < 2; ++part)
-      write_tile<BV, DK, kChunk, kCopyThreads<BV>>(p.w + (2 * block + part) * kChunk * DK, first_column,
-                                                   memory.w[part], thread);
-  }
-}
-
-// The states: one block per head and BV columns of dv walks the chunks. S lives in registers (fp32; warp w
-// has rows DK/4 w ..) and, split in two bf16 parts, in shared memory for the next chunk's K S.
-template <int DK, int BV>
-__global__ void __launch_bounds__(kStateThreads<BV>, BV == 16 ? 1 : 2) state_kernel(ChunkProblem p) {
-  constexpr int kTiles = BV / 8, kRows = DK / 64;  // row tiles of 16 per warp
-  extern __shared__ __align__(256) char shared[];
-  auto& memory = *reinterpret_cast<StateMemory<DK, BV>*>(shared);
-  const int head = blockIdx.x, first_column = blockIdx.y * BV;
-  if (threadIdx.x >= kThreads) return copy_states(p, memory, head, first_column);
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, m0 = 16 * warp, first_row = m0 * kRows;
-
-  float s[kRows][kTiles][4];
-  const int64_t state = head * p.state_size() + first_column;
-  load_state(s, p.initial_state ? p.initial_state + state : nullptr, p.dv, first_row, lane);
-  publish_state<BV>(s, memory.state[0], memory.state[1], first_row, lane);
-  for (int chunk = 0; chunk < p.chunks; ++chunk) {
-    const int slot = chunk & 1;
-    role_barrier<kStateThreads<BV>>();
-    // R = V - K S
-    float r[kTiles][4];
-    product_split<DK, DK, BV>(r, memory.keys[slot], m0, memory.state[0], memory.state[1], lane);
-    for_each_pair(r, lane, [&](float x, float y, int row, int column) {
-      const uint32_t v =
-          *reinterpret_cast<const uint32_t*>(memory.values[slot] + tile_index<BV>(m0 + row, column));
-      store_split<BV>(memory.rest[0], memory.rest[1], m0 + row, column, low_half(v) - x, high_half(v) - y);
-    });
-    role_barrier<kStateThreads<BV>>();
-    // W = T R, U = diag(beta) W
-    float w[kTiles][4];
-    const float beta_low = memory.beta[slot][m0 + lane / 4], beta_high = memory.beta[slot][m0 + lane / 4 + 8];
-    triangle_product<false, BV>(w, memory.t[slot], m0, memory.rest[0], memory.rest[1], lane);
-    for_each_pair(w, lane, [&](float x, float y, int row, int column) {
-      const float beta = row < 8 ? beta_low : beta_high;
-      store_split<BV>(memory.w[0], memory.w[1], m0 + row, column, x, y);
-      store_split<BV>(memory.updates[0], memory.updates[1], m0 + row, column, beta * x, beta * y);
-    });
-    role_barrier<kStateThreads<BV>>();
-    // S += K^T U
-    add_transposed_product<DK, BV>(s, memory.keys[slot], first_row, memory.updates[0], memory.updates[1],
-                                   lane);
-    publish_state<BV>(s, memory.state[0], memory.state[1], first_row, lane);
-  }
-  if (p.final_state) store_state(s, p.final_state + state, p.dv, first_row, lane);
-}
-
 // O = scale (Q S0 + mask(Q K^T) diag(beta) W). NW warps share the 16 tokens of a row tile (few tokens per
 // chunk when n_h is large), each with its columns.
-template <int D, int NW>
+template <int D, int NW, bool kGated>
 __global__ void __launch_bounds__(kThreads) output_kernel(ChunkProblem p) {
   constexpr int kRowTiles = 4 / NW, kTiles = D / 8 / NW;
   extern __shared__ __align__(256) char shared[];
@@ -226,77 +137,80 @@ __global__ void __launch_bounds__(kThreads) output_kernel(ChunkProblem p) {
   Half* const w = keys + kChunk * D;
   Half* const state = w + 2 * kChunk * D;
   __shared__ float beta[kChunk];
-  const int chunk = blockIdx.x, head = blockIdx.y, b = head / p.heads, h = head % p.heads;
+  const Chunk chunk(p);
+  if (chunk.tokens == 0) return;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int m0 = warp % kRowTiles * 16, n0 = warp / kRowTiles * (D / NW);
-  const int tokens = p.tokens_in(chunk);
-  const int64_t token = p.token(b, chunk * p.tokens);
+  const int tokens = chunk.tokens, h = chunk.h;
+  const int64_t token = chunk.token, block = chunk.block;
   fetch_tile<D, 16 * kRowTiles, kThreads>(queries, p.q + token * p.q_stride + h * D, RowMap(1, p.q_stride, 0),
                                           tokens, threadIdx.x);
   fetch_tile<D, kChunk, kThreads>(keys, p.k + token * p.k_stride + h * D,
                                   RowMap(p.factors, p.k_stride, p.heads * D), tokens * p.factors,
                                   threadIdx.x);
   copy_commit();
-  fetch_linear<D * D, kThreads>(state, p.s0 + p.block(head, chunk) * D * D, threadIdx.x);
-  fetch_linear<2 * kChunk * D, kThreads>(w, p.w + 2 * p.block(head, chunk) * kChunk * D, threadIdx.x);
+  fetch_linear<D * D, kThreads>(state, p.s0 + block * D * D, threadIdx.x);
+  fetch_linear<2 * kChunk * D, kThreads>(w, p.w + 2 * block * kChunk * D, threadIdx.x);
   copy_commit();
-  if (threadIdx.x < kChunk) beta[threadIdx.x] = p.scale * p.beta_at(b, h, chunk, threadIdx.x);
+  if (threadIdx.x < kChunk) beta[threadIdx.x] = p.scale * chunk.beta_at(p, threadIdx.x);
   copy_wait<1>();
   __syncthreads();
 
   const int blocks = min(4, ((m0 + 16) * p.factors + 15) / 16);  // column blocks that this row tile sees
   float scores[8][4];
   clear(scores);
-  row_block_product<D, D>(scores, queries, m0, keys, 0, blocks, lane);
+  [[maybe_unused]] const float* const decay = kGated ? p.decay_of(chunk.block) : nullptr;
+  row_block_product<D, Rows<D>, false, Rows<D>, true>(scores, queries, m0, keys, 0, blocks, lane);
   for_each_element(scores, lane, [&](float& value, int row, int column) {
-    value = column < (m0 + row + 1) * p.factors ? value * beta[column] : 0.f;
+    if constexpr (kGated)
+      value *= decay[(m0 + row) * kChunk + column];
+    else
+      value = column < (m0 + row + 1) * p.factors ? value : 0.f;
   });
+  if (p.saved && n0 == 0) {
+    Half* const to = p.scores + block * (16 * kRowTiles * kChunk);
+    for_each_pair(scores, lane, [&](float x, float y, int row, int column) {
+      *reinterpret_cast<uint32_t*>(to + tile_index<64>(m0 + row, column)) = pack(x, y);
+    });
+  }
+  for_each_element(scores, lane, [&](float& value, int, int column) { value *= beta[column]; });
   copy_wait<0>();
   __syncthreads();
   float o[kTiles][4];
   clear(o);
-  product<D, D, D, false>(o, queries, m0, state, n0, lane);
-  for_each_element(o, lane, [&](float& value, int, int) { value *= p.scale; });
-  product_of_sums<false, D>(o, scores, w, n0, 0, blocks, lane);
-  product_of_sums<false, D>(o, scores, w + kChunk * D, n0, 0, blocks, lane);
+  product<D, Rows<D>, false, Blocks<D>, true>(o, queries, m0, state, n0, lane);
+  for_each_element(o, lane, [&](float& value, int row, int) {
+    value *= kGated ? p.scale * decay[(p.token_rows + 2) * kChunk + m0 + row] : p.scale;
+  });
+  product_of_sums<false, Blocks<kChunk>, true>(o, scores, w, n0, 0, blocks, lane);
+  product_of_sums<false, Blocks<kChunk>, true>(o, scores, w + kChunk * D, n0, 0, blocks, lane);
   Half* const out = p.o + token * p.o_stride + h * D;
   stage_rows<D>(keys, o, m0, n0, lane);
   drain_rows<D, D / NW>(keys, m0, n0, lane,
                         [&](int row) { return row < tokens ? out + row * p.o_stride : nullptr; });
 }
 
-template <int DK, int BV>
-void launch_states(const ChunkProblem& p, cudaStream_t stream) {
-  constexpr int kBytes = sizeof(StateMemory<DK, BV>);
-  allow_shared_memory(state_kernel<DK, BV>, kBytes, "delta rule states");
-  const dim3 grid(static_cast<unsigned>(p.batch) * p.heads, p.dv / BV);
-  state_kernel<DK, BV><<<grid, kStateThreads<BV>, kBytes, stream>>>(p);
-  check_launch("delta rule states");
-}
-
-template <int D, int NW>
+template <int D, int NW, bool kGated>
 void launch_outputs(const ChunkProblem& p, cudaStream_t stream) {
   constexpr int kBytes = (4 * kChunk * D + D * D) * sizeof(Half);
-  allow_shared_memory(output_kernel<D, NW>, kBytes, "delta rule outputs");
-  const dim3 grid(p.chunks, static_cast<unsigned>(p.batch) * p.heads);
-  output_kernel<D, NW><<<grid, kThreads, kBytes, stream>>>(p);
+  allow_shared_memory(output_kernel<D, NW, kGated>, kBytes, "delta rule outputs");
+  const dim3 grid = chunk_grid(p);
+  output_kernel<D, NW, kGated><<<grid, kThreads, kBytes, stream>>>(p);
   check_launch("delta rule outputs");
 }
 
-template <int D>
+template <int D, bool kGated>
 void forward(const ChunkProblem& p, cudaStream_t stream) {
   constexpr int kBytes = (kInverseSize<D> + kChunk * kPitch) * sizeof(float);
-  allow_shared_memory(inverse_kernel<D>, kBytes, "delta rule inverse");
-  const dim3 grid(p.chunks, static_cast<unsigned>(p.batch) * p.heads);
-  inverse_kernel<D><<<grid, kThreads, kBytes, stream>>>(p);
+  if constexpr (kGated) chunked_decay(p, stream);
+  allow_shared_memory(inverse_kernel<D, kGated>, kBytes, "delta rule inverse");
+  const dim3 grid = chunk_grid(p);
+  inverse_kernel<D, kGated><<<grid, kThreads, kBytes, stream>>>(p);
   check_launch("delta rule inverse");
-  if (narrow_slices(p))
-    launch_states<D, 16>(p, stream);
-  else
-    launch_states<D, 32>(p, stream);
-  if (p.tokens > 32) return launch_outputs<D, 1>(p, stream);
-  if (p.tokens > 16) return launch_outputs<D, 2>(p, stream);
-  launch_outputs<D, 4>(p, stream);
+  chunked_states(p, stream);
+  if (p.token_rows == 64) return launch_outputs<D, 1, kGated>(p, stream);
+  if (p.token_rows == 32) return launch_outputs<D, 2, kGated>(p, stream);
+  launch_outputs<D, 4, kGated>(p, stream);
 }
 
 }  // namespace
@@ -306,22 +220,56 @@ bool chunked_covers(const DeltaRuleShape& shape) {
   const int64_t strides[] = {s.q_stride, s.k_stride, s.v_stride, s.o_stride, s.beta_stride};
   for (int i = 0; i < 5; ++i)
     if (strides[i] >= 1 << 24 || (i < 4 && strides[i] % 8)) return false;
+  constexpr int kSharedMemory = 150000;  // of the state kernels at dk = 128, at least
+  if (s.dk == 128 && cuda_device().shared_per_block < kSharedMemory) return false;
+  if (s.batch >= int64_t{1} << 24 || s.time >= int64_t{1} << 29) return false;
   return s.dk == s.dv && (s.dk == 64 || s.dk == 128) && s.factors >= 1 && s.factors <= kChunk && s.time > 0 &&
-         s.batch * s.heads < 65536;
+         s.gate_channels <= 1 && s.heads < 65536;
 }
 
-ChunkProblem chunk_problem(const Problem<Half>& p, bool backward) {
-  const ChunkPlan plan(p.batch, p.time, p.heads, p.dk, p.dv, p.factors);
-  ChunkProblem c{p, plan.tokens, plan.chunks, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
-  const int64_t blocks = plan.heads * plan.chunks;
-  c.t = reinterpret_cast<Half*>(p.saved ? p.saved : p.workspace);
+ChunkPlan chunk_plan(const Problem<Half>& p) { return {p, cuda_device().multiprocessors}; }
+
+dim3 chunk_grid(const ChunkProblem& p) { return dim3(static_cast<unsigned>(p.places(p.tokens)), p.heads); }
+
+// One thread per place looks for its sequence: the last one that begins no later.
+__global__ void sequence_table_kernel(ChunkProblem p) {
+  const int place = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (place >= p.places(p.tokens)) return;
+  int low = 0, high = p.batch;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (p.first_place(middle, p.tokens) <= place ? low : high) = middle;
+  }
+  const int chunk = place - static_cast<int>(p.first_place(low, p.tokens));
+  p.sequence_of[place] = chunk * p.tokens < p.length(low) ? low : -1;
+}
+
+void find_sequences(const ChunkProblem& p, cudaStream_t stream) {
+  if (!p.offsets) return;
+  constexpr int kBlock = 256;
+  const auto blocks = static_cast<unsigned>((p.places(p.tokens) + kBlock - 1) / kBlock);
+  sequence_table_kernel<<<blocks, kBlock, 0, stream>>>(p);
+  check_launch("delta rule packed sequences");
+}
+
+ChunkProblem chunk_problem(const Problem<Half>& p) {
+  const ChunkPlan plan = chunk_plan(p);
+  ChunkProblem c{p};
+  c.tokens = plan.tokens, c.token_rows = plan.token_rows, c.chunks = plan.chunks;
+  c.segments = plan.segments, c.segment_chunks = plan.segment_chunks;
+  c.sequence_of = reinterpret_cast<int*>(p.workspace);
+  c.increments = p.workspace + plan.table_size;
+  float* const workspace = c.increments + plan.segments_size();
+  const int64_t blocks = plan.blocks;
+  c.transitions = p.saved ? p.saved : workspace;
+  c.decay = c.transitions + plan.segments_size();
+  c.t = reinterpret_cast<Half*>(c.decay + blocks * plan.decay_size);
   c.w = c.t + blocks * plan.t_size;
   c.s0 = c.w + 2 * blocks * plan.row_size;
-  if (backward) {
-    c.du = reinterpret_cast<Half*>(p.workspace);
-    c.dv_low = c.du + 2 * blocks * plan.row_size;
-    c.ds1 = c.dv_low + blocks * plan.row_size;
-  }
+  c.scores = c.s0 + blocks * plan.state_size;
+  c.gate_parts = workspace;
+  c.dv_low = reinterpret_cast<Half*>(workspace + blocks * plan.gate_size);
+  c.ds1 = c.dv_low + blocks * plan.row_size;
   const void* const pointers[] = {p.q, p.k, p.v, p.o, p.d_o, p.dq, p.dk_out, p.dv_out, p.saved, p.workspace};
   for (const void* pointer : pointers)
     if (reinterpret_cast<uintptr_t>(pointer) % 16)
@@ -329,16 +277,13 @@ ChunkProblem chunk_problem(const Problem<Half>& p, bool backward) {
   return c;
 }
 
-bool narrow_slices(const ChunkProblem& p) {
-  return static_cast<int64_t>(p.batch) * p.heads * (p.dv / 32) < cuda_device().multiprocessors;
-}
-
 void chunked_forward(const Problem<Half>& p, cudaStream_t stream) {
-  const ChunkProblem c = chunk_problem(p, false);
+  const ChunkProblem c = chunk_problem(p);
+  find_sequences(c, stream);
   if (p.dk == 128)
-    forward<128>(c, stream);
+    p.gate_channels ? forward<128, true>(c, stream) : forward<128, false>(c, stream);
   else
-    forward<64>(c, stream);
+    p.gate_channels ? forward<64, true>(c, stream) : forward<64, false>(c, stream);
 }
 
 }  // namespace signet::kernels::delta_rule

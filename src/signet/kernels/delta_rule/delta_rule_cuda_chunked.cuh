@@ -2,11 +2,12 @@
 // state before it, G the strictly lower part of K K^T and T = (I + G diag(beta))^-1 (forward substitution in
 // fp32):
 //
-//   W = T (V - K S0)      U = diag(beta) W      S1 = S0 + K^T U      O = scale (Q S0 + mask(Q K^T) U)
+//   W = T (V - K S0)      U = diag(beta) W      S1 = S0 + K^T U      P = mask(Q K^T)      O = scale (Q S0 + P
+//   U)
 //
-// Backward, with dS1 the gradient of S1 and M the mask (token t sees substep j when j < (t + 1) n_h):
+// Backward, with dS1 the gradient of S1 and the mask as before (token t sees substep j when j < (t + 1) n_h):
 //
-//   dU = scale mask(Q K^T)^T dO + K dS1         dV = T^T diag(beta) dU      dS0 = dS1 + scale Q^T dO - K^T dV
+//   dU = scale P^T dO + K dS1                   dV = T^T diag(beta) dU      dS0 = dS1 + scale Q^T dO - K^T dV
 //   dQ = scale (dO S0^T + mask(dO U^T) K)       Z = scale mask(dO W^T)^T Q + W dS1^T - upper(W dV^T) K
 //   dK = diag(beta) Z - dV S0^T - lower(dV U^T) K                           dbeta_j = k_j . Z_j
 //
@@ -15,9 +16,26 @@
 // which repeated keys make large terms cancel; only what is left (S0 and dS1 in o, dq, dk) is rounded to
 // bf16.
 //
-// All bf16, per head and chunk; * marks tiles in the permuted order of shared memory (tile_piece):
-//   saved      T* [high, low][64][64]   W* [high, low][64][dv]   S0* [dk][dv]
-//   workspace  backward: dU's local term [high, low][64][dv]   low part of dV* [64][dv]   dS1* [dk][dv]
+// A gate per head multiplies what passes between two times by the gates in between. With c_t = g_0 .. g_t of
+// a chunk's tokens, R_tj = g_{token(j)+1} .. g_t (zero where t does not see j) and r_j = R_last,j,
+//
+//   G -> R * G      P -> R * P (element by element)     Q S0, K S0: row t times c_t
+//   K^T U: row j of K times r_j                          S1 = c_last S0 + ...
+//
+// and backward the same factors on the gradients. All of them are products of gates, so zeros and signs need
+// no special case. The gradients of R and c are walked back by R_t = g_t R_{t-1}.
+//
+// Few heads with long sequences: each sequence is cut into segments. A chunk's effect on the state is affine,
+// so a segment's is, too: S_end = M S_begin + H. One pass over all segments at once gives M (the states that
+// grow from the identity without values) and H, the states between the segments follow one after the other,
+// and a second pass over all segments at once is the real one. Backward takes the same M, transposed.
+//
+// Per head and chunk; * marks tiles in the order of shared memory (tile_piece<64>), ** blocks (Blocks):
+//   saved      bf16  T* [high, low][64][64]   W^T** [high, low][dv][64]   S0^T** [dv][dk]   P* [tokens][64]
+//              fp32  M [segments][dk][dk]   with a gate R [tokens][64], c of rows, r, c of tokens [3][64]
+//   workspace  fp32  H [segments][dk][dv]
+//              bf16  backward: low part of dV^T** [dv][64]   dS1^T** [dv][dk]
+//              fp32  backward with a gate: what its gradient is made of (GateParts)
 //              forward without saved: what saved holds
 #pragma once
 
@@ -27,48 +45,161 @@ namespace signet::kernels::delta_rule {
 
 inline constexpr int kChunk = 64;
 
+// Backward with a gate, per head and chunk: the gradients of R times U W's products, before the walk to dg.
+//   queries [tokens][64] = scale (dO_t . u_j) (q_t . k_j)      keys [64][64] = -(dV_i . u_j) (k_i . k_j), j <
+//   i after [64] = u_j . dS1^T k_j        before_keys [64] = -dV_i . S0^T k_i before_queries [4][64] = scale
+//   dO_t . S0^T q_t in up to 4 parts      states [4]: parts of S0 . dS1
+struct GateParts {
+  float *queries, *keys, *after, *before_keys, *before_queries, *states;
+  static constexpr int64_t size(int token_rows) { return (token_rows + kChunk + 7) * kChunk; }
+  __device__ GateParts(float* at, int token_rows)
+      : queries(at),
+        keys(queries + token_rows * kChunk),
+        after(keys + kChunk * kChunk),
+        before_keys(after + kChunk),
+        before_queries(before_keys + kChunk),
+        states(before_queries + 4 * kChunk) {}
+};
+
 struct ChunkPlan {
-  int tokens = 0;  // per chunk
-  int chunks = 0;
-  int64_t heads = 0;                                 // B H
-  int64_t t_size = 0, row_size = 0, state_size = 0;  // bf16 elements per chunk and head
-  ChunkPlan(int batch, int time, int heads_per_row, int dk, int dv, int factors)
-      : tokens(kChunk / factors),
-        chunks((time + tokens - 1) / tokens),
-        heads(static_cast<int64_t>(batch) * heads_per_row),
+  int tokens = 0;      // per chunk
+  int token_rows = 0;  // rows of P: 16, 32 or 64
+  int chunks = 0;      // of the longest sequence there may be
+  int segments = 1, segment_chunks = 0;
+  int64_t blocks = 0, sequences = 0;  // chunks and sequences of all heads
+  int64_t table_size = 0;             // floats for the table of packed sequences
+  // Elements per chunk and head, and per segment and head.
+  int64_t t_size = 0, row_size = 0, state_size = 0, p_size = 0, decay_size = 0, gate_size = 0;
+  ChunkPlan(const Problem<__nv_bfloat16>& p, int multiprocessors)
+      : tokens(kChunk / p.factors),
+        token_rows(tokens > 32   ? 64
+                   : tokens > 16 ? 32
+                                 : 16),
+        chunks((p.time + tokens - 1) / tokens),
+        blocks(p.places(tokens) * p.heads),
+        sequences(static_cast<int64_t>(p.batch) * p.heads),
+        table_size(p.offsets ? (p.places(tokens) + 63) / 64 * 64 : 0),
         t_size(2 * kChunk * kChunk),
-        row_size(static_cast<int64_t>(kChunk) * dv),
-        state_size(static_cast<int64_t>(dk) * dv) {}
+        row_size(static_cast<int64_t>(kChunk) * p.dv),
+        state_size(p.state_size()),
+        p_size(static_cast<int64_t>(token_rows) * kChunk),
+        decay_size(p.gate_channels ? (token_rows + 3) * kChunk : 0),
+        gate_size(p.gate_channels ? GateParts::size(token_rows) : 0) {
+    // Two segments would take as long as one; short ones are not worth a pass of their own.
+    const int64_t most = p.offsets ? 1 : chunks / 8, room = multiprocessors / (sequences > 0 ? sequences : 1);
+    segments = static_cast<int>(most < room ? most : room);
+    if (segments < 3) segments = 1;
+    segment_chunks = (chunks + segments - 1) / segments;
+    segments = (chunks + segment_chunks - 1) / segment_chunks;
+  }
   // In floats.
-  int64_t saved_size() const { return heads * chunks * (t_size + 2 * row_size + state_size) / 2; }
-  int64_t backward_size() const { return heads * chunks * (3 * row_size + state_size) / 2; }
+  int64_t segments_size() const { return segments > 1 ? sequences * segments * state_size : 0; }
+  int64_t saved_size() const {
+    return blocks * ((t_size + 2 * row_size + state_size + p_size) / 2 + decay_size) + segments_size();
+  }
+  int64_t workspace_size() const {
+    const int64_t backward = blocks * ((row_size + state_size) / 2 + gate_size);
+    return table_size + segments_size() + (saved_size() > backward ? saved_size() : backward);
+  }
 };
 
 // What the chunk kernels get. D pointers are bf16; per chunk blocks as laid out above.
 struct ChunkProblem : Problem<__nv_bfloat16> {
-  int tokens, chunks;
-  __nv_bfloat16 *t, *w, *s0, *du, *dv_low, *ds1;
+  int tokens, token_rows, chunks, segments, segment_chunks;
+  __nv_bfloat16 *t, *w, *s0, *scores, *dv_low, *ds1;
+  float *transitions, *increments;  // M, H
+  float *decay, *gate_parts;
+  int* sequence_of;  // packed: the sequence of every place, -1 where there is none
 
-  __device__ int64_t block(int head, int chunk) const { return static_cast<int64_t>(head) * chunks + chunk; }
-  __device__ int tokens_in(int chunk) const { return min(tokens, time - chunk * tokens); }
-  // Where beta of a chunk's row lies, or null where there is no such row.
-  __device__ const float* beta_of(int b, int h, int chunk, int row) const {
-    const int local = row / factors;
-    if (local >= tokens_in(chunk)) return nullptr;
-    return beta + token(b, chunk * tokens + local) * beta_stride + row % factors * heads + h;
+  __device__ const float* decay_of(int64_t block) const { return decay + block * (token_rows + 3) * kChunk; }
+  // Of a block of decay: c of rows, r and c of tokens, each [64].
+  __device__ const float* factors_of(int64_t block) const { return decay_of(block) + token_rows * kChunk; }
+
+  __device__ int64_t segment(int64_t head, int i) const { return (head * segments + i) * dk * dv; }
+  __device__ int64_t block(int b, int h, int chunk) const {
+    return h * places(tokens) + first_place(b, tokens) + chunk;
   }
-  __device__ float beta_at(int b, int h, int chunk, int row) const {
-    const float* from = beta_of(b, h, chunk, row);
+};
+
+// One chunk of a sequence and head: its tokens and where its blocks lie.
+struct Chunk {
+  int h, tokens = 0;  // 0: there is none
+  int64_t token, block;
+
+  // Of a grid of all places by heads.
+  __device__ explicit Chunk(const ChunkProblem& p) : h(blockIdx.y) {
+    const int place = blockIdx.x, b = p.offsets ? p.sequence_of[place] : place / p.chunks;
+    if (b < 0) return;
+    const int chunk = p.offsets ? place - static_cast<int>(p.first_place(b, p.tokens)) : place % p.chunks;
+    *this = Chunk(p, p.token(b, 0), p.length(b), h, chunk, h * p.places(p.tokens) + place - chunk);
+  }
+  // Number `chunk` of a sequence with these first token, length and first block.
+  __device__ Chunk(const ChunkProblem& p, int64_t first_token, int length, int head, int chunk,
+                   int64_t first_block)
+      : h(head),
+        tokens(min(p.tokens, length - chunk * p.tokens)),
+        token(first_token + chunk * p.tokens),
+        block(first_block + chunk) {}
+
+  // Where beta of a row lies, or null where there is no such row.
+  __device__ const float* beta_of(const ChunkProblem& p, int row) const {
+    const int local = row / p.factors;
+    if (local >= tokens) return nullptr;
+    return p.beta + (token + local) * p.beta_stride + row % p.factors * p.heads + h;
+  }
+  __device__ float beta_at(const ChunkProblem& p, int row) const {
+    const float* from = beta_of(p, row);
     return from ? *from : 0.f;
+  }
+};
+
+// One walk of the state kernels over neighbouring chunks of one sequence and head: from `begin` (null: zero),
+// `steps` chunks beginning with `chunk` (backward: ending with it), to `end` (null: not wanted).
+struct Walk {
+  int b, h, chunk, steps, length;
+  int64_t first_token, first_block;
+  const float* begin;
+  float* end;
+  bool identity;  // begin with the identity, take values (or gradients of o) for zero: `end` becomes M
+  bool summary;   // write `end` only
+
+  __device__ Walk(const ChunkProblem& p, int segment)
+      : b(blockIdx.x / p.heads),
+        h(blockIdx.x % p.heads),
+        chunk(segment * p.segment_chunks),
+        length(p.length(b)),
+        first_token(p.token(b, 0)),
+        first_block(p.block(b, h, 0)),
+        begin(nullptr),
+        end(nullptr),
+        identity(false),
+        summary(false) {
+    steps = min(p.segment_chunks, (length + p.tokens - 1) / p.tokens - chunk);
+  }
+  __device__ Chunk at(const ChunkProblem& p, int index) const {
+    return Chunk(p, first_token, length, h, index, first_block);
   }
 };
 
 // Sizes only: forward and backward of one shape must agree. dk = dv = 64 or 128, n_h <= 64.
 bool chunked_covers(const DeltaRuleShape& shape);
+ChunkPlan chunk_plan(const Problem<__nv_bfloat16>& p);
+ChunkProblem chunk_problem(const Problem<__nv_bfloat16>& p);
+// All places by heads: the grid of the kernels that take every chunk at once (Chunk).
+dim3 chunk_grid(const ChunkProblem& p);
+// Fills sequence_of.
+void find_sequences(const ChunkProblem& p, cudaStream_t stream);
 void chunked_forward(const Problem<__nv_bfloat16>& p, cudaStream_t stream);
 void chunked_backward(const Problem<__nv_bfloat16>& p, cudaStream_t stream);
-// Whether 32 columns of dv per block would leave multiprocessors idle.
-bool narrow_slices(const ChunkProblem& p);
-ChunkProblem chunk_problem(const Problem<__nv_bfloat16>& p, bool backward);
+
+// The states before every chunk, and W; the gradients of the states after every chunk, and dV.
+void chunked_states(const ChunkProblem& p, cudaStream_t stream);
+void chunked_state_gradients(const ChunkProblem& p, cudaStream_t stream);
+// R, c and r of every chunk; dg from its parts.
+void chunked_decay(const ChunkProblem& p, cudaStream_t stream);
+void chunked_gate_gradient(const ChunkProblem& p, cudaStream_t stream);
+// The states between segments: in `increments`, H_s += M_s H_{s-1} from the first, or H_s += M_s^T H_{s+1}
+// from the last.
+void join_segments(const ChunkProblem& p, bool backward, cudaStream_t stream);
 
 }  // namespace signet::kernels::delta_rule

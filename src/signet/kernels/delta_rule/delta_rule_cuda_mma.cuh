@@ -29,11 +29,23 @@ __device__ int tile_index(int row, int column) {
 // (0 or 1), where row and piece depend on the lane alone: written so that only one xor is left per `pieces`,
 // and `rows` becomes the instruction's offset. Tiles lie at multiples of 256 bytes.
 template <int W>
-__device__ unsigned piece_address(const Half* tile, int rows, int row, int pieces, int piece) {
-  const unsigned lane_part =
-      static_cast<unsigned>(__cvta_generic_to_shared(tile)) + tile_piece<W>(row, piece) * 16;
-  return (lane_part ^ (pieces * 16)) + rows * (W * 2);
-}
+struct Rows {
+  __device__ static unsigned address(const Half* tile, int rows, int row, int pieces, int piece) {
+    const unsigned lane_part =
+        static_cast<unsigned>(__cvta_generic_to_shared(tile)) + tile_piece<W>(row, piece) * 16;
+    return (lane_part ^ (pieces * 16)) + rows * (W * 2);
+  }
+};
+// A matrix of W columns as blocks of 8 x 8, 128 bytes each, W / 8 to a row of blocks: what a warp writes from
+// registers without detours, and ldmatrix reads without bank conflicts.
+template <int W>
+struct Blocks {
+  __device__ static unsigned address(const Half* tile, int rows, int row, int pieces, int piece) {
+    const unsigned lane_part = static_cast<unsigned>(__cvta_generic_to_shared(tile)) +
+                               (row / 8 * (W / 8) + piece) * 128 + row % 8 * 16;
+    return lane_part + (rows / 8 * (W / 8) + pieces) * 128;
+  }
+};
 
 __device__ inline void load_matrices(uint32_t (&x)[4], unsigned address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
@@ -49,25 +61,23 @@ __device__ inline void load_matrices_transposed(uint32_t (&x)[4], unsigned addre
 }
 
 // The left operand A[m0..m0+15][k0..k0+15], of a tile stored [m][k] or [k][m].
-template <int W>
+template <class L>
 __device__ void load_left(uint32_t (&a)[4], const Half* tile, int m0, int k0, int lane) {
-  load_matrices(a, piece_address<W>(tile, m0, lane & 15, k0 / 8, lane >> 4));
+  load_matrices(a, L::address(tile, m0, lane & 15, k0 / 8, lane >> 4));
 }
-template <int W>
+template <class L>
 __device__ void load_left_transposed(uint32_t (&a)[4], const Half* tile, int m0, int k0, int lane) {
-  load_matrices_transposed(a,
-                           piece_address<W>(tile, k0, (lane >> 4) * 8 + (lane & 7), m0 / 8, (lane >> 3) & 1));
+  load_matrices_transposed(a, L::address(tile, k0, (lane >> 4) * 8 + (lane & 7), m0 / 8, (lane >> 3) & 1));
 }
 // The right operand B[k0..k0+15][n0..n0+15] (two tiles of 8 columns: b[0], b[1] and b[2], b[3]), of a tile
 // stored [n][k] or [k][n].
-template <int W>
+template <class L>
 __device__ void load_right_transposed(uint32_t (&b)[4], const Half* tile, int k0, int n0, int lane) {
-  load_matrices(b, piece_address<W>(tile, n0, (lane >> 4) * 8 + (lane & 7), k0 / 8, (lane >> 3) & 1));
+  load_matrices(b, L::address(tile, n0, (lane >> 4) * 8 + (lane & 7), k0 / 8, (lane >> 3) & 1));
 }
-template <int W>
+template <class L>
 __device__ void load_right(uint32_t (&b)[4], const Half* tile, int k0, int n0, int lane) {
-  load_matrices_transposed(b,
-                           piece_address<W>(tile, k0, ((lane >> 3) & 1) * 8 + (lane & 7), n0 / 8, lane >> 4));
+  load_matrices_transposed(b, L::address(tile, k0, ((lane >> 3) & 1) * 8 + (lane & 7), n0 / 8, lane >> 4));
 }
 
 __device__ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
@@ -114,152 +124,31 @@ __device__ inline void as_left(uint32_t (&high)[4], uint32_t (&low)[4], const fl
   low[0] = s0.low, low[1] = s1.low, low[2] = s2.low, low[3] = s3.low;
 }
 
-// C[16 rows at m0][N * 8 columns at n0] += A B over K columns. A is stored [m][k]; B [k][n], or [n][k] when
-// kTransposed.
-template <int K, int WA, int WB, bool kTransposed, int N>
+// C[16 rows at m0][N * 8 columns at n0] += A B over K columns. LA and LB are the layouts; A is stored [m][k],
+// or [k][m] when kLeftTransposed, B [k][n], or [n][k] when kRightTransposed.
+template <int K, class LA, bool kLeftTransposed, class LB, bool kRightTransposed, int N>
 __device__ void product(float (&c)[N][4], const Half* a_tile, int m0, const Half* b_tile, int n0, int lane) {
 #pragma unroll
   for (int k = 0; k < K; k += 16) {
     uint32_t a[4], b[4];
-    load_left<WA>(a, a_tile, m0, k, lane);
+    if constexpr (kLeftTransposed)
+      load_left_transposed<LA>(a, a_tile, m0, k, lane);
+    else
+      load_left<LA>(a, a_tile, m0, k, lane);
 #pragma unroll
     for (int n = 0; n < N; n += 2) {
-      if constexpr (kTransposed)
-        load_right_transposed<WB>(b, b_tile, k, n0 + n * 8, lane);
+      if constexpr (kRightTransposed)
+        load_right_transposed<LB>(b, b_tile, k, n0 + n * 8, lane);
       else
-        load_right<WB>(b, b_tile, k, n0 + n * 8, lane);
+        load_right<LB>(b, b_tile, k, n0 + n * 8, lane);
       multiply_add_pair(c[n], c[n + 1], a, b);
     }
   }
 }
 
-// C[16 rows at m0][N * 8 columns] = A B for B = high + low, stored [k][n] one part after the other. Separate
-// sums for the two parts make twice as many independent products.
-template <int K, int WA, int WB, int N>
-__device__ void product_split(float (&c)[N][4], const Half* a_tile, int m0, const Half* high, const Half* low,
-                              int lane) {
-  float rest[N][4];
-  clear(c);
-  clear(rest);
-#pragma unroll
-  for (int k = 0; k < K; k += 16) {
-    uint32_t a[4], b[4];
-    load_left<WA>(a, a_tile, m0, k, lane);
-#pragma unroll
-    for (int n = 0; n < N; n += 2) {
-      load_right<WB>(b, high, k, n * 8, lane);
-      multiply_add_pair(c[n], c[n + 1], a, b);
-      load_right<WB>(b, low, k, n * 8, lane);
-      multiply_add_pair(rest[n], rest[n + 1], a, b);
-    }
-  }
-#pragma unroll
-  for (int n = 0; n < N; ++n) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) c[n][e] += rest[n][e];
-  }
-}
-
-// C[16 rows at m0][N * 8 columns] = T B for T = high + low in one tile of 128 rows of 64 and B likewise
-// split; T^T B when kTransposed. The product of the two low parts is left out; the zero half of T is not
-// skipped, for the warp with the most blocks decides the time and branches would slow it.
-template <bool kTransposed, int WB, int N>
-__device__ void triangle_product(float (&c)[N][4], const Half* t, int m0, const Half* high, const Half* low,
-                                 int lane) {
-  float cross[N][4], rest[N][4];
-  clear(c);
-  clear(cross);
-  clear(rest);
-#pragma unroll
-  for (int k = 0; k < 64; k += 16) {
-    uint32_t a_high[4], a_low[4], b[4];
-    if constexpr (kTransposed) {
-      load_left_transposed<64>(a_high, t, m0, k, lane);
-      load_left_transposed<64>(a_low, t + 64 * 64, m0, k, lane);
-    } else {
-      load_left<64>(a_high, t, m0, k, lane);
-      load_left<64>(a_low, t + 64 * 64, m0, k, lane);
-    }
-#pragma unroll
-    for (int n = 0; n < N; n += 2) {
-      load_right<WB>(b, high, k, n * 8, lane);
-      multiply_add_pair(c[n], c[n + 1], a_high, b);
-      multiply_add_pair(cross[n], cross[n + 1], a_low, b);
-      load_right<WB>(b, low, k, n * 8, lane);
-      multiply_add_pair(rest[n], rest[n + 1], a_high, b);
-    }
-  }
-#pragma unroll
-  for (int n = 0; n < N; ++n) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) c[n][e] += cross[n][e] + rest[n][e];
-  }
-}
-
-// S[R row tiles of 16 at m0][N * 8 columns] += A^T (high + low) with A stored [64][DK].
-template <int DK, int WB, int R, int N>
-__device__ void add_transposed_product(float (&s)[R][N][4], const Half* a_tile, int m0, const Half* high,
-                                       const Half* low, int lane) {
-#pragma unroll
-  for (int k = 0; k < 64; k += 16) {
-    uint32_t a[R][4], b[4];
-#pragma unroll
-    for (int i = 0; i < R; ++i) load_left_transposed<DK>(a[i], a_tile, m0 + i * 16, k, lane);
-#pragma unroll
-    for (int part = 0; part < 2; ++part) {
-#pragma unroll
-      for (int n = 0; n < N; n += 2) {
-        load_right<WB>(b, part ? low : high, k, n * 8, lane);
-#pragma unroll
-        for (int i = 0; i < R; ++i) multiply_add_pair(s[i][n], s[i][n + 1], a[i], b);
-      }
-    }
-  }
-}
-
-// Stores a pair of neighbouring values, split, at the same place of two tiles.
-template <int W>
-__device__ void store_split(Half* high, Half* low, int row, int column, float x, float y) {
-  const Split split(x, y);
-  const int at = tile_index<W>(row, column);
-  *reinterpret_cast<uint32_t*>(high + at) = split.high;
-  *reinterpret_cast<uint32_t*>(low + at) = split.low;
-}
-
-// A state's rows m0 .. of this warp, [.., dv] in global memory.
-template <int R, int N>
-__device__ void load_state(float (&s)[R][N][4], const float* state, int dv, int m0, int lane) {
-#pragma unroll
-  for (int i = 0; i < R; ++i) {
-    clear(s[i]);
-    if (state)
-      for_each_pair(s[i], lane, [&](float& x, float& y, int row, int column) {
-        const float* from = state + static_cast<int64_t>(m0 + i * 16 + row) * dv + column;
-        x = from[0], y = from[1];
-      });
-  }
-}
-template <int R, int N>
-__device__ void store_state(float (&s)[R][N][4], float* state, int dv, int m0, int lane) {
-#pragma unroll
-  for (int i = 0; i < R; ++i)
-    for_each_pair(s[i], lane, [&](float x, float y, int row, int column) {
-      float* to = state + static_cast<int64_t>(m0 + i * 16 + row) * dv + column;
-      to[0] = x, to[1] = y;
-    });
-}
-template <int W, int R, int N>
-__device__ void publish_state(float (&s)[R][N][4], Half* high, Half* low, int m0, int lane) {
-#pragma unroll
-  for (int i = 0; i < R; ++i)
-    for_each_pair(s[i], lane, [&](float x, float y, int row, int column) {
-      store_split<W>(high, low, m0 + i * 16 + row, column, x, y);
-    });
-}
-
-// C += P B with P a 16 x 64 accumulator, B stored [k][n], k = 16s for s in [begin, end). P is rounded to
-// bf16, or enters as the sum of two bf16 parts when kSplit.
-template <bool kSplit, int WB, int N>
+// C += P B with P a 16 x 64 accumulator, B stored [k][n] or, when kTransposed, [n][k]; k = 16s for s in
+// [begin, end). P is rounded to bf16, or enters as the sum of two bf16 parts when kSplit.
+template <bool kSplit, class LB, bool kTransposed, int N>
 __device__ void product_of_sums(float (&c)[N][4], const float (&p)[8][4], const Half* b_tile, int n0,
                                 int begin, int end, int lane) {
 #pragma unroll
@@ -269,7 +158,10 @@ __device__ void product_of_sums(float (&c)[N][4], const float (&p)[8][4], const 
       as_left(high, low, p[2 * s], p[2 * s + 1]);
 #pragma unroll
       for (int n = 0; n < N; n += 2) {
-        load_right<WB>(b, b_tile, 16 * s, n0 + n * 8, lane);
+        if constexpr (kTransposed)
+          load_right_transposed<LB>(b, b_tile, 16 * s, n0 + n * 8, lane);
+        else
+          load_right<LB>(b, b_tile, 16 * s, n0 + n * 8, lane);
         multiply_add_pair(c[n], c[n + 1], high, b);
         if constexpr (kSplit) multiply_add_pair(c[n], c[n + 1], low, b);
       }
@@ -277,19 +169,25 @@ __device__ void product_of_sums(float (&c)[N][4], const float (&p)[8][4], const 
   }
 }
 
-// 64 x 64 products row block by row block: P[16 rows at m0][column tiles 2s, 2s+1] += A B^T for s in
-// [begin, end).
-template <int K, int W>
+// 64 x 64 products row block by row block: P[16 rows at m0][column tiles 2s, 2s+1] += A B for s in [begin,
+// end), A and B as in product().
+template <int K, class LA, bool kLeftTransposed, class LB, bool kRightTransposed>
 __device__ void row_block_product(float (&p)[8][4], const Half* a_tile, int m0, const Half* b_tile, int begin,
                                   int end, int lane) {
 #pragma unroll
   for (int k = 0; k < K; k += 16) {
     uint32_t a[4], b[4];
-    load_left<W>(a, a_tile, m0, k, lane);
+    if constexpr (kLeftTransposed)
+      load_left_transposed<LA>(a, a_tile, m0, k, lane);
+    else
+      load_left<LA>(a, a_tile, m0, k, lane);
 #pragma unroll
     for (int s = 0; s < 4; ++s) {
       if (s >= begin && s < end) {
-        load_right_transposed<W>(b, b_tile, k, 16 * s, lane);
+        if constexpr (kRightTransposed)
+          load_right_transposed<LB>(b, b_tile, k, 16 * s, lane);
+        else
+          load_right<LB>(b, b_tile, k, 16 * s, lane);
         multiply_add_pair(p[2 * s], p[2 * s + 1], a, b);
       }
     }
@@ -306,6 +204,15 @@ __device__ void for_each_element(float (&c)[N][4], int lane, F f) {
     f(c[n][1], row, n * 8 + column + 1);
     f(c[n][2], row + 8, n * 8 + column);
     f(c[n][3], row + 8, n * 8 + column + 1);
+  }
+}
+// f(value, other, row, column) over two accumulators of one shape.
+template <int N, class F>
+__device__ void for_each_element(const float (&c)[N][4], const float (&other)[N][4], int lane, F f) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) f(c[n][e], other[n][e], lane / 4 + e / 2 * 8, n * 8 + lane % 4 * 2 + e % 2);
   }
 }
 // f(x, y, row, column) over pairs of neighbouring columns.
@@ -392,22 +299,4 @@ __device__ void fetch_linear(Half* tile, const Half* source, int thread) {
   for (int i = 0; i < kElements / 8; i += kThreads)
     copy_async<16>(tile + (i + thread) * 8, source + (i + thread) * 8);
 }
-// Writes a tile of rows of W elements to columns first .. of a tile of rows of WG elements in global memory.
-template <int W, int WG, int kRows, int kThreads>
-__device__ void write_tile(Half* to, int first, const Half* tile, int thread) {
-  constexpr int kPieces = W / 8;
-#pragma unroll 4
-  for (int i = thread; i < kRows * kPieces; i += kThreads) {
-    const int row = i / kPieces, piece = i % kPieces;
-    reinterpret_cast<uint4*>(to)[tile_piece<WG>(row, first / 8 + piece)] =
-        reinterpret_cast<const uint4*>(tile)[tile_piece<W>(row, piece)];
-  }
-}
-
-// A barrier for all kThreads threads of a block whose warps have different roles.
-template <int kThreads>
-__device__ void role_barrier() {
-  asm volatile("bar.sync 1, %0;\n" ::"n"(kThreads) : "memory");
-}
-
 }  // namespace signet::kernels::delta_rule

@@ -88,13 +88,21 @@ struct Job {
   static_assert(32 * kWarps / Lanes <= kJobsPerBlock);
   int b, h, slice;
   int64_t place;  // of these lanes' own memory
-  __device__ Job(int batch, int heads, int slices) {
-    const int64_t jobs = static_cast<int64_t>(batch) * heads * slices;
+  // Lanes of one warp walk together: where lengths differ, they must have the same sequence, and one with an
+  // odd number of jobs has its last one done twice.
+  static __host__ __device__ int64_t of_sequence(int heads, int slices, bool packed) {
+    constexpr int kTogether = 32 / Lanes;
+    const int64_t jobs = static_cast<int64_t>(heads) * slices;
+    return packed ? (jobs + kTogether - 1) / kTogether * kTogether : jobs;
+  }
+  __device__ Job(int batch, int heads, int slices, bool packed) {
+    const int64_t own = of_sequence(heads, slices, packed);
     place = static_cast<int64_t>(blockIdx.x) * (32 * kWarps / Lanes) + threadIdx.x / Lanes;
-    const int64_t id = min(place, jobs - 1);
+    const int64_t all = min(place, batch * own - 1),
+                  id = min(all % own, static_cast<int64_t>(heads) * slices - 1);
     slice = static_cast<int>(id % slices);
-    h = static_cast<int>(id / slices % heads);
-    b = static_cast<int>(id / slices / heads);
+    h = static_cast<int>(id / slices);
+    b = static_cast<int>(all / own);
   }
 };
 
@@ -223,11 +231,12 @@ __global__ void __launch_bounds__(32 * kWarps, ForwardTile<DK, SV>::kBlocks) for
   constexpr int TR = Shape::TR, TC = Shape::TC, RL = Shape::RL, Lanes = Shape::Lanes;
   extern __shared__ __align__(16) char shared[];
   const int factors = NH ? NH : p.factors;
-  const Job<Lanes> job(p.batch, p.heads, p.dv / SV);
+  const Job<Lanes> job(p.batch, p.heads, p.dv / SV, p.offsets);
   const int lane = threadIdx.x % Lanes, r = lane % RL, c = lane / RL;
   const int bytes = stage_bytes<D, D, DK, SV, false, kGated>(factors), tokens = stage_tokens(factors);
   char* const memory = shared + threadIdx.x / Lanes * 2 * bytes;
   const int64_t first = p.token(job.b, 0);
+  const int time = p.length(job.b);
   const D* const q = p.q + first * p.q_stride + job.h * DK;
   const D* const k = p.k + first * p.k_stride + job.h * DK;
   const D* const v = p.v + first * p.v_stride + job.h * p.dv + job.slice * SV;
@@ -236,7 +245,7 @@ __global__ void __launch_bounds__(32 * kWarps, ForwardTile<DK, SV>::kBlocks) for
 
   const auto fetch = [&](int s) {
     const Stage<D, D, DK, SV, false, kGated> stage(memory + (s & 1) * bytes, factors);
-    const int begin = s * tokens, count = min(tokens, p.time - begin), rows = count * factors;
+    const int begin = s * tokens, count = min(tokens, time - begin), rows = count * factors;
     fetch_rows<DK, Lanes>(stage.q, q + begin * p.q_stride, count, 1, p.q_stride, 0, lane);
     fetch_rows<DK, Lanes>(stage.k, k + begin * p.k_stride, rows, factors, p.k_stride, p.heads * DK, lane);
     fetch_rows<SV, Lanes>(stage.x, v + begin * p.v_stride, rows, factors, p.v_stride, p.heads * p.dv, lane);
@@ -256,14 +265,14 @@ __global__ void __launch_bounds__(32 * kWarps, ForwardTile<DK, SV>::kBlocks) for
   else
     set_zero<Shape>(s);
 
-  const int segment = segment_tokens(p), segments = segment_count(p);
+  const int segment = segment_tokens(p);
   const int w_row = p.heads * p.dv, column = job.h * p.dv + job.slice * SV;
   float* w_out = p.saved ? p.saved + first * factors * w_row + column : nullptr;
-  float* checkpoint = saved_states(p) + head * segments * p.state_size() + job.slice * SV;
-  int checkpoint_at = p.saved ? min(segment, p.time) : -1;
+  float* checkpoint = saved_states(p, job.b, job.h) + job.slice * SV;
+  int checkpoint_at = p.saved ? min(segment, time) : -1;
   D* o = p.o + first * p.o_stride + column;
 
-  const int stages = (p.time + tokens - 1) / tokens;
+  const int stages = (time + tokens - 1) / tokens;
   if (stages > 0) fetch(0);
   for (int index = 0; index < stages; ++index) {
     if (index + 1 < stages) {
@@ -274,7 +283,7 @@ __global__ void __launch_bounds__(32 * kWarps, ForwardTile<DK, SV>::kBlocks) for
     }
     __syncwarp();
     const Stage<D, D, DK, SV, false, kGated> stage(memory + (index & 1) * bytes, factors);
-    const int begin = index * tokens, count = min(tokens, p.time - begin);
+    const int begin = index * tokens, count = min(tokens, time - begin);
     for (int local = 0; local < count; ++local, o += p.o_stride) {
       if constexpr (kGated) {
         float g[TR];
@@ -310,7 +319,7 @@ __global__ void __launch_bounds__(32 * kWarps, ForwardTile<DK, SV>::kBlocks) for
       if (begin + local + 1 == checkpoint_at) {
         store_state<Shape>(s, checkpoint, p.dv, r, c);
         checkpoint += p.state_size();
-        checkpoint_at = min(checkpoint_at + segment, p.time);
+        checkpoint_at = min(checkpoint_at + segment, time);
       }
     }
     __syncwarp();
@@ -352,11 +361,12 @@ __global__ void __launch_bounds__(32 * kWarps, BackwardTile<DK, SV>::kBlocks)
   constexpr int TR = Shape::TR, TC = Shape::TC, RL = Shape::RL, CL = Shape::CL, Lanes = Shape::Lanes;
   extern __shared__ __align__(16) char shared[];
   const int factors = NH ? NH : p.factors;
-  const Job<Lanes> job(p.batch, p.heads, p.dv / SV);
+  const Job<Lanes> job(p.batch, p.heads, p.dv / SV, p.offsets);
   const int lane = threadIdx.x % Lanes, r = lane % RL, c = lane / RL;
   const int bytes = stage_bytes<D, float, DK, SV, true, kGated>(factors), tokens = stage_tokens(factors);
   char* const memory = shared + threadIdx.x / Lanes * 2 * bytes;
   const int64_t first = p.token(job.b, 0);
+  const int time = p.length(job.b);
   const int column = job.h * p.dv + job.slice * SV, w_row = p.heads * p.dv;
   const D* const q = p.q + first * p.q_stride + job.h * DK;
   const D* const k = p.k + first * p.k_stride + job.h * DK;
@@ -367,7 +377,7 @@ __global__ void __launch_bounds__(32 * kWarps, BackwardTile<DK, SV>::kBlocks)
 
   const auto fetch = [&](int s) {
     const Stage<D, float, DK, SV, true, kGated> stage(memory + (s & 1) * bytes, factors);
-    const int begin = s * tokens, count = min(tokens, p.time - begin), rows = count * factors;
+    const int begin = s * tokens, count = min(tokens, time - begin), rows = count * factors;
     fetch_rows<DK, Lanes>(stage.q, q + begin * p.q_stride, count, 1, p.q_stride, 0, lane);
     fetch_rows<SV, Lanes>(stage.d_o, d_o + begin * p.o_stride, count, 1, p.o_stride, 0, lane);
     fetch_rows<DK, Lanes>(stage.k, k + begin * p.k_stride, rows, factors, p.k_stride, p.heads * DK, lane);
@@ -390,7 +400,7 @@ __global__ void __launch_bounds__(32 * kWarps, BackwardTile<DK, SV>::kBlocks)
     set_zero<Shape>(ds);
   set_zero<Shape>(s);
 
-  const int64_t end = first + p.time - 1;  // everything is walked from the last token to the first
+  const int64_t end = first + time - 1;  // everything is walked from the last token to the first
   const int64_t part = job.slice * partial_size(p);
   G* dq = sums.dq + part + end * sums.q_stride + job.h * DK;
   G* dk_out = sums.dk + part + end * sums.k_stride + job.h * DK;
@@ -399,9 +409,10 @@ __global__ void __launch_bounds__(32 * kWarps, BackwardTile<DK, SV>::kBlocks)
 
   float* dgate = kGated ? sums.dgate + part + end * sums.gate_stride + job.h * p.gate_channels : nullptr;
 
-  const int segment = segment_tokens(p), segments = segment_count(p);
-  const float* checkpoint = saved_states(p) + (head + 1) * segments * p.state_size() + job.slice * SV;
-  int segment_end = p.time;
+  const int segment = segment_tokens(p);
+  const float* checkpoint =  // behind the last
+      saved_states(p, job.b, job.h) + (time + segment - 1) / segment * p.state_size() + job.slice * SV;
+  int segment_end = time;
   const KeptStates<Shape> kept{kGated ? segment_states(p, p.dv / SV) + job.place * segment * DK * SV
                                       : nullptr};
   // Runs the segment that ends before token segment_end again; `checkpoint` is the state after it.
@@ -431,7 +442,7 @@ __global__ void __launch_bounds__(32 * kWarps, BackwardTile<DK, SV>::kBlocks)
     }
   };
 
-  const int stages = (p.time + tokens - 1) / tokens;
+  const int stages = (time + tokens - 1) / tokens;
   if (stages > 0) fetch(stages - 1);
   for (int index = stages - 1; index >= 0; --index) {
     if (index > 0) {
@@ -442,7 +453,7 @@ __global__ void __launch_bounds__(32 * kWarps, BackwardTile<DK, SV>::kBlocks)
     }
     __syncwarp();
     const Stage<D, float, DK, SV, true, kGated> stage(memory + (index & 1) * bytes, factors);
-    const int begin = index * tokens, count = min(tokens, p.time - begin);
+    const int begin = index * tokens, count = min(tokens, time - begin);
     for (int local = count - 1; local >= 0; --local) {
       if (begin + local + 1 == segment_end) {
         checkpoint -= p.state_size();
@@ -531,8 +542,8 @@ void launch_backward(const Problem<D>& p, const SumsOverDv<G>& sums, unsigned bl
 template <bool kGated, class D, int DK, int SV>
 void launch(const Problem<D>& p, bool backward, cudaStream_t stream) {
   const int slices = p.dv / SV;
-  const int64_t jobs = static_cast<int64_t>(p.batch) * p.heads * slices;
   constexpr int Lanes = ForwardTile<DK, SV>::Lanes, kJobs = 32 * kWarps / Lanes;
+  const int64_t jobs = p.batch * Job<Lanes>::of_sequence(p.heads, slices, p.offsets);
   static_assert(Lanes == BackwardTile<DK, SV>::Lanes);
   const auto blocks = static_cast<unsigned>((jobs + kJobs - 1) / kJobs);
   if (!backward) {

@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(32 * kWarpsPerBlock)
   const int64_t key = static_cast<int64_t>(blockIdx.x) * kWarpsPerBlock + threadIdx.x / 32;
   const int64_t token = key / inner;
   const int within = static_cast<int>(key % inner);
-  if (token >= static_cast<int64_t>(p.batch) * p.time) return;
+  if (token >= p.rows()) return;
   const D* const k = p.k + token * p.k_stride + static_cast<int64_t>(within) * p.dk;
   float square[1] = {0.f};
   for (int i = lane; i < p.dk; i += 32) {

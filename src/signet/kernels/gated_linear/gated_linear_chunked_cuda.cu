@@ -128,8 +128,8 @@ __device__ void pair_product(float (&c)[2][4], const Half* a_tile, const Half* b
 #pragma unroll
   for (int k = 0; k < D; k += 16) {
     uint32_t a[4], b[4];
-    load_left<D>(a, a_tile, 0, k, lane);
-    load_right_transposed<D>(b, b_tile, k, 0, lane);
+    load_left<Rows<D>>(a, a_tile, 0, k, lane);
+    load_right_transposed<Rows<D>>(b, b_tile, k, 0, lane);
     multiply_add_pair(c[0], c[1], a, b);
   }
 }
@@ -197,12 +197,12 @@ __device__ void advance(float (&s)[D / 8][4], const float* whole, const Half* le
   const int m0 = 16 * job.warp;
   const float low = whole[m0 + job.lane / 4], high = whole[m0 + job.lane / 4 + 8];
   uint32_t a[4], b[4];
-  load_left_transposed<D>(a, left, m0, 0, job.lane);
+  load_left_transposed<Rows<D>>(a, left, m0, 0, job.lane);
 #pragma unroll
   for (int n = 0; n < D / 8; n += 2) {
 #pragma unroll
     for (int j = n; j < n + 2; ++j) s[j][0] *= low, s[j][1] *= low, s[j][2] *= high, s[j][3] *= high;
-    load_right<D>(b, right, 0, n * 8, job.lane);
+    load_right<Rows<D>>(b, right, 0, n * 8, job.lane);
     multiply_add_pair(s[n], s[n + 1], a, b);
   }
 }
@@ -265,10 +265,10 @@ __global__ void __launch_bounds__(kThreads<D>) chunk_forward_kernel(Problem<bf16
     __syncthreads();
     float o[2][4];
     clear(o);
-    product<D, D, D, false>(o, m.qp, 0, m.state, n0, job.lane);
+    product<D, Rows<D>, false, Rows<D>, false>(o, m.qp, 0, m.state, n0, job.lane);
     uint32_t high[4], low[4], b[4];
     matrix_as_left<false>(high, low, m.b, 1.f, job.lane);
-    load_right<D>(b, in.v, 0, n0, job.lane);
+    load_right<Rows<D>>(b, in.v, 0, n0, job.lane);
     multiply_add_pair(o[0], o[1], high, b);
     multiply_add_pair(o[0], o[1], low, b);
     write_columns(o, p.o, p.o_stride, job.row + int64_t{chunk} * kTokens, n, p.scale, job.h * D + n0,
@@ -357,10 +357,10 @@ __global__ void __launch_bounds__(kThreads<D>) chunk_backward_kernel(Problem<bf1
       for_each_element(c, lane, [&](float value, int t, int r) { m.a[t][r] = p.scale * value; });
     }
     clear(c);
-    product<D, D, D, true>(c, in.d_o, 0, in.state, n0, lane);
+    product<D, Rows<D>, false, Rows<D>, true>(c, in.d_o, 0, in.state, n0, lane);
     for_each_element(c, lane, [&](float value, int t, int i) { m.y[t * D + n0 + i] = p.scale * value; });
     clear(c);
-    product<D, D, D, true>(c, in.v, 0, m.state, n0, lane);
+    product<D, Rows<D>, false, Rows<D>, true>(c, in.v, 0, m.state, n0, lane);
     for_each_element(c, lane, [&](float value, int t, int i) { m.z[t * D + n0 + i] = value; });
     float x[2] = {};
 #pragma unroll
@@ -378,10 +378,10 @@ __global__ void __launch_bounds__(kThreads<D>) chunk_backward_kernel(Problem<bf1
     __syncthreads();
 
     clear(c);
-    product<D, D, D, false>(c, m.kr, 0, m.state, n0, lane);
+    product<D, Rows<D>, false, Rows<D>, false>(c, m.kr, 0, m.state, n0, lane);
     uint32_t high[4], low[4], b[4];
     matrix_as_left<true>(high, low, m.b, p.scale, lane);
-    load_right<D>(b, in.d_o, 0, n0, lane);
+    load_right<Rows<D>>(b, in.d_o, 0, n0, lane);
     multiply_add_pair(c[0], c[1], high, b);
     multiply_add_pair(c[0], c[1], low, b);
     write_columns(c, p.dv_out, p.v_stride, row, n, 1.f, job.h * D + n0, lane);

@@ -1,0 +1,262 @@
+// Products of a warpgroup (4 warps) whose left operand and sums lie in registers and whose right operand lies
+// in shared memory: wgmma on Hopper, mma.sync elsewhere. A warp owns 16 rows of the 64; rows do not mix, so
+// that a chain of such products needs no barrier.
+//
+// Right operands are tiles of 64 x 64 in the order tile_piece<64>, which is wgmma's 128-byte swizzle, at
+// multiples of 1024 bytes.
+#pragma once
+
+#include "signet/kernels/delta_rule/delta_rule_cuda_mma.cuh"
+
+namespace signet::kernels::delta_rule {
+
+inline constexpr int kTile = 64 * 64;
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+inline constexpr bool kWgmma = true;
+#else
+inline constexpr bool kWgmma = false;
+#endif
+
+// What lies between products in flight and other uses of their registers.
+template <int N>
+__device__ void keep_in_place(float (&c)[N][4]) {
+#pragma unroll
+  for (int n = 0; n < N; ++n)
+    asm volatile("" : "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3])::"memory");
+}
+__device__ inline void begin_products() {
+  if constexpr (kWgmma) asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
+}
+__device__ inline void end_products() {
+  if constexpr (kWgmma) {
+    asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned 0;\n" ::: "memory");
+  }
+}
+// Copies into shared memory that have ended are seen by wgmma from here on.
+__device__ inline void show_to_products() {
+  if constexpr (kWgmma) asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+}
+
+// A matrix of D columns as D / 64 tiles, one after the other.
+template <int D>
+struct Panels {
+  __device__ static unsigned address(const Half* tile, int rows, int row, int pieces, int piece) {
+    return Rows<64>::address(tile + pieces / 8 * kTile, rows, row, pieces % 8, piece);
+  }
+  __device__ static int index(int row, int column) {
+    return column / 64 * kTile + tile_index<64>(row, column % 64);
+  }
+};
+
+// How wgmma finds 16 elements of k and 64 columns of a right operand stored [k][n] when kRows, else [n][k]:
+// where they begin, the steps between groups of 8 rows or columns, the order within. k is a multiple of 16, n
+// of 64.
+__device__ inline uint64_t operand(const Half* at, int step_k, int step_n, bool swizzled) {
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(at));
+  return static_cast<uint64_t>((address & 0x3ffff) >> 4) | static_cast<uint64_t>(step_k / 16) << 16 |
+         static_cast<uint64_t>(step_n / 16) << 32 | static_cast<uint64_t>(swizzled ? 1 : 0) << 62;
+}
+template <bool kRows, int D>
+__device__ uint64_t operand_of(Panels<D>, const Half* tile, int k, int n) {
+  return operand(kRows ? tile + n / 64 * kTile + k * 64 : tile + k / 64 * kTile + k % 64, 1024, 1024, true);
+}
+template <bool kRows, int W>
+__device__ uint64_t operand_of(Blocks<W>, const Half* tile, int k, int n) {
+  static_assert(kRows);
+  return operand(tile + (k / 8 * (W / 8) + n / 8) * 64, W / 8 * 128, 128, false);
+}
+
+// c[16 rows of this warp][columns 8 first .. 8 first + 63] += a B, a the rows' 16 elements of k.
+template <bool kRows, int N>
+__device__ void multiply_wide(float (&c)[N][4], int first, const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+      "{%32,%33,%34,%35}, %36, p, 1, 1, %37;\n}\n"
+      : "+f"(c[first][0]), "+f"(c[first][1]), "+f"(c[first][2]), "+f"(c[first][3]), "+f"(c[first + 1][0]),
+        "+f"(c[first + 1][1]), "+f"(c[first + 1][2]), "+f"(c[first + 1][3]), "+f"(c[first + 2][0]),
+        "+f"(c[first + 2][1]), "+f"(c[first + 2][2]), "+f"(c[first + 2][3]), "+f"(c[first + 3][0]),
+        "+f"(c[first + 3][1]), "+f"(c[first + 3][2]), "+f"(c[first + 3][3]), "+f"(c[first + 4][0]),
+        "+f"(c[first + 4][1]), "+f"(c[first + 4][2]), "+f"(c[first + 4][3]), "+f"(c[first + 5][0]),
+        "+f"(c[first + 5][1]), "+f"(c[first + 5][2]), "+f"(c[first + 5][3]), "+f"(c[first + 6][0]),
+        "+f"(c[first + 6][1]), "+f"(c[first + 6][2]), "+f"(c[first + 6][3]), "+f"(c[first + 7][0]),
+        "+f"(c[first + 7][1]), "+f"(c[first + 7][2]), "+f"(c[first + 7][3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kRows ? 1 : 0));
+}
+// The same with B rows k0 .. k0 + 15 of one tile stored [k][n] when kRows, else columns k0 .. of a tile
+// stored [n][k].
+template <bool kRows>
+__device__ void multiply_tile(float (&c)[8][4], const uint32_t (&a)[4], const Half* tile, int k0, int lane) {
+  if constexpr (kWgmma) {
+    multiply_wide<kRows>(c, 0, a, operand_of<kRows>(Panels<64>{}, tile, k0, 0));
+  } else {
+#pragma unroll
+    for (int n = 0; n < 8; n += 2) {
+      uint32_t b[4];
+      if constexpr (kRows)
+        load_right<Rows<64>>(b, tile, k0, n * 8, lane);
+      else
+        load_right_transposed<Rows<64>>(b, tile, k0, n * 8, lane);
+      multiply_add_pair(c[n], c[n + 1], a, b);
+    }
+  }
+}
+
+// C[16 rows at m0][N * 8 columns] += A B by all warps of a group at once, which have the same B. A is stored
+// [m][k], or [k][m] when kLeftTransposed, B [k][n] when kRows, else [n][k].
+template <int K, class LA, bool kLeftTransposed, class LB, bool kRows, int N>
+__device__ void group_product(float (&c)[N][4], const Half* a_tile, int m0, const Half* b_tile, int lane) {
+  if constexpr (!kWgmma) {
+    product<K, LA, kLeftTransposed, LB, !kRows>(c, a_tile, m0, b_tile, 0, lane);
+  } else {
+    uint32_t a[K / 16][4];
+#pragma unroll
+    for (int k = 0; k < K / 16; ++k) {
+      if constexpr (kLeftTransposed)
+        load_left_transposed<LA>(a[k], a_tile, m0, 16 * k, lane);
+      else
+        load_left<LA>(a[k], a_tile, m0, 16 * k, lane);
+    }
+    keep_in_place(c);
+    begin_products();
+#pragma unroll
+    for (int n = 0; n < N; n += 8) {
+#pragma unroll
+      for (int k = 0; k < K / 16; ++k)
+        multiply_wide<kRows>(c, n, a[k], operand_of<kRows>(LB{}, b_tile, 16 * k, n * 8));
+    }
+    end_products();
+    keep_in_place(c);
+  }
+}
+// C += P B with P's first kSteps * 16 columns, in two bf16 parts; B stored [k][n].
+template <int kSteps, class LB, int N>
+__device__ void group_product_of_sums(float (&c)[N][4], const float (&p)[8][4], const Half* b_tile,
+                                      int lane) {
+  if constexpr (!kWgmma) {
+    product_of_sums<true, LB, false>(c, p, b_tile, 0, 0, kSteps, lane);
+  } else {
+    uint32_t high[kSteps][4], low[kSteps][4];
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) as_left(high[k], low[k], p[2 * k], p[2 * k + 1]);
+    keep_in_place(c);
+    begin_products();
+#pragma unroll
+    for (int n = 0; n < N; n += 8) {
+#pragma unroll
+      for (int k = 0; k < kSteps; ++k) {
+        const uint64_t b = operand_of<true>(LB{}, b_tile, 16 * k, n * 8);
+        multiply_wide<true>(c, n, high[k], b);
+        multiply_wide<true>(c, n, low[k], b);
+      }
+    }
+    end_products();
+    keep_in_place(c);
+  }
+}
+
+// Column j of a 16 x 64 accumulator times factors[j].
+__device__ inline void scale_columns(float (&c)[8][4], const float* factors, int lane) {
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+    const float2 x = *reinterpret_cast<const float2*>(factors + n * 8 + lane % 4 * 2);
+    c[n][0] *= x.x, c[n][1] *= x.y, c[n][2] *= x.x, c[n][3] *= x.y;
+  }
+}
+
+// An accumulator of 16 rows as the left operand of the next product, in two bf16 parts.
+template <int N>
+__device__ void split_rows(uint32_t (&high)[N][4], uint32_t (&low)[N][4], const float (&c)[2 * N][4]) {
+#pragma unroll
+  for (int k = 0; k < N; ++k) as_left(high[k], low[k], c[2 * k], c[2 * k + 1]);
+}
+
+// Left operands to a matrix of blocks (Blocks<W>) in global memory: rows row0 .. row0 + 15, columns column0
+// ..
+template <int W, int N>
+__device__ void store_blocks(Half* to, const uint32_t (&a)[N][4], int row0, int column0, int lane) {
+  uint32_t* const words = reinterpret_cast<uint32_t*>(to) + (row0 / 8 * (W / 8) + column0 / 8) * 32 + lane;
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    words[(2 * k) * 32] = a[k][0], words[(2 * k + 1) * 32] = a[k][2];
+    words[(W / 8 + 2 * k) * 32] = a[k][1], words[(W / 8 + 2 * k + 1) * 32] = a[k][3];
+  }
+}
+
+// A state [dk][dv] in global memory as S^T in registers: rows dv = column .. column + 15, all of dk.
+template <int D>
+__device__ void load_state(float (&s)[D / 64][8][4], const float* state, int column, float factor, int lane) {
+#pragma unroll
+  for (int part = 0; part < D / 64; ++part)
+    for_each_element(s[part], lane, [&](float& x, int row, int channel) {
+      x = state ? factor * state[static_cast<int64_t>(64 * part + channel) * D + column + row] : 0.f;
+    });
+}
+template <int D>
+__device__ void store_state(float (&s)[D / 64][8][4], float* state, int column, float factor, int lane) {
+#pragma unroll
+  for (int part = 0; part < D / 64; ++part)
+    for_each_element(s[part], lane, [&](float x, int row, int channel) {
+      state[static_cast<int64_t>(64 * part + channel) * D + column + row] = factor * x;
+    });
+}
+
+// An 8 x 8 matrix of bf16 spread over a warp, transposed.
+__device__ inline uint32_t transpose(uint32_t x) {
+  uint32_t y;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(y) : "r"(x));
+  return y;
+}
+
+// The warps that copy and the kGroups warpgroups that compute, joined by named barriers over kSlots slots of
+// shared memory: copy(i, slot) asks for step i's data, which each computing group awaits and gives back.
+template <int kGroups, int kSlots>
+struct Pipeline {
+  // Two groups need more registers than a block of 12 warps starts with: the copying warps give theirs away.
+  static constexpr int kCopyThreads = kGroups == 2 ? 128 : 64;
+  static constexpr int kThreads = 128 * kGroups + kCopyThreads;
+
+  template <class F>
+  __device__ static void feed(int steps, F copy) {
+#pragma unroll
+    for (int i = 0; i < kSlots - 1; ++i) {
+      if (i < steps) copy(i, i);
+      copy_commit();
+    }
+    for (int i = 0; i < steps; ++i) {
+      copy_wait<kSlots - 2>();
+      show_to_products();
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) arrive(full(i, group), 128 + kCopyThreads);
+      if (i > 0) wait(empty(i - 1), kThreads);
+      if (i + kSlots - 1 < steps) copy(i + kSlots - 1, (i + kSlots - 1) % kSlots);
+      copy_commit();
+    }
+  }
+  __device__ static void give_registers() {
+    if constexpr (kWgmma && kGroups == 2) asm volatile("setmaxnreg.dec.sync.aligned.u32 56;\n");
+  }
+  __device__ static void take_registers() {
+    if constexpr (kWgmma && kGroups == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 224;\n");
+  }
+  __device__ static void await(int i, int group) { wait(full(i, group), 128 + kCopyThreads); }
+  __device__ static void give_back(int i, int steps) {
+    if (i + 1 < steps) arrive(empty(i), kThreads);
+  }
+
+ private:
+  __device__ static int full(int i, int group) { return 1 + i % kSlots * kGroups + group; }
+  __device__ static int empty(int i) { return 1 + kSlots * kGroups + i % kSlots; }
+  __device__ static void wait(int barrier, int threads) {
+    asm volatile("bar.sync %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
+  }
+  __device__ static void arrive(int barrier, int threads) {
+    asm volatile("bar.arrive %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
+  }
+};
+
+}  // namespace signet::kernels::delta_rule
