@@ -460,6 +460,7 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
     p.algorithm = algorithm;
     p.saved = wide<T>(saved);
     p.workspace = wide<T>(workspace);
+    if constexpr (kOnGpu<decltype(device)>) p.read = sequence.read;
     kernels::delta_rule_forward(p, device);
   });
   tape.record([=, context = tape.context()] {
@@ -487,6 +488,7 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
       p.scale = static_cast<Accumulator<T>>(scale);
       p.algorithm = algorithm;
       p.workspace = wide<T>(workspace);
+      if constexpr (kOnGpu<decltype(device)>) p.read = sequence.read;
       kernels::delta_rule_backward(p, device);
     });
   });

@@ -15,6 +15,9 @@ namespace signet::autograd {
 
 struct Sequence {
   int64_t batch = 0, time = 0;
+  // GPU only: of sequence b nothing but row read[b] of what an operator makes will be used (null: all rows).
+  // An operator may leave the others unwritten and takes their gradients for zero.
+  const int32_t* read = nullptr;
   int64_t rows() const { return batch * time; }
 };
 

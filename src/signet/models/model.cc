@@ -105,10 +105,12 @@ Var Model::forward(Tape& tape, const Weights& weights, const int32_t* tokens, Se
   if (state && !std::exchange(state->started, true))
     for (size_t i = 0; i < blocks_.size(); ++i)
       blocks_[i].mixer->start(weights, state->block(i), tape.context().device);
+  const int32_t* const read = std::exchange(sequence.read, nullptr);
   auto [x, projected, prepared] = embed(tape, weights, tokens, sequence, /*whole=*/!state);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const Block& block = blocks_[i];
     if (i > 0) projected = project(tape, weights, block, x);
+    if (i + 1 == blocks_.size()) sequence.read = read;
     Var mixed = i == 0 && prepared.heads.value
                     ? block.mixer->mix_prepared(tape, weights, prepared, sequence)
                     : block.mixer->mix(tape, weights, projected, sequence, state ? state->block(i) : nullptr);

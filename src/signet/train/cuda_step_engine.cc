@@ -21,7 +21,6 @@ namespace signet::train {
 namespace {
 
 using autograd::Context;
-using autograd::Sequence;
 using autograd::Tape;
 
 // Lengths are padded to multiples of 8, and above 64 to an eighth of the power of two below: at most an
@@ -293,9 +292,10 @@ class CudaStepEngine final : public StepEngine {
     Tape tape(arena_, host_, context, /*recording=*/true);
     fill_zero(device_, gradient_.data(), bytes_);
     const models::Weights view(model_.parameters(), DType::kF32, weights_.data(), gradient_.data());
-    const autograd::Var logits =
-        model_.forward(tape, view, shape.on_device(Shape::tokens_at()), Sequence{shape.rows, shape.time},
-                       shape.dense ? nullptr : shape.on_device(shape.scored_at()), shape.scored_rows);
+    // One position of each sequence, or all of them.
+    const int32_t* const scored = shape.dense ? nullptr : shape.on_device(shape.scored_at());
+    const autograd::Var logits = model_.forward(tape, view, shape.on_device(Shape::tokens_at()),
+                                                {shape.rows, shape.time, scored}, scored, shape.scored_rows);
     auto* predictions = static_cast<int32_t*>(arena_.allocate(shape.scored_rows * int64_t{sizeof(int32_t)}));
     autograd::cross_entropy(tape, logits, shape.on_device(shape.targets_at()), 1, &outcome->loss_sum,
                             predictions, options_.temperature, {&header->scored, &outcome->correct});

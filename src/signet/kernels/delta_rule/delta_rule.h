@@ -92,6 +92,7 @@ struct DeltaRuleForward {
       nullptr;  // [delta_rule_saved_size] kept for backward; null when no backward follows
   Accumulator<T>* workspace = nullptr;  // [delta_rule_workspace_size] scratch
   const Accumulator<T>* gate = nullptr;
+  const int32_t* read = nullptr;  // GPU only: of sequence b just row read[b] = b time + t of o will be used
 };
 
 template <class T>
@@ -115,6 +116,7 @@ struct DeltaRuleBackward {
   Accumulator<T>* workspace = nullptr;
   const Accumulator<T>* gate = nullptr;
   Accumulator<T>* dgate = nullptr;
+  const int32_t* read = nullptr;  // GPU only: as in forward; d_o is zero in all other rows
 };
 
 // Elements of T that forward saves for backward, and scratch that either pass needs (the larger of the two).

@@ -133,7 +133,7 @@ void delta_rule_forward(const DeltaRuleForward<T>& a, Cuda device) {
   p.scale = a.scale;
   p.q = on_device(a.q), p.k = on_device(a.k), p.v = on_device(a.v), p.o = on_device(a.o);
   p.beta = a.beta, p.initial_state = a.initial_state, p.final_state = a.final_state;
-  p.saved = a.saved, p.workspace = a.workspace, p.gate = a.gate;
+  p.saved = a.saved, p.workspace = a.workspace, p.gate = a.gate, p.read = a.read;
   use_folded_beta(a.shape, p, stream_of(device));
   if constexpr (std::is_same_v<T, bf16>)
     if (use_chunks<T>(a.shape, a.algorithm)) return chunked_forward(p, stream_of(device));
@@ -154,7 +154,7 @@ void delta_rule_backward(const DeltaRuleBackward<T>& a, Cuda device) {
   p.beta = a.beta, p.initial_state = a.initial_state, p.d_final_state = a.d_final_state;
   p.dbeta = a.dbeta, p.d_initial_state = a.d_initial_state;
   p.saved = const_cast<float*>(a.saved), p.workspace = a.workspace;
-  p.gate = a.gate, p.dgate = a.dgate;
+  p.gate = a.gate, p.dgate = a.dgate, p.read = a.read;
   use_folded_beta(a.shape, p, stream);
   const auto run = [&] {
     if constexpr (std::is_same_v<T, bf16>)

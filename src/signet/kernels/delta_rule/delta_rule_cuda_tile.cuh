@@ -106,6 +106,28 @@ struct Job {
   }
 };
 
+// Which tokens' outputs are used: all, or one of each sequence. The two jobs of a warp share shuffles, so
+// what one needs the other does too.
+template <bool kOne>
+struct ReadTokens {
+  int mine = 0, others = 0;
+  template <class D>
+  __device__ ReadTokens(const Problem<D>& p, int b) {
+    if constexpr (kOne) {
+      mine = static_cast<int>(p.read[b] - p.token(b, 0));
+      others = __shfl_xor_sync(0xffffffffu, mine, 16);
+    }
+  }
+  __device__ bool in(int begin, int count) const {
+    return !kOne || static_cast<unsigned>(mine - begin) < static_cast<unsigned>(count) ||
+           static_cast<unsigned>(others - begin) < static_cast<unsigned>(count);
+  }
+};
+// One token read, one factor, no gate: the heads of 32 that many training jobs have are worth kernels of
+// their own. All others compute what nobody reads.
+template <int DK, int SV, bool kGated>
+inline constexpr bool kReadsOne = DK == 32 && SV == 32 && !kGated;
+
 // Tile of a [dk, dv] state in global memory.
 template <class Tile>
 __device__ void load_state(float (&s)[Tile::TR][Tile::TC], const float* state, int dv, int r, int c) {
@@ -225,13 +247,14 @@ __device__ void store_scattered(D* to, const float (&x)[N], int member) {
   }
 }
 
-template <class D, int DK, int SV, int NH, bool kGated>
+template <class D, int DK, int SV, int NH, bool kGated, bool kOne = false>
 __global__ void __launch_bounds__(32 * kWarps, ForwardTile<DK, SV>::kBlocks) forward_kernel(Problem<D> p) {
   using Shape = ForwardTile<DK, SV>;
   constexpr int TR = Shape::TR, TC = Shape::TC, RL = Shape::RL, Lanes = Shape::Lanes;
   extern __shared__ __align__(16) char shared[];
   const int factors = NH ? NH : p.factors;
   const Job<Lanes> job(p.batch, p.heads, p.dv / SV, p.offsets);
+  const ReadTokens<kOne> read(p, job.b);
   const int lane = threadIdx.x % Lanes, r = lane % RL, c = lane / RL;
   const int bytes = stage_bytes<D, D, DK, SV, false, kGated>(factors), tokens = stage_tokens(factors);
   char* const memory = shared + threadIdx.x / Lanes * 2 * bytes;
@@ -246,7 +269,8 @@ __global__ void __launch_bounds__(32 * kWarps, ForwardTile<DK, SV>::kBlocks) for
   const auto fetch = [&](int s) {
     const Stage<D, D, DK, SV, false, kGated> stage(memory + (s & 1) * bytes, factors);
     const int begin = s * tokens, count = min(tokens, time - begin), rows = count * factors;
-    fetch_rows<DK, Lanes>(stage.q, q + begin * p.q_stride, count, 1, p.q_stride, 0, lane);
+    if (read.in(begin, count))
+      fetch_rows<DK, Lanes>(stage.q, q + begin * p.q_stride, count, 1, p.q_stride, 0, lane);
     fetch_rows<DK, Lanes>(stage.k, k + begin * p.k_stride, rows, factors, p.k_stride, p.heads * DK, lane);
     fetch_rows<SV, Lanes>(stage.x, v + begin * p.v_stride, rows, factors, p.v_stride, p.heads * p.dv, lane);
     if constexpr (kGated)
@@ -309,13 +333,15 @@ __global__ void __launch_bounds__(32 * kWarps, ForwardTile<DK, SV>::kBlocks) for
           w_out += w_row;
         }
       }
-      float query[TR], y[TC];
-      load_floats(query, stage.q + local * DK + r * TR);
-      rows_dot<Shape>(y, s, query);
-      sum_scatter<RL, 1>(y, lane);
+      if (read.in(begin + local, 1)) {
+        float query[TR], y[TC];
+        load_floats(query, stage.q + local * DK + r * TR);
+        rows_dot<Shape>(y, s, query);
+        sum_scatter<RL, 1>(y, lane);
 #pragma unroll
-      for (int i = 0; i < TC; ++i) y[i] *= p.scale;
-      store_scattered<RL>(o + c * TC, y, r);
+        for (int i = 0; i < TC; ++i) y[i] *= p.scale;
+        store_scattered<RL>(o + c * TC, y, r);
+      }
       if (begin + local + 1 == checkpoint_at) {
         store_state<Shape>(s, checkpoint, p.dv, r, c);
         checkpoint += p.state_size();
@@ -354,7 +380,7 @@ struct KeptStates {
   }
 };
 
-template <class D, class G, int DK, int SV, int NH, bool kGated>
+template <class D, class G, int DK, int SV, int NH, bool kGated, bool kOne = false>
 __global__ void __launch_bounds__(32 * kWarps, BackwardTile<DK, SV>::kBlocks)
     backward_kernel(Problem<D> p, SumsOverDv<G> sums) {
   using Shape = BackwardTile<DK, SV>;
@@ -362,6 +388,7 @@ __global__ void __launch_bounds__(32 * kWarps, BackwardTile<DK, SV>::kBlocks)
   extern __shared__ __align__(16) char shared[];
   const int factors = NH ? NH : p.factors;
   const Job<Lanes> job(p.batch, p.heads, p.dv / SV, p.offsets);
+  const ReadTokens<kOne> read(p, job.b);
   const int lane = threadIdx.x % Lanes, r = lane % RL, c = lane / RL;
   const int bytes = stage_bytes<D, float, DK, SV, true, kGated>(factors), tokens = stage_tokens(factors);
   char* const memory = shared + threadIdx.x / Lanes * 2 * bytes;
@@ -378,8 +405,10 @@ __global__ void __launch_bounds__(32 * kWarps, BackwardTile<DK, SV>::kBlocks)
   const auto fetch = [&](int s) {
     const Stage<D, float, DK, SV, true, kGated> stage(memory + (s & 1) * bytes, factors);
     const int begin = s * tokens, count = min(tokens, time - begin), rows = count * factors;
-    fetch_rows<DK, Lanes>(stage.q, q + begin * p.q_stride, count, 1, p.q_stride, 0, lane);
-    fetch_rows<SV, Lanes>(stage.d_o, d_o + begin * p.o_stride, count, 1, p.o_stride, 0, lane);
+    if (read.in(begin, count)) {
+      fetch_rows<DK, Lanes>(stage.q, q + begin * p.q_stride, count, 1, p.q_stride, 0, lane);
+      fetch_rows<SV, Lanes>(stage.d_o, d_o + begin * p.o_stride, count, 1, p.o_stride, 0, lane);
+    }
     fetch_rows<DK, Lanes>(stage.k, k + begin * p.k_stride, rows, factors, p.k_stride, p.heads * DK, lane);
     fetch_rows<SV, Lanes>(stage.x, w + static_cast<int64_t>(begin) * factors * w_row, rows, 1, w_row, 0,
                           lane);
@@ -463,17 +492,18 @@ __global__ void __launch_bounds__(32 * kWarps, BackwardTile<DK, SV>::kBlocks)
           load_state<Shape>(s, checkpoint, p.dv, r, c);
         segment_end = (segment_end - 1) / segment * segment;
       }
-      {
-        float query[TR], g[TC], y[TR] = {};
+      float dquery[TR] = {};
+      if (read.in(begin + local, 1)) {
+        float query[TR], g[TC];
         load_floats(query, stage.q + local * DK + r * TR);
         load_floats(g, stage.d_o + local * SV + c * TC);
 #pragma unroll
         for (int i = 0; i < TC; ++i) g[i] *= p.scale;
-        add_columns_dot<Shape>(y, s, g);  // dq = scale S d_o
+        add_columns_dot<Shape>(dquery, s, g);  // dq = scale S d_o
         add_outer<Shape>(ds, query, g);
-        sum_scatter<CL, RL>(y, lane);
-        store_scattered<CL>(dq + r * TR, y, c);
+        sum_scatter<CL, RL>(dquery, lane);
       }
+      store_scattered<CL>(dq + r * TR, dquery, c);
       for (int j = factors - 1; j >= 0; --j) {
         const int row = local * factors + j;
         float key[TR], u[TC], du[TC], y[TR] = {}, dot[1] = {0.f};
@@ -532,8 +562,10 @@ void launch_backward(const Problem<D>& p, const SumsOverDv<G>& sums, unsigned bl
   const int bytes =
       32 * kWarps / BackwardTile<DK, SV>::Lanes * 2 * stage_bytes<D, float, DK, SV, true, kGated>(p.factors);
   constexpr int kOne = kGated ? 0 : 1;  // n_h = 1 is worth a kernel of its own without a gate
-  const auto kernel =
+  auto kernel =
       p.factors == 1 ? backward_kernel<D, G, DK, SV, kOne, kGated> : backward_kernel<D, G, DK, SV, 0, kGated>;
+  if constexpr (kReadsOne<DK, SV, kGated> && std::is_same_v<D, G>)
+    if (p.read && p.factors == 1) kernel = backward_kernel<D, G, DK, SV, 1, false, true>;
   allow_shared_memory(kernel, bytes, "delta rule backward");
   kernel<<<blocks, 32 * kWarps, bytes, stream>>>(p, sums);
   check_launch("delta rule backward");
@@ -549,8 +581,10 @@ void launch(const Problem<D>& p, bool backward, cudaStream_t stream) {
   if (!backward) {
     const int bytes = 32 * kWarps / Lanes * 2 * stage_bytes<D, D, DK, SV, false, kGated>(p.factors);
     constexpr int kOne = kGated ? 0 : 1;
-    const auto kernel =
+    auto kernel =
         p.factors == 1 ? forward_kernel<D, DK, SV, kOne, kGated> : forward_kernel<D, DK, SV, 0, kGated>;
+    if constexpr (kReadsOne<DK, SV, kGated>)
+      if (p.read && p.factors == 1) kernel = forward_kernel<D, DK, SV, 1, false, true>;
     allow_shared_memory(kernel, bytes, "delta rule forward");
     kernel<<<blocks, 32 * kWarps, bytes, stream>>>(p);
     check_launch("delta rule forward");
