@@ -23,8 +23,12 @@ std::vector<std::string> model_of(const std::string& name) {
   if (name == "mamba") return {"model.width=16", "model.blocks=2", "model.mlp=16"};
   if (name == "odd")
     return {"model.width=20", "model.heads=5", "model.blocks=2", "model.conv=3", "model.mlp=13"};
-  return {"model.width=64", "model.heads=2", "model.blocks=2",
-          name == "plain" ? "model.conv=0" : "model.conv=4", "model.mlp=64"};
+  return {"model.width=64",
+          "model.heads=2",
+          "model.blocks=2",
+          name == "plain" ? "model.conv=0" : "model.conv=4",
+          name == "unnormed" ? "model.output_norm=false" : "model.output_norm=true",
+          "model.mlp=64"};
 }
 
 // A model with its optimizer and engine; batch s is that of step s.
@@ -65,41 +69,67 @@ struct Training {
   }
 };
 
-// Every step starts from the CPU's weights and moments, so that rounding cannot add up; the first moment
-// shows the gradient itself.
+// The state of one training, given to another.
+void copy_state(Training& from, Training& to) {
+  const auto bytes = from.weights.size() * sizeof(float);
+  to.weights = from.weights;
+  std::memcpy(to.optimizer.first_moment(), from.optimizer.first_moment(), bytes);
+  std::memcpy(to.optimizer.second_moment(), from.optimizer.second_moment(), bytes);
+}
+StepResult one_step(Training& training, const tasks::Batch& batch, int64_t step) {
+  training.engine->from_host();
+  training.engine->submit(batch, 1e-3, step);
+  const auto result = training.engine->collect();
+  training.engine->to_host();
+  return result;
+}
+// How far two steps are apart: the norm of the gradient, and the gradient itself in the first moments.
+double distance(Training& a, const StepResult& one, Training& b, const StepResult& two) {
+  const auto moments = [&](Training& training) {
+    const auto* m = static_cast<const float*>(training.optimizer.first_moment());
+    return std::vector<double>(m, m + training.weights.size());
+  };
+  return std::max(std::abs(one.norm - two.norm) / two.norm, test::relative_error(moments(a), moments(b)));
+}
+
+// Every step starts from the CPU's weights and moments, so that rounding cannot add up. In bf16 a step may be
+// off by as much as the problem makes of rounding: the norm of what is read from a nearly empty state divides
+// by its length. `shaken` shows it: the CPU's own step in fp32 with weights moved by at most the rounding of
+// bf16. Without that norm ("unnormed") it is 0.2 %, with heads of 4 ("odd") up to 20 %. A pass rounds weights
+// and a dozen activations, and that many independent roundings are a few times one.
 TEST(CudaStepEngine, MatchesTheCpu) {
   SIGNET_NEEDS_GPU();
   const OpenDevice device = open_device("cuda");
-  for (const std::string name : {"deltanet", "odd", "mamba"}) {
+  Rng rng(1);
+  for (const std::string name : {"deltanet", "plain", "unnormed", "odd", "mamba"}) {
     for (bool dense : {false, true}) {
       for (Precision precision : {Precision::kFp32, Precision::kTf32, Precision::kBf16}) {
-        Training cpu(name, dense, {}, Precision::kFp32), gpu(name, dense, device, precision);
-        // Norms of nearly empty states amplify what rounding the factors of a product loses.
-        const double tolerance = precision == Precision::kFp32   ? 2e-5
-                                 : precision == Precision::kTf32 ? 2e-2
-                                                                 : 0.3;
-        const auto bytes = cpu.weights.size() * sizeof(float);
+        Training cpu(name, dense, {}, Precision::kFp32), start(name, dense, {}, Precision::kFp32),
+            shaken(name, dense, {}, Precision::kFp32), gpu(name, dense, device, precision);
+        const double unit = precision == Precision::kBf16   ? 1.0 / 256
+                            : precision == Precision::kTf32 ? 1.0 / 2048
+                                                            : 0;
         for (int64_t step = 1; step <= 9; ++step) {
           SCOPED_TRACE(testing::Message()
                        << name << (dense ? " dense " : " ") << precision_name(precision) << " step " << step);
-          gpu.weights = cpu.weights;
-          std::memcpy(gpu.optimizer.first_moment(), cpu.optimizer.first_moment(), bytes);
-          std::memcpy(gpu.optimizer.second_moment(), cpu.optimizer.second_moment(), bytes);
-          gpu.engine->from_host();
-          cpu.engine->submit(cpu.batch(step), 1e-3, step);
-          gpu.engine->submit(cpu.batch(step), 1e-3, step);
-          const auto expected = cpu.engine->collect(), got = gpu.engine->collect();
-          gpu.engine->to_host();
+          copy_state(cpu, gpu);
+          const tasks::Batch batch = cpu.batch(step);
+          double conditioning = 0;
+          copy_state(cpu, start);
+          const auto expected = one_step(cpu, batch, step), got = one_step(gpu, batch, step);
+          for (int trial = 0; unit > 0 && trial < 3; ++trial) {
+            copy_state(start, shaken);
+            for (float& w : shaken.weights) w *= static_cast<float>(1 + unit * rng.uniform(-0.5, 0.5));
+            conditioning =
+                std::max(conditioning, distance(shaken, one_step(shaken, batch, step), cpu, expected));
+          }
+          const double tolerance = 2e-5 + unit + 6 * conditioning;
           EXPECT_EQ(got.step, step);
           EXPECT_TRUE(got.updated);
           EXPECT_EQ(got.batch.scored, expected.batch.scored);
-          EXPECT_NEAR(got.batch.loss, expected.batch.loss, std::min(tolerance, 3e-2) * expected.batch.loss);
-          EXPECT_NEAR(got.norm, expected.norm, tolerance * expected.norm);
-          const auto moments = [&](Training& training) {
-            const auto* m = static_cast<const float*>(training.optimizer.first_moment());
-            return std::vector<double>(m, m + training.weights.size());
-          };
-          EXPECT_LT(test::relative_error(moments(gpu), moments(cpu)), tolerance);
+          EXPECT_NEAR(got.batch.loss, expected.batch.loss, (2e-5 + 2 * unit) * expected.batch.loss);
+          const double off = distance(gpu, got, cpu, expected);
+          EXPECT_LT(off, tolerance) << "conditioning " << conditioning;
           if (precision == Precision::kFp32) {
             EXPECT_EQ(got.batch.correct, expected.batch.correct);
           }

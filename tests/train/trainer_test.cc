@@ -198,7 +198,7 @@ double scaled_after_training(const std::string& task, const std::vector<std::str
   all.insert(all.end(), set.begin(), set.end());
   auto run = io::RunDirectory::create(directory / "run", false);
   const auto config = resolve_config({"", task, "deltanet", all});
-  return train(config, run, false, {true, ""})["scaled_accuracy"].get<double>();
+  return train(config, run, false, {true, "", {}})["scaled_accuracy"].get<double>();
 }
 
 TEST(Learning, DeltaNetWithNegativeEigenvaluesLearnsParity) {
