@@ -68,43 +68,47 @@ __device__ inline void store_row(T* row, const Work& w, int first, const float (
   }
 }
 
-// The next rows of a lane's four channels, in groups of kAhead. K = 4: each thread copies its packets two
-// groups ahead into slots of shared memory that it alone uses. Otherwise they are loaded when asked for.
+// The next rows of a lane's four channels, kAhead at a time. K = 4: each thread copies its packets two groups
+// ahead into slots of shared memory that it alone uses. Otherwise they are loaded when asked for.
 template <class T, int K>
 class IncomingRows {
  public:
-  static constexpr int kSharedBytes =
-      K == 4 ? kGroups * kAhead<K> * kThreads * static_cast<int>(sizeof(Packet<T>)) : 0;
+  static constexpr int kSlots = kGroups * kAhead<K>;
+  static constexpr int kSharedBytes = K == 4 ? kSlots * kThreads * static_cast<int>(sizeof(Packet<T>)) : 0;
 
   // `count` rows from `row` on.
   __device__ IncomingRows(char* shared, const T* row, int64_t stride, int count, int first, const Work& w)
-      : from_(row), stride_(static_cast<int>(stride)), count_(count), first_(first), work_(w) {
+      : from_(row + first), stride_(static_cast<int>(stride)), first_(first), work_(w) {
+    left_ = first < w.channels ? count : 0;
     slots_ = reinterpret_cast<Packet<T>*>(shared) + threadIdx.y * 32 + threadIdx.x;
   }
-  // The copies of a group; close_copy_group() afterwards.
-  __device__ void fetch(int group) const {
+  // Starts the copies of the next group that has not been asked for; close_copy_group() afterwards.
+  __device__ void fetch() {
     if constexpr (K == 4) {
 #pragma unroll
-      for (int k = 0; k < kAhead<K>; ++k) {
-        const int row = group * kAhead<K> + k;
-        const bool there = row < count_ && first_ < work_.channels;
-        copy_packet_async(slot(group, k), there ? from_ + int64_t{row} * stride_ + first_ : from_, there);
-      }
+      for (int k = 0; k < kAhead<K>; ++k)
+        copy_packet_async(slots_ + (fetching_ + k) * kThreads, k < left_ ? from_ + k * stride_ : from_,
+                          k < left_);
+      fetching_ ^= kAhead<K>;
+      from_ += kAhead<K> * stride_, left_ -= kAhead<K>;
     }
   }
-  __device__ Packet<T> row(int group, int k) const {
-    if constexpr (K == 4) return *slot(group, k);
-    const int row = group * kAhead<K> + k;
-    return load_row<false>(from_ + int64_t{row} * stride_, work_, row < count_, first_);
+  // Row k of the current group.
+  __device__ Packet<T> row(int k) const {
+    if constexpr (K == 4) return slots_[(current_ + k) * kThreads];
+    return load_row<false>(from_ - first_ + k * stride_, work_, k < left_, first_);
+  }
+  __device__ void next() {
+    if constexpr (K == 4)
+      current_ ^= kAhead<K>;
+    else
+      from_ += kAhead<K> * stride_, left_ -= kAhead<K>;
   }
 
  private:
-  __device__ Packet<T>* slot(int group, int k) const {
-    return slots_ + (group % kGroups * kAhead<K> + k) * kThreads;
-  }
   const T* from_;
   Packet<T>* slots_;
-  int stride_, count_, first_;
+  int stride_, left_, first_, fetching_ = 0, current_ = 0;
   const Work& work_;
 };
 
@@ -162,79 +166,104 @@ __device__ inline float convolve(const float (&window)[K][4], const float (&weig
   return z;
 }
 
-// The lanes of a head of `unit.width` channels are a team; every lane of the warp takes part in its sums.
+// The lanes of a head of `unit.width` channels are a team; every lane of the warp takes part in its sums,
+// without a branch. kLanes = 0: as many as the width says.
+template <int kLanes>
 struct Team {
   int lanes, head;
-  bool normalised, leader;
+  bool normalised;
   __device__ Team(const UnitHeads& unit, int first) {
-    lanes = static_cast<int>(unit.width) / 4;
-    head = first / static_cast<int>(unit.width);
-    normalised = head < unit.heads;
-    leader = normalised && threadIdx.x % lanes == 0;
+    lanes = kLanes > 0 ? kLanes : static_cast<int>(unit.width) / 4;
+    head = first / (lanes * 4);
+    normalised = head < static_cast<int>(unit.heads);
   }
   __device__ float sum(float x) const {
+    if constexpr (kLanes > 0) return lane_sum<kLanes>(x);
 #pragma unroll
-    for (int mask = 16; mask > 0; mask /= 2)
-      if (mask < lanes) x += __shfl_xor_sync(0xffffffffu, x, mask);
+    for (int mask = 1; mask < 32; mask *= 2) {
+      const float other = __shfl_xor_sync(0xffffffffu, x, mask);
+      x += mask < lanes ? other : 0.0f;
+    }
     return x;
   }
 };
 
-// The gate of a lane that leads a head with one.
-struct HeadGate {
-  bool mine, folds;  // folds: some head of this warp divides its gate by the length of its key
-  int column;
-  __device__ HeadGate(const GateColumns& gate, const Team& team) {
-    column = team.head - static_cast<int>(gate.first_head);
-    mine = team.leader && column >= 0 && column < gate.columns;
-    folds = gate.unit_keys && __any_sync(0xffffffffu, mine);
+// The gates of a warp's heads, computed after its run, many at a time. With unit_keys each is multiplied by a
+// factor that its head leaves in shared memory; a key of the delta rule is stored in bf16.
+class WarpGates {
+ public:
+  static constexpr int kHeads = 8;  // that a warp has at most
+  using Factors = float[kLongestRun][kHeads];
+
+  template <class T>
+  __device__ WarpGates(const GateColumns& gate, const T& team, int channel_block, Factors& factors)
+      : gate_(gate), factors_(factors) {
+    const int heads = 32 / team.lanes, first_gated = static_cast<int>(gate.first_head);
+    first_head_ = channel_block * heads;
+    begin_ = max(first_head_, first_gated);
+    count_ = min(first_head_ + heads, first_gated + static_cast<int>(gate.columns)) - begin_;
+    begin_ -= first_head_;
+    place_ = threadIdx.x % team.lanes == 0 ? threadIdx.x / team.lanes : -1;
+    folds_ = gate.unit_keys && count_ > 0;  // the same for all lanes
   }
+  // The key of one step.
+  template <class T>
+  __device__ void fold(const T& team, int step, const float (&key)[4]) const {
+    if (!folds_) return;
+    float stored[4], square = 0.0f;
+    unpack(pack<bf16>(key), stored);
+#pragma unroll
+    for (float each : stored) square = fmaf(each, each, square);
+    square = team.sum(square);
+    if (place_ >= 0) factors_[step][place_] = square;
+  }
+  // body(step, column, factor) for the gates of `steps` steps.
+  template <class Body>
+  __device__ void for_each(int steps, Body body) const {
+    if (count_ <= 0) return;
+    __syncwarp();
+    for (int i = static_cast<int>(threadIdx.x); i < steps * count_; i += 32) {
+      const int step = i / count_, at = begin_ + i % count_;
+      body(step, first_head_ + at - static_cast<int>(gate_.first_head),
+           folds_ ? unit_key_factor(factors_[step][at]) : 1.0f);
+    }
+    __syncwarp();
+  }
+
+ private:
+  const GateColumns& gate_;
+  Factors& factors_;
+  int first_head_, begin_, count_, place_;
+  bool folds_;
 };
 
-// What the gate of a key is multiplied by; a key of the delta rule is stored in bf16.
-__device__ inline float gate_factor(const Team& team, const float (&key)[4]) {
-  float square = 0.0f;
-#pragma unroll
-  for (float each : key) {
-    const float stored = to_float(from_float<bf16>(each));
-    square = fmaf(stored, stored, square);
-  }
-  return unit_key_factor(team.sum(square));
-}
-
-template <class T, int K, bool kUnit>
+template <class T, int K, bool kUnit, int kLanes = 0>
 __global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(ShortConvForward<T> p, Work w) {
   begin_kernel();
   extern __shared__ __align__(16) char shared[];
+  __shared__ WarpGates::Factors factors[kUnit ? kWarps : 1];
   const int64_t item = int64_t{w.item_block()} * kWarps + threadIdx.y;
   if (item >= w.items()) return;
   const int first = w.first();
   const int64_t b = item / w.runs, begin = (item - b * w.runs) * w.steps, row = b * w.time + begin;
   const int steps = static_cast<int>(min(w.steps, w.time - begin));
-  const IncomingRows<T, K> x(shared, p.x + row * p.x_stride, p.x_stride, steps, first, w);
+  IncomingRows<T, K> x(shared, p.x + row * p.x_stride, p.x_stride, steps, first, w);
 #pragma unroll
-  for (int group = 0; group < kGroups; ++group) x.fetch(group), close_copy_group();
-  const Team team(kUnit ? p.unit : UnitHeads{0, 128, 0}, first);
-  const HeadGate gate(p.gate, team);
+  for (int group = 0; group < kGroups; ++group) x.fetch(), close_copy_group();
+  const Team<kLanes> team(kUnit ? p.unit : UnitHeads{0, 128, 0}, first);
+  const WarpGates gates(p.gate, team, w.channel_block(), factors[kUnit ? threadIdx.y : 0]);
   T* y = p.y + row * p.y_stride;
-  const int y_stride = static_cast<int>(p.y_stride), x_stride = static_cast<int>(p.x_stride),
-            gates = static_cast<int>(p.gate.columns);
-  const T* gate_x = p.x + row * p.x_stride + w.channels + gate.column;
-  float* gate_y = p.gate.y + row * gates + gate.column;
+  const int y_stride = static_cast<int>(p.y_stride);
   const float eps = static_cast<float>(p.unit.eps);
   float weight[K][4], bias[4], window[K][4];
   load_weights<K, !kUnit>(p, w, first, weight, bias);
   load_history<K>(p, w, b, begin, first, window);
-  for (int done = 0, group = 0; done < steps; done += kAhead<K>, ++group) {
-    float opening[kAhead<K>];
-#pragma unroll
-    for (int k = 0; k < kAhead<K>; ++k)
-      opening[k] = kUnit && gate.mine && done + k < steps ? to_float(gate_x[k * x_stride]) : 0.0f;
+  for (int done = 0; done < steps; done += kAhead<K>) {
     wait_for_copies<kGroups - 1>();
 #pragma unroll
     for (int k = 0; k < kAhead<K>; ++k) {
       shift<K>(window);
-      unpack(x.row(group, k), window[slot<K>(k, K - 1)]);
+      unpack(x.row(k), window[slot<K>(k, K - 1)]);
       float v[4], square = 0.0f;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -243,17 +272,24 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(Short
         square = fmaf(v[i], v[i], square);
       }
       if constexpr (kUnit) {
-        const float r = inverse_root(team.sum(square) + eps);
+        const float r = inverse_root(team.sum(square) + eps), scale = team.normalised ? r : 1.0f;
 #pragma unroll
-        for (float& each : v) each *= team.normalised ? r : 1.0f;
-        const float factor = gate.folds ? gate_factor(team, v) : 1.0f;
-        if (gate.mine && done + k < steps)
-          gate_y[k * gates] = factor * activate(p.gate.kind, opening[k], p.gate.scale, p.gate.shift);
+        for (float& each : v) each *= scale;
+        gates.fold(team, done + k, v);
       }
       if (done + k < steps) store_row<K == 4>(y + k * y_stride, w, first, v);
     }
-    x.fetch(group + kGroups), close_copy_group();
-    y += kAhead<K> * y_stride, gate_x += kAhead<K> * x_stride, gate_y += kAhead<K> * gates;
+    x.next(), x.fetch(), close_copy_group();
+    y += kAhead<K> * y_stride;
+  }
+  if constexpr (kUnit) {
+    const T* from = p.x + row * p.x_stride + w.channels;
+    float* to = p.gate.y + row * p.gate.columns;
+    gates.for_each(steps, [&](int step, int column, float factor) {
+      const float opening = to_float(from[step * p.x_stride + column]);
+      to[step * p.gate.columns + column] =
+          factor * activate(p.gate.kind, opening, p.gate.scale, p.gate.shift);
+    });
   }
 }
 
@@ -274,15 +310,16 @@ __global__ void final_kernel(ShortConvForward<T> p) {
 // In a unit head with s = silu(z), y = r s and dy come first: ds = r (dy - y (y . dy)). A lane computes K - 1
 // steps of dz beyond its run, for dx alone. Block x writes row x of `workspace`, [rows, channels (kernel +
 // 1)].
-template <class T, int K, bool kUnit>
+template <class T, int K, bool kUnit, int kLanes = 0>
 __global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(ShortConvBackward<T> p, Work w) {
   begin_kernel();
   extern __shared__ __align__(16) char shared[];
   __shared__ float part[kWarps][128];
+  __shared__ WarpGates::Factors factors[kUnit ? kWarps : 1];
   const int64_t item_blocks = gridDim.x / w.channel_blocks;
   const int first = w.first();
-  const Team team(kUnit ? p.unit : UnitHeads{0, 128, 0}, first);
-  const HeadGate gate(p.gate, team);
+  const Team<kLanes> team(kUnit ? p.unit : UnitHeads{0, 128, 0}, first);
+  const WarpGates gates(p.gate, team, w.channel_block(), factors[kUnit ? threadIdx.y : 0]);
   const float eps = static_cast<float>(p.unit.eps);
   float weight[K][4], bias[4], dweight[K][4] = {}, dbias[4] = {};
   load_weights<K, !kUnit>(p, w, first, weight, bias);
@@ -292,85 +329,79 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(Shor
     const int left = static_cast<int>(min(w.time - begin, w.steps + K - 1)),  // steps that are there
         steps = static_cast<int>(min(w.time - begin, w.steps));
     using Incoming = IncomingRows<T, K>;
-    const Incoming x(shared, p.x + row * p.x_stride, p.x_stride, left, first, w),
+    Incoming x(shared, p.x + row * p.x_stride, p.x_stride, left, first, w),
         dy(shared + Incoming::kSharedBytes, p.dy + row * p.dy_stride, p.dy_stride, left, first, w);
 #pragma unroll
-    for (int group = 0; group < kGroups; ++group) x.fetch(group), dy.fetch(group), close_copy_group();
+    for (int group = 0; group < kGroups; ++group) x.fetch(), dy.fetch(), close_copy_group();
     T* dx = p.dx + (row - K + 1) * p.dx_stride;
-    const int x_stride = static_cast<int>(p.x_stride), dx_stride = static_cast<int>(p.dx_stride),
-              gates = static_cast<int>(p.gate.columns);
-    const T* gate_x = p.x + row * p.x_stride + w.channels + gate.column;
-    T* gate_dx = p.dx + row * p.dx_stride + w.channels + gate.column;
-    const float* gate_dy = p.gate.dy + row * gates + gate.column;
+    const int dx_stride = static_cast<int>(p.dx_stride);
     float window[K][4], dz[K][4] = {};
     load_history<K>(p, w, b, begin, first, window);
-    for (int done = 0, group = 0; done < steps + K - 1; done += kAhead<K>, ++group) {
-      float opening[kAhead<K>], d_opening[kAhead<K>];
-#pragma unroll
-      for (int k = 0; k < kAhead<K>; ++k) {
-        const bool there = kUnit && gate.mine && done + k < steps;
-        opening[k] = there ? to_float(gate_x[k * x_stride]) : 0.0f;
-        d_opening[k] = there ? gate_dy[k * gates] : 0.0f;
-      }
+    for (int done = 0; done < steps + K - 1; done += kAhead<K>) {
       wait_for_copies<kGroups - 1>();
 #pragma unroll
       for (int k = 0; k < kAhead<K>; ++k) {
         shift<K>(window);
         shift<K>(dz);
-        unpack(x.row(group, k), window[slot<K>(k, K - 1)]);
+        unpack(x.row(k), window[slot<K>(k, K - 1)]);
         float(&d)[4] = dz[slot<K>(k, K - 1)];
-        unpack(dy.row(group, k), d);  // zero beyond the sequence
-        float z[4], s[4], square = 0.0f, along = 0.0f;
+        unpack(dy.row(k), d);  // zero beyond the sequence
+        // With s the logistic function of z: y = z s, and silu'(z) = s (1 + z (1 - s)) = s + y - y s.
+        float slope[4], y[4], square = 0.0f, along = 0.0f;
         if (kUnit || p.silu) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            z[i] = convolve<K>(window, weight, bias[i], k, i), s[i] = logistic(z[i]);
-            const float y = z[i] * s[i];
-            square = fmaf(y, y, square);
-            along = fmaf(y, d[i], along);
+            const float z = convolve<K>(window, weight, bias[i], k, i), s = logistic(z);
+            y[i] = z * s;
+            slope[i] = fmaf(-y[i], s, s + y[i]);
+            square = fmaf(y[i], y[i], square);
+            along = fmaf(y[i], d[i], along);
           }
         }
         if constexpr (kUnit) {
-          const float r = inverse_root(team.sum(square) + eps);
-          along = -r * r * team.sum(along);
-          float key[4];
+          const float r = team.normalised ? inverse_root(team.sum(square) + eps) : 1.0f;
+          along = team.normalised ? -r * r * team.sum(along) : 0.0f;
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            key[i] = r * z[i] * s[i];
-            if (team.normalised) d[i] = r * fmaf(along, z[i] * s[i], d[i]);
+            d[i] = r * fmaf(along, y[i], d[i]) * slope[i];
+            y[i] *= r;
           }
-          const float factor = gate.folds ? gate_factor(team, key) : 1.0f;
-          if (gate.mine && done + k < steps)
-            gate_dx[k * dx_stride] = from_float<T>(activate_gradient(
-                p.gate.kind, opening[k], factor * d_opening[k], p.gate.scale, p.gate.shift));
+          if (done + k < steps) gates.fold(team, done + k, y);
+        } else if (p.silu) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) d[i] *= slope[i];
         }
-        if (kUnit || p.silu) {
+        // Without a branch, so that the steps of a group overlap.
+        const bool mine = done + k < steps, inside = done + k >= K - 1 && done + k < steps + K - 1;
+        float sum[4] = {};
 #pragma unroll
-          for (int i = 0; i < 4; ++i) d[i] *= s[i] * fmaf(z[i], 1.0f - s[i], 1.0f);
-        }
-        if (done + k < steps) {
+        for (int i = 0; i < 4; ++i) {
+          const float own = mine ? d[i] : 0.0f;
+          if constexpr (!kUnit) dbias[i] += own;
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            if constexpr (!kUnit) dbias[i] += d[i];
-#pragma unroll
-            for (int j = 0; j < K; ++j) dweight[j][i] = fmaf(d[i], window[slot<K>(k, j)][i], dweight[j][i]);
+          for (int j = 0; j < K; ++j) {
+            dweight[j][i] = fmaf(own, window[slot<K>(k, j)][i], dweight[j][i]);
+            sum[i] = fmaf(weight[K - 1 - j][i], dz[slot<K>(k, j)][i], sum[i]);
           }
         }
-        if (done + k >= K - 1 && done + k < steps + K - 1) {
-          float sum[4] = {};
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-#pragma unroll
-            for (int j = 0; j < K; ++j) sum[i] = fmaf(weight[K - 1 - j][i], dz[slot<K>(k, j)][i], sum[i]);
-          }
-          store_row<K == 4>(dx + k * dx_stride, w, first, sum);
-        }
+        if (inside) store_row<K == 4>(dx + k * dx_stride, w, first, sum);
       }
-      x.fetch(group + kGroups), dy.fetch(group + kGroups), close_copy_group();
-      dx += kAhead<K> * dx_stride, gate_x += kAhead<K> * x_stride, gate_dx += kAhead<K> * dx_stride;
-      gate_dy += kAhead<K> * gates;
+      x.next(), dy.next();
+      x.fetch(), dy.fetch(), close_copy_group();
+      dx += kAhead<K> * dx_stride;
     }
     wait_for_copies<0>();  // the next item uses the same slots
+    if constexpr (kUnit) {
+      const T* from = p.x + row * p.x_stride + w.channels;
+      T* to = p.dx + row * p.dx_stride + w.channels;
+      const float* d_gate = p.gate.dy + row * p.gate.columns;
+      gates.for_each(steps, [&](int step, int column, float factor) {
+        const float opening = to_float(from[step * p.x_stride + column]),
+                    d = factor * d_gate[step * p.gate.columns + column];
+        to[step * p.dx_stride + column] =
+            from_float<T>(activate_gradient(p.gate.kind, opening, d, p.gate.scale, p.gate.shift));
+      });
+    }
   }
   // Over the warps of the block, in order: the taps, then the bias.
   float* sums = p.workspace + int64_t{w.item_block()} * w.channels * (w.kernel + 1);
@@ -428,9 +459,10 @@ void short_conv_forward(const ShortConvForward<T>& p, Cuda device) {
   const Work w(p, packets_fit(p.x, p.x_stride) && packets_fit(p.y, p.y_stride) && packets_fit(p.initial, 4));
   check_kernel(p, w.aligned);
   if (w.items() > 0 && p.channels > 0) {
-    const auto kernel = p.unit.heads > 0             ? forward_kernel<T, 4, true>
-                        : p.kernel <= 4 && w.aligned ? forward_kernel<T, 4, false>
-                                                     : forward_kernel<T, 16, false>;
+    const auto kernel = p.unit.heads > 0 && p.unit.width == 32 ? forward_kernel<T, 4, true, 8>
+                        : p.unit.heads > 0                     ? forward_kernel<T, 4, true>
+                        : p.kernel <= 4 && w.aligned           ? forward_kernel<T, 4, false>
+                                                               : forward_kernel<T, 16, false>;
     const int64_t blocks = (w.items() + kWarps - 1) / kWarps * w.channel_blocks;
     launch("short_conv_forward", kernel, static_cast<unsigned>(blocks), dim3(32, kWarps),
            IncomingRows<T, 4>::kSharedBytes, device, p, w);
@@ -449,11 +481,12 @@ void short_conv_backward(const ShortConvBackward<T>& p, Cuda device) {
   check_kernel(p, w.aligned);
   if (w.items() == 0 || p.channels == 0) return;
   const int64_t rows = sum_rows(w);
-  const auto kernel = p.unit.heads > 0             ? backward_kernel<T, 4, true>
-                      : p.kernel <= 4 && w.aligned ? backward_kernel<T, 4, false>
-                                                   : backward_kernel<T, 16, false>;
+  const auto kernel = p.unit.heads > 0 && p.unit.width == 32 ? backward_kernel<T, 4, true, 8>
+                      : p.unit.heads > 0                     ? backward_kernel<T, 4, true>
+                      : p.kernel <= 4 && w.aligned           ? backward_kernel<T, 4, false>
+                                                             : backward_kernel<T, 16, false>;
   constexpr int kSharedBytes = 2 * IncomingRows<T, 4>::kSharedBytes;
-  allow_shared_memory(kernel, kSharedBytes + 4096, "short_conv_backward");
+  allow_shared_memory(kernel, kSharedBytes + 16384, "short_conv_backward");
   launch("short_conv_backward", kernel, static_cast<unsigned>(rows * w.channel_blocks), dim3(32, kWarps),
          kSharedBytes, device, p, w);
   const int64_t columns = p.channels * (p.kernel + 1), taps = p.channels * p.kernel;
