@@ -13,7 +13,7 @@ constexpr int kThreads = 256;
 // `fit`: packets_fit for every array.
 struct Grid {
   int64_t rows, width, packets;  // packets: per row
-  bool aligned;
+  bool aligned, few;             // few: 32 bits are enough to count them
 
   template <class... Strides>
   Grid(int64_t rows_, int64_t width_, bool fit, Strides... strides) : rows(rows_), width(width_) {
@@ -21,6 +21,7 @@ struct Grid {
       width *= rows, rows = rows > 0 ? 1 : 0;
     aligned = fit && width % 4 == 0;
     packets = (width + 3) / 4;
+    few = rows * packets < (int64_t{1} << 31);
   }
   int64_t blocks() const { return (rows * packets + kThreads - 1) / kThreads; }
 };
@@ -31,7 +32,9 @@ __global__ void packets_kernel(Grid grid, Body body) {
   begin_kernel();
   const int64_t e = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (e >= grid.rows * grid.packets) return;
-  const int64_t row = grid.rows == 1 ? 0 : e / grid.packets;
+  const int64_t row = grid.rows == 1 ? 0
+                      : grid.few     ? static_cast<unsigned>(e) / static_cast<unsigned>(grid.packets)
+                                     : e / grid.packets;
   body(row, static_cast<int>(e - row * grid.packets) * 4, static_cast<int>(grid.width), grid.aligned);
 }
 template <class Body>

@@ -161,9 +161,9 @@ int64_t ranges_for(int64_t rows, int64_t width, int64_t table_rows) {
 }
 
 // One thread per 8 columns.
-__global__ void __launch_bounds__(kThreads) one_hot_kernel(OneHot p, int pieces) {
+__global__ void __launch_bounds__(kThreads) one_hot_kernel(OneHot p, unsigned pieces) {
   begin_kernel();
-  const int64_t e = int64_t{blockIdx.x} * kThreads + threadIdx.x, row = e / pieces;
+  const unsigned e = blockIdx.x * kThreads + threadIdx.x, row = e / pieces;
   if (row >= p.rows) return;
   const int at = p.index[row] - static_cast<int>(e - row * pieces) * 8;
   uint4 bits = make_uint4(0, 0, 0, 0);
@@ -183,8 +183,9 @@ void one_hot(const OneHot& p, Cuda device) {
   if (p.width % 8 != 0) fail(ErrorCode::kUsage, "one-hot rows of {} columns: give a multiple of 8", p.width);
   const int64_t pieces = p.width / 8, threads = p.rows * pieces;
   if (threads == 0) return;
+  if (threads > INT32_MAX) fail(ErrorCode::kUsage, "{} one-hot rows of {} columns", p.rows, p.width);
   launch("one_hot", one_hot_kernel, static_cast<unsigned>((threads + kThreads - 1) / kThreads), kThreads, 0,
-         device, p, static_cast<int>(pieces));
+         device, p, static_cast<unsigned>(pieces));
 }
 
 int64_t scatter_add_workspace_size(int64_t rows, int64_t width, int64_t table_rows, Cuda) {
