@@ -37,20 +37,19 @@ struct Head {
   }
 };
 
-// What the gate of a key y is multiplied by; a key of the delta rule is stored in bf16.
+// The square of the length of a key y as it is stored, in bf16; 1 where gates do not want it.
 template <int kTeam, int kPackets>
-__device__ inline float gate_factor(const GateColumns& gate, const float (&y)[kPackets][4]) {
+__device__ inline float key_square(const GateColumns& gate, const float (&y)[kPackets][4]) {
   if (!gate.unit_keys) return 1.0f;
   float square = 0.0f;
 #pragma unroll
   for (int k = 0; k < kPackets; ++k) {
+    float stored[4];
+    unpack(pack<bf16>(y[k]), stored);
 #pragma unroll
-    for (float v : y[k]) {
-      const float stored = to_float(from_float<bf16>(v));
-      square = fmaf(stored, stored, square);
-    }
+    for (float v : stored) square = fmaf(v, v, square);
   }
-  return unit_key_factor(lane_sum<kTeam>(square));
+  return lane_sum<kTeam>(square);
 }
 
 template <class T, int kTeam, int kPackets>
@@ -75,10 +74,10 @@ __global__ void forward_kernel(L2NormForward<T> p, bool aligned) {
     store_packet(to, (at.member + k * kTeam) * 4, at.live, aligned, x[k]);
   }
   if (at.member == 0 && at.live && at.unit) p.inverse[at.token * p.heads + at.head] = r;
-  const float factor = gate_factor<kTeam>(p.gate, x);
+  const float length = key_square<kTeam>(p.gate, x);
   if (at.gated)
     p.gate.y[at.token * p.gate.columns + at.gate] =
-        factor * activate(p.gate.kind, opening, p.gate.scale, p.gate.shift);
+        unit_key_factor(length) * activate(p.gate.kind, opening, p.gate.scale, p.gate.shift);
 }
 
 template <class T, int kTeam, int kPackets>
@@ -108,10 +107,10 @@ __global__ void backward_kernel(L2NormBackward<T> p, bool aligned) {
                         : activate_gradient(ActivationKind::kSilu, y[k][j], d[k][j], 1.0f, 0.0f);
     store_packet(to + at.offset, (at.member + k * kTeam) * 4, at.live, aligned, d[k]);
   }
-  const float factor = gate_factor<kTeam>(p.gate, y);
+  const float length = key_square<kTeam>(p.gate, y);
   if (at.gated)
-    to[at.gate_offset(p)] = from_float<T>(
-        activate_gradient(p.gate.kind, opening, factor * d_opening, p.gate.scale, p.gate.shift));
+    to[at.gate_offset(p)] = from_float<T>(activate_gradient(
+        p.gate.kind, opening, unit_key_factor(length) * d_opening, p.gate.scale, p.gate.shift));
 }
 
 // The gates must belong to normalised heads.
