@@ -49,6 +49,14 @@ Var gate(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale = 
 // gate(x[:, :n/2]) * x[:, n/2:]. Saves x.
 Var swiglu(Tape& tape, const Var& x, kernels::GluGate gate = kernels::GluGate::kSilu);
 
+// GPU only, where can_fuse_swiglu says so: x + swiglu(norm(x) Wgu^T) Wd^T with an RMS norm, in one pass each
+// way (kernels/mlp/mlp.h). Saves x alone. Must be the last use of x.
+struct SwigluWeights {
+  Var norm, gate_up, down;
+};
+bool can_fuse_swiglu(const Tape& tape, const Var& x, const SwigluWeights& weights, kernels::NormKind kind);
+Var swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, double eps);
+
 // Per-head L2 normalisation of heads of `head_width` columns. Saves y and one number per head.
 Var l2_normalize(Tape& tape, const Var& x, int64_t head_width, double eps);
 

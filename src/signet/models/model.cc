@@ -71,10 +71,13 @@ Var Model::project(Tape& tape, const Weights& weights, const Block& block, const
 
 Var Model::mlp(Tape& tape, const Weights& weights, const Block& block, const Var& x) const {
   if (block.mlp_width == 0) return x;
-  const Var normed = autograd::norm(tape, x, weights[block.mlp_norm], norm_kind_, config_.norm_eps);
-  const Var hidden = autograd::swiglu(
-      tape, autograd::linear(tape, normed, weights.fused(block.gate, block.up)), block.mlp_gate);
-  return autograd::linear(tape, hidden, weights[block.down], x);
+  const autograd::SwigluWeights all{weights[block.mlp_norm], weights.fused(block.gate, block.up),
+                                    weights[block.down]};
+  if (block.mlp_gate == kernels::GluGate::kSilu && autograd::can_fuse_swiglu(tape, x, all, norm_kind_))
+    return autograd::swiglu_block(tape, x, all, config_.norm_eps);
+  const Var normed = autograd::norm(tape, x, all.norm, norm_kind_, config_.norm_eps);
+  const Var hidden = autograd::swiglu(tape, autograd::linear(tape, normed, all.gate_up), block.mlp_gate);
+  return autograd::linear(tape, hidden, all.down, x);
 }
 
 Model::Embedded Model::embed(Tape& tape, const Weights& weights, const int32_t* tokens, Sequence sequence,
