@@ -14,7 +14,7 @@ namespace {
 
 std::atomic<int64_t> asked_for_gpu_memory = 0;
 
-[[noreturn]] void no_cuda() {
+[[noreturn]] [[maybe_unused]] void no_cuda() {
   fail(ErrorCode::kUsage, "this build has no CUDA backend; build it with make CUDA=1");
 }
 
