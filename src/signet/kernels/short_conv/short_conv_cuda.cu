@@ -361,7 +361,7 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(Shor
         if constexpr (kUnit) {
           square = team.sum(square), along = team.sum(along);  // by all lanes
           const float r = team.normalised ? inverse_root(square + eps) : 1.0f;
-          along *= team.normalised ? -r * r : 0.0f;
+          along = team.normalised ? -r * r * along : 0.0f;
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             d[i] = r * fmaf(along, y[i], d[i]) * slope[i];
