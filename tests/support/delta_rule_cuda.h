@@ -61,6 +61,26 @@ struct Mirrored {
   }
 };
 
+// Device memory that the host never reads.
+class Scratch {
+ public:
+  Scratch() = default;
+  explicit Scratch(int64_t n) : device(device_alloc<float>(n)), size_(n) {}
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(Scratch&& o) noexcept {
+    std::swap(device, o.device), std::swap(size_, o.size_);
+    return *this;
+  }
+  ~Scratch() { cudaFree(device); }
+  void poison() {
+    check_cuda(cudaMemset(device, 0xff, static_cast<size_t>(size_) * sizeof(float)), "poison");
+  }
+  float* device = nullptr;
+
+ private:
+  int64_t size_ = 0;
+};
+
 template <class T>
 class DeltaRuleOnGpu {
  public:
@@ -93,7 +113,8 @@ class DeltaRuleOnGpu {
           std::copy_n(symbols.data() + rng.below(static_cast<uint32_t>(c.distinct_keys)) * s_.dk, s_.dk, key);
         double norm = 0;
         for (int64_t d = 0; d < s_.dk; ++d) norm += key[d] * key[d];
-        for (int64_t d = 0; d < s_.dk; ++d) key[d] /= std::sqrt(norm);
+        const double length = std::sqrt(norm);
+        for (int64_t d = 0; d < s_.dk; ++d) key[d] /= length;
       }
     k_ = Mirrored<T>(keys);
     std::vector<double> beta(static_cast<size_t>(rows * s_.beta_stride));
@@ -113,8 +134,8 @@ class DeltaRuleOnGpu {
     dk_ = Mirrored<T>(rows * s_.k_stride), dv_ = Mirrored<T>(rows * s_.v_stride);
     dbeta_ = Mirrored<float>(rows * s_.beta_stride);
     final_ = Mirrored<float>(states), d_initial_ = Mirrored<float>(states);
-    saved_ = Mirrored<float>(kernels::delta_rule_saved_size<T>(case_.shape, c.algorithm, Cuda{}));
-    workspace_ = Mirrored<float>(kernels::delta_rule_workspace_size<T>(case_.shape, c.algorithm, Cuda{}));
+    saved_ = Scratch(kernels::delta_rule_saved_size<T>(case_.shape, c.algorithm, Cuda{}));
+    workspace_ = Scratch(kernels::delta_rule_workspace_size<T>(case_.shape, c.algorithm, Cuda{}));
   }
 
   void forward(bool save = true) {
@@ -138,7 +159,8 @@ class DeltaRuleOnGpu {
   // Poisons every output and scratch buffer, runs both passes, brings the results to the host.
   void run() {
     for (auto* x : {&o_, &dq_, &dk_, &dv_}) x->poison();
-    for (auto* x : {&dbeta_, &final_, &d_initial_, &saved_, &workspace_, &dgate_}) x->poison();
+    for (auto* x : {&dbeta_, &final_, &d_initial_, &dgate_}) x->poison();
+    saved_.poison(), workspace_.poison();
     forward();
     workspace_.poison();
     backward();
@@ -272,7 +294,8 @@ class DeltaRuleOnGpu {
   kernels::DeltaRuleShape s_;
   Mirrored<int64_t> offsets_;
   Mirrored<T> q_, k_, v_, d_o_, o_, dq_, dk_, dv_;
-  Mirrored<float> beta_, gate_, initial_, d_final_, dbeta_, dgate_, final_, d_initial_, saved_, workspace_;
+  Mirrored<float> beta_, gate_, initial_, d_final_, dbeta_, dgate_, final_, d_initial_;
+  Scratch saved_, workspace_;
 };
 
 }  // namespace signet::test

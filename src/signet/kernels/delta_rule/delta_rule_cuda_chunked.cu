@@ -1,5 +1,5 @@
-// Forward of the chunked delta rule: T per chunk, then the states one chunk after the other
-// (delta_rule_cuda_states.cu), then the outputs.
+// Forward of the chunked delta rule: T and P per chunk, then the states and outputs one chunk after the other
+// (delta_rule_cuda_states.cu).
 #include "signet/kernels/delta_rule/delta_rule_cuda_chunked.cuh"
 #include "signet/kernels/delta_rule/delta_rule_cuda_mma.cuh"
 
@@ -12,8 +12,8 @@ constexpr int kPitch = kChunk + 4;  // of 64 x 64 fp32 matrices
 template <int DK>
 constexpr int kInverseSize = kPitch > DK / 2 ? kChunk* kPitch : kChunk* DK / 2;  // floats
 
-// T = (I + G diag(beta))^-1: two diagonal blocks of 32 by forward substitution, one column per lane, then
-// T21 = -T22 (M21 T11), all in fp32; stored as high and low bf16 parts.
+// P = mask(Q K^T), and T = (I + G diag(beta))^-1: two diagonal blocks of 32 by forward substitution, one
+// column per lane, then T21 = -T22 (M21 T11), all in fp32; stored as high and low bf16 parts.
 template <int DK, bool kGated>
 __global__ void __launch_bounds__(kThreads) inverse_kernel(ChunkProblem p) {
   extern __shared__ __align__(256) char shared[];
@@ -21,6 +21,7 @@ __global__ void __launch_bounds__(kThreads) inverse_kernel(ChunkProblem p) {
   Half* const keys = reinterpret_cast<Half*>(shared);
   float* const inverse = reinterpret_cast<float*>(shared);
   float* const m = inverse + kInverseSize<DK>;
+  Half* const queries = reinterpret_cast<Half*>(m);  // until M is written
   __shared__ float beta[kChunk];
   const Chunk chunk(p);
   if (chunk.tokens == 0) return;
@@ -28,11 +29,29 @@ __global__ void __launch_bounds__(kThreads) inverse_kernel(ChunkProblem p) {
   const Half* source = p.k + chunk.token * p.k_stride + chunk.h * DK;
   fetch_tile<DK, kChunk, kThreads>(keys, source, RowMap(p.factors, p.k_stride, p.heads * DK),
                                    chunk.tokens * p.factors, threadIdx.x);
+  fetch_tile<DK, kChunk, kThreads>(queries, p.q + chunk.token * p.q_stride + chunk.h * DK,
+                                   RowMap(1, p.q_stride, 0), chunk.tokens, threadIdx.x);
   copy_commit();
   if (threadIdx.x < kChunk) beta[threadIdx.x] = chunk.beta_at(p, threadIdx.x);
   copy_wait<0>();
   __syncthreads();
 
+  if (16 * warp < p.token_rows) {
+    float scores[8][4];
+    clear(scores);
+    row_block_product<DK, Rows<DK>, false, Rows<DK>, true>(scores, queries, 16 * warp, keys, 0, 4, lane);
+    [[maybe_unused]] const float* const decay = kGated ? p.decay_of(chunk.block) : nullptr;
+    Half* const to = p.scores + chunk.block * p.token_rows * kChunk;
+    for_each_element(scores, lane, [&](float& value, int row, int column) {
+      if constexpr (kGated)
+        value *= decay[(16 * warp + row) * kChunk + column];
+      else
+        value = column < (16 * warp + row + 1) * p.factors ? value : 0.f;
+    });
+    for_each_pair(scores, lane, [&](float x, float y, int row, int column) {
+      *reinterpret_cast<uint32_t*>(to + tile_index<64>(16 * warp + row, column)) = pack(x, y);
+    });
+  }
   float g[8][4];
   clear(g);
   row_block_product<DK, Rows<DK>, false, Rows<DK>, true>(g, keys, 16 * warp, keys, 0, warp + 1, lane);
@@ -42,6 +61,7 @@ __global__ void __launch_bounds__(kThreads) inverse_kernel(ChunkProblem p) {
       value *= decay[(16 * warp + row) / p.factors * kChunk + column];
     });
   }
+  __syncthreads();
   float2 column_beta[8];
 #pragma unroll
   for (int n = 0; n < 8; ++n) column_beta[n] = *reinterpret_cast<const float2*>(beta + n * 8 + lane % 4 * 2);
@@ -126,79 +146,6 @@ __global__ void __launch_bounds__(kThreads) inverse_kernel(ChunkProblem p) {
   }
 }
 
-// O = scale (Q S0 + mask(Q K^T) diag(beta) W). NW warps share the 16 tokens of a row tile (few tokens per
-// chunk when n_h is large), each with its columns.
-template <int D, int NW, bool kGated>
-__global__ void __launch_bounds__(kThreads) output_kernel(ChunkProblem p) {
-  constexpr int kRowTiles = 4 / NW, kTiles = D / 8 / NW;
-  extern __shared__ __align__(256) char shared[];
-  Half* const queries = reinterpret_cast<Half*>(shared);
-  Half* const keys = queries + kChunk * D;
-  Half* const w = keys + kChunk * D;
-  Half* const state = w + 2 * kChunk * D;
-  __shared__ float beta[kChunk];
-  const Chunk chunk(p);
-  if (chunk.tokens == 0) return;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int m0 = warp % kRowTiles * 16, n0 = warp / kRowTiles * (D / NW);
-  const int tokens = chunk.tokens, h = chunk.h;
-  const int64_t token = chunk.token, block = chunk.block;
-  fetch_tile<D, 16 * kRowTiles, kThreads>(queries, p.q + token * p.q_stride + h * D, RowMap(1, p.q_stride, 0),
-                                          tokens, threadIdx.x);
-  fetch_tile<D, kChunk, kThreads>(keys, p.k + token * p.k_stride + h * D,
-                                  RowMap(p.factors, p.k_stride, p.heads * D), tokens * p.factors,
-                                  threadIdx.x);
-  copy_commit();
-  fetch_linear<D * D, kThreads>(state, p.s0 + block * D * D, threadIdx.x);
-  fetch_linear<2 * kChunk * D, kThreads>(w, p.w + 2 * block * kChunk * D, threadIdx.x);
-  copy_commit();
-  if (threadIdx.x < kChunk) beta[threadIdx.x] = p.scale * chunk.beta_at(p, threadIdx.x);
-  copy_wait<1>();
-  __syncthreads();
-
-  const int blocks = min(4, ((m0 + 16) * p.factors + 15) / 16);  // column blocks that this row tile sees
-  float scores[8][4];
-  clear(scores);
-  [[maybe_unused]] const float* const decay = kGated ? p.decay_of(chunk.block) : nullptr;
-  row_block_product<D, Rows<D>, false, Rows<D>, true>(scores, queries, m0, keys, 0, blocks, lane);
-  for_each_element(scores, lane, [&](float& value, int row, int column) {
-    if constexpr (kGated)
-      value *= decay[(m0 + row) * kChunk + column];
-    else
-      value = column < (m0 + row + 1) * p.factors ? value : 0.f;
-  });
-  if (p.saved && n0 == 0) {
-    Half* const to = p.scores + block * (16 * kRowTiles * kChunk);
-    for_each_pair(scores, lane, [&](float x, float y, int row, int column) {
-      *reinterpret_cast<uint32_t*>(to + tile_index<64>(m0 + row, column)) = pack(x, y);
-    });
-  }
-  for_each_element(scores, lane, [&](float& value, int, int column) { value *= beta[column]; });
-  copy_wait<0>();
-  __syncthreads();
-  float o[kTiles][4];
-  clear(o);
-  product<D, Rows<D>, false, Blocks<D>, true>(o, queries, m0, state, n0, lane);
-  for_each_element(o, lane, [&](float& value, int row, int) {
-    value *= kGated ? p.scale * decay[(p.token_rows + 2) * kChunk + m0 + row] : p.scale;
-  });
-  product_of_sums<false, Blocks<kChunk>, true>(o, scores, w, n0, 0, blocks, lane);
-  product_of_sums<false, Blocks<kChunk>, true>(o, scores, w + kChunk * D, n0, 0, blocks, lane);
-  Half* const out = p.o + token * p.o_stride + h * D;
-  stage_rows<D>(keys, o, m0, n0, lane);
-  drain_rows<D, D / NW>(keys, m0, n0, lane,
-                        [&](int row) { return row < tokens ? out + row * p.o_stride : nullptr; });
-}
-
-template <int D, int NW, bool kGated>
-void launch_outputs(const ChunkProblem& p, cudaStream_t stream) {
-  constexpr int kBytes = (4 * kChunk * D + D * D) * sizeof(Half);
-  allow_shared_memory(output_kernel<D, NW, kGated>, kBytes, "delta rule outputs");
-  const dim3 grid = chunk_grid(p);
-  output_kernel<D, NW, kGated><<<grid, kThreads, kBytes, stream>>>(p);
-  check_launch("delta rule outputs");
-}
-
 template <int D, bool kGated>
 void forward(const ChunkProblem& p, cudaStream_t stream) {
   constexpr int kBytes = (kInverseSize<D> + kChunk * kPitch) * sizeof(float);
@@ -208,9 +155,6 @@ void forward(const ChunkProblem& p, cudaStream_t stream) {
   inverse_kernel<D, kGated><<<grid, kThreads, kBytes, stream>>>(p);
   check_launch("delta rule inverse");
   chunked_states(p, stream);
-  if (p.token_rows == 64) return launch_outputs<D, 1, kGated>(p, stream);
-  if (p.token_rows == 32) return launch_outputs<D, 2, kGated>(p, stream);
-  launch_outputs<D, 4, kGated>(p, stream);
 }
 
 }  // namespace

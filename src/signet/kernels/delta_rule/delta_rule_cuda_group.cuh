@@ -6,6 +6,8 @@
 // multiples of 1024 bytes.
 #pragma once
 
+#include <cstddef>
+
 #include "signet/kernels/delta_rule/delta_rule_cuda_mma.cuh"
 
 namespace signet::kernels::delta_rule {
@@ -28,11 +30,16 @@ __device__ void keep_in_place(float (&c)[N][4]) {
 __device__ inline void begin_products() {
   if constexpr (kWgmma) asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
 }
+// Everything since begin_products is under way; its sums must not be touched before await_products.
+__device__ inline void issue_products() {
+  if constexpr (kWgmma) asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
+}
+__device__ inline void await_products() {
+  if constexpr (kWgmma) asm volatile("wgmma.wait_group.sync.aligned 0;\n" ::: "memory");
+}
 __device__ inline void end_products() {
-  if constexpr (kWgmma) {
-    asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
-    asm volatile("wgmma.wait_group.sync.aligned 0;\n" ::: "memory");
-  }
+  issue_products();
+  await_products();
 }
 // Copies into shared memory that have ended are seen by wgmma from here on.
 __device__ inline void show_to_products() {
@@ -175,15 +182,100 @@ __device__ void split_rows(uint32_t (&high)[N][4], uint32_t (&low)[N][4], const 
   for (int k = 0; k < N; ++k) as_left(high[k], low[k], c[2 * k], c[2 * k + 1]);
 }
 
-// Left operands to a matrix of blocks (Blocks<W>) in global memory: rows row0 .. row0 + 15, columns column0
-// ..
+// What a warp writes to global memory by way of shared memory of its own. On Hopper whole blocks leave by
+// bulk copies, which the warp does not wait for; elsewhere they are written from registers.
+struct WarpMemory {
+  Half blocks[2048], high[1024], low[1024];
+};
+
+// Four 8 x 8 matrices to rows of 16 bytes, this lane's at `row`; transposed when kTransposed.
+template <bool kTransposed>
+__device__ void store_matrices(const uint32_t (&x)[4], const Half* row) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(row));
+  if constexpr (kTransposed)
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};\n" ::"r"(address),
+                 "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                 : "memory");
+  else
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};\n" ::"r"(address), "r"(x[0]),
+                 "r"(x[1]), "r"(x[2]), "r"(x[3])
+                 : "memory");
+#endif
+}
+// Left operands, 16 rows by columns column0 .., into a matrix of blocks (Blocks<W>): put_blocks into `staged`
+// of 16 rows, then send_blocks to rows row0 .. of the matrix in global memory. `staged` may be written again
+// after await_sent.
 template <int W, int N>
-__device__ void store_blocks(Half* to, const uint32_t (&a)[N][4], int row0, int column0, int lane) {
+__device__ void put_blocks(Half* staged, const uint32_t (&a)[N][4], int column0, int lane) {
+  const int matrix = lane / 8;
+  Half* const row = staged + (matrix % 2 * (W / 8) + column0 / 8 + matrix / 2) * 64 + lane % 8 * 8;
+#pragma unroll
+  for (int k = 0; k < N; ++k) store_matrices<false>(a[k], row + 2 * k * 64);
+}
+template <int W>
+__device__ void send_blocks(Half* to, const Half* staged, int row0, int lane) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  show_to_products();
+  __syncwarp();
+  if (lane == 0) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n" ::"l"(to + row0 * W),
+                 "r"(static_cast<unsigned>(__cvta_generic_to_shared(staged))), "n"(16 * W * 2)
+                 : "memory");
+    asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");
+  }
+#endif
+}
+__device__ inline void await_sent(int lane) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  if (lane == 0) asm volatile("cp.async.bulk.wait_group.read 0;\n" ::: "memory");
+  __syncwarp();
+#endif
+}
+// The same in one go where there are no bulk copies.
+template <int W, int N>
+__device__ void write_blocks(Half* to, const uint32_t (&a)[N][4], int row0, int column0, int lane) {
   uint32_t* const words = reinterpret_cast<uint32_t*>(to) + (row0 / 8 * (W / 8) + column0 / 8) * 32 + lane;
 #pragma unroll
   for (int k = 0; k < N; ++k) {
     words[(2 * k) * 32] = a[k][0], words[(2 * k + 1) * 32] = a[k][2];
     words[(W / 8 + 2 * k) * 32] = a[k][1], words[(W / 8 + 2 * k + 1) * 32] = a[k][3];
+  }
+}
+
+// An 8 x 8 matrix of bf16 spread over a warp, transposed.
+__device__ inline uint32_t transpose(uint32_t x) {
+  uint32_t y;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(y) : "r"(x));
+  return y;
+}
+// Left operands of 16 rows (channels) to 16 channels of N * 16 rows in global memory: row r at to(r), null
+// where there is none. `staged` is free for it.
+template <int N, class F>
+__device__ void write_columns(const uint32_t (&a)[N][4], Half* staged, int lane, F to) {
+  if constexpr (kWgmma) {  // rows of 32 bytes in two pieces, exchanged in every other four rows
+    const int matrix = lane / 8, row = matrix / 2 * 8 + lane % 8;
+    Half* const piece = staged + row * 16 + (matrix % 2 ^ (row / 4 % 2)) * 8;
+#pragma unroll
+    for (int k = 0; k < N; ++k) store_matrices<true>(a[k], piece + k * 256);
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      const int r = 16 * k + lane / 2;
+      if (Half* const out = to(r))
+        reinterpret_cast<uint4*>(out)[lane % 2] =
+            *reinterpret_cast<const uint4*>(staged + r * 16 + (lane % 2 ^ (r / 4 % 2)) * 8);
+    }
+  } else {
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t pair = transpose(a[k][i]);
+        if (Half* const out = to(16 * k + i / 2 * 8 + lane / 4))
+          *reinterpret_cast<uint32_t*>(out + i % 2 * 8 + lane % 4 * 2) = pair;
+      }
+    }
   }
 }
 
@@ -205,16 +297,10 @@ __device__ void store_state(float (&s)[D / 64][8][4], float* state, int column, 
     });
 }
 
-// An 8 x 8 matrix of bf16 spread over a warp, transposed.
-__device__ inline uint32_t transpose(uint32_t x) {
-  uint32_t y;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(y) : "r"(x));
-  return y;
-}
-
-// The warps that copy and the kGroups warpgroups that compute, joined by named barriers over kSlots slots of
+// The warps that copy and the kGroups warpgroups that compute, joined by named barriers over two slots of
 // shared memory: copy(i, slot) asks for step i's data, which each computing group awaits and gives back.
-template <int kGroups, int kSlots>
+inline constexpr int kSlots = 2;
+template <int kGroups>
 struct Pipeline {
   // Two groups need more registers than a block of 12 warps starts with: the copying warps give theirs away.
   static constexpr int kCopyThreads = kGroups == 2 ? 128 : 64;
@@ -222,18 +308,15 @@ struct Pipeline {
 
   template <class F>
   __device__ static void feed(int steps, F copy) {
-#pragma unroll
-    for (int i = 0; i < kSlots - 1; ++i) {
-      if (i < steps) copy(i, i);
-      copy_commit();
-    }
+    if (steps > 0) copy(0, 0);
+    copy_commit();
     for (int i = 0; i < steps; ++i) {
-      copy_wait<kSlots - 2>();
+      copy_wait<0>();
       show_to_products();
 #pragma unroll
       for (int group = 0; group < kGroups; ++group) arrive(full(i, group), 128 + kCopyThreads);
       if (i > 0) wait(empty(i - 1), kThreads);
-      if (i + kSlots - 1 < steps) copy(i + kSlots - 1, (i + kSlots - 1) % kSlots);
+      if (i + 1 < steps) copy(i + 1, (i + 1) % kSlots);
       copy_commit();
     }
   }
@@ -258,5 +341,12 @@ struct Pipeline {
     asm volatile("bar.arrive %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
   }
 };
+
+// Bytes of a kernel's shared memory, which ends with the memory of its warps: nothing but wgmma's path needs
+// that.
+template <class Memory>
+int shared_bytes() {
+  return static_cast<int>(cuda_device().compute_major == 9 ? sizeof(Memory) : offsetof(Memory, warps));
+}
 
 }  // namespace signet::kernels::delta_rule

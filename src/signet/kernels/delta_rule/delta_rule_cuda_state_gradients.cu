@@ -11,13 +11,14 @@
 namespace signet::kernels::delta_rule {
 namespace {
 
-template <int D, int kSlots>
+template <int D>
 struct Memory {
   static constexpr int kParts = D / 64;  // tiles of 64 channels
   Half keys[kSlots][kParts][kTile], t[kSlots][2][kTile], queries[kSlots][kParts][kTile],
       scores[kSlots][kTile], d_o[kSlots][kParts][kTile];
   float beta[kSlots][kChunk];
   float factors[kSlots][3 * kChunk];  // with a gate: c of rows, r, c of tokens
+  WarpMemory warps[D / 16];
 };
 
 __device__ Walk walk_of(const ChunkProblem& p, bool summary) {
@@ -37,11 +38,11 @@ __device__ Walk walk_of(const ChunkProblem& p, bool summary) {
 }
 
 // kBlocks: token blocks of 16 per chunk.
-template <int D, int kBlocks, bool kGated, int kSlots>
-__device__ void copy_inputs(const ChunkProblem& p, Memory<D, kSlots>& memory, const Walk& walk, int thread) {
+template <int D, int kBlocks, bool kGated>
+__device__ void copy_inputs(const ChunkProblem& p, Memory<D>& memory, const Walk& walk, int thread) {
   const RowMap key_rows(p.factors, p.k_stride, p.heads * D), query_rows(1, p.q_stride, 0),
       output_rows(1, p.o_stride, 0);
-  using Pipe = Pipeline<D / 64, kSlots>;
+  using Pipe = Pipeline<D / 64>;
   constexpr int kCopyThreads = Pipe::kCopyThreads;
   Pipe::feed(walk.steps, [&](int step, int slot) {
     const Chunk chunk = walk.at(p, walk.chunk + walk.steps - 1 - step);
@@ -85,12 +86,13 @@ __device__ void scale_tokens(uint32_t (&high)[N][4], uint32_t (&low)[N][4], cons
   }
 }
 
-template <int D, int kBlocks, bool kGated, int kSlots>
-__device__ void walk_chunks(const ChunkProblem& p, Memory<D, kSlots>& memory, const Walk& walk) {
-  using Pipe = Pipeline<D / 64, kSlots>;
+template <int D, int kBlocks, bool kGated>
+__device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk& walk) {
+  using Pipe = Pipeline<D / 64>;
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int column = 64 * group + 16 * warp;  // of dv, this warp's first
   const RowMap value_rows(p.factors, p.v_stride, p.heads * D);
+  WarpMemory& own = memory.warps[threadIdx.x / 32];
   const bool any = p.scale != 0.f;  // else nothing comes from dO
   const float unit = any ? p.scale : 1.f;
 
@@ -101,20 +103,16 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D, kSlots>& memory, co
     const Chunk chunk = walk.at(p, walk.chunk + walk.steps - 1 - step);
     const int64_t block = chunk.block;
     uint32_t high[D / 64][4][4], low[D / 64][4][4], d_o[kBlocks][4];
-    if (!walk.summary) {
+    uint32_t rounded[D / 64][4][4];  // dS1
 #pragma unroll
-      for (int part = 0; part < D / 64; ++part) {
-        uint32_t rounded[4][4];
+    for (int part = 0; part < D / 64; ++part) {
+      split_rows(high[part], low[part], ds[part]);
 #pragma unroll
-        for (int n = 0; n < 8; ++n) {
-          rounded[n / 2][n % 2 * 2] = pack(unit * ds[part][n][0], unit * ds[part][n][1]);
-          rounded[n / 2][n % 2 * 2 + 1] = pack(unit * ds[part][n][2], unit * ds[part][n][3]);
-        }
-        store_blocks<D>(p.ds1 + block * D * D, rounded, column, 64 * part, lane);
+      for (int n = 0; n < 8; ++n) {
+        rounded[part][n / 2][n % 2 * 2] = pack(unit * ds[part][n][0], unit * ds[part][n][1]);
+        rounded[part][n / 2][n % 2 * 2 + 1] = pack(unit * ds[part][n][2], unit * ds[part][n][3]);
       }
     }
-#pragma unroll
-    for (int part = 0; part < D / 64; ++part) split_rows(high[part], low[part], ds[part]);
     float du[8][4];
     clear(du);
     Pipe::await(step, group);
@@ -143,7 +141,20 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D, kSlots>& memory, co
     }
 #pragma unroll
     for (int k = 0; k < kBlocks; ++k) multiply_tile<true>(du, d_o[k], memory.scores[slot], 16 * k, lane);
-    end_products();
+    issue_products();
+    if (!walk.summary) {
+      Half* const to = p.ds1 + block * D * D;
+      await_sent(lane);
+#pragma unroll
+      for (int part = 0; part < D / 64; ++part) {
+        if constexpr (kWgmma)
+          put_blocks<D>(own.blocks, rounded[part], 64 * part, lane);
+        else
+          write_blocks<D>(to, rounded[part], column, 64 * part, lane);
+      }
+      send_blocks<D>(to, own.blocks, column, lane);
+    }
+    await_products();
     keep_in_place(du);
 
     scale_columns(du, memory.beta[slot], lane);
@@ -199,11 +210,7 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D, kSlots>& memory, co
         multiply_tile<true>(ds[part], x_low[k], memory.keys[slot][part], 16 * k, lane);
       }
     }
-    end_products();
-#pragma unroll
-    for (int part = 0; part < D / 64; ++part) keep_in_place(ds[part]);
-    Pipe::give_back(step, walk.steps);
-
+    issue_products();
     if (!walk.summary) {  // dV: its high part is the output, the low part is kept for dK and dbeta
       uint32_t v_high[4][4], v_low[4][4];
 #pragma unroll
@@ -212,29 +219,32 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D, kSlots>& memory, co
         for (int e = 0; e < 4; ++e) dv[n][e] *= unit;
       }
       split_rows(v_high, v_low, dv);
-      store_blocks<kChunk>(p.dv_low + block * kChunk * D, v_low, column, 0, lane);
+      Half* const to = p.dv_low + block * kChunk * D;
+      if constexpr (kWgmma)
+        put_blocks<kChunk>(own.low, v_low, 0, lane);
+      else
+        write_blocks<kChunk>(to, v_low, column, 0, lane);
+      send_blocks<kChunk>(to, own.low, column, lane);
       const int rows = chunk.tokens * p.factors;
-      Half* const out = p.dv_out + chunk.token * p.v_stride + walk.h * D + column + lane % 4 * 2;
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const uint32_t pair = transpose(v_high[k][i]);
-          const int row = 16 * k + i / 2 * 8 + lane / 4;
-          if (row < rows) *reinterpret_cast<uint32_t*>(out + value_rows.offset(row) + i % 2 * 8) = pair;
-        }
-      }
+      Half* const out = p.dv_out + chunk.token * p.v_stride + walk.h * D + column;
+      write_columns(v_high, own.high, lane,
+                    [&](int row) { return row < rows ? out + value_rows.offset(row) : nullptr; });
     }
+    await_products();
+#pragma unroll
+    for (int part = 0; part < D / 64; ++part) keep_in_place(ds[part]);
+    Pipe::give_back(step, walk.steps);
   }
+  await_sent(lane);
   if (walk.end) store_state<D>(ds, walk.end, column, unit, lane);
 }
 
-template <int D, int kBlocks, bool kGated, int kSlots>
-__global__ void __launch_bounds__(Pipeline<D / 64, kSlots>::kThreads, 1)
+template <int D, int kBlocks, bool kGated>
+__global__ void __launch_bounds__(Pipeline<D / 64>::kThreads, 1)
     state_gradient_kernel(ChunkProblem p, bool summary) {
-  using Pipe = Pipeline<D / 64, kSlots>;
+  using Pipe = Pipeline<D / 64>;
   extern __shared__ __align__(1024) char shared[];
-  auto& memory = *reinterpret_cast<Memory<D, kSlots>*>(shared);
+  auto& memory = *reinterpret_cast<Memory<D>*>(shared);
   const Walk walk = walk_of(p, summary);
   if (threadIdx.x < 2 * D) {
     Pipe::take_registers();
@@ -245,29 +255,19 @@ __global__ void __launch_bounds__(Pipeline<D / 64, kSlots>::kThreads, 1)
   }
 }
 
-template <int D, int kBlocks, bool kGated, int kSlots>
+template <int D, int kBlocks, bool kGated>
 void launch(const ChunkProblem& p, cudaStream_t stream) {
-  constexpr int kThreads = Pipeline<D / 64, kSlots>::kThreads, kBytes = sizeof(Memory<D, kSlots>);
-  allow_shared_memory(state_gradient_kernel<D, kBlocks, kGated, kSlots>, kBytes,
-                      "delta rule state gradients");
+  const auto kernel = state_gradient_kernel<D, kBlocks, kGated>;
+  const int bytes = shared_bytes<Memory<D>>();
+  allow_shared_memory(kernel, bytes, "delta rule state gradients");
   const unsigned heads = static_cast<unsigned>(p.batch) * p.heads;
   if (p.segments > 1) {
-    state_gradient_kernel<D, kBlocks, kGated, kSlots>
-        <<<dim3(heads, p.segments - 1), kThreads, kBytes, stream>>>(p, true);
+    kernel<<<dim3(heads, p.segments - 1), Pipeline<D / 64>::kThreads, bytes, stream>>>(p, true);
     check_launch("delta rule segment gradients");
     join_segments(p, true, stream);
   }
-  state_gradient_kernel<D, kBlocks, kGated, kSlots>
-      <<<dim3(heads, p.segments), kThreads, kBytes, stream>>>(p, false);
+  kernel<<<dim3(heads, p.segments), Pipeline<D / 64>::kThreads, bytes, stream>>>(p, false);
   check_launch("delta rule state gradients");
-}
-
-template <int D, int kBlocks, bool kGated>
-void launch(const ChunkProblem& p, cudaStream_t stream) {
-  if (cuda_device().shared_per_block >= static_cast<int>(sizeof(Memory<D, 3>)))
-    launch<D, kBlocks, kGated, 3>(p, stream);
-  else
-    launch<D, kBlocks, kGated, 2>(p, stream);
 }
 
 template <int D, bool kGated>

@@ -1,27 +1,26 @@
-// The chunked delta rule's states, one chunk after the other: one block per head and segment. A warpgroup
-// owns 64 columns of dv and keeps S^T for them in registers (fp32; 16 columns a warp). Columns do not mix,
-// and with the columns as rows of every product,
+// The chunked delta rule's states and outputs, one chunk after the other: one block per head and segment. A
+// warpgroup owns 64 columns of dv and keeps S^T for them in registers (fp32; 16 columns a warp). Columns do
+// not mix, and with the columns as rows of every product,
 //
-//   R^T = V^T - S^T K^T      W^T = R^T T^T      S^T += (W^T diag(beta)) K
+//   R^T = V^T - S^T K^T      W^T = R^T T^T      U^T = W^T diag(beta)      O^T = scale (S^T Q^T + U^T P^T)
+//   S^T += U^T K
 //
-// each result is the next product's left operand as it lies in registers. Two more warps copy K, T and V two
-// chunks ahead.
+// each result is the next product's left operand as it lies in registers. More warps copy the right operands
+// two chunks ahead.
 #include "signet/kernels/delta_rule/delta_rule_cuda_chunked.cuh"
 #include "signet/kernels/delta_rule/delta_rule_cuda_group.cuh"
 
 namespace signet::kernels::delta_rule {
 namespace {
 
-constexpr int kSlots = 3;
-template <int D>
-using Pipe = Pipeline<D / 64, kSlots>;
-
 template <int D>
 struct Memory {
   static constexpr int kParts = D / 64;  // tiles of 64 channels
-  Half keys[kSlots][kParts][kTile], t[kSlots][2][kTile], values[kSlots][kParts][kTile];
+  Half keys[kSlots][kParts][kTile], t[kSlots][2][kTile], values[kSlots][kParts][kTile],
+      queries[kSlots][kParts][kTile], scores[kSlots][kTile];
   float beta[kSlots][kChunk];
   float factors[kSlots][3 * kChunk];  // with a gate: c of rows, r, c of tokens
+  WarpMemory warps[D / 16];
 };
 
 __device__ Walk walk_of(const ChunkProblem& p, bool summary) {
@@ -44,24 +43,33 @@ __device__ Walk walk_of(const ChunkProblem& p, bool summary) {
   return walk;
 }
 
-template <int D, bool kGated>
+// kBlocks: token blocks of 16 per chunk; 0 for summaries, which have no outputs.
+template <int D, int kBlocks, bool kGated>
 __device__ void copy_inputs(const ChunkProblem& p, Memory<D>& memory, const Walk& walk, int thread) {
-  const int h = walk.h;
-  const RowMap key_rows(p.factors, p.k_stride, p.heads * D), value_rows(p.factors, p.v_stride, p.heads * D);
-  Pipe<D>::feed(walk.steps, [&](int step, int slot) {
+  using Pipe = Pipeline<D / 64>;
+  constexpr int kCopyThreads = Pipe::kCopyThreads;
+  const RowMap key_rows(p.factors, p.k_stride, p.heads * D), value_rows(p.factors, p.v_stride, p.heads * D),
+      query_rows(1, p.q_stride, 0);
+  Pipe::feed(walk.steps, [&](int step, int slot) {
     const Chunk chunk = walk.at(p, walk.chunk + step);
     const int rows = chunk.tokens * p.factors;
-    const int64_t token = chunk.token;
 #pragma unroll
     for (int part = 0; part < D / 64; ++part) {
-      fetch_tile<64, kChunk, Pipe<D>::kCopyThreads>(
-          memory.keys[slot][part], p.k + token * p.k_stride + h * D + 64 * part, key_rows, rows, thread);
+      const int first = walk.h * D + 64 * part;
+      fetch_tile<64, kChunk, kCopyThreads>(memory.keys[slot][part], p.k + chunk.token * p.k_stride + first,
+                                           key_rows, rows, thread);
       if (!walk.identity)
-        fetch_tile<64, kChunk, Pipe<D>::kCopyThreads>(memory.values[slot][part],
-                                                      p.v + token * p.v_stride + h * D + 64 * part,
-                                                      value_rows, rows, thread);
+        fetch_tile<64, kChunk, kCopyThreads>(
+            memory.values[slot][part], p.v + chunk.token * p.v_stride + first, value_rows, rows, thread);
+      if constexpr (kBlocks > 0)
+        fetch_tile<64, 16 * kBlocks, kCopyThreads>(memory.queries[slot][part],
+                                                   p.q + chunk.token * p.q_stride + first, query_rows,
+                                                   chunk.tokens, thread);
     }
-    fetch_linear<2 * kTile, Pipe<D>::kCopyThreads>(memory.t[slot][0], p.t + chunk.block * 2 * kTile, thread);
+    fetch_linear<2 * kTile, kCopyThreads>(memory.t[slot][0], p.t + chunk.block * 2 * kTile, thread);
+    if constexpr (kBlocks > 0)
+      fetch_linear<16 * kBlocks * kChunk, kCopyThreads>(
+          memory.scores[slot], p.scores + chunk.block * 16 * kBlocks * kChunk, thread);
     if (kGated && thread < 3 * kChunk / 4)
       copy_async<16>(memory.factors[slot] + thread * 4, p.factors_of(chunk.block) + thread * 4);
     if (thread < kChunk) {
@@ -73,10 +81,21 @@ __device__ void copy_inputs(const ChunkProblem& p, Memory<D>& memory, const Walk
   });
 }
 
-template <int D, bool kGated>
+template <bool kFirst, class T>
+__device__ T& select(T& first, T& second) {
+  if constexpr (kFirst)
+    return first;
+  else
+    return second;
+}
+
+template <int D, int kBlocks, bool kGated>
 __device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk& walk) {
+  using Pipe = Pipeline<D / 64>;
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int column = 64 * group + 16 * warp;  // of dv, this warp's first
+  const bool keep = kBlocks > 0 && p.saved;   // S0 and W, for backward
+  WarpMemory& own = memory.warps[threadIdx.x / 32];
 
   float s[D / 64][8][4];
   load_state<D>(s, walk.begin, column, 1.f, lane);
@@ -93,15 +112,12 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk
     uint32_t high[D / 64][4][4], low[D / 64][4][4];
 #pragma unroll
     for (int part = 0; part < D / 64; ++part) split_rows(high[part], low[part], s[part]);
-    if (!walk.summary) {
-#pragma unroll
-      for (int part = 0; part < D / 64; ++part)
-        store_blocks<D>(p.s0 + block * D * D, high[part], column, 64 * part, lane);
-    }
-    float r[8][4];
+    float r[8][4], o[kBlocks > 0 ? 8 : 1][4];
     clear(r);
-    Pipe<D>::await(step, group);
+    clear(o);
+    Pipe::await(step, group);
     keep_in_place(r);
+    keep_in_place(o);
     begin_products();
 #pragma unroll
     for (int part = 0; part < D / 64; ++part) {
@@ -109,13 +125,30 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk
       for (int k = 0; k < 4; ++k) {
         multiply_tile<false>(r, high[part][k], memory.keys[slot][part], 16 * k, lane);
         multiply_tile<false>(r, low[part][k], memory.keys[slot][part], 16 * k, lane);
+        if constexpr (kBlocks > 0)
+          multiply_tile<false>(o, high[part][k], memory.queries[slot][part], 16 * k, lane);
       }
     }
-    end_products();
+    issue_products();
+    if (keep) {
+      Half* const to = p.s0 + block * D * D;
+      await_sent(lane);
+#pragma unroll
+      for (int part = 0; part < D / 64; ++part) {
+        if constexpr (kWgmma)
+          put_blocks<D>(own.blocks, high[part], 64 * part, lane);
+        else
+          write_blocks<D>(to, high[part], column, 64 * part, lane);
+      }
+      send_blocks<D>(to, own.blocks, column, lane);
+    }
+    await_products();
     keep_in_place(r);
+    keep_in_place(o);
 
     uint32_t x_high[4][4], x_low[4][4];
     if constexpr (kGated) scale_columns(r, memory.factors[slot], lane);
+    if constexpr (kGated && kBlocks > 0) scale_columns(o, memory.factors[slot] + 2 * kChunk, lane);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       uint32_t v[4] = {};
@@ -142,21 +175,29 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk
     end_products();
     keep_in_place(w);
 
-    if (!walk.summary) {
-      uint32_t w_high[4][4], w_low[4][4];
-      split_rows(w_high, w_low, w);
-      store_blocks<kChunk>(p.w + 2 * block * kChunk * D, w_high, column, 0, lane);
-      store_blocks<kChunk>(p.w + (2 * block + 1) * kChunk * D, w_low, column, 0, lane);
-    }
-    scale_columns(w, memory.beta[slot], lane);
-    if constexpr (kGated) {
-      scale_columns(w, memory.factors[slot] + kChunk, lane);
-      const float last = memory.factors[slot][kChunk - 1];
+    // U, for the outputs and, with a gate, for the state after the chunk
+    uint32_t u_high[4][4], u_low[4][4];
+    {
+      float u[8][4];
 #pragma unroll
-      for (int part = 0; part < D / 64; ++part)
-        for_each_element(s[part], lane, [&](float& x, int, int) { x *= last; });
+      for (int n = 0; n < 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) u[n][e] = w[n][e];
+      }
+      scale_columns(u, memory.beta[slot], lane);
+      split_rows(u_high, u_low, u);
+      if constexpr (kGated) {
+        scale_columns(u, memory.factors[slot] + kChunk, lane);
+        split_rows(x_high, x_low, u);
+        const float last = memory.factors[slot][kChunk - 1];
+#pragma unroll
+        for (int part = 0; part < D / 64; ++part)
+          for_each_element(s[part], lane, [&](float& x, int, int) { x *= last; });
+      }
     }
-    split_rows(x_high, x_low, w);
+    auto& update_high = select<kGated>(x_high, u_high);
+    auto& update_low = select<kGated>(x_low, u_low);
+    keep_in_place(o);
 #pragma unroll
     for (int part = 0; part < D / 64; ++part) keep_in_place(s[part]);
     begin_products();
@@ -164,29 +205,65 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk
     for (int k = 0; k < 4; ++k) {
 #pragma unroll
       for (int part = 0; part < D / 64; ++part) {
-        multiply_tile<true>(s[part], x_high[k], memory.keys[slot][part], 16 * k, lane);
-        multiply_tile<true>(s[part], x_low[k], memory.keys[slot][part], 16 * k, lane);
+        multiply_tile<true>(s[part], update_high[k], memory.keys[slot][part], 16 * k, lane);
+        multiply_tile<true>(s[part], update_low[k], memory.keys[slot][part], 16 * k, lane);
+      }
+      if constexpr (kBlocks > 0) {
+        multiply_tile<false>(o, u_high[k], memory.scores[slot], 16 * k, lane);
+        multiply_tile<false>(o, u_low[k], memory.scores[slot], 16 * k, lane);
       }
     }
-    end_products();
+    issue_products();
+    if (keep) {
+      uint32_t w_high[4][4], w_low[4][4];
+      split_rows(w_high, w_low, w);
+      Half *const to_high = p.w + 2 * block * kChunk * D, *const to_low = to_high + kChunk * D;
+      if constexpr (kWgmma) {
+        put_blocks<kChunk>(own.high, w_high, 0, lane);
+        put_blocks<kChunk>(own.low, w_low, 0, lane);
+      } else {
+        write_blocks<kChunk>(to_high, w_high, column, 0, lane);
+        write_blocks<kChunk>(to_low, w_low, column, 0, lane);
+      }
+      send_blocks<kChunk>(to_high, own.high, column, lane);
+      send_blocks<kChunk>(to_low, own.low, column, lane);
+    }
+    await_products();
 #pragma unroll
     for (int part = 0; part < D / 64; ++part) keep_in_place(s[part]);
-    Pipe<D>::give_back(step, walk.steps);
+    keep_in_place(o);
+    Pipe::give_back(step, walk.steps);
+
+    if constexpr (kBlocks > 0) {
+      const Chunk chunk = walk.at(p, walk.chunk + step);
+      Half* const out = p.o + chunk.token * p.o_stride + walk.h * D + column;
+      uint32_t rounded[kBlocks][4];
+#pragma unroll
+      for (int n = 0; n < 2 * kBlocks; ++n) {
+        rounded[n / 2][n % 2 * 2] = pack(p.scale * o[n][0], p.scale * o[n][1]);
+        rounded[n / 2][n % 2 * 2 + 1] = pack(p.scale * o[n][2], p.scale * o[n][3]);
+      }
+      await_sent(lane);
+      write_columns(rounded, own.high, lane,
+                    [&](int token) { return token < chunk.tokens ? out + token * p.o_stride : nullptr; });
+    }
   }
+  await_sent(lane);
   if (walk.end) store_state<D>(s, walk.end, column, 1.f, lane);
 }
 
-template <int D, bool kGated>
-__global__ void __launch_bounds__(Pipe<D>::kThreads, 1) state_kernel(ChunkProblem p, bool summary) {
+template <int D, int kBlocks, bool kGated>
+__global__ void __launch_bounds__(Pipeline<D / 64>::kThreads, 1) state_kernel(ChunkProblem p) {
+  using Pipe = Pipeline<D / 64>;
   extern __shared__ __align__(1024) char shared[];
   auto& memory = *reinterpret_cast<Memory<D>*>(shared);
-  const Walk walk = walk_of(p, summary);
+  const Walk walk = walk_of(p, kBlocks == 0);
   if (threadIdx.x < 2 * D) {
-    Pipe<D>::take_registers();
-    walk_chunks<D, kGated>(p, memory, walk);
+    Pipe::take_registers();
+    walk_chunks<D, kBlocks, kGated>(p, memory, walk);
   } else {
-    Pipe<D>::give_registers();
-    copy_inputs<D, kGated>(p, memory, walk, threadIdx.x - 2 * D);
+    Pipe::give_registers();
+    copy_inputs<D, kBlocks, kGated>(p, memory, walk, threadIdx.x - 2 * D);
   }
 }
 
@@ -262,18 +339,28 @@ void join(const ChunkProblem& p, cudaStream_t stream) {
   check_launch("delta rule segments");
 }
 
+template <int D, int kBlocks, bool kGated>
+void launch(const ChunkProblem& p, int walks, cudaStream_t stream) {
+  const auto kernel = state_kernel<D, kBlocks, kGated>;
+  const int bytes = shared_bytes<Memory<D>>();
+  allow_shared_memory(kernel, bytes, "delta rule states");
+  const dim3 grid(static_cast<unsigned>(p.batch) * p.heads, walks);
+  kernel<<<grid, Pipeline<D / 64>::kThreads, bytes, stream>>>(p);
+  check_launch("delta rule states");
+}
+
 template <int D, bool kGated>
 void states(const ChunkProblem& p, cudaStream_t stream) {
-  constexpr int kThreads = Pipe<D>::kThreads, kBytes = sizeof(Memory<D>);
-  allow_shared_memory(state_kernel<D, kGated>, kBytes, "delta rule states");
-  const unsigned heads = static_cast<unsigned>(p.batch) * p.heads;
   if (p.segments > 1) {
-    state_kernel<D, kGated><<<dim3(heads, 2 * p.segments - 3), kThreads, kBytes, stream>>>(p, true);
-    check_launch("delta rule segments");
+    launch<D, 0, kGated>(p, 2 * p.segments - 3, stream);
     join_segments(p, false, stream);
   }
-  state_kernel<D, kGated><<<dim3(heads, p.segments), kThreads, kBytes, stream>>>(p, false);
-  check_launch("delta rule states");
+  if (p.token_rows == 64)
+    launch<D, 4, kGated>(p, p.segments, stream);
+  else if (p.token_rows == 32)
+    launch<D, 2, kGated>(p, p.segments, stream);
+  else
+    launch<D, 1, kGated>(p, p.segments, stream);
 }
 
 }  // namespace
