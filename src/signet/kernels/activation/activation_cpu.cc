@@ -42,12 +42,26 @@ SIGNET_INLINE Gate<T> silu_gate(Vec<T> x) {
   const Vec<T> s = sigmoid<T>(x), y = x * s;
   return {y, s + y * (T(1) - s)};
 }
+// (1 + erf(x / sqrt 2)) / 2 with e = exp(-x^2 / 2) at hand: in single precision to 8e-8 (Abramowitz and
+// Stegun, 7.1.26).
+SIGNET_INLINE Vec<float> normal_cdf(Vec<float> x, Vec<float> e) {
+  const Vec<float> t = 1.0f / (1.0f + 0.3275911f * 0.70710678f * max<float>(x, -x));
+  const Vec<float> series =
+      t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
+  const Vec<float> tail = 0.5f * series * e;
+  return x < Vec<float>{} ? tail : 1.0f - tail;
+}
+SIGNET_INLINE Vec<double> normal_cdf(Vec<double> x, Vec<double>) {
+  Vec<double> cdf;
+  for (int lane = 0; lane < kLanes<double>; ++lane)
+    cdf[lane] = 0.5 * std::erfc(-0.70710678118654752440 * x[lane]);
+  return cdf;
+}
 template <class T>
 SIGNET_INLINE Gate<T> gelu_gate(Vec<T> x) {
-  constexpr T kInverseRootOfTwoPi = T(0.39894228040143267794), kInverseRootOfTwo = T(0.70710678118654752440);
-  Vec<T> cdf;
-  for (int lane = 0; lane < kLanes<T>; ++lane) cdf[lane] = T(0.5) * std::erfc(-kInverseRootOfTwo * x[lane]);
-  return {x * cdf, cdf + kInverseRootOfTwoPi * x * exp<T>(T(-0.5) * x * x)};
+  constexpr T kInverseRootOfTwoPi = T(0.39894228040143267794);
+  const Vec<T> e = exp<T>(T(-0.5) * x * x), cdf = normal_cdf(x, e);
+  return {x * cdf, cdf + kInverseRootOfTwoPi * x * e};
 }
 
 template <class T, class F>
