@@ -317,7 +317,7 @@ Horizon find_horizon(const models::Model& model, DType dtype, void* weights, con
     limit = std::min(limit, memory);
     while (limit > 1 && task.max_inputs({limit, limit}) > memory) --limit;
   }
-  const int64_t least = std::min(limit, task.train_lengths().min);
+  const int64_t least = std::min(limit, task.min_size());
   int64_t good = 0, bad = 0;  // 0: none yet
   for (int64_t length = std::min(limit, task.train_lengths().max); !(good && bad);) {
     if (holds(length)) {
