@@ -326,8 +326,11 @@ class Reproduce final : public Verb {
     page.lead = {
         experiment_.citation,
         fmt::format("Protocol {}, {} runs in {} on {}. The learning rate is the one with the highest median; "
-                    "seconds are of all runs together.",
-                    protocol_, summary_.runs.size(), out_, runner_.device())};
+                    "seconds are {}.",
+                    protocol_, summary_.runs.size(), out_, runner_.device(),
+                    experiment_.show == "horizon" || experiment_.show == "solved"
+                        ? "of one run's training, the median over the seeds"
+                        : "of all runs together")};
     if (protocol_ == "quick")
       page.lead.emplace_back(
           "This is our small version, with smaller models, easier tasks (permutations of three points for "
