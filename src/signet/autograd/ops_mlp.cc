@@ -1,6 +1,4 @@
 // swiglu_block (ops.h): norm, SwiGLU and residual sum in one pass each way on the GPU.
-#include <cstdlib>
-
 #include "signet/autograd/operator_support.h"
 #include "signet/autograd/ops.h"
 #include "signet/kernels/mlp/mlp.h"
@@ -10,13 +8,12 @@ namespace signet::autograd {
 
 bool can_fuse_swiglu(const Tape& tape, const Var& x, const SwigluWeights& weights, kernels::NormKind kind) {
 #ifdef SIGNET_WITH_CUDA
-  if (!std::getenv("SIGNET_MLP")) return false;
   const Context& context = tape.context();
   if (!context.device.cuda() || x.value.dtype != DType::kBF16 || kind != kernels::NormKind::kRms)
     return false;
   const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
   const int64_t width = x.value.width(), hidden = weights.down.value.width();
-  return x.value.rows() >= kernels::kMlpLeastRows && kernels::mlp_covers(width, hidden) &&
+  return kernels::mlp_covers(width, hidden) && kernels::mlp_pays(x.value.rows()) &&
          x.value.row_stride % 8 == 0 && aligned(weights.norm.value.data) &&
          aligned(context.narrow(weights.gate_up.value)) && aligned(context.narrow(weights.down.value));
 #else

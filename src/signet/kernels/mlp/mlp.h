@@ -46,11 +46,11 @@ struct MlpBackward {
   ColumnSums* later = nullptr;  // takes the last sums over rows (null: done at once)
 };
 
-// Whether this GPU (Hopper) and the sizes are covered: width 128, hidden a multiple of 64. Below kMlpLeastRows
-// norm, products and SwiGLU one after the other are faster. Pointers are 16-byte aligned, strides multiples
-// of 8.
+// Whether this GPU (Hopper) and the sizes are covered: width 128, hidden a multiple of 64; pointers 16-byte
+// aligned, strides multiples of 8. And whether it pays: with few rows, and with more blocks of 128 than there
+// are multiprocessors, norm, products and SwiGLU one after the other are faster.
 bool mlp_covers(int64_t width, int64_t hidden);
-inline constexpr int64_t kMlpLeastRows = 4096;
+bool mlp_pays(int64_t rows);
 
 int64_t mlp_workspace_size(int64_t rows, int64_t width, Cuda);
 void mlp_forward(const MlpForward& p, Cuda device);

@@ -469,6 +469,11 @@ bool mlp_covers(int64_t width, int64_t hidden) {
          cuda_device().compute_major == 9;
 }
 
+bool mlp_pays(int64_t rows) {
+  constexpr int64_t kLeastRows = 4096;
+  return rows >= kLeastRows && blocks_for(rows) <= cuda_device().multiprocessors;
+}
+
 int64_t mlp_workspace_size(int64_t rows, int64_t width, Cuda) { return blocks_for(rows) * width; }
 
 void mlp_forward(const MlpForward& p, Cuda device) {
