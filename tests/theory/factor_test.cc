@@ -1,6 +1,5 @@
 #include "signet/theory/factor_matrix.h"
 
-#include <Eigen/Dense>
 #include <numeric>
 
 #include "signet/base/error.h"
@@ -9,20 +8,23 @@
 namespace signet::theory {
 namespace {
 
-Eigen::MatrixXd random_matrix(Rng& rng, int n) {
-  Eigen::MatrixXd m(n, n);
-  for (int i = 0; i < n; ++i)
-    for (int j = 0; j < n; ++j) m(i, j) = rng.normal();
+Matrix random_matrix(Rng& rng, int n) {
+  Matrix m(n, n);
+  for (int j = 0; j < n; ++j)
+    for (int i = 0; i < n; ++i) m(i, j) = rng.normal();
   return m;
 }
-Eigen::MatrixXd random_orthogonal(Rng& rng, int n) {
-  return Eigen::HouseholderQR<Eigen::MatrixXd>(random_matrix(rng, n)).householderQ();
+Matrix random_orthogonal(Rng& rng, int n) { return full_svd(random_matrix(rng, n)).u; }
+Matrix scaled(Matrix m, double scale) {
+  for (int64_t j = 0; j < m.columns(); ++j)
+    for (int64_t i = 0; i < m.rows(); ++i) m(i, j) *= scale;
+  return m;
 }
-int rank_of(const Eigen::MatrixXd& m) {
-  const Eigen::VectorXd values = Eigen::JacobiSVD<Eigen::MatrixXd>(m).singularValues();
-  return static_cast<int>((values.array() > 1e-9).count());
+int rank_of(const Matrix& m) {
+  int rank = 0;
+  for (double s : singular_values(m)) rank += s > 1e-9;
+  return rank;
 }
-Eigen::MatrixXd identity(int n) { return Eigen::MatrixXd::Identity(n, n); }
 
 // Every factor must have its eigenvalue 1 - beta |k|^2 in [-1, 1].
 void expect_valid(const Factorization& f) {
@@ -45,8 +47,8 @@ SignedPartialPermutation random_partial(Rng& rng, int n, bool total, bool with_s
   for (int i = 0; i < n; ++i) m.sign.push_back(with_signs && rng.below(2) ? -1 : 1);
   return m;
 }
-Eigen::MatrixXd matrix_of(const SignedPartialPermutation& p) {
-  Eigen::MatrixXd m = Eigen::MatrixXd::Zero(p.size(), p.size());
+Matrix matrix_of(const SignedPartialPermutation& p) {
+  Matrix m(p.size(), p.size());
   for (int i = 0; i < p.size(); ++i)
     if (p.target[i] >= 0) m(p.target[i], i) = p.sign.empty() ? 1 : p.sign[i];
   return m;
@@ -57,7 +59,7 @@ TEST(Factor, PartialPermutationsTakeRankFactorsExactly) {
   for (int trial = 0; trial < 400; ++trial) {
     const int n = 1 + static_cast<int>(rng.below(9));
     const auto p = random_partial(rng, n, trial % 2, trial % 4 < 2);
-    const Eigen::MatrixXd m = matrix_of(p);
+    const Matrix m = matrix_of(p);
     const auto factors = factor_partial_permutation(p);
     EXPECT_EQ(factor_product(factors, n), m);  // bit for bit
     EXPECT_EQ(static_cast<int>(factors.size()), rank_of(identity(n) - m));
@@ -137,9 +139,13 @@ TEST(Factor, OrthogonalTakesRankReflections) {
   for (int trial = 0; trial < 120; ++trial) {
     const int n = 1 + static_cast<int>(rng.below(8)), fixed = static_cast<int>(rng.below(n + 1));
     // A random rotation of a random subspace of dimension n - fixed.
-    Eigen::MatrixXd core = identity(n);
-    core.topLeftCorner(n - fixed, n - fixed) = random_orthogonal(rng, n - fixed);
-    const Eigen::MatrixXd basis = random_orthogonal(rng, n), m = basis * core * basis.transpose();
+    Matrix core = identity(n);
+    if (fixed < n) {
+      const Matrix turn = random_orthogonal(rng, n - fixed);
+      for (int j = 0; j < n - fixed; ++j)
+        for (int i = 0; i < n - fixed; ++i) core(i, j) = turn(i, j);
+    }
+    const Matrix basis = random_orthogonal(rng, n), m = basis * core * transposed(basis);
     const auto f = factor_matrix(m);
     expect_valid(f);
     EXPECT_NE(f.kind, MatrixKind::kContraction);
@@ -151,10 +157,11 @@ TEST(Factor, ContractionsTakeAtMostTwiceSizeMinusOne) {
   Rng rng(4);
   for (int trial = 0; trial < 400; ++trial) {
     const int n = 1 + static_cast<int>(rng.below(6));
-    Eigen::MatrixXd m = random_matrix(rng, n);
-    if (trial % 3 == 0) m.row(0).setZero();  // rank-deficient
-    const double norm = Eigen::JacobiSVD<Eigen::MatrixXd>(m).singularValues()[0];
-    if (norm > 0) m *= (trial % 2 ? 1.0 : rng.uniform()) / norm;
+    Matrix m = random_matrix(rng, n);
+    if (trial % 3 == 0)  // rank-deficient
+      for (int j = 0; j < n; ++j) m(0, j) = 0;
+    if (const double norm = spectral_norm(m); norm > 0)
+      m = scaled(m, (trial % 2 ? 1.0 : rng.uniform()) / norm);
     const auto f = factor_matrix(m);
     expect_valid(f);
     EXPECT_LE(static_cast<int>(f.factors.size()), 2 * n - 1);
@@ -164,23 +171,20 @@ TEST(Factor, ContractionsTakeAtMostTwiceSizeMinusOne) {
 
 // The bound is tight for n = 2: a shrinking quarter turn is not a product of two factors (docs/theory.md).
 TEST(Factor, QuarterTurnNeedsThree) {
-  Eigen::MatrixXd m(2, 2);
-  m << 0, -0.5, 0.5, 0;
-  EXPECT_EQ(factor_matrix(m).factors.size(), 3u);
+  EXPECT_EQ(factor_matrix(parse_matrix("0 -0.5\n0.5 0", "test")).factors.size(), 3u);
 }
 
 TEST(Factor, LargeMatrixKeepsTheBound) {
   Rng rng(5);
-  Eigen::MatrixXd m = random_matrix(rng, 48);
-  m /= Eigen::JacobiSVD<Eigen::MatrixXd>(m).singularValues()[0];
-  const auto f = factor_matrix(m);
+  const Matrix m = random_matrix(rng, 48);
+  const auto f = factor_matrix(scaled(m, 1 / spectral_norm(m)));
   expect_valid(f);
   EXPECT_LE(f.factors.size(), 95u);
 }
 
 TEST(Factor, NormAboveOneIsRefusedWithItsSingularValue) {
   try {
-    factor_matrix(Eigen::MatrixXd::Constant(1, 1, 1.25));
+    factor_matrix(parse_matrix("1.25", "test"));
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kCheckFailed);

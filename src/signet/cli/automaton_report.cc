@@ -11,19 +11,16 @@
 #include "signet/report/svg_graph.h"
 
 namespace signet::cli {
-namespace {
 
-std::string set_text(const std::vector<automata::State>& states) {
+std::string set_text(const std::vector<automata::State>& states, size_t most) {
   std::vector<std::string> names;
   for (automata::State q : states) names.push_back(std::to_string(q));
-  if (names.size() > 12) {
-    names.resize(10);
+  if (names.size() > most) {
+    names.resize(most - 2);
     names.push_back(fmt::format(".. ({})", states.size()));
   }
   return fmt::format("{{{}}}", join(names, ","));
 }
-
-}  // namespace
 
 std::string level_text(const std::vector<automata::Holonomy::Component>& level) {
   std::vector<std::string> parts;
@@ -91,7 +88,7 @@ void write_picture(const std::string& path, const std::string& title, const auto
         row.push_back({component.group.order == "1"
                            ? fmt::format("{} tiles", component.tiles.size())
                            : fmt::format("{} tiles, {}", component.tiles.size(), component.group.name),
-                       set_text(component.set)});
+                       set_text(component.set, 12)});
       }
     }
   }

@@ -1,6 +1,7 @@
 // What the verbs about automata print in common: pictures, levels, wrapped text.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -8,6 +9,9 @@
 #include "signet/automata/holonomy.h"
 
 namespace signet::cli {
+
+// "{0,1,2}"; of more states than `most` the first ones and the count.
+std::string set_text(const std::vector<automata::State>& states, size_t most = SIZE_MAX);
 
 // "(2,Z2) (2,Z2)": tiles, and the group where it is not trivial, per component.
 std::string level_text(const std::vector<automata::Holonomy::Component>& level);

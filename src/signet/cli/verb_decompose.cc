@@ -16,12 +16,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string set_text(const std::vector<automata::State>& states) {
-  std::vector<std::string> names;
-  for (automata::State q : states) names.push_back(std::to_string(q));
-  return fmt::format("{{{}}}", join(names, ","));
-}
-
 struct Elimination {
   int32_t levels = 0;
   bool complete = false;

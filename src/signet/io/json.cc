@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Walks the text and leaves its position where the error handling of Builder can see it.
+// Walks the text and leaves its position where the error handling of JsonBuilder can see it.
 struct Reader {
   using iterator_category = std::input_iterator_tag;
   using value_type = char;
@@ -38,9 +38,9 @@ struct Reader {
 };
 
 // nlohmann's event interface: its parser keeps its own stack, so depth costs no call stack here.
-class Builder {
+class JsonBuilder {
  public:
-  Builder(std::string_view text, const std::string& where, const JsonLimits& limits)
+  JsonBuilder(std::string_view text, const std::string& where, const JsonLimits& limits)
       : text_(text), where_(where), limits_(limits), position_(text.data()) {}
 
   Json parse() {
@@ -175,7 +175,7 @@ Json parse_json(std::string_view text, const std::string& where, const JsonLimit
   if (static_cast<int64_t>(text.size()) > limits.max_bytes)
     bad_input("{} is {} bytes of JSON; at most {} are accepted here", printable(where), text.size(),
               limits.max_bytes);
-  return Builder(text, where, limits).parse();
+  return JsonBuilder(text, where, limits).parse();
 }
 
 Json read_json_file(const std::string& path, const JsonLimits& limits) {

@@ -50,9 +50,9 @@ std::string normalised(std::string_view text, const std::string& where) {
 }
 
 // yaml-cpp announces every list and map before it descends into it, so refusing here bounds its recursion.
-class Builder final : public YAML::EventHandler {
+class YamlBuilder final : public YAML::EventHandler {
  public:
-  Builder(std::string_view text, const std::string& where, const YamlLimits& limits)
+  YamlBuilder(std::string_view text, const std::string& where, const YamlLimits& limits)
       : text_(text), where_(where), limits_(limits) {}
   ConfigNode take() { return std::move(root_); }
 
@@ -196,7 +196,7 @@ ConfigNode parse_yaml(std::string_view text, const std::string& where, const Yam
               limits.max_bytes);
   const std::string clean = normalised(text, where);
   std::istringstream stream(clean);
-  Builder builder(clean, where, limits);
+  YamlBuilder builder(clean, where, limits);
   try {
     YAML::Parser parser(stream);
     if (!parser.HandleNextDocument(builder)) {
@@ -204,7 +204,7 @@ ConfigNode parse_yaml(std::string_view text, const std::string& where, const Yam
       empty.kind = ConfigNode::Kind::kMap;
       return empty;
     }
-    Builder rest(clean, where, limits);
+    YamlBuilder rest(clean, where, limits);
     if (parser.HandleNextDocument(rest)) bad_input("{} holds more than one YAML document", printable(where));
   } catch (const YAML::Exception& error) {
     fail_at(where, error.mark.line + 1, error.mark.column + 1, "{}", printable(error.msg));

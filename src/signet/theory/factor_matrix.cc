@@ -1,6 +1,8 @@
 #include "signet/theory/factor_matrix.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "signet/base/error.h"
 
@@ -12,10 +14,19 @@ constexpr double kNormTolerance = 1e-12;  // how far above 1 rounding may push a
 
 int rank_of(const Matrix& m) {
   const Vector values = singular_values(m);
-  return static_cast<int>((values.array() > kRankTolerance).count());
+  return static_cast<int>(
+      std::count_if(values.begin(), values.end(), [](double s) { return s > kRankTolerance; }));
 }
 
-Matrix identity(Eigen::Index n) { return Matrix::Identity(n, n); }
+// m <- (I - beta k k^T) m
+void apply_factor(double beta, const double* k, Matrix& m) {
+  const int64_t n = m.rows();
+  for (int64_t j = 0; j < m.columns(); ++j) {
+    double* column = m.column(j);
+    const double scale = beta * std::inner_product(k, k + n, column, 0.0);
+    for (int64_t i = 0; i < n; ++i) column[i] -= scale * k[i];
+  }
+}
 
 bool as_partial_permutation(const Matrix& m, SignedPartialPermutation& out) {
   const int n = static_cast<int>(m.rows());
@@ -39,16 +50,23 @@ bool as_partial_permutation(const Matrix& m, SignedPartialPermutation& out) {
 // q fixes, so every step raises the dimension of the fixed space by one. The unit vector that moves farthest
 // keeps v well away from rounding errors.
 std::vector<Factor> factor_orthogonal(Matrix q) {
-  const Eigen::Index n = q.rows();
+  const int64_t n = q.rows();
   std::vector<Factor> leftmost_first;
-  for (Eigen::Index step = 0; step < n; ++step) {
+  for (int64_t step = 0; step < n; ++step) {
     const Matrix difference = identity(n) - q;
-    Eigen::Index column = 0;
-    const double farthest = difference.colwise().norm().maxCoeff(&column);
+    Vector v;
+    double farthest = 0;
+    for (int64_t j = 0; j < n; ++j) {
+      Vector moved(difference.column(j), difference.column(j) + n);
+      if (const double length = norm(moved); length > farthest) {
+        farthest = length;
+        v = std::move(moved);
+      }
+    }
     if (farthest < kRankTolerance) break;
-    const Vector v = difference.col(column) / farthest;
-    q -= 2 * v * (v.transpose() * q);
-    leftmost_first.push_back({std::vector<double>(v.data(), v.data() + n), 2.0, 0.0});
+    for (double& x : v) x /= farthest;
+    apply_factor(2, v.data(), q);
+    leftmost_first.push_back({std::move(v), 2.0, 0.0});
   }
   return {leftmost_first.rbegin(), leftmost_first.rend()};
 }
@@ -58,26 +76,28 @@ std::vector<Factor> factor_orthogonal(Matrix q) {
 // is and changes rank(I - W) by one, so W never needs all n reflections.
 std::vector<Factor> factor_contraction(const Svd& svd) {
   const Matrix& v = svd.v;
-  Vector s = svd.s.cwiseMin(1.0);
-  const Eigen::Index n = s.size();
-  Matrix w = svd.u * v.transpose();
-  int rank = rank_of(identity(n) - w);
+  Vector s = svd.s;
+  for (double& x : s) x = std::min(x, 1.0);
+  const int64_t n = v.rows();
+  Matrix w_transposed = v * transposed(svd.u);  // the flips act on its left; I - W has the same rank
+  int rank = rank_of(identity(n) - w_transposed);
   const bool search = n <= 32;
-  for (Eigen::Index i = n - 1; i >= 0 && (search ? rank > 0 : rank == n); --i) {
+  for (int64_t i = n - 1; i >= 0 && (search ? rank > 0 : rank == n); --i) {
     if (s[i] >= 1 && rank < n) continue;  // would turn a free direction into one more factor
-    const Matrix flipped = w - 2 * (w * v.col(i)) * v.col(i).transpose();
+    Matrix flipped = w_transposed;
+    apply_factor(2, v.column(i), flipped);
     const int flipped_rank = rank_of(identity(n) - flipped);
     if (flipped_rank >= rank) continue;
-    w = flipped;
+    w_transposed = std::move(flipped);
     s[i] = -s[i];
     rank = flipped_rank;
   }
   std::vector<Factor> factors;
-  for (Eigen::Index i = 0; i < n; ++i) {
+  for (int64_t i = 0; i < n; ++i) {
     if (1 - s[i] <= kNormTolerance) continue;
-    factors.push_back({std::vector<double>(v.col(i).data(), v.col(i).data() + n), 1 - s[i], 0.0});
+    factors.push_back({Vector(v.column(i), v.column(i) + n), 1 - s[i], 0.0});
   }
-  for (Factor& f : factor_orthogonal(w)) factors.push_back(std::move(f));
+  for (Factor& f : factor_orthogonal(transposed(w_transposed))) factors.push_back(std::move(f));
   return factors;
 }
 
@@ -96,21 +116,19 @@ const char* matrix_kind_name(MatrixKind kind) {
 
 Matrix factor_product(const std::vector<Factor>& factors, int size) {
   Matrix product = identity(size);
-  for (const Factor& f : factors) {
-    const Eigen::Map<const Vector> k(f.k.data(), size);
-    product -= f.beta * k * (k.transpose() * product);
-  }
+  for (const Factor& f : factors) apply_factor(f.beta, f.k.data(), product);
   return product;
 }
 
 Factorization factor_matrix(const Matrix& m) {
   if (m.rows() == 0) bad_input("the matrix is empty; give a square matrix of numbers");
-  if (m.rows() != m.cols())
+  if (m.rows() != m.columns())
     bad_input("the matrix has {} rows and {} columns; only square matrices are transitions", m.rows(),
-              m.cols());
+              m.columns());
   if (m.rows() > kMaxFactorSize)
     bad_input("the matrix has {} rows; factor takes at most {}", m.rows(), kMaxFactorSize);
-  if (!m.allFinite()) bad_input("the matrix has an entry that is not a finite number");
+  if (!std::all_of(m.values().begin(), m.values().end(), [](double x) { return std::isfinite(x); }))
+    bad_input("the matrix has an entry that is not a finite number");
 
   const int n = static_cast<int>(m.rows());
   const Svd svd = full_svd(m);
@@ -129,7 +147,7 @@ Factorization factor_matrix(const Matrix& m) {
     result.kind = MatrixKind::kPartialPermutation;
     result.factors = factor_partial_permutation(partial);
     result.bound = result.lower_bound;
-  } else if ((m.transpose() * m - identity(n)).norm() < 1e-10 * n) {
+  } else if (norm(transposed(m) * m - identity(n)) < 1e-10 * n) {
     result.kind = MatrixKind::kOrthogonal;
     result.factors = factor_orthogonal(m);
     result.bound = result.lower_bound;
@@ -137,7 +155,7 @@ Factorization factor_matrix(const Matrix& m) {
     result.factors = factor_contraction(svd);
     result.bound = 2 * n - 1;
   }
-  result.residual = (m - factor_product(result.factors, n)).norm();
+  result.residual = norm(m - factor_product(result.factors, n));
   return result;
 }
 

@@ -22,18 +22,26 @@ bool not_real(std::complex<double> z) { return std::abs(z.imag()) > kTolerance; 
 bool all_gates(const GateSet& set, bool (*holds)(const Matrix&)) {
   return std::all_of(set.gates.begin(), set.gates.end(), holds);
 }
-bool diagonal(const Matrix& m) { return m.isDiagonal(0); }
-bool upper(const Matrix& m) { return m.isUpperTriangular(0); }
-bool lower(const Matrix& m) { return m.isLowerTriangular(0); }
-bool non_negative_diagonal(const Matrix& m) {
-  return m.diagonal().minCoeff() >= 0 && m.diagonal().maxCoeff() <= 1;
+bool upper(const Matrix& m) {
+  for (int64_t j = 0; j < m.columns(); ++j)
+    for (int64_t i = j + 1; i < m.rows(); ++i)
+      if (m(i, j) != 0) return false;
+  return true;
+}
+bool lower(const Matrix& m) { return upper(transposed(m)); }
+bool diagonal(const Matrix& m) { return upper(m) && lower(m); }
+bool unit_interval_diagonal(const Matrix& m) {
+  for (int64_t i = 0; i < m.rows(); ++i)
+    if (m(i, i) < 0 || m(i, i) > 1) return false;
+  return true;
 }
 bool strict(const Matrix& m) { return spectral_norm(m) < 1; }
 // Symmetric with spectrum in (-1, 1]: a product of commuting generalized Householder factors over (-1, 1].
 bool symmetric_above_minus_one(const Matrix& m) {
-  if (!m.isApprox(m.transpose(), 1e-12)) return false;
-  const Vector values = eigenvalues(m).real();
-  return values.minCoeff() > -1 + kTolerance && values.maxCoeff() <= 1 + 1e-12;
+  if (norm(m - transposed(m)) > 1e-12 * norm(m)) return false;
+  const auto values = eigenvalues(m);
+  return std::all_of(values.begin(), values.end(),
+                     [](auto z) { return z.real() > -1 + kTolerance && z.real() <= 1 + 1e-12; });
 }
 
 // What the shape proves, strongest first.
@@ -41,7 +49,7 @@ void certify(const GateSet& set, GateReport& report) {
   if (all_gates(set, strict)) {
     report.structure = "every gate strictly contracts";
     report.certificate = "definite";
-  } else if (all_gates(set, diagonal) && all_gates(set, non_negative_diagonal)) {
+  } else if (all_gates(set, diagonal) && all_gates(set, unit_interval_diagonal)) {
     report.structure = "diagonal gates in [0,1]";
     report.certificate = "star-free";
   } else if (all_gates(set, symmetric_above_minus_one)) {
@@ -61,7 +69,7 @@ void for_each_word(const GateSet& set, int64_t length, int64_t budget, Visit&& v
     GateWord word;
     Matrix product;
   };
-  std::vector<Entry> level = {{{}, Matrix::Identity(set.gates[0].rows(), set.gates[0].rows())}};
+  std::vector<Entry> level = {{{}, identity(set.gates[0].rows())}};
   for (int64_t l = 1; l <= length; ++l) {
     std::vector<Entry> longer;
     for (const Entry& entry : level)
@@ -93,7 +101,7 @@ void float_step(const std::vector<typename Type::Value>& a, const std::vector<ty
 template <class Type>
 std::optional<int64_t> measure(const GateSet& set, const GateWord& word, const GateCheckOptions& options) {
   using Value = typename Type::Value;
-  const size_t n = static_cast<size_t>(set.state.size());
+  const size_t n = set.state.size();
   std::vector<std::vector<Value>> gates, inputs;
   for (size_t s = 0; s < set.gates.size(); ++s) {
     gates.emplace_back();
@@ -101,11 +109,11 @@ std::optional<int64_t> measure(const GateSet& set, const GateWord& word, const G
     for (size_t i = 0; i < n; ++i) {
       for (size_t j = 0; j < n; ++j)
         gates[s].push_back(static_cast<Value>(round_parameter(options.precision, set.gates[s](i, j))));
-      inputs[s].push_back(static_cast<Value>(round_parameter(options.precision, set.inputs[s](i))));
+      inputs[s].push_back(static_cast<Value>(round_parameter(options.precision, set.inputs[s][i])));
     }
   }
   std::vector<Value> x(n);
-  for (size_t i = 0; i < n; ++i) x[i] = static_cast<Value>(round_parameter(options.precision, set.state(i)));
+  for (size_t i = 0; i < n; ++i) x[i] = static_cast<Value>(round_parameter(options.precision, set.state[i]));
   for (int64_t t = 0; t < options.max_steps; ++t) {
     const auto before = x;
     for (int32_t s : word) float_step<Type>(gates[s], inputs[s], x);
@@ -130,23 +138,29 @@ double smallest_number(Precision precision) {
 // Differences of successive states shrink like rate^t; rounding swallows them at half a unit in the last
 // place of the limit, or at the smallest number when the limit is zero.
 int64_t predict(const Matrix& a, const Vector& b, const Vector& start, double rate, Precision precision) {
+  const auto largest = [](const Vector& x) {
+    double result = 0;
+    for (double value : x) result = std::max(result, std::abs(value));
+    return result;
+  };
   Matrix power = a;
   Vector offset = b;
   for (int i = 0; i < 60; ++i) {  // x -> power x + offset, squared
-    offset = (power * offset + offset).eval();
-    power = (power * power).eval();
+    offset = affine(power, offset, offset);
+    power = power * power;
   }
-  const double limit = (power * start + offset).cwiseAbs().maxCoeff();
+  const double limit = largest(affine(power, start, offset));
   // The size of the slowest component, read off once the others are gone.
   Vector x = start;
   int settle = 0;
   double difference = 0;
   for (; settle < 64; ++settle) {
-    const Vector next = a * x + b;
-    const double now = (next - x).cwiseAbs().maxCoeff();
+    Vector next = affine(a, x, b);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = next[i] - x[i];
+    const double now = largest(x);
     if (settle > 0 && now < 1e-9 * std::max(1.0, limit)) break;
     difference = now;
-    x = next;
+    x = std::move(next);
   }
   if (difference == 0 || rate == 0) return settle;
   const double threshold = std::max(unit_roundoff(precision) * limit, smallest_number(precision));
@@ -162,9 +176,9 @@ void find_collapse(const GateSet& set, const GateWord& word, const Matrix& produ
     if (modulus <= 1 - kTolerance) rate = std::max(rate, modulus);
   }
   // The identity, and what only fixed points change, keeps everything.
-  if (product.isIdentity(1e-12)) return;
-  Vector offset = Vector::Zero(product.rows());
-  for (int32_t s : word) offset = (set.gates[s] * offset + set.inputs[s]).eval();
+  if (norm(product - identity(product.rows())) <= 1e-12) return;
+  Vector offset(set.state.size(), 0.0);
+  for (int32_t s : word) offset = affine(set.gates[s], offset, set.inputs[s]);
   Collapse c{word, rate, predict(product, offset, set.state, rate, options.precision), std::nullopt};
   c.measured = with_state_type(options.precision,
                                [&](auto type) { return measure<decltype(type)>(set, word, options); });
@@ -175,7 +189,7 @@ void find_collapse(const GateSet& set, const GateWord& word, const Matrix& produ
 
 GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
   GateReport report;
-  report.size = set.state.size();
+  report.size = static_cast<int64_t>(set.state.size());
   for (const auto& gate : set.gates) report.norm = std::max(report.norm, spectral_norm(gate));
   certify(set, report);
   report.theorem2.resize(3);

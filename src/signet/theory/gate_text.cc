@@ -21,18 +21,21 @@ double number(const ordered_json& value, const std::string& where) {
 Vector vector_of(const ordered_json& value, int64_t size, const std::string& where) {
   if (!value.is_array() || static_cast<int64_t>(value.size()) != size)
     bad_input("{}: expected a list of {} numbers", where, size);
-  Vector result(size);
-  for (int64_t i = 0; i < size; ++i) result(i) = number(value[i], where);
+  Vector result(static_cast<size_t>(size));
+  for (int64_t i = 0; i < size; ++i) result[i] = number(value[i], where);
   return result;
 }
 
 Matrix matrix_of(const ordered_json& value, const std::string& where) {
-  if (value.is_number()) return Matrix::Constant(1, 1, value.get<double>());
+  if (value.is_number()) return matrix_of(ordered_json::array({ordered_json::array({value})}), where);
   if (!value.is_array() || value.empty() || static_cast<int64_t>(value.size()) > kMaxGateSize)
     bad_input("{}: a gate is a number or a square matrix of at most {} rows", where, kMaxGateSize);
   const int64_t n = static_cast<int64_t>(value.size());
   Matrix m(n, n);
-  for (int64_t i = 0; i < n; ++i) m.row(i) = vector_of(value[i], n, fmt::format("{} row {}", where, i + 1));
+  for (int64_t i = 0; i < n; ++i) {
+    const Vector row = vector_of(value[i], n, fmt::format("{} row {}", where, i + 1));
+    for (int64_t j = 0; j < n; ++j) m(i, j) = row[j];
+  }
   return m;
 }
 
@@ -55,10 +58,10 @@ GateSet parse_gates(const std::string& text, const std::string& source) {
                 set.gates[0].rows());
   }
   const int64_t n = set.gates[0].rows(), count = static_cast<int64_t>(gates.size());
-  set.state = Vector::Ones(n);
+  set.state = Vector(static_cast<size_t>(n), 1.0);
   for (int64_t s = 0; s < count; ++s) {
     set.letters.push_back(std::to_string(s));
-    set.inputs.push_back(Vector::Zero(n));
+    set.inputs.push_back(Vector(static_cast<size_t>(n), 0.0));
   }
   if (!object) return set;
   for (const auto& [key, value] : root.items()) {

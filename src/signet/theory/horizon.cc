@@ -24,10 +24,6 @@ Block rounded(const Block& block, Precision precision) {
   return result;
 }
 
-double norm(const std::vector<double>& x) {
-  return Eigen::Map<const Vector>(x.data(), static_cast<Eigen::Index>(x.size())).norm();
-}
-
 std::vector<double> code_word(const Block& block, int32_t code) {
   const auto first = block.codes.begin() + static_cast<int64_t>(code) * block.dim;
   return {first, first + block.dim};

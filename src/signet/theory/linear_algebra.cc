@@ -1,24 +1,117 @@
 #include "signet/theory/linear_algebra.h"
 
-#include <Eigen/Eigenvalues>
-#include <Eigen/SVD>
+#include <cblas.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "signet/base/error.h"
+#include "signet/tensor/gemm.h"
+
+// LAPACK as Fortran exports it; the distribution's OpenBLAS has no C interface to it.
+extern "C" {
+void dgeev_(const char* job_left, const char* job_right, const int* n, double* a, const int* lda,
+            double* real, double* imaginary, double* left, const int* ld_left, double* right,
+            const int* ld_right, double* work, const int* work_size, int* info);
+void dgesvd_(const char* job_u, const char* job_v, const int* m, const int* n, double* a, const int* lda,
+             double* s, double* u, const int* ldu, double* v_transposed, const int* ldv, double* work,
+             const int* work_size, int* info);
+}
 
 namespace signet::theory {
 namespace {
 
-Eigen::JacobiSVD<Matrix> decompose(const Matrix& m, unsigned what) {
-  return Eigen::JacobiSVD<Matrix>(m, what);
+// Calls routine(work, work_size, info) twice: LAPACK first says what workspace it wants, then works.
+template <class Routine>
+void with_workspace(const char* name, Routine&& routine) {
+  [[maybe_unused]] static const bool once = (openblas_set_num_threads(1), true);  // the same bits everywhere
+  double wanted = 0;
+  int size = -1, info = 0;
+  routine(&wanted, &size, &info);
+  size = static_cast<int>(wanted);
+  Vector work(static_cast<size_t>(size));
+  routine(work.data(), &size, &info);
+  if (info != 0) fail(ErrorCode::kNumerical, "{} did not converge (info {})", name, info);
+}
+
+// job 'A' for all singular vectors, 'N' for none.
+Svd decompose(Matrix m, char job) {
+  const int rows = static_cast<int>(m.rows()), columns = static_cast<int>(m.columns());
+  const bool vectors = job == 'A';
+  Svd svd{Matrix(vectors ? rows : 1, vectors ? rows : 1), {}, Vector(std::min(rows, columns))};
+  Matrix v_transposed(vectors ? columns : 1, vectors ? columns : 1);
+  const int ldu = static_cast<int>(svd.u.rows()), ldv = static_cast<int>(v_transposed.rows());
+  with_workspace("the singular value decomposition", [&](double* work, const int* size, int* info) {
+    dgesvd_(&job, &job, &rows, &columns, m.column(0), &rows, svd.s.data(), svd.u.column(0), &ldu,
+            v_transposed.column(0), &ldv, work, size, info);
+  });
+  svd.v = transposed(v_transposed);
+  return svd;
 }
 
 }  // namespace
 
-Eigen::VectorXcd eigenvalues(const Matrix& m) { return Eigen::EigenSolver<Matrix>(m, false).eigenvalues(); }
-
-Vector singular_values(const Matrix& m) { return decompose(m, 0).singularValues(); }
-
-Svd full_svd(const Matrix& m) {
-  const auto svd = decompose(m, Eigen::ComputeFullU | Eigen::ComputeFullV);
-  return {svd.matrixU(), svd.matrixV(), svd.singularValues()};
+Matrix identity(int64_t n) {
+  Matrix m(n, n);
+  for (int64_t i = 0; i < n; ++i) m(i, i) = 1;
+  return m;
 }
+
+Matrix transposed(const Matrix& m) {
+  Matrix t(m.columns(), m.rows());
+  for (int64_t j = 0; j < m.columns(); ++j)
+    for (int64_t i = 0; i < m.rows(); ++i) t(j, i) = m(i, j);
+  return t;
+}
+
+Matrix operator*(const Matrix& a, const Matrix& b) {
+  Matrix c(a.rows(), b.columns());
+  // By rows it is c^T = b^T a^T.
+  Gemm<double> product{.m = b.columns(), .n = a.rows(), .k = a.columns()};
+  product.a = b.column(0);
+  product.lda = b.rows();
+  product.b = a.column(0);
+  product.ldb = a.rows();
+  product.c = c.column(0);
+  product.ldc = c.rows();
+  gemm(product, Cpu{});
+  return c;
+}
+
+Matrix operator-(Matrix a, const Matrix& b) {
+  for (int64_t j = 0; j < a.columns(); ++j)
+    for (int64_t i = 0; i < a.rows(); ++i) a(i, j) -= b(i, j);
+  return a;
+}
+
+Vector affine(const Matrix& a, const Vector& x, const Vector& b) {
+  Vector y = b;
+  for (int64_t j = 0; j < a.columns(); ++j)
+    for (int64_t i = 0; i < a.rows(); ++i) y[i] += a(i, j) * x[j];
+  return y;
+}
+
+double norm(const Vector& x) {
+  double sum = 0;
+  for (double value : x) sum += value * value;
+  return std::sqrt(sum);
+}
+
+std::vector<std::complex<double>> eigenvalues(const Matrix& m) {
+  Matrix destroyed = m;
+  const int n = static_cast<int>(m.rows()), one = 1;
+  Vector real(static_cast<size_t>(n)), imaginary(static_cast<size_t>(n));
+  with_workspace("the computation of eigenvalues", [&](double* work, const int* size, int* info) {
+    dgeev_("N", "N", &n, destroyed.column(0), &n, real.data(), imaginary.data(), nullptr, &one, nullptr, &one,
+           work, size, info);
+  });
+  std::vector<std::complex<double>> values;
+  for (int i = 0; i < n; ++i) values.emplace_back(real[i], imaginary[i]);
+  return values;
+}
+
+Vector singular_values(const Matrix& m) { return decompose(m, 'N').s; }
+
+Svd full_svd(const Matrix& m) { return decompose(m, 'A'); }
 
 }  // namespace signet::theory

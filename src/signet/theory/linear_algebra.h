@@ -1,18 +1,47 @@
-// Small dense matrices. The decompositions are compiled here once: they are what makes Eigen slow to build.
+// Small dense matrices in fp64, stored column by column as LAPACK wants them. OpenBLAS brings LAPACK.
 #pragma once
 
-#include <Eigen/Core>
+#include <complex>
+#include <cstdint>
+#include <vector>
 
 namespace signet::theory {
 
-using Matrix = Eigen::MatrixXd;
-using Vector = Eigen::VectorXd;
+using Vector = std::vector<double>;
 
-Eigen::VectorXcd eigenvalues(const Matrix& m);
+class Matrix {
+ public:
+  Matrix() = default;
+  Matrix(int64_t rows, int64_t columns)  // of zeros
+      : rows_(rows), columns_(columns), values_(static_cast<size_t>(rows * columns)) {}
+
+  int64_t rows() const { return rows_; }
+  int64_t columns() const { return columns_; }
+  double& operator()(int64_t i, int64_t j) { return values_[j * rows_ + i]; }
+  double operator()(int64_t i, int64_t j) const { return values_[j * rows_ + i]; }
+  double* column(int64_t j) { return values_.data() + j * rows_; }
+  const double* column(int64_t j) const { return values_.data() + j * rows_; }
+  const Vector& values() const { return values_; }
+  bool operator==(const Matrix&) const = default;
+
+ private:
+  int64_t rows_ = 0, columns_ = 0;
+  Vector values_;
+};
+
+Matrix identity(int64_t n);
+Matrix transposed(const Matrix& m);
+Matrix operator*(const Matrix& a, const Matrix& b);
+Matrix operator-(Matrix a, const Matrix& b);
+Vector affine(const Matrix& a, const Vector& x, const Vector& b);  // a x + b
+double norm(const Vector& x);
+inline double norm(const Matrix& m) { return norm(m.values()); }  // Frobenius
+
+std::vector<std::complex<double>> eigenvalues(const Matrix& m);
 Vector singular_values(const Matrix& m);  // largest first
 inline double spectral_norm(const Matrix& m) { return singular_values(m)[0]; }
 
-// m = u diag(s) v^T, u and v square and orthogonal.
+// Square m = u diag(s) v^T, u and v orthogonal.
 struct Svd {
   Matrix u, v;
   Vector s;

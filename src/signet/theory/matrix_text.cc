@@ -55,7 +55,7 @@ Matrix parse_matrix(const std::string& text, const std::string& source) {
   const Rows rows =
       text[first] == '[' || text[first] == '{' ? rows_from_json(text, source) : rows_from_lines(text, source);
   if (rows.empty()) bad_input("{}: the matrix has no rows", source);
-  Matrix m(rows.size(), rows[0].size());
+  Matrix m(static_cast<int64_t>(rows.size()), static_cast<int64_t>(rows[0].size()));
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].size() != rows[0].size())
       bad_input("{}: row {} has {} entries, row 1 has {}", source, i + 1, rows[i].size(), rows[0].size());
