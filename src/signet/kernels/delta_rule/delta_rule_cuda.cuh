@@ -45,7 +45,7 @@ struct Problem {
   const float* gate;
   float* dgate;
   const int64_t* offsets;  // of packed sequences
-  const int32_t* read;  // [batch]: the only row of o that is used; null: all are
+  const int32_t* read;     // [batch]: the only row of o that is used; null: all are
 
   __device__ int64_t token(int b, int t) const {
     return (offsets ? offsets[b] : static_cast<int64_t>(b) * time) + t;
