@@ -252,9 +252,9 @@ void times(bool quick, int only) {
 }
 
 template <class T>
-void once(const DeltaRuleShape& shape) {
+void once(const DeltaRuleShape& shape, const std::vector<int64_t>& lengths = {}) {
   DeltaRuleCase c;
-  c.shape = shape, c.beta_high = 2, c.states = false;
+  c.shape = shape, c.beta_high = 2, c.states = false, c.lengths = lengths;
   DeltaRuleOnGpu<T> gpu(c);
   gpu.forward();
   gpu.backward();
@@ -265,6 +265,7 @@ void once(const DeltaRuleShape& shape) {
 void chunks() {
   once<bf16>({1, 150, 2, 128, 128, 1}), once<bf16>({34, 70, 4, 64, 64, 2});
   once<bf16>(gated({1, 1600, 1, 128, 128, 1}, 1)), once<bf16>(gated({1, 70, 2, 64, 64, 2}, 1));
+  once<bf16>({0, 0, 2, 128, 128, 1}, {70, 1, 0, 64}), once<bf16>(gated({0, 0, 1, 64, 64, 2}, 1), {33, 64});
 }
 
 // A little of every kernel, for compute-sanitizer.
@@ -274,6 +275,7 @@ void small() {
   once<bf16>({1, 50, 1, 64, 64, 3});
   once<float>(gated({1, 20, 3, 32, 32, 2}, 1)), once<bf16>(gated({1, 18, 1, 32, 32, 1}, 32));
   once<float>(gated({1, 18, 1, 24, 40, 2}, 24));
+  once<float>({0, 0, 3, 32, 32, 1}, {20, 0, 9}), once<bf16>({0, 0, 1, 24, 40, 2}, {5, 18});
   chunks();
 }
 

@@ -186,6 +186,7 @@ __global__ void __launch_bounds__(32) any_backward_kernel(Problem<D> p, Partials
     }
     sum_all<32, 1>(total);
     if (p.gate_channels == 1 && lane == 0) dgate[0] = total[0];
+    __syncwarp();  // every lane has read this lane's columns, which change now
     decay(ds, gate, p.gate_channels, p.dk, lane);
   }
   if (p.d_initial_state) part.store(ds, p.d_initial_state + head * p.state_size(), p.dk, p.dv);

@@ -253,13 +253,14 @@ __global__ void __launch_bounds__(32 * kWarps, ForwardTile<DK, SV>::kBlocks) for
   constexpr int TR = Shape::TR, TC = Shape::TC, RL = Shape::RL, Lanes = Shape::Lanes;
   extern __shared__ __align__(16) char shared[];
   const int factors = NH ? NH : p.factors;
-  const Job<Lanes> job(p.batch, p.heads, p.dv / SV, p.offsets);
+  constexpr bool kMayBePacked = NH == 0;  // the kernels for n_h = 1 have no registers left for lengths
+  const Job<Lanes> job(p.batch, p.heads, p.dv / SV, kMayBePacked && p.offsets);
   const ReadTokens<kOne> read(p, job.b);
   const int lane = threadIdx.x % Lanes, r = lane % RL, c = lane / RL;
   const int bytes = stage_bytes<D, D, DK, SV, false, kGated>(factors), tokens = stage_tokens(factors);
   char* const memory = shared + threadIdx.x / Lanes * 2 * bytes;
-  const int64_t first = p.token(job.b, 0);
-  const int time = p.length(job.b);
+  const int64_t first = kMayBePacked ? p.token(job.b, 0) : static_cast<int64_t>(job.b) * p.time;
+  const int time = kMayBePacked ? p.length(job.b) : p.time;
   const D* const q = p.q + first * p.q_stride + job.h * DK;
   const D* const k = p.k + first * p.k_stride + job.h * DK;
   const D* const v = p.v + first * p.v_stride + job.h * p.dv + job.slice * SV;
@@ -387,13 +388,14 @@ __global__ void __launch_bounds__(32 * kWarps, BackwardTile<DK, SV>::kBlocks)
   constexpr int TR = Shape::TR, TC = Shape::TC, RL = Shape::RL, CL = Shape::CL, Lanes = Shape::Lanes;
   extern __shared__ __align__(16) char shared[];
   const int factors = NH ? NH : p.factors;
-  const Job<Lanes> job(p.batch, p.heads, p.dv / SV, p.offsets);
+  constexpr bool kMayBePacked = NH == 0;  // the kernels for n_h = 1 have no registers left for lengths
+  const Job<Lanes> job(p.batch, p.heads, p.dv / SV, kMayBePacked && p.offsets);
   const ReadTokens<kOne> read(p, job.b);
   const int lane = threadIdx.x % Lanes, r = lane % RL, c = lane / RL;
   const int bytes = stage_bytes<D, float, DK, SV, true, kGated>(factors), tokens = stage_tokens(factors);
   char* const memory = shared + threadIdx.x / Lanes * 2 * bytes;
-  const int64_t first = p.token(job.b, 0);
-  const int time = p.length(job.b);
+  const int64_t first = kMayBePacked ? p.token(job.b, 0) : static_cast<int64_t>(job.b) * p.time;
+  const int time = kMayBePacked ? p.length(job.b) : p.time;
   const int column = job.h * p.dv + job.slice * SV, w_row = p.heads * p.dv;
   const D* const q = p.q + first * p.q_stride + job.h * DK;
   const D* const k = p.k + first * p.k_stride + job.h * DK;
@@ -562,10 +564,10 @@ void launch_backward(const Problem<D>& p, const SumsOverDv<G>& sums, unsigned bl
   const int bytes =
       32 * kWarps / BackwardTile<DK, SV>::Lanes * 2 * stage_bytes<D, float, DK, SV, true, kGated>(p.factors);
   constexpr int kOne = kGated ? 0 : 1;  // n_h = 1 is worth a kernel of its own without a gate
-  auto kernel =
-      p.factors == 1 ? backward_kernel<D, G, DK, SV, kOne, kGated> : backward_kernel<D, G, DK, SV, 0, kGated>;
+  const bool one = p.factors == 1 && !p.offsets;
+  auto kernel = one ? backward_kernel<D, G, DK, SV, kOne, kGated> : backward_kernel<D, G, DK, SV, 0, kGated>;
   if constexpr (kReadsOne<DK, SV, kGated> && std::is_same_v<D, G>)
-    if (p.read && p.factors == 1) kernel = backward_kernel<D, G, DK, SV, 1, false, true>;
+    if (p.read && one) kernel = backward_kernel<D, G, DK, SV, 1, false, true>;
   allow_shared_memory(kernel, bytes, "delta rule backward");
   kernel<<<blocks, 32 * kWarps, bytes, stream>>>(p, sums);
   check_launch("delta rule backward");
@@ -581,10 +583,10 @@ void launch(const Problem<D>& p, bool backward, cudaStream_t stream) {
   if (!backward) {
     const int bytes = 32 * kWarps / Lanes * 2 * stage_bytes<D, D, DK, SV, false, kGated>(p.factors);
     constexpr int kOne = kGated ? 0 : 1;
-    auto kernel =
-        p.factors == 1 ? forward_kernel<D, DK, SV, kOne, kGated> : forward_kernel<D, DK, SV, 0, kGated>;
+    const bool one = p.factors == 1 && !p.offsets;
+    auto kernel = one ? forward_kernel<D, DK, SV, kOne, kGated> : forward_kernel<D, DK, SV, 0, kGated>;
     if constexpr (kReadsOne<DK, SV, kGated>)
-      if (p.read && p.factors == 1) kernel = forward_kernel<D, DK, SV, 1, false, true>;
+      if (p.read && one) kernel = forward_kernel<D, DK, SV, 1, false, true>;
     allow_shared_memory(kernel, bytes, "delta rule forward");
     kernel<<<blocks, 32 * kWarps, bytes, stream>>>(p);
     check_launch("delta rule forward");
