@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <set>
 
 #include "report/fixture_runs.h"
@@ -69,6 +70,26 @@ TEST(RunReport, FourRunsMakeACompletePage) {
   EXPECT_EQ(occurrences(html, "<details>"), 4u);
   EXPECT_LT(html.size(), 400'000u);
   EXPECT_EQ(html, render_report(runs, "Parity"));  // the same bytes for the same runs
+}
+
+TEST(RunReport, CurvesBelowChanceStayInsideTheirPictures) {
+  test::TemporaryDirectory directory;
+  test::write_fixture_run(directory / "worse", {"deltanet", -1, 1, -0.3});
+  const std::string html = render_report({read_run(directory / "worse")}, "Parity");
+  size_t curves = 0;
+  double height = 0;
+  for (const auto& element : test::parse_document(html).elements) {
+    for (const auto& [name, value] : element.attributes) {
+      double width = 0;
+      if (name == "viewBox") std::sscanf(value.c_str(), "0 0 %lf %lf", &width, &height);
+      if (element.name != "path" || name != "d" || height < 100) continue;
+      ++curves;
+      double x = 0, y = 0;
+      for (size_t at = value.find_first_of("ML"); at != value.npos; at = value.find_first_of("ML", at + 1))
+        if (std::sscanf(value.c_str() + at + 1, "%lf %lf", &x, &y) == 2) EXPECT_LE(y, height - 30);
+    }
+  }
+  EXPECT_GT(curves, 3u);
 }
 
 TEST(RunReport, Verdicts) {

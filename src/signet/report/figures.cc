@@ -64,8 +64,13 @@ const char* zero_label(const std::vector<Series>& series) {
   return measures(series) == "Scaled accuracy" ? "chance" : "";
 }
 
-AxisOptions score_axis(const std::string& label, double low = -0.15) {
-  return {Scale::kLinear, low, 1.08, label, 5};
+AxisOptions score_axis(const std::string& label, double low) { return {Scale::kLinear, low, 1.08, label, 5}; }
+// Where the axis begins: few samples guess worse than chance now and then.
+double least_score(const std::vector<Curve>& curves) {
+  double least = -0.15;
+  for (const auto& curve : curves)
+    for (const Point& p : curve.mean) least = std::fmin(least, p.y - 0.05);
+  return std::max(least, -1.05);
 }
 
 std::string legend(const std::vector<Series>& series) {
@@ -149,7 +154,7 @@ std::string accuracy_figure(const std::vector<Series>& series) {
     }
   if (shown.empty()) return "";
   Chart chart(840, 360, {Scale::kLinear, 0, longest(shown) * 1.01, "sequence length", 8},
-              score_axis(series.front().run->measure()));
+              score_axis(series.front().run->measure(), least_score(curves)));
   shade_training(chart, shown, "trained on");
   chart.rule_y(0, zero_label(shown));
   draw(chart, shown, curves);
@@ -190,7 +195,7 @@ std::string far_figure(const std::vector<Series>& series) {
   for (const auto& s : shown)
     if (s.run->train_low > 0) least = std::min(least, s.run->train_low);
   Chart chart(840, 300, {Scale::kLog, least / 1.3, most * 1.3, "sequence length (logarithmic)", 8},
-              score_axis(series.front().run->measure()));
+              score_axis(series.front().run->measure(), least_score(curves)));
   shade_training(chart, shown, "trained on");
   chart.rule_y(0, zero_label(shown));
   draw(chart, shown, curves);
@@ -277,10 +282,11 @@ std::string training_figures(const std::vector<Series>& series) {
             "<figcaption>Training loss (cross-entropy).</figcaption></figure>\n";
   }
   if (!with_accuracy.empty()) {
-    Chart chart(420, 280, {Scale::kLinear, 0, last, "step", 5}, score_axis(series.front().run->measure()));
-    chart.rule_y(0, zero_label(with_accuracy));
     std::vector<Curve> curves;
     for (const auto& s : with_accuracy) curves.push_back({decimate(s.run->training_accuracy, kLossBuckets)});
+    Chart chart(420, 280, {Scale::kLinear, 0, last, "step", 5},
+                score_axis(series.front().run->measure(), least_score(curves)));
+    chart.rule_y(0, zero_label(with_accuracy));
     draw(chart, with_accuracy, curves);
     html += "<figure>" + chart.svg("Validation accuracy against step") + "<figcaption>" +
             measures(with_accuracy) + " on the validation lengths, during training.</figcaption></figure>\n";
