@@ -134,6 +134,8 @@ Factorization factor_matrix(const Matrix& m) {
   const Svd svd = full_svd(m);
   Factorization result;
   result.norm = svd.s[0];
+  if (!std::isfinite(result.norm))
+    bad_input("the matrix has a singular value that is beyond fp64; scale it down");
   if (result.norm > 1 + kNormTolerance * n)
     fail(
         ErrorCode::kCheckFailed,

@@ -182,6 +182,18 @@ __device__ void split_rows(uint32_t (&high)[N][4], uint32_t (&low)[N][4], const 
   for (int k = 0; k < N; ++k) as_left(high[k], low[k], c[2 * k], c[2 * k + 1]);
 }
 
+// c += (high + low) (t[0] + t[1]), tiles as above, but for low t[1], which is below what is kept.
+template <bool kRows, class Tiles>
+__device__ void multiply_sums(float (&c)[8][4], const uint32_t (&high)[4][4], const uint32_t (&low)[4][4],
+                              const Tiles& t, int lane) {
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    multiply_tile<kRows>(c, high[k], t[0], 16 * k, lane);
+    multiply_tile<kRows>(c, low[k], t[0], 16 * k, lane);
+    multiply_tile<kRows>(c, high[k], t[1], 16 * k, lane);
+  }
+}
+
 // What a warp writes to global memory by way of shared memory of its own. On Hopper whole blocks leave by
 // bulk copies, which the warp does not wait for; elsewhere they are written from registers.
 struct WarpMemory {
@@ -241,6 +253,19 @@ __device__ void write_blocks(Half* to, const uint32_t (&a)[N][4], int row0, int 
     words[(2 * k) * 32] = a[k][0], words[(2 * k + 1) * 32] = a[k][2];
     words[(W / 8 + 2 * k) * 32] = a[k][1], words[(W / 8 + 2 * k + 1) * 32] = a[k][3];
   }
+}
+// 16 rows of all P * 64 columns, either way.
+template <int P>
+__device__ void keep_blocks(Half* to, Half* staged, const uint32_t (&a)[P][4][4], int row0, int lane) {
+  await_sent(lane);
+#pragma unroll
+  for (int part = 0; part < P; ++part) {
+    if constexpr (kWgmma)
+      put_blocks<64 * P>(staged, a[part], 64 * part, lane);
+    else
+      write_blocks<64 * P>(to, a[part], row0, 64 * part, lane);
+  }
+  send_blocks<64 * P>(to, staged, row0, lane);
 }
 
 // An 8 x 8 matrix of bf16 spread over a warp, transposed.

@@ -142,18 +142,7 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk
 #pragma unroll
     for (int k = 0; k < kBlocks; ++k) multiply_tile<true>(du, d_o[k], memory.scores[slot], 16 * k, lane);
     issue_products();
-    if (!walk.summary) {
-      Half* const to = p.ds1 + block * D * D;
-      await_sent(lane);
-#pragma unroll
-      for (int part = 0; part < D / 64; ++part) {
-        if constexpr (kWgmma)
-          put_blocks<D>(own.blocks, rounded[part], 64 * part, lane);
-        else
-          write_blocks<D>(to, rounded[part], column, 64 * part, lane);
-      }
-      send_blocks<D>(to, own.blocks, column, lane);
-    }
+    if (!walk.summary) keep_blocks(p.ds1 + block * D * D, own.blocks, rounded, column, lane);
     await_products();
     keep_in_place(du);
 
@@ -164,12 +153,7 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk
     clear(dv);
     keep_in_place(dv);
     begin_products();
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      multiply_tile<true>(dv, x_high[k], memory.t[slot][0], 16 * k, lane);
-      multiply_tile<true>(dv, x_low[k], memory.t[slot][0], 16 * k, lane);
-      multiply_tile<true>(dv, x_high[k], memory.t[slot][1], 16 * k, lane);
-    }
+    multiply_sums<true>(dv, x_high, x_low, memory.t[slot], lane);
     end_products();
     keep_in_place(dv);
 

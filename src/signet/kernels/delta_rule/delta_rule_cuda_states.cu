@@ -130,18 +130,7 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk
       }
     }
     issue_products();
-    if (keep) {
-      Half* const to = p.s0 + block * D * D;
-      await_sent(lane);
-#pragma unroll
-      for (int part = 0; part < D / 64; ++part) {
-        if constexpr (kWgmma)
-          put_blocks<D>(own.blocks, high[part], 64 * part, lane);
-        else
-          write_blocks<D>(to, high[part], column, 64 * part, lane);
-      }
-      send_blocks<D>(to, own.blocks, column, lane);
-    }
+    if (keep) keep_blocks(p.s0 + block * D * D, own.blocks, high, column, lane);
     await_products();
     keep_in_place(r);
     keep_in_place(o);
@@ -166,12 +155,7 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk
     clear(w);
     keep_in_place(w);
     begin_products();
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      multiply_tile<false>(w, x_high[k], memory.t[slot][0], 16 * k, lane);
-      multiply_tile<false>(w, x_low[k], memory.t[slot][0], 16 * k, lane);
-      multiply_tile<false>(w, x_high[k], memory.t[slot][1], 16 * k, lane);
-    }
+    multiply_sums<false>(w, x_high, x_low, memory.t[slot], lane);
     end_products();
     keep_in_place(w);
 

@@ -14,7 +14,7 @@
 
 namespace signet::kernels {
 
-struct MlpForward {
+struct MlpInputs {
   int64_t rows = 0, width = 0, hidden = 0;
   const bf16* x = nullptr;
   int64_t x_stride = 0;
@@ -22,18 +22,14 @@ struct MlpForward {
   float eps = 0;
   const bf16* gate_up = nullptr;
   const bf16* down = nullptr;
+};
+
+struct MlpForward : MlpInputs {
   bf16* y = nullptr;
   int64_t y_stride = 0;
 };
 
-struct MlpBackward {
-  int64_t rows = 0, width = 0, hidden = 0;
-  const bf16* x = nullptr;
-  int64_t x_stride = 0;
-  const float* norm = nullptr;
-  float eps = 0;
-  const bf16* gate_up = nullptr;
-  const bf16* down = nullptr;
+struct MlpBackward : MlpInputs {
   const bf16* dy = nullptr;
   int64_t dy_stride = 0;
   bf16* dx = nullptr;  // overwritten; not dy itself
