@@ -9,29 +9,31 @@ TEST(CrossEntropy, CpuMatchesReferenceAndGradients) {
   Rng rng(11);
   for (int64_t classes : {1, 2, 3, 16, 33}) {
     const int64_t rows = 9, stride = classes + 1;
+    const double smoothing = classes % 2 == 0 ? 0.0 : 0.125;
     auto logits = test::random_values(rng, rows * stride, 4);
     std::vector<int32_t> targets(rows), predictions(rows, -7);
     for (auto& t : targets) t = static_cast<int32_t>(rng.below(static_cast<uint32_t>(classes + 1))) - 1;
     double loss = 0;
     auto d = test::poisoned<double>(rows * classes);
-    cross_entropy_reference({rows, classes, logits.data(), stride, targets.data(), 0.5, 0.8, d.data(),
-                             classes, predictions.data(), &loss});
+    cross_entropy_reference({rows, classes, logits.data(), stride, targets.data(), 0.5, 0.8, smoothing,
+                             d.data(), classes, predictions.data(), &loss});
     test::for_each_isa([&] {
       const auto x = test::cast<float>(logits);
       auto dt = test::poisoned<float>(rows * classes);
       std::vector<int32_t> got(rows, -7);
       double loss_got = -1;
-      cross_entropy(CrossEntropy<float>{rows, classes, x.data(), stride, targets.data(), 0.5f, 0.8f,
-                                        dt.data(), classes, got.data(), &loss_got},
-                    Cpu{});
+      cross_entropy(
+          CrossEntropy<float>{rows, classes, x.data(), stride, targets.data(), 0.5f, 0.8f,
+                              static_cast<float>(smoothing), dt.data(), classes, got.data(), &loss_got},
+          Cpu{});
       EXPECT_NEAR(loss_got, loss, 1e-5 * (1 + loss));
       EXPECT_LT(test::relative_error(dt, d), 3e-6);
       EXPECT_EQ(got, predictions);
     });
     auto value = [&] {
       double l = 0;
-      cross_entropy_reference(
-          {rows, classes, logits.data(), stride, targets.data(), 0.5, 0.8, nullptr, 0, nullptr, &l});
+      cross_entropy_reference({rows, classes, logits.data(), stride, targets.data(), 0.5, 0.8, smoothing,
+                               nullptr, 0, nullptr, &l});
       return 0.5 * l;
     };
     std::vector<double> wide(rows * stride, 0.0);
@@ -47,14 +49,15 @@ TEST(CrossEntropy, LargeLogitsStayFiniteAndNanIsSeen) {
     const std::vector<float> x = {big, 0.0f, 1.0f};
     std::vector<float> d(3);
     double loss = 0;
-    cross_entropy(CrossEntropy<float>{1, 3, x.data(), 3, &target, 1.0f, 1.0f, d.data(), 3, nullptr, &loss},
-                  Cpu{});
+    cross_entropy(
+        CrossEntropy<float>{1, 3, x.data(), 3, &target, 1.0f, 1.0f, 0.0f, d.data(), 3, nullptr, &loss},
+        Cpu{});
     for (float v : d) EXPECT_TRUE(std::isfinite(v));
     EXPECT_FALSE(std::isnan(loss));
   }
   const std::vector<float> x = {0.0f, std::numeric_limits<float>::quiet_NaN(), 1.0f};
   double loss = 0;
-  cross_entropy(CrossEntropy<float>{1, 3, x.data(), 3, &target, 1.0f, 1.0f, nullptr, 0, nullptr, &loss},
+  cross_entropy(CrossEntropy<float>{1, 3, x.data(), 3, &target, 1.0f, 1.0f, 0.0f, nullptr, 0, nullptr, &loss},
                 Cpu{});
   EXPECT_TRUE(std::isnan(loss));
 }

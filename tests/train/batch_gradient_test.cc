@@ -35,7 +35,7 @@ struct Problem {
     return test::small_config({"model.blocks=2", "model.conv=4", "model.mlp=12"}).model;
   }
   std::vector<T> gradient(BatchLoss* loss = nullptr, double temperature = 1) {
-    BatchGradient compute(model, dtype(), temperature);
+    BatchGradient compute(model, dtype(), {temperature});
     auto result = test::poisoned<T>(model.parameters().size());
     const BatchLoss value = compute.compute(weights.data(), batch, result.data());
     if (loss) *loss = value;

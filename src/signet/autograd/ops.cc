@@ -590,7 +590,7 @@ Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence,
 }
 
 void cross_entropy(Tape& tape, const Var& logits, const int32_t* targets, int64_t count, double* loss_sum,
-                   int32_t* predictions, double temperature, const CapturedLoss& captured) {
+                   int32_t* predictions, const LossOptions& options, const CapturedLoss& captured) {
   tape.context().run_stored(logits.value.dtype, [&](auto element, auto device) {
     using T = decltype(element);
     using A = Accumulator<T>;
@@ -601,7 +601,8 @@ void cross_entropy(Tape& tape, const Var& logits, const int32_t* targets, int64_
     p.stride = logits.value.row_stride;
     p.targets = targets;
     p.gradient_scale = static_cast<A>(1.0 / static_cast<double>(count));
-    p.logit_scale = static_cast<A>(1.0 / temperature);
+    p.logit_scale = static_cast<A>(1.0 / options.temperature);
+    p.smoothing = static_cast<A>(options.smoothing);
     p.dlogits = ptr<T>(logits.grad);
     p.dlogits_stride = logits.grad ? logits.grad.row_stride : 0;
     p.predictions = predictions;

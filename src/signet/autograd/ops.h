@@ -187,11 +187,15 @@ struct CapturedLoss {
   double* correct = nullptr;
 };
 
+// The logits are divided by `temperature`; `smoothing` of the target's share is spread over all classes.
+struct LossOptions {
+  double temperature = 1, smoothing = 0;
+};
+
 // Mean cross-entropy over `count` scored rows of the whole batch (this tape may see only a part of them);
 // targets [rows], -1 = not scored. Writes the sum of the losses of this tape's rows and, unless null, the
-// predictions [rows]; records the gradient of sum / count. All pointers are on the tape's device. The logits
-// are divided by `temperature` in the loss.
+// predictions [rows]; records the gradient of sum / count. All pointers are on the tape's device.
 void cross_entropy(Tape& tape, const Var& logits, const int32_t* targets, int64_t count, double* loss_sum,
-                   int32_t* predictions, double temperature = 1, const CapturedLoss& captured = {});
+                   int32_t* predictions, const LossOptions& options = {}, const CapturedLoss& captured = {});
 
 }  // namespace signet::autograd

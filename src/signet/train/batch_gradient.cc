@@ -12,8 +12,8 @@ using autograd::Sequence;
 using autograd::Tape;
 using models::Weights;
 
-BatchGradient::BatchGradient(const models::Model& model, DType dtype, double temperature)
-    : model_(model), dtype_(dtype), temperature_(temperature), groups_(kGroups) {
+BatchGradient::BatchGradient(const models::Model& model, DType dtype, autograd::LossOptions loss)
+    : model_(model), dtype_(dtype), loss_(loss), groups_(kGroups) {
   for (auto& group : groups_)
     group.gradient.resize(static_cast<size_t>(model.parameters().size() * dtype_size(dtype)));
 }
@@ -45,8 +45,7 @@ void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& b
         model_.forward(tape, view, batch.tokens.data() + first * batch.time, Sequence{rows, batch.time},
                        dense ? nullptr : group.scored.data(), scored);
     double loss = 0;
-    autograd::cross_entropy(tape, logits, targets, scored_total, &loss, group.predictions.data(),
-                            temperature_);
+    autograd::cross_entropy(tape, logits, targets, scored_total, &loss, group.predictions.data(), loss_);
     group.loss.loss += loss;
     tape.backward();
     for (int64_t i = 0; i < scored; ++i) {

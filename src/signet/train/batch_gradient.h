@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "signet/autograd/ops.h"
 #include "signet/models/model.h"
 #include "signet/tasks/task.h"
 #include "signet/tensor/arena.h"
@@ -20,7 +21,7 @@ struct BatchLoss {
 
 class BatchGradient {
  public:
-  BatchGradient(const models::Model& model, DType dtype, double temperature = 1);
+  BatchGradient(const models::Model& model, DType dtype, autograd::LossOptions loss = {});
 
   // Overwrites `gradient` (parameters().size() elements).
   BatchLoss compute(void* weights, const tasks::Batch& batch, void* gradient);
@@ -42,7 +43,7 @@ class BatchGradient {
 
   const models::Model& model_;
   DType dtype_;
-  double temperature_;
+  autograd::LossOptions loss_;
   std::vector<Group> groups_;
 };
 

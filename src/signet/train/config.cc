@@ -94,6 +94,9 @@ void TrainConfig::describe(io::Fields& fields) {
   fields.field("temperature", temperature,
                "divides the logits in the loss; above 1 a solved task keeps sharpening its solution",
                {1e-3, 1e6});
+  fields.field("smoothing", smoothing,
+               "share of every target spread over all classes, so that only exact states have the least loss",
+               {0, 0.9});
   fields.field("seed", seed, "of the start and the data", {0, int64_t{1} << 62});
   fields.field_enum("dtype", dtype, "arithmetic", {"float32", "float64"});
   fields.field_enum("precision", precision,

@@ -298,7 +298,7 @@ class CudaStepEngine final : public StepEngine {
                                                 {shape.rows, shape.time, scored}, scored, shape.scored_rows);
     auto* predictions = static_cast<int32_t*>(arena_.allocate(shape.scored_rows * int64_t{sizeof(int32_t)}));
     autograd::cross_entropy(tape, logits, shape.on_device(shape.targets_at()), 1, &outcome->loss_sum,
-                            predictions, options_.temperature, {&header->scored, &outcome->correct});
+                            predictions, options_.loss, {&header->scored, &outcome->correct});
     tape.backward();
     sums_.run(Cuda{device_.stream});
     kernels::SquareSum<float> square;

@@ -41,7 +41,7 @@ class StepEngine {
 struct StepOptions {
   DType dtype = DType::kF32;
   Precision precision = Precision::kFp32;
-  double temperature = 1;
+  autograd::LossOptions loss;
 };
 
 // `weights` and the moments of `optimizer` are the host buffers; they must outlive the engine.

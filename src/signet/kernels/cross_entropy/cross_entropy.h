@@ -1,7 +1,7 @@
 // Softmax cross-entropy with a mask, loss and gradient in one pass:
-//   z = logit_scale * logits
-//   loss_sum = sum over rows with target >= 0 of  log sum_j exp(z_j) - z_target
-//   dlogits  = gradient_scale * logit_scale * (softmax(z) - onehot(target)),  zero where target < 0
+//   z = logit_scale * logits,  y = (1 - smoothing) onehot(target) + smoothing / classes
+//   loss_sum = sum over rows with target >= 0 of  log sum_j exp(z_j) - sum_j y_j z_j
+//   dlogits  = gradient_scale * logit_scale * (softmax(z) - y),  zero where target < 0
 // logits [rows, classes] with stride, targets [rows], -1 = not scored; dlogits may be null (evaluation).
 // `predictions` [rows] (null: not wanted) receives the arg max, the lowest index on a tie. loss_sum is
 // overwritten and summed in double in row order.
@@ -20,7 +20,8 @@ struct CrossEntropy {
   const T* logits = nullptr;
   int64_t stride = 0;
   const int32_t* targets = nullptr;
-  Accumulator<T> gradient_scale = Accumulator<T>(1), logit_scale = Accumulator<T>(1);
+  Accumulator<T> gradient_scale = Accumulator<T>(1), logit_scale = Accumulator<T>(1),
+                 smoothing = Accumulator<T>(0);
   T* dlogits = nullptr;
   int64_t dlogits_stride = 0;
   int32_t* predictions = nullptr;

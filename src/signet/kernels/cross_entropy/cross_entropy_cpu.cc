@@ -30,11 +30,15 @@ void cross_entropy(const CrossEntropy<T>& p) {
       total += sum<T>(e);
       if (d) store(d + j, e, n);
     });
-    loss += static_cast<double>(p.logit_scale * (largest - x[target])) + std::log(static_cast<double>(total));
+    const T rest = p.smoothing / static_cast<T>(p.classes);  // y of the other classes
+    T below = (1 - p.smoothing) * (largest - x[target]);     // sum of y (largest - x)
+    if (rest != T(0))
+      for (int64_t j = 0; j < p.classes; ++j) below += rest * (largest - x[j]);
+    loss += static_cast<double>(p.logit_scale * below) + std::log(static_cast<double>(total));
     if (d) {
       const T scale = p.gradient_scale * p.logit_scale, factor = scale / total;
-      for (int64_t j = 0; j < p.classes; ++j) d[j] *= factor;
-      d[target] -= scale;
+      for (int64_t j = 0; j < p.classes; ++j) d[j] = d[j] * factor - scale * rest;
+      d[target] -= scale * (1 - p.smoothing);
     }
   }
   *p.loss_sum = loss;

@@ -22,15 +22,26 @@ __device__ inline void reduce_best(float& best, int& at, bool nan) {
   if (__any_sync(0xffffffffu, nan)) best = NAN;
 }
 
+// `below`: what the lane's logits lie below the maximum, summed; used with smoothing alone.
 template <class T>
 __device__ inline void store_loss(const CrossEntropy<T>& p, int64_t row, float best, int at, float total,
-                                  int target) {
+                                  float below, int target) {
+  below = p.smoothing != 0.0f ? lane_sum<32>(below) : 0.0f;
   if (threadIdx.x % 32 != 0) return;
   if (p.predictions) p.predictions[row] = at < p.classes ? at : 0;
-  p.workspace[row] =
-      target < 0 ? 0.0
-                 : p.logit_scale * (static_cast<double>(best) - to_float(p.logits[row * p.stride + target])) +
-                       log(static_cast<double>(total));
+  const double smoothing = p.smoothing;
+  p.workspace[row] = target < 0
+                         ? 0.0
+                         : p.logit_scale * ((1 - smoothing) * (static_cast<double>(best) -
+                                                               to_float(p.logits[row * p.stride + target])) +
+                                            smoothing * below / static_cast<double>(p.classes)) +
+                               log(static_cast<double>(total));
+}
+
+// The target distribution at class j.
+template <class T>
+__device__ inline float target_share(const CrossEntropy<T>& p, int j, int target) {
+  return (j == target ? 1.0f - p.smoothing : 0.0f) + p.smoothing / static_cast<float>(p.classes);
 }
 
 template <class T>
@@ -55,15 +66,18 @@ __global__ void __launch_bounds__(kThreads) row_kernel(CrossEntropy<T> p) {
     if (v > best) best = v, at = j;
   }
   reduce_best(best, at, nan);
-  float total = 0.0f;
-  for (int j = lane; j < classes; j += 32) total += expf(p.logit_scale * (to_float(x[j]) - best));
+  float total = 0.0f, below = 0.0f;
+  for (int j = lane; j < classes; j += 32) {
+    const float difference = best - to_float(x[j]);
+    total += expf(-p.logit_scale * difference), below += difference;
+  }
   total = lane_sum<32>(total);
-  store_loss(p, row, best, at, total, target);
+  store_loss(p, row, best, at, total, below, target);
   if (!p.dlogits) return;
   const float scale = gradient_scale(p);
   for (int j = lane; j < classes; j += 32) {
     const float probability = expf(p.logit_scale * (to_float(x[j]) - best)) / total;
-    const float d = target < 0 ? 0.0f : scale * (probability - (j == target ? 1.0f : 0.0f));
+    const float d = target < 0 ? 0.0f : scale * (probability - target_share(p, j, target));
     p.dlogits[row * p.dlogits_stride + j] = from_float<T>(d);
   }
 }
@@ -76,7 +90,7 @@ __global__ void __launch_bounds__(kThreads) short_row_kernel(CrossEntropy<T> p) 
   if (row >= p.rows) return;
   const int lane = threadIdx.x % 32, classes = static_cast<int>(p.classes), target = p.targets[row];
   const T* x = p.logits + row * p.stride;
-  float v[kPerLane], best = -INFINITY, total = 0.0f;
+  float v[kPerLane], best = -INFINITY, total = 0.0f, below = 0.0f;
   int at = 0x7fffffff;
   bool nan = false;
 #pragma unroll
@@ -89,18 +103,20 @@ __global__ void __launch_bounds__(kThreads) short_row_kernel(CrossEntropy<T> p) 
   reduce_best(best, at, nan);
 #pragma unroll
   for (int k = 0; k < kPerLane; ++k) {
-    v[k] = lane + 32 * k < classes ? expf(p.logit_scale * (v[k] - best)) : 0.0f;
+    const bool inside = lane + 32 * k < classes;
+    below += inside ? best - v[k] : 0.0f;
+    v[k] = inside ? expf(p.logit_scale * (v[k] - best)) : 0.0f;
     total += v[k];
   }
   total = lane_sum<32>(total);
-  store_loss(p, row, best, at, total, target);
+  store_loss(p, row, best, at, total, below, target);
   if (!p.dlogits) return;
   const float scale = gradient_scale(p), inverse = 1.0f / total;
 #pragma unroll
   for (int k = 0; k < kPerLane; ++k) {
     const int j = lane + 32 * k;
     if (j >= classes) break;
-    const float d = target < 0 ? 0.0f : scale * (v[k] * inverse - (j == target ? 1.0f : 0.0f));
+    const float d = target < 0 ? 0.0f : scale * (v[k] * inverse - target_share(p, j, target));
     p.dlogits[row * p.dlogits_stride + j] = from_float<T>(d);
   }
 }

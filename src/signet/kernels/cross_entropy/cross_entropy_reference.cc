@@ -14,11 +14,14 @@ void cross_entropy_reference(const CrossEntropy<double>& p) {
     for (int64_t j = 0; j < p.classes; ++j) total += std::exp(p.logit_scale * (x[j] - *best));
     if (p.predictions) p.predictions[r] = static_cast<int32_t>(best - x);
     const int32_t target = p.targets[r];
-    if (target >= 0) *p.loss_sum += std::log(total) + p.logit_scale * (*best - x[target]);
-    for (int64_t j = 0; p.dlogits && j < p.classes; ++j) {
+    if (target >= 0) *p.loss_sum += std::log(total);
+    for (int64_t j = 0; j < p.classes; ++j) {
+      const double y = (j == target ? 1 - p.smoothing : 0.0) + p.smoothing / static_cast<double>(p.classes);
+      if (target >= 0) *p.loss_sum += y * p.logit_scale * (*best - x[j]);
+      if (!p.dlogits) continue;
       const double probability = std::exp(p.logit_scale * (x[j] - *best)) / total;
       p.dlogits[r * p.dlogits_stride + j] =
-          target < 0 ? 0.0 : p.gradient_scale * p.logit_scale * (probability - (j == target ? 1.0 : 0.0));
+          target < 0 ? 0.0 : p.gradient_scale * p.logit_scale * (probability - y);
     }
   }
 }
