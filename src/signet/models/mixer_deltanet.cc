@@ -37,14 +37,6 @@ struct DeltaNetOptions {
   bool output_gate = false;
 };
 
-// Start of the decay, as in Gated DeltaNet and Mamba-2: rates in [1, 16], softplus(bias) log-uniform in
-// [0.001, 0.1].
-double rate_log_init(Rng& rng, int64_t) { return std::log(rng.uniform(1, 16)); }
-double step_bias_init(Rng& rng, int64_t) {
-  const double step = std::exp(rng.uniform(std::log(1e-3), std::log(0.1)));
-  return step + std::log(-std::expm1(-step));  // softplus^-1
-}
-
 class DeltaNetMixer final : public Mixer {
  public:
   DeltaNetMixer(const ModelConfig& config, const DeltaNetOptions& options, const std::string& prefix,
@@ -78,9 +70,9 @@ class DeltaNetMixer final : public Mixer {
     const int64_t decays = options.heads * decay_channels_;
     if (decays > 0) a_at_ = part(projection("a", width, decays), decays);
     if (options.output_gate) z_at_ = part(projection("z", width, inner_), inner_);
-    if (decays > 0) {
-      rate_log_ = parameters.add(prefix + "A_log", {decays}, rate_log_init, /*decay=*/false);
-      step_bias_ = parameters.add(prefix + "a.bias", {decays}, step_bias_init, /*decay=*/false);
+    if (decays > 0) {  // starts as in Gated DeltaNet and Mamba-2
+      rate_log_ = parameters.add(prefix + "A_log", {decays}, rate_log_init(1, 16), /*decay=*/false);
+      step_bias_ = parameters.add(prefix + "a.bias", {decays}, step_size_init(1e-3, 0.1), /*decay=*/false);
     }
     if (options.conv > 0) {
       const double bound = 1.0 / std::sqrt(static_cast<double>(options.conv));

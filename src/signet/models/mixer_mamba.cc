@@ -37,12 +37,7 @@ class MambaMixer final : public Mixer {
     x_ =
         parameters.add(prefix + "x.weight", {rank_ + 2 * options.state, inner_}, linear_default_init(inner_));
     dt_ = parameters.add(prefix + "dt.weight", {inner_, rank_}, linear_default_init(rank_));
-    // softplus(bias) is log-uniform in [dt_min, dt_max].
-    dt_bias_ = parameters.add(
-        prefix + "dt.bias", {inner_}, [lo = options.dt_min, hi = options.dt_max](Rng& rng, int64_t) {
-          const double dt = std::max(std::exp(rng.uniform(std::log(lo), std::log(hi))), 1e-4);
-          return dt + std::log(-std::expm1(-dt));
-        });
+    dt_bias_ = parameters.add(prefix + "dt.bias", {inner_}, step_size_init(options.dt_min, options.dt_max));
     a_log_ = parameters.add(
         prefix + "A_log", {inner_, options.state},
         [n = options.state](Rng&, int64_t i) { return std::log(static_cast<double>(i % n + 1)); },

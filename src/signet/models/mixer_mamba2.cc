@@ -43,18 +43,10 @@ class Mamba2Mixer final : public Mixer {
           parameters.add(prefix + "conv.weight", {mixed, options.conv}, linear_default_init(options.conv));
       conv_bias_ = parameters.add(prefix + "conv.bias", {mixed}, linear_default_init(options.conv));
     }
-    // softplus(bias) is log-uniform in [dt_min, dt_max].
-    dt_bias_ = parameters.add(
-        prefix + "dt.bias", {heads_},
-        [lo = options.dt_min, hi = options.dt_max](Rng& rng, int64_t) {
-          const double dt = std::max(std::exp(rng.uniform(std::log(lo), std::log(hi))), 1e-4);
-          return dt + std::log(-std::expm1(-dt));
-        },
-        /*decay=*/false);
-    a_log_ = parameters.add(
-        prefix + "A_log", {heads_},
-        [lo = options.a_min, hi = options.a_max](Rng& rng, int64_t) { return std::log(rng.uniform(lo, hi)); },
-        /*decay=*/false);
+    dt_bias_ = parameters.add(prefix + "dt.bias", {heads_}, step_size_init(options.dt_min, options.dt_max),
+                              /*decay=*/false);
+    a_log_ = parameters.add(prefix + "A_log", {heads_}, rate_log_init(options.a_min, options.a_max),
+                            /*decay=*/false);
     d_ = parameters.add(prefix + "D", {heads_}, constant_init(1), /*decay=*/false);
     norm_ = parameters.add(prefix + "norm.weight", {inner_}, constant_init(1));
     out_ = parameters.add(prefix + "out.weight", {width, inner_}, linear_default_init(inner_));

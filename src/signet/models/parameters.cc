@@ -1,5 +1,6 @@
 #include "signet/models/parameters.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace signet::models {
@@ -27,6 +28,15 @@ Init xavier_uniform_init(int64_t in, int64_t out, double gain) {
   return uniform_init(gain * std::sqrt(6.0 / static_cast<double>(in + out)));
 }
 Init linear_default_init(int64_t in) { return uniform_init(1.0 / std::sqrt(static_cast<double>(in))); }
+Init step_size_init(double min, double max) {
+  return [min, max](Rng& rng, int64_t) {
+    const double step = std::max(std::exp(rng.uniform(std::log(min), std::log(max))), 1e-4);
+    return step + std::log(-std::expm1(-step));  // the inverse of softplus
+  };
+}
+Init rate_log_init(double min, double max) {
+  return [min, max](Rng& rng, int64_t) { return std::log(rng.uniform(min, max)); };
+}
 
 int Parameters::add(std::string name, Shape shape, Init init, bool decay) {
   infos_.push_back({std::move(name), shape, size_, decay, std::move(init)});

@@ -21,6 +21,10 @@ Init uniform_init(double bound);                                 // [-bound, bou
 inline constexpr double kProjectionGain = 0.17677669529663687;   // 2^-2.5: DeltaNet's and GLA's
 Init xavier_uniform_init(int64_t in, int64_t out, double gain);  // bound = gain sqrt(6 / (in + out))
 Init linear_default_init(int64_t in);                            // bound = 1 / sqrt(in), PyTorch's default
+// Step sizes as in Mamba: softplus(value) is log-uniform in [min, max] and at least 1e-4.
+Init step_size_init(double min, double max);
+// Rates as in Mamba-2: exp(value) is uniform in [min, max].
+Init rate_log_init(double min, double max);
 
 struct ParameterInfo {
   std::string name;
