@@ -10,55 +10,61 @@ using test::GatedRnnProblem;
 using test::kGatedRnnAdded;
 using test::OnDevice;
 
-void compare(const GatedRnnShape& shape, bool stateful) {
+template <class T>
+void compare_stored(const GatedRnnShape& shape, bool stateful, double limit) {
   SCOPED_TRACE(testing::Message() << static_cast<int>(shape.cell) << ": " << shape.batch << " x "
                                   << shape.time << " x " << shape.heads << " x " << shape.width
                                   << (stateful ? " with states" : ""));
   GatedRnnProblem problem(shape, 3, stateful);
-  const auto on_device = [](std::vector<double>& values) {
-    const auto narrow = test::narrow<float>(values);
+  const auto on_device = [](auto element, std::vector<double>& values) {
+    const auto narrow = test::narrow<decltype(element)>(values);
     values = test::widen(narrow);
-    return OnDevice<float>(narrow);
+    return OnDevice<decltype(element)>(narrow);
   };
-  const auto x = on_device(problem.x), recurrent = on_device(problem.recurrent),
-             bias = on_device(problem.bias), initial = on_device(problem.initial), dy = on_device(problem.dy),
-             d_final = on_device(problem.d_final);
+  const auto x = on_device(T{}, problem.x), dy = on_device(T{}, problem.dy);
+  const auto recurrent = on_device(0.0f, problem.recurrent), bias = on_device(0.0f, problem.bias),
+             initial = on_device(0.0f, problem.initial), d_final = on_device(0.0f, problem.d_final);
   const auto expected = test::gated_rnn_reference(problem);
   const GatedRnnShape s = with_strides(shape);
-  std::vector<std::vector<float>> first;
+  std::vector<std::vector<double>> first;
   for (int repetition = 0; repetition < 2; ++repetition) {
     const auto sized = [](int64_t n) { return OnDevice<float>(static_cast<size_t>(n)); };
     const auto added = [](size_t n) { return OnDevice<float>(std::vector<float>(n, kGatedRnnAdded)); };
     OnDevice<float> saved = sized(gated_rnn_saved_size(s)),
-                    workspace = sized(gated_rnn_workspace_size(s, Cuda{})), y = sized(s.rows() * s.y_stride),
-                    dx = sized(s.rows() * s.x_stride),
+                    workspace = sized(gated_rnn_workspace_size(s, Cuda{})),
                     final_state = sized(s.batch * s.state_planes() * s.units()),
                     d_initial = sized(s.batch * s.state_planes() * s.units()),
                     d_recurrent = added(problem.recurrent.size()), dbias = added(problem.bias.size());
-    GatedRnnForward<float> f;
+    OnDevice<T> y(static_cast<size_t>(s.rows() * s.y_stride)), dx(static_cast<size_t>(s.rows() * s.x_stride));
+    GatedRnnForward<T> f;
     f.shape = shape, f.x = x.get(), f.recurrent = recurrent.get(), f.bias = stateful ? bias.get() : nullptr;
     f.initial_state = stateful ? initial.get() : nullptr, f.y = y.get(), f.final_state = final_state.get();
     f.saved = saved.get(), f.workspace = workspace.get();
     gated_rnn_forward(f, Cuda{});
-    GatedRnnBackward<float> b;
+    GatedRnnBackward<T> b;
     b.shape = shape, b.recurrent = f.recurrent, b.initial_state = f.initial_state, b.saved = f.saved;
     b.dy = dy.get(), b.d_final_state = stateful ? d_final.get() : nullptr, b.dx = dx.get();
     b.d_recurrent = d_recurrent.get(), b.dbias = stateful ? dbias.get() : nullptr;
     b.d_initial_state = d_initial.get(), b.workspace = f.workspace;
     gated_rnn_backward(b, Cuda{});
-    const double limit = 1e-5;
-    const auto got_y = test::without_gaps(y.values(), s.units(), s.y_stride),
-               got_dx = test::without_gaps(dx.values(), 4 * s.units(), s.x_stride);
+    const auto got_y = test::without_gaps(test::widen(y.values()), s.units(), s.y_stride),
+               got_dx = test::without_gaps(test::widen(dx.values()), 4 * s.units(), s.x_stride);
     EXPECT_LT(test::relative_error(got_y, expected.y), limit);
     EXPECT_LT(test::relative_error(got_dx, expected.dx), limit);
     EXPECT_LT(device_error(final_state, expected.final_state), limit);
     EXPECT_LT(device_error(d_initial, expected.d_initial), limit);
     EXPECT_LT(device_error(d_recurrent, expected.d_recurrent), limit);
     EXPECT_LT(device_error(dbias, expected.dbias), limit);
-    const std::vector<std::vector<float>> bits{got_y, got_dx, d_recurrent.values(), dbias.values()};
+    const std::vector<std::vector<double>> bits{got_y, got_dx, test::widen(d_recurrent.values()),
+                                                test::widen(dbias.values())};
     if (repetition == 0) first = bits;
     EXPECT_TRUE(first == bits) << "two runs differ";
   }
+}
+
+void compare(const GatedRnnShape& shape, bool stateful) {
+  compare_stored<float>(shape, stateful, 1e-5);
+  compare_stored<bf16>(shape, stateful, 8e-3);
 }
 
 TEST(GatedRnnCuda, MatchesReference) {

@@ -294,4 +294,61 @@ Var mlstm_normalise(Tape& tape, const Var& read, const Tensor& m, int64_t heads)
   return y;
 }
 
+#ifdef SIGNET_WITH_CUDA
+namespace {
+
+kernels::MlstmSequenceShape sequence_shape(const Var& q, const Var& k, const Var& v,
+                                           const StabilisedGates& gates, Sequence sequence,
+                                           const GatedLinearOptions& options) {
+  kernels::MlstmSequenceShape s;
+  s.batch = sequence.batch, s.time = sequence.time, s.heads = options.heads;
+  s.width = q.value.width() / options.heads;
+  s.q_stride = q.value.row_stride, s.k_stride = k.value.row_stride, s.v_stride = v.value.row_stride;
+  s.gate_stride = gates.gate.value.row_stride, s.input_stride = gates.input.value.row_stride;
+  s.m_stride = gates.m.row_stride;
+  s.scale = options.scale;
+  return s;
+}
+
+Var read_short(Tape& tape, const Var& q, const Var& k, const Var& v, const StabilisedGates& gates,
+               const kernels::MlstmSequenceShape& shape) {
+  Var h = tape.make({shape.batch * shape.time, shape.heads * shape.width}, DType::kBF16);
+  const auto fill = [=](auto& p) {
+    p.shape = shape;
+    p.q = q.value.as<bf16>(), p.k = k.value.as<bf16>(), p.v = v.value.as<bf16>();
+    p.gate = gates.gate.value.as<float>(), p.input = gates.input.value.as<float>();
+    p.m = gates.m.as<float>();
+  };
+  kernels::MlstmRead p;
+  fill(p);
+  p.h = h.value.as<bf16>();
+  kernels::mlstm_read(p, Cuda{tape.context().device.stream});
+  tape.record([=, context = tape.context()] {
+    claim_first("mLSTM's memory", q, k, v, gates.gate, gates.input);
+    kernels::MlstmReadBackward b;
+    fill(b);
+    b.dh = h.grad.as<bf16>();
+    b.dq = q.grad.as<bf16>(), b.dk = k.grad.as<bf16>(), b.dv = v.grad.as<bf16>();
+    b.dgate = gates.gate.grad.as<float>(), b.dinput = gates.input.grad.as<float>();
+    kernels::mlstm_read_backward(b, Cuda{context.device.stream});
+  });
+  return h;
+}
+
+}  // namespace
+#endif
+
+Var mlstm_read(Tape& tape, const Var& q, const Var& k, const Var& v, const StabilisedGates& gates,
+               Sequence sequence, const GatedLinearOptions& options, const Tensor& state) {
+#ifdef SIGNET_WITH_CUDA
+  const auto shape = sequence_shape(q, k, v, gates, sequence, options);
+  if (tape.context().device.cuda() && q.value.dtype == DType::kBF16 && !state &&
+      kernels::mlstm_read_covers(shape))
+    return read_short(tape, q, k, v, gates, shape);
+#endif
+  const Var weighted = scale_heads(tape, v, gates.input, /*append=*/true);
+  const Var read = gated_linear(tape, q, k, weighted, gates.gate, sequence, options, state);
+  return mlstm_normalise(tape, read, gates.m, options.heads);
+}
+
 }  // namespace signet::autograd

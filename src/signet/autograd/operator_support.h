@@ -20,6 +20,23 @@ Accumulator<T>* wide(const Tensor& t) {
   return t.as<Accumulator<T>>();
 }
 
+// The matrix that products with values of type T read.
+template <class T>
+const T* weight_as(const Context& context, const Tensor& weight) {
+  if constexpr (std::is_same_v<T, bf16>)
+    return context.narrow(weight);
+  else
+    return weight.as<T>();
+}
+// A product whose result is a gradient of parameters.
+template <class T>
+void set_wide_result(Gemm<T>& product, Accumulator<T>* result) {
+  if constexpr (std::is_same_v<T, Accumulator<T>>)
+    product.c = result;
+  else
+    product.wide_c = result;
+}
+
 // The GPU versions of some kernels take scratch memory; their parameters have a field for it.
 template <class Where>
 inline constexpr bool kOnGpu = std::is_same_v<Where, Cuda>;

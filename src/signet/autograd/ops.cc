@@ -12,14 +12,6 @@
 namespace signet::autograd {
 namespace {
 
-// The matrix that products with values of type T read.
-template <class T>
-const T* weight_as(const Context& context, const Tensor& weight) {
-  if constexpr (std::is_same_v<T, bf16>)
-    return context.narrow(weight);
-  else
-    return weight.as<T>();
-}
 // Zero in every element, not between the rows.
 void clear(const Context& context, const Tensor& t) {
   if (t.contiguous()) return fill_zero(context.device, t.data, t.size() * dtype_size(t.dtype));
@@ -87,10 +79,7 @@ Var linear(Tape& tape, const Var& x, const Var& weight, const Var& residual) {
       if (weight.needs_grad()) {
         p.m = padded, p.n = in, p.k = rows, p.transpose_a = true;
         p.b = ptr<T>(x.value), p.ldb = x.value.row_stride;
-        if constexpr (std::is_same_v<T, bf16>)
-          p.wide_c = wide<T>(weight.grad);
-        else
-          p.c = ptr<T>(weight.grad);
+        set_wide_result(p, wide<T>(weight.grad));
         p.ldc = weight.grad.row_stride, p.accumulate = claim(weight);
         gemm(p, device);
       }

@@ -15,27 +15,30 @@ void headwise_linear_into(Tape& tape, const Var& x, const Var& weight, int64_t h
                           int64_t begin) {
   const int64_t rows = x.value.rows(), in = weight.value.width(), out = weight.value.shape[0] / heads;
   const int64_t y_head = y.value.width() / heads, y_stride = y.value.row_stride;
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
+  const DType type = x.value.dtype;
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
     for (int64_t h = 0; h < heads; ++h) {
-      gemm(Gemm<T>{rows, out, in, x.value.as<T>() + h * in, x.value.row_stride, false,
-                   weight.value.as<T>() + h * out * in, in, true, y.value.as<T>() + h * y_head + begin,
-                   y_stride, false, tape.context().math},
+      gemm(Gemm<T>{rows, out, in, ptr<T>(x.value) + h * in, x.value.row_stride, false,
+                   weight_as<T>(tape.context(), weight.value) + h * out * in, in, true,
+                   ptr<T>(y.value) + h * y_head + begin, y_stride, false, tape.context().math},
            device);
     }
   });
   tape.record([=, context = tape.context()] {
     const bool add_weight = claim(weight), add_x = x.needs_grad() && claim(x);
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
       for (int64_t h = 0; h < heads; ++h) {
-        const T* dy = y.grad.as<T>() + h * y_head + begin;
-        gemm(Gemm<T>{out, in, rows, dy, y_stride, true, x.value.as<T>() + h * in, x.value.row_stride, false,
-                     weight.grad.as<T>() + h * out * in, in, add_weight, context.math},
-             device);
+        const T* dy = ptr<T>(y.grad) + h * y_head + begin;
+        Gemm<T> g{
+            out,   in,      rows, dy,         y_stride,    true, ptr<T>(x.value) + h * in, x.value.row_stride,
+            false, nullptr, in,   add_weight, context.math};
+        set_wide_result(g, wide<T>(weight.grad) + h * out * in);
+        gemm(g, device);
         if (!x.needs_grad()) continue;
-        gemm(Gemm<T>{rows, in, out, dy, y_stride, false, weight.value.as<T>() + h * out * in, in, false,
-                     x.grad.as<T>() + h * in, x.grad.row_stride, add_x, context.math},
+        gemm(Gemm<T>{rows, in, out, dy, y_stride, false, weight_as<T>(context, weight.value) + h * out * in,
+                     in, false, ptr<T>(x.grad) + h * in, x.grad.row_stride, add_x, context.math},
              device);
       }
     });
@@ -43,28 +46,29 @@ void headwise_linear_into(Tape& tape, const Var& x, const Var& weight, int64_t h
 }
 
 Var headwise_linear(Tape& tape, const Var& x, const Var& weight, int64_t heads) {
-  const Var y = tape.make({x.value.rows(), weight.value.shape[0]});
+  const Var y = tape.make({x.value.rows(), weight.value.shape[0]}, x.value.dtype);
   headwise_linear_into(tape, x, weight, heads, y, 0);
   return y;
 }
 
 Var add(Tape& tape, const Var& a, const Var& b) {
   const int64_t rows = a.value.rows(), width = a.value.width();
-  Var y = tape.make({rows, width});
-  const auto copy = [=](auto type, auto device, const Tensor& from, const Tensor& to, bool adds) {
-    using T = decltype(type);
+  const DType type = a.value.dtype;
+  Var y = tape.make({rows, width}, type);
+  const auto copy = [=](auto element, auto device, const Tensor& from, const Tensor& to, bool adds) {
+    using T = decltype(element);
     kernels::copy_rows(
-        kernels::CopyRows<T>{rows, width, from.as<T>(), from.row_stride, to.as<T>(), to.row_stride, adds},
+        kernels::CopyRows<T>{rows, width, ptr<T>(from), from.row_stride, ptr<T>(to), to.row_stride, adds},
         device);
   };
-  tape.context().run([&](auto type, auto device) {
-    copy(type, device, a.value, y.value, false);
-    copy(type, device, b.value, y.value, true);
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    copy(element, device, a.value, y.value, false);
+    copy(element, device, b.value, y.value, true);
   });
   tape.record([=, context = tape.context()] {
-    context.run([&](auto type, auto device) {
+    context.run_stored(type, [&](auto element, auto device) {
       for (const Var* v : {&a, &b})
-        if (v->needs_grad()) copy(type, device, y.grad, v->grad, claim(*v));
+        if (v->needs_grad()) copy(element, device, y.grad, v->grad, claim(*v));
     });
   });
   return y;
@@ -79,39 +83,41 @@ Var gated_rnn(Tape& tape, const Var& x, const Var& recurrent, const Var& bias, S
   shape.heads = heads;
   shape.width = x.value.width() / (4 * heads);
   shape.x_stride = x.value.row_stride;
-  Var y = tape.make({sequence.rows(), shape.units()});
+  const DType type = x.value.dtype, sums = accumulator_dtype(type);
+  Var y = tape.make({sequence.rows(), shape.units()}, type);
   Tensor workspace;
   on_device(tape.context().device, [&](auto device) {
-    workspace = tape.temporary({kernels::gated_rnn_workspace_size(shape, device)});
+    workspace = tape.temporary({kernels::gated_rnn_workspace_size(shape, device)}, sums);
   });
-  const Tensor saved = tape.recording() ? tape.temporary({kernels::gated_rnn_saved_size(shape)}) : Tensor{};
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
+  const Tensor saved =
+      tape.recording() ? tape.temporary({kernels::gated_rnn_saved_size(shape)}, sums) : Tensor{};
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
     kernels::GatedRnnForward<T> p;
     p.shape = shape;
-    p.x = x.value.as<T>();
-    p.recurrent = recurrent.value.as<T>();
-    p.bias = bias.value.as<T>();
-    p.initial_state = state.as<T>();
-    p.y = y.value.as<T>();
-    p.final_state = state.as<T>();
-    p.saved = saved.as<T>();
-    p.workspace = workspace.as<T>();
+    p.x = ptr<T>(x.value);
+    p.recurrent = wide<T>(recurrent.value);
+    p.bias = wide<T>(bias.value);
+    p.initial_state = wide<T>(state);
+    p.y = ptr<T>(y.value);
+    p.final_state = wide<T>(state);
+    p.saved = wide<T>(saved);
+    p.workspace = wide<T>(workspace);
     kernels::gated_rnn_forward(p, device);
   });
   tape.record([=, context = tape.context()] {
     claim_first("a gated recurrence", x);
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
       kernels::GatedRnnBackward<T> p;
       p.shape = shape;
-      p.recurrent = recurrent.value.as<T>();
-      p.saved = saved.as<T>();
-      p.dy = y.grad.as<T>();
-      p.dx = x.grad.as<T>();
-      p.d_recurrent = recurrent.grad.as<T>();
-      p.dbias = bias.grad.as<T>();
-      p.workspace = workspace.as<T>();
+      p.recurrent = wide<T>(recurrent.value);
+      p.saved = wide<T>(saved);
+      p.dy = ptr<T>(y.grad);
+      p.dx = ptr<T>(x.grad);
+      p.d_recurrent = wide<T>(recurrent.grad);
+      p.dbias = wide<T>(bias.grad);
+      p.workspace = wide<T>(workspace);
       kernels::gated_rnn_backward(p, device);
     });
   });
@@ -165,40 +171,41 @@ Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, Sequence seq
   }
   shape.k_stride = keys.row_stride;
   shape.v_stride = values.row_stride;
-  Var o = tape.make({sequence.rows(), q.value.width()});
+  const DType type = q.value.dtype, sums = accumulator_dtype(type);
+  Var o = tape.make({sequence.rows(), q.value.width()}, type);
   Tensor workspace;
   on_device(tape.context().device, [&](auto device) {
-    workspace = tape.temporary({kernels::attention_workspace_size(shape, device)});
+    workspace = tape.temporary({kernels::attention_workspace_size(shape, device)}, sums);
   });
-  const Tensor lse = tape.recording() ? tape.temporary({sequence.rows() * options.heads}) : Tensor{};
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
+  const Tensor lse = tape.recording() ? tape.temporary({sequence.rows() * options.heads}, sums) : Tensor{};
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
     kernels::AttentionForward<T> p;
     p.shape = shape;
-    p.q = q.value.as<T>();
-    p.k = keys.as<T>();
-    p.v = values.as<T>();
-    p.o = o.value.as<T>();
-    p.lse = lse.as<T>();
-    p.workspace = workspace.as<T>();
+    p.q = ptr<T>(q.value);
+    p.k = ptr<T>(keys);
+    p.v = ptr<T>(values);
+    p.o = ptr<T>(o.value);
+    p.lse = wide<T>(lse);
+    p.workspace = wide<T>(workspace);
     kernels::attention_forward(p, device);
   });
   tape.record([=, context = tape.context()] {
     claim_first("attention", q, k, v);
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
       kernels::AttentionBackward<T> p;
       p.shape = shape;
-      p.q = q.value.as<T>();
-      p.k = k.value.as<T>();
-      p.v = v.value.as<T>();
-      p.o = o.value.as<T>();
-      p.lse = lse.as<T>();
-      p.d_o = o.grad.as<T>();
-      p.dq = q.grad.as<T>();
-      p.dk = k.grad.as<T>();
-      p.dv = v.grad.as<T>();
-      p.workspace = workspace.as<T>();
+      p.q = ptr<T>(q.value);
+      p.k = ptr<T>(k.value);
+      p.v = ptr<T>(v.value);
+      p.o = ptr<T>(o.value);
+      p.lse = wide<T>(lse);
+      p.d_o = ptr<T>(o.grad);
+      p.dq = ptr<T>(q.grad);
+      p.dk = ptr<T>(k.grad);
+      p.dv = ptr<T>(v.grad);
+      p.workspace = wide<T>(workspace);
       kernels::attention_backward(p, device);
     });
   });

@@ -15,6 +15,7 @@ std::vector<Case> train_step_cases();
 #ifdef SIGNET_WITH_CUDA
 std::vector<Case> delta_rule_cuda_cases(const Device& device);
 std::vector<Case> selective_scan_cuda_cases(const Device& device);
+std::vector<Case> table3_cuda_cases(const Device& device);
 std::vector<Case> train_cuda_cases(const Device& device);
 #define SIGNET_ON_GPU(cases) cases
 #else
@@ -32,6 +33,7 @@ const std::vector<Operator>& operators() {
       {"gated_rnn", "sLSTM and LSTM", gated_rnn_cases},
       {"train", "one update of a whole model; flops of its matrix products alone", train_step_cases,
        SIGNET_ON_GPU(train_cuda_cases)},
+      {"table3", "one update of every model of table 3, GPU only", nullptr, SIGNET_ON_GPU(table3_cuda_cases)},
   };
   return table;
 }

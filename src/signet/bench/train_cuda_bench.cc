@@ -19,6 +19,7 @@
 #include "signet/bench/random.h"
 #include "signet/tasks/registry.h"
 #include "signet/train/batch_queue.h"
+#include "signet/train/experiment.h"
 #include "signet/train/step_engine.h"
 
 namespace signet::bench {
@@ -66,9 +67,10 @@ class S5Words final : public tasks::Task {
 };
 
 struct Job {
-  const char *name, *task;  // task: of the registry, or "s5"
+  std::string name, task;  // task: of the registry, or "s5"
   int64_t blocks, batch, size;
   int64_t conv;
+  std::shared_ptr<const train::RunConfig> run;  // of an experiment, in place of what follows the name
 };
 const Job kJobs[] = {{"parity, 2 blocks, 1024 x 39", "parity", 2, 1024, 40, 4},
                      {"modular arithmetic, 3 blocks, 1024 x 38", "modular-arithmetic", 3, 1024, 39, 4},
@@ -76,10 +78,12 @@ const Job kJobs[] = {{"parity, 2 blocks, 1024 x 39", "parity", 2, 1024, 40, 4},
                      {"S5, 5 blocks, 512 x 32", "s5", 5, 512, 33, 0}};
 
 std::unique_ptr<tasks::Task> make_task(const Job& job) {
-  if (job.task == std::string("s5")) return std::make_unique<S5Words>();
+  if (job.run) return job.run->task.make();
+  if (job.task == "s5") return std::make_unique<S5Words>();
   return tasks::make_task(job.task);
 }
 models::ModelConfig model_config(const Job& job) {
+  if (job.run) return job.run->model;
   return train::resolve_config({"",
                                 "parity",
                                 "deltanet",
@@ -103,7 +107,8 @@ class Training {
 
   void make_batch(int64_t step, int64_t rows, tasks::Batch& out) const {
     tasks::make_batch(*task_, 1, tasks::Split::kTrain, static_cast<uint64_t>(step * job_.batch), rows,
-                      {job_.size, job_.size}, out);
+                      job_.run ? job_.run->train_lengths(*task_) : tasks::LengthRange{job_.size, job_.size},
+                      out);
   }
   // As the trainer does: batches made ahead, results read late.
   void run_ahead() {
@@ -126,6 +131,7 @@ class Training {
     return engine_->collect();
   }
   int64_t parameters() const { return model_.parameters().size(); }
+  double flops_per_token(double length) const { return model_.train_flops_per_token(length); }
   int64_t classes() const { return task_->classes(); }
   bool dense() const { return task_->dense(); }
 
@@ -164,6 +170,12 @@ struct Replica {
   std::unique_ptr<Training> training;
 };
 
+Math math_of(Precision precision) {
+  return precision == Precision::kFp32   ? Math::kFp32
+         : precision == Precision::kTf32 ? Math::kTf32
+                                         : Math::kBf16;
+}
+
 // With `replicas` above 1 as many runs train side by side, each on a stream and a thread of its own; the time
 // is that of one step of one of them.
 Case train_job(const Job& job, const Device& device, Precision precision, int replicas = 1) {
@@ -188,9 +200,7 @@ Case train_job(const Job& job, const Device& device, Precision precision, int re
         // Forward, input and weight gradient; the first projection is made for the vocabulary alone, and
         // after the last mixing only scored rows count.
         w.flops = 6 * ((blocks - 1) * all * (projection + finish) + scored * (finish + classes * kWidth));
-        w.math = precision == Precision::kFp32   ? Math::kFp32
-                 : precision == Precision::kTf32 ? Math::kTf32
-                                                 : Math::kBf16;
+        w.math = math_of(precision);
         // In units of rows x width. Mixing: q, k, v made and read, o and what backward keeps; backward
         // reads q, k, v, do, writes dq, dk, dv and turns them into the gradient of the projection.
         const double mixing = 3 + 3 + 3 + 2 + 3 + 3 + 3 + 3 + 3;
@@ -211,7 +221,47 @@ Case train_job(const Job& job, const Device& device, Precision precision, int re
       }};
 }
 
+// A run of a published experiment as it is configured, lengths included. Its floor has the flops of the
+// model's definition alone, at the longest length, which nearly every batch has.
+Case published_job(const Job& job, const Device& device, Precision precision) {
+  return {job.name, [=] {
+            auto training = std::make_shared<Training>(job, device, precision);
+            Workload w;
+            w.units = kSteps;
+            const auto task = make_task(job);
+            const auto length = static_cast<double>(task->inputs(job.run->train_lengths(*task).max));
+            w.flops = training->flops_per_token(length) * length * static_cast<double>(job.batch);
+            w.math = math_of(precision);
+            w.error = [=] { return error(job, device, precision); };
+            w.tolerance = precision == Precision::kTf32 ? 1e-2 : 5e-2;
+            w.run = [training] { training->run_ahead(); };
+            return w;
+          }};
+}
+
 }  // namespace
+
+std::vector<Case> table3_cuda_cases(const Device& device) {
+  auto plan = train::experiment_plan(train::read_experiment("table3"), "final");
+  train::keep_only(plan, "train.lr=1e-3");
+  train::set_seeds(plan, 1);
+  std::vector<Case> cases;
+  for (auto& planned : train::plan_runs(plan, /*allow_missing=*/false)) {
+    const auto run = std::make_shared<const train::RunConfig>(std::move(planned.config));
+    for (const Precision precision : {Precision::kTf32, Precision::kBf16}) {
+      const auto value = [&](const char* axis) {
+        for (size_t i = 0; i < plan.axes.size(); ++i)
+          if (plan.axes[i].name == axis) return plan.axes[i].values[planned.at[i]].name;
+        return std::string();
+      };
+      cases.push_back(published_job(
+          {fmt::format("{}, {}, {}", value("task"), value("model"), train::precision_name(precision)), "", 0,
+           run->train.batch, 0, 0, run},
+          device, precision));
+    }
+  }
+  return cases;
+}
 
 std::vector<Case> train_cuda_cases(const Device& device) {
   std::vector<Case> cases;

@@ -76,13 +76,11 @@ class MlstmMixer final : public Mixer {
     const Var i = tape.columns(in.gates, 0, options_.heads);
     const auto gates = autograd::mlstm_stabilise(tape, forget(tape, weights, in), i, weights[input_bias_],
                                                  sequence, state ? state[1] : Tensor{});
-    const Var v = autograd::scale_heads(tape, in.v, gates.input, /*append=*/true);
     autograd::GatedLinearOptions options;
     options.heads = options_.heads;
     options.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
-    const Var read = autograd::gated_linear(tape, in.q, in.k, v, gates.gate, sequence, options,
-                                            state ? state[0] : Tensor{});
-    const Var h = autograd::mlstm_normalise(tape, read, gates.m, options_.heads);
+    const Var h =
+        autograd::mlstm_read(tape, in.q, in.k, in.v, gates, sequence, options, state ? state[0] : Tensor{});
     const Var normed = autograd::norm(tape, h, weights[norm_], kernels::NormKind::kLayer, eps_,
                                       channel_gain() ? options_.heads : 1);
     return autograd::gated_skip(tape, normed, tape.columns(projected, inner_, inner_), in.c, weights[skip_]);

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "signet/base/isa.h"
+#include "signet/base/small_float.h"
 
 namespace signet::kernels {
 
@@ -40,8 +41,8 @@ struct AttentionForward {
   const T* k = nullptr;
   const T* v = nullptr;
   T* o = nullptr;
-  T* lse = nullptr;
-  T* workspace = nullptr;  // [attention_workspace_size]
+  Accumulator<T>* lse = nullptr;
+  Accumulator<T>* workspace = nullptr;  // [attention_workspace_size]
 };
 
 template <class T>
@@ -51,12 +52,12 @@ struct AttentionBackward {
   const T* k = nullptr;
   const T* v = nullptr;
   const T* o = nullptr;
-  const T* lse = nullptr;
+  const Accumulator<T>* lse = nullptr;
   const T* d_o = nullptr;  // strides of the gradients are those of the values
   T* dq = nullptr;
   T* dk = nullptr;
   T* dv = nullptr;
-  T* workspace = nullptr;
+  Accumulator<T>* workspace = nullptr;
 };
 
 int64_t attention_workspace_size(const AttentionShape& shape, Cpu);
@@ -67,7 +68,8 @@ void attention_forward(const AttentionForward<T>& p, Cpu);
 template <class T>
 void attention_backward(const AttentionBackward<T>& p, Cpu);
 
-// On the GPU: float, width up to 128.
+// On the GPU: float and bf16, width up to 128. bf16 sequences of at most 64 tokens in heads of 16, 32 or 64
+// units run on tensor cores, a whole head of a sequence at a time (attention_short_cuda.cu).
 template <class T>
 void attention_forward(const AttentionForward<T>& p, Cuda);
 template <class T>

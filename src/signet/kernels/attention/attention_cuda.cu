@@ -2,9 +2,11 @@
 // in registers; a block of kRows rows walks over tiles of the other side in shared memory. Rows are turned to
 // their positions when they are loaded, with cosines and sines of a table computed in fp64.
 #include <algorithm>
+#include <type_traits>
 
-#include "signet/kernels/attention/attention.h"
+#include "signet/kernels/attention/attention_cuda.cuh"
 #include "signet/tensor/cuda_check.h"
+#include "signet/tensor/packet.cuh"
 #include "signet/tensor/reduce.cuh"
 
 namespace signet::kernels {
@@ -23,17 +25,19 @@ __global__ void angle_kernel(int64_t keys, int half, double base, float* angles)
 }
 
 // Element i of a row that stands at a position, turned (direction 1) or turned back (-1). `row` is any array
-// of `width` floats.
+// of `width` numbers.
 struct Rotation {
   const float* angles;  // null: none
   int64_t keys;
   int width;
-  __device__ float element(const float* row, int i, int64_t position, float direction) const {
-    if (!angles) return row[i];
+  template <class T>
+  __device__ float element(const T* row, int i, int64_t position, float direction) const {
+    if (!angles) return to_float(row[i]);
     const int half = width / 2, pair = i < half ? i : i - half;
     const float cosine = angles[position * half + pair],
                 sine = direction * angles[(keys + position) * half + pair];
-    return i < half ? row[i] * cosine - row[i + half] * sine : row[i] * cosine + row[i - half] * sine;
+    const float other = to_float(row[i < half ? i + half : i - half]);
+    return fmaf(to_float(row[i]), cosine, i < half ? -other * sine : other * sine);
   }
 };
 
@@ -44,9 +48,9 @@ struct Place {
 };
 
 // A thread's 16 elements of a row; zero beyond the width or without a row.
-template <int kD>
-__device__ void load_elements(const float* row, bool live, int lane, int64_t position,
-                              const Rotation& rotation, float (&x)[kElements]) {
+template <int kD, class T>
+__device__ void load_elements(const T* row, bool live, int lane, int64_t position, const Rotation& rotation,
+                              float (&x)[kElements]) {
 #pragma unroll
   for (int i = 0; i < kElements; ++i) {
     const int at = lane * kElements + i;
@@ -54,8 +58,8 @@ __device__ void load_elements(const float* row, bool live, int lane, int64_t pos
   }
 }
 // Rows [first, first + kTile) of an array as [kTile][kD] in shared memory, zero beyond `end`.
-template <int kD>
-__device__ void load_tile(const float* from, int64_t stride, int64_t first, int64_t end, int64_t position,
+template <int kD, class T>
+__device__ void load_tile(const T* from, int64_t stride, int64_t first, int64_t end, int64_t position,
                           const Rotation& rotation, float* tile) {
   for (int i = threadIdx.x; i < kTile * kD; i += blockDim.x) {
     const int r = i / kD, c = i % kD;
@@ -78,9 +82,9 @@ __device__ void add_row(float (&x)[kElements], float factor, const float* row, i
   for (int i = 0; i < kElements; ++i) x[i] = fmaf(factor, row[lane * kElements + i], x[i]);
 }
 
-template <int kD>
+template <int kD, class T>
 __global__ void __launch_bounds__(kRows* kD / kElements)
-    forward_kernel(AttentionForward<float> p, const float* angles) {
+    forward_kernel(AttentionForward<T> p, const float* angles) {
   constexpr int kLanes = kD / kElements;
   __shared__ float k[kTile * kD], v[kTile * kD];
   const AttentionShape s = p.shape;
@@ -126,15 +130,15 @@ __global__ void __launch_bounds__(kRows* kD / kElements)
 #pragma unroll
   for (int i = 0; i < kElements; ++i) {
     const int c = lane * kElements + i;
-    if (c < width) p.o[row * s.o_stride + column + c] = o[i] / total;
+    if (c < width) p.o[row * s.o_stride + column + c] = from_float<T>(o[i] / total);
   }
   if (p.lse && lane == 0) p.lse[(at.b * s.heads + at.head) * s.time + t] = largest + logf(total);
 }
 
 // The gradient of a turned row, turned back through shared memory and written.
-template <int kD>
+template <int kD, class T>
 __device__ void write_turned_back(const float (&x)[kElements], bool live, int64_t position,
-                                  const Rotation& turn, float* rows, float* to) {
+                                  const Rotation& turn, float* rows, T* to) {
   constexpr int kLanes = kD / kElements;
   const int lane = threadIdx.x % kLanes;
   float* own = rows + threadIdx.x / kLanes * kD;
@@ -146,14 +150,14 @@ __device__ void write_turned_back(const float (&x)[kElements], bool live, int64_
 #pragma unroll
   for (int i = 0; i < kElements; ++i) {
     const int c = lane * kElements + i;
-    if (c < turn.width) to[c] = turn.element(own, c, position, -1.0f);
+    if (c < turn.width) to[c] = from_float<T>(turn.element(own, c, position, -1.0f));
   }
 }
 
 // dq, and delta [B,heads,time] = o . d_o for the other pass.
-template <int kD>
+template <int kD, class T>
 __global__ void __launch_bounds__(kRows* kD / kElements)
-    query_gradient_kernel(AttentionBackward<float> p, const float* angles, float* deltas) {
+    query_gradient_kernel(AttentionBackward<T> p, const float* angles, float* deltas) {
   constexpr int kLanes = kD / kElements;
   __shared__ float k[kTile * kD], v[kTile * kD];
   const AttentionShape s = p.shape;
@@ -189,9 +193,9 @@ __global__ void __launch_bounds__(kRows* kD / kElements)
   write_turned_back<kD>(dq, live, position, turn, k, p.dq + row * s.q_stride + column);
 }
 
-template <int kD>
+template <int kD, class T>
 __global__ void __launch_bounds__(kRows* kD / kElements)
-    key_gradient_kernel(AttentionBackward<float> p, const float* angles, const float* deltas) {
+    key_gradient_kernel(AttentionBackward<T> p, const float* angles, const float* deltas) {
   constexpr int kLanes = kD / kElements;
   __shared__ float q[kTile * kD], d_o[kTile * kD], lse[kTile], delta[kTile];
   const AttentionShape s = p.shape;
@@ -229,7 +233,7 @@ __global__ void __launch_bounds__(kRows* kD / kElements)
 #pragma unroll
   for (int i = 0; i < kElements; ++i) {
     const int c = lane * kElements + i;
-    if (c < width) p.dv[row * s.v_stride + column + c] = dv[i];
+    if (c < width) p.dv[row * s.v_stride + column + c] = from_float<T>(dv[i]);
   }
 }
 
@@ -266,12 +270,14 @@ int64_t attention_workspace_size(const AttentionShape& shape, Cuda) {
   return angles_size(s) + s.batch * s.heads * s.time;
 }
 
-template <>
-void attention_forward(const AttentionForward<float>& given, Cuda device) {
-  AttentionForward<float> p = given;
+template <class T>
+void attention_forward(const AttentionForward<T>& given, Cuda device) {
+  AttentionForward<T> p = given;
   p.shape = with_strides(p.shape);
   const AttentionShape& s = p.shape;
   if (s.batch * s.heads * s.time * s.width == 0) return;
+  if constexpr (std::is_same_v<T, bf16>)
+    if (attention::short_forward(p, device)) return;
   const float* angles = fill_angles(s, p.workspace, device);
   choose_width(s.width, [&]<int kD>() {
     forward_kernel<kD><<<grid_of(s, s.time), kRows * kD / kElements, 0, stream_of(device)>>>(p, angles);
@@ -279,12 +285,14 @@ void attention_forward(const AttentionForward<float>& given, Cuda device) {
   check_launch("attention_forward");
 }
 
-template <>
-void attention_backward(const AttentionBackward<float>& given, Cuda device) {
-  AttentionBackward<float> p = given;
+template <class T>
+void attention_backward(const AttentionBackward<T>& given, Cuda device) {
+  AttentionBackward<T> p = given;
   p.shape = with_strides(p.shape);
   const AttentionShape& s = p.shape;
   if (s.batch * s.heads * s.keys * s.width == 0) return;
+  if constexpr (std::is_same_v<T, bf16>)
+    if (attention::short_backward(p, device)) return;
   const float* angles = fill_angles(s, p.workspace, device);
   float* deltas = p.workspace + angles_size(s);
   choose_width(s.width, [&]<int kD>() {
@@ -295,5 +303,10 @@ void attention_backward(const AttentionBackward<float>& given, Cuda device) {
   });
   check_launch("attention_backward");
 }
+
+template void attention_forward(const AttentionForward<float>&, Cuda);
+template void attention_forward(const AttentionForward<bf16>&, Cuda);
+template void attention_backward(const AttentionBackward<float>&, Cuda);
+template void attention_backward(const AttentionBackward<bf16>&, Cuda);
 
 }  // namespace signet::kernels

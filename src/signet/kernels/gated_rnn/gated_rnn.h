@@ -17,12 +17,13 @@
 // (null: not wanted; may be initial_state). Backward overwrites dx and d_initial_state (null: not wanted) and
 // adds to d_recurrent and dbias. What it is told about the plane m of the final state is ignored: a loss that
 // makes sense depends on c e^m and n e^m alone. A decoding step is the call with time = 1. Sums run in a
-// fixed order.
+// fixed order, and like states and parameters they are in Accumulator<T>: fp32 for bf16 storage.
 #pragma once
 
 #include <cstdint>
 
 #include "signet/base/isa.h"
+#include "signet/base/small_float.h"
 
 namespace signet::kernels {
 
@@ -36,7 +37,8 @@ struct GatedRnnShape {
   constexpr int64_t rows() const { return batch * time; }
   constexpr int64_t units() const { return heads * width; }
   constexpr int64_t state_planes() const { return cell == GatedRnnCell::kSlstm ? 4 : 2; }
-  // Per token and unit: what backward needs of the cell (gated_rnn_cells.h), then y_{t-1} of all tokens.
+  // Per token and unit: what backward needs of the cell (gated_rnn_cells.h), then y_{t-1} of all tokens,
+  // which is stored like y.
   constexpr int64_t saved_planes() const { return cell == GatedRnnCell::kSlstm ? 7 : 6; }
   constexpr int64_t previous_offset() const { return rows() * units() * saved_planes(); }
 };
@@ -51,28 +53,28 @@ template <class T>
 struct GatedRnnForward {
   GatedRnnShape shape;
   const T* x = nullptr;
-  const T* recurrent = nullptr;
-  const T* bias = nullptr;
-  const T* initial_state = nullptr;
+  const Accumulator<T>* recurrent = nullptr;
+  const Accumulator<T>* bias = nullptr;
+  const Accumulator<T>* initial_state = nullptr;
   T* y = nullptr;
-  T* final_state = nullptr;
-  T* saved = nullptr;      // [gated_rnn_saved_size] kept for backward; null when no backward follows
-  T* workspace = nullptr;  // [gated_rnn_workspace_size]
+  Accumulator<T>* final_state = nullptr;
+  Accumulator<T>* saved = nullptr;  // [gated_rnn_saved_size] kept for backward; null when no backward follows
+  Accumulator<T>* workspace = nullptr;  // [gated_rnn_workspace_size]
 };
 
 template <class T>
 struct GatedRnnBackward {
   GatedRnnShape shape;
-  const T* recurrent = nullptr;
-  const T* initial_state = nullptr;
-  const T* saved = nullptr;
+  const Accumulator<T>* recurrent = nullptr;
+  const Accumulator<T>* initial_state = nullptr;
+  const Accumulator<T>* saved = nullptr;
   const T* dy = nullptr;  // strides of the gradients are those of the values
-  const T* d_final_state = nullptr;
+  const Accumulator<T>* d_final_state = nullptr;
   T* dx = nullptr;
-  T* d_recurrent = nullptr;
-  T* dbias = nullptr;  // null: no bias
-  T* d_initial_state = nullptr;
-  T* workspace = nullptr;
+  Accumulator<T>* d_recurrent = nullptr;
+  Accumulator<T>* dbias = nullptr;  // null: no bias
+  Accumulator<T>* d_initial_state = nullptr;
+  Accumulator<T>* workspace = nullptr;
 };
 
 inline int64_t gated_rnn_saved_size(const GatedRnnShape& s) {
@@ -86,8 +88,8 @@ void gated_rnn_forward(const GatedRnnForward<T>& p, Cpu);
 template <class T>
 void gated_rnn_backward(const GatedRnnBackward<T>& p, Cpu);
 
-// On the GPU: float. The recurrent matrices of heads of 16, 32 or 64 units stay in registers for the whole
-// sequence; others are read from the caches.
+// On the GPU: float and bf16. The recurrent matrices of heads of 16, 32 or 64 units stay in registers for the
+// whole sequence; others are read from the caches.
 template <class T>
 void gated_rnn_forward(const GatedRnnForward<T>& p, Cuda);
 template <class T>

@@ -4,11 +4,13 @@
 // memory. With kWidth > 0 units per head there are exactly 4 kWidth threads and each keeps its row or column
 // of R in registers for the whole sequence; kWidth = 0 takes any width and reads R from the caches.
 #include <algorithm>
+#include <type_traits>
 
 #include "signet/kernels/gated_rnn/gated_rnn.h"
 #include "signet/kernels/gated_rnn/gated_rnn_cells.h"
 #include "signet/tensor/cuda_check.h"
 #include "signet/tensor/gemm.h"
+#include "signet/tensor/packet.cuh"
 #include "signet/tensor/reduce.cuh"
 
 namespace signet::kernels {
@@ -91,8 +93,15 @@ struct Place {
   }
 };
 
-template <class Cell, int kWidth, int kRows>
-__global__ void forward_kernel(GatedRnnForward<float> p, const float* transposed) {
+// y_{t-1} of all tokens, behind the planes of the cells.
+template <class T, class Saved>
+__host__ __device__ auto previous_outputs(const GatedRnnShape& s, Saved* saved) {
+  using Pointer = std::conditional_t<std::is_const_v<Saved>, const T*, T*>;
+  return reinterpret_cast<Pointer>(saved + s.previous_offset());
+}
+
+template <class T, class Cell, int kWidth, int kRows>
+__global__ void forward_kernel(GatedRnnForward<T> p, const float* transposed) {
   extern __shared__ float4 shared4[];
   const GatedRnnShape s = p.shape;
   const Place<kWidth> at(s, kRows);
@@ -118,7 +127,7 @@ __global__ void forward_kernel(GatedRnnForward<float> p, const float* transposed
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {  // asked for before the product, needed after it
         const int64_t b = at.first + r;
-        x[r] = b < s.batch ? p.x[(b * s.time + t) * s.x_stride + of_head] : 0.0f;
+        x[r] = b < s.batch ? to_float(p.x[(b * s.time + t) * s.x_stride + of_head]) : 0.0f;
       }
       product.column(y, column, sums);
 #pragma unroll
@@ -138,12 +147,12 @@ __global__ void forward_kernel(GatedRnnForward<float> p, const float* transposed
       for (int k = 0; k < Cell::kState; ++k) state[k * cells + cell] = now[k];
       y[cell] = after;
       if (b >= s.batch) continue;
-      p.y[row * s.y_stride + at.head * w + unit] = after;
+      p.y[row * s.y_stride + at.head * w + unit] = from_float<T>(after);
       if (!p.saved) continue;
       float* keep = p.saved + (row * s.heads + at.head) * Cell::kSaved * w + unit;
 #pragma unroll
       for (int k = 0; k < Cell::kSaved; ++k) keep[k * w] = saved[k];
-      p.saved[s.previous_offset() + row * s.units() + at.head * w + unit] = before;
+      previous_outputs<T>(s, p.saved)[row * s.units() + at.head * w + unit] = from_float<T>(before);
     }
     __syncthreads();
   }
@@ -157,8 +166,8 @@ __global__ void forward_kernel(GatedRnnForward<float> p, const float* transposed
   }
 }
 
-template <class Cell, int kWidth, int kRows>
-__global__ void backward_kernel(GatedRnnBackward<float> p, float* bias_sums) {
+template <class T, class Cell, int kWidth, int kRows>
+__global__ void backward_kernel(GatedRnnBackward<T> p, float* bias_sums) {
   extern __shared__ float4 shared4[];
   const GatedRnnShape s = p.shape;
   const Place<kWidth> at(s, kRows);
@@ -201,7 +210,7 @@ __global__ void backward_kernel(GatedRnnBackward<float> p, float* bias_sums) {
         else if (p.initial_state)
           before[k] = p.initial_state[at.state_at(s, b, 1 + k) + unit];
       }
-      float dy = p.dy[row * s.y_stride + at.head * w + unit];
+      float dy = to_float(p.dy[row * s.y_stride + at.head * w + unit]);
 #pragma unroll
       for (int g = 0; g < 4; ++g) dy += carried[(r * 4 + g) * w + unit];
 #pragma unroll
@@ -209,12 +218,12 @@ __global__ void backward_kernel(GatedRnnBackward<float> p, float* bias_sums) {
       Cell::backward(saved, before, dy, d, d_gate);
 #pragma unroll
       for (int k = 0; k < Cell::kState; ++k) d_state[k * cells + cell] = d[k];
-      float* dx = p.dx + row * s.x_stride + int64_t{at.head} * 4 * w + unit;
+      T* dx = p.dx + row * s.x_stride + int64_t{at.head} * 4 * w + unit;
 #pragma unroll
       for (int g = 0; g < 4; ++g) {
         d_gates[(r * 4 + g) * w + unit] = d_gate[g];
         sums[g * cells + cell] += d_gate[g];
-        dx[g * w] = d_gate[g];
+        dx[g * w] = from_float<T>(d_gate[g]);
       }
     }
     __syncthreads();
@@ -309,9 +318,9 @@ int64_t gated_rnn_workspace_size(const GatedRnnShape& s, Cuda) {
   return std::max(in_registers(s.width) ? 0 : 4 * s.units() * s.width, blocks_of(s) * 4 * s.units());
 }
 
-template <>
-void gated_rnn_forward(const GatedRnnForward<float>& given, Cuda device) {
-  GatedRnnForward<float> p = given;
+template <class T>
+void gated_rnn_forward(const GatedRnnForward<T>& given, Cuda device) {
+  GatedRnnForward<T> p = given;
   p.shape = with_strides(p.shape);
   const GatedRnnShape& s = p.shape;
   if (s.batch == 0 || s.units() == 0) return;
@@ -323,7 +332,7 @@ void gated_rnn_forward(const GatedRnnForward<float>& given, Cuda device) {
     check_launch("gated_rnn_forward: transpose");
   }
   choose(s, [&]<class Cell, int kWidth, int kRows>() {
-    const auto kernel = forward_kernel<Cell, kWidth, kRows>;
+    const auto kernel = forward_kernel<T, Cell, kWidth, kRows>;
     const int64_t floats = (5 + Cell::kState) * kRows * s.width;
     prepare(kernel, floats, s, "gated_rnn_forward");
     const dim3 grid(static_cast<unsigned>(blocks_of(s)), static_cast<unsigned>(s.heads));
@@ -332,14 +341,14 @@ void gated_rnn_forward(const GatedRnnForward<float>& given, Cuda device) {
   check_launch("gated_rnn_forward");
 }
 
-template <>
-void gated_rnn_backward(const GatedRnnBackward<float>& given, Cuda device) {
-  GatedRnnBackward<float> p = given;
+template <class T>
+void gated_rnn_backward(const GatedRnnBackward<T>& given, Cuda device) {
+  GatedRnnBackward<T> p = given;
   p.shape = with_strides(p.shape);
   const GatedRnnShape& s = p.shape;
   if (s.batch == 0 || s.units() == 0) return;
   choose(s, [&]<class Cell, int kWidth, int kRows>() {
-    const auto kernel = backward_kernel<Cell, kWidth, kRows>;
+    const auto kernel = backward_kernel<T, Cell, kWidth, kRows>;
     const int64_t floats = (12 + Cell::kState) * kRows * s.width;
     prepare(kernel, floats, s, "gated_rnn_backward");
     const dim3 grid(static_cast<unsigned>(blocks_of(s)), static_cast<unsigned>(s.heads));
@@ -349,13 +358,25 @@ void gated_rnn_backward(const GatedRnnBackward<float>& given, Cuda device) {
   check_launch("gated_rnn_backward");
   if (p.dbias) add_column_sums(p.workspace, blocks_of(s), 4 * s.units(), 4 * s.units(), p.dbias, device);
   if (s.time == 0) return;
-  const float* previous = p.saved + s.previous_offset();
+  const T* previous = previous_outputs<T>(s, p.saved);
   for (int64_t head = 0; head < s.heads; ++head) {
-    gemm(Gemm<float>{4 * s.width, s.width, s.rows(), p.dx + head * 4 * s.width, s.x_stride, true,
-                     previous + head * s.width, s.units(), false,
-                     p.d_recurrent + head * 4 * s.width * s.width, s.width, true},
-         device);
+    Gemm<T> g;
+    g.m = 4 * s.width, g.n = s.width, g.k = s.rows();
+    g.a = p.dx + head * 4 * s.width, g.lda = s.x_stride, g.transpose_a = true;
+    g.b = previous + head * s.width, g.ldb = s.units();
+    float* d_recurrent = p.d_recurrent + head * 4 * s.width * s.width;
+    if constexpr (std::is_same_v<T, bf16>)
+      g.wide_c = d_recurrent;
+    else
+      g.c = d_recurrent;
+    g.ldc = s.width, g.accumulate = true;
+    gemm(g, device);
   }
 }
+
+template void gated_rnn_forward(const GatedRnnForward<float>&, Cuda);
+template void gated_rnn_forward(const GatedRnnForward<bf16>&, Cuda);
+template void gated_rnn_backward(const GatedRnnBackward<float>&, Cuda);
+template void gated_rnn_backward(const GatedRnnBackward<bf16>&, Cuda);
 
 }  // namespace signet::kernels

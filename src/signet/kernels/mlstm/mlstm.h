@@ -12,6 +12,12 @@
 // stabilise: f, i, gate, input, m [batch, time, heads] with row strides; bias [heads] or null. Backward
 // overwrites df and di, adds to dbias. normalise: r_n [rows, heads, width + 1] with n in the last column,
 // h [rows, heads, width], contiguous; m as above. Backward overwrites dr_n.
+//
+// read: the recurrence and the normaliser of short sequences on the GPU in one call, from an empty state:
+//   h_t = sum over j <= t of P_tj v_j / max(|sum_j P_tj|, e^{-m_t})
+//   P_tj = scale (q_t . k_j) input_j gate_{j+1} ... gate_t
+// q, k, v [batch, time, heads, width] with row strides, h contiguous; gate, input, m as above. Backward
+// overwrites its gradients; nothing is saved.
 #pragma once
 
 #include <cstdint>
@@ -80,6 +86,40 @@ struct MlstmNormaliseBackward {
   T* dr_n = nullptr;
 };
 
+struct MlstmSequenceShape {
+  int64_t batch = 0, time = 0, heads = 0, width = 0;
+  int64_t q_stride = 0, k_stride = 0, v_stride = 0;
+  int64_t gate_stride = 0, input_stride = 0, m_stride = 0;
+  double scale = 1;
+};
+
+struct MlstmRead {
+  MlstmSequenceShape shape;
+  const bf16* q = nullptr;
+  const bf16* k = nullptr;
+  const bf16* v = nullptr;
+  const float* gate = nullptr;
+  const float* input = nullptr;
+  const float* m = nullptr;
+  bf16* h = nullptr;
+};
+
+struct MlstmReadBackward {
+  MlstmSequenceShape shape;
+  const bf16* q = nullptr;
+  const bf16* k = nullptr;
+  const bf16* v = nullptr;
+  const float* gate = nullptr;
+  const float* input = nullptr;
+  const float* m = nullptr;
+  const bf16* dh = nullptr;
+  bf16* dq = nullptr;  // strides of the gradients are those of the values
+  bf16* dk = nullptr;
+  bf16* dv = nullptr;
+  float* dgate = nullptr;
+  float* dinput = nullptr;
+};
+
 template <class T>
 void mlstm_stabilise(const MlstmStabilise<T>& p, Cpu);
 template <class T>
@@ -99,5 +139,10 @@ template <class T>
 void mlstm_normalise(const MlstmNormalise<T>& p, Cuda);
 template <class T>
 void mlstm_normalise_backward(const MlstmNormaliseBackward<T>& p, Cuda);
+
+// Sequences of at most 64 tokens in heads of 32, 64 or 128 units; every row starts at a multiple of 16 bytes.
+bool mlstm_read_covers(const MlstmSequenceShape& shape);
+void mlstm_read(const MlstmRead& p, Cuda);
+void mlstm_read_backward(const MlstmReadBackward& p, Cuda);
 
 }  // namespace signet::kernels

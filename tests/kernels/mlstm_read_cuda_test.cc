@@ -1,0 +1,132 @@
+// mLSTM's memory over short sequences on the GPU against the recurrence in fp64, twice with the same bits.
+#include "signet/kernels/gated_linear/gated_linear.h"
+#include "signet/kernels/mlstm/mlstm.h"
+#include "support/rounded.h"
+
+namespace signet::kernels {
+namespace {
+
+using test::device_error;
+using test::OnDevice;
+using test::Rounded;
+
+struct Problem {
+  int64_t batch, time, heads, width;
+  int64_t gap = 0;               // between rows of q, k and v
+  bool signs_and_zeros = false;  // in the gates
+};
+
+void compare(const Problem& c) {
+  SCOPED_TRACE(testing::Message() << c.batch << " x " << c.time << " x " << c.heads << " x " << c.width
+                                  << ", gap " << c.gap << (c.signs_and_zeros ? ", any gate" : ""));
+  const int64_t rows = c.batch * c.time, units = c.heads * c.width, stride = units + c.gap;
+  MlstmSequenceShape s{c.batch,
+                       c.time,
+                       c.heads,
+                       c.width,
+                       stride,
+                       stride,
+                       stride,
+                       c.heads,
+                       c.heads,
+                       c.heads,
+                       1 / std::sqrt(static_cast<double>(c.width))};
+  ASSERT_TRUE(mlstm_read_covers(s));
+  Rng rng(5, 78);
+  Rounded<bf16> q(rng, rows * stride), k(rng, rows * stride), v(rng, rows * stride), dh(rng, rows * units);
+  std::vector<double> gates, inputs, ms;
+  for (int64_t i = 0; i < rows * c.heads; ++i) {
+    const double gate = c.signs_and_zeros ? rng.uniform(-1, 1) : rng.uniform(0.8, 1);
+    gates.push_back(c.signs_and_zeros && i % 7 == 3 ? 0 : gate);
+    inputs.push_back(std::exp(rng.uniform(-3, 0)));
+    ms.push_back(rng.uniform(-1, 2));
+  }
+  const Rounded<float> gate(gates), input(inputs), m(ms);
+
+  // The recurrence with the column of the input gates appended to v.
+  const int64_t wide = c.width + 1;
+  const auto sized = [](int64_t n) { return std::vector<double>(static_cast<size_t>(n)); };
+  std::vector<double> dense_q = sized(rows * units), dense_k = dense_q, v_n = sized(rows * c.heads * wide);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t h = 0; h < c.heads; ++h) {
+      const double x = input.exact[static_cast<size_t>(r * c.heads + h)];
+      for (int64_t j = 0; j < c.width; ++j) {
+        const auto from = static_cast<size_t>(r * stride + h * c.width + j),
+                   to = static_cast<size_t>(r * units + h * c.width + j);
+        dense_q[to] = q.exact[from], dense_k[to] = k.exact[from];
+        v_n[static_cast<size_t>((r * c.heads + h) * wide + j)] = x * v.exact[from];
+      }
+      v_n[static_cast<size_t>((r * c.heads + h) * wide + c.width)] = x;
+    }
+  }
+  GatedLinearShape shape;
+  shape.batch = c.batch, shape.time = c.time, shape.heads = c.heads, shape.dk = c.width, shape.dv = wide;
+  std::vector<double> r_n(v_n.size()), dr_n(v_n.size()), dv_n(v_n.size()), dq(dense_q.size()),
+      dk(dense_q.size()), dgate(gates.size());
+  GatedLinearForward<double> f;
+  f.shape = shape, f.q = dense_q.data(), f.k = dense_k.data(), f.v = v_n.data(), f.gate = gate.data();
+  f.o = r_n.data(), f.scale = s.scale;
+  gated_linear_forward_reference(f);
+  std::vector<double> h = sized(rows * units);
+  const MlstmReadShape read{rows, c.heads, c.width, c.heads};
+  mlstm_normalise(MlstmNormalise<double>{read, r_n.data(), m.data(), h.data()}, Cpu{});
+  mlstm_normalise_backward(MlstmNormaliseBackward<double>{read, r_n.data(), m.data(), dh.data(), dr_n.data()},
+                           Cpu{});
+  GatedLinearBackward<double> b;
+  b.shape = shape, b.q = f.q, b.k = f.k, b.v = f.v, b.gate = f.gate, b.d_o = dr_n.data(), b.dq = dq.data();
+  b.dk = dk.data(), b.dv = dv_n.data(), b.dgate = dgate.data(), b.scale = s.scale;
+  gated_linear_backward_reference(b);
+  std::vector<double> dv = sized(rows * units), dinput(inputs.size());
+  for (size_t r = 0; r < inputs.size(); ++r) {
+    dinput[r] = dv_n[(r + 1) * static_cast<size_t>(wide) - 1];
+    for (size_t j = 0; j < static_cast<size_t>(c.width); ++j) {
+      const double d = dv_n[r * static_cast<size_t>(wide) + j];
+      dv[r * static_cast<size_t>(c.width) + j] = d * input.exact[r];
+      dinput[r] += d * v_n[r * static_cast<size_t>(wide) + j] / input.exact[r];
+    }
+  }
+
+  std::vector<std::vector<double>> first;
+  for (int repetition = 0; repetition < 2; ++repetition) {
+    const auto n = [](int64_t size) { return static_cast<size_t>(size); };
+    OnDevice<bf16> got_h(n(rows * units)), got_dq(n(rows * stride)), got_dk(n(rows * stride)),
+        got_dv(n(rows * stride));
+    OnDevice<float> got_dgate(gates.size()), got_dinput(gates.size());
+    mlstm_read(MlstmRead{s, q.get(), k.get(), v.get(), gate.get(), input.get(), m.get(), got_h.get()},
+               Cuda{});
+    mlstm_read_backward(
+        MlstmReadBackward{s, q.get(), k.get(), v.get(), gate.get(), input.get(), m.get(), dh.get(),
+                          got_dq.get(), got_dk.get(), got_dv.get(), got_dgate.get(), got_dinput.get()},
+        Cuda{});
+    const auto dense = [&](const OnDevice<bf16>& x) {
+      return test::without_gaps(test::widen(x.values()), units, stride);
+    };
+    const double limit = 1e-2;
+    EXPECT_LT(device_error(got_h, h), limit);
+    EXPECT_LT(test::relative_error(dense(got_dq), dq), limit);
+    EXPECT_LT(test::relative_error(dense(got_dk), dk), limit);
+    EXPECT_LT(test::relative_error(dense(got_dv), dv), limit);
+    EXPECT_LT(device_error(got_dgate, dgate), limit);
+    EXPECT_LT(device_error(got_dinput, dinput), limit);
+    const std::vector<std::vector<double>> bits{test::widen(got_h.values()),
+                                                dense(got_dq),
+                                                dense(got_dk),
+                                                dense(got_dv),
+                                                test::widen(got_dgate.values()),
+                                                test::widen(got_dinput.values())};
+    if (repetition == 0) first = bits;
+    EXPECT_TRUE(first == bits) << "two runs differ";
+  }
+}
+
+TEST(MlstmReadCuda, MatchesTheRecurrence) {
+  SIGNET_NEEDS_GPU();
+  for (const bool any : {false, true}) {
+    compare({3, 40, 4, 64, 0, any}), compare({2, 39, 1, 128, 0, any}), compare({2, 1, 2, 32, 8, any});
+    compare({2, 16, 1, 64, 8, any}), compare({3, 17, 3, 32, 16, any}), compare({2, 64, 2, 128, 0, any});
+    compare({1, 48, 1, 32, 0, any});
+  }
+}
+
+}  // namespace
+}  // namespace signet::kernels
