@@ -55,9 +55,9 @@ void check_decay_gate() {
 
 template <class T>
 void check_gated_skip() {
-  for (int64_t weights : {0, 5, 75}) {
+  for (const auto& [width, weights] :
+       std::vector<std::pair<int64_t, int64_t>>{{75, 0}, {75, 5}, {75, 75}, {80, 0}, {80, 5}, {80, 80}}) {
     Rng rng(2);
-    const int64_t width = 75;
     const GatedSkipShape s{kRows, width, weights, width, width, width, width};
     const Rounded<T> x(rng, kRows * width), skip(rng, kRows * width), z(rng, kRows * width, 2.0),
         dy(rng, kRows * width);

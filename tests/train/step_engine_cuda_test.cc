@@ -22,6 +22,9 @@ int64_t batch_of(const std::string& name) { return name == "wide" ? 256 : 24; }
 
 std::vector<std::string> model_of(const std::string& name) {
   if (name == "mamba") return {"model.width=16", "model.blocks=2", "model.mlp=16"};
+  if (name == "mlstm") return {"model.width=64", "model.heads=2", "model.blocks=2"};
+  if (name == "transformer" || name == "slstm" || name == "lstm")
+    return {"model.width=64", "model.heads=2", "model.blocks=2", "model.mlp=64"};
   if (name == "odd")
     return {"model.width=20", "model.heads=5", "model.blocks=2", "model.conv=3", "model.mlp=13"};
   if (name == "wide")
@@ -32,6 +35,13 @@ std::vector<std::string> model_of(const std::string& name) {
           name == "plain" ? "model.conv=0" : "model.conv=4",
           name == "unnormed" ? "model.output_norm=false" : "model.output_norm=true",
           "model.mlp=64"};
+}
+
+// The name itself, or a DeltaNet of that name above.
+std::string architecture_of(const std::string& name) {
+  for (const char* other : {"mamba", "mlstm", "transformer", "slstm", "lstm"})
+    if (name == other) return name;
+  return "deltanet";
 }
 
 // A model with its optimizer and engine; batch s is that of step s.
@@ -48,8 +58,8 @@ struct Training {
       : device(where),
         rows(batch_of(name)),
         task(dense ? std::make_unique<test::PrefixParity>() : tasks::make_task("parity")),
-        model(resolve_config({"", "parity", name == "mamba" ? "mamba" : "deltanet", model_of(name)}).model,
-              task->vocabulary(), task->classes()),
+        model(resolve_config({"", "parity", architecture_of(name), model_of(name)}).model, task->vocabulary(),
+              task->classes()),
         weights(static_cast<size_t>(model.parameters().size())),
         optimizer(model.parameters(), DType::kF32, {.weight_decay = 0.1, .clip = 0.5}) {
     model.parameters().initialize(3, DType::kF32, weights.data());
@@ -106,7 +116,8 @@ TEST(CudaStepEngine, MatchesTheCpu) {
   SIGNET_NEEDS_GPU();
   const OpenDevice device = open_device("cuda");
   Rng rng(1);
-  for (const std::string name : {"deltanet", "plain", "unnormed", "odd", "mamba", "wide"}) {
+  for (const std::string name :
+       {"deltanet", "plain", "unnormed", "odd", "mamba", "wide", "transformer", "mlstm", "slstm", "lstm"}) {
     for (bool dense : {false, true}) {
       for (Precision precision : {Precision::kFp32, Precision::kTf32, Precision::kBf16}) {
         if (name == "wide" && (!dense || precision != Precision::kBf16)) continue;

@@ -70,7 +70,8 @@ struct Job {
   std::string name, task;  // task: of the registry, or "s5"
   int64_t blocks, batch, size;
   int64_t conv;
-  std::shared_ptr<const train::RunConfig> run;  // of an experiment, in place of what follows the name
+  std::shared_ptr<const train::RunConfig> run =
+      nullptr;  // of an experiment, in place of what follows the name
 };
 const Job kJobs[] = {{"parity, 2 blocks, 1024 x 39", "parity", 2, 1024, 40, 4},
                      {"modular arithmetic, 3 blocks, 1024 x 38", "modular-arithmetic", 3, 1024, 39, 4},

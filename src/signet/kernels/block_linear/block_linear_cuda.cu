@@ -45,6 +45,73 @@ struct WeightGradient {
   }
 };
 
+// Blocks of four columns, a packet each: a thread owns one of them for a chunk of rows and keeps its matrix,
+// or the sums of its gradient, in registers.
+constexpr int kPacket = 4;
+
+struct SmallMatrix {
+  float w[kPacket][kPacket];
+  __device__ explicit SmallMatrix(const float* from) {
+#pragma unroll
+    for (int i = 0; i < kPacket; ++i) unpack(reinterpret_cast<const Packet<float>*>(from)[i], w[i]);
+  }
+};
+
+template <class T>
+struct PacketForward {
+  BlockLinearForward<T> p;
+  __device__ void operator()(int64_t first, int64_t end, int64_t block, int64_t) const {
+    const BlockLinearShape& s = p.shape;
+    const SmallMatrix m(p.w + block * kPacket * kPacket);
+#pragma unroll 8
+    for (int64_t r = first; r < end; ++r) {
+      float x[kPacket], y[kPacket] = {};
+      unpack(*reinterpret_cast<const Packet<T>*>(p.x + r * s.x_stride + block * kPacket), x);
+#pragma unroll
+      for (int i = 0; i < kPacket; ++i) {
+#pragma unroll
+        for (int j = 0; j < kPacket; ++j) y[i] = fmaf(m.w[i][j], x[j], y[i]);
+      }
+      *reinterpret_cast<Packet<T>*>(p.y + r * s.y_stride + block * kPacket) = pack<T>(y);
+    }
+  }
+};
+
+template <class T>
+struct PacketBackward {
+  BlockLinearBackward<T> p;
+  __device__ void operator()(int64_t first, int64_t end, int64_t block, int64_t chunk) const {
+    const BlockLinearShape& s = p.shape;
+    const SmallMatrix m(p.w + block * kPacket * kPacket);
+    float dw[kPacket][kPacket] = {};
+#pragma unroll 4
+    for (int64_t r = first; r < end; ++r) {
+      float x[kPacket], dy[kPacket], dx[kPacket] = {};
+      unpack(*reinterpret_cast<const Packet<T>*>(p.x + r * s.x_stride + block * kPacket), x);
+      unpack(*reinterpret_cast<const Packet<T>*>(p.dy + r * s.y_stride + block * kPacket), dy);
+      auto* to = reinterpret_cast<Packet<T>*>(p.dx + r * s.x_stride + block * kPacket);
+      if (p.accumulate_dx) unpack(*to, dx);
+#pragma unroll
+      for (int i = 0; i < kPacket; ++i) {
+#pragma unroll
+        for (int j = 0; j < kPacket; ++j) {
+          dx[j] = fmaf(m.w[i][j], dy[i], dx[j]);
+          dw[i][j] = fmaf(dy[i], x[j], dw[i][j]);
+        }
+      }
+      *to = pack<T>(dx);
+    }
+    auto* sums =
+        reinterpret_cast<Packet<float>*>(p.workspace + (chunk * s.blocks + block) * kPacket * kPacket);
+#pragma unroll
+    for (int i = 0; i < kPacket; ++i) sums[i] = pack<float>(dw[i]);
+  }
+};
+
+bool packets_cover(const BlockLinearShape& s, const float* w) {
+  return s.size == kPacket && packets_fit(w, kPacket);
+}
+
 }  // namespace
 
 int64_t block_linear_workspace_size(const BlockLinearShape& shape, Cuda) {
@@ -53,15 +120,24 @@ int64_t block_linear_workspace_size(const BlockLinearShape& shape, Cuda) {
 
 template <class T>
 void block_linear_forward(const BlockLinearForward<T>& p, Cuda device) {
-  for_elements(p.shape.rows, p.shape.width(), Forward<T>{p}, device, "block_linear_forward");
+  const BlockLinearShape& s = p.shape;
+  if (packets_cover(s, p.w) && packets_fit(p.x, s.x_stride) && packets_fit(p.y, s.y_stride))
+    return for_row_chunks(s.rows, s.blocks, PacketForward<T>{p}, device, "block_linear_forward");
+  for_elements(s.rows, s.width(), Forward<T>{p}, device, "block_linear_forward");
 }
 
 template <class T>
 void block_linear_backward(const BlockLinearBackward<T>& p, Cuda device) {
-  const int64_t weights = p.shape.width() * p.shape.size;
-  for_elements(p.shape.rows, p.shape.width(), InputGradient<T>{p}, device, "block_linear_backward");
-  for_row_chunks(p.shape.rows, weights, WeightGradient<T>{p}, device, "block_linear_backward");
-  add_column_sums(p.workspace, row_chunks(p.shape.rows), weights, weights, p.dw, device);
+  const BlockLinearShape& s = p.shape;
+  const int64_t weights = s.width() * s.size;
+  if (packets_cover(s, p.w) && packets_fit(p.workspace, kPacket) && packets_fit(p.x, s.x_stride) &&
+      packets_fit(p.dx, s.x_stride) && packets_fit(p.dy, s.y_stride)) {
+    for_row_chunks(s.rows, s.blocks, PacketBackward<T>{p}, device, "block_linear_backward");
+  } else {
+    for_elements(s.rows, s.width(), InputGradient<T>{p}, device, "block_linear_backward");
+    for_row_chunks(s.rows, weights, WeightGradient<T>{p}, device, "block_linear_backward");
+  }
+  add_column_sums(p.workspace, row_chunks(s.rows), weights, weights, p.dw, device);
 }
 
 template void block_linear_forward(const BlockLinearForward<float>&, Cuda);

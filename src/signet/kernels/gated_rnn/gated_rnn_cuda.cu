@@ -4,13 +4,9 @@
 // memory. With kWidth > 0 units per head there are exactly 4 kWidth threads and each keeps its row or column
 // of R in registers for the whole sequence; kWidth = 0 takes any width and reads R from the caches.
 #include <algorithm>
-#include <type_traits>
 
-#include "signet/kernels/gated_rnn/gated_rnn.h"
-#include "signet/kernels/gated_rnn/gated_rnn_cells.h"
-#include "signet/tensor/cuda_check.h"
+#include "signet/kernels/gated_rnn/gated_rnn_cuda.cuh"
 #include "signet/tensor/gemm.h"
-#include "signet/tensor/packet.cuh"
 #include "signet/tensor/reduce.cuh"
 
 namespace signet::kernels {
@@ -89,16 +85,9 @@ struct Place {
         head(blockIdx.y),
         first(int64_t{blockIdx.x} * rows) {}
   __device__ int64_t state_at(const GatedRnnShape& s, int64_t b, int plane) const {
-    return ((b * s.state_planes() + plane) * s.heads + head) * width;
+    return gated_rnn::state_at(s, b, plane, head);
   }
 };
-
-// y_{t-1} of all tokens, behind the planes of the cells.
-template <class T, class Saved>
-__host__ __device__ auto previous_outputs(const GatedRnnShape& s, Saved* saved) {
-  using Pointer = std::conditional_t<std::is_const_v<Saved>, const T*, T*>;
-  return reinterpret_cast<Pointer>(saved + s.previous_offset());
-}
 
 template <class T, class Cell, int kWidth, int kRows>
 __global__ void forward_kernel(GatedRnnForward<T> p, const float* transposed) {
@@ -152,7 +141,8 @@ __global__ void forward_kernel(GatedRnnForward<T> p, const float* transposed) {
       float* keep = p.saved + (row * s.heads + at.head) * Cell::kSaved * w + unit;
 #pragma unroll
       for (int k = 0; k < Cell::kSaved; ++k) keep[k * w] = saved[k];
-      previous_outputs<T>(s, p.saved)[row * s.units() + at.head * w + unit] = from_float<T>(before);
+      gated_rnn::previous_outputs<T>(s, p.saved)[row * s.units() + at.head * w + unit] =
+          from_float<T>(before);
     }
     __syncthreads();
   }
@@ -266,10 +256,15 @@ __global__ void transpose_kernel(const float* from, int rows, int columns, float
     to[head + i] = from[head + int64_t{i % rows} * columns + i / rows];
 }
 
-bool in_registers(int64_t width) { return width == 16 || width == 32 || width == 64; }
+// bf16 of these widths comes here only with odd strides.
+template <class T>
+bool in_registers(int64_t width) {
+  return std::is_same_v<T, float> && (width == 16 || width == 32 || width == 64);
+}
 
+template <class T>
 int threads_for(const GatedRnnShape& s) {
-  return in_registers(s.width) ? static_cast<int>(4 * s.width) : kAnyThreads;
+  return in_registers<T>(s.width) ? static_cast<int>(4 * s.width) : kAnyThreads;
 }
 
 // Sequences per block: few enough that every multiprocessor has several blocks.
@@ -279,24 +274,23 @@ int rows_per_block(const GatedRnnShape& s) {
 }
 
 // Calls run<Cell, kWidth, kRows>() for the shape.
-template <class Cell, class Run>
+template <class T, class Cell, class Run>
 void choose_width(const GatedRnnShape& s, Run& run) {
   const bool many = rows_per_block(s) == 8;
-  switch (s.width) {
-    case 16:
+  if constexpr (std::is_same_v<T, float>) {
+    if (s.width == 16)
       return many ? run.template operator()<Cell, 16, 8>() : run.template operator()<Cell, 16, 4>();
-    case 32:
+    if (s.width == 32)
       return many ? run.template operator()<Cell, 32, 8>() : run.template operator()<Cell, 32, 4>();
-    case 64:
+    if (s.width == 64)
       return many ? run.template operator()<Cell, 64, 8>() : run.template operator()<Cell, 64, 4>();
-    default:
-      return many ? run.template operator()<Cell, 0, 8>() : run.template operator()<Cell, 0, 4>();
   }
+  many ? run.template operator()<Cell, 0, 8>() : run.template operator()<Cell, 0, 4>();
 }
-template <class Run>
+template <class T, class Run>
 void choose(const GatedRnnShape& s, Run run) {
-  if (s.cell == GatedRnnCell::kSlstm) return choose_width<SlstmCell<FloatMath>>(s, run);
-  choose_width<LstmCell<FloatMath>>(s, run);
+  if (s.cell == GatedRnnCell::kSlstm) return choose_width<T, SlstmCell<FloatMath>>(s, run);
+  choose_width<T, LstmCell<FloatMath>>(s, run);
 }
 
 template <class Kernel>
@@ -310,12 +304,24 @@ void prepare(Kernel* kernel, int64_t floats, const GatedRnnShape& s, const char*
 
 int64_t blocks_of(const GatedRnnShape& s) { return (s.batch + rows_per_block(s) - 1) / rows_per_block(s); }
 
+// Whether the kernels on tensor cores took the problem; `blocks` is then their number.
+template <class T>
+bool backward_on_tensor_cores(const GatedRnnBackward<T>& p, float* bias_sums, int64_t& blocks, Cuda device) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (!gated_rnn::mma_covers(p.shape)) return false;
+    blocks = gated_rnn::mma_blocks(p.shape);
+    gated_rnn::mma_backward(p, bias_sums, device);
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 int64_t gated_rnn_workspace_size(const GatedRnnShape& s, Cuda) {
-  // Forward: the transposed matrices, unless they live in registers. Backward: the sums of the bias per
+  // Forward: the transposed matrices, where they do not live in registers. Backward: the sums of the bias per
   // block.
-  return std::max(in_registers(s.width) ? 0 : 4 * s.units() * s.width, blocks_of(s) * 4 * s.units());
+  return std::max(4 * s.units() * s.width, blocks_of(s) * 4 * s.units());
 }
 
 template <class T>
@@ -324,19 +330,21 @@ void gated_rnn_forward(const GatedRnnForward<T>& given, Cuda device) {
   p.shape = with_strides(p.shape);
   const GatedRnnShape& s = p.shape;
   if (s.batch == 0 || s.units() == 0) return;
-  if (!in_registers(s.width)) {
+  if constexpr (std::is_same_v<T, bf16>)
+    if (gated_rnn::mma_covers(s)) return gated_rnn::mma_forward(p, device);
+  if (!in_registers<T>(s.width)) {
     const dim3 grid(static_cast<unsigned>((4 * s.width * s.width + 255) / 256),
                     static_cast<unsigned>(s.heads));
     transpose_kernel<<<grid, 256, 0, stream_of(device)>>>(p.recurrent, static_cast<int>(4 * s.width),
                                                           static_cast<int>(s.width), p.workspace);
     check_launch("gated_rnn_forward: transpose");
   }
-  choose(s, [&]<class Cell, int kWidth, int kRows>() {
+  choose<T>(s, [&]<class Cell, int kWidth, int kRows>() {
     const auto kernel = forward_kernel<T, Cell, kWidth, kRows>;
     const int64_t floats = (5 + Cell::kState) * kRows * s.width;
     prepare(kernel, floats, s, "gated_rnn_forward");
     const dim3 grid(static_cast<unsigned>(blocks_of(s)), static_cast<unsigned>(s.heads));
-    kernel<<<grid, threads_for(s), floats * sizeof(float), stream_of(device)>>>(p, p.workspace);
+    kernel<<<grid, threads_for<T>(s), floats * sizeof(float), stream_of(device)>>>(p, p.workspace);
   });
   check_launch("gated_rnn_forward");
 }
@@ -347,18 +355,21 @@ void gated_rnn_backward(const GatedRnnBackward<T>& given, Cuda device) {
   p.shape = with_strides(p.shape);
   const GatedRnnShape& s = p.shape;
   if (s.batch == 0 || s.units() == 0) return;
-  choose(s, [&]<class Cell, int kWidth, int kRows>() {
-    const auto kernel = backward_kernel<T, Cell, kWidth, kRows>;
-    const int64_t floats = (12 + Cell::kState) * kRows * s.width;
-    prepare(kernel, floats, s, "gated_rnn_backward");
-    const dim3 grid(static_cast<unsigned>(blocks_of(s)), static_cast<unsigned>(s.heads));
-    kernel<<<grid, threads_for(s), floats * sizeof(float), stream_of(device)>>>(
-        p, p.dbias ? p.workspace : nullptr);
-  });
-  check_launch("gated_rnn_backward");
-  if (p.dbias) add_column_sums(p.workspace, blocks_of(s), 4 * s.units(), 4 * s.units(), p.dbias, device);
+  float* const bias_sums = p.dbias ? p.workspace : nullptr;
+  int64_t blocks = blocks_of(s);
+  if (!backward_on_tensor_cores(p, bias_sums, blocks, device)) {
+    choose<T>(s, [&]<class Cell, int kWidth, int kRows>() {
+      const auto kernel = backward_kernel<T, Cell, kWidth, kRows>;
+      const int64_t floats = (12 + Cell::kState) * kRows * s.width;
+      prepare(kernel, floats, s, "gated_rnn_backward");
+      const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(s.heads));
+      kernel<<<grid, threads_for<T>(s), floats * sizeof(float), stream_of(device)>>>(p, bias_sums);
+    });
+    check_launch("gated_rnn_backward");
+  }
+  if (p.dbias) add_column_sums(p.workspace, blocks, 4 * s.units(), 4 * s.units(), p.dbias, device);
   if (s.time == 0) return;
-  const T* previous = previous_outputs<T>(s, p.saved);
+  const T* previous = gated_rnn::previous_outputs<T>(s, p.saved);
   for (int64_t head = 0; head < s.heads; ++head) {
     Gemm<T> g;
     g.m = 4 * s.width, g.n = s.width, g.k = s.rows();

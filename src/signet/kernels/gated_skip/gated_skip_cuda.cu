@@ -4,40 +4,79 @@
 namespace signet::kernels {
 namespace {
 
-template <class T>
+// Packets of kWide neighbouring columns (4, or 1 where addresses do not allow it) that a thread owns for a
+// chunk of rows.
+template <int kWide, class T>
+__device__ void load_columns(const T* from, float (&v)[kWide]) {
+  if constexpr (kWide == 4)
+    unpack(*reinterpret_cast<const Packet<T>*>(from), v);
+  else
+    v[0] = to_float(*from);
+}
+template <int kWide, class T>
+__device__ void store_columns(T* to, const float (&v)[kWide]) {
+  if constexpr (kWide == 4)
+    *reinterpret_cast<Packet<T>*>(to) = pack<T>(v);
+  else
+    *to = from_float<T>(v[0]);
+}
+template <int kWide>
+__device__ void load_weights(const GatedSkipShape& s, const float* weight, int64_t c, float (&v)[kWide]) {
+#pragma unroll
+  for (int i = 0; i < kWide; ++i) v[i] = weight ? weight[(c + i) * s.weights / s.width] : 0.0f;
+}
+
+template <int kWide, class T>
 struct Forward {
   GatedSkipForward<T> p;
-  __device__ void operator()(int64_t r, int64_t c) const {
+  __device__ void operator()(int64_t first, int64_t end, int64_t packet, int64_t) const {
     const GatedSkipShape& s = p.shape;
-    const float z = to_float(p.z[r * s.z_stride + c]);
-    float x = to_float(p.x[r * s.x_stride + c]);
-    if (p.skip) x = fmaf(p.weight[c * s.weights / s.width], to_float(p.skip[r * s.skip_stride + c]), x);
-    p.y[r * s.y_stride + c] = from_float<T>(x * z * logistic(z));
+    const int64_t c = packet * kWide;
+    float weight[kWide];
+    load_weights(s, p.weight, c, weight);
+#pragma unroll 4
+    for (int64_t r = first; r < end; ++r) {
+      float x[kWide], z[kWide], skip[kWide] = {};
+      load_columns(p.x + r * s.x_stride + c, x);
+      load_columns(p.z + r * s.z_stride + c, z);
+      if (p.skip) load_columns(p.skip + r * s.skip_stride + c, skip);
+#pragma unroll
+      for (int i = 0; i < kWide; ++i) x[i] = fmaf(weight[i], skip[i], x[i]) * z[i] * logistic(z[i]);
+      store_columns(p.y + r * s.y_stride + c, x);
+    }
   }
 };
 
-template <class T>
+template <int kWide, class T>
 struct Backward {
   GatedSkipBackward<T> p;
-  __device__ void operator()(int64_t first, int64_t end, int64_t c, int64_t chunk) const {
+  __device__ void operator()(int64_t first, int64_t end, int64_t packet, int64_t chunk) const {
     const GatedSkipShape& s = p.shape;
-    const float weight = p.skip ? p.weight[c * s.weights / s.width] : 0.0f;
-    float sum = 0.0f;
-#pragma unroll 4
+    const int64_t c = packet * kWide;
+    float weight[kWide], sum[kWide] = {};
+    load_weights(s, p.weight, c, weight);
+#pragma unroll 2
     for (int64_t r = first; r < end; ++r) {
-      const float z = to_float(p.z[r * s.z_stride + c]), open = logistic(z);
-      const float dy = to_float(p.dy[r * s.y_stride + c]), dx = dy * z * open;
-      float x = to_float(p.x[r * s.x_stride + c]);
-      if (p.skip) {
-        const float skip = to_float(p.skip[r * s.skip_stride + c]);
-        x = fmaf(weight, skip, x);
-        sum = fmaf(dx, skip, sum);
-        p.dskip[r * s.skip_stride + c] = from_float<T>(dx * weight);
+      float x[kWide], z[kWide], dy[kWide], skip[kWide] = {}, dskip[kWide];
+      load_columns(p.x + r * s.x_stride + c, x);
+      load_columns(p.z + r * s.z_stride + c, z);
+      load_columns(p.dy + r * s.y_stride + c, dy);
+      if (p.skip) load_columns(p.skip + r * s.skip_stride + c, skip);
+#pragma unroll
+      for (int i = 0; i < kWide; ++i) {
+        const float open = logistic(z[i]), dx = dy[i] * z[i] * open, read = fmaf(weight[i], skip[i], x[i]);
+        sum[i] = fmaf(dx, skip[i], sum[i]);
+        dskip[i] = dx * weight[i];
+        x[i] = dx;
+        z[i] = dy[i] * read * open * fmaf(z[i], 1.0f - open, 1.0f);
       }
-      p.dx[r * s.x_stride + c] = from_float<T>(dx);
-      p.dz[r * s.z_stride + c] = from_float<T>(dy * x * open * fmaf(z, 1.0f - open, 1.0f));
+      store_columns(p.dx + r * s.x_stride + c, x);
+      store_columns(p.dz + r * s.z_stride + c, z);
+      if (p.skip) store_columns(p.dskip + r * s.skip_stride + c, dskip);
     }
-    if (p.skip) p.workspace[chunk * s.width + c] = sum;
+    if (!p.skip) return;
+#pragma unroll
+    for (int i = 0; i < kWide; ++i) p.workspace[chunk * s.width + c + i] = sum[i];
   }
 };
 
@@ -49,14 +88,24 @@ int64_t gated_skip_workspace_size(const GatedSkipShape& shape, Cuda) {
 
 template <class T>
 void gated_skip_forward(const GatedSkipForward<T>& p, Cuda device) {
-  for_elements(p.shape.rows, p.shape.width, Forward<T>{p}, device, "gated_skip_forward");
+  const GatedSkipShape& s = p.shape;
+  if (s.width % 4 == 0 && packets_fit(p.x, s.x_stride) && packets_fit(p.z, s.z_stride) &&
+      packets_fit(p.y, s.y_stride) && (!p.skip || packets_fit(p.skip, s.skip_stride)))
+    for_row_chunks(s.rows, s.width / 4, Forward<4, T>{p}, device, "gated_skip_forward");
+  else
+    for_row_chunks(s.rows, s.width, Forward<1, T>{p}, device, "gated_skip_forward");
 }
 
 template <class T>
 void gated_skip_backward(const GatedSkipBackward<T>& p, Cuda device) {
-  for_row_chunks(p.shape.rows, p.shape.width, Backward<T>{p}, device, "gated_skip_backward");
-  if (p.skip)
-    add_group_sums(p.workspace, row_chunks(p.shape.rows), p.shape.width, p.shape.weights, p.dweight, device);
+  const GatedSkipShape& s = p.shape;
+  if (s.width % 4 == 0 && packets_fit(p.x, s.x_stride) && packets_fit(p.z, s.z_stride) &&
+      packets_fit(p.dy, s.y_stride) && packets_fit(p.dx, s.x_stride) && packets_fit(p.dz, s.z_stride) &&
+      (!p.skip || (packets_fit(p.skip, s.skip_stride) && packets_fit(p.dskip, s.skip_stride))))
+    for_row_chunks(s.rows, s.width / 4, Backward<4, T>{p}, device, "gated_skip_backward");
+  else
+    for_row_chunks(s.rows, s.width, Backward<1, T>{p}, device, "gated_skip_backward");
+  if (p.skip) add_group_sums(p.workspace, row_chunks(s.rows), s.width, s.weights, p.dweight, device);
 }
 
 template void gated_skip_forward(const GatedSkipForward<float>&, Cuda);

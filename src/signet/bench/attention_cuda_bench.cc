@@ -1,0 +1,204 @@
+// Softmax attention and mLSTM's memory on the GPU.
+#ifdef SIGNET_WITH_CUDA
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "signet/bench/bench.h"
+#include "signet/bench/device_values.h"
+#include "signet/kernels/attention/attention.h"
+#include "signet/kernels/gated_linear/gated_linear.h"
+#include "signet/kernels/mlstm/mlstm.h"
+
+namespace signet::bench {
+namespace {
+
+using kernels::AttentionShape;
+using kernels::MlstmSequenceShape;
+
+template <class T>
+struct AttentionOnGpu {
+  DeviceValues<T> q, k, v, d_o, o, dq, dk, dv;
+  DeviceValues<float> lse, workspace;
+  kernels::AttentionForward<T> forward;
+  kernels::AttentionBackward<T> backward;
+
+  AttentionOnGpu(const Device& device, const AttentionShape& s) {
+    const int64_t n = s.batch * s.time * s.heads * s.width;
+    q = {device, random_values(1, n, 3)}, k = {device, random_values(2, n, 3)};
+    v = {device, random_values(3, n)}, d_o = {device, random_values(4, n)};
+    o = {device, n}, dq = {device, n}, dk = {device, n}, dv = {device, n};
+    lse = {device, s.batch * s.heads * s.time};
+    workspace = {device, kernels::attention_workspace_size(s, Cuda{})};
+    const auto set = [&](auto& p) {
+      p.shape = s, p.q = q.get(), p.k = k.get(), p.v = v.get(), p.o = o.get(), p.lse = lse.get();
+      p.workspace = workspace.get();
+    };
+    set(forward), set(backward);
+    backward.d_o = d_o.get(), backward.dq = dq.get(), backward.dk = dk.get(), backward.dv = dv.get();
+  }
+  AttentionOnGpu(const AttentionOnGpu&) = delete;
+};
+
+// Of two sequences.
+template <class T>
+double error(const Device& device, AttentionShape s) {
+  s.batch = std::min<int64_t>(s.batch, 2);
+  AttentionOnGpu<T> fast(device, s);
+  kernels::attention_forward(fast.forward, Cuda{device.stream});
+  kernels::attention_backward(fast.backward, Cuda{device.stream});
+  const auto q = fast.q.exact(), k = fast.k.exact(), v = fast.v.exact(), d_o = fast.d_o.exact();
+  Values<double> o(v.size()), dq(q.size()), dk(k.size()), dv(v.size()),
+      lse(static_cast<size_t>(s.batch * s.heads * s.time));
+  kernels::attention_forward_reference({s, q.data(), k.data(), v.data(), o.data(), lse.data(), nullptr});
+  kernels::attention_backward_reference({s, q.data(), k.data(), v.data(), o.data(), lse.data(), d_o.data(),
+                                         dq.data(), dk.data(), dv.data(), nullptr});
+  return std::max({relative_error(fast.o.exact(), o), relative_error(fast.dq.exact(), dq),
+                   relative_error(fast.dk.exact(), dk), relative_error(fast.dv.exact(), dv)});
+}
+
+template <class T>
+Case attention(const Device& device, int64_t batch, int64_t time, int64_t heads, int64_t width, bool both) {
+  AttentionShape s;
+  s.batch = batch, s.time = time, s.heads = heads, s.width = width, s.rotary_base = 10000;
+  s.scale = 1 / std::sqrt(static_cast<double>(width));
+  s = with_strides(s);
+  return {fmt::format("{}x{}x{}x{} {} {}", batch, time, heads, width, both ? "fwd+bwd" : "fwd",
+                      storage_name<T>()),
+          [=] {
+            auto fast = std::make_shared<AttentionOnGpu<T>>(device, s);
+            const auto elements = static_cast<double>(batch * time * heads * width);
+            Workload w;
+            // Half of two products of [time, time] forward, and of five backward.
+            w.flops = elements * static_cast<double>(time) * (both ? 7 : 2) * 2 / 2;
+            w.math = std::is_same_v<T, bf16> ? Math::kBf16 : Math::kFp32;
+            w.bytes = static_cast<double>(sizeof(T)) * elements * (both ? 4 + 8 : 4);
+            w.error = [=] { return error<T>(device, s); };
+            w.tolerance = std::is_same_v<T, bf16> ? 1e-2 : 1e-5;
+            w.run = [=] {
+              kernels::attention_forward(fast->forward, Cuda{device.stream});
+              if (both) kernels::attention_backward(fast->backward, Cuda{device.stream});
+            };
+            return w;
+          }};
+}
+
+struct MemoryOnGpu {
+  DeviceValues<bf16> q, k, v, dh, h, dq, dk, dv;
+  DeviceValues<float> gate, input, m, dgate, dinput;
+  kernels::MlstmRead forward;
+  kernels::MlstmReadBackward backward;
+
+  MemoryOnGpu(const Device& device, const MlstmSequenceShape& s) {
+    const int64_t rows = s.batch * s.time * s.heads, n = rows * s.width;
+    auto gates = random_values(5, rows), inputs = random_values(6, rows);
+    for (float& x : gates) x = 1 - 0.2f * std::abs(x);
+    for (float& x : inputs) x = std::exp(-3 * std::abs(x));
+    q = {device, random_values(1, n)}, k = {device, random_values(2, n)}, v = {device, random_values(3, n)};
+    dh = {device, random_values(4, n)}, m = {device, random_values(7, rows)};
+    gate = {device, gates}, input = {device, inputs};
+    h = {device, n}, dq = {device, n}, dk = {device, n}, dv = {device, n};
+    dgate = {device, rows}, dinput = {device, rows};
+    const auto set = [&](auto& p) {
+      p.shape = s, p.q = q.get(), p.k = k.get(), p.v = v.get(), p.gate = gate.get(), p.input = input.get();
+      p.m = m.get();
+    };
+    set(forward), set(backward);
+    forward.h = h.get(), backward.dh = dh.get(), backward.dq = dq.get(), backward.dk = dk.get();
+    backward.dv = dv.get(), backward.dgate = dgate.get(), backward.dinput = dinput.get();
+  }
+  MemoryOnGpu(const MemoryOnGpu&) = delete;
+};
+
+// Of two sequences: h, dq and dk against the recurrence with the column of input gates appended to v.
+double error(const Device& device, MlstmSequenceShape s) {
+  s.batch = std::min<int64_t>(s.batch, 2);
+  MemoryOnGpu fast(device, s);
+  kernels::mlstm_read(fast.forward, Cuda{device.stream});
+  kernels::mlstm_read_backward(fast.backward, Cuda{device.stream});
+  const auto q = fast.q.exact(), k = fast.k.exact(), v = fast.v.exact(), gate = fast.gate.exact(),
+             input = fast.input.exact(), m = fast.m.exact(), dh = fast.dh.exact();
+  const auto width = static_cast<size_t>(s.width), wide = width + 1, rows = gate.size();
+  Values<double> v_n(rows * wide), r_n(v_n.size()), dr_n(v_n.size()), dv_n(v_n.size()), h(q.size()),
+      dq(q.size()), dk(q.size()), dgate(rows);
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t j = 0; j < width; ++j) v_n[r * wide + j] = input[r] * v[r * width + j];
+    v_n[r * wide + width] = input[r];
+  }
+  kernels::GatedLinearForward<double> f;
+  kernels::GatedLinearBackward<double> b;
+  const auto set = [&](auto& p) {
+    p.shape.batch = s.batch, p.shape.time = s.time, p.shape.heads = s.heads, p.shape.dk = s.width;
+    p.shape.dv = s.width + 1, p.q = q.data(), p.k = k.data(), p.v = v_n.data(), p.gate = gate.data();
+    p.scale = s.scale;
+  };
+  set(f), set(b);
+  f.o = r_n.data();
+  kernels::gated_linear_forward_reference(f);
+  const kernels::MlstmReadShape read{s.batch * s.time, s.heads, s.width, s.heads};
+  kernels::mlstm_normalise(kernels::MlstmNormalise<double>{read, r_n.data(), m.data(), h.data()}, Cpu{});
+  kernels::mlstm_normalise_backward(
+      kernels::MlstmNormaliseBackward<double>{read, r_n.data(), m.data(), dh.data(), dr_n.data()}, Cpu{});
+  b.d_o = dr_n.data(), b.dq = dq.data(), b.dk = dk.data(), b.dv = dv_n.data(), b.dgate = dgate.data();
+  kernels::gated_linear_backward_reference(b);
+  return std::max({relative_error(fast.h.exact(), h), relative_error(fast.dq.exact(), dq),
+                   relative_error(fast.dk.exact(), dk), relative_error(fast.dgate.exact(), dgate)});
+}
+
+Case mlstm(const Device& device, int64_t batch, int64_t time, int64_t heads, int64_t width, bool both) {
+  const int64_t stride = heads * width;
+  const MlstmSequenceShape s{batch,
+                             time,
+                             heads,
+                             width,
+                             stride,
+                             stride,
+                             stride,
+                             heads,
+                             heads,
+                             heads,
+                             1 / std::sqrt(static_cast<double>(width))};
+  return {fmt::format("{}x{}x{}x{} {} bf16", batch, time, heads, width, both ? "fwd+bwd" : "fwd"), [=] {
+            auto fast = std::make_shared<MemoryOnGpu>(device, s);
+            const auto elements = static_cast<double>(batch * time * heads * width);
+            Workload w;
+            w.flops = elements * static_cast<double>(time) * (both ? 7 : 2) * 2 / 2;
+            w.math = Math::kBf16;
+            w.bytes = 2 * elements * (both ? 4 + 7 : 4);
+            w.error = [=] { return error(device, s); };
+            w.tolerance = 1e-2;
+            w.run = [=] {
+              kernels::mlstm_read(fast->forward, Cuda{device.stream});
+              if (both) kernels::mlstm_read_backward(fast->backward, Cuda{device.stream});
+            };
+            return w;
+          }};
+}
+
+}  // namespace
+
+std::vector<Case> attention_cuda_cases(const Device& device) {
+  std::vector<Case> cases;
+  for (const bool both : {false, true}) {
+    cases.push_back(attention<float>(device, 1024, 40, 4, 32, both));
+    cases.push_back(attention<bf16>(device, 1024, 40, 4, 32, both));
+    cases.push_back(attention<bf16>(device, 256, 256, 4, 32, both));
+  }
+  return cases;
+}
+
+std::vector<Case> mlstm_cuda_cases(const Device& device) {
+  std::vector<Case> cases;
+  for (const bool both : {false, true}) {
+    cases.push_back(mlstm(device, 512, 40, 4, 64, both));
+    cases.push_back(mlstm(device, 512, 40, 1, 128, both));
+  }
+  return cases;
+}
+
+}  // namespace signet::bench
+
+#endif

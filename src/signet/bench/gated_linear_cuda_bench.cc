@@ -1,0 +1,120 @@
+#ifdef SIGNET_WITH_CUDA
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "signet/bench/bench.h"
+#include "signet/bench/device_values.h"
+#include "signet/kernels/gated_linear/gated_linear.h"
+
+namespace signet::bench {
+namespace {
+
+using kernels::GatedLinearAlgorithm;
+using kernels::GatedLinearShape;
+
+// Gates of either sign and 0.8 to 1 in magnitude.
+template <class T>
+struct GatedLinearOnGpu {
+  DeviceValues<T> q, k, v, d_o, o, dq, dk, dv;
+  DeviceValues<float> gate, dgate, saved, workspace;
+  kernels::GatedLinearForward<T> forward;
+  kernels::GatedLinearBackward<T> backward;
+
+  GatedLinearOnGpu(const Device& device, const GatedLinearShape& s) {
+    const int64_t tokens = s.batch * s.time, rows = tokens * s.heads;
+    auto gates = random_values(5, tokens * s.gates());
+    for (float& g : gates) g = g < 0 ? -1 - 0.2f * g : 1 - 0.2f * g;
+    q = {device, random_values(1, rows * s.dk)}, k = {device, random_values(2, rows * s.dk)};
+    v = {device, random_values(3, rows * s.dv)}, d_o = {device, random_values(4, rows * s.dv)};
+    gate = {device, gates};
+    o = {device, rows * s.dv}, dq = {device, rows * s.dk}, dk = {device, rows * s.dk};
+    dv = {device, rows * s.dv}, dgate = {device, tokens * s.gates()};
+    constexpr auto kAuto = GatedLinearAlgorithm::kAuto;
+    saved = {device, std::max<int64_t>(1, kernels::gated_linear_saved_size<T>(s, kAuto, Cuda{}))};
+    workspace = {device, std::max<int64_t>(1, kernels::gated_linear_workspace_size<T>(s, kAuto, Cuda{}))};
+    const auto set = [&](auto& p) {
+      p.shape = s, p.q = q.get(), p.k = k.get(), p.v = v.get(), p.gate = gate.get(), p.saved = saved.get();
+      p.workspace = workspace.get();
+    };
+    set(forward), set(backward);
+    forward.o = o.get(), backward.d_o = d_o.get(), backward.dq = dq.get(), backward.dk = dk.get();
+    backward.dv = dv.get(), backward.dgate = dgate.get();
+  }
+  GatedLinearOnGpu(const GatedLinearOnGpu&) = delete;
+};
+
+// Of two sequences of at most 512 tokens and two heads.
+template <class T>
+double error(const Device& device, GatedLinearShape s) {
+  s.batch = std::min<int64_t>(s.batch, 2), s.time = std::min<int64_t>(s.time, 512);
+  s.heads = std::min<int64_t>(s.heads, 2);
+  GatedLinearOnGpu<T> fast(device, s);
+  kernels::gated_linear_forward(fast.forward, Cuda{device.stream});
+  kernels::gated_linear_backward(fast.backward, Cuda{device.stream});
+  const auto q = fast.q.exact(), k = fast.k.exact(), v = fast.v.exact(), gate = fast.gate.exact(),
+             d_o = fast.d_o.exact();
+  Values<double> o(v.size()), dq(q.size()), dk(k.size()), dv(v.size()), dgate(gate.size());
+  kernels::GatedLinearForward<double> f;
+  kernels::GatedLinearBackward<double> b;
+  const auto set = [&](auto& p) {
+    p.shape = s, p.q = q.data(), p.k = k.data(), p.v = v.data(), p.gate = gate.data();
+  };
+  set(f), set(b);
+  f.o = o.data(), b.d_o = d_o.data(), b.dq = dq.data(), b.dk = dk.data(), b.dv = dv.data();
+  b.dgate = dgate.data();
+  kernels::gated_linear_forward_reference(f);
+  kernels::gated_linear_backward_reference(b);
+  return std::max({relative_error(fast.o.exact(), o), relative_error(fast.dq.exact(), dq),
+                   relative_error(fast.dk.exact(), dk), relative_error(fast.dv.exact(), dv),
+                   relative_error(fast.dgate.exact(), dgate)});
+}
+
+template <class T>
+Case gated_linear(const Device& device, int64_t batch, int64_t time, int64_t heads, int64_t width,
+                  bool channel_gates, bool both) {
+  GatedLinearShape s;
+  s.batch = batch, s.time = time, s.heads = heads, s.dk = s.dv = width, s.channel_gates = channel_gates;
+  return {fmt::format("{}x{}x{}x{} per {} {} {}", batch, time, heads, width,
+                      channel_gates ? "channel" : "head", both ? "fwd+bwd" : "fwd", storage_name<T>()),
+          [=] {
+            auto fast = std::make_shared<GatedLinearOnGpu<T>>(device, s);
+            const auto rows = static_cast<double>(batch * time * heads), d = static_cast<double>(width),
+                       gate = channel_gates ? d : 1.0;
+            Workload w;
+            // S <- g S + k v^T and q^T S. Backward: S again; dS likewise; dq, dk, dv, dg.
+            w.flops = rows * d * d * (both ? 5 + 14 : 5);
+            w.math = std::is_same_v<T, bf16> ? Math::kBf16 : Math::kFp32;
+            // q, k, v, o and the gate. Backward: those with d_o for o, and their gradients.
+            w.bytes =
+                rows * (static_cast<double>(sizeof(T)) * d * (both ? 4 + 7 : 4) + 4 * gate * (both ? 3 : 1));
+            w.error = [=] { return error<T>(device, s); };
+            w.tolerance = std::is_same_v<T, bf16> ? 1e-2 : 1e-5;
+            w.run = [=] {
+              kernels::gated_linear_forward(fast->forward, Cuda{device.stream});
+              if (both) kernels::gated_linear_backward(fast->backward, Cuda{device.stream});
+            };
+            return w;
+          }};
+}
+
+}  // namespace
+
+std::vector<Case> gated_linear_cuda_cases(const Device& device) {
+  std::vector<Case> cases;
+  for (const bool channels : {false, true}) {
+    for (const bool both : {false, true}) {
+      cases.push_back(gated_linear<float>(device, 1024, 40, 4, 32, channels, both));
+      cases.push_back(gated_linear<bf16>(device, 1024, 40, 4, 32, channels, both));
+      cases.push_back(gated_linear<bf16>(device, 512, 40, 4, 64, channels, both));
+      cases.push_back(gated_linear<bf16>(device, 8, 2048, 16, 128, channels, both));
+    }
+  }
+  return cases;
+}
+
+}  // namespace signet::bench
+
+#endif

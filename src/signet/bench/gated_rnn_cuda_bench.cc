@@ -1,0 +1,115 @@
+#ifdef SIGNET_WITH_CUDA
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "signet/bench/bench.h"
+#include "signet/bench/device_values.h"
+#include "signet/kernels/gated_rnn/gated_rnn.h"
+
+namespace signet::bench {
+namespace {
+
+using kernels::GatedRnnCell;
+using kernels::GatedRnnShape;
+
+template <class T>
+struct GatedRnnOnGpu {
+  DeviceValues<T> x, dy, y, dx;
+  DeviceValues<float> recurrent, bias, d_recurrent, dbias, saved, workspace;
+  kernels::GatedRnnForward<T> forward;
+  kernels::GatedRnnBackward<T> backward;
+
+  GatedRnnOnGpu(const Device& device, const GatedRnnShape& s) {
+    const int64_t units = s.rows() * s.units(), matrix = 4 * s.units() * s.width;
+    const auto zeros = [&](int64_t n) {
+      return DeviceValues<float>(device, Values<float>(static_cast<size_t>(n)));
+    };
+    x = {device, random_values(1, 4 * units)}, dy = {device, random_values(4, units)};
+    recurrent = {device, random_values(2, matrix, 1 / std::sqrt(static_cast<double>(s.width)))};
+    bias = {device, random_values(3, 4 * s.units())};
+    y = {device, units}, dx = {device, 4 * units};
+    d_recurrent = zeros(matrix), dbias = zeros(4 * s.units());
+    saved = {device, kernels::gated_rnn_saved_size(s)};
+    workspace = {device, std::max<int64_t>(1, kernels::gated_rnn_workspace_size(s, Cuda{}))};
+    forward.shape = backward.shape = s, forward.recurrent = backward.recurrent = recurrent.get();
+    forward.saved = saved.get(), backward.saved = saved.get();
+    forward.workspace = backward.workspace = workspace.get();
+    forward.x = x.get(), forward.bias = bias.get(), forward.y = y.get(), backward.dy = dy.get();
+    backward.dx = dx.get(), backward.d_recurrent = d_recurrent.get(), backward.dbias = dbias.get();
+  }
+  GatedRnnOnGpu(const GatedRnnOnGpu&) = delete;
+};
+
+// Of 16 sequences.
+template <class T>
+double error(const Device& device, GatedRnnShape s) {
+  s.batch = std::min<int64_t>(s.batch, 16);
+  GatedRnnOnGpu<T> fast(device, s);
+  kernels::gated_rnn_forward(fast.forward, Cuda{device.stream});
+  kernels::gated_rnn_backward(fast.backward, Cuda{device.stream});
+  const auto x = fast.x.exact(), recurrent = fast.recurrent.exact(), bias = fast.bias.exact(),
+             dy = fast.dy.exact();
+  Values<double> y(dy.size()), dx(x.size()), d_recurrent(recurrent.size()), dbias(bias.size()),
+      saved(static_cast<size_t>(kernels::gated_rnn_saved_size(s))),
+      workspace(static_cast<size_t>(kernels::gated_rnn_workspace_size(s, Cpu{})));
+  kernels::GatedRnnForward<double> f;
+  kernels::GatedRnnBackward<double> b;
+  f.shape = b.shape = s, f.recurrent = b.recurrent = recurrent.data(), f.saved = saved.data();
+  b.saved = saved.data(), f.workspace = b.workspace = workspace.data();
+  f.x = x.data(), f.bias = bias.data(), f.y = y.data(), b.dy = dy.data(), b.dx = dx.data();
+  b.d_recurrent = d_recurrent.data(), b.dbias = dbias.data();
+  kernels::gated_rnn_forward_reference(f);
+  kernels::gated_rnn_backward_reference(b);
+  return std::max({relative_error(fast.y.exact(), y), relative_error(fast.dx.exact(), dx),
+                   relative_error(fast.d_recurrent.exact(), d_recurrent),
+                   relative_error(fast.dbias.exact(), dbias)});
+}
+
+template <class T>
+Case gated_rnn(const Device& device, GatedRnnCell cell, int64_t batch, int64_t time, int64_t heads,
+               int64_t width, bool both) {
+  GatedRnnShape s;
+  s.cell = cell, s.batch = batch, s.time = time, s.heads = heads, s.width = width;
+  return {fmt::format("{} {}x{}x{}x{} {} {}", cell == GatedRnnCell::kSlstm ? "sLSTM" : "LSTM", batch, time,
+                      heads, width, both ? "fwd+bwd" : "fwd", storage_name<T>()),
+          [=] {
+            auto fast = std::make_shared<GatedRnnOnGpu<T>>(device, s);
+            const auto units = static_cast<double>(s.rows() * s.units());
+            Workload w;
+            // The recurrent products: forward one, backward two.
+            w.flops = units * 8 * static_cast<double>(width) * (both ? 3 : 1);
+            w.math = std::is_same_v<T, bf16> ? Math::kBf16 : Math::kFp32;
+            w.bytes = static_cast<double>(sizeof(T)) * units * (5 + (both ? 5 : 0));
+            w.error = [=] { return error<T>(device, s); };
+            w.tolerance = std::is_same_v<T, bf16> ? 1e-2 : 1e-5;
+            w.run = [=] {
+              kernels::gated_rnn_forward(fast->forward, Cuda{device.stream});
+              if (both) kernels::gated_rnn_backward(fast->backward, Cuda{device.stream});
+            };
+            return w;
+          }};
+}
+
+}  // namespace
+
+std::vector<Case> gated_rnn_cuda_cases(const Device& device) {
+  using enum GatedRnnCell;
+  std::vector<Case> cases;
+  for (const bool both : {false, true}) {
+    cases.push_back(gated_rnn<float>(device, kSlstm, 1024, 40, 4, 32, both));
+    cases.push_back(gated_rnn<bf16>(device, kSlstm, 1024, 40, 4, 32, both));
+    cases.push_back(gated_rnn<float>(device, kSlstm, 1024, 40, 1, 64, both));
+    cases.push_back(gated_rnn<bf16>(device, kSlstm, 1024, 40, 1, 64, both));
+    cases.push_back(gated_rnn<float>(device, kLstm, 1024, 40, 1, 128, both));
+    cases.push_back(gated_rnn<bf16>(device, kLstm, 1024, 40, 1, 128, both));
+  }
+  return cases;
+}
+
+}  // namespace signet::bench
+
+#endif

@@ -1,0 +1,105 @@
+#ifdef SIGNET_WITH_CUDA
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "signet/bench/bench.h"
+#include "signet/bench/device_values.h"
+#include "signet/kernels/norm/norm.h"
+
+namespace signet::bench {
+namespace {
+
+using kernels::NormKind;
+
+template <class T>
+struct NormOnGpu {
+  DeviceValues<T> x, dy, y, dx;
+  DeviceValues<float> weight, rstd, mean, dweight, workspace;
+  kernels::NormForward<T> forward;
+  kernels::NormBackward<T> backward;
+
+  NormOnGpu(const Device& device, NormKind kind, int64_t rows, int64_t width)
+      : x(device, random_values(1, rows * width)),
+        dy(device, random_values(3, rows * width)),
+        y(device, rows * width),
+        dx(device, rows * width),
+        weight(device, random_values(2, width)),
+        rstd(device, rows),
+        mean(device, rows),
+        dweight(device, Values<float>(static_cast<size_t>(width))),
+        workspace(device, std::max<int64_t>(1, kernels::norm_workspace_size(rows, width, Cuda{}))) {
+    const auto set = [&](auto& p) {
+      p.kind = kind, p.rows = rows, p.width = width, p.x = x.get(), p.x_stride = width;
+      p.weight = weight.get(), p.rstd = rstd.get(), p.mean = mean.get();
+    };
+    set(forward), set(backward);
+    forward.y = y.get(), forward.y_stride = width, backward.dy = dy.get(), backward.dy_stride = width;
+    backward.dx = dx.get(), backward.dx_stride = width, backward.dweight = dweight.get();
+    backward.workspace = workspace.get();
+  }
+  NormOnGpu(const NormOnGpu&) = delete;
+  void run(const Device& device) {
+    kernels::norm_forward(forward, Cuda{device.stream});
+    kernels::norm_backward(backward, Cuda{device.stream});
+  }
+};
+
+template <class T>
+double error(const Device& device, NormKind kind, int64_t rows, int64_t width) {
+  rows = std::min<int64_t>(rows, 1000);
+  NormOnGpu<T> fast(device, kind, rows, width);
+  fast.run(device);
+  const auto x = fast.x.exact(), dy = fast.dy.exact(), weight = fast.weight.exact();
+  Values<double> y(x.size()), dx(x.size()), dweight(weight.size()), rstd(static_cast<size_t>(rows)),
+      mean(rstd.size());
+  kernels::NormForward<double> f;
+  kernels::NormBackward<double> b;
+  const auto set = [&](auto& p) {
+    p.kind = kind, p.rows = rows, p.width = width, p.x = x.data(), p.x_stride = width;
+    p.weight = weight.data(), p.rstd = rstd.data(), p.mean = mean.data();
+  };
+  set(f), set(b);
+  f.y = y.data(), f.y_stride = width, b.dy = dy.data(), b.dy_stride = width, b.dx = dx.data();
+  b.dx_stride = width, b.dweight = dweight.data();
+  kernels::norm_forward_reference(f);
+  kernels::norm_backward_reference(b);
+  return std::max({relative_error(fast.y.exact(), y), relative_error(fast.dx.exact(), dx),
+                   relative_error(fast.dweight.exact(), dweight)});
+}
+
+template <class T>
+Case norm(const Device& device, NormKind kind, int64_t rows, int64_t width) {
+  return {fmt::format("{} {}x{} fwd+bwd {}", kind == NormKind::kRms ? "rms" : "layer", rows, width,
+                      storage_name<T>()),
+          [=] {
+            auto fast = std::make_shared<NormOnGpu<T>>(device, kind, rows, width);
+            Workload w;
+            const auto elements = static_cast<double>(rows * width);
+            w.flops = 14 * elements;                                  // forward 5, backward 9
+            w.bytes = static_cast<double>(sizeof(T)) * 5 * elements;  // x, y; x, dy, dx
+            w.error = [=] { return error<T>(device, kind, rows, width); };
+            w.tolerance = std::is_same_v<T, bf16> ? 1e-2 : 1e-5;
+            w.run = [=] { fast->run(device); };
+            return w;
+          }};
+}
+
+}  // namespace
+
+std::vector<Case> norm_cuda_cases(const Device& device) {
+  std::vector<Case> cases;
+  const auto add = [&](NormKind kind, int64_t rows, int64_t width) {
+    cases.push_back(norm<float>(device, kind, rows, width));
+    cases.push_back(norm<bf16>(device, kind, rows, width));
+  };
+  add(NormKind::kRms, 1024 * 40, 128), add(NormKind::kLayer, 1024 * 40, 128);
+  add(NormKind::kRms, 4 * 1024 * 40, 32), add(NormKind::kRms, 8 * 2048, 2048);
+  return cases;
+}
+
+}  // namespace signet::bench
+
+#endif

@@ -1,0 +1,34 @@
+// What the GPU versions of the gated recurrences share: the kernels for any size (gated_rnn_cuda.cu) and
+// those for bf16 on tensor cores (gated_rnn_mma_cuda.cu).
+#pragma once
+
+#include <type_traits>
+
+#include "signet/kernels/gated_rnn/gated_rnn.h"
+#include "signet/kernels/gated_rnn/gated_rnn_cells.h"
+#include "signet/tensor/cuda_check.h"
+#include "signet/tensor/packet.cuh"
+
+namespace signet::kernels::gated_rnn {
+
+// Where one plane of a head's state begins.
+__host__ __device__ inline int64_t state_at(const GatedRnnShape& s, int64_t b, int plane, int head) {
+  return ((b * s.state_planes() + plane) * s.heads + head) * s.width;
+}
+
+// y_{t-1} of all tokens, behind the planes of the cells.
+template <class T, class Saved>
+__host__ __device__ auto previous_outputs(const GatedRnnShape& s, Saved* saved) {
+  using Pointer = std::conditional_t<std::is_const_v<Saved>, const T*, T*>;
+  return reinterpret_cast<Pointer>(saved + s.previous_offset());
+}
+
+// The kernels on tensor cores. Sizes and strides alone decide, so that both passes agree; rows start at
+// multiples of 4 bytes. Backward leaves the sums of the bias per block in bias_sums [blocks, 4 units] (null:
+// not wanted).
+bool mma_covers(const GatedRnnShape& s);
+int64_t mma_blocks(const GatedRnnShape& s);
+void mma_forward(const GatedRnnForward<bf16>& p, Cuda device);
+void mma_backward(const GatedRnnBackward<bf16>& p, float* bias_sums, Cuda device);
+
+}  // namespace signet::kernels::gated_rnn

@@ -1,0 +1,401 @@
+// A block owns one head of 16 sequences and walks all tokens; the recurrent matrix stays in registers as
+// right operands of tensor core products. Warp w owns the units 8w .. 8w+7 with all their gates, so that what
+// a lane gets from the products are whole cells: rows g, g + 8 and units 2q, 2q + 1 of the warp (g = lane /
+// 4, q = lane % 4). Only y (forward) and the gradients of the gates (backward) go through shared memory, and
+// a step has one barrier. Factors enter as sums of two bf16 numbers: products are exact to about 2^-16.
+//
+// Saved per token and head: the planes that the next step reads (c, n) in fp32, then the others in bf16.
+#include "signet/kernels/delta_rule/delta_rule_cuda_mma.cuh"
+#include "signet/kernels/gated_rnn/gated_rnn_cuda.cuh"
+#include "signet/tensor/launch.cuh"
+#include "signet/tensor/reduce.cuh"
+
+namespace signet::kernels::gated_rnn {
+namespace {
+
+using delta_rule::Half;
+using delta_rule::Rows;
+using delta_rule::Split;
+
+constexpr int kRows = 16;  // sequences of a block
+
+// Errors of about 2^-20 are far below those of the storage.
+struct FastMath {
+  using V = float;
+  static constexpr float kOne = 1.0f;
+  __device__ static float exp(float x) { return __expf(x); }
+  __device__ static float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
+  __device__ static float softplus(float x) { return fmaxf(x, 0.0f) + __logf(1.0f + __expf(-fabsf(x))); }
+  __device__ static float tanh(float x) { return 1.0f - __fdividef(2.0f, 1.0f + __expf(2.0f * x)); }
+  __device__ static float max(float a, float b) { return fmaxf(a, b); }
+  __device__ static float if_zero(float x, float yes, float no) { return x == 0.0f ? yes : no; }
+};
+
+// The planes of `saved` of a token and head of kWidth units.
+template <class Cell, int kWidth>
+struct Saved {
+  static constexpr bool wide(int plane) {
+    return plane >= Cell::kBefore && plane < Cell::kBefore + Cell::kBeforeCount;
+  }
+  // Two neighbouring units of a plane.
+  __device__ static void put(float* token, int plane, int unit, float x, float y) {
+    if (wide(plane)) {
+      *reinterpret_cast<float2*>(token + (plane - Cell::kBefore) * kWidth + unit) = make_float2(x, y);
+    } else {
+      *reinterpret_cast<uint32_t*>(narrow(token, plane) + unit) = delta_rule::pack(x, y);
+    }
+  }
+  __device__ static float2 get(const float* token, int plane, int unit) {
+    if (wide(plane)) return *reinterpret_cast<const float2*>(token + (plane - Cell::kBefore) * kWidth + unit);
+    const uint32_t both = *reinterpret_cast<const uint32_t*>(narrow(token, plane) + unit);
+    return make_float2(delta_rule::low_half(both), delta_rule::high_half(both));
+  }
+
+ private:
+  template <class Float>
+  __device__ static auto narrow(Float* token, int plane) {
+    using Pointer = std::conditional_t<std::is_const_v<Float>, const Half*, Half*>;
+    const int before = plane < Cell::kBefore ? plane : plane - Cell::kBeforeCount;
+    return reinterpret_cast<Pointer>(token + Cell::kBeforeCount * kWidth) + before * kWidth;
+  }
+};
+
+// This lane's place: rows row(0), row(1) of the block and units `unit`, unit + 1 of the head.
+struct Place {
+  int head, warp, lane, unit;
+  int64_t first;
+  __device__ Place()
+      : head(blockIdx.y),
+        warp(threadIdx.x / 32),
+        lane(threadIdx.x % 32),
+        unit(8 * (threadIdx.x / 32) + lane % 4 * 2),
+        first(int64_t{blockIdx.x} * kRows) {}
+  __device__ int row(int r) const { return lane / 4 + 8 * r; }
+  __device__ int64_t sequence(int r) const { return first + row(r); }
+};
+
+// A row block [16, kColumns] in two bf16 parts in shared memory.
+template <int kColumns>
+struct SplitRows {
+  alignas(256) Half high[kRows * kColumns], low[kRows * kColumns];
+  __device__ void put(int row, int column, float x, float y) {
+    const Split split(x, y);
+    const int at = delta_rule::tile_index<kColumns>(row, column);
+    *reinterpret_cast<uint32_t*>(high + at) = split.high;
+    *reinterpret_cast<uint32_t*>(low + at) = split.low;
+  }
+};
+
+// Right operand tiles of 16 rows (k) and 8 columns (n) in two parts.
+struct RightTile {
+  uint32_t high[2], low[2];
+  // element(k, n) for k in [0, 16), n in [0, 8).
+  template <class Element>
+  __device__ void load(int lane, Element element) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int k = 8 * half + lane % 4 * 2, n = lane / 4;
+      const Split split(element(k, n), element(k + 1, n));
+      high[half] = split.high, low[half] = split.low;
+    }
+  }
+};
+
+template <class Cell, int kWidth>
+__global__ void __launch_bounds__(4 * kWidth) mma_forward_kernel(GatedRnnForward<bf16> p) {
+  begin_kernel();
+  __shared__ SplitRows<kWidth> outputs[2];
+  constexpr int kSteps = kWidth / 16, kWords = Cell::kSaved * kWidth;
+  using Planes = Saved<Cell, kWidth>;
+  const GatedRnnShape s = p.shape;
+  const Place at;
+  const float* matrix = p.recurrent + int64_t{at.head} * 4 * kWidth * kWidth;
+  RightTile right[4][kSteps];
+  float bias[4][2];
+#pragma unroll
+  for (int g = 0; g < 4; ++g) {
+#pragma unroll
+    for (int k0 = 0; k0 < kSteps; ++k0)
+      right[g][k0].load(at.lane, [&](int k, int n) {
+        return matrix[(g * kWidth + 8 * at.warp + n) * kWidth + 16 * k0 + k];
+      });
+#pragma unroll
+    for (int u = 0; u < 2; ++u)
+      bias[g][u] = p.bias ? p.bias[(int64_t{at.head} * 4 + g) * kWidth + at.unit + u] : 0.0f;
+  }
+  float state[4][Cell::kState], y[4];  // of the lane's cells: 2 r + u
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    const int64_t b = at.sequence(c / 2);
+    const bool given = p.initial_state && b < s.batch;
+    y[c] = given ? p.initial_state[state_at(s, b, 0, at.head) + at.unit + c % 2] : 0.0f;
+#pragma unroll
+    for (int k = 0; k < Cell::kState; ++k)
+      state[c][k] = given ? p.initial_state[state_at(s, b, 1 + k, at.head) + at.unit + c % 2] : 0.0f;
+  }
+  const bool live[2] = {at.sequence(0) < s.batch, at.sequence(1) < s.batch};
+  uint32_t x[4][2] = {};
+  const auto load_inputs = [&](int64_t t) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if (!live[r]) continue;
+      const bf16* row = p.x + (at.sequence(r) * s.time + t) * s.x_stride + int64_t{at.head} * 4 * kWidth;
+#pragma unroll
+      for (int g = 0; g < 4; ++g) x[g][r] = *reinterpret_cast<const uint32_t*>(row + g * kWidth + at.unit);
+    }
+  };
+  if (s.time > 0) load_inputs(0);
+  for (int64_t t = 0; t < s.time; ++t) {
+    SplitRows<kWidth>& now = outputs[t % 2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) now.put(at.row(r), at.unit, y[2 * r], y[2 * r + 1]);
+    float gates[4][4];
+#pragma unroll
+    for (int g = 0; g < 4; ++g) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        gates[g][2 * r] = delta_rule::low_half(x[g][r]) + bias[g][0];
+        gates[g][2 * r + 1] = delta_rule::high_half(x[g][r]) + bias[g][1];
+      }
+    }
+    if (t + 1 < s.time) load_inputs(t + 1);
+    __syncthreads();
+#pragma unroll
+    for (int k0 = 0; k0 < kSteps; ++k0) {
+      uint32_t high[4], low[4];
+      delta_rule::load_left<Rows<kWidth>>(high, now.high, 0, 16 * k0, at.lane);
+      delta_rule::load_left<Rows<kWidth>>(low, now.low, 0, 16 * k0, at.lane);
+#pragma unroll
+      for (int g = 0; g < 4; ++g) {
+        const RightTile& tile = right[g][k0];
+        delta_rule::multiply_add(gates[g], high, tile.high[0], tile.high[1]);
+        delta_rule::multiply_add(gates[g], high, tile.low[0], tile.low[1]);
+        delta_rule::multiply_add(gates[g], low, tile.high[0], tile.high[1]);
+      }
+    }
+    float saved[4][Cell::kSaved], before[4];
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const float gate[4] = {gates[0][c], gates[1][c], gates[2][c], gates[3][c]};
+      before[c] = y[c];
+      y[c] = Cell::forward(gate, state[c], saved[c]);
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if (!live[r]) continue;
+      const int64_t row = at.sequence(r) * s.time + t;
+      const int column = at.head * kWidth + at.unit;
+      *reinterpret_cast<uint32_t*>(p.y + row * s.y_stride + column) =
+          delta_rule::pack(y[2 * r], y[2 * r + 1]);
+      if (!p.saved) continue;
+      *reinterpret_cast<uint32_t*>(previous_outputs<bf16>(s, p.saved) + row * s.units() + column) =
+          delta_rule::pack(before[2 * r], before[2 * r + 1]);
+      float* token = p.saved + (row * s.heads + at.head) * kWords;
+#pragma unroll
+      for (int k = 0; k < Cell::kSaved; ++k)
+        Planes::put(token, k, at.unit, saved[2 * r][k], saved[2 * r + 1][k]);
+    }
+  }
+  if (!p.final_state) return;
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    const int64_t b = at.sequence(c / 2);
+    if (b >= s.batch) continue;
+    p.final_state[state_at(s, b, 0, at.head) + at.unit + c % 2] = y[c];
+#pragma unroll
+    for (int k = 0; k < Cell::kState; ++k)
+      p.final_state[state_at(s, b, 1 + k, at.head) + at.unit + c % 2] = state[c][k];
+  }
+}
+
+template <class Cell, int kWidth>
+__global__ void __launch_bounds__(4 * kWidth)
+    mma_backward_kernel(GatedRnnBackward<bf16> p, float* bias_sums) {
+  begin_kernel();
+  extern __shared__ __align__(256) unsigned char shared_memory[];
+  auto* exchange = reinterpret_cast<SplitRows<4 * kWidth>*>(shared_memory);  // d gates, two steps
+  constexpr int kSteps = kWidth / 4, kWords = Cell::kSaved * kWidth;         // kSteps: of 16 gates
+  using Planes = Saved<Cell, kWidth>;
+  const GatedRnnShape s = p.shape;
+  const Place at;
+  const float* matrix = p.recurrent + int64_t{at.head} * 4 * kWidth * kWidth;
+  RightTile right[kSteps];
+#pragma unroll
+  for (int k0 = 0; k0 < kSteps; ++k0)
+    right[k0].load(at.lane, [&](int k, int n) { return matrix[(16 * k0 + k) * kWidth + 8 * at.warp + n]; });
+  const bool live[2] = {at.sequence(0) < s.batch, at.sequence(1) < s.batch};
+  float carried[4], d[4][Cell::kState], sums[4][2] = {};
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    const int64_t b = at.sequence(c / 2);
+    const bool given = p.d_final_state && b < s.batch;
+    carried[c] = given ? p.d_final_state[state_at(s, b, 0, at.head) + at.unit + c % 2] : 0.0f;
+#pragma unroll
+    for (int k = 0; k < Cell::kState; ++k)
+      d[c][k] = given ? p.d_final_state[state_at(s, b, 1 + k, at.head) + at.unit + c % 2] : 0.0f;
+  }
+  const auto token = [&](int r, int64_t t) {
+    return p.saved + ((at.sequence(r) * s.time + t) * s.heads + at.head) * kWords;
+  };
+  // What a step reads, asked for a step ahead.
+  float saved[4][Cell::kSaved] = {}, before[4][Cell::kBeforeCount] = {};
+  uint32_t dy[2] = {};
+  const auto load_state_before = [&](int64_t t) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if (!live[r]) continue;
+#pragma unroll
+      for (int k = 0; k < Cell::kBeforeCount; ++k) {
+        float2 x = make_float2(0.0f, 0.0f);
+        if (t > 0) {
+          x = Planes::get(token(r, t - 1), Cell::kBefore + k, at.unit);
+        } else if (p.initial_state) {
+          const float* given = p.initial_state + state_at(s, at.sequence(r), 1 + k, at.head) + at.unit;
+          x = make_float2(given[0], given[1]);
+        }
+        before[2 * r][k] = x.x, before[2 * r + 1][k] = x.y;
+      }
+    }
+  };
+  const auto load_rest = [&](int64_t t) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if (!live[r]) continue;
+      dy[r] = *reinterpret_cast<const uint32_t*>(p.dy + (at.sequence(r) * s.time + t) * s.y_stride +
+                                                 at.head * kWidth + at.unit);
+#pragma unroll
+      for (int k = 0; k < Cell::kSaved; ++k) {
+        if (Planes::wide(k)) continue;
+        const float2 x = Planes::get(token(r, t), k, at.unit);
+        saved[2 * r][k] = x.x, saved[2 * r + 1][k] = x.y;
+      }
+    }
+  };
+  const auto take_state = [&] {  // the state before a step is that after the one before it
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+#pragma unroll
+      for (int k = 0; k < Cell::kBeforeCount; ++k) saved[c][Cell::kBefore + k] = before[c][k];
+    }
+  };
+  if (s.time > 0) {
+    load_state_before(s.time);
+    take_state();
+    load_rest(s.time - 1);
+    load_state_before(s.time - 1);
+  }
+  for (int64_t t = s.time - 1; t >= 0; --t) {
+    SplitRows<4 * kWidth>& now = exchange[t % 2];
+    float d_gate[4][4];
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const uint32_t pair = dy[c / 2];
+      const float given = c % 2 ? delta_rule::high_half(pair) : delta_rule::low_half(pair);
+      Cell::backward(saved[c], before[c], given + carried[c], d[c], d_gate[c]);
+      if (!live[c / 2]) d_gate[c][0] = d_gate[c][1] = d_gate[c][2] = d_gate[c][3] = 0.0f;
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+#pragma unroll
+      for (int g = 0; g < 4; ++g) {
+        const float x = d_gate[2 * r][g], y = d_gate[2 * r + 1][g];
+        now.put(at.row(r), g * kWidth + at.unit, x, y);
+        sums[g][0] += x, sums[g][1] += y;
+        if (live[r])
+          *reinterpret_cast<uint32_t*>(p.dx + (at.sequence(r) * s.time + t) * s.x_stride +
+                                       (int64_t{at.head} * 4 + g) * kWidth + at.unit) =
+              delta_rule::pack(x, y);
+      }
+    }
+    if (t > 0) {
+      take_state();
+      load_rest(t - 1);
+      load_state_before(t - 1);
+    }
+    __syncthreads();
+    float parts[4][4];
+    delta_rule::clear(parts);
+#pragma unroll
+    for (int k0 = 0; k0 < kSteps; ++k0) {
+      uint32_t high[4], low[4];
+      delta_rule::load_left<Rows<4 * kWidth>>(high, now.high, 0, 16 * k0, at.lane);
+      delta_rule::load_left<Rows<4 * kWidth>>(low, now.low, 0, 16 * k0, at.lane);
+      const RightTile& tile = right[k0];
+      delta_rule::multiply_add(parts[k0 % 2], high, tile.high[0], tile.high[1]);
+      delta_rule::multiply_add(parts[2], high, tile.low[0], tile.low[1]);
+      delta_rule::multiply_add(parts[3], low, tile.high[0], tile.high[1]);
+    }
+#pragma unroll
+    for (int c = 0; c < 4; ++c) carried[c] = (parts[0][c] + parts[1][c]) + (parts[2][c] + parts[3][c]);
+  }
+  if (bias_sums) {
+#pragma unroll
+    for (int g = 0; g < 4; ++g) {
+#pragma unroll
+      for (int u = 0; u < 2; ++u) {
+        float total = sums[g][u];
+#pragma unroll
+        for (int mask = 4; mask < 32; mask *= 2) total += __shfl_xor_sync(0xffffffffu, total, mask);
+        if (at.lane < 4)
+          bias_sums[int64_t{blockIdx.x} * 4 * s.units() + (int64_t{at.head} * 4 + g) * kWidth + at.unit + u] =
+              total;
+      }
+    }
+  }
+  if (!p.d_initial_state) return;
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    const int64_t b = at.sequence(c / 2);
+    if (b >= s.batch) continue;
+    float start[Cell::kState];
+#pragma unroll
+    for (int k = 0; k < Cell::kState; ++k)
+      start[k] = p.initial_state ? p.initial_state[state_at(s, b, 1 + k, at.head) + at.unit + c % 2] : 0.0f;
+    Cell::finish(start, d[c]);
+    p.d_initial_state[state_at(s, b, 0, at.head) + at.unit + c % 2] = carried[c];
+#pragma unroll
+    for (int k = 0; k < Cell::kState; ++k)
+      p.d_initial_state[state_at(s, b, 1 + k, at.head) + at.unit + c % 2] = d[c][k];
+  }
+}
+
+// Calls run<Cell, kWidth>() for the shape.
+template <class Run>
+void choose_mma(const GatedRnnShape& s, Run run) {
+  const auto of_cell = [&]<class Cell>() {
+    if (s.width == 16) return run.template operator()<Cell, 16>();
+    if (s.width == 32) return run.template operator()<Cell, 32>();
+    run.template operator()<Cell, 64>();
+  };
+  if (s.cell == GatedRnnCell::kSlstm) return of_cell.template operator()<SlstmCell<FastMath>>();
+  of_cell.template operator()<LstmCell<FastMath>>();
+}
+
+dim3 mma_grid(const GatedRnnShape& s) {
+  return dim3(static_cast<unsigned>(mma_blocks(s)), static_cast<unsigned>(s.heads));
+}
+
+}  // namespace
+
+bool mma_covers(const GatedRnnShape& s) {
+  return (s.width == 16 || s.width == 32 || s.width == 64) && s.x_stride % 2 == 0 && s.y_stride % 2 == 0;
+}
+
+int64_t mma_blocks(const GatedRnnShape& s) { return (s.batch + kRows - 1) / kRows; }
+
+void mma_forward(const GatedRnnForward<bf16>& p, Cuda device) {
+  choose_mma(p.shape, [&]<class Cell, int kWidth>() {
+    launch("gated_rnn_forward", mma_forward_kernel<Cell, kWidth>, mma_grid(p.shape), 4 * kWidth, 0, device,
+           p);
+  });
+}
+
+void mma_backward(const GatedRnnBackward<bf16>& p, float* bias_sums, Cuda device) {
+  choose_mma(p.shape, [&]<class Cell, int kWidth>() {
+    constexpr size_t kBytes = 2 * sizeof(SplitRows<4 * kWidth>);
+    launch("gated_rnn_backward", mma_backward_kernel<Cell, kWidth>, mma_grid(p.shape), 4 * kWidth, kBytes,
+           device, p, bias_sums);
+  });
+}
+
+}  // namespace signet::kernels::gated_rnn
