@@ -18,7 +18,11 @@ struct Sequence {
   // GPU only: of sequence b nothing but row read[b] of what an operator makes will be used (null: all rows).
   // An operator may leave the others unwritten and takes their gradients for zero.
   const int32_t* read = nullptr;
-  int64_t rows() const { return batch * time; }
+  // GPU only: the rows of sequence b are [offsets[b], offsets[b + 1]) of packed_rows, at most `time` (null:
+  // `time` rows for each). Together the sequences have all rows.
+  const int32_t* offsets = nullptr;
+  int64_t packed_rows = 0;
+  int64_t rows() const { return offsets ? packed_rows : batch * time; }
 };
 
 // y = x W^T (+ residual); x [rows, in], W [out, in], residual [rows, out]. Saves x. The residual shares its

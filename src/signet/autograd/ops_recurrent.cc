@@ -83,6 +83,8 @@ Var gated_rnn(Tape& tape, const Var& x, const Var& recurrent, const Var& bias, S
   shape.heads = heads;
   shape.width = x.value.width() / (4 * heads);
   shape.x_stride = x.value.row_stride;
+  shape.offsets = sequence.offsets;
+  shape.packed_rows = sequence.packed_rows;
   const DType type = x.value.dtype, sums = accumulator_dtype(type);
   Var y = tape.make({sequence.rows(), shape.units()}, type);
   Tensor workspace;
@@ -150,6 +152,7 @@ Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, Sequence seq
   shape.scale = options.scale;
   shape.rotary_base = options.rotary_base;
   shape.q_stride = q.value.row_stride;
+  shape.offsets = sequence.offsets;
   Tensor keys = k.value, values = v.value;
   if (cache) {
     keys = cache[0];
@@ -177,7 +180,8 @@ Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, Sequence seq
   on_device(tape.context().device, [&](auto device) {
     workspace = tape.temporary({kernels::attention_workspace_size(shape, device)}, sums);
   });
-  const Tensor lse = tape.recording() ? tape.temporary({sequence.rows() * options.heads}, sums) : Tensor{};
+  const Tensor lse =
+      tape.recording() ? tape.temporary({sequence.batch * sequence.time * options.heads}, sums) : Tensor{};
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
     kernels::AttentionForward<T> p;

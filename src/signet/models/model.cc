@@ -1,5 +1,6 @@
 #include "signet/models/model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -125,6 +126,10 @@ Var Model::forward(Tape& tape, const Weights& weights, const int32_t* tokens, Se
   }
   if (config_.final_norm) x = autograd::norm(tape, x, weights[final_norm_], norm_kind_, config_.norm_eps);
   return autograd::linear(tape, x, weights[head_]);
+}
+
+bool Model::packs() const {
+  return std::all_of(blocks_.begin(), blocks_.end(), [](const Block& b) { return b.mixer->packs(); });
 }
 
 double Model::train_flops_per_token(double length) const {

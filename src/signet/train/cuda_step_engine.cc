@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <vector>
 
 #include "signet/autograd/ops.h"
@@ -29,6 +30,16 @@ int64_t padded_time(int64_t time) {
   const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(time, 1))));
   const int64_t unit = std::max<int64_t>(8, power / 8);
   return (time + unit - 1) / unit * unit;
+}
+
+// Packed batches: tokens are padded to a 32nd of the power of two below, so that few shapes occur.
+int64_t packing_unit(int64_t tokens) {
+  return std::max<int64_t>(64, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(tokens))) / 32);
+}
+int64_t packed_tokens(const tasks::Batch& batch) {
+  const auto tokens = std::accumulate(batch.lengths.begin(), batch.lengths.end(), int64_t{0});
+  const int64_t unit = packing_unit(std::max<int64_t>(tokens, 1));
+  return (tokens + unit - 1) / unit * unit;
 }
 
 class CudaGraph {
@@ -122,6 +133,7 @@ class CudaStepEngine final : public StepEngine {
         options_(options),
         host_weights_(weights),
         optimizer_(optimizer),
+        packs_(model.packs()),
         bytes_(model.parameters().size() * int64_t{sizeof(float)}),
         slack_(slack_of(model.parameters())),
         weights_(DeviceKind::kCuda, bytes_ + slack_ * int64_t{sizeof(float)}),
@@ -140,9 +152,10 @@ class CudaStepEngine final : public StepEngine {
   void submit(const tasks::Batch& batch, double lr, int64_t step) override {
     if (in_flight_ == depth()) fail(ErrorCode::kFailure, "{} steps are in flight already", in_flight_);
     Slot& slot = slots_[static_cast<size_t>((first_ + in_flight_) % depth())];
-    const bool dense = static_cast<int64_t>(batch.targets.size()) != batch.rows;
-    Shape& shape = shapes_[{batch.rows, padded_time(batch.time), dense}];
-    if (!shape.input.data()) prepare(shape, batch, dense);
+    const bool dense = static_cast<int64_t>(batch.targets.size()) != batch.rows, packed = !dense && packs_;
+    const int64_t time = padded_time(batch.time), tokens = packed ? packed_tokens(batch) : batch.rows * time;
+    Shape& shape = shapes_[{batch.rows, time, tokens, dense}];
+    if (!shape.input.data()) prepare(shape, batch.rows, time, tokens, dense);
     slot.step = step;
     slot.scored = fill(slot.input.at_least(shape.bytes), shape, batch, lr, step);
     check_cuda(cudaMemcpyAsync(shape.input.data(), slot.input.at_least(shape.bytes),
@@ -197,16 +210,21 @@ class CudaStepEngine final : public StepEngine {
   }
 
  private:
-  // rows x time tokens, then which rows are scored (unless all are), then the targets, behind a Header.
+  // The tokens, then which of their rows are scored (unless all are), the targets and, where nothing but the
+  // scored token of each sequence and those before it were copied, the offsets of the sequences, behind a
+  // Header.
   struct Shape {
     CudaGraph graph;
     int64_t generation = -1;  // of the arena, when the graph was captured
-    int64_t uses = 0, rows = 0, time = 0, scored_rows = 0, bytes = 0;
-    bool dense = false;
+    int64_t uses = 0, rows = 0, time = 0, tokens = 0, scored_rows = 0, bytes = 0;
+    int64_t sequences = 0;  // rows, and packed some more that take the tokens behind the last row
+    bool dense = false, packed = false;
     DeviceBuffer input;
 
-    int64_t scored_at() const { return tokens_at() + rows * time * int64_t{sizeof(int32_t)}; }
-    int64_t targets_at() const { return scored_at() + (dense ? 0 : rows * int64_t{sizeof(int32_t)}); }
+    int64_t scored_at() const { return tokens_at() + tokens * int64_t{sizeof(int32_t)}; }
+    int64_t targets_at() const { return scored_at() + (dense ? 0 : sequences * int64_t{sizeof(int32_t)}); }
+    int64_t offsets_at() const { return targets_at() + scored_rows * int64_t{sizeof(int32_t)}; }
+    int64_t end() const { return offsets_at() + (packed ? (sequences + 1) * int64_t{sizeof(int32_t)} : 0); }
     static int64_t tokens_at() { return sizeof(Header); }
     const int32_t* on_device(int64_t at) const {
       return reinterpret_cast<const int32_t*>(input.as<char>() + at);
@@ -225,21 +243,28 @@ class CudaStepEngine final : public StepEngine {
   }
   bool narrow() const { return options_.precision == Precision::kBf16; }
 
-  void prepare(Shape& shape, const tasks::Batch& batch, bool dense) {
-    shape.rows = batch.rows;
-    shape.time = padded_time(batch.time);
+  void prepare(Shape& shape, int64_t rows, int64_t time, int64_t tokens, bool dense) {
+    shape.rows = rows;
+    shape.time = time;
+    shape.tokens = tokens;
     shape.dense = dense;
-    shape.scored_rows = dense ? shape.rows * shape.time : shape.rows;
-    shape.bytes = shape.targets_at() + shape.scored_rows * int64_t{sizeof(int32_t)};
+    shape.packed = !dense && packs_;
+    shape.sequences = rows + (shape.packed ? (packing_unit(tokens) + time - 1) / time : 0);
+    shape.scored_rows = dense ? rows * time : rows;
+    shape.bytes = shape.end();
     shape.input = DeviceBuffer(DeviceKind::kCuda, shape.bytes);
   }
 
-  // Lays out a batch, padded to the shape's length; returns the number of scored positions.
+  // Lays out a batch, packed or padded to the shape's length; returns the number of scored positions.
   static int64_t fill(char* to, const Shape& shape, const tasks::Batch& batch, double lr, int64_t step) {
     auto* tokens = reinterpret_cast<int32_t*>(to + Shape::tokens_at());
     auto* scored_rows = reinterpret_cast<int32_t*>(to + shape.scored_at());
     auto* targets = reinterpret_cast<int32_t*>(to + shape.targets_at());
-    for (int64_t r = 0; r < shape.rows; ++r) {
+    if (shape.packed) {
+      pack(shape, batch, tokens, scored_rows, reinterpret_cast<int32_t*>(to + shape.offsets_at()));
+      std::copy_n(batch.targets.data(), shape.rows, targets);
+    }
+    for (int64_t r = 0; !shape.packed && r < shape.rows; ++r) {
       const auto pad = [&](int32_t* row, const std::vector<int32_t>& from, int32_t value) {
         std::copy_n(from.data() + r * batch.time, batch.time, row + r * shape.time);
         std::fill(row + r * shape.time + batch.time, row + (r + 1) * shape.time, value);
@@ -257,6 +282,24 @@ class CudaStepEngine final : public StepEngine {
     const Header header{lr, static_cast<double>(step), 0, static_cast<double>(std::max<int64_t>(1, scored))};
     std::memcpy(to, &header, sizeof header);
     return scored;
+  }
+
+  // What comes behind a sequence's scored token changes nothing and is left out.
+  static void pack(const Shape& shape, const tasks::Batch& batch, int32_t* tokens, int32_t* scored_rows,
+                   int32_t* offsets) {
+    int64_t used = 0;
+    for (int64_t r = 0; r < shape.sequences; ++r) {
+      offsets[r] = static_cast<int32_t>(used);
+      const int64_t length =
+          r < shape.rows ? batch.lengths[r] : std::min<int64_t>(shape.time, shape.tokens - used);
+      if (r < shape.rows)
+        std::copy_n(batch.tokens.data() + r * batch.time, length, tokens + used);
+      else
+        std::fill_n(tokens + used, length, 0);
+      used += length;
+      scored_rows[r] = static_cast<int32_t>(used - 1);
+    }
+    offsets[shape.sequences] = static_cast<int32_t>(used);
   }
 
   // All shapes share one arena, since one step runs at a time: the first use of a shape shows how much it
@@ -294,8 +337,11 @@ class CudaStepEngine final : public StepEngine {
     const models::Weights view(model_.parameters(), DType::kF32, weights_.data(), gradient_.data());
     // One position of each sequence, or all of them.
     const int32_t* const scored = shape.dense ? nullptr : shape.on_device(shape.scored_at());
-    const autograd::Var logits = model_.forward(tape, view, shape.on_device(Shape::tokens_at()),
-                                                {shape.rows, shape.time, scored}, scored, shape.scored_rows);
+    autograd::Sequence sequence{shape.sequences, shape.time, scored};
+    if (shape.packed) sequence.offsets = shape.on_device(shape.offsets_at());
+    sequence.packed_rows = shape.tokens;
+    const autograd::Var logits =
+        model_.forward(tape, view, shape.on_device(Shape::tokens_at()), sequence, scored, shape.scored_rows);
     auto* predictions = static_cast<int32_t*>(arena_.allocate(shape.scored_rows * int64_t{sizeof(int32_t)}));
     autograd::cross_entropy(tape, logits, shape.on_device(shape.targets_at()), 1, &outcome->loss_sum,
                             predictions, options_.loss, {&header->scored, &outcome->correct});
@@ -327,11 +373,12 @@ class CudaStepEngine final : public StepEngine {
   StepOptions options_;
   void* host_weights_;
   Optimizer& optimizer_;
+  bool packs_;
   int64_t bytes_, slack_;
   DeviceBuffer weights_, gradient_, m_, v_, narrow_, outcome_, square_workspace_;
   Arena arena_{DeviceKind::kCuda}, host_;
   ColumnSums sums_;
-  std::map<std::tuple<int64_t, int64_t, bool>, Shape> shapes_;
+  std::map<std::tuple<int64_t, int64_t, int64_t, bool>, Shape> shapes_;
   std::array<Slot, 4> slots_;
   int first_ = 0, in_flight_ = 0;
 };

@@ -24,6 +24,8 @@ struct AttentionShape {
   int64_t keys = 0, capacity = 0;                                  // 0: time; 0: keys
   int64_t q_stride = 0, k_stride = 0, v_stride = 0, o_stride = 0;  // 0 means contiguous
   double scale = 1, rotary_base = 0;
+  // GPU only, keys = time: the rows of sequence b are [offsets[b], offsets[b + 1]) instead, at most `time`.
+  const int32_t* offsets = nullptr;
 };
 
 inline AttentionShape with_strides(AttentionShape s) {

@@ -91,17 +91,19 @@ __global__ void __launch_bounds__(kRows* kD / kElements)
   const Place at(s);
   const int lane = threadIdx.x % kLanes, width = static_cast<int>(s.width);
   const Rotation turn{angles, s.keys, width}, still{nullptr, s.keys, width};
-  const int64_t t = at.first + threadIdx.x / kLanes, position = s.keys - s.time + t, row = at.b * s.time + t;
+  const attention::Span span(s, at.b);
+  const int64_t t = at.first + threadIdx.x / kLanes, position = span.keys - span.time + t,
+                row = span.first_query + t;
   const int64_t column = at.head * s.width;
-  const bool live = t < s.time;
+  const bool live = t < span.time;
   float q[kElements], o[kElements] = {}, largest = -INFINITY, total = 0.0f;
   load_elements<kD>(p.q + row * s.q_stride + column, live, lane, position, turn, q);
   const float scale = static_cast<float>(s.scale);
-  const int64_t end = min(s.keys, s.keys - s.time + at.first + kRows);
+  const int64_t end = min(span.keys, span.keys - span.time + at.first + kRows);
   for (int64_t j0 = 0; j0 < end; j0 += kTile) {
     __syncthreads();
-    load_tile<kD>(p.k + at.b * s.capacity * s.k_stride + column, s.k_stride, j0, s.keys, j0, turn, k);
-    load_tile<kD>(p.v + at.b * s.capacity * s.v_stride + column, s.v_stride, j0, s.keys, j0, still, v);
+    load_tile<kD>(p.k + span.first_key * s.k_stride + column, s.k_stride, j0, span.keys, j0, turn, k);
+    load_tile<kD>(p.v + span.first_key * s.v_stride + column, s.v_stride, j0, span.keys, j0, still, v);
     __syncthreads();
     constexpr int kGroup = 8;  // keys whose scores share one new maximum
     for (int j = 0; j < kTile; j += kGroup) {
@@ -164,9 +166,11 @@ __global__ void __launch_bounds__(kRows* kD / kElements)
   const Place at(s);
   const int lane = threadIdx.x % kLanes, width = static_cast<int>(s.width);
   const Rotation turn{angles, s.keys, width}, still{nullptr, s.keys, width};
-  const int64_t t = at.first + threadIdx.x / kLanes, position = s.keys - s.time + t, row = at.b * s.time + t;
+  const attention::Span span(s, at.b);
+  const int64_t t = at.first + threadIdx.x / kLanes, position = span.keys - span.time + t,
+                row = span.first_query + t;
   const int64_t column = at.head * s.width, statistic = (at.b * s.heads + at.head) * s.time + t;
-  const bool live = t < s.time;
+  const bool live = t < span.time;
   float q[kElements], o[kElements], d_o[kElements], dq[kElements] = {}, delta = 0.0f;
   load_elements<kD>(p.q + row * s.q_stride + column, live, lane, position, turn, q);
   load_elements<kD>(p.o + row * s.o_stride + column, live, lane, 0, still, o);
@@ -176,11 +180,11 @@ __global__ void __launch_bounds__(kRows* kD / kElements)
   delta = lane_sum<kLanes>(delta);
   const float lse = live ? p.lse[statistic] : 0.0f, scale = static_cast<float>(s.scale);
   if (live && lane == 0) deltas[statistic] = delta;
-  const int64_t end = min(s.keys, s.keys - s.time + at.first + kRows);
+  const int64_t end = min(span.keys, span.keys - span.time + at.first + kRows);
   for (int64_t j0 = 0; j0 < end; j0 += kTile) {
     __syncthreads();
-    load_tile<kD>(p.k + at.b * s.capacity * s.k_stride + column, s.k_stride, j0, s.keys, j0, turn, k);
-    load_tile<kD>(p.v + at.b * s.capacity * s.v_stride + column, s.v_stride, j0, s.keys, j0, still, v);
+    load_tile<kD>(p.k + span.first_key * s.k_stride + column, s.k_stride, j0, span.keys, j0, turn, k);
+    load_tile<kD>(p.v + span.first_key * s.v_stride + column, s.v_stride, j0, span.keys, j0, still, v);
     __syncthreads();
 #pragma unroll 4
     for (int j = 0; j < kTile; ++j) {
@@ -202,27 +206,29 @@ __global__ void __launch_bounds__(kRows* kD / kElements)
   const Place at(s);
   const int lane = threadIdx.x % kLanes, width = static_cast<int>(s.width);
   const Rotation turn{angles, s.keys, width}, still{nullptr, s.keys, width};
-  const int64_t j = at.first + threadIdx.x / kLanes, row = at.b * s.capacity + j, offset = s.keys - s.time;
+  const attention::Span span(s, at.b);
+  const int64_t j = at.first + threadIdx.x / kLanes, row = span.first_key + j, offset = span.keys - span.time;
   const int64_t column = at.head * s.width, statistics = (at.b * s.heads + at.head) * s.time;
-  const bool live = j < s.keys;
+  const bool live = j < span.keys;
   float k[kElements], v[kElements], dk[kElements] = {}, dv[kElements] = {};
   load_elements<kD>(p.k + row * s.k_stride + column, live, lane, j, turn, k);
   load_elements<kD>(p.v + row * s.v_stride + column, live, lane, 0, still, v);
   const float scale = static_cast<float>(s.scale);
-  for (int64_t t0 = max(int64_t{0}, at.first - offset); t0 < s.time; t0 += kTile) {
+  for (int64_t t0 = max(int64_t{0}, at.first - offset); t0 < span.time; t0 += kTile) {
     __syncthreads();
-    load_tile<kD>(p.q + at.b * s.time * s.q_stride + column, s.q_stride, t0, s.time, offset + t0, turn, q);
-    load_tile<kD>(p.d_o + at.b * s.time * s.o_stride + column, s.o_stride, t0, s.time, t0, still, d_o);
+    load_tile<kD>(p.q + span.first_query * s.q_stride + column, s.q_stride, t0, span.time, offset + t0, turn,
+                  q);
+    load_tile<kD>(p.d_o + span.first_query * s.o_stride + column, s.o_stride, t0, span.time, t0, still, d_o);
     for (int i = threadIdx.x; i < kTile; i += blockDim.x) {
-      lse[i] = t0 + i < s.time ? p.lse[statistics + t0 + i] : 0.0f;
-      delta[i] = t0 + i < s.time ? deltas[statistics + t0 + i] : 0.0f;
+      lse[i] = t0 + i < span.time ? p.lse[statistics + t0 + i] : 0.0f;
+      delta[i] = t0 + i < span.time ? deltas[statistics + t0 + i] : 0.0f;
     }
     __syncthreads();
 #pragma unroll 4
     for (int i = 0; i < kTile; ++i) {
       const float score = scale * row_dot<kD>(k, q + i * kD, lane),
                   along = row_dot<kD>(v, d_o + i * kD, lane);
-      const bool sees = t0 + i < s.time && j <= offset + t0 + i && live;
+      const bool sees = t0 + i < span.time && j <= offset + t0 + i && live;
       const float weight = sees ? expf(score - lse[i]) : 0.0f;
       add_row<kD>(dv, weight, d_o + i * kD, lane);
       add_row<kD>(dk, scale * weight * (along - delta[i]), q + i * kD, lane);

@@ -5,6 +5,19 @@
 
 namespace signet::kernels::attention {
 
+#ifdef __CUDACC__
+// The rows of a sequence.
+struct Span {
+  int64_t first_query, first_key, time, keys;
+  __device__ Span(const AttentionShape& s, int64_t b)
+      : first_query(b * s.time), first_key(b * s.capacity), time(s.time), keys(s.keys) {
+    if (!s.offsets) return;
+    first_query = first_key = s.offsets[b];
+    time = keys = s.offsets[b + 1] - s.offsets[b];
+  }
+};
+#endif
+
 // Both say whether they cover the problem, whose strides are filled in, and run it if so.
 bool short_forward(const AttentionForward<bf16>& p, Cuda device);
 bool short_backward(const AttentionBackward<bf16>& p, Cuda device);

@@ -71,20 +71,16 @@ __device__ void turn_back(float (&x)[kD / 8][4], float (&y)[kD / 8][4], int warp
   }
 }
 
-struct Place {
-  int b, h, warp, lane;
-  __device__ explicit Place(int heads)
-      : b(blockIdx.x / heads), h(blockIdx.x % heads), warp(threadIdx.x / 32), lane(threadIdx.x % 32) {}
-};
-
 struct Sizes {
   int time, heads;
   float scale, log2_base;  // log2_base 0: no rotation
+  const int32_t* offsets;
   explicit Sizes(const AttentionShape& s)
       : time(static_cast<int>(s.time)),
         heads(static_cast<int>(s.heads)),
         scale(static_cast<float>(s.scale)),
-        log2_base(s.rotary_base > 0 ? static_cast<float>(std::log2(s.rotary_base)) : 0.0f) {}
+        log2_base(s.rotary_base > 0 ? static_cast<float>(std::log2(s.rotary_base)) : 0.0f),
+        offsets(s.offsets) {}
 };
 
 template <int kD, int kTiles>
@@ -93,17 +89,18 @@ __global__ void __launch_bounds__(32 * kTiles)
                          HeadRows<const Half> v_rows, HeadRows<Half> o_rows, float* lse) {
   begin_kernel();
   __shared__ __align__(256) Half q[16 * kTiles * kD], k[16 * kTiles * kD], v[16 * kTiles * kD];
-  const Place at(s.heads);
-  fetch<kD, kTiles>(q, q_rows.of(at.b, at.h, s.time, kD), q_rows.stride, s.time);
-  fetch<kD, kTiles>(k, k_rows.of(at.b, at.h, s.time, kD), k_rows.stride, s.time);
-  fetch<kD, kTiles>(v, v_rows.of(at.b, at.h, s.time, kD), v_rows.stride, s.time);
+  const Place at(s.heads, s.time, s.offsets);
+  fetch<kD, kTiles>(q, q_rows.at(at.first, at.h, kD), q_rows.stride, at.time);
+  fetch<kD, kTiles>(k, k_rows.at(at.first, at.h, kD), k_rows.stride, at.time);
+  fetch<kD, kTiles>(v, v_rows.at(at.first, at.h, kD), v_rows.stride, at.time);
   delta_rule::copy_commit();
   delta_rule::copy_wait<0>();
   __syncthreads();
   if (s.log2_base > 0.0f) {
-    turn<kD, kTiles>(q, k, s.time, Rotation<kD>{s.log2_base});
+    turn<kD, kTiles>(q, k, at.time, Rotation<kD>{s.log2_base});
     __syncthreads();
   }
+  if (at.idle()) return;
   float p[8][4], largest[2] = {-INFINITY, -INFINITY}, total[2] = {};
   scores<kD>(p, q, k, at.warp, at.lane);
   const float scale = s.scale * kLog2E;
@@ -121,12 +118,12 @@ __global__ void __launch_bounds__(32 * kTiles)
 #pragma unroll
     for (int e = 0; e < 4; ++e) o[n][e] *= inverse[e / 2];
   }
-  write<kD>(q, o, o_rows.of(at.b, at.h, s.time, kD), o_rows.stride, s.time, at.warp, at.lane);
+  write<kD>(q, o, o_rows.at(at.first, at.h, kD), o_rows.stride, at.time, at.warp, at.lane);
   if (!lse || at.lane % 4 != 0) return;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = 16 * at.warp + at.lane / 4 + 8 * r;
-    if (row < s.time) lse[int64_t{blockIdx.x} * s.time + row] = largest[r] / kLog2E + logf(total[r]);
+    if (row < at.time) lse[int64_t{blockIdx.x} * s.time + row] = largest[r] / kLog2E + logf(total[r]);
   }
 }
 
@@ -138,50 +135,54 @@ __global__ void __launch_bounds__(32 * kTiles)
   begin_kernel();
   __shared__ __align__(256) Half q[16 * kTiles * kD], k[16 * kTiles * kD], v[16 * kTiles * kD],
       d_o[16 * kTiles * kD], weights[16 * kTiles * kScoreWidth], d_scores[16 * kTiles * kScoreWidth];
-  const Place at(s.heads);
-  fetch<kD, kTiles>(q, q_rows.of(at.b, at.h, s.time, kD), q_rows.stride, s.time);
-  fetch<kD, kTiles>(k, k_rows.of(at.b, at.h, s.time, kD), k_rows.stride, s.time);
-  fetch<kD, kTiles>(v, v_rows.of(at.b, at.h, s.time, kD), v_rows.stride, s.time);
-  fetch<kD, kTiles>(d_o, d_o_rows.of(at.b, at.h, s.time, kD), d_o_rows.stride, s.time);
+  const Place at(s.heads, s.time, s.offsets);
+  fetch<kD, kTiles>(q, q_rows.at(at.first, at.h, kD), q_rows.stride, at.time);
+  fetch<kD, kTiles>(k, k_rows.at(at.first, at.h, kD), k_rows.stride, at.time);
+  fetch<kD, kTiles>(v, v_rows.at(at.first, at.h, kD), v_rows.stride, at.time);
+  fetch<kD, kTiles>(d_o, d_o_rows.at(at.first, at.h, kD), d_o_rows.stride, at.time);
   delta_rule::copy_commit();
   float denominator[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = 16 * at.warp + at.lane / 4 + 8 * r;
-    denominator[r] = row < s.time ? lse[int64_t{blockIdx.x} * s.time + row] * kLog2E : 0.0f;
+    denominator[r] = row < at.time ? lse[int64_t{blockIdx.x} * s.time + row] * kLog2E : 0.0f;
   }
   delta_rule::copy_wait<0>();
   __syncthreads();
   const Rotation<kD> rotation{s.log2_base};
   if (s.log2_base > 0.0f) {
-    turn<kD, kTiles>(q, k, s.time, rotation);
+    turn<kD, kTiles>(q, k, at.time, rotation);
     __syncthreads();
   }
-  float p[8][4], dp[8][4], delta[2] = {};
-  scores<kD>(p, q, k, at.warp, at.lane);
-  scores<kD>(dp, d_o, v, at.warp, at.lane);
-  const float scale = s.scale * kLog2E;
-  for_causal(p, dp, at.warp, at.lane, [&](float& x, float& dx, int r, int, int) {
-    x = exp2f(fmaf(x, scale, -denominator[r]));
-    delta[r] = fmaf(x, dx, delta[r]);
-  });
-  add_lanes(delta);
-  keep(weights, p, at.warp, at.lane);
-  for_causal(dp, p, at.warp, at.lane,
-             [&](float& dx, float& x, int r, int, int) { dx = s.scale * x * (dx - delta[r]); });
-  keep(d_scores, dp, at.warp, at.lane);
   float dq[kD / 8][4], dk[kD / 8][4];
-  weigh<kD>(dq, dp, k, at.warp, at.lane);
+  if (!at.idle()) {
+    float p[8][4], dp[8][4], delta[2] = {};
+    scores<kD>(p, q, k, at.warp, at.lane);
+    scores<kD>(dp, d_o, v, at.warp, at.lane);
+    const float scale = s.scale * kLog2E;
+    for_causal(p, dp, at.warp, at.lane, [&](float& x, float& dx, int r, int, int) {
+      x = exp2f(fmaf(x, scale, -denominator[r]));
+      delta[r] = fmaf(x, dx, delta[r]);
+    });
+    add_lanes(delta);
+    keep(weights, p, at.warp, at.lane);
+    for_causal(dp, p, at.warp, at.lane,
+               [&](float& dx, float& x, int r, int, int) { dx = s.scale * x * (dx - delta[r]); });
+    keep(d_scores, dp, at.warp, at.lane);
+    weigh<kD>(dq, dp, k, at.warp, at.lane);
+  }
   __syncthreads();  // from here on the tiles k and v are free
-  weigh_transposed<kD, kTiles>(dk, d_scores, q, at.warp, at.lane);
+  if (at.idle()) return;
+  const int end = at.row_blocks();
+  weigh_transposed<kD, kTiles>(dk, d_scores, q, at.warp, end, at.lane);
   if (s.log2_base > 0.0f) turn_back<kD>(dq, dk, at.warp, at.lane, rotation);
   const auto out = [&](Half* data, int64_t stride) {
-    return HeadRows<Half>{data, stride}.of(at.b, at.h, s.time, kD);
+    return HeadRows<Half>{data, stride}.at(at.first, at.h, kD);
   };
-  write<kD>(k, dq, out(dq_out, q_rows.stride), q_rows.stride, s.time, at.warp, at.lane);
-  write<kD>(v, dk, out(dk_out, k_rows.stride), k_rows.stride, s.time, at.warp, at.lane);
-  weigh_transposed<kD, kTiles>(dq, weights, d_o, at.warp, at.lane);  // now dv
-  write<kD>(k, dq, out(dv_out, v_rows.stride), v_rows.stride, s.time, at.warp, at.lane);
+  write<kD>(k, dq, out(dq_out, q_rows.stride), q_rows.stride, at.time, at.warp, at.lane);
+  write<kD>(v, dk, out(dk_out, k_rows.stride), k_rows.stride, at.time, at.warp, at.lane);
+  weigh_transposed<kD, kTiles>(dq, weights, d_o, at.warp, end, at.lane);  // now dv
+  write<kD>(k, dq, out(dv_out, v_rows.stride), v_rows.stride, at.time, at.warp, at.lane);
 }
 
 // Calls run<kD, kTiles>() where the kernels cover the shape.

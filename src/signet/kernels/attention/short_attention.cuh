@@ -17,14 +17,29 @@ constexpr int kScoreWidth = 64;  // columns of P in registers and in shared memo
 inline const Half* halves(const bf16* p) { return reinterpret_cast<const Half*>(p); }
 inline Half* halves(bf16* p) { return reinterpret_cast<Half*>(p); }
 
-// A matrix [B, time, heads, kD] in global memory, and where the rows of this block's head begin.
+// A matrix [rows, heads, kD] in global memory, and where the rows of a sequence's head begin.
 template <class Element>
 struct HeadRows {
   Element* data;
   int64_t stride;  // token to token
-  __device__ Element* of(int b, int h, int time, int width) const {
-    return data + static_cast<int64_t>(b) * time * stride + h * width;
+  __device__ Element* at(int64_t first_row, int h, int width) const {
+    return data + first_row * stride + h * width;
   }
+};
+
+// The sequence and the head of this block, and its rows: those of `offsets`, or `most` for each sequence.
+struct Place {
+  int b, h, time, warp, lane;
+  int64_t first;  // row
+  __device__ Place(int heads, int most, const int32_t* offsets)
+      : b(blockIdx.x / heads),
+        h(blockIdx.x % heads),
+        time(offsets ? offsets[b + 1] - offsets[b] : most),
+        warp(threadIdx.x / 32),
+        lane(threadIdx.x % 32),
+        first(offsets ? offsets[b] : static_cast<int64_t>(b) * most) {}
+  __device__ int row_blocks() const { return (time + 15) / 16; }
+  __device__ bool idle() const { return warp >= row_blocks(); }
 };
 
 // Starts the copy of a head's rows into a tile [16 kTiles][kD]; rows beyond `time` become zero.
@@ -59,14 +74,14 @@ __device__ void weigh(float (&sums)[kD / 8][4], const float (&weights)[8][4], co
   delta_rule::product_of_sums<false, Rows<kD>, false, kD / 8>(sums, weights, b, 0, 0, warp + 1, lane);
 }
 
-// Row block `warp` of P^T B, P [rows][kScoreWidth] in shared memory.
+// Row block `warp` of P^T B, P [rows][kScoreWidth] in shared memory, of which row blocks before `end` count.
 template <int kD, int kTiles>
 __device__ void weigh_transposed(float (&sums)[kD / 8][4], const Half* weights, const Half* b, int warp,
-                                 int lane) {
+                                 int end, int lane) {
   delta_rule::clear(sums);
 #pragma unroll
   for (int s = 0; s < kTiles; ++s) {
-    if (s < warp) continue;
+    if (s < warp || s >= end) continue;
     uint32_t left[4], right[4];
     delta_rule::load_left_transposed<Rows<kScoreWidth>>(left, weights, 16 * warp, 16 * s, lane);
 #pragma unroll

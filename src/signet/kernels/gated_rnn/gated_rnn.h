@@ -33,8 +33,12 @@ struct GatedRnnShape {
   GatedRnnCell cell = GatedRnnCell::kSlstm;
   int64_t batch = 0, time = 0, heads = 0, width = 0;
   int64_t x_stride = 0, y_stride = 0;  // 0 means contiguous
+  // GPU only, without states: the rows of sequence b are [offsets[b], offsets[b + 1]) of packed_rows instead,
+  // at most `time`.
+  const int32_t* offsets = nullptr;
+  int64_t packed_rows = 0;
 
-  constexpr int64_t rows() const { return batch * time; }
+  constexpr int64_t rows() const { return offsets ? packed_rows : batch * time; }
   constexpr int64_t units() const { return heads * width; }
   constexpr int64_t state_planes() const { return cell == GatedRnnCell::kSlstm ? 4 : 2; }
   // Per token and unit: what backward needs of the cell (gated_rnn_cells.h), then y_{t-1} of all tokens,

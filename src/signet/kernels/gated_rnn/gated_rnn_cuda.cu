@@ -108,15 +108,16 @@ __global__ void forward_kernel(GatedRnnForward<T> p, const float* transposed) {
       state[k * cells + cell] = given ? p.initial_state[at.state_at(s, b, 1 + k) + cell % w] : 0.0f;
   }
   __syncthreads();
-  for (int64_t t = 0; t < s.time; ++t) {
+  const int longest = gated_rnn::longest_of(s, at.first, kRows);
+  for (int t = 0; t < longest; ++t) {
     for (int column = threadIdx.x; column < 4 * w; column += blockDim.x) {
       float x[kRows], sums[kRows] = {};
       const int64_t of_head = int64_t{at.head} * 4 * w + column;
       const float bias = p.bias ? p.bias[of_head] : 0.0f;
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {  // asked for before the product, needed after it
-        const int64_t b = at.first + r;
-        x[r] = b < s.batch ? to_float(p.x[(b * s.time + t) * s.x_stride + of_head]) : 0.0f;
+        const gated_rnn::Span span(s, at.first + r);
+        x[r] = t < span.length ? to_float(p.x[(span.first + t) * s.x_stride + of_head]) : 0.0f;
       }
       product.column(y, column, sums);
 #pragma unroll
@@ -125,7 +126,8 @@ __global__ void forward_kernel(GatedRnnForward<T> p, const float* transposed) {
     __syncthreads();
     for (int cell = threadIdx.x; cell < cells; cell += blockDim.x) {
       const int r = cell / w, unit = cell % w;
-      const int64_t b = at.first + r, row = b * s.time + t;
+      const gated_rnn::Span span(s, at.first + r);
+      const int64_t row = span.first + t;
       float gate[4], now[Cell::kState], saved[Cell::kSaved];
 #pragma unroll
       for (int g = 0; g < 4; ++g) gate[g] = gates[(r * 4 + g) * w + unit];
@@ -135,7 +137,7 @@ __global__ void forward_kernel(GatedRnnForward<T> p, const float* transposed) {
 #pragma unroll
       for (int k = 0; k < Cell::kState; ++k) state[k * cells + cell] = now[k];
       y[cell] = after;
-      if (b >= s.batch) continue;
+      if (t >= span.length) continue;
       p.y[row * s.y_stride + at.head * w + unit] = from_float<T>(after);
       if (!p.saved) continue;
       float* keep = p.saved + (row * s.heads + at.head) * Cell::kSaved * w + unit;
@@ -179,11 +181,13 @@ __global__ void backward_kernel(GatedRnnBackward<T> p, float* bias_sums) {
       d_state[k * cells + cell] = given ? p.d_final_state[at.state_at(s, b, 1 + k) + unit] : 0.0f;
   }
   __syncthreads();
-  for (int64_t t = s.time - 1; t >= 0; --t) {
+  for (int t = gated_rnn::longest_of(s, at.first, kRows) - 1; t >= 0; --t) {
     for (int cell = threadIdx.x; cell < cells; cell += blockDim.x) {
       const int r = cell / w, unit = cell % w;
-      const int64_t b = at.first + r, row = b * s.time + t;
-      if (b >= s.batch) {
+      const int64_t b = at.first + r;
+      const gated_rnn::Span span(s, b);
+      const int64_t row = span.first + t;
+      if (t >= span.length) {
         for (int g = 0; g < 4; ++g) d_gates[(r * 4 + g) * w + unit] = 0.0f;
         continue;
       }

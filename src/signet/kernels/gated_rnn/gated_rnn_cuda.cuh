@@ -16,6 +16,26 @@ __host__ __device__ inline int64_t state_at(const GatedRnnShape& s, int64_t b, i
   return ((b * s.state_planes() + plane) * s.heads + head) * s.width;
 }
 
+#ifdef __CUDACC__
+// The rows of a sequence; none beyond the last one.
+struct Span {
+  int64_t first = 0;
+  int length = 0;
+  __device__ Span(const GatedRnnShape& s, int64_t b) {
+    if (b >= s.batch) return;
+    first = s.offsets ? s.offsets[b] : b * s.time;
+    length = static_cast<int>(s.offsets ? s.offsets[b + 1] - first : s.time);
+  }
+};
+// The longest of `count` sequences from b on.
+__device__ inline int longest_of(const GatedRnnShape& s, int64_t b, int count) {
+  if (!s.offsets) return static_cast<int>(s.time);
+  int longest = 0;
+  for (int i = 0; i < count; ++i) longest = max(longest, Span(s, b + i).length);
+  return longest;
+}
+#endif
+
 // y_{t-1} of all tokens, behind the planes of the cells.
 template <class T, class Saved>
 __host__ __device__ auto previous_outputs(const GatedRnnShape& s, Saved* saved) {

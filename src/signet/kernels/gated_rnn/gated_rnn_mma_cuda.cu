@@ -72,6 +72,7 @@ struct Place {
         first(int64_t{blockIdx.x} * kRows) {}
   __device__ int row(int r) const { return lane / 4 + 8 * r; }
   __device__ int64_t sequence(int r) const { return first + row(r); }
+  __device__ Span span(const GatedRnnShape& s, int r) const { return Span(s, sequence(r)); }
 };
 
 // A row block [16, kColumns] in two bf16 parts in shared memory.
@@ -133,19 +134,20 @@ __global__ void __launch_bounds__(4 * kWidth) mma_forward_kernel(GatedRnnForward
     for (int k = 0; k < Cell::kState; ++k)
       state[c][k] = given ? p.initial_state[state_at(s, b, 1 + k, at.head) + at.unit + c % 2] : 0.0f;
   }
-  const bool live[2] = {at.sequence(0) < s.batch, at.sequence(1) < s.batch};
+  const Span span[2] = {at.span(s, 0), at.span(s, 1)};
   uint32_t x[4][2] = {};
-  const auto load_inputs = [&](int64_t t) {
+  const auto load_inputs = [&](int t) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      if (!live[r]) continue;
-      const bf16* row = p.x + (at.sequence(r) * s.time + t) * s.x_stride + int64_t{at.head} * 4 * kWidth;
+      if (t >= span[r].length) continue;
+      const bf16* row = p.x + (span[r].first + t) * s.x_stride + int64_t{at.head} * 4 * kWidth;
 #pragma unroll
       for (int g = 0; g < 4; ++g) x[g][r] = *reinterpret_cast<const uint32_t*>(row + g * kWidth + at.unit);
     }
   };
-  if (s.time > 0) load_inputs(0);
-  for (int64_t t = 0; t < s.time; ++t) {
+  const int longest = longest_of(s, at.first, kRows);
+  load_inputs(0);
+  for (int t = 0; t < longest; ++t) {
     SplitRows<kWidth>& now = outputs[t % 2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) now.put(at.row(r), at.unit, y[2 * r], y[2 * r + 1]);
@@ -158,7 +160,7 @@ __global__ void __launch_bounds__(4 * kWidth) mma_forward_kernel(GatedRnnForward
         gates[g][2 * r + 1] = delta_rule::high_half(x[g][r]) + bias[g][1];
       }
     }
-    if (t + 1 < s.time) load_inputs(t + 1);
+    load_inputs(t + 1);
     __syncthreads();
 #pragma unroll
     for (int k0 = 0; k0 < kSteps; ++k0) {
@@ -182,8 +184,8 @@ __global__ void __launch_bounds__(4 * kWidth) mma_forward_kernel(GatedRnnForward
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      if (!live[r]) continue;
-      const int64_t row = at.sequence(r) * s.time + t;
+      if (t >= span[r].length) continue;
+      const int64_t row = span[r].first + t;
       const int column = at.head * kWidth + at.unit;
       *reinterpret_cast<uint32_t*>(p.y + row * s.y_stride + column) =
           delta_rule::pack(y[2 * r], y[2 * r + 1]);
@@ -223,7 +225,8 @@ __global__ void __launch_bounds__(4 * kWidth)
 #pragma unroll
   for (int k0 = 0; k0 < kSteps; ++k0)
     right[k0].load(at.lane, [&](int k, int n) { return matrix[(16 * k0 + k) * kWidth + 8 * at.warp + n]; });
-  const bool live[2] = {at.sequence(0) < s.batch, at.sequence(1) < s.batch};
+  const Span span[2] = {at.span(s, 0), at.span(s, 1)};
+  const int longest = longest_of(s, at.first, kRows);
   float carried[4], d[4][Cell::kState], sums[4][2] = {};
 #pragma unroll
   for (int c = 0; c < 4; ++c) {
@@ -234,22 +237,22 @@ __global__ void __launch_bounds__(4 * kWidth)
     for (int k = 0; k < Cell::kState; ++k)
       d[c][k] = given ? p.d_final_state[state_at(s, b, 1 + k, at.head) + at.unit + c % 2] : 0.0f;
   }
-  const auto token = [&](int r, int64_t t) {
-    return p.saved + ((at.sequence(r) * s.time + t) * s.heads + at.head) * kWords;
+  const auto token = [&](int r, int t) {
+    return p.saved + ((span[r].first + t) * s.heads + at.head) * kWords;
   };
   // What a step reads, asked for a step ahead.
   float saved[4][Cell::kSaved] = {}, before[4][Cell::kBeforeCount] = {};
   uint32_t dy[2] = {};
-  const auto load_state_before = [&](int64_t t) {
+  const auto load_state_before = [&](int t) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      if (!live[r]) continue;
+      if (t > span[r].length) continue;
 #pragma unroll
       for (int k = 0; k < Cell::kBeforeCount; ++k) {
         float2 x = make_float2(0.0f, 0.0f);
         if (t > 0) {
           x = Planes::get(token(r, t - 1), Cell::kBefore + k, at.unit);
-        } else if (p.initial_state) {
+        } else if (p.initial_state && at.sequence(r) < s.batch) {
           const float* given = p.initial_state + state_at(s, at.sequence(r), 1 + k, at.head) + at.unit;
           x = make_float2(given[0], given[1]);
         }
@@ -257,12 +260,12 @@ __global__ void __launch_bounds__(4 * kWidth)
       }
     }
   };
-  const auto load_rest = [&](int64_t t) {
+  const auto load_rest = [&](int t) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      if (!live[r]) continue;
-      dy[r] = *reinterpret_cast<const uint32_t*>(p.dy + (at.sequence(r) * s.time + t) * s.y_stride +
-                                                 at.head * kWidth + at.unit);
+      if (t >= span[r].length) continue;
+      dy[r] = *reinterpret_cast<const uint32_t*>(p.dy + (span[r].first + t) * s.y_stride + at.head * kWidth +
+                                                 at.unit);
 #pragma unroll
       for (int k = 0; k < Cell::kSaved; ++k) {
         if (Planes::wide(k)) continue;
@@ -278,21 +281,24 @@ __global__ void __launch_bounds__(4 * kWidth)
       for (int k = 0; k < Cell::kBeforeCount; ++k) saved[c][Cell::kBefore + k] = before[c][k];
     }
   };
-  if (s.time > 0) {
-    load_state_before(s.time);
+  if (longest > 0) {
+    load_state_before(longest);
     take_state();
-    load_rest(s.time - 1);
-    load_state_before(s.time - 1);
+    load_rest(longest - 1);
+    load_state_before(longest - 1);
   }
-  for (int64_t t = s.time - 1; t >= 0; --t) {
+  for (int t = longest - 1; t >= 0; --t) {
     SplitRows<4 * kWidth>& now = exchange[t % 2];
     float d_gate[4][4];
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
+      if (t >= span[c / 2].length) {
+        d_gate[c][0] = d_gate[c][1] = d_gate[c][2] = d_gate[c][3] = 0.0f;
+        continue;
+      }
       const uint32_t pair = dy[c / 2];
       const float given = c % 2 ? delta_rule::high_half(pair) : delta_rule::low_half(pair);
       Cell::backward(saved[c], before[c], given + carried[c], d[c], d_gate[c]);
-      if (!live[c / 2]) d_gate[c][0] = d_gate[c][1] = d_gate[c][2] = d_gate[c][3] = 0.0f;
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -301,8 +307,8 @@ __global__ void __launch_bounds__(4 * kWidth)
         const float x = d_gate[2 * r][g], y = d_gate[2 * r + 1][g];
         now.put(at.row(r), g * kWidth + at.unit, x, y);
         sums[g][0] += x, sums[g][1] += y;
-        if (live[r])
-          *reinterpret_cast<uint32_t*>(p.dx + (at.sequence(r) * s.time + t) * s.x_stride +
+        if (t < span[r].length)
+          *reinterpret_cast<uint32_t*>(p.dx + (span[r].first + t) * s.x_stride +
                                        (int64_t{at.head} * 4 + g) * kWidth + at.unit) =
               delta_rule::pack(x, y);
       }

@@ -91,6 +91,8 @@ struct MlstmSequenceShape {
   int64_t q_stride = 0, k_stride = 0, v_stride = 0;
   int64_t gate_stride = 0, input_stride = 0, m_stride = 0;
   double scale = 1;
+  // The rows of sequence b are [offsets[b], offsets[b + 1]) instead, at most `time` (null: `time` for each).
+  const int32_t* offsets = nullptr;
 };
 
 struct MlstmRead {

@@ -16,6 +16,7 @@ struct Gates {
   float scale;
   int64_t gate_stride, input_stride, m_stride;
   const float *gate, *input, *m;
+  const int32_t* offsets;
   template <class Parameters>
   explicit Gates(const Parameters& p)
       : time(static_cast<int>(p.shape.time)),
@@ -26,7 +27,8 @@ struct Gates {
         m_stride(p.shape.m_stride),
         gate(p.gate),
         input(p.input),
-        m(p.m) {}
+        m(p.m),
+        offsets(p.shape.offsets) {}
 };
 
 template <int kTiles>
@@ -36,11 +38,12 @@ struct Decays {
   float decay[kRows * kStride];
 
   // By all threads; ends with a barrier. Rows beyond the sequence have gates and inputs of zero.
-  __device__ void load(const Gates& g, int b, int h) {
+  __device__ void load(const Gates& g, const Place& at) {
     const int t = threadIdx.x;
     if (t < kRows) {
-      const int64_t row = static_cast<int64_t>(b) * g.time + t;
-      const bool live = t < g.time;
+      const int64_t row = at.first + t;
+      const int h = at.h;
+      const bool live = t < at.time;
       gate[t] = live ? g.gate[row * g.gate_stride + h] : 0.0f;
       input[t] = live ? g.input[row * g.input_stride + h] : 0.0f;
       least[t] = live ? expf(-g.m[row * g.m_stride + h]) : 1.0f;
@@ -79,16 +82,17 @@ __global__ void __launch_bounds__(32 * kTiles)
                 HeadRows<const Half> v_rows, HeadRows<Half> h_rows) {
   begin_kernel();
   auto& tiles = *reinterpret_cast<ForwardTiles<kD, kTiles>*>(short_memory);
-  const int b = blockIdx.x / g.heads, h = blockIdx.x % g.heads, warp = threadIdx.x / 32,
-            lane = threadIdx.x % 32;
-  fetch<kD, kTiles>(tiles.q, q_rows.of(b, h, g.time, kD), q_rows.stride, g.time);
-  fetch<kD, kTiles>(tiles.k, k_rows.of(b, h, g.time, kD), k_rows.stride, g.time);
-  fetch<kD, kTiles>(tiles.v, v_rows.of(b, h, g.time, kD), v_rows.stride, g.time);
+  const Place at(g.heads, g.time, g.offsets);
+  const int warp = at.warp, lane = at.lane;
+  fetch<kD, kTiles>(tiles.q, q_rows.at(at.first, at.h, kD), q_rows.stride, at.time);
+  fetch<kD, kTiles>(tiles.k, k_rows.at(at.first, at.h, kD), k_rows.stride, at.time);
+  fetch<kD, kTiles>(tiles.v, v_rows.at(at.first, at.h, kD), v_rows.stride, at.time);
   delta_rule::copy_commit();
   const auto& decays = tiles.decays;
-  tiles.decays.load(g, b, h);
+  tiles.decays.load(g, at);
   delta_rule::copy_wait<0>();
   __syncthreads();
+  if (at.idle()) return;
   float p[8][4], total[2] = {};
   scores<kD>(p, tiles.q, tiles.k, warp, lane);
   for_causal(p, p, warp, lane, [&](float& x, float&, int r, int row, int column) {
@@ -103,7 +107,7 @@ __global__ void __launch_bounds__(32 * kTiles)
 #pragma unroll
     for (int n = 0; n < kD / 8; ++n) o[n][2 * r] *= inverse, o[n][2 * r + 1] *= inverse;
   }
-  write<kD>(tiles.q, o, h_rows.of(b, h, g.time, kD), h_rows.stride, g.time, warp, lane);
+  write<kD>(tiles.q, o, h_rows.at(at.first, at.h, kD), h_rows.stride, at.time, warp, lane);
 }
 
 template <int kD, int kTiles>
@@ -114,57 +118,62 @@ __global__ void __launch_bounds__(32 * kTiles)
   begin_kernel();
   auto& tiles = *reinterpret_cast<BackwardTiles<kD, kTiles>*>(short_memory);
   constexpr int kStride = Decays<kTiles>::kStride;
-  const int b = blockIdx.x / g.heads, h = blockIdx.x % g.heads, warp = threadIdx.x / 32,
-            lane = threadIdx.x % 32;
-  fetch<kD, kTiles>(tiles.q, q_rows.of(b, h, g.time, kD), q_rows.stride, g.time);
-  fetch<kD, kTiles>(tiles.k, k_rows.of(b, h, g.time, kD), k_rows.stride, g.time);
-  fetch<kD, kTiles>(tiles.v, v_rows.of(b, h, g.time, kD), v_rows.stride, g.time);
-  fetch<kD, kTiles>(tiles.dh, dh_rows.of(b, h, g.time, kD), dh_rows.stride, g.time);
+  const Place at(g.heads, g.time, g.offsets);
+  const int warp = at.warp, lane = at.lane;
+  fetch<kD, kTiles>(tiles.q, q_rows.at(at.first, at.h, kD), q_rows.stride, at.time);
+  fetch<kD, kTiles>(tiles.k, k_rows.at(at.first, at.h, kD), k_rows.stride, at.time);
+  fetch<kD, kTiles>(tiles.v, v_rows.at(at.first, at.h, kD), v_rows.stride, at.time);
+  fetch<kD, kTiles>(tiles.dh, dh_rows.at(at.first, at.h, kD), dh_rows.stride, at.time);
   delta_rule::copy_commit();
   Decays<kTiles>& decays = tiles.decays;
-  decays.load(g, b, h);
+  decays.load(g, at);
   delta_rule::copy_wait<0>();
   __syncthreads();
 
-  float s[8][4], dp[8][4], total[2] = {}, along[2] = {};
-  scores<kD>(s, tiles.q, tiles.k, warp, lane);
-  scores<kD>(dp, tiles.dh, tiles.v, warp, lane);
-  for_causal(s, dp, warp, lane, [&](float& x, float& dx, int r, int row, int column) {
-    const float p = g.scale * x * decays.weight(row, column);
-    total[r] += p;
-    along[r] = fmaf(p, dx, along[r]);
-  });
-  add_lanes(total), add_lanes(along);
-  float inverse[2];
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const float least = decays.least[16 * warp + lane / 4 + 8 * r];
-    inverse[r] = 1.0f / fmaxf(fabsf(total[r]), least);
-    const float slope = total[r] > least ? 1.0f : total[r] < -least ? -1.0f : 0.0f;  // of the maximum
-    along[r] *= slope * inverse[r] * inverse[r];
-  }
-  for_causal(s, dp, warp, lane, [&](float& x, float& dx, int r, int row, int column) {
-    const float d_weight = fmaf(dx, inverse[r], -along[r]), w = g.scale * decays.weight(row, column);
-    tiles.d_weights[row * kStride + column] = g.scale * x * d_weight;
-    x *= w * inverse[r];
-    dx = w * d_weight;
-  });
-  keep(tiles.weights, s, warp, lane);
-  keep(tiles.d_scores, dp, warp, lane);
   float sums[kD / 8][4];
-  weigh<kD>(sums, dp, tiles.k, warp, lane);
+  if (!at.idle()) {
+    float s[8][4], dp[8][4], total[2] = {}, along[2] = {};
+    scores<kD>(s, tiles.q, tiles.k, warp, lane);
+    scores<kD>(dp, tiles.dh, tiles.v, warp, lane);
+    for_causal(s, dp, warp, lane, [&](float& x, float& dx, int r, int row, int column) {
+      const float p = g.scale * x * decays.weight(row, column);
+      total[r] += p;
+      along[r] = fmaf(p, dx, along[r]);
+    });
+    add_lanes(total), add_lanes(along);
+    float inverse[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float least = decays.least[16 * warp + lane / 4 + 8 * r];
+      inverse[r] = 1.0f / fmaxf(fabsf(total[r]), least);
+      const float slope = total[r] > least ? 1.0f : total[r] < -least ? -1.0f : 0.0f;  // of the maximum
+      along[r] *= slope * inverse[r] * inverse[r];
+    }
+    for_causal(s, dp, warp, lane, [&](float& x, float& dx, int r, int row, int column) {
+      const float d_weight = fmaf(dx, inverse[r], -along[r]), w = g.scale * decays.weight(row, column);
+      tiles.d_weights[row * kStride + column] = g.scale * x * d_weight;
+      x *= w * inverse[r];
+      dx = w * d_weight;
+    });
+    keep(tiles.weights, s, warp, lane);
+    keep(tiles.d_scores, dp, warp, lane);
+    weigh<kD>(sums, dp, tiles.k, warp, lane);
+  }
   __syncthreads();  // from here on the tiles k and v are free
-  const auto out = [&](Half* data, int64_t stride) {
-    return HeadRows<Half>{data, stride}.of(b, h, g.time, kD);
-  };
-  write<kD>(tiles.k, sums, out(dq_out, q_rows.stride), q_rows.stride, g.time, warp, lane);
-  weigh_transposed<kD, kTiles>(sums, tiles.d_scores, tiles.q, warp, lane);
-  write<kD>(tiles.v, sums, out(dk_out, k_rows.stride), k_rows.stride, g.time, warp, lane);
-  weigh_transposed<kD, kTiles>(sums, tiles.weights, tiles.dh, warp, lane);
-  write<kD>(tiles.k, sums, out(dv_out, v_rows.stride), v_rows.stride, g.time, warp, lane);
+  if (!at.idle()) {
+    const int end = at.row_blocks();
+    const auto out = [&](Half* data, int64_t stride) {
+      return HeadRows<Half>{data, stride}.at(at.first, at.h, kD);
+    };
+    write<kD>(tiles.k, sums, out(dq_out, q_rows.stride), q_rows.stride, at.time, warp, lane);
+    weigh_transposed<kD, kTiles>(sums, tiles.d_scores, tiles.q, warp, end, lane);
+    write<kD>(tiles.v, sums, out(dk_out, k_rows.stride), k_rows.stride, at.time, warp, lane);
+    weigh_transposed<kD, kTiles>(sums, tiles.weights, tiles.dh, warp, end, lane);
+    write<kD>(tiles.k, sums, out(dv_out, v_rows.stride), v_rows.stride, at.time, warp, lane);
+  }
 
   const int t = threadIdx.x;
-  if (t < g.time) {
+  if (t < at.time) {
     float running = 0.0f;
     for (int l = 0; l <= t; ++l) {
       float &e = tiles.d_weights[t * kStride + l], &decay = decays.decay[t * kStride + l];
@@ -175,15 +184,14 @@ __global__ void __launch_bounds__(32 * kTiles)
     }
   }
   __syncthreads();
-  if (t < g.time) {
+  if (t < at.time) {
     float gate_sum = 0.0f, input_sum = 0.0f;
-    for (int i = t; i < g.time; ++i) {
+    for (int i = t; i < at.time; ++i) {
       gate_sum += tiles.d_weights[i * kStride + t];
       input_sum += decays.decay[i * kStride + t];
     }
-    const int64_t row = static_cast<int64_t>(b) * g.time + t;
-    dgate[row * g.gate_stride + h] = gate_sum;
-    dinput[row * g.input_stride + h] = input_sum;
+    dgate[(at.first + t) * g.gate_stride + at.h] = gate_sum;
+    dinput[(at.first + t) * g.input_stride + at.h] = input_sum;
   }
 }
 
