@@ -243,7 +243,8 @@ StabilisedGates mlstm_stabilise(Tape& tape, const Var& f, const Var& i, const Va
                                 const Tensor& state) {
   const int64_t rows = sequence.rows(), heads = f.value.width();
   const kernels::MlstmGatesShape shape{sequence.batch,     sequence.time, heads, f.value.row_stride,
-                                       i.value.row_stride, heads,         heads, heads};
+                                       i.value.row_stride, heads,         heads, heads,
+                                       sequence.offsets};
   const DType type = i.value.dtype, sums = accumulator_dtype(type);
   StabilisedGates y{tape.make({rows, heads}, sums), tape.make({rows, heads}, sums),
                     tape.temporary({rows, heads}, sums)};
@@ -294,6 +295,17 @@ Var mlstm_normalise(Tape& tape, const Var& read, const Tensor& m, int64_t heads)
   return y;
 }
 
+bool mlstm_reads_at_once(int64_t width, int64_t time) {
+#ifdef SIGNET_WITH_CUDA
+  kernels::MlstmSequenceShape shape;
+  shape.width = width, shape.time = time;
+  return kernels::mlstm_read_covers(shape);
+#else
+  (void)width, (void)time;
+  return false;
+#endif
+}
+
 #ifdef SIGNET_WITH_CUDA
 namespace {
 
@@ -307,12 +319,13 @@ kernels::MlstmSequenceShape sequence_shape(const Var& q, const Var& k, const Var
   s.gate_stride = gates.gate.value.row_stride, s.input_stride = gates.input.value.row_stride;
   s.m_stride = gates.m.row_stride;
   s.scale = options.scale;
+  s.offsets = sequence.offsets;
   return s;
 }
 
 Var read_short(Tape& tape, const Var& q, const Var& k, const Var& v, const StabilisedGates& gates,
                const kernels::MlstmSequenceShape& shape) {
-  Var h = tape.make({shape.batch * shape.time, shape.heads * shape.width}, DType::kBF16);
+  Var h = tape.make({q.value.rows(), shape.heads * shape.width}, DType::kBF16);
   const auto fill = [=](auto& p) {
     p.shape = shape;
     p.q = q.value.as<bf16>(), p.k = k.value.as<bf16>(), p.v = v.value.as<bf16>();
@@ -346,6 +359,7 @@ Var mlstm_read(Tape& tape, const Var& q, const Var& k, const Var& v, const Stabi
       kernels::mlstm_read_covers(shape))
     return read_short(tape, q, k, v, gates, shape);
 #endif
+  if (sequence.offsets) fail(ErrorCode::kFailure, "the gated linear recurrence takes no packed sequences");
   const Var weighted = scale_heads(tape, v, gates.input, /*append=*/true);
   const Var read = gated_linear(tape, q, k, weighted, gates.gate, sequence, options, state);
   return mlstm_normalise(tape, read, gates.m, options.heads);

@@ -29,18 +29,59 @@ void for_row_chunks(int64_t rows, int64_t columns, Body body, Cuda device, const
   check_launch(name);
 }
 
+// body(first row, end row, column, sums) for a quarter of every chunk of rows and every column; the sums of a
+// chunk's quarters, added in their order, are partial[chunk, column, kSums].
+inline constexpr int kChunkParts = 4;
+template <int kSums, class Body>
+__global__ void __launch_bounds__(kColumnThreads* kChunkParts)
+    chunk_sum_kernel(int64_t rows, int64_t columns, Body body, float* partial) {
+  __shared__ float parts[kChunkParts - 1][kSums][kColumnThreads];
+  const int64_t column = int64_t{blockIdx.y} * kColumnThreads + threadIdx.x, chunk = blockIdx.x;
+  const int part = threadIdx.y;
+  constexpr int kRows = kRowChunk / kChunkParts;
+  const int64_t first = chunk * kRowChunk + part * kRows;
+  float sums[kSums] = {};
+  if (column < columns && first < rows) body(first, min(first + kRows, rows), column, sums);
+  if (part > 0) {
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) parts[part - 1][i][threadIdx.x] = sums[i];
+  }
+  __syncthreads();
+  if (part > 0 || column >= columns) return;
+#pragma unroll
+  for (int other = 0; other < kChunkParts - 1; ++other) {
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) sums[i] += parts[other][i][threadIdx.x];
+  }
+#pragma unroll
+  for (int i = 0; i < kSums; ++i) partial[(chunk * columns + column) * kSums + i] = sums[i];
+}
+template <int kSums, class Body>
+void for_chunk_sums(int64_t rows, int64_t columns, Body body, float* partial, Cuda device, const char* name) {
+  if (rows == 0 || columns == 0) return;
+  const dim3 grid(static_cast<unsigned>(row_chunks(rows)),
+                  static_cast<unsigned>((columns + kColumnThreads - 1) / kColumnThreads));
+  chunk_sum_kernel<kSums>
+      <<<grid, dim3(kColumnThreads, kChunkParts), 0, stream_of(device)>>>(rows, columns, body, partial);
+  check_launch(name);
+}
+
 // body(row, column) for every element.
 template <class Body>
 __global__ void __launch_bounds__(kElementThreads) element_kernel(int64_t rows, int64_t columns, Body body) {
-  const int64_t i = int64_t{blockIdx.x} * kElementThreads + threadIdx.x;
-  if (i < rows * columns) body(i / columns, i % columns);
+  const int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y,
+                column = int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
+  if (row < rows && column < columns) body(row, column);
 }
 template <class Body>
 void for_elements(int64_t rows, int64_t columns, Body body, Cuda device, const char* name) {
   if (rows == 0 || columns == 0) return;
-  const int64_t blocks = (rows * columns + kElementThreads - 1) / kElementThreads;
-  element_kernel<<<static_cast<unsigned>(blocks), kElementThreads, 0, stream_of(device)>>>(rows, columns,
-                                                                                           body);
+  unsigned wide = 1;
+  while (wide < columns && wide < kColumnThreads) wide *= 2;
+  const unsigned high = kElementThreads / wide;
+  const dim3 grid(static_cast<unsigned>((rows + high - 1) / high),
+                  static_cast<unsigned>((columns + wide - 1) / wide));
+  element_kernel<<<grid, dim3(wide, high), 0, stream_of(device)>>>(rows, columns, body);
   check_launch(name);
 }
 

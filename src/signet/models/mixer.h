@@ -54,8 +54,9 @@ class Mixer {
   // Additions and multiplications (and exponentials) of one token's recurrence in forward, its weights aside,
   // at `length` tokens.
   virtual double recurrence_flops(double length) const = 0;
-  // Whether `mix` on a GPU takes sequences that lie behind each other without padding (Sequence::offsets).
-  virtual bool packs() const { return false; }
+  // Whether `mix` on a GPU takes sequences that lie behind each other without padding (Sequence::offsets), of
+  // at most `time` tokens stored as `type`.
+  virtual bool packs(DType /*type*/, int64_t /*time*/) const { return false; }
   // Whether `mix` can carry its state in the memory of a GPU.
   virtual bool state_on_gpu() const { return false; }
 

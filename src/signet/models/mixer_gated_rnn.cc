@@ -96,7 +96,7 @@ class GatedRnnMixer final : public Mixer {
     return autograd::add(tape, y, residual);
   }
 
-  bool packs() const override { return options_.conv == 0; }
+  bool packs(DType, int64_t) const override { return options_.conv == 0; }
   bool state_on_gpu() const override { return true; }
   // The cell: gates, sums and the new state; R y counts with the weights.
   double recurrence_flops(double) const override { return 20 * static_cast<double>(width_); }

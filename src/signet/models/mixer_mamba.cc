@@ -60,6 +60,7 @@ class MambaMixer final : public Mixer {
     return autograd::linear(tape, mixed, weights[out_], residual);
   }
 
+  bool packs(DType, int64_t) const override { return true; }
   bool state_on_gpu() const override { return true; }
   // exp(delta A), delta u B, a h + that, and C h.
   double recurrence_flops(double) const override { return 7 * static_cast<double>(inner_ * options_.state); }

@@ -98,6 +98,9 @@ class MlstmMixer final : public Mixer {
             {batch, std::max<int64_t>(options_.conv - 1, 0), inner_}};
   }
 
+  bool packs(DType type, int64_t time) const override {
+    return type == DType::kBF16 && autograd::mlstm_reads_at_once(head_dim_, time);
+  }
   bool state_on_gpu() const override { return true; }
 
   Tensor eigenvalues(Tape& tape, const Weights& weights, const Var& projected,

@@ -44,7 +44,7 @@ class TransformerMixer final : public Mixer {
   Var finish(Tape& tape, const Weights& weights, const Var& mixed, const Var& residual) const override {
     return autograd::linear(tape, mixed, weights[o_], residual);
   }
-  bool packs() const override { return true; }
+  bool packs(DType, int64_t) const override { return true; }
   // Products with the keys and the values so far, half of the length on average.
   double recurrence_flops(double length) const override { return 2 * static_cast<double>(width_) * length; }
   std::vector<Shape> state_shapes(int64_t batch) const override {

@@ -128,8 +128,9 @@ Var Model::forward(Tape& tape, const Weights& weights, const int32_t* tokens, Se
   return autograd::linear(tape, x, weights[head_]);
 }
 
-bool Model::packs() const {
-  return std::all_of(blocks_.begin(), blocks_.end(), [](const Block& b) { return b.mixer->packs(); });
+bool Model::packs(DType type, int64_t time) const {
+  return std::all_of(blocks_.begin(), blocks_.end(),
+                     [&](const Block& block) { return block.mixer->packs(type, time); });
 }
 
 double Model::train_flops_per_token(double length) const {

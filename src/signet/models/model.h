@@ -35,8 +35,8 @@ class Model {
   size_t blocks() const { return blocks_.size(); }
   const Mixer& mixer(size_t block) const { return *blocks_[block].mixer; }
 
-  // Whether every mixer takes packed sequences.
-  bool packs() const;
+  // Whether every mixer takes packed sequences of at most `time` tokens (Mixer::packs).
+  bool packs(DType type, int64_t time) const;
 
   // Logits [scored, classes] at the rows named by `scored` (row = b * time + t), or at every row when it is
   // null. tokens [batch * time] must lie in [0, vocabulary) and, like `scored`, outlive the tape. With

@@ -133,7 +133,6 @@ class CudaStepEngine final : public StepEngine {
         options_(options),
         host_weights_(weights),
         optimizer_(optimizer),
-        packs_(model.packs()),
         bytes_(model.parameters().size() * int64_t{sizeof(float)}),
         slack_(slack_of(model.parameters())),
         weights_(DeviceKind::kCuda, bytes_ + slack_ * int64_t{sizeof(float)}),
@@ -152,10 +151,16 @@ class CudaStepEngine final : public StepEngine {
   void submit(const tasks::Batch& batch, double lr, int64_t step) override {
     if (in_flight_ == depth()) fail(ErrorCode::kFailure, "{} steps are in flight already", in_flight_);
     Slot& slot = slots_[static_cast<size_t>((first_ + in_flight_) % depth())];
-    const bool dense = static_cast<int64_t>(batch.targets.size()) != batch.rows, packed = !dense && packs_;
-    const int64_t time = padded_time(batch.time), tokens = packed ? packed_tokens(batch) : batch.rows * time;
+    const bool dense = static_cast<int64_t>(batch.targets.size()) != batch.rows;
+    const int64_t time = padded_time(batch.time);
+    const bool packed = !dense && model_.packs(narrow() ? DType::kBF16 : DType::kF32, time);
+    const int64_t tokens = packed ? packed_tokens(batch) : batch.rows * time;
     Shape& shape = shapes_[{batch.rows, time, tokens, dense}];
-    if (!shape.input.data()) prepare(shape, batch.rows, time, tokens, dense);
+    if (!shape.input.data()) {
+      shape.rows = batch.rows, shape.time = time, shape.tokens = tokens;
+      shape.dense = dense, shape.packed = packed;
+      prepare(shape);
+    }
     slot.step = step;
     slot.scored = fill(slot.input.at_least(shape.bytes), shape, batch, lr, step);
     check_cuda(cudaMemcpyAsync(shape.input.data(), slot.input.at_least(shape.bytes),
@@ -211,8 +216,8 @@ class CudaStepEngine final : public StepEngine {
 
  private:
   // The tokens, then which of their rows are scored (unless all are), the targets and, where nothing but the
-  // scored token of each sequence and those before it were copied, the offsets of the sequences, behind a
-  // Header.
+  // scored token of each sequence and those before it were copied, the offsets of the sequences and where
+  // their rows would lie if they were padded, behind a Header.
   struct Shape {
     CudaGraph graph;
     int64_t generation = -1;  // of the arena, when the graph was captured
@@ -224,7 +229,8 @@ class CudaStepEngine final : public StepEngine {
     int64_t scored_at() const { return tokens_at() + tokens * int64_t{sizeof(int32_t)}; }
     int64_t targets_at() const { return scored_at() + (dense ? 0 : sequences * int64_t{sizeof(int32_t)}); }
     int64_t offsets_at() const { return targets_at() + scored_rows * int64_t{sizeof(int32_t)}; }
-    int64_t end() const { return offsets_at() + (packed ? (sequences + 1) * int64_t{sizeof(int32_t)} : 0); }
+    int64_t padded_at() const { return offsets_at() + (sequences + 1) * int64_t{sizeof(int32_t)}; }
+    int64_t end() const { return packed ? padded_at() + tokens * int64_t{sizeof(int32_t)} : offsets_at(); }
     static int64_t tokens_at() { return sizeof(Header); }
     const int32_t* on_device(int64_t at) const {
       return reinterpret_cast<const int32_t*>(input.as<char>() + at);
@@ -243,14 +249,10 @@ class CudaStepEngine final : public StepEngine {
   }
   bool narrow() const { return options_.precision == Precision::kBf16; }
 
-  void prepare(Shape& shape, int64_t rows, int64_t time, int64_t tokens, bool dense) {
-    shape.rows = rows;
-    shape.time = time;
-    shape.tokens = tokens;
-    shape.dense = dense;
-    shape.packed = !dense && packs_;
-    shape.sequences = rows + (shape.packed ? (packing_unit(tokens) + time - 1) / time : 0);
-    shape.scored_rows = dense ? rows * time : rows;
+  static void prepare(Shape& shape) {
+    shape.sequences =
+        shape.rows + (shape.packed ? (packing_unit(shape.tokens) + shape.time - 1) / shape.time : 0);
+    shape.scored_rows = shape.dense ? shape.tokens : shape.rows;
     shape.bytes = shape.end();
     shape.input = DeviceBuffer(DeviceKind::kCuda, shape.bytes);
   }
@@ -260,10 +262,7 @@ class CudaStepEngine final : public StepEngine {
     auto* tokens = reinterpret_cast<int32_t*>(to + Shape::tokens_at());
     auto* scored_rows = reinterpret_cast<int32_t*>(to + shape.scored_at());
     auto* targets = reinterpret_cast<int32_t*>(to + shape.targets_at());
-    if (shape.packed) {
-      pack(shape, batch, tokens, scored_rows, reinterpret_cast<int32_t*>(to + shape.offsets_at()));
-      std::copy_n(batch.targets.data(), shape.rows, targets);
-    }
+    if (shape.packed) pack(shape, batch, to);
     for (int64_t r = 0; !shape.packed && r < shape.rows; ++r) {
       const auto pad = [&](int32_t* row, const std::vector<int32_t>& from, int32_t value) {
         std::copy_n(from.data() + r * batch.time, batch.time, row + r * shape.time);
@@ -284,18 +283,30 @@ class CudaStepEngine final : public StepEngine {
     return scored;
   }
 
-  // What comes behind a sequence's scored token changes nothing and is left out.
-  static void pack(const Shape& shape, const tasks::Batch& batch, int32_t* tokens, int32_t* scored_rows,
-                   int32_t* offsets) {
+  // What comes behind a sequence's scored token changes nothing and is left out. Long sequences come first,
+  // so that kernels with several sequences per block have them of one length.
+  static void pack(const Shape& shape, const tasks::Batch& batch, char* to) {
+    const auto at = [&](int64_t offset) { return reinterpret_cast<int32_t*>(to + offset); };
+    int32_t *tokens = at(Shape::tokens_at()), *scored_rows = at(shape.scored_at()),
+            *targets = at(shape.targets_at()), *offsets = at(shape.offsets_at()),
+            *padded = at(shape.padded_at());
+    std::vector<int32_t> order(static_cast<size_t>(shape.rows));
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int32_t a, int32_t b) { return batch.lengths[a] > batch.lengths[b]; });
     int64_t used = 0;
     for (int64_t r = 0; r < shape.sequences; ++r) {
       offsets[r] = static_cast<int32_t>(used);
-      const int64_t length =
-          r < shape.rows ? batch.lengths[r] : std::min<int64_t>(shape.time, shape.tokens - used);
-      if (r < shape.rows)
-        std::copy_n(batch.tokens.data() + r * batch.time, length, tokens + used);
-      else
+      int64_t length = std::min(shape.time, shape.tokens - used);
+      if (r < shape.rows) {
+        const int32_t row = order[r];
+        length = batch.lengths[row];
+        targets[r] = batch.targets[row];
+        std::copy_n(batch.tokens.data() + row * batch.time, length, tokens + used);
+      } else {
         std::fill_n(tokens + used, length, 0);
+      }
+      std::iota(padded + used, padded + used + length, static_cast<int32_t>(r * shape.time));
       used += length;
       scored_rows[r] = static_cast<int32_t>(used - 1);
     }
@@ -338,8 +349,11 @@ class CudaStepEngine final : public StepEngine {
     // One position of each sequence, or all of them.
     const int32_t* const scored = shape.dense ? nullptr : shape.on_device(shape.scored_at());
     autograd::Sequence sequence{shape.sequences, shape.time, scored};
-    if (shape.packed) sequence.offsets = shape.on_device(shape.offsets_at());
-    sequence.packed_rows = shape.tokens;
+    if (shape.packed) {
+      sequence.offsets = shape.on_device(shape.offsets_at());
+      sequence.padded = shape.on_device(shape.padded_at());
+      sequence.packed_rows = shape.tokens;
+    }
     const autograd::Var logits =
         model_.forward(tape, view, shape.on_device(Shape::tokens_at()), sequence, scored, shape.scored_rows);
     auto* predictions = static_cast<int32_t*>(arena_.allocate(shape.scored_rows * int64_t{sizeof(int32_t)}));
@@ -373,7 +387,6 @@ class CudaStepEngine final : public StepEngine {
   StepOptions options_;
   void* host_weights_;
   Optimizer& optimizer_;
-  bool packs_;
   int64_t bytes_, slack_;
   DeviceBuffer weights_, gradient_, m_, v_, narrow_, outcome_, square_workspace_;
   Arena arena_{DeviceKind::kCuda}, host_;

@@ -45,8 +45,8 @@ struct WeightGradient {
   }
 };
 
-// Blocks of four columns, a packet each: a thread owns one of them for a chunk of rows and keeps its matrix,
-// or the sums of its gradient, in registers.
+// Blocks of four columns, a packet each: a thread owns one of them for some rows and keeps its matrix and the
+// sums of its gradient in registers.
 constexpr int kPacket = 4;
 
 struct SmallMatrix {
@@ -60,30 +60,27 @@ struct SmallMatrix {
 template <class T>
 struct PacketForward {
   BlockLinearForward<T> p;
-  __device__ void operator()(int64_t first, int64_t end, int64_t block, int64_t) const {
+  __device__ void operator()(int64_t r, int64_t block) const {
     const BlockLinearShape& s = p.shape;
     const SmallMatrix m(p.w + block * kPacket * kPacket);
-#pragma unroll 8
-    for (int64_t r = first; r < end; ++r) {
-      float x[kPacket], y[kPacket] = {};
-      unpack(*reinterpret_cast<const Packet<T>*>(p.x + r * s.x_stride + block * kPacket), x);
+    float x[kPacket], y[kPacket] = {};
+    unpack(*reinterpret_cast<const Packet<T>*>(p.x + r * s.x_stride + block * kPacket), x);
 #pragma unroll
-      for (int i = 0; i < kPacket; ++i) {
+    for (int i = 0; i < kPacket; ++i) {
 #pragma unroll
-        for (int j = 0; j < kPacket; ++j) y[i] = fmaf(m.w[i][j], x[j], y[i]);
-      }
-      *reinterpret_cast<Packet<T>*>(p.y + r * s.y_stride + block * kPacket) = pack<T>(y);
+      for (int j = 0; j < kPacket; ++j) y[i] = fmaf(m.w[i][j], x[j], y[i]);
     }
+    *reinterpret_cast<Packet<T>*>(p.y + r * s.y_stride + block * kPacket) = pack<T>(y);
   }
 };
 
 template <class T>
 struct PacketBackward {
   BlockLinearBackward<T> p;
-  __device__ void operator()(int64_t first, int64_t end, int64_t block, int64_t chunk) const {
+  __device__ void operator()(int64_t first, int64_t end, int64_t block,
+                             float (&dw)[kPacket * kPacket]) const {
     const BlockLinearShape& s = p.shape;
     const SmallMatrix m(p.w + block * kPacket * kPacket);
-    float dw[kPacket][kPacket] = {};
 #pragma unroll 4
     for (int64_t r = first; r < end; ++r) {
       float x[kPacket], dy[kPacket], dx[kPacket] = {};
@@ -96,15 +93,11 @@ struct PacketBackward {
 #pragma unroll
         for (int j = 0; j < kPacket; ++j) {
           dx[j] = fmaf(m.w[i][j], dy[i], dx[j]);
-          dw[i][j] = fmaf(dy[i], x[j], dw[i][j]);
+          dw[i * kPacket + j] = fmaf(dy[i], x[j], dw[i * kPacket + j]);
         }
       }
       *to = pack<T>(dx);
     }
-    auto* sums =
-        reinterpret_cast<Packet<float>*>(p.workspace + (chunk * s.blocks + block) * kPacket * kPacket);
-#pragma unroll
-    for (int i = 0; i < kPacket; ++i) sums[i] = pack<float>(dw[i]);
   }
 };
 
@@ -122,7 +115,7 @@ template <class T>
 void block_linear_forward(const BlockLinearForward<T>& p, Cuda device) {
   const BlockLinearShape& s = p.shape;
   if (packets_cover(s, p.w) && packets_fit(p.x, s.x_stride) && packets_fit(p.y, s.y_stride))
-    return for_row_chunks(s.rows, s.blocks, PacketForward<T>{p}, device, "block_linear_forward");
+    return for_elements(s.rows, s.blocks, PacketForward<T>{p}, device, "block_linear_forward");
   for_elements(s.rows, s.width(), Forward<T>{p}, device, "block_linear_forward");
 }
 
@@ -130,9 +123,10 @@ template <class T>
 void block_linear_backward(const BlockLinearBackward<T>& p, Cuda device) {
   const BlockLinearShape& s = p.shape;
   const int64_t weights = s.width() * s.size;
-  if (packets_cover(s, p.w) && packets_fit(p.workspace, kPacket) && packets_fit(p.x, s.x_stride) &&
-      packets_fit(p.dx, s.x_stride) && packets_fit(p.dy, s.y_stride)) {
-    for_row_chunks(s.rows, s.blocks, PacketBackward<T>{p}, device, "block_linear_backward");
+  if (packets_cover(s, p.w) && packets_fit(p.x, s.x_stride) && packets_fit(p.dx, s.x_stride) &&
+      packets_fit(p.dy, s.y_stride)) {
+    for_chunk_sums<kPacket * kPacket>(s.rows, s.blocks, PacketBackward<T>{p}, p.workspace, device,
+                                      "block_linear_backward");
   } else {
     for_elements(s.rows, s.width(), InputGradient<T>{p}, device, "block_linear_backward");
     for_row_chunks(s.rows, weights, WeightGradient<T>{p}, device, "block_linear_backward");

@@ -44,7 +44,7 @@ __host__ __device__ auto previous_outputs(const GatedRnnShape& s, Saved* saved) 
 }
 
 // The kernels on tensor cores. Sizes and strides alone decide, so that both passes agree; rows start at
-// multiples of 4 bytes. Backward leaves the sums of the bias per block in bias_sums [blocks, 4 units] (null:
+// multiples of 16 bytes. Backward leaves the sums of the bias per block in bias_sums [blocks, 4 units] (null:
 // not wanted).
 bool mma_covers(const GatedRnnShape& s);
 int64_t mma_blocks(const GatedRnnShape& s);

@@ -17,7 +17,8 @@ using delta_rule::Half;
 using delta_rule::Rows;
 using delta_rule::Split;
 
-constexpr int kRows = 16;  // sequences of a block
+constexpr int kRows = 16;                             // sequences of a block
+constexpr int kForwardAhead = 4, kBackwardAhead = 5;  // steps
 
 // Errors of about 2^-20 are far below those of the storage.
 struct FastMath {
@@ -34,6 +35,7 @@ struct FastMath {
 // The planes of `saved` of a token and head of kWidth units.
 template <class Cell, int kWidth>
 struct Saved {
+  static constexpr int kBytes = kWidth * (4 * Cell::kBeforeCount + 2 * (Cell::kSaved - Cell::kBeforeCount));
   static constexpr bool wide(int plane) {
     return plane >= Cell::kBefore && plane < Cell::kBefore + Cell::kBeforeCount;
   }
@@ -87,6 +89,49 @@ struct SplitRows {
   }
 };
 
+// Rows of kBytes of each sequence of the block for one step, 16 bytes at a time, by all threads. Rows are
+// padded so that those of neighbouring sequences start in different banks.
+template <int kBytes>
+struct StepRows {
+  static constexpr int kStride = kBytes + 16, kPieces = kBytes / 16;
+  alignas(16) unsigned char data[kRows * kStride];
+
+  // from(row of the block): where its bytes begin, null where there are none.
+  template <class From>
+  __device__ void fetch(From from) {
+    for (int i = threadIdx.x; i < kRows * kPieces; i += blockDim.x) {
+      const int row = i / kPieces, piece = i - row * kPieces;
+      const auto* source = reinterpret_cast<const unsigned char*>(from(row));
+      const auto to = static_cast<unsigned>(__cvta_generic_to_shared(data + row * kStride + piece * 16));
+      if (source)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(source + piece * 16)
+                     : "memory");
+    }
+  }
+  template <class T>
+  __device__ const T* row(int r) const {
+    return reinterpret_cast<const T*>(data + r * kStride);
+  }
+};
+// The rows of the block's sequences, known to all threads.
+struct BlockSpans {
+  int64_t first[kRows];
+  int length[kRows];
+  __device__ void load(const GatedRnnShape& s, int64_t b) {
+    if (threadIdx.x < kRows) {
+      const Span span(s, b + threadIdx.x);
+      first[threadIdx.x] = span.first, length[threadIdx.x] = span.length;
+    }
+    __syncthreads();
+  }
+  __device__ int longest() const {
+    int most = 0;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) most = max(most, length[i]);
+    return most;
+  }
+};
+
 // Right operand tiles of 16 rows (k) and 8 columns (n) in two parts.
 struct RightTile {
   uint32_t high[2], low[2];
@@ -102,10 +147,18 @@ struct RightTile {
   }
 };
 
+template <int kWidth>
+struct ForwardShared {
+  SplitRows<kWidth> outputs[2];
+  StepRows<8 * kWidth> inputs[kForwardAhead + 1];
+  BlockSpans spans;
+};
+
 template <class Cell, int kWidth>
 __global__ void __launch_bounds__(4 * kWidth) mma_forward_kernel(GatedRnnForward<bf16> p) {
   begin_kernel();
-  __shared__ SplitRows<kWidth> outputs[2];
+  extern __shared__ __align__(256) unsigned char shared_memory[];
+  auto& shared = *reinterpret_cast<ForwardShared<kWidth>*>(shared_memory);
   constexpr int kSteps = kWidth / 16, kWords = Cell::kSaved * kWidth;
   using Planes = Saved<Cell, kWidth>;
   const GatedRnnShape s = p.shape;
@@ -134,34 +187,36 @@ __global__ void __launch_bounds__(4 * kWidth) mma_forward_kernel(GatedRnnForward
     for (int k = 0; k < Cell::kState; ++k)
       state[c][k] = given ? p.initial_state[state_at(s, b, 1 + k, at.head) + at.unit + c % 2] : 0.0f;
   }
+  shared.spans.load(s, at.first);
   const Span span[2] = {at.span(s, 0), at.span(s, 1)};
-  uint32_t x[4][2] = {};
-  const auto load_inputs = [&](int t) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      if (t >= span[r].length) continue;
-      const bf16* row = p.x + (span[r].first + t) * s.x_stride + int64_t{at.head} * 4 * kWidth;
-#pragma unroll
-      for (int g = 0; g < 4; ++g) x[g][r] = *reinterpret_cast<const uint32_t*>(row + g * kWidth + at.unit);
-    }
+  const auto fetch = [&](int t) {
+    shared.inputs[t % (kForwardAhead + 1)].fetch([&](int row) {
+      return t < shared.spans.length[row]
+                 ? p.x + (shared.spans.first[row] + t) * s.x_stride + int64_t{at.head} * 4 * kWidth
+                 : nullptr;
+    });
+    delta_rule::copy_commit();
   };
-  const int longest = longest_of(s, at.first, kRows);
-  load_inputs(0);
+  const int longest = shared.spans.longest();
+  for (int t = 0; t < kForwardAhead; ++t) fetch(t);
   for (int t = 0; t < longest; ++t) {
-    SplitRows<kWidth>& now = outputs[t % 2];
+    SplitRows<kWidth>& now = shared.outputs[t % 2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) now.put(at.row(r), at.unit, y[2 * r], y[2 * r + 1]);
+    delta_rule::copy_wait<kForwardAhead - 1>();
+    __syncthreads();
+    fetch(t + kForwardAhead);
     float gates[4][4];
 #pragma unroll
-    for (int g = 0; g < 4; ++g) {
+    for (int r = 0; r < 2; ++r) {
+      const Half* x = shared.inputs[t % (kForwardAhead + 1)].template row<Half>(at.row(r));
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        gates[g][2 * r] = delta_rule::low_half(x[g][r]) + bias[g][0];
-        gates[g][2 * r + 1] = delta_rule::high_half(x[g][r]) + bias[g][1];
+      for (int g = 0; g < 4; ++g) {
+        const uint32_t pair = *reinterpret_cast<const uint32_t*>(x + g * kWidth + at.unit);
+        gates[g][2 * r] = delta_rule::low_half(pair) + bias[g][0];
+        gates[g][2 * r + 1] = delta_rule::high_half(pair) + bias[g][1];
       }
     }
-    load_inputs(t + 1);
-    __syncthreads();
 #pragma unroll
     for (int k0 = 0; k0 < kSteps; ++k0) {
       uint32_t high[4], low[4];
@@ -211,12 +266,20 @@ __global__ void __launch_bounds__(4 * kWidth) mma_forward_kernel(GatedRnnForward
 }
 
 template <class Cell, int kWidth>
+struct BackwardShared {
+  SplitRows<4 * kWidth> d_gates[2];
+  StepRows<Saved<Cell, kWidth>::kBytes> saved[kBackwardAhead];
+  StepRows<2 * kWidth> dy[kBackwardAhead];
+  BlockSpans spans;
+};
+
+template <class Cell, int kWidth>
 __global__ void __launch_bounds__(4 * kWidth)
     mma_backward_kernel(GatedRnnBackward<bf16> p, float* bias_sums) {
   begin_kernel();
   extern __shared__ __align__(256) unsigned char shared_memory[];
-  auto* exchange = reinterpret_cast<SplitRows<4 * kWidth>*>(shared_memory);  // d gates, two steps
-  constexpr int kSteps = kWidth / 4, kWords = Cell::kSaved * kWidth;         // kSteps: of 16 gates
+  auto& shared = *reinterpret_cast<BackwardShared<Cell, kWidth>*>(shared_memory);
+  constexpr int kSteps = kWidth / 4, kWords = Cell::kSaved * kWidth;  // kSteps: of 16 gates
   using Planes = Saved<Cell, kWidth>;
   const GatedRnnShape s = p.shape;
   const Place at;
@@ -225,8 +288,9 @@ __global__ void __launch_bounds__(4 * kWidth)
 #pragma unroll
   for (int k0 = 0; k0 < kSteps; ++k0)
     right[k0].load(at.lane, [&](int k, int n) { return matrix[(16 * k0 + k) * kWidth + 8 * at.warp + n]; });
+  shared.spans.load(s, at.first);
   const Span span[2] = {at.span(s, 0), at.span(s, 1)};
-  const int longest = longest_of(s, at.first, kRows);
+  const int longest = shared.spans.longest();
   float carried[4], d[4][Cell::kState], sums[4][2] = {};
 #pragma unroll
   for (int c = 0; c < 4; ++c) {
@@ -237,68 +301,53 @@ __global__ void __launch_bounds__(4 * kWidth)
     for (int k = 0; k < Cell::kState; ++k)
       d[c][k] = given ? p.d_final_state[state_at(s, b, 1 + k, at.head) + at.unit + c % 2] : 0.0f;
   }
-  const auto token = [&](int r, int t) {
-    return p.saved + ((span[r].first + t) * s.heads + at.head) * kWords;
+  const auto fetch = [&](int t) {
+    const int stage = (t + kBackwardAhead) % kBackwardAhead;
+    const auto there = [&](int row) { return t >= 0 && t < shared.spans.length[row]; };
+    shared.saved[stage].fetch([&](int row) {
+      return there(row) ? p.saved + ((shared.spans.first[row] + t) * s.heads + at.head) * kWords : nullptr;
+    });
+    shared.dy[stage].fetch([&](int row) {
+      return there(row) ? p.dy + (shared.spans.first[row] + t) * s.y_stride + at.head * kWidth : nullptr;
+    });
+    delta_rule::copy_commit();
   };
-  // What a step reads, asked for a step ahead.
-  float saved[4][Cell::kSaved] = {}, before[4][Cell::kBeforeCount] = {};
-  uint32_t dy[2] = {};
-  const auto load_state_before = [&](int t) {
+  for (int i = 1; i <= kBackwardAhead; ++i) fetch(longest - i);
+  delta_rule::copy_wait<kBackwardAhead - 2>();
+  __syncthreads();
+  for (int t = longest - 1; t >= 0; --t) {
+    SplitRows<4 * kWidth>& now = shared.d_gates[t % 2];
+    const int stage = t % kBackwardAhead, stage_before = (t + kBackwardAhead - 1) % kBackwardAhead;
+    float d_gate[4][4];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      if (t > span[r].length) continue;
+      if (t >= span[r].length) {
+#pragma unroll
+        for (int g = 0; g < 4; ++g) d_gate[2 * r][g] = d_gate[2 * r + 1][g] = 0.0f;
+        continue;
+      }
+      float saved[2][Cell::kSaved], before[2][Cell::kBeforeCount];
+#pragma unroll
+      for (int k = 0; k < Cell::kSaved; ++k) {
+        const float2 x = Planes::get(shared.saved[stage].template row<float>(at.row(r)), k, at.unit);
+        saved[0][k] = x.x, saved[1][k] = x.y;
+      }
 #pragma unroll
       for (int k = 0; k < Cell::kBeforeCount; ++k) {
         float2 x = make_float2(0.0f, 0.0f);
-        if (t > 0) {
-          x = Planes::get(token(r, t - 1), Cell::kBefore + k, at.unit);
-        } else if (p.initial_state && at.sequence(r) < s.batch) {
-          const float* given = p.initial_state + state_at(s, at.sequence(r), 1 + k, at.head) + at.unit;
-          x = make_float2(given[0], given[1]);
-        }
-        before[2 * r][k] = x.x, before[2 * r + 1][k] = x.y;
+        if (t > 0)
+          x = Planes::get(shared.saved[stage_before].template row<float>(at.row(r)), Cell::kBefore + k,
+                          at.unit);
+        else if (p.initial_state)
+          x = *reinterpret_cast<const float2*>(p.initial_state + state_at(s, at.sequence(r), 1 + k, at.head) +
+                                               at.unit);
+        before[0][k] = x.x, before[1][k] = x.y;
       }
-    }
-  };
-  const auto load_rest = [&](int t) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      if (t >= span[r].length) continue;
-      dy[r] = *reinterpret_cast<const uint32_t*>(p.dy + (span[r].first + t) * s.y_stride + at.head * kWidth +
-                                                 at.unit);
-#pragma unroll
-      for (int k = 0; k < Cell::kSaved; ++k) {
-        if (Planes::wide(k)) continue;
-        const float2 x = Planes::get(token(r, t), k, at.unit);
-        saved[2 * r][k] = x.x, saved[2 * r + 1][k] = x.y;
-      }
-    }
-  };
-  const auto take_state = [&] {  // the state before a step is that after the one before it
-#pragma unroll
-    for (int c = 0; c < 4; ++c) {
-#pragma unroll
-      for (int k = 0; k < Cell::kBeforeCount; ++k) saved[c][Cell::kBefore + k] = before[c][k];
-    }
-  };
-  if (longest > 0) {
-    load_state_before(longest);
-    take_state();
-    load_rest(longest - 1);
-    load_state_before(longest - 1);
-  }
-  for (int t = longest - 1; t >= 0; --t) {
-    SplitRows<4 * kWidth>& now = exchange[t % 2];
-    float d_gate[4][4];
-#pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      if (t >= span[c / 2].length) {
-        d_gate[c][0] = d_gate[c][1] = d_gate[c][2] = d_gate[c][3] = 0.0f;
-        continue;
-      }
-      const uint32_t pair = dy[c / 2];
-      const float given = c % 2 ? delta_rule::high_half(pair) : delta_rule::low_half(pair);
-      Cell::backward(saved[c], before[c], given + carried[c], d[c], d_gate[c]);
+      const uint32_t dy =
+          *reinterpret_cast<const uint32_t*>(shared.dy[stage].template row<Half>(at.row(r)) + at.unit);
+      Cell::backward(saved[0], before[0], delta_rule::low_half(dy) + carried[2 * r], d[2 * r], d_gate[2 * r]);
+      Cell::backward(saved[1], before[1], delta_rule::high_half(dy) + carried[2 * r + 1], d[2 * r + 1],
+                     d_gate[2 * r + 1]);
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -313,12 +362,9 @@ __global__ void __launch_bounds__(4 * kWidth)
               delta_rule::pack(x, y);
       }
     }
-    if (t > 0) {
-      take_state();
-      load_rest(t - 1);
-      load_state_before(t - 1);
-    }
+    delta_rule::copy_wait<kBackwardAhead - 3>();  // what the next step reads is there
     __syncthreads();
+    fetch(t - kBackwardAhead);
     float parts[4][4];
     delta_rule::clear(parts);
 #pragma unroll
@@ -384,21 +430,24 @@ dim3 mma_grid(const GatedRnnShape& s) {
 }  // namespace
 
 bool mma_covers(const GatedRnnShape& s) {
-  return (s.width == 16 || s.width == 32 || s.width == 64) && s.x_stride % 2 == 0 && s.y_stride % 2 == 0;
+  return (s.width == 16 || s.width == 32 || s.width == 64) && s.x_stride % 8 == 0 && s.y_stride % 8 == 0;
 }
 
 int64_t mma_blocks(const GatedRnnShape& s) { return (s.batch + kRows - 1) / kRows; }
 
 void mma_forward(const GatedRnnForward<bf16>& p, Cuda device) {
   choose_mma(p.shape, [&]<class Cell, int kWidth>() {
-    launch("gated_rnn_forward", mma_forward_kernel<Cell, kWidth>, mma_grid(p.shape), 4 * kWidth, 0, device,
-           p);
+    constexpr size_t kBytes = sizeof(ForwardShared<kWidth>);
+    allow_shared_memory(mma_forward_kernel<Cell, kWidth>, kBytes, "gated_rnn_forward");
+    launch("gated_rnn_forward", mma_forward_kernel<Cell, kWidth>, mma_grid(p.shape), 4 * kWidth, kBytes,
+           device, p);
   });
 }
 
 void mma_backward(const GatedRnnBackward<bf16>& p, float* bias_sums, Cuda device) {
   choose_mma(p.shape, [&]<class Cell, int kWidth>() {
-    constexpr size_t kBytes = 2 * sizeof(SplitRows<4 * kWidth>);
+    constexpr size_t kBytes = sizeof(BackwardShared<Cell, kWidth>);
+    allow_shared_memory(mma_backward_kernel<Cell, kWidth>, kBytes, "gated_rnn_backward");
     launch("gated_rnn_backward", mma_backward_kernel<Cell, kWidth>, mma_grid(p.shape), 4 * kWidth, kBytes,
            device, p, bias_sums);
   });

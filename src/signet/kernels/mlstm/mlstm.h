@@ -34,6 +34,8 @@ struct MlstmGatesShape {
   int64_t batch = 0, time = 0, heads = 0;
   int64_t f_stride = 0, i_stride = 0;                       // of f and i and their gradients
   int64_t gate_stride = 0, input_stride = 0, m_stride = 0;  // of gate, input and their gradients; of m
+  // GPU only, without states: the rows of sequence b are [offsets[b], offsets[b + 1]) instead.
+  const int32_t* offsets = nullptr;
   constexpr int64_t rows() const { return batch * time; }
 };
 

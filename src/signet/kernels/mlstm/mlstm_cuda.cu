@@ -8,6 +8,13 @@ namespace {
 
 constexpr float kMaxRatio = static_cast<float>(kMaxLogRatio);
 
+// The rows of a sequence.
+struct Span {
+  int64_t first, time;
+  __device__ Span(const MlstmGatesShape& s, int64_t b)
+      : first(s.offsets ? s.offsets[b] : b * s.time), time(s.offsets ? s.offsets[b + 1] - first : s.time) {}
+};
+
 // m by a scan over 32 tokens at a time: m -> max(m + a, b) composes to another of its kind.
 template <class T>
 struct Stabilise {
@@ -15,10 +22,11 @@ struct Stabilise {
   __device__ void operator()(int64_t b, int64_t h, int lane) const {
     const MlstmGatesShape& s = p.shape;
     const float bias = p.bias ? p.bias[h] : 0.0f;
+    const Span span(s, b);
     float carried = p.initial_m ? p.initial_m[b * s.heads + h] : 0.0f;
-    for (int64_t begin = 0; begin < s.time; begin += 32) {
-      const bool live = begin + lane < s.time;
-      const int64_t r = b * s.time + begin + lane;
+    for (int64_t begin = 0; begin < span.time; begin += 32) {
+      const bool live = begin + lane < span.time;
+      const int64_t r = span.first + begin + lane;
       const float f = live ? p.f[r * s.f_stride + h] : 1.0f;
       const float i = live ? to_float(p.i[r * s.i_stride + h]) + bias : -INFINITY;
       float sum = logf(fabsf(f)), most = i;
@@ -44,23 +52,27 @@ struct Stabilise {
   }
 };
 
+// A warp per sequence and head; its sum for the bias is row b of the workspace [batch, heads].
 template <class T>
 struct StabiliseBackward {
   MlstmStabiliseBackward<T> p;
-  __device__ void operator()(int64_t first, int64_t end, int64_t h, int64_t chunk) const {
+  __device__ void operator()(int64_t b, int64_t h, int lane) const {
     const MlstmGatesShape& s = p.shape;
+    const Span span(s, b);
     float sum = 0.0f;
-    for (int64_t r = first; r < end; ++r) {
-      const float before = r % s.time != 0 ? p.m[(r - 1) * s.m_stride + h]
-                           : p.initial_m   ? p.initial_m[r / s.time * s.heads + h]
-                                           : 0.0f;
+    for (int64_t t = lane; t < span.time; t += 32) {
+      const int64_t r = span.first + t;
+      const float before = t > 0         ? p.m[(r - 1) * s.m_stride + h]
+                           : p.initial_m ? p.initial_m[b * s.heads + h]
+                                         : 0.0f;
       const float di = p.dinput[r * s.input_stride + h] * p.input[r * s.input_stride + h];
       p.df[r * s.f_stride + h] =
           p.dgate[r * s.gate_stride + h] * expf(fminf(before - p.m[r * s.m_stride + h], kMaxRatio));
       p.di[r * s.i_stride + h] = from_float<T>(di);
       sum += di;
     }
-    p.workspace[chunk * s.heads + h] = sum;
+    sum = lane_sum<32>(sum);
+    if (lane == 0) p.workspace[b * s.heads + h] = sum;
   }
 };
 
@@ -101,7 +113,7 @@ struct NormaliseBackward {
 }  // namespace
 
 int64_t mlstm_stabilise_workspace_size(const MlstmGatesShape& shape, Cuda) {
-  return row_chunks(shape.rows()) * shape.heads;
+  return shape.batch * shape.heads;
 }
 
 template <class T>
@@ -110,9 +122,8 @@ void mlstm_stabilise(const MlstmStabilise<T>& p, Cuda device) {
 }
 template <class T>
 void mlstm_stabilise_backward(const MlstmStabiliseBackward<T>& p, Cuda device) {
-  for_row_chunks(p.shape.rows(), p.shape.heads, StabiliseBackward<T>{p}, device, "mlstm_stabilise_backward");
-  if (p.dbias)
-    add_column_sums(p.workspace, row_chunks(p.shape.rows()), p.shape.heads, p.shape.heads, p.dbias, device);
+  for_warps(p.shape.batch, p.shape.heads, StabiliseBackward<T>{p}, device, "mlstm_stabilise_backward");
+  if (p.dbias) add_column_sums(p.workspace, p.shape.batch, p.shape.heads, p.shape.heads, p.dbias, device);
 }
 template <class T>
 void mlstm_normalise(const MlstmNormalise<T>& p, Cuda device) {

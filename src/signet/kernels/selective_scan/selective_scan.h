@@ -27,6 +27,12 @@ struct SelectiveScanShape {
   EigenvalueRange range = EigenvalueRange::kPositive;
   // Elements from token to token; 0 means contiguous.
   int64_t u_stride = 0, raw_stride = 0, z_stride = 0, b_stride = 0, c_stride = 0, y_stride = 0;
+  // GPU only, without states: the rows of sequence b are [offsets[b], offsets[b + 1]) of packed_rows instead,
+  // at most `time`.
+  const int32_t* offsets = nullptr;
+  int64_t packed_rows = 0;
+
+  int64_t rows() const { return offsets ? packed_rows : batch * time; }
 };
 
 // The shape with every stride given.

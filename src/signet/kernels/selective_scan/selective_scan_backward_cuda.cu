@@ -76,7 +76,7 @@ struct BackwardSizes {
   explicit BackwardSizes(const Geometry& g) {
     const int64_t items = int64_t{g.batch} * g.segments, per_block = items_per_block(g);
     starts = g.segments > 1 ? 2 * segment_size(g) : 0;
-    token_sums = int64_t{g.blocks} * g.batch * g.time * 2 * padded_states(g.states);
+    token_sums = int64_t{g.blocks} * g.rows * 2 * padded_states(g.states);
     channel_sums = (items + per_block - 1) / per_block * g.channels * (g.states + 2);
   }
 };
@@ -145,7 +145,7 @@ void selective_scan_backward(const SelectiveScanBackward<T>& p, Cuda device) {
     p.z ? launch_backward<T, 64, true>(args, p.shape.range, stream)
         : launch_backward<T, 64, false>(args, p.shape.range, stream);
 
-  const int64_t tokens = int64_t{g.batch} * g.time, packets = tokens * padded / 2;
+  const int64_t tokens = g.rows, packets = tokens * padded / 2;
   token_sum_kernel<<<static_cast<unsigned>((packets + 255) / 256), 256, 0, stream>>>(
       token_sums, g.blocks, tokens, padded, g.states, p.db, g.b_stride, p.dc, g.c_stride);
   check_launch("selective_scan_backward: dB and dC");

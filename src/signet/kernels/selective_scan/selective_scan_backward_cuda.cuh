@@ -22,7 +22,7 @@ struct BackwardArgs {
   Geometry g;
   int items_per_block;  // (batch, segment) pairs one block works through
   const float* starts;  // [segments,B,channels,states] gradients of the states, null with one segment
-  float* token_sums;    // [blocks,B,T,2,NP] dB and dC of a block's channels
+  float* token_sums;    // [blocks,rows,2,NP] dB and dC of a block's channels
   float* channel_sums;  // [blocks over items, channels (states + 2)]: dA_log, dD, dbias
 };
 
@@ -36,8 +36,8 @@ struct BackwardTile {
                        int tile) {
     const SelectiveScanBackward<T>& p = args.p;
     const Geometry& g = args.g;
-    const int steps = g.time - tile * kTile, n0 = at.state_lane * kStates;
-    const int64_t row = int64_t{at.batch} * g.time + int64_t{tile} * kTile;
+    const int steps = at.time - tile * kTile, n0 = at.state_lane * kStates;
+    const int64_t row = at.first_row + int64_t{tile} * kTile;
     load_rows(u, p.u + row * g.u_stride, g.u_stride, steps, at, g);
     load_rows(raw, p.raw + row * g.raw_stride, g.raw_stride, steps, at, g);
     load_rows(dy, p.dy + row * g.y_stride, g.y_stride, steps, at, g);
@@ -166,13 +166,20 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
   }
 
   BackwardTile<T, M, kGated> next;
-  const auto last_tile_of = [&](int segment) {
-    return min((segment + 1) * g.tiles_per_segment, g.tiles) - 1;
+  int item = first_item, tile = at.last_tile(g) - 1;
+  // To the next item that has a tile; packed sequences may be empty.
+  const auto skip_empty = [&] {
+    while (tile < at.segment * g.tiles_per_segment && ++item < last_item) {
+      at = Place<M>(g, item);
+      tile = at.last_tile(g) - 1;
+    }
   };
-  next.load(args, at, channel, last_tile_of(at.segment));
-  for (int item = first_item, tile = last_tile_of(at.segment); item < last_item;) {
-    const int steps = min(kTile, g.time - tile * kTile), batch = at.batch, segment = at.segment;
-    if (tile == last_tile_of(segment)) {
+  skip_empty();
+  if (item < last_item) next.load(args, at, channel, tile);
+  while (item < last_item) {
+    const int steps = min(kTile, at.time - tile * kTile), batch = at.batch, segment = at.segment;
+    const int64_t first_row = at.first_row + int64_t{tile} * kTile;
+    if (tile == at.last_tile(g) - 1) {
       const float* end = args.starts       ? args.starts + state_row(int64_t{segment} * g.batch + batch, 0, g)
                          : p.d_final_state ? p.d_final_state + state_row(batch, 0, g)
                                            : nullptr;
@@ -229,12 +236,8 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
     }
     __syncthreads();
     const int this_tile = tile;
-    if (--tile < segment * g.tiles_per_segment) {
-      if (++item < last_item) {
-        at = Place<M>(g, item);
-        tile = last_tile_of(at.segment);
-      }
-    }
+    --tile;
+    skip_empty();
     if (item < last_item) next.load(args, at, channel, tile);
 
       // Steps are taken several at a time: all reads (on the way back those of the next steps), then all sums
@@ -344,7 +347,6 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
     }
     __syncthreads();
 
-    const int64_t first_row = int64_t{batch} * g.time + int64_t{this_tile} * kTile;
 #pragma unroll
     for (int k = 0; k < M::kPasses; ++k) {
       const int t = at.packet_row + k * M::kRows;
@@ -371,7 +373,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
       if constexpr (kGated)
         store_packet(p.dz + (first_row + t) * g.z_stride, row_channel, g.channels, g.packets, dz);
     }
-    const int64_t sums_row = int64_t{blockIdx.x % g.blocks} * g.batch * g.time + first_row;
+    const int64_t sums_row = int64_t{blockIdx.x % g.blocks} * g.rows + first_row;
     for (int e = threadIdx.x; e < steps * NP / 2; e += kThreads) {
       const int t = e / (NP / 2), quad = e % (NP / 2);
       float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);

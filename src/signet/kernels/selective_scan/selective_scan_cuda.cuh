@@ -48,6 +48,8 @@ struct Geometry {
   int u_stride, raw_stride, z_stride, b_stride, c_stride, y_stride;
   int blocks;  // over the channels
   int tiles, segments, tiles_per_segment;
+  int rows;                // of all sequences
+  const int32_t* offsets;  // of packed sequences, else null
   // Whether rows of channels, of states in fp32, and of B and C can be moved in packets.
   bool packets, state_packets, token_packets;
 };
@@ -116,12 +118,16 @@ __device__ inline float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf
 template <class M>
 struct Place {
   int batch, segment, first_channel;  // of the block
+  int time;                           // steps of the sequence
+  int64_t first_row;                  // of the sequence
   int state_lane, group, channel;     // channel: the first of the C owned ones, from first_channel
   int packet_row, packet_channel;
 
   __device__ Place(const Geometry& g, int item) {
     segment = item % g.segments;
     batch = item / g.segments;
+    first_row = g.offsets ? g.offsets[batch] : int64_t{batch} * g.time;
+    time = g.offsets ? g.offsets[batch + 1] - g.offsets[batch] : g.time;
     first_channel = static_cast<int>(blockIdx.x % g.blocks) * M::kChannels;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     state_lane = lane % M::kLanes;
@@ -129,6 +135,10 @@ struct Place {
     channel = (warp * M::kGroups + group) * M::kOwned;
     packet_row = threadIdx.x / M::kPackets;
     packet_channel = threadIdx.x % M::kPackets * 4;
+  }
+  // The end of the segment's tiles.
+  __device__ int last_tile(const Geometry& g) const {
+    return min((segment + 1) * g.tiles_per_segment, (time + kTile - 1) / kTile);
   }
 };
 

@@ -18,8 +18,8 @@ struct ForwardTile {
 
   __device__ void load(const ForwardArgs<T>& args, const Place<M>& at, int tile) {
     const auto& [p, g, starts] = args;
-    const int steps = g.time - tile * kTile;
-    const int64_t row = int64_t{at.batch} * g.time + int64_t{tile} * kTile;
+    const int steps = at.time - tile * kTile;
+    const int64_t row = at.first_row + int64_t{tile} * kTile;
     load_rows(u, p.u + row * g.u_stride, g.u_stride, steps, at, g);
     load_rows(raw, p.raw + row * g.raw_stride, g.raw_stride, steps, at, g);
     if (p.z) load_rows(z, p.z + row * g.z_stride, g.z_stride, steps, at, g);
@@ -64,11 +64,11 @@ __global__ void __launch_bounds__(kThreads, NP == 16 ? 4 : 1)
     if (p.bias && row_channel + i < g.channels) bias[i] = p.bias[row_channel + i];
   }
 
-  const int first = at.segment * g.tiles_per_segment, last = min(first + g.tiles_per_segment, g.tiles);
+  const int first = at.segment * g.tiles_per_segment, last = at.last_tile(g);
   ForwardTile<T, M> next;
   next.load(args, at, first);
   for (int tile = first; tile < last; ++tile) {
-    const int steps = min(kTile, g.time - tile * kTile);
+    const int steps = min(kTile, at.time - tile * kTile);
     const ForwardTile<T, M> now = next;
     if (p.saved && tile > 0) {
 #pragma unroll
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kThreads, NP == 16 ? 4 : 1)
         y[i] = fmaf(d[i], u[i], sums[i]);
         if (p.z) y[i] *= z[i] * sigmoid(z[i]);
       }
-      const int64_t row = int64_t{at.batch} * g.time + int64_t{tile} * kTile + t;
+      const int64_t row = at.first_row + int64_t{tile} * kTile + t;
       store_packet(p.y + row * g.y_stride, row_channel, g.channels, g.packets, y);
     }
   }
