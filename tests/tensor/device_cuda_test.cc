@@ -14,6 +14,14 @@ TEST(CudaDevice, ErrorsCarryTheNameOfTheCall) {
   }
 }
 
+TEST(CudaDevice, AnOldOneIsNamedWithWhatItLacks) {
+  CudaDevice device;
+  device.name = "Tesla T4", device.compute_major = 7, device.compute_minor = 5;
+  EXPECT_EQ(too_old(device), "Tesla T4 has compute capability 7.5; 8.0 is the least");
+  device.compute_major = 8, device.compute_minor = 0;
+  EXPECT_EQ(too_old(device), "");
+}
+
 TEST(CudaDevice, FactsAreThere) {
   SIGNET_NEEDS_GPU();
   const CudaDevice& device = cuda_device();

@@ -39,17 +39,19 @@ const CudaDevice& cuda_device() {
   return device;
 }
 
+std::string too_old(const CudaDevice& device) {
+  if (device.compute_major >= 8) return "";
+  return fmt::format("{} has compute capability {}.{}; 8.0 is the least", device.name, device.compute_major,
+                     device.compute_minor);
+}
+
 std::string cuda_unavailable() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaErrorInsufficientDriver) return "no CUDA driver, or one older than this build needs";
   if (status != cudaSuccess) return fmt::format("no usable GPU: {}", cudaGetErrorString(status));
   if (count == 0) return "no GPU";
-  const CudaDevice& device = cuda_device();
-  if (device.compute_major < 8)
-    return fmt::format("{} has compute capability {}.{}; 8.0 is the least", device.name, device.compute_major,
-                       device.compute_minor);
-  return "";
+  return too_old(cuda_device());
 }
 
 }  // namespace signet

@@ -33,6 +33,8 @@ struct CudaDevice {
 // The current device, read once; throws when there is none (cuda_unavailable says why).
 const CudaDevice& cuda_device();
 
+// Empty when the kernels run on that GPU, else why they do not.
+std::string too_old(const CudaDevice& device);
 // Empty when kernels can run here, else why not: no driver, no GPU, or one older than compute capability 8.0.
 std::string cuda_unavailable();
 
