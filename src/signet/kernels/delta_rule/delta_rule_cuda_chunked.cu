@@ -12,10 +12,48 @@ constexpr int kPitch = kChunk + 4;  // of 64 x 64 fp32 matrices
 template <int DK>
 constexpr int kInverseSize = kPitch > DK / 2 ? kChunk* kPitch : kChunk* DK / 2;  // floats
 
-// P = mask(Q K^T), and T = (I + G diag(beta))^-1: two diagonal blocks of 32 by forward substitution, one
-// column per lane, then T21 = -T22 (M21 T11), all in fp32; stored as high and low bf16 parts.
+// x = big + small, both exact in tf32 but for the last bits of small.
+struct Tf32 {
+  uint32_t big, small;
+  __device__ explicit Tf32(float x) {
+    big = __float_as_uint(x) & 0xffffe000u;
+    small = __float_as_uint(x - __uint_as_float(big));
+  }
+};
+// C[16][16] += A B over K terms on tensor cores, to the accuracy of fp32: A and B lie in shared memory, rows
+// of kPitch, and enter as sums of two tf32 numbers.
+template <int K>
+__device__ void multiply_exactly(float (&c)[2][4], const float* a, const float* b, int lane) {
+  const auto multiply = [](float(&sum)[4], const uint32_t(&x)[4], uint32_t y0, uint32_t y1) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};\n"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y0), "r"(y1));
+  };
+  const int row = lane / 4, column = lane % 4;
+#pragma unroll
+  for (int k = 0; k < K; k += 8) {
+    uint32_t big[4], small[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const Tf32 x(a[(row + i % 2 * 8) * kPitch + k + column + i / 2 * 4]);
+      big[i] = x.big, small[i] = x.small;
+    }
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      const Tf32 y0(b[(k + column) * kPitch + 8 * n + row]), y1(b[(k + column + 4) * kPitch + 8 * n + row]);
+      multiply(c[n], small, y0.big, y1.big);
+      multiply(c[n], big, y0.small, y1.small);
+      multiply(c[n], big, y0.big, y1.big);
+    }
+  }
+}
+
+// P = mask(Q K^T), and T = (I + G diag(beta))^-1: four diagonal blocks of 16 by forward substitution, then
+// T21 = -T22 (M21 T11) of blocks of 16 and of 32, all in fp32; stored as high and low bf16 parts.
 template <int DK, bool kGated>
 __global__ void __launch_bounds__(kThreads) inverse_kernel(ChunkProblem p) {
+  begin_kernel();
   extern __shared__ __align__(256) char shared[];
   // The keys are not needed any more when the inverse is begun: the less memory, the more blocks at a time.
   Half* const keys = reinterpret_cast<Half*>(shared);
@@ -23,7 +61,7 @@ __global__ void __launch_bounds__(kThreads) inverse_kernel(ChunkProblem p) {
   float* const m = inverse + kInverseSize<DK>;
   Half* const queries = reinterpret_cast<Half*>(m);  // until M is written
   __shared__ float beta[kChunk];
-  const Chunk chunk(p);
+  const Chunk chunk(p, true);  // the states begin with what comes last here
   if (chunk.tokens == 0) return;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const Half* source = p.k + chunk.token * p.k_stride + chunk.h * DK;
@@ -42,24 +80,27 @@ __global__ void __launch_bounds__(kThreads) inverse_kernel(ChunkProblem p) {
     row_block_product<DK, Rows<DK>, false, Rows<DK>, true>(scores, queries, 16 * warp, keys, 0, 4, lane);
     [[maybe_unused]] const float* const decay = kGated ? p.decay_of(chunk.block) : nullptr;
     Half* const to = p.scores + chunk.block * p.token_rows * kChunk;
-    for_each_element(scores, lane, [&](float& value, int row, int column) {
-      if constexpr (kGated)
-        value *= decay[(16 * warp + row) * kChunk + column];
-      else
+    if constexpr (kGated)
+      multiply_by_rows(scores, lane, [&](int row) { return decay + (16 * warp + row) * kChunk; });
+    else
+      for_each_element(scores, lane, [&](float& value, int row, int column) {
         value = column < (16 * warp + row + 1) * p.factors ? value : 0.f;
-    });
-    for_each_pair(scores, lane, [&](float x, float y, int row, int column) {
-      *reinterpret_cast<uint32_t*>(to + tile_index<64>(16 * warp + row, column)) = pack(x, y);
-    });
+      });
+    // By way of this warp's queries, which nobody else reads.
+    __syncwarp();
+    Half* const staged = queries + 16 * warp * DK;
+    stage_rows<64>(staged, scores, 0, 0, lane);
+    __syncwarp();
+#pragma unroll
+    for (int i = lane; i < 16 * kChunk / 8; i += 32)
+      reinterpret_cast<uint4*>(to + 16 * warp * kChunk)[i] = reinterpret_cast<const uint4*>(staged)[i];
   }
   float g[8][4];
   clear(g);
   row_block_product<DK, Rows<DK>, false, Rows<DK>, true>(g, keys, 16 * warp, keys, 0, warp + 1, lane);
   if constexpr (kGated) {
     const float* const decay = p.decay_of(chunk.block);
-    for_each_element(g, lane, [&](float& value, int row, int column) {
-      value *= decay[(16 * warp + row) / p.factors * kChunk + column];
-    });
+    multiply_by_rows(g, lane, [&](int row) { return decay + (16 * warp + row) / p.factors * kChunk; });
   }
   __syncthreads();
   float2 column_beta[8];
@@ -78,12 +119,15 @@ __global__ void __launch_bounds__(kThreads) inverse_kernel(ChunkProblem p) {
   }
   __syncthreads();
 
+  // Diagonal blocks of 16 by forward substitution, one column per lane; a warp has two of them.
+  const auto at = [](float* matrix, int row, int column) { return matrix + row * kPitch + column; };
   if (warp < 2) {
-    const float* block = m + warp * 32 * (kPitch + 1);
-    float x[32];
+    const int first = 32 * warp + lane / 16 * 16;
+    const float* const block = at(m, first, first);
+    float x[16];
 #pragma unroll
-    for (int i = 0; i < 32; ++i) {
-      float sum[4] = {i == lane ? -1.f : 0.f, 0.f, 0.f, 0.f};
+    for (int i = 0; i < 16; ++i) {
+      float sum[4] = {i == lane % 16 ? -1.f : 0.f, 0.f, 0.f, 0.f};
 #pragma unroll
       for (int l = 0; l < i; l += 4) {
         float y[4];
@@ -95,43 +139,41 @@ __global__ void __launch_bounds__(kThreads) inverse_kernel(ChunkProblem p) {
       x[i] = -((sum[0] + sum[1]) + (sum[2] + sum[3]));
     }
 #pragma unroll
-    for (int i = 0; i < 32; ++i) inverse[(warp * 32 + i) * kPitch + warp * 32 + lane] = x[i];
+    for (int i = 0; i < 16; ++i) *at(inverse, first + i, first + lane % 16) = x[i];
+    __syncwarp();
+    // T21 = -T22 (M21 T11) of this warp's block of 32. What lies right of the diagonal in m is free.
+    const int top = 32 * warp, low = top + 16;
+    float sums[2][4];
+    clear(sums);
+    multiply_exactly<16>(sums, at(m, low, top), at(inverse, top, top), lane);
+    for_each_pair(sums, lane, [&](float y0, float y1, int row, int column) {
+      *reinterpret_cast<float2*>(at(m, top + row, low + column)) = make_float2(y0, y1);
+      *reinterpret_cast<float2*>(at(inverse, top + row, low + column)) = make_float2(0.f, 0.f);
+    });
+    __syncwarp();
+    clear(sums);
+    multiply_exactly<16>(sums, at(inverse, low, low), at(m, top, low), lane);
+    for_each_pair(sums, lane, [&](float y0, float y1, int row, int column) {
+      *reinterpret_cast<float2*>(at(inverse, low + row, top + column)) = make_float2(-y0, -y1);
+    });
   }
   __syncthreads();
-  // Each thread makes 2 rows by 4 columns of a 32 x 32 product, twice. The upper right of m is free.
-  const int row = threadIdx.x / 8 * 2, column = threadIdx.x % 8 * 4;
-  const auto product32 = [&](const float* left, const float* right, float(&sum)[2][4]) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) sum[i / 4][i % 4] = 0.f;
-#pragma unroll 4
-    for (int l = 0; l < 32; l += 4) {
-      float x[2][4], y[4];
-      load_floats(x[0], left + row * kPitch + l);
-      load_floats(x[1], left + (row + 1) * kPitch + l);
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        load_floats(y, right + (l + e) * kPitch + column);
-#pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          sum[0][c] = fmaf(x[0][e], y[c], sum[0][c]);
-          sum[1][c] = fmaf(x[1][e], y[c], sum[1][c]);
-        }
-      }
-    }
-  };
-  float sum[2][4];
-  product32(m + 32 * kPitch, inverse, sum);
-  store_floats(m + row * kPitch + 32 + column, sum[0]);
-  store_floats(m + (row + 1) * kPitch + 32 + column, sum[1]);
-  __syncthreads();
-  product32(inverse + 32 * kPitch + 32, m + 32, sum);
-  const float zeros[4] = {};
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-#pragma unroll
-    for (int c = 0; c < 4; ++c) sum[i][c] = -sum[i][c];
-    store_floats(inverse + (32 + row + i) * kPitch + column, sum[i]);
-    store_floats(inverse + (row + i) * kPitch + 32 + column, zeros);
+  // The same for the two blocks of 32: a warp makes 16 x 16 of each product.
+  const int row0 = warp / 2 * 16, column0 = warp % 2 * 16;
+  {
+    float sums[2][4];
+    clear(sums);
+    multiply_exactly<32>(sums, at(m, 32 + row0, 0), at(inverse, 0, column0), lane);
+    for_each_pair(sums, lane, [&](float y0, float y1, int row, int column) {
+      *reinterpret_cast<float2*>(at(m, row0 + row, 32 + column0 + column)) = make_float2(y0, y1);
+      *reinterpret_cast<float2*>(at(inverse, row0 + row, 32 + column0 + column)) = make_float2(0.f, 0.f);
+    });
+    __syncthreads();
+    clear(sums);
+    multiply_exactly<32>(sums, at(inverse, 32 + row0, 32), at(m, 0, 32 + column0), lane);
+    for_each_pair(sums, lane, [&](float y0, float y1, int row, int column) {
+      *reinterpret_cast<float2*>(at(inverse, 32 + row0 + row, column0 + column)) = make_float2(-y0, -y1);
+    });
   }
   __syncthreads();
 
@@ -140,9 +182,9 @@ __global__ void __launch_bounds__(kThreads) inverse_kernel(ChunkProblem p) {
     float x[8];
     load_floats(x, inverse + i / 8 * kPitch + i % 8 * 8);
     const Split s0(x[0], x[1]), s1(x[2], x[3]), s2(x[4], x[5]), s3(x[6], x[7]);
-    const int at = tile_piece<64>(i / 8, i % 8);
-    out[at] = make_uint4(s0.high, s1.high, s2.high, s3.high);
-    out[at + kChunk * kChunk / 8] = make_uint4(s0.low, s1.low, s2.low, s3.low);
+    const int place = tile_piece<64>(i / 8, i % 8);
+    out[place] = make_uint4(s0.high, s1.high, s2.high, s3.high);
+    out[place + kChunk * kChunk / 8] = make_uint4(s0.low, s1.low, s2.low, s3.low);
   }
 }
 
@@ -152,8 +194,7 @@ void forward(const ChunkProblem& p, cudaStream_t stream) {
   if constexpr (kGated) chunked_decay(p, stream);
   allow_shared_memory(inverse_kernel<D, kGated>, kBytes, "delta rule inverse");
   const dim3 grid = chunk_grid(p);
-  inverse_kernel<D, kGated><<<grid, kThreads, kBytes, stream>>>(p);
-  check_launch("delta rule inverse");
+  signet::launch("delta rule inverse", inverse_kernel<D, kGated>, grid, kThreads, kBytes, Cuda{stream}, p);
   chunked_states(p, stream);
 }
 
@@ -164,7 +205,7 @@ bool chunked_covers(const DeltaRuleShape& shape) {
   const int64_t strides[] = {s.q_stride, s.k_stride, s.v_stride, s.o_stride, s.beta_stride};
   for (int i = 0; i < 5; ++i)
     if (strides[i] >= 1 << 24 || (i < 4 && strides[i] % 8)) return false;
-  constexpr int kSharedMemory = 150000;  // of the state kernels at dk = 128, at least
+  constexpr int kSharedMemory = 160000;  // of the state kernels at dk = 128, at least
   if (s.dk == 128 && cuda_device().shared_per_block < kSharedMemory) return false;
   if (s.batch >= int64_t{1} << 24 || s.time >= int64_t{1} << 29) return false;
   return s.dk == s.dv && (s.dk == 64 || s.dk == 128) && s.factors >= 1 && s.factors <= kChunk && s.time > 0 &&
@@ -177,6 +218,7 @@ dim3 chunk_grid(const ChunkProblem& p) { return dim3(static_cast<unsigned>(p.pla
 
 // One thread per place looks for its sequence: the last one that begins no later.
 __global__ void sequence_table_kernel(ChunkProblem p) {
+  begin_kernel();
   const int place = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (place >= p.places(p.tokens)) return;
   int low = 0, high = p.batch;
@@ -192,8 +234,7 @@ void find_sequences(const ChunkProblem& p, cudaStream_t stream) {
   if (!p.offsets) return;
   constexpr int kBlock = 256;
   const auto blocks = static_cast<unsigned>((p.places(p.tokens) + kBlock - 1) / kBlock);
-  sequence_table_kernel<<<blocks, kBlock, 0, stream>>>(p);
-  check_launch("delta rule packed sequences");
+  signet::launch("delta rule packed sequences", sequence_table_kernel, blocks, kBlock, 0, Cuda{stream}, p);
 }
 
 ChunkProblem chunk_problem(const Problem<Half>& p) {

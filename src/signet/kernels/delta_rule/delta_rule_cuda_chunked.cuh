@@ -40,6 +40,7 @@
 #pragma once
 
 #include "signet/kernels/delta_rule/delta_rule_cuda.cuh"
+#include "signet/tensor/launch.cuh"
 
 namespace signet::kernels::delta_rule {
 
@@ -126,12 +127,25 @@ struct Chunk {
   int h, tokens = 0;  // 0: there is none
   int64_t token, block;
 
-  // Of a grid of all places by heads.
-  __device__ explicit Chunk(const ChunkProblem& p) : h(blockIdx.y) {
-    const int place = blockIdx.x, b = p.offsets ? p.sequence_of[place] : place / p.chunks;
-    if (b < 0) return;
-    const int chunk = p.offsets ? place - static_cast<int>(p.first_place(b, p.tokens)) : place % p.chunks;
-    *this = Chunk(p, p.token(b, 0), p.length(b), h, chunk, h * p.places(p.tokens) + place - chunk);
+  // Of a grid of all places by heads. Neighbouring blocks take neighbouring heads, and all segments of all
+  // sequences from their first chunks on, or from their last ones when `backwards`: a walk over the segments
+  // finds in the cache what was written last for the chunks it begins with, and leaves there what the blocks
+  // that run first need.
+  __device__ explicit Chunk(const ChunkProblem& p, bool backwards = false) : h(blockIdx.y) {
+    if (p.offsets) {
+      const int place = blockIdx.x, b = p.sequence_of[place];
+      if (b < 0) return;
+      const int chunk = place - static_cast<int>(p.first_place(b, p.tokens));
+      *this = Chunk(p, p.token(b, 0), p.length(b), h, chunk, h * p.places(p.tokens) + place - chunk);
+      return;
+    }
+    const int64_t i = static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
+    const int head = static_cast<int>(i % p.heads), b = static_cast<int>(i / p.heads % p.batch);
+    int chunk = static_cast<int>(i / p.heads / p.batch);
+    if (backwards) chunk = p.chunks - 1 - chunk;
+    if (p.segments * p.segment_chunks == p.chunks)
+      chunk = chunk % p.segments * p.segment_chunks + chunk / p.segments;
+    *this = Chunk(p, p.token(b, 0), p.length(b), head, chunk, p.block(b, head, 0));
   }
   // Number `chunk` of a sequence with these first token, length and first block.
   __device__ Chunk(const ChunkProblem& p, int64_t first_token, int length, int head, int chunk,

@@ -1,19 +1,62 @@
 // Backward of the chunked delta rule: dV and the states' gradients one chunk after the other from the last
 // (delta_rule_cuda_state_gradients.cu), then dQ, dK and dbeta per chunk.
-#include "signet/kernels/delta_rule/delta_rule_cuda_chunked.cuh"
-#include "signet/kernels/delta_rule/delta_rule_cuda_group.cuh"
+#include "signet/kernels/delta_rule/delta_rule_cuda_bulk.cuh"
 
 namespace signet::kernels::delta_rule {
 namespace {
 
 constexpr int kThreads = 128;  // 4 warps: one per 16 rows of a chunk
+constexpr int kStages = 4;     // of a chunk's inputs
 
+// The inputs of one chunk: whole chunks come by bulk copies, which one thread asks for.
 template <int D>
-__device__ void fetch_panels(Half* tile, const Half* source, const RowMap& map, int valid, int thread) {
+struct Stages {
+  const RowMaps& maps;
+  uint64_t* arrivals;
+  const Chunk& chunk;
+  int thread;
+  bool tensor;
+
+  __device__ Stages(const ChunkProblem& p, const RowMaps& row_maps, uint64_t* barriers, const Chunk& of)
+      : maps(row_maps),
+        arrivals(barriers),
+        chunk(of),
+        thread(threadIdx.x),
+        tensor(kWgmma && row_maps.usable && of.tokens == p.tokens) {
+    if (thread == 0) prepare_arrivals(arrivals, kStages);
+    __syncthreads();
+  }
+  // To be called first for every stage: how many elements of rows and of blocks it brings.
+  __device__ void begin(int stage, int row_elements, int block_elements) const {
+    if (thread == 0)
+      expect_bytes(arrivals + stage, ((tensor ? row_elements : 0) + block_elements) * sizeof(Half));
+  }
+  __device__ void rows(int stage, Half* tile, const CUtensorMap& map, const Half* source,
+                       const RowMap& places, int valid) const {
 #pragma unroll
-  for (int part = 0; part < D / 64; ++part)
-    fetch_tile<64, kChunk, kThreads>(tile + part * kTile, source + 64 * part, map, valid, thread);
-}
+    for (int part = 0; part < D / 64; ++part) {
+      if (!tensor)
+        fetch_tile<64, kChunk, kThreads>(tile + part * kTile, source + 64 * part, places, valid, thread);
+      else if (thread == 0)
+        tensor_copy(tile + part * kTile, map, chunk.h * D + 64 * part, chunk.token, arrivals + stage);
+    }
+  }
+  template <int kElements>
+  __device__ void block(int stage, Half* tile, const Half* source) const {
+    if constexpr (!kWgmma)
+      fetch_linear<kElements, kThreads>(tile, source, thread);
+    else if (thread == 0)
+      bulk_copy(tile, source, kElements * sizeof(Half), arrivals + stage);
+  }
+  // The stage has come, and kLater stages after it may be under way.
+  template <int kLater>
+  __device__ void await(int stage) const {
+    copy_wait<kLater>();
+    await_bytes(arrivals + stage, 0);
+    show_to_products();
+    __syncthreads();
+  }
+};
 
 // Rows lane / 4 and 8 below of an accumulator times rows of bf16 (null: zero), summed over all columns.
 template <int N>
@@ -92,7 +135,9 @@ __device__ float dot_states(const Half* state, const Half* other, int thread) {
 // NW warps share the 16 tokens of a row tile of dQ (few tokens per chunk when n_h is large), each with its
 // columns.
 template <int D, int NW, bool kGated>
-__global__ void __launch_bounds__(kThreads, 2) gradient_kernel(ChunkProblem p) {
+__global__ void __launch_bounds__(kThreads, 2)
+    gradient_kernel(ChunkProblem p, const __grid_constant__ RowMaps maps) {
+  begin_kernel();
   extern __shared__ __align__(1024) char shared[];
   Half* const keys = reinterpret_cast<Half*>(shared);
   Half* const w = keys + kChunk * D;
@@ -108,20 +153,23 @@ __global__ void __launch_bounds__(kThreads, 2) gradient_kernel(ChunkProblem p) {
   const int tokens = chunk.tokens, rows = tokens * p.factors;
   const int64_t token = chunk.token, block = chunk.block;
   const RowMap key_rows(p.factors, p.k_stride, p.heads * D);
-  fetch_panels<D>(d_o_then_dv_low, p.d_o + token * p.o_stride + h * D, RowMap(1, p.o_stride, 0), tokens,
-                  thread);
-  fetch_linear<kChunk * D, kThreads>(w, p.w + 2 * block * kChunk * D, thread);
-  fetch_linear<kChunk * D, kThreads>(w_low_then_q, p.w + (2 * block + 1) * kChunk * D, thread);
+  const Stages<D> in(p, maps, reinterpret_cast<uint64_t*>(beta + kChunk), chunk);
+  const RowMap token_rows(1, p.q_stride, 0);
+  const Half* const q = p.q + token * p.q_stride + h * D;
+  const int token_elements = p.tokens * D;
+  in.begin(0, token_elements, 2 * kChunk * D);
+  in.rows(0, d_o_then_dv_low, maps.d_o, p.d_o + token * p.o_stride + h * D, RowMap(1, p.o_stride, 0), tokens);
+  in.template block<kChunk * D>(0, w, p.w + 2 * block * kChunk * D);
+  in.template block<kChunk * D>(0, w_low_then_q, p.w + (2 * block + 1) * kChunk * D);
   copy_commit();
-  fetch_linear<D * D, kThreads>(state, p.s0 + block * D * D, thread);
-  fetch_panels<D>(keys, p.k + token * p.k_stride + h * D, key_rows, rows, thread);
-  fetch_panels<D>(dv, p.dv_out + token * p.v_stride + h * D, RowMap(p.factors, p.v_stride, p.heads * D), rows,
-                  thread);
+  in.begin(1, 2 * kChunk * D, D * D);
+  in.template block<D * D>(1, state, p.s0 + block * D * D);
+  in.rows(1, keys, maps.k, p.k + token * p.k_stride + h * D, key_rows, rows);
+  in.rows(1, dv, maps.dv, p.dv_out + token * p.v_stride + h * D, RowMap(p.factors, p.v_stride, p.heads * D),
+          rows);
   copy_commit();
   if (threadIdx.x < kChunk) beta[threadIdx.x] = chunk.beta_at(p, threadIdx.x);
-  copy_wait<1>();
-  show_to_products();
-  __syncthreads();
+  in.template await<1>(0);
 
   [[maybe_unused]] const float* const decay = kGated ? p.decay_of(block) : nullptr;
   [[maybe_unused]] const float* const factors = kGated ? p.factors_of(block) : nullptr;
@@ -150,23 +198,17 @@ __global__ void __launch_bounds__(kThreads, 2) gradient_kernel(ChunkProblem p) {
     for_each_element(scores, lane, [&](float& value, int row, int column) {
       value = column < (token0 + row + 1) * p.factors ? value * beta[column] : 0.f;
     });
-  copy_wait<0>();
-  show_to_products();
-  __syncthreads();
+  in.template await<0>(1);
   if (has_tokens) {  // dQ = scale (dO S0^T + mask(dO W^T) diag(beta) K)
     if constexpr (kGated) {
       if (n0 == 0) {
         float qk[8][4];
         clear(qk);
-        query_key_products<D>(qk, p.q + token * p.q_stride + h * D, p.q_stride, token0, tokens, keys, seen,
-                              lane);
-        for_each_element(qk, scores, lane, [&](float value, float score, int row, int column) {
-          parts.queries[(token0 + row) * kChunk + column] = p.scale * score * value;
-        });
+        query_key_products<D>(qk, q, p.q_stride, token0, tokens, keys, seen, lane);
+        write_products(qk, scores, p.scale, lane,
+                       [&](int row) { return parts.queries + (token0 + row) * kChunk; });
       }
-      for_each_element(scores, lane, [&](float& value, int row, int column) {
-        value *= decay[(token0 + row) * kChunk + column];
-      });
+      multiply_by_rows(scores, lane, [&](int row) { return decay + (token0 + row) * kChunk; });
     }
     float dq[D / 8 / NW][4];
     clear(dq);
@@ -176,10 +218,10 @@ __global__ void __launch_bounds__(kThreads, 2) gradient_kernel(ChunkProblem p) {
       product<D, Panels<D>, false, Blocks<D>, false>(dq, d_o_then_dv_low, token0, state, n0, lane);
     const int row = token0 + lane / 4;
     if constexpr (kGated) {  // scale q_t . (S0 dO_t), then c_t
-      const Half* const q = p.q + token * p.q_stride + h * D + n0;
+      const Half* const q_row = q + row * p.q_stride + n0;
       float dots[2];
-      dot_rows(dots, dq, row < tokens ? q + row * p.q_stride : nullptr,
-               row + 8 < tokens ? q + (row + 8) * p.q_stride : nullptr, lane);
+      dot_rows(dots, dq, row < tokens ? q_row : nullptr, row + 8 < tokens ? q_row + 8 * p.q_stride : nullptr,
+               lane);
       if (lane % 4 == 0) {
         float* const to = parts.before_queries + n0 / (D / NW) * kChunk + row;
         to[0] = p.scale * dots[0], to[8] = p.scale * dots[1];
@@ -211,8 +253,9 @@ __global__ void __launch_bounds__(kThreads, 2) gradient_kernel(ChunkProblem p) {
   group_product<D, Panels<D>, false, Blocks<kChunk>, true>(scores, dv, m0, w, lane);
   group_product<D, Panels<D>, false, Blocks<kChunk>, true>(scores, dv, m0, w_low_then_q, lane);
   __syncthreads();
-  fetch_panels<D>(w_low_then_q, p.q + token * p.q_stride + h * D, RowMap(1, p.q_stride, 0), tokens, thread);
-  fetch_linear<D * D, kThreads>(state, p.ds1 + block * D * D, thread);
+  in.begin(2, token_elements, D * D);
+  in.rows(2, w_low_then_q, maps.q, q, token_rows, tokens);
+  in.template block<D * D>(2, state, p.ds1 + block * D * D);
   copy_commit();
   for_each_element(scores, lane, [&](float& value, int row, int column) {
     value = column < m0 + row ? value * beta[column] : 0.f;
@@ -221,11 +264,8 @@ __global__ void __launch_bounds__(kThreads, 2) gradient_kernel(ChunkProblem p) {
     float kk[8][4];
     clear(kk);
     row_block_product<D, Panels<D>, false, Panels<D>, true>(kk, keys, m0, keys, 0, warp + 1, lane);
-    for_each_element(kk, scores, lane, [&](float value, float score, int row, int column) {
-      parts.keys[(m0 + row) * kChunk + column] = -score * value;
-    });
-    for_each_element(scores, lane,
-                     [&](float& value, int row, int column) { value *= decay_of_rows(m0 + row, column); });
+    write_products(kk, scores, -1.f, lane, [&](int row) { return parts.keys + (m0 + row) * kChunk; });
+    multiply_by_rows(scores, lane, [&](int row) { return decay + (m0 + row) / p.factors * kChunk; });
   }
   group_product_of_sums<4, Panels<D>>(x, scores, keys, lane);
 
@@ -239,11 +279,10 @@ __global__ void __launch_bounds__(kThreads, 2) gradient_kernel(ChunkProblem p) {
       if (column < p.token_rows) value *= decay[column * kChunk + m0 + row];
   });
   __syncthreads();
-  fetch_linear<kChunk * D, kThreads>(d_o_then_dv_low, p.dv_low + block * kChunk * D, thread);
+  in.begin(3, 0, kChunk * D);
+  in.template block<kChunk * D>(3, d_o_then_dv_low, p.dv_low + block * kChunk * D);
   copy_commit();
-  copy_wait<1>();
-  show_to_products();
-  __syncthreads();
+  in.template await<1>(2);
   group_product<D, Blocks<kChunk>, true, Blocks<D>, true>(z, w, m0, state, lane);
   if constexpr (kGated) {
     float dots[2];
@@ -255,9 +294,7 @@ __global__ void __launch_bounds__(kThreads, 2) gradient_kernel(ChunkProblem p) {
   group_product_of_sums<4 / NW, Panels<D>>(z, scores, w_low_then_q, lane);
   clear(scores);
   group_product<D, Blocks<kChunk>, true, Panels<D>, false>(scores, w, m0, dv, lane);
-  copy_wait<0>();
-  show_to_products();
-  __syncthreads();
+  in.template await<0>(3);
   group_product<D, Blocks<kChunk>, true, Blocks<kChunk>, true>(scores, w, m0, d_o_then_dv_low, lane);
   for_each_element(scores, lane, [&](float& value, int row, int column) {
     value = column > m0 + row ? -value : 0.f;
@@ -288,10 +325,11 @@ __global__ void __launch_bounds__(kThreads, 2) gradient_kernel(ChunkProblem p) {
 
 template <int D, int NW, bool kGated>
 void launch_gradients(const ChunkProblem& p, cudaStream_t stream) {
-  constexpr int kBytes = (5 * kChunk * D + D * D) * sizeof(Half) + kChunk * sizeof(float);
+  constexpr int kBytes =
+      (5 * kChunk * D + D * D) * sizeof(Half) + kChunk * sizeof(float) + kStages * sizeof(uint64_t);
   allow_shared_memory(gradient_kernel<D, NW, kGated>, kBytes, "delta rule gradients");
-  gradient_kernel<D, NW, kGated><<<chunk_grid(p), kThreads, kBytes, stream>>>(p);
-  check_launch("delta rule gradients");
+  signet::launch("delta rule gradients", gradient_kernel<D, NW, kGated>, chunk_grid(p), kThreads, kBytes,
+                 Cuda{stream}, p, row_maps(p));
 }
 
 template <int D, bool kGated>

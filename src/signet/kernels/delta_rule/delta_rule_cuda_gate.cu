@@ -13,6 +13,7 @@ __device__ void load_gates(const ChunkProblem& p, const Chunk& chunk, float* gat
 
 // One thread per substep j: column j of R, and the factors of row j and of token j.
 __global__ void __launch_bounds__(kChunk) decay_kernel(ChunkProblem p) {
+  begin_kernel();
   __shared__ float gates[kChunk];
   const Chunk chunk(p);
   if (chunk.tokens == 0) return;
@@ -37,8 +38,10 @@ __global__ void __launch_bounds__(kChunk) decay_kernel(ChunkProblem p) {
 // With D_tj the whole gradient of R_tj (what the chunk's sums give, and through R_{t+1,j}) and D_t that of
 // c_t:
 //   D_t = dR_t + g_{t+1} D_{t+1}        dg_t = sum_j D_tj R_{t-1,j} + D_t c_{t-1}
-// One thread per substep j walks its column; one more walks c.
+// One thread per substep j walks its column; one more walks c. kFactors: 0 where they are many.
+template <int kFactors>
 __global__ void __launch_bounds__(kChunk + 32) gate_gradient_kernel(ChunkProblem p) {
+  begin_kernel();
   __shared__ float gates[kChunk + 1], own[kChunk], terms[kChunk][kChunk + 1];
   const Chunk chunk(p);
   if (chunk.tokens == 0) return;
@@ -56,11 +59,13 @@ __global__ void __launch_bounds__(kChunk + 32) gate_gradient_kernel(ChunkProblem
   }
   __syncthreads();
   if (j < kChunk) {
+    const int factors = kFactors > 0 ? kFactors : p.factors;
     float d = 0.f;
-#pragma unroll 4
+#pragma unroll 16
     for (int t = tokens - 1; t > 0; --t) {
       float sum = parts.queries[t * kChunk + j];
-      for (int i = 0; i < p.factors; ++i) sum += parts.keys[(t * p.factors + i) * kChunk + j];
+#pragma unroll
+      for (int i = 0; i < factors; ++i) sum += parts.keys[(t * factors + i) * kChunk + j];
       d = sum + (t == tokens - 1 ? parts.after[j] : gates[t + 1] * d);
       terms[t][j] = d * r[(t - 1) * kChunk + j];
     }
@@ -85,13 +90,14 @@ __global__ void __launch_bounds__(kChunk + 32) gate_gradient_kernel(ChunkProblem
 }  // namespace
 
 void chunked_decay(const ChunkProblem& p, cudaStream_t stream) {
-  decay_kernel<<<chunk_grid(p), kChunk, 0, stream>>>(p);
-  check_launch("delta rule decay");
+  signet::launch("delta rule decay", decay_kernel, chunk_grid(p), kChunk, 0, Cuda{stream}, p);
 }
 
 void chunked_gate_gradient(const ChunkProblem& p, cudaStream_t stream) {
-  gate_gradient_kernel<<<chunk_grid(p), kChunk + 32, 0, stream>>>(p);
-  check_launch("delta rule gate gradient");
+  const auto kernel = p.factors == 1   ? gate_gradient_kernel<1>
+                      : p.factors == 2 ? gate_gradient_kernel<2>
+                                       : gate_gradient_kernel<0>;
+  signet::launch("delta rule gate gradient", kernel, chunk_grid(p), kChunk + 32, 0, Cuda{stream}, p);
 }
 
 }  // namespace signet::kernels::delta_rule

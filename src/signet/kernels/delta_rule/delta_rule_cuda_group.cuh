@@ -6,8 +6,6 @@
 // multiples of 1024 bytes.
 #pragma once
 
-#include <cstddef>
-
 #include "signet/kernels/delta_rule/delta_rule_cuda_mma.cuh"
 
 namespace signet::kernels::delta_rule {
@@ -199,6 +197,14 @@ __device__ void multiply_sums(float (&c)[8][4], const uint32_t (&high)[4][4], co
 struct WarpMemory {
   Half blocks[2048], high[1024], low[1024];
 };
+// It lies behind what else a block has in shared memory, on Hopper alone.
+template <class Memory>
+__device__ WarpMemory& warp_memory(Memory& memory) {
+  return reinterpret_cast<WarpMemory*>(&memory + 1)[threadIdx.x / 32];
+}
+inline int shared_bytes(size_t memory, int warps) {
+  return static_cast<int>(memory + (cuda_device().compute_major == 9 ? warps * sizeof(WarpMemory) : 0));
+}
 
 // Four 8 x 8 matrices to rows of 16 bytes, this lane's at `row`; transposed when kTransposed.
 template <bool kTransposed>
@@ -320,58 +326,6 @@ __device__ void store_state(float (&s)[D / 64][8][4], float* state, int column, 
     for_each_element(s[part], lane, [&](float x, int row, int channel) {
       state[static_cast<int64_t>(64 * part + channel) * D + column + row] = factor * x;
     });
-}
-
-// The warps that copy and the kGroups warpgroups that compute, joined by named barriers over two slots of
-// shared memory: copy(i, slot) asks for step i's data, which each computing group awaits and gives back.
-inline constexpr int kSlots = 2;
-template <int kGroups>
-struct Pipeline {
-  // Two groups need more registers than a block of 12 warps starts with: the copying warps give theirs away.
-  static constexpr int kCopyThreads = kGroups == 2 ? 128 : 64;
-  static constexpr int kThreads = 128 * kGroups + kCopyThreads;
-
-  template <class F>
-  __device__ static void feed(int steps, F copy) {
-    if (steps > 0) copy(0, 0);
-    copy_commit();
-    for (int i = 0; i < steps; ++i) {
-      copy_wait<0>();
-      show_to_products();
-#pragma unroll
-      for (int group = 0; group < kGroups; ++group) arrive(full(i, group), 128 + kCopyThreads);
-      if (i > 0) wait(empty(i - 1), kThreads);
-      if (i + 1 < steps) copy(i + 1, (i + 1) % kSlots);
-      copy_commit();
-    }
-  }
-  __device__ static void give_registers() {
-    if constexpr (kWgmma && kGroups == 2) asm volatile("setmaxnreg.dec.sync.aligned.u32 56;\n");
-  }
-  __device__ static void take_registers() {
-    if constexpr (kWgmma && kGroups == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 224;\n");
-  }
-  __device__ static void await(int i, int group) { wait(full(i, group), 128 + kCopyThreads); }
-  __device__ static void give_back(int i, int steps) {
-    if (i + 1 < steps) arrive(empty(i), kThreads);
-  }
-
- private:
-  __device__ static int full(int i, int group) { return 1 + i % kSlots * kGroups + group; }
-  __device__ static int empty(int i) { return 1 + kSlots * kGroups + i % kSlots; }
-  __device__ static void wait(int barrier, int threads) {
-    asm volatile("bar.sync %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
-  }
-  __device__ static void arrive(int barrier, int threads) {
-    asm volatile("bar.arrive %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
-  }
-};
-
-// Bytes of a kernel's shared memory, which ends with the memory of its warps: nothing but wgmma's path needs
-// that.
-template <class Memory>
-int shared_bytes() {
-  return static_cast<int>(cuda_device().compute_major == 9 ? sizeof(Memory) : offsetof(Memory, warps));
 }
 
 }  // namespace signet::kernels::delta_rule

@@ -206,15 +206,6 @@ __device__ void for_each_element(float (&c)[N][4], int lane, F f) {
     f(c[n][3], row + 8, n * 8 + column + 1);
   }
 }
-// f(value, other, row, column) over two accumulators of one shape.
-template <int N, class F>
-__device__ void for_each_element(const float (&c)[N][4], const float (&other)[N][4], int lane, F f) {
-#pragma unroll
-  for (int n = 0; n < N; ++n) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) f(c[n][e], other[n][e], lane / 4 + e / 2 * 8, n * 8 + lane % 4 * 2 + e % 2);
-  }
-}
 // f(x, y, row, column) over pairs of neighbouring columns.
 template <int N, class F>
 __device__ void for_each_pair(float (&c)[N][4], int lane, F f) {
@@ -223,6 +214,33 @@ __device__ void for_each_pair(float (&c)[N][4], int lane, F f) {
   for (int n = 0; n < N; ++n) {
     f(c[n][0], c[n][1], row, n * 8 + column);
     f(c[n][2], c[n][3], row + 8, n * 8 + column);
+  }
+}
+
+// c times the same elements of a matrix of fp32 rows of 64; row(i) is row i's.
+template <int N, class F>
+__device__ void multiply_by_rows(float (&c)[N][4], int lane, F row) {
+  const float *const low = row(lane / 4), *const high = row(lane / 4 + 8);
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const int column = n * 8 + lane % 4 * 2;
+    const float2 x = *reinterpret_cast<const float2*>(low + column),
+                 y = *reinterpret_cast<const float2*>(high + column);
+    c[n][0] *= x.x, c[n][1] *= x.y, c[n][2] *= y.x, c[n][3] *= y.y;
+  }
+}
+// The products of two accumulators of one shape, times a factor, to rows of fp32.
+template <int N, class F>
+__device__ void write_products(const float (&c)[N][4], const float (&other)[N][4], float factor, int lane,
+                               F row) {
+  float *const low = row(lane / 4), *const high = row(lane / 4 + 8);
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const int column = n * 8 + lane % 4 * 2;
+    *reinterpret_cast<float2*>(low + column) =
+        make_float2(factor * other[n][0] * c[n][0], factor * other[n][1] * c[n][1]);
+    *reinterpret_cast<float2*>(high + column) =
+        make_float2(factor * other[n][2] * c[n][2], factor * other[n][3] * c[n][3]);
   }
 }
 

@@ -5,20 +5,27 @@
 //   dU^T = dO^T P + dS^T K^T      dV^T = (dU^T diag(beta)) T      dS^T += dO^T Q - dV^T K
 //
 // and with a gate dS^T K^T diag(r), c_last dS^T + dO^T diag(c) Q - dV^T diag(c) K.
-#include "signet/kernels/delta_rule/delta_rule_cuda_chunked.cuh"
-#include "signet/kernels/delta_rule/delta_rule_cuda_group.cuh"
+#include <iterator>
+
+#include "signet/kernels/delta_rule/delta_rule_cuda_bulk.cuh"
 
 namespace signet::kernels::delta_rule {
 namespace {
 
 template <int D>
-struct Memory {
+struct Inputs {
   static constexpr int kParts = D / 64;  // tiles of 64 channels
-  Half keys[kSlots][kParts][kTile], t[kSlots][2][kTile], queries[kSlots][kParts][kTile],
-      scores[kSlots][kTile], d_o[kSlots][kParts][kTile];
-  float beta[kSlots][kChunk];
-  float factors[kSlots][3 * kChunk];  // with a gate: c of rows, r, c of tokens
-  WarpMemory warps[D / 16];
+  Half keys[kParts][kTile], t[2][kTile], queries[kParts][kTile], scores[kTile], d_o[kParts][kTile];
+  float beta[kChunk];
+  float factors[3 * kChunk];  // with a gate: c of rows, r, c of tokens
+};
+// Three slots where they fit. Behind it lies a WarpMemory for every computing warp that writes.
+template <int D, bool kSummary, bool kHopper = kWgmma>
+struct alignas(1024) Memory {
+  static constexpr int kSlots = kHopper && kSummary ? 3 : 2;
+  using Pipe = Pipeline<D / 64, kSlots>;
+  Inputs<D> slots[kSlots];
+  uint64_t arrivals[kSlots];
 };
 
 __device__ Walk walk_of(const ChunkProblem& p, bool summary) {
@@ -38,36 +45,60 @@ __device__ Walk walk_of(const ChunkProblem& p, bool summary) {
 }
 
 // kBlocks: token blocks of 16 per chunk.
-template <int D, int kBlocks, bool kGated>
-__device__ void copy_inputs(const ChunkProblem& p, Memory<D>& memory, const Walk& walk, int thread) {
+template <int D, int kBlocks, bool kGated, bool kSummary>
+__device__ void copy_inputs(const ChunkProblem& p, Memory<D, kSummary>& memory, const Walk& walk,
+                            const RowMaps& maps) {
   const RowMap key_rows(p.factors, p.k_stride, p.heads * D), query_rows(1, p.q_stride, 0),
       output_rows(1, p.o_stride, 0);
-  using Pipe = Pipeline<D / 64>;
+  using Pipe = typename Memory<D, kSummary>::Pipe;
   constexpr int kCopyThreads = Pipe::kCopyThreads;
-  Pipe::feed(walk.steps, [&](int step, int slot) {
+  Pipe::feed(walk.steps, memory.arrivals, [&](int step, int slot, int thread) {
+    auto& in = memory.slots[slot];
     const Chunk chunk = walk.at(p, walk.chunk + walk.steps - 1 - step);
     const int tokens = chunk.tokens;
     const int64_t token = chunk.token, block = chunk.block;
+    const bool tensor = kWgmma && maps.usable && tokens == p.tokens;
+    if (kWgmma && thread == 0) {
+      uint64_t* const arrival = memory.arrivals + slot;
+      constexpr int kKeyBytes = kChunk * D * sizeof(Half), kTokenBytes = 16 * kBlocks * D * sizeof(Half);
+      constexpr int kScoreBytes = 16 * kBlocks * kChunk * sizeof(Half);
+      expect_bytes(arrival, sizeof(in.t) + kScoreBytes + (tensor ? kKeyBytes + 2 * kTokenBytes : 0));
+      if (tensor) {
 #pragma unroll
-    for (int part = 0; part < D / 64; ++part) {
-      const int first = walk.h * D + 64 * part;
-      fetch_tile<64, kChunk, kCopyThreads>(memory.keys[slot][part], p.k + token * p.k_stride + first,
-                                           key_rows, tokens * p.factors, thread);
-      fetch_tile<64, 16 * kBlocks, kCopyThreads>(memory.queries[slot][part], p.q + token * p.q_stride + first,
-                                                 query_rows, tokens, thread);
-      fetch_tile<64, 16 * kBlocks, kCopyThreads>(memory.d_o[slot][part], p.d_o + token * p.o_stride + first,
-                                                 output_rows, tokens, thread);
+        for (int part = 0; part < D / 64; ++part) {
+          const int first = walk.h * D + 64 * part;
+          tensor_copy(in.keys[part], maps.k, first, token, arrival);
+          tensor_copy(in.queries[part], maps.q, first, token, arrival);
+          tensor_copy(in.d_o[part], maps.d_o, first, token, arrival);
+        }
+      }
+      bulk_copy(in.scores, p.scores + block * 16 * kBlocks * kChunk, kScoreBytes, arrival);
+      bulk_copy(in.t[0], p.t + block * 2 * kTile, sizeof(in.t), arrival);
     }
-    fetch_linear<2 * kTile, kCopyThreads>(memory.t[slot][0], p.t + block * 2 * kTile, thread);
-    fetch_linear<16 * kBlocks * kChunk, kCopyThreads>(memory.scores[slot],
-                                                      p.scores + block * 16 * kBlocks * kChunk, thread);
+    if (!tensor) {
+#pragma unroll
+      for (int part = 0; part < D / 64; ++part) {
+        const int first = walk.h * D + 64 * part;
+        fetch_tile<64, kChunk, kCopyThreads>(in.keys[part], p.k + token * p.k_stride + first, key_rows,
+                                             tokens * p.factors, thread);
+        fetch_tile<64, 16 * kBlocks, kCopyThreads>(in.queries[part], p.q + token * p.q_stride + first,
+                                                   query_rows, tokens, thread);
+        fetch_tile<64, 16 * kBlocks, kCopyThreads>(in.d_o[part], p.d_o + token * p.o_stride + first,
+                                                   output_rows, tokens, thread);
+      }
+    }
+    if constexpr (!kWgmma) {
+      fetch_linear<2 * kTile, kCopyThreads>(in.t[0], p.t + block * 2 * kTile, thread);
+      fetch_linear<16 * kBlocks * kChunk, kCopyThreads>(in.scores, p.scores + block * 16 * kBlocks * kChunk,
+                                                        thread);
+    }
     if (kGated && thread < 3 * kChunk / 4)
-      copy_async<16>(memory.factors[slot] + thread * 4, p.factors_of(block) + thread * 4);
+      copy_async<16>(in.factors + thread * 4, p.factors_of(block) + thread * 4);
     if (thread < kChunk) {
       if (const float* from = chunk.beta_of(p, thread))
-        copy_async<4>(memory.beta[slot] + thread, from);
+        copy_async<4>(in.beta + thread, from);
       else
-        memory.beta[slot][thread] = 0.f;
+        in.beta[thread] = 0.f;
     }
   });
 }
@@ -86,20 +117,20 @@ __device__ void scale_tokens(uint32_t (&high)[N][4], uint32_t (&low)[N][4], cons
   }
 }
 
-template <int D, int kBlocks, bool kGated>
-__device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk& walk) {
-  using Pipe = Pipeline<D / 64>;
+template <int D, int kBlocks, bool kGated, bool kSummary>
+__device__ void walk_chunks(const ChunkProblem& p, Memory<D, kSummary>& memory, const Walk& walk) {
+  using Pipe = typename Memory<D, kSummary>::Pipe;
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int column = 64 * group + 16 * warp;  // of dv, this warp's first
   const RowMap value_rows(p.factors, p.v_stride, p.heads * D);
-  WarpMemory& own = memory.warps[threadIdx.x / 32];
+  WarpMemory& own = warp_memory(memory);
   const bool any = p.scale != 0.f;  // else nothing comes from dO
   const float unit = any ? p.scale : 1.f;
 
   float ds[D / 64][8][4];
   load_state<D>(ds, walk.begin, column, 1.f / unit, lane);
   for (int step = 0; step < walk.steps; ++step) {
-    const int slot = step % kSlots;
+    const auto& in = memory.slots[step % Memory<D, kSummary>::kSlots];
     const Chunk chunk = walk.at(p, walk.chunk + walk.steps - 1 - step);
     const int64_t block = chunk.block;
     uint32_t high[D / 64][4][4], low[D / 64][4][4], d_o[kBlocks][4];
@@ -118,7 +149,7 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk
     Pipe::await(step, group);
 #pragma unroll
     for (int k = 0; k < kBlocks; ++k) {
-      load_left_transposed<Rows<64>>(d_o[k], memory.d_o[slot][group], 16 * warp, 16 * k, lane);
+      load_left_transposed<Rows<64>>(d_o[k], in.d_o[group], 16 * warp, 16 * k, lane);
 #pragma unroll
       for (int i = 0; i < 4; ++i) d_o[k][i] = any ? d_o[k][i] : 0u;
     }
@@ -128,32 +159,32 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk
     for (int part = 0; part < D / 64; ++part) {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        multiply_tile<false>(du, high[part][k], memory.keys[slot][part], 16 * k, lane);
-        multiply_tile<false>(du, low[part][k], memory.keys[slot][part], 16 * k, lane);
+        multiply_tile<false>(du, high[part][k], in.keys[part], 16 * k, lane);
+        multiply_tile<false>(du, low[part][k], in.keys[part], 16 * k, lane);
       }
     }
     if constexpr (kGated) {
       end_products();
       keep_in_place(du);
-      scale_columns(du, memory.factors[slot] + kChunk, lane);
+      scale_columns(du, in.factors + kChunk, lane);
       keep_in_place(du);
       begin_products();
     }
 #pragma unroll
-    for (int k = 0; k < kBlocks; ++k) multiply_tile<true>(du, d_o[k], memory.scores[slot], 16 * k, lane);
+    for (int k = 0; k < kBlocks; ++k) multiply_tile<true>(du, d_o[k], in.scores, 16 * k, lane);
     issue_products();
-    if (!walk.summary) keep_blocks(p.ds1 + block * D * D, own.blocks, rounded, column, lane);
+    if constexpr (!kSummary) keep_blocks(p.ds1 + block * D * D, own.blocks, rounded, column, lane);
     await_products();
     keep_in_place(du);
 
-    scale_columns(du, memory.beta[slot], lane);
+    scale_columns(du, in.beta, lane);
     uint32_t x_high[4][4], x_low[4][4];
     split_rows(x_high, x_low, du);
     float dv[8][4];
     clear(dv);
     keep_in_place(dv);
     begin_products();
-    multiply_sums<true>(dv, x_high, x_low, memory.t[slot], lane);
+    multiply_sums<true>(dv, x_high, x_low, in.t, lane);
     end_products();
     keep_in_place(dv);
 
@@ -166,9 +197,9 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk
         for (int e = 0; e < 4; ++e) x[n][e] = -dv[n][e];
       }
       if constexpr (kGated) {
-        scale_columns(x, memory.factors[slot], lane);
-        scale_tokens(d_o, d_o_low, memory.factors[slot] + 2 * kChunk, lane);
-        const float last = memory.factors[slot][kChunk - 1];
+        scale_columns(x, in.factors, lane);
+        scale_tokens(d_o, d_o_low, in.factors + 2 * kChunk, lane);
+        const float last = in.factors[kChunk - 1];
 #pragma unroll
         for (int part = 0; part < D / 64; ++part)
           for_each_element(ds[part], lane, [&](float& y, int, int) { y *= last; });
@@ -181,21 +212,20 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk
 #pragma unroll
     for (int part = 0; part < D / 64; ++part) {
 #pragma unroll
-      for (int k = 0; k < kBlocks; ++k)
-        multiply_tile<true>(ds[part], d_o[k], memory.queries[slot][part], 16 * k, lane);
+      for (int k = 0; k < kBlocks; ++k) multiply_tile<true>(ds[part], d_o[k], in.queries[part], 16 * k, lane);
       if constexpr (kGated) {
 #pragma unroll
         for (int k = 0; k < kBlocks; ++k)
-          multiply_tile<true>(ds[part], d_o_low[k], memory.queries[slot][part], 16 * k, lane);
+          multiply_tile<true>(ds[part], d_o_low[k], in.queries[part], 16 * k, lane);
       }
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        multiply_tile<true>(ds[part], x_high[k], memory.keys[slot][part], 16 * k, lane);
-        multiply_tile<true>(ds[part], x_low[k], memory.keys[slot][part], 16 * k, lane);
+        multiply_tile<true>(ds[part], x_high[k], in.keys[part], 16 * k, lane);
+        multiply_tile<true>(ds[part], x_low[k], in.keys[part], 16 * k, lane);
       }
     }
     issue_products();
-    if (!walk.summary) {  // dV: its high part is the output, the low part is kept for dK and dbeta
+    if constexpr (!kSummary) {  // dV: its high part is the output, the low part is kept for dK and dbeta
       uint32_t v_high[4][4], v_low[4][4];
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
@@ -217,41 +247,51 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk
     await_products();
 #pragma unroll
     for (int part = 0; part < D / 64; ++part) keep_in_place(ds[part]);
-    Pipe::give_back(step, walk.steps);
+    Pipe::give_back(step, walk.steps, group);
   }
   await_sent(lane);
   if (walk.end) store_state<D>(ds, walk.end, column, unit, lane);
 }
 
-template <int D, int kBlocks, bool kGated>
-__global__ void __launch_bounds__(Pipeline<D / 64>::kThreads, 1)
-    state_gradient_kernel(ChunkProblem p, bool summary) {
-  using Pipe = Pipeline<D / 64>;
+template <int D, int kBlocks, bool kGated, bool kSummary>
+__global__ void __launch_bounds__(Memory<D, kSummary>::Pipe::kThreads, 1)
+    state_gradient_kernel(ChunkProblem p, const __grid_constant__ RowMaps maps) {
+  begin_kernel();
+  using Pipe = typename Memory<D, kSummary>::Pipe;
   extern __shared__ __align__(1024) char shared[];
-  auto& memory = *reinterpret_cast<Memory<D>*>(shared);
-  const Walk walk = walk_of(p, summary);
+  auto& memory = *reinterpret_cast<Memory<D, kSummary>*>(shared);
+  const Walk walk = walk_of(p, kSummary);
+  if (threadIdx.x == 0) prepare_arrivals(memory.arrivals, std::size(memory.arrivals));
+  __syncthreads();
   if (threadIdx.x < 2 * D) {
     Pipe::take_registers();
-    walk_chunks<D, kBlocks, kGated>(p, memory, walk);
+    walk_chunks<D, kBlocks, kGated, kSummary>(p, memory, walk);
   } else {
     Pipe::give_registers();
-    copy_inputs<D, kBlocks, kGated>(p, memory, walk, threadIdx.x - 2 * D);
+    copy_inputs<D, kBlocks, kGated, kSummary>(p, memory, walk, maps);
   }
+}
+
+template <int D, int kBlocks, bool kGated, bool kSummary>
+void launch_walks(const ChunkProblem& p, int walks, cudaStream_t stream) {
+  const auto kernel = state_gradient_kernel<D, kBlocks, kGated, kSummary>;
+  const RowMaps maps = row_maps(p);
+  const size_t memory = cuda_device().compute_major == 9 ? sizeof(Memory<D, kSummary, true>)
+                                                         : sizeof(Memory<D, kSummary, false>);
+  const int bytes = shared_bytes(memory, kSummary ? 0 : D / 16);
+  allow_shared_memory(kernel, bytes, "delta rule state gradients");
+  const dim3 grid(static_cast<unsigned>(p.batch) * p.heads, walks);
+  signet::launch("delta rule state gradients", kernel, grid, Memory<D, kSummary>::Pipe::kThreads, bytes,
+                 Cuda{stream}, p, maps);
 }
 
 template <int D, int kBlocks, bool kGated>
 void launch(const ChunkProblem& p, cudaStream_t stream) {
-  const auto kernel = state_gradient_kernel<D, kBlocks, kGated>;
-  const int bytes = shared_bytes<Memory<D>>();
-  allow_shared_memory(kernel, bytes, "delta rule state gradients");
-  const unsigned heads = static_cast<unsigned>(p.batch) * p.heads;
   if (p.segments > 1) {
-    kernel<<<dim3(heads, p.segments - 1), Pipeline<D / 64>::kThreads, bytes, stream>>>(p, true);
-    check_launch("delta rule segment gradients");
+    launch_walks<D, kBlocks, kGated, true>(p, p.segments - 1, stream);
     join_segments(p, true, stream);
   }
-  kernel<<<dim3(heads, p.segments), Pipeline<D / 64>::kThreads, bytes, stream>>>(p, false);
-  check_launch("delta rule state gradients");
+  launch_walks<D, kBlocks, kGated, false>(p, p.segments, stream);
 }
 
 template <int D, bool kGated>

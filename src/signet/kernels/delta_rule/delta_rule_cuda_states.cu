@@ -6,21 +6,35 @@
 //   S^T += U^T K
 //
 // each result is the next product's left operand as it lies in registers. More warps copy the right operands
-// two chunks ahead.
-#include "signet/kernels/delta_rule/delta_rule_cuda_chunked.cuh"
-#include "signet/kernels/delta_rule/delta_rule_cuda_group.cuh"
+// ahead.
+#include <iterator>
+#include <type_traits>
+
+#include "signet/kernels/delta_rule/delta_rule_cuda_bulk.cuh"
 
 namespace signet::kernels::delta_rule {
 namespace {
 
+// What comes in for a chunk.
 template <int D>
-struct Memory {
+struct Inputs {
   static constexpr int kParts = D / 64;  // tiles of 64 channels
-  Half keys[kSlots][kParts][kTile], t[kSlots][2][kTile], values[kSlots][kParts][kTile],
-      queries[kSlots][kParts][kTile], scores[kSlots][kTile];
-  float beta[kSlots][kChunk];
-  float factors[kSlots][3 * kChunk];  // with a gate: c of rows, r, c of tokens
-  WarpMemory warps[D / 16];
+  Half keys[kParts][kTile], t[2][kTile], values[kParts][kTile];
+  float beta[kChunk];
+  float factors[3 * kChunk];  // with a gate: c of rows, r, c of tokens
+};
+template <int D>
+struct OutputInputs : Inputs<D> {
+  Half queries[Inputs<D>::kParts][kTile], scores[kTile];
+};
+// kBlocks: token blocks of 16 per chunk; 0 for summaries, which have no outputs. Behind it lies a WarpMemory
+// for every computing warp that writes.
+template <int D, int kBlocks>
+struct alignas(1024) Memory {
+  static constexpr int kSlots = kBlocks > 0 ? 2 : 3;
+  using Pipe = Pipeline<D / 64, kSlots>;
+  std::conditional_t<(kBlocks > 0), OutputInputs<D>, Inputs<D>> slots[kSlots];
+  uint64_t arrivals[kSlots];
 };
 
 __device__ Walk walk_of(const ChunkProblem& p, bool summary) {
@@ -43,40 +57,64 @@ __device__ Walk walk_of(const ChunkProblem& p, bool summary) {
   return walk;
 }
 
-// kBlocks: token blocks of 16 per chunk; 0 for summaries, which have no outputs.
 template <int D, int kBlocks, bool kGated>
-__device__ void copy_inputs(const ChunkProblem& p, Memory<D>& memory, const Walk& walk, int thread) {
-  using Pipe = Pipeline<D / 64>;
+__device__ void copy_inputs(const ChunkProblem& p, Memory<D, kBlocks>& memory, const Walk& walk,
+                            const RowMaps& maps) {
+  using Pipe = typename Memory<D, kBlocks>::Pipe;
   constexpr int kCopyThreads = Pipe::kCopyThreads;
   const RowMap key_rows(p.factors, p.k_stride, p.heads * D), value_rows(p.factors, p.v_stride, p.heads * D),
       query_rows(1, p.q_stride, 0);
-  Pipe::feed(walk.steps, [&](int step, int slot) {
+  Pipe::feed(walk.steps, memory.arrivals, [&](int step, int slot, int thread) {
+    auto& in = memory.slots[slot];
     const Chunk chunk = walk.at(p, walk.chunk + step);
     const int rows = chunk.tokens * p.factors;
+    const bool tensor = kWgmma && maps.usable && chunk.tokens == p.tokens;
+    if (kWgmma && thread == 0) {
+      uint64_t* const arrival = memory.arrivals + slot;
+      constexpr int kKeyBytes = kChunk * D * sizeof(Half), kTokenBytes = 16 * kBlocks * D * sizeof(Half);
+      constexpr int kScoreBytes = 16 * kBlocks * kChunk * sizeof(Half);
+      const int row_bytes = tensor ? (walk.identity ? 1 : 2) * kKeyBytes + kTokenBytes : 0;
+      expect_bytes(arrival, sizeof(in.t) + kScoreBytes + row_bytes);
+      if (tensor) {
 #pragma unroll
-    for (int part = 0; part < D / 64; ++part) {
-      const int first = walk.h * D + 64 * part;
-      fetch_tile<64, kChunk, kCopyThreads>(memory.keys[slot][part], p.k + chunk.token * p.k_stride + first,
-                                           key_rows, rows, thread);
-      if (!walk.identity)
-        fetch_tile<64, kChunk, kCopyThreads>(
-            memory.values[slot][part], p.v + chunk.token * p.v_stride + first, value_rows, rows, thread);
+        for (int part = 0; part < D / 64; ++part) {
+          const int first = walk.h * D + 64 * part;
+          tensor_copy(in.keys[part], maps.k, first, chunk.token, arrival);
+          if constexpr (kBlocks > 0) tensor_copy(in.queries[part], maps.q, first, chunk.token, arrival);
+          if (!walk.identity) tensor_copy(in.values[part], maps.v, first, chunk.token, arrival);
+        }
+      }
+      bulk_copy(in.t[0], p.t + chunk.block * 2 * kTile, sizeof(in.t), arrival);
       if constexpr (kBlocks > 0)
-        fetch_tile<64, 16 * kBlocks, kCopyThreads>(memory.queries[slot][part],
-                                                   p.q + chunk.token * p.q_stride + first, query_rows,
-                                                   chunk.tokens, thread);
+        bulk_copy(in.scores, p.scores + chunk.block * 16 * kBlocks * kChunk, kScoreBytes, arrival);
     }
-    fetch_linear<2 * kTile, kCopyThreads>(memory.t[slot][0], p.t + chunk.block * 2 * kTile, thread);
-    if constexpr (kBlocks > 0)
-      fetch_linear<16 * kBlocks * kChunk, kCopyThreads>(
-          memory.scores[slot], p.scores + chunk.block * 16 * kBlocks * kChunk, thread);
+    if (!tensor) {
+#pragma unroll
+      for (int part = 0; part < D / 64; ++part) {
+        const int first = walk.h * D + 64 * part;
+        fetch_tile<64, kChunk, kCopyThreads>(in.keys[part], p.k + chunk.token * p.k_stride + first, key_rows,
+                                             rows, thread);
+        if (!walk.identity)
+          fetch_tile<64, kChunk, kCopyThreads>(in.values[part], p.v + chunk.token * p.v_stride + first,
+                                               value_rows, rows, thread);
+        if constexpr (kBlocks > 0)
+          fetch_tile<64, 16 * kBlocks, kCopyThreads>(in.queries[part], p.q + chunk.token * p.q_stride + first,
+                                                     query_rows, chunk.tokens, thread);
+      }
+    }
+    if constexpr (!kWgmma) {
+      fetch_linear<2 * kTile, kCopyThreads>(in.t[0], p.t + chunk.block * 2 * kTile, thread);
+      if constexpr (kBlocks > 0)
+        fetch_linear<16 * kBlocks * kChunk, kCopyThreads>(
+            in.scores, p.scores + chunk.block * 16 * kBlocks * kChunk, thread);
+    }
     if (kGated && thread < 3 * kChunk / 4)
-      copy_async<16>(memory.factors[slot] + thread * 4, p.factors_of(chunk.block) + thread * 4);
+      copy_async<16>(in.factors + thread * 4, p.factors_of(chunk.block) + thread * 4);
     if (thread < kChunk) {
       if (const float* from = chunk.beta_of(p, thread))
-        copy_async<4>(memory.beta[slot] + thread, from);
+        copy_async<4>(in.beta + thread, from);
       else
-        memory.beta[slot][thread] = 0.f;
+        in.beta[thread] = 0.f;
     }
   });
 }
@@ -90,12 +128,12 @@ __device__ T& select(T& first, T& second) {
 }
 
 template <int D, int kBlocks, bool kGated>
-__device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk& walk) {
-  using Pipe = Pipeline<D / 64>;
+__device__ void walk_chunks(const ChunkProblem& p, Memory<D, kBlocks>& memory, const Walk& walk) {
+  using Pipe = typename Memory<D, kBlocks>::Pipe;
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int column = 64 * group + 16 * warp;  // of dv, this warp's first
   const bool keep = kBlocks > 0 && p.saved;   // S0 and W, for backward
-  WarpMemory& own = memory.warps[threadIdx.x / 32];
+  WarpMemory& own = warp_memory(memory);
 
   float s[D / 64][8][4];
   load_state<D>(s, walk.begin, column, 1.f, lane);
@@ -107,7 +145,7 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk
       });
   }
   for (int step = 0; step < walk.steps; ++step) {
-    const int slot = step % kSlots;
+    const auto& in = memory.slots[step % Memory<D, kBlocks>::kSlots];
     const int64_t block = walk.first_block + walk.chunk + step;
     uint32_t high[D / 64][4][4], low[D / 64][4][4];
 #pragma unroll
@@ -123,10 +161,9 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk
     for (int part = 0; part < D / 64; ++part) {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        multiply_tile<false>(r, high[part][k], memory.keys[slot][part], 16 * k, lane);
-        multiply_tile<false>(r, low[part][k], memory.keys[slot][part], 16 * k, lane);
-        if constexpr (kBlocks > 0)
-          multiply_tile<false>(o, high[part][k], memory.queries[slot][part], 16 * k, lane);
+        multiply_tile<false>(r, high[part][k], in.keys[part], 16 * k, lane);
+        multiply_tile<false>(r, low[part][k], in.keys[part], 16 * k, lane);
+        if constexpr (kBlocks > 0) multiply_tile<false>(o, high[part][k], in.queries[part], 16 * k, lane);
       }
     }
     issue_products();
@@ -136,13 +173,12 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk
     keep_in_place(o);
 
     uint32_t x_high[4][4], x_low[4][4];
-    if constexpr (kGated) scale_columns(r, memory.factors[slot], lane);
-    if constexpr (kGated && kBlocks > 0) scale_columns(o, memory.factors[slot] + 2 * kChunk, lane);
+    if constexpr (kGated) scale_columns(r, in.factors, lane);
+    if constexpr (kGated && kBlocks > 0) scale_columns(o, in.factors + 2 * kChunk, lane);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       uint32_t v[4] = {};
-      if (!walk.identity)
-        load_left_transposed<Rows<64>>(v, memory.values[slot][group], 16 * warp, 16 * k, lane);
+      if (!walk.identity) load_left_transposed<Rows<64>>(v, in.values[group], 16 * warp, 16 * k, lane);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float(&y)[4] = r[2 * k + i / 2];
@@ -155,7 +191,7 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk
     clear(w);
     keep_in_place(w);
     begin_products();
-    multiply_sums<false>(w, x_high, x_low, memory.t[slot], lane);
+    multiply_sums<false>(w, x_high, x_low, in.t, lane);
     end_products();
     keep_in_place(w);
 
@@ -168,12 +204,12 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk
 #pragma unroll
         for (int e = 0; e < 4; ++e) u[n][e] = w[n][e];
       }
-      scale_columns(u, memory.beta[slot], lane);
+      scale_columns(u, in.beta, lane);
       split_rows(u_high, u_low, u);
       if constexpr (kGated) {
-        scale_columns(u, memory.factors[slot] + kChunk, lane);
+        scale_columns(u, in.factors + kChunk, lane);
         split_rows(x_high, x_low, u);
-        const float last = memory.factors[slot][kChunk - 1];
+        const float last = in.factors[kChunk - 1];
 #pragma unroll
         for (int part = 0; part < D / 64; ++part)
           for_each_element(s[part], lane, [&](float& x, int, int) { x *= last; });
@@ -189,12 +225,12 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk
     for (int k = 0; k < 4; ++k) {
 #pragma unroll
       for (int part = 0; part < D / 64; ++part) {
-        multiply_tile<true>(s[part], update_high[k], memory.keys[slot][part], 16 * k, lane);
-        multiply_tile<true>(s[part], update_low[k], memory.keys[slot][part], 16 * k, lane);
+        multiply_tile<true>(s[part], update_high[k], in.keys[part], 16 * k, lane);
+        multiply_tile<true>(s[part], update_low[k], in.keys[part], 16 * k, lane);
       }
       if constexpr (kBlocks > 0) {
-        multiply_tile<false>(o, u_high[k], memory.scores[slot], 16 * k, lane);
-        multiply_tile<false>(o, u_low[k], memory.scores[slot], 16 * k, lane);
+        multiply_tile<false>(o, u_high[k], in.scores, 16 * k, lane);
+        multiply_tile<false>(o, u_low[k], in.scores, 16 * k, lane);
       }
     }
     issue_products();
@@ -216,7 +252,7 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk
 #pragma unroll
     for (int part = 0; part < D / 64; ++part) keep_in_place(s[part]);
     keep_in_place(o);
-    Pipe::give_back(step, walk.steps);
+    Pipe::give_back(step, walk.steps, group);
 
     if constexpr (kBlocks > 0) {
       const Chunk chunk = walk.at(p, walk.chunk + step);
@@ -237,33 +273,42 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D>& memory, const Walk
 }
 
 template <int D, int kBlocks, bool kGated>
-__global__ void __launch_bounds__(Pipeline<D / 64>::kThreads, 1) state_kernel(ChunkProblem p) {
-  using Pipe = Pipeline<D / 64>;
+__global__ void __launch_bounds__(Memory<D, kBlocks>::Pipe::kThreads, 1)
+    state_kernel(ChunkProblem p, const __grid_constant__ RowMaps maps) {
+  begin_kernel();
+  using Pipe = typename Memory<D, kBlocks>::Pipe;
   extern __shared__ __align__(1024) char shared[];
-  auto& memory = *reinterpret_cast<Memory<D>*>(shared);
+  auto& memory = *reinterpret_cast<Memory<D, kBlocks>*>(shared);
   const Walk walk = walk_of(p, kBlocks == 0);
+  if (threadIdx.x == 0) prepare_arrivals(memory.arrivals, std::size(memory.arrivals));
+  __syncthreads();
   if (threadIdx.x < 2 * D) {
     Pipe::take_registers();
     walk_chunks<D, kBlocks, kGated>(p, memory, walk);
   } else {
     Pipe::give_registers();
-    copy_inputs<D, kBlocks, kGated>(p, memory, walk, threadIdx.x - 2 * D);
+    copy_inputs<D, kBlocks, kGated>(p, memory, walk, maps);
   }
 }
 
-// One block per head and 16 columns of dv.
+// One block per head and 16 columns of dv, the rows of every product; a warp makes D / 8 of X's rows. X and M
+// enter as sums of two bf16 numbers.
 constexpr int kJoinColumns = 16, kJoinThreads = 256;
 template <int D>
 struct JoinMemory {
   static constexpr int kPitch = D + 4;
-  float m[2][D * kPitch], x[D * kJoinColumns];
+  float m[2][D * kPitch];
+  Half x[2][2][kJoinColumns * D];  // X^T, high and low
 };
 template <int D, bool kBackward>
 __global__ void __launch_bounds__(kJoinThreads) join_kernel(ChunkProblem p) {
+  begin_kernel();
   using Memory = JoinMemory<D>;
   extern __shared__ __align__(1024) char shared[];
   auto& memory = *reinterpret_cast<Memory*>(shared);
+  constexpr int kTiles = D / 64;
   const int head = blockIdx.x, first = blockIdx.y * kJoinColumns, count = p.segments - 2;
+  const int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * (D / 8);
   const auto segment = [&](int i) { return kBackward ? p.segments - 2 - i : 1 + i; };  // of step i
   const auto fetch = [&](int i) {
     const float* from = p.transitions + p.segment(head, segment(i));
@@ -272,46 +317,58 @@ __global__ void __launch_bounds__(kJoinThreads) join_kernel(ChunkProblem p) {
                      from + piece * 4);
     copy_commit();
   };
-  // A thread makes rows row, row + kRows .. of kWidth columns.
-  constexpr int kWidth = 4, kRows = kJoinThreads * kWidth / kJoinColumns, kSums = D / kRows;
-  const int row = threadIdx.x / (kJoinColumns / kWidth),
-            column = threadIdx.x % (kJoinColumns / kWidth) * kWidth;
-  const auto place = [&](int i) { return static_cast<int64_t>(row + i * kRows) * D + first + column; };
+  // H of step i, this warp's rows, as sums of a product.
+  const auto place = [&](int i, int row, int column) {
+    return p.increments + p.segment(head, segment(i)) + static_cast<int64_t>(row0 + column) * D + first + row;
+  };
+  const auto load = [&](float(&c)[kTiles][4], int i) {
+    for_each_element(c, lane, [&](float& x, int row, int column) { x = *place(i, row, column); });
+  };
+  const auto publish = [&](float(&c)[kTiles][4], int i) {  // X of step i
+    for_each_pair(c, lane, [&](float x, float y, int row, int column) {
+      const Split split(x, y);
+      const int at = tile_index<D>(row, row0 + column);
+      *reinterpret_cast<uint32_t*>(memory.x[i & 1][0] + at) = split.high;
+      *reinterpret_cast<uint32_t*>(memory.x[i & 1][1] + at) = split.low;
+    });
+  };
   fetch(0);
-  const float* before = p.increments + p.segment(head, kBackward ? p.segments - 1 : 0);
-#pragma unroll
-  for (int i = 0; i < kSums; ++i) {
-    float x[kWidth];
-    load_floats(x, before + place(i));
-    store_floats(memory.x + (row + i * kRows) * kJoinColumns + column, x);
-  }
+  float sums[kTiles][4], next[kTiles][4];
+  load(sums, -1);
+  load(next, 0);
+  publish(sums, 0);
   for (int step = 0; step < count; ++step) {
     copy_wait<0>();
     __syncthreads();
-    if (step + 1 < count) fetch(step + 1);
-    float* const values = p.increments + p.segment(head, segment(step));
+#pragma unroll
+    for (int i = 0; i < 4 * kTiles; ++i) sums[i / 4][i % 4] = next[i / 4][i % 4];
+    if (step + 1 < count) {
+      fetch(step + 1);
+      load(next, step + 1);
+    }
     const float* const m = memory.m[step & 1];
-    float sums[kSums][kWidth];
+    const int k_lane = lane % 4 * 2, n_lane = row0 + lane / 4;
 #pragma unroll
-    for (int i = 0; i < kSums; ++i) load_floats(sums[i], values + place(i));
-#pragma unroll 4
-    for (int j = 0; j < D; ++j) {
-      float x[kWidth];
-      load_floats(x, memory.x + j * kJoinColumns + column);
+    for (int k = 0; k < D; k += 16) {
+      uint32_t high[4], low[4];
+      load_left<Rows<D>>(high, memory.x[step & 1][0], 0, k, lane);
+      load_left<Rows<D>>(low, memory.x[step & 1][1], 0, k, lane);
 #pragma unroll
-      for (int i = 0; i < kSums; ++i) {
-        const int r = row + i * kRows;
-        const float factor = kBackward ? m[j * Memory::kPitch + r] : m[r * Memory::kPitch + j];
-#pragma unroll
-        for (int c = 0; c < kWidth; ++c) sums[i][c] = fmaf(factor, x[c], sums[i][c]);
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const auto factors = [&](int i) {  // M's or its transpose's for i, i + 1 of k and this lane's row
+          const int row = n_lane + 8 * tile;
+          return kBackward ? make_float2(m[i * Memory::kPitch + row], m[(i + 1) * Memory::kPitch + row])
+                           : *reinterpret_cast<const float2*>(m + row * Memory::kPitch + i);
+        };
+        const float2 y0 = factors(k + k_lane), y1 = factors(k + k_lane + 8);
+        const Split b0(y0.x, y0.y), b1(y1.x, y1.y);
+        multiply_add(sums[tile], low, b0.high, b1.high);
+        multiply_add(sums[tile], high, b0.low, b1.low);
+        multiply_add(sums[tile], high, b0.high, b1.high);
       }
     }
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < kSums; ++i) {
-      store_floats(values + place(i), sums[i]);
-      store_floats(memory.x + (row + i * kRows) * kJoinColumns + column, sums[i]);
-    }
+    for_each_element(sums, lane, [&](float& x, int row, int column) { *place(step, row, column) = x; });
+    publish(sums, step + 1);
   }
 }
 
@@ -319,18 +376,19 @@ template <int D, bool kBackward>
 void join(const ChunkProblem& p, cudaStream_t stream) {
   allow_shared_memory(join_kernel<D, kBackward>, sizeof(JoinMemory<D>), "delta rule segments");
   const dim3 grid(static_cast<unsigned>(p.batch) * p.heads, D / kJoinColumns);
-  join_kernel<D, kBackward><<<grid, kJoinThreads, sizeof(JoinMemory<D>), stream>>>(p);
-  check_launch("delta rule segments");
+  signet::launch("delta rule segments", join_kernel<D, kBackward>, grid, kJoinThreads, sizeof(JoinMemory<D>),
+                 Cuda{stream}, p);
 }
 
 template <int D, int kBlocks, bool kGated>
 void launch(const ChunkProblem& p, int walks, cudaStream_t stream) {
   const auto kernel = state_kernel<D, kBlocks, kGated>;
-  const int bytes = shared_bytes<Memory<D>>();
+  const RowMaps maps = row_maps(p);
+  const int bytes = shared_bytes(sizeof(Memory<D, kBlocks>), kBlocks > 0 ? D / 16 : 0);
   allow_shared_memory(kernel, bytes, "delta rule states");
   const dim3 grid(static_cast<unsigned>(p.batch) * p.heads, walks);
-  kernel<<<grid, Pipeline<D / 64>::kThreads, bytes, stream>>>(p);
-  check_launch("delta rule states");
+  signet::launch("delta rule states", kernel, grid, Memory<D, kBlocks>::Pipe::kThreads, bytes, Cuda{stream},
+                 p, maps);
 }
 
 template <int D, bool kGated>

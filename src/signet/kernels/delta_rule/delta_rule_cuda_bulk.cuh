@@ -1,0 +1,114 @@
+// Bulk copies into shared memory (Hopper): one thread asks for whole tiles of rows (tensor copies) and for
+// contiguous blocks, and a barrier in shared memory counts the bytes that have come.
+#pragma once
+
+#include <cuda.h>
+
+#include "signet/kernels/delta_rule/delta_rule_cuda_chunked.cuh"
+#include "signet/kernels/delta_rule/delta_rule_cuda_group.cuh"
+
+namespace signet::kernels::delta_rule {
+
+// How tensor copies find the rows of whole chunks: tiles of 64 channels in the order tile_piece<64>.
+struct RowMaps {
+  CUtensorMap q, k, v, d_o, dv;
+  bool usable;  // else, and for chunks that are not whole, copying threads copy 16 bytes at a time
+};
+// Needs a Hopper GPU, whole chunks of 64 substeps and at least 16 tokens; not usable otherwise.
+RowMaps row_maps(const ChunkProblem& p);
+
+// A barrier that one thread arrives at, once per step, with the number of bytes it has asked for.
+__device__ inline void prepare_arrivals(uint64_t* barriers, int count) {
+  if constexpr (kWgmma) {
+    for (int i = 0; i < count; ++i)
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n" ::"r"(
+                       static_cast<unsigned>(__cvta_generic_to_shared(barriers + i)))
+                   : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
+  }
+}
+__device__ inline void expect_bytes(uint64_t* barrier, int bytes) {
+  if constexpr (kWgmma)
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(
+                     static_cast<unsigned>(__cvta_generic_to_shared(barrier))),
+                 "r"(bytes)
+                 : "memory");
+}
+__device__ inline void await_bytes(uint64_t* barrier, int phase) {
+  if constexpr (kWgmma)
+    asm volatile(
+        "{\n.reg .pred arrived;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 arrived, [%0], %1;\n"
+        "@!arrived bra AGAIN;\n}\n" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(barrier))),
+        "r"(phase)
+        : "memory");
+}
+__device__ inline void bulk_copy(Half* tile, const Half* source, int bytes, uint64_t* barrier) {
+  if constexpr (kWgmma)
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(
+            static_cast<unsigned>(__cvta_generic_to_shared(tile))),
+        "l"(source), "r"(bytes), "r"(static_cast<unsigned>(__cvta_generic_to_shared(barrier)))
+        : "memory");
+}
+// Channels channel .. channel + 63 of the rows of a chunk that begins with this token.
+__device__ inline void tensor_copy(Half* tile, const CUtensorMap& map, int channel, int64_t token,
+                                   uint64_t* barrier) {
+  if constexpr (kWgmma)
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+        "%4}], [%5];\n" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(tile))),
+        "l"(&map), "r"(channel), "r"(0), "r"(static_cast<int>(token)),
+        "r"(static_cast<unsigned>(__cvta_generic_to_shared(barrier)))
+        : "memory");
+}
+
+// The warps that copy and the kGroups warpgroups that compute, joined by named barriers over kSlots slots of
+// shared memory: copy(i, slot, thread) asks for step i's data (and says at the slot's barrier of `arrivals`
+// how many bytes come by bulk copies), which each computing group awaits and gives back. Two sets of copying
+// warps take turns, so that one asks for a step's data while the other's is on its way.
+template <int kGroups, int kSlots>
+struct Pipeline {
+  static constexpr int kCopyThreads = 64;  // of a set
+  static constexpr int kThreads = 128 * kGroups + 2 * kCopyThreads;
+
+  template <class F>
+  __device__ static void feed(int steps, uint64_t* arrivals, F copy) {
+    const int set = (threadIdx.x - 128 * kGroups) / kCopyThreads, thread = threadIdx.x % kCopyThreads;
+    for (int i = set; i < steps; i += 2) {
+      if (i >= kSlots) {  // each warp of the set waits for one group
+        wait(empty(i, thread / 32 % kGroups), 128 + kCopyThreads / kGroups);
+        if constexpr (kGroups > 1) wait(1 + 2 * kSlots * kGroups + set, kCopyThreads);
+      }
+      copy(i, i % kSlots, thread);
+      copy_commit();
+      copy_wait<0>();
+      await_bytes(arrivals + i % kSlots, i / kSlots % 2);
+      show_to_products();
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) arrive(full(i, group), 128 + kCopyThreads);
+    }
+  }
+  // Two groups need more registers than a block of 12 warps starts with: the copying warps give theirs away.
+  __device__ static void give_registers() {
+    if constexpr (kWgmma && kGroups == 2) asm volatile("setmaxnreg.dec.sync.aligned.u32 56;\n");
+  }
+  __device__ static void take_registers() {
+    if constexpr (kWgmma && kGroups == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 224;\n");
+  }
+  __device__ static void await(int i, int group) { wait(full(i, group), 128 + kCopyThreads); }
+  __device__ static void give_back(int i, int steps, int group) {  // who copies next is waiting already
+    if (i + kSlots < steps) wait(empty(i, group), 128 + kCopyThreads / kGroups);
+  }
+
+ private:
+  __device__ static int full(int i, int group) { return 1 + i % kSlots * kGroups + group; }
+  __device__ static int empty(int i, int group) { return full(i, group) + kSlots * kGroups; }
+  __device__ static void wait(int barrier, int threads) {
+    asm volatile("bar.sync %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
+  }
+  __device__ static void arrive(int barrier, int threads) {
+    asm volatile("bar.arrive %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
+  }
+};
+
+}  // namespace signet::kernels::delta_rule
