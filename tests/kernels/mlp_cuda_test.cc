@@ -1,5 +1,6 @@
-// The fused SwiGLU block against its formulas in fp64.
-#include "signet/kernels/mlp/mlp.h"
+// Products with what lies around them against their formulas in fp64.
+#include "signet/kernels/mlp/glu_product.h"
+#include "signet/kernels/mlp/norm_product.h"
 
 #include <cmath>
 
@@ -32,94 +33,125 @@ Matrix transposed(const Matrix& a, int64_t m, int64_t n) {
   return c;
 }
 
-struct Block {
-  int64_t rows, width, hidden;
-  double eps = 1e-6;
-  Matrix y, dx, normed, inner, dgate_up, dnorm;
+// gate and up = n gate_up^T, h = silu(gate) up, and the gradients of gate and up for that of h Wd^T.
+struct Glu {
+  Matrix z, h, dz;
 
-  Block(int64_t rows_, int64_t width_, int64_t hidden_, const Matrix& x, const Matrix& norm,
-        const Matrix& gate_up, const Matrix& down, const Matrix& dy)
-      : rows(rows_), width(width_), hidden(hidden_) {
-    normed = x, dnorm.assign(static_cast<size_t>(width), 0);
-    Matrix rstd(static_cast<size_t>(rows));
-    for (int64_t r = 0; r < rows; ++r) {
-      double square = 0;
-      for (int64_t i = 0; i < width; ++i) square += x[r * width + i] * x[r * width + i];
-      rstd[r] = 1 / std::sqrt(square / static_cast<double>(width) + eps);
-      for (int64_t i = 0; i < width; ++i) normed[r * width + i] = x[r * width + i] * rstd[r] * norm[i];
-    }
-    const Matrix z = times_transposed(normed, gate_up, rows, 2 * hidden, width);
+  Glu(int64_t rows, int64_t width, int64_t hidden, const Matrix& n, const Matrix& gate_up, const Matrix& down,
+      const Matrix& dy)
+      : z(times_transposed(n, gate_up, rows, 2 * hidden, width)),
+        h(static_cast<size_t>(rows * hidden)),
+        dz(z.size()) {
     const Matrix dh = times_transposed(dy, transposed(down, width, hidden), rows, hidden, width);
-    inner.resize(static_cast<size_t>(rows * hidden)), dgate_up.resize(z.size());
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t j = 0; j < hidden; ++j) {
         const double gate = z[r * 2 * hidden + j], up = z[r * 2 * hidden + hidden + j],
                      s = 1 / (1 + std::exp(-gate)), d = dh[r * hidden + j];
-        inner[r * hidden + j] = gate * s * up;
-        dgate_up[r * 2 * hidden + j] = d * up * s * (1 + gate * (1 - s));
-        dgate_up[r * 2 * hidden + hidden + j] = d * gate * s;
+        h[r * hidden + j] = gate * s * up;
+        dz[r * 2 * hidden + j] = d * up * s * (1 + gate * (1 - s));
+        dz[r * 2 * hidden + hidden + j] = d * gate * s;
       }
-    y = times_transposed(inner, down, rows, width, hidden);
-    const Matrix dn =
-        times_transposed(dgate_up, transposed(gate_up, 2 * hidden, width), rows, width, 2 * hidden);
-    dx = dy;
-    for (int64_t r = 0; r < rows; ++r) {
-      double along = 0;
-      for (int64_t i = 0; i < width; ++i) {
-        const double xhat = x[r * width + i] * rstd[r];
-        y[r * width + i] += x[r * width + i];
-        dnorm[i] += dn[r * width + i] * xhat;
-        along += dn[r * width + i] * norm[i] * xhat / static_cast<double>(width);
-      }
-      for (int64_t i = 0; i < width; ++i)
-        dx[r * width + i] += rstd[r] * (dn[r * width + i] * norm[i] - x[r * width + i] * rstd[r] * along);
-    }
   }
 };
 
-TEST(MlpCuda, MatchesItsFormulas) {
+TEST(GluProductCuda, MatchesItsFormulas) {
   SIGNET_NEEDS_GPU();
-  if (cuda_device().compute_major != 9) GTEST_SKIP() << "the fused SwiGLU block is for Hopper";
-  ASSERT_TRUE(mlp_covers(128, 64));
-  Rng rng(12);
-  for (const auto& [rows, width, hidden] : {std::array<int64_t, 3>{1, 128, 64},
-                                            {37, 128, 192},
-                                            {128, 128, 128},
-                                            {300, 128, 512},
-                                            {129, 128, 64}}) {
-    SCOPED_TRACE(testing::Message() << rows << " rows, width " << width << ", hidden " << hidden);
+  if (cuda_device().compute_major != 9) GTEST_SKIP() << "the products of SwiGLU layers are for Hopper";
+  ASSERT_TRUE(glu_product_covers(128, 64));
+  Rng rng(13);
+  for (const auto& [rows, hidden] :
+       {std::array<int64_t, 2>{1, 64}, {37, 192}, {128, 128}, {2500, 512}, {641, 64}}) {
+    SCOPED_TRACE(testing::Message() << rows << " rows, hidden " << hidden);
+    constexpr int64_t width = 128;
     const double scale = 1 / std::sqrt(static_cast<double>(width));
-    const Rounded<bf16> x(rng, rows * width), dy(rng, rows * width),
-        gate_up(rng, 2 * hidden * width, 2 * scale), down(rng, width * hidden, scale);
-    const Rounded<float> norm(rng, width);
-    const Block expected(rows, width, hidden, x.exact, norm.exact, gate_up.exact, down.exact, dy.exact);
-    const OnDevice<bf16> y(x.exact.size()), dx(x.exact.size()), normed(x.exact.size()),
-        inner(static_cast<size_t>(rows * hidden)), dgate_up(static_cast<size_t>(rows * 2 * hidden));
-    const OnDevice<float> dnorm(std::vector<float>(static_cast<size_t>(width), 0.0f)),
-        workspace(static_cast<size_t>(mlp_workspace_size(rows, width, Cuda{})));
-    const MlpInputs in{rows, width, hidden, x.get(), width, norm.get(), 1e-6f, gate_up.get(), down.get()};
-    mlp_forward({in, y.get(), width}, Cuda{});
-    MlpBackward b{in};
-    b.dy = dy.get(), b.dy_stride = width, b.dx = dx.get(), b.dx_stride = width, b.normed = normed.get();
-    b.inner = inner.get(), b.dgate_up = dgate_up.get(), b.dnorm = dnorm.get(), b.workspace = workspace.get();
-    mlp_backward(b, Cuda{});
-    EXPECT_LT(device_error(y, expected.y), 5e-3);
-    EXPECT_LT(device_error(normed, expected.normed), 3e-3);
-    EXPECT_LT(device_error(inner, expected.inner), 6e-3);
-    EXPECT_LT(device_error(dgate_up, expected.dgate_up), 6e-3);
-    EXPECT_LT(device_error(dx, expected.dx), 6e-3);
-    EXPECT_LT(device_error(dnorm, expected.dnorm), 1e-2);
+    const Rounded<bf16> n(rng, rows * width), dy(rng, rows * width),
+        gate_up_weight(rng, 2 * hidden * width, 2 * scale), down(rng, width * hidden, scale);
+    const Glu expected(rows, width, hidden, n.exact, gate_up_weight.exact, down.exact, dy.exact);
+    const OnDevice<bf16> gate_up(expected.z.size()), h(expected.h.size()), dgate_up(expected.z.size());
+    glu_product_forward({rows, width, hidden, n.get(), width, gate_up_weight.get(), gate_up.get(), h.get()},
+                        Cuda{});
+    glu_product_backward({rows, width, hidden, dy.get(), width, down.get(), gate_up.get(), dgate_up.get()},
+                         Cuda{});
+    EXPECT_LT(device_error(gate_up, expected.z), 3e-3);
+    EXPECT_LT(device_error(h, expected.h), 4e-3);
+    EXPECT_LT(device_error(dgate_up, expected.dz), 6e-3);
   }
 }
 
-TEST(MlpCuda, RefusesSizesItDoesNotCover) {
+TEST(NormProductCuda, MatchesItsFormulas) {
   SIGNET_NEEDS_GPU();
-  EXPECT_FALSE(mlp_covers(96, 512));
-  EXPECT_FALSE(mlp_covers(128, 500));
-  EXPECT_FALSE(mlp_covers(128, 0));
-  MlpForward p;
+  if (cuda_device().compute_major != 9) GTEST_SKIP() << "normalised products are for Hopper";
+  Rng rng(14);
+  constexpr int64_t width = 128;
+  for (const auto& [rows, group, wide] :
+       {std::array<int64_t, 3>{1, 32, 0}, {37, 64, 8}, {64, 128, 0}, {2500, 32, 16}, {9000, 32, 0}}) {
+    SCOPED_TRACE(testing::Message() << rows << " rows, groups of " << group);
+    const int64_t stride = width + wide, groups = width / group;
+    const Rounded<bf16> x(rng, rows * stride), dy(rng, rows * stride), residual(rng, rows * stride),
+        weight(rng, width * width, 1 / std::sqrt(static_cast<double>(width)));
+    const Rounded<float> norm(rng, group);
+    const auto columns = [&](const Matrix& m) {
+      Matrix out;
+      for (int64_t r = 0; r < rows; ++r)
+        out.insert(out.end(), m.begin() + r * stride, m.begin() + r * stride + width);
+      return out;
+    };
+    const Matrix from = columns(x.exact);
+    Matrix xhat = from, normed = from, dx(from.size()), dnorm(static_cast<size_t>(group), 1.0);
+    Matrix rstd(static_cast<size_t>(rows * groups));
+    for (int64_t i = 0; i < rows * groups; ++i) {
+      double square = 0;
+      for (int64_t j = 0; j < group; ++j) square += from[i * group + j] * from[i * group + j];
+      rstd[i] = 1 / std::sqrt(square / static_cast<double>(group) + 1e-6);
+      for (int64_t j = 0; j < group; ++j) {
+        xhat[i * group + j] *= rstd[i];
+        normed[i * group + j] = xhat[i * group + j] * norm.exact[j];
+      }
+    }
+    Matrix y = times_transposed(normed, weight.exact, rows, width, width);
+    const Matrix added = columns(residual.exact);
+    for (size_t i = 0; i < y.size(); ++i) y[i] += added[i];
+    const Matrix dn =
+        times_transposed(columns(dy.exact), transposed(weight.exact, width, width), rows, width, width);
+    for (int64_t i = 0; i < rows * groups; ++i) {
+      double along = 0;
+      for (int64_t j = 0; j < group; ++j) {
+        along += dn[i * group + j] * norm.exact[j] * xhat[i * group + j] / static_cast<double>(group);
+        dnorm[j] += dn[i * group + j] * xhat[i * group + j];
+      }
+      for (int64_t j = 0; j < group; ++j)
+        dx[i * group + j] = rstd[i] * (dn[i * group + j] * norm.exact[j] - xhat[i * group + j] * along);
+    }
+    const OnDevice<bf16> gn(y.size()), gy(y.size()), gdx(y.size());
+    const OnDevice<float> gdnorm(std::vector<float>(static_cast<size_t>(group), 1.0f)),
+        workspace(static_cast<size_t>(norm_product_workspace_size(rows, group, Cuda{})));
+    norm_product_forward({rows, group, x.get(), stride, norm.get(), 1e-6f, weight.get(), residual.get(),
+                          stride, gn.get(), gy.get()},
+                         Cuda{});
+    NormProductBackward b{rows,         group,    x.get(), stride,    norm.get(), 1e-6f,
+                          weight.get(), dy.get(), stride,  gdx.get(), width,      gdnorm.get()};
+    b.workspace = workspace.get();
+    norm_product_backward(b, Cuda{});
+    EXPECT_LT(device_error(gn, normed), 3e-3);
+    EXPECT_LT(device_error(gy, y), 4e-3);
+    EXPECT_LT(device_error(gdx, dx), 4e-3);
+    EXPECT_LT(device_error(gdnorm, dnorm), 1e-3);
+  }
+}
+
+TEST(GluProductCuda, RefusesSizesItDoesNotCover) {
+  SIGNET_NEEDS_GPU();
+  EXPECT_FALSE(glu_product_covers(96, 512));
+  EXPECT_FALSE(glu_product_covers(128, 500));
+  EXPECT_FALSE(glu_product_covers(128, 0));
+  EXPECT_FALSE(norm_product_covers(128, 96, 32));
+  EXPECT_FALSE(norm_product_covers(128, 128, 48));
+  GluProductForward p;
   p.rows = 1, p.width = 96, p.hidden = 512;
-  EXPECT_THROW(mlp_forward(p, Cuda{}), Error);
+  EXPECT_THROW(glu_product_forward(p, Cuda{}), Error);
+  NormProductForward n;
+  n.rows = 1, n.group = 48;
+  EXPECT_THROW(norm_product_forward(n, Cuda{}), Error);
 }
 
 }  // namespace

@@ -288,11 +288,11 @@ void check_unit_heads(bool unit_keys) {
                                    opened.data(), c.gates, dx.data() + channels, stride, 2.0, 0.5});
     OnDevice<T> gy(y.size()), gdx(test::narrow<T>(std::vector<double>(dx.size(), 0.0)));
     OnDevice<float> ginverse(inverse.size()), gdweight(std::vector<float>(dweight.size(), kAdded)),
-        ggate(gate.size()),
+        ggate(gate.size()), gfactor(gate.size()),
         workspace(static_cast<size_t>(
             conv ? short_conv_workspace_size(c.batch, c.time, channels, c.kernel, Cuda{}) : 0));
-    const GateColumns gates{ActivationKind::kSigmoid, c.gates,  2.0f, 0.5f, ggate.get(), dgate.get(),
-                            c.normalised - c.gates,   unit_keys};
+    const GateColumns gates{ActivationKind::kSigmoid, c.gates,   2.0f,         0.5f, ggate.get(), dgate.get(),
+                            c.normalised - c.gates,   unit_keys, gfactor.get()};
     if (conv) {
       ShortConvForward<T> f{c.batch,      c.time,  channels, c.kernel, true,     x.get(), stride,
                             weight.get(), nullptr, nullptr,  gy.get(), channels, nullptr};
@@ -331,6 +331,84 @@ TEST(OperatorsCuda, HeadsInOnePass) {
   for (bool unit_keys : {false, true}) {
     check_unit_heads<float>(unit_keys);
     check_unit_heads<bf16>(unit_keys);
+  }
+}
+
+// Heads out of a table of tokens against heads out of its rows, one for each token.
+template <class T>
+void check_table_heads(bool unit_keys) {
+  struct Case {
+    int64_t batch, time, heads, normalised, width, kernel, gates, entries;
+  };
+  Rng rng(11);
+  for (const Case& c : {Case{1, 1, 6, 4, 32, 4, 4, 1}, Case{3, 7, 6, 4, 32, 4, 4, 10},
+                        Case{2, 41, 6, 4, 64, 4, 4, 16}, Case{200, 39, 12, 8, 32, 4, 4, 10},
+                        Case{2, 43, 24, 16, 16, 2, 12, 5}, Case{5, 20, 2, 1, 128, 3, 0, 7}}) {
+    SCOPED_TRACE(testing::Message() << "time " << c.time << " width " << c.width << " taps " << c.kernel
+                                    << " entries " << c.entries << " unit keys " << unit_keys);
+    const int64_t channels = c.heads * c.width, stride = channels + c.gates, rows = c.batch * c.time;
+    const Rounded<bf16> table(rng, c.entries * stride);
+    const Rounded<T> dy(rng, rows * channels);
+    const Rounded<float> wide_table(table.exact), weight(rng, channels * c.kernel),
+        dgate(rng, rows * c.gates);
+    std::vector<int32_t> tokens(static_cast<size_t>(rows));
+    std::vector<double> gathered;
+    for (auto& token : tokens) {
+      token = static_cast<int32_t>(rng.below(static_cast<uint64_t>(c.entries)));
+      gathered.insert(gathered.end(), table.exact.begin() + token * stride,
+                      table.exact.begin() + (token + 1) * stride);
+    }
+    const Rounded<T> x(gathered);
+    const OnDevice<int32_t> on_device(tokens);
+    struct Result {
+      std::vector<double> y, gate, dweight, dtable;
+    };
+    const auto run = [&](bool from_table) {
+      OnDevice<T> y(static_cast<size_t>(rows * channels)), dx(x.exact.size());
+      OnDevice<float> gate(static_cast<size_t>(rows * c.gates)), factor(static_cast<size_t>(rows * c.gates)),
+          dweight(std::vector<float>(weight.exact.size(), kAdded)),
+          dtable(std::vector<float>(table.exact.size(), kAdded)),
+          workspace(static_cast<size_t>(
+              short_conv_workspace_size(c.batch, c.time, channels, c.kernel, Cuda{}, c.entries * stride)));
+      const GateColumns gates{ActivationKind::kSigmoid, c.gates,   2.0f,        0.5f, gate.get(), dgate.get(),
+                              c.normalised - c.gates,   unit_keys, factor.get()};
+      ShortConvForward<T> f{c.batch,      c.time,  channels, c.kernel, true,     x.get(), stride,
+                            weight.get(), nullptr, nullptr,  y.get(),  channels, nullptr};
+      f.unit = {c.normalised, c.width, 1e-6}, f.gate = gates;
+      ShortConvBackward<T> g{c.batch,  c.time,       channels,      c.kernel, true,           x.get(),
+                             stride,   weight.get(), nullptr,       nullptr,  dy.get(),       channels,
+                             dx.get(), stride,       dweight.get(), nullptr,  workspace.get()};
+      g.unit = f.unit, g.gate = gates;
+      if (from_table) {
+        f.x = nullptr, g.x = nullptr, g.dx = nullptr;
+        f.table = g.table = {on_device.get(), c.entries, wide_table.get(), dtable.get()};
+      }
+      short_conv_forward(f, Cuda{});
+      short_conv_backward(g, Cuda{});
+      Result out{test::widen(y.values()), test::widen(gate.values()), test::widen(dweight.values()),
+                 test::widen(dtable.values())};
+      if (!from_table) {
+        const auto each = test::widen(dx.values());
+        for (int64_t r = 0; r < rows; ++r)
+          for (int64_t i = 0; i < stride; ++i) out.dtable[tokens[r] * stride + i] += each[r * stride + i];
+      }
+      return out;
+    };
+    const Result expected = run(false), got = run(true);
+    EXPECT_LT(test::relative_error(got.y, expected.y), 1e-6);
+    if (c.gates > 0) {
+      EXPECT_LT(test::relative_error(got.gate, expected.gate), 1e-6);
+    }
+    EXPECT_LT(test::relative_error(got.dweight, expected.dweight), device_tolerance<float>());
+    EXPECT_LT(test::relative_error(got.dtable, expected.dtable), device_tolerance<T>());
+  }
+}
+
+TEST(OperatorsCuda, HeadsOutOfATable) {
+  SIGNET_NEEDS_GPU();
+  for (bool unit_keys : {false, true}) {
+    check_table_heads<float>(unit_keys);
+    check_table_heads<bf16>(unit_keys);
   }
 }
 

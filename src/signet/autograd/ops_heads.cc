@@ -18,6 +18,11 @@ bool may_use_windows(const Tape& tape, int64_t vocabulary, int64_t taps, Sequenc
   return windows <= 256 && windows * 4 <= sequence.rows();
 }
 
+bool may_use_table(const Tape& tape, const Var& table, int64_t taps) {
+  return tape.context().device.cuda() && taps > 1 && table.value.rows() <= kernels::kMaxTokenTable &&
+         table.value.dtype == DType::kF32 && table.value.contiguous() && table.value.width() % 4 == 0;
+}
+
 Sequence Windows::words() const { return {kernels::TokenWindows{vocabulary_, taps_}.words(), taps_}; }
 
 #ifdef SIGNET_WITH_CUDA
@@ -25,7 +30,8 @@ namespace {
 
 template <class T>
 void forward(const Tensor& x, const HeadLayout& layout, const Tensor& weight, Sequence sequence,
-             const Tensor& heads, const Tensor& inverse, const kernels::GateColumns& gate, Cuda device) {
+             const int32_t* tokens, const Tensor& heads, const Tensor& inverse,
+             const kernels::GateColumns& gate, Cuda device) {
   if (!weight) {
     kernels::L2NormForward<T> p{x.rows(),         layout.unit_heads,   layout.width,
                                 x.as<T>(),        x.row_stride,        heads.as<T>(),
@@ -35,16 +41,20 @@ void forward(const Tensor& x, const HeadLayout& layout, const Tensor& weight, Se
   }
   kernels::ShortConvForward<T> p;
   p.batch = sequence.batch, p.time = sequence.time, p.channels = heads.width(), p.kernel = weight.width();
-  p.silu = true, p.x = x.as<T>(), p.x_stride = x.row_stride, p.weight = weight.as<float>();
+  p.silu = true, p.weight = weight.as<float>();
+  if (tokens)
+    p.table = {tokens, x.rows(), x.as<float>()};
+  else
+    p.x = x.as<T>(), p.x_stride = x.row_stride;
   p.y = heads.as<T>(), p.y_stride = heads.row_stride;
   p.unit = {layout.unit_heads, layout.width, layout.eps}, p.gate = gate;
   kernels::short_conv_forward(p, device);
 }
 
 template <class T>
-void backward(const Var& x, const HeadLayout& layout, const Var& weight, Sequence sequence, const Var& heads,
-              const Tensor& inverse, const kernels::GateColumns& gate, const Context& context, Arena& arena,
-              Cuda device) {
+void backward(const Var& x, const HeadLayout& layout, const Var& weight, Sequence sequence,
+              const int32_t* tokens, const Var& heads, const Tensor& inverse,
+              const kernels::GateColumns& gate, const Context& context, Arena& arena, Cuda device) {
   if (!weight.value) {
     kernels::L2NormBackward<T> p{x.value.rows(),      layout.unit_heads,      layout.width,
                                  heads.value.as<T>(), heads.value.row_stride, inverse.as<float>(),
@@ -55,13 +65,20 @@ void backward(const Var& x, const HeadLayout& layout, const Var& weight, Sequenc
   }
   kernels::ShortConvBackward<T> p;
   p.batch = sequence.batch, p.time = sequence.time, p.channels = heads.value.width();
-  p.kernel = weight.value.width(), p.silu = true, p.x = x.value.as<T>(), p.x_stride = x.value.row_stride;
+  p.kernel = weight.value.width(), p.silu = true;
+  if (tokens) {
+    p.table = {tokens, x.value.rows(), x.value.as<float>(), x.grad.as<float>()};
+  } else {
+    p.x = x.value.as<T>(), p.x_stride = x.value.row_stride;
+    p.dx = x.grad.as<T>(), p.dx_stride = x.grad.row_stride;
+  }
   p.weight = weight.value.as<float>(), p.dy = heads.grad.as<T>(), p.dy_stride = heads.grad.row_stride;
-  p.dx = x.grad.as<T>(), p.dx_stride = x.grad.row_stride, p.dweight = weight.grad.as<float>();
+  p.dweight = weight.grad.as<float>();
   p.unit = {layout.unit_heads, layout.width, layout.eps}, p.gate = gate;
   p.later = later(context, weight);
   p.workspace = static_cast<float*>(
-      arena.allocate(kernels::short_conv_workspace_size(p.batch, p.time, p.channels, p.kernel, device) *
+      arena.allocate(kernels::short_conv_workspace_size(p.batch, p.time, p.channels, p.kernel, device,
+                                                        tokens ? x.value.size() : 0) *
                      int64_t{sizeof(float)}));
   kernels::short_conv_backward(p, device);
 }
@@ -69,9 +86,9 @@ void backward(const Var& x, const HeadLayout& layout, const Var& weight, Sequenc
 }  // namespace
 
 PreparedHeads prepare_heads(Tape& tape, const Var& x, const HeadLayout& layout, const Var& convolution,
-                            Sequence sequence) {
-  const DType type = x.value.dtype;
-  const int64_t rows = x.value.rows(), columns = (layout.unit_heads + layout.silu_heads) * layout.width;
+                            Sequence sequence, const int32_t* tokens) {
+  const DType type = tokens ? tape.dtype() : x.value.dtype;
+  const int64_t rows = sequence.rows(), columns = (layout.unit_heads + layout.silu_heads) * layout.width;
   if (x.value.width() != columns + layout.gates)
     fail(ErrorCode::kFailure, "{} columns cannot be {} of heads and {} gates", x.value.width(), columns,
          layout.gates);
@@ -85,6 +102,7 @@ PreparedHeads prepare_heads(Tape& tape, const Var& x, const HeadLayout& layout, 
     gate.dy = out.gates.grad.as<float>();
     gate.first_head = layout.gated_heads_at;
     gate.unit_keys = layout.unit_keys && tape.dtype() == DType::kBF16;
+    if (gate.unit_keys) gate.factor = tape.temporary({rows, layout.gates}, DType::kF32).as<float>();
   }
   const Tensor inverse =
       convolution.value ? Tensor{} : tape.temporary({rows, layout.unit_heads}, DType::kF32);
@@ -94,14 +112,15 @@ PreparedHeads prepare_heads(Tape& tape, const Var& x, const HeadLayout& layout, 
     body(float{});
   };
   run([&](auto element) {
-    forward<decltype(element)>(x.value, layout, convolution.value, sequence, out.heads.value, inverse, gate,
-                               device);
+    forward<decltype(element)>(x.value, layout, convolution.value, sequence, tokens, out.heads.value, inverse,
+                               gate, device);
   });
   tape.record([=, context = tape.context(), arena = &tape.arena()] {
     if (claim(x)) fail(ErrorCode::kFailure, "the projection of the heads has another user");
+    if (tokens) fill_zero(context.device, x.grad.data, x.grad.size() * dtype_size(x.grad.dtype));
     run([&](auto element) {
-      backward<decltype(element)>(x, layout, convolution, sequence, out.heads, inverse, gate, context, *arena,
-                                  device);
+      backward<decltype(element)>(x, layout, convolution, sequence, tokens, out.heads, inverse, gate, context,
+                                  *arena, device);
     });
   });
   return out;
@@ -136,7 +155,7 @@ Windows::Windows(Tape&, const int32_t*, Sequence, int64_t, int64_t) {
 Var Windows::of_words(Tape&, const Var&) const { return {}; }
 PreparedHeads Windows::at_tokens(Tape&, const PreparedHeads&) const { return {}; }
 
-PreparedHeads prepare_heads(Tape&, const Var&, const HeadLayout&, const Var&, Sequence) {
+PreparedHeads prepare_heads(Tape&, const Var&, const HeadLayout&, const Var&, Sequence, const int32_t*) {
   fail(ErrorCode::kFailure, "heads are prepared in one pass on the GPU alone");
 }
 #endif

@@ -39,7 +39,9 @@ class Mixer {
   // tape). Of a small vocabulary it is then computed once for every window: `mix` of whole sequences is
   // mix_prepared of prepare.
   virtual int64_t window(const Tape&) const { return 0; }
-  virtual autograd::PreparedHeads prepare(Tape&, const Weights&, const Var& /*projected*/, Sequence) const {
+  // With tokens, `projected` is a table with a row for each of the vocabulary (autograd::may_use_table).
+  virtual autograd::PreparedHeads prepare(Tape&, const Weights&, const Var& /*projected*/, Sequence,
+                                          const int32_t* /*tokens*/ = nullptr) const {
     fail(ErrorCode::kFailure, "this mixer has no windows");
   }
   virtual Var mix_prepared(Tape&, const Weights&, const autograd::PreparedHeads&, Sequence) const {

@@ -98,8 +98,8 @@ class DeltaNetMixer final : public Mixer {
     const bool alone = options_.beta != "fixed" && decay_channels_ == 0 && !options_.output_gate;
     return alone && prepares_heads(tape) ? std::max<int64_t>(1, options_.conv) : 0;
   }
-  autograd::PreparedHeads prepare(Tape& tape, const Weights& weights, const Var& projected,
-                                  Sequence sequence) const override {
+  autograd::PreparedHeads prepare(Tape& tape, const Weights& weights, const Var& projected, Sequence sequence,
+                                  const int32_t* tokens = nullptr) const override {
     const int64_t n = options_.householders;
     autograd::HeadLayout layout;
     layout.unit_heads = (1 + n) * options_.heads;
@@ -111,7 +111,7 @@ class DeltaNetMixer final : public Mixer {
     const Var taps = options_.conv > 0 ? weights.fused(q_conv_, options_.write ? v_conv_ : k_conv_) : Var{};
     const int64_t heads = layout.unit_heads + layout.silu_heads;
     const Var x = tape.columns(projected, 0, heads * head_dim_ + layout.gates);
-    return autograd::prepare_heads(tape, x, layout, taps, sequence);
+    return autograd::prepare_heads(tape, x, layout, taps, sequence, tokens);
   }
   Var mix_prepared(Tape& tape, const Weights& weights, const autograd::PreparedHeads& prepared,
                    Sequence sequence) const override {
@@ -145,6 +145,9 @@ class DeltaNetMixer final : public Mixer {
   }
 
   Var finish(Tape& tape, const Weights& weights, const Var& mixed, const Var& residual) const override {
+    if (options_.output_norm && !options_.output_gate &&
+        autograd::can_fuse_norm_linear(tape, mixed, weights[o_norm_], weights[o_], residual))
+      return autograd::norm_linear(tape, mixed, weights[o_norm_], weights[o_], residual, eps_);
     const Var read = options_.output_gate ? mixed : normed(tape, weights, mixed);
     return autograd::linear(tape, read, weights[o_], residual);
   }

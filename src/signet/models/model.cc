@@ -98,6 +98,8 @@ Model::Embedded Model::embed(Tape& tape, const Weights& weights, const int32_t* 
     const autograd::Windows windows(tape, tokens, sequence, vocabulary_, taps);
     out.prepared = windows.at_tokens(
         tape, mixer.prepare(tape, weights, windows.of_words(tape, projected), windows.words()));
+  } else if (autograd::may_use_table(tape, projected, taps)) {
+    out.prepared = mixer.prepare(tape, weights, projected, sequence, tokens);
   } else {
     out.projected = autograd::gather_rows(tape, projected, tokens, sequence.rows());
   }

@@ -48,7 +48,8 @@ struct ActivationBackward {
 // Columns behind the heads of a matrix that go through a gate in the same pass (GPU only): y [rows, columns]
 // fp32 in forward, dy likewise in backward. Column c belongs to the normalised head first_head + c. With
 // unit_keys that head is a key of the delta rule that will be stored in bf16: y is divided by the square of
-// its length as stored, as DeltaRuleShape::unit_keys does.
+// its length as stored, as DeltaRuleShape::unit_keys does; forward leaves what it multiplied by in factor
+// [rows, columns], where backward finds it.
 struct GateColumns {
   ActivationKind kind = ActivationKind::kSigmoid;
   int64_t columns = 0;
@@ -57,6 +58,7 @@ struct GateColumns {
   const float* dy = nullptr;
   int64_t first_head = 0;
   bool unit_keys = false;
+  float* factor = nullptr;
 };
 
 template <class T>

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "signet/kernels/activation/activation_device.cuh"
 #include "signet/kernels/delta_rule/delta_rule.h"
 #include "signet/kernels/l2_norm/l2_norm.h"
@@ -37,6 +39,56 @@ struct Head {
   }
 };
 
+// Where packet k of a member of the team begins: two neighbouring packets each, which in bf16 are 16 bytes.
+template <int kTeam, int kPackets>
+__device__ inline int packet_at(int member, int k) {
+  constexpr int kPair = kPackets > 1 ? 2 : 1;
+  return ((k / kPair * kTeam + member) * kPair + k % kPair) * 4;
+}
+// How rows lie: packet by packet, and in bf16 two packets at once.
+struct Alignment {
+  bool packets = false, pairs = false;
+};
+
+template <int kTeam, int kPackets, class T>
+__device__ inline void load_packets(const T* row, int member, int live, Alignment aligned,
+                                    float (&v)[kPackets][4]) {
+  if constexpr (kPackets > 1 && sizeof(T) == 2) {
+    if (aligned.pairs) {
+#pragma unroll
+      for (int k = 0; k < kPackets; k += 2) {
+        const int first = packet_at<kTeam, kPackets>(member, k);
+        const uint4 bits =
+            first < live ? *reinterpret_cast<const uint4*>(row + first) : make_uint4(0, 0, 0, 0);
+        unpack(Packet<T>{make_uint2(bits.x, bits.y)}, v[k]);
+        unpack(Packet<T>{make_uint2(bits.z, bits.w)}, v[k + 1]);
+      }
+      return;
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kPackets; ++k)
+    unpack(load_packet(row, packet_at<kTeam, kPackets>(member, k), live, aligned.packets), v[k]);
+}
+template <int kTeam, int kPackets, class T>
+__device__ inline void store_packets(T* row, int member, int live, Alignment aligned,
+                                     const float (&v)[kPackets][4]) {
+  if constexpr (kPackets > 1 && sizeof(T) == 2) {
+    if (aligned.pairs) {
+#pragma unroll
+      for (int k = 0; k < kPackets; k += 2) {
+        const int first = packet_at<kTeam, kPackets>(member, k);
+        const uint2 low = pack<T>(v[k]).bits, high = pack<T>(v[k + 1]).bits;
+        if (first < live) *reinterpret_cast<uint4*>(row + first) = make_uint4(low.x, low.y, high.x, high.y);
+      }
+      return;
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kPackets; ++k)
+    store_packet(row, packet_at<kTeam, kPackets>(member, k), live, aligned.packets, v[k]);
+}
+
 // The square of the length of a key y as it is stored, in bf16; 1 where gates do not want it.
 template <int kTeam, int kPackets>
 __device__ inline float key_square(const GateColumns& gate, const float (&y)[kPackets][4]) {
@@ -53,16 +105,16 @@ __device__ inline float key_square(const GateColumns& gate, const float (&y)[kPa
 }
 
 template <class T, int kTeam, int kPackets>
-__global__ void forward_kernel(L2NormForward<T> p, bool aligned) {
+__global__ void forward_kernel(L2NormForward<T> p, Alignment aligned) {
   begin_kernel();
   const Head<kTeam> at(p);
   const T* from = p.x + at.token * p.x_stride;
   T* to = p.y + at.token * p.y_stride + at.offset;
   const float opening = at.gated ? to_float(from[at.gate_offset(p)]) : 0.0f;
   float x[kPackets][4], square = 0.0f;
+  load_packets<kTeam>(from + at.offset, at.member, at.live, aligned, x);
 #pragma unroll
   for (int k = 0; k < kPackets; ++k) {
-    unpack(load_packet(from + at.offset, (at.member + k * kTeam) * 4, at.live, aligned), x[k]);
 #pragma unroll
     for (float v : x[k]) square = fmaf(v, v, square);
   }
@@ -71,30 +123,33 @@ __global__ void forward_kernel(L2NormForward<T> p, bool aligned) {
   for (int k = 0; k < kPackets; ++k) {
 #pragma unroll
     for (float& v : x[k]) v *= at.unit ? r : logistic(v);
-    store_packet(to, (at.member + k * kTeam) * 4, at.live, aligned, x[k]);
   }
+  store_packets<kTeam>(to, at.member, at.live, aligned, x);
   if (at.member == 0 && at.live && at.unit) p.inverse[at.token * p.heads + at.head] = r;
-  const float length = key_square<kTeam>(p.gate, x);
-  if (at.gated)
-    p.gate.y[at.token * p.gate.columns + at.gate] =
-        unit_key_factor(length) * activate(p.gate.kind, opening, p.gate.scale, p.gate.shift);
+  const float factor = unit_key_factor(key_square<kTeam>(p.gate, x));
+  if (at.gated) {
+    const int64_t column = at.token * p.gate.columns + at.gate;
+    p.gate.y[column] = factor * activate(p.gate.kind, opening, p.gate.scale, p.gate.shift);
+    if (p.gate.unit_keys) p.gate.factor[column] = factor;
+  }
 }
 
 template <class T, int kTeam, int kPackets>
-__global__ void backward_kernel(L2NormBackward<T> p, bool aligned) {
+__global__ void backward_kernel(L2NormBackward<T> p, Alignment aligned) {
   begin_kernel();
   const Head<kTeam> at(p);
   const T* from = at.unit ? p.y + at.token * p.y_stride + at.offset : p.x + at.token * p.x_stride + at.offset;
   T* to = p.dx + at.token * p.dx_stride;
   const float opening = at.gated ? to_float(p.x[at.token * p.x_stride + at.gate_offset(p)]) : 0.0f,
               d_opening = at.gated ? p.gate.dy[at.token * p.gate.columns + at.gate] : 0.0f,
+              factor =
+                  at.gated && p.gate.unit_keys ? p.gate.factor[at.token * p.gate.columns + at.gate] : 1.0f,
               r = at.live && at.unit ? p.inverse[at.token * p.heads + at.head] : 0.0f;
   float y[kPackets][4], d[kPackets][4], along = 0.0f;  // y: x where SiLU is
+  load_packets<kTeam>(from, at.member, at.live, aligned, y);
+  load_packets<kTeam>(p.dy + at.token * p.dy_stride + at.offset, at.member, at.live, aligned, d);
 #pragma unroll
   for (int k = 0; k < kPackets; ++k) {
-    const int first = (at.member + k * kTeam) * 4;
-    unpack(load_packet(from, first, at.live, aligned), y[k]);
-    unpack(load_packet(p.dy + at.token * p.dy_stride + at.offset, first, at.live, aligned), d[k]);
 #pragma unroll
     for (int j = 0; j < 4; ++j) along = fmaf(y[k][j], d[k][j], along);
   }
@@ -105,12 +160,11 @@ __global__ void backward_kernel(L2NormBackward<T> p, bool aligned) {
     for (int j = 0; j < 4; ++j)
       d[k][j] = at.unit ? r * (d[k][j] - y[k][j] * along)
                         : activate_gradient(ActivationKind::kSilu, y[k][j], d[k][j], 1.0f, 0.0f);
-    store_packet(to + at.offset, (at.member + k * kTeam) * 4, at.live, aligned, d[k]);
   }
-  const float length = key_square<kTeam>(p.gate, y);
+  store_packets<kTeam>(to + at.offset, at.member, at.live, aligned, d);
   if (at.gated)
-    to[at.gate_offset(p)] = from_float<T>(activate_gradient(
-        p.gate.kind, opening, unit_key_factor(length) * d_opening, p.gate.scale, p.gate.shift));
+    to[at.gate_offset(p)] = from_float<T>(
+        activate_gradient(p.gate.kind, opening, factor * d_opening, p.gate.scale, p.gate.shift));
 }
 
 // The gates must belong to normalised heads.
@@ -119,17 +173,29 @@ void check_gates(const P& p) {
   if (p.gate.columns > 0 && p.gate.first_head + p.gate.columns > p.heads)
     fail(ErrorCode::kUsage, "{} gates from head {} on do not fit {} normalised heads", p.gate.columns,
          p.gate.first_head, p.heads);
+  if (p.gate.columns > 0 && p.gate.unit_keys && !p.gate.factor)
+    fail(ErrorCode::kUsage, "gates that fold the lengths of keys need room for these");
 }
 
 template <class Run>
 void choose_team(int64_t width, Run run) {
   if (width <= 16) return run.template operator()<4, 1>();
-  if (width <= 32) return run.template operator()<8, 1>();
-  if (width <= 64) return run.template operator()<16, 1>();
-  if (width <= 128) return run.template operator()<32, 1>();
+  if (width <= 32) return run.template operator()<4, 2>();
+  if (width <= 64) return run.template operator()<8, 2>();
+  if (width <= 128) return run.template operator()<16, 2>();
   if (width <= 256) return run.template operator()<32, 2>();
   if (width <= 1024) return run.template operator()<32, 8>();
   fail(ErrorCode::kUsage, "L2 normalisation on the GPU takes heads of at most 1024 elements; got {}", width);
+}
+
+// Of arrays of heads of `width` elements.
+template <class... Arrays>
+Alignment alignment_of(int64_t width, const Arrays&... arrays) {
+  const auto fit = [](const auto& array, int64_t elements) {
+    return reinterpret_cast<uintptr_t>(array.first) % (elements * sizeof(*array.first)) == 0 &&
+           array.second % elements == 0;
+  };
+  return {width % 4 == 0 && (fit(arrays, 4) && ...), width % 8 == 0 && (fit(arrays, 8) && ...)};
 }
 
 template <int kTeam>
@@ -144,7 +210,7 @@ void l2_norm_forward(const L2NormForward<T>& p, Cuda device) {
   if (p.tokens == 0 || p.heads == 0 || p.width == 0) return;
   check_gates(p);
   const int64_t teams = p.tokens * (p.heads + p.silu_heads);
-  const bool aligned = p.width % 4 == 0 && packets_fit(p.x, p.x_stride) && packets_fit(p.y, p.y_stride);
+  const Alignment aligned = alignment_of(p.width, std::pair{p.x, p.x_stride}, std::pair{p.y, p.y_stride});
   choose_team(p.width, [&]<int kTeam, int kPackets>() {
     launch("l2_norm_forward", forward_kernel<T, kTeam, kPackets>, blocks_for<kTeam>(teams), kThreads, 0,
            device, p, aligned);
@@ -156,8 +222,8 @@ void l2_norm_backward(const L2NormBackward<T>& p, Cuda device) {
   if (p.tokens == 0 || p.heads == 0 || p.width == 0) return;
   check_gates(p);
   const int64_t teams = p.tokens * (p.heads + p.silu_heads);
-  const bool aligned = p.width % 4 == 0 && packets_fit(p.y, p.y_stride) && packets_fit(p.dy, p.dy_stride) &&
-                       packets_fit(p.dx, p.dx_stride) && packets_fit(p.x, p.x_stride);
+  const Alignment aligned = alignment_of(p.width, std::pair{p.y, p.y_stride}, std::pair{p.dy, p.dy_stride},
+                                         std::pair{p.dx, p.dx_stride}, std::pair{p.x, p.x_stride});
   choose_team(p.width, [&]<int kTeam, int kPackets>() {
     launch("l2_norm_backward", backward_kernel<T, kTeam, kPackets>, blocks_for<kTeam>(teams), kThreads, 0,
            device, p, aligned);

@@ -27,6 +27,16 @@ inline bool unit_heads_supported(int64_t kernel, int64_t width) {
   return kernel >= 1 && kernel <= 4 && (width == 16 || width == 32 || width == 64 || width == 128);
 }
 
+// GPU only, with unit heads: in the place of x a small table of fp32 rows of channels and gates, right behind
+// each other. Row tokens[r] of it is row r of x. Backward adds to d_rows what it would write to dx.
+struct TokenTable {
+  const int32_t* tokens = nullptr;
+  int64_t count = 0;
+  const float* rows = nullptr;
+  float* d_rows = nullptr;
+};
+inline constexpr int64_t kMaxTokenTable = 16;  // rows at most
+
 template <class T>
 struct ShortConvForward {
   int64_t batch = 0, time = 0, channels = 0, kernel = 0;
@@ -41,6 +51,7 @@ struct ShortConvForward {
   T* final = nullptr;
   UnitHeads unit = {};
   GateColumns gate = {};  // GPU only: of x, right behind the channels
+  TokenTable table = {};
 };
 
 template <class T>
@@ -62,6 +73,7 @@ struct ShortConvBackward {
   ColumnSums* later = nullptr;          // GPU only: takes the last sums over rows (null: done at once)
   UnitHeads unit = {};
   GateColumns gate = {};  // GPU only: of x and dx
+  TokenTable table = {};
 };
 
 template <class T>
@@ -69,8 +81,9 @@ void short_conv_forward(const ShortConvForward<T>& p, Cpu);
 template <class T>
 void short_conv_backward(const ShortConvBackward<T>& p, Cpu);
 
-// On the GPU: float and bf16.
-int64_t short_conv_workspace_size(int64_t batch, int64_t time, int64_t channels, int64_t kernel, Cuda);
+// On the GPU: float and bf16. With a table: its elements.
+int64_t short_conv_workspace_size(int64_t batch, int64_t time, int64_t channels, int64_t kernel, Cuda,
+                                  int64_t table_size = 0);
 template <class T>
 void short_conv_forward(const ShortConvForward<T>& p, Cuda);
 template <class T>

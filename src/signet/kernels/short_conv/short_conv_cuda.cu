@@ -1,294 +1,104 @@
-// A lane owns four channels of a run of time steps and keeps the window of the last inputs (and, in backward,
-// of the last dz) in registers; a warp owns 128 neighbouring channels, so that the heads of UnitHeads lie
-// within it. Kernels shorter than the compiled K have zero weights in front: K is 4 where packets fit the
-// rows, and then rows come two groups ahead by asynchronous copies; it is 16 elsewhere.
 #include <algorithm>
+#include <type_traits>
 
 #include "signet/kernels/activation/activation_device.cuh"
 #include "signet/kernels/delta_rule/delta_rule.h"
-#include "signet/kernels/short_conv/short_conv.h"
+#include "signet/kernels/short_conv/short_conv_rows.cuh"
 #include "signet/tensor/cuda_check.h"
 #include "signet/tensor/launch.cuh"
-#include "signet/tensor/packet.cuh"
-#include "signet/tensor/reduce.cuh"
 
 namespace signet::kernels {
 namespace {
 
-constexpr int kWarps = 8, kThreads = 32 * kWarps;
-constexpr int64_t kLongestRun = 20;
+using namespace short_conv;
 
-// Steps whose inputs are loaded together. With as many as there are taps a window is a ring: slot(k, j) is
-// where tap j of step k lies, and nothing moves. The wide window moves instead.
-template <int K>
-constexpr int kAhead = K == 4 ? 4 : 1;
-constexpr int kGroups = 2;  // of rows that are under way
-template <int K>
-constexpr int slot(int k, int j) {
-  return K == 4 ? (k + j) % K : j;
-}
-
-// Runs of `steps` time steps, `runs` per batch row. A block has 128 channels, and a warp of it one run;
-// blocks of the same runs are neighbours.
-struct Work {
-  int64_t batch, time, runs, steps;
-  int channels, kernel, channel_blocks;
-  bool aligned;
-
-  template <class P>
-  Work(const P& p, bool fit) : batch(p.batch), time(p.time) {
-    channels = static_cast<int>(p.channels), kernel = static_cast<int>(p.kernel);
-    runs = (time + kLongestRun - 1) / kLongestRun;
-    steps = runs > 0 ? (time + runs - 1) / runs : 0;
-    channel_blocks = (channels + 127) / 128;
-    aligned = fit && channels % 4 == 0;
-  }
-  __host__ __device__ int64_t items() const { return batch * runs; }
-  __device__ int channel_block() const { return static_cast<int>(blockIdx.x) % channel_blocks; }
-  __device__ int item_block() const { return static_cast<int>(blockIdx.x) / channel_blocks; }
-  __device__ int first() const { return (channel_block() * 32 + static_cast<int>(threadIdx.x)) * 4; }
-};
-
-// Channels [first, first + 4) of a row that is there. kAligned: without the code for rows that packets do not
-// fit.
-template <bool kAligned, class T>
-__device__ inline Packet<T> load_row(const T* row, const Work& w, bool there, int first) {
-  const int live = there ? w.channels : 0;
-  if constexpr (kAligned)
-    return first < live ? *reinterpret_cast<const Packet<T>*>(row + first) : Packet<T>{};
+// The rows of x of a run, `count` of them.
+template <class T, int K, bool kTable, class P>
+__device__ inline auto rows_of_x(char* shared, const P& p, const Work& w, int64_t b, int64_t begin,
+                                 int count) {
+  if constexpr (kTable)
+    return TableRows(shared, p.table, w, b, begin);
   else
-    return load_packet(row, first, live, w.aligned);
-}
-template <bool kAligned, class T>
-__device__ inline void store_row(T* row, const Work& w, int first, const float (&v)[4]) {
-  if constexpr (kAligned) {
-    if (first < w.channels) *reinterpret_cast<Packet<T>*>(row + first) = pack<T>(v);
-  } else {
-    store_packet(row, first, w.channels, w.aligned, v);
-  }
+    return IncomingRows<T, K>(shared, p.x + (b * w.time + begin) * p.x_stride, p.x_stride, count, w.first(),
+                              w);
 }
 
-// The next rows of a lane's four channels, kAhead at a time. K = 4: each thread copies its packets two groups
-// ahead into slots of shared memory that it alone uses. Otherwise they are loaded when asked for.
-template <class T, int K>
-class IncomingRows {
- public:
-  static constexpr int kSlots = kGroups * kAhead<K>;
-  static constexpr int kSharedBytes = K == 4 ? kSlots * kThreads * static_cast<int>(sizeof(Packet<T>)) : 0;
-
-  // `count` rows from `row` on.
-  __device__ IncomingRows(char* shared, const T* row, int64_t stride, int count, int first, const Work& w)
-      : from_(row + first), stride_(static_cast<int>(stride)), first_(first), work_(w) {
-    left_ = first < w.channels ? count : 0;
-    slots_ = reinterpret_cast<Packet<T>*>(shared) + threadIdx.y * 32 + threadIdx.x;
-  }
-  // Starts the copies of the next group that has not been asked for; close_copy_group() afterwards.
-  __device__ void fetch() {
-    if constexpr (K == 4) {
-#pragma unroll
-      for (int k = 0; k < kAhead<K>; ++k)
-        copy_packet_async(slots_ + (fetching_ + k) * kThreads, k < left_ ? from_ + k * stride_ : from_,
-                          k < left_);
-      fetching_ ^= kAhead<K>;
-      from_ += kAhead<K> * stride_, left_ -= kAhead<K>;
-    }
-  }
-  // Row k of the current group.
-  __device__ Packet<T> row(int k) const {
-    if constexpr (K == 4) return slots_[(current_ + k) * kThreads];
-    return load_row<false>(from_ - first_ + k * stride_, work_, k < left_, first_);
-  }
-  __device__ void next() {
-    if constexpr (K == 4)
-      current_ ^= kAhead<K>;
-    else
-      from_ += kAhead<K> * stride_, left_ -= kAhead<K>;
-  }
-
- private:
-  const T* from_;
-  Packet<T>* slots_;
-  int stride_, left_, first_, fetching_ = 0, current_ = 0;
-  const Work& work_;
-};
-
-// The K - 1 inputs before time `begin`, which may lie before the sequence, as taps 0 .. K - 2 of its window
-// (one further where the window moves before a step).
-template <int K, class P>
-__device__ inline void load_history(const P& p, const Work& w, int64_t b, int64_t begin, int first,
-                                    float (&window)[K][4]) {
-#pragma unroll
-  for (int j = 0; j + 1 < K; ++j) {
-    float(&tap)[4] = window[K == 4 ? j : j + 1];
-    const int64_t t = begin - K + 1 + j, row = b * (w.kernel - 1) + w.kernel - 1 + t;
-#pragma unroll
-    for (float& each : tap) each = 0.0f;
-    if (t >= 0)
-      unpack(load_row<K == 4>(p.x + (b * w.time + t) * p.x_stride, w, true, first), tap);
-    else if (p.initial && t > -w.kernel)
-      unpack(load_row<K == 4>(p.initial + row * w.channels, w, true, first), tap);
-  }
+// What a gate sees at a step of the run that starts at `row`.
+template <bool kTable, class X, class P>
+__device__ inline float opening_of(const X& x, const P& p, const Work& w, int64_t row, int step, int column) {
+  if constexpr (kTable)
+    return p.table.rows[x.token(step) * (w.channels + p.gate.columns) + w.channels + column];
+  else
+    return to_float(p.x[(row + step) * p.x_stride + w.channels + column]);
 }
 
-template <int K, bool kBias, class P>
-__device__ inline void load_weights(const P& p, const Work& w, int first, float (&weight)[K][4],
-                                    float (&bias)[4]) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const bool live = first + i < w.channels;
-    bias[i] = kBias && p.bias && live ? p.bias[first + i] : 0.0f;
-#pragma unroll
-    for (int j = 0; j < K; ++j) {
-      const int tap = j - (K - w.kernel);
-      weight[j][i] = live && tap >= 0 ? p.weight[int64_t{first + i} * w.kernel + tap] : 0.0f;
-    }
-  }
-}
-
-// Makes room for the newest entry where the window is not a ring.
-template <int K>
-__device__ inline void shift(float (&window)[K][4]) {
-  if constexpr (K != 4) {
-#pragma unroll
-    for (int j = 0; j + 1 < K; ++j) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) window[j][i] = window[j + 1][i];
-    }
-  }
-}
-
-template <int K>
-__device__ inline float convolve(const float (&window)[K][4], const float (&weight)[K][4], float bias, int k,
-                                 int i) {
-  float z = bias;
-#pragma unroll
-  for (int j = 0; j < K; ++j) z = fmaf(weight[j][i], window[slot<K>(k, j)][i], z);
-  return z;
-}
-
-// The lanes of a head of `unit.width` channels are a team; every lane of the warp takes part in its sums,
-// without a branch. kLanes = 0: as many as the width says.
-template <int kLanes>
-struct Team {
-  int lanes, head;
-  bool normalised;
-  __device__ Team(const UnitHeads& unit, int first) {
-    lanes = kLanes > 0 ? kLanes : static_cast<int>(unit.width) / 4;
-    head = first / (lanes * 4);
-    normalised = head < static_cast<int>(unit.heads);
-  }
-  __device__ float sum(float x) const {
-    if constexpr (kLanes > 0) return lane_sum<kLanes>(x);
-#pragma unroll
-    for (int mask = 1; mask < 32; mask *= 2) {
-      const float other = __shfl_xor_sync(0xffffffffu, x, mask);
-      x += mask < lanes ? other : 0.0f;
-    }
-    return x;
-  }
-};
-
-// The gates of a warp's heads, computed after its run, many at a time. With unit_keys each is multiplied by a
-// factor that its head leaves in shared memory; a key of the delta rule is stored in bf16.
-class WarpGates {
- public:
-  static constexpr int kHeads = 8;  // that a warp has at most
-  using Factors = float[kLongestRun][kHeads];
-
-  template <class T>
-  __device__ WarpGates(const GateColumns& gate, const T& team, int channel_block, Factors& factors)
-      : gate_(gate), factors_(factors) {
-    const int heads = 32 / team.lanes, first_gated = static_cast<int>(gate.first_head);
-    first_head_ = channel_block * heads;
-    begin_ = max(first_head_, first_gated);
-    count_ = min(first_head_ + heads, first_gated + static_cast<int>(gate.columns)) - begin_;
-    begin_ -= first_head_;
-    place_ = threadIdx.x % team.lanes == 0 ? threadIdx.x / team.lanes : -1;
-    folds_ = gate.unit_keys && count_ > 0;  // the same for all lanes
-  }
-  // The key of one step.
-  template <class T>
-  __device__ void fold(const T& team, int step, const float (&key)[4]) const {
-    if (!folds_) return;
-    float stored[4], square = 0.0f;
-    unpack(pack<bf16>(key), stored);
-#pragma unroll
-    for (float each : stored) square = fmaf(each, each, square);
-    square = team.sum(square);
-    if (place_ >= 0) factors_[step][place_] = square;
-  }
-  // body(step, column, factor) for the gates of `steps` steps.
-  template <class Body>
-  __device__ void for_each(int steps, Body body) const {
-    if (count_ <= 0) return;
-    __syncwarp();
-    for (int i = static_cast<int>(threadIdx.x); i < steps * count_; i += 32) {
-      const int step = i / count_, at = begin_ + i % count_;
-      body(step, first_head_ + at - static_cast<int>(gate_.first_head),
-           folds_ ? unit_key_factor(factors_[step][at]) : 1.0f);
-    }
-    __syncwarp();
-  }
-
- private:
-  const GateColumns& gate_;
-  Factors& factors_;
-  int first_head_, begin_, count_, place_;
-  bool folds_;
-};
-
-template <class T, int K, bool kUnit, int kLanes = 0>
+template <class T, int K, bool kUnit, int kLanes = 0, bool kTable = false>
 __global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(ShortConvForward<T> p, Work w) {
   begin_kernel();
   extern __shared__ __align__(16) char shared[];
-  __shared__ WarpGates::Factors factors[kUnit ? kWarps : 1];
+  __shared__ WarpGates::Squares all_squares[kUnit ? kWarps : 1];
+  const int table_stride = w.channels + static_cast<int>(p.gate.columns);
+  if constexpr (kTable) {
+    TableRows::fill(shared, p.table, table_stride, w);
+    __syncthreads();
+  }
   const int64_t item = int64_t{w.item_block()} * kWarps + threadIdx.y;
   if (item >= w.items()) return;
   const int first = w.first();
   const int64_t b = item / w.runs, begin = (item - b * w.runs) * w.steps, row = b * w.time + begin;
   const int steps = static_cast<int>(min(w.steps, w.time - begin));
-  IncomingRows<T, K> x(shared, p.x + row * p.x_stride, p.x_stride, steps, first, w);
+  auto x = rows_of_x<T, K, kTable>(shared, p, w, b, begin, steps);
 #pragma unroll
-  for (int group = 0; group < kGroups; ++group) x.fetch(), close_copy_group();
+  for (int group = 0; group < kGroups; ++group) x.start(group), close_copy_group();
   const Team<kLanes> team(kUnit ? p.unit : UnitHeads{0, 128, 0}, first);
-  const WarpGates gates(p.gate, team, w.channel_block(), factors[kUnit ? threadIdx.y : 0]);
+  const WarpGates gates(p.gate, team, w.channel_block());
+  WarpGates::Squares& squares = all_squares[kUnit ? threadIdx.y : 0];
   T* y = p.y + row * p.y_stride;
   const int y_stride = static_cast<int>(p.y_stride);
-  const float eps = static_cast<float>(p.unit.eps);
   float weight[K][4], bias[4], window[K][4];
   load_weights<K, !kUnit>(p, w, first, weight, bias);
-  load_history<K>(p, w, b, begin, first, window);
-  for (int done = 0; done < steps; done += kAhead<K>) {
-    wait_for_copies<kGroups - 1>();
+  if constexpr (kTable)
+    load_history<K>(x, window);
+  else
+    load_history<K>(p, w, b, begin, first, window);
+  const auto run = [&](auto unit_keys) {
+    for (int done = 0; done < steps; done += kAhead<K>) {
+      wait_for_copies<kGroups - 1>();
 #pragma unroll
-    for (int k = 0; k < kAhead<K>; ++k) {
-      shift<K>(window);
-      unpack(x.row(k), window[slot<K>(k, K - 1)]);
-      float v[4], square = 0.0f;
+      for (int k = 0; k < kAhead<K>; ++k) {
+        shift<K>(window);
+        x.load(k, window[slot<K>(k, K - 1)]);
+        float v[4], square = 0.0f;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        v[i] = convolve<K>(window, weight, bias[i], k, i);
-        if (kUnit || p.silu) v[i] *= logistic(v[i]);
-        square = fmaf(v[i], v[i], square);
+        for (int i = 0; i < 4; ++i) {
+          v[i] = convolve<K>(window, weight, bias[i], k, i);
+          if (kUnit || p.silu) v[i] *= logistic(v[i]);
+          square = fmaf(v[i], v[i], square);
+        }
+        if constexpr (kUnit) {
+          const float r = inverse_root(team.sum(square) + w.eps), scale = team.normalised ? r : 1.0f;
+#pragma unroll
+          for (float& each : v) each *= scale;
+          if constexpr (unit_keys) note_square(team, v, squares[done + k]);
+        }
+        if (done + k < steps) store_row<K == 4>(y + k * y_stride, w, first, v);
       }
-      if constexpr (kUnit) {
-        const float r = inverse_root(team.sum(square) + eps), scale = team.normalised ? r : 1.0f;
-#pragma unroll
-        for (float& each : v) each *= scale;
-        gates.fold(team, done + k, v);
-      }
-      if (done + k < steps) store_row<K == 4>(y + k * y_stride, w, first, v);
+      x.next(), close_copy_group();
+      y += kAhead<K> * y_stride;
     }
-    x.next(), x.fetch(), close_copy_group();
-    y += kAhead<K> * y_stride;
-  }
+  };
+  if (kUnit && p.gate.unit_keys && gates.any())
+    run(std::true_type{});
+  else
+    run(std::false_type{});
   if constexpr (kUnit) {
-    const T* from = p.x + row * p.x_stride + w.channels;
-    float* to = p.gate.y + row * p.gate.columns;
-    gates.for_each(steps, [&](int step, int column, float factor) {
-      const float opening = to_float(from[step * p.x_stride + column]);
-      to[step * p.gate.columns + column] =
-          factor * activate(p.gate.kind, opening, p.gate.scale, p.gate.shift);
+    __syncwarp();
+    gates.for_each(steps, [&](int step, int column, int head) {
+      const float opening = opening_of<kTable>(x, p, w, row, step, column);
+      const int64_t at = (row + step) * p.gate.columns + column;
+      const float factor = p.gate.unit_keys ? unit_key_factor(squares[step][head]) : 1.0f;
+      if (p.gate.unit_keys) p.gate.factor[at] = factor;
+      p.gate.y[at] = factor * activate(p.gate.kind, opening, p.gate.scale, p.gate.shift);
     });
   }
 }
@@ -310,42 +120,90 @@ __global__ void final_kernel(ShortConvForward<T> p) {
 // In a unit head with s = silu(z), y = r s and dy come first: ds = r (dy - y (y . dy)). A lane computes K - 1
 // steps of dz beyond its run, for dx alone. Block x writes row x of `workspace`, [rows, channels (kernel +
 // 1)].
-template <class T, int K, bool kUnit, int kLanes = 0>
+// With a table dx is added up in shared memory, by every warp for itself, and block x writes row x of
+// `table_sums`, [rows, table].
+struct TableSums {
+  using Gates = float[kLongestRun][WarpGates::kHeads];
+  float* table;       // [count, 128] of this warp
+  float* gate_table;  // [count, kHeads] of this warp
+  Gates* gates;       // of this warp
+
+  static __host__ __device__ int shared_bytes(int count) {
+    return kWarps * (count * (128 + WarpGates::kHeads) * 4 + static_cast<int>(sizeof(Gates)));
+  }
+  __device__ TableSums(char* shared, int count) {
+    auto* tables = reinterpret_cast<float*>(shared);
+    table = tables + threadIdx.y * count * 128;
+    gate_table = tables + kWarps * count * 128 + threadIdx.y * count * WarpGates::kHeads;
+    gates = reinterpret_cast<Gates*>(tables + kWarps * count * (128 + WarpGates::kHeads)) + threadIdx.y;
+    for (int i = threadIdx.x; i < count * 128; i += 32) table[i] = 0.0f;
+    for (int i = threadIdx.x; i < count * WarpGates::kHeads; i += 32) gate_table[i] = 0.0f;
+    __syncwarp();
+  }
+  __device__ void add(int token, const float (&v)[4]) const {
+    float4& total = reinterpret_cast<float4*>(table)[token * 32 + threadIdx.x];
+    total = make_float4(total.x + v[0], total.y + v[1], total.z + v[2], total.w + v[3]);
+  }
+  // Of `steps` steps of x, whose gradients are in `gates`.
+  __device__ void add_gates(const TableRows& x, int steps, int count) const {
+    __syncwarp();
+    for (int i = threadIdx.x; i < count * WarpGates::kHeads; i += 32) {
+      float total = 0.0f;
+      for (int step = 0; step < steps; ++step)
+        if (x.token(step) == i / WarpGates::kHeads) total += (*gates)[step][i % WarpGates::kHeads];
+      gate_table[i] += total;
+    }
+    __syncwarp();
+  }
+};
+
+template <class T, int K, bool kUnit, int kLanes = 0, bool kTable = false>
 __global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(ShortConvBackward<T> p, Work w) {
   begin_kernel();
   extern __shared__ __align__(16) char shared[];
-  __shared__ float part[kWarps][128];
-  __shared__ WarpGates::Factors factors[kUnit ? kWarps : 1];
   const int64_t item_blocks = gridDim.x / w.channel_blocks;
   const int first = w.first();
   const Team<kLanes> team(kUnit ? p.unit : UnitHeads{0, 128, 0}, first);
-  const WarpGates gates(p.gate, team, w.channel_block(), factors[kUnit ? threadIdx.y : 0]);
-  const float eps = static_cast<float>(p.unit.eps);
+  const WarpGates gates(p.gate, team, w.channel_block());
   float weight[K][4], bias[4], dweight[K][4] = {}, dbias[4] = {};
   load_weights<K, !kUnit>(p, w, first, weight, bias);
+  using Incoming = IncomingRows<T, K>;
+  char* const for_x = shared + Incoming::kSharedBytes;
+  const int count = kTable ? static_cast<int>(p.table.count) : 0,
+            table_stride = w.channels + static_cast<int>(p.gate.columns);
+  const TableSums sums_of_x(for_x + (kTable ? TableRows::shared_bytes(p.table) : 0), count);
+  if constexpr (kTable) {
+    TableRows::fill(for_x, p.table, table_stride, w);
+    __syncthreads();
+  }
   for (int64_t item = int64_t{w.item_block()} * kWarps + threadIdx.y; item < w.items();
        item += item_blocks * kWarps) {
     const int64_t b = item / w.runs, begin = (item - b * w.runs) * w.steps, row = b * w.time + begin;
     const int left = static_cast<int>(min(w.time - begin, w.steps + K - 1)),  // steps that are there
         steps = static_cast<int>(min(w.time - begin, w.steps));
-    using Incoming = IncomingRows<T, K>;
-    Incoming x(shared, p.x + row * p.x_stride, p.x_stride, left, first, w),
-        dy(shared + Incoming::kSharedBytes, p.dy + row * p.dy_stride, p.dy_stride, left, first, w);
+    auto x = rows_of_x<T, K, kTable>(for_x, p, w, b, begin, left);
+    Incoming dy(shared, p.dy + row * p.dy_stride, p.dy_stride, left, first, w);
 #pragma unroll
-    for (int group = 0; group < kGroups; ++group) x.fetch(), dy.fetch(), close_copy_group();
+    for (int group = 0; group < kGroups; ++group) x.start(group), dy.start(group), close_copy_group();
     T* dx = p.dx + (row - K + 1) * p.dx_stride;
     const int dx_stride = static_cast<int>(p.dx_stride);
     float window[K][4], dz[K][4] = {};
-    load_history<K>(p, w, b, begin, first, window);
-    for (int done = 0; done < steps + K - 1; done += kAhead<K>) {
+    if constexpr (kTable)
+      load_history<K>(x, window);
+    else
+      load_history<K>(p, w, b, begin, first, window);
+    int done = 0;
+    // kOwn: all of these steps belong to the run.
+    const auto group = [&](auto own_steps) {
+      constexpr bool kOwn = own_steps;
       wait_for_copies<kGroups - 1>();
 #pragma unroll
       for (int k = 0; k < kAhead<K>; ++k) {
         shift<K>(window);
         shift<K>(dz);
-        unpack(x.row(k), window[slot<K>(k, K - 1)]);
+        x.load(k, window[slot<K>(k, K - 1)]);
         float(&d)[4] = dz[slot<K>(k, K - 1)];
-        unpack(dy.row(k), d);  // zero beyond the sequence
+        dy.load(k, d);  // zero beyond the sequence
         // With s the logistic function of z: y = z s, and silu'(z) = s (1 + z (1 - s)) = s + y - y s.
         float slope[4], y[4], square = 0.0f, along = 0.0f;
         if (kUnit || p.silu) {
@@ -360,20 +218,17 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(Shor
         }
         if constexpr (kUnit) {
           square = team.sum(square), along = team.sum(along);  // by all lanes
-          const float r = team.normalised ? inverse_root(square + eps) : 1.0f;
+          const float r = team.normalised ? inverse_root(square + w.eps) : 1.0f;
           along = team.normalised ? -r * r * along : 0.0f;
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            d[i] = r * fmaf(along, y[i], d[i]) * slope[i];
-            y[i] *= r;
-          }
-          if (done + k < steps) gates.fold(team, done + k, y);
+          for (int i = 0; i < 4; ++i) d[i] = r * fmaf(along, y[i], d[i]) * slope[i];
         } else if (p.silu) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) d[i] *= slope[i];
         }
         // Without a branch, so that the steps of a group overlap.
-        const bool mine = done + k < steps, inside = done + k >= K - 1 && done + k < steps + K - 1;
+        const bool mine = kOwn || done + k < steps,
+                   inside = done + k >= K - 1 && (kOwn || done + k < steps + K - 1);
         float sum[4] = {};
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -385,43 +240,78 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(Shor
             sum[i] = fmaf(weight[K - 1 - j][i], dz[slot<K>(k, j)][i], sum[i]);
           }
         }
-        if (inside) store_row<K == 4>(dx + k * dx_stride, w, first, sum);
+        if constexpr (kTable) {
+          if (inside) sums_of_x.add(x.token(done + k + 1 - K), sum);
+        } else {
+          if (inside) store_row<K == 4>(dx + k * dx_stride, w, first, sum);
+        }
       }
-      x.next(), dy.next();
-      x.fetch(), dy.fetch(), close_copy_group();
+      x.next(), dy.next(), close_copy_group();
       dx += kAhead<K> * dx_stride;
-    }
+    };
+    for (; done + kAhead<K> <= steps; done += kAhead<K>) group(std::true_type{});
+    for (; done < steps + K - 1; done += kAhead<K>) group(std::false_type{});
     wait_for_copies<0>();  // the next item uses the same slots
     if constexpr (kUnit) {
-      const T* from = p.x + row * p.x_stride + w.channels;
-      T* to = p.dx + row * p.dx_stride + w.channels;
-      const float* d_gate = p.gate.dy + row * p.gate.columns;
-      gates.for_each(steps, [&](int step, int column, float factor) {
-        const float opening = to_float(from[step * p.x_stride + column]),
-                    d = factor * d_gate[step * p.gate.columns + column];
-        to[step * p.dx_stride + column] =
-            from_float<T>(activate_gradient(p.gate.kind, opening, d, p.gate.scale, p.gate.shift));
+      gates.for_each(steps, [&](int step, int column, int head) {
+        const int64_t at = (row + step) * p.gate.columns + column;
+        const float opening = opening_of<kTable>(x, p, w, row, step, column),
+                    d = (p.gate.unit_keys ? p.gate.factor[at] : 1.0f) * p.gate.dy[at],
+                    result = activate_gradient(p.gate.kind, opening, d, p.gate.scale, p.gate.shift);
+        if constexpr (kTable)
+          (*sums_of_x.gates)[step][head] = result;
+        else
+          p.dx[(row + step) * p.dx_stride + w.channels + column] = from_float<T>(result);
       });
     }
+    if constexpr (kTable)
+      if (gates.any()) sums_of_x.add_gates(x, steps, count);
   }
-  // Over the warps of the block, in order: the taps, then the bias.
+  // Over the warps of the block, in order, four at a time: the taps, then the bias.
+  float(*part)[kWarps][128] = reinterpret_cast<float(*)[kWarps][128]>(shared);
   float* sums = p.workspace + int64_t{w.item_block()} * w.channels * (w.kernel + 1);
-  const int thread = threadIdx.y * 32 + threadIdx.x, channel = w.channel_block() * 128 + thread;
+  const int thread = threadIdx.y * 32 + threadIdx.x;
 #pragma unroll
-  for (int j = 0; j <= K; ++j) {
+  for (int base = 0; base < (kUnit ? K : K + 1); base += 4) {
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < 4; ++i) part[threadIdx.y][threadIdx.x * 4 + i] = j < K ? dweight[j % K][i] : dbias[i];
-    __syncthreads();
-    if (thread >= 128 || channel >= w.channels) continue;
-    float total = 0.0f;
+    for (int j = 0; j < 4; ++j) {
+      if (base + j > K) break;
 #pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp) total += part[warp][thread];
-    const int tap = j - (K - w.kernel);
-    if (j == K)
-      sums[w.channels * w.kernel + channel] = total;
-    else if (tap >= 0)
-      sums[channel * w.kernel + tap] = total;
+      for (int i = 0; i < 4; ++i)
+        part[j][threadIdx.y][threadIdx.x * 4 + i] = base + j < K ? dweight[(base + j) % K][i] : dbias[i];
+    }
+    __syncthreads();
+    for (int e = thread; e < 4 * 128; e += kThreads) {
+      const int j = base + e % 4, channel = w.channel_block() * 128 + e / 4, tap = j - (K - w.kernel);
+      if (j > K || tap < 0 || channel >= w.channels) continue;
+      float total = 0.0f;
+#pragma unroll
+      for (int warp = 0; warp < kWarps; ++warp) total += part[e % 4][warp][e / 4];
+      sums[j == K ? w.channels * w.kernel + channel : channel * w.kernel + tap] = total;
+    }
+  }
+  if constexpr (kTable) {
+    float* table_sums = p.workspace + item_blocks * w.channels * (w.kernel + 1) +
+                        int64_t{w.item_block()} * count * table_stride;
+    const float* const tables = sums_of_x.table - threadIdx.y * count * 128;
+    for (int i = thread; i < count * 128; i += kThreads) {
+      const int channel = w.channel_block() * 128 + i % 128;
+      if (channel >= w.channels) continue;
+      float total = 0.0f;
+#pragma unroll
+      for (int warp = 0; warp < kWarps; ++warp) total += tables[warp * count * 128 + i];
+      table_sums[i / 128 * table_stride + channel] = total;
+    }
+    constexpr int kHeads = WarpGates::kHeads;
+    const float* const gate_tables = sums_of_x.gate_table - threadIdx.y * count * kHeads;
+    gates.for_each(count, [&](int entry, int column, int head) {
+      if (threadIdx.y > 0) return;
+      float total = 0.0f;
+#pragma unroll
+      for (int warp = 0; warp < kWarps; ++warp) total += gate_tables[(warp * count + entry) * kHeads + head];
+      table_sums[entry * table_stride + w.channels + column] = total;
+    });
   }
 }
 
@@ -432,7 +322,16 @@ int64_t sum_rows(const Work& w) {
 }
 
 template <class P>
+bool x_fits(const P& p) {
+  return p.table.count > 0 ? packets_fit(p.table.rows, p.channels + p.gate.columns)
+                           : packets_fit(p.x, p.x_stride);
+}
+
+template <class P>
 void check_kernel(const P& p, bool aligned) {
+  if (p.table.count > 0 && (p.unit.heads == 0 || p.table.count > kMaxTokenTable || p.initial))
+    fail(ErrorCode::kUsage, "a table of {} rows: up to {} serve normalised heads of whole sequences",
+         p.table.count, kMaxTokenTable);
   if (p.x_stride > (int64_t{1} << 24))
     fail(ErrorCode::kUsage, "short convolution: rows {} elements apart are too wide", p.x_stride);
   if (p.kernel < 1 || p.kernel > kMaxConvolution)
@@ -444,29 +343,35 @@ void check_kernel(const P& p, bool aligned) {
   if (p.gate.columns > 0 && p.gate.first_head + p.gate.columns > p.unit.heads)
     fail(ErrorCode::kUsage, "{} gates from head {} on do not fit {} normalised heads", p.gate.columns,
          p.gate.first_head, p.unit.heads);
+  if (p.gate.columns > 0 && p.gate.unit_keys && !p.gate.factor)
+    fail(ErrorCode::kUsage, "gates that fold the lengths of keys need room for these");
 }
 
 }  // namespace
 
-int64_t short_conv_workspace_size(int64_t batch, int64_t time, int64_t channels, int64_t kernel, Cuda) {
+int64_t short_conv_workspace_size(int64_t batch, int64_t time, int64_t channels, int64_t kernel, Cuda,
+                                  int64_t table_size) {
   ShortConvForward<float> p;
   p.batch = batch, p.time = time, p.channels = channels, p.kernel = kernel;
   if (channels == 0) return 0;
-  return sum_rows(Work(p, false)) * channels * (kernel + 1);
+  return sum_rows(Work(p, false)) * (channels * (kernel + 1) + table_size);
 }
 
 template <class T>
 void short_conv_forward(const ShortConvForward<T>& p, Cuda device) {
-  const Work w(p, packets_fit(p.x, p.x_stride) && packets_fit(p.y, p.y_stride) && packets_fit(p.initial, 4));
+  const Work w(p, x_fits(p) && packets_fit(p.y, p.y_stride) && packets_fit(p.initial, 4));
   check_kernel(p, w.aligned);
   if (w.items() > 0 && p.channels > 0) {
-    const auto kernel = p.unit.heads > 0 && p.unit.width == 32 ? forward_kernel<T, 4, true, 8>
-                        : p.unit.heads > 0                     ? forward_kernel<T, 4, true>
-                        : p.kernel <= 4 && w.aligned           ? forward_kernel<T, 4, false>
-                                                               : forward_kernel<T, 16, false>;
+    const bool table = p.table.count > 0;
+    const auto kernel = p.unit.heads > 0 && p.unit.width == 32
+                            ? table ? forward_kernel<T, 4, true, 8, true> : forward_kernel<T, 4, true, 8>
+                        : p.unit.heads > 0
+                            ? table ? forward_kernel<T, 4, true, 0, true> : forward_kernel<T, 4, true>
+                        : p.kernel <= 4 && w.aligned ? forward_kernel<T, 4, false>
+                                                     : forward_kernel<T, 16, false>;
     const int64_t blocks = (w.items() + kWarps - 1) / kWarps * w.channel_blocks;
     launch("short_conv_forward", kernel, static_cast<unsigned>(blocks), dim3(32, kWarps),
-           IncomingRows<T, 4>::kSharedBytes, device, p, w);
+           table ? TableRows::shared_bytes(p.table) : IncomingRows<T, 4>::kSharedBytes, device, p, w);
   }
   const int64_t kept = p.batch * (p.kernel - 1) * p.channels;
   if (p.final && kept > 0) {
@@ -477,19 +382,31 @@ void short_conv_forward(const ShortConvForward<T>& p, Cuda device) {
 
 template <class T>
 void short_conv_backward(const ShortConvBackward<T>& p, Cuda device) {
-  const Work w(p, packets_fit(p.x, p.x_stride) && packets_fit(p.dy, p.dy_stride) &&
-                      packets_fit(p.dx, p.dx_stride) && packets_fit(p.initial, 4));
+  const Work w(p, x_fits(p) && packets_fit(p.dy, p.dy_stride) && packets_fit(p.dx, p.dx_stride) &&
+                      packets_fit(p.initial, 4));
   check_kernel(p, w.aligned);
   if (w.items() == 0 || p.channels == 0) return;
   const int64_t rows = sum_rows(w);
-  const auto kernel = p.unit.heads > 0 && p.unit.width == 32 ? backward_kernel<T, 4, true, 8>
-                      : p.unit.heads > 0                     ? backward_kernel<T, 4, true>
-                      : p.kernel <= 4 && w.aligned           ? backward_kernel<T, 4, false>
-                                                             : backward_kernel<T, 16, false>;
-  constexpr int kSharedBytes = 2 * IncomingRows<T, 4>::kSharedBytes;
-  allow_shared_memory(kernel, kSharedBytes + 16384, "short_conv_backward");
+  const bool table = p.table.count > 0;
+  const auto kernel = p.unit.heads > 0 && p.unit.width == 32
+                          ? table ? backward_kernel<T, 4, true, 8, true> : backward_kernel<T, 4, true, 8>
+                      : p.unit.heads > 0
+                          ? table ? backward_kernel<T, 4, true, 0, true> : backward_kernel<T, 4, true>
+                      : p.kernel <= 4 && w.aligned ? backward_kernel<T, 4, false>
+                                                   : backward_kernel<T, 16, false>;
+  constexpr int kRowBytes = IncomingRows<T, 4>::kSharedBytes;
+  static_assert(kRowBytes >= 4 * kWarps * 128 * static_cast<int>(sizeof(float)));
+  const int bytes = kRowBytes + (table ? TableRows::shared_bytes(p.table) +
+                                             TableSums::shared_bytes(static_cast<int>(p.table.count))
+                                       : kRowBytes);
+  allow_shared_memory(kernel, bytes, "short_conv_backward");
   launch("short_conv_backward", kernel, static_cast<unsigned>(rows * w.channel_blocks), dim3(32, kWarps),
-         kSharedBytes, device, p, w);
+         static_cast<size_t>(bytes), device, p, w);
+  if (table) {
+    const int64_t size = p.table.count * (p.channels + p.gate.columns);
+    add_column_sum({p.workspace + rows * p.channels * (p.kernel + 1), rows, size, size, p.table.d_rows},
+                   device);
+  }
   const int64_t columns = p.channels * (p.kernel + 1), taps = p.channels * p.kernel;
   add_column_sum({p.workspace, rows, taps, columns, p.dweight}, p.later, device);
   if (p.dbias) add_column_sum({p.workspace + taps, rows, p.channels, columns, p.dbias}, p.later, device);

@@ -1,0 +1,129 @@
+// swiglu_block and norm_linear (ops.h): matrix products with what lies around them in one pass, on the GPU.
+#include "signet/autograd/operator_support.h"
+#include "signet/autograd/ops.h"
+#include "signet/kernels/mlp/glu_product.h"
+#include "signet/kernels/mlp/norm_product.h"
+#include "signet/tensor/gemm.h"
+
+namespace signet::autograd {
+
+#ifdef SIGNET_WITH_CUDA
+namespace {
+
+// What all of these need: bf16 on the GPU, rows of 16-byte pieces, and a residual whose gradient the sum can
+// take as its own.
+bool may_fuse(const Tape& tape, const Var& x, const Var& residual) {
+  const auto plain = [](const Tensor& t) {
+    return t.dtype == DType::kBF16 && reinterpret_cast<uintptr_t>(t.data) % 16 == 0 && t.row_stride % 8 == 0;
+  };
+  if (!tape.context().device.cuda() || !plain(x.value) || !plain(residual.value)) return false;
+  return !tape.recording() || (residual.needs_grad() && residual.written && residual.grad.contiguous());
+}
+bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+Var make_sum(Tape& tape, int64_t rows, int64_t width, const Var& residual) {
+  if (!tape.recording()) return tape.make({rows, width}, DType::kBF16);
+  return tape.make_sharing_gradient(rows, width, residual);
+}
+
+// weight.grad += dy^T x
+void add_weight_gradient(const Var& weight, const bf16* dy, int64_t dy_stride, const bf16* x, int64_t rows,
+                         Cuda device) {
+  Gemm<bf16> p;
+  p.m = weight.grad.shape[0], p.n = weight.grad.width(), p.k = rows, p.transpose_a = true;
+  p.a = dy, p.lda = dy_stride, p.b = x, p.ldb = p.n;
+  p.wide_c = weight.grad.as<float>(), p.ldc = weight.grad.row_stride, p.accumulate = claim(weight);
+  gemm(p, device);
+}
+
+}  // namespace
+
+bool can_fuse_swiglu(const Tape& tape, const Var& x, const SwigluWeights& weights, kernels::NormKind kind) {
+  const Context& context = tape.context();
+  return may_fuse(tape, x, x) && kind == kernels::NormKind::kRms &&
+         kernels::glu_product_covers(x.value.width(), weights.down.value.width()) &&
+         aligned(context.narrow(weights.gate_up.value)) && aligned(context.narrow(weights.down.value));
+}
+
+Var swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, double eps) {
+  const int64_t rows = x.value.rows(), width = x.value.width(), hidden = weights.down.value.width();
+  const Cuda device{tape.context().device.stream};
+  const Var n = norm(tape, x, weights.norm, kernels::NormKind::kRms, eps);
+  const Var y = make_sum(tape, rows, width, x);
+  const Tensor gate_up = tape.temporary({rows, 2 * hidden}, DType::kBF16),
+               h = tape.temporary({rows, hidden}, DType::kBF16);
+  kernels::glu_product_forward(
+      {rows, width, hidden, n.value.as<bf16>(), n.value.row_stride,
+       tape.context().narrow(weights.gate_up.value), gate_up.as<bf16>(), h.as<bf16>()},
+      device);
+  Gemm<bf16> down;
+  down.m = rows, down.n = width, down.k = hidden, down.a = h.as<bf16>(), down.lda = hidden;
+  down.b = tape.context().narrow(weights.down.value), down.ldb = hidden, down.transpose_b = true;
+  down.c = y.value.as<bf16>(), down.ldc = y.value.row_stride;
+  down.addend = x.value.as<bf16>(), down.ld_addend = x.value.row_stride;
+  gemm(down, device);
+  tape.record([=, context = tape.context(), arena = &tape.arena()] {
+    claim_first("a SwiGLU block", x, n);
+    const auto* dy = y.grad.as<bf16>();
+    bf16* const dgate_up = gpu_workspace<bf16>(*arena, rows * 2 * hidden);
+    kernels::glu_product_backward({rows, width, hidden, dy, y.grad.row_stride,
+                                   context.narrow(weights.down.value), gate_up.as<bf16>(), dgate_up},
+                                  device);
+    add_weight_gradient(weights.down, dy, y.grad.row_stride, h.as<bf16>(), rows, device);
+    add_weight_gradient(weights.gate_up, dgate_up, 2 * hidden, n.value.as<bf16>(), rows, device);
+    Gemm<bf16> p;
+    p.m = rows, p.n = width, p.k = 2 * hidden, p.a = dgate_up, p.lda = 2 * hidden;
+    p.b = context.narrow(weights.gate_up.value), p.ldb = width;
+    p.c = n.grad.as<bf16>(), p.ldc = n.grad.row_stride;
+    gemm(p, device);
+  });
+  return y;
+}
+
+bool can_fuse_norm_linear(const Tape& tape, const Var& x, const Var& norm, const Var& weight,
+                          const Var& residual) {
+  return may_fuse(tape, x, residual) && x.value.width() == weight.value.width() &&
+         kernels::norm_product_covers(weight.value.width(), weight.value.shape[0], norm.value.size()) &&
+         aligned(norm.value.data) && aligned(tape.context().narrow(weight.value));
+}
+
+Var norm_linear(Tape& tape, const Var& x, const Var& norm, const Var& weight, const Var& residual,
+                double eps) {
+  const int64_t rows = x.value.rows(), width = weight.value.width();
+  const Cuda device{tape.context().device.stream};
+  const Var y = make_sum(tape, rows, weight.value.shape[0], residual);
+  const Tensor n = tape.temporary({rows, width}, DType::kBF16);
+  const auto fill = [=](auto& p, const Context& context) {
+    p.rows = rows, p.group = norm.value.size(), p.x = x.value.as<bf16>(), p.x_stride = x.value.row_stride;
+    p.norm = norm.value.as<float>(), p.eps = static_cast<float>(eps), p.weight = context.narrow(weight.value);
+  };
+  kernels::NormProductForward p;
+  fill(p, tape.context());
+  p.residual = residual.value.as<bf16>(), p.residual_stride = residual.value.row_stride;
+  p.n = n.as<bf16>(), p.y = y.value.as<bf16>();
+  kernels::norm_product_forward(p, device);
+  tape.record([=, context = tape.context(), arena = &tape.arena()] {
+    claim_first("a normalised product", residual, x);
+    kernels::NormProductBackward b;
+    fill(b, context);
+    b.dy = y.grad.as<bf16>(), b.dy_stride = y.grad.row_stride;
+    b.dx = x.grad.as<bf16>(), b.dx_stride = x.grad.row_stride;
+    b.dnorm = norm.grad.as<float>(), b.later = later(context, norm);
+    b.workspace = gpu_workspace<float>(*arena, kernels::norm_product_workspace_size(rows, b.group, device));
+    kernels::norm_product_backward(b, device);
+    add_weight_gradient(weight, b.dy, b.dy_stride, n.as<bf16>(), rows, device);
+  });
+  return y;
+}
+#else
+bool can_fuse_swiglu(const Tape&, const Var&, const SwigluWeights&, kernels::NormKind) { return false; }
+Var swiglu_block(Tape&, const Var&, const SwigluWeights&, double) {
+  fail(ErrorCode::kFailure, "SwiGLU blocks are fused on the GPU alone");
+}
+bool can_fuse_norm_linear(const Tape&, const Var&, const Var&, const Var&, const Var&) { return false; }
+Var norm_linear(Tape&, const Var&, const Var&, const Var&, const Var&, double) {
+  fail(ErrorCode::kFailure, "normalised products are fused on the GPU alone");
+}
+#endif
+
+}  // namespace signet::autograd
