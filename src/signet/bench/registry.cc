@@ -37,12 +37,13 @@ const std::vector<Operator>& operators() {
       {"selective_scan", "Mamba", selective_scan_cases, SIGNET_ON_GPU(selective_scan_cuda_cases)},
       {"recogniser", "compiled automata reading a million letters", recogniser_cases},
       {"gated_rnn", "sLSTM and LSTM", gated_rnn_cases, SIGNET_ON_GPU(gated_rnn_cuda_cases)},
-      {"attention", "softmax attention with rotary positions, GPU only", nullptr,
-       SIGNET_ON_GPU(attention_cuda_cases)},
-      {"mlstm", "mLSTM's memory over short sequences, GPU only", nullptr, SIGNET_ON_GPU(mlstm_cuda_cases)},
       {"train", "one update of a whole model; flops of its matrix products alone", train_step_cases,
        SIGNET_ON_GPU(train_cuda_cases)},
-      {"table3", "one update of every model of table 3, GPU only", nullptr, SIGNET_ON_GPU(table3_cuda_cases)},
+#ifdef SIGNET_WITH_CUDA
+      {"attention", "softmax attention with rotary positions, GPU only", nullptr, attention_cuda_cases},
+      {"mlstm", "mLSTM's memory over short sequences, GPU only", nullptr, mlstm_cuda_cases},
+      {"table3", "one update of every model of table 3, GPU only", nullptr, table3_cuda_cases},
+#endif
   };
   return table;
 }
