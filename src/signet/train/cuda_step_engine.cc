@@ -153,8 +153,11 @@ class CudaStepEngine final : public StepEngine {
     Slot& slot = slots_[static_cast<size_t>((first_ + in_flight_) % depth())];
     const bool dense = static_cast<int64_t>(batch.targets.size()) != batch.rows;
     const int64_t time = padded_time(batch.time);
-    const bool packed = !dense && model_.packs(narrow() ? DType::kBF16 : DType::kF32, time);
-    const int64_t tokens = packed ? packed_tokens(batch) : batch.rows * time;
+    const int64_t padded = batch.rows * time, least = packed_tokens(batch);
+    // Worth it where an eighth is saved.
+    const bool packed =
+        !dense && 8 * least <= 7 * padded && model_.packs(narrow() ? DType::kBF16 : DType::kF32, time);
+    const int64_t tokens = packed ? least : padded;
     Shape& shape = shapes_[{batch.rows, time, tokens, dense}];
     if (!shape.input.data()) {
       shape.rows = batch.rows, shape.time = time, shape.tokens = tokens;
@@ -215,9 +218,10 @@ class CudaStepEngine final : public StepEngine {
   }
 
  private:
-  // The tokens, then which of their rows are scored (unless all are), the targets and, where nothing but the
-  // scored token of each sequence and those before it were copied, the offsets of the sequences and where
-  // their rows would lie if they were padded, behind a Header.
+  // Behind a Header the tokens, which of their rows are scored (unless all are) and the targets. Where
+  // nothing but the scored token of each sequence and those before it are copied, also the offsets of the
+  // sequences, in front of the tokens and again (in 32 bits) behind the targets, and the rows that theirs
+  // would be if they were padded.
   struct Shape {
     CudaGraph graph;
     int64_t generation = -1;  // of the arena, when the graph was captured
@@ -226,14 +230,17 @@ class CudaStepEngine final : public StepEngine {
     bool dense = false, packed = false;
     DeviceBuffer input;
 
+    int64_t tokens_at() const {
+      return int64_t{sizeof(Header)} + (packed ? (sequences + 1) * int64_t{sizeof(int64_t)} : 0);
+    }
     int64_t scored_at() const { return tokens_at() + tokens * int64_t{sizeof(int32_t)}; }
     int64_t targets_at() const { return scored_at() + (dense ? 0 : sequences * int64_t{sizeof(int32_t)}); }
     int64_t offsets_at() const { return targets_at() + scored_rows * int64_t{sizeof(int32_t)}; }
     int64_t padded_at() const { return offsets_at() + (sequences + 1) * int64_t{sizeof(int32_t)}; }
     int64_t end() const { return packed ? padded_at() + tokens * int64_t{sizeof(int32_t)} : offsets_at(); }
-    static int64_t tokens_at() { return sizeof(Header); }
-    const int32_t* on_device(int64_t at) const {
-      return reinterpret_cast<const int32_t*>(input.as<char>() + at);
+    template <class Number = int32_t>
+    const Number* on_device(int64_t at) const {
+      return reinterpret_cast<const Number*>(input.as<char>() + at);
     }
   };
   struct Slot {
@@ -259,7 +266,7 @@ class CudaStepEngine final : public StepEngine {
 
   // Lays out a batch, packed or padded to the shape's length; returns the number of scored positions.
   static int64_t fill(char* to, const Shape& shape, const tasks::Batch& batch, double lr, int64_t step) {
-    auto* tokens = reinterpret_cast<int32_t*>(to + Shape::tokens_at());
+    auto* tokens = reinterpret_cast<int32_t*>(to + shape.tokens_at());
     auto* scored_rows = reinterpret_cast<int32_t*>(to + shape.scored_at());
     auto* targets = reinterpret_cast<int32_t*>(to + shape.targets_at());
     if (shape.packed) pack(shape, batch, to);
@@ -287,7 +294,7 @@ class CudaStepEngine final : public StepEngine {
   // so that kernels with several sequences per block have them of one length.
   static void pack(const Shape& shape, const tasks::Batch& batch, char* to) {
     const auto at = [&](int64_t offset) { return reinterpret_cast<int32_t*>(to + offset); };
-    int32_t *tokens = at(Shape::tokens_at()), *scored_rows = at(shape.scored_at()),
+    int32_t *tokens = at(shape.tokens_at()), *scored_rows = at(shape.scored_at()),
             *targets = at(shape.targets_at()), *offsets = at(shape.offsets_at()),
             *padded = at(shape.padded_at());
     std::vector<int32_t> order(static_cast<size_t>(shape.rows));
@@ -311,6 +318,7 @@ class CudaStepEngine final : public StepEngine {
       scored_rows[r] = static_cast<int32_t>(used - 1);
     }
     offsets[shape.sequences] = static_cast<int32_t>(used);
+    std::copy_n(offsets, shape.sequences + 1, reinterpret_cast<int64_t*>(to + sizeof(Header)));
   }
 
   // All shapes share one arena, since one step runs at a time: the first use of a shape shows how much it
@@ -352,10 +360,11 @@ class CudaStepEngine final : public StepEngine {
     if (shape.packed) {
       sequence.offsets = shape.on_device(shape.offsets_at());
       sequence.padded = shape.on_device(shape.padded_at());
+      sequence.wide_offsets = shape.on_device<int64_t>(sizeof(Header));
       sequence.packed_rows = shape.tokens;
     }
     const autograd::Var logits =
-        model_.forward(tape, view, shape.on_device(Shape::tokens_at()), sequence, scored, shape.scored_rows);
+        model_.forward(tape, view, shape.on_device(shape.tokens_at()), sequence, scored, shape.scored_rows);
     auto* predictions = static_cast<int32_t*>(arena_.allocate(shape.scored_rows * int64_t{sizeof(int32_t)}));
     autograd::cross_entropy(tape, logits, shape.on_device(shape.targets_at()), 1, &outcome->loss_sum,
                             predictions, options_.loss, {&header->scored, &outcome->correct});

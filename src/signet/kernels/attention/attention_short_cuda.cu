@@ -12,13 +12,14 @@ namespace {
 using namespace short_attention;
 constexpr float kLog2E = 1.4426950408889634f;
 
-// The angle of pair `i` of kD / 2 at a position: position base^(-2i / kD).
+// The angle of pair `i` of kD / 2 at a position: position base^(-2i / kD). Errors of 1e-5 are far below those
+// of the storage.
 template <int kD>
 struct Rotation {
   float log2_base;  // 0: no rotation
   __device__ void at(int position, int pair, float& cosine, float& sine) const {
-    sincosf(static_cast<float>(position) * exp2f(static_cast<float>(pair) * (-2.0f / kD) * log2_base), &sine,
-            &cosine);
+    __sincosf(static_cast<float>(position) * exp2f(static_cast<float>(pair) * (-2.0f / kD) * log2_base),
+              &sine, &cosine);
   }
 };
 

@@ -11,7 +11,7 @@ constexpr int kThreads = 256;
 
 // One thread per element of the largest table.
 __global__ void __launch_bounds__(kThreads)
-    tables_kernel(WindowTables p, int vocabulary, int taps, int words, int windows) {
+    tables_kernel(WindowTables p, int64_t rows, int vocabulary, int taps, int words, int windows) {
   begin_kernel();
   const int64_t e = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (e < int64_t{words} * taps) {
@@ -25,8 +25,8 @@ __global__ void __launch_bounds__(kThreads)
     for (int after = length; after < taps; ++after) number *= vocabulary;
     p.places[e] = number * taps + length - 1;
   }
-  if (e < p.batch * p.time) {
-    const int t = static_cast<int>(e % p.time), length = min(t + 1, taps);
+  if (e < rows) {
+    const int t = static_cast<int>((p.padded ? p.padded[e] : e) % p.time), length = min(t + 1, taps);
     int number = 0, before = 0;
     for (int i = length - 1; i >= 0; --i) {
       number = number * vocabulary + p.tokens[e - i];
@@ -42,9 +42,9 @@ void window_tables(const WindowTables& p, Cuda device) {
   const int64_t words = p.windows.words(), windows = p.windows.windows();
   if (words * p.windows.taps > (int64_t{1} << 24))
     fail(ErrorCode::kUsage, "{} words of {} tokens are too many to list", words, p.windows.taps);
-  const int64_t threads = std::max({words * p.windows.taps, windows, p.batch * p.time});
+  const int64_t threads = std::max({words * p.windows.taps, windows, p.rows()});
   launch("window_tables", tables_kernel, static_cast<unsigned>((threads + kThreads - 1) / kThreads), kThreads,
-         0, device, p, static_cast<int>(p.windows.vocabulary), static_cast<int>(p.windows.taps),
+         0, device, p, p.rows(), static_cast<int>(p.windows.vocabulary), static_cast<int>(p.windows.taps),
          static_cast<int>(words), static_cast<int>(windows));
 }
 

@@ -31,6 +31,9 @@ struct Gates {
         offsets(p.shape.offsets) {}
 };
 
+// Steps along a row of the decays whose numbers are read at once.
+constexpr int kTogether = 8;
+
 template <int kTiles>
 struct Decays {
   static constexpr int kRows = 16 * kTiles, kStride = kRows + 1;
@@ -51,9 +54,16 @@ struct Decays {
     __syncthreads();
     if (t < kRows) {
       float product = 1.0f;
-      for (int j = t; j >= 0; --j) {
-        decay[t * kStride + j] = product;
-        product *= gate[j];
+      for (int first = kRows - kTogether; first >= 0; first -= kTogether) {
+        float g[kTogether];
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) g[i] = gate[first + i];
+#pragma unroll
+        for (int i = kTogether - 1; i >= 0; --i) {
+          if (first + i > t) continue;
+          decay[t * kStride + first + i] = product;
+          product *= g[i];
+        }
       }
     }
     __syncthreads();
@@ -175,17 +185,26 @@ __global__ void __launch_bounds__(32 * kTiles)
   const int t = threadIdx.x;
   if (t < at.time) {
     float running = 0.0f;
-    for (int l = 0; l <= t; ++l) {
-      float &e = tiles.d_weights[t * kStride + l], &decay = decays.decay[t * kStride + l];
-      const float given = e;
-      e = decay * running;
-      decay *= given;
-      running = fmaf(decays.gate[l], running, given * decays.input[l]);
+    float *const e = tiles.d_weights + t * kStride, *const decay = decays.decay + t * kStride;
+    for (int first = 0; first <= t; first += kTogether) {
+      float given[kTogether], decayed[kTogether], gate[kTogether], input[kTogether];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        const int l = first + i;
+        given[i] = l <= t ? e[l] : 0.0f, decayed[i] = l <= t ? decay[l] : 0.0f;
+        gate[i] = decays.gate[l], input[i] = decays.input[l];
+      }
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        if (first + i <= t) e[first + i] = decayed[i] * running, decay[first + i] = decayed[i] * given[i];
+        running = fmaf(gate[i], running, given[i] * input[i]);
+      }
     }
   }
   __syncthreads();
   if (t < at.time) {
     float gate_sum = 0.0f, input_sum = 0.0f;
+#pragma unroll 4
     for (int i = t; i < at.time; ++i) {
       gate_sum += tiles.d_weights[i * kStride + t];
       input_sum += decays.decay[i * kStride + t];

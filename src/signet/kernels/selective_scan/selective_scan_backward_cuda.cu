@@ -52,6 +52,13 @@ __global__ void channel_sum_kernel(const float* sums, int rows, int64_t columns,
     dbias[column - da_columns - channels] += total;
 }
 
+// Blocks for the same channels, which share the (batch, segment) items: all run at once, two per processor.
+int item_blocks(const Geometry& g) {
+  const int64_t items = int64_t{g.batch} * g.segments, slots = 2 * cuda_device().multiprocessors;
+  const int64_t of_a_block = std::max<int64_t>(1, (g.blocks * items + slots - 1) / slots);
+  return static_cast<int>((items + of_a_block - 1) / of_a_block);
+}
+
 template <class T, int NP, bool kGated>
 void launch_backward(const BackwardArgs<T>& args, EigenvalueRange range, cudaStream_t stream) {
   constexpr int C = backward_owned(NP);
@@ -59,25 +66,16 @@ void launch_backward(const BackwardArgs<T>& args, EigenvalueRange range, cudaStr
   const auto kernel = range == EigenvalueRange::kSigned ? backward_kernel<T, NP, C, true, kGated>
                                                         : backward_kernel<T, NP, C, false, kGated>;
   allow_shared_memory(kernel, bytes, "selective_scan_backward");
-  const int items = args.g.batch * args.g.segments;
-  const unsigned rows = (items + args.items_per_block - 1) / args.items_per_block;
-  kernel<<<rows * args.g.blocks, kThreads, bytes, stream>>>(args);
+  kernel<<<static_cast<unsigned>(item_blocks(args.g) * args.g.blocks), kThreads, bytes, stream>>>(args);
   check_launch("selective_scan_backward");
-}
-
-// How many (batch, segment) items a block works through, so that all blocks run at once, two per processor.
-int items_per_block(const Geometry& g) {
-  const int64_t blocks = int64_t{g.blocks} * g.batch * g.segments, slots = 2 * cuda_device().multiprocessors;
-  return static_cast<int>(std::max<int64_t>(1, (blocks + slots - 1) / slots));
 }
 
 struct BackwardSizes {
   int64_t starts, token_sums, channel_sums;
   explicit BackwardSizes(const Geometry& g) {
-    const int64_t items = int64_t{g.batch} * g.segments, per_block = items_per_block(g);
     starts = g.segments > 1 ? 2 * segment_size(g) : 0;
     token_sums = int64_t{g.blocks} * g.rows * 2 * padded_states(g.states);
-    channel_sums = (items + per_block - 1) / per_block * g.channels * (g.states + 2);
+    channel_sums = int64_t{item_blocks(g)} * g.channels * (g.states + 2);
   }
 };
 
@@ -127,7 +125,7 @@ void selective_scan_backward(const SelectiveScanBackward<T>& p, Cuda device) {
   // The token sums come first: they are read in packets.
   float *token_sums = p.workspace, *starts = token_sums + sizes.token_sums,
         *channel_sums = starts + sizes.starts;
-  BackwardArgs<T> args{p, g, items_per_block(g), nullptr, token_sums, channel_sums};
+  BackwardArgs<T> args{p, g, nullptr, token_sums, channel_sums};
   if (g.segments > 1) {
     find_segment_starts(
         SegmentStarts<T>{g, p.shape.range, true, p.raw, p.dy, p.z, p.c, g.y_stride, g.c_stride, p.a_log,
@@ -150,9 +148,9 @@ void selective_scan_backward(const SelectiveScanBackward<T>& p, Cuda device) {
       token_sums, g.blocks, tokens, padded, g.states, p.db, g.b_stride, p.dc, g.c_stride);
   check_launch("selective_scan_backward: dB and dC");
   const int64_t columns = int64_t{g.channels} * (g.states + 2);
-  const int rows = (g.batch * g.segments + args.items_per_block - 1) / args.items_per_block;
   channel_sum_kernel<<<static_cast<unsigned>((columns + 31) / 32), dim3(32, 32), 0, stream>>>(
-      channel_sums, rows, columns, int64_t{g.channels} * g.states, g.channels, p.da_log, p.dd, p.dbias);
+      channel_sums, item_blocks(g), columns, int64_t{g.channels} * g.states, g.channels, p.da_log, p.dd,
+      p.dbias);
   check_launch("selective_scan_backward: dA_log, dD and dbias");
 }
 

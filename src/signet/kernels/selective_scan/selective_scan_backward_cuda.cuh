@@ -20,7 +20,6 @@ template <class T>
 struct BackwardArgs {
   SelectiveScanBackward<T> p;
   Geometry g;
-  int items_per_block;  // (batch, segment) pairs one block works through
   const float* starts;  // [segments,B,channels,states] gradients of the states, null with one segment
   float* token_sums;    // [blocks,rows,2,NP] dB and dC of a block's channels
   float* channel_sums;  // [blocks over items, channels (states + 2)]: dA_log, dD, dbias
@@ -141,9 +140,11 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
   Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
   const SelectiveScanBackward<T>& p = args.p;
   const Geometry& g = args.g;
-  const int items = g.batch * g.segments, first_item = blockIdx.x / g.blocks * args.items_per_block;
-  const int last_item = min(first_item + args.items_per_block, items);
-  Place<M> at(g, first_item);
+  // A block works through (batch, segment) pairs, as far apart as there are blocks for the same channels:
+  // where sequences are sorted by length, every block gets some of each.
+  const int items = g.batch * g.segments, stride = gridDim.x / g.blocks;
+  int item = blockIdx.x / g.blocks;
+  Place<M> at(g, item);
   const int warp = threadIdx.x / 32, n0 = at.state_lane * kStates,
             row_channel = at.first_channel + at.packet_channel;
   const int turn = at.group & (Shared::kCopies - 1);  // p
@@ -166,17 +167,17 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
   }
 
   BackwardTile<T, M, kGated> next;
-  int item = first_item, tile = at.last_tile(g) - 1;
+  int tile = at.last_tile(g) - 1;
   // To the next item that has a tile; packed sequences may be empty.
   const auto skip_empty = [&] {
-    while (tile < at.segment * g.tiles_per_segment && ++item < last_item) {
+    while (tile < at.segment * g.tiles_per_segment && (item += stride) < items) {
       at = Place<M>(g, item);
       tile = at.last_tile(g) - 1;
     }
   };
   skip_empty();
-  if (item < last_item) next.load(args, at, channel, tile);
-  while (item < last_item) {
+  if (item < items) next.load(args, at, channel, tile);
+  while (item < items) {
     const int steps = min(kTile, at.time - tile * kTile), batch = at.batch, segment = at.segment;
     const int64_t first_row = at.first_row + int64_t{tile} * kTile;
     if (tile == at.last_tile(g) - 1) {
@@ -238,7 +239,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
     const int this_tile = tile;
     --tile;
     skip_empty();
-    if (item < last_item) next.load(args, at, channel, tile);
+    if (item < items) next.load(args, at, channel, tile);
 
       // Steps are taken several at a time: all reads (on the way back those of the next steps), then all sums
       // over lanes, then all writes, so that the latencies overlap.
