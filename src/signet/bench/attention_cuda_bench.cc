@@ -185,7 +185,7 @@ std::vector<Case> attention_cuda_cases(const Device& device) {
   for (const bool both : {false, true}) {
     cases.push_back(attention<float>(device, 1024, 40, 4, 32, both));
     cases.push_back(attention<bf16>(device, 1024, 40, 4, 32, both));
-    cases.push_back(attention<bf16>(device, 256, 256, 4, 32, both));
+    cases.push_back(attention<bf16>(device, 64, 256, 4, 32, both));
   }
   return cases;
 }

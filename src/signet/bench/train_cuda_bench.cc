@@ -166,10 +166,37 @@ double error(const Job& job, const Device& device, Precision precision) {
   return std::max(std::abs(got.batch.loss - loss.loss) / loss.loss, std::abs(got.norm - norm) / norm);
 }
 
-struct Replica {
-  OpenDevice device;
-  std::unique_ptr<Training> training;
+// `replicas` trainings of one job, each on a stream and a thread of its own.
+class SideBySide {
+ public:
+  SideBySide(const Job& job, const Device& device, Precision precision, int replicas)
+      : first_(job, device, precision) {
+    for (int i = 1; i < replicas; ++i) {
+      const OpenDevice own = open_device("cuda");
+      others_.push_back({own, std::make_unique<Training>(job, own, precision)});
+    }
+  }
+  const Training& first() const { return first_; }
+  void run() {
+    std::vector<std::thread> threads;
+    for (auto& other : others_) threads.emplace_back([&other] { other.training->run_ahead(); });
+    first_.run_ahead();
+    for (auto& thread : threads) thread.join();
+  }
+
+ private:
+  struct Replica {
+    OpenDevice device;
+    std::unique_ptr<Training> training;
+  };
+  Training first_;
+  std::vector<Replica> others_;
 };
+
+std::string name_of(const Job& job, Precision precision, int replicas) {
+  return fmt::format("{} {}{}", job.name, train::precision_name(precision),
+                     replicas > 1 ? fmt::format(", {} side by side", replicas) : "");
+}
 
 Math math_of(Precision precision) {
   return precision == Precision::kFp32   ? Math::kFp32
@@ -177,26 +204,18 @@ Math math_of(Precision precision) {
                                          : Math::kBf16;
 }
 
-// With `replicas` above 1 as many runs train side by side, each on a stream and a thread of its own; the time
-// is that of one step of one of them.
+// With `replicas` above 1 as many runs train side by side; the time is that of one step of one of them.
 Case train_job(const Job& job, const Device& device, Precision precision, int replicas = 1) {
   return {
-      fmt::format("{} {}{}", job.name, train::precision_name(precision),
-                  replicas > 1 ? fmt::format(", {} side by side", replicas) : ""),
-      [=] {
-        auto training = std::make_shared<Training>(job, device, precision);
-        auto others = std::make_shared<std::vector<Replica>>();
-        for (int i = 1; i < replicas; ++i) {
-          const OpenDevice own = open_device("cuda");
-          others->push_back({own, std::make_unique<Training>(job, own, precision)});
-        }
+      name_of(job, precision, replicas), [=] {
+        auto training = std::make_shared<SideBySide>(job, device, precision, replicas);
         Workload w;
         w.units = kSteps * replicas;
         const double element = precision == Precision::kBf16 ? 2 : 4;
         const auto all = static_cast<double>(job.batch * (job.size - 1)),
-                   scored = training->dense() ? all : static_cast<double>(job.batch),
+                   scored = training->first().dense() ? all : static_cast<double>(job.batch),
                    blocks = static_cast<double>(job.blocks),
-                   classes = static_cast<double>(training->classes());
+                   classes = static_cast<double>(training->first().classes());
         const double projection = kWidth * (3.0 * kWidth + kHeads), finish = kWidth * (kWidth + 3.0 * kMlp);
         // Forward, input and weight gradient; the first projection is made for the vocabulary alone, and
         // after the last mixing only scored rows count.
@@ -209,33 +228,28 @@ Case train_job(const Job& job, const Device& device, Precision precision, int re
         // gate and up; written once and read once in each pass.
         const double row = 2 + 1 + (1 + 8 + 4 + 4 + 1) + (1 + 4 + 8 + 8 + 8 + 1 + 4) + 4;
         w.bytes = element * kWidth * (blocks * all * mixing + (blocks - 1) * all * (row + 8) + scored * row) +
-                  28.0 * static_cast<double>(training->parameters());
+                  28.0 * static_cast<double>(training->first().parameters());
         w.error = [=] { return error(job, device, precision); };
         w.tolerance = precision == Precision::kFp32 ? 1e-4 : precision == Precision::kTf32 ? 1e-2 : 5e-2;
-        w.run = [training, others] {
-          std::vector<std::thread> threads;
-          for (auto& other : *others) threads.emplace_back([&other] { other.training->run_ahead(); });
-          training->run_ahead();
-          for (auto& thread : threads) thread.join();
-        };
+        w.run = [training] { training->run(); };
         return w;
       }};
 }
 
 // A run of a published experiment as it is configured, lengths included. Its floor has the flops of the
 // model's definition alone, at the longest length, which nearly every batch has.
-Case published_job(const Job& job, const Device& device, Precision precision) {
-  return {job.name, [=] {
-            auto training = std::make_shared<Training>(job, device, precision);
+Case published_job(const Job& job, const Device& device, Precision precision, int replicas = 1) {
+  return {name_of(job, precision, replicas), [=] {
+            auto training = std::make_shared<SideBySide>(job, device, precision, replicas);
             Workload w;
-            w.units = kSteps;
+            w.units = kSteps * replicas;
             const auto task = make_task(job);
             const auto length = static_cast<double>(task->inputs(job.run->train_lengths(*task).max));
-            w.flops = training->flops_per_token(length) * length * static_cast<double>(job.batch);
+            w.flops = training->first().flops_per_token(length) * length * static_cast<double>(job.batch);
             w.math = math_of(precision);
             w.error = [=] { return error(job, device, precision); };
             w.tolerance = precision == Precision::kTf32 ? 1e-2 : 5e-2;
-            w.run = [training] { training->run_ahead(); };
+            w.run = [training] { training->run(); };
             return w;
           }};
 }
@@ -249,17 +263,16 @@ std::vector<Case> table3_cuda_cases(const Device& device) {
   std::vector<Case> cases;
   for (auto& planned : train::plan_runs(plan, /*allow_missing=*/false)) {
     const auto run = std::make_shared<const train::RunConfig>(std::move(planned.config));
-    for (const Precision precision : {Precision::kTf32, Precision::kBf16}) {
-      const auto value = [&](const char* axis) {
-        for (size_t i = 0; i < plan.axes.size(); ++i)
-          if (plan.axes[i].name == axis) return plan.axes[i].values[planned.at[i]].name;
-        return std::string();
-      };
-      cases.push_back(published_job(
-          {fmt::format("{}, {}, {}", value("task"), value("model"), train::precision_name(precision)), "", 0,
-           run->train.batch, 0, 0, run},
-          device, precision));
-    }
+    const auto value = [&](const char* axis) {
+      for (size_t i = 0; i < plan.axes.size(); ++i)
+        if (plan.axes[i].name == axis) return plan.axes[i].values[planned.at[i]].name;
+      return std::string();
+    };
+    const Job job{fmt::format("{}, {},", value("task"), value("model")), "", 0, run->train.batch, 0, 0, run};
+    cases.push_back(published_job(job, device, Precision::kTf32));
+    cases.push_back(published_job(job, device, Precision::kBf16));
+    if (value("task") == "modular arithmetic")  // one task shows what is gained
+      cases.push_back(published_job(job, device, Precision::kBf16, 4));
   }
   return cases;
 }

@@ -1,8 +1,9 @@
-// A block owns one head of 16 sequences and walks all tokens; the recurrent matrix stays in registers as
-// right operands of tensor core products. Warp w owns the units 8w .. 8w+7 with all their gates, so that what
-// a lane gets from the products are whole cells: rows g, g + 8 and units 2q, 2q + 1 of the warp (g = lane /
-// 4, q = lane % 4). Only y (forward) and the gradients of the gates (backward) go through shared memory, and
-// a step has one barrier. Factors enter as sums of two bf16 numbers: products are exact to about 2^-16.
+// A block owns one head of 8 or 16 sequences (kHalves 1 or 2) and walks all tokens; the recurrent matrix
+// stays in registers as right operands of tensor core products. Warp w owns the units 8w .. 8w+7 with all
+// their gates, so that what a lane gets from the products are whole cells: rows g, g + 8 and units 2q, 2q + 1
+// of the warp (g = lane / 4, q = lane % 4). Only y (forward) and the gradients of the gates (backward) go
+// through shared memory, and a step has one barrier. Factors enter as sums of two bf16 numbers: products are
+// exact to about 2^-16.
 //
 // Saved per token and head: the planes that the next step reads (c, n) in fp32, then the others in bf16.
 #include "signet/kernels/delta_rule/delta_rule_cuda_mma.cuh"
@@ -17,7 +18,7 @@ using delta_rule::Half;
 using delta_rule::Rows;
 using delta_rule::Split;
 
-constexpr int kRows = 16;                             // sequences of a block
+constexpr int kTileRows = 16;  // of a left operand; with 8 sequences the second half is never used
 constexpr int kForwardAhead = 4, kBackwardAhead = 5;  // steps
 
 // Errors of about 2^-20 are far below those of the storage.
@@ -66,12 +67,12 @@ struct Saved {
 struct Place {
   int head, warp, lane, unit;
   int64_t first;
-  __device__ Place()
+  __device__ explicit Place(int rows)
       : head(blockIdx.y),
         warp(threadIdx.x / 32),
         lane(threadIdx.x % 32),
         unit(8 * (threadIdx.x / 32) + lane % 4 * 2),
-        first(int64_t{blockIdx.x} * kRows) {}
+        first(int64_t{blockIdx.x} * rows) {}
   __device__ int row(int r) const { return lane / 4 + 8 * r; }
   __device__ int64_t sequence(int r) const { return first + row(r); }
   __device__ Span span(const GatedRnnShape& s, int r) const { return Span(s, sequence(r)); }
@@ -80,7 +81,7 @@ struct Place {
 // A row block [16, kColumns] in two bf16 parts in shared memory.
 template <int kColumns>
 struct SplitRows {
-  alignas(256) Half high[kRows * kColumns], low[kRows * kColumns];
+  alignas(256) Half high[kTileRows * kColumns], low[kTileRows * kColumns];
   __device__ void put(int row, int column, float x, float y) {
     const Split split(x, y);
     const int at = delta_rule::tile_index<kColumns>(row, column);
@@ -91,7 +92,7 @@ struct SplitRows {
 
 // Rows of kBytes of each sequence of the block for one step, 16 bytes at a time, by all threads. Rows are
 // padded so that those of neighbouring sequences start in different banks.
-template <int kBytes>
+template <int kRows, int kBytes>
 struct StepRows {
   static constexpr int kStride = kBytes + 16, kPieces = kBytes / 16;
   alignas(16) unsigned char data[kRows * kStride];
@@ -114,6 +115,7 @@ struct StepRows {
   }
 };
 // The rows of the block's sequences, known to all threads.
+template <int kRows>
 struct BlockSpans {
   int64_t first[kRows];
   int length[kRows];
@@ -147,22 +149,23 @@ struct RightTile {
   }
 };
 
-template <int kWidth>
+template <int kWidth, int kRows>
 struct ForwardShared {
   SplitRows<kWidth> outputs[2];
-  StepRows<8 * kWidth> inputs[kForwardAhead + 1];
-  BlockSpans spans;
+  StepRows<kRows, 8 * kWidth> inputs[kForwardAhead + 1];
+  BlockSpans<kRows> spans;
 };
 
-template <class Cell, int kWidth>
+template <class Cell, int kWidth, int kHalves>
 __global__ void __launch_bounds__(4 * kWidth) mma_forward_kernel(GatedRnnForward<bf16> p) {
   begin_kernel();
   extern __shared__ __align__(256) unsigned char shared_memory[];
-  auto& shared = *reinterpret_cast<ForwardShared<kWidth>*>(shared_memory);
+  constexpr int kRows = 8 * kHalves, kCells = 2 * kHalves;
+  auto& shared = *reinterpret_cast<ForwardShared<kWidth, kRows>*>(shared_memory);
   constexpr int kSteps = kWidth / 16, kWords = Cell::kSaved * kWidth;
   using Planes = Saved<Cell, kWidth>;
   const GatedRnnShape s = p.shape;
-  const Place at;
+  const Place at(kRows);
   const float* matrix = p.recurrent + int64_t{at.head} * 4 * kWidth * kWidth;
   RightTile right[4][kSteps];
   float bias[4][2];
@@ -177,9 +180,9 @@ __global__ void __launch_bounds__(4 * kWidth) mma_forward_kernel(GatedRnnForward
     for (int u = 0; u < 2; ++u)
       bias[g][u] = p.bias ? p.bias[(int64_t{at.head} * 4 + g) * kWidth + at.unit + u] : 0.0f;
   }
-  float state[4][Cell::kState], y[4];  // of the lane's cells: 2 r + u
+  float state[kCells][Cell::kState], y[kCells];  // of the lane's cells: 2 r + u
 #pragma unroll
-  for (int c = 0; c < 4; ++c) {
+  for (int c = 0; c < kCells; ++c) {
     const int64_t b = at.sequence(c / 2);
     const bool given = p.initial_state && b < s.batch;
     y[c] = given ? p.initial_state[state_at(s, b, 0, at.head) + at.unit + c % 2] : 0.0f;
@@ -188,7 +191,7 @@ __global__ void __launch_bounds__(4 * kWidth) mma_forward_kernel(GatedRnnForward
       state[c][k] = given ? p.initial_state[state_at(s, b, 1 + k, at.head) + at.unit + c % 2] : 0.0f;
   }
   shared.spans.load(s, at.first);
-  const Span span[2] = {at.span(s, 0), at.span(s, 1)};
+  const Span span[2] = {at.span(s, 0), at.span(s, kHalves - 1)};
   const auto fetch = [&](int t) {
     shared.inputs[t % (kForwardAhead + 1)].fetch([&](int row) {
       return t < shared.spans.length[row]
@@ -202,13 +205,14 @@ __global__ void __launch_bounds__(4 * kWidth) mma_forward_kernel(GatedRnnForward
   for (int t = 0; t < longest; ++t) {
     SplitRows<kWidth>& now = shared.outputs[t % 2];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) now.put(at.row(r), at.unit, y[2 * r], y[2 * r + 1]);
+    for (int r = 0; r < kHalves; ++r) now.put(at.row(r), at.unit, y[2 * r], y[2 * r + 1]);
     delta_rule::copy_wait<kForwardAhead - 1>();
     __syncthreads();
     fetch(t + kForwardAhead);
     float gates[4][4];
+    delta_rule::clear(gates);
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    for (int r = 0; r < kHalves; ++r) {
       const Half* x = shared.inputs[t % (kForwardAhead + 1)].template row<Half>(at.row(r));
 #pragma unroll
       for (int g = 0; g < 4; ++g) {
@@ -230,15 +234,15 @@ __global__ void __launch_bounds__(4 * kWidth) mma_forward_kernel(GatedRnnForward
         delta_rule::multiply_add(gates[g], low, tile.high[0], tile.high[1]);
       }
     }
-    float saved[4][Cell::kSaved], before[4];
+    float saved[kCells][Cell::kSaved], before[kCells];
 #pragma unroll
-    for (int c = 0; c < 4; ++c) {
+    for (int c = 0; c < kCells; ++c) {
       const float gate[4] = {gates[0][c], gates[1][c], gates[2][c], gates[3][c]};
       before[c] = y[c];
       y[c] = Cell::forward(gate, state[c], saved[c]);
     }
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    for (int r = 0; r < kHalves; ++r) {
       if (t >= span[r].length) continue;
       const int64_t row = span[r].first + t;
       const int column = at.head * kWidth + at.unit;
@@ -255,7 +259,7 @@ __global__ void __launch_bounds__(4 * kWidth) mma_forward_kernel(GatedRnnForward
   }
   if (!p.final_state) return;
 #pragma unroll
-  for (int c = 0; c < 4; ++c) {
+  for (int c = 0; c < kCells; ++c) {
     const int64_t b = at.sequence(c / 2);
     if (b >= s.batch) continue;
     p.final_state[state_at(s, b, 0, at.head) + at.unit + c % 2] = y[c];
@@ -265,35 +269,36 @@ __global__ void __launch_bounds__(4 * kWidth) mma_forward_kernel(GatedRnnForward
   }
 }
 
-template <class Cell, int kWidth>
+template <class Cell, int kWidth, int kRows>
 struct BackwardShared {
   SplitRows<4 * kWidth> d_gates[2];
-  StepRows<Saved<Cell, kWidth>::kBytes> saved[kBackwardAhead];
-  StepRows<2 * kWidth> dy[kBackwardAhead];
-  BlockSpans spans;
+  StepRows<kRows, Saved<Cell, kWidth>::kBytes> saved[kBackwardAhead];
+  StepRows<kRows, 2 * kWidth> dy[kBackwardAhead];
+  BlockSpans<kRows> spans;
 };
 
-template <class Cell, int kWidth>
+template <class Cell, int kWidth, int kHalves>
 __global__ void __launch_bounds__(4 * kWidth)
     mma_backward_kernel(GatedRnnBackward<bf16> p, float* bias_sums) {
   begin_kernel();
   extern __shared__ __align__(256) unsigned char shared_memory[];
-  auto& shared = *reinterpret_cast<BackwardShared<Cell, kWidth>*>(shared_memory);
+  constexpr int kRows = 8 * kHalves, kCells = 2 * kHalves;
+  auto& shared = *reinterpret_cast<BackwardShared<Cell, kWidth, kRows>*>(shared_memory);
   constexpr int kSteps = kWidth / 4, kWords = Cell::kSaved * kWidth;  // kSteps: of 16 gates
   using Planes = Saved<Cell, kWidth>;
   const GatedRnnShape s = p.shape;
-  const Place at;
+  const Place at(kRows);
   const float* matrix = p.recurrent + int64_t{at.head} * 4 * kWidth * kWidth;
   RightTile right[kSteps];
 #pragma unroll
   for (int k0 = 0; k0 < kSteps; ++k0)
     right[k0].load(at.lane, [&](int k, int n) { return matrix[(16 * k0 + k) * kWidth + 8 * at.warp + n]; });
   shared.spans.load(s, at.first);
-  const Span span[2] = {at.span(s, 0), at.span(s, 1)};
+  const Span span[2] = {at.span(s, 0), at.span(s, kHalves - 1)};
   const int longest = shared.spans.longest();
-  float carried[4], d[4][Cell::kState], sums[4][2] = {};
+  float carried[kCells], d[kCells][Cell::kState], sums[4][2] = {};
 #pragma unroll
-  for (int c = 0; c < 4; ++c) {
+  for (int c = 0; c < kCells; ++c) {
     const int64_t b = at.sequence(c / 2);
     const bool given = p.d_final_state && b < s.batch;
     carried[c] = given ? p.d_final_state[state_at(s, b, 0, at.head) + at.unit + c % 2] : 0.0f;
@@ -318,9 +323,9 @@ __global__ void __launch_bounds__(4 * kWidth)
   for (int t = longest - 1; t >= 0; --t) {
     SplitRows<4 * kWidth>& now = shared.d_gates[t % 2];
     const int stage = t % kBackwardAhead, stage_before = (t + kBackwardAhead - 1) % kBackwardAhead;
-    float d_gate[4][4];
+    float d_gate[kCells][4];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    for (int r = 0; r < kHalves; ++r) {
       if (t >= span[r].length) {
 #pragma unroll
         for (int g = 0; g < 4; ++g) d_gate[2 * r][g] = d_gate[2 * r + 1][g] = 0.0f;
@@ -350,7 +355,7 @@ __global__ void __launch_bounds__(4 * kWidth)
                      d_gate[2 * r + 1]);
     }
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    for (int r = 0; r < kHalves; ++r) {
 #pragma unroll
       for (int g = 0; g < 4; ++g) {
         const float x = d_gate[2 * r][g], y = d_gate[2 * r + 1][g];
@@ -378,7 +383,7 @@ __global__ void __launch_bounds__(4 * kWidth)
       delta_rule::multiply_add(parts[3], low, tile.high[0], tile.high[1]);
     }
 #pragma unroll
-    for (int c = 0; c < 4; ++c) carried[c] = (parts[0][c] + parts[1][c]) + (parts[2][c] + parts[3][c]);
+    for (int c = 0; c < kCells; ++c) carried[c] = (parts[0][c] + parts[1][c]) + (parts[2][c] + parts[3][c]);
   }
   if (bias_sums) {
 #pragma unroll
@@ -396,7 +401,7 @@ __global__ void __launch_bounds__(4 * kWidth)
   }
   if (!p.d_initial_state) return;
 #pragma unroll
-  for (int c = 0; c < 4; ++c) {
+  for (int c = 0; c < kCells; ++c) {
     const int64_t b = at.sequence(c / 2);
     if (b >= s.batch) continue;
     float start[Cell::kState];
@@ -411,13 +416,21 @@ __global__ void __launch_bounds__(4 * kWidth)
   }
 }
 
-// Calls run<Cell, kWidth>() for the shape.
+// Few sequences: half as many per block.
+int halves(const GatedRnnShape& s) {
+  return (s.batch + 15) / 16 * s.heads >= 4 * cuda_device().multiprocessors ? 2 : 1;
+}
+
+// Calls run<Cell, kWidth, kHalves>() for the shape.
 template <class Run>
 void choose_mma(const GatedRnnShape& s, Run run) {
+  const auto of_width = [&]<class Cell, int kWidth>() {
+    halves(s) == 2 ? run.template operator()<Cell, kWidth, 2>() : run.template operator()<Cell, kWidth, 1>();
+  };
   const auto of_cell = [&]<class Cell>() {
-    if (s.width == 16) return run.template operator()<Cell, 16>();
-    if (s.width == 32) return run.template operator()<Cell, 32>();
-    run.template operator()<Cell, 64>();
+    if (s.width == 16) return of_width.template operator()<Cell, 16>();
+    if (s.width == 32) return of_width.template operator()<Cell, 32>();
+    of_width.template operator()<Cell, 64>();
   };
   if (s.cell == GatedRnnCell::kSlstm) return of_cell.template operator()<SlstmCell<FastMath>>();
   of_cell.template operator()<LstmCell<FastMath>>();
@@ -433,23 +446,26 @@ bool mma_covers(const GatedRnnShape& s) {
   return (s.width == 16 || s.width == 32 || s.width == 64) && s.x_stride % 8 == 0 && s.y_stride % 8 == 0;
 }
 
-int64_t mma_blocks(const GatedRnnShape& s) { return (s.batch + kRows - 1) / kRows; }
+int64_t mma_blocks(const GatedRnnShape& s) {
+  const int rows = 8 * halves(s);
+  return (s.batch + rows - 1) / rows;
+}
 
 void mma_forward(const GatedRnnForward<bf16>& p, Cuda device) {
-  choose_mma(p.shape, [&]<class Cell, int kWidth>() {
-    constexpr size_t kBytes = sizeof(ForwardShared<kWidth>);
-    allow_shared_memory(mma_forward_kernel<Cell, kWidth>, kBytes, "gated_rnn_forward");
-    launch("gated_rnn_forward", mma_forward_kernel<Cell, kWidth>, mma_grid(p.shape), 4 * kWidth, kBytes,
-           device, p);
+  choose_mma(p.shape, [&]<class Cell, int kWidth, int kHalves>() {
+    constexpr size_t kBytes = sizeof(ForwardShared<kWidth, 8 * kHalves>);
+    allow_shared_memory(mma_forward_kernel<Cell, kWidth, kHalves>, kBytes, "gated_rnn_forward");
+    launch("gated_rnn_forward", mma_forward_kernel<Cell, kWidth, kHalves>, mma_grid(p.shape), 4 * kWidth,
+           kBytes, device, p);
   });
 }
 
 void mma_backward(const GatedRnnBackward<bf16>& p, float* bias_sums, Cuda device) {
-  choose_mma(p.shape, [&]<class Cell, int kWidth>() {
-    constexpr size_t kBytes = sizeof(BackwardShared<Cell, kWidth>);
-    allow_shared_memory(mma_backward_kernel<Cell, kWidth>, kBytes, "gated_rnn_backward");
-    launch("gated_rnn_backward", mma_backward_kernel<Cell, kWidth>, mma_grid(p.shape), 4 * kWidth, kBytes,
-           device, p, bias_sums);
+  choose_mma(p.shape, [&]<class Cell, int kWidth, int kHalves>() {
+    constexpr size_t kBytes = sizeof(BackwardShared<Cell, kWidth, 8 * kHalves>);
+    allow_shared_memory(mma_backward_kernel<Cell, kWidth, kHalves>, kBytes, "gated_rnn_backward");
+    launch("gated_rnn_backward", mma_backward_kernel<Cell, kWidth, kHalves>, mma_grid(p.shape), 4 * kWidth,
+           kBytes, device, p, bias_sums);
   });
 }
 
