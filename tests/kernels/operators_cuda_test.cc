@@ -412,6 +412,94 @@ TEST(OperatorsCuda, HeadsOutOfATable) {
   }
 }
 
+// Packed sequences against each of them alone, as a plain convolution and as heads with gates.
+template <class T>
+void check_packed_convolution(bool heads, int64_t kernel) {
+  const std::vector<int64_t> lengths = {5, 0, 21, 1, 40, 38};
+  constexpr int64_t kWidth = 32, kHeads = 3, kGates = 1, channels = kHeads * kWidth, stride = channels + 4;
+  std::vector<int32_t> offsets = {0};
+  for (const int64_t length : lengths) offsets.push_back(offsets.back() + static_cast<int32_t>(length));
+  const int64_t rows = offsets.back();
+  Rng rng(12);
+  const Rounded<T> x(rng, rows * stride), dy(rng, rows * channels);
+  const Rounded<float> weight(rng, channels * kernel), dgate(rng, rows * kGates);
+  const OnDevice<int32_t> on_device(offsets);
+  struct Result {
+    OnDevice<T> y, dx;
+    OnDevice<float> gate, factor, dweight;
+    Result(int64_t n, int64_t weights)
+        : y(test::narrow<T>(std::vector<double>(static_cast<size_t>(n * channels), 0.0))),
+          dx(test::narrow<T>(std::vector<double>(static_cast<size_t>(n * stride), 0.0))),
+          gate(std::vector<float>(static_cast<size_t>(n * kGates), 0.0f)),
+          factor(std::vector<float>(static_cast<size_t>(n * kGates), 0.0f)),
+          dweight(std::vector<float>(static_cast<size_t>(weights), 0.0f)) {}
+  };
+  const Result packed(rows, channels * kernel), alone(rows, channels * kernel);
+  const auto run = [&](const Result& to, int64_t first, int64_t batch, int64_t time, const int32_t* packing) {
+    const OnDevice<float> workspace(
+        static_cast<size_t>(short_conv_workspace_size(batch, time, channels, kernel, Cuda{})));
+    const GateColumns gates{ActivationKind::kSigmoid,
+                            kGates,
+                            2.0f,
+                            0.5f,
+                            to.gate.get() + first * kGates,
+                            dgate.get() + first * kGates,
+                            1,
+                            true,
+                            to.factor.get() + first * kGates};
+    ShortConvForward<T> f{batch,
+                          time,
+                          channels,
+                          kernel,
+                          true,
+                          x.get() + first * stride,
+                          stride,
+                          weight.get(),
+                          nullptr,
+                          nullptr,
+                          to.y.get() + first * channels,
+                          channels,
+                          nullptr};
+    ShortConvBackward<T> g{batch,
+                           time,
+                           channels,
+                           kernel,
+                           true,
+                           x.get() + first * stride,
+                           stride,
+                           weight.get(),
+                           nullptr,
+                           nullptr,
+                           dy.get() + first * channels,
+                           channels,
+                           to.dx.get() + first * stride,
+                           stride,
+                           to.dweight.get(),
+                           nullptr,
+                           workspace.get()};
+    f.offsets = g.offsets = packing;
+    if (heads) f.unit = g.unit = {2, kWidth, 1e-6}, f.gate = g.gate = gates;
+    short_conv_forward(f, Cuda{});
+    short_conv_backward(g, Cuda{});
+  };
+  run(packed, 0, static_cast<int64_t>(lengths.size()), 40, on_device.get());
+  for (size_t b = 0; b < lengths.size(); ++b) run(alone, offsets[b], 1, lengths[b], nullptr);
+  EXPECT_EQ(test::widen(packed.y.values()), test::widen(alone.y.values()));
+  EXPECT_EQ(test::widen(packed.dx.values()), test::widen(alone.dx.values()));
+  EXPECT_EQ(packed.gate.values(), alone.gate.values());
+  EXPECT_LT(test::relative_error(test::widen(packed.dweight.values()), test::widen(alone.dweight.values())),
+            device_tolerance<float>());
+}
+
+TEST(OperatorsCuda, PackedConvolution) {
+  SIGNET_NEEDS_GPU();
+  for (bool heads : {false, true}) {
+    check_packed_convolution<float>(heads, 4);
+    check_packed_convolution<bf16>(heads, 3);
+  }
+  check_packed_convolution<float>(false, 7);
+}
+
 TEST(OperatorsCuda, RowsByIndex) {
   SIGNET_NEEDS_GPU();
   Rng rng(10);

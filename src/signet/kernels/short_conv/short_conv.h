@@ -4,6 +4,8 @@
 // null. The K-1 inputs before the sequence come from `initial` [batch, K-1, channels], oldest first (null:
 // zeros); `final` (null: not wanted) receives the last K-1 inputs. Backward recomputes z, overwrites dx, and
 // adds to dw and dbias; it does not differentiate the initial inputs.
+// GPU only, without initial and final inputs: with `offsets` the rows of sequence b are [offsets[b],
+// offsets[b + 1]), at most `time` of them.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +54,7 @@ struct ShortConvForward {
   UnitHeads unit = {};
   GateColumns gate = {};  // GPU only: of x, right behind the channels
   TokenTable table = {};
+  const int32_t* offsets = nullptr;
 };
 
 template <class T>
@@ -74,6 +77,7 @@ struct ShortConvBackward {
   UnitHeads unit = {};
   GateColumns gate = {};  // GPU only: of x and dx
   TokenTable table = {};
+  const int32_t* offsets = nullptr;
 };
 
 template <class T>

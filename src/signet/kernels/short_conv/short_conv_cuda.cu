@@ -14,13 +14,11 @@ using namespace short_conv;
 
 // The rows of x of a run, `count` of them.
 template <class T, int K, bool kTable, class P>
-__device__ inline auto rows_of_x(char* shared, const P& p, const Work& w, int64_t b, int64_t begin,
-                                 int count) {
+__device__ inline auto rows_of_x(char* shared, const P& p, const Work& w, const Run& run, int count) {
   if constexpr (kTable)
-    return TableRows(shared, p.table, w, b, begin);
+    return TableRows(shared, p.table, run);
   else
-    return IncomingRows<T, K>(shared, p.x + (b * w.time + begin) * p.x_stride, p.x_stride, count, w.first(),
-                              w);
+    return IncomingRows<T, K>(shared, p.x + run.row() * p.x_stride, p.x_stride, count, w.first(), w);
 }
 
 // What a gate sees at a step of the run that starts at `row`.
@@ -44,10 +42,11 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(Short
   }
   const int64_t item = int64_t{w.item_block()} * kWarps + threadIdx.y;
   if (item >= w.items()) return;
-  const int first = w.first();
-  const int64_t b = item / w.runs, begin = (item - b * w.runs) * w.steps, row = b * w.time + begin;
-  const int steps = static_cast<int>(min(w.steps, w.time - begin));
-  auto x = rows_of_x<T, K, kTable>(shared, p, w, b, begin, steps);
+  const Run run(w, item);
+  if (run.steps == 0) return;
+  const int first = w.first(), steps = run.steps;
+  const int64_t row = run.row();
+  auto x = rows_of_x<T, K, kTable>(shared, p, w, run, steps);
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) x.start(group), close_copy_group();
   const Team<kLanes> team(kUnit ? p.unit : UnitHeads{0, 128, 0}, first);
@@ -60,8 +59,8 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(Short
   if constexpr (kTable)
     load_history<K>(x, window);
   else
-    load_history<K>(p, w, b, begin, first, window);
-  const auto run = [&](auto unit_keys) {
+    load_history<K>(p, w, run, first, window);
+  const auto walk = [&](auto unit_keys) {
     for (int done = 0; done < steps; done += kAhead<K>) {
       wait_for_copies<kGroups - 1>();
 #pragma unroll
@@ -88,9 +87,9 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(Short
     }
   };
   if (kUnit && p.gate.unit_keys && gates.any())
-    run(std::true_type{});
+    walk(std::true_type{});
   else
-    run(std::false_type{});
+    walk(std::false_type{});
   if constexpr (kUnit) {
     __syncwarp();
     gates.for_each(steps, [&](int step, int column, int head) {
@@ -178,10 +177,11 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(Shor
   }
   for (int64_t item = int64_t{w.item_block()} * kWarps + threadIdx.y; item < w.items();
        item += item_blocks * kWarps) {
-    const int64_t b = item / w.runs, begin = (item - b * w.runs) * w.steps, row = b * w.time + begin;
-    const int left = static_cast<int>(min(w.time - begin, w.steps + K - 1)),  // steps that are there
-        steps = static_cast<int>(min(w.time - begin, w.steps));
-    auto x = rows_of_x<T, K, kTable>(for_x, p, w, b, begin, left);
+    const Run run(w, item);
+    if (run.steps == 0) continue;
+    const int64_t row = run.row();
+    const int steps = run.steps, left = min(run.length - run.begin, steps + K - 1);  // left: that are there
+    auto x = rows_of_x<T, K, kTable>(for_x, p, w, run, left);
     Incoming dy(shared, p.dy + row * p.dy_stride, p.dy_stride, left, first, w);
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) x.start(group), dy.start(group), close_copy_group();
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(Shor
     if constexpr (kTable)
       load_history<K>(x, window);
     else
-      load_history<K>(p, w, b, begin, first, window);
+      load_history<K>(p, w, run, first, window);
     int done = 0;
     // kOwn: all of these steps belong to the run.
     const auto group = [&](auto own_steps) {
@@ -340,6 +340,7 @@ void check_kernel(const P& p, bool aligned) {
     fail(ErrorCode::kUsage, "a convolution of {} taps cannot normalise heads of {} channels here", p.kernel,
          p.unit.width);
   if (p.unit.heads > 0 && p.bias) fail(ErrorCode::kUsage, "normalised heads take no bias");
+  if (p.offsets && p.initial) fail(ErrorCode::kUsage, "packed sequences start without inputs before them");
   if (p.gate.columns > 0 && p.gate.first_head + p.gate.columns > p.unit.heads)
     fail(ErrorCode::kUsage, "{} gates from head {} on do not fit {} normalised heads", p.gate.columns,
          p.gate.first_head, p.unit.heads);

@@ -32,9 +32,10 @@ struct Work {
   int channels, kernel, channel_blocks;
   bool aligned, packed_taps;  // packed_taps: the four taps of a channel are one packet
   float eps;
+  const int32_t* offsets;
 
   template <class P>
-  Work(const P& p, bool fit) : batch(p.batch), time(p.time) {
+  Work(const P& p, bool fit) : batch(p.batch), time(p.time), offsets(p.offsets) {
     channels = static_cast<int>(p.channels), kernel = static_cast<int>(p.kernel);
     runs = (time + kLongestRun - 1) / kLongestRun;
     steps = runs > 0 ? (time + runs - 1) / runs : 0;
@@ -47,6 +48,20 @@ struct Work {
   __device__ int channel_block() const { return static_cast<int>(blockIdx.x) % channel_blocks; }
   __device__ int item_block() const { return static_cast<int>(blockIdx.x) / channel_blocks; }
   __device__ int first() const { return (channel_block() * 32 + static_cast<int>(threadIdx.x)) * 4; }
+};
+
+// One of the runs: steps [begin, begin + steps) of sequence b, whose rows start at first_row; none where the
+// sequence is shorter.
+struct Run {
+  int64_t b, first_row;
+  int begin, steps, length;  // length: of the sequence
+  __device__ Run(const Work& w, int64_t item) : b(item / w.runs) {
+    begin = static_cast<int>((item - b * w.runs) * w.steps);
+    first_row = w.offsets ? w.offsets[b] : b * w.time;
+    length = static_cast<int>(w.offsets ? w.offsets[b + 1] - first_row : w.time);
+    steps = max(0, min(static_cast<int>(w.steps), length - begin));
+  }
+  __device__ int64_t row() const { return first_row + begin; }
 };
 
 // Channels [first, first + 4) of a row that is there. kAligned: without the code for rows that packets do not
@@ -145,13 +160,13 @@ class TableRows {
                 : make_float4(0, 0, 0, 0);
     }
   }
-  __device__ TableRows(char* shared, const TokenTable& table, const Work& w, int64_t b, int64_t begin)
+  __device__ TableRows(char* shared, const TokenTable& table, const Run& run)
       : rows_(reinterpret_cast<const Packet<float>*>(shared) + threadIdx.x) {
     const int count = static_cast<int>(table.count);
     tokens_ = reinterpret_cast<int*>(shared + (count + 1) * 512) + threadIdx.y * 32;
-    const int64_t t = begin - kBefore + threadIdx.x;
+    const int t = run.begin - kBefore + static_cast<int>(threadIdx.x);
     __syncwarp();
-    tokens_[threadIdx.x] = t >= 0 && t < w.time ? table.tokens[b * w.time + t] : count;
+    tokens_[threadIdx.x] = t >= 0 && t < run.length ? table.tokens[run.first_row + t] : count;
     __syncwarp();
   }
   __device__ int token(int step) const { return tokens_[step + kBefore]; }  // of the run
@@ -166,24 +181,25 @@ class TableRows {
   int step_ = 0;
 };
 
-// The K - 1 inputs before time `begin`, which may lie before the sequence, as taps 0 .. K - 2 of its window
-// (one further where the window moves before a step).
+// The K - 1 inputs before a run, which may lie before the sequence, as taps 0 .. K - 2 of its window (one
+// further where the window moves before a step).
 template <int K>
 __device__ inline void load_history(const TableRows& x, float (&window)[K][4]) {
 #pragma unroll
   for (int j = 0; j + 1 < K; ++j) x.load(j + 1 - K, window[j]);
 }
 template <int K, class P>
-__device__ inline void load_history(const P& p, const Work& w, int64_t b, int64_t begin, int first,
+__device__ inline void load_history(const P& p, const Work& w, const Run& run, int first,
                                     float (&window)[K][4]) {
 #pragma unroll
   for (int j = 0; j + 1 < K; ++j) {
     float(&tap)[4] = window[K == 4 ? j : j + 1];
-    const int64_t t = begin - K + 1 + j, row = b * (w.kernel - 1) + w.kernel - 1 + t;
+    const int t = run.begin - K + 1 + j;
+    const int64_t row = run.b * (w.kernel - 1) + w.kernel - 1 + t;
 #pragma unroll
     for (float& each : tap) each = 0.0f;
     if (t >= 0)
-      unpack(load_row<K == 4>(p.x + (b * w.time + t) * p.x_stride, w, true, first), tap);
+      unpack(load_row<K == 4>(p.x + (run.first_row + t) * p.x_stride, w, true, first), tap);
     else if (p.initial && t > -w.kernel)
       unpack(load_row<K == 4>(p.initial + row * w.channels, w, true, first), tap);
   }
