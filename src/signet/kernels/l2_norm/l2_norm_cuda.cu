@@ -1,12 +1,10 @@
-#include <utility>
-
 #include "signet/kernels/activation/activation_device.cuh"
 #include "signet/kernels/delta_rule/delta_rule.h"
 #include "signet/kernels/l2_norm/l2_norm.h"
 #include "signet/tensor/cuda_check.h"
 #include "signet/tensor/launch.cuh"
-#include "signet/tensor/packet.cuh"
 #include "signet/tensor/reduce.cuh"
+#include "signet/tensor/row_packets.cuh"
 
 namespace signet::kernels {
 namespace {
@@ -39,56 +37,6 @@ struct Head {
   }
 };
 
-// Where packet k of a member of the team begins: two neighbouring packets each, which in bf16 are 16 bytes.
-template <int kTeam, int kPackets>
-__device__ inline int packet_at(int member, int k) {
-  constexpr int kPair = kPackets > 1 ? 2 : 1;
-  return ((k / kPair * kTeam + member) * kPair + k % kPair) * 4;
-}
-// How rows lie: packet by packet, and in bf16 two packets at once.
-struct Alignment {
-  bool packets = false, pairs = false;
-};
-
-template <int kTeam, int kPackets, class T>
-__device__ inline void load_packets(const T* row, int member, int live, Alignment aligned,
-                                    float (&v)[kPackets][4]) {
-  if constexpr (kPackets > 1 && sizeof(T) == 2) {
-    if (aligned.pairs) {
-#pragma unroll
-      for (int k = 0; k < kPackets; k += 2) {
-        const int first = packet_at<kTeam, kPackets>(member, k);
-        const uint4 bits =
-            first < live ? *reinterpret_cast<const uint4*>(row + first) : make_uint4(0, 0, 0, 0);
-        unpack(Packet<T>{make_uint2(bits.x, bits.y)}, v[k]);
-        unpack(Packet<T>{make_uint2(bits.z, bits.w)}, v[k + 1]);
-      }
-      return;
-    }
-  }
-#pragma unroll
-  for (int k = 0; k < kPackets; ++k)
-    unpack(load_packet(row, packet_at<kTeam, kPackets>(member, k), live, aligned.packets), v[k]);
-}
-template <int kTeam, int kPackets, class T>
-__device__ inline void store_packets(T* row, int member, int live, Alignment aligned,
-                                     const float (&v)[kPackets][4]) {
-  if constexpr (kPackets > 1 && sizeof(T) == 2) {
-    if (aligned.pairs) {
-#pragma unroll
-      for (int k = 0; k < kPackets; k += 2) {
-        const int first = packet_at<kTeam, kPackets>(member, k);
-        const uint2 low = pack<T>(v[k]).bits, high = pack<T>(v[k + 1]).bits;
-        if (first < live) *reinterpret_cast<uint4*>(row + first) = make_uint4(low.x, low.y, high.x, high.y);
-      }
-      return;
-    }
-  }
-#pragma unroll
-  for (int k = 0; k < kPackets; ++k)
-    store_packet(row, packet_at<kTeam, kPackets>(member, k), live, aligned.packets, v[k]);
-}
-
 // The square of the length of a key y as it is stored, in bf16; 1 where gates do not want it.
 template <int kTeam, int kPackets>
 __device__ inline float key_square(const GateColumns& gate, const float (&y)[kPackets][4]) {
@@ -105,14 +53,16 @@ __device__ inline float key_square(const GateColumns& gate, const float (&y)[kPa
 }
 
 template <class T, int kTeam, int kPackets>
-__global__ void forward_kernel(L2NormForward<T> p, Alignment aligned) {
+__global__ void forward_kernel(L2NormForward<T> p, RowAlignment aligned) {
   begin_kernel();
   const Head<kTeam> at(p);
   const T* from = p.x + at.token * p.x_stride;
   T* to = p.y + at.token * p.y_stride + at.offset;
   const float opening = at.gated ? to_float(from[at.gate_offset(p)]) : 0.0f;
   float x[kPackets][4], square = 0.0f;
-  load_packets<kTeam>(from + at.offset, at.member, at.live, aligned, x);
+  Packet<T> packets[kPackets];
+  load_packets<kTeam>(from + at.offset, at.member, at.live, aligned, packets);
+  unpack(packets, x);
 #pragma unroll
   for (int k = 0; k < kPackets; ++k) {
 #pragma unroll
@@ -135,7 +85,7 @@ __global__ void forward_kernel(L2NormForward<T> p, Alignment aligned) {
 }
 
 template <class T, int kTeam, int kPackets>
-__global__ void backward_kernel(L2NormBackward<T> p, Alignment aligned) {
+__global__ void backward_kernel(L2NormBackward<T> p, RowAlignment aligned) {
   begin_kernel();
   const Head<kTeam> at(p);
   const T* from = at.unit ? p.y + at.token * p.y_stride + at.offset : p.x + at.token * p.x_stride + at.offset;
@@ -146,8 +96,10 @@ __global__ void backward_kernel(L2NormBackward<T> p, Alignment aligned) {
                   at.gated && p.gate.unit_keys ? p.gate.factor[at.token * p.gate.columns + at.gate] : 1.0f,
               r = at.live && at.unit ? p.inverse[at.token * p.heads + at.head] : 0.0f;
   float y[kPackets][4], d[kPackets][4], along = 0.0f;  // y: x where SiLU is
-  load_packets<kTeam>(from, at.member, at.live, aligned, y);
-  load_packets<kTeam>(p.dy + at.token * p.dy_stride + at.offset, at.member, at.live, aligned, d);
+  Packet<T> y_packets[kPackets], d_packets[kPackets];
+  load_packets<kTeam>(from, at.member, at.live, aligned, y_packets);
+  load_packets<kTeam>(p.dy + at.token * p.dy_stride + at.offset, at.member, at.live, aligned, d_packets);
+  unpack(y_packets, y), unpack(d_packets, d);
 #pragma unroll
   for (int k = 0; k < kPackets; ++k) {
 #pragma unroll
@@ -177,25 +129,16 @@ void check_gates(const P& p) {
     fail(ErrorCode::kUsage, "gates that fold the lengths of keys need room for these");
 }
 
-template <class Run>
+template <class T, class Run>
 void choose_team(int64_t width, Run run) {
+  constexpr int kPair = kNeighbours<T>;
   if (width <= 16) return run.template operator()<4, 1>();
-  if (width <= 32) return run.template operator()<4, 2>();
-  if (width <= 64) return run.template operator()<8, 2>();
-  if (width <= 128) return run.template operator()<16, 2>();
+  if (width <= 32) return run.template operator()<8 / kPair, kPair>();
+  if (width <= 64) return run.template operator()<16 / kPair, kPair>();
+  if (width <= 128) return run.template operator()<32 / kPair, kPair>();
   if (width <= 256) return run.template operator()<32, 2>();
   if (width <= 1024) return run.template operator()<32, 8>();
   fail(ErrorCode::kUsage, "L2 normalisation on the GPU takes heads of at most 1024 elements; got {}", width);
-}
-
-// Of arrays of heads of `width` elements.
-template <class... Arrays>
-Alignment alignment_of(int64_t width, const Arrays&... arrays) {
-  const auto fit = [](const auto& array, int64_t elements) {
-    return reinterpret_cast<uintptr_t>(array.first) % (elements * sizeof(*array.first)) == 0 &&
-           array.second % elements == 0;
-  };
-  return {width % 4 == 0 && (fit(arrays, 4) && ...), width % 8 == 0 && (fit(arrays, 8) && ...)};
 }
 
 template <int kTeam>
@@ -210,8 +153,8 @@ void l2_norm_forward(const L2NormForward<T>& p, Cuda device) {
   if (p.tokens == 0 || p.heads == 0 || p.width == 0) return;
   check_gates(p);
   const int64_t teams = p.tokens * (p.heads + p.silu_heads);
-  const Alignment aligned = alignment_of(p.width, std::pair{p.x, p.x_stride}, std::pair{p.y, p.y_stride});
-  choose_team(p.width, [&]<int kTeam, int kPackets>() {
+  const RowAlignment aligned = rows_fit(p.width, p.x, p.x_stride, p.y, p.y_stride);
+  choose_team<T>(p.width, [&]<int kTeam, int kPackets>() {
     launch("l2_norm_forward", forward_kernel<T, kTeam, kPackets>, blocks_for<kTeam>(teams), kThreads, 0,
            device, p, aligned);
   });
@@ -222,9 +165,9 @@ void l2_norm_backward(const L2NormBackward<T>& p, Cuda device) {
   if (p.tokens == 0 || p.heads == 0 || p.width == 0) return;
   check_gates(p);
   const int64_t teams = p.tokens * (p.heads + p.silu_heads);
-  const Alignment aligned = alignment_of(p.width, std::pair{p.y, p.y_stride}, std::pair{p.dy, p.dy_stride},
-                                         std::pair{p.dx, p.dx_stride}, std::pair{p.x, p.x_stride});
-  choose_team(p.width, [&]<int kTeam, int kPackets>() {
+  const RowAlignment aligned =
+      rows_fit(p.width, p.y, p.y_stride, p.dy, p.dy_stride, p.dx, p.dx_stride, p.x, p.x_stride);
+  choose_team<T>(p.width, [&]<int kTeam, int kPackets>() {
     launch("l2_norm_backward", backward_kernel<T, kTeam, kPackets>, blocks_for<kTeam>(teams), kThreads, 0,
            device, p, aligned);
   });

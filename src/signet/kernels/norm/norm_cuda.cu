@@ -5,8 +5,8 @@
 #include "signet/kernels/norm/norm.h"
 #include "signet/tensor/cuda_check.h"
 #include "signet/tensor/launch.cuh"
-#include "signet/tensor/packet.cuh"
 #include "signet/tensor/reduce.cuh"
+#include "signet/tensor/row_packets.cuh"
 
 namespace signet::kernels {
 namespace {
@@ -37,12 +37,17 @@ struct Rows {
   __device__ static int64_t step() { return int64_t{gridDim.x} * kPerBlock; }
 };
 
-// Rows of a team whose loads are in flight together.
+// Rows of a team whose loads are in flight together, in forward and in backward.
 template <int kPackets>
-constexpr int kTogether = kPackets <= 2 ? 4 : 1;
+constexpr int kTogether = kPackets == 1   ? 4
+                          : kPackets == 2 ? 2
+                                          : 1;
+template <int kPackets>
+constexpr int kTogetherBackward = kPackets <= 2 ? 2 : 1;
 
 template <class T, int kTeam, int kPackets, bool kLayer>
-__global__ void __launch_bounds__(Rows<kTeam>::kBlock) forward_kernel(NormForward<T> p, bool aligned) {
+__global__ void __launch_bounds__(Rows<kTeam>::kBlock)
+    forward_kernel(NormForward<T> p, RowAlignment aligned) {
   begin_kernel();
   constexpr int kRows = kTogether<kPackets>;
   __shared__ float scratch[32];
@@ -51,26 +56,23 @@ __global__ void __launch_bounds__(Rows<kTeam>::kBlock) forward_kernel(NormForwar
   // All lanes stay for the sums; a team beyond the last row works on nothing.
   const int64_t step = Rows<kTeam>::step(), rounds = (p.rows + step * kRows - 1) / (step * kRows);
   for (int64_t i = 0, start = Rows<kTeam>::first(); i < rounds; ++i, start += step * kRows) {
-    float x[kRows][kPackets][4];
+    Packet<T> packets[kRows][kPackets];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const int64_t row = start + r * step;
-#pragma unroll
-      for (int k = 0; k < kPackets; ++k)
-        unpack(
-            load_packet(p.x + row * p.x_stride, (member + k * kTeam) * 4, row < p.rows ? width : 0, aligned),
-            x[r][k]);
+      load_packets<kTeam>(p.x + row * p.x_stride, member, row < p.rows ? width : 0, aligned, packets[r]);
     }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const int64_t row = start + r * step;
       const int live = row < p.rows ? width : 0;
-      float mean = 0.0f, total = 0.0f, square = 0.0f;
+      float x[kPackets][4], mean = 0.0f, total = 0.0f, square = 0.0f;
+      unpack(packets[r], x);
       if constexpr (kLayer) {
 #pragma unroll
         for (int k = 0; k < kPackets; ++k) {
 #pragma unroll
-          for (float v : x[r][k]) total += v;
+          for (float v : x[k]) total += v;
         }
         mean = team_sum<kTeam>(total, scratch) * inverse_width;
       }
@@ -78,20 +80,19 @@ __global__ void __launch_bounds__(Rows<kTeam>::kBlock) forward_kernel(NormForwar
       for (int k = 0; k < kPackets; ++k) {
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          const float d = (member + k * kTeam) * 4 + j < live ? x[r][k][j] - mean : 0.0f;
+          const float d = packet_at<T, kTeam, kPackets>(member, k) + j < live ? x[k][j] - mean : 0.0f;
           square = fmaf(d, d, square);
         }
       }
       const float rstd = rsqrtf(team_sum<kTeam>(square, scratch) * inverse_width + p.eps);
 #pragma unroll
       for (int k = 0; k < kPackets; ++k) {
-        const int first = (member + k * kTeam) * 4;
-        if (first >= live) break;
+        const int first = packet_at<T, kTeam, kPackets>(member, k);
 #pragma unroll
         for (int j = 0; j < 4; ++j)
-          x[r][k][j] = first + j < width ? (x[r][k][j] - mean) * rstd * p.weight[first + j] : 0.0f;
-        store_packet(p.y + row * p.y_stride, first, width, aligned, x[r][k]);
+          x[k][j] = first + j < width ? (x[k][j] - mean) * rstd * p.weight[first + j] : 0.0f;
       }
+      store_packets<kTeam>(p.y + row * p.y_stride, member, live, aligned, x);
       if (member == 0 && live) {
         p.rstd[row] = rstd;
         if (p.mean) p.mean[row] = mean;
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(Rows<kTeam>::kBlock) forward_kernel(NormForwar
 
 template <class T, int kTeam, int kPackets, bool kLayer>
 __global__ void __launch_bounds__(Rows<kTeam>::kBlock, kPackets <= 2 ? 3 : 1)
-    backward_kernel(NormBackward<T> p, bool aligned) {
+    backward_kernel(NormBackward<T> p, RowAlignment aligned) {
   begin_kernel();
   constexpr int kPerBlock = Rows<kTeam>::kPerBlock;
   __shared__ float scratch[32];
@@ -114,11 +115,11 @@ __global__ void __launch_bounds__(Rows<kTeam>::kBlock, kPackets <= 2 ? 3 : 1)
   for (int k = 0; k < kPackets; ++k) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const int column = (member + k * kTeam) * 4 + j;
+      const int column = packet_at<T, kTeam, kPackets>(member, k) + j;
       weight[k][j] = column < width ? p.weight[column] : 0.0f;
     }
   }
-  constexpr int kRows = kTogether<kPackets> / 2 > 0 ? kTogether<kPackets> / 2 : 1;
+  constexpr int kRows = kTogetherBackward<kPackets>;
   const int64_t step = Rows<kTeam>::step(), rounds = (p.rows + step * kRows - 1) / (step * kRows);
   for (int64_t i = 0, start = Rows<kTeam>::first(); i < rounds; ++i, start += step * kRows) {
     Packet<T> x_packet[kRows][kPackets], dy_packet[kRows][kPackets], dx_packet[kRows][kPackets];
@@ -128,13 +129,9 @@ __global__ void __launch_bounds__(Rows<kTeam>::kBlock, kPackets <= 2 ? 3 : 1)
       const int64_t row = start + r * step;
       const int live = row < p.rows ? width : 0;
       rstd[r] = live ? p.rstd[row] : 0.0f, mean[r] = kLayer && live ? p.mean[row] : 0.0f;
-#pragma unroll
-      for (int k = 0; k < kPackets; ++k) {
-        const int first = (member + k * kTeam) * 4;
-        x_packet[r][k] = load_packet(p.x + row * p.x_stride, first, live, aligned);
-        dy_packet[r][k] = load_packet(p.dy + row * p.dy_stride, first, live, aligned);
-        if (p.accumulate_dx) dx_packet[r][k] = load_packet(p.dx + row * p.dx_stride, first, live, aligned);
-      }
+      load_packets<kTeam>(p.x + row * p.x_stride, member, live, aligned, x_packet[r]);
+      load_packets<kTeam>(p.dy + row * p.dy_stride, member, live, aligned, dy_packet[r]);
+      if (p.accumulate_dx) load_packets<kTeam>(p.dx + row * p.dx_stride, member, live, aligned, dx_packet[r]);
     }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -158,14 +155,12 @@ __global__ void __launch_bounds__(Rows<kTeam>::kBlock, kPackets <= 2 ? 3 : 1)
       total = kLayer ? team_sum<kTeam>(total, scratch) * inverse_width : 0.0f;
 #pragma unroll
       for (int k = 0; k < kPackets; ++k) {
-        const int first = (member + k * kTeam) * 4;
-        if (first >= live) break;
         float before[4] = {};
         if (p.accumulate_dx) unpack(dx_packet[r][k], before);
 #pragma unroll
         for (int j = 0; j < 4; ++j) d[k][j] = fmaf(rstd[r], d[k][j] - total - xhat[k][j] * along, before[j]);
-        store_packet(p.dx + row * p.dx_stride, first, width, aligned, d[k]);
       }
+      store_packets<kTeam>(p.dx + row * p.dx_stride, member, live, aligned, d);
     }
   }
   float* sums = p.workspace + int64_t{blockIdx.x} * width;
@@ -180,12 +175,13 @@ __global__ void __launch_bounds__(Rows<kTeam>::kBlock, kPackets <= 2 ? 3 : 1)
         float total = 0.0f;
 #pragma unroll
         for (int team = 0; team < kPerBlock; ++team) total += teams[team * kTeam * 4 + column];
-        if (k * kTeam * 4 + column < width) sums[k * kTeam * 4 + column] = total;
+        const int to = packet_at<T, kTeam, kPackets>(column / 4, k) + column % 4;
+        if (to < width) sums[to] = total;
       }
     } else {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const int column = (member + k * kTeam) * 4 + j;
+        const int column = packet_at<T, kTeam, kPackets>(member, k) + j;
         if (column < width) sums[column] = dweight[k][j];
       }
     }
@@ -193,11 +189,12 @@ __global__ void __launch_bounds__(Rows<kTeam>::kBlock, kPackets <= 2 ? 3 : 1)
 }
 
 // run<team, packets per thread> for the width: a warp up to 1024, a block beyond.
-template <class Run>
+template <class T, class Run>
 void choose_team(int64_t width, Run run) {
-  if (width <= 32) return run.template operator()<8, 1>();
-  if (width <= 64) return run.template operator()<16, 1>();
-  if (width <= 128) return run.template operator()<32, 1>();
+  constexpr int kPair = kNeighbours<T>;
+  if (width <= 32) return run.template operator()<8 / kPair, kPair>();
+  if (width <= 64) return run.template operator()<16 / kPair, kPair>();
+  if (width <= 128) return run.template operator()<32 / kPair, kPair>();
   if (width <= 256) return run.template operator()<32, 2>();
   if (width <= 512) return run.template operator()<32, 4>();
   if (width <= 1024) return run.template operator()<32, 8>();
@@ -206,21 +203,25 @@ void choose_team(int64_t width, Run run) {
   fail(ErrorCode::kUsage, "normalisation on the GPU takes rows of at most 32768 elements; got {}", width);
 }
 
+template <class T>
 int64_t blocks_for(int64_t rows, int64_t width) {
   int64_t per_block = 1;
-  choose_team(width, [&]<int kTeam, int kPackets>() { per_block = Rows<kTeam>::kPerBlock; });
+  choose_team<T>(width, [&]<int kTeam, int kPackets>() { per_block = Rows<kTeam>::kPerBlock; });
   return std::min((rows + per_block - 1) / per_block, int64_t{3} * cuda_device().multiprocessors);
 }
 
 }  // namespace
 
-int64_t norm_workspace_size(int64_t rows, int64_t width, Cuda) { return blocks_for(rows, width) * width; }
+// float has the smaller blocks, and so the most of them.
+int64_t norm_workspace_size(int64_t rows, int64_t width, Cuda) {
+  return blocks_for<float>(rows, width) * width;
+}
 
 template <class T>
 void norm_forward(const NormForward<T>& p, Cuda device) {
   if (p.rows == 0 || p.width == 0) return;
-  const bool aligned = p.width % 4 == 0 && packets_fit(p.x, p.x_stride) && packets_fit(p.y, p.y_stride);
-  choose_team(p.width, [&]<int kTeam, int kPackets>() {
+  const RowAlignment aligned = rows_fit(p.width, p.x, p.x_stride, p.y, p.y_stride);
+  choose_team<T>(p.width, [&]<int kTeam, int kPackets>() {
     const int64_t per_block = Rows<kTeam>::kPerBlock * kTogether<kPackets>,
                   blocks = (p.rows + per_block - 1) / per_block;
     const auto kernel = p.kind == NormKind::kLayer ? forward_kernel<T, kTeam, kPackets, true>
@@ -233,10 +234,9 @@ void norm_forward(const NormForward<T>& p, Cuda device) {
 template <class T>
 void norm_backward(const NormBackward<T>& p, Cuda device) {
   if (p.rows == 0 || p.width == 0) return;
-  const bool aligned = p.width % 4 == 0 && packets_fit(p.x, p.x_stride) && packets_fit(p.dy, p.dy_stride) &&
-                       packets_fit(p.dx, p.dx_stride);
-  const int64_t blocks = blocks_for(p.rows, p.width);
-  choose_team(p.width, [&]<int kTeam, int kPackets>() {
+  const RowAlignment aligned = rows_fit(p.width, p.x, p.x_stride, p.dy, p.dy_stride, p.dx, p.dx_stride);
+  const int64_t blocks = blocks_for<T>(p.rows, p.width);
+  choose_team<T>(p.width, [&]<int kTeam, int kPackets>() {
     const auto kernel = p.kind == NormKind::kLayer ? backward_kernel<T, kTeam, kPackets, true>
                                                    : backward_kernel<T, kTeam, kPackets, false>;
     launch("norm_backward", kernel, static_cast<unsigned>(blocks), Rows<kTeam>::kBlock, 0, device, p,
