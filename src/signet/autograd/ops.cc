@@ -97,12 +97,14 @@ Var linear(Tape& tape, const Var& x, const Var& weight, const Var& residual) {
 namespace {
 
 #ifdef SIGNET_WITH_CUDA
-// table.grad[index[r]] += dy[r]
-void add_as_product(Arena& arena, const int32_t* index, const Tensor& dy, const Var& table, Cuda device) {
-  const int64_t rows = dy.rows(), entries = table.grad.rows();
-  const kernels::OneHot places{rows, (entries + 7) / 8 * 8, index,
-                               gpu_workspace<bf16>(arena, rows * ((entries + 7) / 8 * 8))};
-  kernels::one_hot(places, device);
+// table.grad[index[r]] += dy[r]. one_hot: where the rows of the index as a matrix are kept.
+void add_as_product(Arena& arena, const int32_t* index, void** one_hot, const Tensor& dy, const Var& table,
+                    Cuda device) {
+  const int64_t rows = dy.rows(), entries = table.grad.rows(), width = (entries + 7) / 8 * 8;
+  const bool made = *one_hot != nullptr;
+  if (!made) *one_hot = gpu_workspace<bf16>(arena, rows * width);
+  const kernels::OneHot places{rows, width, index, static_cast<bf16*>(*one_hot)};
+  if (!made) kernels::one_hot(places, device);
   Gemm<bf16> p;
   p.m = entries, p.n = dy.width(), p.k = rows, p.transpose_a = true;
   p.a = places.y, p.lda = places.width, p.b = ptr<bf16>(dy), p.ldb = dy.row_stride;
@@ -124,13 +126,14 @@ Var gather_as(Tape& tape, const Var& table, const int32_t* index, int64_t rows, 
                                        ptr<T>(y.value), y.value.row_stride},
                     device);
   });
+  void** const one_hot = tape.recording() ? tape.shared(index, rows, table.value.rows()) : nullptr;
   tape.record([=, context = tape.context(), arena = &tape.arena()] {
     if (!table.needs_grad()) return;
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
       if constexpr (std::is_same_v<T, bf16>)
         if (!kernels::scatters_fast(table.grad.rows(), width))
-          return add_as_product(*arena, index, y.grad, table, device);
+          return add_as_product(*arena, index, one_hot, y.grad, table, device);
       if (!claim(table)) clear(context, table.grad);
       kernels::ScatterAdd<T> p{
           rows, width, ptr<T>(y.grad), y.grad.row_stride, index, wide<T>(table.grad), table.grad.row_stride};

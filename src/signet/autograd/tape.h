@@ -134,6 +134,15 @@ class Tape {
     return part;
   }
 
+  // Where operators keep a matrix that is made of `key` and that others can use, too; null until one has made
+  // it.
+  void** shared(const void* key, int64_t rows, int64_t columns) {
+    for (Shared* each = shared_; each; each = each->previous)
+      if (each->key == key && each->rows == rows && each->columns == columns) return &each->made;
+    shared_ = new (host_.allocate(sizeof(Shared))) Shared{key, rows, columns, nullptr, shared_};
+    return &shared_->made;
+  }
+
   // Keeps `backward` for backward(). It must be trivially destructible: capture views and numbers only.
   template <class F>
   void record(F backward) {
@@ -167,6 +176,12 @@ class Tape {
     F backward;
     static void call(Node* node) { reinterpret_cast<Closure*>(node)->backward(); }
   };
+  struct Shared {
+    const void* key;
+    int64_t rows, columns;
+    void* made;
+    Shared* previous;
+  };
   bool* flag() { return new (host_.allocate(sizeof(bool))) bool(false); }
 
   Arena& arena_;
@@ -174,6 +189,7 @@ class Tape {
   Context context_;
   bool recording_;
   Node* last_ = nullptr;
+  Shared* shared_ = nullptr;
 };
 
 }  // namespace signet::autograd
