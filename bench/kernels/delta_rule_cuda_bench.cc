@@ -104,6 +104,7 @@ void time_case(const DeltaRuleShape& s, double peer_ms, bool check_too = true) {
         "\"worst_error\": %s}",
         separator, describe(s).c_str(), type_name<T>(), forward, inference, backward, both, floor,
         or_null(peer_ms, peer_ms > 0).c_str(), or_null(error, error == error).c_str());
+    std::fflush(json);
     separator = ",";
   }
 }
@@ -183,6 +184,8 @@ void long_checks(bool half) {
   DeltaRuleCase segments;  // few heads: the sequence is cut
   segments.shape = {1, 8192, 2, 128, 128, 1}, segments.beta_low = segments.beta_high = 2;
   check<bf16>(segments);
+  segments.shape = {1, 16384, 16, 128, 128, 1};  // and what its segments do is found in pieces
+  check<bf16>(segments, 2);
   for (int64_t channels : {0, 1}) {
     DeltaRuleCase packed;
     packed.shape = gated({0, 0, 2, 128, 128, 1}, channels), packed.beta_high = 2;

@@ -62,30 +62,49 @@ __device__ inline void tensor_copy(Half* tile, const CUtensorMap& map, int chann
         : "memory");
 }
 
+// beta of a chunk's rows (0 where there is none) and, with a gate, its factors.
+template <bool kGated, int kThreads>
+__device__ void fetch_factors(const ChunkProblem& p, const Chunk& chunk, float* beta, float* factors,
+                              int thread) {
+  if constexpr (kGated)
+    for (int i = thread; i < 3 * kChunk / 4; i += kThreads)
+      copy_async<16>(factors + i * 4, p.factors_of(chunk.block) + i * 4);
+#pragma unroll
+  for (int i = thread; i < kChunk; i += kThreads) {
+    if (const float* from = chunk.beta_of(p, i))
+      copy_async<4>(beta + i, from);
+    else
+      beta[i] = 0.f;
+  }
+}
+
 // The warps that copy and the kGroups warpgroups that compute, joined by named barriers over kSlots slots of
-// shared memory: copy(i, slot, thread) asks for step i's data (and says at the slot's barrier of `arrivals`
-// how many bytes come by bulk copies), which each computing group awaits and gives back. Two sets of copying
-// warps take turns, so that one asks for a step's data while the other's is on its way.
+// shared memory: copy(i, slot, group, thread) asks for step i's data (and says at the slot's barrier of
+// `arrivals` how many bytes come by bulk copies), which each computing group awaits and gives back. Two sets
+// of copying warps take turns, so that one asks for a step's data while the other's is on its way. Of a set,
+// `kGroupThreads` threads wait for a group to give back what they write for it.
 template <int kGroups, int kSlots>
 struct Pipeline {
-  static constexpr int kCopyThreads = 64;  // of a set
+  static constexpr int kCopyThreads = 64;                       // of a set
+  static constexpr int kGroupThreads = kCopyThreads / kGroups;  // of them, for one group
   static constexpr int kThreads = 128 * kGroups + 2 * kCopyThreads;
 
   template <class F>
   __device__ static void feed(int steps, uint64_t* arrivals, F copy) {
     const int set = (threadIdx.x - 128 * kGroups) / kCopyThreads, thread = threadIdx.x % kCopyThreads;
+    const int group = thread / kGroupThreads;
     for (int i = set; i < steps; i += 2) {
-      if (i >= kSlots) {  // each warp of the set waits for one group
-        wait(empty(i, thread / 32 % kGroups), 128 + kCopyThreads / kGroups);
+      if (i >= kSlots) {
+        wait(empty(i, group), 128 + kGroupThreads);
         if constexpr (kGroups > 1) wait(1 + 2 * kSlots * kGroups + set, kCopyThreads);
       }
-      copy(i, i % kSlots, thread);
+      copy(i, i % kSlots, group, thread % kGroupThreads);
       copy_commit();
       copy_wait<0>();
       await_bytes(arrivals + i % kSlots, i / kSlots % 2);
       show_to_products();
 #pragma unroll
-      for (int group = 0; group < kGroups; ++group) arrive(full(i, group), 128 + kCopyThreads);
+      for (int g = 0; g < kGroups; ++g) arrive(full(i, g), 128 + kCopyThreads);
     }
   }
   // Two groups need more registers than a block of 12 warps starts with: the copying warps give theirs away.
@@ -97,7 +116,7 @@ struct Pipeline {
   }
   __device__ static void await(int i, int group) { wait(full(i, group), 128 + kCopyThreads); }
   __device__ static void give_back(int i, int steps, int group) {  // who copies next is waiting already
-    if (i + kSlots < steps) wait(empty(i, group), 128 + kCopyThreads / kGroups);
+    if (i + kSlots < steps) wait(empty(i, group), 128 + kGroupThreads);
   }
 
  private:

@@ -212,7 +212,9 @@ bool chunked_covers(const DeltaRuleShape& shape) {
          s.gate_channels <= 1 && s.heads < 65536;
 }
 
-ChunkPlan chunk_plan(const Problem<Half>& p) { return {p, cuda_device().multiprocessors}; }
+ChunkPlan chunk_plan(const Problem<Half>& p) {
+  return {p, cuda_device().multiprocessors, cuda_device().compute_major == 9 ? kMostPieces : 1};
+}
 
 dim3 chunk_grid(const ChunkProblem& p) { return dim3(static_cast<unsigned>(p.places(p.tokens)), p.heads); }
 
@@ -244,7 +246,8 @@ ChunkProblem chunk_problem(const Problem<Half>& p) {
   c.segments = plan.segments, c.segment_chunks = plan.segment_chunks;
   c.sequence_of = reinterpret_cast<int*>(p.workspace);
   c.increments = p.workspace + plan.table_size;
-  float* const workspace = c.increments + plan.segments_size();
+  c.pieces = plan.pieces, c.piece_transitions = c.increments + plan.segments_size();
+  float* const workspace = c.piece_transitions + plan.pieces_size();
   const int64_t blocks = plan.blocks;
   c.transitions = p.saved ? p.saved : workspace;
   c.decay = c.transitions + plan.segments_size();

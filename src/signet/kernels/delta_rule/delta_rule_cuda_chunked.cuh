@@ -28,12 +28,13 @@
 // Few heads with long sequences: each sequence is cut into segments. A chunk's effect on the state is affine,
 // so a segment's is, too: S_end = M S_begin + H. One pass over all segments at once gives M (the states that
 // grow from the identity without values) and H, the states between the segments follow one after the other,
-// and a second pass over all segments at once is the real one. Backward takes the same M, transposed.
+// and a second pass over all segments at once is the real one. Backward takes the same M, transposed. M may
+// be the product of those of pieces of a segment.
 //
 // Per head and chunk; * marks tiles in the order of shared memory (tile_piece<64>), ** blocks (Blocks):
 //   saved      bf16  T* [high, low][64][64]   W^T** [high, low][dv][64]   S0^T** [dv][dk]   P* [tokens][64]
 //              fp32  M [segments][dk][dk]   with a gate R [tokens][64], c of rows, r, c of tokens [3][64]
-//   workspace  fp32  H [segments][dk][dv]
+//   workspace  fp32  H [segments][dk][dv]   M of pieces [segments][pieces][dk][dk]
 //              bf16  backward: low part of dV^T** [dv][64]   dS1^T** [dv][dk]
 //              fp32  backward with a gate: what its gradient is made of (GateParts)
 //              forward without saved: what saved holds
@@ -45,6 +46,7 @@
 namespace signet::kernels::delta_rule {
 
 inline constexpr int kChunk = 64;
+inline constexpr int kMostPieces = 3;  // of a segment, on Hopper: elsewhere they have no room
 
 // Backward with a gate, per head and chunk: the gradients of R times U W's products, before the walk to dg.
 //   queries [tokens][64] = scale (dO_t . u_j) (q_t . k_j)      keys [64][64] = -(dV_i . u_j) (k_i . k_j), j <
@@ -67,11 +69,12 @@ struct ChunkPlan {
   int token_rows = 0;  // rows of P: 16, 32 or 64
   int chunks = 0;      // of the longest sequence there may be
   int segments = 1, segment_chunks = 0;
+  int pieces = 1;                     // of a segment, each with an M of its own
   int64_t blocks = 0, sequences = 0;  // chunks and sequences of all heads
   int64_t table_size = 0;             // floats for the table of packed sequences
   // Elements per chunk and head, and per segment and head.
   int64_t t_size = 0, row_size = 0, state_size = 0, p_size = 0, decay_size = 0, gate_size = 0;
-  ChunkPlan(const Problem<__nv_bfloat16>& p, int multiprocessors)
+  ChunkPlan(const Problem<__nv_bfloat16>& p, int multiprocessors, int most_pieces)
       : tokens(kChunk / p.factors),
         token_rows(tokens > 32   ? 64
                    : tokens > 16 ? 32
@@ -92,23 +95,39 @@ struct ChunkPlan {
     if (segments < 3) segments = 1;
     segment_chunks = (chunks + segments - 1) / segments;
     segments = (chunks + segment_chunks - 1) / segment_chunks;
+    if (segments > 1 && most_pieces > 1) choose_pieces(multiprocessors, most_pieces);
+  }
+  // H of all segments but the last and M of all but the first and the last are found by as many blocks of
+  // equal length, one to a multiprocessor. Where that leaves the last round half empty, M is made in pieces.
+  void choose_pieces(int multiprocessors, int most) {
+    const int64_t h = sequences * (segments - 1), m = sequences * (segments - 2);
+    double best = 1e30;
+    for (int n = 1; n <= most; ++n) {
+      const int64_t idle = multiprocessors > h ? multiprocessors - h : 0, rest = n * (m - idle);
+      const double rounds =
+          rest > 0 ? static_cast<double>((rest + multiprocessors - 1) / multiprocessors) : 0;
+      const double time = segment_chunks * (1 + rounds / n) + 4 * n;  // in chunks, with what a piece costs
+      if (time < best) best = time, pieces = n;
+    }
   }
   // In floats.
   int64_t segments_size() const { return segments > 1 ? sequences * segments * state_size : 0; }
+  int64_t pieces_size() const { return pieces > 1 ? pieces * segments_size() : 0; }
   int64_t saved_size() const {
     return blocks * ((t_size + 2 * row_size + state_size + p_size) / 2 + decay_size) + segments_size();
   }
   int64_t workspace_size() const {
     const int64_t backward = blocks * ((row_size + state_size) / 2 + gate_size);
-    return table_size + segments_size() + (saved_size() > backward ? saved_size() : backward);
+    return table_size + segments_size() + pieces_size() + (saved_size() > backward ? saved_size() : backward);
   }
 };
 
 // What the chunk kernels get. D pointers are bf16; per chunk blocks as laid out above.
 struct ChunkProblem : Problem<__nv_bfloat16> {
-  int tokens, token_rows, chunks, segments, segment_chunks;
+  int tokens, token_rows, chunks, segments, segment_chunks, pieces;
   __nv_bfloat16 *t, *w, *s0, *scores, *dv_low, *ds1;
   float *transitions, *increments;  // M, H
+  float* piece_transitions;         // M of pieces of segments
   float *decay, *gate_parts;
   int* sequence_of;  // packed: the sequence of every place, -1 where there is none
 
@@ -117,6 +136,9 @@ struct ChunkProblem : Problem<__nv_bfloat16> {
   __device__ const float* factors_of(int64_t block) const { return decay_of(block) + token_rows * kChunk; }
 
   __device__ int64_t segment(int64_t head, int i) const { return (head * segments + i) * dk * dv; }
+  __device__ float* piece(int64_t head, int segment, int i) const {
+    return piece_transitions + ((head * segments + segment) * pieces + i) * dk * dv;
+  }
   __device__ int64_t block(int b, int h, int chunk) const {
     return h * places(tokens) + first_place(b, tokens) + chunk;
   }
@@ -215,5 +237,7 @@ void chunked_gate_gradient(const ChunkProblem& p, cudaStream_t stream);
 // The states between segments: in `increments`, H_s += M_s H_{s-1} from the first, or H_s += M_s^T H_{s+1}
 // from the last.
 void join_segments(const ChunkProblem& p, bool backward, cudaStream_t stream);
+// M of every segment that needs it, the product of its pieces' M.
+void join_pieces(const ChunkProblem& p, cudaStream_t stream);
 
 }  // namespace signet::kernels::delta_rule

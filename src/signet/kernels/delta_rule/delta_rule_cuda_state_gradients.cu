@@ -16,8 +16,9 @@ template <int D>
 struct Inputs {
   static constexpr int kParts = D / 64;  // tiles of 64 channels
   Half keys[kParts][kTile], t[2][kTile], queries[kParts][kTile], scores[kTile], d_o[kParts][kTile];
-  float beta[kChunk];
-  float factors[3 * kChunk];  // with a gate: c of rows, r, c of tokens
+  // For each group its own:
+  float beta[kParts][kChunk];
+  float factors[kParts][3 * kChunk];  // with a gate: c of rows, r, c of tokens
 };
 // Three slots where they fit. Behind it lies a WarpMemory for every computing warp that writes.
 template <int D, bool kSummary, bool kHopper = kWgmma>
@@ -51,14 +52,14 @@ __device__ void copy_inputs(const ChunkProblem& p, Memory<D, kSummary>& memory, 
   const RowMap key_rows(p.factors, p.k_stride, p.heads * D), query_rows(1, p.q_stride, 0),
       output_rows(1, p.o_stride, 0);
   using Pipe = typename Memory<D, kSummary>::Pipe;
-  constexpr int kCopyThreads = Pipe::kCopyThreads;
-  Pipe::feed(walk.steps, memory.arrivals, [&](int step, int slot, int thread) {
+  constexpr int kThreads = Pipe::kGroupThreads;
+  Pipe::feed(walk.steps, memory.arrivals, [&](int step, int slot, int group, int thread) {
     auto& in = memory.slots[slot];
     const Chunk chunk = walk.at(p, walk.chunk + walk.steps - 1 - step);
     const int tokens = chunk.tokens;
     const int64_t token = chunk.token, block = chunk.block;
     const bool tensor = kWgmma && maps.usable && tokens == p.tokens;
-    if (kWgmma && thread == 0) {
+    if (kWgmma && group == 0 && thread == 0) {
       uint64_t* const arrival = memory.arrivals + slot;
       constexpr int kKeyBytes = kChunk * D * sizeof(Half), kTokenBytes = 16 * kBlocks * D * sizeof(Half);
       constexpr int kScoreBytes = 16 * kBlocks * kChunk * sizeof(Half);
@@ -76,30 +77,21 @@ __device__ void copy_inputs(const ChunkProblem& p, Memory<D, kSummary>& memory, 
       bulk_copy(in.t[0], p.t + block * 2 * kTile, sizeof(in.t), arrival);
     }
     if (!tensor) {
-#pragma unroll
-      for (int part = 0; part < D / 64; ++part) {
-        const int first = walk.h * D + 64 * part;
-        fetch_tile<64, kChunk, kCopyThreads>(in.keys[part], p.k + token * p.k_stride + first, key_rows,
-                                             tokens * p.factors, thread);
-        fetch_tile<64, 16 * kBlocks, kCopyThreads>(in.queries[part], p.q + token * p.q_stride + first,
-                                                   query_rows, tokens, thread);
-        fetch_tile<64, 16 * kBlocks, kCopyThreads>(in.d_o[part], p.d_o + token * p.o_stride + first,
-                                                   output_rows, tokens, thread);
-      }
+      const int first = walk.h * D + 64 * group;
+      fetch_tile<64, kChunk, kThreads>(in.keys[group], p.k + token * p.k_stride + first, key_rows,
+                                       tokens * p.factors, thread);
+      fetch_tile<64, 16 * kBlocks, kThreads>(in.queries[group], p.q + token * p.q_stride + first, query_rows,
+                                             tokens, thread);
+      fetch_tile<64, 16 * kBlocks, kThreads>(in.d_o[group], p.d_o + token * p.o_stride + first, output_rows,
+                                             tokens, thread);
     }
     if constexpr (!kWgmma) {
-      fetch_linear<2 * kTile, kCopyThreads>(in.t[0], p.t + block * 2 * kTile, thread);
-      fetch_linear<16 * kBlocks * kChunk, kCopyThreads>(in.scores, p.scores + block * 16 * kBlocks * kChunk,
-                                                        thread);
+      if (group == 0) fetch_linear<2 * kTile, kThreads>(in.t[0], p.t + block * 2 * kTile, thread);
+      if (group == D / 64 - 1)
+        fetch_linear<16 * kBlocks * kChunk, kThreads>(in.scores, p.scores + block * 16 * kBlocks * kChunk,
+                                                      thread);
     }
-    if (kGated && thread < 3 * kChunk / 4)
-      copy_async<16>(in.factors + thread * 4, p.factors_of(block) + thread * 4);
-    if (thread < kChunk) {
-      if (const float* from = chunk.beta_of(p, thread))
-        copy_async<4>(in.beta + thread, from);
-      else
-        in.beta[thread] = 0.f;
-    }
+    fetch_factors<kGated, kThreads>(p, chunk, in.beta[group], in.factors[group], thread);
   });
 }
 
@@ -166,7 +158,7 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D, kSummary>& memory, 
     if constexpr (kGated) {
       end_products();
       keep_in_place(du);
-      scale_columns(du, in.factors + kChunk, lane);
+      scale_columns(du, in.factors[group] + kChunk, lane);
       keep_in_place(du);
       begin_products();
     }
@@ -177,7 +169,7 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D, kSummary>& memory, 
     await_products();
     keep_in_place(du);
 
-    scale_columns(du, in.beta, lane);
+    scale_columns(du, in.beta[group], lane);
     uint32_t x_high[4][4], x_low[4][4];
     split_rows(x_high, x_low, du);
     float dv[8][4];
@@ -197,9 +189,9 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D, kSummary>& memory, 
         for (int e = 0; e < 4; ++e) x[n][e] = -dv[n][e];
       }
       if constexpr (kGated) {
-        scale_columns(x, in.factors, lane);
-        scale_tokens(d_o, d_o_low, in.factors + 2 * kChunk, lane);
-        const float last = in.factors[kChunk - 1];
+        scale_columns(x, in.factors[group], lane);
+        scale_tokens(d_o, d_o_low, in.factors[group] + 2 * kChunk, lane);
+        const float last = in.factors[group][kChunk - 1];
 #pragma unroll
         for (int part = 0; part < D / 64; ++part)
           for_each_element(ds[part], lane, [&](float& y, int, int) { y *= last; });

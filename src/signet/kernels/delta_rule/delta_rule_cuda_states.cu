@@ -20,8 +20,9 @@ template <int D>
 struct Inputs {
   static constexpr int kParts = D / 64;  // tiles of 64 channels
   Half keys[kParts][kTile], t[2][kTile], values[kParts][kTile];
-  float beta[kChunk];
-  float factors[3 * kChunk];  // with a gate: c of rows, r, c of tokens
+  // For each group its own:
+  float beta[kParts][kChunk];
+  float factors[kParts][3 * kChunk];  // with a gate: c of rows, r, c of tokens
 };
 template <int D>
 struct OutputInputs : Inputs<D> {
@@ -40,7 +41,7 @@ struct alignas(1024) Memory {
 __device__ Walk walk_of(const ChunkProblem& p, bool summary) {
   const int head = blockIdx.x, y = blockIdx.y, last = p.segments - 1;
   const bool identity = summary && y >= last;
-  const int segment = identity ? y - last + 1 : y;
+  const int segment = identity ? 1 + (y - last) / p.pieces : y;
   const int64_t state = head * p.state_size();
   Walk walk(p, segment);
   walk.identity = identity, walk.summary = summary;
@@ -48,9 +49,12 @@ __device__ Walk walk_of(const ChunkProblem& p, bool summary) {
     walk.begin = p.initial_state ? p.initial_state + state : nullptr;
   else if (!summary)
     walk.begin = p.increments + p.segment(head, segment - 1);
-  if (identity)
-    walk.end = p.transitions + p.segment(head, segment);
-  else if (summary)
+  if (identity) {
+    const int piece = (y - last) % p.pieces, length = (p.segment_chunks + p.pieces - 1) / p.pieces;
+    walk.chunk += piece * length;
+    walk.steps = max(0, min(length, p.segment_chunks - piece * length));
+    walk.end = p.pieces > 1 ? p.piece(head, segment, piece) : p.transitions + p.segment(head, segment);
+  } else if (summary)
     walk.end = p.increments + p.segment(head, segment);
   else if (segment == last && p.final_state)
     walk.end = p.final_state + state;
@@ -61,15 +65,15 @@ template <int D, int kBlocks, bool kGated>
 __device__ void copy_inputs(const ChunkProblem& p, Memory<D, kBlocks>& memory, const Walk& walk,
                             const RowMaps& maps) {
   using Pipe = typename Memory<D, kBlocks>::Pipe;
-  constexpr int kCopyThreads = Pipe::kCopyThreads;
+  constexpr int kThreads = Pipe::kGroupThreads;
   const RowMap key_rows(p.factors, p.k_stride, p.heads * D), value_rows(p.factors, p.v_stride, p.heads * D),
       query_rows(1, p.q_stride, 0);
-  Pipe::feed(walk.steps, memory.arrivals, [&](int step, int slot, int thread) {
+  Pipe::feed(walk.steps, memory.arrivals, [&](int step, int slot, int group, int thread) {
     auto& in = memory.slots[slot];
     const Chunk chunk = walk.at(p, walk.chunk + step);
     const int rows = chunk.tokens * p.factors;
     const bool tensor = kWgmma && maps.usable && chunk.tokens == p.tokens;
-    if (kWgmma && thread == 0) {
+    if (kWgmma && group == 0 && thread == 0) {
       uint64_t* const arrival = memory.arrivals + slot;
       constexpr int kKeyBytes = kChunk * D * sizeof(Half), kTokenBytes = 16 * kBlocks * D * sizeof(Half);
       constexpr int kScoreBytes = 16 * kBlocks * kChunk * sizeof(Half);
@@ -89,33 +93,24 @@ __device__ void copy_inputs(const ChunkProblem& p, Memory<D, kBlocks>& memory, c
         bulk_copy(in.scores, p.scores + chunk.block * 16 * kBlocks * kChunk, kScoreBytes, arrival);
     }
     if (!tensor) {
-#pragma unroll
-      for (int part = 0; part < D / 64; ++part) {
-        const int first = walk.h * D + 64 * part;
-        fetch_tile<64, kChunk, kCopyThreads>(in.keys[part], p.k + chunk.token * p.k_stride + first, key_rows,
-                                             rows, thread);
-        if (!walk.identity)
-          fetch_tile<64, kChunk, kCopyThreads>(in.values[part], p.v + chunk.token * p.v_stride + first,
-                                               value_rows, rows, thread);
-        if constexpr (kBlocks > 0)
-          fetch_tile<64, 16 * kBlocks, kCopyThreads>(in.queries[part], p.q + chunk.token * p.q_stride + first,
-                                                     query_rows, chunk.tokens, thread);
-      }
+      const int first = walk.h * D + 64 * group;
+      fetch_tile<64, kChunk, kThreads>(in.keys[group], p.k + chunk.token * p.k_stride + first, key_rows, rows,
+                                       thread);
+      if (!walk.identity)
+        fetch_tile<64, kChunk, kThreads>(in.values[group], p.v + chunk.token * p.v_stride + first, value_rows,
+                                         rows, thread);
+      if constexpr (kBlocks > 0)
+        fetch_tile<64, 16 * kBlocks, kThreads>(in.queries[group], p.q + chunk.token * p.q_stride + first,
+                                               query_rows, chunk.tokens, thread);
     }
     if constexpr (!kWgmma) {
-      fetch_linear<2 * kTile, kCopyThreads>(in.t[0], p.t + chunk.block * 2 * kTile, thread);
+      if (group == 0) fetch_linear<2 * kTile, kThreads>(in.t[0], p.t + chunk.block * 2 * kTile, thread);
       if constexpr (kBlocks > 0)
-        fetch_linear<16 * kBlocks * kChunk, kCopyThreads>(
-            in.scores, p.scores + chunk.block * 16 * kBlocks * kChunk, thread);
+        if (group == D / 64 - 1)
+          fetch_linear<16 * kBlocks * kChunk, kThreads>(
+              in.scores, p.scores + chunk.block * 16 * kBlocks * kChunk, thread);
     }
-    if (kGated && thread < 3 * kChunk / 4)
-      copy_async<16>(in.factors + thread * 4, p.factors_of(chunk.block) + thread * 4);
-    if (thread < kChunk) {
-      if (const float* from = chunk.beta_of(p, thread))
-        copy_async<4>(in.beta + thread, from);
-      else
-        in.beta[thread] = 0.f;
-    }
+    fetch_factors<kGated, kThreads>(p, chunk, in.beta[group], in.factors[group], thread);
   });
 }
 
@@ -173,8 +168,8 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D, kBlocks>& memory, c
     keep_in_place(o);
 
     uint32_t x_high[4][4], x_low[4][4];
-    if constexpr (kGated) scale_columns(r, in.factors, lane);
-    if constexpr (kGated && kBlocks > 0) scale_columns(o, in.factors + 2 * kChunk, lane);
+    if constexpr (kGated) scale_columns(r, in.factors[group], lane);
+    if constexpr (kGated && kBlocks > 0) scale_columns(o, in.factors[group] + 2 * kChunk, lane);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       uint32_t v[4] = {};
@@ -204,12 +199,12 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D, kBlocks>& memory, c
 #pragma unroll
         for (int e = 0; e < 4; ++e) u[n][e] = w[n][e];
       }
-      scale_columns(u, in.beta, lane);
+      scale_columns(u, in.beta[group], lane);
       split_rows(u_high, u_low, u);
       if constexpr (kGated) {
-        scale_columns(u, in.factors + kChunk, lane);
+        scale_columns(u, in.factors[group] + kChunk, lane);
         split_rows(x_high, x_low, u);
-        const float last = in.factors[kChunk - 1];
+        const float last = in.factors[group][kChunk - 1];
 #pragma unroll
         for (int part = 0; part < D / 64; ++part)
           for_each_element(s[part], lane, [&](float& x, int, int) { x *= last; });
@@ -291,95 +286,6 @@ __global__ void __launch_bounds__(Memory<D, kBlocks>::Pipe::kThreads, 1)
   }
 }
 
-// One block per head and 16 columns of dv, the rows of every product; a warp makes D / 8 of X's rows. X and M
-// enter as sums of two bf16 numbers.
-constexpr int kJoinColumns = 16, kJoinThreads = 256;
-template <int D>
-struct JoinMemory {
-  static constexpr int kPitch = D + 4;
-  float m[2][D * kPitch];
-  Half x[2][2][kJoinColumns * D];  // X^T, high and low
-};
-template <int D, bool kBackward>
-__global__ void __launch_bounds__(kJoinThreads) join_kernel(ChunkProblem p) {
-  begin_kernel();
-  using Memory = JoinMemory<D>;
-  extern __shared__ __align__(1024) char shared[];
-  auto& memory = *reinterpret_cast<Memory*>(shared);
-  constexpr int kTiles = D / 64;
-  const int head = blockIdx.x, first = blockIdx.y * kJoinColumns, count = p.segments - 2;
-  const int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * (D / 8);
-  const auto segment = [&](int i) { return kBackward ? p.segments - 2 - i : 1 + i; };  // of step i
-  const auto fetch = [&](int i) {
-    const float* from = p.transitions + p.segment(head, segment(i));
-    for (int piece = threadIdx.x; piece < D * D / 4; piece += kJoinThreads)
-      copy_async<16>(memory.m[i & 1] + piece / (D / 4) * Memory::kPitch + piece % (D / 4) * 4,
-                     from + piece * 4);
-    copy_commit();
-  };
-  // H of step i, this warp's rows, as sums of a product.
-  const auto place = [&](int i, int row, int column) {
-    return p.increments + p.segment(head, segment(i)) + static_cast<int64_t>(row0 + column) * D + first + row;
-  };
-  const auto load = [&](float(&c)[kTiles][4], int i) {
-    for_each_element(c, lane, [&](float& x, int row, int column) { x = *place(i, row, column); });
-  };
-  const auto publish = [&](float(&c)[kTiles][4], int i) {  // X of step i
-    for_each_pair(c, lane, [&](float x, float y, int row, int column) {
-      const Split split(x, y);
-      const int at = tile_index<D>(row, row0 + column);
-      *reinterpret_cast<uint32_t*>(memory.x[i & 1][0] + at) = split.high;
-      *reinterpret_cast<uint32_t*>(memory.x[i & 1][1] + at) = split.low;
-    });
-  };
-  fetch(0);
-  float sums[kTiles][4], next[kTiles][4];
-  load(sums, -1);
-  load(next, 0);
-  publish(sums, 0);
-  for (int step = 0; step < count; ++step) {
-    copy_wait<0>();
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < 4 * kTiles; ++i) sums[i / 4][i % 4] = next[i / 4][i % 4];
-    if (step + 1 < count) {
-      fetch(step + 1);
-      load(next, step + 1);
-    }
-    const float* const m = memory.m[step & 1];
-    const int k_lane = lane % 4 * 2, n_lane = row0 + lane / 4;
-#pragma unroll
-    for (int k = 0; k < D; k += 16) {
-      uint32_t high[4], low[4];
-      load_left<Rows<D>>(high, memory.x[step & 1][0], 0, k, lane);
-      load_left<Rows<D>>(low, memory.x[step & 1][1], 0, k, lane);
-#pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-        const auto factors = [&](int i) {  // M's or its transpose's for i, i + 1 of k and this lane's row
-          const int row = n_lane + 8 * tile;
-          return kBackward ? make_float2(m[i * Memory::kPitch + row], m[(i + 1) * Memory::kPitch + row])
-                           : *reinterpret_cast<const float2*>(m + row * Memory::kPitch + i);
-        };
-        const float2 y0 = factors(k + k_lane), y1 = factors(k + k_lane + 8);
-        const Split b0(y0.x, y0.y), b1(y1.x, y1.y);
-        multiply_add(sums[tile], low, b0.high, b1.high);
-        multiply_add(sums[tile], high, b0.low, b1.low);
-        multiply_add(sums[tile], high, b0.high, b1.high);
-      }
-    }
-    for_each_element(sums, lane, [&](float& x, int row, int column) { *place(step, row, column) = x; });
-    publish(sums, step + 1);
-  }
-}
-
-template <int D, bool kBackward>
-void join(const ChunkProblem& p, cudaStream_t stream) {
-  allow_shared_memory(join_kernel<D, kBackward>, sizeof(JoinMemory<D>), "delta rule segments");
-  const dim3 grid(static_cast<unsigned>(p.batch) * p.heads, D / kJoinColumns);
-  signet::launch("delta rule segments", join_kernel<D, kBackward>, grid, kJoinThreads, sizeof(JoinMemory<D>),
-                 Cuda{stream}, p);
-}
-
 template <int D, int kBlocks, bool kGated>
 void launch(const ChunkProblem& p, int walks, cudaStream_t stream) {
   const auto kernel = state_kernel<D, kBlocks, kGated>;
@@ -394,7 +300,8 @@ void launch(const ChunkProblem& p, int walks, cudaStream_t stream) {
 template <int D, bool kGated>
 void states(const ChunkProblem& p, cudaStream_t stream) {
   if (p.segments > 1) {
-    launch<D, 0, kGated>(p, 2 * p.segments - 3, stream);
+    launch<D, 0, kGated>(p, p.segments - 1 + (p.segments - 2) * p.pieces, stream);
+    if (p.pieces > 1) join_pieces(p, stream);
     join_segments(p, false, stream);
   }
   if (p.token_rows == 64)
@@ -412,14 +319,6 @@ void chunked_states(const ChunkProblem& p, cudaStream_t stream) {
     p.gate_channels ? states<128, true>(p, stream) : states<128, false>(p, stream);
   else
     p.gate_channels ? states<64, true>(p, stream) : states<64, false>(p, stream);
-}
-
-void join_segments(const ChunkProblem& p, bool backward, cudaStream_t stream) {
-  if (p.segments < 3) return;
-  if (p.dk == 128)
-    backward ? join<128, true>(p, stream) : join<128, false>(p, stream);
-  else
-    backward ? join<64, true>(p, stream) : join<64, false>(p, stream);
 }
 
 }  // namespace signet::kernels::delta_rule
