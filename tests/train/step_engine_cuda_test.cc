@@ -174,7 +174,7 @@ TEST(CudaStepEngine, RepeatsItsBitsAloneAndBesideOthers) {
 TEST(CudaStepEngine, AllocatesNothingAfterItHasSeenTheShapes) {
   SIGNET_NEEDS_GPU();
   Training training("deltanet", false, open_device("cuda"), Precision::kBf16);
-  training.run(12);  // every shape several times
+  training.run(30);  // packed batches have a shape for every 64 tokens, some of which come late
   const int64_t before = gpu_allocations();
   EXPECT_GT(before, 0);
   training.run(30);
@@ -188,8 +188,13 @@ TEST(CudaStepEngine, LeavesNoMemoryBehind) {
     for (int i = 0; i < runs; ++i) Training("deltanet", false, open_device("cuda"), Precision::kBf16).run(6);
     return free_gpu_memory();
   };
-  const int64_t before = free_after_runs(2);
-  EXPECT_GT(free_after_runs(6), before - (int64_t{16} << 20));
+  // The memory of the whole GPU: other programs may take some meanwhile, but not every time.
+  bool kept = false;
+  for (int attempt = 0; attempt < 3 && !kept; ++attempt) {
+    const int64_t before = free_after_runs(2);
+    kept = free_after_runs(6) > before - (int64_t{16} << 20);
+  }
+  EXPECT_TRUE(kept);
 }
 
 TEST(CudaStepEngine, NothingChangesFromAStepThatIsNotFinite) {

@@ -352,64 +352,28 @@ Var l2_normalize(Tape& tape, const Var& x, int64_t head_width, double eps) {
   return y;
 }
 
-namespace {
-
-// Rows of `from` to those that `to` names of a matrix that is zero elsewhere.
-void spread_rows(const Context& context, const Tensor& from, const int32_t* to, const Tensor& y) {
-  fill_zero(context.device, y.data, y.size() * dtype_size(y.dtype));
-  context.run_stored(y.dtype, [&](auto element, auto device) {
-    using T = decltype(element);
-    kernels::copy_rows(kernels::CopyRows<T>{from.rows(), from.width(), ptr<T>(from), from.row_stride,
-                                            ptr<T>(y), y.row_stride, false, nullptr, to},
-                       device);
-  });
-}
-void collect_rows(const Context& context, const Tensor& from, const int32_t* which, const Tensor& y,
-                  bool add) {
-  context.run_stored(y.dtype, [&](auto element, auto device) {
-    using T = decltype(element);
-    kernels::copy_rows(kernels::CopyRows<T>{y.rows(), y.width(), ptr<T>(from), from.row_stride, ptr<T>(y),
-                                            y.row_stride, add, which},
-                       device);
-  });
-}
-// Packed rows in their places among padded ones, and back.
-Var pad_rows(Tape& tape, const Var& x, Sequence packed) {
-  Var y = tape.make({packed.batch * packed.time, x.value.width()}, x.value.dtype);
-  spread_rows(tape.context(), x.value, packed.padded, y.value);
-  tape.record(
-      [=, context = tape.context()] { collect_rows(context, y.grad, packed.padded, x.grad, claim(x)); });
-  return y;
-}
-Var pack_rows(Tape& tape, const Var& x, Sequence packed) {
-  Var y = tape.make({packed.rows(), x.value.width()}, x.value.dtype);
-  collect_rows(tape.context(), x.value, packed.padded, y.value, false);
-  tape.record([=, context = tape.context()] {
-    claim_first("packed rows", x);
-    spread_rows(context, y.grad, packed.padded, x.grad);
-  });
-  return y;
-}
-
-}  // namespace
-
 Var short_conv(Tape& tape, const Var& x, const Var& weight, const Var& bias, Sequence sequence, bool silu,
                const Tensor& state) {
-  if (sequence.offsets) {  // the kernel works on padded rows
-    const Sequence padded{sequence.batch, sequence.time};
-    const Var y = short_conv(tape, pad_rows(tape, x, sequence), weight, bias, padded, silu, state);
-    return pack_rows(tape, y, sequence);
-  }
   const int64_t channels = x.value.width(), kernel = weight.value.width();
   const DType type = x.value.dtype;
   Var y = tape.make({x.value.rows(), channels}, type);
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    kernels::short_conv_forward(
-        kernels::ShortConvForward<T>{sequence.batch, sequence.time, channels, kernel, silu, ptr<T>(x.value),
-                                     x.value.row_stride, wide<T>(weight.value), wide<T>(bias.value),
-                                     ptr<T>(state), ptr<T>(y.value), channels, ptr<T>(state)},
-        device);
+    kernels::ShortConvForward<T> p{sequence.batch,
+                                   sequence.time,
+                                   channels,
+                                   kernel,
+                                   silu,
+                                   ptr<T>(x.value),
+                                   x.value.row_stride,
+                                   wide<T>(weight.value),
+                                   wide<T>(bias.value),
+                                   ptr<T>(state),
+                                   ptr<T>(y.value),
+                                   channels,
+                                   ptr<T>(state)};
+    p.offsets = sequence.offsets;
+    kernels::short_conv_forward(p, device);
   });
   tape.record([=, context = tape.context(), arena = &tape.arena()] {
     if (claim(x)) fail(ErrorCode::kFailure, "the input of a convolution has another user");
@@ -431,6 +395,7 @@ Var short_conv(Tape& tape, const Var& x, const Var& weight, const Var& bias, Seq
                                       x.grad.row_stride,
                                       wide<T>(weight.grad),
                                       wide<T>(bias.grad)};
+      p.offsets = sequence.offsets;
       if constexpr (kOnGpu<decltype(device)>) {
         p.later = later(context, weight);
         p.workspace = gpu_workspace<Accumulator<T>>(

@@ -41,6 +41,7 @@ void forward(const Tensor& x, const HeadLayout& layout, const Tensor& weight, Se
   }
   kernels::ShortConvForward<T> p;
   p.batch = sequence.batch, p.time = sequence.time, p.channels = heads.width(), p.kernel = weight.width();
+  p.offsets = sequence.offsets;
   p.silu = true, p.weight = weight.as<float>();
   if (tokens)
     p.table = {tokens, x.rows(), x.as<float>()};
@@ -65,6 +66,7 @@ void backward(const Var& x, const HeadLayout& layout, const Var& weight, Sequenc
   }
   kernels::ShortConvBackward<T> p;
   p.batch = sequence.batch, p.time = sequence.time, p.channels = heads.value.width();
+  p.offsets = sequence.offsets;
   p.kernel = weight.value.width(), p.silu = true;
   if (tokens) {
     p.table = {tokens, x.value.rows(), x.value.as<float>(), x.grad.as<float>()};
@@ -131,6 +133,7 @@ Windows::Windows(Tape& tape, const int32_t* tokens, Sequence sequence, int64_t v
     : vocabulary_(vocabulary), taps_(taps), rows_(sequence.rows()), index_(tokens) {
   if (taps == 1) return;
   kernels::WindowTables p{{vocabulary, taps}, sequence.batch, sequence.time, tokens};
+  p.padded = sequence.padded, p.packed_rows = sequence.packed_rows;
   const auto allocate = [&](int64_t count) { return gpu_workspace<int32_t>(tape.arena(), count); };
   words_ = p.words = allocate(words().rows());
   places_ = p.places = allocate(p.windows.windows());

@@ -152,6 +152,7 @@ class DeltaNetMixer final : public Mixer {
     return autograd::linear(tape, read, weights[o_], residual);
   }
 
+  bool packs(DType, int64_t) const override { return true; }
   bool state_on_gpu() const override { return true; }
   // A factor reads S^T k and adds a product of vectors; then S is read by q and may decay.
   double recurrence_flops(double) const override {
