@@ -34,8 +34,8 @@ struct Problem {
   static models::ModelConfig config() {
     return test::small_config({"model.blocks=2", "model.conv=4", "model.mlp=12"}).model;
   }
-  std::vector<T> gradient(BatchLoss* loss = nullptr, double temperature = 1) {
-    BatchGradient compute(model, dtype(), {temperature});
+  std::vector<T> gradient(BatchLoss* loss = nullptr, autograd::LossOptions options = {}) {
+    BatchGradient compute(model, dtype(), options);
     auto result = test::poisoned<T>(model.parameters().size());
     const BatchLoss value = compute.compute(weights.data(), batch, result.data());
     if (loss) *loss = value;
@@ -120,13 +120,27 @@ TEST(BatchGradient, TemperatureDividesTheLogits) {
   const auto task = tasks::make_task("parity");
   Problem<double> problem(*task, 9, {3, 12});
   BatchLoss loss;
-  problem.gradient(&loss, 2);
+  problem.gradient(&loss, {.temperature = 2});
   const auto& head = problem.model.parameters().infos().back();
   ASSERT_EQ(head.name, "head.weight");
   for (int64_t i = 0; i < head.shape.size(); ++i) problem.weights[head.offset + i] /= 2;
   double halved = 0;
   problem.whole(&halved);
   EXPECT_NEAR(loss.loss, halved, 1e-13);
+}
+
+// Loss and gradient are linear in the share that is spread.
+TEST(BatchGradient, SmoothingMixesTheTargetWithAllClasses) {
+  const auto task = tasks::make_task("parity");
+  Problem<double> problem(*task, 9, {3, 12});
+  BatchLoss certain, even, mixed;
+  auto expected = problem.gradient(&certain);
+  const auto spread = problem.gradient(&even, {.smoothing = 1});
+  for (size_t i = 0; i < expected.size(); ++i) expected[i] = 0.75 * expected[i] + 0.25 * spread[i];
+  const auto got = problem.gradient(&mixed, {.smoothing = 0.25});
+  EXPECT_GT(std::abs(certain.loss - even.loss), 1e-3);
+  EXPECT_NEAR(mixed.loss, 0.75 * certain.loss + 0.25 * even.loss, 1e-13);
+  EXPECT_LT(test::relative_error(got, expected), 1e-12);
 }
 
 }  // namespace
