@@ -86,7 +86,8 @@ TEST(DeltaRuleCuda, Gates) {
   for (const DeltaRuleShape& shape :
        {DeltaRuleShape{3, 40, 3, 32, 32, 1}, DeltaRuleShape{1, 33, 1, 16, 16, 3},
         DeltaRuleShape{2, 150, 2, 64, 64, 1}, DeltaRuleShape{1, 131, 2, 128, 128, 2},
-        DeltaRuleShape{2, 37, 3, 24, 40, 2}, DeltaRuleShape{1, 1, 1, 1, 1, 1}}) {
+        DeltaRuleShape{1, 70, 1, 128, 128, 1}, DeltaRuleShape{2, 37, 3, 24, 40, 2},
+        DeltaRuleShape{1, 1, 1, 1, 1, 1}}) {
     for (const auto& [low, high, zeros] :
          {std::tuple{-1.0, 1.0, 0.2}, {0.9, 1.0, 0.0}, {-1.0, -1.0, 0.0}, {-1e-6, 1e-6, 0.5}}) {
       for (int64_t channels : {int64_t{1}, shape.dk}) {

@@ -85,8 +85,8 @@ __device__ float* saved_states(const Problem<D>& p, int b, int h) {
 }
 
 // Where dv is split in slices, backward's sums over dv are made per slice and added in a second kernel:
-// partial = dq [slices,B,T,H,dk], then dk [slices,B,T,n_h,H,dk], dbeta [slices,B,T,n_h,H] and, behind them,
-// dgate [slices,B,T,H,gate_channels].
+// partial = dq [slices,B,T,H,dk], then dk [slices,B,T,n_h,H,dk], dgate [slices,B,T,H,gate_channels] and dbeta
+// [slices,B,T,n_h,H], the only one whose rows may end off 16 bytes.
 template <class D>
 __host__ __device__ int64_t partial_size(const Problem<D>& p) {
   const int64_t size =
@@ -105,8 +105,8 @@ struct Partials {
     const int64_t tokens = p.rows();
     dq = p.workspace;
     dk = dq + tokens * q_stride;
-    dbeta = dk + tokens * k_stride;
-    dgate = dbeta + tokens * beta_stride;
+    dgate = dk + tokens * k_stride;
+    dbeta = dgate + tokens * gate_stride;
   }
 };
 // Behind the partial sums of `slices`: the states before the tokens of a segment, for every job (a sequence,

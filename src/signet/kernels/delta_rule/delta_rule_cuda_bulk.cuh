@@ -96,15 +96,15 @@ struct Pipeline {
     for (int i = set; i < steps; i += 2) {
       if (i >= kSlots) {
         wait(empty(i, group), 128 + kGroupThreads);
-        if constexpr (kGroups > 1) wait(1 + 2 * kSlots * kGroups + set, kCopyThreads);
+        if constexpr (kGroups > 1) wait(turn(set), kCopyThreads);
       }
       copy(i, i % kSlots, group, thread % kGroupThreads);
       copy_commit();
       copy_wait<0>();
       await_bytes(arrivals + i % kSlots, i / kSlots % 2);
       show_to_products();
-#pragma unroll
-      for (int g = 0; g < kGroups; ++g) arrive(full(i, g), 128 + kCopyThreads);
+      if constexpr (kGroups > 1) wait(turn(set), kCopyThreads);
+      wait(full(i, group), 128 + kGroupThreads);
     }
   }
   // Two groups need more registers than a block of 12 warps starts with: the copying warps give theirs away.
@@ -114,19 +114,27 @@ struct Pipeline {
   __device__ static void take_registers() {
     if constexpr (kWgmma && kGroups == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 224;\n");
   }
-  __device__ static void await(int i, int group) { wait(full(i, group), 128 + kCopyThreads); }
-  __device__ static void give_back(int i, int steps, int group) {  // who copies next is waiting already
-    if (i + kSlots < steps) wait(empty(i, group), 128 + kGroupThreads);
+  // Both sides wait at every barrier, so a slot is given back when those who fill it next are free to come:
+  // with two slots the set that filled it, which is; with three the other one, once step i + 1 has come.
+  __device__ static void await(int i, int steps, int group) {
+    wait(full(i, group), 128 + kGroupThreads);
+    if constexpr (kSlots == 3)
+      if (i > 0) hand_over(i - 1, steps, group);
+  }
+  __device__ static void give_back(int i, int steps, int group) {
+    if constexpr (kSlots == 2) hand_over(i, steps, group);
   }
 
  private:
+  static_assert(kSlots == 2 || kSlots == 3);
+  __device__ static void hand_over(int i, int steps, int group) {
+    if (i + kSlots < steps) wait(empty(i, group), 128 + kGroupThreads);
+  }
   __device__ static int full(int i, int group) { return 1 + i % kSlots * kGroups + group; }
   __device__ static int empty(int i, int group) { return full(i, group) + kSlots * kGroups; }
+  __device__ static int turn(int set) { return 1 + 2 * kSlots * kGroups + set; }
   __device__ static void wait(int barrier, int threads) {
     asm volatile("bar.sync %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
-  }
-  __device__ static void arrive(int barrier, int threads) {
-    asm volatile("bar.arrive %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
   }
 };
 

@@ -138,7 +138,7 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D, kSummary>& memory, 
     }
     float du[8][4];
     clear(du);
-    Pipe::await(step, group);
+    Pipe::await(step, walk.steps, group);
 #pragma unroll
     for (int k = 0; k < kBlocks; ++k) {
       load_left_transposed<Rows<64>>(d_o[k], in.d_o[group], 16 * warp, 16 * k, lane);

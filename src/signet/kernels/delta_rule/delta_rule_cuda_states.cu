@@ -148,7 +148,7 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D, kBlocks>& memory, c
     float r[8][4], o[kBlocks > 0 ? 8 : 1][4];
     clear(r);
     clear(o);
-    Pipe::await(step, group);
+    Pipe::await(step, walk.steps, group);
     keep_in_place(r);
     keep_in_place(o);
     begin_products();
