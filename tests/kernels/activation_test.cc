@@ -5,8 +5,15 @@
 namespace signet::kernels {
 namespace {
 
-constexpr ActivationKind kKinds[] = {ActivationKind::kSilu, ActivationKind::kSigmoid, ActivationKind::kHard,
-                                     ActivationKind::kSoftplus};
+struct Function {
+  ActivationKind kind;
+  double margin;
+};
+constexpr Function kFunctions[] = {{ActivationKind::kSilu, 0},
+                                   {ActivationKind::kSigmoid, 0},
+                                   {ActivationKind::kSigmoid, 0.05},
+                                   {ActivationKind::kHard, 0},
+                                   {ActivationKind::kSoftplus, 0}};
 struct Size {
   int64_t rows, width, stride;
 };
@@ -25,18 +32,18 @@ void compare_activation() {
     const auto x = test::random_values(rng, s.rows * s.stride, 3),
                dy = test::random_values(rng, s.rows * s.width);
     const auto xt = test::cast<T>(x), dyt = test::cast<T>(dy);
-    for (ActivationKind kind : kKinds) {
+    for (const auto& [kind, margin] : kFunctions) {
       auto expected = test::poisoned<double>(s.rows * s.width), dx_expected = expected;
       auto got = test::poisoned<T>(s.rows * s.width), dx_got = got;
       activation_forward_reference(
-          {kind, s.rows, s.width, x.data(), s.stride, expected.data(), s.width, 2.0, -0.5});
+          {kind, s.rows, s.width, x.data(), s.stride, expected.data(), s.width, 2.0, -0.5, margin});
       activation_forward(ActivationForward<T>{kind, s.rows, s.width, xt.data(), s.stride, got.data(), s.width,
-                                              T(2), T(-0.5)},
+                                              T(2), T(-0.5), T(margin)},
                          Cpu{});
       activation_backward_reference({kind, s.rows, s.width, x.data(), s.stride, dy.data(), s.width,
-                                     dx_expected.data(), s.width, 2.0, -0.5});
+                                     dx_expected.data(), s.width, 2.0, -0.5, margin});
       activation_backward(ActivationBackward<T>{kind, s.rows, s.width, xt.data(), s.stride, dyt.data(),
-                                                s.width, dx_got.data(), s.width, T(2), T(-0.5)},
+                                                s.width, dx_got.data(), s.width, T(2), T(-0.5), T(margin)},
                           Cpu{});
       EXPECT_LT(test::relative_error(got, expected), test::tolerance<T>()) << static_cast<int>(kind);
       EXPECT_LT(test::relative_error(dx_got, dx_expected), test::tolerance<T>()) << static_cast<int>(kind);
@@ -53,17 +60,19 @@ TEST(Activation, CpuMatchesReference) {
 
 TEST(Activation, ReferenceGradients) {
   Rng rng(4);
-  for (ActivationKind kind : kKinds) {
-    if (kind == ActivationKind::kHard) continue;  // not the gradient of its forward, by design
+  for (const auto& [kind, margin] : kFunctions) {
     auto x = test::random_values(rng, 20, 2);
+    if (kind == ActivationKind::kHard || margin > 0)
+      for (auto& each : x) each = std::clamp(each, -2.2, 1.6);  // where it is clamped, by design, another
     const auto dy = test::random_values(rng, 20);
     std::vector<double> dx(20);
-    activation_backward_reference({kind, 1, 20, x.data(), 20, dy.data(), 20, dx.data(), 20, 2.0, 0.3});
+    activation_backward_reference(
+        {kind, 1, 20, x.data(), 20, dy.data(), 20, dx.data(), 20, 2.0, 0.3, margin});
     test::expect_gradient(
         x, dx,
         [&] {
           std::vector<double> y(20);
-          activation_forward_reference({kind, 1, 20, x.data(), 20, y.data(), 20, 2.0, 0.3});
+          activation_forward_reference({kind, 1, 20, x.data(), 20, y.data(), 20, 2.0, 0.3, margin});
           return dot(y, dy);
         },
         "activation");
@@ -86,6 +95,37 @@ TEST(Activation, HardGateReachesItsEndPointsAndNeverDies) {
       const float half = 0.5f * sign;
       EXPECT_EQ(dx, sign > 0 ? (std::vector<float>{0, 0, half, half, half})
                              : (std::vector<float>{half, half, half, 0, 0}));
+    }
+  });
+}
+
+// Beyond log(1 + 1 / margin) = 3.0445 of either sign.
+TEST(Activation, GateWithAMarginReachesItsEndPointsAndNeverDies) {
+  test::for_each_isa([] {
+    const std::vector<float> x = {-200, -3.05f, -3.04f, 0, 3.04f, 3.05f, 200};
+    std::vector<float> y(7), dx(7);
+    activation_forward(
+        ActivationForward<float>{ActivationKind::kSigmoid, 1, 7, x.data(), 7, y.data(), 7, 2.0f, 0.0f, 0.05f},
+        Cpu{});
+    for (size_t i = 0; i < 7; ++i) {
+      const double s = 1 / (1 + std::exp(-static_cast<double>(x[i])));
+      EXPECT_NEAR(y[i], 2 * std::clamp(1.1 * s - 0.05, 0.0, 1.0), 1e-6) << x[i];
+      EXPECT_EQ(y[i] == 0.0f, i < 2) << x[i];
+      EXPECT_EQ(y[i] == 2.0f, i > 4) << x[i];
+    }
+    for (float sign : {1.0f, -1.0f}) {
+      const std::vector<float> dy(7, sign);
+      activation_backward(ActivationBackward<float>{ActivationKind::kSigmoid, 1, 7, x.data(), 7, dy.data(), 7,
+                                                    dx.data(), 7, 2.0f, 0.0f, 0.05f},
+                          Cpu{});
+      for (size_t i = 0; i < 7; ++i) {
+        const double s = 1 / (1 + std::exp(-static_cast<double>(x[i])));
+        const bool blocked = sign > 0 ? i < 2 : i > 4;
+        EXPECT_NEAR(dx[i], blocked ? 0 : sign * 2.2 * s * (1 - s), 1e-6) << x[i];
+        if (std::abs(x[i]) < 10) {
+          EXPECT_EQ(dx[i] == 0, blocked) << x[i];
+        }
+      }
     }
   });
 }

@@ -24,31 +24,36 @@ template <class T>
 void check_decay_gate() {
   for (DecayKind kind : {DecayKind::kSigmoid, DecayKind::kStep}) {
     for (EigenvalueRange range : {EigenvalueRange::kPositive, EigenvalueRange::kSigned}) {
-      Rng rng(1);
-      const int64_t width = 70;
-      const DecayGateShape s{kind, range, kRows, width, width, width};
-      const Rounded<T> x(rng, kRows * width, 3.0);
-      const Rounded<float> bias(rng, width), rate(rng, width), dgate(rng, kRows * width),
-          ddelta(rng, kRows * width);
-      auto gate = filled(kRows * width), delta = gate, dx = gate, dbias = filled(width, 0.25), drate = dbias;
-      decay_gate_forward_reference({s, x.data(), bias.data(), rate.data(), 1.0, gate.data(), delta.data()});
-      decay_gate_backward_reference({s, x.data(), bias.data(), rate.data(), 1.0, dgate.data(), ddelta.data(),
-                                     dx.data(), dbias.data(), drate.data(), nullptr});
-      OnDevice<float> ggate(gate.size()), gdelta(gate.size()), gdbias(std::vector<float>(width, 0.25f)),
-          gdrate(std::vector<float>(width, 0.25f)),
-          workspace(static_cast<size_t>(decay_gate_workspace_size(s, Cuda{})));
-      OnDevice<T> gdx(dx.size());
-      decay_gate_forward(
-          DecayGateForward<T>{s, x.get(), bias.get(), rate.get(), 1.0f, ggate.get(), gdelta.get()}, Cuda{});
-      decay_gate_backward(
-          DecayGateBackward<T>{s, x.get(), bias.get(), rate.get(), 1.0f, dgate.get(), ddelta.get(), gdx.get(),
-                               gdbias.get(), gdrate.get(), workspace.get()},
-          Cuda{});
-      EXPECT_LT(device_error(ggate, gate), device_tolerance<float>());
-      EXPECT_LT(device_error(gdelta, delta), device_tolerance<float>());
-      EXPECT_LT(device_error(gdx, dx), device_tolerance<T>());
-      EXPECT_LT(device_error(gdbias, dbias), device_tolerance<float>());
-      EXPECT_LT(device_error(gdrate, drate), device_tolerance<float>());
+      for (double margin : {0.0, 0.15}) {
+        Rng rng(1);
+        const int64_t width = 70;
+        const DecayGateShape s{kind, range, kRows, width, width, width, margin};
+        const Rounded<T> x(rng, kRows * width, 3.0);
+        const Rounded<float> bias(rng, width), rate(rng, width), dgate(rng, kRows * width),
+            ddelta(rng, kRows * width);
+        auto gate = filled(kRows * width), delta = gate, dx = gate, dbias = filled(width, 0.25),
+             drate = dbias;
+        decay_gate_forward_reference({s, x.data(), bias.data(), rate.data(), 1.0, gate.data(), delta.data()});
+        decay_gate_backward_reference({s, x.data(), bias.data(), rate.data(), 1.0, dgate.data(),
+                                       ddelta.data(), dx.data(), dbias.data(), drate.data(), nullptr});
+        OnDevice<float> ggate(gate.size()), gdelta(gate.size()), gdbias(std::vector<float>(width, 0.25f)),
+            gdrate(std::vector<float>(width, 0.25f)),
+            workspace(static_cast<size_t>(decay_gate_workspace_size(s, Cuda{})));
+        OnDevice<T> gdx(dx.size());
+        decay_gate_forward(
+            DecayGateForward<T>{s, x.get(), bias.get(), rate.get(), 1.0f, ggate.get(), gdelta.get()}, Cuda{});
+        decay_gate_backward(
+            DecayGateBackward<T>{s, x.get(), bias.get(), rate.get(), 1.0f, dgate.get(), ddelta.get(),
+                                 gdx.get(), gdbias.get(), gdrate.get(), workspace.get()},
+            Cuda{});
+        EXPECT_LT(device_error(ggate, gate), device_tolerance<float>());
+        EXPECT_LT(device_error(gdelta, delta), device_tolerance<float>());
+        EXPECT_LT(device_error(gdx, dx), device_tolerance<T>());
+        EXPECT_LT(device_error(gdbias, dbias), device_tolerance<float>());
+        EXPECT_LT(device_error(gdrate, drate), device_tolerance<float>());
+        const auto gates = ggate.values();
+        EXPECT_EQ(std::count(gates.begin(), gates.end(), 1.0f) > kRows * width / 100, margin > 0);
+      }
     }
   }
 }

@@ -33,10 +33,10 @@ template <class T>
 struct DecayResult {
   std::vector<T> gate, delta, dx, dbias, drate_log;
 };
-DecayCase decay_case(DecayKind kind, EigenvalueRange range, int64_t rows, int64_t width) {
+DecayCase decay_case(DecayKind kind, EigenvalueRange range, int64_t rows, int64_t width, double margin = 0) {
   Rng rng(3, static_cast<uint64_t>(width));
   DecayCase c;
-  c.shape = {kind, range, rows, width, width + 3, width};
+  c.shape = {kind, range, rows, width, width + 3, width, margin};
   c.x = test::random_values(rng, rows * (width + 3), 3);
   c.bias = test::random_values(rng, width);
   c.dgate = test::random_values(rng, rows * width);
@@ -87,8 +87,10 @@ TEST(DecayGate, MatchesReference) {
     for (DecayKind kind : {DecayKind::kSigmoid, DecayKind::kStep}) {
       for (EigenvalueRange range : {EigenvalueRange::kPositive, EigenvalueRange::kSigned}) {
         for (int64_t width : {1, 4, 17, 64}) {
-          expect_decay_matches<float>(decay_case(kind, range, 5, width));
-          expect_decay_matches<double>(decay_case(kind, range, 5, width));
+          for (double margin : {0.0, 0.15}) {
+            expect_decay_matches<float>(decay_case(kind, range, 5, width, margin));
+            expect_decay_matches<double>(decay_case(kind, range, 5, width, margin));
+          }
         }
       }
     }
@@ -97,20 +99,72 @@ TEST(DecayGate, MatchesReference) {
 
 TEST(DecayGate, ReferenceGradients) {
   for (DecayKind kind : {DecayKind::kSigmoid, DecayKind::kStep}) {
-    DecayCase c = decay_case(kind, EigenvalueRange::kSigned, 3, 4);
-    c.shape.x_stride = c.shape.width;
-    c.x.resize(12);
-    auto got = decay_reference(c);
-    auto loss = [&] {
-      const auto r = decay_reference(c);
-      return dot(c.dgate, r.gate) + dot(r.delta, c.ddelta);
-    };
-    for (auto& each : got.dbias) each -= 0.5;
-    for (auto& each : got.drate_log) each -= 0.25;
-    test::expect_gradient(c.x, got.dx, loss, "x");
-    test::expect_gradient(c.bias, got.dbias, loss, "bias");
-    test::expect_gradient(c.rate_log, got.drate_log, loss, "rate_log");
+    for (double margin : {0.0, 0.15}) {
+      DecayCase c = decay_case(kind, EigenvalueRange::kSigned, 3, 4, margin);
+      c.shape.x_stride = c.shape.width;
+      c.x.resize(12);
+      if (margin >
+          0)  // descent raises every gate, where the gradient within the margin is that of the forward
+        for (auto& each : c.dgate) each = -std::abs(each);
+      auto got = decay_reference(c);
+      auto loss = [&] {
+        const auto r = decay_reference(c);
+        return dot(c.dgate, r.gate) + dot(r.delta, c.ddelta);
+      };
+      for (auto& each : got.dbias) each -= 0.5;
+      for (auto& each : got.drate_log) each -= 0.25;
+      test::expect_gradient(c.x, got.dx, loss, "x");
+      test::expect_gradient(c.bias, got.dbias, loss, "bias");
+      test::expect_gradient(c.rate_log, got.drate_log, loss, "rate_log");
+      const auto ones = std::count(got.gate.begin(), got.gate.end(), 1.0);
+      EXPECT_EQ(ones > 0, margin > 0);
+      EXPECT_LT(ones, 12);
+    }
   }
+}
+
+// Decays within the margin are 1 and nothing else; their gradient passes where descent lowers them.
+TEST(DecayGate, WithinAMarginOfOneIsOneAndNeverDies) {
+  test::for_each_isa([] {
+    constexpr float kMargin = 0.01f, kRate = 0.5f;
+    const std::vector<float> x = {-30, -6, -4, -3, 0, std::numeric_limits<float>::quiet_NaN()};
+    const auto n = static_cast<int64_t>(x.size());
+    for (DecayKind kind : {DecayKind::kSigmoid, DecayKind::kStep}) {
+      for (EigenvalueRange range : {EigenvalueRange::kPositive, EigenvalueRange::kSigned}) {
+        const bool is_signed = range == EigenvalueRange::kSigned, step = kind == DecayKind::kStep;
+        const DecayGateShape shape{kind, range, 1, n, n, n, kMargin};
+        auto input = x;
+        for (float& each : input) each = step ? each : -each;
+        std::vector<float> gate(x.size()), dx(x.size());
+        decay_gate_forward(
+            DecayGateForward<float>{shape, input.data(), nullptr, nullptr, kRate, gate.data(), nullptr},
+            Cpu{});
+        for (size_t i = 0; i < 3; ++i) EXPECT_EQ(gate[i], 1.0f) << x[i];  // delta rate 0.0091 at -4
+        for (size_t i = 3; i < 5; ++i) {
+          const double a = std::exp(kMargin - kRate * std::log1p(std::exp(x[i])));
+          EXPECT_NEAR(gate[i], is_signed ? 2 * a - 1 : a, 1e-6);
+          EXPECT_LT(gate[i], 1.0f);
+        }
+        EXPECT_TRUE(std::isnan(gate[5]));
+        for (float sign : {1.0f, -1.0f}) {
+          const std::vector<float> dgate(x.size(), sign);
+          std::vector<float> drate_log(x.size(), 0.0f);
+          decay_gate_backward(
+              DecayGateBackward<float>{shape, input.data(), nullptr, nullptr, kRate, dgate.data(), nullptr,
+                                       dx.data(), nullptr, drate_log.data(), nullptr},
+              Cpu{});
+          for (size_t i = 0; i < 5; ++i) {
+            const double delta = std::log1p(std::exp(x[i])), down = 1 / (1 + std::exp(-x[i])),
+                         a = std::min(1.0, std::exp(kMargin - kRate * delta)),
+                         dlog = i < 3 && sign < 0 ? 0.0 : sign * (is_signed ? 2 : 1) * a;
+            EXPECT_NEAR(dx[i], (step ? -1 : 1) * dlog * kRate * down, 1e-6) << x[i];
+            EXPECT_NEAR(drate_log[i], -dlog * delta * kRate, 1e-6) << x[i];
+            EXPECT_EQ(dx[i] == 0, i < 3 && sign < 0) << x[i];
+          }
+        }
+      }
+    }
+  });
 }
 
 // 1, 0 and -1 are reached, not approached, and nothing overflows on the way.

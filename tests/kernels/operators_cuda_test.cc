@@ -33,25 +33,30 @@ template <class T>
 void check_activations() {
   Rng rng(1);
   for (const Rows& c : kRows) {
-    for (ActivationKind kind : {ActivationKind::kSilu, ActivationKind::kSigmoid, ActivationKind::kHard,
-                                ActivationKind::kSoftplus}) {
+    for (const auto& [kind, margin] : {std::pair{ActivationKind::kSilu, 0.0f},
+                                       {ActivationKind::kSigmoid, 0.0f},
+                                       {ActivationKind::kSigmoid, 0.05f},
+                                       {ActivationKind::kHard, 0.0f},
+                                       {ActivationKind::kSoftplus, 0.0f}}) {
       SCOPED_TRACE(testing::Message() << c.rows << " x " << c.width << " kind " << static_cast<int>(kind));
       const Rounded<T> x(rng, c.rows * c.stride, 4.0), dy(rng, c.rows * c.width);
       auto y = poisoned<double>(c.rows * c.width), dx = y;
-      activation_forward_reference({kind, c.rows, c.width, x.data(), c.stride, y.data(), c.width, 2.0, 0.5});
-      activation_backward_reference(
-          {kind, c.rows, c.width, x.data(), c.stride, dy.data(), c.width, dx.data(), c.width, 2.0, 0.5});
+      activation_forward_reference(
+          {kind, c.rows, c.width, x.data(), c.stride, y.data(), c.width, 2.0, 0.5, margin});
+      activation_backward_reference({kind, c.rows, c.width, x.data(), c.stride, dy.data(), c.width, dx.data(),
+                                     c.width, 2.0, 0.5, margin});
       OnDevice<T> gy(y.size()), gdx(y.size());
-      activation_forward(
-          ActivationForward<T>{kind, c.rows, c.width, x.get(), c.stride, gy.get(), c.width, 2.0f, 0.5f},
-          Cuda{});
+      activation_forward(ActivationForward<T>{kind, c.rows, c.width, x.get(), c.stride, gy.get(), c.width,
+                                              2.0f, 0.5f, margin},
+                         Cuda{});
       activation_backward(ActivationBackward<T>{kind, c.rows, c.width, x.get(), c.stride, dy.get(), c.width,
-                                                gdx.get(), c.width, 2.0f, 0.5f},
+                                                gdx.get(), c.width, 2.0f, 0.5f, margin},
                           Cuda{});
       EXPECT_LT(device_error(gy, y), device_tolerance<T>());
       EXPECT_LT(device_error(gdx, dx), device_tolerance<T>());
       OnDevice<float> wide_y(y.size());
-      ActivationForward<T> wide{kind, c.rows, c.width, x.get(), c.stride, nullptr, c.width, 2.0f, 0.5f};
+      ActivationForward<T> wide{kind,    c.rows,  c.width, x.get(), c.stride,
+                                nullptr, c.width, 2.0f,    0.5f,    margin};
       wide.wide_y = wide_y.get();
       activation_forward(wide, Cuda{});
       EXPECT_LT(device_error(wide_y, y), device_tolerance<float>());
@@ -223,7 +228,7 @@ TEST(OperatorsCuda, ShortConvolution) {
 // the first `normalised` heads, those with SiLU alone, and the `gates` of the last normalised ones behind
 // them. With unit_keys a gate is divided by the square of the length of its head in bf16.
 template <class T>
-void check_unit_heads(bool unit_keys) {
+void check_unit_heads(ActivationKind kind, float margin, bool unit_keys) {
   struct Case {
     int64_t batch, time, heads, normalised, width, kernel, gates;
   };
@@ -234,7 +239,7 @@ void check_unit_heads(bool unit_keys) {
         Case{3, 7, 3, 2, 32, 0, 2}, Case{2, 41, 6, 4, 20, 0, 4}, Case{2, 9, 3, 3, 128, 0, 0},
         Case{2, 43, 24, 16, 16, 2, 11}, Case{200, 39, 12, 8, 32, 0, 4}, Case{1, 3, 5, 2, 600, 0, 1}}) {
     SCOPED_TRACE(testing::Message() << "time " << c.time << " width " << c.width << " taps " << c.kernel
-                                    << " unit keys " << unit_keys);
+                                    << " unit keys " << unit_keys << " gate " << static_cast<int>(kind));
     const int64_t channels = c.heads * c.width, stride = channels + (c.gates + 7) / 8 * 8,
                   rows = c.batch * c.time;
     const Rounded<T> x(rng, rows * stride), dy(rng, rows * channels);
@@ -271,8 +276,8 @@ void check_unit_heads(bool unit_keys) {
         }
     }
     std::vector<double> gate(static_cast<size_t>(rows * c.gates));
-    activation_forward_reference({ActivationKind::kSigmoid, rows, c.gates, x.data() + channels, stride,
-                                  gate.data(), c.gates, 2.0, 0.5});
+    activation_forward_reference(
+        {kind, rows, c.gates, x.data() + channels, stride, gate.data(), c.gates, 2.0, 0.5, margin});
     auto opened = dgate.exact;
     for (int64_t i = 0; unit_keys && i < rows * c.gates; ++i) {
       const double* key =
@@ -284,15 +289,16 @@ void check_unit_heads(bool unit_keys) {
       }
       gate[i] *= unit_key_factor(square), opened[i] *= unit_key_factor(square);
     }
-    activation_backward_reference({ActivationKind::kSigmoid, rows, c.gates, x.data() + channels, stride,
-                                   opened.data(), c.gates, dx.data() + channels, stride, 2.0, 0.5});
+    activation_backward_reference({kind, rows, c.gates, x.data() + channels, stride, opened.data(), c.gates,
+                                   dx.data() + channels, stride, 2.0, 0.5, margin});
     OnDevice<T> gy(y.size()), gdx(test::narrow<T>(std::vector<double>(dx.size(), 0.0)));
     OnDevice<float> ginverse(inverse.size()), gdweight(std::vector<float>(dweight.size(), kAdded)),
         ggate(gate.size()), gfactor(gate.size()),
         workspace(static_cast<size_t>(
             conv ? short_conv_workspace_size(c.batch, c.time, channels, c.kernel, Cuda{}) : 0));
-    const GateColumns gates{ActivationKind::kSigmoid, c.gates,   2.0f,         0.5f, ggate.get(), dgate.get(),
-                            c.normalised - c.gates,   unit_keys, gfactor.get()};
+    const GateColumns gates{kind,      c.gates,      2.0f,        0.5f,
+                            margin,    ggate.get(),  dgate.get(), c.normalised - c.gates,
+                            unit_keys, gfactor.get()};
     if (conv) {
       ShortConvForward<T> f{c.batch,      c.time,  channels, c.kernel, true,     x.get(), stride,
                             weight.get(), nullptr, nullptr,  gy.get(), channels, nullptr};
@@ -329,8 +335,12 @@ void check_unit_heads(bool unit_keys) {
 TEST(OperatorsCuda, HeadsInOnePass) {
   SIGNET_NEEDS_GPU();
   for (bool unit_keys : {false, true}) {
-    check_unit_heads<float>(unit_keys);
-    check_unit_heads<bf16>(unit_keys);
+    for (const auto& [kind, margin] : {std::pair{ActivationKind::kSigmoid, 0.0f},
+                                       {ActivationKind::kSigmoid, 0.05f},
+                                       {ActivationKind::kHard, 0.0f}}) {
+      check_unit_heads<float>(kind, margin, unit_keys);
+      check_unit_heads<bf16>(kind, margin, unit_keys);
+    }
   }
 }
 
@@ -370,8 +380,9 @@ void check_table_heads(bool unit_keys) {
           dtable(std::vector<float>(table.exact.size(), kAdded)),
           workspace(static_cast<size_t>(
               short_conv_workspace_size(c.batch, c.time, channels, c.kernel, Cuda{}, c.entries * stride)));
-      const GateColumns gates{ActivationKind::kSigmoid, c.gates,   2.0f,        0.5f, gate.get(), dgate.get(),
-                              c.normalised - c.gates,   unit_keys, factor.get()};
+      const GateColumns gates{
+          ActivationKind::kSigmoid, c.gates,   2.0f,        0.5f, 0.0f, gate.get(), dgate.get(),
+          c.normalised - c.gates,   unit_keys, factor.get()};
       ShortConvForward<T> f{c.batch,      c.time,  channels, c.kernel, true,     x.get(), stride,
                             weight.get(), nullptr, nullptr,  y.get(),  channels, nullptr};
       f.unit = {c.normalised, c.width, 1e-6}, f.gate = gates;
@@ -442,6 +453,7 @@ void check_packed_convolution(bool heads, int64_t kernel) {
                             kGates,
                             2.0f,
                             0.5f,
+                            0.0f,
                             to.gate.get() + first * kGates,
                             dgate.get() + first * kGates,
                             1,

@@ -1,5 +1,6 @@
 // Whole models on the GPU: loss and every gradient against the CPU.
 #include "signet/autograd/ops.h"
+#include "signet/base/text.h"
 #include "signet/models/model.h"
 #include "support/check.h"
 #include "support/cuda.h"
@@ -44,12 +45,31 @@ Pass run(const Model& model, const std::vector<float>& weights, const std::vecto
 
 TEST(ModelCuda, GradientsMatchTheCpu) {
   SIGNET_NEEDS_GPU();
-  for (const std::string architecture : {"deltanet", "gla", "mamba", "mamba2", "mlstm", "slstm", "lstm",
-                                         "transformer", "dense", "pd", "slstm+mlstm"}) {
+  struct Variant {
+    std::string architecture;
+    std::vector<std::string> set = {};
+  };
+  for (const auto& [architecture, set] :
+       std::vector<Variant>{{"deltanet"},
+                            {"deltanet", {"beta_margin=0.05"}},  // windows sum what clamped gates tell apart
+                            {"gated-deltaproduct"},
+                            {"gated-deltaproduct", {"beta_margin=0.05", "beta_gain=2", "decay_margin=0.05"}},
+                            {"kda", {"decay_margin=0.05"}},
+                            {"gla"},
+                            {"mamba"},
+                            {"mamba2"},
+                            {"mlstm"},
+                            {"slstm"},
+                            {"lstm"},
+                            {"transformer"},
+                            {"dense"},
+                            {"pd"},
+                            {"slstm+mlstm"}}) {
     for (const char* range : {"eigenvalues=-1,1", "eigenvalues=0,1"}) {
-      SCOPED_TRACE(architecture + " " + range);
+      SCOPED_TRACE(testing::Message() << architecture << " " << join(set, " ") << " " << range);
       ModelConfig config = ModelConfig::for_architecture(architecture);
       io::Fields fields = io::fields_of(config);
+      for (const auto& assignment : set) fields.set(assignment);
       if (config.has_range()) fields.set(range);
       const Model model(config, kVocabulary, kClasses);
       std::vector<float> weights(static_cast<size_t>(model.parameters().size()));

@@ -25,6 +25,9 @@ std::vector<std::string> model_of(const std::string& name) {
   if (name == "mlstm") return {"model.width=64", "model.heads=2", "model.blocks=2"};
   if (name == "transformer" || name == "slstm" || name == "lstm")
     return {"model.width=64", "model.heads=2", "model.blocks=2", "model.mlp=64"};
+  if (name == "exact")
+    return {"model.width=64",         "model.heads=2",     "model.blocks=2",         "model.mlp=64",
+            "model.beta_margin=0.05", "model.beta_gain=2", "model.decay_margin=0.05"};
   if (name == "odd")
     return {"model.width=20", "model.heads=5", "model.blocks=2", "model.conv=3", "model.mlp=13"};
   if (name == "wide")
@@ -41,7 +44,7 @@ std::vector<std::string> model_of(const std::string& name) {
 std::string architecture_of(const std::string& name) {
   for (const char* other : {"mamba", "mlstm", "transformer", "slstm", "lstm"})
     if (name == other) return name;
-  return "deltanet";
+  return name == "exact" ? "gated-deltaproduct" : "deltanet";
 }
 
 // A model with its optimizer and engine; batch s is that of step s.
@@ -116,8 +119,8 @@ TEST(CudaStepEngine, MatchesTheCpu) {
   SIGNET_NEEDS_GPU();
   const OpenDevice device = open_device("cuda");
   Rng rng(1);
-  for (const std::string name :
-       {"deltanet", "plain", "unnormed", "odd", "mamba", "wide", "transformer", "mlstm", "slstm", "lstm"}) {
+  for (const std::string name : {"deltanet", "plain", "unnormed", "odd", "exact", "mamba", "wide",
+                                 "transformer", "mlstm", "slstm", "lstm"}) {
     for (bool dense : {false, true}) {
       for (Precision precision : {Precision::kFp32, Precision::kTf32, Precision::kBf16}) {
         if (name == "wide" && (!dense || precision != Precision::kBf16)) continue;

@@ -86,7 +86,8 @@ Var gated_linear(Tape& tape, const Var& q, const Var& k, const Var& v, const Var
 DecayGate decay_gate(Tape& tape, const Var& x, const Var& bias, const Var& rate_log,
                      const DecayGateOptions& options) {
   const int64_t rows = x.value.rows(), width = x.value.width();
-  const kernels::DecayGateShape shape{options.kind, options.range, rows, width, x.value.row_stride, width};
+  const kernels::DecayGateShape shape{options.kind,       options.range, rows,          width,
+                                      x.value.row_stride, width,         options.margin};
   const DType type = x.value.dtype, sums = accumulator_dtype(type);
   DecayGate y{tape.make({rows, width}, sums), {}};
   if (options.wants_delta) y.delta = tape.make({rows, width}, sums);

@@ -27,7 +27,7 @@ Var gated_linear(Tape& tape, const Var& q, const Var& k, const Var& v, const Var
 struct DecayGateOptions {
   kernels::DecayKind kind = kernels::DecayKind::kSigmoid;
   EigenvalueRange range = EigenvalueRange::kPositive;
-  double rate = 1;
+  double rate = 1, margin = 0;
   bool wants_delta = false;
 };
 struct DecayGate {

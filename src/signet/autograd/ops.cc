@@ -244,7 +244,8 @@ Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, do
 namespace {
 
 // `y_type` is x's own, or the wider one for gates.
-Var apply(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, double shift, DType y_type) {
+Var apply(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, double shift, double margin,
+          DType y_type) {
   const int64_t rows = x.value.rows(), width = x.value.width();
   const DType type = x.value.dtype;
   Var y = tape.make({rows, width}, y_type);
@@ -259,7 +260,8 @@ Var apply(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, 
                                     nullptr,
                                     width,
                                     static_cast<A>(scale),
-                                    static_cast<A>(shift)};
+                                    static_cast<A>(shift),
+                                    static_cast<A>(margin)};
     if (y_type == type)
       p.y = ptr<T>(y.value);
     else
@@ -281,7 +283,8 @@ Var apply(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, 
                                        ptr<T>(x.grad),
                                        x.grad.row_stride,
                                        static_cast<A>(scale),
-                                       static_cast<A>(shift)};
+                                       static_cast<A>(shift),
+                                       static_cast<A>(margin)};
       if (y_type == type)
         p.dy = ptr<T>(y.grad);
       else
@@ -295,11 +298,11 @@ Var apply(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, 
 }  // namespace
 
 Var activation(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, double shift) {
-  return apply(tape, x, kind, scale, shift, x.value.dtype);
+  return apply(tape, x, kind, scale, shift, 0, x.value.dtype);
 }
 
-Var gate(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, double shift) {
-  return apply(tape, x, kind, scale, shift, accumulator_dtype(x.value.dtype));
+Var gate(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, double shift, double margin) {
+  return apply(tape, x, kind, scale, shift, margin, accumulator_dtype(x.value.dtype));
 }
 
 Var swiglu(Tape& tape, const Var& x, kernels::GluGate gate) {

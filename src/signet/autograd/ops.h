@@ -50,7 +50,8 @@ Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, do
 Var activation(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale = 1, double shift = 0);
 
 // The same, with a result that is never narrower than fp32: gates must reach their end points.
-Var gate(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale = 1, double shift = 0);
+Var gate(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale = 1, double shift = 0,
+         double margin = 0);
 
 // gate(x[:, :n/2]) * x[:, n/2:]. Saves x.
 Var swiglu(Tape& tape, const Var& x, kernels::GluGate gate = kernels::GluGate::kSilu);
@@ -91,7 +92,7 @@ struct HeadLayout {
   bool unit_keys = false;      // which are keys: DeltaRuleOptions::unit_keys happens here, in the gates
   double eps = 1e-6;
   kernels::ActivationKind gate = kernels::ActivationKind::kSigmoid;
-  double gate_scale = 1, gate_shift = 0;
+  double gate_scale = 1, gate_shift = 0, gate_margin = 0;
 };
 struct PreparedHeads {
   Var heads, gates;

@@ -97,7 +97,7 @@ PreparedHeads prepare_heads(Tape& tape, const Var& x, const HeadLayout& layout, 
   PreparedHeads out;
   out.heads = tape.make({rows, columns}, type);
   kernels::GateColumns gate{layout.gate, layout.gates, static_cast<float>(layout.gate_scale),
-                            static_cast<float>(layout.gate_shift)};
+                            static_cast<float>(layout.gate_shift), static_cast<float>(layout.gate_margin)};
   if (layout.gates > 0) {
     out.gates = tape.make({rows, layout.gates}, DType::kF32);
     gate.y = out.gates.value.as<float>();

@@ -4,7 +4,8 @@
 // Linear, 2025).
 //   q, k, v = x Wq, x Wk, x Wv  -> causal convolution -> SiLU -> per-head L2 norm of q and k
 //   beta = sigmoid(x Wb)  (range [0,1])   or  2 sigmoid(x Wb)  (range [-1,1]): transition eigenvalue 1 - beta
-//   g = a  or, with decay_range signed, 2 a - 1,   a = exp(-exp(A_log) softplus(x Wa + bias))
+//   g = a  or, with decay_range signed, 2 a - 1,
+//   a = exp(-max(0, exp(A_log) softplus(x Wa + bias) - decay_margin))
 //   o = delta rule(q, k, v, beta, g) / sqrt(dk) -> per-head RMS norm -> times silu(x Wz) with output_gate ->
 //   Wo
 // What the literature says decides how far a tracked state carries are switches: keys without SiLU, a gate
@@ -32,8 +33,9 @@ struct DeltaNetOptions {
   bool write = true;
   std::string initial_state = "auto";
   std::string beta = "sigmoid";
-  double beta_gain = kProjectionGain, beta_shift = 0;
+  double beta_gain = kProjectionGain, beta_shift = 0, beta_margin = 0;
   std::string decay = "none", decay_range = "positive";
+  double decay_margin = 0;
   bool output_gate = false;
 };
 
@@ -52,6 +54,7 @@ class DeltaNetMixer final : public Mixer {
     decay_channels_ = options.decay == "none" ? 0 : options.decay == "head" ? 1 : head_dim_;
     decay_.kind = kernels::DecayKind::kStep;
     decay_.range = options.decay_range == "signed" ? config.range() : EigenvalueRange::kPositive;
+    decay_.margin = options.decay_margin;
     silu_qk_ = options.qk_activation == "silu" || (options.qk_activation == "auto" && options.conv > 0);
     auto projection = [&](const char* name, int64_t in, int64_t out, double gain = kProjectionGain) {
       return parameters.add(prefix + name + ".weight", {out, in}, xavier_uniform_init(in, out, gain));
@@ -107,7 +110,7 @@ class DeltaNetMixer final : public Mixer {
     layout.width = head_dim_, layout.gates = options_.beta == "fixed" ? 0 : n * options_.heads;
     layout.gated_heads_at = options_.heads, layout.unit_keys = unit_keys();
     layout.eps = kNormEps, layout.gate = beta_gate_, layout.gate_scale = beta_scale_;
-    layout.gate_shift = options_.beta_shift;
+    layout.gate_shift = options_.beta_shift, layout.gate_margin = options_.beta_margin;
     const Var taps = options_.conv > 0 ? weights.fused(q_conv_, options_.write ? v_conv_ : k_conv_) : Var{};
     const int64_t heads = layout.unit_heads + layout.silu_heads;
     const Var x = tape.columns(projected, 0, heads * head_dim_ + layout.gates);
@@ -244,7 +247,7 @@ class DeltaNetMixer final : public Mixer {
                             ActivationKind::kSigmoid, beta_scale_, kSaturated);
     }
     const Var raw = tape.columns(projected, b_at_, n * options_.heads);
-    return autograd::gate(tape, raw, beta_gate_, beta_scale_, options_.beta_shift);
+    return autograd::gate(tape, raw, beta_gate_, beta_scale_, options_.beta_shift, options_.beta_margin);
   }
 
   Var gate(Tape& tape, const Weights& weights, const Var& projected) const {
@@ -304,6 +307,11 @@ class DeltaNetFactory final : public MixerFactory {
         "beta_shift", options_.beta_shift,
         "constant added to the gate's input; below 0 a token leaves the state alone unless it learns not to",
         {-100, 100});
+    fields.field(
+        "beta_margin", options_.beta_margin,
+        "stretches a sigmoid gate by this share of its range beyond both ends, where it is clamped: it "
+        "then reaches them exactly",
+        {0, 1});
     fields.field_enum(
         "decay", options_.decay,
         "gate that multiplies the state before every token: one per head or per channel of the keys",
@@ -311,6 +319,9 @@ class DeltaNetFactory final : public MixerFactory {
     fields.field_enum("decay_range", options_.decay_range,
                       "positive: in [0,1]; signed: in [-1,1] where the eigenvalues are",
                       {"positive", "signed"});
+    fields.field("decay_margin", options_.decay_margin,
+                 "decays whose -log is below this are exactly 1: log a = -max(0, step rate - margin)",
+                 {0, 100});
     fields.field("output_gate", options_.output_gate, "multiply what is read from the state by silu(x Wz)");
   }
   std::unique_ptr<Mixer> make(const ModelConfig& config, const std::string& prefix,

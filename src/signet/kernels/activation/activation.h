@@ -1,12 +1,14 @@
 // Elementwise functions on rows with strides, and the fused gated linear units.
 //   silu      y = x sigmoid(x)
-//   sigmoid   y = scale * sigmoid(x + shift)                 never reaches its end points for moderate x
+//   sigmoid   y = scale * clamp((1 + 2 margin) sigmoid(x + shift) - margin, 0, 1)
+//             without a margin never reaches its end points for moderate x; with one it reaches 0 and scale
+//             exactly and keeps its shape (Louizos et al., 2018, arXiv 1712.01312)
 //   hard      y = scale * clamp(1/2 + (x + shift)/4, 0, 1)   reaches 0 and scale exactly
 //   softplus  y = log(1 + e^x)
 //   swiglu    y = silu(gate) * up, or gelu(gate) * up with gelu(x) = x (1 + erf(x / sqrt 2)) / 2
-// `hard` has the slope of the sigmoid at 0. Its gradient outside (-2, 2) of x + shift passes only where a
-// descent step would lead back inside, so that a saturated gate is neither dead nor drifting. Backward
-// recomputes from x and overwrites dx.
+// `hard` has the slope of the sigmoid at 0. Where a gate is clamped its gradient passes only where a descent
+// step would lead back inside, so that a saturated gate is neither dead nor drifting. Backward recomputes
+// from x and overwrites dx.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +29,7 @@ struct ActivationForward {
   int64_t x_stride = 0;
   T* y = nullptr;
   int64_t y_stride = 0;
-  Accumulator<T> scale = Accumulator<T>(1), shift = Accumulator<T>(0);
+  Accumulator<T> scale = Accumulator<T>(1), shift = Accumulator<T>(0), margin = Accumulator<T>(0);
   Accumulator<T>* wide_y = nullptr;  // GPU only: the result unrounded, instead of y
 };
 
@@ -41,7 +43,7 @@ struct ActivationBackward {
   int64_t dy_stride = 0;
   T* dx = nullptr;
   int64_t dx_stride = 0;
-  Accumulator<T> scale = Accumulator<T>(1), shift = Accumulator<T>(0);
+  Accumulator<T> scale = Accumulator<T>(1), shift = Accumulator<T>(0), margin = Accumulator<T>(0);
   const Accumulator<T>* wide_dy = nullptr;  // GPU only: instead of dy
 };
 
@@ -53,7 +55,7 @@ struct ActivationBackward {
 struct GateColumns {
   ActivationKind kind = ActivationKind::kSigmoid;
   int64_t columns = 0;
-  float scale = 1, shift = 0;
+  float scale = 1, shift = 0, margin = 0;
   float* y = nullptr;
   const float* dy = nullptr;
   int64_t first_head = 0;

@@ -102,7 +102,10 @@ void activation_forward(const ActivationForward<T>& p) {
     case ActivationKind::kSilu:
       return map_rows(p, [](Vec<T> x) { return x * sigmoid<T>(x); });
     case ActivationKind::kSigmoid:
-      return map_rows(p, [&](Vec<T> x) { return p.scale * sigmoid<T>(x + p.shift); });
+      return map_rows(p, [&](Vec<T> x) {
+        const Vec<T> y = (T(1) + T(2) * p.margin) * sigmoid<T>(x + p.shift) - p.margin;
+        return p.scale * max<T>(splat(T(0)), min<T>(splat(T(1)), y));
+      });
     case ActivationKind::kHard:
       return map_rows(p, [&](Vec<T> x) {
         return p.scale * max<T>(splat(T(0)), min<T>(splat(T(1)), T(0.5) + T(0.25) * (x + p.shift)));
@@ -121,9 +124,11 @@ void activation_backward(const ActivationBackward<T>& p) {
         return s * (T(1) + x * (T(1) - s));
       });
     case ActivationKind::kSigmoid:
-      return scale_rows(p, [&](Vec<T> x, Vec<T>) {
-        const Vec<T> s = sigmoid<T>(x + p.shift);
-        return p.scale * s * (T(1) - s);
+      return scale_rows(p, [&](Vec<T> x, Vec<T> dy) {
+        const T stretch = T(1) + T(2) * p.margin;
+        const Vec<T> zero{}, s = sigmoid<T>(x + p.shift), y = stretch * s - p.margin;
+        const auto outward = ((y >= T(1)) & (dy < zero)) | ((y <= zero) & (dy > zero));
+        return outward & (zero + p.margin > zero) ? zero : p.scale * stretch * s * (T(1) - s);
       });
     case ActivationKind::kHard:
       return scale_rows(p, [&](Vec<T> x, Vec<T> dy) {

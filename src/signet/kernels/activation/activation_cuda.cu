@@ -52,7 +52,7 @@ struct Forward {
     float v[4];
     unpack(load_packet(p.x + row * p.x_stride, first, width, aligned), v);
 #pragma unroll
-    for (float& x : v) x = activate(kKind, x, p.scale, p.shift);
+    for (float& x : v) x = activate(kKind, x, GateForm(p));
     store_packet(y + row * p.y_stride, first, width, aligned, v);
   }
 };
@@ -66,7 +66,7 @@ struct Backward {
     unpack(load_packet(p.x + row * p.x_stride, first, width, aligned), x);
     unpack(load_packet(dy + row * p.dy_stride, first, width, aligned), d);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) d[i] = activate_gradient(kKind, x[i], d[i], p.scale, p.shift);
+    for (int i = 0; i < 4; ++i) d[i] = activate_gradient(kKind, x[i], d[i], GateForm(p));
     store_packet(p.dx + row * p.dx_stride, first, width, aligned, d);
   }
 };

@@ -22,30 +22,42 @@ __device__ inline float inverse_root(float x) {
   return y;
 }
 
+// How a gate of activation.h is scaled, moved and stretched.
+struct GateForm {
+  float scale, shift, margin;
+  template <class P>
+  __device__ explicit GateForm(const P& p) : scale(p.scale), shift(p.shift), margin(p.margin) {}
+  // The sigmoid before it is clamped.
+  __device__ float stretched(float s) const { return fmaf(fmaf(2.0f, margin, 1.0f), s, -margin); }
+};
+
 // y and dx of activation.h, one element.
-__device__ inline float activate(ActivationKind kind, float x, float scale, float shift) {
+__device__ inline float activate(ActivationKind kind, float x, const GateForm& form) {
   switch (kind) {
     case ActivationKind::kSilu:
       return x * logistic(x);
     case ActivationKind::kSigmoid:
-      return scale * logistic(x + shift);
     case ActivationKind::kHard: {
-      const float y = fmaf(0.25f, x + shift, 0.5f);
-      return scale * (y < 0.0f ? 0.0f : y > 1.0f ? 1.0f : y);  // NaN stays NaN
+      x += form.shift;
+      const float y = kind == ActivationKind::kHard ? fmaf(0.25f, x, 0.5f) : form.stretched(logistic(x));
+      return form.scale * (y < 0.0f ? 0.0f : y > 1.0f ? 1.0f : y);  // NaN stays NaN
     }
     default:  // softplus
       return (x > 0.0f ? x : 0.0f) + log1pf(expf(-fabsf(x)));
   }
 }
-__device__ inline float activate_gradient(ActivationKind kind, float x, float dy, float scale, float shift) {
-  if (kind == ActivationKind::kSigmoid || kind == ActivationKind::kHard) x += shift;
+__device__ inline float activate_gradient(ActivationKind kind, float x, float dy, const GateForm& form) {
+  if (kind == ActivationKind::kSigmoid || kind == ActivationKind::kHard) x += form.shift;
   if (kind == ActivationKind::kHard) {
     const bool closed = (x >= 2.0f && dy < 0.0f) || (x <= -2.0f && dy > 0.0f);
-    return dy * (closed ? 0.0f : 0.25f * scale);
+    return dy * (closed ? 0.0f : 0.25f * form.scale);
   }
   const float s = logistic(x);
   if (kind == ActivationKind::kSilu) return dy * s * fmaf(x, 1.0f - s, 1.0f);
-  return kind == ActivationKind::kSigmoid ? dy * scale * s * (1.0f - s) : dy * s;
+  if (kind != ActivationKind::kSigmoid) return dy * s;  // softplus
+  const float y = form.stretched(s);
+  const bool closed = form.margin > 0.0f && ((y >= 1.0f && dy < 0.0f) || (y <= 0.0f && dy > 0.0f));
+  return closed ? 0.0f : dy * form.scale * fmaf(2.0f, form.margin, 1.0f) * s * (1.0f - s);
 }
 
 // The gate of a gated linear unit, y, and its slope.

@@ -34,7 +34,7 @@ void activation_forward_reference(const ActivationForward<double>& p) {
           y = x * logistic(x);
           break;
         case ActivationKind::kSigmoid:
-          y = p.scale * logistic(x + p.shift);
+          y = p.scale * std::clamp((1 + 2 * p.margin) * logistic(x + p.shift) - p.margin, 0.0, 1.0);
           break;
         case ActivationKind::kHard:
           y = p.scale * std::clamp(0.5 + 0.25 * (x + p.shift), 0.0, 1.0);
@@ -53,13 +53,15 @@ void activation_backward_reference(const ActivationBackward<double>& p) {
     for (int64_t i = 0; i < p.width; ++i) {
       const double x = p.x[r * p.x_stride + i], dy = p.dy[r * p.dy_stride + i];
       const double moved = x + p.shift, s = logistic(p.kind == ActivationKind::kSigmoid ? moved : x);
+      const double stretched = (1 + 2 * p.margin) * s - p.margin;
+      const bool outward = (stretched >= 1 && dy < 0) || (stretched <= 0 && dy > 0);
       double slope = 0;
       switch (p.kind) {
         case ActivationKind::kSilu:
           slope = s * (1 + x * (1 - s));
           break;
         case ActivationKind::kSigmoid:
-          slope = p.scale * s * (1 - s);
+          slope = p.margin > 0 && outward ? 0.0 : p.scale * (1 + 2 * p.margin) * s * (1 - s);
           break;
         case ActivationKind::kHard:
           slope = (moved >= 2 && dy < 0) || (moved <= -2 && dy > 0) ? 0.0 : 0.25 * p.scale;

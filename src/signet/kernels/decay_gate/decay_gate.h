@@ -1,10 +1,15 @@
 // Gates of diagonal recurrences from a raw projection x, per column:
 //
-//   delta = softplus(+-(x + bias))       a = exp(-delta rate)       gate = a ([0,1])  or  2a - 1 ([-1,1])
+//   delta = softplus(+-(x + bias))       log a = -max(0, delta rate - margin)
+//   gate = a ([0,1])  or  2a - 1 ([-1,1])
 //
 // kStep takes + and a learned rate = exp(rate_log): Mamba-2's step size and decay. kSigmoid takes - and a
 // constant rate: a = sigmoid(x + bias)^rate, GLA's gate with rate = 1 / tau and the forget gate of mLSTM with
 // rate = 1. In fp32 gates reach 1 exactly for delta rate < 2^-25 and -1 for delta rate > 18.
+//
+// A margin makes every decay 1 exactly that would lie within it. Such a gate is neither dead nor drifting: a
+// gradient whose descent lowers the gate passes as if there were no margin, one that would raise it further
+// is dropped. The gradient of delta itself always passes.
 //
 // x, gate, delta [rows, width] with row strides; bias, rate_log [width] or null. Backward recomputes from x,
 // overwrites dx and adds to dbias and drate_log.
@@ -26,6 +31,7 @@ struct DecayGateShape {
   int64_t rows = 0, width = 0;
   int64_t x_stride = 0;     // of x and dx
   int64_t gate_stride = 0;  // of gate, delta and their gradients
+  double margin = 0;
 };
 
 template <class T>

@@ -25,7 +25,8 @@ void decay_gate_forward(const DecayGateForward<T>& p) {
   const bool is_signed = p.shape.range == EigenvalueRange::kSigned;
   for (int64_t r = 0; r < p.shape.rows; ++r) {
     vector_loop<T>(p.shape.width, [&](int64_t c, auto n) {
-      const Vec<T> delta = softplus<T>(input<T>(p, r, c, n)), a = exp<T>(-delta * rate<T>(p, c, n));
+      const Vec<T> delta = softplus<T>(input<T>(p, r, c, n));
+      const Vec<T> a = exp<T>(min<T>(splat(T(0)), T(p.shape.margin) - delta * rate<T>(p, c, n)));
       store(p.gate + r * p.shape.gate_stride + c, is_signed ? T(2) * a - T(1) : a, n);
       if (p.delta) store(p.delta + r * p.shape.gate_stride + c, delta, n);
     });
@@ -40,7 +41,9 @@ void decay_gate_backward(const DecayGateBackward<T>& p) {
     vector_loop<T>(p.shape.width, [&](int64_t c, auto n) {
       const int64_t at = r * p.shape.gate_stride + c;
       const Vec<T> x = input<T>(p, r, c, n), delta = softplus<T>(x), speed = rate<T>(p, c, n);
-      const Vec<T> dlog = load(p.dgate + at, n) * slope * exp<T>(-delta * speed);  // of log a = -delta rate
+      const Vec<T> zero{}, log_a = T(p.shape.margin) - delta * speed;  // above 0: within the margin
+      Vec<T> dlog = load(p.dgate + at, n) * slope * exp<T>(min<T>(zero, log_a));
+      dlog = (log_a > zero) & (dlog < zero) ? zero : dlog;
       Vec<T> ddelta = -dlog * speed;
       if (p.ddelta) ddelta += load(p.ddelta + at, n);
       const Vec<T> dx = sign * ddelta * sigmoid<T>(x);

@@ -14,12 +14,17 @@ template <class P>
 __device__ float rate(const P& p, int64_t c) {
   return p.rate_log ? expf(p.rate_log[c]) : p.rate;
 }
+// margin - delta rate: log a where it is negative, else how far within the margin
+__device__ inline float log_decay(const DecayGateShape& shape, float delta, float rate) {
+  return fmaf(-delta, rate, static_cast<float>(shape.margin));
+}
+__device__ inline float decay(float log_a) { return expf(log_a > 0.0f ? 0.0f : log_a); }
 
 template <class T>
 struct Forward {
   DecayGateForward<T> p;
   __device__ void operator()(int64_t r, int64_t c) const {
-    const float delta = softplus(input(p, r, c)), a = expf(-delta * rate(p, c));
+    const float delta = softplus(input(p, r, c)), a = decay(log_decay(p.shape, delta, rate(p, c)));
     p.gate[r * p.shape.gate_stride + c] =
         p.shape.range == EigenvalueRange::kSigned ? fmaf(2.0f, a, -1.0f) : a;
     if (p.delta) p.delta[r * p.shape.gate_stride + c] = delta;
@@ -37,7 +42,9 @@ struct Backward {
     for (int64_t r = first; r < end; ++r) {
       const int64_t at = r * p.shape.gate_stride + c;
       const float x = input(p, r, c), delta = softplus(x);
-      const float dlog = p.dgate[at] * slope * expf(-delta * speed);  // of log a = -delta rate
+      const float log_a = log_decay(p.shape, delta, speed);
+      float dlog = p.dgate[at] * slope * decay(log_a);
+      if (log_a > 0.0f && dlog < 0.0f) dlog = 0.0f;
       float ddelta = -dlog * speed;
       if (p.ddelta) ddelta += p.ddelta[at];
       const float dx = (p.shape.kind == DecayKind::kStep ? ddelta : -ddelta) * logistic(x);

@@ -16,13 +16,18 @@ template <class P>
 double rate(const P& p, int64_t c) {
   return p.rate_log ? std::exp(p.rate_log[c]) : p.rate;
 }
+// margin - delta rate: log a where it is negative, else how far within the margin
+template <class P>
+double log_decay(const P& p, double delta, int64_t c) {
+  return p.shape.margin - delta * rate(p, c);
+}
 
 }  // namespace
 
 void decay_gate_forward_reference(const DecayGateForward<double>& p) {
   for (int64_t r = 0; r < p.shape.rows; ++r) {
     for (int64_t c = 0; c < p.shape.width; ++c) {
-      const double delta = softplus(input(p, r, c)), a = std::exp(-delta * rate(p, c));
+      const double delta = softplus(input(p, r, c)), a = std::exp(std::min(log_decay(p, delta, c), 0.0));
       p.gate[r * p.shape.gate_stride + c] = p.shape.range == EigenvalueRange::kSigned ? 2 * a - 1 : a;
       if (p.delta) p.delta[r * p.shape.gate_stride + c] = delta;
     }
@@ -32,9 +37,10 @@ void decay_gate_forward_reference(const DecayGateForward<double>& p) {
 void decay_gate_backward_reference(const DecayGateBackward<double>& p) {
   for (int64_t r = 0; r < p.shape.rows; ++r) {
     for (int64_t c = 0; c < p.shape.width; ++c) {
-      const double x = input(p, r, c), delta = softplus(x), a = std::exp(-delta * rate(p, c));
+      const double x = input(p, r, c), delta = softplus(x), log_a = log_decay(p, delta, c);
       const double slope = p.shape.range == EigenvalueRange::kSigned ? 2 : 1;
-      const double dlog = p.dgate[r * p.shape.gate_stride + c] * slope * a;  // of log a = -delta rate
+      double dlog = p.dgate[r * p.shape.gate_stride + c] * slope * std::exp(std::min(log_a, 0.0));
+      if (log_a > 0 && dlog < 0) dlog = 0;
       double ddelta = -dlog * rate(p, c);
       if (p.ddelta) ddelta += p.ddelta[r * p.shape.gate_stride + c];
       const double dx = ddelta / (1 + std::exp(-x)) * (p.shape.kind == DecayKind::kStep ? 1 : -1);

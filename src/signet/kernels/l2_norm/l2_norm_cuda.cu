@@ -79,7 +79,7 @@ __global__ void forward_kernel(L2NormForward<T> p, RowAlignment aligned) {
   const float factor = unit_key_factor(key_square<kTeam>(p.gate, x));
   if (at.gated) {
     const int64_t column = at.token * p.gate.columns + at.gate;
-    p.gate.y[column] = factor * activate(p.gate.kind, opening, p.gate.scale, p.gate.shift);
+    p.gate.y[column] = factor * activate(p.gate.kind, opening, GateForm(p.gate));
     if (p.gate.unit_keys) p.gate.factor[column] = factor;
   }
 }
@@ -111,12 +111,12 @@ __global__ void backward_kernel(L2NormBackward<T> p, RowAlignment aligned) {
 #pragma unroll
     for (int j = 0; j < 4; ++j)
       d[k][j] = at.unit ? r * (d[k][j] - y[k][j] * along)
-                        : activate_gradient(ActivationKind::kSilu, y[k][j], d[k][j], 1.0f, 0.0f);
+                        : activate_gradient(ActivationKind::kSilu, y[k][j], d[k][j], GateForm(p.gate));
   }
   store_packets<kTeam>(to + at.offset, at.member, at.live, aligned, d);
   if (at.gated)
-    to[at.gate_offset(p)] = from_float<T>(
-        activate_gradient(p.gate.kind, opening, factor * d_opening, p.gate.scale, p.gate.shift));
+    to[at.gate_offset(p)] =
+        from_float<T>(activate_gradient(p.gate.kind, opening, factor * d_opening, GateForm(p.gate)));
 }
 
 // The gates must belong to normalised heads.

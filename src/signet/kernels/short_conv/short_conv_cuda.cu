@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(Short
       const int64_t at = (row + step) * p.gate.columns + column;
       const float factor = p.gate.unit_keys ? unit_key_factor(squares[step][head]) : 1.0f;
       if (p.gate.unit_keys) p.gate.factor[at] = factor;
-      p.gate.y[at] = factor * activate(p.gate.kind, opening, p.gate.scale, p.gate.shift);
+      p.gate.y[at] = factor * activate(p.gate.kind, opening, GateForm(p.gate));
     });
   }
 }
@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(Shor
         const int64_t at = (row + step) * p.gate.columns + column;
         const float opening = opening_of<kTable>(x, p, w, row, step, column),
                     d = (p.gate.unit_keys ? p.gate.factor[at] : 1.0f) * p.gate.dy[at],
-                    result = activate_gradient(p.gate.kind, opening, d, p.gate.scale, p.gate.shift);
+                    result = activate_gradient(p.gate.kind, opening, d, GateForm(p.gate));
         if constexpr (kTable)
           (*sums_of_x.gates)[step][head] = result;
         else
