@@ -40,17 +40,6 @@ class DeviceValues {
   DeviceBuffer buffer_;
 };
 
-// ||a - b|| / ||b||; NaN anywhere gives infinity.
-inline double relative_error(const Values<double>& a, const Values<double>& b) {
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < b.size(); ++i) {
-    difference += (a[i] - b[i]) * (a[i] - b[i]);
-    norm += b[i] * b[i];
-  }
-  const double error = std::sqrt(difference / (norm > 0 ? norm : 1));
-  return std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
-}
-
 template <class T>
 constexpr const char* storage_name() {
   return std::is_same_v<T, bf16> ? "bf16" : "fp32";

@@ -26,17 +26,23 @@ struct CacheLineAllocator {
 template <class T>
 using Values = std::vector<T, CacheLineAllocator<T>>;
 
+// Large ones repeat after a million values, a prime number of them so that rows differ: making gigabytes of
+// random numbers would take longer than what is timed.
 inline Values<float> random_values(uint64_t seed, int64_t n, double scale = 1) {
+  constexpr size_t kPeriod = 1'000'003;
   Rng rng(seed);
   Values<float> values(static_cast<size_t>(n));
-  for (auto& v : values) v = static_cast<float>(scale * (rng.uniform() + rng.uniform() - 1));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] =
+        i < kPeriod ? static_cast<float>(scale * (rng.uniform() + rng.uniform() - 1)) : values[i - kPeriod];
   return values;
 }
 
 inline Values<double> to_double(const Values<float>& values) { return {values.begin(), values.end()}; }
 
 // ||a - b|| / ||b||; NaN anywhere gives infinity.
-inline double relative_error(const Values<float>& a, const Values<double>& b) {
+template <class T>
+double relative_error(const Values<T>& a, const Values<double>& b) {
   double difference = 0, norm = 0;
   for (size_t i = 0; i < b.size(); ++i) {
     difference += (a[i] - b[i]) * (a[i] - b[i]);

@@ -4,6 +4,7 @@
 
 #include "signet/base/error.h"
 #include "signet/base/isa.h"
+#include "signet/base/progress.h"
 #include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
 #include "signet/bench/bench.h"
@@ -43,15 +44,21 @@ class Bench final : public Verb {
     const bench::Ceilings ceilings = bench::measure_ceilings(seconds_, device_);
     nlohmann::ordered_json all = machine(ceilings);
     if (!json_) print_machine(ceilings);
+    std::vector<std::pair<const bench::Operator*, bench::Case>> cases;
+    for (const auto* op : chosen)
+      for (const auto& c : op->on(device_))
+        if (selected(c)) cases.emplace_back(op, c);
     bool correct = true;
-    for (const auto* op : chosen) {
-      for (const auto& c : op->on(device_)) {
-        if (!selected(c)) continue;
-        const bench::Report report = bench::run_case(*op, c, seconds_, device_);
-        correct = correct && report.correct;
-        json_ ? all["cases"].push_back(to_json(report, ceilings)) : print(report, ceilings);
-      }
+    Progress progress("bench", static_cast<int64_t>(cases.size()), 0,
+                      ProgressStyle::of_stderr(!json_));  // else the rows themselves show it
+    for (size_t i = 0; i < cases.size(); ++i) {
+      const auto& [op, c] = cases[i];
+      progress.update(static_cast<int64_t>(i), fmt::format("{} {}", op->name, c.name));
+      const bench::Report report = bench::run_case(*op, c, seconds_, device_);
+      correct = correct && report.correct;
+      json_ ? all["cases"].push_back(to_json(report, ceilings)) : print(report, ceilings);
     }
+    progress.finish();
     if (!peers_.empty()) {
       std::vector<std::string> ours;
       for (const auto* op : chosen) ours.emplace_back(op->name);
