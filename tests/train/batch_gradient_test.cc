@@ -23,28 +23,34 @@ struct Problem {
   std::vector<T> weights;
   tasks::Batch batch;
 
-  Problem(const tasks::Task& task, int64_t rows, tasks::LengthRange lengths)
-      : model(config(), task.vocabulary(), task.classes()), weights(model.parameters().size()) {
+  Problem(const tasks::Task& task, int64_t rows, tasks::LengthRange lengths,
+          const std::string& architecture = "deltanet")
+      : model(config(architecture), task.vocabulary(), task.classes()), weights(model.parameters().size()) {
     model.parameters().initialize(11, dtype(), weights.data());
     Rng rng(11, 1);
     for (auto& w : weights) w += static_cast<T>(0.2 * rng.normal());
     tasks::make_batch(task, 5, tasks::Split::kTrain, 0, rows, lengths, batch);
   }
   static DType dtype() { return sizeof(T) == 4 ? DType::kF32 : DType::kF64; }
-  static models::ModelConfig config() {
-    return test::small_config({"model.blocks=2", "model.conv=4", "model.mlp=12"}).model;
+  static models::ModelConfig config(const std::string& architecture) {
+    return test::small_config(
+               {"model.architecture=" + architecture, "model.blocks=2", "model.conv=4", "model.mlp=12"})
+        .model;
   }
-  std::vector<T> gradient(BatchLoss* loss = nullptr, autograd::LossOptions options = {}) {
-    BatchGradient compute(model, dtype(), options);
+  std::vector<T> gradient(BatchLoss* loss = nullptr, autograd::LossOptions options = {},
+                          autograd::NoiseOptions noise = {}, int64_t step = 1) {
+    BatchGradient compute(model, dtype(), options, noise);
     auto result = test::poisoned<T>(model.parameters().size());
-    const BatchLoss value = compute.compute(weights.data(), batch, result.data());
+    const BatchLoss value = compute.compute(weights.data(), batch, result.data(), step);
     if (loss) *loss = value;
     return result;
   }
   // One tape over the whole batch; mean loss.
-  std::vector<T> whole(double* loss) {
+  std::vector<T> whole(double* loss, const autograd::Noise* noise = nullptr) {
     Arena arena;
-    autograd::Tape tape(arena, dtype(), true);
+    autograd::Context context{dtype(), {}};
+    context.noise = noise;
+    autograd::Tape tape(arena, arena, context, true);
     std::vector<T> result(weights.size());
     const models::Weights view(model.parameters(), dtype(), weights.data(), result.data());
     const bool dense = static_cast<int64_t>(batch.targets.size()) != batch.rows;
@@ -141,6 +147,41 @@ TEST(BatchGradient, SmoothingMixesTheTargetWithAllClasses) {
   EXPECT_GT(std::abs(certain.loss - even.loss), 1e-3);
   EXPECT_NEAR(mixed.loss, 0.75 * certain.loss + 0.25 * even.loss, 1e-13);
   EXPECT_LT(test::relative_error(got, expected), 1e-12);
+}
+
+// Rows are those of the whole batch, and gradients pass through.
+TEST(BatchGradient, NoiseIsAFunctionOfTheStepThatGradientsPassThrough) {
+  const auto parity = tasks::make_task("parity");
+  const PrefixParity dense_task;
+  const tasks::Task* const both[] = {parity.get(), &dense_task};
+  const autograd::NoiseOptions noise{0.3, 5};
+  for (const tasks::Task* task : both) {
+    for (const std::string architecture : {"deltanet", "gated-deltaproduct"}) {
+      SCOPED_TRACE(architecture + " on " + task->name());
+      Problem<double> problem(*task, 19, {3, 12}, architecture);
+      BatchLoss quiet, loss, other;
+      const auto without = problem.gradient(&quiet), gradient = problem.gradient(&loss, {}, noise, 7);
+      EXPECT_EQ(problem.gradient(nullptr, {}, noise, 7), gradient);
+      EXPECT_EQ(problem.gradient(nullptr, {}, {0, 5}, 7), without);
+      problem.gradient(&other, {}, noise, 8);
+      EXPECT_GT(std::abs(loss.loss - quiet.loss), 1e-4);
+      EXPECT_GT(std::abs(loss.loss - other.loss), 1e-4);
+      problem.gradient(&other, {}, {0.3, 6}, 7);
+      EXPECT_GT(std::abs(loss.loss - other.loss), 1e-4);
+      double expected = 0;
+      const autograd::Noise of_batch{noise, 7, nullptr, 0, problem.batch.rows};
+      EXPECT_LT(test::relative_error(gradient, problem.whole(&expected, &of_batch)), 1e-12);
+      EXPECT_NEAR(loss.loss, expected, 1e-12);
+      test::expect_gradient(
+          problem.weights, gradient,
+          [&] {
+            double at = 0;
+            problem.whole(&at, &of_batch);
+            return at;
+          },
+          "weights", 1e-6, 40);
+    }
+  }
 }
 
 }  // namespace

@@ -184,6 +184,19 @@ TEST(RunConfig, WhatAModelCannotTakeIsRefusedBeforeTraining) {
   expect_error([&] { with("transformer", "model.max_length=64"); }, ErrorCode::kBadInput, "max_length");
   EXPECT_NO_THROW(with("transformer", "model.max_length=256"));
   expect_error([&] { with("lstm", "model.eigenvalues=-1,1"); }, ErrorCode::kBadInput, "lstm");
+  for (const char* model : {"deltanet", "deltaproduct", "gated-deltanet", "gated-deltaproduct", "kda"})
+    EXPECT_EQ(with(model, "train.noise=0.25").train.noise, 0.25);
+  for (const char* model : {"mamba", "mlstm", "transformer"}) {
+    expect_error([&] { with(model, "train.noise=0.25"); }, ErrorCode::kBadInput, "gated-deltaproduct");
+    EXPECT_NO_THROW(with(model, "train.noise=0"));
+  }
+  expect_error(
+      [] {
+        resolve_config({"", "parity", "deltanet", {"train.noise=0.25", "model.output_norm=false"}});
+      },
+      ErrorCode::kBadInput, "output_norm");
+  for (const char* noise : {"train.noise=-0.1", "train.noise=nan", "train.noise=inf", "train.noise=1e9"})
+    expect_error([&] { with("deltanet", noise); }, ErrorCode::kUsage, "train.noise");
   // A model without a range is written without one and reads back so.
   TemporaryDirectory directory;
   auto config = with("lstm", "model.width=8");

@@ -44,35 +44,43 @@ std::vector<std::string> model_of(const std::string& name) {
 std::string architecture_of(const std::string& name) {
   for (const char* other : {"mamba", "mlstm", "transformer", "slstm", "lstm"})
     if (name == other) return name;
-  return name == "exact" ? "gated-deltaproduct" : "deltanet";
+  return name == "exact" || name == "noisy gated" ? "gated-deltaproduct" : "deltanet";
 }
+
+// Both places of noise: before the gate of what is read, and of the scored rows alone.
+bool noisy(const std::string& name) { return name == "noisy" || name == "noisy gated"; }
 
 // A model with its optimizer and engine; batch s is that of step s.
 struct Training {
   OpenDevice device;
   int64_t rows;
+  bool
+      even;  // lengths of a batch are the same, a multiple of 8: the rows of the CPU and the GPU are the same
   std::unique_ptr<tasks::Task> task;
   models::Model model;
   std::vector<float> weights;
   Optimizer optimizer;
   std::unique_ptr<StepEngine> engine;
 
-  Training(const std::string& name, bool dense, const OpenDevice& where, Precision precision)
+  Training(const std::string& name, bool dense, const OpenDevice& where, Precision precision,
+           bool even_lengths = false)
       : device(where),
         rows(batch_of(name)),
+        even(even_lengths),
         task(dense ? std::make_unique<test::PrefixParity>() : tasks::make_task("parity")),
         model(resolve_config({"", "parity", architecture_of(name), model_of(name)}).model, task->vocabulary(),
               task->classes()),
         weights(static_cast<size_t>(model.parameters().size())),
         optimizer(model.parameters(), DType::kF32, {.weight_decay = 0.1, .clip = 0.5}) {
     model.parameters().initialize(3, DType::kF32, weights.data());
-    engine = make_step_engine(device, model, {DType::kF32, precision, 1.5}, weights.data(), optimizer);
+    engine = make_step_engine(device, model, {DType::kF32, precision, {1.5}, {noisy(name) ? 0.3 : 0.0, 5}},
+                              weights.data(), optimizer);
   }
   tasks::Batch batch(int64_t step) const {
     tasks::Batch out;
-    const int64_t longest = 4 + step % 3 * 7;  // several shapes
-    tasks::make_batch(*task, 7, tasks::Split::kTrain, static_cast<uint64_t>(step * rows), rows, {3, longest},
-                      out);
+    const int64_t longest = even ? 8 + step % 3 * 8 : 4 + step % 3 * 7;  // several shapes
+    tasks::make_batch(*task, 7, tasks::Split::kTrain, static_cast<uint64_t>(step * rows), rows,
+                      {even ? longest : 3, longest}, out);
     return out;
   }
   std::vector<StepResult> run(int64_t steps) {
@@ -120,12 +128,13 @@ TEST(CudaStepEngine, MatchesTheCpu) {
   const OpenDevice device = open_device("cuda");
   Rng rng(1);
   for (const std::string name : {"deltanet", "plain", "unnormed", "odd", "exact", "mamba", "wide",
-                                 "transformer", "mlstm", "slstm", "lstm"}) {
+                                 "transformer", "mlstm", "slstm", "lstm", "noisy", "noisy gated"}) {
     for (bool dense : {false, true}) {
       for (Precision precision : {Precision::kFp32, Precision::kTf32, Precision::kBf16}) {
         if (name == "wide" && (!dense || precision != Precision::kBf16)) continue;
-        Training cpu(name, dense, {}, Precision::kFp32), start(name, dense, {}, Precision::kFp32),
-            shaken(name, dense, {}, Precision::kFp32), gpu(name, dense, device, precision);
+        const bool even = noisy(name);
+        Training cpu(name, dense, {}, Precision::kFp32, even), start(name, dense, {}, Precision::kFp32, even),
+            shaken(name, dense, {}, Precision::kFp32, even), gpu(name, dense, device, precision, even);
         const double unit = precision == Precision::kBf16   ? 1.0 / 256
                             : precision == Precision::kTf32 ? 1.0 / 2048
                                                             : 0;
@@ -161,16 +170,46 @@ TEST(CudaStepEngine, MatchesTheCpu) {
 
 TEST(CudaStepEngine, RepeatsItsBitsAloneAndBesideOthers) {
   SIGNET_NEEDS_GPU();
-  for (Precision precision : {Precision::kTf32, Precision::kBf16}) {
-    Training alone("deltanet", true, open_device("cuda"), precision);
-    alone.run(30);
-    std::vector<std::unique_ptr<Training>> replicas;
-    for (int i = 0; i < 4; ++i)
-      replicas.push_back(std::make_unique<Training>("deltanet", true, open_device("cuda"), precision));
-    std::vector<std::thread> threads;
-    for (auto& replica : replicas) threads.emplace_back([&replica] { replica->run(30); });
-    for (auto& thread : threads) thread.join();
-    for (const auto& replica : replicas) EXPECT_EQ(replica->weights, alone.weights);
+  for (const auto& [name, dense] : {std::pair{"deltanet", true}, {"noisy gated", false}}) {
+    for (Precision precision : {Precision::kTf32, Precision::kBf16}) {
+      Training alone(name, dense, open_device("cuda"), precision);
+      alone.run(30);
+      std::vector<std::unique_ptr<Training>> replicas;
+      for (int i = 0; i < 4; ++i)
+        replicas.push_back(std::make_unique<Training>(name, dense, open_device("cuda"), precision));
+      std::vector<std::thread> threads;
+      for (auto& replica : replicas) threads.emplace_back([&replica] { replica->run(30); });
+      for (auto& thread : threads) thread.join();
+      for (const auto& replica : replicas) EXPECT_EQ(replica->weights, alone.weights);
+    }
+  }
+}
+
+// Also in a replayed graph of packed sequences: the noise is that of the step, not of the capture.
+TEST(CudaStepEngine, NoiseIsAFunctionOfTheStep) {
+  SIGNET_NEEDS_GPU();
+  for (const std::string name : {"noisy", "noisy gated"}) {
+    for (Precision precision : {Precision::kTf32, Precision::kBf16}) {
+      for (bool dense : {false, true}) {
+        SCOPED_TRACE(testing::Message() << name << " " << precision_name(precision) << " dense " << dense);
+        Training gpu(name, dense, open_device("cuda"), precision), start(name, dense, {}, Precision::kFp32);
+        const tasks::Batch batch = gpu.batch(2);
+        std::vector<double> norms;
+        std::vector<std::vector<float>> weights;
+        for (int64_t step : {4, 5, 6, 4, 5, 6}) {
+          copy_state(start, gpu);
+          const auto result = one_step(gpu, batch, step);
+          EXPECT_TRUE(result.updated);
+          norms.push_back(result.norm);
+          weights.push_back(gpu.weights);
+        }
+        for (size_t i = 0; i < 3; ++i) {
+          EXPECT_NE(norms[i], norms[(i + 1) % 3]);
+          EXPECT_EQ(norms[i], norms[i + 3]);
+          EXPECT_EQ(weights[i], weights[i + 3]);
+        }
+      }
+    }
   }
 }
 
@@ -212,21 +251,23 @@ TrainOptions quiet_on_gpu() { return {true, "", open_device("cuda")}; }
 TEST(CudaTrainer, ResumesToTheSameBits) {
   SIGNET_NEEDS_GPU();
   namespace fs = std::filesystem;
-  test::TemporaryDirectory directory;
-  const auto config = test::small_config({"model.conv=4", "train.clip=0.3", "train.precision=bf16"});
-  const std::string whole = directory / "whole", part = directory / "part";
-  auto first = io::RunDirectory::create(whole, false);
-  auto expected = train(config, first, false, quiet_on_gpu());
-  EXPECT_EQ(expected["precision"], "bf16");
-  EXPECT_EQ(expected["device"], "cuda");
-  fs::copy(whole, part, fs::copy_options::recursive);
-  for (int64_t step : {21, 28, 35, 40}) fs::remove_all(part + "/checkpoints/step-" + std::to_string(step));
-  auto second = io::RunDirectory::open_for_resume(part);
-  auto resumed = train(resolve_config({second.config_path(), "", "", {}}), second, true, quiet_on_gpu());
-  EXPECT_EQ(test::model_bytes(part, 40), test::model_bytes(whole, 40));
-  EXPECT_EQ(test::metrics_of(part), test::metrics_of(whole));
-  expected.erase("seconds"), resumed.erase("seconds");
-  EXPECT_EQ(resumed, expected);
+  for (const char* noise : {"train.noise=0", "train.noise=0.2"}) {
+    test::TemporaryDirectory directory;
+    const auto config = test::small_config({"model.conv=4", "train.clip=0.3", "train.precision=bf16", noise});
+    const std::string whole = directory / "whole", part = directory / "part";
+    auto first = io::RunDirectory::create(whole, false);
+    auto expected = train(config, first, false, quiet_on_gpu());
+    EXPECT_EQ(expected["precision"], "bf16");
+    EXPECT_EQ(expected["device"], "cuda");
+    fs::copy(whole, part, fs::copy_options::recursive);
+    for (int64_t step : {21, 28, 35, 40}) fs::remove_all(part + "/checkpoints/step-" + std::to_string(step));
+    auto second = io::RunDirectory::open_for_resume(part);
+    auto resumed = train(resolve_config({second.config_path(), "", "", {}}), second, true, quiet_on_gpu());
+    EXPECT_EQ(test::model_bytes(part, 40), test::model_bytes(whole, 40));
+    EXPECT_EQ(test::metrics_of(part), test::metrics_of(whole));
+    expected.erase("seconds"), resumed.erase("seconds");
+    EXPECT_EQ(resumed, expected);
+  }
 }
 
 TEST(CudaEvaluator, AgreesWithTheCpu) {

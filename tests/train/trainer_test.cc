@@ -39,10 +39,25 @@ TEST(Trainer, SameSeedSameBitsOtherSeedOtherBits) {
   EXPECT_NE(metrics_of(directory / "a"), metrics_of(directory / "c"));
 }
 
+// No noise is today's run to the bit; noise is in the updates alone: after none of them nothing has changed.
+TEST(Trainer, NoiseIsPartOfTrainingAlone) {
+  TemporaryDirectory directory;
+  const auto run = [&](const char* name, const std::vector<std::string>& set) {
+    return without_time(train_small(directory / name, set));
+  };
+  EXPECT_EQ(run("plain", {}), run("silent", {"train.noise=0"}));
+  EXPECT_EQ(model_bytes(directory / "plain", 40), model_bytes(directory / "silent", 40));
+  EXPECT_EQ(run("noisy", {"train.noise=0.5"}), run("again", {"train.noise=0.5"}));
+  EXPECT_EQ(model_bytes(directory / "noisy", 40), model_bytes(directory / "again", 40));
+  EXPECT_NE(model_bytes(directory / "noisy", 40), model_bytes(directory / "plain", 40));
+  EXPECT_EQ(run("start", {"train.steps=0"}), run("noisy start", {"train.steps=0", "train.noise=0.5"}));
+}
+
 TEST(Trainer, TheNumberOfThreadsChangesNoBit) {
   TemporaryDirectory directory;
   const int before = thread_count();
-  const std::vector<std::string> set = {"train.clip=0.5", "model.mlp=16", "model.conv=4", "train.steps=12"};
+  const std::vector<std::string> set = {"train.clip=0.5", "model.mlp=16", "model.conv=4", "train.steps=12",
+                                        "train.noise=0.1"};
   for (int threads : {1, 2, 3}) {
     set_thread_count(threads);
     train_small(directory / std::to_string(threads), set);
@@ -59,7 +74,8 @@ TEST(Trainer, TheNumberOfThreadsChangesNoBit) {
 TEST(Trainer, ResumesFromEveryCheckpointToTheSameBits) {
   namespace fs = std::filesystem;
   for (const auto& set : {std::vector<std::string>{"train.clip=0.3", "train.weight_decay=0.1"},
-                          std::vector<std::string>{"train.dtype=float64", "train.curriculum=30"}}) {
+                          std::vector<std::string>{"train.dtype=float64", "train.curriculum=30"},
+                          std::vector<std::string>{"train.noise=0.2", "model.blocks=2"}}) {
     TemporaryDirectory directory;
     const std::string whole = directory / "whole";
     const auto expected = train_small(whole, set);

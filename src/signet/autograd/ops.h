@@ -73,6 +73,23 @@ bool can_fuse_norm_linear(const Tape& tape, const Var& x, const Var& norm, const
 Var norm_linear(Tape& tape, const Var& x, const Var& norm, const Var& weight, const Var& residual,
                 double eps);
 
+// Noise of a training step. Keys are rows of the whole batch: a tape that sees some of its sequences says
+// which.
+struct NoiseOptions {
+  double deviation = 0;  // 0 = none
+  uint64_t seed = 0;
+};
+struct Noise {
+  NoiseOptions options;
+  int64_t step = 0;
+  const double* device_step = nullptr;  // GPU only: in device memory, in the place of step
+  int64_t first_sequence = 0, sequences = 1;
+};
+// x += noise of the context (kernels/noise/noise.h), if it has some; `place` tells apart several values of
+// one tape. In place, and dx is the gradient of the sum as it is, so that nothing is saved or recorded:
+// whoever made x must not read its value again.
+void add_noise(Tape& tape, const Var& x, int64_t place);
+
 // Per-head L2 normalisation of heads of `head_width` columns. Saves y and one number per head.
 Var l2_normalize(Tape& tape, const Var& x, int64_t head_width, double eps);
 

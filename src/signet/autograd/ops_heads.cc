@@ -1,8 +1,10 @@
-// prepare_heads (ops.h): the GPU's one pass from a projection to what the heads of a recurrence read.
+// What goes into and comes out of the heads of a recurrence (ops.h): prepare_heads, the GPU's one pass from a
+// projection to what they read, and add_noise.
 #include "signet/autograd/operator_support.h"
 #include "signet/autograd/ops.h"
 #include "signet/kernels/embedding/windows.h"
 #include "signet/kernels/l2_norm/l2_norm.h"
+#include "signet/kernels/noise/noise.h"
 #include "signet/kernels/short_conv/short_conv.h"
 
 namespace signet::autograd {
@@ -162,5 +164,26 @@ PreparedHeads prepare_heads(Tape&, const Var&, const HeadLayout&, const Var&, Se
   fail(ErrorCode::kFailure, "heads are prepared in one pass on the GPU alone");
 }
 #endif
+
+void add_noise(Tape& tape, const Var& x, int64_t place) {
+  const Noise* noise = tape.context().noise;
+  if (!noise || noise->options.deviation == 0) return;
+  const Tensor& value = x.value;
+  const int64_t first_row = value.rows() / noise->sequences * noise->first_sequence;
+  tape.context().run_stored(value.dtype, [&](auto element, auto device) {
+    using T = decltype(element);
+    kernels::add_noise(kernels::AddNoise<T>{value.rows(),
+                                            value.width(),
+                                            ptr<T>(value),
+                                            value.row_stride,
+                                            ptr<T>(value),
+                                            value.row_stride,
+                                            static_cast<Accumulator<T>>(noise->options.deviation),
+                                            {noise->options.seed, noise->step, place},
+                                            first_row,
+                                            noise->device_step},
+                       device);
+  });
+}
 
 }  // namespace signet::autograd

@@ -36,6 +36,8 @@ inline bool claim(const Var& v) {
   return std::exchange(*v.written, true);
 }
 
+struct Noise;  // ops.h
+
 // The number type of activations, the device that operators run on, and how it multiplies matrices. With bf16
 // activations (GPU only) parameters, their gradients, statistics, gates and states stay fp32, and values that
 // depend on the vocabulary alone may too: every value carries its own type.
@@ -48,6 +50,7 @@ struct Context {
   const bf16* narrow_parameters = nullptr;
   ColumnSums* later = nullptr;  // GPU only: takes sums that only add to gradients of parameters
   int64_t slack = 0;  // elements that may be read, and zero added to, behind the buffers and their gradient
+  const Noise* noise = nullptr;  // training only: of what heads read from their states (add_noise)
 
   const bf16* narrow(const Tensor& parameter) const {
     return narrow_parameters + (parameter.as<float>() - parameters);

@@ -1,10 +1,11 @@
-// Counter-based random numbers: Philox4x32-10 (Salmon et al., SC 2011). A generator is a pure function of
-// (seed, stream, position), so any sample can be made again on any number of threads.
+// Counter-based random numbers (base/philox.h). A generator is a pure function of (seed, stream, position),
+// so any sample can be made again on any number of threads.
 #pragma once
 
-#include <array>
 #include <cmath>
 #include <cstdint>
+
+#include "signet/base/philox.h"
 
 namespace signet {
 
@@ -14,7 +15,7 @@ class Rng {
 
   uint32_t next_u32() {
     if (used_ == 4) refill();
-    return block_[used_++];
+    return block_.words[used_++];
   }
   uint64_t next_u64() {
     const uint64_t low = next_u32();
@@ -44,27 +45,15 @@ class Rng {
 
  private:
   void refill() {
-    uint32_t c0 = static_cast<uint32_t>(counter_), c1 = static_cast<uint32_t>(counter_ >> 32);
-    uint32_t c2 = static_cast<uint32_t>(stream_), c3 = static_cast<uint32_t>(stream_ >> 32);
-    uint32_t k0 = static_cast<uint32_t>(seed_), k1 = static_cast<uint32_t>(seed_ >> 32);
-    for (int round = 0; round < 10; ++round) {
-      const uint64_t p0 = uint64_t{0xD2511F53u} * c0, p1 = uint64_t{0xCD9E8D57u} * c2;
-      const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
-      const uint32_t n2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
-      c1 = static_cast<uint32_t>(p1);
-      c3 = static_cast<uint32_t>(p0);
-      c0 = n0;
-      c2 = n2;
-      k0 += 0x9E3779B9u;
-      k1 += 0xBB67AE85u;
-    }
-    block_ = {c0, c1, c2, c3};
+    block_ = philox({{static_cast<uint32_t>(counter_), static_cast<uint32_t>(counter_ >> 32),
+                      static_cast<uint32_t>(stream_), static_cast<uint32_t>(stream_ >> 32)}},
+                    seed_);
     ++counter_;
     used_ = 0;
   }
 
   uint64_t seed_, stream_, counter_ = 0;
-  std::array<uint32_t, 4> block_{};
+  PhiloxBlock block_{};
   int used_ = 4;
 };
 

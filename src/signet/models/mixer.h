@@ -59,6 +59,8 @@ class Mixer {
   // Whether `mix` on a GPU takes sequences that lie behind each other without padding (Sequence::offsets), of
   // at most `time` tokens stored as `type`.
   virtual bool packs(DType /*type*/, int64_t /*time*/) const { return false; }
+  // Whether what heads read from their states is made noisy where the tape says so (autograd::add_noise).
+  virtual bool takes_noise() const { return false; }
   // Whether `mix` can carry its state in the memory of a GPU.
   virtual bool state_on_gpu() const { return false; }
 

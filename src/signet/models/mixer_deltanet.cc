@@ -148,7 +148,7 @@ class DeltaNetMixer final : public Mixer {
   }
 
   Var finish(Tape& tape, const Weights& weights, const Var& mixed, const Var& residual) const override {
-    if (options_.output_norm && !options_.output_gate &&
+    if (options_.output_norm && !options_.output_gate && !tape.context().noise &&
         autograd::can_fuse_norm_linear(tape, mixed, weights[o_norm_], weights[o_], residual))
       return autograd::norm_linear(tape, mixed, weights[o_norm_], weights[o_], residual, eps_);
     const Var read = options_.output_gate ? mixed : normed(tape, weights, mixed);
@@ -156,6 +156,7 @@ class DeltaNetMixer final : public Mixer {
   }
 
   bool packs(DType, int64_t) const override { return true; }
+  bool takes_noise() const override { return options_.output_norm; }
   bool state_on_gpu() const override { return true; }
   // A factor reads S^T k and adds a product of vectors; then S is read by q and may decay.
   double recurrence_flops(double) const override {
@@ -257,7 +258,9 @@ class DeltaNetMixer final : public Mixer {
 
   Var normed(Tape& tape, const Weights& weights, const Var& o) const {
     if (!options_.output_norm) return o;
-    return autograd::norm(tape, o, weights[o_norm_], kernels::NormKind::kRms, eps_);
+    const Var read = autograd::norm(tape, o, weights[o_norm_], kernels::NormKind::kRms, eps_);
+    autograd::add_noise(tape, read, o_norm_);
+    return read;
   }
 
   DeltaNetOptions options_;

@@ -135,6 +135,11 @@ bool Model::packs(DType type, int64_t time) const {
                      [&](const Block& block) { return block.mixer->packs(type, time); });
 }
 
+bool Model::takes_noise() const {
+  return std::all_of(blocks_.begin(), blocks_.end(),
+                     [](const Block& block) { return block.mixer->takes_noise(); });
+}
+
 double Model::train_flops_per_token(double length) const {
   double forward = 0;
   for (const auto& info : parameters_.infos())

@@ -37,6 +37,7 @@ class Model {
 
   // Whether every mixer takes packed sequences of at most `time` tokens (Mixer::packs).
   bool packs(DType type, int64_t time) const;
+  bool takes_noise() const;  // whether every mixer does
 
   // Logits [scored, classes] at the rows named by `scored` (row = b * time + t), or at every row when it is
   // null. tokens [batch * time] must lie in [0, vocabulary) and, like `scored`, outlive the tape. With

@@ -12,8 +12,9 @@ using autograd::Sequence;
 using autograd::Tape;
 using models::Weights;
 
-BatchGradient::BatchGradient(const models::Model& model, DType dtype, autograd::LossOptions loss)
-    : model_(model), dtype_(dtype), loss_(loss), groups_(kGroups) {
+BatchGradient::BatchGradient(const models::Model& model, DType dtype, autograd::LossOptions loss,
+                             autograd::NoiseOptions noise)
+    : model_(model), dtype_(dtype), loss_(loss), noise_(noise), groups_(kGroups) {
   for (auto& group : groups_)
     group.gradient.resize(static_cast<size_t>(model.parameters().size() * dtype_size(dtype)));
 }
@@ -25,7 +26,7 @@ int64_t BatchGradient::arena_bytes() const {
 }
 
 void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& batch, int64_t begin,
-                              int64_t end, int64_t scored_total) {
+                              int64_t end, int64_t scored_total, int64_t step) {
   std::memset(group.gradient.data(), 0, group.gradient.size());
   group.loss = {};
   const int64_t per_shard = std::max<int64_t>(1, kShardTokens / std::max<int64_t>(1, batch.time));
@@ -33,7 +34,10 @@ void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& b
   for (int64_t first = begin; first < end; first += per_shard) {
     const int64_t rows = std::min(per_shard, end - first);
     group.arena.reset();
-    Tape tape(group.arena, dtype_, /*recording=*/true);
+    const autograd::Noise noise{noise_, step, nullptr, first, rows};
+    autograd::Context context{dtype_, {}};
+    if (noise_.deviation > 0) context.noise = &noise;
+    Tape tape(group.arena, group.arena, context, /*recording=*/true);
     const Weights view(model_.parameters(), dtype_, weights, group.gradient.data());
     const int64_t scored = dense ? rows * batch.time : rows;
     group.predictions.resize(static_cast<size_t>(scored));
@@ -55,13 +59,13 @@ void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& b
   }
 }
 
-BatchLoss BatchGradient::compute(void* weights, const tasks::Batch& batch, void* gradient) {
+BatchLoss BatchGradient::compute(void* weights, const tasks::Batch& batch, void* gradient, int64_t step) {
   const int64_t scored =
       std::count_if(batch.targets.begin(), batch.targets.end(), [](int32_t target) { return target >= 0; });
   parallel_for(kGroups, 1, [&](int64_t first, int64_t last) {
     for (int64_t g = first; g < last; ++g) {
       run_group(groups_[g], weights, batch, batch.rows * g / kGroups, batch.rows * (g + 1) / kGroups,
-                std::max<int64_t>(1, scored));
+                std::max<int64_t>(1, scored), step);
     }
   });
   BatchLoss total;

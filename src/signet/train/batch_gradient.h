@@ -21,10 +21,11 @@ struct BatchLoss {
 
 class BatchGradient {
  public:
-  BatchGradient(const models::Model& model, DType dtype, autograd::LossOptions loss = {});
+  BatchGradient(const models::Model& model, DType dtype, autograd::LossOptions loss = {},
+                autograd::NoiseOptions noise = {});
 
-  // Overwrites `gradient` (parameters().size() elements).
-  BatchLoss compute(void* weights, const tasks::Batch& batch, void* gradient);
+  // Overwrites `gradient` (parameters().size() elements). The noise is that of update `step`.
+  BatchLoss compute(void* weights, const tasks::Batch& batch, void* gradient, int64_t step = 1);
 
   int64_t arena_bytes() const;
 
@@ -39,11 +40,12 @@ class BatchGradient {
     BatchLoss loss;
   };
   void run_group(Group& group, void* weights, const tasks::Batch& batch, int64_t begin, int64_t end,
-                 int64_t scored);
+                 int64_t scored, int64_t step);
 
   const models::Model& model_;
   DType dtype_;
   autograd::LossOptions loss_;
+  autograd::NoiseOptions noise_;
   std::vector<Group> groups_;
 };
 

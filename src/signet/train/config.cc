@@ -97,6 +97,11 @@ void TrainConfig::describe(io::Fields& fields) {
   fields.field("smoothing", smoothing,
                "share of every target spread over all classes, so that only exact states have the least loss",
                {0, 0.9});
+  fields.field(
+      "noise", noise,
+      "standard deviation of the noise on what each head reads from its state, behind the head's norm, "
+      "so that states off their centre are misread; in training only",
+      {0, 100});
   fields.field("seed", seed, "of the start and the data", {0, int64_t{1} << 62});
   fields.field_enum("dtype", dtype, "arithmetic", {"float32", "float64"});
   fields.field_enum("precision", precision,
@@ -209,7 +214,14 @@ RunConfig resolve_config(const ConfigSources& sources) {
         "model.max_length = {} is less than the longest sequence, {}; raise it, or lower eval.max_length",
         limit, longest);
   // What the options forbid together shows when the model is put together; nothing is allocated for it.
-  models::Model(config.model, checked_task->vocabulary(), checked_task->classes());
+  const models::Model model(config.model, checked_task->vocabulary(), checked_task->classes());
+  if (config.train.noise > 0 && !model.takes_noise())
+    bad_input(
+        "train.noise = {} goes behind the norm of what a head reads, which model.architecture = {} lacks in "
+        "some "
+        "block; it is for deltanet, deltaproduct, gated-deltanet, gated-deltaproduct and kda with "
+        "model.output_norm = true",
+        config.train.noise, config.model.architecture);
   return config;
 }
 

@@ -42,7 +42,7 @@ struct TrainConfig {
   int64_t warmup = -1;  // -1 = a tenth of the steps
   std::string schedule = "cosine";
   double weight_decay = 0, clip = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  double temperature = 1, smoothing = 0;
+  double temperature = 1, smoothing = 0, noise = 0;
   int64_t seed = 1;
   std::string dtype = "float32", precision = "auto";
   int64_t validate_every = 200, validate_samples = 512;

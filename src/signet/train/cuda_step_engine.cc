@@ -112,8 +112,8 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// In front of a batch's tokens: what AdamW's schedule reads (the GPU fills in the scale of the gradient), and
-// the number of scored positions.
+// In front of a batch's tokens: what AdamW's schedule reads (the GPU fills in the scale of the gradient; the
+// step is also the noise's), and the number of scored positions.
 struct Header {
   double lr = 0, step = 0, scale = 0, scored = 0;
 };
@@ -351,6 +351,8 @@ class CudaStepEngine final : public StepEngine {
     context.narrow_parameters = narrow_.as<bf16>();
     context.slack = slack_;
     context.later = &sums_;
+    const autograd::Noise noise{options_.noise, 0, &header->step};
+    if (options_.noise.deviation > 0) context.noise = &noise;
     Tape tape(arena_, host_, context, /*recording=*/true);
     fill_zero(device_, gradient_.data(), bytes_);
     const models::Weights view(model_.parameters(), DType::kF32, weights_.data(), gradient_.data());

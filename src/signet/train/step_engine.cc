@@ -13,7 +13,7 @@ class CpuStepEngine final : public StepEngine {
   CpuStepEngine(const models::Model& model, const StepOptions& options, void* weights, Optimizer& optimizer)
       : weights_(weights),
         optimizer_(optimizer),
-        batch_gradient_(model, options.dtype, options.loss),
+        batch_gradient_(model, options.dtype, options.loss, options.noise),
         gradient_(static_cast<size_t>(model.parameters().size() * dtype_size(options.dtype))) {}
 
   void submit(const tasks::Batch& batch, double lr, int64_t step) override {
@@ -21,7 +21,7 @@ class CpuStepEngine final : public StepEngine {
       fail(ErrorCode::kFailure, "step {} was submitted before step {} was collected", step, result_->step);
     StepResult result;
     result.step = step;
-    result.batch = batch_gradient_.compute(weights_, batch, gradient_.data());
+    result.batch = batch_gradient_.compute(weights_, batch, gradient_.data(), step);
     result.norm = optimizer_.gradient_norm(gradient_.data());
     result.updated = std::isfinite(result.batch.loss) && std::isfinite(result.norm);
     if (result.updated) optimizer_.update(weights_, gradient_.data(), result.norm, lr, step);

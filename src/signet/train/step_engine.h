@@ -42,6 +42,7 @@ struct StepOptions {
   DType dtype = DType::kF32;
   Precision precision = Precision::kFp32;
   autograd::LossOptions loss;
+  autograd::NoiseOptions noise = {};
 };
 
 // `weights` and the moments of `optimizer` are the host buffers; they must outlive the engine.

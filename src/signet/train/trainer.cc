@@ -42,10 +42,12 @@ class Trainer {
         lengths_(config.train_lengths(run_.task())),
         optimizer_(run_.model().parameters(), run_.dtype(),
                    {train_.beta1, train_.beta2, train_.eps, train_.weight_decay, train_.clip}),
-        engine_(make_step_engine(
-            options.device, run_.model(),
-            {run_.dtype(), config.precision(options.device), {train_.temperature, train_.smoothing}},
-            run_.weights(), optimizer_)) {}
+        engine_(make_step_engine(options.device, run_.model(),
+                                 {run_.dtype(),
+                                  config.precision(options.device),
+                                  {train_.temperature, train_.smoothing},
+                                  {train_.noise, seed()}},
+                                 run_.weights(), optimizer_)) {}
 
   void start() {
     write_file_atomic(directory_.config_path(), run_.config().to_yaml());
