@@ -54,8 +54,7 @@ bool noisy(const std::string& name) { return name == "noisy" || name == "noisy g
 struct Training {
   OpenDevice device;
   int64_t rows;
-  bool
-      even;  // lengths of a batch are the same, a multiple of 8: the rows of the CPU and the GPU are the same
+  bool even;  // all sequences have the same multiple of 8 tokens: rows on the GPU are those on the CPU
   std::unique_ptr<tasks::Task> task;
   models::Model model;
   std::vector<float> weights;
@@ -78,9 +77,12 @@ struct Training {
   }
   tasks::Batch batch(int64_t step) const {
     tasks::Batch out;
-    const int64_t longest = even ? 8 + step % 3 * 8 : 4 + step % 3 * 7;  // several shapes
+    const int64_t longest = even ? 9 + step % 3 * 8 : 4 + step % 3 * 7;  // several shapes
     tasks::make_batch(*task, 7, tasks::Split::kTrain, static_cast<uint64_t>(step * rows), rows,
                       {even ? longest : 3, longest}, out);
+    if (even) {
+      EXPECT_EQ(out.time % 8, 0);
+    }
     return out;
   }
   std::vector<StepResult> run(int64_t steps) {
