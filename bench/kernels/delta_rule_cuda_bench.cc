@@ -1,7 +1,7 @@
 // Delta rule on the GPU: error of every output against fp64, then times (medians over CUDA events) beside the
 // floor that the bytes set. One JSON object per line with --json.
 //   delta_rule_cuda_bench [--check] [--long [--half]] [--time | --quick] [--only NUMBER] [--json FILE]
-//   [--once NUMBER] [--small] [--chunks]
+//   [--once NUMBER] [--small] [--chunks] [--channels]
 // --once runs both passes of one timed case a single time, for a profiler.
 #include <cstdio>
 #include <cstring>
@@ -167,8 +167,41 @@ DeltaRuleShape gated(DeltaRuleShape shape, int64_t channels) {
   return shape;
 }
 
+// Long sequences with a gate per channel, in chunks: gates of either sign, zeros, and keys that repeat while
+// the gates hardly decay.
+void channel_checks() {
+  struct Gates {
+    double low, high, zeros;
+    int keys;
+  };
+  for (const Gates& g : {Gates{-1, 1, 0.2, 0}, Gates{0.9, 1, 0, 0}, Gates{-1, -1, 0, 5},
+                         Gates{-1e-6, 1e-6, 0.5, 0}, Gates{0.99, 1, 0, 3}, Gates{-1, -0.98, 0.001, 3}}) {
+    for (const DeltaRuleShape& s :
+         {DeltaRuleShape{1, 2048, 4, 128, 128, 1}, DeltaRuleShape{2, 70, 3, 64, 64, 1},
+          DeltaRuleShape{1, 333, 2, 128, 128, 2}, DeltaRuleShape{1, 533, 1, 64, 64, 3}}) {
+      DeltaRuleCase c;
+      c.shape = gated(s, s.dk), c.beta_low = g.keys ? 2 : 0, c.beta_high = 2, c.distinct_keys = g.keys;
+      c.gate_low = g.low, c.gate_high = g.high, c.gate_zeros = g.zeros;
+      check<bf16>(c);
+    }
+  }
+  DeltaRuleCase segments;
+  segments.shape = gated({1, 8192, 2, 128, 128, 1}, 128), segments.beta_high = 2;
+  segments.gate_low = 0.99, segments.gate_zeros = 0;
+  check<bf16>(segments, 1);
+  segments.shape = gated({1, 16384, 16, 128, 128, 1}, 128);
+  check<bf16>(segments, 1);
+  DeltaRuleCase packed;
+  packed.shape = gated({0, 0, 2, 128, 128, 1}, 128), packed.beta_high = 2, packed.gate_low = 0.5;
+  packed.lengths = {1000, 1, 64, 0, 700, 129};
+  check<bf16>(packed);
+  packed.shape = gated({0, 0, 2, 64, 64, 1}, 64), packed.shape.unit_keys = true, packed.states = false;
+  check<bf16>(packed);
+}
+
 // In bf16 alone when `half`.
 void long_checks(bool half) {
+  channel_checks();
   for (const auto& [low, high, keys] :
        {std::tuple{0.0, 1.0, 0}, {1.0, 2.0, 0}, {2.0, 2.0, 0}, {2.0, 2.0, 5}, {2.0, 2.0, 2}, {2.0, 2.0, 1}}) {
     for (const DeltaRuleShape& s :
@@ -233,6 +266,9 @@ const Timed kTimed[] = {
     {gated({8, 2048, 16, 128, 128, 1}, 1), true, 0},
     {gated({8, 2048, 16, 128, 128, 2}, 1), true, 0},
     {gated({8, 2048, 16, 128, 128, 1}, 128), true, 0},
+    {gated({1, 32768, 16, 128, 128, 1}, 128), true, 0},
+    {gated({8, 2048, 32, 64, 64, 1}, 64), true, 0},
+    {gated({8, 2048, 16, 128, 128, 2}, 128), true, 0},
 };
 
 // Only the kernels for long sequences, without the errors, when `quick`; only case number `only` unless
@@ -268,6 +304,8 @@ void once(const DeltaRuleShape& shape, const std::vector<int64_t>& lengths = {})
 void chunks() {
   once<bf16>({1, 150, 2, 128, 128, 1}), once<bf16>({34, 70, 4, 64, 64, 2});
   once<bf16>(gated({1, 1600, 1, 128, 128, 1}, 1)), once<bf16>(gated({1, 70, 2, 64, 64, 2}, 1));
+  once<bf16>(gated({1, 150, 1, 128, 128, 1}, 128)), once<bf16>(gated({1, 1600, 1, 64, 64, 1}, 64));
+  once<bf16>(gated({0, 0, 1, 128, 128, 1}, 128), {33, 0, 64});
   once<bf16>({0, 0, 2, 128, 128, 1}, {70, 1, 0, 64}), once<bf16>(gated({0, 0, 1, 64, 64, 2}, 1), {33, 64});
 }
 
@@ -287,7 +325,7 @@ void small() {
 
 int main(int argc, char** argv) {
   using namespace signet;
-  bool check = false, longer = false, time = false, quick = false, half = false;
+  bool check = false, longer = false, time = false, quick = false, half = false, channels = false;
   int only = -1;
   for (int i = 1; i < argc; ++i) {
     check |= !std::strcmp(argv[i], "--check");
@@ -298,6 +336,7 @@ int main(int argc, char** argv) {
     if (!std::strcmp(argv[i], "--only") && i + 1 < argc) only = std::atoi(argv[++i]);
     if (!std::strcmp(argv[i], "--small")) small();
     if (!std::strcmp(argv[i], "--chunks")) chunks();
+    channels |= !std::strcmp(argv[i], "--channels");
     if (!std::strcmp(argv[i], "--once") && i + 1 < argc) {
       const Timed& timed = kTimed[std::atoi(argv[++i]) % std::size(kTimed)];
       if (timed.half)
@@ -315,6 +354,7 @@ int main(int argc, char** argv) {
     if (json) std::fprintf(json, "{\n");
     if (check) checks();
     if (longer) long_checks(half);
+    if (channels) channel_checks();
     if (time || quick) times(quick, only);
     if (json) std::fprintf(json, "}\n"), std::fclose(json);
   } catch (const Error& error) {

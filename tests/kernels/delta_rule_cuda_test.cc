@@ -103,6 +103,30 @@ TEST(DeltaRuleCuda, Gates) {
   }
 }
 
+// A gate per channel in chunks: several of them, one that is not whole, segments, and symbols that repeat
+// while hardly anything decays.
+TEST(DeltaRuleCuda, GatePerChannelInChunks) {
+  SIGNET_NEEDS_GPU();
+  for (const DeltaRuleShape& shape :
+       {DeltaRuleShape{2, 200, 2, 128, 128, 1}, DeltaRuleShape{1, 64, 3, 64, 64, 1},
+        DeltaRuleShape{1, 17, 1, 128, 128, 1}, DeltaRuleShape{1, 1600, 1, 64, 64, 1}}) {
+    for (const auto& [low, high, zeros, keys] : {std::tuple{-1.0, 1.0, 0.1, 0},
+                                                 {0.9, 1.0, 0.0, 0},
+                                                 {0.99, 1.0, 0.0, 3},
+                                                 {-1.0, -1.0, 0.0, 2},
+                                                 {0.0, 0.0, 1.0, 0}}) {
+      SCOPED_TRACE(fmt::format("{}x{}x{} {}, gates in [{}, {}], {} keys", shape.batch, shape.time,
+                               shape.heads, shape.dk, low, high, keys));
+      DeltaRuleCase c;
+      c.shape = shape, c.shape.gate_channels = shape.dk, c.distinct_keys = keys;
+      c.beta_low = keys ? 2 : 0, c.beta_high = 2, c.gate_low = low, c.gate_high = high, c.gate_zeros = zeros;
+      expect_close<bf16>(c);
+      c.states = false;
+      expect_close<bf16>(c);
+    }
+  }
+}
+
 // Sequences of different lengths in one row, empty ones among them, in every kernel: small heads (odd numbers
 // of heads, too), any size, chunks.
 TEST(DeltaRuleCuda, PackedSequences) {

@@ -26,8 +26,8 @@
 // saved and workspace sizes are asked with the thread count that the call will see (base/thread_pool.h).
 //
 // Two algorithms give the same function: recurrent (one token after the other; exact integer arithmetic stays
-// exact) and chunked (UT/WY transform, forward substitution, matrix products; not with a gate per channel,
-// which is always recurrent). kAuto takes the faster one for the sizes.
+// exact) and chunked (UT/WY transform, forward substitution, matrix products; on the CPU not with a gate
+// per channel, which is always recurrent there). kAuto takes the faster one for the sizes.
 #pragma once
 
 #include <cstdint>

@@ -80,10 +80,10 @@ void tell_of_recurrent_gate(const DeltaRuleShape& s, DeltaRuleAlgorithm algorith
   if (!s.gated() || use_chunks<T>(s, algorithm) || !use_chunks<T>(plain, algorithm)) return;
   static std::once_flag told;
   std::call_once(told, [] {
-    fmt::print(
-        stderr,
-        "delta rule: with a gate per channel, long bf16 sequences take the recurrent CUDA kernel, many times "
-        "slower than the chunked one (docs/gpu.md)\n");
+    fmt::print(stderr,
+               "delta rule: with a gate per channel, long bf16 sequences take the recurrent CUDA kernel on "
+               "this GPU, "
+               "many times slower than the chunked one (docs/gpu.md)\n");
   });
 }
 delta_rule::ChunkPlan chunk_plan(const DeltaRuleShape& s) {

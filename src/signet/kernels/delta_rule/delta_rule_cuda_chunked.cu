@@ -1,56 +1,16 @@
 // Forward of the chunked delta rule: T and P per chunk, then the states and outputs one chunk after the other
 // (delta_rule_cuda_states.cu).
-#include "signet/kernels/delta_rule/delta_rule_cuda_chunked.cuh"
-#include "signet/kernels/delta_rule/delta_rule_cuda_mma.cuh"
+#include "signet/kernels/delta_rule/delta_rule_cuda_inverse.cuh"
 
 namespace signet::kernels::delta_rule {
 namespace {
 
 constexpr int kThreads = 128;  // 4 warps: one per 16 rows of a chunk
 
-constexpr int kPitch = kChunk + 4;  // of 64 x 64 fp32 matrices
 template <int DK>
 constexpr int kInverseSize = kPitch > DK / 2 ? kChunk* kPitch : kChunk* DK / 2;  // floats
 
-// x = big + small, both exact in tf32 but for the last bits of small.
-struct Tf32 {
-  uint32_t big, small;
-  __device__ explicit Tf32(float x) {
-    big = __float_as_uint(x) & 0xffffe000u;
-    small = __float_as_uint(x - __uint_as_float(big));
-  }
-};
-// C[16][16] += A B over K terms on tensor cores, to the accuracy of fp32: A and B lie in shared memory, rows
-// of kPitch, and enter as sums of two tf32 numbers.
-template <int K>
-__device__ void multiply_exactly(float (&c)[2][4], const float* a, const float* b, int lane) {
-  const auto multiply = [](float(&sum)[4], const uint32_t(&x)[4], uint32_t y0, uint32_t y1) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};\n"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y0), "r"(y1));
-  };
-  const int row = lane / 4, column = lane % 4;
-#pragma unroll
-  for (int k = 0; k < K; k += 8) {
-    uint32_t big[4], small[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const Tf32 x(a[(row + i % 2 * 8) * kPitch + k + column + i / 2 * 4]);
-      big[i] = x.big, small[i] = x.small;
-    }
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      const Tf32 y0(b[(k + column) * kPitch + 8 * n + row]), y1(b[(k + column + 4) * kPitch + 8 * n + row]);
-      multiply(c[n], small, y0.big, y1.big);
-      multiply(c[n], big, y0.small, y1.small);
-      multiply(c[n], big, y0.big, y1.big);
-    }
-  }
-}
-
-// P = mask(Q K^T), and T = (I + G diag(beta))^-1: four diagonal blocks of 16 by forward substitution, then
-// T21 = -T22 (M21 T11) of blocks of 16 and of 32, all in fp32; stored as high and low bf16 parts.
+// P = mask(Q K^T), and T = (I + G diag(beta))^-1.
 template <int DK, bool kGated>
 __global__ void __launch_bounds__(kThreads) inverse_kernel(ChunkProblem p) {
   begin_kernel();
@@ -119,73 +79,7 @@ __global__ void __launch_bounds__(kThreads) inverse_kernel(ChunkProblem p) {
   }
   __syncthreads();
 
-  // Diagonal blocks of 16 by forward substitution, one column per lane; a warp has two of them.
-  const auto at = [](float* matrix, int row, int column) { return matrix + row * kPitch + column; };
-  if (warp < 2) {
-    const int first = 32 * warp + lane / 16 * 16;
-    const float* const block = at(m, first, first);
-    float x[16];
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      float sum[4] = {i == lane % 16 ? -1.f : 0.f, 0.f, 0.f, 0.f};
-#pragma unroll
-      for (int l = 0; l < i; l += 4) {
-        float y[4];
-        load_floats(y, block + i * kPitch + l);
-#pragma unroll
-        for (int e = 0; e < 4; ++e)
-          if (l + e < i) sum[e] = fmaf(y[e], x[l + e], sum[e]);
-      }
-      x[i] = -((sum[0] + sum[1]) + (sum[2] + sum[3]));
-    }
-#pragma unroll
-    for (int i = 0; i < 16; ++i) *at(inverse, first + i, first + lane % 16) = x[i];
-    __syncwarp();
-    // T21 = -T22 (M21 T11) of this warp's block of 32. What lies right of the diagonal in m is free.
-    const int top = 32 * warp, low = top + 16;
-    float sums[2][4];
-    clear(sums);
-    multiply_exactly<16>(sums, at(m, low, top), at(inverse, top, top), lane);
-    for_each_pair(sums, lane, [&](float y0, float y1, int row, int column) {
-      *reinterpret_cast<float2*>(at(m, top + row, low + column)) = make_float2(y0, y1);
-      *reinterpret_cast<float2*>(at(inverse, top + row, low + column)) = make_float2(0.f, 0.f);
-    });
-    __syncwarp();
-    clear(sums);
-    multiply_exactly<16>(sums, at(inverse, low, low), at(m, top, low), lane);
-    for_each_pair(sums, lane, [&](float y0, float y1, int row, int column) {
-      *reinterpret_cast<float2*>(at(inverse, low + row, top + column)) = make_float2(-y0, -y1);
-    });
-  }
-  __syncthreads();
-  // The same for the two blocks of 32: a warp makes 16 x 16 of each product.
-  const int row0 = warp / 2 * 16, column0 = warp % 2 * 16;
-  {
-    float sums[2][4];
-    clear(sums);
-    multiply_exactly<32>(sums, at(m, 32 + row0, 0), at(inverse, 0, column0), lane);
-    for_each_pair(sums, lane, [&](float y0, float y1, int row, int column) {
-      *reinterpret_cast<float2*>(at(m, row0 + row, 32 + column0 + column)) = make_float2(y0, y1);
-      *reinterpret_cast<float2*>(at(inverse, row0 + row, 32 + column0 + column)) = make_float2(0.f, 0.f);
-    });
-    __syncthreads();
-    clear(sums);
-    multiply_exactly<32>(sums, at(inverse, 32 + row0, 32), at(m, 0, 32 + column0), lane);
-    for_each_pair(sums, lane, [&](float y0, float y1, int row, int column) {
-      *reinterpret_cast<float2*>(at(inverse, 32 + row0 + row, column0 + column)) = make_float2(-y0, -y1);
-    });
-  }
-  __syncthreads();
-
-  uint4* const out = reinterpret_cast<uint4*>(p.t + chunk.block * 2 * kChunk * kChunk);
-  for (int i = threadIdx.x; i < kChunk * kChunk / 8; i += kThreads) {
-    float x[8];
-    load_floats(x, inverse + i / 8 * kPitch + i % 8 * 8);
-    const Split s0(x[0], x[1]), s1(x[2], x[3]), s2(x[4], x[5]), s3(x[6], x[7]);
-    const int place = tile_piece<64>(i / 8, i % 8);
-    out[place] = make_uint4(s0.high, s1.high, s2.high, s3.high);
-    out[place + kChunk * kChunk / 8] = make_uint4(s0.low, s1.low, s2.low, s3.low);
-  }
+  invert<kThreads>(m, inverse, p.t + chunk.block * 2 * kChunk * kChunk);
 }
 
 template <int D, bool kGated>
@@ -202,14 +96,15 @@ void forward(const ChunkProblem& p, cudaStream_t stream) {
 
 bool chunked_covers(const DeltaRuleShape& shape) {
   const DeltaRuleShape s = with_strides(shape);
-  const int64_t strides[] = {s.q_stride, s.k_stride, s.v_stride, s.o_stride, s.beta_stride};
-  for (int i = 0; i < 5; ++i)
+  const int64_t strides[] = {s.q_stride, s.k_stride, s.v_stride, s.o_stride, s.beta_stride, s.gate_stride};
+  for (int i = 0; i < 6; ++i)
     if (strides[i] >= 1 << 24 || (i < 4 && strides[i] % 8)) return false;
-  constexpr int kSharedMemory = 160000;  // of the state kernels at dk = 128, at least
-  if (s.dk == 128 && cuda_device().shared_per_block < kSharedMemory) return false;
+  // Of the state kernels at dk = 128 and, with a gate per channel, of the gradients, at least.
+  const int shared_memory = s.gate_channels > 1 ? (s.dk == 128 ? 231424 : 130048) : s.dk == 128 ? 160000 : 0;
+  if (cuda_device().shared_per_block < shared_memory) return false;
   if (s.batch >= int64_t{1} << 24 || s.time >= int64_t{1} << 29) return false;
   return s.dk == s.dv && (s.dk == 64 || s.dk == 128) && s.factors >= 1 && s.factors <= kChunk && s.time > 0 &&
-         s.gate_channels <= 1 && s.heads < 65536;
+         s.heads < 65536;
 }
 
 ChunkPlan chunk_plan(const Problem<Half>& p) {
@@ -255,6 +150,7 @@ ChunkProblem chunk_problem(const Problem<Half>& p) {
   c.w = c.t + blocks * plan.t_size;
   c.s0 = c.w + 2 * blocks * plan.row_size;
   c.scores = c.s0 + blocks * plan.state_size;
+  c.scaled = c.scores + blocks * plan.p_size;
   c.gate_parts = workspace;
   c.dv_low = reinterpret_cast<Half*>(workspace + blocks * plan.gate_size);
   c.ds1 = c.dv_low + blocks * plan.row_size;
@@ -268,6 +164,10 @@ ChunkProblem chunk_problem(const Problem<Half>& p) {
 void chunked_forward(const Problem<Half>& p, cudaStream_t stream) {
   const ChunkProblem c = chunk_problem(p);
   find_sequences(c, stream);
+  if (p.gate_channels > 1) {
+    channel_chunks(c, stream);
+    return channel_states(c, stream);
+  }
   if (p.dk == 128)
     p.gate_channels ? forward<128, true>(c, stream) : forward<128, false>(c, stream);
   else

@@ -23,7 +23,8 @@
 //   K^T U: row j of K times r_j                          S1 = c_last S0 + ...
 //
 // and backward the same factors on the gradients. All of them are products of gates, so zeros and signs need
-// no special case. The gradients of R and c are walked back by R_t = g_t R_{t-1}.
+// no special case. The gradients of R and c are walked back by R_t = g_t R_{t-1}. A gate per channel:
+// delta_rule_cuda_channel.cuh.
 //
 // Few heads with long sequences: each sequence is cut into segments. A chunk's effect on the state is affine,
 // so a segment's is, too: S_end = M S_begin + H. One pass over all segments at once gives M (the states that
@@ -34,6 +35,8 @@
 // Per head and chunk; * marks tiles in the order of shared memory (tile_piece<64>), ** blocks (Blocks):
 //   saved      bf16  T* [high, low][64][64]   W^T** [high, low][dv][64]   S0^T** [dv][dk]   P* [tokens][64]
 //              fp32  M [segments][dk][dk]   with a gate R [tokens][64], c of rows, r, c of tokens [3][64]
+//              with a gate per channel   bf16  P* [high, low][64][64]   K diag(c)*, K diag(r)* [high, low],
+//              Q diag(c)*, each [dk / 64][64][64]   fp32  c_last [dk]
 //   workspace  fp32  H [segments][dk][dv]   M of pieces [segments][pieces][dk][dk]
 //              bf16  backward: low part of dV^T** [dv][64]   dS1^T** [dv][dk]
 //              fp32  backward with a gate: what its gradient is made of (GateParts)
@@ -73,7 +76,8 @@ struct ChunkPlan {
   int64_t blocks = 0, sequences = 0;  // chunks and sequences of all heads
   int64_t table_size = 0;             // floats for the table of packed sequences
   // Elements per chunk and head, and per segment and head.
-  int64_t t_size = 0, row_size = 0, state_size = 0, p_size = 0, decay_size = 0, gate_size = 0;
+  int64_t t_size = 0, row_size = 0, state_size = 0, p_size = 0, decay_size = 0, gate_size = 0,
+          scaled_size = 0;
   ChunkPlan(const Problem<__nv_bfloat16>& p, int multiprocessors, int most_pieces)
       : tokens(kChunk / p.factors),
         token_rows(tokens > 32   ? 64
@@ -86,9 +90,12 @@ struct ChunkPlan {
         t_size(2 * kChunk * kChunk),
         row_size(static_cast<int64_t>(kChunk) * p.dv),
         state_size(p.state_size()),
-        p_size(static_cast<int64_t>(token_rows) * kChunk),
-        decay_size(p.gate_channels ? (token_rows + 3) * kChunk : 0),
-        gate_size(p.gate_channels ? GateParts::size(token_rows) : 0) {
+        p_size(p.gate_channels > 1 ? 2 * kChunk * kChunk : static_cast<int64_t>(token_rows) * kChunk),
+        decay_size(p.gate_channels > 1 ? p.dk
+                   : p.gate_channels   ? (token_rows + 3) * kChunk
+                                       : 0),
+        gate_size(p.gate_channels == 1 ? GateParts::size(token_rows) : 0),
+        scaled_size(p.gate_channels > 1 ? 5 * static_cast<int64_t>(kChunk) * p.dk : 0) {
     // Two segments would take as long as one; short ones are not worth a pass of their own.
     const int64_t most = p.offsets ? 1 : chunks / 8, room = multiprocessors / (sequences > 0 ? sequences : 1);
     segments = static_cast<int>(most < room ? most : room);
@@ -114,7 +121,8 @@ struct ChunkPlan {
   int64_t segments_size() const { return segments > 1 ? sequences * segments * state_size : 0; }
   int64_t pieces_size() const { return pieces > 1 ? pieces * segments_size() : 0; }
   int64_t saved_size() const {
-    return blocks * ((t_size + 2 * row_size + state_size + p_size) / 2 + decay_size) + segments_size();
+    return blocks * ((t_size + 2 * row_size + state_size + p_size + scaled_size) / 2 + decay_size) +
+           segments_size();
   }
   int64_t workspace_size() const {
     const int64_t backward = blocks * ((row_size + state_size) / 2 + gate_size);
@@ -125,7 +133,7 @@ struct ChunkPlan {
 // What the chunk kernels get. D pointers are bf16; per chunk blocks as laid out above.
 struct ChunkProblem : Problem<__nv_bfloat16> {
   int tokens, token_rows, chunks, segments, segment_chunks, pieces;
-  __nv_bfloat16 *t, *w, *s0, *scores, *dv_low, *ds1;
+  __nv_bfloat16 *t, *w, *s0, *scores, *dv_low, *ds1, *scaled;
   float *transitions, *increments;  // M, H
   float* piece_transitions;         // M of pieces of segments
   float *decay, *gate_parts;
@@ -134,6 +142,15 @@ struct ChunkProblem : Problem<__nv_bfloat16> {
   __device__ const float* decay_of(int64_t block) const { return decay + block * (token_rows + 3) * kChunk; }
   // Of a block of decay: c of rows, r and c of tokens, each [64].
   __device__ const float* factors_of(int64_t block) const { return decay_of(block) + token_rows * kChunk; }
+
+  // With a gate per channel: c_last [dk], and K diag(c), K diag(r) in two parts and Q diag(c) in one, each
+  // [dk / 64][64][64].
+  __device__ float* last_of(int64_t block) const { return decay + block * dk; }
+  __device__ __nv_bfloat16* keys_before(int64_t block) const { return scaled + block * 5 * kChunk * dk; }
+  __device__ __nv_bfloat16* keys_after(int64_t block) const { return keys_before(block) + 2 * kChunk * dk; }
+  __device__ __nv_bfloat16* queries_before(int64_t block) const {
+    return keys_before(block) + 4 * kChunk * dk;
+  }
 
   __device__ int64_t segment(int64_t head, int i) const { return (head * segments + i) * dk * dv; }
   __device__ float* piece(int64_t head, int segment, int i) const {
@@ -217,6 +234,47 @@ struct Walk {
   }
 };
 
+// The walk of a block of the forward state pass.
+__device__ inline Walk forward_walk(const ChunkProblem& p, bool summary) {
+  const int head = blockIdx.x, y = blockIdx.y, last = p.segments - 1;
+  const bool identity = summary && y >= last;
+  const int segment = identity ? 1 + (y - last) / p.pieces : y;
+  const int64_t state = head * p.state_size();
+  Walk walk(p, segment);
+  walk.identity = identity, walk.summary = summary;
+  if (!identity && segment == 0)
+    walk.begin = p.initial_state ? p.initial_state + state : nullptr;
+  else if (!summary)
+    walk.begin = p.increments + p.segment(head, segment - 1);
+  if (identity) {
+    const int piece = (y - last) % p.pieces, length = (p.segment_chunks + p.pieces - 1) / p.pieces;
+    walk.chunk += piece * length;
+    walk.steps = max(0, min(length, p.segment_chunks - piece * length));
+    walk.end = p.pieces > 1 ? p.piece(head, segment, piece) : p.transitions + p.segment(head, segment);
+  } else if (summary)
+    walk.end = p.increments + p.segment(head, segment);
+  else if (segment == last && p.final_state)
+    walk.end = p.final_state + state;
+  return walk;
+}
+
+// The same of the pass over the states' gradients.
+__device__ inline Walk backward_walk(const ChunkProblem& p, bool summary) {
+  const int head = blockIdx.x, last = p.segments - 1, segment = blockIdx.y + (summary ? 1 : 0);
+  const int64_t state = head * p.state_size();
+  Walk walk(p, segment);
+  walk.summary = summary;
+  if (segment == last)
+    walk.begin = p.d_final_state ? p.d_final_state + state : nullptr;
+  else if (!summary)
+    walk.begin = p.increments + p.segment(head, segment + 1);
+  if (summary)
+    walk.end = p.increments + p.segment(head, segment);
+  else if (segment == 0 && p.d_initial_state)
+    walk.end = p.d_initial_state + state;
+  return walk;
+}
+
 // Sizes only: forward and backward of one shape must agree. dk = dv = 64 or 128, n_h <= 64.
 bool chunked_covers(const DeltaRuleShape& shape);
 ChunkPlan chunk_plan(const Problem<__nv_bfloat16>& p);
@@ -234,6 +292,12 @@ void chunked_state_gradients(const ChunkProblem& p, cudaStream_t stream);
 // R, c and r of every chunk; dg from its parts.
 void chunked_decay(const ChunkProblem& p, cudaStream_t stream);
 void chunked_gate_gradient(const ChunkProblem& p, cudaStream_t stream);
+// The same with a gate per channel, with what forward makes of every chunk before, and dQ, dK,
+// dbeta and dg after.
+void channel_chunks(const ChunkProblem& p, cudaStream_t stream);
+void channel_states(const ChunkProblem& p, cudaStream_t stream);
+void channel_state_gradients(const ChunkProblem& p, cudaStream_t stream);
+void channel_gradients(const ChunkProblem& p, cudaStream_t stream);
 // The states between segments: in `increments`, H_s += M_s H_{s-1} from the first, or H_s += M_s^T H_{s+1}
 // from the last.
 void join_segments(const ChunkProblem& p, bool backward, cudaStream_t stream);

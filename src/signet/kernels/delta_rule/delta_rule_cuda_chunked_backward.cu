@@ -349,6 +349,10 @@ void backward(const ChunkProblem& p, cudaStream_t stream) {
 void chunked_backward(const Problem<Half>& p, cudaStream_t stream) {
   const ChunkProblem c = chunk_problem(p);
   find_sequences(c, stream);
+  if (p.gate_channels > 1) {
+    channel_state_gradients(c, stream);
+    return channel_gradients(c, stream);
+  }
   if (p.dk == 128)
     p.gate_channels ? backward<128, true>(c, stream) : backward<128, false>(c, stream);
   else

@@ -29,22 +29,6 @@ struct alignas(1024) Memory {
   uint64_t arrivals[kSlots];
 };
 
-__device__ Walk walk_of(const ChunkProblem& p, bool summary) {
-  const int head = blockIdx.x, last = p.segments - 1, segment = blockIdx.y + (summary ? 1 : 0);
-  const int64_t state = head * p.state_size();
-  Walk walk(p, segment);
-  walk.summary = summary;
-  if (segment == last)
-    walk.begin = p.d_final_state ? p.d_final_state + state : nullptr;
-  else if (!summary)
-    walk.begin = p.increments + p.segment(head, segment + 1);
-  if (summary)
-    walk.end = p.increments + p.segment(head, segment);
-  else if (segment == 0 && p.d_initial_state)
-    walk.end = p.d_initial_state + state;
-  return walk;
-}
-
 // kBlocks: token blocks of 16 per chunk.
 template <int D, int kBlocks, bool kGated, bool kSummary>
 __device__ void copy_inputs(const ChunkProblem& p, Memory<D, kSummary>& memory, const Walk& walk,
@@ -252,7 +236,7 @@ __global__ void __launch_bounds__(Memory<D, kSummary>::Pipe::kThreads, 1)
   using Pipe = typename Memory<D, kSummary>::Pipe;
   extern __shared__ __align__(1024) char shared[];
   auto& memory = *reinterpret_cast<Memory<D, kSummary>*>(shared);
-  const Walk walk = walk_of(p, kSummary);
+  const Walk walk = backward_walk(p, kSummary);
   if (threadIdx.x == 0) prepare_arrivals(memory.arrivals, std::size(memory.arrivals));
   __syncthreads();
   if (threadIdx.x < 2 * D) {

@@ -38,29 +38,6 @@ struct alignas(1024) Memory {
   uint64_t arrivals[kSlots];
 };
 
-__device__ Walk walk_of(const ChunkProblem& p, bool summary) {
-  const int head = blockIdx.x, y = blockIdx.y, last = p.segments - 1;
-  const bool identity = summary && y >= last;
-  const int segment = identity ? 1 + (y - last) / p.pieces : y;
-  const int64_t state = head * p.state_size();
-  Walk walk(p, segment);
-  walk.identity = identity, walk.summary = summary;
-  if (!identity && segment == 0)
-    walk.begin = p.initial_state ? p.initial_state + state : nullptr;
-  else if (!summary)
-    walk.begin = p.increments + p.segment(head, segment - 1);
-  if (identity) {
-    const int piece = (y - last) % p.pieces, length = (p.segment_chunks + p.pieces - 1) / p.pieces;
-    walk.chunk += piece * length;
-    walk.steps = max(0, min(length, p.segment_chunks - piece * length));
-    walk.end = p.pieces > 1 ? p.piece(head, segment, piece) : p.transitions + p.segment(head, segment);
-  } else if (summary)
-    walk.end = p.increments + p.segment(head, segment);
-  else if (segment == last && p.final_state)
-    walk.end = p.final_state + state;
-  return walk;
-}
-
 template <int D, int kBlocks, bool kGated>
 __device__ void copy_inputs(const ChunkProblem& p, Memory<D, kBlocks>& memory, const Walk& walk,
                             const RowMaps& maps) {
@@ -274,7 +251,7 @@ __global__ void __launch_bounds__(Memory<D, kBlocks>::Pipe::kThreads, 1)
   using Pipe = typename Memory<D, kBlocks>::Pipe;
   extern __shared__ __align__(1024) char shared[];
   auto& memory = *reinterpret_cast<Memory<D, kBlocks>*>(shared);
-  const Walk walk = walk_of(p, kBlocks == 0);
+  const Walk walk = forward_walk(p, kBlocks == 0);
   if (threadIdx.x == 0) prepare_arrivals(memory.arrivals, std::size(memory.arrivals));
   __syncthreads();
   if (threadIdx.x < 2 * D) {
