@@ -1,11 +1,13 @@
 // Delta rule on the GPU: error of every output against fp64, then times (medians over CUDA events) beside the
 // floor that the bytes set. One JSON object per line with --json.
 //   delta_rule_cuda_bench [--check] [--long [--half]] [--time | --quick] [--only NUMBER] [--json FILE]
-//   [--once NUMBER] [--small] [--chunks] [--channels]
+//   [--once NUMBER] [--small] [--chunks] [--channels] [--short] [--check-short]
+//   [--shape BxTxHxDxn_hxgates[xSHORTEST]]...
 // --once runs both passes of one timed case a single time, for a profiler.
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <numeric>
 
 #include "cuda_timing.h"
 #include "support/delta_rule_cuda.h"
@@ -70,9 +72,11 @@ const char* separator = "";  // before the next row
 double bandwidth = 0;
 
 template <class T>
-void time_case(const DeltaRuleShape& s, double peer_ms, bool check_too = true) {
+void time_case(DeltaRuleShape s, double peer_ms, bool check_too = true,
+               const std::vector<int64_t>& lengths = {}) {
   DeltaRuleCase c;
-  c.shape = s, c.beta_high = 2, c.states = false;
+  c.shape = s, c.beta_high = 2, c.states = false, c.lengths = lengths;
+  if (!lengths.empty()) s.batch = 1, s.time = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   DeltaRuleOnGpu<T> gpu(c);
   gpu.run();
   const double error = check_too && s.time * s.factors <= 8192 ? gpu.errors(2).worst() : std::nan("");
@@ -106,6 +110,34 @@ void time_case(const DeltaRuleShape& s, double peer_ms, bool check_too = true) {
         or_null(peer_ms, peer_ms > 0).c_str(), or_null(error, error == error).c_str());
     std::fflush(json);
     separator = ",";
+  }
+}
+
+// Short sequences without states: one block each.
+void short_checks() {
+  for (const auto& [low, high, keys] :
+       {std::tuple{0.0, 2.0, 0}, {2.0, 2.0, 0}, {2.0, 2.0, 5}, {2.0, 2.0, 3}, {2.0, 2.0, 1}, {0.0, 0.0, 0}}) {
+    for (const DeltaRuleShape& s :
+         {DeltaRuleShape{3, 40, 4, 32, 32, 1}, DeltaRuleShape{2, 64, 3, 32, 32, 1},
+          DeltaRuleShape{2, 27, 1, 32, 32, 1}, DeltaRuleShape{2, 20, 3, 32, 32, 3},
+          DeltaRuleShape{2, 32, 2, 32, 32, 2}, DeltaRuleShape{2, 40, 2, 32, 32, 2},
+          DeltaRuleShape{1, 90, 2, 32, 32, 1}, DeltaRuleShape{1, 127, 1, 32, 32, 1}}) {
+      for (int64_t channels : {0, 1}) {
+        DeltaRuleCase c;
+        c.shape = s, c.shape.gate_channels = channels, c.shape.unit_keys = keys == 1;
+        c.beta_low = low, c.beta_high = high, c.distinct_keys = keys, c.states = false;
+        check<bf16>(c);
+        if (channels) c.gate_low = 0.9, c.gate_high = 1, c.gate_zeros = 0, check<bf16>(c);
+      }
+    }
+  }
+  for (int64_t channels : {0, 1}) {
+    DeltaRuleCase c;
+    c.shape = DeltaRuleShape{0, 0, 3, 32, 32, 1}, c.shape.gate_channels = channels, c.beta_high = 2;
+    c.states = false, c.lengths = {40, 39, 33, 32, 17, 16, 15, 5, 1, 0, 2};
+    check<bf16>(c);
+    c.shape.factors = 2, c.lengths = {32, 17, 8, 1, 0};
+    check<bf16>(c);
   }
 }
 
@@ -158,6 +190,7 @@ void checks() {
       check<bf16>(c);
     }
   }
+  short_checks();
   check_reflections(32, 100000);
   check_reflections(24, 100000);
 }
@@ -290,6 +323,16 @@ void times(bool quick, int only) {
   if (json) std::fprintf(json, "\n  ]\n");
 }
 
+// Times bf16 sizes given as BxTxHxDxn_hxgates; with a seventh number, sequences of that length to T, packed.
+void time_shape(const char* text) {
+  long long n[7] = {1, 1, 1, 32, 1, 0, 0};
+  std::sscanf(text, "%lldx%lldx%lldx%lldx%lldx%lldx%lld", n, n + 1, n + 2, n + 3, n + 4, n + 5, n + 6);
+  if (bandwidth == 0) bandwidth = copy_bandwidth();
+  std::vector<int64_t> lengths;
+  for (int64_t b = 0; n[6] > 0 && b < n[0]; ++b) lengths.push_back(n[1] - b * (n[1] - n[6] + 1) / n[0]);
+  time_case<bf16>(gated({n[0], n[1], n[2], n[3], n[3], n[4]}, n[5]), 0, true, lengths);
+}
+
 template <class T>
 void once(const DeltaRuleShape& shape, const std::vector<int64_t>& lengths = {}) {
   DeltaRuleCase c;
@@ -309,6 +352,13 @@ void chunks() {
   once<bf16>({0, 0, 2, 128, 128, 1}, {70, 1, 0, 64}), once<bf16>(gated({0, 0, 1, 64, 64, 2}, 1), {33, 64});
 }
 
+// The kernels for short sequences alone.
+void shorts() {
+  once<bf16>({1, 40, 3, 32, 32, 1}), once<bf16>({1, 21, 2, 32, 32, 3});
+  once<bf16>(gated({1, 61, 2, 32, 32, 1}, 1)), once<bf16>(gated({1, 9, 1, 32, 32, 3}, 1));
+  once<bf16>(gated({0, 0, 3, 32, 32, 1}, 1), {20, 0, 9, 40}), once<bf16>({1, 90, 2, 32, 32, 1});
+}
+
 // A little of every kernel, for compute-sanitizer.
 void small() {
   once<float>({2, 40, 3, 32, 32, 1}), once<bf16>({1, 21, 3, 32, 32, 4}), once<float>({1, 9, 1, 64, 64, 2});
@@ -317,7 +367,7 @@ void small() {
   once<float>(gated({1, 20, 3, 32, 32, 2}, 1)), once<bf16>(gated({1, 18, 1, 32, 32, 1}, 32));
   once<float>(gated({1, 18, 1, 24, 40, 2}, 24));
   once<float>({0, 0, 3, 32, 32, 1}, {20, 0, 9}), once<bf16>({0, 0, 1, 24, 40, 2}, {5, 18});
-  chunks();
+  chunks(), shorts();
 }
 
 }  // namespace
@@ -337,6 +387,9 @@ int main(int argc, char** argv) {
     if (!std::strcmp(argv[i], "--small")) small();
     if (!std::strcmp(argv[i], "--chunks")) chunks();
     channels |= !std::strcmp(argv[i], "--channels");
+    if (!std::strcmp(argv[i], "--short")) shorts();
+    if (!std::strcmp(argv[i], "--check-short")) short_checks();
+    if (!std::strcmp(argv[i], "--shape") && i + 1 < argc) time_shape(argv[++i]);
     if (!std::strcmp(argv[i], "--once") && i + 1 < argc) {
       const Timed& timed = kTimed[std::atoi(argv[++i]) % std::size(kTimed)];
       if (timed.half)

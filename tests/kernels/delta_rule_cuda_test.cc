@@ -163,6 +163,77 @@ TEST(DeltaRuleCuda, UnitKeys) {
   }
 }
 
+// Sequences that are one chunk, which bf16 takes from inputs to outputs in one block: odd lengths, as many
+// substeps as there may be and one more, few symbols at beta = 2.
+TEST(DeltaRuleCuda, ShortSequencesWithoutStates) {
+  SIGNET_NEEDS_GPU();
+  for (const auto& [time, heads, factors] : {std::tuple{40, 4, 1},
+                                             {1, 3, 1},
+                                             {16, 1, 1},
+                                             {17, 2, 1},
+                                             {39, 3, 1},
+                                             {64, 1, 1},
+                                             {65, 1, 1},
+                                             {20, 2, 2},
+                                             {13, 1, 3},
+                                             {32, 1, 2},
+                                             {7, 3, 5},
+                                             {1, 2, 16},
+                                             {4, 1, 16}}) {
+    for (const auto& [low, high, keys] :
+         {std::tuple{0.0, 2.0, 0}, {2.0, 2.0, 0}, {2.0, 2.0, 3}, {2.0, 2.0, 1}, {0.0, 0.0, 0}}) {
+      for (int64_t channels : {0, 1}) {
+        SCOPED_TRACE(fmt::format("{} tokens, {} heads, n_h {}, beta in [{}, {}], {} keys, {} gates", time,
+                                 heads, factors, low, high, keys, channels));
+        DeltaRuleCase c;
+        c.shape = {3, time, heads, 32, 32, factors};
+        c.shape.gate_channels = channels, c.shape.unit_keys = keys == 1;
+        c.beta_low = low, c.beta_high = high, c.distinct_keys = keys, c.states = false;
+        expect_close<bf16>(c);
+      }
+    }
+  }
+}
+
+TEST(DeltaRuleCuda, GatesOfShortSequences) {
+  SIGNET_NEEDS_GPU();
+  for (const auto& [low, high, zeros] : {std::tuple{-1.0, 1.0, 0.2},
+                                         {0.9, 1.0, 0.0},
+                                         {-1.0, -1.0, 0.0},
+                                         {-1e-6, 1e-6, 0.5},
+                                         {0.0, 0.0, 1.0}}) {
+    for (int keys : {0, 3}) {
+      for (int64_t factors : {1, 2}) {
+        SCOPED_TRACE(fmt::format("gates in [{}, {}], {} keys, n_h {}", low, high, keys, factors));
+        DeltaRuleCase c;
+        c.shape = {2, 40 / factors, 3, 32, 32, factors};
+        c.shape.gate_channels = 1, c.beta_low = keys ? 2 : 0, c.beta_high = 2, c.distinct_keys = keys;
+        c.gate_low = low, c.gate_high = high, c.gate_zeros = zeros, c.states = false;
+        expect_close<bf16>(c);
+      }
+    }
+  }
+}
+
+TEST(DeltaRuleCuda, PackedShortSequences) {
+  SIGNET_NEEDS_GPU();
+  std::vector<int64_t> lengths;
+  for (int64_t length = 40; length >= 0; --length) lengths.push_back(length);
+  for (int64_t factors : {1, 2}) {
+    for (int64_t channels : {0, 1}) {
+      for (bool states : {false, true}) {
+        SCOPED_TRACE(fmt::format("n_h {}, {} gates{}", factors, channels, states ? ", states" : ""));
+        DeltaRuleCase c;
+        c.shape = {0, 0, 3, 32, 32, factors};
+        c.shape.gate_channels = channels, c.beta_high = 2, c.states = states;
+        c.lengths = lengths;
+        if (factors == 2) c.lengths.erase(c.lengths.begin(), c.lengths.begin() + 9);
+        expect_close<bf16>(c);
+      }
+    }
+  }
+}
+
 TEST(DeltaRuleCuda, WideRows) {
   SIGNET_NEEDS_GPU();
   DeltaRuleCase c;
@@ -170,6 +241,8 @@ TEST(DeltaRuleCuda, WideRows) {
   c.shape.q_stride = 80, c.shape.k_stride = 160, c.shape.v_stride = 136, c.shape.o_stride = 72;
   c.shape.beta_stride = 7;
   expect_close<float>(c);
+  expect_close<bf16>(c);
+  c.states = false;
   expect_close<bf16>(c);
   c.shape.k_stride = 131;  // no 16-byte loads
   expect_close<float>(c);

@@ -92,6 +92,7 @@ class DeltaRuleOnGpu {
       offsets_ = Mirrored<int64_t>(offsets);
       case_.shape.batch = static_cast<int64_t>(c.lengths.size());
       case_.shape.time = offsets_.host.back(), case_.shape.offsets = offsets_.device;
+      case_.shape.longest = *std::max_element(c.lengths.begin(), c.lengths.end());
     }
     s_ = kernels::with_strides(case_.shape);
     const int64_t rows = s_.rows(), states = s_.batch * s_.heads * s_.dk * s_.dv;

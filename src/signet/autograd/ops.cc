@@ -428,7 +428,10 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
     shape.gate_channels = in.gate.value.width() / options.heads;
     shape.gate_stride = in.gate.value.row_stride;
   }
-  if (sequence.offsets) shape.offsets = sequence.wide_offsets, shape.time = sequence.packed_rows;
+  if (sequence.offsets) {
+    shape.offsets = sequence.wide_offsets, shape.longest = sequence.time;
+    shape.time = sequence.packed_rows;
+  }
   const DType type = in.q.value.dtype, sums = accumulator_dtype(type);
   shape.unit_keys = options.unit_keys && !in.folded_keys && type == DType::kBF16;
   for (const Var* v : {&in.beta, &in.gate, &in.initial})

@@ -17,8 +17,8 @@
 //   [B,T,H,gate_channels] states [B,H,dk,dv], contiguous
 // Within a token the factor and head dimensions are contiguous. All sequences start at `initial_state` (null:
 // zero). Forward overwrites o and final_state (null: not wanted). Backward overwrites every gradient.
-// `d_final_state` and `d_initial_state` may be null. Sums, states, beta and gate are in Accumulator<T>: fp32
-// for bf16 storage.
+// `d_final_state` and `d_initial_state` may be null, and must be where forward had no state of either kind.
+// Sums, states, beta and gate are in Accumulator<T>: fp32 for bf16 storage.
 //
 // Packed sequences (offsets): `batch` sequences of any lengths lie one after the other in `time` tokens, the
 // only row; sequence b has tokens offsets[b] .. offsets[b + 1] - 1 and states of its own, [batch,H,dk,dv].
@@ -53,6 +53,7 @@ struct DeltaRuleShape {
   // Null, or [batch + 1] in the memory of the device that runs: 0 = offsets[0] <= .. <= offsets[batch] =
   // time. Sizes of buffers do not depend on the lengths.
   const int64_t* offsets = nullptr;
+  int64_t longest = 0;  // with offsets: no sequence has more tokens; 0: not known
   int64_t rows() const { return offsets ? time : batch * time; }
   // Of sequence b, where `offsets` can be read.
   int64_t first_row(int64_t b) const { return offsets ? offsets[b] : b * time; }

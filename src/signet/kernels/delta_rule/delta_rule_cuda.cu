@@ -61,6 +61,15 @@ bool use_chunks(const DeltaRuleShape& s, DeltaRuleAlgorithm algorithm) {
            (algorithm == DeltaRuleAlgorithm::kChunked || s.rows() * s.factors >= 16 * s.batch);
   return false;
 }
+// Short sequences without states: forward saves nothing, and backward, which needs nothing saved, must agree.
+template <class T>
+bool use_short(const DeltaRuleShape& s, DeltaRuleAlgorithm algorithm, bool states) {
+  if constexpr (std::is_same_v<T, bf16>)
+    return algorithm != DeltaRuleAlgorithm::kRecurrent && !states && delta_rule::short_covers(s);
+  return false;
+}
+int64_t longest(const DeltaRuleShape& s) { return s.offsets ? s.longest : s.time; }
+
 // Said once per process: the sizes run, but not as fast as they could.
 template <class D>
 void tell_of_slow_kernel(const Problem<D>& p) {
@@ -135,8 +144,11 @@ void delta_rule_forward(const DeltaRuleForward<T>& a, Cuda device) {
   p.beta = a.beta, p.initial_state = a.initial_state, p.final_state = a.final_state;
   p.saved = a.saved, p.workspace = a.workspace, p.gate = a.gate, p.read = a.read;
   use_folded_beta(a.shape, p, stream_of(device));
-  if constexpr (std::is_same_v<T, bf16>)
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (use_short<T>(a.shape, a.algorithm, a.initial_state || a.final_state))
+      return short_forward(p, longest(a.shape), stream_of(device));
     if (use_chunks<T>(a.shape, a.algorithm)) return chunked_forward(p, stream_of(device));
+  }
   tell_of_recurrent_gate<T>(a.shape, a.algorithm);
   if (tile_covers(p)) return tile_forward(p, stream_of(device));
   tell_of_slow_kernel(p);
@@ -157,8 +169,11 @@ void delta_rule_backward(const DeltaRuleBackward<T>& a, Cuda device) {
   p.gate = a.gate, p.dgate = a.dgate, p.read = a.read;
   use_folded_beta(a.shape, p, stream);
   const auto run = [&] {
-    if constexpr (std::is_same_v<T, bf16>)
+    if constexpr (std::is_same_v<T, bf16>) {
+      if (use_short<T>(a.shape, a.algorithm, a.initial_state || a.d_final_state || a.d_initial_state))
+        return short_backward(p, longest(a.shape), stream);
       if (use_chunks<T>(a.shape, a.algorithm)) return chunked_backward(p, stream);
+    }
     if (tile_covers(p)) return tile_backward(p, stream);
     tell_of_slow_kernel(p);
     any_backward(p, stream);

@@ -135,6 +135,11 @@ void tile_forward(const Problem<D>& p, cudaStream_t stream);
 template <class D>
 void tile_backward(const Problem<D>& p, cudaStream_t stream);
 
+// Short bf16 sequences without states, none longer than `longest` tokens. Nothing is saved.
+bool short_covers(const DeltaRuleShape& shape);
+void short_forward(const Problem<__nv_bfloat16>& p, int64_t longest, cudaStream_t stream);
+void short_backward(const Problem<__nv_bfloat16>& p, int64_t longest, cudaStream_t stream);
+
 // to = from / |k|^2 for beta or a gradient of it, rows beta_stride apart.
 template <class D>
 void divide_by_key_norms(const Problem<D>& p, const float* from, float* to, cudaStream_t stream);
