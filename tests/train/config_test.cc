@@ -197,6 +197,15 @@ TEST(RunConfig, WhatAModelCannotTakeIsRefusedBeforeTraining) {
       ErrorCode::kBadInput, "output_norm");
   for (const char* noise : {"train.noise=-0.1", "train.noise=nan", "train.noise=inf", "train.noise=1e9"})
     expect_error([&] { with("deltanet", noise); }, ErrorCode::kUsage, "train.noise");
+  // Margins that nothing would read.
+  for (const char* gate : {"model.beta=hard", "model.beta=fixed"})
+    expect_error(
+        [&] {
+          resolve_config({"", "parity", "deltanet", {gate, "model.beta_margin=0.1"}});
+        },
+        ErrorCode::kBadInput, "model.beta_margin");
+  expect_error([&] { with("deltanet", "model.decay_margin=0.1"); }, ErrorCode::kBadInput,
+               "model.decay_margin");
   // A model without a range is written without one and reads back so.
   TemporaryDirectory directory;
   auto config = with("lstm", "model.width=8");

@@ -334,6 +334,12 @@ class DeltaNetFactory final : public MixerFactory {
                 config.width, options_.heads);
     if (!options_.write && options_.initial_state == "zero")
       bad_input("model.write = false leaves a zero state zero; model.initial_state must be learned");
+    if (options_.beta_margin > 0 && options_.beta != "sigmoid")
+      bad_input("model.beta_margin = {} stretches a sigmoid, and model.beta = {}; leave one of them out",
+                options_.beta_margin, options_.beta);
+    if (options_.decay_margin > 0 && options_.decay == "none")
+      bad_input("model.decay_margin = {} is of decays, and model.decay = none; set it to head or channel",
+                options_.decay_margin);
     return std::make_unique<DeltaNetMixer>(config, options_, prefix, parameters);
   }
 

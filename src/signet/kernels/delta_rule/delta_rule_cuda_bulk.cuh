@@ -78,6 +78,46 @@ __device__ void fetch_factors(const ChunkProblem& p, const Chunk& chunk, float* 
   }
 }
 
+// What the state passes leave for the gradients, 16 columns of a chunk per warp: W in two parts, and of dV
+// (in units of `unit`) the high part as output and the low one for dK and dbeta.
+template <int D>
+__device__ void keep_w(const ChunkProblem& p, int64_t block, WarpMemory& own, const float (&w)[8][4],
+                       int column, int lane) {
+  uint32_t high[4][4], low[4][4];
+  split_rows(high, low, w);
+  Half *const to_high = p.w + 2 * block * kChunk * D, *const to_low = to_high + kChunk * D;
+  if constexpr (kWgmma) {
+    put_blocks<kChunk>(own.high, high, 0, lane);
+    put_blocks<kChunk>(own.low, low, 0, lane);
+  } else {
+    write_blocks<kChunk>(to_high, high, column, 0, lane);
+    write_blocks<kChunk>(to_low, low, column, 0, lane);
+  }
+  send_blocks<kChunk>(to_high, own.high, column, lane);
+  send_blocks<kChunk>(to_low, own.low, column, lane);
+}
+template <int D>
+__device__ void write_dv(const ChunkProblem& p, const Chunk& chunk, int head, WarpMemory& own,
+                         float (&dv)[8][4], float unit, const RowMap& value_rows, int column, int lane) {
+  uint32_t high[4][4], low[4][4];
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) dv[n][e] *= unit;
+  }
+  split_rows(high, low, dv);
+  Half* const to = p.dv_low + chunk.block * kChunk * D;
+  if constexpr (kWgmma)
+    put_blocks<kChunk>(own.low, low, 0, lane);
+  else
+    write_blocks<kChunk>(to, low, column, 0, lane);
+  send_blocks<kChunk>(to, own.low, column, lane);
+  const int rows = chunk.tokens * p.factors;
+  Half* const out = p.dv_out + chunk.token * p.v_stride + head * D + column;
+  write_columns(high, own.high, lane,
+                [&](int row) { return row < rows ? out + value_rows.offset(row) : nullptr; });
+}
+
 // The warps that copy and the kGroups warpgroups that compute, joined by named barriers over kSlots slots of
 // shared memory: copy(i, slot, group, thread) asks for step i's data (and says at the slot's barrier of
 // `arrivals` how many bytes come by bulk copies), which each computing group awaits and gives back. Two sets

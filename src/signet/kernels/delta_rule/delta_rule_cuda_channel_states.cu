@@ -221,20 +221,7 @@ __device__ void walk_forward(const ChunkProblem& p, Memory<D>& memory, const Wal
         multiply_parts<false>(o, u_high[k], u_low[k], second.scores[0], second.scores[1], 16 * k, lane);
     }
     issue_products();
-    if (keep) {
-      uint32_t w_high[4][4], w_low[4][4];
-      split_rows(w_high, w_low, w);
-      Half *const to_high = p.w + 2 * block * kChunk * D, *const to_low = to_high + kChunk * D;
-      if constexpr (kWgmma) {
-        put_blocks<kChunk>(own.high, w_high, 0, lane);
-        put_blocks<kChunk>(own.low, w_low, 0, lane);
-      } else {
-        write_blocks<kChunk>(to_high, w_high, column, 0, lane);
-        write_blocks<kChunk>(to_low, w_low, column, 0, lane);
-      }
-      send_blocks<kChunk>(to_high, own.high, column, lane);
-      send_blocks<kChunk>(to_low, own.low, column, lane);
-    }
+    if (keep) keep_w<D>(p, block, own, w, column, lane);
     await_products();
 #pragma unroll
     for (int part = 0; part < kParts; ++part) keep_in_place(s[part]);
@@ -359,25 +346,7 @@ __device__ void walk_backward(const ChunkProblem& p, Memory<D>& memory, const Wa
       }
     }
     issue_products();
-    if constexpr (!kSummary) {  // dV: its high part is the output, the low part is kept for dK and dbeta
-      uint32_t v_high[4][4], v_low[4][4];
-#pragma unroll
-      for (int n = 0; n < 8; ++n) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) dv[n][e] *= unit;
-      }
-      split_rows(v_high, v_low, dv);
-      Half* const to = p.dv_low + block * kChunk * D;
-      if constexpr (kWgmma)
-        put_blocks<kChunk>(own.low, v_low, 0, lane);
-      else
-        write_blocks<kChunk>(to, v_low, column, 0, lane);
-      send_blocks<kChunk>(to, own.low, column, lane);
-      Half* const out = p.dv_out + chunk.token * p.v_stride + walk.h * D + column;
-      const int rows = chunk.tokens * p.factors;
-      write_columns(v_high, own.high, lane,
-                    [&](int row) { return row < rows ? out + value_rows.offset(row) : nullptr; });
-    }
+    if constexpr (!kSummary) write_dv<D>(p, chunk, walk.h, own, dv, unit, value_rows, column, lane);
     await_products();
 #pragma unroll
     for (int part = 0; part < kParts; ++part) keep_in_place(ds[part]);

@@ -238,6 +238,17 @@ __global__ void __launch_bounds__(32) backward_kernel(Problem<Half> p) {
   constexpr int kParts = At::kParts;
   const At at(p, shared);
   if (at.time == 0) return;
+  const auto store_rows = [&](const Parts(&rows)[kParts][kBlocks], int high, int low) {
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+      if (i >= at.blocks) continue;
+#pragma unroll
+      for (int m = 0; m < kParts; ++m) {
+        at.store_transposed(high, rows[m][i].high, 16 * i, m);
+        at.store_transposed(low, rows[m][i].low, 16 * i, m);
+      }
+    }
+  };
   at.template fetch<false>(Space::kKeys, p.k, p.k_stride);
   copy_commit();
   at.template fetch<false>(Space::kValues, p.v, p.v_stride);
@@ -257,15 +268,7 @@ __global__ void __launch_bounds__(32) backward_kernel(Problem<Half> p) {
     Parts w[kParts][kBlocks];
     at.solve(w);
     __syncwarp();
-#pragma unroll
-    for (int i = 0; i < kBlocks; ++i) {
-      if (i >= at.blocks) continue;
-#pragma unroll
-      for (int m = 0; m < kParts; ++m) {
-        at.store_transposed(Space::kValues, w[m][i].high, 16 * i, m);
-        at.store_transposed(Space::kLowW, w[m][i].low, 16 * i, m);
-      }
-    }
+    store_rows(w, Space::kValues, Space::kLowW);
   }
   copy_wait<0>();
   __syncwarp();
@@ -283,15 +286,7 @@ __global__ void __launch_bounds__(32) backward_kernel(Problem<Half> p) {
     Parts x[kParts][kBlocks];
     at.solve_back(x);
     __syncwarp();
-#pragma unroll
-    for (int i = 0; i < kBlocks; ++i) {
-      if (i >= at.blocks) continue;
-#pragma unroll
-      for (int m = 0; m < kParts; ++m) {
-        at.store_transposed(Space::kX, x[m][i].high, 16 * i, m);
-        at.store_transposed(Space::kLowX, x[m][i].low, 16 * i, m);
-      }
-    }
+    store_rows(x, Space::kX, Space::kLowX);
   }
   __syncwarp();
   at.template drain<false>(Space::kX, p.dv_out, p.v_stride, 0, at.blocks);

@@ -201,25 +201,7 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D, kSummary>& memory, 
       }
     }
     issue_products();
-    if constexpr (!kSummary) {  // dV: its high part is the output, the low part is kept for dK and dbeta
-      uint32_t v_high[4][4], v_low[4][4];
-#pragma unroll
-      for (int n = 0; n < 8; ++n) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) dv[n][e] *= unit;
-      }
-      split_rows(v_high, v_low, dv);
-      Half* const to = p.dv_low + block * kChunk * D;
-      if constexpr (kWgmma)
-        put_blocks<kChunk>(own.low, v_low, 0, lane);
-      else
-        write_blocks<kChunk>(to, v_low, column, 0, lane);
-      send_blocks<kChunk>(to, own.low, column, lane);
-      const int rows = chunk.tokens * p.factors;
-      Half* const out = p.dv_out + chunk.token * p.v_stride + walk.h * D + column;
-      write_columns(v_high, own.high, lane,
-                    [&](int row) { return row < rows ? out + value_rows.offset(row) : nullptr; });
-    }
+    if constexpr (!kSummary) write_dv<D>(p, chunk, walk.h, own, dv, unit, value_rows, column, lane);
     await_products();
 #pragma unroll
     for (int part = 0; part < D / 64; ++part) keep_in_place(ds[part]);

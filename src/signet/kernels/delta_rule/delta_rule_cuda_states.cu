@@ -206,20 +206,7 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D, kBlocks>& memory, c
       }
     }
     issue_products();
-    if (keep) {
-      uint32_t w_high[4][4], w_low[4][4];
-      split_rows(w_high, w_low, w);
-      Half *const to_high = p.w + 2 * block * kChunk * D, *const to_low = to_high + kChunk * D;
-      if constexpr (kWgmma) {
-        put_blocks<kChunk>(own.high, w_high, 0, lane);
-        put_blocks<kChunk>(own.low, w_low, 0, lane);
-      } else {
-        write_blocks<kChunk>(to_high, w_high, column, 0, lane);
-        write_blocks<kChunk>(to_low, w_low, column, 0, lane);
-      }
-      send_blocks<kChunk>(to_high, own.high, column, lane);
-      send_blocks<kChunk>(to_low, own.low, column, lane);
-    }
+    if (keep) keep_w<D>(p, block, own, w, column, lane);
     await_products();
 #pragma unroll
     for (int part = 0; part < D / 64; ++part) keep_in_place(s[part]);
