@@ -218,8 +218,7 @@ RunConfig resolve_config(const ConfigSources& sources) {
   if (config.train.noise > 0 && !model.takes_noise())
     bad_input(
         "train.noise = {} goes behind the norm of what a head reads, which model.architecture = {} lacks in "
-        "some "
-        "block; it is for deltanet, deltaproduct, gated-deltanet, gated-deltaproduct and kda with "
+        "some block; it is for deltanet, deltaproduct, gated-deltanet, gated-deltaproduct and kda with "
         "model.output_norm = true",
         config.train.noise, config.model.architecture);
   return config;
