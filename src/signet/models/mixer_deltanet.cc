@@ -124,6 +124,7 @@ class DeltaNetMixer final : public Mixer {
   Var mix(Tape& tape, const Weights& weights, const Var& projected, Sequence sequence,
           Tensor* state) const override {
     const int64_t n = options_.householders;
+    if (options_.output_gate) sequence.read = nullptr;  // the norm and the gate below go over all rows
     autograd::DeltaRuleInputs in;
     if (!state && prepares_heads(tape)) {
       in = inputs_of(tape, prepare(tape, weights, projected, sequence));

@@ -71,10 +71,8 @@ __device__ void fetch_factors(const ChunkProblem& p, const Chunk& chunk, float* 
       copy_async<16>(factors + i * 4, p.factors_of(chunk.block) + i * 4);
 #pragma unroll
   for (int i = thread; i < kChunk; i += kThreads) {
-    if (const float* from = chunk.beta_of(p, i))
-      copy_async<4>(beta + i, from);
-    else
-      beta[i] = 0.f;
+    const float* const from = chunk.beta_of(p, i);
+    beta[i] = from ? *from : 0.f;
   }
 }
 
@@ -136,14 +134,14 @@ struct Pipeline {
     for (int i = set; i < steps; i += 2) {
       if (i >= kSlots) {
         wait(empty(i, group), 128 + kGroupThreads);
-        if constexpr (kGroups > 1) wait(turn(set), kCopyThreads);
+        wait(turn(set), kCopyThreads);
       }
       copy(i, i % kSlots, group, thread % kGroupThreads);
       copy_commit();
       copy_wait<0>();
       await_bytes(arrivals + i % kSlots, i / kSlots % 2);
       show_to_products();
-      if constexpr (kGroups > 1) wait(turn(set), kCopyThreads);
+      wait(turn(set), kCopyThreads);
       wait(full(i, group), 128 + kGroupThreads);
     }
   }
