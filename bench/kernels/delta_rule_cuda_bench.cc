@@ -345,7 +345,8 @@ void once(const DeltaRuleShape& shape, const std::vector<int64_t>& lengths = {})
 
 // The chunked kernels alone: both sizes of heads, segments, gates.
 void chunks() {
-  once<bf16>({1, 150, 2, 128, 128, 1}), once<bf16>({34, 70, 4, 64, 64, 2}), once<bf16>({1, 400, 1, 64, 64, 1});
+  once<bf16>({1, 150, 2, 128, 128, 1}), once<bf16>({34, 70, 4, 64, 64, 2}),
+      once<bf16>({1, 400, 1, 64, 64, 1});
   once<bf16>(gated({1, 1600, 1, 128, 128, 1}, 1)), once<bf16>(gated({1, 70, 2, 64, 64, 2}, 1));
   once<bf16>(gated({1, 150, 1, 128, 128, 1}, 128)), once<bf16>(gated({1, 1600, 1, 64, 64, 1}, 64));
   once<bf16>(gated({0, 0, 1, 128, 128, 1}, 128), {33, 0, 64});

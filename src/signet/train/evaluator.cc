@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <optional>
 
 #include "signet/autograd/ops.h"
 #include "signet/base/thread_pool.h"
@@ -99,12 +100,15 @@ class PlacedWeights {
 // Runs samples of similar length as one batch, segment by segment.
 class SegmentRunner {
  public:
-  SegmentRunner(const models::Model& model, DType dtype, void* weights, const EvaluationRequest& request)
+  // stateless: every sample fits into one segment, and no state is kept.
+  SegmentRunner(const models::Model& model, DType dtype, void* weights, const EvaluationRequest& request,
+                bool stateless)
       : model_(model),
         dtype_(dtype),
         weights_(weights),
         snap_(request.snap),
         segment_(snap_ ? std::clamp<int64_t>(request.snap_every, 1, kSegment) : kSegment),
+        stateless_(stateless),
         device_(request.device),
         arena_(request.device.kind) {
     if (snap_ && device_.cuda()) fail(ErrorCode::kUsage, "states are rounded on the CPU; leave out the GPU");
@@ -117,11 +121,12 @@ class SegmentRunner {
     size_t longest = 0;
     for (const auto* sample : samples) longest = std::max(longest, sample->tokens.size());
     std::vector<Scored> result(samples.size());
-    models::ModelState state(model_, rows, dtype_, device_);
+    std::optional<models::ModelState> state;
+    if (!stateless_) state.emplace(model_, rows, dtype_, device_);
     const Weights view(model_.parameters(), dtype_, weights_, nullptr);
     for (int64_t begin = 0; begin < static_cast<int64_t>(longest); begin += segment_) {
       if (go_on && !go_on()) break;
-      if (snap_ && begin > 0) snap_->snap(state);
+      if (snap_ && begin > 0) snap_->snap(*state);
       const int64_t time = std::min<int64_t>(segment_, static_cast<int64_t>(longest) - begin);
       lay_out(samples, begin, time, pad, dense);
       arena_.reset();
@@ -129,8 +134,9 @@ class SegmentRunner {
       Tape tape(arena_, host_, {dtype_, device_}, /*recording=*/false);
       const auto count = static_cast<int64_t>(targets_.size());
       if (count == 0) scored_.push_back(0);  // the states must still move on
-      const autograd::Var logits = model_.forward(tape, view, placed(tokens_), Sequence{rows, time},
-                                                  placed(scored_), std::max<int64_t>(count, 1), &state);
+      const autograd::Var logits =
+          model_.forward(tape, view, placed(tokens_), Sequence{rows, time}, placed(scored_),
+                         std::max<int64_t>(count, 1), state ? &*state : nullptr);
       score(tape, logits, count);
       for (int64_t i = 0; i < count; ++i) {
         const auto [row_of, position] = owners_[i];
@@ -205,6 +211,7 @@ class SegmentRunner {
   void* weights_;
   const StateCodebook* snap_;
   int64_t segment_;
+  bool stateless_;
   Device device_;
   Arena arena_, host_;
   std::vector<int32_t> tokens_, scored_, targets_, predictions_;
@@ -225,12 +232,14 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
                     const EvaluationRequest& wanted, const std::function<bool(int64_t)>& progress,
                     const std::function<bool()>& go_on) {
   EvaluationRequest request = wanted;
-  for (size_t i = 0; i < model.blocks(); ++i)
-    if (!model.mixer(i).state_on_gpu()) request.device = {};
   task.check(request.lengths);
   // Samples in memory at a time: bounded in tokens, enough to sort by length, and soon done when asked to
   // stop.
   const int64_t longest = std::max<int64_t>(1, task.max_inputs(request.lengths));
+  bool carried = true;  // whether the GPU can carry the state from one segment to the next
+  for (size_t i = 0; i < model.blocks(); ++i) carried = carried && model.mixer(i).state_on_gpu();
+  if (!carried && longest > kSegment) request.device = {};
+  const bool stateless = request.device.cuda() && !carried;
   const int64_t per_round =
       std::clamp<int64_t>((int64_t{1} << 20) / longest, 8, std::max<int64_t>(8, request.samples));
   const PlacedWeights placed(model, dtype, weights, request.device);
@@ -258,7 +267,7 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
     const int64_t groups = (count + rows - 1) / rows;
     std::vector<Scored> scored(static_cast<size_t>(count));
     parallel_for(groups, gpu ? groups : 1, [&](int64_t begin, int64_t end) {
-      SegmentRunner runner(model, dtype, placed.data(), request);
+      SegmentRunner runner(model, dtype, placed.data(), request, stateless);
       for (int64_t g = begin; g < end; ++g) {
         std::vector<const tasks::Sample*> members;
         for (int64_t i = g * rows; i < std::min(count, (g + 1) * rows); ++i)

@@ -55,7 +55,8 @@ struct EvaluationRequest {
   int64_t samples = 0;
   const StateCodebook* snap = nullptr;  // round the states to it every snap_every tokens
   int64_t snap_every = 0;
-  Device device = {};  // the GPU evaluates in float32, and models whose state it cannot carry on the CPU
+  // The GPU evaluates in float32; models whose state it cannot carry go to the CPU beyond 256 tokens.
+  Device device = {};
 };
 
 // `progress` (may be null) hears how many samples are done and may return false to stop early; `go_on` (may
