@@ -174,12 +174,13 @@ void check_short_conv() {
     bool silu, bias, initial;
   };
   Rng rng(4);
-  for (const Case& c : {Case{1, 1, 1, 1, 1, false, false, false}, Case{2, 7, 16, 4, 16, true, false, false},
-                        Case{3, 5, 33, 4, 40, true, true, true}, Case{2, 2, 20, 4, 20, false, true, true},
-                        Case{1, 9, 48, 1, 48, true, true, false}, Case{2, 100, 17, 3, 17, true, false, true},
-                        Case{1, 130, 16, 7, 16, false, true, true}, Case{2, 0, 8, 4, 8, true, true, true},
-                        Case{1, 3, 5, 2, 6, false, false, false}, Case{3, 65, 24, 16, 24, true, true, true},
-                        Case{200, 40, 64, 4, 64, true, true, false}}) {
+  for (const Case& c :
+       {Case{1, 1, 1, 1, 1, false, false, false}, Case{2, 7, 16, 4, 16, true, false, false},
+        Case{3, 5, 33, 4, 40, true, true, true}, Case{2, 2, 20, 4, 20, false, true, true},
+        Case{1, 9, 48, 1, 48, true, true, false}, Case{2, 100, 17, 3, 17, true, false, true},
+        Case{1, 130, 16, 7, 16, false, true, true}, Case{2, 0, 8, 4, 8, true, true, true},
+        Case{1, 3, 5, 2, 6, false, false, false}, Case{3, 65, 24, 16, 24, true, true, true},
+        Case{64, 1, 512, 4, 512, true, false, true}, Case{200, 40, 64, 4, 64, true, true, false}}) {
     SCOPED_TRACE(testing::Message() << "time " << c.time << " channels " << c.channels << " kernel "
                                     << c.kernel);
     const int64_t n = c.batch * c.time * c.channels, before = c.batch * (c.kernel - 1) * c.channels;
@@ -215,6 +216,13 @@ void check_short_conv() {
     EXPECT_LT(device_error(gdx, dx), device_tolerance<T>());
     EXPECT_LT(device_error(gdweight, dweight), device_tolerance<float>());
     EXPECT_LT(device_error(gdbias, dbias), device_tolerance<float>());
+    if (!c.initial) continue;
+    OnDevice<T> state(initial.device.values());
+    short_conv_forward(
+        ShortConvForward<T>{c.batch, c.time, c.channels, c.kernel, c.silu, x.get(), c.stride, weight.get(),
+                            c.bias ? bias.get() : nullptr, state.get(), gy.get(), c.channels, state.get()},
+        Cuda{});
+    EXPECT_LT(device_error(state, last), device_tolerance<T>()) << "in place";
   }
 }
 

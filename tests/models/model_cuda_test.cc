@@ -60,6 +60,7 @@ TEST(ModelCuda, GradientsMatchTheCpu) {
        std::vector<Variant>{{"deltanet"},
                             {"deltanet", {"beta_margin=0.05"}},  // windows sum what clamped gates tell apart
                             {"deltanet", {"output_gate=true"}},  // needs all rows of what is read
+                            {"deltanet", {"write=false", "heads=2", "head_dim=5"}},  // learned states
                             {"gated-deltanet"},
                             {"gated-deltaproduct"},
                             {"gated-deltaproduct", {"beta_margin=0.05", "beta_gain=2", "decay_margin=0.05"}},

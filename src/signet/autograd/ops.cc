@@ -113,13 +113,14 @@ void add_as_product(Arena& arena, const int32_t* index, void** one_hot, const Te
 }
 #endif
 
-// The rows come in `type`.
-Var gather_as(Tape& tape, const Var& table, const int32_t* index, int64_t rows, DType type) {
+// The rows come in `type`, right behind each other if `contiguous`.
+Var gather_as(Tape& tape, const Var& table, const int32_t* index, int64_t rows, DType type,
+              bool contiguous = false) {
   const int64_t width = table.value.width();
   if (table.value.dtype != accumulator_dtype(type))
     fail(ErrorCode::kFailure, "a table of {} rows is not in {}", table.value.rows(),
          dtype_name(accumulator_dtype(type)));
-  Var y = tape.make_rows(rows, width, type);
+  Var y = contiguous ? tape.make({rows, width}, type) : tape.make_rows(rows, width, type);
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
     kernels::gather(kernels::Gather<T>{rows, width, wide<T>(table.value), table.value.row_stride, index,
@@ -439,6 +440,8 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
       fail(ErrorCode::kFailure,
            "a gate or state of the delta rule is {}, not {}; make gates with autograd::gate",
            dtype_name(v->value.dtype), dtype_name(sums));
+  if (in.initial.value && !in.initial.value.contiguous())
+    fail(ErrorCode::kFailure, "initial states of the delta rule need contiguous rows");
   Var o = tape.make({sequence.rows(), options.heads * shape.dv}, type);
   const auto algorithm = options.algorithm;
   Tensor workspace, saved;
@@ -519,7 +522,7 @@ Var repeat_rows(Tape& tape, const Var& x, int64_t batch) {
   const int64_t bytes = batch * static_cast<int64_t>(sizeof(int32_t));
   auto* index = static_cast<int32_t*>(tape.arena().allocate(bytes));
   fill_zero(tape.context().device, index, bytes);
-  return gather_as(tape, table, index, batch, table.value.dtype);
+  return gather_as(tape, table, index, batch, table.value.dtype, /*contiguous=*/true);
 }
 
 Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence, EigenvalueRange range,

@@ -15,8 +15,9 @@ namespace signet::autograd {
 
 struct Sequence {
   int64_t batch = 0, time = 0;
-  // GPU only: of sequence b nothing but row read[b] of what an operator makes will be used (null: all rows).
-  // An operator may leave the others unwritten and takes their gradients for zero.
+  // GPU only: of sequence b nothing but row read[b] of what an operator makes will be used (null: all rows;
+  // of a sequence without rows none is). An operator may leave the others unwritten; their gradients are
+  // zero.
   const int32_t* read = nullptr;
   // GPU only: the rows of sequence b are [offsets[b], offsets[b + 1]) of packed_rows, at most `time` (null:
   // `time` rows for each). Together the sequences have all rows.

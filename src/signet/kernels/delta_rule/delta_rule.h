@@ -93,7 +93,7 @@ struct DeltaRuleForward {
       nullptr;  // [delta_rule_saved_size] kept for backward; null when no backward follows
   Accumulator<T>* workspace = nullptr;  // [delta_rule_workspace_size] scratch
   const Accumulator<T>* gate = nullptr;
-  const int32_t* read = nullptr;  // GPU only: of sequence b just row read[b] = b time + t of o will be used
+  const int32_t* read = nullptr;  // GPU only: of all rows of sequence b just read[b] of o will be used
 };
 
 template <class T>

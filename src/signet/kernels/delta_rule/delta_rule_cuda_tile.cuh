@@ -82,12 +82,14 @@ __device__ void fetch_gates(float* to, const float* source, int tokens, int chan
 }
 
 // Which sequence, head and slice of dv these lanes work on. Lanes beyond the last job do that job too (they
-// share shuffles with others of their warp) and write what it writes.
+// share shuffles with others of their warp) and write what it writes. A state may be replaced in place, so
+// forward lets no second warp do a job.
 template <int Lanes>
 struct Job {
   static_assert(32 * kWarps / Lanes <= kJobsPerBlock);
   int b, h, slice;
   int64_t place;  // of these lanes' own memory
+  bool surplus;   // no lane of this warp has a job of its own
   // Lanes of one warp walk together: where lengths differ, they must have the same sequence, and one with an
   // odd number of jobs has its last one done twice.
   static __host__ __device__ int64_t of_sequence(int heads, int slices, bool packed) {
@@ -98,6 +100,7 @@ struct Job {
   __device__ Job(int batch, int heads, int slices, bool packed) {
     const int64_t own = of_sequence(heads, slices, packed);
     place = static_cast<int64_t>(blockIdx.x) * (32 * kWarps / Lanes) + threadIdx.x / Lanes;
+    surplus = place - threadIdx.x % 32 / Lanes >= batch * own;
     const int64_t all = min(place, batch * own - 1),
                   id = min(all % own, static_cast<int64_t>(heads) * slices - 1);
     slice = static_cast<int>(id % slices);
@@ -255,6 +258,7 @@ __global__ void __launch_bounds__(32 * kWarps, ForwardTile<DK, SV>::kBlocks) for
   const int factors = NH ? NH : p.factors;
   constexpr bool kMayBePacked = NH == 0;  // the kernels for n_h = 1 have no registers left for lengths
   const Job<Lanes> job(p.batch, p.heads, p.dv / SV, kMayBePacked && p.offsets);
+  if (job.surplus) return;
   const ReadTokens<kOne> read(p, job.b);
   const int lane = threadIdx.x % Lanes, r = lane % RL, c = lane / RL;
   const int bytes = stage_bytes<D, D, DK, SV, false, kGated>(factors), tokens = stage_tokens(factors);

@@ -102,17 +102,20 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(Short
   }
 }
 
-// The last kernel - 1 inputs, one thread per element.
+// The last kernel - 1 inputs, one thread per sequence and channel: the earliest first, since they may replace
+// the initial ones in place.
 template <class T>
 __global__ void final_kernel(ShortConvForward<T> p) {
   begin_kernel();
   const int64_t e = int64_t{blockIdx.x} * kThreads + threadIdx.x, taps = p.kernel - 1;
-  if (e >= p.batch * taps * p.channels) return;
-  const int64_t c = e % p.channels, j = e / p.channels % taps, b = e / (p.channels * taps);
-  const int64_t t = p.time - taps + j;
-  p.final[e] = t >= 0      ? p.x[(b * p.time + t) * p.x_stride + c]
-               : p.initial ? p.initial[(b * taps + taps + t) * p.channels + c]
-                           : from_float<T>(0.0f);
+  if (e >= p.batch * p.channels) return;
+  const int64_t c = e % p.channels, b = e / p.channels, before = b * taps * p.channels + c;
+  for (int64_t j = 0; j < taps; ++j) {
+    const int64_t t = p.time - taps + j;
+    p.final[before + j * p.channels] = t >= 0      ? p.x[(b * p.time + t) * p.x_stride + c]
+                                       : p.initial ? p.initial[before + (taps + t) * p.channels]
+                                                   : from_float<T>(0.0f);
+  }
 }
 
 // dz_t = dy_t silu'(z_t); dx_t = sum_j w_j dz_{t+K-1-j}; dw_j = sum_t dz_t x_{t-K+1+j}; dbias = sum_t dz_t.
@@ -374,10 +377,9 @@ void short_conv_forward(const ShortConvForward<T>& p, Cuda device) {
     launch("short_conv_forward", kernel, static_cast<unsigned>(blocks), dim3(32, kWarps),
            table ? TableRows::shared_bytes(p.table) : IncomingRows<T, 4>::kSharedBytes, device, p, w);
   }
-  const int64_t kept = p.batch * (p.kernel - 1) * p.channels;
-  if (p.final && kept > 0) {
+  if (const int64_t threads = p.batch * p.channels; p.final && p.kernel > 1 && threads > 0) {
     launch("short_conv_forward: last inputs", final_kernel<T>,
-           static_cast<unsigned>((kept + kThreads - 1) / kThreads), kThreads, 0, device, p);
+           static_cast<unsigned>((threads + kThreads - 1) / kThreads), kThreads, 0, device, p);
   }
 }
 
