@@ -5,6 +5,7 @@
 
 #include "signet/io/checkpoint.h"
 #include "support/temporary_directory.h"
+#include "support/text_file.h"
 #include "support/unprivileged.h"
 
 namespace signet::io {
@@ -99,6 +100,22 @@ TEST(RunDirectory, ResumeClearsLeftovers) {
   write_file_atomic(directory / "run/.tmp-1-1", "half");
   RunDirectory::open_for_resume(directory / "run");
   EXPECT_FALSE(exists(directory / "run/.tmp-1-1"));
+}
+
+// As kill -9 at a run's start leaves it: a lock and a config.yaml that never got its name.
+TEST(RunDirectory, ARunKilledAtItsStartCanBeStartedAgain) {
+  for (const bool force : {false, true}) {
+    TemporaryDirectory directory;
+    test::write_text(directory / "run/.lock", "pid 1");
+    test::write_text(directory / "run/.tmp-1-0", "task:\n");
+    expect_bad_input([&] { RunDirectory::open_for_resume(directory / "run"); }, "start the run with --out");
+    const auto run = RunDirectory::create(directory / "run", force);
+    EXPECT_EQ(list_directory(directory / "run"), std::vector<std::string>{".lock"});
+  }
+  TemporaryDirectory directory;
+  test::write_text(directory / "other/.tmp-1-0", "of a program that takes no such lock");
+  expect_bad_input([&] { RunDirectory::create(directory / "other", true); }, "no run of ours");
+  EXPECT_TRUE(exists(directory / "other/.tmp-1-0"));
 }
 
 TEST(RunDirectory, AVanishedDirectoryIsNoticed) {

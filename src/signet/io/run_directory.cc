@@ -8,16 +8,33 @@ namespace signet::io {
 namespace {
 
 // Temporary names of OutputFile, left behind by a killed process.
+bool is_unfinished_file(const std::string& name) { return name.rfind(".tmp-", 0) == 0; }
+
 void remove_leftovers(const std::string& directory) {
   for (const std::string& name : list_directory(directory))
-    if (name.rfind(".tmp-", 0) == 0) remove_tree(join_path(directory, name));
+    if (is_unfinished_file(name)) remove_tree(join_path(directory, name));
+}
+
+// A lock and, beside it, what a run killed before its config.yaml was whole has left.
+bool holds_no_run(const std::string& directory) {
+  bool locked = false, leftovers = false;
+  for (const std::string& name : list_directory(directory)) {
+    if (name == ".lock")
+      locked = true;
+    else if (is_unfinished_file(name))
+      leftovers = true;
+    else
+      return false;
+  }
+  return locked || !leftovers;
 }
 
 void require_run(const RunDirectory& run) {
   if (!exists(run.path())) bad_input("there is no run directory {}", printable(run.path()));
   if (!is_directory(run.path())) bad_input("{} is not a directory", printable(run.path()));
   if (!exists(run.config_path()))
-    bad_input("{} is not a run directory: it has no config.yaml", printable(run.path()));
+    bad_input("{} is not a run directory: it has no config.yaml{}", printable(run.path()),
+              holds_no_run(run.path()) ? "; start the run with --out" : "");
 }
 
 }  // namespace
@@ -27,8 +44,7 @@ RunDirectory RunDirectory::create(const std::string& path, bool force) {
   if (path.empty()) bad_input("the run directory has an empty name");
   if (exists(path) && !is_directory(path)) bad_input("{} exists and is not a directory", printable(path));
   make_directories(path);
-  bool empty = true;
-  for (const std::string& name : list_directory(path)) empty &= name == ".lock";
+  const bool empty = holds_no_run(path);
   if (!empty && !force)
     bad_input(
         "{} already exists and is not empty; go on with `signet train --resume {}`, choose another --out, or "

@@ -10,9 +10,9 @@ namespace signet::io {
 
 class RunDirectory {
  public:
-  // A new run, locked. An existing directory must be empty, or `force` must be given: then what an earlier
-  // run wrote is removed (after taking the lock, so never under a run that is alive) and all else is left
-  // alone.
+  // A new run, locked. An existing directory must be empty but for what a run killed at once has left, or
+  // `force` must be given: then what an earlier run wrote is removed (after taking the lock, so never under a
+  // run that is alive) and all else is left alone.
   static RunDirectory create(const std::string& path, bool force);
   // An existing run to go on with, locked; leftovers of a killed process are cleared away.
   static RunDirectory open_for_resume(const std::string& path);
