@@ -198,6 +198,36 @@ horizon_samples: 8
     }
 }
 
+TEST(Sweep, ResultsThatAreNotOursAreNamed) {
+  TemporaryDirectory directory;
+  auto plan = plan_of(kGrid);
+  keep_only(plan, "train.lr=1e-2");
+  keep_only(plan, "range=signed");
+  const auto runs = plan_runs(plan, false);
+  const auto outcomes = run_sweep(directory / "out", plan, runs, {1, "cpu", true});
+  const std::string path = directory / "out/" + runs[1].name + "/results.json";
+  for (const auto& [text, part] : std::vector<std::pair<std::string, std::string>>{
+           {"{}", "'dense' is missing"},
+           {"[1]", "must be an object"},
+           {R"({"dense": 1})", "'dense' must be true or false"},
+           {R"({"dense": false})", "'scaled_accuracy' is missing"},
+           {R"({"dense": true, "sequence_accuracy": "all"})", "'sequence_accuracy' must be a number"},
+           {R"({"dense": true, "sequence_accuracy": 1, "seconds": []})", "'seconds' must be a number"},
+           {R"({"dense": true, "sequence_accuracy": 1, "seconds": 1, "horizon": 7})",
+            "horizon must be an object"},
+           {R"({"dense": true, "sequence_accuracy": 1, "seconds": 1, "horizon": {"length": 1.5}})",
+            "'length' must be a whole number"}}) {
+    SCOPED_TRACE(text);
+    write_text(path, text);
+    expect_error(
+        [&] {
+          run_sweep(directory / "out", plan, runs, {1, "cpu", true});
+        },
+        ErrorCode::kBadInput, part);
+    expect_error([&] { summarize(directory / "out", plan, runs, outcomes); }, ErrorCode::kBadInput, path);
+  }
+}
+
 TEST(SweepSummary, MedianAndDeviation) {
   EXPECT_EQ(median_of({}), 0);
   EXPECT_EQ(median_of({3, 1, 2}), 2);

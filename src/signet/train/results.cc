@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "signet/io/json.h"
+
 namespace signet::train {
 
 using nlohmann::ordered_json;
@@ -38,10 +40,6 @@ ordered_json horizon_json(const Horizon& horizon, int64_t samples) {
           {"probes", by_length_json(horizon.probes)}};
 }
 
-double score_of(const ordered_json& evaluation) {
-  return evaluation.value(evaluation.value("dense", false) ? "sequence_accuracy" : "scaled_accuracy", 0.0);
-}
-
 ordered_json spectra_json(const std::vector<TokenSpectrum>& spectra) {
   ordered_json list = ordered_json::array();
   for (const auto& s : spectra) {
@@ -52,6 +50,20 @@ ordered_json spectra_json(const std::vector<TokenSpectrum>& spectra) {
     list.push_back(std::move(entry));
   }
   return list;
+}
+
+StoredResults read_results(const std::string& path) {
+  const auto json = io::read_json_file(path);
+  StoredResults results;
+  const bool dense = io::json_bool(json, "dense", path);
+  results.score = io::json_double(json, dense ? "sequence_accuracy" : "scaled_accuracy", path);
+  results.seconds = io::json_double(json, "seconds", path);
+  if (json.contains("train_flops")) results.flops = io::json_double(json, "train_flops", path);
+  if (const auto found = json.find("horizon"); found != json.end()) {
+    const std::string where = path + ": horizon";
+    results.horizon = {io::json_int(*found, "length", where), io::json_bool(*found, "reached_limit", where)};
+  }
+  return results;
 }
 
 }  // namespace signet::train

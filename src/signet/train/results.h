@@ -2,6 +2,8 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
 
 #include "signet/train/evaluator.h"
 #include "signet/train/run.h"
@@ -15,8 +17,19 @@ nlohmann::ordered_json by_length_json(const std::vector<LengthAccuracy>& by_leng
 // {length, reached_limit, threshold, samples, probes}
 inline constexpr double kHorizonThreshold = 0.9;
 nlohmann::ordered_json horizon_json(const Horizon& horizon, int64_t samples);
-// The score (evaluator.h) in the object of an evaluation.
-double score_of(const nlohmann::ordered_json& evaluation);
 nlohmann::ordered_json spectra_json(const std::vector<TokenSpectrum>& spectra);
+
+// What a sweep reads back from a run's results.json.
+struct StoredResults {
+  double score = 0;  // evaluator.h
+  double seconds = 0, flops = 0;
+  struct Found {
+    int64_t length = 0;
+    bool reached_limit = false;
+  };
+  std::optional<Found> horizon;
+};
+// Throws kBadInput that names the file and the key when something is missing or has another type.
+StoredResults read_results(const std::string& path);
 
 }  // namespace signet::train

@@ -1,6 +1,8 @@
 #include "signet/train/sweep.h"
 
 #include <atomic>
+#include <cstdio>
+#include <exception>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -50,8 +52,18 @@ class Queue {
     const int64_t workers = std::min<int64_t>(options_.jobs, std::max<int64_t>(1, waiting()));
     if (workers <= 1) return worker(false);
     std::vector<std::thread> threads;
-    for (int64_t i = 0; i < workers; ++i) threads.emplace_back([this] { worker(true); });
+    std::exception_ptr failure;  // of a worker itself; those of runs are outcomes
+    for (int64_t i = 0; i < workers; ++i)
+      threads.emplace_back([&] {
+        try {
+          worker(true);
+        } catch (...) {
+          const std::lock_guard lock(mutex_);
+          failure = std::current_exception();
+        }
+      });
     for (auto& thread : threads) thread.join();
+    if (failure) std::rethrow_exception(failure);
   }
 
   const std::vector<RunOutcome>& outcomes() const { return outcomes_; }
@@ -62,11 +74,12 @@ class Queue {
 
  private:
   std::string path(size_t i) const { return join_path(directory_, runs_[i].name); }
+  std::string results_path(size_t i) const { return join_path(path(i), "results.json"); }
 
   bool finished(size_t i) const {
-    const std::string results = join_path(path(i), "results.json");
-    if (!exists(results)) return false;
-    return plan_.horizon == 0 || io::read_json_file(results).contains("horizon");
+    if (!exists(results_path(i))) return false;
+    const auto results = read_results(results_path(i));
+    return plan_.horizon == 0 || results.horizon;
   }
 
   static std::string first_difference(RunConfig& a, RunConfig& b) {
@@ -87,8 +100,10 @@ class Queue {
       if (outcomes_[i].state != RunOutcome::kWaiting) continue;
       if (StopSignal::requested()) return;
       RunOutcome outcome;
+      std::string found;
       try {
         run(i, device);
+        found = summary_of(read_results(results_path(i)));
         outcome.state = RunOutcome::kDone;
       } catch (const Error& error) {
         if (error.code() == ErrorCode::kInterrupted || error.code() == ErrorCode::kStopped) return;
@@ -100,14 +115,13 @@ class Queue {
       }
       std::lock_guard lock(mutex_);
       outcomes_[i] = outcome;
-      say(i);
+      say(i, outcome.state == RunOutcome::kDone ? found : outcome.message);
     }
   }
 
   void run(size_t i, const OpenDevice& device) {
     const TrainOptions options{true, runs_[i].name, device};
-    const std::string results = join_path(path(i), "results.json");
-    if (!exists(results)) {
+    if (!exists(results_path(i))) {
       const bool begun = exists(join_path(path(i), "config.yaml"));
       auto directory =
           begun ? io::RunDirectory::open_for_resume(path(i)) : io::RunDirectory::create(path(i), true);
@@ -123,25 +137,24 @@ class Queue {
         run.model(), run.dtype(), run.weights(), run.task(), seed, plan_.horizon_samples, kHorizonThreshold,
         plan_.horizon, nullptr, [] { return StopSignal::requested() == 0; }, nullptr, 0, device);
     if (horizon.stopped) StopSignal::fail_stopped(StopSignal::requested(), "the run is trained");
-    const std::string path_of = join_path(path(i), "results.json");
-    auto results = io::read_json_file(path_of);
+    auto results = io::read_json_file(results_path(i));
     results["horizon"] = horizon_json(horizon, plan_.horizon_samples);
-    write_file_atomic(path_of, results.dump(1) + "\n");
+    write_file_atomic(results_path(i), results.dump(1) + "\n");
   }
 
-  void say(size_t i) {
+  static std::string summary_of(const StoredResults& results) {
+    std::string text = fmt::format("score {:.4f}, {:.1f} s", results.score, results.seconds);
+    if (results.horizon)
+      text +=
+          fmt::format(", horizon {}{}", results.horizon->reached_limit ? ">" : "", results.horizon->length);
+    return text;
+  }
+
+  void say(size_t i, const std::string& text) const {
     if (options_.quiet) return;
     const int64_t done = static_cast<int64_t>(runs_.size()) - waiting();
-    const RunOutcome& outcome = outcomes_[i];
-    std::string text = outcome.message;
-    if (outcome.state == RunOutcome::kDone) {
-      const auto results = io::read_json_file(join_path(path(i), "results.json"));
-      text = fmt::format("score {:.4f}, {:.1f} s", score_of(results), results.value("seconds", 0.0));
-      if (results.contains("horizon"))
-        text += fmt::format(", horizon {}{}", results["horizon"].value("reached_limit", false) ? ">" : "",
-                            results["horizon"].value("length", int64_t{0}));
-    }
-    fmt::print(stderr, "[{}/{}] {}: {}\n", done, runs_.size(), runs_[i].name, text);
+    // A line that cannot be shown is no failure of the run.
+    std::fputs(fmt::format("[{}/{}] {}: {}\n", done, runs_.size(), runs_[i].name, text).c_str(), stderr);
   }
 
   const std::string& directory_;

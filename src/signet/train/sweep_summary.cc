@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/base/files.h"
-#include "signet/io/json.h"
 #include "signet/train/results.h"
 
 namespace signet::train {
@@ -20,13 +19,13 @@ RunSummary read_run(const std::string& directory, const PlannedRun& run, const R
   summary.state = outcome.state;
   summary.message = outcome.message;
   if (outcome.state != RunOutcome::kDone) return summary;
-  const auto results = io::read_json_file(join_path(join_path(directory, run.name), "results.json"));
-  summary.score = score_of(results);
-  summary.seconds = results.value("seconds", 0.0);
-  summary.flops = results.value("train_flops", 0.0);
-  if (const auto horizon = results.find("horizon"); horizon != results.end()) {
-    summary.horizon = horizon->value("length", 0.0);
-    summary.horizon_held = horizon->value("reached_limit", false);
+  const auto results = read_results(join_path(join_path(directory, run.name), "results.json"));
+  summary.score = results.score;
+  summary.seconds = results.seconds;
+  summary.flops = results.flops;
+  if (results.horizon) {
+    summary.horizon = static_cast<double>(results.horizon->length);
+    summary.horizon_held = results.horizon->reached_limit;
   }
   return summary;
 }
