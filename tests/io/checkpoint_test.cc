@@ -115,6 +115,18 @@ TEST(Checkpoint, DamageFallsBackToAnOlderOne) {
   EXPECT_NE(search.warnings[1].find("optimizer.safetensors"), std::string::npos) << search.warnings[1];
 }
 
+TEST(Checkpoint, AnotherStepThanItsNameSaysIsPassedOver) {
+  TemporaryDirectory run;
+  Buffers buffers;
+  for (int64_t step : {1, 2}) save_checkpoint(run.path(), buffers.at(step), 5);
+  std::filesystem::rename(run / "checkpoints/step-2", run / "checkpoints/step-7");
+  const auto search = find_latest_complete(run.path());
+  ASSERT_TRUE(search.found);
+  EXPECT_EQ(search.found->step, 1);
+  ASSERT_EQ(search.warnings.size(), 1u);
+  EXPECT_NE(search.warnings[0].find("manifest of step 2"), std::string::npos) << search.warnings[0];
+}
+
 TEST(Checkpoint, EveryFlippedBitIsFound) {
   TemporaryDirectory run;
   Buffers buffers;

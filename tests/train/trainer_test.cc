@@ -1,6 +1,9 @@
 // Whole runs: reproducible to the bit, resumable to the bit, and able to learn.
 #include "signet/train/trainer.h"
 
+#include <signal.h>
+
+#include <chrono>
 #include <cmath>
 
 #include "signet/base/files.h"
@@ -109,6 +112,78 @@ TEST(Trainer, ADamagedCheckpointIsPassedOver) {
   }
   resume_small(run);
   EXPECT_EQ(model_bytes(run, 40), expected);
+}
+
+// All that training has made so far would be lost.
+TEST(Trainer, CheckpointsOfWhichNoneCanBeReadAreNotReplaced) {
+  TemporaryDirectory directory;
+  const std::string run = directory / "run";
+  train_small(run, {"train.keep=2"});
+  const std::string expected = model_bytes(run, 40);
+  for (const char* step : {"35", "40"}) {
+    const std::string path = run + "/checkpoints/step-" + step + "/manifest.json";
+    test::write_text(path, test::read_text(path) + " ");
+  }
+  test::expect_bad_input([&] { resume_small(run); }, "/checkpoints: this build can read none");
+  EXPECT_EQ(list_directory(run + "/checkpoints"), (std::vector<std::string>{"step-35", "step-40"}));
+  EXPECT_FALSE(metrics_of(run).empty());
+  test::expect_bad_input([&] { Run::load(run); }, "no complete checkpoint that this build can read");
+  std::filesystem::rename(run + "/checkpoints", run + "/broken");
+  resume_small(run);
+  EXPECT_EQ(model_bytes(run, 40), expected);
+}
+
+// The signal comes when the file named here is about to be written.
+std::string signal_at;
+int raise_signal(const char* call, const char* path, const char* to) {
+  const std::string target = to ? to : path;
+  const bool there = target.size() >= signal_at.size() &&
+                     target.compare(target.size() - signal_at.size(), signal_at.size(), signal_at) == 0;
+  if (there && (std::string(call) == "write" || std::string(call) == "rename")) ::raise(SIGTERM);
+  return 0;
+}
+template <class Call>
+void expect_stopped(const std::string& file, Call&& call, const std::string& part) {
+  signal_at = file;
+  set_file_fault_hook(raise_signal);
+  test::expect_error(call, ErrorCode::kStopped, part);
+  set_file_fault_hook(nullptr);
+}
+
+TEST(Trainer, AStoppedValidationIsMadeByTheRunThatGoesOn) {
+  TemporaryDirectory directory;
+  const std::vector<std::string> set = {"train.validate_every=10", "train.steps=20"};
+  const std::string whole = directory / "whole", run = directory / "run";
+  train_small(whole, set);
+  // The first line of metrics.jsonl is that of step 10, after which the run validates.
+  expect_stopped(
+      "metrics.jsonl", [&] { train_small(run, set); }, "saved at step 10");
+  EXPECT_EQ(metrics_of(run).size(), 1u);
+  // The next one is that of the validation itself, then comes step 20, the last.
+  expect_stopped(
+      "metrics.jsonl", [&] { resume_small(run); }, "saved at step 10");
+  EXPECT_EQ(metrics_of(run).size(), 2u);
+  expect_stopped(
+      "metrics.jsonl", [&] { resume_small(run); }, "saved at step 20");
+  EXPECT_EQ(metrics_of(run).size(), 3u);
+  EXPECT_FALSE(exists(run + "/results.json"));
+  resume_small(run);
+  EXPECT_EQ(metrics_of(run), metrics_of(whole));
+  EXPECT_EQ(model_bytes(run, 20), model_bytes(whole, 20));
+}
+
+// An evaluation of minutes, were the signal not heeded.
+TEST(Trainer, AStoppedEvaluationIsMadeByTheRunThatGoesOn) {
+  TemporaryDirectory directory;
+  const std::string run = directory / "run";
+  const std::vector<std::string> set = {"train.steps=3", "eval.samples=4096", "eval.max_length=20000",
+                                        "eval.min_length=20000"};
+  const auto begin = std::chrono::steady_clock::now();
+  expect_stopped(
+      "step-3", [&] { train_small(run, set); }, "signet train --resume " + run);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_FALSE(exists(run + "/results.json"));
+  EXPECT_EQ(Run::load(run).step(), 3);
 }
 
 TEST(Trainer, MetricsSayWhatHappened) {

@@ -121,8 +121,10 @@ void check_hash(const SafetensorsFile& file, const TensorInfo& info, uint64_t ha
               printable(info.name), hash_text(hash), printable(expected, 20));
 }
 
-void verify(const std::string& checkpoint) {
+void verify(const std::string& checkpoint, int64_t step) {
   const Json manifest = read_manifest(checkpoint);
+  if (const int64_t stored = json_int(manifest, "step", checkpoint); stored != step)
+    bad_input("{} is the manifest of step {}", printable(join_path(checkpoint, kManifest)), stored);
   for (const char* name : {kModel, kOptimizer}) {
     const SafetensorsFile file = open_listed(checkpoint, manifest, name);
     for_each_listed(file, manifest, name, [&](const TensorInfo& info, const std::string& expected) {
@@ -275,7 +277,7 @@ static bool search_once(const std::string& checkpoints, CheckpointSearch& search
   for (const auto& [step, name] : candidates) {
     const std::string path = join_path(checkpoints, name);
     try {
-      verify(path);
+      verify(path, step);
       search.found = {path, step};
       return true;
     } catch (const Error& error) {

@@ -39,9 +39,10 @@ struct FoundCheckpoint {
 };
 struct CheckpointSearch {
   std::optional<FoundCheckpoint> found;
-  std::vector<std::string> warnings;  // one per damaged checkpoint that was passed over, newest first
+  std::vector<std::string> warnings;  // one per unreadable checkpoint that was passed over, newest first
 };
-// The newest checkpoint of a run whose every byte agrees with its manifest.
+// The newest checkpoint of a run whose every byte agrees with its manifest. Nothing found and no warning: the
+// run has no checkpoint at all.
 CheckpointSearch find_latest_complete(const std::string& run_directory);
 
 // Removes every checkpoint of a run, whole or broken, and nothing else.

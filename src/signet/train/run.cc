@@ -1,6 +1,7 @@
 #include "signet/train/run.h"
 
 #include "signet/base/error.h"
+#include "signet/base/text.h"
 #include "signet/io/run_directory.h"
 
 namespace signet::train {
@@ -25,7 +26,9 @@ Run Run::load(const std::string& directory) {
   Run run(resolve_config({.file = paths.config_path(), .task = "", .architecture = "", .set = {}}));
   const auto search = io::find_latest_complete(directory);
   for (const auto& warning : search.warnings) fmt::print(stderr, "signet: {}\n", warning);
-  if (!search.found) bad_input("{} holds no complete checkpoint; train it first, or resume it", directory);
+  if (!search.found)
+    bad_input("{} holds no complete checkpoint{}", printable(directory),
+              search.warnings.empty() ? "; train it first, or resume it" : " that this build can read");
   io::Checkpoint checkpoint;
   checkpoint.model = run.named(run.weights());
   io::load_checkpoint(search.found->path, checkpoint, {.optimizer = false, .allow_extra = false});

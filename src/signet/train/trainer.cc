@@ -9,6 +9,7 @@
 #include "signet/base/files.h"
 #include "signet/base/progress.h"
 #include "signet/base/signals.h"
+#include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
 #include "signet/io/checkpoint.h"
 #include "signet/io/json.h"
@@ -57,6 +58,11 @@ class Trainer {
   void resume() {
     const auto search = io::find_latest_complete(directory_.path());
     for (const auto& warning : search.warnings) fmt::print(stderr, "signet: {}\n", warning);
+    if (!search.found && !search.warnings.empty())
+      bad_input(
+          "{}: this build can read none of the checkpoints there, and training from the start would replace "
+          "them; mend them, or move them away to start anew",
+          printable(directory_.checkpoints_path()));
     if (!search.found) return start();  // killed before its first checkpoint: the same run again
     io::Checkpoint checkpoint = contents();
     io::load_checkpoint(search.found->path, checkpoint);
@@ -64,6 +70,7 @@ class Trainer {
     step_ = checkpoint.step;
     const auto state = io::parse_json(checkpoint.state, search.found->path + "/manifest.json");
     solved_in_a_row_ = state.value("solved_in_a_row", int64_t{0});
+    validation_due_ = state.value("validation_due", false);
     stopped_early_ = state.value("stopped_early", false);
     elapsed_ = state.value("seconds", 0.0);
     tokens_ = state.value("tokens", int64_t{0});
@@ -74,14 +81,17 @@ class Trainer {
     StopSignal signals;
     begin_ = seconds_now() - elapsed_;
     if (train_.steps == 0) save();  // a model at its start can be evaluated too
-    if (step_ < train_.steps && !stopped_early_) {
+    if (unfinished()) {
       Progress progress(options_.label.empty() ? "train" : options_.label, train_.steps, step_,
                         ProgressStyle::of_stderr(options_.quiet));
       BatchQueue batches([this](int64_t step, tasks::Batch& out) { make_batch(step, out); }, step_ + 1,
                          train_.steps, batch_threads());
-      while (step_ < train_.steps && !stopped_early_) {
-        advance_to_pause(batches, progress);
-        if (due(train_.validate_every)) validate();
+      while (unfinished()) {
+        if (!validation_due_) {
+          advance_to_pause(batches, progress);
+          validation_due_ = due(train_.validate_every);
+        }
+        if (validation_due_) validate();
         elapsed_ = seconds_now() - begin_;
         const int signal = StopSignal::requested();
         if (signal || due(train_.checkpoint_every) || stopped_early_ || step_ == train_.steps) save();
@@ -98,6 +108,8 @@ class Trainer {
 
  private:
   bool due(int64_t every) const { return every > 0 && step_ % every == 0; }
+  bool unfinished() const { return validation_due_ || (step_ < train_.steps && !stopped_early_); }
+  static bool go_on() { return StopSignal::requested() == 0; }
 
   // On the CPU the updates need the cores.
   int batch_threads() const {
@@ -162,12 +174,16 @@ class Trainer {
             {"seconds", elapsed_}});
   }
 
+  // A validation that a signal cuts short stays due: it is made by the run that goes on from the checkpoint.
   void validate() {
     engine_->to_host();
     const auto evaluation =
         evaluate(run_.model(), run_.dtype(), run_.weights(), run_.task(),
                  {seed(), tasks::Split::kValidation, run_.config().eval_lengths(run_.task()),
-                  train_.validate_samples, nullptr, 0, options_.device});
+                  train_.validate_samples, nullptr, 0, options_.device},
+                 nullptr, go_on);
+    if (evaluation.samples < train_.validate_samples) return;
+    validation_due_ = false;
     validation_ = score(evaluation, run_.task());
     validated_ = true;
     append({{"step", step_}, {"eval", evaluation_json(run_, evaluation)}});
@@ -194,6 +210,7 @@ class Trainer {
     io::Checkpoint checkpoint = contents();
     checkpoint.state = ordered_json{
         {"solved_in_a_row", solved_in_a_row_},
+        {"validation_due", validation_due_},
         {"stopped_early", stopped_early_},
         {"seconds", elapsed_},
         {"tokens", tokens_},
@@ -206,17 +223,19 @@ class Trainer {
     const RunConfig& config = run_.config();
     Progress progress("evaluate", config.eval.samples, 0, ProgressStyle::of_stderr(options_.quiet));
     const auto range = config.eval_lengths(run_.task());
-    const auto evaluation =
-        evaluate(run_.model(), run_.dtype(), run_.weights(), run_.task(),
-                 {seed(), tasks::Split::kTest, range, config.eval.samples, nullptr, 0, options_.device},
-                 [&](int64_t done) {
-                   progress.update(done, "");
-                   return StopSignal::requested() == 0;
-                 });
+    const auto evaluation = evaluate(
+        run_.model(), run_.dtype(), run_.weights(), run_.task(),
+        {seed(), tasks::Split::kTest, range, config.eval.samples, nullptr, 0, options_.device},
+        [&](int64_t done) {
+          progress.update(done, "");
+          return go_on();
+        },
+        go_on);
     progress.finish();
-    if (const int signal = StopSignal::requested())
-      StopSignal::fail_stopped(signal,
-                               fmt::format("trained; evaluate with: signet eval {}", directory_.path()));
+    if (evaluation.samples < config.eval.samples)
+      StopSignal::fail_stopped(
+          StopSignal::requested(),
+          fmt::format("trained, but not evaluated; go on with: signet train --resume {}", directory_.path()));
     ordered_json result = evaluation_json(run_, evaluation);
     result["seed"] = config.train.seed;
     result["steps"] = step_;
@@ -251,7 +270,7 @@ class Trainer {
   AppendFile metrics_;
   int64_t step_ = 0, tokens_ = 0;
   double norm_ = 0, begin_ = 0, elapsed_ = 0, validation_ = 0;
-  bool validated_ = false, stopped_early_ = false;
+  bool validated_ = false, validation_due_ = false, stopped_early_ = false;
   int64_t solved_in_a_row_ = 0;
 };
 
