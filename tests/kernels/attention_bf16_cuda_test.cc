@@ -72,7 +72,7 @@ TEST(AttentionBf16Cuda, MatchesReference) {
                         Case{2, 64, 2, 64, 10000, 16}, Case{2, 49, 1, 16, 10000},
                         // any size: too long, rows that start at odd places, other widths
                         Case{2, 65, 2, 32, 10000}, Case{2, 40, 2, 32, 10000, 3}, Case{2, 30, 1, 24, 50},
-                        Case{1, 33, 1, 128, 10000}})
+                        Case{1, 33, 1, 128, 10000}, Case{2, 40, 2, 32, 1}, Case{2, 40, 2, 16, 0.5}})
     compare(c);
 }
 

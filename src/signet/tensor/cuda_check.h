@@ -38,6 +38,10 @@ std::string too_old(const CudaDevice& device);
 // Empty when kernels can run here, else why not: no driver, no GPU, or one older than compute capability 8.0.
 std::string cuda_unavailable();
 
+// Whether a block can have so much shared memory on this GPU.
+inline bool fits_shared_memory(size_t bytes) {
+  return bytes <= static_cast<size_t>(cuda_device().shared_per_block);
+}
 // Raises the dynamic shared memory limit of a kernel; needed above 48 KB.
 template <class Kernel>
 void allow_shared_memory(Kernel* kernel, int64_t bytes, const char* name) {

@@ -74,13 +74,15 @@ __device__ void turn_back(float (&x)[kD / 8][4], float (&y)[kD / 8][4], int warp
 
 struct Sizes {
   int time, heads;
-  float scale, log2_base;  // log2_base 0: no rotation
+  float scale, log2_base;
+  bool rotates;
   const int32_t* offsets;
   explicit Sizes(const AttentionShape& s)
       : time(static_cast<int>(s.time)),
         heads(static_cast<int>(s.heads)),
         scale(static_cast<float>(s.scale)),
         log2_base(s.rotary_base > 0 ? static_cast<float>(std::log2(s.rotary_base)) : 0.0f),
+        rotates(s.rotary_base > 0),
         offsets(s.offsets) {}
 };
 
@@ -97,7 +99,7 @@ __global__ void __launch_bounds__(32 * kTiles)
   delta_rule::copy_commit();
   delta_rule::copy_wait<0>();
   __syncthreads();
-  if (s.log2_base > 0.0f) {
+  if (s.rotates) {
     turn<kD, kTiles>(q, k, at.time, Rotation<kD>{s.log2_base});
     __syncthreads();
   }
@@ -151,7 +153,7 @@ __global__ void __launch_bounds__(32 * kTiles)
   delta_rule::copy_wait<0>();
   __syncthreads();
   const Rotation<kD> rotation{s.log2_base};
-  if (s.log2_base > 0.0f) {
+  if (s.rotates) {
     turn<kD, kTiles>(q, k, at.time, rotation);
     __syncthreads();
   }
@@ -176,7 +178,7 @@ __global__ void __launch_bounds__(32 * kTiles)
   if (at.idle()) return;
   const int end = at.row_blocks();
   weigh_transposed<kD, kTiles>(dk, d_scores, q, at.warp, end, at.lane);
-  if (s.log2_base > 0.0f) turn_back<kD>(dq, dk, at.warp, at.lane, rotation);
+  if (s.rotates) turn_back<kD>(dq, dk, at.warp, at.lane, rotation);
   const auto out = [&](Half* data, int64_t stride) {
     return HeadRows<Half>{data, stride}.at(at.first, at.h, kD);
   };

@@ -86,7 +86,7 @@ struct DeltaRuleForward {
   const Accumulator<T>* beta = nullptr;
   const Accumulator<T>* initial_state = nullptr;
   T* o = nullptr;
-  Accumulator<T>* final_state = nullptr;
+  Accumulator<T>* final_state = nullptr;  // may be initial_state where no backward follows
   Accumulator<T> scale = 1;
   DeltaRuleAlgorithm algorithm = DeltaRuleAlgorithm::kAuto;
   Accumulator<T>* saved =

@@ -138,7 +138,9 @@ ChunkProblem chunk_problem(const Problem<Half>& p) {
   const ChunkPlan plan = chunk_plan(p);
   ChunkProblem c{p};
   c.tokens = plan.tokens, c.token_rows = plan.token_rows, c.chunks = plan.chunks;
-  c.segments = plan.segments, c.segment_chunks = plan.segment_chunks;
+  // Segments run at once: a state that is replaced in place must be read before it is written.
+  const bool in_place = p.final_state && p.final_state == p.initial_state;
+  c.segments = in_place ? 1 : plan.segments, c.segment_chunks = in_place ? plan.chunks : plan.segment_chunks;
   c.sequence_of = reinterpret_cast<int*>(p.workspace);
   c.increments = p.workspace + plan.table_size;
   c.pieces = plan.pieces, c.piece_transitions = c.increments + plan.segments_size();

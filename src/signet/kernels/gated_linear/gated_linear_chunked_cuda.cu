@@ -431,7 +431,11 @@ bool chunks_cover(const GatedLinearShape& shape) {
   for (int64_t stride : {s.q_stride, s.k_stride, s.v_stride, s.o_stride})
     if (stride % 8 != 0 || stride >= 1 << 24) return false;
   if (s.channel_gates && s.gate_stride % 4 != 0) return false;
-  return s.dk == s.dv && (s.dk == 64 || s.dk == 128) && s.time > 0;
+  if (s.dk != s.dv || (s.dk != 64 && s.dk != 128) || s.time == 0) return false;
+  const size_t bytes =  // of backward, which needs the most
+      s.dk == 128 ? (s.channel_gates ? sizeof(Memory<128, true, true>) : sizeof(Memory<128, false, true>))
+                  : (s.channel_gates ? sizeof(Memory<64, true, true>) : sizeof(Memory<64, false, true>));
+  return fits_shared_memory(bytes);
 }
 
 int64_t chunk_saved_size(const GatedLinearShape& s) {

@@ -271,10 +271,19 @@ int threads_for(const GatedRnnShape& s) {
   return in_registers<T>(s.width) ? static_cast<int>(4 * s.width) : kAnyThreads;
 }
 
-// Sequences per block: few enough that every multiprocessor has several blocks.
+// Shared memory of backward, in floats.
+int64_t backward_floats(const GatedRnnShape& s, int rows) {
+  const int states =
+      s.cell == GatedRnnCell::kSlstm ? SlstmCell<FloatMath>::kState : LstmCell<FloatMath>::kState;
+  return (12 + states) * rows * s.width;
+}
+
+// Sequences per block: few enough that every multiprocessor has several blocks and that backward has room.
 int rows_per_block(const GatedRnnShape& s) {
   const int64_t wanted = 3 * cuda_device().multiprocessors;
-  return (s.batch + 7) / 8 * s.heads >= wanted ? 8 : 4;
+  return (s.batch + 7) / 8 * s.heads >= wanted && fits_shared_memory(backward_floats(s, 8) * sizeof(float))
+             ? 8
+             : 4;
 }
 
 // Calls run<Cell, kWidth, kRows>() for the shape.
@@ -364,7 +373,7 @@ void gated_rnn_backward(const GatedRnnBackward<T>& given, Cuda device) {
   if (!backward_on_tensor_cores(p, bias_sums, blocks, device)) {
     choose<T>(s, [&]<class Cell, int kWidth, int kRows>() {
       const auto kernel = backward_kernel<T, Cell, kWidth, kRows>;
-      const int64_t floats = (12 + Cell::kState) * kRows * s.width;
+      const int64_t floats = backward_floats(s, kRows);
       prepare(kernel, floats, s, "gated_rnn_backward");
       const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(s.heads));
       kernel<<<grid, threads_for<T>(s), floats * sizeof(float), stream_of(device)>>>(p, bias_sums);

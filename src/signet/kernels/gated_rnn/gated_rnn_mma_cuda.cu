@@ -416,8 +416,13 @@ __global__ void __launch_bounds__(4 * kWidth)
   }
 }
 
-// Few sequences: half as many per block.
+// Few sequences, or too little shared memory for backward: half as many per block.
 int halves(const GatedRnnShape& s) {
+  if (s.width == 64) {
+    using Slstm = BackwardShared<SlstmCell<FastMath>, 64, 16>;
+    using Lstm = BackwardShared<LstmCell<FastMath>, 64, 16>;
+    if (!fits_shared_memory(s.cell == GatedRnnCell::kSlstm ? sizeof(Slstm) : sizeof(Lstm))) return 1;
+  }
   return (s.batch + 15) / 16 * s.heads >= 4 * cuda_device().multiprocessors ? 2 : 1;
 }
 

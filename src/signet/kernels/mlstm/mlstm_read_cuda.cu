@@ -231,8 +231,13 @@ void choose_read(const MlstmSequenceShape& s, Run run) {
 bool mlstm_read_covers(const MlstmSequenceShape& s) {
   constexpr int64_t kMostStride = int64_t{1} << 24;
   const auto fits = [](int64_t stride) { return stride % 8 == 0 && stride < kMostStride; };
-  return s.time <= kMostTokens && (s.width == 32 || s.width == 64 || s.width == 128) && fits(s.q_stride) &&
-         fits(s.k_stride) && fits(s.v_stride);
+  if (s.time > kMostTokens || (s.width != 32 && s.width != 64 && s.width != 128) || !fits(s.q_stride) ||
+      !fits(s.k_stride) || !fits(s.v_stride))
+    return false;
+  bool enough = false;
+  choose_read(s,
+              [&]<int kD, int kTiles>() { enough = fits_shared_memory(sizeof(BackwardTiles<kD, kTiles>)); });
+  return enough;
 }
 
 void mlstm_read(const MlstmRead& p, Cuda device) {

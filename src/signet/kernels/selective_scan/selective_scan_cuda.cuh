@@ -48,7 +48,7 @@ struct Geometry {
   int u_stride, raw_stride, z_stride, b_stride, c_stride, y_stride;
   int blocks;  // over the channels
   int tiles, segments, tiles_per_segment;
-  int rows;                // of all sequences
+  int64_t rows;            // of all sequences
   const int32_t* offsets;  // of packed sequences, else null
   // Whether rows of channels, of states in fp32, and of B and C can be moved in packets.
   bool packets, state_packets, token_packets;

@@ -169,7 +169,7 @@ Geometry geometry(const SelectiveScanShape& shape, int channels_per_block) {
   g.b_stride = static_cast<int>(full.b_stride), g.c_stride = static_cast<int>(full.c_stride);
   g.blocks = (g.channels + channels_per_block - 1) / channels_per_block;
   g.tiles = (g.time + kTile - 1) / kTile;
-  g.rows = static_cast<int>(shape.rows()), g.offsets = shape.offsets;
+  g.rows = shape.rows(), g.offsets = shape.offsets;
   const int64_t wanted = 2 * cuda_device().multiprocessors, have = int64_t{g.blocks} * g.batch;
   const int64_t most = g.offsets ? 1 : std::max(1, g.tiles / kLeastTilesPerSegment);
   const int64_t segments = have > 0 ? std::clamp<int64_t>(wanted / have, 1, most) : 1;
