@@ -68,6 +68,22 @@ TEST(GateCheck, CollapseIsPredicted) {
 
 TEST(GateCheck, CountingGatesDoNotCollapse) { EXPECT_TRUE(check("[[[-1]]]").collapse.empty()); }
 
+// A product that overflows is neither a collapse nor a witness of anything.
+TEST(GateCheck, GrowthIsNotCollapse) {
+  for (const char* text :
+       {"[1e200]", "[1e308,-1e308]", "[[[1e308,-1e308],[1e308,1e308]]]", "[[[1e200,0],[0,0.5]]]"}) {
+    const auto r = check(text);
+    EXPECT_TRUE(r.collapse.empty()) << text;
+    EXPECT_TRUE(r.periodic.empty()) << text;
+    EXPECT_EQ(r.certificate, "") << text;
+  }
+  // The eigenvalues lie within (-1,1], the gate is far from symmetric.
+  EXPECT_EQ(check("[[[0.5,1e300],[0,0.5]]]").certificate, "");
+  for (const auto& c : check("{\"gates\":[0.5],\"inputs\":[[1e300]]}").collapse)
+    EXPECT_FALSE(c.measured);  // infinite in fp32
+  EXPECT_TRUE(check("{\"gates\":[0.5],\"inputs\":[[1.7e308]]}").collapse.empty());
+}
+
 TEST(GateCheck, BadInputIsRefused) {
   for (const char* text : {"", "[]", "{}", "[1,[[1,2],[3,4]]]", "[[[1,2]]]", "[[[\"x\"]]]",
                            "{\"gates\":[1],\"x\":2}", "{\"gates\":[1],\"letters\":[1]}",

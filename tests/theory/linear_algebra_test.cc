@@ -116,5 +116,17 @@ TEST(LinearAlgebra, EigenvaluesOfKnownMatrices) {
   EXPECT_EQ(sum, -0.5);
 }
 
+TEST(LinearAlgebra, NumbersThatAreNotFiniteAreRefused) {
+  for (double bad : {INFINITY, -INFINITY, NAN}) {
+    Matrix m = identity(3);
+    m(2, 1) = bad;
+    EXPECT_FALSE(finite(m));
+    EXPECT_THROW(eigenvalues(m), Error);
+    EXPECT_THROW(spectral_norm(m), Error);
+    EXPECT_THROW(full_svd(m), Error);
+  }
+  EXPECT_TRUE(finite(identity(3)));
+}
+
 }  // namespace
 }  // namespace signet::theory

@@ -38,7 +38,11 @@ bool unit_interval_diagonal(const Matrix& m) {
 bool strict(const Matrix& m) { return spectral_norm(m) < 1; }
 // Symmetric with spectrum in (-1, 1]: a product of commuting generalized Householder factors over (-1, 1].
 bool symmetric_above_minus_one(const Matrix& m) {
-  if (norm(m - transposed(m)) > 1e-12 * norm(m)) return false;
+  double largest = 0;
+  for (double x : m.values()) largest = std::max(largest, std::abs(x));
+  for (int64_t j = 0; j < m.columns(); ++j)
+    for (int64_t i = 0; i < j; ++i)
+      if (!(std::abs(m(i, j) - m(j, i)) <= 1e-12 * largest)) return false;
   const auto values = eigenvalues(m);
   return std::all_of(values.begin(), values.end(),
                      [](auto z) { return z.real() > -1 + kTolerance && z.real() <= 1 + 1e-12; });
@@ -117,7 +121,10 @@ std::optional<int64_t> measure(const GateSet& set, const GateWord& word, const G
   for (int64_t t = 0; t < options.max_steps; ++t) {
     const auto before = x;
     for (int32_t s : word) float_step<Type>(gates[s], inputs[s], x);
-    if (std::memcmp(before.data(), x.data(), n * sizeof(Value)) == 0) return t;
+    if (std::memcmp(before.data(), x.data(), n * sizeof(Value)) != 0) continue;
+    // What has overflowed repeats itself, too.
+    const bool overflowed = std::any_of(x.begin(), x.end(), [](Value v) { return !std::isfinite(v); });
+    return overflowed ? std::nullopt : std::optional(t);
   }
   return std::nullopt;
 }
@@ -136,11 +143,15 @@ double smallest_number(Precision precision) {
 }
 
 // Differences of successive states shrink like rate^t; rounding swallows them at half a unit in the last
-// place of the limit, or at the smallest number when the limit is zero.
-int64_t predict(const Matrix& a, const Vector& b, const Vector& start, double rate, Precision precision) {
+// place of the limit, or at the smallest number when the limit is zero. Nothing where a number overflows.
+std::optional<int64_t> predict(const Matrix& a, const Vector& b, const Vector& start, double rate,
+                               Precision precision) {
   const auto largest = [](const Vector& x) {
     double result = 0;
-    for (double value : x) result = std::max(result, std::abs(value));
+    for (double value : x) {
+      if (!std::isfinite(value)) return std::numeric_limits<double>::infinity();
+      result = std::max(result, std::abs(value));
+    }
     return result;
   };
   Matrix power = a;
@@ -150,6 +161,7 @@ int64_t predict(const Matrix& a, const Vector& b, const Vector& start, double ra
     power = power * power;
   }
   const double limit = largest(affine(power, start, offset));
+  if (!std::isfinite(limit)) return std::nullopt;
   // The size of the slowest component, read off once the others are gone.
   Vector x = start;
   int settle = 0;
@@ -158,6 +170,7 @@ int64_t predict(const Matrix& a, const Vector& b, const Vector& start, double ra
     Vector next = affine(a, x, b);
     for (size_t i = 0; i < x.size(); ++i) x[i] = next[i] - x[i];
     const double now = largest(x);
+    if (!std::isfinite(now)) return std::nullopt;
     if (settle > 0 && now < 1e-9 * std::max(1.0, limit)) break;
     difference = now;
     x = std::move(next);
@@ -179,7 +192,9 @@ void find_collapse(const GateSet& set, const GateWord& word, const Matrix& produ
   if (norm(product - identity(product.rows())) <= 1e-12) return;
   Vector offset(set.state.size(), 0.0);
   for (int32_t s : word) offset = affine(set.gates[s], offset, set.inputs[s]);
-  Collapse c{word, rate, predict(product, offset, set.state, rate, options.precision), std::nullopt};
+  const auto predicted = predict(product, offset, set.state, rate, options.precision);
+  if (!predicted) return;
+  Collapse c{word, rate, *predicted, std::nullopt};
   c.measured = with_state_type(options.precision,
                                [&](auto type) { return measure<decltype(type)>(set, word, options); });
   report.collapse.push_back(std::move(c));
@@ -196,6 +211,7 @@ GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
   constexpr size_t kMostListed = 32;
   for_each_word(set, std::max<int64_t>(options.max_length, 1), options.max_words,
                 [&](const GateWord& word, const Matrix& product) {
+                  if (!finite(product)) return;  // overflowed: its numbers say nothing
                   for (const std::complex<double>& z : eigenvalues(product)) {
                     if (word.size() == 1 && !report.theorem1 && not_non_negative(z))
                       report.theorem1 = {word, z};

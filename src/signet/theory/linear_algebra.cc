@@ -34,8 +34,14 @@ void with_workspace(const char* name, Routine&& routine) {
   if (info != 0) fail(ErrorCode::kNumerical, "{} did not converge (info {})", name, info);
 }
 
+// LAPACK may write beyond its arrays when a number is not finite.
+void expect_finite(const Matrix& m) {
+  if (!finite(m)) fail(ErrorCode::kNumerical, "a matrix has an entry that is not a finite number");
+}
+
 // job 'A' for all singular vectors, 'N' for none.
 Svd decompose(Matrix m, char job) {
+  expect_finite(m);
   const int rows = static_cast<int>(m.rows()), columns = static_cast<int>(m.columns());
   const bool vectors = job == 'A';
   Svd svd{Matrix(vectors ? rows : 1, vectors ? rows : 1), {}, Vector(std::min(rows, columns))};
@@ -97,7 +103,12 @@ double norm(const Vector& x) {
   return std::sqrt(sum);
 }
 
+bool finite(const Matrix& m) {
+  return std::all_of(m.values().begin(), m.values().end(), [](double x) { return std::isfinite(x); });
+}
+
 std::vector<std::complex<double>> eigenvalues(const Matrix& m) {
+  expect_finite(m);
   Matrix destroyed = m;
   const int n = static_cast<int>(m.rows()), one = 1;
   Vector real(static_cast<size_t>(n)), imaginary(static_cast<size_t>(n));

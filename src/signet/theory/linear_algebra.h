@@ -37,6 +37,9 @@ Vector affine(const Matrix& a, const Vector& x, const Vector& b);  // a x + b
 double norm(const Vector& x);
 inline double norm(const Matrix& m) { return norm(m.values()); }  // Frobenius
 
+bool finite(const Matrix& m);  // no entry is infinite or NaN
+
+// These throw kNumerical for a matrix that is not finite.
 std::vector<std::complex<double>> eigenvalues(const Matrix& m);
 Vector singular_values(const Matrix& m);  // largest first
 inline double spectral_norm(const Matrix& m) { return singular_values(m)[0]; }
