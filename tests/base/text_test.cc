@@ -33,6 +33,10 @@ TEST(Utf8, AcceptsTextAndFindsTheFirstBadByte) {
 TEST(Printable, EscapesAndCuts) {
   EXPECT_EQ(printable("plain é"), "plain é");
   EXPECT_EQ(printable(std::string_view("a\0b\n\x1b[31m\x7f\xff", 11)), "a\\x00b\\x0a\\x1b[31m\\x7f\\xff");
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "31m\xc2\xa0"),
+            "\\xc2\\x9b"
+            "31m\xc2\xa0");
   EXPECT_EQ(printable(std::string(1000, 'x'), 10), "xxxxxxxxxx...");
   EXPECT_EQ(printable("xxxxxxxxxx", 10), "xxxxxxxxxx");
 }

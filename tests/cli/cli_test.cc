@@ -131,6 +131,53 @@ TEST(Cli, FilesNeverTakeAStandardStream) {
   EXPECT_EQ(test::read_text(directory / "closed.html"), expected);
 }
 
+// Names in files may hold escape sequences; every verb that shows one shows \xNN.
+TEST(Cli, ControlCharactersOfFilesStayOffTheTerminal) {
+  test::TemporaryDirectory directory;
+  // Flips on its first letter, so that witnesses spell it.
+  test::write_text(directory / "flip.json",
+                   R"({"alphabet":["\u001b[31m","\u009b\n"],"start":0,"accept":[1],"delta":[[1,0],[0,1]]})");
+  test::write_text(directory / "gates.json", R"({"gates":[[[-1]]],"letters":["\u001b[31m"]})");
+  test::write_text(directory / "words.txt", "x\033[31m\n");
+  test::write_text(directory / "bad.att", "0\t0\t\033[31m\n0\t1\t\033[31m\n");
+  test::write_text(directory / "key.json", R"({"\u001b[31m":1})");
+  test::write_text(directory / "run/results.json",
+                   R"({"task":"\u001b]0;own\u0007","model":"\u001b[2J\n","chance":0.5,"accuracy":1,)"
+                   R"("scaled_accuracy":1,"train_lengths":[1,1e308],"by_length":[{"length":1e308,)"
+                   R"("accuracy":1,"samples":1}]})");
+  const struct {
+    const char* arguments;
+    int exit_code;
+    const char* shown;  // in what is printed
+  } kCases[] = {
+      {"analyze --dfa flip.json", 0, "\\x1b[31m"},
+      {"decompose --dfa flip.json", 0, ""},
+      {"compile --dfa flip.json -o flip.safetensors", 0, ""},
+      {"compile --dfa flip.json --target 'diagonal[0,1]'", 4, "\\x1b[31m"},
+      {"verify flip.safetensors", 0, ""},
+      {"run flip.safetensors x", 3, "\\x1b[31m"},
+      {"run flip.safetensors --file words.txt", 3, "x\\x1b[31m"},
+      {"run flip.safetensors \"$(printf '\\033[31m')\"", 0, "\\x1b[31m"},
+      {"check gates.json", 0, "\\x1b[31m"},
+      {"analyze --att bad.att", 3, "\\x1b[31m"},
+      {"analyze --dfa key.json", 3, "\\x1b[31m"},
+      {"report run", 0, "\\x1b[2J"},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.arguments);
+    const auto result = run_signet(c.arguments, directory.path());
+    EXPECT_EQ(result.exit_code, c.exit_code) << result.err;
+    const std::string all = result.out + result.err;
+    EXPECT_NE(all.find(c.shown), std::string::npos) << all;
+    EXPECT_TRUE(std::all_of(all.begin(), all.end(), [](unsigned char b) {
+      return (b >= 0x20 && b != 0x7F) || b == '\n' || b == '\t';
+    })) << all;
+    EXPECT_EQ(all.find("\xc2\x9b"), std::string::npos);
+  }
+  // A length of 1e308 does not fill the line with digits.
+  EXPECT_LT(run_signet("report run", directory.path()).out.size(), 300u);
+}
+
 TEST(Cli, NoColourOutsideATerminal) {
   for (const char* environment : {"NO_COLOR=1 ", "TERM=xterm-256color ", "CLICOLOR=1 "})
     for (const char* arguments : {"--help", "info", "train --help"}) {

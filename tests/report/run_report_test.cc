@@ -112,6 +112,9 @@ TEST(RunReport, Verdicts) {
   EXPECT_NE(verdict_sentence(run).find("above 0.9 up to about length 123,456."), std::string::npos);
   run.horizon_held = true;
   EXPECT_NE(verdict_sentence(run).find("holds up to length 123,456"), std::string::npos);
+  run.horizon = 1e308;
+  EXPECT_NE(verdict_sentence(run).find("holds up to length 1e+308"), std::string::npos)
+      << verdict_sentence(run);
   EXPECT_EQ(verdict(RunData{}), Verdict::kUnfinished);
 }
 

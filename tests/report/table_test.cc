@@ -31,6 +31,18 @@ TEST(Table, UnicodeAndColourOnlyOnRequest) {
   EXPECT_NE(rich.find("────"), std::string::npos);
 }
 
+TEST(Table, ControlCharactersOfNamesAreEscaped) {
+  Table table;
+  table.column("a\nb");
+  table.row({"\033[31mred\r"});
+  table.row({std::string(500, 'x')});
+  const std::string text = table.text({});
+  EXPECT_EQ(text.find('\033'), std::string::npos);
+  EXPECT_EQ(text.rfind("a\\x0ab\n", 0), 0u) << text;
+  EXPECT_NE(text.find("\\x1b[31mred\\x0d\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(std::string(500, 'x') + "\n"), std::string::npos);
+}
+
 TEST(Table, EdgeCases) {
   EXPECT_EQ(Table().text({}), "\n\n");
   Table table;

@@ -149,6 +149,8 @@ Dfa dfa_from_att(std::string_view text, const std::vector<std::string>& alphabet
                  std::vector<std::string>* notes) {
   if (static_cast<int64_t>(text.size()) > kMaxBytes)
     bad_input("AT&T text: the file exceeds {} MiB", kMaxBytes >> 20);
+  if (const size_t at = find_invalid_utf8(text); at != text.npos)
+    bad_input("AT&T text: byte {} is not UTF-8", at);
   struct Arc {
     int64_t source, target;
     std::string letter;

@@ -107,8 +107,11 @@ std::string printable(std::string_view text, size_t limit) {
     if (result.size() >= limit) return result + "...";
     const size_t length = utf8_length(text.substr(i, 4));
     const auto c = static_cast<unsigned char>(text[i]);
+    const bool c1 = length == 2 && c == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0;
     if (length == 0 || c < 0x20 || c == 0x7F)
       result += fmt::format("\\x{:02x}", c);
+    else if (c1)  // U+0080 to U+009F: some terminals take U+009B as ESC [
+      result += fmt::format("\\xc2\\x{:02x}", static_cast<unsigned char>(text[i + 1]));
     else
       result += text.substr(i, length);
     i += length ? length : 1;

@@ -41,7 +41,7 @@ std::string wrapped(const std::string& text, int indent) {
   const std::string lead(static_cast<size_t>(indent), ' ');
   std::string result = lead;
   size_t column = lead.size();
-  for (const auto& word : split(text, ' ')) {
+  for (const auto& word : split(printable(text, text.npos), ' ')) {
     if (column > lead.size()) {
       const bool fits = column + 1 + word.size() <= 100;
       result += fits ? " " : "\n" + lead;

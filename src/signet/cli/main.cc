@@ -33,8 +33,16 @@ void occupy_standard_streams() {
       (void)!open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);
 }
 
-// Never throws: a message that cannot be shown must not hide the exit code.
-void complain(const char* message) { std::fprintf(stderr, "signet: %s\n", message); }
+// Never throws: a message that cannot be shown must not hide the exit code. Messages may quote files, so
+// control characters are escaped once more here; only without memory for that they are shown as they are.
+void complain(const char* message) {
+  std::string shown;
+  try {
+    shown = printable(message, 20'000);
+  } catch (const std::bad_alloc&) {
+  }
+  std::fprintf(stderr, "signet: %s\n", shown.empty() ? message : shown.c_str());
+}
 
 int dispatch(std::vector<std::string> arguments) {
   if (arguments.empty()) {

@@ -73,9 +73,13 @@ std::string yes(const std::optional<bool>& value) { return value ? (*value ? "ye
 void print_table(const automata::Dfa& dfa) {
   if (dfa.states() > 16 || dfa.letters() > 12) return;
   size_t width = 3;
-  for (const auto& letter : dfa.alphabet) width = std::max(width, letter.size() + 1);
+  std::vector<std::string> names;
+  for (const auto& letter : dfa.alphabet) {
+    names.push_back(printable(letter));
+    width = std::max(width, names.back().size() + 1);
+  }
   fmt::print("\n  {:>10}", "state");
-  for (const auto& letter : dfa.alphabet) fmt::print(" {:>{}}", letter, width);
+  for (const auto& name : names) fmt::print(" {:>{}}", name, width);
   fmt::print("\n");
   for (State q = 0; q < dfa.states(); ++q) {
     fmt::print("  {:>10}", fmt::format("{}{}{}", q == dfa.start ? "> " : "",

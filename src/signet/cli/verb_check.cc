@@ -81,6 +81,9 @@ class Check final : public Verb {
     }
     return join(names, single ? "" : ".");
   }
+  static std::string shown_word(const theory::GateSet& set, const theory::GateWord& word) {
+    return printable(word_of(set, word));
+  }
   static std::string complex_text(std::complex<double> z) {
     if (std::abs(z.imag()) < 1e-12) return fmt::format("{:.6g}", z.real());
     return fmt::format("{:.6g}{:+.6g}i", z.real(), z.imag());
@@ -138,27 +141,27 @@ class Check final : public Verb {
           r.certificate == "2-groups" ? "languages whose groups are 2-groups" : r.certificate + " languages");
     if (r.theorem1)
       fmt::print("Theorem 1: gate {} has the eigenvalue {}: parity is not ruled out\n",
-                 word_of(set, r.theorem1->word), complex_text(r.theorem1->value));
+                 shown_word(set, r.theorem1->word), complex_text(r.theorem1->value));
     else
       fmt::print(
           "Theorem 1: all eigenvalues are real and non-negative: no parity with such gates in every layer\n");
     for (size_t i = 0; i < r.theorem2.size(); ++i) {
       if (r.theorem2[i])
         fmt::print("Theorem 2, layer {}: the product {} has the eigenvalue {}\n", i + 1,
-                   word_of(set, r.theorem2[i]->word), complex_text(r.theorem2[i]->value));
+                   shown_word(set, r.theorem2[i]->word), complex_text(r.theorem2[i]->value));
       else
-        fmt::print("Theorem 2, layer {}: no product of {} gates turns\n", i + 1, 1 << i);
+        fmt::print("Theorem 2, layer {}: no product of {} gates that was looked at turns\n", i + 1, 1 << i);
     }
     for (const auto& e : r.periodic) {
       const int64_t period = period_of(e.value);
-      fmt::print("counts: word {} has the eigenvalue {}, {}\n", word_of(set, e.word), complex_text(e.value),
-                 period ? fmt::format("period {}", period) : "of no short period");
+      fmt::print("counts: word {} has the eigenvalue {}, {}\n", shown_word(set, e.word),
+                 complex_text(e.value), period ? fmt::format("period {}", period) : "of no short period");
     }
     for (const auto& c : r.collapse)
       fmt::print(
           "collapses: repeating {}, differences shrink by {:.6g}; predicted to stand still after {} "
           "repetitions in {}, {}\n",
-          word_of(set, c.word), c.rate, c.predicted, precision_name(check_.precision),
+          shown_word(set, c.word), c.rate, c.predicted, precision_name(check_.precision),
           c.measured ? fmt::format("run: {}", *c.measured) : "run: not within the limit");
     if (!verdict.empty()) fmt::print("{}\n", verdict);
   }

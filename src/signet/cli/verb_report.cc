@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/base/files.h"
+#include "signet/base/text.h"
 #include "signet/cli/verb.h"
 #include "signet/report/run_report.h"
 
@@ -29,8 +30,9 @@ class Report final : public Verb {
     for (const auto& run : runs) {
       summary["runs"].push_back(
           {{"name", run.name}, {"verdict", report::verdict_sentence(run)}, {"notes", run.notes}});
-      for (const auto& note : run.notes) fmt::print(stderr, "signet: {}: {}\n", run.name, note);
-      if (!json_) fmt::print("{}\n", report::verdict_sentence(run));
+      for (const auto& note : run.notes)
+        fmt::print(stderr, "signet: {}: {}\n", printable(run.name), printable(note, 1000));
+      if (!json_) fmt::print("{}\n", printable(report::verdict_sentence(run), 2000));
     }
     if (json_)
       fmt::print("{}\n", summary.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));

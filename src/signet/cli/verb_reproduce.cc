@@ -67,7 +67,7 @@ class Reproduce final : public Verb {
     } else {
       fmt::print("{}\n", experiment_.title);
       for (const auto& table : page.tables) fmt::print("\n{}\n{}", table.caption, plain_text(table));
-      for (const auto& note : page.notes) fmt::print("{}\n", note);
+      for (const auto& note : page.notes) fmt::print("{}\n", printable(note, 2000));
       fmt::print("page: {}\n", page_path);
     }
     const bool failed = std::any_of(summary_.runs.begin(), summary_.runs.end(),

@@ -6,6 +6,7 @@
 
 #include "signet/base/error.h"
 #include "signet/base/files.h"
+#include "signet/base/text.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/trained_recogniser.h"
 #include "signet/cli/verb.h"
@@ -59,11 +60,11 @@ class WordRun {
   }
   std::string text() const {
     std::string line = fmt::format("{}\t{}",
-                                   model_.mealy() ? model_.output_name(output_)
+                                   model_.mealy() ? printable(model_.output_name(output_))
                                    : output_ < 0  ? "lost"
                                    : output_      ? "accepted"
                                                   : "rejected",
-                                   word());
+                                   printable(word(), 4 * kShown));
     if (trace_) {
       line += "\n  states";
       for (int32_t q : states_) line += fmt::format(" {}", q);
@@ -137,7 +138,9 @@ class RunVerb final : public Verb {
  private:
   void print(const WordRun& word) {
     if (json_) {
-      fmt::print("{}\n{}", printed_ ? "," : "", word.result().dump());
+      // A long word may be cut within a letter: what is left of it shows as U+FFFD.
+      fmt::print("{}\n{}", printed_ ? "," : "",
+                 word.result().dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     } else {
       fmt::print("{}\n", word.text());
     }

@@ -6,6 +6,7 @@
 
 #include "signet/base/error.h"
 #include "signet/base/files.h"
+#include "signet/base/text.h"
 #include "signet/cli/sweep_output.h"
 #include "signet/cli/verb.h"
 
@@ -34,7 +35,7 @@ class Sweep final : public Verb {
     runner_.restrict(plan);
     const auto runs = train::plan_runs(plan, /*allow_missing=*/false);
     if (dry_run_) {
-      for (const auto& run : runs) fmt::print("{}\n", run.name);
+      for (const auto& run : runs) fmt::print("{}\n", printable(run.name));
       return 0;
     }
     const std::string stem = std::filesystem::path(file_).stem().string();
@@ -49,7 +50,7 @@ class Sweep final : public Verb {
       fmt::print("{}\n", json.dump(2));
     } else {
       fmt::print("{}page: {}\n", plain_text(summary_table(summary)), join_path(out_, "report.html"));
-      for (const auto& note : notes) fmt::print("{}\n", note);
+      for (const auto& note : notes) fmt::print("{}\n", printable(note, 2000));
     }
     return notes.empty() ? 0 : static_cast<int>(ErrorCode::kFailure);
   }

@@ -6,6 +6,7 @@
 #include "signet/automata/dfa_io.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
+#include "signet/base/text.h"
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
@@ -94,9 +95,9 @@ class Verify final : public Verb {
       return;
     }
     const char* verdict = result.correct ? "correct" : result.counterexample ? "WRONG" : "not proved";
-    fmt::print("{} ({}): {}\n", verdict, result.method, result.certificate);
+    fmt::print("{} ({}): {}\n", verdict, result.method, printable(result.certificate, 2000));
     if (result.counterexample)
-      fmt::print("counterexample: {}\n", shown_word(network.dfa, *result.counterexample));
+      fmt::print("counterexample: {}\n", printable(shown_word(network.dfa, *result.counterexample), 20000));
   }
 
   std::string subject_;

@@ -14,9 +14,9 @@
 namespace signet::report {
 namespace {
 
-// Whole numbers with a separator from ten thousand on.
+// Whole numbers with a separator from ten thousand on; those that no file should hold as 1e308.
 std::string count(double value) {
-  if (!std::isfinite(value)) return "–";
+  if (!std::isfinite(value) || std::abs(value) >= 1e15) return short_number(value);
   const std::string digits = fmt::format("{:.0f}", std::abs(value));
   std::string text;
   for (size_t i = 0; i < digits.size(); ++i) {

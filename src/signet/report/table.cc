@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "signet/base/error.h"
+#include "signet/base/text.h"
 
 namespace signet::report {
 namespace {
@@ -54,12 +55,16 @@ size_t display_width(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-void Table::column(std::string header, Align align) { columns_.push_back({std::move(header), align}); }
+// Names come from files: a line end or an escape sequence in one must not reach the terminal.
+static std::string safe(const std::string& text) { return printable(text, text.npos); }
+
+void Table::column(std::string header, Align align) { columns_.push_back({safe(header), align}); }
 
 void Table::row(std::vector<Cell> cells) {
   if (cells.size() > columns_.size())
     fail(ErrorCode::kFailure, "a table of {} columns was given a row of {} cells", columns_.size(),
          cells.size());
+  for (Cell& cell : cells) cell.text = safe(cell.text);
   cells.resize(columns_.size(), Cell(""));
   rows_.push_back(std::move(cells));
 }

@@ -25,6 +25,7 @@ struct Cell {
   Tone tone;
 };
 
+// Control characters in headers and cells show as \xNN.
 class Table {
  public:
   enum Align { kLeft, kRight };

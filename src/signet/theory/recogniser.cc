@@ -57,9 +57,10 @@ WordReader::WordReader(const std::vector<std::string>& alphabet) : alphabet_(alp
 int32_t WordReader::letter(std::string_view name) const {
   const auto it = std::find(alphabet_.begin(), alphabet_.end(), name);
   if (it == alphabet_.end())
-    bad_input("'{}' is no letter of this model; its letters are {}{}", name.substr(0, 40),
-              join({alphabet_.begin(), alphabet_.begin() + std::min<size_t>(alphabet_.size(), 20)}, " "),
-              alphabet_.size() > 20 ? " ..." : "");
+    bad_input(
+        "'{}' is no letter of this model; its letters are {}{}", printable(name, 40),
+        printable(join({alphabet_.begin(), alphabet_.begin() + std::min<size_t>(alphabet_.size(), 20)}, " ")),
+        alphabet_.size() > 20 ? " ..." : "");
   return static_cast<int32_t>(it - alphabet_.begin());
 }
 
