@@ -39,7 +39,7 @@ bool begins(std::string_view name) {
 const std::vector<TaskEntry>& tasks() {
   static const std::vector<TaskEntry> table = {
       {"parity", "is the number of ones odd?", plain<make_parity>},
-      {"even-pairs", "do the first and the last bit agree?", plain<make_even_pairs>},
+      {"even-pairs", "do the first and the last bit differ?", plain<make_even_pairs>},
       {"cycle-navigation", "where on a cycle of 6 do steps of -1, 0 and +1 lead?", make_cycle_navigation},
       {"modular-arithmetic", "value mod 5 of digits joined by + - *", plain<make_modular_arithmetic>},
       {"modular-arithmetic-brackets", "value mod 5 of nested brackets over + - *",
