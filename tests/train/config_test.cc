@@ -149,6 +149,31 @@ TEST(RunConfig, WrongNamesInAFileAreTheFilesFault) {
   expect_error([&] { resolve_config({file, "", "", {}}); }, ErrorCode::kBadInput, "S99");
 }
 
+// So does what is wrong as a whole: the one that is wrong without the other has the fault.
+TEST(RunConfig, FaultsOfAFileNameIt) {
+  TemporaryDirectory directory;
+  const std::string file = directory / "run.yaml";
+  for (const char* text :
+       {"", "[]", "task: parity\n", "train: {steps: 3}\n", "model: {width: 8}\n",
+        "base: {task: {name: parity}}\ngrid: {train.seed: [1, 2]}\n",
+        "task: {name: parity}\ntrain: {max_length: 1}\n", "task: {name: parity}\ntrain: {dataset: 3}\n",
+        "task: {name: parity}\nmodel: {eigenvalues: [1, -1]}\n",
+        "task: {name: parity}\nmodel: {heads: 3}\n"}) {
+    SCOPED_TRACE(text);
+    write_text(file, text);
+    expect_error([&] { resolve_config({file, "", "", {}}); }, ErrorCode::kBadInput, "run.yaml");
+    // A setting that mends nothing does not move the fault.
+    expect_error([&] { resolve_config({file, "", "", {"train.seed=2"}}); }, ErrorCode::kBadInput, "run.yaml");
+  }
+  EXPECT_NO_THROW(resolve_config({file, "", "", {"model.heads=4"}}));
+  write_text(file, "task: {name: parity}\n");
+  for (const char* assignment : {"train.max_length=1", "model.eigenvalues=1,-1", "train.nosuch=3"}) {
+    SCOPED_TRACE(assignment);
+    expect_error([&] { resolve_config({file, "", "", {assignment}}); }, ErrorCode::kUsage, "");
+    expect_error([&] { resolve_config({"", "parity", "", {assignment}}); }, ErrorCode::kUsage, "");
+  }
+}
+
 TEST(RunConfig, AnAutomatonIsPartOfTheConfiguration) {
   TemporaryDirectory directory;
   const std::string file = directory / "config.yaml";
@@ -181,20 +206,20 @@ TEST(RunConfig, WhatAModelCannotTakeIsRefusedBeforeTraining) {
   const auto with = [](const char* model, const char* set) {
     return resolve_config({"", "parity", model, {set}});
   };
-  expect_error([&] { with("transformer", "model.max_length=64"); }, ErrorCode::kBadInput, "max_length");
+  expect_error([&] { with("transformer", "model.max_length=64"); }, ErrorCode::kUsage, "max_length");
   EXPECT_NO_THROW(with("transformer", "model.max_length=256"));
-  expect_error([&] { with("lstm", "model.eigenvalues=-1,1"); }, ErrorCode::kBadInput, "lstm");
+  expect_error([&] { with("lstm", "model.eigenvalues=-1,1"); }, ErrorCode::kUsage, "lstm");
   for (const char* model : {"deltanet", "deltaproduct", "gated-deltanet", "gated-deltaproduct", "kda"})
     EXPECT_EQ(with(model, "train.noise=0.25").train.noise, 0.25);
   for (const char* model : {"mamba", "mlstm", "transformer"}) {
-    expect_error([&] { with(model, "train.noise=0.25"); }, ErrorCode::kBadInput, "gated-deltaproduct");
+    expect_error([&] { with(model, "train.noise=0.25"); }, ErrorCode::kUsage, "gated-deltaproduct");
     EXPECT_NO_THROW(with(model, "train.noise=0"));
   }
   expect_error(
       [] {
         resolve_config({"", "parity", "deltanet", {"train.noise=0.25", "model.output_norm=false"}});
       },
-      ErrorCode::kBadInput, "output_norm");
+      ErrorCode::kUsage, "output_norm");
   for (const char* noise : {"train.noise=-0.1", "train.noise=nan", "train.noise=inf", "train.noise=1e9"})
     expect_error([&] { with("deltanet", noise); }, ErrorCode::kUsage, "train.noise");
   // Margins that nothing would read.
@@ -203,9 +228,8 @@ TEST(RunConfig, WhatAModelCannotTakeIsRefusedBeforeTraining) {
         [&] {
           resolve_config({"", "parity", "deltanet", {gate, "model.beta_margin=0.1"}});
         },
-        ErrorCode::kBadInput, "model.beta_margin");
-  expect_error([&] { with("deltanet", "model.decay_margin=0.1"); }, ErrorCode::kBadInput,
-               "model.decay_margin");
+        ErrorCode::kUsage, "model.beta_margin");
+  expect_error([&] { with("deltanet", "model.decay_margin=0.1"); }, ErrorCode::kUsage, "model.decay_margin");
   // A model without a range is written without one and reads back so.
   TemporaryDirectory directory;
   auto config = with("lstm", "model.width=8");

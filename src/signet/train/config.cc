@@ -40,6 +40,29 @@ void in_file(bool from_file, const std::string& file, const char* key, const Act
   }
 }
 
+// What only shows when everything is put together.
+void check_together(RunConfig& config, const tasks::Task& task) {
+  if (config.train.dataset > 0 && config.train.dataset < config.train.batch)
+    bad_input("train.dataset = {} is less than one batch of train.batch = {}", config.train.dataset,
+              config.train.batch);
+  task.check(config.train_lengths(task));
+  task.check(config.eval_lengths(task));
+  config.model.check_range();
+  const int64_t longest = std::max(config.train_lengths(task).max, config.eval_lengths(task).max);
+  if (const int64_t limit = config.model.max_length(); limit > 0 && longest > limit)
+    bad_input(
+        "model.max_length = {} is less than the longest sequence, {}; raise it, or lower eval.max_length",
+        limit, longest);
+  // What the options forbid together shows when the model is put together; nothing is allocated for it.
+  const models::Model model(config.model, task.vocabulary(), task.classes());
+  if (config.train.noise > 0 && !model.takes_noise())
+    bad_input(
+        "train.noise = {} goes behind the norm of what a head reads, which model.architecture = {} lacks in "
+        "some block; it is for deltanet, deltaproduct, gated-deltanet, gated-deltaproduct and kda with "
+        "model.output_norm = true",
+        config.train.noise, config.model.architecture);
+}
+
 tasks::LengthRange override_range(tasks::LengthRange range, int64_t min, int64_t max) {
   if (min > 0) range.min = min;
   if (max > 0) range.max = max;
@@ -184,8 +207,6 @@ RunConfig resolve_config(const ConfigSources& sources) {
   const bool task_of_file = task.empty(), architecture_of_file = architecture.empty();
   if (task_of_file) task = peek(file, {}, "task", "name");
   if (architecture_of_file) architecture = peek(file, {}, "model", "architecture");
-  if (task.empty())
-    fail(ErrorCode::kUsage, "no task given: name one of {}", fmt::join(tasks::task_names(), ", "));
   if (architecture.empty()) architecture = "deltanet";
 
   RunConfig config;
@@ -195,32 +216,28 @@ RunConfig resolve_config(const ConfigSources& sources) {
   io::Fields fields = io::fields_of(config);
   if (file) fields.load(root, sources.file);
   for (const auto& assignment : sources.set) fields.set(assignment);
+  if (task.empty())
+    fail(file ? ErrorCode::kBadInput : ErrorCode::kUsage, "{}no task given: name one of {}",
+         file ? printable(sources.file) + ": " : "", fmt::join(tasks::task_names(), ", "));
   // The command line's names win over the file's.
   config.task.name = task;
   config.model.architecture = architecture;
 
-  if (config.train.dataset > 0 && config.train.dataset < config.train.batch)
-    bad_input("train.dataset = {} is less than one batch of train.batch = {}", config.train.dataset,
-              config.train.batch);
   std::unique_ptr<tasks::Task> checked_task;
   in_file(task_of_file, sources.file, "task.name", [&] { checked_task = config.task.make(); });
-  checked_task->check(config.train_lengths(*checked_task));
-  checked_task->check(config.eval_lengths(*checked_task));
-  config.model.check_range();
-  const int64_t longest =
-      std::max(config.train_lengths(*checked_task).max, config.eval_lengths(*checked_task).max);
-  if (const int64_t limit = config.model.max_length(); limit > 0 && longest > limit)
-    bad_input(
-        "model.max_length = {} is less than the longest sequence, {}; raise it, or lower eval.max_length",
-        limit, longest);
-  // What the options forbid together shows when the model is put together; nothing is allocated for it.
-  const models::Model model(config.model, checked_task->vocabulary(), checked_task->classes());
-  if (config.train.noise > 0 && !model.takes_noise())
-    bad_input(
-        "train.noise = {} goes behind the norm of what a head reads, which model.architecture = {} lacks in "
-        "some block; it is for deltanet, deltaproduct, gated-deltanet, gated-deltaproduct and kda with "
-        "model.output_norm = true",
-        config.train.noise, config.model.architecture);
+  try {
+    check_together(config, *checked_task);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUsage && error.code() != ErrorCode::kBadInput) throw;
+    // A file that is wrong without what the command line sets has the fault.
+    if (!file) throw Error(ErrorCode::kUsage, error.what());
+    ConfigSources alone{sources.file, task, architecture, {}};
+    for (const auto& assignment : sources.set)
+      if (assignment.rfind("task.", 0) == 0) alone.set.push_back(assignment);
+    if (alone.set.size() == sources.set.size()) bad_input("{}: {}", printable(sources.file), error.what());
+    resolve_config(alone);
+    throw Error(ErrorCode::kUsage, error.what());
+  }
   return config;
 }
 
