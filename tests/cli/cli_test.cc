@@ -94,9 +94,21 @@ TEST(Cli, ExitCodes) {
       {"train pariti --model deltanet", 2, "did you mean 'parity'"},
       {"train parity --model deltanett", 2, "did you mean 'deltanet'"},
       {"train parity --steps many", 2, "--steps"},
+      {"train parity --steps 99999999999999999999", 2, "99999999999999999999"},
+      {"train parity --steps -99999999999999999999", 2, "-99999999999999999999"},
+      {"train parity --eigenvalues=1,-1", 2, "model.eigenvalues"},
+      {"train --config run/empty.yaml", 3, "run/empty.yaml"},
+      {"train --config run/short.yaml", 3, "run/short.yaml: parity: lengths 3:1 are empty"},
+      {"demo --steps -1", 2, "--steps -1"},
+      {"sweep grid.yaml --dry-run --jobs 0", 2, "--jobs 0"},
+      {"sweep grid.yaml --dry-run --device foo", 2, "--device foo"},
+      {"reproduce table3 --dry-run --device foo", 2, "--device foo"},
   };
   test::TemporaryDirectory directory;
   test::write_text(directory / "run/config.yaml", "task:\n  name: parity\n");
+  test::write_text(directory / "run/empty.yaml", "");
+  test::write_text(directory / "run/short.yaml", "task: {name: parity}\ntrain: {max_length: 1}\n");
+  test::write_text(directory / "grid.yaml", "base: {task: {name: parity}}\ngrid: {train.seed: [1, 2]}\n");
   std::filesystem::create_directory(directory / "empty");
   for (const auto& c : kCases) {
     const auto result = run_signet(c.arguments, directory.path());

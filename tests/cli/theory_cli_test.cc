@@ -51,6 +51,12 @@ TEST(TheoryVerbs, CompileVerifyRun) {
   EXPECT_EQ(verified["method"], "orbit-closure");
   EXPECT_TRUE(verified["longest"].is_null());
   EXPECT_TRUE(verified["counterexample"].is_null());
+  // A model has been compiled: what would say how is refused.
+  EXPECT_EQ(run("verify " + model + " --target one-hot").code, 2);
+  EXPECT_EQ(run("verify " + model + " --max-states 5").code, 2);
+  const auto open = run("verify --language mod:5 --method closure --orbit 1");
+  EXPECT_EQ(open.code, 4);
+  EXPECT_NE(open.out.find("raise --orbit"), std::string::npos) << open.out;
 
   const auto results = json_of("run " + model + " 1 11 10110 ''")["results"];
   ASSERT_EQ(results.size(), 4u);

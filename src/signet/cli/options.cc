@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdlib>
 
 #include "signet/base/error.h"
 #include "signet/base/text.h"
@@ -43,9 +45,9 @@ struct Options::Impl {
   }
 
   template <class T>
-  void value(const std::string& flag, T& target, const std::string& help) {
-    app.add_option(flag, target, help)->capture_default_str();
+  CLI::Option& value(const std::string& flag, T& target, const std::string& help) {
     remember(flag, help, true);
+    return *app.add_option(flag, target, help)->capture_default_str();
   }
 };
 
@@ -67,7 +69,11 @@ void Options::value(const std::string& flag, std::string& target, const std::str
   impl_->value(flag, target, help);
 }
 void Options::value(const std::string& flag, int64_t& target, const std::string& help) {
-  impl_->value(flag, target, help);
+  impl_->value(flag, target, help).check([](const std::string& text) -> std::string {
+    errno = 0;  // CLI11 would take the nearest number that fits
+    std::strtoll(text.c_str(), nullptr, 0);
+    return errno == ERANGE ? fmt::format("{} is beyond 64 bits", text) : "";
+  });
 }
 void Options::value(const std::string& flag, double& target, const std::string& help) {
   impl_->value(flag, target, help);

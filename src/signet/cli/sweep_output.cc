@@ -24,12 +24,15 @@ void SweepRunner::restrict(train::SweepPlan& plan) const {
   if (options_->given("--seeds")) train::set_seeds(plan, seeds_);
   for (const auto& filter : only_) train::keep_only(plan, filter);
   plan.last = set_;
+  // Here, so that a dry run refuses them, too; whether there is a GPU shows when it is opened.
+  if (options_->given("--jobs") && (jobs_ < 1 || jobs_ > 256))
+    fail(ErrorCode::kUsage, "--jobs {}: give 1 to 256", jobs_);
+  if (device_ != "cpu" && device_ != "cuda")
+    fail(ErrorCode::kUsage, "--device {}: give cpu or cuda", device_);
 }
 
 train::SweepSummary SweepRunner::run(const std::string& directory, const train::SweepPlan& plan,
                                      const std::vector<train::PlannedRun>& runs) const {
-  if (options_->given("--jobs") && (jobs_ < 1 || jobs_ > 256))
-    fail(ErrorCode::kUsage, "--jobs {}: give 1 to 256", jobs_);
   const int64_t jobs = jobs_ > 0 ? jobs_ : device_ == "cpu" ? thread_count() : 4;
   return train::summarize(directory, plan, runs,
                           train::run_sweep(directory, plan, runs, {jobs, device_, quiet_}));

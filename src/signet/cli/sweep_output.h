@@ -13,7 +13,7 @@ namespace signet::cli {
 class SweepRunner {
  public:
   void define(Options& options);
-  // Applies --only, --seeds and --set.
+  // Applies --only, --seeds and --set; refuses wrong values of the other options.
   void restrict(train::SweepPlan& plan) const;
   // Runs what is left and summarises everything.
   train::SweepSummary run(const std::string& directory, const train::SweepPlan& plan,

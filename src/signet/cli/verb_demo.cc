@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/base/progress.h"
 #include "signet/cli/verb.h"
@@ -50,6 +51,7 @@ class Demo final : public Verb {
   }
 
   int run() override {
+    if (steps_ < 0) fail(ErrorCode::kUsage, "--steps {}: give a number of updates, or 0", steps_);
     if (!json_)
       fmt::print(
           "Parity: is the number of ones even? Trained on lengths 3 to 40, tested on 40 to 256 and "

@@ -30,6 +30,7 @@ std::string shown_word(const automata::Dfa& dfa, const theory::Word& word) {
 class Verify final : public Verb {
  public:
   void define(Options& options) override {
+    options_ = &options;
     options.positional("subject", subject_, "a model written by signet compile, or a regular expression",
                        false);
     input_.define(options, false);
@@ -64,6 +65,11 @@ class Verify final : public Verb {
   theory::Network read() {
     if (!subject_.empty() && exists(subject_)) {
       if (input_.named()) fail(ErrorCode::kUsage, "a model carries its automaton; give either, not both");
+      for (const char* name : {"--target", "--construction", "--max-table", "--alphabet", "--generators",
+                               "--action", "--max-states", "--max-monoid", "--max-sets"})
+        if (options_->given(name))
+          fail(ErrorCode::kUsage, "{} is for an automaton that is to be compiled; {} is compiled already",
+               name, subject_);
       return theory::load_network(subject_);
     }
     if (subject_.size() > 12 && subject_.ends_with(".safetensors")) bad_input("{}: no such file", subject_);
@@ -100,6 +106,7 @@ class Verify final : public Verb {
       fmt::print("counterexample: {}\n", printable(shown_word(network.dfa, *result.counterexample), 20000));
   }
 
+  Options* options_ = nullptr;
   std::string subject_;
   AutomatonInput input_;
   CompileArguments compile_;

@@ -132,7 +132,7 @@ VerifyResult verify(const Network& network, const VerifyOptions& options) {
       open.states_visited = visited;
       open.correct = false;
       open.certificate =
-          fmt::format("open: the orbit did not close within {} states; raise --max-states", visited);
+          fmt::format("open: the orbit did not close within {} states; raise --orbit", visited);
       open.longest = closure.depth;
       return open;
     }
