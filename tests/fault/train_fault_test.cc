@@ -272,7 +272,7 @@ TEST(TrainFault, WrongNamesAreAnsweredWithTheNearest) {
                {"train", 2, "parity"},
                {"train --resume nowhere", 3, "nowhere"},
                {"train parity --config nowhere.yaml", 3, "nowhere.yaml"},
-               {"train parity --set model.width=9 --set model.heads=2", 3, "model.heads"},
+               {"train parity --set model.width=9 --set model.heads=2", 2, "model.heads"},
                {"demo --stesp 3", 2, "--steps"}};
   TemporaryDirectory directory;
   for (const auto& c : cases) {
