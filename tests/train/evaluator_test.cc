@@ -138,7 +138,7 @@ TEST(Evaluator, LengthsTheTaskLacksAreRefused) {
 // first.
 class TurningTask final : public tasks::Task {
  public:
-  explicit TurningTask(int64_t turn) : turn_(turn) {}
+  explicit TurningTask(int64_t turn, bool odd = false) : turn_(turn), odd_(odd) {}
   std::string name() const override { return "turning"; }
   std::vector<std::string> token_names() const override { return {"a", "b"}; }
   double chance() const override { return 0.5; }
@@ -146,9 +146,13 @@ class TurningTask final : public tasks::Task {
     std::fill(tokens, tokens + inputs(size), 1);
     targets[0] = size < turn_ ? 0 : 1;
   }
+  int64_t draw_size(Rng&, tasks::LengthRange range) const override {
+    return odd_ ? range.max - 1 + range.max % 2 : range.max;
+  }
 
  private:
   int64_t turn_;
+  bool odd_;  // whether all sizes are
 };
 
 // Dense: every position is scored; the answer is 0 up to `turn` and then 1, which a model of zeros gets wrong
@@ -250,6 +254,28 @@ TEST(Horizon, IsFoundWithinFivePercent) {
   EXPECT_LE(never.probes.size(), 7u);
   const auto low = find_horizon(model, DType::kF32, zeros.data(), TurningTask(5000), 1, 4, 0.9, 10);
   EXPECT_EQ(low.length, 10);  // a limit below the training length
+}
+
+TEST(Horizon, LengthsAreThoseOfTheSamples) {
+  const auto config =
+      resolve_config({"",
+                      "parity",
+                      "",
+                      {"model.width=2", "model.heads=1", "model.mlp=0", "model.blocks=1", "model.conv=0"}});
+  const models::Model model(config.model, 2, 2);
+  std::vector<float> zeros(model.parameters().size());
+  for (int64_t turn : {23, 40, 100}) {
+    const auto horizon =
+        find_horizon(model, DType::kF32, zeros.data(), TurningTask(turn, true), 1, 4, 0.9, 1000);
+    EXPECT_FALSE(horizon.reached_limit);
+    EXPECT_EQ(horizon.length % 2, 1) << horizon.length;
+    EXPECT_GE(horizon.length, turn);
+    for (const auto& probe : horizon.probes) EXPECT_EQ(probe.accuracy(), probe.length < turn ? 1 : 0);
+  }
+  const auto beyond =
+      find_horizon(model, DType::kF32, zeros.data(), TurningTask(5000, true), 1, 4, 0.9, 1000);
+  EXPECT_TRUE(beyond.reached_limit);
+  EXPECT_EQ(beyond.length, 999);
 }
 
 TEST(Horizon, EndsWithTheMemoryOfATransformer) {

@@ -311,13 +311,15 @@ Horizon find_horizon(const models::Model& model, DType dtype, void* weights, con
                      const std::function<bool()>& go_on, const StateCodebook* snap, int64_t snap_every,
                      const Device& device) {
   Horizon horizon;
+  int64_t seen = 0;  // the length of the last probe's samples: a task may have none of the one asked for
   auto holds = [&](int64_t length) {
     const EvaluationRequest request{seed,  tasks::Split::kTest, {length, length}, samples, snap, snap_every,
                                     device};
     const auto e = evaluate(model, dtype, weights, task, request, nullptr, go_on);
     horizon.stopped = go_on && !go_on();
     if (horizon.stopped) return false;
-    horizon.probes.push_back(e.total(length));
+    seen = task.dense() || e.by_length.empty() ? length : e.by_length.back().length;
+    horizon.probes.push_back(e.total(seen));
     if (progress) progress(horizon.probes.back());
     return e.sequence_accuracy() >= threshold;
   };
@@ -327,18 +329,18 @@ Horizon find_horizon(const models::Model& model, DType dtype, void* weights, con
     while (limit > 1 && task.max_inputs({limit, limit}) > memory) --limit;
   }
   const int64_t least = std::min(limit, task.min_size());
-  int64_t good = 0, bad = 0;  // 0: none yet
+  int64_t good = 0, bad = 0, failed = 0;  // 0: none yet; failed: what was seen when asked for `bad`
   for (int64_t length = std::min(limit, task.train_lengths().max); !(good && bad);) {
     if (holds(length)) {
       good = length;
       if (length == limit) {
-        horizon.length = limit;
+        horizon.length = seen;
         horizon.reached_limit = true;
         return horizon;
       }
       if (!bad) length = std::min(limit, 2 * length);
     } else {
-      bad = length;
+      bad = length, failed = seen;
       if (horizon.stopped || length == least) break;
       if (!good) length = std::max(least, length / 2);
     }
@@ -346,9 +348,12 @@ Horizon find_horizon(const models::Model& model, DType dtype, void* weights, con
   while (good > 0 && bad - good > std::max<int64_t>(1, good / 20)) {
     if (horizon.stopped) break;
     const int64_t middle = good + (bad - good) / 2;
-    (holds(middle) ? good : bad) = middle;
+    if (holds(middle))
+      good = middle;
+    else
+      bad = middle, failed = seen;
   }
-  horizon.length = bad;
+  horizon.length = failed;
   return horizon;
 }
 
