@@ -75,7 +75,8 @@ struct PlannedRun {
 };
 
 // Every run with its checked configuration, the last axis fastest. Throws kBadInput that names the run when a
-// configuration is wrong or two runs would share a name. An architecture that this build lacks makes a run
+// configuration is wrong or two runs would share a name or a configuration, and kUsage when `last` sets the
+// key of an axis. An architecture that this build lacks makes a run
 // `missing` if allowed, else an error.
 std::vector<PlannedRun> plan_runs(const SweepPlan& plan, bool allow_missing);
 

@@ -142,7 +142,12 @@ std::string path_name(const std::string& text) {
                       std::string_view("._=+-[],:()").find(c) != std::string_view::npos;
     name += safe ? c : '_';
   }
-  if (name.empty() || name[0] == '.' || name[0] == '-') name = "_" + name;
+  // Files beside the runs are hidden (the lock), or are the summary and pages of sweeps and experiments.
+  const auto ends_with = [&](std::string_view end) {
+    return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+  };
+  if (name.empty() || name[0] == '.' || name[0] == '-' || ends_with(".json") || ends_with(".html"))
+    name = "_" + name;
   return name;
 }
 
@@ -156,6 +161,23 @@ std::string run_name(const SweepPlan& plan, const std::vector<size_t>& at) {
     parts.push_back(key && axis.name != "task.name" ? axis.name.substr(dot + 1) + "=" + value : value);
   }
   return parts.empty() ? "run" : path_name(join(parts, ","));
+}
+
+void check_horizon(const SweepPlan& plan, const RunConfig& config) {
+  if (plan.horizon == 0) return;
+  const auto task = config.task.make();
+  if (plan.horizon < task->min_size())
+    bad_input("horizon {} is below the least length of {}, {}", plan.horizon, task->name(), task->min_size());
+}
+
+// Under names that tell of an axis all its runs would be one and the same.
+void check_last(const SweepPlan& plan) {
+  for (const auto& assignment : plan.last) {
+    const std::string key = assignment.substr(0, assignment.find('='));
+    if (plan.axis(key))
+      fail(ErrorCode::kUsage, "--set {}: {} is an axis of the sweep; choose among its values with --only{}",
+           printable(assignment), key, key == "train.seed" ? " or --seeds" : "");
+  }
 }
 
 std::string architecture_in(const std::vector<std::string>& set) {
@@ -264,6 +286,8 @@ void set_seeds(SweepPlan& plan, int64_t count) {
 std::vector<PlannedRun> plan_runs(const SweepPlan& plan, bool allow_missing) {
   std::vector<PlannedRun> runs;
   std::map<std::string, size_t> names;
+  std::map<std::string, std::string> configurations;  // and the run that has it
+  check_last(plan);
   std::vector<size_t> at(plan.axes.size(), 0);
   for (bool more = true; more;) {
     PlannedRun run;
@@ -294,9 +318,14 @@ std::vector<PlannedRun> plan_runs(const SweepPlan& plan, bool allow_missing) {
     } else if (!skip) {
       try {
         run.config = resolve_config({"", "", "", set});
+        check_horizon(plan, run.config);
       } catch (const Error& error) {
         bad_input("{}: run {}: {}", printable(plan.where), printable(run.name), error.what());
       }
+      const auto [same, another] = configurations.emplace(run.config.to_yaml(), run.name);
+      if (!another)
+        bad_input("{}: runs {} and {} have the same configuration, so they would count as two of one",
+                  printable(plan.where), printable(same->second), printable(run.name));
     }
     if (!skip) runs.push_back(std::move(run));
     more = false;
