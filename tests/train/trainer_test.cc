@@ -133,6 +133,50 @@ TEST(Trainer, CheckpointsOfWhichNoneCanBeReadAreNotReplaced) {
   EXPECT_EQ(model_bytes(run, 40), expected);
 }
 
+TEST(Trainer, AStateThatIsNotOursIsNamed) {
+  TemporaryDirectory directory;
+  const std::string path = directory / "run";
+  train_small(path);
+  train::Run run = train::Run::load(path);
+  std::vector<float> moments(static_cast<size_t>(run.model().parameters().size()));
+  io::Checkpoint checkpoint;
+  checkpoint.step = 40;
+  checkpoint.model = run.named(run.weights());
+  checkpoint.optimizer = run.named(moments.data(), "m.");
+  for (auto& buffer : run.named(moments.data(), "v.")) checkpoint.optimizer.push_back(buffer);
+  for (const auto& [state, part] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"solved_in_a_row": "two"})", "'solved_in_a_row' must be a whole number"},
+           {R"({"stopped_early": 1})", "'stopped_early' must be true or false"},
+           {R"({"validation_due": null})", "'validation_due' must be true or false"},
+           {R"({"seconds": [1]})", "'seconds' must be a number"},
+           {R"({"tokens": 1e300})", "'tokens' must be a whole number"},
+           {R"({"tokens": 9223372036854775807})", "'tokens' is out of range"},
+           {R"({"metrics_bytes": -1})", "'metrics_bytes' is out of range"}}) {
+    checkpoint.state = state;
+    io::save_checkpoint(path, checkpoint, 1);
+    test::expect_bad_input([&] { resume_small(path); }, "step-40/manifest.json: state: " + part);
+  }
+}
+
+// `signet eval --save` adds to the results of a run; a resume that changes no weight keeps that.
+TEST(Trainer, ResumingAFinishedRunKeepsWhatWasSaved) {
+  TemporaryDirectory directory;
+  const std::string run = directory / "run", path = run + "/results.json";
+  train_small(run);
+  auto results = ordered_json::parse(test::read_text(path));
+  results["far"] = {{{"length", 1000}, {"accuracy", 0.5}}};
+  results["horizon"] = {{"length", 12}, {"reached_limit", false}};
+  test::write_text(path, results.dump());
+  EXPECT_EQ(without_time(resume_small(run)), without_time(results));
+  EXPECT_EQ(without_time(ordered_json::parse(test::read_text(path))), without_time(results));
+  std::filesystem::remove_all(run + "/checkpoints/step-40");
+  EXPECT_FALSE(resume_small(run).contains("horizon")) << "of weights that were made anew";
+  for (const char* text : {"[]", "{\"far\": 1, \"horizon\": []}", "{"}) {
+    test::write_text(path, text);
+    EXPECT_FALSE(resume_small(run).contains("far")) << text;
+  }
+}
+
 // The signal comes when the file named here is about to be written.
 std::string signal_at;
 int raise_signal(const char* call, const char* path, const char* to) {

@@ -53,11 +53,11 @@ class Train final : public Verb {
   }
 
   int run() override {
-    if (!resume_.empty()) return resume();
+    if (options_->given("--resume")) return resume();
     train::ConfigSources sources{config_, task_, model_, {}};
     add_automaton(sources);
-    if (!eigenvalues_.empty()) sources.set.push_back("model.eigenvalues=" + eigenvalues_);
     for (const auto& assignment : set_) sources.set.push_back(assignment);
+    if (!eigenvalues_.empty()) sources.set.push_back("model.eigenvalues=" + eigenvalues_);
     if (!precision_.empty()) sources.set.push_back("train.precision=" + precision_);
     if (options_->given("--steps")) sources.set.push_back(fmt::format("train.steps={}", steps_));
     if (options_->given("--seed")) sources.set.push_back(fmt::format("train.seed={}", seed_));
@@ -91,6 +91,9 @@ class Train final : public Verb {
         fail(ErrorCode::kUsage, "--resume takes the configuration of the run; {} cannot change it", name);
     }
     if (!task_.empty()) fail(ErrorCode::kUsage, "--resume takes the task of the run; leave out '{}'", task_);
+    for (const char* name : {"--force", "--dry-run", "--list-keys"})
+      if (options_->given(name))
+        fail(ErrorCode::kUsage, "{} is for a new run; leave it out with --resume", name);
     auto directory = io::RunDirectory::open_for_resume(resume_);
     const auto config = train::resolve_config({directory.config_path(), "", "", {}});
     out_ = resume_;

@@ -25,8 +25,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int64_t kLogEvery = 10;  // updates per line of metrics.jsonl
-constexpr int kBatchThreads = 4;   // that make batches ahead for the GPU, at most
+constexpr int64_t kLogEvery = 10;                // updates per line of metrics.jsonl
+constexpr int64_t kMaxCount = int64_t{1} << 56;  // of anything that a run counts
+constexpr int kBatchThreads = 4;                 // that make batches ahead for the GPU, at most
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -68,18 +69,13 @@ class Trainer {
     io::load_checkpoint(search.found->path, checkpoint);
     engine_->from_host();
     step_ = checkpoint.step;
-    const auto state = io::parse_json(checkpoint.state, search.found->path + "/manifest.json");
-    solved_in_a_row_ = state.value("solved_in_a_row", int64_t{0});
-    validation_due_ = state.value("validation_due", false);
-    stopped_early_ = state.value("stopped_early", false);
-    elapsed_ = state.value("seconds", 0.0);
-    tokens_ = state.value("tokens", int64_t{0});
-    metrics_ = AppendFile(directory_.metrics_path(), state.value("metrics_bytes", int64_t{0}));
+    restore(checkpoint.state, join_path(search.found->path, "manifest.json"));
   }
 
   ordered_json loop() {
     StopSignal signals;
     begin_ = seconds_now() - elapsed_;
+    const int64_t first = step_;
     if (train_.steps == 0) save();  // a model at its start can be evaluated too
     if (unfinished()) {
       Progress progress(options_.label.empty() ? "train" : options_.label, train_.steps, step_,
@@ -103,10 +99,28 @@ class Trainer {
         }
       }
     }
-    return results();
+    return results(step_ != first);
   }
 
  private:
+  // The part of a checkpoint that save() calls its state; `where` names the manifest.
+  void restore(const std::string& text, const std::string& where) {
+    const auto state = io::parse_json(text, where);
+    const std::string in = where + ": state";
+    const auto flag = [&](const char* key) { return state.contains(key) && io::json_bool(state, key, in); };
+    const auto count = [&](const char* key) {
+      const int64_t value = state.contains(key) ? io::json_int(state, key, in) : 0;
+      if (value < 0 || value > kMaxCount) bad_input("{}: '{}' is out of range", printable(in), key);
+      return value;
+    };
+    solved_in_a_row_ = count("solved_in_a_row");
+    validation_due_ = flag("validation_due");
+    stopped_early_ = flag("stopped_early");
+    elapsed_ = state.contains("seconds") ? io::json_double(state, "seconds", in) : 0;
+    tokens_ = count("tokens");
+    metrics_ = AppendFile(directory_.metrics_path(), count("metrics_bytes"));
+  }
+
   bool due(int64_t every) const { return every > 0 && step_ % every == 0; }
   bool unfinished() const { return validation_due_ || (step_ < train_.steps && !stopped_early_); }
   static bool go_on() { return StopSignal::requested() == 0; }
@@ -219,7 +233,24 @@ class Trainer {
     io::save_checkpoint(directory_.path(), checkpoint, static_cast<int>(train_.keep));
   }
 
-  ordered_json results() {
+  // What `signet eval --save` has added to the results of these weights.
+  void keep_saved(ordered_json& result) const {
+    if (!exists(directory_.results_path())) return;
+    ordered_json stored;
+    try {
+      stored = io::read_json_file(directory_.results_path());
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kBadInput) throw;
+      return;  // not JSON: nothing to keep
+    }
+    if (!stored.is_object()) return;
+    if (const auto far = stored.find("far"); far != stored.end() && far->is_array()) result["far"] = *far;
+    if (const auto horizon = stored.find("horizon"); horizon != stored.end() && horizon->is_object())
+      result["horizon"] = *horizon;
+  }
+
+  // `updated`: whether the weights have changed since the run was opened.
+  ordered_json results(bool updated) {
     const RunConfig& config = run_.config();
     Progress progress("evaluate", config.eval.samples, 0, ProgressStyle::of_stderr(options_.quiet));
     const auto range = config.eval_lengths(run_.task());
@@ -249,11 +280,12 @@ class Trainer {
     result["parameters"] = run_.model().parameters().size();
     result["train_tokens"] = tokens_;
     const auto tokens = static_cast<double>(tokens_);
-    const auto sequences = static_cast<double>(std::max<int64_t>(1, step_ * train_.batch));
+    const double sequences = std::max(1.0, static_cast<double>(step_) * static_cast<double>(train_.batch));
     result["train_flops"] = tokens * run_.model().train_flops_per_token(tokens / sequences);
     result["spectra"] =
         spectra_json(token_spectra(run_.model(), run_.dtype(), run_.weights(), run_.task(), seed()));
     directory_.require_present();
+    if (!updated) keep_saved(result);
     write_file_atomic(directory_.results_path(), result.dump(1) + "\n");
     return result;
   }
