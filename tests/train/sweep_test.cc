@@ -84,6 +84,9 @@ TEST(SweepPlan, BadInput) {
   refuse(base + "grid: {task.name: [pairty]}", "did you mean 'parity'");
   refuse("grid: {train.seed: [1]}", "no task given");
   refuse(base + "horizon: -1", "whole number");
+  refuse("base: {task: {name: modular-arithmetic}}\nhorizon: 2", "least length of modular-arithmetic, 3");
+  refuse(base + "grid: {m: {a: {train.batch: 8}, b: {train: {batch: 8}}}}",
+         "a and b have the same configuration");
   refuse(base + "grid: {m: {" + std::string(300, 'x') + ": {train.seed: 1}}}", "longer than");
   std::string hundred = "[0";
   for (int i = 1; i < 100; ++i) hundred += ", " + std::to_string(i);
@@ -91,6 +94,28 @@ TEST(SweepPlan, BadInput) {
   refuse(base + "grid: {train.seed: " + hundred + ", train.batch: " + hundred + ", train.steps: " + hundred +
              "}",
          "more than 10000 runs");
+}
+
+// Else one run would count as several.
+TEST(SweepPlan, AnAxisCannotBeSetAside) {
+  auto plan = plan_of(kGrid);
+  plan.last = {"train.seed=7"};
+  expect_error([&] { plan_runs(plan, false); }, ErrorCode::kUsage, "train.seed is an axis");
+  plan.last = {"model.eigenvalues=0,1"};
+  plan.axes[0].values[1].set.pop_back();
+  expect_error([&] { plan_runs(plan, false); }, ErrorCode::kBadInput, "have the same configuration");
+  plan.last = {"train.batch=4"};
+  EXPECT_EQ(plan_runs(plan, false).size(), 12u);
+}
+
+TEST(SweepPlan, NamesOfItsOwnFilesAreNotThoseOfRuns) {
+  const auto runs =
+      plan_runs(plan_of("base: {task: {name: parity}}\ngrid: {m: {summary.json: {}, report.html: "
+                        "{train.seed: 2}, .lock: {train.seed: 3}}}"),
+                false);
+  EXPECT_EQ(runs[0].name, "_summary.json");
+  EXPECT_EQ(runs[1].name, "_report.html");
+  EXPECT_EQ(runs[2].name, "_.lock");
 }
 
 TEST(SweepPlan, MissingArchitecturesAreNamedWhereThatIsAllowed) {
@@ -225,6 +250,86 @@ TEST(Sweep, ResultsThatAreNotOursAreNamed) {
         },
         ErrorCode::kBadInput, part);
     expect_error([&] { summarize(directory / "out", plan, runs, outcomes); }, ErrorCode::kBadInput, path);
+  }
+}
+
+// Writes a horizon into the results of a run, as if it had been searched before.
+void set_horizon(const std::string& run, const nlohmann::ordered_json& horizon) {
+  auto results = nlohmann::ordered_json::parse(read_text(run + "/results.json"));
+  results["horizon"] = horizon;
+  write_text(run + "/results.json", results.dump());
+}
+
+TEST(Sweep, HorizonsAreSearchedAgainWhenThePlanAsksForMore) {
+  TemporaryDirectory directory;
+  auto plan = plan_of(kGrid);
+  for (const char* filter : {"train.lr=1e-2", "range=signed", "train.seed=3"}) keep_only(plan, filter);
+  const auto runs = plan_runs(plan, false);
+  const std::string out = directory / "out", run = out + "/" + runs[0].name;
+  run_sweep(out, plan, runs, {1, "cpu", true});
+  plan.horizon_samples = 8;
+  const struct {
+    const char* found;
+    int64_t horizon;
+    bool enough;
+  } cases[] = {
+      {R"({"length": 40, "reached_limit": true, "limit": 40, "samples": 8, "seed": 3})", 40, true},
+      {R"({"length": 40, "reached_limit": true, "limit": 40, "samples": 8, "seed": 3})", 41, false},
+      {R"({"length": 20, "reached_limit": true, "limit": 40, "samples": 8, "seed": 3})", 40, true},
+      {R"({"length": 40, "reached_limit": true, "samples": 8})", 40, true},
+      {R"({"length": 40, "reached_limit": true, "samples": 8})", 41, false},
+      {R"({"length": 12, "reached_limit": false, "limit": 40, "samples": 8, "seed": 3})", 99, true},
+      {R"({"length": 12, "reached_limit": false, "limit": 40, "samples": 9, "seed": 3})", 40, false},
+      {R"({"length": 12, "reached_limit": false, "limit": 40, "samples": 8, "seed": 2})", 40, false}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(testing::Message() << c.found << " for " << c.horizon);
+    set_horizon(run, nlohmann::ordered_json::parse(c.found));
+    plan.horizon = c.horizon;
+    const auto outcomes = run_sweep(out, plan, runs, {1, "cpu", true});
+    EXPECT_EQ(outcomes[0].state, RunOutcome::kDone) << outcomes[0].message;
+    EXPECT_EQ(outcomes[0].reused, c.enough);
+    const auto horizon = nlohmann::ordered_json::parse(read_text(run + "/results.json"))["horizon"];
+    if (c.enough) {
+      EXPECT_EQ(horizon.dump(), nlohmann::ordered_json::parse(c.found).dump());
+    } else {
+      EXPECT_EQ(horizon["limit"], c.horizon);
+      EXPECT_EQ(horizon["samples"], 8);
+      EXPECT_EQ(horizon["seed"], 3);
+    }
+  }
+  const DirectoryLock lock(run);
+  plan.horizon_samples = 7;
+  const auto outcomes = run_sweep(out, plan, runs, {1, "cpu", true});
+  EXPECT_EQ(outcomes[0].state, RunOutcome::kFailed);
+  EXPECT_NE(outcomes[0].message.find("in use"), std::string::npos) << outcomes[0].message;
+}
+
+TEST(SweepSummary, AMedianHorizonIsABoundWhereRunsHeldToTheirLimit) {
+  TemporaryDirectory directory;
+  auto plan = plan_of(kGrid);
+  for (const char* filter : {"train.lr=1e-2", "range=signed"}) keep_only(plan, filter);
+  plan.title = "caf\xe9";
+  const auto runs = plan_runs(plan, false);
+  const auto outcomes = run_sweep(directory / "out", plan, runs, {2, "cpu", true});
+  const struct {
+    int64_t lengths[3];
+    bool held[3];
+    double median;
+    bool bound;
+  } cases[] = {{{10, 20, 20}, {false, true, true}, 20, true},
+               {{10, 12, 20}, {false, false, true}, 12, false},
+               {{20, 20, 20}, {false, true, false}, 20, false},
+               {{20, 20, 20}, {true, true, true}, 20, true}};
+  for (const auto& c : cases) {
+    for (size_t i = 0; i < 3; ++i)
+      set_horizon(directory / "out/" + runs[i].name,
+                  {{"length", c.lengths[i]}, {"reached_limit", c.held[i]}, {"samples", 8}});
+    const auto summary = summarize(directory / "out", plan, runs, outcomes);
+    EXPECT_EQ(summary.groups[0].horizon_median, c.median);
+    EXPECT_EQ(summary.groups[0].horizon_held, c.bound);
+    const auto json = summary_json(summary);
+    EXPECT_EQ(json["groups"][0]["horizon_reached_limit"], c.bound);
+    EXPECT_EQ(nlohmann::ordered_json::parse(json.dump())["title"], "caf\\xe9");
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -84,6 +85,9 @@ static int run(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     signet::cli::complain("out of memory");
     return static_cast<int>(signet::ErrorCode::kResource);
+  } catch (const nlohmann::json::exception& error) {  // a file's content where no reader expected it
+    signet::cli::complain(error.what());
+    return static_cast<int>(signet::ErrorCode::kBadInput);
   } catch (const std::exception& error) {
     if (std::ferror(stdout)) return 0;  // fmt::print could not write: finish_stdout() says why
     signet::cli::complain(error.what());

@@ -64,7 +64,8 @@ report::PageTable summary_table(const train::SweepSummary& summary) {
       row.emplace_back(fmt::format("{:.3f}", group.best), tone(group.best));
       row.emplace_back(fmt::format("{:.3f}", group.median), tone(group.median));
       row.emplace_back(fmt::format("{:.3f}", group.deviation));
-      if (horizons) row.emplace_back(fmt::format("{:.0f}", group.horizon_median));
+      if (horizons)
+        row.emplace_back(fmt::format("{}{:.0f}", group.horizon_held ? ">" : "", group.horizon_median));
     }
     row.emplace_back(fmt::format("{:.1f}", group.seconds));
     table.rows.push_back(std::move(row));

@@ -65,11 +65,14 @@ class Eval final : public Verb {
     if (options_->given("--horizon") && (horizon_ < 1 || horizon_ > tasks::kMaxSize))
       fail(ErrorCode::kUsage, "--horizon {}: give 1 to {}", horizon_, tasks::kMaxSize);
     opened_ = open_device(device_);
+    if (save_ && !task_.empty())
+      fail(ErrorCode::kUsage, "--save keeps results of the run's own task; leave out --task");
+    if (save_) open_results();
     train::Run run = train::Run::load(directory_);
-    if (!task_.empty()) {
-      if (save_) fail(ErrorCode::kUsage, "--save keeps results of the run's own task; leave out --task");
-      run.set_task(tasks::make_task(task_));
-    }
+    if (!task_.empty()) run.set_task(tasks::make_task(task_));
+    if (horizon_ > 0 && horizon_ < run.task().min_size())
+      fail(ErrorCode::kUsage, "--horizon {}: sequences of {} have at least length {}", horizon_,
+           run.task().name(), run.task().min_size());
     const auto lengths = lengths_.empty() ? run.config().eval_lengths(run.task()) : parse_lengths(lengths_);
     if (!options_->given("--seed")) seed_ = run.config().train.seed;
     StopSignal signals;
@@ -140,25 +143,41 @@ class Eval final : public Verb {
         },
         go_on, snap_.get(), snap_every_, opened_);
     fail_if_stopped();
-    return train::horizon_json(horizon, samples);
+    return train::horizon_json(horizon, horizon_, samples, seed_);
+  }
+
+  // Before the work, whose result would else be lost: nobody else writes the run until it is saved, and its
+  // results are such that one can be added.
+  void open_results() {
+    run_directory_ = std::make_unique<io::RunDirectory>(io::RunDirectory::open_for_resume(directory_));
+    const std::string path = run_directory_->results_path();
+    if (!exists(path))
+      bad_input("{} has no results.json to save to; finish the run with: signet train --resume {}",
+                printable(directory_), printable(directory_));
+    stored_ = io::read_json_file(path);
+    if (!stored_.is_object()) bad_input("{} must hold an object", printable(path));
+    const auto far = stored_.find("far");
+    if (far == stored_.end()) return;
+    if (!far->is_array()) bad_input("{}: 'far' must be a list", printable(path));
+    for (const auto& entry : *far) io::json_int(entry, "length", path + ": far");
   }
 
   // One length goes to "far", a range replaces the main result.
   void save(tasks::LengthRange lengths, const train::Evaluation& evaluation,
             const nlohmann::ordered_json& result) {
-    const auto paths = io::RunDirectory::open_for_reading(directory_);
-    auto stored = io::read_json_file(paths.results_path());
     if (lengths.min == lengths.max) {
-      auto& far = stored["far"];
-      if (!far.is_array()) far = nlohmann::ordered_json::array();
+      // The length of the samples: a task may have none of the one asked for.
+      const int64_t length = result["dense"] == true ? lengths.min : evaluation.by_length.back().length;
+      if (!stored_.contains("far")) stored_["far"] = nlohmann::ordered_json::array();
+      auto& far = stored_["far"];
       for (size_t i = far.size(); i-- > 0;)
-        if (far[i].value("length", int64_t{0}) == lengths.min) far.erase(i);
-      far.push_back(train::by_length_json({evaluation.total(lengths.min)}).at(0));
+        if (far[i]["length"] == length) far.erase(i);
+      far.push_back(train::by_length_json({evaluation.total(length)}).at(0));
     } else {
-      for (const auto& [key, value] : result.items()) stored[key] = value;
+      train::replace_evaluation(stored_, result);
     }
-    if (result.contains("horizon")) stored["horizon"] = result["horizon"];
-    write_file_atomic(paths.results_path(), stored.dump(1) + "\n");
+    if (result.contains("horizon")) stored_["horizon"] = result["horizon"];
+    write_file_atomic(run_directory_->results_path(), stored_.dump(1) + "\n");
   }
 
   void print(const train::Run& run, tasks::LengthRange lengths, const train::Evaluation& evaluation) const {
@@ -207,6 +226,8 @@ class Eval final : public Verb {
   OpenDevice opened_;
   int64_t samples_ = 8192, seed_ = 1, horizon_ = 0, snap_every_ = 0;
   std::unique_ptr<train::StateCodebook> snap_;
+  std::unique_ptr<io::RunDirectory> run_directory_;  // with --save
+  nlohmann::ordered_json stored_;                    // its results
   bool save_ = false, json_ = false, quiet_ = false;
 };
 

@@ -32,12 +32,24 @@ ordered_json evaluation_json(const Run& run, const Evaluation& evaluation) {
           {"by_length", by_length_json(evaluation.by_length)}};
 }
 
-ordered_json horizon_json(const Horizon& horizon, int64_t samples) {
+ordered_json horizon_json(const Horizon& horizon, int64_t limit, int64_t samples, int64_t seed) {
   return {{"length", horizon.length},
           {"reached_limit", horizon.reached_limit},
           {"threshold", kHorizonThreshold},
+          {"limit", limit},
           {"samples", samples},
+          {"seed", seed},
           {"probes", by_length_json(horizon.probes)}};
+}
+
+void replace_evaluation(ordered_json& results, const ordered_json& evaluation) {
+  if (!results.contains("final")) {
+    ordered_json final = ordered_json::object();
+    for (const char* key : {"dense", "scaled_accuracy", "accuracy", "sequence_accuracy", "loss", "samples"})
+      if (results.contains(key)) final[key] = results[key];
+    results["final"] = std::move(final);
+  }
+  for (const auto& [key, value] : evaluation.items()) results[key] = value;
 }
 
 ordered_json spectra_json(const std::vector<TokenSpectrum>& spectra) {
@@ -55,13 +67,23 @@ ordered_json spectra_json(const std::vector<TokenSpectrum>& spectra) {
 StoredResults read_results(const std::string& path) {
   const auto json = io::read_json_file(path);
   StoredResults results;
-  const bool dense = io::json_bool(json, "dense", path);
-  results.score = io::json_double(json, dense ? "sequence_accuracy" : "scaled_accuracy", path);
+  const bool replaced = json.contains("final");
+  const ordered_json& scored = replaced ? json["final"] : json;
+  const std::string scored_in = replaced ? path + ": final" : path;
+  const bool dense = io::json_bool(scored, "dense", scored_in);
+  results.score = io::json_double(scored, dense ? "sequence_accuracy" : "scaled_accuracy", scored_in);
   results.seconds = io::json_double(json, "seconds", path);
   if (json.contains("train_flops")) results.flops = io::json_double(json, "train_flops", path);
   if (const auto found = json.find("horizon"); found != json.end()) {
     const std::string where = path + ": horizon";
-    results.horizon = {io::json_int(*found, "length", where), io::json_bool(*found, "reached_limit", where)};
+    const auto whole = [&](const char* key) { return io::json_int(*found, key, where); };
+    StoredResults::FoundHorizon& horizon = results.horizon.emplace();
+    horizon.length = whole("length");
+    horizon.reached_limit = io::json_bool(*found, "reached_limit", where);
+    horizon.samples = whole("samples");
+    // Without the two it was searched before they were kept, with the seed of the run.
+    horizon.limit = found->contains("limit") ? whole("limit") : horizon.length;
+    horizon.seed = found->contains("seed") ? whole("seed") : io::json_int(json, "seed", path);
   }
   return results;
 }

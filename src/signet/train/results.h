@@ -14,20 +14,23 @@ namespace signet::train {
 //  by_length: [{length, accuracy, sequence_accuracy, samples}]}
 nlohmann::ordered_json evaluation_json(const Run& run, const Evaluation& evaluation);
 nlohmann::ordered_json by_length_json(const std::vector<LengthAccuracy>& by_length);
-// {length, reached_limit, threshold, samples, probes}
+// {length, reached_limit, threshold, limit, samples, seed, probes}: what was found and how it was searched.
 inline constexpr double kHorizonThreshold = 0.9;
-nlohmann::ordered_json horizon_json(const Horizon& horizon, int64_t samples);
+nlohmann::ordered_json horizon_json(const Horizon& horizon, int64_t limit, int64_t samples, int64_t seed);
+// Puts another evaluation in the place of that in `results`. The scores of the first one, by which runs are
+// compared, stay under "final".
+void replace_evaluation(nlohmann::ordered_json& results, const nlohmann::ordered_json& evaluation);
 nlohmann::ordered_json spectra_json(const std::vector<TokenSpectrum>& spectra);
 
 // What a sweep reads back from a run's results.json.
 struct StoredResults {
-  double score = 0;  // evaluator.h
+  double score = 0;  // evaluator.h; of the evaluation with which training ended
   double seconds = 0, flops = 0;
-  struct Found {
-    int64_t length = 0;
+  struct FoundHorizon {
+    int64_t length = 0, limit = 0, samples = 0, seed = 0;
     bool reached_limit = false;
   };
-  std::optional<Found> horizon;
+  std::optional<FoundHorizon> horizon;
 };
 // Throws kBadInput that names the file and the key when something is missing or has another type.
 StoredResults read_results(const std::string& path);

@@ -23,6 +23,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
+// A line that cannot be shown is no failure of the sweep.
+void tell(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
+
 // The queue and what its workers share.
 class Queue {
  public:
@@ -79,7 +82,11 @@ class Queue {
   bool finished(size_t i) const {
     if (!exists(results_path(i))) return false;
     const auto results = read_results(results_path(i));
-    return plan_.horizon == 0 || results.horizon;
+    if (plan_.horizon == 0) return true;
+    // Searched as the plan says, perhaps by `signet eval --save`, and ended before the limit or as far out.
+    const auto& found = results.horizon;
+    return found && found->samples == plan_.horizon_samples && found->seed == runs_[i].config.train.seed &&
+           (!found->reached_limit || found->limit >= plan_.horizon);
   }
 
   static std::string first_difference(RunConfig& a, RunConfig& b) {
@@ -131,14 +138,16 @@ class Queue {
   }
 
   void add_horizon(size_t i, const Device& device) {
+    const auto owned = io::RunDirectory::open_for_resume(path(i));
     Run run = Run::load(path(i));
-    const auto seed = static_cast<uint64_t>(run.config().train.seed);
+    const int64_t seed = run.config().train.seed;
     const auto horizon = find_horizon(
-        run.model(), run.dtype(), run.weights(), run.task(), seed, plan_.horizon_samples, kHorizonThreshold,
-        plan_.horizon, nullptr, [] { return StopSignal::requested() == 0; }, nullptr, 0, device);
+        run.model(), run.dtype(), run.weights(), run.task(), static_cast<uint64_t>(seed),
+        plan_.horizon_samples, kHorizonThreshold, plan_.horizon, nullptr,
+        [] { return StopSignal::requested() == 0; }, nullptr, 0, device);
     if (horizon.stopped) StopSignal::fail_stopped(StopSignal::requested(), "the run is trained");
     auto results = io::read_json_file(results_path(i));
-    results["horizon"] = horizon_json(horizon, plan_.horizon_samples);
+    results["horizon"] = horizon_json(horizon, plan_.horizon, plan_.horizon_samples, seed);
     write_file_atomic(results_path(i), results.dump(1) + "\n");
   }
 
@@ -153,8 +162,7 @@ class Queue {
   void say(size_t i, const std::string& text) const {
     if (options_.quiet) return;
     const int64_t done = static_cast<int64_t>(runs_.size()) - waiting();
-    // A line that cannot be shown is no failure of the run.
-    std::fputs(fmt::format("[{}/{}] {}: {}\n", done, runs_.size(), runs_[i].name, text).c_str(), stderr);
+    tell(fmt::format("[{}/{}] {}: {}", done, runs_.size(), runs_[i].name, text));
   }
 
   const std::string& directory_;
@@ -176,7 +184,7 @@ std::vector<RunOutcome> run_sweep(const std::string& directory, const SweepPlan&
   Queue queue(directory, plan, runs, options);
   queue.find_finished();
   if (!options.quiet && queue.waiting() < static_cast<int64_t>(runs.size()))
-    fmt::print(stderr, "{}: {} of {} runs are left\n", directory, queue.waiting(), runs.size());
+    tell(fmt::format("{}: {} of {} runs are left", directory, queue.waiting(), runs.size()));
   if (queue.waiting() > 0)
     open_device(options.device);  // a wrong device is the sweep's error, not each run's
   queue.work();

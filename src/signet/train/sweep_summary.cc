@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/base/files.h"
+#include "signet/base/text.h"
 #include "signet/train/results.h"
 
 namespace signet::train {
@@ -13,11 +14,13 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr size_t kMaxText = 4000;  // of a title or a message, which may quote file names in any encoding
+
 RunSummary read_run(const std::string& directory, const PlannedRun& run, const RunOutcome& outcome) {
   RunSummary summary;
   summary.name = run.name;
   summary.state = outcome.state;
-  summary.message = outcome.message;
+  summary.message = printable(outcome.message, kMaxText);
   if (outcome.state != RunOutcome::kDone) return summary;
   const auto results = read_results(join_path(join_path(directory, run.name), "results.json"));
   summary.score = results.score;
@@ -28,6 +31,20 @@ RunSummary read_run(const std::string& directory, const PlannedRun& run, const R
     summary.horizon_held = results.horizon->reached_limit;
   }
   return summary;
+}
+
+// Runs that held count as longer than those that failed at the same length.
+void set_horizon(GroupSummary& group, const std::vector<RunSummary>& runs) {
+  std::vector<std::pair<double, bool>> ends;
+  std::vector<double> lengths;
+  for (size_t i : group.runs) {
+    ends.emplace_back(runs[i].horizon, runs[i].horizon_held);
+    lengths.push_back(runs[i].horizon);
+  }
+  group.horizon_median = median_of(lengths);
+  std::sort(ends.begin(), ends.end());
+  group.horizon_held = false;
+  for (size_t i = 0; i <= ends.size() / 2 && i < ends.size(); ++i) group.horizon_held |= ends[i].second;
 }
 
 }  // namespace
@@ -49,7 +66,7 @@ double deviation_of(const std::vector<double>& values) {
 SweepSummary summarize(const std::string& directory, const SweepPlan& plan,
                        const std::vector<PlannedRun>& runs, const std::vector<RunOutcome>& outcomes) {
   SweepSummary summary;
-  summary.title = plan.title;
+  summary.title = printable(plan.title, kMaxText);
   std::vector<size_t> shown;
   size_t rate_axis = plan.axes.size();
   for (size_t a = 0; a < plan.axes.size(); ++a) {
@@ -94,9 +111,7 @@ SweepSummary summarize(const std::string& directory, const SweepPlan& plan,
       const auto best = std::max_element(scores.begin(), scores.end());
       group.best = *best;
       group.best_run = done[static_cast<size_t>(best - scores.begin())];
-      std::vector<double> horizons;
-      for (size_t i : done) horizons.push_back(summary.runs[i].horizon);
-      group.horizon_median = median_of(horizons);
+      set_horizon(group, summary.runs);
     }
     summary.groups.push_back(std::move(group));
   }
@@ -115,7 +130,10 @@ ordered_json summary_json(const SweepSummary& summary) {
       entry["median"] = group.median;
       entry["deviation"] = group.deviation;
       entry["best_run"] = summary.runs[group.best_run].name;
-      if (group.horizon_median > 0) entry["horizon"] = group.horizon_median;
+      if (group.horizon_median > 0) {
+        entry["horizon"] = group.horizon_median;
+        entry["horizon_reached_limit"] = group.horizon_held;
+      }
     }
     entry["seconds"] = group.seconds;
     if (group.failed) entry["failed"] = group.failed;

@@ -28,6 +28,7 @@ struct GroupSummary {
   size_t best_run = 0;          // meaningful when `runs` is not empty
   double best = 0, median = 0, deviation = 0, seconds = 0;
   double horizon_median = 0;
+  bool horizon_held = false;  // the median is only a bound: a run that could move it held up to its limit
   size_t failed = 0;
   std::string missing;
 };

@@ -1,0 +1,117 @@
+// signet train and signet eval on runs that are there already: what they refuse, keep and change.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "signet/base/files.h"
+#include "signet/cli/sweep_output.h"
+#include "signet/train/results.h"
+#include "support/command.h"
+#include "support/small_run.h"
+#include "support/temporary_directory.h"
+
+namespace signet::cli {
+namespace {
+
+using nlohmann::ordered_json;
+using test::read_text;
+using test::run_signet;
+using test::write_text;
+
+void expect_refused(const test::CommandResult& result, int exit_code, const std::string& part) {
+  EXPECT_EQ(result.exit_code, exit_code) << result.err;
+  EXPECT_NE(result.err.find(part), std::string::npos) << result.err << "\nlacks: " << part;
+  EXPECT_EQ(result.out, "");
+}
+
+class TrainedRun : public testing::Test {
+ protected:
+  void SetUp() override { test::train_small(run_, {"train.steps=3"}); }
+  ordered_json results() const { return ordered_json::parse(read_text(path_)); }
+
+  test::TemporaryDirectory directory_;
+  const std::string run_ = directory_ / "run", path_ = run_ + "/results.json";
+};
+
+TEST_F(TrainedRun, ResumeRefusesWhatItWouldNotDo) {
+  const std::string before = read_text(path_);
+  for (const char* option : {"--force", "--dry-run", "--list-keys"})
+    expect_refused(run_signet(std::string("train ") + option + " --resume " + run_), 2, option);
+  expect_refused(run_signet("train parity --resume ''", directory_.path()), 2, "leave out 'parity'");
+  expect_refused(run_signet("train --resume ''", directory_.path()), 3, "no run directory");
+  EXPECT_EQ(read_text(path_), before);
+  EXPECT_EQ(list_directory(directory_.path()), std::vector<std::string>{"run"});
+}
+
+TEST_F(TrainedRun, SavedEvaluationsLeaveTheScoreOfTheRunAlone) {
+  const auto before = train::read_results(path_);
+  ASSERT_EQ(run_signet("eval --quiet --save --lengths 3:5 --samples 7 --horizon 20 " + run_).exit_code, 0);
+  EXPECT_EQ(results()["samples"], 7);
+  EXPECT_EQ(results()["horizon"]["limit"], 20);
+  EXPECT_EQ(results()["horizon"]["samples"], 7);
+  EXPECT_EQ(results()["horizon"]["seed"], 1);
+  ASSERT_EQ(run_signet("eval --quiet --save --lengths 3:6 --samples 9 " + run_).exit_code, 0);
+  for (int again : {1, 2})
+    ASSERT_EQ(run_signet("eval --quiet --save --lengths 50 --samples 5 " + run_).exit_code, 0) << again;
+  EXPECT_EQ(results()["samples"], 9);
+  ASSERT_EQ(results()["far"].size(), 1u);
+  EXPECT_EQ(results()["far"][0]["length"], 50);
+  EXPECT_EQ(train::read_results(path_).score, before.score);
+}
+
+TEST_F(TrainedRun, SaveNamesWhatItCannotAddTo) {
+  const std::string save = "eval --quiet --save --lengths 9 --samples 4 " + run_;
+  for (const auto& [text, part] : std::vector<std::pair<std::string, std::string>>{
+           {"[]", "must hold an object"},
+           {"{", "results.json:1"},
+           {R"({"far": 7})", "'far' must be a list"},
+           {R"({"far": [7]})", "far must be an object"},
+           {R"({"far": [{"length": "9"}]})", "'length' must be a whole number"}}) {
+    SCOPED_TRACE(text);
+    write_text(path_, text);
+    const auto result = run_signet(save);
+    expect_refused(result, 3, part);
+    expect_refused(result, 3, path_);
+    EXPECT_EQ(read_text(path_), text);
+  }
+  remove_tree(path_);
+  expect_refused(run_signet(save), 3, "train --resume " + run_);
+}
+
+TEST_F(TrainedRun, SaveNeedsTheRunForItself) {
+  const DirectoryLock training(run_);
+  const std::string before = read_text(path_);
+  expect_refused(run_signet("eval --quiet --save --samples 4 " + run_), 1, "in use");
+  EXPECT_EQ(read_text(path_), before);
+  EXPECT_EQ(run_signet("eval --quiet --samples 4 " + run_).exit_code, 0) << "looking at it does not";
+}
+
+TEST_F(TrainedRun, AHorizonBelowTheLeastLengthIsRefusedAtOnce) {
+  expect_refused(run_signet("eval --quiet --samples 4 --horizon 1 " + run_), 2, "--horizon 1");
+}
+
+TEST(TrainVerb, NamedOptionsWinOverSet) {
+  const auto result = run_signet(
+      "train parity --eigenvalues=0,1 --set model.eigenvalues=-1,1 --steps 5 --set train.steps=6 --dry-run");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("eigenvalues: [0, 1]"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("steps: 5"), std::string::npos) << result.out;
+}
+
+TEST(SweepOutput, ALimitIsNotShownAsAHorizon) {
+  train::SweepSummary summary;
+  summary.runs.resize(1);
+  train::GroupSummary group;
+  group.runs = {0};
+  group.horizon_median = 5000;
+  for (const bool held : {false, true}) {
+    group.horizon_held = held;
+    summary.groups = {group};
+    const auto table = summary_table(summary);
+    const auto column = std::find(table.header.begin(), table.header.end(), "horizon") - table.header.begin();
+    EXPECT_EQ(table.rows[0][static_cast<size_t>(column)].text, held ? ">5000" : "5000");
+  }
+}
+
+}  // namespace
+}  // namespace signet::cli
