@@ -74,6 +74,16 @@ TEST(TheoryVerbs, CompileVerifyRun) {
   EXPECT_EQ(lines[2]["length"], 300'001);
 }
 
+// Long words are shown by their first 400 bytes, here to the middle of a letter; the output is JSON still.
+TEST(TheoryVerbs, CutWordsAreJson) {
+  const std::string model = temporary("accent.safetensors");
+  ASSERT_EQ(run("compile 'a*é*' --alphabet aé --force -o " + model).code, 0);
+  const auto results = json_of("run " + model + " " + std::string(399, 'a') + "éé")["results"];
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0]["accepted"], true);
+  EXPECT_EQ(results[0]["length"], 401);
+}
+
 // Trained models through the same verb: by word, and in pieces from a file; what is predicted does not depend
 // on which.
 TEST(TheoryVerbs, RunsTrainedModels) {

@@ -194,6 +194,25 @@ TEST(Rotation, HorizonIsBelowTheMeasuredFailure) {
   EXPECT_FALSE(first_mismatch(network, Precision::kFp32, Word(static_cast<size_t>(*fp32.letters), 1)));
 }
 
+// A model file may hold any finite numbers: what overflows has no horizon.
+TEST(Rotation, NumbersThatOverflowHaveNoHorizon) {
+  for (const bool codes : {false, true}) {
+    Network network = compile_as(cyclic(7, false), "rotation");
+    for (double& k : network.layers[0].blocks[0].k) k *= 1e200;
+    if (codes)
+      for (double& code : network.layers[0].blocks[0].codes) code *= 1e200;
+    EXPECT_NO_THROW(validate(network, "test"));
+    for (Precision precision : {Precision::kFp64, Precision::kFp32, Precision::kBf16}) {
+      EXPECT_FALSE(error_horizon(network, precision).known);
+      VerifyOptions options;
+      options.precision = precision;
+      options.method = "horizon";
+      options.length = 100;
+      EXPECT_FALSE(verify(network, options).correct);
+    }
+  }
+}
+
 TEST(Rotation, QuarterTurnsAreExact) {
   expect_proved(compile_as(cyclic(4, true), "rotation", "complex-diagonal"));
 }

@@ -123,6 +123,7 @@ bool block_is_exact(const Block& block, Precision precision, Runner& runner, siz
 
 BlockHorizon analyse(const Block& block, Precision precision) {
   BlockHorizon result;
+  const BlockHorizon overflowed{.known = false, .margin = 0, .contexts = {}};  // nothing can be said
   result.margin = least_distance(block) / 2;
   const Block real = rounded(block, precision);
   double largest = 0;
@@ -143,9 +144,13 @@ BlockHorizon analyse(const Block& block, Precision precision) {
         }
       }
       if (off > result.margin / 2) result.known = false;
-      growth.added = std::max(growth.added, distance(block_step(real, x, context), y) + r * largest);
+      const double added = y ? distance(block_step(real, x, context), y) + r * largest : INFINITY;
+      if (!std::isfinite(added)) return overflowed;
+      growth.added = std::max(growth.added, added);
     }
-    growth.factor = spectral_norm(gate_matrix(real, context));
+    const Matrix gate = gate_matrix(real, context);
+    if (!finite(gate)) return overflowed;
+    growth.factor = spectral_norm(gate);
     // Norms computed as 1 within rounding are those of permutations and rotations.
     if (std::abs(growth.factor - 1) < 1e-14) growth.factor = 1;
     growth.factor += r;
