@@ -143,6 +143,8 @@ TEST(TheoryVerbs, FactorAndCheck) {
   EXPECT_EQ(json_of("check '[[[0.5]],[[1]]]' --for parity", 4)["theorem1"]["holds"], false);
   EXPECT_EQ(json_of("check '[[[-1]],[[1]]]' --for parity")["certificate"], "2-groups");
   EXPECT_EQ(run("check '[[[-1]],[[1]]]' --for mod:3").code, 4);
+  // Two reflections turn together, however large: a product that overflows proves nothing.
+  EXPECT_EQ(run("check '[[[0,1e200],[1e200,0]],[[1e200,0],[0,-1e200]]]' --for mod:3").code, 0);
 }
 
 TEST(TheoryVerbs, BadModelFilesAreRefused) {

@@ -66,7 +66,10 @@ TEST(GateCheck, CollapseIsPredicted) {
     }
 }
 
-TEST(GateCheck, CountingGatesDoNotCollapse) { EXPECT_TRUE(check("[[[-1]]]").collapse.empty()); }
+TEST(GateCheck, CountingGatesDoNotCollapse) {
+  EXPECT_TRUE(check("[[[-1]]]").collapse.empty());
+  EXPECT_FALSE(check("[[[-1]]]").overflowed);
+}
 
 // A product that overflows is neither a collapse nor a witness of anything.
 TEST(GateCheck, GrowthIsNotCollapse) {
@@ -75,6 +78,7 @@ TEST(GateCheck, GrowthIsNotCollapse) {
     const auto r = check(text);
     EXPECT_TRUE(r.collapse.empty()) << text;
     EXPECT_TRUE(r.periodic.empty()) << text;
+    EXPECT_TRUE(r.overflowed) << text;
     EXPECT_EQ(r.certificate, "") << text;
   }
   // The eigenvalues lie within (-1,1], the gate is far from symmetric.

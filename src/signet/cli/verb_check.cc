@@ -62,7 +62,7 @@ class Check final : public Verb {
           "gates are real and non-negative (Theorem 1)",
           modulus);
     const bool power_of_two = (modulus & (modulus - 1)) == 0;
-    bool turns = power_of_two;
+    bool turns = power_of_two || report.overflowed;
     for (const auto& e : report.theorem2) turns |= e.has_value();
     if (!turns)
       return fmt::format(

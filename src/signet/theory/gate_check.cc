@@ -211,7 +211,10 @@ GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
   constexpr size_t kMostListed = 32;
   for_each_word(set, std::max<int64_t>(options.max_length, 1), options.max_words,
                 [&](const GateWord& word, const Matrix& product) {
-                  if (!finite(product)) return;  // overflowed: its numbers say nothing
+                  if (!finite(product)) {  // its numbers say nothing
+                    report.overflowed = true;
+                    return;
+                  }
                   for (const std::complex<double>& z : eigenvalues(product)) {
                     if (word.size() == 1 && !report.theorem1 && not_non_negative(z))
                       report.theorem1 = {word, z};
