@@ -163,7 +163,8 @@ TEST(ReproduceVerb, EndsWithAPageOfOwnAndPublishedFigures) {
   EXPECT_NE(tenfold.out.find("Theorem 2"), std::string::npos) << tenfold.out;
 
   const auto horizon = run_signet(
-      "reproduce horizon --quick --seeds 2 --out far --only task=parity --only 'model=DeltaNet [-1,1];LSTM' "
+      "reproduce horizon --quick --seeds 2 --out $(printf 'caf\\351') --only task=parity --only "
+      "'model=DeltaNet [-1,1];LSTM' "
       "--set train.steps=2 --set eval.samples=8",
       directory.path());
   EXPECT_EQ(horizon.exit_code, 0) << horizon.err;

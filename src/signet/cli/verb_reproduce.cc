@@ -233,16 +233,14 @@ class Reproduce final : public Verb {
         }
         std::vector<double> flops, seconds;
         std::string each;
-        size_t held = 0;
         for (size_t i : group->runs) {
           const auto& run = summary_.runs[i];
           flops.push_back(run.flops);
           seconds.push_back(run.seconds);
-          held += run.horizon_held;
           each +=
               fmt::format("{}{}{:.0f}", each.empty() ? "" : " ", run.horizon_held ? ">" : "", run.horizon);
         }
-        const bool beyond = 2 * held > group->runs.size();
+        const bool beyond = group->horizon_held;
         table.rows.push_back({at(*group, "model"),
                               Cell(fmt::format("{}{:.0f}", beyond ? ">" : "", group->horizon_median),
                                    beyond ? Tone::kGood : Tone::kPlain),
@@ -362,8 +360,8 @@ class Reproduce final : public Verb {
 
   ordered_json to_json() const {
     ordered_json json = {
-        {"experiment", name_},   {"title", experiment_.title}, {"citation", experiment_.citation},
-        {"protocol", protocol_}, {"directory", out_},          {"device", runner_.device()}};
+        {"experiment", name_},   {"title", experiment_.title},         {"citation", experiment_.citation},
+        {"protocol", protocol_}, {"directory", printable(out_, 4000)}, {"device", runner_.device()}};
     const auto summary = train::summary_json(summary_);
     json["groups"] = ordered_json::array();
     for (size_t i = 0; i < summary_.groups.size(); ++i) {
