@@ -127,6 +127,12 @@ TEST(Checkpoint, AnotherStepThanItsNameSaysIsPassedOver) {
   EXPECT_NE(search.warnings[0].find("manifest of step 2"), std::string::npos) << search.warnings[0];
 }
 
+TEST(Checkpoint, ALinkThatLeadsNowhereIsNotARunWithoutCheckpoints) {
+  TemporaryDirectory run;
+  std::filesystem::create_symlink("/nowhere/checkpoints", run / "checkpoints");
+  expect_bad_input([&] { find_latest_complete(run.path()); }, "a link to one that is not there");
+}
+
 TEST(Checkpoint, EveryFlippedBitIsFound) {
   TemporaryDirectory run;
   Buffers buffers;

@@ -292,9 +292,16 @@ static bool search_once(const std::string& checkpoints, CheckpointSearch& search
 
 CheckpointSearch find_latest_complete(const std::string& run_directory) {
   const std::string checkpoints = checkpoints_of(run_directory);
+  if (!is_directory(checkpoints)) {
+    // A link to a disk that is not there must not pass for a run without checkpoints.
+    for (const std::string& name : list_directory(run_directory))
+      if (join_path(run_directory, name) == checkpoints)
+        bad_input("{} is no directory, or a link to one that is not there", printable(checkpoints));
+    return {};
+  }
   for (int attempt = 0;; ++attempt) {
     CheckpointSearch search;
-    if (!is_directory(checkpoints) || search_once(checkpoints, search) || attempt == 10) return search;
+    if (search_once(checkpoints, search) || attempt == 10) return search;
   }
 }
 
