@@ -112,7 +112,9 @@ TEST(ReproduceVerb, EveryExperimentAndProtocolIsSound) {
                                       [&, &w = wanted](const auto& v) { return v.name == w; }))
                   << wanted;
             }
-            if (!value.curve.empty()) EXPECT_EQ(value.curve.size() + 1, experiment.bins.size());
+            if (!value.curve.empty()) {
+              EXPECT_EQ(value.curve.size() + 1, experiment.bins.size());
+            }
           }
       }
     }

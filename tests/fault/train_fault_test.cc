@@ -221,7 +221,7 @@ TEST_F(FinishedRun, ACheckpointOfAnotherModelIsNamed) {
   const size_t at = text.find("width: 8");
   ASSERT_NE(at, std::string::npos) << text;
   test::write_text(path, text.substr(0, at) + "width: 16" + text.substr(at + 8));
-  for (const std::string& verb : {"eval --quiet ", "train --quiet --resume "}) {
+  for (const std::string verb : {"eval --quiet ", "train --quiet --resume "}) {
     const auto result = run_signet(verb + run_);
     EXPECT_EQ(result.exit_code, 3) << result.err;
     expect_contains(result.err, "embedding.weight");

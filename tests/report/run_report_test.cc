@@ -86,7 +86,9 @@ TEST(RunReport, CurvesBelowChanceStayInsideTheirPictures) {
       ++curves;
       double x = 0, y = 0;
       for (size_t at = value.find_first_of("ML"); at != value.npos; at = value.find_first_of("ML", at + 1))
-        if (std::sscanf(value.c_str() + at + 1, "%lf %lf", &x, &y) == 2) EXPECT_LE(y, height - 30);
+        if (std::sscanf(value.c_str() + at + 1, "%lf %lf", &x, &y) == 2) {
+          EXPECT_LE(y, height - 30);
+        }
     }
   }
   EXPECT_GT(curves, 3u);
