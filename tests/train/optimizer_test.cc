@@ -48,6 +48,31 @@ TEST(Optimizer, IsAdamWWithDecayWhereItApplies) {
   }
 }
 
+TEST(Optimizer, OnlyMatricesMayDecay) {
+  models::Parameters parameters;
+  parameters.add(models::kEmbedding, {4, 3}, models::normal_init(1));
+  parameters.add("norm", {3}, models::constant_init(1));
+  parameters.add("w", {3, 2}, models::normal_init(1));
+  parameters.add("rates", {2, 2}, models::normal_init(1), /*decay=*/false);
+  const auto decays = [&](bool only_matrices) {
+    std::vector<double> of_element;
+    const OptimizerOptions options{.weight_decay = 0.5, .only_matrices = only_matrices};
+    const Optimizer optimizer(parameters, DType::kF32, options);
+    for (const auto& group : optimizer.groups())
+      of_element.insert(of_element.end(), static_cast<size_t>(group.size), group.weight_decay);
+    return of_element;
+  };
+  const auto expected = [](int embedding, int norm) {
+    std::vector<double> values(12, 0.5 * embedding);
+    values.insert(values.end(), 3, 0.5 * norm);
+    values.insert(values.end(), 6, 0.5);
+    values.insert(values.end(), 4, 0.0);
+    return values;
+  };
+  EXPECT_EQ(decays(false), expected(1, 1));
+  EXPECT_EQ(decays(true), expected(0, 0));
+}
+
 TEST(Optimizer, ClippingScalesTheGradientToTheLimit) {
   const auto parameters = some_parameters();
   const auto n = static_cast<size_t>(parameters.size());

@@ -10,8 +10,6 @@ namespace signet::models {
 
 using kernels::NormKind;
 
-constexpr char kEmbedding[] = "embedding.weight";
-
 ModelState::ModelState(const Model& model, int64_t batch, DType dtype, const Device& device) {
   constexpr int64_t kAlign = 64;
   const auto padded = [&](const Shape& s) {

@@ -26,12 +26,16 @@ Init step_size_init(double min, double max);
 // Rates as in Mamba-2: exp(value) is uniform in [min, max].
 Init rate_log_init(double min, double max);
 
+inline constexpr char kEmbedding[] = "embedding.weight";  // the name of the token embedding
+
 struct ParameterInfo {
   std::string name;
   Shape shape;
   int64_t offset = 0;  // elements from the start of the buffer
   bool decay = true;   // weight decay applies
   Init init;
+  // What decays where only matrices do.
+  bool matrix() const { return shape.rank() >= 2 && name != kEmbedding; }
 };
 
 class Parameters {

@@ -110,6 +110,10 @@ void TrainConfig::describe(io::Fields& fields) {
                {-1, int64_t{1} << 40});
   fields.field_enum("schedule", schedule, "after the warm-up", {"cosine", "constant"});
   fields.field("weight_decay", weight_decay, "decoupled weight decay", {0, 10});
+  fields.field_enum("decays", decays,
+                    "what weight decay shrinks: all but biases and rates, or only matrices, without the "
+                    "embedding and gains of norms",
+                    {"all", "matrices"});
   fields.field("clip", clip, "largest global gradient norm; 0 = no clipping", {0, 1e9});
   fields.field("beta1", beta1, "AdamW", {0, 0.999999});
   fields.field("beta2", beta2, "AdamW", {0, 0.99999999});

@@ -41,6 +41,7 @@ struct TrainConfig {
   double lr = 1e-3, min_lr_ratio = 1e-3;
   int64_t warmup = -1;  // -1 = a tenth of the steps
   std::string schedule = "cosine";
+  std::string decays = "all";
   double weight_decay = 0, clip = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double temperature = 1, smoothing = 0, noise = 0;
   int64_t seed = 1;

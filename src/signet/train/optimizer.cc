@@ -9,7 +9,8 @@ namespace signet::train {
 Optimizer::Optimizer(const models::Parameters& parameters, DType dtype, const OptimizerOptions& options)
     : dtype_(dtype), options_(options), size_(parameters.size()) {
   for (const auto& info : parameters.infos()) {
-    const double decay = info.decay ? options.weight_decay : 0;
+    const bool decays = info.decay && (info.matrix() || !options.only_matrices);
+    const double decay = decays ? options.weight_decay : 0;
     if (groups_.empty() || groups_.back().weight_decay != decay) groups_.push_back({info.offset, 0, decay});
     groups_.back().size += info.shape.size();
   }

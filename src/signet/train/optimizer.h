@@ -12,7 +12,8 @@ namespace signet::train {
 
 struct OptimizerOptions {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
-  double clip = 0;  // largest global gradient norm; 0 = no clipping
+  double clip = 0;             // largest global gradient norm; 0 = no clipping
+  bool only_matrices = false;  // have weight decay
 };
 
 class Optimizer {

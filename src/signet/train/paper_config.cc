@@ -216,8 +216,14 @@ class Converter {
     in_.expect("model.tie_weights", {"false"}, "embedding and head are separate");
     in_.expect("model.dropout", {"0"}, "there is no dropout");
     in_.expect("model.add_embedding_dropout", {"false"}, "there is no dropout");
-    in_.ignore("model.weight_decay_on_embedding");
     const std::string name = in_.text("model.name");
+    // The release shrinks all of DeltaNet and Mamba, and the matrices of xLSTM.
+    if (name.rfind("xlstm", 0) == 0) {
+      in_.expect("model.weight_decay_on_embedding", {"false"}, "of xLSTM only matrices decay");
+      out_.set("train", "decays", "matrices");
+    } else {
+      in_.ignore("model.weight_decay_on_embedding");
+    }
     if (name == "delta_net") {
       in_.expect("model.layer_type", {"delta_net"}, "the layer of delta_net");
       sizes("n_layers", "d_model");

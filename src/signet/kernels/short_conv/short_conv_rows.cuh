@@ -264,13 +264,16 @@ struct Team {
     normalised = head < static_cast<int>(unit.heads);
   }
   __device__ float sum(float x) const {
-    if constexpr (kLanes > 0) return lane_sum<kLanes>(x);
+    if constexpr (kLanes > 0) {
+      return lane_sum<kLanes>(x);
+    } else {
 #pragma unroll
-    for (int mask = 1; mask < 32; mask *= 2) {
-      const float other = __shfl_xor_sync(0xffffffffu, x, mask);
-      x += mask < lanes ? other : 0.0f;
+      for (int mask = 1; mask < 32; mask *= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, x, mask);
+        x += mask < lanes ? other : 0.0f;
+      }
+      return x;
     }
-    return x;
   }
 };
 
