@@ -176,13 +176,18 @@ class DenseTurningTask final : public tasks::Task {
   int64_t turn_;
 };
 
-TEST(Evaluator, DenseAccuraciesAlongTheSequence) {
+// Of two tokens and two classes; with weights of zero it always answers 0.
+models::Model smallest_model() {
   const auto config =
       resolve_config({"",
                       "parity",
                       "",
                       {"model.width=2", "model.heads=1", "model.mlp=0", "model.blocks=1", "model.conv=0"}});
-  const models::Model model(config.model, 2, 2);
+  return models::Model(config.model, 2, 2);
+}
+
+TEST(Evaluator, DenseAccuraciesAlongTheSequence) {
+  const models::Model model = smallest_model();
   std::vector<float> zeros(model.parameters().size());
   const auto e = evaluate(model, DType::kF32, zeros.data(), DenseTurningTask(301),
                           {1, tasks::Split::kTest, {300, 600}, 40});
@@ -214,12 +219,7 @@ TEST(Evaluator, DenseAccuraciesAlongTheSequence) {
 }
 
 TEST(Horizon, StopsWhenAsked) {
-  const auto config =
-      resolve_config({"",
-                      "parity",
-                      "",
-                      {"model.width=2", "model.heads=1", "model.mlp=0", "model.blocks=1", "model.conv=0"}});
-  const models::Model model(config.model, 2, 2);
+  const models::Model model = smallest_model();
   std::vector<float> zeros(model.parameters().size());
   std::atomic<int> asked = 0;
   const auto horizon = find_horizon(model, DType::kF32, zeros.data(), TurningTask(1 << 30), 1, 4, 0.9,
@@ -230,12 +230,7 @@ TEST(Horizon, StopsWhenAsked) {
 }
 
 TEST(Horizon, IsFoundWithinFivePercent) {
-  const auto config =
-      resolve_config({"",
-                      "parity",
-                      "",
-                      {"model.width=2", "model.heads=1", "model.mlp=0", "model.blocks=1", "model.conv=0"}});
-  const models::Model model(config.model, 2, 2);
+  const models::Model model = smallest_model();
   std::vector<float> zeros(model.parameters().size());
   for (int64_t turn : {9, 23, 39, 41, 57, 100, 999, 1280, 5000}) {
     SCOPED_TRACE(turn);
@@ -257,12 +252,7 @@ TEST(Horizon, IsFoundWithinFivePercent) {
 }
 
 TEST(Horizon, LengthsAreThoseOfTheSamples) {
-  const auto config =
-      resolve_config({"",
-                      "parity",
-                      "",
-                      {"model.width=2", "model.heads=1", "model.mlp=0", "model.blocks=1", "model.conv=0"}});
-  const models::Model model(config.model, 2, 2);
+  const models::Model model = smallest_model();
   std::vector<float> zeros(model.parameters().size());
   for (int64_t turn : {23, 40, 100}) {
     const auto horizon =
