@@ -23,8 +23,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A line that cannot be shown is no failure of the sweep.
-void tell(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
+// Messages may quote files. A line that cannot be shown is no failure of the sweep.
+void tell(const std::string& line) { std::fputs((printable(line, 20'000) + "\n").c_str(), stderr); }
 
 // The queue and what its workers share.
 class Queue {
