@@ -213,9 +213,22 @@ TEST(Evaluator, DenseAccuraciesAlongTheSequence) {
   EXPECT_LT(far.by_length.size(), 2500u);
   EXPECT_EQ(far.by_length.back().length, 10000);
   EXPECT_EQ(far.by_length.back().sequence_accuracy(), 0);
-  for (const int64_t turn : {500, 5})  // 5: below the training lengths
-    EXPECT_EQ(find_horizon(model, DType::kF32, zeros.data(), DenseTurningTask(turn), 1, 2, 0.9, 4000).length,
-              turn);
+}
+
+// The first probe that fails, at a doubled length or the longest of training, shows where it began to.
+TEST(Horizon, OfADenseTaskIsReadOffOneProbe) {
+  const models::Model model = smallest_model();
+  std::vector<float> zeros(model.parameters().size());
+  for (const auto& [turn, probes] : {std::pair<int64_t, size_t>{5, 1}, {40, 1}, {41, 2}, {500, 5}}) {
+    SCOPED_TRACE(turn);
+    const auto horizon =
+        find_horizon(model, DType::kF32, zeros.data(), DenseTurningTask(turn), 1, 2, 0.9, 4000);
+    EXPECT_EQ(horizon.length, turn);
+    EXPECT_EQ(horizon.probes.size(), probes);
+  }
+  const auto far = find_horizon(model, DType::kF32, zeros.data(), DenseTurningTask(9000), 1, 2, 0.9, 20000);
+  EXPECT_GE(far.length, 9000);
+  EXPECT_LE(far.length, 9000 * 1.02);
 }
 
 TEST(Horizon, StopsWhenAsked) {

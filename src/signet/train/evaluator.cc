@@ -240,8 +240,10 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
   for (size_t i = 0; i < model.blocks(); ++i) carried = carried && model.mixer(i).state_on_gpu();
   if (!carried && longest > kSegment) request.device = {};
   const bool stateless = request.device.cuda() && !carried;
+  const int64_t few =
+      std::clamp<int64_t>((int64_t{1} << 25) / longest, 8, 64);  // long ones, yet side by side
   const int64_t per_round =
-      std::clamp<int64_t>((int64_t{1} << 20) / longest, 8, std::max<int64_t>(8, request.samples));
+      std::clamp<int64_t>((int64_t{1} << 20) / longest, few, std::max(few, request.samples));
   const PlacedWeights placed(model, dtype, weights, request.device);
   std::map<int64_t, LengthAccuracy> lengths;
   PrefixCurve curve(task, request.lengths.max);
@@ -311,7 +313,9 @@ Horizon find_horizon(const models::Model& model, DType dtype, void* weights, con
                      const std::function<bool()>& go_on, const StateCodebook* snap, int64_t snap_every,
                      const Device& device) {
   Horizon horizon;
-  int64_t seen = 0;  // the length of the last probe's samples: a task may have none of the one asked for
+  // Of the last probe: the length of its samples (a task may have none of the one asked for); of a dense one
+  // that failed, the length from which on it did.
+  int64_t seen = 0;
   auto holds = [&](int64_t length) {
     const EvaluationRequest request{seed,  tasks::Split::kTest, {length, length}, samples, snap, snap_every,
                                     device};
@@ -321,7 +325,10 @@ Horizon find_horizon(const models::Model& model, DType dtype, void* weights, con
     seen = task.dense() || e.by_length.empty() ? length : e.by_length.back().length;
     horizon.probes.push_back(e.total(seen));
     if (progress) progress(horizon.probes.back());
-    return e.sequence_accuracy() >= threshold;
+    if (e.sequence_accuracy() >= threshold) return true;
+    for (size_t i = e.by_length.size(); i-- > 0 && e.by_length[i].sequence_accuracy() < threshold;)
+      seen = e.by_length[i].length;
+    return false;
   };
   // A bounded memory ends the search: what held so far counts as having held to the limit.
   if (const int64_t memory = model.config().max_length(); memory > 0) {
@@ -341,11 +348,11 @@ Horizon find_horizon(const models::Model& model, DType dtype, void* weights, con
       if (!bad) length = std::min(limit, 2 * length);
     } else {
       bad = length, failed = seen;
-      if (horizon.stopped || length == least) break;
+      if (horizon.stopped || length == least || task.dense()) break;
       if (!good) length = std::max(least, length / 2);
     }
   }
-  while (good > 0 && bad - good > std::max<int64_t>(1, good / 20)) {
+  while (good > 0 && !task.dense() && bad - good > std::max<int64_t>(1, good / 20)) {
     if (horizon.stopped) break;
     const int64_t middle = good + (bad - good) / 2;
     if (holds(middle))

@@ -67,7 +67,8 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
 
 // The shortest length, searched from the task's longest training length by doubling (or halving, where that
 // fails) and then by bisection to within 5 %, at which the accuracy of whole sequences falls below
-// `threshold`; `limit` (or as much as the memory of a Transformer takes) when it never does up to there.
+// `threshold`; `limit` (or as much as the memory of a Transformer takes) when it never does up to there. Of a
+// dense task the first probe that fails shows where it began to, so nothing is halved or bisected.
 // Lengths are those of the samples: of a task that lacks some, the nearest below the ones asked for.
 // `progress` (may be null) hears every probe; the search ends with `stopped` set once `go_on` (may be null)
 // says no.
