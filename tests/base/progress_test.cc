@@ -21,7 +21,7 @@ TEST(Progress, PlainLinesEveryTenSeconds) {
   Screen screen({.terminal = false}, 1000);
   screen.now += 1;
   screen.progress.update(10, "loss 0.5");
-  EXPECT_EQ(screen.take(), "parity    1%  10/1000  10 steps/s  loss 0.5  1:39 left\n");
+  EXPECT_EQ(screen.take(), "parity    1%  10/1000  10/s  loss 0.5  1:39 left\n");
   for (int i = 0; i < 99; ++i) {
     screen.now += 0.1;
     screen.progress.update(11 + i, "loss 0.4");
@@ -40,16 +40,26 @@ TEST(Progress, PlainLinesEveryTenSeconds) {
 }
 
 TEST(Progress, OneLineOnATerminal) {
-  Screen screen({.terminal = true, .colour = false, .width = 60}, 100);
+  Screen screen({.terminal = true, .colour = false, .width = 64}, 100);
   screen.now += 2;
   screen.progress.update(50, "loss 0.5");
   const std::string line = screen.take();
-  EXPECT_EQ(line, "\rparity  [######......]   50%  50/100  25 steps/s  loss 0.5 \x1b[K")
-      << "cut to the width";
+  EXPECT_EQ(line, "\rparity  [######......]   50%  50/100  25/s  loss 0.5  0:02 left\x1b[K");
   screen.progress.message("saved step 50");
   EXPECT_EQ(screen.take().substr(0, 18), "\r\x1b[Ksaved step 50\n");
   screen.progress.finish();
   EXPECT_EQ(screen.take(), "\n");
+}
+
+TEST(Progress, ANarrowTerminalLosesTheBarFirst) {
+  for (const auto& [width, expected] :
+       {std::pair{50, "\rparity   50%  50/100  25/s  loss 0.5  0:02 left\x1b[K"},
+        std::pair{30, "\rparity   50%  50/100  25/s  l\x1b[K"}}) {
+    Screen screen({.terminal = true, .colour = false, .width = width}, 100);
+    screen.now += 2;
+    screen.progress.update(50, "loss 0.5");
+    EXPECT_EQ(screen.take(), expected);
+  }
 }
 
 TEST(Progress, RedrawsAtMostTenTimesASecond) {
@@ -84,7 +94,7 @@ TEST(Progress, AResumedRunCountsItsOwnSpeed) {
   Screen screen({.terminal = false}, 1000, 900);
   screen.now += 10;
   screen.progress.update(950, "");
-  EXPECT_EQ(screen.take(), "parity   95%  950/1000  5.00 steps/s  0:10 left\n");
+  EXPECT_EQ(screen.take(), "parity   95%  950/1000  5.00/s  0:10 left\n");
 }
 
 TEST(Progress, SpeedFollowsTheLastHalfMinute) {

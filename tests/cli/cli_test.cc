@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "signet/base/text.h"
 #include "signet/cli/verb.h"
 #include "support/command.h"
 
@@ -33,6 +34,11 @@ TEST(Cli, EveryVerbHasHelpAndAnExample) {
     EXPECT_NE(help.out.find(entry.summary), std::string::npos);
     const auto definition = define(entry);
     EXPECT_FALSE(definition.options->examples().empty());
+    // All but the examples, which are there to be copied, fits a terminal.
+    for (const auto& line : split(help.out.substr(0, help.out.find("\nExamples:")), '\n'))
+      EXPECT_LE(line.size(), 80u) << line;
+    for (const auto& argument : definition.options->arguments())
+      EXPECT_NE(help.out.find("\n  " + argument.name + " TEXT"), std::string::npos) << argument.name;
     for (const auto& option : definition.options->options()) {
       EXPECT_NE(help.out.find(option.name), std::string::npos);
       EXPECT_FALSE(option.help.empty()) << option.name;
@@ -79,33 +85,45 @@ TEST(Cli, ExitCodes) {
       {"", 2, ""},
       {"inof", 2, "did you mean 'info'"},
       {"help inof", 2, "did you mean 'info'"},
-      {"--hlep", 2, "unknown verb"},
+      {"--hlep", 2, "did you mean '--help'"},
+      {"--json info", 2, "options follow"},
       {"info --jsn", 2, "did you mean '--json'"},
-      {"info extra", 2, "signet info --help"},
+      {"info extra", 2, "unexpected argument 'extra'; see signet info --help"},
       {"info --json=maybe", 2, "--json"},
       {"report", 2, "RUN"},
       {"report missing", 3, "missing: not a run directory"},
       {"report empty", 3, "none of config.yaml"},
-      {"report run -o", 2, "--output"},
+      {"report run -o", 2, "--output needs a value"},
       {"report run -o no/such/folder/report.html", 3, "no/such/folder"},
       {"report run -o run", 3, "run"},
       {"completion", 2, "SHELL"},
       {"completion bsh", 2, "did you mean 'bash'"},
       {"train pariti --model deltanet", 2, "did you mean 'parity'"},
       {"train parity --model deltanett", 2, "did you mean 'deltanet'"},
-      {"train parity --steps many", 2, "--steps"},
+      {"train parity --steps 1e3", 2, "--steps: '1e3' is not a whole number"},
+      {"train parity --steps -5", 2, "signet: train.steps must be"},
+      {"train parity --lr 0.1", 2, "--set section.key=value"},
       {"train parity --steps 99999999999999999999", 2, "99999999999999999999"},
       {"train parity --steps -99999999999999999999", 2, "-99999999999999999999"},
       {"train parity --eigenvalues=1,-1", 2, "model.eigenvalues"},
       {"train --config run/empty.yaml", 3, "run/empty.yaml"},
       {"train --config run/short.yaml", 3, "run/short.yaml: parity: lengths 3:1 are empty"},
       {"demo --steps -1", 2, "--steps -1"},
+      {"demo --samples 0", 2, "--samples 0"},
+      {"eval run --lengths 40-256", 2, "MIN:MAX"},
+      {"bench norm --seconds soon", 2, "'soon' is not a number"},
+      {"bench norm --filter nothing", 2, "no case"},
+      {"compile ab -o run", 3, "run is a directory"},
+      {"verify run", 3, "run is a directory"},
+      {"factor missing.csv", 3, "there is no file 'missing.csv'"},
+      {"factor 'run[0,1]/matrix.csv'", 0, ""},
       {"sweep grid.yaml --dry-run --jobs 0", 2, "--jobs 0"},
       {"sweep grid.yaml --dry-run --device foo", 2, "--device foo"},
       {"reproduce table3 --dry-run --device foo", 2, "--device foo"},
   };
   test::TemporaryDirectory directory;
   test::write_text(directory / "run/config.yaml", "task:\n  name: parity\n");
+  test::write_text(directory / "run[0,1]/matrix.csv", "0,1\n1,0\n");
   test::write_text(directory / "run/empty.yaml", "");
   test::write_text(directory / "run/short.yaml", "task: {name: parity}\ntrain: {max_length: 1}\n");
   test::write_text(directory / "grid.yaml", "base: {task: {name: parity}}\ngrid: {train.seed: [1, 2]}\n");

@@ -161,7 +161,7 @@ TEST(ConfigSchema, SetFromTheCommandLine) {
   usage("model.width=", "a whole number from 1 to 65536");
   usage("model.width=0", "a whole number from 1 to 65536, not '0'");
   usage("train.lengths=5,,6", "a list of whole numbers");
-  usage("train.lengths=[5", "--set train.lengths");
+  usage("train.lengths=[5", "train.lengths");
   usage("model.head=linera", "did you mean 'linear'?");
 }
 

@@ -98,7 +98,7 @@ std::string Progress::line(double now) const {
                            : speed > 0 ? duration_text(static_cast<double>(total_ - done_) / speed) + " left"
                                        : "";
   const std::string counts = fmt::format("{}/{}", done_, total_);
-  const std::string rate = speed > 0 ? fmt::format("{:.{}f} steps/s", speed, speed < 10 ? 2 : 0) : "";
+  const std::string rate = speed > 0 ? fmt::format("{:.{}f}/s", speed, speed < 10 ? 2 : 0) : "";
   std::string bar;
   if (style_.terminal) {
     const int cells = std::clamp(style_.width / 5, 8, 24),
@@ -106,11 +106,15 @@ std::string Progress::line(double now) const {
     bar = fmt::format("[{}{}]", std::string(static_cast<size_t>(full), '#'),
                       std::string(static_cast<size_t>(cells - full), '.'));
   }
-  std::string result;
-  for (const std::string& part :
-       {label_, bar, fmt::format("{:3.0f}%", 100 * share), counts, rate, text_, time})
-    if (!part.empty()) result += (result.empty() ? "" : "  ") + part;
-  result = printable(result, 1000);
+  const auto with = [&](const std::string& bar) {
+    std::string result;
+    for (const std::string& part :
+         {label_, bar, fmt::format("{:3.0f}%", 100 * share), counts, rate, text_, time})
+      if (!part.empty()) result += (result.empty() ? "" : "  ") + part;
+    return printable(result, 1000);
+  };
+  std::string result = with(bar);
+  if (static_cast<int>(result.size()) >= style_.width) result = with("");  // numbers say more than the bar
   if (style_.terminal && static_cast<int>(result.size()) >= style_.width)
     result.resize(static_cast<size_t>(std::max(1, style_.width - 1)));
   return result;

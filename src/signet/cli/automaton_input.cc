@@ -12,10 +12,10 @@ namespace signet::cli {
 
 void AutomatonInput::define(Options& options, bool positional) {
   options_ = &options;
-  regex_option_ = positional ? "regex" : "--regex";
+  regex_option_ = positional ? "EXPRESSION" : "--regex";
   const std::string help = "regular expression, e.g. '(aa|bb)*' (docs/automata.md)";
   if (positional)
-    options.positional("regex", regex_, help, false);
+    options.positional("EXPRESSION", regex_, help, false);
   else
     options.value("--regex", regex_, help);
   options.value("--alphabet", alphabet_, "letters, e.g. ab; without it those that occur in the expression");

@@ -37,22 +37,6 @@ nlohmann::ordered_json group_json(const automata::GroupFacts& group) {
   return {{"name", group.name}, {"order", order}};
 }
 
-std::string wrapped(const std::string& text, int indent) {
-  const std::string lead(static_cast<size_t>(indent), ' ');
-  std::string result = lead;
-  size_t column = lead.size();
-  for (const auto& word : split(printable(text, text.npos), ' ')) {
-    if (column > lead.size()) {
-      const bool fits = column + 1 + word.size() <= 100;
-      result += fits ? " " : "\n" + lead;
-      column = fits ? column + 1 : lead.size();
-    }
-    result += word;
-    column += word.size();
-  }
-  return result;
-}
-
 void write_picture(const std::string& path, const std::string& title, const automata::Dfa& dfa,
                    const automata::Holonomy* holonomy) {
   if (dfa.states() > kMaxPictured)

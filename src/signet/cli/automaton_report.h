@@ -1,4 +1,4 @@
-// What the verbs about automata print in common: pictures, levels, wrapped text.
+// What the verbs about automata print in common: pictures and levels.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,6 @@ std::string set_text(const std::vector<automata::State>& states, size_t most = S
 // "(2,Z2) (2,Z2)": tiles, and the group where it is not trivial, per component.
 std::string level_text(const std::vector<automata::Holonomy::Component>& level);
 nlohmann::ordered_json group_json(const automata::GroupFacts& group);  // {name, order}
-
-// `text` broken at blanks so that lines with `indent` blanks before them stay within 100 columns.
-std::string wrapped(const std::string& text, int indent);
 
 // The automaton, up to kMaxPictured states, and the levels of its decomposition when given. Throws for more
 // states.

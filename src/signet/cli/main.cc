@@ -69,6 +69,11 @@ int dispatch(std::vector<std::string> arguments) {
     if (!options.parse({arguments.begin() + 1, arguments.end()})) return 0;
     return verb->run();
   }
+  if (arguments[0][0] == '-') {
+    const std::string near = did_you_mean(arguments[0], {"--help", "--version"});
+    fail(ErrorCode::kUsage, "unknown option {}{}; see signet --help", arguments[0],
+         near.empty() ? " before the verb: options follow it" : near);
+  }
   fail(ErrorCode::kUsage, "unknown verb '{}'{}; see signet --help", arguments[0],
        did_you_mean(arguments[0], names));
 }

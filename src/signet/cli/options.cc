@@ -3,11 +3,13 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 
 #include "signet/base/error.h"
 #include "signet/base/text.h"
+#include "signet/cli/wrap.h"
 
 namespace signet::cli {
 
@@ -30,8 +32,9 @@ struct Options::Impl {
   static std::vector<std::string> choices(const std::string& help) {
     constexpr std::string_view kStart = "one of: ";
     std::vector<std::string> found;
-    if (help.rfind(kStart, 0) != 0) return found;
-    for (const auto& choice : split(help.substr(kStart.size()), ',')) {
+    const size_t start = help.find(kStart);
+    if (start == help.npos) return found;
+    for (const auto& choice : split(help.substr(start + kStart.size()), ',')) {
       const size_t first = choice.find_first_not_of(' ');
       if (first != choice.npos)
         found.push_back(choice.substr(first, choice.find_last_not_of(' ') + 1 - first));
@@ -42,6 +45,46 @@ struct Options::Impl {
     std::vector<std::string> names;
     for (const auto& option : options) names.push_back(option.name);
     return names;
+  }
+
+  [[noreturn]] void refuse(const std::string& what) const {
+    fail(ErrorCode::kUsage, "{}; see {} --help", what, app.get_name());
+  }
+  // What CLI11 could not place: options that there are not, or more arguments than the verb takes.
+  [[noreturn]] void refuse_extras() const {
+    const auto known = names();
+    const auto extras = app.remaining();
+    for (const auto& extra : extras) {
+      if (extra.size() < 2 || extra[0] != '-') continue;
+      const std::string name = extra.substr(0, extra.find('=')), near = did_you_mean(name, known);
+      const bool takes_settings = std::find(known.begin(), known.end(), "--set") != known.end();
+      refuse(fmt::format(
+          "unknown option {}{}", printable(name),
+          near.empty() && takes_settings ? " (what has no option is set by --set section.key=value)" : near));
+    }
+    refuse(fmt::format("unexpected argument '{}'", printable(extras.at(0))));
+  }
+  // CLI11 takes whatever follows an option as its value, so only the last one can lack it.
+  [[noreturn]] void refuse_mismatch(const std::string& last, const std::string& otherwise) const {
+    for (const auto& option : options)
+      if (option.takes_value && (last == option.name || last == option.short_name))
+        refuse(option.name + " needs a value");
+    refuse(otherwise);
+  }
+
+  // "--name  help" with the help in a column of its own, broken so that lines fit a terminal.
+  std::string help_lines() const {
+    constexpr size_t kColumn = 30, kWidth = 80;
+    std::string text;
+    for (const auto& line : split(app.help(), '\n')) {
+      const bool broken = line.size() > kWidth && line.rfind("  ", 0) == 0;
+      text +=
+          (broken ? line.substr(0, kColumn) + wrapped(line.substr(kColumn), kColumn, kWidth).substr(kColumn)
+                  : line) +
+          "\n";
+    }
+    text.resize(text.find_last_not_of('\n') + 1);
+    return text + "\n";
   }
 
   template <class T>
@@ -71,12 +114,18 @@ void Options::value(const std::string& flag, std::string& target, const std::str
 void Options::value(const std::string& flag, int64_t& target, const std::string& help) {
   impl_->value(flag, target, help).check([](const std::string& text) -> std::string {
     errno = 0;  // CLI11 would take the nearest number that fits
-    std::strtoll(text.c_str(), nullptr, 0);
+    char* end = nullptr;
+    std::strtoll(text.c_str(), &end, 0);
+    if (text.empty() || *end) return fmt::format("'{}' is not a whole number", text);
     return errno == ERANGE ? fmt::format("{} is beyond 64 bits", text) : "";
   });
 }
 void Options::value(const std::string& flag, double& target, const std::string& help) {
-  impl_->value(flag, target, help);
+  impl_->value(flag, target, help).check([](const std::string& text) -> std::string {
+    char* end = nullptr;
+    std::strtod(text.c_str(), &end);
+    return text.empty() || *end ? fmt::format("'{}' is not a number", text) : "";
+  });
 }
 void Options::values(const std::string& flag, std::vector<std::string>& target, const std::string& help) {
   impl_->app.add_option(flag, target, help)->allow_extra_args(false);
@@ -95,7 +144,7 @@ const std::vector<OptionInfo>& Options::arguments() const { return impl_->argume
 const std::vector<std::pair<std::string, std::string>>& Options::examples() const { return impl_->examples; }
 
 std::string Options::help() const {
-  std::string text = impl_->app.help();
+  std::string text = impl_->help_lines();
   if (!impl_->examples.empty()) text += "\nExamples:\n";
   for (const auto& [command, meaning] : impl_->examples)
     text += fmt::format("  {}\n      {}\n", command, meaning);
@@ -111,17 +160,12 @@ bool Options::parse(const std::vector<std::string>& arguments) {
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", help());
     return false;
-  } catch (const CLI::ExtrasError& error) {
-    const auto names = impl_->names();
-    for (const auto& argument : arguments) {
-      const std::string name = argument.substr(0, argument.find('='));
-      if (name.rfind("--", 0) == 0 && std::find(names.begin(), names.end(), name) == names.end())
-        fail(ErrorCode::kUsage, "unknown option {}{}; see {} --help", name, did_you_mean(name, names),
-             impl_->app.get_name());
-    }
-    fail(ErrorCode::kUsage, "{}; see {} --help", error.what(), impl_->app.get_name());
+  } catch (const CLI::ExtrasError&) {
+    impl_->refuse_extras();
+  } catch (const CLI::ArgumentMismatch& error) {
+    impl_->refuse_mismatch(arguments.back(), error.what());
   } catch (const CLI::ParseError& error) {
-    fail(ErrorCode::kUsage, "{}; see {} --help", error.what(), impl_->app.get_name());
+    impl_->refuse(error.what());
   }
 }
 

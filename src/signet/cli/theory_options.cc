@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "signet/base/error.h"
+#include "signet/base/files.h"
 #include "signet/base/text.h"
 
 namespace signet::cli {
@@ -14,6 +15,16 @@ Precision parse_precision(const std::string& name) {
     fail(ErrorCode::kUsage, "unknown --dtype '{}'{}; it is one of {}", name, did_you_mean(name, names),
          join(names, ", "));
   return static_cast<Precision>(it - names.begin());
+}
+
+MatrixText read_matrix_text(const std::string& subject, const std::string& what) {
+  constexpr int64_t kMaxBytes = 64 << 20;
+  const size_t first = subject.find_first_not_of(" \t\n");
+  if (first != subject.npos && (subject[first] == '[' || subject[first] == '{'))
+    return {subject, "the " + what + " given"};
+  if (!exists(subject))
+    bad_input("there is no file '{}'; name one, or give the {} as JSON: '[[0,1],[1,0]]'", subject, what);
+  return {read_file(subject, kMaxBytes), subject};
 }
 
 void CompileArguments::define(Options& options) {

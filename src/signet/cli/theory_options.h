@@ -1,4 +1,4 @@
-// Options that compile and verify share.
+// What the verbs about weights share: the options of compile and verify, and matrices as JSON or in a file.
 #pragma once
 
 #include <string>
@@ -6,11 +6,16 @@
 #include "signet/base/rounding.h"
 #include "signet/cli/automaton_input.h"
 #include "signet/theory/compile.h"
-#include "signet/theory/verify.h"
 
 namespace signet::cli {
 
 Precision parse_precision(const std::string& name);  // throws kUsage
+
+// The content of a file, or JSON that stands on the command line itself, and what messages call it.
+struct MatrixText {
+  std::string text, source;
+};
+MatrixText read_matrix_text(const std::string& subject, const std::string& what);
 
 class CompileArguments {
  public:

@@ -7,6 +7,7 @@
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/automaton_report.h"
 #include "signet/cli/verb.h"
+#include "signet/cli/wrap.h"
 #include "signet/theory/verdict.h"
 
 namespace signet::cli {

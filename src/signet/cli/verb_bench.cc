@@ -35,19 +35,20 @@ class Bench final : public Verb {
       fail(ErrorCode::kUsage, "--seconds {}: give a number from 0 to 600", seconds_);
     const auto chosen = choose();
     device_ = open_device(device_name_);
+    std::vector<std::pair<const bench::Operator*, bench::Case>> cases;
+    for (const auto* op : chosen)
+      for (const auto& c : op->on(device_))
+        if (c.name.find(filter_) != std::string::npos) cases.emplace_back(op, c);
+    if (cases.empty())
+      fail(ErrorCode::kUsage, "no case of these operators on {} has '{}' in its name; --list shows all",
+           device_name_, filter_);
     if (list_) {
-      for (const auto* op : chosen)
-        for (const auto& c : op->on(device_))
-          if (selected(c)) fmt::print("{:16} {}\n", op->name, c.name);
+      for (const auto& [op, c] : cases) fmt::print("{:16} {}\n", op->name, c.name);
       return 0;
     }
     const bench::Ceilings ceilings = bench::measure_ceilings(seconds_, device_);
     nlohmann::ordered_json all = machine(ceilings);
     if (!json_) print_machine(ceilings);
-    std::vector<std::pair<const bench::Operator*, bench::Case>> cases;
-    for (const auto* op : chosen)
-      for (const auto& c : op->on(device_))
-        if (selected(c)) cases.emplace_back(op, c);
     bool correct = true;
     Progress progress("bench", static_cast<int64_t>(cases.size()), 0,
                       ProgressStyle::of_stderr(!json_));  // else the rows themselves show it
@@ -75,11 +76,7 @@ class Bench final : public Verb {
     for (const auto& op : bench::operators()) all.emplace_back(op.name);
     return all;
   }
-  static std::string names_line() {
-    std::string line;
-    for (const auto& name : names()) line += (line.empty() ? "" : ", ") + name;
-    return line;
-  }
+  static std::string names_line() { return join(names(), ", "); }
 
   std::vector<const bench::Operator*> choose() const {
     std::vector<const bench::Operator*> chosen;
@@ -95,7 +92,6 @@ class Bench final : public Verb {
     }
     return chosen;
   }
-  bool selected(const bench::Case& c) const { return c.name.find(filter_) != std::string::npos; }
 
   nlohmann::ordered_json machine(const bench::Ceilings& c) const {
     nlohmann::ordered_json all = {{"version", SIGNET_VERSION}};

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/base/error.h"
-#include "signet/base/files.h"
 #include "signet/base/text.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
@@ -18,7 +17,7 @@ using nlohmann::ordered_json;
 class Check final : public Verb {
  public:
   void define(Options& options) override {
-    options.positional("gates", subject_, "a JSON file with the gates of a layer, or the JSON itself");
+    options.positional("GATES", subject_, "a JSON file with the gates of a layer, or the JSON itself");
     options.value("--for", goal_, "exit with 4 unless the necessary condition for parity or mod:M holds");
     options.value("--length", check_.max_length, "longest word whose product is looked at");
     options.value("--dtype", dtype_, "number type of the runs");
@@ -32,9 +31,8 @@ class Check final : public Verb {
     if (check_.max_length < 1 || check_.max_length > 64) fail(ErrorCode::kUsage, "--length lies in 1..64");
     check_.precision = parse_precision(dtype_);
     const int64_t modulus = parse_goal();
-    const bool inlined = subject_.find('[') != std::string::npos;
-    const auto set = theory::parse_gates(inlined ? subject_ : read_file(subject_, 64 << 20),
-                                         inlined ? "the gates given" : subject_);
+    const auto [text, source] = read_matrix_text(subject_, "gates");
+    const auto set = theory::parse_gates(text, source);
     const auto report = theory::check_gates(set, check_);
     const std::string verdict = judge(report, modulus);
     json_ ? print_json(set, report, verdict) : print_text(set, report, verdict);
@@ -134,7 +132,8 @@ class Check final : public Verb {
   }
 
   void print_text(const theory::GateSet& set, const theory::GateReport& r, const std::string& verdict) const {
-    fmt::print("{} gates of size {}, largest norm {:.6g}\n", set.gates.size(), r.size, r.norm);
+    fmt::print("{} gate{} of size {}, largest norm {:.6g}\n", set.gates.size(),
+               set.gates.size() == 1 ? "" : "s", r.size, r.norm);
     if (!r.certificate.empty())
       fmt::print(
           "{}: any stack of such layers recognises {} only\n", r.structure,

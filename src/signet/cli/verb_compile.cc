@@ -9,6 +9,7 @@
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
 #include "signet/theory/network_file.h"
+#include "signet/theory/verify.h"
 
 namespace signet::cli {
 namespace {
@@ -29,8 +30,9 @@ class Compile final : public Verb {
                     "sign flips and resets alone");
   }
   int run() override {
+    if (is_directory(output_)) bad_input("{} is a directory; name a file to write", output_);
     if (!output_.empty() && !force_ && exists(output_))
-      fail(ErrorCode::kBadInput, "{} exists; --force overwrites it", output_);
+      bad_input("{} exists; --force overwrites it", output_);
     const InputAutomaton input = input_.read();
     for (const auto& note : input.notes) fmt::print(stderr, "signet: note: {}\n", note);
     const theory::Network network = compile_.compile(input);

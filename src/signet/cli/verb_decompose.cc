@@ -10,6 +10,7 @@
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/automaton_report.h"
 #include "signet/cli/verb.h"
+#include "signet/cli/wrap.h"
 
 namespace signet::cli {
 namespace {

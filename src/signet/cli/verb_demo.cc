@@ -52,9 +52,10 @@ class Demo final : public Verb {
 
   int run() override {
     if (steps_ < 0) fail(ErrorCode::kUsage, "--steps {}: give a number of updates, or 0", steps_);
+    if (samples_ < 1) fail(ErrorCode::kUsage, "--samples {}: give a number of sequences", samples_);
     if (!json_)
       fmt::print(
-          "Parity: is the number of ones even? Trained on lengths 3 to 40, tested on 40 to 256 and "
+          "Parity: is the number of ones odd? Trained on lengths 3 to 40, tested on 40 to 256 and "
           "beyond.\n");
     std::vector<nlohmann::ordered_json> results;
     std::vector<report::RunData> runs;
@@ -90,7 +91,6 @@ class Demo final : public Verb {
     auto run_directory = io::RunDirectory::create(path, /*force=*/true);
     auto result = train::train(config, run_directory, false,
                                {quiet_, fmt::format("{:8} [{}]", model.title, range), {}});
-    // Far beyond: only where there is something to lose.
     train::Run run = train::Run::load(path);
     std::vector<train::LengthAccuracy> far;
     for (int64_t length : kFarLengths) {

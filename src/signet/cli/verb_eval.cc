@@ -22,7 +22,8 @@ namespace {
 tasks::LengthRange parse_lengths(const std::string& text) {
   const auto parts = split(text, ':');
   if (parts.size() > 2) fail(ErrorCode::kUsage, "--lengths {}: give MIN:MAX or one length", text);
-  const int64_t low = parse_int(parts[0], "--lengths"), high = parse_int(parts.back(), "--lengths");
+  constexpr char kForm[] = "--lengths takes MIN:MAX or one length";
+  const int64_t low = parse_int(parts[0], kForm), high = parse_int(parts.back(), kForm);
   if (low < 1 || high < low || high > tasks::kMaxSize)
     fail(ErrorCode::kUsage, "--lengths {}: give lengths from 1 to {}, the smaller first", text,
          tasks::kMaxSize);
@@ -64,6 +65,8 @@ class Eval final : public Verb {
       fail(ErrorCode::kUsage, "--save keeps what the model does by itself; leave out --snap");
     if (options_->given("--horizon") && (horizon_ < 1 || horizon_ > tasks::kMaxSize))
       fail(ErrorCode::kUsage, "--horizon {}: give 1 to {}", horizon_, tasks::kMaxSize);
+    tasks::LengthRange asked;
+    if (!lengths_.empty()) asked = parse_lengths(lengths_);
     opened_ = open_device(device_);
     if (save_ && !task_.empty())
       fail(ErrorCode::kUsage, "--save keeps results of the run's own task; leave out --task");
@@ -73,7 +76,7 @@ class Eval final : public Verb {
     if (horizon_ > 0 && horizon_ < run.task().min_size())
       fail(ErrorCode::kUsage, "--horizon {}: sequences of {} have at least length {}", horizon_,
            run.task().name(), run.task().min_size());
-    const auto lengths = lengths_.empty() ? run.config().eval_lengths(run.task()) : parse_lengths(lengths_);
+    const auto lengths = lengths_.empty() ? run.config().eval_lengths(run.task()) : asked;
     if (!options_->given("--seed")) seed_ = run.config().train.seed;
     StopSignal signals;
     if (options_->given("--snap")) gather_states(run);

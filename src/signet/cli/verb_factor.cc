@@ -1,44 +1,25 @@
 #include <fmt/core.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
-#include "signet/base/error.h"
+#include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
 #include "signet/theory/factor_matrix.h"
 
 namespace signet::cli {
 namespace {
 
-std::string read_matrix_text(const std::string& subject) {
-  if (subject.find('[') != std::string::npos) return subject;
-  constexpr uintmax_t kMaxBytes = 32u << 20;
-  std::error_code ec;
-  const auto size = std::filesystem::file_size(subject, ec);
-  if (ec)
-    bad_input("cannot read '{}': {}; give a CSV or JSON file, or the matrix itself: '[[0,1],[1,0]]'", subject,
-              ec.message());
-  if (size > kMaxBytes)
-    bad_input("{}: {} bytes; a matrix file may have at most {}", subject, size, kMaxBytes);
-  std::ifstream file(subject, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 class FactorVerb final : public Verb {
  public:
   void define(Options& options) override {
-    options.positional("matrix", subject_, "a CSV or JSON file, or the matrix itself as JSON");
+    options.positional("MATRIX", subject_, "a CSV or JSON file, or the matrix itself as JSON");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet factor '[[0,1,0],[0,0,1],[1,0,0]]'", "a 3-cycle is two reflections");
     options.example("signet factor '[[0,-0.5],[0.5,0]]' --json", "a shrinking quarter turn needs 3 = 2n-1");
   }
   int run() override {
-    const auto matrix = theory::parse_matrix(
-        read_matrix_text(subject_), subject_.find('[') != std::string::npos ? "the matrix given" : subject_);
+    const auto [text, source] = read_matrix_text(subject_, "matrix");
+    const auto matrix = theory::parse_matrix(text, source);
     const auto result = theory::factor_matrix(matrix);
     json_ ? print_json(result, matrix.rows()) : print_text(result, matrix.rows());
     return 0;

@@ -106,9 +106,9 @@ class WordRun {
 class RunVerb final : public Verb {
  public:
   void define(Options& options) override {
-    options.positional("model", model_,
+    options.positional("MODEL", model_,
                        "a model written by signet compile, or a run directory of signet train");
-    options.positionals("word", words_, "words; without any, lines of standard input", false);
+    options.positionals("WORD", words_, "words; without any, lines of standard input", false);
     options.value("--file", file_, "read the words from this file, one a line ('-': standard input)");
     options.value("--dtype", dtype_, "number type to run a compiled model in, fp32 unless told");
     options.flag("--trace", trace_,

@@ -25,8 +25,10 @@ class Train final : public Verb {
     options.value("--alphabet", alphabet_, "letters of the expression; those that occur by default");
     options.value("--dfa", dfa_, "train on the automaton in a JSON file, in place of TASK");
     options.value("--targets", targets_, "with --regex or --dfa, one of: label, state");
-    options.value("--model", model_, "one of: " + join(models::architecture_names(), ", "));
-    options.value("--eigenvalues", eigenvalues_, "0,1 as published, or -1,1");
+    options.value("--model", model_,
+                  "deltanet unless told; one of: " + join(models::architecture_names(), ", "));
+    options.value("--eigenvalues", eigenvalues_,
+                  "0,1 as published, or -1,1: the default of models that have a range");
     options.value("--config", config_, "YAML file to start from");
     options.values("--set", set_, "section.key=value, over the file; may be repeated");
     options.value("--steps", steps_, "updates (train.steps)");
@@ -64,8 +66,11 @@ class Train final : public Verb {
     train::RunConfig config = train::resolve_config(sources);
     if (list_keys_) {
       const auto fields = io::fields_of(config);
-      for (const auto& field : fields.all())
-        fmt::print("{:26} {:14} {}\n", field.key, field.write(), field.help);
+      for (const auto& field : fields.all()) {
+        const bool choice = field.allowed.rfind("one of", 0) == 0;
+        fmt::print("{:26} {:14} {}{}\n", field.key, field.write(), field.help,
+                   choice ? fmt::format(" ({})", field.allowed) : "");
+      }
       return 0;
     }
     if (dry_run_) {

@@ -31,7 +31,7 @@ class Verify final : public Verb {
  public:
   void define(Options& options) override {
     options_ = &options;
-    options.positional("subject", subject_, "a model written by signet compile, or a regular expression",
+    options.positional("SUBJECT", subject_, "a model written by signet compile, or a regular expression",
                        false);
     input_.define(options, false);
     compile_.define(options);
@@ -63,6 +63,9 @@ class Verify final : public Verb {
 
  private:
   theory::Network read() {
+    if (is_directory(subject_))
+      bad_input("{} is a directory; give a file that signet compile wrote (a trained run: signet eval)",
+                subject_);
     if (!subject_.empty() && exists(subject_)) {
       if (input_.named()) fail(ErrorCode::kUsage, "a model carries its automaton; give either, not both");
       for (const char* name : {"--target", "--construction", "--max-table", "--alphabet", "--generators",

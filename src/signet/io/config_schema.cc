@@ -254,9 +254,8 @@ void Fields::set(std::string_view assignment) {
     value.kind = ConfigNode::Kind::kScalar;
     value.text = text;
     const bool list = field->allowed.compare(0, 9, "a list of") == 0;
-    if (list)
-      value = parse_yaml(!text.empty() && text[0] == '[' ? text : fmt::format("[{}]", text), "--set " + key);
-    field->read(value, "--set " + key);
+    if (list) value = parse_yaml(!text.empty() && text[0] == '[' ? text : fmt::format("[{}]", text), key);
+    field->read(value, key);
   } catch (const Error& error) {
     throw Error(ErrorCode::kUsage, error.what());  // what is wrong stands on the command line, not in a file
   }
