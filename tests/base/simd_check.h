@@ -113,6 +113,8 @@ void check_sigmoid_and_softplus() {
       grid<T>(-80, 80, 20000), [](Vec<T> v) { return sigmoid<T>(v); }, sigmoid_exact, 4);
   expect_ulps<T>(
       grid<T>(-80, 80, 20000), [](Vec<T> v) { return softplus<T>(v); }, softplus_exact, 4);
+  expect_ulps<T>(
+      grid<T>(-80, 80, 20000), [](Vec<T> v) { return softplus_and_slope<T>(v).slope; }, sigmoid_exact, 4);
   const auto ends = map<T>({T(40), T(-800)}, [](Vec<T> v) { return sigmoid<T>(v); });
   EXPECT_EQ(ends[0], 1);
   EXPECT_EQ(ends[1], 0);

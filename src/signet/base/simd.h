@@ -216,13 +216,20 @@ template <class T>
 SIGNET_INLINE Vec<T> sigmoid(Vec<T> x) {
   return T(1) / (T(1) + exp<T>(-x));
 }
-// log(1 + e^x), stable on both sides.
+// log(1 + e^x), stable on both sides, and its slope, the sigmoid, from one exponential.
+template <class T>
+struct Softplus {
+  Vec<T> value, slope;
+};
+template <class T>
+SIGNET_INLINE Softplus<T> softplus_and_slope(Vec<T> x) {
+  const Vec<T> zero{};
+  const Vec<T> e = exp<T>(x < zero ? x : -x), positive = T(1) / (T(1) + e);
+  return {(x > zero ? x : zero) + log1p_unit<T>(e), x < zero ? e * positive : positive};
+}
 template <class T>
 SIGNET_INLINE Vec<T> softplus(Vec<T> x) {
-  const Vec<T> zero{};
-  const Vec<T> magnitude = x < zero ? -x : x;
-  const Vec<T> tail = log1p_unit<T>(exp<T>(-magnitude));
-  return (x > zero ? x : zero) + tail;
+  return softplus_and_slope<T>(x).value;
 }
 
 }  // namespace signet::SIGNET_ISA

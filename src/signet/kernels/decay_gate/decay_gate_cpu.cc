@@ -35,18 +35,19 @@ void decay_gate_forward(const DecayGateForward<T>& p) {
 
 template <class T>
 void decay_gate_backward(const DecayGateBackward<T>& p) {
-  const T slope = p.shape.range == EigenvalueRange::kSigned ? T(2) : T(1);
+  const T span = p.shape.range == EigenvalueRange::kSigned ? T(2) : T(1);
   const T sign = p.shape.kind == DecayKind::kStep ? T(1) : T(-1);
   for (int64_t r = 0; r < p.shape.rows; ++r) {
     vector_loop<T>(p.shape.width, [&](int64_t c, auto n) {
       const int64_t at = r * p.shape.gate_stride + c;
-      const Vec<T> x = input<T>(p, r, c, n), delta = softplus<T>(x), speed = rate<T>(p, c, n);
+      const auto [delta, slope] = softplus_and_slope<T>(input<T>(p, r, c, n));
+      const Vec<T> speed = rate<T>(p, c, n);
       const Vec<T> zero{}, log_a = T(p.shape.margin) - delta * speed;  // above 0: within the margin
-      Vec<T> dlog = load(p.dgate + at, n) * slope * exp<T>(min<T>(zero, log_a));
+      Vec<T> dlog = load(p.dgate + at, n) * span * exp<T>(min<T>(zero, log_a));
       dlog = (log_a > zero) & (dlog < zero) ? zero : dlog;
       Vec<T> ddelta = -dlog * speed;
       if (p.ddelta) ddelta += load(p.ddelta + at, n);
-      const Vec<T> dx = sign * ddelta * sigmoid<T>(x);
+      const Vec<T> dx = sign * ddelta * slope;
       store(p.dx + r * p.shape.x_stride + c, dx, n);
       if (p.dbias) store(p.dbias + c, load(p.dbias + c, n) + dx, n);
       if (p.drate_log) store(p.drate_log + c, load(p.drate_log + c, n) - dlog * delta * speed, n);

@@ -188,10 +188,20 @@ void forward(const SelectiveScanForward<T>& p) {
   });
 }
 
-// What backward keeps of a token for one vector of channels: delta, delta u, sigmoid(raw + bias), dy before
-// the gate, sums of C h, g B and w A; and of a token and state index: s, the state before the token, sums of
-// dB and dC.
-enum BackwardRow { kRowDelta, kRowInput, kRowSlope, kRowDy, kRowUngated, kRowGB, kRowDDelta, kBackwardRows };
+// What backward keeps of a token for one vector of channels: delta, delta u, sigmoid(raw + bias), sigmoid(z),
+// dy before the gate, sums of C h, g B and w A; and of a token and state index: s, the state before the
+// token, sums of dB and dC.
+enum BackwardRow {
+  kRowDelta,
+  kRowInput,
+  kRowSlope,
+  kRowGate,
+  kRowDy,
+  kRowUngated,
+  kRowGB,
+  kRowDDelta,
+  kBackwardRows
+};
 enum BackwardCell { kDecay, kBefore, kDB, kDC, kBackwardCells };
 static_assert(kBackwardRows == SelectiveScanPlan::kRows && kBackwardCells == SelectiveScanPlan::kCells);
 
@@ -301,16 +311,18 @@ void backward_block(const Block<T, SelectiveScanBackward<T>>& block, int64_t chu
                scratch.cells + kBefore * kStep, kCell);
   }
   for (int64_t t = 0; t < tokens; ++t) {
-    const Vec<T> u = block.u(begin + t), raw = block.raw(begin + t), delta = softplus<T>(raw);
+    const Vec<T> u = block.u(begin + t);
+    const auto [delta, slope] = softplus_and_slope<T>(block.raw(begin + t));
     Vec<T> dy = load_channels(p.dy + block.row(begin + t) * s.y_stride + channel, count);
-    if (p.z) {
-      const Vec<T> z = block.z(begin + t);
-      dy *= z * sigmoid<T>(z);
-    }
     T* row = scratch.rows + t * kRow;
+    if (p.z) {
+      const Vec<T> z = block.z(begin + t), gate = sigmoid<T>(z);
+      store(row + kRowGate * kStep, gate);
+      dy *= z * gate;
+    }
     store(row + kRowDelta * kStep, delta);
     store(row + kRowInput * kStep, delta * u);
-    store(row + kRowSlope * kStep, sigmoid<T>(raw));
+    store(row + kRowSlope * kStep, slope);
     store(row + kRowDy * kStep, dy);
     store(row + kRowUngated * kStep, block.skip * u);
     store(row + kRowGB * kStep, Vec<T>{});
@@ -325,7 +337,7 @@ void backward_block(const Block<T, SelectiveScanBackward<T>>& block, int64_t chu
     const T* row = scratch.rows + t * kRow;
     const Vec<T> u = block.u(begin + t), dy = load(row + kRowDy * kStep), g_b = load(row + kRowGB * kStep);
     if (p.z) {
-      const Vec<T> z = block.z(begin + t), gate = sigmoid<T>(z);
+      const Vec<T> z = block.z(begin + t), gate = load(row + kRowGate * kStep);
       const Vec<T> dy_gated = load_channels(p.dy + at * s.y_stride + channel, count);
       store_channels(p.dz + at * s.z_stride + channel,
                      dy_gated * load(row + kRowUngated * kStep) * gate * (T(1) + z * (T(1) - gate)), count);

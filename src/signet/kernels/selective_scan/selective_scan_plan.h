@@ -18,7 +18,7 @@ struct SelectiveScanPlan {
   int64_t groups = 1, group_channels = 0;
   int64_t parts = 1, part_size = 0;
   // Vectors that backward keeps of a token, and of a token and state index, for one vector of channels.
-  static constexpr int64_t kRows = 7, kCells = 4;
+  static constexpr int64_t kRows = 8, kCells = 4;
 
   int64_t state_size() const { return shape.states * channels_padded; }
   int64_t chunk_begin(int64_t i) const { return i * chunk; }
