@@ -2,6 +2,7 @@
 
 #include "signet/autograd/ops.h"
 #include "signet/base/thread_pool.h"
+#include "signet/models/registry.h"
 #include "signet/tasks/registry.h"
 #include "support/check.h"
 #include "support/dense_task.h"
@@ -24,8 +25,8 @@ struct Problem {
   tasks::Batch batch;
 
   Problem(const tasks::Task& task, int64_t rows, tasks::LengthRange lengths,
-          const std::string& architecture = "deltanet")
-      : model(config(architecture), task.vocabulary(), task.classes()), weights(model.parameters().size()) {
+          const models::ModelConfig& model_config = config("deltanet"))
+      : model(model_config, task.vocabulary(), task.classes()), weights(model.parameters().size()) {
     model.parameters().initialize(11, dtype(), weights.data());
     Rng rng(11, 1);
     for (auto& w : weights) w += static_cast<T>(0.2 * rng.normal());
@@ -94,16 +95,21 @@ TEST(BatchGradient, IsTheGradientOfTheWholeBatch) {
 // What makes a run the same on a laptop and on a server.
 TEST(BatchGradient, SameBitsOnAnyNumberOfThreads) {
   const auto task = tasks::make_task("parity");
-  Problem<float> problem(*task, 37, {3, 40});
   Threads keep;
-  set_thread_count(1);
-  BatchLoss first_loss;
-  const auto first = problem.gradient(&first_loss);
-  for (int threads : {2, 3, 5, 8, 16}) {
-    set_thread_count(threads);
-    BatchLoss loss;
-    EXPECT_EQ(problem.gradient(&loss), first) << threads << " threads";
-    EXPECT_EQ(loss.loss, first_loss.loss) << threads << " threads";
+  for (const std::string& name : models::architecture_names()) {
+    auto config = models::ModelConfig::for_architecture(name);
+    config.width = 32, config.blocks = 1;
+    Problem<float> problem(*task, 19, {3, 24}, config);
+    set_thread_count(1);
+    BatchLoss first_loss;
+    const auto first = problem.gradient(&first_loss);
+    for (int threads : {2, 5, 16}) {
+      SCOPED_TRACE(testing::Message() << name << ", " << threads << " threads");
+      set_thread_count(threads);
+      BatchLoss loss;
+      EXPECT_TRUE(problem.gradient(&loss) == first);
+      EXPECT_EQ(loss.loss, first_loss.loss);
+    }
   }
 }
 
@@ -158,7 +164,7 @@ TEST(BatchGradient, NoiseIsAFunctionOfTheStepThatGradientsPassThrough) {
   for (const tasks::Task* task : both) {
     for (const std::string architecture : {"deltanet", "gated-deltaproduct"}) {
       SCOPED_TRACE(architecture + " on " + task->name());
-      Problem<double> problem(*task, 19, {3, 12}, architecture);
+      Problem<double> problem(*task, 19, {3, 12}, Problem<double>::config(architecture));
       BatchLoss quiet, loss, other;
       const auto without = problem.gradient(&quiet), gradient = problem.gradient(&loss, {}, noise, 7);
       EXPECT_EQ(problem.gradient(nullptr, {}, noise, 7), gradient);

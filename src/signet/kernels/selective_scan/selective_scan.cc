@@ -18,7 +18,9 @@ SelectiveScanPlan selective_scan_plan(const SelectiveScanShape& shape) {
   plan.chunk = kChunk;
   plan.chunks = std::max<int64_t>(1, (shape.time + kChunk - 1) / kChunk);
   plan.channels_padded = padded(shape.channels);
-  const int64_t threads = thread_count(), blocks = std::max<int64_t>(1, plan.channels_padded / kPadding);
+  // Inside a parallel region everything runs in place: parts would only tie the sums to the thread count.
+  const int64_t threads = in_parallel_region() ? 1 : thread_count();
+  const int64_t blocks = std::max<int64_t>(1, plan.channels_padded / kPadding);
   const int64_t wanted = shape.batch > 0 ? (threads + shape.batch - 1) / shape.batch : 1;
   plan.group_channels = (blocks + std::min(wanted, blocks) - 1) / std::min(wanted, blocks) * kPadding;
   plan.groups = std::max<int64_t>(1, (plan.channels_padded + plan.group_channels - 1) / plan.group_channels);
