@@ -115,6 +115,8 @@ TEST(GroupWord, SeveralTokensPerElement) {
 TEST(GroupWord, OtherGroups) {
   EXPECT_EQ(make_task("Z60")->token_names()[17], "17");
   EXPECT_EQ(make_task("A5")->vocabulary(), 67);
+  EXPECT_EQ(make_task("A5")->chance(), 1.0 / 60);
+  EXPECT_EQ(make_task("Z1")->chance(), 0);  // accuracy scaled by a chance of 1 would be no number
   EXPECT_EQ(make_task("A4xZ5")->vocabulary(), 67);
   EXPECT_EQ(make_task("Z1000")->vocabulary(), 1007);
   EXPECT_EQ(make_task("SL(2,3):standard")->input_tokens().size(), 4u);  // two generators, identity, BOS

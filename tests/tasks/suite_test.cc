@@ -181,10 +181,12 @@ TEST(FlipFlop, ReadsWhatWasWritten) {
 }
 
 TEST(BoundedDyck, ClosesTheLastOpened) {
-  for (const auto& [name, kinds, depth] : {std::tuple{"bounded-dyck", 8, 10}, {"bounded-dyck:2,1", 2, 1}}) {
+  for (const auto& [name, kinds, depth] :
+       {std::tuple{"bounded-dyck", 8, 10}, {"bounded-dyck:2,1", 2, 1}, {"bounded-dyck:1,3", 1, 3}}) {
     SCOPED_TRACE(name);
     const auto task = make_task(name);
     EXPECT_EQ(task->classes(), kinds);
+    EXPECT_EQ(task->chance(), kinds > 1 ? 1.0 / kinds : 0);
     size_t deepest = 0;
     for (uint64_t index = 0; index < 50; ++index) {
       const Sample s = make_sample(*task, 1, Split::kTest, index, {2, 300});

@@ -52,7 +52,7 @@ class AutomatonTask final : public Task {
     return names;
   }
   int64_t classes() const override { return classes_; }
-  double chance() const override { return classes_ > 1 ? 1.0 / static_cast<double>(classes_) : 0; }
+  double chance() const override { return chance_among(classes_); }
   bool dense() const override { return true; }
   int64_t min_size() const override { return 1; }
   int64_t inputs(int64_t size) const override { return size; }

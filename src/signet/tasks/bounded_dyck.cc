@@ -26,7 +26,7 @@ class BoundedDyck final : public Task {
     return names;
   }
   int64_t classes() const override { return kinds_; }
-  double chance() const override { return 1.0 / kinds_; }
+  double chance() const override { return chance_among(kinds_); }
   bool dense() const override { return true; }
   LengthRange train_lengths() const override { return {2, 700}; }
   LengthRange test_lengths() const override { return {701, 1400}; }

@@ -136,7 +136,7 @@ class GroupWord final : public Task {
     ids.push_back(bos());
     return ids;
   }
-  double chance() const override { return 1.0 / table_.order(); }
+  double chance() const override { return chance_among(table_.order()); }
   bool dense() const override { return true; }
   LengthRange train_lengths() const override {
     return tokens_ > 1 ? LengthRange{64, 64} : LengthRange{32, 32};

@@ -187,7 +187,7 @@ class SuiteTask final : public Task {
     return Task::input_tokens();
   }
   int64_t classes() const override { return classes_; }
-  double chance() const override { return classes_ > 1 ? 1.0 / static_cast<double>(classes_) : 0; }
+  double chance() const override { return chance_among(classes_); }
   bool dense() const override { return true; }
   LengthRange train_lengths() const override { return train_; }
   LengthRange test_lengths() const override { return test_; }

@@ -51,6 +51,10 @@ class Task {
   int64_t max_inputs(LengthRange range) const { return inputs(range.max); }
   // Throws kUsage unless the task has samples in the range.
   void check(LengthRange range) const;
+
+ protected:
+  // Chance among equally likely answers; 0 where there is but one, which leaves nothing to scale.
+  static double chance_among(int64_t answers) { return answers > 1 ? 1.0 / static_cast<double>(answers) : 0; }
 };
 
 // The generator of one sample. Streams below 2^62 are left to other users of the same seed.
