@@ -207,7 +207,14 @@ TEST(RunConfig, WhatAModelCannotTakeIsRefusedBeforeTraining) {
     return resolve_config({"", "parity", model, {set}});
   };
   expect_error([&] { with("transformer", "model.max_length=64"); }, ErrorCode::kUsage, "max_length");
-  EXPECT_NO_THROW(with("transformer", "model.max_length=256"));
+  EXPECT_NO_THROW(with("transformer", "model.max_length=255"));  // the answer is not fed
+  expect_error(
+      [] {
+        resolve_config({"", "S3", "transformer", {"model.max_length=500"}});
+      },
+      ErrorCode::kUsage,
+      "501");  // BOS is
+  EXPECT_NO_THROW(resolve_config({"", "S3", "transformer", {"train.max_length=2000"}}));
   expect_error([&] { with("lstm", "model.eigenvalues=-1,1"); }, ErrorCode::kUsage, "lstm");
   for (const char* model : {"deltanet", "deltaproduct", "gated-deltanet", "gated-deltaproduct", "kda"})
     EXPECT_EQ(with(model, "train.noise=0.25").train.noise, 0.25);
