@@ -234,11 +234,19 @@ class Reader {
 };
 
 std::string display_name(const std::string& model) {
-  static const std::map<std::string, std::string> kNames = {
-      {"deltanet", "DeltaNet"}, {"deltaproduct", "DeltaProduct"},
-      {"mamba", "Mamba"},       {"mamba2", "Mamba-2"},
-      {"gla", "GLA"},           {"mlstm", "mLSTM"},
-      {"slstm", "sLSTM"}};
+  static const std::map<std::string, std::string> kNames = {{"deltanet", "DeltaNet"},
+                                                            {"deltaproduct", "DeltaProduct"},
+                                                            {"gated-deltanet", "Gated DeltaNet"},
+                                                            {"gated-deltaproduct", "Gated DeltaProduct"},
+                                                            {"gla", "GLA"},
+                                                            {"kda", "KDA"},
+                                                            {"lstm", "LSTM"},
+                                                            {"mamba", "Mamba"},
+                                                            {"mamba2", "Mamba-2"},
+                                                            {"mlstm", "mLSTM"},
+                                                            {"pd", "PD"},
+                                                            {"slstm", "sLSTM"},
+                                                            {"transformer", "Transformer"}};
   const auto found = kNames.find(model);
   return found != kNames.end() ? found->second : model.empty() ? "run" : model;
 }

@@ -326,8 +326,12 @@ Horizon find_horizon(const models::Model& model, DType dtype, void* weights, con
     horizon.probes.push_back(e.total(seen));
     if (progress) progress(horizon.probes.back());
     if (e.sequence_accuracy() >= threshold) return true;
-    for (size_t i = e.by_length.size(); i-- > 0 && e.by_length[i].sequence_accuracy() < threshold;)
-      seen = e.by_length[i].length;
+    size_t first = e.by_length.size();
+    while (first > 0 && e.by_length[first - 1].sequence_accuracy() < threshold) --first;
+    if (first < e.by_length.size() && e.by_length[first].length < seen) {
+      horizon.probes.push_back(e.by_length[first]);
+      seen = e.by_length[first].length;
+    }
     return false;
   };
   // A bounded memory ends the search: what held so far counts as having held to the limit.
