@@ -102,9 +102,7 @@ TEST(DfaJson, MutatedFilesAreReadOrRefused) {
   }
 }
 
-TEST(Att, RoundTripsAndCompletes) {
-  const Dfa dfa = regex_to_dfa("(ab|b)*a?", {"a", "b"});
-  EXPECT_TRUE(equivalent(dfa, dfa_from_att(dfa_to_att(dfa))));
+TEST(Att, IsReadAndCompleted) {
   std::vector<std::string> notes;
   // What foma 0.10 writes for `regex [a b]*;` with `write att`.
   const Dfa foma = dfa_from_att("0\t1\ta\ta\n1\t0\tb\tb\n0\n", {}, {}, &notes);

@@ -1,8 +1,6 @@
 // The machines against the tasks themselves.
 #include "signet/automata/task_machine.h"
 
-#include <algorithm>
-
 #include "signet/base/error.h"
 #include "signet/tasks/registry.h"
 #include "support/check.h"

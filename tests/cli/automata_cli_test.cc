@@ -60,6 +60,16 @@ TEST(Analyze, EveryKindOfInput) {
   EXPECT_EQ(json_of("analyze 'a*'")["alphabet"], Json::parse(R"(["a"])"));
 }
 
+TEST(Analyze, ANameInPlaceOfAnExpressionIsPointedOut) {
+  const auto note = [](const std::string& expression) {
+    const Json notes = json_of("analyze '" + expression + "'")["notes"];
+    return notes.empty() ? "" : notes[0].get<std::string>();
+  };
+  EXPECT_NE(note("parity").find("--language parity"), std::string::npos);
+  EXPECT_NE(note("S5").find("--group S5"), std::string::npos);
+  EXPECT_EQ(note("(ab)*"), "");
+}
+
 TEST(Analyze, BadInputIsBoundedAndExplained) {
   test::TemporaryDirectory directory;
   test::write_text(directory / "partial.json",
@@ -85,6 +95,7 @@ TEST(Analyze, BadInputIsBoundedAndExplained) {
       {"analyze --language parit", 3, "did you mean 'parity'"},
       {"analyze --dfa /nonexistent.json", 3, "nonexistent"},
       {"analyze --dfa '" + (directory / "partial.json") + "'", 3, "add a state"},
+      {"analyze --dfa '" + (directory / "partial.json") + "'", 3, "partial.json: "},
       {"analyze --dfa '" + (directory / "deep.json") + "'", 3, "nested deeper"},
       {"analyze --language mod:100 --svg x.svg", 3, "legible"},
       {"decompose --language T:30", 3, "--max-sets"},

@@ -7,8 +7,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstring>
-#include <map>
 #include <set>
 
 #include "signet/base/files.h"

@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <cstring>
 
-#include "signet/base/hash.h"
 #include "support/check.h"
 #include "support/temporary_directory.h"
 

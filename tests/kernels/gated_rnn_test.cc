@@ -1,6 +1,5 @@
 #include "signet/kernels/gated_rnn/gated_rnn.h"
 
-#include "signet/base/thread_pool.h"
 #include "support/gated_rnn.h"
 
 namespace signet::kernels {

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "signet/base/thread_pool.h"
 #include "support/check.h"
 
 namespace signet::train {

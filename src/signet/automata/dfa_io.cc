@@ -232,22 +232,6 @@ Dfa dfa_from_att(std::string_view text, const std::vector<std::string>& alphabet
   return drop_unreachable(dfa, notes);
 }
 
-std::string dfa_to_att(const Dfa& dfa) {
-  if (dfa.mealy()) bad_input("AT&T text holds acceptors; write this Mealy machine as JSON");
-  // The start state's lines come first: the format has no other mark for it.
-  std::string text;
-  const auto write = [&](State q) {
-    for (Letter a = 0; a < dfa.letters(); ++a)
-      text += fmt::format("{}\t{}\t{}\t{}\n", q, dfa.delta[q][a], dfa.alphabet[a], dfa.alphabet[a]);
-  };
-  write(dfa.start);
-  for (State q = 0; q < dfa.states(); ++q)
-    if (q != dfa.start) write(q);
-  for (State q = 0; q < dfa.states(); ++q)
-    if (dfa.accept[q]) text += fmt::format("{}\n", q);
-  return text;
-}
-
 std::string read_text_file(const std::string& path) { return read_file(path, kMaxBytes); }
 
 std::string word_text(const Dfa& dfa, const std::vector<Letter>& word) {

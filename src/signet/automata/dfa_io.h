@@ -22,7 +22,6 @@ std::string dfa_to_json(const Dfa& dfa);
 // those that do not occur.
 Dfa dfa_from_att(std::string_view text, const std::vector<std::string>& alphabet = {},
                  const Limits& limits = {}, std::vector<std::string>* notes = nullptr);
-std::string dfa_to_att(const Dfa& dfa);
 
 // The whole file, at most 64 MiB of it.
 std::string read_text_file(const std::string& path);

@@ -1,6 +1,5 @@
 #include "signet/automata/minimize.h"
 
-#include <algorithm>
 #include <map>
 #include <set>
 
@@ -173,16 +172,6 @@ Dfa minimize(const Dfa& input) {
     if (dfa.mealy()) quotient.output.push_back(dfa.output[q]);
   }
   return reachable_part(quotient);
-}
-
-Dfa to_mealy(const Dfa& dfa) {
-  if (dfa.mealy()) return minimize(dfa);
-  Dfa machine = dfa;
-  machine.output = dfa.delta;
-  for (auto& row : machine.output)
-    for (auto& target : row) target = dfa.accept[target];
-  machine.accept.assign(dfa.delta.size(), false);
-  return minimize(machine);
 }
 
 bool equivalent(const Dfa& a, const Dfa& b) {

@@ -16,10 +16,6 @@ Dfa reachable_part(const Dfa& dfa);
 // Hopcroft's partition refinement, O(letters * n log n).
 Dfa minimize(const Dfa& dfa);
 
-// The machine that announces with each letter whether the word read so far is accepted. It has at most as
-// many states as the DFA: a readout that sees the last letter, as in y_t = dec(H_t, x_t), needs only these.
-Dfa to_mealy(const Dfa& dfa);
-
 bool equivalent(const Dfa& a, const Dfa& b);
 
 }  // namespace signet::automata

@@ -51,7 +51,6 @@ class Terms {
   };
   Term intern(Node node);
   Term combine(Kind kind, std::vector<Term> terms);
-  Term star(Term term) { return repeat(term, 0, kUnbounded); }
 
   Letter letter_count_;
   std::vector<Node> nodes_;

@@ -19,8 +19,6 @@ class SmallGroup {
 
   int32_t order() const { return static_cast<int32_t>(orders_.size()); }
   int32_t times(int32_t a, int32_t b) const { return table_[static_cast<size_t>(a * order() + b)]; }
-  int32_t inverse_of(int32_t a) const { return inverses_[a]; }
-  int32_t order_of(int32_t a) const { return orders_[a]; }  // element 0 is the identity
   const std::vector<int32_t>& generators() const { return generators_; }
 
   Subset closure(Subset seeds) const;  // the subgroup generated
@@ -32,7 +30,7 @@ class SmallGroup {
   bool isomorphic(const SmallGroup& other) const;
 
  private:
-  std::vector<int32_t> table_, inverses_, orders_, generators_;
+  std::vector<int32_t> table_, inverses_, orders_, generators_;  // element 0 is the identity
 };
 
 }  // namespace signet::automata

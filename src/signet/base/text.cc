@@ -39,7 +39,7 @@ T parse_number(std::string_view text, std::string_view what, const char* kind) {
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates) {
   std::string best;
   size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
-  if (name.size() > 256) return best;
+  if (name.empty() || name.size() > 256) return best;
   for (const auto& candidate : candidates) {
     const size_t distance = edit_distance(name, candidate);
     if (distance < best_distance) {

@@ -6,9 +6,40 @@
 #include "signet/automata/regex.h"
 #include "signet/automata/task_machine.h"
 #include "signet/base/error.h"
+#include "signet/base/files.h"
 #include "signet/base/text.h"
 
 namespace signet::cli {
+namespace {
+
+// `parity` and `S5` are expressions too; whoever gives one probably means the language or the group.
+void note_if_name(const std::string& expression, InputAutomaton& input) {
+  const auto known = [](const auto& make) {
+    try {
+      make();
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  const bool language = known([&] { automata::named_language(expression, input.limits); });
+  if (language || known([&] { automata::named_group(expression, "standard", input.limits); }))
+    input.notes.push_back(fmt::format("read as a regular expression; the {} of that name is --{} {}",
+                                      language ? "language" : "group", language ? "language" : "group",
+                                      expression));
+}
+
+}  // namespace
+
+automata::Dfa read_dfa_file(const std::string& path, int64_t max_bytes, const automata::Limits& limits,
+                            std::vector<std::string>* notes) {
+  const std::string text = read_file(path, max_bytes);
+  try {
+    return automata::dfa_from_json(text, limits, notes);
+  } catch (const Error& error) {
+    throw Error(error.code(), path + ": " + error.what());
+  }
+}
 
 void AutomatonInput::define(Options& options, bool positional) {
   options_ = &options;
@@ -62,8 +93,9 @@ InputAutomaton AutomatonInput::read() const {
     const auto alphabet = alphabet_.empty() ? automata::letters_in(regex_) : automata::alphabet_of(alphabet_);
     input.dfa = automata::regex_to_dfa(regex_, alphabet, limits_);
     input.title = regex_;
+    note_if_name(regex_, input);
   } else if (!dfa_file_.empty()) {
-    input.dfa = automata::dfa_from_json(automata::read_text_file(dfa_file_), limits_, &input.notes);
+    input.dfa = read_dfa_file(dfa_file_, int64_t{64} << 20, limits_, &input.notes);
     input.title = dfa_file_;
   } else if (!att_file_.empty()) {
     const auto alphabet = alphabet_.empty() ? std::vector<std::string>{} : automata::alphabet_of(alphabet_);

@@ -2,6 +2,7 @@
 // language or a task.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,10 @@ struct InputAutomaton {
   automata::Limits limits;
   std::optional<automata::NamedGroup> group;  // with --group: letters as permutations of few points
 };
+
+// A DFA or Mealy machine in JSON; errors name the file.
+automata::Dfa read_dfa_file(const std::string& path, int64_t max_bytes, const automata::Limits& limits = {},
+                            std::vector<std::string>* notes = nullptr);
 
 class AutomatonInput {
  public:

@@ -13,8 +13,12 @@
 
 namespace signet::cli {
 
+// --help: names on the left, meanings in a column of their own.
+constexpr size_t kHelpColumn = 30, kHelpWidth = 80;
+
 struct Options::Impl {
   CLI::App app;
+  std::string lists;  // sections of --help
   std::vector<std::pair<std::string, std::string>> examples;
   std::vector<OptionInfo> options, arguments;
 
@@ -72,16 +76,15 @@ struct Options::Impl {
     refuse(otherwise);
   }
 
-  // "--name  help" with the help in a column of its own, broken so that lines fit a terminal.
+  // CLI11's text, broken so that its lines fit a terminal.
   std::string help_lines() const {
-    constexpr size_t kColumn = 30, kWidth = 80;
     std::string text;
     for (const auto& line : split(app.help(), '\n')) {
-      const bool broken = line.size() > kWidth && line.rfind("  ", 0) == 0;
-      text +=
-          (broken ? line.substr(0, kColumn) + wrapped(line.substr(kColumn), kColumn, kWidth).substr(kColumn)
-                  : line) +
-          "\n";
+      const bool broken = line.size() > kHelpWidth && line.rfind("  ", 0) == 0;
+      text += (broken ? line.substr(0, kHelpColumn) +
+                            wrapped(line.substr(kHelpColumn), kHelpColumn, kHelpWidth).substr(kHelpColumn)
+                      : line) +
+              "\n";
     }
     text.resize(text.find_last_not_of('\n') + 1);
     return text + "\n";
@@ -135,6 +138,21 @@ void Options::flag(const std::string& flag, bool& target, const std::string& hel
   impl_->app.add_flag(flag, target, help);
   impl_->remember(flag, help, false);
 }
+void Options::list(const std::string& title, const std::string& name, const Named& names,
+                   const Named& patterns) {
+  for (auto* infos : {&impl_->options, &impl_->arguments})
+    for (auto& info : *infos)
+      if (info.name == name)
+        for (const auto& entry : names) info.choices.push_back(entry.first);
+  impl_->lists += "\n" + title + ":\n";
+  for (const auto* entries : {&names, &patterns})
+    for (const auto& [entry, meaning] : *entries) {
+      const std::string text = wrapped(meaning, kHelpColumn, kHelpWidth);
+      impl_->lists += entry.size() + 3 < kHelpColumn
+                          ? fmt::format("  {:{}}{}\n", entry, kHelpColumn - 2, text.substr(kHelpColumn))
+                          : fmt::format("  {}\n{}\n", entry, text);
+    }
+}
 void Options::example(const std::string& command, const std::string& meaning) {
   impl_->examples.emplace_back(command, meaning);
 }
@@ -144,7 +162,7 @@ const std::vector<OptionInfo>& Options::arguments() const { return impl_->argume
 const std::vector<std::pair<std::string, std::string>>& Options::examples() const { return impl_->examples; }
 
 std::string Options::help() const {
-  std::string text = impl_->help_lines();
+  std::string text = impl_->help_lines() + impl_->lists;
   if (!impl_->examples.empty()) text += "\nExamples:\n";
   for (const auto& [command, meaning] : impl_->examples)
     text += fmt::format("  {}\n      {}\n", command, meaning);

@@ -34,6 +34,11 @@ class Options {
   void value(const std::string& flag, double& target, const std::string& help);
   void values(const std::string& flag, std::vector<std::string>& target, const std::string& help);
   void flag(const std::string& flag, bool& target, const std::string& help);
+  // The names that a positional or an option takes, each with its meaning: a section of --help under `title`,
+  // and what the shell offers. Names that are patterns are shown only.
+  using Named = std::vector<std::pair<std::string, std::string>>;
+  void list(const std::string& title, const std::string& name, const Named& names,
+            const Named& patterns = {});
   void example(const std::string& command, const std::string& meaning);
   bool given(const std::string& flag) const;
 

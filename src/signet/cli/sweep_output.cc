@@ -38,6 +38,10 @@ train::SweepSummary SweepRunner::run(const std::string& directory, const train::
                           train::run_sweep(directory, plan, runs, {jobs, device_, quiet_}));
 }
 
+report::Tone score_tone(double score) {
+  return score >= 0.999 ? report::Tone::kGood : score > 0.1 ? report::Tone::kFair : report::Tone::kPoor;
+}
+
 report::PageTable summary_table(const train::SweepSummary& summary) {
   report::PageTable table;
   table.caption = "Best, median and median absolute deviation over the seeds";
@@ -54,15 +58,12 @@ report::PageTable summary_table(const train::SweepSummary& summary) {
     std::vector<report::Cell> row(group.at.begin(), group.at.end());
     if (rates) row.emplace_back(group.rate);
     row.emplace_back(std::to_string(group.runs.size()));
-    const auto tone = [](double score) {
-      return score >= 0.999 ? report::Tone::kGood : score > 0.1 ? report::Tone::kFair : report::Tone::kPoor;
-    };
     if (group.runs.empty()) {
       row.emplace_back(group.missing.empty() ? "failed" : "missing", report::Tone::kMuted);
       for (int i = 0; i < 2 + horizons; ++i) row.emplace_back("");
     } else {
-      row.emplace_back(fmt::format("{:.3f}", group.best), tone(group.best));
-      row.emplace_back(fmt::format("{:.3f}", group.median), tone(group.median));
+      row.emplace_back(fmt::format("{:.3f}", group.best), score_tone(group.best));
+      row.emplace_back(fmt::format("{:.3f}", group.median), score_tone(group.median));
       row.emplace_back(fmt::format("{:.3f}", group.deviation));
       if (horizons)
         row.emplace_back(fmt::format("{}{:.0f}", group.horizon_held ? ">" : "", group.horizon_median));

@@ -29,6 +29,8 @@ class SweepRunner {
   bool quiet_ = false;
 };
 
+report::Tone score_tone(double score);  // of an accuracy, scaled or of whole sequences
+
 // One row per point of the grid: its values, learning rate, seeds, best, median, deviation, seconds.
 report::PageTable summary_table(const train::SweepSummary& summary);
 std::string plain_text(const report::PageTable& table);  // for a terminal

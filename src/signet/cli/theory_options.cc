@@ -17,13 +17,13 @@ Precision parse_precision(const std::string& name) {
   return static_cast<Precision>(it - names.begin());
 }
 
-MatrixText read_matrix_text(const std::string& subject, const std::string& what) {
+MatrixText read_matrix_text(const std::string& subject, const std::string& what, const std::string& example) {
   constexpr int64_t kMaxBytes = 64 << 20;
   const size_t first = subject.find_first_not_of(" \t\n");
   if (first != subject.npos && (subject[first] == '[' || subject[first] == '{'))
     return {subject, "the " + what + " given"};
   if (!exists(subject))
-    bad_input("there is no file '{}'; name one, or give the {} as JSON: '[[0,1],[1,0]]'", subject, what);
+    bad_input("there is no file '{}'; name one, or give the {} as JSON: '{}'", subject, what, example);
   return {read_file(subject, kMaxBytes), subject};
 }
 

@@ -15,7 +15,8 @@ Precision parse_precision(const std::string& name);  // throws kUsage
 struct MatrixText {
   std::string text, source;
 };
-MatrixText read_matrix_text(const std::string& subject, const std::string& what);
+// `example` shows the JSON when there is no such file.
+MatrixText read_matrix_text(const std::string& subject, const std::string& what, const std::string& example);
 
 class CompileArguments {
  public:

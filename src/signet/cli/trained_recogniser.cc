@@ -4,7 +4,6 @@
 #include <set>
 
 #include "signet/autograd/ops.h"
-#include "signet/base/error.h"
 #include "signet/train/run.h"
 
 namespace signet::cli {

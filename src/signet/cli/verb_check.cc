@@ -31,7 +31,7 @@ class Check final : public Verb {
     if (check_.max_length < 1 || check_.max_length > 64) fail(ErrorCode::kUsage, "--length lies in 1..64");
     check_.precision = parse_precision(dtype_);
     const int64_t modulus = parse_goal();
-    const auto [text, source] = read_matrix_text(subject_, "gates");
+    const auto [text, source] = read_matrix_text(subject_, "gates", "[[[0,1],[1,0]]]");
     const auto set = theory::parse_gates(text, source);
     const auto report = theory::check_gates(set, check_);
     const std::string verdict = judge(report, modulus);

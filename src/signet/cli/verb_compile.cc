@@ -4,7 +4,6 @@
 
 #include "signet/base/error.h"
 #include "signet/base/files.h"
-#include "signet/base/text.h"
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"

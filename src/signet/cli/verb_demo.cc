@@ -4,7 +4,6 @@
 
 #include "signet/base/error.h"
 #include "signet/base/files.h"
-#include "signet/base/progress.h"
 #include "signet/cli/verb.h"
 #include "signet/io/run_directory.h"
 #include "signet/report/run_report.h"

@@ -18,7 +18,7 @@ class FactorVerb final : public Verb {
     options.example("signet factor '[[0,-0.5],[0.5,0]]' --json", "a shrinking quarter turn needs 3 = 2n-1");
   }
   int run() override {
-    const auto [text, source] = read_matrix_text(subject_, "matrix");
+    const auto [text, source] = read_matrix_text(subject_, "matrix", "[[0,1],[1,0]]");
     const auto matrix = theory::parse_matrix(text, source);
     const auto result = theory::factor_matrix(matrix);
     json_ ? print_json(result, matrix.rows()) : print_text(result, matrix.rows());

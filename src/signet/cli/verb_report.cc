@@ -32,7 +32,8 @@ class Report final : public Verb {
           {{"name", run.name}, {"verdict", report::verdict_sentence(run)}, {"notes", run.notes}});
       for (const auto& note : run.notes)
         fmt::print(stderr, "signet: {}: {}\n", printable(run.name), printable(note, 1000));
-      if (!json_) fmt::print("{}\n", printable(report::verdict_sentence(run), 2000));
+      const std::string which = runs.size() > 1 ? printable(run.name) + ": " : "";
+      if (!json_) fmt::print("{}{}\n", which, printable(report::verdict_sentence(run), 2000));
     }
     if (json_)
       fmt::print("{}\n", summary.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));

@@ -101,17 +101,13 @@ class Reproduce final : public Verb {
     return median() ? group.median : group.best;
   }
 
-  static Tone tone(double value) {
-    return value >= 0.999 ? Tone::kGood : value > 0.1 ? Tone::kFair : Tone::kPoor;
-  }
-
   Cell ours_cell(const GroupSummary* group) const {
     if (!group) return Cell("–", Tone::kMuted);
     if (group->runs.empty()) return Cell(group->missing.empty() ? "failed" : "missing", Tone::kMuted);
     const double value = measure(*group);
     return Cell(
         median() ? fmt::format("{:.3f} ± {:.3f}", value, group->deviation) : fmt::format("{:.3f}", value),
-        tone(value));
+        score_tone(value));
   }
   Cell published_cell(const std::string& model, const std::string& task) const {
     const auto* published = experiment_.find(protocol_, model, task);
@@ -201,7 +197,8 @@ class Reproduce final : public Verb {
             any_published = true;
             text += " / " + report::fixed_number(published->curve[b], 2);
           }
-          row.emplace_back(text, ours.empty() || !std::isfinite(ours[b]) ? Tone::kMuted : tone(ours[b]));
+          row.emplace_back(text,
+                           ours.empty() || !std::isfinite(ours[b]) ? Tone::kMuted : score_tone(ours[b]));
         }
         row.emplace_back(fmt::format("{:.0f}", group->seconds));
         table.rows.push_back(std::move(row));
@@ -244,7 +241,7 @@ class Reproduce final : public Verb {
         table.rows.push_back({at(*group, "model"),
                               Cell(fmt::format("{}{:.0f}", beyond ? ">" : "", group->horizon_median),
                                    beyond ? Tone::kGood : Tone::kPlain),
-                              each, Cell(fmt::format("{:.3f}", group->median), tone(group->median)),
+                              each, Cell(fmt::format("{:.3f}", group->median), score_tone(group->median)),
                               fmt::format("{:.2e}", train::median_of(flops)),
                               fmt::format("{:.1f}", train::median_of(seconds))});
       }
@@ -275,7 +272,7 @@ class Reproduce final : public Verb {
         row.emplace_back(report::fixed_number(run.train_high, 0));
         row.emplace_back(
             report::fixed_number(run.by_length.empty() ? report::kUnknown : run.by_length.back().length, 0));
-        row.emplace_back(scores, tone(group.median));
+        row.emplace_back(scores, score_tone(group.median));
         row.emplace_back(fmt::format("{:.1f}", train::median_of(seconds)));
       }
       table.rows.push_back(std::move(row));

@@ -1,6 +1,8 @@
 #include <fmt/core.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -151,7 +153,7 @@ class RunVerb final : public Verb {
     const bool standard = file_.empty() || file_ == "-";
     std::unique_ptr<FILE, int (*)(FILE*)> opened(standard ? nullptr : std::fopen(file_.c_str(), "rb"),
                                                  [](FILE* f) { return f ? std::fclose(f) : 0; });
-    if (!standard && !opened) bad_input("cannot read '{}'", file_);
+    if (!standard && !opened) bad_input("cannot read '{}': {}", file_, std::strerror(errno));
     FILE* in = standard ? stdin : opened.get();
     std::vector<char> buffer(1 << 16);
     bool open = false;  // a line has begun
@@ -169,7 +171,8 @@ class RunVerb final : public Verb {
         rest.remove_prefix(end + 1);
       }
     }
-    if (std::ferror(in)) bad_input("cannot read '{}'", standard ? "standard input" : file_);
+    if (std::ferror(in))
+      bad_input("cannot read '{}': {}", standard ? "standard input" : file_, std::strerror(errno));
     if (open) {
       word.finish();
       print(word);

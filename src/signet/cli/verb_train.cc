@@ -5,8 +5,7 @@
 
 #include "signet/automata/dfa_io.h"
 #include "signet/base/error.h"
-#include "signet/base/files.h"
-#include "signet/base/text.h"
+#include "signet/cli/automaton_input.h"
 #include "signet/cli/verb.h"
 #include "signet/io/run_directory.h"
 #include "signet/models/registry.h"
@@ -20,13 +19,13 @@ class Train final : public Verb {
  public:
   void define(Options& options) override {
     options_ = &options;
-    options.positional("TASK", task_, "one of: " + join(tasks::task_names(), ", "), false);
+    options.positional("TASK", task_, "what to learn; see Tasks below", false);
     options.value("--regex", regex_, "train on the language of an expression, in place of TASK");
     options.value("--alphabet", alphabet_, "letters of the expression; those that occur by default");
     options.value("--dfa", dfa_, "train on the automaton in a JSON file, in place of TASK");
     options.value("--targets", targets_, "with --regex or --dfa, one of: label, state");
     options.value("--model", model_,
-                  "deltanet unless told; one of: " + join(models::architecture_names(), ", "));
+                  "deltanet unless told; see Models below; several joined by + are taken in turn");
     options.value("--eigenvalues", eigenvalues_,
                   "0,1 as published, or -1,1: the default of models that have a range");
     options.value("--config", config_, "YAML file to start from");
@@ -42,6 +41,12 @@ class Train final : public Verb {
     options.flag("--list-keys", list_keys_, "print every configuration key with its meaning and value");
     options.flag("--json", json_, "print the results as one JSON object");
     options.flag("--quiet", quiet_, "no progress");
+    Options::Named task_list, families, model_list;
+    for (const auto& task : tasks::tasks()) task_list.emplace_back(task.name, task.summary);
+    for (const auto& family : tasks::task_families()) families.emplace_back(family.pattern, family.summary);
+    for (const auto& model : models::architectures()) model_list.emplace_back(model.name, model.summary);
+    options.list("Tasks", "TASK", task_list, families);
+    options.list("Models", "--model", model_list);
     options.example(
         "signet train parity --model deltanet --eigenvalues=-1,1 --set model.width=32 "
         "--set train.batch=64 --set eval.samples=256 --steps 20 --out runs/example",
@@ -107,6 +112,8 @@ class Train final : public Verb {
 
   // The automaton goes into the configuration itself, so that the run needs no other file.
   void add_automaton(train::ConfigSources& sources) {
+    if (regex_.empty() && options_->given("--regex"))
+      bad_input("the expression is empty; () is the empty word and @ the empty language");
     if (regex_.empty() && dfa_.empty()) {
       for (const char* name : {"--alphabet", "--targets"})
         if (options_->given(name)) fail(ErrorCode::kUsage, "{} goes with --regex or --dfa", name);
@@ -120,8 +127,7 @@ class Train final : public Verb {
     set("regex", regex_);
     set("alphabet", alphabet_);
     set("targets", targets_);
-    if (!dfa_.empty())
-      set("dfa", automata::dfa_to_json(automata::dfa_from_json(read_file(dfa_, tasks::kMaxDfaBytes))));
+    if (!dfa_.empty()) set("dfa", automata::dfa_to_json(read_dfa_file(dfa_, tasks::kMaxDfaBytes)));
   }
 
   train::TrainOptions options() const { return {quiet_, "", open_device(device_)}; }

@@ -134,7 +134,7 @@ void verify(const std::string& checkpoint, int64_t step) {
 }
 
 // Throws for the first difference between what the file has and what is expected.
-void check_expected(const SafetensorsFile& file, const std::vector<NamedBuffer>& expected, bool allow_extra) {
+void check_expected(const SafetensorsFile& file, const std::vector<NamedBuffer>& expected) {
   const std::string where = printable(file.path());
   std::unordered_set<std::string> names;
   for (const NamedBuffer& buffer : expected) {
@@ -149,27 +149,21 @@ void check_expected(const SafetensorsFile& file, const std::vector<NamedBuffer>&
       bad_input("{}: tensor '{}' is {}, but this model needs {}", where, buffer.name,
                 stored_type_name(info->dtype), stored_type_name(stored_type(buffer.dtype)));
   }
-  if (allow_extra) return;
   for (const TensorInfo& info : file.infos())
     if (!names.count(info.name))
       bad_input("{} has tensor '{}' that this model does not know", where, printable(info.name));
 }
 
-void read_into(const SafetensorsFile& file, const NamedBuffer& buffer) {
-  file.read(buffer.name, buffer.data, buffer.shape.size() * dtype_size(buffer.dtype));
-}
-
 void load_listed(const std::string& checkpoint, const Json& manifest, const char* name,
-                 const std::vector<NamedBuffer>& buffers, bool allow_extra) {
+                 const std::vector<NamedBuffer>& buffers) {
   const SafetensorsFile file = open_listed(checkpoint, manifest, name);
-  check_expected(file, buffers, allow_extra);
+  check_expected(file, buffers);
   std::unordered_map<std::string, const NamedBuffer*> by_name;
   for (const NamedBuffer& buffer : buffers) by_name[buffer.name] = &buffer;
   for_each_listed(file, manifest, name, [&](const TensorInfo& info, const std::string& expected) {
-    const auto entry = by_name.find(info.name);
-    if (entry == by_name.end()) return;
-    read_into(file, *entry->second);
-    check_hash(file, info, xxh64(entry->second->data, static_cast<size_t>(info.bytes)), expected);
+    const NamedBuffer& buffer = *by_name.at(info.name);
+    file.read(buffer.name, buffer.data, buffer.shape.size() * dtype_size(buffer.dtype));
+    check_hash(file, info, xxh64(buffer.data, static_cast<size_t>(info.bytes)), expected);
   });
 }
 
@@ -315,15 +309,10 @@ void remove_checkpoints(const std::string& run_directory) {
 
 void load_checkpoint(const std::string& path, Checkpoint& expected, const LoadOptions& options) {
   const Json manifest = read_manifest(path);
-  load_listed(path, manifest, kModel, expected.model, options.allow_extra);
-  if (options.optimizer) load_listed(path, manifest, kOptimizer, expected.optimizer, options.allow_extra);
+  load_listed(path, manifest, kModel, expected.model);
+  if (options.optimizer) load_listed(path, manifest, kOptimizer, expected.optimizer);
   expected.step = json_int(manifest, "step", path);
   expected.state = json_member(manifest, "state", path).dump();
-}
-
-void load_tensors(const SafetensorsFile& file, const std::vector<NamedBuffer>& expected, bool allow_extra) {
-  check_expected(file, expected, allow_extra);
-  for (const NamedBuffer& buffer : expected) read_into(file, buffer);
 }
 
 }  // namespace signet::io

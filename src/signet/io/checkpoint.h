@@ -49,15 +49,11 @@ CheckpointSearch find_latest_complete(const std::string& run_directory);
 void remove_checkpoints(const std::string& run_directory);
 
 struct LoadOptions {
-  bool optimizer = true;     // false: the weights alone, for evaluation
-  bool allow_extra = false;  // true: tensors in the file that nobody expects are passed over
+  bool optimizer = true;  // false: the weights alone, for evaluation
 };
 // Fills the buffers of `expected` and returns the state; expected.step is set. Throws kBadInput naming the
 // first tensor that is missing, unknown, damaged or of another shape or type; the buffers are then
 // unspecified.
 void load_checkpoint(const std::string& path, Checkpoint& expected, const LoadOptions& options = {});
-
-// The same check and fill for any safetensors file.
-void load_tensors(const SafetensorsFile& file, const std::vector<NamedBuffer>& expected, bool allow_extra);
 
 }  // namespace signet::io

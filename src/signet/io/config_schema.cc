@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 
 #include "signet/base/error.h"
 #include "signet/base/text.h"
@@ -208,7 +207,8 @@ std::string Fields::unknown_key_advice(const std::string& key) const {
     if (field.key.substr(field.key.rfind('.') + 1) == last) same_name.push_back(field.key);
   }
   // The right key in the wrong section, or without one, is the likeliest slip.
-  if (same_name.size() == 1) return fmt::format(" (did you mean '{}'?)", same_name[0]);
+  if (!same_name.empty() && same_name.size() <= 3)
+    return fmt::format(" (did you mean '{}'?)", join(same_name, "' or '"));
   return did_you_mean(key, keys);
 }
 

@@ -5,7 +5,6 @@
 // with a = s (range [0,1]) or a = 2s - 1 (range [-1,1]; the input term is the same in both). B and C are
 // shared by heads / groups heads.
 #include <algorithm>
-#include <cmath>
 
 #include "signet/autograd/gated_ops.h"
 #include "signet/models/config.h"

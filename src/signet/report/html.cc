@@ -4,28 +4,10 @@
 
 #include <cstdint>
 
+#include "signet/base/text.h"
+
 namespace signet::report {
 namespace {
-
-// The number of bytes of the UTF-8 character at the front of `text`; 0 when there is none.
-size_t utf8_length(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t first = byte(0);
-  const size_t length = first < 0x80   ? 1
-                        : first < 0xC2 ? 0
-                        : first < 0xE0 ? 2
-                        : first < 0xF0 ? 3
-                        : first < 0xF5 ? 4
-                                       : 0;
-  if (length == 0 || length > text.size()) return 0;
-  for (size_t i = 1; i < length; ++i)
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  // Overlong forms, surrogates and code points past U+10FFFF.
-  if ((first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) >= 0xA0) ||
-      (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) >= 0x90))
-    return 0;
-  return length;
-}
 
 // Colours are the Okabe-Ito set, darkened or lightened until each has enough contrast on its background; the
 // series also differ by marker and dash, so that no figure needs colour to be read.
@@ -97,12 +79,15 @@ footer { margin-top: 3rem; font-size: .875rem; }
 std::string escape(std::string_view text) {
   std::string safe;
   safe.reserve(text.size());
-  for (size_t i = 0; i < text.size();) {
-    const size_t length = utf8_length(text.substr(i));
+  size_t invalid = find_invalid_utf8(text);
+  for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
-    if (length == 0 || (static_cast<uint8_t>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7F) {
+    if (i == invalid || (static_cast<uint8_t>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7F) {
       safe += "\xEF\xBF\xBD";
-      ++i;
+      if (i == invalid) {
+        const size_t next = find_invalid_utf8(text.substr(i + 1));
+        invalid = next == text.npos ? next : i + 1 + next;
+      }
       continue;
     }
     switch (c) {
@@ -122,9 +107,8 @@ std::string escape(std::string_view text) {
         safe += "&#39;";
         break;
       default:
-        safe += text.substr(i, length);
+        safe += c;
     }
-    i += length;
   }
   return safe;
 }

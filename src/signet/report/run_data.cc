@@ -248,7 +248,7 @@ std::string display_name(const std::string& model) {
                                                             {"slstm", "sLSTM"},
                                                             {"transformer", "Transformer"}};
   const auto found = kNames.find(model);
-  return found != kNames.end() ? found->second : model.empty() ? "run" : model;
+  return found != kNames.end() ? found->second : model;
 }
 
 }  // namespace
@@ -271,8 +271,7 @@ double RunData::scaled(double raw) const {
 }
 
 std::string run_label(const RunData& run) {
-  std::string label = display_name(run.model);
-  if (run.model.empty()) label = run.name;
+  std::string label = run.model.empty() ? run.name : display_name(run.model);
   if (std::isfinite(run.eigenvalue_low) && std::isfinite(run.eigenvalue_high))
     label += fmt::format(" [{}, {}]", short_number(run.eigenvalue_low), short_number(run.eigenvalue_high));
   return label;

@@ -7,7 +7,6 @@
 #include <map>
 #include <set>
 
-#include "signet/base/text.h"
 #include "signet/report/figures.h"
 #include "signet/report/html.h"
 

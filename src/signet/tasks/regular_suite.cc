@@ -6,7 +6,6 @@
 //
 // Ids: 0 pad, then the letters in order; classes: the labels in order of their text.
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <memory>
 #include <set>

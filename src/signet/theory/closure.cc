@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <set>
-#include <unordered_map>
 
 #include "signet/theory/compile_parts.h"
 #include "signet/theory/runner.h"

@@ -129,10 +129,11 @@ Network compile_signed_factor(const Dfa& dfa, const CompileOptions& options) {
       if (error.code() != ErrorCode::kCheckFailed) throw;
     }
   }
-  if (any)
+  if (any) {
     if (auto network = compile_two_reflections(dfa))
       return prefer_exact(std::move(*network), options, [&] { return compile_reflections(dfa, options); });
-  if (any) return compile_reflections(dfa, options);
+    return compile_reflections(dfa, options);
+  }
   fail(ErrorCode::kCheckFailed, "construction '{}' does not apply: {}", options.construction,
        options.construction == "group" ? "every letter must be a single reflection"
                                        : "the automaton has groups that are not 2-groups; use reflections");

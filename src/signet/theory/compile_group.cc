@@ -109,10 +109,10 @@ MaybeNetwork compile_group(const Dfa& dfa, const CompileOptions& options) {
   }
   return single_layer_by_search(
       dfa, std::move(blocks), contexts, 1 << 20,
-      fmt::format("group by {} of dimension {}, at most {} reflections a letter",
+      fmt::format("group by {} of dimension {}, at most {} reflection{} a letter",
                   rep->blocks.size() == 1 ? "a signed permutation representation"
                                           : "a sum of signed permutation representations",
-                  rep->dimension, rep->reflections));
+                  rep->dimension, rep->reflections, rep->reflections == 1 ? "" : "s"));
 }
 
 namespace {

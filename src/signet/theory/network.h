@@ -8,8 +8,9 @@
 // lasts from one letter to the next is in the recurrences.
 //
 // A block is one head. Its recurrence is that of kernels/delta_rule (Householder factors, one value column),
-// kernels/diagonal_scan (real, or complex as pairs) or kernels/pd (column-one-hot). Parameters are kept in
-// fp64 and rounded to the type they run in.
+// diagonal (real, or complex as pairs) or that of kernels/pd (column-one-hot); where there is a table of
+// contexts, kernels/lookup_scan steps through it. Parameters are kept in fp64 and rounded to the type they
+// run in.
 #pragma once
 
 #include <cstdint>

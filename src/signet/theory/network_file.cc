@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/base/error.h"
-#include "signet/base/files.h"
 #include "signet/io/json.h"
 #include "signet/io/safetensors.h"
 
@@ -255,16 +254,6 @@ Network load_network(const std::string& path) {
   }
   validate(network, path);
   return network;
-}
-
-bool is_network_file(const std::string& path) {
-  try {
-    const io::SafetensorsFile file = io::SafetensorsFile::open(path);
-    const auto it = file.metadata().find("format");
-    return it != file.metadata().end() && it->second == kFormat;
-  } catch (const Error&) {
-    return false;
-  }
 }
 
 }  // namespace signet::theory

@@ -14,8 +14,4 @@ void save_network(const std::string& path, const Network& network);
 // Throws kBadInput naming the file and what is wrong with it.
 Network load_network(const std::string& path);
 
-// Whether the file is a safetensors file that says it is a compiled automaton; false, without an error, for
-// anything else.
-bool is_network_file(const std::string& path);
-
 }  // namespace signet::theory

@@ -1,7 +1,6 @@
 #include "signet/theory/representation.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 #include <set>
 

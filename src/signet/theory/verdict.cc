@@ -7,7 +7,6 @@
 #include "signet/automata/binary_code.h"
 #include "signet/automata/deciders.h"
 #include "signet/automata/dfa_io.h"
-#include "signet/automata/minimize.h"
 #include "signet/automata/monoid.h"
 #include "signet/automata/skeleton.h"
 #include "signet/automata/small_group.h"
@@ -68,14 +67,12 @@ void groups_from_monoid(const Monoid& monoid, Facts& facts) {
   if (*facts.two_groups) facts.solvable = true;
 }
 
-// Condition (ii) of the barrier: f e f = e f for all idempotents. The first pair that violates it; complete =
-// false when there are too many to try.
-std::optional<Witness> find_irregular_pair(const Dfa& dfa, const Monoid& monoid, bool& complete) {
+// Condition (ii) of the barrier: f e f = e f for all idempotents. The first pair that violates it; none
+// when there are too many to try.
+std::optional<Witness> find_irregular_pair(const Dfa& dfa, const Monoid& monoid) {
   const auto idempotents = monoid.idempotents();
-  complete =
-      static_cast<int64_t>(idempotents.size()) * static_cast<int64_t>(idempotents.size()) * dfa.states() <=
-      300'000'000;
-  if (!complete) return std::nullopt;
+  const auto count = static_cast<int64_t>(idempotents.size());
+  if (count * count * dfa.states() > 300'000'000) return std::nullopt;
   for (int32_t e : idempotents)
     for (int32_t f : idempotents) {
       const uint16_t *x = monoid.element(e), *y = monoid.element(f);
@@ -126,8 +123,7 @@ void decide_one_layer(const Dfa& dfa, const std::optional<Monoid>& monoid,
                 {x, p, q}};
     return;
   }
-  bool complete = false;
-  if (monoid) facts.one_layer_witness = find_irregular_pair(dfa, *monoid, complete);
+  if (monoid) facts.one_layer_witness = find_irregular_pair(dfa, *monoid);
   if (facts.one_layer_witness) {
     facts.one_layer_exact = false;
     facts.one_layer_reason = "one-layer barrier (ii): idempotents e, f with f e f != e f";

@@ -57,11 +57,9 @@ struct Facts {
 struct Analysis {
   automata::Dfa dfa;  // minimal
   Facts facts;
-  std::vector<Verdict> verdicts;  // in the order of verdict_classes()
+  std::vector<Verdict> verdicts;  // in the order of docs/analyze.md
   const Verdict& verdict(const std::string& architecture) const;
 };
-
-const std::vector<std::string>& verdict_classes();
 
 // `natural`: the letters of a group as permutations of few points, when known.
 Analysis analyze(const automata::Dfa& minimal, const automata::Limits& limits = {},

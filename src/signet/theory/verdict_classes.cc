@@ -5,21 +5,12 @@
 #include <algorithm>
 #include <bit>
 
-#include "signet/automata/dfa_io.h"
 #include "signet/base/text.h"
 #include "signet/theory/verdict_witness.h"
 
 namespace signet::theory {
 
 using namespace automata;
-
-const std::vector<std::string>& verdict_classes() {
-  static const std::vector<std::string> names = {
-      "diagonal[0,1]",    "diagonal[-1,1]",    "complex-diagonal",
-      "householder[0,1]", "householder[-1,1]", "householder-product[-1,1]",
-      "one-hot",          "mamba-real",        "slstm"};
-  return names;
-}
 
 namespace {
 
@@ -403,7 +394,7 @@ class Judge {
     v.layers = upper;
     v.dimension = groups ? static_cast<int64_t>(std::bit_width(tiles - 1)) + (facts_.group ? 0 : 1) : 1;
     if (facts_.group && facts_.groups.size() == 1 && facts_.groups[0].abelian &&
-        facts_.groups[0].name[0] == 'Z' && facts_.groups[0].name[0] == 'Z')
+        facts_.groups[0].name[0] == 'Z')
       v.dimension = 1 + std::count(facts_.groups[0].name.begin(), facts_.groups[0].name.end(), 'x');
     const char* source = groups ? "abelian factors of the groups in its " : "";
     v.reason = fmt::format(

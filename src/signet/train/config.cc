@@ -9,6 +9,7 @@
 #include "signet/base/text.h"
 #include "signet/models/model.h"
 #include "signet/tasks/registry.h"
+#include "signet/train/file_kind.h"
 #include "signet/train/paper_config.h"
 
 namespace signet::train {
@@ -203,7 +204,10 @@ std::string RunConfig::to_yaml() { return io::fields_of(*this).to_yaml(); }
 
 RunConfig resolve_config(const ConfigSources& sources) {
   io::ConfigNode root;
-  if (!sources.file.empty()) root = io::read_yaml_file(sources.file);
+  if (!sources.file.empty()) {
+    root = io::read_yaml_file(sources.file);
+    require_kind(root, FileKind::kRun, sources.file);
+  }
   if (is_paper_config(root)) root = from_paper_config(root, sources.file);
   const io::ConfigNode* file = sources.file.empty() ? nullptr : &root;
   std::string task = sources.task, architecture = sources.architecture;

@@ -31,7 +31,7 @@ Run Run::load(const std::string& directory) {
               search.warnings.empty() ? "; train it first, or resume it" : " that this build can read");
   io::Checkpoint checkpoint;
   checkpoint.model = run.named(run.weights());
-  io::load_checkpoint(search.found->path, checkpoint, {.optimizer = false, .allow_extra = false});
+  io::load_checkpoint(search.found->path, checkpoint, {.optimizer = false});
   run.step_ = checkpoint.step;
   return run;
 }

@@ -1,7 +1,6 @@
 #include "signet/train/state_codebook.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "signet/autograd/ops.h"
 

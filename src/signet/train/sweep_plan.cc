@@ -4,6 +4,7 @@
 #include "signet/base/error.h"
 #include "signet/base/text.h"
 #include "signet/models/registry.h"
+#include "signet/train/file_kind.h"
 #include "signet/train/sweep.h"
 
 namespace signet::train {
@@ -232,7 +233,11 @@ SweepPlan read_sweep(const ConfigNode& root, const std::string& where) {
   return plan;
 }
 
-SweepPlan read_sweep_file(const std::string& path) { return read_sweep(io::read_yaml_file(path), path); }
+SweepPlan read_sweep_file(const std::string& path) {
+  const auto root = io::read_yaml_file(path);
+  require_kind(root, FileKind::kSweep, path);
+  return read_sweep(root, path);
+}
 
 void keep_only(SweepPlan& plan, const std::string& filter) {
   const size_t equals = filter.find('=');
