@@ -94,6 +94,20 @@ TEST(GroupFacts, NamesAndSeries) {
   }
 }
 
+// One cycle of each of the first sixteen primes: the order is their product, beyond 64 bits.
+TEST(GroupFacts, OrdersOfAnySize) {
+  Permutation p;
+  for (int32_t prime : {2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53}) {
+    const auto begin = static_cast<int32_t>(p.size());
+    for (int32_t i = 0; i < prime; ++i) p.push_back(begin + (i + 1) % prime);
+  }
+  const GroupFacts facts = group_facts(static_cast<int32_t>(p.size()), {p});
+  EXPECT_EQ(facts.order, "32589158477190044730");
+  EXPECT_EQ(facts.name, "Z32589158477190044730");
+  EXPECT_FALSE(facts.two_group);
+  EXPECT_EQ(facts.two_length, -1);
+}
+
 // Minimal degrees from GAP (MinimalFaithfulPermutationDegree), see docs/analyze.md.
 TEST(GroupFacts, MinimalDegrees) {
   for (const auto& [name, degree] : std::vector<std::pair<const char*, int32_t>>{

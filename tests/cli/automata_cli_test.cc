@@ -136,5 +136,21 @@ TEST(Decompose, ShowsBothCascades) {
   EXPECT_NE(text.out.find("3: (2,Z2)"), std::string::npos);
 }
 
+// The witness is a word of 86 letters of three bytes, which its text cuts.
+TEST(Analyze, LongWitnessesAreUtf8) {
+  const Json result = json_of("analyze '(€{42}√€{42}√)*'");
+  EXPECT_NE(result["verdicts"]["diagonal[0,1]"]["witness"]["text"].get<std::string>().find("... ("),
+            std::string::npos);
+}
+
+TEST(Analyze, AnEmptyAlphabetIsNotTheDefault) {
+  EXPECT_EQ(run_signet("analyze a --alphabet ''").exit_code, 3);
+}
+
+TEST(Analyze, SaysWhatWasUsed) {
+  const auto result = run_signet("analyze --language tomita3 --max-monoid 1 --max-sets 1");
+  EXPECT_EQ(result.out.find("were used instead"), std::string::npos) << result.out;
+}
+
 }  // namespace
 }  // namespace signet::cli

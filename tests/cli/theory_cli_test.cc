@@ -155,5 +155,13 @@ TEST(TheoryVerbs, BadModelFilesAreRefused) {
   EXPECT_EQ(run("verify /no/such.safetensors").code, 3);
 }
 
+// Two reflections at 60 degrees turn by 120; with words of one letter nobody has looked.
+TEST(TheoryVerbs, CheckRulesNothingOutUnseen) {
+  const std::string gates = "'[[[1,0],[0,-1]],[[-0.5,0.8660254037844386],[0.8660254037844386,0.5]]]'";
+  EXPECT_EQ(run("check " + gates + " --for mod:3").code, 0);
+  EXPECT_EQ(run("check " + gates + " --for mod:3 --length 1").code, 0);
+  EXPECT_EQ(run("check '[1,-1]' --for mod:3 --length 1").code, 4);  // diagonal: no product turns
+}
+
 }  // namespace
 }  // namespace signet

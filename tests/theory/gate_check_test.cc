@@ -66,9 +66,38 @@ TEST(GateCheck, CollapseIsPredicted) {
     }
 }
 
+// Theorem 2 says nothing of products that were not looked at.
+TEST(GateCheck, UnseenProductsAreKnown) {
+  const auto set = parse_gates("[[[0,1],[1,0]],[[1,0],[0,-1]]]", "test");
+  EXPECT_FALSE(check_gates(set, {}).incomplete);
+  EXPECT_TRUE(check_gates(set, {.max_length = 1}).incomplete);
+  EXPECT_TRUE(check_gates(set, {.max_words = 5}).incomplete);
+}
+
+// What rounds to the identity holds its state; it does not stand still because it collapsed.
+TEST(GateCheck, GatesCollapseAsTheTypeHasThem) {
+  EXPECT_FALSE(check("[0.999]").collapse.empty());
+  EXPECT_TRUE(check("[0.999]", Precision::kBf16).collapse.empty());
+}
+
+// A double eigenvalue 1, computed as 1 +- 3e-8 i.
+TEST(GateCheck, DoubleEigenvaluesDoNotCount) { EXPECT_TRUE(check("[[[2,1],[-1,0]]]").periodic.empty()); }
+
+TEST(GateCheck, LargeGatesTakeBoundedTime) {
+  std::string row, gate;
+  for (int i = 0; i < 64; ++i) {
+    row.clear();
+    for (int j = 0; j < 64; ++j) row += (j ? "," : "") + std::string(i == j ? "0.9999" : "0");
+    gate += (i ? ",[" : "[") + row + "]";
+  }
+  const auto r = check("[[" + gate + "],[" + gate + "]]");
+  ASSERT_EQ(r.collapse.size(), 6u);
+  EXPECT_FALSE(r.collapse.back().measured);  // the runs before it spent what may be spent
+}
+
 TEST(GateCheck, CountingGatesDoNotCollapse) {
   EXPECT_TRUE(check("[[[-1]]]").collapse.empty());
-  EXPECT_FALSE(check("[[[-1]]]").overflowed);
+  EXPECT_FALSE(check("[[[-1]]]").incomplete);
 }
 
 // A product that overflows is neither a collapse nor a witness of anything.
@@ -78,7 +107,7 @@ TEST(GateCheck, GrowthIsNotCollapse) {
     const auto r = check(text);
     EXPECT_TRUE(r.collapse.empty()) << text;
     EXPECT_TRUE(r.periodic.empty()) << text;
-    EXPECT_TRUE(r.overflowed) << text;
+    EXPECT_TRUE(r.incomplete) << text;
     EXPECT_EQ(r.certificate, "") << text;
   }
   // The eigenvalues lie within (-1,1], the gate is far from symmetric.

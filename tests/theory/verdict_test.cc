@@ -219,7 +219,46 @@ TEST(Verdict, TheTrivialLanguageNeedsNothing) {
   for (const auto& v : analysis.verdicts) {
     EXPECT_EQ(v.possible, std::optional<bool>(true)) << v.architecture;
     EXPECT_EQ(v.layers, std::optional<int64_t>(0)) << v.architecture;
+    EXPECT_EQ(v.householders.value_or(0), 0) << v.architecture;
   }
+  EXPECT_EQ(analysis.facts.reverse_definite_window, std::optional<int32_t>(0));
+}
+
+// Reflections of the plane at 22.5 degrees make D8 in one layer, so its three signs bound diagonal layers
+// only.
+TEST(Verdict, GroupsBoundDiagonalLayersNotFactors) {
+  Dfa dfa;
+  dfa.alphabet = {"s", "t"};
+  for (State q = 0; q < 8; ++q) {
+    dfa.delta.push_back({(8 - q) % 8, (9 - q) % 8});
+    dfa.accept.push_back(q == 0);
+  }
+  const Analysis analysis = analyze(minimize(dfa));
+  EXPECT_NE(analysis.verdict("diagonal[-1,1]").reason.find("exactly 3 layers"), std::string::npos);
+  const std::string reason = analysis.verdict("householder[-1,1]").reason;
+  EXPECT_NE(reason.find("at most 3 layers"), std::string::npos) << reason;
+  EXPECT_EQ(reason.find("reset"), std::string::npos) << reason;  // there is none
+}
+
+TEST(Verdict, SignedPermutationsAreNotCalledPermutations) {
+  const NamedGroup named = named_group("Z2wrS4");  // 384 elements, more than 4 points have permutations
+  const std::string reason =
+      analyze(word_problem(named).dfa, {}, named.generators).verdict("householder[-1,1]").reason;
+  EXPECT_NE(reason.find("signed permutations of 4 coordinates"), std::string::npos) << reason;
+}
+
+// "The first letter is a" in one layer with gate 1 and inputs +-1: IEEE rounding, ties to even, does what
+// Proposition E excludes for exact arithmetic.
+TEST(Verdict, TheBarrierSpeaksOfArithmeticWithoutRounding) {
+  const auto last = [](const std::string& word) {
+    volatile float x = 16777222;  // 2^24 + 6, where floats are 2 apart
+    for (char letter : word) x = x + (letter == 'a' ? 1.0f : -1.0f);
+    return static_cast<float>(x);
+  };
+  for (const char* word : {"a", "ab", "abbbb", "abab", "aaaa"}) EXPECT_EQ(last(word), 16777224.0f) << word;
+  for (const char* word : {"b", "ba", "baaaa", "baba", "bbbb"}) EXPECT_EQ(last(word), 16777220.0f) << word;
+  const std::string reason = analyze(named_language("first")).verdict("diagonal[0,1]").reason;
+  EXPECT_NE(reason.find("exactly 2 layers without rounding"), std::string::npos) << reason;
 }
 
 TEST(Verdict, LimitsLeaveAQuestionOpenInsteadOfGuessing) {

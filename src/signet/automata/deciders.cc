@@ -104,6 +104,7 @@ std::optional<int32_t> definite_window(const Dfa& dfa) {
 }
 
 std::optional<int32_t> reverse_definite_window(const Dfa& dfa) {
+  if (dfa.states() == 1) return 0;
   // Absorbing states are left out; what remains may not cycle.
   return longest_path(dfa.states(), dfa.letters(), [&](int32_t q, int32_t a) {
     return absorbing(dfa, q) || absorbing(dfa, dfa.delta[q][a]) ? -1 : dfa.delta[q][a];

@@ -1,6 +1,7 @@
 #include "signet/automata/group_facts.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <queue>
 
@@ -123,15 +124,12 @@ GroupFacts group_facts(int32_t degree, const std::vector<Permutation>& given) {
   GroupFacts facts;
   // One generator: cyclic, no chain needed however many points there are.
   if (generators.size() == 1) {
-    const int64_t m = order(generators[0]);
-    facts.order = std::to_string(m);
+    const auto factors = order_factors(generators[0]);
+    facts.order = product_text(factors);
     facts.name = fmt::format("Z{}", facts.order);
     facts.derived_length = 1;
-    facts.two_group = (m & (m - 1)) == 0;
-    facts.two_length = -1;
-    if (facts.two_group)
-      for (int64_t rest = m; facts.two_length++, rest > 1; rest /= 2) {
-      }
+    facts.two_group = factors.size() == 1 && factors[0] % 2 == 0;
+    facts.two_length = facts.two_group ? std::countr_zero(static_cast<uint64_t>(factors[0])) : -1;
     return facts;
   }
   const PermGroup group(points, generators);

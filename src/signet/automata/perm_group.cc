@@ -150,24 +150,7 @@ std::vector<int64_t> PermGroup::order_factors() const {
   return factors;
 }
 
-std::string PermGroup::order_text() const {
-  std::vector<uint32_t> digits = {1};  // base 10^9, least first
-  for (const int64_t factor : order_factors()) {
-    uint64_t carry = 0;
-    for (auto& digit : digits) {
-      carry += uint64_t{digit} * static_cast<uint64_t>(factor);
-      digit = static_cast<uint32_t>(carry % 1'000'000'000);
-      carry /= 1'000'000'000;
-    }
-    if (carry) digits.push_back(static_cast<uint32_t>(carry));
-  }
-  std::string text = std::to_string(digits.back());
-  for (size_t i = digits.size() - 1; i-- > 0;) {
-    const std::string part = std::to_string(digits[i]);
-    text += std::string(9 - part.size(), '0') + part;
-  }
-  return text;
-}
+std::string PermGroup::order_text() const { return product_text(order_factors()); }
 
 int64_t PermGroup::order() const {
   int64_t result = 1;

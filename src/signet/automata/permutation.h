@@ -34,7 +34,10 @@ inline Permutation inverse(const Permutation& p) {
 // Lengths of all cycles, fixed points included.
 std::vector<int32_t> cycle_lengths(const Permutation& p);
 bool is_even(const Permutation& p);
-int64_t order(const Permutation& p);  // saturates at INT64_MAX
+int64_t order(const Permutation& p);                       // saturates at INT64_MAX
+std::vector<int64_t> order_factors(const Permutation& p);  // powers of different primes, ascending
+
+std::string product_text(const std::vector<int64_t>& factors);  // decimal, any size; factors up to 2^31
 
 // "(0,1)(2,4,3)"; "()" for the identity.
 std::string cycle_notation(const Permutation& p);

@@ -84,6 +84,8 @@ InputAutomaton AutomatonInput::read() const {
       fail(ErrorCode::kUsage, "limits lie in 1..100000000, not {}", limit);
   if (group_.empty() && (generators_ != "standard" || action_ != "regular"))
     fail(ErrorCode::kUsage, "--generators and --action go with --group");
+  if (alphabet_.empty() && options_->given("--alphabet"))
+    bad_input("the alphabet is empty; it needs at least one letter");
   if (!alphabet_.empty() && regex_.empty() && att_file_.empty())
     fail(ErrorCode::kUsage, "--alphabet goes with a regular expression or --att");
 

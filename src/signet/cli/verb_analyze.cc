@@ -106,10 +106,11 @@ void print_facts(const theory::Analysis& analysis, const InputAutomaton& input) 
   fmt::print("\n");
   line("states",
        fmt::format("{} over {} letter{}", dfa.states(), dfa.letters(), dfa.letters() == 1 ? "" : "s"));
-  line("transition monoid", facts.monoid_size
-                                ? fmt::format("{} elements, {} J-classes, {} idempotents", *facts.monoid_size,
-                                              *facts.j_classes, *facts.idempotents)
-                                : "beyond the limit (--max-monoid); image sets were used instead");
+  line("transition monoid",
+       facts.monoid_size  ? fmt::format("{} elements, {} J-classes, {} idempotents", *facts.monoid_size,
+                                        *facts.j_classes, *facts.idempotents)
+       : facts.image_sets ? "beyond the limit (--max-monoid); image sets were used instead"
+                          : "beyond the limit (--max-monoid)");
   line("star-free", yes(facts.aperiodic));
   line("definite",
        facts.definite_window ? fmt::format("yes, the last {} letters decide", *facts.definite_window) : "no");

@@ -60,7 +60,7 @@ class Check final : public Verb {
           "gates are real and non-negative (Theorem 1)",
           modulus);
     const bool power_of_two = (modulus & (modulus - 1)) == 0;
-    bool turns = power_of_two || report.overflowed;
+    bool turns = power_of_two || (report.incomplete && report.certificate != "2-groups");
     for (const auto& e : report.theorem2) turns |= e.has_value();
     if (!turns)
       return fmt::format(
@@ -136,7 +136,8 @@ class Check final : public Verb {
                set.gates.size() == 1 ? "" : "s", r.size, r.norm);
     if (!r.certificate.empty())
       fmt::print(
-          "{}: any stack of such layers recognises {} only\n", r.structure,
+          "{}: without rounding, any stack of such layers whose states keep apart recognises {} only\n",
+          r.structure,
           r.certificate == "2-groups" ? "languages whose groups are 2-groups" : r.certificate + " languages");
     if (r.theorem1)
       fmt::print("Theorem 1: gate {} has the eigenvalue {}: parity is not ruled out\n",

@@ -270,8 +270,10 @@ ClosureResult layerwise_closure(const Network& network, Precision precision, int
   result.layerwise = true;
   if (result.status != ClosureResult::Status::kProved) {
     // A wrong answer in exact arithmetic need not be wrong in this type, and the other way round.
-    if (result.status == ClosureResult::Status::kRefuted &&
-        !first_mismatch(network, precision, result.counterexample))
+    if (result.status == ClosureResult::Status::kOpen) return result;
+    if (const auto at = first_mismatch(network, precision, result.counterexample))
+      result.counterexample.resize(static_cast<size_t>(*at) + 1);
+    else
       result.status = ClosureResult::Status::kOpen;
     return result;
   }

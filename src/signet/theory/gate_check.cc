@@ -13,6 +13,9 @@ namespace signet::theory {
 namespace {
 
 constexpr double kTolerance = 1e-9;
+constexpr double kNearOne = 1e-6;  // a double eigenvalue 1 is computed as 1 within the root of the roundoff
+constexpr int64_t kMaxEigenWork = 1'000'000'000;  // n^3 over all words, a second or two
+constexpr int64_t kMaxRunWork = 500'000'000;      // products over all runs
 
 bool not_non_negative(std::complex<double> z) {
   return std::abs(z.imag()) > kTolerance || z.real() < -kTolerance;
@@ -65,10 +68,11 @@ void certify(const GateSet& set, GateReport& report) {
   }
 }
 
-// Calls visit(word, product) for all words of length 1 to `length`, shorter first, until `budget` is spent.
-// The product acts as the word does: first letter first.
+// Calls visit(word, product) for all words of length 1 to `length`, shorter first, until `budget` is spent;
+// returns the length of the longest that were all visited. The product acts as the word does: first letter
+// first.
 template <class Visit>
-void for_each_word(const GateSet& set, int64_t length, int64_t budget, Visit&& visit) {
+int64_t for_each_word(const GateSet& set, int64_t length, int64_t budget, Visit&& visit) {
   struct Entry {
     GateWord word;
     Matrix product;
@@ -78,13 +82,14 @@ void for_each_word(const GateSet& set, int64_t length, int64_t budget, Visit&& v
     std::vector<Entry> longer;
     for (const Entry& entry : level)
       for (size_t s = 0; s < set.gates.size(); ++s) {
-        if (--budget < 0) return;
+        if (--budget < 0) return l - 1;
         longer.push_back({entry.word, set.gates[s] * entry.product});
         longer.back().word.push_back(static_cast<int32_t>(s));
         visit(longer.back().word, longer.back().product);
       }
     level = std::move(longer);
   }
+  return length;
 }
 
 // One step in floating point: per row, products and sums in order, rounded once.
@@ -101,9 +106,21 @@ void float_step(const std::vector<typename Type::Value>& a, const std::vector<ty
   x = std::move(y);
 }
 
-// Repetitions of the word until the state repeats itself bit for bit.
+GateSet rounded(GateSet set, Precision precision) {
+  for (auto& gate : set.gates)
+    for (int64_t j = 0; j < gate.columns(); ++j)
+      for (int64_t i = 0; i < gate.rows(); ++i) gate(i, j) = round_parameter(precision, gate(i, j));
+  set.inputs.push_back(std::move(set.state));
+  for (auto& vector : set.inputs)
+    for (double& x : vector) x = round_parameter(precision, x);
+  set.state = std::move(set.inputs.back());
+  set.inputs.pop_back();
+  return set;
+}
+
+// Repetitions of the word until the state repeats itself bit for bit; `work` is what may still be spent.
 template <class Type>
-std::optional<int64_t> measure(const GateSet& set, const GateWord& word, const GateCheckOptions& options) {
+std::optional<int64_t> measure(const GateSet& set, const GateWord& word, int64_t max_steps, int64_t& work) {
   using Value = typename Type::Value;
   const size_t n = set.state.size();
   std::vector<std::vector<Value>> gates, inputs;
@@ -111,14 +128,14 @@ std::optional<int64_t> measure(const GateSet& set, const GateWord& word, const G
     gates.emplace_back();
     inputs.emplace_back();
     for (size_t i = 0; i < n; ++i) {
-      for (size_t j = 0; j < n; ++j)
-        gates[s].push_back(static_cast<Value>(round_parameter(options.precision, set.gates[s](i, j))));
-      inputs[s].push_back(static_cast<Value>(round_parameter(options.precision, set.inputs[s][i])));
+      for (size_t j = 0; j < n; ++j) gates[s].push_back(static_cast<Value>(set.gates[s](i, j)));
+      inputs[s].push_back(static_cast<Value>(set.inputs[s][i]));
     }
   }
   std::vector<Value> x(n);
-  for (size_t i = 0; i < n; ++i) x[i] = static_cast<Value>(round_parameter(options.precision, set.state[i]));
-  for (int64_t t = 0; t < options.max_steps; ++t) {
+  for (size_t i = 0; i < n; ++i) x[i] = static_cast<Value>(set.state[i]);
+  for (int64_t t = 0; t < max_steps && work > 0; ++t) {
+    work -= static_cast<int64_t>(n * n * word.size());
     const auto before = x;
     for (int32_t s : word) float_step<Type>(gates[s], inputs[s], x);
     if (std::memcmp(before.data(), x.data(), n * sizeof(Value)) != 0) continue;
@@ -180,8 +197,12 @@ std::optional<int64_t> predict(const Matrix& a, const Vector& b, const Vector& s
   return std::max<int64_t>(0, settle - 1 + std::llround(std::log(threshold / difference) / std::log(rate)));
 }
 
-void find_collapse(const GateSet& set, const GateWord& word, const Matrix& product,
-                   const GateCheckOptions& options, GateReport& report) {
+// `set` in the numbers of the type: a gate that rounds to the identity loses nothing.
+void find_collapse(const GateSet& set, const GateWord& word, const GateCheckOptions& options, int64_t& work,
+                   GateReport& report) {
+  Matrix product = identity(static_cast<int64_t>(set.state.size()));
+  for (int32_t s : word) product = set.gates[s] * product;
+  if (!finite(product)) return;
   double rate = 0;
   for (const auto& z : eigenvalues(product)) {
     const double modulus = std::abs(z);
@@ -195,8 +216,9 @@ void find_collapse(const GateSet& set, const GateWord& word, const Matrix& produ
   const auto predicted = predict(product, offset, set.state, rate, options.precision);
   if (!predicted) return;
   Collapse c{word, rate, *predicted, std::nullopt};
-  c.measured = with_state_type(options.precision,
-                               [&](auto type) { return measure<decltype(type)>(set, word, options); });
+  c.measured = with_state_type(options.precision, [&](auto type) {
+    return measure<decltype(type)>(set, word, options.max_steps, work);
+  });
   report.collapse.push_back(std::move(c));
 }
 
@@ -209,25 +231,29 @@ GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
   certify(set, report);
   report.theorem2.resize(3);
   constexpr size_t kMostListed = 32;
-  for_each_word(set, std::max<int64_t>(options.max_length, 1), options.max_words,
-                [&](const GateWord& word, const Matrix& product) {
-                  if (!finite(product)) {  // its numbers say nothing
-                    report.overflowed = true;
-                    return;
-                  }
-                  for (const std::complex<double>& z : eigenvalues(product)) {
-                    if (word.size() == 1 && !report.theorem1 && not_non_negative(z))
-                      report.theorem1 = {word, z};
-                    for (size_t i = 0; i < report.theorem2.size(); ++i)
-                      if (word.size() == size_t{1} << i && !report.theorem2[i] && not_real(z))
-                        report.theorem2[i] = {word, z};
-                    if (std::abs(std::abs(z) - 1) < kTolerance && std::abs(z - 1.0) > kTolerance &&
-                        z.imag() >= -kTolerance && report.periodic.size() < kMostListed)
-                      report.periodic.push_back({word, z});
-                  }
-                  if (word.size() <= 2 && report.collapse.size() < kMostListed)
-                    find_collapse(set, word, product, options, report);
-                });
+  const GateSet stored = rounded(set, options.precision);
+  const int64_t length = std::max<int64_t>(options.max_length, 1);
+  const int64_t words =
+      std::min(options.max_words, kMaxEigenWork / (report.size * report.size * report.size));
+  int64_t work = kMaxRunWork;
+  const int64_t seen = for_each_word(set, length, words, [&](const GateWord& word, const Matrix& product) {
+    if (!finite(product)) {  // its numbers say nothing
+      report.incomplete = true;
+      return;
+    }
+    for (const std::complex<double>& z : eigenvalues(product)) {
+      if (word.size() == 1 && !report.theorem1 && not_non_negative(z)) report.theorem1 = {word, z};
+      for (size_t i = 0; i < report.theorem2.size(); ++i)
+        if (word.size() == size_t{1} << i && !report.theorem2[i] && not_real(z))
+          report.theorem2[i] = {word, z};
+      if (std::abs(std::abs(z) - 1) < kTolerance && std::abs(z - 1.0) > kNearOne && z.imag() >= -kTolerance &&
+          report.periodic.size() < kMostListed)
+        report.periodic.push_back({word, z});
+    }
+    if (word.size() <= 2 && report.collapse.size() < kMostListed)
+      find_collapse(stored, word, options, work, report);
+  });
+  report.incomplete |= seen < 4;
   return report;
 }
 

@@ -52,7 +52,8 @@ struct GateReport {
   std::vector<std::optional<Eigenvalue>> theorem2;
   // Words (up to max_length) with an eigenvalue of modulus 1 other than 1: what the layer really counts.
   std::vector<Eigenvalue> periodic;
-  bool overflowed = false;  // the product of some word is beyond fp64; such words are left out
+  // Some product of 1, 2 or 4 gates was not looked at: beyond fp64, max_length or the limits on work.
+  bool incomplete = false;
   // Words whose repetition loses what came before.
   std::vector<Collapse> collapse;
 };

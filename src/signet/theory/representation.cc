@@ -1,6 +1,7 @@
 #include "signet/theory/representation.h"
 
 #include <algorithm>
+#include <bitset>
 #include <numeric>
 #include <set>
 
@@ -103,27 +104,29 @@ void add_candidates(const TableGroup& g, const Subset& h, const Subset& k, std::
 
 // Depth-first over sums of generic candidates with ever smaller kernels.
 struct SumSearch {
+  using Bits = std::bitset<kMaxGroupOrder>;
   const std::vector<Candidate>& candidates;
+  std::vector<Bits> stabilisers;  // of the candidates
+  std::pair<int32_t, int32_t> best_score;
   std::vector<size_t> chosen, best;
-  std::pair<int32_t, int32_t> best_score = {INT32_MAX, INT32_MAX};
   int64_t budget = 200'000;
 
-  void go(size_t from, const Subset& kernel, const std::vector<int32_t>& reflections, int32_t dim) {
-    const int32_t most = *std::max_element(reflections.begin(), reflections.end());
-    if (std::make_pair(most, dim) >= best_score || --budget < 0) return;
-    if (size_of(kernel) == 1) {
-      best_score = {most, dim};
+  void go(size_t from, const Bits& kernel, const std::vector<int32_t>& reflections, int32_t dim) {
+    if (kernel.count() == 1) {
+      best_score = {*std::max_element(reflections.begin(), reflections.end()), dim};
       best = chosen;
       return;
     }
     if (chosen.size() == 4) return;
     for (size_t i = from; i < candidates.size(); ++i) {
       const Candidate& c = candidates[i];
-      if (!c.generic || contained(kernel, c.stabiliser)) continue;
-      Subset smaller = kernel;
-      for (size_t x = 0; x < kernel.size(); ++x) smaller[x] = kernel[x] && c.stabiliser[x];
+      const Bits smaller = kernel & stabilisers[i];
+      if (!c.generic || smaller == kernel) continue;
       std::vector<int32_t> total = reflections;
       for (size_t s = 0; s < total.size(); ++s) total[s] += c.reflections[s];
+      const int32_t most = *std::max_element(total.begin(), total.end());
+      if (std::make_pair(most, dim + c.block.dim) >= best_score) continue;
+      if (--budget < 0) return;
       chosen.push_back(i);
       go(i + 1, smaller, total, dim + c.block.dim);
       chosen.pop_back();
@@ -211,8 +214,14 @@ std::optional<Representation> find_representation(const std::vector<Permutation>
     }
     distinct.push_back(std::move(c));
   }
-  SumSearch search{distinct, {}, {}, {best.reflections, best.dimension}};
-  search.go(0, Subset(static_cast<size_t>(group->order()), true), std::vector<int32_t>(letters.size(), 0), 0);
+  SumSearch search{
+      distinct, std::vector<SumSearch::Bits>(distinct.size()), {best.reflections, best.dimension}, {}, {}};
+  for (size_t i = 0; i < distinct.size(); ++i)
+    for (int32_t x = 0; x < group->order(); ++x)
+      search.stabilisers[i][static_cast<size_t>(x)] = distinct[i].stabiliser[x];
+  SumSearch::Bits whole;
+  for (int32_t x = 0; x < group->order(); ++x) whole.set(static_cast<size_t>(x));
+  search.go(0, whole, std::vector<int32_t>(letters.size(), 0), 0);
   if (!search.best.empty()) {
     Representation sum;
     std::tie(sum.reflections, sum.dimension) = search.best_score;

@@ -33,7 +33,8 @@ class Judge {
     return v;
   }
 
-  Verdict diagonal_signed() const {
+  // `mixing`: of factors that may also act across coordinates, so that groups bound the layers no more.
+  Verdict diagonal_signed(bool mixing = false) const {
     Verdict v = open("diagonal[-1,1]", facts_.two_groups);
     if (!facts_.two_groups) return v;
     if (!*facts_.two_groups) {
@@ -54,7 +55,9 @@ class Judge {
                              coordinates(layer->size()));
       return v;
     }
-    cascade_layers(v, "all groups are 2-groups: ", [](const GroupFacts& group) { return group.two_length; });
+    const auto length = [](const GroupFacts& group) { return group.two_length; };
+    cascade_layers(v, "all groups are 2-groups: ", "elementary abelian factors", length,
+                   mixing ? 1 : most(length));
     return v;
   }
 
@@ -81,8 +84,8 @@ class Judge {
         return v;
       }
     }
-    cascade_layers(v,
-                   "all groups are solvable: ", [](const GroupFacts& group) { return group.derived_length; });
+    const auto length = [](const GroupFacts& group) { return group.derived_length; };
+    cascade_layers(v, "all groups are solvable: ", "abelian factors", length, most(length));
     return v;
   }
 
@@ -101,7 +104,7 @@ class Judge {
 
   Verdict householder_signed() const {
     Verdict v = certain("householder[-1,1]");
-    v.householders = 1;
+    v.householders = n_ == 1 ? 0 : 1;
     if (trivial(v)) return v;
     if (facts_.group && facts_.group_reflections && *facts_.group_reflections <= 1) {
       exact(v, 1, *facts_.group_degree);
@@ -118,7 +121,7 @@ class Judge {
       return v;
     }
     if (facts_.two_groups && *facts_.two_groups) {
-      const Verdict diagonal = diagonal_signed();
+      const Verdict diagonal = diagonal_signed(true);
       v.layers = diagonal.layers;
       v.dimension = diagonal.layers ? std::optional<int64_t>(1) : std::nullopt;
       v.reason =
@@ -135,14 +138,15 @@ class Judge {
       return v;
     }
     if (facts_.group) {
-      const int64_t degree =
-          facts_.minimal_degree ? *facts_.minimal_degree : facts_.group_degree.value_or(n_);
-      const int64_t halvings = halvings_of(degree);
+      const bool signs = !facts_.minimal_degree && facts_.group_degree;  // then one reflection more at most
+      const int64_t degree = signs ? *facts_.group_degree : facts_.minimal_degree.value_or(n_);
+      const int64_t halvings = halvings_of(degree + signs);
       exact(v, 2 * halvings + 2, degree);
       v.reason = fmt::format(
-          "at most {} layers: a group of permutations of {} points, one reflection a letter in blocks of {} "
+          "at most {} layers: a group of {} {} {}, one reflection a letter in blocks of {} "
           "letters (4 layers do with tables exponential in the block: Siems et al. 2025)",
-          *v.layers, degree, int64_t{1} << halvings);
+          *v.layers, signs ? "signed permutations of" : "permutations of", degree,
+          signs ? "coordinates" : "points", int64_t{1} << halvings);
       return v;
     }
     if (!facts_.holonomy) {
@@ -238,9 +242,7 @@ class Judge {
         source = "as diagonal[-1,1], by heads of dimension 1";
       }
     }
-    const int64_t lower =
-        facts_.one_layer_exact == std::optional<bool>(false) && barrier_holds_for_limits() ? 2 : 1;
-    v.reason = fmt::format("{}: {}", range(lower, *v.layers), source);
+    v.reason = fmt::format("{}: {}", range(1, *v.layers), source);
     if (*v.layers < n_ - 1)
       v.reason += fmt::format("; compile builds the elimination cascade, {} layers without rounding", n_ - 1);
     if (facts_.one_layer_witness) {
@@ -316,10 +318,23 @@ class Judge {
     v.layers = layers;
     v.dimension = dimension;
   }
-  static std::string range(int64_t lower, int64_t upper) {
-    if (lower == upper) return fmt::format("exactly {} layer{}", upper, upper == 1 ? "" : "s");
-    return lower == 1 ? fmt::format("at most {} layers", upper)
-                      : fmt::format("between {} and {} layers", lower, upper);
+  // "exactly 3 layers", where at least `lower` are needed. That the one-layer barrier raises it to 2 is
+  // proved without rounding only: ties that go to the even neighbour do what no affine map does
+  // (docs/theory.md, 6).
+  std::string range(int64_t lower, int64_t upper) const {
+    const bool barrier = lower < 2 && barrier_holds_for_limits();
+    if (barrier) lower = 2;
+    const std::string text = lower == upper ? fmt::format("exactly {} layer{}", upper, upper == 1 ? "" : "s")
+                             : lower == 1   ? fmt::format("at most {} layers", upper)
+                                            : fmt::format("between {} and {} layers", lower, upper);
+    return text + (barrier ? " without rounding" : "");
+  }
+  // The most layers that a group of the monoid needs.
+  template <class Length>
+  int64_t most(const Length& length) const {
+    int64_t layers = 1;
+    for (const auto& group : facts_.groups) layers = std::max(layers, static_cast<int64_t>(length(group)));
+    return layers;
   }
   bool trivial(Verdict& v) const {
     if (n_ > 1) return false;
@@ -362,16 +377,16 @@ class Judge {
       v.reason = lead + v.reason;
       return;
     }
-    cascade_layers(v, lead, [](const GroupFacts&) { return 0; });
+    cascade_layers(
+        v, lead, "", [](const GroupFacts&) { return 0; }, 1);
   }
 
-  // One layer per level of the holonomy decomposition whose groups are trivial, `length` layers for a group.
+  // One layer per level of the holonomy decomposition whose groups are trivial, `length` layers for a group,
+  // one for each of its `factors`; at least `lower`.
   template <class Length>
-  void cascade_layers(Verdict& v, const std::string& lead, const Length& length) const {
+  void cascade_layers(Verdict& v, const std::string& lead, const char* factors, const Length& length,
+                      int64_t lower) const {
     if (trivial(v)) return;
-    int64_t lower =
-        facts_.one_layer_exact == std::optional<bool>(false) && barrier_holds_for_limits() ? 2 : 1;
-    for (const auto& group : facts_.groups) lower = std::max(lower, static_cast<int64_t>(length(group)));
     if (!facts_.holonomy) {
       v.reason = fmt::format(
           "{}possible by the Krohn-Rhodes theorem; at least {} layer{}, an upper bound needs the "
@@ -396,11 +411,11 @@ class Judge {
     if (facts_.group && facts_.groups.size() == 1 && facts_.groups[0].abelian &&
         facts_.groups[0].name[0] == 'Z')
       v.dimension = 1 + std::count(facts_.groups[0].name.begin(), facts_.groups[0].name.end(), 'x');
-    const char* source = groups ? "abelian factors of the groups in its " : "";
-    v.reason = fmt::format(
-        "{}{}: {}{} holonomy level{}; a reset by the gate 1/b keeps the old state as the next digit", lead,
-        range(lower, upper), source, facts_.holonomy->levels.size(),
-        facts_.holonomy->levels.size() == 1 ? "" : "s");
+    const size_t levels = facts_.holonomy->levels.size();
+    v.reason =
+        fmt::format("{}{}: {}{} holonomy level{}", lead, range(lower, upper),
+                    groups ? fmt::format("{} of the groups in its ", factors) : "", levels,
+                    levels == 1 ? "" : "s; a reset by the gate 1/b keeps the old state as the next digit");
   }
   // Condition (i) bars one layer of any kind, condition (ii) only those whose state takes finitely many
   // values.

@@ -25,9 +25,15 @@ std::string list(const std::vector<State>& states, const char* separator) {
   return join(names, separator);
 }
 
+// The first `limit` bytes, without a part of a character.
+std::string head(const std::string& text, size_t limit) {
+  while ((text[limit] & 0xC0) == 0x80) --limit;
+  return text.substr(0, limit);
+}
+
 std::string shown(const Dfa& dfa, const std::vector<Letter>& word) {
   const std::string text = word_text(dfa, word);
-  return text.size() <= 120 ? text : text.substr(0, 100) + fmt::format("... ({} letters)", word.size());
+  return text.size() <= 120 ? text : head(text, 100) + fmt::format("... ({} letters)", word.size());
 }
 
 std::optional<Witness> cycle_of(const Dfa& dfa, const std::vector<Letter>& word,
@@ -47,9 +53,9 @@ std::optional<Witness> cycle_of(const Dfa& dfa, const std::vector<Letter>& word,
     auto closed = path;
     closed.push_back(path.front());
     if (closed.size() > 14) {
-      const std::vector<State> head(closed.begin(), closed.begin() + 6);
+      const std::vector<State> first(closed.begin(), closed.begin() + 6);
       witness.text = fmt::format("the word {} permutes {} states in one cycle {} -> ..", shown(dfa, word),
-                                 path.size(), list(head, " -> "));
+                                 path.size(), list(first, " -> "));
     } else {
       witness.text = fmt::format("the word {} moves states {}", shown(dfa, word), list(closed, " -> "));
     }
@@ -130,7 +136,7 @@ std::optional<Witness> find_unsolvable(const Dfa& dfa, const Skeleton& skeleton)
   if (group.rfind("order", 0) == 0) group = "a group of " + group;
   witness.text =
       fmt::format("on states {{{}}} words act as {}, which is not solvable: {}", list(best->points, ","),
-                  group, actions.size() <= 400 ? actions : actions.substr(0, 400) + " ..");
+                  group, actions.size() <= 400 ? actions : head(actions, 400) + " ..");
   return witness;
 }
 

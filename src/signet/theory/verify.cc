@@ -101,8 +101,8 @@ VerifyResult from_closure(const ClosureResult& closure, Precision precision) {
   } else {
     result.counterexample = closure.counterexample;
     result.longest = static_cast<int64_t>(closure.counterexample.size()) - 1;
-    result.certificate =
-        fmt::format("refuted: the shortest wrong word has {} letters", closure.counterexample.size());
+    result.certificate = fmt::format("refuted: {} wrong word has {} letters",
+                                     closure.layerwise ? "a" : "the shortest", closure.counterexample.size());
   }
   return result;
 }
