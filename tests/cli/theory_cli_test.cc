@@ -115,6 +115,11 @@ TEST(TheoryVerbs, RunsTrainedModels) {
   EXPECT_EQ(position["length"], 3);
   EXPECT_TRUE(position["output"].is_number());
   EXPECT_TRUE(position["label"].is_string());
+
+  train("--regex '(aa)*' --targets state");  // two states, of which the first accepts
+  const auto state = json_of("run " + directory + " aaa")["results"][0];
+  EXPECT_TRUE(state["output"].is_number());
+  EXPECT_FALSE(state.contains("accepted"));
 }
 
 TEST(TheoryVerbs, ImpossibleTargetsAreRefusedWithAWitness) {

@@ -46,7 +46,7 @@ TEST(AutomatonTask, StatesAndOutputs) {
       R"({"alphabet":["x","y"],"start":0,"delta":[[1,0],[2,1],[0,2]],"output":[[5,5],[5,5],[7,5]]})";
   const auto outputs = make_automaton_task({"", "", counter, "label"});
   const auto states = make_automaton_task({"", "", counter, "state"});
-  EXPECT_EQ(outputs->classes(), 2);
+  EXPECT_EQ(outputs->class_names(), (std::vector<std::string>{"5", "7"}));
   EXPECT_EQ(states->classes(), 3);
   const Sample s = make_sample(*outputs, 1, Split::kTest, 3, {50, 50});
   const Sample q = make_sample(*states, 1, Split::kTest, 3, {50, 50});

@@ -148,6 +148,12 @@ TEST(Suite, StateLabels) {
       "sarrof:012-0-2", [&](const std::string& w) { return w.back() == '2' && ends(w) ? "e" : "c"; }, ends);
 }
 
+TEST(Suite, ClassesHaveTheNamesOfTheLabels) {
+  // As many labels as tokens, and no tokens all the same.
+  for (const char* name : {"sarrof:D2", "sarrof:tomita3"})
+    EXPECT_EQ(make_task(name)->class_names(), (std::vector<std::string>{"01", "10", "11"})) << name;
+}
+
 TEST(FlipFlop, ReadsWhatWasWritten) {
   for (const auto& [name, ignore] :
        {std::pair{"flip-flop", 0.8}, {"flip-flop:0.98", 0.98}, {"flip-flop:0.1", 0.1}}) {

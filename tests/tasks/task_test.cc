@@ -23,7 +23,7 @@ class RunningParity final : public Task {
  public:
   std::string name() const override { return "running-parity"; }
   std::vector<std::string> token_names() const override { return {"pad", "0", "1"}; }
-  int64_t classes() const override { return 2; }
+  std::vector<std::string> class_names() const override { return {"0", "1"}; }
   double chance() const override { return 0.5; }
   bool dense() const override { return true; }
   void fill(Rng& rng, int64_t size, int32_t* tokens, int32_t* targets) const override {

@@ -18,7 +18,7 @@ class Trained final : public theory::Recogniser {
     const auto names = task.token_names();
     tokens_ = task.input_tokens();
     for (int32_t token : tokens_) alphabet_.push_back(names[static_cast<size_t>(token)]);
-    if (task.classes() == task.vocabulary()) class_names_ = names;
+    class_names_ = task.class_names();
     find_answers();
     reset();
   }
@@ -65,7 +65,8 @@ class Trained final : public theory::Recogniser {
       for (size_t t = task.dense() ? static_cast<size_t>(lead) : 0; t < sample.targets.size(); ++t)
         if (sample.targets[t] >= 0) answers.insert(sample.targets[t]);
     }
-    if (answers.size() != 2) return;
+    const bool states = run_.config().task.automaton.targets == "state";  // the second need not accept
+    if (answers.size() != 2 || states) return;
     rejecting_ = *answers.begin();
     accepting_ = *answers.rbegin();
   }

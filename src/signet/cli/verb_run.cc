@@ -51,7 +51,9 @@ class WordRun {
     flush();
   }
   nlohmann::ordered_json result() const {
-    nlohmann::ordered_json out = {{"word", word()}, {"accepted", output_ == 1}, {"length", length_}};
+    nlohmann::ordered_json out = {{"word", word()}};
+    if (!model_.mealy()) out["accepted"] = output_ == 1;
+    out["length"] = length_;
     if (model_.mealy()) {
       out["output"] = output_;
       out["label"] = model_.output_name(output_);

@@ -27,10 +27,12 @@ class AutomatonTask final : public Task {
     for (const auto& row : dfa.output) outputs.insert(outputs.end(), row.begin(), row.end());
     std::sort(outputs.begin(), outputs.end());
     outputs.erase(std::unique(outputs.begin(), outputs.end()), outputs.end());
-    classes_ = states ? dfa.states() : dfa.mealy() ? static_cast<int64_t>(outputs.size()) : 2;
-    if (classes_ > kMaxClasses)
-      bad_input("{}: {} {}; a task may have {} classes", name_, classes_, states ? "states" : "outputs",
+    const int64_t classes = states ? dfa.states() : dfa.mealy() ? static_cast<int64_t>(outputs.size()) : 2;
+    if (classes > kMaxClasses)
+      bad_input("{}: {} {}; a task may have {} classes", name_, classes, states ? "states" : "outputs",
                 kMaxClasses);
+    for (int64_t c = 0; c < classes; ++c)
+      class_names_.push_back(std::to_string(!states && dfa.mealy() ? outputs[static_cast<size_t>(c)] : c));
     for (size_t q = 0; q < dfa.delta.size(); ++q) {
       for (int32_t a = 0; a < dfa.letters(); ++a) {
         const int32_t next = dfa.delta[q][a];
@@ -51,8 +53,8 @@ class AutomatonTask final : public Task {
     names.insert(names.end(), alphabet_.begin(), alphabet_.end());
     return names;
   }
-  int64_t classes() const override { return classes_; }
-  double chance() const override { return chance_among(classes_); }
+  std::vector<std::string> class_names() const override { return class_names_; }
+  double chance() const override { return chance_among(classes()); }
   bool dense() const override { return true; }
   int64_t min_size() const override { return 1; }
   int64_t inputs(int64_t size) const override { return size; }
@@ -73,7 +75,7 @@ class AutomatonTask final : public Task {
   std::string name_;
   std::vector<std::string> alphabet_;
   int32_t start_;
-  int64_t classes_ = 2;
+  std::vector<std::string> class_names_;
   BalancedWalk walk_;
   std::vector<int32_t> next_, target_;  // [state, letter]
 };

@@ -25,7 +25,11 @@ class BoundedDyck final : public Task {
       for (int32_t i = 0; i < kinds_; ++i) names.push_back(bracket + std::to_string(i));
     return names;
   }
-  int64_t classes() const override { return kinds_; }
+  std::vector<std::string> class_names() const override {
+    std::vector<std::string> names;
+    for (int32_t i = 0; i < kinds_; ++i) names.push_back(std::to_string(i));
+    return names;
+  }
   double chance() const override { return chance_among(kinds_); }
   bool dense() const override { return true; }
   LengthRange train_lengths() const override { return {2, 700}; }

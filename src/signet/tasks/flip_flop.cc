@@ -19,7 +19,7 @@ class FlipFlop final : public Task {
 
   std::string name() const override { return name_; }
   std::vector<std::string> token_names() const override { return {"pad", "0", "1", "-", "r", "i", "w"}; }
-  int64_t classes() const override { return 3; }
+  std::vector<std::string> class_names() const override { return {"0", "1", "-"}; }
   double chance() const override { return 1.0 / 3; }
   bool dense() const override { return true; }
   LengthRange train_lengths() const override { return {512, 512}; }

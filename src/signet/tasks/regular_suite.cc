@@ -170,7 +170,7 @@ class SuiteTask final : public Task {
         labels.push_back(live[next] ? label(dfa, next, a) : "");
         if (live[next]) names.insert(labels.back());
       }
-    classes_ = static_cast<int64_t>(names.size());
+    class_names_.assign(names.begin(), names.end());
     for (const auto& text : labels)
       target_.push_back(static_cast<int32_t>(std::distance(names.begin(), names.lower_bound(text))));
   }
@@ -185,8 +185,8 @@ class SuiteTask final : public Task {
     if (name_ == "sarrof:tomita1") return {2};  // words of ones
     return Task::input_tokens();
   }
-  int64_t classes() const override { return classes_; }
-  double chance() const override { return chance_among(classes_); }
+  std::vector<std::string> class_names() const override { return class_names_; }
+  double chance() const override { return chance_among(classes()); }
   bool dense() const override { return true; }
   LengthRange train_lengths() const override { return train_; }
   LengthRange test_lengths() const override { return test_; }
@@ -215,7 +215,7 @@ class SuiteTask final : public Task {
   LanguageWalk walk_;
   Sampler sampler_;
   LengthRange train_, test_;
-  int64_t classes_ = 0;
+  std::vector<std::string> class_names_;
   std::vector<int32_t> target_;  // [state, letter]
 };
 

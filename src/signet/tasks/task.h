@@ -32,7 +32,9 @@ class Task {
   virtual double chance() const = 0;  // r in the scaled accuracy (accuracy - r) / (1 - r)
 
   int64_t vocabulary() const { return static_cast<int64_t>(token_names().size()); }
-  virtual int64_t classes() const { return vocabulary(); }  // targets lie in [0, classes)
+  // One per class, tokens by default; targets lie in [0, classes).
+  virtual std::vector<std::string> class_names() const { return token_names(); }
+  int64_t classes() const { return static_cast<int64_t>(class_names().size()); }
   virtual int32_t pad() const { return 0; }
   virtual std::vector<int32_t> input_tokens() const;  // the ids a model is ever fed; all but pad by default
   virtual bool dense() const { return false; }

@@ -113,7 +113,7 @@ void TrainConfig::describe(io::Fields& fields) {
   fields.field_enum("schedule", schedule, "after the warm-up", {"cosine", "constant"});
   fields.field("weight_decay", weight_decay, "decoupled weight decay", {0, 10});
   fields.field_enum("decays", decays,
-                    "what weight decay shrinks: all but biases and rates, or only matrices, without the "
+                    "what weight decay shrinks: all but rates and most biases, or only matrices, without the "
                     "embedding and gains of norms",
                     {"all", "matrices"});
   fields.field("clip", clip, "largest global gradient norm; 0 = no clipping", {0, 1e9});
