@@ -1,5 +1,6 @@
 // The command line as a user meets it: every verb's help and examples, exit codes, streams, start-up time.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -52,6 +53,7 @@ TEST(Cli, HelpListsEveryVerb) {
   EXPECT_EQ(help.exit_code, 0);
   for (const auto& entry : verbs())
     EXPECT_NE(help.out.find(std::string("\n  ") + entry.name), std::string::npos);
+  for (const auto& line : split(help.out, '\n')) EXPECT_LE(line.size(), 80u) << line;
   EXPECT_EQ(run_signet("-h").out, help.out);
   EXPECT_EQ(run_signet("help").out, help.out);
   EXPECT_EQ(run_signet("--version").out, "signet " SIGNET_VERSION "\n");
@@ -232,19 +234,25 @@ TEST(Cli, JsonIsOneObjectOnStdout) {
   EXPECT_EQ(result.out.substr(result.out.size() - 2), "}\n");
 }
 
-// Other programs may slow single runs down, so one quick run shows that it can be quick.
+// Processor time of the program and the shell around it: other programs do not count. The least of several,
+// for the first may find the libraries on the disk.
 TEST(Cli, HelpStartsQuickly) {
 #ifdef SIGNET_WITH_CUDA
   constexpr double kLimit = 100;  // the loader alone takes 60 for cuBLASLt
 #else
   constexpr double kLimit = 20;
 #endif
+  const auto milliseconds = [] {
+    rusage used;
+    getrusage(RUSAGE_CHILDREN, &used);
+    const auto of = [](const timeval& t) { return 1e3 * double(t.tv_sec) + 1e-3 * double(t.tv_usec); };
+    return of(used.ru_utime) + of(used.ru_stime);
+  };
   double least = INFINITY;
-  for (int run = 0; run < 100 && least >= kLimit; ++run) {
-    const auto start = std::chrono::steady_clock::now();
+  for (int run = 0; run < 20 && least >= kLimit; ++run) {
+    const double before = milliseconds();
     ASSERT_EQ(std::system("'" SIGNET_BINARY "' --help >/dev/null"), 0);
-    const std::chrono::duration<double, std::milli> wall = std::chrono::steady_clock::now() - start;
-    least = std::min(least, wall.count());
+    least = std::min(least, milliseconds() - before);
   }
   EXPECT_LT(least, kLimit) << "milliseconds, shell included";
 }

@@ -22,8 +22,7 @@ void print_help() {
   fmt::print(
       "signet: linear recurrent networks that track state\n\nUsage: signet <verb> [options]\n\nVerbs:\n");
   for (const auto& verb : verbs()) fmt::print("  {:12} {}\n", verb.name, verb.summary);
-  fmt::print(
-      "\n`signet <verb> --help` shows a verb's options with examples; `signet --version` the version.\n");
+  fmt::print("\n`signet <verb> --help` shows a verb's options with examples.\n");
 }
 
 // A closed standard stream must not become the descriptor of a file we open: output would land in it. Instead
