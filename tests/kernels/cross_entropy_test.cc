@@ -55,11 +55,16 @@ TEST(CrossEntropy, LargeLogitsStayFiniteAndNanIsSeen) {
     for (float v : d) EXPECT_TRUE(std::isfinite(v));
     EXPECT_FALSE(std::isnan(loss));
   }
-  const std::vector<float> x = {0.0f, std::numeric_limits<float>::quiet_NaN(), 1.0f};
-  double loss = 0;
-  cross_entropy(CrossEntropy<float>{1, 3, x.data(), 3, &target, 1.0f, 1.0f, 0.0f, nullptr, 0, nullptr, &loss},
-                Cpu{});
-  EXPECT_TRUE(std::isnan(loss));
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const std::vector<float>& x : {std::vector{0.0f, nan, 1.0f}, {nan, 0.0f, 1.0f}, {nan, nan, nan}}) {
+    double loss = 0;
+    int32_t prediction = 0;
+    cross_entropy(
+        CrossEntropy<float>{1, 3, x.data(), 3, &target, 1.0f, 1.0f, 0.0f, nullptr, 0, &prediction, &loss},
+        Cpu{});
+    EXPECT_TRUE(std::isnan(loss));
+    EXPECT_EQ(prediction, -1);  // not the first class, which may be the answer
+  }
 }
 
 }  // namespace

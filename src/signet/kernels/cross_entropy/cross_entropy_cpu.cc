@@ -13,9 +13,12 @@ void cross_entropy(const CrossEntropy<T>& p) {
   for (int64_t r = 0; r < p.rows; ++r) {
     const T* x = p.logits + r * p.stride;
     int64_t best = 0;
-    for (int64_t j = 1; j < p.classes; ++j)
+    bool numbers = true;
+    for (int64_t j = 0; j < p.classes; ++j) {
       if (x[j] > x[best]) best = j;
-    if (p.predictions) p.predictions[r] = static_cast<int32_t>(best);
+      numbers &= x[j] == x[j];
+    }
+    if (p.predictions) p.predictions[r] = numbers ? static_cast<int32_t>(best) : -1;
     const int32_t target = p.targets[r];
     T* d = p.dlogits ? p.dlogits + r * p.dlogits_stride : nullptr;
     if (target < 0) {

@@ -12,7 +12,8 @@ void cross_entropy_reference(const CrossEntropy<double>& p) {
     const double* best = std::max_element(x, x + p.classes);
     double total = 0;
     for (int64_t j = 0; j < p.classes; ++j) total += std::exp(p.logit_scale * (x[j] - *best));
-    if (p.predictions) p.predictions[r] = static_cast<int32_t>(best - x);
+    const bool numbers = std::none_of(x, x + p.classes, [](double logit) { return std::isnan(logit); });
+    if (p.predictions) p.predictions[r] = numbers ? static_cast<int32_t>(best - x) : -1;
     const int32_t target = p.targets[r];
     if (target >= 0) *p.loss_sum += std::log(total);
     for (int64_t j = 0; j < p.classes; ++j) {
