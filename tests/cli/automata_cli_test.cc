@@ -4,6 +4,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "signet/base/text.h"
 #include "support/command.h"
 
 namespace signet::cli {
@@ -122,6 +123,11 @@ TEST(Analyze, WritesAPicture) {
   EXPECT_NE(svg.find("&lt;"), std::string::npos);
   EXPECT_NE(svg.find("Holonomy"), std::string::npos);
   EXPECT_EQ(svg.find("nan"), std::string::npos);
+  // A long title is cut between characters.
+  std::string euros;
+  for (int i = 0; i < 50; ++i) euros += "€";
+  EXPECT_EQ(run_signet("analyze '" + euros + "' --svg '" + path + "'").exit_code, 0);
+  EXPECT_EQ(find_invalid_utf8(test::read_text(path)), std::string::npos);
 }
 
 TEST(Decompose, ShowsBothCascades) {

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "automata_for_tests.h"
+#include "signet/automata/named_language.h"
 #include "signet/base/error.h"
 #include "signet/kernels/delta_rule/delta_rule.h"
 #include "signet/kernels/delta_rule/delta_rule_step.h"
@@ -362,6 +365,23 @@ TEST(Compile, NamesAreChecked) {
   options.construction = "magic";
   EXPECT_THROW(compile(parity(), options), Error);
   EXPECT_THROW(compile_as(tomita3(), "group"), Error);
+}
+
+// A search says how far it is: states of the orbit, then letters of the test words.
+TEST(Verify, TellsOfItsProgress) {
+  const Network network = compile(automata::named_language("parity"), {});
+  VerifyOptions options;
+  options.length = 10'000;
+  std::set<std::string> told;
+  options.progress = [&](const char* what, int64_t done, int64_t limit) {
+    EXPECT_LE(done, limit);
+    told.insert(what);
+  };
+  for (const char* method : {"closure", "random"}) {
+    options.method = method;
+    EXPECT_TRUE(verify(network, options).correct);
+  }
+  EXPECT_EQ(told, (std::set<std::string>{"letters of a word", "orbit"}));
 }
 
 }  // namespace

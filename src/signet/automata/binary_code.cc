@@ -12,6 +12,7 @@ namespace {
 
 using Bits = std::vector<bool>;
 constexpr State kMaxStates = 1'000;
+constexpr int64_t kMaxWork = 50'000'000;  // states^2 x letters: preimages of all singletons
 constexpr State kOneByOne = 64;           // up to here every single state may generate a family of its own
 constexpr size_t kMaxFamily = 2'000;      // sets in one closed family
 constexpr int64_t kMaxDimension = 4'096;  // copies included
@@ -163,7 +164,7 @@ std::optional<BinaryCode> find_binary_code(const Dfa& dfa) {
   const State n = dfa.states();
   SetGraph graph(dfa);
   if (n == 1) return assemble(dfa, graph, {}, {});
-  if (n > kMaxStates) return std::nullopt;
+  if (n > kMaxStates || int64_t{n} * n * dfa.letters() > kMaxWork) return std::nullopt;
   std::vector<std::vector<int32_t>> seeds;  // each generates a family
   const auto seed = [&](Bits bits) {
     const int32_t x = graph.intern(std::move(bits)).first;

@@ -43,7 +43,7 @@ void write_picture(const std::string& path, const std::string& title, const auto
     bad_input("--svg: a picture of {} states would not be legible; at most {} are drawn", dfa.states(),
               kMaxPictured);
   report::GraphPicture picture;
-  picture.title = title.size() <= 80 ? title : title.substr(0, 77) + "...";
+  picture.title = printable(title, 80);
   picture.start = dfa.start;
   std::map<std::pair<automata::State, automata::State>, std::vector<std::string>> labels;
   for (automata::State q = 0; q < dfa.states(); ++q) {

@@ -1,11 +1,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "signet/automata/dfa_io.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
+#include "signet/base/progress.h"
 #include "signet/base/text.h"
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/theory_options.h"
@@ -56,7 +59,17 @@ class Verify final : public Verb {
     verify_.precision = compile_.precision();
     verify_.seed = static_cast<uint64_t>(seed_);
     const theory::Network network = read();
+    const auto style = ProgressStyle::of_stderr();
+    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(style.terminal ? 2 : 10);
+    std::optional<Progress> progress;
+    std::string shown;
+    verify_.progress = [&](const char* what, int64_t done, int64_t limit) {
+      if (!progress && std::chrono::steady_clock::now() < patience) return;
+      if (shown != what) progress.emplace(shown = what, limit, 0, style);
+      progress->update(done, "");
+    };
     const auto result = theory::verify(network, verify_);
+    progress.reset();
     print(network, result);
     return result.correct ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
   }

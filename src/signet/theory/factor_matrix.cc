@@ -137,11 +137,10 @@ Factorization factor_matrix(const Matrix& m) {
   if (!std::isfinite(result.norm))
     bad_input("the matrix has a singular value that is beyond fp64; scale it down");
   if (result.norm > 1 + kNormTolerance * n)
-    fail(
-        ErrorCode::kCheckFailed,
-        "largest singular value {:.17g} is above 1: a product of generalized Householder factors with "
-        "eigenvalues in [-1, 1] never lengthens a vector (Proposition 1); scale the matrix by {:.6g} or less",
-        result.norm, 1 / result.norm);
+    fail(ErrorCode::kCheckFailed,
+         "largest singular value {:.17g} is above 1: a product of generalized Householder factors with "
+         "eigenvalues in [-1, 1] never lengthens a vector (Proposition 1); divide the matrix by it",
+         result.norm);
   result.lower_bound = rank_of(identity(n) - m);
 
   SignedPartialPermutation partial;

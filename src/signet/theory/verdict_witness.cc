@@ -25,15 +25,9 @@ std::string list(const std::vector<State>& states, const char* separator) {
   return join(names, separator);
 }
 
-// The first `limit` bytes, without a part of a character.
-std::string head(const std::string& text, size_t limit) {
-  while ((text[limit] & 0xC0) == 0x80) --limit;
-  return text.substr(0, limit);
-}
-
 std::string shown(const Dfa& dfa, const std::vector<Letter>& word) {
   const std::string text = word_text(dfa, word);
-  return text.size() <= 120 ? text : head(text, 100) + fmt::format("... ({} letters)", word.size());
+  return text.size() <= 120 ? text : printable(text, 100) + fmt::format(" ({} letters)", word.size());
 }
 
 std::optional<Witness> cycle_of(const Dfa& dfa, const std::vector<Letter>& word,
@@ -134,9 +128,8 @@ std::optional<Witness> find_unsolvable(const Dfa& dfa, const Skeleton& skeleton)
   }
   std::string group = best_facts.name;
   if (group.rfind("order", 0) == 0) group = "a group of " + group;
-  witness.text =
-      fmt::format("on states {{{}}} words act as {}, which is not solvable: {}", list(best->points, ","),
-                  group, actions.size() <= 400 ? actions : head(actions, 400) + " ..");
+  witness.text = fmt::format("on states {{{}}} words act as {}, which is not solvable: {}",
+                             list(best->points, ","), group, printable(actions, 400));
   return witness;
 }
 
