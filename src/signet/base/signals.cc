@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <memory>
 #include <new>
 #include <system_error>
 
@@ -56,7 +57,7 @@ StopSignal::StopSignal() {
   requested_signal = 0;
   struct sigaction action = {};
   action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
   for (int i = 0; i < 3; ++i) {
     ::sigaction(kSignals[i], nullptr, &saved_actions[i]);
     if (saved_actions[i].sa_handler != SIG_IGN) ::sigaction(kSignals[i], &action, nullptr);
@@ -75,6 +76,25 @@ void StopSignal::fail_stopped(int signal, const std::string& what_was_saved) {
   const char* name = signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : "SIGUSR1";
   fail(signal == SIGINT ? ErrorCode::kInterrupted : ErrorCode::kStopped, "stopped by {}; {}", name,
        what_was_saved);
+}
+
+void use_signal_stack() {
+  static thread_local struct SignalStack {
+    std::unique_ptr<char[]> memory;
+    SignalStack() {
+      stack_t stack = {};
+      if (::sigaltstack(nullptr, &stack) != 0 || !(stack.ss_flags & SS_DISABLE)) return;  // there is one
+      constexpr size_t kBytes = 1 << 16;  // the registers of a processor with AVX-512 and AMX take 11 KB
+      memory = std::make_unique<char[]>(kBytes);
+      stack.ss_sp = memory.get(), stack.ss_size = kBytes, stack.ss_flags = 0;
+      ::sigaltstack(&stack, nullptr);
+    }
+    ~SignalStack() {
+      stack_t none = {};
+      none.ss_flags = SS_DISABLE;
+      if (memory) ::sigaltstack(&none, nullptr);
+    }
+  } stack;
 }
 
 void report_out_of_memory_on_terminate() { std::set_terminate(on_terminate); }

@@ -22,6 +22,10 @@ class StopSignal {
   [[noreturn]] static void fail_stopped(int signal, const std::string& what_was_saved);
 };
 
+// From now on the handlers of StopSignal run on a stack of their own when they interrupt this thread. A
+// library whose code keeps data below its stack pointer (oneDNN's products do) would find it overwritten.
+void use_signal_stack();
+
 // Memory may run out where nothing can be thrown, such as a destructor of a library that allocates
 // (nlohmann's JSON does). Then the process still says so and ends with kResource instead of an abort.
 void report_out_of_memory_on_terminate();

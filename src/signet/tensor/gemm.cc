@@ -2,6 +2,7 @@
 
 #include <cblas.h>
 
+#include "signet/base/signals.h"
 #include "signet/base/thread_pool.h"
 
 #ifdef SIGNET_ONEDNN
@@ -17,7 +18,8 @@ namespace {
 void single_threaded_libraries() {
   [[maybe_unused]] static const bool once = (openblas_set_num_threads(1), true);
 #ifdef SIGNET_ONEDNN
-  [[maybe_unused]] static thread_local const bool per_thread = (omp_set_num_threads(1), true);
+  [[maybe_unused]] static thread_local const bool per_thread =
+      (omp_set_num_threads(1), use_signal_stack(), true);
 #endif
 }
 
