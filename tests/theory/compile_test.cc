@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 
 #include "automata_for_tests.h"
@@ -365,6 +366,14 @@ TEST(Compile, NamesAreChecked) {
   options.construction = "magic";
   EXPECT_THROW(compile(parity(), options), Error);
   EXPECT_THROW(compile_as(tomita3(), "group"), Error);
+}
+
+// Distances of codes, quadratic in their number, matter only where a step rounds.
+TEST(Verify, ExactBlocksNeedNoMargin) {
+  const Horizon horizon =
+      error_horizon(compile(automata::named_language("contains-aa"), {}), Precision::kFp32);
+  EXPECT_TRUE(horizon.exact);
+  EXPECT_TRUE(std::isinf(horizon.margin));
 }
 
 // A search says how far it is: states of the orbit, then letters of the test words.

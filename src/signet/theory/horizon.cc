@@ -195,10 +195,10 @@ Horizon error_horizon(const Network& network, Precision precision) {
   for (size_t l = 0; l < network.layers.size(); ++l)
     for (size_t b = 0; b < network.layers[l].blocks.size(); ++b) {
       const Block& data = network.layers[l].blocks[b];
-      result.margin = std::min(result.margin, least_distance(data) / 2);
       if (block_is_exact(data, precision, *runner, l, b)) continue;
       result.exact = false;
       const BlockHorizon block = analyse(data, precision);
+      result.margin = std::min(result.margin, block.margin);
       result.known &= block.known;
       if (!block.known) continue;
       const auto letters = letters_until(block, result.per_letter);

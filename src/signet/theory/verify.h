@@ -64,7 +64,7 @@ struct Horizon {
   bool exact = false;              // no step on any code rounds at all
   std::optional<int64_t> letters;  // none: unbounded
   double margin = 0,
-         per_letter = 0;  // half the least distance of codes; error added by one letter, worst block
+         per_letter = 0;  // half the least distance of codes; error added by one letter, worst inexact block
 };
 Horizon error_horizon(const Network& network, Precision precision);
 
