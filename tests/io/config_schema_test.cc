@@ -1,6 +1,5 @@
 #include "signet/io/config_schema.h"
 
-#include "signet/base/files.h"
 #include "support/check.h"
 #include "support/temporary_directory.h"
 
@@ -237,15 +236,6 @@ TEST(ConfigSchema, DescribingAKeyTwiceIsAFault) {
     }
   } config;
   expect_error([&] { fields_of(config); }, ErrorCode::kFailure, "described twice");
-}
-
-TEST(ConfigSchema, ReadsAFile) {
-  test::TemporaryDirectory directory;
-  write_file_atomic(directory / "run.yaml", "train: {lr: 0.25}\n");
-  RunConfig run;
-  fields_of(run).load_file(directory / "run.yaml");
-  EXPECT_EQ(run.train.lr, 0.25);
-  expect_bad_input([&] { fields_of(run).load_file(directory / "none.yaml"); }, "none.yaml: No such file");
 }
 
 }  // namespace

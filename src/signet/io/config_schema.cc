@@ -240,8 +240,6 @@ void Fields::load_section(const ConfigNode& node, const std::string& prefix, con
   }
 }
 
-void Fields::load_file(const std::string& path) { load(read_yaml_file(path), path); }
-
 void Fields::set(std::string_view assignment) {
   const size_t equals = assignment.find('=');
   if (equals == std::string_view::npos || equals == 0)

@@ -14,7 +14,7 @@
 //
 //   RunConfig config;
 //   io::Fields fields = io::fields_of(config);   // points into config: must not outlive it
-//   fields.load_file("run.yaml");
+//   fields.load(io::read_yaml_file("run.yaml"), "run.yaml");
 //   fields.set("train.lr=3e-3");
 //   write_file_atomic("config.yaml", fields.to_yaml());
 #pragma once
@@ -88,7 +88,6 @@ class Fields {
   // Reads every key of a map; unknown keys, wrong types and values out of range are errors that name the
   // place, the nearest valid key or the allowed values. Keys that are absent keep their value.
   void load(const ConfigNode& root, const std::string& where);
-  void load_file(const std::string& path);
   // "section.key=value" from the command line; lists as "1,2,3" or "[1, 2, 3]".
   void set(std::string_view assignment);
 

@@ -21,7 +21,6 @@ void* Arena::allocate(int64_t bytes) {
   if (blocks_.empty() || used_in_block_ + rounded > blocks_.back().bytes()) add_block(rounded);
   void* p = blocks_.back().as<char>() + used_in_block_;
   used_in_block_ += rounded;
-  used_total_ += rounded;
   return p;
 }
 
@@ -34,7 +33,6 @@ void Arena::reset() {
     add_block(need);
   }
   used_in_block_ = 0;
-  used_total_ = 0;
 }
 
 }  // namespace signet

@@ -25,7 +25,6 @@ class Arena {
   // Changes when reset() moved the memory: what remembers addresses must be made again.
   int64_t generation() const { return generation_; }
   DeviceKind kind() const { return kind_; }
-  int64_t bytes_used() const { return used_total_; }
   int64_t bytes_reserved() const { return reserved_; }
 
  private:
@@ -33,7 +32,7 @@ class Arena {
 
   DeviceKind kind_;
   std::vector<DeviceBuffer> blocks_;
-  int64_t used_in_block_ = 0, used_total_ = 0, reserved_ = 0, generation_ = 0;
+  int64_t used_in_block_ = 0, reserved_ = 0, generation_ = 0;
 };
 
 }  // namespace signet

@@ -93,12 +93,6 @@ struct Tensor {
     view.row_stride = row_stride;
     return view;
   }
-  Tensor reshaped(Shape s) const {
-    Tensor view = *this;
-    view.shape = s;
-    if (contiguous()) view.row_stride = s.last();
-    return view;
-  }
 };
 
 // Calls f(float{}) or f(double{}) for the tensor's type.

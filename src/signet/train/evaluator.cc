@@ -1,12 +1,10 @@
 #include "signet/train/evaluator.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cmath>
 #include <map>
-#include <mutex>
 #include <numeric>
 #include <optional>
+#include <type_traits>
 
 #include "signet/autograd/ops.h"
 #include "signet/base/thread_pool.h"
