@@ -1,6 +1,7 @@
 #include "signet/train/evaluator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -138,7 +139,8 @@ class SegmentRunner {
       score(tape, logits, count);
       for (int64_t i = 0; i < count; ++i) {
         const auto [row_of, position] = owners_[i];
-        if (predictions_[i] != targets_[i]) result[row_of].wrong.push_back(position);
+        const bool right = predictions_[i] == targets_[i] && !std::isnan(losses_[i]);  // NaN: no answer
+        if (!right) result[row_of].wrong.push_back(position);
         result[row_of].loss += losses_[i];
       }
     }
