@@ -6,7 +6,6 @@
 #include "signet/automata/regex.h"
 #include "signet/automata/task_machine.h"
 #include "signet/base/error.h"
-#include "signet/base/files.h"
 #include "signet/base/text.h"
 
 namespace signet::cli {
@@ -31,9 +30,8 @@ void note_if_name(const std::string& expression, InputAutomaton& input) {
 
 }  // namespace
 
-automata::Dfa read_dfa_file(const std::string& path, int64_t max_bytes, const automata::Limits& limits,
-                            std::vector<std::string>* notes) {
-  const std::string text = read_file(path, max_bytes);
+automata::Dfa parse_dfa_file(const std::string& text, const std::string& path, const automata::Limits& limits,
+                             std::vector<std::string>* notes) {
   try {
     return automata::dfa_from_json(text, limits, notes);
   } catch (const Error& error) {
@@ -97,7 +95,7 @@ InputAutomaton AutomatonInput::read() const {
     input.title = regex_;
     note_if_name(regex_, input);
   } else if (!dfa_file_.empty()) {
-    input.dfa = read_dfa_file(dfa_file_, int64_t{64} << 20, limits_, &input.notes);
+    input.dfa = parse_dfa_file(automata::read_text_file(dfa_file_), dfa_file_, limits_, &input.notes);
     input.title = dfa_file_;
   } else if (!att_file_.empty()) {
     const auto alphabet = alphabet_.empty() ? std::vector<std::string>{} : automata::alphabet_of(alphabet_);

@@ -2,7 +2,6 @@
 // language or a task.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,9 +21,9 @@ struct InputAutomaton {
   std::optional<automata::NamedGroup> group;  // with --group: letters as permutations of few points
 };
 
-// A DFA or Mealy machine in JSON; errors name the file.
-automata::Dfa read_dfa_file(const std::string& path, int64_t max_bytes, const automata::Limits& limits = {},
-                            std::vector<std::string>* notes = nullptr);
+// The content of a file with a DFA or Mealy machine in JSON; errors name the file.
+automata::Dfa parse_dfa_file(const std::string& text, const std::string& path,
+                             const automata::Limits& limits = {}, std::vector<std::string>* notes = nullptr);
 
 class AutomatonInput {
  public:

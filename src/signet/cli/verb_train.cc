@@ -5,6 +5,7 @@
 
 #include "signet/automata/dfa_io.h"
 #include "signet/base/error.h"
+#include "signet/base/files.h"
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/verb.h"
 #include "signet/io/run_directory.h"
@@ -127,7 +128,8 @@ class Train final : public Verb {
     set("regex", regex_);
     set("alphabet", alphabet_);
     set("targets", targets_);
-    if (!dfa_.empty()) set("dfa", automata::dfa_to_json(read_dfa_file(dfa_, tasks::kMaxDfaBytes)));
+    if (!dfa_.empty())
+      set("dfa", automata::dfa_to_json(parse_dfa_file(read_file(dfa_, tasks::kMaxDfaBytes), dfa_)));
   }
 
   train::TrainOptions options() const { return {quiet_, "", open_device(device_)}; }

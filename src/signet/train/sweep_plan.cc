@@ -144,10 +144,7 @@ std::string path_name(const std::string& text) {
     name += safe ? c : '_';
   }
   // Files beside the runs are hidden (the lock), or are the summary and pages of sweeps and experiments.
-  const auto ends_with = [&](std::string_view end) {
-    return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
-  };
-  if (name.empty() || name[0] == '.' || name[0] == '-' || ends_with(".json") || ends_with(".html"))
+  if (name.empty() || name[0] == '.' || name[0] == '-' || name.ends_with(".json") || name.ends_with(".html"))
     name = "_" + name;
   return name;
 }
