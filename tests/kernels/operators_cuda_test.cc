@@ -616,6 +616,26 @@ TEST(OperatorsCuda, CrossEntropy) {
   check_cross_entropy<bf16>();
 }
 
+TEST(OperatorsCuda, CrossEntropyOfNanHasNoPrediction) {
+  SIGNET_NEEDS_GPU();
+  for (int64_t classes : {3, 100, 1000}) {  // one of each kernel
+    SCOPED_TRACE(classes);
+    std::vector<float> logits(3 * classes, 0.0f);  // NaN in the last class, in the first, and in none
+    logits[classes - 1] = logits[classes] = std::numeric_limits<float>::quiet_NaN();
+    const OnDevice<float> x(logits);
+    const OnDevice<int32_t> targets(std::vector<int32_t>{0, 0, -1});
+    OnDevice<int32_t> predictions(3);
+    OnDevice<double> loss(1), workspace(3), correct(1);
+    CrossEntropy<float> p{3, classes, x.get(), classes, targets.get()};
+    p.predictions = predictions.get(), p.loss_sum = loss.get(), p.workspace = workspace.get();
+    p.correct = correct.get();
+    cross_entropy(p, Cuda{});
+    EXPECT_EQ(predictions.values(), (std::vector<int32_t>{-1, -1, 0}));
+    EXPECT_TRUE(std::isnan(loss.values()[0]));
+    EXPECT_EQ(correct.values()[0], 0.0);
+  }
+}
+
 TEST(OperatorsCuda, AdamW) {
   SIGNET_NEEDS_GPU();
   Rng rng(7);

@@ -3,8 +3,8 @@
 //   loss_sum = sum over rows with target >= 0 of  log sum_j exp(z_j) - sum_j y_j z_j
 //   dlogits  = gradient_scale * logit_scale * (softmax(z) - y),  zero where target < 0
 // logits [rows, classes] with stride, targets [rows], -1 = not scored; dlogits may be null (evaluation).
-// `predictions` [rows] (null: not wanted) receives the arg max, the lowest index on a tie; on the CPU -1
-// where a logit is NaN, so that no state that overflowed is ever right. loss_sum is overwritten and summed in
+// `predictions` [rows] (null: not wanted) receives the arg max, the lowest index on a tie, or -1 where
+// a logit is NaN, so that no state that overflowed is ever right. loss_sum is overwritten and summed in
 // double in row order.
 #pragma once
 

@@ -28,7 +28,7 @@ __device__ inline void store_loss(const CrossEntropy<T>& p, int64_t row, float b
                                   float below, int target) {
   below = p.smoothing != 0.0f ? lane_sum<32>(below) : 0.0f;
   if (threadIdx.x % 32 != 0) return;
-  if (p.predictions) p.predictions[row] = at < p.classes ? at : 0;
+  if (p.predictions) p.predictions[row] = isnan(best) ? -1 : at < p.classes ? at : 0;
   const double smoothing = p.smoothing;
   p.workspace[row] = target < 0
                          ? 0.0

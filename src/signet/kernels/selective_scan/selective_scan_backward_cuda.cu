@@ -62,7 +62,7 @@ int item_blocks(const Geometry& g) {
 template <class T, int NP, bool kGated>
 void launch_backward(const BackwardArgs<T>& args, EigenvalueRange range, cudaStream_t stream) {
   constexpr int C = backward_owned(NP);
-  constexpr int64_t bytes = sizeof(BackwardShared<NP, C, kGated>);
+  constexpr int64_t bytes = sizeof(BackwardShared<NP, C>);
   const auto kernel = range == EigenvalueRange::kSigned ? backward_kernel<T, NP, C, true, kGated>
                                                         : backward_kernel<T, NP, C, false, kGated>;
   allow_shared_memory(kernel, bytes, "selective_scan_backward");

@@ -1,5 +1,6 @@
 // Backward of the selective scan. Per tile, from the last to the first: recompute the states from the saved
-// one before the tile and keep every h_{t-1} in shared memory, then walk back in time with
+// one before the tile and keep every second one in shared memory, then walk back in time, two steps at once
+// (the state between them is one product away, since both a are at hand), with
 //
 //   g_t = C_t dy_t + r_t,   r_{t-1} = a_t g_t,   q_t = g_t h_{t-1} s'_t     (s' = s or 2 s)
 //   du = D dy + delta S,    ddelta = u S + Q     S = sum_n g B,  Q = sum_n q A
@@ -55,32 +56,33 @@ struct BackwardTile {
 // Where a channel lies in shared.inputs: neighbouring packets of four channels start in different banks.
 __device__ inline int slot(int channel) { return channel ^ (channel >> 3 & 3); }
 
-template <int NP, int C, bool kGated>
+template <int NP, int C>
 struct BackwardShared {
   using M = Map<NP, C>;
   static constexpr int kCopies = M::kGroups < 4 ? M::kGroups : 4;  // of B and C, one per permutation p
-  float4 inputs[kTile][M::kChannels];  // (delta, delta u, dy, softplus'); the sweep leaves S in y, Q in z
-  float4 before[kTile][C][kThreads];   // h_{t-1} of each thread
+  float4 inputs[kTile][M::kChannels];  // (delta, delta u, dy, -); the sweep leaves S, Q and sum_n C h in yzw
+  float4 before[kTile / 2][C][kThreads];  // h_{t-1} of each thread for even t
   float4 bc[2][kTile][kCopies][M::kLanes];
-  alignas(16) float sums[kTile][kWarps][2 * NP];    // dB and dC of a warp's channels
-  float outputs[kGated ? kTile : 1][M::kChannels];  // sum_n C h
+  alignas(16) float sums[kTile][kWarps][2 * NP];  // dB and dC of a warp's channels
 };
 
-// What one step of the way back reads.
+// What steps t and t + 1 of the way back read, t even.
 template <int NP, int C>
-struct BackwardStep {
-  float4 in[C];
-  float before[C][4], b[4], c[4];
+struct BackwardPair {
+  float4 in[2][C];
+  float before[C][4], b[2][4], c[2][4];
 
   template <class Shared>
   __device__ void load(const Shared& shared, int t, int turn, int state_lane, const int (&local)[C]) {
-    unpack(Packet<float>{shared.bc[0][t][turn][state_lane]}, b);
-    unpack(Packet<float>{shared.bc[1][t][turn][state_lane]}, c);
 #pragma unroll
-    for (int j = 0; j < C; ++j) {
-      in[j] = shared.inputs[t][local[j]];
-      unpack(Packet<float>{shared.before[t][j][threadIdx.x]}, before[j]);
+    for (int s = 0; s < 2; ++s) {
+      unpack(Packet<float>{shared.bc[0][t + s][turn][state_lane]}, b[s]);
+      unpack(Packet<float>{shared.bc[1][t + s][turn][state_lane]}, c[s]);
+#pragma unroll
+      for (int j = 0; j < C; ++j) in[s][j] = shared.inputs[t + s][local[j]];
     }
+#pragma unroll
+    for (int j = 0; j < C; ++j) unpack(Packet<float>{shared.before[t / 2][j][threadIdx.x]}, before[j]);
   }
 };
 
@@ -135,7 +137,7 @@ __device__ inline void sum_channels(float (&first)[M::kOwned], float (&second)[M
 template <class T, int NP, int C, bool kSigned, bool kGated>
 __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constant__ BackwardArgs<T> args) {
   using M = Map<NP, C>;
-  using Shared = BackwardShared<NP, C, kGated>;
+  using Shared = BackwardShared<NP, C>;
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
   const SelectiveScanBackward<T>& p = args.p;
@@ -148,7 +150,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
   const int warp = threadIdx.x / 32, n0 = at.state_lane * kStates,
             row_channel = at.first_channel + at.packet_channel;
   const int turn = at.group & (Shared::kCopies - 1);  // p
-  constexpr int kTogether = 2, kTraded = C < M::kLanes ? C : M::kLanes;
+  constexpr int kTraded = C < M::kLanes ? C : M::kLanes;
   const int own = at.state_lane & (kTraded - 1);  // p'
 
   int local[C], channel[C];
@@ -214,10 +216,8 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        Softplus delta{0.0f, 0.0f};
-        if (t < steps) delta = softplus(raw[i] + bias[i]);
-        shared.inputs[t][slot(at.packet_channel) ^ i] =
-            make_float4(delta.value, delta.value * u[i], dy[i], delta.slope);
+        const float delta = t < steps ? softplus(raw[i] + bias[i]).value : 0.0f;
+        shared.inputs[t][slot(at.packet_channel) ^ i] = make_float4(delta, delta * u[i], dy[i], 0.0f);
       }
     }
 #pragma unroll
@@ -244,21 +244,22 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
       // Steps are taken several at a time: all reads (on the way back those of the next steps), then all sums
       // over lanes, then all writes, so that the latencies overlap.
 #pragma unroll 1
-    for (int t = 0; t < steps; t += 2 * kTogether) {
-      float2 in[2 * kTogether][C];
-      float b[2 * kTogether][4];
+    for (int t = 0; t < steps; t += 4) {
+      float2 in[4][C];
+      float b[4][4];
 #pragma unroll
-      for (int s = 0; s < 2 * kTogether; ++s) {
+      for (int s = 0; s < 4; ++s) {
         unpack(Packet<float>{shared.bc[0][t + s][turn][at.state_lane]}, b[s]);
 #pragma unroll
         for (int j = 0; j < C; ++j)
           in[s][j] = *reinterpret_cast<const float2*>(&shared.inputs[t + s][local[j]]);
       }
 #pragma unroll
-      for (int s = 0; s < 2 * kTogether; ++s) {
+      for (int s = 0; s < 4; ++s) {
 #pragma unroll
         for (int j = 0; j < C; ++j) {
-          shared.before[t + s][j][threadIdx.x] = make_float4(h[j][0], h[j][1], h[j][2], h[j][3]);
+          if (s % 2 == 0)
+            shared.before[(t + s) / 2][j][threadIdx.x] = make_float4(h[j][0], h[j][1], h[j][2], h[j][3]);
 #pragma unroll
           for (int i = 0; i < 4; ++i)
             h[j][i] = fmaf(decay<kSigned>(in[s][j].x * rate[j][i]), h[j][i], in[s][j].y * b[s][i]);
@@ -266,51 +267,55 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
       }
     }
 
-    BackwardStep<NP, C> step[kTogether];
-    const auto fetch = [&](int t0) {
-#pragma unroll
-      for (int s = kTogether - 1; s >= 0; --s) step[s].load(shared, t0 + s, turn, at.state_lane, local);
-    };
-    constexpr int kUnrolled = 2 * kTogether;  // what is unrolled, so that addresses are constants
-    const int top = (steps - 1) / kUnrolled * kUnrolled;
-    fetch(top + kTogether);
+    BackwardPair<NP, C> pair;
+    const int top = (steps - 1) / 4 * 4;  // four steps are unrolled, so that addresses are constants
+    pair.load(shared, top + 2, turn, at.state_lane, local);
 #pragma unroll 1
-    for (int base = top; base >= 0; base -= kUnrolled) {
+    for (int base = top; base >= 0; base -= 4) {
 #pragma unroll
-      for (int part = 1; part >= 0; --part) {
-        const int t0 = base + part * kTogether;
-        float db[kTogether][4] = {}, dc[kTogether][4] = {};
-        float sum_s[kTogether][C] = {}, sum_q[kTogether][C] = {}, sum_y[kTogether][C] = {};
+      for (int t0 = base + 2, part = 1; part >= 0; --part, t0 -= 2) {
+        float db[2][4] = {}, dc[2][4] = {}, sum_s[2][C] = {}, sum_q[2][C] = {}, sum_y[2][C] = {};
 #pragma unroll
-        for (int s = kTogether - 1; s >= 0; --s) {
+        for (int j = 0; j < C; ++j) {
+          float a[2][4], between[4];  // h_t0
 #pragma unroll
-          for (int j = 0; j < C; ++j) {
-            const auto [delta, delta_u, dy, slope] = step[s].in[j];
+          for (int i = 0; i < 4; ++i) {
+            a[0][i] = decay<kSigned>(pair.in[0][j].x * rate[j][i]);
+            a[1][i] = decay<kSigned>(pair.in[1][j].x * rate[j][i]);
+            between[i] = fmaf(a[0][i], pair.before[j][i], pair.in[0][j].y * pair.b[0][i]);
+          }
+#pragma unroll
+          for (int s = 1; s >= 0; --s) {
+            const auto [delta, delta_u, dy, unused] = pair.in[s][j];
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-              const float a = decay<kSigned>(delta * rate[j][i]), grad = fmaf(step[s].c[i], dy, r[j][i]);
-              r[j][i] = a * grad;
-              const float q = (kSigned ? r[j][i] + grad : r[j][i]) * step[s].before[j][i];
-              sum_s[s][j] = fmaf(grad, step[s].b[i], sum_s[s][j]);
+              const float grad = fmaf(pair.c[s][i], dy, r[j][i]);
+              r[j][i] = a[s][i] * grad;
+              const float before = s > 0 ? between[i] : pair.before[j][i],
+                          after = s > 0 ? h[j][i] : between[i];
+              const float q = (kSigned ? r[j][i] + grad : r[j][i]) * before;
+              sum_s[s][j] = fmaf(grad, pair.b[s][i], sum_s[s][j]);
               sum_q[s][j] = fmaf(q, rate[j][i], sum_q[s][j]);
-              if (kGated) sum_y[s][j] = fmaf(step[s].c[i], h[j][i], sum_y[s][j]);
+              if (kGated) sum_y[s][j] = fmaf(pair.c[s][i], after, sum_y[s][j]);
               da[j][i] = fmaf(q, delta, da[j][i]);
               db[s][i] = fmaf(grad, delta_u, db[s][i]);
-              dc[s][i] = fmaf(dy, h[j][i], dc[s][i]);
-              h[j][i] = step[s].before[j][i];
+              dc[s][i] = fmaf(dy, after, dc[s][i]);
             }
           }
-        }
-        fetch(part > 0 ? t0 - kTogether : max(t0 - kTogether, 0));  // in front of the first step: not used
 #pragma unroll
-        for (int s = 0; s < kTogether; ++s) {
+          for (int i = 0; i < 4; ++i) h[j][i] = pair.before[j][i];
+        }
+        // In front of the first step: not used.
+        pair.load(shared, part > 0 ? t0 - 2 : max(t0 - 2, 0), turn, at.state_lane, local);
+#pragma unroll
+        for (int s = 0; s < 2; ++s) {
           sum_tokens<M>(db[s], dc[s], at.group);
           sum_channels<M>(sum_s[s], sum_q[s], at.state_lane);
           if constexpr (kGated) sum_channels<M>(sum_y[s]);
         }
         __syncwarp();
 #pragma unroll
-        for (int s = 0; s < kTogether; ++s) {
+        for (int s = 0; s < 2; ++s) {
           const int t = t0 + s;
           if constexpr (M::kGroups == 2) {
             float* sums = shared.sums[t][warp] + n0;
@@ -330,9 +335,9 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
           }
           if constexpr (kGated && M::kLanes == 1) {
 #pragma unroll
-            for (int j = 0; j < C; ++j) shared.outputs[t][local[j]] = sum_y[s][j];
+            for (int j = 0; j < C; ++j) shared.inputs[t][local[j]].w = sum_y[s][j];
           } else if (kGated && at.state_lane < kTraded) {
-            shared.outputs[t][local[0]] = sum_y[s][0];
+            shared.inputs[t][local[0]].w = sum_y[s][0];
           }
         }
       }
@@ -352,7 +357,8 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
     for (int k = 0; k < M::kPasses; ++k) {
       const int t = at.packet_row + k * M::kRows;
       if (t >= steps) break;
-      float u[4], dy[4], z[4], du[4], draw[4], dz[4];
+      float raw[4], u[4], dy[4], z[4], du[4], draw[4], dz[4];
+      unpack(now.raw[k], raw);
       unpack(now.u[k], u);
       unpack(now.dy[k], dy);
       if constexpr (kGated) unpack(now.z[k], z);
@@ -360,12 +366,12 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
       for (int i = 0; i < 4; ++i) {
         const float4 in = shared.inputs[t][slot(at.packet_channel) ^ i];
         if constexpr (kGated) {
-          const float s = sigmoid(z[i]), y = fmaf(d[i], u[i], shared.outputs[t][slot(at.packet_channel) ^ i]);
+          const float s = sigmoid(z[i]), y = fmaf(d[i], u[i], in.w);
           dz[i] = dy[i] * y * s * fmaf(z[i], 1.0f - s, 1.0f);
           dy[i] *= z[i] * s;
         }
         du[i] = fmaf(d[i], dy[i], in.x * in.y);
-        draw[i] = fmaf(u[i], in.y, kLn2 * in.z) * in.w;
+        draw[i] = fmaf(u[i], in.y, kLn2 * in.z) * softplus(raw[i] + bias[i]).slope;
         dd[i] = fmaf(dy[i], u[i], dd[i]);
         dbias[i] += draw[i];
       }
