@@ -396,6 +396,40 @@ TEST(Mlstm, HugeInputGatesStayFinite) {
   for (float h : stabilised<float>(random_cell(50, 200))) EXPECT_TRUE(std::isfinite(h));
 }
 
+// A gate of -1 takes a repeated token away again: the memory is then exactly 0, and so is what is read.
+TEST(Mlstm, AMemoryThatCancelsReadsZeroUnderAHugeInputGate) {
+  test::for_each_isa([] {
+    const std::vector<float> read(2, 0), m = {150};
+    auto h = poisoned<float>(1);
+    mlstm_normalise(MlstmNormalise<float>{{1, 1, 1, 1}, read.data(), m.data(), h.data()}, Cpu{});
+    EXPECT_EQ(h[0], 0);
+  });
+}
+
+// Behind a shut forget gate m falls so far that the gradient of f, before the slope of the gate, does not
+// fit.
+TEST(Mlstm, GradientOfAShutForgetGateIsANumber) {
+  test::for_each_isa([] {
+    const std::vector<float> m = {200, -30}, input = {1, 1}, dgate = {0, 1e6f}, dinput = {0, 0};
+    const std::vector<float> raw = {0, -230};  // of the gates
+    auto df = poisoned<float>(2), di = poisoned<float>(2), dx = poisoned<float>(2);
+    mlstm_stabilise_backward(MlstmStabiliseBackward<float>{{1, 2, 1, 1, 1, 1, 1, 1},
+                                                           input.data(),
+                                                           nullptr,
+                                                           m.data(),
+                                                           dgate.data(),
+                                                           dinput.data(),
+                                                           df.data(),
+                                                           di.data(),
+                                                           nullptr},
+                             Cpu{});
+    DecayGateBackward<float> gate{{DecayKind::kSigmoid, EigenvalueRange::kPositive, 2, 1, 1, 1}, raw.data()};
+    gate.dgate = df.data(), gate.dx = dx.data();
+    decay_gate_backward(gate, Cpu{});
+    EXPECT_EQ(dx, (std::vector<float>{0, 0}));
+  });
+}
+
 TEST(Mlstm, NormaliserGradient) {
   const MlstmReadShape s{4, 2, 3, 2};
   Rng rng(9);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "signet/kernels/mlstm/mlstm.h"
 
@@ -7,6 +8,15 @@
 #include "signet/base/simd.h"
 
 namespace signet::kernels::SIGNET_ISA {
+namespace {
+
+// e^-m, the normaliser's lower bound, never 0: a memory that has cancelled to nothing reads 0, not 0 / 0.
+template <class T>
+T least_normaliser(T m) {
+  return std::max(std::exp(-m), std::numeric_limits<T>::min());
+}
+
+}  // namespace
 
 template <class T>
 void mlstm_stabilise(const MlstmStabilise<T>& p) {
@@ -35,8 +45,9 @@ void mlstm_stabilise_backward(const MlstmStabiliseBackward<T>& p) {
       for (int64_t r = b * s.time; r < (b + 1) * s.time; ++r) {
         const T next = p.m[r * s.m_stride + h];
         const T di = p.dinput[r * s.input_stride + h] * p.input[r * s.input_stride + h];
-        p.df[r * s.f_stride + h] =
-            p.dgate[r * s.gate_stride + h] * std::exp(std::min(m - next, T(kMaxLogRatio)));
+        const T df = p.dgate[r * s.gate_stride + h] * std::exp(std::min(m - next, T(kMaxLogRatio)));
+        constexpr T kMost = std::numeric_limits<T>::max();  // infinity times a shut gate's slope 0 is NaN
+        p.df[r * s.f_stride + h] = std::clamp(df, -kMost, kMost);
         p.di[r * s.i_stride + h] = di;
         total += di;
         m = next;
@@ -53,7 +64,7 @@ void mlstm_normalise(const MlstmNormalise<T>& p) {
     for (int64_t j = 0; j < s.heads; ++j) {
       const T* read = p.r_n + (r * s.heads + j) * (s.width + 1);
       T* h = p.h + (r * s.heads + j) * s.width;
-      const T inverse = T(1) / std::max(std::abs(read[s.width]), std::exp(-p.m[r * s.m_stride + j]));
+      const T inverse = T(1) / std::max(std::abs(read[s.width]), least_normaliser(p.m[r * s.m_stride + j]));
       vector_loop<T>(s.width, [&](int64_t c, auto n) { store(h + c, inverse * load(read + c, n), n); });
     }
   }
@@ -67,7 +78,7 @@ void mlstm_normalise_backward(const MlstmNormaliseBackward<T>& p) {
       const T* read = p.r_n + (r * s.heads + j) * (s.width + 1);
       const T* dh = p.dh + (r * s.heads + j) * s.width;
       T* d_read = p.dr_n + (r * s.heads + j) * (s.width + 1);
-      const T n_value = read[s.width], least = std::exp(-p.m[r * s.m_stride + j]);
+      const T n_value = read[s.width], least = least_normaliser(p.m[r * s.m_stride + j]);
       const T inverse = T(1) / std::max(std::abs(n_value), least);
       Vec<T> along{};
       vector_loop<T>(s.width, [&](int64_t c, auto n) {
