@@ -26,6 +26,10 @@ TEST(Html, ReplacesWhatIsNotText) {
   EXPECT_EQ(escape("\xed\xa0\x80"), mark + mark + mark);             // a surrogate
   EXPECT_EQ(escape("\xf4\x90\x80\x80"), mark + mark + mark + mark);  // past U+10FFFF
   EXPECT_EQ(escape("\xf4\x8f\xbf\xbf"), "\xf4\x8f\xbf\xbf");
+  EXPECT_EQ(escape("a\xef\xbf\xbf"
+                   "b\xef\xbf\xbe"),
+            "a" + mark + "b" + mark);  // no characters of XML
+  EXPECT_EQ(escape("\xef\xbf\xbd\xef\xbf\xbc"), "\xef\xbf\xbd\xef\xbf\xbc");
 }
 
 TEST(Html, PageIsWellFormedAndAllowsNoNetwork) {

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "report/well_formed.h"
+#include "signet/report/svg_graph.h"
 
 namespace signet::report {
 namespace {
@@ -138,6 +139,22 @@ TEST(Eigenvalues, StripsTakeFewManyAndNone) {
   EXPECT_LT(svg.size(), 30000u);  // a histogram, not 5000 marks
   EXPECT_NE(svg.find("50% &lt; 0"), std::string::npos);
   EXPECT_NE(svg.find("25% &lt; 0"), std::string::npos);
+}
+
+// Letters come from files: whatever they are, the picture is XML and every edge has a label that shows.
+TEST(Graph, TakesAnyLabel) {
+  GraphPicture picture;
+  picture.title = "<a> & b";
+  picture.nodes = {{"0"}, {"1", true}};
+  picture.edges = {{0, 1, "<x>"}, {1, 0, "\x01"}, {0, 0, "\xff"}, {1, 1, "\""}};
+  picture.levels_title = "levels";
+  picture.levels = {{{"2 tiles", "{0,1}"}}};
+  const std::string svg = svg_graph(picture);
+  EXPECT_EQ(test::parse_document(svg).error, "");
+  EXPECT_EQ(occurrences(svg, "\xEF\xBF\xBD</text>"), 2u);
+  EXPECT_EQ(occurrences(svg, "&lt;x&gt;"), 1u);
+  EXPECT_EQ(occurrences(svg, "class=\"ring\""), 1u);
+  EXPECT_EQ(test::parse_document(svg_graph({})).error, "");
 }
 
 }  // namespace

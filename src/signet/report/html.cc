@@ -90,6 +90,12 @@ std::string escape(std::string_view text) {
       }
       continue;
     }
+    if (const auto noncharacter = text.substr(i, 3);
+        noncharacter == "\xEF\xBF\xBE" || noncharacter == "\xEF\xBF\xBF") {
+      safe += "\xEF\xBF\xBD";
+      i += 2;
+      continue;
+    }
     switch (c) {
       case '&':
         safe += "&amp;";

@@ -6,8 +6,8 @@
 
 namespace signet::report {
 
-// Text made safe for element content and quoted attributes, in HTML and XML alike. Bytes that are not UTF-8
-// and control characters become U+FFFD.
+// Text made safe for element content and quoted attributes, in HTML and XML alike. Bytes that are not UTF-8,
+// control characters, U+FFFE and U+FFFF become U+FFFD.
 std::string escape(std::string_view text);
 
 // A whole document around `body`, which must be HTML already.

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <set>
 
+#include "signet/report/html.h"
+
 namespace signet::report {
 namespace {
 
@@ -18,23 +20,6 @@ Position operator+(Position a, Position b) { return {a.x + b.x, a.y + b.y}; }
 Position operator-(Position a, Position b) { return {a.x - b.x, a.y - b.y}; }
 Position operator*(double k, Position a) { return {k * a.x, k * a.y}; }
 double length(Position a) { return std::hypot(a.x, a.y); }
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (char c : text) {
-    if (c == '&')
-      result += "&amp;";
-    else if (c == '<')
-      result += "&lt;";
-    else if (c == '>')
-      result += "&gt;";
-    else if (c == '"')
-      result += "&quot;";
-    else if (static_cast<unsigned char>(c) >= 0x20)
-      result += c;
-  }
-  return result;
-}
 
 double text_width(const std::string& text) {
   double characters = 0;
@@ -178,7 +163,7 @@ class Drawing {
   }
   static std::string text(const std::string& content, Position at, const char* style) {
     return fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", style, at.x,
-                       at.y + kFont * 0.35, escaped(content));
+                       at.y + kFont * 0.35, escape(content));
   }
   void grow(Position p) {
     low_ = {std::min(low_.x, p.x), std::min(low_.y, p.y)};
@@ -302,7 +287,7 @@ std::string svg_graph(const GraphPicture& picture) {
     double y = height + 24;
     width = std::max(width, text_width(picture.levels_title) * 1.2 + 48);
     body += fmt::format("<text class=\"heading\" x=\"24\" y=\"{:.1f}\">{}</text>\n", y,
-                        escaped(picture.levels_title));
+                        escape(picture.levels_title));
     y += 16;
     for (size_t level = 0; level < picture.levels.size(); ++level) {
       double x = 56;
@@ -315,7 +300,7 @@ std::string svg_graph(const GraphPicture& picture) {
         body += fmt::format(
             "<text class=\"name\" x=\"{0:.1f}\" y=\"{1:.1f}\">{2}</text>\n<text class=\"detail\" "
             "x=\"{0:.1f}\" y=\"{3:.1f}\">{4}</text>\n",
-            x + box_width / 2, y + 18, escaped(box.title), y + 34, escaped(box.detail));
+            x + box_width / 2, y + 18, escape(box.title), y + 34, escape(box.detail));
         x += box_width + 12;
       }
       width = std::max(width, x + 24);
@@ -342,7 +327,7 @@ std::string svg_graph(const GraphPicture& picture) {
              "fill=\"#51606f\"/></marker></defs>\n"
              "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
              "<text class=\"heading\" x=\"24\" y=\"28\">{2}</text>\n",
-             width, height, escaped(picture.title), kFont) +
+             width, height, escape(picture.title), kFont) +
          body + "</svg>\n";
 }
 
