@@ -40,6 +40,25 @@ struct Item {
   void write(const T* from, T* to) const {
     for (int64_t i = 0; i < s.n; ++i) std::copy_n(from + i * padded, s.n, to + i * s.n);
   }
+  // s_t of the matrix before the token.
+  T factor(const T* before) const {
+    Vec<T> largest{};
+    for (int64_t i = 0; i < s.n; ++i)
+      vector_loop<T>(s.n, [&](int64_t j, auto count) {
+        const Vec<T> x = load(before + i * padded + j, count);
+        largest = max<T>(max<T>(x, -x), largest);
+      });
+    T most = 0;
+    for (int lane = 0; lane < kLanes<T>; ++lane) most = std::max<T>(most, largest[lane]);
+    return state_factor(most);
+  }
+  void scale(T* matrix, T by) const {
+    for (int64_t i = 0; i < s.n && by != T(1); ++i)
+      vector_loop<T>(s.n, [&](int64_t j, auto count) {
+        T* at = matrix + i * padded + j;
+        store(at, by * load(at, count), count);
+      });
+  }
   // c = a b, or a^T b.
   void multiply(const T* a, bool transposed, const T* b_matrix, T* c) const {
     const Term<T> term{a, transposed ? 1 : padded, transposed ? padded : 1, b_matrix, padded, s.n};
@@ -66,6 +85,7 @@ void dense_recurrence_forward(const DenseRecurrenceForward<T>& p) {
     item.read_state(p.initial_state, h);
     for (int64_t t = 0; t < item.s.time; ++t) {
       item.read(p.a + item.a_at(t), item.s.plus_identity, a);
+      item.scale(h, item.factor(h));
       item.multiply(a, false, h, next);
       std::swap(h, next);
       item.write(h, p.h + item.h_at(t));
@@ -92,11 +112,12 @@ void dense_recurrence_backward(const DenseRecurrenceBackward<T>& p) {
         item.read(p.h + item.h_at(t - 1), false, other);
       else
         item.read_state(p.initial_state, other);
+      item.scale(d, item.factor(other));
       transpose(other, item.padded, s.n, s.n, before_t, item.padded);
-      item.multiply(d, false, before_t, product);  // dA = dH H_{t-1}^T
+      item.multiply(d, false, before_t, product);  // dA = s dH H_{t-1}^T
       item.write(product, p.da + item.a_at(t));
       item.read(p.a + item.a_at(t), s.plus_identity, other);
-      item.multiply(other, true, d, product);  // dH_{t-1} = A^T dH
+      item.multiply(other, true, d, product);  // dH_{t-1} = s A^T dH
       std::swap(d, product);
     }
     if (p.d_initial_state) item.write(d, p.d_initial_state + at);

@@ -1,7 +1,8 @@
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
-#include "signet/kernels/dense_recurrence/dense_recurrence.h"
+#include "signet/kernels/dense_recurrence/dense_recurrence_plan.h"
 
 namespace signet::kernels {
 namespace {
@@ -14,6 +15,13 @@ std::vector<double> start_of(const P& p, int64_t item) {
   std::vector<double> identity(n * n, 0.0);
   for (int64_t i = 0; i < n; ++i) identity[i * n + i] = 1;
   return identity;
+}
+
+// s_t.
+double factor_of(const double* before, int64_t count) {
+  double largest = 0;
+  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(before[i]));
+  return state_factor(largest);
 }
 
 // A_t.
@@ -35,10 +43,11 @@ void dense_recurrence_forward_reference(const DenseRecurrenceForward<double>& p)
     std::vector<double> state = start_of(p, item);
     for (int64_t t = 0; t < s.time; ++t) {
       const auto a = transition_of(p, (b * s.time + t) * s.token_stride() + head * s.matrix());
+      const double factor = factor_of(state.data(), n * n);
       std::vector<double> next(n * n, 0.0);
       for (int64_t i = 0; i < n; ++i)
         for (int64_t j = 0; j < n; ++j)
-          for (int64_t k = 0; k < n; ++k) next[i * n + j] += a[i * n + k] * state[k * n + j];
+          for (int64_t k = 0; k < n; ++k) next[i * n + j] += factor * a[i * n + k] * state[k * n + j];
       state = next;
       std::copy(state.begin(), state.end(), p.h + ((b * s.time + t) * s.heads + head) * s.matrix());
     }
@@ -60,7 +69,8 @@ void dense_recurrence_backward_reference(const DenseRecurrenceBackward<double>& 
       const double* before = t > 0 ? p.h + at - s.heads * s.matrix() : start.data();
       const auto a = transition_of(p, a_at);
       std::vector<double> next(n * n, 0.0);
-      for (int64_t i = 0; i < n * n; ++i) d[i] += p.d_h[at + i];
+      const double factor = factor_of(before, n * n);
+      for (int64_t i = 0; i < n * n; ++i) d[i] = factor * (d[i] + p.d_h[at + i]);
       for (int64_t i = 0; i < n; ++i) {
         for (int64_t k = 0; k < n; ++k) {
           double da = 0;
