@@ -50,15 +50,15 @@ TEST(EliminationCascade, LevelsArePartialPermutationsOrResets) {
     EliminationCascade cascade(dfa);
     ASSERT_TRUE(cascade.explore(1000));
     for (int32_t level = 0; level < cascade.levels(); ++level)
-      for (const auto& [context, action] : cascade.contexts(level)) {
-        const auto &old_set = cascade.sets()[context.old_set], &new_set = cascade.sets()[context.new_set];
+      for (const auto& row : cascade.rows(level)) {
+        const auto old_set = cascade.members(row.old_set), new_set = cascade.members(row.new_set);
         EXPECT_EQ(static_cast<int32_t>(old_set.size()), dfa.states() - level);
         std::set<State> image;
-        for (State q : old_set) image.insert(dfa.delta[q][context.letter]);
+        for (State q : old_set) image.insert(dfa.delta[q][row.letter]);
         for (State q : image) EXPECT_TRUE(std::binary_search(new_set.begin(), new_set.end(), q));
-        EXPECT_EQ(action.moves, image.size() == old_set.size());
-        if (!action.moves) {
-          EXPECT_EQ(image.count(action.reset), 0u);
+        EXPECT_EQ(row.moves(), image.size() == old_set.size());
+        if (!row.moves()) {
+          EXPECT_EQ(image.count(row.reset), 0u);
         }
       }
   }
@@ -70,8 +70,7 @@ TEST(EliminationCascade, KnownContextCounts) {
     EliminationCascade cascade(dfa);
     EXPECT_TRUE(cascade.explore(100'000));
     std::vector<size_t> sizes;
-    for (int32_t level = 0; level < cascade.levels(); ++level)
-      sizes.push_back(cascade.contexts(level).size());
+    for (int32_t level = 0; level < cascade.levels(); ++level) sizes.push_back(cascade.rows(level).size());
     return std::make_pair(sizes, cascade.codes_explored());
   };
   EXPECT_EQ(counts(named_language("tomita3")).first, (std::vector<size_t>{2, 4, 8, 8}));
@@ -80,6 +79,32 @@ TEST(EliminationCascade, KnownContextCounts) {
   EXPECT_EQ(counts(named_language("dyck:4")).second, 39);
   EXPECT_EQ(counts(named_language("T:6")).first, (std::vector<size_t>{3, 18, 51, 68, 48}));
   EXPECT_EQ(counts(named_language("T:6")).second, 720);
+}
+
+// Exploring leaves out what codes share with earlier ones; no context may be missed by it.
+TEST(EliminationCascade, ExploringMeetsEveryContext) {
+  Rng rng(7);
+  for (int trial = 0; trial < 30; ++trial) {
+    const Dfa dfa = random_dfa(rng, static_cast<State>(2 + rng.below(6)), 2);
+    EliminationCascade explored(dfa), stepped(dfa);
+    ASSERT_TRUE(explored.explore(100'000));
+    std::set<EliminationCascade::Code> seen = {stepped.start()};
+    std::vector<EliminationCascade::Code> queue = {stepped.start()};
+    for (size_t i = 0; i < queue.size(); ++i)
+      for (Letter a = 0; a < dfa.letters(); ++a)
+        if (const auto next = stepped.step(queue[i], a); seen.insert(next).second) queue.push_back(next);
+    EXPECT_EQ(explored.codes_explored(), static_cast<int64_t>(queue.size()));
+    for (int32_t level = 0; level < explored.levels(); ++level) {
+      const auto rows = [level](const EliminationCascade& cascade) {
+        std::set<std::tuple<std::vector<State>, std::vector<State>, Letter, State>> result;
+        for (const auto& row : cascade.rows(level))
+          result.emplace(cascade.members(row.old_set), cascade.members(row.new_set), row.letter, row.reset);
+        EXPECT_EQ(result.size(), cascade.rows(level).size()) << "a context is tabulated twice";
+        return result;
+      };
+      EXPECT_EQ(rows(explored), rows(stepped)) << "trial " << trial << " level " << level;
+    }
+  }
 }
 
 TEST(EliminationCascade, LargeAutomataAreRefused) {

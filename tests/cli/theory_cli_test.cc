@@ -8,6 +8,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "support/process.h"
+
 namespace signet {
 namespace {
 
@@ -166,6 +168,35 @@ TEST(TheoryVerbs, CheckRulesNothingOutUnseen) {
   EXPECT_EQ(run("check " + gates + " --for mod:3").code, 0);
   EXPECT_EQ(run("check " + gates + " --for mod:3 --length 1").code, 0);
   EXPECT_EQ(run("check '[1,-1]' --for mod:3 --length 1").code, 4);  // diagonal: no product turns
+}
+
+// A computation of minutes tells what it is at from its third second on, and Ctrl-C ends it at once.
+TEST(TheoryVerbs, LongWorkIsShownAndCanBeStopped) {
+  struct Case {
+    std::vector<std::string> arguments;
+    const char* shown;
+  };
+  const std::vector<Case> cases = {
+      {{"decompose", "--language", "divisible:509", "--max-codes", "10000000"}, "codes of the elimination"},
+      {{"verify", "--language", "parity", "--method", "random", "--length", "1000000000000"},
+       "verify  letters of a test word"}};
+  std::vector<std::unique_ptr<test::Process>> running;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    std::vector<std::string> command = {SIGNET_BINARY};
+    command.insert(command.end(), cases[i].arguments.begin(), cases[i].arguments.end());
+    running.push_back(
+        std::make_unique<test::Process>(command, temporary(("long" + std::to_string(i)).c_str())));
+  }
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const auto printed = [&] {
+      std::ifstream file(temporary(("long" + std::to_string(i)).c_str()));
+      return std::string(std::istreambuf_iterator<char>(file), {});
+    };
+    EXPECT_TRUE(running[i]->until([&] { return printed().find('\n') != std::string::npos; }));
+    EXPECT_NE(printed().find(cases[i].shown), std::string::npos) << printed();
+    running[i]->signal(SIGINT);
+    EXPECT_EQ(running[i]->wait(), 128 + SIGINT);
+  }
 }
 
 }  // namespace

@@ -1,17 +1,51 @@
 #include "signet/automata/elimination_cascade.h"
 
 #include <algorithm>
+#include <bit>
 #include <set>
 
+#include "signet/base/activity.h"
 #include "signet/base/error.h"
+#include "signet/base/rng.h"
 
 namespace signet::automata {
+namespace {
+
+// The number of the thing with this hash that `same` recognises; when there is none, the next number, which
+// the caller then gives it.
+template <class Numbering, class Same>
+int32_t number_of(Numbering& numbering, uint64_t hash, const Same& same) {
+  auto& [slots, hashes] = numbering;
+  if (2 * (hashes.size() + 1) > slots.size()) {
+    slots.assign(std::max<size_t>(16, 4 * slots.size()), -1);
+    for (size_t i = 0; i < hashes.size(); ++i) {
+      size_t slot = hashes[i] & (slots.size() - 1);
+      while (slots[slot] >= 0) slot = (slot + 1) & (slots.size() - 1);
+      slots[slot] = static_cast<int32_t>(i);
+    }
+  }
+  size_t slot = hash & (slots.size() - 1);
+  for (; slots[slot] >= 0; slot = (slot + 1) & (slots.size() - 1))
+    if (hashes[static_cast<size_t>(slots[slot])] == hash && same(slots[slot])) return slots[slot];
+  slots[slot] = static_cast<int32_t>(hashes.size());
+  hashes.push_back(hash);
+  return slots[slot];
+}
+
+size_t common_prefix(const EliminationCascade::Code& x, const EliminationCascade::Code& y) {
+  return static_cast<size_t>(std::mismatch(x.begin(), x.end(), y.begin()).first - x.begin());
+}
+
+}  // namespace
 
 EliminationCascade::EliminationCascade(const Dfa& dfa) : dfa_(dfa), n_(dfa.states()) {
   if (n_ > kMaxStates)
     bad_input("the elimination cascade is built for at most {} states; this automaton has {}", kMaxStates,
               n_);
-  contexts_.resize(static_cast<size_t>(n_ - 1));
+  row_numbers_.resize(static_cast<size_t>(n_ - 1));
+  rows_.resize(static_cast<size_t>(n_ - 1));
+  Rng rng(1);
+  for (State q = 0; q < n_; ++q) keys_.push_back(rng.next_u64());
 }
 
 EliminationCascade::Code EliminationCascade::start() const {
@@ -27,57 +61,107 @@ State EliminationCascade::decode(const Code& code) const {
   return static_cast<State>(std::find(gone.begin(), gone.end(), false) - gone.begin());
 }
 
-EliminationCascade::Action EliminationCascade::action(const Set& old_set, const Set& new_set,
-                                                      Letter letter) const {
-  std::vector<bool> image(static_cast<size_t>(n_));
-  bool injective = true;
-  for (State q : old_set) {
-    const State target = dfa_.delta[q][letter];
-    injective &= !image[target];
-    image[target] = true;
+std::vector<State> EliminationCascade::members(int32_t set) const {
+  const size_t width = whole().words.size();
+  std::vector<State> states;
+  for (State q = 0; q < n_; ++q)
+    if (sets_[static_cast<size_t>(set) * width + static_cast<size_t>(q / 64)] >> (q % 64) & 1)
+      states.push_back(q);
+  return states;
+}
+
+EliminationCascade::Shrinking EliminationCascade::whole() const {
+  Shrinking set{std::vector<uint64_t>(static_cast<size_t>((n_ + 63) / 64)), 0};
+  for (State q = 0; q < n_; ++q) {
+    set.words[static_cast<size_t>(q / 64)] |= uint64_t{1} << (q % 64);
+    set.hash += keys_[q];
   }
-  if (injective) return {true, -1};
-  for (State q : new_set)
-    if (!image[q]) return {false, q};
-  fail(ErrorCode::kFailure, "elimination cascade: the new set is not larger than the image of the old one");
+  return set;
 }
 
-int32_t EliminationCascade::set_index(const Set& set) {
-  const auto [it, fresh] = set_index_.emplace(set, static_cast<int32_t>(sets_.size()));
-  if (fresh) sets_.push_back(set);
-  return it->second;
+void EliminationCascade::remove(Shrinking& set, State q) const {
+  set.words[static_cast<size_t>(q / 64)] &= ~(uint64_t{1} << (q % 64));
+  set.hash -= keys_[q];
 }
 
-EliminationCascade::Code EliminationCascade::step(const Code& code, Letter letter) {
-  Set old_set(static_cast<size_t>(n_)), new_set;
-  for (State q = 0; q < n_; ++q) old_set[q] = q;
-  new_set = old_set;
+int32_t EliminationCascade::set_number(const Shrinking& set) {
+  const size_t width = set.words.size();
+  const int32_t i = number_of(set_numbers_, set.hash, [&](int32_t other) {
+    return std::equal(set.words.begin(), set.words.end(),
+                      sets_.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(other) * width));
+  });
+  if (static_cast<size_t>(i) * width == sets_.size())
+    sets_.insert(sets_.end(), set.words.begin(), set.words.end());
+  return i;
+}
+
+void EliminationCascade::tabulate(size_t level, const Row& row) {
+  uint64_t hash = static_cast<uint32_t>(row.old_set) | static_cast<uint64_t>(row.new_set) << 32;
+  hash = (hash ^ static_cast<uint64_t>(row.letter) << 54) * 0xBF58476D1CE4E5B9u;
+  hash ^= hash >> 31;
+  auto& rows = rows_[level];
+  const int32_t i = number_of(row_numbers_[level], hash, [&](int32_t other) {
+    const Row& known = rows[static_cast<size_t>(other)];
+    return known.old_set == row.old_set && known.new_set == row.new_set && known.letter == row.letter;
+  });
+  if (static_cast<size_t>(i) == rows.size()) rows.push_back(row);
+}
+
+EliminationCascade::Code EliminationCascade::step(const Code& code, Letter letter, size_t first_new) {
+  Shrinking old_set = whole(), new_set = old_set;
+  const auto target = [&](State q) { return dfa_.delta[q][letter]; };
+  // The image P s: how many elements of P each state comes from, and the states that come from any.
+  std::vector<int32_t> sources(static_cast<size_t>(n_), 0);
+  std::vector<uint64_t> image(old_set.words.size(), 0);
+  State image_size = 0;
+  for (State q = 0; q < n_; ++q)
+    if (sources[target(q)]++ == 0) {
+      image[static_cast<size_t>(target(q) / 64)] |= uint64_t{1} << (target(q) % 64);
+      ++image_size;
+    }
   Code next(code.size());
-  const auto remove = [](Set& set, State q) { set.erase(std::lower_bound(set.begin(), set.end(), q)); };
   for (size_t j = 0; j < code.size(); ++j) {
-    const Context context = {set_index(old_set), set_index(new_set), letter};
-    auto it = contexts_[j].find(context);
-    if (it == contexts_[j].end()) it = contexts_[j].emplace(context, action(old_set, new_set, letter)).first;
-    next[j] = it->second.moves ? dfa_.delta[code[j]][letter] : it->second.reset;
+    const bool moves = image_size == n_ - static_cast<State>(j);  // injective on P
+    State reset = -1;
+    for (size_t w = 0; !moves && reset < 0; ++w)  // P' is as large as P and so larger than P s
+      if (const uint64_t free = new_set.words[w] & ~image[w])
+        reset = static_cast<State>(w * 64 + static_cast<size_t>(std::countr_zero(free)));
+    if (j >= first_new) tabulate(j, {set_number(old_set), set_number(new_set), letter, reset});
+    next[j] = moves ? target(code[j]) : reset;
     remove(old_set, code[j]);
     remove(new_set, next[j]);
+    if (const State t = target(code[j]); --sources[t] == 0) {
+      image[static_cast<size_t>(t / 64)] &= ~(uint64_t{1} << (t % 64));
+      --image_size;
+    }
   }
   return next;
 }
 
 bool EliminationCascade::explore(int64_t max_codes) {
+  const auto before = [](const Code* x, const Code* y) { return *x < *y; };
   std::set<Code> seen = {start()};
-  std::vector<Code> queue = {start()};
-  for (size_t i = 0; i < queue.size(); ++i)
+  std::vector<const Code*> queue = {&*seen.begin()};
+  std::set<const Code*, decltype(before)> done(before);
+  for (size_t i = 0; i < queue.size(); ++i) {
+    report_activity("codes of the elimination cascade", static_cast<int64_t>(queue.size()), max_codes);
+    // A level's context is made of the elements above it: where a code begins like an earlier one there is
+    // nothing new down to the level after. In the order of codes a neighbour has the longest common part.
+    const auto [here, fresh] = done.insert(queue[i]);
+    size_t known = 0;
+    if (here != done.begin()) known = 1 + common_prefix(**here, **std::prev(here));
+    if (const auto after = std::next(here); after != done.end())
+      known = std::max(known, 1 + common_prefix(**here, **after));
     for (Letter a = 0; a < dfa_.letters(); ++a) {
-      Code next = step(queue[i], a);
-      if (!seen.insert(next).second) continue;
+      const auto [it, is_new] = seen.insert(step(*queue[i], a, known));
+      if (!is_new) continue;
       if (static_cast<int64_t>(queue.size()) >= max_codes) {
         codes_explored_ = static_cast<int64_t>(queue.size());
         return false;
       }
-      queue.push_back(std::move(next));
+      queue.push_back(&*it);
     }
+  }
   codes_explored_ = static_cast<int64_t>(queue.size());
   return true;
 }

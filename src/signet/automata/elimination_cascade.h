@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <vector>
 
 #include "signet/automata/dfa.h"
@@ -19,21 +18,15 @@ namespace signet::automata {
 
 class EliminationCascade {
  public:
-  using Set = std::vector<State>;  // sorted
-
-  struct Action {
-    bool moves;   // e -> e s, or reset
-    State reset;  // the new element when it does not move; -1 otherwise
-  };
-  struct Context {
-    int32_t old_set, new_set;  // indices into sets()
-    Letter letter;
-    bool operator<(const Context& other) const {
-      if (old_set != other.old_set) return old_set < other.old_set;
-      return new_set != other.new_set ? new_set < other.new_set : letter < other.letter;
-    }
-  };
   using Code = std::vector<State>;  // e_1 .. e_{n-1}
+
+  // One table row: what a level does in a context.
+  struct Row {
+    int32_t old_set, new_set;  // see members()
+    Letter letter;
+    State reset;  // the new element, or -1: it moves, e -> e s
+    bool moves() const { return reset < 0; }
+  };
 
   // Throws kBadInput for n > kMaxStates: codes and sets take O(n^2) a step.
   explicit EliminationCascade(const Dfa& dfa);
@@ -45,14 +38,11 @@ class EliminationCascade {
   Code start() const;
   State decode(const Code& code) const;
   // The code after `letter`. Contexts met on the way are tabulated.
-  Code step(const Code& code, Letter letter);
+  Code step(const Code& code, Letter letter) { return step(code, letter, 0); }
 
-  // What step() does at `level` (0-based) in a context given by sets; P' must contain P s.
-  Action action(const Set& old_set, const Set& new_set, Letter letter) const;
-
-  // Contexts met so far, per level, with their actions.
-  const std::map<Context, Action>& contexts(int32_t level) const { return contexts_[level]; }
-  const std::vector<Set>& sets() const { return sets_; }
+  // Contexts met so far with their actions, in the order they were met.
+  const std::vector<Row>& rows(int32_t level) const { return rows_[static_cast<size_t>(level)]; }
+  std::vector<State> members(int32_t set) const;  // in increasing order
 
   // Meets every context of every code reachable from the start. False, with tables as far as they go, when
   // there are more than `max_codes` codes.
@@ -60,13 +50,31 @@ class EliminationCascade {
   int64_t codes_explored() const { return codes_explored_; }
 
  private:
-  int32_t set_index(const Set& set);
+  // A subset of Q that loses elements; its hash is the sum of its elements' keys.
+  struct Shrinking {
+    std::vector<uint64_t> words;
+    uint64_t hash;
+  };
+  // Keys of things numbered in the order they come: open addressing by their hashes.
+  struct Numbering {
+    std::vector<int32_t> slots;
+    std::vector<uint64_t> hashes;  // of the things so far
+  };
+
+  // Rows above `first_new` are known to be tabulated already.
+  Code step(const Code& code, Letter letter, size_t first_new);
+  Shrinking whole() const;
+  void remove(Shrinking& set, State q) const;
+  int32_t set_number(const Shrinking& set);
+  void tabulate(size_t level, const Row& row);
 
   Dfa dfa_;
   State n_;
-  std::vector<std::map<Context, Action>> contexts_;
-  std::vector<Set> sets_;
-  std::map<Set, int32_t> set_index_;
+  std::vector<uint64_t> keys_;  // per state
+  std::vector<uint64_t> sets_;  // words of the sets that contexts name, one after the other
+  Numbering set_numbers_;
+  std::vector<Numbering> row_numbers_;  // per level
+  std::vector<std::vector<Row>> rows_;  // per level
   int64_t codes_explored_ = 0;
 };
 

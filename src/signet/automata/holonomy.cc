@@ -4,6 +4,7 @@
 #include <map>
 
 #include "signet/automata/scc.h"
+#include "signet/base/activity.h"
 
 namespace signet::automata {
 namespace {
@@ -58,6 +59,7 @@ std::optional<Holonomy> holonomy(const Dfa& dfa, const Skeleton& skeleton) {
     return true;
   };
   for (int32_t c = 0; c < classes; ++c) {
+    report_activity("tiles of image sets", c, classes);
     const int32_t representative = skeleton.classes[c].representative;
     if (sizes[representative] == 1) continue;
     const uint64_t* whole = sets[representative].words().data();
@@ -104,6 +106,7 @@ std::optional<Holonomy> holonomy(const Dfa& dfa, const Skeleton& skeleton) {
   result.sets = static_cast<int32_t>(sets.size());
   for (int32_t c = 0; c < classes; ++c) {
     if (tiles[c].empty()) continue;
+    report_activity("holonomy groups", c, classes);
     const auto& known = skeleton.classes[c];
     Holonomy::Component component;
     component.set = known.points;

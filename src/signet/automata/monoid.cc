@@ -1,8 +1,10 @@
 #include "signet/automata/monoid.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "signet/automata/scc.h"
+#include "signet/base/activity.h"
 
 namespace signet::automata {
 namespace {
@@ -12,7 +14,14 @@ constexpr int64_t kMaxCayleyEntries = int64_t{1} << 26;  // 2 x 256 MiB of Cayle
 
 uint64_t hash_map(const uint16_t* map, size_t n) {
   uint64_t hash = 0x9E3779B97F4A7C15u;
-  for (size_t i = 0; i < n; ++i) hash = (hash ^ map[i]) * 0x100000001B3u + (hash >> 29);
+  size_t i = 0;
+  for (; i + 4 <= n; i += 4) {  // four at a time
+    uint64_t word;
+    std::memcpy(&word, map + i, sizeof word);
+    hash = (hash ^ word) * 0xBF58476D1CE4E5B9u;
+    hash ^= hash >> 29;
+  }
+  for (; i < n; ++i) hash = (hash ^ map[i]) * 0x100000001B3u + (hash >> 29);
   return hash ^ hash >> 32;
 }
 
@@ -67,8 +76,10 @@ std::optional<Monoid> Monoid::enumerate(const Dfa& dfa, const Limits& limits) {
     return static_cast<size_t>(i) * m.letters_ + static_cast<size_t>(a);
   };
   const auto letters = static_cast<Letter>(m.letters_);
+  std::vector<uint16_t> letter_maps(m.letters_ * n);
   for (Letter a = 0; a < letters; ++a) {
-    for (size_t q = 0; q < n; ++q) candidate[q] = static_cast<uint16_t>(dfa.delta[q][a]);
+    for (size_t q = 0; q < n; ++q)
+      letter_maps[static_cast<size_t>(a) * n + q] = candidate[q] = static_cast<uint16_t>(dfa.delta[q][a]);
     const int32_t i = intern(0, 0, a, a, fresh);
     if (i < 0) return std::nullopt;
     m.element_of_letter_.push_back(i);
@@ -80,7 +91,8 @@ std::optional<Monoid> Monoid::enumerate(const Dfa& dfa, const Limits& limits) {
   }
   for (int32_t begin = 1; begin < m.size();) {
     const int32_t end = m.size();  // elements begin..end-1 have one length
-    for (int32_t i = begin; i < end; ++i)
+    for (int32_t i = begin; i < end; ++i) {
+      report_activity("elements of the transition monoid", m.size(), limit);
       for (Letter a = 0; a < letters; ++a) {
         const int32_t s = m.suffix_[i];
         if (!reduced[at(s, a)]) {
@@ -89,8 +101,8 @@ std::optional<Monoid> Monoid::enumerate(const Dfa& dfa, const Limits& limits) {
                                       : m.right_[at(m.left_[at(m.prefix_[r], m.first_[i])], m.last_[r])];
           continue;
         }
-        const uint16_t* map = m.element(i);
-        for (size_t q = 0; q < n; ++q) candidate[q] = static_cast<uint16_t>(dfa.delta[map[q]][a]);
+        const uint16_t *map = m.element(i), *moved = letter_maps.data() + static_cast<size_t>(a) * n;
+        for (size_t q = 0; q < n; ++q) candidate[q] = moved[map[q]];
         const int32_t product = intern(i, m.right_[at(s, a)], m.first_[i], a, fresh);
         if (product < 0) return std::nullopt;
         m.right_[at(i, a)] = product;
@@ -99,6 +111,7 @@ std::optional<Monoid> Monoid::enumerate(const Dfa& dfa, const Limits& limits) {
           reduced[at(i, a)] = true;
         }
       }
+    }
     for (int32_t i = begin; i < end; ++i)
       for (Letter a = 0; a < letters; ++a)
         m.left_[at(i, a)] = m.right_[at(m.left_[at(m.prefix_[i], a)], m.last_[i])];

@@ -7,6 +7,7 @@
 #include "signet/automata/minimize.h"
 #include "signet/automata/regex_terms.h"
 #include "signet/automata/utf8.h"
+#include "signet/base/activity.h"
 #include "signet/base/error.h"
 
 namespace signet::automata {
@@ -255,6 +256,7 @@ Dfa regex_to_dfa(std::string_view expression, const std::vector<std::string>& al
   std::unordered_map<Term, State> state_of = {{root, 0}};
   std::vector<Term> states = {root};
   for (size_t i = 0; i < states.size(); ++i) {
+    report_activity("states of the expression", static_cast<int64_t>(states.size()), limits.states);
     dfa.accept.push_back(terms.nullable(states[i]));
     auto& row = dfa.delta.emplace_back();
     for (Letter a = 0; a < dfa.letters(); ++a) {

@@ -8,6 +8,7 @@
 
 #include "signet/automata/perm_group.h"
 #include "signet/automata/scc.h"
+#include "signet/base/activity.h"
 #include "signet/base/error.h"
 
 namespace signet::automata {
@@ -77,6 +78,7 @@ std::optional<Skeleton> make_skeleton(const Dfa& dfa, const Limits& limits) {
   index.emplace(all, 0);
   result.sets.push_back(all);
   for (size_t i = 0; i < result.sets.size(); ++i) {
+    report_activity("image sets", static_cast<int64_t>(result.sets.size()), limit);
     const auto members = result.sets[i].members();
     sizes.push_back(static_cast<int32_t>(members.size()));
     auto& row = result.next.emplace_back();
@@ -111,6 +113,7 @@ std::optional<Skeleton> make_skeleton(const Dfa& dfa, const Limits& limits) {
   result.to.resize(sizes.size());
   int64_t entries = 0;
   for (auto& group : result.classes) {
+    report_activity("groups of image sets", &group - result.classes.data(), components.count);
     group.points = result.sets[group.representative].members();
     result.to[group.representative] = group.points;
     entries += static_cast<int64_t>(group.points.size() * group.sets.size());

@@ -56,7 +56,7 @@ ProgressStyle ProgressStyle::of_stderr(bool quiet) {
 }
 
 Progress::Progress(std::string label, int64_t total, int64_t start, ProgressStyle style)
-    : Progress(std::move(label), total, start, style, write_stderr, steady_seconds) {}
+    : Progress(std::move(label), total, start, style, {}, {}) {}
 
 Progress::Progress(std::string label, int64_t total, int64_t start, ProgressStyle style, Sink sink,
                    Clock clock)
@@ -64,8 +64,8 @@ Progress::Progress(std::string label, int64_t total, int64_t start, ProgressStyl
       total_(total),
       done_(start),
       style_(style),
-      sink_(std::move(sink)),
-      clock_(std::move(clock)),
+      sink_(sink ? std::move(sink) : write_stderr),
+      clock_(clock ? std::move(clock) : steady_seconds),
       started_(clock_()),
       last_drawn_(started_),
       recent_{{started_, start}} {}
@@ -97,10 +97,12 @@ std::string Progress::line(double now) const {
   const std::string time = done_ >= total_ ? duration_text(now - started_)
                            : speed > 0 ? duration_text(static_cast<double>(total_ - done_) / speed) + " left"
                                        : "";
-  const std::string counts = fmt::format("{}/{}", done_, total_);
-  const std::string rate = speed > 0 ? fmt::format("{:.{}f}/s", speed, speed < 10 ? 2 : 0) : "";
+  const bool counted = total_ > 0;
+  const std::string percent = counted ? fmt::format("{:3.0f}%", 100 * share) : "";
+  const std::string counts = counted ? fmt::format("{}/{}", done_, total_) : "";
+  const std::string rate = counted && speed > 0 ? fmt::format("{:.{}f}/s", speed, speed < 10 ? 2 : 0) : "";
   std::string bar;
-  if (style_.terminal) {
+  if (style_.terminal && counted) {
     const int cells = std::clamp(style_.width / 5, 8, 24),
               full = static_cast<int>(std::lround(share * cells));
     bar = fmt::format("[{}{}]", std::string(static_cast<size_t>(full), '#'),
@@ -108,8 +110,7 @@ std::string Progress::line(double now) const {
   }
   const auto with = [&](const std::string& bar) {
     std::string result;
-    for (const std::string& part :
-         {label_, bar, fmt::format("{:3.0f}%", 100 * share), counts, rate, text_, time})
+    for (const std::string& part : {label_, bar, percent, counts, rate, text_, time})
       if (!part.empty()) result += (result.empty() ? "" : "  ") + part;
     return printable(result, 1000);
   };

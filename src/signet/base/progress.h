@@ -27,7 +27,8 @@ class Progress {
   using Sink = std::function<void(std::string_view)>;
   using Clock = std::function<double()>;  // seconds
 
-  // Counts from `start` (not 0 when resumed) to `total`.
+  // Counts from `start` (not 0 when resumed) to `total`. A total of 0 is not known: the line then has the
+  // time so far in place of counts. An empty sink is stderr, an empty clock a steady one.
   Progress(std::string label, int64_t total, int64_t start = 0,
            ProgressStyle style = ProgressStyle::of_stderr());
   Progress(std::string label, int64_t total, int64_t start, ProgressStyle style, Sink sink, Clock clock);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/automata/dfa_io.h"
+#include "signet/base/activity.h"
 #include "signet/base/text.h"
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/automaton_report.h"
@@ -180,10 +181,13 @@ class Analyze final : public Verb {
     options.example("signet analyze --group A5", "the word problem of a group that is not solvable");
   }
   int run() override {
-    const InputAutomaton input = input_.read();
-    const theory::Analysis analysis =
-        theory::analyze(input.dfa, input_.limits(),
-                        input.group ? input.group->generators : std::vector<automata::Permutation>{});
+    const auto [input, analysis] = while_shown("analyze", [&] {
+      InputAutomaton input = input_.read();
+      theory::Analysis analysis =
+          theory::analyze(input.dfa, input_.limits(),
+                          input.group ? input.group->generators : std::vector<automata::Permutation>{});
+      return std::make_pair(std::move(input), std::move(analysis));
+    });
     if (!svg_.empty())
       write_picture(svg_, input.title, analysis.dfa,
                     analysis.facts.holonomy ? &*analysis.facts.holonomy : nullptr);

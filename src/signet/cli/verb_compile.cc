@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "signet/base/activity.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/cli/automaton_input.h"
@@ -32,12 +33,15 @@ class Compile final : public Verb {
     if (is_directory(output_)) bad_input("{} is a directory; name a file to write", output_);
     if (!output_.empty() && !force_ && exists(output_))
       bad_input("{} exists; --force overwrites it", output_);
-    const InputAutomaton input = input_.read();
+    const InputAutomaton input = while_shown("compile", [&] { return input_.read(); });
     for (const auto& note : input.notes) fmt::print(stderr, "signet: note: {}\n", note);
-    const theory::Network network = compile_.compile(input);
     const Precision precision = compile_.precision();
-    const theory::Horizon horizon = theory::error_horizon(network, precision);
-    if (!output_.empty()) theory::save_network(output_, network);
+    const auto [network, horizon] = while_shown("compile", [&] {
+      theory::Network network = compile_.compile(input);
+      const theory::Horizon horizon = theory::error_horizon(network, precision);
+      if (!output_.empty()) theory::save_network(output_, network);
+      return std::make_pair(std::move(network), horizon);
+    });
     print(network, horizon, precision_name(precision));
     return 0;
   }

@@ -1,10 +1,12 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "signet/automata/elimination_cascade.h"
 #include "signet/automata/holonomy.h"
 #include "signet/automata/skeleton.h"
+#include "signet/base/activity.h"
 #include "signet/base/error.h"
 #include "signet/base/text.h"
 #include "signet/cli/automaton_input.h"
@@ -31,10 +33,10 @@ Elimination eliminate(const automata::Dfa& dfa, int64_t max_codes) {
   result.complete = cascade.explore(max_codes);
   result.codes = cascade.codes_explored();
   for (int32_t level = 0; level < result.levels; ++level) {
-    int64_t moves = 0;
-    for (const auto& [context, action] : cascade.contexts(level)) moves += action.moves;
-    result.contexts.push_back(static_cast<int64_t>(cascade.contexts(level).size()));
-    result.moves.push_back(moves);
+    const auto& rows = cascade.rows(level);
+    result.contexts.push_back(static_cast<int64_t>(rows.size()));
+    result.moves.push_back(
+        std::count_if(rows.begin(), rows.end(), [](const auto& row) { return row.moves(); }));
   }
   return result;
 }
@@ -79,32 +81,25 @@ class Decompose final : public Verb {
   int run() override {
     if (max_codes_ < 1 || max_codes_ > 10'000'000)
       fail(ErrorCode::kUsage, "--max-codes lies in 1..10000000, not {}", max_codes_);
-    const InputAutomaton input = input_.read();
-    const auto skeleton = automata::make_skeleton(input.dfa, input_.limits());
-    if (!skeleton)
-      bad_input("{} has more than {} image sets; raise the limit with --max-sets", input.title,
-                input_.limits().image_sets);
-    const auto holonomy = automata::holonomy(input.dfa, *skeleton);
-    if (!holonomy) bad_input("{} has {} image sets, too many to compare", input.title, skeleton->sets.size());
-    const Elimination elimination = eliminate(input.dfa, max_codes_);
-    if (!svg_.empty()) write_picture(svg_, input.title, input.dfa, &*holonomy);
+    const auto [input, holonomy, elimination] = while_shown("decompose", [&] { return decompose(); });
+    if (!svg_.empty()) write_picture(svg_, input.title, input.dfa, &holonomy);
     if (json_) {
-      fmt::print("{}\n", decomposition_json(input.dfa, *holonomy, elimination).dump(2));
+      fmt::print("{}\n", decomposition_json(input.dfa, holonomy, elimination).dump(2));
       return 0;
     }
     fmt::print("{}\n", input.title);
     for (const auto& note : input.notes) fmt::print("  note: {}\n", note);
     fmt::print(
         "\nHolonomy: {} level{}, {} sets; per component its tiles, with the group that permutes them\n",
-        holonomy->levels.size(), holonomy->levels.size() == 1 ? "" : "s", holonomy->sets);
-    for (size_t level = 0; level < holonomy->levels.size(); ++level)
-      fmt::print("{}\n", wrapped(fmt::format("{}: {}", level + 1, level_text(holonomy->levels[level])), 2));
+        holonomy.levels.size(), holonomy.levels.size() == 1 ? "" : "s", holonomy.sets);
+    for (size_t level = 0; level < holonomy.levels.size(); ++level)
+      fmt::print("{}\n", wrapped(fmt::format("{}: {}", level + 1, level_text(holonomy.levels[level])), 2));
     fmt::print("\nComponents: a set of states and its tiles\n");
-    for (size_t level = 0; level < holonomy->levels.size(); ++level) {
+    for (size_t level = 0; level < holonomy.levels.size(); ++level) {
       size_t shown = 0;
-      for (const auto& component : holonomy->levels[level]) {
+      for (const auto& component : holonomy.levels[level]) {
         if (++shown > 20) {
-          fmt::print("  {}: {} more (--json lists them)\n", level + 1, holonomy->levels[level].size() - 20);
+          fmt::print("  {}: {} more (--json lists them)\n", level + 1, holonomy.levels[level].size() - 20);
           break;
         }
         std::vector<std::string> tiles;
@@ -126,6 +121,21 @@ class Decompose final : public Verb {
   }
 
  private:
+  std::tuple<InputAutomaton, automata::Holonomy, Elimination> decompose() const {
+    InputAutomaton input = input_.read();
+    if (input.dfa.states() > automata::EliminationCascade::kMaxStates)
+      bad_input("{} has {} states and decompose shows at most {}; signet analyze tells its groups and levels",
+                input.title, input.dfa.states(), automata::EliminationCascade::kMaxStates);
+    const auto skeleton = automata::make_skeleton(input.dfa, input_.limits());
+    if (!skeleton)
+      bad_input("{} has more than {} image sets; raise the limit with --max-sets", input.title,
+                input_.limits().image_sets);
+    auto holonomy = automata::holonomy(input.dfa, *skeleton);
+    if (!holonomy) bad_input("{} has {} image sets, too many to compare", input.title, skeleton->sets.size());
+    Elimination elimination = eliminate(input.dfa, max_codes_);
+    return {std::move(input), std::move(*holonomy), std::move(elimination)};
+  }
+
   AutomatonInput input_;
   std::string svg_;
   int64_t max_codes_ = 20'000;

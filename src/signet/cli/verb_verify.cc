@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "signet/automata/dfa_io.h"
+#include "signet/base/activity.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
-#include "signet/base/progress.h"
 #include "signet/base/text.h"
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/theory_options.h"
@@ -59,17 +59,7 @@ class Verify final : public Verb {
     verify_.precision = compile_.precision();
     verify_.seed = static_cast<uint64_t>(seed_);
     const theory::Network network = read();
-    const auto style = ProgressStyle::of_stderr();
-    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(style.terminal ? 2 : 10);
-    std::optional<Progress> progress;
-    std::string shown;
-    verify_.progress = [&](const char* what, int64_t done, int64_t limit) {
-      if (!progress && std::chrono::steady_clock::now() < patience) return;
-      if (shown != what) progress.emplace(shown = what, limit, 0, style);
-      progress->update(done, "");
-    };
-    const auto result = theory::verify(network, verify_);
-    progress.reset();
+    const auto result = while_shown("verify", [&] { return theory::verify(network, verify_); });
     print(network, result);
     return result.correct ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
   }
@@ -86,16 +76,16 @@ class Verify final : public Verb {
         if (options_->given(name))
           fail(ErrorCode::kUsage, "{} is for an automaton that is to be compiled; {} is compiled already",
                name, subject_);
-      return theory::load_network(subject_);
+      return while_shown("verify", [&] { return theory::load_network(subject_); });
     }
     if (subject_.size() > 12 && subject_.ends_with(".safetensors")) bad_input("{}: no such file", subject_);
     if (!subject_.empty()) {
       if (input_.named()) fail(ErrorCode::kUsage, "more than one automaton is named");
       input_.set_expression(subject_);
     }
-    const InputAutomaton input = input_.read();
+    const InputAutomaton input = while_shown("verify", [&] { return input_.read(); });
     for (const auto& note : input.notes) fmt::print(stderr, "signet: note: {}\n", note);
-    return compile_.compile(input);
+    return while_shown("compile", [&] { return compile_.compile(input); });
   }
 
   void print(const theory::Network& network, const theory::VerifyResult& result) const {

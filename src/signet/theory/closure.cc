@@ -2,6 +2,7 @@
 #include <cstring>
 #include <map>
 
+#include "signet/base/activity.h"
 #include "signet/theory/compile_parts.h"
 #include "signet/theory/runner.h"
 #include "signet/theory/verify.h"
@@ -93,8 +94,7 @@ struct Trace {
 
 }  // namespace
 
-ClosureResult joint_closure(const Network& network, Precision precision, int64_t max_states,
-                            const VerifyProgress& progress) {
+ClosureResult joint_closure(const Network& network, Precision precision, int64_t max_states) {
   const Dfa& dfa = network.dfa;
   const auto runner = make_runner(network, precision);
   const size_t bytes = runner->state_bytes();
@@ -108,7 +108,7 @@ ClosureResult joint_closure(const Network& network, Precision precision, int64_t
 
   ClosureResult result;
   for (int32_t i = 0; i < seen.size(); ++i) {
-    if (progress && i % 1024 == 0) progress("orbit", seen.size(), max_states);
+    report_activity("states of the orbit", seen.size(), max_states);
     State q;
     std::memcpy(&q, seen.at(i) + bytes, sizeof q);
     for (Letter s = 0; s < dfa.letters(); ++s) {
@@ -205,8 +205,7 @@ class CodeNetwork {
 
 // Part (1). The tuples are followed with the state of the automaton; a wrong answer is a counterexample to
 // exact arithmetic.
-ClosureResult code_closure(const Network& network, CodeNetwork& codes, int64_t max_states,
-                           const VerifyProgress& progress) {
+ClosureResult code_closure(const Network& network, CodeNetwork& codes, int64_t max_states) {
   const Dfa& dfa = network.dfa;
   const size_t count = codes.blocks(), bytes = (count + 1) * sizeof(int32_t);
   max_states = std::min(max_states, kMaxArenaBytes / static_cast<int64_t>(bytes));
@@ -217,7 +216,7 @@ ClosureResult code_closure(const Network& network, CodeNetwork& codes, int64_t m
   seen.insert(reinterpret_cast<const char*>(record.data()));
   ClosureResult result;
   for (int32_t i = 0; i < seen.size(); ++i) {
-    if (progress && i % 1024 == 0) progress("code words", seen.size(), max_states);
+    report_activity("tuples of code words", seen.size(), max_states);
     for (Letter s = 0; s < dfa.letters(); ++s) {
       std::memcpy(record.data(), seen.at(i), bytes);
       const State q = record[count];
@@ -242,7 +241,7 @@ ClosureResult code_closure(const Network& network, CodeNetwork& codes, int64_t m
 // Part (2) for one block: true when every bit pattern reachable under the pairs decodes as the code words do.
 bool block_closes(Runner& runner, size_t layer, size_t block, const Block& data,
                   const std::map<std::pair<int32_t, int32_t>, int32_t>& moves, int64_t max_states,
-                  const VerifyProgress& progress, int64_t& states) {
+                  int64_t& states) {
   std::map<std::vector<double>, int32_t> seen;
   std::vector<const std::vector<double>*> queue;
   const auto visit = [&](std::vector<double> x, int32_t code) {
@@ -253,8 +252,7 @@ bool block_closes(Runner& runner, size_t layer, size_t block, const Block& data,
   const int32_t start_code = runner.block_code(layer, block);
   visit(runner.block_state(layer, block), start_code);
   for (size_t i = 0; i < queue.size(); ++i) {
-    if (progress && i % 1024 == 0)
-      progress("orbit of a block", static_cast<int64_t>(queue.size()), max_states);
+    report_activity("states of a block's orbit", static_cast<int64_t>(queue.size()), max_states);
     const int32_t code = seen[*queue[i]];
     for (auto it = moves.lower_bound({code, INT32_MIN}); it != moves.end() && it->first.first == code; ++it) {
       runner.set_block_state(layer, block, *queue[i]);
@@ -270,10 +268,9 @@ bool block_closes(Runner& runner, size_t layer, size_t block, const Block& data,
 
 }  // namespace
 
-ClosureResult layerwise_closure(const Network& network, Precision precision, int64_t max_states,
-                                const VerifyProgress& progress) {
+ClosureResult layerwise_closure(const Network& network, Precision precision, int64_t max_states) {
   CodeNetwork codes(network);
-  ClosureResult result = code_closure(network, codes, max_states, progress);
+  ClosureResult result = code_closure(network, codes, max_states);
   result.layerwise = true;
   if (result.status != ClosureResult::Status::kProved) {
     // A wrong answer in exact arithmetic need not be wrong in this type, and the other way round.
@@ -288,7 +285,7 @@ ClosureResult layerwise_closure(const Network& network, Precision precision, int
   size_t b = 0;
   for (size_t l = 0; l < network.layers.size(); ++l)
     for (size_t i = 0; i < network.layers[l].blocks.size(); ++i, ++b)
-      if (!block_closes(*runner, l, i, codes.block(b), codes.moves(b), max_states, progress, result.states)) {
+      if (!block_closes(*runner, l, i, codes.block(b), codes.moves(b), max_states, result.states)) {
         result.status = ClosureResult::Status::kOpen;
         return result;
       }

@@ -4,7 +4,9 @@
 #include <bitset>
 #include <numeric>
 #include <set>
+#include <unordered_set>
 
+#include "signet/base/activity.h"
 #include "signet/theory/table_group.h"
 
 namespace signet::theory {
@@ -16,6 +18,12 @@ using Subset = TableGroup::Subset;
 
 int64_t size_of(const Subset& s) { return std::count(s.begin(), s.end(), true); }
 
+Subset subset_of(const TableGroup& g, const std::vector<int32_t>& elements) {
+  Subset s(static_cast<size_t>(g.order()), false);
+  for (int32_t a : elements) s[a] = true;
+  return s;
+}
+
 bool contained(const Subset& a, const Subset& b) {
   for (size_t i = 0; i < a.size(); ++i)
     if (a[i] && !b[i]) return false;
@@ -24,13 +32,19 @@ bool contained(const Subset& a, const Subset& b) {
 
 // Subgroups with at most three generators, the first up to conjugation, within a budget of work.
 std::vector<Subset> find_subgroups(const TableGroup& g) {
-  std::set<Subset> found;
+  std::unordered_set<Subset> found;
+  std::vector<std::vector<int32_t>> elements;  // of those found, in increasing order
   int64_t budget = 40'000'000;
   const auto representatives = g.class_representatives();
   const auto add = [&](const std::vector<int32_t>& generators) {
-    Subset s = g.generated(generators);
-    budget -= size_of(s) * static_cast<int64_t>(generators.size()) + g.order() / 8;
-    return found.insert(std::move(s)).second;
+    auto list = g.generated(generators);
+    const auto size = static_cast<int64_t>(list.size());
+    budget -= size * static_cast<int64_t>(generators.size()) + g.order() / 8;
+    if (!found.insert(subset_of(g, list)).second) return false;
+    report_activity("subgroups", static_cast<int64_t>(found.size()));
+    std::sort(list.begin(), list.end());
+    elements.push_back(std::move(list));
+    return true;
   };
   std::vector<std::vector<int32_t>> pairs;
   for (int32_t a : representatives)
@@ -38,7 +52,14 @@ std::vector<Subset> find_subgroups(const TableGroup& g) {
       if (add({a, b})) pairs.push_back({a, b});
   for (const auto& pair : pairs)
     for (int32_t c = 1; c < g.order() && budget > 0 && found.size() < 4000; ++c) add({pair[0], pair[1], c});
-  return {found.begin(), found.end()};
+  // In the order of their characteristic vectors: of two, the one with the smaller element comes later where
+  // they first differ.
+  std::sort(elements.begin(), elements.end(), [](const auto& x, const auto& y) {
+    return std::lexicographical_compare(x.begin(), x.end(), y.begin(), y.end(), std::greater<>());
+  });
+  std::vector<Subset> subgroups;
+  for (const auto& list : elements) subgroups.push_back(subset_of(g, list));
+  return subgroups;
 }
 
 struct Candidate {
@@ -189,14 +210,17 @@ std::optional<Representation> find_representation(const std::vector<Permutation>
   Subset needed(static_cast<size_t>(group->order()), false);
   for (int32_t x = 0; x < group->order(); ++x) needed[x] = group->element(x)[start] == start;
   const auto subgroups = find_subgroups(*group);
+  std::vector<int64_t> sizes;
+  for (const Subset& h : subgroups) sizes.push_back(size_of(h));
   std::vector<Candidate> candidates;
   const int32_t widest = std::min(best.dimension, 64);
-  for (const Subset& h : subgroups) {
-    const int64_t size = size_of(h);
-    if (group->order() / size > widest) continue;
-    add_candidates(*group, h, h, candidates);
-    for (const Subset& k : subgroups)
-      if (size_of(k) * 2 == size && contained(k, h)) add_candidates(*group, h, k, candidates);
+  for (size_t h = 0; h < subgroups.size(); ++h) {
+    if (group->order() / sizes[h] > widest) continue;
+    report_activity("actions of the group", static_cast<int64_t>(candidates.size()));
+    add_candidates(*group, subgroups[h], subgroups[h], candidates);
+    for (size_t k = 0; k < subgroups.size(); ++k)
+      if (sizes[k] * 2 == sizes[h] && contained(subgroups[k], subgroups[h]))
+        add_candidates(*group, subgroups[h], subgroups[k], candidates);
     if (candidates.size() > 3000) break;
   }
   std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {

@@ -27,7 +27,8 @@ class TableGroup {
   const automata::Permutation& element(int32_t a) const { return elements_[a]; }
   int32_t index(const automata::Permutation& p) const { return index_.at(p); }
 
-  Subset generated(const std::vector<int32_t>& generators) const;
+  // The elements of the subgroup, the identity first.
+  std::vector<int32_t> generated(const std::vector<int32_t>& generators) const;
   // One element of every conjugacy class.
   std::vector<int32_t> class_representatives() const;
 

@@ -10,6 +10,7 @@
 #include "signet/automata/monoid.h"
 #include "signet/automata/skeleton.h"
 #include "signet/automata/small_group.h"
+#include "signet/base/activity.h"
 #include "signet/base/error.h"
 #include "signet/theory/representation.h"
 #include "signet/theory/verdict_classes.h"
@@ -184,9 +185,12 @@ Analysis analyze(const Dfa& minimal, const Limits& limits, const std::vector<Per
   } else if (facts.r_trivial) {  // no cycles but loops, so no groups
     facts.aperiodic = facts.two_groups = facts.solvable = true;
   }
+  report_activity("binary codes");
   const auto code = find_binary_code(dfa);
+  report_activity("one-layer barrier");
   decide_one_layer(dfa, monoid, code, facts);
   if (facts.group && dfa.states() > 1) find_group_action(dfa, natural, facts);
+  report_activity("verdicts");
   analysis.verdicts = class_verdicts(dfa, facts, code, skeleton ? &*skeleton : nullptr);
   return analysis;
 }

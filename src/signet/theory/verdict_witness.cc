@@ -123,8 +123,11 @@ std::optional<Witness> find_unsolvable(const Dfa& dfa, const Skeleton& skeleton)
       on_states[best->points[i]] = best->points[best->generators[g][i]];
     actions +=
         fmt::format("{}{} as {}", g ? ", " : "", shown(dfa, best->words[g]), cycle_notation(on_states));
-    best_facts = group_facts(static_cast<int32_t>(best->points.size()), chosen);
-    if (!best_facts.solvable) break;
+    if (chosen.size() == best->generators.size()) break;
+    GroupFacts facts = group_facts(static_cast<int32_t>(best->points.size()), chosen);
+    if (facts.solvable) continue;
+    best_facts = std::move(facts);
+    break;
   }
   std::string group = best_facts.name;
   if (group.rfind("order", 0) == 0) group = "a group of " + group;

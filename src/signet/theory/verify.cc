@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "signet/base/activity.h"
 #include "signet/base/error.h"
 #include "signet/base/rng.h"
 #include "signet/theory/runner.h"
@@ -19,14 +20,14 @@ constexpr int64_t kChunk = 4096;
 // Runs `length` letters made by `letter_at(chunk begin, buffer, n)` in constant memory.
 template <class Source>
 std::optional<int64_t> stream_mismatch(const Network& network, Runner& runner, int64_t length,
-                                       Source&& source, const VerifyProgress& progress = {}) {
+                                       Source&& source) {
   const Dfa& dfa = network.dfa;
   std::vector<Letter> letters(kChunk);
   std::vector<int32_t> answers(kChunk);
   State q = dfa.start;
   runner.reset();
   for (int64_t begin = 0; begin < length; begin += kChunk) {
-    if (progress) progress("letters of a word", begin, length);
+    report_activity("letters of a test word", begin, length);
     const int64_t n = std::min(kChunk, length - begin);
     source(begin, letters.data(), n);
     runner.feed(letters.data(), n, answers.data());
@@ -62,15 +63,14 @@ VerifyResult random_testing(const Network& network, const VerifyOptions& options
   };
   for (Letter s = 0; s < powers; ++s) {
     const int64_t length = worst ? static_cast<int64_t>(worst->size()) - 1 : options.length;
-    const auto at = stream_mismatch(
-        network, *runner, length, [s](int64_t, Letter* out, int64_t n) { std::fill(out, out + n, s); },
-        options.progress);
+    const auto at = stream_mismatch(network, *runner, length,
+                                    [s](int64_t, Letter* out, int64_t n) { std::fill(out, out + n, s); });
     if (at) keep_shorter(Word(static_cast<size_t>(*at + 1), s));
   }
   for (int64_t w = 0; w < options.words; ++w) {
     const int64_t length = worst ? static_cast<int64_t>(worst->size()) - 1 : options.length;
     const RandomLetters source{Rng(options.seed, static_cast<uint64_t>(w)), letters};
-    const auto at = stream_mismatch(network, *runner, length, RandomLetters(source), options.progress);
+    const auto at = stream_mismatch(network, *runner, length, RandomLetters(source));
     if (!at) continue;
     Word word(static_cast<size_t>(*at + 1));
     RandomLetters again(source);
@@ -123,10 +123,10 @@ VerifyResult verify(const Network& network, const VerifyOptions& options) {
   int64_t visited = 0;
   if (any || options.method == "closure") {
     const int64_t joint_limit = any ? std::min<int64_t>(options.max_states, 200'000) : options.max_states;
-    ClosureResult closure = joint_closure(network, options.precision, joint_limit, options.progress);
+    ClosureResult closure = joint_closure(network, options.precision, joint_limit);
     if (closure.status == ClosureResult::Status::kOpen) {
       visited = closure.states;
-      closure = layerwise_closure(network, options.precision, options.max_states, options.progress);
+      closure = layerwise_closure(network, options.precision, options.max_states);
     }
     if (closure.status == ClosureResult::Status::kOpen && !any) {
       VerifyResult open;

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,9 +15,6 @@ namespace signet::theory {
 
 using Word = std::vector<automata::Letter>;
 
-// Called now and then in long searches: what is done, and how much of what limit.
-using VerifyProgress = std::function<void(const char* what, int64_t done, int64_t limit)>;
-
 struct VerifyOptions {
   Precision precision = Precision::kFp32;
   int64_t length = 1'000'000;  // of random words
@@ -26,7 +22,6 @@ struct VerifyOptions {
   uint64_t seed = 1;
   int64_t max_states = 1'000'000;  // of the orbit search
   std::string method = "auto";     // or insist: "closure", "horizon", "random"
-  VerifyProgress progress;
 };
 
 struct VerifyResult {
@@ -48,15 +43,13 @@ struct ClosureResult {
   Word counterexample;
   bool layerwise = false;
 };
-ClosureResult joint_closure(const Network& network, Precision precision, int64_t max_states,
-                            const VerifyProgress& progress = {});
+ClosureResult joint_closure(const Network& network, Precision precision, int64_t max_states);
 
 // The same proof in two parts, for networks whose joint orbit is too large because each block keeps low-order
 // digits of its own: (1) breadth first over tuples of code words, the network in exact arithmetic; (2) per
 // block, breadth first over bit patterns under the (code, context) pairs that (1) met, checking that each
 // step decodes as the code words do. Together they give the first by induction on the length.
-ClosureResult layerwise_closure(const Network& network, Precision precision, int64_t max_states,
-                                const VerifyProgress& progress = {});
+ClosureResult layerwise_closure(const Network& network, Precision precision, int64_t max_states);
 
 // How long rounding cannot change what any block decodes to.
 struct Horizon {
