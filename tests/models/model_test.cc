@@ -3,6 +3,7 @@
 
 #include "signet/autograd/ops.h"
 #include "signet/base/text.h"
+#include "signet/models/registry.h"
 #include "support/check.h"
 
 namespace signet::models {
@@ -109,7 +110,9 @@ struct Fixture {
   std::vector<int32_t> tokens, scored, targets;
 
   Fixture(const Variant& variant, int64_t batch, int64_t time, uint64_t seed)
-      : model(configure(variant), kVocabulary, kClasses),
+      : Fixture(configure(variant), batch, time, seed) {}
+  Fixture(const ModelConfig& config, int64_t batch, int64_t time, uint64_t seed)
+      : model(config, kVocabulary, kClasses),
         sequence{batch, time},
         weights(static_cast<size_t>(model.parameters().size())),
         gradient(weights.size()),
@@ -138,32 +141,38 @@ struct Fixture {
   }
 };
 
+// In at most `limit` entries of every parameter.
+void expect_gradients(Fixture& f, double accuracy, size_t limit) {
+  f.loss(true);
+  for (const auto& info : f.model.parameters().infos()) {
+    const auto begin = f.gradient.begin() + info.offset;
+    const std::vector<double> analytic(begin, begin + info.shape.size());
+    std::vector<double> point(f.weights.begin() + info.offset,
+                              f.weights.begin() + info.offset + info.shape.size());
+    test::expect_gradient(
+        point, analytic,
+        [&] {
+          std::copy(point.begin(), point.end(), f.weights.begin() + info.offset);
+          return f.loss(false);
+        },
+        info.name, accuracy, limit);
+    std::copy(point.begin(), point.end(), f.weights.begin() + info.offset);
+  }
+}
+
 TEST(Model, GradientsMatchFiniteDifferences) {
   for (const auto& variant : kVariants) {
     if (!variant.exact_gradient) continue;
     for (int64_t time : {1, 6}) {  // 1 x 2 rows: the vocabulary is not the smaller side
       SCOPED_TRACE(testing::Message() << variant.name << " time " << time);
       Fixture f(variant, 2, time, 7);
-      f.loss(true);
-      for (const auto& info : f.model.parameters().infos()) {
-        const auto begin = f.gradient.begin() + info.offset;
-        const std::vector<double> analytic(begin, begin + info.shape.size());
-        std::vector<double> point(f.weights.begin() + info.offset,
-                                  f.weights.begin() + info.offset + info.shape.size());
-        test::expect_gradient(
-            point, analytic,
-            [&] {
-              std::copy(point.begin(), point.end(), f.weights.begin() + info.offset);
-              return f.loss(false);
-            },
-            info.name, 2e-6, 12);
-        std::copy(point.begin(), point.end(), f.weights.begin() + info.offset);
-      }
+      expect_gradients(f, 2e-6, 12);
     }
   }
 }
 
-std::vector<double> logits_of(Fixture& f, const std::vector<int64_t>& pieces) {
+// Of the sequences in pieces, or of whole ones as training sees them, without a state.
+std::vector<double> logits_of(Fixture& f, const std::vector<int64_t>& pieces, bool training = false) {
   const Weights view(f.model.parameters(), DType::kF64, f.weights.data(), nullptr);
   const int64_t batch = f.sequence.batch, time = f.sequence.time, classes = Fixture::kClasses;
   std::vector<double> out(static_cast<size_t>(batch * time * classes));
@@ -175,7 +184,8 @@ std::vector<double> logits_of(Fixture& f, const std::vector<int64_t>& pieces) {
     std::vector<int32_t> part;
     for (int64_t b = 0; b < batch; ++b)
       for (int64_t t = 0; t < n; ++t) part.push_back(f.tokens[b * time + begin + t]);
-    const Var logits = f.model.forward(tape, view, part.data(), {batch, n}, nullptr, batch * n, &state);
+    const Var logits =
+        f.model.forward(tape, view, part.data(), {batch, n}, nullptr, batch * n, training ? nullptr : &state);
     for (int64_t b = 0; b < batch; ++b) {
       for (int64_t i = 0; i < n * classes; ++i)
         out[(b * time + begin) * classes + i] = logits.value.as<double>()[b * n * classes + i];
@@ -185,14 +195,68 @@ std::vector<double> logits_of(Fixture& f, const std::vector<int64_t>& pieces) {
   return out;
 }
 
-// Decoding token by token, or in pieces of any size, is the same function as one pass: in both ranges.
+// Decoding token by token, or in pieces of any size, is the same function as the pass of training.
+void expect_same_in_pieces(Fixture& f, double accuracy) {
+  const auto whole = logits_of(f, {7}, /*training=*/true);
+  for (const std::vector<int64_t>& pieces : {std::vector<int64_t>{7}, {1, 1, 1, 1, 1, 1, 1}, {2, 0, 4, 1}})
+    EXPECT_LT(test::relative_error(logits_of(f, pieces), whole), accuracy) << pieces.size() << " pieces";
+}
+
 TEST(Model, StateContinuesASequence) {
   for (const auto& variant : kVariants) {
     SCOPED_TRACE(variant.name);
     Fixture f(variant, 3, 7, 11);
-    const auto whole = logits_of(f, {7});
-    EXPECT_LT(test::relative_error(logits_of(f, {1, 1, 1, 1, 1, 1, 1}), whole), 1e-12);
-    EXPECT_LT(test::relative_error(logits_of(f, {2, 4, 1}), whole), 1e-12);
+    expect_same_in_pieces(f, 1e-12);
+  }
+}
+
+// What an architecture describes as a choice among a few values may be chosen in any combination, and none
+// may be wrong. New options are drawn, too.
+TEST(Model, AnyCombinationOfChoices) {
+  const std::pair<const char*, std::vector<const char*>> kSizes[] = {{"width", {"4", "6", "8"}},
+                                                                     {"blocks", {"1", "2"}},
+                                                                     {"mlp", {"0", "5"}},
+                                                                     {"heads", {"1", "2"}},
+                                                                     {"head_dim", {"2", "4"}},
+                                                                     {"state", {"1", "3"}},
+                                                                     {"householders", {"1", "3"}},
+                                                                     {"conv", {"0", "1", "3"}},
+                                                                     {"dictionary", {"3"}},
+                                                                     {"gate_rank", {"2"}},
+                                                                     {"block", {"2"}},
+                                                                     {"key_dim", {"0", "3"}},
+                                                                     {"max_length", {"7"}},
+                                                                     {"eigenvalues", {"0,1", "-1,1"}}};
+  for (const auto& architecture : architecture_names()) {
+    Rng rng(17, architecture.size());
+    int made = 0;
+    for (int draw = 0; draw < 12; ++draw) {
+      ModelConfig config = ModelConfig::for_architecture(architecture);
+      io::Fields fields = io::fields_of(config);
+      const auto pick = [&](const auto& values) { return values[rng.below(values.size())]; };
+      for (const auto& field : fields.all()) {
+        std::vector<std::string> choices;
+        if (field.allowed == "true or false") choices = {"true", "false"};
+        if (field.allowed.starts_with("one of ")) choices = split(field.allowed.substr(7), ' ');
+        std::erase(choices, "|");
+        if (!choices.empty()) fields.set(field.key + "=" + pick(choices));
+        for (const auto& [key, values] : kSizes)
+          if (field.key == key && (field.key != "eigenvalues" || config.has_range()))
+            fields.set(field.key + "=" + pick(values));
+      }
+      const std::string yaml = fields.to_yaml();
+      SCOPED_TRACE(yaml);
+      try {
+        Fixture f(config, 3, 7, static_cast<uint64_t>(draw));
+        ++made;
+        expect_same_in_pieces(f, 1e-10);
+        // Straight-through where a gate is clamped or a choice is hard.
+        if (yaml.find(": hard") == std::string::npos) expect_gradients(f, 1e-5, 3);
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kBadInput) << error.what();
+      }
+    }
+    EXPECT_GE(made, 4) << architecture;
   }
 }
 
