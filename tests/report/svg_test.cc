@@ -35,13 +35,20 @@ TEST(Scale, TicksAreRoundAndInside) {
   EXPECT_EQ(Scale(Scale::kLinear, -0.15, 1.08, 0, 1).ticks(5), (std::vector<double>{0, 0.25, 0.5, 0.75, 1}));
   EXPECT_EQ(Scale(Scale::kLog, 30, 1e6, 0, 1).ticks(8), (std::vector<double>{100, 1000, 1e4, 1e5, 1e6}));
   for (auto kind : {Scale::kLinear, Scale::kLog})
-    for (auto [low, high] :
-         {std::pair{1.0, 1.0}, {1e-30, 1e30}, {kNan, kNan}, {5.0, 2.0}, {0.0, kInfinity}}) {
+    for (auto [low, high] : {std::pair{1.0, 1.0},
+                             {1e-30, 1e30},
+                             {kNan, kNan},
+                             {5.0, 2.0},
+                             {0.0, kInfinity},
+                             {-1e308, 1e308},
+                             {1e308, 1e308},
+                             {-1e308, -1e308},
+                             {1e-320, 1e308}}) {
       const Scale scale(kind, low, high, 0, 1);
       const auto ticks = scale.ticks(6);
       EXPECT_LE(ticks.size(), 24u);
       for (double tick : ticks) EXPECT_TRUE(std::isfinite(tick));
-      EXPECT_TRUE(std::isfinite(scale(1.0)));
+      for (double value : {1.0, 1e308, -1e308, 1e-320}) EXPECT_TRUE(std::isfinite(scale(value)));
     }
 }
 

@@ -56,16 +56,18 @@ std::string text_at(double x, double y, const char* anchor, const std::string& t
 
 Scale::Scale(Kind kind, double low, double high, double pixel_low, double pixel_high)
     : kind_(kind), low_(low), high_(high), pixel_low_(pixel_low), pixel_high_(pixel_high) {
+  constexpr double kFar = 1e300;  // differences of what lies within it are finite
   if (!std::isfinite(low_)) low_ = kind_ == kLog ? 1 : 0;
-  if (!std::isfinite(high_)) high_ = low_ + 1;
-  if (kind_ == kLog) low_ = std::max(low_, 1e-300);
-  if (!(high_ > low_)) high_ = kind_ == kLog ? low_ * 10 : low_ + 1;
+  low_ = std::clamp(low_, kind_ == kLog ? 1 / kFar : -kFar, kFar);
+  high_ = std::isfinite(high_) ? std::min(high_, 10 * kFar) : low_;
+  if (!(high_ > low_)) high_ = kind_ == kLog ? low_ * 10 : low_ + std::max(1.0, std::abs(low_));
 }
 
 double Scale::operator()(double value) const {
-  const double t = kind_ == kLog ? std::log(std::max(value, low_) / low_) / std::log(high_ / low_)
-                                 : (value - low_) / (high_ - low_);
-  return pixel_low_ + t * (pixel_high_ - pixel_low_);
+  const double t =
+      kind_ == kLog ? (std::log(std::max(value, low_)) - std::log(low_)) / (std::log(high_) - std::log(low_))
+                    : (value - low_) / (high_ - low_);
+  return pixel_low_ + std::clamp(t, -1e3, 1e3) * (pixel_high_ - pixel_low_);  // far outside is outside
 }
 
 std::vector<double> Scale::ticks(int count) const {
