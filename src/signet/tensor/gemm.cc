@@ -2,6 +2,7 @@
 
 #include <cblas.h>
 
+#include "signet/base/error.h"
 #include "signet/base/signals.h"
 #include "signet/base/thread_pool.h"
 
@@ -31,8 +32,13 @@ void product(const Gemm<double>& p) {
 
 void product(const Gemm<float>& p) {
 #ifdef SIGNET_ONEDNN
-  dnnl_sgemm(p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.m, p.n, p.k, 1.0f, p.a, p.lda, p.b,
-             p.ldb, p.accumulate ? 1.0f : 0.0f, p.c, p.ldc);
+  const dnnl_status_t status =
+      dnnl_sgemm(p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.m, p.n, p.k, 1.0f, p.a, p.lda, p.b,
+                 p.ldb, p.accumulate ? 1.0f : 0.0f, p.c, p.ldc);
+  if (status != dnnl_success)  // c is as it was
+    fail(status == dnnl_out_of_memory ? ErrorCode::kResource : ErrorCode::kFailure,
+         "oneDNN did not multiply {} x {} by {} x {}: status {}", p.m, p.k, p.k, p.n,
+         static_cast<int>(status));
 #else
   cblas_sgemm(CblasRowMajor, p.transpose_a ? CblasTrans : CblasNoTrans,
               p.transpose_b ? CblasTrans : CblasNoTrans, p.m, p.n, p.k, 1.0f, p.a, p.lda, p.b, p.ldb,
