@@ -72,7 +72,8 @@ TEST(DfaJson, RefusesHostileInput) {
             std::string::npos);
   std::string many = R"({"alphabet":["a"],"start":0,"accept":[0],"delta":[[0])";
   for (int i = 0; i < 20'000; ++i) many += ",[0]";
-  EXPECT_NE(json_error(many + "]}").find("--max-states"), std::string::npos);
+  EXPECT_EQ(json_error(many + "]}"), "automaton: more than 10000 states");
+  EXPECT_NE(json_error(many + "]}", {.from_options = true}).find("--max-states"), std::string::npos);
   EXPECT_EQ(json_error(many + "]}", {.states = 30'000}), "");
 }
 

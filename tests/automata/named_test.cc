@@ -9,6 +9,7 @@
 #include "signet/automata/regex.h"
 #include "signet/base/error.h"
 #include "support/check.h"
+#include "support/temporary_directory.h"
 
 namespace signet::automata {
 namespace {
@@ -86,12 +87,12 @@ TEST(NamedGroup, LargeAndUnknownAreRefused) {
                           "S12xS12",
                           "Z1999wrZ1999"})
     EXPECT_THROW(named_group(bad), Error) << bad;
-  try {
-    named_group("S13");
-  } catch (const Error& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "group S13 has 6227020800 elements; the limit is 10000 (raise it with --max-states)");
-  }
+  const auto message = [](const Limits& limits) {
+    return std::string(test::error_of([&] { named_group("S13", "standard", limits); })->what());
+  };
+  EXPECT_EQ(message({.from_options = true}),
+            "group S13 has 6227020800 elements; the limit is 10000 (raise it with --max-states)");
+  EXPECT_EQ(message({}), "group S13 has 6227020800 elements; the limit is 10000");
 }
 
 TEST(PermGroup, OrdersMembershipAndDerivedSeries) {
@@ -169,6 +170,11 @@ TEST(NamedLanguage, RefusesBadNames) {
   for (const char* bad : {"", "parit", "mod", "mod:", "mod:0", "mod:x", "mod:-3", "mod:99999999999999999999",
                           "mod:100000", "dyck:0", "parity:2", "kth-last:17", "T:1", "tomita8"})
     EXPECT_THROW(named_language(bad), Error) << bad;
+  const auto message = [](const Limits& limits) {
+    return std::string(test::error_of([&] { named_language("mod:20000", limits); })->what());
+  };
+  EXPECT_EQ(message({}), "language 'mod:m': the number must be in 1..9998");
+  EXPECT_EQ(message({.from_options = true}), message({}) + " (raise the limit with --max-states)");
 }
 
 }  // namespace

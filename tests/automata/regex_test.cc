@@ -7,6 +7,7 @@
 #include "signet/automata/minimize.h"
 #include "signet/base/error.h"
 #include "support/check.h"
+#include "support/temporary_directory.h"
 
 namespace signet::automata {
 namespace {
@@ -162,6 +163,7 @@ TEST(Regex, SaysWhatIsWrong) {
   EXPECT_NE(error_of("abc").find("position 3"), std::string::npos) << error_of("abc");
   EXPECT_NE(error_of("abc").find("'c' is not in the alphabet (a b)"), std::string::npos);
   EXPECT_NE(error_of("(ab").find("'(' at position 1"), std::string::npos) << error_of("(ab");
+  test::expect_error([] { letters_in("@", "task.alphabet"); }, ErrorCode::kBadInput, "with task.alphabet");
   EXPECT_THROW(alphabet_of("aba"), Error);
   EXPECT_THROW(alphabet_of(""), Error);
 }
@@ -170,8 +172,9 @@ TEST(Regex, ExplosionsStopAtTheLimit) {
   const auto begin = std::chrono::steady_clock::now();
   for (const char* expression : {"(a|b)*a(a|b){40}", "a{1000000}", "(a{1000}){1000}",
                                  "(((a{99}b){99}a){99}b){99}", "~((a|b)*a(a|b){30})&(a|b)*b(a|b){20}"}) {
-    const std::string message = error_of(expression);
+    const std::string message = error_of(expression, {.from_options = true});
     EXPECT_NE(message.find("--max-states"), std::string::npos) << expression << ": " << message;
+    EXPECT_EQ(error_of(expression).find("--"), std::string::npos) << "a task has no such option";
   }
   EXPECT_NE(error_of(std::string(100'000, '(')), "");
   EXPECT_NE(error_of(std::string(200'000, 'a')), "");

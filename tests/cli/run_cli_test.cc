@@ -86,6 +86,30 @@ TEST_F(TrainedRun, SaveNeedsTheRunForItself) {
   EXPECT_EQ(run_signet("eval --quiet --samples 4 " + run_).exit_code, 0) << "looking at it does not";
 }
 
+// A Transformer keeps so many tokens and no more; the message names the key that says how many.
+TEST(MixedRun, LengthsBeyondTheMemoryAreRefusedAtOnce) {
+  const test::TemporaryDirectory directory;
+  const std::string run = directory / "run";
+  ASSERT_EQ(
+      run_signet("train parity --model deltanet+transformer --quiet --steps 1 --out " + run +
+                 " --set model.width=8 --set train.batch=2 --set eval.samples=2 --set eval.max_length=40"
+                 " --set model.transformer.max_length=48")
+          .exit_code,
+      0);
+  EXPECT_EQ(run_signet("eval --quiet --samples 2 --lengths 48 " + run).exit_code, 0);
+  expect_refused(run_signet("eval --quiet --samples 2 --lengths 40:60 " + run), 2,
+                 "train with model.transformer.max_length = ");
+}
+
+TEST(Train, NamesNoOptionThatItLacks) {
+  for (const char* task :
+       {"--regex '(a|b)*a(a|b){40}'", "--regex 'a{20000}'", "--regex '@'", "language:mod:20000"}) {
+    const auto refused = run_signet(std::string("train --dry-run ") + task);
+    EXPECT_NE(refused.exit_code, 0) << task;
+    EXPECT_EQ(refused.err.find("--"), std::string::npos) << refused.err;
+  }
+}
+
 TEST_F(TrainedRun, AHorizonBelowTheLeastLengthIsRefusedAtOnce) {
   expect_refused(run_signet("eval --quiet --samples 4 --horizon 1 " + run_), 2, "--horizon 1");
 }

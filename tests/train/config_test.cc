@@ -206,7 +206,11 @@ TEST(RunConfig, WhatAModelCannotTakeIsRefusedBeforeTraining) {
   const auto with = [](const char* model, const char* set) {
     return resolve_config({"", "parity", model, {set}});
   };
-  expect_error([&] { with("transformer", "model.max_length=64"); }, ErrorCode::kUsage, "max_length");
+  expect_error([&] { with("transformer", "model.max_length=64"); }, ErrorCode::kUsage,
+               "model.max_length = 64");
+  expect_error([&] { with("deltanet+transformer", "model.transformer.max_length=64"); }, ErrorCode::kUsage,
+               "model.transformer.max_length = 64");
+  EXPECT_NO_THROW(with("deltanet+transformer", "model.transformer.max_length=255"));
   EXPECT_NO_THROW(with("transformer", "model.max_length=255"));  // the answer is not fed
   expect_error(
       [] {

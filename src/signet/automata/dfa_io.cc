@@ -42,7 +42,8 @@ const Json& array(const Json& value, const std::string& where) {
 
 void check_size(int64_t states, int64_t letters, const Limits& limits) {
   if (states > limits.states)
-    bad_input("automaton: more than {} states (raise the limit with --max-states)", limits.states);
+    bad_input("automaton: more than {} states{}", limits.states,
+              limits.advice(" (raise the limit with --max-states)", ""));
   if (letters > kMaxLetters) bad_input("automaton: more than {} letters", kMaxLetters);
   if (states * letters > kMaxTransitions) bad_input("automaton: more than {} transitions", kMaxTransitions);
 }

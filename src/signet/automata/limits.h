@@ -1,5 +1,5 @@
 // How large automata and what is derived from them may grow. Everything here that can explode stops at one of
-// these and says which option raises it.
+// these and says which option raises it, where there is one.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,12 @@ struct Limits {
   int64_t states = 10'000;      // --max-states: states of an automaton, elements of a named group
   int64_t monoid = 300'000;     // --max-monoid: elements of the transition monoid that are enumerated
   int64_t image_sets = 50'000;  // --max-sets: image sets of the skeleton
+  bool from_options = false;    // whether the verb has these options
+
+  // For messages: `with_option` names an option, which a verb without it must not.
+  const char* advice(const char* with_option, const char* without) const {
+    return from_options ? with_option : without;
+  }
 };
 
 // Not options: no use needs more, and memory stays bounded.

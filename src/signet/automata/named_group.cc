@@ -247,9 +247,9 @@ NamedGroup named_group(std::string_view name, std::string_view generators, const
   const int32_t n = action.degree;
   if (action.order > static_cast<double>(limits.states))
     bad_input(
-        "group {} has {} elements; the limit is {} (raise it with --max-states)", name,
+        "group {} has {} elements; the limit is {}{}", name,
         action.order < 1e15 ? fmt::format("{:.0f}", action.order) : fmt::format("about {:.3g}", action.order),
-        limits.states);
+        limits.states, limits.advice(" (raise it with --max-states)", ""));
   const PermGroup group(n, action.generators);
   std::vector<Permutation> candidates;
   if (generators == "standard") {
@@ -298,8 +298,8 @@ GroupAutomaton word_problem(const NamedGroup& group, const Limits& limits) {
     auto& row = result.dfa.delta.emplace_back();
     for (const auto& g : group.generators) row.push_back(state_of(then(result.elements[i], g)));
     if (static_cast<int64_t>(result.elements.size()) > limits.states)
-      bad_input("group {} has more than {} elements (raise the limit with --max-states)", group.name,
-                limits.states);
+      bad_input("group {} has more than {} elements{}", group.name, limits.states,
+                limits.advice(" (raise the limit with --max-states)", ""));
     if (static_cast<int64_t>(result.elements.size() * group.generators.size()) > kMaxTransitions)
       bad_input("group {} with {} letters has more than {} transitions; use fewer generators", group.name,
                 group.generators.size(), kMaxTransitions);

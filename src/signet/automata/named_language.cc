@@ -172,7 +172,7 @@ Dfa named_language(std::string_view name, const Limits& limits) {
     const int64_t number = parse_int(text, full), high = maker.high < 0 ? limits.states - 2 : maker.high;
     if (number < maker.low || number > high)
       bad_input("language '{}': the number must be in {}..{}{}", full, maker.low, high,
-                maker.high < 0 ? " (raise the limit with --max-states)" : "");
+                maker.high < 0 ? limits.advice(" (raise the limit with --max-states)", "") : "");
     return maker.make(number, limits);
   }
   bad_input("unknown language '{}'{}; known: {}", name, did_you_mean(name, names), join(names, ", "));

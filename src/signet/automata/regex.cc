@@ -137,7 +137,8 @@ class Parser {
       count = std::min<int64_t>(count * 10 + static_cast<int64_t>(peek() - U'0'), int64_t{1} << 40);
     if (at_ == begin) error("a counted repeat is written {m}, {m,} or {m,n}");
     if (count > limits_.states)
-      error(fmt::format("repeat count above {}, the limit on states (--max-states)", limits_.states));
+      error(fmt::format("repeat count above {}, the limit on states{}", limits_.states,
+                        limits_.advice(" (--max-states)", "")));
     return count;
   }
   Letter letter(char32_t point) {
@@ -228,7 +229,7 @@ std::vector<std::string> alphabet_of(std::string_view letters) {
   return alphabet;
 }
 
-std::vector<std::string> letters_in(std::string_view expression) {
+std::vector<std::string> letters_in(std::string_view expression, const char* alphabet_option) {
   std::set<char32_t> found;
   const std::u32string text = decode(expression);
   for (size_t i = 0; i < text.size(); ++i) {
@@ -241,7 +242,8 @@ std::vector<std::string> letters_in(std::string_view expression) {
   }
   std::vector<std::string> alphabet;
   for (char32_t point : found) alphabet.push_back(encode(point));
-  if (alphabet.empty()) bad_input("the expression names no letter; give the alphabet with --alphabet");
+  if (alphabet.empty())
+    bad_input("the expression names no letter; give the alphabet with {}", alphabet_option);
   if (static_cast<int64_t>(alphabet.size()) > kMaxLetters)
     bad_input("the expression uses more than {} letters", kMaxLetters);
   return alphabet;
@@ -264,10 +266,8 @@ Dfa regex_to_dfa(std::string_view expression, const std::vector<std::string>& al
       const auto [it, fresh] = state_of.emplace(next, static_cast<State>(states.size()));
       if (fresh) {
         if (static_cast<int64_t>(states.size()) >= limits.states)
-          bad_input(
-              "the expression needs more than {} states before minimisation; raise the limit with "
-              "--max-states",
-              limits.states);
+          bad_input("the expression needs more than {} states before minimisation; {}", limits.states,
+                    limits.advice("raise the limit with --max-states", "simplify it"));
         states.push_back(next);
       }
       row.push_back(it->second);

@@ -22,8 +22,9 @@ namespace signet::automata {
 // Splits an alphabet given as text into code points. Throws on invalid UTF-8, repeats and an empty alphabet.
 std::vector<std::string> alphabet_of(std::string_view letters);
 
-// The letters that occur in the expression, sorted: the alphabet when none is given.
-std::vector<std::string> letters_in(std::string_view expression);
+// The letters that occur in the expression, sorted: the alphabet when none is given. An expression without
+// any is refused; the message says what would give one.
+std::vector<std::string> letters_in(std::string_view expression, const char* alphabet_option = "--alphabet");
 
 // Throws kBadInput with the position of an error, or the limit that was reached.
 Dfa regex_to_dfa(std::string_view expression, const std::vector<std::string>& alphabet,

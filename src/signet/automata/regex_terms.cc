@@ -39,9 +39,7 @@ Term Terms::intern(Node node) {
     bad_input("the expression is nested deeper than {} operators; write it flatter", kMaxDepth);
   memory_ += 24 + static_cast<int64_t>(node.children.size());
   if (memory_ > kMaxMemory)
-    bad_input(
-        "the expression's derivatives exceed the memory allowed for them (400 MB); simplify it or lower "
-        "--max-states to stop earlier");
+    bad_input("the expression's derivatives exceed the memory allowed for them (400 MB); simplify it");
   nodes_.push_back(std::move(node));
   const Term term = static_cast<Term>(nodes_.size() - 1);
   index_.emplace(hash, term);

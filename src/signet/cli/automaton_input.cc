@@ -41,6 +41,7 @@ automata::Dfa parse_dfa_file(const std::string& text, const std::string& path, c
 
 void AutomatonInput::define(Options& options, bool positional) {
   options_ = &options;
+  limits_.from_options = true;
   regex_option_ = positional ? "EXPRESSION" : "--regex";
   const std::string help = "regular expression, e.g. '(aa|bb)*' (docs/automata.md)";
   if (positional)

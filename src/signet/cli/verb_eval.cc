@@ -77,6 +77,11 @@ class Eval final : public Verb {
       fail(ErrorCode::kUsage, "--horizon {}: sequences of {} have at least length {}", horizon_,
            run.task().name(), run.task().min_size());
     const auto lengths = lengths_.empty() ? run.config().eval_lengths(run.task()) : asked;
+    if (const int64_t most = run.model().config().max_length(), tokens = run.task().max_inputs(lengths);
+        most > 0 && tokens > most)
+      fail(ErrorCode::kUsage,
+           "sequences of up to {} tokens: the model keeps {}; give shorter --lengths, or train with {} = {}",
+           tokens, most, run.model().config().max_length_key(), tokens);
     if (!options_->given("--seed")) seed_ = run.config().train.seed;
     StopSignal signals;
     if (options_->given("--snap")) gather_states(run);

@@ -28,6 +28,16 @@ BlockConfig make_kind(const std::string& name, ModelConfig& model) {
        did_you_mean(name, architecture_names()), join(architecture_names(), ", "));
 }
 
+// The kind of block that keeps the fewest tokens; null when all keep any number.
+const BlockConfig* shortest_memory(const std::vector<BlockConfig>& kinds) {
+  const BlockConfig* shortest = nullptr;
+  for (const auto& kind : kinds)
+    if (const int64_t limit = kind.mixer->max_length();
+        limit > 0 && (!shortest || limit < shortest->mixer->max_length()))
+      shortest = &kind;
+  return shortest;
+}
+
 }  // namespace
 
 bool architecture_exists(const std::string& name) {
@@ -86,12 +96,14 @@ bool ModelConfig::has_range() const {
 }
 
 int64_t ModelConfig::max_length() const {
-  int64_t shortest = 0;
-  for (const auto& kind : kinds) {
-    const int64_t limit = kind.mixer->max_length();
-    if (limit > 0) shortest = shortest ? std::min(shortest, limit) : limit;
-  }
-  return shortest;
+  const BlockConfig* kind = shortest_memory(kinds);
+  return kind ? kind->mixer->max_length() : 0;
+}
+
+std::string ModelConfig::max_length_key() const {
+  const BlockConfig* kind = shortest_memory(kinds);
+  if (!kind) return "";
+  return kinds.size() == 1 ? "model.max_length" : "model." + kind->architecture + ".max_length";
 }
 
 EigenvalueRange ModelConfig::range() const {

@@ -48,11 +48,12 @@ struct ModelConfig {
   const BlockConfig& block(int64_t i) const {
     return kinds[pattern[static_cast<size_t>(i) % pattern.size()]];
   }
-  bool has_range() const;          // whether any block has eigenvalues whose range can be chosen
-  int64_t max_length() const;      // the most tokens that a state can take in; 0 = any number
-  EigenvalueRange range() const;   // throws kBadInput for anything else
-  void check_range() const;        // that there is one where the architecture has one, and none elsewhere
-  std::string range_text() const;  // "[-1,1]", or "" without a range
+  bool has_range() const;              // whether any block has eigenvalues whose range can be chosen
+  int64_t max_length() const;          // the most tokens that a state can take in; 0 = any number
+  std::string max_length_key() const;  // which key sets it: "model.max_length"; "" without a limit
+  EigenvalueRange range() const;       // throws kBadInput for anything else
+  void check_range() const;            // that there is one where the architecture has one, and none elsewhere
+  std::string range_text() const;      // "[-1,1]", or "" without a range
 };
 
 }  // namespace signet::models

@@ -96,8 +96,8 @@ std::unique_ptr<Task> make_automaton_task(const AutomatonSpec& spec) {
     return std::make_unique<AutomatonTask>("automaton", automata::dfa_from_json(spec.dfa),
                                            spec.targets == "state");
   }
-  const auto alphabet =
-      spec.alphabet.empty() ? automata::letters_in(spec.regex) : automata::alphabet_of(spec.alphabet);
+  const auto alphabet = spec.alphabet.empty() ? automata::letters_in(spec.regex, "task.alphabet")
+                                              : automata::alphabet_of(spec.alphabet);
   return std::make_unique<AutomatonTask>("automaton", automata::regex_to_dfa(spec.regex, alphabet),
                                          spec.targets == "state");
 }

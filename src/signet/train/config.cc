@@ -51,10 +51,8 @@ void check_together(RunConfig& config, const tasks::Task& task) {
   config.model.check_range();
   const int64_t longest = task.max_inputs(config.eval_lengths(task));  // training carries no state
   if (const int64_t limit = config.model.max_length(); limit > 0 && longest > limit)
-    bad_input(
-        "model.max_length = {} is less than the longest test sequence, {} tokens; raise it, or lower "
-        "eval.max_length",
-        limit, longest);
+    bad_input("{} = {} is less than the longest test sequence, {} tokens; raise it, or lower eval.max_length",
+              config.model.max_length_key(), limit, longest);
   // What the options forbid together shows when the model is put together; nothing is allocated for it.
   const models::Model model(config.model, task.vocabulary(), task.classes());
   if (config.train.noise > 0 && !model.takes_noise())
