@@ -54,8 +54,7 @@ TEST(RunData, ScalesByChance) {
 }
 
 TEST(RunData, PoolsBySamples) {
-  const std::vector<LengthAccuracy> rows = {
-      {10, 1, 30}, {20, 0.5, 10}, {30, kUnknown, 99}, {40, 0, kUnknown}};
+  const std::vector<AccuracyPoint> rows = {{10, 1, 30}, {20, 0.5, 10}, {30, kUnknown, 99}, {40, 0, kUnknown}};
   const auto pooled = pool(rows, 0, 3);
   EXPECT_DOUBLE_EQ(pooled.accuracy, 35.0 / 40);
   EXPECT_DOUBLE_EQ(pooled.length, 12.5);

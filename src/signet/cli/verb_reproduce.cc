@@ -149,7 +149,7 @@ class Reproduce final : public Verb {
     std::vector<double> values;
     const auto run = report::read_run(join_path(out_, summary_.runs[group.best_run].name));
     for (size_t b = 0; b + 1 < experiment_.bins.size(); ++b) {
-      std::vector<report::LengthAccuracy> rows;
+      std::vector<report::AccuracyPoint> rows;
       for (const auto& row : run.by_length)
         if (row.length >= experiment_.bins[b] && row.length < experiment_.bins[b + 1]) rows.push_back(row);
       values.push_back(run.scaled(report::pool(rows, 0, rows.size()).accuracy));

@@ -21,7 +21,7 @@ struct Curve {
   std::vector<std::string> titles = {};
 };
 
-Curve accuracy_curve(const RunData& run, const std::vector<LengthAccuracy>& rows, size_t bins) {
+Curve accuracy_curve(const RunData& run, const std::vector<AccuracyPoint>& rows, size_t bins) {
   Curve curve;
   const size_t n = rows.size();
   bins = std::min(bins, n);

@@ -59,11 +59,11 @@ bool flag(const Json& object, const char* key) {
   return found != object.end() && found->is_boolean() && found->get<bool>();
 }
 
-std::vector<LengthAccuracy> length_table(const Json& rows, bool dense) {
-  std::vector<LengthAccuracy> table;
+std::vector<AccuracyPoint> length_table(const Json& rows, bool dense) {
+  std::vector<AccuracyPoint> table;
   for (const Json& row : rows) {
-    const LengthAccuracy entry = {number(row, "length"), number(row, accuracy_key(dense)),
-                                  number(row, "samples")};
+    const AccuracyPoint entry = {number(row, "length"), number(row, accuracy_key(dense)),
+                                 number(row, "samples")};
     if (std::isfinite(entry.length) && table.size() < kMaxPoints) table.push_back(entry);
   }
   std::stable_sort(table.begin(), table.end(),
@@ -253,7 +253,7 @@ std::string display_name(const std::string& model) {
 
 }  // namespace
 
-LengthAccuracy pool(const std::vector<LengthAccuracy>& rows, size_t begin, size_t end) {
+AccuracyPoint pool(const std::vector<AccuracyPoint>& rows, size_t begin, size_t end) {
   double right = 0, samples = 0, middle = 0;
   for (size_t i = begin; i < end; ++i) {
     if (!std::isfinite(rows[i].accuracy)) continue;

@@ -14,13 +14,13 @@ namespace signet::report {
 
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-struct LengthAccuracy {
+struct AccuracyPoint {
   double length = kUnknown, accuracy = kUnknown, samples = kUnknown;
 };
 
 // Rows [begin, end) taken together: mean length and accuracy, weighted by samples (1 where they are unknown).
 // Rows of unknown accuracy do not count; NaN and 0 samples when none is left.
-LengthAccuracy pool(const std::vector<LengthAccuracy>& rows, size_t begin, size_t end);
+AccuracyPoint pool(const std::vector<AccuracyPoint>& rows, size_t begin, size_t end);
 
 // The eigenvalues that one token gives a block (and head, or -1): 1 - beta, or the diagonal.
 struct Spectrum {
@@ -39,11 +39,11 @@ struct RunData {
   bool dense = false;
   double accuracy = kUnknown, scaled_accuracy = kUnknown, samples = kUnknown;
   double steps = kUnknown, seconds = kUnknown;
-  std::vector<LengthAccuracy> by_length, far;  // sorted by length
+  std::vector<AccuracyPoint> by_length, far;  // sorted by length
   // The length at which accuracy falls under the threshold; held: it did not, up to that length.
   double horizon = kUnknown, horizon_threshold = kUnknown;
   bool horizon_held = false;
-  std::vector<LengthAccuracy> probes;  // what the search for the horizon measured
+  std::vector<AccuracyPoint> probes;  // what the search for the horizon measured
   std::vector<Spectrum> spectra;
   std::vector<Point> loss;               // step, loss
   std::vector<Point> training_accuracy;  // step, scaled accuracy
