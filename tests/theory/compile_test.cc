@@ -14,6 +14,7 @@
 #include "signet/theory/lookup_table.h"
 #include "signet/theory/runner.h"
 #include "signet/theory/verify.h"
+#include "support/temporary_directory.h"
 
 namespace signet::theory {
 namespace {
@@ -375,6 +376,26 @@ TEST(Verify, ExactBlocksNeedNoMargin) {
       error_horizon(compile(automata::named_language("contains-aa"), {}), Precision::kFp32);
   EXPECT_TRUE(horizon.exact);
   EXPECT_TRUE(std::isinf(horizon.margin));
+}
+
+// Weights that no file could hold are refused before they fill the memory, with what would fit.
+TEST(Compile, LayersBeyondTheLimitAreRefused) {
+  Block block;
+  block.dim = 4096;
+  add_householder_context(block, std::vector<Factor>(1024, {std::vector<double>(4096, 1.0), 0, 0}));
+  for (int i = 1; i < 32; ++i) add_householder_context(block, {});  // 32 x 1024 x 4096 = 2^27
+  signet::test::expect_error([&] { add_householder_context(block, {}); }, ErrorCode::kBadInput,
+                             "--target one-hot");
+}
+
+// Codes are found by following sparse keys; the network steps through all of them.
+TEST(Compile, LargeCyclesAreExact) {
+  const Network network = compile_as(automata::named_language("cycle:307"));
+  EXPECT_EQ(network_size(network).dimension, 307);
+  EXPECT_TRUE(error_horizon(network, Precision::kFp32).exact);
+  Word word;
+  for (int i = 0; i < 2000; ++i) word.push_back(i % 5 ? 1 : i % 3);
+  EXPECT_FALSE(first_mismatch(network, Precision::kFp32, word));
 }
 
 // A search says how far it is: states of the orbit, then letters of the test words.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "signet/base/activity.h"
 #include "signet/base/error.h"
 
 namespace signet::theory {
@@ -126,6 +127,43 @@ std::vector<double> block_step(const Block& block, const std::vector<double>& st
   return x;
 }
 
+namespace {
+
+// block_step() for many states: of Householder keys, which may be as sparse as permutations, only what is not
+// zero.
+class Steps {
+ public:
+  explicit Steps(const Block& block) : block_(block) {
+    if (block.kind != BlockKind::kHouseholder) return;
+    const size_t dim = static_cast<size_t>(block.dim);
+    for (size_t row = 0; row * dim < block.k.size(); ++row) {
+      begin_.push_back(entries_.size());
+      for (size_t i = 0; i < dim; ++i)
+        if (block.k[row * dim + i] != 0) entries_.emplace_back(i, block.k[row * dim + i]);
+    }
+    begin_.push_back(entries_.size());
+  }
+  std::vector<double> step(std::vector<double> x, int32_t context) const {
+    if (block_.kind != BlockKind::kHouseholder) return block_step(block_, x, context);
+    for (int32_t j = 0; j < block_.used[context]; ++j) {
+      const auto row =
+          static_cast<size_t>(context) * static_cast<size_t>(block_.factors) + static_cast<size_t>(j);
+      double u = 0;
+      for (size_t e = begin_[row]; e < begin_[row + 1]; ++e) u += entries_[e].second * x[entries_[e].first];
+      const double w = block_.beta[row] * (block_.v[row] - u);
+      for (size_t e = begin_[row]; e < begin_[row + 1]; ++e) x[entries_[e].first] += entries_[e].second * w;
+    }
+    return x;
+  }
+
+ private:
+  const Block& block_;
+  std::vector<size_t> begin_;                       // [row]
+  std::vector<std::pair<size_t, double>> entries_;  // (coordinate, value)
+};
+
+}  // namespace
+
 std::optional<Network> single_layer_by_search(const Dfa& dfa, std::vector<Block> blocks,
                                               const std::vector<std::vector<int32_t>>& letter_contexts,
                                               int64_t max_codes, const std::string& construction) {
@@ -146,9 +184,11 @@ std::optional<Network> single_layer_by_search(const Dfa& dfa, std::vector<Block>
     blocks[b].codes.clear();
     start[b] = code_of(b, blocks[b].initial);
   }
+  std::vector<Steps> steps(blocks.begin(), blocks.end());
   meaning.emplace(start, dfa.start);
   queue.emplace_back(start, dfa.start);
   for (size_t i = 0; i < queue.size(); ++i) {
+    report_activity("states of the network", static_cast<int64_t>(queue.size()), max_codes);
     const auto [joint, q] = queue[i];
     for (Letter s = 0; s < dfa.letters(); ++s) {
       Joint next(count);
@@ -161,7 +201,7 @@ std::optional<Network> single_layer_by_search(const Dfa& dfa, std::vector<Block>
         }
         const auto first = blocks[b].codes.begin() + static_cast<int64_t>(joint[b]) * blocks[b].dim;
         const std::vector<double> x(first, first + blocks[b].dim);
-        next[b] = code_of(b, block_step(blocks[b], x, context));
+        next[b] = code_of(b, steps[b].step(x, context));
         moves[b][{joint[b], context}] = next[b];
       }
       const auto [it, fresh] = meaning.emplace(next, dfa.delta[q][s]);

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <set>
 
+#include "signet/base/activity.h"
 #include "signet/theory/compile_parts.h"
 #include "signet/theory/linear_algebra.h"
 #include "signet/theory/lookup_table.h"
@@ -107,7 +108,9 @@ bool block_is_exact(const Block& block, Precision precision, Runner& runner, siz
   if (never_rounds(block, precision)) return true;
   std::set<std::vector<double>> codes;
   for (int32_t c = 0; c < block.code_count(); ++c) codes.insert(code_word(block, c));
+  int64_t done = 0;
   for (const auto& x : codes) {
+    report_activity("code words, whether a step rounds", done++, block.code_count());
     runner.set_block_state(layer, index, x);
     if (runner.block_state(layer, index) != x) return false;
     for (int32_t context = 0; context < block.contexts; ++context) {
@@ -129,6 +132,7 @@ BlockHorizon analyse(const Block& block, Precision precision) {
   double largest = 0;
   for (int32_t c = 0; c < block.code_count(); ++c) largest = std::max(largest, norm(code_word(block, c)));
   for (int32_t context = 0; context < block.contexts; ++context) {
+    report_activity("contexts, how much a step rounds", context, block.contexts);
     Growth growth{0, 0};
     const double r = step_rounding(real, context, precision);
     for (int32_t c = 0; c < block.code_count(); ++c) {

@@ -107,6 +107,12 @@ int32_t add_householder_context(Block& block, const std::vector<Factor>& factors
   // Appended without padding; finish_householder spreads the rows.
   block.used.push_back(static_cast<int32_t>(factors.size()));
   block.factors = std::max(block.factors, block.used.back());
+  if (static_cast<int64_t>(block.used.size()) * block.factors * block.dim > kMaxTableEntries)
+    bad_input(
+        "the network would have a layer of more than {} weights: too many letters with too many factors of "
+        "too "
+        "large a dimension; --construction rotation (for cyclic groups) and --target one-hot need fewer",
+        kMaxTableEntries);
   for (const Factor& f : factors) {
     block.k.insert(block.k.end(), f.k.begin(), f.k.end());
     block.v.push_back(f.v);
