@@ -40,24 +40,28 @@ struct Item {
   void write(const T* from, T* to) const {
     for (int64_t i = 0; i < s.n; ++i) std::copy_n(from + i * padded, s.n, to + i * s.n);
   }
-  // s_t of the matrix before the token.
+  // s_t of the matrix before the token. Rows end in zeros up to a whole vector.
   T factor(const T* before) const {
     Vec<T> largest{};
     for (int64_t i = 0; i < s.n; ++i)
-      vector_loop<T>(s.n, [&](int64_t j, auto count) {
-        const Vec<T> x = load(before + i * padded + j, count);
+      for (int64_t j = 0; j < s.n; j += kLanes<T>) {
+        const Vec<T> x = load(before + i * padded + j);
         largest = max<T>(max<T>(x, -x), largest);
-      });
-    T most = 0;
-    for (int lane = 0; lane < kLanes<T>; ++lane) most = std::max<T>(most, largest[lane]);
-    return state_factor(most);
+      }
+#pragma GCC unroll 4
+    for (int step = kLanes<T> / 2; step > 0; step /= 2) {
+      IntVec<T> other{};
+      for (int lane = 0; lane < kLanes<T>; ++lane) other[lane] = lane ^ step;
+      largest = max<T>(largest, __builtin_shuffle(largest, other));
+    }
+    return state_factor<T>(largest[0]);
   }
   void scale(T* matrix, T by) const {
     for (int64_t i = 0; i < s.n && by != T(1); ++i)
-      vector_loop<T>(s.n, [&](int64_t j, auto count) {
+      for (int64_t j = 0; j < s.n; j += kLanes<T>) {
         T* at = matrix + i * padded + j;
-        store(at, by * load(at, count), count);
-      });
+        store(at, by * load(at));
+      }
   }
   // c = a b, or a^T b.
   void multiply(const T* a, bool transposed, const T* b_matrix, T* c) const {
