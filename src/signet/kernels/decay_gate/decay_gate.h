@@ -5,7 +5,7 @@
 //
 // kStep takes + and a learned rate = exp(rate_log): Mamba-2's step size and decay. kSigmoid takes - and a
 // constant rate: a = sigmoid(x + bias)^rate, GLA's gate with rate = 1 / tau and the forget gate of mLSTM with
-// rate = 1. In fp32 gates reach 1 exactly for delta rate < 2^-25 and -1 for delta rate > 18.
+// rate = 1. In fp32 gates reach 1 exactly for delta rate < 2^-25 and -1 for delta rate > 18.1.
 //
 // A margin makes every decay 1 exactly that would lie within it. Such a gate is neither dead nor drifting: a
 // gradient whose descent lowers the gate passes as if there were no margin, one that would raise it further
