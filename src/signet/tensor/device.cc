@@ -94,10 +94,18 @@ void free_memory(DeviceKind kind, void* p) {
 #endif
 }
 
+namespace {
+
+void copy_bytes(void* to, const void* from, int64_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));  // of nothing, either may be null
+}
+
+}  // namespace
+
 #ifdef SIGNET_WITH_CUDA
 void copy_to_device(const Device& device, void* to, const void* from, int64_t bytes) {
   if (!device.cuda()) {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
+    copy_bytes(to, from, bytes);
     return;
   }
   check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice,
@@ -106,7 +114,7 @@ void copy_to_device(const Device& device, void* to, const void* from, int64_t by
 }
 void copy_to_host(const Device& device, void* to, const void* from, int64_t bytes) {
   if (!device.cuda()) {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
+    copy_bytes(to, from, bytes);
     return;
   }
   check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost,
@@ -116,7 +124,7 @@ void copy_to_host(const Device& device, void* to, const void* from, int64_t byte
 }
 void copy_within(const Device& device, void* to, const void* from, int64_t bytes) {
   if (!device.cuda()) {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
+    copy_bytes(to, from, bytes);
     return;
   }
   check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice,
@@ -135,15 +143,9 @@ void synchronize(const Device& device) {
   if (device.cuda()) check_cuda(cudaStreamSynchronize(stream_of(Cuda{device.stream})), "a GPU kernel");
 }
 #else
-void copy_to_device(const Device&, void* to, const void* from, int64_t bytes) {
-  std::memcpy(to, from, static_cast<size_t>(bytes));
-}
-void copy_to_host(const Device&, void* to, const void* from, int64_t bytes) {
-  std::memcpy(to, from, static_cast<size_t>(bytes));
-}
-void copy_within(const Device&, void* to, const void* from, int64_t bytes) {
-  std::memcpy(to, from, static_cast<size_t>(bytes));
-}
+void copy_to_device(const Device&, void* to, const void* from, int64_t bytes) { copy_bytes(to, from, bytes); }
+void copy_to_host(const Device&, void* to, const void* from, int64_t bytes) { copy_bytes(to, from, bytes); }
+void copy_within(const Device&, void* to, const void* from, int64_t bytes) { copy_bytes(to, from, bytes); }
 void fill_zero(const Device&, void* to, int64_t bytes) { std::memset(to, 0, static_cast<size_t>(bytes)); }
 void synchronize(const Device&) {}
 #endif
