@@ -184,6 +184,7 @@ TEST(TheoryVerbs, LongWorkIsShownAndCanBeStopped) {
   for (size_t i = 0; i < cases.size(); ++i) {
     std::vector<std::string> command = {SIGNET_BINARY};
     command.insert(command.end(), cases[i].arguments.begin(), cases[i].arguments.end());
+    std::filesystem::remove(temporary(("long" + std::to_string(i)).c_str()));
     running.push_back(
         std::make_unique<test::Process>(command, temporary(("long" + std::to_string(i)).c_str())));
   }
@@ -197,6 +198,32 @@ TEST(TheoryVerbs, LongWorkIsShownAndCanBeStopped) {
     running[i]->signal(SIGINT);
     EXPECT_EQ(running[i]->wait(), 128 + SIGINT);
   }
+}
+
+TEST(TheoryVerbs, RefusalsSayWhatWouldDo) {
+  const auto large = run("compile --language mod:1500");
+  EXPECT_EQ(large.code, 3);
+  EXPECT_NE(large.out.find("--construction rotation"), std::string::npos) << large.out;
+  EXPECT_EQ(run("compile --language mod:1500 --construction rotation").code, 0);
+  const auto larger = run("compile --language mod:3000 --construction rotation");
+  EXPECT_NE(larger.out.find("at most 2048 states"), std::string::npos) << larger.out;
+  const auto decomposed = run("decompose --language mod:600");
+  EXPECT_EQ(decomposed.code, 3);
+  EXPECT_NE(decomposed.out.find("signet analyze"), std::string::npos) << decomposed.out;
+}
+
+// A word of a million letters that has not ended yet.
+TEST(TheoryVerbs, ALongWordIsShown) {
+  const std::string model = temporary("long.safetensors"), words = temporary("long.txt");
+  ASSERT_EQ(run("compile --language parity --force -o " + model).code, 0);
+  std::ofstream(words) << std::string(1'200'000, '1');
+  const std::string command = "(cat " + words + "; sleep 2.3) | " + SIGNET_BINARY + " run " + model + " 2>&1";
+  FILE* pipe = popen(command.c_str(), "r");
+  std::string out(1000, '\0');
+  out.resize(std::fread(out.data(), 1, out.size(), pipe));
+  EXPECT_EQ(pclose(pipe), 0);
+  EXPECT_EQ(out.rfind("run  letters  1", 0), 0u) << out;
+  EXPECT_NE(out.find("rejected\t111"), std::string::npos) << out;
 }
 
 }  // namespace

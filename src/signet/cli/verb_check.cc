@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "signet/base/activity.h"
 #include "signet/base/error.h"
 #include "signet/base/text.h"
 #include "signet/cli/theory_options.h"
@@ -31,9 +32,12 @@ class Check final : public Verb {
     if (check_.max_length < 1 || check_.max_length > 64) fail(ErrorCode::kUsage, "--length lies in 1..64");
     check_.precision = parse_precision(dtype_);
     const int64_t modulus = parse_goal();
-    const auto [text, source] = read_matrix_text(subject_, "gates", "[[[0,1],[1,0]]]");
-    const auto set = theory::parse_gates(text, source);
-    const auto report = theory::check_gates(set, check_);
+    const auto [set, report] = while_shown("check", [&] {
+      const auto [text, source] = read_matrix_text(subject_, "gates", "[[[0,1],[1,0]]]");
+      theory::GateSet set = theory::parse_gates(text, source);
+      theory::GateReport report = theory::check_gates(set, check_);
+      return std::make_pair(std::move(set), std::move(report));
+    });
     const std::string verdict = judge(report, modulus);
     json_ ? print_json(set, report, verdict) : print_text(set, report, verdict);
     return verdict.empty() ? 0 : static_cast<int>(ErrorCode::kCheckFailed);

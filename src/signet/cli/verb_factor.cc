@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "signet/base/activity.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
 #include "signet/theory/factor_matrix.h"
@@ -18,10 +19,12 @@ class FactorVerb final : public Verb {
     options.example("signet factor '[[0,-0.5],[0.5,0]]' --json", "a shrinking quarter turn needs 3 = 2n-1");
   }
   int run() override {
-    const auto [text, source] = read_matrix_text(subject_, "matrix", "[[0,1],[1,0]]");
-    const auto matrix = theory::parse_matrix(text, source);
-    const auto result = theory::factor_matrix(matrix);
-    json_ ? print_json(result, matrix.rows()) : print_text(result, matrix.rows());
+    const auto [size, result] = while_shown("factor", [&] {
+      const auto [text, source] = read_matrix_text(subject_, "matrix", "[[0,1],[1,0]]");
+      const auto matrix = theory::parse_matrix(text, source);
+      return std::make_pair(matrix.rows(), theory::factor_matrix(matrix));
+    });
+    json_ ? print_json(result, size) : print_text(result, size);
     return 0;
   }
 

@@ -5,7 +5,9 @@
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "signet/base/activity.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/base/text.h"
@@ -49,6 +51,7 @@ class WordRun {
   void finish() {
     reader_.finish(letters_);
     flush();
+    line_.reset();
   }
   nlohmann::ordered_json result() const {
     nlohmann::ordered_json out = {{"word", word()}};
@@ -79,7 +82,7 @@ class WordRun {
 
  private:
   static constexpr size_t kShown = 400;
-  static constexpr int64_t kTraced = 100'000;
+  static constexpr int64_t kTraced = 100'000, kLong = 1'000'000;
 
   std::string word() const {
     return shown_.size() < kShown ? shown_ : shown_ + fmt::format("... ({} letters)", length_);
@@ -96,6 +99,9 @@ class WordRun {
         states_.push_back(decoded_[i]);
     length_ += n;
     letters_.clear();
+    // Other words show that things go on by their answers.
+    if (!line_ && length_ >= kLong) line_.emplace("run");
+    if (line_) report_activity("letters", length_);
   }
 
   theory::Recogniser& model_;
@@ -105,6 +111,7 @@ class WordRun {
   int32_t output_ = 0;
   std::string shown_;
   std::vector<int32_t> letters_, outputs_, decoded_, states_;
+  std::optional<ActivityLine> line_;  // from the kLong-th letter of a word to its end
 };
 
 class RunVerb final : public Verb {

@@ -38,6 +38,9 @@ const std::vector<std::string>& construction_names() {
 
 namespace {
 
+constexpr char kRotationNeeds[] = "the letters must generate a cyclic group on at most 2048 states";
+static_assert(4 * kMaxOneLayerStates == 2048);
+
 // One state: nothing to remember.
 Network compile_trivial(const Dfa& dfa) {
   Network network;
@@ -59,8 +62,7 @@ Network compile_product(const Dfa& dfa, const CompileOptions& options) {
   const std::string& c = options.construction;
   if (c == "group")
     return insist(compile_group(dfa, options), c, "every letter must permute or reset the states");
-  if (c == "rotation")
-    return insist(compile_rotation(dfa, false), c, "the letters must generate a cyclic group on the states");
+  if (c == "rotation") return insist(compile_rotation(dfa, false), c, kRotationNeeds);
   if (c == "partial-injection")
     return insist(compile_partial_injection(dfa), c,
                   "every letter must be constant, or injective on the states it does not send to one sink");
@@ -118,8 +120,7 @@ Network compile_signed_factor(const Dfa& dfa, const CompileOptions& options) {
   }
   if (options.construction == "rotation") {
     if (auto network = compile_two_reflections(dfa)) return std::move(*network);
-    fail(ErrorCode::kCheckFailed,
-         "construction 'rotation' does not apply: the letters must generate a cyclic group");
+    fail(ErrorCode::kCheckFailed, "construction 'rotation' does not apply: {}", kRotationNeeds);
   }
   if (options.construction == "reflections") return compile_reflections(dfa, options);
   if (any || options.construction == "holonomy") {
@@ -163,8 +164,7 @@ Network compile_diagonal(const Dfa& dfa, const CompileOptions& options) {
         return compile_holonomy(dfa, signs);
       });
   if (c == "rotation")
-    fail(ErrorCode::kCheckFailed,
-         "construction 'rotation' does not apply: the letters must generate a cyclic group");
+    fail(ErrorCode::kCheckFailed, "construction 'rotation' does not apply: {}", kRotationNeeds);
   return compile_holonomy(dfa, options);
 }
 

@@ -244,7 +244,7 @@ class ReflectionCompiler {
     if (!small && !large)
       bad_input(
           "a group of this automaton has more than {} elements, the most that single reflections are built "
-          "for; compile to householder-product[-1,1] or one-hot",
+          "for; --construction rotation (for cyclic groups) and --target one-hot go further",
           kMaxGroupOrder);
     const bool share = small && (!large || small->order() <= large->order());
     if (share) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "signet/base/activity.h"
 #include "signet/base/error.h"
 
 namespace signet::theory {
@@ -53,6 +54,7 @@ std::vector<Factor> factor_orthogonal(Matrix q) {
   const int64_t n = q.rows();
   std::vector<Factor> leftmost_first;
   for (int64_t step = 0; step < n; ++step) {
+    report_activity("reflections", step, n);
     const Matrix difference = identity(n) - q;
     Vector v;
     double farthest = 0;

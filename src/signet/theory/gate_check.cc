@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "signet/base/activity.h"
 #include "signet/base/error.h"
 
 namespace signet::theory {
@@ -235,8 +236,9 @@ GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
   const int64_t length = std::max<int64_t>(options.max_length, 1);
   const int64_t words =
       std::min(options.max_words, kMaxEigenWork / (report.size * report.size * report.size));
-  int64_t work = kMaxRunWork;
+  int64_t work = kMaxRunWork, looked_at = 0;
   const int64_t seen = for_each_word(set, length, words, [&](const GateWord& word, const Matrix& product) {
+    report_activity("words", looked_at++, words);
     if (!finite(product)) {  // its numbers say nothing
       report.incomplete = true;
       return;
