@@ -37,11 +37,15 @@ nlohmann::ordered_json group_json(const automata::GroupFacts& group) {
   return {{"name", group.name}, {"order", order}};
 }
 
-void write_picture(const std::string& path, const std::string& title, const automata::Dfa& dfa,
-                   const automata::Holonomy* holonomy) {
+void check_pictured(const automata::Dfa& dfa) {
   if (dfa.states() > kMaxPictured)
     bad_input("--svg: a picture of {} states would not be legible; at most {} are drawn", dfa.states(),
               kMaxPictured);
+}
+
+void write_picture(const std::string& path, const std::string& title, const automata::Dfa& dfa,
+                   const automata::Holonomy* holonomy) {
+  check_pictured(dfa);
   report::GraphPicture picture;
   picture.title = printable(title, 80);
   picture.start = dfa.start;

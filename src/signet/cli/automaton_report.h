@@ -17,6 +17,8 @@ std::string set_text(const std::vector<automata::State>& states, size_t most = S
 std::string level_text(const std::vector<automata::Holonomy::Component>& level);
 nlohmann::ordered_json group_json(const automata::GroupFacts& group);  // {name, order}
 
+// Throws kBadInput when there are too many states to be drawn: to be asked before long work.
+void check_pictured(const automata::Dfa& dfa);
 // The automaton, up to kMaxPictured states, and the levels of its decomposition when given. Throws for more
 // states.
 inline constexpr automata::State kMaxPictured = 60;

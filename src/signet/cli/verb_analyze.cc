@@ -183,6 +183,7 @@ class Analyze final : public Verb {
   int run() override {
     const auto [input, analysis] = while_shown("analyze", [&] {
       InputAutomaton input = input_.read();
+      if (!svg_.empty()) check_pictured(input.dfa);
       theory::Analysis analysis =
           theory::analyze(input.dfa, input_.limits(),
                           input.group ? input.group->generators : std::vector<automata::Permutation>{});

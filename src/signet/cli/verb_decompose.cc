@@ -123,6 +123,7 @@ class Decompose final : public Verb {
  private:
   std::tuple<InputAutomaton, automata::Holonomy, Elimination> decompose() const {
     InputAutomaton input = input_.read();
+    if (!svg_.empty()) check_pictured(input.dfa);
     if (input.dfa.states() > automata::EliminationCascade::kMaxStates)
       bad_input("{} has {} states and decompose shows at most {}; signet analyze tells its groups and levels",
                 input.title, input.dfa.states(), automata::EliminationCascade::kMaxStates);
