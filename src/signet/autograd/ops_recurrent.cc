@@ -164,9 +164,8 @@ Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, Sequence seq
       shape.keys = used + sequence.time;
       if (shape.keys > shape.capacity)
         fail(ErrorCode::kUsage,
-             "attention keeps at most {} tokens here (max_length of the model's configuration) and the "
-             "sequence "
-             "has at least {}",
+             "attention keeps at most {} tokens here (the model's max_length) and the sequence has at least "
+             "{}",
              shape.capacity, shape.keys);
       append_rows<T>(k.value, sequence, used, keys);
       append_rows<T>(v.value, sequence, used, values);

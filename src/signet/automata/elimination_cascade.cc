@@ -11,27 +11,6 @@
 namespace signet::automata {
 namespace {
 
-// The number of the thing with this hash that `same` recognises; when there is none, the next number, which
-// the caller then gives it.
-template <class Numbering, class Same>
-int32_t number_of(Numbering& numbering, uint64_t hash, const Same& same) {
-  auto& [slots, hashes] = numbering;
-  if (2 * (hashes.size() + 1) > slots.size()) {
-    slots.assign(std::max<size_t>(16, 4 * slots.size()), -1);
-    for (size_t i = 0; i < hashes.size(); ++i) {
-      size_t slot = hashes[i] & (slots.size() - 1);
-      while (slots[slot] >= 0) slot = (slot + 1) & (slots.size() - 1);
-      slots[slot] = static_cast<int32_t>(i);
-    }
-  }
-  size_t slot = hash & (slots.size() - 1);
-  for (; slots[slot] >= 0; slot = (slot + 1) & (slots.size() - 1))
-    if (hashes[static_cast<size_t>(slots[slot])] == hash && same(slots[slot])) return slots[slot];
-  slots[slot] = static_cast<int32_t>(hashes.size());
-  hashes.push_back(hash);
-  return slots[slot];
-}
-
 size_t common_prefix(const EliminationCascade::Code& x, const EliminationCascade::Code& y) {
   return static_cast<size_t>(std::mismatch(x.begin(), x.end(), y.begin()).first - x.begin());
 }
@@ -86,13 +65,13 @@ void EliminationCascade::remove(Shrinking& set, State q) const {
 
 int32_t EliminationCascade::set_number(const Shrinking& set) {
   const size_t width = set.words.size();
-  const int32_t i = number_of(set_numbers_, set.hash, [&](int32_t other) {
+  const int32_t known = set_numbers_.find(set.hash, [&](int32_t other) {
     return std::equal(set.words.begin(), set.words.end(),
                       sets_.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(other) * width));
   });
-  if (static_cast<size_t>(i) * width == sets_.size())
-    sets_.insert(sets_.end(), set.words.begin(), set.words.end());
-  return i;
+  if (known >= 0) return known;
+  sets_.insert(sets_.end(), set.words.begin(), set.words.end());
+  return set_numbers_.add(set.hash);
 }
 
 void EliminationCascade::tabulate(size_t level, const Row& row) {
@@ -100,11 +79,13 @@ void EliminationCascade::tabulate(size_t level, const Row& row) {
   hash = (hash ^ static_cast<uint64_t>(row.letter) << 54) * 0xBF58476D1CE4E5B9u;
   hash ^= hash >> 31;
   auto& rows = rows_[level];
-  const int32_t i = number_of(row_numbers_[level], hash, [&](int32_t other) {
+  const auto same = [&](int32_t other) {
     const Row& known = rows[static_cast<size_t>(other)];
     return known.old_set == row.old_set && known.new_set == row.new_set && known.letter == row.letter;
-  });
-  if (static_cast<size_t>(i) == rows.size()) rows.push_back(row);
+  };
+  if (row_numbers_[level].find(hash, same) >= 0) return;
+  row_numbers_[level].add(hash);
+  rows.push_back(row);
 }
 
 EliminationCascade::Code EliminationCascade::step(const Code& code, Letter letter, size_t first_new) {

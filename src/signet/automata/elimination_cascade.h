@@ -13,6 +13,7 @@
 
 #include "signet/automata/dfa.h"
 #include "signet/automata/limits.h"
+#include "signet/automata/numbering.h"
 
 namespace signet::automata {
 
@@ -54,11 +55,6 @@ class EliminationCascade {
   struct Shrinking {
     std::vector<uint64_t> words;
     uint64_t hash;
-  };
-  // Keys of things numbered in the order they come: open addressing by their hashes.
-  struct Numbering {
-    std::vector<int32_t> slots;
-    std::vector<uint64_t> hashes;  // of the things so far
   };
 
   // Rows above `first_new` are known to be tabulated already.

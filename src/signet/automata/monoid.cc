@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "signet/automata/numbering.h"
 #include "signet/automata/scc.h"
 #include "signet/base/activity.h"
 
@@ -35,20 +36,18 @@ std::optional<Monoid> Monoid::enumerate(const Dfa& dfa, const Limits& limits) {
   if (n > 65'535) return std::nullopt;
   const int64_t limit = std::min({limits.monoid, kMaxMapEntries / static_cast<int64_t>(n),
                                   kMaxCayleyEntries / static_cast<int64_t>(m.letters_)});
-  std::vector<int32_t> slots(256, -1);  // open addressing over elements by the hash of their map
+  Numbering numbering;  // of the elements, by their maps
   std::vector<int32_t> length;
   std::vector<uint16_t> candidate(n);
   // The element equal to `candidate`, added with the given word when new; -1 past the limit.
   const auto intern = [&](int32_t prefix, int32_t suffix, Letter first, Letter last, bool& fresh) {
     fresh = false;
-    const size_t mask = slots.size() - 1;
-    size_t slot = hash_map(candidate.data(), n) & mask;
-    for (; slots[slot] >= 0; slot = (slot + 1) & mask)
-      if (std::equal(candidate.begin(), candidate.end(), m.element(slots[slot]))) return slots[slot];
+    const uint64_t hash = hash_map(candidate.data(), n);
+    const int32_t known = numbering.find(
+        hash, [&](int32_t i) { return std::equal(candidate.begin(), candidate.end(), m.element(i)); });
+    if (known >= 0) return known;
     if (m.size() >= limit) return -1;
     fresh = true;
-    const int32_t i = m.size();
-    slots[slot] = i;
     m.maps_.insert(m.maps_.end(), candidate.begin(), candidate.end());
     m.prefix_.push_back(prefix);
     m.suffix_.push_back(suffix);
@@ -57,15 +56,7 @@ std::optional<Monoid> Monoid::enumerate(const Dfa& dfa, const Limits& limits) {
     length.push_back(prefix < 0 ? 0 : length[prefix] + 1);
     m.right_.resize(m.right_.size() + m.letters_, -1);
     m.left_.resize(m.left_.size() + m.letters_, -1);
-    if (3 * static_cast<size_t>(m.size()) > slots.size()) {
-      slots.assign(slots.size() * 4, -1);
-      for (int32_t j = 0; j < m.size(); ++j) {
-        size_t at = hash_map(m.element(j), n) & (slots.size() - 1);
-        while (slots[at] >= 0) at = (at + 1) & (slots.size() - 1);
-        slots[at] = j;
-      }
-    }
-    return i;
+    return numbering.add(hash);
   };
   bool fresh = false;
   for (size_t q = 0; q < n; ++q) candidate[q] = static_cast<uint16_t>(q);
