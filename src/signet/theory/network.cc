@@ -109,9 +109,8 @@ int32_t add_householder_context(Block& block, const std::vector<Factor>& factors
   block.factors = std::max(block.factors, block.used.back());
   if (static_cast<int64_t>(block.used.size()) * block.factors * block.dim > kMaxTableEntries)
     bad_input(
-        "the network would have a layer of more than {} weights: too many letters with too many factors of "
-        "too "
-        "large a dimension; --construction rotation (for cyclic groups) and --target one-hot need fewer",
+        "the network would have a layer of more than {} weights (letters x factors x dimension); "
+        "--construction rotation (for cyclic groups) and --target one-hot need fewer",
         kMaxTableEntries);
   for (const Factor& f : factors) {
     block.k.insert(block.k.end(), f.k.begin(), f.k.end());
