@@ -92,6 +92,7 @@ TEST(Analyze, BadInputIsBoundedAndExplained) {
       {"analyze '(a|b)*a(a|b){40}' --alphabet ab", 3, "--max-states"},
       {"analyze --group Z1000000000", 3, "2000"},
       {"analyze --group S13", 3, "--max-states"},
+      {"analyze --task language:mod:50 --max-states 10", 3, "--max-states"},
       {"analyze --group X9", 3, "unknown group"},
       {"analyze --language parit", 3, "did you mean 'parity'"},
       {"analyze --dfa /nonexistent.json", 3, "nonexistent"},

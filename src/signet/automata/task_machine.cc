@@ -145,7 +145,9 @@ Dfa group_word(std::string_view task) {
     return {{product, due, complete ? 0 : s[2] + 1}, due};
   });
 }
-Dfa language(std::string_view task) { return named_language(task.substr(task.find(':') + 1)); }
+Dfa language(std::string_view task, const Limits& limits) {
+  return named_language(task.substr(task.find(':') + 1), limits);
+}
 
 bool names_group(std::string_view task) { return !task.empty() && task[0] >= 'A' && task[0] <= 'Z'; }
 template <size_t kSize>
@@ -162,13 +164,13 @@ const std::vector<std::string>& task_machine_names() {
   return names;
 }
 
-Dfa task_machine(std::string_view task) {
+Dfa task_machine(std::string_view task, const Limits& limits) {
   if (task == "parity") return parity();
   if (task == "even-pairs") return even_pairs();
   if (task == "modular-arithmetic") return modular_arithmetic();
   if (task == "cycle-navigation" || begins(task, "cycle-navigation:")) return cycle_navigation(task);
   if (task == "flip-flop" || begins(task, "flip-flop:")) return flip_flop();
-  if (begins(task, "language:")) return language(task);
+  if (begins(task, "language:")) return language(task, limits);
   if (names_group(task)) return group_word(task);
   bad_input("no finite automaton is known for task '{}'{}; there is one for {}", task,
             did_you_mean(task, task_machine_names()), join(task_machine_names(), ", "));

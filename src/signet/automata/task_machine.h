@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "signet/automata/dfa.h"
+#include "signet/automata/limits.h"
 
 namespace signet::automata {
 
@@ -15,7 +16,7 @@ const std::vector<std::string>& task_machine_names();
 
 // The minimal machine; letters are the task's names of its input tokens, in order of their ids, without what
 // every row begins with. A language is returned as such, the others as Mealy machines. Throws kBadInput for a
-// task that is unknown or not finite-state.
-Dfa task_machine(std::string_view task);
+// task that is unknown, not finite-state, or a language beyond the limits.
+Dfa task_machine(std::string_view task, const Limits& limits = {});
 
 }  // namespace signet::automata

@@ -106,7 +106,7 @@ InputAutomaton AutomatonInput::read() const {
     input.dfa = automata::named_language(language_, limits_);
     input.title = language_;
   } else if (!task_.empty()) {
-    input.dfa = automata::task_machine(task_);
+    input.dfa = automata::task_machine(task_, limits_);
     input.title = "task " + task_;
   } else {
     if (action_ != "regular" && action_ != "natural")
