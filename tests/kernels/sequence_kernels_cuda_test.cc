@@ -50,6 +50,29 @@ TEST(DenseRecurrenceCuda, MatchesReference) {
   }
 }
 
+TEST(DenseRecurrenceCuda, ProductsOfAnyLengthKeepTheirDirection) {
+  SIGNET_NEEDS_GPU();
+  for (double growth : {0.3, 3.0}) {
+    SCOPED_TRACE(growth);
+    const test::LongProduct product(growth);
+    product.expect_kept(test::solve(product.problem, OnGpu{}));
+  }
+}
+
+// States that start at the ends of fp32, in blocks of whole and of partly idle warps.
+TEST(DenseRecurrenceCuda, StatesFarFromOneComeBack) {
+  SIGNET_NEEDS_GPU();
+  for (int64_t n : {1, 3, 8, 33}) {
+    for (double size : {1e-36, 1e-6, 1e6, 1e36}) {
+      SCOPED_TRACE(testing::Message() << n << ", " << size);
+      test::DenseProblem problem({2, 9, 2, n, 0, n % 2 == 1}, 6, true);
+      for (auto& x : problem.initial) x *= size;
+      round(problem.a), round(problem.initial), round(problem.d_h), round(problem.d_final);
+      compare(problem);
+    }
+  }
+}
+
 TEST(PdScanCuda, MatchesReference) {
   SIGNET_NEEDS_GPU();
   for (const auto& s : test::pd_shapes()) {

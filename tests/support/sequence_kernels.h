@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <map>
+#include <numeric>
 
 #include "signet/kernels/attention/attention.h"
 #include "signet/kernels/dense_recurrence/dense_recurrence.h"
@@ -196,6 +197,43 @@ inline std::vector<kernels::DenseRecurrenceShape> dense_shapes() {
   return {{1, 1, 1, 1, 0, false},  {2, 5, 2, 3, 0, true},  {3, 7, 1, 16, 260, false}, {2, 6, 1, 33, 0, true},
           {1, 12, 2, 32, 0, true}, {2, 0, 2, 4, 0, false}, {0, 3, 1, 4, 0, false}};
 }
+
+// A product of matrices that would overflow or vanish, read by its direction alone: the loss is w . H / |H|
+// after the last token. Each matrix is a turn about an axis, times the growth, and a little of something
+// else.
+struct LongProduct {
+  static constexpr int64_t kTime = 600, kN = 3, kMatrix = kN * kN;
+  DenseProblem problem{{1, kTime, 1, kN, 0, false}, 4, false};
+  std::vector<double> w;
+  Results exact;
+
+  explicit LongProduct(double growth) : w(problem.d_h.begin(), problem.d_h.begin() + kMatrix) {
+    for (int64_t t = 0; t < kTime; ++t)
+      for (int64_t i = 0; i < kMatrix; ++i) {
+        const bool turn = t % 2 ? i == 1 || i == 3 || i == 8 : i == 0 || i == 5 || i == 7;
+        double& a = problem.a[t * kMatrix + i];
+        a = static_cast<float>(growth * ((turn ? 1 : 0) + 0.01 * a));
+      }
+    std::fill(problem.d_h.begin(), problem.d_h.end(), 0.0);
+    const auto h = solve(problem, ByReference{}).at("h"), u = unit(h, kTime - 1);
+    const double along = std::inner_product(w.begin(), w.end(), u.begin(), 0.0),
+                 length = h[(kTime - 1) * kMatrix] / u[0];
+    for (int64_t i = 0; i < kMatrix; ++i)
+      problem.d_h[(kTime - 1) * kMatrix + i] = (w[i] - along * u[i]) / length;
+    exact = solve(problem, ByReference{});
+  }
+  static std::vector<double> unit(const std::vector<double>& h, int64_t t) {
+    std::vector<double> u(h.begin() + t * kMatrix, h.begin() + (t + 1) * kMatrix);
+    const double length = std::sqrt(std::inner_product(u.begin(), u.end(), u.begin(), 0.0));
+    for (auto& x : u) x /= length;
+    return u;
+  }
+  void expect_kept(const Results& got) const {
+    for (int64_t t : {50, 300, 599})
+      EXPECT_LT(relative_error(unit(got.at("h"), t), unit(exact.at("h"), t)), 1e-4);
+    EXPECT_LT(relative_error(got.at("da"), exact.at("da")), 1e-3);
+  }
+};
 
 struct PdProblem {
   kernels::PdScanShape shape;

@@ -4,11 +4,7 @@
 
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define SIGNET_HOST_DEVICE __host__ __device__
-#else
-#define SIGNET_HOST_DEVICE
-#endif
+#include "signet/base/host_device.h"
 
 namespace signet {
 

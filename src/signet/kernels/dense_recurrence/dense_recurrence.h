@@ -6,10 +6,10 @@
 // per batch row and head, all matrices n x n. H is for readers of its direction, which no s_t > 0 changes: it
 // is 1 but where the largest magnitude in H_{t-1} lies outside [2^-16, 2^16], and there the power of 2 that
 // brings it to [1, 2), so that a product of any length neither overflows nor vanishes. Gradients take it for
-// a constant. On the GPU s_t = 1 always. Layouts: a [B,T,heads,n,n] with a stride from token to token; h
-// [B,T,heads,n,n] contiguous; states [B,heads,n,n]. Forward overwrites h and final_state (null: not wanted;
-// may be initial_state). Backward reads a and the h that forward wrote and overwrites da (strides of a) and
-// d_initial_state (null: not wanted). A decoding step is the call with time = 1. Sums run in a fixed order.
+// a constant. Layouts: a [B,T,heads,n,n] with a stride from token to token; h [B,T,heads,n,n] contiguous;
+// states [B,heads,n,n]. Forward overwrites h and final_state (null: not wanted; may be initial_state).
+// Backward reads a and the h that forward wrote and overwrites da (strides of a) and d_initial_state (null:
+// not wanted). A decoding step is the call with time = 1. Sums run in a fixed order.
 #pragma once
 
 #include <cstdint>

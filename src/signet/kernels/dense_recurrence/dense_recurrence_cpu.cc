@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "signet/kernels/dense_recurrence/dense_recurrence_plan.h"
+#include "signet/kernels/dense_recurrence/state_factor.h"
 
 #include "signet/base/isa_target.h"
 

@@ -1,15 +1,14 @@
 // A block owns one head of one sequence and walks the tokens with A_t and the state (backward: and the
 // state's gradient) in shared memory, rows padded to an odd number of floats. A thread computes 2 x 2
-// elements of a product.
-#include <algorithm>
-
+// elements of a product. The state's largest magnitude, which says s_t, is found on the way.
 #include "signet/kernels/dense_recurrence/dense_recurrence.h"
+#include "signet/kernels/dense_recurrence/state_factor.h"
 #include "signet/tensor/cuda_check.h"
 
 namespace signet::kernels {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 256, kWarps = kThreads / 32;
 
 struct Matrix {
   float* data;
@@ -17,12 +16,39 @@ struct Matrix {
   __device__ int row() const { return n | 1; }
   __device__ float& at(int i, int j) const { return data[i * row() + j]; }
 };
-// A matrix without gaps (zero when null), plus the identity when wanted.
-__device__ void read(const float* from, bool identity, const Matrix& to) {
+
+// |x| where that is more. NaN is passed over, as on the CPU.
+__device__ float larger(float largest, float x) { return fmaxf(largest, fabsf(x)); }
+
+// The largest magnitude in the block: every warp leaves that of its threads, and behind a barrier all threads
+// find it. Magnitudes are ordered as their bits are.
+struct Largest {
+  float* warps;  // [kWarps]
+  __device__ static float of_warp(float x) {
+    return __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(x)));
+  }
+  __device__ void leave(float x) const {
+    x = of_warp(x);
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
+  }
+  __device__ float find() const { return of_warp(warps[threadIdx.x % kWarps]); }
+};
+
+// A matrix without gaps (zero when null), plus the identity when wanted. Returns the largest magnitude that
+// this thread wrote.
+__device__ float read(const float* from, bool identity, const Matrix& to) {
+  float largest = 0.0f;
   for (int e = threadIdx.x; e < to.n * to.n; e += blockDim.x) {
     const int i = e / to.n, j = e % to.n;
-    to.at(i, j) = (from ? from[e] : 0.0f) + (identity && i == j ? 1.0f : 0.0f);
+    const float x = (from ? from[e] : 0.0f) + (identity && i == j ? 1.0f : 0.0f);
+    to.at(i, j) = x;
+    largest = larger(largest, x);
   }
+  return largest;
+}
+__device__ void scale(const Matrix& matrix, float by) {
+  for (int e = threadIdx.x; e < matrix.n * matrix.n; e += blockDim.x)
+    matrix.at(e / matrix.n, e % matrix.n) *= by;
 }
 
 // Calls write(i, j, sum_k a(i, k) b(k, j)) for all elements.
@@ -65,23 +91,30 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(DenseRecurrenceForwar
   const Place at(s);
   const int n = static_cast<int>(s.n), size = n * (n | 1);
   Matrix a{shared, n}, h{shared + size, n}, next{shared + 2 * size, n};
-  read(p.initial_state ? p.initial_state + at.item * s.matrix() : nullptr, !p.initial_state, h);
+  const Largest largest{shared + 3 * size};
+  largest.leave(
+      read(p.initial_state ? p.initial_state + at.item * s.matrix() : nullptr, !p.initial_state, h));
+  __syncthreads();
   for (int64_t t = 0; t < s.time; ++t) {
+    const float factor = state_factor(largest.find());
     read(p.a + at.a_at(s, t), s.plus_identity, a);
+    if (factor != 1.0f) scale(h, factor);
     __syncthreads();
     float* out = p.h + at.h_at(s, t);
+    float most = 0.0f;
     multiply(
         n, [&](int i, int k) { return a.at(i, k); }, [&](int k, int j) { return h.at(k, j); },
         [&](int i, int j, float v) {
           next.at(i, j) = v;
           out[i * n + j] = v;
+          most = larger(most, v);
         });
+    largest.leave(most);
     __syncthreads();
     const Matrix old = h;
     h = next;
     next = old;
   }
-  __syncthreads();
   if (!p.final_state) return;
   for (int e = threadIdx.x; e < n * n; e += blockDim.x)
     p.final_state[at.item * s.matrix() + e] = h.at(e / n, e % n);
@@ -93,27 +126,33 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(DenseRecurrenceBackw
   const Place at(s);
   const int n = static_cast<int>(s.n), size = n * (n | 1);
   Matrix other{shared, n}, d{shared + size, n}, next{shared + 2 * size, n};
+  const Largest largest{shared + 3 * size};
   const int64_t state = at.item * s.matrix();
   read(p.d_final_state ? p.d_final_state + state : nullptr, false, d);
   __syncthreads();
   for (int64_t t = s.time - 1; t >= 0; --t) {
     const float* d_h = p.d_h + at.h_at(s, t);
     for (int e = threadIdx.x; e < n * n; e += blockDim.x) d.at(e / n, e % n) += d_h[e];
-    if (t > 0)
-      read(p.h + at.h_at(s, t - 1), false, other);
-    else
-      read(p.initial_state ? p.initial_state + state : nullptr, !p.initial_state, other);
+    const float* before = t > 0             ? p.h + at.h_at(s, t - 1)
+                          : p.initial_state ? p.initial_state + state
+                                            : nullptr;
+    largest.leave(read(before, !before, other));
     __syncthreads();
+    const float factor = state_factor(largest.find());
+    if (factor != 1.0f) {  // by all threads or none
+      scale(d, factor);
+      __syncthreads();
+    }
     float* da = p.da + at.a_at(s, t);
     multiply(
         n, [&](int i, int k) { return d.at(i, k); }, [&](int k, int j) { return other.at(j, k); },
-        [&](int i, int j, float v) { da[i * n + j] = v; });
+        [&](int i, int j, float v) { da[i * n + j] = v; });  // dA = s dH H_{t-1}^T
     __syncthreads();
     read(p.a + at.a_at(s, t), s.plus_identity, other);
     __syncthreads();
     multiply(
         n, [&](int i, int k) { return other.at(k, i); }, [&](int k, int j) { return d.at(k, j); },
-        [&](int i, int j, float v) { next.at(i, j) = v; });
+        [&](int i, int j, float v) { next.at(i, j) = v; });  // dH_{t-1} = s A^T dH
     __syncthreads();
     const Matrix old = d;
     d = next;
@@ -127,7 +166,7 @@ template <class Params>
 void launch(void (*kernel)(Params), const Params& p, const char* name, Cuda device) {
   const DenseRecurrenceShape& s = p.shape;
   if (s.batch * s.heads * s.n == 0) return;
-  const int64_t bytes = 3 * s.n * (s.n | 1) * int64_t{sizeof(float)};
+  const int64_t bytes = (3 * s.n * (s.n | 1) + kWarps) * int64_t{sizeof(float)};
   if (bytes > cuda_device().shared_per_block)
     fail(ErrorCode::kUsage, "{}: matrices of {} x {} do not fit this GPU's shared memory", name, s.n, s.n);
   allow_shared_memory(kernel, bytes, name);

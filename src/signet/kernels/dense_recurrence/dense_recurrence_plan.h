@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 
 #include "signet/base/thread_pool.h"
 #include "signet/kernels/dense_recurrence/dense_recurrence.h"
@@ -23,13 +22,5 @@ struct DenseRecurrencePlan {
   int64_t matrix() const { return padded * padded; }
   int64_t workspace_size() const { return parts * kMatrices * matrix() + kAlignmentSlack; }
 };
-
-// s_t, from the largest magnitude in H_{t-1}.
-template <class T>
-T state_factor(T largest) {
-  constexpr T kFar = T(1 << 16);
-  if ((largest >= 1 / kFar && largest <= kFar) || largest == 0 || !std::isfinite(largest)) return T(1);
-  return std::ldexp(T(1), std::clamp(-std::ilogb(largest), -100, 100));  // a power of 2 that T has
-}
 
 }  // namespace signet::kernels

@@ -2,7 +2,8 @@
 #include <cmath>
 #include <vector>
 
-#include "signet/kernels/dense_recurrence/dense_recurrence_plan.h"
+#include "signet/kernels/dense_recurrence/dense_recurrence.h"
+#include "signet/kernels/dense_recurrence/state_factor.h"
 
 namespace signet::kernels {
 namespace {
