@@ -1,8 +1,12 @@
 // The row-wise operators around the gated linear recurrence on the GPU against their fp64 references. mLSTM's
-// are covered by the tests of whole models.
+// are covered by the tests of whole models; here is what they do at the ends of the gates.
+#include <cmath>
+#include <limits>
+
 #include "signet/kernels/block_linear/block_linear.h"
 #include "signet/kernels/decay_gate/decay_gate.h"
 #include "signet/kernels/gated_skip/gated_skip.h"
+#include "signet/kernels/mlstm/mlstm.h"
 #include "signet/kernels/scale_heads/scale_heads.h"
 #include "support/rounded.h"
 
@@ -155,6 +159,69 @@ TEST(GatedOperatorsCuda, BlockLinear) {
   SIGNET_NEEDS_GPU();
   check_block_linear<float>();
   check_block_linear<bf16>();
+}
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// A memory that has cancelled to nothing under a huge input gate reads 0; its gradient is that of a division
+// by the smallest normal number, and does not pass through the normaliser. NaN stays NaN.
+template <class T>
+void check_cancelled_memory() {
+  const int64_t rows = 3, width = 33;
+  std::vector<float> read(rows * (width + 1), 0.0f);
+  read.back() = kNan;
+  const OnDevice<T> r_n(test::narrow<T>(test::widen(read))), dh(std::vector<T>(rows * width, T(0.5f)));
+  const OnDevice<float> m(std::vector<float>{150, 1000, 0});
+  const OnDevice<T> h(rows * width), dr_n(rows * (width + 1));
+  const MlstmReadShape s{rows, 1, width, 1};
+  mlstm_normalise(MlstmNormalise<T>{s, r_n.get(), m.get(), h.get()}, Cuda{});
+  mlstm_normalise_backward(MlstmNormaliseBackward<T>{s, r_n.get(), m.get(), dh.get(), dr_n.get()}, Cuda{});
+  const auto got = test::widen(h.values()), d = test::widen(dr_n.values());
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t j = 0; j < width; ++j) {
+      if (r == 2) {
+        EXPECT_TRUE(std::isnan(got[r * width + j]) && std::isnan(d[r * (width + 1) + j]));
+      } else {
+        EXPECT_EQ(got[r * width + j], 0);
+        EXPECT_EQ(d[r * (width + 1) + j], 0.5 / std::numeric_limits<float>::min());
+      }
+    }
+    const double through_normaliser = d[r * (width + 1) + width];
+    EXPECT_TRUE(r == 2 ? std::isnan(through_normaliser) : through_normaliser == 0);
+  }
+}
+
+TEST(MlstmCuda, AMemoryThatCancelsReadsZeroUnderAHugeInputGate) {
+  SIGNET_NEEDS_GPU();
+  check_cancelled_memory<float>();
+  check_cancelled_memory<bf16>();
+}
+
+// Behind a shut forget gate m falls so far that the gradient of f, before the slope of the gate, does not
+// fit.
+TEST(MlstmCuda, GradientOfAShutForgetGateIsANumber) {
+  SIGNET_NEEDS_GPU();
+  const int64_t time = 4;
+  const OnDevice<float> m(std::vector<float>{200, -30, -230, -430}), input(std::vector<float>(time, 1.0f)),
+      dgate(std::vector<float>{0, 1e6f, -1e6f, kNan}), dinput(std::vector<float>(time, 0.0f)),
+      raw(std::vector<float>(time, -230.0f));  // raw: of the gates
+  const MlstmGatesShape s{1, time, 1, 1, 1, 1, 1, 1};
+  const DecayGateShape of_gate{DecayKind::kSigmoid, EigenvalueRange::kPositive, time, 1, 1, 1};
+  const OnDevice<float> df(time), di(time), dx(time),
+      workspace(static_cast<size_t>(mlstm_stabilise_workspace_size(s, Cuda{}))),
+      gate_workspace(static_cast<size_t>(decay_gate_workspace_size(of_gate, Cuda{})));
+  mlstm_stabilise_backward(
+      MlstmStabiliseBackward<float>{s, input.get(), nullptr, m.get(), dgate.get(), dinput.get(), df.get(),
+                                    di.get(), nullptr, workspace.get()},
+      Cuda{});
+  DecayGateBackward<float> gate{of_gate, raw.get()};
+  gate.dgate = df.get(), gate.dx = dx.get(), gate.workspace = gate_workspace.get();
+  decay_gate_backward(gate, Cuda{});
+  const auto slope = df.values(), got = dx.values();
+  EXPECT_EQ(slope[1], std::numeric_limits<float>::max());
+  EXPECT_EQ(slope[2], -std::numeric_limits<float>::max());
+  for (size_t t = 0; t < 3; ++t) EXPECT_EQ(got[t], 0);
+  EXPECT_TRUE(std::isnan(slope[3]) && std::isnan(got[3]));
 }
 
 }  // namespace

@@ -128,5 +128,78 @@ TEST(MlstmReadCuda, MatchesTheRecurrence) {
   }
 }
 
+// A gate of -1 takes a repeated token away again: the memory is then exactly 0, and so is what is read.
+TEST(MlstmReadCuda, AMemoryThatCancelsReadsZeroUnderAHugeInputGate) {
+  SIGNET_NEEDS_GPU();
+  Rng rng(7, 78);
+  for (int64_t width : {32, 64, 128}) {
+    SCOPED_TRACE(width);
+    std::vector<double> q = test::random_values(rng, width), k = test::random_values(rng, width),
+                        v = test::random_values(rng, width), dh = test::random_values(rng, 2 * width, 1e-3);
+    for (auto* x : {&q, &k, &v}) x->insert(x->end(), x->begin(), x->begin() + width);  // the same token twice
+    const Rounded<bf16> gq(q), gk(k), gv(v), gdh(dh);
+    const Rounded<float> gate({1, -1}), input({1, 1}), m({150, 150});
+    const MlstmSequenceShape s{1, 2, 1, width, width, width, width, 1, 1, 1, 0.125};
+    const auto n = static_cast<size_t>(2 * width);
+    const OnDevice<bf16> h(n), dq(n), dk(n), dv(n);
+    const OnDevice<float> dgate(2), dinput(2);
+    mlstm_read(MlstmRead{s, gq.get(), gk.get(), gv.get(), gate.get(), input.get(), m.get(), h.get()}, Cuda{});
+    mlstm_read_backward(MlstmReadBackward{s, gq.get(), gk.get(), gv.get(), gate.get(), input.get(), m.get(),
+                                          gdh.get(), dq.get(), dk.get(), dv.get(), dgate.get(), dinput.get()},
+                        Cuda{});
+    double score = 0;
+    for (int64_t j = 0; j < width; ++j) score += gq.exact[j] * gk.exact[j];
+    const auto got = test::widen(h.values());
+    for (int64_t j = 0; j < width; ++j) {
+      EXPECT_NEAR(got[j], score < 0 ? -gv.exact[j] : gv.exact[j], 1e-2 * std::abs(gv.exact[j]));
+      EXPECT_EQ(got[width + j], 0);
+    }
+    for (const auto& gradient : {test::widen(dq.values()), test::widen(dk.values()), test::widen(dv.values()),
+                                 test::widen(dgate.values()), test::widen(dinput.values())})
+      for (double d : gradient) EXPECT_TRUE(std::isfinite(d));
+  }
+}
+
+// Gates at their ends, input gates far beyond the range of the exponential, and queries that read nothing or
+// next to it, from the raw gates on.
+TEST(MlstmReadCuda, HugeInputGatesStayFinite) {
+  SIGNET_NEEDS_GPU();
+  const int64_t batch = 3, time = 64, heads = 2, width = 64, rows = batch * time, units = heads * width,
+                gates = rows * heads;
+  Rng rng(8, 78);
+  for (double size : {1.0, 200.0, 1000.0}) {
+    SCOPED_TRACE(size);
+    std::vector<double> f = test::random_values(rng, gates), i = test::random_values(rng, gates, size);
+    for (size_t g = 0; g < f.size(); ++g)
+      f[g] = g % 11 == 5 ? 0 : g % 11 == 7 ? -1 : std::clamp(f[g], -1.0, 1.0);
+    const Rounded<float> gf(f);
+    std::vector<double> queries = test::random_values(rng, rows * units);
+    for (int64_t j = 0; j < rows * units; ++j)
+      queries[j] *= j / units % 9 == 4 ? 0 : j / units % 9 == 7 ? 1e-25 : 1;
+    const Rounded<bf16> gi(i), q(queries), k(rng, rows * units), v(rng, rows * units),
+        dh(rng, rows * units, 1e-3);
+    const auto n = static_cast<size_t>(gates), wide = static_cast<size_t>(rows * units);
+    const OnDevice<float> gate(n), input(n), m(n), dgate(n), dinput(n), df(n);
+    const OnDevice<bf16> h(wide), dq(wide), dk(wide), dv(wide), di(n);
+    const MlstmGatesShape g{batch, time, heads, heads, heads, heads, heads, heads};
+    const MlstmSequenceShape s{batch, time, heads, width, units, units, units, heads, heads, heads, 0.125};
+    const OnDevice<float> workspace(static_cast<size_t>(mlstm_stabilise_workspace_size(g, Cuda{})));
+    mlstm_stabilise(MlstmStabilise<bf16>{g, gf.get(), gi.get(), nullptr, nullptr, gate.get(), input.get(),
+                                         m.get(), nullptr},
+                    Cuda{});
+    mlstm_read(MlstmRead{s, q.get(), k.get(), v.get(), gate.get(), input.get(), m.get(), h.get()}, Cuda{});
+    mlstm_read_backward(MlstmReadBackward{s, q.get(), k.get(), v.get(), gate.get(), input.get(), m.get(),
+                                          dh.get(), dq.get(), dk.get(), dv.get(), dgate.get(), dinput.get()},
+                        Cuda{});
+    mlstm_stabilise_backward(
+        MlstmStabiliseBackward<bf16>{g, input.get(), nullptr, m.get(), dgate.get(), dinput.get(), df.get(),
+                                     di.get(), nullptr, workspace.get()},
+        Cuda{});
+    for (const auto& values : {test::widen(h.values()), test::widen(dq.values()), test::widen(dk.values()),
+                               test::widen(dv.values()), test::widen(df.values()), test::widen(di.values())})
+      for (double x : values) EXPECT_TRUE(std::isfinite(x));
+  }
+}
+
 }  // namespace
 }  // namespace signet::kernels

@@ -1,22 +1,12 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
-#include "signet/kernels/mlstm/mlstm.h"
+#include "signet/kernels/mlstm/mlstm_ends.h"
 
 #include "signet/base/isa_target.h"
 #include "signet/base/simd.h"
 
 namespace signet::kernels::SIGNET_ISA {
-namespace {
-
-// e^-m, the normaliser's lower bound, never 0: a memory that has cancelled to nothing reads 0, not 0 / 0.
-template <class T>
-T least_normaliser(T m) {
-  return std::max(std::exp(-m), std::numeric_limits<T>::min());
-}
-
-}  // namespace
 
 template <class T>
 void mlstm_stabilise(const MlstmStabilise<T>& p) {
@@ -45,9 +35,7 @@ void mlstm_stabilise_backward(const MlstmStabiliseBackward<T>& p) {
       for (int64_t r = b * s.time; r < (b + 1) * s.time; ++r) {
         const T next = p.m[r * s.m_stride + h];
         const T di = p.dinput[r * s.input_stride + h] * p.input[r * s.input_stride + h];
-        const T df = p.dgate[r * s.gate_stride + h] * std::exp(std::min(m - next, T(kMaxLogRatio)));
-        constexpr T kMost = std::numeric_limits<T>::max();  // infinity times a shut gate's slope 0 is NaN
-        p.df[r * s.f_stride + h] = std::clamp(df, -kMost, kMost);
+        p.df[r * s.f_stride + h] = forget_gradient(p.dgate[r * s.gate_stride + h], m, next);
         p.di[r * s.i_stride + h] = di;
         total += di;
         m = next;

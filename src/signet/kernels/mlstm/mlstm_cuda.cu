@@ -1,6 +1,4 @@
-#include <cmath>
-
-#include "signet/kernels/mlstm/mlstm.h"
+#include "signet/kernels/mlstm/mlstm_ends.h"
 #include "signet/kernels/row_chunks.cuh"
 
 namespace signet::kernels {
@@ -67,7 +65,7 @@ struct StabiliseBackward {
                                          : 0.0f;
       const float di = p.dinput[r * s.input_stride + h] * p.input[r * s.input_stride + h];
       p.df[r * s.f_stride + h] =
-          p.dgate[r * s.gate_stride + h] * expf(fminf(before - p.m[r * s.m_stride + h], kMaxRatio));
+          forget_gradient(p.dgate[r * s.gate_stride + h], before, p.m[r * s.m_stride + h]);
       p.di[r * s.i_stride + h] = from_float<T>(di);
       sum += di;
     }
@@ -82,7 +80,8 @@ struct Normalise {
   __device__ void operator()(int64_t r, int64_t j, int lane) const {
     const MlstmReadShape& s = p.shape;
     const T* read = p.r_n + (r * s.heads + j) * (s.width + 1);
-    const float inverse = 1.0f / fmaxf(fabsf(to_float(read[s.width])), expf(-p.m[r * s.m_stride + j]));
+    const float inverse =
+        1.0f / std::max(fabsf(to_float(read[s.width])), least_normaliser(p.m[r * s.m_stride + j]));
     for (int64_t c = lane; c < s.width; c += 32)
       p.h[(r * s.heads + j) * s.width + c] = from_float<T>(inverse * to_float(read[c]));
   }
@@ -96,8 +95,8 @@ struct NormaliseBackward {
     const T* read = p.r_n + (r * s.heads + j) * (s.width + 1);
     const T* dh = p.dh + (r * s.heads + j) * s.width;
     T* d_read = p.dr_n + (r * s.heads + j) * (s.width + 1);
-    const float n = to_float(read[s.width]), least = expf(-p.m[r * s.m_stride + j]);
-    const float inverse = 1.0f / fmaxf(fabsf(n), least);
+    const float n = to_float(read[s.width]), least = least_normaliser(p.m[r * s.m_stride + j]);
+    const float inverse = 1.0f / std::max(fabsf(n), least);
     float along = 0.0f;
     for (int64_t c = lane; c < s.width; c += 32) {
       const float d = to_float(dh[c]);

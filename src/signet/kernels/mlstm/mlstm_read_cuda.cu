@@ -4,7 +4,7 @@
 // decay_tj) and R_t(l) = sum over j < l of E_tj input_j decay[l-1][j], which a thread per t adds up along l,
 //   dgate_l = sum over t >= l of decay[t][l] R_t(l)      dinput_j = sum over t >= j of E_tj decay[t][j]
 #include "signet/kernels/attention/short_attention.cuh"
-#include "signet/kernels/mlstm/mlstm.h"
+#include "signet/kernels/mlstm/mlstm_ends.h"
 
 namespace signet::kernels {
 namespace {
@@ -37,7 +37,7 @@ constexpr int kTogether = 8;
 template <int kTiles>
 struct Decays {
   static constexpr int kRows = 16 * kTiles, kStride = kRows + 1;
-  float gate[kRows], input[kRows], least[kRows];  // least: e^-m
+  float gate[kRows], input[kRows], least[kRows];  // least: of the normaliser
   float decay[kRows * kStride];
 
   // By all threads; ends with a barrier. Rows beyond the sequence have gates and inputs of zero.
@@ -49,7 +49,7 @@ struct Decays {
       const bool live = t < at.time;
       gate[t] = live ? g.gate[row * g.gate_stride + h] : 0.0f;
       input[t] = live ? g.input[row * g.input_stride + h] : 0.0f;
-      least[t] = live ? expf(-g.m[row * g.m_stride + h]) : 1.0f;
+      least[t] = live ? least_normaliser(g.m[row * g.m_stride + h]) : 1.0f;
     }
     __syncthreads();
     if (t < kRows) {
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(32 * kTiles)
   weigh<kD>(o, p, tiles.v, warp, lane);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const float inverse = 1.0f / fmaxf(fabsf(total[r]), decays.least[16 * warp + lane / 4 + 8 * r]);
+    const float inverse = 1.0f / std::max(fabsf(total[r]), decays.least[16 * warp + lane / 4 + 8 * r]);
 #pragma unroll
     for (int n = 0; n < kD / 8; ++n) o[n][2 * r] *= inverse, o[n][2 * r + 1] *= inverse;
   }
@@ -155,9 +155,9 @@ __global__ void __launch_bounds__(32 * kTiles)
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float least = decays.least[16 * warp + lane / 4 + 8 * r];
-      inverse[r] = 1.0f / fmaxf(fabsf(total[r]), least);
+      inverse[r] = 1.0f / std::max(fabsf(total[r]), least);
       const float slope = total[r] > least ? 1.0f : total[r] < -least ? -1.0f : 0.0f;  // of the maximum
-      along[r] *= slope * inverse[r] * inverse[r];
+      along[r] = slope * along[r] * inverse[r] * inverse[r];  // in this order nothing overflows on the way
     }
     for_causal(s, dp, warp, lane, [&](float& x, float& dx, int r, int row, int column) {
       const float d_weight = fmaf(dx, inverse[r], -along[r]), w = g.scale * decays.weight(row, column);
