@@ -141,9 +141,9 @@ TEST(PackedCuda, GatedRnn) {
 }
 
 template <class T>
-void check_selective_scan(EigenvalueRange range, bool gated) {
+void check_selective_scan(EigenvalueRange range, bool gated, int64_t channels) {
   const Packing packing;
-  const int64_t channels = 68, states = 16, n = packing.rows() * channels, m = packing.rows() * states;
+  const int64_t states = 16, n = packing.rows() * channels, m = packing.rows() * states;
   Rng rng(5, 1);
   const Rounded<T> u(rng, n), raw(rng, n), z(rng, n), dy(rng, n), b(rng, m), c(rng, m);
   const Rounded<float> a_log(rng, channels * states), d(rng, channels), bias(rng, channels);
@@ -218,8 +218,11 @@ void check_selective_scan(EigenvalueRange range, bool gated) {
 TEST(PackedCuda, SelectiveScan) {
   SIGNET_NEEDS_GPU();
   for (const auto range : {EigenvalueRange::kPositive, EigenvalueRange::kSigned}) {
-    check_selective_scan<bf16>(range, true);
-    check_selective_scan<float>(range, false);
+    // A block that lacks channels; whole blocks, so many that each takes several sequences.
+    for (const int64_t channels : {68, 2048}) {
+      check_selective_scan<bf16>(range, true, channels);
+      check_selective_scan<float>(range, false, channels);
+    }
   }
 }
 

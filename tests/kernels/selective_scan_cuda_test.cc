@@ -141,6 +141,7 @@ TEST(SelectiveScanCuda, States) {
 TEST(SelectiveScanCuda, Channels) {
   SIGNET_NEEDS_GPU();
   for (int64_t channels : {1, 31, 64, 130}) compare_all(2, 18, channels, 16);
+  for (int present : {kNothing, kSkip, kGate, kBias, kStates}) compare_all(2, 20, 64, 16, present);
 }
 
 TEST(SelectiveScanCuda, AbsentParts) {
@@ -152,6 +153,31 @@ TEST(SelectiveScanCuda, Segments) {
   SIGNET_NEEDS_GPU();
   compare_all(1, 1000, 6, 16);
   compare_all(1, 600, 9, 4, kNothing);
+  compare_all(2, 600, 64, 16);
+}
+
+// delta = 0 where raw is low enough: a is then 1 to the last bit.
+template <class T>
+void keep_state(EigenvalueRange range) {
+  const SelectiveScanShape s = shape_of(2, 40, 64, 16, range);
+  Rng rng(4, 1);
+  const Rounded<T> u(rng, 2 * 40 * 64), b(rng, 2 * 40 * 16), raw(std::vector<double>(2 * 40 * 64, -1000.0));
+  const Rounded<float> a_log(rng, 64 * 16), initial(rng, 2 * 64 * 16);
+  OnDevice<T> y(2 * 40 * 64);
+  OnDevice<float> final_state(2 * 64 * 16);
+  SelectiveScanForward<T> p;
+  p.shape = s, p.u = u.get(), p.raw = raw.get(), p.a_log = a_log.get(), p.b = b.get(), p.c = b.get();
+  p.initial_state = initial.get(), p.y = y.get(), p.final_state = final_state.get();
+  selective_scan_forward(p, Cuda{});
+  EXPECT_EQ(final_state.values(), initial.device.values());
+}
+
+TEST(SelectiveScanCuda, StepsWithoutTime) {
+  SIGNET_NEEDS_GPU();
+  for (EigenvalueRange range : {EigenvalueRange::kPositive, EigenvalueRange::kSigned}) {
+    keep_state<float>(range);
+    keep_state<bf16>(range);
+  }
 }
 
 TEST(SelectiveScanCuda, Strides) {

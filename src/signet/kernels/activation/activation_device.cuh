@@ -6,14 +6,23 @@
 
 namespace signet::kernels {
 
-// 1 / (1 + e^-x), to a few units in the last place (times |x| where the exponential is large). Reaches 0 and
-// 1 at the infinities and stays NaN for NaN.
-__device__ inline float logistic(float x) {
-  float e, y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(x * -1.4426950408889634f));
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1.0f + e));
+// 2^x, exactly 1 at 0 and 2 at 1.
+__device__ inline float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+
+// 1 / x
+__device__ inline float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// 1 / (1 + e^-x), to a few units in the last place (times |x| where the exponential is large). Reaches 0 and
+// 1 at the infinities and stays NaN for NaN.
+__device__ inline float logistic(float x) { return reciprocal(1.0f + exp2_approx(x * -1.4426950408889634f)); }
 
 // 1 / sqrt(x)
 __device__ inline float inverse_root(float x) {

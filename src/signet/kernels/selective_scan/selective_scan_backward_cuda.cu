@@ -52,21 +52,21 @@ __global__ void channel_sum_kernel(const float* sums, int rows, int64_t columns,
     dbias[column - da_columns - channels] += total;
 }
 
-// Blocks for the same channels, which share the (batch, segment) items: all run at once, two per processor.
-int item_blocks(const Geometry& g) {
-  const int64_t items = int64_t{g.batch} * g.segments, slots = 2 * cuda_device().multiprocessors;
-  const int64_t of_a_block = std::max<int64_t>(1, (g.blocks * items + slots - 1) / slots);
-  return static_cast<int>((items + of_a_block - 1) / of_a_block);
-}
+constexpr int kBackwardBlocks = 2;  // that run on a multiprocessor at once
 
 template <class T, int NP, bool kGated>
 void launch_backward(const BackwardArgs<T>& args, EigenvalueRange range, cudaStream_t stream) {
   constexpr int C = backward_owned(NP);
   constexpr int64_t bytes = sizeof(BackwardShared<NP, C>);
-  const auto kernel = range == EigenvalueRange::kSigned ? backward_kernel<T, NP, C, true, kGated>
-                                                        : backward_kernel<T, NP, C, false, kGated>;
+  constexpr bool kTuned = tuned(NP);
+  const bool whole = kTuned && args.g.whole(NP, C), is_signed = range == EigenvalueRange::kSigned;
+  const auto kernel = whole ? (is_signed ? backward_kernel<T, NP, C, kTuned, true, kGated>
+                                         : backward_kernel<T, NP, C, kTuned, false, kGated>)
+                            : (is_signed ? backward_kernel<T, NP, C, false, true, kGated>
+                                         : backward_kernel<T, NP, C, false, false, kGated>);
   allow_shared_memory(kernel, bytes, "selective_scan_backward");
-  kernel<<<static_cast<unsigned>(item_blocks(args.g) * args.g.blocks), kThreads, bytes, stream>>>(args);
+  const unsigned grid = static_cast<unsigned>(item_blocks(args.g, kBackwardBlocks)) * args.g.blocks;
+  kernel<<<grid, kThreads, bytes, stream>>>(args);
   check_launch("selective_scan_backward");
 }
 
@@ -75,7 +75,7 @@ struct BackwardSizes {
   explicit BackwardSizes(const Geometry& g) {
     starts = g.segments > 1 ? 2 * segment_size(g) : 0;
     token_sums = int64_t{g.blocks} * g.rows * 2 * padded_states(g.states);
-    channel_sums = int64_t{item_blocks(g)} * g.channels * (g.states + 2);
+    channel_sums = int64_t{item_blocks(g, kBackwardBlocks)} * g.channels * (g.states + 2);
   }
 };
 
@@ -149,8 +149,8 @@ void selective_scan_backward(const SelectiveScanBackward<T>& p, Cuda device) {
   check_launch("selective_scan_backward: dB and dC");
   const int64_t columns = int64_t{g.channels} * (g.states + 2);
   channel_sum_kernel<<<static_cast<unsigned>((columns + 31) / 32), dim3(32, 32), 0, stream>>>(
-      channel_sums, item_blocks(g), columns, int64_t{g.channels} * g.states, g.channels, p.da_log, p.dd,
-      p.dbias);
+      channel_sums, item_blocks(g, kBackwardBlocks), columns, int64_t{g.channels} * g.states, g.channels,
+      p.da_log, p.dd, p.dbias);
   check_launch("selective_scan_backward: dA_log, dD and dbias");
 }
 

@@ -32,24 +32,15 @@ struct BackwardTile {
   Packet<T> bc[M::quads(2)];
   float h[M::kOwned][4];
 
-  __device__ void load(const BackwardArgs<T>& args, const Place<M>& at, const int (&channel)[M::kOwned],
-                       int tile) {
-    const SelectiveScanBackward<T>& p = args.p;
-    const Geometry& g = args.g;
-    const int steps = at.time - tile * kTile, n0 = at.state_lane * kStates;
-    const int64_t row = at.first_row + int64_t{tile} * kTile;
-    load_rows(u, p.u + row * g.u_stride, g.u_stride, steps, at, g);
-    load_rows(raw, p.raw + row * g.raw_stride, g.raw_stride, steps, at, g);
-    load_rows(dy, p.dy + row * g.y_stride, g.y_stride, steps, at, g);
-    if constexpr (kGated) load_rows(z, p.z + row * g.z_stride, g.z_stride, steps, at, g);
-    load_quads<M, 2>(bc, p.b + row * g.b_stride, g.b_stride, p.c + row * g.c_stride, g.c_stride, steps, g);
-    const float* before = tile > 0          ? p.saved + state_row(int64_t{at.batch} * g.tiles + tile, 0, g)
-                          : p.initial_state ? p.initial_state + state_row(at.batch, 0, g)
-                                            : nullptr;
-#pragma unroll
-    for (int j = 0; j < M::kOwned; ++j)
-      load_states(h[j], before && channel[j] < g.channels ? before + int64_t{channel[j]} * g.states : nullptr,
-                  n0, g);
+  __device__ void load(const SelectiveScanBackward<T>& p, const Geometry& g, const Place<M>& at,
+                       const Walk<true>& walk) {
+    const int row = walk.row(), steps = walk.steps(), batch = walk.item.batch, tile = walk.tile;
+    load_rows(u, p.u, g.u_stride, row, steps, at, g);
+    load_rows(raw, p.raw, g.raw_stride, row, steps, at, g, no_time<T>());
+    load_rows(dy, p.dy, g.y_stride, row, steps, at, g);
+    if constexpr (kGated) load_rows(z, p.z, g.z_stride, row, steps, at, g);
+    load_quads<M, 2>(bc, p.b, g.b_stride, p.c, g.c_stride, row, steps, g);
+    load_states(h, tile > 0 ? p.saved : p.initial_state, tile > 0 ? batch * g.tiles + tile : batch, at, g);
   }
 };
 
@@ -58,7 +49,7 @@ __device__ inline int slot(int channel) { return channel ^ (channel >> 3 & 3); }
 
 template <int NP, int C>
 struct BackwardShared {
-  using M = Map<NP, C>;
+  using M = Map<NP, C, false>;
   static constexpr int kCopies = M::kGroups < 4 ? M::kGroups : 4;  // of B and C, one per permutation p
   float4 inputs[kTile][M::kChannels];  // (delta, delta u, dy, -); the sweep leaves S, Q and sum_n C h in yzw
   float4 before[kTile / 2][C][kThreads];  // h_{t-1} of each thread for even t
@@ -134,72 +125,47 @@ __device__ inline void sum_channels(float (&first)[M::kOwned], float (&second)[M
   }
 }
 
-template <class T, int NP, int C, bool kSigned, bool kGated>
+template <class T, int NP, int C, bool kWhole, bool kSigned, bool kGated>
 __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constant__ BackwardArgs<T> args) {
-  using M = Map<NP, C>;
+  using M = Map<NP, C, kWhole>;
   using Shared = BackwardShared<NP, C>;
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
   const SelectiveScanBackward<T>& p = args.p;
-  const Geometry& g = args.g;
-  // A block works through (batch, segment) pairs, as far apart as there are blocks for the same channels:
-  // where sequences are sorted by length, every block gets some of each.
-  const int items = g.batch * g.segments, stride = gridDim.x / g.blocks;
-  int item = blockIdx.x / g.blocks;
-  Place<M> at(g, item);
-  const int warp = threadIdx.x / 32, n0 = at.state_lane * kStates,
-            row_channel = at.first_channel + at.packet_channel;
+  const Geometry g = known<M>(args.g);
+  Place<M> at(g);
+  const int warp = threadIdx.x / 32, n0 = at.state_lane * kStates;
   const int turn = at.group & (Shared::kCopies - 1);  // p
   constexpr int kTraded = C < M::kLanes ? C : M::kLanes;
   const int own = at.state_lane & (kTraded - 1);  // p'
 
-  int local[C], channel[C];
-  float rate[C][4], da[C][4] = {}, r[C][4], h[C][4], d[4] = {}, bias[4] = {}, dd[4] = {}, dbias[4] = {};
+  int local[C];
+  float rate[C][4], da[C][4] = {}, r[C][4], h[C][4], d[4], bias[4], dd[4] = {}, dbias[4] = {};
 #pragma unroll
-  for (int j = 0; j < C; ++j) {
-    local[j] = slot(at.channel + (j ^ own));
-    channel[j] = at.first_channel + at.channel + (j ^ own);
-    load_rates(rate[j], p.a_log, channel[j], n0, g);
-    permute(rate[j], turn);
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (p.d && row_channel + i < g.channels) d[i] = p.d[row_channel + i];
-    if (p.bias && row_channel + i < g.channels) bias[i] = p.bias[row_channel + i];
-  }
+  for (int j = 0; j < C; ++j) at.owned[j] ^= own, local[j] = slot(at.owned[j]);
+  load_rates(rate, p.a_log, at, g);
+  permute(rate, turn);
+  load_channels(d, p.d, at);
+  load_channels(bias, p.bias, at);
 
+  Walk<true> walk(g);
   BackwardTile<T, M, kGated> next;
-  int tile = at.last_tile(g) - 1;
-  // To the next item that has a tile; packed sequences may be empty.
-  const auto skip_empty = [&] {
-    while (tile < at.segment * g.tiles_per_segment && (item += stride) < items) {
-      at = Place<M>(g, item);
-      tile = at.last_tile(g) - 1;
-    }
-  };
-  skip_empty();
-  if (item < items) next.load(args, at, channel, tile);
-  while (item < items) {
-    const int steps = min(kTile, at.time - tile * kTile), batch = at.batch, segment = at.segment;
-    const int64_t first_row = at.first_row + int64_t{tile} * kTile;
-    if (tile == at.last_tile(g) - 1) {
-      const float* end = args.starts       ? args.starts + state_row(int64_t{segment} * g.batch + batch, 0, g)
-                         : p.d_final_state ? p.d_final_state + state_row(batch, 0, g)
-                                           : nullptr;
-#pragma unroll
-      for (int j = 0; j < C; ++j) {
-        load_states(r[j], end && channel[j] < g.channels ? end + int64_t{channel[j]} * g.states : nullptr, n0,
-                    g);
-        permute(r[j], turn);
-      }
+  next.load(p, g, at, walk);
+  while (!walk.done()) {
+    const Walk<true> here = walk;
+    const int steps = here.steps(), batch = here.item.batch, first_row = here.row();
+    if (here.starts(g)) {
+      load_states(r, args.starts ? args.starts : p.d_final_state,
+                  args.starts ? here.item.segment * g.batch + batch : batch, at, g);
+      permute(r, turn);
     }
     const BackwardTile<T, M, kGated> now = next;
 #pragma unroll
     for (int j = 0; j < C; ++j) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) h[j][i] = now.h[j][i];
-      permute(h[j], turn);
     }
+    permute(h, turn);
 #pragma unroll
     for (int k = 0; k < M::kPasses; ++k) {
       const int t = at.packet_row + k * M::kRows;
@@ -212,11 +178,11 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
         float z[4];
         unpack(now.z[k], z);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) dy[i] *= z[i] * sigmoid(z[i]);
+        for (int i = 0; i < 4; ++i) dy[i] *= z[i] * logistic(z[i]);
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float delta = t < steps ? softplus(raw[i] + bias[i]).value : 0.0f;
+        const float delta = softplus(raw[i] + bias[i]);
         shared.inputs[t][slot(at.packet_channel) ^ i] = make_float4(delta, delta * u[i], dy[i], 0.0f);
       }
     }
@@ -236,13 +202,11 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
       }
     }
     __syncthreads();
-    const int this_tile = tile;
-    --tile;
-    skip_empty();
-    if (item < items) next.load(args, at, channel, tile);
+    walk.advance(g);
+    next.load(p, g, at, walk);
 
-      // Steps are taken several at a time: all reads (on the way back those of the next steps), then all sums
-      // over lanes, then all writes, so that the latencies overlap.
+    // Steps are taken several at a time: all reads (on the way back those of the next steps), then all sums
+    // over lanes, then all writes, so that the latencies overlap.
 #pragma unroll 1
     for (int t = 0; t < steps; t += 4) {
       float2 in[4][C];
@@ -262,7 +226,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
             shared.before[(t + s) / 2][j][threadIdx.x] = make_float4(h[j][0], h[j][1], h[j][2], h[j][3]);
 #pragma unroll
           for (int i = 0; i < 4; ++i)
-            h[j][i] = fmaf(decay<kSigned>(in[s][j].x * rate[j][i]), h[j][i], in[s][j].y * b[s][i]);
+            h[j][i] = advance<kSigned>(slope<kSigned>(in[s][j].x, rate[j][i]), h[j][i], in[s][j].y, b[s][i]);
         }
       }
     }
@@ -277,12 +241,12 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
         float db[2][4] = {}, dc[2][4] = {}, sum_s[2][C] = {}, sum_q[2][C] = {}, sum_y[2][C] = {};
 #pragma unroll
         for (int j = 0; j < C; ++j) {
-          float a[2][4], between[4];  // h_t0
+          float slopes[2][4], between[4];  // s', h_t0
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            a[0][i] = decay<kSigned>(pair.in[0][j].x * rate[j][i]);
-            a[1][i] = decay<kSigned>(pair.in[1][j].x * rate[j][i]);
-            between[i] = fmaf(a[0][i], pair.before[j][i], pair.in[0][j].y * pair.b[0][i]);
+            slopes[0][i] = slope<kSigned>(pair.in[0][j].x, rate[j][i]);
+            slopes[1][i] = slope<kSigned>(pair.in[1][j].x, rate[j][i]);
+            between[i] = advance<kSigned>(slopes[0][i], pair.before[j][i], pair.in[0][j].y, pair.b[0][i]);
           }
 #pragma unroll
           for (int s = 1; s >= 0; --s) {
@@ -290,10 +254,10 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
               const float grad = fmaf(pair.c[s][i], dy, r[j][i]);
-              r[j][i] = a[s][i] * grad;
+              r[j][i] = retreat<kSigned>(slopes[s][i], grad);
               const float before = s > 0 ? between[i] : pair.before[j][i],
                           after = s > 0 ? h[j][i] : between[i];
-              const float q = (kSigned ? r[j][i] + grad : r[j][i]) * before;
+              const float q = slopes[s][i] * grad * before;
               sum_s[s][j] = fmaf(grad, pair.b[s][i], sum_s[s][j]);
               sum_q[s][j] = fmaf(q, rate[j][i], sum_q[s][j]);
               if (kGated) sum_y[s][j] = fmaf(pair.c[s][i], after, sum_y[s][j]);
@@ -342,14 +306,9 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
         }
       }
     }
-    if (this_tile == 0 && p.d_initial_state) {
-#pragma unroll
-      for (int j = 0; j < C; ++j) {
-        if (channel[j] >= g.channels) continue;
-        float natural[4] = {r[j][0], r[j][1], r[j][2], r[j][3]};
-        permute(natural, turn);
-        store_states(p.d_initial_state + state_row(batch, channel[j], g), n0, g, natural);
-      }
+    if (here.tile == 0 && p.d_initial_state) {
+      permute(r, turn);  // the walk through its item ends here
+      store_states(p.d_initial_state, batch, at, g, r);
     }
     __syncthreads();
 
@@ -366,23 +325,28 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
       for (int i = 0; i < 4; ++i) {
         const float4 in = shared.inputs[t][slot(at.packet_channel) ^ i];
         if constexpr (kGated) {
-          const float s = sigmoid(z[i]), y = fmaf(d[i], u[i], in.w);
+          const float s = logistic(z[i]), y = fmaf(d[i], u[i], in.w);
           dz[i] = dy[i] * y * s * fmaf(z[i], 1.0f - s, 1.0f);
           dy[i] *= z[i] * s;
         }
         du[i] = fmaf(d[i], dy[i], in.x * in.y);
-        draw[i] = fmaf(u[i], in.y, kLn2 * in.z) * softplus(raw[i] + bias[i]).slope;
+        draw[i] = fmaf(u[i], in.y, kLn2 * in.z) * logistic(raw[i] + bias[i]);
         dd[i] = fmaf(dy[i], u[i], dd[i]);
         dbias[i] += draw[i];
       }
-      store_packet(p.du + (first_row + t) * g.u_stride, row_channel, g.channels, g.packets, du);
-      store_packet(p.draw + (first_row + t) * g.raw_stride, row_channel, g.channels, g.packets, draw);
-      if constexpr (kGated)
-        store_packet(p.dz + (first_row + t) * g.z_stride, row_channel, g.channels, g.packets, dz);
+      const auto store = [&](T* to, int stride, const float(&values)[4]) {
+        store_packet(to + int64_t{first_row + t} * stride + at.row_channel, 0, at.row_channels, g.packets,
+                     values);
+      };
+      store(p.du, g.u_stride, du);
+      store(p.draw, g.raw_stride, draw);
+      if constexpr (kGated) store(p.dz, g.z_stride, dz);
     }
     const int64_t sums_row = int64_t{blockIdx.x % g.blocks} * g.rows + first_row;
-    for (int e = threadIdx.x; e < steps * NP / 2; e += kThreads) {
+#pragma unroll
+    for (int e = threadIdx.x; e < kTile * NP / 2; e += kThreads) {
       const int t = e / (NP / 2), quad = e % (NP / 2);
+      if (t >= steps) break;
       float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) {
@@ -396,12 +360,11 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
   float* sums = args.channel_sums + int64_t{blockIdx.x / g.blocks} * g.channels * (g.states + 2);
 #pragma unroll
   for (int j = 0; j < C; ++j) {
-    if (channel[j] >= g.channels) continue;
 #pragma unroll
     for (int i = 0; i < 4; ++i) da[j][i] *= rate[j][i] * kLn2;  // dA_log = A dA
-    permute(da[j], turn);
-    store_states(sums + int64_t{channel[j]} * g.states, n0, g, da[j]);
   }
+  permute(da, turn);
+  store_states(sums, 0, at, g, da);
   __syncthreads();
   float* rows = &shared.inputs[0][0].x;  // [2][kRows][kChannels]
 #pragma unroll
@@ -414,8 +377,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
     const int which = e / M::kChannels, c = e % M::kChannels;
     float total = 0.0f;
     for (int row = 0; row < M::kRows; ++row) total += rows[(which * M::kRows + row) * M::kChannels + c];
-    if (at.first_channel + c < g.channels)
-      sums[int64_t{g.channels} * (g.states + which) + at.first_channel + c] = total;
+    if (at.has(c)) sums[int64_t{g.channels} * (g.states + which) + at.first_channel + c] = total;
   }
 }
 

@@ -4,6 +4,7 @@
 // neighbouring lanes hold all states of a channel. Time is cut into tiles of kTile steps. Per tile a block
 // first turns raw and u into (delta, delta u) in shared memory, once per token and channel, then every thread
 // sweeps over the steps. Steps beyond the end carry delta = 0 and dy = 0: they leave the state as it is.
+// While it sweeps, the next tile is on its way into registers, be it of the same sequence or of the next one.
 //
 // A scan with too few channels to fill the GPU is cut into segments of whole tiles: a first pass finds each
 // segment's transition (product of a, state from zero), a second chains them, and the main kernel then runs
@@ -12,6 +13,7 @@
 
 #include <cuda_runtime.h>
 
+#include "signet/kernels/activation/activation_device.cuh"
 #include "signet/kernels/selective_scan/selective_scan.h"
 #include "signet/tensor/cuda_check.h"
 #include "signet/tensor/packet.cuh"
@@ -21,9 +23,11 @@ namespace signet::kernels::scan {
 constexpr int kThreads = 128, kWarps = kThreads / 32, kTile = 16, kStates = 4;
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-// Who owns what, for N padded to NP states and C channels per thread.
-template <int NP, int C>
+// Who owns what, for N padded to NP states and C channels per thread. Whole: all channels and states of a
+// block exist and all rows move in packets, so that nothing is asked per element.
+template <int NP, int C, bool Whole>
 struct Map {
+  static constexpr bool kWhole = Whole;
   static constexpr int kPadded = NP, kOwned = C;
   static constexpr int kLanes = NP / kStates;  // lanes that share a channel
   static constexpr int kGroups = 32 / kLanes;  // groups of C channels per warp
@@ -41,6 +45,8 @@ struct Map {
 constexpr int forward_owned(int padded) { return padded == 4 ? 1 : 2; }
 constexpr int backward_owned(int padded) { return padded == 4 ? 1 : 2; }
 constexpr int channels_per_block(int padded, int owned) { return kWarps * (32 / (padded / kStates)) * owned; }
+// Only kernels for so many states come for whole blocks as well.
+constexpr bool tuned(int padded) { return padded == 16; }
 
 // Sizes as the kernels use them; strides resolved (0 is gone).
 struct Geometry {
@@ -52,13 +58,28 @@ struct Geometry {
   const int32_t* offsets;  // of packed sequences, else null
   // Whether rows of channels, of states in fp32, and of B and C can be moved in packets.
   bool packets, state_packets, token_packets;
+
+  // Whether blocks of so many states and channels are whole (see Map).
+  bool whole(int padded, int owned) const {
+    return packets && state_packets && token_packets && states == padded &&
+           channels % channels_per_block(padded, owned) == 0;
+  }
 };
+// What a kernel for whole blocks knows of it when it is compiled.
+template <class M>
+__device__ inline Geometry known(Geometry g) {
+  if (M::kWhole) g.packets = g.state_packets = g.token_packets = true, g.states = M::kPadded;
+  return g;
+}
 
 // N padded to what the kernels are compiled for (4, 16 or 64); throws above.
 int padded_states(int64_t states);
 Geometry geometry(const SelectiveScanShape& shape, int channels_per_block);
 // Elements of an array with the states of every segment.
 int64_t segment_size(const Geometry& g);
+// Blocks that share the (batch, segment) items of one block of channels when `per_processor` of all run on a
+// multiprocessor at once.
+int item_blocks(const Geometry& g, int per_processor);
 
 // Finds what every segment starts from: the state before its first step, or in reverse the gradient of the
 // state after its last one (x = dy, w = C). One segment needs no such pass.
@@ -76,93 +97,138 @@ struct SegmentStarts {
 template <class T>
 void find_segment_starts(const SegmentStarts<T>& p, cudaStream_t stream);
 
-__device__ inline float exp2_approx(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-// a of both ranges from x = delta A log2(e).
+// Both ranges in terms of s' = da/d(delta A): a = s' = s in [0,1], a = s' - 1 = 2 s - 1 in [-1,1].
+// `rate` is A log2(e).
 template <bool kSigned>
-__device__ inline float decay(float x) {
-  const float s = exp2_approx(x);
-  return kSigned ? fmaf(2.0f, s, -1.0f) : s;
+__device__ inline float slope(float delta, float rate) {
+  return exp2_approx(kSigned ? fmaf(delta, rate, 1.0f) : delta * rate);
+}
+// a h + x y
+template <bool kSigned>
+__device__ inline float advance(float s, float h, float x, float y) {
+  return fmaf(s, h, kSigned ? fmaf(x, y, -h) : x * y);
+}
+// a r
+template <bool kSigned>
+__device__ inline float retreat(float s, float r) {
+  return kSigned ? fmaf(s, r, -r) : s * r;
 }
 
-__device__ inline float reciprocal(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-// softplus(x) = max(x, 0) + log(1 + e), e = exp(-|x|), and its slope, the sigmoid. With v = e / (2 + e) <=
-// 1/3 the logarithm is 2 artanh(v) = 2 v (1 + v^2/3 + v^4/5 + ...), good to 2e-7 for every x.
-struct Softplus {
-  float value, slope;
-};
-__device__ inline Softplus softplus(float x) {
+// softplus(x) = max(x, 0) + log(1 + e), e = exp(-|x|). With v = e / (2 + e) <= 1/3 the logarithm is
+// 2 artanh(v) = v (2 + 2/3 v^2 + 2/5 v^4 + ...), here cut off with the least relative error (4e-9): good to
+// 2e-7 for every x.
+__device__ inline float softplus(float x) {
   const float e = exp2_approx(-fabsf(x) * kLog2E), v = e * reciprocal(2.0f + e), w = v * v;
-  float series = fmaf(w, 1.0f / 13, 1.0f / 11);
-  series = fmaf(w, series, 1.0f / 9);
-  series = fmaf(w, series, 1.0f / 7);
-  series = fmaf(w, series, 1.0f / 5);
-  series = fmaf(w, series, 1.0f / 3);
-  series = fmaf(w, series, 1.0f);
-  const float r = reciprocal(1.0f + e);
-  return {fmaf(2.0f * v, series, fmaxf(x, 0.0f)), x < 0.0f ? e * r : r};
+  float series = fmaf(w, 0.28012044f, 0.28001791f);
+  series = fmaf(w, series, 0.40021528f);
+  series = fmaf(w, series, 0.66666416f);
+  series = fmaf(w, series, 2.0f);
+  return fmaf(v, series, fmaxf(x, 0.0f));
 }
 
-__device__ inline float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
+// A segment of a sequence; beyond the last there is one of negative time.
+struct Item {
+  int batch = 0, segment = 0;
+  int first_row = 0, end_row = -1;  // of the sequence
+
+  __device__ Item(const Geometry& g, int index) {
+    if (index >= g.batch * g.segments) return;
+    batch = index;
+    if (g.segments > 1) batch = index / g.segments, segment = index % g.segments;
+    first_row = g.offsets ? g.offsets[batch] : batch * g.time;
+    end_row = g.offsets ? g.offsets[batch + 1] : first_row + g.time;
+  }
+  __device__ int time() const { return end_row - first_row; }
+  __device__ int first_tile(const Geometry& g) const { return segment * g.tiles_per_segment; }
+  __device__ int end_tile(const Geometry& g) const {
+    return min(first_tile(g) + g.tiles_per_segment, (time() + kTile - 1) / kTile);
+  }
+};
+
+// The tiles a block works through, with time or against it: those of every item of its share. Shares go back
+// and forth over the items, so that they hold the same work where sequences are sorted by length. Where the
+// next item lies is read an item ahead. At the end it stands on a tile without steps.
+template <bool kReverse>
+struct Walk {
+  Item item, ahead;
+  int round = 0, tile;
+
+  __device__ explicit Walk(const Geometry& g) : item(g, nth(g, 0)), ahead(item) { enter(g); }
+  __device__ bool done() const { return item.time() < 0; }
+  __device__ int row() const { return item.first_row + tile * kTile; }
+  __device__ int steps() const { return min(kTile, item.time() - tile * kTile); }
+  // Whether it is the first tile on the way through its item, or the last.
+  __device__ bool starts(const Geometry& g) const {
+    return tile == (kReverse ? item.end_tile(g) - 1 : item.first_tile(g));
+  }
+  __device__ bool ends(const Geometry& g) const {
+    return tile == (kReverse ? item.first_tile(g) : item.end_tile(g) - 1);
+  }
+  __device__ void advance(const Geometry& g) {
+    if (ends(g))
+      enter(g);
+    else
+      tile += kReverse ? -1 : 1;
+  }
+
+ private:
+  __device__ static int nth(const Geometry& g, int round) {
+    const int shares = static_cast<int>(gridDim.x) / g.blocks,
+              share = static_cast<int>(blockIdx.x) / g.blocks;
+    return round * shares + (round % 2 ? shares - 1 - share : share);
+  }
+  // The next item, or the one after where it is empty, as packed ones may be.
+  __device__ void enter(const Geometry& g) {
+    do {
+      item = ahead;
+      ahead = Item(g, nth(g, ++round));
+    } while (!done() && item.first_tile(g) >= item.end_tile(g));
+    tile = kReverse ? max(item.end_tile(g) - 1, 0) : item.first_tile(g);
+  }
+};
 
 // Where a thread works: lane group, channels and states for the sweep, row packets for loads and stores.
 template <class M>
 struct Place {
-  int batch, segment, first_channel;  // of the block
-  int time;                           // steps of the sequence
-  int64_t first_row;                  // of the sequence
-  int state_lane, group, channel;     // channel: the first of the C owned ones, from first_channel
-  int packet_row, packet_channel;
+  int first_channel, channels;  // of the block: those that exist
+  int state_lane, group;
+  int owned[M::kOwned];            // channels, from first_channel
+  int packet_row, packet_channel;  // from first_channel
+  int row_channel, row_channels;   // the packet's first channel of all, and how many exist from there on
 
-  __device__ Place(const Geometry& g, int item) {
-    segment = item % g.segments;
-    batch = item / g.segments;
-    first_row = g.offsets ? g.offsets[batch] : int64_t{batch} * g.time;
-    time = g.offsets ? g.offsets[batch + 1] - g.offsets[batch] : g.time;
+  // Whether the block has such a channel.
+  __device__ bool has(int channel) const { return M::kWhole || channel < channels; }
+  __device__ explicit Place(const Geometry& g) {
+    __builtin_assume(threadIdx.x < kThreads);
     first_channel = static_cast<int>(blockIdx.x % g.blocks) * M::kChannels;
+    channels = M::kWhole ? M::kChannels : g.channels - first_channel;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     state_lane = lane % M::kLanes;
     group = lane / M::kLanes;
-    channel = (warp * M::kGroups + group) * M::kOwned;
+#pragma unroll
+    for (int j = 0; j < M::kOwned; ++j) owned[j] = (warp * M::kGroups + group) * M::kOwned + j;
     packet_row = threadIdx.x / M::kPackets;
     packet_channel = threadIdx.x % M::kPackets * 4;
-  }
-  // The end of the segment's tiles.
-  __device__ int last_tile(const Geometry& g) const {
-    return min((segment + 1) * g.tiles_per_segment, (time + kTile - 1) / kTile);
+    row_channel = first_channel + packet_channel, row_channels = channels - packet_channel;
   }
 };
 
-// The thread's packets of a tile whose first row of `steps` starts at `tile`; zeros beyond.
+// raw of a step that takes no time: delta = 0.
+template <class T>
+__device__ inline Packet<T> no_time() {
+  return pack<T>({-1e30f, -1e30f, -1e30f, -1e30f});
+}
+
+// The thread's packets of a tile that starts at `row` of an array and has `steps`; `beyond` after the last.
 template <class M, class T>
-__device__ inline void load_rows(Packet<T> (&out)[M::kPasses], const T* tile, int stride, int steps,
-                                 const Place<M>& at, const Geometry& g) {
-  const int left = g.channels - at.first_channel;
-  const T* mine = tile + at.first_channel + at.packet_row * stride;
-  if (g.packets) {
-    const int limit = at.packet_channel < left ? steps : 0;
-#pragma unroll
-    for (int k = 0; k < M::kPasses; ++k) {
-      out[k] = Packet<T>{};
-      if (at.packet_row + k * M::kRows < limit)
-        out[k] = *reinterpret_cast<const Packet<T>*>(mine + k * M::kRows * stride + at.packet_channel);
-    }
-    return;
-  }
+__device__ inline void load_rows(Packet<T> (&out)[M::kPasses], const T* array, int stride, int row, int steps,
+                                 const Place<M>& at, const Geometry& g, const Packet<T>& beyond = {}) {
 #pragma unroll
   for (int k = 0; k < M::kPasses; ++k) {
-    out[k] = Packet<T>{};
-    if (at.packet_row + k * M::kRows < steps)
-      out[k] = load_packet(mine + k * M::kRows * stride, at.packet_channel, left, false);
+    const int t = at.packet_row + k * M::kRows;
+    out[k] = beyond;
+    if (t < steps)
+      out[k] = load_packet(array + int64_t{row + t} * stride + at.row_channel, 0, at.row_channels, g.packets);
   }
 }
 
@@ -177,48 +243,75 @@ struct Quad {
 };
 template <class M, int kArrays, class T>
 __device__ inline void load_quads(Packet<T> (&out)[M::quads(kArrays)], const T* b, int b_stride, const T* c,
-                                  int c_stride, int steps, const Geometry& g) {
+                                  int c_stride, int row, int steps, const Geometry& g) {
 #pragma unroll
   for (int k = 0; k < M::quads(kArrays); ++k) {
     const Quad<M> q(k);
     out[k] = Packet<T>{};
     if (q.array < kArrays && q.t < steps)
-      out[k] = load_packet(q.array ? c + q.t * c_stride : b + q.t * b_stride, q.n, g.states, g.token_packets);
+      out[k] = load_packet((q.array ? c : b) + int64_t{row + q.t} * (q.array ? c_stride : b_stride), q.n,
+                           g.states, g.token_packets);
   }
-}
-
-// Four states of one channel; `row` points at its first state (null: zeros).
-__device__ inline void load_states(float (&v)[4], const float* row, int n, const Geometry& g) {
-  if (row && g.state_packets && n < g.states) {
-    unpack(*reinterpret_cast<const Packet<float>*>(row + n), v);
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) v[i] = row && n + i < g.states ? row[n + i] : 0.0f;
-}
-__device__ inline void store_states(float* row, int n, const Geometry& g, const float (&v)[4]) {
-  store_packet(row, n, g.states, g.state_packets, v);
 }
 
 // Index of the states of (batch or segment x batch or tile, channel).
-__device__ inline int64_t state_row(int64_t outer, int channel, const Geometry& g) {
-  return (outer * g.channels + channel) * g.states;
+__device__ inline int64_t state_row(int outer, int channel, const Geometry& g) {
+  return (int64_t{outer} * g.channels + channel) * g.states;
+}
+// The thread's states of the channels it owns, of row `outer` of an array (null: zeros).
+template <class M>
+__device__ inline void load_states(float (&v)[M::kOwned][4], const float* states, int outer,
+                                   const Place<M>& at, const Geometry& g) {
+#pragma unroll
+  for (int j = 0; j < M::kOwned; ++j) {
+    Packet<float> packet{};
+    if (states && at.has(at.owned[j]))
+      packet = load_packet(states + state_row(outer, at.first_channel + at.owned[j], g),
+                           at.state_lane * kStates, g.states, g.state_packets);
+    unpack(packet, v[j]);
+  }
+}
+template <class M>
+__device__ inline void store_states(float* states, int outer, const Place<M>& at, const Geometry& g,
+                                    const float (&v)[M::kOwned][4]) {
+#pragma unroll
+  for (int j = 0; j < M::kOwned; ++j)
+    if (at.has(at.owned[j]))
+      store_packet(states + state_row(outer, at.first_channel + at.owned[j], g), at.state_lane * kStates,
+                   g.states, g.state_packets, v[j]);
 }
 
-// delta's A in base 2 for four states: A log2(e) = -exp(A_log) log2(e); 0 beyond the last channel or state.
-__device__ inline void load_rates(float (&v)[4], const float* a_log, int channel, int n, const Geometry& g) {
+// delta's A in base 2: A log2(e) = -exp(A_log) log2(e); 0 beyond the last channel or state.
+template <class M>
+__device__ inline void load_rates(float (&v)[M::kOwned][4], const float* a_log, const Place<M>& at,
+                                  const Geometry& g) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i)
-    v[i] = channel < g.channels && n + i < g.states
-               ? -expf(a_log[int64_t{channel} * g.states + n + i]) * kLog2E
-               : 0.0f;
+  for (int j = 0; j < M::kOwned; ++j) {
+    const float* row = a_log + state_row(0, at.first_channel + at.owned[j], g);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int n = at.state_lane * kStates + i;
+      v[j][i] = at.has(at.owned[j]) && n < g.states ? -expf(row[n]) * kLog2E : 0.0f;
+    }
+  }
+}
+// D or the bias of the thread's packet of channels; 0 where there is none.
+template <class M>
+__device__ inline void load_channels(float (&v)[4], const float* row, const Place<M>& at) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v[i] = row && at.has(at.packet_channel + i) ? row[at.row_channel + i] : 0.0f;
 }
 
 // Registers i <-> i ^ p.
-__device__ inline void permute(float (&v)[4], int p) {
+template <int C>
+__device__ inline void permute(float (&values)[C][4], int p) {
   const bool one = p & 1, two = p & 2;
-  const float a = one ? v[1] : v[0], b = one ? v[0] : v[1], c = one ? v[3] : v[2], d = one ? v[2] : v[3];
-  v[0] = two ? c : a, v[1] = two ? d : b, v[2] = two ? a : c, v[3] = two ? b : d;
+#pragma unroll
+  for (int j = 0; j < C; ++j) {
+    float(&v)[4] = values[j];
+    const float a = one ? v[1] : v[0], b = one ? v[0] : v[1], c = one ? v[3] : v[2], d = one ? v[2] : v[3];
+    v[0] = two ? c : a, v[1] = two ? d : b, v[2] = two ? a : c, v[3] = two ? b : d;
+  }
 }
 
 __device__ inline float from_lane(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }

@@ -16,68 +16,51 @@ struct ForwardTile {
   Packet<T> u[M::kPasses], raw[M::kPasses], z[M::kPasses];
   Packet<T> bc[M::quads(2)];
 
-  __device__ void load(const ForwardArgs<T>& args, const Place<M>& at, int tile) {
-    const auto& [p, g, starts] = args;
-    const int steps = at.time - tile * kTile;
-    const int64_t row = at.first_row + int64_t{tile} * kTile;
-    load_rows(u, p.u + row * g.u_stride, g.u_stride, steps, at, g);
-    load_rows(raw, p.raw + row * g.raw_stride, g.raw_stride, steps, at, g);
-    if (p.z) load_rows(z, p.z + row * g.z_stride, g.z_stride, steps, at, g);
-    load_quads<M, 2>(bc, p.b + row * g.b_stride, g.b_stride, p.c + row * g.c_stride, g.c_stride, steps, g);
+  __device__ void load(const SelectiveScanForward<T>& p, const Geometry& g, const Place<M>& at,
+                       const Walk<false>& walk) {
+    const int row = walk.row(), steps = walk.steps();
+    load_rows(u, p.u, g.u_stride, row, steps, at, g);
+    load_rows(raw, p.raw, g.raw_stride, row, steps, at, g, no_time<T>());
+    if (p.z) load_rows(z, p.z, g.z_stride, row, steps, at, g);
+    load_quads<M, 2>(bc, p.b, g.b_stride, p.c, g.c_stride, row, steps, g);
   }
 };
 
 constexpr int kForwardTogether = 8;
+constexpr int kForwardBlocks = 4;  // that are to run on a multiprocessor at once
 
 // Where a pair of channels lies in shared memory: neighbouring packets start in different banks.
 __device__ inline int pair_slot(int pair) { return pair ^ (pair >> 3 & 1); }
 
-template <class T, int NP, int C, bool kSigned>
-__global__ void __launch_bounds__(kThreads, NP == 16 ? 4 : 1)
+template <class T, int NP, int C, bool kWhole, bool kSigned>
+__global__ void __launch_bounds__(kThreads, NP == 16 ? kForwardBlocks : 1)
     forward_kernel(const __grid_constant__ ForwardArgs<T> args) {
-  using M = Map<NP, C>;
+  using M = Map<NP, C, kWhole>;
   constexpr int kTogether =
       kForwardTogether;  // steps that are read, computed and reduced over the lanes at once
   __shared__ float4 inputs[kTile][M::kChannels / 2];  // (delta, delta u) of two channels; the sweep leaves
                                                       // their sums of C h over n in x and z
   __shared__ float4 bc_tile[2][kTile][M::kLanes];
   const SelectiveScanForward<T>& p = args.p;
-  const Geometry& g = args.g;
-  const Place<M> at(g, blockIdx.x / g.blocks);
-  const int n0 = at.state_lane * kStates, row_channel = at.first_channel + at.packet_channel;
+  const Geometry g = known<M>(args.g);
+  const Place<M> at(g);
+  const int first_owned = at.owned[0], pair = pair_slot(first_owned / 2);
+  float rate[C][4], h[C][4], d[4], bias[4];
+  load_rates(rate, p.a_log, at, g);
+  load_channels(d, p.d, at);
+  load_channels(bias, p.bias, at);
 
-  const int pair = pair_slot(at.channel / 2);
-  float rate[C][4], h[C][4], d[4] = {}, bias[4] = {};
-#pragma unroll
-  for (int j = 0; j < C; ++j) {
-    const int channel = at.first_channel + at.channel + j;
-    load_rates(rate[j], p.a_log, channel, n0, g);
-    const float* start = args.starts
-                             ? args.starts + state_row(int64_t{at.segment} * g.batch + at.batch, channel, g)
-                         : p.initial_state ? p.initial_state + state_row(at.batch, channel, g)
-                                           : nullptr;
-    load_states(h[j], channel < g.channels ? start : nullptr, n0, g);
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (p.d && row_channel + i < g.channels) d[i] = p.d[row_channel + i];
-    if (p.bias && row_channel + i < g.channels) bias[i] = p.bias[row_channel + i];
-  }
-
-  const int first = at.segment * g.tiles_per_segment, last = at.last_tile(g);
+  Walk<false> walk(g);
   ForwardTile<T, M> next;
-  next.load(args, at, first);
-  for (int tile = first; tile < last; ++tile) {
-    const int steps = min(kTile, at.time - tile * kTile);
+  next.load(p, g, at, walk);
+  while (!walk.done()) {
+    const Walk<false> here = walk;
+    const int batch = here.item.batch, steps = here.steps();
     const ForwardTile<T, M> now = next;
-    if (p.saved && tile > 0) {
-#pragma unroll
-      for (int j = 0; j < C; ++j) {
-        const int channel = at.first_channel + at.channel + j;
-        if (channel < g.channels)
-          store_states(p.saved + state_row(int64_t{at.batch} * g.tiles + tile, channel, g), n0, g, h[j]);
-      }
-    }
+    if (here.starts(g))
+      load_states(h, args.starts ? args.starts : p.initial_state,
+                  args.starts ? here.item.segment * g.batch + batch : batch, at, g);
+    if (p.saved && here.tile > 0) store_states(p.saved, batch * g.tiles + here.tile, at, g, h);
 #pragma unroll
     for (int k = 0; k < M::kPasses; ++k) {
       const int t = at.packet_row + k * M::kRows;
@@ -86,7 +69,7 @@ __global__ void __launch_bounds__(kThreads, NP == 16 ? 4 : 1)
       unpack(now.raw[k], raw);
       unpack(now.u[k], u);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) raw[i] = t < steps ? softplus(raw[i] + bias[i]).value : 0.0f;
+      for (int i = 0; i < 4; ++i) raw[i] = softplus(raw[i] + bias[i]);
 #pragma unroll
       for (int i = 0; i < 2; ++i)
         inputs[t][pair_slot(at.packet_channel / 2) ^ i] =
@@ -100,7 +83,8 @@ __global__ void __launch_bounds__(kThreads, NP == 16 ? 4 : 1)
       if (q.array < 2) bc_tile[q.array][q.t][q.n / 4] = make_float4(v[0], v[1], v[2], v[3]);
     }
     __syncthreads();
-    if (tile + 1 < last) next.load(args, at, tile + 1);
+    walk.advance(g);
+    next.load(p, g, at, walk);
 
 #pragma unroll 1
     for (int t = 0; t < steps; t += kTogether) {
@@ -112,7 +96,7 @@ __global__ void __launch_bounds__(kThreads, NP == 16 ? 4 : 1)
         unpack(Packet<float>{bc_tile[0][t + s][at.state_lane]}, b);
         unpack(Packet<float>{bc_tile[1][t + s][at.state_lane]}, c);
         if constexpr (C == 1) {
-          in[0] = (&reinterpret_cast<float2&>(inputs[t + s][pair]))[at.channel & 1];
+          in[0] = (&reinterpret_cast<float2&>(inputs[t + s][pair]))[first_owned & 1];
         } else {
           const float4 both = inputs[t + s][pair];
           in[0] = make_float2(both.x, both.y), in[1] = make_float2(both.z, both.w);
@@ -122,7 +106,7 @@ __global__ void __launch_bounds__(kThreads, NP == 16 ? 4 : 1)
           y[s][j] = 0.0f;
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            h[j][i] = fmaf(decay<kSigned>(in[j].x * rate[j][i]), h[j][i], in[j].y * b[i]);
+            h[j][i] = advance<kSigned>(slope<kSigned>(in[j].x, rate[j][i]), h[j][i], in[j].y, b[i]);
             y[s][j] = fmaf(c[i], h[j][i], y[s][j]);
           }
         }
@@ -147,7 +131,7 @@ __global__ void __launch_bounds__(kThreads, NP == 16 ? 4 : 1)
         if (M::kLanes >= 4 && at.state_lane >= 4) break;
         float* out = &inputs[t + s + (M::kLanes >= 4 ? at.state_lane : 0)][pair].x;
 #pragma unroll
-        for (int j = 0; j < C; ++j) out[(at.channel + j & 1) * 2] = y[s][j];
+        for (int j = 0; j < C; ++j) out[(first_owned + j & 1) * 2] = y[s][j];
       }
     }
     __syncthreads();
@@ -156,38 +140,36 @@ __global__ void __launch_bounds__(kThreads, NP == 16 ? 4 : 1)
     for (int k = 0; k < M::kPasses; ++k) {
       const int t = at.packet_row + k * M::kRows;
       if (t >= steps) break;
-      float u[4], z[4], y[4];
+      float u[4], y[4];
       unpack(now.u[k], u);
-      if (p.z) unpack(now.z[k], z);
       const float4 low = inputs[t][pair_slot(at.packet_channel / 2)],
                    high = inputs[t][pair_slot(at.packet_channel / 2) ^ 1];
       const float sums[4] = {low.x, low.z, high.x, high.z};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        y[i] = fmaf(d[i], u[i], sums[i]);
-        if (p.z) y[i] *= z[i] * sigmoid(z[i]);
-      }
-      const int64_t row = at.first_row + int64_t{tile} * kTile + t;
-      store_packet(p.y + row * g.y_stride, row_channel, g.channels, g.packets, y);
-    }
-  }
-  if (p.final_state && last == g.tiles) {
+      for (int i = 0; i < 4; ++i) y[i] = fmaf(d[i], u[i], sums[i]);
+      if (p.z) {
+        float z[4];
+        unpack(now.z[k], z);
 #pragma unroll
-    for (int j = 0; j < C; ++j) {
-      const int channel = at.first_channel + at.channel + j;
-      if (channel < g.channels) store_states(p.final_state + state_row(at.batch, channel, g), n0, g, h[j]);
+        for (int i = 0; i < 4; ++i) y[i] *= z[i] * logistic(z[i]);
+      }
+      store_packet(p.y + int64_t{here.row() + t} * g.y_stride + at.row_channel, 0, at.row_channels, g.packets,
+                   y);
     }
+    if (p.final_state && here.tile + 1 == g.tiles) store_states(p.final_state, batch, at, g, h);
   }
 }
 
 template <class T, int NP>
 void launch_forward(const ForwardArgs<T>& args, EigenvalueRange range, cudaStream_t stream) {
   constexpr int C = forward_owned(NP);
-  const int64_t grid = int64_t{args.g.blocks} * args.g.batch * args.g.segments;
-  if (range == EigenvalueRange::kSigned)
-    forward_kernel<T, NP, C, true><<<static_cast<unsigned>(grid), kThreads, 0, stream>>>(args);
-  else
-    forward_kernel<T, NP, C, false><<<static_cast<unsigned>(grid), kThreads, 0, stream>>>(args);
+  constexpr bool kTuned = tuned(NP);
+  const bool whole = kTuned && args.g.whole(NP, C), is_signed = range == EigenvalueRange::kSigned;
+  const auto kernel =
+      whole ? (is_signed ? forward_kernel<T, NP, C, kTuned, true> : forward_kernel<T, NP, C, kTuned, false>)
+            : (is_signed ? forward_kernel<T, NP, C, false, true> : forward_kernel<T, NP, C, false, false>);
+  const unsigned grid = static_cast<unsigned>(item_blocks(args.g, kForwardBlocks)) * args.g.blocks;
+  kernel<<<grid, kThreads, 0, stream>>>(args);
   check_launch("selective_scan_forward");
 }
 
