@@ -106,6 +106,14 @@ TEST(RunReport, Verdicts) {
   EXPECT_EQ(verdict(run), Verdict::kNearly);
   run.scaled_accuracy = 0.5;
   EXPECT_EQ(verdict(run), Verdict::kPartly);
+  run.constant_answer = "0";
+  run.constant_accuracy = 0.72;
+  EXPECT_EQ(verdict(run), Verdict::kChance) << "within 0.1 of one answer to everything";
+  EXPECT_NE(verdict_sentence(run).find("close to guessing (always answering 0 scores 0.440)."),
+            std::string::npos)
+      << verdict_sentence(run);
+  run.constant_accuracy = 0.5;
+  EXPECT_EQ(verdict(run), Verdict::kPartly);
   run.scaled_accuracy = 1;
   run.far = {{1000000, 0.6, 64}};
   EXPECT_NE(verdict_sentence(run).find("At length 1,000,000 it is down to 0.200."), std::string::npos);

@@ -115,6 +115,19 @@ TEST(Evaluator, CountsAddUp) {
   EXPECT_DOUBLE_EQ(scaled_accuracy(0, 0.5), -1);
 }
 
+// Products with a zero make it the most frequent answer: 30.5 % by the recursion of the task's generator. A
+// model without weights gives it to everything.
+TEST(Evaluator, KnowsWhatOneAnswerToEverythingScores) {
+  const auto task = tasks::make_task("modular-arithmetic-brackets");
+  const auto config = resolve_config({"", "modular-arithmetic-brackets", "deltanet", {"model.width=8"}});
+  const models::Model model(config.model, task->vocabulary(), task->classes());
+  std::vector<float> zeros(model.parameters().size());
+  const auto e = evaluate(model, DType::kF32, zeros.data(), *task, {1, tasks::Split::kTest, {40, 256}, 4000});
+  EXPECT_EQ(task->class_names()[e.commonest], "0");
+  EXPECT_NEAR(e.constant_accuracy(), 0.305, 0.02);
+  EXPECT_EQ(e.commonest_right, e.right);
+}
+
 TEST(Evaluator, StopsWhenAsked) {
   Subject subject("deltanet", {"model.width=8", "model.heads=2", "model.mlp=0"});
   int64_t heard = 0;

@@ -223,6 +223,11 @@ class Eval final : public Verb {
       }
     }
     row("all", evaluation.total(0));
+    if (!dense) {  // what the most frequent answer alone would score
+      train::LengthAccuracy constant = evaluation.total(0);
+      constant.right = evaluation.commonest_right;
+      row("always " + run.task().class_names()[evaluation.commonest], constant);
+    }
     const std::string range = run.config().model.range_text();
     fmt::print("{} {}{}{} step {}\n{}", run.task().name(), run.config().model.architecture,
                range.empty() ? "" : " eigenvalues ", range, run.step(),

@@ -135,6 +135,10 @@ class Reader {
       note("results.json has no chance level: accuracies are shown unscaled");
     }
     run_.dense = flag(results, "dense");
+    if (const auto constant = results.find("constant"); constant != results.end() && constant->is_object()) {
+      run_.constant_answer = text(*constant, "answer");
+      run_.constant_accuracy = number(*constant, "accuracy");
+    }
     run_.accuracy = number(results, "accuracy");
     run_.scaled_accuracy = number(results, score_key(run_.dense));
     run_.samples = number(results, "samples");
@@ -268,6 +272,11 @@ AccuracyPoint pool(const std::vector<AccuracyPoint>& rows, size_t begin, size_t 
 double RunData::scaled(double raw) const {
   if (dense) return raw;
   return std::isfinite(chance) ? (raw - chance) / (1 - chance) : raw;
+}
+
+double RunData::constant_score() const {
+  if (dense || !(constant_accuracy >= 0 && constant_accuracy <= 1)) return 0;
+  return std::max(0.0, scaled(constant_accuracy));
 }
 
 std::string run_label(const RunData& run) {

@@ -167,10 +167,10 @@ std::string task_section(const std::string& task, const std::vector<const RunDat
 Verdict verdict(const RunData& run) {
   const double value = final_score(run);
   if (!std::isfinite(value)) return Verdict::kUnfinished;
-  return value >= 0.999 ? Verdict::kSolved
-         : value >= 0.9 ? Verdict::kNearly
-         : value > 0.1  ? Verdict::kPartly
-                        : Verdict::kChance;
+  return value >= 0.999                       ? Verdict::kSolved
+         : value >= 0.9                       ? Verdict::kNearly
+         : value > run.constant_score() + 0.1 ? Verdict::kPartly
+                                              : Verdict::kChance;
 }
 
 std::string verdict_sentence(const RunData& run, const std::string& label) {
@@ -183,7 +183,10 @@ std::string verdict_sentence(const RunData& run, const std::string& label) {
     text += fmt::format(" (trained on {})", lengths(run.train_low, run.train_high));
   text += fmt::format(": {} {}", run.measure(), score(final_score(run)));
   if (v == Verdict::kChance)
-    text += final_score(run) < 0.03 ? ", no better than guessing" : ", close to guessing";
+    text +=
+        final_score(run) < run.constant_score() + 0.03 ? ", no better than guessing" : ", close to guessing";
+  if (run.constant_score() >= 0.03)
+    text += fmt::format(" (always answering {} scores {})", run.constant_answer, score(run.constant_score()));
   text += ".";
   if (v == Verdict::kSolved || v == Verdict::kNearly) {
     if (std::isfinite(run.horizon) && run.horizon_held) {

@@ -249,6 +249,7 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
   PrefixCurve curve(task, request.lengths.max);
   Evaluation result;
   double loss = 0;
+  std::vector<int64_t> frequency(static_cast<size_t>(task.classes()));  // of the right answers
   for (int64_t first = 0; first < request.samples; first += per_round) {
     const int64_t count = std::min(per_round, request.samples - first);
     std::vector<tasks::Sample> samples(static_cast<size_t>(count));
@@ -280,8 +281,9 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
     });
     if (go_on && !go_on()) break;
     for (int64_t i = 0; i < count; ++i) {
-      const auto answers = std::count_if(samples[i].targets.begin(), samples[i].targets.end(),
-                                         [](int32_t target) { return target >= 0; });
+      int64_t answers = 0;
+      for (const int32_t target : samples[i].targets)
+        if (target >= 0) ++answers, ++frequency[target];
       const auto wrong = static_cast<int64_t>(scored[i].wrong.size());
       ++result.samples;
       result.correct += wrong == 0;
@@ -300,6 +302,11 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
       entry.right += wrong == 0;
     }
     if (progress && !progress(result.samples)) break;
+  }
+  const auto commonest = std::max_element(frequency.begin(), frequency.end());
+  if (commonest != frequency.end()) {
+    result.commonest = static_cast<int32_t>(commonest - frequency.begin());
+    result.commonest_right = *commonest;
   }
   result.loss = loss / static_cast<double>(std::max<int64_t>(1, result.scored));
   for (const auto& [length, entry] : lengths) result.by_length.push_back(entry);

@@ -27,6 +27,9 @@ ordered_json evaluation_json(const Run& run, const Evaluation& evaluation) {
           {"scaled_accuracy", scaled_accuracy(evaluation.accuracy(), run.task().chance())},
           {"accuracy", evaluation.accuracy()},
           {"sequence_accuracy", evaluation.sequence_accuracy()},
+          {"constant",
+           {{"answer", run.task().class_names()[evaluation.commonest]},
+            {"accuracy", evaluation.constant_accuracy()}}},
           {"loss", evaluation.loss},
           {"samples", evaluation.samples},
           {"by_length", by_length_json(evaluation.by_length)}};
