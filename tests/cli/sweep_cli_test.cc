@@ -1,6 +1,8 @@
 // signet sweep and signet reproduce through the real program: stopped, killed, shared and cut down.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "signet/train/experiment.h"
@@ -143,8 +145,16 @@ TEST(ReproduceVerb, EndsWithAPageOfOwnAndPublishedFigures) {
     if (group["model"] == "DeltaNet [-1,1]" && group["task"] == "modular arithmetic")
       published = group.value("published", 0.0) == 0.971;
   EXPECT_TRUE(published);
-  for (const auto& claim : json["claims"])
-    EXPECT_TRUE(claim["holds"].is_boolean() || claim["holds"].is_null());
+  std::map<std::string, double> best;
+  for (const auto& group : json["groups"])
+    best[group["task"].get<std::string>() + group["model"].get<std::string>()] = group["best"];
+  for (const auto& claim : json["claims"]) {
+    const std::string task = claim["task"];
+    const double lead =
+        best.at(task + claim["above"].get<std::string>()) - best.at(task + claim["below"].get<std::string>());
+    EXPECT_EQ(claim["holds"], lead >= 0.001) << claim;
+    EXPECT_EQ(claim["tie"], std::abs(lead) < 0.001) << claim;
+  }
   EXPECT_NE(read_text(directory / "out/table3.html").find("0.971"), std::string::npos);
   // Another view of the same runs.
   const auto figure = run_signet("reproduce figure5 --out out" + tiny, directory.path());

@@ -285,6 +285,8 @@ class Reproduce final : public Verb {
     const GroupSummary *above, *below;
     bool known() const { return above && below && !above->runs.empty() && !below->runs.empty(); }
   };
+  // What does not show in three decimals is a tie.
+  static bool ahead(double above, double below) { return above - below >= 0.001; }
   // Claims about what this protocol runs.
   std::vector<Verdict> verdicts() const {
     std::vector<Verdict> list;
@@ -308,7 +310,9 @@ class Reproduce final : public Verb {
       } else {
         const double above = measure(*verdict.above), below = measure(*verdict.below);
         row.emplace_back(fmt::format("{:.3f} and {:.3f}", above, below));
-        row.push_back(above > below ? Cell("yes", Tone::kGood) : Cell("no", Tone::kPoor));
+        row.push_back(ahead(above, below)   ? Cell("yes", Tone::kGood)
+                      : ahead(below, above) ? Cell("no", Tone::kPoor)
+                                            : Cell("tie", Tone::kMuted));
       }
       table.rows.push_back(std::move(row));
     }
@@ -350,6 +354,12 @@ class Reproduce final : public Verb {
       for (const auto& group : summary_.groups)
         if (at(group, "task") == task && !group.runs.empty())
           runs.members.push_back({at(group, "model"), join_path(out_, summary_.runs[group.best_run].name)});
+      if (!runs.members.empty()) {
+        const auto any = report::read_run(runs.members.front().directory);
+        if (any.constant_score() >= 0.03)
+          page.notes.push_back(fmt::format("{}: always answering {} scores {:.3f}", task, any.constant_answer,
+                                           any.constant_score()));
+      }
       page.runs.push_back(std::move(runs));
     }
     return page;
@@ -379,8 +389,12 @@ class Reproduce final : public Verb {
     for (const auto& verdict : verdicts()) {
       ordered_json entry = {
           {"task", verdict.claim->task}, {"above", verdict.claim->above}, {"below", verdict.claim->below}};
-      entry["holds"] =
-          verdict.known() ? ordered_json(measure(*verdict.above) > measure(*verdict.below)) : ordered_json();
+      entry["holds"] = nullptr;
+      if (verdict.known()) {
+        const double above = measure(*verdict.above), below = measure(*verdict.below);
+        entry["holds"] = ahead(above, below);
+        entry["tie"] = !ahead(above, below) && !ahead(below, above);
+      }
       json["claims"].push_back(std::move(entry));
     }
     json["notes"] = summary_notes(summary_);
