@@ -39,8 +39,8 @@ Word random_word(Rng& rng, int32_t letters, int64_t length) {
 }
 
 // Decoded states, not only outputs, against the automaton.
-void expect_follows(const Network& network, Precision precision, const Word& word) {
-  const auto runner = make_runner(network, precision);
+void expect_follows(const Network& network, NumberType type, const Word& word) {
+  const auto runner = make_runner(network, type);
   std::vector<int32_t> answers(word.size());
   runner->feed(word.data(), static_cast<int64_t>(word.size()), answers.data());
   int32_t q = network.dfa.start;
@@ -52,15 +52,15 @@ void expect_follows(const Network& network, Precision precision, const Word& wor
 }
 
 void expect_proved(const Network& network) {
-  for (Precision precision : {Precision::kFp64, Precision::kFp32, Precision::kBf16, Precision::kFp16}) {
-    const auto closure = joint_closure(network, precision, 100'000);
+  for (NumberType type : {NumberType::kFp64, NumberType::kFp32, NumberType::kBf16, NumberType::kFp16}) {
+    const auto closure = joint_closure(network, type, 100'000);
     EXPECT_EQ(closure.status, ClosureResult::Status::kProved)
-        << precision_name(precision) << network.construction;
+        << number_type_name(type) << network.construction;
   }
 }
 
 // 2,200 random automata of 2 to 12 states through the real inference code, in two halves.
-void expect_random_cascades(uint64_t seed, Precision precision) {
+void expect_random_cascades(uint64_t seed, NumberType type) {
   Rng rng(seed);
   for (int trial = 0; trial < 1100; ++trial) {
     const int32_t n = 2 + trial % 11;
@@ -69,19 +69,19 @@ void expect_random_cascades(uint64_t seed, Precision precision) {
     ASSERT_EQ(network_size(network).layers, n - 1);
     ASSERT_EQ(network_size(network).dimension, 2 * n);
     ASSERT_LE(network_size(network).householders, 2 * n);
-    expect_follows(network, precision, random_word(rng, 2, 50));
+    expect_follows(network, type, random_word(rng, 2, 50));
     if (testing::Test::HasFatalFailure()) return;
   }
 }
-TEST(Elimination, RandomAutomataInFp32) { expect_random_cascades(7, Precision::kFp32); }
-TEST(Elimination, RandomAutomataInBf16) { expect_random_cascades(8, Precision::kBf16); }
+TEST(Elimination, RandomAutomataInFp32) { expect_random_cascades(7, NumberType::kFp32); }
+TEST(Elimination, RandomAutomataInBf16) { expect_random_cascades(8, NumberType::kBf16); }
 
 TEST(Elimination, SmallAutomataAreProvedForAllLengths) {
   Rng rng(8);
   for (int trial = 0; trial < 60; ++trial) {
     const Network network = compile_as(random_dfa(rng, 2 + trial % 4, 2 + trial % 2), "elimination");
-    EXPECT_EQ(joint_closure(network, Precision::kBf16, 100'000).status, ClosureResult::Status::kProved);
-    const Horizon horizon = error_horizon(network, Precision::kBf16);
+    EXPECT_EQ(joint_closure(network, NumberType::kBf16, 100'000).status, ClosureResult::Status::kProved);
+    const Horizon horizon = error_horizon(network, NumberType::kBf16);
     EXPECT_TRUE(horizon.known && horizon.exact);
   }
 }
@@ -147,7 +147,7 @@ TEST(SingleLayer, SizesAndProofs) {
     EXPECT_LE(size.dimension, c.dimension) << network.construction;
     EXPECT_EQ(size.householders, c.householders) << network.construction;
     expect_proved(network);
-    EXPECT_TRUE(error_horizon(network, Precision::kBf16).exact);
+    EXPECT_TRUE(error_horizon(network, NumberType::kBf16).exact);
   }
 }
 
@@ -182,22 +182,22 @@ TEST(Rotation, HorizonIsBelowTheMeasuredFailure) {
   EXPECT_EQ(network_size(network).dimension, 2);
   EXPECT_EQ(network_size(network).householders, 2);
   VerifyOptions options;
-  options.precision = Precision::kBf16Fp32;
+  options.type = NumberType::kBf16Fp32;
   options.length = 100'000;
   const auto result = verify(network, options);
   ASSERT_FALSE(result.correct);
   ASSERT_TRUE(result.counterexample);
-  const Horizon horizon = error_horizon(network, options.precision);
+  const Horizon horizon = error_horizon(network, options.type);
   ASSERT_TRUE(horizon.known);
   ASSERT_TRUE(horizon.letters);
   EXPECT_LT(*horizon.letters, static_cast<int64_t>(result.counterexample->size()));
-  EXPECT_EQ(first_mismatch(network, options.precision, *result.counterexample),
+  EXPECT_EQ(first_mismatch(network, options.type, *result.counterexample),
             static_cast<int64_t>(result.counterexample->size()) - 1);
   // In fp32 the bound covers at least tens of thousands of letters, and the run agrees.
-  const Horizon fp32 = error_horizon(network, Precision::kFp32);
+  const Horizon fp32 = error_horizon(network, NumberType::kFp32);
   ASSERT_TRUE(fp32.known && fp32.letters);
   EXPECT_GT(*fp32.letters, 1000);
-  EXPECT_FALSE(first_mismatch(network, Precision::kFp32, Word(static_cast<size_t>(*fp32.letters), 1)));
+  EXPECT_FALSE(first_mismatch(network, NumberType::kFp32, Word(static_cast<size_t>(*fp32.letters), 1)));
 }
 
 // A model file may hold any finite numbers: what overflows has no horizon.
@@ -208,10 +208,10 @@ TEST(Rotation, NumbersThatOverflowHaveNoHorizon) {
     if (codes)
       for (double& code : network.layers[0].blocks[0].codes) code *= 1e200;
     EXPECT_NO_THROW(validate(network, "test"));
-    for (Precision precision : {Precision::kFp64, Precision::kFp32, Precision::kBf16}) {
-      EXPECT_FALSE(error_horizon(network, precision).known);
+    for (NumberType type : {NumberType::kFp64, NumberType::kFp32, NumberType::kBf16}) {
+      EXPECT_FALSE(error_horizon(network, type).known);
       VerifyOptions options;
-      options.precision = precision;
+      options.type = type;
       options.method = "horizon";
       options.length = 100;
       EXPECT_FALSE(verify(network, options).correct);
@@ -226,12 +226,12 @@ TEST(Rotation, QuarterTurnsAreExact) {
 // Rounding can lock an inexact orbit into a finite cycle: closure proves it for fp32 and refutes bf16.
 TEST(Rotation, OrbitOfOneSixtiethClosesInFp32) {
   const Network network = compile_as(cyclic(60, false), "rotation", "complex-diagonal");
-  const auto fp32 = joint_closure(network, Precision::kFp32, 100'000);
+  const auto fp32 = joint_closure(network, NumberType::kFp32, 100'000);
   EXPECT_EQ(fp32.status, ClosureResult::Status::kProved);
   EXPECT_EQ(fp32.states, 1735);
-  const auto bf16 = joint_closure(network, Precision::kBf16, 100'000);
+  const auto bf16 = joint_closure(network, NumberType::kBf16, 100'000);
   EXPECT_EQ(bf16.status, ClosureResult::Status::kRefuted);
-  EXPECT_EQ(first_mismatch(network, Precision::kBf16, bf16.counterexample),
+  EXPECT_EQ(first_mismatch(network, NumberType::kBf16, bf16.counterexample),
             static_cast<int64_t>(bf16.counterexample.size()) - 1);
 }
 
@@ -241,22 +241,22 @@ TEST(Rotation, GivesWayToWhatIsExactInTheTypeAskedFor) {
   options.target = Target::kHouseholderSigned;
   const Network fewest = compile(cyclic(7, true), options);
   EXPECT_EQ(network_size(fewest).layers, 2);
-  EXPECT_TRUE(error_horizon(fewest, Precision::kBf16).letters);
-  options.precision = Precision::kBf16;
+  EXPECT_TRUE(error_horizon(fewest, NumberType::kBf16).letters);
+  options.type = NumberType::kBf16;
   for (int n : {3, 5, 7, 12}) {
     SCOPED_TRACE(n);
     const Network network = compile(cyclic(n, true), options);
-    EXPECT_TRUE(error_horizon(network, Precision::kBf16).exact) << network.construction;
+    EXPECT_TRUE(error_horizon(network, NumberType::kBf16).exact) << network.construction;
     Rng rng(5);
-    EXPECT_FALSE(first_mismatch(network, Precision::kBf16, random_word(rng, network.dfa.letters(), 20'000)));
+    EXPECT_FALSE(first_mismatch(network, NumberType::kBf16, random_word(rng, network.dfa.letters(), 20'000)));
   }
   options.construction = "rotation";
   EXPECT_EQ(compile(cyclic(7, true), options).construction, fewest.construction) << "asked for, given";
   // Eighths of a turn round; signs in a cascade do not. Sevenths have no other diagonal network.
   options.construction = "auto";
   options.target = Target::kComplexDiagonal;
-  EXPECT_TRUE(error_horizon(compile(cyclic(8, true), options), Precision::kBf16).exact);
-  EXPECT_TRUE(error_horizon(compile(cyclic(7, true), options), Precision::kBf16).letters);
+  EXPECT_TRUE(error_horizon(compile(cyclic(8, true), options), NumberType::kBf16).exact);
+  EXPECT_TRUE(error_horizon(compile(cyclic(7, true), options), NumberType::kBf16).letters);
 }
 
 struct LongRun {
@@ -267,10 +267,10 @@ struct LongRun {
 class MillionLetters : public testing::TestWithParam<LongRun> {};
 TEST_P(MillionLetters, AreRightInFp32AndBf16) {
   const Network network = compile_as(GetParam().dfa, "auto", GetParam().target);
-  for (Precision precision : {Precision::kFp32, Precision::kBf16}) {
+  for (NumberType type : {NumberType::kFp32, NumberType::kBf16}) {
     Rng rng(17);
     const Word word = random_word(rng, network.dfa.letters(), 1'000'000);
-    EXPECT_FALSE(first_mismatch(network, precision, word)) << precision_name(precision);
+    EXPECT_FALSE(first_mismatch(network, type, word)) << number_type_name(type);
   }
 }
 INSTANTIATE_TEST_SUITE_P(Networks, MillionLetters,
@@ -307,7 +307,7 @@ TEST(Runner, AgreesWithTheDeltaRuleKernel) {
   std::vector<float> workspace(kernels::delta_rule_workspace_size(p.shape, p.algorithm) + 1);
   p.workspace = workspace.data();
   kernels::delta_rule_forward(p, Cpu{});
-  const auto runner = make_runner(network, Precision::kFp32);
+  const auto runner = make_runner(network, NumberType::kFp32);
   std::vector<int32_t> answers(time);
   runner->feed(word.data(), time, answers.data());
   EXPECT_EQ(runner->block_state(0, 0), std::vector<double>(state.begin(), state.end()));
@@ -318,7 +318,7 @@ TEST(Runner, LeavesOutRoundingOnlyWhereItChangesNothing) {
   Rng rng(14);
   const Network s5 = compile_as(group_word_problem(all_permutations(5)));
   const Block& block = s5.layers[0].blocks[0];
-  EXPECT_TRUE(never_rounds(block, Precision::kBf16));
+  EXPECT_TRUE(never_rounds(block, NumberType::kBf16));
   const int width = kernels::delta_rule_step_width(block.dim);
   const size_t f = static_cast<size_t>(block.factors), n = static_cast<size_t>(block.dim);
   std::vector<float> state(static_cast<size_t>(width), 0.0f);
@@ -334,7 +334,7 @@ TEST(Runner, LeavesOutRoundingOnlyWhereItChangesNothing) {
     }
     kernels::delta_rule_step<Bf16>(k.data(), v.data(), beta.data(), block.used[c], width, state.data());
   }
-  const auto runner = make_runner(s5, Precision::kBf16);
+  const auto runner = make_runner(s5, NumberType::kBf16);
   std::vector<int32_t> answers(word.size());
   runner->feed(word.data(), static_cast<int64_t>(word.size()), answers.data());
   EXPECT_EQ(runner->block_state(0, 0), std::vector<double>(state.begin(), state.begin() + block.dim));
@@ -342,15 +342,15 @@ TEST(Runner, LeavesOutRoundingOnlyWhereItChangesNothing) {
   // bf16 has not the integer 257; rotations round in every type.
   Block wide = block;
   wide.initial[0] = 257;
-  EXPECT_FALSE(never_rounds(wide, Precision::kBf16));
-  EXPECT_TRUE(never_rounds(wide, Precision::kFp32));
-  EXPECT_FALSE(never_rounds(compile_as(cyclic(5, true), "rotation").layers[0].blocks[0], Precision::kFp64));
+  EXPECT_FALSE(never_rounds(wide, NumberType::kBf16));
+  EXPECT_TRUE(never_rounds(wide, NumberType::kFp32));
+  EXPECT_FALSE(never_rounds(compile_as(cyclic(5, true), "rotation").layers[0].blocks[0], NumberType::kFp64));
 }
 
 TEST(Runner, ChunksAndResetsDoNotMatter) {
   Rng rng(13);
   const Network network = compile_as(tomita3());
-  const auto runner = make_runner(network, Precision::kFp32);
+  const auto runner = make_runner(network, NumberType::kFp32);
   const Word word = random_word(rng, 2, 10'000);
   std::vector<int32_t> whole(word.size()), parts(word.size());
   runner->feed(word.data(), 10'000, whole.data());
@@ -373,7 +373,7 @@ TEST(Compile, NamesAreChecked) {
 // Distances of codes, quadratic in their number, matter only where a step rounds.
 TEST(Verify, ExactBlocksNeedNoMargin) {
   const Horizon horizon =
-      error_horizon(compile(automata::named_language("contains-aa"), {}), Precision::kFp32);
+      error_horizon(compile(automata::named_language("contains-aa"), {}), NumberType::kFp32);
   EXPECT_TRUE(horizon.exact);
   EXPECT_TRUE(std::isinf(horizon.margin));
 }
@@ -392,10 +392,10 @@ TEST(Compile, LayersBeyondTheLimitAreRefused) {
 TEST(Compile, LargeCyclesAreExact) {
   const Network network = compile_as(automata::named_language("cycle:307"));
   EXPECT_EQ(network_size(network).dimension, 307);
-  EXPECT_TRUE(error_horizon(network, Precision::kFp32).exact);
+  EXPECT_TRUE(error_horizon(network, NumberType::kFp32).exact);
   Word word;
   for (int i = 0; i < 2000; ++i) word.push_back(i % 5 ? 1 : i % 3);
-  EXPECT_FALSE(first_mismatch(network, Precision::kFp32, word));
+  EXPECT_FALSE(first_mismatch(network, NumberType::kFp32, word));
 }
 
 // A search says how far it is: states of the orbit, then letters of the test words.

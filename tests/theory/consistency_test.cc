@@ -25,16 +25,16 @@ Word random_word(Rng& rng, int32_t letters, int64_t length) {
 void expect_runs(const Network& network) {
   validate(network, "test");
   // Where there is no bound, as for rotations in bf16, fp32 must do.
-  for (Precision precision : {Precision::kFp32, Precision::kBf16}) {
-    const Horizon horizon = error_horizon(network, precision);
-    EXPECT_TRUE(horizon.known) << precision_name(precision);
+  for (NumberType type : {NumberType::kFp32, NumberType::kBf16}) {
+    const Horizon horizon = error_horizon(network, type);
+    EXPECT_TRUE(horizon.known) << number_type_name(type);
     const int64_t length = std::min<int64_t>(2000, horizon.known ? horizon.letters.value_or(2000) : 0);
-    if (precision == Precision::kFp32) {
+    if (type == NumberType::kFp32) {
       EXPECT_GE(length, 500);
     }
     Rng rng(5);
-    const auto wrong = first_mismatch(network, precision, random_word(rng, network.dfa.letters(), length));
-    EXPECT_FALSE(wrong) << precision_name(precision) << ", letter " << *wrong;
+    const auto wrong = first_mismatch(network, type, random_word(rng, network.dfa.letters(), length));
+    EXPECT_FALSE(wrong) << number_type_name(type) << ", letter " << *wrong;
   }
 }
 

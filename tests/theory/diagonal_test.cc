@@ -27,9 +27,9 @@ std::optional<Network> try_compile(const Dfa& dfa, const std::string& target) {
   }
 }
 
-bool proved(const Network& network, Precision precision) {
-  if (joint_closure(network, precision, 20'000).status == ClosureResult::Status::kProved) return true;
-  return layerwise_closure(network, precision, 50'000).status == ClosureResult::Status::kProved;
+bool proved(const Network& network, NumberType type) {
+  if (joint_closure(network, type, 20'000).status == ClosureResult::Status::kProved) return true;
+  return layerwise_closure(network, type, 50'000).status == ClosureResult::Status::kProved;
 }
 
 // Which targets can: diagonal[0,1], diagonal[-1,1], complex-diagonal.
@@ -84,9 +84,9 @@ TEST(Diagonal, CascadesAreProvedForAllLengths) {
     for (const char* target : {"diagonal[0,1]", "householder[0,1]"}) {
       const auto network = try_compile(dfa, target);
       ASSERT_TRUE(network);
-      for (Precision precision : {Precision::kFp32, Precision::kBf16, Precision::kFp16, Precision::kBf16Fp32})
-        EXPECT_TRUE(proved(*network, precision)) << network->construction << precision_name(precision);
-      const Horizon horizon = error_horizon(*network, Precision::kBf16);
+      for (NumberType type : {NumberType::kFp32, NumberType::kBf16, NumberType::kFp16, NumberType::kBf16Fp32})
+        EXPECT_TRUE(proved(*network, type)) << network->construction << number_type_name(type);
+      const Horizon horizon = error_horizon(*network, NumberType::kBf16);
       EXPECT_TRUE(horizon.known && !horizon.letters);  // rounding never adds up
     }
   for (const Dfa& dfa :
@@ -94,7 +94,7 @@ TEST(Diagonal, CascadesAreProvedForAllLengths) {
     for (const char* target : {"diagonal[-1,1]", "householder[-1,1]"}) {
       const auto network = try_compile(dfa, target);
       ASSERT_TRUE(network);
-      EXPECT_TRUE(proved(*network, Precision::kBf16)) << network->construction;
+      EXPECT_TRUE(proved(*network, NumberType::kBf16)) << network->construction;
     }
 }
 
@@ -114,8 +114,8 @@ TEST(Diagonal, RandomAutomata) {
       ++accepted[i];
       Word word(400);
       for (auto& s : word) s = static_cast<int32_t>(rng.below(2));
-      for (Precision precision : {Precision::kFp32, Precision::kBf16Fp32})
-        EXPECT_FALSE(first_mismatch(*network, precision, word)) << network->construction;
+      for (NumberType type : {NumberType::kFp32, NumberType::kBf16Fp32})
+        EXPECT_FALSE(first_mismatch(*network, type, word)) << network->construction;
     }
   }
   EXPECT_GT(accepted[0], 10);
@@ -139,8 +139,8 @@ TEST(Diagonal, OneLayerWhereCoordinatesAreIndependent) {
     const auto network = try_compile(two_flip_flops(), target);
     ASSERT_TRUE(network);
     EXPECT_EQ(network->layers.size(), 1u) << target;
-    EXPECT_TRUE(error_horizon(*network, Precision::kBf16).exact);
-    EXPECT_TRUE(proved(*network, Precision::kBf16));
+    EXPECT_TRUE(error_horizon(*network, NumberType::kBf16).exact);
+    EXPECT_TRUE(proved(*network, NumberType::kBf16));
   }
 }
 
@@ -181,7 +181,7 @@ TEST(Reflections, TheoremSixCountsModuloAnyNumber) {
     Rng rng(3);
     Word word(20'000);
     for (auto& s : word) s = static_cast<int32_t>(rng.below(m));
-    EXPECT_FALSE(first_mismatch(*network, Precision::kFp32, word));
+    EXPECT_FALSE(first_mismatch(*network, NumberType::kFp32, word));
   }
 }
 

@@ -7,9 +7,9 @@
 namespace signet::theory {
 namespace {
 
-GateReport check(const std::string& text, Precision precision = Precision::kFp32) {
+GateReport check(const std::string& text, NumberType type = NumberType::kFp32) {
   GateCheckOptions options;
-  options.precision = precision;
+  options.type = type;
   return check_gates(parse_gates(text, "test"), options);
 }
 
@@ -54,15 +54,15 @@ TEST(GateCheck, GroupsLiveOnWords) {
 TEST(GateCheck, CollapseIsPredicted) {
   for (const char* text : {"[[[0.9]]]", "[[[0.5]]]", "{\"gates\":[[[0.99]]],\"inputs\":[[1]],\"state\":[0]}",
                            "{\"gates\":[[[0.9,0],[0,0.5]]],\"inputs\":[[1,1]],\"state\":[3,-2]}"})
-    for (Precision precision : {Precision::kFp64, Precision::kFp32, Precision::kBf16, Precision::kFp16}) {
-      const auto r = check(text, precision);
+    for (NumberType type : {NumberType::kFp64, NumberType::kFp32, NumberType::kBf16, NumberType::kFp16}) {
+      const auto r = check(text, type);
       ASSERT_FALSE(r.collapse.empty());
       const Collapse& c = r.collapse[0];
       ASSERT_TRUE(c.measured) << text;
       // bf16 rounds the gate itself; elsewhere prediction and run agree closely.
       EXPECT_NEAR(static_cast<double>(*c.measured), static_cast<double>(c.predicted),
                   0.35 * static_cast<double>(c.predicted) + 12)
-          << text << precision_name(precision);
+          << text << number_type_name(type);
     }
 }
 
@@ -77,7 +77,7 @@ TEST(GateCheck, UnseenProductsAreKnown) {
 // What rounds to the identity holds its state; it does not stand still because it collapsed.
 TEST(GateCheck, GatesCollapseAsTheTypeHasThem) {
   EXPECT_FALSE(check("[0.999]").collapse.empty());
-  EXPECT_TRUE(check("[0.999]", Precision::kBf16).collapse.empty());
+  EXPECT_TRUE(check("[0.999]", NumberType::kBf16).collapse.empty());
 }
 
 // A double eigenvalue 1, computed as 1 +- 3e-8 i.

@@ -70,7 +70,7 @@ TEST(NetworkFile, DamagedFilesAreRefusedOrHarmless) {
     std::ofstream(path, std::ios::binary) << bad;
     try {
       const Network network = load_network(path);
-      first_mismatch(network, Precision::kFp32, Word(50, 1));
+      first_mismatch(network, NumberType::kFp32, Word(50, 1));
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kBadInput) << error.what();
       ++refused;
@@ -112,7 +112,7 @@ TEST(NetworkFile, OtherFilesAreNotNetworks) {
 TEST(Recogniser, ReadsWordsInPieces) {
   Dfa dfa = parity();
   dfa.alphabet = {"a", "\xc3\xa9"};  // a and e with an acute accent
-  const auto model = make_recogniser(compile_for(dfa, "householder-product[-1,1]"), Precision::kBf16);
+  const auto model = make_recogniser(compile_for(dfa, "householder-product[-1,1]"), NumberType::kBf16);
   WordReader reader(model->alphabet());
   std::vector<int32_t> letters;
   reader.read("a\xc3", letters);

@@ -61,26 +61,26 @@ struct Fp16 {
 
 // What `--dtype` names: the type of the parameters and the type of the state. The last two are the usual
 // mixed setting of training: 16-bit parameters, fp32 state.
-enum class Precision { kFp64, kFp32, kBf16, kFp16, kBf16Fp32, kFp16Fp32 };
+enum class NumberType { kFp64, kFp32, kBf16, kFp16, kBf16Fp32, kFp16Fp32 };
 
-inline const std::vector<std::string>& precision_names() {
+inline const std::vector<std::string>& number_type_names() {
   static const std::vector<std::string> names = {"fp64", "fp32", "bf16", "fp16", "bf16+fp32", "fp16+fp32"};
   return names;
 }
-inline const std::string& precision_name(Precision precision) {
-  return precision_names()[static_cast<size_t>(precision)];
+inline const std::string& number_type_name(NumberType type) {
+  return number_type_names()[static_cast<size_t>(type)];
 }
 
-// A parameter, kept in fp64, as a model of this precision stores it.
-inline double round_parameter(Precision precision, double x) {
+// A parameter, kept in fp64, as a model of this type stores it.
+inline double round_parameter(NumberType type, double x) {
   const float single = static_cast<float>(x);
-  switch (precision) {
-    case Precision::kFp64:
+  switch (type) {
+    case NumberType::kFp64:
       return x;
-    case Precision::kFp32:
+    case NumberType::kFp32:
       return single;
-    case Precision::kBf16:
-    case Precision::kBf16Fp32:
+    case NumberType::kBf16:
+    case NumberType::kBf16Fp32:
       return Bf16::round(single);
     default:
       return Fp16::round(single);
@@ -88,13 +88,13 @@ inline double round_parameter(Precision precision, double x) {
 }
 
 // Half the distance from 1 to the next number of the state's type: the relative error of one rounding.
-inline double unit_roundoff(Precision precision) {
-  switch (precision) {
-    case Precision::kFp64:
+inline double unit_roundoff(NumberType type) {
+  switch (type) {
+    case NumberType::kFp64:
       return 0x1.0p-53;
-    case Precision::kBf16:
+    case NumberType::kBf16:
       return 0x1.0p-8;
-    case Precision::kFp16:
+    case NumberType::kFp16:
       return 0x1.0p-11;
     default:
       return 0x1.0p-24;
@@ -103,13 +103,13 @@ inline double unit_roundoff(Precision precision) {
 
 // Calls f(Fp64{}), f(Fp32{}), f(Bf16{}) or f(Fp16{}): the rule by which the state is rounded.
 template <class F>
-auto with_state_type(Precision precision, F&& f) {
-  switch (precision) {
-    case Precision::kFp64:
+auto with_state_type(NumberType type, F&& f) {
+  switch (type) {
+    case NumberType::kFp64:
       return f(Fp64{});
-    case Precision::kBf16:
+    case NumberType::kBf16:
       return f(Bf16{});
-    case Precision::kFp16:
+    case NumberType::kFp16:
       return f(Fp16{});
     default:
       return f(Fp32{});

@@ -42,13 +42,13 @@ struct Run {
   std::vector<automata::Letter> letters;
   std::vector<int32_t> answers;
 
-  Run(const Source& source, Precision precision) : letters(kLetters), answers(kLetters) {
+  Run(const Source& source, NumberType type) : letters(kLetters), answers(kLetters) {
     theory::CompileOptions options;
     options.target = theory::parse_target(source.target);
     options.construction = source.construction;
     options.letters_as_permutations = source.natural;
     network = theory::compile(source.dfa, options);
-    runner = theory::make_runner(network, precision);
+    runner = theory::make_runner(network, type);
     Rng rng(1);
     for (auto& letter : letters)
       letter = static_cast<automata::Letter>(rng.below(static_cast<uint32_t>(source.dfa.letters())));
@@ -88,9 +88,9 @@ struct Run {
   }
 };
 
-Case reading(Source (*make)(), const char* name, Precision precision) {
-  return {fmt::format("{} {}", name, precision_name(precision)), [=] {
-            const auto run = std::make_shared<Run>(make(), precision);
+Case reading(Source (*make)(), const char* name, NumberType type) {
+  return {fmt::format("{} {}", name, number_type_name(type)), [=] {
+            const auto run = std::make_shared<Run>(make(), type);
             Workload w;
             const auto [flops, chain] = run->operations();
             w.flops = flops * kTimed;
@@ -124,8 +124,8 @@ std::vector<Case> recogniser_cases() {
   };
   std::vector<Case> cases;
   for (const auto& source : kSources)
-    for (Precision precision : {Precision::kFp32, Precision::kBf16})
-      cases.push_back(reading(source.make, source.name, precision));
+    for (NumberType type : {NumberType::kFp32, NumberType::kBf16})
+      cases.push_back(reading(source.make, source.name, type));
   return cases;
 }
 

@@ -8,13 +8,13 @@
 
 namespace signet::cli {
 
-Precision parse_precision(const std::string& name) {
-  const auto& names = precision_names();
+NumberType parse_number_type(const std::string& name) {
+  const auto& names = number_type_names();
   const auto it = std::find(names.begin(), names.end(), name);
   if (it == names.end())
     fail(ErrorCode::kUsage, "unknown --dtype '{}'{}; it is one of {}", name, did_you_mean(name, names),
          join(names, ", "));
-  return static_cast<Precision>(it - names.begin());
+  return static_cast<NumberType>(it - names.begin());
 }
 
 MatrixText read_matrix_text(const std::string& subject, const std::string& what, const std::string& example) {
@@ -31,7 +31,7 @@ void CompileArguments::define(Options& options) {
   options.value("--target", target_, "class of recurrences: " + join(theory::target_names(), " "));
   options.value("--construction", construction_, "how: " + join(theory::construction_names(), " "));
   options.value("--dtype", dtype_,
-                "number type: " + join(precision_names(), " ") + " (parameters+state when mixed)");
+                "number type: " + join(number_type_names(), " ") + " (parameters+state when mixed)");
   options.value("--max-table", max_table_, "limit on entries of the tables between layers");
 }
 
@@ -39,7 +39,7 @@ theory::Network CompileArguments::compile(const InputAutomaton& input) const {
   theory::CompileOptions options;
   options.target = theory::parse_target(target_);
   options.construction = construction_;
-  options.precision = precision();
+  options.type = number_type();
   options.max_table = max_table_;
   options.max_sets = input.limits.image_sets;
   if (max_table_ < 1 || max_table_ > theory::kMaxTableEntries)

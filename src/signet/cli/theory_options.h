@@ -9,7 +9,7 @@
 
 namespace signet::cli {
 
-Precision parse_precision(const std::string& name);  // throws kUsage
+NumberType parse_number_type(const std::string& name);  // throws kUsage
 
 // The content of a file, or JSON that stands on the command line itself, and what messages call it.
 struct MatrixText {
@@ -21,7 +21,7 @@ MatrixText read_matrix_text(const std::string& subject, const std::string& what,
 class CompileArguments {
  public:
   void define(Options& options);
-  Precision precision() const { return parse_precision(dtype_); }
+  NumberType number_type() const { return parse_number_type(dtype_); }
   theory::Network compile(const InputAutomaton& input) const;
 
  private:

@@ -30,7 +30,7 @@ class Check final : public Verb {
   }
   int run() override {
     if (check_.max_length < 1 || check_.max_length > 64) fail(ErrorCode::kUsage, "--length lies in 1..64");
-    check_.precision = parse_precision(dtype_);
+    check_.type = parse_number_type(dtype_);
     const int64_t modulus = parse_goal();
     const auto [set, report] = while_shown("check", [&] {
       const auto [text, source] = read_matrix_text(subject_, "gates", "[[[0,1],[1,0]]]");
@@ -130,7 +130,7 @@ class Check final : public Verb {
            {"rate", c.rate},
            {"predicted", c.predicted},
            {"measured", c.measured ? ordered_json(*c.measured) : ordered_json(nullptr)}});
-    out["dtype"] = precision_name(check_.precision);
+    out["dtype"] = number_type_name(check_.type);
     out["verdict"] = verdict.empty() ? ordered_json(nullptr) : ordered_json(verdict);
     fmt::print("{}\n", out.dump(2));
   }
@@ -165,7 +165,7 @@ class Check final : public Verb {
       fmt::print(
           "collapses: repeating {}, differences shrink by {:.6g}; predicted to stand still after {} "
           "repetitions in {}, {}\n",
-          shown_word(set, c.word), c.rate, c.predicted, precision_name(check_.precision),
+          shown_word(set, c.word), c.rate, c.predicted, number_type_name(check_.type),
           c.measured ? fmt::format("run: {}", *c.measured) : "run: not within the limit");
     if (!verdict.empty()) fmt::print("{}\n", verdict);
   }

@@ -35,14 +35,14 @@ class Compile final : public Verb {
       bad_input("{} exists; --force overwrites it", output_);
     const InputAutomaton input = while_shown("compile", [&] { return input_.read(); });
     for (const auto& note : input.notes) fmt::print(stderr, "signet: note: {}\n", note);
-    const Precision precision = compile_.precision();
+    const NumberType type = compile_.number_type();
     const auto [network, horizon] = while_shown("compile", [&] {
       theory::Network network = compile_.compile(input);
-      const theory::Horizon horizon = theory::error_horizon(network, precision);
+      const theory::Horizon horizon = theory::error_horizon(network, type);
       if (!output_.empty()) theory::save_network(output_, network);
       return std::make_pair(std::move(network), horizon);
     });
-    print(network, horizon, precision_name(precision));
+    print(network, horizon, number_type_name(type));
     return 0;
   }
 

@@ -24,7 +24,7 @@ namespace {
 std::unique_ptr<theory::Recogniser> open_recogniser(const std::string& path, const std::string& dtype) {
   if (!is_directory(path))
     return theory::make_recogniser(theory::load_network(path),
-                                   parse_precision(dtype.empty() ? "fp32" : dtype));
+                                   parse_number_type(dtype.empty() ? "fp32" : dtype));
   if (!dtype.empty())
     fail(ErrorCode::kUsage, "--dtype is for compiled models; a trained one runs in the type of its weights");
   return load_trained(path);

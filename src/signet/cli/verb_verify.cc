@@ -56,7 +56,7 @@ class Verify final : public Verb {
     for (int64_t value : {verify_.length, verify_.words, verify_.max_states})
       if (value < 1 || value > int64_t{1'000'000'000'000})
         fail(ErrorCode::kUsage, "--length, --words and --orbit are positive numbers, not {}", value);
-    verify_.precision = compile_.precision();
+    verify_.type = compile_.number_type();
     verify_.seed = static_cast<uint64_t>(seed_);
     const theory::Network network = read();
     const auto result = while_shown("verify", [&] { return theory::verify(network, verify_); });
@@ -97,7 +97,7 @@ class Verify final : public Verb {
                                     {"longest", nullptr},
                                     {"counterexample", nullptr},
                                     {"counterexample_length", nullptr},
-                                    {"dtype", precision_name(verify_.precision)}};
+                                    {"dtype", number_type_name(verify_.type)}};
       if (result.longest) out["longest"] = *result.longest;
       if (result.counterexample) {
         out["counterexample"] = shown_word(network.dfa, *result.counterexample);

@@ -94,9 +94,9 @@ struct Trace {
 
 }  // namespace
 
-ClosureResult joint_closure(const Network& network, Precision precision, int64_t max_states) {
+ClosureResult joint_closure(const Network& network, NumberType type, int64_t max_states) {
   const Dfa& dfa = network.dfa;
-  const auto runner = make_runner(network, precision);
+  const auto runner = make_runner(network, type);
   const size_t bytes = runner->state_bytes();
   std::vector<char> record(bytes + sizeof(State));
   max_states = std::min(max_states, kMaxArenaBytes / static_cast<int64_t>(record.size()));
@@ -268,20 +268,20 @@ bool block_closes(Runner& runner, size_t layer, size_t block, const Block& data,
 
 }  // namespace
 
-ClosureResult layerwise_closure(const Network& network, Precision precision, int64_t max_states) {
+ClosureResult layerwise_closure(const Network& network, NumberType type, int64_t max_states) {
   CodeNetwork codes(network);
   ClosureResult result = code_closure(network, codes, max_states);
   result.layerwise = true;
   if (result.status != ClosureResult::Status::kProved) {
     // A wrong answer in exact arithmetic need not be wrong in this type, and the other way round.
     if (result.status == ClosureResult::Status::kOpen) return result;
-    if (const auto at = first_mismatch(network, precision, result.counterexample))
+    if (const auto at = first_mismatch(network, type, result.counterexample))
       result.counterexample.resize(static_cast<size_t>(*at) + 1);
     else
       result.status = ClosureResult::Status::kOpen;
     return result;
   }
-  const auto runner = make_runner(network, precision);
+  const auto runner = make_runner(network, type);
   size_t b = 0;
   for (size_t l = 0; l < network.layers.size(); ++l)
     for (size_t i = 0; i < network.layers[l].blocks.size(); ++i, ++b)

@@ -90,10 +90,10 @@ Network compile_product(const Dfa& dfa, const CompileOptions& options) {
 template <class Build>
 Network prefer_exact(Network network, const CompileOptions& options, Build other) {
   const auto holds = [&](const Network& candidate) {
-    const Horizon horizon = error_horizon(candidate, *options.precision);
+    const Horizon horizon = error_horizon(candidate, *options.type);
     return horizon.exact || (horizon.known && !horizon.letters);
   };
-  if (!options.precision || options.construction != "auto" || holds(network)) return network;
+  if (!options.type || options.construction != "auto" || holds(network)) return network;
   try {
     Network exact = other();
     if (holds(exact)) return exact;

@@ -33,7 +33,7 @@ struct CompileOptions {
   // for diagonal targets, "reflections" for any automaton with one factor a letter. Naming one insists on it.
   std::string construction = "auto";
   // "auto" prefers a network whose answers rounding in this type never changes to one of fewer layers.
-  std::optional<Precision> precision;
+  std::optional<NumberType> type;
   int64_t max_table = int64_t{1} << 25;  // entries of the tables between layers; --max-table
   int64_t max_sets = 50'000;             // image sets of the holonomy decomposition; --max-sets
   // Letters as permutations of few points (a named group): tried as a representation when given.

@@ -107,13 +107,13 @@ void float_step(const std::vector<typename Type::Value>& a, const std::vector<ty
   x = std::move(y);
 }
 
-GateSet rounded(GateSet set, Precision precision) {
+GateSet rounded(GateSet set, NumberType type) {
   for (auto& gate : set.gates)
     for (int64_t j = 0; j < gate.columns(); ++j)
-      for (int64_t i = 0; i < gate.rows(); ++i) gate(i, j) = round_parameter(precision, gate(i, j));
+      for (int64_t i = 0; i < gate.rows(); ++i) gate(i, j) = round_parameter(type, gate(i, j));
   set.inputs.push_back(std::move(set.state));
   for (auto& vector : set.inputs)
-    for (double& x : vector) x = round_parameter(precision, x);
+    for (double& x : vector) x = round_parameter(type, x);
   set.state = std::move(set.inputs.back());
   set.inputs.pop_back();
   return set;
@@ -147,13 +147,13 @@ std::optional<int64_t> measure(const GateSet& set, const GateWord& word, int64_t
   return std::nullopt;
 }
 
-double smallest_number(Precision precision) {
-  switch (precision) {
-    case Precision::kFp64:
+double smallest_number(NumberType type) {
+  switch (type) {
+    case NumberType::kFp64:
       return 0x1.0p-1074;
-    case Precision::kFp16:
+    case NumberType::kFp16:
       return 0x1.0p-24;
-    case Precision::kBf16:
+    case NumberType::kBf16:
       return 0x1.0p-133;
     default:
       return 0x1.0p-149;
@@ -163,7 +163,7 @@ double smallest_number(Precision precision) {
 // Differences of successive states shrink like rate^t; rounding swallows them at half a unit in the last
 // place of the limit, or at the smallest number when the limit is zero. Nothing where a number overflows.
 std::optional<int64_t> predict(const Matrix& a, const Vector& b, const Vector& start, double rate,
-                               Precision precision) {
+                               NumberType type) {
   const auto largest = [](const Vector& x) {
     double result = 0;
     for (double value : x) {
@@ -194,7 +194,7 @@ std::optional<int64_t> predict(const Matrix& a, const Vector& b, const Vector& s
     x = std::move(next);
   }
   if (difference == 0 || rate == 0) return settle;
-  const double threshold = std::max(unit_roundoff(precision) * limit, smallest_number(precision));
+  const double threshold = std::max(unit_roundoff(type) * limit, smallest_number(type));
   return std::max<int64_t>(0, settle - 1 + std::llround(std::log(threshold / difference) / std::log(rate)));
 }
 
@@ -214,12 +214,11 @@ void find_collapse(const GateSet& set, const GateWord& word, const GateCheckOpti
   if (norm(product - identity(product.rows())) <= 1e-12) return;
   Vector offset(set.state.size(), 0.0);
   for (int32_t s : word) offset = affine(set.gates[s], offset, set.inputs[s]);
-  const auto predicted = predict(product, offset, set.state, rate, options.precision);
+  const auto predicted = predict(product, offset, set.state, rate, options.type);
   if (!predicted) return;
   Collapse c{word, rate, *predicted, std::nullopt};
-  c.measured = with_state_type(options.precision, [&](auto type) {
-    return measure<decltype(type)>(set, word, options.max_steps, work);
-  });
+  c.measured = with_state_type(
+      options.type, [&](auto rule) { return measure<decltype(rule)>(set, word, options.max_steps, work); });
   report.collapse.push_back(std::move(c));
 }
 
@@ -232,7 +231,7 @@ GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
   certify(set, report);
   report.theorem2.resize(3);
   constexpr size_t kMostListed = 32;
-  const GateSet stored = rounded(set, options.precision);
+  const GateSet stored = rounded(set, options.type);
   const int64_t length = std::max<int64_t>(options.max_length, 1);
   const int64_t words =
       std::min(options.max_words, kMaxEigenWork / (report.size * report.size * report.size));

@@ -59,7 +59,7 @@ struct GateReport {
 };
 
 struct GateCheckOptions {
-  Precision precision = Precision::kFp32;
+  NumberType type = NumberType::kFp32;
   int64_t max_length = 4;  // of words
   int64_t max_words = 20'000;
   int64_t max_steps = 1'000'000;

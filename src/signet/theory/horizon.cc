@@ -18,10 +18,10 @@
 namespace signet::theory {
 namespace {
 
-Block rounded(const Block& block, Precision precision) {
+Block rounded(const Block& block, NumberType type) {
   Block result = block;
   for (auto* values : {&result.k, &result.v, &result.beta, &result.gate, &result.input, &result.initial})
-    for (double& x : *values) x = round_parameter(precision, x);
+    for (double& x : *values) x = round_parameter(type, x);
   return result;
 }
 
@@ -53,8 +53,8 @@ Matrix gate_matrix(const Block& block, int32_t context) {
 // r above: the relative error of one step. A Householder factor rounds u, w and the state to the type, and
 // computes u with dim products and sums in the arithmetic inside (fp32 for the 16-bit types); first-order
 // terms, with a tenth to spare for the others.
-double step_rounding(const Block& block, int32_t context, Precision precision) {
-  const double unit = unit_roundoff(precision), inside = std::min(unit, 0x1.0p-24);
+double step_rounding(const Block& block, int32_t context, NumberType type) {
+  const double unit = unit_roundoff(type), inside = std::min(unit, 0x1.0p-24);
   if (block.kind == BlockKind::kOneHot) return block.dim * unit;
   if (block.kind == BlockKind::kComplexDiagonal) return 1.1 * 8 * unit;
   if (block.kind == BlockKind::kDiagonal) {
@@ -103,9 +103,9 @@ double least_distance(const Block& block) {
   return std::sqrt(least);
 }
 
-// Whether every context takes every code word exactly to a code word, in this precision.
-bool block_is_exact(const Block& block, Precision precision, Runner& runner, size_t layer, size_t index) {
-  if (never_rounds(block, precision)) return true;
+// Whether every context takes every code word exactly to a code word, in this type.
+bool block_is_exact(const Block& block, NumberType type, Runner& runner, size_t layer, size_t index) {
+  if (never_rounds(block, type)) return true;
   std::set<std::vector<double>> codes;
   for (int32_t c = 0; c < block.code_count(); ++c) codes.insert(code_word(block, c));
   int64_t done = 0;
@@ -124,17 +124,17 @@ bool block_is_exact(const Block& block, Precision precision, Runner& runner, siz
   return codes.count(runner.block_state(layer, index)) > 0;
 }
 
-BlockHorizon analyse(const Block& block, Precision precision) {
+BlockHorizon analyse(const Block& block, NumberType type) {
   BlockHorizon result;
   const BlockHorizon overflowed{.known = false, .margin = 0, .contexts = {}};  // nothing can be said
   result.margin = least_distance(block) / 2;
-  const Block real = rounded(block, precision);
+  const Block real = rounded(block, type);
   double largest = 0;
   for (int32_t c = 0; c < block.code_count(); ++c) largest = std::max(largest, norm(code_word(block, c)));
   for (int32_t context = 0; context < block.contexts; ++context) {
     report_activity("contexts, how much a step rounds", context, block.contexts);
     Growth growth{0, 0};
-    const double r = step_rounding(real, context, precision);
+    const double r = step_rounding(real, context, type);
     for (int32_t c = 0; c < block.code_count(); ++c) {
       const auto x = code_word(block, c), ideal = block_step(block, x, context);
       const double* y = nullptr;
@@ -193,15 +193,15 @@ std::optional<int64_t> letters_until(const BlockHorizon& block, double& per_lett
 
 }  // namespace
 
-Horizon error_horizon(const Network& network, Precision precision) {
-  const auto runner = make_runner(network, precision);
+Horizon error_horizon(const Network& network, NumberType type) {
+  const auto runner = make_runner(network, type);
   Horizon result{true, true, std::nullopt, INFINITY, 0};
   for (size_t l = 0; l < network.layers.size(); ++l)
     for (size_t b = 0; b < network.layers[l].blocks.size(); ++b) {
       const Block& data = network.layers[l].blocks[b];
-      if (block_is_exact(data, precision, *runner, l, b)) continue;
+      if (block_is_exact(data, type, *runner, l, b)) continue;
       result.exact = false;
-      const BlockHorizon block = analyse(data, precision);
+      const BlockHorizon block = analyse(data, type);
       result.margin = std::min(result.margin, block.margin);
       result.known &= block.known;
       if (!block.known) continue;

@@ -96,14 +96,14 @@ std::optional<LookupTable> lookup_table(const Block& block) {
   }
 }
 
-bool never_rounds(const Block& block, Precision precision) {
+bool never_rounds(const Block& block, NumberType type) {
   if (block.kind != BlockKind::kHouseholder) return false;
   double low = 0, high = 0;
   bool negates = false;
   const auto holds = [&](double x) {
     low = std::min(low, x);
     high = std::max(high, x);
-    return x == std::floor(x) && round_parameter(precision, x) == x;
+    return x == std::floor(x) && round_parameter(type, x) == x;
   };
   for (double x : block.initial)
     if (!holds(x)) return false;
@@ -125,7 +125,7 @@ bool never_rounds(const Block& block, Precision precision) {
       negates |= flip || (swap && sum != 0);
     }
   const double most = std::max(high, -low);
-  return (negates ? 2 * most : high - low) <= 1 / unit_roundoff(precision);
+  return (negates ? 2 * most : high - low) <= 1 / unit_roundoff(type);
 }
 
 LookupTable join_tables(const std::vector<LookupTable>& tables,

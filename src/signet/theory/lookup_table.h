@@ -26,7 +26,7 @@ std::optional<LookupTable> lookup_table(const Block& block);
 // Whether all factors are swaps, with or without a sign, sign flips and writes of integers that the type
 // holds together with their differences: then every state is made of the same few integers, and no step
 // rounds, whatever the contexts.
-bool never_rounds(const Block& block, Precision precision);
+bool never_rounds(const Block& block, NumberType type);
 
 // Several blocks side by side, lane after lane: row i moves block j by its context tuples[i][j]. All of one
 // rule.

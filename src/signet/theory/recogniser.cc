@@ -13,8 +13,8 @@ namespace {
 
 class Compiled final : public Recogniser {
  public:
-  Compiled(Network network, Precision precision)
-      : network_(std::move(network)), runner_(make_runner(network_, precision)) {}
+  Compiled(Network network, NumberType type)
+      : network_(std::move(network)), runner_(make_runner(network_, type)) {}
   const std::vector<std::string>& alphabet() const override { return network_.dfa.alphabet; }
   void reset() override { runner_->reset(); }
   void feed(const int32_t* letters, int64_t count, int32_t* outputs, int32_t* states) override {
@@ -41,8 +41,8 @@ bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; 
 
 }  // namespace
 
-std::unique_ptr<Recogniser> make_recogniser(Network network, Precision precision) {
-  return std::make_unique<Compiled>(std::move(network), precision);
+std::unique_ptr<Recogniser> make_recogniser(Network network, NumberType type) {
+  return std::make_unique<Compiled>(std::move(network), type);
 }
 
 WordReader::WordReader(const std::vector<std::string>& alphabet) : alphabet_(alphabet), single_(true) {

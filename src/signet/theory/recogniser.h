@@ -28,7 +28,7 @@ class Recogniser {
   virtual std::string output_name(int32_t output) const { return std::to_string(output); }
 };
 
-std::unique_ptr<Recogniser> make_recogniser(Network network, Precision precision);
+std::unique_ptr<Recogniser> make_recogniser(Network network, NumberType type);
 
 // Turns text into letters piece by piece, so that a word may be longer than memory. Letters of one character
 // are written one after the other; longer names are separated by '.' or white space. White space between

@@ -25,10 +25,9 @@ constexpr kernels::LookupRounding lookup_rounding() {
 }
 
 template <class Value>
-std::vector<Value> rounded(const std::vector<double>& values, Precision precision) {
+std::vector<Value> rounded(const std::vector<double>& values, NumberType type) {
   std::vector<Value> result(values.size());
-  for (size_t i = 0; i < values.size(); ++i)
-    result[i] = static_cast<Value>(round_parameter(precision, values[i]));
+  for (size_t i = 0; i < values.size(); ++i) result[i] = static_cast<Value>(round_parameter(type, values[i]));
   return result;
 }
 
@@ -48,11 +47,11 @@ class TableRecurrence final : public Recurrence<Type> {
  public:
   using Value = typename Type::Value;
   // `exact`: no step can round, so rounding is left out.
-  TableRecurrence(const LookupTable& table, Precision precision, bool exact)
-      : k_(rounded<Value>(table.k, precision)),
-        l_(rounded<Value>(table.l, precision)),
-        b_(rounded<Value>(table.b, precision)),
-        v_(rounded<Value>(table.v, precision)),
+  TableRecurrence(const LookupTable& table, NumberType type, bool exact)
+      : k_(rounded<Value>(table.k, type)),
+        l_(rounded<Value>(table.l, type)),
+        b_(rounded<Value>(table.b, type)),
+        v_(rounded<Value>(table.v, type)),
         partner_(table.partner) {
     scan_.rule = table.rule;
     scan_.rounding = exact ? kernels::LookupRounding::kNone : lookup_rounding<Type>();
@@ -81,16 +80,16 @@ template <class Type>
 class StepRecurrence final : public Recurrence<Type> {
  public:
   using Value = typename Type::Value;
-  StepRecurrence(const Block& block, Precision precision)
+  StepRecurrence(const Block& block, NumberType type)
       : one_hot_(block.kind == BlockKind::kOneHot),
         width_(one_hot_ ? block.dim : kernels::delta_rule_step_width(block.dim)),
         factors_(block.factors),
         used_(block.used),
         target_(block.target),
-        v_(rounded<Value>(block.v, precision)),
-        beta_(rounded<Value>(block.beta, precision)),
+        v_(rounded<Value>(block.v, type)),
+        beta_(rounded<Value>(block.beta, type)),
         scratch_(static_cast<size_t>(width_)) {
-    const auto narrow = rounded<Value>(block.k, precision);
+    const auto narrow = rounded<Value>(block.k, type);
     k_.assign(narrow.size() / block.dim * width_, Value(0));
     for (size_t i = 0; i < narrow.size(); ++i) k_[i / block.dim * width_ + i % block.dim] = narrow[i];
   }
@@ -122,15 +121,15 @@ class Group {
 
   // Blocks [first, last) of the layer. `tables`: theirs, or empty for one block that has none.
   Group(const Layer& layer, size_t first, size_t last, const std::vector<LookupTable>& tables,
-        Precision precision)
+        NumberType type)
       : blocks_(layer.blocks.data() + first, last - first) {
     bool exact = true;
     for (size_t b = 0; b < tables.size(); ++b) {
-      const bool own = never_rounds(blocks_[b], precision);
+      const bool own = never_rounds(blocks_[b], type);
       exact &= own;
-      single_.push_back(std::make_unique<TableRecurrence<Type>>(tables[b], precision, own));
+      single_.push_back(std::make_unique<TableRecurrence<Type>>(tables[b], type, own));
     }
-    if (tables.empty()) single_.push_back(std::make_unique<StepRecurrence<Type>>(blocks_[0], precision));
+    if (tables.empty()) single_.push_back(std::make_unique<StepRecurrence<Type>>(blocks_[0], type));
     int32_t numbers = 0;
     for (const Block& block : blocks_) {
       offsets_.push_back(numbers);
@@ -152,12 +151,12 @@ class Group {
     if (blocks_.size() > 1) {
       std::vector<std::vector<int32_t>> tuples(index.size());
       for (const auto& [tuple, i] : index) tuples[i] = tuple;
-      joint_ = std::make_unique<TableRecurrence<Type>>(join_tables(tables, tuples), precision, exact);
+      joint_ = std::make_unique<TableRecurrence<Type>>(join_tables(tables, tuples), type, exact);
     }
     lookup_ = std::make_unique<CodeLookup<Value>>(numbers);
     initial_.assign(static_cast<size_t>(recurrence().lanes()), Value(0));
     for (size_t b = 0; b < blocks_.size(); ++b) {
-      const auto start = rounded<Value>(blocks_[b].initial, precision);
+      const auto start = rounded<Value>(blocks_[b].initial, type);
       std::copy(start.begin(), start.end(), initial_.begin() + offsets_[b]);
     }
     // Adding 0 makes -0 the usual zero, which is all that keeps bit patterns of equal states equal.
@@ -278,10 +277,10 @@ class RunnerOf final : public Runner {
  public:
   using Value = typename Type::Value;
 
-  RunnerOf(const Network& network, Precision precision) : network_(network) {
+  RunnerOf(const Network& network, NumberType type) : network_(network) {
     int lanes = 4;
     for (const Layer& layer : network.layers) {
-      groups_.push_back(make_groups(layer, precision));
+      groups_.push_back(make_groups(layer, type));
       where_.emplace_back();
       for (size_t g = 0; g < groups_.back().size(); ++g) {
         auto& group = groups_.back()[g];
@@ -348,7 +347,7 @@ class RunnerOf final : public Runner {
   static constexpr int64_t kTraceNumbers = 8192;  // of one chunk: stays in the first cache
 
   // All blocks together when they are of one rule and small, else one by one.
-  static std::vector<Group<Type>> make_groups(const Layer& layer, Precision precision) {
+  static std::vector<Group<Type>> make_groups(const Layer& layer, NumberType type) {
     std::vector<std::optional<LookupTable>> tables;
     bool together = layer.blocks.size() > 1;
     int64_t numbers = 0, rounds = 0;
@@ -363,13 +362,13 @@ class RunnerOf final : public Runner {
         layer.trails * std::max<int64_t>(rounds, 1) * kMostJoinedLanes <= kMostJoinedEntries) {
       std::vector<LookupTable> all;
       for (auto& table : tables) all.push_back(std::move(*table));
-      groups.emplace_back(layer, 0, layer.blocks.size(), all, precision);
+      groups.emplace_back(layer, 0, layer.blocks.size(), all, type);
       return groups;
     }
     for (size_t b = 0; b < layer.blocks.size(); ++b) {
       std::vector<LookupTable> own;
       if (tables[b]) own.push_back(std::move(*tables[b]));
-      groups.emplace_back(layer, b, b + 1, own, precision);
+      groups.emplace_back(layer, b, b + 1, own, type);
     }
     return groups;
   }
@@ -403,9 +402,9 @@ class RunnerOf final : public Runner {
 
 }  // namespace
 
-std::unique_ptr<Runner> make_runner(const Network& network, Precision precision) {
-  return with_state_type(precision, [&](auto type) -> std::unique_ptr<Runner> {
-    return std::make_unique<RunnerOf<decltype(type)>>(network, precision);
+std::unique_ptr<Runner> make_runner(const Network& network, NumberType type) {
+  return with_state_type(type, [&](auto rule) -> std::unique_ptr<Runner> {
+    return std::make_unique<RunnerOf<decltype(rule)>>(network, type);
   });
 }
 

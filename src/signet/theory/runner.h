@@ -1,5 +1,5 @@
 // Inference of a compiled automaton: letters in, states and outputs out, with the state carried in registers
-// of the chosen precision and nothing else kept between letters. Memory is constant in the length of the
+// of the chosen type and nothing else kept between letters. Memory is constant in the length of the
 // input. One runner serves one stream.
 #pragma once
 
@@ -33,6 +33,6 @@ class Runner {
 };
 
 // Keeps a reference to the network.
-std::unique_ptr<Runner> make_runner(const Network& network, Precision precision);
+std::unique_ptr<Runner> make_runner(const Network& network, NumberType type);
 
 }  // namespace signet::theory

@@ -54,7 +54,7 @@ struct RandomLetters {
 VerifyResult random_testing(const Network& network, const VerifyOptions& options) {
   VerifyResult result;
   result.method = "random-testing";
-  const auto runner = make_runner(network, options.precision);
+  const auto runner = make_runner(network, options.type);
   const uint32_t letters = static_cast<uint32_t>(network.dfa.letters());
   const int64_t powers = std::min<int64_t>(letters, std::max<int64_t>(options.words, 4));
   std::optional<Word> worst;
@@ -84,11 +84,11 @@ VerifyResult random_testing(const Network& network, const VerifyOptions& options
       worst ? fmt::format("wrong after {} letters", worst->size())
             : fmt::format(
                   "tested, not proved: {} random words and {} powers of letters of length {} are right in {}",
-                  options.words, powers, options.length, precision_name(options.precision));
+                  options.words, powers, options.length, number_type_name(options.type));
   return result;
 }
 
-VerifyResult from_closure(const ClosureResult& closure, Precision precision) {
+VerifyResult from_closure(const ClosureResult& closure, NumberType type) {
   VerifyResult result;
   result.method = "orbit-closure";
   result.states_visited = closure.states;
@@ -96,7 +96,7 @@ VerifyResult from_closure(const ClosureResult& closure, Precision precision) {
   if (result.correct) {
     result.certificate = fmt::format(
         "proved for all lengths in {}: the {} close and every one decodes to the right answer ({} states)",
-        precision_name(precision),
+        number_type_name(type),
         closure.layerwise ? "code words of the network and the bit patterns of each block"
                           : "bit patterns reachable from the start",
         closure.states);
@@ -111,8 +111,8 @@ VerifyResult from_closure(const ClosureResult& closure, Precision precision) {
 
 }  // namespace
 
-std::optional<int64_t> first_mismatch(const Network& network, Precision precision, const Word& word) {
-  const auto runner = make_runner(network, precision);
+std::optional<int64_t> first_mismatch(const Network& network, NumberType type, const Word& word) {
+  const auto runner = make_runner(network, type);
   return stream_mismatch(
       network, *runner, static_cast<int64_t>(word.size()),
       [&](int64_t begin, Letter* out, int64_t n) { std::copy_n(word.begin() + begin, n, out); });
@@ -123,10 +123,10 @@ VerifyResult verify(const Network& network, const VerifyOptions& options) {
   int64_t visited = 0;
   if (any || options.method == "closure") {
     const int64_t joint_limit = any ? std::min<int64_t>(options.max_states, 200'000) : options.max_states;
-    ClosureResult closure = joint_closure(network, options.precision, joint_limit);
+    ClosureResult closure = joint_closure(network, options.type, joint_limit);
     if (closure.status == ClosureResult::Status::kOpen) {
       visited = closure.states;
-      closure = layerwise_closure(network, options.precision, options.max_states);
+      closure = layerwise_closure(network, options.type, options.max_states);
     }
     if (closure.status == ClosureResult::Status::kOpen && !any) {
       VerifyResult open;
@@ -138,11 +138,11 @@ VerifyResult verify(const Network& network, const VerifyOptions& options) {
       open.longest = closure.depth;
       return open;
     }
-    if (closure.status != ClosureResult::Status::kOpen) return from_closure(closure, options.precision);
+    if (closure.status != ClosureResult::Status::kOpen) return from_closure(closure, options.type);
   }
   if (options.method == "random") return random_testing(network, options);
 
-  const Horizon horizon = error_horizon(network, options.precision);
+  const Horizon horizon = error_horizon(network, options.type);
   // The bound speaks of rounding alone; that the network is right in exact arithmetic is tested.
   VerifyOptions test = options;
   if (horizon.known && horizon.letters) test.length = std::min(test.length, *horizon.letters);
@@ -164,17 +164,17 @@ VerifyResult verify(const Network& network, const VerifyOptions& options) {
       horizon.exact
           ? fmt::format(
                 "no step rounds in {}, at any length; the tables were tested on {} words of length {}",
-                precision_name(options.precision), options.words, test.length)
+                number_type_name(options.type), options.words, test.length)
       : horizon.letters
           ? fmt::format(
                 "rounding in {} cannot change a decoded state before letter {} (margin {:.3g}, at most "
                 "{:.3g} a letter); the tables were tested on {} words",
-                precision_name(options.precision), *horizon.letters, horizon.margin, horizon.per_letter,
+                number_type_name(options.type), *horizon.letters, horizon.margin, horizon.per_letter,
                 options.words)
           : fmt::format(
                 "rounding in {} stays below the margin {:.3g} at every length; the tables were tested "
                 "on {} words of length {}",
-                precision_name(options.precision), horizon.margin, options.words, test.length);
+                number_type_name(options.type), horizon.margin, options.words, test.length);
   return result;
 }
 

@@ -16,7 +16,7 @@ namespace signet::theory {
 using Word = std::vector<automata::Letter>;
 
 struct VerifyOptions {
-  Precision precision = Precision::kFp32;
+  NumberType type = NumberType::kFp32;
   int64_t length = 1'000'000;  // of random words
   int64_t words = 4;
   uint64_t seed = 1;
@@ -43,13 +43,13 @@ struct ClosureResult {
   Word counterexample;
   bool layerwise = false;
 };
-ClosureResult joint_closure(const Network& network, Precision precision, int64_t max_states);
+ClosureResult joint_closure(const Network& network, NumberType type, int64_t max_states);
 
 // The same proof in two parts, for networks whose joint orbit is too large because each block keeps low-order
 // digits of its own: (1) breadth first over tuples of code words, the network in exact arithmetic; (2) per
 // block, breadth first over bit patterns under the (code, context) pairs that (1) met, checking that each
 // step decodes as the code words do. Together they give the first by induction on the length.
-ClosureResult layerwise_closure(const Network& network, Precision precision, int64_t max_states);
+ClosureResult layerwise_closure(const Network& network, NumberType type, int64_t max_states);
 
 // How long rounding cannot change what any block decodes to.
 struct Horizon {
@@ -59,9 +59,9 @@ struct Horizon {
   double margin = 0,
          per_letter = 0;  // half the least distance of codes; error added by one letter, worst inexact block
 };
-Horizon error_horizon(const Network& network, Precision precision);
+Horizon error_horizon(const Network& network, NumberType type);
 
 // Index of the first letter after which network and automaton disagree on `word`, or nullopt.
-std::optional<int64_t> first_mismatch(const Network& network, Precision precision, const Word& word);
+std::optional<int64_t> first_mismatch(const Network& network, NumberType type, const Word& word);
 
 }  // namespace signet::theory
