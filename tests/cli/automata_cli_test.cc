@@ -101,6 +101,8 @@ TEST(Analyze, BadInputIsBoundedAndExplained) {
       {"analyze --dfa '" + (directory / "deep.json") + "'", 3, "nested deeper"},
       {"analyze --language mod:100 --svg x.svg", 3, "legible"},
       {"decompose --language T:30", 3, "--max-sets"},
+      {"decompose --language mod:100 --max-codes 200001", 2, "--max-codes lies in 1..200000"},
+      {"decompose --language parity --max-codes 0", 2, "--max-codes"},
   };
   for (const auto& [arguments, exit_code, message] : kCases) {
     SCOPED_TRACE(arguments);

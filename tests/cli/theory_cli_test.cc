@@ -177,7 +177,7 @@ TEST(TheoryVerbs, LongWorkIsShownAndCanBeStopped) {
     const char* shown;
   };
   const std::vector<Case> cases = {
-      {{"decompose", "--language", "divisible:509", "--max-codes", "10000000"}, "codes of the elimination"},
+      {{"decompose", "--language", "divisible:509", "--max-codes", "39000"}, "codes of the elimination"},
       {{"verify", "--language", "parity", "--method", "random", "--length", "1000000000000"},
        "verify  letters of a test word"}};
   std::vector<std::unique_ptr<test::Process>> running;

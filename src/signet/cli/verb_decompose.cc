@@ -67,6 +67,8 @@ Json decomposition_json(const automata::Dfa& dfa, const automata::Holonomy& holo
             {"moves", elimination.moves}}}};
 }
 
+constexpr int64_t kMaxCodeEntries = 20'000'000;  // states in all codes: up to 4 GB with their contexts
+
 class Decompose final : public Verb {
  public:
   void define(Options& options) override {
@@ -79,8 +81,6 @@ class Decompose final : public Verb {
     options.example("signet decompose --language T:4 --json", "S4, S3 and Z2 below each other");
   }
   int run() override {
-    if (max_codes_ < 1 || max_codes_ > 10'000'000)
-      fail(ErrorCode::kUsage, "--max-codes lies in 1..10000000, not {}", max_codes_);
     const auto [input, holonomy, elimination] = while_shown("decompose", [&] { return decompose(); });
     if (!svg_.empty()) write_picture(svg_, input.title, input.dfa, &holonomy);
     if (json_) {
@@ -127,6 +127,10 @@ class Decompose final : public Verb {
     if (input.dfa.states() > automata::EliminationCascade::kMaxStates)
       bad_input("{} has {} states and decompose shows at most {}; signet analyze tells its groups and levels",
                 input.title, input.dfa.states(), automata::EliminationCascade::kMaxStates);
+    const int64_t most = kMaxCodeEntries / std::max<int64_t>(1, input.dfa.states());
+    if (max_codes_ < 1 || max_codes_ > most)
+      fail(ErrorCode::kUsage, "--max-codes lies in 1..{} for an automaton of {} states, not {}", most,
+           input.dfa.states(), max_codes_);
     const auto skeleton = automata::make_skeleton(input.dfa, input_.limits());
     if (!skeleton)
       bad_input("{} has more than {} image sets; raise the limit with --max-sets", input.title,
