@@ -106,14 +106,28 @@ TEST(RunReport, Verdicts) {
   EXPECT_EQ(verdict(run), Verdict::kNearly);
   run.scaled_accuracy = 0.5;
   EXPECT_EQ(verdict(run), Verdict::kPartly);
-  run.constant_answer = "0";
-  run.constant_accuracy = 0.72;
+  run.constant = {"0", 0.72, 0.72};
   EXPECT_EQ(verdict(run), Verdict::kChance) << "within 0.1 of one answer to everything";
-  EXPECT_NE(verdict_sentence(run).find("close to guessing (always answering 0 scores 0.440)."),
-            std::string::npos)
+  EXPECT_NE(verdict_sentence(run).find("close to guessing (always answering 0: 0.440)."), std::string::npos)
       << verdict_sentence(run);
-  run.constant_accuracy = 0.5;
+  run.constant.accuracy = 0.51;  // what even answers give in some thousand samples
+  EXPECT_EQ(run.constant_score(), 0);
   EXPECT_EQ(verdict(run), Verdict::kPartly);
+  // Few whole sequences are right, and yet the model does not guess.
+  RunData dense = run;
+  dense.dense = true;
+  dense.scaled_accuracy = 0.02;
+  dense.accuracy = 0.861;
+  dense.constant = {"()", 0.168, 0};
+  dense.horizon = 171;
+  EXPECT_NE(verdict_sentence(dense).find(
+                "sequence accuracy 0.020, 0.861 of the answers right (always answering (): 0.168)."),
+            std::string::npos)
+      << verdict_sentence(dense);
+  EXPECT_NE(verdict_sentence(dense).find("up to about length 171"), std::string::npos);
+  dense.scaled_accuracy = 1;
+  dense.constant = {"0", 1, 1};
+  EXPECT_NE(verdict_sentence(dense).find("(always answering 0: 1.000)"), std::string::npos);
   run.scaled_accuracy = 1;
   run.far = {{1000000, 0.6, 64}};
   EXPECT_NE(verdict_sentence(run).find("At length 1,000,000 it is down to 0.200."), std::string::npos);

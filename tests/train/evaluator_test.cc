@@ -124,8 +124,9 @@ TEST(Evaluator, KnowsWhatOneAnswerToEverythingScores) {
   std::vector<float> zeros(model.parameters().size());
   const auto e = evaluate(model, DType::kF32, zeros.data(), *task, {1, tasks::Split::kTest, {40, 256}, 4000});
   EXPECT_EQ(task->class_names()[e.commonest], "0");
-  EXPECT_NEAR(e.constant_accuracy(), 0.305, 0.02);
-  EXPECT_EQ(e.commonest_right, e.right);
+  EXPECT_NEAR(e.constant.accuracy(), 0.305, 0.02);
+  EXPECT_EQ(e.constant.right, e.right);
+  EXPECT_EQ(e.constant.correct, e.correct);
 }
 
 TEST(Evaluator, StopsWhenAsked) {
@@ -218,6 +219,8 @@ TEST(Evaluator, DenseAccuraciesAlongTheSequence) {
   }
   EXPECT_EQ(e.by_length.front().length, 1);
   EXPECT_EQ(e.correct, 40 - longer);
+  EXPECT_EQ(e.constant.right, e.right) << "0 is the answer to nearly everything";
+  EXPECT_EQ(e.constant.correct, e.correct);
   EXPECT_EQ(e.scored - e.right, longer);
   EXPECT_EQ(score(e, DenseTurningTask(0)), e.sequence_accuracy());
   // Far lengths: fewer points, the last one the end.

@@ -197,7 +197,8 @@ class Eval final : public Verb {
     auto row = [&](const std::string& name, const train::LengthAccuracy& entry) {
       const double second =
           dense ? entry.sequence_accuracy() : train::scaled_accuracy(entry.accuracy(), run.task().chance());
-      table.row({name, std::to_string(entry.samples), fmt::format("{:.4f}", entry.accuracy()),
+      table.row({name, std::to_string(entry.samples),
+                 entry.scored ? fmt::format("{:.4f}", entry.accuracy()) : "-",
                  fmt::format("{:.4f}", second)});
     };
     constexpr int64_t kRows = 8;
@@ -223,13 +224,9 @@ class Eval final : public Verb {
       }
     }
     row("all", evaluation.total(0));
-    if (!dense) {  // what the most frequent answer alone would score
-      train::LengthAccuracy constant = evaluation.total(0);
-      constant.right = evaluation.commonest_right;
-      row("always " + run.task().class_names()[evaluation.commonest], constant);
-    }
+    row("always " + run.task().class_names()[evaluation.commonest], evaluation.constant);
     const std::string range = run.config().model.range_text();
-    fmt::print("{} {}{}{} step {}\n{}", run.task().name(), run.config().model.architecture,
+    fmt::print("{} {}{}{} step {}\n{}", train::task_title(run), run.config().model.architecture,
                range.empty() ? "" : " eigenvalues ", range, run.step(),
                table.text(report::text_style(stdout)));
   }

@@ -59,7 +59,7 @@ class Reproduce final : public Verb {
     summary_ = runner_.run(out_, plan, runs);
     const report::SweepPage page = make_page();
     const std::string page_path = join_path(out_, name_ + ".html");
-    const auto json = to_json();
+    const auto json = to_json(page.notes);
     write_file_atomic(page_path, report::render_sweep(page));
     write_file_atomic(join_path(out_, name_ + ".json"), json.dump(1) + "\n");
     if (json_) {
@@ -324,12 +324,13 @@ class Reproduce final : public Verb {
     page.title = experiment_.title;
     page.lead = {
         experiment_.citation,
-        fmt::format("Protocol {}, {} runs in {} on {}. The learning rate is the one with the highest median; "
-                    "seconds are {}.",
-                    protocol_, summary_.runs.size(), out_, runner_.device(),
-                    experiment_.show == "horizon" || experiment_.show == "solved"
-                        ? "of one run's training, the median over the seeds"
-                        : "of all runs together")};
+        fmt::format(
+            "Protocol {}, {} run{} in {} on {}. The learning rate is the one with the highest median; "
+            "seconds are {}.",
+            protocol_, summary_.runs.size(), summary_.runs.size() == 1 ? "" : "s", out_, runner_.device(),
+            experiment_.show == "horizon" || experiment_.show == "solved"
+                ? "of one run's training, the median over the seeds"
+                : "of all runs together")};
     if (protocol_ == "quick")
       page.lead.emplace_back(
           "This is our small version, with smaller models, easier tasks (permutations of three points for "
@@ -357,7 +358,7 @@ class Reproduce final : public Verb {
       if (!runs.members.empty()) {
         const auto any = report::read_run(runs.members.front().directory);
         if (any.constant_score() >= 0.03)
-          page.notes.push_back(fmt::format("{}: always answering {} scores {:.3f}", task, any.constant_answer,
+          page.notes.push_back(fmt::format("{}: always answering {} scores {:.3f}", task, any.constant.answer,
                                            any.constant_score()));
       }
       page.runs.push_back(std::move(runs));
@@ -365,7 +366,7 @@ class Reproduce final : public Verb {
     return page;
   }
 
-  ordered_json to_json() const {
+  ordered_json to_json(const std::vector<std::string>& notes) const {
     ordered_json json = {
         {"experiment", name_},   {"title", experiment_.title},         {"citation", experiment_.citation},
         {"protocol", protocol_}, {"directory", printable(out_, 4000)}, {"device", runner_.device()}};
@@ -389,7 +390,7 @@ class Reproduce final : public Verb {
     for (const auto& verdict : verdicts()) {
       ordered_json entry = {
           {"task", verdict.claim->task}, {"above", verdict.claim->above}, {"below", verdict.claim->below}};
-      entry["holds"] = nullptr;
+      entry["holds"] = entry["tie"] = nullptr;
       if (verdict.known()) {
         const double above = measure(*verdict.above), below = measure(*verdict.below);
         entry["holds"] = ahead(above, below);
@@ -397,7 +398,7 @@ class Reproduce final : public Verb {
       }
       json["claims"].push_back(std::move(entry));
     }
-    json["notes"] = summary_notes(summary_);
+    json["notes"] = notes;
     json["runs"] = summary["runs"];
     return json;
   }

@@ -132,12 +132,19 @@ class Reader {
     run_.chance = number(results, "chance");
     if (!(run_.chance >= 0 && run_.chance < 1)) {
       run_.chance = kUnknown;
-      note("results.json has no chance level: accuracies are shown unscaled");
+      note("results.json has no usable chance level: accuracies are shown unscaled");
     }
     run_.dense = flag(results, "dense");
-    if (const auto constant = results.find("constant"); constant != results.end() && constant->is_object()) {
-      run_.constant_answer = text(*constant, "answer");
-      run_.constant_accuracy = number(*constant, "accuracy");
+    if (const auto constant = results.find("constant"); constant != results.end()) {
+      if (constant->is_object())
+        run_.constant = {text(*constant, "answer"), number(*constant, "accuracy"),
+                         number(*constant, "sequence_accuracy")};
+      const auto is_share = [](double x) { return x >= 0 && x <= 1; };
+      if (run_.constant.answer.empty() || !is_share(run_.constant.accuracy) ||
+          !is_share(run_.constant.sequence_accuracy)) {
+        run_.constant = {};
+        note("results.json: constant is no answer with accuracies; it was left out");
+      }
     }
     run_.accuracy = number(results, "accuracy");
     run_.scaled_accuracy = number(results, score_key(run_.dense));
@@ -275,8 +282,11 @@ double RunData::scaled(double raw) const {
 }
 
 double RunData::constant_score() const {
-  if (dense || !(constant_accuracy >= 0 && constant_accuracy <= 1)) return 0;
-  return std::max(0.0, scaled(constant_accuracy));
+  if (constant.answer.empty()) return 0;
+  if (dense) return constant.sequence_accuracy;
+  // The most frequent of even answers is above chance, too, by two or three standard errors.
+  const double noise = 3 * std::sqrt(chance * (1 - chance) / std::max(samples, 1.0));
+  return constant.accuracy - chance > noise ? scaled(constant.accuracy) : 0;
 }
 
 std::string run_label(const RunData& run) {

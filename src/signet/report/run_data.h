@@ -35,8 +35,10 @@ struct RunData {
   double eigenvalue_low = kUnknown, eigenvalue_high = kUnknown;
   double train_low = kUnknown, train_high = kUnknown;  // lengths seen in training
   double chance = kUnknown;
-  std::string constant_answer;  // the most frequent one, and the accuracy it alone would have
-  double constant_accuracy = kUnknown;
+  struct Constant {  // what giving the most frequent answer to everything would score
+    std::string answer;
+    double accuracy = kUnknown, sequence_accuracy = kUnknown;
+  } constant;
   // Every position is scored: accuracies below are of whole sequences, and are not scaled.
   bool dense = false;
   double accuracy = kUnknown, scaled_accuracy = kUnknown, samples = kUnknown;
@@ -55,7 +57,8 @@ struct RunData {
   bool finished() const { return !by_length.empty() || scaled_accuracy == scaled_accuracy; }
   // (accuracy - chance) / (1 - chance); raw when chance is unknown or the run is dense
   double scaled(double raw) const;
-  // What the most frequent answer alone would score; 0 where that is unknown or answers are many.
+  // What one answer to everything would score by the run's measure; 0 where that is unknown or does not
+  // exceed chance by more than the samples may.
   double constant_score() const;
   const char* measure() const { return dense ? "sequence accuracy" : "scaled accuracy"; }
 };

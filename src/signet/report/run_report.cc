@@ -182,13 +182,23 @@ std::string verdict_sentence(const RunData& run, const std::string& label) {
   if (std::isfinite(run.train_low) && std::isfinite(run.train_high))
     text += fmt::format(" (trained on {})", lengths(run.train_low, run.train_high));
   text += fmt::format(": {} {}", run.measure(), score(final_score(run)));
-  if (v == Verdict::kChance)
-    text +=
-        final_score(run) < run.constant_score() + 0.03 ? ", no better than guessing" : ", close to guessing";
-  if (run.constant_score() >= 0.03)
-    text += fmt::format(" (always answering {} scores {})", run.constant_answer, score(run.constant_score()));
+  const RunData::Constant& constant = run.constant;
+  if (run.dense) {  // few sequences without an error say little of the answers
+    if (v != Verdict::kSolved && std::isfinite(run.accuracy))
+      text += fmt::format(", {} of the answers right", score(run.accuracy));
+    if (v != Verdict::kSolved && !constant.answer.empty())
+      text += fmt::format(" (always answering {}: {})", constant.answer, score(constant.accuracy));
+    if (v == Verdict::kSolved && constant.sequence_accuracy >= 0.03)
+      text += fmt::format(" (always answering {}: {})", constant.answer, score(constant.sequence_accuracy));
+  } else {
+    if (v == Verdict::kChance)
+      text += final_score(run) < run.constant_score() + 0.03 ? ", no better than guessing"
+                                                             : ", close to guessing";
+    if (run.constant_score() >= 0.03)
+      text += fmt::format(" (always answering {}: {})", constant.answer, score(run.constant_score()));
+  }
   text += ".";
-  if (v == Verdict::kSolved || v == Verdict::kNearly) {
+  if (v == Verdict::kSolved || v == Verdict::kNearly || std::isfinite(run.horizon)) {
     if (std::isfinite(run.horizon) && run.horizon_held) {
       text += fmt::format(" It holds up to length {}, the longest tried.", count(run.horizon));
     } else if (std::isfinite(run.horizon)) {

@@ -249,7 +249,8 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
   PrefixCurve curve(task, request.lengths.max);
   Evaluation result;
   double loss = 0;
-  std::vector<int64_t> frequency(static_cast<size_t>(task.classes()));  // of the right answers
+  // How often each class is the right answer, and the only one of a sequence.
+  std::vector<int64_t> frequency(static_cast<size_t>(task.classes())), alone(frequency.size());
   for (int64_t first = 0; first < request.samples; first += per_round) {
     const int64_t count = std::min(per_round, request.samples - first);
     std::vector<tasks::Sample> samples(static_cast<size_t>(count));
@@ -282,8 +283,15 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
     if (go_on && !go_on()) break;
     for (int64_t i = 0; i < count; ++i) {
       int64_t answers = 0;
-      for (const int32_t target : samples[i].targets)
-        if (target >= 0) ++answers, ++frequency[target];
+      int32_t last = -1;
+      bool mixed = false;
+      for (const int32_t target : samples[i].targets) {
+        if (target < 0) continue;
+        ++answers, ++frequency[target];
+        mixed |= last >= 0 && target != last;
+        last = target;
+      }
+      if (last >= 0 && !mixed) ++alone[last];
       const auto wrong = static_cast<int64_t>(scored[i].wrong.size());
       ++result.samples;
       result.correct += wrong == 0;
@@ -306,7 +314,7 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
   const auto commonest = std::max_element(frequency.begin(), frequency.end());
   if (commonest != frequency.end()) {
     result.commonest = static_cast<int32_t>(commonest - frequency.begin());
-    result.commonest_right = *commonest;
+    result.constant = {0, result.samples, alone[result.commonest], result.scored, *commonest};
   }
   result.loss = loss / static_cast<double>(std::max<int64_t>(1, result.scored));
   for (const auto& [length, entry] : lengths) result.by_length.push_back(entry);

@@ -37,12 +37,11 @@ struct Evaluation {
   int64_t scored = 0, right = 0;          // answers
   double loss = 0;                        // mean cross-entropy over scored positions
   int32_t commonest = 0;                  // the most frequent right answer, a class
-  int64_t commonest_right = 0;            // how many answers it alone would get right
+  LengthAccuracy constant;                // of whoever gives it to everything
   std::vector<LengthAccuracy> by_length;  // ascending
   LengthAccuracy total(int64_t length) const { return {length, samples, correct, scored, right}; }
   double accuracy() const { return share(right, scored); }
   double sequence_accuracy() const { return share(correct, samples); }
-  double constant_accuracy() const { return share(commonest_right, scored); }
 };
 
 // (accuracy - chance) / (1 - chance)

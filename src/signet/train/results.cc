@@ -12,15 +12,19 @@ ordered_json by_length_json(const std::vector<LengthAccuracy>& by_length) {
   ordered_json list = ordered_json::array();
   for (const auto& entry : by_length)
     list.push_back({{"length", entry.length},
-                    {"accuracy", entry.accuracy()},
+                    {"accuracy", entry.scored ? ordered_json(entry.accuracy()) : ordered_json()},
                     {"sequence_accuracy", entry.sequence_accuracy()},
                     {"samples", entry.samples}});
   return list;
 }
 
+std::string task_title(const Run& run) {
+  const std::string name = run.task().name();
+  return name == run.config().task.name ? run.config().task.title() : name;
+}
+
 ordered_json evaluation_json(const Run& run, const Evaluation& evaluation) {
-  const std::string trained = run.config().task.title(), name = run.task().name();
-  return {{"task", name == run.config().task.name ? trained : name},
+  return {{"task", task_title(run)},
           {"model", run.config().model.architecture},
           {"eigenvalues", run.config().model.eigenvalues},
           {"dense", run.task().dense()},
@@ -29,7 +33,8 @@ ordered_json evaluation_json(const Run& run, const Evaluation& evaluation) {
           {"sequence_accuracy", evaluation.sequence_accuracy()},
           {"constant",
            {{"answer", run.task().class_names()[evaluation.commonest]},
-            {"accuracy", evaluation.constant_accuracy()}}},
+            {"accuracy", evaluation.constant.accuracy()},
+            {"sequence_accuracy", evaluation.constant.sequence_accuracy()}}},
           {"loss", evaluation.loss},
           {"samples", evaluation.samples},
           {"by_length", by_length_json(evaluation.by_length)}};
