@@ -142,6 +142,17 @@ TEST(RunReport, Verdicts) {
   EXPECT_EQ(verdict(RunData{}), Verdict::kUnfinished);
 }
 
+TEST(RunReport, OneAnswerToEverythingIsALineOfItsOwn) {
+  test::TemporaryDirectory directory;
+  auto runs = four_runs(directory);
+  EXPECT_EQ(render_report(runs, "t").find(">always 0<"), std::string::npos);
+  runs[1].constant = {"0", 0.6, 0.6};
+  EXPECT_NE(render_report(runs, "t").find(">always 0<"), std::string::npos);
+  runs[1].constant.answer = "<script>";
+  EXPECT_NE(render_report(runs, "t").find(">constant<"), std::string::npos);
+  EXPECT_EQ(render_report(runs, "t").find("<script>"), std::string::npos);
+}
+
 TEST(RunReport, FarLengthsGetALogarithmicFigure) {
   test::TemporaryDirectory directory;
   auto runs = four_runs(directory);

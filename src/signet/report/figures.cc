@@ -160,6 +160,12 @@ std::string accuracy_figure(const std::vector<Series>& series) {
               score_axis(series.front().run->measure(), least_score(curves)));
   shade_training(chart, shown, "trained on");
   chart.rule_y(0, zero_label(shown));
+  const RunData& constant = *std::max_element(shown.begin(), shown.end(), [](const auto& a, const auto& b) {
+                               return a.run->constant_score() < b.run->constant_score();
+                             })->run;
+  const std::string& answer = constant.constant.answer;
+  if (constant.constant_score() >= 0.06)  // further down the labels would touch; the margin is narrow
+    chart.rule_y(constant.constant_score(), answer.size() <= 2 ? "always " + answer : "constant");
   draw(chart, shown, curves);
   return figure("Accuracy against length",
                 legend(shown) + wide(chart.svg(measures(shown) + " against sequence length")),
