@@ -202,6 +202,27 @@ TEST(RunConfig, AnAutomatonIsPartOfTheConfiguration) {
   }
 }
 
+// Runs of one title are one task on a page.
+TEST(TaskConfig, TitlesTellAutomataApart) {
+  const auto title = [](const std::vector<std::string>& set) {
+    return resolve_config({"", "automaton", "", set}).task.title();
+  };
+  EXPECT_EQ(title({"task.regex=a*"}), "regex a*");
+  EXPECT_EQ(title({"task.regex=(ba)*", "task.alphabet=ba"}), "regex (ba)*");
+  EXPECT_EQ(title({"task.regex=a*", "task.alphabet=ab"}), "regex a* over ab");
+  EXPECT_EQ(title({"task.regex=..", "task.alphabet=ab"}), "regex .. over ab");
+  EXPECT_EQ(title({"task.regex=a*", "task.alphabet=abc", "task.targets=state"}), "regex a* over abc, states");
+  const std::string even = R"({"alphabet":["a"],"start":0,"accept":[0],"delta":[[1],[0]]})",
+                    odd = R"({"alphabet":["a"],"start":0,"accept":[1],"delta":[[1],[0]]})",
+                    mealy = R"({"alphabet":["a"],"start":0,"output":[[0],[1]],"delta":[[1],[0]]})";
+  EXPECT_EQ(title({"task.dfa=" + even}), "DFA 8b5aa8 (2 states, 1 letter)");
+  EXPECT_EQ(title({"task.dfa=" + even}), title({"task.dfa= " + even})) << "however it is written";
+  EXPECT_NE(title({"task.dfa=" + even}), title({"task.dfa=" + odd}));
+  EXPECT_EQ(title({"task.dfa=" + mealy}).rfind("Mealy machine ", 0), 0u);
+  EXPECT_EQ(title({"task.dfa=" + odd, "task.targets=state"}), title({"task.dfa=" + odd}) + ", states");
+  EXPECT_EQ(resolve_config({"", "parity", "", {}}).task.title(), "parity");
+}
+
 TEST(RunConfig, WhatAModelCannotTakeIsRefusedBeforeTraining) {
   const auto with = [](const char* model, const char* set) {
     return resolve_config({"", "parity", model, {set}});

@@ -1,11 +1,14 @@
 #include "signet/tasks/automaton_task.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "signet/automata/dfa_io.h"
 #include "signet/automata/named_language.h"
 #include "signet/automata/regex.h"
 #include "signet/base/error.h"
+#include "signet/base/hash.h"
 #include "signet/base/text.h"
 #include "signet/tasks/word_walk.h"
 
@@ -80,7 +83,36 @@ class AutomatonTask final : public Task {
   std::vector<int32_t> next_, target_;  // [state, letter]
 };
 
+// Whether the expression alone would have this alphabet.
+bool implies_alphabet(const std::string& regex, const std::string& alphabet) {
+  if (alphabet.empty()) return true;
+  auto letters = automata::alphabet_of(alphabet);
+  std::sort(letters.begin(), letters.end());  // as letters_in() has them
+  try {
+    return letters == automata::letters_in(regex);
+  } catch (const Error&) {  // it names no letter
+    return false;
+  }
+}
+
+// No name comes with an automaton: what it is, and digits that tell it from others of its size.
+std::string dfa_title(const std::string& json) {
+  const Dfa dfa = automata::dfa_from_json(json);
+  const auto count = [](int64_t n, const char* what) {
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+  };
+  return fmt::format("{} {} ({}, {})", dfa.mealy() ? "Mealy machine" : "DFA",
+                     hash_text(xxh64(automata::dfa_to_json(dfa))).substr(0, 6), count(dfa.states(), "state"),
+                     count(dfa.letters(), "letter"));
+}
+
 }  // namespace
+
+std::string automaton_title(const AutomatonSpec& spec) {
+  std::string title = spec.regex.empty() ? dfa_title(spec.dfa) : "regex " + spec.regex;
+  if (!implies_alphabet(spec.regex, spec.alphabet)) title += " over " + spec.alphabet;
+  return spec.targets == "state" ? title + ", states" : title;
+}
 
 std::unique_ptr<Task> make_automaton_task(const AutomatonSpec& spec) {
   if (spec.regex.empty() == spec.dfa.empty())

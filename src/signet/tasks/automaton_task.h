@@ -19,6 +19,10 @@ struct AutomatonSpec {
 
 inline constexpr int64_t kMaxDfaBytes = 1 << 19;  // so that it fits into a configuration
 
+// For people, different for different tasks: the expression, with its alphabet where it does not imply it, or
+// what kind of automaton it is and a part of its hash.
+std::string automaton_title(const AutomatonSpec& spec);
+
 // Throws kBadInput that says what is wrong with the automaton, or that it is too large for a task.
 std::unique_ptr<Task> make_automaton_task(const AutomatonSpec& spec);
 

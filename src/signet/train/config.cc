@@ -87,8 +87,7 @@ std::unique_ptr<tasks::Task> TaskConfig::make() const {
 }
 
 std::string TaskConfig::title() const {
-  if (name != kAutomatonTask || automaton.regex.empty()) return name;
-  return "regex " + automaton.regex;
+  return name == kAutomatonTask ? tasks::automaton_title(automaton) : name;
 }
 
 void TrainConfig::describe(io::Fields& fields) {

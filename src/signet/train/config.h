@@ -20,7 +20,7 @@ struct TaskConfig {
 
   void describe(io::Fields& fields);
   std::unique_ptr<tasks::Task> make() const;
-  std::string title() const;  // the name, or the expression of an automaton
+  std::string title() const;  // for people: different for different tasks
 };
 inline constexpr char kAutomatonTask[] = "automaton";
 
