@@ -129,6 +129,9 @@ TEST(WordText, SeparatesLongLetters) {
   EXPECT_EQ(
       word_text(dfa_from_json(R"({"alphabet":["up","x"],"start":0,"accept":[],"delta":[[0,0]]})"), {0, 1}),
       "up.x");
+  EXPECT_EQ(word_text(dfa_from_json(R"({"alphabet":["up","a.b"],"start":0,"accept":[],"delta":[[0,0]]})"),
+                      {0, 1, 0}),
+            "up a.b up");
 }
 
 }  // namespace

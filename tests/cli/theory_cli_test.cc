@@ -8,6 +8,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "signet/base/text.h"
+#include "support/command.h"
 #include "support/process.h"
 
 namespace signet {
@@ -90,11 +92,11 @@ TEST(TheoryVerbs, CutWordsAreJson) {
 // on which.
 TEST(TheoryVerbs, RunsTrainedModels) {
   const std::string directory = temporary("trained"), words = temporary("trained_words.txt");
-  const auto train = [&](const std::string& task) {
+  const auto train = [&](const std::string& task, int steps = 3) {
     std::filesystem::remove_all(directory);
     const Outcome trained =
         run("train " + task + " --quiet --set model.width=16 --set train.batch=8 --set eval.samples=8 " +
-            "--steps 3 --out " + directory);
+            "--steps " + std::to_string(steps) + " --out " + directory);
     ASSERT_EQ(trained.code, 0) << trained.out;
   };
   train("parity");
@@ -112,7 +114,12 @@ TEST(TheoryVerbs, RunsTrainedModels) {
   EXPECT_EQ(run("run " + directory + " 12").code, 3);
   EXPECT_EQ(run("run " + directory + " 1 --dtype bf16").code, 2);
 
-  train("cycle-navigation");  // more than two answers
+  // No task asks about the empty word.
+  EXPECT_TRUE(given[2]["accepted"].is_null());
+  EXPECT_FALSE(given[2].contains("lost"));
+  EXPECT_EQ(run("run " + directory + " ''").out, "none\t\n");
+
+  train("cycle-navigation", 100);  // more than two answers; enough to predict one of them
   const auto position = json_of("run " + directory + " +1.-1.stay")["results"][0];
   EXPECT_EQ(position["length"], 3);
   EXPECT_TRUE(position["output"].is_number());
@@ -122,6 +129,63 @@ TEST(TheoryVerbs, RunsTrainedModels) {
   const auto state = json_of("run " + directory + " aaa")["results"][0];
   EXPECT_TRUE(state["output"].is_number());
   EXPECT_FALSE(state.contains("accepted"));
+}
+
+// Classes of these tasks are tokens; a model that has learned little predicts some that no answer has.
+TEST(TheoryVerbs, WhatIsNoAnswerOfTheTaskIsLost) {
+  const std::string directory = temporary("untrained");
+  std::filesystem::remove_all(directory);
+  ASSERT_EQ(run("train modular-arithmetic --quiet --set model.width=16 --set train.batch=8 "
+                "--set eval.samples=8 --steps 1 --out " +
+                directory)
+                .code,
+            0);
+  const std::string words = " 0 1 2 3 4 + - = 1+2 3*4= ''";
+  const auto results = json_of("run " + directory + words + " --trace")["results"];
+  const auto lines = split(run("run " + directory + words).out, '\n');
+  ASSERT_EQ(results.size(), 11u);
+  int lost = 0;
+  for (size_t i = 0; i + 1 < results.size(); ++i) {
+    const auto& result = results[i];
+    const int predicted = result["states"].back();
+    const bool answer = predicted >= 5 && predicted <= 9;
+    EXPECT_EQ(result.contains("lost"), !answer) << result;
+    EXPECT_EQ(result["output"].is_null(), !answer) << result;
+    EXPECT_EQ(result["label"].is_null(), !answer) << result;
+    EXPECT_EQ(lines[i].rfind("lost\t", 0) == 0, !answer) << lines[i];
+    lost += !answer;
+  }
+  EXPECT_GT(lost, 0);
+  EXPECT_TRUE(results.back()["output"].is_null());
+  EXPECT_EQ(lines[10], "none\t");
+}
+
+// A Mealy machine's outputs belong to letters, and the empty word has none.
+TEST(TheoryVerbs, MealyMachinesHaveNoOutputForTheEmptyWord) {
+  const std::string machine = temporary("seven.json"), model = temporary("seven.safetensors");
+  std::ofstream(machine) << R"({"alphabet":["a"],"start":0,"output":[[7]],"delta":[[0]]})";
+  ASSERT_EQ(run("compile --dfa " + machine + " --force -o " + model).code, 0);
+  EXPECT_EQ(run("run " + model + " a ''").out, "7\ta\nnone\t\n");
+  const auto results = json_of("run " + model + " a ''")["results"];
+  EXPECT_EQ(results[0]["output"], 7);
+  EXPECT_EQ(results[0]["label"], "7");
+  EXPECT_TRUE(results[1]["output"].is_null());
+  EXPECT_TRUE(results[1]["label"].is_null());
+  EXPECT_FALSE(results[1].contains("lost"));
+}
+
+// Whoever parses the output gets an object or nothing, also when a word cannot be read.
+TEST(TheoryVerbs, WrongLettersLeaveWholeJson) {
+  const std::string model = temporary("whole.safetensors");
+  ASSERT_EQ(run("compile --language parity --force -o " + model).code, 0);
+  const auto printed = [&](const std::string& words, int code) {
+    const auto result = test::run_signet("run " + model + " --json " + words);
+    EXPECT_EQ(result.exit_code, code) << result.err;
+    return result.out;
+  };
+  EXPECT_EQ(printed("12", 3), "");
+  EXPECT_EQ(nlohmann::json::parse(printed("1 12", 3))["results"].size(), 1u);
+  EXPECT_EQ(nlohmann::json::parse(printed("--file /dev/null", 0))["results"].size(), 0u);
 }
 
 TEST(TheoryVerbs, ImpossibleTargetsAreRefusedWithAWitness) {

@@ -177,6 +177,23 @@ TEST(Task, TokensStayInsideTheInputAlphabet) {
   }
 }
 
+TEST(Task, AnswersAreTheTargets) {
+  for (const char* name : {"parity", "even-pairs", "cycle-navigation:3", "modular-arithmetic",
+                           "modular-arithmetic-brackets", "modular-arithmetic-brackets-no-mult", "S3:swaps",
+                           "Z4:2tokens", "flip-flop", "bounded-dyck:2,3", "sarrof:D2", "language:parity"}) {
+    const auto task = make_task(name);
+    const size_t lead = task->pad() > 0 && task->dense() ? 1 : 0;  // BOS of groups, which has no answer
+    std::set<int32_t> targets;
+    for (uint64_t i = 0; i < 200; ++i) {
+      const Sample sample = make_sample(*task, 1, Split::kTrain, i, {6, 40});
+      for (size_t t = lead; t < sample.targets.size(); ++t)
+        if (sample.targets[t] != kNotScored) targets.insert(sample.targets[t]);
+    }
+    const auto answers = task->answers();
+    EXPECT_EQ(std::vector<int32_t>(targets.begin(), targets.end()), answers) << name;
+  }
+}
+
 TEST(Registry, NamesAgreeAndTyposAreNamed) {
   for (const auto& entry : tasks()) EXPECT_EQ(entry.make()->name(), entry.name);
   EXPECT_EQ(task_names().size(), tasks().size());

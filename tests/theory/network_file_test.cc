@@ -137,5 +137,16 @@ TEST(Recogniser, LongNamesAreSeparated) {
   EXPECT_EQ(letters, (std::vector<int32_t>{0, 1, 0}));
 }
 
+TEST(Recogniser, ADotInANameSeparatesNothing) {
+  const std::vector<std::string> alphabet = {"up", "a.b", "."};
+  WordReader reader(alphabet);
+  std::vector<int32_t> letters;
+  reader.read("a.b up . a.", letters);
+  reader.read("b", letters);
+  reader.finish(letters);
+  EXPECT_EQ(letters, (std::vector<int32_t>{1, 0, 2, 1}));
+  EXPECT_THROW(reader.read("up.up ", letters), Error);
+}
+
 }  // namespace
 }  // namespace signet::theory

@@ -236,14 +236,16 @@ Dfa dfa_from_att(std::string_view text, const std::vector<std::string>& alphabet
 std::string read_text_file(const std::string& path) { return read_file(path, kMaxBytes); }
 
 std::string word_text(const Dfa& dfa, const std::vector<Letter>& word) {
-  bool single = true;
+  bool single = true, dotted = false;
   for (const auto& letter : dfa.alphabet) {
+    dotted |= letter.find('.') != letter.npos;
     size_t points = 0;
     for (unsigned char c : letter) points += (c & 0xC0) != 0x80;
     single &= points == 1;
   }
+  const char* separator = single ? "" : dotted ? " " : ".";
   std::string text;
-  for (size_t i = 0; i < word.size(); ++i) text += (i && !single ? "." : "") + dfa.alphabet[word[i]];
+  for (size_t i = 0; i < word.size(); ++i) text += (i ? separator : "") + dfa.alphabet[word[i]];
   return text;
 }
 

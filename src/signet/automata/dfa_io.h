@@ -26,7 +26,8 @@ Dfa dfa_from_att(std::string_view text, const std::vector<std::string>& alphabet
 // The whole file, at most 64 MiB of it.
 std::string read_text_file(const std::string& path);
 
-// "aab" when every letter is a single character, "up.down.up" otherwise; the empty word is "".
+// As signet run reads it: "aab" when every letter is a single character, "up.down.up" otherwise, "up a.b up"
+// when some letter has a dot; the empty word is "".
 std::string word_text(const Dfa& dfa, const std::vector<Letter>& word);
 
 }  // namespace signet::automata

@@ -1,7 +1,7 @@
 #include "signet/cli/trained_recogniser.h"
 
 #include <algorithm>
-#include <set>
+#include <optional>
 
 #include "signet/autograd/ops.h"
 #include "signet/train/run.h"
@@ -19,7 +19,10 @@ class Trained final : public theory::Recogniser {
     tokens_ = task.input_tokens();
     for (int32_t token : tokens_) alphabet_.push_back(names[static_cast<size_t>(token)]);
     class_names_ = task.class_names();
-    find_answers();
+    answers_ = task.answers();
+    const bool states = run_.config().task.automaton.targets == "state";  // the second need not accept
+    accepts_ = answers_.size() == 2 && !states;
+    find_lead();
     reset();
   }
 
@@ -27,7 +30,6 @@ class Trained final : public theory::Recogniser {
   void reset() override {
     state_ = std::make_unique<models::ModelState>(run_.model(), 1, run_.dtype());
     predict(lead_.data(), static_cast<int64_t>(lead_.size()));
-    before_ = lead_.empty() ? -1 : output_of(predictions_.back());
   }
   void feed(const int32_t* letters, int64_t count, int32_t* outputs, int32_t* states) override {
     for (int64_t begin = 0; begin < count; begin += kSegment) {
@@ -42,38 +44,23 @@ class Trained final : public theory::Recogniser {
       }
     }
   }
-  int32_t empty_output() const override { return before_; }
-  bool mealy() const override { return !accepting_; }
-  std::string output_name(int32_t output) const override {
-    return !accepting_ && output >= 0 && static_cast<size_t>(output) < class_names_.size()
-               ? class_names_[static_cast<size_t>(output)]
-               : std::to_string(output);
-  }
+  std::optional<int32_t> empty_output() const override { return std::nullopt; }  // no task asks about it
+  bool mealy() const override { return !accepts_; }
+  std::string output_name(int32_t output) const override { return class_names_[static_cast<size_t>(output)]; }
 
  private:
-  // Which classes are ever an answer, and what a row begins with, from samples of the task.
-  void find_answers() {
-    constexpr int64_t kSamples = 64;
+  // What every row begins with, from a sample of the task.
+  void find_lead() {
     const tasks::Task& task = run_.task();
-    auto lengths = run_.config().train_lengths(task);
-    std::set<int32_t> answers;
-    for (int64_t i = 0; i < kSamples; ++i) {
-      const auto sample =
-          tasks::make_sample(task, 1, tasks::Split::kTrain, static_cast<uint64_t>(i), lengths);
-      const int64_t lead = std::max<int64_t>(0, task.inputs(sample.size) - sample.size);
-      if (i == 0) lead_.assign(sample.tokens.begin(), sample.tokens.begin() + lead);
-      for (size_t t = task.dense() ? static_cast<size_t>(lead) : 0; t < sample.targets.size(); ++t)
-        if (sample.targets[t] >= 0) answers.insert(sample.targets[t]);
-    }
-    const bool states = run_.config().task.automaton.targets == "state";  // the second need not accept
-    if (answers.size() != 2 || states) return;
-    rejecting_ = *answers.begin();
-    accepting_ = *answers.rbegin();
+    const auto sample =
+        tasks::make_sample(task, 1, tasks::Split::kTrain, 0, run_.config().train_lengths(task));
+    const int64_t lead = std::max<int64_t>(0, task.inputs(sample.size) - sample.size);
+    lead_.assign(sample.tokens.begin(), sample.tokens.begin() + lead);
   }
 
   int32_t output_of(int32_t predicted) const {
-    if (!accepting_) return predicted;
-    return predicted == *accepting_ ? 1 : predicted == rejecting_ ? 0 : -1;
+    if (!std::binary_search(answers_.begin(), answers_.end(), predicted)) return -1;
+    return accepts_ ? predicted == answers_[1] : predicted;
   }
 
   void predict(const int32_t* tokens, int64_t count) {
@@ -92,8 +79,8 @@ class Trained final : public theory::Recogniser {
   train::Run run_;
   std::vector<std::string> alphabet_, class_names_;
   std::vector<int32_t> tokens_, lead_;  // ids of the letters; what every row begins with
-  std::optional<int32_t> accepting_;
-  int32_t rejecting_ = 0, before_ = -1;
+  std::vector<int32_t> answers_;        // classes
+  bool accepts_ = false;                // with the second of two answers
   std::unique_ptr<models::ModelState> state_;
   Arena arena_;
   std::vector<int32_t> segment_, targets_, predictions_;

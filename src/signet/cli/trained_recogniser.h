@@ -11,7 +11,7 @@ namespace signet::cli {
 
 // `directory` as written by signet train. Letters are the task's input tokens. A task with two answers
 // accepts with the second: the number of ones is odd, the word is in the language. Other tasks have the
-// predicted class as output.
+// predicted class as output. Classes that are no answer of the task are lost.
 std::unique_ptr<theory::Recogniser> load_trained(const std::string& directory);
 
 }  // namespace signet::cli

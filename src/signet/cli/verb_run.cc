@@ -20,6 +20,8 @@
 namespace signet::cli {
 namespace {
 
+using nlohmann::ordered_json;
+
 // The one place that knows which kinds of model recognise words. An empty dtype is the usual one.
 std::unique_ptr<theory::Recogniser> open_recogniser(const std::string& path, const std::string& dtype) {
   if (!is_directory(path))
@@ -53,25 +55,27 @@ class WordRun {
     flush();
     line_.reset();
   }
-  nlohmann::ordered_json result() const {
-    nlohmann::ordered_json out = {{"word", word()}};
-    if (!model_.mealy()) out["accepted"] = output_ == 1;
+  ordered_json result() const {
+    ordered_json out = {{"word", word()}};
+    const bool lost = output_ && *output_ < 0;
+    if (!model_.mealy()) out["accepted"] = output_ ? ordered_json(*output_ == 1) : ordered_json();
     out["length"] = length_;
     if (model_.mealy()) {
-      out["output"] = output_;
-      out["label"] = model_.output_name(output_);
+      const bool answer = output_ && !lost;
+      out["output"] = answer ? ordered_json(*output_) : ordered_json();
+      out["label"] = answer ? ordered_json(model_.output_name(*output_)) : ordered_json();
     }
-    if (output_ < 0) out["lost"] = true;
+    if (lost) out["lost"] = true;
     if (trace_) out["states"] = states_;
     return out;
   }
   std::string text() const {
-    std::string line = fmt::format("{}\t{}",
-                                   model_.mealy() ? printable(model_.output_name(output_))
-                                   : output_ < 0  ? "lost"
-                                   : output_      ? "accepted"
-                                                  : "rejected",
-                                   printable(word(), 4 * kShown));
+    const std::string answer = !output_         ? "none"
+                               : *output_ < 0   ? "lost"
+                               : model_.mealy() ? printable(model_.output_name(*output_))
+                               : *output_       ? "accepted"
+                                                : "rejected";
+    std::string line = fmt::format("{}\t{}", answer, printable(word(), 4 * kShown));
     if (trace_) {
       line += "\n  states";
       for (int32_t q : states_) line += fmt::format(" {}", q);
@@ -108,7 +112,7 @@ class WordRun {
   theory::WordReader reader_;
   bool trace_;
   int64_t length_ = 0;
-  int32_t output_ = 0;
+  std::optional<int32_t> output_;  // none: the model has no answer to the empty word
   std::string shown_;
   std::vector<int32_t> letters_, outputs_, decoded_, states_;
   std::optional<ActivityLine> line_;  // from the kLong-th letter of a word to its end
@@ -134,24 +138,30 @@ class RunVerb final : public Verb {
   int run() override {
     const auto model = open_recogniser(model_, dtype_);
     WordRun word(*model, trace_);
-    if (json_) fmt::print("{{\"results\":[");
-    for (const std::string& text : words_) {
-      word.begin();
-      word.feed(text);
-      word.finish();
-      print(word);
+    try {
+      for (const std::string& text : words_) {
+        word.begin();
+        word.feed(text);
+        word.finish();
+        print(word);
+      }
+      if (words_.empty() || !file_.empty()) run_stream(word);
+    } catch (const Error&) {
+      if (json_ && printed_) fmt::print("\n]}}\n");  // what came before the fault is one object, too
+      throw;
     }
-    if (words_.empty() || !file_.empty()) run_stream(word);
-    if (json_) fmt::print("{}]}}\n", printed_ ? "\n" : "");
+    if (json_) fmt::print("{}]}}\n", printed_ ? "\n" : kHead);
     return 0;
   }
 
  private:
+  static constexpr const char* kHead = "{\"results\":[";
+
   void print(const WordRun& word) {
     if (json_) {
       // A long word may be cut within a letter: what is left of it shows as U+FFFD.
-      fmt::print("{}\n{}", printed_ ? "," : "",
-                 word.result().dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+      fmt::print("{}\n{}", printed_ ? "," : kHead,
+                 word.result().dump(-1, ' ', false, ordered_json::error_handler_t::replace));
     } else {
       fmt::print("{}\n", word.text());
     }

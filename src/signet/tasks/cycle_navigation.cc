@@ -21,6 +21,7 @@ class CycleNavigation final : public Task {
     return names;
   }
   std::vector<int32_t> input_tokens() const override { return {1, 2, 3}; }
+  std::vector<int32_t> answers() const override { return ids(kFirstPosition, positions_); }
   double chance() const override { return 1.0 / positions_; }
   void fill(Rng& rng, int64_t size, int32_t* tokens, int32_t* targets) const override {
     const int32_t move[] = {0, 1, positions_ - 1};

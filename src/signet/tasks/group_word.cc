@@ -136,6 +136,7 @@ class GroupWord final : public Task {
     ids.push_back(bos());
     return ids;
   }
+  std::vector<int32_t> answers() const override { return ids(0, table_.order()); }
   double chance() const override { return chance_among(table_.order()); }
   bool dense() const override { return true; }
   LengthRange train_lengths() const override {

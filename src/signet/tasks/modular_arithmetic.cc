@@ -27,6 +27,7 @@ class ModularArithmetic final : public Task {
   std::vector<std::string> token_names() const override {
     return {"pad", "+", "-", "*", "=", "0", "1", "2", "3", "4"};
   }
+  std::vector<int32_t> answers() const override { return ids(kFirstDigit, kModulus); }
   double chance() const override { return 1.0 / kModulus; }
   int64_t min_size() const override { return 3; }
 
@@ -75,6 +76,7 @@ class ModularArithmeticBrackets final : public Task {
     if (operators_ == 3) return Task::input_tokens();
     return {0, 1, 2, 3, 4, 5, 6, 8, 9, 10};
   }
+  std::vector<int32_t> answers() const override { return ids(0, kModulus); }
   double chance() const override { return 1.0 / kModulus; }
   int32_t pad() const override { return 11; }
   int64_t min_size() const override { return 1; }

@@ -12,6 +12,7 @@ constexpr int32_t kBit0 = 1;
 class BitTask : public Task {
  public:
   std::vector<std::string> token_names() const override { return {"pad", "0", "1"}; }
+  std::vector<int32_t> answers() const override { return ids(kBit0, 2); }
   double chance() const override { return 0.5; }
 
  protected:

@@ -1,11 +1,18 @@
 #include "signet/tasks/task.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "signet/base/error.h"
 #include "signet/base/thread_pool.h"
 
 namespace signet::tasks {
+
+std::vector<int32_t> Task::ids(int32_t first, int64_t count) {
+  std::vector<int32_t> ids(static_cast<size_t>(count));
+  std::iota(ids.begin(), ids.end(), first);
+  return ids;
+}
 
 std::vector<int32_t> Task::input_tokens() const {
   std::vector<int32_t> ids;

@@ -35,6 +35,8 @@ class Task {
   // One per class, tokens by default; targets lie in [0, classes).
   virtual std::vector<std::string> class_names() const { return token_names(); }
   int64_t classes() const { return static_cast<int64_t>(class_names().size()); }
+  // The classes that can be right where an answer is due, ascending; all by default.
+  virtual std::vector<int32_t> answers() const { return ids(0, classes()); }
   virtual int32_t pad() const { return 0; }
   virtual std::vector<int32_t> input_tokens() const;  // the ids a model is ever fed; all but pad by default
   virtual bool dense() const { return false; }
@@ -57,6 +59,8 @@ class Task {
  protected:
   // Chance among equally likely answers; 0 where there is but one, which leaves nothing to scale.
   static double chance_among(int64_t answers) { return answers > 1 ? 1.0 / static_cast<double>(answers) : 0; }
+  // first, first + 1, .., `count` of them.
+  static std::vector<int32_t> ids(int32_t first, int64_t count);
 };
 
 // The generator of one sample. Streams below 2^62 are left to other users of the same seed.

@@ -25,7 +25,10 @@ class Compiled final : public Recogniser {
       outputs[i] = answer < 0 ? -1 : network_.final_output[answer];
     }
   }
-  int32_t empty_output() const override { return network_.initial_output(); }
+  std::optional<int32_t> empty_output() const override {
+    if (mealy()) return std::nullopt;
+    return network_.initial_output();
+  }
   bool mealy() const override { return network_.dfa.mealy(); }
 
  private:
@@ -45,11 +48,13 @@ std::unique_ptr<Recogniser> make_recogniser(Network network, NumberType type) {
   return std::make_unique<Compiled>(std::move(network), type);
 }
 
-WordReader::WordReader(const std::vector<std::string>& alphabet) : alphabet_(alphabet), single_(true) {
+WordReader::WordReader(const std::vector<std::string>& alphabet)
+    : alphabet_(alphabet), single_(true), dotted_(false) {
   std::fill(std::begin(by_byte_), std::end(by_byte_), -1);
   for (size_t i = 0; i < alphabet.size(); ++i) {
     const std::string& name = alphabet[i];
     single_ = single_ && !name.empty() && utf8_length(static_cast<unsigned char>(name[0])) == name.size();
+    dotted_ = dotted_ || name.find('.') != name.npos;
     if (name.size() == 1) by_byte_[static_cast<unsigned char>(name[0])] = static_cast<int32_t>(i);
   }
 }
@@ -78,7 +83,7 @@ void WordReader::read(std::string_view text, std::vector<int32_t>& letters) {
       }
       pending_.push_back(c);
       if (pending_.size() >= utf8_length(static_cast<unsigned char>(pending_[0]))) finish(letters);
-    } else if (is_space(c) || c == '.') {
+    } else if (is_space(c) || (c == '.' && !dotted_)) {
       finish(letters);
     } else {
       pending_.push_back(c);

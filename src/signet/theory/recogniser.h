@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,18 +22,18 @@ class Recogniser {
   // Per letter: the output after it (1 or 0 for accepted or not, or a Mealy machine's symbol; -1 when the
   // model is lost) and, where states is not null, the state decoded (-1 when there is none).
   virtual void feed(const int32_t* letters, int64_t count, int32_t* outputs, int32_t* states) = 0;
-  // The output for the empty word.
-  virtual int32_t empty_output() const = 0;
+  // The output for the empty word; none where outputs belong to letters, as a Mealy machine's do.
+  virtual std::optional<int32_t> empty_output() const = 0;
   virtual bool mealy() const = 0;
-  // An output of a Mealy machine, for people.
+  // An output of a Mealy machine that is not lost, for people.
   virtual std::string output_name(int32_t output) const { return std::to_string(output); }
 };
 
 std::unique_ptr<Recogniser> make_recogniser(Network network, NumberType type);
 
 // Turns text into letters piece by piece, so that a word may be longer than memory. Letters of one character
-// are written one after the other; longer names are separated by '.' or white space. White space between
-// letters is ignored.
+// are written one after the other; longer names are separated by white space, or by '.' if no name has one.
+// White space between letters is ignored.
 class WordReader {
  public:
   explicit WordReader(const std::vector<std::string>& alphabet);
@@ -47,6 +48,7 @@ class WordReader {
 
   const std::vector<std::string>& alphabet_;
   bool single_;           // every letter is one character
+  bool dotted_;           // some letter has a dot
   int32_t by_byte_[256];  // letters of one byte, -1 where none
   std::string pending_;
 };
