@@ -130,6 +130,13 @@ TEST(ReproduceVerb, EveryExperimentAndProtocolIsSound) {
 }
 
 // The whole way at a size that learns nothing.
+// docs/formats.md: exit code 2, and the experiment's file is not to blame.
+TEST(ReproduceVerb, WrongSettingsAreFaultsOfTheCommandLine) {
+  const auto result = run_signet("reproduce table3 --quick --dry-run --set train.steps=-3");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(result.err.rfind("signet: --set train.steps=-3: run ", 0), 0u) << result.err;
+}
+
 TEST(ReproduceVerb, EndsWithAPageOfOwnAndPublishedFigures) {
   TemporaryDirectory directory;
   const std::string tiny =

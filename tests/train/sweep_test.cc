@@ -103,9 +103,32 @@ TEST(SweepPlan, AnAxisCannotBeSetAside) {
   expect_error([&] { plan_runs(plan, false); }, ErrorCode::kUsage, "train.seed is an axis");
   plan.last = {"model.eigenvalues=0,1"};
   plan.axes[0].values[1].set.pop_back();
-  expect_error([&] { plan_runs(plan, false); }, ErrorCode::kBadInput, "have the same configuration");
+  expect_error([&] { plan_runs(plan, false); }, ErrorCode::kUsage, "have the same configuration");
   plan.last = {"train.batch=4"};
   EXPECT_EQ(plan_runs(plan, false).size(), 12u);
+}
+
+// The message and the exit code say whether the command line or the file is to be mended.
+TEST(SweepPlan, FaultsAreNamedWhereTheyStand) {
+  const std::string base = "base: {task: {name: parity}}\n";
+  const auto refuse = [](const std::string& text, const std::vector<std::string>& last, ErrorCode code,
+                         const std::string& expected) {
+    SCOPED_TRACE(expected);
+    auto plan = plan_of(text);
+    plan.last = last;
+    expect_error([&] { plan_runs(plan, false); }, code, expected);
+  };
+  const std::string typo = "grid.yaml: run sed=1: unknown key 'train.sed' (did you mean 'train.seed'?)";
+  refuse(base + "grid: {train.sed: [1]}", {}, ErrorCode::kBadInput, typo);
+  refuse(base + "grid: {train.sed: [1]}", {"train.steps=-3"}, ErrorCode::kBadInput, typo);
+  refuse(base, {"train.steps=-3"}, ErrorCode::kUsage, "--set train.steps=-3: run run: train.steps must be");
+  refuse(base, {"train.batch=8", "train.sed=1"}, ErrorCode::kUsage,
+         "--set train.batch=8 --set train.sed=1: run run: unknown key 'train.sed'");
+  refuse(base, {"steps"}, ErrorCode::kUsage, "'steps' must look like section.key=value");
+  // Without it the file lacks a task, which is not what is wrong.
+  refuse("base: {train: {batch: 4}}", {"task.name=parity", "train.steps=-3"}, ErrorCode::kUsage,
+         "train.steps must be");
+  refuse("base: {train: {batch: 4}}", {"train.steps=3"}, ErrorCode::kBadInput, "grid.yaml: run run: no task");
 }
 
 TEST(SweepPlan, NamesOfItsOwnFilesAreNotThoseOfRuns) {

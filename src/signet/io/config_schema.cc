@@ -243,10 +243,10 @@ void Fields::load_section(const ConfigNode& node, const std::string& prefix, con
 void Fields::set(std::string_view assignment) {
   const size_t equals = assignment.find('=');
   if (equals == std::string_view::npos || equals == 0)
-    fail(ErrorCode::kUsage, "--set '{}' must look like section.key=value", printable(assignment));
+    fail(ErrorCode::kUsage, "setting '{}' must look like section.key=value", printable(assignment));
   const std::string key(assignment.substr(0, equals)), text(assignment.substr(equals + 1));
   Field* field = find(key);
-  if (!field) fail(ErrorCode::kUsage, "--set: unknown key '{}'{}", printable(key), unknown_key_advice(key));
+  if (!field) fail(ErrorCode::kUsage, "unknown key '{}'{}", printable(key), unknown_key_advice(key));
   try {
     ConfigNode value;
     value.kind = ConfigNode::Kind::kScalar;

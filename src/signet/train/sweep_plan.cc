@@ -186,6 +186,72 @@ std::string architecture_in(const std::vector<std::string>& set) {
   return name;
 }
 
+// Every run of the plan; what is wrong is told without saying where it stands.
+std::vector<PlannedRun> expand(const SweepPlan& plan, bool allow_missing) {
+  std::vector<PlannedRun> runs;
+  std::map<std::string, size_t> names;
+  std::map<std::string, std::string> configurations;  // and the run that has it
+  std::vector<size_t> at(plan.axes.size(), 0);
+  for (bool more = true; more;) {
+    PlannedRun run;
+    run.at = at;
+    run.name = run_name(plan, at);
+    std::vector<std::string> set = plan.base;
+    for (size_t i = 0; i < at.size(); ++i) {
+      const auto& extra = plan.axes[i].values[at[i]].set;
+      set.insert(set.end(), extra.begin(), extra.end());
+    }
+    bool skip = false;
+    for (const auto& override : plan.overrides) {
+      if (!matches(override, plan, at)) continue;
+      set.insert(set.end(), override.set.begin(), override.set.end());
+      skip = skip || override.skip;
+    }
+    set.insert(set.end(), plan.last.begin(), plan.last.end());
+    if (run.name.size() > kMaxName)
+      bad_input("the name of run '{}' is longer than {} characters; shorten the names of its settings",
+                printable(run.name), kMaxName);
+    const auto [other, fresh] = names.emplace(run.name, runs.size());
+    if (!fresh)
+      bad_input("two runs of the grid have the name '{}'; give their settings different names",
+                printable(run.name));
+    const std::string architecture = architecture_in(set);
+    if (allow_missing && !architecture.empty() && !models::architecture_exists(architecture)) {
+      run.missing = fmt::format("model {} is not in this build", architecture);
+    } else if (!skip) {
+      try {
+        run.config = resolve_config({"", "", "", set});
+        check_horizon(plan, run.config);
+      } catch (const Error& error) {
+        bad_input("run {}: {}", printable(run.name), error.what());
+      }
+      const auto [same, another] = configurations.emplace(run.config.to_yaml(), run.name);
+      if (!another)
+        bad_input("runs {} and {} have the same configuration, so they would count as two of one",
+                  printable(same->second), printable(run.name));
+    }
+    if (!skip) runs.push_back(std::move(run));
+    more = false;
+    for (size_t i = at.size(); i-- > 0 && !more;) {
+      more = ++at[i] < plan.axes[i].values.size();
+      if (!more) at[i] = 0;
+    }
+  }
+  if (runs.empty()) bad_input("every run of the grid is skipped");
+  return runs;
+}
+
+// What is wrong with the plan before the command line sets anything, or "".
+std::string fault_without_last(SweepPlan plan, bool allow_missing) {
+  plan.last.clear();
+  try {
+    expand(plan, allow_missing);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 }  // namespace
 
 const Axis* SweepPlan::axis(const std::string& name) const {
@@ -286,58 +352,15 @@ void set_seeds(SweepPlan& plan, int64_t count) {
 }
 
 std::vector<PlannedRun> plan_runs(const SweepPlan& plan, bool allow_missing) {
-  std::vector<PlannedRun> runs;
-  std::map<std::string, size_t> names;
-  std::map<std::string, std::string> configurations;  // and the run that has it
   check_last(plan);
-  std::vector<size_t> at(plan.axes.size(), 0);
-  for (bool more = true; more;) {
-    PlannedRun run;
-    run.at = at;
-    run.name = run_name(plan, at);
-    std::vector<std::string> set = plan.base;
-    for (size_t i = 0; i < at.size(); ++i) {
-      const auto& extra = plan.axes[i].values[at[i]].set;
-      set.insert(set.end(), extra.begin(), extra.end());
-    }
-    bool skip = false;
-    for (const auto& override : plan.overrides) {
-      if (!matches(override, plan, at)) continue;
-      set.insert(set.end(), override.set.begin(), override.set.end());
-      skip = skip || override.skip;
-    }
-    set.insert(set.end(), plan.last.begin(), plan.last.end());
-    if (run.name.size() > kMaxName)
-      bad_input("{}: the name of run '{}' is longer than {} characters; shorten the names of its settings",
-                printable(plan.where), printable(run.name), kMaxName);
-    const auto [other, fresh] = names.emplace(run.name, runs.size());
-    if (!fresh)
-      bad_input("{}: two runs of the grid have the name '{}'; give their settings different names",
-                printable(plan.where), printable(run.name));
-    const std::string architecture = architecture_in(set);
-    if (allow_missing && !architecture.empty() && !models::architecture_exists(architecture)) {
-      run.missing = fmt::format("model {} is not in this build", architecture);
-    } else if (!skip) {
-      try {
-        run.config = resolve_config({"", "", "", set});
-        check_horizon(plan, run.config);
-      } catch (const Error& error) {
-        bad_input("{}: run {}: {}", printable(plan.where), printable(run.name), error.what());
-      }
-      const auto [same, another] = configurations.emplace(run.config.to_yaml(), run.name);
-      if (!another)
-        bad_input("{}: runs {} and {} have the same configuration, so they would count as two of one",
-                  printable(plan.where), printable(same->second), printable(run.name));
-    }
-    if (!skip) runs.push_back(std::move(run));
-    more = false;
-    for (size_t i = at.size(); i-- > 0 && !more;) {
-      more = ++at[i] < plan.axes[i].values.size();
-      if (!more) at[i] = 0;
-    }
+  try {
+    return expand(plan, allow_missing);
+  } catch (const Error& error) {
+    // The file has the fault if it is there without what the command line sets, too.
+    if (plan.last.empty() || fault_without_last(plan, allow_missing) == error.what())
+      bad_input("{}: {}", printable(plan.where), error.what());
+    fail(ErrorCode::kUsage, "--set {}: {}", printable(join(plan.last, " --set ")), error.what());
   }
-  if (runs.empty()) bad_input("{}: every run of the grid is skipped", printable(plan.where));
-  return runs;
 }
 
 }  // namespace signet::train
