@@ -30,6 +30,17 @@ TEST(Utf8, AcceptsTextAndFindsTheFirstBadByte) {
   for (const auto& c : cases) EXPECT_EQ(find_invalid_utf8(c.text), c.at) << c.text;
 }
 
+TEST(ShellWord, QuotesWhatAShellWouldChange) {
+  for (const char* plain : {"runs/parity-lstm-1", "a.b,c=d:e@f%g+h_i"}) EXPECT_EQ(shell_word(plain), plain);
+  EXPECT_EQ(shell_word("my run 2"), "'my run 2'");
+  EXPECT_EQ(shell_word("runs/parity-deltanet-[-1,1]-1"), "'runs/parity-deltanet-[-1,1]-1'");
+  EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_word(""), "''");
+  for (const char* special :
+       {"~x", "$HOME", "a;b", "a&b", "#a", "`a`", "a\\b", "=ls", "!a", "{a,b}", "\xc3\xa9"})
+    EXPECT_EQ(shell_word(special), "'" + std::string(special) + "'");
+}
+
 TEST(Printable, EscapesAndCuts) {
   EXPECT_EQ(printable("plain é"), "plain é");
   EXPECT_EQ(printable(std::string_view("a\0b\n\x1b[31m\x7f\xff", 11)), "a\\x00b\\x0a\\x1b[31m\\x7f\\xff");

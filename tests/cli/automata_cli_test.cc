@@ -4,6 +4,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "signet/base/files.h"
 #include "signet/base/text.h"
 #include "support/command.h"
 
@@ -69,6 +70,21 @@ TEST(Analyze, ANameInPlaceOfAnExpressionIsPointedOut) {
   EXPECT_NE(note("parity").find("--language parity"), std::string::npos);
   EXPECT_NE(note("S5").find("--group S5"), std::string::npos);
   EXPECT_EQ(note("(ab)*"), "");
+  EXPECT_EQ(note("..' --alphabet 'ab"), "");
+  // So are paths, also when they are no expressions.
+  const test::TemporaryDirectory directory;
+  for (const char* name : {"dfa.json", "a-b.json"}) test::write_text(directory / name, "{}");
+  make_directories(directory / "par");
+  const auto said = [&](const std::string& arguments) {
+    const auto result = run_signet(arguments, directory.path());
+    return result.out + result.err;
+  };
+  EXPECT_NE(said("analyze dfa.json")
+                .find("note: read as a regular expression; the file of that name is --dfa dfa.json"),
+            std::string::npos);
+  EXPECT_NE(said("compile par").find("there is a directory of that name"), std::string::npos);
+  EXPECT_NE(said("analyze a-b.json").find("is not in the alphabet"), std::string::npos);
+  EXPECT_NE(said("analyze a-b.json").find("the file of that name is --dfa a-b.json"), std::string::npos);
 }
 
 TEST(Analyze, BadInputIsBoundedAndExplained) {

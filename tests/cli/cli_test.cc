@@ -105,6 +105,7 @@ TEST(Cli, ExitCodes) {
       {"train parity --steps 1e3", 2, "--steps: '1e3' is not a whole number"},
       {"train parity --steps -5", 2, "signet: train.steps must be"},
       {"train parity --lr 0.1", 2, "--set section.key=value"},
+      {"train parity --dry-run --model ''", 2, "--model is empty"},
       {"train --regex ''", 3, "the expression is empty"},
       {"train parity --model mlstm+", 2, "unknown model ''; there are"},
       {"train parity --model mlstm+slstm --set model.heads=2", 2,

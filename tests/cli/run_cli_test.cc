@@ -43,6 +43,16 @@ TEST_F(TrainedRun, ResumeRefusesWhatItWouldNotDo) {
   EXPECT_EQ(list_directory(directory_.path()), std::vector<std::string>{"run"});
 }
 
+// What a message says to type can be pasted.
+TEST(Train, HintsQuoteTheDirectory) {
+  const test::TemporaryDirectory directory;
+  for (const char* name : {"my run", "runs/parity-deltanet-[-1,1]-1"}) {
+    test::train_small(directory / name, {"train.steps=1"});
+    expect_refused(run_signet(std::string("train parity --out '") + name + "'", directory.path()), 3,
+                   std::string("`signet train --resume '") + name + "'`");
+  }
+}
+
 TEST_F(TrainedRun, SavedEvaluationsLeaveTheScoreOfTheRunAlone) {
   const auto before = train::read_results(path_);
   ASSERT_EQ(run_signet("eval --quiet --save --lengths 3:5 --samples 7 --horizon 20 " + run_).exit_code, 0);

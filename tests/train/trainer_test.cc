@@ -197,11 +197,12 @@ void expect_stopped(const std::string& file, Call&& call, const std::string& par
 TEST(Trainer, AStoppedValidationIsMadeByTheRunThatGoesOn) {
   TemporaryDirectory directory;
   const std::vector<std::string> set = {"train.validate_every=10", "train.steps=20"};
-  const std::string whole = directory / "whole", run = directory / "run";
+  const std::string whole = directory / "whole", run = directory / "run [1]";
   train_small(whole, set);
   // The first line of metrics.jsonl is that of step 10, after which the run validates.
   expect_stopped(
-      "metrics.jsonl", [&] { train_small(run, set); }, "saved at step 10");
+      "metrics.jsonl", [&] { train_small(run, set); },
+      "saved at step 10; go on with: signet train --resume '" + run + "'");
   EXPECT_EQ(metrics_of(run).size(), 1u);
   // The next one is that of the validation itself, then comes step 20, the last.
   expect_stopped(
@@ -219,12 +220,12 @@ TEST(Trainer, AStoppedValidationIsMadeByTheRunThatGoesOn) {
 // An evaluation of minutes, were the signal not heeded.
 TEST(Trainer, AStoppedEvaluationIsMadeByTheRunThatGoesOn) {
   TemporaryDirectory directory;
-  const std::string run = directory / "run";
+  const std::string run = directory / "my run";
   const std::vector<std::string> set = {"train.steps=3", "eval.samples=4096", "eval.max_length=20000",
                                         "eval.min_length=20000"};
   const auto begin = std::chrono::steady_clock::now();
   expect_stopped(
-      "step-3", [&] { train_small(run, set); }, "signet train --resume " + run);
+      "step-3", [&] { train_small(run, set); }, "signet train --resume '" + run + "'");
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
   EXPECT_FALSE(exists(run + "/results.json"));
   EXPECT_EQ(Run::load(run).step(), 3);

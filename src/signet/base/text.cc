@@ -119,6 +119,16 @@ std::string printable(std::string_view text, size_t limit) {
   return result;
 }
 
+std::string shell_word(std::string_view text) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./,:@%";
+  if (!text.empty() && text.find_first_not_of(kPlain) == text.npos && text[0] != '=')
+    return std::string(text);
+  std::string word = "'";
+  for (char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
 double parse_double(std::string_view text, std::string_view what) {
   return parse_number<double>(text, what, "a number");
 }

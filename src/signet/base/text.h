@@ -20,6 +20,9 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 // For messages about hostile input: control characters and invalid UTF-8 become \xNN, long text is cut.
 std::string printable(std::string_view text, size_t limit = 200);
 
+// As one word of a shell's command line: in single quotes where it would not be taken as it stands.
+std::string shell_word(std::string_view text);
+
 // The position of the first byte that is not UTF-8, or npos.
 size_t find_invalid_utf8(std::string_view text);
 

@@ -6,12 +6,21 @@
 #include "signet/automata/regex.h"
 #include "signet/automata/task_machine.h"
 #include "signet/base/error.h"
+#include "signet/base/files.h"
 #include "signet/base/text.h"
 
 namespace signet::cli {
 namespace {
 
-// `parity` and `S5` are expressions too; whoever gives one probably means the language or the group.
+// `parity`, `S5` and `dfa.json` are expressions too; whoever gives one probably means the language, the group
+// or the file.
+std::string note_of_path(const std::string& expression) {
+  if (expression.find_first_not_of("./") == expression.npos || !exists(expression))
+    return "";  // . is any letter
+  return is_directory(expression) ? "there is a directory of that name"
+                                  : "the file of that name is --dfa " + printable(shell_word(expression));
+}
+
 void note_if_name(const std::string& expression, InputAutomaton& input) {
   const auto known = [](const auto& make) {
     try {
@@ -26,6 +35,20 @@ void note_if_name(const std::string& expression, InputAutomaton& input) {
     input.notes.push_back(fmt::format("read as a regular expression; the {} of that name is --{} {}",
                                       language ? "language" : "group", language ? "language" : "group",
                                       expression));
+  else if (const std::string path = note_of_path(expression); !path.empty())
+    input.notes.push_back("read as a regular expression; " + path);
+}
+
+automata::Dfa parse_expression(const std::string& expression, const std::string& alphabet,
+                               const automata::Limits& limits) {
+  try {
+    return automata::regex_to_dfa(
+        expression, alphabet.empty() ? automata::letters_in(expression) : automata::alphabet_of(alphabet),
+        limits);
+  } catch (const Error& error) {
+    const std::string path = note_of_path(expression);
+    throw Error(error.code(), error.what() + (path.empty() ? "" : "; " + path));
+  }
 }
 
 }  // namespace
@@ -91,8 +114,7 @@ InputAutomaton AutomatonInput::read() const {
   InputAutomaton input;
   input.limits = limits_;
   if (!regex_.empty()) {
-    const auto alphabet = alphabet_.empty() ? automata::letters_in(regex_) : automata::alphabet_of(alphabet_);
-    input.dfa = automata::regex_to_dfa(regex_, alphabet, limits_);
+    input.dfa = parse_expression(regex_, alphabet_, limits_);
     input.title = regex_;
     note_if_name(regex_, input);
   } else if (!dfa_file_.empty()) {

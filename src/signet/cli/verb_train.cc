@@ -62,6 +62,8 @@ class Train final : public Verb {
 
   int run() override {
     if (options_->given("--resume")) return resume();
+    if (model_.empty() && options_->given("--model"))
+      fail(ErrorCode::kUsage, "--model is empty; name one, or leave it out for deltanet");
     train::ConfigSources sources{config_, task_, model_, {}};
     add_automaton(sources);
     for (const auto& assignment : set_) sources.set.push_back(assignment);

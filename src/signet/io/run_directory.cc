@@ -49,7 +49,7 @@ RunDirectory RunDirectory::create(const std::string& path, bool force) {
     bad_input(
         "{} already exists and is not empty; go on with `signet train --resume {}`, choose another --out, or "
         "give --force to replace the run in it",
-        printable(path), printable(path));
+        printable(path), printable(shell_word(path)));
   if (!empty && !(exists(run.config_path()) && exists(join_path(path, ".lock"))))
     bad_input("{} holds files but no run of ours, so --force does not touch it; choose another --out",
               printable(path));

@@ -96,7 +96,7 @@ class Trainer {
           progress.finish();
           StopSignal::fail_stopped(
               signal, fmt::format("saved at step {}; go on with: signet train --resume {}", step_,
-                                  directory_.path()));
+                                  shell_word(directory_.path())));
         }
       }
     }
@@ -265,9 +265,9 @@ class Trainer {
         go_on);
     progress.finish();
     if (evaluation.samples < config.eval.samples)
-      StopSignal::fail_stopped(
-          StopSignal::requested(),
-          fmt::format("trained, but not evaluated; go on with: signet train --resume {}", directory_.path()));
+      StopSignal::fail_stopped(StopSignal::requested(),
+                               fmt::format("trained, but not evaluated; go on with: signet train --resume {}",
+                                           shell_word(directory_.path())));
     ordered_json result = evaluation_json(run_, evaluation);
     result["seed"] = config.train.seed;
     result["steps"] = step_;
