@@ -161,7 +161,7 @@ class Eval final : public Verb {
     const std::string path = run_directory_->results_path();
     if (!exists(path))
       bad_input("{} has no results.json to save to; finish the run with: signet train --resume {}",
-                printable(directory_), printable(directory_));
+                printable(directory_), printable(shell_word(directory_)));
     stored_ = io::read_json_file(path);
     if (!stored_.is_object()) bad_input("{} must hold an object", printable(path));
     const auto far = stored_.find("far");
