@@ -37,12 +37,12 @@ TEST(NamedGroup, GeneratorSets) {
   EXPECT_EQ(named_group("S5", "all").letters.size(), 120u);
   EXPECT_EQ(named_group("S5", "swaps").letters.size(), 10u);
   EXPECT_EQ(named_group("S5", "adjacent").letters.size(), 4u);
-  EXPECT_EQ(named_group("A5", "cycles3").letters.size(), 20u);
+  EXPECT_EQ(named_group("A5", "3cycles").letters.size(), 20u);
   EXPECT_EQ(named_group("Z5", "all").letters, (std::vector<std::string>{"0", "1", "2", "3", "4"}));
   EXPECT_EQ(named_group("S3", "swaps").letters, (std::vector<std::string>{"(0,1)", "(0,2)", "(1,2)"}));
   EXPECT_EQ(natural_action(named_group("S5")).states(), 5);
   EXPECT_THROW(named_group("A5", "swaps"), Error);
-  EXPECT_THROW(named_group("S5", "cycles3"), Error);
+  EXPECT_THROW(named_group("S5", "3cycles"), Error);
   EXPECT_THROW(named_group("S5", "swap"), Error);
 }
 

@@ -12,7 +12,7 @@ using automata::Permutation;
 TEST(TableGroup, IsTheGroupOfItsLetters) {
   for (const auto& [name, letters] :
        {std::pair{"S4", "all"}, std::pair{"Q8", "standard"}, std::pair{"Z2xZ6", "all"},
-        std::pair{"A5", "cycles3"}, std::pair{"Z1", "all"}}) {
+        std::pair{"A5", "3cycles"}, std::pair{"Z1", "all"}}) {
     SCOPED_TRACE(name);
     const auto generators = automata::named_group(name, letters, {}).generators;
     const auto group = TableGroup::generate(generators, 1000);

@@ -133,7 +133,7 @@ TEST(Verdict, GroupsNeedFewReflections) {
   };
   EXPECT_EQ(product("S5", "swaps"), (std::pair<int64_t, int64_t>(1, 5)));
   EXPECT_EQ(product("S5", "all"), (std::pair<int64_t, int64_t>(4, 5)));
-  EXPECT_EQ(product("A5", "cycles3"), (std::pair<int64_t, int64_t>(2, 5)));
+  EXPECT_EQ(product("A5", "3cycles"), (std::pair<int64_t, int64_t>(2, 5)));
   // Signed permutations: factors and dimension as GAP has them for the smallest real representations.
   EXPECT_EQ(product("Z2", "all"), (std::pair<int64_t, int64_t>(1, 1)));
   EXPECT_EQ(product("Z3", "all"), (std::pair<int64_t, int64_t>(2, 3)));

@@ -237,7 +237,7 @@ Action parse_group(std::string_view name) {
 }  // namespace
 
 const std::vector<std::string>& generator_sets() {
-  static const std::vector<std::string> names = {"standard", "swaps", "adjacent", "cycles3", "all"};
+  static const std::vector<std::string> names = {"standard", "swaps", "adjacent", "3cycles", "all"};
   return names;
 }
 
@@ -264,7 +264,7 @@ NamedGroup named_group(std::string_view name, std::string_view generators, const
       for (int32_t j = i + 1; j < n; ++j) candidates.push_back(cycle(n, {i, j}));
   } else if (generators == "adjacent") {
     for (int32_t i = 0; i + 1 < n; ++i) candidates.push_back(cycle(n, {i, i + 1}));
-  } else if (generators == "cycles3") {
+  } else if (generators == "3cycles") {
     for (int32_t i = 0; i < n && n <= 20; ++i)
       for (int32_t j = i + 1; j < n; ++j)
         for (int32_t k = i + 1; k < n; ++k)

@@ -27,7 +27,7 @@ struct NamedGroup {
 };
 
 // Letters by `generators`: "standard" (few), "swaps" (every transposition of the natural action), "adjacent"
-// (swaps of neighbours), "cycles3" (every 3-cycle), "all" (every element, identity first). Throws kBadInput
+// (swaps of neighbours), "3cycles" (every 3-cycle), "all" (every element, identity first). Throws kBadInput
 // for an unknown name, a group without such generators, or one beyond the limits.
 NamedGroup named_group(std::string_view name, std::string_view generators = "standard",
                        const Limits& limits = {});

@@ -190,8 +190,7 @@ int64_t token_count(std::string_view part, std::string_view task) {
 
 std::vector<std::string> parse_sets(std::string_view part, std::string_view task) {
   std::vector<std::string> sets;
-  for (std::string set : split(part, '+')) {
-    if (set == "cycles3") set = "3cycles";  // the theory toolkit's word
+  for (const std::string& set : split(part, '+')) {
     const auto& known = letter_sets();
     if (std::find(known.begin(), known.end(), set) == known.end())
       fail(ErrorCode::kUsage, "task {}: unknown letters '{}'{}; give {} joined by '+', or Ntokens",
