@@ -14,15 +14,10 @@ namespace {
 
 using test::device_error;
 using test::device_tolerance;
+using test::kAdded;
 using test::OnDevice;
 using test::poisoned;
 using test::Rounded;
-
-constexpr double kAdded = 0.25;  // what accumulated gradients hold before
-
-struct Rows {
-  int64_t rows, width, stride;
-};
 
 TEST(ModelEndsCuda, RowsByIndex) {
   SIGNET_NEEDS_GPU();
@@ -86,8 +81,11 @@ TEST(ModelEndsCuda, Embedding) {
 template <class T>
 void check_cross_entropy() {
   Rng rng(6);
-  for (const Rows& c :
-       {Rows{1, 1, 1}, Rows{70, 5, 8}, Rows{33, 100, 100}, Rows{4, 1000, 1001}, Rows{0, 4, 4}}) {
+  struct Case {
+    int64_t rows, width, stride;
+  };
+  for (const Case& c :
+       {Case{1, 1, 1}, Case{70, 5, 8}, Case{33, 100, 100}, Case{4, 1000, 1001}, Case{0, 4, 4}}) {
     SCOPED_TRACE(testing::Message() << c.rows << " x " << c.width);
     const Rounded<T> logits(rng, c.rows * c.stride, 5.0);
     const float smoothing = c.rows % 2 == 0 ? 0.125f : 0.0f;

@@ -13,11 +13,10 @@ namespace {
 
 using test::device_error;
 using test::device_tolerance;
+using test::kAdded;
 using test::OnDevice;
 using test::poisoned;
 using test::Rounded;
-
-constexpr double kAdded = 0.25;  // what accumulated gradients hold before
 
 struct Rows {
   int64_t rows, width, stride;

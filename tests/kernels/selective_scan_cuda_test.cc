@@ -6,11 +6,10 @@ namespace signet::kernels {
 namespace {
 
 using test::device_error;
+using test::kAdded;
 using test::OnDevice;
 using test::poisoned;
 using test::Rounded;
-
-constexpr double kAdded = 0.25;  // what da_log, dd and dbias hold before backward adds to them
 
 enum Present { kNothing = 0, kSkip = 1, kGate = 2, kBias = 4, kStates = 8, kEverything = 15 };
 

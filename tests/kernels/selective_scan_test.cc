@@ -6,6 +6,7 @@
 namespace signet::kernels {
 namespace {
 
+using test::kAdded;
 using test::or_null;
 using test::poisoned;
 using test::without_gaps;
@@ -20,8 +21,6 @@ template <class T>
 struct Result {
   std::vector<T> y, final_state, du, draw, da_log, db, dc, dd, dz, dbias, d_initial;
 };
-
-constexpr double kAdded = 0.25;  // what da_log, dd and dbias hold before backward adds to them
 
 template <class T, class F, class B>
 Result<T> run(const Problem& problem, F forward, B backward) {

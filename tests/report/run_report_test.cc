@@ -106,9 +106,9 @@ TEST(RunReport, Verdicts) {
   EXPECT_EQ(verdict(run), Verdict::kNearly);
   run.scaled_accuracy = 0.5;
   EXPECT_EQ(verdict(run), Verdict::kPartly);
-  run.constant = {"0", 0.72, 0.72};
-  EXPECT_EQ(verdict(run), Verdict::kChance) << "within 0.1 of one answer to everything";
-  EXPECT_NE(verdict_sentence(run).find("close to guessing (always answering 0: 0.440)."), std::string::npos)
+  run.constant = {"0", 0.73, 0.73};
+  EXPECT_EQ(verdict(run), Verdict::kChance) << "close to one answer to everything";
+  EXPECT_NE(verdict_sentence(run).find("close to guessing (always answering 0: 0.460)."), std::string::npos)
       << verdict_sentence(run);
   run.constant.accuracy = 0.51;  // what even answers give in some thousand samples
   EXPECT_EQ(run.constant_score(), 0);
@@ -125,6 +125,11 @@ TEST(RunReport, Verdicts) {
             std::string::npos)
       << verdict_sentence(dense);
   EXPECT_NE(verdict_sentence(dense).find("up to about length 171"), std::string::npos);
+  dense.scaled_accuracy = 0.952;
+  dense.constant = {"0", 0.99, 0.95};
+  EXPECT_EQ(verdict(dense), Verdict::kChance) << "0.952 is nothing where one answer has 0.95";
+  dense.scaled_accuracy = 0.98;
+  EXPECT_EQ(verdict(dense), Verdict::kNearly);
   dense.scaled_accuracy = 1;
   dense.constant = {"0", 1, 1};
   EXPECT_NE(verdict_sentence(dense).find("(always answering 0: 1.000)"), std::string::npos);

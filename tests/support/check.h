@@ -16,6 +16,9 @@
 
 namespace signet::test {
 
+// What gradients that a kernel adds to hold before it does.
+inline constexpr double kAdded = 0.25;
+
 inline std::vector<double> random_values(Rng& rng, int64_t n, double scale = 1.0) {
   std::vector<double> values(static_cast<size_t>(n));
   for (auto& v : values) v = scale * rng.normal();

@@ -167,10 +167,11 @@ std::string task_section(const std::string& task, const std::vector<const RunDat
 Verdict verdict(const RunData& run) {
   const double value = final_score(run);
   if (!std::isfinite(value)) return Verdict::kUnfinished;
-  return value >= 0.999                       ? Verdict::kSolved
-         : value >= 0.9                       ? Verdict::kNearly
-         : value > run.constant_score() + 0.1 ? Verdict::kPartly
-                                              : Verdict::kChance;
+  const double constant = run.constant_score();
+  return value >= 0.999                             ? Verdict::kSolved
+         : value <= constant + 0.1 * (1 - constant) ? Verdict::kChance
+         : value >= 0.9                             ? Verdict::kNearly
+                                                    : Verdict::kPartly;
 }
 
 std::string verdict_sentence(const RunData& run, const std::string& label) {

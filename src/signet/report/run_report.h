@@ -11,8 +11,8 @@ namespace signet::report {
 
 enum class Verdict { kSolved, kNearly, kPartly, kChance, kUnfinished };
 
-// How well a run does at the tested lengths: solved from 0.999 scaled accuracy, nearly from 0.9, chance up to
-// 0.1 above what one answer to everything would score.
+// How well a run does at the tested lengths: solved from 0.999 scaled accuracy; below, chance up to a tenth
+// of the way from what one answer to everything would score to 1; nearly from 0.9.
 Verdict verdict(const RunData& run);
 // `label` names the run; run_label(run) by default.
 std::string verdict_sentence(const RunData& run, const std::string& label = "");
