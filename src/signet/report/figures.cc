@@ -21,10 +21,6 @@ struct Curve {
   std::vector<std::string> titles = {};
 };
 
-std::string whole(double length) {
-  return std::abs(length) < 1e15 ? fixed_number(length, 0) : short_number(length);
-}
-
 Curve accuracy_curve(const RunData& run, const std::vector<AccuracyPoint>& rows, size_t bins) {
   Curve curve;
   const size_t n = rows.size();
@@ -48,10 +44,10 @@ Curve accuracy_curve(const RunData& run, const std::vector<AccuracyPoint>& rows,
     curve.mean.push_back({x, run.scaled(p)});
     curve.low.push_back({x, run.scaled(center - half)});
     curve.high.push_back({x, run.scaled(center + half)});
-    curve.titles.push_back(fmt::format("length {}{}: {} {:.3f}{}, {:.0f} samples", whole(rows[begin].length),
-                                       end > begin + 1 ? "–" + whole(rows[end - 1].length) : "",
-                                       run.measure(), run.scaled(p),
-                                       run.dense ? "" : fmt::format(", accuracy {:.3f}", p), samples));
+    curve.titles.push_back(
+        fmt::format("length {}{}: {} {:.3f}{}, {:.0f} samples", whole_number(rows[begin].length),
+                    end > begin + 1 ? "–" + whole_number(rows[end - 1].length) : "", run.measure(),
+                    run.scaled(p), run.dense ? "" : fmt::format(", accuracy {:.3f}", p), samples));
   }
   return curve;
 }

@@ -13,18 +13,6 @@
 namespace signet::report {
 namespace {
 
-// Whole numbers with a separator from ten thousand on; those that no file should hold as 1e308.
-std::string count(double value) {
-  if (!std::isfinite(value) || std::abs(value) >= 1e15) return short_number(value);
-  const std::string digits = fmt::format("{:.0f}", std::abs(value));
-  std::string text;
-  for (size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && digits.size() > 4 && (digits.size() - i) % 3 == 0) text += ',';
-    text += digits[i];
-  }
-  return value < 0 ? fmt::format("−{}", text) : text;
-}
-
 std::string score(double value) { return fixed_number(value, 3); }
 
 std::string duration(double seconds) {
@@ -35,7 +23,7 @@ std::string duration(double seconds) {
 }
 
 std::string lengths(double low, double high) {
-  return low == high ? count(low) : fmt::format("{}–{}", count(low), count(high));
+  return low == high ? whole_number(low) : fmt::format("{}–{}", whole_number(low), whole_number(high));
 }
 
 std::string tested_lengths(const RunData& run) {
@@ -125,8 +113,8 @@ std::string result_table(const std::vector<Series>& series) {
         if (row.length == length) value = run.scaled(row.accuracy);
       html += fmt::format("<td>{}</td>", score(value));
     }
-    html += fmt::format("<td>{}</td><td>{}</td><td>{}</td></tr>\n", count(run.samples), count(run.steps),
-                        duration(run.seconds));
+    html += fmt::format("<td>{}</td><td>{}</td><td>{}</td></tr>\n", whole_number(run.samples),
+                        whole_number(run.steps), duration(run.seconds));
   }
   return html + "</tbody></table></div>\n";
 }
@@ -183,33 +171,28 @@ std::string verdict_sentence(const RunData& run, const std::string& label) {
   if (std::isfinite(run.train_low) && std::isfinite(run.train_high))
     text += fmt::format(" (trained on {})", lengths(run.train_low, run.train_high));
   text += fmt::format(": {} {}", run.measure(), score(final_score(run)));
-  const RunData::Constant& constant = run.constant;
   if (run.dense) {  // few sequences without an error say little of the answers
     if (v != Verdict::kSolved && std::isfinite(run.accuracy))
       text += fmt::format(", {} of the answers right", score(run.accuracy));
-    if (v != Verdict::kSolved && !constant.answer.empty())
-      text += fmt::format(" (always answering {}: {})", constant.answer, score(constant.accuracy));
-    if (v == Verdict::kSolved && constant.sequence_accuracy >= 0.03)
-      text += fmt::format(" (always answering {}: {})", constant.answer, score(constant.sequence_accuracy));
-  } else {
-    if (v == Verdict::kChance)
-      text += final_score(run) < run.constant_score() + 0.03 ? ", no better than guessing"
-                                                             : ", close to guessing";
-    if (run.constant_score() >= 0.03)
-      text += fmt::format(" (always answering {}: {})", constant.answer, score(run.constant_score()));
+  } else if (v == Verdict::kChance) {
+    text +=
+        final_score(run) < run.constant_score() + 0.03 ? ", no better than guessing" : ", close to guessing";
   }
+  const double constant = run.dense && v != Verdict::kSolved ? run.constant.accuracy : run.constant_score();
+  if (constant >= 0.03)
+    text += fmt::format(" (always answering {}: {})", run.constant.answer, score(constant));
   text += ".";
   if (v == Verdict::kSolved || v == Verdict::kNearly || std::isfinite(run.horizon)) {
     if (std::isfinite(run.horizon) && run.horizon_held) {
-      text += fmt::format(" It holds up to length {}, the longest tried.", count(run.horizon));
+      text += fmt::format(" It holds up to length {}, the longest tried.", whole_number(run.horizon));
     } else if (std::isfinite(run.horizon)) {
       text += fmt::format(
           " Accuracy stays above {} up to about length {}.",
           std::isfinite(run.horizon_threshold) ? short_number(run.horizon_threshold) : "the threshold",
-          count(run.horizon));
+          whole_number(run.horizon));
     } else if (!run.far.empty()) {
       const double value = run.scaled(run.far.back().accuracy);
-      text += fmt::format(" At length {} it {} {}.", count(run.far.back().length),
+      text += fmt::format(" At length {} it {} {}.", whole_number(run.far.back().length),
                           value >= 0.9 ? "still scores" : "is down to", score(value));
     }
   }

@@ -228,6 +228,17 @@ std::string short_number(double value) {
   return true_minus(text);
 }
 
+std::string whole_number(double value) {
+  if (!std::isfinite(value) || std::abs(value) >= 1e15) return short_number(value);
+  const std::string digits = fmt::format("{:.0f}", std::abs(value));
+  std::string text;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && digits.size() > 4 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return value < 0 ? fmt::format("−{}", text) : text;
+}
+
 std::string fixed_number(double value, int digits) {
   if (!std::isfinite(value)) return "–";
   const std::string text = fmt::format("{:.{}f}", value, digits);

@@ -88,6 +88,7 @@ std::string eigenvalue_strips(const std::vector<EigenvalueStrip>& strips, const 
 // Numbers as people write them: a true minus, no "-0", a dash for what is not finite.
 std::string short_number(double value);              // 0.25, 1k, 1M, 1e-4
 std::string fixed_number(double value, int digits);  // 0.250
+std::string whole_number(double value);              // 1234, 12,345; 1e308 where no digits would help
 
 // At most about 2 * buckets points: each bucket of x keeps its least and its greatest y, in order, so spikes
 // stay visible.
