@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/base/files.h"
+#include "signet/train/results.h"
 #include "signet/train/sweep_summary.h"
 #include "support/small_run.h"
 #include "support/temporary_directory.h"
@@ -254,17 +255,21 @@ TEST(Sweep, ResultsThatAreNotOursAreNamed) {
   const auto runs = plan_runs(plan, false);
   const auto outcomes = run_sweep(directory / "out", plan, runs, {1, "cpu", true});
   const std::string path = directory / "out/" + runs[1].name + "/results.json";
-  for (const auto& [text, part] : std::vector<std::pair<std::string, std::string>>{
-           {"{}", "'dense' is missing"},
-           {"[1]", "must be an object"},
-           {R"({"dense": 1})", "'dense' must be true or false"},
-           {R"({"dense": false})", "'scaled_accuracy' is missing"},
-           {R"({"dense": true, "sequence_accuracy": "all"})", "'sequence_accuracy' must be a number"},
-           {R"({"dense": true, "sequence_accuracy": 1, "seconds": []})", "'seconds' must be a number"},
-           {R"({"dense": true, "sequence_accuracy": 1, "seconds": 1, "horizon": 7})",
-            "horizon must be an object"},
-           {R"({"dense": true, "sequence_accuracy": 1, "seconds": 1, "horizon": {"length": 1.5}})",
-            "'length' must be a whole number"}}) {
+  for (
+      const auto& [text, part] : std::vector<std::pair<std::string, std::string>>{
+          {"{}", "'dense' is missing"},
+          {"[1]", "must be an object"},
+          {R"({"dense": 1})", "'dense' must be true or false"},
+          {R"({"dense": false})", "'scaled_accuracy' is missing"},
+          {R"({"dense": true, "sequence_accuracy": "all"})", "'sequence_accuracy' must be a number"},
+          {R"({"dense": true, "sequence_accuracy": 1, "samples": 0.5})", "'samples' must be a whole number"},
+          {R"({"dense": false, "scaled_accuracy": 1, "samples": 8})", "'accuracy' is missing"},
+          {R"({"dense": true, "sequence_accuracy": 1, "samples": 8, "seconds": []})",
+           "'seconds' must be a number"},
+          {R"({"dense": true, "sequence_accuracy": 1, "samples": 8, "seconds": 1, "horizon": 7})",
+           "horizon must be an object"},
+          {R"({"dense": true, "sequence_accuracy": 1, "samples": 8, "seconds": 1, "horizon": {"length": 1.5}})",
+           "'length' must be a whole number"}}) {
     SCOPED_TRACE(text);
     write_text(path, text);
     expect_error(
@@ -354,6 +359,70 @@ TEST(SweepSummary, AMedianHorizonIsABoundWhereRunsHeldToTheirLimit) {
     EXPECT_EQ(json["groups"][0]["horizon_reached_limit"], c.bound);
     EXPECT_EQ(nlohmann::ordered_json::parse(json.dump())["title"], "caf\\xe9");
   }
+}
+
+// Writes the score of a task that scores every position into the results of a run.
+void set_score(const std::string& run, double score, int64_t samples) {
+  auto results = nlohmann::ordered_json::parse(read_text(run + "/results.json"));
+  results["dense"] = true;
+  results["sequence_accuracy"] = score;
+  results["samples"] = samples;
+  write_text(run + "/results.json", results.dump());
+}
+
+// Two learning rates by three seeds, with scores of the test's choice.
+TEST(SweepSummary, SurvivorsOfARateThatFailsDoNotCompete) {
+  TemporaryDirectory directory;
+  auto plan = plan_of(kGrid);
+  keep_only(plan, "range=signed");
+  const auto runs = plan_runs(plan, false);
+  ASSERT_EQ(runs.size(), 6u);
+  const std::string out = directory / "out";
+  const auto outcomes = run_sweep(out, plan, runs, {2, "cpu", true});
+  const auto at_high = [&](size_t i) { return runs[i].config.train.lr == runs[0].config.train.lr; };
+  for (size_t i = 0; i < runs.size(); ++i) set_score(out + "/" + runs[i].name, at_high(i) ? 0.5 : 0.25, 100);
+  const auto chosen = [&](const std::vector<RunOutcome>& states) {
+    const auto summary = summarize(out, plan, runs, states);
+    EXPECT_EQ(summary.groups.size(), 1u);
+    return summary.groups.at(0);
+  };
+  const auto whole = chosen(outcomes);
+  EXPECT_EQ(std::stod(whole.rate), runs[0].config.train.lr);
+  EXPECT_EQ(whole.best, 0.5);
+  ASSERT_EQ(whole.rates.size(), 2u);
+  EXPECT_EQ(whole.rates[0].median + whole.rates[1].median, 0.75);
+
+  auto failed = outcomes;
+  for (size_t i = 0; i < runs.size(); ++i)
+    if (at_high(i) && i != whole.best_run) failed[i].state = RunOutcome::kFailed;
+  const auto rest = chosen(failed);
+  EXPECT_NE(std::stod(rest.rate), runs[0].config.train.lr);
+  EXPECT_EQ(rest.best, 0.25);
+  EXPECT_EQ(rest.failed, 2u);
+  const auto json = summary_json(summarize(out, plan, runs, failed))["groups"][0];
+  EXPECT_EQ(json["seeds"], 3);
+  EXPECT_EQ(json["rates"].size(), 2u);
+  EXPECT_EQ(json["rates"][0]["seeds"].get<int>() + json["rates"][1]["seeds"].get<int>(), 4);
+
+  // With all of the other rate failed the survivor is what there is.
+  for (size_t i = 0; i < runs.size(); ++i)
+    if (!at_high(i)) failed[i].state = RunOutcome::kFailed;
+  EXPECT_EQ(chosen(failed).best, 0.5);
+}
+
+TEST(Results, ScoresHaveTheStandardErrorOfTheirSequences) {
+  TemporaryDirectory directory;
+  const std::string path = directory / "results.json";
+  const auto error = [&](const std::string& scores) {
+    write_text(path, "{" + scores + R"(, "seconds": 1})");
+    return read_results(path).error;
+  };
+  EXPECT_DOUBLE_EQ(error(R"("dense": true, "sequence_accuracy": 0.2, "samples": 100)"), 0.04);
+  EXPECT_EQ(error(R"("dense": true, "sequence_accuracy": 1, "samples": 100)"), 0);
+  // Guessing 0.2 of the answers: 0.6 is half of the way, and what is scaled by 1 / 0.8 errs as much more.
+  EXPECT_NEAR(error(R"("dense": false, "scaled_accuracy": 0.5, "accuracy": 0.6, "samples": 2400)"), 0.0125,
+              1e-15);
+  EXPECT_EQ(error(R"("dense": false, "scaled_accuracy": 1, "accuracy": 1, "samples": 100)"), 0);
 }
 
 TEST(SweepSummary, MedianAndDeviation) {

@@ -42,6 +42,26 @@ report::Tone score_tone(double score) {
   return score >= 0.999 ? report::Tone::kGood : score > 0.1 ? report::Tone::kFair : report::Tone::kPoor;
 }
 
+namespace {
+
+// seeds, best, median, deviation and, if wanted, horizon; `none` in place of the best where no run is done
+void append_seeds(std::vector<report::Cell>& row, const train::SeedsSummary& seeds, bool horizons,
+                  const char* none) {
+  row.emplace_back(std::to_string(seeds.runs.size()));
+  if (seeds.runs.empty()) {
+    row.emplace_back(none, report::Tone::kMuted);
+    for (int i = 0; i < 2 + horizons; ++i) row.emplace_back("");
+    return;
+  }
+  row.emplace_back(fmt::format("{:.3f}", seeds.best), score_tone(seeds.best));
+  row.emplace_back(fmt::format("{:.3f}", seeds.median), score_tone(seeds.median));
+  row.emplace_back(fmt::format("{:.3f}", seeds.deviation));
+  if (horizons)
+    row.emplace_back(fmt::format("{}{:.0f}", seeds.horizon_held ? ">" : "", seeds.horizon_median));
+}
+
+}  // namespace
+
 report::PageTable summary_table(const train::SweepSummary& summary) {
   report::PageTable table;
   table.caption = "Best, median and median absolute deviation over the seeds";
@@ -57,21 +77,29 @@ report::PageTable summary_table(const train::SweepSummary& summary) {
   for (const auto& group : summary.groups) {
     std::vector<report::Cell> row(group.at.begin(), group.at.end());
     if (rates) row.emplace_back(group.rate);
-    row.emplace_back(std::to_string(group.runs.size()));
-    if (group.runs.empty()) {
-      row.emplace_back(group.missing.empty() ? "failed" : "missing", report::Tone::kMuted);
-      for (int i = 0; i < 2 + horizons; ++i) row.emplace_back("");
-    } else {
-      row.emplace_back(fmt::format("{:.3f}", group.best), score_tone(group.best));
-      row.emplace_back(fmt::format("{:.3f}", group.median), score_tone(group.median));
-      row.emplace_back(fmt::format("{:.3f}", group.deviation));
-      if (horizons)
-        row.emplace_back(fmt::format("{}{:.0f}", group.horizon_held ? ">" : "", group.horizon_median));
-    }
+    append_seeds(row, group, horizons, group.missing.empty() ? "failed" : "missing");
     row.emplace_back(fmt::format("{:.1f}", group.seconds));
     table.rows.push_back(std::move(row));
   }
   return table;
+}
+
+void add_rates_table(std::vector<report::PageTable>& tables, const train::SweepSummary& summary) {
+  if (std::none_of(summary.groups.begin(), summary.groups.end(),
+                   [](const auto& g) { return g.rates.size() > 1; }))
+    return;
+  report::PageTable& table = tables.emplace_back();
+  table.caption = "Every learning rate";
+  table.header = summary.axes;
+  for (const char* name : {"lr", "seeds", "best", "median", "deviation", ""}) table.header.emplace_back(name);
+  for (const auto& group : summary.groups)
+    for (const auto& seeds : group.rates) {
+      std::vector<report::Cell> row(group.at.begin(), group.at.end());
+      row.emplace_back(seeds.rate);
+      append_seeds(row, seeds, /*horizons=*/false, group.missing.empty() ? "failed" : "missing");
+      row.emplace_back(!seeds.runs.empty() && seeds.rate == group.rate ? "chosen" : "", report::Tone::kMuted);
+      table.rows.push_back(std::move(row));
+    }
 }
 
 std::string plain_text(const report::PageTable& table) {

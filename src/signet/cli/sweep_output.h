@@ -31,8 +31,10 @@ class SweepRunner {
 
 report::Tone score_tone(double score);  // of an accuracy, scaled or of whole sequences
 
-// One row per point of the grid: its values, learning rate, seeds, best, median, deviation, seconds.
+// One row per point of the grid: its values, learning rate chosen, seeds, best, median, deviation, seconds.
 report::PageTable summary_table(const train::SweepSummary& summary);
+// Adds the same for every learning rate, where some point of the grid has several.
+void add_rates_table(std::vector<report::PageTable>& tables, const train::SweepSummary& summary);
 std::string plain_text(const report::PageTable& table);  // for a terminal
 // Failed and missing runs, a line each.
 std::vector<std::string> summary_notes(const train::SweepSummary& summary);

@@ -57,16 +57,19 @@ class Reproduce final : public Verb {
     // Tables and figures of one sweep share its runs.
     if (out_.empty()) out_ = fmt::format("runs/reproduce/{}-{}", experiment_.sweep, protocol_);
     summary_ = runner_.run(out_, plan, runs);
-    const report::SweepPage page = make_page();
+    report::SweepPage page = make_page();
     const std::string page_path = join_path(out_, name_ + ".html");
     const auto json = to_json(page.notes);
+    const auto shown = page.tables;  // in a terminal
+    if (!shows_seeds()) page.tables.push_back(summary_table(summary_));
+    add_rates_table(page.tables, summary_);
     write_file_atomic(page_path, report::render_sweep(page));
     write_file_atomic(join_path(out_, name_ + ".json"), json.dump(1) + "\n");
     if (json_) {
       fmt::print("{}\n", json.dump(2));
     } else {
       fmt::print("{}\n", experiment_.title);
-      for (const auto& table : page.tables) fmt::print("\n{}\n{}", table.caption, plain_text(table));
+      for (const auto& table : shown) fmt::print("\n{}\n{}", table.caption, plain_text(table));
       for (const auto& note : page.notes) fmt::print("{}\n", printable(note, 2000));
       fmt::print("page: {}\n", page_path);
     }
@@ -96,9 +99,18 @@ class Reproduce final : public Verb {
     return nullptr;
   }
   bool median() const { return experiment_.show == "median"; }
+  bool shows_seeds() const { return experiment_.show == "horizon" || experiment_.show == "solved"; }
   double measure(const GroupSummary& group) const {
     if (experiment_.show == "horizon") return group.horizon_median;
     return median() ? group.median : group.best;
+  }
+  // The standard error of that over the test sequences.
+  double error(const GroupSummary& group) const {
+    if (experiment_.show == "horizon") return 0;
+    if (!median()) return summary_.runs[group.best_run].error;
+    std::vector<double> errors;
+    for (size_t i : group.runs) errors.push_back(summary_.runs[i].error);
+    return train::median_of(errors);
   }
 
   Cell ours_cell(const GroupSummary* group) const {
@@ -122,6 +134,9 @@ class Reproduce final : public Verb {
   report::PageTable score_table() const {
     report::PageTable table;
     table.caption = median() ? "Median and median absolute deviation over the seeds" : "Best of the seeds";
+    if (std::any_of(summary_.groups.begin(), summary_.groups.end(),
+                    [](const auto& group) { return group.rates.size() > 1; }))
+      table.caption += ", at the learning rate with the highest median";
     table.header = {"model"};
     const auto tasks = values_of("task");
     for (const auto& task : tasks) {
@@ -283,16 +298,24 @@ class Reproduce final : public Verb {
   struct Verdict {
     const train::Claim* claim;
     const GroupSummary *above, *below;
-    bool known() const { return above && below && !above->runs.empty() && !below->runs.empty(); }
+    double lead = 0, error = 0;  // of the better over the worse, and the standard error of that
+    bool known() const { return !above->runs.empty() && !below->runs.empty(); }
+    // A lead within its standard error, or that does not show in three decimals, is none.
+    double noise() const { return std::max(error, 0.001); }
+    bool holds() const { return lead >= noise(); }
+    bool tie() const { return std::abs(lead) < noise(); }
   };
-  // What does not show in three decimals is a tie.
-  static bool ahead(double above, double below) { return above - below >= 0.001; }
   // Claims about what this protocol runs.
   std::vector<Verdict> verdicts() const {
     std::vector<Verdict> list;
     for (const auto& claim : experiment_.claims) {
-      const Verdict verdict{&claim, find(claim.above, claim.task), find(claim.below, claim.task)};
-      if (verdict.above && verdict.below) list.push_back(verdict);
+      Verdict verdict{&claim, find(claim.above, claim.task), find(claim.below, claim.task)};
+      if (!verdict.above || !verdict.below) continue;
+      if (verdict.known()) {
+        verdict.lead = measure(*verdict.above) - measure(*verdict.below);
+        verdict.error = std::hypot(error(*verdict.above), error(*verdict.below));
+      }
+      list.push_back(verdict);
     }
     return list;
   }
@@ -301,6 +324,7 @@ class Reproduce final : public Verb {
     report::PageTable table;
     table.caption =
         experiment_.predicted.empty() ? "Orderings that the paper shows" : "Orderings that theory predicts";
+    table.caption += " (tie: a lead within its standard error over the test sequences)";
     table.header = {"task", "better", "worse", "ours", "holds"};
     for (const auto& verdict : verdicts()) {
       std::vector<Cell> row = {verdict.claim->task, verdict.claim->above, verdict.claim->below};
@@ -308,11 +332,10 @@ class Reproduce final : public Verb {
         row.emplace_back("not run", Tone::kMuted);
         row.emplace_back("–", Tone::kMuted);
       } else {
-        const double above = measure(*verdict.above), below = measure(*verdict.below);
-        row.emplace_back(fmt::format("{:.3f} and {:.3f}", above, below));
-        row.push_back(ahead(above, below)   ? Cell("yes", Tone::kGood)
-                      : ahead(below, above) ? Cell("no", Tone::kPoor)
-                                            : Cell("tie", Tone::kMuted));
+        row.emplace_back(fmt::format("{:.3f} and {:.3f}", measure(*verdict.above), measure(*verdict.below)));
+        row.push_back(verdict.holds() ? Cell("yes", Tone::kGood)
+                      : verdict.tie() ? Cell("tie", Tone::kMuted)
+                                      : Cell("no", Tone::kPoor));
       }
       table.rows.push_back(std::move(row));
     }
@@ -328,9 +351,7 @@ class Reproduce final : public Verb {
             "Protocol {}, {} run{} in {} on {}. The learning rate is the one with the highest median; "
             "seconds are {}.",
             protocol_, summary_.runs.size(), summary_.runs.size() == 1 ? "" : "s", out_, runner_.device(),
-            experiment_.show == "horizon" || experiment_.show == "solved"
-                ? "of one run's training, the median over the seeds"
-                : "of all runs together")};
+            shows_seeds() ? "of one run's training, the median over the seeds" : "of all runs together")};
     if (protocol_ == "quick")
       page.lead.emplace_back(
           "This is our small version, with smaller models, easier tasks (permutations of three points for "
@@ -390,11 +411,12 @@ class Reproduce final : public Verb {
     for (const auto& verdict : verdicts()) {
       ordered_json entry = {
           {"task", verdict.claim->task}, {"above", verdict.claim->above}, {"below", verdict.claim->below}};
-      entry["holds"] = entry["tie"] = nullptr;
+      for (const char* key : {"lead", "standard_error", "holds", "tie"}) entry[key] = nullptr;
       if (verdict.known()) {
-        const double above = measure(*verdict.above), below = measure(*verdict.below);
-        entry["holds"] = ahead(above, below);
-        entry["tie"] = !ahead(above, below) && !ahead(below, above);
+        entry["lead"] = verdict.lead;
+        entry["standard_error"] = verdict.error;
+        entry["holds"] = verdict.holds();
+        entry["tie"] = verdict.tie();
       }
       json["claims"].push_back(std::move(entry));
     }

@@ -65,6 +65,7 @@ class Sweep final : public Verb {
         "position is scored; the learning rate is the one with the highest median.",
         summary.runs.size(), out_)};
     page.tables.push_back(summary_table(summary));
+    add_rates_table(page.tables, summary);
     page.notes = summary_notes(summary);
     size_t task_axis = summary.axes.size();
     for (size_t a = 0; a < summary.axes.size(); ++a)

@@ -1,5 +1,7 @@
 #include "signet/train/results.h"
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "signet/io/json.h"
@@ -72,6 +74,16 @@ ordered_json spectra_json(const std::vector<TokenSpectrum>& spectra) {
   return list;
 }
 
+namespace {
+
+// Of a share of `samples` sequences that are right. Where a sequence has several answers that is an upper
+// bound.
+double share_error(double share, int64_t samples) {
+  return samples > 0 ? std::sqrt(std::max(0.0, share * (1 - share)) / static_cast<double>(samples)) : 0;
+}
+
+}  // namespace
+
 StoredResults read_results(const std::string& path) {
   const auto json = io::read_json_file(path);
   StoredResults results;
@@ -80,6 +92,13 @@ StoredResults read_results(const std::string& path) {
   const std::string scored_in = replaced ? path + ": final" : path;
   const bool dense = io::json_bool(scored, "dense", scored_in);
   results.score = io::json_double(scored, dense ? "sequence_accuracy" : "scaled_accuracy", scored_in);
+  const int64_t samples = io::json_int(scored, "samples", scored_in);
+  if (dense) {
+    results.error = share_error(results.score, samples);
+  } else if (const double accuracy = io::json_double(scored, "accuracy", scored_in); accuracy < 1) {
+    // Scaling divides by 1 - chance = (1 - accuracy) / (1 - score).
+    results.error = share_error(accuracy, samples) * (1 - results.score) / (1 - accuracy);
+  }
   results.seconds = io::json_double(json, "seconds", path);
   if (json.contains("train_flops")) results.flops = io::json_double(json, "train_flops", path);
   if (const auto found = json.find("horizon"); found != json.end()) {

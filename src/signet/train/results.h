@@ -28,6 +28,7 @@ nlohmann::ordered_json spectra_json(const std::vector<TokenSpectrum>& spectra);
 // What a sweep reads back from a run's results.json.
 struct StoredResults {
   double score = 0;  // evaluator.h; of the evaluation with which training ended
+  double error = 0;  // the standard error of the score over the test sequences
   double seconds = 0, flops = 0;
   struct FoundHorizon {
     int64_t length = 0, limit = 0, samples = 0, seed = 0;

@@ -24,6 +24,7 @@ RunSummary read_run(const std::string& directory, const PlannedRun& run, const R
   if (outcome.state != RunOutcome::kDone) return summary;
   const auto results = read_results(join_path(join_path(directory, run.name), "results.json"));
   summary.score = results.score;
+  summary.error = results.error;
   summary.seconds = results.seconds;
   summary.flops = results.flops;
   if (results.horizon) {
@@ -34,17 +35,55 @@ RunSummary read_run(const std::string& directory, const PlannedRun& run, const R
 }
 
 // Runs that held count as longer than those that failed at the same length.
-void set_horizon(GroupSummary& group, const std::vector<RunSummary>& runs) {
+void set_horizon(SeedsSummary& seeds, const std::vector<RunSummary>& runs) {
   std::vector<std::pair<double, bool>> ends;
   std::vector<double> lengths;
-  for (size_t i : group.runs) {
+  for (size_t i : seeds.runs) {
     ends.emplace_back(runs[i].horizon, runs[i].horizon_held);
     lengths.push_back(runs[i].horizon);
   }
-  group.horizon_median = median_of(lengths);
+  seeds.horizon_median = median_of(lengths);
   std::sort(ends.begin(), ends.end());
-  group.horizon_held = false;
-  for (size_t i = 0; i <= ends.size() / 2 && i < ends.size(); ++i) group.horizon_held |= ends[i].second;
+  for (size_t i = 0; i <= ends.size() / 2 && i < ends.size(); ++i) seeds.horizon_held |= ends[i].second;
+}
+
+// Of the runs at one rate.
+SeedsSummary summarize_seeds(const std::string& rate, const std::vector<size_t>& at_rate,
+                             const std::vector<RunSummary>& runs) {
+  SeedsSummary seeds;
+  seeds.rate = rate;
+  std::vector<double> scores;
+  for (size_t i : at_rate) {
+    if (runs[i].state != RunOutcome::kDone) continue;
+    seeds.runs.push_back(i);
+    scores.push_back(runs[i].score);
+  }
+  if (scores.empty()) return seeds;
+  seeds.median = median_of(scores);
+  seeds.deviation = deviation_of(scores);
+  const auto best = std::max_element(scores.begin(), scores.end());
+  seeds.best = *best;
+  seeds.best_run = seeds.runs[static_cast<size_t>(best - scores.begin())];
+  set_horizon(seeds, runs);
+  return seeds;
+}
+
+bool chosen_over(const SeedsSummary& a, const SeedsSummary& b) {
+  return std::pair(a.runs.size(), a.median) > std::pair(b.runs.size(), b.median);
+}
+
+void put_seeds(ordered_json& entry, const SeedsSummary& seeds, const std::vector<RunSummary>& runs) {
+  if (!seeds.rate.empty()) entry[kRateAxis] = seeds.rate;
+  entry["seeds"] = seeds.runs.size();
+  if (seeds.runs.empty()) return;
+  entry["best"] = seeds.best;
+  entry["median"] = seeds.median;
+  entry["deviation"] = seeds.deviation;
+  entry["best_run"] = runs[seeds.best_run].name;
+  if (seeds.horizon_median > 0) {
+    entry["horizon"] = seeds.horizon_median;
+    entry["horizon_reached_limit"] = seeds.horizon_held;
+  }
 }
 
 }  // namespace
@@ -89,29 +128,16 @@ SweepSummary summarize(const std::string& directory, const SweepPlan& plan,
   for (const auto& key : order) {
     GroupSummary group;
     for (size_t s = 0; s < shown.size(); ++s) group.at.push_back(plan.axes[shown[s]].values[key[s]].name);
-    bool chosen = false;
     for (const auto& [rate, at_rate] : members[key]) {
-      std::vector<size_t> done;
-      std::vector<double> scores;
       for (size_t i : at_rate) {
         const RunSummary& run = summary.runs[i];
         group.seconds += run.seconds;
         group.failed += run.state == RunOutcome::kFailed;
         if (run.state == RunOutcome::kMissing) group.missing = run.message;
-        if (run.state != RunOutcome::kDone) continue;
-        done.push_back(i);
-        scores.push_back(run.score);
       }
-      if (done.empty() || (chosen && median_of(scores) <= group.median)) continue;
-      chosen = true;
-      group.rate = rate_axis < plan.axes.size() ? plan.axes[rate_axis].values[rate].name : "";
-      group.runs = done;
-      group.median = median_of(scores);
-      group.deviation = deviation_of(scores);
-      const auto best = std::max_element(scores.begin(), scores.end());
-      group.best = *best;
-      group.best_run = done[static_cast<size_t>(best - scores.begin())];
-      set_horizon(group, summary.runs);
+      const std::string name = rate_axis < plan.axes.size() ? plan.axes[rate_axis].values[rate].name : "";
+      const auto& seeds = group.rates.emplace_back(summarize_seeds(name, at_rate, summary.runs));
+      if (chosen_over(seeds, group)) static_cast<SeedsSummary&>(group) = seeds;
     }
     summary.groups.push_back(std::move(group));
   }
@@ -123,18 +149,9 @@ ordered_json summary_json(const SweepSummary& summary) {
   for (const auto& group : summary.groups) {
     ordered_json entry = ordered_json::object();
     for (size_t a = 0; a < summary.axes.size(); ++a) entry[summary.axes[a]] = group.at[a];
-    if (!group.rate.empty()) entry[kRateAxis] = group.rate;
-    entry["seeds"] = group.runs.size();
-    if (!group.runs.empty()) {
-      entry["best"] = group.best;
-      entry["median"] = group.median;
-      entry["deviation"] = group.deviation;
-      entry["best_run"] = summary.runs[group.best_run].name;
-      if (group.horizon_median > 0) {
-        entry["horizon"] = group.horizon_median;
-        entry["horizon_reached_limit"] = group.horizon_held;
-      }
-    }
+    put_seeds(entry, group, summary.runs);
+    if (group.rates.size() > 1)
+      for (const auto& seeds : group.rates) put_seeds(entry["rates"].emplace_back(), seeds, summary.runs);
     entry["seconds"] = group.seconds;
     if (group.failed) entry["failed"] = group.failed;
     if (!group.missing.empty()) entry["missing"] = group.missing;
@@ -145,6 +162,7 @@ ordered_json summary_json(const SweepSummary& summary) {
     ordered_json entry = {{"name", run.name}, {"state", states[run.state]}};
     if (run.state == RunOutcome::kDone) {
       entry["score"] = run.score;
+      entry["standard_error"] = run.error;
       entry["seconds"] = run.seconds;
       entry["train_flops"] = run.flops;
       if (run.horizon > 0) {

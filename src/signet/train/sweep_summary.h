@@ -1,6 +1,7 @@
 // What a sweep found: per point of the grid, seeds and learning rates aside, the best run, the median and the
 // median absolute deviation over the seeds, at the learning rate whose median is highest (as in Grazzi et
-// al., ICLR 2025).
+// al., ICLR 2025). A rate at which seeds failed does not compete with one at which more are done: what
+// diverges would otherwise win by its survivors.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -16,19 +17,26 @@ inline constexpr char kSeedAxis[] = "train.seed", kRateAxis[] = "train.lr";
 struct RunSummary {
   std::string name, message;
   RunOutcome::State state = RunOutcome::kWaiting;
-  double score = 0, seconds = 0, flops = 0;
-  double horizon = 0;  // 0 without one
+  double score = 0, error = 0, seconds = 0, flops = 0;  // error: the standard error of the score
+  double horizon = 0;                                   // 0 without one
   bool horizon_held = false;
 };
 
-struct GroupSummary {
-  std::vector<std::string> at;  // values on SweepSummary::axes
-  std::string rate;             // the learning rate chosen; "" without that axis
-  std::vector<size_t> runs;     // of the seeds at that rate that are done
-  size_t best_run = 0;          // meaningful when `runs` is not empty
-  double best = 0, median = 0, deviation = 0, seconds = 0;
+// The seeds at one learning rate.
+struct SeedsSummary {
+  std::string rate;          // "" without that axis
+  std::vector<size_t> runs;  // those that are done
+  size_t best_run = 0;       // meaningful when `runs` is not empty
+  double best = 0, median = 0, deviation = 0;
   double horizon_median = 0;
   bool horizon_held = false;  // the median is only a bound: a run that could move it held up to its limit
+};
+
+// A point of the grid: itself the seeds at the learning rate chosen.
+struct GroupSummary : SeedsSummary {
+  std::vector<std::string> at;      // values on SweepSummary::axes
+  std::vector<SeedsSummary> rates;  // every learning rate, in the order of the grid
+  double seconds = 0;               // of all its runs
   size_t failed = 0;
   std::string missing;
 };
