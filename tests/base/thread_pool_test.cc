@@ -1,8 +1,10 @@
 #include "signet/base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <fstream>
 #include <thread>
 
 namespace signet {
@@ -46,6 +48,31 @@ TEST(ThreadPool, WorksInPlaceForThreadsBesideIt) {
     EXPECT_TRUE(in_parallel_region());
   }
   EXPECT_FALSE(in_parallel_region());
+}
+
+// Where a limit of the system stops the threads from starting, those that there are do all the work.
+TEST(ThreadPoolDeathTest, WorksWithTheThreadsThatThereAre) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the address sanitizer needs all addresses";
+#endif
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto few_threads = [] {
+    int64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t limit = static_cast<rlim_t>(pages) * 4096 + (200 << 20);  // some twenty stacks of 8 MiB
+    const rlimit bound = {limit, limit};
+    if (setrlimit(RLIMIT_AS, &bound) != 0) std::_Exit(2);
+    set_thread_count(1000);
+    std::vector<std::atomic<int>> seen(1003);
+    for (int repetition = 1; repetition <= 3; ++repetition)
+      parallel_for(1003, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) ++seen[static_cast<size_t>(i)];
+      });
+    for (const auto& count : seen)
+      if (count != 3) std::_Exit(3);
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(few_threads(), testing::ExitedWithCode(0), "of 999 threads could be started .*going on");
 }
 
 }  // namespace

@@ -163,6 +163,20 @@ TEST(Cli, LostOutputIsAnError) {
   EXPECT_EQ(run_command("'" SIGNET_BINARY "' inof 2>/dev/full").exit_code, 2);
 }
 
+// A note that nobody can read is no reason to stop.
+TEST(Cli, MessagesThatCannotBeShownStopNothing) {
+  test::TemporaryDirectory directory;
+  test::write_text(directory / "run/config.yaml", "task:\n  name: parity\n");
+  const auto shown = run_command("'" SIGNET_BINARY "' report run -o page.html", directory.path());
+  EXPECT_EQ(shown.exit_code, 0);
+  EXPECT_NE(shown.err.find("signet: run: "), std::string::npos) << shown.err;
+  const auto lost = run_command("'" SIGNET_BINARY "' report run -o full.html 2>/dev/full", directory.path());
+  EXPECT_EQ(lost.exit_code, 0);
+  EXPECT_EQ(lost.out.find("full.html") == std::string::npos,
+            shown.out.find("page.html") == std::string::npos);
+  EXPECT_EQ(test::read_text(directory / "full.html"), test::read_text(directory / "page.html"));
+}
+
 // With stdout closed a page must not receive what was meant for stdout.
 TEST(Cli, FilesNeverTakeAStandardStream) {
   test::TemporaryDirectory directory;

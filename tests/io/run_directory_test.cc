@@ -41,6 +41,26 @@ TEST(RunDirectory, RefusesAnExistingRunWithoutForce) {
   EXPECT_TRUE(exists(directory / "run/results.json"));
 }
 
+// Another process makes and finishes its run between our look and our lock.
+TEST(RunDirectory, ARunThatAppearsMeanwhileIsKept) {
+  TemporaryDirectory directory;
+  static bool armed;
+  armed = true;
+  set_file_fault_hook([](const char* call, const char* path, const char*) {
+    const std::string_view file = path;
+    if (armed && std::string_view(call) == "open" && file.ends_with("/.lock")) {
+      armed = false;
+      fill(std::string(file.substr(0, file.size() - 6)));
+    }
+    return 0;
+  });
+  expect_bad_input([&] { RunDirectory::create(directory / "run", false); },
+                   "already exists and is not empty");
+  set_file_fault_hook(nullptr);
+  EXPECT_FALSE(armed);
+  EXPECT_TRUE(exists(directory / "run/results.json"));
+}
+
 TEST(RunDirectory, ForceRemovesOnlyWhatARunWrote) {
   TemporaryDirectory directory;
   fill(directory / "run");

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <chrono>
 
+#include "signet/base/thread_pool.h"
+
 namespace signet {
 namespace {
 
@@ -34,7 +36,7 @@ ActivityLine::ActivityLine(std::string label, ProgressStyle style, double patien
                            Progress::Sink sink)
     : progress_(std::move(label), 0, 0, style, std::move(sink), {}) {
   report_activity(nullptr);
-  if (!style.quiet) thread_ = std::thread([this, patience_seconds] { show(patience_seconds); });
+  if (!style.quiet) threads_ = start_threads(1, [this, patience_seconds](int) { show(patience_seconds); });
 }
 
 ActivityLine::~ActivityLine() {
@@ -43,7 +45,7 @@ ActivityLine::~ActivityLine() {
     over_ = true;
   }
   wake_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  for (auto& thread : threads_) thread.join();
 }
 
 void ActivityLine::show(double patience_seconds) {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "signet/base/progress.h"
 
@@ -41,7 +42,7 @@ class ActivityLine {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool over_ = false;
-  std::thread thread_;
+  std::vector<std::thread> threads_;  // one, or none
 };
 
 // What `compute` returns, with an ActivityLine while it runs.

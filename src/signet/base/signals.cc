@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <new>
@@ -38,13 +39,19 @@ void install_broken_pipe(void (*handler)(int)) {
   ::sigaction(SIGPIPE, &action, nullptr);
 }
 
+void write_line(const char* message) {  // without memory
+  for (const char* part : {"signet: ", message, "\n"})
+    [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, part, std::strlen(part));
+}
+
 void on_terminate() {
   try {
     if (const auto error = std::current_exception()) std::rethrow_exception(error);
   } catch (const std::bad_alloc&) {
-    constexpr char kText[] = "signet: out of memory\n";
-    [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, kText, sizeof kText - 1);
+    write_line("out of memory");
     ::_exit(static_cast<int>(ErrorCode::kResource));
+  } catch (const std::exception& error) {
+    write_line(error.what());
   } catch (...) {
   }
   std::abort();

@@ -8,10 +8,9 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <thread>
-#include <vector>
 
 #include "signet/base/error.h"
+#include "signet/base/tell.h"
 
 namespace signet {
 namespace {
@@ -33,9 +32,7 @@ int default_threads() {
 
 class Pool {
  public:
-  explicit Pool(int threads) {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
-  }
+  explicit Pool(int threads) : workers_(start_threads(threads - 1, [this](int i) { work(i + 1); })) {}
   ~Pool() {
     {
       std::lock_guard lock(mutex_);
@@ -52,7 +49,7 @@ class Pool {
       body_ = &body;
       n_ = n;
       ranges_ = ranges;
-      pending_ = ranges - 1;
+      pending_ = std::min(ranges, size()) - 1;
       error_ = nullptr;
       ++epoch_;
     }
@@ -65,10 +62,11 @@ class Pool {
   }
 
  private:
+  // The ranges of one thread: one each, more only where the system gave fewer threads.
   void execute(int index) {
     inside = true;
     try {
-      (*body_)(n_ * index / ranges_, n_ * (index + 1) / ranges_);
+      for (; index < ranges_; index += size()) (*body_)(n_ * index / ranges_, n_ * (index + 1) / ranges_);
     } catch (...) {
       std::lock_guard lock(mutex_);
       if (!error_) error_ = std::current_exception();
@@ -93,13 +91,13 @@ class Pool {
 
   std::mutex mutex_;
   std::condition_variable wake_, done_;
-  std::vector<std::thread> workers_;
   const std::function<void(int64_t, int64_t)>* body_ = nullptr;
   int64_t n_ = 0;
   int ranges_ = 0, pending_ = 0;
   uint64_t epoch_ = 0;
   bool stop_ = false;
   std::exception_ptr error_;
+  std::vector<std::thread> workers_;  // last: they use the others
 };
 
 int& wanted_threads() {
@@ -115,6 +113,19 @@ std::unique_ptr<Pool>& pool() {
 std::mutex region;  // one parallel region at a time
 
 }  // namespace
+
+std::vector<std::thread> start_threads(int count, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  threads.reserve(static_cast<size_t>(std::max(0, count)));
+  try {
+    while (static_cast<int>(threads.size()) < count)
+      threads.emplace_back(body, static_cast<int>(threads.size()));
+  } catch (const std::exception& error) {  // no more threads, or no memory for one
+    tell(fmt::format("signet: {} of {} threads could be started ({}); going on with those", threads.size(),
+                     count, error.what()));
+  }
+  return threads;
+}
 
 int thread_count() { return wanted_threads(); }
 

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <thread>
+#include <vector>
 
 namespace signet {
 
@@ -27,6 +29,11 @@ void parallel_parts(int64_t n, int64_t parts, const Body& body) {
 
 // True inside a body of parallel_for with more than one range.
 bool in_parallel_region();
+
+// As many of `count` threads as the system gives, each calling body(0), body(1), ...; the caller joins them
+// and works with what there are, none included. A limit on threads or memory is met with a line, not with an
+// abort.
+std::vector<std::thread> start_threads(int count, const std::function<void(int)>& body);
 
 // While one lives, parallel_for of this thread runs in place: for threads that work beside the pool.
 class InPlace {

@@ -11,6 +11,7 @@
 
 #include "signet/base/error.h"
 #include "signet/base/files.h"
+#include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/io/json.h"
 
@@ -84,7 +85,7 @@ ordered_json run_script(const std::string& folder, const std::string& script, co
   auto variables = environment({{"PYTHONPATH", before && *before ? folder + ":" + before : folder},
                                 {"ONLY", only},
                                 {"PYTHONUNBUFFERED", "1"}});
-  fmt::print(stderr, "peers: running {}\n", path);
+  tell("peers: running " + path);
   const int status = run_program({"python3", path, out.path(), folder + "/scan"}, std::move(variables));
   if (status < 0 || status == 127) return std::string("skipped: python3 cannot be started");
   if (status != 0) return fmt::format("skipped: {} ended with status {}", path, status);

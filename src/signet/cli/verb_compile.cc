@@ -5,6 +5,7 @@
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
+#include "signet/base/tell.h"
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
@@ -34,7 +35,7 @@ class Compile final : public Verb {
     if (!output_.empty() && !force_ && exists(output_))
       bad_input("{} exists; --force overwrites it", output_);
     const InputAutomaton input = while_shown("compile", [&] { return input_.read(); });
-    for (const auto& note : input.notes) fmt::print(stderr, "signet: note: {}\n", note);
+    for (const auto& note : input.notes) tell("signet: note: " + note);
     const NumberType type = compile_.number_type();
     const auto [network, horizon] = while_shown("compile", [&] {
       theory::Network network = compile_.compile(input);

@@ -6,6 +6,7 @@
 #include "signet/base/files.h"
 #include "signet/base/progress.h"
 #include "signet/base/signals.h"
+#include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/cli/verb.h"
 #include "signet/io/json.h"
@@ -114,8 +115,8 @@ class Eval final : public Verb {
                                                    run.config().train_lengths(run.task()),
                                                    static_cast<uint64_t>(seed_));
     if (!quiet_)
-      fmt::print(stderr, "snap: {} of {} pieces of the state have finitely many values, {} together\n",
-                 snap_->finite_pieces(), snap_->pieces(), snap_->states());
+      tell(fmt::format("snap: {} of {} pieces of the state have finitely many values, {} together",
+                       snap_->finite_pieces(), snap_->pieces(), snap_->states()));
   }
 
   train::Evaluation evaluate(train::Run& run, tasks::LengthRange lengths) {
@@ -146,8 +147,7 @@ class Eval final : public Verb {
         train::kHorizonThreshold, horizon_,
         [&](const train::LengthAccuracy& probe) {
           if (!quiet_)
-            fmt::print(stderr, "horizon: length {} accuracy {:.3f}\n", probe.length,
-                       probe.sequence_accuracy());
+            tell(fmt::format("horizon: length {} accuracy {:.3f}", probe.length, probe.sequence_accuracy()));
         },
         go_on, snap_.get(), snap_every_, opened_);
     fail_if_stopped();

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/base/files.h"
+#include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/cli/verb.h"
 #include "signet/report/run_report.h"
@@ -31,7 +32,7 @@ class Report final : public Verb {
       summary["runs"].push_back(
           {{"name", run.name}, {"verdict", report::verdict_sentence(run)}, {"notes", run.notes}});
       for (const auto& note : run.notes)
-        fmt::print(stderr, "signet: {}: {}\n", printable(run.name), printable(note, 1000));
+        tell(fmt::format("signet: {}: {}", printable(run.name), printable(note, 1000)));
       const std::string which = runs.size() > 1 ? printable(run.name) + ": " : "";
       if (!json_) fmt::print("{}{}\n", which, printable(report::verdict_sentence(run), 2000));
     }

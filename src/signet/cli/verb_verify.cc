@@ -9,6 +9,7 @@
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
+#include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/theory_options.h"
@@ -84,7 +85,7 @@ class Verify final : public Verb {
       input_.set_expression(subject_);
     }
     const InputAutomaton input = while_shown("verify", [&] { return input_.read(); });
-    for (const auto& note : input.notes) fmt::print(stderr, "signet: note: {}\n", note);
+    for (const auto& note : input.notes) tell("signet: note: " + note);
     return while_shown("compile", [&] { return compile_.compile(input); });
   }
 

@@ -37,6 +37,19 @@ void require_run(const RunDirectory& run) {
               holds_no_run(run.path()) ? "; start the run with --out" : "");
 }
 
+// That `run` may begin in its directory, in place of what is there.
+void require_clearable(const RunDirectory& run, bool force) {
+  if (holds_no_run(run.path())) return;
+  if (!force)
+    bad_input(
+        "{} already exists and is not empty; go on with `signet train --resume {}`, choose another --out, or "
+        "give --force to replace the run in it",
+        printable(run.path()), printable(shell_word(run.path())));
+  if (!exists(run.config_path()) || !exists(join_path(run.path(), ".lock")))
+    bad_input("{} holds files but no run of ours, so --force does not touch it; choose another --out",
+              printable(run.path()));
+}
+
 }  // namespace
 
 RunDirectory RunDirectory::create(const std::string& path, bool force) {
@@ -44,16 +57,9 @@ RunDirectory RunDirectory::create(const std::string& path, bool force) {
   if (path.empty()) bad_input("the run directory has an empty name");
   if (exists(path) && !is_directory(path)) bad_input("{} exists and is not a directory", printable(path));
   make_directories(path);
-  const bool empty = holds_no_run(path);
-  if (!empty && !force)
-    bad_input(
-        "{} already exists and is not empty; go on with `signet train --resume {}`, choose another --out, or "
-        "give --force to replace the run in it",
-        printable(path), printable(shell_word(path)));
-  if (!empty && !(exists(run.config_path()) && exists(join_path(path, ".lock"))))
-    bad_input("{} holds files but no run of ours, so --force does not touch it; choose another --out",
-              printable(path));
+  require_clearable(run, force);
   run.lock_ = DirectoryLock(path);
+  require_clearable(run, force);  // another may have made its run since
   // config.yaml goes last: until then an interrupted clearing can be repeated.
   remove_checkpoints(path);
   for (const std::string& file :

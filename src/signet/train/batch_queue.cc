@@ -11,7 +11,7 @@ BatchQueue::BatchQueue(Make make, int64_t first, int64_t last, int threads)
       last_(last),
       claimed_(first),
       slots_(static_cast<size_t>(2 * threads + 2)) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  threads_ = start_threads(threads, [this](int) { work(); });  // with none, next() makes its batch itself
 }
 
 BatchQueue::~BatchQueue() {

@@ -1,6 +1,10 @@
 #include "signet/train/run.h"
 
+#include <cmath>
+#include <new>
+
 #include "signet/base/error.h"
+#include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/io/run_directory.h"
 
@@ -9,7 +13,13 @@ namespace signet::train {
 Run::Run(const RunConfig& config) : config_(config) {
   task_ = config_.task.make();
   model_ = std::make_unique<models::Model>(config_.model, task_->vocabulary(), task_->classes());
-  weights_.resize(static_cast<size_t>(model_->parameters().size() * dtype_size(dtype())));
+  const int64_t bytes = model_->parameters().size() * dtype_size(dtype());
+  try {
+    weights_.resize(static_cast<size_t>(bytes));
+  } catch (const std::bad_alloc&) {
+    fail(ErrorCode::kResource, "no memory for {} parameters ({:.1f} GiB); make the model smaller",
+         model_->parameters().size(), std::ldexp(static_cast<double>(bytes), -30));
+  }
   model_->parameters().initialize(static_cast<uint64_t>(config_.train.seed), dtype(), weights_.data());
 }
 
@@ -25,7 +35,7 @@ Run Run::load(const std::string& directory) {
   const auto paths = io::RunDirectory::open_for_reading(directory);
   Run run(resolve_config({.file = paths.config_path(), .task = "", .architecture = "", .set = {}}));
   const auto search = io::find_latest_complete(directory);
-  for (const auto& warning : search.warnings) fmt::print(stderr, "signet: {}\n", warning);
+  for (const auto& warning : search.warnings) tell("signet: " + warning);
   if (!search.found)
     bad_input("{} holds no complete checkpoint{}", printable(directory),
               search.warnings.empty() ? "; train it first, or resume it" : " that this build can read");

@@ -1,16 +1,15 @@
 #include "signet/train/sweep.h"
 
 #include <atomic>
-#include <cstdio>
 #include <exception>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 
 #include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/base/signals.h"
+#include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
 #include "signet/io/json.h"
@@ -22,9 +21,6 @@ namespace signet::train {
 namespace {
 
 using nlohmann::ordered_json;
-
-// Messages may quote files. A line that cannot be shown is no failure of the sweep.
-void tell(const std::string& line) { std::fputs((printable(line, 20'000) + "\n").c_str(), stderr); }
 
 // The queue and what its workers share.
 class Queue {
@@ -54,17 +50,17 @@ class Queue {
   void work() {
     const int64_t workers = std::min<int64_t>(options_.jobs, std::max<int64_t>(1, waiting()));
     if (workers <= 1) return worker(false);
-    std::vector<std::thread> threads;
     std::exception_ptr failure;  // of a worker itself; those of runs are outcomes
-    for (int64_t i = 0; i < workers; ++i)
-      threads.emplace_back([&] {
-        try {
-          worker(true);
-        } catch (...) {
-          const std::lock_guard lock(mutex_);
-          failure = std::current_exception();
-        }
-      });
+    const auto work = [&](int) {
+      try {
+        worker(true);
+      } catch (...) {
+        const std::lock_guard lock(mutex_);
+        failure = std::current_exception();
+      }
+    };
+    auto threads = start_threads(static_cast<int>(workers) - 1, work);
+    work(0);
     for (auto& thread : threads) thread.join();
     if (failure) std::rethrow_exception(failure);
   }

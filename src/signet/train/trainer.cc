@@ -9,6 +9,7 @@
 #include "signet/base/files.h"
 #include "signet/base/progress.h"
 #include "signet/base/signals.h"
+#include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
 #include "signet/io/checkpoint.h"
@@ -59,7 +60,7 @@ class Trainer {
 
   void resume() {
     const auto search = io::find_latest_complete(directory_.path());
-    for (const auto& warning : search.warnings) fmt::print(stderr, "signet: {}\n", warning);
+    for (const auto& warning : search.warnings) tell("signet: " + warning);
     if (!search.found && !search.warnings.empty())
       bad_input(
           "{}: this build can read none of the checkpoints there, and training from the start would replace "
@@ -164,9 +165,9 @@ class Trainer {
       save();
       fail(ErrorCode::kNumerical,
            "step {}: loss {} and gradient norm {} are not both finite; the weights before this update are in "
-           "{}; "
-           "lower train.lr or set train.clip",
-           result.step, result.batch.loss, norm_, directory_.checkpoints_path());
+           "{}, and "
+           "going on would meet the same: start another run with a lower train.lr or with train.clip",
+           result.step, result.batch.loss, norm_, printable(directory_.checkpoints_path()));
     }
     step_ = result.step;
     progress.update(step_, status(result.batch));

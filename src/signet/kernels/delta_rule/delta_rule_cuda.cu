@@ -1,8 +1,8 @@
 // CUDA entries of the delta rule: checks, sizes, and which kernel covers what.
 #include <algorithm>
-#include <cstdio>
 #include <mutex>
 
+#include "signet/base/tell.h"
 #include "signet/kernels/delta_rule/delta_rule_cuda_chunked.cuh"
 
 namespace signet::kernels {
@@ -75,11 +75,10 @@ template <class D>
 void tell_of_slow_kernel(const Problem<D>& p) {
   static std::once_flag told;
   std::call_once(told, [&] {
-    fmt::print(
-        stderr,
+    tell(fmt::format(
         "delta rule: no fast CUDA kernel for dk {}, dv {}, {} factors and this alignment; using the one for "
-        "any size (docs/gpu.md)\n",
-        p.dk, p.dv, p.factors);
+        "any size (docs/gpu.md)",
+        p.dk, p.dv, p.factors));
   });
 }
 template <class T>
@@ -89,10 +88,10 @@ void tell_of_recurrent_gate(const DeltaRuleShape& s, DeltaRuleAlgorithm algorith
   if (!s.gated() || use_chunks<T>(s, algorithm) || !use_chunks<T>(plain, algorithm)) return;
   static std::once_flag told;
   std::call_once(told, [] {
-    fmt::print(stderr,
-               "delta rule: with a gate per channel, long bf16 sequences take the recurrent CUDA kernel on "
-               "this GPU, "
-               "many times slower than the chunked one (docs/gpu.md)\n");
+    tell(
+        "delta rule: with a gate per channel, long bf16 sequences take the recurrent CUDA kernel on this "
+        "GPU, "
+        "many times slower than the chunked one (docs/gpu.md)");
   });
 }
 delta_rule::ChunkPlan chunk_plan(const DeltaRuleShape& s) {
