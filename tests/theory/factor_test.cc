@@ -204,11 +204,19 @@ TEST(Factor, BadMatricesAreRefused) {
   EXPECT_EQ(code("[[0,1],[1,0]]"), 0);
   EXPECT_EQ(code("0,1\n1,0\n"), 0);
   EXPECT_EQ(code("0 1;\n\n1 0"), 0);
+  EXPECT_EQ(code("\xEF\xBB\xBF"
+                 "0 , 1\r\n1\t0\r\n"),
+            0);  // as spreadsheets write
   for (const char* text : {"", "   ", "[]", "[[]]", "[[1,2],[3]]", "[[1,2,3]]", "[1,2]", "{\"a\":1}",
                            "[[\"x\"]]", "[[[[[[1]]]]]]", "[[1,2],[3,4]", "1,x\n2,3", "[[1e999]]", "nan",
                            "inf", "[[1e308,1e308],[1e308,1e308]]"})
     EXPECT_EQ(code(text), 3) << text;
   EXPECT_EQ(code(std::string(100000, '[')), 3);
+  // An empty cell is no number, and neither are bytes.
+  for (const char* text : {"1,,0\n0,1,", "1,,0\n0,1,0\n0,0,1", ",1", "1,0,\n0,1,", "1;;0"})
+    EXPECT_EQ(code(text), 3) << text;
+  EXPECT_EQ(code(std::string("\0\1\2\377\376", 5)), 3);
+  EXPECT_EQ(code(std::string("0,1\n1,0\0garbage", 15)), 3);
 }
 
 }  // namespace

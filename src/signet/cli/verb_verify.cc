@@ -92,6 +92,7 @@ class Verify final : public Verb {
   void print(const theory::Network& network, const theory::VerifyResult& result) const {
     if (json_) {
       nlohmann::ordered_json out = {{"correct", result.correct},
+                                    {"proved", result.proved},
                                     {"method", result.method},
                                     {"certificate", result.certificate},
                                     {"states_visited", result.states_visited},
@@ -107,7 +108,10 @@ class Verify final : public Verb {
       fmt::print("{}\n", out.dump(2));
       return;
     }
-    const char* verdict = result.correct ? "correct" : result.counterexample ? "WRONG" : "not proved";
+    const char* verdict = result.proved           ? "correct"
+                          : result.correct        ? "no error found"
+                          : result.counterexample ? "WRONG"
+                                                  : "not proved";
     fmt::print("{} ({}): {}\n", verdict, result.method, printable(result.certificate, 2000));
     if (result.counterexample)
       fmt::print("counterexample: {}\n", printable(shown_word(network.dfa, *result.counterexample), 20000));

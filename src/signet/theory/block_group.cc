@@ -151,8 +151,7 @@ void BlockGroup::find_partials() {
         if (static_cast<int64_t>(representatives_.size() + 1) * table_.order() > kMaxStates)
           bad_input(
               "a group of {} elements in this automaton passes through more than {} states when it is "
-              "applied "
-              "one reflection at a time; compile to householder-product[-1,1] or one-hot",
+              "applied one reflection at a time; choose another --target (one-hot takes up to 2048 states)",
               table_.order(), kMaxStates);
         representatives_.push_back(q);
         within = 0;

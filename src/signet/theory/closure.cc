@@ -268,6 +268,11 @@ bool block_closes(Runner& runner, size_t layer, size_t block, const Block& data,
 
 }  // namespace
 
+ClosureResult exact_closure(const Network& network, int64_t max_states) {
+  CodeNetwork codes(network);
+  return code_closure(network, codes, max_states);
+}
+
 ClosureResult layerwise_closure(const Network& network, NumberType type, int64_t max_states) {
   CodeNetwork codes(network);
   ClosureResult result = code_closure(network, codes, max_states);

@@ -82,7 +82,13 @@ Network compile_product(const Dfa& dfa, const CompileOptions& options) {
   if (auto network = compile_counter(dfa)) return std::move(*network);
   if (auto network = compile_shift_register(dfa)) return std::move(*network);
   if (auto network = compile_binary_code(dfa)) return std::move(*network);
-  if (dfa.states() <= kMaxEliminationStates) return compile_elimination(dfa, options.max_table);
+  if (dfa.states() <= kMaxEliminationStates) {
+    try {
+      return compile_elimination(dfa, options.max_table);
+    } catch (const Error& error) {  // too large
+      if (error.code() != ErrorCode::kBadInput) throw;
+    }
+  }
   return compile_reflections(dfa, options);
 }
 

@@ -282,7 +282,7 @@ class ReflectionCompiler {
     if (combined > options_.max_table || table_ > options_.max_table)
       bad_input(
           "single reflections for this automaton need tables of more than {} entries between the layers; "
-          "raise --max-table, or compile to householder-product[-1,1] or one-hot",
+          "raise --max-table, or choose another --target (one-hot takes up to 2048 states)",
           options_.max_table);
     layer.next.reserve(static_cast<size_t>(combined * layer.rows));
     Numbering<Out> below;
@@ -299,7 +299,7 @@ class ReflectionCompiler {
         if (below.list().size() > kMostTrails)
           bad_input(
               "single reflections for this automaton need more than {} different messages between layers; "
-              "compile to householder-product[-1,1] or one-hot",
+              "choose another --target (one-hot takes up to 2048 states)",
               kMostTrails);
       }
     network_.layers.push_back(std::move(layer));

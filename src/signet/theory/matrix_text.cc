@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "signet/base/error.h"
+#include "signet/base/text.h"
 #include "signet/io/json.h"
 #include "signet/theory/factor_matrix.h"
 
@@ -26,29 +28,48 @@ Rows rows_from_json(const std::string& text, const std::string& source) {
   return rows;
 }
 
+double number_of(const std::string& cell, const std::string& source, int line) {
+  char* end = nullptr;
+  const double value = std::strtod(cell.c_str(), &end);
+  if (cell.empty() || end != cell.c_str() + cell.size())
+    bad_input("{}:{}: '{}' is not a number", source, line, printable(cell, 40));
+  return value;
+}
+
+// Numbers with blanks or one comma or semicolon between them; a semicolon may end the line.
+std::vector<double> row_of(const std::string& line, const std::string& source, int number) {
+  std::vector<double> row;
+  size_t at = 0;
+  const auto skip_blanks = [&] { at = std::min(line.find_first_not_of(" \t\r", at), line.size()); };
+  skip_blanks();
+  bool more = at < line.size();
+  while (more) {
+    const size_t end = std::min(line.find_first_of(" \t\r,;", at), line.size());
+    row.push_back(number_of(line.substr(at, end - at), source, number));
+    at = end;
+    skip_blanks();
+    const char separator = at < line.size() ? line[at] : ' ';
+    if (separator == ',' || separator == ';') ++at;
+    skip_blanks();
+    more = at < line.size() || separator == ',';
+  }
+  return row;
+}
+
 Rows rows_from_lines(const std::string& text, const std::string& source) {
   Rows rows;
   std::istringstream lines(text);
   std::string line;
-  for (int number = 1; std::getline(lines, line); ++number) {
-    for (char& c : line)
-      if (c == ',' || c == ';' || c == '\t' || c == '\r') c = ' ';
-    std::istringstream cells(line);
-    std::string cell;
-    std::vector<double> row;
-    while (cells >> cell) {
-      char* end = nullptr;
-      row.push_back(std::strtod(cell.c_str(), &end));
-      if (*end != '\0') bad_input("{}:{}: '{}' is not a number", source, number, cell.substr(0, 40));
-    }
-    if (!row.empty()) rows.push_back(std::move(row));
-  }
+  for (int number = 1; std::getline(lines, line); ++number)
+    if (auto row = row_of(line, source, number); !row.empty()) rows.push_back(std::move(row));
   return rows;
 }
 
 }  // namespace
 
-Matrix parse_matrix(const std::string& text, const std::string& source) {
+Matrix parse_matrix(const std::string& input, const std::string& source) {
+  // Spreadsheets begin their files with a byte order mark.
+  const std::string text = input.starts_with("\xEF\xBB\xBF") ? input.substr(3) : input;
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) bad_input("{}: empty; expected a matrix such as [[0,1],[1,0]]", source);
   const Rows rows =

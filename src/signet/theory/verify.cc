@@ -15,7 +15,10 @@ using automata::State;
 
 namespace {
 
+using Status = ClosureResult::Status;
+
 constexpr int64_t kChunk = 4096;
+constexpr int64_t kSmallOrbit = 200'000;
 
 // Runs `length` letters made by `letter_at(chunk begin, buffer, n)` in constant memory.
 template <class Source>
@@ -79,7 +82,7 @@ VerifyResult random_testing(const Network& network, const VerifyOptions& options
   }
   result.correct = !worst;
   result.counterexample = worst;
-  result.longest = worst ? static_cast<int64_t>(worst->size()) - 1 : options.length;
+  result.longest = 0;
   result.certificate =
       worst ? fmt::format("wrong after {} letters", worst->size())
             : fmt::format(
@@ -88,24 +91,83 @@ VerifyResult random_testing(const Network& network, const VerifyOptions& options
   return result;
 }
 
-VerifyResult from_closure(const ClosureResult& closure, NumberType type) {
+// What the searches over bit patterns found.
+struct OrbitSearch {
+  ClosureResult closure;
+  int64_t states = 0;   // of the joint orbit
+  int64_t covered = 0;  // all words up to this length were tried in it
+};
+
+// The joint orbit goes only so far at first: the proof in two parts often spares a large search.
+OrbitSearch search_orbit(const Network& network, const VerifyOptions& options) {
+  const auto joint = [&](int64_t limit) -> OrbitSearch {
+    const ClosureResult closure = joint_closure(network, options.type, limit);
+    return {closure, closure.states, closure.depth};
+  };
+  OrbitSearch search = joint(std::min(options.max_states, kSmallOrbit));
+  if (search.closure.status != Status::kOpen) return search;
+  if (const auto parts = layerwise_closure(network, options.type, options.max_states);
+      parts.status != Status::kOpen)
+    return {parts, search.states, search.covered};
+  return options.max_states > kSmallOrbit ? joint(options.max_states) : search;
+}
+
+VerifyResult from_search(const OrbitSearch& search, NumberType type) {
+  const ClosureResult& closure = search.closure;
   VerifyResult result;
   result.method = "orbit-closure";
   result.states_visited = closure.states;
-  result.correct = closure.status == ClosureResult::Status::kProved;
-  if (result.correct) {
+  if (closure.status == Status::kProved) {
+    result.correct = result.proved = true;
     result.certificate = fmt::format(
         "proved for all lengths in {}: the {} close and every one decodes to the right answer ({} states)",
         number_type_name(type),
         closure.layerwise ? "code words of the network and the bit patterns of each block"
                           : "bit patterns reachable from the start",
         closure.states);
-  } else {
+  } else if (closure.status == Status::kRefuted) {
+    const auto letters = static_cast<int64_t>(closure.counterexample.size());
     result.counterexample = closure.counterexample;
-    result.longest = static_cast<int64_t>(closure.counterexample.size()) - 1;
+    result.longest = closure.layerwise ? search.covered : letters - 1;
     result.certificate = fmt::format("refuted: {} wrong word has {} letters",
-                                     closure.layerwise ? "a" : "the shortest", closure.counterexample.size());
+                                     closure.layerwise ? "a" : "the shortest", letters);
+  } else {
+    result.longest = search.covered;
+    result.certificate =
+        fmt::format("open: the orbit did not close within {} states; raise --orbit", search.states);
   }
+  return result;
+}
+
+// The bound speaks of rounding alone. That the network is right in exact arithmetic is proved on all tuples
+// of code words or, where there are too many, tested.
+VerifyResult from_horizon(const Network& network, const Horizon& horizon, const VerifyOptions& options) {
+  const ClosureResult exact = exact_closure(network, options.max_states);
+  VerifyResult result;
+  std::string tables;
+  if (exact.status == Status::kProved) {
+    result.correct = result.proved = true;
+    result.states_visited = exact.states;
+    tables = fmt::format("the tables are right on all {} tuples of code words", exact.states);
+  } else {
+    VerifyOptions test = options;
+    if (horizon.letters) test.length = std::min(test.length, *horizon.letters);
+    result = random_testing(network, test);
+    if (!result.correct) return result;
+    tables = fmt::format("the tables were tested on {} words of length {}", options.words, test.length);
+  }
+  result.method = "error-horizon";
+  result.longest = horizon.letters;
+  const std::string type = number_type_name(options.type);
+  result.certificate =
+      horizon.exact ? fmt::format("no step rounds in {}, at any length; {}", type, tables)
+      : horizon.letters
+          ? fmt::format(
+                "rounding in {} cannot change a decoded state before letter {} (margin {:.3g}, at most "
+                "{:.3g} a letter); {}",
+                type, *horizon.letters, horizon.margin, horizon.per_letter, tables)
+          : fmt::format("rounding in {} stays below the margin {:.3g} at every length; {}", type,
+                        horizon.margin, tables);
   return result;
 }
 
@@ -120,61 +182,30 @@ std::optional<int64_t> first_mismatch(const Network& network, NumberType type, c
 
 VerifyResult verify(const Network& network, const VerifyOptions& options) {
   const bool any = options.method == "auto";
-  int64_t visited = 0;
+  int64_t visited = 0, covered = 0;
   if (any || options.method == "closure") {
-    const int64_t joint_limit = any ? std::min<int64_t>(options.max_states, 200'000) : options.max_states;
-    ClosureResult closure = joint_closure(network, options.type, joint_limit);
-    if (closure.status == ClosureResult::Status::kOpen) {
-      visited = closure.states;
-      closure = layerwise_closure(network, options.type, options.max_states);
-    }
-    if (closure.status == ClosureResult::Status::kOpen && !any) {
-      VerifyResult open;
-      open.method = "orbit-closure";
-      open.states_visited = visited;
-      open.correct = false;
-      open.certificate =
-          fmt::format("open: the orbit did not close within {} states; raise --orbit", visited);
-      open.longest = closure.depth;
-      return open;
-    }
-    if (closure.status != ClosureResult::Status::kOpen) return from_closure(closure, options.type);
+    const OrbitSearch search = search_orbit(network, options);
+    if (!any || search.closure.status != Status::kOpen) return from_search(search, options.type);
+    visited = search.states, covered = search.covered;
   }
-  if (options.method == "random") return random_testing(network, options);
-
-  const Horizon horizon = error_horizon(network, options.type);
-  // The bound speaks of rounding alone; that the network is right in exact arithmetic is tested.
-  VerifyOptions test = options;
-  if (horizon.known && horizon.letters) test.length = std::min(test.length, *horizon.letters);
-  VerifyResult result = random_testing(network, any ? options : test);
+  if (options.method != "random") {
+    const Horizon horizon = error_horizon(network, options.type);
+    const int64_t wanted = any ? options.length : 1;
+    if (horizon.known && (!horizon.letters || *horizon.letters >= wanted))
+      return from_horizon(network, horizon, options);
+    if (!any) {
+      VerifyResult none;
+      none.method = "error-horizon";
+      none.longest = 0;
+      none.certificate = horizon.known
+                             ? "no bound: the first letter may already add more error than decoding bears"
+                             : "no bound: some context leads a code word away from all code words";
+      return none;
+    }
+  }
+  VerifyResult result = random_testing(network, options);
   result.states_visited = visited;
-  if (!result.correct) return result;
-  const bool useful =
-      horizon.known && (horizon.exact || !horizon.letters || *horizon.letters >= options.length);
-  if (any && !useful) return result;
-  if (!horizon.known) {
-    result.correct = false;
-    result.method = "error-horizon";
-    result.certificate = "no bound: some context leads a code word away from all code words";
-    return result;
-  }
-  result.method = "error-horizon";
-  result.longest = horizon.exact ? std::nullopt : horizon.letters;
-  result.certificate =
-      horizon.exact
-          ? fmt::format(
-                "no step rounds in {}, at any length; the tables were tested on {} words of length {}",
-                number_type_name(options.type), options.words, test.length)
-      : horizon.letters
-          ? fmt::format(
-                "rounding in {} cannot change a decoded state before letter {} (margin {:.3g}, at most "
-                "{:.3g} a letter); the tables were tested on {} words",
-                number_type_name(options.type), *horizon.letters, horizon.margin, horizon.per_letter,
-                options.words)
-          : fmt::format(
-                "rounding in {} stays below the margin {:.3g} at every length; the tables were tested "
-                "on {} words of length {}",
-                number_type_name(options.type), horizon.margin, options.words, test.length);
+  result.longest = covered;
   return result;
 }
 

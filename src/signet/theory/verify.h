@@ -25,11 +25,12 @@ struct VerifyOptions {
 };
 
 struct VerifyResult {
-  bool correct = false;
+  bool correct = false;     // no error was found
+  bool proved = false;      // and none exists, up to `longest`
   std::string method;       // "orbit-closure", "error-horizon", "random-testing"
   std::string certificate;  // what was proved or found, in words
   int64_t states_visited = 0;
-  std::optional<int64_t> longest;  // words up to this length are covered; none: all lengths
+  std::optional<int64_t> longest;  // all words up to this length are known to be right; none: of all lengths
   std::optional<Word> counterexample;
 };
 
@@ -50,6 +51,9 @@ ClosureResult joint_closure(const Network& network, NumberType type, int64_t max
 // block, breadth first over bit patterns under the (code, context) pairs that (1) met, checking that each
 // step decodes as the code words do. Together they give the first by induction on the length.
 ClosureResult layerwise_closure(const Network& network, NumberType type, int64_t max_states);
+
+// Part (1) alone: the network in exact arithmetic.
+ClosureResult exact_closure(const Network& network, int64_t max_states);
 
 // How long rounding cannot change what any block decodes to.
 struct Horizon {

@@ -1,0 +1,91 @@
+#include "signet/theory/verify.h"
+
+#include <gtest/gtest.h>
+
+#include "automata_for_tests.h"
+#include "signet/automata/named_language.h"
+#include "signet/theory/compile.h"
+
+namespace signet::theory {
+namespace {
+
+using namespace test;
+
+// Rotations by a fifth or a seventh of the circle round, and in bf16 they drift soon.
+Network rotations(const std::string& language) {
+  CompileOptions options;
+  options.target = parse_target("complex-diagonal");
+  return compile(automata::named_language(language), options);
+}
+
+VerifyResult verified(const Network& network, NumberType type, const std::string& method,
+                      VerifyOptions options = {}) {
+  options.type = type;
+  options.method = method;
+  return verify(network, options);
+}
+
+// Its shortest wrong word lies beyond a small search, and random words do not find it.
+TEST(Verify, GoesAsFarAsTheLimitBeforeItOnlyTests) {
+  const Network network = rotations("divisible:7");
+  const auto found = verified(network, NumberType::kBf16, "auto");
+  EXPECT_FALSE(found.correct);
+  EXPECT_EQ(found.method, "orbit-closure");
+  ASSERT_TRUE(found.counterexample);
+  EXPECT_EQ(first_mismatch(network, NumberType::kBf16, *found.counterexample),
+            static_cast<int64_t>(found.counterexample->size()) - 1);
+  EXPECT_EQ(found.longest, static_cast<int64_t>(found.counterexample->size()) - 1);
+
+  VerifyOptions small;
+  small.max_states = 1000;
+  small.length = 100;
+  const auto tested = verified(network, NumberType::kBf16, "auto", small);
+  EXPECT_TRUE(tested.correct);
+  EXPECT_FALSE(tested.proved);
+  EXPECT_EQ(tested.method, "random-testing");
+  EXPECT_GT(tested.longest, 0);  // the search went through all short words
+  EXPECT_LT(tested.longest, found.longest);
+}
+
+TEST(Verify, TestsProveNoLength) {
+  VerifyOptions options;
+  options.length = 100;
+  const auto tested = verified(rotations("divisible:7"), NumberType::kBf16, "random", options);
+  EXPECT_TRUE(tested.correct);
+  EXPECT_FALSE(tested.proved);
+  EXPECT_EQ(tested.longest, 0);
+}
+
+TEST(Verify, ABoundOfNoLetterIsNone) {
+  const auto result = verified(rotations("divisible:7"), NumberType::kBf16, "horizon");
+  EXPECT_FALSE(result.correct);
+  EXPECT_FALSE(result.counterexample);
+  EXPECT_EQ(result.longest, 0);
+}
+
+// Beside the bound on rounding, all tuples of code words are searched: a wrong table is found, and none left
+// to chance.
+TEST(Verify, TheBoundComesWithAProofOfTheTables) {
+  Network network = rotations("cycle:6");
+  const auto right = verified(network, NumberType::kFp32, "horizon");
+  EXPECT_TRUE(right.proved);
+  EXPECT_EQ(right.method, "error-horizon");
+  ASSERT_TRUE(right.longest);
+  EXPECT_GT(*right.longest, 100'000);
+  EXPECT_EQ(right.states_visited, 6);
+
+  for (auto& output : network.final_output) output = 1 - output;
+  const auto wrong = verified(network, NumberType::kFp32, "horizon");
+  EXPECT_FALSE(wrong.correct);
+  EXPECT_TRUE(wrong.counterexample);
+
+  network = rotations("cycle:6");
+  VerifyOptions few;
+  few.max_states = 3;
+  const auto tested = verified(network, NumberType::kFp32, "horizon", few);
+  EXPECT_TRUE(tested.correct);
+  EXPECT_FALSE(tested.proved);
+}
+
+}  // namespace
+}  // namespace signet::theory
