@@ -91,6 +91,31 @@ TEST(SweepVerb, StoppedAndKilledSweepsGoOn) {
   EXPECT_EQ(scores(directory / "cut"), scores(directory / "whole"));
 }
 
+// docs/cli.md: what takes longer than two seconds says what it is at.
+TEST(SweepVerb, SaysHowManyRunsThereAreAndHowFarTheyHaveCome) {
+  TemporaryDirectory directory;
+  write_text(directory / "grid.yaml", kGrid);
+  const std::string out = directory / "out", log = directory / "log";
+  {
+    Process sweep({SIGNET_BINARY, "sweep", directory / "grid.yaml", "--out", out, "--jobs", "2", "--set",
+                   "train.steps=1000000"},
+                  log);
+    ASSERT_TRUE(sweep.until([&] { return read_text(log).find("at work") != std::string::npos; }))
+        << read_text(log);
+    sweep.signal(SIGTERM);
+    EXPECT_EQ(sweep.wait(), 75);
+    const std::string text = read_text(log);
+    EXPECT_EQ(text.rfind(out + ": 4 runs, 2 at a time\nsteps ", 0), 0u) << text;
+    EXPECT_NE(text.find("/4000000  "), std::string::npos) << text;
+    EXPECT_NE(text.find("  0 of 4 runs done, 2 at work  "), std::string::npos) << text;
+  }
+  const auto quiet = run_signet("sweep grid.yaml --set train.steps=2 --quiet", directory.path());
+  EXPECT_EQ(quiet.exit_code, 0);
+  EXPECT_EQ(quiet.err, "");
+  const auto few = run_signet("sweep grid.yaml --set train.steps=2 --jobs 3 --seeds 3", directory.path());
+  EXPECT_EQ(few.err.rfind("runs/grid: 2 of 6 runs are left, 2 at a time\n", 0), 0u) << few.err;
+}
+
 TEST(ReproduceVerb, EveryExperimentAndProtocolIsSound) {
   TemporaryDirectory directory;
   for (const auto& name : train::experiment_names()) {

@@ -3,9 +3,6 @@
 #include <fmt/core.h>
 
 #include <atomic>
-#include <chrono>
-
-#include "signet/base/thread_pool.h"
 
 namespace signet {
 namespace {
@@ -13,8 +10,6 @@ namespace {
 // Read one by one: a line that mixes two reports is gone a tenth of a second later.
 std::atomic<const char*> latest_what{nullptr};
 std::atomic<int64_t> latest_done{0}, latest_limit{0};
-
-std::chrono::duration<double> seconds(double count) { return std::chrono::duration<double>(count); }
 
 }  // namespace
 
@@ -36,23 +31,8 @@ ActivityLine::ActivityLine(std::string label, ProgressStyle style, double patien
                            Progress::Sink sink)
     : progress_(std::move(label), 0, 0, style, std::move(sink), {}) {
   report_activity(nullptr);
-  if (!style.quiet) threads_ = start_threads(1, [this, patience_seconds](int) { show(patience_seconds); });
-}
-
-ActivityLine::~ActivityLine() {
-  {
-    const std::lock_guard lock(mutex_);
-    over_ = true;
-  }
-  wake_.notify_all();
-  for (auto& thread : threads_) thread.join();
-}
-
-void ActivityLine::show(double patience_seconds) {
-  std::unique_lock lock(mutex_);
-  for (double wait = patience_seconds; !wake_.wait_for(lock, seconds(wait), [&] { return over_; });
-       wait = 0.1)
-    progress_.update(0, latest_activity().text());
+  if (!style.quiet)
+    ticker_.emplace(patience_seconds, [this] { progress_.update(0, latest_activity().text()); });
 }
 
 }  // namespace signet

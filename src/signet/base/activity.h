@@ -2,14 +2,12 @@
 // three stores; nothing is shown unless a verb has an ActivityLine, and that one only once the wait is long.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
+#include <optional>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "signet/base/progress.h"
+#include "signet/base/ticker.h"
 
 namespace signet {
 
@@ -31,18 +29,12 @@ class ActivityLine {
  public:
   // An empty sink is stderr.
   explicit ActivityLine(std::string label, ProgressStyle style = ProgressStyle::of_stderr(),
-                        double patience_seconds = 2, Progress::Sink sink = {});
-  ~ActivityLine();
+                        double patience_seconds = kPatienceSeconds, Progress::Sink sink = {});
   ActivityLine(const ActivityLine&) = delete;
 
  private:
-  void show(double patience_seconds);
-
-  Progress progress_;  // the thread's
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool over_ = false;
-  std::vector<std::thread> threads_;  // one, or none
+  Progress progress_;             // the ticker's
+  std::optional<Ticker> ticker_;  // none when quiet
 };
 
 // What `compute` returns, with an ActivityLine while it runs.

@@ -8,10 +8,12 @@
 
 #include "signet/base/error.h"
 #include "signet/base/files.h"
+#include "signet/base/progress.h"
 #include "signet/base/signals.h"
 #include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
+#include "signet/base/ticker.h"
 #include "signet/io/json.h"
 #include "signet/io/run_directory.h"
 #include "signet/train/results.h"
@@ -27,7 +29,12 @@ class Queue {
  public:
   Queue(const std::string& directory, const SweepPlan& plan, const std::vector<PlannedRun>& runs,
         const SweepOptions& options)
-      : directory_(directory), plan_(plan), runs_(runs), options_(options), outcomes_(runs.size()) {}
+      : directory_(directory),
+        plan_(plan),
+        runs_(runs),
+        options_(options),
+        outcomes_(runs.size()),
+        steps_(runs.size()) {}
 
   // A finished run is one that has results; it must have been made with the same configuration.
   void find_finished() {
@@ -37,6 +44,7 @@ class Queue {
         outcome = {RunOutcome::kMissing, runs_[i].missing, 0, false};
         continue;
       }
+      if (!exists(results_path(i))) steps_[i].all = runs_[i].config.train.steps;
       const std::string config = join_path(path(i), "config.yaml");
       if (!exists(config)) continue;
       RunConfig stored = resolve_config({config, "", "", {}}), wanted = runs_[i].config;
@@ -47,8 +55,20 @@ class Queue {
     }
   }
 
+  // Runs at a time.
+  int64_t workers() const { return std::min(options_.jobs, waiting()); }
+
   void work() {
-    const int64_t workers = std::min<int64_t>(options_.jobs, std::max<int64_t>(1, waiting()));
+    int64_t steps = 0;
+    for (const auto& of_run : steps_) steps += of_run.all;
+    Progress progress("steps", steps, 0, ProgressStyle::of_stderr(options_.quiet));
+    progress_ = &progress;
+    const Ticker ticker(kPatienceSeconds, [this] {
+      const std::lock_guard lock(mutex_);
+      shown_ = true;
+      show();
+    });
+    const int64_t workers = this->workers();
     if (workers <= 1) return worker(false);
     std::exception_ptr failure;  // of a worker itself; those of runs are outcomes
     const auto work = [&](int) {
@@ -63,6 +83,15 @@ class Queue {
     work(0);
     for (auto& thread : threads) thread.join();
     if (failure) std::rethrow_exception(failure);
+  }
+
+  // "4 runs, 2 at a time", "3 of 4 runs are left, 2 at a time", "0 of 4 runs are left"
+  std::string plan_text() const {
+    const auto all = static_cast<int64_t>(runs_.size()), left = waiting();
+    std::string text = left == all ? fmt::format("{} run{}", all, all == 1 ? "" : "s")
+                                   : fmt::format("{} of {} runs are left", left, all);
+    if (left > 1) text += fmt::format(", {} at a time", workers());
+    return text;
   }
 
   const std::vector<RunOutcome>& outcomes() const { return outcomes_; }
@@ -102,6 +131,7 @@ class Queue {
     for (size_t i = next_++; i < runs_.size(); i = next_++) {
       if (outcomes_[i].state != RunOutcome::kWaiting) continue;
       if (StopSignal::requested()) return;
+      ++at_work_;
       RunOutcome outcome;
       std::string found;
       try {
@@ -118,12 +148,14 @@ class Queue {
       }
       std::lock_guard lock(mutex_);
       outcomes_[i] = outcome;
+      steps_[i].done = steps_[i].all;  // also of a run that stopped early or failed: it needs no more
+      --at_work_;
       say(i, outcome.state == RunOutcome::kDone ? found : outcome.message);
     }
   }
 
   void run(size_t i, const OpenDevice& device) {
-    const TrainOptions options{true, runs_[i].name, device};
+    const TrainOptions options{true, runs_[i].name, device, [&](int64_t step) { steps_[i].done = step; }};
     if (!exists(results_path(i))) {
       const bool begun = exists(join_path(path(i), "config.yaml"));
       auto directory =
@@ -155,19 +187,38 @@ class Queue {
     return text;
   }
 
-  void say(size_t i, const std::string& text) const {
-    if (options_.quiet) return;
-    const int64_t done = static_cast<int64_t>(runs_.size()) - waiting();
-    tell(fmt::format("[{}/{}] {}: {}", done, runs_.size(), runs_[i].name, text));
+  // Both with mutex_ held.
+  void say(size_t i, const std::string& text) {
+    if (shown_) show();  // what stands below the new line is up to date
+    progress_->message(
+        printable(fmt::format("[{}/{}] {}: {}", decided(), runs_.size(), runs_[i].name, text), kMaxMessage));
   }
+  void show() {
+    int64_t steps = 0;
+    for (const auto& of_run : steps_) steps += of_run.done;
+    progress_->update(
+        steps, fmt::format("{} of {} runs done, {} at work", decided(), runs_.size(), at_work_.load()));
+  }
+
+  int64_t decided() const { return static_cast<int64_t>(runs_.size()) - waiting(); }
+
+  static constexpr size_t kMaxMessage = 20'000;
+  struct Steps {
+    int64_t all = 0;  // 0 of a run that was trained before
+    std::atomic<int64_t> done{0};
+  };
 
   const std::string& directory_;
   const SweepPlan& plan_;
   const std::vector<PlannedRun>& runs_;
   const SweepOptions& options_;
   std::vector<RunOutcome> outcomes_;
+  std::vector<Steps> steps_;
   std::atomic<size_t> next_{0};
-  std::mutex mutex_;
+  std::atomic<int64_t> at_work_{0};
+  std::mutex mutex_;              // of outcomes_ and progress_ while workers run
+  Progress* progress_ = nullptr;  // of work()
+  bool shown_ = false;            // its moving line, once the wait is long
 };
 
 }  // namespace
@@ -179,11 +230,11 @@ std::vector<RunOutcome> run_sweep(const std::string& directory, const SweepPlan&
   StopSignal signals;
   Queue queue(directory, plan, runs, options);
   queue.find_finished();
-  if (!options.quiet && queue.waiting() < static_cast<int64_t>(runs.size()))
-    tell(fmt::format("{}: {} of {} runs are left", directory, queue.waiting(), runs.size()));
-  if (queue.waiting() > 0)
+  if (!options.quiet) tell(fmt::format("{}: {}", directory, queue.plan_text()));
+  if (queue.waiting() > 0) {
     open_device(options.device);  // a wrong device is the sweep's error, not each run's
-  queue.work();
+    queue.work();
+  }
   if (const int signal = StopSignal::requested())
     StopSignal::fail_stopped(signal, fmt::format("{} of {} runs are left in {}; the same command goes on",
                                                  queue.waiting(), runs.size(), directory));

@@ -2,6 +2,8 @@
 // results.json. A run can be stopped by a signal or killed at any moment and resumed with the same bits.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -13,8 +15,9 @@ namespace signet::train {
 
 struct TrainOptions {
   bool quiet = false;
-  std::string label;  // of the progress line
-  OpenDevice device;  // where updates and evaluations run
+  std::string label;                               // of the progress line
+  OpenDevice device;                               // where updates and evaluations run
+  std::function<void(int64_t)> on_step = nullptr;  // hears the number of every update made; may be null
 };
 
 // Trains from the start into a directory just created, or from its newest complete checkpoint. Returns the
