@@ -124,7 +124,10 @@ TEST(RunReport, Verdicts) {
                 "sequence accuracy 0.020, 0.861 of the answers right (always answering (): 0.168)."),
             std::string::npos)
       << verdict_sentence(dense);
-  EXPECT_NE(verdict_sentence(dense).find("up to about length 171"), std::string::npos);
+  EXPECT_NE(
+      verdict_sentence(dense).find("The accuracy of whole sequences is below the threshold at length 171"),
+      std::string::npos)
+      << verdict_sentence(dense);
   dense.scaled_accuracy = 0.952;
   dense.constant = {"0", 0.99, 0.95};
   EXPECT_EQ(verdict(dense), Verdict::kChance) << "0.952 is nothing where one answer has 0.95";
@@ -138,9 +141,15 @@ TEST(RunReport, Verdicts) {
   EXPECT_NE(verdict_sentence(run).find("At length 1,000,000 it is down to 0.200."), std::string::npos);
   run.horizon = 123456;
   run.horizon_threshold = 0.9;
-  EXPECT_NE(verdict_sentence(run).find("above 0.9 up to about length 123,456."), std::string::npos);
+  // docs/eval.md: the horizon is the shortest length seen to fail.
+  EXPECT_NE(verdict_sentence(run).find("Accuracy is below 0.9 at length 123,456, the shortest seen to fail."),
+            std::string::npos)
+      << verdict_sentence(run);
   run.horizon_held = true;
-  EXPECT_NE(verdict_sentence(run).find("holds up to length 123,456"), std::string::npos);
+  EXPECT_NE(verdict_sentence(run).find("Accuracy holds up to length 123,456"), std::string::npos);
+  dense.horizon_held = true;
+  EXPECT_NE(verdict_sentence(dense).find("The accuracy of whole sequences holds up to length 171"),
+            std::string::npos);
   run.horizon = 1e308;
   EXPECT_NE(verdict_sentence(run).find("holds up to length 1e+308"), std::string::npos)
       << verdict_sentence(run);

@@ -183,11 +183,13 @@ std::string verdict_sentence(const RunData& run, const std::string& label) {
     text += fmt::format(" (always answering {}: {})", run.constant.answer, score(constant));
   text += ".";
   if (v == Verdict::kSolved || v == Verdict::kNearly || std::isfinite(run.horizon)) {
+    const char* accuracy = run.dense ? "The accuracy of whole sequences" : "Accuracy";
     if (std::isfinite(run.horizon) && run.horizon_held) {
-      text += fmt::format(" It holds up to length {}, the longest tried.", whole_number(run.horizon));
+      text +=
+          fmt::format(" {} holds up to length {}, the longest tried.", accuracy, whole_number(run.horizon));
     } else if (std::isfinite(run.horizon)) {
       text += fmt::format(
-          " Accuracy stays above {} up to about length {}.",
+          " {} is below {} at length {}, the shortest seen to fail.", accuracy,
           std::isfinite(run.horizon_threshold) ? short_number(run.horizon_threshold) : "the threshold",
           whole_number(run.horizon));
     } else if (!run.far.empty()) {
