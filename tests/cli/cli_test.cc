@@ -132,6 +132,21 @@ TEST(Cli, ExitCodes) {
       {"sweep grid.yaml --dry-run --jobs 0", 2, "--jobs 0"},
       {"sweep grid.yaml --dry-run --device foo", 2, "--device foo"},
       {"reproduce table3 --dry-run --device foo", 2, "--device foo"},
+      {"train --language parity", 2, "--language (a named language is a task: signet train language:parity)"},
+      {"train --group=S5", 2, "--group (a group is a task: signet train S5)"},
+      {"train --task parity", 2, "signet train parity)"},
+      {"train parity --seed 1 --seed=2", 2, "--seed is given more than once"},
+      {"train parity --steps= --seed 1", 2, "--steps needs a value"},
+      {"train parity --set train.eval_every=40", 2,
+       "did you mean 'train.validate_every' or 'train.checkpoint_every'"},
+      {"train parity --set eval.every=40", 2, "'train.validate_every'"},
+      {"train parity --set wibble.wobble=1", 2, "--list-keys"},
+      {"train parity --device gpu --out run", 2, "gpu"},
+      {"train --resume missing --device gpu", 2, "gpu"},
+      {"train parity --out no-run", 3, "no-run holds files but no run of ours; choose another --out"},
+      {"train parity --out run", 3, "train --resume run`, or choose another --out"},
+      {"sweep run/empty.yaml", 3, "run/empty.yaml is empty; a sweep has the keys"},
+      {"verify no-run/dfa.json", 3, "--dfa no-run/dfa.json"},
   };
   test::TemporaryDirectory directory;
   test::write_text(directory / "run/config.yaml", "task:\n  name: parity\n");
@@ -139,6 +154,7 @@ TEST(Cli, ExitCodes) {
   test::write_text(directory / "run/empty.yaml", "");
   test::write_text(directory / "run/short.yaml", "task: {name: parity}\ntrain: {max_length: 1}\n");
   test::write_text(directory / "grid.yaml", "base: {task: {name: parity}}\ngrid: {train.seed: [1, 2]}\n");
+  test::write_text(directory / "no-run/dfa.json", R"({"alphabet": ["a"], "transitions": [[0]]})");
   std::filesystem::create_directory(directory / "empty");
   for (const auto& c : kCases) {
     const auto result = run_signet(c.arguments, directory.path());

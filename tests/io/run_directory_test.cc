@@ -72,6 +72,30 @@ TEST(RunDirectory, ForceRemovesOnlyWhatARunWrote) {
   EXPECT_EQ(list_directory(directory / "run/checkpoints"), std::vector<std::string>{"README"});
 }
 
+// What a message suggests must work.
+TEST(RunDirectory, ForceAndResumeAreSuggestedOnlyWhereTheyWork) {
+  TemporaryDirectory directory;
+  const auto refusal = [&](const char* name) {
+    try {
+      RunDirectory::create(directory / name, false);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  fill(directory / "run");
+  EXPECT_NE(refusal("run").find("--resume"), std::string::npos);
+  EXPECT_NE(refusal("run").find("--force"), std::string::npos);
+  remove_tree(directory / "run/.lock");  // a copy
+  EXPECT_NE(refusal("run").find("--resume"), std::string::npos);
+  EXPECT_EQ(refusal("run").find("--force"), std::string::npos);
+  make_directory(directory / "else");
+  write_file_atomic(directory / "else/notes.txt", "mine");
+  EXPECT_NE(refusal("else").find("choose another --out"), std::string::npos);
+  EXPECT_EQ(refusal("else").find("--resume"), std::string::npos);
+  EXPECT_EQ(refusal("else").find("--force"), std::string::npos);
+}
+
 TEST(RunDirectory, ForceDoesNotTouchADirectoryOfSomethingElse) {
   TemporaryDirectory directory;
   make_directories(directory / "project/checkpoints/step-1");

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <map>
 
 #include "signet/base/error.h"
 #include "signet/base/text.h"
@@ -21,6 +22,7 @@ struct Options::Impl {
   std::string lists;  // sections of --help
   std::vector<std::pair<std::string, std::string>> examples;
   std::vector<OptionInfo> options, arguments;
+  std::map<std::string, std::string> advice;  // of options that other verbs have
 
   Impl(const std::string& verb, const std::string& summary) : app(summary, "signet " + verb) {
     app.set_help_flag("-h,--help", "show this help");
@@ -61,6 +63,8 @@ struct Options::Impl {
     for (const auto& extra : extras) {
       if (extra.size() < 2 || extra[0] != '-') continue;
       const std::string name = extra.substr(0, extra.find('=')), near = did_you_mean(name, known);
+      if (const auto found = advice.find(name); found != advice.end())
+        refuse(fmt::format("unknown option {} ({})", name, found->second));
       const bool takes_settings = std::find(known.begin(), known.end(), "--set") != known.end();
       refuse(fmt::format(
           "unknown option {}{}", printable(name),
@@ -68,11 +72,22 @@ struct Options::Impl {
     }
     refuse(fmt::format("unexpected argument '{}'", printable(extras.at(0))));
   }
-  // CLI11 takes whatever follows an option as its value, so only the last one can lack it.
-  [[noreturn]] void refuse_mismatch(const std::string& last, const std::string& otherwise) const {
+  // CLI11 would take what follows "--steps=" as its value.
+  void refuse_empty(const std::vector<std::string>& given) const {
     for (const auto& option : options)
-      if (option.takes_value && (last == option.name || last == option.short_name))
+      if (option.takes_value && std::count(given.begin(), given.end(), option.name + "="))
         refuse(option.name + " needs a value");
+  }
+  // CLI11 takes whatever follows an option as its value, so only the last one can lack it; else there are too
+  // many.
+  [[noreturn]] void refuse_mismatch(const std::vector<std::string>& given,
+                                    const std::string& otherwise) const {
+    for (const auto& option : options) {
+      if (!option.takes_value) continue;
+      if (given.back() == option.name || given.back() == option.short_name)
+        refuse(option.name + " needs a value");
+      if (otherwise.rfind(option.name + ":", 0) == 0) refuse(option.name + " is given more than once");
+    }
     refuse(otherwise);
   }
 
@@ -153,6 +168,7 @@ void Options::list(const std::string& title, const std::string& name, const Name
                           : fmt::format("  {}\n{}\n", entry, text);
     }
 }
+void Options::elsewhere(const std::string& flag, const std::string& advice) { impl_->advice[flag] = advice; }
 void Options::example(const std::string& command, const std::string& meaning) {
   impl_->examples.emplace_back(command, meaning);
 }
@@ -173,6 +189,7 @@ bool Options::parse(const std::vector<std::string>& arguments) {
   std::vector<std::string> reversed(arguments.rbegin(),
                                     arguments.rend());  // CLI11 takes the last argument first
   try {
+    impl_->refuse_empty(arguments);
     impl_->app.parse(reversed);
     return true;
   } catch (const CLI::CallForHelp&) {
@@ -181,7 +198,7 @@ bool Options::parse(const std::vector<std::string>& arguments) {
   } catch (const CLI::ExtrasError&) {
     impl_->refuse_extras();
   } catch (const CLI::ArgumentMismatch& error) {
-    impl_->refuse_mismatch(arguments.back(), error.what());
+    impl_->refuse_mismatch(arguments, error.what());
   } catch (const CLI::ParseError& error) {
     impl_->refuse(error.what());
   }

@@ -39,6 +39,8 @@ class Options {
   using Named = std::vector<std::pair<std::string, std::string>>;
   void list(const std::string& title, const std::string& name, const Named& names,
             const Named& patterns = {});
+  // What to say when this verb is given an option that only other verbs have.
+  void elsewhere(const std::string& flag, const std::string& advice);
   void example(const std::string& command, const std::string& meaning);
   bool given(const std::string& flag) const;
 

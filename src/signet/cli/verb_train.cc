@@ -47,6 +47,9 @@ class Train final : public Verb {
     for (const auto& family : tasks::task_families()) families.emplace_back(family.pattern, family.summary);
     for (const auto& model : models::architectures()) model_list.emplace_back(model.name, model.summary);
     options.list("Tasks", "TASK", task_list, families);
+    options.elsewhere("--language", "a named language is a task: signet train language:parity");
+    options.elsewhere("--group", "a group is a task: signet train S5");
+    options.elsewhere("--task", "the task stands by itself: signet train parity");
     options.list("Models", "--model", model_list);
     options.example(
         "signet train parity --model deltanet --eigenvalues=-1,1 --set model.width=32 "
@@ -92,8 +95,9 @@ class Train final : public Verb {
       out_ = fmt::format("runs/{}-{}{}{}-{}", name, config.model.architecture, range.empty() ? "" : "-",
                          range, config.train.seed);
     }
+    const auto options = this->options();  // first: a wrong --device is the command line's fault
     auto directory = io::RunDirectory::create(out_, force_);
-    return finish(train::train(config, directory, false, options()));
+    return finish(train::train(config, directory, false, options));
   }
 
  private:
@@ -107,10 +111,11 @@ class Train final : public Verb {
     for (const char* name : {"--force", "--dry-run", "--list-keys"})
       if (options_->given(name))
         fail(ErrorCode::kUsage, "{} is for a new run; leave it out with --resume", name);
+    const auto options = this->options();
     auto directory = io::RunDirectory::open_for_resume(resume_);
     const auto config = train::resolve_config({directory.config_path(), "", "", {}});
     out_ = resume_;
-    return finish(train::train(config, directory, true, options()));
+    return finish(train::train(config, directory, true, options));
   }
 
   // The automaton goes into the configuration itself, so that the run needs no other file.

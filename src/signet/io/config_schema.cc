@@ -200,16 +200,24 @@ bool Fields::given(std::string_view key) const {
 }
 
 std::string Fields::unknown_key_advice(const std::string& key) const {
-  std::vector<std::string> keys, same_name;
-  const std::string last = key.substr(key.rfind('.') + 1);
+  std::vector<std::string> keys, same_name, same_end;
+  const auto after = [](const std::string& text, const char* separators) {
+    return text.substr(text.find_last_of(separators) + 1);
+  };
   for (const Field& field : fields_) {
     keys.push_back(field.key);
-    if (field.key.substr(field.key.rfind('.') + 1) == last) same_name.push_back(field.key);
+    if (after(field.key, ".") == after(key, ".")) same_name.push_back(field.key);
+    if (after(field.key, "._") == after(key, "._")) same_end.push_back(field.key);
   }
-  // The right key in the wrong section, or without one, is the likeliest slip.
-  if (!same_name.empty() && same_name.size() <= 3)
-    return fmt::format(" (did you mean '{}'?)", join(same_name, "' or '"));
-  return did_you_mean(key, keys);
+  const auto advice = [](const std::vector<std::string>& found) {
+    return found.empty() || found.size() > 3 ? ""
+                                             : fmt::format(" (did you mean '{}'?)", join(found, "' or '"));
+  };
+  // The right key in the wrong section, or without one, is the likeliest slip; then a letter or two; then
+  // another word for what goes before the last one (eval_every for validate_every).
+  for (const std::string& text : {advice(same_name), did_you_mean(key, keys), advice(same_end)})
+    if (!text.empty()) return text;
+  return "; `signet train TASK --model NAME --list-keys` prints the keys";
 }
 
 void Fields::load(const ConfigNode& root, const std::string& where) {

@@ -40,14 +40,16 @@ void require_run(const RunDirectory& run) {
 // That `run` may begin in its directory, in place of what is there.
 void require_clearable(const RunDirectory& run, bool force) {
   if (holds_no_run(run.path())) return;
+  const bool resumable = exists(run.config_path()),
+             replaceable = resumable && exists(join_path(run.path(), ".lock"));
+  if (!resumable || (force && !replaceable))
+    bad_input("{} holds files but no run of ours{}; choose another --out", printable(run.path()),
+              force ? ", so --force does not touch it" : "");
   if (!force)
-    bad_input(
-        "{} already exists and is not empty; go on with `signet train --resume {}`, choose another --out, or "
-        "give --force to replace the run in it",
-        printable(run.path()), printable(shell_word(run.path())));
-  if (!exists(run.config_path()) || !exists(join_path(run.path(), ".lock")))
-    bad_input("{} holds files but no run of ours, so --force does not touch it; choose another --out",
-              printable(run.path()));
+    bad_input("{} already exists and is not empty; go on with `signet train --resume {}`, {}",
+              printable(run.path()), printable(shell_word(run.path())),
+              replaceable ? "choose another --out, or give --force to replace the run in it"
+                          : "or choose another --out");
 }
 
 }  // namespace

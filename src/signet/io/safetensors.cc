@@ -127,6 +127,9 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
   const std::string where = printable(path);
   if (file.size() < 8) bad_input("{} is {} bytes long: too short for a safetensors file", where, file.size());
   const uint64_t length = read_length(file);
+  if (length > static_cast<uint64_t>(kMaxHeader) && (length & 0xff) == '{')
+    bad_input("{} begins like JSON and is no safetensors file; an automaton is given by --dfa {}", where,
+              printable(shell_word(path)));
   if (length > static_cast<uint64_t>(kMaxHeader))
     bad_input("{}: header length {} is above the format's limit of {}; not a safetensors file?", where,
               length, kMaxHeader);

@@ -292,6 +292,8 @@ SweepPlan read_sweep(const ConfigNode& root, const std::string& where) {
                join(known, ", "));
     }
   }
+  if (root.keys.empty())
+    bad_input("{} is empty; a sweep has the keys {}", printable(where), join(known, ", "));
   check_size(plan);
   return plan;
 }
