@@ -50,6 +50,7 @@ TEST(SweepVerb, TableJsonAndPage) {
   ASSERT_EQ(json["groups"].size(), 2u);
   EXPECT_EQ(json["groups"][0]["seeds"], 2);
   EXPECT_EQ(json["runs"][3]["state"], "done");
+  EXPECT_EQ(json["runs"][2]["values"], (ordered_json{{"model.eigenvalues", "[-1,1]"}, {"train.seed", "1"}}));
   const std::string page = read_text(directory / "runs/grid/report.html");
   EXPECT_NE(page.find("</html>"), std::string::npos);
   EXPECT_NE(page.find("median"), std::string::npos);

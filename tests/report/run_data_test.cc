@@ -139,10 +139,32 @@ TEST(RunData, HostileResultsBecomeNotes) {
   const RunData run = read_run(directory.path());
   EXPECT_EQ(run.task, "");
   EXPECT_TRUE(std::isnan(run.chance));
+  for (const char* key : {"task is no text", "model is no text", "eigenvalues is no pair of numbers",
+                          "train_lengths is no pair of numbers", "accuracy is no number", "far is no list",
+                          "horizon is no object", "4 rows of by_length without a length"})
+    EXPECT_TRUE(noted(run, key)) << key;
   ASSERT_EQ(run.by_length.size(), 1u);
   EXPECT_TRUE(std::isnan(run.by_length[0].accuracy));
   EXPECT_EQ(run.spectra.back().head, -1);
   EXPECT_EQ(run.spectra.back().values, std::vector<double>{0.5});
+}
+
+TEST(RunData, EveryKeyOfAWrongTypeIsNamed) {
+  test::TemporaryDirectory directory;
+  const std::pair<const char*, nlohmann::json> kWrong[] = {
+      {"scaled_accuracy", "abc"}, {"by_length", 5}, {"samples", true}, {"steps", "1"},
+      {"seconds", {1}},           {"dense", 1},     {"spectra", "x"}};
+  for (const auto& [key, value] : kWrong) {
+    auto results = test::fixture_results({});
+    results[key] = value;
+    test::write_fixture_run(directory / "run", {}, results);
+    const RunData run = read_run(directory / "run");
+    ASSERT_EQ(run.notes.size(), 1u) << key;
+    EXPECT_EQ(run.notes[0].rfind(std::string("results.json: ") + key + " is no ", 0), 0u) << run.notes[0];
+    results[key] = nullptr;  // not known
+    test::write_fixture_run(directory / "run", {}, results);
+    EXPECT_TRUE(read_run(directory / "run").notes.empty()) << key;
+  }
 }
 
 TEST(RunData, LongFilesAreBounded) {

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "signet/base/files.h"
+#include "signet/base/isa.h"
 #include "signet/base/thread_pool.h"
 #include "signet/train/evaluator.h"
 #include "signet/train/run.h"
@@ -112,6 +113,34 @@ TEST(Trainer, ADamagedCheckpointIsPassedOver) {
   }
   resume_small(run);
   EXPECT_EQ(model_bytes(run, 40), expected);
+}
+
+// The weights are whole, so the run goes on; its curves are not.
+TEST(Trainer, MetricsThatAreMissingOrMalformedAreNoticed) {
+  TemporaryDirectory directory;
+  const std::string run = directory / "run", metrics = run + "/metrics.jsonl";
+  train_small(run, {"train.steps=20"});
+  const std::string whole = test::read_text(metrics);
+  const auto said = [&](const std::string& text) {
+    test::write_text(metrics, text);
+    testing::internal::CaptureStderr();
+    resume_small(run);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(said(whole), "");
+  EXPECT_EQ(said(whole + "what came after the checkpoint\n"), "");
+  const std::string garbled = "x\n{}\n" + whole.substr(whole.find('\n') + 1) + std::string(whole.size(), ' ');
+  EXPECT_NE(said(garbled).find("malformed line"), std::string::npos);
+  EXPECT_NE(said(whole.substr(0, whole.find('\n') + 1)).find("lines up to step 20 are missing"),
+            std::string::npos);
+  EXPECT_NE(said("").find("are missing"), std::string::npos);
+}
+
+TEST(Trainer, ResultsSayOnWhatTheyWereMade) {
+  TemporaryDirectory directory;
+  const auto results = train_small(directory / "run", {"train.steps=1"});
+  EXPECT_EQ(results["device"], "cpu");
+  EXPECT_EQ(results["isa"], isa_name(current_isa()));
 }
 
 // All that training has made so far would be lost.

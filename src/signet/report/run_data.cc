@@ -59,18 +59,6 @@ bool flag(const Json& object, const char* key) {
   return found != object.end() && found->is_boolean() && found->get<bool>();
 }
 
-std::vector<AccuracyPoint> length_table(const Json& rows, bool dense) {
-  std::vector<AccuracyPoint> table;
-  for (const Json& row : rows) {
-    const AccuracyPoint entry = {number(row, "length"), number(row, accuracy_key(dense)),
-                                 number(row, "samples")};
-    if (std::isfinite(entry.length) && table.size() < kMaxPoints) table.push_back(entry);
-  }
-  std::stable_sort(table.begin(), table.end(),
-                   [](const auto& a, const auto& b) { return a.length < b.length; });
-  return table;
-}
-
 class Reader {
  public:
   Reader(const fs::path& directory, RunData& run) : directory_(directory), run_(run) {}
@@ -111,6 +99,46 @@ class Reader {
     return node && node->kind == io::ConfigNode::Kind::kScalar ? node->text.substr(0, kMaxText) : "";
   }
 
+  // Absent and null are unknown, which is no fault.
+  void note_wrong_types(const Json& results) {
+    const auto check = [&](std::initializer_list<const char*> keys, const char* kind, const auto& is_right) {
+      for (const char* key : keys)
+        if (const auto found = results.find(key);
+            found != results.end() && !found->is_null() && !is_right(*found))
+          note(fmt::format("results.json: {} is no {}; it was left out", key, kind));
+    };
+    check({"task", "model"}, "text", [](const Json& value) { return value.is_string(); });
+    check({"scaled_accuracy", "sequence_accuracy", "accuracy", "samples", "steps", "seconds"}, "number",
+          [](const Json& value) { return value.is_number(); });
+    check({"dense"}, "truth value", [](const Json& value) { return value.is_boolean(); });
+    check({"eigenvalues", "train_lengths"}, "pair of numbers", [](const Json& value) {
+      return value.is_array() && (value.empty() || (value.size() == 2 && value[0].is_number() &&
+                                                    value[1].is_number()));  // empty: no range
+    });
+    check({"by_length", "far", "spectra"}, "list", [](const Json& value) { return value.is_array(); });
+    check({"horizon"}, "object", [](const Json& value) { return value.is_object(); });
+  }
+
+  // The rows under `key`, by length; accuracies are those of the run's measure.
+  std::vector<AccuracyPoint> length_table(const Json& object, const char* key) {
+    std::vector<AccuracyPoint> table;
+    size_t malformed = 0;
+    for (const Json& row : list(object, key)) {
+      const AccuracyPoint entry = {number(row, "length"), number(row, accuracy_key(run_.dense)),
+                                   number(row, "samples")};
+      if (!std::isfinite(entry.length))
+        ++malformed;
+      else if (table.size() < kMaxPoints)
+        table.push_back(entry);
+    }
+    if (malformed)
+      note(fmt::format("results.json: {} row{} of {} without a length left out", malformed,
+                       malformed == 1 ? "" : "s", key));
+    std::stable_sort(table.begin(), table.end(),
+                     [](const auto& a, const auto& b) { return a.length < b.length; });
+    return table;
+  }
+
   bool read_results() {
     if (!has("results.json")) {
       note("no results.json: the run has not finished");
@@ -125,6 +153,7 @@ class Reader {
       note(error.what());
       return true;
     }
+    note_wrong_types(results);
     for (auto [key, target] : {std::pair{"task", &run_.task}, {"model", &run_.model}, {"seed", &run_.seed}})
       if (std::string value = text(results, key); !value.empty()) *target = std::move(value);
     pair(results, "eigenvalues", run_.eigenvalue_low, run_.eigenvalue_high);
@@ -151,13 +180,13 @@ class Reader {
     run_.samples = number(results, "samples");
     run_.steps = number(results, "steps");
     run_.seconds = number(results, "seconds");
-    run_.by_length = length_table(list(results, "by_length"), run_.dense);
-    run_.far = length_table(list(results, "far"), run_.dense);
+    run_.by_length = length_table(results, "by_length");
+    run_.far = length_table(results, "far");
     if (const auto horizon = results.find("horizon"); horizon != results.end() && horizon->is_object()) {
       run_.horizon = number(*horizon, "length");
       run_.horizon_threshold = number(*horizon, "threshold");
       run_.horizon_held = flag(*horizon, "reached_limit");
-      run_.probes = length_table(list(*horizon, "probes"), run_.dense);
+      run_.probes = length_table(*horizon, "probes");
     }
     read_spectra(list(results, "spectra"));
     return true;

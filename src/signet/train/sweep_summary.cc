@@ -114,7 +114,11 @@ SweepSummary summarize(const std::string& directory, const SweepPlan& plan,
     shown.push_back(a);
     summary.axes.push_back(plan.axes[a].name);
   }
-  for (size_t i = 0; i < runs.size(); ++i) summary.runs.push_back(read_run(directory, runs[i], outcomes[i]));
+  for (size_t i = 0; i < runs.size(); ++i) {
+    RunSummary& run = summary.runs.emplace_back(read_run(directory, runs[i], outcomes[i]));
+    for (size_t a = 0; a < plan.axes.size(); ++a)
+      run.values.emplace_back(plan.axes[a].name, plan.axes[a].values[runs[i].at[a]].name);
+  }
 
   // Members of each group by learning rate, in the order of the grid.
   std::vector<std::vector<size_t>> order;
@@ -159,7 +163,9 @@ ordered_json summary_json(const SweepSummary& summary) {
   }
   const char* const states[] = {"done", "failed", "missing", "waiting"};
   for (const auto& run : summary.runs) {
-    ordered_json entry = {{"name", run.name}, {"state", states[run.state]}};
+    ordered_json entry = {
+        {"name", run.name}, {"values", ordered_json::object()}, {"state", states[run.state]}};
+    for (const auto& [axis, value] : run.values) entry["values"][axis] = value;
     if (run.state == RunOutcome::kDone) {
       entry["score"] = run.score;
       entry["standard_error"] = run.error;

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "signet/train/sweep.h"
@@ -16,6 +17,7 @@ inline constexpr char kSeedAxis[] = "train.seed", kRateAxis[] = "train.lr";
 
 struct RunSummary {
   std::string name, message;
+  std::vector<std::pair<std::string, std::string>> values;  // of every axis, by its name
   RunOutcome::State state = RunOutcome::kWaiting;
   double score = 0, error = 0, seconds = 0, flops = 0;  // error: the standard error of the score
   double horizon = 0;                                   // 0 without one

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "signet/base/files.h"
+#include "signet/base/isa.h"
 #include "signet/base/progress.h"
 #include "signet/base/signals.h"
 #include "signet/base/tell.h"
@@ -32,6 +34,20 @@ constexpr int kBatchThreads = 4;                 // that make batches ahead for 
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Of metrics.jsonl: those that are no object with a step.
+int64_t malformed_lines(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  int64_t count = 0;
+  for (std::string line; std::getline(file, line);) {
+    try {
+      io::json_int(io::parse_json(line, path), "step", path);
+    } catch (const Error&) {
+      ++count;
+    }
+  }
+  return count;
 }
 
 // Everything that a checkpoint must bring back, and the loop over it.
@@ -120,7 +136,13 @@ class Trainer {
     stopped_early_ = flag("stopped_early");
     elapsed_ = state.contains("seconds") ? io::json_double(state, "seconds", in) : 0;
     tokens_ = count("tokens");
-    metrics_ = AppendFile(directory_.metrics_path(), count("metrics_bytes"));
+    const int64_t metrics_bytes = count("metrics_bytes");
+    metrics_ = AppendFile(directory_.metrics_path(), metrics_bytes);
+    const int64_t lost = malformed_lines(directory_.metrics_path());
+    if (metrics_.size() < metrics_bytes || lost)
+      tell(fmt::format("signet: {}: {}; the curves of this run will have gaps", directory_.metrics_path(),
+                       lost ? fmt::format("{} malformed line{}", lost, lost == 1 ? "" : "s")
+                            : fmt::format("lines up to step {} are missing", step_)));
   }
 
   bool due(int64_t every) const { return every > 0 && step_ % every == 0; }
@@ -278,6 +300,7 @@ class Trainer {
     result["train_lengths"] = {lengths_.min, lengths_.max};
     result["chance"] = run_.task().chance();
     result["device"] = options_.device.cuda() ? "cuda" : "cpu";
+    result["isa"] = isa_name(current_isa());
     result["precision"] =
         run_.dtype() == DType::kF64 ? "fp64" : precision_name(config.precision(options_.device));
     result["parameters"] = run_.model().parameters().size();
