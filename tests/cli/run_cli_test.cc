@@ -69,6 +69,20 @@ TEST_F(TrainedRun, SavedEvaluationsLeaveTheScoreOfTheRunAlone) {
   EXPECT_EQ(train::read_results(path_).score, before.score);
 }
 
+TEST(DenseRun, TheLengthSavedIsThatOfTheSamples) {
+  const test::TemporaryDirectory directory;
+  const std::string run = directory / "run";
+  const auto trained = run_signet(
+      "train bounded-dyck --quiet --steps 1 --out " + run +
+      test::as_options({"model.width=8", "model.heads=2", "model.mlp=0", "train.batch=4",
+                        "train.max_length=8", "eval.samples=4", "eval.min_length=2", "eval.max_length=8"}));
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  ASSERT_EQ(run_signet("eval --quiet --save --lengths 41 --samples 5 " + run).exit_code, 0);
+  const auto far = ordered_json::parse(read_text(run + "/results.json"))["far"];
+  ASSERT_EQ(far.size(), 1u);
+  EXPECT_EQ(far[0]["length"], 40);
+}
+
 TEST_F(TrainedRun, SaveNamesWhatItCannotAddTo) {
   const std::string save = "eval --quiet --save --lengths 9 --samples 4 " + run_;
   for (const auto& [text, part] : std::vector<std::pair<std::string, std::string>>{

@@ -186,6 +186,18 @@ TEST(FlipFlop, ReadsWhatWasWritten) {
     test::expect_error([&] { make_task(name); }, ErrorCode::kUsage, "flip-flop");
 }
 
+// A test set from 701 on has nothing of a training set up to 700.
+TEST(EvenSizes, LieInTheRange) {
+  for (const char* name : {"flip-flop", "bounded-dyck"}) {
+    const auto task = make_task(name);
+    std::set<int64_t> seen;
+    for (uint64_t index = 0; index < 60; ++index)
+      seen.insert(make_sample(*task, 1, Split::kTest, index, {701, 707}).size);
+    EXPECT_EQ(seen, (std::set<int64_t>{702, 704, 706})) << name;
+    EXPECT_EQ(make_sample(*task, 1, Split::kTest, 0, {41, 41}).size, 40) << name << ": none in the range";
+  }
+}
+
 TEST(BoundedDyck, ClosesTheLastOpened) {
   for (const auto& [name, kinds, depth] :
        {std::tuple{"bounded-dyck", 8, 10}, {"bounded-dyck:2,1", 2, 1}, {"bounded-dyck:1,3", 1, 3}}) {

@@ -173,7 +173,7 @@ class TurningTask final : public tasks::Task {
 // once, at `turn`, if only that position is.
 class DenseTurningTask final : public tasks::Task {
  public:
-  explicit DenseTurningTask(int64_t turn) : turn_(turn) {}
+  explicit DenseTurningTask(int64_t turn, bool odd = false) : turn_(turn), odd_(odd) {}
   std::string name() const override { return "dense-turning"; }
   std::vector<std::string> token_names() const override { return {"a", "b"}; }
   double chance() const override { return 0.5; }
@@ -185,9 +185,13 @@ class DenseTurningTask final : public tasks::Task {
       targets[i] = i == turn_ ? 1 : i % 7 == 3 ? tasks::kNotScored : 0;
     }
   }
+  int64_t draw_size(Rng& rng, tasks::LengthRange range) const override {
+    return odd_ ? range.max - 1 + range.max % 2 : Task::draw_size(rng, range);
+  }
 
  private:
   int64_t turn_;
+  bool odd_;  // whether all sizes are
 };
 
 // Of two tokens and two classes; with weights of zero it always answers 0.
@@ -296,6 +300,14 @@ TEST(Horizon, LengthsAreThoseOfTheSamples) {
       find_horizon(model, DType::kF32, zeros.data(), TurningTask(5000, true), 1, 4, 0.9, 1000);
   EXPECT_TRUE(beyond.reached_limit);
   EXPECT_EQ(beyond.length, 999);
+  // Of a dense task, too, also where the curve has fewer points than the sequence.
+  for (int64_t limit : {1000, 5000}) {
+    const auto dense =
+        find_horizon(model, DType::kF32, zeros.data(), DenseTurningTask(9000, true), 1, 2, 0.9, limit);
+    EXPECT_TRUE(dense.reached_limit);
+    EXPECT_EQ(dense.length, limit - 1);
+    EXPECT_EQ(dense.probes.back().length, limit - 1);
+  }
 }
 
 TEST(Horizon, EndsWithTheMemoryOfATransformer) {

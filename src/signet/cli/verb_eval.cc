@@ -174,8 +174,7 @@ class Eval final : public Verb {
   void save(tasks::LengthRange lengths, const train::Evaluation& evaluation,
             const nlohmann::ordered_json& result) {
     if (lengths.min == lengths.max) {
-      // The length of the samples: a task may have none of the one asked for.
-      const int64_t length = result["dense"] == true ? lengths.min : evaluation.by_length.back().length;
+      const int64_t length = evaluation.longest;  // a task may have none of the one asked for
       if (!stored_.contains("far")) stored_["far"] = nlohmann::ordered_json::array();
       auto& far = stored_["far"];
       for (size_t i = far.size(); i-- > 0;)

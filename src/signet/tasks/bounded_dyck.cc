@@ -34,9 +34,7 @@ class BoundedDyck final : public Task {
   bool dense() const override { return true; }
   LengthRange train_lengths() const override { return {2, 700}; }
   LengthRange test_lengths() const override { return {701, 1400}; }
-  int64_t draw_size(Rng& rng, LengthRange range) const override {
-    return 2 * rng.between(range.min / 2, range.max / 2);
-  }
+  int64_t draw_size(Rng& rng, LengthRange range) const override { return draw_even_size(rng, range); }
   int64_t inputs(int64_t size) const override { return size; }
 
   void fill(Rng& rng, int64_t size, int32_t* tokens, int32_t* targets) const override {

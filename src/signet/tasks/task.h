@@ -5,6 +5,7 @@
 // task with one answer is scored at its last input, a dense task at every input.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -59,6 +60,11 @@ class Task {
  protected:
   // Chance among equally likely answers; 0 where there is but one, which leaves nothing to scale.
   static double chance_among(int64_t answers) { return answers > 1 ? 1.0 / static_cast<double>(answers) : 0; }
+  // A uniform even size of the range; the one below it where the range holds none.
+  static int64_t draw_even_size(Rng& rng, LengthRange range) {
+    const int64_t max = range.max / 2;
+    return 2 * rng.between(std::min((range.min + 1) / 2, max), max);
+  }
   // first, first + 1, .., `count` of them.
   static std::vector<int32_t> ids(int32_t first, int64_t count);
 };

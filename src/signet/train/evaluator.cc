@@ -294,6 +294,7 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
       if (last >= 0 && !mixed) ++alone[last];
       const auto wrong = static_cast<int64_t>(scored[i].wrong.size());
       ++result.samples;
+      result.longest = std::max(result.longest, samples[i].size);
       result.correct += wrong == 0;
       result.scored += answers;
       result.right += answers - wrong;
@@ -337,7 +338,7 @@ Horizon find_horizon(const models::Model& model, DType dtype, void* weights, con
     const auto e = evaluate(model, dtype, weights, task, request, nullptr, go_on);
     horizon.stopped = go_on && !go_on();
     if (horizon.stopped) return false;
-    seen = task.dense() || e.by_length.empty() ? length : e.by_length.back().length;
+    seen = e.longest;
     horizon.probes.push_back(e.total(seen));
     if (progress) progress(horizon.probes.back());
     if (e.sequence_accuracy() >= threshold) return true;
