@@ -30,22 +30,10 @@ struct Options::Impl {
   }
   void remember(const std::string& flag, const std::string& help, bool takes_value) {
     const size_t name = flag.find("--");
-    options.push_back({flag.substr(name), name ? flag.substr(0, 2) : "", help, takes_value, choices(help)});
+    options.push_back({flag.substr(name), name ? flag.substr(0, 2) : "", help, takes_value, {}});
   }
   void remember_argument(const std::string& name, const std::string& help) {
-    arguments.push_back({name, "", help, true, choices(help)});
-  }
-  static std::vector<std::string> choices(const std::string& help) {
-    constexpr std::string_view kStart = "one of: ";
-    std::vector<std::string> found;
-    const size_t start = help.find(kStart);
-    if (start == help.npos) return found;
-    for (const auto& choice : split(help.substr(start + kStart.size()), ',')) {
-      const size_t first = choice.find_first_not_of(' ');
-      if (first != choice.npos)
-        found.push_back(choice.substr(first, choice.find_last_not_of(' ') + 1 - first));
-    }
-    return found;
+    arguments.push_back({name, "", help, true, {}});
   }
   std::vector<std::string> names() const {
     std::vector<std::string> names;
@@ -153,12 +141,16 @@ void Options::flag(const std::string& flag, bool& target, const std::string& hel
   impl_->app.add_flag(flag, target, help);
   impl_->remember(flag, help, false);
 }
-void Options::list(const std::string& title, const std::string& name, const Named& names,
-                   const Named& patterns) {
+void Options::offer(const std::string& name, const std::vector<std::string>& choices) {
   for (auto* infos : {&impl_->options, &impl_->arguments})
     for (auto& info : *infos)
-      if (info.name == name)
-        for (const auto& entry : names) info.choices.push_back(entry.first);
+      if (info.name == name) info.choices = choices;
+}
+void Options::list(const std::string& title, const std::string& name, const Named& names,
+                   const Named& patterns) {
+  std::vector<std::string> choices;
+  for (const auto& entry : names) choices.push_back(entry.first);
+  offer(name, choices);
   impl_->lists += "\n" + title + ":\n";
   for (const auto* entries : {&names, &patterns})
     for (const auto& [entry, meaning] : *entries) {

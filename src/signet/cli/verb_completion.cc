@@ -173,13 +173,13 @@ std::string fish_script(const std::vector<Command>& all) {
 class Completion final : public Verb {
  public:
   void define(Options& options) override {
-    options.positional("SHELL", shell_, "one of: bash, zsh, fish");
+    options.positional("SHELL", shell_, "one of: " + join(kShells, ", "));
+    options.offer("SHELL", kShells);
     options.example("source <(signet completion bash)",
                     "complete verbs, options and their values in this shell");
     options.example("signet completion fish > signet.fish", "a file for ~/.config/fish/completions");
   }
   int run() override {
-    const std::vector<std::string> shells = {"bash", "zsh", "fish"};
     if (shell_ == "bash")
       fmt::print("{}", bash_script(commands()));
     else if (shell_ == "zsh")
@@ -187,12 +187,13 @@ class Completion final : public Verb {
     else if (shell_ == "fish")
       fmt::print("{}", fish_script(commands()));
     else
-      fail(ErrorCode::kUsage, "unknown shell '{}'{}; shells are {}", shell_, did_you_mean(shell_, shells),
-           join(shells, ", "));
+      fail(ErrorCode::kUsage, "unknown shell '{}'{}; shells are {}", shell_, did_you_mean(shell_, kShells),
+           join(kShells, ", "));
     return 0;
   }
 
  private:
+  static inline const std::vector<std::string> kShells = {"bash", "zsh", "fish"};
   std::string shell_;
 };
 

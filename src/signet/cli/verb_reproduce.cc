@@ -26,6 +26,7 @@ class Reproduce final : public Verb {
   void define(Options& options) override {
     options_ = &options;
     options.positional("EXPERIMENT", name_, "one of: " + join(train::experiment_names(), ", "));
+    options.offer("EXPERIMENT", train::experiment_names());
     options.value("--protocol", protocol_, "final, early or quick: the paper's versions, or ours in minutes");
     options.flag("--quick", quick_, "the same as --protocol quick");
     options.value("-o,--out", out_, "directory of the runs [runs/reproduce/SWEEP-PROTOCOL]");

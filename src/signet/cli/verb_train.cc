@@ -25,6 +25,7 @@ class Train final : public Verb {
     options.value("--alphabet", alphabet_, "letters of the expression; those that occur by default");
     options.value("--dfa", dfa_, "train on the automaton in a JSON file, in place of TASK");
     options.value("--targets", targets_, "with --regex or --dfa, one of: label, state");
+    options.offer("--targets", {"label", "state"});
     options.value("--model", model_,
                   "deltanet unless told; see Models below; several joined by + are taken in turn");
     options.value("--eigenvalues", eigenvalues_,
@@ -78,9 +79,8 @@ class Train final : public Verb {
     if (list_keys_) {
       const auto fields = io::fields_of(config);
       for (const auto& field : fields.all()) {
-        const bool choice = field.allowed.rfind("one of", 0) == 0;
         fmt::print("{:26} {:14} {}{}\n", field.key, field.write(), field.help,
-                   choice ? fmt::format(" ({})", field.allowed) : "");
+                   field.choices.empty() ? "" : fmt::format(" ({})", field.allowed));
       }
       return 0;
     }

@@ -71,24 +71,28 @@ std::string flow_list(const std::vector<T>& values) {
   return fmt::format("[{}]", join(texts, ", "));
 }
 
-// Reads a list into a fresh vector, so that an error leaves the target as it was.
-template <class T, class Read>
-auto list_reader(std::vector<T>& target, std::string allowed, Read read) {
-  return [&target, allowed = std::move(allowed), read](const ConfigNode& node, const std::string& what) {
-    if (node.kind != ConfigNode::Kind::kList) not_allowed(node, what, allowed);
-    std::vector<T> values;
-    for (const ConfigNode& item : node.items) values.push_back(read(item, what));
-    target = std::move(values);
-  };
-}
-
 }  // namespace
 
-void Fields::add(const char* key, const char* help, std::string allowed, std::function<std::string()> write,
-                 std::function<void(const ConfigNode&, const std::string&)> read) {
+Field& Fields::add(const char* key, const char* help, std::string allowed, std::function<std::string()> write,
+                   std::function<void(const ConfigNode&, const std::string&)> read) {
   std::string full = prefix_ + key;
   if (find(full)) fail(ErrorCode::kFailure, "configuration key {} is described twice", full);
-  fields_.push_back({std::move(full), help, std::move(allowed), std::move(write), std::move(read), false});
+  return fields_.emplace_back(
+      Field{std::move(full), help, std::move(allowed), std::move(write), std::move(read)});
+}
+
+// `read` makes one item. The list is read into a fresh vector, so that an error leaves the target as it was.
+template <class T, class Read>
+void Fields::add_list(const char* key, const char* help, std::vector<T>& target, std::string allowed,
+                      Read read) {
+  auto write = [&target] { return flow_list(target); };
+  auto read_all = [&target, allowed, read](const ConfigNode& node, const std::string& what) {
+    if (node.kind != ConfigNode::Kind::kList) not_allowed(node, what, allowed);
+    std::vector<T> values;
+    for (const ConfigNode& item : node.items) values.push_back(read(item, what, allowed));
+    target = std::move(values);
+  };
+  add(key, help, allowed, std::move(write), std::move(read_all)).list = true;
 }
 
 void Fields::field(const char* key, bool& target, const char* help) {
@@ -129,30 +133,21 @@ void Fields::field(const char* key, std::string& target, const char* help) {
 }
 
 void Fields::field(const char* key, std::vector<int64_t>& target, const char* help, Range<int64_t> range) {
-  const std::string allowed = allowed_values(range, true);
-  add(
-      key, help, allowed, [&target] { return flow_list(target); },
-      list_reader(target, allowed, [allowed, range](const ConfigNode& item, const std::string& what) {
-        return read_number(item, what, allowed, range);
-      }));
+  add_list(key, help, target, allowed_values(range, true),
+           [range](const ConfigNode& item, const std::string& what, const std::string& allowed) {
+             return read_number(item, what, allowed, range);
+           });
 }
 
 void Fields::field(const char* key, std::vector<double>& target, const char* help, Range<double> range) {
-  const std::string allowed = allowed_values(range, true);
-  add(
-      key, help, allowed, [&target] { return flow_list(target); },
-      list_reader(target, allowed, [allowed, range](const ConfigNode& item, const std::string& what) {
-        return read_number(item, what, allowed, range);
-      }));
+  add_list(key, help, target, allowed_values(range, true),
+           [range](const ConfigNode& item, const std::string& what, const std::string& allowed) {
+             return read_number(item, what, allowed, range);
+           });
 }
 
 void Fields::field(const char* key, std::vector<std::string>& target, const char* help) {
-  const std::string allowed = "a list of strings";
-  add(
-      key, help, allowed, [&target] { return flow_list(target); },
-      list_reader(target, allowed, [allowed](const ConfigNode& item, const std::string& what) {
-        return read_string(item, what, allowed);
-      }));
+  add_list(key, help, target, "a list of strings", read_string);
 }
 
 void Fields::field_enum(const char* key, std::string& target, const char* help,
@@ -184,7 +179,7 @@ void Fields::add_enum(const char* key, const char* help, std::vector<std::string
       bad_input("{} must be {}, not '{}'{}", what, allowed, printable(text, 40), did_you_mean(text, names));
     put(static_cast<size_t>(name - names.begin()));
   };
-  add(key, help, allowed, std::move(write), std::move(read));
+  add(key, help, allowed, std::move(write), std::move(read)).choices = std::move(names);
 }
 
 Field* Fields::find(std::string_view key) {
@@ -259,8 +254,8 @@ void Fields::set(std::string_view assignment) {
     ConfigNode value;
     value.kind = ConfigNode::Kind::kScalar;
     value.text = text;
-    const bool list = field->allowed.compare(0, 9, "a list of") == 0;
-    if (list) value = parse_yaml(!text.empty() && text[0] == '[' ? text : fmt::format("[{}]", text), key);
+    if (field->list)
+      value = parse_yaml(!text.empty() && text[0] == '[' ? text : fmt::format("[{}]", text), key);
     field->read(value, key);
   } catch (const Error& error) {
     throw Error(ErrorCode::kUsage, error.what());  // what is wrong stands on the command line, not in a file

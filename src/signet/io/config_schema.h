@@ -42,10 +42,12 @@ struct Range {
 struct Field {
   std::string key;  // with its sections: "train.lr"
   std::string help;
-  std::string allowed;                                              // "a number from 0 to 10"
+  std::string allowed;                                              // "a number from 0 to 10", for people
   std::function<std::string()> write;                               // the value as YAML
   std::function<void(const ConfigNode&, const std::string&)> read;  // the string is "file:line:column: key"
-  bool given = false;  // set by a file or by set(), not left at its default
+  bool list = false;
+  std::vector<std::string> choices = {};  // of one of a few names
+  bool given = false;                     // set by a file or by set(), not left at its default
 };
 
 class Fields {
@@ -100,8 +102,10 @@ class Fields {
   std::string to_yaml() const;
 
  private:
-  void add(const char* key, const char* help, std::string allowed, std::function<std::string()> write,
-           std::function<void(const ConfigNode&, const std::string&)> read);
+  Field& add(const char* key, const char* help, std::string allowed, std::function<std::string()> write,
+             std::function<void(const ConfigNode&, const std::string&)> read);
+  template <class T, class Read>
+  void add_list(const char* key, const char* help, std::vector<T>& target, std::string allowed, Read read);
   void add_enum(const char* key, const char* help, std::vector<std::string> names,
                 std::function<size_t()> get, std::function<void(size_t)> put);
   void load_section(const ConfigNode& node, const std::string& prefix, const std::string& where);
