@@ -14,11 +14,11 @@ namespace {
 
 std::atomic<int64_t> asked_for_gpu_memory = 0;
 
-[[noreturn]] [[maybe_unused]] void no_cuda() {
+}  // namespace
+
+void fail_without_cuda() {
   fail(ErrorCode::kUsage, "this build has no CUDA backend; build it with make CUDA=1");
 }
-
-}  // namespace
 
 OpenDevice open_device(const std::string& name) {
   if (name == "cpu") return {};
@@ -35,7 +35,7 @@ OpenDevice open_device(const std::string& name) {
     cudaStreamDestroy(last);
   }));
 #else
-  no_cuda();
+  fail_without_cuda();
 #endif
 }
 
@@ -49,7 +49,7 @@ std::string device_description() {
                      device.name, device.compute_major, device.compute_minor, device.multiprocessors,
                      driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
 #else
-  no_cuda();
+  fail_without_cuda();
 #endif
 }
 
@@ -71,7 +71,7 @@ void* allocate_memory(DeviceKind kind, int64_t bytes) {
        "out of GPU memory: {} MiB more are needed, {} of {} MiB are free; use a smaller batch", bytes >> 20,
        free_bytes >> 20, total >> 20);
 #else
-  no_cuda();
+  fail_without_cuda();
 #endif
 }
 
@@ -83,7 +83,7 @@ int64_t free_gpu_memory() {
   check_cuda(cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo");
   return static_cast<int64_t>(free_bytes);
 #else
-  no_cuda();
+  fail_without_cuda();
 #endif
 }
 

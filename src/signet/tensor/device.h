@@ -19,13 +19,17 @@ struct Device {
   bool cuda() const { return kind == DeviceKind::kCuda; }
 };
 
+// That this build has no CUDA backend, kUsage.
+[[noreturn]] void fail_without_cuda();
+
 // Calls f(Cpu{}) or f(Cuda{stream}).
 template <class F>
 void on_device(const Device& device, F&& f) {
 #ifdef SIGNET_WITH_CUDA
   if (device.cuda()) return f(Cuda{device.stream});
+#else
+  if (device.cuda()) fail_without_cuda();
 #endif
-  if (device.cuda()) fail(ErrorCode::kUsage, "this build has no CUDA backend; build it with make CUDA=1");
   f(Cpu{});
 }
 

@@ -56,7 +56,7 @@ std::unique_ptr<StepEngine> make_step_engine(const Device& device, const models:
          dtype_name(options.dtype));
   return make_cuda_step_engine(device, model, options, weights, optimizer);
 #else
-  fail(ErrorCode::kUsage, "this build has no CUDA backend; build it with make CUDA=1");
+  fail_without_cuda();
 #endif
 }
 
