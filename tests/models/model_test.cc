@@ -235,10 +235,8 @@ TEST(Model, AnyCombinationOfChoices) {
       io::Fields fields = io::fields_of(config);
       const auto pick = [&](const auto& values) { return values[rng.below(values.size())]; };
       for (const auto& field : fields.all()) {
-        std::vector<std::string> choices;
+        auto choices = field.choices;
         if (field.allowed == "true or false") choices = {"true", "false"};
-        if (field.allowed.starts_with("one of ")) choices = split(field.allowed.substr(7), ' ');
-        std::erase(choices, "|");
         if (!choices.empty()) fields.set(field.key + "=" + pick(choices));
         for (const auto& [key, values] : kSizes)
           if (field.key == key && (field.key != "eigenvalues" || config.has_range()))
@@ -269,6 +267,48 @@ TEST(Model, StartIsAPureFunctionOfTheSeed) {
   model.parameters().initialize(2, DType::kF32, c.data());
   EXPECT_EQ(a, b);
   EXPECT_NE(a, c);
+}
+
+TEST(Model, CopiesOfAConfigurationHaveOptionsOfTheirOwn) {
+  for (const auto& variant : kVariants) {
+    ModelConfig original = configure(variant);
+    const std::string before = io::fields_of(original).to_yaml();
+    ModelConfig copy = original, assigned;
+    assigned = original;
+    for (ModelConfig* config : {&copy, &assigned}) {
+      io::Fields fields = io::fields_of(*config);
+      EXPECT_EQ(fields.to_yaml(), before) << variant.name;
+      for (const auto& field : fields.all())
+        if (!field.choices.empty())
+          for (const auto& choice : field.choices) {
+            if (field.write() == choice) continue;
+            fields.set(field.key + "=" + choice);
+            break;
+          }
+      EXPECT_NE(fields.to_yaml(), before) << variant.name;
+      EXPECT_EQ(io::fields_of(original).to_yaml(), before) << variant.name;
+    }
+  }
+}
+
+// An sLSTM's forget gates start at 5 - 12 share^power, where the power grows from 0.3 to 1.6 with the block.
+TEST(Model, ForgetGatesOfAnSlstmStartByTheirBlock) {
+  const Model model(configure({"", "slstm", {"width=6", "heads=2", "blocks=3"}}), 3, 3);
+  std::vector<double> values(static_cast<size_t>(model.parameters().size()));
+  model.parameters().initialize(1, DType::kF64, values.data());
+  std::vector<double> found;
+  for (const auto& info : model.parameters().infos())
+    if (info.name.ends_with("mixer.bias")) found.push_back(values[static_cast<size_t>(info.offset) + 3 + 1]);
+  ASSERT_EQ(found.size(), 3u);
+  for (int block = 0; block < 3; ++block)
+    EXPECT_NEAR(found[block], 5 - 12 * std::pow(0.5, 0.3 + 0.65 * block), 1e-12) << block;
+}
+
+TEST(Model, TitlesAreThoseOfTheParts) {
+  EXPECT_EQ(architecture_title("gated-deltanet"), "Gated DeltaNet");
+  EXPECT_EQ(architecture_title("dense"), "Dense");
+  EXPECT_EQ(architecture_title("slstm+mlstm+x"), "sLSTM+mLSTM+x");
+  EXPECT_EQ(architecture_title(""), "");
 }
 
 TEST(Model, EigenvaluesLieInTheirRange) {

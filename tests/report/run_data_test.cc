@@ -6,6 +6,7 @@
 
 #include "report/fixture_runs.h"
 #include "signet/base/error.h"
+#include "signet/models/registry.h"
 #include "support/temporary_directory.h"
 
 namespace signet::report {
@@ -27,7 +28,7 @@ TEST(RunData, ReadsAWholeRun) {
                     {{"length", 1000}, {"accuracy", 1.0}, {"samples", 64}}};
   results["horizon"] = {{"length", 1000000}, {"threshold", 0.9}, {"reached_limit", true}};
   test::write_fixture_run(directory / "run", {}, results);
-  const RunData run = read_run(directory / "run");
+  const RunData run = read_run(directory / "run", models::architecture_title);
   EXPECT_TRUE(run.notes.empty()) << run.notes.front();
   EXPECT_EQ(run.name, "run");
   EXPECT_EQ(run.task, "parity");
@@ -111,9 +112,10 @@ TEST(RunData, AnUnfinishedRunIsNamedByItsConfiguration) {
   test::TemporaryDirectory directory;
   write_text(directory / "config.yaml",
              "task:\n  name: parity\nmodel:\n  architecture: mamba\ntrain:\n  seed: 7\n");
-  RunData run = read_run(directory.path());
+  RunData run = read_run(directory.path(), models::architecture_title);
   EXPECT_EQ(run.task, "parity");
   EXPECT_EQ(run_label(run), "Mamba");
+  EXPECT_EQ(run_label(read_run(directory.path())), "mamba");
   EXPECT_EQ(run.seed, "7");
   EXPECT_FALSE(run.finished());
   write_text(directory / "config.yaml", "a: *b\n");

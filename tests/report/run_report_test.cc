@@ -7,6 +7,7 @@
 
 #include "report/fixture_runs.h"
 #include "report/well_formed.h"
+#include "signet/models/registry.h"
 #include "support/command.h"
 
 namespace signet::report {
@@ -27,7 +28,7 @@ std::vector<RunData> four_runs(const test::TemporaryDirectory& directory) {
   for (const auto& run : runs) {
     const std::string name = run.model + (run.low < 0 ? "-signed" : "-positive");
     test::write_fixture_run(directory / name, run);
-    read.push_back(read_run(directory / name));
+    read.push_back(read_run(directory / name, models::architecture_title));
   }
   return read;
 }
@@ -190,7 +191,7 @@ TEST(RunReport, SeedsShareALegendEntryAndKeepTheirNames) {
   for (int seed : {1, 2, 2}) {
     const std::string path = directory / ("run" + std::to_string(runs.size()));
     test::write_fixture_run(path, {"deltanet", -1, seed, 1});
-    runs.push_back(read_run(path));
+    runs.push_back(read_run(path, models::architecture_title));
   }
   const std::string html = render_report(runs, "t");
   EXPECT_NE(html.find("DeltaNet [−1, 1] · 3 runs"), std::string::npos);

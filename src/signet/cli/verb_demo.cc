@@ -6,6 +6,7 @@
 #include "signet/base/files.h"
 #include "signet/cli/verb.h"
 #include "signet/io/run_directory.h"
+#include "signet/models/registry.h"
 #include "signet/report/run_report.h"
 #include "signet/report/table.h"
 #include "signet/train/results.h"
@@ -61,7 +62,7 @@ class Demo final : public Verb {
     for (const auto& model : kModels) {
       for (const char* range : kRanges) {
         results.push_back(train_one(model, range));
-        runs.push_back(report::read_run(directory(model, range)));
+        runs.push_back(report::read_run(directory(model, range), models::architecture_title));
       }
     }
     write_file_atomic(report_, report::render_report(runs, "Parity with and without negative eigenvalues"));

@@ -6,6 +6,7 @@
 #include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/cli/verb.h"
+#include "signet/models/registry.h"
 #include "signet/report/run_report.h"
 
 namespace signet::cli {
@@ -24,7 +25,8 @@ class Report final : public Verb {
   int run() override {
     std::vector<report::RunData> runs;
     for (const auto& path : runs_)
-      for (const auto& directory : report::find_runs(path)) runs.push_back(report::read_run(directory));
+      for (const auto& directory : report::find_runs(path))
+        runs.push_back(report::read_run(directory, models::architecture_title));
     const std::string html = report::render_report(runs, title_);
     write_file_atomic(output_, html);
     nlohmann::ordered_json summary = {{"report", output_}, {"bytes", html.size()}};

@@ -2,11 +2,11 @@
 // its mixer's factory. Both are described to the configuration reader as one section, `model`.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "signet/base/eigenvalues.h"
+#include "signet/base/polymorphic.h"
 #include "signet/io/config_schema.h"
 
 namespace signet::models {
@@ -16,9 +16,9 @@ class MixerFactory;
 // What the blocks of one architecture are made of.
 struct BlockConfig {
   std::string architecture;
-  int64_t mlp = -1;                     // hidden width: -1 = 8/3 width rounded up to 256, 0 = none
-  std::string mlp_gate = "silu";        // silu (SwiGLU) or gelu (GEGLU)
-  std::shared_ptr<MixerFactory> mixer;  // with the architecture's own options
+  int64_t mlp = -1;                 // hidden width: -1 = 8/3 width rounded up to 256, 0 = none
+  std::string mlp_gate = "silu";    // silu (SwiGLU) or gelu (GEGLU)
+  Polymorphic<MixerFactory> mixer;  // with the architecture's own options
 
   void describe(io::Fields& fields);
 };

@@ -73,7 +73,7 @@ class Mixer {
 };
 
 // Makes the mixers of one architecture and owns its options, which live in the `model` section of the
-// configuration.
+// configuration. Copies of a configuration copy it (Polymorphic).
 class MixerFactory {
  public:
   virtual ~MixerFactory() = default;
@@ -85,8 +85,9 @@ class MixerFactory {
   virtual bool has_range() const { return true; }
   // The most tokens that a state can take in; 0 = any number.
   virtual int64_t max_length() const { return 0; }
-  // Throws kBadInput when the options do not fit together.
-  virtual std::unique_ptr<Mixer> make(const ModelConfig& config, const std::string& prefix,
+  // The mixer of a block, counted from 0; its parameters' names begin with `prefix`. Throws kBadInput when
+  // the options do not fit together.
+  virtual std::unique_ptr<Mixer> make(const ModelConfig& config, int64_t block, const std::string& prefix,
                                       Parameters& parameters) const = 0;
 };
 

@@ -328,7 +328,7 @@ class DeltaNetFactory final : public MixerFactory {
                  {0, 100});
     fields.field("output_gate", options_.output_gate, "multiply what is read from the state by silu(x Wz)");
   }
-  std::unique_ptr<Mixer> make(const ModelConfig& config, const std::string& prefix,
+  std::unique_ptr<Mixer> make(const ModelConfig& config, int64_t /*block*/, const std::string& prefix,
                               Parameters& parameters) const override {
     if (options_.head_dim == 0 && config.width % options_.heads != 0)
       bad_input("model.width = {} is not a multiple of model.heads = {}; change one or set model.head_dim",
@@ -350,31 +350,31 @@ class DeltaNetFactory final : public MixerFactory {
 
 }  // namespace
 
-std::shared_ptr<MixerFactory> make_deltanet() { return std::make_shared<DeltaNetFactory>(DeltaNetOptions{}); }
-std::shared_ptr<MixerFactory> make_deltaproduct() {
+Polymorphic<MixerFactory> make_deltanet() { return DeltaNetFactory(DeltaNetOptions{}); }
+Polymorphic<MixerFactory> make_deltaproduct() {
   DeltaNetOptions defaults;
   defaults.householders = 2;
-  return std::make_shared<DeltaNetFactory>(defaults);
+  return DeltaNetFactory(defaults);
 }
-std::shared_ptr<MixerFactory> make_gated_deltanet() {
+Polymorphic<MixerFactory> make_gated_deltanet() {
   DeltaNetOptions defaults;
   defaults.decay = "head";
   defaults.output_gate = true;
-  return std::make_shared<DeltaNetFactory>(defaults);
+  return DeltaNetFactory(defaults);
 }
-std::shared_ptr<MixerFactory> make_gated_deltaproduct() {
+Polymorphic<MixerFactory> make_gated_deltaproduct() {
   DeltaNetOptions defaults;
   defaults.householders = 2;
   defaults.decay = "head";
   defaults.output_gate = true;
-  return std::make_shared<DeltaNetFactory>(defaults);
+  return DeltaNetFactory(defaults);
 }
-std::shared_ptr<MixerFactory> make_kda() {
+Polymorphic<MixerFactory> make_kda() {
   DeltaNetOptions defaults;
   defaults.decay = "channel";
   defaults.decay_range = "signed";
   defaults.output_gate = true;
-  return std::make_shared<DeltaNetFactory>(defaults);
+  return DeltaNetFactory(defaults);
 }
 
 }  // namespace signet::models

@@ -87,7 +87,7 @@ class DenseFactory final : public MixerFactory {
     fields.field("start_gain", options_.start_gain, "spread of W x at the start, with start identity",
                  {0, 10});
   }
-  std::unique_ptr<Mixer> make(const ModelConfig& config, const std::string& prefix,
+  std::unique_ptr<Mixer> make(const ModelConfig& config, int64_t /*block*/, const std::string& prefix,
                               Parameters& parameters) const override {
     return std::make_unique<DenseMixer>(config, options_, prefix, parameters);
   }
@@ -98,6 +98,6 @@ class DenseFactory final : public MixerFactory {
 
 }  // namespace
 
-std::shared_ptr<MixerFactory> make_dense() { return std::make_shared<DenseFactory>(); }
+Polymorphic<MixerFactory> make_dense() { return DenseFactory(); }
 
 }  // namespace signet::models

@@ -3,7 +3,6 @@
 // eigenvalue range.
 //   gates (i, f, z, o) = W x + R y_{t-1} + bias, per head; with a convolution i and f see SiLU(conv(x)) for x
 //   y = the recurrence of kernels/gated_rnn -> per-head layer norm (sLSTM) -> output map (LSTM) -> + residual
-#include <charconv>
 #include <cmath>
 
 #include "signet/models/config.h"
@@ -23,26 +22,21 @@ struct GatedRnnOptions {
   int64_t conv = 0;
 };
 
-// How far down the model a block lies, in [0, 1]; its mixer's prefix is "blocks.<i>.mixer.".
-double depth(const std::string& prefix, int64_t blocks) {
-  int64_t block = 0;
-  const size_t dot = prefix.find('.');
-  if (dot != std::string::npos)
-    std::from_chars(prefix.data() + dot + 1, prefix.data() + prefix.size(), block);
+// How far down the model a block lies, in [0, 1].
+double depth(int64_t block, int64_t blocks) {
   return blocks > 1 ? static_cast<double>(block) / static_cast<double>(blocks - 1) : 0.0;
 }
 
 class GatedRnnMixer final : public Mixer {
  public:
-  GatedRnnMixer(GatedRnnCell cell, const ModelConfig& config, const GatedRnnOptions& options,
+  GatedRnnMixer(GatedRnnCell cell, const ModelConfig& config, const GatedRnnOptions& options, int64_t block,
                 const std::string& prefix, Parameters& parameters)
       : cell_(cell), options_(options), width_(config.width), eps_(config.norm_eps) {
     const int64_t heads = options.heads, units = config.width / heads;
     const int64_t seen = options.gate_maps == "dense" ? config.width : units;
     const bool slstm = cell == GatedRnnCell::kSlstm;
-    const double deviation = std::sqrt(2.0 / (5.0 * static_cast<double>(config.width)));
     const Init start = linear_default_init(units);
-    const Init gates_start = slstm ? normal_init(deviation) : start;
+    const Init gates_start = slstm ? normal_init(small_deviation(config.width)) : start;
     if (options.conv > 0) {
       const Init taps = linear_default_init(options.conv);
       conv_ = parameters.add(prefix + "conv.weight", {config.width, options.conv}, taps);
@@ -56,7 +50,7 @@ class GatedRnnMixer final : public Mixer {
                                 slstm ? constant_init(0) : start);
     // The forget gates of an sLSTM head start spread from open (5) to shut (-7), more of them open in later
     // blocks.
-    const double power = 0.3 + 1.3 * depth(prefix, config.blocks);
+    const double power = 0.3 + 1.3 * depth(block, config.blocks);
     const Init bias_start = [=](Rng& rng, int64_t i) {
       const bool forget = i / units % 4 == 1;
       if (!slstm) return start(rng, i) + (forget ? 1 : 0);
@@ -141,7 +135,7 @@ class GatedRnnFactory final : public MixerFactory {
     config.final_norm = true;
     config.norm = cell_ == GatedRnnCell::kSlstm ? "layer" : "rms";
     config.norm_eps = 1e-5;
-    config.embedding_init = 0.056;  // sqrt(2 / (5 width)) at width 128
+    config.embedding_init = 0.056;  // small_deviation(128), rounded: the recorded runs began with it
     config.head_init = "small";
   }
   void describe(io::Fields& fields) override {
@@ -159,13 +153,13 @@ class GatedRnnFactory final : public MixerFactory {
     fields.field("conv", options_.conv,
                  "taps of a causal convolution with SiLU before the gates i and f; 0 = none", {0, 16});
   }
-  std::unique_ptr<Mixer> make(const ModelConfig& config, const std::string& prefix,
+  std::unique_ptr<Mixer> make(const ModelConfig& config, int64_t block, const std::string& prefix,
                               Parameters& parameters) const override {
     if (config.width % options_.heads != 0)
       bad_input("model.width = {} is not a multiple of model.heads = {}", config.width, options_.heads);
     if (options_.conv > 0 && options_.gate_maps == "dense")
       bad_input("model.conv = {} goes with model.gate_maps = headwise", options_.conv);
-    return std::make_unique<GatedRnnMixer>(cell_, config, options_, prefix, parameters);
+    return std::make_unique<GatedRnnMixer>(cell_, config, options_, block, prefix, parameters);
   }
 
  private:
@@ -175,13 +169,11 @@ class GatedRnnFactory final : public MixerFactory {
 
 }  // namespace
 
-std::shared_ptr<MixerFactory> make_slstm() {
-  return std::make_shared<GatedRnnFactory>(GatedRnnCell::kSlstm,
-                                           GatedRnnOptions{4, "headwise", "none", true, "channel", 0});
+Polymorphic<MixerFactory> make_slstm() {
+  return GatedRnnFactory(GatedRnnCell::kSlstm, GatedRnnOptions{4, "headwise", "none", true, "channel", 0});
 }
-std::shared_ptr<MixerFactory> make_lstm() {
-  return std::make_shared<GatedRnnFactory>(GatedRnnCell::kLstm,
-                                           GatedRnnOptions{1, "dense", "linear", false, "channel", 0});
+Polymorphic<MixerFactory> make_lstm() {
+  return GatedRnnFactory(GatedRnnCell::kLstm, GatedRnnOptions{1, "dense", "linear", false, "channel", 0});
 }
 
 }  // namespace signet::models

@@ -138,7 +138,7 @@ class GlaFactory final : public MixerFactory {
     fields.field("gate_bias", options_.gate_bias, "bias of the gate at the start", {-100, 100});
     fields.field("gate_gain", options_.gate_gain, "spread of the gate at the start", {0, 100});
   }
-  std::unique_ptr<Mixer> make(const ModelConfig& config, const std::string& prefix,
+  std::unique_ptr<Mixer> make(const ModelConfig& config, int64_t /*block*/, const std::string& prefix,
                               Parameters& parameters) const override {
     if (options_.key_dim == 0 && config.width % (2 * options_.heads) != 0)
       bad_input("model.width = {} is not a multiple of 2 * model.heads = {}; change one or set model.key_dim",
@@ -155,6 +155,6 @@ class GlaFactory final : public MixerFactory {
 
 }  // namespace
 
-std::shared_ptr<MixerFactory> make_gla() { return std::make_shared<GlaFactory>(); }
+Polymorphic<MixerFactory> make_gla() { return GlaFactory(); }
 
 }  // namespace signet::models

@@ -134,7 +134,7 @@ class MambaFactory final : public MixerFactory {
     fields.field("dt_min", options_.dt_min, "smallest step size at the start", {1e-6, 10});
     fields.field("dt_max", options_.dt_max, "largest step size at the start", {1e-6, 10});
   }
-  std::unique_ptr<Mixer> make(const ModelConfig& config, const std::string& prefix,
+  std::unique_ptr<Mixer> make(const ModelConfig& config, int64_t /*block*/, const std::string& prefix,
                               Parameters& parameters) const override {
     if (options_.dt_min > options_.dt_max)
       bad_input("model.dt_min = {} is above model.dt_max = {}", options_.dt_min, options_.dt_max);
@@ -147,6 +147,6 @@ class MambaFactory final : public MixerFactory {
 
 }  // namespace
 
-std::shared_ptr<MixerFactory> make_mamba() { return std::make_shared<MambaFactory>(); }
+Polymorphic<MixerFactory> make_mamba() { return MambaFactory(); }
 
 }  // namespace signet::models

@@ -128,7 +128,7 @@ class Mamba2Factory final : public MixerFactory {
     fields.field("a_min", options_.a_min, "smallest rate of decay at the start", {1e-6, 1e6});
     fields.field("a_max", options_.a_max, "largest rate of decay at the start", {1e-6, 1e6});
   }
-  std::unique_ptr<Mixer> make(const ModelConfig& config, const std::string& prefix,
+  std::unique_ptr<Mixer> make(const ModelConfig& config, int64_t /*block*/, const std::string& prefix,
                               Parameters& parameters) const override {
     const int64_t inner = options_.expand * config.width;
     if (inner % options_.head_dim != 0)
@@ -150,6 +150,6 @@ class Mamba2Factory final : public MixerFactory {
 
 }  // namespace
 
-std::shared_ptr<MixerFactory> make_mamba2() { return std::make_shared<Mamba2Factory>(); }
+Polymorphic<MixerFactory> make_mamba2() { return Mamba2Factory(); }
 
 }  // namespace signet::models

@@ -35,7 +35,7 @@ class MlstmMixer final : public Mixer {
     inner_ = options.expand * width;
     head_dim_ = inner_ / heads;
     forget_.range = config.range();
-    const double small = std::sqrt(2.0 / (5.0 * static_cast<double>(width)));
+    const double small = small_deviation(width);
     up_ = parameters.add(prefix + "up.weight", {2 * inner_, width}, normal_init(small));
     if (options.conv > 0) {
       conv_ =
@@ -150,7 +150,7 @@ class MlstmFactory final : public MixerFactory {
     config.norm = "layer";
     config.final_norm = true;
     config.norm_eps = 1e-5;
-    config.embedding_init = 0.05590169943749474;  // sqrt(2 / (5 width)) at the default width
+    config.embedding_init = small_deviation(config.width);  // the default one: 128
     config.head_init = "small";
   }
   void describe(io::Fields& fields) override {
@@ -167,7 +167,7 @@ class MlstmFactory final : public MixerFactory {
                  "bias of the last head's forget gate at the start; those between are evenly spaced",
                  {-100, 100});
   }
-  std::unique_ptr<Mixer> make(const ModelConfig& config, const std::string& prefix,
+  std::unique_ptr<Mixer> make(const ModelConfig& config, int64_t /*block*/, const std::string& prefix,
                               Parameters& parameters) const override {
     const int64_t inner = options_.expand * config.width;
     if (inner % options_.heads != 0)
@@ -185,6 +185,6 @@ class MlstmFactory final : public MixerFactory {
 
 }  // namespace
 
-std::shared_ptr<MixerFactory> make_mlstm() { return std::make_shared<MlstmFactory>(); }
+Polymorphic<MixerFactory> make_mlstm() { return MlstmFactory(); }
 
 }  // namespace signet::models

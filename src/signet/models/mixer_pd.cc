@@ -95,7 +95,7 @@ class PdFactory final : public MixerFactory {
                  {0, 100});
     fields.field("output_norm", options_.output_norm, "per-head norm of the state that is read");
   }
-  std::unique_ptr<Mixer> make(const ModelConfig& config, const std::string& prefix,
+  std::unique_ptr<Mixer> make(const ModelConfig& config, int64_t /*block*/, const std::string& prefix,
                               Parameters& parameters) const override {
     return std::make_unique<PdMixer>(config, options_, prefix, parameters);
   }
@@ -106,6 +106,6 @@ class PdFactory final : public MixerFactory {
 
 }  // namespace
 
-std::shared_ptr<MixerFactory> make_pd() { return std::make_shared<PdFactory>(); }
+Polymorphic<MixerFactory> make_pd() { return PdFactory(); }
 
 }  // namespace signet::models

@@ -69,7 +69,7 @@ class TransformerFactory final : public MixerFactory {
     fields.field("max_length", options_.max_length, "most tokens of a sequence in evaluation and decoding",
                  {1, 1 << 20});
   }
-  std::unique_ptr<Mixer> make(const ModelConfig& config, const std::string& prefix,
+  std::unique_ptr<Mixer> make(const ModelConfig& config, int64_t /*block*/, const std::string& prefix,
                               Parameters& parameters) const override {
     if (config.width % options_.heads != 0)
       bad_input("model.width = {} is not a multiple of model.heads = {}", config.width, options_.heads);
@@ -86,6 +86,6 @@ class TransformerFactory final : public MixerFactory {
 
 }  // namespace
 
-std::shared_ptr<MixerFactory> make_transformer() { return std::make_shared<TransformerFactory>(); }
+Polymorphic<MixerFactory> make_transformer() { return TransformerFactory(); }
 
 }  // namespace signet::models

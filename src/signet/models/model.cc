@@ -46,7 +46,7 @@ Model::Model(const ModelConfig& config, int64_t vocabulary, int64_t classes)
     block.mlp_width = kind.mlp < 0 ? (width * 8 / 3 + 255) / 256 * 256 : kind.mlp;
     if (kind.mlp_gate == "gelu") block.mlp_gate = kernels::GluGate::kGelu;
     block.mixer_norm = parameters_.add(prefix + "mixer_norm.weight", {width}, constant_init(1));
-    block.mixer = kind.mixer->make(config, prefix + "mixer.", parameters_);
+    block.mixer = kind.mixer->make(config, i, prefix + "mixer.", parameters_);
     if (block.mlp_width > 0) {
       const double down = 0.02 / std::sqrt(2.0 * static_cast<double>(config.blocks));
       block.mlp_norm = parameters_.add(prefix + "mlp_norm.weight", {width}, constant_init(1));
@@ -58,7 +58,7 @@ Model::Model(const ModelConfig& config, int64_t vocabulary, int64_t classes)
   }
   if (config.final_norm) final_norm_ = parameters_.add("norm.weight", {width}, constant_init(1));
   const Init head = config.head_init == "linear"  ? linear_default_init(width)
-                    : config.head_init == "small" ? normal_init(std::sqrt(0.4 / static_cast<double>(width)))
+                    : config.head_init == "small" ? normal_init(small_deviation(width))
                                                   : normal_init(0.02);
   head_ = parameters_.add("head.weight", {classes, width}, head);
 }

@@ -21,6 +21,7 @@ Init constant_init(double value) {
 Init normal_init(double deviation) {
   return [deviation](Rng& rng, int64_t) { return deviation * rng.normal(); };
 }
+double small_deviation(int64_t width) { return std::sqrt(2.0 / (5.0 * static_cast<double>(width))); }
 Init uniform_init(double bound) {
   return [bound](Rng& rng, int64_t) { return rng.uniform(-bound, bound); };
 }

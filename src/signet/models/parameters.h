@@ -17,6 +17,7 @@ namespace signet::models {
 using Init = std::function<double(Rng& rng, int64_t i)>;
 Init constant_init(double value);
 Init normal_init(double deviation);
+double small_deviation(int64_t width);                           // sqrt(2 / (5 width)), xLSTM's "small"
 Init uniform_init(double bound);                                 // [-bound, bound]
 inline constexpr double kProjectionGain = 0.17677669529663687;   // 2^-2.5: DeltaNet's and GLA's
 Init xavier_uniform_init(int64_t in, int64_t out, double gain);  // bound = gain sqrt(6 / (in + out))

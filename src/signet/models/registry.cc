@@ -1,38 +1,43 @@
 #include "signet/models/registry.h"
 
+#include "signet/base/text.h"
+
 namespace signet::models {
 
-std::shared_ptr<MixerFactory> make_deltanet();
-std::shared_ptr<MixerFactory> make_deltaproduct();
-std::shared_ptr<MixerFactory> make_dense();
-std::shared_ptr<MixerFactory> make_gated_deltanet();
-std::shared_ptr<MixerFactory> make_gated_deltaproduct();
-std::shared_ptr<MixerFactory> make_gla();
-std::shared_ptr<MixerFactory> make_kda();
-std::shared_ptr<MixerFactory> make_lstm();
-std::shared_ptr<MixerFactory> make_mamba();
-std::shared_ptr<MixerFactory> make_mamba2();
-std::shared_ptr<MixerFactory> make_mlstm();
-std::shared_ptr<MixerFactory> make_pd();
-std::shared_ptr<MixerFactory> make_slstm();
-std::shared_ptr<MixerFactory> make_transformer();
+Polymorphic<MixerFactory> make_deltanet();
+Polymorphic<MixerFactory> make_deltaproduct();
+Polymorphic<MixerFactory> make_dense();
+Polymorphic<MixerFactory> make_gated_deltanet();
+Polymorphic<MixerFactory> make_gated_deltaproduct();
+Polymorphic<MixerFactory> make_gla();
+Polymorphic<MixerFactory> make_kda();
+Polymorphic<MixerFactory> make_lstm();
+Polymorphic<MixerFactory> make_mamba();
+Polymorphic<MixerFactory> make_mamba2();
+Polymorphic<MixerFactory> make_mlstm();
+Polymorphic<MixerFactory> make_pd();
+Polymorphic<MixerFactory> make_slstm();
+Polymorphic<MixerFactory> make_transformer();
 
 const std::vector<ArchitectureEntry>& architectures() {
   static const std::vector<ArchitectureEntry> table = {
-      {"deltanet", "delta rule with one or more Householder factors per token", make_deltanet},
-      {"deltaproduct", "delta rule with two Householder factors per token, or more", make_deltaproduct},
-      {"gated-deltanet", "delta rule with a decay per head", make_gated_deltanet},
-      {"gated-deltaproduct", "Householder factors with a decay per head", make_gated_deltaproduct},
-      {"kda", "delta rule with a signed decay per channel of the keys", make_kda},
-      {"mamba", "selective scan with a diagonal transition", make_mamba},
-      {"gla", "gated linear attention, one gate per channel of the keys", make_gla},
-      {"mamba2", "gated linear attention with one decay per head", make_mamba2},
-      {"mlstm", "matrix memory with an exponential input gate and a normaliser", make_mlstm},
-      {"slstm", "nonlinear recurrence with exponential gates and memory mixing per head", make_slstm},
-      {"lstm", "the LSTM: nonlinear recurrence with sigmoid gates", make_lstm},
-      {"transformer", "causal softmax attention with rotary positions", make_transformer},
-      {"dense", "a full transition matrix per token", make_dense},
-      {"pd", "a permutation-like matrix times a diagonal per token", make_pd},
+      {"deltanet", "DeltaNet", "delta rule with one or more Householder factors per token", make_deltanet},
+      {"deltaproduct", "DeltaProduct", "delta rule with two Householder factors per token, or more",
+       make_deltaproduct},
+      {"gated-deltanet", "Gated DeltaNet", "delta rule with a decay per head", make_gated_deltanet},
+      {"gated-deltaproduct", "Gated DeltaProduct", "Householder factors with a decay per head",
+       make_gated_deltaproduct},
+      {"kda", "KDA", "delta rule with a signed decay per channel of the keys", make_kda},
+      {"mamba", "Mamba", "selective scan with a diagonal transition", make_mamba},
+      {"gla", "GLA", "gated linear attention, one gate per channel of the keys", make_gla},
+      {"mamba2", "Mamba-2", "gated linear attention with one decay per head", make_mamba2},
+      {"mlstm", "mLSTM", "matrix memory with an exponential input gate and a normaliser", make_mlstm},
+      {"slstm", "sLSTM", "nonlinear recurrence with exponential gates and memory mixing per head",
+       make_slstm},
+      {"lstm", "LSTM", "the LSTM: nonlinear recurrence with sigmoid gates", make_lstm},
+      {"transformer", "Transformer", "causal softmax attention with rotary positions", make_transformer},
+      {"dense", "Dense", "a full transition matrix per token", make_dense},
+      {"pd", "PD", "a permutation-like matrix times a diagonal per token", make_pd},
   };
   return table;
 }
@@ -41,6 +46,17 @@ std::vector<std::string> architecture_names() {
   std::vector<std::string> names;
   for (const auto& entry : architectures()) names.emplace_back(entry.name);
   return names;
+}
+
+std::string architecture_title(const std::string& name) {
+  auto parts = split(name, '+');
+  for (auto& part : parts)
+    for (const auto& entry : architectures())
+      if (part == entry.name) {
+        part = entry.title;
+        break;
+      }
+  return join(parts, "+");
 }
 
 }  // namespace signet::models

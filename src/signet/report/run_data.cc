@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "signet/base/error.h"
@@ -273,24 +272,6 @@ class Reader {
   RunData& run_;
 };
 
-std::string display_name(const std::string& model) {
-  static const std::map<std::string, std::string> kNames = {{"deltanet", "DeltaNet"},
-                                                            {"deltaproduct", "DeltaProduct"},
-                                                            {"gated-deltanet", "Gated DeltaNet"},
-                                                            {"gated-deltaproduct", "Gated DeltaProduct"},
-                                                            {"gla", "GLA"},
-                                                            {"kda", "KDA"},
-                                                            {"lstm", "LSTM"},
-                                                            {"mamba", "Mamba"},
-                                                            {"mamba2", "Mamba-2"},
-                                                            {"mlstm", "mLSTM"},
-                                                            {"pd", "PD"},
-                                                            {"slstm", "sLSTM"},
-                                                            {"transformer", "Transformer"}};
-  const auto found = kNames.find(model);
-  return found != kNames.end() ? found->second : model;
-}
-
 }  // namespace
 
 AccuracyPoint pool(const std::vector<AccuracyPoint>& rows, size_t begin, size_t end) {
@@ -319,7 +300,7 @@ double RunData::constant_score() const {
 }
 
 std::string run_label(const RunData& run) {
-  std::string label = run.model.empty() ? run.name : display_name(run.model);
+  std::string label = run.title.empty() ? run.name : run.title;
   if (std::isfinite(run.eigenvalue_low) && std::isfinite(run.eigenvalue_high))
     label += fmt::format(" [{}, {}]", short_number(run.eigenvalue_low), short_number(run.eigenvalue_high));
   return label;
@@ -345,7 +326,7 @@ std::vector<fs::path> find_runs(const fs::path& path) {
   return found;
 }
 
-RunData read_run(const fs::path& directory) {
+RunData read_run(const fs::path& directory, ModelTitle title) {
   std::error_code error;
   if (!fs::is_directory(directory, error))
     bad_input("{}: not a run directory; give a directory that signet train wrote", directory.string());
@@ -356,6 +337,7 @@ RunData read_run(const fs::path& directory) {
   if (!Reader(directory, run).read())
     bad_input("{}: not a run directory: it has none of config.yaml, metrics.jsonl and results.json",
               directory.string());
+  run.title = title ? title(run.model) : run.model;
   return run;
 }
 

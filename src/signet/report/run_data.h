@@ -32,6 +32,7 @@ struct Spectrum {
 struct RunData {
   std::string name;  // of the directory
   std::string task, model, seed;
+  std::string title;  // of the model on pages
   double eigenvalue_low = kUnknown, eigenvalue_high = kUnknown;
   double train_low = kUnknown, train_high = kUnknown;  // lengths seen in training
   double chance = kUnknown;
@@ -63,14 +64,16 @@ struct RunData {
   const char* measure() const { return dense ? "sequence accuracy" : "scaled accuracy"; }
 };
 
-// "DeltaNet [−1, 1]".
+// "DeltaNet [−1, 1]": the title and the range.
 std::string run_label(const RunData& run);
 
 // The run directories a path stands for: itself, or those directly in it, by name. Throws kBadInput when
 // there is none.
 std::vector<std::filesystem::path> find_runs(const std::filesystem::path& path);
 
-// Throws kBadInput when `directory` is no run directory at all.
-RunData read_run(const std::filesystem::path& directory);
+// Throws kBadInput when `directory` is no run directory at all. `title` says what pages call a model; its
+// name without.
+using ModelTitle = std::string (*)(const std::string& model);
+RunData read_run(const std::filesystem::path& directory, ModelTitle title = nullptr);
 
 }  // namespace signet::report

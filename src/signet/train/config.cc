@@ -8,6 +8,7 @@
 #include "signet/base/error.h"
 #include "signet/base/text.h"
 #include "signet/models/model.h"
+#include "signet/models/registry.h"
 #include "signet/tasks/registry.h"
 #include "signet/train/file_kind.h"
 #include "signet/train/paper_config.h"
@@ -41,6 +42,14 @@ void in_file(bool from_file, const std::string& file, const char* key, const Act
   }
 }
 
+// Those whose blocks take noise, as they are unless told.
+std::vector<std::string> noisy_architectures() {
+  std::vector<std::string> names;
+  for (const auto& name : models::architecture_names())
+    if (models::Model(models::ModelConfig::for_architecture(name), 1, 1).takes_noise()) names.push_back(name);
+  return names;
+}
+
 // What only shows when everything is put together.
 void check_together(RunConfig& config, const tasks::Task& task) {
   if (config.train.dataset > 0 && config.train.dataset < config.train.batch)
@@ -58,9 +67,8 @@ void check_together(RunConfig& config, const tasks::Task& task) {
   if (config.train.noise > 0 && !model.takes_noise())
     bad_input(
         "train.noise = {} goes behind the norm of what a head reads, which model.architecture = {} lacks in "
-        "some block; it is for deltanet, deltaproduct, gated-deltanet, gated-deltaproduct and kda with "
-        "model.output_norm = true",
-        config.train.noise, config.model.architecture);
+        "some block; it is for {}, with model.output_norm = true",
+        config.train.noise, config.model.architecture, fmt::join(noisy_architectures(), ", "));
 }
 
 tasks::LengthRange override_range(tasks::LengthRange range, int64_t min, int64_t max) {
