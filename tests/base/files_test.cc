@@ -47,6 +47,22 @@ void write_plain(const std::string& path, const std::string& content) {
   std::fclose(file);
 }
 
+TEST(InputStream, GivesWhatIsThereAndWaitsForNoMore) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  InputStream in("/dev/fd/" + std::to_string(ends[0]));
+  char data[100];
+  ASSERT_EQ(::write(ends[1], "a\nb", 3), 3);
+  ASSERT_EQ(in.read(data, 100), 3);
+  EXPECT_EQ(std::string(data, 3), "a\nb");
+  ::close(ends[1]);
+  EXPECT_EQ(in.read(data, 100), 0);
+  ::close(ends[0]);
+  TemporaryDirectory directory;
+  expect_bad_input([&] { InputStream(directory.path()); }, directory.path());
+  expect_bad_input([&] { InputStream(directory / "missing"); }, directory / "missing");
+}
+
 TEST(ReadFile, ReadsExactlyUpToTheLimit) {
   TemporaryDirectory directory;
   const std::string path = directory / "f", content("a\0b\n", 4);

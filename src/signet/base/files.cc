@@ -91,16 +91,31 @@ int write_all(int fd, const std::string& path, const char* data, int64_t bytes, 
   return 0;
 }
 
-// Reads until `bytes` or the end of the file; the number read.
+// Anything but a directory.
+FileDescriptor open_to_read(const std::string& path, int flags, struct stat& info) {
+  FileDescriptor fd(open_path(path, O_RDONLY | flags));
+  if (!fd || ::fstat(fd.get(), &info) != 0) fail_io("read", path, errno);
+  if (S_ISDIR(info.st_mode)) fail_io("read", path, EISDIR);
+  return fd;
+}
+
+// Up to `bytes`, at `offset` or (-1) from where the last one ended; the number read, 0 at the end.
+int64_t read_once(int fd, const std::string& path, char* data, int64_t bytes, int64_t offset) {
+  const auto count = static_cast<size_t>(std::min<int64_t>(bytes, 1 << 26));
+  while (true) {
+    const ssize_t n = offset < 0 ? ::read(fd, data, count) : ::pread(fd, data, count, offset);
+    if (n >= 0) return n;
+    if (errno != EINTR) fail_io("read", path, errno);
+  }
+}
+
+// The same until `bytes` or the end of the file.
 int64_t read_some(int fd, const std::string& path, char* data, int64_t bytes, int64_t offset) {
   int64_t done = 0;
   while (done < bytes) {
-    const size_t count = static_cast<size_t>(std::min<int64_t>(bytes - done, 1 << 26));
-    const ssize_t n =
-        offset < 0 ? ::read(fd, data + done, count) : ::pread(fd, data + done, count, offset + done);
+    const int64_t n = read_once(fd, path, data + done, bytes - done, offset < 0 ? -1 : offset + done);
     if (n == 0) break;
-    if (n > 0) done += n;
-    if (n < 0 && errno != EINTR) fail_io("read", path, errno);
+    done += n;
   }
   return done;
 }
@@ -165,10 +180,8 @@ std::vector<std::string> list_directory(const std::string& path) {
 }
 
 std::string read_file(const std::string& path, int64_t max_bytes) {
-  const FileDescriptor fd(open_path(path, O_RDONLY));
   struct stat info;
-  if (!fd || ::fstat(fd.get(), &info) != 0) fail_io("read", path, errno);
-  if (S_ISDIR(info.st_mode)) fail_io("read", path, EISDIR);
+  const FileDescriptor fd = open_to_read(path, 0, info);
   if (info.st_size > max_bytes)
     bad_input("{} is {} bytes long; at most {} are accepted here", printable(path), info.st_size, max_bytes);
   // A pipe or a file of /proc has no size beforehand, and a file may grow while it is read.
@@ -238,10 +251,9 @@ void remove_tree(const std::string& path) {
       fail_io("remove", *it, errno);
 }
 
-InputFile::InputFile(const std::string& path) : path_(path), fd_(open_path(path, O_RDONLY | O_NONBLOCK)) {
+InputFile::InputFile(const std::string& path) : path_(path) {
   struct stat info;
-  if (!fd_ || ::fstat(fd_.get(), &info) != 0) fail_io("read", path, errno);
-  if (S_ISDIR(info.st_mode)) fail_io("read", path, EISDIR);
+  fd_ = open_to_read(path, O_NONBLOCK, info);
   if (!S_ISREG(info.st_mode)) bad_input("cannot read {}: not a regular file", printable(path));
   size_ = info.st_size;
 }
@@ -252,6 +264,19 @@ void InputFile::read_at(int64_t offset, void* destination, int64_t bytes) const 
   if (read_some(fd_.get(), path_, static_cast<char*>(destination), bytes, offset) != bytes)
     bad_input("{}: the file became shorter while it was read", printable(path_));
 }
+
+InputStream::InputStream(const std::string& path) : path_(path) {
+  struct stat info;
+  fd_ = open_to_read(path, 0, info);
+}
+
+InputStream InputStream::standard() {
+  FileDescriptor fd(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0));
+  if (!fd) fail_io("read", "standard input", errno);
+  return InputStream("standard input", std::move(fd));
+}
+
+int64_t InputStream::read(char* data, int64_t bytes) { return read_once(fd_.get(), path_, data, bytes, -1); }
 
 OutputFile::OutputFile(const std::string& path, Mode mode) : path_(path) {
   constexpr int kNew = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;

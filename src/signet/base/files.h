@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace signet {
@@ -58,6 +59,21 @@ class InputFile {
   std::string path_;
   FileDescriptor fd_;
   int64_t size_ = 0;
+};
+
+// A file, pipe or terminal read from front to back.
+class InputStream {
+ public:
+  explicit InputStream(const std::string& path);
+  static InputStream standard();  // standard input
+  // What is there, at most `bytes`; 0 at the end.
+  int64_t read(char* data, int64_t bytes);
+
+ private:
+  InputStream(std::string path, FileDescriptor fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+
+  std::string path_;
+  FileDescriptor fd_;
 };
 
 // A file to be written whole; destroyed without commit(), it is removed.

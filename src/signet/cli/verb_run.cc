@@ -1,8 +1,5 @@
 #include <fmt/core.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -169,15 +166,11 @@ class RunVerb final : public Verb {
   }
 
   void run_stream(WordRun& word) {
-    const bool standard = file_.empty() || file_ == "-";
-    std::unique_ptr<FILE, int (*)(FILE*)> opened(standard ? nullptr : std::fopen(file_.c_str(), "rb"),
-                                                 [](FILE* f) { return f ? std::fclose(f) : 0; });
-    if (!standard && !opened) bad_input("cannot read '{}': {}", file_, std::strerror(errno));
-    FILE* in = standard ? stdin : opened.get();
-    std::vector<char> buffer(1 << 16);
+    InputStream in = file_.empty() || file_ == "-" ? InputStream::standard() : InputStream(file_);
+    std::string buffer(1 << 16, '\0');
     bool open = false;  // a line has begun
-    for (size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), in)) > 0;) {
-      std::string_view rest(buffer.data(), n);
+    while (const int64_t n = in.read(buffer.data(), static_cast<int64_t>(buffer.size()))) {
+      std::string_view rest(buffer.data(), static_cast<size_t>(n));
       while (!rest.empty()) {
         if (!open) word.begin();
         open = true;
@@ -190,8 +183,6 @@ class RunVerb final : public Verb {
         rest.remove_prefix(end + 1);
       }
     }
-    if (std::ferror(in))
-      bad_input("cannot read '{}': {}", standard ? "standard input" : file_, std::strerror(errno));
     if (open) {
       word.finish();
       print(word);

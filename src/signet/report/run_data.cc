@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "signet/base/error.h"
@@ -17,7 +16,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMaxConfigBytes = 1 << 20;
-constexpr uintmax_t kMaxMetricsBytes = 2048u << 20;
+constexpr int64_t kMaxMetricsBytes = int64_t{2048} << 20;
 constexpr size_t kMaxLineBytes = 4 << 20;
 constexpr size_t kMaxPoints = 4'000'000, kMaxSpectrumValues = 4'000'000, kMaxNotes = 20, kMaxText = 200;
 
@@ -213,29 +212,27 @@ class Reader {
 
   bool read_metrics() {
     if (!has("metrics.jsonl")) return false;
-    std::error_code error;
-    const fs::path path = directory_ / "metrics.jsonl";
-    std::ifstream file(path, std::ios::binary);
-    if (!file || fs::file_size(path, error) > kMaxMetricsBytes || error) {
-      note("metrics.jsonl cannot be read or is larger than 2 GiB; it was left out");
-      return true;
-    }
     size_t torn = 0;
-    std::string line;
-    while (next_line(file, line)) {
-      if (line.find_first_not_of(" \t\r") == line.npos) continue;
-      const Json entry = parse_line(line);
-      const double step = number(entry, "step");
-      if (!entry.is_object() || !std::isfinite(step)) {
-        ++torn;
-        continue;
-      }
-      // A loss that was not finite is written as null: it shows as a gap.
-      if (entry.contains("loss")) add(run_.loss, {step, number(entry, "loss")});
-      if (const auto eval = entry.find("eval"); eval != entry.end() && eval->is_object())
-        add(run_.training_accuracy, {step, number(*eval, score_key(flag(*eval, "dense")))});
+    try {
+      const InputFile file((directory_ / "metrics.jsonl").string());
+      if (file.size() > kMaxMetricsBytes) bad_input("metrics.jsonl is larger than 2 GiB; it was left out");
+      for_each_line(file, [&](const std::string& line) {
+        if (line.find_first_not_of(" \t\r") != line.npos && !add_metrics(parse_line(line))) ++torn;
+      });
+    } catch (const Error& error) {
+      note(error.what());
     }
     if (torn) note(fmt::format("{} malformed line{} of metrics.jsonl skipped", torn, torn == 1 ? "" : "s"));
+    return true;
+  }
+
+  bool add_metrics(const Json& entry) {
+    const double step = number(entry, "step");
+    if (!entry.is_object() || !std::isfinite(step)) return false;
+    // A loss that was not finite is written as null: it shows as a gap.
+    if (entry.contains("loss")) add(run_.loss, {step, number(entry, "loss")});
+    if (const auto eval = entry.find("eval"); eval != entry.end() && eval->is_object())
+      add(run_.training_accuracy, {step, number(*eval, score_key(flag(*eval, "dense")))});
     return true;
   }
 
@@ -247,16 +244,24 @@ class Reader {
     }
   }
 
-  // std::getline with a bound: what exceeds it is dropped, so that a file without line ends cannot fill
-  // memory.
-  static bool next_line(std::ifstream& file, std::string& line) {
-    line.clear();
-    std::streambuf& buffer = *file.rdbuf();
-    for (int c = buffer.sbumpc();; c = buffer.sbumpc()) {
-      if (c == std::char_traits<char>::eof()) return !line.empty();
-      if (c == '\n') return true;
-      if (line.size() < kMaxLineBytes) line.push_back(static_cast<char>(c));
+  // What exceeds the bound on a line is dropped, so that a file without line ends cannot fill memory.
+  template <class F>
+  static void for_each_line(const InputFile& file, F f) {
+    std::string buffer(1 << 16, '\0'), line;
+    for (int64_t at = 0; at < file.size();) {
+      const int64_t bytes = std::min(file.size() - at, static_cast<int64_t>(buffer.size()));
+      file.read_at(at, buffer.data(), bytes);
+      at += bytes;
+      for (std::string_view rest(buffer.data(), static_cast<size_t>(bytes)); !rest.empty();) {
+        const size_t end = std::min(rest.find('\n'), rest.size());
+        line += rest.substr(0, std::min(end, kMaxLineBytes - line.size()));
+        if (end == rest.size()) break;
+        f(line);
+        line.clear();
+        rest.remove_prefix(end + 1);
+      }
     }
+    if (!line.empty()) f(line);
   }
 
   void add(std::vector<Point>& points, Point point) {
