@@ -164,6 +164,9 @@ TEST(Regex, SaysWhatIsWrong) {
   EXPECT_NE(error_of("abc").find("'c' is not in the alphabet (a b)"), std::string::npos);
   EXPECT_NE(error_of("(ab").find("'(' at position 1"), std::string::npos) << error_of("(ab");
   test::expect_error([] { letters_in("@", "task.alphabet"); }, ErrorCode::kBadInput, "with task.alphabet");
+  EXPECT_EQ(error_of("a\xff"), "the expression: byte 2 is not valid UTF-8");
+  test::expect_error([] { alphabet_of("ab\xff"); }, ErrorCode::kBadInput,
+                     "the alphabet: byte 3 is not valid UTF-8");
   EXPECT_THROW(alphabet_of("aba"), Error);
   EXPECT_THROW(alphabet_of(""), Error);
 }

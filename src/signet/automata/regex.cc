@@ -17,11 +17,11 @@ constexpr size_t kMaxLength = 100'000;
 constexpr int kMaxNesting = 500;  // parentheses and complements, bounds the parser's recursion
 constexpr std::u32string_view kSpecial = U".[](){}|&~*+?@\\^-";
 
-std::u32string decode(std::string_view text) {
+std::u32string decode(std::string_view text, std::string_view what) {
   if (text.size() > kMaxLength)
-    bad_input("the expression has {} bytes; at most {} are read", text.size(), kMaxLength);
+    bad_input("{} has {} bytes; at most {} are read", what, text.size(), kMaxLength);
   std::u32string points;
-  for (size_t at = 0; at < text.size();) points.push_back(next_code_point(text, at));
+  for (size_t at = 0; at < text.size();) points.push_back(next_code_point(text, at, what));
   return points;
 }
 
@@ -46,7 +46,7 @@ class Parser {
       : text_(std::move(text)), limits_(limits), terms_(terms) {
     for (size_t a = 0; a < alphabet.size(); ++a) {
       size_t at = 0;
-      const char32_t point = alphabet[a].empty() ? 0 : next_code_point(alphabet[a], at);
+      const char32_t point = alphabet[a].empty() ? 0 : next_code_point(alphabet[a], at, "a letter");
       if (at != alphabet[a].size() || alphabet[a].empty())
         bad_input(
             "letter '{}' is not a single character; automata with such letters are read from --dfa files",
@@ -218,7 +218,7 @@ class Parser {
 
 std::vector<std::string> alphabet_of(std::string_view letters) {
   std::vector<std::string> alphabet;
-  for (char32_t point : decode(letters)) {
+  for (char32_t point : decode(letters, "the alphabet")) {
     alphabet.push_back(encode(point));
     if (std::count(alphabet.begin(), alphabet.end(), alphabet.back()) > 1)
       bad_input("the alphabet '{}' names '{}' twice", letters, alphabet.back());
@@ -231,7 +231,7 @@ std::vector<std::string> alphabet_of(std::string_view letters) {
 
 std::vector<std::string> letters_in(std::string_view expression, const char* alphabet_option) {
   std::set<char32_t> found;
-  const std::u32string text = decode(expression);
+  const std::u32string text = decode(expression, "the expression");
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == U'\\' && i + 1 < text.size())
       found.insert(text[++i]);
@@ -252,7 +252,7 @@ std::vector<std::string> letters_in(std::string_view expression, const char* alp
 Dfa regex_to_dfa(std::string_view expression, const std::vector<std::string>& alphabet,
                  const Limits& limits) {
   Terms terms(static_cast<Letter>(alphabet.size()));
-  const Term root = Parser(decode(expression), alphabet, limits, terms).parse();
+  const Term root = Parser(decode(expression, "the expression"), alphabet, limits, terms).parse();
   Dfa dfa;
   dfa.alphabet = alphabet;
   std::unordered_map<Term, State> state_of = {{root, 0}};
