@@ -15,7 +15,7 @@ namespace {
 
 // Per level: "tiles" or "(tiles,group)" per component.
 std::string levels_of(const Dfa& dfa) {
-  const Holonomy h = *holonomy(dfa, *make_skeleton(dfa));
+  const Holonomy h = *holonomy(*make_skeleton(dfa));
   std::string text;
   for (const auto& level : h.levels) {
     if (!text.empty()) text += " / ";

@@ -31,6 +31,6 @@ struct Holonomy {
 };
 
 // nullopt when inclusions among the sets would take more than a second or so.
-std::optional<Holonomy> holonomy(const Dfa& dfa, const Skeleton& skeleton);
+std::optional<Holonomy> holonomy(const Skeleton& skeleton);
 
 }  // namespace signet::automata

@@ -8,7 +8,7 @@ namespace signet::automata {
 
 HolonomyCascade::HolonomyCascade(const Dfa& dfa, const Skeleton& skeleton)
     : n_(dfa.states()), sets_(skeleton.sets) {
-  const auto structure = holonomy(dfa, skeleton);
+  const auto structure = holonomy(skeleton);
   if (!structure)
     bad_input("the automaton has {} image sets, too many to find which lies in which", skeleton.sets.size());
   levels_ = static_cast<int32_t>(structure->levels.size());

@@ -23,25 +23,182 @@ struct SetHash {
   size_t operator()(const StateSet& set) const { return set.hash(); }
 };
 
-// A class's spanning tree from its representative, and a way back to it.
-struct Paths {
-  std::vector<int32_t> parent;    // set one step nearer the representative
-  std::vector<Letter> letter;     // parent --letter--> set
-  std::vector<int32_t> homeward;  // a next set on a shortest way back
-  std::vector<Letter> home_letter;
-};
+// Every image set and where the letters lead it, from all states on; false past the limit.
+bool find_sets(const Dfa& dfa, int64_t limit, Skeleton& result) {
+  std::unordered_map<StateSet, int32_t, SetHash> index;
+  StateSet all(dfa.states());
+  for (State q = 0; q < dfa.states(); ++q) all.insert(q);
+  index.emplace(all, 0);
+  result.sets.push_back(all);
+  for (size_t i = 0; i < result.sets.size(); ++i) {
+    report_activity("image sets", static_cast<int64_t>(result.sets.size()), limit);
+    const auto members = result.sets[i].members();
+    auto& row = result.next.emplace_back();
+    for (Letter a = 0; a < dfa.letters(); ++a) {
+      StateSet image(dfa.states());
+      for (State q : members) image.insert(dfa.delta[q][a]);
+      const auto [it, fresh] = index.emplace(image, static_cast<int32_t>(result.sets.size()));
+      if (fresh) {
+        if (static_cast<int64_t>(result.sets.size()) >= limit) return false;
+        result.sets.push_back(image);
+      }
+      row.push_back(it->second);
+    }
+  }
+  return true;
+}
 
-std::vector<Letter> path_to(const Paths& paths, int32_t set) {
-  std::vector<Letter> word;
-  for (; paths.parent[set] >= 0; set = paths.parent[set]) word.push_back(paths.letter[set]);
-  std::reverse(word.begin(), word.end());
+void find_classes(Letter letters, Skeleton& result) {
+  const auto count = static_cast<int32_t>(result.sets.size());
+  const Components components =
+      strong_components(count, letters, [&](int32_t s, int32_t a) { return result.next[s][a]; });
+  result.classes.resize(static_cast<size_t>(components.count));
+  for (int32_t s = 0; s < count; ++s) {
+    result.class_of.push_back(components.count - 1 - components.of[s]);
+    auto& members = result.classes[result.class_of[s]].sets;
+    if (members.empty()) result.classes[result.class_of[s]].representative = s;
+    members.push_back(s);
+  }
+}
+
+std::vector<Letter> append(std::vector<Letter> word, const std::vector<Letter>& rest) {
+  word.insert(word.end(), rest.begin(), rest.end());
   return word;
 }
-std::vector<Letter> path_home(const Paths& paths, int32_t set) {
-  std::vector<Letter> word;
-  for (; paths.homeward[set] >= 0; set = paths.homeward[set]) word.push_back(paths.home_letter[set]);
-  return word;
-}
+
+// The permutator group of one class: a spanning tree from the representative to all sets, ways back to it,
+// and the permutations of its points that going there, by a letter and home again makes.
+class Permutators {
+ public:
+  Permutators(const Dfa& dfa, Skeleton& skeleton, Skeleton::Class& group)
+      : dfa_(dfa), skeleton_(skeleton), group_(group), id_(skeleton.class_of[group.representative]) {}
+
+  // Fills `to` of the sets, and the generators with their words.
+  void find() {
+    walk_out();
+    walk_home();
+    map_home();
+    collect();
+  }
+
+ private:
+  struct Step {
+    int32_t set;
+    Letter letter;
+  };
+
+  bool in_class(int32_t set) const { return skeleton_.class_of[set] == id_; }
+
+  void walk_out() {  // breadth first
+    std::vector<int32_t> queue = {group_.representative};
+    for (size_t i = 0; i < queue.size(); ++i)
+      for (Letter a = 0; a < dfa_.letters(); ++a) {
+        const int32_t s = queue[i], t = skeleton_.next[s][a];
+        if (!in_class(t) || !skeleton_.to[t].empty()) continue;
+        skeleton_.to[t] = images(skeleton_.to[s], a);
+        from_[t] = {s, a};
+        queue.push_back(t);
+      }
+  }
+
+  void walk_home() {  // breadth first, backwards
+    std::unordered_map<int32_t, std::vector<Step>> into;
+    for (int32_t s : group_.sets)
+      for (Letter a = 0; a < dfa_.letters(); ++a)
+        if (const int32_t t = skeleton_.next[s][a]; in_class(t)) into[t].push_back({s, a});
+    std::set<int32_t> home = {group_.representative};
+    nearest_first_ = {group_.representative};
+    for (size_t i = 0; i < nearest_first_.size(); ++i)
+      for (const auto& [s, a] : into[nearest_first_[i]])
+        if (home.insert(s).second) {
+          homeward_[s] = {nearest_first_[i], a};
+          nearest_first_.push_back(s);
+        }
+  }
+
+  // The way home as a map on the members of every set, through the next set's.
+  void map_home() {
+    for (int32_t t : nearest_first_) {
+      auto& map = home_map_[t];
+      const auto step = homeward_.find(t);
+      if (step == homeward_.end()) {
+        map = group_.points;
+        continue;
+      }
+      const auto [next, letter] = step->second;
+      const auto next_members = skeleton_.sets[next].members();
+      const auto& next_map = home_map_[next];
+      for (State q : images(skeleton_.sets[t].members(), letter))
+        map.push_back(next_map[static_cast<size_t>(
+            std::lower_bound(next_members.begin(), next_members.end(), q) - next_members.begin())]);
+    }
+  }
+
+  // A Schreier generator is g h^-1 where the words g = (to s, a, home) and h = (to t, home) map the
+  // representative onto itself, so all g and h generate the group.
+  void collect() {
+    const auto n = static_cast<size_t>(dfa_.states());
+    const bool thin = group_.points.size() <= kMaxThinnedDegree;
+    PermGroup generated(thin ? static_cast<int32_t>(group_.points.size()) : 0);
+    std::set<Permutation> known;
+    const auto add = [&](Permutation p, const std::function<std::vector<Letter>()>& word) {
+      if (is_identity(p) || (thin ? !generated.add(p) : !known.insert(p).second)) return;
+      if (group_.generators.size() * p.size() > kMaxGeneratorEntries)
+        bad_input("a group on {} points has too many generators to be analysed", p.size());
+      group_.generators.push_back(std::move(p));
+      group_.words.push_back(word());
+    };
+    std::vector<int32_t> point_of(n, -1), place(n);
+    for (size_t i = 0; i < group_.points.size(); ++i) point_of[group_.points[i]] = static_cast<int32_t>(i);
+    const auto home_from = [&](int32_t t, const std::vector<State>& states) {  // states of t, taken home
+      const auto members = skeleton_.sets[t].members();
+      const auto& map = home_map_.at(t);
+      for (size_t i = 0; i < members.size(); ++i) place[members[i]] = static_cast<int32_t>(i);
+      Permutation p;
+      p.reserve(states.size());
+      for (State q : states) p.push_back(point_of[map[static_cast<size_t>(place[q])]]);
+      return p;
+    };
+    for (int32_t s : group_.sets) {
+      add(home_from(s, skeleton_.to[s]), [&] { return append(path_to(s), path_home(s)); });
+      for (Letter a = 0; a < dfa_.letters(); ++a) {
+        const int32_t t = skeleton_.next[s][a];
+        if (in_class(t))
+          add(home_from(t, images(skeleton_.to[s], a)),
+              [&] { return append(append(path_to(s), {a}), path_home(t)); });
+      }
+    }
+  }
+
+  std::vector<State> images(const std::vector<State>& states, Letter a) const {
+    std::vector<State> result;
+    result.reserve(states.size());
+    for (State q : states) result.push_back(dfa_.delta[q][a]);
+    return result;
+  }
+  std::vector<Letter> path_to(int32_t set) const {
+    std::vector<Letter> word;
+    for (auto step = from_.find(set); step != from_.end(); step = from_.find(step->second.set))
+      word.push_back(step->second.letter);
+    std::reverse(word.begin(), word.end());
+    return word;
+  }
+  std::vector<Letter> path_home(int32_t set) const {
+    std::vector<Letter> word;
+    for (auto step = homeward_.find(set); step != homeward_.end(); step = homeward_.find(step->second.set))
+      word.push_back(step->second.letter);
+    return word;
+  }
+
+  const Dfa& dfa_;
+  Skeleton& skeleton_;
+  Skeleton::Class& group_;
+  const int32_t id_;
+  std::vector<int32_t> nearest_first_;          // the sets, by the length of their way home
+  std::unordered_map<int32_t, Step> from_;      // the last step of a shortest way out to each set
+  std::unordered_map<int32_t, Step> homeward_;  // the first step of a shortest way back
+  std::unordered_map<int32_t, std::vector<State>> home_map_;  // of each member, ascending: where it gets home
+};
 
 }  // namespace
 
@@ -68,139 +225,22 @@ uint64_t StateSet::hash() const {
 
 std::optional<Skeleton> make_skeleton(const Dfa& dfa, const Limits& limits) {
   Skeleton result;
-  const State n = result.states = dfa.states();
-  const Letter letters = dfa.letters();
-  const int64_t limit = std::min(limits.image_sets, kMaxSetBits / n);
-  std::unordered_map<StateSet, int32_t, SetHash> index;
-  std::vector<int32_t> sizes;
-  StateSet all(n);
-  for (State q = 0; q < n; ++q) all.insert(q);
-  index.emplace(all, 0);
-  result.sets.push_back(all);
-  for (size_t i = 0; i < result.sets.size(); ++i) {
-    report_activity("image sets", static_cast<int64_t>(result.sets.size()), limit);
-    const auto members = result.sets[i].members();
-    sizes.push_back(static_cast<int32_t>(members.size()));
-    auto& row = result.next.emplace_back();
-    for (Letter a = 0; a < letters; ++a) {
-      StateSet image(n);
-      for (State q : members) image.insert(dfa.delta[q][a]);
-      const auto [it, fresh] = index.emplace(image, static_cast<int32_t>(result.sets.size()));
-      if (fresh) {
-        if (static_cast<int64_t>(result.sets.size()) >= limit) return std::nullopt;
-        result.sets.push_back(image);
-      }
-      row.push_back(it->second);
-    }
-  }
-
-  const auto count = static_cast<int32_t>(result.sets.size());
-  const Components components =
-      strong_components(count, letters, [&](int32_t s, int32_t a) { return result.next[s][a]; });
-  result.classes.resize(static_cast<size_t>(components.count));
-  for (int32_t s = 0; s < count; ++s) {
-    result.class_of.push_back(components.count - 1 - components.of[s]);
-    auto& members = result.classes[result.class_of[s]].sets;
-    if (members.empty()) result.classes[result.class_of[s]].representative = s;
-    members.push_back(s);
-  }
-
-  Paths paths;
-  paths.parent.assign(sizes.size(), -1);
-  paths.letter.assign(sizes.size(), -1);
-  paths.homeward.assign(sizes.size(), -1);
-  paths.home_letter.assign(sizes.size(), -1);
-  result.to.resize(sizes.size());
+  result.states = dfa.states();
+  if (!find_sets(dfa, std::min(limits.image_sets, kMaxSetBits / dfa.states()), result)) return std::nullopt;
+  find_classes(dfa.letters(), result);
+  result.to.resize(result.sets.size());
   int64_t entries = 0;
   for (auto& group : result.classes) {
-    report_activity("groups of image sets", &group - result.classes.data(), components.count);
+    report_activity("groups of image sets", &group - result.classes.data(),
+                    static_cast<int64_t>(result.classes.size()));
     group.points = result.sets[group.representative].members();
     result.to[group.representative] = group.points;
     entries += static_cast<int64_t>(group.points.size() * group.sets.size());
     if (entries > kMaxBijectionEntries) return std::nullopt;
-    if (group.points.size() == 1) {
+    if (group.points.size() > 1)
+      Permutators(dfa, result, group).find();
+    else
       for (int32_t s : group.sets) result.to[s] = result.sets[s].members();
-      continue;
-    }
-    const int32_t id = result.class_of[group.representative];
-    // Breadth first out of the representative, then breadth first back to it.
-    std::vector<int32_t> queue = {group.representative};
-    for (size_t i = 0; i < queue.size(); ++i)
-      for (Letter a = 0; a < letters; ++a) {
-        const int32_t s = queue[i], t = result.next[s][a];
-        if (result.class_of[t] != id || !result.to[t].empty()) continue;
-        for (State q : result.to[s]) result.to[t].push_back(dfa.delta[q][a]);
-        paths.parent[t] = s;
-        paths.letter[t] = a;
-        queue.push_back(t);
-      }
-    std::unordered_map<int32_t, std::vector<std::pair<int32_t, Letter>>> into;
-    for (int32_t s : group.sets)
-      for (Letter a = 0; a < letters; ++a)
-        if (result.class_of[result.next[s][a]] == id) into[result.next[s][a]].emplace_back(s, a);
-    std::set<int32_t> home = {group.representative};
-    queue = {group.representative};
-    for (size_t i = 0; i < queue.size(); ++i)
-      for (const auto& [s, a] : into[queue[i]])
-        if (home.insert(s).second) {
-          paths.homeward[s] = queue[i];
-          paths.home_letter[s] = a;
-          queue.push_back(s);
-        }
-    // A Schreier generator is g h^-1 where the words g = (to s, a, home) and h = (to t, home) map the
-    // representative onto itself, so all g and h generate the group.
-    const bool thin = group.points.size() <= kMaxThinnedDegree;
-    PermGroup generated(thin ? static_cast<int32_t>(group.points.size()) : 0);
-    std::set<Permutation> known;
-    std::vector<int32_t> point_of(static_cast<size_t>(n), -1), place(static_cast<size_t>(n));
-    const auto add = [&](Permutation p, const std::function<std::vector<Letter>()>& word) {
-      if (is_identity(p) || (thin ? !generated.add(p) : !known.insert(p).second)) return;
-      if (group.generators.size() * p.size() > kMaxGeneratorEntries)
-        bad_input("a group on {} points has too many generators to be analysed", p.size());
-      group.generators.push_back(std::move(p));
-      group.words.push_back(word());
-    };
-    std::unordered_map<int32_t, std::vector<State>> home_map;  // to[t] followed by the way home
-    for (int32_t t : queue) {                                  // nearest home first
-      auto& map = home_map[t];
-      if (paths.homeward[t] < 0) {
-        map = group.points;
-        continue;
-      }
-      // The way home as a map on all states of t, through the next set's.
-      std::vector<State> images;
-      for (State q : result.sets[t].members()) images.push_back(dfa.delta[q][paths.home_letter[t]]);
-      const auto next_members = result.sets[paths.homeward[t]].members();
-      const auto& next_map = home_map[paths.homeward[t]];
-      for (State q : images)
-        map.push_back(next_map[static_cast<size_t>(
-            std::lower_bound(next_members.begin(), next_members.end(), q) - next_members.begin())]);
-    }
-    for (size_t i = 0; i < group.points.size(); ++i) point_of[group.points[i]] = static_cast<int32_t>(i);
-    const auto home_from = [&](int32_t t, const std::vector<State>& states) {  // states of t, taken home
-      const auto members = result.sets[t].members();
-      const auto& map = home_map.at(t);
-      for (size_t i = 0; i < members.size(); ++i) place[members[i]] = static_cast<int32_t>(i);
-      Permutation p;
-      p.reserve(states.size());
-      for (State q : states) p.push_back(point_of[map[static_cast<size_t>(place[q])]]);
-      return p;
-    };
-    const auto append = [](std::vector<Letter> word, const std::vector<Letter>& rest) {
-      word.insert(word.end(), rest.begin(), rest.end());
-      return word;
-    };
-    for (int32_t s : group.sets) {
-      add(home_from(s, result.to[s]), [&] { return append(path_to(paths, s), path_home(paths, s)); });
-      for (Letter a = 0; a < letters; ++a) {
-        const int32_t t = result.next[s][a];
-        if (result.class_of[t] != id) continue;
-        std::vector<State> images;
-        for (State q : result.to[s]) images.push_back(dfa.delta[q][a]);
-        add(home_from(t, images),
-            [&] { return append(append(path_to(paths, s), {a}), path_home(paths, t)); });
-      }
-    }
   }
   return result;
 }

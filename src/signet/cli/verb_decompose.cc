@@ -135,7 +135,7 @@ class Decompose final : public Verb {
     if (!skeleton)
       bad_input("{} has more than {} image sets; raise the limit with --max-sets", input.title,
                 input_.limits().image_sets);
-    auto holonomy = automata::holonomy(input.dfa, *skeleton);
+    auto holonomy = automata::holonomy(*skeleton);
     if (!holonomy) bad_input("{} has {} image sets, too many to compare", input.title, skeleton->sets.size());
     Elimination elimination = eliminate(input.dfa, max_codes_);
     return {std::move(input), std::move(*holonomy), std::move(elimination)};

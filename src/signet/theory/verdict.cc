@@ -179,7 +179,7 @@ Analysis analyze(const Dfa& minimal, const Limits& limits, const std::vector<Per
   if (skeleton) {
     facts.image_sets = static_cast<int64_t>(skeleton->sets.size());
     find_groups(*skeleton, natural, facts);
-    facts.holonomy = holonomy(dfa, *skeleton);
+    facts.holonomy = holonomy(*skeleton);
   } else if (monoid) {
     groups_from_monoid(*monoid, facts);
   } else if (facts.r_trivial) {  // no cycles but loops, so no groups
