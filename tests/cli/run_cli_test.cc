@@ -43,6 +43,18 @@ TEST_F(TrainedRun, ResumeRefusesWhatItWouldNotDo) {
   EXPECT_EQ(list_directory(directory_.path()), std::vector<std::string>{"run"});
 }
 
+// Whoever asks may wait for the answer before asking on.
+TEST(Run, AnswersALineBeforeTheNextIsThere) {
+  const test::TemporaryDirectory directory;
+  ASSERT_EQ(run_signet("compile --language parity -o model", directory.path()).exit_code, 0);
+  const auto asked = test::run_command("bash -c 'coproc \"" SIGNET_BINARY
+                                       "\" run model; for word in 1 11; do echo $word >&${COPROC[1]}; "
+                                       "read -t 20 answer <&${COPROC[0]} || exit 9; echo \"$answer\"; done'",
+                                       directory.path());
+  EXPECT_EQ(asked.exit_code, 0) << asked.err;
+  EXPECT_EQ(asked.out, "accepted\t1\nrejected\t11\n");
+}
+
 // What a message says to type can be pasted.
 TEST(Train, HintsQuoteTheDirectory) {
   const test::TemporaryDirectory directory;

@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -182,6 +183,7 @@ class RunVerb final : public Verb {
         open = false;
         rest.remove_prefix(end + 1);
       }
+      std::fflush(stdout);  // whoever asks may wait for the answer before asking on
     }
     if (open) {
       word.finish();
