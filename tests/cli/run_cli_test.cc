@@ -81,6 +81,28 @@ TEST_F(TrainedRun, SavedEvaluationsLeaveTheScoreOfTheRunAlone) {
   EXPECT_EQ(train::read_results(path_).score, before.score);
 }
 
+// by_length goes along the sequences there: its lengths are not those that were tested.
+TEST(DenseRun, WhatIsPrintedNamesTheLengthsOfTheSequences) {
+  const test::TemporaryDirectory directory;
+  const std::string run = directory / "run";
+  const auto trained =
+      run_signet("train S3:swaps --quiet --steps 1 --out " + run +
+                 test::as_options({"model.width=8", "model.heads=2", "model.mlp=0", "train.batch=4",
+                                   "eval.samples=4", "eval.min_length=12", "eval.max_length=12"}));
+  EXPECT_NE(trained.out.find(" on length 12 after 1 steps"), std::string::npos) << trained.out;
+  const auto one = run_signet("eval --quiet --samples 4 --lengths 9 " + run);
+  EXPECT_NE(one.out.find(" step 1, length 9\n"), std::string::npos) << one.out;
+  const auto several = run_signet("eval --quiet --samples 99 --lengths 9:10 " + run);
+  EXPECT_NE(several.out.find(" step 1, lengths 9 to 10\n"), std::string::npos) << several.out;
+  ASSERT_EQ(run_signet("report " + run + " -o " + (directory / "page.html")).exit_code, 0);
+  EXPECT_NE(read_text(directory / "page.html").find(" at length 12 (trained on "), std::string::npos);
+}
+
+TEST_F(TrainedRun, AnEvaluationOfOneLengthNamesIt) {
+  const auto result = run_signet("eval --quiet --samples 4 --lengths 9 " + run_);
+  EXPECT_NE(result.out.find(" step 3, length 9\n"), std::string::npos) << result.out;
+}
+
 TEST(DenseRun, TheLengthSavedIsThatOfTheSamples) {
   const test::TemporaryDirectory directory;
   const std::string run = directory / "run";

@@ -151,6 +151,22 @@ TEST(RunData, HostileResultsBecomeNotes) {
   EXPECT_EQ(run.spectra.back().values, std::vector<double>{0.5});
 }
 
+TEST(RunData, TestedLengthsAreNotThoseAlongTheSequences) {
+  test::TemporaryDirectory directory;
+  auto results = test::fixture_results({});
+  const auto read = [&] {
+    test::write_fixture_run(directory / "run", {}, results);
+    return read_run(directory / "run");
+  };
+  EXPECT_EQ(read().test_low, 40);  // of a run that does not say: those that have an accuracy
+  EXPECT_EQ(read().test_high, 256);
+  results["dense"] = true;
+  EXPECT_TRUE(std::isnan(read().test_low));
+  results["lengths"] = {51, 300};
+  EXPECT_EQ(read().test_low, 51);
+  EXPECT_EQ(read().test_high, 300);
+}
+
 TEST(RunData, EveryKeyOfAWrongTypeIsNamed) {
   test::TemporaryDirectory directory;
   const std::pair<const char*, nlohmann::json> kWrong[] = {

@@ -225,8 +225,9 @@ class Eval final : public Verb {
     row("all", evaluation.total(0));
     row("always " + run.task().class_names()[evaluation.commonest], evaluation.constant);
     const std::string range = run.config().model.range_text();
-    fmt::print("{} {}{}{} step {}\n{}", train::task_title(run), run.config().model.architecture,
+    fmt::print("{} {}{}{} step {}, {}\n{}", train::task_title(run), run.config().model.architecture,
                range.empty() ? "" : " eigenvalues ", range, run.step(),
+               train::lengths_text(evaluation.shortest, evaluation.longest),
                table.text(report::text_style(stdout)));
   }
 

@@ -286,8 +286,7 @@ class Reproduce final : public Verb {
           scores += fmt::format("{}{:.3f}", scores.empty() ? "" : " ", summary_.runs[i].score);
         }
         row.emplace_back(report::fixed_number(run.train_high, 0));
-        row.emplace_back(
-            report::fixed_number(run.by_length.empty() ? report::kUnknown : run.by_length.back().length, 0));
+        row.emplace_back(report::fixed_number(run.test_high, 0));
         row.emplace_back(scores, score_tone(group.median));
         row.emplace_back(fmt::format("{:.1f}", train::median_of(seconds)));
       }

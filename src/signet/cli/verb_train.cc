@@ -11,6 +11,7 @@
 #include "signet/io/run_directory.h"
 #include "signet/models/registry.h"
 #include "signet/tasks/registry.h"
+#include "signet/train/results.h"
 #include "signet/train/trainer.h"
 
 namespace signet::cli {
@@ -145,17 +146,18 @@ class Train final : public Verb {
     if (json_) {
       fmt::print("{}\n", result.dump(2));
     } else {
-      const auto& by_length = result["by_length"];
+      const auto& lengths = result["lengths"];
       const auto number = [&](const char* key) { return result[key].get<double>(); };
       const bool dense = result["dense"].get<bool>();
       std::string range;
       if (const auto& e = result["eigenvalues"]; !e.empty())
         range = fmt::format(" [{:g},{:g}]", e[0].get<double>(), e[1].get<double>());
-      fmt::print("{} {}{}: {} {:.4f} on lengths {} to {} after {} steps, {:.1f} s\nrun: {}\n",
+      fmt::print("{} {}{}: {} {:.4f} on {} after {} steps, {:.1f} s\nrun: {}\n",
                  result["task"].get<std::string>(), result["model"].get<std::string>(), range,
                  dense ? "sequence accuracy" : "scaled accuracy",
-                 number(dense ? "sequence_accuracy" : "scaled_accuracy"), by_length.front()["length"].dump(),
-                 by_length.back()["length"].dump(), result["steps"].dump(), number("seconds"), out_);
+                 number(dense ? "sequence_accuracy" : "scaled_accuracy"),
+                 train::lengths_text(lengths[0].get<int64_t>(), lengths[1].get<int64_t>()),
+                 result["steps"].dump(), number("seconds"), out_);
     }
     return 0;
   }

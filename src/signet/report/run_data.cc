@@ -109,7 +109,7 @@ class Reader {
     check({"scaled_accuracy", "sequence_accuracy", "accuracy", "samples", "steps", "seconds"}, "number",
           [](const Json& value) { return value.is_number(); });
     check({"dense"}, "truth value", [](const Json& value) { return value.is_boolean(); });
-    check({"eigenvalues", "train_lengths"}, "pair of numbers", [](const Json& value) {
+    check({"eigenvalues", "train_lengths", "lengths"}, "pair of numbers", [](const Json& value) {
       return value.is_array() && (value.empty() || (value.size() == 2 && value[0].is_number() &&
                                                     value[1].is_number()));  // empty: no range
     });
@@ -179,6 +179,12 @@ class Reader {
     run_.steps = number(results, "steps");
     run_.seconds = number(results, "seconds");
     run_.by_length = length_table(results, "by_length");
+    pair(results, "lengths", run_.test_low, run_.test_high);
+    if (std::isnan(run_.test_high) && !run_.dense &&
+        !run_.by_length.empty()) {  // written before there were any
+      run_.test_low = run_.by_length.front().length;
+      run_.test_high = run_.by_length.back().length;
+    }
     run_.far = length_table(results, "far");
     if (const auto horizon = results.find("horizon"); horizon != results.end() && horizon->is_object()) {
       run_.horizon = number(*horizon, "length");

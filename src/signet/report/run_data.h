@@ -35,6 +35,7 @@ struct RunData {
   std::string title;  // of the model on pages
   double eigenvalue_low = kUnknown, eigenvalue_high = kUnknown;
   double train_low = kUnknown, train_high = kUnknown;  // lengths seen in training
+  double test_low = kUnknown, test_high = kUnknown;    // and tested
   double chance = kUnknown;
   struct Constant {  // what giving the most frequent answer to everything would score
     std::string answer;
@@ -44,7 +45,8 @@ struct RunData {
   bool dense = false;
   double accuracy = kUnknown, scaled_accuracy = kUnknown, samples = kUnknown;
   double steps = kUnknown, seconds = kUnknown;
-  std::vector<AccuracyPoint> by_length, far;  // sorted by length
+  // Sorted by length. Where every position is scored, by_length goes along the sequences.
+  std::vector<AccuracyPoint> by_length, far;
   // The length at which accuracy falls under the threshold; held: it did not, up to that length.
   double horizon = kUnknown, horizon_threshold = kUnknown;
   bool horizon_held = false;

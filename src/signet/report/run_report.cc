@@ -26,10 +26,6 @@ std::string lengths(double low, double high) {
   return low == high ? whole_number(low) : fmt::format("{}–{}", whole_number(low), whole_number(high));
 }
 
-std::string tested_lengths(const RunData& run) {
-  return lengths(run.by_length.front().length, run.by_length.back().length);
-}
-
 double final_score(const RunData& run) {
   if (std::isfinite(run.scaled_accuracy)) return run.scaled_accuracy;
   if (std::isfinite(run.accuracy)) return run.scaled(run.accuracy);
@@ -167,7 +163,9 @@ std::string verdict_sentence(const RunData& run, const std::string& label) {
   const std::string task = run.task.empty() ? "its task" : run.task;
   std::string text = fmt::format("{} {} {}", label.empty() ? run_label(run) : label, look(v).words, task);
   if (v == Verdict::kUnfinished) return text + ".";
-  if (!run.by_length.empty()) text += fmt::format(" at lengths {}", tested_lengths(run));
+  if (std::isfinite(run.test_low) && std::isfinite(run.test_high))
+    text += fmt::format(" at length{} {}", run.test_low == run.test_high ? "" : "s",
+                        lengths(run.test_low, run.test_high));
   if (std::isfinite(run.train_low) && std::isfinite(run.train_high))
     text += fmt::format(" (trained on {})", lengths(run.train_low, run.train_high));
   text += fmt::format(": {} {}", run.measure(), score(final_score(run)));

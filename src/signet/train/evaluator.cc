@@ -294,6 +294,7 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
       if (last >= 0 && !mixed) ++alone[last];
       const auto wrong = static_cast<int64_t>(scored[i].wrong.size());
       ++result.samples;
+      result.shortest = result.longest ? std::min(result.shortest, samples[i].size) : samples[i].size;
       result.longest = std::max(result.longest, samples[i].size);
       result.correct += wrong == 0;
       result.scored += answers;

@@ -36,7 +36,7 @@ struct Evaluation {
   int64_t samples = 0, correct = 0;       // sequences
   int64_t scored = 0, right = 0;          // answers
   double loss = 0;                        // mean cross-entropy over scored positions
-  int64_t longest = 0;                    // sample's size; of one length asked for, that of all
+  int64_t shortest = 0, longest = 0;      // size of a sample; equal where one length was asked for
   int32_t commonest = 0;                  // the most frequent right answer, a class
   LengthAccuracy constant;                // of whoever gives it to everything
   std::vector<LengthAccuracy> by_length;  // ascending

@@ -39,7 +39,13 @@ ordered_json evaluation_json(const Run& run, const Evaluation& evaluation) {
             {"sequence_accuracy", evaluation.constant.sequence_accuracy()}}},
           {"loss", evaluation.loss},
           {"samples", evaluation.samples},
+          {"lengths", {evaluation.shortest, evaluation.longest}},
           {"by_length", by_length_json(evaluation.by_length)}};
+}
+
+std::string lengths_text(int64_t shortest, int64_t longest) {
+  return shortest == longest ? fmt::format("length {}", longest)
+                             : fmt::format("lengths {} to {}", shortest, longest);
 }
 
 ordered_json horizon_json(const Horizon& horizon, int64_t limit, int64_t samples, int64_t seed) {

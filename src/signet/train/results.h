@@ -11,11 +11,12 @@
 namespace signet::train {
 
 // {task, model, eigenvalues, dense, scaled_accuracy, accuracy, sequence_accuracy,
-//  constant: {answer, accuracy, sequence_accuracy}, loss, samples,
+//  constant: {answer, accuracy, sequence_accuracy}, loss, samples, lengths: [shortest, longest],
 //  by_length: [{length, accuracy, sequence_accuracy, samples}]}; accuracy is null where nothing is scored
 nlohmann::ordered_json evaluation_json(const Run& run, const Evaluation& evaluation);
 // What the run is evaluated on: the task it was trained on by its title, another by its name.
 std::string task_title(const Run& run);
+std::string lengths_text(int64_t shortest, int64_t longest);  // "length 9", "lengths 3 to 9"
 nlohmann::ordered_json by_length_json(const std::vector<LengthAccuracy>& by_length);
 // {length, reached_limit, threshold, limit, samples, seed, probes}: what was found and how it was searched.
 inline constexpr double kHorizonThreshold = 0.9;
