@@ -138,6 +138,8 @@ void set_thread_count(int threads) {
 
 bool in_parallel_region() { return inside; }
 
+int64_t parts_of(int64_t items) { return std::clamp<int64_t>(items, 1, inside ? 1 : thread_count()); }
+
 InPlace::InPlace() : before_(inside) { inside = true; }
 InPlace::~InPlace() { inside = before_; }
 

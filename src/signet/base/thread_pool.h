@@ -18,6 +18,10 @@ void set_thread_count(int threads);  // before or between parallel regions; at l
 // than `grain` unless n is. Rethrows the first exception.
 void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
 
+// How many parts `items` are worth cutting into: one per thread; a single one in a parallel region, where
+// they would run one after the other and only tie memory and sums to the number of threads.
+int64_t parts_of(int64_t items);
+
 // For work that keeps something per part (scratch memory, partial sums): cuts [0, n) into `parts` equal
 // ranges and calls body(part, begin, end) for each, in parallel.
 template <class Body>

@@ -1,7 +1,5 @@
 #include "signet/kernels/attention/attention.h"
 
-#include <algorithm>
-
 #include "signet/base/thread_pool.h"
 #include "signet/kernels/attention/attention_plan.h"
 
@@ -11,7 +9,7 @@ AttentionPlan attention_plan(const AttentionShape& shape) {
   AttentionPlan plan;
   plan.shape = with_strides(shape);
   plan.padded = padded(shape.width);
-  plan.parts = std::max<int64_t>(1, std::min<int64_t>(thread_count(), plan.items()));
+  plan.parts = parts_of(plan.items());
   return plan;
 }
 

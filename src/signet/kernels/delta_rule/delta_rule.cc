@@ -44,7 +44,7 @@ DeltaRulePlan delta_rule_plan(const DeltaRuleShape& shape, DeltaRuleAlgorithm al
   if (shape.offsets) plan.places = shape.time / plan.chunk_tokens + shape.batch;
   plan.dk_padded = padded(shape.dk);
   plan.dv_padded = padded(shape.dv);
-  plan.parts = std::max<int64_t>(1, std::min<int64_t>(thread_count(), shape.batch * shape.heads));
+  plan.parts = parts_of(shape.batch * shape.heads);
   plan.steps_padded = padded(plan.most_steps());
   const bool recurrent = algorithm == DeltaRuleAlgorithm::kRecurrent || shape.gate_channels > 1;
   plan.part_size = padded(recurrent ? recurrent_size(plan) : chunked_size(plan));

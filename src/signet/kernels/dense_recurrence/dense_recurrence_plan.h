@@ -2,8 +2,6 @@
 // parallel, each with kMatrices padded matrices of scratch.
 #pragma once
 
-#include <algorithm>
-
 #include "signet/base/thread_pool.h"
 #include "signet/kernels/dense_recurrence/dense_recurrence.h"
 #include "signet/kernels/workspace.h"
@@ -15,9 +13,7 @@ struct DenseRecurrencePlan {
   int64_t padded, items, parts;
 
   explicit DenseRecurrencePlan(const DenseRecurrenceShape& s)
-      : padded((s.n + 15) / 16 * 16),
-        items(s.batch * s.heads),
-        parts(std::max<int64_t>(1, std::min<int64_t>(thread_count(), items))) {}
+      : padded((s.n + 15) / 16 * 16), items(s.batch * s.heads), parts(parts_of(items)) {}
   // A matrix of n rows; its transpose is written in whole vectors of rows, so room is for `padded` of them.
   int64_t matrix() const { return padded * padded; }
   int64_t workspace_size() const { return parts * kMatrices * matrix() + kAlignmentSlack; }

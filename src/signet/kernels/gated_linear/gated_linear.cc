@@ -22,7 +22,7 @@ GatedLinearPlan gated_linear_plan(const GatedLinearShape& shape) {
   plan.chunks = std::max<int64_t>(1, (shape.time + GatedLinearPlan::kChunk - 1) / GatedLinearPlan::kChunk);
   plan.dk_padded = padded(shape.dk);
   plan.dv_padded = padded(shape.dv);
-  plan.parts = std::max<int64_t>(1, std::min<int64_t>(thread_count(), shape.batch * shape.heads));
+  plan.parts = parts_of(shape.batch * shape.heads);
   plan.part_size = padded(chunk_size(plan));
   return plan;
 }

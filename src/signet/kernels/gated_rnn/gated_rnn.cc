@@ -1,7 +1,5 @@
 #include "signet/kernels/gated_rnn/gated_rnn.h"
 
-#include <algorithm>
-
 #include "signet/base/thread_pool.h"
 #include "signet/kernels/gated_rnn/gated_rnn_plan.h"
 
@@ -12,7 +10,7 @@ GatedRnnPlan gated_rnn_plan(const GatedRnnShape& shape) {
   plan.shape = with_strides(shape);
   plan.padded = padded(shape.width);
   plan.tiles = (shape.batch + GatedRnnPlan::kTile - 1) / GatedRnnPlan::kTile;
-  plan.parts = std::max<int64_t>(1, std::min<int64_t>(thread_count(), plan.items()));
+  plan.parts = parts_of(plan.items());
   return plan;
 }
 

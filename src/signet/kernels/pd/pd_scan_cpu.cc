@@ -48,9 +48,8 @@ struct Item {
 template <class T, class Body>
 void for_items(const PdScanShape& shape, T* workspace, const Body& body) {
   const PdScanShape s = with_strides(shape);
-  const int64_t items = s.batch * s.heads,
-                parts = std::max<int64_t>(1, std::min<int64_t>(thread_count(), items));
-  parallel_parts(items, parts, [&](int64_t part, int64_t begin, int64_t end) {
+  const int64_t items = s.batch * s.heads;
+  parallel_parts(items, parts_of(items), [&](int64_t part, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) body(Item<T>(s, i, workspace + part * 3 * s.width));
   });
 }

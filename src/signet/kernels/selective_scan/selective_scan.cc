@@ -18,13 +18,12 @@ SelectiveScanPlan selective_scan_plan(const SelectiveScanShape& shape) {
   plan.chunk = kChunk;
   plan.chunks = std::max<int64_t>(1, (shape.time + kChunk - 1) / kChunk);
   plan.channels_padded = padded(shape.channels);
-  // Inside a parallel region everything runs in place: parts would only tie the sums to the thread count.
-  const int64_t threads = in_parallel_region() ? 1 : thread_count();
   const int64_t blocks = std::max<int64_t>(1, plan.channels_padded / kPadding);
-  const int64_t wanted = shape.batch > 0 ? (threads + shape.batch - 1) / shape.batch : 1;
-  plan.group_channels = (blocks + std::min(wanted, blocks) - 1) / std::min(wanted, blocks) * kPadding;
+  const int64_t rows = std::max<int64_t>(1, shape.batch);
+  const int64_t wanted = (parts_of(rows * blocks) + rows - 1) / rows;  // groups: enough for the parts
+  plan.group_channels = (blocks + wanted - 1) / wanted * kPadding;
   plan.groups = std::max<int64_t>(1, (plan.channels_padded + plan.group_channels - 1) / plan.group_channels);
-  plan.parts = std::max<int64_t>(1, std::min(threads, plan.items()));
+  plan.parts = parts_of(plan.items());
   // Backward, per part: sums of dA [states, channels], of dD and dbias [channels]; the gradient of the state
   // [states, channels]; for one vector of channels of one chunk, rows and cells. Forward needs less.
   const int64_t tokens = std::max<int64_t>(1, std::min(kChunk, shape.time));
