@@ -6,6 +6,7 @@
 #include "signet/autograd/ops.h"
 #include "signet/base/thread_pool.h"
 #include "signet/tasks/registry.h"
+#include "signet/train/state_codebook.h"
 #include "support/check.h"
 #include "support/small_run.h"
 #include "support/temporary_directory.h"
@@ -85,16 +86,34 @@ TEST(Evaluator, SegmentsAgreeWithOnePass) {
   }
 }
 
+// Where there is a single sample or batch, too: its products are large enough to be cut for the threads.
 TEST(Evaluator, SameBitsOnAnyNumberOfThreads) {
-  Subject subject("deltanet", {"model.width=16", "model.heads=2", "model.mlp=8"});
+  const auto task = tasks::make_task("S5");
+  const auto config = resolve_config({"", "S5", "deltanet", {"model.width=128"}});
+  const models::Model model(config.model, task->vocabulary(), task->classes());
+  std::vector<float> weights(model.parameters().size());
+  model.parameters().initialize(2, DType::kF32, weights.data());
+  const auto values_of = [&] {
+    const auto loss = [&](const EvaluationRequest& request) {
+      return evaluate(model, DType::kF32, weights.data(), *task, request).loss;
+    };
+    const tasks::Split test = tasks::Split::kTest;
+    const StateCodebook states(model, DType::kF32, weights.data(), *task, {3, 3}, 1);
+    std::vector<double> values = {loss({4, test, {300, 300}, 1}), loss({4, test, {3, 300}, 29}),
+                                  loss({4, test, {3, 30}, 2, &states, 1})};
+    for (const auto& s : token_spectra(model, DType::kF32, weights.data(), *task, 1))
+      values.insert(values.end(), s.values.begin(), s.values.end());
+    return values;
+  };
   const int before = thread_count();
-  std::vector<double> losses;
-  for (int threads : {1, 2, 3, 7}) {
+  set_thread_count(1);
+  const auto alone = values_of();
+  for (int threads : {3, 7, 16}) {
     set_thread_count(threads);
-    losses.push_back(subject.evaluate({4, tasks::Split::kTest, {3, 300}, 29}).loss);
+    const auto values = values_of();
+    for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(values[i], alone[i]) << i;
   }
   set_thread_count(before);
-  for (double loss : losses) EXPECT_EQ(loss, losses[0]);
 }
 
 TEST(Evaluator, CountsAddUp) {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "signet/autograd/ops.h"
+#include "signet/base/thread_pool.h"
 #include "signet/train/run.h"
 
 namespace signet::cli {
@@ -65,6 +66,7 @@ class Trained final : public theory::Recogniser {
 
   void predict(const int32_t* tokens, int64_t count) {
     if (count == 0) return;
+    const InPlace here;  // no bit may depend on the number of threads
     arena_.reset();
     autograd::Tape tape(arena_, run_.dtype(), /*recording=*/false);
     const models::Weights weights(run_.model().parameters(), run_.dtype(), run_.weights(), nullptr);

@@ -271,6 +271,7 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
     const int64_t groups = (count + rows - 1) / rows;
     std::vector<Scored> scored(static_cast<size_t>(count));
     parallel_for(groups, gpu ? groups : 1, [&](int64_t begin, int64_t end) {
+      const InPlace here;  // a single group, too: products cut for the threads have other bits
       SegmentRunner runner(model, dtype, placed.data(), request, stateless);
       for (int64_t g = begin; g < end; ++g) {
         std::vector<const tasks::Sample*> members;
@@ -387,6 +388,7 @@ Horizon find_horizon(const models::Model& model, DType dtype, void* weights, con
 
 std::vector<TokenSpectrum> token_spectra(const models::Model& model, DType dtype, void* weights,
                                          const tasks::Task& task, uint64_t seed) {
+  const InPlace here;  // no bit may depend on the number of threads
   tasks::Batch batch;
   tasks::make_batch(task, seed, tasks::Split::kValidation, 0, 16, task.train_lengths(), batch);
   Arena arena;

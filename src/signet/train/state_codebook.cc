@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "signet/autograd/ops.h"
+#include "signet/base/thread_pool.h"
 
 namespace signet::train {
 
@@ -34,6 +35,7 @@ int64_t StateCodebook::nearest(const Piece& piece, const T* x) {
 
 StateCodebook::StateCodebook(const models::Model& model, DType dtype, void* weights, const tasks::Task& task,
                              tasks::LengthRange lengths, uint64_t seed, int64_t samples) {
+  const InPlace here;  // no bit may depend on the number of threads
   tasks::Batch batch;
   tasks::make_batch(task, seed, tasks::Split::kValidation, 0, samples, lengths, batch);
   models::ModelState state(model, batch.rows, dtype);
