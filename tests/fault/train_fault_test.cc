@@ -287,11 +287,10 @@ TEST(TrainFault, WrongNamesAreAnsweredWithTheNearest) {
 TEST(TrainFault, ADivergingRunStopsWithItsOwnExitCode) {
   TemporaryDirectory directory;
   const std::string run = directory / "run";
-  const auto result =
-      run_signet(std::string("train parity --steps 300") + kSmall +
-                 " --set train.lr=10 --set train.eps=0 --set train.schedule=constant --set train.warmup=0"
-                 " --set train.weight_decay=10 --set train.checkpoint_every=5 --out " +
-                 run);
+  const auto result = run_signet(std::string("train parity --steps 300") + kSmall +
+                                 " --set train.lr=10 --set train.schedule=constant --set train.warmup=0"
+                                 " --set train.weight_decay=10 --set train.checkpoint_every=5 --out " +
+                                 run);
   EXPECT_EQ(result.exit_code, 5) << result.err;
   expect_contains(result.err, "finite");
   EXPECT_FALSE(list_directory(run + "/checkpoints").empty());

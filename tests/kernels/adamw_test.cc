@@ -33,6 +33,20 @@ TEST(AdamW, FirstStepMovesByTheLearningRate) {
   EXPECT_NEAR(w[1], 1.01, 1e-6);
 }
 
+// The smallest eps that a run may have: gradients whose squares vanish in float move no weight further than
+// the learning rate, and those that are 0 leave it alone.
+TEST(AdamW, GradientsTooSmallToSquareMoveByTheLearningRateAtMost) {
+  for (float size : {0.f, 1e-44f, 1e-38f, 1e-30f, 1e-25f, 1e-22f, 1e-21f, 1e-20f, 1e-18f, 1e-10f}) {
+    float w = 1, m = 0, v = 0;
+    for (int64_t step = 1; step <= 20; ++step) {
+      const float before = w;
+      adamw(AdamW<float>{1, &w, &size, &m, &v, 1, 0.01, 0.9, 0.999, 1e-20, 0, step}, Cpu{});
+      EXPECT_LE(std::abs(w - before), 0.0101f) << size;
+      EXPECT_TRUE(size > 0 || w == 1);
+    }
+  }
+}
+
 TEST(AdamW, SquareSumSeesEveryElementAndEveryNan) {
   test::for_each_isa([] {
     for (int64_t size : {0, 1, 15, 1024, 5000}) {

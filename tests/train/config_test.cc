@@ -280,6 +280,8 @@ TEST(RunConfig, AbsurdValuesAreRefused) {
                                  "train.batch=99999999999999999999",
                                  "train.dtype=float16",
                                  "train.temperature=0",
+                                 "train.eps=0",
+                                 "train.eps=1e-21",
                                  "model.width=0",
                                  "model.width=-8",
                                  "model.eigenvalues=0,2",

@@ -231,12 +231,13 @@ base:
   model: {width: 8, heads: 2, blocks: 1, conv: 0, mlp: 0}
   train: {steps: 30, batch: 8, max_length: 10, validate_every: 0, warmup: 0}
   eval: {samples: 24, min_length: 3, max_length: 20}
-grid: {train.lr: [10, 1e-3], train.eps: [0, 1e-8]}
+grid: {train.lr: [10, 1e-3], train.weight_decay: [10, 0]}
 horizon: 300
 horizon_samples: 8
 )");
   const auto runs = plan_runs(plan, false);
   const auto outcomes = run_sweep(directory / "out", plan, runs, {2, "cpu", true});
+  EXPECT_EQ(outcomes[0].state, RunOutcome::kFailed) << "every update multiplies its weights by -99";
   EXPECT_EQ(outcomes[3].state, RunOutcome::kDone) << outcomes[3].message;
   const auto summary = summarize(directory / "out", plan, runs, outcomes);
   EXPECT_GT(summary.runs[3].horizon, 0);

@@ -124,7 +124,9 @@ void TrainConfig::describe(io::Fields& fields) {
   fields.field("clip", clip, "largest global gradient norm; 0 = no clipping", {0, 1e9});
   fields.field("beta1", beta1, "AdamW", {0, 0.999999});
   fields.field("beta2", beta2, "AdamW", {0, 0.99999999});
-  fields.field("eps", eps, "AdamW", {0, 1});
+  // Below 1e-20, gradients whose squares vanish in float32 move weights by far more than lr; 0 makes them
+  // NaN.
+  fields.field("eps", eps, "AdamW", {1e-20, 1});
   fields.field("temperature", temperature,
                "divides the logits in the loss; above 1 a solved task keeps sharpening its solution",
                {1e-3, 1e6});
