@@ -64,8 +64,11 @@ TEST(Checkpoint, TheModelAloneCanBeLoaded) {
 TEST(Checkpoint, KeepsTheNewest) {
   TemporaryDirectory run;
   Buffers buffers;
-  for (int64_t step : {1, 2, 10, 9, 100}) save_checkpoint(run.path(), buffers.at(step), 2);
+  for (int64_t step : {1, 2, 9, 10, 100}) save_checkpoint(run.path(), buffers.at(step), 2);
   EXPECT_EQ(names_in(run.path()), (std::vector<std::string>{"step-10", "step-100"}));
+  save_checkpoint(run.path(), buffers.at(11), 2);
+  EXPECT_EQ(names_in(run.path()), (std::vector<std::string>{"step-10", "step-11"}))
+      << "a run is only back at 11 when 100 could not be read";
   save_checkpoint(run.path(), buffers.at(5), 1);
   EXPECT_EQ(names_in(run.path()), (std::vector<std::string>{"step-5"}))
       << "the one just written always stays";

@@ -211,14 +211,20 @@ void publish(const std::string& checkpoints, const std::string& temporary, const
   sync_directory(checkpoints);
 }
 
+// Whoever saves step `newest` has passed over all later ones: they are damaged, and none of those kept.
 void prune(const std::string& checkpoints, int64_t newest, int keep) {
-  std::vector<std::pair<int64_t, std::string>> steps;
-  for (const std::string& name : list_directory(checkpoints))
-    if (name[0] != '.' && step_of(name) >= 0 && step_of(name) != newest)
-      steps.emplace_back(step_of(name), name);
-  std::sort(steps.rbegin(), steps.rend());
-  for (size_t i = static_cast<size_t>(std::max(keep, 1) - 1); i < steps.size(); ++i)
-    retire(checkpoints, steps[i].second);
+  std::vector<std::pair<int64_t, std::string>> older;
+  for (const std::string& name : list_directory(checkpoints)) {
+    const int64_t step = step_of(name);
+    if (name[0] == '.' || step < 0 || step == newest) continue;
+    if (step > newest)
+      retire(checkpoints, name);
+    else
+      older.emplace_back(step, name);
+  }
+  std::sort(older.rbegin(), older.rend());
+  for (size_t i = static_cast<size_t>(std::max(keep, 1) - 1); i < older.size(); ++i)
+    retire(checkpoints, older[i].second);
   for (const std::string& name : list_directory(checkpoints))
     if (is_leftover(name)) remove_tree(join_path(checkpoints, name));
 }
