@@ -45,6 +45,7 @@ TEST(Task, BatchRowsAreTheSamples) {
     ASSERT_EQ(batch.rows, 33);
     ASSERT_EQ(batch.tokens.size(), static_cast<size_t>(33 * batch.time));
     const bool dense = task->dense();
+    EXPECT_EQ(batch.dense, dense);
     ASSERT_EQ(batch.targets.size(), dense ? batch.tokens.size() : 33u);
     EXPECT_EQ(batch.time, *std::max_element(batch.lengths.begin(), batch.lengths.end()));
     EXPECT_LE(batch.time, task->max_inputs({3, 40}));
@@ -129,6 +130,9 @@ TEST(Task, DenseTargetsArePadded) {
       EXPECT_EQ(batch.targets[at], t < batch.lengths[row] ? state : kNotScored);
     }
   }
+  make_batch(task, 1, Split::kTrain, 0, 20, {2, 2}, batch);
+  EXPECT_EQ(batch.time, 1);
+  EXPECT_TRUE(batch.dense) << "also where there are no more targets than rows";
 }
 
 TEST(Task, EmptyBatch) {

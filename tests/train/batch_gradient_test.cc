@@ -54,15 +54,14 @@ struct Problem {
     autograd::Tape tape(arena, arena, context, true);
     std::vector<T> result(weights.size());
     const models::Weights view(model.parameters(), dtype(), weights.data(), result.data());
-    const bool dense = static_cast<int64_t>(batch.targets.size()) != batch.rows;
     std::vector<int32_t> scored;
     for (int64_t r = 0; r < batch.rows; ++r)
       scored.push_back(static_cast<int32_t>(r * batch.time + batch.lengths[r] - 1));
     int64_t count = 0;
     for (int32_t target : batch.targets) count += target >= 0;
-    const auto logits =
-        model.forward(tape, view, batch.tokens.data(), {batch.rows, batch.time},
-                      dense ? nullptr : scored.data(), dense ? batch.rows * batch.time : batch.rows);
+    const auto logits = model.forward(tape, view, batch.tokens.data(), {batch.rows, batch.time},
+                                      batch.dense ? nullptr : scored.data(),
+                                      batch.dense ? batch.rows * batch.time : batch.rows);
     autograd::cross_entropy(tape, logits, batch.targets.data(), count, loss, nullptr);
     *loss /= static_cast<double>(count);
     tape.backward();

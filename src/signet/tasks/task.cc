@@ -51,6 +51,7 @@ void make_batch(const Task& task, uint64_t seed, Split split, uint64_t first_ind
   task.check(range);
   if (rows < 0) fail(ErrorCode::kUsage, "{}: a batch of {} rows; it must not be negative", task.name(), rows);
   out.rows = rows;
+  out.dense = task.dense();
   out.lengths.resize(rows);
   out.sizes.resize(rows);
   // Sizes first, so that every row can be written where it belongs; a row's generator draws its size again.
@@ -63,8 +64,8 @@ void make_batch(const Task& task, uint64_t seed, Split split, uint64_t first_ind
     out.time = std::max<int64_t>(out.time, out.lengths[row]);
   }
   out.tokens.resize(rows * out.time);
-  out.targets.resize(task.dense() ? rows * out.time : rows);
-  const int64_t target_stride = task.dense() ? out.time : 1;
+  const int64_t target_stride = out.dense ? out.time : 1;
+  out.targets.resize(rows * target_stride);
   const int32_t pad = task.pad();
   const int64_t grain = 1 + 4096 / (out.time + 1);
   parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
@@ -75,7 +76,7 @@ void make_batch(const Task& task, uint64_t seed, Split split, uint64_t first_ind
       int32_t* targets = out.targets.data() + row * target_stride;
       task.fill(rng, size, tokens, targets);
       std::fill(tokens + length, tokens + out.time, pad);
-      if (task.dense()) std::fill(targets + length, targets + out.time, kNotScored);
+      if (out.dense) std::fill(targets + length, targets + out.time, kNotScored);
     }
   });
 }

@@ -81,6 +81,7 @@ Sample make_sample(const Task& task, uint64_t seed, Split split, uint64_t index,
 
 struct Batch {
   int64_t rows = 0, time = 0;    // time = the most inputs of any row
+  bool dense = false;            // the task's
   std::vector<int32_t> tokens;   // [rows, time], padded on the right
   std::vector<int32_t> targets;  // [rows], or [rows, time] with kNotScored on the padding if dense
   std::vector<int32_t> lengths;  // [rows], inputs per row: the scored position is lengths - 1

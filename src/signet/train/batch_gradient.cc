@@ -30,7 +30,6 @@ void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& b
   std::memset(group.gradient.data(), 0, group.gradient.size());
   group.loss = {};
   const int64_t per_shard = std::max<int64_t>(1, kShardTokens / std::max<int64_t>(1, batch.time));
-  const bool dense = static_cast<int64_t>(batch.targets.size()) != batch.rows;
   for (int64_t first = begin; first < end; first += per_shard) {
     const int64_t rows = std::min(per_shard, end - first);
     group.arena.reset();
@@ -39,15 +38,15 @@ void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& b
     if (noise_.deviation > 0) context.noise = &noise;
     Tape tape(group.arena, group.arena, context, /*recording=*/true);
     const Weights view(model_.parameters(), dtype_, weights, group.gradient.data());
-    const int64_t scored = dense ? rows * batch.time : rows;
+    const int64_t scored = batch.dense ? rows * batch.time : rows;
     group.predictions.resize(static_cast<size_t>(scored));
     group.scored.clear();
-    for (int64_t r = 0; r < rows && !dense; ++r)
+    for (int64_t r = 0; r < rows && !batch.dense; ++r)
       group.scored.push_back(static_cast<int32_t>(r * batch.time + batch.lengths[first + r] - 1));
-    const int32_t* targets = batch.targets.data() + (dense ? first * batch.time : first);
+    const int32_t* targets = batch.targets.data() + (batch.dense ? first * batch.time : first);
     const autograd::Var logits =
         model_.forward(tape, view, batch.tokens.data() + first * batch.time, Sequence{rows, batch.time},
-                       dense ? nullptr : group.scored.data(), scored);
+                       batch.dense ? nullptr : group.scored.data(), scored);
     double loss = 0;
     autograd::cross_entropy(tape, logits, targets, scored_total, &loss, group.predictions.data(), loss_);
     group.loss.loss += loss;

@@ -151,17 +151,16 @@ class CudaStepEngine final : public StepEngine {
   void submit(const tasks::Batch& batch, double lr, int64_t step) override {
     if (in_flight_ == depth()) fail(ErrorCode::kFailure, "{} steps are in flight already", in_flight_);
     Slot& slot = slots_[static_cast<size_t>((first_ + in_flight_) % depth())];
-    const bool dense = static_cast<int64_t>(batch.targets.size()) != batch.rows;
     const int64_t time = padded_time(batch.time);
     const int64_t padded = batch.rows * time, least = packed_tokens(batch);
     // Worth it where an eighth is saved.
     const bool packed =
-        !dense && 8 * least <= 7 * padded && model_.packs(narrow() ? DType::kBF16 : DType::kF32, time);
+        !batch.dense && 8 * least <= 7 * padded && model_.packs(narrow() ? DType::kBF16 : DType::kF32, time);
     const int64_t tokens = packed ? least : padded;
-    Shape& shape = shapes_[{batch.rows, time, tokens, dense}];
+    Shape& shape = shapes_[{batch.rows, time, tokens, batch.dense}];
     if (!shape.input.data()) {
       shape.rows = batch.rows, shape.time = time, shape.tokens = tokens;
-      shape.dense = dense, shape.packed = packed;
+      shape.dense = batch.dense, shape.packed = packed;
       prepare(shape);
     }
     slot.step = step;
