@@ -48,10 +48,11 @@ T* gpu_workspace(Arena& arena, int64_t elements) {
 // Who takes the last sums of a gradient on the GPU: only those of parameters can wait.
 inline ColumnSums* later(const Context& context, const Var& v) { return v.written ? nullptr : context.later; }
 
-// For operators whose backward overwrites: the gradients must be the first to arrive at these inputs.
+// For operators whose backward overwrites: the gradients must be the first to arrive at these inputs, as far
+// as there are such inputs.
 template <class... Vars>
 void claim_first(const char* op, const Vars&... inputs) {
-  if ((... | (inputs.needs_grad() && claim(inputs))))
+  if ((... | (inputs.value && claim(inputs))))
     fail(ErrorCode::kFailure, "an input of {} has a user recorded after it", op);
 }
 

@@ -270,7 +270,7 @@ Var apply(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, 
     kernels::activation_forward(p, device);
   });
   tape.record([=, context = tape.context()] {
-    if (claim(x)) fail(ErrorCode::kFailure, "the input of an activation has another user");
+    claim_first("an activation", x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
       using A = Accumulator<T>;
@@ -318,7 +318,7 @@ Var swiglu(Tape& tape, const Var& x, kernels::GluGate gate) {
         device);
   });
   tape.record([=, context = tape.context()] {
-    if (claim(x)) fail(ErrorCode::kFailure, "the input of SwiGLU has another user");
+    claim_first("SwiGLU", x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
       kernels::swiglu_backward(
@@ -344,7 +344,7 @@ Var l2_normalize(Tape& tape, const Var& x, int64_t head_width, double eps) {
         device);
   });
   tape.record([=, context = tape.context()] {
-    if (claim(x)) fail(ErrorCode::kFailure, "the input of an L2 norm has another user");
+    claim_first("an L2 norm", x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
       kernels::l2_norm_backward(
@@ -380,7 +380,7 @@ Var short_conv(Tape& tape, const Var& x, const Var& weight, const Var& bias, Seq
     kernels::short_conv_forward(p, device);
   });
   tape.record([=, context = tape.context(), arena = &tape.arena()] {
-    if (claim(x)) fail(ErrorCode::kFailure, "the input of a convolution has another user");
+    claim_first("a convolution", x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
       kernels::ShortConvBackward<T> p{sequence.batch,
@@ -477,9 +477,7 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
     kernels::delta_rule_forward(p, device);
   });
   tape.record([=, context = tape.context()] {
-    if (claim(in.q) || claim(in.k) || claim(in.v) || claim(in.beta) || (in.gate.value && claim(in.gate)) ||
-        (in.initial.value && claim(in.initial)))
-      fail(ErrorCode::kFailure, "an input of the delta rule has another user");
+    claim_first("the delta rule", in.q, in.k, in.v, in.beta, in.gate, in.initial);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
       kernels::DeltaRuleBackward<T> p;
@@ -573,8 +571,7 @@ Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence,
   });
   tape.record([=, context = tape.context()] {
     // u feeds the projections of raw, b and c too; their gradients arrive later, so this one is the first.
-    if (claim(in.u) || claim(in.raw) || claim(in.b) || claim(in.c) || (in.z.value && claim(in.z)))
-      fail(ErrorCode::kFailure, "an input of the selective scan has a user recorded after it");
+    claim_first("the selective scan", in.u, in.raw, in.b, in.c, in.z);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
       kernels::SelectiveScanBackward<T> p;

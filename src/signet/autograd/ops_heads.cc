@@ -120,7 +120,7 @@ PreparedHeads prepare_heads(Tape& tape, const Var& x, const HeadLayout& layout, 
                                gate, device);
   });
   tape.record([=, context = tape.context(), arena = &tape.arena()] {
-    if (claim(x)) fail(ErrorCode::kFailure, "the projection of the heads has another user");
+    claim_first("a projection of heads", x);
     if (tokens) fill_zero(context.device, x.grad.data, x.grad.size() * dtype_size(x.grad.dtype));
     run([&](auto element) {
       backward<decltype(element)>(x, layout, convolution, sequence, tokens, out.heads, inverse, gate, context,

@@ -1,6 +1,7 @@
 // Number types as rules of rounding, for code whose every bit must be the same on every processor. A value of
 // the type is held in `Value` (float for the 16-bit types); `round` takes a result computed in Value to the
-// nearest number of the type, ties to even, and `round_lanes` does so for a vector of GCC's vector extension.
+// nearest number of the type, ties to even, and `round_lanes` does so for a vector of GCC's vector extension,
+// always inline: its callers are compiled for different instruction sets.
 // Whoever uses these must be compiled without contraction of a*b+c
 // (CMakeLists.txt names the files).
 #pragma once
@@ -20,7 +21,7 @@ struct Fp64 {
   using Value = double;
   static Value round(Value x) { return x; }
   template <class Lanes>
-  static Lanes round_lanes(Lanes x) {
+  [[gnu::always_inline]] static Lanes round_lanes(Lanes x) {
     return x;
   }
 };
@@ -29,7 +30,7 @@ struct Fp32 {
   using Value = float;
   static Value round(Value x) { return x; }
   template <class Lanes>
-  static Lanes round_lanes(Lanes x) {
+  [[gnu::always_inline]] static Lanes round_lanes(Lanes x) {
     return x;
   }
 };
@@ -42,7 +43,7 @@ struct Bf16 {
     return std::bit_cast<float>((u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u);
   }
   template <class Lanes>
-  static Lanes round_lanes(Lanes x) {
+  [[gnu::always_inline]] static Lanes round_lanes(Lanes x) {
     typedef uint32_t Bits __attribute__((vector_size(sizeof(Lanes))));
     const Bits u = reinterpret_cast<Bits>(x);
     return reinterpret_cast<Lanes>((u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u);
@@ -53,7 +54,7 @@ struct Fp16 {
   using Value = float;
   static Value round(Value x) { return static_cast<float>(fp16(x)); }
   template <class Lanes>
-  static Lanes round_lanes(Lanes x) {
+  [[gnu::always_inline]] static Lanes round_lanes(Lanes x) {
     for (size_t i = 0; i < sizeof(Lanes) / sizeof(float); ++i) x[i] = round(x[i]);
     return x;
   }

@@ -66,12 +66,7 @@ struct Lanes {
 template <class T, int kCount, LookupRounding kRounding>
 SIGNET_LANES_INLINE Lanes<T, kCount> rounded(Lanes<T, kCount> x) {
   if constexpr (kRounding == LookupRounding::kBf16) {
-    using L = Lanes<T, kCount>;
-    typedef uint32_t Bits __attribute__((vector_size(L::kPieceBytes)));
-    for (auto& piece : x.pieces) {
-      const Bits u = reinterpret_cast<Bits>(piece);
-      piece = reinterpret_cast<typename L::Piece>((u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u);
-    }
+    for (auto& piece : x.pieces) piece = Bf16::round_lanes(piece);
   } else if constexpr (kRounding == LookupRounding::kFp16) {
     T values[kCount];
     x.store(values);
