@@ -219,6 +219,97 @@ class SegmentRunner {
   std::vector<double> losses_;
 };
 
+// What was scored of each sample. Those of similar length run as one batch, the batches side by side.
+template <class MakeRunner>
+std::vector<Scored> score_in_groups(const std::vector<tasks::Sample>& samples, const tasks::Task& task,
+                                    int64_t segment, bool gpu, const MakeRunner& make_runner,
+                                    const std::function<bool()>& go_on) {
+  const auto count = static_cast<int64_t>(samples.size());
+  std::vector<int64_t> order(samples.size());
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return samples[a].tokens.size() < samples[b].tokens.size(); });
+  const int64_t rows =
+      gpu ? std::clamp<int64_t>(kGpuSegmentRows / segment, 1, count)
+          : std::clamp<int64_t>(kSegmentRows / segment, 1, (count + kMinGroups - 1) / kMinGroups);
+  const int64_t groups = (count + rows - 1) / rows;
+  std::vector<Scored> scored(samples.size());
+  parallel_for(groups, gpu ? groups : 1, [&](int64_t begin, int64_t end) {
+    const InPlace here;  // a single group, too: products cut for the threads have other bits
+    auto runner = make_runner();
+    for (int64_t g = begin; g < end; ++g) {
+      std::vector<const tasks::Sample*> members;
+      for (int64_t i = g * rows; i < std::min(count, (g + 1) * rows); ++i)
+        members.push_back(&samples[order[i]]);
+      const auto part = runner.run(members, task.pad(), task.dense(), go_on);
+      for (size_t i = 0; i < part.size(); ++i) scored[order[g * rows + static_cast<int64_t>(i)]] = part[i];
+    }
+  });
+  return scored;
+}
+
+// An evaluation, gathered sample by sample.
+class Tally {
+ public:
+  Tally(const tasks::Task& task, int64_t longest)
+      : dense_(task.dense()),
+        curve_(task, longest),
+        frequency_(static_cast<size_t>(task.classes())),
+        alone_(frequency_.size()) {}
+
+  void add(const tasks::Sample& sample, const Scored& scored) {
+    int64_t answers = 0;
+    int32_t last = -1;
+    bool mixed = false;
+    for (const int32_t target : sample.targets) {
+      if (target < 0) continue;
+      ++answers, ++frequency_[target];
+      mixed |= last >= 0 && target != last;
+      last = target;
+    }
+    if (last >= 0 && !mixed) ++alone_[last];
+    const auto wrong = static_cast<int64_t>(scored.wrong.size());
+    ++sum_.samples;
+    sum_.shortest = sum_.longest ? std::min(sum_.shortest, sample.size) : sample.size;
+    sum_.longest = std::max(sum_.longest, sample.size);
+    sum_.correct += wrong == 0;
+    sum_.scored += answers;
+    sum_.right += answers - wrong;
+    loss_ += scored.loss;
+    if (dense_) return curve_.add(sample, scored);
+    auto& entry = lengths_[sample.size];
+    entry.length = sample.size;
+    ++entry.samples;
+    ++entry.scored;
+    entry.correct += wrong == 0;
+    entry.right += wrong == 0;
+  }
+
+  int64_t samples() const { return sum_.samples; }
+
+  Evaluation result() const {
+    Evaluation result = sum_;
+    const auto commonest = std::max_element(frequency_.begin(), frequency_.end());
+    if (commonest != frequency_.end()) {
+      result.commonest = static_cast<int32_t>(commonest - frequency_.begin());
+      result.constant = {0, result.samples, alone_[result.commonest], result.scored, *commonest};
+    }
+    result.loss = loss_ / static_cast<double>(std::max<int64_t>(1, result.scored));
+    for (const auto& [length, entry] : lengths_) result.by_length.push_back(entry);
+    if (dense_) result.by_length = curve_.entries();
+    return result;
+  }
+
+ private:
+  bool dense_;
+  Evaluation sum_;  // its counts
+  double loss_ = 0;
+  std::map<int64_t, LengthAccuracy> lengths_;
+  PrefixCurve curve_;
+  // How often each class is the right answer, and the only one of a sequence.
+  std::vector<int64_t> frequency_, alone_;
+};
+
 }  // namespace
 
 double scaled_accuracy(double accuracy, double chance) { return (accuracy - chance) / (1 - chance); }
@@ -233,96 +324,33 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
                     const std::function<bool()>& go_on) {
   EvaluationRequest request = wanted;
   task.check(request.lengths);
-  // Samples in memory at a time: bounded in tokens, enough to sort by length, and soon done when asked to
-  // stop.
   const int64_t longest = std::max<int64_t>(1, task.max_inputs(request.lengths));
   bool carried = true;  // whether the GPU can carry the state from one segment to the next
   for (size_t i = 0; i < model.blocks(); ++i) carried = carried && model.mixer(i).state_on_gpu();
   if (!carried && longest > kSegment) request.device = {};
   const bool stateless = request.device.cuda() && !carried;
+  const PlacedWeights placed(model, dtype, weights, request.device);
+  const auto make_runner = [&] { return SegmentRunner(model, dtype, placed.data(), request, stateless); };
+  // Samples in memory at a time: bounded in tokens, enough to sort by length, and soon done when asked to
+  // stop.
   const int64_t few =
       std::clamp<int64_t>((int64_t{1} << 25) / longest, 8, 64);  // long ones, yet side by side
   const int64_t per_round =
       std::clamp<int64_t>((int64_t{1} << 20) / longest, few, std::max(few, request.samples));
-  const PlacedWeights placed(model, dtype, weights, request.device);
-  std::map<int64_t, LengthAccuracy> lengths;
-  PrefixCurve curve(task, request.lengths.max);
-  Evaluation result;
-  double loss = 0;
-  // How often each class is the right answer, and the only one of a sequence.
-  std::vector<int64_t> frequency(static_cast<size_t>(task.classes())), alone(frequency.size());
+  Tally tally(task, request.lengths.max);
   for (int64_t first = 0; first < request.samples; first += per_round) {
-    const int64_t count = std::min(per_round, request.samples - first);
-    std::vector<tasks::Sample> samples(static_cast<size_t>(count));
-    parallel_for(count, 1, [&](int64_t begin, int64_t end) {
+    std::vector<tasks::Sample> samples(static_cast<size_t>(std::min(per_round, request.samples - first)));
+    parallel_for(static_cast<int64_t>(samples.size()), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
         samples[i] = tasks::make_sample(task, request.seed, request.split, first + i, request.lengths);
     });
-    std::vector<int64_t> order(static_cast<size_t>(count));
-    std::iota(order.begin(), order.end(), int64_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-      return samples[a].tokens.size() < samples[b].tokens.size();
-    });
-    const int64_t segment = std::min<int64_t>(kSegment, longest);
-    const bool gpu = request.device.cuda();
-    const int64_t rows =
-        gpu ? std::clamp<int64_t>(kGpuSegmentRows / segment, 1, count)
-            : std::clamp<int64_t>(kSegmentRows / segment, 1, (count + kMinGroups - 1) / kMinGroups);
-    const int64_t groups = (count + rows - 1) / rows;
-    std::vector<Scored> scored(static_cast<size_t>(count));
-    parallel_for(groups, gpu ? groups : 1, [&](int64_t begin, int64_t end) {
-      const InPlace here;  // a single group, too: products cut for the threads have other bits
-      SegmentRunner runner(model, dtype, placed.data(), request, stateless);
-      for (int64_t g = begin; g < end; ++g) {
-        std::vector<const tasks::Sample*> members;
-        for (int64_t i = g * rows; i < std::min(count, (g + 1) * rows); ++i)
-          members.push_back(&samples[order[i]]);
-        const auto part = runner.run(members, task.pad(), task.dense(), go_on);
-        for (size_t i = 0; i < part.size(); ++i) scored[order[g * rows + static_cast<int64_t>(i)]] = part[i];
-      }
-    });
+    const auto scored = score_in_groups(samples, task, std::min(kSegment, longest), request.device.cuda(),
+                                        make_runner, go_on);
     if (go_on && !go_on()) break;
-    for (int64_t i = 0; i < count; ++i) {
-      int64_t answers = 0;
-      int32_t last = -1;
-      bool mixed = false;
-      for (const int32_t target : samples[i].targets) {
-        if (target < 0) continue;
-        ++answers, ++frequency[target];
-        mixed |= last >= 0 && target != last;
-        last = target;
-      }
-      if (last >= 0 && !mixed) ++alone[last];
-      const auto wrong = static_cast<int64_t>(scored[i].wrong.size());
-      ++result.samples;
-      result.shortest = result.longest ? std::min(result.shortest, samples[i].size) : samples[i].size;
-      result.longest = std::max(result.longest, samples[i].size);
-      result.correct += wrong == 0;
-      result.scored += answers;
-      result.right += answers - wrong;
-      loss += scored[i].loss;
-      if (task.dense()) {
-        curve.add(samples[i], scored[i]);
-        continue;
-      }
-      auto& entry = lengths[samples[i].size];
-      entry.length = samples[i].size;
-      ++entry.samples;
-      ++entry.scored;
-      entry.correct += wrong == 0;
-      entry.right += wrong == 0;
-    }
-    if (progress && !progress(result.samples)) break;
+    for (size_t i = 0; i < samples.size(); ++i) tally.add(samples[i], scored[i]);
+    if (progress && !progress(tally.samples())) break;
   }
-  const auto commonest = std::max_element(frequency.begin(), frequency.end());
-  if (commonest != frequency.end()) {
-    result.commonest = static_cast<int32_t>(commonest - frequency.begin());
-    result.constant = {0, result.samples, alone[result.commonest], result.scored, *commonest};
-  }
-  result.loss = loss / static_cast<double>(std::max<int64_t>(1, result.scored));
-  for (const auto& [length, entry] : lengths) result.by_length.push_back(entry);
-  if (task.dense()) result.by_length = curve.entries();
-  return result;
+  return tally.result();
 }
 
 Horizon find_horizon(const models::Model& model, DType dtype, void* weights, const tasks::Task& task,
