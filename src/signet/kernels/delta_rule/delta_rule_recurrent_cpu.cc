@@ -203,109 +203,141 @@ SIGNET_INLINE void multiply(T* y, T factor, int64_t width) {
   for (int64_t c = 0; c < width; c += kLanes<T>) store(y + c, factor * load(y + c));
 }
 
-// One batch row and head. From each saved state the chunk is run again, keeping the state before every
-// sub-step and e = v - S^T k; then the chunk is walked backwards:
+// What backward keeps of one batch row and head: states and values are rows of dv padded to `width`.
+template <class T>
+struct BackwardMemory {
+  BackwardMemory(const DeltaRulePlan& plan, T* workspace)
+      : width(plan.dv_padded), size(plan.shape.dk * width), states(workspace) {
+    const int64_t kept = plan.most_steps() + (plan.shape.gated() ? plan.most_tokens() : 0);
+    d_state = states + (kept + 1) * size;
+    es = d_state + size;
+    de = es + plan.most_steps() * width;
+    d_o = de + width;
+    gate = d_o + width;
+  }
+  int64_t width, size;  // size of a state
+  T* states;            // [kept + 1, dk, width]: of one chunk, before every decay and sub-step, and the last
+  T* d_state;           // [dk, width]
+  T* es;                // [most_steps, width]: v - S^T k of every sub-step
+  T *de, *d_o;          // [width]
+  T* gate;              // [dk]
+};
+
+// A state [dk, dv], zero where there is none, to padded rows.
+template <class T>
+void read_state(const T* from, const DeltaRuleShape& s, int64_t width, T* to) {
+  for (int64_t i = 0; i < s.dk; ++i) {
+    if (from) {
+      copy_in(from + i * s.dv, s.dv, width, to + i * width);
+    } else {
+      std::fill_n(to + i * width, width, T(0));
+    }
+  }
+}
+
+// Runs tokens [begin, end) again from the first of the states, keeping the others and e = v - S^T k.
+template <class T>
+void run_again(const DeltaRuleBackward<T>& p, const DeltaRuleShape& s, const DeltaRuleHead& head,
+               int64_t begin, int64_t end, const BackwardMemory<T>& memory) {
+  const int64_t width = memory.width, size = memory.size;
+  T *before = memory.states, *e = memory.es, *const gate = memory.gate;
+  for (int64_t t = begin; t < end; ++t) {
+    if (s.gated()) {
+      expand_gate(p.gate + head.gate(t), s, gate);
+      std::copy_n(before, size, before + size);
+      before += size;
+      for (int64_t i = 0; i < s.dk; ++i) multiply(before + i * width, gate[i], width);
+    }
+    for (int64_t j = 0; j < s.factors; ++j, before += size, e += width) {
+      const T* k = p.k + head.k(t, j);
+      const T beta = p.beta[head.beta(t, j)] * beta_factor(s, k);
+      copy_in(p.v + head.v(t, j), s.dv, width, e);
+      for (int64_t i = 0; i < s.dk; ++i) add(e, before + i * width, -k[i], width);
+      for (int64_t i = 0; i < s.dk; ++i) {
+        const T factor = beta * k[i];
+        for (int64_t c = i * width; c < (i + 1) * width; c += kLanes<T>)
+          store(before + size + c, load(before + c) + factor * load(e + c - i * width));
+      }
+    }
+  }
+}
+
+// Walks back over tokens [begin, end), which have been run again:
 //   dS += scale q do^T     dq = scale S do
 //   de = dS^T k    dbeta = de.e    dv = beta de    dk = beta (dS e - S_before de)    dS -= beta k de^T
 //   dg_i = S_before_i . dS_i       dS = Diag(g) dS
 template <class T>
-void backward_head(const DeltaRuleBackward<T>& p, const DeltaRulePlan& plan, int64_t bh, T* workspace) {
-  const DeltaRuleShape& s = plan.shape;
-  const DeltaRuleHead head(s, bh);
-  const int64_t width = plan.dv_padded, size = s.dk * width;
-  const int64_t most = plan.most_steps(), kept = most + (s.gated() ? plan.most_tokens() : 0);
-  T* states = workspace;                    // [kept + 1, dk, width]
-  T* d_state = states + (kept + 1) * size;  // [dk, width]
-  T* es = d_state + size;                   // [most, width]
-  T* de = es + most * width;
-  T* d_o = de + width;
-  T* gate = d_o + width;  // [dk]
-  for (int64_t i = 0; i < s.dk; ++i) {
-    if (p.d_final_state) {
-      copy_in(p.d_final_state + bh * plan.state_size() + i * s.dv, s.dv, width, d_state + i * width);
-    } else {
-      std::fill_n(d_state + i * width, width, T(0));
-    }
-  }
-  for (int64_t chunk = plan.chunks - 1; chunk >= 0; --chunk) {
-    const T* start = chunk > 0         ? p.saved + plan.saved_offset(bh, chunk)
-                     : p.initial_state ? p.initial_state + bh * plan.state_size()
-                                       : nullptr;
-    for (int64_t i = 0; i < s.dk; ++i) {
-      if (start) {
-        copy_in(start + i * s.dv, s.dv, width, states + i * width);
-      } else {
-        std::fill_n(states + i * width, width, T(0));
-      }
-    }
-    const int64_t begin = plan.chunk_begin(chunk), end = plan.chunk_end(chunk);
-    T *before = states, *e = es;
-    for (int64_t t = begin; t < end; ++t) {
-      if (s.gated()) {
-        expand_gate(p.gate + head.gate(t), s, gate);
-        std::copy_n(before, size, before + size);
-        before += size;
-        for (int64_t i = 0; i < s.dk; ++i) multiply(before + i * width, gate[i], width);
-      }
-      for (int64_t j = 0; j < s.factors; ++j, before += size, e += width) {
-        const T* k = p.k + head.k(t, j);
-        const T beta = p.beta[head.beta(t, j)] * beta_factor(s, k);
-        copy_in(p.v + head.v(t, j), s.dv, width, e);
-        for (int64_t i = 0; i < s.dk; ++i) add(e, before + i * width, -k[i], width);
-        for (int64_t i = 0; i < s.dk; ++i) {
-          const T factor = beta * k[i];
-          for (int64_t c = i * width; c < (i + 1) * width; c += kLanes<T>)
-            store(before + size + c, load(before + c) + factor * load(e + c - i * width));
-        }
-      }
-    }
-    for (int64_t t = end - 1; t >= begin; --t) {
-      const T* q = p.q + head.q(t);
-      T* dq = p.dq + head.q(t);
-      copy_in(p.d_o + head.o(t), s.dv, width, d_o);
-      sum_rows<T>(
-          s.dk, width,
-          [&](int64_t i, int64_t c)
-              __attribute__((always_inline)) { return load(before + i * width + c) * load(d_o + c); },
-          [&](int64_t i, T sum) __attribute__((always_inline)) { dq[i] = p.scale * sum; });
-      for (int64_t i = 0; i < s.dk; ++i) add(d_state + i * width, d_o, p.scale * q[i], width);
-      for (int64_t j = s.factors - 1; j >= 0; --j) {
-        before -= size;
-        e -= width;
-        const T* k = p.k + head.k(t, j);
-        T* dk = p.dk + head.k(t, j);
-        const T factor = beta_factor(s, k), beta = p.beta[head.beta(t, j)] * factor;
-        std::fill_n(de, width, T(0));
-        for (int64_t i = 0; i < s.dk; ++i) add(de, d_state + i * width, k[i], width);
-        p.dbeta[head.beta(t, j)] = factor * dot(de, e, width);
-        T* dv = p.dv + head.v(t, j);
-        for (int64_t c = 0; c < s.dv; ++c) dv[c] = beta * de[c];
-        sum_rows<T>(
-            s.dk, width,
-            [&](int64_t i, int64_t c) __attribute__((always_inline)) {
-              return load(d_state + i * width + c) * load(e + c) -
-                     load(before + i * width + c) * load(de + c);
-            },
-            [&](int64_t i, T sum) __attribute__((always_inline)) { dk[i] = beta * sum; });
-        for (int64_t i = 0; i < s.dk; ++i) add(d_state + i * width, de, -beta * k[i], width);
-      }
-      if (!s.gated()) continue;
+void walk_back(const DeltaRuleBackward<T>& p, const DeltaRuleShape& s, const DeltaRuleHead& head,
+               int64_t begin, int64_t end, const BackwardMemory<T>& memory) {
+  const int64_t width = memory.width, size = memory.size, steps = (end - begin) * s.factors;
+  T *const d_state = memory.d_state, *const de = memory.de, *const d_o = memory.d_o,
+           *const gate = memory.gate;
+  const T* before = memory.states + (steps + (s.gated() ? end - begin : 0)) * size;
+  const T* e = memory.es + steps * width;
+  for (int64_t t = end - 1; t >= begin; --t) {
+    const T* q = p.q + head.q(t);
+    T* dq = p.dq + head.q(t);
+    copy_in(p.d_o + head.o(t), s.dv, width, d_o);
+    sum_rows<T>(
+        s.dk, width,
+        [&](int64_t i, int64_t c)
+            __attribute__((always_inline)) { return load(before + i * width + c) * load(d_o + c); },
+        [&](int64_t i, T sum) __attribute__((always_inline)) { dq[i] = p.scale * sum; });
+    for (int64_t i = 0; i < s.dk; ++i) add(d_state + i * width, d_o, p.scale * q[i], width);
+    for (int64_t j = s.factors - 1; j >= 0; --j) {
       before -= size;
-      T* d_gate = p.dgate + head.gate(t);
-      expand_gate(p.gate + head.gate(t), s, gate);
-      std::fill_n(d_gate, s.gate_channels, T(0));
+      e -= width;
+      const T* k = p.k + head.k(t, j);
+      T* dk = p.dk + head.k(t, j);
+      const T factor = beta_factor(s, k), beta = p.beta[head.beta(t, j)] * factor;
+      std::fill_n(de, width, T(0));
+      for (int64_t i = 0; i < s.dk; ++i) add(de, d_state + i * width, k[i], width);
+      p.dbeta[head.beta(t, j)] = factor * dot(de, e, width);
+      T* dv = p.dv + head.v(t, j);
+      for (int64_t c = 0; c < s.dv; ++c) dv[c] = beta * de[c];
       sum_rows<T>(
           s.dk, width,
           [&](int64_t i, int64_t c) __attribute__((always_inline)) {
-            return load(before + i * width + c) * load(d_state + i * width + c);
+            return load(d_state + i * width + c) * load(e + c) - load(before + i * width + c) * load(de + c);
           },
-          [&](int64_t i, T sum) { d_gate[s.gate_channels > 1 ? i : 0] += sum; });
-      for (int64_t i = 0; i < s.dk; ++i) multiply(d_state + i * width, gate[i], width);
+          [&](int64_t i, T sum) __attribute__((always_inline)) { dk[i] = beta * sum; });
+      for (int64_t i = 0; i < s.dk; ++i) add(d_state + i * width, de, -beta * k[i], width);
     }
+    if (!s.gated()) continue;
+    before -= size;
+    T* d_gate = p.dgate + head.gate(t);
+    expand_gate(p.gate + head.gate(t), s, gate);
+    std::fill_n(d_gate, s.gate_channels, T(0));
+    sum_rows<T>(
+        s.dk, width,
+        [&](int64_t i, int64_t c) __attribute__((always_inline)) {
+          return load(before + i * width + c) * load(d_state + i * width + c);
+        },
+        [&](int64_t i, T sum) { d_gate[s.gate_channels > 1 ? i : 0] += sum; });
+    for (int64_t i = 0; i < s.dk; ++i) multiply(d_state + i * width, gate[i], width);
+  }
+}
+
+// One batch row and head, chunk by chunk from the last: each is run again from its saved state and walked
+// back.
+template <class T>
+void backward_head(const DeltaRuleBackward<T>& p, const DeltaRulePlan& plan, int64_t bh, T* workspace) {
+  const DeltaRuleShape& s = plan.shape;
+  const DeltaRuleHead head(s, bh);
+  const BackwardMemory<T> memory(plan, workspace);
+  const int64_t state_offset = bh * plan.state_size();
+  read_state(p.d_final_state ? p.d_final_state + state_offset : nullptr, s, memory.width, memory.d_state);
+  for (int64_t chunk = plan.chunks - 1; chunk >= 0; --chunk) {
+    const T* start = chunk > 0         ? p.saved + plan.saved_offset(bh, chunk)
+                     : p.initial_state ? p.initial_state + state_offset
+                                       : nullptr;
+    read_state(start, s, memory.width, memory.states);
+    run_again(p, s, head, plan.chunk_begin(chunk), plan.chunk_end(chunk), memory);
+    walk_back(p, s, head, plan.chunk_begin(chunk), plan.chunk_end(chunk), memory);
   }
   if (p.d_initial_state) {
     for (int64_t i = 0; i < s.dk; ++i)
-      std::copy_n(d_state + i * width, s.dv, p.d_initial_state + bh * plan.state_size() + i * s.dv);
+      std::copy_n(memory.d_state + i * memory.width, s.dv, p.d_initial_state + state_offset + i * s.dv);
   }
 }
 
