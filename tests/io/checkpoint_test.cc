@@ -67,11 +67,13 @@ TEST(Checkpoint, KeepsTheNewest) {
   for (int64_t step : {1, 2, 9, 10, 100}) save_checkpoint(run.path(), buffers.at(step), 2);
   EXPECT_EQ(names_in(run.path()), (std::vector<std::string>{"step-10", "step-100"}));
   save_checkpoint(run.path(), buffers.at(11), 2);
-  EXPECT_EQ(names_in(run.path()), (std::vector<std::string>{"step-10", "step-11"}))
-      << "a run is only back at 11 when 100 could not be read";
+  EXPECT_EQ(names_in(run.path()), (std::vector<std::string>{"step-10", "step-100", "step-11"}))
+      << "a run is only back at 11 when 100 could not be read: it does not count, and is left for who can";
   save_checkpoint(run.path(), buffers.at(5), 1);
-  EXPECT_EQ(names_in(run.path()), (std::vector<std::string>{"step-5"}))
-      << "the one just written always stays";
+  EXPECT_EQ(names_in(run.path()), (std::vector<std::string>{"step-10", "step-100", "step-11", "step-5"}))
+      << "nothing later goes, and the one just written always stays";
+  save_checkpoint(run.path(), buffers.at(200), 1);
+  EXPECT_EQ(names_in(run.path()), (std::vector<std::string>{"step-200"}));
 }
 
 TEST(Checkpoint, TheSameStepCanBeSavedAgain) {

@@ -211,16 +211,13 @@ void publish(const std::string& checkpoints, const std::string& temporary, const
   sync_directory(checkpoints);
 }
 
-// Whoever saves step `newest` has passed over all later ones: they are damaged, and none of those kept.
+// Whoever saves step `newest` has passed over all later ones as unreadable: they do not count, and stay for a
+// build that can read them.
 void prune(const std::string& checkpoints, int64_t newest, int keep) {
   std::vector<std::pair<int64_t, std::string>> older;
   for (const std::string& name : list_directory(checkpoints)) {
     const int64_t step = step_of(name);
-    if (name[0] == '.' || step < 0 || step == newest) continue;
-    if (step > newest)
-      retire(checkpoints, name);
-    else
-      older.emplace_back(step, name);
+    if (name[0] != '.' && step >= 0 && step < newest) older.emplace_back(step, name);
   }
   std::sort(older.rbegin(), older.rend());
   for (size_t i = static_cast<size_t>(std::max(keep, 1) - 1); i < older.size(); ++i)

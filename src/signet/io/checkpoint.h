@@ -29,9 +29,9 @@ struct Checkpoint {
   std::string state = "{}";  // a JSON object of the trainer's own: data position, best metrics, ...
 };
 
-// Writes <run>/checkpoints/step-N (replacing one of the same step), then removes all later ones, which a run
-// that got here has passed over as unreadable, and of the rest all but the newest `keep`.
-// Throws kResource when the disk is full or fails; what was there before is then untouched. Returns its path.
+// Writes <run>/checkpoints/step-N (replacing one of the same step), then removes all but the newest `keep` up
+// to that step; later ones, which a run that got here could not read, are left alone. Throws kResource when
+// the disk is full or fails; what was there before is then untouched. Returns its path.
 std::string save_checkpoint(const std::string& run_directory, const Checkpoint& checkpoint, int keep);
 
 struct FoundCheckpoint {
