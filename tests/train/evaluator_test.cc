@@ -148,17 +148,25 @@ TEST(Evaluator, KnowsWhatOneAnswerToEverythingScores) {
   EXPECT_EQ(e.constant.correct, e.correct);
 }
 
-TEST(Evaluator, StopsWhenAsked) {
+TEST(Evaluator, SaysEarlyHowFarItIsAndStopsWhenAsked) {
   Subject subject("deltanet", {"model.width=8", "model.heads=2", "model.mlp=0"});
-  int64_t heard = 0;
-  const auto result = evaluate(subject.model, DType::kF64, subject.weights.data(), *subject.task,
-                               {4, tasks::Split::kTest, {3, 300}, 8000}, [&](int64_t done) {
-                                 heard = done;
-                                 return false;
-                               });
-  EXPECT_GT(heard, 0);
-  EXPECT_LT(heard, 8000) << "nobody could have stopped it";
-  EXPECT_EQ(result.samples, heard);
+  const EvaluationRequest request{4, tasks::Split::kTest, {3, 300}, 8000};
+  std::vector<int64_t> heard;
+  const auto listen = [&](int64_t done) { heard.push_back(done); };
+  const auto whole =
+      evaluate(subject.model, DType::kF64, subject.weights.data(), *subject.task, request, listen);
+  EXPECT_EQ(whole.samples, 8000);
+  ASSERT_FALSE(heard.empty());
+  EXPECT_LE(heard.front(), 1000) << "seconds of silence with a large model";
+  EXPECT_TRUE(std::is_sorted(heard.begin(), heard.end()));
+  EXPECT_EQ(heard.back(), 8000);
+
+  std::atomic<bool> stop = false;
+  const auto cut = evaluate(
+      subject.model, DType::kF64, subject.weights.data(), *subject.task, request,
+      [&](int64_t done) { stop = stop || done > 4000; }, [&] { return !stop; });
+  EXPECT_GT(cut.samples, 0);
+  EXPECT_LT(cut.samples, 8000) << "nobody could have stopped it";
 }
 
 TEST(Evaluator, LengthsTheTaskLacksAreRefused) {

@@ -1,7 +1,9 @@
 #include <fmt/core.h>
 
+#include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "signet/base/activity.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/base/progress.h"
@@ -125,11 +127,7 @@ class Eval final : public Verb {
         run.model(), run.dtype(), run.weights(), run.task(),
         {static_cast<uint64_t>(seed_), tasks::Split::kTest, lengths, samples_, snap_.get(), snap_every_,
          opened_},
-        [&](int64_t done) {
-          progress.update(done, "");
-          return true;
-        },
-        go_on);
+        [&](int64_t done) { progress.update(done, ""); }, go_on);
     progress.finish();
     fail_if_stopped();
     return evaluation;
@@ -142,12 +140,19 @@ class Eval final : public Verb {
 
   nlohmann::ordered_json find_horizon(train::Run& run) {
     const int64_t samples = std::min<int64_t>(samples_, 64);
+    Progress progress("horizon", 0, 0, ProgressStyle::of_stderr(quiet_));
+    std::mutex drawing;
+    const Ticker ticker(kPatienceSeconds, [&] {
+      const std::lock_guard lock(drawing);
+      progress.update(0, latest_activity().text());
+    });
     const auto horizon = train::find_horizon(
         run.model(), run.dtype(), run.weights(), run.task(), static_cast<uint64_t>(seed_), samples,
         train::kHorizonThreshold, horizon_,
         [&](const train::LengthAccuracy& probe) {
-          if (!quiet_)
-            tell(fmt::format("horizon: length {} accuracy {:.3f}", probe.length, probe.sequence_accuracy()));
+          const std::lock_guard lock(drawing);
+          progress.message(
+              fmt::format("horizon: length {} accuracy {:.3f}", probe.length, probe.sequence_accuracy()));
         },
         go_on, snap_.get(), snap_every_, opened_);
     fail_if_stopped();

@@ -1,6 +1,7 @@
 #include "signet/train/evaluator.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -8,6 +9,7 @@
 #include <type_traits>
 
 #include "signet/autograd/ops.h"
+#include "signet/base/activity.h"
 #include "signet/base/thread_pool.h"
 #include "signet/kernels/cross_entropy/cross_entropy.h"
 #include "signet/train/state_codebook.h"
@@ -223,6 +225,7 @@ class SegmentRunner {
 template <class MakeRunner>
 std::vector<Scored> score_in_groups(const std::vector<tasks::Sample>& samples, const tasks::Task& task,
                                     int64_t segment, bool gpu, const MakeRunner& make_runner,
+                                    const std::function<void(int64_t)>& progress,
                                     const std::function<bool()>& go_on) {
   const auto count = static_cast<int64_t>(samples.size());
   std::vector<int64_t> order(samples.size());
@@ -234,6 +237,7 @@ std::vector<Scored> score_in_groups(const std::vector<tasks::Sample>& samples, c
           : std::clamp<int64_t>(kSegmentRows / segment, 1, (count + kMinGroups - 1) / kMinGroups);
   const int64_t groups = (count + rows - 1) / rows;
   std::vector<Scored> scored(samples.size());
+  std::atomic<int64_t> done = 0;
   parallel_for(groups, gpu ? groups : 1, [&](int64_t begin, int64_t end) {
     const InPlace here;  // a single group, too: products cut for the threads have other bits
     auto runner = make_runner();
@@ -243,6 +247,8 @@ std::vector<Scored> score_in_groups(const std::vector<tasks::Sample>& samples, c
         members.push_back(&samples[order[i]]);
       const auto part = runner.run(members, task.pad(), task.dense(), go_on);
       for (size_t i = 0; i < part.size(); ++i) scored[order[g * rows + static_cast<int64_t>(i)]] = part[i];
+      done += static_cast<int64_t>(part.size());
+      if (begin == 0) progress(done);  // the first range is the caller's
     }
   });
   return scored;
@@ -320,7 +326,7 @@ double score(const Evaluation& evaluation, const tasks::Task& task) {
 }
 
 Evaluation evaluate(const models::Model& model, DType dtype, void* weights, const tasks::Task& task,
-                    const EvaluationRequest& wanted, const std::function<bool(int64_t)>& progress,
+                    const EvaluationRequest& wanted, const std::function<void(int64_t)>& progress,
                     const std::function<bool()>& go_on) {
   EvaluationRequest request = wanted;
   task.check(request.lengths);
@@ -344,11 +350,14 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
       for (int64_t i = begin; i < end; ++i)
         samples[i] = tasks::make_sample(task, request.seed, request.split, first + i, request.lengths);
     });
+    const auto tell_done = [&](int64_t done) {
+      if (progress) progress(tally.samples() + done);
+    };
     const auto scored = score_in_groups(samples, task, std::min(kSegment, longest), request.device.cuda(),
-                                        make_runner, go_on);
+                                        make_runner, tell_done, go_on);
     if (go_on && !go_on()) break;
     for (size_t i = 0; i < samples.size(); ++i) tally.add(samples[i], scored[i]);
-    if (progress && !progress(tally.samples())) break;
+    tell_done(0);
   }
   return tally.result();
 }
@@ -365,7 +374,11 @@ Horizon find_horizon(const models::Model& model, DType dtype, void* weights, con
   auto holds = [&](int64_t length) {
     const EvaluationRequest request{seed,  tasks::Split::kTest, {length, length}, samples, snap, snap_every,
                                     device};
-    const auto e = evaluate(model, dtype, weights, task, request, nullptr, go_on);
+    const auto tell_done = [&](int64_t done) {
+      report_activity("sequences of the next length", done, samples);
+    };
+    tell_done(0);
+    const auto e = evaluate(model, dtype, weights, task, request, tell_done, go_on);
     horizon.stopped = go_on && !go_on();
     if (horizon.stopped) return false;
     seen = e.longest;

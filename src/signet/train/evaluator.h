@@ -62,10 +62,10 @@ struct EvaluationRequest {
   Device device = {};
 };
 
-// `progress` (may be null) hears how many samples are done and may return false to stop early; `go_on` (may
-// be null) is asked more often, from any thread. The evaluation then covers what was done.
+// `progress` (may be null) hears, on the caller's thread, how many samples are done; `go_on` (may be null) is
+// asked more often, from any thread, and stops the evaluation by false, which then covers what was done.
 Evaluation evaluate(const models::Model& model, DType dtype, void* weights, const tasks::Task& task,
-                    const EvaluationRequest& request, const std::function<bool(int64_t)>& progress = nullptr,
+                    const EvaluationRequest& request, const std::function<void(int64_t)>& progress = nullptr,
                     const std::function<bool()>& go_on = nullptr);
 
 // The shortest length, searched from the task's longest training length by doubling (or halving, where that

@@ -282,11 +282,7 @@ class Trainer {
     const auto evaluation = evaluate(
         run_.model(), run_.dtype(), run_.weights(), run_.task(),
         {seed(), tasks::Split::kTest, range, config.eval.samples, nullptr, 0, options_.device},
-        [&](int64_t done) {
-          progress.update(done, "");
-          return go_on();
-        },
-        go_on);
+        [&](int64_t done) { progress.update(done, ""); }, go_on);
     progress.finish();
     if (evaluation.samples < config.eval.samples)
       StopSignal::fail_stopped(StopSignal::requested(),
