@@ -162,6 +162,7 @@ TEST(Regex, SaysWhatIsWrong) {
     EXPECT_NE(error_of(bad), "") << bad;
   EXPECT_NE(error_of("abc").find("position 3"), std::string::npos) << error_of("abc");
   EXPECT_NE(error_of("abc").find("'c' is not in the alphabet (a b)"), std::string::npos);
+  EXPECT_NE(error_of("a\\d").find("position 3: \\d has no meaning"), std::string::npos) << error_of("a\\d");
   EXPECT_NE(error_of("(ab").find("'(' at position 1"), std::string::npos) << error_of("(ab");
   test::expect_error([] { letters_in("@", "task.alphabet"); }, ErrorCode::kBadInput, "with task.alphabet");
   EXPECT_EQ(error_of("a\xff"), "the expression: byte 2 is not valid UTF-8");

@@ -152,7 +152,13 @@ class Parser {
     char32_t c = text_[at_++];
     if (c != U'\\') return c;
     if (!more()) error("\\ needs a character after it");
-    return text_[at_++];
+    c = text_[at_++];
+    if (kSpecial.find(c) == kSpecial.npos) {
+      --at_;
+      error(fmt::format("\\{} has no meaning; a letter is written as it is, a range of them as [0-9]",
+                        encode(c)));
+    }
+    return c;
   }
   Term parse_atom(int depth) {
     if (!more()) error("the expression ends too early");
