@@ -64,8 +64,10 @@ TEST(Checkpoint, TheModelAloneCanBeLoaded) {
 TEST(Checkpoint, KeepsTheNewest) {
   TemporaryDirectory run;
   Buffers buffers;
+  EXPECT_EQ(latest_step(run.path()), 0);
   for (int64_t step : {1, 2, 9, 10, 100}) save_checkpoint(run.path(), buffers.at(step), 2);
   EXPECT_EQ(names_in(run.path()), (std::vector<std::string>{"step-10", "step-100"}));
+  EXPECT_EQ(latest_step(run.path()), 100);
   save_checkpoint(run.path(), buffers.at(11), 2);
   EXPECT_EQ(names_in(run.path()), (std::vector<std::string>{"step-10", "step-100", "step-11"}))
       << "a run is only back at 11 when 100 could not be read: it does not count, and is left for who can";

@@ -4,6 +4,7 @@
 
 #include "automata_for_tests.h"
 #include "signet/automata/named_language.h"
+#include "signet/automata/regex.h"
 #include "signet/theory/compile.h"
 
 namespace signet::theory {
@@ -74,10 +75,14 @@ TEST(Verify, TheBoundComesWithAProofOfTheTables) {
   EXPECT_GT(*right.longest, 100'000);
   EXPECT_EQ(right.states_visited, 6);
 
-  for (auto& output : network.final_output) output = 1 - output;
+  // One word in 2^25 is accepted, and the table forgets it.
+  const std::string word = "abbabaabbabbabaababbaabab";
+  network = compile(automata::regex_to_dfa(word, {"a", "b"}), {});
+  for (auto& output : network.final_output) output = 0;
   const auto wrong = verified(network, NumberType::kFp32, "horizon");
   EXPECT_FALSE(wrong.correct);
-  EXPECT_TRUE(wrong.counterexample);
+  ASSERT_TRUE(wrong.counterexample);
+  EXPECT_EQ(wrong.counterexample->size(), word.size());
 
   network = rotations("cycle:6");
   VerifyOptions few;
@@ -85,6 +90,7 @@ TEST(Verify, TheBoundComesWithAProofOfTheTables) {
   const auto tested = verified(network, NumberType::kFp32, "horizon", few);
   EXPECT_TRUE(tested.correct);
   EXPECT_FALSE(tested.proved);
+  EXPECT_EQ(tested.longest, 0);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -60,6 +61,10 @@ class InputFile {
   FileDescriptor fd_;
   int64_t size_ = 0;
 };
+
+// Calls `hear` with every line. What exceeds `most` bytes of a line is dropped, so that a file without line
+// ends cannot fill the memory.
+void for_each_line(const InputFile& file, size_t most, const std::function<void(const std::string&)>& hear);
 
 // A file, pipe or terminal read from front to back.
 class InputStream {

@@ -62,8 +62,11 @@ struct Options::Impl {
   }
   // CLI11 would take what follows "--steps=" as its value.
   void refuse_empty(const std::vector<std::string>& given) const {
+    const auto end = std::find(given.begin(), given.end(), "--");
     for (const auto& option : options)
-      if (option.takes_value && std::count(given.begin(), given.end(), option.name + "="))
+      if (option.takes_value &&
+          (std::count(given.begin(), end, option.name + "=") ||
+           (!option.short_name.empty() && std::count(given.begin(), end, option.short_name + "="))))
         refuse(option.name + " needs a value");
   }
   // CLI11 takes whatever follows an option as its value, so only the last one can lack it; else there are too

@@ -153,6 +153,7 @@ class Eval final : public Verb {
           const std::lock_guard lock(drawing);
           progress.message(
               fmt::format("horizon: length {} accuracy {:.3f}", probe.length, probe.sequence_accuracy()));
+          progress.update(0, "");
         },
         go_on, snap_.get(), snap_every_, opened_);
     fail_if_stopped();

@@ -62,7 +62,8 @@ class Sweep final : public Verb {
     page.title = summary.title;
     page.lead = {fmt::format(
         "{} runs in {}. Scores are scaled accuracies, or accuracies of whole sequences where every "
-        "position is scored; the learning rate is the one with the highest median.",
+        "position is scored; the learning rate is the one with the highest median, of those with the most "
+        "seeds done.",
         summary.runs.size(), out_)};
     page.tables.push_back(summary_table(summary));
     add_rates_table(page.tables, summary);

@@ -211,8 +211,8 @@ void publish(const std::string& checkpoints, const std::string& temporary, const
   sync_directory(checkpoints);
 }
 
-// Whoever saves step `newest` has passed over all later ones as unreadable: they do not count, and stay for a
-// build that can read them.
+// Whoever saves step `newest` has passed over all later ones as unreadable: until the run is past them they
+// do not count, and stay for a build that can read them.
 void prune(const std::string& checkpoints, int64_t newest, int keep) {
   std::vector<std::pair<int64_t, std::string>> older;
   for (const std::string& name : list_directory(checkpoints)) {
@@ -285,6 +285,14 @@ static bool search_once(const std::string& checkpoints, CheckpointSearch& search
     }
   }
   return true;
+}
+
+int64_t latest_step(const std::string& run_directory) {
+  int64_t latest = 0;
+  const std::string checkpoints = checkpoints_of(run_directory);
+  if (is_directory(checkpoints))
+    for (const std::string& name : list_directory(checkpoints)) latest = std::max(latest, step_of(name));
+  return latest;
 }
 
 CheckpointSearch find_latest_complete(const std::string& run_directory) {

@@ -45,6 +45,8 @@ struct CheckpointSearch {
 // The newest checkpoint of a run whose every byte agrees with its manifest. Nothing found and no warning: the
 // run has no checkpoint at all.
 CheckpointSearch find_latest_complete(const std::string& run_directory);
+// The step of the newest one by its name alone, 0 without any: where the run would go on if it can be read.
+int64_t latest_step(const std::string& run_directory);
 
 // Removes every checkpoint of a run, whole or broken, and nothing else.
 void remove_checkpoints(const std::string& run_directory);

@@ -222,7 +222,7 @@ class Reader {
     try {
       const InputFile file((directory_ / "metrics.jsonl").string());
       if (file.size() > kMaxMetricsBytes) bad_input("metrics.jsonl is larger than 2 GiB; it was left out");
-      for_each_line(file, [&](const std::string& line) {
+      for_each_line(file, kMaxLineBytes, [&](const std::string& line) {
         if (line.find_first_not_of(" \t\r") != line.npos && !add_metrics(parse_line(line))) ++torn;
       });
     } catch (const Error& error) {
@@ -248,26 +248,6 @@ class Reader {
     } catch (const Error&) {
       return Json();
     }
-  }
-
-  // What exceeds the bound on a line is dropped, so that a file without line ends cannot fill memory.
-  template <class F>
-  static void for_each_line(const InputFile& file, F f) {
-    std::string buffer(1 << 16, '\0'), line;
-    for (int64_t at = 0; at < file.size();) {
-      const int64_t bytes = std::min(file.size() - at, static_cast<int64_t>(buffer.size()));
-      file.read_at(at, buffer.data(), bytes);
-      at += bytes;
-      for (std::string_view rest(buffer.data(), static_cast<size_t>(bytes)); !rest.empty();) {
-        const size_t end = std::min(rest.find('\n'), rest.size());
-        line += rest.substr(0, std::min(end, kMaxLineBytes - line.size()));
-        if (end == rest.size()) break;
-        f(line);
-        line.clear();
-        rest.remove_prefix(end + 1);
-      }
-    }
-    if (!line.empty()) f(line);
   }
 
   void add(std::vector<Point>& points, Point point) {

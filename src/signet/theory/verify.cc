@@ -141,8 +141,15 @@ VerifyResult from_search(const OrbitSearch& search, NumberType type) {
 
 // The bound speaks of rounding alone. That the network is right in exact arithmetic is proved on all tuples
 // of code words or, where there are too many, tested.
-VerifyResult from_horizon(const Network& network, const Horizon& horizon, const VerifyOptions& options) {
-  const ClosureResult exact = exact_closure(network, options.max_states);
+VerifyResult from_horizon(const Network& network, const Horizon& horizon, const VerifyOptions& options,
+                          const OrbitSearch& before) {
+  ClosureResult exact = exact_closure(network, options.max_states);
+  if (exact.status == Status::kRefuted)
+    if (const auto at = first_mismatch(network, options.type, exact.counterexample)) {
+      exact.counterexample.resize(static_cast<size_t>(*at) + 1);
+      exact.layerwise = true;
+      return from_search({exact, exact.states, before.covered}, options.type);
+    }
   VerifyResult result;
   std::string tables;
   if (exact.status == Status::kProved) {
@@ -157,7 +164,8 @@ VerifyResult from_horizon(const Network& network, const Horizon& horizon, const 
     tables = fmt::format("the tables were tested on {} words of length {}", options.words, test.length);
   }
   result.method = "error-horizon";
-  result.longest = horizon.letters;
+  result.longest = result.proved ? horizon.letters : std::optional(before.covered);
+  result.states_visited = std::max(result.states_visited, before.states);
   const std::string type = number_type_name(options.type);
   result.certificate =
       horizon.exact ? fmt::format("no step rounds in {}, at any length; {}", type, tables)
@@ -182,17 +190,16 @@ std::optional<int64_t> first_mismatch(const Network& network, NumberType type, c
 
 VerifyResult verify(const Network& network, const VerifyOptions& options) {
   const bool any = options.method == "auto";
-  int64_t visited = 0, covered = 0;
+  OrbitSearch search;
   if (any || options.method == "closure") {
-    const OrbitSearch search = search_orbit(network, options);
+    search = search_orbit(network, options);
     if (!any || search.closure.status != Status::kOpen) return from_search(search, options.type);
-    visited = search.states, covered = search.covered;
   }
   if (options.method != "random") {
     const Horizon horizon = error_horizon(network, options.type);
     const int64_t wanted = any ? options.length : 1;
     if (horizon.known && (!horizon.letters || *horizon.letters >= wanted))
-      return from_horizon(network, horizon, options);
+      return from_horizon(network, horizon, options, search);
     if (!any) {
       VerifyResult none;
       none.method = "error-horizon";
@@ -204,8 +211,8 @@ VerifyResult verify(const Network& network, const VerifyOptions& options) {
     }
   }
   VerifyResult result = random_testing(network, options);
-  result.states_visited = visited;
-  result.longest = covered;
+  result.states_visited = search.states;
+  result.longest = search.covered;
   return result;
 }
 

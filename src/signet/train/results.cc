@@ -82,8 +82,7 @@ ordered_json spectra_json(const std::vector<TokenSpectrum>& spectra) {
 
 namespace {
 
-// Of a share of `samples` sequences that are right. Where a sequence has several answers that is an upper
-// bound.
+// Of a share of `samples` sequences that are right.
 double share_error(double share, int64_t samples) {
   return samples > 0 ? std::sqrt(std::max(0.0, share * (1 - share)) / static_cast<double>(samples)) : 0;
 }

@@ -14,6 +14,7 @@
 #include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
 #include "signet/base/ticker.h"
+#include "signet/io/checkpoint.h"
 #include "signet/io/json.h"
 #include "signet/io/run_directory.h"
 #include "signet/train/results.h"
@@ -44,7 +45,10 @@ class Queue {
         outcome = {RunOutcome::kMissing, runs_[i].missing, 0, false};
         continue;
       }
-      if (!exists(results_path(i))) steps_[i].all = runs_[i].config.train.steps;
+      if (!exists(results_path(i))) {
+        steps_[i].before = io::latest_step(path(i));
+        steps_[i].all = std::max<int64_t>(0, runs_[i].config.train.steps - steps_[i].before);
+      }
       const std::string config = join_path(path(i), "config.yaml");
       if (!exists(config)) continue;
       RunConfig stored = resolve_config({config, "", "", {}}), wanted = runs_[i].config;
@@ -155,7 +159,9 @@ class Queue {
   }
 
   void run(size_t i, const OpenDevice& device) {
-    const TrainOptions options{true, runs_[i].name, device, [&](int64_t step) { steps_[i].done = step; }};
+    const TrainOptions options{true, runs_[i].name, device, [&](int64_t step) {
+                                 steps_[i].done = std::max<int64_t>(0, step - steps_[i].before);
+                               }};
     if (!exists(results_path(i))) {
       const bool begun = exists(join_path(path(i), "config.yaml"));
       auto directory =
@@ -204,7 +210,8 @@ class Queue {
 
   static constexpr size_t kMaxMessage = 20'000;
   struct Steps {
-    int64_t all = 0;  // 0 of a run that was trained before
+    int64_t before = 0;  // in its newest checkpoint
+    int64_t all = 0;     // that are left; 0 of a run that was trained before
     std::atomic<int64_t> done{0};
   };
 

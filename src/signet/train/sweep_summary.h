@@ -1,7 +1,7 @@
 // What a sweep found: per point of the grid, seeds and learning rates aside, the best run, the median and the
 // median absolute deviation over the seeds, at the learning rate whose median is highest (as in Grazzi et
-// al., ICLR 2025). A rate at which seeds failed does not compete with one at which more are done: what
-// diverges would otherwise win by its survivors.
+// al., ICLR 2025). A rate with fewer seeds done does not compete with one that has more: what diverges would
+// otherwise win by its survivors.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

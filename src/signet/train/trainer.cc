@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -38,15 +37,15 @@ double seconds_now() {
 
 // Of metrics.jsonl: those that are no object with a step.
 int64_t malformed_lines(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
   int64_t count = 0;
-  for (std::string line; std::getline(file, line);) {
+  for_each_line(InputFile(path), size_t{4} << 20, [&](const std::string& line) {
+    if (line.find_first_not_of(" \t\r") == line.npos) return;
     try {
       io::json_int(io::parse_json(line, path), "step", path);
     } catch (const Error&) {
       ++count;
     }
-  }
+  });
   return count;
 }
 
