@@ -265,7 +265,7 @@ void InputFile::read_at(int64_t offset, void* destination, int64_t bytes) const 
     bad_input("{}: the file became shorter while it was read", printable(path_));
 }
 
-void for_each_line(const InputFile& file, size_t most, const std::function<void(const std::string&)>& hear) {
+void for_each_line(const InputFile& file, const std::function<void(const std::string&)>& hear) {
   std::string buffer(1 << 16, '\0'), line;
   for (int64_t at = 0; at < file.size();) {
     const int64_t bytes = std::min(file.size() - at, static_cast<int64_t>(buffer.size()));
@@ -273,7 +273,7 @@ void for_each_line(const InputFile& file, size_t most, const std::function<void(
     at += bytes;
     for (std::string_view rest(buffer.data(), static_cast<size_t>(bytes)); !rest.empty();) {
       const size_t end = std::min(rest.find('\n'), rest.size());
-      line += rest.substr(0, std::min(end, most - line.size()));
+      line += rest.substr(0, std::min(end, kMaxLineBytes - line.size()));
       if (end == rest.size()) break;
       hear(line);
       line.clear();

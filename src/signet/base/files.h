@@ -62,9 +62,10 @@ class InputFile {
   int64_t size_ = 0;
 };
 
-// Calls `hear` with every line. What exceeds `most` bytes of a line is dropped, so that a file without line
-// ends cannot fill the memory.
-void for_each_line(const InputFile& file, size_t most, const std::function<void(const std::string&)>& hear);
+// Calls `hear` with every line. What exceeds the bound is dropped, so that a file without line ends cannot
+// fill the memory.
+inline constexpr size_t kMaxLineBytes = 4 << 20;
+void for_each_line(const InputFile& file, const std::function<void(const std::string&)>& hear);
 
 // A file, pipe or terminal read from front to back.
 class InputStream {

@@ -17,7 +17,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMaxConfigBytes = 1 << 20;
 constexpr int64_t kMaxMetricsBytes = int64_t{2048} << 20;
-constexpr size_t kMaxLineBytes = 4 << 20;
 constexpr size_t kMaxPoints = 4'000'000, kMaxSpectrumValues = 4'000'000, kMaxNotes = 20, kMaxText = 200;
 
 // Reads of a document that may be anything.
@@ -222,7 +221,7 @@ class Reader {
     try {
       const InputFile file((directory_ / "metrics.jsonl").string());
       if (file.size() > kMaxMetricsBytes) bad_input("metrics.jsonl is larger than 2 GiB; it was left out");
-      for_each_line(file, kMaxLineBytes, [&](const std::string& line) {
+      for_each_line(file, [&](const std::string& line) {
         if (line.find_first_not_of(" \t\r") != line.npos && !add_metrics(parse_line(line))) ++torn;
       });
     } catch (const Error& error) {

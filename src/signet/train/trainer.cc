@@ -38,7 +38,7 @@ double seconds_now() {
 // Of metrics.jsonl: those that are no object with a step.
 int64_t malformed_lines(const std::string& path) {
   int64_t count = 0;
-  for_each_line(InputFile(path), size_t{4} << 20, [&](const std::string& line) {
+  for_each_line(InputFile(path), [&](const std::string& line) {
     if (line.find_first_not_of(" \t\r") == line.npos) return;
     try {
       io::json_int(io::parse_json(line, path), "step", path);
@@ -186,8 +186,7 @@ class Trainer {
       save();
       fail(ErrorCode::kNumerical,
            "step {}: loss {} and gradient norm {} are not both finite; the weights before this update are in "
-           "{}, and "
-           "going on would meet the same: start another run with a lower train.lr or with train.clip",
+           "{}, and going on would meet the same: start another run with a lower train.lr or with train.clip",
            result.step, result.batch.loss, norm_, printable(directory_.checkpoints_path()));
     }
     step_ = result.step;
