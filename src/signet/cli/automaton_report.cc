@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/base/error.h"
-#include "signet/base/files.h"
 #include "signet/base/text.h"
+#include "signet/cli/output.h"
 #include "signet/report/svg_graph.h"
 
 namespace signet::cli {
@@ -37,15 +37,23 @@ nlohmann::ordered_json group_json(const automata::GroupFacts& group) {
   return {{"name", group.name}, {"order", order}};
 }
 
-void check_pictured(const automata::Dfa& dfa) {
+void PictureOption::define(Options& options, const std::string& shown) {
+  options.value("--svg", path_, "write a picture of " + shown);
+  options.flag("--force", force_, "replace a file at --svg that is not a picture of signet");
+}
+
+void PictureOption::check(const automata::Dfa& dfa) const {
+  if (path_.empty()) return;
+  check_output(path_, FileKind::kPicture, force_);
   if (dfa.states() > kMaxPictured)
     bad_input("--svg: a picture of {} states would not be legible; at most {} are drawn", dfa.states(),
               kMaxPictured);
 }
 
-void write_picture(const std::string& path, const std::string& title, const automata::Dfa& dfa,
-                   const automata::Holonomy* holonomy) {
-  check_pictured(dfa);
+void PictureOption::write(const std::string& title, const automata::Dfa& dfa,
+                          const automata::Holonomy* holonomy) const {
+  if (path_.empty()) return;
+  check(dfa);
   report::GraphPicture picture;
   picture.title = printable(title, 80);
   picture.start = dfa.start;
@@ -80,7 +88,7 @@ void write_picture(const std::string& path, const std::string& title, const auto
       }
     }
   }
-  write_file_atomic(path, report::svg_graph(picture));
+  write_output(path_, FileKind::kPicture, force_, report::svg_graph(picture));
 }
 
 }  // namespace signet::cli

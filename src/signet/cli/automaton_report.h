@@ -7,6 +7,7 @@
 
 #include "signet/automata/dfa.h"
 #include "signet/automata/holonomy.h"
+#include "signet/cli/options.h"
 
 namespace signet::cli {
 
@@ -17,12 +18,19 @@ std::string set_text(const std::vector<automata::State>& states, size_t most = S
 std::string level_text(const std::vector<automata::Holonomy::Component>& level);
 nlohmann::ordered_json group_json(const automata::GroupFacts& group);  // {name, order}
 
-// Throws kBadInput when there are too many states to be drawn: to be asked before long work.
-void check_pictured(const automata::Dfa& dfa);
-// The automaton, up to kMaxPictured states, and the levels of its decomposition when given. Throws for more
-// states.
+// --svg: the automaton, up to kMaxPictured states, and the levels of its decomposition when given.
 inline constexpr automata::State kMaxPictured = 60;
-void write_picture(const std::string& path, const std::string& title, const automata::Dfa& dfa,
-                   const automata::Holonomy* holonomy);
+class PictureOption {
+ public:
+  void define(Options& options, const std::string& shown);
+  // Throws kBadInput when there are too many states to be drawn or the file may not be replaced: to be asked
+  // before long work.
+  void check(const automata::Dfa& dfa) const;
+  void write(const std::string& title, const automata::Dfa& dfa, const automata::Holonomy* holonomy) const;
+
+ private:
+  std::string path_;
+  bool force_ = false;
+};
 
 }  // namespace signet::cli

@@ -3,10 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "signet/base/error.h"
+#include "signet/base/files.h"
+#include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
+#include "signet/io/json.h"
 
 namespace signet::cli {
 
@@ -17,6 +21,7 @@ void SweepRunner::define(Options& options) {
   options.value("--seeds", seeds_, "seeds 1 to N in place of those of the file");
   options.value("--jobs", jobs_, "runs at a time [one per core, or 4 on a GPU]");
   options.value("--device", device_, "where the updates run: cpu, or cuda in a build with it");
+  options.flag("--force", force_, "replace the summary of another sweep in the same directory");
   options.flag("--quiet", quiet_, "no progress");
 }
 
@@ -29,6 +34,37 @@ void SweepRunner::restrict(train::SweepPlan& plan) const {
     fail(ErrorCode::kUsage, "--jobs {}: give 1 to 256", jobs_);
   if (device_ != "cpu" && device_ != "cuda")
     fail(ErrorCode::kUsage, "--device {}: give cpu or cuda", device_);
+}
+
+void SweepRunner::check_summary(const std::string& file, const train::SweepPlan& plan) const {
+  if (force_ || !exists(file)) return;
+  constexpr char kAdvice[] = "choose another --out, or give --force to replace it";
+  const auto summary = io::read_json_file(file);
+  const auto runs = summary.find("runs");
+  if (runs == summary.end() || !runs->is_array())
+    bad_input("{} exists and is no summary of a sweep; {}", printable(file), kAdvice);
+  for (const auto& run : *runs) {
+    const auto values = run.is_object() ? run.value("values", nlohmann::ordered_json()) : run;
+    size_t seen = 0;
+    bool ours = values.is_object();
+    if (ours)
+      for (const auto& [name, value] : values.items()) {
+        if (name == train::kSeedAxis) continue;
+        const train::Axis* axis = plan.axis(name);
+        ours = ours && axis &&
+               std::any_of(axis->values.begin(), axis->values.end(),
+                           [&, &wanted = value](const auto& v) { return wanted == v.name; });
+        ++seen;
+      }
+    size_t axes = 0;
+    for (const auto& axis : plan.axes) axes += axis.name != train::kSeedAxis;
+    if (!ours || seen != axes)
+      bad_input("{} is the summary of another sweep{}; {}", printable(file),
+                run.is_object() && run.value("name", nlohmann::ordered_json()).is_string()
+                    ? ": it has the run " + printable(run["name"].get<std::string>())
+                    : "",
+                kAdvice);
+  }
 }
 
 train::SweepSummary SweepRunner::run(const std::string& directory, const train::SweepPlan& plan,

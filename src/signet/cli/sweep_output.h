@@ -15,9 +15,13 @@ class SweepRunner {
   void define(Options& options);
   // Applies --only, --seeds and --set; refuses wrong values of the other options.
   void restrict(train::SweepPlan& plan) const;
+  // Throws kBadInput when `file`, which the sweep will write, exists and is no summary of `plan` (before it
+  // was restricted): when rows of another sweep would be lost.
+  void check_summary(const std::string& file, const train::SweepPlan& plan) const;
   // Runs what is left and summarises everything.
   train::SweepSummary run(const std::string& directory, const train::SweepPlan& plan,
                           const std::vector<train::PlannedRun>& runs) const;
+  bool force() const { return force_; }
   bool quiet() const { return quiet_; }
   const std::string& device() const { return device_; }
 
@@ -26,7 +30,7 @@ class SweepRunner {
   std::vector<std::string> only_, set_;
   int64_t jobs_ = 0, seeds_ = 0;
   std::string device_ = "cpu";
-  bool quiet_ = false;
+  bool force_ = false, quiet_ = false;
 };
 
 report::Tone score_tone(double score);  // of an accuracy, scaled or of whole sequences

@@ -174,7 +174,7 @@ class Analyze final : public Verb {
   void define(Options& options) override {
     input_.define(options);
     options.flag("--json", json_, "print one JSON object");
-    options.value("--svg", svg_, "write a picture of the automaton and its decomposition");
+    picture_.define(options, "the automaton and its decomposition");
     options.example("signet analyze '(aa|bb)*' --alphabet ab",
                     "which networks recognise this language, and why");
     options.example("signet analyze --language tomita3 --json", "the same facts for programs");
@@ -183,15 +183,13 @@ class Analyze final : public Verb {
   int run() override {
     const auto [input, analysis] = while_shown("analyze", [&] {
       InputAutomaton input = input_.read();
-      if (!svg_.empty()) check_pictured(input.dfa);
+      picture_.check(input.dfa);
       theory::Analysis analysis =
           theory::analyze(input.dfa, input_.limits(),
                           input.group ? input.group->generators : std::vector<automata::Permutation>{});
       return std::make_pair(std::move(input), std::move(analysis));
     });
-    if (!svg_.empty())
-      write_picture(svg_, input.title, analysis.dfa,
-                    analysis.facts.holonomy ? &*analysis.facts.holonomy : nullptr);
+    picture_.write(input.title, analysis.dfa, analysis.facts.holonomy ? &*analysis.facts.holonomy : nullptr);
     if (json_) {
       fmt::print("{}\n", analysis_json(analysis, input).dump(2));
       return 0;
@@ -203,7 +201,7 @@ class Analyze final : public Verb {
 
  private:
   AutomatonInput input_;
-  std::string svg_;
+  PictureOption picture_;
   bool json_ = false;
 };
 

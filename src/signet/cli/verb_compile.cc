@@ -3,10 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/base/activity.h"
-#include "signet/base/error.h"
-#include "signet/base/files.h"
 #include "signet/base/tell.h"
 #include "signet/cli/automaton_input.h"
+#include "signet/cli/output.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
 #include "signet/theory/network_file.h"
@@ -31,9 +30,7 @@ class Compile final : public Verb {
                     "sign flips and resets alone");
   }
   int run() override {
-    if (is_directory(output_)) bad_input("{} is a directory; name a file to write", output_);
-    if (!output_.empty() && !force_ && exists(output_))
-      bad_input("{} exists; --force overwrites it", output_);
+    if (!output_.empty()) check_output(output_, FileKind::kNetwork, force_);
     const InputAutomaton input = while_shown("compile", [&] { return input_.read(); });
     for (const auto& note : input.notes) tell("signet: note: " + note);
     const NumberType type = compile_.number_type();

@@ -74,7 +74,7 @@ class Decompose final : public Verb {
   void define(Options& options) override {
     input_.define(options);
     options.flag("--json", json_, "print one JSON object");
-    options.value("--svg", svg_, "write a picture of the automaton and its levels");
+    picture_.define(options, "the automaton and its levels");
     options.value("--max-codes", max_codes_, "codes of the elimination cascade to explore");
     options.example("signet decompose --language tomita3",
                     "Krohn-Rhodes levels of a language that is not star-free");
@@ -82,7 +82,7 @@ class Decompose final : public Verb {
   }
   int run() override {
     const auto [input, holonomy, elimination] = while_shown("decompose", [&] { return decompose(); });
-    if (!svg_.empty()) write_picture(svg_, input.title, input.dfa, &holonomy);
+    picture_.write(input.title, input.dfa, &holonomy);
     if (json_) {
       fmt::print("{}\n", decomposition_json(input.dfa, holonomy, elimination).dump(2));
       return 0;
@@ -123,7 +123,7 @@ class Decompose final : public Verb {
  private:
   std::tuple<InputAutomaton, automata::Holonomy, Elimination> decompose() const {
     InputAutomaton input = input_.read();
-    if (!svg_.empty()) check_pictured(input.dfa);
+    picture_.check(input.dfa);
     if (input.dfa.states() > automata::EliminationCascade::kMaxStates)
       bad_input("{} has {} states and decompose shows at most {}; signet analyze tells its groups and levels",
                 input.title, input.dfa.states(), automata::EliminationCascade::kMaxStates);
@@ -142,7 +142,7 @@ class Decompose final : public Verb {
   }
 
   AutomatonInput input_;
-  std::string svg_;
+  PictureOption picture_;
   int64_t max_codes_ = 20'000;
   bool json_ = false;
 };

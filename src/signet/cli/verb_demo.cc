@@ -4,6 +4,7 @@
 
 #include "signet/base/error.h"
 #include "signet/base/files.h"
+#include "signet/cli/output.h"
 #include "signet/cli/verb.h"
 #include "signet/io/run_directory.h"
 #include "signet/models/registry.h"
@@ -44,6 +45,7 @@ class Demo final : public Verb {
     options.value("--report", report_, "the page to write");
     options.value("--steps", steps_, "updates per run; 0 = as the demo sets them");
     options.value("--samples", samples_, "test sequences per run");
+    options.flag("--force", force_, "replace a file at --report that is not a page of signet");
     options.flag("--quiet", quiet_, "no progress");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet demo --steps 2 --samples 16 --out runs/tiny-demo --report tiny.html",
@@ -53,6 +55,7 @@ class Demo final : public Verb {
   int run() override {
     if (steps_ < 0) fail(ErrorCode::kUsage, "--steps {}: give a number of updates, or 0", steps_);
     if (samples_ < 1) fail(ErrorCode::kUsage, "--samples {}: give a number of sequences", samples_);
+    check_output(report_, FileKind::kPage, force_);
     if (!json_)
       fmt::print(
           "Parity: is the number of ones odd? Trained on lengths 3 to 40, tested on 40 to 256 and "
@@ -65,7 +68,8 @@ class Demo final : public Verb {
         runs.push_back(report::read_run(directory(model, range), models::architecture_title));
       }
     }
-    write_file_atomic(report_, report::render_report(runs, "Parity with and without negative eigenvalues"));
+    write_output(report_, FileKind::kPage, force_,
+                 report::render_report(runs, "Parity with and without negative eigenvalues"));
     if (json_) {
       fmt::print("{}\n", nlohmann::ordered_json{{"runs", results}, {"report", report_}}.dump(2));
     } else {
@@ -152,7 +156,7 @@ class Demo final : public Verb {
 
   int64_t seed_ = 1, steps_ = 0, samples_ = 8192;
   std::string out_ = "runs/demo", report_ = "report.html";
-  bool quiet_ = false, json_ = false;
+  bool force_ = false, quiet_ = false, json_ = false;
 };
 
 }  // namespace

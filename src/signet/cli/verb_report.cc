@@ -2,9 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "signet/base/files.h"
 #include "signet/base/tell.h"
 #include "signet/base/text.h"
+#include "signet/cli/output.h"
 #include "signet/cli/verb.h"
 #include "signet/models/registry.h"
 #include "signet/report/run_report.h"
@@ -18,17 +18,19 @@ class Report final : public Verb {
     options.positionals("RUN", runs_, "run directories, as written by signet train, or folders of them");
     options.value("-o,--output", output_, "the page to write");
     options.value("--title", title_, "the page's title");
+    options.flag("--force", force_, "replace a file that is not a page of signet");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet report runs/example -o report.html", "one run");
     options.example("signet report runs --title \"Parity\" -o parity.html", "compare runs on one page");
   }
   int run() override {
+    check_output(output_, FileKind::kPage, force_);
     std::vector<report::RunData> runs;
     for (const auto& path : runs_)
       for (const auto& directory : report::find_runs(path))
         runs.push_back(report::read_run(directory, models::architecture_title));
     const std::string html = report::render_report(runs, title_);
-    write_file_atomic(output_, html);
+    write_output(output_, FileKind::kPage, force_, html);
     nlohmann::ordered_json summary = {{"report", output_}, {"bytes", html.size()}};
     for (const auto& run : runs) {
       summary["runs"].push_back(
@@ -48,7 +50,7 @@ class Report final : public Verb {
  private:
   std::vector<std::string> runs_;
   std::string output_ = "report.html", title_ = "State tracking report";
-  bool json_ = false;
+  bool force_ = false, json_ = false;
 };
 
 }  // namespace

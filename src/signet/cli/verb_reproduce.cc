@@ -7,6 +7,7 @@
 #include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/base/text.h"
+#include "signet/cli/output.h"
 #include "signet/cli/sweep_output.h"
 #include "signet/cli/verb.h"
 #include "signet/report/run_data.h"
@@ -48,6 +49,7 @@ class Reproduce final : public Verb {
       experiment_.published.clear();
     }
     train::SweepPlan plan = train::experiment_plan(experiment_, protocol_);
+    const train::SweepPlan whole = plan;
     runner_.restrict(plan);
     const auto runs = train::plan_runs(plan, /*allow_missing=*/true);
     if (dry_run_) {
@@ -57,15 +59,18 @@ class Reproduce final : public Verb {
     }
     // Tables and figures of one sweep share its runs.
     if (out_.empty()) out_ = fmt::format("runs/reproduce/{}-{}", experiment_.sweep, protocol_);
+    const std::string json_path = join_path(out_, name_ + ".json"),
+                      page_path = join_path(out_, name_ + ".html");
+    runner_.check_summary(json_path, whole);
+    check_output(page_path, FileKind::kPage, runner_.force());
     summary_ = runner_.run(out_, plan, runs);
     report::SweepPage page = make_page();
-    const std::string page_path = join_path(out_, name_ + ".html");
     const auto json = to_json(page.notes);
     const auto shown = page.tables;  // in a terminal
     if (!shows_seeds()) page.tables.push_back(summary_table(summary_));
     add_rates_table(page.tables, summary_);
-    write_file_atomic(page_path, report::render_sweep(page));
-    write_file_atomic(join_path(out_, name_ + ".json"), json.dump(1) + "\n");
+    write_output(page_path, FileKind::kPage, runner_.force(), report::render_sweep(page));
+    write_file_atomic(json_path, json.dump(1) + "\n");
     if (json_) {
       fmt::print("{}\n", json.dump(2));
     } else {

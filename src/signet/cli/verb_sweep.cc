@@ -7,6 +7,7 @@
 #include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/base/text.h"
+#include "signet/cli/output.h"
 #include "signet/cli/sweep_output.h"
 #include "signet/cli/verb.h"
 
@@ -32,6 +33,7 @@ class Sweep final : public Verb {
 
   int run() override {
     train::SweepPlan plan = train::read_sweep_file(file_);
+    const train::SweepPlan whole = plan;
     runner_.restrict(plan);
     const auto runs = train::plan_runs(plan, /*allow_missing=*/false);
     if (dry_run_) {
@@ -41,15 +43,19 @@ class Sweep final : public Verb {
     const std::string stem = std::filesystem::path(file_).stem().string();
     if (out_.empty()) out_ = join_path("runs", stem);
     if (plan.title.empty()) plan.title = stem;
+    const std::string summary_path = join_path(out_, "summary.json"),
+                      page_path = join_path(out_, "report.html");
+    runner_.check_summary(summary_path, whole);
+    check_output(page_path, FileKind::kPage, runner_.force());
     const auto summary = runner_.run(out_, plan, runs);
     const auto json = train::summary_json(summary);
-    write_file_atomic(join_path(out_, "summary.json"), json.dump(1) + "\n");
-    write_file_atomic(join_path(out_, "report.html"), report::render_sweep(page(summary)));
+    write_file_atomic(summary_path, json.dump(1) + "\n");
+    write_output(page_path, FileKind::kPage, runner_.force(), report::render_sweep(page(summary)));
     const auto notes = summary_notes(summary);
     if (json_) {
       fmt::print("{}\n", json.dump(2));
     } else {
-      fmt::print("{}page: {}\n", plain_text(summary_table(summary)), join_path(out_, "report.html"));
+      fmt::print("{}page: {}\n", plain_text(summary_table(summary)), page_path);
       for (const auto& note : notes) fmt::print("{}\n", printable(note, 2000));
     }
     return notes.empty() ? 0 : static_cast<int>(ErrorCode::kFailure);

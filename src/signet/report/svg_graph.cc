@@ -312,6 +312,7 @@ std::string svg_graph(const GraphPicture& picture) {
   return fmt::format(
              "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 "
              "{0:.0f} {1:.0f}\">\n"
+             "<metadata>signet {4}</metadata>\n"
              "<title>{2}</title>\n"
              "<style>text{{font:{3}px "
              "system-ui,sans-serif;fill:#1d2733}}.name,.label,.detail{{text-anchor:middle}}"
@@ -327,7 +328,7 @@ std::string svg_graph(const GraphPicture& picture) {
              "fill=\"#51606f\"/></marker></defs>\n"
              "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
              "<text class=\"heading\" x=\"24\" y=\"28\">{2}</text>\n",
-             width, height, escape(picture.title), kFont) +
+             width, height, escape(picture.title), kFont, SIGNET_VERSION) +
          body + "</svg>\n";
 }
 

@@ -1,0 +1,55 @@
+#include "signet/cli/output.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "signet/base/error.h"
+#include "signet/base/files.h"
+#include "signet/base/text.h"
+
+namespace signet::cli {
+namespace {
+
+struct KindInfo {
+  const char* name;
+  const char* mark;  // near the beginning of every file of this kind; null: never replaced without --force
+};
+KindInfo info(FileKind kind) {
+  switch (kind) {
+    case FileKind::kPage:
+      return {"a page of signet", "<meta name=\"generator\" content=\"signet"};
+    case FileKind::kPicture:
+      return {"a picture of signet", "<metadata>signet "};
+    case FileKind::kNetwork:
+      break;
+  }
+  return {nullptr, nullptr};
+}
+
+bool carries(const std::string& path, const char* mark) {
+  constexpr int64_t kBeginning = 4096;
+  const InputFile file(path);
+  std::string beginning(static_cast<size_t>(std::min(file.size(), kBeginning)), '\0');
+  file.read_at(0, beginning.data(), static_cast<int64_t>(beginning.size()));
+  return beginning.empty() || beginning.find(mark) != std::string::npos;
+}
+
+}  // namespace
+
+void check_output(const std::string& path, FileKind kind, bool force) {
+  if (is_directory(path)) bad_input("{} is a directory; name a file to write", printable(path));
+  std::error_code ignored;
+  if (force || !std::filesystem::is_regular_file(path, ignored)) return;
+  const KindInfo wanted = info(kind);
+  if (!wanted.mark) bad_input("{} exists; --force replaces it", printable(path));
+  if (!carries(path, wanted.mark))
+    bad_input("{} exists and is not {}; name another file, or give --force to replace it", printable(path),
+              wanted.name);
+}
+
+void write_output(const std::string& path, FileKind kind, bool force, std::string_view content) {
+  check_output(path, kind, force);
+  write_file_atomic(path, content);
+}
+
+}  // namespace signet::cli

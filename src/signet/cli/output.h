@@ -1,0 +1,20 @@
+// Files that verbs write where the user says (-o, --svg, --report): the one place that decides what may be
+// replaced. What a verb wrote itself is replaced without a question, because it can be made again. Anything
+// else, such as the configuration of a run or a page that somebody wrote by hand, only with --force.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace signet::cli {
+
+enum class FileKind { kPage, kPicture, kNetwork };
+
+// Throws kBadInput when something at `path` is in the way. To be called before the work whose result goes
+// there. A missing or empty file, a device and a pipe are free.
+void check_output(const std::string& path, FileKind kind, bool force);
+
+// Checks again, then writes atomically. `content` must be of the kind.
+void write_output(const std::string& path, FileKind kind, bool force, std::string_view content);
+
+}  // namespace signet::cli

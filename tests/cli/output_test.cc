@@ -1,0 +1,76 @@
+// What verbs write where the user says never replaces what they did not make.
+#include <gtest/gtest.h>
+
+#include "support/command.h"
+
+namespace signet::cli {
+namespace {
+
+using test::read_text;
+using test::run_signet;
+using test::TemporaryDirectory;
+using test::write_text;
+
+constexpr char kTiny[] =
+    "train parity --set model.width=8 --set model.heads=2 --set model.blocks=1 --set train.batch=4 "
+    "--set eval.samples=8 --steps 1 --quiet --out run";
+
+TEST(Output, FilesOfARunAreNotReplacedByPagesAndPictures) {
+  TemporaryDirectory directory;
+  ASSERT_EQ(run_signet(kTiny, directory.path()).exit_code, 0);
+  const std::string weights = "run/checkpoints/step-1/model.safetensors";
+  for (const std::string& file : {std::string("run/config.yaml"), weights, std::string("run/metrics.jsonl")})
+    for (const std::string& command :
+         {"report run -o " + file, "analyze 'a*' --svg " + file, "decompose 'a*' --svg " + file,
+          "compile 'a*' -o " + file, "demo --steps 1 --samples 8 --quiet --report " + file}) {
+      const std::string before = read_text(directory / file);
+      const auto result = run_signet(command, directory.path());
+      EXPECT_EQ(result.exit_code, 3) << command;
+      EXPECT_NE(result.err.find("--force"), std::string::npos) << result.err;
+      EXPECT_EQ(read_text(directory / file), before) << command;
+    }
+}
+
+TEST(Output, WhatAVerbWroteItReplacesAndTheRestOnlyWithForce) {
+  TemporaryDirectory directory;
+  ASSERT_EQ(run_signet(kTiny, directory.path()).exit_code, 0);
+  write_text(directory / "empty.html", "");
+  for (const char* command :
+       {"report run -o page.html", "report run -o page.html", "report run -o empty.html",
+        "report run -o /dev/null", "analyze 'a*' --svg a.svg", "decompose 'b*' --svg a.svg"})
+    EXPECT_EQ(run_signet(command, directory.path()).exit_code, 0) << command;
+  write_text(directory / "mine.html", "<!DOCTYPE html><p>by hand</p>");
+  EXPECT_EQ(run_signet("report run -o mine.html", directory.path()).exit_code, 3);
+  EXPECT_EQ(run_signet("analyze 'a*' --svg page.html", directory.path()).exit_code, 3);
+  EXPECT_EQ(run_signet("report run -o mine.html --force", directory.path()).exit_code, 0);
+  EXPECT_EQ(read_text(directory / "mine.html"), read_text(directory / "page.html"));
+}
+
+TEST(Output, AnotherSweepIsRefusedInAUsedDirectory) {
+  TemporaryDirectory directory;
+  const std::string base =
+      "base: {task: {name: parity}, model: {width: 8, heads: 2, blocks: 1}, train: {steps: 1, batch: 4}, "
+      "eval: {samples: 8}}\n";
+  write_text(directory / "one.yaml", base + "grid: {model.eigenvalues: [[0,1], [-1,1]], train.seed: [1]}\n");
+  write_text(directory / "two.yaml", base + "grid: {train.lr: [1e-3, 1e-2]}\n");
+  write_text(directory / "less.yaml", base + "grid: {model.eigenvalues: [[0,1]]}\n");
+  const auto sweep = [&](const std::string& rest) {
+    return run_signet("sweep " + rest + " --out out --quiet", directory.path());
+  };
+  ASSERT_EQ(sweep("one.yaml").exit_code, 0);
+  const std::string before = read_text(directory / "out/summary.json");
+  for (const char* other : {"two.yaml", "less.yaml"}) {
+    const auto refused = sweep(other);
+    EXPECT_EQ(refused.exit_code, 3) << refused.err;
+    EXPECT_NE(refused.err.find("another sweep"), std::string::npos) << refused.err;
+    EXPECT_EQ(read_text(directory / "out/summary.json"), before);
+  }
+  EXPECT_EQ(sweep("one.yaml --seeds 2").exit_code, 0) << "more seeds are the same sweep";
+  EXPECT_EQ(sweep("one.yaml --only 'model.eigenvalues=[0,1]'").exit_code, 0) << "and so is a part of it";
+  EXPECT_EQ(sweep("two.yaml --force").exit_code, 0);
+  write_text(directory / "new/report.html", "by hand");
+  EXPECT_EQ(run_signet("sweep two.yaml --out new", directory.path()).exit_code, 3);
+}
+
+}  // namespace
+}  // namespace signet::cli
