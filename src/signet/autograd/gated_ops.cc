@@ -58,7 +58,7 @@ Var gated_linear(Tape& tape, const Var& q, const Var& k, const Var& v, const Var
     p.workspace = wide<T>(workspace);
     kernels::gated_linear_forward(p, device);
   });
-  tape.record([=, context = tape.context()] {
+  tape.record("gated linear", [=, context = tape.context()] {
     claim_first("the gated linear recurrence", q, k, v, gate);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -100,7 +100,7 @@ DecayGate decay_gate(Tape& tape, const Var& x, const Var& bias, const Var& rate_
                                      wide<T>(y.delta.value)},
         device);
   });
-  tape.record([=, context = tape.context(), arena = &tape.arena()] {
+  tape.record("decay gate", [=, context = tape.context(), arena = &tape.arena()] {
     claim_first("a decay gate", x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -141,7 +141,7 @@ Var gated_skip(Tape& tape, const Var& x, const Var& z, const Var& skip, const Va
                                      ptr<T>(z.value), ptr<T>(y.value)},
         device);
   });
-  tape.record([=, context = tape.context(), arena = &tape.arena()] {
+  tape.record("gated skip", [=, context = tape.context(), arena = &tape.arena()] {
     claim_first("a gated skip", x, z, skip);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -168,7 +168,7 @@ Var scale_heads(Tape& tape, const Var& x, const Var& s, bool append) {
     kernels::scale_heads_forward(
         kernels::ScaleHeadsForward<T>{shape, ptr<T>(x.value), wide<T>(s.value), ptr<T>(y.value)}, device);
   });
-  tape.record([=, context = tape.context()] {
+  tape.record("scaled heads", [=, context = tape.context()] {
     claim_first("a scaling of heads", s);
     const bool add = claim(x);
     context.run_stored(type, [&](auto element, auto device) {
@@ -196,7 +196,7 @@ Var repeat_heads(Tape& tape, const Var& x, int64_t groups, int64_t heads) {
                                               ptr<T>(y.value) + h * width, stride, false},
                          device);
   });
-  tape.record([=, context = tape.context()] {
+  tape.record("repeated heads", [=, context = tape.context()] {
     const bool add = claim(x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -224,7 +224,7 @@ Var block_linear(Tape& tape, const Var& x, const Var& weight) {
         kernels::BlockLinearForward<T>{shape, ptr<T>(x.value), wide<T>(weight.value), ptr<T>(y.value)},
         device);
   });
-  tape.record([=, context = tape.context(), arena = &tape.arena()] {
+  tape.record("block linear", [=, context = tape.context(), arena = &tape.arena()] {
     const bool add = claim(x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -257,7 +257,7 @@ StabilisedGates mlstm_stabilise(Tape& tape, const Var& f, const Var& i, const Va
                                    wide<T>(y.m), wide<T>(state)},
         device);
   });
-  tape.record([=, context = tape.context(), arena = &tape.arena()] {
+  tape.record("mlstm gates", [=, context = tape.context(), arena = &tape.arena()] {
     claim_first("mLSTM's gates", f, i);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -283,7 +283,7 @@ Var mlstm_normalise(Tape& tape, const Var& read, const Tensor& m, int64_t heads)
     kernels::mlstm_normalise(
         kernels::MlstmNormalise<T>{shape, ptr<T>(read.value), wide<T>(m), ptr<T>(y.value)}, device);
   });
-  tape.record([=, context = tape.context()] {
+  tape.record("mlstm normaliser", [=, context = tape.context()] {
     claim_first("mLSTM's normaliser", read);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -337,7 +337,7 @@ Var read_short(Tape& tape, const Var& q, const Var& k, const Var& v, const Stabi
   fill(p);
   p.h = h.value.as<bf16>();
   kernels::mlstm_read(p, Cuda{tape.context().device.stream});
-  tape.record([=, context = tape.context()] {
+  tape.record("mlstm read", [=, context = tape.context()] {
     claim_first("mLSTM's memory", q, k, v, gates.gate, gates.input);
     kernels::MlstmReadBackward b;
     fill(b);

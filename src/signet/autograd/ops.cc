@@ -59,7 +59,7 @@ Var linear(Tape& tape, const Var& x, const Var& weight, const Var& residual) {
     }
     gemm(p, device);
   });
-  tape.record([=, context = tape.context()] {
+  tape.record("linear", [=, context = tape.context()] {
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
       if (residual.needs_grad()) {
@@ -128,7 +128,7 @@ Var gather_as(Tape& tape, const Var& table, const int32_t* index, int64_t rows, 
                     device);
   });
   void** const one_hot = tape.recording() ? tape.shared(index, rows, table.value.rows()) : nullptr;
-  tape.record([=, context = tape.context(), arena = &tape.arena()] {
+  tape.record("embedding", [=, context = tape.context(), arena = &tape.arena()] {
     if (!table.needs_grad()) return;
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -170,7 +170,7 @@ Var select_rows(Tape& tape, const Var& x, const int32_t* index, int64_t rows) {
     p.x_index = index;
     kernels::copy_rows(p, device);
   });
-  tape.record([=, context = tape.context()] {
+  tape.record("rows", [=, context = tape.context()] {
     if (!x.needs_grad()) return;
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -211,7 +211,7 @@ Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, do
           device);
     }
   });
-  tape.record([=, context = tape.context(), arena = &tape.arena()] {
+  tape.record("norm", [=, context = tape.context(), arena = &tape.arena()] {
     const bool add = claim(x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -269,7 +269,7 @@ Var apply(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, 
       p.wide_y = wide<T>(y.value);
     kernels::activation_forward(p, device);
   });
-  tape.record([=, context = tape.context()] {
+  tape.record("activation", [=, context = tape.context()] {
     claim_first("an activation", x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -317,7 +317,7 @@ Var swiglu(Tape& tape, const Var& x, kernels::GluGate gate) {
                                   ptr<T>(y.value), y.value.row_stride, gate},
         device);
   });
-  tape.record([=, context = tape.context()] {
+  tape.record("swiglu", [=, context = tape.context()] {
     claim_first("SwiGLU", x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -343,7 +343,7 @@ Var l2_normalize(Tape& tape, const Var& x, int64_t head_width, double eps) {
                                   ptr<T>(y.value), width, wide<T>(inverse), static_cast<Accumulator<T>>(eps)},
         device);
   });
-  tape.record([=, context = tape.context()] {
+  tape.record("l2 norm", [=, context = tape.context()] {
     claim_first("an L2 norm", x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -379,7 +379,7 @@ Var short_conv(Tape& tape, const Var& x, const Var& weight, const Var& bias, Seq
     p.offsets = sequence.offsets;
     kernels::short_conv_forward(p, device);
   });
-  tape.record([=, context = tape.context(), arena = &tape.arena()] {
+  tape.record("convolution", [=, context = tape.context(), arena = &tape.arena()] {
     claim_first("a convolution", x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -476,7 +476,7 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
     if constexpr (kOnGpu<decltype(device)>) p.read = sequence.read;
     kernels::delta_rule_forward(p, device);
   });
-  tape.record([=, context = tape.context()] {
+  tape.record("delta rule", [=, context = tape.context()] {
     claim_first("the delta rule", in.q, in.k, in.v, in.beta, in.gate, in.initial);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -569,7 +569,7 @@ Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence,
     p.workspace = wide<T>(workspace);
     kernels::selective_scan_forward(p, device);
   });
-  tape.record([=, context = tape.context()] {
+  tape.record("selective scan", [=, context = tape.context()] {
     // u feeds the projections of raw, b and c too; their gradients arrive later, so this one is the first.
     claim_first("the selective scan", in.u, in.raw, in.b, in.c, in.z);
     context.run_stored(type, [&](auto element, auto device) {
@@ -626,6 +626,7 @@ void cross_entropy(Tape& tape, const Var& logits, const int32_t* targets, int64_
     kernels::cross_entropy(p, device);
   });
   if (logits.needs_grad()) claim(logits);
+  tape.context().observe("loss");
 }
 
 }  // namespace signet::autograd

@@ -62,7 +62,7 @@ Var swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, double 
   down.c = y.value.as<bf16>(), down.ldc = y.value.row_stride;
   down.addend = x.value.as<bf16>(), down.ld_addend = x.value.row_stride;
   gemm(down, device);
-  tape.record([=, context = tape.context(), arena = &tape.arena()] {
+  tape.record("swiglu block", [=, context = tape.context(), arena = &tape.arena()] {
     claim_first("a SwiGLU block", x, n);
     const auto* dy = y.grad.as<bf16>();
     bf16* const dgate_up = gpu_workspace<bf16>(*arena, rows * 2 * hidden);
@@ -102,7 +102,7 @@ Var norm_linear(Tape& tape, const Var& x, const Var& norm, const Var& weight, co
   p.residual = residual.value.as<bf16>(), p.residual_stride = residual.value.row_stride;
   p.n = n.as<bf16>(), p.y = y.value.as<bf16>();
   kernels::norm_product_forward(p, device);
-  tape.record([=, context = tape.context(), arena = &tape.arena()] {
+  tape.record("normed linear", [=, context = tape.context(), arena = &tape.arena()] {
     claim_first("a normalised product", residual, x);
     kernels::NormProductBackward b;
     fill(b, context);

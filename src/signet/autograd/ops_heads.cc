@@ -119,7 +119,7 @@ PreparedHeads prepare_heads(Tape& tape, const Var& x, const HeadLayout& layout, 
     forward<decltype(element)>(x.value, layout, convolution.value, sequence, tokens, out.heads.value, inverse,
                                gate, device);
   });
-  tape.record([=, context = tape.context(), arena = &tape.arena()] {
+  tape.record("heads", [=, context = tape.context(), arena = &tape.arena()] {
     claim_first("a projection of heads", x);
     if (tokens) fill_zero(context.device, x.grad.data, x.grad.size() * dtype_size(x.grad.dtype));
     run([&](auto element) {

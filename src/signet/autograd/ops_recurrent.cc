@@ -25,7 +25,7 @@ void headwise_linear_into(Tape& tape, const Var& x, const Var& weight, int64_t h
            device);
     }
   });
-  tape.record([=, context = tape.context()] {
+  tape.record("headwise linear", [=, context = tape.context()] {
     const bool add_weight = claim(weight), add_x = x.needs_grad() && claim(x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -65,7 +65,7 @@ Var add(Tape& tape, const Var& a, const Var& b) {
     copy(element, device, a.value, y.value, false);
     copy(element, device, b.value, y.value, true);
   });
-  tape.record([=, context = tape.context()] {
+  tape.record("add", [=, context = tape.context()] {
     context.run_stored(type, [&](auto element, auto device) {
       for (const Var* v : {&a, &b})
         if (v->needs_grad()) copy(element, device, y.grad, v->grad, claim(*v));
@@ -107,7 +107,7 @@ Var gated_rnn(Tape& tape, const Var& x, const Var& recurrent, const Var& bias, S
     p.workspace = wide<T>(workspace);
     kernels::gated_rnn_forward(p, device);
   });
-  tape.record([=, context = tape.context()] {
+  tape.record("gated rnn", [=, context = tape.context()] {
     claim_first("a gated recurrence", x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -194,7 +194,7 @@ Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, Sequence seq
     p.workspace = wide<T>(workspace);
     kernels::attention_forward(p, device);
   });
-  tape.record([=, context = tape.context()] {
+  tape.record("attention", [=, context = tape.context()] {
     claim_first("attention", q, k, v);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -232,7 +232,7 @@ Var dense_recurrence(Tape& tape, const Var& a, Sequence sequence, int64_t heads,
                                            state.as<T>(), workspace.as<T>()},
         device);
   });
-  tape.record([=, context = tape.context()] {
+  tape.record("dense recurrence", [=, context = tape.context()] {
     claim_first("a dense recurrence", a);
     context.run([&](auto type, auto device) {
       using T = decltype(type);
@@ -258,7 +258,7 @@ Var softmax(Tape& tape, const Var& x) {
         kernels::SoftmaxForward<T>{rows, width, x.value.as<T>(), x.value.row_stride, y.value.as<T>(), width},
         device);
   });
-  tape.record([=, context = tape.context()] {
+  tape.record("softmax", [=, context = tape.context()] {
     claim_first("a softmax", x);
     context.run([&](auto type, auto device) {
       using T = decltype(type);
@@ -295,7 +295,7 @@ Var pd_scan(Tape& tape, const Var& choice, const Var& gate, const Var& b, Sequen
                                   state.as<T>(), h.value.as<T>(), state.as<T>(), workspace.as<T>()},
         device);
   });
-  tape.record([=, context = tape.context()] {
+  tape.record("pd scan", [=, context = tape.context()] {
     claim_first("a PD scan", choice, gate, b);
     context.run([&](auto type, auto device) {
       using T = decltype(type);

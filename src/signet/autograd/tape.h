@@ -38,6 +38,13 @@ inline bool claim(const Var& v) {
 
 struct Noise;  // ops.h
 
+// Told after everything that an operator has done in one direction: profiles are made of it.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void done(const char* op, bool backward) = 0;
+};
+
 // The number type of activations, the device that operators run on, and how it multiplies matrices. With bf16
 // activations (GPU only) parameters, their gradients, statistics, gates and states stay fp32, and values that
 // depend on the vocabulary alone may too: every value carries its own type.
@@ -51,6 +58,11 @@ struct Context {
   ColumnSums* later = nullptr;  // GPU only: takes sums that only add to gradients of parameters
   int64_t slack = 0;  // elements that may be read, and zero added to, behind the buffers and their gradient
   const Noise* noise = nullptr;  // training only: of what heads read from their states (add_noise)
+  Observer* observer = nullptr;
+
+  void observe(const char* op, bool backward = false) const {
+    if (observer) observer->done(op, backward);
+  }
 
   const bf16* narrow(const Tensor& parameter) const {
     return narrow_parameters + (parameter.as<float>() - parameters);
@@ -146,19 +158,24 @@ class Tape {
     return &shared_->made;
   }
 
-  // Keeps `backward` for backward(). It must be trivially destructible: capture views and numbers only.
+  // Ends the operator `op`: keeps `backward` for backward(). It must be trivially destructible: capture views
+  // and numbers only.
   template <class F>
-  void record(F backward) {
+  void record(const char* op, F backward) {
     static_assert(std::is_trivially_destructible_v<F>);
+    context_.observe(op);
     if (!recording_) return;
-    auto* node =
-        new (host_.allocate(sizeof(Closure<F>))) Closure<F>{{&Closure<F>::call, last_}, std::move(backward)};
+    auto* node = new (host_.allocate(sizeof(Closure<F>)))
+        Closure<F>{{&Closure<F>::call, op, last_}, std::move(backward)};
     last_ = &node->base;
   }
 
   // Runs every closure, newest first, once.
   void backward() {
-    for (Node* node = last_; node; node = node->previous) node->call(node);
+    for (Node* node = last_; node; node = node->previous) {
+      node->call(node);
+      context_.observe(node->op, /*backward=*/true);
+    }
     last_ = nullptr;
   }
 
@@ -171,6 +188,7 @@ class Tape {
   }
   struct Node {
     void (*call)(Node*);
+    const char* op;
     Node* previous;
   };
   template <class F>

@@ -8,6 +8,7 @@
 #include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
 #include "signet/bench/bench.h"
+#include "signet/cli/bench_lm.h"
 #include "signet/cli/bench_peers.h"
 #include "signet/cli/verb.h"
 
@@ -17,22 +18,32 @@ namespace {
 class Bench final : public Verb {
  public:
   void define(Options& options) override {
-    options.positionals("OPERATOR", wanted_, "operators to run (all when none is given): " + names_line(),
+    options.positionals("OPERATOR", wanted_,
+                        "operators to run (all when none is given): " + names_line() +
+                            "; or lm: training steps of a language model",
                         false);
     options.value("--filter", filter_, "run only the cases whose name contains this");
     options.value("--seconds", seconds_, "time to spend on each case and ceiling");
     options.value("--device", device_name_, "where to run: cpu, or cuda in a build with it");
     options.value("--peers", peers_,
                   "folder with peer_ops.py and peer_train.py, which time other libraries in the same run");
+    options.value("--preset", lm_.preset, "lm: size of the model, 10m, 340m or 1.3b");
+    options.value("--model", lm_.model, "lm: its architecture");
+    options.value("--batch", lm_.batch, "lm: sequences per step; 0 = the preset's");
+    options.value("--context", lm_.context, "lm: tokens per sequence; 0 = the preset's");
+    options.values("--set", lm_.set, "lm: a setting of the model, such as model.householders=2");
     options.flag("--list", list_, "list the cases and run nothing");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet bench norm --seconds 0.05", "check and time one operator");
     options.example("signet bench delta_rule --list", "see which sizes there are");
+    options.example("signet bench lm --set model.width=64 --batch 2 --context 64 --seconds 0.1",
+                    "tokens per second and time by operator of a small language model");
   }
 
   int run() override {
     if (!(seconds_ >= 0 && seconds_ <= 600))
       fail(ErrorCode::kUsage, "--seconds {}: give a number from 0 to 600", seconds_);
+    if (wanted_ == std::vector<std::string>{"lm"}) return run_lm();
     const auto chosen = choose();
     device_ = open_device(device_name_);
     std::vector<std::pair<const bench::Operator*, bench::Case>> cases;
@@ -71,6 +82,26 @@ class Bench final : public Verb {
   }
 
  private:
+  int run_lm() {
+    for (const auto& [name, size] : {std::pair{"--batch", lm_.batch}, {"--context", lm_.context}})
+      if (size < 0 || size > 1 << 20)
+        fail(ErrorCode::kUsage, "{} {}: give a number from 1 to {}", name, size, 1 << 20);
+    device_ = open_device(device_name_);
+    lm_.seconds = seconds_;
+    const bench::Ceilings ceilings = bench::measure_ceilings(std::min(seconds_, 0.3), device_);
+    const bench::LmReport report = bench::run_lm(lm_, device_);
+    if (json_) {
+      nlohmann::ordered_json all = machine(ceilings);
+      all.erase("cases");
+      all["lm"] = lm_json(report, ceilings, device_.cuda());
+      fmt::print("{}\n", all.dump(2));
+    } else {
+      print_ceilings(ceilings);
+      print_lm(report, ceilings, device_.cuda());
+    }
+    return report.correct ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
+  }
+
   static std::vector<std::string> names() {
     std::vector<std::string> all;
     for (const auto& op : bench::operators()) all.emplace_back(op.name);
@@ -109,20 +140,25 @@ class Bench final : public Verb {
     all["cases"] = nlohmann::ordered_json::array();
     return all;
   }
-  void print_machine(const bench::Ceilings& c) const {
-    if (device_.cuda()) {
+  void print_ceilings(const bench::Ceilings& c) const {
+    if (device_.cuda())
       fmt::print(
           "{}; measured ceilings: copy {:.2f} TB/s, products fp32 {:.0f}, tf32 {:.0f}, bf16 {:.0f} "
           "TFLOP/s\n\n",
           device_description(), c.bytes_per_second / 1e12, c.flops_per_second / 1e12,
           c.tf32_per_second / 1e12, c.bf16_per_second / 1e12);
+    else
+      fmt::print("{}, {}, {} threads; measured ceilings: {:.0f} GFLOP/s fp32, copy {:.1f} GB/s\n\n",
+                 cpu_model_name(), isa_name(current_isa()), thread_count(), c.flops_per_second / 1e9,
+                 c.bytes_per_second / 1e9);
+  }
+  void print_machine(const bench::Ceilings& c) const {
+    print_ceilings(c);
+    if (device_.cuda()) {
       fmt::print("{:15} {:48} {:>9} {:>10} {:>10} {:>10} {:>6}\n", "operator", "case", "error", "best ms",
                  "median ms", "floor ms", "ratio");
       return;
     }
-    fmt::print("{}, {}, {} threads; measured ceilings: {:.0f} GFLOP/s fp32, copy {:.1f} GB/s\n\n",
-               cpu_model_name(), isa_name(current_isa()), thread_count(), c.flops_per_second / 1e9,
-               c.bytes_per_second / 1e9);
     fmt::print("{:15} {:38} {:>9} {:>9} {:>9} {:>8} {:>5} {:>7} {:>5}\n", "operator", "case", "error",
                "best ms", "median", "GFLOP/s", "peak", "GB/s", "copy");
   }
@@ -185,6 +221,7 @@ class Bench final : public Verb {
   OpenDevice device_;
   double seconds_ = 0.3;
   bool list_ = false, json_ = false;
+  bench::LmOptions lm_;
 };
 
 }  // namespace

@@ -10,6 +10,10 @@ namespace signet::models {
 
 using kernels::NormKind;
 
+namespace {
+constexpr int64_t kSmallVocabulary = 1024;  // what tasks have; texts have tens of thousands
+}
+
 ModelState::ModelState(const Model& model, int64_t batch, DType dtype, const Device& device) {
   constexpr int64_t kAlign = 64;
   const auto padded = [&](const Shape& s) {
@@ -85,7 +89,7 @@ Model::Embedded Model::embed(Tape& tape, const Weights& weights, const int32_t* 
   Embedded out;
   out.x = autograd::gather_rows(tape, table, tokens, sequence.rows());
   // What the first block projects depends on the token alone: project the vocabulary when it is the smaller.
-  if (vocabulary_ * 2 > sequence.rows()) {
+  if (vocabulary_ > kSmallVocabulary || vocabulary_ * 2 > sequence.rows()) {
     out.projected = project(tape, weights, blocks_[0], out.x);
     return out;
   }

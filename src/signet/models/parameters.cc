@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
+
+#include "signet/base/thread_pool.h"
 
 namespace signet::models {
 namespace {
@@ -48,11 +51,13 @@ int Parameters::add(std::string name, Shape shape, Init init, bool decay) {
 void Parameters::initialize(uint64_t seed, DType dtype, void* values) const {
   with_dtype(dtype, [&](auto type) {
     using T = decltype(type);
-    for (const auto& info : infos_) {
-      Rng rng(seed, name_stream(info.name));
-      T* out = static_cast<T*>(values) + info.offset;
-      for (int64_t i = 0; i < info.shape.size(); ++i) out[i] = static_cast<T>(info.init(rng, i));
-    }
+    parallel_for(static_cast<int64_t>(infos_.size()), 1, [&](int64_t begin, int64_t end) {
+      for (const auto& info : std::span(infos_).subspan(begin, end - begin)) {
+        Rng rng(seed, name_stream(info.name));
+        T* out = static_cast<T*>(values) + info.offset;
+        for (int64_t i = 0; i < info.shape.size(); ++i) out[i] = static_cast<T>(info.init(rng, i));
+      }
+    });
   });
 }
 

@@ -1,7 +1,6 @@
 #include "signet/train/batch_gradient.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "signet/autograd/ops.h"
 #include "signet/base/thread_pool.h"
@@ -13,11 +12,8 @@ using autograd::Tape;
 using models::Weights;
 
 BatchGradient::BatchGradient(const models::Model& model, DType dtype, autograd::LossOptions loss,
-                             autograd::NoiseOptions noise)
-    : model_(model), dtype_(dtype), loss_(loss), noise_(noise), groups_(kGroups) {
-  for (auto& group : groups_)
-    group.gradient.resize(static_cast<size_t>(model.parameters().size() * dtype_size(dtype)));
-}
+                             autograd::NoiseOptions noise, autograd::Observer* observer)
+    : model_(model), dtype_(dtype), loss_(loss), noise_(noise), observer_(observer), groups_(kGroups) {}
 
 int64_t BatchGradient::arena_bytes() const {
   int64_t bytes = 0;
@@ -27,8 +23,10 @@ int64_t BatchGradient::arena_bytes() const {
 
 void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& batch, int64_t begin,
                               int64_t end, int64_t scored_total, int64_t step) {
-  std::memset(group.gradient.data(), 0, group.gradient.size());
   group.loss = {};
+  group.used = begin < end;
+  if (!group.used) return;
+  group.gradient.assign(static_cast<size_t>(model_.parameters().size() * dtype_size(dtype_)), 0);
   const int64_t per_shard = std::max<int64_t>(1, kShardTokens / std::max<int64_t>(1, batch.time));
   for (int64_t first = begin; first < end; first += per_shard) {
     const int64_t rows = std::min(per_shard, end - first);
@@ -36,6 +34,8 @@ void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& b
     const autograd::Noise noise{noise_, step, nullptr, first, rows};
     autograd::Context context{dtype_, {}};
     if (noise_.deviation > 0) context.noise = &noise;
+    context.observer = observer_;
+    context.observe("");
     Tape tape(group.arena, group.arena, context, /*recording=*/true);
     const Weights view(model_.parameters(), dtype_, weights, group.gradient.data());
     const int64_t scored = batch.dense ? rows * batch.time : rows;
@@ -81,7 +81,8 @@ BatchLoss BatchGradient::compute(void* weights, const tasks::Batch& batch, void*
     parallel_for(model_.parameters().size(), kGrain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         T sum = 0;
-        for (const auto& group : groups_) sum += reinterpret_cast<const T*>(group.gradient.data())[i];
+        for (const auto& group : groups_)
+          if (group.used) sum += reinterpret_cast<const T*>(group.gradient.data())[i];
         out[i] = sum;
       }
     });

@@ -22,7 +22,7 @@ struct BatchLoss {
 class BatchGradient {
  public:
   BatchGradient(const models::Model& model, DType dtype, autograd::LossOptions loss = {},
-                autograd::NoiseOptions noise = {});
+                autograd::NoiseOptions noise = {}, autograd::Observer* observer = nullptr);
 
   // Overwrites `gradient` (parameters().size() elements). The noise is that of update `step`.
   BatchLoss compute(void* weights, const tasks::Batch& batch, void* gradient, int64_t step = 1);
@@ -35,7 +35,8 @@ class BatchGradient {
 
   struct Group {
     Arena arena;
-    std::vector<char> gradient;
+    std::vector<char> gradient;  // made when the group first has rows
+    bool used = false;           // in the last batch
     std::vector<int32_t> scored, predictions;
     BatchLoss loss;
   };
@@ -46,6 +47,7 @@ class BatchGradient {
   DType dtype_;
   autograd::LossOptions loss_;
   autograd::NoiseOptions noise_;
+  autograd::Observer* observer_;
   std::vector<Group> groups_;
 };
 

@@ -323,7 +323,7 @@ class CudaStepEngine final : public StepEngine {
   // All shapes share one arena, since one step runs at a time: the first use of a shape shows how much it
   // needs, and a graph whose addresses have moved since is captured again.
   void run(Shape& shape) {
-    if (shape.uses++ == 0) {
+    if (shape.uses++ == 0 || options_.observer) {
       reset();
       return whole_step(shape);
     }
@@ -350,10 +350,13 @@ class CudaStepEngine final : public StepEngine {
     context.narrow_parameters = narrow_.as<bf16>();
     context.slack = slack_;
     context.later = &sums_;
+    context.observer = options_.observer;
     const autograd::Noise noise{options_.noise, 0, &header->step};
     if (options_.noise.deviation > 0) context.noise = &noise;
     Tape tape(arena_, host_, context, /*recording=*/true);
+    context.observe("");
     fill_zero(device_, gradient_.data(), bytes_);
+    context.observe("zero gradients");
     const models::Weights view(model_.parameters(), DType::kF32, weights_.data(), gradient_.data());
     // One position of each sequence, or all of them.
     const int32_t* const scored = shape.dense ? nullptr : shape.on_device(shape.scored_at());
@@ -371,6 +374,7 @@ class CudaStepEngine final : public StepEngine {
                             predictions, options_.loss, {&header->scored, &outcome->correct});
     tape.backward();
     sums_.run(Cuda{device_.stream});
+    context.observe("parameter sums");
     kernels::SquareSum<float> square;
     square.size = model_.parameters().size();
     square.x = gradient_.as<float>();
@@ -378,6 +382,7 @@ class CudaStepEngine final : public StepEngine {
     square.workspace = square_workspace_.as<double>();
     square.guard = {optimizer_.options().clip, &outcome->loss_sum, &header->scale, &outcome->stop};
     kernels::square_sum(square, Cuda{device_.stream});
+    context.observe("gradient norm");
     for (const auto& group : optimizer_.groups()) {
       auto p = optimizer_.parameters_of<float>(group, 0, 0, 1);
       p.weights = weights_.as<float>() + group.offset;
@@ -389,6 +394,7 @@ class CudaStepEngine final : public StepEngine {
       p.stop = &outcome->stop;
       kernels::adamw(p, Cuda{device_.stream});
     }
+    context.observe("update");
   }
 
   Device device_;

@@ -13,7 +13,7 @@ class CpuStepEngine final : public StepEngine {
   CpuStepEngine(const models::Model& model, const StepOptions& options, void* weights, Optimizer& optimizer)
       : weights_(weights),
         optimizer_(optimizer),
-        batch_gradient_(model, options.dtype, options.loss, options.noise),
+        batch_gradient_(model, options.dtype, options.loss, options.noise, options.observer),
         gradient_(static_cast<size_t>(model.parameters().size() * dtype_size(options.dtype))) {}
 
   void submit(const tasks::Batch& batch, double lr, int64_t step) override {

@@ -43,6 +43,7 @@ struct StepOptions {
   Precision precision = Precision::kFp32;
   autograd::LossOptions loss;
   autograd::NoiseOptions noise = {};
+  autograd::Observer* observer = nullptr;  // of every step; steps are then not replayed as graphs
 };
 
 // `weights` and the moments of `optimizer` are the host buffers; they must outlive the engine.

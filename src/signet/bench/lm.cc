@@ -1,0 +1,179 @@
+#include "signet/bench/lm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <numeric>
+
+#include "signet/base/error.h"
+#include "signet/base/rng.h"
+#include "signet/base/text.h"
+#include "signet/bench/profile.h"
+#include "signet/bench/random.h"
+#include "signet/train/config.h"
+#include "signet/train/step_engine.h"
+
+namespace signet::bench {
+namespace {
+
+using train::Precision;
+
+const LmPreset& find_preset(const std::string& name) {
+  std::vector<std::string> names;
+  for (const LmPreset& preset : lm_presets()) {
+    if (name == preset.name) return preset;
+    names.emplace_back(preset.name);
+  }
+  fail(ErrorCode::kUsage, "--preset {}{}; there are {}", printable(name, 40), did_you_mean(name, names),
+       join(names, ", "));
+}
+
+train::RunConfig config_of(const LmPreset& preset, const LmOptions& options) {
+  std::vector<std::string> settings = preset.model;
+  settings.insert(settings.end(), options.set.begin(), options.set.end());
+  return train::resolve_config({"", "parity", options.model, settings});
+}
+
+// Tokens drawn from the vocabulary; every one is to be predicted by those before it.
+tasks::Batch random_batch(uint64_t seed, int64_t vocabulary, int64_t rows, int64_t time) {
+  tasks::Batch batch;
+  batch.rows = rows, batch.time = time, batch.dense = true;
+  Rng rng(seed, 1);
+  for (int64_t r = 0; r < rows; ++r) {
+    auto last = static_cast<int32_t>(rng.below(static_cast<uint64_t>(vocabulary)));
+    for (int64_t t = 0; t < time; ++t) {
+      batch.tokens.push_back(last);
+      last = static_cast<int32_t>(rng.below(static_cast<uint64_t>(vocabulary)));
+      batch.targets.push_back(last);
+    }
+  }
+  batch.lengths.assign(static_cast<size_t>(rows), static_cast<int32_t>(time));
+  batch.sizes = batch.lengths;
+  return batch;
+}
+
+class Training {
+ public:
+  Training(const train::RunConfig& config, int64_t vocabulary, const Device& device,
+           autograd::Observer* observer = nullptr)
+      : model_(config.model, vocabulary, vocabulary),
+        optimizer_(model_.parameters(), DType::kF32,
+                   {.beta2 = 0.95, .weight_decay = 0.01, .clip = 1, .only_matrices = true}),
+        weights_(static_cast<size_t>(model_.parameters().size())) {
+    model_.parameters().initialize(1, DType::kF32, weights_.data());
+    train::StepOptions options;
+    options.precision = device.cuda() ? Precision::kBf16 : Precision::kFp32;
+    options.observer = observer;
+    engine_ = train::make_step_engine(device, model_, options, weights_.data(), optimizer_);
+  }
+  train::StepResult step(const tasks::Batch& batch, double lr = 3e-4) {
+    engine_->submit(batch, lr, ++step_);
+    return engine_->collect();
+  }
+  const models::Model& model() const { return model_; }
+  const Values<float>& weights() const { return weights_; }
+
+ private:
+  models::Model model_;
+  train::Optimizer optimizer_;
+  Values<float> weights_;
+  std::unique_ptr<train::StepEngine> engine_;
+  int64_t step_ = 0;
+};
+
+// Of the first two blocks on a few tokens.
+double slice_error(train::RunConfig config, int64_t vocabulary, int64_t context, const Device& device) {
+  config.model.blocks = std::min<int64_t>(config.model.blocks, 2);
+  Training fast(config, vocabulary, device);
+  const tasks::Batch batch = random_batch(1, vocabulary, 2, std::min<int64_t>(context, 72));
+  const Values<double> weights = to_double(fast.weights());  // before the step changes them
+  const auto got = fast.step(batch, 0);
+  Values<double> gradient(weights.size());
+  train::BatchGradient exact(fast.model(), DType::kF64);
+  const auto loss =
+      exact.compute(const_cast<double*>(weights.data()), batch, gradient.data());  // reads them only
+  const double norm = std::sqrt(std::inner_product(gradient.begin(), gradient.end(), gradient.begin(), 0.0));
+  return std::max(std::abs(got.batch.loss - loss.loss) / loss.loss, std::abs(got.norm - norm) / norm);
+}
+
+double matrix_weights(const models::Model& model) {
+  double count = 0;
+  for (const auto& info : model.parameters().infos())
+    if (info.matrix()) count += static_cast<double>(info.shape.size());
+  return count;
+}
+
+}  // namespace
+
+const std::vector<LmPreset>& lm_presets() {
+  static const std::vector<LmPreset> presets = {
+      {"10m",
+       "8 blocks of width 256, for a CPU",
+       8192,
+       16,
+       256,
+       {"model.width=256", "model.blocks=8", "model.heads=4"}},
+      {"340m",
+       "24 blocks of width 1024",
+       32000,
+       32,
+       2048,
+       {"model.width=1024", "model.blocks=24", "model.heads=8", "model.mlp=2816"}},
+      {"1.3b",
+       "24 blocks of width 2048",
+       32000,
+       8,
+       2048,
+       {"model.width=2048", "model.blocks=24", "model.heads=16", "model.mlp=5632"}},
+  };
+  return presets;
+}
+
+LmReport run_lm(const LmOptions& options, const Device& device) {
+  const LmPreset& preset = find_preset(options.preset);
+  const train::RunConfig config = config_of(preset, options);
+  LmReport report;
+  report.preset = preset.name, report.model = options.model;
+  report.precision = device.cuda() ? "bf16" : "fp32";
+  report.batch = options.batch ? options.batch : preset.batch;
+  report.context = options.context ? options.context : preset.context;
+  report.tolerance = device.cuda() ? 2e-2 : 1e-4;
+  report.error = slice_error(config, preset.vocabulary, report.context, device);
+  report.correct = report.error <= report.tolerance;
+  if (!report.correct) return report;
+
+  const int64_t free_before = device.cuda() ? free_gpu_memory() : 0;
+  const tasks::Batch batch = random_batch(2, preset.vocabulary, report.batch, report.context);
+  {
+    Clock clock;
+    Training training(config, preset.vocabulary, device);
+    report.parameters = training.model().parameters().size();
+    const auto tokens = static_cast<double>(report.batch * report.context);
+    report.matrix_flops = 6 * matrix_weights(training.model()) * tokens;
+    report.recurrence_flops =
+        training.model().train_flops_per_token(static_cast<double>(report.context)) * tokens -
+        report.matrix_flops;
+    training.step(batch);
+    report.first_step_seconds = clock.seconds();
+    for (int i = 0; i < 2; ++i) training.step(batch);
+    Clock timed;
+    do {
+      report.loss = training.step(batch).batch.loss;
+      ++report.steps;
+    } while (timed.seconds() < options.seconds || report.steps < 3);
+    report.step_seconds = timed.seconds() / static_cast<double>(report.steps);
+    if (device.cuda()) report.peak_bytes = free_before - free_gpu_memory();
+  }
+  Profile profile(device);
+  Training training(config, preset.vocabulary, device, &profile);
+  constexpr int kProfiled = 2;
+  training.step(batch);
+  profile.clear();
+  for (int i = 0; i < kProfiled; ++i) training.step(batch);
+  report.operators = profile.operators();
+  for (auto& each : report.operators) each.forward /= kProfiled, each.backward /= kProfiled;
+  return report;
+}
+
+}  // namespace signet::bench
