@@ -615,6 +615,7 @@ void cross_entropy(Tape& tape, const Var& logits, const int32_t* targets, int64_
     p.gradient_scale = static_cast<A>(1.0 / static_cast<double>(count));
     p.logit_scale = static_cast<A>(1.0 / options.temperature);
     p.smoothing = static_cast<A>(options.smoothing);
+    p.z_loss = static_cast<A>(options.z_loss);
     p.dlogits = ptr<T>(logits.grad);
     p.dlogits_stride = logits.grad ? logits.grad.row_stride : 0;
     p.predictions = predictions;

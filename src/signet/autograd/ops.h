@@ -223,9 +223,10 @@ struct CapturedLoss {
   double* correct = nullptr;
 };
 
-// The logits are divided by `temperature`; `smoothing` of the target's share is spread over all classes.
+// The logits are divided by `temperature`; `smoothing` of the target's share is spread over all classes;
+// `z_loss` times the squared logarithm of the softmax's denominator is added.
 struct LossOptions {
-  double temperature = 1, smoothing = 0;
+  double temperature = 1, smoothing = 0, z_loss = 0;
 };
 
 // Mean cross-entropy over `count` scored rows of the whole batch (this tape may see only a part of them);

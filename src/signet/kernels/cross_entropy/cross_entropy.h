@@ -1,8 +1,9 @@
 // Softmax cross-entropy with a mask, loss and gradient in one pass:
 //   z = logit_scale * logits,  y = (1 - smoothing) onehot(target) + smoothing / classes
-//   loss_sum = sum over rows with target >= 0 of  log sum_j exp(z_j) - sum_j y_j z_j
-//   dlogits  = gradient_scale * logit_scale * (softmax(z) - y),  zero where target < 0
-// logits [rows, classes] with stride, targets [rows], -1 = not scored; dlogits may be null (evaluation).
+//   l = log sum_j exp(z_j),  loss_sum = sum over rows with target >= 0 of  l - sum_j y_j z_j + z_loss l^2
+//   dlogits  = gradient_scale * logit_scale * ((1 + 2 z_loss l) softmax(z) - y),  zero where target < 0
+// logits [rows, classes] with stride, targets [rows], negative = not scored; dlogits may be null (evaluation)
+// or begin where the logits do, with rows as many bytes apart: every logit is read before it is overwritten.
 // `predictions` [rows] (null: not wanted) receives the arg max, the lowest index on a tie, or -1 where
 // a logit is NaN, so that no state that overflowed is ever right. loss_sum is overwritten and summed in
 // double in row order.
@@ -32,6 +33,11 @@ struct CrossEntropy {
   double* workspace = nullptr;
   const double* count = nullptr;
   double* correct = nullptr;
+  Accumulator<T> z_loss = Accumulator<T>(0);
+  // GPU only: unrounded logits in the place of `logits`, and how many columns of dlogits behind the classes
+  // become zero.
+  const Accumulator<T>* wide_logits = nullptr;
+  int64_t zero_columns = 0;
 };
 
 template <class T>
@@ -40,6 +46,13 @@ void cross_entropy(const CrossEntropy<T>& p, Cpu);
 // On the GPU: float and bf16; loss_sum lies in device memory and is summed in another fixed order.
 template <class T>
 void cross_entropy(const CrossEntropy<T>& p, Cuda);
+
+// The two halves of it: the losses of rows, into the workspace, with all that depends on one row; and their
+// sum with the count of right predictions, which reads the workspace, targets and predictions alone.
+template <class T>
+void cross_entropy_rows(const CrossEntropy<T>& p, Cuda);
+template <class T>
+void cross_entropy_sum(const CrossEntropy<T>& p, Cuda);
 
 void cross_entropy_reference(const CrossEntropy<double>& p);
 

@@ -26,6 +26,10 @@ void cross_entropy(const CrossEntropy<T>& p) {
       continue;
     }
     const T largest = x[best];
+    const T rest = p.smoothing / static_cast<T>(p.classes);  // y of the other classes
+    T below = (1 - p.smoothing) * (largest - x[target]);     // sum of y (largest - x)
+    if (rest != T(0))
+      for (int64_t j = 0; j < p.classes; ++j) below += rest * (largest - x[j]);
     T total = 0;
     vector_loop<T>(p.classes, [&](int64_t j, auto n) {
       Vec<T> e = exp<T>(p.logit_scale * (load(x + j, n) - largest));
@@ -33,13 +37,13 @@ void cross_entropy(const CrossEntropy<T>& p) {
       total += sum<T>(e);
       if (d) store(d + j, e, n);
     });
-    const T rest = p.smoothing / static_cast<T>(p.classes);  // y of the other classes
-    T below = (1 - p.smoothing) * (largest - x[target]);     // sum of y (largest - x)
-    if (rest != T(0))
-      for (int64_t j = 0; j < p.classes; ++j) below += rest * (largest - x[j]);
-    loss += static_cast<double>(p.logit_scale * below) + std::log(static_cast<double>(total));
+    const double log_total = std::log(static_cast<double>(total)),
+                 log_sum = static_cast<double>(p.logit_scale * largest) + log_total;
+    loss += static_cast<double>(p.logit_scale * below) + log_total;
+    if (p.z_loss != T(0)) loss += static_cast<double>(p.z_loss) * log_sum * log_sum;
     if (d) {
-      const T scale = p.gradient_scale * p.logit_scale, factor = scale / total;
+      const T scale = p.gradient_scale * p.logit_scale,
+              factor = scale * (1 + 2 * p.z_loss * static_cast<T>(log_sum)) / total;
       for (int64_t j = 0; j < p.classes; ++j) d[j] = d[j] * factor - scale * rest;
       d[target] -= scale * (1 - p.smoothing);
     }

@@ -1,5 +1,6 @@
-// A warp per row: the maximum and its first index, the sum of exponentials, then the gradient. The losses of
-// the rows are kept in double and added up by one block in a fixed order.
+// A warp per row, or a block where there are many classes: the maximum and its first index, the sum of
+// exponentials, then the gradient. The losses of the rows are kept in double and added up by one block in a
+// fixed order.
 #include "signet/kernels/cross_entropy/cross_entropy.h"
 #include "signet/tensor/cuda_check.h"
 #include "signet/tensor/launch.cuh"
@@ -10,6 +11,16 @@ namespace signet::kernels {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kLongThreads = 1024, kLongRow = 2048;  // a block per row beyond so many classes
+
+// Row `row` of the logits, whose type is T or, unrounded, float.
+template <class L, class T>
+__device__ inline const L* logits_of(const CrossEntropy<T>& p, int64_t row) {
+  if constexpr (std::is_same_v<L, T>)
+    return p.logits + row * p.stride;
+  else
+    return p.wide_logits + row * p.stride;
+}
 
 // Value and place of the row's maximum (the first on a tie; NaN wins) in every lane, from those of the lanes.
 __device__ inline void reduce_best(float& best, int& at, bool nan) {
@@ -22,41 +33,58 @@ __device__ inline void reduce_best(float& best, int& at, bool nan) {
   if (__any_sync(0xffffffffu, nan)) best = NAN;
 }
 
-// `below`: what the lane's logits lie below the maximum, summed; used with smoothing alone.
+// By one thread, before the logits are overwritten. `below`: what all logits lie below the maximum, summed;
+// used with smoothing alone.
 template <class T>
 __device__ inline void store_loss(const CrossEntropy<T>& p, int64_t row, float best, int at, float total,
-                                  float below, int target) {
-  below = p.smoothing != 0.0f ? lane_sum<32>(below) : 0.0f;
-  if (threadIdx.x % 32 != 0) return;
+                                  float below, int target, float target_logit) {
   if (p.predictions) p.predictions[row] = isnan(best) ? -1 : at < p.classes ? at : 0;
-  const double smoothing = p.smoothing;
-  p.workspace[row] = target < 0
-                         ? 0.0
-                         : p.logit_scale * ((1 - smoothing) * (static_cast<double>(best) -
-                                                               to_float(p.logits[row * p.stride + target])) +
-                                            smoothing * below / static_cast<double>(p.classes)) +
-                               log(static_cast<double>(total));
+  const double smoothing = p.smoothing, log_total = log(static_cast<double>(total)),
+               log_sum = static_cast<double>(p.logit_scale) * best + log_total;
+  double loss = 0;
+  if (target >= 0) {
+    loss = p.logit_scale * (1 - smoothing) * (static_cast<double>(best) - target_logit) + log_total;
+    if (smoothing != 0) loss += p.logit_scale * smoothing * below / static_cast<double>(p.classes);
+    if (p.z_loss != 0.0f) loss += p.z_loss * log_sum * log_sum;
+  }
+  p.workspace[row] = loss;
 }
 
-// The target distribution at class j.
+// The gradient of a row's logits: factor * exp(logit_scale (x - best)) - scale * y.
+struct RowGradient {
+  float scale, factor, rest, logit_scale, best;
+  int target;
+  template <class T>
+  __device__ RowGradient(const CrossEntropy<T>& p, float best_logit, float total, int row_target)
+      : logit_scale(p.logit_scale), best(best_logit), target(row_target) {
+    scale = p.gradient_scale * p.logit_scale;
+    if (p.count) scale /= static_cast<float>(*p.count);
+    factor = scale / total;
+    if (p.z_loss != 0.0f) factor *= 1.0f + 2.0f * p.z_loss * (p.logit_scale * best + logf(total));
+    rest = scale * p.smoothing / static_cast<float>(p.classes);
+    scale *= 1.0f - p.smoothing;  // from here on: of the target alone
+  }
+  __device__ float operator()(float exponential, int j) const {
+    if (target < 0) return 0.0f;
+    return factor * exponential - rest - (j == target ? scale : 0.0f);
+  }
+  __device__ float at_logit(float x, int j) const { return (*this)(expf(logit_scale * (x - best)), j); }
+};
+
+// Columns of dlogits behind the classes, when everything of the row has been read.
 template <class T>
-__device__ inline float target_share(const CrossEntropy<T>& p, int j, int target) {
-  return (j == target ? 1.0f - p.smoothing : 0.0f) + p.smoothing / static_cast<float>(p.classes);
+__device__ inline void clear_behind(const CrossEntropy<T>& p, int64_t row, int thread, int threads) {
+  T* const end = p.dlogits + row * p.dlogits_stride + p.classes;
+  for (int j = thread; j < static_cast<int>(p.zero_columns); j += threads) end[j] = from_float<T>(0.0f);
 }
 
-template <class T>
-__device__ inline float gradient_scale(const CrossEntropy<T>& p) {
-  const float scale = p.gradient_scale * p.logit_scale;
-  return p.count ? scale / static_cast<float>(*p.count) : scale;
-}
-
-template <class T>
+template <class T, class L>
 __global__ void __launch_bounds__(kThreads) row_kernel(CrossEntropy<T> p) {
   begin_kernel();
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (row >= p.rows) return;
   const int lane = threadIdx.x % 32, classes = static_cast<int>(p.classes), target = p.targets[row];
-  const T* x = p.logits + row * p.stride;
+  const L* x = logits_of<L>(p, row);
   float best = -INFINITY;
   int at = 0x7fffffff;
   bool nan = false;
@@ -72,24 +100,27 @@ __global__ void __launch_bounds__(kThreads) row_kernel(CrossEntropy<T> p) {
     total += expf(-p.logit_scale * difference), below += difference;
   }
   total = lane_sum<32>(total);
-  store_loss(p, row, best, at, total, below, target);
+  if (p.smoothing != 0.0f) below = lane_sum<32>(below);
+  if (lane == 0) store_loss(p, row, best, at, total, below, target, target < 0 ? 0.0f : to_float(x[target]));
   if (!p.dlogits) return;
-  const float scale = gradient_scale(p);
-  for (int j = lane; j < classes; j += 32) {
-    const float probability = expf(p.logit_scale * (to_float(x[j]) - best)) / total;
-    const float d = target < 0 ? 0.0f : scale * (probability - target_share(p, j, target));
-    p.dlogits[row * p.dlogits_stride + j] = from_float<T>(d);
+  const RowGradient gradient(p, best, total, target);
+  for (int first = 0; first < classes; first += 32) {
+    const int j = first + lane;
+    const float v = j < classes ? to_float(x[j]) : 0.0f;
+    __syncwarp();
+    if (j < classes) p.dlogits[row * p.dlogits_stride + j] = from_float<T>(gradient.at_logit(v, j));
   }
+  clear_behind(p, row, lane, 32);
 }
 
 // The same with the row in registers: one read and one exponential per logit.
-template <class T, int kPerLane>
+template <class T, class L, int kPerLane>
 __global__ void __launch_bounds__(kThreads) short_row_kernel(CrossEntropy<T> p) {
   begin_kernel();
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (row >= p.rows) return;
   const int lane = threadIdx.x % 32, classes = static_cast<int>(p.classes), target = p.targets[row];
-  const T* x = p.logits + row * p.stride;
+  const L* x = logits_of<L>(p, row);
   float v[kPerLane], best = -INFINITY, total = 0.0f, below = 0.0f;
   int at = 0x7fffffff;
   bool nan = false;
@@ -109,16 +140,96 @@ __global__ void __launch_bounds__(kThreads) short_row_kernel(CrossEntropy<T> p) 
     total += v[k];
   }
   total = lane_sum<32>(total);
-  store_loss(p, row, best, at, total, below, target);
+  if (p.smoothing != 0.0f) below = lane_sum<32>(below);
+  if (lane == 0) store_loss(p, row, best, at, total, below, target, target < 0 ? 0.0f : to_float(x[target]));
   if (!p.dlogits) return;
-  const float scale = gradient_scale(p), inverse = 1.0f / total;
+  __syncwarp();
+  const RowGradient gradient(p, best, total, target);
 #pragma unroll
   for (int k = 0; k < kPerLane; ++k) {
     const int j = lane + 32 * k;
     if (j >= classes) break;
-    const float d = target < 0 ? 0.0f : scale * (v[k] * inverse - target_share(p, j, target));
-    p.dlogits[row * p.dlogits_stride + j] = from_float<T>(d);
+    p.dlogits[row * p.dlogits_stride + j] = from_float<T>(gradient(v[k], j));
   }
+  clear_behind(p, row, lane, 32);
+}
+
+// The block's values combined by all threads in a fixed order; every thread gets the result.
+template <class V, class F>
+__device__ V block_reduce(V x, F&& combine) {
+  __shared__ V part[kLongThreads / 32];
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) x = combine(x, __shfl_xor_sync(0xffffffffu, x, mask));
+  __syncthreads();  // part may still be read from the time before
+  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = part[threadIdx.x % 32];
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) x = combine(x, __shfl_xor_sync(0xffffffffu, x, mask));
+  return x;
+}
+
+// A block per row. The first pass keeps a maximum and a sum of exponentials under it in every thread; the
+// second, which finds the row in the L2 cache, writes the gradient. In place a row of float becomes one of
+// bf16 from its beginning: what round i writes was read in earlier rounds, or in round 0 before the barrier.
+template <class T, class L>
+__global__ void __launch_bounds__(kLongThreads) long_row_kernel(CrossEntropy<T> p, bool aligned) {
+  begin_kernel();
+  constexpr int kRound = 4 * kLongThreads;
+  const int64_t row = blockIdx.x;
+  const int classes = static_cast<int>(p.classes), target = p.targets[row],
+            begin = static_cast<int>(threadIdx.x) * 4;
+  const L* x = logits_of<L>(p, row);
+  const auto load = [&](int first) {
+    return load_packet(x, first, classes, aligned && first + 4 <= classes);
+  };
+  float best = -INFINITY, total = 0.0f, sum = 0.0f;
+  int at = 0x7fffffff;
+  bool nan = false;
+#pragma unroll 4
+  for (int first = begin; first < classes; first += kRound) {
+    float v[4], exponentials = 0.0f;
+    unpack(load(first), v);
+    const float before = best;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (first + i >= classes)
+        v[i] = -INFINITY;
+      else
+        sum += v[i];
+      nan |= isnan(v[i]);
+      if (v[i] > best) best = v[i], at = first + i;
+    }
+    if (best > before) total *= expf(p.logit_scale * (before - best));
+    if (best == -INFINITY) continue;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) exponentials += expf(p.logit_scale * (v[i] - best));
+    total += exponentials;
+  }
+  const float mine = best;
+  best = block_reduce(best, [](float a, float b) { return fmaxf(a, b); });
+  at = block_reduce(mine == best ? at : 0x7fffffff, [](int a, int b) { return min(a, b); });
+  if (__syncthreads_or(nan)) best = NAN;
+  const auto add = [](float a, float b) { return a + b; };
+  total = block_reduce(total * expf(p.logit_scale * (mine - best)), add);
+  if (p.smoothing != 0.0f) sum = block_reduce(sum, add);
+  if (threadIdx.x == 0)
+    store_loss(p, row, best, at, total, static_cast<float>(classes) * best - sum, target,
+               target < 0 ? 0.0f : to_float(x[target]));
+  if (!p.dlogits) return;
+  const RowGradient gradient(p, best, total, target);
+  T* const d = p.dlogits + row * p.dlogits_stride;
+  Packet<L> next = load(begin);
+  for (int first = begin; first - begin < classes; first += kRound) {
+    float v[4];
+    unpack(next, v);
+    next = load(first + kRound);
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) v[i] = gradient.at_logit(v[i], first + i);
+    store_packet(d, first, classes, aligned && first + 4 <= classes, v);
+  }
+  clear_behind(p, row, static_cast<int>(threadIdx.x), kLongThreads);
 }
 
 // Sum of the block's values, in thread 0.
@@ -151,22 +262,49 @@ __global__ void __launch_bounds__(1024)
   if (correct) *correct = right;
 }
 
+template <class L, class T>
+void run_rows(const CrossEntropy<T>& p, const L* logits, Cuda device) {
+  if (p.classes > kLongRow) {
+    const bool aligned =
+        packets_fit(logits, p.stride) && (!p.dlogits || packets_fit(p.dlogits, p.dlogits_stride));
+    return launch("cross_entropy", long_row_kernel<T, L>, static_cast<unsigned>(p.rows), kLongThreads, 0,
+                  device, p, aligned);
+  }
+  const auto kernel = p.classes <= 32    ? short_row_kernel<T, L, 1>
+                      : p.classes <= 128 ? short_row_kernel<T, L, 4>
+                                         : row_kernel<T, L>;
+  launch("cross_entropy", kernel, static_cast<unsigned>((p.rows + kWarps - 1) / kWarps), kThreads, 0, device,
+         p);
+}
+
 }  // namespace
 
 template <class T>
-void cross_entropy(const CrossEntropy<T>& p, Cuda device) {
-  if (p.rows > 0) {
-    const auto kernel = p.classes <= 32    ? short_row_kernel<T, 1>
-                        : p.classes <= 128 ? short_row_kernel<T, 4>
-                                           : row_kernel<T>;
-    launch("cross_entropy", kernel, static_cast<unsigned>((p.rows + kWarps - 1) / kWarps), kThreads, 0,
-           device, p);
-  }
+void cross_entropy_rows(const CrossEntropy<T>& p, Cuda device) {
+  if (p.rows == 0) return;
+  if constexpr (!std::is_same_v<T, float>)
+    if (p.wide_logits) return run_rows(p, p.wide_logits, device);
+  run_rows(p, p.logits, device);
+}
+
+template <class T>
+void cross_entropy_sum(const CrossEntropy<T>& p, Cuda device) {
   launch("cross_entropy: sum of losses", sum_kernel, 1, 1024, 0, device, p.workspace, p.targets,
          p.predictions, p.rows, p.loss_sum, p.predictions ? p.correct : nullptr);
 }
 
-template void cross_entropy(const CrossEntropy<float>&, Cuda);
-template void cross_entropy(const CrossEntropy<bf16>&, Cuda);
+template <class T>
+void cross_entropy(const CrossEntropy<T>& p, Cuda device) {
+  cross_entropy_rows(p, device);
+  cross_entropy_sum(p, device);
+}
+
+#define SIGNET_INSTANTIATE(T)                                     \
+  template void cross_entropy(const CrossEntropy<T>&, Cuda);      \
+  template void cross_entropy_rows(const CrossEntropy<T>&, Cuda); \
+  template void cross_entropy_sum(const CrossEntropy<T>&, Cuda);
+SIGNET_INSTANTIATE(float)
+SIGNET_INSTANTIATE(bf16)
+#undef SIGNET_INSTANTIATE
 
 }  // namespace signet::kernels
