@@ -34,6 +34,19 @@ TEST(TrainConfig, LearningRateWarmsUpThenFollowsACosine) {
   for (int64_t step = 11; step <= 110; ++step) EXPECT_LT(config.lr_at(step), config.lr_at(step - 1));
 }
 
+TEST(TrainConfig, LearningRateStaysThenGoesDownLinearly) {
+  TrainConfig config = schedule(100, 10);
+  config.schedule = "wsd";
+  config.decay_share = 0.2;
+  EXPECT_DOUBLE_EQ(config.lr_at(5), 1);
+  for (int64_t step : {10, 50, 80}) EXPECT_DOUBLE_EQ(config.lr_at(step), 2);
+  EXPECT_DOUBLE_EQ(config.lr_at(90), 2 * (0.1 + 0.9 * 0.5));
+  EXPECT_DOUBLE_EQ(config.lr_at(100), 0.2);
+  EXPECT_DOUBLE_EQ(config.lr_at(1000), 0.2);
+  config.decay_share = 0;
+  EXPECT_DOUBLE_EQ(config.lr_at(99), 2);
+}
+
 TEST(TrainConfig, LearningRateAtTheEdges) {
   EXPECT_DOUBLE_EQ(schedule(100, -1).lr_at(10), 2);  // a tenth of the steps
   EXPECT_DOUBLE_EQ(schedule(100, -1).lr_at(5), 1);

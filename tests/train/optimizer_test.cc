@@ -1,4 +1,4 @@
-#include "signet/train/optimizer.h"
+#include "signet/train/optimizers/optimizer.h"
 
 #include <cmath>
 
@@ -17,6 +17,16 @@ models::Parameters some_parameters() {
   return parameters;
 }
 
+// One update on the CPU; returns what it found.
+template <class T>
+Outcome update(Optimizer& optimizer, std::vector<T>& weights, const std::vector<T>& gradient, double lr,
+               int64_t step) {
+  Schedule schedule{lr, static_cast<double>(step)};
+  Outcome outcome;
+  optimizer.step({weights.data(), gradient.data(), nullptr, &schedule, &outcome});
+  return outcome;
+}
+
 struct Plain {  // the textbook, element by element
   std::vector<double> w, m, v;
 };
@@ -25,7 +35,7 @@ TEST(Optimizer, IsAdamWWithDecayWhereItApplies) {
   const auto parameters = some_parameters();
   const auto n = static_cast<size_t>(parameters.size());
   const OptimizerOptions options{0.8, 0.95, 1e-6, 0.3, 0};
-  Optimizer optimizer(parameters, DType::kF64, options);
+  const auto optimizer = make_optimizer(parameters, DType::kF64, options);
   std::vector<double> weights(n);
   parameters.initialize(3, DType::kF64, weights.data());
   Plain plain{weights, std::vector<double>(n), std::vector<double>(n)};
@@ -36,7 +46,7 @@ TEST(Optimizer, IsAdamWWithDecayWhereItApplies) {
   for (int64_t step = 1; step <= 4; ++step) {
     std::vector<double> gradient(n);
     for (auto& g : gradient) g = rng.normal();
-    optimizer.update(weights.data(), gradient.data(), optimizer.gradient_norm(gradient.data()), 0.01, step);
+    update(*optimizer, weights, gradient, 0.01, step);
     for (size_t i = 0; i < n; ++i) {
       plain.m[i] = 0.8 * plain.m[i] + 0.2 * gradient[i];
       plain.v[i] = 0.95 * plain.v[i] + 0.05 * gradient[i] * gradient[i];
@@ -53,13 +63,14 @@ TEST(Optimizer, OnlyMatricesMayDecay) {
   parameters.add("norm", {3}, models::constant_init(1));
   parameters.add("w", {3, 2}, models::normal_init(1));
   parameters.add("rates", {2, 2}, models::normal_init(1), /*decay=*/false);
+  // Without a gradient nothing but the decay moves a weight: 1 becomes 1 - lr decay.
   const auto decays = [&](bool only_matrices) {
-    std::vector<double> of_element;
-    const OptimizerOptions options{.weight_decay = 0.5, .only_matrices = only_matrices};
-    const Optimizer optimizer(parameters, DType::kF32, options);
-    for (const auto& group : optimizer.groups())
-      of_element.insert(of_element.end(), static_cast<size_t>(group.size), group.weight_decay);
-    return of_element;
+    const auto optimizer =
+        make_optimizer(parameters, DType::kF64, {.weight_decay = 0.5, .only_matrices = only_matrices});
+    std::vector<double> weights(static_cast<size_t>(parameters.size()), 1.0), none(weights.size());
+    update(*optimizer, weights, none, 0.5, 1);
+    for (double& w : weights) w = (1 - w) / 0.5;
+    return weights;
   };
   const auto expected = [](int embedding, int norm) {
     std::vector<double> values(12, 0.5 * embedding);
@@ -84,32 +95,55 @@ TEST(Optimizer, ClippingScalesTheGradientToTheLimit) {
   const double limit = norm / 8;
   for (size_t i = 0; i < n; ++i) small[i] = gradient[i] * (limit / norm);
   // A large epsilon keeps AdamW from being blind to the gradient's scale.
-  Optimizer clipped(parameters, DType::kF64, {0.9, 0.99, 1.0, 0, limit});
-  Optimizer unclipped(parameters, DType::kF64, {0.9, 0.99, 1.0, 0, 0});
-  EXPECT_NEAR(clipped.gradient_norm(gradient.data()), norm, 1e-12 * norm);
+  const auto clipping_at = [&](double clip) {
+    return make_optimizer(parameters, DType::kF64, {0.9, 0.99, 1.0, 0, clip});
+  };
   std::vector<double> a(n, 1.0), b(n, 1.0);
-  clipped.update(a.data(), gradient.data(), norm, 0.1, 1);
-  unclipped.update(b.data(), small.data(), limit, 0.1, 1);
+  EXPECT_NEAR(std::sqrt(update(*clipping_at(limit), a, gradient, 0.1, 1).square_sum), norm, 1e-12 * norm);
+  update(*clipping_at(0), b, small, 0.1, 1);
   EXPECT_LT(test::relative_error(a, b), 1e-14);
   // Below the limit nothing changes.
   std::vector<double> c(n, 1.0), d(n, 1.0);
-  Optimizer loose(parameters, DType::kF64, {0.9, 0.99, 1.0, 0, norm * 2});
-  Optimizer none(parameters, DType::kF64, {0.9, 0.99, 1.0, 0, 0});
-  loose.update(c.data(), gradient.data(), norm, 0.1, 1);
-  none.update(d.data(), gradient.data(), norm, 0.1, 1);
+  update(*clipping_at(norm * 2), c, gradient, 0.1, 1);
+  update(*clipping_at(0), d, gradient, 0.1, 1);
   EXPECT_EQ(c, d);
 }
 
-TEST(Optimizer, TheNormShowsAnyBadElement) {
+TEST(Optimizer, NothingChangesWhereAnElementOrTheLossIsNotFinite) {
   const auto parameters = some_parameters();
-  Optimizer optimizer(parameters, DType::kF32, {});
-  for (int64_t at = 0; at < parameters.size(); ++at) {
-    for (float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-      std::vector<float> gradient(static_cast<size_t>(parameters.size()), 1.0f);
+  const auto n = static_cast<size_t>(parameters.size());
+  const auto optimizer = make_optimizer(parameters, DType::kF32, {});
+  const std::vector<float> start(n, 2.0f), ones(n, 1.0f);
+  for (float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    for (size_t at = 0; at < n; ++at) {
+      auto gradient = ones, weights = start;
       gradient[at] = bad;
-      EXPECT_FALSE(std::isfinite(optimizer.gradient_norm(gradient.data()))) << at;
+      EXPECT_EQ(update(*optimizer, weights, gradient, 0.1, 1).stop, 1) << at;
+      EXPECT_EQ(weights, start);
     }
+    auto weights = start;
+    Schedule schedule{0.1, 1};
+    Outcome outcome;
+    outcome.loss_sum = bad;
+    optimizer->step({weights.data(), ones.data(), nullptr, &schedule, &outcome});
+    EXPECT_EQ(weights, start);
+    outcome.loss_sum = 1;  // a step after one that stopped changes nothing either
+    optimizer->step({weights.data(), ones.data(), nullptr, &schedule, &outcome});
+    EXPECT_EQ(weights, start);
   }
+  for (const auto& buffer : optimizer->buffers())
+    for (int64_t i = 0; i < buffer.shape.size(); ++i) EXPECT_EQ(static_cast<float*>(buffer.data)[i], 0.0f);
+}
+
+TEST(Optimizer, KeepsNamedStatesForCheckpoints) {
+  const auto parameters = some_parameters();
+  const auto optimizer = make_optimizer(parameters, DType::kF64, {});
+  std::vector<std::string> names;
+  for (const auto& buffer : optimizer->buffers()) names.push_back(buffer.name);
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"m.a", "m.norm", "m.bias", "m.b", "v.a", "v.norm", "v.bias", "v.b"}));
+  EXPECT_EQ(optimizer->state_bytes(), 2 * parameters.size() * 8);
+  EXPECT_THROW(make_optimizer(parameters, DType::kF64, {.name = "adam"}), Error);
 }
 
 }  // namespace

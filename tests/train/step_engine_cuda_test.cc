@@ -58,7 +58,7 @@ struct Training {
   std::unique_ptr<tasks::Task> task;
   models::Model model;
   std::vector<float> weights;
-  Optimizer optimizer;
+  std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<StepEngine> engine;
 
   Training(const std::string& name, bool dense, const OpenDevice& where, Precision precision,
@@ -70,10 +70,11 @@ struct Training {
         model(resolve_config({"", "parity", architecture_of(name), model_of(name)}).model, task->vocabulary(),
               task->classes()),
         weights(static_cast<size_t>(model.parameters().size())),
-        optimizer(model.parameters(), DType::kF32, {.weight_decay = 0.1, .clip = 0.5}) {
+        optimizer(
+            make_optimizer(model.parameters(), DType::kF32, {.weight_decay = 0.1, .clip = 0.5}, device)) {
     model.parameters().initialize(3, DType::kF32, weights.data());
     engine = make_step_engine(device, model, {DType::kF32, precision, {1.5}, {noisy(name) ? 0.3 : 0.0, 5}},
-                              weights.data(), optimizer);
+                              weights.data(), *optimizer);
   }
   tasks::Batch batch(int64_t step) const {
     tasks::Batch out;
@@ -99,10 +100,10 @@ struct Training {
 
 // The state of one training, given to another.
 void copy_state(Training& from, Training& to) {
-  const auto bytes = from.weights.size() * sizeof(float);
   to.weights = from.weights;
-  std::memcpy(to.optimizer.first_moment(), from.optimizer.first_moment(), bytes);
-  std::memcpy(to.optimizer.second_moment(), from.optimizer.second_moment(), bytes);
+  const auto source = from.optimizer->buffers(), target = to.optimizer->buffers();
+  for (size_t i = 0; i < source.size(); ++i)
+    std::memcpy(target[i].data, source[i].data, static_cast<size_t>(source[i].shape.size()) * sizeof(float));
 }
 StepResult one_step(Training& training, const tasks::Batch& batch, int64_t step) {
   training.engine->from_host();
@@ -114,7 +115,7 @@ StepResult one_step(Training& training, const tasks::Batch& batch, int64_t step)
 // How far two steps are apart: the norm of the gradient, and the gradient itself in the first moments.
 double distance(Training& a, const StepResult& one, Training& b, const StepResult& two) {
   const auto moments = [&](Training& training) {
-    const auto* m = static_cast<const float*>(training.optimizer.first_moment());
+    const auto* m = static_cast<const float*>(training.optimizer->buffers()[0].data);  // the first of all
     return std::vector<double>(m, m + training.weights.size());
   };
   return std::max(std::abs(one.norm - two.norm) / two.norm, test::relative_error(moments(a), moments(b)));

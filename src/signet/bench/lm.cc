@@ -53,19 +53,20 @@ tasks::Batch random_batch(uint64_t seed, int64_t vocabulary, int64_t rows, int64
   return batch;
 }
 
-class Training {
+class LmTraining {
  public:
-  Training(const train::RunConfig& config, int64_t vocabulary, const Device& device,
-           autograd::Observer* observer = nullptr)
+  LmTraining(const train::RunConfig& config, int64_t vocabulary, const Device& device,
+             autograd::Observer* observer = nullptr)
       : model_(config.model, vocabulary, vocabulary),
-        optimizer_(model_.parameters(), DType::kF32,
-                   {.beta2 = 0.95, .weight_decay = 0.01, .clip = 1, .only_matrices = true}),
+        optimizer_(train::make_optimizer(
+            model_.parameters(), DType::kF32,
+            {.beta2 = 0.95, .weight_decay = 0.01, .clip = 1, .only_matrices = true}, device)),
         weights_(static_cast<size_t>(model_.parameters().size())) {
     model_.parameters().initialize(1, DType::kF32, weights_.data());
     train::StepOptions options;
     options.precision = device.cuda() ? Precision::kBf16 : Precision::kFp32;
     options.observer = observer;
-    engine_ = train::make_step_engine(device, model_, options, weights_.data(), optimizer_);
+    engine_ = train::make_step_engine(device, model_, options, weights_.data(), *optimizer_);
   }
   train::StepResult step(const tasks::Batch& batch, double lr = 3e-4) {
     engine_->submit(batch, lr, ++step_);
@@ -76,7 +77,7 @@ class Training {
 
  private:
   models::Model model_;
-  train::Optimizer optimizer_;
+  std::unique_ptr<train::Optimizer> optimizer_;
   Values<float> weights_;
   std::unique_ptr<train::StepEngine> engine_;
   int64_t step_ = 0;
@@ -85,7 +86,7 @@ class Training {
 // Of the first two blocks on a few tokens.
 double slice_error(train::RunConfig config, int64_t vocabulary, int64_t context, const Device& device) {
   config.model.blocks = std::min<int64_t>(config.model.blocks, 2);
-  Training fast(config, vocabulary, device);
+  LmTraining fast(config, vocabulary, device);
   const tasks::Batch batch = random_batch(1, vocabulary, 2, std::min<int64_t>(context, 72));
   const Values<double> weights = to_double(fast.weights());  // before the step changes them
   const auto got = fast.step(batch, 0);
@@ -147,7 +148,7 @@ LmReport run_lm(const LmOptions& options, const Device& device) {
   const tasks::Batch batch = random_batch(2, preset.vocabulary, report.batch, report.context);
   {
     Clock clock;
-    Training training(config, preset.vocabulary, device);
+    LmTraining training(config, preset.vocabulary, device);
     report.parameters = training.model().parameters().size();
     const auto tokens = static_cast<double>(report.batch * report.context);
     report.matrix_flops = 6 * matrix_weights(training.model()) * tokens;
@@ -166,7 +167,7 @@ LmReport run_lm(const LmOptions& options, const Device& device) {
     if (device.cuda()) report.peak_bytes = free_before - free_gpu_memory();
   }
   Profile profile(device);
-  Training training(config, preset.vocabulary, device, &profile);
+  LmTraining training(config, preset.vocabulary, device, &profile);
   constexpr int kProfiled = 2;
   training.step(batch);
   profile.clear();

@@ -99,11 +99,12 @@ class Training {
       : job_(job),
         task_(make_task(job)),
         model_(model_config(job), task_->vocabulary(), task_->classes()),
-        optimizer_(model_.parameters(), DType::kF32, {.weight_decay = 0.1, .clip = 1}),
+        optimizer_(train::make_optimizer(model_.parameters(), DType::kF32, {.weight_decay = 0.1, .clip = 1},
+                                         device)),
         weights_(static_cast<size_t>(model_.parameters().size())) {
     model_.parameters().initialize(1, DType::kF32, weights_.data());
     engine_ =
-        train::make_step_engine(device, model_, {DType::kF32, precision, 1}, weights_.data(), optimizer_);
+        train::make_step_engine(device, model_, {DType::kF32, precision, 1}, weights_.data(), *optimizer_);
   }
 
   void make_batch(int64_t step, int64_t rows, tasks::Batch& out) const {
@@ -140,7 +141,7 @@ class Training {
   Job job_;
   std::unique_ptr<tasks::Task> task_;
   models::Model model_;
-  train::Optimizer optimizer_;
+  std::unique_ptr<train::Optimizer> optimizer_;
   Values<float> weights_;
   std::unique_ptr<train::StepEngine> engine_;
   std::unique_ptr<train::BatchQueue> batches_;

@@ -7,7 +7,7 @@
 #include "signet/tasks/registry.h"
 #include "signet/train/batch_gradient.h"
 #include "signet/train/config.h"
-#include "signet/train/optimizer.h"
+#include "signet/train/optimizers/optimizer.h"
 
 namespace signet::bench {
 namespace {
@@ -22,7 +22,7 @@ class Step {
         model_(train::resolve_config({"", "parity", "deltanet", {"model.mlp=512"}}).model,
                task_->vocabulary(), task_->classes()),
         gradient_(model_, DType::kF32),
-        optimizer_(model_.parameters(), DType::kF32, {}),
+        optimizer_(train::make_optimizer(model_.parameters(), DType::kF32, {})),
         weights_(static_cast<size_t>(model_.parameters().size())),
         buffer_(weights_.size()) {
     model_.parameters().initialize(1, DType::kF32, weights_.data());
@@ -31,8 +31,9 @@ class Step {
   void run() {
     make_batch(kBatch);
     gradient_.compute(weights_.data(), batch_, buffer_.data());
-    ++step_;
-    optimizer_.update(weights_.data(), buffer_.data(), optimizer_.gradient_norm(buffer_.data()), 1e-4, step_);
+    train::Schedule schedule{1e-4, static_cast<double>(++step_)};
+    train::Outcome outcome;
+    optimizer_->step({weights_.data(), buffer_.data(), nullptr, &schedule, &outcome});
   }
 
   // Of the gradient of a few rows in fp32 against fp64.
@@ -54,7 +55,7 @@ class Step {
   std::unique_ptr<tasks::Task> task_;
   models::Model model_;
   train::BatchGradient gradient_;
-  train::Optimizer optimizer_;
+  std::unique_ptr<train::Optimizer> optimizer_;
   Values<float> weights_, buffer_;
   tasks::Batch batch_;
   int64_t step_ = 0;

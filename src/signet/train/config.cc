@@ -115,7 +115,11 @@ void TrainConfig::describe(io::Fields& fields) {
   fields.field("min_lr_ratio", min_lr_ratio, "final learning rate as a share of the peak", {0, 1});
   fields.field("warmup", warmup, "updates of linear warm-up; -1 = a tenth of the steps",
                {-1, int64_t{1} << 40});
-  fields.field_enum("schedule", schedule, "after the warm-up", {"cosine", "constant"});
+  fields.field_enum("schedule", schedule,
+                    "after the warm-up: cosine to min_lr_ratio; wsd, constant and at the end linear to "
+                    "min_lr_ratio; constant",
+                    {"cosine", "wsd", "constant"});
+  fields.field("decay_share", decay_share, "share of the steps over which wsd goes down", {0, 1});
   fields.field("weight_decay", weight_decay, "decoupled weight decay", {0, 10});
   fields.field_enum("decays", decays,
                     "what weight decay shrinks: all but rates and most biases, or only matrices, without the "
@@ -153,10 +157,19 @@ void TrainConfig::describe(io::Fields& fields) {
                "stop when validation reaches this scaled accuracy twice running; 0 = never", {0, 1});
 }
 
+OptimizerOptions TrainConfig::optimizer_options() const {
+  return {beta1, beta2, eps, weight_decay, clip, decays == "matrices"};
+}
+
 double TrainConfig::lr_at(int64_t step) const {
   const int64_t warm = warmup < 0 ? steps / 10 : warmup;
   if (step <= warm) return lr * static_cast<double>(step) / static_cast<double>(warm);
   if (schedule == "constant") return lr;
+  if (schedule == "wsd") {
+    const double down = std::max(1.0, decay_share * static_cast<double>(steps));
+    const double left = std::clamp(static_cast<double>(steps - step) / down, 0.0, 1.0);
+    return lr * (min_lr_ratio + (1 - min_lr_ratio) * left);
+  }
   const double progress =
       static_cast<double>(step - warm) / static_cast<double>(std::max<int64_t>(1, steps - warm));
   const double cosine = 0.5 * (1 + std::cos(3.14159265358979323846 * std::min(1.0, progress)));

@@ -11,6 +11,7 @@
 #include "signet/tasks/automaton_task.h"
 #include "signet/tensor/device.h"
 #include "signet/tensor/tensor.h"
+#include "signet/train/optimizers/optimizer.h"
 
 namespace signet::train {
 
@@ -41,6 +42,7 @@ struct TrainConfig {
   double lr = 1e-3, min_lr_ratio = 1e-3;
   int64_t warmup = -1;  // -1 = a tenth of the steps
   std::string schedule = "cosine";
+  double decay_share = 0.2;  // of the steps: where wsd goes down
   std::string decays = "all";
   double weight_decay = 0, clip = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double temperature = 1, smoothing = 0, noise = 0;
@@ -51,8 +53,8 @@ struct TrainConfig {
   double stop_at = 0;  // scaled validation accuracy at which to stop, seen twice in a row; 0 = never
 
   void describe(io::Fields& fields);
-  // Learning rate of update `step`, counted from 1: linear warm-up, then cosine to lr * min_lr_ratio (or
-  // constant).
+  OptimizerOptions optimizer_options() const;
+  // Learning rate of update `step`, counted from 1: linear warm-up, then by the schedule.
   double lr_at(int64_t step) const;
   // Lengths of the batch of update `step` under the curriculum.
   tasks::LengthRange lengths_at(int64_t step, tasks::LengthRange full) const;

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "signet/autograd/ops.h"
-#include "signet/kernels/adamw/adamw.h"
 #include "signet/tensor/cuda_check.h"
 #include "signet/train/step_engine.h"
 
@@ -112,15 +111,11 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// In front of a batch's tokens: what AdamW's schedule reads (the GPU fills in the scale of the gradient; the
-// step is also the noise's), and the number of scored positions.
+// In front of a batch's tokens: the schedule of the update (the step is also the noise's), and the number of
+// scored positions.
 struct Header {
-  double lr = 0, step = 0, scale = 0, scored = 0;
-};
-// What a step leaves behind in device memory.
-struct Outcome {
-  double loss_sum = 0, correct = 0, square_sum = 0;
-  int32_t stop = 0, unused = 0;
+  Schedule schedule;
+  double scored = 0;
 };
 
 class CudaStepEngine final : public StepEngine {
@@ -137,11 +132,8 @@ class CudaStepEngine final : public StepEngine {
         slack_(slack_of(model.parameters())),
         weights_(DeviceKind::kCuda, bytes_ + slack_ * int64_t{sizeof(float)}),
         gradient_(DeviceKind::kCuda, weights_.bytes()),
-        m_(DeviceKind::kCuda, bytes_),
-        v_(DeviceKind::kCuda, bytes_),
         narrow_(DeviceKind::kCuda, narrow() ? weights_.bytes() / 2 : 0),
-        outcome_(DeviceKind::kCuda, sizeof(Outcome)),
-        square_workspace_(DeviceKind::kCuda, kernels::kSquareSumBlocks * int64_t{sizeof(double)}) {
+        outcome_(DeviceKind::kCuda, sizeof(Outcome)) {
     for (const DeviceBuffer* buffer : {&weights_, &gradient_, &narrow_})
       if (buffer->data()) fill_zero(device_, buffer->data(), buffer->bytes());
     from_host();
@@ -198,14 +190,12 @@ class CudaStepEngine final : public StepEngine {
 
   void to_host() override {
     copy_to_host(device_, host_weights_, weights_.data(), bytes_);
-    copy_to_host(device_, optimizer_.first_moment(), m_.data(), bytes_);
-    copy_to_host(device_, optimizer_.second_moment(), v_.data(), bytes_);
+    optimizer_.to_host();
   }
   void from_host() override {
     synchronize(device_);
     copy_to_device(device_, weights_.data(), host_weights_, bytes_);
-    copy_to_device(device_, m_.data(), optimizer_.first_moment(), bytes_);
-    copy_to_device(device_, v_.data(), optimizer_.second_moment(), bytes_);
+    optimizer_.from_host();
     fill_zero(device_, outcome_.data(), sizeof(Outcome));
     if (narrow()) {
       const auto* values = static_cast<const float*>(host_weights_);
@@ -284,7 +274,7 @@ class CudaStepEngine final : public StepEngine {
     }
     const int64_t scored =
         std::count_if(targets, targets + shape.scored_rows, [](int32_t target) { return target >= 0; });
-    const Header header{lr, static_cast<double>(step), 0, static_cast<double>(std::max<int64_t>(1, scored))};
+    const Header header{{lr, static_cast<double>(step)}, static_cast<double>(std::max<int64_t>(1, scored))};
     std::memcpy(to, &header, sizeof header);
     return scored;
   }
@@ -351,7 +341,7 @@ class CudaStepEngine final : public StepEngine {
     context.slack = slack_;
     context.later = &sums_;
     context.observer = options_.observer;
-    const autograd::Noise noise{options_.noise, 0, &header->step};
+    const autograd::Noise noise{options_.noise, 0, &header->schedule.step};
     if (options_.noise.deviation > 0) context.noise = &noise;
     Tape tape(arena_, host_, context, /*recording=*/true);
     context.observe("");
@@ -375,25 +365,8 @@ class CudaStepEngine final : public StepEngine {
     tape.backward();
     sums_.run(Cuda{device_.stream});
     context.observe("parameter sums");
-    kernels::SquareSum<float> square;
-    square.size = model_.parameters().size();
-    square.x = gradient_.as<float>();
-    square.result = &outcome->square_sum;
-    square.workspace = square_workspace_.as<double>();
-    square.guard = {optimizer_.options().clip, &outcome->loss_sum, &header->scale, &outcome->stop};
-    kernels::square_sum(square, Cuda{device_.stream});
-    context.observe("gradient norm");
-    for (const auto& group : optimizer_.groups()) {
-      auto p = optimizer_.parameters_of<float>(group, 0, 0, 1);
-      p.weights = weights_.as<float>() + group.offset;
-      p.gradient = gradient_.as<float>() + group.offset;
-      p.m = m_.as<float>() + group.offset;
-      p.v = v_.as<float>() + group.offset;
-      if (narrow()) p.narrow = narrow_.as<bf16>() + group.offset;
-      p.schedule = &header->lr;
-      p.stop = &outcome->stop;
-      kernels::adamw(p, Cuda{device_.stream});
-    }
+    optimizer_.step({weights_.data(), gradient_.data(), narrow() ? narrow_.as<bf16>() : nullptr,
+                     &header->schedule, outcome});
     context.observe("update");
   }
 
@@ -404,7 +377,7 @@ class CudaStepEngine final : public StepEngine {
   void* host_weights_;
   Optimizer& optimizer_;
   int64_t bytes_, slack_;
-  DeviceBuffer weights_, gradient_, m_, v_, narrow_, outcome_, square_workspace_;
+  DeviceBuffer weights_, gradient_, narrow_, outcome_;
   Arena arena_{DeviceKind::kCuda}, host_;
   ColumnSums sums_;
   std::map<std::tuple<int64_t, int64_t, int64_t, bool>, Shape> shapes_;

@@ -22,9 +22,11 @@ class CpuStepEngine final : public StepEngine {
     StepResult result;
     result.step = step;
     result.batch = batch_gradient_.compute(weights_, batch, gradient_.data(), step);
-    result.norm = optimizer_.gradient_norm(gradient_.data());
-    result.updated = std::isfinite(result.batch.loss) && std::isfinite(result.norm);
-    if (result.updated) optimizer_.update(weights_, gradient_.data(), result.norm, lr, step);
+    Schedule schedule{lr, static_cast<double>(step)};
+    outcome_.loss_sum = result.batch.loss;
+    optimizer_.step({weights_, gradient_.data(), nullptr, &schedule, &outcome_});
+    result.norm = std::sqrt(outcome_.square_sum);
+    result.updated = outcome_.stop == 0;
     result_ = result;
   }
   StepResult collect() override {
@@ -34,13 +36,14 @@ class CpuStepEngine final : public StepEngine {
   int depth() const override { return 1; }
   int in_flight() const override { return result_ ? 1 : 0; }
   void to_host() override {}  // the host buffers are the engine's own
-  void from_host() override {}
+  void from_host() override { outcome_ = {}; }
 
  private:
   void* weights_;
   Optimizer& optimizer_;
   BatchGradient batch_gradient_;
   std::vector<char> gradient_;
+  Outcome outcome_;
   std::optional<StepResult> result_;
 };
 
@@ -49,6 +52,7 @@ class CpuStepEngine final : public StepEngine {
 std::unique_ptr<StepEngine> make_step_engine(const Device& device, const models::Model& model,
                                              const StepOptions& options, void* weights,
                                              Optimizer& optimizer) {
+  if (optimizer.device().kind != device.kind) fail(ErrorCode::kFailure, "the optimizer is on another device");
   if (!device.cuda()) return std::make_unique<CpuStepEngine>(model, options, weights, optimizer);
 #ifdef SIGNET_WITH_CUDA
   if (options.dtype != DType::kF32)

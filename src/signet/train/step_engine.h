@@ -1,8 +1,8 @@
-// Training steps on one device: loss and gradient of a batch, clipping, AdamW. The engine owns the weights
-// and moments while it runs; `to_host` and `from_host` move them between the engine and the buffers that
-// checkpoints and evaluation see. On the GPU steps are submitted ahead of their results, so that it never
-// waits for the host. Several engines may run in one process, each on a device of its own (open_device) and
-// from a thread of its own; each computes the bits it would compute alone.
+// Training steps on one device: loss and gradient of a batch, and the optimiser's update. The engine owns the
+// weights while it runs; `to_host` and `from_host` move them and what the optimiser keeps between the device
+// and the buffers that checkpoints and evaluation see. On the GPU steps are submitted ahead of their results,
+// so that it never waits for the host. Several engines may run in one process, each on a device of its own
+// (open_device) and from a thread of its own; each computes the bits it would compute alone.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include "signet/tensor/device.h"
 #include "signet/train/batch_gradient.h"
 #include "signet/train/config.h"
-#include "signet/train/optimizer.h"
+#include "signet/train/optimizers/optimizer.h"
 
 namespace signet::train {
 
@@ -46,7 +46,7 @@ struct StepOptions {
   autograd::Observer* observer = nullptr;  // of every step; steps are then not replayed as graphs
 };
 
-// `weights` and the moments of `optimizer` are the host buffers; they must outlive the engine.
+// `weights` is the host's buffer. The optimizer lives on the same device. Both must outlive the engine.
 std::unique_ptr<StepEngine> make_step_engine(const Device& device, const models::Model& model,
                                              const StepOptions& options, void* weights, Optimizer& optimizer);
 

@@ -17,7 +17,7 @@
 #include "signet/io/json.h"
 #include "signet/train/batch_queue.h"
 #include "signet/train/evaluator.h"
-#include "signet/train/optimizer.h"
+#include "signet/train/optimizers/optimizer.h"
 #include "signet/train/results.h"
 #include "signet/train/run.h"
 #include "signet/train/step_engine.h"
@@ -58,15 +58,14 @@ class Trainer {
         directory_(directory),
         options_(options),
         lengths_(config.train_lengths(run_.task())),
-        optimizer_(run_.model().parameters(), run_.dtype(),
-                   {train_.beta1, train_.beta2, train_.eps, train_.weight_decay, train_.clip,
-                    train_.decays == "matrices"}),
+        optimizer_(make_optimizer(run_.model().parameters(), run_.dtype(), train_.optimizer_options(),
+                                  options.device)),
         engine_(make_step_engine(options.device, run_.model(),
                                  {run_.dtype(),
                                   config.precision(options.device),
                                   {train_.temperature, train_.smoothing},
                                   {train_.noise, seed()}},
-                                 run_.weights(), optimizer_)) {}
+                                 run_.weights(), *optimizer_)) {}
 
   void start() {
     write_file_atomic(directory_.config_path(), run_.config().to_yaml());
@@ -234,9 +233,7 @@ class Trainer {
     io::Checkpoint checkpoint;
     checkpoint.step = step_;
     checkpoint.model = run_.named(run_.weights());
-    checkpoint.optimizer = run_.named(optimizer_.first_moment(), "m.");
-    for (auto& buffer : run_.named(optimizer_.second_moment(), "v."))
-      checkpoint.optimizer.push_back(std::move(buffer));
+    checkpoint.optimizer = optimizer_->buffers();
     return checkpoint;
   }
 
@@ -317,7 +314,7 @@ class Trainer {
   io::RunDirectory& directory_;
   TrainOptions options_;
   tasks::LengthRange lengths_;
-  Optimizer optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<StepEngine> engine_;
   AppendFile metrics_;
   int64_t step_ = 0, tokens_ = 0;

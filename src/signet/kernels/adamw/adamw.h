@@ -8,8 +8,11 @@
 // any element is).
 #pragma once
 
+#include <math.h>
+
 #include <cstdint>
 
+#include "signet/base/host_device.h"
 #include "signet/base/isa.h"
 #include "signet/base/small_float.h"
 
@@ -25,19 +28,26 @@ struct AdamW {
   double gradient_scale = 1;
   double lr = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   int64_t step = 1;  // 1 for the first update
-  // GPU only: lr, step and gradient_scale in device memory, read instead of the fields, so that a captured
+  // lr, step and gradient_scale in the memory of the device, read instead of the fields, so that a captured
   // training step can be replayed (null: use the fields).
   const double* schedule = nullptr;
   bf16* narrow = nullptr;         // GPU only: receives the new weights in bf16 (null: not wanted)
-  const int32_t* stop = nullptr;  // GPU only: in device memory; nothing changes when it is not 0
+  const int32_t* stop = nullptr;  // in the memory of the device; nothing changes when it is not 0
 };
 
-// GPU only: what a captured training step decides by itself once the gradient's norm is known.
+// What a training step decides by itself once the gradient's norm is known, in the memory of the device.
 struct UpdateGuard {
   double max_norm = 0;               // of the gradient; 0 = no clipping
   const double* loss_sum = nullptr;  // must be finite, like the sum of squares (null: not looked at)
   double* scale = nullptr;           // receives min(1, max_norm / norm): what gradient_scale carries
   int32_t* stop = nullptr;           // set to 1 when one of the two is not finite, never cleared
+
+  SIGNET_HOST_DEVICE void decide(double square_sum) const {
+    if (!scale) return;
+    const double norm = sqrt(square_sum);
+    *scale = max_norm > 0 && norm > max_norm ? max_norm / norm : 1.0;
+    if (stop && !(isfinite(square_sum) && (!loss_sum || isfinite(*loss_sum)))) *stop = 1;
+  }
 };
 
 template <class T>

@@ -9,13 +9,15 @@ namespace signet::kernels::SIGNET_ISA {
 
 template <class T>
 void adamw(const AdamW<T>& p) {
-  const double correction1 = 1 - std::pow(p.beta1, static_cast<double>(p.step));
-  const double correction2 = 1 - std::pow(p.beta2, static_cast<double>(p.step));
-  const T scale = static_cast<T>(p.gradient_scale), beta1 = static_cast<T>(p.beta1),
-          beta2 = static_cast<T>(p.beta2);
+  if (p.stop && *p.stop) return;
+  const double lr = p.schedule ? p.schedule[0] : p.lr;
+  const double step = p.schedule ? p.schedule[1] : static_cast<double>(p.step);
+  const double correction1 = 1 - std::pow(p.beta1, step), correction2 = 1 - std::pow(p.beta2, step);
+  const T scale = static_cast<T>(p.schedule ? p.schedule[2] : p.gradient_scale),
+          beta1 = static_cast<T>(p.beta1), beta2 = static_cast<T>(p.beta2);
   const T rest1 = static_cast<T>(1 - p.beta1), rest2 = static_cast<T>(1 - p.beta2),
           eps = static_cast<T>(p.eps);
-  const T keep = static_cast<T>(1 - p.lr * p.weight_decay), rate = static_cast<T>(p.lr / correction1);
+  const T keep = static_cast<T>(1 - lr * p.weight_decay), rate = static_cast<T>(lr / correction1);
   const T inverse2 = static_cast<T>(1 / correction2);
   vector_loop<T>(p.size, [&](int64_t i, auto n) {
     const Vec<T> g = load(p.gradient + i, n) * scale;
@@ -43,6 +45,7 @@ void square_sum(const SquareSum<T>& p) {
     total += static_cast<double>(sum<T>(squares));
   }
   *p.result = total;
+  p.guard.decide(total);
 }
 
 }  // namespace signet::kernels::SIGNET_ISA

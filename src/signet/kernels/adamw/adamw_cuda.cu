@@ -90,10 +90,7 @@ __global__ void __launch_bounds__(kThreads)
   total = block_sum(total);
   if (threadIdx.x != 0) return;
   *result = total;
-  if (!guard.scale) return;
-  const double norm = sqrt(total);
-  *guard.scale = guard.max_norm > 0 && norm > guard.max_norm ? guard.max_norm / norm : 1.0;
-  if (guard.stop && !(isfinite(total) && (!guard.loss_sum || isfinite(*guard.loss_sum)))) *guard.stop = 1;
+  guard.decide(total);
 }
 
 }  // namespace

@@ -1,0 +1,113 @@
+#include "signet/train/optimizers/optimizer.h"
+
+#include <numeric>
+
+#include "signet/base/thread_pool.h"
+#include "signet/kernels/adamw/adamw.h"
+
+namespace signet::train {
+
+Optimizer::Optimizer(const models::Parameters& parameters, DType dtype, const OptimizerOptions& options,
+                     const Device& device)
+    : parameters_(parameters), dtype_(dtype), options_(options), device_(device) {
+  if (device.cuda())
+    workspace_ = DeviceBuffer(device.kind, kernels::kSquareSumBlocks * int64_t{sizeof(double)});
+}
+
+void Optimizer::step(const Update& update) {
+  on_device(device_, [&](auto where) {
+    const auto check = [&](auto type) {
+      using T = decltype(type);
+      kernels::SquareSum<T> p;
+      p.size = parameters_.size();
+      p.x = static_cast<const T*>(update.gradient);
+      p.result = &update.outcome->square_sum;
+      p.workspace = workspace_.as<double>();
+      p.guard = {options_.clip, &update.outcome->loss_sum, &update.schedule->scale, &update.outcome->stop};
+      kernels::square_sum(p, where);
+    };
+    if constexpr (std::is_same_v<decltype(where), Cuda>)
+      check(float{});
+    else
+      with_dtype(dtype_, check);
+  });
+  apply(update);
+}
+
+void Optimizer::in_parts(int64_t size, Cpu, const std::function<void(int64_t, int64_t)>& pass) {
+  constexpr int64_t kGrain = 1 << 15;
+  parallel_for(size, kGrain, pass);
+}
+
+double Optimizer::decay_of(const models::ParameterInfo& info) const {
+  return info.decay && (info.matrix() || !options_.only_matrices) ? options_.weight_decay : 0;
+}
+
+std::vector<size_t> Optimizer::all_parameters() const {
+  std::vector<size_t> all(parameters_.infos().size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  return all;
+}
+
+std::vector<Optimizer::Run> Optimizer::runs_of(const std::vector<size_t>& which) const {
+  std::vector<Run> runs;
+  for (const size_t id : which) {
+    const auto& info = parameters_.infos()[id];
+    const double decay = decay_of(info);
+    if (runs.empty() || runs.back().weight_decay != decay ||
+        runs.back().offset + runs.back().size != info.offset)
+      runs.push_back({info.offset, 0, decay});
+    runs.back().size += info.shape.size();
+  }
+  return runs;
+}
+
+Optimizer::State& Optimizer::add_state(const std::string& prefix, DType dtype,
+                                       const std::vector<size_t>& which) {
+  auto state = std::make_unique<State>();
+  state->prefix = prefix, state->dtype = dtype, state->parameters = which;
+  int64_t elements = 0;
+  for (const size_t id : which) elements += parameters_.infos()[id].shape.size();
+  state->memory = DeviceBuffer(device_.kind, elements * dtype_size(dtype));
+  if (elements > 0) fill_zero(device_, state->memory.data(), state->memory.bytes());
+  states_.push_back(std::move(state));
+  return *states_.back();
+}
+
+std::vector<io::NamedBuffer> Optimizer::buffers() {
+  std::vector<io::NamedBuffer> all;
+  for (auto& state : states_) {
+    if (device_.cuda()) state->host.resize(static_cast<size_t>(state->memory.bytes()));
+    char* p = device_.cuda() ? state->host.data() : state->memory.as<char>();
+    for (const size_t id : state->parameters) {
+      const auto& info = parameters_.infos()[id];
+      all.push_back({state->prefix + info.name, state->dtype, info.shape, p});
+      p += info.shape.size() * dtype_size(state->dtype);
+    }
+  }
+  return all;
+}
+
+void Optimizer::to_host() {
+  if (!device_.cuda()) return;
+  for (auto& state : states_) {
+    state->host.resize(static_cast<size_t>(state->memory.bytes()));
+    copy_to_host(device_, state->host.data(), state->memory.data(), state->memory.bytes());
+  }
+}
+
+void Optimizer::from_host() {
+  if (!device_.cuda()) return;
+  for (auto& state : states_)
+    if (!state->host.empty())  // else nobody has asked for it: the device has what there is
+      copy_to_device(device_, state->memory.data(), state->host.data(), state->memory.bytes());
+  synchronize(device_);
+}
+
+int64_t Optimizer::state_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& state : states_) bytes += state->memory.bytes();
+  return bytes;
+}
+
+}  // namespace signet::train

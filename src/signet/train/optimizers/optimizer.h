@@ -1,0 +1,116 @@
+// What moves the weights: the norm of the gradient, clipping, the check for finite numbers, and a rule. All
+// of it runs where the gradient lies, on the CPU or, in stream order, on the GPU, so that a captured step can
+// be replayed. An optimiser is one file optimizers/<name>.cc and one line in registry.cc.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "signet/base/small_float.h"
+#include "signet/io/checkpoint.h"
+#include "signet/models/parameters.h"
+#include "signet/tensor/device.h"
+
+namespace signet::train {
+
+struct OptimizerOptions {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  double clip = 0;             // largest global gradient norm; 0 = no clipping
+  bool only_matrices = false;  // have weight decay
+  std::string name = "adamw";
+};
+
+// Of one update, in the memory of the device. lr and step are given, the rest is found.
+struct Schedule {
+  double lr = 0, step = 0;  // steps count from 1
+  double scale = 1;         // of the gradient: what clipping makes of it
+};
+struct Outcome {
+  double loss_sum = 0, correct = 0;  // given
+  double square_sum = 0;             // of the gradient, before clipping
+  int32_t stop = 0, unused = 0;  // 1 once the loss or the gradient was not finite: nothing changes any more
+};
+// The flat buffers of an update, on the device; `narrow` (GPU only, may be null) receives the weights in
+// bf16.
+struct Update {
+  void* weights = nullptr;
+  const void* gradient = nullptr;
+  bf16* narrow = nullptr;
+  Schedule* schedule = nullptr;
+  Outcome* outcome = nullptr;
+};
+
+class Optimizer {
+ public:
+  // `parameters` must outlive it. `dtype` is that of weights and gradients.
+  Optimizer(const models::Parameters& parameters, DType dtype, const OptimizerOptions& options,
+            const Device& device);
+  virtual ~Optimizer() = default;
+
+  // One update of all weights, unless the loss or the gradient is not finite or an earlier one was not.
+  void step(const Update& update);
+
+  // What a checkpoint keeps besides the weights, in host memory: to_host brings it there from the device,
+  // from_host takes it back. On the CPU it is the optimiser's own memory.
+  std::vector<io::NamedBuffer> buffers();
+  void to_host();
+  void from_host();
+  int64_t state_bytes() const;
+  const OptimizerOptions& options() const { return options_; }
+  const Device& device() const { return device_; }
+
+ protected:
+  // Adjacent parameters under one rule, in elements.
+  struct Run {
+    int64_t offset = 0, size = 0;
+    double weight_decay = 0;
+  };
+  // A number per element of some parameters, in device memory, zero at the start.
+  struct State {
+    std::string prefix;
+    DType dtype = DType::kF32;
+    std::vector<size_t> parameters;  // which, behind each other
+    DeviceBuffer memory;
+    std::vector<char> host;  // GPU only
+  };
+
+  // The rule itself. Reads outcome->stop and schedule->scale, which are found by then.
+  virtual void apply(const Update& update) = 0;
+
+  double decay_of(const models::ParameterInfo& info) const;
+  // Of the parameters in `which`, in their order; where neighbours have one rule they are one run.
+  std::vector<Run> runs_of(const std::vector<size_t>& which) const;
+  std::vector<size_t> all_parameters() const;
+  // Calls pass(begin, end) on ranges that cover [0, size): one per thread on the CPU, all at once on the GPU.
+  static void in_parts(int64_t size, Cpu, const std::function<void(int64_t, int64_t)>& pass);
+  static void in_parts(int64_t size, Cuda, const std::function<void(int64_t, int64_t)>& pass) {
+    pass(0, size);
+  }
+  State& add_state(const std::string& prefix, DType dtype, const std::vector<size_t>& which);
+
+  const models::Parameters& parameters_;
+  DType dtype_;
+  OptimizerOptions options_;
+  Device device_;
+
+ private:
+  std::vector<std::unique_ptr<State>> states_;
+  DeviceBuffer workspace_;  // GPU only: of the norm
+};
+
+struct OptimizerKind {
+  const char* name;
+  const char* summary;
+  std::unique_ptr<Optimizer> (*make)(const models::Parameters&, DType, const OptimizerOptions&,
+                                     const Device&);
+};
+const std::vector<OptimizerKind>& optimizer_kinds();
+std::vector<std::string> optimizer_names();
+// Throws kUsage for an unknown name.
+std::unique_ptr<Optimizer> make_optimizer(const models::Parameters& parameters, DType dtype,
+                                          const OptimizerOptions& options, const Device& device = {});
+
+}  // namespace signet::train

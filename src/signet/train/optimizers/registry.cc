@@ -1,0 +1,31 @@
+#include "signet/base/text.h"
+#include "signet/train/optimizers/optimizer.h"
+
+namespace signet::train {
+
+// One declaration and one line per optimiser.
+std::unique_ptr<Optimizer> make_adamw(const models::Parameters&, DType, const OptimizerOptions&,
+                                      const Device&);
+
+const std::vector<OptimizerKind>& optimizer_kinds() {
+  static const std::vector<OptimizerKind> kinds = {
+      {"adamw", "AdamW (Loshchilov and Hutter, 2019)", make_adamw},
+  };
+  return kinds;
+}
+
+std::vector<std::string> optimizer_names() {
+  std::vector<std::string> names;
+  for (const auto& kind : optimizer_kinds()) names.emplace_back(kind.name);
+  return names;
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const models::Parameters& parameters, DType dtype,
+                                          const OptimizerOptions& options, const Device& device) {
+  for (const auto& kind : optimizer_kinds())
+    if (options.name == kind.name) return kind.make(parameters, dtype, options, device);
+  fail(ErrorCode::kUsage, "unknown optimiser '{}'{}; there are: {}", printable(options.name, 60),
+       did_you_mean(options.name, optimizer_names()), join(optimizer_names(), ", "));
+}
+
+}  // namespace signet::train
