@@ -233,6 +233,78 @@ Dfa dfa_from_att(std::string_view text, const std::vector<std::string>& alphabet
   return drop_unreachable(dfa, notes);
 }
 
+std::string dfa_to_att(const Dfa& dfa) {
+  // The start comes first; letters there have no white space.
+  const auto name = [](std::string letter) {
+    std::replace_if(
+        letter.begin(), letter.end(), [](char c) { return c == ' ' || c == '\t' || c == '\n'; }, '_');
+    return letter;
+  };
+  std::string text;
+  for (State i = 0; i < dfa.states(); ++i) {
+    const State q = i == 0 ? dfa.start : i <= dfa.start ? i - 1 : i;
+    for (Letter a = 0; a < dfa.letters(); ++a) {
+      const std::string letter = name(dfa.alphabet[a]);
+      text += fmt::format("{}\t{}\t{}\t{}\n", q, dfa.delta[q][a], letter,
+                          dfa.mealy() ? std::to_string(dfa.output[q][a]) : letter);
+    }
+  }
+  for (State q = 0; q < dfa.states(); ++q)
+    if (dfa.mealy() || dfa.accept[q]) text += fmt::format("{}\n", q);
+  return text;
+}
+
+std::string dfa_to_dot(const Dfa& dfa) {
+  const auto quoted = [](const std::string& name) {
+    std::string text;
+    for (char c : name) {
+      if (c == '"' || c == '\\') text += '\\';
+      text += c;
+    }
+    return text;
+  };
+  std::string text =
+      fmt::format("digraph automaton {{\n  rankdir=LR;\n  start [shape=point];\n  start -> {};\n", dfa.start);
+  for (State q = 0; q < dfa.states(); ++q)
+    text += fmt::format("  {} [shape={}];\n", q, !dfa.mealy() && dfa.accept[q] ? "doublecircle" : "circle");
+  for (State q = 0; q < dfa.states(); ++q) {
+    std::map<State, std::string> labels;
+    for (Letter a = 0; a < dfa.letters(); ++a) {
+      std::string& label = labels[dfa.delta[q][a]];
+      label += (label.empty() ? "" : " ") + quoted(dfa.alphabet[a]) +
+               (dfa.mealy() ? fmt::format("/{}", dfa.output[q][a]) : "");
+    }
+    for (const auto& [target, label] : labels)
+      text += fmt::format("  {} -> {} [label=\"{}\"];\n", q, target, label);
+  }
+  return text + "}\n";
+}
+
+std::string dfa_to_gap(const Dfa& dfa) {
+  std::string text = "# letters:", letters;
+  bool group = true;
+  for (const auto& letter : dfa.alphabet) text += " " + printable(letter, 4 * kMaxLetterBytes);
+  text += "\n";
+  for (Letter a = 0; a < dfa.letters(); ++a) {
+    std::vector<std::string> images;
+    std::set<State> distinct;
+    for (State q = 0; q < dfa.states(); ++q) {
+      images.push_back(std::to_string(dfa.delta[q][a] + 1));
+      distinct.insert(dfa.delta[q][a]);
+    }
+    group &= static_cast<State>(distinct.size()) == dfa.states();
+    letters += (a ? ",\n  [" : "[\n  [") + join(images, ", ") + "]";
+  }
+  text += "letters := " + letters + "];;\n";
+  text += group ? "G := Group(List(letters, PermList));\n" : "M := Monoid(List(letters, Transformation));\n";
+  text += fmt::format("start := {};;\n", dfa.start + 1);
+  std::vector<std::string> accepting;
+  for (State q = 0; q < dfa.states(); ++q)
+    if (!dfa.mealy() && dfa.accept[q]) accepting.push_back(std::to_string(q + 1));
+  if (!dfa.mealy()) text += fmt::format("accepting := [{}];;\n", join(accepting, ", "));
+  return text;
+}
+
 std::string read_text_file(const std::string& path) { return read_file(path, kMaxBytes); }
 
 std::string word_text(const Dfa& dfa, const std::vector<Letter>& word) {

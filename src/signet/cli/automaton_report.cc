@@ -50,10 +50,8 @@ void PictureOption::check(const automata::Dfa& dfa) const {
               kMaxPictured);
 }
 
-void PictureOption::write(const std::string& title, const automata::Dfa& dfa,
-                          const automata::Holonomy* holonomy) const {
-  if (path_.empty()) return;
-  check(dfa);
+std::string automaton_picture(const std::string& title, const automata::Dfa& dfa,
+                              const automata::Holonomy* holonomy) {
   report::GraphPicture picture;
   picture.title = printable(title, 80);
   picture.start = dfa.start;
@@ -88,7 +86,14 @@ void PictureOption::write(const std::string& title, const automata::Dfa& dfa,
       }
     }
   }
-  write_output(path_, FileKind::kPicture, force_, report::svg_graph(picture));
+  return report::svg_graph(picture);
+}
+
+void PictureOption::write(const std::string& title, const automata::Dfa& dfa,
+                          const automata::Holonomy* holonomy) const {
+  if (path_.empty()) return;
+  check(dfa);
+  write_output(path_, FileKind::kPicture, force_, automaton_picture(title, dfa, holonomy));
 }
 
 }  // namespace signet::cli

@@ -20,6 +20,8 @@ nlohmann::ordered_json group_json(const automata::GroupFacts& group);  // {name,
 
 // --svg: the automaton, up to kMaxPictured states, and the levels of its decomposition when given.
 inline constexpr automata::State kMaxPictured = 60;
+std::string automaton_picture(const std::string& title, const automata::Dfa& dfa,
+                              const automata::Holonomy* holonomy = nullptr);
 class PictureOption {
  public:
   void define(Options& options, const std::string& shown);

@@ -5,12 +5,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "signet/analysis/trained_recogniser.h"
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/base/text.h"
 #include "signet/cli/theory_options.h"
-#include "signet/cli/trained_recogniser.h"
 #include "signet/cli/verb.h"
 #include "signet/theory/network_file.h"
 #include "signet/theory/recogniser.h"
@@ -27,7 +27,7 @@ std::unique_ptr<theory::Recogniser> open_recogniser(const std::string& path, con
                                    parse_number_type(dtype.empty() ? "fp32" : dtype));
   if (!dtype.empty())
     fail(ErrorCode::kUsage, "--dtype is for compiled models; a trained one runs in the type of its weights");
-  return load_trained(path);
+  return analysis::TrainedRecogniser::load(path);
 }
 
 // One word, fed in pieces: memory does not grow with its length.

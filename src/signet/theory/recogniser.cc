@@ -13,16 +13,43 @@ namespace {
 
 class Compiled final : public Recogniser {
  public:
-  Compiled(Network network, NumberType type)
-      : network_(std::move(network)), runner_(make_runner(network_, type)) {}
+  Compiled(Network network, NumberType type) : network_(std::move(network)), type_(type) {
+    for (size_t l = 0; l < network_.layers.size(); ++l)
+      for (size_t b = 0; b < network_.layers[l].blocks.size(); ++b)
+        parts_.push_back({l, 0, b, network_.layers[l].blocks[b].dim});
+    reset(1);
+  }
   const std::vector<std::string>& alphabet() const override { return network_.dfa.alphabet; }
-  void reset() override { runner_->reset(); }
+  void reset(int64_t rows) override {
+    while (static_cast<int64_t>(runners_.size()) < rows) runners_.push_back(make_runner(network_, type_));
+    runners_.resize(static_cast<size_t>(rows));
+    for (auto& runner : runners_) runner->reset();
+  }
   void feed(const int32_t* letters, int64_t count, int32_t* outputs, int32_t* states) override {
-    runner_->feed(letters, count, outputs);
-    for (int64_t i = 0; i < count; ++i) {
-      const int32_t answer = outputs[i];
-      if (states) states[i] = answer < 0 ? -1 : network_.final_state[answer];
-      outputs[i] = answer < 0 ? -1 : network_.final_output[answer];
+    for (size_t row = 0; row < runners_.size(); ++row) {
+      const int64_t begin = static_cast<int64_t>(row) * count;
+      runners_[row]->feed(letters + begin, count, outputs + begin);
+      for (int64_t i = begin; i < begin + count; ++i) {
+        const int32_t answer = outputs[i];
+        if (states) states[i] = answer < 0 ? -1 : network_.final_state[answer];
+        outputs[i] = answer < 0 ? -1 : network_.final_output[answer];
+      }
+    }
+  }
+  const std::vector<StatePart>& parts() const override { return parts_; }
+  std::vector<double> state(int64_t row) const override {
+    std::vector<double> values;
+    for (const StatePart& part : parts_) {
+      const auto block = runners_[static_cast<size_t>(row)]->block_state(part.layer, part.head);
+      values.insert(values.end(), block.begin(), block.end());
+    }
+    return values;
+  }
+  void set_state(int64_t row, const std::vector<double>& values) override {
+    auto begin = values.begin();
+    for (const StatePart& part : parts_) {
+      runners_[static_cast<size_t>(row)]->set_block_state(part.layer, part.head, {begin, begin + part.size});
+      begin += part.size;
     }
   }
   std::optional<int32_t> empty_output() const override {
@@ -33,7 +60,9 @@ class Compiled final : public Recogniser {
 
  private:
   Network network_;
-  std::unique_ptr<Runner> runner_;
+  NumberType type_;
+  std::vector<StatePart> parts_;
+  std::vector<std::unique_ptr<Runner>> runners_;  // one per word
 };
 
 size_t utf8_length(unsigned char first) {
@@ -43,6 +72,10 @@ size_t utf8_length(unsigned char first) {
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
 }  // namespace
+
+std::string StatePart::name() const {
+  return fmt::format("layer {} {} {}", layer + 1, tensor == 0 ? "head" : "memory", head + 1);
+}
 
 std::unique_ptr<Recogniser> make_recogniser(Network network, NumberType type) {
   return std::make_unique<Compiled>(std::move(network), type);

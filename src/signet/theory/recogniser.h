@@ -1,5 +1,6 @@
-// What `signet run` needs of a model: letters in, accepted or not and the state out. Compiled automata are
-// one kind, trained models another (cli/trained_recogniser.h).
+// What run, extract and the rest of the analysis ask of a model: letters in, answers and states out, for
+// several words side by side. Compiled automata are one kind, trained models another
+// (analysis/trained_recogniser.h).
 #pragma once
 
 #include <cstdint>
@@ -13,15 +14,27 @@
 
 namespace signet::theory {
 
+// One piece of what lasts from letter to letter: the state of a head or block.
+struct StatePart {
+  size_t layer = 0, tensor = 0, head = 0;
+  int64_t size = 0;  // numbers
+  std::string name() const;
+};
+
 class Recogniser {
  public:
   virtual ~Recogniser() = default;
   virtual const std::vector<std::string>& alphabet() const = 0;
-  // Back to the empty word.
-  virtual void reset() = 0;
-  // Per letter: the output after it (1 or 0 for accepted or not, or a Mealy machine's symbol; -1 when the
-  // model is lost) and, where states is not null, the state decoded (-1 when there is none).
-  virtual void feed(const int32_t* letters, int64_t count, int32_t* outputs, int32_t* states) = 0;
+  // Back to the empty word; from here on that many words side by side.
+  virtual void reset(int64_t rows = 1) = 0;
+  // `count` letters of every word, [rows, count]. Per letter: the output after it (1 or 0 for accepted or
+  // not, or a Mealy machine's symbol; -1 when the model is lost) and, where states is not null, the state
+  // decoded (-1 when there is none).
+  virtual void feed(const int32_t* letters, int64_t count, int32_t* outputs, int32_t* states = nullptr) = 0;
+  // The state of one word, all parts one after the other; doubles hold it exactly.
+  virtual const std::vector<StatePart>& parts() const = 0;
+  virtual std::vector<double> state(int64_t row) const = 0;
+  virtual void set_state(int64_t row, const std::vector<double>& values) = 0;
   // The output for the empty word; none where outputs belong to letters, as a Mealy machine's do.
   virtual std::optional<int32_t> empty_output() const = 0;
   virtual bool mealy() const = 0;

@@ -1,0 +1,345 @@
+#include "signet/analysis/extract.h"
+
+#include <algorithm>
+#include <map>
+#include <queue>
+#include <set>
+
+#include "signet/automata/minimize.h"
+#include "signet/base/activity.h"
+#include "signet/base/error.h"
+
+namespace signet::analysis {
+namespace {
+
+using automata::Dfa;
+using automata::State;
+
+// Letters after which the same letters may come are one class; class 0 is the start of a word.
+struct LetterClasses {
+  std::vector<int32_t> of_letter;
+  std::vector<std::vector<bool>> next;  // [class][letter]
+
+  explicit LetterClasses(const Words& words) {
+    std::map<std::vector<bool>, int32_t> index = {{words.first, 0}};
+    next.push_back(words.first);
+    for (const auto& row : words.follows) {
+      const auto [it, fresh] = index.emplace(row, static_cast<int32_t>(next.size()));
+      if (fresh) next.push_back(row);
+      of_letter.push_back(it->second);
+    }
+  }
+};
+
+// Words of training length run side by side, with the state after every letter (and before the first).
+struct Observations {
+  std::vector<Word> words;
+  std::vector<std::vector<std::vector<double>>> states;  // [word][letters so far]
+};
+
+Observations observe(Subject& subject, int64_t most_states) {
+  Observations seen;
+  const int64_t length = std::min<int64_t>(subject.words.longest, 256);
+  const int64_t rows = std::clamp<int64_t>(most_states / (length + 1), 6, 128);
+  for (int64_t r = 0; r < rows; ++r) {
+    Word word = subject.words.draw(static_cast<uint64_t>(r), length);
+    word.resize(std::min<size_t>(word.size(), static_cast<size_t>(length)));
+    seen.words.push_back(word);
+    seen.states.emplace_back();
+    subject.network->reset(1);
+    seen.states.back().push_back(subject.network->state(0));
+    for (Letter a : word) {
+      int32_t output = 0;
+      subject.network->feed(&a, 1, &output);
+      seen.states.back().push_back(subject.network->state(0));
+    }
+  }
+  return seen;
+}
+
+std::vector<PartComponents> components_of_parts(const Subject& subject, const Observations& seen,
+                                                int32_t most) {
+  std::vector<PartComponents> result;
+  int64_t offset = 0;
+  for (const auto& part : subject.network->parts()) {
+    std::vector<double> points;
+    for (const auto& word : seen.states)
+      for (const auto& state : word)
+        points.insert(points.end(), state.begin() + offset, state.begin() + offset + part.size);
+    ComponentOptions options;
+    options.most = most;
+    result.push_back({part, offset, find_components(points, part.size, options)});
+    offset += part.size;
+    report_activity("parts of the state", static_cast<int64_t>(result.size()),
+                    static_cast<int64_t>(subject.network->parts().size()));
+  }
+  return result;
+}
+
+class ComponentSearch {
+ public:
+  ComponentSearch(Subject& subject, const std::vector<PartComponents>& parts, int32_t most_states)
+      : subject_(subject), parts_(parts), classes_(subject.words), most_states_(most_states) {}
+
+  // The automaton on tuples of these parts; none when a state lies in no component or there are too many.
+  std::optional<ComponentMachine> build(const std::vector<size_t>& chosen, const Observations& seen) {
+    ComponentMachine found;
+    found.parts = chosen;
+    std::map<std::vector<int32_t>, int32_t> index;
+    const auto tuple_of = [&](const std::vector<double>& state) -> std::optional<std::vector<int32_t>> {
+      std::vector<int32_t> tuple;
+      for (size_t p : chosen) {
+        const auto& part = parts_[p];
+        tuple.push_back(part.components.nearest(state.data() + part.offset, part.part.size));
+        if (tuple.back() < 0) return std::nullopt;
+      }
+      return tuple;
+    };
+    const auto state_of = [&](const std::vector<double>& state) -> int32_t {
+      const auto tuple = tuple_of(state);
+      if (!tuple) return -1;
+      const auto [it, fresh] = index.emplace(*tuple, static_cast<int32_t>(found.tuples.size()));
+      if (fresh) {
+        found.tuples.push_back(*tuple);
+        found.states.push_back(state);
+      }
+      return it->second;
+    };
+    subject_.network->reset(1);
+    if (state_of(subject_.network->state(0)) < 0) return std::nullopt;
+    const auto letters = static_cast<size_t>(subject_.words.letters());
+    std::vector<std::vector<State>> delta;
+    std::vector<std::vector<int32_t>> output;
+    std::set<std::pair<int32_t, int32_t>> done = {{0, 0}};  // state, class of the letter before
+    std::queue<std::pair<int32_t, int32_t>> todo;
+    todo.push({0, 0});
+    while (!todo.empty()) {
+      const auto [q, before] = todo.front();
+      todo.pop();
+      delta.resize(found.tuples.size(), std::vector<State>(letters, -1));
+      output.resize(found.tuples.size(), std::vector<int32_t>(letters, 0));
+      for (size_t a = 0; a < letters; ++a) {
+        if (!classes_.next[static_cast<size_t>(before)][a]) continue;
+        if (delta[static_cast<size_t>(q)][a] < 0) {
+          const auto letter = static_cast<Letter>(a);
+          int32_t answer = 0;
+          subject_.network->reset(1);
+          subject_.network->set_state(0, found.states[static_cast<size_t>(q)]);
+          subject_.network->feed(&letter, 1, &answer);
+          const int32_t next = state_of(subject_.network->state(0));
+          if (next < 0 || static_cast<int32_t>(found.tuples.size()) > most_states_) return std::nullopt;
+          delta[static_cast<size_t>(q)][a] = next;
+          output[static_cast<size_t>(q)][a] = subject_.words.asked[a] ? std::max(answer, 0) : 0;
+        }
+        const std::pair<int32_t, int32_t> node = {delta[static_cast<size_t>(q)][a], classes_.of_letter[a]};
+        if (done.insert(node).second) todo.push(node);
+      }
+    }
+    delta.resize(found.tuples.size(), std::vector<State>(letters, -1));
+    output.resize(found.tuples.size(), std::vector<int32_t>(letters, 0));
+    count_conflicts(found, delta, seen, tuple_of, index);
+    const auto sink = static_cast<State>(delta.size());
+    bool needed = false;
+    for (auto& row : delta)
+      for (State& next : row)
+        if (next < 0) next = sink, needed = true;
+    if (needed) {
+      delta.emplace_back(letters, sink);
+      output.emplace_back(letters, 0);
+    }
+    found.machine.alphabet = subject_.network->alphabet();
+    found.machine.delta = std::move(delta);
+    found.machine.output = std::move(output);
+    found.machine.accept.assign(found.machine.delta.size(), false);
+    return found;
+  }
+
+ private:
+  template <class TupleOf>
+  static void count_conflicts(ComponentMachine& found, const std::vector<std::vector<State>>& delta,
+                              const Observations& seen, const TupleOf& tuple_of,
+                              const std::map<std::vector<int32_t>, int32_t>& index) {
+    for (size_t w = 0; w < seen.words.size(); ++w) {
+      int32_t q = -1;
+      for (size_t t = 0; t <= seen.words[w].size(); ++t) {
+        const auto tuple = tuple_of(seen.states[w][t]);
+        const auto at = tuple ? index.find(*tuple) : index.end();
+        const int32_t now = at == index.end() ? -1 : at->second;
+        if (now < 0 || (t > 0 && q >= 0 &&
+                        delta[static_cast<size_t>(q)][static_cast<size_t>(seen.words[w][t - 1])] != now))
+          ++found.conflicts;
+        q = now;
+      }
+    }
+  }
+
+  Subject& subject_;
+  const std::vector<PartComponents>& parts_;
+  LetterClasses classes_;
+  int32_t most_states_;
+};
+
+// The parts whose states gather, without those that the automaton can do without.
+std::optional<ComponentMachine> by_components(Subject& subject, const std::vector<PartComponents>& parts,
+                                              const Observations& seen, int32_t most_states) {
+  ComponentSearch search(subject, parts, 4 * most_states);
+  std::vector<size_t> chosen;
+  for (size_t p = 0; p < parts.size(); ++p)
+    if (parts[p].components.gathered && parts[p].components.count > 1) chosen.push_back(p);
+  const auto good = [&](const std::optional<ComponentMachine>& machine, const Dfa* wanted) {
+    if (!machine || machine->conflicts > 0) return false;
+    const Agreement agreement = measure_agreement(subject, machine->machine, subject.words.longest, 16);
+    if (agreement.answers < 0.999) return false;
+    return !wanted || !distinguishing_word(machine->machine, *wanted, subject.words);
+  };
+  auto best = search.build(chosen, seen);
+  // Heads with more components than others tell less of what matters: those are left out first.
+  std::vector<size_t> order = chosen;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return parts[a].components.count > parts[b].components.count; });
+  std::optional<Dfa> wanted;
+  if (good(best, nullptr)) wanted = best->machine;
+  for (size_t p : order) {
+    std::vector<size_t> fewer = best ? best->parts : chosen;
+    fewer.erase(std::find(fewer.begin(), fewer.end(), p));
+    auto candidate = search.build(fewer, seen);
+    if (!good(candidate, wanted ? &*wanted : nullptr)) {
+      if (!wanted) chosen = fewer;  // nothing to lose
+      continue;
+    }
+    best = std::move(candidate);
+    wanted = best->machine;
+  }
+  if (!wanted) return std::nullopt;
+  return best;
+}
+
+}  // namespace
+
+std::optional<Word> distinguishing_word(const Dfa& a, const Dfa& b, const Words& words) {
+  const LetterClasses classes(words);
+  struct Node {
+    State a, b;
+    int32_t before;
+    bool operator<(const Node& o) const { return std::tie(a, b, before) < std::tie(o.a, o.b, o.before); }
+  };
+  struct Step {
+    size_t from;
+    Letter letter;
+    Node node;
+  };
+  std::vector<Step> steps = {{0, -1, {a.start, b.start, 0}}};
+  std::set<Node> seen = {steps[0].node};
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const Node node = steps[i].node;
+    for (Letter letter = 0; letter < words.letters(); ++letter) {
+      const auto l = static_cast<size_t>(letter);
+      if (!classes.next[static_cast<size_t>(node.before)][l]) continue;
+      if (words.asked[l] &&
+          a.output[static_cast<size_t>(node.a)][l] != b.output[static_cast<size_t>(node.b)][l]) {
+        Word word = {letter};
+        for (size_t at = i; at > 0; at = steps[at].from) word.insert(word.begin(), steps[at].letter);
+        return word;
+      }
+      const Node next = {a.delta[static_cast<size_t>(node.a)][l], b.delta[static_cast<size_t>(node.b)][l],
+                         classes.of_letter[l]};
+      if (seen.insert(next).second) steps.push_back({i, letter, next});
+    }
+  }
+  return std::nullopt;
+}
+
+Agreement measure_agreement(Subject& subject, const Dfa& machine, int64_t length, int64_t words) {
+  Agreement result{length, words, 0, 0};
+  int64_t asked = 0, same = 0, whole = 0;
+  for (int64_t i = 0; i < words; ++i) {
+    const Word word = subject.words.draw(0x100000000ull + static_cast<uint64_t>(i), length);
+    std::vector<int32_t> outputs(word.size());
+    subject.network->reset(1);
+    if (!word.empty()) subject.network->feed(word.data(), static_cast<int64_t>(word.size()), outputs.data());
+    State q = machine.start;
+    bool all = true;
+    for (size_t t = 0; t < word.size(); ++t) {
+      const auto a = static_cast<size_t>(word[t]);
+      if (subject.words.asked[a]) {
+        const bool alike = machine.output[static_cast<size_t>(q)][a] == outputs[t];
+        ++asked;
+        same += alike;
+        all &= alike;
+      }
+      q = machine.delta[static_cast<size_t>(q)][a];
+    }
+    whole += all;
+    report_activity("words compared", i + 1, words);
+  }
+  result.answers = asked ? static_cast<double>(same) / static_cast<double>(asked) : 1;
+  result.whole = words ? static_cast<double>(whole) / static_cast<double>(words) : 1;
+  return result;
+}
+
+Dfa as_language(const Dfa& machine) {
+  std::optional<Dfa> best;
+  for (const int32_t empty : {0, 1}) {
+    Dfa moore;
+    moore.alphabet = machine.alphabet;
+    std::map<std::pair<State, int32_t>, State> index = {{{machine.start, empty}, 0}};
+    std::vector<std::pair<State, int32_t>> states = {{machine.start, empty}};
+    for (size_t i = 0; i < states.size(); ++i) {
+      moore.accept.push_back(states[i].second == 1);
+      moore.delta.emplace_back();
+      const auto q = static_cast<size_t>(states[i].first);
+      for (size_t a = 0; a < machine.alphabet.size(); ++a) {
+        const std::pair<State, int32_t> next = {machine.delta[q][a], machine.output[q][a]};
+        const auto [it, fresh] = index.emplace(next, static_cast<State>(states.size()));
+        if (fresh) states.push_back(next);
+        moore.delta[i].push_back(it->second);
+      }
+    }
+    Dfa smallest = automata::minimize(moore);
+    if (!best || smallest.states() < best->states()) best = std::move(smallest);
+  }
+  return *best;
+}
+
+Extraction extract(Subject& subject, const ExtractOptions& options) {
+  constexpr int64_t kObserved = 2000;  // states
+  constexpr double kExplained = 0.999;
+  Extraction result;
+  result.method = "none";
+  const Observations seen = observe(subject, kObserved);
+  result.parts = components_of_parts(subject, seen, 2 * options.most_states);
+  const auto explains = [&](const Dfa& machine) {
+    return measure_agreement(subject, machine, subject.words.longest, options.words).answers >= kExplained;
+  };
+  result.components = by_components(subject, result.parts, seen, options.most_states);
+  if (result.components && explains(result.components->machine)) {
+    Dfa smallest = automata::minimize(result.components->machine);
+    if (smallest.states() <= options.most_states) {
+      result.method = "components";
+      result.machine = std::move(smallest);
+    }
+  }
+  if (!result.found()) {
+    result.components.reset();
+    QueryOptions query;
+    query.most_states = options.most_states;
+    auto machine = learn_by_queries(*subject.network, subject.words, query, &result.questions);
+    if (machine && explains(*machine)) {
+      result.method = "queries";
+      result.machine = std::move(*machine);
+    }
+  }
+  if (!result.found()) return result;
+  for (const int64_t times : {1, 4, 16})
+    if (times == 1 || options.far)
+      result.agreement.push_back(
+          measure_agreement(subject, result.machine, times * subject.words.longest, options.words));
+  if (subject.automaton) {
+    auto word = distinguishing_word(result.machine, *subject.automaton, subject.words);
+    result.equivalent = !word;
+    if (word) result.distinguishing = std::move(*word);
+  }
+  return result;
+}
+
+}  // namespace signet::analysis

@@ -1,0 +1,69 @@
+// Which automaton has a network learned? From the components in which its states gather, or, where they do
+// not, by questions. docs/extract.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "signet/analysis/components.h"
+#include "signet/analysis/queries.h"
+#include "signet/analysis/subject.h"
+
+namespace signet::analysis {
+
+// One head's states, as seen on words of training length.
+struct PartComponents {
+  theory::StatePart part;
+  int64_t offset = 0;  // in Recogniser::state
+  Components components;
+};
+
+// An automaton whose states are tuples of components, one per part that matters.
+struct ComponentMachine {
+  std::vector<size_t> parts;                 // indices into Extraction::parts
+  std::vector<std::vector<int32_t>> tuples;  // states; the first is the start
+  std::vector<std::vector<double>> states;   // of the network, one for each tuple
+  automata::Dfa machine;                     // Mealy over the tuples and a sink for what is not asked
+  int64_t conflicts = 0;                     // observed steps that it does not make
+};
+
+struct Agreement {
+  int64_t length = 0, words = 0;
+  double answers = 0, whole = 0;  // shares: of answers, and of words with all of them
+};
+
+struct Extraction {
+  std::string method;  // "components", "queries", or "none": no small automaton explains the network
+  std::vector<PartComponents> parts;
+  std::optional<ComponentMachine> components;  // where states gather
+  automata::Dfa machine;                       // minimal, Mealy; empty with method "none"
+  int64_t questions = 0;                       // asked, with method "queries"
+  std::vector<Agreement> agreement;            // at 1, 4 and 16 times the training length
+  // Against the automaton of the task, over the words that are asked about.
+  std::optional<bool> equivalent;
+  Word distinguishing;  // shortest, if it is not
+
+  bool found() const { return method != "none"; }
+};
+
+struct ExtractOptions {
+  int32_t most_states = 256;
+  int64_t words = 64;  // per length of the agreement
+  bool far = true;     // agreement beyond the training length, too
+};
+
+Extraction extract(Subject& subject, const ExtractOptions& options = {});
+
+// The shortest word that is asked about and answered differently by two Mealy machines.
+std::optional<Word> distinguishing_word(const automata::Dfa& a, const automata::Dfa& b, const Words& words);
+
+// How often the network and a Mealy machine answer alike.
+Agreement measure_agreement(Subject& subject, const automata::Dfa& machine, int64_t length, int64_t words);
+
+// A machine with outputs 0 and 1 as an automaton that accepts. No network answers to the empty word: whether
+// the start accepts is chosen so that the automaton is smallest, no on a tie.
+automata::Dfa as_language(const automata::Dfa& machine);
+
+}  // namespace signet::analysis

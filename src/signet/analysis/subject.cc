@@ -1,0 +1,142 @@
+#include "signet/analysis/subject.h"
+
+#include <algorithm>
+#include <map>
+
+#include "signet/automata/dfa_io.h"
+#include "signet/automata/minimize.h"
+#include "signet/automata/regex.h"
+#include "signet/automata/task_machine.h"
+#include "signet/base/error.h"
+#include "signet/base/files.h"
+#include "signet/base/rng.h"
+#include "signet/base/text.h"
+#include "signet/theory/network_file.h"
+
+namespace signet::analysis {
+namespace {
+
+constexpr int64_t kCompiledLength = 40;  // stands for the training length of what was never trained
+constexpr uint64_t kWordSeed = 0x5167;
+
+// What samples of the task look like.
+Words words_of_task(TrainedRecogniser& network) {
+  train::Run& run = network.run();
+  const tasks::Task& task = run.task();
+  const auto range = run.config().train_lengths(task);
+  const auto lead = static_cast<int64_t>(network.lead().size());
+  const auto letters = static_cast<Letter>(network.tokens().size());
+  std::map<int32_t, Letter> letter_of;
+  for (Letter a = 0; a < letters; ++a) letter_of[network.tokens()[static_cast<size_t>(a)]] = a;
+  const auto sample = [&task, lead, letter_of](uint64_t seed, uint64_t index, tasks::LengthRange lengths) {
+    const auto drawn = tasks::make_sample(task, seed, tasks::Split::kTest, index, lengths);
+    Word word;
+    for (size_t i = static_cast<size_t>(lead); i < drawn.tokens.size(); ++i)
+      word.push_back(letter_of.at(drawn.tokens[i]));
+    return word;
+  };
+  Words words;
+  words.longest = std::max<int64_t>(1, task.inputs(range.max) - lead);
+  words.first.assign(static_cast<size_t>(letters), false);
+  words.asked.assign(static_cast<size_t>(letters), task.dense());
+  words.follows.assign(static_cast<size_t>(letters), words.first);
+  constexpr uint64_t kSamples = 4000;
+  for (uint64_t i = 0; i < kSamples; ++i) {
+    const Word word = sample(kWordSeed, i, range);
+    if (word.empty()) continue;
+    words.first[static_cast<size_t>(word[0])] = true;
+    words.asked[static_cast<size_t>(word.back())] = true;
+    for (size_t t = 1; t < word.size(); ++t)
+      words.follows[static_cast<size_t>(word[t - 1])][static_cast<size_t>(word[t])] = true;
+  }
+  const int64_t unread = range.max - (task.inputs(range.max) - lead);  // size minus letters
+  const int64_t shortest = std::max<int64_t>(task.min_size(), 1);
+  words.draw = [sample, unread, shortest](uint64_t index, int64_t length) {
+    const int64_t size = std::clamp(length + unread, shortest, tasks::kMaxSize);
+    return sample(kWordSeed + 1, index, {size, size});
+  };
+  return words;
+}
+
+}  // namespace
+
+Words Words::all(Letter letters, int64_t longest) {
+  Words words;
+  words.longest = longest;
+  words.first.assign(static_cast<size_t>(letters), true);
+  words.asked = words.first;
+  words.follows.assign(static_cast<size_t>(letters), words.first);
+  words.draw = [letters](uint64_t index, int64_t length) {
+    Rng rng(kWordSeed, index);
+    Word word(static_cast<size_t>(length));
+    for (Letter& letter : word) letter = static_cast<Letter>(rng.below(static_cast<uint32_t>(letters)));
+    return word;
+  };
+  return words;
+}
+
+automata::Dfa as_mealy(const automata::Dfa& dfa) {
+  if (dfa.mealy()) return dfa;
+  automata::Dfa machine = dfa;
+  for (const auto& row : dfa.delta) {
+    auto& outputs = machine.output.emplace_back();
+    for (automata::State next : row) outputs.push_back(dfa.accept[static_cast<size_t>(next)] ? 1 : 0);
+  }
+  machine.accept.assign(dfa.delta.size(), false);
+  return automata::minimize(machine);
+}
+
+std::optional<automata::Dfa> machine_of_task(const train::TaskConfig& task) {
+  if (task.name != train::kAutomatonTask) {
+    try {
+      return as_mealy(automata::task_machine(task.name));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kBadInput) throw;
+      return std::nullopt;
+    }
+  }
+  const auto& spec = task.automaton;
+  automata::Dfa dfa =
+      spec.dfa.empty()
+          ? automata::regex_to_dfa(spec.regex, spec.alphabet.empty() ? automata::letters_in(spec.regex)
+                                                                     : automata::alphabet_of(spec.alphabet))
+          : automata::dfa_from_json(spec.dfa);
+  if (spec.targets == "state") {
+    dfa.output = dfa.delta;
+  } else if (dfa.mealy()) {  // classes number the outputs that occur
+    std::vector<int32_t> outputs;
+    for (const auto& row : dfa.output) outputs.insert(outputs.end(), row.begin(), row.end());
+    std::sort(outputs.begin(), outputs.end());
+    outputs.erase(std::unique(outputs.begin(), outputs.end()), outputs.end());
+    for (auto& row : dfa.output)
+      for (int32_t& output : row)
+        output =
+            static_cast<int32_t>(std::lower_bound(outputs.begin(), outputs.end(), output) - outputs.begin());
+  }
+  return as_mealy(dfa);
+}
+
+Subject open_subject(const std::string& path, NumberType type) {
+  Subject subject;
+  subject.title = path;
+  if (!is_directory(path)) {
+    subject.compiled = theory::load_network(path);
+    subject.network = theory::make_recogniser(*subject.compiled, type);
+    subject.words = Words::all(static_cast<Letter>(subject.network->alphabet().size()), kCompiledLength);
+    subject.automaton = as_mealy(subject.compiled->dfa);
+    return subject;
+  }
+  auto trained = TrainedRecogniser::load(path);
+  subject.trained = trained.get();
+  subject.network = std::move(trained);
+  subject.words = words_of_task(*subject.trained);
+  subject.automaton = machine_of_task(subject.trained->run().config().task);
+  if (subject.automaton && subject.automaton->alphabet != subject.network->alphabet())
+    subject.automaton.reset();  // of other letters: nothing to compare with
+  if (subject.automaton)
+    for (auto& row : subject.automaton->output)
+      for (int32_t& output : row) output = std::max(0, subject.trained->output_of(output));
+  return subject;
+}
+
+}  // namespace signet::analysis
