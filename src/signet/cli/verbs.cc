@@ -6,6 +6,9 @@ namespace signet::cli {
 std::unique_ptr<Verb> make_demo();
 std::unique_ptr<Verb> make_train();
 std::unique_ptr<Verb> make_eval();
+std::unique_ptr<Verb> make_tokenizer();
+std::unique_ptr<Verb> make_tokenize();
+std::unique_ptr<Verb> make_data();
 std::unique_ptr<Verb> make_sweep();
 std::unique_ptr<Verb> make_reproduce();
 std::unique_ptr<Verb> make_report();
@@ -26,6 +29,9 @@ const std::vector<VerbEntry>& verbs() {
       {"demo", "watch two models fail and solve parity; ends with report.html", make_demo},
       {"train", "train a model on a task", make_train},
       {"eval", "measure a trained model at any length", make_eval},
+      {"tokenizer", "make a tokenizer, look into one, or use one", make_tokenizer},
+      {"tokenize", "turn text into shards of tokens to train on", make_tokenize},
+      {"data", "show what tokenized data holds", make_data},
       {"sweep", "train a grid of models, tasks, learning rates and seeds", make_sweep},
       {"reproduce", "run a published table or figure and compare", make_reproduce},
       {"report", "write one HTML page that compares runs", make_report},

@@ -1,0 +1,87 @@
+#include <fmt/core.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "signet/base/error.h"
+#include "signet/base/progress.h"
+#include "signet/cli/text_options.h"
+#include "signet/cli/verb.h"
+#include "signet/text/tokenize.h"
+
+namespace signet::cli {
+namespace {
+
+class Tokenize final : public Verb {
+ public:
+  void define(Options& options) override {
+    options.positionals("INPUT", options_.inputs,
+                        "files or folders of text or JSONL, plain, gzip or zstd; - is "
+                        "standard input");
+    options.value("--tokenizer", options_.tokenizer,
+                  "tokenizer.json, a sentencepiece .model, vocab.bpe, a folder with one of them, or bytes");
+    options.value("-o,--out", options_.folder, "folder for the shards");
+    add_source_options(options, options_.source);
+    options.value("--held-out", options_.held_out, "share of the documents kept for validation");
+    options.value("--shard-tokens", options_.shard_tokens, "tokens of one shard");
+    options.flag("--force", options_.force, "replace the data that is in the folder");
+    options.flag("--json", json_, "print what was made as one JSON object");
+    options.flag("--quiet", quiet_, "no progress");
+    options.example(
+        "signet train --help | signet tokenize - --format lines --tokenizer bytes -o data/help --held-out "
+        "0.2",
+        "every line a document, every byte a token");
+    options.example(
+        "printf '{\"text\": \"one\"}\\n{\"text\": \"two\"}\\n' | signet tokenize - --tokenizer bytes -o "
+        "data/piped",
+        "whatever writes JSON lines");
+    options.example("signet data data/help", "what is there");
+  }
+
+  int run() override {
+    if (options_.inputs.empty())
+      fail(ErrorCode::kUsage, "name the text: files, folders, or - for standard input");
+    if (options_.tokenizer.empty())
+      fail(ErrorCode::kUsage,
+           "--tokenizer is missing: a file, or bytes; signet tokenizer train makes a new one");
+    if (options_.folder.empty()) fail(ErrorCode::kUsage, "-o is missing: the folder for the shards");
+    if (options_.shard_tokens < 1024 || options_.shard_tokens > int64_t{1} << 30)
+      fail(ErrorCode::kUsage, "--shard-tokens must lie between 1024 and 2^30, not {}", options_.shard_tokens);
+    check_source_options(options_.source);
+    std::unique_ptr<Progress> progress;
+    const auto manifest = text::tokenize(options_, [&](const text::TokenizeProgress& now) {
+      if (!progress)
+        progress = std::make_unique<Progress>("tokenize", now.total, 0, ProgressStyle::of_stderr(quiet_));
+      progress->update(now.consumed, fmt::format("{} documents  {} tokens", now.documents, now.tokens));
+    });
+    progress.reset();
+    const double ratio =
+        static_cast<double>(manifest.bytes()) / std::max(1.0, static_cast<double>(manifest.tokens()));
+    if (json_) {
+      fmt::print("{}\n", nlohmann::ordered_json{{"folder", options_.folder},
+                                                {"documents", manifest.documents()},
+                                                {"tokens", manifest.tokens()},
+                                                {"bytes", manifest.bytes()},
+                                                {"bytes_per_token", ratio},
+                                                {"empty", manifest.empty},
+                                                {"shards", manifest.shards.size()}}
+                             .dump(2));
+    } else {
+      fmt::print("{}: {} documents, {} tokens of {:.2f} bytes, {} shard{}{}\n", options_.folder,
+                 manifest.documents(), manifest.tokens(), ratio, manifest.shards.size(),
+                 manifest.shards.size() == 1 ? "" : "s",
+                 manifest.empty ? fmt::format("; {} empty documents left out", manifest.empty) : "");
+    }
+    return 0;
+  }
+
+ private:
+  text::TokenizeOptions options_;
+  bool json_ = false, quiet_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_tokenize() { return std::make_unique<Tokenize>(); }
+
+}  // namespace signet::cli

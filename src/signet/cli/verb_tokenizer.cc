@@ -1,0 +1,174 @@
+#include <fmt/core.h>
+
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "signet/base/error.h"
+#include "signet/base/files.h"
+#include "signet/base/hash.h"
+#include "signet/base/progress.h"
+#include "signet/base/text.h"
+#include "signet/cli/text_options.h"
+#include "signet/cli/verb.h"
+#include "signet/text/bpe_trainer.h"
+#include "signet/text/tokenizer.h"
+
+namespace signet::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+class TokenizerVerb final : public Verb {
+ public:
+  void define(Options& options) override {
+    options_ = &options;
+    options.positional("ACTION", action_, "train, show, encode or decode");
+    options.offer("ACTION", {"train", "show", "encode", "decode"});
+    options.positionals("INPUT", inputs_, "files or folders of text; - is standard input", false);
+    options.value("--tokenizer", tokenizer_,
+                  "tokenizer.json, a sentencepiece .model, vocab.bpe, a folder with one of them, or bytes");
+    options.value("--vocabulary", vocabulary_, "with train: how many tokens");
+    options.value("-o,--out", out_, "with train: the tokenizer.json to write");
+    add_source_options(options, source_);
+    options.flag("--special", special_, "with encode: names of special tokens in the text stand for them");
+    options.flag("--json", json_, "print one JSON object");
+    options.flag("--quiet", quiet_, "no progress");
+    options.example("signet train --help | signet tokenizer train - --vocabulary 400 -o tokenizer.json",
+                    "a byte-level BPE vocabulary of some text");
+    options.example("signet tokenizer show --tokenizer tokenizer.json", "what a tokenizer file holds");
+    options.example("printf 'two words' | signet tokenizer encode --tokenizer tokenizer.json",
+                    "the ids of a text");
+    options.example("echo 116 119 111 | signet tokenizer decode --tokenizer bytes", "and back");
+  }
+
+  int run() override {
+    check_source_options(source_);
+    if (action_ == "train") return train();
+    if (action_ != "show" && action_ != "encode" && action_ != "decode")
+      fail(ErrorCode::kUsage, "tokenizer {}: there are train, show, encode and decode{}",
+           printable(action_, 40), did_you_mean(action_, {"train", "show", "encode", "decode"}));
+    if (tokenizer_.empty()) fail(ErrorCode::kUsage, "{} needs --tokenizer FILE", action_);
+    if (inputs_.empty()) inputs_ = {"-"};
+    const auto tokenizer = text::Tokenizer::open(tokenizer_);
+    return action_ == "show"     ? show(*tokenizer)
+           : action_ == "encode" ? encode(*tokenizer)
+                                 : decode(*tokenizer);
+  }
+
+ private:
+  int train() {
+    if (out_.empty() || inputs_.empty())
+      fail(ErrorCode::kUsage,
+           "train needs text and the file to write: signet tokenizer train INPUT... -o "
+           "tokenizer.json");
+    if (vocabulary_ < 257 || vocabulary_ > 1 << 20)
+      fail(ErrorCode::kUsage, "--vocabulary must lie between 257 (the bytes and the end) and 1048576, not {}",
+           vocabulary_);
+    text::DocumentSource source(inputs_, source_);
+    text::WordCounts counts;
+    {
+      Progress progress("words", source.total_bytes(), 0, ProgressStyle::of_stderr(quiet_));
+      text::Record record;
+      while (source.next(record)) {
+        counts.add(source.document(record));
+        progress.update(source.consumed_bytes(), fmt::format("{} words", counts.words().size()));
+      }
+    }
+    Progress progress("merges", vocabulary_, 0, ProgressStyle::of_stderr(quiet_));
+    const auto spec = text::train_bpe(counts, vocabulary_, [&](int64_t size) { progress.update(size, ""); });
+    progress.finish();
+    write_file_atomic(out_, text::write_tokenizer_json(spec));
+    const auto size = static_cast<int64_t>(spec.vocabulary.size());
+    if (json_)
+      fmt::print(
+          "{}\n",
+          ordered_json{{"file", out_}, {"vocabulary", size}, {"words", counts.words().size()}}.dump(2));
+    else
+      fmt::print("{}: {} tokens from {} different words{}\n", out_, size, counts.words().size(),
+                 size < vocabulary_ ? "; the text has no more pairs that repeat" : "");
+    return 0;
+  }
+
+  int show(const text::Tokenizer& tokenizer) const {
+    if (json_) {
+      fmt::print("{}\n", ordered_json{{"kind", tokenizer.kind()},
+                                      {"vocabulary", tokenizer.vocabulary()},
+                                      {"start", tokenizer.start()},
+                                      {"fingerprint", hash_text(tokenizer.fingerprint())}}
+                             .dump(2));
+      return 0;
+    }
+    fmt::print("{}, {} tokens; documents begin with token {}\n", tokenizer.kind(), tokenizer.vocabulary(),
+               tokenizer.start());
+    return 0;
+  }
+
+  // A line of ids for each document.
+  int encode(const text::Tokenizer& tokenizer) const {
+    text::DocumentSource source(inputs_, source_);
+    const auto encoder = tokenizer.encoder(special_);
+    text::Record record;
+    std::vector<int32_t> ids;
+    int64_t bytes = 0, count = 0, documents = 0;
+    double seconds = 0;
+    while (source.next(record)) {
+      const std::string document = source.document(record);
+      ids.clear();
+      const auto begin = std::chrono::steady_clock::now();
+      encoder->encode(document, ids);
+      seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      bytes += static_cast<int64_t>(document.size());
+      count += static_cast<int64_t>(ids.size());
+      ++documents;
+      if (json_) continue;
+      std::string line;
+      for (const int32_t id : ids) (line += std::to_string(id)) += ' ';
+      if (!line.empty()) line.pop_back();
+      fmt::print("{}\n", line);
+    }
+    if (json_)
+      fmt::print("{}\n", ordered_json{{"documents", documents},
+                                      {"bytes", bytes},
+                                      {"tokens", count},
+                                      {"bytes_per_token",
+                                       count ? static_cast<double>(bytes) / static_cast<double>(count) : 0},
+                                      {"encode_seconds", seconds}}
+                             .dump(2));
+    return 0;
+  }
+
+  int decode(const text::Tokenizer& tokenizer) const {
+    text::SourceOptions lines = source_;
+    lines.format = "lines";
+    text::DocumentSource source(inputs_, lines);
+    text::Record record;
+    while (source.next(record)) {
+      std::vector<int32_t> ids;
+      for (const auto& word : split(record.text, ' ')) {
+        if (word.empty() || word == "\r") continue;
+        const int64_t id = parse_int(word, "a token id");
+        if (id < 0 || id >= tokenizer.vocabulary())
+          bad_input("token {}: the vocabulary has {}", id, tokenizer.vocabulary());
+        ids.push_back(static_cast<int32_t>(id));
+      }
+      const std::string text = tokenizer.decode(ids.data(), ids.size());
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      std::fputc('\n', stdout);
+    }
+    return 0;
+  }
+
+  Options* options_ = nullptr;
+  std::string action_, tokenizer_, out_;
+  std::vector<std::string> inputs_;
+  text::SourceOptions source_;
+  int64_t vocabulary_ = 32000;
+  bool special_ = false, json_ = false, quiet_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_tokenizer() { return std::make_unique<TokenizerVerb>(); }
+
+}  // namespace signet::cli

@@ -1,0 +1,244 @@
+#include "signet/text/corpus.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "signet/base/error.h"
+#include "signet/base/hash.h"
+#include "signet/base/text.h"
+#include "signet/io/json.h"
+#include "signet/io/safetensors.h"
+
+namespace signet::text {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr char kFormat[] = "signet tokens";
+constexpr int64_t kVersion = 1;
+constexpr int64_t kMaxDocument = (int64_t{1} << 31) - 2;  // tokens
+
+uint64_t read_hash(const ordered_json& object, const char* key, const std::string& where) {
+  const std::string text = io::json_string(object, key, where);
+  if (text.size() != 16 || text.find_first_not_of("0123456789abcdef") != text.npos)
+    bad_input("{}: '{}' must be 16 hexadecimal digits", printable(where), key);
+  return std::stoull(text, nullptr, 16);
+}
+
+int64_t read_count(const ordered_json& object, const char* key, const std::string& where) {
+  const int64_t value = io::json_int(object, key, where);
+  if (value < 0 || value > int64_t{1} << 50) bad_input("{}: '{}' is out of range", printable(where), key);
+  return value;
+}
+
+int64_t sum_of(const std::vector<ShardInfo>& shards, int64_t ShardInfo::*member) {
+  int64_t sum = 0;
+  for (const auto& shard : shards) sum += shard.*member;
+  return sum;
+}
+
+}  // namespace
+
+int64_t CorpusManifest::documents() const { return sum_of(shards, &ShardInfo::documents); }
+int64_t CorpusManifest::tokens() const { return sum_of(shards, &ShardInfo::tokens); }
+int64_t CorpusManifest::bytes() const { return sum_of(shards, &ShardInfo::bytes); }
+
+CorpusManifest CorpusManifest::read(const std::string& folder) {
+  const std::string path = join_path(folder, kManifestFile);
+  if (!exists(path))
+    bad_input("{} holds no {}: make it with signet tokenize INPUT... --tokenizer FILE -o {}",
+              printable(folder), kManifestFile, shell_word(folder));
+  const auto json = io::read_json_file(path);
+  if (!json.is_object() || !json.contains("format") || json["format"] != kFormat)
+    bad_input("{}: not the description of tokenized data", printable(path));
+  if (const int64_t version = io::json_int(json, "version", path); version != kVersion)
+    bad_input("{}: version {}; this program reads version {}", printable(path), version, kVersion);
+  CorpusManifest manifest;
+  const auto& tokenizer = io::json_member(json, "tokenizer", path);
+  manifest.tokenizer_kind = io::json_string(tokenizer, "kind", path);
+  manifest.vocabulary = read_count(tokenizer, "vocabulary", path);
+  manifest.start = read_count(tokenizer, "start", path);
+  manifest.tokenizer = read_hash(tokenizer, "fingerprint", path);
+  manifest.held_out = io::json_double(json, "held_out", path);
+  manifest.source = read_hash(json, "source", path);
+  manifest.records = read_count(json, "records", path);
+  manifest.empty = read_count(json, "empty", path);
+  manifest.complete = io::json_bool(json, "complete", path);
+  const auto& shards = io::json_member(json, "shards", path);
+  if (!shards.is_array()) bad_input("{}: 'shards' must be a list", printable(path));
+  for (const auto& entry : shards) {
+    const std::string where = path + ": shards";
+    ShardInfo shard;
+    shard.file = io::json_string(entry, "file", where);
+    if (shard.file.empty() || shard.file.find('/') != shard.file.npos)
+      bad_input("{}: '{}' is no name of a file in this folder", printable(where), printable(shard.file));
+    shard.documents = read_count(entry, "documents", where);
+    shard.tokens = read_count(entry, "tokens", where);
+    shard.bytes = read_count(entry, "bytes", where);
+    const auto& hashes = io::json_member(entry, "hashes", where);
+    shard.header_hash = read_hash(hashes, "header", where);
+    shard.tokens_hash = read_hash(hashes, "tokens", where);
+    shard.ends_hash = read_hash(hashes, "ends", where);
+    shard.hashes_hash = read_hash(hashes, "hashes", where);
+    shard.bytes_hash = read_hash(hashes, "bytes", where);
+    manifest.shards.push_back(std::move(shard));
+  }
+  return manifest;
+}
+
+void CorpusManifest::write(const std::string& folder) const {
+  ordered_json list = ordered_json::array();
+  for (const auto& shard : shards)
+    list.push_back({{"file", shard.file},
+                    {"documents", shard.documents},
+                    {"tokens", shard.tokens},
+                    {"bytes", shard.bytes},
+                    {"hashes",
+                     {{"header", hash_text(shard.header_hash)},
+                      {"tokens", hash_text(shard.tokens_hash)},
+                      {"ends", hash_text(shard.ends_hash)},
+                      {"hashes", hash_text(shard.hashes_hash)},
+                      {"bytes", hash_text(shard.bytes_hash)}}}});
+  const ordered_json json = {{"format", kFormat},
+                             {"version", kVersion},
+                             {"tokenizer",
+                              {{"kind", tokenizer_kind},
+                               {"vocabulary", vocabulary},
+                               {"start", start},
+                               {"fingerprint", hash_text(tokenizer)}}},
+                             {"held_out", held_out},
+                             {"source", hash_text(source)},
+                             {"records", records},
+                             {"empty", empty},
+                             {"complete", complete},
+                             {"shards", list}};
+  write_file_atomic(join_path(folder, kManifestFile), json.dump(1) + "\n");
+}
+
+void ShardBuilder::add(const std::vector<int32_t>& tokens, uint64_t hash, int64_t bytes) {
+  if (static_cast<int64_t>(tokens.size()) > kMaxDocument)
+    bad_input("a document of {} tokens; at most {}", tokens.size(), kMaxDocument);
+  const size_t width = wide_ ? 4 : 2, begin = tokens_.size();
+  tokens_.resize(begin + tokens.size() * width);
+  char* out = tokens_.data() + begin;
+  for (const int32_t token : tokens) {
+    std::memcpy(out, &token, width);  // little-endian: the low bytes come first
+    out += width;
+  }
+  count_ += static_cast<int64_t>(tokens.size());
+  text_bytes_ += bytes;
+  ends_.push_back(count_);
+  bytes_.push_back(bytes);
+  hashes_.push_back(hash);
+}
+
+ShardInfo ShardBuilder::write(const std::string& folder, const std::string& file) {
+  const auto count = documents();
+  const auto written = io::write_safetensors(
+      join_path(folder, file),
+      {{"tokens", wide_ ? io::StoredType::kU32 : io::StoredType::kU16, {count_}, tokens_.data()},
+       {"ends", io::StoredType::kI64, {count}, ends_.data()},
+       {"hashes", io::StoredType::kU64, {count}, hashes_.data()},
+       {"bytes", io::StoredType::kI64, {count}, bytes_.data()}});
+  ShardInfo info{file, count, count_, text_bytes_, written.header_hash, 0, 0, 0, 0};
+  for (const auto& tensor : written.tensors) {
+    const std::string& name = tensor.info.name;
+    (name == "tokens"   ? info.tokens_hash
+     : name == "ends"   ? info.ends_hash
+     : name == "hashes" ? info.hashes_hash
+                        : info.bytes_hash) = tensor.hash;
+  }
+  *this = ShardBuilder(wide_ ? 65537 : 1);
+  return info;
+}
+
+Corpus::Corpus(const std::string& folder) : folder_(folder), manifest_(CorpusManifest::read(folder)) {
+  tokenizer_ = Tokenizer::open(folder);
+  if (tokenizer_->fingerprint() != manifest_.tokenizer || tokenizer_->vocabulary() != manifest_.vocabulary ||
+      tokenizer_->start() != manifest_.start)
+    bad_input("{}: the tokenizer there is not the one that made the data (fingerprint {}, not {})",
+              printable(folder), hash_text(tokenizer_->fingerprint()), hash_text(manifest_.tokenizer));
+  for (const auto& info : manifest_.shards) open_shard(info);
+}
+
+void Corpus::open_shard(const ShardInfo& info) {
+  const std::string path = join_path(folder_, info.file);
+  const auto file = io::SafetensorsFile::open(path);
+  if (file.header_hash() != info.header_hash)
+    bad_input("{}: not the file that {} describes; tokenize again", printable(path), kManifestFile);
+  const auto tensor = [&](const char* name, std::initializer_list<io::StoredType> types, int64_t count) {
+    const auto* found = file.find(name);
+    if (!found || std::find(types.begin(), types.end(), found->dtype) == types.end() ||
+        found->shape != std::vector<int64_t>{count})
+      bad_input("{}: '{}' is missing or has another type or size than {} says", printable(path), name,
+                kManifestFile);
+    return found;
+  };
+  using io::StoredType;
+  const auto* tokens = tensor("tokens", {StoredType::kU16, StoredType::kU32}, info.tokens);
+  tensor("ends", {StoredType::kI64}, info.documents);
+  tensor("hashes", {StoredType::kU64}, info.documents);
+  tensor("bytes", {StoredType::kI64}, info.documents);
+  const auto count = static_cast<size_t>(info.documents);
+  std::vector<int64_t> ends(count), bytes(count);
+  std::vector<uint64_t> hashes(count);
+  const auto width = static_cast<int64_t>(sizeof(int64_t)) * info.documents;
+  file.read("ends", ends.data(), width);
+  file.read("hashes", hashes.data(), width);
+  file.read("bytes", bytes.data(), width);
+  int64_t begin = 0;
+  const auto limit = static_cast<uint64_t>(manifest_.held_out * 0x1.0p53);
+  for (size_t i = 0; i < count; ++i) {
+    if (ends[i] < begin || ends[i] > info.tokens || ends[i] - begin > kMaxDocument || bytes[i] < 0)
+      bad_input("{}: document {} has impossible bounds; tokenize again", printable(path), i);
+    // Not the hash itself: whoever chose documents by it would choose the split.
+    const int split = (xxh64(&hashes[i], sizeof hashes[i], 1) >> 11) < limit ? kHeldOut : kTrain;
+    documents_[split].push_back(
+        {begin, static_cast<int32_t>(shards_.size()), static_cast<int32_t>(ends[i] - begin), bytes[i]});
+    tokens_[split] += ends[i] - begin;
+    bytes_[split] += bytes[i];
+    begin = ends[i];
+  }
+  if (begin != info.tokens)
+    bad_input("{}: {} tokens belong to no document", printable(path), info.tokens - begin);
+  shards_.push_back({std::make_unique<InputFile>(path), tokens->offset, tokens->dtype == StoredType::kU32});
+}
+
+void Corpus::read(const DocumentPlace& document, int64_t from, int64_t count, int32_t* out) const {
+  const Shard& shard = shards_[static_cast<size_t>(document.shard)];
+  const int64_t width = shard.wide ? 4 : 2;
+  // Into the end of the output, and from there spread out to its front.
+  char* const raw = reinterpret_cast<char*>(out) + count * (4 - width);
+  shard.file->read_at(shard.offset + (document.begin + from) * width, raw, count * width);
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t value = 0;
+    std::memcpy(&value, raw + i * width, static_cast<size_t>(width));
+    largest = std::max(largest, value);
+    out[i] = static_cast<int32_t>(value);
+  }
+  if (count > 0 && largest >= static_cast<uint64_t>(manifest_.vocabulary))
+    bad_input("{}: holds token {}, and the vocabulary has {}; it is damaged: tokenize again",
+              printable(shard.file->path()), largest, manifest_.vocabulary);
+}
+
+void Corpus::verify(const std::function<void(int64_t)>& progress) const {
+  int64_t done = 0;
+  for (const auto& info : manifest_.shards) {
+    const std::string path = join_path(folder_, info.file);
+    const auto file = io::SafetensorsFile::open(path);
+    const std::pair<const char*, uint64_t> expected[] = {{"tokens", info.tokens_hash},
+                                                         {"ends", info.ends_hash},
+                                                         {"hashes", info.hashes_hash},
+                                                         {"bytes", info.bytes_hash}};
+    for (const auto& [name, hash] : expected) {
+      const auto* tensor = file.find(name);
+      if (!tensor || file.hash(*tensor) != hash)
+        bad_input("{}: '{}' is damaged (its hash is another); tokenize again", printable(path), name);
+    }
+    if (progress) progress(++done);
+  }
+}
+
+}  // namespace signet::text

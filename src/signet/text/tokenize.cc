@@ -1,0 +1,185 @@
+#include "signet/text/tokenize.h"
+
+#include <algorithm>
+#include <future>
+
+#include "signet/base/error.h"
+#include "signet/base/hash.h"
+#include "signet/base/signals.h"
+#include "signet/base/tell.h"
+#include "signet/base/text.h"
+#include "signet/base/thread_pool.h"
+
+namespace signet::text {
+namespace {
+
+constexpr int64_t kPieceBytes = 8 << 20;  // of documents that are in memory together, twice
+
+struct EncodedDocument {
+  std::vector<int32_t> tokens;
+  uint64_t hash = 0;
+  int64_t bytes = 0;
+};
+
+// What is read while the piece before it is encoded.
+struct Piece {
+  std::vector<Record> records;
+  int64_t bytes = 0, consumed = 0;
+};
+
+class Tokenizing {
+ public:
+  explicit Tokenizing(const TokenizeOptions& options)
+      : options_(options),
+        tokenizer_(Tokenizer::open(options.tokenizer)),
+        source_(options.inputs, options.source),
+        builder_(tokenizer_->vocabulary()) {
+    manifest_.tokenizer_kind = tokenizer_->kind();
+    manifest_.vocabulary = tokenizer_->vocabulary();
+    manifest_.start = tokenizer_->start();
+    manifest_.tokenizer = tokenizer_->fingerprint();
+    manifest_.held_out = options.held_out;
+    manifest_.source = source_.fingerprint();
+    prepare_folder();
+  }
+
+  CorpusManifest run(const std::function<void(const TokenizeProgress&)>& progress) {
+    StopSignal signals;
+    skip(manifest_.records);
+    for (int64_t i = 0; i < thread_count(); ++i) encoders_.push_back(tokenizer_->encoder());
+    Piece piece = read_piece();
+    while (!piece.records.empty()) {
+      auto next = std::async(std::launch::async, [this] { return read_piece(); });
+      encode(piece);
+      for (auto& document : encoded_) {
+        ++manifest_.records;
+        if (document.bytes == 0)
+          ++manifest_.empty;
+        else
+          builder_.add(document.tokens, document.hash, document.bytes);
+        if (builder_.tokens() >= options_.shard_tokens) write_shard();
+      }
+      if (progress)
+        progress({piece.consumed, source_.total_bytes(), manifest_.documents() + builder_.documents(),
+                  manifest_.tokens() + builder_.tokens()});
+      piece = next.get();
+      if (const int signal = StopSignal::requested()) {
+        write_shard();
+        StopSignal::fail_stopped(signal,
+                                 fmt::format("{} documents are in {}; the same command goes on from there",
+                                             manifest_.documents(), printable(options_.folder)));
+      }
+    }
+    manifest_.complete = true;
+    write_shard();
+    if (source_.left_out())
+      tell(fmt::format("signet: {} files of the folders hold zero bytes and were left out: they are no text",
+                       source_.left_out()));
+    if (manifest_.documents() == 0) bad_input("the inputs hold no text");
+    return manifest_;
+  }
+
+ private:
+  void prepare_folder() {
+    const std::string& folder = options_.folder;
+    make_directories(folder);
+    lock_ = DirectoryLock(folder);
+    if (exists(join_path(folder, kManifestFile))) {
+      if (!options_.force) return resume(CorpusManifest::read(folder));
+      for (const auto& shard : CorpusManifest::read(folder).shards)
+        remove_tree(join_path(folder, shard.file));
+      remove_tree(join_path(folder, kManifestFile));
+    }
+    for (const auto& name : list_directory(folder))
+      if (name != ".lock" && !options_.force)
+        bad_input("{} holds files that are no tokenized data ('{}'); give another folder, or --force",
+                  printable(folder), printable(name, 60));
+    tokenizer_->save(folder);
+    manifest_.write(folder);
+  }
+
+  void resume(const CorpusManifest& stored) {
+    const std::string folder = printable(options_.folder);
+    if (stored.complete)
+      fail(ErrorCode::kUsage, "{} is complete ({} documents); --force makes it anew", folder,
+           stored.documents());
+    if (stored.tokenizer != manifest_.tokenizer || stored.source != manifest_.source ||
+        stored.held_out != manifest_.held_out)
+      fail(ErrorCode::kUsage,
+           "{} was begun with other inputs, another tokenizer or other options; give the same to go on, or "
+           "--force to begin anew",
+           folder);
+    manifest_ = stored;
+    if (stored.records > 0)
+      tell(fmt::format("signet: {}: going on after {} documents", folder, stored.documents()));
+  }
+
+  void skip(int64_t records) {
+    Record record;
+    for (int64_t i = 0; i < records; ++i)
+      if (!source_.next(record))
+        bad_input("the inputs have {} records, but {} were read from them before", i, records);
+  }
+
+  Piece read_piece() {
+    Piece piece;
+    Record record;
+    while (piece.bytes < kPieceBytes && source_.next(record)) {
+      piece.bytes += static_cast<int64_t>(record.text.size()) + 64;
+      piece.records.push_back(std::move(record));
+    }
+    piece.consumed = source_.consumed_bytes();
+    return piece;
+  }
+
+  // Each thread takes about as many bytes.
+  void encode(const Piece& piece) {
+    const auto count = static_cast<int64_t>(piece.records.size());
+    encoded_.resize(piece.records.size());
+    const int64_t parts = std::min<int64_t>(parts_of(count), static_cast<int64_t>(encoders_.size()));
+    std::vector<int64_t> cuts(static_cast<size_t>(parts) + 1, count);
+    int64_t bytes = 0, part = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      while (part < parts && bytes * parts >= part * piece.bytes) cuts[static_cast<size_t>(part++)] = i;
+      bytes += static_cast<int64_t>(piece.records[static_cast<size_t>(i)].text.size()) + 64;
+    }
+    parallel_for(parts, 1, [&](int64_t first, int64_t last) {
+      for (int64_t p = first; p < last; ++p)
+        for (int64_t i = cuts[p]; i < cuts[p + 1]; ++i) {
+          auto& out = encoded_[i];
+          const std::string text = source_.document(piece.records[i]);
+          out.tokens.clear();
+          encoders_[p]->encode(text, out.tokens);
+          out.hash = xxh64(text);
+          out.bytes = static_cast<int64_t>(text.size());
+        }
+    });
+  }
+
+  void write_shard() {
+    if (builder_.documents() > 0)
+      manifest_.shards.push_back(
+          builder_.write(options_.folder, fmt::format("{:06}.safetensors", manifest_.shards.size())));
+    manifest_.write(options_.folder);
+  }
+
+  const TokenizeOptions& options_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  DocumentSource source_;
+  CorpusManifest manifest_;
+  DirectoryLock lock_;
+  ShardBuilder builder_;
+  std::vector<std::unique_ptr<Encoder>> encoders_;
+  std::vector<EncodedDocument> encoded_;
+};
+
+}  // namespace
+
+CorpusManifest tokenize(const TokenizeOptions& options,
+                        const std::function<void(const TokenizeProgress&)>& progress) {
+  if (!(options.held_out >= 0 && options.held_out < 1))
+    fail(ErrorCode::kUsage, "the held-out share must be at least 0 and below 1, not {}", options.held_out);
+  return Tokenizing(options).run(progress);
+}
+
+}  // namespace signet::text

@@ -1,0 +1,279 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "signet/base/thread_pool.h"
+#include "signet/text/sampler.h"
+#include "signet/text/tokenize.h"
+#include "support/command.h"
+
+namespace signet::text {
+namespace {
+
+using test::expect_bad_input;
+using test::TemporaryDirectory;
+using test::write_text;
+
+std::vector<std::string> texts_of(const Corpus& corpus, Corpus::Split split) {
+  std::vector<std::string> texts;
+  for (const auto& document : corpus.documents(split)) {
+    std::vector<int32_t> ids(static_cast<size_t>(document.tokens));
+    corpus.read(document, 0, document.tokens, ids.data());
+    texts.push_back(corpus.tokenizer().decode(ids.data(), ids.size()));
+  }
+  return texts;
+}
+
+TokenizeOptions options_for(const TemporaryDirectory& directory, std::vector<std::string> inputs) {
+  TokenizeOptions options;
+  options.inputs = std::move(inputs);
+  options.tokenizer = "bytes";
+  options.folder = directory / "data";
+  options.held_out = 0;
+  return options;
+}
+
+std::vector<std::string> tokenized(const TemporaryDirectory& directory, const TokenizeOptions& options) {
+  std::filesystem::remove_all(directory / "data");
+  tokenize(options);
+  return texts_of(Corpus(options.folder), Corpus::kTrain);
+}
+
+TEST(DocumentSource, FilesFoldersLinesSeparatorsAndJson) {
+  const TemporaryDirectory directory;
+  write_text(directory / "in/b.txt", "second\nfile");
+  write_text(directory / "in/a.txt", "first");
+  write_text(directory / "in/.hidden", "no");
+  write_text(directory / "in/deep/c.txt", "third");
+  write_text(directory / "in/binary", std::string("a\0b", 3));
+  write_text(directory / "in/d.jsonl",
+             "{\"text\": \"fo\\u0075r\", \"n\": 1}\n\n{\"n\": 2, \"text\": \"five\"}");
+  const std::vector<std::string> right = {"first", "second\nfile", "four", "five", "third"};
+  auto options = options_for(directory, {directory / "in"});
+  auto texts = tokenized(directory, options);
+  EXPECT_EQ(std::multiset<std::string>(texts.begin(), texts.end()),
+            std::multiset<std::string>(right.begin(), right.end()));
+
+  options = options_for(directory, {directory / "in/b.txt", directory / "in/a.txt"});
+  options.source.format = "lines";
+  EXPECT_EQ(tokenized(directory, options), (std::vector<std::string>{"second", "file", "first"}));
+
+  write_text(directory / "story.txt", "one<|endoftext|>two<|endoftext|><|endoftext|>three\n");
+  options = options_for(directory, {directory / "story.txt"});
+  options.source.separator = "<|endoftext|>";
+  EXPECT_EQ(tokenized(directory, options), (std::vector<std::string>{"one", "two", "three\n"}));
+
+  options = options_for(directory, {directory / "in/d.jsonl"});
+  options.source.field = "n";
+  expect_bad_input([&] { tokenized(directory, options); }, "d.jsonl:1");
+  options.source.field = "body";
+  expect_bad_input([&] { tokenized(directory, options); }, "choose one by --field");
+}
+
+TEST(DocumentSource, ASeparatorMayLieAcrossTwoPieces) {
+  const TemporaryDirectory directory;
+  std::string text;
+  std::vector<std::string> right;
+  for (int i = 0; i < 3000; ++i) {
+    right.push_back(std::string(static_cast<size_t>(37 * i % 501 + 1), 'x') + std::to_string(i));
+    text += right.back() + "<sep>";
+  }
+  write_text(directory / "text", text);
+  auto options = options_for(directory, {directory / "text"});
+  options.source.separator = "<sep>";
+  EXPECT_EQ(tokenized(directory, options), right);
+}
+
+TEST(DocumentSource, PackedFilesAreReadAndDamagedOnesNamed) {
+  const TemporaryDirectory directory;
+  std::string lines;
+  for (int i = 0; i < 20'000; ++i) lines += "{\"text\": \"line " + std::to_string(i) + "\"}\n";
+  write_text(directory / "a.jsonl", lines);
+  for (const auto& [tool, ending] : {std::pair{"gzip", ".gz"}, std::pair{"zstd -q", ".zst"}}) {
+    const std::string packed = directory / (std::string("a.jsonl") + ending);
+    if (test::run_command(std::string(tool) + " -c '" + (directory / "a.jsonl") + "' > '" + packed + "'")
+            .exit_code)
+      continue;  // no such tool here
+    const auto options = options_for(directory, {packed});
+    const auto texts = tokenized(directory, options);
+    ASSERT_EQ(texts.size(), 20'000u) << ending;
+    EXPECT_EQ(texts[19'999], "line 19999");
+    const std::string content = test::read_text(packed);
+    write_text(packed, content.substr(0, content.size() / 2));
+    expect_bad_input([&] { tokenized(directory, options); }, "ends in the middle");
+    std::string broken = content;
+    broken[content.size() / 2] ^= 0x55;
+    broken[content.size() / 2 + 1] ^= 0x55;
+    write_text(packed, broken);
+    EXPECT_TRUE(test::error_of([&] { tokenized(directory, options); })) << ending;
+  }
+}
+
+TEST(Tokenize, WhatIsTooLongMissingOrEmptyIsNamed) {
+  const TemporaryDirectory directory;
+  write_text(directory / "long", std::string(1 << 20, 'x'));
+  auto options = options_for(directory, {directory / "long"});
+  options.source.max_document = 1000;
+  expect_bad_input([&] { tokenized(directory, options); }, "longer than 1000 bytes");
+  write_text(directory / "empty", "");
+  expect_bad_input([&] { tokenized(directory, options_for(directory, {directory / "empty"})); }, "no text");
+  expect_bad_input([&] { tokenized(directory, options_for(directory, {directory / "none"})); },
+                   "no such file");
+  write_text(directory / "bad.jsonl", "{\"text\": \"a\"}\n{\"text\": ");
+  expect_bad_input([&] { tokenized(directory, options_for(directory, {directory / "bad.jsonl"})); },
+                   "bad.jsonl:2");
+}
+
+// A corpus of `count` documents of different lengths in several shards.
+void write_documents(const TemporaryDirectory& directory, int count, double held_out = 0) {
+  std::string lines;
+  for (int i = 0; i < count; ++i)
+    lines += "d" + std::to_string(i) +
+             std::string(static_cast<size_t>(i * 31 % 97), 'a' + static_cast<char>(i % 26)) + "\n";
+  write_text(directory / "lines", lines);
+  auto options = options_for(directory, {directory / "lines"});
+  options.source.format = "lines";
+  options.shard_tokens = 1024;
+  options.held_out = held_out;
+  tokenize(options);
+}
+
+TEST(Tokenize, GoesOnWhereItStoppedWithTheSameDocuments) {
+  const TemporaryDirectory directory;
+  write_documents(directory, 300);
+  const Corpus whole(directory / "data");
+  const auto right = texts_of(whole, Corpus::kTrain);
+  ASSERT_GT(whole.manifest().shards.size(), 5u);
+  // As if killed after the third shard.
+  CorpusManifest manifest = whole.manifest();
+  manifest.complete = false;
+  manifest.shards.resize(3);
+  manifest.records = manifest.documents();
+  manifest.write(directory / "data");
+  auto options = options_for(directory, {directory / "lines"});
+  options.source.format = "lines";
+  options.shard_tokens = 1024;
+  tokenize(options);
+  EXPECT_EQ(texts_of(Corpus(directory / "data"), Corpus::kTrain), right);
+  test::expect_error([&] { tokenize(options); }, ErrorCode::kUsage, "complete");
+  manifest.write(directory / "data");
+  options.source.field = "other";
+  test::expect_error([&] { tokenize(options); }, ErrorCode::kUsage, "begun with other inputs");
+}
+
+TEST(Corpus, EqualDocumentsAreHeldOutTogether) {
+  const TemporaryDirectory directory;
+  std::string lines;
+  for (int i = 0; i < 2000; ++i) lines += "document " + std::to_string(i % 500) + "\n";
+  write_text(directory / "lines", lines);
+  auto options = options_for(directory, {directory / "lines"});
+  options.source.format = "lines";
+  options.held_out = 0.2;
+  tokenize(options);
+  const Corpus corpus(options.folder);
+  const auto train = texts_of(corpus, Corpus::kTrain), held = texts_of(corpus, Corpus::kHeldOut);
+  EXPECT_EQ(train.size() + held.size(), 2000u);
+  EXPECT_NEAR(static_cast<double>(held.size()) / 2000, 0.2, 0.06);
+  const std::set<std::string> seen(train.begin(), train.end());
+  for (const auto& text : held) EXPECT_FALSE(seen.contains(text));
+}
+
+TEST(Corpus, DamageIsFoundAndNamed) {
+  const TemporaryDirectory directory;
+  write_documents(directory, 100);
+  const std::string shard = directory / "data/000001.safetensors", manifest = directory / "data/data.json";
+  const std::string content = test::read_text(shard), json = test::read_text(manifest);
+  for (const size_t size : {size_t{0}, size_t{7}, size_t{100}, content.size() - 1}) {
+    write_text(shard, content.substr(0, size));
+    expect_bad_input([&] { Corpus{directory / "data"}; }, "000001.safetensors");
+  }
+  std::string flipped = content;
+  const auto tokens_at = content.find(std::string("d", 1) + '\0', content.size() / 2);
+  flipped[tokens_at == content.npos ? content.size() - 3 : tokens_at + 1] ^= 0x40;  // an id of 16384 and more
+  write_text(shard, flipped);
+  expect_bad_input([&] { Corpus(directory / "data").verify(); }, "000001.safetensors");
+  write_text(shard, content);
+  EXPECT_NO_THROW(Corpus(directory / "data").verify());
+  const auto broken = [&](const std::string& from, const std::string& to) {
+    std::string text = json;
+    write_text(manifest, text.replace(text.find(from), from.size(), to));
+  };
+  broken("000000.safetensors", "../0000.safetensors");
+  expect_bad_input([&] { Corpus{directory / "data"}; }, "no name of a file");
+  broken("\"vocabulary\": 257", "\"vocabulary\": 300");
+  expect_bad_input([&] { Corpus{directory / "data"}; }, "tokenizer");
+  broken("\"version\": 1", "\"version\": 9");
+  expect_bad_input([&] { Corpus{directory / "data"}; }, "version 9");
+  write_text(manifest, "{}");
+  expect_bad_input([&] { Corpus{directory / "data"}; }, "data.json");
+}
+
+TEST(Sampler, PackedRowsAreTheStreamOfShuffledDocuments) {
+  const TemporaryDirectory directory;
+  write_documents(directory, 150);
+  const Corpus corpus(directory / "data");
+  const auto& documents = corpus.documents(Corpus::kTrain);
+  for (const int64_t context : {1, 7, 64, 5000}) {
+    const Sampler sampler(corpus, Corpus::kTrain, {5, context, true});
+    std::vector<int32_t> stream;
+    std::set<int64_t> first_orders;
+    for (int64_t epoch = 0; epoch < 3; ++epoch) {
+      std::set<int64_t> seen;
+      for (int64_t i = 0; i < 150; ++i) {
+        const int64_t d = sampler.document(epoch, i);
+        if (i == 0) first_orders.insert(d);
+        EXPECT_TRUE(seen.insert(d).second);
+        stream.push_back(256);
+        const auto& place = documents[static_cast<size_t>(d)];
+        stream.resize(stream.size() + static_cast<size_t>(place.tokens));
+        corpus.read(place, 0, place.tokens, stream.data() + stream.size() - place.tokens);
+      }
+    }
+    EXPECT_GT(first_orders.size(), 1u);
+    std::vector<int32_t> row(static_cast<size_t>(context) + 1);
+    const int64_t rows = (static_cast<int64_t>(stream.size()) - 1) / context;
+    for (int64_t i = rows - 1; i >= 0; i -= std::max<int64_t>(1, rows / 50)) {
+      EXPECT_EQ(sampler.row(i, row.data()), context);
+      EXPECT_TRUE(std::equal(row.begin(), row.end(), stream.begin() + i * context)) << context << " " << i;
+    }
+  }
+}
+
+TEST(Sampler, RowsOfOneDocumentCoverEachOnceAndEndWithStart) {
+  const TemporaryDirectory directory;
+  write_documents(directory, 80);
+  const Corpus corpus(directory / "data");
+  const int64_t context = 20;
+  const Sampler sampler(corpus, Corpus::kTrain, {9, context, false});
+  std::multiset<std::string> texts;
+  std::vector<int32_t> row(static_cast<size_t>(context) + 1), document;
+  for (int64_t i = 0; i < sampler.rows_per_epoch(); ++i) {
+    const int64_t inputs = sampler.row(sampler.rows_per_epoch() + i, row.data());  // of the second epoch
+    ASSERT_GE(inputs, 1);
+    if (row[0] == 256) document.clear();
+    document.insert(document.end(), row.begin() + 1, row.begin() + inputs + 1);
+    if (row[static_cast<size_t>(inputs)] != 256) continue;
+    document.pop_back();
+    texts.insert(corpus.tokenizer().decode(document.data(), document.size()));
+  }
+  const auto right = texts_of(corpus, Corpus::kTrain);
+  EXPECT_EQ(texts, std::multiset<std::string>(right.begin(), right.end()));
+}
+
+TEST(Tokenize, TheNumberOfThreadsChangesNothing) {
+  const TemporaryDirectory one, two;
+  const int before = thread_count();
+  set_thread_count(1);
+  write_documents(one, 200);
+  set_thread_count(3);
+  write_documents(two, 200);
+  set_thread_count(before);
+  EXPECT_EQ(test::read_text(one / "data/000002.safetensors"),
+            test::read_text(two / "data/000002.safetensors"));
+}
+
+}  // namespace
+}  // namespace signet::text

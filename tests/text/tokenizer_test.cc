@@ -1,0 +1,200 @@
+#include "signet/text/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "signet/base/rng.h"
+#include "signet/text/bpe_trainer.h"
+#include "signet/text/byte_level_bpe.h"
+#include "signet/text/utf8.h"
+#include "support/temporary_directory.h"
+#include "support/text_file.h"
+
+namespace signet::text {
+namespace {
+
+std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text, bool special = false) {
+  std::vector<int32_t> ids;
+  tokenizer.encoder(special)->encode(text, ids);
+  return ids;
+}
+
+std::string round_trip(const Tokenizer& tokenizer, std::string_view text) {
+  const auto ids = encode(tokenizer, text);
+  return tokenizer.decode(ids.data(), ids.size());
+}
+
+// Builds without PCRE2 have no byte-level BPE, and say so.
+bool has_word_patterns() {
+  return !test::error_of([] { WordPattern("a", "test"); });
+}
+#define NEEDS_PCRE2() \
+  if (!has_word_patterns()) GTEST_SKIP() << "this build has no PCRE2"
+
+TEST(Utf8, BrokenPartsBecomeReplacementCharacters) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"abc", "abc"},
+      {"h\xC3\xA9llo", "h\xC3\xA9llo"},
+      {"\xFF", "\xEF\xBF\xBD"},
+      {"a\xE2\x82", "a\xEF\xBF\xBD"},  // cut: one for the part that began well
+      {"\xE2\x82z", "\xEF\xBF\xBDz"},
+      {"\xC0\xAF", "\xEF\xBF\xBD\xEF\xBF\xBD"},                                  // overlong
+      {"\xED\xA0\x80", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"},                  // a surrogate
+      {"\xF4\x90\x80\x80", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"},  // beyond U+10FFFF
+      {"\xF0\x9F\x98\x80\x80", "\xF0\x9F\x98\x80\xEF\xBF\xBD"},
+  };
+  std::string storage;
+  for (const auto& [text, right] : cases) EXPECT_EQ(valid_utf8(text, storage), right);
+}
+
+TEST(Tokenizer, BytesKeepEverything) {
+  const auto tokenizer = Tokenizer::open("bytes");
+  EXPECT_EQ(tokenizer->vocabulary(), 257);
+  EXPECT_EQ(tokenizer->start(), 256);
+  const std::string text("\xFF\x00 a\xC3", 5);
+  EXPECT_EQ(encode(*tokenizer, text), (std::vector<int32_t>{255, 0, 32, 97, 195}));
+  EXPECT_EQ(round_trip(*tokenizer, text), text);
+}
+
+TEST(ByteSymbols, AreOneCharacterForEachByteAndComeBack) {
+  std::string all, bytes;
+  for (const auto& symbol : byte_symbols()) all += symbol;
+  ASSERT_TRUE(bytes_of_symbols(all, bytes));
+  ASSERT_EQ(bytes.size(), 256u);
+  for (int b = 0; b < 256; ++b) EXPECT_EQ(static_cast<unsigned char>(bytes[b]), b);
+  EXPECT_EQ(byte_symbols()[' '], "\xC4\xA0");  // U+0120, as in every file
+  EXPECT_FALSE(bytes_of_symbols("a b", bytes));
+}
+
+// Merges of the word one by one, looking at everything each time.
+std::vector<int32_t> slow_merges(const ByteLevelSpec& spec, const std::string& word) {
+  std::vector<std::string> parts;
+  for (const char c : word) parts.push_back(byte_symbols()[static_cast<unsigned char>(c)]);
+  while (true) {
+    size_t best = spec.merges.size(), at = 0;
+    for (size_t i = 0; i + 1 < parts.size(); ++i) {
+      const auto found = std::find(spec.merges.begin(), spec.merges.end(), std::pair(parts[i], parts[i + 1]));
+      const auto rank = static_cast<size_t>(found - spec.merges.begin());
+      if (rank < best) best = rank, at = i;
+    }
+    if (best == spec.merges.size()) break;
+    parts[at] += parts[at + 1];
+    parts.erase(parts.begin() + static_cast<int64_t>(at) + 1);
+  }
+  std::vector<int32_t> ids;
+  for (const auto& part : parts)
+    ids.push_back(static_cast<int32_t>(std::find(spec.vocabulary.begin(), spec.vocabulary.end(), part) -
+                                       spec.vocabulary.begin()));
+  return ids;
+}
+
+ByteLevelSpec small_spec(int64_t vocabulary = 330) {
+  WordCounts counts;
+  Rng rng(1);
+  std::string text;
+  for (int i = 0; i < 4000; ++i) text += " abcab"[rng.below(6)];
+  counts.add(text + " the theme of the other theatre, the\n\n  end's 1234");
+  return train_bpe(counts, vocabulary);
+}
+
+TEST(BytePairEncoding, ShortAndLongWordsMergeAsTheRuleSays) {
+  NEEDS_PCRE2();
+  const ByteLevelSpec spec = small_spec();
+  ASSERT_EQ(spec.vocabulary.size(), 330u);
+  const ByteLevelTokenizer tokenizer(spec, {{"tokenizer.json", "x"}}, "test");
+  Rng rng(2);
+  for (const int length : {1, 2, 7, 40, 95, 96, 97, 98, 400}) {
+    std::string word;
+    for (int i = 0; i < length; ++i) word += "abc"[rng.below(3)];
+    const auto right = slow_merges(spec, word);
+    EXPECT_EQ(encode(tokenizer, word), right) << length;
+    EXPECT_EQ(encode(tokenizer, word + " " + word).size(),
+              2 * right.size() + (encode(tokenizer, " " + word).size() - right.size()));
+  }
+}
+
+TEST(BytePairEncoding, TheFirstMergeIsTheCommonestPairAndTiesGoToTheSmallerIds) {
+  NEEDS_PCRE2();
+  WordCounts counts;
+  counts.add("ab ab ab cd cd cd xy");
+  const auto spec = train_bpe(counts, 260);
+  // "Ġc", "cd" and "ab" occur three times, "Ġa" twice; pairs by ids: a is 98, c 100, Ġ 33.
+  ASSERT_GE(spec.merges.size(), 2u);
+  EXPECT_EQ(spec.merges[0], std::pair(byte_symbols()[' '], std::string("c")));
+  EXPECT_EQ(spec.merges[1].first, "a");
+}
+
+TEST(Tokenizer, WhatIsTrainedIsReadBackAndKeepsText) {
+  NEEDS_PCRE2();
+  const test::TemporaryDirectory directory;
+  test::write_text(directory / "tokenizer.json", write_tokenizer_json(small_spec()));
+  const auto tokenizer = Tokenizer::open(directory.path());
+  EXPECT_EQ(tokenizer->vocabulary(), 330);
+  EXPECT_EQ(tokenizer->start(), 0);
+  EXPECT_EQ(tokenizer->kind(), "byte-level BPE");
+  for (const std::string text : {"", " ", "the theme\n\n  of it's 1234 \xE5\xAD\x97!", "\t\t a  b   "})
+    EXPECT_EQ(round_trip(*tokenizer, text), text);
+  // Without `special` the name is text, and none of its ids is the token.
+  const auto plain = encode(*tokenizer, "a<|endoftext|>");
+  EXPECT_EQ(std::count(plain.begin(), plain.end(), 0), 0);
+  EXPECT_EQ(encode(*tokenizer, "<|endoftext|>", true), std::vector<int32_t>{0});
+  const test::TemporaryDirectory copy;
+  tokenizer->save(copy.path());
+  EXPECT_EQ(Tokenizer::open(copy.path())->fingerprint(), tokenizer->fingerprint());
+}
+
+TEST(Tokenizer, WordsThatTheCacheForgetsHaveTheSameIds) {
+  NEEDS_PCRE2();
+  const ByteLevelTokenizer tokenizer(small_spec(), {{"tokenizer.json", "x"}}, "test");
+  std::string text;
+  for (int i = 0; i < 90'000; ++i) text += " w" + std::to_string(i * 7919 % 1000003);
+  auto encoder = tokenizer.encoder(false);
+  std::vector<int32_t> first, second;
+  encoder->encode(text, first);
+  encoder->encode(text, second);
+  EXPECT_EQ(first, second);
+  EXPECT_EQ(tokenizer.decode(first.data(), first.size()), text);
+}
+
+TEST(Tokenizer, HostileFilesAreRefusedWithAWord) {
+  NEEDS_PCRE2();
+  const test::TemporaryDirectory directory;
+  const std::string good = write_tokenizer_json(small_spec());
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    const size_t at = text.find(from);
+    EXPECT_NE(at, text.npos) << from;
+    return text.replace(at, from.size(), to);
+  };
+  const std::pair<std::string, std::string> cases[] = {
+      {"{", "tokenizer.json"},
+      {"{}", "no tokenizer.json"},
+      {with("\"BPE\"", "\"Unigram\""), "BPE"},
+      {with("\"ByteLevel\"", "\"Whitespace\""), "Whitespace"},
+      {with("\"normalizer\": null", "\"normalizer\": {\"type\": \"Lowercase\"}"), "Lowercase"},
+      {with("\"!\": 34", "\"!\": 35"), "same id"},
+      {with("\"!\": 34", "\"!\": -1"), "whole number"},
+      {with("\"!\": 34", "\"!\": 99999999999"), "below"},
+      {with("\"!\": 34", "\"!!\": 34"), "lacks byte"},
+      {with("\"a b\"", "\"a zzz\""), "merge"},
+      {with("\"a b\"", "\"a\""), "merge"},
+      {with("\"pre_tokenizer\": {",
+            "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", "
+            "\"behavior\": "
+            "\"Isolated\", \"pattern\": {\"Regex\": \"(\"}}, {\"type\": \"ByteLevel\", \"add_prefix_space\": "
+            "false}]}, \"other\": {"),
+       "expression"},
+  };
+  for (const auto& [text, word] : cases) {
+    test::write_text(directory / "tokenizer.json", text);
+    const auto error = test::error_of([&] { Tokenizer::open(directory / "tokenizer.json"); });
+    ASSERT_TRUE(error) << word;
+    EXPECT_EQ(error->code(), ErrorCode::kBadInput) << error->what();
+    EXPECT_NE(std::string(error->what()).find(word), std::string::npos) << error->what();
+  }
+  EXPECT_TRUE(test::error_of([] { Tokenizer::open("/nowhere"); }));
+}
+
+}  // namespace
+}  // namespace signet::text
