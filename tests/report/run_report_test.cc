@@ -260,5 +260,26 @@ TEST(RunReport, ChromiumShowsIt) {
   EXPECT_GT(std::filesystem::file_size(directory / "page.png"), 60'000u);  // an empty page has a tenth of it
 }
 
+TEST(RunReport, AVerdictNeedsEnoughSamples) {
+  RunData run;
+  run.title = "DeltaNet", run.task = "parity", run.chance = 0.5;
+  const auto of = [&](double right, double samples) {
+    run.samples = samples, run.accuracy = right / samples, run.scaled_accuracy = run.scaled(run.accuracy);
+    return verdict(run);
+  };
+  EXPECT_EQ(of(4, 4), Verdict::kTooFew);
+  EXPECT_EQ(verdict_sentence(run),
+            "DeltaNet has too few test samples for a verdict on parity: scaled accuracy 1.000 of 4 samples, "
+            "anything from 0.020 to 1.000 with 95% confidence.");
+  EXPECT_EQ(of(64, 64), Verdict::kTooFew);
+  EXPECT_EQ(of(80, 80), Verdict::kSolved);
+  EXPECT_EQ(of(36, 64), Verdict::kTooFew) << "0.125 of 64 samples may be guessing";
+  EXPECT_EQ(of(4608, 8192), Verdict::kPartly);
+  EXPECT_EQ(of(2, 4), Verdict::kTooFew);
+  EXPECT_EQ(of(32, 64), Verdict::kChance);
+  EXPECT_EQ(of(20, 21), Verdict::kNearly);
+  EXPECT_EQ(of(8150, 8192), Verdict::kNearly);
+}
+
 }  // namespace
 }  // namespace signet::report

@@ -36,14 +36,10 @@ Curve accuracy_curve(const RunData& run, const std::vector<AccuracyPoint>& rows,
       curve.titles.emplace_back();
       continue;
     }
-    constexpr double z = 1.96;
-    const double center = (p + z * z / (2 * samples)) / (1 + z * z / samples);
-    const double half = z *
-                        std::sqrt(std::max(p * (1 - p), 0.0) / samples + z * z / (4 * samples * samples)) /
-                        (1 + z * z / samples);
+    const Interval interval = wilson(p, samples);
     curve.mean.push_back({x, run.scaled(p)});
-    curve.low.push_back({x, run.scaled(center - half)});
-    curve.high.push_back({x, run.scaled(center + half)});
+    curve.low.push_back({x, run.scaled(interval.low)});
+    curve.high.push_back({x, run.scaled(interval.high)});
     curve.titles.push_back(
         fmt::format("length {}{}: {} {:.3f}{}, {:.0f} samples", whole_number(rows[begin].length),
                     end > begin + 1 ? "–" + whole_number(rows[end - 1].length) : "", run.measure(),

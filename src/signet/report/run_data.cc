@@ -276,6 +276,27 @@ AccuracyPoint pool(const std::vector<AccuracyPoint>& rows, size_t begin, size_t 
   return {middle / samples, right / samples, samples};  // 0 / 0 is NaN
 }
 
+Interval wilson(double p, double samples) {
+  if (!(samples > 0)) return {};
+  constexpr double z = 1.96;
+  const double center = (p + z * z / (2 * samples)) / (1 + z * z / samples);
+  const double half = z * std::sqrt(std::max(p * (1 - p), 0.0) / samples + z * z / (4 * samples * samples)) /
+                      (1 + z * z / samples);
+  return {center - half, center + half};
+}
+
+double RunData::score() const {
+  if (std::isfinite(scaled_accuracy)) return scaled_accuracy;
+  if (std::isfinite(accuracy)) return scaled(accuracy);
+  return scaled(pool(by_length, 0, by_length.size()).accuracy);
+}
+
+Interval RunData::score_interval() const {
+  const bool is_scaled = !dense && std::isfinite(chance);
+  const Interval raw = wilson(is_scaled ? chance + score() * (1 - chance) : score(), samples);
+  return {scaled(raw.low), scaled(raw.high)};
+}
+
 double RunData::scaled(double raw) const {
   if (dense) return raw;
   return std::isfinite(chance) ? (raw - chance) / (1 - chance) : raw;

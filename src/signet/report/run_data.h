@@ -22,6 +22,12 @@ struct AccuracyPoint {
 // Rows of unknown accuracy do not count; NaN and 0 samples when none is left.
 AccuracyPoint pool(const std::vector<AccuracyPoint>& rows, size_t begin, size_t end);
 
+// The 95% interval (Wilson) of a share p of n samples; unknown without samples.
+struct Interval {
+  double low = kUnknown, high = kUnknown;
+};
+Interval wilson(double p, double samples);
+
 // The eigenvalues that one token gives a block (and head, or -1): 1 - beta, or the diagonal.
 struct Spectrum {
   int64_t block = 0, head = -1;
@@ -60,6 +66,9 @@ struct RunData {
   bool finished() const { return !by_length.empty() || scaled_accuracy == scaled_accuracy; }
   // (accuracy - chance) / (1 - chance); raw when chance is unknown or the run is dense
   double scaled(double raw) const;
+  // Over the tested lengths, by the run's measure, and its 95% interval; unknown before there are results.
+  double score() const;
+  Interval score_interval() const;
   // What one answer to everything would score by the run's measure; 0 where that is unknown or does not
   // exceed chance by more than the samples may.
   double constant_score() const;

@@ -26,12 +26,6 @@ std::string lengths(double low, double high) {
   return low == high ? whole_number(low) : fmt::format("{}–{}", whole_number(low), whole_number(high));
 }
 
-double final_score(const RunData& run) {
-  if (std::isfinite(run.scaled_accuracy)) return run.scaled_accuracy;
-  if (std::isfinite(run.accuracy)) return run.scaled(run.accuracy);
-  return run.scaled(pool(run.by_length, 0, run.by_length.size()).accuracy);
-}
-
 struct VerdictLook {
   const char *style, *mark, *words;
 };
@@ -45,6 +39,8 @@ VerdictLook look(Verdict v) {
       return {"fair", "~", "partly solves"};
     case Verdict::kChance:
       return {"poor", "✗", "fails"};
+    case Verdict::kTooFew:
+      return {"open", "?", "has too few test samples for a verdict on"};
     case Verdict::kUnfinished:
       break;
   }
@@ -101,7 +97,7 @@ std::string result_table(const std::vector<Series>& series) {
   html += "<th>samples</th><th>steps</th><th>time</th></tr></thead>\n<tbody>\n";
   for (const auto& s : series) {
     const RunData& run = *s.run;
-    html += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td>", escape(s.label), score(final_score(run)),
+    html += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td>", escape(s.label), score(run.score()),
                         score(run.accuracy));
     for (double length : far) {
       double value = kUnknown;
@@ -149,13 +145,15 @@ std::string task_section(const std::string& task, const std::vector<const RunDat
 }  // namespace
 
 Verdict verdict(const RunData& run) {
-  const double value = final_score(run);
+  const double value = run.score();
   if (!std::isfinite(value)) return Verdict::kUnfinished;
-  const double constant = run.constant_score();
-  return value >= 0.999                             ? Verdict::kSolved
-         : value <= constant + 0.1 * (1 - constant) ? Verdict::kChance
-         : value >= 0.9                             ? Verdict::kNearly
-                                                    : Verdict::kPartly;
+  const double constant = run.constant_score(), half = (1 + constant) / 2;
+  const auto [low, high] = run.score_interval();  // comparisons with an unknown interval rule nothing out
+  const auto unless = [](bool doubtful, Verdict v) { return doubtful ? Verdict::kTooFew : v; };
+  if (value >= kSolvedScore) return unless(low < kNearlyScore, Verdict::kSolved);
+  if (value <= constant + 0.1 * (1 - constant)) return unless(high > half, Verdict::kChance);
+  if (value >= kNearlyScore) return unless(low < half, Verdict::kNearly);
+  return unless(low < constant, Verdict::kPartly);
 }
 
 std::string verdict_sentence(const RunData& run, const std::string& label) {
@@ -168,13 +166,17 @@ std::string verdict_sentence(const RunData& run, const std::string& label) {
                         lengths(run.test_low, run.test_high));
   if (std::isfinite(run.train_low) && std::isfinite(run.train_high))
     text += fmt::format(" (trained on {})", lengths(run.train_low, run.train_high));
-  text += fmt::format(": {} {}", run.measure(), score(final_score(run)));
+  text += fmt::format(": {} {}", run.measure(), score(run.score()));
+  if (v == Verdict::kTooFew) {
+    const auto [low, high] = run.score_interval();
+    return text + fmt::format(" of {} samples, anything from {} to {} with 95% confidence.",
+                              whole_number(run.samples), score(low), score(high));
+  }
   if (run.dense) {  // few sequences without an error say little of the answers
     if (v != Verdict::kSolved && std::isfinite(run.accuracy))
       text += fmt::format(", {} of the answers right", score(run.accuracy));
   } else if (v == Verdict::kChance) {
-    text +=
-        final_score(run) < run.constant_score() + 0.03 ? ", no better than guessing" : ", close to guessing";
+    text += run.score() < run.constant_score() + 0.03 ? ", no better than guessing" : ", close to guessing";
   }
   const double constant = run.dense && v != Verdict::kSolved ? run.constant.accuracy : run.constant_score();
   if (constant >= 0.03)

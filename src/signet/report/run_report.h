@@ -9,10 +9,13 @@
 
 namespace signet::report {
 
-enum class Verdict { kSolved, kNearly, kPartly, kChance, kUnfinished };
+enum class Verdict { kSolved, kNearly, kPartly, kChance, kTooFew, kUnfinished };
 
 // How well a run does at the tested lengths: solved from 0.999 scaled accuracy; below, chance up to a tenth
-// of the way from what one answer to everything would score to 1; nearly from 0.9.
+// of the way from what one answer to everything would score to 1; nearly from 0.9. The 95% interval of the
+// score must bear it out, or there were too few samples: solved wants all of it above 0.9, nearly above and
+// chance below the middle between that one answer and 1, partly above that one answer.
+inline constexpr double kSolvedScore = 0.999, kNearlyScore = 0.9;
 Verdict verdict(const RunData& run);
 // `label` names the run; run_label(run) by default.
 std::string verdict_sentence(const RunData& run, const std::string& label = "");
