@@ -32,6 +32,7 @@ grid: {model.eigenvalues: [[0, 1], [-1, 1]], train.seed: [1, 2]}
 // What a sweep found, times aside.
 ordered_json scores(const std::string& directory) {
   auto summary = ordered_json::parse(read_text(directory + "/summary.json"));
+  summary.erase("provenance");
   for (auto* list : {&summary["groups"], &summary["runs"]})
     for (auto& entry : *list) entry.erase("seconds");
   return summary;

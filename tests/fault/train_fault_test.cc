@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "signet/base/files.h"
+#include "signet/io/json.h"
 #include "support/command.h"
 #include "support/process.h"
 #include "support/small_run.h"
@@ -55,7 +57,7 @@ TEST(TrainFault, StoppedBySignalsAndKilledItResumesToTheSameBits) {
   const struct {
     int signal, exit_code;
     size_t lines;  // of metrics.jsonl, before it is sent
-  } stops[] = {{SIGTERM, 75, 2}, {SIGINT, 130, 5}, {SIGKILL, 128 + SIGKILL, 8}, {SIGUSR1, 75, 11}};
+  } stops[] = {{SIGTERM, 75, 2}, {SIGINT, 130, 5}, {SIGKILL, 128 + SIGKILL, 8}, {SIGHUP, 75, 11}};
   bool first = true;
   for (const auto& stop : stops) {
     SCOPED_TRACE(stop.signal);
@@ -69,7 +71,11 @@ TEST(TrainFault, StoppedBySignalsAndKilledItResumesToTheSameBits) {
     const int code = process.wait();
     ASSERT_TRUE(reached) << test::read_text(log);
     EXPECT_EQ(code, stop.exit_code) << test::read_text(log);
-    if (stop.signal != SIGKILL) expect_contains(test::read_text(log), "--resume " + run);
+    if (stop.signal != SIGKILL) {
+      const std::string text = test::read_text(log);
+      expect_contains(text, "--resume " + run);
+      EXPECT_LT(text.find(": stopping after the work at hand"), text.find("saved at step")) << text;
+    }
     EXPECT_FALSE(exists(run + "/results.json"));
   }
   const auto last = run_signet("train --quiet --resume " + run);
@@ -127,6 +133,63 @@ class FinishedRun : public testing::Test {
   TemporaryDirectory directory_;
   const std::string run_ = directory_ / "run";
 };
+
+TEST_F(FinishedRun, CanBeLengthened) {
+  const auto longer = run_signet("train --quiet --steps 9 --resume " + run_);
+  ASSERT_EQ(longer.exit_code, 0) << longer.err;
+  expect_contains(longer.out, "after 9 steps");
+  expect_contains(test::read_text(run_ + "/config.yaml"), "steps: 9\n");
+  const std::string before = fingerprint();
+  const auto shorter = run_signet("train --quiet --steps 8 --resume " + run_);
+  EXPECT_EQ(shorter.exit_code, 2);
+  expect_contains(shorter.err, "9 updates already");
+  EXPECT_EQ(fingerprint(), before);
+  // Where the learning rate does not depend on the number of updates, it is the run that had them all along.
+  const std::string constant =
+      std::string(kSmall) + " --set train.schedule=constant --set train.warmup=2 --out ";
+  const std::string whole = directory_ / "whole", part = directory_ / "part";
+  ASSERT_EQ(run_signet("train parity --steps 9" + constant + whole).exit_code, 0);
+  ASSERT_EQ(run_signet("train parity --steps 4" + constant + part).exit_code, 0);
+  ASSERT_EQ(run_signet("train --quiet --steps 9 --resume " + part).exit_code, 0);
+  EXPECT_EQ(model_bytes(part, 9), model_bytes(whole, 9));
+  EXPECT_EQ(test::read_text(part + "/config.yaml"), test::read_text(whole + "/config.yaml"));
+}
+
+TEST_F(FinishedRun, RemembersItsDeviceAndSaysWhenItStartsOver) {
+  ASSERT_EQ(run_command("sed -i 's/device: cpu/device: cuda:7/' " + run_ + "/config.yaml").exit_code, 0);
+  const auto elsewhere = run_signet("train --quiet --resume " + run_);
+  EXPECT_EQ(elsewhere.exit_code, 2) << "neither this build nor this machine has an eighth GPU";
+  const auto moved = run_signet("train --resume " + run_ + " --device cpu");
+  EXPECT_EQ(moved.exit_code, 0) << moved.err;
+  expect_contains(moved.err, "the run was on cuda:7; it goes on on cpu");
+  expect_contains(test::read_text(run_ + "/config.yaml"), "device: cpu\n");
+  EXPECT_EQ(run_signet("train --resume " + run_ + " --device cuda:x").exit_code, 2);
+  ASSERT_EQ(run_command("rm -r " + run_ + "/checkpoints").exit_code, 0);
+  const auto again = run_signet("train --resume " + run_);
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  expect_contains(again.err, "no checkpoint any more: starting over from the first update");
+  expect_contains(again.err, "first update");
+}
+
+TEST_F(FinishedRun, ResultsAndPagesSayWhereTheyComeFrom) {
+  const auto results = io::read_json_file(run_ + "/results.json");
+  const auto& made = results.at("provenance");
+  for (const char* key : {"signet", "date", "host", "device"})
+    EXPECT_FALSE(made.at(key).get<std::string>().empty()) << key;
+  EXPECT_TRUE(made.at("commit").is_string());
+  const std::string command = made.at("command");
+  EXPECT_EQ(command.rfind("signet train parity --steps 6 --set model.width=8", 0), 0u) << command;
+  const std::string page = directory_ / "page.html";
+  ASSERT_EQ(run_signet("report " + run_ + " -o " + page).exit_code, 0);
+  const std::string html = test::read_text(page);
+  expect_contains(html, "signet train parity --steps 6");
+  expect_contains(html, "signet report " + run_);
+  // An evaluation that is saved in the place of the run's own leaves that its origin.
+  ASSERT_EQ(run_signet("eval " + run_ + " --lengths 5:9 --samples 8 --save --quiet").exit_code, 0);
+  const auto saved = io::read_json_file(run_ + "/results.json");
+  EXPECT_EQ(saved.at("final").at("provenance"), made);
+  expect_contains(saved.at("provenance").at("command"), "signet eval");
+}
 
 TEST_F(FinishedRun, IsNotOverwrittenWithoutForce) {
   const std::string before = fingerprint();
@@ -241,7 +304,7 @@ TEST_F(FinishedRun, WithoutACompleteCheckpointEvalSaysSo) {
 }
 
 TEST_F(FinishedRun, ResumeTakesNoOtherConfiguration) {
-  for (const char* option : {"--steps 9", "--seed 4", "--model mamba", "--set train.lr=1", "parity"}) {
+  for (const char* option : {"--seed 4", "--model mamba", "--set train.lr=1", "parity"}) {
     const auto result = run_signet(std::string("train ") + option + " --resume " + run_);
     EXPECT_EQ(result.exit_code, 2) << option;
   }

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <system_error>
@@ -20,9 +21,35 @@ namespace {
 std::atomic<int> requested_signal{0};
 static_assert(std::atomic<int>::is_always_lock_free, "the handler may only touch lock-free atomics");
 
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1};
-struct sigaction saved_actions[3];
+constexpr struct {
+  int number;
+  const char* name;
+} kSignals[] = {{SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}, {SIGUSR1, "SIGUSR1"}};
+struct sigaction saved_actions[std::size(kSignals)];
+bool on_terminal = false;
 std::atomic<int> living{0};  // a nested one may live on another thread
+
+void write_text(const char* text) {
+  [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, text, std::strlen(text));
+}
+
+void write_line(const char* message) {  // without memory
+  for (const char* part : {"signet: ", message, "\n"}) write_text(part);
+}
+
+const char* signal_name(int signal) {
+  for (const auto& known : kSignals)
+    if (known.number == signal) return known.name;
+  return "a signal";
+}
+
+// At once, since the update at hand may take long.
+void acknowledge(int signal) {
+  if (on_terminal) write_text("\n");  // below the moving line
+  write_text("signet: ");
+  write_text(signal_name(signal));
+  write_text(": stopping after the work at hand (Ctrl-C ends it at once)\n");
+}
 
 void on_signal(int signal) {
   if (signal == SIGINT && requested_signal != 0) {
@@ -30,18 +57,16 @@ void on_signal(int signal) {
     ::raise(SIGINT);  // delivered as soon as this handler returns
     return;
   }
+  const int saved_errno = errno;
+  if (requested_signal == 0) acknowledge(signal);
   requested_signal = signal;
+  errno = saved_errno;
 }
 
 void install_broken_pipe(void (*handler)(int)) {
   struct sigaction action = {};
   action.sa_handler = handler;
   ::sigaction(SIGPIPE, &action, nullptr);
-}
-
-void write_line(const char* message) {  // without memory
-  for (const char* part : {"signet: ", message, "\n"})
-    [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, part, std::strlen(part));
 }
 
 void on_terminate() {
@@ -65,24 +90,25 @@ StopSignal::StopSignal() {
   struct sigaction action = {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART | SA_ONSTACK;
-  for (int i = 0; i < 3; ++i) {
-    ::sigaction(kSignals[i], nullptr, &saved_actions[i]);
-    if (saved_actions[i].sa_handler != SIG_IGN) ::sigaction(kSignals[i], &action, nullptr);
+  on_terminal = ::isatty(STDERR_FILENO);
+  for (size_t i = 0; i < std::size(kSignals); ++i) {
+    ::sigaction(kSignals[i].number, nullptr, &saved_actions[i]);
+    if (saved_actions[i].sa_handler != SIG_IGN) ::sigaction(kSignals[i].number, &action, nullptr);
   }
 }
 
 StopSignal::~StopSignal() {
   if (--living > 0) return;
-  for (int i = 0; i < 3; ++i) ::sigaction(kSignals[i], &saved_actions[i], nullptr);
+  for (size_t i = 0; i < std::size(kSignals); ++i)
+    ::sigaction(kSignals[i].number, &saved_actions[i], nullptr);
   requested_signal = 0;
 }
 
 int StopSignal::requested() { return requested_signal; }
 
 void StopSignal::fail_stopped(int signal, const std::string& what_was_saved) {
-  const char* name = signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : "SIGUSR1";
-  fail(signal == SIGINT ? ErrorCode::kInterrupted : ErrorCode::kStopped, "stopped by {}; {}", name,
-       what_was_saved);
+  fail(signal == SIGINT ? ErrorCode::kInterrupted : ErrorCode::kStopped, "stopped by {}; {}",
+       signal_name(signal), what_was_saved);
 }
 
 void use_signal_stack() {

@@ -14,6 +14,7 @@
 #include "signet/base/signals.h"
 #include "signet/base/text.h"
 #include "signet/cli/verb.h"
+#include "signet/io/provenance.h"
 
 namespace signet::cli {
 namespace {
@@ -82,6 +83,7 @@ int dispatch(std::vector<std::string> arguments) {
 
 static int run(int argc, char** argv) {
   try {
+    signet::io::set_command_line({argv + 1, argv + argc});
     return signet::cli::dispatch({argv + 1, argv + argc});
   } catch (const signet::Error& error) {
     signet::cli::complain(error.what());

@@ -11,6 +11,7 @@
 #include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
 #include "signet/io/json.h"
+#include "signet/io/provenance.h"
 
 namespace signet::cli {
 
@@ -20,7 +21,7 @@ void SweepRunner::define(Options& options) {
   options.values("--set", set_, "section.key=value for every run, over the file; may be repeated");
   options.value("--seeds", seeds_, "seeds 1 to N in place of those of the file");
   options.value("--jobs", jobs_, "runs at a time [one per core, or 4 on a GPU]");
-  options.value("--device", device_, "where the updates run: cpu, or cuda in a build with it");
+  options.value("--device", device_, "where the updates run: cpu, or cuda or cuda:N in a build with it");
   options.flag("--force", force_, "replace the summary of another sweep in the same directory");
   options.flag("--quiet", quiet_, "no progress");
 }
@@ -32,8 +33,7 @@ void SweepRunner::restrict(train::SweepPlan& plan) const {
   // Here, so that a dry run refuses them, too; whether there is a GPU shows when it is opened.
   if (options_->given("--jobs") && (jobs_ < 1 || jobs_ > 256))
     fail(ErrorCode::kUsage, "--jobs {}: give 1 to 256", jobs_);
-  if (device_ != "cpu" && device_ != "cuda")
-    fail(ErrorCode::kUsage, "--device {}: give cpu or cuda", device_);
+  check_device_name(device_);
 }
 
 void SweepRunner::check_summary(const std::string& file, const train::SweepPlan& plan) const {
@@ -65,6 +65,11 @@ void SweepRunner::check_summary(const std::string& file, const train::SweepPlan&
                     : "",
                 kAdvice);
   }
+}
+
+nlohmann::ordered_json SweepRunner::provenance() const {
+  const OpenDevice device = open_device(device_);
+  return io::provenance(device);
 }
 
 train::SweepSummary SweepRunner::run(const std::string& directory, const train::SweepPlan& plan,

@@ -1,6 +1,7 @@
 // What the verbs sweep and reproduce share: running a plan, and showing its summary.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ class SweepRunner {
   // Runs what is left and summarises everything.
   train::SweepSummary run(const std::string& directory, const train::SweepPlan& plan,
                           const std::vector<train::PlannedRun>& runs) const;
+  nlohmann::ordered_json provenance() const;
   bool force() const { return force_; }
   bool quiet() const { return quiet_; }
   const std::string& device() const { return device_; }

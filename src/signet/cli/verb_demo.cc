@@ -6,6 +6,7 @@
 #include "signet/base/files.h"
 #include "signet/cli/output.h"
 #include "signet/cli/verb.h"
+#include "signet/io/provenance.h"
 #include "signet/io/run_directory.h"
 #include "signet/models/registry.h"
 #include "signet/report/run_report.h"
@@ -69,7 +70,8 @@ class Demo final : public Verb {
       }
     }
     write_output(report_, FileKind::kPage, force_,
-                 report::render_report(runs, "Parity with and without negative eigenvalues"));
+                 report::render_report(runs, "Parity with and without negative eigenvalues",
+                                       io::provenance_text(io::provenance())));
     if (json_) {
       fmt::print("{}\n", nlohmann::ordered_json{{"runs", results}, {"report", report_}}.dump(2));
     } else {

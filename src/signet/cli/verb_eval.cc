@@ -12,6 +12,7 @@
 #include "signet/base/text.h"
 #include "signet/cli/verb.h"
 #include "signet/io/json.h"
+#include "signet/io/provenance.h"
 #include "signet/io/run_directory.h"
 #include "signet/report/table.h"
 #include "signet/tasks/registry.h"
@@ -47,7 +48,7 @@ class Eval final : public Verb {
     options.value(
         "--snap", snap_every_,
         "every so many tokens, round the state to the nearest one seen in sequences of training length");
-    options.value("--device", device_, "where to run: cpu, or cuda in a build with it");
+    options.value("--device", device_, "where to run: cpu, or cuda or cuda:N in a build with it");
     options.flag("--save", save_, "keep the result in the run's results.json, for its report");
     options.flag("--json", json_, "print one JSON object");
     options.flag("--quiet", quiet_, "no progress");
@@ -95,6 +96,7 @@ class Eval final : public Verb {
                         {"pieces", snap_->pieces()},
                         {"finite_pieces", snap_->finite_pieces()},
                         {"states", snap_->states()}};
+    result["provenance"] = io::provenance(opened_);
     if (horizon_ > 0) result["horizon"] = find_horizon(run);
     if (save_) save(lengths, evaluation, result);
     if (json_) {

@@ -6,6 +6,7 @@
 #include "signet/base/text.h"
 #include "signet/cli/output.h"
 #include "signet/cli/verb.h"
+#include "signet/io/provenance.h"
 #include "signet/models/registry.h"
 #include "signet/report/run_report.h"
 
@@ -29,7 +30,7 @@ class Report final : public Verb {
     for (const auto& path : runs_)
       for (const auto& directory : report::find_runs(path))
         runs.push_back(report::read_run(directory, models::architecture_title));
-    const std::string html = report::render_report(runs, title_);
+    const std::string html = report::render_report(runs, title_, io::provenance_text(io::provenance()));
     write_output(output_, FileKind::kPage, force_, html);
     nlohmann::ordered_json summary = {{"report", output_}, {"bytes", html.size()}};
     for (const auto& run : runs) {

@@ -10,6 +10,7 @@
 #include "signet/cli/output.h"
 #include "signet/cli/sweep_output.h"
 #include "signet/cli/verb.h"
+#include "signet/io/provenance.h"
 #include "signet/report/run_data.h"
 #include "signet/report/svg.h"
 #include "signet/train/experiment.h"
@@ -350,6 +351,7 @@ class Reproduce final : public Verb {
   report::SweepPage make_page() const {
     report::SweepPage page;
     page.title = experiment_.title;
+    page.made = io::provenance_text(runner_.provenance());
     page.lead = {
         experiment_.citation,
         fmt::format(
@@ -428,6 +430,7 @@ class Reproduce final : public Verb {
     }
     json["notes"] = notes;
     json["runs"] = summary["runs"];
+    json["provenance"] = runner_.provenance();
     return json;
   }
 

@@ -10,6 +10,7 @@
 #include "signet/cli/output.h"
 #include "signet/cli/sweep_output.h"
 #include "signet/cli/verb.h"
+#include "signet/io/provenance.h"
 
 namespace signet::cli {
 namespace {
@@ -48,7 +49,8 @@ class Sweep final : public Verb {
     runner_.check_summary(summary_path, whole);
     check_output(page_path, FileKind::kPage, runner_.force());
     const auto summary = runner_.run(out_, plan, runs);
-    const auto json = train::summary_json(summary);
+    auto json = train::summary_json(summary);
+    json["provenance"] = runner_.provenance();
     write_file_atomic(summary_path, json.dump(1) + "\n");
     write_output(page_path, FileKind::kPage, runner_.force(), report::render_sweep(page(summary)));
     const auto notes = summary_notes(summary);
@@ -66,6 +68,7 @@ class Sweep final : public Verb {
   report::SweepPage page(const train::SweepSummary& summary) const {
     report::SweepPage page;
     page.title = summary.title;
+    page.made = io::provenance_text(runner_.provenance());
     page.lead = {fmt::format(
         "{} runs in {}. Scores are scaled accuracies, or accuracies of whole sequences where every "
         "position is scored; the learning rate is the one with the highest median, of those with the most "

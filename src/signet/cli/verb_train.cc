@@ -6,6 +6,7 @@
 #include "signet/automata/dfa_io.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
+#include "signet/base/tell.h"
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/verb.h"
 #include "signet/io/run_directory.h"
@@ -73,6 +74,7 @@ class Train final : public Verb {
     add_automaton(sources);
     for (const auto& assignment : set_) sources.set.push_back(assignment);
     if (!eigenvalues_.empty()) sources.set.push_back("model.eigenvalues=" + eigenvalues_);
+    if (options_->given("--device")) sources.set.push_back("train.device=" + device_);
     if (!precision_.empty()) sources.set.push_back("train.precision=" + precision_);
     if (options_->given("--steps")) sources.set.push_back(fmt::format("train.steps={}", steps_));
     if (options_->given("--seed")) sources.set.push_back(fmt::format("train.seed={}", seed_));
@@ -96,15 +98,15 @@ class Train final : public Verb {
       out_ = fmt::format("runs/{}-{}{}{}-{}", name, config.model.architecture, range.empty() ? "" : "-",
                          range, config.train.seed);
     }
-    const auto options = this->options();  // first: a wrong --device is the command line's fault
+    const auto options = this->options(config);  // first: a wrong --device is the command line's fault
     auto directory = io::RunDirectory::create(out_, force_);
     return finish(train::train(config, directory, false, options));
   }
 
  private:
   int resume() {
-    for (const char* name : {"--model", "--eigenvalues", "--config", "--set", "--steps", "--seed", "--out",
-                             "--regex", "--alphabet", "--dfa", "--targets", "--precision"}) {
+    for (const char* name : {"--model", "--eigenvalues", "--config", "--set", "--seed", "--out", "--regex",
+                             "--alphabet", "--dfa", "--targets", "--precision"}) {
       if (options_->given(name))
         fail(ErrorCode::kUsage, "--resume takes the configuration of the run; {} cannot change it", name);
     }
@@ -112,9 +114,19 @@ class Train final : public Verb {
     for (const char* name : {"--force", "--dry-run", "--list-keys"})
       if (options_->given(name))
         fail(ErrorCode::kUsage, "{} is for a new run; leave it out with --resume", name);
-    const auto options = this->options();
+    check_device_name(device_);  // first: it is the command line's fault
     auto directory = io::RunDirectory::open_for_resume(resume_);
-    const auto config = train::resolve_config({directory.config_path(), "", "", {}});
+    auto config = train::resolve_config({directory.config_path(), "", "", {}});
+    if (options_->given("--device") && device_ != config.train.device) {
+      if (!quiet_)
+        tell(fmt::format("signet: the run was on {}; it goes on on {}", config.train.device, device_));
+      config.train.device = device_;
+    }
+    if (options_->given("--steps")) {
+      if (steps_ < 0) fail(ErrorCode::kUsage, "--steps {}: give a number of updates", steps_);
+      config.train.steps = steps_;
+    }
+    const auto options = this->options(config);
     out_ = resume_;
     return finish(train::train(config, directory, true, options));
   }
@@ -140,7 +152,9 @@ class Train final : public Verb {
       set("dfa", automata::dfa_to_json(parse_dfa_file(read_file(dfa_, tasks::kMaxDfaBytes), dfa_)));
   }
 
-  train::TrainOptions options() const { return {quiet_, "", open_device(device_)}; }
+  train::TrainOptions options(const train::RunConfig& config) const {
+    return {quiet_, "", open_device(config.train.device)};
+  }
 
   int finish(const nlohmann::ordered_json& result) {
     if (json_) {

@@ -119,7 +119,7 @@ std::string escape(std::string_view text) {
   return safe;
 }
 
-std::string page(std::string_view title, std::string_view body) {
+std::string page(std::string_view title, std::string_view body, std::string_view made) {
   // The policy makes sure that nothing in the page can reach the network, whatever a run directory contains.
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
@@ -129,8 +129,8 @@ std::string page(std::string_view title, std::string_view body) {
       "<meta name=\"color-scheme\" content=\"light dark\"/>\n"
       "<meta name=\"generator\" content=\"signet {}\"/>\n"
       "<title>{}</title>\n<link rel=\"icon\" href=\"data:,\"/>\n<style>{}</style>\n</head>\n<body>\n{}"
-      "</body>\n</html>\n",
-      SIGNET_VERSION, escape(title), kStyle, body);
+      "<footer>Written by {}.</footer>\n</body>\n</html>\n",
+      SIGNET_VERSION, escape(title), kStyle, body, made.empty() ? "signet " SIGNET_VERSION : escape(made));
 }
 
 }  // namespace signet::report

@@ -10,7 +10,8 @@ namespace signet::report {
 // control characters, U+FFFE and U+FFFF become U+FFFD.
 std::string escape(std::string_view text);
 
-// A whole document around `body`, which must be HTML already.
-std::string page(std::string_view title, std::string_view body);
+// A whole document around `body`, which must be HTML already. `made` says at its foot by what, when and
+// where; only the version when it is empty.
+std::string page(std::string_view title, std::string_view body, std::string_view made = "");
 
 }  // namespace signet::report

@@ -7,6 +7,7 @@
 #include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/io/json.h"
+#include "signet/io/provenance.h"
 #include "signet/io/yaml.h"
 
 namespace signet::report {
@@ -17,7 +18,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMaxConfigBytes = 1 << 20;
 constexpr int64_t kMaxMetricsBytes = int64_t{2048} << 20;
-constexpr size_t kMaxPoints = 4'000'000, kMaxSpectrumValues = 4'000'000, kMaxNotes = 20, kMaxText = 200;
+constexpr size_t kMaxPoints = 4'000'000, kMaxSpectrumValues = 4'000'000, kMaxNotes = 20, kMaxText = 200,
+                 kMaxProvenance = 4000;
 
 // Reads of a document that may be anything.
 double number(const Json& object, const char* key) {
@@ -191,6 +193,8 @@ class Reader {
       run_.horizon_held = flag(*horizon, "reached_limit");
       run_.probes = length_table(*horizon, "probes");
     }
+    if (const auto made = results.find("provenance"); made != results.end())
+      run_.provenance = io::provenance_text(*made).substr(0, kMaxProvenance);
     read_spectra(list(results, "spectra"));
     return true;
   }

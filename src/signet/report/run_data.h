@@ -61,6 +61,7 @@ struct RunData {
   std::vector<Point> loss;               // step, loss
   std::vector<Point> training_accuracy;  // step, scaled accuracy
   std::string config;                    // config.yaml as it is
+  std::string provenance;                // what made the results, when and where; one line
   std::vector<std::string> notes;        // what could not be read
 
   bool finished() const { return !by_length.empty() || scaled_accuracy == scaled_accuracy; }

@@ -118,6 +118,8 @@ std::string configurations(const std::vector<Series>& series) {
                         escape(s.run->name));
     for (const auto& note : s.run->notes)
       html += fmt::format("<p class=\"note\">Note: {}.</p>\n", escape(note));
+    if (!s.run->provenance.empty())
+      html += fmt::format("<p class=\"note\">Made by {}</p>\n", escape(s.run->provenance));
     html += s.run->config.empty() ? "<p class=\"note\">no config.yaml</p>\n"
                                   : fmt::format("<pre>{}</pre>\n", escape(s.run->config));
     html += "</details>\n";
@@ -201,7 +203,8 @@ std::string verdict_sentence(const RunData& run, const std::string& label) {
   return text;
 }
 
-std::string render_report(const std::vector<RunData>& runs, const std::string& title) {
+std::string render_report(const std::vector<RunData>& runs, const std::string& title,
+                          const std::string& made) {
   std::vector<std::string> tasks;
   for (const auto& run : runs)
     if (std::find(tasks.begin(), tasks.end(), run.task) == tasks.end()) tasks.push_back(run.task);
@@ -218,8 +221,7 @@ std::string render_report(const std::vector<RunData>& runs, const std::string& t
       if (run.task == task) members.push_back(&run);
     body += task_section(task, members);
   }
-  body += fmt::format("</main>\n<footer>Written by signet {}.</footer>\n", SIGNET_VERSION);
-  return page(title, body);
+  return page(title, body + "</main>\n", made);
 }
 
 }  // namespace signet::report

@@ -20,7 +20,8 @@ Verdict verdict(const RunData& run);
 // `label` names the run; run_label(run) by default.
 std::string verdict_sentence(const RunData& run, const std::string& label = "");
 
-// One self-contained HTML document.
-std::string render_report(const std::vector<RunData>& runs, const std::string& title);
+// One self-contained HTML document; `made` as of page() in html.h.
+std::string render_report(const std::vector<RunData>& runs, const std::string& title,
+                          const std::string& made = "");
 
 }  // namespace signet::report

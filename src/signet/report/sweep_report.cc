@@ -76,8 +76,7 @@ std::string render_sweep(const SweepPage& content) {
     for (const auto& note : notes) body += fmt::format("<li class=\"note\">{}</li>\n", escape(note));
     body += "</ul>\n";
   }
-  body += figures + fmt::format("</main>\n<footer>Written by signet {}.</footer>\n", SIGNET_VERSION);
-  return page(content.title, body);
+  return page(content.title, body + figures + "</main>\n", content.made);
 }
 
 }  // namespace signet::report

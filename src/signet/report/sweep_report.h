@@ -30,6 +30,7 @@ struct SweepPage {
   std::vector<PageTable> tables;
   std::vector<PageRuns> runs;
   std::vector<std::string> notes;  // what is missing or failed
+  std::string made;                // by what, when and where (page() in html.h)
 };
 
 // One self-contained HTML document. A run that cannot be read becomes a note.

@@ -3,7 +3,10 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
+#include "signet/base/error.h"
+#include "signet/base/text.h"
 #ifdef SIGNET_WITH_CUDA
 #include "signet/tensor/cuda_check.h"
 #include "signet/tensor/gemm.h"
@@ -14,18 +17,53 @@ namespace {
 
 std::atomic<int64_t> asked_for_gpu_memory = 0;
 
+#ifdef SIGNET_WITH_CUDA
+// Every thread and library of the process must meet the same GPU, so the others are hidden before CUDA looks
+// for any.
+void choose_gpu(const std::string& name) {
+  static std::mutex mutex;
+  static std::string chosen;
+  const std::lock_guard lock(mutex);
+  const std::string number = name == "cuda" ? "0" : name.substr(5);
+  if (chosen.empty() && number != "0") {
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    std::string only = number;
+    if (visible) {
+      const auto names = split(visible, ',');
+      const auto index = static_cast<size_t>(std::stoi(number));
+      if (index >= names.size())
+        fail(ErrorCode::kUsage, "--device {}: CUDA_VISIBLE_DEVICES={} leaves {}", name, printable(visible),
+             names.size());
+      only = names[index];
+    }
+    ::setenv("CUDA_VISIBLE_DEVICES", only.c_str(), 1);
+  }
+  if (!chosen.empty() && chosen != number)
+    fail(ErrorCode::kUsage, "--device {}: this process is on cuda:{} already", name, chosen);
+  chosen = number;
+}
+#endif
+
 }  // namespace
 
 void fail_without_cuda() {
   fail(ErrorCode::kUsage, "this build has no CUDA backend; build it with make CUDA=1");
 }
 
+void check_device_name(const std::string& name) {
+  if (name == "cpu" || name == "cuda") return;
+  const bool numbered = name.rfind("cuda:", 0) == 0 && name.size() > 5 && name.size() <= 8 &&
+                        name.find_first_not_of("0123456789", 5) == name.npos;
+  if (!numbered) fail(ErrorCode::kUsage, "--device {}: give cpu, cuda or cuda:N", printable(name));
+}
+
 OpenDevice open_device(const std::string& name) {
+  check_device_name(name);
   if (name == "cpu") return {};
-  if (name != "cuda") fail(ErrorCode::kUsage, "--device {}: give cpu or cuda", name);
 #ifdef SIGNET_WITH_CUDA
+  choose_gpu(name);
   const std::string why = cuda_unavailable();
-  if (!why.empty()) fail(ErrorCode::kUsage, "--device cuda: {}", why);
+  if (!why.empty()) fail(ErrorCode::kUsage, "--device {}: {}", name, why);
   cudaStream_t stream = nullptr;
   check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
   return OpenDevice(std::shared_ptr<void>(stream, [](void* owned) {

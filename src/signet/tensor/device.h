@@ -49,9 +49,12 @@ class OpenDevice {
   std::shared_ptr<void> stream_;
 };
 
-// "cpu" or "cuda"; throws kUsage for other names, without CUDA in the build, and without a usable GPU, saying
-// why.
+// "cpu", "cuda" or "cuda:N", the N-th of those that CUDA_VISIBLE_DEVICES leaves; "cuda" is the first. Throws
+// kUsage for other names, without CUDA in the build, and without a usable GPU, saying why. A process has one
+// GPU: once one is open, another number is refused.
 OpenDevice open_device(const std::string& name);
+// Throws kUsage for other names, whatever this build and machine have.
+void check_device_name(const std::string& name);
 
 // The GPU that open_device("cuda") gives, in words; throws like it.
 std::string device_description();

@@ -55,6 +55,7 @@ void check_together(RunConfig& config, const tasks::Task& task) {
   if (config.train.dataset > 0 && config.train.dataset < config.train.batch)
     bad_input("train.dataset = {} is less than one batch of train.batch = {}", config.train.dataset,
               config.train.batch);
+  check_device_name(config.train.device);
   task.check(config.train_lengths(task));
   task.check(config.eval_lengths(task));
   config.model.check_range();
@@ -144,6 +145,7 @@ void TrainConfig::describe(io::Fields& fields) {
       {0, 100});
   fields.field("seed", seed, "of the start and the data", {0, int64_t{1} << 62});
   fields.field_enum("dtype", dtype, "arithmetic", {"float32", "float64"});
+  fields.field("device", device, "where the updates run: cpu, cuda or cuda:N");
   fields.field_enum("precision", precision,
                     "of the updates of a float32 run: auto = fp32 on the CPU, tf32 on the GPU",
                     {"auto", "fp32", "tf32", "bf16"});

@@ -47,7 +47,7 @@ struct TrainConfig {
   double weight_decay = 0, clip = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double temperature = 1, smoothing = 0, noise = 0;
   int64_t seed = 1;
-  std::string dtype = "float32", precision = "auto";
+  std::string dtype = "float32", device = "cpu", precision = "auto";
   int64_t validate_every = 200, validate_samples = 512;
   int64_t checkpoint_every = 1000, keep = 2;
   double stop_at = 0;  // scaled validation accuracy at which to stop, seen twice in a row; 0 = never

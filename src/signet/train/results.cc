@@ -61,7 +61,8 @@ ordered_json horizon_json(const Horizon& horizon, int64_t limit, int64_t samples
 void replace_evaluation(ordered_json& results, const ordered_json& evaluation) {
   if (!results.contains("final")) {
     ordered_json final = ordered_json::object();
-    for (const char* key : {"dense", "scaled_accuracy", "accuracy", "sequence_accuracy", "loss", "samples"})
+    for (const char* key :
+         {"dense", "scaled_accuracy", "accuracy", "sequence_accuracy", "loss", "samples", "provenance"})
       if (results.contains(key)) final[key] = results[key];
     results["final"] = std::move(final);
   }

@@ -52,6 +52,7 @@ class Queue {
       const std::string config = join_path(path(i), "config.yaml");
       if (!exists(config)) continue;
       RunConfig stored = resolve_config({config, "", "", {}}), wanted = runs_[i].config;
+      wanted.train.device = stored.train.device;  // a sweep may go on elsewhere
       if (stored.to_yaml() != wanted.to_yaml())
         bad_input("{} was made with another configuration ({}); choose another directory for this sweep",
                   path(i), first_difference(stored, wanted));
@@ -166,7 +167,9 @@ class Queue {
       const bool begun = exists(join_path(path(i), "config.yaml"));
       auto directory =
           begun ? io::RunDirectory::open_for_resume(path(i)) : io::RunDirectory::create(path(i), true);
-      train(runs_[i].config, directory, begun, options);
+      RunConfig config = runs_[i].config;
+      config.train.device = options_.device;
+      train(config, directory, begun, options);
     }
     if (plan_.horizon > 0) add_horizon(i, device);
   }

@@ -15,6 +15,7 @@
 #include "signet/base/thread_pool.h"
 #include "signet/io/checkpoint.h"
 #include "signet/io/json.h"
+#include "signet/io/provenance.h"
 #include "signet/train/batch_queue.h"
 #include "signet/train/evaluator.h"
 #include "signet/train/optimizers/optimizer.h"
@@ -80,12 +81,24 @@ class Trainer {
           "{}: this build can read none of the checkpoints there, and training from the start would replace "
           "them; mend them, or move them away to start anew",
           printable(directory_.checkpoints_path()));
-    if (!search.found) return start();  // killed before its first checkpoint: the same run again
+    if (!search.found) {
+      tell(fmt::format(
+          "signet: {} has no checkpoint{}: starting over from the first update", printable(directory_.path()),
+          exists(directory_.metrics_path()) && InputFile(directory_.metrics_path()).size() > 0 ? " any more"
+                                                                                               : " yet"));
+      return start();
+    }
     io::Checkpoint checkpoint = contents();
     io::load_checkpoint(search.found->path, checkpoint);
     engine_->from_host();
     step_ = checkpoint.step;
     restore(checkpoint.state, join_path(search.found->path, "manifest.json"));
+    if (step_ > train_.steps)
+      fail(ErrorCode::kUsage, "the run has made {} updates already; --steps {} cannot take them back", step_,
+           train_.steps);
+    // What was changed by the one who resumes it: the number of updates, the device.
+    if (resolve_config({directory_.config_path(), "", "", {}}).to_yaml() != run_.config().to_yaml())
+      write_file_atomic(directory_.config_path(), run_.config().to_yaml());
   }
 
   ordered_json loop() {
@@ -98,6 +111,7 @@ class Trainer {
                         ProgressStyle::of_stderr(options_.quiet));
       BatchQueue batches([this](int64_t step, tasks::Batch& out) { make_batch(step, out); }, step_ + 1,
                          train_.steps, batch_threads());
+      progress.update(step_, step_ == 0 ? "first update" : "");  // which may take long
       while (unfinished()) {
         if (!validation_due_) {
           advance_to_pause(batches, progress);
@@ -299,6 +313,7 @@ class Trainer {
     const auto tokens = static_cast<double>(tokens_);
     const double sequences = std::max(1.0, static_cast<double>(step_) * static_cast<double>(train_.batch));
     result["train_flops"] = tokens * run_.model().train_flops_per_token(tokens / sequences);
+    result["provenance"] = io::provenance(options_.device);
     result["spectra"] =
         spectra_json(token_spectra(run_.model(), run_.dtype(), run_.weights(), run_.task(), seed()));
     directory_.require_present();
