@@ -14,6 +14,7 @@
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
+#include "signet/theory/certificate.h"
 #include "signet/theory/network_file.h"
 #include "signet/theory/verify.h"
 
@@ -44,9 +45,14 @@ class Verify final : public Verb {
     options.value("--seed", seed_, "seed of the random words");
     options.value("--orbit", verify_.max_states, "limit on states of the orbit search");
     options.value("--method", verify_.method, "auto, or insist on closure, horizon or random");
+    options.value("--certificate", certificate_,
+                  "file to write the proof to; tools/check_certificate checks it without signet");
+    options.flag("--force", force_, "overwrite the certificate's file");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet verify --language parity --dtype bf16", "a proof for all lengths");
     options.example("signet verify '(abab)*'", "compiles the expression and proves the result");
+    options.example("signet verify --group S3 --certificate s3-proof.json --force",
+                    "writes the proof for tools/check_certificate");
     options.example("signet verify --group Z7 --construction rotation --length 10000 --json",
                     "a rotation is not exact: a bound or a test instead of a proof");
   }
@@ -59,9 +65,19 @@ class Verify final : public Verb {
         fail(ErrorCode::kUsage, "--length, --words and --orbit are positive numbers, not {}", value);
     verify_.type = compile_.number_type();
     verify_.seed = static_cast<uint64_t>(seed_);
+    verify_.keep_proof = !certificate_.empty();
+    if (is_directory(certificate_)) bad_input("{} is a directory; name a file to write", certificate_);
+    if (!certificate_.empty() && !force_ && exists(certificate_))
+      bad_input("{} exists; --force overwrites it", certificate_);
     const theory::Network network = read();
     const auto result = while_shown("verify", [&] { return theory::verify(network, verify_); });
+    if (result.proof)
+      write_file_atomic(certificate_, theory::certificate_text(network, verify_.type, result));
     print(network, result);
+    if (verify_.keep_proof && !result.proof) {
+      tell(fmt::format("signet: nothing was proved, so {} was not written", certificate_));
+      return static_cast<int>(ErrorCode::kCheckFailed);
+    }
     return result.correct ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
   }
 
@@ -99,7 +115,9 @@ class Verify final : public Verb {
                                     {"longest", nullptr},
                                     {"counterexample", nullptr},
                                     {"counterexample_length", nullptr},
-                                    {"dtype", number_type_name(verify_.type)}};
+                                    {"dtype", number_type_name(verify_.type)},
+                                    {"file", nullptr}};
+      if (result.proof) out["file"] = certificate_;
       if (result.longest) out["longest"] = *result.longest;
       if (result.counterexample) {
         out["counterexample"] = shown_word(network.dfa, *result.counterexample);
@@ -115,6 +133,7 @@ class Verify final : public Verb {
     fmt::print("{} ({}): {}\n", verdict, result.method, printable(result.certificate, 2000));
     if (result.counterexample)
       fmt::print("counterexample: {}\n", printable(shown_word(network.dfa, *result.counterexample), 20000));
+    if (result.proof) fmt::print("wrote {}\n", certificate_);
   }
 
   Options* options_ = nullptr;
@@ -123,7 +142,8 @@ class Verify final : public Verb {
   CompileArguments compile_;
   theory::VerifyOptions verify_;
   int64_t seed_ = 1;
-  bool json_ = false;
+  std::string certificate_;
+  bool json_ = false, force_ = false;
 };
 
 }  // namespace

@@ -18,7 +18,6 @@ namespace {
 using Status = ClosureResult::Status;
 
 constexpr int64_t kChunk = 4096;
-constexpr int64_t kSmallOrbit = 200'000;
 
 // Runs `length` letters made by `letter_at(chunk begin, buffer, n)` in constant memory.
 template <class Source>
@@ -36,10 +35,8 @@ std::optional<int64_t> stream_mismatch(const Network& network, Runner& runner, i
     runner.feed(letters.data(), n, answers.data());
     for (int64_t t = 0; t < n; ++t) {
       const Letter s = letters[t];
-      const State next = dfa.delta[q][s];
-      const int32_t expected = dfa.mealy() ? dfa.output[q][s] : static_cast<int32_t>(dfa.accept[next]);
-      if (answers[t] < 0 || network.final_output[answers[t]] != expected) return begin + t;
-      q = next;
+      if (!answer_right(network, answers[t], q, s)) return begin + t;
+      q = dfa.delta[q][s];
     }
   }
   return std::nullopt;
@@ -91,93 +88,85 @@ VerifyResult random_testing(const Network& network, const VerifyOptions& options
   return result;
 }
 
-// What the searches over bit patterns found.
-struct OrbitSearch {
-  ClosureResult closure;
-  int64_t states = 0;   // of the joint orbit
-  int64_t covered = 0;  // all words up to this length were tried in it
-};
+// The searches, with what they leave behind.
+class Prover {
+ public:
+  Prover(const Network& network, const VerifyOptions& options) : network_(network), options_(options) {}
 
-// The joint orbit goes only so far at first: the proof in two parts often spares a large search.
-OrbitSearch search_orbit(const Network& network, const VerifyOptions& options) {
-  const auto joint = [&](int64_t limit) -> OrbitSearch {
-    const ClosureResult closure = joint_closure(network, options.type, limit);
-    return {closure, closure.states, closure.depth};
-  };
-  OrbitSearch search = joint(std::min(options.max_states, kSmallOrbit));
-  if (search.closure.status != Status::kOpen) return search;
-  if (const auto parts = layerwise_closure(network, options.type, options.max_states);
-      parts.status != Status::kOpen)
-    return {parts, search.states, search.covered};
-  return options.max_states > kSmallOrbit ? joint(options.max_states) : search;
-}
-
-VerifyResult from_search(const OrbitSearch& search, NumberType type) {
-  const ClosureResult& closure = search.closure;
-  VerifyResult result;
-  result.method = "orbit-closure";
-  result.states_visited = closure.states;
-  if (closure.status == Status::kProved) {
-    result.correct = result.proved = true;
-    result.certificate = fmt::format(
-        "proved for all lengths in {}: the {} close and every one decodes to the right answer ({} states)",
-        number_type_name(type),
-        closure.layerwise ? "code words of the network and the bit patterns of each block"
-                          : "bit patterns reachable from the start",
-        closure.states);
-  } else if (closure.status == Status::kRefuted) {
-    const auto letters = static_cast<int64_t>(closure.counterexample.size());
-    result.counterexample = closure.counterexample;
-    result.longest = closure.layerwise ? search.covered : letters - 1;
-    result.certificate = fmt::format("refuted: {} wrong word has {} letters",
-                                     closure.layerwise ? "a" : "the shortest", letters);
-  } else {
-    result.longest = search.covered;
-    result.certificate =
-        fmt::format("open: the orbit did not close within {} states; raise --orbit", search.states);
+  void joint(int64_t limit) {
+    take(joint_closure(network_, options_.type, limit, fresh()));
+    searched_ = best_.states;
+    covered_ = best_.depth;
   }
-  return result;
-}
+  void by_codes(BlockProofs how) {
+    take(layerwise_closure(network_, options_.type, options_.max_states, fresh(), how, options_.hypotheses));
+  }
+  bool decided() const { return best_.status != Status::kOpen; }
+  bool for_ever() const { return best_.status == Status::kProved && !best_.letters; }
+  const ClosureResult& best() const { return best_; }
+  int64_t searched() const { return searched_; }  // states of the joint orbit
+  int64_t covered() const { return covered_; }    // all words up to this length were tried in it
 
-// The bound speaks of rounding alone. That the network is right in exact arithmetic is proved on all tuples
-// of code words or, where there are too many, tested.
-VerifyResult from_horizon(const Network& network, const Horizon& horizon, const VerifyOptions& options,
-                          const OrbitSearch& before) {
-  ClosureResult exact = exact_closure(network, options.max_states);
-  if (exact.status == Status::kRefuted)
-    if (const auto at = first_mismatch(network, options.type, exact.counterexample)) {
-      exact.counterexample.resize(static_cast<size_t>(*at) + 1);
-      exact.layerwise = true;
-      return from_search({exact, exact.states, before.covered}, options.type);
+  // What was found, in words.
+  VerifyResult result() {
+    VerifyResult result;
+    const std::string type = number_type_name(options_.type);
+    result.method = best_.balls ? "error-horizon" : "orbit-closure";
+    result.states_visited = std::max(best_.states, searched_);
+    if (best_.status == Status::kProved) {
+      result.correct = result.proved = true;
+      result.states_visited = best_.states;
+      result.longest = best_.letters;
+      result.certificate = proved_text(type);
+      if (options_.keep_proof) result.proof = std::move(proof_);
+    } else if (best_.status == Status::kRefuted) {
+      result.counterexample = best_.counterexample;
+      const auto letters = static_cast<int64_t>(best_.counterexample.size());
+      result.longest = best_.by_codes ? covered_ : letters - 1;
+      result.certificate = fmt::format("refuted: {} wrong word has {} letters",
+                                       best_.by_codes ? "a" : "the shortest", letters);
+    } else {
+      result.longest = covered_;
+      result.certificate =
+          fmt::format("open: the orbit did not close within {} states; raise --orbit", searched_);
     }
-  VerifyResult result;
-  std::string tables;
-  if (exact.status == Status::kProved) {
-    result.correct = result.proved = true;
-    result.states_visited = exact.states;
-    tables = fmt::format("the tables are right on all {} tuples of code words", exact.states);
-  } else {
-    VerifyOptions test = options;
-    if (horizon.letters) test.length = std::min(test.length, *horizon.letters);
-    result = random_testing(network, test);
-    if (!result.correct) return result;
-    tables = fmt::format("the tables were tested on {} words of length {}", options.words, test.length);
+    return result;
   }
-  result.method = "error-horizon";
-  result.longest = result.proved ? horizon.letters : std::optional(before.covered);
-  result.states_visited = std::max(result.states_visited, before.states);
-  const std::string type = number_type_name(options.type);
-  result.certificate =
-      horizon.exact ? fmt::format("no step rounds in {}, at any length; {}", type, tables)
-      : horizon.letters
-          ? fmt::format(
-                "rounding in {} cannot change a decoded state before letter {} (margin {:.3g}, at most "
-                "{:.3g} a letter); {}",
-                type, *horizon.letters, horizon.margin, horizon.per_letter, tables)
-          : fmt::format("rounding in {} stays below the margin {:.3g} at every length; {}", type,
-                        horizon.margin, tables);
-  return result;
-}
+
+ private:
+  Proof* fresh() {
+    latest_ = {};
+    return options_.keep_proof ? &latest_ : nullptr;
+  }
+  void take(ClosureResult found) {
+    best_ = std::move(found);
+    proof_ = std::move(latest_);
+  }
+  std::string proved_text(const std::string& type) const {
+    if (best_.letters)
+      return fmt::format(
+          "rounding in {} cannot change a decoded state within {} letters (margin {:.3g}, at most {:.3g} a "
+          "letter); the tables are right on all tuples of code words",
+          type, *best_.letters, best_.margin, best_.growth);
+    if (best_.balls)
+      return fmt::format(
+          "rounding in {} stays below the margin at every length; the tables are right on all tuples of code "
+          "words",
+          type);
+    return fmt::format(
+        "proved for all lengths in {}: the {} close and every one decodes to the right answer ({} states)",
+        type,
+        best_.by_codes ? "code words of the network and the bit patterns of each block"
+                       : "bit patterns reachable from the start",
+        best_.states);
+  }
+
+  const Network& network_;
+  const VerifyOptions& options_;
+  ClosureResult best_;
+  Proof proof_, latest_;
+  int64_t searched_ = 0, covered_ = 0;
+};
 
 }  // namespace
 
@@ -190,29 +179,39 @@ std::optional<int64_t> first_mismatch(const Network& network, NumberType type, c
 
 VerifyResult verify(const Network& network, const VerifyOptions& options) {
   const bool any = options.method == "auto";
-  OrbitSearch search;
+  Prover prover(network, options);
   if (any || options.method == "closure") {
-    search = search_orbit(network, options);
-    if (!any || search.closure.status != Status::kOpen) return from_search(search, options.type);
+    // The joint orbit goes only so far at first: the proof in two parts often spares a large search.
+    prover.joint(std::min(options.max_states, kSmallOrbit));
+    if (prover.decided()) return prover.result();
+    Prover parts = prover;
+    parts.by_codes(any ? BlockProofs::kEither : BlockProofs::kPatterns);
+    if (parts.for_ever() || parts.best().status == Status::kRefuted) return parts.result();
+    if (options.max_states > kSmallOrbit) prover.joint(options.max_states);
+    if (!any || prover.decided()) return prover.result();
+    if (parts.decided() && *parts.best().letters >= options.length) return parts.result();
   }
-  if (options.method != "random") {
-    const Horizon horizon = error_horizon(network, options.type);
-    const int64_t wanted = any ? options.length : 1;
-    if (horizon.known && (!horizon.letters || *horizon.letters >= wanted))
-      return from_horizon(network, horizon, options, search);
-    if (!any) {
-      VerifyResult none;
-      none.method = "error-horizon";
-      none.longest = 0;
-      none.certificate = horizon.known
-                             ? "no bound: the first letter may already add more error than decoding bears"
-                             : "no bound: some context leads a code word away from all code words";
-      return none;
+  if (options.method == "horizon") {
+    prover.by_codes(BlockProofs::kBalls);
+    if (prover.decided()) {
+      VerifyResult result = prover.result();
+      if (result.proved) result.method = "error-horizon";
+      return result;
     }
+    VerifyResult none;
+    none.method = "error-horizon";
+    none.longest = 0;
+    none.states_visited = prover.best().states;
+    none.certificate =
+        prover.best().balls
+            ? "no bound: the first letter may already add more error than decoding bears, or numbers overflow"
+            : fmt::format("no bound: the tuples of code words did not close within {} states; raise --orbit",
+                          prover.best().states);
+    return none;
   }
   VerifyResult result = random_testing(network, options);
-  result.states_visited = search.states;
-  result.longest = search.covered;
+  result.states_visited = prover.searched();
+  result.longest = prover.covered();
   return result;
 }
 

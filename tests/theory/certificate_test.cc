@@ -1,0 +1,194 @@
+// Certificates against tools/check_certificate, which shares no code with what wrote them.
+#include "signet/theory/certificate.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "proofs_for_tests.h"
+#include "signet/theory/network_file.h"
+#include "support/command.h"
+
+namespace signet::theory {
+namespace {
+
+using namespace test;
+using nlohmann::json;
+using signet::test::run_command;
+using signet::test::TemporaryDirectory;
+using signet::test::write_text;
+
+const std::string kChecker = SIGNET_SOURCE_DIR "/tools/check_certificate";
+
+#define SKIP_WITHOUT_PYTHON() \
+  if (run_command("python3 --version").exit_code != 0) GTEST_SKIP() << "python3 is not installed"
+
+std::optional<std::string> certificate(const Network& network, NumberType type, const std::string& method) {
+  VerifyOptions options;
+  options.type = type;
+  options.method = method;
+  options.max_states = 500;
+  options.length = 10;
+  options.keep_proof = true;
+  const auto result = verify(network, options);
+  if (!result.proved) return std::nullopt;
+  return certificate_text(network, type, result);
+}
+
+// Every construction at least once.
+std::vector<Network> networks() {
+  Dfa mealy = make_dfa({{1, 0}, {0, 0}}, {});
+  mealy.output = {{0, 1}, {1, 2}};
+  const Dfa s3 = group_word_problem({{1, 0, 2}, {1, 2, 0}});
+  const char* product = "householder-product[-1,1]";
+  return {compiled(parity(), "diagonal[-1,1]"),
+          compiled(parity(), product),
+          compiled(s3, product, "group"),
+          compiled(s3, "householder[-1,1]", "reflections"),
+          compiled(s3, "complex-diagonal", "holonomy"),
+          compiled(cyclic(7, true), product, "rotation"),
+          compiled(cyclic(5, true), "complex-diagonal", "rotation"),
+          compiled(cyclic(5, true), "householder[-1,1]", "rotation"),
+          compiled(abab(), product, "partial-injection"),
+          compiled(kth_last(2), product, "shift-register"),
+          compiled(elevator(4), product, "counter"),
+          compiled(two_flip_flops(), product, "binary-code"),
+          compiled(two_flip_flops(), "diagonal[0,1]"),
+          compiled(tomita3(), product, "elimination"),
+          compiled(tomita3(), "diagonal[-1,1]", "holonomy"),
+          compiled(tomita4(), "householder[0,1]", "holonomy"),
+          compiled(tomita4(), "one-hot"),
+          compiled(make_dfa({{0, 0}}, {0}), product),
+          compiled(mealy, product),
+          compiled(mealy, "one-hot")};
+}
+
+TEST(Certificate, EveryConstructionAndTypeIsAccepted) {
+  SKIP_WITHOUT_PYTHON();
+  TemporaryDirectory folder;
+  std::set<std::string> kinds;
+  int written = 0, number = 0;
+  for (const Network& network : networks())
+    for (int type = 0; type < 6; ++type)
+      for (const char* method : {"auto", "horizon"}) {
+        const auto text = certificate(network, static_cast<NumberType>(type), method);
+        if (!text) continue;
+        // Tuples where there is a choice, so that all three kinds of invariants occur.
+        write_text(folder / fmt::format("{}.json", number++), *text);
+        const json data = json::parse(*text);
+        kinds.insert(data["proof"]["kind"].get<std::string>());
+        if (data["proof"].contains("blocks"))
+          for (const auto& block : data["proof"]["blocks"])
+            kinds.insert(block.contains("radius") ? "r" : "p");
+        ++written;
+      }
+  EXPECT_GT(written, 170);
+  EXPECT_EQ(kinds.size(), 4u);
+  const auto checked = run_command(kChecker + " *.json", folder.path());
+  EXPECT_EQ(checked.exit_code, 0) << checked.out << checked.err;
+  EXPECT_EQ(checked.out.find("REFUSED"), std::string::npos);
+}
+
+// Every part of a certificate matters.
+TEST(Certificate, CorruptedOnesAreRefused) {
+  SKIP_WITHOUT_PYTHON();
+  TemporaryDirectory folder;
+  int written = 0;
+  const auto corrupt = [&](const json& good, const std::function<void(json&)>& change) {
+    json bad = good;
+    change(bad);
+    ASSERT_NE(bad, good);
+    write_text(folder / fmt::format("{:03}.json", written++), bad.dump());
+  };
+  const auto common = [&](const json& good) {
+    corrupt(good, [](json& c) { c["automaton"]["accept"][0] = 1 - c["automaton"]["accept"][0].get<int>(); });
+    corrupt(good,
+            [](json& c) { c["automaton"]["delta"][0][0] = 1 - c["automaton"]["delta"][0][0].get<int>(); });
+    corrupt(good, [](json& c) { c["automaton"]["start"] = 1 - c["automaton"]["start"].get<int>(); });
+    corrupt(good,
+            [](json& c) { c["network"]["final_state"][0] = 1 - c["network"]["final_state"][0].get<int>(); });
+    corrupt(good, [](json& c) { c["network"]["final_output"][0] = 5; });
+    corrupt(good, [](json& c) { c["network"]["layers"][0]["context"][0][0] = -1; });
+    corrupt(good, [](json& c) {
+      for (auto& row : c["network"]["layers"][0]["next"])
+        for (auto& x : row) x = 0;
+    });
+    corrupt(good, [](json& c) { c["network"]["layers"][0]["blocks"][0]["initial"][0] = 0.3; });
+    corrupt(good, [](json& c) { c["network"]["layers"][0]["blocks"][0]["initial"][0] = "x"; });
+    corrupt(good, [](json& c) { c["network"]["layers"][0]["blocks"][0]["codes"].erase(0); });
+    corrupt(good, [](json& c) { c["arithmetic"]["state"] = "fp8"; });
+    corrupt(good, [](json& c) { c["version"] = 2; });
+    corrupt(good, [](json& c) { c.erase("proof"); });
+    corrupt(good, [](json& c) { c["proof"]["kind"] = "it is clear"; });
+  };
+  // A closed set of states.
+  const Network flips = compiled(parity(), "diagonal[-1,1]");
+  const json joint = json::parse(*certificate(flips, NumberType::kBf16, "auto"));
+  ASSERT_TRUE(joint["proof"].contains("states"));
+  common(joint);
+  corrupt(joint, [](json& c) { c["proof"]["states"].erase(0); });
+  corrupt(joint, [](json& c) { c["proof"]["states"][1][1][0] = 0.5; });
+  corrupt(joint, [](json& c) { c["longest"] = 3; });
+  for (size_t i = 0; i < 2; ++i)
+    corrupt(joint, [&](json& c) {
+      auto& gate = c["network"]["layers"][0]["blocks"][0]["gate"][i][0];
+      gate = -gate.get<double>();
+    });
+  // Patterns: the network's own code words, each block by itself.
+  const json exact = json::parse(*certificate(flips, NumberType::kFp32, "horizon"));
+  ASSERT_TRUE(exact["proof"]["blocks"][0].contains("patterns"));
+  common(exact);
+  corrupt(exact, [](json& c) { c["proof"]["tuples"].erase(0); });
+  corrupt(exact, [](json& c) { c["proof"]["blocks"].erase(0); });
+  corrupt(exact, [](json& c) { c["proof"]["blocks"][0]["patterns"].erase(1); });
+  corrupt(exact, [](json& c) { c["proof"]["blocks"][0]["patterns"][1][1][0] = 0.99; });
+  corrupt(exact, [](json& c) { c["proof"]["blocks"][0]["patterns"][0][0] = 7; });
+  // Balls: one that grows, and one that does not.
+  const json turns = json::parse(
+      *certificate(compiled(cyclic(7, true), "complex-diagonal", "rotation"), NumberType::kFp32, "horizon"));
+  const auto ball = [](json& c) -> json& { return c["proof"]["blocks"][0]; };
+  common(turns);
+  corrupt(turns, [&](json& c) { ball(c)["growth"] = 0; });
+  corrupt(turns, [&](json& c) { ball(c)["growth"] = ball(c)["growth"].get<double>() * 0.9; });
+  corrupt(turns, [&](json& c) { ball(c)["growth"] = -1; });
+  corrupt(turns, [&](json& c) { ball(c)["radius"] = 0.4; });
+  corrupt(turns, [&](json& c) { c["longest"] = c["longest"].get<int64_t>() * 1.01 + 1; });
+  corrupt(turns, [&](json& c) { c["longest"] = nullptr; });
+  corrupt(turns, [&](json& c) { c["network"]["layers"][0]["blocks"][0]["gate"][1][0] = 0.7; });
+  corrupt(turns, [&](json& c) { c["arithmetic"]["state"] = "bf16"; });
+  const json leaks =
+      json::parse(*certificate(compiled(tomita4(), "householder[0,1]"), NumberType::kBf16, "horizon"));
+  ASSERT_TRUE(leaks["longest"].is_null());
+  ASSERT_TRUE(ball(const_cast<json&>(leaks)).contains("radius"));
+  corrupt(leaks, [&](json& c) { ball(c)["radius"] = 1e-5; });
+  corrupt(leaks, [&](json& c) { ball(c)["radius"] = ball(c)["radius"].get<double>() * 0.8; });
+  corrupt(leaks, [&](json& c) { ball(c)["radius"] = 0.02; });
+  write_text(folder / fmt::format("{:03}.json", written++), joint.dump().substr(0, 400));
+  write_text(folder / fmt::format("{:03}.json", written++), "[]");
+
+  const auto checked = run_command(kChecker + " *.json", folder.path());
+  EXPECT_NE(checked.exit_code, 0);
+  EXPECT_EQ(checked.err, "");
+  EXPECT_EQ(checked.out.find("accepted"), std::string::npos) << checked.out;
+  EXPECT_EQ(std::count(checked.out.begin(), checked.out.end(), '\n'), written) << checked.out;
+}
+
+TEST(Certificate, IsAboutOneModel) {
+  SKIP_WITHOUT_PYTHON();
+  TemporaryDirectory folder;
+  const auto checked = [&](const Network& proved, const Network& given) {
+    write_text(folder / "proof.json", *certificate(proved, NumberType::kBf16, "auto"));
+    save_network(folder / "model.safetensors", given);
+    return run_command(kChecker + " proof.json --model model.safetensors", folder.path()).exit_code;
+  };
+  for (const char* target : {"householder[0,1]", "diagonal[0,1]", "one-hot"})
+    EXPECT_EQ(checked(compiled(tomita4(), target), compiled(tomita4(), target)), 0) << target;
+  Network other = compiled(tomita4(), "one-hot");
+  other.layers[0].blocks[0].initial[0] += 0.001;
+  EXPECT_EQ(checked(compiled(tomita4(), "one-hot"), other), 4);
+}
+
+}  // namespace
+}  // namespace signet::theory
