@@ -36,7 +36,8 @@ nlohmann::json json_of(const std::string& arguments, int code = 0) {
   return nlohmann::json::parse(outcome.out, nullptr, false);
 }
 std::string temporary(const char* name) {
-  return (std::filesystem::path(testing::TempDir()) / (std::string("signet_cli_") + name)).string();
+  static const signet::test::TemporaryDirectory folder;
+  return folder / name;
 }
 
 TEST(TheoryVerbs, CompileVerifyRun) {
@@ -60,6 +61,13 @@ TEST(TheoryVerbs, CompileVerifyRun) {
   EXPECT_EQ(verified["method"], "orbit-closure");
   EXPECT_TRUE(verified["longest"].is_null());
   EXPECT_TRUE(verified["counterexample"].is_null());
+  const std::string proof = temporary("proof.json");
+  EXPECT_EQ(json_of("verify " + model + " --certificate " + proof)["file"], proof);
+  EXPECT_EQ(run("verify " + model + " --certificate " + proof).code, 0);  // a certificate may be replaced
+  EXPECT_EQ(run("verify " + model + " --certificate " + model).code, 3);  // a model may not
+  const std::string none = temporary("none.json");
+  EXPECT_EQ(run("verify " + model + " --method random --length 10 --certificate " + none).code, 4);
+  EXPECT_FALSE(std::filesystem::exists(none));
   // A model has been compiled: what would say how is refused.
   EXPECT_EQ(run("verify " + model + " --target one-hot").code, 2);
   EXPECT_EQ(run("verify " + model + " --max-states 5").code, 2);

@@ -20,6 +20,8 @@ KindInfo info(FileKind kind) {
       return {"a page of signet", "<meta name=\"generator\" content=\"signet"};
     case FileKind::kPicture:
       return {"a picture of signet", "<metadata>signet "};
+    case FileKind::kCertificate:
+      return {"a certificate of signet", "\"signet-certificate\""};
     case FileKind::kNetwork:
       break;
   }

@@ -12,6 +12,7 @@
 #include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/cli/automaton_input.h"
+#include "signet/cli/output.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
 #include "signet/theory/certificate.h"
@@ -47,11 +48,11 @@ class Verify final : public Verb {
     options.value("--method", verify_.method, "auto, or insist on closure, horizon or random");
     options.value("--certificate", certificate_,
                   "file to write the proof to; tools/check_certificate checks it without signet");
-    options.flag("--force", force_, "overwrite the certificate's file");
+    options.flag("--force", force_, "replace a file that is no certificate");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet verify --language parity --dtype bf16", "a proof for all lengths");
     options.example("signet verify '(abab)*'", "compiles the expression and proves the result");
-    options.example("signet verify --group S3 --certificate s3-proof.json --force",
+    options.example("signet verify --group S3 --certificate s3-proof.json",
                     "writes the proof for tools/check_certificate");
     options.example("signet verify --group Z7 --construction rotation --length 10000 --json",
                     "a rotation is not exact: a bound or a test instead of a proof");
@@ -66,13 +67,12 @@ class Verify final : public Verb {
     verify_.type = compile_.number_type();
     verify_.seed = static_cast<uint64_t>(seed_);
     verify_.keep_proof = !certificate_.empty();
-    if (is_directory(certificate_)) bad_input("{} is a directory; name a file to write", certificate_);
-    if (!certificate_.empty() && !force_ && exists(certificate_))
-      bad_input("{} exists; --force overwrites it", certificate_);
+    if (verify_.keep_proof) check_output(certificate_, FileKind::kCertificate, force_);
     const theory::Network network = read();
     const auto result = while_shown("verify", [&] { return theory::verify(network, verify_); });
     if (result.proof)
-      write_file_atomic(certificate_, theory::certificate_text(network, verify_.type, result));
+      write_output(certificate_, FileKind::kCertificate, force_,
+                   theory::certificate_text(network, verify_.type, result));
     print(network, result);
     if (verify_.keep_proof && !result.proof) {
       tell(fmt::format("signet: nothing was proved, so {} was not written", certificate_));
