@@ -1,5 +1,7 @@
 #include "signet/kernels/selective_scan/selective_scan.h"
 
+#include <cmath>
+
 #include "signet/base/thread_pool.h"
 #include "support/check.h"
 
@@ -162,6 +164,17 @@ TEST(SelectiveScan, AbsentInputsMatchReference) {
   for (EigenvalueRange range : kRanges)
     for (int present = kNothing; present <= kEverything; ++present)
       expect_matches_reference(random_problem(shape_of(2, 9, 18, 4, range), present));
+}
+
+TEST(SelectiveScan, DeltaAsGivenMatchesReference) {
+  for (EigenvalueRange range : kRanges) {
+    SelectiveScanShape s = shape_of(2, 70, 18, 5, range);
+    s.softplus = false;
+    Problem p = random_problem(s);
+    for (double& raw : p.raw) raw = std::abs(raw);
+    for (double& bias : p.bias) bias = std::abs(bias);
+    expect_matches_reference(p);
+  }
 }
 
 TEST(SelectiveScan, WideStridesMatchReference) {

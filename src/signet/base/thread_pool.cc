@@ -1,5 +1,6 @@
 #include "signet/base/thread_pool.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -112,6 +113,20 @@ std::unique_ptr<Pool>& pool() {
 
 std::mutex region;  // one parallel region at a time
 
+// A fork copies the pool but not its threads: the child starts anew. It waits until nobody else is in a
+// region, whose lock the child would keep for ever.
+bool holds_region = false;
+void before_fork() {
+  if (!inside) region.lock(), holds_region = true;
+}
+void after_fork() {
+  if (holds_region) holds_region = false, region.unlock();
+}
+void after_fork_in_child() {
+  (void)pool().release();  // its threads are not there to be joined
+  after_fork();
+}
+
 }  // namespace
 
 std::vector<std::thread> start_threads(int count, const std::function<void(int)>& body) {
@@ -149,6 +164,7 @@ void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, in
   const int ranges = static_cast<int>(std::min<int64_t>(thread_count(), most));
   if (inside || ranges == 1) return body(0, n);
   std::lock_guard lock(region);
+  [[maybe_unused]] static const int forks = pthread_atfork(before_fork, after_fork, after_fork_in_child);
   if (!pool()) pool() = std::make_unique<Pool>(thread_count());
   pool()->run(n, ranges, body);
 }

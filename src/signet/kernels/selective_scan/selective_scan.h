@@ -1,6 +1,7 @@
 // Mamba's selective scan in both eigenvalue ranges. Per channel d and state index n:
 //
-//   delta_t = softplus(raw_t + bias)              s_t = exp(delta_t A),  A = -exp(A_log) < 0
+//   delta_t = softplus(raw_t + bias), or raw_t + bias where softplus = false
+//   s_t = exp(delta_t A),  A = -exp(A_log) < 0
 //   a_t = s_t            (range [0,1])            or  a_t = 2 s_t - 1     (range [-1,1])
 //   h_t = a_t h_{t-1} + delta_t B_t u_t           (the input term is the same in both ranges)
 //   y_t = (sum_n C_t h_t + D u_t) * silu(z_t)
@@ -25,6 +26,7 @@ namespace signet::kernels {
 struct SelectiveScanShape {
   int64_t batch = 0, time = 0, channels = 0, states = 0;
   EigenvalueRange range = EigenvalueRange::kPositive;
+  bool softplus = true;
   // Elements from token to token; 0 means contiguous.
   int64_t u_stride = 0, raw_stride = 0, z_stride = 0, b_stride = 0, c_stride = 0, y_stride = 0;
   // GPU only, without states: the rows of sequence b are [offsets[b], offsets[b + 1]) of packed_rows instead,

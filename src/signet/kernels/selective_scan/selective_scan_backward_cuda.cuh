@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float delta = softplus(raw[i] + bias[i]);
+        const float delta = delta_of(g, raw[i] + bias[i]);
         shared.inputs[t][slot(at.packet_channel) ^ i] = make_float4(delta, delta * u[i], dy[i], 0.0f);
       }
     }
@@ -330,7 +330,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const __grid_constan
           dy[i] *= z[i] * s;
         }
         du[i] = fmaf(d[i], dy[i], in.x * in.y);
-        draw[i] = fmaf(u[i], in.y, kLn2 * in.z) * logistic(raw[i] + bias[i]);
+        draw[i] = fmaf(u[i], in.y, kLn2 * in.z) * (g.softplus ? logistic(raw[i] + bias[i]) : 1.0f);
         dd[i] = fmaf(dy[i], u[i], dd[i]);
         dbias[i] += draw[i];
       }

@@ -133,7 +133,8 @@ void forward_block(const Block<T, SelectiveScanForward<T>>& block, T* memory) {
     }
     const int64_t begin = plan.chunk_begin(chunk), tokens = plan.chunk_end(chunk) - begin;
     for (int64_t t = 0; t < tokens; ++t) {
-      const Vec<T> u = block.u(begin + t), delta = softplus<T>(block.raw(begin + t));
+      const Vec<T> u = block.u(begin + t), raw = block.raw(begin + t);
+      const Vec<T> delta = s.softplus ? softplus<T>(raw) : raw;
       T* row = rows + t * kForwardRows * kStep;
       store(row + kDelta * kStep, delta);
       store(row + kInput * kStep, delta * u);
@@ -312,7 +313,8 @@ void backward_block(const Block<T, SelectiveScanBackward<T>>& block, int64_t chu
   }
   for (int64_t t = 0; t < tokens; ++t) {
     const Vec<T> u = block.u(begin + t);
-    const auto [delta, slope] = softplus_and_slope<T>(block.raw(begin + t));
+    const Vec<T> raw = block.raw(begin + t);
+    const auto [delta, slope] = s.softplus ? softplus_and_slope<T>(raw) : Softplus<T>{raw, Vec<T>{} + T(1)};
     Vec<T> dy = load_channels(p.dy + block.row(begin + t) * s.y_stride + channel, count);
     T* row = scratch.rows + t * kRow;
     if (p.z) {

@@ -56,6 +56,7 @@ struct Geometry {
   int tiles, segments, tiles_per_segment;
   int64_t rows;            // of all sequences
   const int32_t* offsets;  // of packed sequences, else null
+  bool softplus;
   // Whether rows of channels, of states in fp32, and of B and C can be moved in packets.
   bool packets, state_packets, token_packets;
 
@@ -128,6 +129,7 @@ __device__ inline float softplus(float x) {
   series = fmaf(e, series, 1.0f);
   return fmaf(e, series, fmaxf(x, 0.0f));
 }
+__device__ inline float delta_of(const Geometry& g, float x) { return g.softplus ? softplus(x) : x; }
 
 // A segment of a sequence; beyond the last there is one of negative time.
 struct Item {

@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads, NP == 16 ? kForwardBlocks : 1)
       unpack(now.raw[k], raw);
       unpack(now.u[k], u);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) raw[i] = softplus(raw[i] + bias[i]);
+      for (int i = 0; i < 4; ++i) raw[i] = delta_of(g, raw[i] + bias[i]);
 #pragma unroll
       for (int i = 0; i < 2; ++i)
         inputs[t][pair_slot(at.packet_channel / 2) ^ i] =

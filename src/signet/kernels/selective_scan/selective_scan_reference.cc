@@ -19,7 +19,8 @@ struct Token {
 template <class P>
 Token token_at(const P& p, const SelectiveScanShape& s, int64_t row, int64_t channel) {
   const double raw = p.raw[row * s.raw_stride + channel] + (p.bias ? p.bias[channel] : 0);
-  return {p.u[row * s.u_stride + channel], raw, softplus(raw), row * s.b_stride, row * s.c_stride};
+  return {p.u[row * s.u_stride + channel], raw, s.softplus ? softplus(raw) : raw, row * s.b_stride,
+          row * s.c_stride};
 }
 
 double transition(const SelectiveScanShape& s, double decay) {
@@ -114,7 +115,7 @@ void selective_scan_backward_reference(const SelectiveScanBackward<double>& p) {
           g[n] *= a;
         }
         p.du[row * s.u_stride + channel] = du;
-        const double draw = d_delta * sigmoid(token.raw);  // softplus' = sigmoid
+        const double draw = d_delta * (s.softplus ? sigmoid(token.raw) : 1);  // softplus' = sigmoid
         p.draw[row * s.raw_stride + channel] = draw;
         if (p.bias) p.dbias[channel] += draw;
       }

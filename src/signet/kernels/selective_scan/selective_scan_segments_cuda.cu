@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kThreads) transition_kernel(const __grid_const
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float delta = softplus(raw[i] + bias[i]);
+        const float delta = delta_of(g, raw[i] + bias[i]);
         inputs[t * M::kChannels + at.packet_channel + i] = make_float2(delta, kReverse ? x[i] : delta * x[i]);
       }
     }
@@ -165,7 +165,7 @@ Geometry geometry(const SelectiveScanShape& shape, int channels_per_block) {
   g.b_stride = static_cast<int>(full.b_stride), g.c_stride = static_cast<int>(full.c_stride);
   g.blocks = (g.channels + channels_per_block - 1) / channels_per_block;
   g.tiles = (g.time + kTile - 1) / kTile;
-  g.rows = shape.rows(), g.offsets = shape.offsets;
+  g.rows = shape.rows(), g.offsets = shape.offsets, g.softplus = shape.softplus;
   const int64_t wanted = 2 * cuda_device().multiprocessors, have = int64_t{g.blocks} * g.batch;
   const int64_t most = g.offsets ? 1 : std::max(1, g.tiles / kLeastTilesPerSegment);
   const int64_t segments = have > 0 ? std::clamp<int64_t>(wanted / have, 1, most) : 1;

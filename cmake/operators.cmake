@@ -1,0 +1,28 @@
+# libsignet: the operators behind the C ABI (src/signet/capi/signet.h), for other programs to link or load. It needs
+# fmt and threads alone, exports the functions of signet.h and nothing else, and with SIGNET_CUDA runs on GPUs as well.
+file(GLOB signet_operator_sources CONFIGURE_DEPENDS src/signet/capi/*.cc src/signet/capi/library/*.cc
+     src/signet/kernels/*/*.cc)
+list(FILTER signet_operator_sources EXCLUDE REGEX "_reference\\.cc$|_cpu\\.cc$")
+list(APPEND signet_operator_sources src/signet/base/isa.cc src/signet/base/thread_pool.cc)
+
+add_library(signet_operators SHARED ${signet_operator_sources})
+foreach(isa IN LISTS signet_isas)
+  target_sources(signet_operators PRIVATE $<TARGET_OBJECTS:signet_kernels_${isa}>)
+endforeach()
+target_link_libraries(signet_operators PRIVATE signet_flags Threads::Threads fmt::fmt-header-only)
+target_include_directories(signet_operators INTERFACE ${PROJECT_SOURCE_DIR}/src)
+target_compile_options(signet_operators PRIVATE $<$<CONFIG:Release>:-O3>)
+target_compile_definitions(signet_operators PRIVATE SIGNET_VERSION="${PROJECT_VERSION}")
+set_target_properties(signet_operators PROPERTIES OUTPUT_NAME signet CXX_VISIBILITY_PRESET hidden
+                      VISIBILITY_INLINES_HIDDEN ON UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12
+                      SOVERSION ${PROJECT_VERSION_MAJOR} VERSION ${PROJECT_VERSION}
+                      PUBLIC_HEADER src/signet/capi/signet.h)
+if(SIGNET_CUDA)
+  target_sources(signet_operators PRIVATE $<TARGET_OBJECTS:signet_cuda>)
+  set_target_properties(signet_operators PROPERTIES CUDA_ARCHITECTURES OFF)
+  target_link_libraries(signet_operators PRIVATE CUDA::cudart_static CUDA::cublasLt)
+  target_compile_definitions(signet_operators PRIVATE SIGNET_WITH_CUDA)
+endif()
+# Whatever else the objects bring (fmt, the C++ library's templates) stays inside.
+target_link_options(signet_operators PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/src/signet/capi/library/exports
+                    -Wl,-z,defs)

@@ -1,0 +1,64 @@
+#include "signet/kernels/cross_entropy/cross_entropy.h"
+
+#include <array>
+
+#include "signet/capi/entry.h"
+
+namespace signet::capi {
+namespace {
+
+struct Loss {
+  using Call = signet_cross_entropy;
+  static std::array<const signet_tensor*, 1> storage(const Call& p) { return {&p.logits}; }
+
+  template <class T, class Device>
+  static void forward(const Call& p, Arena&, Work<Device>& work) {
+    using A = Accumulator<T>;
+    require(p.logits, "logits", {2});
+    require(p.targets, "targets", {1});
+    require(p.loss, "loss", {1});
+    const int64_t rows = p.logits.shape[0], classes = p.logits.shape[1];
+    expect_shape(p.targets, "targets", {rows});
+    expect_shape(p.loss, "loss", {1});
+    expect_shape(p.dlogits, "dlogits", {rows, classes});
+    expect_shape(p.predictions, "predictions", {rows});
+    if (p.loss.type != SIGNET_FLOAT64) bad_input("loss: give float64");
+    for (const signet_tensor* t : {&p.targets, &p.predictions})
+      if (given(*t) && (t->type != SIGNET_INT32 || (rows > 1 && t->strides[0] != 1)))
+        bad_input("{}: give a contiguous tensor of int32", t == &p.targets ? "targets" : "predictions");
+    if (classes < 1) bad_input("logits: there are no classes");
+    check_targets(p, classes, work);
+    kernels::CrossEntropy<T> f;
+    f.rows = rows, f.classes = classes, f.stride = f.dlogits_stride = classes;
+    f.logits = work.template read<T>(p.logits);
+    f.dlogits = work.template write<T>(p.dlogits);
+    f.targets = static_cast<const int32_t*>(p.targets.data);
+    f.predictions = given(p.predictions) ? static_cast<int32_t*>(p.predictions.data) : nullptr;
+    f.gradient_scale = static_cast<A>(p.gradient_scale), f.smoothing = static_cast<A>(p.smoothing);
+    f.loss_sum = static_cast<double*>(p.loss.data);
+    f.workspace = work.template scratch<double>(rows);
+    work.run([&] { cross_entropy(f, work.device()); });
+  }
+  template <class T, class Device>
+  static void backward(const Call&, Arena&, Work<Device>&) {}
+
+ private:
+  static void check_targets(const Call& p, int64_t classes, Work<Cpu>& work) {
+    work.run([&] {
+      const auto* targets = static_cast<const int32_t*>(p.targets.data);
+      for (int64_t i = 0; i < p.targets.shape[0]; ++i)
+        if (targets[i] >= classes) bad_input("targets: {} is none of {} classes", targets[i], classes);
+    });
+  }
+  static void check_targets(const Call&, int64_t, Work<Cuda>&) {}  // it would have to wait for the GPU
+};
+
+}  // namespace
+}  // namespace signet::capi
+
+signet_status signet_cross_entropy_sizes(const struct signet_cross_entropy* call, signet_sizes* sizes) {
+  return signet::capi::sizes_of<signet::capi::Loss>(call, sizes, /*backward=*/false);
+}
+signet_status signet_cross_entropy_forward(const struct signet_cross_entropy* call) {
+  return signet::capi::run_call<signet::capi::Loss>(call, signet::capi::Pass::kForward);
+}

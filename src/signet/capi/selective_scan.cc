@@ -1,0 +1,185 @@
+#include "signet/kernels/selective_scan/selective_scan.h"
+
+#include <array>
+#include <utility>
+
+#include "signet/capi/entry.h"
+
+namespace signet::capi {
+namespace {
+
+using kernels::SelectiveScanShape;
+
+void check_selective_scan(const signet_selective_scan& p) {
+  require(p.u, "u", {3});
+  require(p.a, "a", {2});
+  require(p.raw, "raw", {3});
+  require(p.b, "b", {3, 4});
+  require(p.c, "c", {3, 4});
+  const int64_t b = p.u.shape[0], t = p.u.shape[1], d = p.u.shape[2], states = p.a.shape[1];
+  const int64_t n = sequences(p.offsets, b);
+  for (const auto& [x, name] :
+       {std::pair(&p.raw, "raw"), std::pair(&p.z, "z"), std::pair(&p.y, "y"), std::pair(&p.dy, "dy"),
+        std::pair(&p.du, "du"), std::pair(&p.draw, "draw"), std::pair(&p.dz, "dz")})
+    expect_shape(*x, name, {b, t, d});
+  for (const auto& [x, name] : {std::pair(&p.a, "a"), std::pair(&p.da, "da")})
+    expect_shape(*x, name, {d, states});
+  for (const auto& [x, name] : {std::pair(&p.d, "d"), std::pair(&p.bias, "bias"), std::pair(&p.dd, "dd"),
+                                std::pair(&p.dbias, "dbias")})
+    expect_shape(*x, name, {d});
+  const int64_t groups = p.b.rank == 4 ? p.b.shape[2] : 1;
+  if (groups < 1 || d % groups) bad_input("b: {} groups do not divide {} channels", groups, d);
+  for (const auto& [x, name] :
+       {std::pair(&p.b, "b"), std::pair(&p.c, "c"), std::pair(&p.db, "db"), std::pair(&p.dc, "dc")}) {
+    if (p.b.rank == 4)
+      expect_shape(*x, name, {b, t, groups, states});
+    else
+      expect_shape(*x, name, {b, t, states});
+  }
+  for (const auto& [x, name] :
+       {std::pair(&p.initial_state, "initial_state"), std::pair(&p.final_state, "final_state"),
+        std::pair(&p.d_final_state, "d_final_state"), std::pair(&p.d_initial_state, "d_initial_state")})
+    expect_shape(*x, name, {n, d, states});
+}
+
+// One group of channels, which share b and c: the kernel's problem.
+signet_selective_scan group_of(const signet_selective_scan& p, int64_t group) {
+  signet_selective_scan one = p;
+  const int64_t groups = p.b.rank == 4 ? p.b.shape[2] : 1, channels = p.u.shape[2] / groups;
+  using Call = signet_selective_scan;
+  const auto cut = [&](std::initializer_list<signet_tensor Call::*> tensors, int dimension) {
+    for (auto t : tensors)
+      if (given(one.*t)) one.*t = narrow(one.*t, dimension, group * channels, channels);
+  };
+  cut({&Call::u, &Call::raw, &Call::z, &Call::y, &Call::dy, &Call::du, &Call::draw, &Call::dz}, 2);
+  cut({&Call::a, &Call::d, &Call::bias, &Call::da, &Call::dd, &Call::dbias}, 0);
+  cut({&Call::initial_state, &Call::final_state, &Call::d_final_state, &Call::d_initial_state}, 1);
+  for (auto t : {&Call::b, &Call::c, &Call::db, &Call::dc}) {
+    if (!given(one.*t) || p.b.rank != 4) continue;
+    one.*t = narrow(one.*t, 2, group, 1);
+    signet_tensor& x = one.*t;
+    x.shape[2] = x.shape[3], x.strides[2] = x.strides[3], x.rank = 3;
+  }
+  return one;
+}
+
+SelectiveScanShape selective_scan_shape(const signet_selective_scan& p) {
+  SelectiveScanShape s;
+  s.batch = p.u.shape[0], s.time = p.u.shape[1], s.channels = p.u.shape[2], s.states = p.a.shape[1];
+  s.range = p.signed_range ? EigenvalueRange::kSigned : EigenvalueRange::kPositive;
+  s.softplus = p.no_softplus == 0;
+  return s;
+}
+
+int64_t selective_scan_saved(const SelectiveScanShape& s, Cpu) {
+  return kernels::selective_scan_saved_size(s);
+}
+int64_t selective_scan_scratch(const SelectiveScanShape& s, Cpu) {
+  return kernels::selective_scan_workspace_size(s);
+}
+#ifdef SIGNET_WITH_CUDA
+int64_t selective_scan_saved(const SelectiveScanShape& s, Cuda d) {
+  return kernels::selective_scan_saved_size(s, d);
+}
+int64_t selective_scan_scratch(const SelectiveScanShape& s, Cuda d) {
+  return kernels::selective_scan_workspace_size(s, d);
+}
+#endif
+
+struct SelectiveScan {
+  using Call = signet_selective_scan;
+  static std::array<const signet_tensor*, 5> storage(const Call& p) {
+    return {&p.u, &p.raw, &p.b, &p.c, &p.z};
+  }
+
+  template <class T, class Device>
+  static void forward(const Call& call, Arena& saved, Work<Device>& work) {
+    using A = Accumulator<T>;
+    check_selective_scan(call);
+    work.run([&] { require(call.y, "y", {3}); });
+    const int64_t groups = call.b.rank == 4 ? call.b.shape[2] : 1;
+    for (int64_t g = 0; g < groups; ++g) {
+      const Call group = group_of(call, g);
+      const A* a_log = work.template read<A>(group.a, Map::kLogOfNegative);
+      const A *d = work.template read<A>(group.d), *bias = work.template read<A>(group.bias);
+      const auto sequence = [&](const Call& p) {
+        SelectiveScanShape s = selective_scan_shape(p);
+        const auto u = work.template read_rows<T>(p.u), raw = work.template read_rows<T>(p.raw),
+                   b = work.template read_rows<T>(p.b), c = work.template read_rows<T>(p.c),
+                   z = work.template read_rows<T>(p.z);
+        const auto y = work.template write_rows<T>(p.y);
+        s.u_stride = u.stride, s.raw_stride = raw.stride, s.z_stride = z.stride, s.b_stride = b.stride;
+        s.c_stride = c.stride, s.y_stride = y.stride;
+        kernels::SelectiveScanForward<T> f;
+        f.shape = s, f.a_log = a_log, f.d = d, f.bias = bias;
+        f.u = u.data, f.raw = raw.data, f.b = b.data, f.c = c.data, f.z = z.data, f.y = y.data;
+        f.initial_state = work.template read<A>(p.initial_state);
+        f.final_state = work.template write<A>(p.final_state);
+        f.saved = keep<A>(saved, selective_scan_saved(s, work.device()));
+        f.workspace = work.template scratch<A>(selective_scan_scratch(s, work.device()));
+        work.run([&] { selective_scan_forward(f, work.device()); });
+      };
+      for_sequences(group, {&Call::u, &Call::raw, &Call::b, &Call::c, &Call::z, &Call::y},
+                    {&Call::initial_state, &Call::final_state}, call.u.shape[1], work, sequence);
+    }
+  }
+
+  template <class T, class Device>
+  static void backward(const Call& call, Arena& saved, Work<Device>& work) {
+    using A = Accumulator<T>;
+    check_selective_scan(call);
+    work.run([&] { require(call.dy, "dy", {3}); });
+    const int64_t groups = call.b.rank == 4 ? call.b.shape[2] : 1;
+    for (int64_t g = 0; g < groups; ++g) {
+      const Call group = group_of(call, g);
+      const A* a_log = work.template read<A>(group.a, Map::kLogOfNegative);
+      const A *d = work.template read<A>(group.d), *bias = work.template read<A>(group.bias);
+      // The kernel adds to these.
+      A* da = work.template zeros<A>(count(group.a));
+      A* dd = given(group.d) ? work.template zeros<A>(count(group.d)) : nullptr;
+      A* dbias = given(group.bias) ? work.template zeros<A>(count(group.bias)) : nullptr;
+      const auto sequence = [&](const Call& p) {
+        SelectiveScanShape s = selective_scan_shape(p);
+        const auto u = work.template read_rows<T>(p.u), raw = work.template read_rows<T>(p.raw),
+                   b = work.template read_rows<T>(p.b), c = work.template read_rows<T>(p.c),
+                   z = work.template read_rows<T>(p.z), dy = work.template read_rows<T>(p.dy);
+        s.u_stride = u.stride, s.raw_stride = raw.stride, s.z_stride = z.stride, s.b_stride = b.stride;
+        s.c_stride = c.stride, s.y_stride = dy.stride;
+        kernels::SelectiveScanBackward<T> f;
+        f.shape = s, f.a_log = a_log, f.d = d, f.bias = bias;
+        f.u = u.data, f.raw = raw.data, f.b = b.data, f.c = c.data, f.z = z.data, f.dy = dy.data;
+        f.initial_state = work.template read<A>(p.initial_state);
+        f.d_final_state = work.template read<A>(p.d_final_state);
+        f.d_initial_state = work.template write<A>(p.d_initial_state);
+        f.du = work.template write_rows<T>(p.du, &p.u, u.stride).data;
+        f.draw = work.template write_rows<T>(p.draw, &p.raw, raw.stride).data;
+        f.db = work.template write_rows<T>(p.db, &p.b, b.stride).data;
+        f.dc = work.template write_rows<T>(p.dc, &p.c, c.stride).data;
+        if (given(p.z)) f.dz = work.template write_rows<T>(p.dz, &p.z, z.stride).data;
+        f.da_log = da, f.dd = dd, f.dbias = dbias;
+        f.saved = kept<A>(saved, selective_scan_saved(s, work.device()));
+        f.workspace = work.template scratch<A>(selective_scan_scratch(s, work.device()));
+        work.run([&] { selective_scan_backward(f, work.device()); });
+      };
+      for_sequences(group,
+                    {&Call::u, &Call::raw, &Call::b, &Call::c, &Call::z, &Call::dy, &Call::du, &Call::draw,
+                     &Call::db, &Call::dc, &Call::dz},
+                    {&Call::initial_state, &Call::d_final_state, &Call::d_initial_state}, call.u.shape[1],
+                    work, sequence);
+      work.run([&] {
+        undo(Map::kLogOfNegative, da, a_log, count(group.a), work.device());
+        if (given(group.da))
+          convert(group.da, contiguous(da, type_of<A>(), group.a), Map::kNone, work.device());
+        if (given(group.dd) && dd)
+          convert(group.dd, contiguous(dd, type_of<A>(), group.d), Map::kNone, work.device());
+        if (given(group.dbias) && dbias)
+          convert(group.dbias, contiguous(dbias, type_of<A>(), group.bias), Map::kNone, work.device());
+      });
+    }
+  }
+};
+
+}  // namespace
+}  // namespace signet::capi
+
+SIGNET_DEFINE_OPERATOR(selective_scan, signet::capi::SelectiveScan)

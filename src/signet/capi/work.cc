@@ -1,0 +1,187 @@
+#include "signet/capi/work.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#ifdef SIGNET_WITH_CUDA
+#include "signet/tensor/cuda_check.h"
+#endif
+
+namespace signet::capi {
+namespace {
+
+std::string shape_text(const int64_t* shape, size_t rank) {
+  std::string text = "[";
+  for (size_t i = 0; i < rank; ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+bool aligned(const void* p, int64_t align) {
+  return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(align) == 0;
+}
+
+// Dimensions from `first` on lie one after the other.
+bool inner_contiguous(const signet_tensor& t, int first) {
+  int64_t stride = 1;
+  for (int i = t.rank - 1; i >= first; --i) {
+    if (t.shape[i] != 1 && t.strides[i] != stride) return false;
+    stride *= t.shape[i];
+  }
+  return true;
+}
+
+constexpr int64_t kAlignment = 256;  // of every piece of an arena
+
+}  // namespace
+
+int64_t count(const signet_tensor& t) {
+  int64_t n = 1;
+  for (int i = 0; i < t.rank; ++i) n *= t.shape[i];
+  return n;
+}
+
+int64_t element_size(int32_t type) {
+  switch (type) {
+    case SIGNET_FLOAT64:
+    case SIGNET_INT64:
+      return 8;
+    case SIGNET_FLOAT32:
+    case SIGNET_INT32:
+      return 4;
+    default:
+      return 2;
+  }
+}
+
+void expect_shape(const signet_tensor& t, const char* name, std::initializer_list<int64_t> shape) {
+  if (!given(t)) return;
+  require(t, name, {static_cast<int>(shape.size())});
+  if (!std::equal(shape.begin(), shape.end(), t.shape))
+    bad_input("{}: the shape must be {}, not {}", name, shape_text(shape.begin(), shape.size()),
+              shape_text(t.shape, static_cast<size_t>(t.rank)));
+}
+
+void require(const signet_tensor& t, const char* name, std::initializer_list<int> ranks) {
+  if (!given(t)) bad_input("{} is missing", name);
+  if (t.type < SIGNET_ABSENT || t.type > SIGNET_INT64) bad_input("{}: {} is no type", name, t.type);
+  if (std::find(ranks.begin(), ranks.end(), t.rank) == ranks.end())
+    bad_input("{}: {} dimensions are needed, not {}", name, *ranks.begin(), t.rank);
+  int64_t elements = 1;
+  for (int i = 0; i < t.rank; ++i) {
+    if (t.shape[i] < 0 || __builtin_mul_overflow(elements, std::max<int64_t>(1, t.shape[i]), &elements) ||
+        elements > (int64_t{1} << 48))
+      bad_input("{}: the shape {} is out of range", name, shape_text(t.shape, static_cast<size_t>(t.rank)));
+  }
+  if (!t.data && count(t) > 0) bad_input("{} has no memory", name);
+}
+
+signet_tensor narrow(signet_tensor t, int dimension, int64_t first, int64_t size) {
+  t.data = static_cast<char*>(t.data) + first * t.strides[dimension] * element_size(t.type);
+  t.shape[dimension] = size;
+  return t;
+}
+
+signet_tensor contiguous(void* data, int32_t type, const signet_tensor& like) {
+  signet_tensor t = like;
+  t.data = data;
+  t.type = type;
+  int64_t stride = 1;
+  for (int i = t.rank - 1; i >= 0; --i) t.strides[i] = stride, stride *= t.shape[i];
+  return t;
+}
+
+int64_t token_stride(const signet_tensor& t, int32_t type, int64_t align) {
+  if (t.type != type || !aligned(t.data, align) || !inner_contiguous(t, 2)) return 0;
+  const int64_t batch = t.shape[0], time = t.shape[1];
+  const int64_t inner = batch * time > 0 ? count(t) / (batch * time) : 1;
+  if (batch * time <= 1) return inner;
+  const int64_t stride = time > 1 ? t.strides[1] : t.strides[0];
+  if (time > 1 && batch > 1 && t.strides[0] != time * stride) return 0;
+  const bool fits = stride == inner || stride * element_size(type) % align == 0;
+  return stride >= inner && fits ? stride : 0;
+}
+
+bool is_contiguous(const signet_tensor& t, int32_t type, int64_t align) {
+  return t.type == type && aligned(t.data, align) && inner_contiguous(t, 0);
+}
+
+int64_t sequences(const signet_tensor& offsets, int64_t batch) {
+  if (!given(offsets)) return batch;
+  require(offsets, "offsets", {1});
+  if (batch != 1) bad_input("offsets: packed sequences lie in one row, and there are {} rows", batch);
+  if (offsets.shape[0] < 1) bad_input("offsets: give one more than there are sequences, at least one");
+  return offsets.shape[0] - 1;
+}
+
+Arena Arena::of(const signet_buffer& buffer, const char* name) {
+  Arena arena(buffer.data ? Kind::kGiven : Kind::kAbsent);
+  arena.name_ = name;
+  arena.data_ = static_cast<char*>(buffer.data);
+  arena.size_ = buffer.bytes;
+  return arena;
+}
+Arena Arena::counting() { return Arena(Kind::kCounting); }
+Arena Arena::owning(const signet_device& device) {
+  Arena arena(Kind::kOwning);
+  arena.device_ = device;
+  return arena;
+}
+Arena::Arena(Arena&& other) noexcept
+    : kind_(other.kind_),
+      device_(other.device_),
+      name_(other.name_),
+      data_(other.data_),
+      size_(other.size_),
+      used_(other.used_),
+      most_(other.most_),
+      owned_(std::move(other.owned_)) {
+  other.owned_.clear();
+}
+Arena::~Arena() {
+  if (kind_ == Kind::kOwning) release(0);
+}
+
+void* Arena::take(int64_t bytes) {
+  if (kind_ == Kind::kAbsent) return nullptr;
+  const size_t rounded = static_cast<size_t>((bytes + kAlignment - 1) / kAlignment * kAlignment);
+  if (kind_ == Kind::kOwning) {
+    if (rounded == 0) return nullptr;
+    owned_.reserve(owned_.size() + 1);
+    void* p = nullptr;
+    if (device_.kind == SIGNET_CPU) p = std::aligned_alloc(64, rounded);
+#ifdef SIGNET_WITH_CUDA
+    if (device_.kind == SIGNET_CUDA)
+      check_cuda(cudaMallocAsync(&p, rounded, static_cast<cudaStream_t>(device_.stream)), "workspace");
+#endif
+    if (!p) throw std::bad_alloc();
+    owned_.push_back(p);
+    return p;
+  }
+  // A buffer may begin anywhere: room for its first aligned byte is counted.
+  if (used_ == 0) {
+    const auto start = reinterpret_cast<uintptr_t>(data_) % kAlignment;
+    used_ = kind_ == Kind::kCounting ? kAlignment : start ? kAlignment - start : 0;
+  }
+  void* p = data_ + used_;
+  used_ += rounded;
+  most_ = std::max(most_, used_);
+  if (kind_ == Kind::kGiven && used_ > size_)
+    bad_input("{}: {} bytes are not enough; ask for the sizes with the same tensors and threads", name_,
+              size_);
+  return kind_ == Kind::kCounting ? nullptr : p;
+}
+
+void Arena::release(size_t mark) {
+  if (kind_ == Kind::kGiven || kind_ == Kind::kCounting) used_ = mark;
+  while (kind_ == Kind::kOwning && owned_.size() > mark) {
+    if (device_.kind == SIGNET_CPU) std::free(owned_.back());
+#ifdef SIGNET_WITH_CUDA
+    if (device_.kind == SIGNET_CUDA) cudaFreeAsync(owned_.back(), static_cast<cudaStream_t>(device_.stream));
+#endif
+    owned_.pop_back();
+  }
+}
+
+}  // namespace signet::capi

@@ -1,0 +1,509 @@
+#include "signet/capi/signet.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "support/c_calls.h"
+#include "support/check.h"
+
+namespace signet {
+namespace {
+
+using test::CallResult;
+using test::HostTensor;
+using test::Operator;
+using test::Slot;
+
+template <class Call>
+std::vector<HostTensor> random_inputs(const std::vector<Slot<Call>>& slots, uint64_t seed) {
+  std::vector<HostTensor> all;
+  Rng rng(seed, 1);
+  for (const auto& slot : slots) {
+    all.emplace_back(slot.shape);
+    for (double& x : all.back().values()) x = slot.low + (slot.high - slot.low) * rng.uniform();
+  }
+  return all;
+}
+
+// Forward, then backward with `d_outputs` (empty: none). Tensors of `type` 0 are contiguous fp64, others
+// scattered.
+template <class Call>
+CallResult run(const Operator<Call>& op, std::vector<HostTensor> inputs, std::vector<HostTensor> d_outputs,
+               int32_t type = 0, bool own_workspace = false) {
+  Call call = op.call;
+  call.size = sizeof call;
+  std::vector<std::vector<char>> memory(64);
+  size_t used = 0;
+  const auto place = [&](HostTensor& t) { return type ? t.scattered(type, memory[used++]) : t.view(); };
+  for (size_t i = 0; i < inputs.size(); ++i) call.*op.inputs[i].value = place(inputs[i]);
+  CallResult result;
+  for (const auto& slot : op.outputs) {
+    result.outputs.emplace_back(slot.shape);
+    for (double& x : result.outputs.back().values()) x = NAN;
+  }
+  for (size_t i = 0; i < result.outputs.size(); ++i) call.*op.outputs[i].value = place(result.outputs[i]);
+  signet_sizes sizes{};
+  EXPECT_EQ(op.sizes(&call, &sizes), SIGNET_OK) << signet_last_error();
+  std::vector<char> saved(sizes.saved), workspace(sizes.forward_workspace);
+  call.saved = {saved.data(), saved.size()};
+  if (!own_workspace) call.workspace = {workspace.data(), workspace.size()};
+  EXPECT_EQ(op.forward(&call), SIGNET_OK) << signet_last_error();
+  for (size_t i = 0; i < result.outputs.size(); ++i) {
+    if (type) result.outputs[i].read(call.*op.outputs[i].value);
+    call.*op.outputs[i].value = {};
+  }
+  if (d_outputs.empty()) return result;
+  for (size_t i = 0; i < op.outputs.size(); ++i)
+    if (op.outputs[i].gradient) call.*op.outputs[i].gradient = place(d_outputs[i]);
+  for (const auto& slot : op.inputs) {
+    result.gradients.emplace_back(slot.shape);
+    for (double& x : result.gradients.back().values()) x = NAN;
+  }
+  for (size_t i = 0; i < op.inputs.size(); ++i)
+    if (op.inputs[i].gradient) call.*op.inputs[i].gradient = place(result.gradients[i]);
+  call.workspace = {};
+  EXPECT_EQ(op.sizes(&call, &sizes), SIGNET_OK) << signet_last_error();
+  EXPECT_LE(sizes.saved, saved.size());
+  workspace.assign(sizes.backward_workspace, '\x7f');
+  if (!own_workspace) call.workspace = {workspace.data(), workspace.size()};
+  EXPECT_EQ(op.backward(&call), SIGNET_OK) << signet_last_error();
+  for (size_t i = 0; i < op.inputs.size() && type; ++i)
+    if (op.inputs[i].gradient) result.gradients[i].read(call.*op.inputs[i].gradient);
+  return result;
+}
+
+// sum of outputs times weights, by forward alone.
+template <class Call>
+double loss(const Operator<Call>& op, const std::vector<HostTensor>& inputs,
+            const std::vector<HostTensor>& weights) {
+  const CallResult r = run(op, inputs, {});
+  double total = 0;
+  for (size_t i = 0; i < op.outputs.size(); ++i)
+    for (size_t j = 0; j < weights[i].values().size() && op.outputs[i].gradient; ++j)
+      total += r.outputs[i].values()[j] * weights[i].values()[j];
+  return total;
+}
+
+template <class Call>
+void expect_right_gradients(const Operator<Call>& op) {
+  std::vector<HostTensor> inputs = random_inputs(op.inputs, 1);
+  const std::vector<HostTensor> weights = random_inputs(op.outputs, 2);
+  const CallResult r = run(op, inputs, weights);
+  constexpr double kStep = 1e-6;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!op.inputs[i].gradient) continue;
+    const int64_t size = inputs[i].size(), stride = std::max<int64_t>(1, size / 12);
+    for (int64_t j = 0; j < size; j += stride) {
+      double& x = inputs[i].values()[static_cast<size_t>(j)];
+      const double before = x;
+      x = before + kStep;
+      const double above = loss(op, inputs, weights);
+      x = before - kStep;
+      const double below = loss(op, inputs, weights);
+      x = before;
+      const double got = r.gradients[i].values()[static_cast<size_t>(j)];
+      EXPECT_NEAR(got, (above - below) / (2 * kStep), 2e-7 * (1 + std::abs(got)) * 10)
+          << op.inputs[i].name << " " << j;
+    }
+  }
+}
+
+// The same call with other types and strides, and with memory of the library's.
+template <class Call>
+void expect_same_in_other_memory(const Operator<Call>& op) {
+  const std::vector<HostTensor> weights = random_inputs(op.outputs, 2);
+  const struct {
+    int32_t type;
+    double tolerance;
+  } types[] = {
+      {SIGNET_FLOAT64, 1e-12}, {SIGNET_FLOAT32, 2e-5}, {SIGNET_FLOAT16, 2e-3}, {SIGNET_BFLOAT16, 2e-2}};
+  for (const auto& [type, tolerance] : types) {
+    // What the narrow type holds of the inputs is what the fp64 call gets as well.
+    std::vector<HostTensor> inputs = random_inputs(op.inputs, 1), rounded_weights = weights;
+    for (auto* list : {&inputs, &rounded_weights})
+      for (HostTensor& t : *list) {
+        std::vector<char> memory;
+        t.read(t.scattered(type, memory));
+      }
+    const CallResult expected = run(op, inputs, rounded_weights);
+    const CallResult got = run(op, inputs, rounded_weights, type, /*own_workspace=*/true);
+    for (size_t i = 0; i < op.outputs.size(); ++i)
+      EXPECT_LT(test::relative_error(got.outputs[i].values(), expected.outputs[i].values()), tolerance)
+          << op.outputs[i].name << " type " << type;
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      if (!op.inputs[i].gradient) continue;
+      EXPECT_LT(test::relative_error(got.gradients[i].values(), expected.gradients[i].values()),
+                3 * tolerance)
+          << "d" << op.inputs[i].name << " type " << type;
+    }
+  }
+}
+
+template <class Call>
+void expect_right(const Operator<Call>& op) {
+  expect_right_gradients(op);
+  expect_same_in_other_memory(op);
+}
+
+#define SIGNET_TEST_FUNCTIONS(op, name)                                   \
+  op.sizes = signet_##name##_sizes, op.forward = signet_##name##_forward, \
+  op.backward = signet_##name##_backward
+
+struct Sizes {
+  int64_t batch = 2, time = 5, heads = 3, dk = 4, dv = 6, sequences = 2;
+};
+
+Operator<signet_delta_rule> delta_rule(Sizes z, int64_t factors, int gate_rank, bool log_gate = false,
+                                       bool normalise = false) {
+  using C = signet_delta_rule;
+  Operator<C> op;
+  SIGNET_TEST_FUNCTIONS(op, delta_rule);
+  op.call.scale = 0.7, op.call.log_gate = log_gate, op.call.normalise = normalise;
+  const auto with_factors = [&](std::vector<int64_t> rest) {
+    std::vector<int64_t> shape = {z.batch, z.time};
+    if (factors > 1) shape.push_back(factors);
+    shape.insert(shape.end(), rest.begin(), rest.end());
+    return shape;
+  };
+  op.inputs = {{"q", &C::q, &C::dq, {z.batch, z.time, z.heads, z.dk}},
+               {"k", &C::k, &C::dk, with_factors({z.heads, z.dk}), -0.6, 0.6},
+               {"v", &C::v, &C::dv, with_factors({z.heads, z.dv})},
+               {"beta", &C::beta, &C::dbeta, with_factors({z.heads}), 0, 2},
+               {"initial_state", &C::initial_state, &C::d_initial_state, {z.sequences, z.heads, z.dk, z.dv}}};
+  std::vector<int64_t> gate = {z.batch, z.time, z.heads};
+  if (gate_rank == 4) gate.push_back(z.dk);
+  if (gate_rank) op.inputs.push_back({"gate", &C::gate, &C::dgate, gate, -1, log_gate ? 0.0 : 1.0});
+  op.outputs = {{"o", &C::o, &C::d_o, {z.batch, z.time, z.heads, z.dv}},
+                {"final_state", &C::final_state, &C::d_final_state, {z.sequences, z.heads, z.dk, z.dv}}};
+  return op;
+}
+
+Operator<signet_gated_linear> gated_linear(Sizes z, bool channels, bool log_gate) {
+  using C = signet_gated_linear;
+  Operator<C> op;
+  SIGNET_TEST_FUNCTIONS(op, gated_linear);
+  op.call.scale = 0.5, op.call.log_gate = log_gate;
+  std::vector<int64_t> gate = {z.batch, z.time, z.heads};
+  if (channels) gate.push_back(z.dk);
+  op.inputs = {{"q", &C::q, &C::dq, {z.batch, z.time, z.heads, z.dk}},
+               {"k", &C::k, &C::dk, {z.batch, z.time, z.heads, z.dk}},
+               {"v", &C::v, &C::dv, {z.batch, z.time, z.heads, z.dv}},
+               {"gate", &C::gate, &C::dgate, gate, -1, log_gate ? 0.0 : 1.0},
+               {"initial_state", &C::initial_state, &C::d_initial_state, {z.sequences, z.heads, z.dk, z.dv}}};
+  op.outputs = {{"o", &C::o, &C::d_o, {z.batch, z.time, z.heads, z.dv}},
+                {"final_state", &C::final_state, &C::d_final_state, {z.sequences, z.heads, z.dk, z.dv}}};
+  return op;
+}
+
+Operator<signet_selective_scan> selective_scan(Sizes z, int64_t groups, bool signed_range, bool softplus) {
+  using C = signet_selective_scan;
+  Operator<C> op;
+  SIGNET_TEST_FUNCTIONS(op, selective_scan);
+  op.call.signed_range = signed_range, op.call.no_softplus = !softplus;
+  const int64_t channels = 4 * std::max<int64_t>(1, groups), states = 3;
+  std::vector<int64_t> token = {z.batch, z.time, channels}, shared = {z.batch, z.time};
+  if (groups) shared.push_back(groups);
+  shared.push_back(states);
+  op.inputs = {{"u", &C::u, &C::du, token},
+               {"raw", &C::raw, &C::draw, token, softplus ? -1 : 0.1, 1},
+               {"a", &C::a, &C::da, {channels, states}, -2, -0.2},
+               {"b", &C::b, &C::db, shared},
+               {"c", &C::c, &C::dc, shared},
+               {"d", &C::d, &C::dd, {channels}},
+               {"z", &C::z, &C::dz, token},
+               {"bias", &C::bias, &C::dbias, {channels}, 0, 1},
+               {"initial_state", &C::initial_state, &C::d_initial_state, {z.sequences, channels, states}}};
+  op.outputs = {{"y", &C::y, &C::dy, token},
+                {"final_state", &C::final_state, &C::d_final_state, {z.sequences, channels, states}}};
+  return op;
+}
+
+Operator<signet_mlstm> mlstm(Sizes z, bool log_forget) {
+  using C = signet_mlstm;
+  Operator<C> op;
+  SIGNET_TEST_FUNCTIONS(op, mlstm);
+  op.call.scale = 0.5, op.call.log_forget = log_forget;
+  op.inputs = {
+      {"q", &C::q, &C::dq, {z.batch, z.time, z.heads, z.dk}},
+      {"k", &C::k, &C::dk, {z.batch, z.time, z.heads, z.dk}},
+      {"v", &C::v, &C::dv, {z.batch, z.time, z.heads, z.dv}},
+      {"i", &C::i, &C::di, {z.batch, z.time, z.heads}, -1, 2},
+      {"f", &C::f, &C::df, {z.batch, z.time, z.heads}, log_forget ? -1 : 0.1, log_forget ? 0.0 : 1.0},
+      {"initial_state", &C::initial_state, &C::d_initial_state, {z.sequences, z.heads, z.dk, z.dv + 1}},
+      {"initial_m", &C::initial_m, nullptr, {z.sequences, z.heads}}};
+  // The final state is that divided by e^m, which is a constant in every gradient: h alone is weighed.
+  op.outputs = {{"h", &C::h, &C::dh, {z.batch, z.time, z.heads, z.dv}},
+                {"final_state", &C::final_state, nullptr, {z.sequences, z.heads, z.dk, z.dv + 1}},
+                {"final_m", &C::final_m, nullptr, {z.sequences, z.heads}}};
+  return op;
+}
+
+Operator<signet_gated_rnn> gated_rnn(Sizes z, signet_cell cell) {
+  using C = signet_gated_rnn;
+  Operator<C> op;
+  SIGNET_TEST_FUNCTIONS(op, gated_rnn);
+  op.call.cell = cell;
+  const int64_t planes = cell == SIGNET_SLSTM ? 4 : 2, w = 5;
+  op.inputs = {{"x", &C::x, &C::dx, {z.batch, z.time, z.heads, 4, w}},
+               {"recurrent", &C::recurrent, &C::drecurrent, {z.heads, 4, w, w}, -0.5, 0.5},
+               {"bias", &C::bias, &C::dbias, {z.heads, 4, w}}};
+  if (cell == SIGNET_LSTM)  // sLSTM's planes n and m are no free numbers
+    op.inputs.push_back(
+        {"initial_state", &C::initial_state, &C::d_initial_state, {z.sequences, planes, z.heads, w}});
+  op.outputs = {{"y", &C::y, &C::dy, {z.batch, z.time, z.heads, w}}};
+  if (cell == SIGNET_LSTM)
+    op.outputs.push_back(
+        {"final_state", &C::final_state, &C::d_final_state, {z.sequences, planes, z.heads, w}});
+  return op;
+}
+
+Operator<signet_convolution> convolution(Sizes z, bool silu, int64_t taps) {
+  using C = signet_convolution;
+  Operator<C> op;
+  SIGNET_TEST_FUNCTIONS(op, convolution);
+  op.call.silu = silu;
+  const int64_t channels = 7;
+  op.inputs = {{"x", &C::x, &C::dx, {z.batch, z.time, channels}},
+               {"weight", &C::weight, &C::dweight, {channels, taps}},
+               {"bias", &C::bias, &C::dbias, {channels}},
+               {"initial_state", &C::initial_state, &C::d_initial_state, {z.sequences, taps - 1, channels}}};
+  op.outputs = {{"y", &C::y, &C::dy, {z.batch, z.time, channels}},
+                {"final_state", &C::final_state, &C::d_final_state, {z.sequences, taps - 1, channels}}};
+  return op;
+}
+
+Operator<signet_norm> norm(signet_norm_kind kind) {
+  using C = signet_norm;
+  Operator<C> op;
+  SIGNET_TEST_FUNCTIONS(op, norm);
+  op.call.kind = kind, op.call.eps = 1e-5;
+  op.inputs = {{"x", &C::x, &C::dx, {2, 3, 19}}};
+  if (kind != SIGNET_L2) op.inputs.push_back({"weight", &C::weight, &C::dweight, {19}});
+  op.outputs = {{"y", &C::y, &C::dy, {2, 3, 19}}};
+  return op;
+}
+
+TEST(Capi, DeltaRule) {
+  expect_right(delta_rule({}, 1, 0));
+  expect_right(delta_rule({}, 2, 3));
+  expect_right(delta_rule({}, 1, 4));
+  expect_right(delta_rule({}, 3, 3, /*log_gate=*/true, /*normalise=*/true));
+  expect_right(delta_rule({1, 70, 1, 5, 3, 1}, 1, 3, /*log_gate=*/true));
+}
+TEST(Capi, GatedLinear) {
+  expect_right(gated_linear({}, false, false));
+  expect_right(gated_linear({1, 40, 2, 3, 5, 1}, true, true));
+}
+TEST(Capi, SelectiveScan) {
+  expect_right(selective_scan({}, 0, false, true));
+  expect_right(selective_scan({}, 2, true, true));
+  expect_right(selective_scan({}, 1, false, false));
+}
+TEST(Capi, Mlstm) {
+  expect_right(mlstm({}, false));
+  expect_right(mlstm({}, true));
+}
+TEST(Capi, GatedRnn) {
+  expect_right(gated_rnn({}, SIGNET_SLSTM));
+  expect_right(gated_rnn({}, SIGNET_LSTM));
+}
+TEST(Capi, Convolution) {
+  expect_right(convolution({}, false, 4));
+  expect_right(convolution({}, true, 3));
+  expect_right(convolution({2, 2, 1, 1, 1, 2}, true, 5));  // shorter than what it looks back at
+}
+TEST(Capi, Norm) {
+  for (auto kind : {SIGNET_RMS, SIGNET_LAYER, SIGNET_L2}) expect_right(norm(kind));
+}
+
+// Packed sequences of 3, 0 and 4 tokens are what each gives alone.
+template <class Call>
+void expect_packed_like_alone(const std::function<Operator<Call>(Sizes)>& make) {
+  int64_t offsets[] = {0, 3, 3, 7};
+  Operator<Call> packed = make({1, 7, 3, 4, 6, 3});
+  packed.call.offsets.data = offsets, packed.call.offsets.type = SIGNET_INT64, packed.call.offsets.rank = 1;
+  packed.call.offsets.shape[0] = 4, packed.call.offsets.strides[0] = 1;
+  const auto inputs = random_inputs(packed.inputs, 1), weights = random_inputs(packed.outputs, 2);
+  const CallResult all = run(packed, inputs, weights);
+  std::vector<std::vector<double>> sums(packed.inputs.size());  // gradients of what sequences share
+  for (int n = 0; n < 3; ++n) {
+    const int64_t first = offsets[n], length = offsets[n + 1] - first;
+    const Operator<Call> alone = make({1, length, 3, 4, 6, 1});
+    const auto cut = [&](const HostTensor& from, const Slot<Call>& slot) {
+      HostTensor part(slot.shape);
+      const auto& whole = from.shape();
+      if (whole == slot.shape && !(whole[0] == 1 && whole[1] == 7)) {
+        part.values() = from.values();
+      } else if (whole[0] == 3 && slot.shape[0] == 1) {  // a state
+        std::copy_n(from.values().begin() + n * part.size(), part.size(), part.values().begin());
+      } else {
+        std::copy_n(from.values().begin() + (length ? first * (part.size() / length) : 0), part.size(),
+                    part.values().begin());
+      }
+      return part;
+    };
+    std::vector<HostTensor> my_inputs, my_weights;
+    for (size_t i = 0; i < inputs.size(); ++i) my_inputs.push_back(cut(inputs[i], alone.inputs[i]));
+    for (size_t i = 0; i < weights.size(); ++i) my_weights.push_back(cut(weights[i], alone.outputs[i]));
+    const CallResult one = run(alone, my_inputs, my_weights);
+    for (size_t i = 0; i < one.outputs.size(); ++i)
+      EXPECT_LT(test::relative_error(cut(all.outputs[i], alone.outputs[i]).values(), one.outputs[i].values()),
+                1e-12)
+          << alone.outputs[i].name << " of sequence " << n;
+    for (size_t i = 0; i < one.gradients.size(); ++i) {
+      if (!alone.inputs[i].gradient) continue;
+      if (alone.inputs[i].shape == packed.inputs[i].shape) {
+        sums[i].resize(one.gradients[i].values().size());
+        for (size_t j = 0; j < sums[i].size(); ++j) sums[i][j] += one.gradients[i].values()[j];
+      } else {
+        EXPECT_LT(
+            test::relative_error(cut(all.gradients[i], alone.inputs[i]).values(), one.gradients[i].values()),
+            1e-12)
+            << "d" << alone.inputs[i].name << " of sequence " << n;
+      }
+    }
+  }
+  for (size_t i = 0; i < sums.size(); ++i) {
+    if (sums[i].empty()) continue;
+    EXPECT_LT(test::relative_error(all.gradients[i].values(), sums[i]), 1e-12)
+        << "d" << packed.inputs[i].name;
+  }
+}
+
+TEST(Capi, PackedSequences) {
+  expect_packed_like_alone<signet_delta_rule>([](Sizes z) { return delta_rule(z, 2, 3); });
+  expect_packed_like_alone<signet_gated_linear>([](Sizes z) { return gated_linear(z, true, true); });
+  expect_packed_like_alone<signet_selective_scan>([](Sizes z) { return selective_scan(z, 2, true, true); });
+  expect_packed_like_alone<signet_mlstm>([](Sizes z) { return mlstm(z, true); });
+  expect_packed_like_alone<signet_gated_rnn>([](Sizes z) { return gated_rnn(z, SIGNET_LSTM); });
+  expect_packed_like_alone<signet_convolution>([](Sizes z) { return convolution(z, true, 3); });
+}
+
+TEST(Capi, CrossEntropy) {
+  float logits[] = {1, 2, 3, 0, 0, 5}, gradient[6];
+  int32_t targets[] = {1, -1}, predictions[2];
+  double total = 0;
+  signet_cross_entropy call{};
+  call.size = sizeof call, call.gradient_scale = 1;
+  const auto matrix = [](void* data, int32_t type, int64_t rows, int64_t columns) {
+    signet_tensor t{};
+    t.data = data, t.type = type, t.rank = columns ? 2 : 1, t.shape[0] = rows, t.shape[1] = columns;
+    t.strides[0] = columns ? columns : 1, t.strides[1] = 1;
+    return t;
+  };
+  call.logits = matrix(logits, SIGNET_FLOAT32, 2, 3), call.dlogits = matrix(gradient, SIGNET_FLOAT32, 2, 3);
+  call.targets = matrix(targets, SIGNET_INT32, 2, 0),
+  call.predictions = matrix(predictions, SIGNET_INT32, 2, 0);
+  call.loss = matrix(&total, SIGNET_FLOAT64, 1, 0);
+  ASSERT_EQ(signet_cross_entropy_forward(&call), SIGNET_OK) << signet_last_error();
+  const double sum = std::exp(1.0) + std::exp(2.0) + std::exp(3.0);
+  EXPECT_NEAR(total, std::log(sum) - 2, 1e-6);
+  EXPECT_NEAR(gradient[1], std::exp(2.0) / sum - 1, 1e-6);
+  EXPECT_EQ(gradient[5], 0);
+  EXPECT_EQ(predictions[0], 2);
+  targets[0] = 3;
+  EXPECT_EQ(signet_cross_entropy_forward(&call), SIGNET_INVALID);
+}
+
+TEST(Capi, SaysWhichArgumentIsWrong) {
+  const auto attempt = [](auto change) {
+    Operator<signet_delta_rule> op = delta_rule({}, 1, 3);
+    auto inputs = random_inputs(op.inputs, 1);
+    signet_delta_rule call = op.call;
+    call.size = sizeof call;
+    for (size_t i = 0; i < inputs.size(); ++i) call.*op.inputs[i].value = inputs[i].view();
+    HostTensor o(op.outputs[0].shape);
+    call.o = o.view();
+    change(call);
+    const signet_status status = signet_delta_rule_forward(&call);
+    return std::pair(status, std::string(status == SIGNET_OK ? "" : signet_last_error()));
+  };
+  using C = signet_delta_rule;
+  EXPECT_EQ(attempt([](C&) {}).first, SIGNET_OK);
+  const struct {
+    std::function<void(C&)> change;
+    signet_status status;
+    const char* message;
+  } cases[] = {
+      {[](C& c) { c.k.shape[3] = 5; }, SIGNET_INVALID, "k: the shape must be [2, 5, 3, 4], not [2, 5, 3, 5]"},
+      {[](C& c) { c.beta = {}; }, SIGNET_INVALID, "beta is missing"},
+      {[](C& c) { c.q.rank = 3; }, SIGNET_INVALID, "q: 4 dimensions are needed, not 3"},
+      {[](C& c) { c.v.data = nullptr; }, SIGNET_INVALID, "v has no memory"},
+      {[](C& c) { c.o = {}; }, SIGNET_INVALID, "o is missing"},
+      {[](C& c) { c.q.type = 77; }, SIGNET_INVALID, "q: 77 is no type"},
+      {[](C& c) { c.q.shape[0] = -1; }, SIGNET_INVALID, "q: the shape [-1, 5, 3, 4] is out of range"},
+      {[](C& c) { c.q.shape[0] = c.q.shape[1] = int64_t{1} << 40; }, SIGNET_INVALID, "out of range"},
+      {[](C& c) { c.v.type = SIGNET_INT32; }, SIGNET_INVALID, "integers"},
+      {[](C& c) { c.device.kind = SIGNET_CUDA; }, SIGNET_UNSUPPORTED, "CUDA"},
+      {[](C& c) { c.device.kind = 9; }, SIGNET_INVALID, "device: 9"},
+      {[](C& c) { c.size = 3; }, SIGNET_INVALID, "size"},
+      {[](C& c) {
+         c.workspace = {&c, 8};
+       },
+       SIGNET_INVALID, "workspace: 8 bytes are not enough"},
+      {[](C& c) { c.offsets = c.beta; }, SIGNET_INVALID, "offsets"},
+  };
+  for (const auto& each : cases) {
+    const auto [status, message] = attempt(each.change);
+    EXPECT_EQ(status, each.status) << each.message;
+    EXPECT_NE(message.find(each.message), std::string::npos) << message << " / " << each.message;
+  }
+  EXPECT_EQ(signet_delta_rule_forward(nullptr), SIGNET_INVALID);
+}
+
+// A program of an older header gives a shorter structure.
+TEST(Capi, TakesAShorterStructure) {
+  Operator<signet_delta_rule> op = delta_rule({}, 1, 0);
+  auto inputs = random_inputs(op.inputs, 1);
+  HostTensor o(op.outputs[0].shape);
+  signet_delta_rule call = op.call;
+  for (size_t i = 0; i < inputs.size(); ++i) call.*op.inputs[i].value = inputs[i].view();
+  call.o = o.view();
+  call.size = offsetof(signet_delta_rule, d_o);
+  std::memset(reinterpret_cast<char*>(&call) + call.size, 0x5a, sizeof call - call.size);
+  EXPECT_EQ(signet_delta_rule_forward(&call), SIGNET_OK) << signet_last_error();
+}
+
+TEST(Capi, ThreadsAndForksGiveTheSameNumbers) {
+  const Operator<signet_delta_rule> op = delta_rule({2, 70, 4, 8, 8, 2}, 1, 3);
+  const auto inputs = random_inputs(op.inputs, 1), weights = random_inputs(op.outputs, 2);
+  const CallResult expected = run(op, inputs, weights);
+  const auto same = [&] {
+    const CallResult got = run(op, inputs, weights);
+    for (size_t i = 0; i < got.gradients.size(); ++i)
+      if (got.gradients[i].values() != expected.gradients[i].values()) return false;
+    return got.outputs[0].values() == expected.outputs[0].values();
+  };
+  const int before = signet_threads();
+  ASSERT_EQ(signet_set_threads(3), SIGNET_OK);
+  EXPECT_TRUE(same());
+  std::vector<std::thread> callers;
+  std::vector<char> right(4);
+  for (size_t i = 0; i < right.size(); ++i) callers.emplace_back([&, i] { right[i] = same(); });
+  for (auto& caller : callers) caller.join();
+  EXPECT_EQ(right, std::vector<char>(4, 1));
+  const pid_t child = fork();
+  if (child == 0) _exit(same() ? 0 : 1);
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(signet_set_threads(0), SIGNET_INVALID);
+  ASSERT_EQ(signet_set_threads(before), SIGNET_OK);
+}
+
+TEST(Capi, TableHasEveryFunction) {
+  const signet_table* table = signet_functions(SIGNET_API_VERSION);
+  ASSERT_NE(table, nullptr);
+  EXPECT_EQ(table->delta_rule.forward, &signet_delta_rule_forward);
+  EXPECT_EQ(table->norm.backward, &signet_norm_backward);
+  EXPECT_EQ(std::string(table->features()).substr(0, 3), "cpu");
+  EXPECT_EQ(signet_functions(SIGNET_API_VERSION + 1), nullptr);
+}
+
+}  // namespace
+}  // namespace signet
