@@ -181,7 +181,8 @@ class ComponentSearch {
 
 // The parts whose states gather, without those that the automaton can do without.
 std::optional<ComponentMachine> by_components(Subject& subject, const std::vector<PartComponents>& parts,
-                                              const Observations& seen, int32_t most_states) {
+                                              const Observations& seen, int32_t most_states,
+                                              std::optional<ComponentMachine>& all) {
   ComponentSearch search(subject, parts, 4 * most_states);
   std::vector<size_t> chosen;
   for (size_t p = 0; p < parts.size(); ++p)
@@ -198,7 +199,10 @@ std::optional<ComponentMachine> by_components(Subject& subject, const std::vecto
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return parts[a].components.count > parts[b].components.count; });
   std::optional<Dfa> wanted;
-  if (good(best, nullptr)) wanted = best->machine;
+  if (good(best, nullptr)) {
+    wanted = best->machine;
+    all = best;
+  }
   for (size_t p : order) {
     std::vector<size_t> fewer = best ? best->parts : chosen;
     fewer.erase(std::find(fewer.begin(), fewer.end(), p));
@@ -311,7 +315,7 @@ Extraction extract(Subject& subject, const ExtractOptions& options) {
   const auto explains = [&](const Dfa& machine) {
     return measure_agreement(subject, machine, subject.words.longest, options.words).answers >= kExplained;
   };
-  result.components = by_components(subject, result.parts, seen, options.most_states);
+  result.components = by_components(subject, result.parts, seen, options.most_states, result.all_components);
   if (result.components && explains(result.components->machine)) {
     Dfa smallest = automata::minimize(result.components->machine);
     if (smallest.states() <= options.most_states) {
@@ -321,6 +325,7 @@ Extraction extract(Subject& subject, const ExtractOptions& options) {
   }
   if (!result.found()) {
     result.components.reset();
+    result.all_components.reset();
     QueryOptions query;
     query.most_states = options.most_states;
     auto machine = learn_by_queries(*subject.network, subject.words, query, &result.questions);

@@ -37,10 +37,11 @@ struct Agreement {
 struct Extraction {
   std::string method;  // "components", "queries", or "none": no small automaton explains the network
   std::vector<PartComponents> parts;
-  std::optional<ComponentMachine> components;  // where states gather
-  automata::Dfa machine;                       // minimal, Mealy; empty with method "none"
-  int64_t questions = 0;                       // asked, with method "queries"
-  std::vector<Agreement> agreement;            // at 1, 4 and 16 times the training length
+  // Where states gather: with the fewest heads that do, and with all that gather (if that is one, too).
+  std::optional<ComponentMachine> components, all_components;
+  automata::Dfa machine;             // minimal, Mealy; empty with method "none"
+  int64_t questions = 0;             // asked, with method "queries"
+  std::vector<Agreement> agreement;  // at 1, 4 and 16 times the training length
   // Against the automaton of the task, over the words that are asked about.
   std::optional<bool> equivalent;
   Word distinguishing;  // shortest, if it is not

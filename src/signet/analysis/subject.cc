@@ -40,15 +40,21 @@ Words words_of_task(TrainedRecogniser& network) {
   words.first.assign(static_cast<size_t>(letters), false);
   words.asked.assign(static_cast<size_t>(letters), task.dense());
   words.follows.assign(static_cast<size_t>(letters), words.first);
-  constexpr uint64_t kSamples = 4000;
-  for (uint64_t i = 0; i < kSamples; ++i) {
+  // So many that no pair which may occur is missed.
+  constexpr int64_t kSamples = 4000, kMostLetters = 4'000'000, kPerPair = 20;
+  const int64_t pairs = int64_t{letters} * letters;
+  int64_t seen = 0;
+  for (uint64_t i = 0; i < kSamples || (seen < kPerPair * pairs && seen < kMostLetters); ++i) {
     const Word word = sample(kWordSeed, i, range);
     if (word.empty()) continue;
+    seen += static_cast<int64_t>(word.size());
     words.first[static_cast<size_t>(word[0])] = true;
     words.asked[static_cast<size_t>(word.back())] = true;
     for (size_t t = 1; t < word.size(); ++t)
       words.follows[static_cast<size_t>(word[t - 1])][static_cast<size_t>(word[t])] = true;
   }
+  if (seen < kPerPair * pairs)  // too many letters to tell
+    for (auto& row : words.follows) row.assign(static_cast<size_t>(letters), true);
   const int64_t unread = range.max - (task.inputs(range.max) - lead);  // size minus letters
   const int64_t shortest = std::max<int64_t>(task.min_size(), 1);
   words.draw = [sample, unread, shortest](uint64_t index, int64_t length) {

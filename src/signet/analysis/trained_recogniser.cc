@@ -10,7 +10,9 @@ namespace signet::analysis {
 TrainedRecogniser::TrainedRecogniser(train::Run run) : run_(std::move(run)) {
   const tasks::Task& task = run_.task();
   const auto names = task.token_names();
-  tokens_ = task.input_tokens();
+  find_lead();
+  for (int32_t token : task.input_tokens())
+    if (std::find(lead_.begin(), lead_.end(), token) == lead_.end()) tokens_.push_back(token);
   for (int32_t token : tokens_) alphabet_.push_back(names[static_cast<size_t>(token)]);
   class_names_ = task.class_names();
   answers_ = task.answers();
@@ -25,7 +27,6 @@ TrainedRecogniser::TrainedRecogniser(train::Run run) : run_(std::move(run)) {
         parts_.push_back({b, t, static_cast<size_t>(h), shapes[t].size() / heads});
     }
   }
-  find_lead();
   reset(1);
 }
 

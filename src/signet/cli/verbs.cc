@@ -18,6 +18,7 @@ std::unique_ptr<Verb> make_compile();
 std::unique_ptr<Verb> make_verify();
 std::unique_ptr<Verb> make_run();
 std::unique_ptr<Verb> make_extract();
+std::unique_ptr<Verb> make_crystallise();
 std::unique_ptr<Verb> make_factor();
 std::unique_ptr<Verb> make_check();
 std::unique_ptr<Verb> make_bench();
@@ -41,6 +42,7 @@ const std::vector<VerbEntry>& verbs() {
       {"verify", "prove or test that a network does what its automaton does", make_verify},
       {"run", "feed words to a recogniser", make_run},
       {"extract", "say which automaton a network has learned", make_extract},
+      {"crystallise", "make a trained network exact, with the proof", make_crystallise},
       {"factor", "write a matrix as a product of Householder factors", make_factor},
       {"check", "what the eigenvalues of given gates allow a layer to count", make_check},
       {"bench", "check and time the operators against measured ceilings", make_bench},
