@@ -40,6 +40,16 @@ std::string temporary(const char* name) {
   return folder / name;
 }
 
+// What `run --json` says, a line a word.
+std::vector<nlohmann::json> answers_to(const std::string& arguments) {
+  const auto result = test::run_signet(arguments + " --json");
+  EXPECT_EQ(result.exit_code, 0) << arguments << "\n" << result.err;
+  std::vector<nlohmann::json> answers;
+  for (const auto& line : split(result.out, '\n'))
+    if (!line.empty()) answers.push_back(nlohmann::json::parse(line));
+  return answers;
+}
+
 TEST(TheoryVerbs, CompileVerifyRun) {
   const std::string model = temporary("parity.safetensors");
   std::filesystem::remove(model);
@@ -75,7 +85,7 @@ TEST(TheoryVerbs, CompileVerifyRun) {
   EXPECT_EQ(open.code, 4);
   EXPECT_NE(open.out.find("raise --orbit"), std::string::npos) << open.out;
 
-  const auto results = json_of("run " + model + " 1 11 10110 ''")["results"];
+  const auto results = answers_to("run " + model + " 1 11 10110 ''");
   ASSERT_EQ(results.size(), 4u);
   EXPECT_EQ(results[0]["word"], "1");
   EXPECT_NE(results[0]["accepted"], results[1]["accepted"]);
@@ -85,7 +95,7 @@ TEST(TheoryVerbs, CompileVerifyRun) {
 
   const std::string words = temporary("words.txt");
   std::ofstream(words) << "1\n11\n" << std::string(300'001, '1');
-  const auto lines = json_of("run " + model + " --file " + words)["results"];
+  const auto lines = answers_to("run " + model + " --file " + words);
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[2]["accepted"], lines[0]["accepted"]);
   EXPECT_EQ(lines[2]["length"], 300'001);
@@ -95,7 +105,7 @@ TEST(TheoryVerbs, CompileVerifyRun) {
 TEST(TheoryVerbs, CutWordsAreJson) {
   const std::string model = temporary("accent.safetensors");
   ASSERT_EQ(run("compile 'a*é*' --alphabet aé --force -o " + model).code, 0);
-  const auto results = json_of("run " + model + " " + std::string(399, 'a') + "éé")["results"];
+  const auto results = answers_to("run " + model + " " + std::string(399, 'a') + "éé");
   ASSERT_EQ(results.size(), 1u);
   EXPECT_EQ(results[0]["accepted"], true);
   EXPECT_EQ(results[0]["length"], 401);
@@ -116,13 +126,13 @@ TEST(TheoryVerbs, RunsTrainedModels) {
   std::string word;
   for (int i = 0; i < 1500; ++i) word += i % 7 % 3 ? '1' : '0';
   std::ofstream(words) << "1011\n" << word << "\n\n";
-  const auto given = json_of("run " + directory + " 1011 " + word + " ''")["results"],
-             read = json_of("run " + directory + " --file " + words)["results"];
+  const auto given = answers_to("run " + directory + " 1011 " + word + " ''"),
+             read = answers_to("run " + directory + " --file " + words);
   ASSERT_EQ(given.size(), 3u);
   EXPECT_EQ(given, read);
   EXPECT_TRUE(given[0]["accepted"].is_boolean());
   EXPECT_EQ(given[1]["length"], 1500);
-  const auto traced = json_of("run " + directory + " 1011 --trace")["results"][0];
+  const auto traced = answers_to("run " + directory + " 1011 --trace")[0];
   EXPECT_EQ(traced["states"].size(), 4u);
   EXPECT_EQ(run("run " + directory + " 12").code, 3);
   EXPECT_EQ(run("run " + directory + " 1 --dtype bf16").code, 2);
@@ -133,13 +143,13 @@ TEST(TheoryVerbs, RunsTrainedModels) {
   EXPECT_EQ(run("run " + directory + " ''").out, "none\t\n");
 
   train("cycle-navigation", 100);  // more than two answers; enough to predict one of them
-  const auto position = json_of("run " + directory + " +1.-1.stay")["results"][0];
+  const auto position = answers_to("run " + directory + " +1.-1.stay")[0];
   EXPECT_EQ(position["length"], 3);
   EXPECT_TRUE(position["output"].is_number());
   EXPECT_TRUE(position["label"].is_string());
 
   train("--regex '(aa)*' --targets state");  // two states, of which the first accepts
-  const auto state = json_of("run " + directory + " aaa")["results"][0];
+  const auto state = answers_to("run " + directory + " aaa")[0];
   EXPECT_TRUE(state["output"].is_number());
   EXPECT_FALSE(state.contains("accepted"));
 }
@@ -154,7 +164,7 @@ TEST(TheoryVerbs, WhatIsNoAnswerOfTheTaskIsLost) {
                 .code,
             0);
   const std::string words = " 0 1 2 3 4 + - = 1+2 3*4= ''";
-  const auto results = json_of("run " + directory + words + " --trace")["results"];
+  const auto results = answers_to("run " + directory + words + " --trace");
   const auto lines = split(run("run " + directory + words).out, '\n');
   ASSERT_EQ(results.size(), 11u);
   int lost = 0;
@@ -179,7 +189,7 @@ TEST(TheoryVerbs, MealyMachinesHaveNoOutputForTheEmptyWord) {
   std::ofstream(machine) << R"({"alphabet":["a"],"start":0,"output":[[7]],"delta":[[0]]})";
   ASSERT_EQ(run("compile --dfa " + machine + " --force -o " + model).code, 0);
   EXPECT_EQ(run("run " + model + " a ''").out, "7\ta\nnone\t\n");
-  const auto results = json_of("run " + model + " a ''")["results"];
+  const auto results = answers_to("run " + model + " a ''");
   EXPECT_EQ(results[0]["output"], 7);
   EXPECT_EQ(results[0]["label"], "7");
   EXPECT_TRUE(results[1]["output"].is_null());
@@ -187,7 +197,7 @@ TEST(TheoryVerbs, MealyMachinesHaveNoOutputForTheEmptyWord) {
   EXPECT_FALSE(results[1].contains("lost"));
 }
 
-// Whoever parses the output gets an object or nothing, also when a word cannot be read.
+// Every line is an object, also when a word cannot be read.
 TEST(TheoryVerbs, WrongLettersLeaveWholeJson) {
   const std::string model = temporary("whole.safetensors");
   ASSERT_EQ(run("compile --language parity --force -o " + model).code, 0);
@@ -196,9 +206,13 @@ TEST(TheoryVerbs, WrongLettersLeaveWholeJson) {
     EXPECT_EQ(result.exit_code, code) << result.err;
     return result.out;
   };
-  EXPECT_EQ(printed("12", 3), "");
-  EXPECT_EQ(nlohmann::json::parse(printed("1 12", 3))["results"].size(), 1u);
-  EXPECT_EQ(nlohmann::json::parse(printed("--file /dev/null", 0))["results"].size(), 0u);
+  EXPECT_EQ(nlohmann::json::parse(printed("12", 3))["exit_code"], 3);
+  const auto lines = split(printed("1 12", 3), '\n');
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(nlohmann::json::parse(lines[0])["accepted"], true);
+  EXPECT_NE(nlohmann::json::parse(lines[1])["error"].get<std::string>().find("'2' is no letter"),
+            std::string::npos);
+  EXPECT_EQ(printed("--file /dev/null", 0), "");
 }
 
 TEST(TheoryVerbs, ImpossibleTargetsAreRefusedWithAWitness) {

@@ -1,6 +1,7 @@
 #include "signet/analysis/trained_recogniser.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "signet/autograd/ops.h"
 #include "signet/base/thread_pool.h"
@@ -89,6 +90,19 @@ void TrainedRecogniser::set_state(int64_t row, const std::vector<double>& values
   });
 }
 
+std::vector<std::pair<std::string, double>> TrainedRecogniser::probabilities(int64_t row) const {
+  std::vector<std::pair<std::string, double>> result;
+  const auto classes = static_cast<int64_t>(class_names_.size());
+  if (static_cast<int64_t>(logits_.size()) != rows_ * classes) return result;
+  const double* x = logits_.data() + row * classes;
+  const double most = *std::max_element(x, x + classes);
+  double sum = 0;
+  for (int64_t c = 0; c < classes; ++c) sum += std::exp(x[c] - most);
+  for (int64_t c = 0; c < classes; ++c)
+    result.emplace_back(class_names_[static_cast<size_t>(c)], std::exp(x[c] - most) / sum);
+  return result;
+}
+
 // From a sample of the task.
 void TrainedRecogniser::find_lead() {
   const tasks::Task& task = run_.task();
@@ -113,6 +127,14 @@ void TrainedRecogniser::predict(const int32_t* tokens, int64_t count) {
                                                     nullptr, all, state_.get());
   targets_.assign(static_cast<size_t>(all), 0);
   predictions_.resize(static_cast<size_t>(all));
+  const int64_t classes = logits.value.shape[1];
+  logits_.clear();
+  with_dtype(run_.dtype(), [&](auto type) {
+    for (int64_t row = 0; row < rows_; ++row) {
+      const auto* last = logits.value.as<decltype(type)>() + (row * count + count - 1) * classes;
+      logits_.insert(logits_.end(), last, last + classes);
+    }
+  });
   double loss = 0;
   autograd::cross_entropy(tape, logits, targets_.data(), all, &loss, predictions_.data());
 }

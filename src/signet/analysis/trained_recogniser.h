@@ -27,6 +27,7 @@ class TrainedRecogniser final : public theory::Recogniser {
   const std::vector<theory::StatePart>& parts() const override { return parts_; }
   std::vector<double> state(int64_t row) const override;
   void set_state(int64_t row, const std::vector<double>& values) override;
+  std::vector<std::pair<std::string, double>> probabilities(int64_t row) const override;
   std::optional<int32_t> empty_output() const override { return std::nullopt; }  // no task asks about it
   bool mealy() const override { return !accepts_; }
   std::string output_name(int32_t output) const override { return class_names_[static_cast<size_t>(output)]; }
@@ -54,6 +55,7 @@ class TrainedRecogniser final : public theory::Recogniser {
   std::unique_ptr<models::ModelState> state_;
   Arena arena_;
   std::vector<int32_t> segment_, targets_, predictions_;
+  std::vector<double> logits_;  // [rows, classes] at the last token
 };
 
 }  // namespace signet::analysis

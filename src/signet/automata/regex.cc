@@ -166,6 +166,7 @@ class Parser {
     if (take(U'(')) {
       if (take(U')')) return terms_.epsilon();
       const size_t opened = at_;
+      if (!more()) error(fmt::format("the '(' at position {} is not closed", opened));
       const Term term = parse_union(depth + 1);
       if (!take(U')')) error(fmt::format("')' is missing for the '(' at position {}", opened));
       return term;
@@ -248,6 +249,10 @@ std::vector<std::string> letters_in(std::string_view expression, const char* alp
   }
   std::vector<std::string> alphabet;
   for (char32_t point : found) alphabet.push_back(encode(point));
+  if (alphabet.empty() && !text.empty()) {  // whatever the letters are, a fault in the writing comes first
+    Terms terms(1);
+    Parser(text, {"a"}, Limits{}, terms).parse();
+  }
   if (alphabet.empty())
     bad_input("the expression names no letter; give the alphabet with {}", alphabet_option);
   if (static_cast<int64_t>(alphabet.size()) > kMaxLetters)

@@ -411,4 +411,20 @@ DirectoryLock::DirectoryLock(const std::string& directory) {
     fail_io("lock", path, error);
 }
 
+bool is_locked(const std::string& directory) {
+  const FileDescriptor fd(open_path(join_path(directory, ".lock"), O_RDONLY | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd) return false;
+  const bool held = ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  if (!held) ::flock(fd.get(), LOCK_UN);
+  return held;
+}
+
+double seconds_since_change(const std::string& path) {
+  struct stat info;
+  struct timespec now;
+  if (::stat(path.c_str(), &info) != 0 || ::clock_gettime(CLOCK_REALTIME, &now) != 0) return -1;
+  return std::max(0.0, static_cast<double>(now.tv_sec - info.st_mtim.tv_sec) +
+                           1e-9 * static_cast<double>(now.tv_nsec - info.st_mtim.tv_nsec));
+}
+
 }  // namespace signet

@@ -129,6 +129,11 @@ class DirectoryLock {
   FileDescriptor fd_;
 };
 
+// Whether somebody holds that lock now. Changes nothing, so it serves a directory that may only be read.
+bool is_locked(const std::string& directory);
+// Seconds since anything was written to the file; -1 when there is none.
+double seconds_since_change(const std::string& path);
+
 // For tests: called before each system call that changes the file system, with the call's name and paths
 // (`to` only for rename). A non-zero return makes the call fail with that errno; the hook may also end the
 // process there.

@@ -80,8 +80,17 @@ void AutomatonInput::define(Options& options, bool positional) {
   options.value("--action", action_,
                 "states of the group: regular (its elements) or natural (the points it moves)");
   options.value("--language", language_, "a named language: parity, flip-flop, tomita3, dyck:3, mod:7, ...");
+  std::vector<std::string> languages;  // up to the number that some take
+  for (const auto& entry : automata::language_catalogue())
+    languages.push_back(entry.name.find(':') == entry.name.npos
+                            ? entry.name
+                            : entry.name.substr(0, entry.name.find(':') + 1));
+  options.offer("--language", languages);
+  options.offer("--generators", automata::generator_sets());
+  options.offer("--action", {"regular", "natural"});
   options.value("--task", task_,
                 "the machine of a training task: " + join(automata::task_machine_names(), ", "));
+  options.offer("--task", automata::task_machine_names());
   options.value("--max-states", limits_.states, "limit on states of an automaton and elements of a group");
   options.value("--max-monoid", limits_.monoid, "limit on elements of the transition monoid");
   options.value("--max-sets", limits_.image_sets, "limit on image sets of the decomposition");
@@ -94,6 +103,33 @@ int AutomatonInput::count() const {
   return count;
 }
 bool AutomatonInput::named() const { return count() > 0; }
+
+std::string AutomatonInput::words() const {
+  std::string text;
+  const auto add = [&](const char* option, const std::string& value) {
+    if (!value.empty()) text += fmt::format("{}{}{}", text.empty() ? "" : " ", option, shell_word(value));
+  };
+  add(regex_.rfind('-', 0) == 0 ? "-- " : "", regex_);
+  add("--dfa ", dfa_file_);
+  add("--att ", att_file_);
+  add("--group ", group_);
+  if (generators_ != "standard") add("--generators ", generators_);
+  if (action_ != "regular") add("--action ", action_);
+  add("--language ", language_);
+  add("--task ", task_);
+  add("--alphabet ", alphabet_);
+  return text;
+}
+
+std::string AutomatonInput::training_words() const {
+  if (!regex_.empty())
+    return "--regex " + shell_word(regex_) +
+           (alphabet_.empty() ? "" : " --alphabet " + shell_word(alphabet_));
+  if (!dfa_file_.empty()) return "--dfa " + shell_word(dfa_file_);
+  if (!language_.empty()) return shell_word("language:" + language_);
+  if (!task_.empty()) return shell_word(task_);
+  return group_.empty() ? "" : shell_word(generators_ == "standard" ? group_ : group_ + ":" + generators_);
+}
 
 InputAutomaton AutomatonInput::read() const {
   if (regex_.empty() && options_->given(regex_option_))

@@ -29,6 +29,10 @@ class AutomatonInput {
  public:
   // `positional` false: the verb has a positional of its own and the expression is given with --regex.
   void define(Options& options, bool positional = true);
+  // What names the automaton again: for the verbs that take one, and for signet train ("" where no task is
+  // it).
+  std::string words() const;
+  std::string training_words() const;
   InputAutomaton read() const;  // throws kUsage unless exactly one automaton is named
   bool named() const;           // whether any is
   // For verbs whose positional may be an expression or something else.

@@ -8,6 +8,7 @@
 #include <new>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "signet/base/error.h"
@@ -43,6 +44,16 @@ void complain(const char* message) {
   } catch (const std::bad_alloc&) {
   }
   std::fprintf(stderr, "signet: %s\n", shown.empty() ? message : shown.c_str());
+}
+
+// Whoever reads JSON learns from it why there is no result.
+int refuse(int argc, char** argv, const char* message, int code) {
+  complain(message);
+  for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i)
+    if (std::string_view(argv[i]) == "--json")
+      fmt::print("{}\n", nlohmann::ordered_json{{"error", message}, {"exit_code", code}}.dump(
+                             -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  return code;
 }
 
 int dispatch(std::vector<std::string> arguments) {
@@ -86,14 +97,12 @@ static int run(int argc, char** argv) {
     signet::io::set_command_line({argv + 1, argv + argc});
     return signet::cli::dispatch({argv + 1, argv + argc});
   } catch (const signet::Error& error) {
-    signet::cli::complain(error.what());
-    return error.exit_code();
+    return signet::cli::refuse(argc, argv, error.what(), error.exit_code());
   } catch (const std::bad_alloc&) {
     signet::cli::complain("out of memory");
     return static_cast<int>(signet::ErrorCode::kResource);
   } catch (const nlohmann::json::exception& error) {  // a file's content where no reader expected it
-    signet::cli::complain(error.what());
-    return static_cast<int>(signet::ErrorCode::kBadInput);
+    return signet::cli::refuse(argc, argv, error.what(), static_cast<int>(signet::ErrorCode::kBadInput));
   } catch (const std::exception& error) {
     if (std::ferror(stdout)) return 0;  // fmt::print could not write: finish_stdout() says why
     signet::cli::complain(error.what());

@@ -10,6 +10,7 @@
 #include "signet/base/files.h"
 #include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
+#include "signet/cli/settings.h"
 #include "signet/io/json.h"
 #include "signet/io/provenance.h"
 
@@ -19,6 +20,7 @@ void SweepRunner::define(Options& options) {
   options_ = &options;
   options.values("--only", only_, "axis=value;value: run only these; may be repeated");
   options.values("--set", set_, "section.key=value for every run, over the file; may be repeated");
+  options.offer("--set", setting_keys());
   options.value("--seeds", seeds_, "seeds 1 to N in place of those of the file");
   options.value("--jobs", jobs_, "runs at a time [one per core, or 4 on a GPU]");
   options.value("--device", device_, "where the updates run: cpu, or cuda or cuda:N in a build with it");
@@ -65,6 +67,17 @@ void SweepRunner::check_summary(const std::string& file, const train::SweepPlan&
                     : "",
                 kAdvice);
   }
+}
+
+void SweepRunner::print_plan(const std::vector<train::PlannedRun>& runs, bool json) {
+  auto list = nlohmann::ordered_json::array();
+  for (const auto& run : runs) {
+    list.push_back({{"name", printable(run.name, 1000)}, {"missing", nullptr}});
+    if (!run.missing.empty()) list.back()["missing"] = run.missing;
+    if (!json)
+      fmt::print("{}{}\n", printable(run.name, 1000), run.missing.empty() ? "" : " (" + run.missing + ")");
+  }
+  if (json) fmt::print("{}\n", nlohmann::ordered_json{{"runs", list}}.dump(2));
 }
 
 nlohmann::ordered_json SweepRunner::provenance() const {

@@ -22,6 +22,8 @@ class SweepRunner {
   // Runs what is left and summarises everything.
   train::SweepSummary run(const std::string& directory, const train::SweepPlan& plan,
                           const std::vector<train::PlannedRun>& runs) const;
+  // --dry-run: the runs, a line each or as one object.
+  static void print_plan(const std::vector<train::PlannedRun>& runs, bool json);
   nlohmann::ordered_json provenance() const;
   bool force() const { return force_; }
   bool quiet() const { return quiet_; }

@@ -30,6 +30,8 @@ MatrixText read_matrix_text(const std::string& subject, const std::string& what,
 void CompileArguments::define(Options& options) {
   options.value("--target", target_, "class of recurrences: " + join(theory::target_names(), " "));
   options.value("--construction", construction_, "how: " + join(theory::construction_names(), " "));
+  options.offer("--target", theory::target_names());
+  options.offer("--construction", theory::construction_names());
   options.value("--dtype", dtype_,
                 "number type: " + join(number_type_names(), " ") + " (parameters+state when mixed)");
   options.value("--max-table", max_table_, "limit on entries of the tables between layers");

@@ -7,6 +7,7 @@
 #include "signet/base/text.h"
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/automaton_report.h"
+#include "signet/cli/next_steps.h"
 #include "signet/cli/verb.h"
 #include "signet/cli/wrap.h"
 #include "signet/theory/verdict.h"
@@ -191,11 +192,16 @@ class Analyze final : public Verb {
     });
     picture_.write(input.title, analysis.dfa, analysis.facts.holonomy ? &*analysis.facts.holonomy : nullptr);
     if (json_) {
-      fmt::print("{}\n", analysis_json(analysis, input).dump(2));
+      Json json = analysis_json(analysis, input);
+      for (const auto& [what, command] : next_steps(input_, analysis)) json["next"][what] = command;
+      fmt::print("{}\n", json.dump(2));
       return 0;
     }
     print_facts(analysis, input);
     print_verdicts(analysis);
+    const auto steps = next_steps(input_, analysis);
+    if (!steps.empty()) fmt::print("\nNext\n");
+    for (const auto& [what, command] : steps) fmt::print("  {:9} {}\n", what, printable(command, 4000));
     return 0;
   }
 

@@ -53,6 +53,12 @@ class Bench final : public Verb {
     if (cases.empty())
       fail(ErrorCode::kUsage, "no case of these operators on {} has '{}' in its name; --list shows all",
            device_name_, filter_);
+    if (list_ && json_) {
+      auto list = nlohmann::ordered_json::array();
+      for (const auto& [op, c] : cases) list.push_back({{"operator", op->name}, {"case", c.name}});
+      fmt::print("{}\n", nlohmann::ordered_json{{"cases", list}}.dump(2));
+      return 0;
+    }
     if (list_) {
       for (const auto& [op, c] : cases) fmt::print("{:16} {}\n", op->name, c.name);
       return 0;

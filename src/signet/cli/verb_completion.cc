@@ -81,7 +81,11 @@ std::string bash_script(const std::vector<Command>& all) {
   }
   script +=
       "  esac\n"
-      "  if [[ -n $words ]]; then COMPREPLY=($(compgen -W \"$words\" -- \"$current\")); return; fi\n"
+      "  if [[ -n $words ]]; then\n"
+      "    COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
+      "    if [[ ${COMPREPLY[0]} == *[=:] ]]; then compopt -o nospace; fi\n"
+      "    return\n"
+      "  fi\n"
       "  COMPREPLY=($(compgen -f -- \"$current\"))\n"
       "}\n"
       "complete -o filenames -F _signet signet\n";

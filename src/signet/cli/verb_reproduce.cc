@@ -54,8 +54,7 @@ class Reproduce final : public Verb {
     runner_.restrict(plan);
     const auto runs = train::plan_runs(plan, /*allow_missing=*/true);
     if (dry_run_) {
-      for (const auto& run : runs)
-        fmt::print("{}{}\n", run.name, run.missing.empty() ? "" : " (" + run.missing + ")");
+      runner_.print_plan(runs, json_);
       return 0;
     }
     // Tables and figures of one sweep share its runs.

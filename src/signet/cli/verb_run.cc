@@ -12,6 +12,7 @@
 #include "signet/base/text.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
+#include "signet/io/json.h"
 #include "signet/theory/network_file.h"
 #include "signet/theory/recogniser.h"
 
@@ -48,6 +49,17 @@ class WordRun {
     reader_.read(text, letters_);
     flush();
   }
+  // A word as a JSON list of its letters.
+  void feed_list(const std::string& text) {
+    const auto list = io::parse_json(text, "a word");
+    if (!list.is_array()) bad_input("with --json-words a word is a list of letters, such as [\"a\", \"b\"]");
+    for (const auto& name : list) {
+      if (!name.is_string()) bad_input("with --json-words a letter is a string");
+      if (shown_.size() < kShown) shown_ += (shown_.empty() ? "" : " ") + name.get<std::string>();
+      letters_.push_back(reader_.letter(name.get<std::string>()));
+    }
+    flush();
+  }
   void finish() {
     reader_.finish(letters_);
     flush();
@@ -64,6 +76,8 @@ class WordRun {
       out["label"] = answer ? ordered_json(model_.output_name(*output_)) : ordered_json();
     }
     if (lost) out["lost"] = true;
+    if (length_ > 0)
+      for (const auto& [name, p] : model_.probabilities(0)) out["probabilities"][name] = p;
     if (trace_) out["states"] = states_;
     return out;
   }
@@ -126,7 +140,9 @@ class RunVerb final : public Verb {
     options.value("--dtype", dtype_, "number type to run a compiled model in, fp32 unless told");
     options.flag("--trace", trace_,
                  "show the state decoded after every letter (of a trained model the predicted class)");
-    options.flag("--json", json_, "print one JSON object");
+    options.flag("--json-words", json_words_,
+                 "a word is a JSON list of its letters, [\"a b\", \"c\"]: for names with white space");
+    options.flag("--json", json_, "print one JSON object a word, each on a line, as soon as it is known");
     options.example(
         "signet compile --language parity -o parity.safetensors --force && "
         "signet run parity.safetensors 1011 11 ''",
@@ -136,34 +152,22 @@ class RunVerb final : public Verb {
   int run() override {
     const auto model = open_recogniser(model_, dtype_);
     WordRun word(*model, trace_);
-    try {
-      for (const std::string& text : words_) {
-        word.begin();
-        word.feed(text);
-        word.finish();
-        print(word);
-      }
-      if (words_.empty() || !file_.empty()) run_stream(word);
-    } catch (const Error&) {
-      if (json_ && printed_) fmt::print("\n]}}\n");  // what came before the fault is one object, too
-      throw;
+    for (const std::string& text : words_) {
+      word.begin();
+      json_words_ ? word.feed_list(text) : word.feed(text);
+      word.finish();
+      print(word);
     }
-    if (json_) fmt::print("{}]}}\n", printed_ ? "\n" : kHead);
+    if (words_.empty() || !file_.empty()) run_stream(word);
     return 0;
   }
 
  private:
-  static constexpr const char* kHead = "{\"results\":[";
-
-  void print(const WordRun& word) {
-    if (json_) {
-      // A long word may be cut within a letter: what is left of it shows as U+FFFD.
-      fmt::print("{}\n{}", printed_ ? "," : kHead,
-                 word.result().dump(-1, ' ', false, ordered_json::error_handler_t::replace));
-    } else {
+  void print(const WordRun& word) const {
+    if (json_)  // a long word may be cut within a letter: what is left of it shows as U+FFFD
+      fmt::print("{}\n", word.result().dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+    else
       fmt::print("{}\n", word.text());
-    }
-    printed_ = true;
   }
 
   void run_stream(WordRun& word) {
@@ -176,9 +180,9 @@ class RunVerb final : public Verb {
         if (!open) word.begin();
         open = true;
         const size_t end = rest.find('\n');
-        word.feed(rest.substr(0, end));
+        feed(word, rest.substr(0, end));
         if (end == std::string_view::npos) break;
-        word.finish();
+        finish(word);
         print(word);
         open = false;
         rest.remove_prefix(end + 1);
@@ -186,14 +190,25 @@ class RunVerb final : public Verb {
       std::fflush(stdout);  // whoever asks may wait for the answer before asking on
     }
     if (open) {
-      word.finish();
+      finish(word);
       print(word);
     }
   }
+  // A list of letters is read when it is whole; other words go through in pieces of any length.
+  void feed(WordRun& word, std::string_view piece) {
+    if (!json_words_) return word.feed(piece);
+    list_ += piece;
+    if (list_.size() > kMaxLineBytes) bad_input("a word of more than {} bytes", kMaxLineBytes);
+  }
+  void finish(WordRun& word) {
+    if (json_words_) word.feed_list(list_);
+    list_.clear();
+    word.finish();
+  }
 
-  std::string model_, file_, dtype_;
+  std::string model_, file_, dtype_, list_;
   std::vector<std::string> words_;
-  bool trace_ = false, json_ = false, printed_ = false;
+  bool trace_ = false, json_ = false, json_words_ = false;
 };
 
 }  // namespace

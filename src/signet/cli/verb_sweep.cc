@@ -38,7 +38,7 @@ class Sweep final : public Verb {
     runner_.restrict(plan);
     const auto runs = train::plan_runs(plan, /*allow_missing=*/false);
     if (dry_run_) {
-      for (const auto& run : runs) fmt::print("{}\n", printable(run.name));
+      runner_.print_plan(runs, json_);
       return 0;
     }
     const std::string stem = std::filesystem::path(file_).stem().string();

@@ -8,6 +8,7 @@
 #include "signet/base/files.h"
 #include "signet/base/tell.h"
 #include "signet/cli/automaton_input.h"
+#include "signet/cli/settings.h"
 #include "signet/cli/verb.h"
 #include "signet/io/run_directory.h"
 #include "signet/models/registry.h"
@@ -50,6 +51,7 @@ class Train final : public Verb {
     for (const auto& family : tasks::task_families()) families.emplace_back(family.pattern, family.summary);
     for (const auto& model : models::architectures()) model_list.emplace_back(model.name, model.summary);
     options.list("Tasks", "TASK", task_list, families);
+    options.offer("--set", setting_keys());
     options.elsewhere("--language", "a named language is a task: signet train language:parity");
     options.elsewhere("--group", "a group is a task: signet train S5");
     options.elsewhere("--task", "the task stands by itself: signet train parity");
@@ -81,6 +83,17 @@ class Train final : public Verb {
     train::RunConfig config = train::resolve_config(sources);
     if (list_keys_) {
       const auto fields = io::fields_of(config);
+      if (json_) {
+        auto keys = nlohmann::ordered_json::array();
+        for (const auto& field : fields.all())
+          keys.push_back({{"key", field.key},
+                          {"value", field.write()},
+                          {"meaning", field.help},
+                          {"allowed", field.allowed},
+                          {"choices", field.choices}});
+        fmt::print("{}\n", nlohmann::ordered_json{{"keys", keys}}.dump(2));
+        return 0;
+      }
       for (const auto& field : fields.all()) {
         fmt::print("{:26} {:14} {}{}\n", field.key, field.write(), field.help,
                    field.choices.empty() ? "" : fmt::format(" ({})", field.allowed));
@@ -88,6 +101,13 @@ class Train final : public Verb {
       return 0;
     }
     if (dry_run_) {
+      if (json_) {
+        auto settings = nlohmann::ordered_json::object();
+        const auto fields = io::fields_of(config);
+        for (const auto& field : fields.all()) settings[field.key] = field.write();
+        fmt::print("{}\n", nlohmann::ordered_json{{"settings", settings}}.dump(2));
+        return 0;
+      }
       fmt::print("{}", config.to_yaml());
       return 0;
     }

@@ -12,6 +12,8 @@ std::unique_ptr<Verb> make_data();
 std::unique_ptr<Verb> make_sweep();
 std::unique_ptr<Verb> make_reproduce();
 std::unique_ptr<Verb> make_report();
+std::unique_ptr<Verb> make_list();
+std::unique_ptr<Verb> make_watch();
 std::unique_ptr<Verb> make_analyze();
 std::unique_ptr<Verb> make_decompose();
 std::unique_ptr<Verb> make_compile();
@@ -36,6 +38,8 @@ const std::vector<VerbEntry>& verbs() {
       {"sweep", "train a grid of models, tasks, learning rates and seeds", make_sweep},
       {"reproduce", "run a published table or figure and compare", make_reproduce},
       {"report", "write one HTML page that compares runs", make_report},
+      {"list", "show runs with their state, score and age", make_list},
+      {"watch", "plot a run in the terminal while it trains", make_watch},
       {"analyze", "say which networks can recognise a language, and why", make_analyze},
       {"decompose", "show the Krohn-Rhodes levels of an automaton", make_decompose},
       {"compile", "turn an automaton into the weights of a network", make_compile},

@@ -86,6 +86,8 @@ class Reader {
       run_.task = scalar(config, "task", "name");
       run_.model = scalar(config, "model", "architecture");
       run_.seed = scalar(config, "train", "seed");
+      if (const std::string steps = scalar(config, "train", "steps"); !steps.empty())
+        run_.planned_steps = std::strtod(steps.c_str(), nullptr);
     } catch (const Error& error) {
       note(error.what());
     }

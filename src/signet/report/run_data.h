@@ -50,7 +50,8 @@ struct RunData {
   // Every position is scored: accuracies below are of whole sequences, and are not scaled.
   bool dense = false;
   double accuracy = kUnknown, scaled_accuracy = kUnknown, samples = kUnknown;
-  double steps = kUnknown, seconds = kUnknown;
+  double steps = kUnknown, seconds = kUnknown;  // of the results
+  double planned_steps = kUnknown;              // as config.yaml has it
   // Sorted by length. Where every position is scored, by_length goes along the sequences.
   std::vector<AccuracyPoint> by_length, far;
   // The length at which accuracy falls under the threshold; held: it did not, up to that length.

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "signet/base/rounding.h"
@@ -35,6 +36,9 @@ class Recogniser {
   virtual const std::vector<StatePart>& parts() const = 0;
   virtual std::vector<double> state(int64_t row) const = 0;
   virtual void set_state(int64_t row, const std::vector<double>& values) = 0;
+  // After the last letter of the last feed(), by the names of the classes; empty where the model only
+  // decides.
+  virtual std::vector<std::pair<std::string, double>> probabilities(int64_t /*row*/) const { return {}; }
   // The output for the empty word; none where outputs belong to letters, as a Mealy machine's do.
   virtual std::optional<int32_t> empty_output() const = 0;
   virtual bool mealy() const = 0;
@@ -55,10 +59,10 @@ class WordReader {
   void read(std::string_view text, std::vector<int32_t>& letters);
   // The end of the word: what waits is the last letter.
   void finish(std::vector<int32_t>& letters);
-
- private:
+  // The letter of that name; throws like read().
   int32_t letter(std::string_view name) const;
 
+ private:
   const std::vector<std::string>& alphabet_;
   bool single_;           // every letter is one character
   bool dotted_;           // some letter has a dot

@@ -237,6 +237,8 @@ RunConfig resolve_config(const ConfigSources& sources) {
   if (architecture.empty()) architecture = peek(nullptr, sources.set, "model", "architecture");
   const bool task_of_file = task.empty(), architecture_of_file = architecture.empty();
   if (task_of_file) task = peek(file, {}, "task", "name");
+  for (const char* key : {"regex", "dfa"})  // only the task `automaton` has them
+    if (task.empty() && !peek(file, sources.set, "task", key).empty()) task = kAutomatonTask;
   if (architecture_of_file) architecture = peek(file, {}, "model", "architecture");
   if (architecture.empty()) architecture = "deltanet";
 

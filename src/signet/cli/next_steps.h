@@ -1,0 +1,22 @@
+// From a verdict to the commands that act on it: which model of signet train a class of networks is, and what
+// to type to compile and to train an automaton.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "signet/cli/automaton_input.h"
+#include "signet/theory/verdict.h"
+
+namespace signet::cli {
+
+// "--model deltanet --eigenvalues=-1,1"; "" for a class that no model is.
+std::string model_of_class(const std::string& network_class);
+
+struct NextStep {
+  std::string what, command;
+};
+// For the first class that can and that the verb knows; nothing where there is none.
+std::vector<NextStep> next_steps(const AutomatonInput& input, const theory::Analysis& analysis);
+
+}  // namespace signet::cli

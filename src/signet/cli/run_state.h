@@ -1,0 +1,21 @@
+// How a run stands, for the verbs that watch runs.
+#pragma once
+
+#include <string>
+
+#include "signet/report/run_data.h"
+
+namespace signet::cli {
+
+struct RunState {
+  report::RunData data;
+  std::string path;
+  const char* state = "";  // done, running, stopped
+  double step = 0;         // of the last line of metrics.jsonl, or of the results
+  double age = 0;          // seconds since the run last wrote anything
+};
+RunState read_state(const std::string& path);
+
+std::string age_text(double seconds);  // "12 s", "3 min", "2 h", "5 d"
+
+}  // namespace signet::cli

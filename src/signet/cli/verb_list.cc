@@ -1,0 +1,99 @@
+#include <fmt/core.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "signet/base/error.h"
+#include "signet/base/files.h"
+#include "signet/base/text.h"
+#include "signet/cli/run_state.h"
+#include "signet/cli/verb.h"
+#include "signet/report/table.h"
+
+namespace signet::cli {
+namespace {
+
+class List final : public Verb {
+ public:
+  void define(Options& options) override {
+    options.positionals("DIRECTORY", directories_, "where to look for runs; `runs` when none is given",
+                        false);
+    options.flag("--json", json_, "print one JSON object");
+    options.example("signet list", "the runs below `runs`, with their state, score and age");
+    options.example("signet list runs --json", "the same for programs");
+  }
+  int run() override {
+    if (directories_.empty()) directories_ = {"runs"};
+    for (const auto& directory : directories_) {
+      if (!is_directory(directory)) bad_input("there is no directory {}", printable(directory));
+      find(directory, 0);
+    }
+    if (json_)
+      print_json();
+    else if (found_.empty())
+      fmt::print("no runs in {}\n", printable(join(directories_, " "), 2000));
+    else
+      print_table();
+    return 0;
+  }
+
+ private:
+  static constexpr int kDepth = 4;  // sweeps and reproductions keep their runs in folders of their own
+
+  void find(const std::string& directory, int depth) {
+    for (const char* name : {"config.yaml", "metrics.jsonl", "results.json"})
+      if (exists(join_path(directory, name))) {
+        found_.push_back(read_state(directory));
+        return;
+      }
+    if (depth == kDepth) return;
+    for (const auto& name : list_directory(directory))
+      if (const std::string path = join_path(directory, name); is_directory(path)) find(path, depth + 1);
+  }
+
+  static bool known(double value) { return std::isfinite(value); }
+
+  void print_json() const {
+    auto runs = nlohmann::ordered_json::array();
+    for (const auto& run : found_) {
+      nlohmann::ordered_json entry = {{"run", printable(run.path, 4000)},
+                                      {"task", run.data.task},
+                                      {"model", run.data.model},
+                                      {"state", run.state},
+                                      {"step", run.step},
+                                      {"steps", nullptr},
+                                      {"score", nullptr},
+                                      {"age_seconds", run.age}};
+      if (known(run.data.planned_steps)) entry["steps"] = run.data.planned_steps;
+      if (known(run.data.score())) entry["score"] = run.data.score();
+      runs.push_back(std::move(entry));
+    }
+    fmt::print("{}\n", nlohmann::ordered_json{{"runs", runs}}.dump(
+                           2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  }
+
+  void print_table() const {
+    report::Table table;
+    for (const char* name : {"run", "task", "model", "state"}) table.column(name);
+    for (const char* name : {"step", "score", "age"}) table.column(name, report::Table::kRight);
+    for (const auto& run : found_) {
+      const double score = run.data.score();
+      table.row({run.path, run.data.task, report::run_label(run.data), run.state,
+                 known(run.data.planned_steps)
+                     ? fmt::format("{:.0f}/{:.0f}", run.step, run.data.planned_steps)
+                     : fmt::format("{:.0f}", run.step),
+                 known(score) ? fmt::format("{:.3f}", score) : "", age_text(run.age)});
+    }
+    fmt::print("{}", table.text(report::text_style(stdout)));
+  }
+
+  std::vector<std::string> directories_;
+  std::vector<RunState> found_;
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_list() { return std::make_unique<List>(); }
+
+}  // namespace signet::cli

@@ -1,0 +1,78 @@
+#include <fmt/core.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <thread>
+
+#include "signet/base/error.h"
+#include "signet/base/signals.h"
+#include "signet/base/text.h"
+#include "signet/cli/run_state.h"
+#include "signet/cli/verb.h"
+#include "signet/report/run_report.h"
+#include "signet/report/table.h"
+#include "signet/report/text_chart.h"
+
+namespace signet::cli {
+namespace {
+
+class Watch final : public Verb {
+ public:
+  void define(Options& options) override {
+    options.positional("RUN", directory_, "run directory, as written by signet train");
+    options.value("--seconds", seconds_, "between two looks");
+    options.flag("--once", once_, "draw once and end, as where the output is no terminal");
+    options.example("signet watch runs/example --once",
+                    "loss and validation accuracy so far, in the terminal");
+  }
+  int run() override {
+    if (!(seconds_ >= 0.1 && seconds_ <= 3600))
+      fail(ErrorCode::kUsage, "--seconds {}: give a number from 0.1 to 3600", seconds_);
+    const bool terminal = ::isatty(STDOUT_FILENO) && !once_;
+    const StopSignal signals;
+    while (true) {
+      const RunState run = read_state(directory_);
+      fmt::print("{}{}", terminal ? "\x1b[H\x1b[2J" : "", text(run));
+      std::fflush(stdout);
+      if (!terminal || run.state != std::string("running")) return 0;
+      for (double slept = 0; slept < seconds_ && !StopSignal::requested(); slept += 0.1)
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      if (StopSignal::requested()) return 0;
+    }
+  }
+
+ private:
+  static std::string text(const RunState& run) {
+    struct winsize size;
+    size_t width = 80;
+    if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40)
+      width = std::min<size_t>(size.ws_col, 160);
+    const char* mark = report::text_style(stdout).unicode ? "•" : "*";
+    std::string out = fmt::format(
+        "{}: {} on {}, {}, step {:.0f}{}, {} ago\n\n", printable(run.path, 400),
+        printable(report::run_label(run.data)), printable(run.data.task), run.state, run.step,
+        std::isfinite(run.data.planned_steps) ? fmt::format(" of {:.0f}", run.data.planned_steps) : "",
+        age_text(run.age));
+    out += report::text_chart(run.data.loss, {"training loss (logarithmic)", true, width, 12, mark});
+    const std::string accuracy =
+        report::text_chart(run.data.training_accuracy,
+                           {fmt::format("validation, {}", run.data.measure()), false, width, 9, mark});
+    if (!accuracy.empty()) out += "\n" + accuracy;
+    if (run.data.loss.empty()) out += "no update has been logged yet\n";
+    if (run.data.finished()) out += "\n" + printable(report::verdict_sentence(run.data), 2000) + "\n";
+    return out;
+  }
+
+  std::string directory_;
+  double seconds_ = 2;
+  bool once_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_watch() { return std::make_unique<Watch>(); }
+
+}  // namespace signet::cli

@@ -1,0 +1,102 @@
+// Programs as readers: JSON wherever --json is given, line by line where another program waits for each
+// answer.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "support/command.h"
+#include "support/small_run.h"
+
+namespace signet::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using test::run_signet;
+
+Json parsed(const std::string& arguments, int exit_code = 0) {
+  const auto result = run_signet(arguments);
+  EXPECT_EQ(result.exit_code, exit_code) << arguments << "\n" << result.err;
+  return Json::parse(result.out);
+}
+
+TEST(Json, ListsPlansAndRefusalsAreObjects) {
+  const auto keys = parsed("train parity --model mamba --list-keys --json")["keys"];
+  EXPECT_EQ(keys[0]["key"], "task.name");
+  EXPECT_EQ(parsed("train parity --steps 7 --dry-run --json")["settings"]["train.steps"], "7");
+  EXPECT_EQ(parsed("bench norm --list --json")["cases"][0]["operator"], "norm");
+  EXPECT_FALSE(parsed("reproduce table3 --quick --dry-run --json")["runs"].empty());
+  const auto refused = parsed("compile --language parity --target 'diagonal[0,1]' --json", 4);
+  EXPECT_EQ(refused["exit_code"], 4);
+  EXPECT_EQ(refused["error"].get<std::string>().rfind("impossible: ", 0), 0u);
+  EXPECT_EQ(parsed("train nothing --json", 2)["exit_code"], 2);
+  test::TemporaryDirectory directory;
+  test::write_text(directory / "grid.yaml",
+                   "base: {train: {steps: 1}}\ngrid: {task.regex: [a*, (ab)*]}\n");  // needs no second key
+  EXPECT_EQ(parsed("sweep " + (directory / "grid.yaml") + " --dry-run --json")["runs"].size(), 2u);
+}
+
+TEST(Json, ARunAnswersAsACoProcess) {
+  test::TemporaryDirectory directory;
+  test::train_small(directory / "run", {"train.steps=2"});
+  test::write_text(directory / "names.json",
+                   R"({"alphabet":["New York","b"],"start":0,"accept":[1],"delta":[[1,0],[0,1]]})");
+  ASSERT_EQ(run_signet("compile --dfa names.json -o names", directory.path()).exit_code, 0);
+  const auto asked = test::run_command(
+      "bash -c 'ask() { coproc \"" SIGNET_BINARY
+      "\" run $1 --json $2; echo \"$3\" >&${COPROC[1]}; read -r -t 20 answer <&${COPROC[0]} || exit 9; "
+      "echo \"$answer\"; kill $COPROC_PID; wait; }; ask run \"\" 1011; "
+      "ask names --json-words \"[\\\"New York\\\", \\\"b\\\"]\"' 2>/dev/null",
+      directory.path());
+  const size_t end = asked.out.find('\n');
+  ASSERT_NE(end, std::string::npos) << asked.out << asked.err;
+  const Json trained = Json::parse(asked.out.substr(0, end)), named = Json::parse(asked.out.substr(end));
+  double sum = 0;
+  for (const auto& [name, p] : trained["probabilities"].items()) sum += p.get<double>();
+  EXPECT_NEAR(sum, 1, 1e-9);
+  EXPECT_EQ(trained["accepted"], trained["probabilities"]["1"] > trained["probabilities"]["0"]);
+  EXPECT_EQ(named["accepted"], true);
+  EXPECT_EQ(run_signet("run names --json-words '[\"Paris\"]'", directory.path()).exit_code, 3);
+  EXPECT_EQ(run_signet("run names --json-words '{}'", directory.path()).exit_code, 3);
+}
+
+TEST(Json, ListShowsEveryRunWithStateScoreAndAge) {
+  test::TemporaryDirectory directory;
+  test::train_small(directory / "runs/one", {"train.steps=2"});
+  test::train_small(directory / "runs/sweep/two", {"train.steps=3"});
+  test::write_text(directory / "runs/three/config.yaml", "task: {name: parity}\ntrain: {steps: 9}\n");
+  const auto result = run_signet("list --json", directory.path());
+  const auto runs = Json::parse(result.out)["runs"];
+  ASSERT_EQ(runs.size(), 3u) << result.out;
+  EXPECT_EQ(runs[0]["run"], "runs/one");
+  EXPECT_EQ(runs[0]["state"], "done");
+  EXPECT_EQ(runs[1]["run"], "runs/sweep/two");
+  EXPECT_EQ(runs[1]["step"], 3);
+  EXPECT_EQ(runs[2]["state"], "stopped");
+  EXPECT_EQ(runs[2]["steps"], 9);
+  EXPECT_TRUE(runs[2]["score"].is_null());
+  EXPECT_LT(runs[0]["age_seconds"], 600);
+  const auto table = run_signet("list runs", directory.path());
+  EXPECT_NE(table.out.find("runs/sweep/two"), std::string::npos);
+  EXPECT_EQ(run_signet("list nowhere", directory.path()).exit_code, 3);
+  const auto watched = run_signet("watch runs/one", directory.path());  // no terminal: once
+  EXPECT_EQ(watched.exit_code, 0);
+  EXPECT_NE(watched.out.find("training loss"), std::string::npos) << watched.out;
+}
+
+TEST(Json, AnalyzeEndsWithCommandsThatWork) {
+  test::TemporaryDirectory directory;
+  for (const char* input :
+       {"'(aa|bb)*' --alphabet ab", "--language tomita3", "--group S3", "--task parity"}) {
+    const auto next = parsed(std::string("analyze ") + input + " --json")["next"];
+    const auto strip = [](const std::string& command) { return command.substr(command.find(' ') + 1); };
+    const auto compiled = run_signet(strip(next["compile"]) + " --force", directory.path());
+    EXPECT_EQ(compiled.exit_code, 0) << next << compiled.err;
+    const auto trained = run_signet(strip(next["train"]) + " --dry-run", directory.path());
+    EXPECT_EQ(trained.exit_code, 0) << next << trained.err;
+  }
+  const auto unclosed = run_signet("analyze '('");
+  EXPECT_NE(unclosed.err.find("'(' at position 1 is not closed"), std::string::npos) << unclosed.err;
+}
+
+}  // namespace
+}  // namespace signet::cli
