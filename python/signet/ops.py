@@ -1,0 +1,197 @@
+"""The operators for NumPy arrays, of float64, float32, float16, or bfloat16 (ml_dtypes).
+
+Every function returns its outputs; `vjp(function, ...)` returns them with a function that maps gradients of the outputs
+to gradients of the inputs. Shapes and formulas: docs/python.md.
+"""
+
+import math
+
+import numpy as np
+
+from . import _core, _operators
+
+__all__ = [
+    "convolution", "cross_entropy", "delta_rule", "gated_linear", "l2_norm", "layer_norm", "lstm", "mlstm", "rms_norm",
+    "selective_scan", "slstm", "vjp",
+]
+
+_FLOATS = {"float64", "float32", "float16", "bfloat16"}
+
+
+def _seen(array):
+    """The array as the library sees it: bfloat16 has no letter in the buffer protocol and goes as uint16."""
+    return array.view(np.uint16) if array is not None and array.dtype.name == "bfloat16" else array
+
+
+def _prepare(op, inputs):
+    arrays = {}
+    for name, value in inputs.items():
+        if value is None:
+            arrays[name] = None
+            continue
+        array = np.asarray(value)
+        if name == "offsets":
+            array = np.ascontiguousarray(array, dtype=np.int64)
+        elif array.dtype.name not in _FLOATS:
+            raise TypeError(f"{name}: give floating point numbers, not {array.dtype}")
+        arrays[name] = array
+    return arrays
+
+
+def _empty(op, name, shape, arrays):
+    dtype = arrays[op.like].dtype
+    if name in op.wide and dtype.itemsize < 4:
+        dtype = np.dtype(np.float32)
+    return np.empty(shape, dtype)
+
+
+def _seen_all(arrays):
+    return {name: _seen(array) for name, array in arrays.items()}
+
+
+class _Call:
+    """One call of an operator: its outputs, and what backward needs."""
+
+    def __init__(self, op, inputs, settings, wanted, differentiate):
+        self.op, self.settings = op, settings
+        self.arrays = _prepare(op, inputs)
+        if self.arrays[op.like] is None:
+            raise ValueError(f"{op.like} is missing")
+        try:
+            shapes = op.shapes(*(None if a is None else a.shape for a in self.arrays.values()))
+        except (IndexError, TypeError):  # the library says which tensor has the wrong number of dimensions
+            shapes = {name: (0,) for name in op.outputs}
+        self.outputs = {n: _empty(op, n, shapes[n], self.arrays) for n in op.outputs if n in wanted}
+        fields = {**_seen_all(self.arrays), **_seen_all(self.outputs), **settings}
+        self.saved = np.empty(op.sizes(**fields)[0], np.uint8) if differentiate else None
+        op.forward(**fields, saved=self.saved)
+
+    def backward(self, gradients):
+        op = self.op
+        given = {d: np.asarray(g) for d, g in gradients.items() if g is not None}
+        results = {d: np.empty(a.shape, a.dtype) for (_, n, d) in op.differentiable
+                   if (a := self.arrays[n]) is not None}
+        op.backward(**_seen_all(self.arrays), **_seen_all(given), **_seen_all(results), **self.settings,
+                    saved=self.saved)
+        return {n: results[d] for (_, n, d) in op.differentiable if d in results}
+
+
+_recording = []
+
+
+def _run(op, inputs, settings, outputs):
+    """`outputs`: {name: wanted}. What is not wanted comes back as None."""
+    wanted = {name for name, yes in outputs.items() if yes}
+    call = _Call(op, inputs, settings, wanted, differentiate=bool(_recording))
+    if _recording:
+        _recording[-1].append(call)
+    results = tuple(call.outputs.get(name) for name in outputs)
+    return results[0] if len(results) == 1 else results
+
+
+def vjp(function, *args, **kwargs):
+    """`function(*args, **kwargs)` and a function from gradients of its outputs, in their order, to a dictionary with
+    the gradients of its array arguments by name."""
+    _recording.append([])
+    try:
+        outputs = function(*args, **kwargs)
+    finally:
+        calls = _recording.pop()
+    (call,) = calls
+    several = outputs if isinstance(outputs, tuple) else (outputs,)
+
+    def pullback(*gradients):
+        given = {}
+        names = [n for n in call.op.outputs]
+        for name, output, gradient in zip(names, several, gradients):
+            if output is not None and call.op.outputs[name]:
+                given[call.op.outputs[name]] = gradient
+        main = call.op.outputs[names[0]]
+        if given.get(main) is None:
+            given[main] = np.zeros_like(several[0])
+        return call.backward(given)
+
+    return outputs, pullback
+
+
+def delta_rule(q, k, v, beta, gate=None, *, scale=None, initial_state=None, output_final_state=False, offsets=None,
+               log_gate=False, normalise=False, unit_keys=False):
+    """S <- Diag(gate) S, then S <- (I - beta k k^T) S + beta k v^T for every factor; o = scale S^T q.
+
+    q [B,T,H,K], k [B,T,(J,)H,K], v [B,T,(J,)H,V], beta [B,T,(J,)H], gate [B,T,H] or [B,T,H,K]. Returns o [B,T,H,V]
+    and the final state [N,H,K,V] or None. `scale` is K^-1/2 unless given."""
+    scale = 1 / math.sqrt(np.shape(q)[-1]) if scale is None else scale
+    return _run(_operators.delta_rule,
+                dict(q=q, k=k, v=v, beta=beta, gate=gate, initial_state=initial_state, offsets=offsets),
+                dict(scale=scale, log_gate=log_gate, normalise=normalise, unit_keys=unit_keys),
+                dict(o=True, final_state=output_final_state))
+
+
+def gated_linear(q, k, v, gate, *, scale=None, initial_state=None, output_final_state=False, offsets=None,
+                 log_gate=False):
+    """S <- Diag(gate) S + k v^T, o = scale S^T q: GLA, Mamba-2 and their relatives. Gates lie in [-1, 1]."""
+    scale = 1 / math.sqrt(np.shape(q)[-1]) if scale is None else scale
+    return _run(_operators.gated_linear,
+                dict(q=q, k=k, v=v, gate=gate, initial_state=initial_state, offsets=offsets),
+                dict(scale=scale, log_gate=log_gate), dict(o=True, final_state=output_final_state))
+
+
+def selective_scan(u, raw, a, b, c, d=None, z=None, bias=None, *, softplus=True, signed=False, initial_state=None,
+                   output_final_state=False, offsets=None):
+    """Mamba's scan: u, raw, z [B,T,D]; a [D,N], negative; b, c [B,T,N] or [B,T,G,N]; d, bias [D]. `signed` gives
+    eigenvalues in [-1, 1]."""
+    return _run(_operators.selective_scan,
+                dict(u=u, raw=raw, a=a, b=b, c=c, d=d, z=z, bias=bias, initial_state=initial_state, offsets=offsets),
+                dict(no_softplus=not softplus, signed_range=signed), dict(y=True, final_state=output_final_state))
+
+
+def mlstm(q, k, v, i, f, *, scale=None, initial_state=None, initial_m=None, output_final_state=False, offsets=None,
+          log_forget=False):
+    """mLSTM: i, f [B,T,H], f in [-1, 1] or its logarithm. Returns h, the final state [N,H,K,V+1] and m [N,H]."""
+    scale = 1 / math.sqrt(np.shape(q)[-1]) if scale is None else scale
+    return _run(_operators.mlstm,
+                dict(q=q, k=k, v=v, i=i, f=f, initial_state=initial_state, initial_m=initial_m, offsets=offsets),
+                dict(scale=scale, log_forget=log_forget),
+                dict(h=True, final_state=output_final_state, final_m=output_final_state))
+
+
+def slstm(x, recurrent, bias=None, *, initial_state=None, output_final_state=False, offsets=None):
+    """sLSTM: x [B,T,H,4,W] with gates i, f, z, o; recurrent [H,4,W,W]; bias [H,4,W]. State [N,4,H,W]."""
+    return _run(_operators.slstm,
+                dict(x=x, recurrent=recurrent, bias=bias, initial_state=initial_state, offsets=offsets),
+                dict(cell=0), dict(y=True, final_state=output_final_state))
+
+
+def lstm(x, recurrent, bias=None, *, initial_state=None, output_final_state=False, offsets=None):
+    """LSTM with heads, in the layout of `slstm`. State [N,2,H,W]."""
+    return _run(_operators.lstm,
+                dict(x=x, recurrent=recurrent, bias=bias, initial_state=initial_state, offsets=offsets),
+                dict(cell=1), dict(y=True, final_state=output_final_state))
+
+
+def convolution(x, weight, bias=None, *, silu=False, initial_state=None, output_final_state=False, offsets=None):
+    """Causal depthwise convolution: x [B,T,D], weight [D,K]. State: the last K-1 inputs [N,K-1,D]."""
+    return _run(_operators.convolution,
+                dict(x=x, weight=weight, bias=bias, initial_state=initial_state, offsets=offsets),
+                dict(silu=silu), dict(y=True, final_state=output_final_state))
+
+
+def rms_norm(x, weight, *, eps=1e-6):
+    return _run(_operators.norm, dict(x=x, weight=weight), dict(kind=0, eps=eps), dict(y=True))
+
+
+def layer_norm(x, weight, *, eps=1e-6):
+    return _run(_operators.norm, dict(x=x, weight=weight), dict(kind=1, eps=eps), dict(y=True))
+
+
+def l2_norm(x, *, eps=1e-6):
+    return _run(_operators.norm, dict(x=x, weight=None), dict(kind=2, eps=eps), dict(y=True))
+
+
+def cross_entropy(logits, targets, *, smoothing=0.0):
+    """The sum of the losses of rows with a target of at least 0, and its gradient with respect to the logits."""
+    logits = np.asarray(logits)
+    loss, gradient = np.empty(1), np.empty(logits.shape, logits.dtype)
+    _core.cross_entropy_forward(logits=_seen(logits), targets=np.ascontiguousarray(targets, np.int32), loss=loss,
+                                dlogits=_seen(gradient), gradient_scale=1.0, smoothing=smoothing)
+    return float(loss[0]), gradient
