@@ -4,6 +4,9 @@ file(GLOB signet_operator_sources CONFIGURE_DEPENDS src/signet/capi/*.cc src/sig
      src/signet/kernels/*/*.cc)
 list(FILTER signet_operator_sources EXCLUDE REGEX "_reference\\.cc$|_cpu\\.cc$")
 list(APPEND signet_operator_sources src/signet/base/isa.cc src/signet/base/thread_pool.cc)
+if(SIGNET_CUDA)
+  list(APPEND signet_operator_sources src/signet/tensor/device.cc)
+endif()
 
 add_library(signet_operators SHARED ${signet_operator_sources})
 foreach(isa IN LISTS signet_isas)
@@ -18,7 +21,8 @@ set_target_properties(signet_operators PROPERTIES OUTPUT_NAME signet CXX_VISIBIL
                       SOVERSION ${PROJECT_VERSION_MAJOR} VERSION ${PROJECT_VERSION}
                       PUBLIC_HEADER src/signet/capi/signet.h)
 if(SIGNET_CUDA)
-  target_sources(signet_operators PRIVATE $<TARGET_OBJECTS:signet_cuda>)
+  target_sources(signet_operators PRIVATE
+                 $<FILTER:$<TARGET_OBJECTS:signet_cuda>,INCLUDE,/src/signet/\(capi\|kernels\|tensor\)/>)
   set_target_properties(signet_operators PROPERTIES CUDA_ARCHITECTURES OFF)
   target_link_libraries(signet_operators PRIVATE CUDA::cudart_static CUDA::cublasLt)
   target_compile_definitions(signet_operators PRIVATE SIGNET_WITH_CUDA)
