@@ -1,6 +1,7 @@
 # make        build build/release/signet
 # make demo   watch DeltaNet and Mamba fail and solve parity; ends with report.html
 # make test   every test (quick and standard tiers)
+# make test-python   the Python package with PyTorch, transformers and JAX, in build/venv (downloads some GB)
 # make cuda-check   compile the CUDA part as far as a machine without a GPU can (needs nvcc)
 # make bench-peers   a training step against the same model in eager PyTorch (PYTHON=one that has it)
 PRESET ?= release
@@ -10,7 +11,7 @@ PRESET := cuda
 endif
 BUILD := build/$(PRESET)
 
-.PHONY: all demo test cuda-check setup build format clean bench-peers
+.PHONY: all demo test test-python cuda-check setup build format clean bench-peers
 all: setup build
 
 setup:
@@ -28,6 +29,10 @@ test:
 	@cmake --preset $(PRESET) $(CMAKE_FLAGS) >/dev/null
 	@cmake --build $(BUILD)
 	@cd $(BUILD) && ctest --output-on-failure -j $$(nproc)
+
+test-python: all
+	@cmake --build $(BUILD) --target signet_python_files
+	@tools/test-python $(BUILD) python3 all
 
 cuda-check:
 	@tools/setup test

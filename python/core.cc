@@ -1,7 +1,8 @@
-// signet._core: the C ABI (src/signet/capi/signet.h) as Python functions with keyword arguments, over Python's stable
-// ABI. For every operator there are <name>_sizes, <name>_forward and <name>_backward; a keyword is a field of the
-// operator's structure. Tensors come from anything that has DLPack's exchange table (PyTorch), the buffer protocol
-// (NumPy) or __dlpack__ (JAX, CuPy), without copies; None is an absent tensor. The GIL is released while kernels run.
+// signet._core: the C ABI (src/signet/capi/signet.h) as Python functions with keyword arguments, over
+// Python's stable ABI. For every operator there are <name>_sizes, <name>_forward and <name>_backward; a
+// keyword is a field of the operator's structure. Tensors come from anything that has DLPack's exchange table
+// (PyTorch), the buffer protocol (NumPy) or __dlpack__ (JAX, CuPy), without copies; None is an absent tensor.
+// The GIL is released while kernels run.
 //
 // A tensor of uint16 stands for bf16, which the buffer protocol has no letter for.
 #define PY_SSIZE_T_CLEAN
@@ -60,9 +61,9 @@ struct Field {
 };
 struct Operator {
   const char* name;
-  size_t size;    // of the structure
-  size_t table;   // offset of its three functions in signet_table
-  size_t saved;   // offset of the buffer
+  size_t size;   // of the structure
+  size_t table;  // offset of its three functions in signet_table
+  size_t saved;  // offset of the buffer
   std::vector<Field> fields;
   std::vector<PyObject*> names;  // interned, one per field
 };
@@ -75,44 +76,99 @@ struct Operator {
   { #member, Kind::kInt32, offsetof(signet_##op, member) }
 #define REAL(op, member) \
   { #member, Kind::kDouble, offsetof(signet_##op, member) }
-#define BUFFERS(op)                                         \
-  {"saved", Kind::kBuffer, offsetof(signet_##op, saved)}, { \
-    "workspace", Kind::kBuffer, offsetof(signet_##op, workspace) }
+#define BUFFERS(op)                                              \
+  {"saved", Kind::kBuffer, offsetof(signet_##op, saved)}, {      \
+    "workspace", Kind::kBuffer, offsetof(signet_##op, workspace) \
+  }
 #define OPERATOR(op) #op, sizeof(signet_##op), offsetof(signet_table, op), offsetof(signet_##op, saved)
 
 std::vector<Operator>& operators() {
   static std::vector<Operator> all = {
       {OPERATOR(delta_rule),
-       {IN(delta_rule, q), IN(delta_rule, k), IN(delta_rule, v), IN(delta_rule, beta), IN(delta_rule, gate),
-        IN(delta_rule, initial_state), IN(delta_rule, offsets), OUT(delta_rule, o), OUT(delta_rule, final_state),
-        IN(delta_rule, d_o), IN(delta_rule, d_final_state), OUT(delta_rule, dq), OUT(delta_rule, dk),
-        OUT(delta_rule, dv), OUT(delta_rule, dbeta), OUT(delta_rule, dgate), OUT(delta_rule, d_initial_state),
-        BUFFERS(delta_rule), REAL(delta_rule, scale), INT(delta_rule, log_gate), INT(delta_rule, normalise),
-        INT(delta_rule, unit_keys), INT(delta_rule, algorithm),
+       {IN(delta_rule, q),
+        IN(delta_rule, k),
+        IN(delta_rule, v),
+        IN(delta_rule, beta),
+        IN(delta_rule, gate),
+        IN(delta_rule, initial_state),
+        IN(delta_rule, offsets),
+        OUT(delta_rule, o),
+        OUT(delta_rule, final_state),
+        IN(delta_rule, d_o),
+        IN(delta_rule, d_final_state),
+        OUT(delta_rule, dq),
+        OUT(delta_rule, dk),
+        OUT(delta_rule, dv),
+        OUT(delta_rule, dbeta),
+        OUT(delta_rule, dgate),
+        OUT(delta_rule, d_initial_state),
+        BUFFERS(delta_rule),
+        REAL(delta_rule, scale),
+        INT(delta_rule, log_gate),
+        INT(delta_rule, normalise),
+        INT(delta_rule, unit_keys),
+        INT(delta_rule, algorithm),
         {"longest", Kind::kInt64, offsetof(signet_delta_rule, longest)}},
        {}},
       {OPERATOR(gated_linear),
        {IN(gated_linear, q), IN(gated_linear, k), IN(gated_linear, v), IN(gated_linear, gate),
         IN(gated_linear, initial_state), IN(gated_linear, offsets), OUT(gated_linear, o),
-        OUT(gated_linear, final_state), IN(gated_linear, d_o), IN(gated_linear, d_final_state), OUT(gated_linear, dq),
-        OUT(gated_linear, dk), OUT(gated_linear, dv), OUT(gated_linear, dgate), OUT(gated_linear, d_initial_state),
-        BUFFERS(gated_linear), REAL(gated_linear, scale), INT(gated_linear, log_gate), INT(gated_linear, algorithm)},
+        OUT(gated_linear, final_state), IN(gated_linear, d_o), IN(gated_linear, d_final_state),
+        OUT(gated_linear, dq), OUT(gated_linear, dk), OUT(gated_linear, dv), OUT(gated_linear, dgate),
+        OUT(gated_linear, d_initial_state), BUFFERS(gated_linear), REAL(gated_linear, scale),
+        INT(gated_linear, log_gate), INT(gated_linear, algorithm)},
        {}},
       {OPERATOR(selective_scan),
-       {IN(selective_scan, u), IN(selective_scan, raw), IN(selective_scan, a), IN(selective_scan, b),
-        IN(selective_scan, c), IN(selective_scan, d), IN(selective_scan, z), IN(selective_scan, bias),
-        IN(selective_scan, initial_state), IN(selective_scan, offsets), OUT(selective_scan, y),
-        OUT(selective_scan, final_state), IN(selective_scan, dy), IN(selective_scan, d_final_state),
-        OUT(selective_scan, du), OUT(selective_scan, draw), OUT(selective_scan, da), OUT(selective_scan, db),
-        OUT(selective_scan, dc), OUT(selective_scan, dd), OUT(selective_scan, dz), OUT(selective_scan, dbias),
-        OUT(selective_scan, d_initial_state), BUFFERS(selective_scan), INT(selective_scan, signed_range),
+       {IN(selective_scan, u),
+        IN(selective_scan, raw),
+        IN(selective_scan, a),
+        IN(selective_scan, b),
+        IN(selective_scan, c),
+        IN(selective_scan, d),
+        IN(selective_scan, z),
+        IN(selective_scan, bias),
+        IN(selective_scan, initial_state),
+        IN(selective_scan, offsets),
+        OUT(selective_scan, y),
+        OUT(selective_scan, final_state),
+        IN(selective_scan, dy),
+        IN(selective_scan, d_final_state),
+        OUT(selective_scan, du),
+        OUT(selective_scan, draw),
+        OUT(selective_scan, da),
+        OUT(selective_scan, db),
+        OUT(selective_scan, dc),
+        OUT(selective_scan, dd),
+        OUT(selective_scan, dz),
+        OUT(selective_scan, dbias),
+        OUT(selective_scan, d_initial_state),
+        BUFFERS(selective_scan),
+        INT(selective_scan, signed_range),
         INT(selective_scan, no_softplus)},
        {}},
       {OPERATOR(mlstm),
-       {IN(mlstm, q), IN(mlstm, k), IN(mlstm, v), IN(mlstm, i), IN(mlstm, f), IN(mlstm, initial_state),
-        IN(mlstm, initial_m), IN(mlstm, offsets), OUT(mlstm, h), OUT(mlstm, final_state), OUT(mlstm, final_m),
-        IN(mlstm, dh), IN(mlstm, d_final_state), OUT(mlstm, dq), OUT(mlstm, dk), OUT(mlstm, dv), OUT(mlstm, di),
-        OUT(mlstm, df), OUT(mlstm, d_initial_state), BUFFERS(mlstm), REAL(mlstm, scale), INT(mlstm, log_forget),
+       {IN(mlstm, q),
+        IN(mlstm, k),
+        IN(mlstm, v),
+        IN(mlstm, i),
+        IN(mlstm, f),
+        IN(mlstm, initial_state),
+        IN(mlstm, initial_m),
+        IN(mlstm, offsets),
+        OUT(mlstm, h),
+        OUT(mlstm, final_state),
+        OUT(mlstm, final_m),
+        IN(mlstm, dh),
+        IN(mlstm, d_final_state),
+        OUT(mlstm, dq),
+        OUT(mlstm, dk),
+        OUT(mlstm, dv),
+        OUT(mlstm, di),
+        OUT(mlstm, df),
+        OUT(mlstm, d_initial_state),
+        BUFFERS(mlstm),
+        REAL(mlstm, scale),
+        INT(mlstm, log_forget),
         INT(mlstm, algorithm)},
        {}},
       {OPERATOR(gated_rnn),
@@ -124,17 +180,18 @@ std::vector<Operator>& operators() {
       {OPERATOR(convolution),
        {IN(convolution, x), IN(convolution, weight), IN(convolution, bias), IN(convolution, initial_state),
         IN(convolution, offsets), OUT(convolution, y), OUT(convolution, final_state), IN(convolution, dy),
-        IN(convolution, d_final_state), OUT(convolution, dx), OUT(convolution, dweight), OUT(convolution, dbias),
-        OUT(convolution, d_initial_state), BUFFERS(convolution), INT(convolution, silu)},
+        IN(convolution, d_final_state), OUT(convolution, dx), OUT(convolution, dweight),
+        OUT(convolution, dbias), OUT(convolution, d_initial_state), BUFFERS(convolution),
+        INT(convolution, silu)},
        {}},
       {OPERATOR(norm),
-       {IN(norm, x), IN(norm, weight), OUT(norm, y), IN(norm, dy), OUT(norm, dx), OUT(norm, dweight), BUFFERS(norm),
-        REAL(norm, eps), INT(norm, kind)},
+       {IN(norm, x), IN(norm, weight), OUT(norm, y), IN(norm, dy), OUT(norm, dx), OUT(norm, dweight),
+        BUFFERS(norm), REAL(norm, eps), INT(norm, kind)},
        {}},
       {OPERATOR(cross_entropy),
-       {IN(cross_entropy, logits), IN(cross_entropy, targets), OUT(cross_entropy, loss), OUT(cross_entropy, dlogits),
-        OUT(cross_entropy, predictions), BUFFERS(cross_entropy), REAL(cross_entropy, gradient_scale),
-        REAL(cross_entropy, smoothing)},
+       {IN(cross_entropy, logits), IN(cross_entropy, targets), OUT(cross_entropy, loss),
+        OUT(cross_entropy, dlogits), OUT(cross_entropy, predictions), BUFFERS(cross_entropy),
+        REAL(cross_entropy, gradient_scale), REAL(cross_entropy, smoothing)},
        {}},
   };
   return all;
@@ -171,7 +228,8 @@ bool set_type(signet_tensor& t, const char* name, int code, int bits, int lanes)
     if (code == kDlInt && bits == 32) return t.type = SIGNET_INT32, true;
     if (code == kDlInt && bits == 64) return t.type = SIGNET_INT64, true;
   }
-  return refuse(name, "the type must be float32, float64, float16 or bfloat16 (offsets and targets: int32 or int64)");
+  return refuse(
+      name, "the type must be float32, float64, float16 or bfloat16 (offsets and targets: int32 or int64)");
 }
 
 struct Where {
@@ -184,7 +242,8 @@ struct Where {
 bool set_device(Where& where, const char* name, int type, int id, const DlExchange* exchange) {
   const int kind = type == kDlCuda ? SIGNET_CUDA : SIGNET_CPU;
   if (type != kDlCuda && type != kDlCpu && type != kDlCudaHost)
-    return refuse(name, "the memory is on a device that Signet has no kernels for: move it to the CPU or to CUDA");
+    return refuse(name,
+                  "the memory is on a device that Signet has no kernels for: move it to the CPU or to CUDA");
   if (kind == SIGNET_CPU) id = 0;
   if (!where.known) {
     where.known = true, where.device.kind = kind, where.device.index = id, where.first = name;
@@ -196,7 +255,8 @@ bool set_device(Where& where, const char* name, int type, int id, const DlExchan
   return false;
 }
 
-bool from_dl(const DlTensor& dl, const char* name, signet_tensor& t, Where& where, const DlExchange* exchange) {
+bool from_dl(const DlTensor& dl, const char* name, signet_tensor& t, Where& where,
+             const DlExchange* exchange) {
   if (dl.rank > SIGNET_MAX_RANK) return refuse(name, "it has too many dimensions");
   if (!set_type(t, name, dl.dtype.code, dl.dtype.bits, dl.dtype.lanes)) return false;
   if (!set_device(where, name, dl.device.type, dl.device.id, exchange)) return false;
@@ -237,7 +297,8 @@ bool from_buffer(PyObject* object, const Field& field, signet_tensor& t, Where& 
   if (PyObject_GetBuffer(object, buffer, flags) != 0) {
     delete buffer;
     PyErr_Clear();
-    return refuse(field.name, field.kind == Kind::kOutput ? "it cannot be written to" : "its memory cannot be read");
+    return refuse(field.name,
+                  field.kind == Kind::kOutput ? "it cannot be written to" : "its memory cannot be read");
   }
   holder.keep(buffer);
   if (buffer->ndim > SIGNET_MAX_RANK) return refuse(field.name, "it has too many dimensions");
@@ -315,8 +376,10 @@ struct Call {
 };
 
 // Reads keyword arguments into the operator's structure.
-bool read_call(const Operator& op, PyObject* const* args, Py_ssize_t positional, PyObject* keywords, Call& call) {
-  if (positional != 0) return PyErr_Format(PyExc_TypeError, "%s: arguments are given by name", op.name), false;
+bool read_call(const Operator& op, PyObject* const* args, Py_ssize_t positional, PyObject* keywords,
+               Call& call) {
+  if (positional != 0)
+    return PyErr_Format(PyExc_TypeError, "%s: arguments are given by name", op.name), false;
   std::memset(call.memory, 0, op.size);
   std::memcpy(call.memory, &op.size, sizeof op.size);
   const Py_ssize_t count = keywords ? PyTuple_Size(keywords) : 0;
@@ -343,7 +406,8 @@ bool read_call(const Operator& op, PyObject* const* args, Py_ssize_t positional,
     switch (field.kind) {
       case Kind::kInput:
       case Kind::kOutput:
-        if (!read_tensor(args[i], field, *reinterpret_cast<signet_tensor*>(to), call.where, call.holder)) return false;
+        if (!read_tensor(args[i], field, *reinterpret_cast<signet_tensor*>(to), call.where, call.holder))
+          return false;
         break;
       case Kind::kBuffer:
         if (!read_bytes(args[i], field.name, *reinterpret_cast<signet_buffer*>(to), call.where, call.holder))
@@ -366,9 +430,11 @@ bool read_call(const Operator& op, PyObject* const* args, Py_ssize_t positional,
   if (device.kind == SIGNET_CUDA) {
     if (cuda_functions) {
       call.functions = cuda_functions;
-    } else if (const char* why = signet_cuda_unavailable(); *why) {  // unless this library has the kernels itself
+    } else if (const char* why = signet_cuda_unavailable();
+               *why) {  // unless this library has the kernels itself
       PyErr_Format(PyExc_NotImplementedError,
-                   "tensors on CUDA need Signet's CUDA library: install signet-cuda, or build one (docs/python.md) and "
+                   "tensors on CUDA need Signet's CUDA library: install signet-cuda, or build one "
+                   "(docs/python.md) and "
                    "set SIGNET_CUDA_LIBRARY to its path (%s)",
                    why);
       return false;
@@ -399,12 +465,14 @@ using Sizes = signet_status (*)(const void*, signet_sizes*);
 template <class F>
 F function_at(const signet_table* functions, const Operator& op, int which) {
   F f;
-  std::memcpy(&f, reinterpret_cast<const char*>(functions) + op.table + static_cast<size_t>(which) * sizeof(void*),
-              sizeof f);
+  std::memcpy(
+      &f, reinterpret_cast<const char*>(functions) + op.table + static_cast<size_t>(which) * sizeof(void*),
+      sizeof f);
   return f;
 }
 
-PyObject* run_pass(PyObject* self, PyObject* const* args, Py_ssize_t positional, PyObject* keywords, int which) {
+PyObject* run_pass(PyObject* self, PyObject* const* args, Py_ssize_t positional, PyObject* keywords,
+                   int which) {
   const Operator& op = operator_of(self);
   Call call;
   if (!read_call(op, args, positional, keywords, call)) return nullptr;
@@ -430,7 +498,8 @@ PyObject* sizes(PyObject* self, PyObject* const* args, Py_ssize_t positional, Py
   signet_sizes out{};
   const signet_status status = function_at<Sizes>(call.functions, op, 0)(call.memory, &out);
   if (status != SIGNET_OK) return raise_status(call.functions, op.name, status);
-  return Py_BuildValue("(nnn)", static_cast<Py_ssize_t>(out.saved), static_cast<Py_ssize_t>(out.forward_workspace),
+  return Py_BuildValue("(nnn)", static_cast<Py_ssize_t>(out.saved),
+                       static_cast<Py_ssize_t>(out.forward_workspace),
                        static_cast<Py_ssize_t>(out.backward_workspace));
 }
 
@@ -457,7 +526,8 @@ PyObject* load(PyObject*, PyObject* path) {
   using Functions = const signet_table* (*)(int);
   const auto functions = reinterpret_cast<Functions>(dlsym(library, "signet_functions"));
   const signet_table* table = functions ? functions(SIGNET_API_VERSION) : nullptr;
-  if (!table) return PyErr_Format(PyExc_OSError, "%s is no Signet library of version %d", file, SIGNET_API_VERSION);
+  if (!table)
+    return PyErr_Format(PyExc_OSError, "%s is no Signet library of version %d", file, SIGNET_API_VERSION);
   const char* why = table->cuda_unavailable();
   if (*why) return PyErr_Format(PyExc_OSError, "%s: %s", file, why);
   cuda_functions = table;
@@ -476,8 +546,9 @@ PyMethodDef module_methods[] = {
 // Methods live as long as the module, which is never unloaded.
 bool add_pass(PyObject* module, PyObject* self, const Operator& op, const char* pass, decltype(&sizes) f) {
   auto* name = new std::string(std::string(op.name) + "_" + pass);
-  auto* method = new PyMethodDef{name->c_str(), reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)),
-                                 METH_FASTCALL | METH_KEYWORDS, nullptr};
+  auto* method =
+      new PyMethodDef{name->c_str(), reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)),
+                      METH_FASTCALL | METH_KEYWORDS, nullptr};
   PyObject* function = PyCFunction_NewEx(method, self, nullptr);
   if (!function) return false;
   const int failed = PyModule_AddObjectRef(module, name->c_str(), function);
@@ -485,8 +556,15 @@ bool add_pass(PyObject* module, PyObject* self, const Operator& op, const char* 
   return failed == 0;
 }
 
-PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_core", "Signet's operators.", -1, module_methods,
-                          nullptr,               nullptr, nullptr,               nullptr};
+PyModuleDef definition = {PyModuleDef_HEAD_INIT,
+                          "_core",
+                          "Signet's operators.",
+                          -1,
+                          module_methods,
+                          nullptr,
+                          nullptr,
+                          nullptr,
+                          nullptr};
 
 }  // namespace
 
@@ -497,8 +575,8 @@ PyMODINIT_FUNC PyInit__core() {
     static_assert(sizeof(signet_selective_scan) <= sizeof(Call::memory));
     for (const Field& field : op.fields) op.names.push_back(PyUnicode_InternFromString(field.name));
     PyObject* self = PyCapsule_New(&op, "signet.operator", nullptr);
-    if (!self || !add_pass(module, self, op, "sizes", sizes) || !add_pass(module, self, op, "forward", forward) ||
-        !add_pass(module, self, op, "backward", backward))
+    if (!self || !add_pass(module, self, op, "sizes", sizes) ||
+        !add_pass(module, self, op, "forward", forward) || !add_pass(module, self, op, "backward", backward))
       return nullptr;
     Py_DECREF(self);
   }

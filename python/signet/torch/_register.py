@@ -35,7 +35,12 @@ def register(bridge):
         return torch.empty(0, device=like.device)
 
     def padded(results, like):
-        return tuple(nothing(like) if x is None else x for x in results)
+        """As the schema says: a tensor, or a tuple of several."""
+        results = tuple(nothing(like) if x is None else x for x in results)
+        return results if len(results) > 1 else results[0]
+
+    def several(results):
+        return (results,) if isinstance(results, torch.Tensor) else results
 
     def forward(*args):
         *tensors, settings, states = args
@@ -62,9 +67,9 @@ def register(bridge):
     def backward_fake(*args):
         tensors, _, _, _ = split(args)
         like = next(x for x in tensors if x is not None)
-        return tuple(nothing(like) if tensors[i] is None
-                     else torch.empty(tensors[i].shape, dtype=tensors[i].dtype, device=like.device)
-                     for i in differentiable)
+        return padded([None if tensors[i] is None
+                       else torch.empty(tensors[i].shape, dtype=tensors[i].dtype, device=like.device)
+                       for i in differentiable], like)
 
     def setup_context(ctx, inputs, output):
         *tensors, settings, states = inputs
@@ -74,7 +79,7 @@ def register(bridge):
     def autograd(ctx, *given):
         tensors = ctx.saved_tensors
         known = [g if (i == 0 or ctx.states) and op.outputs[outputs[i]] else None for i, g in enumerate(given)]
-        results = iter(backward_op(*tensors, ctx.settings, ctx.states, *known))
+        results = iter(several(backward_op(*tensors, ctx.settings, ctx.states, *known)))
         gradients = [None] * len(tensors)
         for i in differentiable:
             value = next(results)
@@ -88,9 +93,10 @@ def register(bridge):
         def rule(info, in_dims, *args):
             results = []
             for i in range(info.batch_size):
-                results.append(operator(*(x.select(d, i) if d is not None else x for x, d in zip(args, in_dims))))
+                one = (x.select(d, i) if isinstance(d, int) else x for x, d in zip(args, in_dims))
+                results.append(several(operator(*one)))
             stacked = tuple(torch.stack(parts) for parts in zip(*results))
-            return stacked, (0,) * len(stacked)
+            return (stacked, (0,) * len(stacked)) if len(stacked) > 1 else (stacked[0], 0)
 
         return rule
 
@@ -102,8 +108,28 @@ def register(bridge):
         torch.library.register_vmap(full, over_batch(backward_op if suffix else forward_op), lib=_library)
     torch.library.register_autograd(f"{_NAMESPACE}::{name}", autograd, setup_context=setup_context, lib=_library)
 
+    class Functorch(torch.autograd.Function):
+        """For torch.func.grad and its relatives, which take no registered gradient."""
+
+        @staticmethod
+        def forward(*args):
+            return forward_op(*args)
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            setup_context(ctx, inputs, output)
+
+        @staticmethod
+        def backward(ctx, *given):
+            return autograd(ctx, *given)
+
+        @staticmethod
+        def vmap(info, in_dims, *args):
+            return over_batch(Functorch.apply)(info, in_dims, *args)
+
     def call(tensors, settings, states):
-        results = forward_op(*tensors, [float(x) for x in settings], states)
+        operator = forward_op if torch.compiler.is_compiling() else Functorch.apply
+        results = several(operator(*tensors, [float(x) for x in settings], states))
         return tuple(x if i == 0 or states else None for i, x in enumerate(results))
 
     return call
