@@ -230,7 +230,7 @@ TEST(Model, AnyCombinationOfChoices) {
   for (const auto& architecture : architecture_names()) {
     Rng rng(17, architecture.size());
     int made = 0;
-    for (int draw = 0; draw < 12; ++draw) {
+    for (int draw = 0; draw < 20; ++draw) {
       ModelConfig config = ModelConfig::for_architecture(architecture);
       io::Fields fields = io::fields_of(config);
       const auto pick = [&](const auto& values) { return values[rng.below(values.size())]; };

@@ -40,7 +40,7 @@ struct Problem {
   }
   std::vector<T> gradient(BatchLoss* loss = nullptr, autograd::LossOptions options = {},
                           autograd::NoiseOptions noise = {}, int64_t step = 1) {
-    BatchGradient compute(model, dtype(), options, noise);
+    BatchGradient compute(model, {dtype(), Precision::kFp32, options, noise});
     auto result = test::poisoned<T>(model.parameters().size());
     const BatchLoss value = compute.compute(weights.data(), batch, result.data(), step);
     if (loss) *loss = value;
@@ -116,7 +116,7 @@ TEST(BatchGradient, ABufferOfAnEarlierStepLeavesNoTrace) {
   const auto task = tasks::make_task("parity");
   Problem<float> large(*task, 40, {3, 40});
   Problem<float> small(*task, 3, {3, 9});
-  BatchGradient compute(large.model, DType::kF32);
+  BatchGradient compute(large.model, {DType::kF32});
   auto reused = test::poisoned<float>(large.model.parameters().size());
   compute.compute(large.weights.data(), large.batch, reused.data());
   const int64_t memory = compute.arena_bytes();
@@ -187,6 +187,85 @@ TEST(BatchGradient, NoiseIsAFunctionOfTheStepThatGradientsPassThrough) {
           "weights", 1e-6, 40);
     }
   }
+}
+
+TEST(BatchGradient, RecomputationChangesNoBit) {
+  const auto parity = tasks::make_task("parity");
+  const PrefixParity dense;
+  for (const auto& architecture : models::architecture_names()) {
+    for (const tasks::Task* task :
+         {static_cast<const tasks::Task*>(parity.get()), static_cast<const tasks::Task*>(&dense)}) {
+      SCOPED_TRACE(architecture + " " + task->name());
+      const auto config =
+          resolve_config({"", "parity", architecture, {"model.width=32", "model.blocks=3"}}).model;
+      Problem<float> problem(*task, 3, {7, 9}, config);
+      const auto expected = problem.gradient();
+      for (const models::Recompute level : {models::Recompute::kMixer, models::Recompute::kBlock}) {
+        BatchGradient compute(problem.model, {.dtype = DType::kF32, .recompute = level});
+        for (int repeat = 0; repeat < 2; ++repeat) {
+          auto got = test::poisoned<float>(problem.model.parameters().size());
+          compute.compute(problem.weights.data(), problem.batch, got.data());
+          EXPECT_EQ(got, expected) << "level " << static_cast<int>(level) << " repeat " << repeat;
+        }
+      }
+    }
+  }
+}
+
+TEST(BatchGradient, MicroBatchesGiveTheGradientOfTheBatch) {
+  const PrefixParity dense;
+  Problem<double> problem(dense, 37, {5, 12});
+  BatchLoss whole;
+  const auto expected = problem.gradient(&whole);
+  for (int64_t rows : {1, 2, 5, 100}) {
+    BatchGradient compute(problem.model, {.dtype = DType::kF64, .micro_batch = rows});
+    auto got = test::poisoned<double>(problem.model.parameters().size());
+    const BatchLoss loss = compute.compute(problem.weights.data(), problem.batch, got.data());
+    EXPECT_NEAR(loss.loss, whole.loss, 1e-12);
+    EXPECT_EQ(loss.scored, whole.scored);
+    EXPECT_EQ(loss.correct, whole.correct);
+    EXPECT_LT(test::relative_error(got, expected), 1e-12) << rows;
+  }
+}
+
+// A dry pass asks for the same places as a real one.
+TEST(BatchGradient, KnowsItsMemoryBeforehand) {
+  const PrefixParity dense;
+  for (const auto& architecture : models::architecture_names()) {
+    for (const auto level : {models::Recompute::kNone, models::Recompute::kBlock}) {
+      const auto config =
+          resolve_config({"", "parity", architecture, {"model.width=32", "model.blocks=3"}}).model;
+      Problem<double> problem(dense, 1, {21, 21}, config);
+      const StepOptions options{.dtype = DType::kF64, .recompute = level};
+      const StepMemory plan = BatchGradient::memory(problem.model, options, 1, problem.batch.time, true);
+      Arena arena, host;
+      for (int repeat = 0; repeat < 2; ++repeat) {  // the second time in one block
+        arena.reset(), host.reset();
+        autograd::Tape tape(arena, host, {DType::kF64, {}}, true);
+        std::vector<double> gradient(problem.weights.size());
+        const models::Weights view(problem.model.parameters(), DType::kF64, problem.weights.data(),
+                                   gradient.data());
+        const auto hidden =
+            problem.model.hidden(tape, view, problem.batch.tokens.data(), {1, problem.batch.time}, nullptr,
+                                 problem.batch.time, nullptr, level);
+        EXPECT_EQ(arena.used(), plan.activations) << architecture;
+        double loss = 0;
+        problem.model.loss(tape, view, hidden, problem.batch.targets.data(), 1, &loss, nullptr);
+        tape.backward();
+      }
+      EXPECT_EQ(arena.peak(), plan.activations + plan.workspaces) << architecture;
+      EXPECT_GT(plan.workspaces, 0);
+      EXPECT_EQ(plan.gradients, problem.model.parameters().size() * 8);
+    }
+  }
+  Problem<double> problem(dense, 1, {60, 60},
+                          test::small_config({"model.blocks=8", "model.mlp=64", "model.width=32"}).model);
+  const auto activations = [&](models::Recompute level) {
+    return BatchGradient::memory(problem.model, {.dtype = DType::kF64, .recompute = level}, 1, 60, true)
+        .activations;
+  };
+  EXPECT_LT(activations(models::Recompute::kBlock), activations(models::Recompute::kMixer) / 2);
+  EXPECT_LT(activations(models::Recompute::kMixer), activations(models::Recompute::kNone) * 3 / 4);
 }
 
 }  // namespace

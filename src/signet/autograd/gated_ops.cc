@@ -28,18 +28,18 @@ Var gated_linear(Tape& tape, const Var& q, const Var& k, const Var& v, const Var
          dtype_name(gate.value.dtype), dtype_name(sums));
   Var o = tape.make({sequence.rows(), options.heads * shape.dv}, type);
   const auto algorithm = options.algorithm;
-  Tensor workspace, saved;
+  int64_t workspace = 0, keeps = 0;
   tape.context().run_stored(type, [&](auto element, auto device) {
     if constexpr (kOnGpu<decltype(device)>) {
       using T = decltype(element);
-      workspace = tape.temporary({kernels::gated_linear_workspace_size<T>(shape, algorithm, device)}, sums);
-      if (tape.recording())
-        saved = tape.temporary({kernels::gated_linear_saved_size<T>(shape, algorithm, device)}, sums);
+      workspace = kernels::gated_linear_workspace_size<T>(shape, algorithm, device);
+      keeps = kernels::gated_linear_saved_size<T>(shape, algorithm, device);
     } else {
-      workspace = tape.temporary({kernels::gated_linear_workspace_size(shape)}, sums);
-      if (tape.recording()) saved = tape.temporary({kernels::gated_linear_saved_size(shape)}, sums);
+      workspace = kernels::gated_linear_workspace_size(shape);
+      keeps = kernels::gated_linear_saved_size(shape);
     }
   });
+  const Tensor saved = tape.recording() ? tape.temporary({keeps}, sums) : Tensor{};
   const double scale = options.scale;
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
@@ -55,10 +55,10 @@ Var gated_linear(Tape& tape, const Var& q, const Var& k, const Var& v, const Var
     p.scale = static_cast<Accumulator<T>>(scale);
     p.algorithm = algorithm;
     p.saved = wide<T>(saved);
-    p.workspace = wide<T>(workspace);
-    kernels::gated_linear_forward(p, device);
+    p.workspace = tape.workspace<Accumulator<T>>(workspace);
+    if (!tape.context().device.dry) kernels::gated_linear_forward(p, device);
   });
-  tape.record("gated linear", [=, context = tape.context()] {
+  tape.record("gated linear", [=, context = tape.context(), tape = &tape] {
     claim_first("the gated linear recurrence", q, k, v, gate);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -69,15 +69,15 @@ Var gated_linear(Tape& tape, const Var& q, const Var& k, const Var& v, const Var
       p.v = ptr<T>(v.value);
       p.gate = wide<T>(gate.value);
       p.saved = wide<T>(saved);
-      p.d_o = ptr<T>(o.grad);
-      p.dq = ptr<T>(q.grad);
-      p.dk = ptr<T>(k.grad);
-      p.dv = ptr<T>(v.grad);
-      p.dgate = wide<T>(gate.grad);
+      p.d_o = ptr<T>(o.grad());
+      p.dq = ptr<T>(q.grad());
+      p.dk = ptr<T>(k.grad());
+      p.dv = ptr<T>(v.grad());
+      p.dgate = wide<T>(gate.grad());
       p.scale = static_cast<Accumulator<T>>(scale);
       p.algorithm = algorithm;
-      p.workspace = wide<T>(workspace);
-      kernels::gated_linear_backward(p, device);
+      p.workspace = tape->workspace<Accumulator<T>>(workspace);
+      if (!context.device.dry) kernels::gated_linear_backward(p, device);
     });
   });
   return o;
@@ -94,13 +94,16 @@ DecayGate decay_gate(Tape& tape, const Var& x, const Var& bias, const Var& rate_
   const double rate = options.rate;
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    kernels::decay_gate_forward(
-        kernels::DecayGateForward<T>{shape, ptr<T>(x.value), wide<T>(bias.value), wide<T>(rate_log.value),
-                                     static_cast<Accumulator<T>>(rate), wide<T>(y.gate.value),
-                                     wide<T>(y.delta.value)},
-        device);
+    const kernels::DecayGateForward<T> args{shape,
+                                            ptr<T>(x.value),
+                                            wide<T>(bias.value),
+                                            wide<T>(rate_log.value),
+                                            static_cast<Accumulator<T>>(rate),
+                                            wide<T>(y.gate.value),
+                                            wide<T>(y.delta.value)};
+    if (!tape.context().device.dry) kernels::decay_gate_forward(args, device);
   });
-  tape.record("decay gate", [=, context = tape.context(), arena = &tape.arena()] {
+  tape.record("decay gate", [=, context = tape.context(), tape = &tape] {
     claim_first("a decay gate", x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -109,15 +112,14 @@ DecayGate decay_gate(Tape& tape, const Var& x, const Var& bias, const Var& rate_
                                       wide<T>(bias.value),
                                       wide<T>(rate_log.value),
                                       static_cast<Accumulator<T>>(rate),
-                                      wide<T>(y.gate.grad),
-                                      wide<T>(y.delta.grad),
-                                      ptr<T>(x.grad),
-                                      wide<T>(bias.grad),
-                                      wide<T>(rate_log.grad)};
+                                      wide<T>(y.gate.grad()),
+                                      wide<T>(y.delta.grad()),
+                                      ptr<T>(x.grad()),
+                                      wide<T>(bias.grad()),
+                                      wide<T>(rate_log.grad())};
       if constexpr (kOnGpu<decltype(device)>)
-        p.workspace =
-            gpu_workspace<Accumulator<T>>(*arena, kernels::decay_gate_workspace_size(shape, device));
-      kernels::decay_gate_backward(p, device);
+        p.workspace = tape->workspace<Accumulator<T>>(kernels::decay_gate_workspace_size(shape, device));
+      if (!context.device.dry) kernels::decay_gate_backward(p, device);
     });
   });
   return y;
@@ -136,22 +138,27 @@ Var gated_skip(Tape& tape, const Var& x, const Var& z, const Var& skip, const Va
   Var y = tape.make({rows, width}, type);
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    kernels::gated_skip_forward(
-        kernels::GatedSkipForward<T>{shape, ptr<T>(x.value), ptr<T>(skip.value), wide<T>(weight.value),
-                                     ptr<T>(z.value), ptr<T>(y.value)},
-        device);
+    const kernels::GatedSkipForward<T> args{
+        shape, ptr<T>(x.value), ptr<T>(skip.value), wide<T>(weight.value), ptr<T>(z.value), ptr<T>(y.value)};
+    if (!tape.context().device.dry) kernels::gated_skip_forward(args, device);
   });
-  tape.record("gated skip", [=, context = tape.context(), arena = &tape.arena()] {
+  tape.record("gated skip", [=, context = tape.context(), tape = &tape] {
     claim_first("a gated skip", x, z, skip);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
-      kernels::GatedSkipBackward<T> p{
-          shape,          ptr<T>(x.value), ptr<T>(skip.value), wide<T>(weight.value), ptr<T>(z.value),
-          ptr<T>(y.grad), ptr<T>(x.grad),  ptr<T>(skip.grad),  wide<T>(weight.grad),  ptr<T>(z.grad)};
+      kernels::GatedSkipBackward<T> p{shape,
+                                      ptr<T>(x.value),
+                                      ptr<T>(skip.value),
+                                      wide<T>(weight.value),
+                                      ptr<T>(z.value),
+                                      ptr<T>(y.grad()),
+                                      ptr<T>(x.grad()),
+                                      ptr<T>(skip.grad()),
+                                      wide<T>(weight.grad()),
+                                      ptr<T>(z.grad())};
       if constexpr (kOnGpu<decltype(device)>)
-        p.workspace =
-            gpu_workspace<Accumulator<T>>(*arena, kernels::gated_skip_workspace_size(shape, device));
-      kernels::gated_skip_backward(p, device);
+        p.workspace = tape->workspace<Accumulator<T>>(kernels::gated_skip_workspace_size(shape, device));
+      if (!context.device.dry) kernels::gated_skip_backward(p, device);
     });
   });
   return y;
@@ -165,18 +172,18 @@ Var scale_heads(Tape& tape, const Var& x, const Var& s, bool append) {
   Var y = tape.make({rows, shape.y_stride}, type);
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    kernels::scale_heads_forward(
-        kernels::ScaleHeadsForward<T>{shape, ptr<T>(x.value), wide<T>(s.value), ptr<T>(y.value)}, device);
+    const kernels::ScaleHeadsForward<T> args{shape, ptr<T>(x.value), wide<T>(s.value), ptr<T>(y.value)};
+    if (!tape.context().device.dry) kernels::scale_heads_forward(args, device);
   });
   tape.record("scaled heads", [=, context = tape.context()] {
     claim_first("a scaling of heads", s);
     const bool add = claim(x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
-      kernels::scale_heads_backward(
-          kernels::ScaleHeadsBackward<T>{shape, ptr<T>(x.value), wide<T>(s.value), ptr<T>(y.grad),
-                                         ptr<T>(x.grad), add, wide<T>(s.grad)},
-          device);
+      const kernels::ScaleHeadsBackward<T> args{
+          shape, ptr<T>(x.value),  wide<T>(s.value), ptr<T>(y.grad()), ptr<T>(x.grad()),
+          add,   wide<T>(s.grad())};
+      if (!context.device.dry) kernels::scale_heads_backward(args, device);
     });
   });
   return y;
@@ -191,10 +198,12 @@ Var repeat_heads(Tape& tape, const Var& x, int64_t groups, int64_t heads) {
   auto source = [=](const Tensor& t, int64_t h) { return t.columns(h * groups / heads * width, width); };
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    for (int64_t h = 0; h < heads; ++h)
-      kernels::copy_rows(kernels::CopyRows<T>{rows, width, ptr<T>(source(x.value, h)), x.value.row_stride,
-                                              ptr<T>(y.value) + h * width, stride, false},
-                         device);
+    for (int64_t h = 0; h < heads; ++h) {
+      const kernels::CopyRows<T> args{
+          rows,   width, ptr<T>(source(x.value, h)), x.value.row_stride, ptr<T>(y.value) + h * width,
+          stride, false};
+      if (!tape.context().device.dry) kernels::copy_rows(args, device);
+    }
   });
   tape.record("repeated heads", [=, context = tape.context()] {
     const bool add = claim(x);
@@ -202,10 +211,14 @@ Var repeat_heads(Tape& tape, const Var& x, int64_t groups, int64_t heads) {
       using T = decltype(element);
       for (int64_t h = 0; h < heads; ++h) {
         const bool first_of_group = h == 0 || h * groups / heads != (h - 1) * groups / heads;
-        kernels::copy_rows(
-            kernels::CopyRows<T>{rows, width, ptr<T>(y.grad) + h * width, stride, ptr<T>(source(x.grad, h)),
-                                 x.grad.row_stride, add || !first_of_group},
-            device);
+        const kernels::CopyRows<T> args{rows,
+                                        width,
+                                        ptr<T>(y.grad()) + h * width,
+                                        stride,
+                                        ptr<T>(source(x.grad(), h)),
+                                        x.grad().row_stride,
+                                        add || !first_of_group};
+        if (!context.device.dry) kernels::copy_rows(args, device);
       }
     });
   });
@@ -220,21 +233,19 @@ Var block_linear(Tape& tape, const Var& x, const Var& weight) {
   Var y = tape.make({rows, width}, type);
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    kernels::block_linear_forward(
-        kernels::BlockLinearForward<T>{shape, ptr<T>(x.value), wide<T>(weight.value), ptr<T>(y.value)},
-        device);
+    const kernels::BlockLinearForward<T> args{shape, ptr<T>(x.value), wide<T>(weight.value), ptr<T>(y.value)};
+    if (!tape.context().device.dry) kernels::block_linear_forward(args, device);
   });
-  tape.record("block linear", [=, context = tape.context(), arena = &tape.arena()] {
+  tape.record("block linear", [=, context = tape.context(), tape = &tape] {
     const bool add = claim(x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
       kernels::BlockLinearBackward<T> p{
-          shape, ptr<T>(x.value),     wide<T>(weight.value), ptr<T>(y.grad), ptr<T>(x.grad),
-          add,   wide<T>(weight.grad)};
+          shape, ptr<T>(x.value),       wide<T>(weight.value), ptr<T>(y.grad()), ptr<T>(x.grad()),
+          add,   wide<T>(weight.grad())};
       if constexpr (kOnGpu<decltype(device)>)
-        p.workspace =
-            gpu_workspace<Accumulator<T>>(*arena, kernels::block_linear_workspace_size(shape, device));
-      kernels::block_linear_backward(p, device);
+        p.workspace = tape->workspace<Accumulator<T>>(kernels::block_linear_workspace_size(shape, device));
+      if (!context.device.dry) kernels::block_linear_backward(p, device);
     });
   });
   return y;
@@ -251,23 +262,28 @@ StabilisedGates mlstm_stabilise(Tape& tape, const Var& f, const Var& i, const Va
                     tape.temporary({rows, heads}, sums)};
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    kernels::mlstm_stabilise(
-        kernels::MlstmStabilise<T>{shape, wide<T>(f.value), ptr<T>(i.value), wide<T>(bias.value),
-                                   wide<T>(state), wide<T>(y.gate.value), wide<T>(y.input.value),
-                                   wide<T>(y.m), wide<T>(state)},
-        device);
+    const kernels::MlstmStabilise<T> args{
+        shape,          wide<T>(f.value),      ptr<T>(i.value),        wide<T>(bias.value),
+        wide<T>(state), wide<T>(y.gate.value), wide<T>(y.input.value), wide<T>(y.m),
+        wide<T>(state)};
+    if (!tape.context().device.dry) kernels::mlstm_stabilise(args, device);
   });
-  tape.record("mlstm gates", [=, context = tape.context(), arena = &tape.arena()] {
+  tape.record("mlstm gates", [=, context = tape.context(), tape = &tape] {
     claim_first("mLSTM's gates", f, i);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
-      kernels::MlstmStabiliseBackward<T> p{shape,           wide<T>(y.input.value), nullptr,
-                                           wide<T>(y.m),    wide<T>(y.gate.grad),   wide<T>(y.input.grad),
-                                           wide<T>(f.grad), ptr<T>(i.grad),         wide<T>(bias.grad)};
+      kernels::MlstmStabiliseBackward<T> p{shape,
+                                           wide<T>(y.input.value),
+                                           nullptr,
+                                           wide<T>(y.m),
+                                           wide<T>(y.gate.grad()),
+                                           wide<T>(y.input.grad()),
+                                           wide<T>(f.grad()),
+                                           ptr<T>(i.grad()),
+                                           wide<T>(bias.grad())};
       if constexpr (kOnGpu<decltype(device)>)
-        p.workspace =
-            gpu_workspace<Accumulator<T>>(*arena, kernels::mlstm_stabilise_workspace_size(shape, device));
-      kernels::mlstm_stabilise_backward(p, device);
+        p.workspace = tape->workspace<Accumulator<T>>(kernels::mlstm_stabilise_workspace_size(shape, device));
+      if (!context.device.dry) kernels::mlstm_stabilise_backward(p, device);
     });
   });
   return y;
@@ -280,17 +296,16 @@ Var mlstm_normalise(Tape& tape, const Var& read, const Tensor& m, int64_t heads)
   Var y = tape.make({rows, heads * width}, type);
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    kernels::mlstm_normalise(
-        kernels::MlstmNormalise<T>{shape, ptr<T>(read.value), wide<T>(m), ptr<T>(y.value)}, device);
+    const kernels::MlstmNormalise<T> args{shape, ptr<T>(read.value), wide<T>(m), ptr<T>(y.value)};
+    if (!tape.context().device.dry) kernels::mlstm_normalise(args, device);
   });
   tape.record("mlstm normaliser", [=, context = tape.context()] {
     claim_first("mLSTM's normaliser", read);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
-      kernels::mlstm_normalise_backward(
-          kernels::MlstmNormaliseBackward<T>{shape, ptr<T>(read.value), wide<T>(m), ptr<T>(y.grad),
-                                             ptr<T>(read.grad)},
-          device);
+      const kernels::MlstmNormaliseBackward<T> args{shape, ptr<T>(read.value), wide<T>(m), ptr<T>(y.grad()),
+                                                    ptr<T>(read.grad())};
+      if (!context.device.dry) kernels::mlstm_normalise_backward(args, device);
     });
   });
   return y;
@@ -336,15 +351,15 @@ Var read_short(Tape& tape, const Var& q, const Var& k, const Var& v, const Stabi
   kernels::MlstmRead p;
   fill(p);
   p.h = h.value.as<bf16>();
-  kernels::mlstm_read(p, Cuda{tape.context().device.stream});
+  if (!tape.context().device.dry) kernels::mlstm_read(p, Cuda{tape.context().device.stream});
   tape.record("mlstm read", [=, context = tape.context()] {
     claim_first("mLSTM's memory", q, k, v, gates.gate, gates.input);
     kernels::MlstmReadBackward b;
     fill(b);
-    b.dh = h.grad.as<bf16>();
-    b.dq = q.grad.as<bf16>(), b.dk = k.grad.as<bf16>(), b.dv = v.grad.as<bf16>();
-    b.dgate = gates.gate.grad.as<float>(), b.dinput = gates.input.grad.as<float>();
-    kernels::mlstm_read_backward(b, Cuda{context.device.stream});
+    b.dh = h.grad().as<bf16>();
+    b.dq = q.grad().as<bf16>(), b.dk = k.grad().as<bf16>(), b.dv = v.grad().as<bf16>();
+    b.dgate = gates.gate.grad().as<float>(), b.dinput = gates.input.grad().as<float>();
+    if (!context.device.dry) kernels::mlstm_read_backward(b, Cuda{context.device.stream});
   });
   return h;
 }

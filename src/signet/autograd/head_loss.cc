@@ -23,10 +23,11 @@ void head_loss(Tape& tape, const Var& x, const Var& weight, const int32_t* targe
     p.z_loss = static_cast<A>(options.z_loss);
     p.predictions = predictions, p.loss_sum = loss_sum;
     if (tape.recording()) {
-      if (x.needs_grad()) p.dx = ptr<T>(x.grad), p.dx_stride = x.grad.row_stride, p.accumulate_dx = claim(x);
+      if (x.needs_grad())
+        p.dx = ptr<T>(x.grad()), p.dx_stride = x.grad().row_stride, p.accumulate_dx = claim(x);
       if (weight.needs_grad()) {
         if (!claim(weight)) fail(ErrorCode::kFailure, "the matrix of a head is not a parameter");
-        p.dweight = wide<T>(weight.grad), p.dweight_stride = weight.grad.row_stride;
+        p.dweight = wide<T>(weight.grad()), p.dweight_stride = weight.grad().row_stride;
       }
     }
     if constexpr (kOnGpu<decltype(device)>) {
@@ -35,11 +36,12 @@ void head_loss(Tape& tape, const Var& x, const Var& weight, const int32_t* targe
         const int64_t padded = (p.classes + 7) / 8 * 8;
         if ((padded - p.classes) * p.width <= context.slack) p.padded = padded;
       }
-      p.losses = gpu_workspace<double>(tape.arena(), p.rows);
+      p.losses = tape.workspace<double>(p.rows);
     }
-    p.workspace = gpu_workspace<A>(tape.arena(), kernels::head_loss_workspace_size(p, device));
-    kernels::head_loss(p, device);
+    p.workspace = tape.workspace<A>(kernels::head_loss_workspace_size(p, device));
+    if (!tape.context().device.dry) kernels::head_loss(p, device);
   });
+  tape.end("head and loss");
 }
 
 }  // namespace signet::autograd

@@ -40,10 +40,6 @@ void set_wide_result(Gemm<T>& product, Accumulator<T>* result) {
 // The GPU versions of some kernels take scratch memory; their parameters have a field for it.
 template <class Where>
 inline constexpr bool kOnGpu = std::is_same_v<Where, Cuda>;
-template <class T>
-T* gpu_workspace(Arena& arena, int64_t elements) {
-  return static_cast<T*>(arena.allocate(elements * static_cast<int64_t>(sizeof(T))));
-}
 
 // Who takes the last sums of a gradient on the GPU: only those of parameters can wait.
 inline ColumnSums* later(const Context& context, const Var& v) { return v.written ? nullptr : context.later; }

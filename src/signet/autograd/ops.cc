@@ -17,11 +17,11 @@ void clear(const Context& context, const Tensor& t) {
   if (t.contiguous()) return fill_zero(context.device, t.data, t.size() * dtype_size(t.dtype));
   context.run_stored(t.dtype, [&](auto element, auto device) {
     using T = decltype(element);
-    if constexpr (kOnGpu<decltype(device)>)
-      kernels::copy_rows(kernels::CopyRows<T>{t.rows(), t.width(), nullptr, 0, ptr<T>(t), t.row_stride},
-                         device);
-    else
+    const kernels::CopyRows<T> zeros{t.rows(), t.width(), nullptr, 0, ptr<T>(t), t.row_stride};
+    if constexpr (!kOnGpu<decltype(device)>)
       fail(ErrorCode::kFailure, "a matrix with gaps between its rows cannot be cleared");
+    else if (!context.device.dry)
+      kernels::copy_rows(zeros, device);
   });
 }
 
@@ -31,7 +31,7 @@ Var linear(Tape& tape, const Var& x, const Var& weight, const Var& residual) {
   const int64_t rows = x.value.rows(), in = x.value.width(), out = weight.value.shape[0];
   const DType type = x.value.dtype;
   // d(residual) is dy itself: both share one buffer, unless the residual's is not a plain matrix of its own.
-  const bool shared = residual.needs_grad() && residual.written && residual.grad.contiguous();
+  const bool shared = residual.needs_grad() && residual.written && residual.layout.contiguous();
   Var y = shared ? tape.make_sharing_gradient(rows, out, residual) : tape.make_rows(rows, out, type);
   // bf16 products are fast for multiples of 8 only. The columns between out and `padded` are computed from
   // whatever parameters follow and never read; their gradient is zero, and so is what it adds to others.
@@ -51,13 +51,17 @@ Var linear(Tape& tape, const Var& x, const Var& weight, const Var& residual) {
       if constexpr (kOnGpu<decltype(device)>) {
         p.addend = ptr<T>(residual.value), p.ld_addend = residual.value.row_stride;
       } else {
-        kernels::copy_rows(kernels::CopyRows<T>{rows, out, ptr<T>(residual.value), residual.value.row_stride,
-                                                ptr<T>(y.value), y.value.row_stride},
-                           device);
+        const kernels::CopyRows<T> args{rows,
+                                        out,
+                                        ptr<T>(residual.value),
+                                        residual.value.row_stride,
+                                        ptr<T>(y.value),
+                                        y.value.row_stride};
+        if (!tape.context().device.dry) kernels::copy_rows(args, device);
         p.accumulate = true;
       }
     }
-    gemm(p, device);
+    if (!tape.context().device.dry) gemm(p, device);
   });
   tape.record("linear", [=, context = tape.context()] {
     context.run_stored(type, [&](auto element, auto device) {
@@ -65,29 +69,36 @@ Var linear(Tape& tape, const Var& x, const Var& weight, const Var& residual) {
       if (residual.needs_grad()) {
         const bool written = claim(residual);
         if (shared && written) fail(ErrorCode::kFailure, "a residual has a user recorded after its sum");
-        if (!shared)
-          kernels::copy_rows(kernels::CopyRows<T>{rows, out, ptr<T>(y.grad), y.grad.row_stride,
-                                                  ptr<T>(residual.grad), residual.grad.row_stride, written},
-                             device);
+        if (!shared) {
+          const kernels::CopyRows<T> args{rows,
+                                          out,
+                                          ptr<T>(y.grad()),
+                                          y.grad().row_stride,
+                                          ptr<T>(residual.grad()),
+                                          residual.grad().row_stride,
+                                          written};
+          if (!context.device.dry) kernels::copy_rows(args, device);
+        }
       }
-      if (padded > out)
-        kernels::copy_rows(
-            kernels::CopyRows<T>{rows, padded - out, nullptr, 0, ptr<T>(y.grad) + out, y.grad.row_stride},
-            device);
+      if (padded > out) {
+        const kernels::CopyRows<T> args{rows, padded - out,           nullptr,
+                                        0,    ptr<T>(y.grad()) + out, y.grad().row_stride};
+        if (!context.device.dry) kernels::copy_rows(args, device);
+      }
       Gemm<T> p;
-      p.a = ptr<T>(y.grad), p.lda = y.grad.row_stride, p.math = context.math;
+      p.a = ptr<T>(y.grad()), p.lda = y.grad().row_stride, p.math = context.math;
       if (weight.needs_grad()) {
         p.m = padded, p.n = in, p.k = rows, p.transpose_a = true;
         p.b = ptr<T>(x.value), p.ldb = x.value.row_stride;
-        set_wide_result(p, wide<T>(weight.grad));
-        p.ldc = weight.grad.row_stride, p.accumulate = claim(weight);
-        gemm(p, device);
+        set_wide_result(p, wide<T>(weight.grad()));
+        p.ldc = weight.grad().row_stride, p.accumulate = claim(weight);
+        if (!context.device.dry) gemm(p, device);
       }
       if (x.needs_grad()) {
         p.m = rows, p.n = in, p.k = padded, p.transpose_a = false;
         p.b = weight_as<T>(context, weight.value), p.ldb = weight.value.row_stride;
-        p.wide_c = nullptr, p.c = ptr<T>(x.grad), p.ldc = x.grad.row_stride, p.accumulate = claim(x);
-        gemm(p, device);
+        p.wide_c = nullptr, p.c = ptr<T>(x.grad()), p.ldc = x.grad().row_stride, p.accumulate = claim(x);
+        if (!context.device.dry) gemm(p, device);
       }
     });
   });
@@ -97,19 +108,19 @@ Var linear(Tape& tape, const Var& x, const Var& weight, const Var& residual) {
 namespace {
 
 #ifdef SIGNET_WITH_CUDA
-// table.grad[index[r]] += dy[r]. one_hot: where the rows of the index as a matrix are kept.
-void add_as_product(Arena& arena, const int32_t* index, void** one_hot, const Tensor& dy, const Var& table,
+// table.grad()[index[r]] += dy[r]. one_hot: where the rows of the index as a matrix are kept.
+void add_as_product(Tape& tape, const int32_t* index, void** one_hot, const Tensor& dy, const Var& table,
                     Cuda device) {
-  const int64_t rows = dy.rows(), entries = table.grad.rows(), width = (entries + 7) / 8 * 8;
+  const int64_t rows = dy.rows(), entries = table.grad().rows(), width = (entries + 7) / 8 * 8;
   const bool made = *one_hot != nullptr;
-  if (!made) *one_hot = gpu_workspace<bf16>(arena, rows * width);
+  if (!made) *one_hot = tape.lasting<bf16>(rows * width);
   const kernels::OneHot places{rows, width, index, static_cast<bf16*>(*one_hot)};
-  if (!made) kernels::one_hot(places, device);
+  if (!made && !tape.context().device.dry) kernels::one_hot(places, device);
   Gemm<bf16> p;
   p.m = entries, p.n = dy.width(), p.k = rows, p.transpose_a = true;
   p.a = places.y, p.lda = places.width, p.b = ptr<bf16>(dy), p.ldb = dy.row_stride;
-  p.wide_c = table.grad.as<float>(), p.ldc = table.grad.row_stride, p.accumulate = claim(table);
-  gemm(p, device);
+  p.wide_c = table.grad().as<float>(), p.ldc = table.grad().row_stride, p.accumulate = claim(table);
+  if (!tape.context().device.dry) gemm(p, device);
 }
 #endif
 
@@ -123,28 +134,33 @@ Var gather_as(Tape& tape, const Var& table, const int32_t* index, int64_t rows, 
   Var y = contiguous ? tape.make({rows, width}, type) : tape.make_rows(rows, width, type);
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    kernels::gather(kernels::Gather<T>{rows, width, wide<T>(table.value), table.value.row_stride, index,
-                                       ptr<T>(y.value), y.value.row_stride},
-                    device);
+    const kernels::Gather<T> args{rows,  width,           wide<T>(table.value), table.value.row_stride,
+                                  index, ptr<T>(y.value), y.value.row_stride};
+    if (!tape.context().device.dry) kernels::gather(args, device);
   });
   void** const one_hot = tape.recording() ? tape.shared(index, rows, table.value.rows()) : nullptr;
-  tape.record("embedding", [=, context = tape.context(), arena = &tape.arena()] {
+  tape.record("embedding", [=, context = tape.context(), tape = &tape] {
     if (!table.needs_grad()) return;
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
       if constexpr (std::is_same_v<T, bf16>)
-        if (!kernels::scatters_fast(table.grad.rows(), width))
-          return add_as_product(*arena, index, one_hot, y.grad, table, device);
-      if (!claim(table)) clear(context, table.grad);
-      kernels::ScatterAdd<T> p{
-          rows, width, ptr<T>(y.grad), y.grad.row_stride, index, wide<T>(table.grad), table.grad.row_stride};
+        if (!kernels::scatters_fast(table.grad().rows(), width))
+          return add_as_product(*tape, index, one_hot, y.grad(), table, device);
+      if (!claim(table)) clear(context, table.grad());
+      kernels::ScatterAdd<T> p{rows,
+                               width,
+                               ptr<T>(y.grad()),
+                               y.grad().row_stride,
+                               index,
+                               wide<T>(table.grad()),
+                               table.grad().row_stride};
       if constexpr (kOnGpu<decltype(device)>) {
-        p.table_rows = table.grad.rows();
+        p.table_rows = table.grad().rows();
         p.later = later(context, table);
-        p.workspace = gpu_workspace<Accumulator<T>>(
-            *arena, kernels::scatter_add_workspace_size(rows, width, p.table_rows, device));
+        p.workspace = tape->until_sums<Accumulator<T>>(
+            kernels::scatter_add_workspace_size(rows, width, p.table_rows, device));
       }
-      kernels::scatter_add(p, device);
+      if (!context.device.dry) kernels::scatter_add(p, device);
     });
   });
   return y;
@@ -168,18 +184,18 @@ Var select_rows(Tape& tape, const Var& x, const int32_t* index, int64_t rows) {
     kernels::CopyRows<T> p{
         rows, width, ptr<T>(x.value), x.value.row_stride, ptr<T>(y.value), y.value.row_stride};
     p.x_index = index;
-    kernels::copy_rows(p, device);
+    if (!tape.context().device.dry) kernels::copy_rows(p, device);
   });
   tape.record("rows", [=, context = tape.context()] {
     if (!x.needs_grad()) return;
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
       const bool add = claim(x);
-      if (!add) clear(context, x.grad);
+      if (!add) clear(context, x.grad());
       kernels::CopyRows<T> p{
-          rows, width, ptr<T>(y.grad), y.grad.row_stride, ptr<T>(x.grad), x.grad.row_stride, add};
+          rows, width, ptr<T>(y.grad()), y.grad().row_stride, ptr<T>(x.grad()), x.grad().row_stride, add};
       p.y_index = index;
-      kernels::copy_rows(p, device);
+      if (!context.device.dry) kernels::copy_rows(p, device);
     });
   });
   return y;
@@ -203,15 +219,21 @@ Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, do
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
     for (int64_t h = 0; h < heads; ++h) {
-      kernels::norm_forward(
-          kernels::NormForward<T>{kind, rows, width, ptr<T>(x.value) + h * width, x_stride,
-                                  wide<T>(weight.value) + h * width, ptr<T>(y.value) + h * width, y_stride,
-                                  wide<T>(rstd) + h * rows, layer ? wide<T>(mean) + h * rows : nullptr,
-                                  static_cast<Accumulator<T>>(eps)},
-          device);
+      const kernels::NormForward<T> args{kind,
+                                         rows,
+                                         width,
+                                         ptr<T>(x.value) + h * width,
+                                         x_stride,
+                                         wide<T>(weight.value) + h * width,
+                                         ptr<T>(y.value) + h * width,
+                                         y_stride,
+                                         wide<T>(rstd) + h * rows,
+                                         layer ? wide<T>(mean) + h * rows : nullptr,
+                                         static_cast<Accumulator<T>>(eps)};
+      if (!tape.context().device.dry) kernels::norm_forward(args, device);
     }
   });
-  tape.record("norm", [=, context = tape.context(), arena = &tape.arena()] {
+  tape.record("norm", [=, context = tape.context(), tape = &tape] {
     const bool add = claim(x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -224,18 +246,17 @@ Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, do
                                    wide<T>(weight.value) + h * width,
                                    wide<T>(rstd) + h * rows,
                                    layer ? wide<T>(mean) + h * rows : nullptr,
-                                   ptr<T>(y.grad) + h * width,
+                                   ptr<T>(y.grad()) + h * width,
                                    y_stride,
-                                   ptr<T>(x.grad) + h * width,
-                                   shared ? width : x.grad.row_stride,
+                                   ptr<T>(x.grad()) + h * width,
+                                   shared ? width : x.grad().row_stride,
                                    add,
-                                   wide<T>(weight.grad) + h * width};
+                                   wide<T>(weight.grad()) + h * width};
         if constexpr (kOnGpu<decltype(device)>) {
           p.later = later(context, weight);
-          p.workspace =
-              gpu_workspace<Accumulator<T>>(*arena, kernels::norm_workspace_size(rows, width, device));
+          p.workspace = tape->until_sums<Accumulator<T>>(kernels::norm_workspace_size(rows, width, device));
         }
-        kernels::norm_backward(p, device);
+        if (!context.device.dry) kernels::norm_backward(p, device);
       }
     });
   });
@@ -267,7 +288,7 @@ Var apply(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, 
       p.y = ptr<T>(y.value);
     else
       p.wide_y = wide<T>(y.value);
-    kernels::activation_forward(p, device);
+    if (!tape.context().device.dry) kernels::activation_forward(p, device);
   });
   tape.record("activation", [=, context = tape.context()] {
     claim_first("an activation", x);
@@ -280,17 +301,17 @@ Var apply(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, 
                                        ptr<T>(x.value),
                                        x.value.row_stride,
                                        nullptr,
-                                       y.grad.row_stride,
-                                       ptr<T>(x.grad),
-                                       x.grad.row_stride,
+                                       y.grad().row_stride,
+                                       ptr<T>(x.grad()),
+                                       x.grad().row_stride,
                                        static_cast<A>(scale),
                                        static_cast<A>(shift),
                                        static_cast<A>(margin)};
       if (y_type == type)
-        p.dy = ptr<T>(y.grad);
+        p.dy = ptr<T>(y.grad());
       else
-        p.wide_dy = wide<T>(y.grad);
-      kernels::activation_backward(p, device);
+        p.wide_dy = wide<T>(y.grad());
+      if (!context.device.dry) kernels::activation_backward(p, device);
     });
   });
   return y;
@@ -312,20 +333,32 @@ Var swiglu(Tape& tape, const Var& x, kernels::GluGate gate) {
   Var y = tape.make_rows(rows, width, type);
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    kernels::swiglu_forward(
-        kernels::SwigluForward<T>{rows, width, ptr<T>(x.value), ptr<T>(x.value) + width, x.value.row_stride,
-                                  ptr<T>(y.value), y.value.row_stride, gate},
-        device);
+    const kernels::SwigluForward<T> args{rows,
+                                         width,
+                                         ptr<T>(x.value),
+                                         ptr<T>(x.value) + width,
+                                         x.value.row_stride,
+                                         ptr<T>(y.value),
+                                         y.value.row_stride,
+                                         gate};
+    if (!tape.context().device.dry) kernels::swiglu_forward(args, device);
   });
   tape.record("swiglu", [=, context = tape.context()] {
     claim_first("SwiGLU", x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
-      kernels::swiglu_backward(
-          kernels::SwigluBackward<T>{rows, width, ptr<T>(x.value), ptr<T>(x.value) + width,
-                                     x.value.row_stride, ptr<T>(y.grad), y.grad.row_stride, ptr<T>(x.grad),
-                                     ptr<T>(x.grad) + width, x.grad.row_stride, gate},
-          device);
+      const kernels::SwigluBackward<T> args{rows,
+                                            width,
+                                            ptr<T>(x.value),
+                                            ptr<T>(x.value) + width,
+                                            x.value.row_stride,
+                                            ptr<T>(y.grad()),
+                                            y.grad().row_stride,
+                                            ptr<T>(x.grad()),
+                                            ptr<T>(x.grad()) + width,
+                                            x.grad().row_stride,
+                                            gate};
+      if (!context.device.dry) kernels::swiglu_backward(args, device);
     });
   });
   return y;
@@ -338,19 +371,32 @@ Var l2_normalize(Tape& tape, const Var& x, int64_t head_width, double eps) {
   const Tensor inverse = tape.temporary({rows, heads}, accumulator_dtype(type));
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    kernels::l2_norm_forward(
-        kernels::L2NormForward<T>{rows, heads, head_width, ptr<T>(x.value), x.value.row_stride,
-                                  ptr<T>(y.value), width, wide<T>(inverse), static_cast<Accumulator<T>>(eps)},
-        device);
+    const kernels::L2NormForward<T> args{rows,
+                                         heads,
+                                         head_width,
+                                         ptr<T>(x.value),
+                                         x.value.row_stride,
+                                         ptr<T>(y.value),
+                                         width,
+                                         wide<T>(inverse),
+                                         static_cast<Accumulator<T>>(eps)};
+    if (!tape.context().device.dry) kernels::l2_norm_forward(args, device);
   });
   tape.record("l2 norm", [=, context = tape.context()] {
     claim_first("an L2 norm", x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
-      kernels::l2_norm_backward(
-          kernels::L2NormBackward<T>{rows, heads, head_width, ptr<T>(y.value), width, wide<T>(inverse),
-                                     ptr<T>(y.grad), width, ptr<T>(x.grad), x.grad.row_stride},
-          device);
+      const kernels::L2NormBackward<T> args{rows,
+                                            heads,
+                                            head_width,
+                                            ptr<T>(y.value),
+                                            width,
+                                            wide<T>(inverse),
+                                            ptr<T>(y.grad()),
+                                            width,
+                                            ptr<T>(x.grad()),
+                                            x.grad().row_stride};
+      if (!context.device.dry) kernels::l2_norm_backward(args, device);
     });
   });
   return y;
@@ -377,9 +423,9 @@ Var short_conv(Tape& tape, const Var& x, const Var& weight, const Var& bias, Seq
                                    channels,
                                    ptr<T>(state)};
     p.offsets = sequence.offsets;
-    kernels::short_conv_forward(p, device);
+    if (!tape.context().device.dry) kernels::short_conv_forward(p, device);
   });
-  tape.record("convolution", [=, context = tape.context(), arena = &tape.arena()] {
+  tape.record("convolution", [=, context = tape.context(), tape = &tape] {
     claim_first("a convolution", x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -393,20 +439,19 @@ Var short_conv(Tape& tape, const Var& x, const Var& weight, const Var& bias, Seq
                                       wide<T>(weight.value),
                                       wide<T>(bias.value),
                                       nullptr,
-                                      ptr<T>(y.grad),
+                                      ptr<T>(y.grad()),
                                       channels,
-                                      ptr<T>(x.grad),
-                                      x.grad.row_stride,
-                                      wide<T>(weight.grad),
-                                      wide<T>(bias.grad)};
+                                      ptr<T>(x.grad()),
+                                      x.grad().row_stride,
+                                      wide<T>(weight.grad()),
+                                      wide<T>(bias.grad())};
       p.offsets = sequence.offsets;
       if constexpr (kOnGpu<decltype(device)>) {
         p.later = later(context, weight);
-        p.workspace = gpu_workspace<Accumulator<T>>(
-            *arena,
+        p.workspace = tape->until_sums<Accumulator<T>>(
             kernels::short_conv_workspace_size(sequence.batch, sequence.time, channels, kernel, device));
       }
-      kernels::short_conv_backward(p, device);
+      if (!context.device.dry) kernels::short_conv_backward(p, device);
     });
   });
   return y;
@@ -444,18 +489,18 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
     fail(ErrorCode::kFailure, "initial states of the delta rule need contiguous rows");
   Var o = tape.make({sequence.rows(), options.heads * shape.dv}, type);
   const auto algorithm = options.algorithm;
-  Tensor workspace, saved;
+  int64_t workspace = 0, keeps = 0;
   tape.context().run_stored(type, [&](auto element, auto device) {
     if constexpr (kOnGpu<decltype(device)>) {
       using T = decltype(element);
-      workspace = tape.temporary({kernels::delta_rule_workspace_size<T>(shape, algorithm, device)}, sums);
-      if (tape.recording())
-        saved = tape.temporary({kernels::delta_rule_saved_size<T>(shape, algorithm, device)}, sums);
+      workspace = kernels::delta_rule_workspace_size<T>(shape, algorithm, device);
+      keeps = kernels::delta_rule_saved_size<T>(shape, algorithm, device);
     } else {
-      workspace = tape.temporary({kernels::delta_rule_workspace_size(shape, algorithm)}, sums);
-      if (tape.recording()) saved = tape.temporary({kernels::delta_rule_saved_size(shape, algorithm)}, sums);
+      workspace = kernels::delta_rule_workspace_size(shape, algorithm);
+      keeps = kernels::delta_rule_saved_size(shape, algorithm);
     }
   });
+  const Tensor saved = tape.recording() ? tape.temporary({keeps}, sums) : Tensor{};
   const double scale = options.scale;
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
@@ -472,11 +517,11 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
     p.scale = static_cast<Accumulator<T>>(scale);
     p.algorithm = algorithm;
     p.saved = wide<T>(saved);
-    p.workspace = wide<T>(workspace);
+    p.workspace = tape.workspace<Accumulator<T>>(workspace);
     if constexpr (kOnGpu<decltype(device)>) p.read = sequence.read;
-    kernels::delta_rule_forward(p, device);
+    if (!tape.context().device.dry) kernels::delta_rule_forward(p, device);
   });
-  tape.record("delta rule", [=, context = tape.context()] {
+  tape.record("delta rule", [=, context = tape.context(), tape = &tape] {
     claim_first("the delta rule", in.q, in.k, in.v, in.beta, in.gate, in.initial);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -489,18 +534,18 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
       p.gate = wide<T>(in.gate.value);
       p.initial_state = wide<T>(in.initial.value);
       p.saved = wide<T>(saved);
-      p.d_o = ptr<T>(o.grad);
-      p.dq = ptr<T>(in.q.grad);
-      p.dk = ptr<T>(in.k.grad);
-      p.dv = ptr<T>(in.v.grad);
-      p.dbeta = wide<T>(in.beta.grad);
-      p.dgate = wide<T>(in.gate.grad);
-      p.d_initial_state = wide<T>(in.initial.grad);
+      p.d_o = ptr<T>(o.grad());
+      p.dq = ptr<T>(in.q.grad());
+      p.dk = ptr<T>(in.k.grad());
+      p.dv = ptr<T>(in.v.grad());
+      p.dbeta = wide<T>(in.beta.grad());
+      p.dgate = wide<T>(in.gate.grad());
+      p.d_initial_state = wide<T>(in.initial.grad());
       p.scale = static_cast<Accumulator<T>>(scale);
       p.algorithm = algorithm;
-      p.workspace = wide<T>(workspace);
+      p.workspace = tape->workspace<Accumulator<T>>(workspace);
       if constexpr (kOnGpu<decltype(device)>) p.read = sequence.read;
-      kernels::delta_rule_backward(p, device);
+      if (!context.device.dry) kernels::delta_rule_backward(p, device);
     });
   });
   return o;
@@ -516,10 +561,10 @@ Var repeat_rows(Tape& tape, const Var& x, int64_t batch) {
   // The row of every b is row 0 of the table: zero bytes as indices.
   Var table = x;
   table.value = Tensor(x.value.data, {1, x.value.size()}, x.value.dtype);
-  if (x.needs_grad()) table.grad = Tensor(x.grad.data, {1, x.grad.size()}, x.grad.dtype);
-  const int64_t bytes = batch * static_cast<int64_t>(sizeof(int32_t));
-  auto* index = static_cast<int32_t*>(tape.arena().allocate(bytes));
-  fill_zero(tape.context().device, index, bytes);
+  if (x.needs_grad()) table.layout = Tensor(x.layout.data, {1, x.layout.size()}, x.layout.dtype);
+  static_assert(sizeof(int32_t) == sizeof(float));
+  auto* const index = tape.temporary({batch}, DType::kF32).as<int32_t>();
+  fill_zero(tape.context().device, index, batch * static_cast<int64_t>(sizeof(int32_t)));
   return gather_as(tape, table, index, batch, table.value.dtype, /*contiguous=*/true);
 }
 
@@ -540,16 +585,17 @@ Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence,
   shape.packed_rows = sequence.packed_rows;
   const DType type = in.u.value.dtype, sums = accumulator_dtype(type);
   Var y = tape.make({sequence.rows(), shape.channels}, type);
-  Tensor workspace, saved;
+  int64_t workspace = 0, keeps = 0;
   on_device(tape.context().device, [&](auto device) {
     if constexpr (kOnGpu<decltype(device)>) {
-      workspace = tape.temporary({kernels::selective_scan_workspace_size(shape, device)}, sums);
-      if (tape.recording()) saved = tape.temporary({kernels::selective_scan_saved_size(shape, device)}, sums);
+      workspace = kernels::selective_scan_workspace_size(shape, device);
+      keeps = kernels::selective_scan_saved_size(shape, device);
     } else {
-      workspace = tape.temporary({kernels::selective_scan_workspace_size(shape)}, sums);
-      if (tape.recording()) saved = tape.temporary({kernels::selective_scan_saved_size(shape)}, sums);
+      workspace = kernels::selective_scan_workspace_size(shape);
+      keeps = kernels::selective_scan_saved_size(shape);
     }
   });
+  const Tensor saved = tape.recording() ? tape.temporary({keeps}, sums) : Tensor{};
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
     kernels::SelectiveScanForward<T> p;
@@ -566,10 +612,10 @@ Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence,
     p.y = ptr<T>(y.value);
     p.final_state = wide<T>(state);
     p.saved = wide<T>(saved);
-    p.workspace = wide<T>(workspace);
-    kernels::selective_scan_forward(p, device);
+    p.workspace = tape.workspace<Accumulator<T>>(workspace);
+    if (!tape.context().device.dry) kernels::selective_scan_forward(p, device);
   });
-  tape.record("selective scan", [=, context = tape.context()] {
+  tape.record("selective scan", [=, context = tape.context(), tape = &tape] {
     // u feeds the projections of raw, b and c too; their gradients arrive later, so this one is the first.
     claim_first("the selective scan", in.u, in.raw, in.b, in.c, in.z);
     context.run_stored(type, [&](auto element, auto device) {
@@ -585,17 +631,17 @@ Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence,
       p.z = ptr<T>(in.z.value);
       p.bias = wide<T>(in.bias.value);
       p.saved = wide<T>(saved);
-      p.dy = ptr<T>(y.grad);
-      p.du = ptr<T>(in.u.grad);
-      p.draw = ptr<T>(in.raw.grad);
-      p.da_log = wide<T>(in.a_log.grad);
-      p.db = ptr<T>(in.b.grad);
-      p.dc = ptr<T>(in.c.grad);
-      p.dd = wide<T>(in.d.grad);
-      p.dz = ptr<T>(in.z.grad);
-      p.dbias = wide<T>(in.bias.grad);
-      p.workspace = wide<T>(workspace);
-      kernels::selective_scan_backward(p, device);
+      p.dy = ptr<T>(y.grad());
+      p.du = ptr<T>(in.u.grad());
+      p.draw = ptr<T>(in.raw.grad());
+      p.da_log = wide<T>(in.a_log.grad());
+      p.db = ptr<T>(in.b.grad());
+      p.dc = ptr<T>(in.c.grad());
+      p.dd = wide<T>(in.d.grad());
+      p.dz = ptr<T>(in.z.grad());
+      p.dbias = wide<T>(in.bias.grad());
+      p.workspace = tape->workspace<Accumulator<T>>(workspace);
+      if (!context.device.dry) kernels::selective_scan_backward(p, device);
     });
   });
   return y;
@@ -616,18 +662,18 @@ void cross_entropy(Tape& tape, const Var& logits, const int32_t* targets, int64_
     p.logit_scale = static_cast<A>(1.0 / options.temperature);
     p.smoothing = static_cast<A>(options.smoothing);
     p.z_loss = static_cast<A>(options.z_loss);
-    p.dlogits = ptr<T>(logits.grad);
-    p.dlogits_stride = logits.grad ? logits.grad.row_stride : 0;
+    if (const Tensor dlogits = logits.grad())
+      p.dlogits = ptr<T>(dlogits), p.dlogits_stride = dlogits.row_stride;
     p.predictions = predictions;
     p.loss_sum = loss_sum;
     if constexpr (kOnGpu<decltype(device)>) {
       p.count = captured.count, p.correct = captured.correct;
-      p.workspace = gpu_workspace<double>(tape.arena(), p.rows);
+      p.workspace = tape.workspace<double>(p.rows);
     }
-    kernels::cross_entropy(p, device);
+    if (!tape.context().device.dry) kernels::cross_entropy(p, device);
   });
   if (logits.needs_grad()) claim(logits);
-  tape.context().observe("loss");
+  tape.end("loss");
 }
 
 }  // namespace signet::autograd

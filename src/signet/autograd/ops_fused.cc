@@ -17,7 +17,7 @@ bool may_fuse(const Tape& tape, const Var& x, const Var& residual) {
     return t.dtype == DType::kBF16 && reinterpret_cast<uintptr_t>(t.data) % 16 == 0 && t.row_stride % 8 == 0;
   };
   if (!tape.context().device.cuda() || !plain(x.value) || !plain(residual.value)) return false;
-  return !tape.recording() || (residual.needs_grad() && residual.written && residual.grad.contiguous());
+  return !tape.recording() || (residual.needs_grad() && residual.written && residual.layout.contiguous());
 }
 bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
@@ -26,14 +26,14 @@ Var make_sum(Tape& tape, int64_t rows, int64_t width, const Var& residual) {
   return tape.make_sharing_gradient(rows, width, residual);
 }
 
-// weight.grad += dy^T x
-void add_weight_gradient(const Var& weight, const bf16* dy, int64_t dy_stride, const bf16* x, int64_t rows,
-                         Cuda device) {
+// weight.grad() += dy^T x
+void add_weight_gradient(const Context& context, const Var& weight, const bf16* dy, int64_t dy_stride,
+                         const bf16* x, int64_t rows, Cuda device) {
   Gemm<bf16> p;
-  p.m = weight.grad.shape[0], p.n = weight.grad.width(), p.k = rows, p.transpose_a = true;
+  p.m = weight.grad().shape[0], p.n = weight.grad().width(), p.k = rows, p.transpose_a = true;
   p.a = dy, p.lda = dy_stride, p.b = x, p.ldb = p.n;
-  p.wide_c = weight.grad.as<float>(), p.ldc = weight.grad.row_stride, p.accumulate = claim(weight);
-  gemm(p, device);
+  p.wide_c = weight.grad().as<float>(), p.ldc = weight.grad().row_stride, p.accumulate = claim(weight);
+  if (!context.device.dry) gemm(p, device);
 }
 
 }  // namespace
@@ -52,30 +52,32 @@ Var swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, double 
   const Var y = make_sum(tape, rows, width, x);
   const Tensor gate_up = tape.temporary({rows, 2 * hidden}, DType::kBF16),
                h = tape.temporary({rows, hidden}, DType::kBF16);
-  kernels::glu_product_forward(
-      {rows, width, hidden, n.value.as<bf16>(), n.value.row_stride,
-       tape.context().narrow(weights.gate_up.value), gate_up.as<bf16>(), h.as<bf16>()},
-      device);
+  if (!tape.context().device.dry)
+    kernels::glu_product_forward(
+        {rows, width, hidden, n.value.as<bf16>(), n.value.row_stride,
+         tape.context().narrow(weights.gate_up.value), gate_up.as<bf16>(), h.as<bf16>()},
+        device);
   Gemm<bf16> down;
   down.m = rows, down.n = width, down.k = hidden, down.a = h.as<bf16>(), down.lda = hidden;
   down.b = tape.context().narrow(weights.down.value), down.ldb = hidden, down.transpose_b = true;
   down.c = y.value.as<bf16>(), down.ldc = y.value.row_stride;
   down.addend = x.value.as<bf16>(), down.ld_addend = x.value.row_stride;
-  gemm(down, device);
-  tape.record("swiglu block", [=, context = tape.context(), arena = &tape.arena()] {
+  if (!tape.context().device.dry) gemm(down, device);
+  tape.record("swiglu block", [=, context = tape.context(), tape = &tape] {
     claim_first("a SwiGLU block", x, n);
-    const auto* dy = y.grad.as<bf16>();
-    bf16* const dgate_up = gpu_workspace<bf16>(*arena, rows * 2 * hidden);
-    kernels::glu_product_backward({rows, width, hidden, dy, y.grad.row_stride,
-                                   context.narrow(weights.down.value), gate_up.as<bf16>(), dgate_up},
-                                  device);
-    add_weight_gradient(weights.down, dy, y.grad.row_stride, h.as<bf16>(), rows, device);
-    add_weight_gradient(weights.gate_up, dgate_up, 2 * hidden, n.value.as<bf16>(), rows, device);
+    const auto* dy = y.grad().as<bf16>();
+    bf16* const dgate_up = tape->workspace<bf16>(rows * 2 * hidden);
+    if (!context.device.dry)
+      kernels::glu_product_backward({rows, width, hidden, dy, y.grad().row_stride,
+                                     context.narrow(weights.down.value), gate_up.as<bf16>(), dgate_up},
+                                    device);
+    add_weight_gradient(context, weights.down, dy, y.grad().row_stride, h.as<bf16>(), rows, device);
+    add_weight_gradient(context, weights.gate_up, dgate_up, 2 * hidden, n.value.as<bf16>(), rows, device);
     Gemm<bf16> p;
     p.m = rows, p.n = width, p.k = 2 * hidden, p.a = dgate_up, p.lda = 2 * hidden;
     p.b = context.narrow(weights.gate_up.value), p.ldb = width;
-    p.c = n.grad.as<bf16>(), p.ldc = n.grad.row_stride;
-    gemm(p, device);
+    p.c = n.grad().as<bf16>(), p.ldc = n.grad().row_stride;
+    if (!context.device.dry) gemm(p, device);
   });
   return y;
 }
@@ -101,17 +103,17 @@ Var norm_linear(Tape& tape, const Var& x, const Var& norm, const Var& weight, co
   fill(p, tape.context());
   p.residual = residual.value.as<bf16>(), p.residual_stride = residual.value.row_stride;
   p.n = n.as<bf16>(), p.y = y.value.as<bf16>();
-  kernels::norm_product_forward(p, device);
-  tape.record("normed linear", [=, context = tape.context(), arena = &tape.arena()] {
+  if (!tape.context().device.dry) kernels::norm_product_forward(p, device);
+  tape.record("normed linear", [=, context = tape.context(), tape = &tape] {
     claim_first("a normalised product", residual, x);
     kernels::NormProductBackward b;
     fill(b, context);
-    b.dy = y.grad.as<bf16>(), b.dy_stride = y.grad.row_stride;
-    b.dx = x.grad.as<bf16>(), b.dx_stride = x.grad.row_stride;
-    b.dnorm = norm.grad.as<float>(), b.later = later(context, norm);
-    b.workspace = gpu_workspace<float>(*arena, kernels::norm_product_workspace_size(rows, b.group, device));
-    kernels::norm_product_backward(b, device);
-    add_weight_gradient(weight, b.dy, b.dy_stride, n.as<bf16>(), rows, device);
+    b.dy = y.grad().as<bf16>(), b.dy_stride = y.grad().row_stride;
+    b.dx = x.grad().as<bf16>(), b.dx_stride = x.grad().row_stride;
+    b.dnorm = norm.grad().as<float>(), b.later = later(context, norm);
+    b.workspace = tape->until_sums<float>(kernels::norm_product_workspace_size(rows, b.group, device));
+    if (!context.device.dry) kernels::norm_product_backward(b, device);
+    add_weight_gradient(context, weight, b.dy, b.dy_stride, n.as<bf16>(), rows, device);
   });
   return y;
 }

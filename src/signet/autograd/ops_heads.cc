@@ -57,34 +57,33 @@ void forward(const Tensor& x, const HeadLayout& layout, const Tensor& weight, Se
 template <class T>
 void backward(const Var& x, const HeadLayout& layout, const Var& weight, Sequence sequence,
               const int32_t* tokens, const Var& heads, const Tensor& inverse,
-              const kernels::GateColumns& gate, const Context& context, Arena& arena, Cuda device) {
+              const kernels::GateColumns& gate, const Context& context, Tape& tape, Cuda device) {
   if (!weight.value) {
-    kernels::L2NormBackward<T> p{x.value.rows(),      layout.unit_heads,      layout.width,
-                                 heads.value.as<T>(), heads.value.row_stride, inverse.as<float>(),
-                                 heads.grad.as<T>(),  heads.grad.row_stride,  x.grad.as<T>(),
-                                 x.grad.row_stride};
+    kernels::L2NormBackward<T> p{x.value.rows(),       layout.unit_heads,       layout.width,
+                                 heads.value.as<T>(),  heads.value.row_stride,  inverse.as<float>(),
+                                 heads.grad().as<T>(), heads.grad().row_stride, x.grad().as<T>(),
+                                 x.grad().row_stride};
     p.silu_heads = layout.silu_heads, p.gate = gate, p.x = x.value.as<T>(), p.x_stride = x.value.row_stride;
-    return kernels::l2_norm_backward(p, device);
+    if (!tape.context().device.dry) kernels::l2_norm_backward(p, device);
+    return;
   }
   kernels::ShortConvBackward<T> p;
   p.batch = sequence.batch, p.time = sequence.time, p.channels = heads.value.width();
   p.offsets = sequence.offsets;
   p.kernel = weight.value.width(), p.silu = true;
   if (tokens) {
-    p.table = {tokens, x.value.rows(), x.value.as<float>(), x.grad.as<float>()};
+    p.table = {tokens, x.value.rows(), x.value.as<float>(), x.grad().as<float>()};
   } else {
     p.x = x.value.as<T>(), p.x_stride = x.value.row_stride;
-    p.dx = x.grad.as<T>(), p.dx_stride = x.grad.row_stride;
+    p.dx = x.grad().as<T>(), p.dx_stride = x.grad().row_stride;
   }
-  p.weight = weight.value.as<float>(), p.dy = heads.grad.as<T>(), p.dy_stride = heads.grad.row_stride;
-  p.dweight = weight.grad.as<float>();
+  p.weight = weight.value.as<float>(), p.dy = heads.grad().as<T>(), p.dy_stride = heads.grad().row_stride;
+  p.dweight = weight.grad().as<float>();
   p.unit = {layout.unit_heads, layout.width, layout.eps}, p.gate = gate;
   p.later = later(context, weight);
-  p.workspace = static_cast<float*>(
-      arena.allocate(kernels::short_conv_workspace_size(p.batch, p.time, p.channels, p.kernel, device,
-                                                        tokens ? x.value.size() : 0) *
-                     int64_t{sizeof(float)}));
-  kernels::short_conv_backward(p, device);
+  p.workspace = tape.until_sums<float>(kernels::short_conv_workspace_size(
+      p.batch, p.time, p.channels, p.kernel, device, tokens ? x.value.size() : 0));
+  if (!tape.context().device.dry) kernels::short_conv_backward(p, device);
 }
 
 }  // namespace
@@ -103,7 +102,6 @@ PreparedHeads prepare_heads(Tape& tape, const Var& x, const HeadLayout& layout, 
   if (layout.gates > 0) {
     out.gates = tape.make({rows, layout.gates}, DType::kF32);
     gate.y = out.gates.value.as<float>();
-    gate.dy = out.gates.grad.as<float>();
     gate.first_head = layout.gated_heads_at;
     gate.unit_keys = layout.unit_keys && tape.dtype() == DType::kBF16;
     if (gate.unit_keys) gate.factor = tape.temporary({rows, layout.gates}, DType::kF32).as<float>();
@@ -116,15 +114,18 @@ PreparedHeads prepare_heads(Tape& tape, const Var& x, const HeadLayout& layout, 
     body(float{});
   };
   run([&](auto element) {
+    if (tape.context().device.dry) return;
     forward<decltype(element)>(x.value, layout, convolution.value, sequence, tokens, out.heads.value, inverse,
                                gate, device);
   });
-  tape.record("heads", [=, context = tape.context(), arena = &tape.arena()] {
+  tape.record("heads", [=, context = tape.context(), tape = &tape] {
     claim_first("a projection of heads", x);
-    if (tokens) fill_zero(context.device, x.grad.data, x.grad.size() * dtype_size(x.grad.dtype));
+    kernels::GateColumns gate_back = gate;
+    gate_back.dy = out.gates.grad().as<float>();
+    if (tokens) fill_zero(context.device, x.grad().data, x.grad().size() * dtype_size(x.grad().dtype));
     run([&](auto element) {
-      backward<decltype(element)>(x, layout, convolution, sequence, tokens, out.heads, inverse, gate, context,
-                                  *arena, device);
+      backward<decltype(element)>(x, layout, convolution, sequence, tokens, out.heads, inverse, gate_back,
+                                  context, *tape, device);
     });
   });
   return out;
@@ -136,11 +137,11 @@ Windows::Windows(Tape& tape, const int32_t* tokens, Sequence sequence, int64_t v
   if (taps == 1) return;
   kernels::WindowTables p{{vocabulary, taps}, sequence.batch, sequence.time, tokens};
   p.padded = sequence.padded, p.packed_rows = sequence.packed_rows;
-  const auto allocate = [&](int64_t count) { return gpu_workspace<int32_t>(tape.arena(), count); };
+  const auto allocate = [&](int64_t count) { return tape.temporary({count}, DType::kF32).as<int32_t>(); };
   words_ = p.words = allocate(words().rows());
   places_ = p.places = allocate(p.windows.windows());
   index_ = p.index = allocate(rows_);
-  kernels::window_tables(p, Cuda{tape.context().device.stream});
+  if (!tape.context().device.dry) kernels::window_tables(p, Cuda{tape.context().device.stream});
 }
 
 Var Windows::of_words(Tape& tape, const Var& of_vocabulary) const {
@@ -172,17 +173,17 @@ void add_noise(Tape& tape, const Var& x, int64_t place) {
   const int64_t first_row = value.rows() / noise->sequences * noise->first_sequence;
   tape.context().run_stored(value.dtype, [&](auto element, auto device) {
     using T = decltype(element);
-    kernels::add_noise(kernels::AddNoise<T>{value.rows(),
-                                            value.width(),
-                                            ptr<T>(value),
-                                            value.row_stride,
-                                            ptr<T>(value),
-                                            value.row_stride,
-                                            static_cast<Accumulator<T>>(noise->options.deviation),
-                                            {noise->options.seed, noise->step, place},
-                                            first_row,
-                                            noise->device_step},
-                       device);
+    const kernels::AddNoise<T> args{value.rows(),
+                                    value.width(),
+                                    ptr<T>(value),
+                                    value.row_stride,
+                                    ptr<T>(value),
+                                    value.row_stride,
+                                    static_cast<Accumulator<T>>(noise->options.deviation),
+                                    {noise->options.seed, noise->step, place},
+                                    first_row,
+                                    noise->device_step};
+    if (!tape.context().device.dry) kernels::add_noise(args, device);
   });
 }
 

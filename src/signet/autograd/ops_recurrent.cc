@@ -19,10 +19,20 @@ void headwise_linear_into(Tape& tape, const Var& x, const Var& weight, int64_t h
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
     for (int64_t h = 0; h < heads; ++h) {
-      gemm(Gemm<T>{rows, out, in, ptr<T>(x.value) + h * in, x.value.row_stride, false,
-                   weight_as<T>(tape.context(), weight.value) + h * out * in, in, true,
-                   ptr<T>(y.value) + h * y_head + begin, y_stride, false, tape.context().math},
-           device);
+      const Gemm<T> args{rows,
+                         out,
+                         in,
+                         ptr<T>(x.value) + h * in,
+                         x.value.row_stride,
+                         false,
+                         weight_as<T>(tape.context(), weight.value) + h * out * in,
+                         in,
+                         true,
+                         ptr<T>(y.value) + h * y_head + begin,
+                         y_stride,
+                         false,
+                         tape.context().math};
+      if (!tape.context().device.dry) gemm(args, device);
     }
   });
   tape.record("headwise linear", [=, context = tape.context()] {
@@ -30,16 +40,27 @@ void headwise_linear_into(Tape& tape, const Var& x, const Var& weight, int64_t h
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
       for (int64_t h = 0; h < heads; ++h) {
-        const T* dy = ptr<T>(y.grad) + h * y_head + begin;
+        const T* dy = ptr<T>(y.grad()) + h * y_head + begin;
         Gemm<T> g{
             out,   in,      rows, dy,         y_stride,    true, ptr<T>(x.value) + h * in, x.value.row_stride,
             false, nullptr, in,   add_weight, context.math};
-        set_wide_result(g, wide<T>(weight.grad) + h * out * in);
-        gemm(g, device);
+        set_wide_result(g, wide<T>(weight.grad()) + h * out * in);
+        if (!context.device.dry) gemm(g, device);
         if (!x.needs_grad()) continue;
-        gemm(Gemm<T>{rows, in, out, dy, y_stride, false, weight_as<T>(context, weight.value) + h * out * in,
-                     in, false, ptr<T>(x.grad) + h * in, x.grad.row_stride, add_x, context.math},
-             device);
+        const Gemm<T> args{rows,
+                           in,
+                           out,
+                           dy,
+                           y_stride,
+                           false,
+                           weight_as<T>(context, weight.value) + h * out * in,
+                           in,
+                           false,
+                           ptr<T>(x.grad()) + h * in,
+                           x.grad().row_stride,
+                           add_x,
+                           context.math};
+        if (!context.device.dry) gemm(args, device);
       }
     });
   });
@@ -55,11 +76,12 @@ Var add(Tape& tape, const Var& a, const Var& b) {
   const int64_t rows = a.value.rows(), width = a.value.width();
   const DType type = a.value.dtype;
   Var y = tape.make({rows, width}, type);
+  const bool dry = tape.context().device.dry;
   const auto copy = [=](auto element, auto device, const Tensor& from, const Tensor& to, bool adds) {
     using T = decltype(element);
-    kernels::copy_rows(
-        kernels::CopyRows<T>{rows, width, ptr<T>(from), from.row_stride, ptr<T>(to), to.row_stride, adds},
-        device);
+    const kernels::CopyRows<T> args{rows,       width,         ptr<T>(from), from.row_stride,
+                                    ptr<T>(to), to.row_stride, adds};
+    if (!dry) kernels::copy_rows(args, device);
   };
   tape.context().run_stored(type, [&](auto element, auto device) {
     copy(element, device, a.value, y.value, false);
@@ -68,7 +90,7 @@ Var add(Tape& tape, const Var& a, const Var& b) {
   tape.record("add", [=, context = tape.context()] {
     context.run_stored(type, [&](auto element, auto device) {
       for (const Var* v : {&a, &b})
-        if (v->needs_grad()) copy(element, device, y.grad, v->grad, claim(*v));
+        if (v->needs_grad()) copy(element, device, y.grad(), v->grad(), claim(*v));
     });
   });
   return y;
@@ -87,10 +109,9 @@ Var gated_rnn(Tape& tape, const Var& x, const Var& recurrent, const Var& bias, S
   shape.packed_rows = sequence.packed_rows;
   const DType type = x.value.dtype, sums = accumulator_dtype(type);
   Var y = tape.make({sequence.rows(), shape.units()}, type);
-  Tensor workspace;
-  on_device(tape.context().device, [&](auto device) {
-    workspace = tape.temporary({kernels::gated_rnn_workspace_size(shape, device)}, sums);
-  });
+  int64_t workspace = 0;
+  on_device(tape.context().device,
+            [&](auto device) { workspace = kernels::gated_rnn_workspace_size(shape, device); });
   const Tensor saved =
       tape.recording() ? tape.temporary({kernels::gated_rnn_saved_size(shape)}, sums) : Tensor{};
   tape.context().run_stored(type, [&](auto element, auto device) {
@@ -104,10 +125,10 @@ Var gated_rnn(Tape& tape, const Var& x, const Var& recurrent, const Var& bias, S
     p.y = ptr<T>(y.value);
     p.final_state = wide<T>(state);
     p.saved = wide<T>(saved);
-    p.workspace = wide<T>(workspace);
-    kernels::gated_rnn_forward(p, device);
+    p.workspace = tape.workspace<Accumulator<T>>(workspace);
+    if (!tape.context().device.dry) kernels::gated_rnn_forward(p, device);
   });
-  tape.record("gated rnn", [=, context = tape.context()] {
+  tape.record("gated rnn", [=, context = tape.context(), tape = &tape] {
     claim_first("a gated recurrence", x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -115,12 +136,12 @@ Var gated_rnn(Tape& tape, const Var& x, const Var& recurrent, const Var& bias, S
       p.shape = shape;
       p.recurrent = wide<T>(recurrent.value);
       p.saved = wide<T>(saved);
-      p.dy = ptr<T>(y.grad);
-      p.dx = ptr<T>(x.grad);
-      p.d_recurrent = wide<T>(recurrent.grad);
-      p.dbias = wide<T>(bias.grad);
-      p.workspace = wide<T>(workspace);
-      kernels::gated_rnn_backward(p, device);
+      p.dy = ptr<T>(y.grad());
+      p.dx = ptr<T>(x.grad());
+      p.d_recurrent = wide<T>(recurrent.grad());
+      p.dbias = wide<T>(bias.grad());
+      p.workspace = tape->workspace<Accumulator<T>>(workspace);
+      if (!context.device.dry) kernels::gated_rnn_backward(p, device);
     });
   });
   return y;
@@ -176,10 +197,9 @@ Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, Sequence seq
   shape.v_stride = values.row_stride;
   const DType type = q.value.dtype, sums = accumulator_dtype(type);
   Var o = tape.make({sequence.rows(), q.value.width()}, type);
-  Tensor workspace;
-  on_device(tape.context().device, [&](auto device) {
-    workspace = tape.temporary({kernels::attention_workspace_size(shape, device)}, sums);
-  });
+  int64_t workspace = 0;
+  on_device(tape.context().device,
+            [&](auto device) { workspace = kernels::attention_workspace_size(shape, device); });
   const Tensor lse =
       tape.recording() ? tape.temporary({sequence.batch * sequence.time * options.heads}, sums) : Tensor{};
   tape.context().run_stored(type, [&](auto element, auto device) {
@@ -191,10 +211,10 @@ Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, Sequence seq
     p.v = ptr<T>(values);
     p.o = ptr<T>(o.value);
     p.lse = wide<T>(lse);
-    p.workspace = wide<T>(workspace);
-    kernels::attention_forward(p, device);
+    p.workspace = tape.workspace<Accumulator<T>>(workspace);
+    if (!tape.context().device.dry) kernels::attention_forward(p, device);
   });
-  tape.record("attention", [=, context = tape.context()] {
+  tape.record("attention", [=, context = tape.context(), tape = &tape] {
     claim_first("attention", q, k, v);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
@@ -205,12 +225,12 @@ Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, Sequence seq
       p.v = ptr<T>(v.value);
       p.o = ptr<T>(o.value);
       p.lse = wide<T>(lse);
-      p.d_o = ptr<T>(o.grad);
-      p.dq = ptr<T>(q.grad);
-      p.dk = ptr<T>(k.grad);
-      p.dv = ptr<T>(v.grad);
-      p.workspace = wide<T>(workspace);
-      kernels::attention_backward(p, device);
+      p.d_o = ptr<T>(o.grad());
+      p.dq = ptr<T>(q.grad());
+      p.dk = ptr<T>(k.grad());
+      p.dv = ptr<T>(v.grad());
+      p.workspace = tape->workspace<Accumulator<T>>(workspace);
+      if (!context.device.dry) kernels::attention_backward(p, device);
     });
   });
   return o;
@@ -221,18 +241,16 @@ Var dense_recurrence(Tape& tape, const Var& a, Sequence sequence, int64_t heads,
   const kernels::DenseRecurrenceShape shape{sequence.batch,     sequence.time, heads, n,
                                             a.value.row_stride, plus_identity};
   Var h = tape.make({sequence.rows(), heads * n * n});
-  Tensor workspace;
-  on_device(tape.context().device, [&](auto device) {
-    workspace = tape.temporary({kernels::dense_recurrence_workspace_size(shape, device)});
-  });
+  int64_t workspace = 0;
+  on_device(tape.context().device,
+            [&](auto device) { workspace = kernels::dense_recurrence_workspace_size(shape, device); });
   tape.context().run([&](auto type, auto device) {
     using T = decltype(type);
-    kernels::dense_recurrence_forward(
-        kernels::DenseRecurrenceForward<T>{shape, a.value.as<T>(), state.as<T>(), h.value.as<T>(),
-                                           state.as<T>(), workspace.as<T>()},
-        device);
+    const kernels::DenseRecurrenceForward<T> args{
+        shape, a.value.as<T>(), state.as<T>(), h.value.as<T>(), state.as<T>(), tape.workspace<T>(workspace)};
+    if (!tape.context().device.dry) kernels::dense_recurrence_forward(args, device);
   });
-  tape.record("dense recurrence", [=, context = tape.context()] {
+  tape.record("dense recurrence", [=, context = tape.context(), tape = &tape] {
     claim_first("a dense recurrence", a);
     context.run([&](auto type, auto device) {
       using T = decltype(type);
@@ -240,10 +258,10 @@ Var dense_recurrence(Tape& tape, const Var& a, Sequence sequence, int64_t heads,
       p.shape = shape;
       p.a = a.value.as<T>();
       p.h = h.value.as<T>();
-      p.d_h = h.grad.as<T>();
-      p.da = a.grad.as<T>();
-      p.workspace = workspace.as<T>();
-      kernels::dense_recurrence_backward(p, device);
+      p.d_h = h.grad().as<T>();
+      p.da = a.grad().as<T>();
+      p.workspace = tape->workspace<T>(workspace);
+      if (!context.device.dry) kernels::dense_recurrence_backward(p, device);
     });
   });
   return h;
@@ -254,18 +272,23 @@ Var softmax(Tape& tape, const Var& x) {
   Var y = tape.make({rows, width});
   tape.context().run([&](auto type, auto device) {
     using T = decltype(type);
-    kernels::softmax_forward(
-        kernels::SoftmaxForward<T>{rows, width, x.value.as<T>(), x.value.row_stride, y.value.as<T>(), width},
-        device);
+    const kernels::SoftmaxForward<T> args{rows, width, x.value.as<T>(), x.value.row_stride, y.value.as<T>(),
+                                          width};
+    if (!tape.context().device.dry) kernels::softmax_forward(args, device);
   });
   tape.record("softmax", [=, context = tape.context()] {
     claim_first("a softmax", x);
     context.run([&](auto type, auto device) {
       using T = decltype(type);
-      kernels::softmax_backward(
-          kernels::SoftmaxBackward<T>{rows, width, y.value.as<T>(), width, y.grad.as<T>(), width,
-                                      x.grad.as<T>(), x.grad.row_stride},
-          device);
+      const kernels::SoftmaxBackward<T> args{rows,
+                                             width,
+                                             y.value.as<T>(),
+                                             width,
+                                             y.grad().as<T>(),
+                                             width,
+                                             x.grad().as<T>(),
+                                             x.grad().row_stride};
+      if (!context.device.dry) kernels::softmax_backward(args, device);
     });
   });
   return y;
@@ -284,18 +307,17 @@ Var pd_scan(Tape& tape, const Var& choice, const Var& gate, const Var& b, Sequen
   shape.gate_stride = gate.value.row_stride;
   shape.b_stride = b.value.row_stride;
   Var h = tape.make({sequence.rows(), gate.value.width()});
-  Tensor workspace;
-  on_device(tape.context().device, [&](auto device) {
-    workspace = tape.temporary({kernels::pd_scan_workspace_size(shape, device)});
-  });
+  int64_t workspace = 0;
+  on_device(tape.context().device,
+            [&](auto device) { workspace = kernels::pd_scan_workspace_size(shape, device); });
   tape.context().run([&](auto type, auto device) {
     using T = decltype(type);
-    kernels::pd_scan_forward(
-        kernels::PdScanForward<T>{shape, choice.value.as<T>(), gate.value.as<T>(), b.value.as<T>(),
-                                  state.as<T>(), h.value.as<T>(), state.as<T>(), workspace.as<T>()},
-        device);
+    const kernels::PdScanForward<T> args{
+        shape,         choice.value.as<T>(), gate.value.as<T>(), b.value.as<T>(),
+        state.as<T>(), h.value.as<T>(),      state.as<T>(),      tape.workspace<T>(workspace)};
+    if (!tape.context().device.dry) kernels::pd_scan_forward(args, device);
   });
-  tape.record("pd scan", [=, context = tape.context()] {
+  tape.record("pd scan", [=, context = tape.context(), tape = &tape] {
     claim_first("a PD scan", choice, gate, b);
     context.run([&](auto type, auto device) {
       using T = decltype(type);
@@ -304,12 +326,12 @@ Var pd_scan(Tape& tape, const Var& choice, const Var& gate, const Var& b, Sequen
       p.choice = choice.value.as<T>();
       p.gate = gate.value.as<T>();
       p.h = h.value.as<T>();
-      p.d_h = h.grad.as<T>();
-      p.d_choice = choice.grad.as<T>();
-      p.d_gate = gate.grad.as<T>();
-      p.db = b.grad.as<T>();
-      p.workspace = workspace.as<T>();
-      kernels::pd_scan_backward(p, device);
+      p.d_h = h.grad().as<T>();
+      p.d_choice = choice.grad().as<T>();
+      p.d_gate = gate.grad().as<T>();
+      p.db = b.grad().as<T>();
+      p.workspace = tape->workspace<T>(workspace);
+      if (!context.device.dry) kernels::pd_scan_backward(p, device);
     });
   });
   return h;

@@ -1,6 +1,7 @@
 // Reverse-mode differentiation over coarse, fused operators (autograd/ops.h). A tape runs one forward pass;
-// backward() replays the recorded closures in reverse. Values, gradients and closures live in the arena of
-// the tape, so a step of the same shapes allocates nothing after the first.
+// backward() replays the recorded closures in reverse. Everything lives in the arena of the tape, and no
+// longer than it is needed: a workspace as long as its operator, a gradient from its first use until the
+// operator that made its value has run backward, a value and what an operator saves as long as the same.
 #pragma once
 
 #include <cstddef>
@@ -18,19 +19,36 @@
 
 namespace signet::autograd {
 
-// A value and the place of its gradient. Cheap to copy. `grad` is empty when no gradient is wanted.
-// A gradient starts unwritten; the first operator to run backward into it overwrites, later ones add (see
-// claim). Column views share the storage of both and have a flag of their own; the parts of one value must be
-// disjoint, cover it, and all be used.
-struct Var {
-  Tensor value;
-  Tensor grad;
-  bool* written = nullptr;  // null for parameters: their gradients always add
-
-  bool needs_grad() const { return static_cast<bool>(grad); }
+// Memory of a gradient: taken from the arena when it is first asked for.
+struct GradientMemory {
+  Arena* arena;
+  int64_t bytes;
+  void* data;
+  GradientMemory* previous;  // of those that end with the same operator
 };
 
-// Whether the caller must add to v.grad (true) or may overwrite it (false). Marks it written.
+// A value and the place of its gradient. Cheap to copy. A gradient starts unwritten; the first operator to
+// run backward into it overwrites, later ones add (see claim). Column views share the storage of both and
+// have a flag of their own; the parts of one value must be disjoint, cover it, and all be used.
+struct Var {
+  Tensor value;
+  Tensor layout;                     // of the gradient: all but the address, unless it is a parameter's
+  GradientMemory* memory = nullptr;  // null for parameters
+  int64_t offset = 0;                // into it, in bytes
+  bool* written = nullptr;           // null for parameters: their gradients always add
+
+  bool needs_grad() const { return memory || layout; }
+  // Empty when no gradient is wanted. For backward, and for operators that make a gradient in forward.
+  Tensor grad() const {
+    Tensor g = layout;
+    if (!memory) return g;
+    if (!memory->data) memory->data = memory->arena->allocate(memory->bytes);
+    g.data = static_cast<char*>(memory->data) + offset;
+    return g;
+  }
+};
+
+// Whether the caller must add to the gradient of v (true) or may overwrite it (false). Marks it written.
 inline bool claim(const Var& v) {
   if (!v.written) return true;
   return std::exchange(*v.written, true);
@@ -112,16 +130,40 @@ class Tape {
   bool recording() const { return recording_; }
   DType dtype() const { return context_.dtype; }
   const Context& context() const { return context_; }
-  Arena& arena() { return arena_; }
 
+  // What lives until the operator that is being recorded has run backward. Without recording: to the end.
   Tensor temporary(Shape shape) { return temporary(shape, dtype()); }
-  Tensor temporary(Shape shape, DType type) { return arena_.tensor(shape, type); }
+  Tensor temporary(Shape shape, DType type) {
+    return Tensor(hold(shape.size() * dtype_size(type), held_), shape, type, arena_.kind());
+  }
+  // What lives until the operator, or its closure in backward, has ended.
+  template <class T>
+  T* workspace(int64_t elements) {
+    return static_cast<T*>(hold(elements * static_cast<int64_t>(sizeof(T)), scratch_));
+  }
+  // What sums of parameters' gradients that wait (Context::later) are made of.
+  template <class T>
+  T* until_sums(int64_t elements) {
+    const int64_t bytes = elements * static_cast<int64_t>(sizeof(T));
+    waiting_bytes_ += bytes;
+    return static_cast<T*>(hold(bytes, waiting_));
+  }
+  // What lives as long as the tape.
+  template <class T>
+  T* lasting(int64_t elements) {
+    return static_cast<T*>(arena_.allocate(elements * static_cast<int64_t>(sizeof(T))));
+  }
+
   // A fresh value for an operator's output, with a gradient when recording.
   Var make(Shape shape) { return make(shape, dtype()); }
   Var make(Shape shape, DType type) {
-    Var v{temporary(shape, type), {}, nullptr};
+    Var v;
+    v.value = temporary(shape, type);
     if (recording_) {
-      v.grad = temporary(shape, type);
+      v.layout = v.value;
+      v.layout.data = nullptr;
+      v.memory = gradients_ = new (host_.allocate(sizeof(GradientMemory)))
+          GradientMemory{&arena_, shape.size() * dtype_size(type), nullptr, gradients_};
       v.written = flag();
     }
     return v;
@@ -130,7 +172,7 @@ class Tape {
   Var make_rows(int64_t rows, int64_t width, DType type) {
     const int64_t unit = context_.device.cuda() ? 16 / dtype_size(type) : 1;
     const int64_t stride = (width + unit - 1) / unit * unit;
-    return stride == width ? make({rows, width}, type) : narrowed(make({rows, stride}, type), width);
+    return stride == width ? make({rows, width}, type) : view(make({rows, stride}, type), 0, width);
   }
   // `residual` takes y's gradient as its own: y = f(x) + residual. Nothing recorded later may use residual.
   Var make_sharing_gradient(int64_t rows, int64_t width, const Var& residual) {
@@ -141,11 +183,8 @@ class Tape {
   }
   // Columns [begin, begin + count) of a value.
   Var columns(const Var& v, int64_t begin, int64_t count) {
-    Var part{v.value.columns(begin, count), {}, nullptr};
-    if (v.needs_grad()) {
-      part.grad = v.grad.columns(begin, count);
-      part.written = flag();
-    }
+    Var part = view(v, begin, count);
+    part.written = v.needs_grad() ? flag() : nullptr;
     return part;
   }
 
@@ -158,38 +197,86 @@ class Tape {
     return &shared_->made;
   }
 
+  // Ends an operator that has nothing to do in backward.
+  void end(const char* op) {
+    context_.observe(op);
+    let_go(scratch_);
+  }
   // Ends the operator `op`: keeps `backward` for backward(). It must be trivially destructible: capture views
   // and numbers only.
   template <class F>
   void record(const char* op, F backward) {
     static_assert(std::is_trivially_destructible_v<F>);
-    context_.observe(op);
+    end(op);
     if (!recording_) return;
-    auto* node = new (host_.allocate(sizeof(Closure<F>)))
-        Closure<F>{{&Closure<F>::call, op, last_}, std::move(backward)};
+    auto* node = new (host_.allocate(sizeof(Closure<F>))) Closure<F>{
+        {&Closure<F>::call, op, last_, std::exchange(held_, nullptr), std::exchange(gradients_, nullptr)},
+        std::move(backward)};
     last_ = &node->base;
   }
 
   // Runs every closure, newest first, once.
   void backward() {
-    for (Node* node = last_; node; node = node->previous) {
-      node->call(node);
-      context_.observe(node->op, /*backward=*/true);
+    Held* const unowned = std::exchange(held_, nullptr);  // lives as long as the tape
+    backward_to(nullptr);
+    held_ = unowned;
+    finish_sums();
+  }
+
+  // y = f(x), of which nothing but x and y is kept: backward computes f again. f(const Var& x) -> Var records
+  // operators on this tape; of x it must be the last use, and of y's gradient no other may share the memory.
+  template <class F>
+  Var recomputed(const Var& x, F f) {
+    if (!recording_) return f(x);
+    const Mark before = mark();
+    Var y = f(x);
+    // Forget the operators in between, and what they hold but y.
+    GradientMemory* of_y = nullptr;
+    Held* kept = nullptr;
+    const auto forget = [&](Held* held, GradientMemory* gradients) {
+      while (held) {
+        Held* const each = std::exchange(held, held->previous);
+        const auto *begin = static_cast<const char*>(each->data),
+                   *at = static_cast<const char*>(y.value.data);
+        if (at >= begin && at < begin + each->bytes) {
+          each->previous = kept;
+          kept = each;
+        } else {
+          arena_.release(each->data, each->bytes);
+        }
+      }
+      for (; gradients; gradients = gradients->previous)
+        if (gradients == y.memory) of_y = gradients;
+    };
+    forget(held_, gradients_);
+    for (Node* node = last_; node != before.last; node = node->previous) forget(node->held, node->gradients);
+    last_ = before.last, shared_ = before.shared;
+    held_ = before.held, gradients_ = before.gradients;
+    while (kept) {
+      Held* const each = std::exchange(kept, kept->previous);
+      each->previous = held_;
+      held_ = each;
     }
-    last_ = nullptr;
+    if (of_y) {
+      of_y->previous = gradients_;
+      gradients_ = of_y;
+    }
+    record("recomputation", [=, tape = this] { tape->again(x, y, f); });
+    return y;
   }
 
  private:
-  // The first columns of a matrix.
-  static Var narrowed(Var v, int64_t width) {
-    v.value = v.value.columns(0, width);
-    if (v.grad) v.grad = v.grad.columns(0, width);
-    return v;
-  }
+  struct Held {
+    void* data;
+    int64_t bytes;
+    Held* previous;
+  };
   struct Node {
     void (*call)(Node*);
     const char* op;
     Node* previous;
+    Held* held;  // since the node before
+    GradientMemory* gradients;
   };
   template <class F>
   struct Closure {
@@ -203,14 +290,76 @@ class Tape {
     void* made;
     Shared* previous;
   };
-  bool* flag() { return new (host_.allocate(sizeof(bool))) bool(false); }
+  struct Mark {
+    Node* last;
+    Held* held;
+    GradientMemory* gradients;
+    Shared* shared;
+  };
+  Mark mark() { return {last_, std::exchange(held_, nullptr), std::exchange(gradients_, nullptr), shared_}; }
 
+  static Var view(Var v, int64_t begin, int64_t count) {
+    v.value = v.value.columns(begin, count);
+    if (!v.needs_grad()) return v;
+    const int64_t stride = v.layout.row_stride;
+    void* const data =
+        v.layout.data ? static_cast<char*>(v.layout.data) + begin * dtype_size(v.layout.dtype) : nullptr;
+    v.layout = Tensor(data, {v.layout.rows(), count}, v.layout.dtype, v.layout.device);
+    v.layout.row_stride = stride;
+    if (v.memory) v.offset += begin * dtype_size(v.layout.dtype);
+    return v;
+  }
+  bool* flag() { return new (host_.allocate(sizeof(bool))) bool(false); }
+  void* hold(int64_t bytes, Held*& list) {
+    void* const p = arena_.allocate(bytes);
+    list = new (host_.allocate(sizeof(Held))) Held{p, bytes, list};
+    return p;
+  }
+  void let_go(Held*& list) {
+    for (; list; list = list->previous) arena_.release(list->data, list->bytes);
+  }
+
+  void backward_to(Node* end) {
+    while (last_ != end) {
+      Node* const node = std::exchange(last_, last_->previous);
+      node->call(node);
+      context_.observe(node->op, /*backward=*/true);
+      let_go(scratch_);
+      let_go(node->held);
+      for (GradientMemory* each = node->gradients; each; each = each->previous)
+        if (each->data) arena_.release(std::exchange(each->data, nullptr), each->bytes);
+      if (waiting_bytes_ > kMostWaiting) finish_sums();
+    }
+  }
+  template <class F>
+  void again(const Var& x, const Var& y, const F& f) {
+    const Mark before = mark();
+    const Var same = f(x);
+    if (same.memory != y.memory)  // else x's, whose gradient y shares
+      same.memory->data = std::exchange(y.memory->data, nullptr);
+    backward_to(before.last);
+    let_go(held_);
+    held_ = before.held, gradients_ = before.gradients, shared_ = before.shared;
+  }
+  void finish_sums() {
+    on_device(context_.device, [&](auto where) {
+      if constexpr (std::is_same_v<decltype(where), Cuda>)
+        if (context_.later) context_.later->run(where);
+    });
+    let_go(waiting_);
+    waiting_bytes_ = 0;
+  }
+
+  static constexpr int64_t kMostWaiting = int64_t{64} << 20;
   Arena& arena_;
   Arena& host_;
   Context context_;
   bool recording_;
   Node* last_ = nullptr;
   Shared* shared_ = nullptr;
+  Held *held_ = nullptr, *scratch_ = nullptr, *waiting_ = nullptr;
+  int64_t waiting_bytes_ = 0;
+  GradientMemory* gradients_ = nullptr;
 };
 
 }  // namespace signet::autograd

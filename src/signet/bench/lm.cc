@@ -1,10 +1,13 @@
 #include "signet/bench/lm.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <memory>
 #include <numeric>
+#include <tuple>
 
 #include "signet/base/error.h"
 #include "signet/base/rng.h"
@@ -31,6 +34,8 @@ const LmPreset& find_preset(const std::string& name) {
 
 train::RunConfig config_of(const LmPreset& preset, const LmOptions& options) {
   std::vector<std::string> settings = preset.model;
+  settings.push_back(fmt::format("train.micro_batch={}", options.micro_batch));
+  settings.push_back("train.recompute=" + options.recompute);
   settings.insert(settings.end(), options.set.begin(), options.set.end());
   return train::resolve_config({"", "parity", options.model, settings});
 }
@@ -65,12 +70,26 @@ class LmTraining {
     model_.parameters().initialize(1, DType::kF32, weights_.data());
     train::StepOptions options;
     options.precision = device.cuda() ? Precision::kBf16 : Precision::kFp32;
+    options.recompute = config.train.recompute_level();
+    options.micro_batch = config.train.micro_batch;
     options.observer = observer;
     engine_ = train::make_step_engine(device, model_, options, weights_.data(), *optimizer_);
   }
   train::StepResult step(const tasks::Batch& batch, double lr = 3e-4) {
     engine_->submit(batch, lr, ++step_);
     return engine_->collect();
+  }
+  // As the trainer does: results are read late. Returns how many there were and the last loss.
+  std::pair<int64_t, double> run_for(const tasks::Batch& batch, double seconds) {
+    const Clock clock;
+    std::pair<int64_t, double> result;
+    do {
+      while (engine_->in_flight() < engine_->depth()) engine_->submit(batch, 3e-4, ++step_);
+      result.second = engine_->collect().batch.loss;
+      ++result.first;
+    } while (clock.seconds() < seconds || result.first < 3);
+    for (; engine_->in_flight() > 0; ++result.first) result.second = engine_->collect().batch.loss;
+    return result;
   }
   const models::Model& model() const { return model_; }
   const Values<float>& weights() const { return weights_; }
@@ -91,7 +110,7 @@ double slice_error(train::RunConfig config, int64_t vocabulary, int64_t context,
   const Values<double> weights = to_double(fast.weights());  // before the step changes them
   const auto got = fast.step(batch, 0);
   Values<double> gradient(weights.size());
-  train::BatchGradient exact(fast.model(), DType::kF64);
+  train::BatchGradient exact(fast.model(), {DType::kF64});
   const auto loss =
       exact.compute(const_cast<double*>(weights.data()), batch, gradient.data());  // reads them only
   const double norm = std::sqrt(std::inner_product(gradient.begin(), gradient.end(), gradient.begin(), 0.0));
@@ -101,7 +120,8 @@ double slice_error(train::RunConfig config, int64_t vocabulary, int64_t context,
 double matrix_weights(const models::Model& model) {
   double count = 0;
   for (const auto& info : model.parameters().infos())
-    if (info.matrix()) count += static_cast<double>(info.shape.size());
+    if (info.matrix() || (info.name == models::kEmbedding && model.config().tie_embeddings))
+      count += static_cast<double>(info.shape.size());
   return count;
 }
 
@@ -139,6 +159,7 @@ LmReport run_lm(const LmOptions& options, const Device& device) {
   report.precision = device.cuda() ? "bf16" : "fp32";
   report.batch = options.batch ? options.batch : preset.batch;
   report.context = options.context ? options.context : preset.context;
+  report.micro_batch = config.train.micro_batch, report.recompute = config.train.recompute;
   report.tolerance = device.cuda() ? 2e-2 : 1e-4;
   report.error = slice_error(config, preset.vocabulary, report.context, device);
   report.correct = report.error <= report.tolerance;
@@ -158,11 +179,8 @@ LmReport run_lm(const LmOptions& options, const Device& device) {
     training.step(batch);
     report.first_step_seconds = clock.seconds();
     for (int i = 0; i < 2; ++i) training.step(batch);
-    Clock timed;
-    do {
-      report.loss = training.step(batch).batch.loss;
-      ++report.steps;
-    } while (timed.seconds() < options.seconds || report.steps < 3);
+    const Clock timed;
+    std::tie(report.steps, report.loss) = training.run_for(batch, options.seconds);
     report.step_seconds = timed.seconds() / static_cast<double>(report.steps);
     if (device.cuda()) report.peak_bytes = free_before - free_gpu_memory();
   }

@@ -23,6 +23,8 @@ struct LmOptions {
   std::string preset = "10m", model = "deltanet";
   int64_t batch = 0, context = 0;  // sequences and their tokens; 0 = the preset's
   std::vector<std::string> set;    // more settings
+  int64_t micro_batch = 0;         // sequences that go through the model at once; 0 = all
+  std::string recompute = "none";  // as train.recompute
   double seconds = 3;              // to spend on steps, at least three
 };
 
@@ -33,7 +35,8 @@ struct LmOperator {
 
 struct LmReport {
   std::string preset, model, precision;
-  int64_t parameters = 0, batch = 0, context = 0, steps = 0;
+  int64_t parameters = 0, batch = 0, context = 0, steps = 0, micro_batch = 0;
+  std::string recompute;
   double error = 0, tolerance = 0;  // loss and gradient norm of the first two blocks against fp64
   bool correct = false;             // what follows is measured only then
   double step_seconds = 0, first_step_seconds = 0, loss = 0;

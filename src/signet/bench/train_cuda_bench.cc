@@ -162,7 +162,8 @@ double error(const Job& job, const Device& device, Precision precision) {
   std::copy(rounded.begin(), rounded.end(), weights.begin());
   tasks::Batch batch;
   fast.make_batch(0, kRows, batch);
-  const auto loss = train::BatchGradient(model, DType::kF64).compute(weights.data(), batch, gradient.data());
+  const auto loss =
+      train::BatchGradient(model, {DType::kF64}).compute(weights.data(), batch, gradient.data());
   const double norm = std::sqrt(std::inner_product(gradient.begin(), gradient.end(), gradient.begin(), 0.0));
   return std::max(std::abs(got.batch.loss - loss.loss) / loss.loss, std::abs(got.norm - norm) / norm);
 }

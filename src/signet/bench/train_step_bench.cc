@@ -21,7 +21,7 @@ class Step {
       : task_(tasks::make_task("parity")),
         model_(train::resolve_config({"", "parity", "deltanet", {"model.mlp=512"}}).model,
                task_->vocabulary(), task_->classes()),
-        gradient_(model_, DType::kF32),
+        gradient_(model_, {DType::kF32}),
         optimizer_(train::make_optimizer(model_.parameters(), DType::kF32, {})),
         weights_(static_cast<size_t>(model_.parameters().size())),
         buffer_(weights_.size()) {
@@ -41,7 +41,7 @@ class Step {
     make_batch(16);
     gradient_.compute(weights_.data(), batch_, buffer_.data());
     Values<double> weights = to_double(weights_), expected(weights_.size());
-    train::BatchGradient exact(model_, DType::kF64);
+    train::BatchGradient exact(model_, {DType::kF64});
     exact.compute(weights.data(), batch_, expected.data());
     return relative_error(buffer_, expected);
   }

@@ -25,9 +25,10 @@ void print_lm(const bench::LmReport& r, const bench::Ceilings& ceilings, bool cu
     return;
   }
   const double rate = r.matrix_flops / r.step_seconds;
-  fmt::print("{} {}: {:.1f} million parameters, {} x {} tokens a step, {}; two blocks are {:.1e} from fp64\n",
-             r.model, r.preset, static_cast<double>(r.parameters) / 1e6, r.batch, r.context, r.precision,
-             r.error);
+  fmt::print("{} {}: {:.1f} million parameters, {}; two blocks are {:.1e} from fp64\n", r.model, r.preset,
+             static_cast<double>(r.parameters) / 1e6, r.precision, r.error);
+  fmt::print("{} x {} tokens a step{}, recompute {}\n", r.batch, r.context,
+             r.micro_batch > 0 ? fmt::format(", {} sequences at once", r.micro_batch) : "", r.recompute);
   fmt::print("{:.2f} ms a step, {:.0f} tokens/s, {:.2f} TFLOP/s, {:.0f}% of the ceiling\n",
              r.step_seconds * 1e3, tokens_per_second(r), rate / 1e12, 100 * rate / ceiling(ceilings, cuda));
   fmt::print("the recurrence apart: {:.2f} TFLOP/s; first step after {:.1f} s; loss {:.4f}\n",
@@ -42,8 +43,10 @@ void print_lm(const bench::LmReport& r, const bench::Ceilings& ceilings, bool cu
 }
 
 nlohmann::ordered_json lm_json(const bench::LmReport& r, const bench::Ceilings& ceilings, bool cuda) {
-  nlohmann::ordered_json j = {{"model", r.model},         {"preset", r.preset},   {"precision", r.precision},
-                              {"batch", r.batch},         {"context", r.context}, {"error", r.error},
+  nlohmann::ordered_json j = {{"model", r.model},         {"preset", r.preset},
+                              {"precision", r.precision}, {"batch", r.batch},
+                              {"context", r.context},     {"micro_batch", r.micro_batch},
+                              {"recompute", r.recompute}, {"error", r.error},
                               {"tolerance", r.tolerance}, {"correct", r.correct}};
   if (!r.correct) return j;
   const double rate = r.matrix_flops / r.step_seconds;

@@ -31,6 +31,8 @@ class Bench final : public Verb {
     options.value("--model", lm_.model, "lm: its architecture");
     options.value("--batch", lm_.batch, "lm: sequences per step; 0 = the preset's");
     options.value("--context", lm_.context, "lm: tokens per sequence; 0 = the preset's");
+    options.value("--micro-batch", lm_.micro_batch, "lm: sequences at once; 0 = all");
+    options.value("--recompute", lm_.recompute, "lm: what backward computes again: none, mixer or block");
     options.values("--set", lm_.set, "lm: a setting of the model, such as model.householders=2");
     options.flag("--list", list_, "list the cases and run nothing");
     options.flag("--json", json_, "print one JSON object");
@@ -89,9 +91,10 @@ class Bench final : public Verb {
 
  private:
   int run_lm() {
-    for (const auto& [name, size] : {std::pair{"--batch", lm_.batch}, {"--context", lm_.context}})
+    for (const auto& [name, size] :
+         {std::pair{"--batch", lm_.batch}, {"--context", lm_.context}, {"--micro-batch", lm_.micro_batch}})
       if (size < 0 || size > 1 << 20)
-        fail(ErrorCode::kUsage, "{} {}: give a number from 1 to {}", name, size, 1 << 20);
+        fail(ErrorCode::kUsage, "{} {}: give a number from 0 to {}", name, size, 1 << 20);
     device_ = open_device(device_name_);
     lm_.seconds = seconds_;
     const bench::Ceilings ceilings = bench::measure_ceilings(std::min(seconds_, 0.3), device_);

@@ -87,6 +87,7 @@ void ModelConfig::describe(io::Fields& fields) {
                     "start of the head: normal = N(0, 0.02), linear = U(+-1/sqrt(width)), small = N(0, "
                     "sqrt(2 / (5 width)))",
                     {"normal", "linear", "small"});
+  fields.field("tie_embeddings", tie_embeddings, "the head's matrix is the embedding's");
   if (kinds.size() == 1) return kinds[0].describe(fields);
   for (auto& kind : kinds) fields.section(kind.architecture.c_str(), kind);
 }

@@ -38,6 +38,7 @@ struct ModelConfig {
   double embedding_init = 0.02;  // standard deviation
   // normal: N(0, 0.02); linear: U(+-1/sqrt(width)); small: N(0, sqrt(2 / (5 width)))
   std::string head_init = "normal";
+  bool tie_embeddings = false;     // the head is the embedding
   std::vector<BlockConfig> kinds;  // one per architecture
   std::vector<size_t> pattern;     // kinds of the first blocks; the others repeat them
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "signet/autograd/head_loss.h"
 #include "signet/models/registry.h"
 
 namespace signet::models {
@@ -40,7 +41,11 @@ ModelState::ModelState(const Model& model, int64_t batch, DType dtype, const Dev
 Model::Model(const ModelConfig& config, int64_t vocabulary, int64_t classes)
     : config_(config),
       norm_kind_(config.norm == "layer" ? NormKind::kLayer : NormKind::kRms),
-      vocabulary_(vocabulary) {
+      vocabulary_(vocabulary),
+      classes_(classes) {
+  if (config.tie_embeddings && vocabulary != classes)
+    bad_input("model.tie_embeddings needs as many answers as tokens, and there are {} and {}; leave it out",
+              classes, vocabulary);
   const int64_t width = config.width;
   embedding_ = parameters_.add(kEmbedding, {vocabulary, width}, normal_init(config.embedding_init));
   for (int64_t i = 0; i < config.blocks; ++i) {
@@ -61,6 +66,7 @@ Model::Model(const ModelConfig& config, int64_t vocabulary, int64_t classes)
     blocks_.push_back(std::move(block));
   }
   if (config.final_norm) final_norm_ = parameters_.add("norm.weight", {width}, constant_init(1));
+  if (config.tie_embeddings) return;
   const Init head = config.head_init == "linear"  ? linear_default_init(width)
                     : config.head_init == "small" ? normal_init(small_deviation(width))
                                                   : normal_init(0.02);
@@ -89,10 +95,7 @@ Model::Embedded Model::embed(Tape& tape, const Weights& weights, const int32_t* 
   Embedded out;
   out.x = autograd::gather_rows(tape, table, tokens, sequence.rows());
   // What the first block projects depends on the token alone: project the vocabulary when it is the smaller.
-  if (vocabulary_ > kSmallVocabulary || vocabulary_ * 2 > sequence.rows()) {
-    out.projected = project(tape, weights, blocks_[0], out.x);
-    return out;
-  }
+  if (vocabulary_ > kSmallVocabulary || vocabulary_ * 2 > sequence.rows()) return out;
   const Var projected = project(tape, weights, blocks_[0], table);
   const Mixer& mixer = *blocks_[0].mixer;
   const int64_t taps = whole ? mixer.window(tape) : 0;
@@ -108,28 +111,65 @@ Model::Embedded Model::embed(Tape& tape, const Weights& weights, const int32_t* 
   return out;
 }
 
-Var Model::forward(Tape& tape, const Weights& weights, const int32_t* tokens, Sequence sequence,
-                   const int32_t* scored, int64_t scored_rows, ModelState* state) const {
+Var Model::hidden(Tape& tape, const Weights& weights, const int32_t* tokens, Sequence sequence,
+                  const int32_t* scored, int64_t scored_rows, ModelState* state, Recompute recompute) const {
   if (state && !std::exchange(state->started, true))
     for (size_t i = 0; i < blocks_.size(); ++i)
       blocks_[i].mixer->start(weights, state->block(i), tape.context().device);
   const int32_t* const read = std::exchange(sequence.read, nullptr);
-  auto [x, projected, prepared] = embed(tape, weights, tokens, sequence, /*whole=*/!state);
+  const Embedded embedded = embed(tape, weights, tokens, sequence, /*whole=*/!state);
+  Var x = embedded.x;
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    const Block& block = blocks_[i];
-    if (i > 0) projected = project(tape, weights, block, x);
-    if (i + 1 == blocks_.size()) sequence.read = read;
-    Var mixed = i == 0 && prepared.heads.value
-                    ? block.mixer->mix_prepared(tape, weights, prepared, sequence)
-                    : block.mixer->mix(tape, weights, projected, sequence, state ? state->block(i) : nullptr);
-    if (i + 1 == blocks_.size() && scored) {  // after the last mixing only the scored rows matter
+    const Block* const block = &blocks_[i];
+    const bool last = i + 1 == blocks_.size();
+    if (last) sequence.read = read;
+    const Embedded given = i == 0 ? embedded : Embedded{};
+    Tensor* const carried = state ? state->block(i) : nullptr;
+    const auto mix = [=, this, &tape](const Var& rows) {
+      const Mixer& mixer = *block->mixer;
+      Var mixed;
+      if (given.prepared.heads.value)
+        mixed = mixer.mix_prepared(tape, weights, given.prepared, sequence);
+      else
+        mixed = mixer.mix(tape, weights,
+                          given.projected.value ? given.projected : project(tape, weights, *block, rows),
+                          sequence, carried);
+      if (!last || !scored) return mixer.finish(tape, weights, mixed, rows);
+      // After the last mixing only the scored rows matter.
       mixed = autograd::select_rows(tape, mixed, scored, scored_rows);
-      x = autograd::select_rows(tape, x, scored, scored_rows);
-    }
-    x = mlp(tape, weights, block, block.mixer->finish(tape, weights, mixed, x));
+      return mixer.finish(tape, weights, mixed, autograd::select_rows(tape, rows, scored, scored_rows));
+    };
+    const auto whole = [=, this, &tape](const Var& rows) { return mlp(tape, weights, *block, mix(rows)); };
+    // What the first block makes of a small vocabulary is made before it.
+    const bool alone = !given.projected.value && !given.prepared.heads.value;
+    if (recompute == Recompute::kBlock && alone)
+      x = tape.recomputed(x, whole);
+    else if (recompute == Recompute::kMixer && alone)
+      x = mlp(tape, weights, *block, tape.recomputed(x, mix));
+    else
+      x = whole(x);
   }
-  if (config_.final_norm) x = autograd::norm(tape, x, weights[final_norm_], norm_kind_, config_.norm_eps);
-  return autograd::linear(tape, x, weights[head_]);
+  return config_.final_norm ? autograd::norm(tape, x, weights[final_norm_], norm_kind_, config_.norm_eps) : x;
+}
+
+Var Model::logits(Tape& tape, const Weights& weights, const Var& hidden) const {
+  return autograd::linear(tape, hidden, weights[head_matrix()]);
+}
+
+void Model::loss(Tape& tape, const Weights& weights, const Var& hidden, const int32_t* targets, int64_t count,
+                 double* loss_sum, int32_t* predictions, const autograd::LossOptions& options,
+                 const autograd::CapturedLoss& captured) const {
+  if (classes_ > kSmallVocabulary)
+    autograd::head_loss(tape, hidden, weights[head_matrix()], targets, count, loss_sum, predictions, options,
+                        captured);
+  else
+    autograd::cross_entropy(tape, logits(tape, weights, hidden), targets, count, loss_sum, predictions,
+                            options, captured);
+}
+
+Var Model::forward(Tape& tape, const Weights& weights, const int32_t* tokens, Sequence sequence,
+                   const int32_t* scored, int64_t scored_rows, ModelState* state) const {
+  return logits(tape, weights, hidden(tape, weights, tokens, sequence, scored, scored_rows, state));
 }
 
 bool Model::packs(DType type, int64_t time) const {
@@ -145,7 +185,7 @@ bool Model::takes_noise() const {
 double Model::train_flops_per_token(double length) const {
   double forward = 0;
   for (const auto& info : parameters_.infos())
-    if (info.name != kEmbedding && info.name.ends_with(".weight"))
+    if ((info.name != kEmbedding || config_.tie_embeddings) && info.name.ends_with(".weight"))
       forward += 2 * static_cast<double>(info.shape.size());
   for (const auto& block : blocks_) forward += block.mixer->recurrence_flops(length);
   return 3 * forward;
@@ -157,7 +197,7 @@ std::vector<Tensor> Model::eigenvalues(Tape& tape, const Weights& weights, const
   auto [x, projected, prepared] = embed(tape, weights, tokens, sequence, /*whole=*/false);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const Block& block = blocks_[i];
-    if (i > 0) projected = project(tape, weights, block, x);
+    if (i > 0 || !projected.value) projected = project(tape, weights, block, x);
     result.push_back(block.mixer->eigenvalues(tape, weights, projected, sequence));
     const Var mixed = block.mixer->mix(tape, weights, projected, sequence, nullptr);
     x = mlp(tape, weights, block, block.mixer->finish(tape, weights, mixed, x));

@@ -26,6 +26,10 @@ class ModelState {
   std::vector<std::vector<Tensor>> tensors_;  // [block][state tensor]
 };
 
+// What backward computes again, instead of keeping it: nothing, what is between the inputs and the outputs of
+// mixers, or of whole blocks. The bits are the same.
+enum class Recompute { kNone, kMixer, kBlock };
+
 class Model {
  public:
   Model(const ModelConfig& config, int64_t vocabulary, int64_t classes);
@@ -39,9 +43,20 @@ class Model {
   bool packs(DType type, int64_t time) const;
   bool takes_noise() const;  // whether every mixer does
 
-  // Logits [scored, classes] at the rows named by `scored` (row = b * time + t), or at every row when it is
-  // null. tokens [batch * time] must lie in [0, vocabulary) and, like `scored`, outlive the tape. With
-  // `state` the sequences continue from it and it is replaced.
+  // What the head reads, [scored, width], at the rows named by `scored` (row = b * time + t), or at every row
+  // when it is null. tokens [batch * time] must lie in [0, vocabulary) and, like `scored`, outlive the tape.
+  // With `state` the sequences continue from it and it is replaced.
+  Var hidden(Tape& tape, const Weights& weights, const int32_t* tokens, Sequence sequence,
+             const int32_t* scored, int64_t scored_rows, ModelState* state = nullptr,
+             Recompute recompute = Recompute::kNone) const;
+  // Its logits, [scored, classes].
+  Var logits(Tape& tape, const Weights& weights, const Var& hidden) const;
+  // Loss of the logits and its gradient, as autograd::cross_entropy; with many classes the logits never
+  // exist.
+  void loss(Tape& tape, const Weights& weights, const Var& hidden, const int32_t* targets, int64_t count,
+            double* loss_sum, int32_t* predictions, const autograd::LossOptions& options = {},
+            const autograd::CapturedLoss& captured = {}) const;
+  // logits(hidden(..)).
   Var forward(Tape& tape, const Weights& weights, const int32_t* tokens, Sequence sequence,
               const int32_t* scored, int64_t scored_rows, ModelState* state = nullptr) const;
 
@@ -61,11 +76,12 @@ class Model {
     int mixer_norm = 0, mlp_norm = 0, gate = 0, up = 0, down = 0;
     std::unique_ptr<Mixer> mixer;
   };
+  int head_matrix() const { return config_.tie_embeddings ? embedding_ : head_; }
   // The mixer's projection of the block's input rows.
   Var project(Tape& tape, const Weights& weights, const Block& block, const Var& x) const;
   Var mlp(Tape& tape, const Weights& weights, const Block& block, const Var& x) const;
-  // Input rows [batch * time, width] and either their projection in the first block or, of `whole` sequences,
-  // what its mixer prepares from it.
+  // Input rows [batch * time, width]; of a small vocabulary also either their projection in the first block
+  // or, of `whole` sequences, what its mixer prepares from it.
   struct Embedded {
     Var x, projected;
     autograd::PreparedHeads prepared;
@@ -75,7 +91,7 @@ class Model {
 
   ModelConfig config_;
   kernels::NormKind norm_kind_;
-  int64_t vocabulary_;
+  int64_t vocabulary_, classes_;
   Parameters parameters_;
   int embedding_ = 0, final_norm_ = 0, head_ = 0;
   std::vector<Block> blocks_;

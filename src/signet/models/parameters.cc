@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 
 #include "signet/base/thread_pool.h"
 
@@ -51,11 +50,25 @@ int Parameters::add(std::string name, Shape shape, Init init, bool decay) {
 void Parameters::initialize(uint64_t seed, DType dtype, void* values) const {
   with_dtype(dtype, [&](auto type) {
     using T = decltype(type);
-    parallel_for(static_cast<int64_t>(infos_.size()), 1, [&](int64_t begin, int64_t end) {
-      for (const auto& info : std::span(infos_).subspan(begin, end - begin)) {
-        Rng rng(seed, name_stream(info.name));
-        T* out = static_cast<T*>(values) + info.offset;
-        for (int64_t i = 0; i < info.shape.size(); ++i) out[i] = static_cast<T>(info.init(rng, i));
+    // The largest first, each to the thread that has the least to do.
+    std::vector<const ParameterInfo*> order;
+    for (const auto& info : infos_) order.push_back(&info);
+    std::stable_sort(order.begin(), order.end(),
+                     [](const auto* a, const auto* b) { return a->shape.size() > b->shape.size(); });
+    std::vector<std::vector<const ParameterInfo*>> parts(static_cast<size_t>(thread_count()));
+    std::vector<int64_t> load(parts.size());
+    for (const ParameterInfo* info : order) {
+      const auto least = std::min_element(load.begin(), load.end()) - load.begin();
+      parts[least].push_back(info);
+      load[least] += info->shape.size();
+    }
+    parallel_for(static_cast<int64_t>(parts.size()), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; ++part) {
+        for (const ParameterInfo* info : parts[part]) {
+          Rng rng(seed, name_stream(info->name));
+          T* out = static_cast<T*>(values) + info->offset;
+          for (int64_t i = 0; i < info->shape.size(); ++i) out[i] = static_cast<T>(info->init(rng, i));
+        }
       }
     });
   });
@@ -63,8 +76,9 @@ void Parameters::initialize(uint64_t seed, DType dtype, void* values) const {
 
 autograd::Var Weights::view(int id, Shape shape) const {
   const int64_t bytes = parameters_->infos()[id].offset * dtype_size(dtype_);
-  autograd::Var v{Tensor(static_cast<char*>(values_) + bytes, shape, dtype_), {}, nullptr};
-  if (gradients_) v.grad = Tensor(static_cast<char*>(gradients_) + bytes, shape, dtype_);
+  autograd::Var v;
+  v.value = Tensor(static_cast<char*>(values_) + bytes, shape, dtype_);
+  if (gradients_) v.layout = Tensor(static_cast<char*>(gradients_) + bytes, shape, dtype_);
   return v;
 }
 

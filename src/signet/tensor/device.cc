@@ -142,6 +142,7 @@ void copy_bytes(void* to, const void* from, int64_t bytes) {
 
 #ifdef SIGNET_WITH_CUDA
 void copy_to_device(const Device& device, void* to, const void* from, int64_t bytes) {
+  if (device.dry) return;
   if (!device.cuda()) {
     copy_bytes(to, from, bytes);
     return;
@@ -151,6 +152,7 @@ void copy_to_device(const Device& device, void* to, const void* from, int64_t by
              "copy to the GPU");
 }
 void copy_to_host(const Device& device, void* to, const void* from, int64_t bytes) {
+  if (device.dry) return;
   if (!device.cuda()) {
     copy_bytes(to, from, bytes);
     return;
@@ -161,6 +163,7 @@ void copy_to_host(const Device& device, void* to, const void* from, int64_t byte
   synchronize(device);
 }
 void copy_within(const Device& device, void* to, const void* from, int64_t bytes) {
+  if (device.dry) return;
   if (!device.cuda()) {
     copy_bytes(to, from, bytes);
     return;
@@ -170,6 +173,7 @@ void copy_within(const Device& device, void* to, const void* from, int64_t bytes
              "copy on the GPU");
 }
 void fill_zero(const Device& device, void* to, int64_t bytes) {
+  if (device.dry) return;
   if (!device.cuda()) {
     std::memset(to, 0, static_cast<size_t>(bytes));
     return;
@@ -181,10 +185,18 @@ void synchronize(const Device& device) {
   if (device.cuda()) check_cuda(cudaStreamSynchronize(stream_of(Cuda{device.stream})), "a GPU kernel");
 }
 #else
-void copy_to_device(const Device&, void* to, const void* from, int64_t bytes) { copy_bytes(to, from, bytes); }
-void copy_to_host(const Device&, void* to, const void* from, int64_t bytes) { copy_bytes(to, from, bytes); }
-void copy_within(const Device&, void* to, const void* from, int64_t bytes) { copy_bytes(to, from, bytes); }
-void fill_zero(const Device&, void* to, int64_t bytes) { std::memset(to, 0, static_cast<size_t>(bytes)); }
+void copy_to_device(const Device& device, void* to, const void* from, int64_t bytes) {
+  if (!device.dry) copy_bytes(to, from, bytes);
+}
+void copy_to_host(const Device& device, void* to, const void* from, int64_t bytes) {
+  if (!device.dry) copy_bytes(to, from, bytes);
+}
+void copy_within(const Device& device, void* to, const void* from, int64_t bytes) {
+  if (!device.dry) copy_bytes(to, from, bytes);
+}
+void fill_zero(const Device& device, void* to, int64_t bytes) {
+  if (!device.dry) std::memset(to, 0, static_cast<size_t>(bytes));
+}
 void synchronize(const Device&) {}
 #endif
 

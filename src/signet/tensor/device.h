@@ -15,6 +15,7 @@ namespace signet {
 struct Device {
   DeviceKind kind = DeviceKind::kCpu;
   void* stream = nullptr;  // a cudaStream_t on the GPU
+  bool dry = false;        // nothing runs and no memory is touched: a pass only shows what it would need
 
   bool cuda() const { return kind == DeviceKind::kCuda; }
 };
@@ -69,7 +70,7 @@ int64_t gpu_allocations();
 int64_t free_gpu_memory();
 
 // Copies between host memory and the memory of `device`, and fills; in stream order on the GPU. copy_to_host
-// waits until the bytes are there.
+// waits until the bytes are there. Nothing on a dry device.
 void copy_to_device(const Device& device, void* to, const void* from, int64_t bytes);
 void copy_to_host(const Device& device, void* to, const void* from, int64_t bytes);
 void copy_within(const Device& device, void* to, const void* from, int64_t bytes);

@@ -11,13 +11,18 @@ using autograd::Sequence;
 using autograd::Tape;
 using models::Weights;
 
-BatchGradient::BatchGradient(const models::Model& model, DType dtype, autograd::LossOptions loss,
-                             autograd::NoiseOptions noise, autograd::Observer* observer)
-    : model_(model), dtype_(dtype), loss_(loss), noise_(noise), observer_(observer), groups_(kGroups) {}
+BatchGradient::BatchGradient(const models::Model& model, const StepOptions& options)
+    : model_(model), options_(options), groups_(kGroups) {}
+
+int64_t BatchGradient::shard_rows(const StepOptions& options, int64_t time) {
+  constexpr int64_t kShardTokens = 1536;
+  const int64_t rows = std::max<int64_t>(1, kShardTokens / std::max<int64_t>(1, time));
+  return options.micro_batch > 0 ? std::min(rows, options.micro_batch) : rows;
+}
 
 int64_t BatchGradient::arena_bytes() const {
   int64_t bytes = 0;
-  for (const auto& group : groups_) bytes += group.arena.bytes_reserved();
+  for (const auto& group : groups_) bytes += group.arena.bytes_reserved() + group.host.bytes_reserved();
   return bytes;
 }
 
@@ -26,29 +31,30 @@ void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& b
   group.loss = {};
   group.used = begin < end;
   if (!group.used) return;
-  group.gradient.assign(static_cast<size_t>(model_.parameters().size() * dtype_size(dtype_)), 0);
-  const int64_t per_shard = std::max<int64_t>(1, kShardTokens / std::max<int64_t>(1, batch.time));
+  group.gradient.assign(static_cast<size_t>(model_.parameters().size() * dtype_size(options_.dtype)), 0);
+  const int64_t per_shard = shard_rows(options_, batch.time);
   for (int64_t first = begin; first < end; first += per_shard) {
     const int64_t rows = std::min(per_shard, end - first);
     group.arena.reset();
-    const autograd::Noise noise{noise_, step, nullptr, first, rows};
-    autograd::Context context{dtype_, {}};
-    if (noise_.deviation > 0) context.noise = &noise;
-    context.observer = observer_;
+    group.host.reset();
+    const autograd::Noise noise{options_.noise, step, nullptr, first, rows};
+    autograd::Context context{options_.dtype, {}};
+    if (options_.noise.deviation > 0) context.noise = &noise;
+    context.observer = options_.observer;
     context.observe("");
-    Tape tape(group.arena, group.arena, context, /*recording=*/true);
-    const Weights view(model_.parameters(), dtype_, weights, group.gradient.data());
+    Tape tape(group.arena, group.host, context, /*recording=*/true);
+    const Weights view(model_.parameters(), options_.dtype, weights, group.gradient.data());
     const int64_t scored = batch.dense ? rows * batch.time : rows;
     group.predictions.resize(static_cast<size_t>(scored));
     group.scored.clear();
     for (int64_t r = 0; r < rows && !batch.dense; ++r)
       group.scored.push_back(static_cast<int32_t>(r * batch.time + batch.lengths[first + r] - 1));
     const int32_t* targets = batch.targets.data() + (batch.dense ? first * batch.time : first);
-    const autograd::Var logits =
-        model_.forward(tape, view, batch.tokens.data() + first * batch.time, Sequence{rows, batch.time},
-                       batch.dense ? nullptr : group.scored.data(), scored);
+    const autograd::Var hidden =
+        model_.hidden(tape, view, batch.tokens.data() + first * batch.time, Sequence{rows, batch.time},
+                      batch.dense ? nullptr : group.scored.data(), scored, nullptr, options_.recompute);
     double loss = 0;
-    autograd::cross_entropy(tape, logits, targets, scored_total, &loss, group.predictions.data(), loss_);
+    model_.loss(tape, view, hidden, targets, scored_total, &loss, group.predictions.data(), options_.loss);
     group.loss.loss += loss;
     tape.backward();
     for (int64_t i = 0; i < scored; ++i) {
@@ -74,7 +80,7 @@ BatchLoss BatchGradient::compute(void* weights, const tasks::Batch& batch, void*
     total.correct += group.loss.correct;
   }
   total.loss /= static_cast<double>(std::max<int64_t>(1, total.scored));
-  with_dtype(dtype_, [&](auto type) {
+  with_dtype(options_.dtype, [&](auto type) {
     using T = decltype(type);
     T* out = static_cast<T*>(gradient);
     constexpr int64_t kGrain = 1 << 15;
@@ -88,6 +94,32 @@ BatchLoss BatchGradient::compute(void* weights, const tasks::Batch& batch, void*
     });
   });
   return total;
+}
+
+StepMemory BatchGradient::memory(const models::Model& model, const StepOptions& options, int64_t rows,
+                                 int64_t time, bool dense) {
+  const int64_t groups = std::min(rows, kGroups);
+  const int64_t shard = std::min((rows + kGroups - 1) / kGroups, shard_rows(options, time));
+  Arena arena = Arena::measuring(DeviceKind::kCpu), host;
+  autograd::Context context{options.dtype, {}};
+  context.device.dry = true;
+  Tape tape(arena, host, context, /*recording=*/true);
+  const int64_t bytes = model.parameters().size() * dtype_size(options.dtype);
+  // Addresses that nobody reads.
+  char* const nowhere = reinterpret_cast<char*>(int64_t{1} << 40);
+  const Weights view(model.parameters(), options.dtype, nowhere, nowhere + bytes);
+  const auto* tokens = reinterpret_cast<const int32_t*>(nowhere);
+  const int64_t scored = dense ? shard * time : shard;
+  double loss = 0;
+  const autograd::Var hidden = model.hidden(tape, view, tokens, Sequence{shard, time},
+                                            dense ? nullptr : tokens, scored, nullptr, options.recompute);
+  StepMemory memory;
+  memory.activations = groups * arena.used();
+  model.loss(tape, view, hidden, tokens, scored, &loss, nullptr, options.loss);
+  tape.backward();
+  memory.workspaces = groups * arena.peak() - memory.activations;
+  memory.gradients = groups * bytes;
+  return memory;
 }
 
 }  // namespace signet::train

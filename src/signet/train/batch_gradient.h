@@ -10,8 +10,21 @@
 #include "signet/models/model.h"
 #include "signet/tasks/task.h"
 #include "signet/tensor/arena.h"
+#include "signet/train/config.h"
 
 namespace signet::train {
+
+// How steps are computed.
+struct StepOptions {
+  DType dtype = DType::kF32;
+  Precision precision = Precision::kFp32;
+  autograd::LossOptions loss = {};
+  autograd::NoiseOptions noise = {};
+  models::Recompute recompute = models::Recompute::kNone;
+  // The most sequences that go through the model at once; 0 = all of a batch. Gradients of the parts add up.
+  int64_t micro_batch = 0;
+  autograd::Observer* observer = nullptr;  // of every step; on the GPU they are then not replayed as graphs
+};
 
 struct BatchLoss {
   double loss = 0;      // mean over scored positions
@@ -19,22 +32,33 @@ struct BatchLoss {
   int64_t correct = 0;  // of them
 };
 
+// Bytes that one pass takes besides parameters and their gradient.
+struct StepMemory {
+  int64_t activations = 0;  // what lives from forward to backward
+  int64_t workspaces = 0;   // what comes on top at the highest point: workspaces and gradients of activations
+  int64_t gradients = 0;    // copies of the parameters' gradient besides the one
+  int64_t sum() const { return activations + workspaces + gradients; }
+};
+
 class BatchGradient {
  public:
-  BatchGradient(const models::Model& model, DType dtype, autograd::LossOptions loss = {},
-                autograd::NoiseOptions noise = {}, autograd::Observer* observer = nullptr);
+  BatchGradient(const models::Model& model, const StepOptions& options);
 
   // Overwrites `gradient` (parameters().size() elements). The noise is that of update `step`.
   BatchLoss compute(void* weights, const tasks::Batch& batch, void* gradient, int64_t step = 1);
 
   int64_t arena_bytes() const;
+  // Of a batch of `rows` sequences of `time` tokens: what arenas and gradients of groups take.
+  static StepMemory memory(const models::Model& model, const StepOptions& options, int64_t rows, int64_t time,
+                           bool dense);
 
  private:
   static constexpr int64_t kGroups = 8;
-  static constexpr int64_t kShardTokens = 1536;  // activations of a shard stay near the caches
+  // Sequences that go through the model at once: their activations stay near the caches.
+  static int64_t shard_rows(const StepOptions& options, int64_t time);
 
   struct Group {
-    Arena arena;
+    Arena arena, host;
     std::vector<char> gradient;  // made when the group first has rows
     bool used = false;           // in the last batch
     std::vector<int32_t> scored, predictions;
@@ -44,10 +68,7 @@ class BatchGradient {
                  int64_t scored, int64_t step);
 
   const models::Model& model_;
-  DType dtype_;
-  autograd::LossOptions loss_;
-  autograd::NoiseOptions noise_;
-  autograd::Observer* observer_;
+  StepOptions options_;
   std::vector<Group> groups_;
 };
 

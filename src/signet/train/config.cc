@@ -102,6 +102,13 @@ std::string TaskConfig::title() const {
 void TrainConfig::describe(io::Fields& fields) {
   fields.field("steps", steps, "updates", {0, int64_t{1} << 40});
   fields.field("batch", batch, "sequences per update", {1, 1 << 20});
+  fields.field("micro_batch", micro_batch,
+               "sequences that go through the model at once, so that a large batch fits into memory; 0 = all",
+               {0, 1 << 20});
+  fields.field_enum("recompute", recompute,
+                    "what the backward pass computes again instead of keeping it: mixer, of every block the "
+                    "mixer's part; block, all of it. Saves memory, costs time, changes no bit",
+                    {"none", "mixer", "block"});
   fields.field(
       "dataset", dataset,
       "samples of the training set, gone through in the same order again and again; 0 = always fresh ones",
@@ -161,6 +168,12 @@ void TrainConfig::describe(io::Fields& fields) {
 
 OptimizerOptions TrainConfig::optimizer_options() const {
   return {beta1, beta2, eps, weight_decay, clip, decays == "matrices"};
+}
+
+models::Recompute TrainConfig::recompute_level() const {
+  return recompute == "block"   ? models::Recompute::kBlock
+         : recompute == "mixer" ? models::Recompute::kMixer
+                                : models::Recompute::kNone;
 }
 
 double TrainConfig::lr_at(int64_t step) const {

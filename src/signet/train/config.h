@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "signet/io/config_schema.h"
-#include "signet/models/config.h"
+#include "signet/models/model.h"
 #include "signet/tasks/automaton_task.h"
 #include "signet/tensor/device.h"
 #include "signet/tensor/tensor.h"
@@ -36,6 +36,8 @@ const char* precision_name(Precision precision);
 
 struct TrainConfig {
   int64_t steps = 20000, batch = 256;
+  int64_t micro_batch = 0;                 // sequences that go through the model at once; 0 = all
+  std::string recompute = "none";          // what backward computes again
   int64_t dataset = 0;                     // samples gone through again and again; 0 = always fresh ones
   int64_t min_length = 0, max_length = 0;  // 0 = the task's
   int64_t curriculum = 0;                  // updates over which the longest length grows from the shortest
@@ -54,6 +56,7 @@ struct TrainConfig {
 
   void describe(io::Fields& fields);
   OptimizerOptions optimizer_options() const;
+  models::Recompute recompute_level() const;
   // Learning rate of update `step`, counted from 1: linear warm-up, then by the schedule.
   double lr_at(int64_t step) const;
   // Lengths of the batch of update `step` under the curriculum.

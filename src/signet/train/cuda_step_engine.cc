@@ -1,7 +1,8 @@
-// The training step on the GPU: forward, backward, clipping, the check for finite numbers and AdamW of one
-// batch shape are one CUDA graph, captured on the shape's second use. The host copies a batch to the GPU,
-// launches, and reads the loss a few steps later; it never waits in between. A step whose loss or gradient is
-// not finite changes no weight, and neither does any step after it: the GPU itself decides that.
+// The training step on the GPU: forward, backward and the optimiser's update of one batch shape are one CUDA
+// graph, captured on the shape's second use; a batch in several parts has a graph for each of their shapes.
+// The host copies a batch to the GPU, launches, and reads the loss a few steps later; it never waits in
+// between. A step whose loss or gradient is not finite changes no weight, and neither does any step after it:
+// the GPU itself decides that.
 #ifdef SIGNET_WITH_CUDA
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "signet/autograd/ops.h"
+#include "signet/base/thread_pool.h"
 #include "signet/tensor/cuda_check.h"
 #include "signet/train/step_engine.h"
 
@@ -35,8 +37,8 @@ int64_t padded_time(int64_t time) {
 int64_t packing_unit(int64_t tokens) {
   return std::max<int64_t>(64, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(tokens))) / 32);
 }
-int64_t packed_tokens(const tasks::Batch& batch) {
-  const auto tokens = std::accumulate(batch.lengths.begin(), batch.lengths.end(), int64_t{0});
+int64_t packed_tokens(const tasks::Batch& batch, int64_t begin, int64_t end) {
+  const auto tokens = std::accumulate(batch.lengths.begin() + begin, batch.lengths.begin() + end, int64_t{0});
   const int64_t unit = packing_unit(std::max<int64_t>(tokens, 1));
   return (tokens + unit - 1) / unit * unit;
 }
@@ -118,6 +120,106 @@ struct Header {
   double scored = 0;
 };
 
+// Behind a Header the tokens, which of their rows are scored (unless all are) and the targets. Where
+// nothing but the scored token of each sequence and those before it are copied, also the offsets of the
+// sequences, in front of the tokens and again (in 32 bits) behind the targets, and the rows that theirs
+// would be if they were padded.
+struct PassShape {
+  CudaGraph graph;
+  int64_t generation = -1;  // of the arena, when the graph was captured
+  int64_t uses = 0, rows = 0, time = 0, tokens = 0, scored_rows = 0, bytes = 0;
+  int64_t sequences = 0;  // rows, and packed some more that take the tokens behind the last row
+  bool dense = false, packed = false;
+  // Of the parts of a batch: the first clears the gradient, the last is followed by the update.
+  bool first = true, last = true;
+  int64_t first_row = 0;  // in the batch, where there is noise
+  DeviceBuffer input;
+
+  void lay_out() {
+    sequences = rows + (packed ? (packing_unit(tokens) + time - 1) / time : 0);
+    scored_rows = dense ? tokens : rows;
+    bytes = end();
+  }
+
+  int64_t tokens_at() const {
+    return int64_t{sizeof(Header)} + (packed ? (sequences + 1) * int64_t{sizeof(int64_t)} : 0);
+  }
+  int64_t scored_at() const { return tokens_at() + tokens * int64_t{sizeof(int32_t)}; }
+  int64_t targets_at() const { return scored_at() + (dense ? 0 : sequences * int64_t{sizeof(int32_t)}); }
+  int64_t offsets_at() const { return targets_at() + scored_rows * int64_t{sizeof(int32_t)}; }
+  int64_t padded_at() const { return offsets_at() + (sequences + 1) * int64_t{sizeof(int32_t)}; }
+  int64_t end() const { return packed ? padded_at() + tokens * int64_t{sizeof(int32_t)} : offsets_at(); }
+};
+
+// One part of a batch through the model and back, with its loss. On a dry device it only allocates.
+struct Pass {
+  const models::Model& model;
+  const StepOptions& options;
+  Device device;
+  void *weights = nullptr, *gradient = nullptr;
+  const bf16* narrow = nullptr;
+  ColumnSums* sums = nullptr;
+
+  // Room for 7 rows of any matrix behind the last one.
+  static int64_t slack(const models::Parameters& parameters) {
+    int64_t widest = 0;
+    for (const auto& info : parameters.infos()) widest = std::max(widest, info.shape.last());
+    return 8 * widest;
+  }
+
+  // `input` is laid out as the shape says, in device memory. Returns the bytes that live when the loss is
+  // due.
+  int64_t run(const PassShape& shape, char* input, Outcome* outcome, Arena& arena, Arena& host) const {
+    auto* const header = reinterpret_cast<Header*>(input);
+    const auto at = [&](int64_t offset) { return reinterpret_cast<const int32_t*>(input + offset); };
+    Context context{options.precision == Precision::kBf16 ? DType::kBF16 : DType::kF32, device};
+    context.math = options.precision == Precision::kFp32 ? GemmMath::kFp32 : GemmMath::kTf32;
+    context.parameters = static_cast<const float*>(weights);
+    context.narrow_parameters = narrow;
+    context.slack = slack(model.parameters());
+    context.later = sums;
+    context.observer = options.observer;
+    const autograd::Noise noise{options.noise, 0, &header->schedule.step, shape.first_row, shape.rows};
+    if (options.noise.deviation > 0) context.noise = &noise;
+    Tape tape(arena, host, context, /*recording=*/true);
+    const models::Weights view(model.parameters(), DType::kF32, weights, gradient);
+    // One position of each sequence, or all of them.
+    const int32_t* const scored = shape.dense ? nullptr : at(shape.scored_at());
+    autograd::Sequence sequence{shape.sequences, shape.time, scored};
+    if (shape.packed) {
+      sequence.offsets = at(shape.offsets_at());
+      sequence.padded = at(shape.padded_at());
+      sequence.wide_offsets = reinterpret_cast<const int64_t*>(input + sizeof(Header));
+      sequence.packed_rows = shape.tokens;
+    }
+    const autograd::Var hidden = model.hidden(tape, view, at(shape.tokens_at()), sequence, scored,
+                                              shape.scored_rows, nullptr, options.recompute);
+    const int64_t kept = arena.used();
+    auto* const predictions = tape.lasting<int32_t>(shape.scored_rows);
+    model.loss(tape, view, hidden, at(shape.targets_at()), 1, &outcome->loss_sum, predictions, options.loss,
+               {&header->scored, &outcome->correct});
+    tape.backward();
+    return kept;
+  }
+
+  // What run() needs of an arena.
+  StepMemory memory(const PassShape& shape) const {
+    Pass dry = *this;
+    dry.device.dry = true;
+    StepOptions silent = options;
+    silent.observer = nullptr;
+    Arena arena = Arena::measuring(device.kind), host;
+    // Addresses that nobody reads, where this pass has none.
+    char* const nowhere = reinterpret_cast<char*>(int64_t{1} << 40);
+    if (!weights) dry.weights = dry.gradient = nowhere, dry.narrow = reinterpret_cast<bf16*>(nowhere);
+    StepMemory memory;
+    memory.activations = Pass{model, silent, dry.device, dry.weights, dry.gradient, dry.narrow, sums}.run(
+        shape, nowhere, reinterpret_cast<Outcome*>(nowhere), arena, host);
+    memory.workspaces = arena.peak() - memory.activations;
+    return memory;
+  }
+};
+
 class CudaStepEngine final : public StepEngine {
  public:
   CudaStepEngine(const Device& device, const models::Model& model, const StepOptions& options, void* weights,
@@ -129,7 +231,7 @@ class CudaStepEngine final : public StepEngine {
         host_weights_(weights),
         optimizer_(optimizer),
         bytes_(model.parameters().size() * int64_t{sizeof(float)}),
-        slack_(slack_of(model.parameters())),
+        slack_(Pass::slack(model.parameters())),
         weights_(DeviceKind::kCuda, bytes_ + slack_ * int64_t{sizeof(float)}),
         gradient_(DeviceKind::kCuda, weights_.bytes()),
         narrow_(DeviceKind::kCuda, narrow() ? weights_.bytes() / 2 : 0),
@@ -143,27 +245,34 @@ class CudaStepEngine final : public StepEngine {
   void submit(const tasks::Batch& batch, double lr, int64_t step) override {
     if (in_flight_ == depth()) fail(ErrorCode::kFailure, "{} steps are in flight already", in_flight_);
     Slot& slot = slots_[static_cast<size_t>((first_ + in_flight_) % depth())];
-    const int64_t time = padded_time(batch.time);
-    const int64_t padded = batch.rows * time, least = packed_tokens(batch);
-    // Worth it where an eighth is saved.
-    const bool packed =
-        !batch.dense && 8 * least <= 7 * padded && model_.packs(narrow() ? DType::kBF16 : DType::kF32, time);
-    const int64_t tokens = packed ? least : padded;
-    Shape& shape = shapes_[{batch.rows, time, tokens, batch.dense}];
-    if (!shape.input.data()) {
-      shape.rows = batch.rows, shape.time = time, shape.tokens = tokens;
-      shape.dense = batch.dense, shape.packed = packed;
-      prepare(shape);
-    }
     slot.step = step;
-    slot.scored = fill(slot.input.at_least(shape.bytes), shape, batch, lr, step);
-    check_cuda(cudaMemcpyAsync(shape.input.data(), slot.input.at_least(shape.bytes),
-                               static_cast<size_t>(shape.bytes), cudaMemcpyHostToDevice, stream_),
-               "copy of a batch to the GPU");
-    run(shape);
-    check_cuda(cudaMemcpyAsync(slot.outcome.at_least(sizeof(Outcome)), outcome_.data(), sizeof(Outcome),
-                               cudaMemcpyDeviceToHost, stream_),
-               "copy of the loss from the GPU");
+    slot.parts =
+        options_.micro_batch > 0 ? (batch.rows + options_.micro_batch - 1) / options_.micro_batch : 1;
+    slot.scored =
+        std::count_if(batch.targets.begin(), batch.targets.end(), [](int32_t target) { return target >= 0; });
+    const Header header{{lr, static_cast<double>(step)},
+                        static_cast<double>(std::max<int64_t>(1, slot.scored))};
+    const auto begin = [&](int64_t part) { return batch.rows * part / slot.parts; };
+    std::vector<PassShape*> shapes;
+    int64_t bytes = 0;
+    for (int64_t part = 0; part < slot.parts; ++part) {
+      shapes.push_back(&shape_of(batch, begin(part), begin(part + 1)));
+      bytes += shapes.back()->bytes;
+    }
+    char* input = slot.input.at_least(bytes);
+    auto* outcomes = slot.outcome.at_least(slot.parts * int64_t{sizeof(Outcome)});
+    for (int64_t part = 0; part < slot.parts; ++part) {
+      PassShape& shape = *shapes[static_cast<size_t>(part)];
+      fill(input, shape, batch, begin(part), header);
+      check_cuda(cudaMemcpyAsync(shape.input.data(), input, static_cast<size_t>(shape.bytes),
+                                 cudaMemcpyHostToDevice, stream_),
+                 "copy of a batch to the GPU");
+      input += shape.bytes;
+      run(shape);
+      check_cuda(cudaMemcpyAsync(outcomes + part * int64_t{sizeof(Outcome)}, outcome_.data(), sizeof(Outcome),
+                                 cudaMemcpyDeviceToHost, stream_),
+                 "copy of the loss from the GPU");
+    }
     check_cuda(cudaEventRecord(slot.done.get(), stream_), "cudaEventRecord");
     ++in_flight_;
   }
@@ -172,15 +281,19 @@ class CudaStepEngine final : public StepEngine {
     if (in_flight_ == 0) fail(ErrorCode::kFailure, "no step is in flight");
     Slot& slot = slots_[static_cast<size_t>(first_)];
     check_cuda(cudaEventSynchronize(slot.done.get()), "a training step");
-    Outcome outcome;
-    std::memcpy(&outcome, slot.outcome.at_least(sizeof outcome), sizeof outcome);
+    Outcome outcome;  // of the last part, with the sums of all
+    double loss = 0, correct = 0;
+    for (int64_t part = 0; part < slot.parts; ++part) {
+      std::memcpy(&outcome, slot.outcome.at_least(0) + part * int64_t{sizeof outcome}, sizeof outcome);
+      loss += outcome.loss_sum, correct += outcome.correct;
+    }
     first_ = (first_ + 1) % depth();
     --in_flight_;
     StepResult result;
     result.step = slot.step;
     result.batch.scored = slot.scored;
-    result.batch.correct = static_cast<int64_t>(outcome.correct);
-    result.batch.loss = outcome.loss_sum / static_cast<double>(std::max<int64_t>(1, slot.scored));
+    result.batch.correct = static_cast<int64_t>(correct);
+    result.batch.loss = loss / static_cast<double>(std::max<int64_t>(1, slot.scored));
     result.norm = std::sqrt(outcome.square_sum);
     result.updated = outcome.stop == 0;
     return result;
@@ -199,7 +312,11 @@ class CudaStepEngine final : public StepEngine {
     fill_zero(device_, outcome_.data(), sizeof(Outcome));
     if (narrow()) {
       const auto* values = static_cast<const float*>(host_weights_);
-      std::vector<bf16> rounded(values, values + model_.parameters().size());
+      std::vector<bf16> rounded(static_cast<size_t>(model_.parameters().size()));
+      parallel_for(model_.parameters().size(), 1 << 20, [&](int64_t begin, int64_t end) {
+        std::transform(values + begin, values + end, rounded.begin() + begin,
+                       [](float x) { return bf16(x); });
+      });
       copy_to_device(device_, narrow_.data(), rounded.data(), bytes_ / 2);
       synchronize(device_);
     }
@@ -207,87 +324,84 @@ class CudaStepEngine final : public StepEngine {
   }
 
  private:
-  // Behind a Header the tokens, which of their rows are scored (unless all are) and the targets. Where
-  // nothing but the scored token of each sequence and those before it are copied, also the offsets of the
-  // sequences, in front of the tokens and again (in 32 bits) behind the targets, and the rows that theirs
-  // would be if they were padded.
-  struct Shape {
-    CudaGraph graph;
-    int64_t generation = -1;  // of the arena, when the graph was captured
-    int64_t uses = 0, rows = 0, time = 0, tokens = 0, scored_rows = 0, bytes = 0;
-    int64_t sequences = 0;  // rows, and packed some more that take the tokens behind the last row
-    bool dense = false, packed = false;
-    DeviceBuffer input;
-
-    int64_t tokens_at() const {
-      return int64_t{sizeof(Header)} + (packed ? (sequences + 1) * int64_t{sizeof(int64_t)} : 0);
-    }
-    int64_t scored_at() const { return tokens_at() + tokens * int64_t{sizeof(int32_t)}; }
-    int64_t targets_at() const { return scored_at() + (dense ? 0 : sequences * int64_t{sizeof(int32_t)}); }
-    int64_t offsets_at() const { return targets_at() + scored_rows * int64_t{sizeof(int32_t)}; }
-    int64_t padded_at() const { return offsets_at() + (sequences + 1) * int64_t{sizeof(int32_t)}; }
-    int64_t end() const { return packed ? padded_at() + tokens * int64_t{sizeof(int32_t)} : offsets_at(); }
-    template <class Number = int32_t>
-    const Number* on_device(int64_t at) const {
-      return reinterpret_cast<const Number*>(input.as<char>() + at);
-    }
-  };
   struct Slot {
     PinnedBuffer input, outcome;
     Event done;
-    int64_t step = 0, scored = 0;
+    int64_t step = 0, scored = 0, parts = 1;
   };
-  // Room for 7 rows of any matrix behind the last one.
-  static int64_t slack_of(const models::Parameters& parameters) {
-    int64_t widest = 0;
-    for (const auto& info : parameters.infos()) widest = std::max(widest, info.shape.last());
-    return 8 * widest;
-  }
   bool narrow() const { return options_.precision == Precision::kBf16; }
 
-  static void prepare(Shape& shape) {
-    shape.sequences =
-        shape.rows + (shape.packed ? (packing_unit(shape.tokens) + shape.time - 1) / shape.time : 0);
-    shape.scored_rows = shape.dense ? shape.tokens : shape.rows;
-    shape.bytes = shape.end();
-    shape.input = DeviceBuffer(DeviceKind::kCuda, shape.bytes);
+  Pass pass() const {
+    return {model_, options_, device_, weights_.data(), gradient_.data(), narrow_.as<bf16>(), &sums_};
   }
 
-  // Lays out a batch, packed or padded to the shape's length; returns the number of scored positions.
-  static int64_t fill(char* to, const Shape& shape, const tasks::Batch& batch, double lr, int64_t step) {
+  // The shape of rows [begin, end) of a batch.
+  PassShape& shape_of(const tasks::Batch& batch, int64_t begin, int64_t end) {
+    const int64_t rows = end - begin, time = padded_time(batch.time);
+    const int64_t padded = rows * time, least = packed_tokens(batch, begin, end);
+    // Worth it where an eighth is saved.
+    const bool packed =
+        !batch.dense && 8 * least <= 7 * padded && model_.packs(narrow() ? DType::kBF16 : DType::kF32, time);
+    const int64_t tokens = packed ? least : padded;
+    const bool first = begin == 0, last = end == batch.rows;
+    const int64_t first_row = options_.noise.deviation > 0 ? begin : 0;
+    PassShape& shape = shapes_[{rows, time, tokens, batch.dense, first, last, first_row}];
+    if (shape.input.data()) return shape;
+    shape.rows = rows, shape.time = time, shape.tokens = tokens;
+    shape.dense = batch.dense, shape.packed = packed;
+    shape.first = first, shape.last = last, shape.first_row = first_row;
+    shape.lay_out();
+    reserve(shape);
+    shape.input = DeviceBuffer(DeviceKind::kCuda, shape.bytes);
+    return shape;
+  }
+  // All shapes share one arena, since one pass runs at a time. A graph whose addresses have moved is captured
+  // again, so that small ones grow ahead of need.
+  void reserve(const PassShape& shape) {
+    constexpr int64_t kAhead = int64_t{256} << 20;
+    const int64_t need = pass().memory(shape).sum(), have = arena_.bytes_reserved();
+    if (need <= have) return;
+    synchronize(device_);
+    try {
+      arena_.reserve(std::max(need, std::min(2 * have, need + kAhead)));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kResource) throw;
+      fail_too_large(need, free_gpu_memory() + have, shape.rows, shape.time);
+    }
+  }
+
+  // Lays out the rows of a batch from `begin` on, packed or padded to the shape's length.
+  static void fill(char* to, const PassShape& shape, const tasks::Batch& batch, int64_t begin,
+                   const Header& header) {
     auto* tokens = reinterpret_cast<int32_t*>(to + shape.tokens_at());
     auto* scored_rows = reinterpret_cast<int32_t*>(to + shape.scored_at());
     auto* targets = reinterpret_cast<int32_t*>(to + shape.targets_at());
-    if (shape.packed) pack(shape, batch, to);
+    std::memcpy(to, &header, sizeof header);
+    if (shape.packed) pack(shape, batch, begin, to);
     for (int64_t r = 0; !shape.packed && r < shape.rows; ++r) {
       const auto pad = [&](int32_t* row, const std::vector<int32_t>& from, int32_t value) {
-        std::copy_n(from.data() + r * batch.time, batch.time, row + r * shape.time);
+        std::copy_n(from.data() + (begin + r) * batch.time, batch.time, row + r * shape.time);
         std::fill(row + r * shape.time + batch.time, row + (r + 1) * shape.time, value);
       };
       pad(tokens, batch.tokens, 0);
       if (shape.dense) {
         pad(targets, batch.targets, tasks::kNotScored);
       } else {
-        scored_rows[r] = static_cast<int32_t>(r * shape.time + batch.lengths[r] - 1);
-        targets[r] = batch.targets[r];
+        scored_rows[r] = static_cast<int32_t>(r * shape.time + batch.lengths[begin + r] - 1);
+        targets[r] = batch.targets[begin + r];
       }
     }
-    const int64_t scored =
-        std::count_if(targets, targets + shape.scored_rows, [](int32_t target) { return target >= 0; });
-    const Header header{{lr, static_cast<double>(step)}, static_cast<double>(std::max<int64_t>(1, scored))};
-    std::memcpy(to, &header, sizeof header);
-    return scored;
   }
 
   // What comes behind a sequence's scored token changes nothing and is left out. Long sequences come first,
   // so that kernels with several sequences per block have them of one length.
-  static void pack(const Shape& shape, const tasks::Batch& batch, char* to) {
+  static void pack(const PassShape& shape, const tasks::Batch& batch, int64_t begin, char* to) {
     const auto at = [&](int64_t offset) { return reinterpret_cast<int32_t*>(to + offset); };
     int32_t *tokens = at(shape.tokens_at()), *scored_rows = at(shape.scored_at()),
             *targets = at(shape.targets_at()), *offsets = at(shape.offsets_at()),
             *padded = at(shape.padded_at());
     std::vector<int32_t> order(static_cast<size_t>(shape.rows));
-    std::iota(order.begin(), order.end(), 0);
+    std::iota(order.begin(), order.end(), static_cast<int32_t>(begin));
     std::stable_sort(order.begin(), order.end(),
                      [&](int32_t a, int32_t b) { return batch.lengths[a] > batch.lengths[b]; });
     int64_t used = 0;
@@ -310,64 +424,35 @@ class CudaStepEngine final : public StepEngine {
     std::copy_n(offsets, shape.sequences + 1, reinterpret_cast<int64_t*>(to + sizeof(Header)));
   }
 
-  // All shapes share one arena, since one step runs at a time: the first use of a shape shows how much it
-  // needs, and a graph whose addresses have moved since is captured again.
-  void run(Shape& shape) {
-    if (shape.uses++ == 0 || options_.observer) {
-      reset();
-      return whole_step(shape);
+  void run(PassShape& shape) {
+    if (arena_.grown()) {  // its blocks are about to be freed
+      synchronize(device_);
+      arena_.reset();
     }
-    if (arena_.grown()) reset();
+    if (shape.uses++ == 0 || options_.observer) return launch(shape);
     if (!shape.graph || shape.generation != arena_.generation()) {
-      reset();
-      shape.graph.capture(stream_, [&] { whole_step(shape); });
+      shape.graph.capture(stream_, [&] { launch(shape); });
       shape.generation = arena_.generation();
     }
     shape.graph.launch(stream_);
   }
-  void reset() {
-    if (arena_.grown()) synchronize(device_);  // its blocks are about to be freed
+
+  void launch(const PassShape& shape) {
     arena_.reset();
     host_.reset();
-  }
-
-  void whole_step(const Shape& shape) {
-    auto* outcome = outcome_.as<Outcome>();
-    auto* header = shape.input.as<Header>();
-    Context context{narrow() ? DType::kBF16 : DType::kF32, device_};
-    context.math = options_.precision == Precision::kFp32 ? GemmMath::kFp32 : GemmMath::kTf32;
-    context.parameters = weights_.as<float>();
-    context.narrow_parameters = narrow_.as<bf16>();
-    context.slack = slack_;
-    context.later = &sums_;
-    context.observer = options_.observer;
-    const autograd::Noise noise{options_.noise, 0, &header->schedule.step};
-    if (options_.noise.deviation > 0) context.noise = &noise;
-    Tape tape(arena_, host_, context, /*recording=*/true);
-    context.observe("");
-    fill_zero(device_, gradient_.data(), bytes_);
-    context.observe("zero gradients");
-    const models::Weights view(model_.parameters(), DType::kF32, weights_.data(), gradient_.data());
-    // One position of each sequence, or all of them.
-    const int32_t* const scored = shape.dense ? nullptr : shape.on_device(shape.scored_at());
-    autograd::Sequence sequence{shape.sequences, shape.time, scored};
-    if (shape.packed) {
-      sequence.offsets = shape.on_device(shape.offsets_at());
-      sequence.padded = shape.on_device(shape.padded_at());
-      sequence.wide_offsets = shape.on_device<int64_t>(sizeof(Header));
-      sequence.packed_rows = shape.tokens;
-    }
-    const autograd::Var logits =
-        model_.forward(tape, view, shape.on_device(shape.tokens_at()), sequence, scored, shape.scored_rows);
-    auto* predictions = static_cast<int32_t*>(arena_.allocate(shape.scored_rows * int64_t{sizeof(int32_t)}));
-    autograd::cross_entropy(tape, logits, shape.on_device(shape.targets_at()), 1, &outcome->loss_sum,
-                            predictions, options_.loss, {&header->scored, &outcome->correct});
-    tape.backward();
-    sums_.run(Cuda{device_.stream});
-    context.observe("parameter sums");
+    const auto done = [&](const char* what) {
+      if (options_.observer) options_.observer->done(what, false);
+    };
+    done("");
+    if (shape.first) fill_zero(device_, gradient_.data(), bytes_);
+    done("zero gradients");
+    auto* const outcome = outcome_.as<Outcome>();
+    pass().run(shape, shape.input.as<char>(), outcome, arena_, host_);
+    done("parameter sums");
+    if (!shape.last) return;
     optimizer_.step({weights_.data(), gradient_.data(), narrow() ? narrow_.as<bf16>() : nullptr,
-                     &header->schedule, outcome});
-    context.observe("update");
+                     &shape.input.as<Header>()->schedule, outcome});
+    done("update");
   }
 
   Device device_;
@@ -379,13 +464,24 @@ class CudaStepEngine final : public StepEngine {
   int64_t bytes_, slack_;
   DeviceBuffer weights_, gradient_, narrow_, outcome_;
   Arena arena_{DeviceKind::kCuda}, host_;
-  ColumnSums sums_;
-  std::map<std::tuple<int64_t, int64_t, int64_t, bool>, Shape> shapes_;
+  mutable ColumnSums sums_;
+  std::map<std::tuple<int64_t, int64_t, int64_t, bool, bool, bool, int64_t>, PassShape> shapes_;
   std::array<Slot, 4> slots_;
   int first_ = 0, in_flight_ = 0;
 };
 
 }  // namespace
+
+StepMemory cuda_step_memory(const models::Model& model, const StepOptions& options, int64_t rows,
+                            int64_t time, bool dense) {
+  const int64_t parts = options.micro_batch > 0 ? (rows + options.micro_batch - 1) / options.micro_batch : 1;
+  PassShape shape;
+  shape.rows = (rows + parts - 1) / parts, shape.time = padded_time(time), shape.dense = dense;
+  shape.tokens = shape.rows * shape.time;
+  shape.lay_out();
+  ColumnSums sums;
+  return Pass{model, options, {DeviceKind::kCuda}, nullptr, nullptr, nullptr, &sums}.memory(shape);
+}
 
 std::unique_ptr<StepEngine> make_cuda_step_engine(const Device& device, const models::Model& model,
                                                   const StepOptions& options, void* weights,

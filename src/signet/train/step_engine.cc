@@ -13,7 +13,7 @@ class CpuStepEngine final : public StepEngine {
   CpuStepEngine(const models::Model& model, const StepOptions& options, void* weights, Optimizer& optimizer)
       : weights_(weights),
         optimizer_(optimizer),
-        batch_gradient_(model, options.dtype, options.loss, options.noise, options.observer),
+        batch_gradient_(model, options),
         gradient_(static_cast<size_t>(model.parameters().size() * dtype_size(options.dtype))) {}
 
   void submit(const tasks::Batch& batch, double lr, int64_t step) override {
@@ -48,6 +48,25 @@ class CpuStepEngine final : public StepEngine {
 };
 
 }  // namespace
+
+StepMemory step_memory(const Device& device, const models::Model& model, const StepOptions& options,
+                       int64_t rows, int64_t time, bool dense) {
+  if (!device.cuda()) return BatchGradient::memory(model, options, rows, time, dense);
+#ifdef SIGNET_WITH_CUDA
+  return cuda_step_memory(model, options, rows, time, dense);
+#else
+  fail_without_cuda();
+#endif
+}
+
+void fail_too_large(int64_t need, int64_t free, int64_t rows, int64_t time) {
+  const auto gib = [](int64_t bytes) { return std::ldexp(static_cast<double>(bytes), -30); };
+  fail(ErrorCode::kResource,
+       "a training step with {} sequences of {} tokens at once needs {:.2f} GiB more, and {:.2f} GiB are "
+       "free; "
+       "lower train.micro_batch or train.batch, shorten the sequences, or set train.recompute=block",
+       rows, time, gib(need), gib(free));
+}
 
 std::unique_ptr<StepEngine> make_step_engine(const Device& device, const models::Model& model,
                                              const StepOptions& options, void* weights,

@@ -12,7 +12,6 @@
 #include "signet/tasks/task.h"
 #include "signet/tensor/device.h"
 #include "signet/train/batch_gradient.h"
-#include "signet/train/config.h"
 #include "signet/train/optimizers/optimizer.h"
 
 namespace signet::train {
@@ -38,19 +37,20 @@ class StepEngine {
   virtual void from_host() = 0;
 };
 
-struct StepOptions {
-  DType dtype = DType::kF32;
-  Precision precision = Precision::kFp32;
-  autograd::LossOptions loss;
-  autograd::NoiseOptions noise = {};
-  autograd::Observer* observer = nullptr;  // of every step; steps are then not replayed as graphs
-};
+// What a step of `rows` sequences of `time` tokens takes on the device besides parameters, their gradient and
+// what the optimiser keeps.
+StepMemory step_memory(const Device& device, const models::Model& model, const StepOptions& options,
+                       int64_t rows, int64_t time, bool dense);
+// kResource that says what to lower.
+[[noreturn]] void fail_too_large(int64_t need, int64_t free, int64_t rows, int64_t time);
 
 // `weights` is the host's buffer. The optimizer lives on the same device. Both must outlive the engine.
 std::unique_ptr<StepEngine> make_step_engine(const Device& device, const models::Model& model,
                                              const StepOptions& options, void* weights, Optimizer& optimizer);
 
 #ifdef SIGNET_WITH_CUDA
+StepMemory cuda_step_memory(const models::Model& model, const StepOptions& options, int64_t rows,
+                            int64_t time, bool dense);
 std::unique_ptr<StepEngine> make_cuda_step_engine(const Device& device, const models::Model& model,
                                                   const StepOptions& options, void* weights,
                                                   Optimizer& optimizer);

@@ -65,7 +65,9 @@ class Trainer {
                                  {run_.dtype(),
                                   config.precision(options.device),
                                   {train_.temperature, train_.smoothing},
-                                  {train_.noise, seed()}},
+                                  {train_.noise, seed()},
+                                  train_.recompute_level(),
+                                  train_.micro_batch},
                                  run_.weights(), *optimizer_)) {}
 
   void start() {
