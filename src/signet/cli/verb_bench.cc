@@ -8,6 +8,7 @@
 #include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
 #include "signet/bench/bench.h"
+#include "signet/cli/bench_comm.h"
 #include "signet/cli/bench_lm.h"
 #include "signet/cli/bench_peers.h"
 #include "signet/cli/verb.h"
@@ -18,10 +19,12 @@ namespace {
 class Bench final : public Verb {
  public:
   void define(Options& options) override {
-    options.positionals("OPERATOR", wanted_,
-                        "operators to run (all when none is given): " + names_line() +
-                            "; or lm: training steps of a language model",
-                        false);
+    options.positionals(
+        "OPERATOR", wanted_,
+        "operators to run (all when none is given): " + names_line() +
+            "; or lm: training steps of a language model; or comm, started by mpirun: what passes "
+            "between ranks",
+        false);
     options.value("--filter", filter_, "run only the cases whose name contains this");
     options.value("--seconds", seconds_, "time to spend on each case and ceiling");
     options.value("--device", device_name_, "where to run: cpu, or cuda in a build with it");
@@ -46,6 +49,7 @@ class Bench final : public Verb {
     if (!(seconds_ >= 0 && seconds_ <= 600))
       fail(ErrorCode::kUsage, "--seconds {}: give a number from 0 to 600", seconds_);
     if (wanted_ == std::vector<std::string>{"lm"}) return run_lm();
+    if (wanted_ == std::vector<std::string>{"comm"}) return bench_comm(json_);
     const auto chosen = choose();
     device_ = open_device(device_name_);
     std::vector<std::pair<const bench::Operator*, bench::Case>> cases;

@@ -1,0 +1,91 @@
+// The processes of one launch talk to each other. Sums are taken in the order of the ranks, so that the same
+// number of ranks gives the same bits whatever the network does. Every wait is bounded: a rank that is gone
+// or late is named, with its machine.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "signet/comm/launch.h"
+
+namespace signet::comm {
+
+// Elements [begin, end).
+struct Range {
+  int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
+};
+// Rank r's share of [0, size), in multiples of `unit` but for the last one's end.
+Range share_of(int64_t size, int rank, int ranks, int64_t unit = 1);
+
+// Thrown by Transport::wait_all.
+struct MissingRank {
+  int rank = 0;
+};
+
+// Messages between ranks; what a library (MPI) does. Requests complete in wait_all.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual std::string name() const = 0;
+  // Both copy nothing: the memory must stay until wait_all has returned.
+  virtual void send(const void* data, int64_t bytes, int to) = 0;
+  virtual void receive(void* data, int64_t bytes, int from) = 0;
+  // Waits for all messages that were begun. Throws MissingRank after `seconds` without any progress.
+  virtual void wait_all(double seconds) = 0;
+  // Ends all processes of the job with that exit code.
+  virtual void abort(int exit_code) = 0;
+};
+
+class Communicator {
+ public:
+  explicit Communicator(std::unique_ptr<Transport> transport);
+
+  int rank() const { return transport_->rank(); }
+  int size() const { return transport_->size(); }
+  bool root() const { return rank() == 0; }
+  std::string name() const { return transport_->name(); }
+  const std::string& host(int rank) const { return hosts_[static_cast<size_t>(rank)]; }
+
+  // Every rank calls these in the same order. They throw kStopped where a rank does not come.
+  void barrier();
+  void broadcast(void* data, int64_t bytes, int from = 0);
+  std::vector<std::string> gather_texts(const std::string& mine);  // of all ranks, on all ranks
+  // Every rank's parts[rank] of `data`, which has room for all, reaches every rank.
+  template <class T>
+  void all_gather(T* data, const std::vector<Range>& parts);
+  // out[i] = sum over ranks, in their order, of data[mine.begin + i], mine = parts[rank]. `out` may be
+  // data + mine.begin.
+  template <class T>
+  void reduce_scatter(const T* data, const std::vector<Range>& parts, T* out);
+  // Sums in the order of the ranks, on all ranks. For few numbers.
+  void all_reduce(double* data, int64_t size);
+
+  // How long a rank waits for the others, in seconds.
+  void set_patience(double seconds) { patience_ = seconds; }
+  // Tells what happened, with rank and machine, and ends all ranks with that exit code.
+  [[noreturn]] void end_all(const char* what, int exit_code);
+
+ private:
+  void wait();
+
+  std::unique_ptr<Transport> transport_;
+  double patience_ = 30;
+  std::vector<char> scratch_;
+  std::vector<std::string> hosts_;
+};
+
+// The ranks of this launch, or null when the process was started by hand or as the only rank. Loads the
+// plugin of the message library; throws kUsage that says what is missing.
+std::unique_ptr<Communicator> open_communicator(const Launch& launch);
+
+// Calls body with the ranks of this launch (null: alone) and returns what it does. An error of one rank is
+// told with its rank and machine and ends all ranks with its exit code: nobody waits for who is gone.
+int on_ranks(const Launch& launch, const std::function<int(Communicator*)>& body);
+
+}  // namespace signet::comm
