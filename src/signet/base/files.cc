@@ -386,17 +386,28 @@ void AppendFile::sync() {
 }
 
 DirectoryLock::DirectoryLock(const std::string& directory) {
+  if (lock(directory)) return;
+  char holder[64];
+  const std::string path = join_path(directory, ".lock");
+  const std::string who(holder, static_cast<size_t>(read_some(fd_.get(), path, holder, sizeof holder, 0)));
+  fail(ErrorCode::kFailure, "{} is in use by another process ({}); wait for it or choose another directory",
+       printable(directory), who.empty() ? "pid unknown" : printable(who));
+}
+
+std::optional<DirectoryLock> DirectoryLock::try_lock(const std::string& directory) {
+  DirectoryLock taken;
+  if (!taken.lock(directory)) return std::nullopt;
+  return taken;
+}
+
+bool DirectoryLock::lock(const std::string& directory) {
   const std::string path = join_path(directory, ".lock");
   while (true) {
     fd_ = FileDescriptor(create_path(path, O_RDWR | O_CREAT | O_NOFOLLOW));
     if (!fd_) fail_io("lock", path, errno);
     if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) fail_io("lock", path, errno);
-      char holder[64];
-      std::string who(holder, static_cast<size_t>(read_some(fd_.get(), path, holder, sizeof holder, 0)));
-      fail(ErrorCode::kFailure,
-           "{} is in use by another process ({}); wait for it or choose another directory",
-           printable(directory), who.empty() ? "pid unknown" : printable(who));
+      return false;
     }
     // The lock counts only if the name still leads to the file that was locked.
     struct stat locked, named;
@@ -409,6 +420,7 @@ DirectoryLock::DirectoryLock(const std::string& directory) {
   if (::ftruncate(fd_.get(), 0) != 0) fail_io("lock", path, errno);
   if (const int error = write_all(fd_.get(), path, who.data(), static_cast<int64_t>(who.size()), written))
     fail_io("lock", path, error);
+  return true;
 }
 
 bool is_locked(const std::string& directory) {

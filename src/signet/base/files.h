@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -124,8 +125,12 @@ class DirectoryLock {
  public:
   DirectoryLock() = default;
   explicit DirectoryLock(const std::string& directory);
+  // Nothing when another process, or another lock of this one, holds it.
+  static std::optional<DirectoryLock> try_lock(const std::string& directory);
 
  private:
+  bool lock(const std::string& directory);  // false: held by another
+
   FileDescriptor fd_;
 };
 

@@ -88,8 +88,9 @@ nlohmann::ordered_json SweepRunner::provenance() const {
 train::SweepSummary SweepRunner::run(const std::string& directory, const train::SweepPlan& plan,
                                      const std::vector<train::PlannedRun>& runs) const {
   const int64_t jobs = jobs_ > 0 ? jobs_ : device_ == "cpu" ? thread_count() : 4;
-  return train::summarize(directory, plan, runs,
-                          train::run_sweep(directory, plan, runs, {jobs, device_, quiet_}));
+  return train::summarize(
+      directory, plan, runs,
+      train::run_sweep(directory, plan, runs, {jobs, device_, quiet_ || !reports(), comm::launch()}));
 }
 
 report::Tone score_tone(double score) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "signet/cli/options.h"
+#include "signet/comm/launch.h"
 #include "signet/report/sweep_report.h"
 #include "signet/train/sweep_summary.h"
 
@@ -25,6 +26,8 @@ class SweepRunner {
   // --dry-run: the runs, a line each or as one object.
   static void print_plan(const std::vector<train::PlannedRun>& runs, bool json);
   nlohmann::ordered_json provenance() const;
+  // Whether this process writes and prints the summary: the first of those that a launcher has started.
+  static bool reports() { return comm::launch().rank == 0; }
   bool force() const { return force_; }
   bool quiet() const { return quiet_; }
   const std::string& device() const { return device_; }

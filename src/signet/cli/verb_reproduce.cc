@@ -64,6 +64,7 @@ class Reproduce final : public Verb {
     runner_.check_summary(json_path, whole);
     check_output(page_path, FileKind::kPage, runner_.force());
     summary_ = runner_.run(out_, plan, runs);
+    if (!runner_.reports()) return 0;
     report::SweepPage page = make_page();
     const auto json = to_json(page.notes);
     const auto shown = page.tables;  // in a terminal

@@ -49,6 +49,7 @@ class Sweep final : public Verb {
     runner_.check_summary(summary_path, whole);
     check_output(page_path, FileKind::kPage, runner_.force());
     const auto summary = runner_.run(out_, plan, runs);
+    if (!runner_.reports()) return 0;
     auto json = train::summary_json(summary);
     json["provenance"] = runner_.provenance();
     write_file_atomic(summary_path, json.dump(1) + "\n");

@@ -1,10 +1,12 @@
 #include "signet/train/sweep.h"
 
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <thread>
 
 #include "signet/base/error.h"
 #include "signet/base/files.h"
@@ -60,7 +62,7 @@ class Queue {
     }
   }
 
-  // Runs at a time.
+  // Runs at a time, in this process.
   int64_t workers() const { return std::min(options_.jobs, waiting()); }
 
   void work() {
@@ -133,9 +135,9 @@ class Queue {
     std::optional<InPlace> in_place;
     if (one_core) in_place.emplace();
     const OpenDevice device = open_device(options_.device);  // on a GPU, with a stream of its own
-    for (size_t i = next_++; i < runs_.size(); i = next_++) {
-      if (outcomes_[i].state != RunOutcome::kWaiting) continue;
-      if (StopSignal::requested()) return;
+    DirectoryLock claim;                                     // held until the outcome is on disk
+    while (const auto taken = take(claim)) {
+      const size_t i = *taken;
       ++at_work_;
       RunOutcome outcome;
       std::string found;
@@ -151,12 +153,82 @@ class Queue {
       } catch (const std::exception& error) {
         outcome = {RunOutcome::kFailed, error.what(), static_cast<int>(ErrorCode::kFailure), false};
       }
-      std::lock_guard lock(mutex_);
-      outcomes_[i] = outcome;
-      steps_[i].done = steps_[i].all;  // also of a run that stopped early or failed: it needs no more
+      if (shared() && outcome.state == RunOutcome::kFailed) tell_others(i, outcome);
       --at_work_;
-      say(i, outcome.state == RunOutcome::kDone ? found : outcome.message);
+      settle(i, outcome, outcome.state == RunOutcome::kDone ? found : outcome.message);
     }
+  }
+
+  void settle(size_t i, const RunOutcome& outcome, const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    outcomes_[i] = outcome;
+    steps_[i].done = steps_[i].all;  // also of a run that stopped early or failed: it needs no more
+    say(i, text);
+  }
+
+  // Whether other processes of the same launch take runs, too.
+  bool shared() const { return options_.launch.size > 1; }
+
+  // The next run that nobody is at; none when all are decided or a signal asks to stop.
+  std::optional<size_t> take(DirectoryLock& claim) {
+    claim = {};
+    if (!shared()) {
+      for (size_t i = next_++; i < runs_.size() && !StopSignal::requested(); i = next_++)
+        if (outcomes_[i].state == RunOutcome::kWaiting) return i;
+      return std::nullopt;
+    }
+    for (bool others = true; others;) {
+      others = false;
+      for (size_t i = 0; i < runs_.size(); ++i) {
+        if (StopSignal::requested()) return std::nullopt;
+        if (decided(i)) continue;
+        auto lock = DirectoryLock::try_lock(claim_directory(i));
+        if (!lock) {
+          others = true;
+          continue;
+        }
+        if (decided(i)) continue;  // by a thread of this process
+        if (const auto outcome = decided_elsewhere(i)) {
+          settle(i, *outcome,
+                 outcome->state == RunOutcome::kDone ? summary_of(read_results(results_path(i)))
+                                                     : outcome->message);
+          continue;
+        }
+        claim = std::move(*lock);
+        return i;
+      }
+      if (others) std::this_thread::sleep_for(kLookAgain);
+    }
+    return std::nullopt;
+  }
+
+  bool decided(size_t i) {
+    const std::lock_guard lock(mutex_);
+    return outcomes_[i].state != RunOutcome::kWaiting;
+  }
+  std::string claim_directory(size_t i) const {
+    std::string path = join_path(join_path(directory_, ".claims"), runs_[i].name);
+    if (!exists(path)) make_directories(path);
+    return path;
+  }
+  std::string failure_path(size_t i) const { return join_path(claim_directory(i), "failure.json"); }
+
+  // A failure is told to the processes of this launch; the next launch tries again.
+  void tell_others(size_t i, const RunOutcome& outcome) const {
+    write_file_atomic(failure_path(i), ordered_json{{"job", options_.launch.job},
+                                                    {"message", outcome.message},
+                                                    {"exit_code", outcome.exit_code}}
+                                               .dump(1) +
+                                           "\n");
+  }
+  std::optional<RunOutcome> decided_elsewhere(size_t i) const {
+    if (finished(i)) return RunOutcome{RunOutcome::kDone, "", 0, false};
+    const std::string path = failure_path(i);
+    if (!exists(path)) return std::nullopt;
+    const auto failure = io::read_json_file(path);
+    if (io::json_string(failure, "job", path) != options_.launch.job) return std::nullopt;
+    return RunOutcome{RunOutcome::kFailed, io::json_string(failure, "message", path),
+                      static_cast<int>(io::json_int(failure, "exit_code", path)), false};
   }
 
   void run(size_t i, const OpenDevice& device) {
@@ -199,19 +271,20 @@ class Queue {
   // Both with mutex_ held.
   void say(size_t i, const std::string& text) {
     if (shown_) show();  // what stands below the new line is up to date
-    progress_->message(
-        printable(fmt::format("[{}/{}] {}: {}", decided(), runs_.size(), runs_[i].name, text), kMaxMessage));
+    progress_->message(printable(
+        fmt::format("[{}/{}] {}: {}", decided_runs(), runs_.size(), runs_[i].name, text), kMaxMessage));
   }
   void show() {
     int64_t steps = 0;
     for (const auto& of_run : steps_) steps += of_run.done;
     progress_->update(
-        steps, fmt::format("{} of {} runs done, {} at work", decided(), runs_.size(), at_work_.load()));
+        steps, fmt::format("{} of {} runs done, {} at work", decided_runs(), runs_.size(), at_work_.load()));
   }
 
-  int64_t decided() const { return static_cast<int64_t>(runs_.size()) - waiting(); }
+  int64_t decided_runs() const { return static_cast<int64_t>(runs_.size()) - waiting(); }
 
   static constexpr size_t kMaxMessage = 20'000;
+  static constexpr auto kLookAgain = std::chrono::milliseconds(200);  // when others are at all runs left
   struct Steps {
     int64_t before = 0;  // in its newest checkpoint
     int64_t all = 0;     // that are left; 0 of a run that was trained before
@@ -236,7 +309,8 @@ class Queue {
 std::vector<RunOutcome> run_sweep(const std::string& directory, const SweepPlan& plan,
                                   const std::vector<PlannedRun>& runs, const SweepOptions& options) {
   make_directories(directory);
-  const DirectoryLock lock(directory);
+  // Of several processes the first holds it for all.
+  const DirectoryLock lock = options.launch.rank == 0 ? DirectoryLock(directory) : DirectoryLock();
   StopSignal signals;
   Queue queue(directory, plan, runs, options);
   queue.find_finished();

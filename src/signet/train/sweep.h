@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "signet/comm/launch.h"
 #include "signet/io/yaml.h"
 #include "signet/train/config.h"
 
@@ -84,6 +85,8 @@ struct SweepOptions {
   int64_t jobs = 1;  // runs at a time; above 1 each has one core
   std::string device = "cpu";
   bool quiet = false;
+  // Started as one of several processes (mpirun, srun), each does its part of the same sweep.
+  comm::Launch launch = {};
 };
 
 struct RunOutcome {
@@ -93,9 +96,11 @@ struct RunOutcome {
   bool reused = false;  // was finished before
 };
 
-// Runs what is not finished yet in `directory`, which no other sweep may use meanwhile. Throws kBadInput when
-// a run there was made with another configuration. After a signal every run is saved and the sweep fails with
-// its exit code; failures of single runs are outcomes.
+// Runs what is not finished yet in `directory`, which no other sweep may use meanwhile. The processes of one
+// launch take runs from each other by locks in <directory>/.claims, so that they need no more in common than
+// the directory: a process that dies gives its run back, and every process returns when all runs are decided.
+// Throws kBadInput when a run there was made with another configuration. After a signal every run is saved
+// and the sweep fails with its exit code; failures of single runs are outcomes.
 std::vector<RunOutcome> run_sweep(const std::string& directory, const SweepPlan& plan,
                                   const std::vector<PlannedRun>& runs, const SweepOptions& options);
 

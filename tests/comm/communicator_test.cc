@@ -1,0 +1,159 @@
+#include "signet/comm/communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "signet/base/error.h"
+
+namespace signet::comm {
+namespace {
+
+// Ranks as threads of this process: a mailbox for every pair.
+struct Mailboxes {
+  explicit Mailboxes(int size) : ranks(size), boxes(static_cast<size_t>(size * size)) {}
+  int ranks;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<std::deque<std::vector<char>>> boxes;
+  std::deque<std::vector<char>>& box(int from, int to) {
+    return boxes[static_cast<size_t>(from * ranks + to)];
+  }
+};
+
+class ThreadTransport final : public Transport {
+ public:
+  ThreadTransport(Mailboxes& mail, int rank) : mail_(mail), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return mail_.ranks; }
+  std::string name() const override { return "threads"; }
+  void send(const void* data, int64_t bytes, int to) override {
+    const std::lock_guard lock(mail_.mutex);
+    const char* first = static_cast<const char*>(data);
+    mail_.box(rank_, to).emplace_back(first, first + bytes);
+    mail_.changed.notify_all();
+  }
+  void receive(void* data, int64_t bytes, int from) override { waiting_.push_back({data, bytes, from}); }
+  void wait_all(double seconds) override {
+    std::unique_lock lock(mail_.mutex);
+    for (const auto& [data, bytes, from] : waiting_) {
+      auto& box = mail_.box(from, rank_);
+      if (!mail_.changed.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return !box.empty(); }))
+        throw MissingRank{from};
+      ASSERT_EQ(static_cast<int64_t>(box.front().size()), bytes);
+      if (bytes > 0) std::memcpy(data, box.front().data(), box.front().size());
+      box.pop_front();
+    }
+    waiting_.clear();
+  }
+  void abort(int) override {}
+
+ private:
+  struct Wanted {
+    void* data;
+    int64_t bytes;
+    int from;
+  };
+  Mailboxes& mail_;
+  int rank_;
+  std::vector<Wanted> waiting_;
+};
+
+template <class Body>
+void on_threads(int ranks, Body body) {
+  Mailboxes mail(ranks);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r)
+    threads.emplace_back([&, r] {
+      Communicator communicator(std::make_unique<ThreadTransport>(mail, r));
+      body(communicator);
+    });
+  for (auto& thread : threads) thread.join();
+}
+
+std::vector<Range> shares(int64_t size, int ranks, int64_t unit = 1) {
+  std::vector<Range> parts;
+  for (int r = 0; r < ranks; ++r) parts.push_back(share_of(size, r, ranks, unit));
+  return parts;
+}
+
+TEST(Communicator, SharesCoverEverythingInUnits) {
+  for (const int64_t size : {0, 1, 7, 64, 1000})
+    for (const int ranks : {1, 2, 3, 8})
+      for (const int64_t unit : {1, 64}) {
+        int64_t end = 0;
+        for (const Range& part : shares(size, ranks, unit)) {
+          EXPECT_EQ(part.begin, end);
+          EXPECT_TRUE(part.begin % unit == 0 || part.begin == size);
+          end = part.end;
+        }
+        EXPECT_EQ(end, size);
+      }
+}
+
+// Numbers whose sum depends on its order: (r0 + r1) + r2 ... on every rank.
+TEST(Communicator, SumsAreTakenInTheOrderOfTheRanks) {
+  constexpr int64_t kSize = 3'000'017;  // some rounds, and nothing divides evenly
+  const auto value = [](int64_t i, int rank) {
+    return rank == 0   ? 1e8f
+           : rank == 1 ? static_cast<float>(i % 97) * 0.37f
+                       : -1e8f + static_cast<float>(i % 5);
+  };
+  for (const int ranks : {2, 3, 4}) {
+    const auto parts = shares(kSize, ranks);
+    on_threads(ranks, [&](Communicator& c) {
+      std::vector<float> data(kSize);
+      for (int64_t i = 0; i < kSize; ++i) data[static_cast<size_t>(i)] = value(i, c.rank());
+      const Range mine = parts[static_cast<size_t>(c.rank())];
+      c.reduce_scatter(data.data(), parts, data.data() + mine.begin);  // in place
+      for (int64_t i = mine.begin; i < mine.end; i += 1001) {
+        float sum = value(i, 0);
+        for (int r = 1; r < ranks; ++r) sum += value(i, r);
+        ASSERT_EQ(data[static_cast<size_t>(i)], sum) << ranks << " ranks, element " << i;
+      }
+      c.all_gather(data.data(), parts);
+      for (int64_t i = 0; i < kSize; i += 997) {
+        float sum = value(i, 0);
+        for (int r = 1; r < ranks; ++r) sum += value(i, r);
+        ASSERT_EQ(data[static_cast<size_t>(i)], sum);
+      }
+    });
+  }
+}
+
+TEST(Communicator, TextsBroadcastsAndSmallSums) {
+  on_threads(4, [](Communicator& c) {
+    const auto texts = c.gather_texts(std::string(static_cast<size_t>(c.rank()), 'x'));
+    for (size_t r = 0; r < 4; ++r) EXPECT_EQ(texts[r].size(), r);
+    int64_t value = c.rank() == 2 ? 99 : 0;
+    c.broadcast(&value, sizeof value, 2);
+    EXPECT_EQ(value, 99);
+    double sums[2] = {1.0, static_cast<double>(c.rank())};
+    c.all_reduce(sums, 2);
+    EXPECT_EQ(sums[0], 4.0);
+    EXPECT_EQ(sums[1], 6.0);
+    c.barrier();
+  });
+}
+
+TEST(Communicator, ARankThatDoesNotComeIsNamed) {
+  on_threads(3, [](Communicator& c) {
+    c.set_patience(0.05);
+    if (c.rank() == 1) return;
+    try {
+      c.barrier();
+      FAIL() << "rank 1 never came";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kStopped);
+      EXPECT_NE(std::string(error.what()).find("nothing from rank 1 on " + host_name()), std::string::npos)
+          << error.what();
+    }
+  });
+}
+
+}  // namespace
+}  // namespace signet::comm

@@ -1,0 +1,82 @@
+// Several processes of the program, started by mpirun. Skipped, with a word, where there is none.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "signet/base/files.h"
+#include "support/command.h"
+#include "support/process.h"
+#include "support/temporary_directory.h"
+#include "support/text_file.h"
+
+namespace signet {
+namespace {
+
+// mpirun may be started by root in a container, and takes more ranks than cores.
+const std::string kMpirun =
+    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe --mca "
+    "btl_vader_single_copy_mechanism none ";
+
+class Mpi : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (test::run_command("command -v mpirun").exit_code != 0)
+      GTEST_SKIP() << "no mpirun here (apt-get install openmpi-bin libopenmpi-dev)";
+    if (!exists(parent_directory(SIGNET_BINARY) + "/libsignet_mpi.so"))
+      GTEST_SKIP() << "this build has no MPI plugin (libopenmpi-dev was missing)";
+  }
+  test::TemporaryDirectory folder_;
+};
+
+TEST_F(Mpi, CollectivesOfTwoAndFourRanksAreRight) {
+  for (const char* ranks : {"2", "4"}) {
+    const auto result = test::run_command(kMpirun + "-n " + ranks + " '" SIGNET_BINARY "' bench comm --json");
+    ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
+    const auto report = nlohmann::json::parse(result.out);
+    EXPECT_EQ(report["ranks"], std::stoi(ranks));
+    for (const auto& collective : report["collectives"]) EXPECT_TRUE(collective["correct"]) << collective;
+  }
+}
+
+std::string grid(const test::TemporaryDirectory& folder, const std::string& more = "") {
+  const std::string path = folder.path() + "/grid.yaml";
+  write_file_atomic(path,
+                    "base: {task: {name: parity}, model: {width: 8, heads: 2, blocks: 1, conv: 0, mlp: 0}, "
+                    "train: {steps: 30, batch: 8, max_length: 10" +
+                        more +
+                        "}, eval: {samples: 32, min_length: 3, max_length: 20}}\ngrid: {model.eigenvalues: "
+                        "[[0,1], [-1,1]], "
+                        "train.seed: [1, 2, 3]}\n");
+  return path;
+}
+
+TEST_F(Mpi, RanksShareTheRunsOfASweepAndGiveItsTable) {
+  const std::string out = folder_.path() + "/shared", alone = folder_.path() + "/alone";
+  const std::string file = grid(folder_);
+  const auto shared =
+      test::run_command(kMpirun + "-n 3 '" SIGNET_BINARY "' sweep " + file + " --jobs 1 --json --out " + out);
+  ASSERT_EQ(shared.exit_code, 0) << shared.err;
+  const auto one = test::run_command("'" SIGNET_BINARY "' sweep " + file + " --jobs 1 --json --out " + alone);
+  ASSERT_EQ(one.exit_code, 0) << one.err;
+  auto a = nlohmann::json::parse(test::read_text(out + "/summary.json"));
+  auto b = nlohmann::json::parse(test::read_text(alone + "/summary.json"));
+  ASSERT_EQ(a["runs"].size(), 6u);
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(a["runs"][i]["name"], b["runs"][i]["name"]);
+    EXPECT_EQ(a["runs"][i]["score"], b["runs"][i]["score"]);
+  }
+}
+
+// A run that diverges is tried by one rank and reported by all; the next launch tries it again.
+TEST_F(Mpi, AFailedRunIsTriedOnceALaunch) {
+  const std::string out = folder_.path() + "/failed",
+                    file = grid(folder_, ", lr: 10, weight_decay: 10, warmup: 0");
+  const auto result =
+      test::run_command(kMpirun + "-n 2 '" SIGNET_BINARY "' sweep " + file + " --jobs 1 --out " + out);
+  EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
+  EXPECT_NE((result.out + result.err).find("not both finite"), std::string::npos) << result.out << result.err;
+}
+
+}  // namespace
+}  // namespace signet
