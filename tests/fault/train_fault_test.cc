@@ -26,12 +26,12 @@ using test::TemporaryDirectory;
 const char* const kSmall =
     " --set model.width=8 --set model.heads=2 --set model.blocks=1 --set model.conv=0 --set model.mlp=0"
     " --set train.batch=8 --set train.max_length=10 --set eval.samples=32 --set eval.max_length=30"
-    " --set eval.min_length=3 --set train.validate_samples=16 --quiet";
+    " --set eval.min_length=3 --set train.validate_samples=16 --recipe paper --quiet";
 // About two milliseconds per step: long enough to be hit by a signal.
 const char* const kSlow =
     " --set model.width=32 --set model.heads=2 --set model.blocks=1 --set train.batch=32 --set model.mlp=32"
     " --set eval.samples=32 --set eval.max_length=41 --set train.validate_every=25"
-    " --set train.validate_samples=16 --set train.checkpoint_every=20 --quiet";
+    " --set train.validate_samples=16 --set train.checkpoint_every=20 --recipe paper --quiet";
 
 std::vector<std::string> words(const std::string& text) {
   std::istringstream stream(text);
@@ -335,7 +335,7 @@ TEST(TrainFault, WrongNamesAreAnsweredWithTheNearest) {
                {"train", 2, "parity"},
                {"train --resume nowhere", 3, "nowhere"},
                {"train parity --config nowhere.yaml", 3, "nowhere.yaml"},
-               {"train parity --set model.width=9 --set model.heads=2", 2, "model.heads"},
+               {"train parity --recipe paper --set model.width=9 --set model.heads=2", 2, "model.heads"},
                {"demo --stesp 3", 2, "--steps"}};
   TemporaryDirectory directory;
   for (const auto& c : cases) {

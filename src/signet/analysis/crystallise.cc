@@ -415,9 +415,21 @@ class HeadByHead {
   std::vector<std::vector<State>> delta_;
 };
 
-// The class of compiled networks that a trained one belongs to.
-theory::Target class_of(train::Run& run) {
-  models::ModelConfig& model = run.config().model;
+Network compile_whole(Subject& subject, const Extraction& extraction, NumberType type) {
+  // The task's own automaton says more about words that nobody asks about than the one found.
+  const Dfa machine = extraction.equivalent.value_or(false) ? *subject.automaton : extraction.machine;
+  theory::CompileOptions options;
+  options.type = type;
+  options.target = subject.trained ? class_of(subject.trained->run().config())
+                                   : theory::parse_target(subject.compiled->target);
+  return theory::compile(subject.network->mealy() ? machine : as_language(machine), options);
+}
+
+}  // namespace
+
+theory::Target class_of(const train::RunConfig& run) {
+  train::RunConfig config = run;
+  models::ModelConfig& model = config.model;
   const std::string& name = model.architecture;
   const bool positive = model.has_range() && model.range() == EigenvalueRange::kPositive;
   if (name == "pd") return theory::Target::kOneHot;
@@ -426,22 +438,10 @@ theory::Target class_of(train::Run& run) {
       return positive ? theory::Target::kDiagonalPositive : theory::Target::kDiagonalSigned;
   if (name.find("delta") == name.npos && name != "kda") return theory::Target::kHouseholderProduct;
   if (positive) return theory::Target::kHouseholderPositive;
-  for (const auto& field : io::fields_of(run.config()).all())
+  for (const auto& field : io::fields_of(config).all())
     if (field.key == "model.householders" && field.write() == "1") return theory::Target::kHouseholderSigned;
   return theory::Target::kHouseholderProduct;
 }
-
-Network compile_whole(Subject& subject, const Extraction& extraction, NumberType type) {
-  // The task's own automaton says more about words that nobody asks about than the one found.
-  const Dfa machine = extraction.equivalent.value_or(false) ? *subject.automaton : extraction.machine;
-  theory::CompileOptions options;
-  options.type = type;
-  options.target =
-      subject.trained ? class_of(subject.trained->run()) : theory::parse_target(subject.compiled->target);
-  return theory::compile(subject.network->mealy() ? machine : as_language(machine), options);
-}
-
-}  // namespace
 
 Crystal crystallise(Subject& subject, const Extraction& extraction, const CrystalliseOptions& options) {
   if (!extraction.found())

@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "signet/analysis/extract.h"
+#include "signet/theory/compile.h"
 #include "signet/theory/network.h"
 #include "signet/theory/verify.h"
+#include "signet/train/config.h"
 
 namespace signet::analysis {
 
@@ -36,6 +38,9 @@ struct CrystalliseOptions {
   NumberType type = NumberType::kFp32;  // of the proof
   bool in_place = true;                 // try it
 };
+
+// The class of compiled networks that a model belongs to.
+theory::Target class_of(const train::RunConfig& config);
 
 // Throws kCheckFailed when no automaton was found, or when theory forbids its class of networks.
 Crystal crystallise(Subject& subject, const Extraction& extraction, const CrystalliseOptions& options = {});

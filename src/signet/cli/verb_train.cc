@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "signet/analysis/recipe.h"
 #include "signet/automata/dfa_io.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/base/tell.h"
+#include "signet/base/text.h"
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/settings.h"
 #include "signet/cli/verb.h"
@@ -33,6 +35,11 @@ class Train final : public Verb {
                   "deltanet unless told; see Models below; several joined by + are taken in turn");
     options.value("--eigenvalues", eigenvalues_,
                   "0,1 as published, or -1,1: the default of models that have a range");
+    options.value(
+        "--recipe", recipe_,
+        "settings to start from: tracker (chosen by theory to learn an automaton: the default where the "
+        "task is one) or paper (as published: the default with --config)");
+    options.offer("--recipe", {"tracker", "paper"});
     options.value("--config", config_, "YAML file to start from");
     options.values("--set", set_, "section.key=value, over the file; may be repeated");
     options.value("--steps", steps_, "updates (train.steps)");
@@ -80,6 +87,7 @@ class Train final : public Verb {
     if (!precision_.empty()) sources.set.push_back("train.precision=" + precision_);
     if (options_->given("--steps")) sources.set.push_back(fmt::format("train.steps={}", steps_));
     if (options_->given("--seed")) sources.set.push_back(fmt::format("train.seed={}", seed_));
+    add_recipe(sources);
     train::RunConfig config = train::resolve_config(sources);
     if (list_keys_) {
       const auto fields = io::fields_of(config);
@@ -151,6 +159,23 @@ class Train final : public Verb {
     return finish(train::train(config, directory, true, options));
   }
 
+  // The recipe's settings, for the task that is named.
+  void add_recipe(train::ConfigSources& sources) const {
+    const bool asked = recipe_ == "tracker";
+    if (!recipe_.empty() && !asked && recipe_ != "paper")
+      fail(ErrorCode::kUsage, "--recipe is tracker or paper, not '{}'", printable(recipe_, 40));
+    if (recipe_ == "paper" || (!asked && !config_.empty())) return;
+    sources.recipe = [this, asked](const train::RunConfig& config) -> std::vector<std::string> {
+      const auto recipe = analysis::tracker_recipe(config.task, config.model.architecture);
+      if (!recipe && asked)
+        fail(ErrorCode::kUsage, "--recipe tracker is for finite automata, and none is known for the task {}",
+             config.task.title());
+      if (!recipe) return {};
+      if (!quiet_ && !list_keys_ && !dry_run_) tell("signet: recipe tracker: " + recipe->reason);
+      return recipe->set;
+    };
+  }
+
   // The automaton goes into the configuration itself, so that the run needs no other file.
   void add_automaton(train::ConfigSources& sources) {
     if (regex_.empty() && options_->given("--regex"))
@@ -198,7 +223,7 @@ class Train final : public Verb {
 
   Options* options_ = nullptr;
   std::string device_ = "cpu", precision_, task_, regex_, alphabet_, dfa_, targets_, model_, eigenvalues_,
-              config_, out_, resume_;
+              recipe_, config_, out_, resume_;
   std::vector<std::string> set_;
   int64_t steps_ = 20000, seed_ = 1;
   bool force_ = false, dry_run_ = false, list_keys_ = false, json_ = false, quiet_ = false;

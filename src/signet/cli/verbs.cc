@@ -4,6 +4,7 @@ namespace signet::cli {
 
 // One declaration and one line per verb, in the order `signet --help` shows them.
 std::unique_ptr<Verb> make_demo();
+std::unique_ptr<Verb> make_solve();
 std::unique_ptr<Verb> make_train();
 std::unique_ptr<Verb> make_eval();
 std::unique_ptr<Verb> make_tokenizer();
@@ -30,6 +31,7 @@ std::unique_ptr<Verb> make_completion();
 const std::vector<VerbEntry>& verbs() {
   static const std::vector<VerbEntry> table = {
       {"demo", "watch two models fail and solve parity; ends with report.html", make_demo},
+      {"solve", "from a language to a trained, exact and proved network", make_solve},
       {"train", "train a model on a task", make_train},
       {"eval", "measure a trained model at any length", make_eval},
       {"tokenizer", "make a tokenizer, look into one, or use one", make_tokenizer},

@@ -255,19 +255,25 @@ RunConfig resolve_config(const ConfigSources& sources) {
   if (architecture_of_file) architecture = peek(file, {}, "model", "architecture");
   if (architecture.empty()) architecture = "deltanet";
 
-  RunConfig config;
-  config.task.name = task;
-  in_file(architecture_of_file, sources.file, "model.architecture",
-          [&] { config.model = models::ModelConfig::for_architecture(architecture); });
-  io::Fields fields = io::fields_of(config);
-  if (file) fields.load(root, sources.file);
-  for (const auto& assignment : sources.set) fields.set(assignment);
-  if (task.empty())
-    fail(file ? ErrorCode::kBadInput : ErrorCode::kUsage, "{}no task given: name one of {}",
-         file ? printable(sources.file) + ": " : "", fmt::join(tasks::task_names(), ", "));
-  // The command line's names win over the file's.
-  config.task.name = task;
-  config.model.architecture = architecture;
+  const auto read = [&](const std::vector<std::string>& recipe) {
+    RunConfig config;
+    config.task.name = task;
+    in_file(architecture_of_file, sources.file, "model.architecture",
+            [&] { config.model = models::ModelConfig::for_architecture(architecture); });
+    io::Fields fields = io::fields_of(config);
+    for (const auto& assignment : recipe) fields.set(assignment);
+    if (file) fields.load(root, sources.file);
+    for (const auto& assignment : sources.set) fields.set(assignment);
+    if (task.empty())
+      fail(file ? ErrorCode::kBadInput : ErrorCode::kUsage, "{}no task given: name one of {}",
+           file ? printable(sources.file) + ": " : "", fmt::join(tasks::task_names(), ", "));
+    // The command line's names win over the file's.
+    config.task.name = task;
+    config.model.architecture = architecture;
+    return config;
+  };
+  RunConfig config = read({});
+  if (sources.recipe) config = read(sources.recipe(config));
 
   std::unique_ptr<tasks::Task> checked_task;
   in_file(task_of_file, sources.file, "task.name", [&] { checked_task = config.task.make(); });

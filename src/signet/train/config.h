@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -89,6 +90,8 @@ struct ConfigSources {
   std::string file;                // YAML
   std::string task, architecture;  // from the command line
   std::vector<std::string> set;    // "section.key=value"
+  // Assignments that come before the file, for the task and model that the others name.
+  std::function<std::vector<std::string>(const struct RunConfig&)> recipe = nullptr;
 };
 // Throws kUsage or kBadInput that says what is wrong, where, and what would be right.
 RunConfig resolve_config(const ConfigSources& sources);

@@ -1,0 +1,107 @@
+#include "signet/analysis/recipe.h"
+
+#include <algorithm>
+#include <set>
+
+#include "signet/analysis/subject.h"
+#include "signet/automata/minimize.h"
+#include "signet/base/error.h"
+#include "signet/theory/verdict.h"
+
+namespace signet::analysis {
+namespace {
+
+constexpr automata::State kMostStates = 2000;  // beyond, theory takes longer than a newcomer waits
+
+// The models of mixer_deltanet.cc; the last three decay.
+bool has_delta_rule(const std::string& architecture) {
+  for (const char* name : {"deltanet", "deltaproduct", "gated-deltanet", "gated-deltaproduct", "kda"})
+    if (architecture == name) return true;
+  return false;
+}
+bool decays(const std::string& architecture) { return !architecture.starts_with("delta"); }
+
+// How many answers there are.
+size_t answers(const automata::Dfa& automaton) {
+  std::set<int32_t> distinct;
+  for (const auto& row : automaton.output) distinct.insert(row.begin(), row.end());
+  return distinct.size();
+}
+
+}  // namespace
+
+Recipe tracker_recipe(const automata::Dfa& automaton, const std::string& architecture, bool dense) {
+  const theory::Analysis theory = theory::analyze(automaton);
+  const size_t tokens = std::max(answers(automaton), automaton.alphabet.size());
+  const int width = tokens > 64 ? 128 : tokens > 12 ? 64 : 32;
+  Recipe recipe;
+  const auto set = [&](const char* key, const auto& value) {
+    recipe.set.push_back(fmt::format("{}={}", key, value));
+  };
+  set("model.width", width);
+  set("train.steps", 6000);
+  set("train.batch", 64);
+  set("train.lr", 5e-3);
+  set("train.warmup", 30);
+  set("train.clip", 1);
+  set("train.min_length", dense ? 1 : 2);
+  set("train.max_length", 40);
+  set("train.curriculum", 800);
+  set("train.validate_every", 250);
+  set("train.validate_samples", 256);
+  set("train.stop_at", 0.999);
+  set("train.checkpoint_every", 0);
+  set("train.precision", "fp32");  // keys rounded in training are not those of the evaluation
+  set("eval.min_length", dense ? 160 : 40);
+  set("eval.max_length", 160);
+  set("eval.samples", 1024);
+  if (!has_delta_rule(architecture)) {
+    recipe.reason = "a small model, short words first, until words four times as long are right";
+    return recipe;
+  }
+  set("model.mlp", 0);
+  set("model.conv", 0);
+  if (theory.facts.group) {
+    const int64_t factors = std::max<int64_t>(1, theory.facts.group_reflections.value_or(2));
+    const int64_t dim = std::max<int64_t>(2, theory.facts.group_degree.value_or(4));
+    set("model.blocks", 1);
+    set("model.householders", std::min<int64_t>(factors, 16));
+    set("model.heads", tokens > 64 ? 12 : 8);
+    set("model.head_dim", std::min<int64_t>(dim, 64));
+    set("model.write", "false");
+    set("model.beta", "hard");
+    set("model.beta_gain", 2);
+    set("model.output_norm", "false");
+    if (decays(architecture)) set("model.decay_margin", 0.02);
+    set("train.temperature", 5);
+    recipe.reason = fmt::format(
+        "every letter permutes the states: one block that only turns its state, {} reflection{} a letter, {} "
+        "numbers a head (the smallest exact representation of the group)",
+        factors, factors == 1 ? "" : "s", dim);
+    return recipe;
+  }
+  set("model.blocks", 2);
+  set("model.householders", 3);
+  set("model.heads", 4);
+  set("model.head_dim", 8);
+  if (!decays(architecture)) set("model.decay", "head");
+  set("model.output_gate", "true");
+  set("model.beta_margin", 0.1);
+  set("model.decay_margin", 0.02);
+  set("train.smoothing", 0.3);
+  set("train.noise", 0.3);
+  set("train.beta2", 0.95);
+  recipe.reason =
+      "some letter forgets: two blocks that write, turn and decay, gates that reach their ends, noise on "
+      "what is "
+      "read";
+  return recipe;
+}
+
+std::optional<Recipe> tracker_recipe(const train::TaskConfig& task, const std::string& architecture) {
+  const auto machine = machine_of_task(task);
+  if (!machine || machine->states() > kMostStates) return std::nullopt;
+  return tracker_recipe(automata::minimize(*machine), architecture, task.make()->dense());
+}
+
+}  // namespace signet::analysis

@@ -1,0 +1,75 @@
+#include "signet/analysis/recipe.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "signet/analysis/extract.h"
+#include "signet/automata/named_language.h"
+#include "signet/io/config_schema.h"
+#include "signet/models/registry.h"
+#include "signet/train/trainer.h"
+#include "support/check.h"
+#include "support/temporary_directory.h"
+
+namespace signet::analysis {
+namespace {
+
+std::string value_of(const train::ConfigSources& sources, const std::string& key) {
+  train::RunConfig config = train::resolve_config(sources);
+  for (const auto& field : io::fields_of(config).all())
+    if (field.key == key) return field.write();
+  return "no such key";
+}
+
+train::ConfigSources sources_of(const std::string& task, const std::string& architecture) {
+  train::ConfigSources sources{"", task, architecture, {}};
+  sources.recipe = [](const train::RunConfig& config) {
+    return tracker_recipe(config.task, config.model.architecture).value().set;
+  };
+  return sources;
+}
+
+TEST(Recipe, TheGroupDecidesFactorsAndHeads) {
+  EXPECT_EQ(value_of(sources_of("parity", "deltanet"), "model.householders"), "1");
+  EXPECT_EQ(value_of(sources_of("S3", "deltanet"), "model.householders"), "2");
+  EXPECT_EQ(value_of(sources_of("S3", "deltanet"), "model.head_dim"), "3");
+  EXPECT_EQ(value_of(sources_of("S5:swaps", "deltanet"), "model.householders"), "1");
+  EXPECT_EQ(value_of(sources_of("S5:swaps", "deltanet"), "model.head_dim"), "5");
+  EXPECT_EQ(value_of(sources_of("S3", "deltanet"), "model.write"), "false");
+  EXPECT_EQ(value_of(sources_of("language:tomita4", "deltanet"), "model.blocks"), "2");
+  EXPECT_EQ(value_of(sources_of("language:tomita4", "deltanet"), "model.write"), "true");
+}
+
+TEST(Recipe, FitsEveryModelAndGivesWay) {
+  for (const auto& model : models::architectures())
+    for (const char* task : {"parity", "language:tomita3"}) {
+      SCOPED_TRACE(std::string(model.name) + " " + task);
+      EXPECT_EQ(value_of(sources_of(task, model.name), "train.max_length"), "40");
+    }
+  auto sources = sources_of("parity", "deltanet");
+  sources.set = {"train.max_length=20", "model.heads=3"};
+  EXPECT_EQ(value_of(sources, "train.max_length"), "20");
+  EXPECT_EQ(value_of(sources, "model.heads"), "3");
+}
+
+TEST(Recipe, NoneWithoutAnAutomaton) {
+  for (const char* name : {"bounded-dyck", "modular-arithmetic-brackets"}) {
+    train::TaskConfig task;
+    task.name = name;
+    EXPECT_FALSE(tracker_recipe(task, "deltanet")) << name;
+  }
+}
+
+TEST(Recipe, LearnsParityInMoments) {
+  test::TemporaryDirectory directory;
+  auto run = io::RunDirectory::create(directory / "run", false);
+  const auto result =
+      train::train(train::resolve_config(sources_of("parity", "deltanet")), run, false, {true, "", {}});
+  EXPECT_GE(result["scaled_accuracy"].get<double>(), 0.99) << "at up to four times the training length";
+  EXPECT_LE(result["steps"].get<int64_t>(), 2000);
+}
+
+}  // namespace
+}  // namespace signet::analysis
