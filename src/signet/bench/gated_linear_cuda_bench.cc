@@ -7,7 +7,7 @@
 
 #include "signet/bench/bench.h"
 #include "signet/bench/device_values.h"
-#include "signet/kernels/gated_linear/gated_linear.h"
+#include "signet/kernels/gated_linear/gated_linear_cases.h"
 
 namespace signet::bench {
 namespace {
@@ -51,6 +51,7 @@ template <class T>
 double error(const Device& device, GatedLinearShape s) {
   s.batch = std::min<int64_t>(s.batch, 2), s.time = std::min<int64_t>(s.time, 512);
   s.heads = std::min<int64_t>(s.heads, 2);
+  if (s.dk * s.dv > 128 * 128) s.batch = 1, s.time = std::min<int64_t>(s.time, 200);
   GatedLinearOnGpu<T> fast(device, s);
   kernels::gated_linear_forward(fast.forward, Cuda{device.stream});
   kernels::gated_linear_backward(fast.backward, Cuda{device.stream});
@@ -73,23 +74,21 @@ double error(const Device& device, GatedLinearShape s) {
 }
 
 template <class T>
-Case gated_linear(const Device& device, int64_t batch, int64_t time, int64_t heads, int64_t width,
-                  bool channel_gates, bool both) {
-  GatedLinearShape s;
-  s.batch = batch, s.time = time, s.heads = heads, s.dk = s.dv = width, s.channel_gates = channel_gates;
-  return {fmt::format("{}x{}x{}x{} per {} {} {}", batch, time, heads, width,
-                      channel_gates ? "channel" : "head", both ? "fwd+bwd" : "fwd", storage_name<T>()),
+Case gated_linear(const Device& device, const kernels::GatedLinearCase& c, bool both) {
+  const GatedLinearShape s = c.shape();
+  return {fmt::format("{}x{}x{} {}x{} per {} {} {}", s.batch, s.time, s.heads, s.dk, s.dv,
+                      s.channel_gates ? "channel" : "head", both ? "fwd+bwd" : "fwd", storage_name<T>()),
           [=] {
             auto fast = std::make_shared<GatedLinearOnGpu<T>>(device, s);
-            const auto rows = static_cast<double>(batch * time * heads), d = static_cast<double>(width),
-                       gate = channel_gates ? d : 1.0;
+            const auto rows = static_cast<double>(s.batch * s.time * s.heads), dk = static_cast<double>(s.dk),
+                       dv = static_cast<double>(s.dv), gate = s.channel_gates ? dk : 1.0;
             Workload w;
             // S <- g S + k v^T and q^T S. Backward: S again; dS likewise; dq, dk, dv, dg.
-            w.flops = rows * d * d * (both ? 5 + 14 : 5);
+            w.flops = rows * dk * dv * (both ? 5 + 14 : 5);
             w.math = std::is_same_v<T, bf16> ? Math::kBf16 : Math::kFp32;
             // q, k, v, o and the gate. Backward: those with d_o for o, and their gradients.
-            w.bytes =
-                rows * (static_cast<double>(sizeof(T)) * d * (both ? 4 + 7 : 4) + 4 * gate * (both ? 3 : 1));
+            w.bytes = rows * (static_cast<double>(sizeof(T)) * (dk * (both ? 6 : 2) + dv * (both ? 5 : 2)) +
+                              4 * gate * (both ? 3 : 1));
             w.error = [=] { return error<T>(device, s); };
             w.tolerance = std::is_same_v<T, bf16> ? 1e-2 : 1e-5;
             w.run = [=] {
@@ -104,13 +103,11 @@ Case gated_linear(const Device& device, int64_t batch, int64_t time, int64_t hea
 
 std::vector<Case> gated_linear_cuda_cases(const Device& device) {
   std::vector<Case> cases;
-  for (const bool channels : {false, true}) {
-    for (const bool both : {false, true}) {
-      cases.push_back(gated_linear<float>(device, 1024, 40, 4, 32, channels, both));
-      cases.push_back(gated_linear<bf16>(device, 1024, 40, 4, 32, channels, both));
-      cases.push_back(gated_linear<bf16>(device, 512, 40, 4, 64, channels, both));
-      cases.push_back(gated_linear<bf16>(device, 8, 2048, 16, 128, channels, both));
-    }
+  for (const bool both : {false, true}) {
+    for (const bool channels : {false, true})
+      cases.push_back(gated_linear<float>(device, {"parity", 1024, 40, 4, 32, 32, channels}, both));
+    for (const auto& each : kernels::kGatedLinearCases)
+      cases.push_back(gated_linear<bf16>(device, each, both));
   }
   return cases;
 }

@@ -97,6 +97,12 @@ std::vector<Case> norm_cuda_cases(const Device& device) {
   };
   add(NormKind::kRms, 1024 * 40, 128), add(NormKind::kLayer, 1024 * 40, 128);
   add(NormKind::kRms, 4 * 1024 * 40, 32), add(NormKind::kRms, 8 * 2048, 2048);
+  // 340M's blocks and heads, Mamba-2's and GLA's gated norms, 1.3B
+  cases.push_back(norm<bf16>(device, NormKind::kRms, 32 * 2048, 512));
+  cases.push_back(norm<bf16>(device, NormKind::kRms, 32 * 2048, 1024));
+  cases.push_back(norm<bf16>(device, NormKind::kRms, 8 * 32 * 2048, 128));
+  cases.push_back(norm<bf16>(device, NormKind::kRms, 4 * 16 * 2048, 256));
+  cases.push_back(norm<bf16>(device, NormKind::kRms, 8 * 2048, 4096));
   return cases;
 }
 

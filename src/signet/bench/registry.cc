@@ -18,8 +18,10 @@ std::vector<Case> delta_rule_cuda_cases(const Device& device);
 std::vector<Case> gated_linear_cuda_cases(const Device& device);
 std::vector<Case> gated_rnn_cuda_cases(const Device& device);
 std::vector<Case> gemm_cuda_cases(const Device& device);
+std::vector<Case> head_loss_cuda_cases(const Device& device);
 std::vector<Case> mlstm_cuda_cases(const Device& device);
 std::vector<Case> norm_cuda_cases(const Device& device);
+std::vector<Case> rows_cuda_cases(const Device& device);
 std::vector<Case> selective_scan_cuda_cases(const Device& device);
 std::vector<Case> table3_cuda_cases(const Device& device);
 std::vector<Case> train_cuda_cases(const Device& device);
@@ -41,6 +43,8 @@ const std::vector<Operator>& operators() {
        SIGNET_ON_GPU(train_cuda_cases)},
 #ifdef SIGNET_WITH_CUDA
       {"attention", "softmax attention with rotary positions, GPU only", nullptr, attention_cuda_cases},
+      {"head_loss", "the last matrix with its loss, GPU only", nullptr, head_loss_cuda_cases},
+      {"rows", "convolution, SwiGLU and the embedding's gradient, GPU only", nullptr, rows_cuda_cases},
       {"mlstm", "mLSTM's memory over short sequences, GPU only", nullptr, mlstm_cuda_cases},
       {"table3", "one update of every model of table 3, GPU only", nullptr, table3_cuda_cases},
 #endif

@@ -123,6 +123,8 @@ std::vector<Case> selective_scan_cuda_cases(const Device& device) {
     cases.push_back(selective_scan<bf16>(device, 8, 2048, 2048, kSigned, both));
     cases.push_back(selective_scan<float>(device, 8, 2048, 2048, kSigned, both));
     cases.push_back(selective_scan<bf16>(device, 1, 32768, 2048, kSigned, both));
+    cases.push_back(selective_scan<bf16>(device, 16, 2048, 1536, kSigned, both));
+    cases.push_back(selective_scan<bf16>(device, 8, 2048, 4096, kSigned, both));
     cases.push_back(selective_scan<float>(device, 1024, 40, 256, kPositive, both));
     cases.push_back(selective_scan<float>(device, 1024, 40, 256, kSigned, both));
     cases.push_back(selective_scan<bf16>(device, 1024, 40, 256, kSigned, both));

@@ -1,0 +1,190 @@
+// What runs between the products and the recurrences of a language model, row by row: on the GPU in bf16.
+#ifdef SIGNET_WITH_CUDA
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "signet/bench/bench.h"
+#include "signet/bench/device_values.h"
+#include "signet/kernels/activation/activation.h"
+#include "signet/kernels/embedding/embedding.h"
+#include "signet/kernels/short_conv/short_conv.h"
+
+namespace signet::bench {
+namespace {
+
+// Both passes of SwiGLU on [rows, 2 width].
+struct SwigluOnGpu {
+  DeviceValues<bf16> x, dy, y, dx;
+  kernels::SwigluForward<bf16> forward;
+  kernels::SwigluBackward<bf16> backward;
+
+  SwigluOnGpu(const Device& device, int64_t rows, int64_t width)
+      : x(device, random_values(1, 2 * rows * width, 3)),
+        dy(device, random_values(2, rows * width)),
+        y(device, rows * width),
+        dx(device, 2 * rows * width) {
+    forward = {rows, width, x.get(), x.get() + width, 2 * width, y.get(), width};
+    backward = {rows,     width, x.get(),  x.get() + width,  2 * width,
+                dy.get(), width, dx.get(), dx.get() + width, 2 * width};
+  }
+  void run(const Device& device) {
+    kernels::swiglu_forward(forward, Cuda{device.stream});
+    kernels::swiglu_backward(backward, Cuda{device.stream});
+  }
+};
+
+double swiglu_error(const Device& device, int64_t width) {
+  constexpr int64_t kRows = 50;
+  SwigluOnGpu fast(device, kRows, width);
+  fast.run(device);
+  const auto x = fast.x.exact(), dy = fast.dy.exact();
+  Values<double> y(dy.size()), dx(x.size());
+  kernels::swiglu_forward_reference({kRows, width, x.data(), x.data() + width, 2 * width, y.data(), width});
+  kernels::swiglu_backward_reference({kRows, width, x.data(), x.data() + width, 2 * width, dy.data(), width,
+                                      dx.data(), dx.data() + width, 2 * width});
+  return std::max(relative_error(fast.y.exact(), y), relative_error(fast.dx.exact(), dx));
+}
+
+Case swiglu(const Device& device, int64_t rows, int64_t width) {
+  return {fmt::format("swiglu {}x{} fwd+bwd bf16", rows, width), [=] {
+            auto fast = std::make_shared<SwigluOnGpu>(device, rows, width);
+            Workload w;
+            w.bytes = 2.0 * 8 * static_cast<double>(rows * width);  // x, y; x, dy, dx
+            w.error = [=] { return swiglu_error(device, width); };
+            w.tolerance = 1e-2;
+            w.run = [=] { fast->run(device); };
+            return w;
+          }};
+}
+
+// Both passes of a convolution of four taps with SiLU.
+constexpr int64_t kTaps = 4;
+struct ConvOnGpu {
+  DeviceValues<bf16> x, dy, y, dx;
+  DeviceValues<float> weight, dweight, workspace;
+  kernels::ShortConvForward<bf16> forward;
+  kernels::ShortConvBackward<bf16> backward;
+
+  ConvOnGpu(const Device& device, int64_t batch, int64_t time, int64_t channels)
+      : x(device, random_values(1, batch * time * channels)),
+        dy(device, random_values(2, batch * time * channels)),
+        y(device, batch * time * channels),
+        dx(device, batch * time * channels),
+        weight(device, random_values(3, channels * kTaps)),
+        dweight(device, Values<float>(static_cast<size_t>(channels * kTaps))),
+        workspace(device, std::max<int64_t>(
+                              1, kernels::short_conv_workspace_size(batch, time, channels, kTaps, Cuda{}))) {
+    const auto set = [&](auto& p) {
+      p.batch = batch, p.time = time, p.channels = channels, p.kernel = kTaps, p.silu = true;
+      p.x = x.get(), p.x_stride = channels, p.weight = weight.get();
+    };
+    set(forward), set(backward);
+    forward.y = y.get(), forward.y_stride = channels, backward.dy = dy.get(), backward.dy_stride = channels;
+    backward.dx = dx.get(), backward.dx_stride = channels, backward.dweight = dweight.get();
+    backward.workspace = workspace.get();
+  }
+  void run(const Device& device) {
+    kernels::short_conv_forward(forward, Cuda{device.stream});
+    kernels::short_conv_backward(backward, Cuda{device.stream});
+  }
+};
+
+double conv_error(const Device& device, int64_t channels) {
+  constexpr int64_t kTime = 100;
+  ConvOnGpu fast(device, 1, kTime, channels);
+  fast.run(device);
+  const auto x = fast.x.exact(), dy = fast.dy.exact(), weight = fast.weight.exact();
+  Values<double> y(x.size()), dx(x.size()), dweight(weight.size());
+  kernels::ShortConvForward<double> f;
+  kernels::ShortConvBackward<double> b;
+  const auto set = [&](auto& p) {
+    p.batch = 1, p.time = kTime, p.channels = channels, p.kernel = kTaps, p.silu = true;
+    p.x = x.data(), p.x_stride = channels, p.weight = weight.data();
+  };
+  set(f), set(b);
+  f.y = y.data(), f.y_stride = channels, b.dy = dy.data(), b.dy_stride = channels, b.dx = dx.data();
+  b.dx_stride = channels, b.dweight = dweight.data();
+  kernels::short_conv_forward_reference(f);
+  kernels::short_conv_backward_reference(b);
+  return std::max({relative_error(fast.y.exact(), y), relative_error(fast.dx.exact(), dx),
+                   relative_error(fast.dweight.exact(), dweight)});
+}
+
+Case conv(const Device& device, int64_t batch, int64_t time, int64_t channels) {
+  return {fmt::format("conv {}x{}x{} fwd+bwd bf16", batch, time, channels), [=] {
+            auto fast = std::make_shared<ConvOnGpu>(device, batch, time, channels);
+            Workload w;
+            w.bytes = 2.0 * 5 * static_cast<double>(batch * time * channels);  // x, y; x, dy, dx
+            w.error = [=] { return conv_error(device, channels); };
+            w.tolerance = 1e-2;
+            w.run = [=] { fast->run(device); };
+            return w;
+          }};
+}
+
+// The gradient of an embedding. Words are as frequent as 1 / rank, like those of a text.
+struct ScatterOnGpu {
+  std::vector<int32_t> words;
+  DeviceValues<bf16> dy;
+  DeviceValues<float> table, workspace;
+  DeviceBuffer index;
+  kernels::ScatterAdd<bf16> call;
+
+  ScatterOnGpu(const Device& device, int64_t rows, int64_t width, int64_t entries)
+      : words(static_cast<size_t>(rows)),
+        dy(device, random_values(1, rows * width)),
+        table(device, Values<float>(static_cast<size_t>(entries * width))),
+        workspace(device,
+                  std::max<int64_t>(1, kernels::scatter_add_workspace_size(rows, width, entries, Cuda{}))),
+        index(device.kind, rows * int64_t{sizeof(int32_t)}) {
+    Rng rng(5);
+    for (auto& word : words)
+      word = static_cast<int32_t>(std::pow(static_cast<double>(entries), rng.uniform())) %
+             static_cast<int32_t>(entries);
+    copy_to_device(device, index.data(), words.data(), index.bytes());
+    synchronize(device);
+    call = {rows, width, dy.get(), width, index.as<int32_t>(), table.get(), width};
+    call.table_rows = entries, call.workspace = workspace.get();
+  }
+};
+
+double scatter_error(const Device& device, int64_t width, int64_t entries) {
+  constexpr int64_t kRows = 3000;
+  ScatterOnGpu fast(device, kRows, width, entries);
+  kernels::scatter_add(fast.call, Cuda{device.stream});
+  const auto dy = fast.dy.exact();
+  Values<double> table(static_cast<size_t>(entries * width));
+  kernels::scatter_add_reference({kRows, width, dy.data(), width, fast.words.data(), table.data(), width});
+  return relative_error(fast.table.exact(), table);
+}
+
+Case scatter(const Device& device, int64_t rows, int64_t width, int64_t entries) {
+  return {fmt::format("embedding gradient {}x{} of {} bf16", rows, width, entries), [=] {
+            auto fast = std::make_shared<ScatterOnGpu>(device, rows, width, entries);
+            Workload w;
+            // the rows, and the entries that occur read and written, which are at most so many
+            w.bytes = static_cast<double>(width) *
+                      (2.0 * static_cast<double>(rows) + 8.0 * static_cast<double>(std::min(rows, entries)));
+            w.error = [=] { return scatter_error(device, width, entries); };
+            w.tolerance = 1e-5;
+            w.run = [=] { kernels::scatter_add(fast->call, Cuda{device.stream}); };
+            return w;
+          }};
+}
+
+}  // namespace
+
+std::vector<Case> rows_cuda_cases(const Device& device) {
+  return {swiglu(device, 32 * 2048, 2816),        swiglu(device, 8 * 2048, 5632),
+          conv(device, 32, 2048, 3072),           conv(device, 8, 2048, 6144),
+          conv(device, 16, 2048, 2048),           scatter(device, 32 * 2048, 1024, 32000),
+          scatter(device, 8 * 2048, 2048, 50257), scatter(device, 8 * 2048, 1024, 151936)};
+}
+
+}  // namespace signet::bench
+
+#endif
