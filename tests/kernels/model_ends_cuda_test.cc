@@ -47,7 +47,9 @@ void check_embedding() {
     int64_t rows, width, table_rows;
   };
   for (const Case& c :
-       {Case{1, 1, 1}, Case{5000, 128, 3}, Case{777, 33, 100}, Case{300, 600, 7}, Case{0, 8, 4}}) {
+       {Case{1, 1, 1}, Case{5000, 128, 3}, Case{777, 33, 100}, Case{300, 600, 7}, Case{0, 8, 4},
+        // large tables: runs longer and shorter than a range, an odd width, more columns than one block has
+        Case{20001, 40, 300}, Case{700, 33, 32000}, Case{5000, 1030, 500}}) {
     SCOPED_TRACE(testing::Message() << c.rows << " x " << c.width << " of " << c.table_rows);
     const int64_t stride = c.width + 3;
     std::vector<int32_t> index;

@@ -40,7 +40,8 @@ void gather(const Gather<T>& p, Cpu);
 template <class T>
 void scatter_add(const ScatterAdd<T>& p, Cpu);
 
-// On the GPU: float and bf16. scatter_add sums ranges of r in order, then the ranges in order.
+// On the GPU: float and bf16. scatter_add sums ranges of r in order, then the ranges in order; rows of large
+// tables are sorted by entry first, so that time is linear in them (sorted_scatter.cuh).
 int64_t scatter_add_workspace_size(int64_t rows, int64_t width, int64_t table_rows, Cuda);
 template <class T>
 void gather(const Gather<T>& p, Cuda);

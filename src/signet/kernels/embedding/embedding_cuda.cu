@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "signet/kernels/embedding/embedding.h"
+#include "signet/kernels/embedding/sorted_scatter.cuh"
 #include "signet/tensor/cuda_check.h"
 #include "signet/tensor/launch.cuh"
 #include "signet/tensor/packet.cuh"
@@ -189,6 +190,7 @@ void one_hot(const OneHot& p, Cuda device) {
 }
 
 int64_t scatter_add_workspace_size(int64_t rows, int64_t width, int64_t table_rows, Cuda) {
+  if (sorted_scatter::pays(rows, table_rows)) return sorted_scatter::workspace_size(rows, width, table_rows);
   const int64_t ranges = ranges_for(rows, width, table_rows);
   return ranges > 1 || small_table(table_rows, width) ? ranges * table_rows * width : 0;
 }
@@ -206,6 +208,7 @@ void gather(const Gather<T>& p, Cuda device) {
 template <class T>
 void scatter_add(const ScatterAdd<T>& p, Cuda device) {
   if (p.rows == 0 || p.width == 0 || p.table_rows == 0) return;
+  if (sorted_scatter::pays(p.rows, p.table_rows)) return sorted_scatter::run(p, device);
   const int64_t ranges = ranges_for(p.rows, p.width, p.table_rows), size = p.table_rows * p.width;
   const bool aligned = p.width % 4 == 0 && packets_fit(p.dy, p.dy_stride);
   if (small_table(p.table_rows, p.width)) {
