@@ -1,4 +1,4 @@
-#include "signet/kernels/gated_linear/gated_linear.h"
+#include "signet/kernels/gated_linear/gated_linear_cases.h"
 
 #include "support/cuda.h"
 #include "support/gated_linear_cuda.h"
@@ -96,6 +96,24 @@ TEST(GatedLinearCuda, LongSequencesMatchReference) {
         expect_close<bf16>(gated_linear_problem(shape_of(1, 150, 2, width, width, channels), gates));
     }
   }
+}
+
+// Keys and values of different widths, tiles that are not full, the sizes of the models.
+TEST(GatedLinearCuda, ChunksOfAnyWidthMatchReference) {
+  SIGNET_NEEDS_GPU();
+  for (bool channels : {false, true}) {
+    for (auto [dk, dv] : {std::pair<int64_t, int64_t>{64, 128}, {128, 64}, {40, 200}, {136, 72}})
+      for (Gates gates : {Gates::kNearOne, Gates::kSigned, Gates::kEndPoints})
+        expect_close<bf16>(gated_linear_problem(shape_of(2, 150, 2, dk, dv, channels), gates));
+    GatedLinearShape wide = shape_of(2, 100, 2, 48, 64, channels);
+    wide.q_stride = 104, wide.k_stride = 128, wide.v_stride = 136, wide.gate_stride = 100,
+    wide.o_stride = 144;
+    expect_close<bf16>(gated_linear_problem(wide, Gates::kSigned));
+    expect_close<bf16>(gated_linear_problem(wide, Gates::kSigned, /*states=*/false));
+  }
+  for (const GatedLinearCase& each : kGatedLinearCases)
+    expect_close<bf16>(
+        gated_linear_problem(shape_of(1, 150, 2, each.dk, each.dv, each.channel_gates), Gates::kNearOne));
 }
 
 TEST(GatedLinearCuda, SignChangesStayExactForManySteps) {

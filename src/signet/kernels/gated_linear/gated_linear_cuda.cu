@@ -49,13 +49,15 @@ void copy_state(float* to, const float* from, const GatedLinearShape& s, Cuda de
 
 template <class T>
 int64_t gated_linear_saved_size(const GatedLinearShape& s, GatedLinearAlgorithm algorithm, Cuda) {
-  if (use_chunks<T>(s, algorithm)) return gated_linear::chunk_saved_size(s);
+  if constexpr (std::is_same_v<T, bf16>)
+    if (use_chunks<T>(s, algorithm)) return gated_linear::chunk_saved_size(resolve<T>(s));
   return gated_linear::tile_saved_size(resolve<T>(s));
 }
 
 template <class T>
 int64_t gated_linear_workspace_size(const GatedLinearShape& s, GatedLinearAlgorithm algorithm, Cuda) {
-  if (use_chunks<T>(s, algorithm)) return 0;
+  if constexpr (std::is_same_v<T, bf16>)
+    if (use_chunks<T>(s, algorithm)) return gated_linear::chunk_workspace_size(resolve<T>(s));
   return gated_linear::tile_workspace_size(resolve<T>(s));
 }
 

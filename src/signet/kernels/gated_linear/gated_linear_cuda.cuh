@@ -43,7 +43,8 @@ void tile_backward(const Problem<T>& p, cudaStream_t stream);
 
 // The chunked kernels for bf16. Sizes and strides alone decide, so that both passes agree.
 bool chunks_cover(const GatedLinearShape& shape);
-int64_t chunk_saved_size(const GatedLinearShape& shape);  // in floats
+int64_t chunk_saved_size(const Problem<bf16>& p);  // in floats
+int64_t chunk_workspace_size(const Problem<bf16>& p);
 void chunk_forward(const Problem<bf16>& p, cudaStream_t stream);
 void chunk_backward(const Problem<bf16>& p, cudaStream_t stream);
 

@@ -1,0 +1,184 @@
+// The gated linear recurrence on the tensor cores (bf16 storage) by chunks of 64 tokens, for any dk and dv
+// that are multiples of 8. States are cut into tiles of 64 x 64 that do not depend on each other, tokens of a
+// chunk into blocks of 16. Passes, each with the same code in both directions of time:
+//
+//   states      S before every chunk, by walking the chunks; backward: dS behind every chunk
+//   outputs     o of all chunks at once, from S; backward: dv, from dS
+//   gradients   dq, dk and the gate's, of all chunks at once, from S and dS
+//
+// Decays are products of gates without a quotient. Between tokens r < t of different blocks b < a they are
+//   after_r (G_{b+1} .. G_{a-1}) before_t        G_m: all gates of block m
+//   before_t: the gates of t's block up to g_t   after_r: those of r's block behind g_r
+// so that blocks of pairs off the diagonal are products of scaled rows; blocks on it are summed in fp32.
+// Products have bf16 factors and fp32 sums, states and decays are fp32.
+#pragma once
+
+#include "signet/kernels/delta_rule/delta_rule_cuda_mma.cuh"
+#include "signet/kernels/gated_linear/gated_linear_cuda.cuh"
+#include "signet/tensor/launch.cuh"
+
+namespace signet::kernels::gated_linear {
+
+using namespace delta_rule;  // NOLINT: the tensor core building blocks
+
+inline constexpr int kChunk = 64, kBlock = 16, kBlocks = kChunk / kBlock;
+inline constexpr int kWide = 64, kTileSize = kWide * kWide;  // of a tile of the state
+inline constexpr int kChunkThreads = 128;  // a warp for every block of tokens or of channels
+
+// What one pass reads and writes besides the gates. Forward: left = q or k, right = v; backward: left = k or
+// q, right = d_o.
+struct ChunkPass {
+  const bf16 *left, *pair, *right;
+  int64_t left_stride, pair_stride, right_stride, out_stride;
+  float scale;
+  const float* begin;  // the state where the walk begins, and where it ends; null: zero, not wanted
+  float* end;
+  Half* states;  // [places, tiles of dk, tiles of dv], each tile in the order of shared memory
+  bf16* out;
+};
+
+__host__ __device__ inline int wide_tiles(int n) { return (n + kWide - 1) / kWide; }
+__host__ __device__ inline int64_t state_tiles(const Problem<bf16>& p) {
+  return int64_t{wide_tiles(p.dk)} * wide_tiles(p.dv);
+}
+__host__ __device__ inline int chunks_of(const Problem<bf16>& p) { return (p.time + kChunk - 1) / kChunk; }
+
+__device__ inline const Half* half(const bf16* p) { return reinterpret_cast<const Half*>(p); }
+__device__ inline Half* half(bf16* p) { return reinterpret_cast<Half*>(p); }
+
+// One chunk of a sequence and head.
+struct ChunkPlace {
+  int64_t row, place;  // of its first token, of its states
+  int h, tokens;
+  __device__ ChunkPlace(const Problem<bf16>& p, int b, int head, int chunk)
+      : row(int64_t{b} * p.time + int64_t{chunk} * kChunk),
+        place((int64_t{b} * chunks_of(p) + chunk) * p.heads + head),
+        h(head),
+        tokens(min(kChunk, p.time - chunk * kChunk)) {}
+};
+// Of a grid with a block per chunk and head.
+__device__ inline ChunkPlace chunk_of_block(const Problem<bf16>& p, int64_t block) {
+  const int h = static_cast<int>(block % p.heads);
+  const int64_t rest = block / p.heads;
+  const int chunks = chunks_of(p);
+  return ChunkPlace(p, static_cast<int>(rest / chunks), h, static_cast<int>(rest % chunks));
+}
+
+// Asks for rows [0, rows) and columns [0, columns) of a tile; the others become zero.
+__device__ inline void fetch_rows(Half* tile, const bf16* source, int64_t stride, int rows, int columns) {
+  const unsigned base = static_cast<unsigned>(__cvta_generic_to_shared(tile));
+#pragma unroll
+  for (int i = 0; i < kChunk * kWide / 8 / kChunkThreads; ++i) {
+    const int at = i * kChunkThreads + static_cast<int>(threadIdx.x), row = at / (kWide / 8),
+              piece = at % (kWide / 8);
+    const bool inside = row < rows && piece * 8 < columns;
+    const bf16* from = inside ? source + row * stride + piece * 8 : source;
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(base + tile_piece<kWide>(row, piece) * 16),
+        "l"(from), "r"(inside ? 16 : 0)
+        : "memory");
+  }
+}
+__device__ inline void fetch_state(Half* tile, const Half* source) {
+  fetch_linear<kTileSize, kChunkThreads>(tile, source, static_cast<int>(threadIdx.x));
+}
+
+// The gates of a chunk: of 64 channels from `channel` on, or one per token.
+template <bool kChannels>
+struct Gates {
+  alignas(16) float g[kChannels ? kChunk * kWide : kChunk];
+  __device__ float at(int t, int c) const { return g[kChannels ? t * kWide + c : t]; }
+
+  // Behind the end of the sequence and of the channels gates are 1: settle() writes those.
+  __device__ void fetch(const Problem<bf16>& p, const ChunkPlace& at, int channel) {
+    if constexpr (kChannels) {
+      const int columns = min(kWide, p.dk - channel);
+      for (int i = threadIdx.x; i < at.tokens * (kWide / 4); i += kChunkThreads) {
+        const int t = i / (kWide / 4), c = i % (kWide / 4) * 4;
+        if (c < columns)
+          copy_async<16>(g + t * kWide + c,
+                         p.gate + (at.row + t) * p.gate_stride + int64_t{at.h} * p.dk + channel + c);
+      }
+    } else if (static_cast<int>(threadIdx.x) < at.tokens) {
+      copy_async<4>(g + threadIdx.x, p.gate + (at.row + threadIdx.x) * p.gate_stride + at.h);
+    }
+  }
+  __device__ void settle(const Problem<bf16>& p, const ChunkPlace& at, int channel) {
+    if constexpr (kChannels) {
+      const int columns = min(kWide, p.dk - channel);
+      if (at.tokens == kChunk && columns == kWide) return;
+      for (int i = threadIdx.x; i < kChunk * kWide; i += kChunkThreads)
+        if (i / kWide >= at.tokens || i % kWide >= columns) g[i] = 1.f;
+    } else if (static_cast<int>(threadIdx.x) < kChunk && static_cast<int>(threadIdx.x) >= at.tokens) {
+      g[threadIdx.x] = 1.f;
+    }
+  }
+};
+
+// One warp's 16 tokens from `first` on, a pair of channels in each lane: x <- before x (the gates up to its
+// token's) or after x (those behind it), within the block; both at once, and all gates of the block.
+template <bool kChannels>
+__device__ void scale_block(Half* before_tile, float before_scale, Half* after_tile, float (*whole)[kWide],
+                            const Gates<kChannels>& gates, int block, int lane) {
+  const int c = lane * 2;
+  float low = 1.f, high = 1.f;
+#pragma unroll
+  for (int i = 0; i < kBlock; ++i) {
+    const int t = block * kBlock + i;
+    low *= gates.at(t, c), high *= gates.at(t, c + 1);
+    uint32_t& x = *reinterpret_cast<uint32_t*>(before_tile + tile_index<kWide>(t, c));
+    x = pack(low * before_scale * low_half(x), high * before_scale * high_half(x));
+  }
+  whole[block][c] = low, whole[block][c + 1] = high;
+  low = high = 1.f;
+#pragma unroll
+  for (int i = kBlock - 1; i >= 0; --i) {
+    const int t = block * kBlock + i;
+    uint32_t& x = *reinterpret_cast<uint32_t*>(after_tile + tile_index<kWide>(t, c));
+    x = pack(low * low_half(x), high * high_half(x));
+    low *= gates.at(t, c), high *= gates.at(t, c + 1);
+  }
+}
+
+// A tile of a state in accumulators: 16 rows of a warp.
+__device__ inline void widen_rows(float (&s)[8][4], const uint32_t (&f)[4][4]) {
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      s[2 * k + i / 2][i % 2 * 2] = low_half(f[k][i]);
+      s[2 * k + i / 2][i % 2 * 2 + 1] = high_half(f[k][i]);
+    }
+  }
+}
+__device__ inline void narrow_rows(uint32_t (&f)[4][4], const float (&s)[8][4]) {
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) f[k][i] = pack(s[2 * k + i / 2][i % 2 * 2], s[2 * k + i / 2][i % 2 * 2 + 1]);
+  }
+}
+__device__ inline void scale_rows_of(float (&s)[8][4], float low, float high) {
+#pragma unroll
+  for (int n = 0; n < 8; ++n) s[n][0] *= low, s[n][1] *= low, s[n][2] *= high, s[n][3] *= high;
+}
+// C[16][64] += A[16][16] B[16 rows at k0][64]
+__device__ inline void multiply_rows(float (&c)[8][4], const uint32_t (&a)[4], const Half* tile, int k0,
+                                     int lane) {
+#pragma unroll
+  for (int n = 0; n < 8; n += 2) {
+    uint32_t b[4];
+    load_right<Rows<kWide>>(b, tile, k0, n * 8, lane);
+    multiply_add_pair(c[n], c[n + 1], a, b);
+  }
+}
+
+void chunk_states(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream);
+void chunk_outputs(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream);
+// sums: [tiles of dk, rows, heads] of gates per head where dk has several tiles.
+void chunk_gradients(const Problem<bf16>& p, const Half* states, const Half* d_states, float* sums,
+                     cudaStream_t stream);
+// Of the kernel that needs the most.
+int64_t chunk_shared_bytes(int dk, bool channel_gates);
+
+}  // namespace signet::kernels::gated_linear
