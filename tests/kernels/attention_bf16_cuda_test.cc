@@ -72,7 +72,10 @@ TEST(AttentionBf16Cuda, MatchesReference) {
                         Case{2, 64, 2, 64, 10000, 16}, Case{2, 49, 1, 16, 10000},
                         // any size: too long, rows that start at odd places, other widths
                         Case{2, 65, 2, 32, 10000}, Case{2, 40, 2, 32, 10000, 3}, Case{2, 30, 1, 24, 50},
-                        Case{1, 33, 1, 128, 10000}, Case{2, 40, 2, 32, 1}, Case{2, 40, 2, 16, 0.5}})
+                        Case{1, 33, 1, 128, 10000}, Case{2, 40, 2, 32, 1}, Case{2, 40, 2, 16, 0.5},
+                        // long ones on tensor cores: whole tiles and not, with and without rotation
+                        Case{2, 65, 2, 64, 10000}, Case{1, 128, 3, 128, 10000, 8}, Case{2, 200, 2, 64, 0},
+                        Case{1, 517, 2, 64, 10000, 16}, Case{1, 300, 1, 128, 0}})
     compare(c);
 }
 

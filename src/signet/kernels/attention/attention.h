@@ -70,8 +70,9 @@ void attention_forward(const AttentionForward<T>& p, Cpu);
 template <class T>
 void attention_backward(const AttentionBackward<T>& p, Cpu);
 
-// On the GPU: float and bf16, width up to 128. bf16 sequences of at most 64 tokens in heads of 16, 32 or 64
-// units run on tensor cores, a whole head of a sequence at a time (attention_short_cuda.cu).
+// On the GPU: float and bf16, width up to 128. On tensor cores run bf16 sequences of at most 64 tokens in
+// heads of 16, 32 or 64 units, a whole head of a sequence at a time (attention_short_cuda.cu), and those of
+// any length in heads of 64 or 128 units (attention_long_cuda.cu).
 template <class T>
 void attention_forward(const AttentionForward<T>& p, Cuda);
 template <class T>

@@ -252,8 +252,15 @@ void choose_width(int64_t width, Run run) {
   fail(ErrorCode::kUsage, "attention on the GPU takes heads of at most 128 units; got {}", width);
 }
 
-// The workspace: the table of angles, then delta.
-int64_t angles_size(const AttentionShape& s) { return s.rotary_base > 0 ? s.keys * s.width : 0; }
+// The workspace: the table of angles, delta, turned queries and keys; each at a multiple of 16 bytes.
+int64_t padded4(int64_t n) { return (n + 3) / 4 * 4; }
+int64_t angles_size(const AttentionShape& s) { return s.rotary_base > 0 ? padded4(s.keys * s.width) : 0; }
+int64_t deltas_size(const AttentionShape& s) { return padded4(s.batch * s.heads * s.time); }
+bool use_long(const AttentionShape& s, std::initializer_list<const void*> pointers) {
+  for (const void* pointer : pointers)
+    if (reinterpret_cast<uintptr_t>(pointer) % 16 != 0) return false;
+  return attention::long_applies(s);
+}
 
 // Null without rotation.
 const float* fill_angles(const AttentionShape& s, float* workspace, Cuda device) {
@@ -273,7 +280,7 @@ dim3 grid_of(const AttentionShape& s, int64_t rows) {
 
 int64_t attention_workspace_size(const AttentionShape& shape, Cuda) {
   const AttentionShape s = with_strides(shape);
-  return angles_size(s) + s.batch * s.heads * s.time;
+  return angles_size(s) + deltas_size(s) + (attention::long_applies(s) ? attention::long_copies_size(s) : 0);
 }
 
 template <class T>
@@ -285,6 +292,9 @@ void attention_forward(const AttentionForward<T>& given, Cuda device) {
   if constexpr (std::is_same_v<T, bf16>)
     if (attention::short_forward(p, device)) return;
   const float* angles = fill_angles(s, p.workspace, device);
+  if constexpr (std::is_same_v<T, bf16>)
+    if (use_long(s, {p.q, p.k, p.v, p.o, p.workspace}))
+      return attention::long_forward(p, angles, p.workspace + angles_size(s) + deltas_size(s), device);
   choose_width(s.width, [&]<int kD>() {
     forward_kernel<kD><<<grid_of(s, s.time), kRows * kD / kElements, 0, stream_of(device)>>>(p, angles);
   });
@@ -301,6 +311,9 @@ void attention_backward(const AttentionBackward<T>& given, Cuda device) {
     if (attention::short_backward(p, device)) return;
   const float* angles = fill_angles(s, p.workspace, device);
   float* deltas = p.workspace + angles_size(s);
+  if constexpr (std::is_same_v<T, bf16>)
+    if (s.time > 0 && use_long(s, {p.q, p.k, p.v, p.o, p.d_o, p.dq, p.dk, p.dv, p.workspace}))
+      return attention::long_backward(p, angles, deltas, deltas + deltas_size(s), device);
   choose_width(s.width, [&]<int kD>() {
     constexpr int kThreads = kRows * kD / kElements;
     if (s.time > 0)

@@ -1,4 +1,5 @@
-// Attention of short bf16 sequences on tensor cores (attention_short_cuda.cu).
+// Attention of bf16 sequences on tensor cores: short ones (attention_short_cuda.cu) and long ones
+// (attention_long_cuda.cu).
 #pragma once
 
 #include "signet/kernels/attention/attention.h"
@@ -21,5 +22,13 @@ struct Span {
 // Both say whether they cover the problem, whose strides are filled in, and run it if so.
 bool short_forward(const AttentionForward<bf16>& p, Cuda device);
 bool short_backward(const AttentionBackward<bf16>& p, Cuda device);
+
+// Long sequences, where long_applies. angles: cosines and sines, [keys, width / 2] each, or null; deltas
+// [B, heads, time]; copies [long_copies_size] at a multiple of 16 bytes.
+bool long_applies(const AttentionShape& shape);
+int64_t long_copies_size(const AttentionShape& shape);  // in floats
+void long_forward(const AttentionForward<bf16>& p, const float* angles, float* copies, Cuda device);
+void long_backward(const AttentionBackward<bf16>& p, const float* angles, float* deltas, float* copies,
+                   Cuda device);
 
 }  // namespace signet::kernels::attention

@@ -53,6 +53,7 @@ __global__ void __launch_bounds__(Rows<kTeam>::kBlock)
   __shared__ float scratch[32];
   const int width = static_cast<int>(p.width), member = Rows<kTeam>::member();
   const float inverse_width = 1.0f / static_cast<float>(width);
+  const bool weights_fit = width % 4 == 0 && reinterpret_cast<uintptr_t>(p.weight) % sizeof(float4) == 0;
   // All lanes stay for the sums; a team beyond the last row works on nothing.
   const int64_t step = Rows<kTeam>::step(), rounds = (p.rows + step * kRows - 1) / (step * kRows);
   for (int64_t i = 0, start = Rows<kTeam>::first(); i < rounds; ++i, start += step * kRows) {
@@ -87,10 +88,10 @@ __global__ void __launch_bounds__(Rows<kTeam>::kBlock)
       const float rstd = rsqrtf(team_sum<kTeam>(square, scratch) * inverse_width + p.eps);
 #pragma unroll
       for (int k = 0; k < kPackets; ++k) {
-        const int first = packet_at<T, kTeam, kPackets>(member, k);
+        float weight[4];
+        unpack(load_packet(p.weight, packet_at<T, kTeam, kPackets>(member, k), width, weights_fit), weight);
 #pragma unroll
-        for (int j = 0; j < 4; ++j)
-          x[k][j] = first + j < width ? (x[k][j] - mean) * rstd * p.weight[first + j] : 0.0f;
+        for (int j = 0; j < 4; ++j) x[k][j] = (x[k][j] - mean) * rstd * weight[j];
       }
       store_packets<kTeam>(p.y + row * p.y_stride, member, live, aligned, x);
       if (member == 0 && live) {
@@ -188,7 +189,7 @@ __global__ void __launch_bounds__(Rows<kTeam>::kBlock, kPackets <= 2 ? 3 : 1)
   }
 }
 
-// run<team, packets per thread> for the width: a warp up to 1024, a block beyond.
+// run<team, packets per thread> for the width: a warp up to 256, a block beyond.
 template <class T, class Run>
 void choose_team(int64_t width, Run run) {
   constexpr int kPair = kNeighbours<T>;
@@ -196,18 +197,22 @@ void choose_team(int64_t width, Run run) {
   if (width <= 64) return run.template operator()<16 / kPair, kPair>();
   if (width <= 128) return run.template operator()<32 / kPair, kPair>();
   if (width <= 256) return run.template operator()<32, 2>();
-  if (width <= 512) return run.template operator()<32, 4>();
-  if (width <= 1024) return run.template operator()<32, 8>();
-  if (width <= 4096) return run.template operator()<256, 4>();
+  if (width <= 512) return run.template operator()<64, 2>();
+  if (width <= 1024) return run.template operator()<128, 2>();
+  if (width <= 2048) return run.template operator()<256, 2>();
+  if (width <= 4096) return run.template operator()<512, 2>();
   if (width <= 32768) return run.template operator()<1024, 8>();
   fail(ErrorCode::kUsage, "normalisation on the GPU takes rows of at most 32768 elements; got {}", width);
 }
 
 template <class T>
 int64_t blocks_for(int64_t rows, int64_t width) {
-  int64_t per_block = 1;
-  choose_team<T>(width, [&]<int kTeam, int kPackets>() { per_block = Rows<kTeam>::kPerBlock; });
-  return std::min((rows + per_block - 1) / per_block, int64_t{3} * cuda_device().multiprocessors);
+  int64_t per_block = 1, threads = kThreads;
+  choose_team<T>(width, [&]<int kTeam, int kPackets>() {
+    per_block = Rows<kTeam>::kPerBlock, threads = Rows<kTeam>::kBlock;
+  });
+  const int64_t resident = std::clamp<int64_t>(1024 / threads, 3, 12);
+  return std::min((rows + per_block - 1) / per_block, resident * cuda_device().multiprocessors);
 }
 
 }  // namespace

@@ -125,7 +125,7 @@ __global__ void final_kernel(ShortConvForward<T> p) {
 // With a table dx is added up in shared memory, by every warp for itself, and block x writes row x of
 // `table_sums`, [rows, table].
 struct TableSums {
-  using Gates = float[kLongestRun][WarpGates::kHeads];
+  using Gates = float[kShortRun][WarpGates::kHeads];
   float* table;       // [count, 128] of this warp
   float* gate_table;  // [count, kHeads] of this warp
   Gates* gates;       // of this warp
@@ -357,6 +357,7 @@ int64_t short_conv_workspace_size(int64_t batch, int64_t time, int64_t channels,
                                   int64_t table_size) {
   ShortConvForward<float> p;
   p.batch = batch, p.time = time, p.channels = channels, p.kernel = kernel;
+  p.table.count = table_size > 0 ? 1 : 0;
   if (channels == 0) return 0;
   return sum_rows(Work(p, false)) * (channels * (kernel + 1) + table_size);
 }
@@ -367,12 +368,14 @@ void short_conv_forward(const ShortConvForward<T>& p, Cuda device) {
   check_kernel(p, w.aligned);
   if (w.items() > 0 && p.channels > 0) {
     const bool table = p.table.count > 0;
-    const auto kernel = p.unit.heads > 0 && p.unit.width == 32
-                            ? table ? forward_kernel<T, 4, true, 8, true> : forward_kernel<T, 4, true, 8>
-                        : p.unit.heads > 0
-                            ? table ? forward_kernel<T, 4, true, 0, true> : forward_kernel<T, 4, true>
-                        : p.kernel <= 4 && w.aligned ? forward_kernel<T, 4, false>
-                                                     : forward_kernel<T, 16, false>;
+    const auto kernel =
+        p.unit.heads == 0
+            ? p.kernel <= 4 && w.aligned ? forward_kernel<T, 4, false> : forward_kernel<T, 16, false>
+        : table
+            ? p.unit.width == 32 ? forward_kernel<T, 4, true, 8, true> : forward_kernel<T, 4, true, 0, true>
+        : p.unit.width == 32  ? forward_kernel<T, 4, true, 8>
+        : p.unit.width == 128 ? forward_kernel<T, 4, true, 32>
+                              : forward_kernel<T, 4, true>;
     const int64_t blocks = (w.items() + kWarps - 1) / kWarps * w.channel_blocks;
     launch("short_conv_forward", kernel, static_cast<unsigned>(blocks), dim3(32, kWarps),
            table ? TableRows::shared_bytes(p.table) : IncomingRows<T, 4>::kSharedBytes, device, p, w);
@@ -391,12 +394,14 @@ void short_conv_backward(const ShortConvBackward<T>& p, Cuda device) {
   if (w.items() == 0 || p.channels == 0) return;
   const int64_t rows = sum_rows(w);
   const bool table = p.table.count > 0;
-  const auto kernel = p.unit.heads > 0 && p.unit.width == 32
-                          ? table ? backward_kernel<T, 4, true, 8, true> : backward_kernel<T, 4, true, 8>
-                      : p.unit.heads > 0
-                          ? table ? backward_kernel<T, 4, true, 0, true> : backward_kernel<T, 4, true>
-                      : p.kernel <= 4 && w.aligned ? backward_kernel<T, 4, false>
-                                                   : backward_kernel<T, 16, false>;
+  const auto kernel =
+      p.unit.heads == 0
+          ? p.kernel <= 4 && w.aligned ? backward_kernel<T, 4, false> : backward_kernel<T, 16, false>
+      : table
+          ? p.unit.width == 32 ? backward_kernel<T, 4, true, 8, true> : backward_kernel<T, 4, true, 0, true>
+      : p.unit.width == 32  ? backward_kernel<T, 4, true, 8>
+      : p.unit.width == 128 ? backward_kernel<T, 4, true, 32>
+                            : backward_kernel<T, 4, true>;
   constexpr int kRowBytes = IncomingRows<T, 4>::kSharedBytes;
   static_assert(kRowBytes >= 4 * kWarps * 128 * static_cast<int>(sizeof(float)));
   const int bytes = kRowBytes + (table ? TableRows::shared_bytes(p.table) +

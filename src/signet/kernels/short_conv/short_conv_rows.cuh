@@ -13,7 +13,10 @@
 namespace signet::kernels::short_conv {
 
 constexpr int kWarps = 8, kThreads = 32 * kWarps;
-constexpr int64_t kLongestRun = 20;
+// Steps of a run. Long ones repeat less of what lies before them; short ones are more, and the rows of a
+// table are counted on their tokens.
+constexpr int64_t kLongestRun = 64, kShortRun = 20;
+constexpr int64_t kManyRuns = 4096;  // times blocks of channels: enough to fill the GPU with long ones
 
 // Steps whose inputs are loaded together. With as many as there are taps a window is a ring: slot(k, j) is
 // where tap j of step k lies, and nothing moves. The wide window moves instead.
@@ -37,9 +40,11 @@ struct Work {
   template <class P>
   Work(const P& p, bool fit) : batch(p.batch), time(p.time), offsets(p.offsets) {
     channels = static_cast<int>(p.channels), kernel = static_cast<int>(p.kernel);
-    runs = (time + kLongestRun - 1) / kLongestRun;
-    steps = runs > 0 ? (time + runs - 1) / runs : 0;
     channel_blocks = (channels + 127) / 128;
+    const bool long_runs = p.table.count == 0 && batch * (time / kLongestRun) * channel_blocks >= kManyRuns;
+    const int64_t longest = long_runs ? kLongestRun : kShortRun;
+    runs = (time + longest - 1) / longest;
+    steps = runs > 0 ? (time + runs - 1) / runs : 0;
     aligned = fit && channels % 4 == 0;
     packed_taps = aligned && kernel == 4 && packets_fit(p.weight, 4);
     eps = static_cast<float>(p.unit.eps);
