@@ -4,7 +4,7 @@
 #include "signet/kernels/block_linear/block_linear.h"
 #include "signet/kernels/gated_skip/gated_skip.h"
 #include "signet/kernels/mlstm/mlstm.h"
-#include "signet/kernels/rows/rows.h"
+#include "signet/kernels/repeat_heads/repeat_heads.h"
 #include "signet/kernels/scale_heads/scale_heads.h"
 
 namespace signet::autograd {
@@ -164,7 +164,7 @@ Var gated_skip(Tape& tape, const Var& x, const Var& z, const Var& skip, const Va
   return y;
 }
 
-Var scale_heads(Tape& tape, const Var& x, const Var& s, bool append) {
+Var scale_heads(Tape& tape, const Var& x, const Var& s, int64_t append) {
   const int64_t rows = x.value.rows(), heads = s.value.width(), width = x.value.width() / heads;
   kernels::ScaleHeadsShape shape{rows, heads, width, append, x.value.row_stride, s.value.row_stride, 0};
   shape.y_stride = heads * shape.y_width();
@@ -191,35 +191,21 @@ Var scale_heads(Tape& tape, const Var& x, const Var& s, bool append) {
 
 Var repeat_heads(Tape& tape, const Var& x, int64_t groups, int64_t heads) {
   if (groups == heads) return x;
-  const int64_t rows = x.value.rows(), width = x.value.width() / groups, stride = heads * width;
+  const int64_t rows = x.value.rows(), width = x.value.width() / groups;
+  const kernels::RepeatHeadsShape shape{rows, groups, heads, width, x.value.row_stride, heads * width};
   const DType type = x.value.dtype;
-  Var y = tape.make({rows, stride}, type);
-  // Columns of the group that head h shares, and its own.
-  auto source = [=](const Tensor& t, int64_t h) { return t.columns(h * groups / heads * width, width); };
+  Var y = tape.make({rows, heads * width}, type);
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    for (int64_t h = 0; h < heads; ++h) {
-      const kernels::CopyRows<T> args{
-          rows,   width, ptr<T>(source(x.value, h)), x.value.row_stride, ptr<T>(y.value) + h * width,
-          stride, false};
-      if (!tape.context().device.dry) kernels::copy_rows(args, device);
-    }
+    const kernels::RepeatHeadsForward<T> args{shape, ptr<T>(x.value), ptr<T>(y.value)};
+    if (!tape.context().device.dry) kernels::repeat_heads_forward(args, device);
   });
   tape.record("repeated heads", [=, context = tape.context()] {
     const bool add = claim(x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
-      for (int64_t h = 0; h < heads; ++h) {
-        const bool first_of_group = h == 0 || h * groups / heads != (h - 1) * groups / heads;
-        const kernels::CopyRows<T> args{rows,
-                                        width,
-                                        ptr<T>(y.grad()) + h * width,
-                                        stride,
-                                        ptr<T>(source(x.grad(), h)),
-                                        x.grad().row_stride,
-                                        add || !first_of_group};
-        if (!context.device.dry) kernels::copy_rows(args, device);
-      }
+      const kernels::RepeatHeadsBackward<T> args{shape, ptr<T>(y.grad()), ptr<T>(x.grad()), add};
+      if (!context.device.dry) kernels::repeat_heads_backward(args, device);
     });
   });
   return y;
@@ -289,9 +275,9 @@ StabilisedGates mlstm_stabilise(Tape& tape, const Var& f, const Var& i, const Va
   return y;
 }
 
-Var mlstm_normalise(Tape& tape, const Var& read, const Tensor& m, int64_t heads) {
-  const int64_t rows = read.value.rows(), width = read.value.width() / heads - 1;
-  const kernels::MlstmReadShape shape{rows, heads, width, m.row_stride};
+Var mlstm_normalise(Tape& tape, const Var& read, const Tensor& m, int64_t heads, int64_t width) {
+  const int64_t rows = read.value.rows();
+  const kernels::MlstmReadShape shape{rows, heads, width, m.row_stride, read.value.width() / heads - width};
   const DType type = read.value.dtype;
   Var y = tape.make({rows, heads * width}, type);
   tape.context().run_stored(type, [&](auto element, auto device) {
@@ -376,9 +362,12 @@ Var mlstm_read(Tape& tape, const Var& q, const Var& k, const Var& v, const Stabi
     return read_short(tape, q, k, v, gates, shape);
 #endif
   if (sequence.offsets) fail(ErrorCode::kFailure, "the gated linear recurrence takes no packed sequences");
-  const Var weighted = scale_heads(tape, v, gates.input, /*append=*/true);
+  // On tensor cores columns come in eights: zeros behind the normaliser's, where no state is kept.
+  const int64_t width = v.value.width() / options.heads;
+  const bool eights = q.value.dtype == DType::kBF16 && !state && width % 8 == 0;
+  const Var weighted = scale_heads(tape, v, gates.input, /*append=*/eights ? 8 : 1);
   const Var read = gated_linear(tape, q, k, weighted, gates.gate, sequence, options, state);
-  return mlstm_normalise(tape, read, gates.m, options.heads);
+  return mlstm_normalise(tape, read, gates.m, options.heads, width);
 }
 
 }  // namespace signet::autograd

@@ -42,7 +42,7 @@ Var gated_skip(Tape& tape, const Var& x, const Var& z, const Var& skip = {}, con
 
 // Heads of x [rows, heads width] times s [rows, heads]; `append` makes s one more column of each head. Saves
 // both.
-Var scale_heads(Tape& tape, const Var& x, const Var& s, bool append);
+Var scale_heads(Tape& tape, const Var& x, const Var& s, int64_t append);
 
 // Copies each of the groups of x [rows, groups width] for the heads that share it: [rows, heads width].
 Var repeat_heads(Tape& tape, const Var& x, int64_t groups, int64_t heads);
@@ -58,7 +58,7 @@ struct StabilisedGates {
 };
 StabilisedGates mlstm_stabilise(Tape& tape, const Var& f, const Var& i, const Var& bias, Sequence sequence,
                                 const Tensor& state = {});
-Var mlstm_normalise(Tape& tape, const Var& read, const Tensor& m, int64_t heads);
+Var mlstm_normalise(Tape& tape, const Var& read, const Tensor& m, int64_t heads, int64_t width);
 // What mLSTM reads from its memory at every token, normalised: q, k, v [rows, heads width] -> [rows, heads
 // width]. One kernel where it covers the sequences, else the gated linear recurrence with the input gates'
 // column appended to v. `state` [batch, heads, width, width + 1] is read and replaced when given.

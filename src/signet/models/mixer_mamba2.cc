@@ -68,7 +68,7 @@ class Mamba2Mixer final : public Mixer {
     const Var q =
         autograd::repeat_heads(tape, tape.columns(u, inner_ + shared_, shared_), options_.groups, heads_);
     const auto decay = gate(tape, weights, projected);
-    const Var v = autograd::scale_heads(tape, x, decay.delta, /*append=*/false);
+    const Var v = autograd::scale_heads(tape, x, decay.delta, /*append=*/0);
     autograd::GatedLinearOptions options;
     options.heads = heads_;
     const Var o =

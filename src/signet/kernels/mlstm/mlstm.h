@@ -10,8 +10,8 @@
 // depend on m, which is a constant in every gradient. m starts at `initial_m` (null: 0).
 //
 // stabilise: f, i, gate, input, m [batch, time, heads] with row strides; bias [heads] or null. Backward
-// overwrites df and di, adds to dbias. normalise: r_n [rows, heads, width + 1] with n in the last column,
-// h [rows, heads, width], contiguous; m as above. Backward overwrites dr_n.
+// overwrites df and di, adds to dbias. normalise: r_n [rows, heads, width + columns] with n in the first
+// column behind the width, h [rows, heads, width], contiguous; m as above. Backward overwrites dr_n.
 //
 // read: the recurrence and the normaliser of short sequences on the GPU in one call, from an empty state:
 //   h_t = sum over j <= t of P_tj v_j / max(|sum_j P_tj|, e^{-m_t})
@@ -69,6 +69,9 @@ struct MlstmStabiliseBackward {
 struct MlstmReadShape {
   int64_t rows = 0, heads = 0, width = 0;
   int64_t m_stride = 0;
+  int64_t columns = 1;  // behind a head's width, n in the first; the gradients of the others are zero
+
+  constexpr int64_t r_n_width() const { return width + columns; }
 };
 
 template <class T>

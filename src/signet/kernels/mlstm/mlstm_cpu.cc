@@ -50,7 +50,7 @@ void mlstm_normalise(const MlstmNormalise<T>& p) {
   const MlstmReadShape& s = p.shape;
   for (int64_t r = 0; r < s.rows; ++r) {
     for (int64_t j = 0; j < s.heads; ++j) {
-      const T* read = p.r_n + (r * s.heads + j) * (s.width + 1);
+      const T* read = p.r_n + (r * s.heads + j) * s.r_n_width();
       T* h = p.h + (r * s.heads + j) * s.width;
       const T inverse = T(1) / std::max(std::abs(read[s.width]), least_normaliser(p.m[r * s.m_stride + j]));
       vector_loop<T>(s.width, [&](int64_t c, auto n) { store(h + c, inverse * load(read + c, n), n); });
@@ -63,9 +63,9 @@ void mlstm_normalise_backward(const MlstmNormaliseBackward<T>& p) {
   const MlstmReadShape& s = p.shape;
   for (int64_t r = 0; r < s.rows; ++r) {
     for (int64_t j = 0; j < s.heads; ++j) {
-      const T* read = p.r_n + (r * s.heads + j) * (s.width + 1);
+      const T* read = p.r_n + (r * s.heads + j) * s.r_n_width();
       const T* dh = p.dh + (r * s.heads + j) * s.width;
-      T* d_read = p.dr_n + (r * s.heads + j) * (s.width + 1);
+      T* d_read = p.dr_n + (r * s.heads + j) * s.r_n_width();
       const T n_value = read[s.width], least = least_normaliser(p.m[r * s.m_stride + j]);
       const T inverse = T(1) / std::max(std::abs(n_value), least);
       Vec<T> along{};
@@ -76,6 +76,7 @@ void mlstm_normalise_backward(const MlstmNormaliseBackward<T>& p) {
       });
       const T sign = n_value > least ? T(1) : n_value < -least ? T(-1) : T(0);  // slope of the maximum
       d_read[s.width] = -sign * sum<T>(along) * inverse * inverse;
+      for (int64_t c = s.width + 1; c < s.r_n_width(); ++c) d_read[c] = 0;
     }
   }
 }

@@ -79,7 +79,7 @@ struct Normalise {
   MlstmNormalise<T> p;
   __device__ void operator()(int64_t r, int64_t j, int lane) const {
     const MlstmReadShape& s = p.shape;
-    const T* read = p.r_n + (r * s.heads + j) * (s.width + 1);
+    const T* read = p.r_n + (r * s.heads + j) * s.r_n_width();
     const float inverse =
         1.0f / std::max(fabsf(to_float(read[s.width])), least_normaliser(p.m[r * s.m_stride + j]));
     for (int64_t c = lane; c < s.width; c += 32)
@@ -92,9 +92,9 @@ struct NormaliseBackward {
   MlstmNormaliseBackward<T> p;
   __device__ void operator()(int64_t r, int64_t j, int lane) const {
     const MlstmReadShape& s = p.shape;
-    const T* read = p.r_n + (r * s.heads + j) * (s.width + 1);
+    const T* read = p.r_n + (r * s.heads + j) * s.r_n_width();
     const T* dh = p.dh + (r * s.heads + j) * s.width;
-    T* d_read = p.dr_n + (r * s.heads + j) * (s.width + 1);
+    T* d_read = p.dr_n + (r * s.heads + j) * s.r_n_width();
     const float n = to_float(read[s.width]), least = least_normaliser(p.m[r * s.m_stride + j]);
     const float inverse = 1.0f / std::max(fabsf(n), least);
     float along = 0.0f;
@@ -105,7 +105,8 @@ struct NormaliseBackward {
     }
     along = lane_sum<32>(along);
     const float sign = n > least ? 1.0f : n < -least ? -1.0f : 0.0f;  // slope of the maximum
-    if (lane == 0) d_read[s.width] = from_float<T>(-sign * along * inverse * inverse);
+    for (int64_t c = s.width + lane; c < s.r_n_width(); c += 32)
+      d_read[c] = from_float<T>(c == s.width ? -sign * along * inverse * inverse : 0.0f);
   }
 };
 

@@ -1,8 +1,9 @@
-// Every head of a row times a number of its own, which may follow as one more column:
+// Every head of a row times a number of its own, which may follow in `append` more columns, the rest of them
+// zero:
 //
-//   y[h] = s[h] x[h]        or        y[h] = (s[h] x[h], s[h])
+//   y[h] = s[h] x[h]        or        y[h] = (s[h] x[h], s[h], 0, ..)
 //
-// x [rows, heads, width], s [rows, heads], y [rows, heads, width or width + 1], rows with strides. Mamba-2
+// x [rows, heads, width], s [rows, heads], y [rows, heads, width + append], rows with strides. Mamba-2
 // multiplies its input by the step size; mLSTM its values by the input gate, whose own column makes the
 // normaliser. Backward overwrites ds, and dx unless accumulate_dx adds to it.
 #pragma once
@@ -16,10 +17,10 @@ namespace signet::kernels {
 
 struct ScaleHeadsShape {
   int64_t rows = 0, heads = 0, width = 0;
-  bool append = false;
+  int64_t append = 0;
   int64_t x_stride = 0, s_stride = 0, y_stride = 0;
 
-  constexpr int64_t y_width() const { return width + (append ? 1 : 0); }  // per head
+  constexpr int64_t y_width() const { return width + append; }  // per head
 };
 
 template <class T>

@@ -14,7 +14,7 @@ void scale_heads_forward(const ScaleHeadsForward<T>& p) {
       const T* x = p.x + r * s.x_stride + h * s.width;
       T* y = p.y + r * s.y_stride + h * s.y_width();
       vector_loop<T>(s.width, [&](int64_t c, auto n) { store(y + c, factor * load(x + c, n), n); });
-      if (s.append) y[s.width] = factor;
+      for (int64_t c = s.width; c < s.y_width(); ++c) y[c] = c == s.width ? factor : T(0);
     }
   }
 }

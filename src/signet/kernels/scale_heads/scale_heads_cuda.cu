@@ -12,7 +12,9 @@ struct Forward {
     const int64_t h = column / s.y_width(), c = column % s.y_width();
     const float factor = p.s[r * s.s_stride + h];
     p.y[r * s.y_stride + column] =
-        from_float<T>(c < s.width ? factor * to_float(p.x[r * s.x_stride + h * s.width + c]) : factor);
+        from_float<T>(c < s.width    ? factor * to_float(p.x[r * s.x_stride + h * s.width + c])
+                      : c == s.width ? factor
+                                     : 0.0f);
   }
 };
 

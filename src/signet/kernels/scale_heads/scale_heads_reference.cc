@@ -9,7 +9,7 @@ void scale_heads_forward_reference(const ScaleHeadsForward<double>& p) {
       const double factor = p.s[r * s.s_stride + h];
       double* y = p.y + r * s.y_stride + h * s.y_width();
       for (int64_t c = 0; c < s.width; ++c) y[c] = factor * p.x[r * s.x_stride + h * s.width + c];
-      if (s.append) y[s.width] = factor;
+      for (int64_t c = s.width; c < s.y_width(); ++c) y[c] = c == s.width ? factor : 0;
     }
   }
 }
