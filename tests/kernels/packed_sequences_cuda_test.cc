@@ -1,5 +1,6 @@
 // Packed sequences give the bits of the same sequences alone.
 #include "signet/kernels/attention/attention.h"
+#include "signet/kernels/gated_linear/gated_linear.h"
 #include "signet/kernels/gated_rnn/gated_rnn.h"
 #include "signet/kernels/mlstm/mlstm.h"
 #include "signet/kernels/selective_scan/selective_scan.h"
@@ -84,6 +85,73 @@ TEST(PackedCuda, Attention) {
   check_attention<bf16>(128, 32);  // as long ones
   check_attention<bf16>(24);       // not on tensor cores
   check_attention<float>(32);
+}
+
+template <class T>
+void check_gated_linear(int64_t dk, int64_t dv, bool channels, GatedLinearAlgorithm algorithm) {
+  SCOPED_TRACE(testing::Message() << dk << " x " << dv << " channels " << channels);
+  const Packing packing;
+  const int64_t heads = 2, rows = packing.rows(), key = heads * dk, value = heads * dv,
+                gates = channels ? key : heads;
+  Rng rng(5, 1);
+  const Rounded<T> q(rng, rows * key), k(rng, rows * key), v(rng, rows * value), d_o(rng, rows * value);
+  std::vector<double> draws(static_cast<size_t>(rows * gates));
+  for (double& g : draws) g = rng.uniform(-1, 1);
+  const Rounded<float> gate(draws);
+  struct Results {
+    OnDevice<T> o, dq, dk, dv;
+    OnDevice<float> dgate;
+  };
+  const auto results = [&](int64_t n) {
+    const auto size = [&](int64_t width) { return static_cast<size_t>(n * width); };
+    return Results{OnDevice<T>(size(value)), OnDevice<T>(size(key)), OnDevice<T>(size(key)),
+                   OnDevice<T>(size(value)), OnDevice<float>(size(gates))};
+  };
+  const auto run = [&](GatedLinearShape s, int64_t first, const Results& to) {
+    s.heads = heads, s.dk = dk, s.dv = dv, s.channel_gates = channels;
+    const OnDevice<float> saved(static_cast<size_t>(gated_linear_saved_size<T>(s, algorithm, Cuda{}))),
+        workspace(static_cast<size_t>(gated_linear_workspace_size<T>(s, algorithm, Cuda{})));
+    GatedLinearForward<T> f;
+    GatedLinearBackward<T> b;
+    const auto set = [&](auto& p) {
+      p.shape = s, p.algorithm = algorithm, p.scale = 0.7f;
+      p.q = q.get() + first * key, p.k = k.get() + first * key, p.v = v.get() + first * value;
+      p.gate = gate.get() + first * gates, p.saved = saved.get(), p.workspace = workspace.get();
+    };
+    set(f), set(b);
+    f.o = to.o.get(), b.d_o = d_o.get() + first * value, b.dq = to.dq.get(), b.dk = to.dk.get();
+    b.dv = to.dv.get(), b.dgate = to.dgate.get();
+    gated_linear_forward(f, Cuda{});
+    gated_linear_backward(b, Cuda{});
+  };
+  const Results all = results(rows);
+  GatedLinearShape shape;
+  shape.batch = static_cast<int64_t>(kLengths.size()), shape.time = 40;
+  shape.offsets = packing.device.get(), shape.packed_rows = rows;
+  run(shape, 0, all);
+  for (size_t b = 0; b < kLengths.size(); ++b) {
+    SCOPED_TRACE(testing::Message() << "sequence " << b);
+    const int64_t first = packing.offsets[b], length = kLengths[b];
+    if (length == 0) continue;
+    const Results own = results(length);
+    GatedLinearShape alone;
+    alone.batch = 1, alone.time = length;
+    run(alone, first, own);
+    expect_same(all.o, first, own.o, length, value, "o");
+    expect_same(all.dq, first, own.dq, length, key, "dq");
+    expect_same(all.dk, first, own.dk, length, key, "dk");
+    expect_same(all.dv, first, own.dv, length, value, "dv");
+    expect_same(all.dgate, first, own.dgate, length, gates, "dgate");
+  }
+}
+
+TEST(PackedCuda, GatedLinear) {
+  SIGNET_NEEDS_GPU();
+  for (bool channels : {false, true}) {
+    check_gated_linear<float>(40, 33, channels, GatedLinearAlgorithm::kAuto);
+    check_gated_linear<bf16>(32, 64, channels, GatedLinearAlgorithm::kRecurrent);
+    check_gated_linear<bf16>(64, 72, channels, GatedLinearAlgorithm::kChunked);
+  }
 }
 
 template <class T>

@@ -22,6 +22,8 @@ Var gated_linear(Tape& tape, const Var& q, const Var& k, const Var& v, const Var
   shape.k_stride = k.value.row_stride;
   shape.v_stride = v.value.row_stride;
   shape.gate_stride = gate.value.row_stride;
+  shape.offsets = sequence.offsets;
+  shape.packed_rows = sequence.packed_rows;
   const DType type = q.value.dtype, sums = accumulator_dtype(type);
   if (gate.value.dtype != sums)
     fail(ErrorCode::kFailure, "a gate of the gated linear recurrence is {}, not {}",
@@ -361,7 +363,6 @@ Var mlstm_read(Tape& tape, const Var& q, const Var& k, const Var& v, const Stabi
       kernels::mlstm_read_covers(shape))
     return read_short(tape, q, k, v, gates, shape);
 #endif
-  if (sequence.offsets) fail(ErrorCode::kFailure, "the gated linear recurrence takes no packed sequences");
   // On tensor cores columns come in eights: zeros behind the normaliser's, where no state is kept.
   const int64_t width = v.value.width() / options.heads;
   const bool eights = q.value.dtype == DType::kBF16 && !state && width % 8 == 0;

@@ -32,6 +32,12 @@ struct GatedLinearShape {
   // Elements from token to token; 0 means contiguous.
   int64_t q_stride = 0, k_stride = 0, v_stride = 0, gate_stride = 0, o_stride = 0;
 
+  // GPU only: the rows of sequence b are [offsets[b], offsets[b + 1]) of packed_rows instead, at most `time`;
+  // each has a state of its own. The offsets lie in device memory.
+  const int32_t* offsets = nullptr;
+  int64_t packed_rows = 0;
+
+  int64_t rows() const { return offsets ? packed_rows : batch * time; }
   int64_t gates() const { return channel_gates ? heads * dk : heads; }  // per token
 };
 

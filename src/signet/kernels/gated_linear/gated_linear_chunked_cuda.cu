@@ -7,8 +7,9 @@
 namespace signet::kernels::gated_linear {
 namespace {
 
-int64_t places(const Problem<bf16>& p) { return int64_t{p.batch} * chunks_of(p) * p.heads; }
-int64_t states_size(const Problem<bf16>& p) { return places(p) * state_tiles(p) * kTileSize / 2; }
+int64_t states_size(const Problem<bf16>& p) {
+  return chunk_places(p) * p.heads * state_tiles(p) * kTileSize / 2;
+}
 
 void check_alignment(std::initializer_list<const void*> pointers) {
   for (const void* pointer : pointers)
@@ -26,7 +27,7 @@ bool chunks_cover(const GatedLinearShape& shape) {
     if (size % 8 != 0) return false;
   if (s.channel_gates && s.gate_stride % 4 != 0) return false;
   if (s.dk <= kTile || s.dv <= kTile || s.time == 0) return false;
-  if (s.batch * s.heads * s.time > int64_t{1} << 30) return false;
+  if (s.heads * s.rows() > int64_t{1} << 30) return false;
   return fits_shared_memory(static_cast<size_t>(chunk_shared_bytes(static_cast<int>(s.dk), s.channel_gates)));
 }
 
@@ -36,7 +37,7 @@ int64_t chunk_workspace_size(const Problem<bf16>& p) {
 }
 
 void chunk_forward(const Problem<bf16>& p, cudaStream_t stream) {
-  check_alignment({p.q, p.k, p.v, p.o, p.gate, p.saved, p.workspace});
+  check_alignment({p.q, p.k, p.v, p.o, p.channel_gates ? p.gate : nullptr, p.saved, p.workspace});
   ChunkPass pass{};
   pass.scale = p.scale, pass.states = reinterpret_cast<Half*>(p.saved ? p.saved : p.workspace);
   pass.left = p.k, pass.left_stride = p.k_stride, pass.right = p.v, pass.right_stride = p.v_stride;
@@ -48,7 +49,8 @@ void chunk_forward(const Problem<bf16>& p, cudaStream_t stream) {
 }
 
 void chunk_backward(const Problem<bf16>& p, cudaStream_t stream) {
-  check_alignment({p.q, p.k, p.v, p.d_o, p.dq, p.dk_out, p.dv_out, p.gate, p.saved, p.workspace});
+  check_alignment({p.q, p.k, p.v, p.d_o, p.dq, p.dk_out, p.dv_out, p.channel_gates ? p.gate : nullptr,
+                   p.saved, p.workspace});
   ChunkPass pass{};
   pass.scale = p.scale, pass.states = reinterpret_cast<Half*>(p.workspace);
   pass.left = p.q, pass.left_stride = p.q_stride, pass.right = p.d_o, pass.right_stride = p.o_stride;

@@ -41,7 +41,15 @@ __host__ __device__ inline int wide_tiles(int n) { return (n + kWide - 1) / kWid
 __host__ __device__ inline int64_t state_tiles(const Problem<bf16>& p) {
   return int64_t{wide_tiles(p.dk)} * wide_tiles(p.dv);
 }
-__host__ __device__ inline int chunks_of(const Problem<bf16>& p) { return (p.time + kChunk - 1) / kChunk; }
+__host__ __device__ inline int chunks_of(int tokens) { return (tokens + kChunk - 1) / kChunk; }
+// Places for the chunks of all sequences, of one head. Packed sequences leave some unused, for the sake of
+// places that need no table: sequence b has those from offsets[b] / kChunk + b on.
+__host__ __device__ inline int64_t chunk_places(const Problem<bf16>& p) {
+  return p.offsets ? p.packed_rows / kChunk + p.batch : int64_t{p.batch} * chunks_of(p.time);
+}
+__device__ inline int64_t first_place(const Problem<bf16>& p, int b) {
+  return p.offsets ? p.offsets[b] / kChunk + b : int64_t{b} * chunks_of(p.time);
+}
 
 __device__ inline const Half* half(const bf16* p) { return reinterpret_cast<const Half*>(p); }
 __device__ inline Half* half(bf16* p) { return reinterpret_cast<Half*>(p); }
@@ -49,19 +57,27 @@ __device__ inline Half* half(bf16* p) { return reinterpret_cast<Half*>(p); }
 // One chunk of a sequence and head.
 struct ChunkPlace {
   int64_t row, place;  // of its first token, of its states
-  int h, tokens;
+  int h, tokens;       // tokens: 0 or less where the place is unused
   __device__ ChunkPlace(const Problem<bf16>& p, int b, int head, int chunk)
-      : row(int64_t{b} * p.time + int64_t{chunk} * kChunk),
-        place((int64_t{b} * chunks_of(p) + chunk) * p.heads + head),
+      : row(p.first_row(b) + int64_t{chunk} * kChunk),
+        place((first_place(p, b) + chunk) * p.heads + head),
         h(head),
-        tokens(min(kChunk, p.time - chunk * kChunk)) {}
+        tokens(min(kChunk, p.length(b) - chunk * kChunk)) {}
 };
-// Of a grid with a block per chunk and head.
+// Of a grid with a block per place and head.
 __device__ inline ChunkPlace chunk_of_block(const Problem<bf16>& p, int64_t block) {
   const int h = static_cast<int>(block % p.heads);
-  const int64_t rest = block / p.heads;
-  const int chunks = chunks_of(p);
-  return ChunkPlace(p, static_cast<int>(rest / chunks), h, static_cast<int>(rest % chunks));
+  const int64_t place = block / p.heads;
+  int low = 0, high = p.batch;  // the last sequence whose places begin there or before
+  if (p.offsets) {
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      (first_place(p, middle) <= place ? low : high) = middle;
+    }
+  } else {
+    low = static_cast<int>(place / chunks_of(p.time));
+  }
+  return ChunkPlace(p, low, h, static_cast<int>(place - first_place(p, low)));
 }
 
 // Asks for rows [0, rows) and columns [0, columns) of a tile; the others become zero.

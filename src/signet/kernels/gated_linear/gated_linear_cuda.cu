@@ -22,6 +22,7 @@ Problem<T> resolve(const GatedLinearShape& shape) {
   p.dk = static_cast<int>(s.dk), p.dv = static_cast<int>(s.dv), p.channel_gates = s.channel_gates;
   p.q_stride = s.q_stride, p.k_stride = s.k_stride, p.v_stride = s.v_stride;
   p.gate_stride = s.gate_stride, p.o_stride = s.o_stride;
+  p.offsets = s.offsets, p.packed_rows = s.packed_rows;
   return p;
 }
 

@@ -22,7 +22,14 @@ struct Problem {
   float *dgate, *final_state, *d_initial_state;
   float *saved, *workspace;
 
-  __host__ __device__ int64_t rows() const { return static_cast<int64_t>(batch) * time; }
+  const int32_t* offsets;  // of packed sequences, or null
+  int64_t packed_rows;
+
+  __host__ __device__ int64_t rows() const {
+    return offsets ? packed_rows : static_cast<int64_t>(batch) * time;
+  }
+  __device__ int64_t first_row(int b) const { return offsets ? offsets[b] : static_cast<int64_t>(b) * time; }
+  __device__ int length(int b) const { return offsets ? offsets[b + 1] - offsets[b] : time; }
   __host__ __device__ int64_t state_size() const { return static_cast<int64_t>(dk) * dv; }
 };
 

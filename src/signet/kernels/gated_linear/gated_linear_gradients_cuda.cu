@@ -100,6 +100,7 @@ __global__ void __launch_bounds__(kChunkThreads)
   const int down = wide_tiles(p.dk), across = wide_tiles(p.dv);
   const int tile = static_cast<int>(blockIdx.x % down), channel0 = tile * kWide;
   const ChunkPlace at = chunk_of_block(p, blockIdx.x / down);
+  if (at.tokens <= 0) return;
   const auto fetch = [&](int j) {
     if (j < across) {
       auto& to = m.columns[j % 2];
@@ -242,7 +243,7 @@ void launch_gradients(const Problem<bf16>& p, const Half* states, const Half* d_
   constexpr int kBytes = sizeof(GradientMemory<kChannels>);
   allow_shared_memory(kernel, kBytes, "gated linear gradients");
   const int down = wide_tiles(p.dk);
-  const int64_t blocks = int64_t{p.batch} * chunks_of(p) * p.heads * down;
+  const int64_t blocks = chunk_places(p) * p.heads * down;
   signet::launch("gated linear gradients", kernel, static_cast<unsigned>(blocks), kChunkThreads, kBytes,
                  Cuda{stream}, p, states, d_states, sums);
   if (!kChannels && down > 1)

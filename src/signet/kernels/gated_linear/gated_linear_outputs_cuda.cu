@@ -67,6 +67,7 @@ __global__ void __launch_bounds__(kChunkThreads) output_kernel(Problem<bf16> p, 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = kBlock * warp;
   const int down = wide_tiles(p.dk), across = wide_tiles(p.dv);
   const ChunkPlace at = chunk_of_block(p, blockIdx.x);
+  if (at.tokens <= 0) return;
 
   // Phase 1: pairs of tokens, and the left rows scaled from the chunk's end on.
   const auto fetch_pair = [&](int i) {
@@ -224,7 +225,7 @@ void launch_outputs(const Problem<bf16>& p, const ChunkPass& pass, cudaStream_t 
   const int bytes =
       static_cast<int>(sizeof(OutputMemory<kChannels>) + wide_tiles(p.dk) * kTileSize * sizeof(Half));
   allow_shared_memory(kernel, bytes, "gated linear outputs");
-  const int64_t blocks = int64_t{p.batch} * chunks_of(p) * p.heads;
+  const int64_t blocks = chunk_places(p) * p.heads;
   signet::launch("gated linear outputs", kernel, static_cast<unsigned>(blocks), kChunkThreads, bytes,
                  Cuda{stream}, p, pass);
 }

@@ -76,12 +76,13 @@ __global__ void __launch_bounds__(kChunkThreads) state_kernel(Problem<bf16> p, C
   begin_kernel();
   extern __shared__ __align__(1024) char shared[];
   auto& m = *reinterpret_cast<StateMemory<kChannels>*>(shared);
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, chunks = chunks_of(p);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int across = wide_tiles(p.dv), tiles = across * wide_tiles(p.dk);
   const int tile = static_cast<int>(blockIdx.x % tiles), row0 = tile / across * kWide,
             column0 = tile % across * kWide;
   const int64_t head = blockIdx.x / tiles;
   const int b = static_cast<int>(head / p.heads), h = static_cast<int>(head % p.heads);
+  const int chunks = chunks_of(p.length(b));
   const int rows = min(kWide, p.dk - row0), columns = min(kWide, p.dv - column0);
   const auto place = [&](int step) { return ChunkPlace(p, b, h, kReverse ? chunks - 1 - step : step); };
   const auto fetch = [&](int step) {

@@ -20,6 +20,7 @@ constexpr int kWarps = 4, kStage = 8;
 struct Tile {
   int64_t bh, row;                             // row: of the sequence's first token
   int h, tile_row, tile_column, lane, column;  // column: of dv, for this lane
+  int time;                                    // of the sequence
   bool exists;
   template <class T>
   __device__ explicit Tile(const Problem<T>& p) {
@@ -30,8 +31,9 @@ struct Tile {
     tile_row = static_cast<int>(id % tile_rows), id /= tile_rows;
     bh = id;
     h = static_cast<int>(bh % p.heads);
-    row = bh / p.heads * p.time;
     exists = bh < int64_t{p.batch} * p.heads;
+    row = exists ? p.first_row(static_cast<int>(bh / p.heads)) : 0;
+    time = exists ? p.length(static_cast<int>(bh / p.heads)) : 0;
     column = tile_column * kTile + lane;
   }
 };
@@ -58,8 +60,8 @@ __device__ void fetch(Stage& s, const Problem<T>& p, const ColumnPass<T>& pass, 
   const int i = tile.tile_row * kTile + tile.lane;
 #pragma unroll
   for (int j = 0; j < kStage; ++j) {
-    const bool live = begin + j < p.time;
-    const int64_t row = tile.row + (kReverse ? p.time - 1 - (begin + j) : begin + j);
+    const bool live = begin + j < tile.time;
+    const int64_t row = tile.row + (kReverse ? tile.time - 1 - (begin + j) : begin + j);
     const bool inside = live && i < p.dk;
     s.read[j] = inside ? to_float(pass.read[row * pass.read_stride + tile.h * p.dk + i]) : 0.0f;
     s.write[j] = inside ? to_float(pass.write[row * pass.write_stride + tile.h * p.dk + i]) : 0.0f;
@@ -97,7 +99,7 @@ __global__ void __launch_bounds__(32 * kWarps, 4) column_kernel(Problem<T> p, Co
 
   Stage next;
   fetch<T, kReverse, kChannels>(next, p, pass, tile, 0);
-  for (int begin = 0; begin < p.time; begin += kStage) {
+  for (int begin = 0; begin < tile.time; begin += kStage) {
     float value[kStage], gate[kStage];
     __syncwarp();
 #pragma unroll
@@ -112,7 +114,7 @@ __global__ void __launch_bounds__(32 * kWarps, 4) column_kernel(Problem<T> p, Co
     fetch<T, kReverse, kChannels>(next, p, pass, tile, begin + kStage);
 #pragma unroll
     for (int j = 0; j < kStage; ++j) {
-      if (begin + j >= p.time) break;
+      if (begin + j >= tile.time) break;
       if (j == 0 && saved && begin > 0 && begin % kTileChunk == 0) {
         write_state(saved);
         saved += p.state_size();
@@ -136,7 +138,7 @@ __global__ void __launch_bounds__(32 * kWarps, 4) column_kernel(Problem<T> p, Co
         step(s[i + 2], r.z, w.z, g.z, sum[2]), step(s[i + 3], r.w, w.w, g.w, sum[3]);
       }
       const float out = ((sum[0] + sum[1]) + (sum[2] + sum[3])) * pass.out_scale;
-      const int64_t row = tile.row + (kReverse ? p.time - 1 - (begin + j) : begin + j);
+      const int64_t row = tile.row + (kReverse ? tile.time - 1 - (begin + j) : begin + j);
       if (!inside) continue;
       if (pass.partial)
         pass.partial[((tile.tile_row * p.rows() + row) * p.heads + tile.h) * p.dv + tile.column] = out;
@@ -204,9 +206,9 @@ __global__ void __launch_bounds__(32 * kWarps, 3) row_kernel(Problem<T> p, RowSu
   float* const dgate = sums.dgate + tile.tile_column * sums.gate_part + tile.tile_row * sums.gate_row_part +
                        (kChannels ? tile.h * p.dk + i : tile.h);
 
-  for (int chunk = tile_chunks(p.time) - 1; chunk >= 0; --chunk) {
+  for (int chunk = tile_chunks(tile.time) - 1; chunk >= 0; --chunk) {
     // Tokens beyond the end: keys, queries, values and gradients 0, gates 1.
-    const int begin = chunk * kTileChunk, n = min(kTileChunk, p.time - begin);
+    const int begin = chunk * kTileChunk, n = min(kTileChunk, tile.time - begin);
     float q[kTileChunk], k[kTileChunk], g[kTileChunk], y[kTileChunk] = {}, z[kTileChunk], x = 0.0f;
     {
       float row[kTile] = {};
