@@ -59,8 +59,9 @@ void chunk_backward(const Problem<bf16>& p, cudaStream_t stream) {
   pass.left = p.k, pass.left_stride = p.k_stride, pass.pair = p.q, pass.pair_stride = p.q_stride;
   pass.out = p.dv_out, pass.out_stride = p.v_stride;
   chunk_outputs(p, pass, true, stream);
-  chunk_gradients(p, reinterpret_cast<const Half*>(p.saved), pass.states, p.workspace + states_size(p),
-                  stream);
+  const Half* const states = reinterpret_cast<const Half*>(p.saved);
+  if (head_gradients_apply(p)) return head_gradients(p, states, pass.states, stream);
+  chunk_gradients(p, states, pass.states, p.workspace + states_size(p), stream);
 }
 
 }  // namespace signet::kernels::gated_linear

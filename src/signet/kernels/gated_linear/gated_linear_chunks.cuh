@@ -194,6 +194,9 @@ void chunk_outputs(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, 
 // sums: [tiles of dk, rows, heads] of gates per head where dk has several tiles.
 void chunk_gradients(const Problem<bf16>& p, const Half* states, const Half* d_states, float* sums,
                      cudaStream_t stream);
+// The same for one gate per head on tensor cores throughout, where they apply; they need no sums.
+bool head_gradients_apply(const Problem<bf16>& p);
+void head_gradients(const Problem<bf16>& p, const Half* states, const Half* d_states, cudaStream_t stream);
 // Of the kernel that needs the most.
 int64_t chunk_shared_bytes(int dk, bool channel_gates);
 
