@@ -25,9 +25,9 @@ struct HeadLossOnGpu {
 
   HeadLossOnGpu(const Device& device, int64_t rows, int64_t width, int64_t classes)
       : x(device, random_values(1, rows * width)),
-        weight(device, random_values(2, classes * width, 2 / std::sqrt(static_cast<float>(width)))),
+        weight(device, random_values(2, padded(classes) * width, 2 / std::sqrt(static_cast<float>(width)))),
         dx(device, rows * width),
-        dweight(device, Values<float>(static_cast<size_t>(classes * width))),
+        dweight(device, Values<float>(static_cast<size_t>(padded(classes) * width))),
         losses(device, rows),
         loss(device, 1),
         targets(device.kind, rows * int64_t{sizeof(int32_t)}) {
@@ -39,11 +39,13 @@ struct HeadLossOnGpu {
     p.weight = weight.get(), p.weight_stride = width, p.targets = targets.template as<int32_t>();
     p.gradient_scale = 1.0f / static_cast<float>(rows), p.dx = dx.get(), p.dx_stride = width;
     p.dweight = dweight.get(), p.dweight_stride = width, p.loss_sum = loss.get(), p.losses = losses.get();
-    p.math = GemmMath::kTf32;
+    p.math = GemmMath::kTf32, p.padded = padded(classes);
     workspace = {device, kernels::head_loss_workspace_size(p, Cuda{})};
     p.workspace = workspace.get();
   }
   HeadLossOnGpu(const HeadLossOnGpu&) = delete;
+  // Products are fast for multiples of 8 rows, and parameters have room behind them.
+  static int64_t padded(int64_t classes) { return (classes + 7) / 8 * 8; }
   static std::vector<int32_t> target_rows(int64_t rows, int64_t classes) {
     std::vector<int32_t> picks(static_cast<size_t>(rows));
     for (int64_t r = 0; r < rows; ++r) picks[r] = static_cast<int32_t>(r * 7919 % classes);
@@ -58,7 +60,7 @@ double head_loss_error(const Device& device, int64_t rows, int64_t width, int64_
   HeadLossOnGpu<T> fast(device, rows, width, classes);
   kernels::head_loss(fast.call, Cuda{device.stream});
   const auto x = fast.x.exact(), weight = fast.weight.exact();
-  Values<double> dx(x.size()), dweight(weight.size());
+  Values<double> dx(x.size()), dweight(weight.size());  // zero behind the last class
   const auto targets = HeadLossOnGpu<T>::target_rows(rows, classes);
   double loss = 0;
   kernels::HeadLoss<double> p;

@@ -13,8 +13,8 @@
 // eigenvalues there.
 //
 // Layouts (row = b * T + t, strides in elements from one token to the next):
-//   q [B,T,H,dk]  k [B,T,n_h,H,dk]  v [B,T,n_h,H,dv]  beta [B,T,n_h,H]  o [B,T,H,dv]  gate
-//   [B,T,H,gate_channels] states [B,H,dk,dv], contiguous
+//   q [B,T,H,dk]          k [B,T,n_h,H,dk]      v [B,T,n_h,H,dv]      beta [B,T,n_h,H]
+//   o [B,T,H,dv]          gate [B,T,H,gate_channels]                  states [B,H,dk,dv], contiguous
 // Within a token the factor and head dimensions are contiguous. All sequences start at `initial_state` (null:
 // zero). Forward overwrites o and final_state (null: not wanted). Backward overwrites every gradient.
 // `d_final_state` and `d_initial_state` may be null, and must be where forward had no state of either kind.

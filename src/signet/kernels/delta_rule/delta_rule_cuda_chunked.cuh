@@ -2,8 +2,8 @@
 // state before it, G the strictly lower part of K K^T and T = (I + G diag(beta))^-1 (forward substitution in
 // fp32):
 //
-//   W = T (V - K S0)      U = diag(beta) W      S1 = S0 + K^T U      P = mask(Q K^T)      O = scale (Q S0 + P
-//   U)
+//   W = T (V - K S0)      U = diag(beta) W      S1 = S0 + K^T U
+//   P = mask(Q K^T)       O = scale (Q S0 + P U)
 //
 // Backward, with dS1 the gradient of S1 and the mask as before (token t sees substep j when j < (t + 1) n_h):
 //
@@ -52,9 +52,12 @@ inline constexpr int kChunk = 64;
 inline constexpr int kMostPieces = 3;  // of a segment, on Hopper: elsewhere they have no room
 
 // Backward with a gate, per head and chunk: the gradients of R times U W's products, before the walk to dg.
-//   queries [tokens][64] = scale (dO_t . u_j) (q_t . k_j)      keys [64][64] = -(dV_i . u_j) (k_i . k_j), j <
-//   i after [64] = u_j . dS1^T k_j        before_keys [64] = -dV_i . S0^T k_i before_queries [4][64] = scale
-//   dO_t . S0^T q_t in up to 4 parts      states [4]: parts of S0 . dS1
+//   queries [tokens][64]    = scale (dO_t . u_j) (q_t . k_j)
+//   keys [64][64]           = -(dV_i . u_j) (k_i . k_j), j < i
+//   after [64]              = u_j . dS1^T k_j
+//   before_keys [64]        = -dV_i . S0^T k_i
+//   before_queries [4][64]  = scale dO_t . S0^T q_t, in up to 4 parts
+//   states [4]              = parts of S0 . dS1
 struct GateParts {
   float *queries, *keys, *after, *before_keys, *before_queries, *states;
   static constexpr int64_t size(int token_rows) { return (token_rows + kChunk + 7) * kChunk; }

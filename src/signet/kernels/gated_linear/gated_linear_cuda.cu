@@ -28,12 +28,12 @@ Problem<T> resolve(const GatedLinearShape& shape) {
 
 bool empty(const GatedLinearShape& s) { return s.batch == 0 || s.heads == 0 || s.dk == 0 || s.dv == 0; }
 
-// Chunks from 64 tokens on: a short sequence leaves more to run side by side than the tensor cores gain.
+// Chunks from 16 tokens on: a block of tokens.
 template <class T>
 bool use_chunks(const GatedLinearShape& s, GatedLinearAlgorithm algorithm) {
   if constexpr (std::is_same_v<T, bf16>)
     return algorithm != GatedLinearAlgorithm::kRecurrent && gated_linear::chunks_cover(s) &&
-           (algorithm == GatedLinearAlgorithm::kChunked || s.time >= 64);
+           (algorithm == GatedLinearAlgorithm::kChunked || s.time >= 16);
   return false;
 }
 

@@ -124,6 +124,7 @@ __global__ void __launch_bounds__(kChunkThreads) output_kernel(Problem<bf16> p, 
     for (int k0 = 0; k0 < kWide; k0 += 16) {
       uint32_t a[4], b[4];
       load_left<Rows<kWide>>(a, mine, first, k0, lane);
+      __syncwarp();  // every lane has read what others write below
       const int c = k0 + lane % 4 * 2;
       float x[8];
 #pragma unroll

@@ -1,8 +1,8 @@
 // RMS and layer normalisation over the last dimension.
 //   rms:    y = x * r * weight,            r = 1 / sqrt(mean(x^2) + eps)
 //   layer:  y = (x - mean) * r * weight,   r = 1 / sqrt(var(x) + eps)      (no bias)
-// x, y [rows, width] with row strides; weight [weight_width] where weight_width divides width: a per-head
-// norm is the same call with rows = tokens * heads. Backward overwrites dx, or adds to it when accumulate_dx
+// x, y [rows, width] with row strides; weight [width]. A per-head norm is the same call with
+// rows = tokens * heads. Backward overwrites dx, or adds to it when accumulate_dx
 // is set, and always adds to dweight. Sums are in T along a row. `rstd` (and `mean`) [rows] are saved by
 // forward for backward. Parameters and statistics are never narrower than fp32.
 #pragma once

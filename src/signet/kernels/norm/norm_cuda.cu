@@ -103,7 +103,9 @@ __global__ void __launch_bounds__(Rows<kTeam>::kBlock)
 }
 
 template <class T, int kTeam, int kPackets, bool kLayer>
-__global__ void __launch_bounds__(Rows<kTeam>::kBlock, kPackets <= 2 ? 3 : 1)
+__global__ void __launch_bounds__(Rows<kTeam>::kBlock, kPackets > 2  ? 1
+                                                       : kTeam > 256 ? 2
+                                                                     : 3)
     backward_kernel(NormBackward<T> p, RowAlignment aligned) {
   begin_kernel();
   constexpr int kPerBlock = Rows<kTeam>::kPerBlock;
@@ -211,7 +213,7 @@ int64_t blocks_for(int64_t rows, int64_t width) {
   choose_team<T>(width, [&]<int kTeam, int kPackets>() {
     per_block = Rows<kTeam>::kPerBlock, threads = Rows<kTeam>::kBlock;
   });
-  const int64_t resident = std::clamp<int64_t>(1024 / threads, 3, 12);
+  const int64_t resident = std::clamp<int64_t>(1024 / threads, threads > 256 ? 2 : 3, 12);
   return std::min((rows + per_block - 1) / per_block, resident * cuda_device().multiprocessors);
 }
 
