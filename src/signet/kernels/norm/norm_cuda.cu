@@ -103,9 +103,9 @@ __global__ void __launch_bounds__(Rows<kTeam>::kBlock)
 }
 
 template <class T, int kTeam, int kPackets, bool kLayer>
-__global__ void __launch_bounds__(Rows<kTeam>::kBlock, kPackets > 2  ? 1
-                                                       : kTeam > 256 ? 2
-                                                                     : 3)
+__global__ void __launch_bounds__(Rows<kTeam>::kBlock, kPackets > 4   ? 1
+                                                       : kPackets > 2 ? 2
+                                                                      : 3)
     backward_kernel(NormBackward<T> p, RowAlignment aligned) {
   begin_kernel();
   constexpr int kPerBlock = Rows<kTeam>::kPerBlock;
@@ -202,7 +202,7 @@ void choose_team(int64_t width, Run run) {
   if (width <= 512) return run.template operator()<64, 2>();
   if (width <= 1024) return run.template operator()<128, 2>();
   if (width <= 2048) return run.template operator()<256, 2>();
-  if (width <= 4096) return run.template operator()<512, 2>();
+  if (width <= 4096) return run.template operator()<256, 4>();
   if (width <= 32768) return run.template operator()<1024, 8>();
   fail(ErrorCode::kUsage, "normalisation on the GPU takes rows of at most 32768 elements; got {}", width);
 }
@@ -213,7 +213,7 @@ int64_t blocks_for(int64_t rows, int64_t width) {
   choose_team<T>(width, [&]<int kTeam, int kPackets>() {
     per_block = Rows<kTeam>::kPerBlock, threads = Rows<kTeam>::kBlock;
   });
-  const int64_t resident = std::clamp<int64_t>(1024 / threads, threads > 256 ? 2 : 3, 12);
+  const int64_t resident = std::clamp<int64_t>(1024 / threads, 3, 12);
   return std::min((rows + per_block - 1) / per_block, resident * cuda_device().multiprocessors);
 }
 
