@@ -40,6 +40,7 @@ Json analysis_json(const theory::Analysis& analysis, const InputAutomaton& input
   for (const auto& group : facts.groups) groups.push_back(group_json(group));
   for (const auto& v : analysis.verdicts)
     verdicts[v.architecture] = {{"possible", nullable(v.possible)},
+                                {"arithmetic", theory::arithmetic_name(v.arithmetic)},
                                 {"layers", nullable(v.layers)},
                                 {"dimension", nullable(v.dimension)},
                                 {"householders", nullable(v.householders)},
@@ -48,6 +49,9 @@ Json analysis_json(const theory::Analysis& analysis, const InputAutomaton& input
   return {{"alphabet", dfa.alphabet},
           {"states", dfa.states()},
           {"accepting", accepting},
+          {"start", dfa.start},
+          {"delta", dfa.delta},
+          {"output", dfa.mealy() ? Json(dfa.output) : Json(nullptr)},
           {"monoid_size", nullable(facts.monoid_size)},
           {"j_classes", nullable(facts.j_classes)},
           {"idempotents", nullable(facts.idempotents)},
@@ -156,12 +160,13 @@ void print_verdicts(const theory::Analysis& analysis) {
   const auto number = [](const std::optional<int64_t>& value) {
     return value ? std::to_string(*value) : "-";
   };
-  fmt::print("\n  {:27} {:11} {:>6} {:>9} {:>12}\n", "network", "verdict", "layers", "dimension",
-             "householders");
+  fmt::print("\n  {:27} {:11} {:14} {:>6} {:>9} {:>12}\n", "network", "verdict", "arithmetic", "layers",
+             "dimension", "householders");
   for (const auto& v : analysis.verdicts)
-    fmt::print("  {:27} {:11} {:>6} {:>9} {:>12}\n", v.architecture,
-               v.possible ? (*v.possible ? "possible" : "impossible") : "undecided", number(v.layers),
-               number(v.dimension), number(v.householders));
+    fmt::print("  {:27} {:11} {:14} {:>6} {:>9} {:>12}\n", v.architecture,
+               v.possible ? (*v.possible ? "possible" : "impossible") : "undecided",
+               theory::arithmetic_name(v.arithmetic), number(v.layers), number(v.dimension),
+               number(v.householders));
   fmt::print("\nWhy\n");
   for (const auto& v : analysis.verdicts) {
     fmt::print("  {}\n{}\n", v.architecture, wrapped(v.reason, 6));

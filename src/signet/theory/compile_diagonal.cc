@@ -123,6 +123,8 @@ class DiagonalCompiler {
 
   [[noreturn]] void refuse() const {
     const bool complex = options_.target == Target::kComplexDiagonal;
+    // Proposition A holds in floating point, for real diagonal gates alone.
+    const bool real = complex || options_.target == Target::kHouseholderPositive;
     const char* theorem =
         positive() ? "gates in [0,1] recognise exactly the star-free languages (Theorem 1 and docs/theory.md)"
         : complex
@@ -134,8 +136,9 @@ class DiagonalCompiler {
         complex ? find_unsolvable(dfa_, skeleton_) : find_cycle(dfa_, &skeleton_, [&](int64_t length) {
           return positive() ? length > 1 : !std::has_single_bit(static_cast<uint64_t>(length));
         });
-    fail(ErrorCode::kCheckFailed, "impossible: {}; {}", theorem,
-         witness ? "here " + witness->text : "the groups of this automaton are larger");
+    fail(ErrorCode::kCheckFailed, "impossible: {}; {} ({})", theorem,
+         witness ? "here " + witness->text : "the groups of this automaton are larger",
+         real ? kRoundingMayDoMore : "in floating point as well");
   }
 
   std::optional<ClassCode> class_code(int32_t c) {

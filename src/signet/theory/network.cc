@@ -88,7 +88,7 @@ NetworkSize network_size(const Network& network) {
   for (const Layer& layer : network.layers) {
     int64_t dim = 0, factors = 0;
     for (const Block& block : layer.blocks) {
-      dim += block.dim;
+      dim += block.kind == BlockKind::kComplexDiagonal ? block.dim / 2 : block.dim;
       factors += block.factors;
       size.householders_per_head = std::max<int64_t>(size.householders_per_head, block.factors);
       size.parameters +=

@@ -69,7 +69,7 @@ struct Network {
   int32_t initial_output() const { return !dfa.mealy() && dfa.accept[dfa.start] ? 1 : 0; }
 };
 
-// Sizes as reported by `signet compile`.
+// Sizes as reported by `signet compile`; in the dimension a complex number counts once.
 struct NetworkSize {
   int64_t layers = 0, dimension = 0, heads = 0, householders = 0, householders_per_head = 0, parameters = 0;
   int64_t contexts = 0;

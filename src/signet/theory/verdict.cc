@@ -152,6 +152,10 @@ void find_group_action(const Dfa& dfa, const std::vector<Permutation>& natural, 
 
 }  // namespace
 
+const char* arithmetic_name(Arithmetic arithmetic) {
+  return arithmetic == Arithmetic::kFloatingPoint ? "floating-point" : "real";
+}
+
 const Verdict& Analysis::verdict(const std::string& architecture) const {
   for (const auto& v : verdicts)
     if (v.architecture == architecture) return v;

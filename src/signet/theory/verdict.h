@@ -1,6 +1,6 @@
-// What an automaton is, and which linear recurrent networks can recognise its language: at every length, in
-// finite precision, with finitely many layers and any readout between them. docs/analyze.md states every rule
-// used here with its source or proof.
+// What an automaton is, and which linear recurrent networks can recognise its language: at every length, with
+// finitely many layers and any readout between them, in the arithmetic that the verdict names.
+// docs/analyze.md states every rule used here with its source or proof.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,17 @@ struct Witness {
   std::vector<automata::State> states;
 };
 
+// Where a verdict holds: for floating-point numbers, every operation rounded, or for real numbers whose
+// states keep a distance. What is impossible there, rounding may do (docs/theory.md, 9).
+enum class Arithmetic { kFloatingPoint, kReal };
+const char* arithmetic_name(Arithmetic arithmetic);  // "floating-point", "real"
+inline constexpr char kRoundingMayDoMore[] =
+    "so in real numbers whose states keep apart; rounding may do more (docs/theory.md, 9)";
+
 struct Verdict {
   std::string architecture;      // "diagonal[0,1]", ...
   std::optional<bool> possible;  // nullopt: not decided within the limits
+  Arithmetic arithmetic = Arithmetic::kFloatingPoint;
   // Of a network that does it: sufficient, and necessary where the reason says "exactly". Null where unknown
   // or where the class has no such number.
   std::optional<int64_t> layers, dimension, householders;

@@ -68,7 +68,8 @@ class Judge {
       v.possible = false;
       v.reason =
           "commuting gates give groups with abelian factors only, so all groups in the monoid must be "
-          "solvable (Shakerinava et al. 2026; Sarrof et al. 2024), and one is not";
+          "solvable (Shakerinava et al. 2026; Sarrof et al. 2024), and one is not; ";
+      in_real_numbers(v);
       if (skeleton_) v.witness = find_unsolvable(dfa_, *skeleton_);
       return v;
     }
@@ -86,17 +87,22 @@ class Judge {
     }
     const auto length = [](const GroupFacts& group) { return group.derived_length; };
     cascade_layers(v, "all groups are solvable: ", "abelian factors", length, most(length));
+    // Roots of unity round; signs, which 2-groups need, do not.
+    if (!*facts_.two_groups) v.arithmetic = Arithmetic::kReal;
     return v;
   }
 
   Verdict householder_positive() const {
     Verdict v = open("householder[0,1]", facts_.aperiodic);
     if (!facts_.aperiodic) return v;
-    if (!*facts_.aperiodic)
-      return refuse_cycle(
+    if (!*facts_.aperiodic) {
+      v = refuse_cycle(
           v,
           "factors I - beta v v^T with beta in [0,1] contract or fix every direction, so only star-free "
-          "languages are recognised (Grazzi et al. 2025, Proposition 1), and this one is not star-free");
+          "languages are recognised (Grazzi et al. 2025, Proposition 1), and this one is not star-free; ");
+      in_real_numbers(v);
+      return v;
+    }
     positive_layers(v, "star-free, by heads of dimension 1 whose gate 1 - beta lies in [0,1]: ");
     v.householders = n_ == 1 ? 0 : 1;
     return v;
@@ -132,9 +138,9 @@ class Judge {
         facts_.groups[0].name[0] == 'Z' && facts_.groups[0].name.find('x') == std::string::npos) {
       exact(v, 2, 2);
       v.reason =
-          "exactly 2 layers: single reflections of the plane count modulo any m in two layers (Grazzi et al. "
-          "2025, "
-          "Theorem 6), not in one, where a gate has real eigenvalues only (Theorem 2)";
+          "exactly 2 layers without rounding: single reflections of the plane count modulo any m in two "
+          "layers "
+          "(Grazzi et al. 2025, Theorem 6), not in one, where a gate has real eigenvalues only (Theorem 2)";
       return v;
     }
     if (facts_.group) {
@@ -266,12 +272,14 @@ class Judge {
 
   Verdict mamba_real() const {
     Verdict v = open("mamba-real", facts_.definite_window.has_value());
+    v.arithmetic = Arithmetic::kReal;
     if (!facts_.definite_window) {
       v.possible = false;
       v.reason =
           "gates in the open interval (0,1) forget: as robust finite systems such models, with convolutions "
           "and at any depth, recognise exactly the definite languages (Dankowiakowski and Ronca 2025, "
-          "Theorem 7), and this one depends on more than the last letters";
+          "Theorem 7), and this one depends on more than the last letters; ";
+      in_real_numbers(v);
       v.witness = find_recurrent_pair(dfa_);
       return v;
     }
@@ -313,6 +321,10 @@ class Judge {
     if (!decided)
       v.reason = "not decided: too many image sets and monoid elements; raise --max-sets or --max-monoid";
     return v;
+  }
+  static void in_real_numbers(Verdict& v) {
+    v.arithmetic = Arithmetic::kReal;
+    v.reason += kRoundingMayDoMore;
   }
   static void exact(Verdict& v, int64_t layers, int64_t dimension) {
     v.layers = layers;
