@@ -13,6 +13,8 @@ GateReport check(const std::string& text, NumberType type = NumberType::kFp32) {
   return check_gates(parse_gates(text, "test"), options);
 }
 
+bool nothing(const EigenvalueSearch& search) { return !search.found && !search.open; }
+
 TEST(GateCheck, StructureCertifies) {
   EXPECT_EQ(check("[[[0.5]],[[0.25]]]").certificate, "definite");
   EXPECT_EQ(check("[[[1]],[[0]]]").certificate, "star-free");
@@ -26,16 +28,64 @@ TEST(GateCheck, StructureCertifies) {
 
 TEST(GateCheck, TheoremOneAndTwoFindTheirWitness) {
   const auto parity = check("[[[-1]],[[1]]]");
-  ASSERT_TRUE(parity.theorem1);
-  EXPECT_EQ(parity.theorem1->word, GateWord{0});
-  EXPECT_FALSE(parity.theorem2[0]);
-  EXPECT_FALSE(parity.theorem2[2]);
+  ASSERT_TRUE(parity.theorem1.found);
+  EXPECT_EQ(parity.theorem1.found->word, GateWord{0});
+  EXPECT_TRUE(nothing(parity.theorem2[0]));
+  EXPECT_TRUE(nothing(parity.theorem2[2]));
   // Two reflections: neither turns, their product does (layer 2 of Theorem 2).
   const auto reflections = check("[[[0,1],[1,0]],[[1,0],[0,-1]]]");
-  EXPECT_FALSE(reflections.theorem2[0]);
-  ASSERT_TRUE(reflections.theorem2[1]);
-  EXPECT_EQ(reflections.theorem2[1]->word.size(), 2u);
-  EXPECT_FALSE(check("[[[0.5]],[[1]]]").theorem1);
+  EXPECT_TRUE(nothing(reflections.theorem2[0]));
+  ASSERT_TRUE(reflections.theorem2[1].found);
+  EXPECT_EQ(reflections.theorem2[1].found->word.size(), 2u);
+  EXPECT_TRUE(nothing(check("[[[0.5]],[[1]]]").theorem1));
+}
+
+// Eigenvalues come with the error of their computation, and what lies within it is not decided.
+TEST(GateCheck, RoundingHidesNoSignAndMakesNone) {
+  EXPECT_TRUE(check("[-1e-10]").theorem1.found);
+  EXPECT_TRUE(check("[[[0.5,1],[0,-1e-10]]]").theorem1.found);
+  // A Jordan block, LAPACK's eigenvalues of which lie on a circle of radius 0.01: upper, lower, and with its
+  // coordinates in another order.
+  for (const auto& order :
+       {std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7}, {7, 6, 5, 4, 3, 2, 1, 0}, {3, 0, 6, 1, 7, 2, 5, 4}}) {
+    std::string text;
+    for (int i = 0; i < 8; ++i) {
+      text += i ? ",[" : "[";
+      for (int j = 0; j < 8; ++j) {
+        const bool next = order[j] == order[i] + 1;
+        text += (j ? "," : "") + std::string(i == j ? "0.5" : next ? "1" : "0");
+      }
+      text += "]";
+    }
+    const auto r = check("[[" + text + "]]");
+    EXPECT_TRUE(nothing(r.theorem1));
+    for (const auto& products : r.theorem2) EXPECT_TRUE(nothing(products));
+  }
+  // The same in a basis that hides it: (1 - d) with a double eigenvalue. Nobody can tell from fp64.
+  const auto hidden = check("[[[1.5,1],[-0.25,0.5]]]");
+  EXPECT_FALSE(hidden.theorem1.found);
+  EXPECT_TRUE(hidden.theorem1.open);
+  EXPECT_LT(hidden.theorem1.open->error, 1e-6);
+}
+
+TEST(GateCheck, CertificatesNameTheirArithmetic) {
+  EXPECT_EQ(check("[[[1]],[[0]]]").arithmetic, Arithmetic::kFloatingPoint);
+  EXPECT_EQ(check("[[[1]],[[-1]]]").arithmetic, Arithmetic::kFloatingPoint);
+  EXPECT_EQ(check("[[[0.5]],[[0.25]]]").arithmetic, Arithmetic::kReal);
+  EXPECT_EQ(check("[[[0,0],[0,1]],[[0.75,-0.4330127018922193],[-0.4330127018922193,0.25]]]").arithmetic,
+            Arithmetic::kReal);
+}
+
+// In bf16 0.99 x + 0.01 does not forget: rounding holds whatever lies between 0.6875 and 1.1875.
+TEST(GateCheck, CollapseFollowsTwoStates) {
+  const auto held =
+      check(R"({"gates":[0.99],"inputs":[[0.01]],"state":[0.6875],"other":[1.1875]})", NumberType::kBf16);
+  ASSERT_EQ(held.collapse.size(), 2u);
+  EXPECT_EQ(held.collapse[0].measured, 0);
+  EXPECT_EQ(held.collapse[0].apart, 0.5);
+  const auto lost = check(R"({"gates":[0.5],"inputs":[[1]],"state":[0]})");
+  EXPECT_EQ(lost.collapse[0].apart, 0);
+  EXPECT_GT(*lost.collapse[0].measured, 10);
 }
 
 // (abab)*: both gates are nilpotent, all their eigenvalues 0, and yet the word ab counts modulo 2.
@@ -44,7 +94,7 @@ TEST(GateCheck, GroupsLiveOnWords) {
       "{\"letters\":[\"a\",\"b\"],\"gates\":["
       "[[0,0,0,0],[1,0,0,0],[0,0,0,0],[0,0,1,0]],"
       "[[0,0,0,1],[0,0,0,0],[0,1,0,0],[0,0,0,0]]]}");
-  EXPECT_FALSE(r.theorem1);
+  EXPECT_TRUE(nothing(r.theorem1));
   ASSERT_FALSE(r.periodic.empty());
   EXPECT_EQ(r.periodic[0].word.size(), 2u);
   EXPECT_NEAR(r.periodic[0].value.real(), -1, 1e-9);

@@ -58,20 +58,24 @@ class Check final : public Verb {
   // one cannot know which layer these gates are, every depth looked at counts.
   static std::string judge(const theory::GateReport& report, int64_t modulus) {
     if (modulus == 0) return "";
-    if (!report.theorem1)
+    if (!report.theorem1.found && !report.theorem1.open)
       return fmt::format(
           "counting modulo {} is impossible with such gates in every layer: all eigenvalues of all "
-          "gates are real and non-negative (Theorem 1)",
-          modulus);
+          "gates are real and non-negative (Theorem 1), {}",
+          modulus, where_it_holds(report));
     const bool power_of_two = (modulus & (modulus - 1)) == 0;
     bool turns = power_of_two || (report.incomplete && report.certificate != "2-groups");
-    for (const auto& e : report.theorem2) turns |= e.has_value();
+    for (const auto& e : report.theorem2) turns |= e.found || e.open;
     if (!turns)
       return fmt::format(
           "counting modulo {} is impossible with such gates in up to three layers: no product of 1, 2 "
-          "or 4 gates that was looked at has an eigenvalue that is not real (Theorem 2)",
-          modulus);
+          "or 4 gates that was looked at has an eigenvalue that is not real (Theorem 2), {}",
+          modulus, where_it_holds(report));
     return "";
+  }
+  static const char* where_it_holds(const theory::GateReport& report) {
+    return report.arithmetic == theory::Arithmetic::kFloatingPoint ? "in floating point as well"
+                                                                   : theory::kRoundingMayDoMore;
   }
 
   static std::string word_of(const theory::GateSet& set, const theory::GateWord& word) {
@@ -98,11 +102,18 @@ class Check final : public Verb {
     return 0;
   }
 
-  static ordered_json eigenvalue_json(const theory::GateSet& set,
-                                      const std::optional<theory::Eigenvalue>& e) {
-    if (!e) return {{"holds", false}, {"word", nullptr}, {"eigenvalue", nullptr}};
-    return {
-        {"holds", true}, {"word", word_of(set, e->word)}, {"eigenvalue", {e->value.real(), e->value.imag()}}};
+  // holds: null where rounding hides whether it does.
+  static ordered_json eigenvalue_json(const theory::GateSet& set, const theory::EigenvalueSearch& search) {
+    const auto& e = search.found ? search.found : search.open;
+    if (!e) return {{"holds", false}, {"word", nullptr}, {"eigenvalue", nullptr}, {"error", nullptr}};
+    return {{"holds", search.found ? ordered_json(true) : ordered_json(nullptr)},
+            {"word", word_of(set, e->word)},
+            {"eigenvalue", {e->value.real(), e->value.imag()}},
+            {"error", e->error}};
+  }
+  std::string open_text(const theory::GateSet& set, const theory::Eigenvalue& e, const char* what) const {
+    return fmt::format("not decided: {} has an eigenvalue within {:.2g} of {}, {}", shown_word(set, e.word),
+                       e.error, complex_text(e.value), what);
   }
   void print_json(const theory::GateSet& set, const theory::GateReport& r, const std::string& verdict) const {
     ordered_json out = {
@@ -111,6 +122,7 @@ class Check final : public Verb {
         {"norm", r.norm},
         {"structure", r.structure},
         {"certificate", r.certificate.empty() ? ordered_json(nullptr) : ordered_json(r.certificate)},
+        {"arithmetic", theory::arithmetic_name(r.arithmetic)},
         {"theorem1", eigenvalue_json(set, r.theorem1)}};
     out["theorem2"] = ordered_json::array();
     for (size_t i = 0; i < r.theorem2.size(); ++i) {
@@ -125,11 +137,11 @@ class Check final : public Verb {
                                  {"period", period_of(e.value)}});
     out["collapse"] = ordered_json::array();
     for (const auto& c : r.collapse)
-      out["collapse"].push_back(
-          {{"word", word_of(set, c.word)},
-           {"rate", c.rate},
-           {"predicted", c.predicted},
-           {"measured", c.measured ? ordered_json(*c.measured) : ordered_json(nullptr)}});
+      out["collapse"].push_back({{"word", word_of(set, c.word)},
+                                 {"rate", c.rate},
+                                 {"predicted", c.predicted},
+                                 {"measured", c.measured ? ordered_json(*c.measured) : ordered_json(nullptr)},
+                                 {"apart", c.measured ? ordered_json(c.apart) : ordered_json(nullptr)}});
     out["dtype"] = number_type_name(check_.type);
     out["verdict"] = verdict.empty() ? ordered_json(nullptr) : ordered_json(verdict);
     fmt::print("{}\n", out.dump(2));
@@ -140,19 +152,25 @@ class Check final : public Verb {
                set.gates.size() == 1 ? "" : "s", r.size, r.norm);
     if (!r.certificate.empty())
       fmt::print(
-          "{}: without rounding, any stack of such layers whose states keep apart recognises {} only\n",
-          r.structure,
-          r.certificate == "2-groups" ? "languages whose groups are 2-groups" : r.certificate + " languages");
-    if (r.theorem1)
+          "{}: any stack of such layers recognises {} only, {}\n", r.structure,
+          r.certificate == "2-groups" ? "languages whose groups are 2-groups" : r.certificate + " languages",
+          where_it_holds(r));
+    if (r.theorem1.found)
       fmt::print("Theorem 1: gate {} has the eigenvalue {}: parity is not ruled out\n",
-                 shown_word(set, r.theorem1->word), complex_text(r.theorem1->value));
+                 shown_word(set, r.theorem1.found->word), complex_text(r.theorem1.found->value));
+    else if (r.theorem1.open)
+      fmt::print("Theorem 1: {}\n",
+                 open_text(set, *r.theorem1.open, "so it may be real and non-negative or not"));
     else
       fmt::print(
           "Theorem 1: all eigenvalues are real and non-negative: no parity with such gates in every layer\n");
     for (size_t i = 0; i < r.theorem2.size(); ++i) {
-      if (r.theorem2[i])
+      const auto& [found, open] = r.theorem2[i];
+      if (found)
         fmt::print("Theorem 2, layer {}: the product {} has the eigenvalue {}\n", i + 1,
-                   shown_word(set, r.theorem2[i]->word), complex_text(r.theorem2[i]->value));
+                   shown_word(set, found->word), complex_text(found->value));
+      else if (open)
+        fmt::print("Theorem 2, layer {}: {}\n", i + 1, open_text(set, *open, "so it may be real or not"));
       else
         fmt::print("Theorem 2, layer {}: no product of {} gates that was looked at turns\n", i + 1, 1 << i);
     }
@@ -161,12 +179,18 @@ class Check final : public Verb {
       fmt::print("counts: word {} has the eigenvalue {}, {}\n", shown_word(set, e.word),
                  complex_text(e.value), period ? fmt::format("period {}", period) : "of no short period");
     }
-    for (const auto& c : r.collapse)
+    for (const auto& c : r.collapse) {
+      const std::string run = !c.measured ? "run: not within the limit"
+                              : c.apart == 0
+                                  ? fmt::format("run: two states are one after {}", *c.measured)
+                                  : fmt::format("run: after {} two states stand still {:.3g} apart, for ever",
+                                                *c.measured, c.apart);
       fmt::print(
-          "collapses: repeating {}, differences shrink by {:.6g}; predicted to stand still after {} "
+          "{}: repeating {}, differences shrink by {:.6g} in real numbers; predicted to stand still after {} "
           "repetitions in {}, {}\n",
-          shown_word(set, c.word), c.rate, c.predicted, number_type_name(check_.type),
-          c.measured ? fmt::format("run: {}", *c.measured) : "run: not within the limit");
+          c.measured && c.apart > 0 ? "shrinks" : "collapses", shown_word(set, c.word), c.rate, c.predicted,
+          number_type_name(check_.type), run);
+    }
     if (!verdict.empty()) fmt::print("{}\n", verdict);
   }
 

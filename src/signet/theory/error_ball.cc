@@ -22,7 +22,7 @@ constexpr double kUlps = 1 + 0x1.0p-50;  // the same for a few operations
 
 // A result computed inside one line of a kernel is off by `inside` of itself or by `inside_tiny`, one rounded
 // to the type besides by `unit` or `tiny`. `sums`: how often a term of a sum of n is rounded, at most.
-struct Arithmetic {
+struct RoundingRule {
   double inside, inside_tiny, unit, tiny, largest;
   bool sequential = false;
   double sums(double n) const { return sequential ? n : 5 + n / 16; }
@@ -30,7 +30,7 @@ struct Arithmetic {
   double rounded(double x) const { return unit * x + tiny; }
 };
 
-Arithmetic arithmetic_of(NumberType type) {
+RoundingRule rounding_rule_of(NumberType type) {
   switch (type) {
     case NumberType::kFp64:
       return {0x1.0p-53, 0x1.0p-1074, 0, 0, 0x1.fp1023};
@@ -50,7 +50,7 @@ struct StepBound {
 };
 
 // One lane k S_i + l S_p + v.
-double lane_rounding(double k, double l, double v, double x, const Arithmetic& in, bool& finite) {
+double lane_rounding(double k, double l, double v, double x, const RoundingRule& in, bool& finite) {
   double error = 0, size = 0;
   for (const double a : {k, l}) {
     if (a == 0) continue;
@@ -65,7 +65,7 @@ double lane_rounding(double k, double l, double v, double x, const Arithmetic& i
   return error;
 }
 
-StepBound diagonal_bound(const Block& block, int32_t context, double x, const Arithmetic& in) {
+StepBound diagonal_bound(const Block& block, int32_t context, double x, const RoundingRule& in) {
   StepBound result{0, 0, true};
   const double* gate = block.gate.data() + static_cast<size_t>(context) * block.dim;
   const double* input = block.input.data() + static_cast<size_t>(context) * block.dim;
@@ -92,7 +92,7 @@ StepBound diagonal_bound(const Block& block, int32_t context, double x, const Ar
   return result;
 }
 
-StepBound one_hot_bound(const Block& block, int32_t context, double x, const Arithmetic& in) {
+StepBound one_hot_bound(const Block& block, int32_t context, double x, const RoundingRule& in) {
   std::vector<int32_t> sources(static_cast<size_t>(block.dim), 0);
   double most = 0;
   for (int32_t i = 0; i < block.dim; ++i)
@@ -106,7 +106,7 @@ StepBound one_hot_bound(const Block& block, int32_t context, double x, const Ari
 
 // Factor by factor: what each adds is carried through those after it, and grows with the numbers that those
 // before it made.
-StepBound householder_bound(const Block& block, int32_t context, double x, const Arithmetic& in,
+StepBound householder_bound(const Block& block, int32_t context, double x, const RoundingRule& in,
                             bool intermediate) {
   StepBound result;
   const double first = x, dim = block.dim;
@@ -161,7 +161,8 @@ StepBound householder_bound(const Block& block, int32_t context, double x, const
   return result;
 }
 
-StepBound step_bound(const Block& block, int32_t context, double x, const Arithmetic& in, bool intermediate) {
+StepBound step_bound(const Block& block, int32_t context, double x, const RoundingRule& in,
+                     bool intermediate) {
   if (block.kind == BlockKind::kHouseholder) return householder_bound(block, context, x, in, intermediate);
   if (block.kind == BlockKind::kOneHot) return one_hot_bound(block, context, x, in);
   return diagonal_bound(block, context, x, in);
@@ -217,7 +218,7 @@ std::optional<Ball> error_ball(const Block& block, NumberType type, const CodeNe
   if (!(ball.margin > 0x1.0p-399 && ball.margin < 0x1.0p399 && std::isfinite(largest))) return std::nullopt;
 
   const Block real = rounded_block(block, type);
-  const Arithmetic in = arithmetic_of(type), exact{0x1.0p-53, 0x1.0p-1074, 0, 0, 0x1.fp1023, true};
+  const RoundingRule in = rounding_rule_of(type), exact{0x1.0p-53, 0x1.0p-1074, 0, 0, 0x1.fp1023, true};
   std::map<int32_t, std::pair<StepBound, double>> contexts;  // with the most that a step adds
   int64_t done = 0;
   for (const auto& [pair, to] : moves) {

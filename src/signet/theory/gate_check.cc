@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "signet/automata/scc.h"
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
 
@@ -17,11 +18,6 @@ constexpr double kTolerance = 1e-9;
 constexpr double kNearOne = 1e-6;  // a double eigenvalue 1 is computed as 1 within the root of the roundoff
 constexpr int64_t kMaxEigenWork = 1'000'000'000;  // n^3 over all words, a second or two
 constexpr int64_t kMaxRunWork = 500'000'000;      // products over all runs
-
-bool not_non_negative(std::complex<double> z) {
-  return std::abs(z.imag()) > kTolerance || z.real() < -kTolerance;
-}
-bool not_real(std::complex<double> z) { return std::abs(z.imag()) > kTolerance; }
 
 bool all_gates(const GateSet& set, bool (*holds)(const Matrix&)) {
   return std::all_of(set.gates.begin(), set.gates.end(), holds);
@@ -39,7 +35,9 @@ bool unit_interval_diagonal(const Matrix& m) {
     if (m(i, i) < 0 || m(i, i) > 1) return false;
   return true;
 }
-bool strict(const Matrix& m) { return spectral_norm(m) < 1; }
+// Norms are computed to a few units in the last place.
+double norm_error(const Matrix& m) { return static_cast<double>(m.rows() + 4) * 0x1.0p-52; }
+bool strict(const Matrix& m) { return spectral_norm(m) < 1 - norm_error(m); }
 // Symmetric with spectrum in (-1, 1]: a product of commuting generalized Householder factors over (-1, 1].
 bool symmetric_above_minus_one(const Matrix& m) {
   double largest = 0;
@@ -60,37 +58,125 @@ void certify(const GateSet& set, GateReport& report) {
   } else if (all_gates(set, diagonal) && all_gates(set, unit_interval_diagonal)) {
     report.structure = "diagonal gates in [0,1]";
     report.certificate = "star-free";
+    report.arithmetic = Arithmetic::kFloatingPoint;
   } else if (all_gates(set, symmetric_above_minus_one)) {
     report.structure = "symmetric gates with spectrum in (-1,1]: products of Householder factors over (-1,1]";
     report.certificate = "star-free";
-  } else if (report.norm <= 1 + 1e-12 && (all_gates(set, upper) || all_gates(set, lower))) {
-    report.structure = all_gates(set, diagonal) ? "real diagonal gates" : "real triangular gates";
+  } else if (report.norm <= 1 + norm_error(set.gates[0]) &&
+             (all_gates(set, upper) || all_gates(set, lower))) {
+    const bool plain = all_gates(set, diagonal);
+    report.structure = plain ? "real diagonal gates" : "real triangular gates";
     report.certificate = "2-groups";
+    if (plain) report.arithmetic = Arithmetic::kFloatingPoint;
   }
 }
 
-// Calls visit(word, product) for all words of length 1 to `length`, shorter first, until `budget` is spent;
-// returns the length of the longest that were all visited. The product acts as the word does: first letter
-// first.
+// Calls visit(word, product, sizes) for all words of length 1 to `length`, shorter first, until `budget` is
+// spent; returns the length of the longest that were all visited. The product acts as the word does: first
+// letter first. `sizes` is the same product of absolute values: what an entry's terms add up to.
 template <class Visit>
 int64_t for_each_word(const GateSet& set, int64_t length, int64_t budget, Visit&& visit) {
   struct Entry {
     GateWord word;
-    Matrix product;
+    Matrix product, sizes;
   };
-  std::vector<Entry> level = {{{}, identity(set.gates[0].rows())}};
+  const Matrix one = identity(set.gates[0].rows());
+  std::vector<Entry> level = {{{}, one, one}};
+  std::vector<Matrix> absolute = set.gates;
+  for (Matrix& gate : absolute)
+    for (int64_t j = 0; j < gate.columns(); ++j)
+      for (int64_t i = 0; i < gate.rows(); ++i) gate(i, j) = std::abs(gate(i, j));
   for (int64_t l = 1; l <= length; ++l) {
     std::vector<Entry> longer;
     for (const Entry& entry : level)
       for (size_t s = 0; s < set.gates.size(); ++s) {
         if (--budget < 0) return l - 1;
-        longer.push_back({entry.word, set.gates[s] * entry.product});
+        longer.push_back({entry.word, set.gates[s] * entry.product, absolute[s] * entry.sizes});
         longer.back().word.push_back(static_cast<int32_t>(s));
-        visit(longer.back().word, longer.back().product);
+        visit(longer.back().word, longer.back().product, longer.back().sizes);
       }
     level = std::move(longer);
   }
   return length;
+}
+
+// An eigenvalue with what is certain about it.
+struct Known {
+  std::complex<double> value;
+  double error;
+  bool real, not_real, non_negative, not_non_negative;  // as far as is certain
+};
+
+// Of a part of a gate that does not fall into smaller ones. `disturbed` bounds the norm of the error of its
+// entries and, for LAPACK's results are those of a matrix as near as that, of the computation.
+void add_known(const Matrix& part, double disturbed, std::vector<Known>& known) {
+  const int64_t n = part.rows();
+  if (n == 1) {
+    const double x = part(0, 0);
+    known.push_back({x, disturbed, true, false, x >= disturbed, x < -disturbed});
+    return;
+  }
+  const double size = norm(part);
+  disturbed += 8 * static_cast<double>(n) * 0x1.0p-53 * size;
+  const bool symmetric = part == transposed(part);
+  auto values = eigenvalues(part);
+  // Symmetric matrices move their eigenvalues by no more than their entries, any matrix by no more than this
+  // (Elsner), and one with independent eigenvectors by their condition (Bauer and Fike).
+  double error = symmetric ? disturbed
+                           : std::pow(2 * size + disturbed, 1 - 1.0 / static_cast<double>(n)) *
+                                 std::pow(disturbed, 1.0 / static_cast<double>(n));
+  const auto judge = [&] {
+    std::vector<Known> judged;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const std::complex<double> z = values[i];
+      // A disc around a real number that holds one eigenvalue holds its conjugate: they are the same.
+      bool alone = z.imag() == 0;
+      for (size_t j = 0; j < values.size(); ++j) alone &= j == i || std::abs(values[j] - z) > 2 * error;
+      Known k{z, error, symmetric || alone, std::abs(z.imag()) > error, false, false};
+      k.non_negative = k.real && z.real() >= error;
+      k.not_non_negative = k.not_real || z.real() < -error;
+      judged.push_back(k);
+    }
+    return judged;
+  };
+  auto judged = judge();
+  const bool clear = std::all_of(judged.begin(), judged.end(), [](const Known& k) {
+    return (k.real || k.not_real) && (k.non_negative || k.not_non_negative);
+  });
+  if (!clear && !symmetric) {
+    const auto [again, condition] = eigenvalues_and_condition(part);
+    if (const double nearer = 4 * condition * disturbed; nearer < error) {
+      values = again;
+      error = nearer;
+      judged = judge();
+    }
+  }
+  known.insert(known.end(), judged.begin(), judged.end());
+}
+
+// The eigenvalues of a product of `length` gates. Its entries that are not 0 are the edges of a graph, and
+// the eigenvalues are those of its strongly connected parts: of a triangular matrix, in any order, the
+// diagonal.
+std::vector<Known> known_eigenvalues(const Matrix& product, const Matrix& sizes, int64_t length) {
+  const int32_t n = static_cast<int32_t>(product.rows());
+  const auto parts =
+      automata::strong_components(n, n, [&](int32_t i, int32_t j) { return sizes(i, j) != 0 ? j : -1; });
+  std::vector<std::vector<int32_t>> members(static_cast<size_t>(parts.count));
+  for (int32_t i = 0; i < n; ++i) members[parts.of[i]].push_back(i);
+  const double relative = static_cast<double>((length - 1) * (n + 1)) * 0x1.0p-53;
+  std::vector<Known> known;
+  for (const auto& part : members) {
+    const auto count = static_cast<int64_t>(part.size());
+    Matrix block(count, count);
+    double disturbed = 0;
+    for (int64_t j = 0; j < count; ++j)
+      for (int64_t i = 0; i < count; ++i) {
+        block(i, j) = product(part[i], part[j]);
+        disturbed += sizes(part[i], part[j]) * sizes(part[i], part[j]);
+      }
+    add_known(block, relative * std::sqrt(disturbed), known);
+  }
+  return known;
 }
 
 // One step in floating point: per row, products and sums in order, rounded once.
@@ -111,17 +197,19 @@ GateSet rounded(GateSet set, NumberType type) {
   for (auto& gate : set.gates)
     for (int64_t j = 0; j < gate.columns(); ++j)
       for (int64_t i = 0; i < gate.rows(); ++i) gate(i, j) = round_parameter(type, gate(i, j));
-  set.inputs.push_back(std::move(set.state));
-  for (auto& vector : set.inputs)
-    for (double& x : vector) x = round_parameter(type, x);
-  set.state = std::move(set.inputs.back());
-  set.inputs.pop_back();
+  const auto round_all = [&](Vector& values) {
+    for (double& x : values) x = round_parameter(type, x);
+  };
+  for (auto& input : set.inputs) round_all(input);
+  round_all(set.state);
+  round_all(set.other);
   return set;
 }
 
-// Repetitions of the word until the state repeats itself bit for bit; `work` is what may still be spent.
+// Repeats the word on two states until they are one or both repeat themselves; `work` is what may still be
+// spent.
 template <class Type>
-std::optional<int64_t> measure(const GateSet& set, const GateWord& word, int64_t max_steps, int64_t& work) {
+void measure(const GateSet& set, int64_t max_steps, int64_t& work, Collapse& collapse) {
   using Value = typename Type::Value;
   const size_t n = set.state.size();
   std::vector<std::vector<Value>> gates, inputs;
@@ -133,18 +221,23 @@ std::optional<int64_t> measure(const GateSet& set, const GateWord& word, int64_t
       inputs[s].push_back(static_cast<Value>(set.inputs[s][i]));
     }
   }
-  std::vector<Value> x(n);
-  for (size_t i = 0; i < n; ++i) x[i] = static_cast<Value>(set.state[i]);
+  std::vector<Value> x(set.state.begin(), set.state.end()), y(set.other.begin(), set.other.end());
   for (int64_t t = 0; t < max_steps && work > 0; ++t) {
-    work -= static_cast<int64_t>(n * n * word.size());
-    const auto before = x;
-    for (int32_t s : word) float_step<Type>(gates[s], inputs[s], x);
-    if (std::memcmp(before.data(), x.data(), n * sizeof(Value)) != 0) continue;
+    work -= 2 * static_cast<int64_t>(n * n * collapse.word.size());
+    const auto old_x = x, old_y = y;
+    for (int32_t s : collapse.word) {
+      float_step<Type>(gates[s], inputs[s], x);
+      float_step<Type>(gates[s], inputs[s], y);
+    }
     // What has overflowed repeats itself, too.
-    const bool overflowed = std::any_of(x.begin(), x.end(), [](Value v) { return !std::isfinite(v); });
-    return overflowed ? std::nullopt : std::optional(t);
+    for (const auto* state : {&x, &y})
+      if (std::any_of(state->begin(), state->end(), [](Value v) { return !std::isfinite(v); })) return;
+    if (old_x != old_y && (x != old_x || y != old_y)) continue;
+    collapse.measured = t;
+    for (size_t i = 0; i < n; ++i)
+      collapse.apart = std::max(collapse.apart, std::abs(static_cast<double>(old_x[i]) - old_y[i]));
+    return;
   }
-  return std::nullopt;
 }
 
 double smallest_number(NumberType type) {
@@ -214,11 +307,11 @@ void find_collapse(const GateSet& set, const GateWord& word, const GateCheckOpti
   if (norm(product - identity(product.rows())) <= 1e-12) return;
   Vector offset(set.state.size(), 0.0);
   for (int32_t s : word) offset = affine(set.gates[s], offset, set.inputs[s]);
-  const auto predicted = predict(product, offset, set.state, rate, options.type);
-  if (!predicted) return;
-  Collapse c{word, rate, *predicted, std::nullopt};
-  c.measured = with_state_type(
-      options.type, [&](auto rule) { return measure<decltype(rule)>(set, word, options.max_steps, work); });
+  const auto one = predict(product, offset, set.state, rate, options.type),
+             two = predict(product, offset, set.other, rate, options.type);
+  if (!one || !two) return;
+  Collapse c{word, rate, std::max(*one, *two), std::nullopt, 0};
+  with_state_type(options.type, [&](auto rule) { measure<decltype(rule)>(set, options.max_steps, work, c); });
   report.collapse.push_back(std::move(c));
 }
 
@@ -236,24 +329,30 @@ GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
   const int64_t words =
       std::min(options.max_words, kMaxEigenWork / (report.size * report.size * report.size));
   int64_t work = kMaxRunWork, looked_at = 0;
-  const int64_t seen = for_each_word(set, length, words, [&](const GateWord& word, const Matrix& product) {
-    report_activity("words", looked_at++, words);
-    if (!finite(product)) {  // its numbers say nothing
-      report.incomplete = true;
-      return;
-    }
-    for (const std::complex<double>& z : eigenvalues(product)) {
-      if (word.size() == 1 && !report.theorem1 && not_non_negative(z)) report.theorem1 = {word, z};
-      for (size_t i = 0; i < report.theorem2.size(); ++i)
-        if (word.size() == size_t{1} << i && !report.theorem2[i] && not_real(z))
-          report.theorem2[i] = {word, z};
-      if (std::abs(std::abs(z) - 1) < kTolerance && std::abs(z - 1.0) > kNearOne && z.imag() >= -kTolerance &&
-          report.periodic.size() < kMostListed)
-        report.periodic.push_back({word, z});
-    }
-    if (word.size() <= 2 && report.collapse.size() < kMostListed)
-      find_collapse(stored, word, options, work, report);
-  });
+  const auto look = [](EigenvalueSearch& search, const GateWord& word, const Known& k, bool found,
+                       bool none) {
+    if (found && !search.found) search.found = Eigenvalue{word, k.value, k.error};
+    if (!found && !none && !search.open) search.open = Eigenvalue{word, k.value, k.error};
+  };
+  const int64_t seen = for_each_word(
+      set, length, words, [&](const GateWord& word, const Matrix& product, const Matrix& sizes) {
+        report_activity("words", looked_at++, words);
+        if (!finite(product) || !finite(sizes)) {  // its numbers say nothing
+          report.incomplete = true;
+          return;
+        }
+        for (const Known& k : known_eigenvalues(product, sizes, static_cast<int64_t>(word.size()))) {
+          if (word.size() == 1) look(report.theorem1, word, k, k.not_non_negative, k.non_negative);
+          for (size_t i = 0; i < report.theorem2.size(); ++i)
+            if (word.size() == size_t{1} << i) look(report.theorem2[i], word, k, k.not_real, k.real);
+          const auto z = k.value;
+          if (std::abs(std::abs(z) - 1) < kTolerance && std::abs(z - 1.0) > std::max(kNearOne, k.error) &&
+              z.imag() >= -kTolerance && report.periodic.size() < kMostListed)
+            report.periodic.push_back({word, z, k.error});
+        }
+        if (word.size() <= 2 && report.collapse.size() < kMostListed)
+          find_collapse(stored, word, options, work, report);
+      });
   report.incomplete |= seen < 4;
   return report;
 }

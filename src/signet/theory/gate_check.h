@@ -11,19 +11,21 @@
 
 #include "signet/base/rounding.h"
 #include "signet/theory/linear_algebra.h"
+#include "signet/theory/verdict.h"
 
 namespace signet::theory {
 
-// One layer: x <- gates[s] x + inputs[s], from `state`.
+// One layer: x <- gates[s] x + inputs[s], from `state` and, for comparison, from `other`.
 struct GateSet {
   std::vector<std::string> letters;
   std::vector<Matrix> gates;
   std::vector<Vector> inputs;
-  Vector state;
+  Vector state, other;
 };
 
-// {"gates":[M,..], "letters":["a",..], "inputs":[b,..], "state":[..]}, where all but the gates may be left
-// out (letters are numbered, inputs zero, the state all ones), or the list of gates alone. Throws kBadInput.
+// {"gates":[M,..], "letters":["a",..], "inputs":[b,..], "state":[..], "other":[..]}, where all but the gates
+// may be left out (letters are numbered, inputs zero, the state all ones, the other all zeros, or ones where
+// the state is zeros), or the list of gates alone. Throws kBadInput.
 GateSet parse_gates(const std::string& text, const std::string& source);
 
 using GateWord = std::vector<int32_t>;
@@ -31,13 +33,21 @@ using GateWord = std::vector<int32_t>;
 struct Eigenvalue {
   GateWord word;
   std::complex<double> value;
+  double error = 0;  // how far rounding may have moved it
 };
 
+// Whether some eigenvalue has a property: `found`, none, or none but `open`, which rounding hides.
+struct EigenvalueSearch {
+  std::optional<Eigenvalue> found, open;
+};
+
+// Two states under repetition of a word whose differences shrink.
 struct Collapse {
   GateWord word;
   double rate = 0;                  // largest modulus of an eigenvalue below 1: differences shrink by it
-  int64_t predicted = 0;            // repetitions after which the state no longer changes
-  std::optional<int64_t> measured;  // as run in the type; none when it still changed at the limit
+  int64_t predicted = 0;            // repetitions after which the states no longer change
+  std::optional<int64_t> measured;  // as run in the type: they are one, or change no more; none at the limit
+  double apart = 0;                 // their largest difference then: 0 if they are one
 };
 
 struct GateReport {
@@ -46,10 +56,11 @@ struct GateReport {
   // What the shape of the gates alone proves about any number of such layers: "definite", "star-free",
   // "2-groups" (all groups of the language are), or "" when it proves nothing.
   std::string structure, certificate;
+  Arithmetic arithmetic = Arithmetic::kReal;  // of the certificate; the theorems hold in real numbers
   // Theorem 1: a gate with an eigenvalue that is not real and non-negative.
-  std::optional<Eigenvalue> theorem1;
+  EigenvalueSearch theorem1;
   // Theorem 2 for layer i+1: a product of 2^i gates with an eigenvalue that is not real.
-  std::vector<std::optional<Eigenvalue>> theorem2;
+  std::vector<EigenvalueSearch> theorem2;
   // Words (up to max_length) with an eigenvalue of modulus 1 other than 1: what the layer really counts.
   std::vector<Eigenvalue> periodic;
   // Some product of 1, 2 or 4 gates was not looked at: beyond fp64, max_length or the limits on work.

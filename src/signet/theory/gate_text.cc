@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "signet/base/error.h"
@@ -63,11 +64,18 @@ GateSet parse_gates(const std::string& text, const std::string& source) {
     set.letters.push_back(std::to_string(s));
     set.inputs.push_back(Vector(static_cast<size_t>(n), 0.0));
   }
-  if (!object) return set;
+  const auto choose_other = [&set] {
+    const bool zero = std::all_of(set.state.begin(), set.state.end(), [](double x) { return x == 0; });
+    if (set.other.empty()) set.other.assign(set.state.size(), zero ? 1.0 : 0.0);
+    return set;
+  };
+  if (!object) return choose_other();
   for (const auto& [key, value] : root.items()) {
     if (key == "gates") continue;
     if (key == "state") {
       set.state = vector_of(value, n, source + ": state");
+    } else if (key == "other") {
+      set.other = vector_of(value, n, source + ": other");
     } else if (key == "letters" || key == "inputs") {
       if (!value.is_array() || static_cast<int64_t>(value.size()) != count)
         bad_input("{}: {} is a list of {}, one per gate", source, key, count);
@@ -80,10 +88,10 @@ GateSet parse_gates(const std::string& text, const std::string& source) {
         }
       }
     } else {
-      bad_input("{}: unknown key '{}'; known are gates, letters, inputs, state", source, key);
+      bad_input("{}: unknown key '{}'; known are gates, letters, inputs, state, other", source, key);
     }
   }
-  return set;
+  return choose_other();
 }
 
 }  // namespace signet::theory

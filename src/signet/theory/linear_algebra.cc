@@ -121,6 +121,34 @@ std::vector<std::complex<double>> eigenvalues(const Matrix& m) {
   return values;
 }
 
+std::pair<std::vector<std::complex<double>>, double> eigenvalues_and_condition(const Matrix& m) {
+  expect_finite(m);
+  Matrix destroyed = m;
+  const int n = static_cast<int>(m.rows()), one = 1;
+  Vector real(static_cast<size_t>(n)), imaginary(static_cast<size_t>(n));
+  Matrix right(n, n);
+  with_workspace("the computation of eigenvectors", [&](double* work, const int* size, int* info) {
+    dgeev_("N", "V", &n, destroyed.column(0), &n, real.data(), imaginary.data(), nullptr, &one,
+           right.column(0), &n, work, size, info);
+  });
+  // As the real matrix [[Re, -Im], [Im, Re]], whose singular values are those of the complex one, twice.
+  Matrix vectors(2 * n, 2 * n);
+  std::vector<std::complex<double>> values;
+  for (int j = 0; j < n; ++j) {
+    values.emplace_back(real[j], imaginary[j]);
+    const int pair = imaginary[j] > 0 ? j : imaginary[j] < 0 ? j - 1 : -1;  // columns Re, Im of a pair
+    for (int i = 0; i < n; ++i) {
+      const double re = right(i, pair < 0 ? j : pair),
+                   im = pair < 0 ? 0 : (imaginary[j] > 0 ? 1 : -1) * right(i, pair + 1);
+      vectors(i, j) = vectors(n + i, n + j) = re;
+      vectors(n + i, j) = im;
+      vectors(i, n + j) = -im;
+    }
+  }
+  const Vector s = singular_values(vectors);
+  return {values, s.back() > 0 ? s.front() / s.back() : INFINITY};
+}
+
 Vector singular_values(const Matrix& m) { return decompose(m, 'N').s; }
 
 Svd full_svd(const Matrix& m) { return decompose(m, 'A'); }

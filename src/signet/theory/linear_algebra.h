@@ -3,6 +3,7 @@
 
 #include <complex>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace signet::theory {
@@ -41,6 +42,8 @@ bool finite(const Matrix& m);  // no entry is infinite or NaN
 
 // These throw kNumerical for a matrix that is not finite.
 std::vector<std::complex<double>> eigenvalues(const Matrix& m);
+// With the eigenvectors' condition number; infinite where they do not span the space.
+std::pair<std::vector<std::complex<double>>, double> eigenvalues_and_condition(const Matrix& m);
 Vector singular_values(const Matrix& m);  // largest first
 inline double spectral_norm(const Matrix& m) { return singular_values(m)[0]; }
 
