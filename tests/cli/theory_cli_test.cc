@@ -58,6 +58,12 @@ TEST(TheoryVerbs, CompileVerifyRun) {
     EXPECT_TRUE(compiled.contains(key)) << key;
   EXPECT_EQ(compiled["layers"], 1);
   EXPECT_EQ(compiled["exact"], true);
+  EXPECT_EQ(compiled["rounding"], "none");
+  EXPECT_EQ(json_of("compile --group Z7 --construction rotation")["rounding"], "grows");
+  EXPECT_EQ(json_of("compile --language tomita4 --target 'diagonal[0,1]'")["rounding"], "bounded");
+  // A limit is no theorem, and kth-last:12 is within all of them.
+  EXPECT_EQ(json_of("compile --language kth-last:12 --construction shift-register")["dimension"], 12);
+  EXPECT_EQ(run("compile --language kth-last:10 --construction binary-code").code, 3);
   EXPECT_EQ(run("compile --language parity -o " + model).code, 3);  // exists
   EXPECT_EQ(run("compile --language parity --force -o " + model).code, 0);
 

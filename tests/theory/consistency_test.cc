@@ -176,5 +176,26 @@ TEST(Consistency, SingleReflectionsFollowRandomPermutationsAndResets) {
   }
 }
 
+// Where one layer does it, `analyze` names the sizes of the network that `compile` builds.
+TEST(Consistency, OneLayerHasTheSizesThatAnalyzeNames) {
+  Rng rng(21);
+  int compared = 0;
+  std::vector<Dfa> automata = {abab(),      bounded_dyck(3), bounded_dyck(4),
+                               kth_last(3), elevator(5),     flip_flop()};
+  for (int i = 0; i < 60; ++i) automata.push_back(random_dfa(rng, 2 + i % 4, 2));
+  for (const Dfa& given : automata) {
+    const Dfa dfa = automata::minimize(given);
+    const Analysis analysis = analyze(dfa);
+    const Verdict& verdict = analysis.verdict("householder-product[-1,1]");
+    if (dfa.states() < 2 || analysis.facts.one_layer_exact != true) continue;
+    const auto size = network_size(compile(dfa, {}));
+    EXPECT_EQ(size.layers, verdict.layers);
+    EXPECT_EQ(size.dimension, verdict.dimension) << verdict.reason;
+    EXPECT_EQ(size.householders, verdict.householders) << verdict.reason;
+    ++compared;
+  }
+  EXPECT_GT(compared, 20);
+}
+
 }  // namespace
 }  // namespace signet::theory

@@ -219,5 +219,22 @@ TEST(Factor, BadMatricesAreRefused) {
   EXPECT_EQ(code(std::string("0,1\n1,0\0garbage", 15)), 3);
 }
 
+// What differs from the identity, however little, needs a factor.
+TEST(Factor, NearTheIdentityIsNotTheIdentity) {
+  for (const double tiny : {1e-8, 1e-10, 1e-12}) {
+    Matrix shrinks = identity(3), turns = identity(2);
+    shrinks(1, 1) = 1 - tiny;
+    turns(0, 1) = -tiny;
+    turns(1, 0) = tiny;
+    for (const auto& [m, factors] : {std::pair{shrinks, 1u}, std::pair{turns, 2u}}) {
+      const Factorization result = factor_matrix(m);
+      EXPECT_EQ(result.factors.size(), factors) << tiny;
+      EXPECT_GE(result.lower_bound, 1);
+      EXPECT_LT(result.residual, 1e-3 * tiny);
+    }
+  }
+  EXPECT_TRUE(factor_matrix(identity(3)).factors.empty());
+}
+
 }  // namespace
 }  // namespace signet::theory

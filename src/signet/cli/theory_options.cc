@@ -35,6 +35,10 @@ void CompileArguments::define(Options& options) {
   options.value("--dtype", dtype_,
                 "number type: " + join(number_type_names(), " ") + " (parameters+state when mixed)");
   options.value("--max-table", max_table_, "limit on entries of the tables between layers");
+  options.value("--max-layer-states", max_layer_states_,
+                "limit on states of automata that one layer holds in a code of its own");
+  options.value("--max-messages", max_messages_,
+                "limit on what layers of single reflections tell the next ones");
 }
 
 theory::Network CompileArguments::compile(const InputAutomaton& input) const {
@@ -43,9 +47,15 @@ theory::Network CompileArguments::compile(const InputAutomaton& input) const {
   options.construction = construction_;
   options.type = number_type();
   options.max_table = max_table_;
+  options.max_layer_states = max_layer_states_;
+  options.max_messages = max_messages_;
   options.max_sets = input.limits.image_sets;
   if (max_table_ < 1 || max_table_ > theory::kMaxTableEntries)
     fail(ErrorCode::kUsage, "--max-table lies in 1..{}", theory::kMaxTableEntries);
+  if (max_layer_states_ < 1 || max_layer_states_ > theory::kMaxDim)
+    fail(ErrorCode::kUsage, "--max-layer-states lies in 1..{}", theory::kMaxDim);
+  if (max_messages_ < 1 || max_messages_ > theory::kMaxTableEntries)
+    fail(ErrorCode::kUsage, "--max-messages lies in 1..{}", theory::kMaxTableEntries);
   if (input.group) options.letters_as_permutations = input.group->generators;
   return theory::compile(input.dfa, options);
 }

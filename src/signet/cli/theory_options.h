@@ -26,7 +26,7 @@ class CompileArguments {
 
  private:
   std::string target_ = "householder-product[-1,1]", construction_ = "auto", dtype_ = "fp32";
-  int64_t max_table_ = int64_t{1} << 25;
+  int64_t max_table_ = int64_t{1} << 25, max_layer_states_ = 512, max_messages_ = int64_t{1} << 20;
 };
 
 }  // namespace signet::cli

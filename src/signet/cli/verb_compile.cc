@@ -49,6 +49,10 @@ class Compile final : public Verb {
     auto size = theory::network_size(network);
     // A class of single factors counts per head; a product counts the whole block-diagonal gate.
     if (network.target.rfind("householder[", 0) == 0) size.householders = size.householders_per_head;
+    const char* rounding = horizon.exact     ? "none"
+                           : !horizon.known  ? "unknown"
+                           : horizon.letters ? "grows"
+                                             : "bounded";
     nlohmann::ordered_json out = {{"target", network.target},
                                   {"construction", network.construction},
                                   {"states", network.dfa.states()},
@@ -59,6 +63,7 @@ class Compile final : public Verb {
                                   {"householders_per_head", size.householders_per_head},
                                   {"exact", horizon.exact},
                                   {"dtype", dtype},
+                                  {"rounding", rounding},
                                   {"horizon", nullptr},
                                   {"parameters", size.parameters},
                                   {"contexts", size.contexts},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "signet/automata/deciders.h"
 #include "signet/base/error.h"
 #include "signet/base/text.h"
 #include "signet/theory/compile_parts.h"
@@ -39,7 +40,7 @@ const std::vector<std::string>& construction_names() {
 namespace {
 
 constexpr char kRotationNeeds[] = "the letters must generate a cyclic group on at most 2048 states";
-static_assert(4 * kMaxOneLayerStates == 2048);
+static_assert(kMaxRotationStates == 2048);
 
 // One state: nothing to remember.
 Network compile_trivial(const Dfa& dfa) {
@@ -63,25 +64,36 @@ Network compile_product(const Dfa& dfa, const CompileOptions& options) {
   if (c == "group")
     return insist(compile_group(dfa, options), c, "every letter must permute or reset the states");
   if (c == "rotation") return insist(compile_rotation(dfa, false), c, kRotationNeeds);
+  const int64_t most = options.max_layer_states;
+  if (c == "shift-register") {
+    auto network = compile_shift_register(dfa);
+    // What is not a theorem is said to be a limit.
+    if (const auto window = automata::definite_window(dfa); !network && window)
+      bad_input(
+          "the last {} letters decide, but shift registers are built for at most {} letters with {} "
+          "different "
+          "contents; choose another construction",
+          *window, kMaxWindow, kMaxRegisterCodes);
+    return insist(std::move(network), c, "the language must depend on the last few letters only");
+  }
+  if ((c == "partial-injection" || c == "counter" || c == "binary-code") && dfa.states() > most)
+    bad_input(
+        "construction '{}' is tried for at most {} states, this automaton has {}; raise --max-layer-states",
+        c, most, dfa.states());
   if (c == "partial-injection")
-    return insist(compile_partial_injection(dfa), c,
+    return insist(compile_partial_injection(dfa, most), c,
                   "every letter must be constant, or injective on the states it does not send to one sink");
-  if (c == "shift-register")
-    return insist(compile_shift_register(dfa), c, "the language must depend on the last few letters only");
   if (c == "counter")
-    return insist(compile_counter(dfa), c, "the letters must step up and down one line of states");
+    return insist(compile_counter(dfa, most), c, "the letters must step up and down one line of states");
   if (c == "binary-code")
-    return insist(compile_binary_code(dfa), c,
+    return insist(compile_binary_code(dfa, most), c,
                   "no code of binary coordinates was found that letters permute, flip or set");
   if (c == "elimination") return compile_elimination(dfa, options.max_table);
   if (c == "reflections") return compile_reflections(dfa, options);
   if (c == "holonomy")
     fail(ErrorCode::kUsage, "construction 'holonomy' is for diagonal targets and single Householder factors");
   if (auto network = compile_group(dfa, options)) return std::move(*network);
-  if (auto network = compile_partial_injection(dfa)) return std::move(*network);
-  if (auto network = compile_counter(dfa)) return std::move(*network);
-  if (auto network = compile_shift_register(dfa)) return std::move(*network);
-  if (auto network = compile_binary_code(dfa)) return std::move(*network);
+  if (auto network = compile_one_layer(dfa, options)) return std::move(*network);
   if (dfa.states() <= kMaxEliminationStates) {
     try {
       return compile_elimination(dfa, options.max_table);
@@ -120,7 +132,8 @@ Network compile_signed_factor(const Dfa& dfa, const CompileOptions& options) {
   }
   if (any) {
     for (auto* construct : {compile_partial_injection, compile_counter, compile_binary_code})
-      if (auto network = construct(dfa); network && single_factors(*network)) return std::move(*network);
+      if (auto network = construct(dfa, options.max_layer_states); network && single_factors(*network))
+        return std::move(*network);
     for (bool signs : {false, true})
       if (auto network = compile_diagonal_layer(dfa, signs, true)) return std::move(*network);
   }
@@ -175,6 +188,23 @@ Network compile_diagonal(const Dfa& dfa, const CompileOptions& options) {
 }
 
 }  // namespace
+
+std::optional<Network> compile_one_layer(const Dfa& dfa, const CompileOptions& options) {
+  std::optional<Network> best;
+  const auto consider = [&](MaybeNetwork network) {
+    if (!network) return;
+    const auto size = [](const Network& n) {
+      const NetworkSize s = network_size(n);
+      return std::make_pair(s.dimension, s.householders);
+    };
+    if (!best || size(*network) < size(*best)) best = std::move(network);
+  };
+  consider(compile_partial_injection(dfa, options.max_layer_states));
+  consider(compile_counter(dfa, options.max_layer_states));
+  consider(compile_shift_register(dfa));
+  consider(compile_binary_code(dfa, options.max_layer_states));
+  return best;
+}
 
 Network compile(const Dfa& given, const CompileOptions& options) {
   const auto& constructions = construction_names();

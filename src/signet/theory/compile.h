@@ -28,14 +28,17 @@ Target parse_target(const std::string& name);  // throws kUsage with the nearest
 
 struct CompileOptions {
   Target target = Target::kHouseholderProduct;
-  // "auto" takes the first that fits: "group" (Theorem 3), "partial-injection", "counter", "shift-register",
-  // "binary-code", then "elimination" (Theorem 4, n-1 layers). "rotation" is for cyclic groups, "holonomy"
-  // for diagonal targets, "reflections" for any automaton with one factor a letter. Naming one insists on it.
+  // "auto" takes the first that fits: "group" (Theorem 3), the smallest of "partial-injection", "counter",
+  // "shift-register" and "binary-code", then "elimination" (Theorem 4, n-1 layers). "rotation" is for cyclic
+  // groups, "holonomy" for diagonal targets, "reflections" for any automaton with one factor a letter. Naming
+  // one insists on it.
   std::string construction = "auto";
   // "auto" prefers a network whose answers rounding in this type never changes to one of fewer layers.
   std::optional<NumberType> type;
   int64_t max_table = int64_t{1} << 25;  // entries of the tables between layers; --max-table
   int64_t max_sets = 50'000;             // image sets of the holonomy decomposition; --max-sets
+  int64_t max_layer_states = 512;  // states of an automaton in one layer of its own code; --max-layer-states
+  int64_t max_messages = 1 << 20;  // between layers of single reflections; --max-messages
   // Letters as permutations of few points (a named group): tried as a representation when given.
   std::vector<automata::Permutation> letters_as_permutations;
 };
@@ -44,6 +47,10 @@ const std::vector<std::string>& construction_names();
 // Throws kCheckFailed with the theorem and a witness when no network of the target class recognises the
 // automaton, and when a construction that was insisted on does not apply; kBadInput beyond the limits.
 Network compile(const automata::Dfa& dfa, const CompileOptions& options);
+
+// The smallest of the one-layer constructions for Householder products that are no groups; none where none
+// applies within the limits.
+std::optional<Network> compile_one_layer(const automata::Dfa& dfa, const CompileOptions& options);
 
 // The machine split so that the new state and the letter decide a Mealy machine's output; itself when they
 // already do.

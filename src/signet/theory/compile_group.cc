@@ -125,7 +125,7 @@ struct Cyclic {
 
 std::optional<Cyclic> as_cyclic(const Dfa& dfa) {
   const State n = dfa.states();
-  if (n > 4 * kMaxOneLayerStates) return std::nullopt;
+  if (n > kMaxRotationStates) return std::nullopt;
   std::vector<Permutation> letters;
   for (Letter s = 0; s < dfa.letters(); ++s) {
     if (!is_permutation(dfa, s)) return std::nullopt;

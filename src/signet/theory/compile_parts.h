@@ -50,18 +50,20 @@ bool is_constant(const automata::Dfa& dfa, automata::Letter letter);
 // The image sets of the automaton; throws kBadInput when there are more than `max_sets`.
 automata::Skeleton skeleton_within(const automata::Dfa& dfa, int64_t max_sets);
 
-// Codes and factors of a one-layer network take the square of its dimension, times letters: beyond this many
-// states the constructions below return nullopt.
-inline constexpr automata::State kMaxOneLayerStates = 512;
+// Of shift registers: letters, and contents.
+inline constexpr int32_t kMaxWindow = 64;
+inline constexpr int64_t kMaxRegisterCodes = 1 << 16;
 
 using MaybeNetwork = std::optional<Network>;
 Network compile_one_hot(const automata::Dfa& dfa);
 MaybeNetwork compile_group(const automata::Dfa& dfa, const CompileOptions& options);
+inline constexpr automata::State kMaxRotationStates = 2048;
 MaybeNetwork compile_rotation(const automata::Dfa& dfa, bool complex_gate);
-MaybeNetwork compile_partial_injection(const automata::Dfa& dfa);
+// Codes and factors of these take the square of the states, times letters: nullopt beyond `max_states`.
+MaybeNetwork compile_partial_injection(const automata::Dfa& dfa, int64_t max_states);
+MaybeNetwork compile_counter(const automata::Dfa& dfa, int64_t max_states);
+MaybeNetwork compile_binary_code(const automata::Dfa& dfa, int64_t max_states);
 MaybeNetwork compile_shift_register(const automata::Dfa& dfa);
-MaybeNetwork compile_counter(const automata::Dfa& dfa);
-MaybeNetwork compile_binary_code(const automata::Dfa& dfa);
 MaybeNetwork compile_diagonal_layer(const automata::Dfa& dfa, bool signs, bool householder);
 // Theorem 6: addition modulo n with one reflection a letter, in two layers.
 MaybeNetwork compile_two_reflections(const automata::Dfa& dfa);

@@ -212,8 +212,6 @@ class ReflectionCompiler {
   }
 
  private:
-  static constexpr size_t kMostTrails = 1 << 20;
-
   bool active(int32_t set, int32_t depth) const { return cascade_.level_of(set) == depth; }
 
   Level make_level(int32_t depth) const {
@@ -296,11 +294,12 @@ class ReflectionCompiler {
         }
         const std::optional<Out> out = next(trails[t], codes);
         layer.next.push_back(out ? below.of(*out) : -1);
-        if (below.list().size() > kMostTrails)
+        if (static_cast<int64_t>(below.list().size()) > options_.max_messages)
           bad_input(
               "single reflections for this automaton need more than {} different messages between layers; "
+              "raise --max-messages, or "
               "choose another --target (one-hot takes up to 2048 states)",
-              kMostTrails);
+              options_.max_messages);
       }
     network_.layers.push_back(std::move(layer));
     return std::move(below.list());

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "signet/automata/binary_code.h"
+#include "signet/automata/deciders.h"
 #include "signet/base/error.h"
 #include "signet/theory/compile_parts.h"
 
@@ -118,8 +119,8 @@ Network compile_one_hot(const Dfa& dfa) {
                       "one-hot: the transition matrices themselves");
 }
 
-MaybeNetwork compile_partial_injection(const Dfa& dfa) {
-  if (dfa.states() > kMaxOneLayerStates) return std::nullopt;
+MaybeNetwork compile_partial_injection(const Dfa& dfa, int64_t max_states) {
+  if (dfa.states() > max_states) return std::nullopt;
   for (State zero = dfa.states() - 1; zero >= -1; --zero)
     if (auto network = one_hot_code(dfa, zero)) return network;
   return std::nullopt;
@@ -129,27 +130,9 @@ MaybeNetwork compile_partial_injection(const Dfa& dfa) {
 // before the first), shift by one, and the newest is written. Letters that act alike share a number.
 MaybeNetwork compile_shift_register(const Dfa& dfa) {
   const State n = dfa.states();
-  if (n > kMaxOneLayerStates) return std::nullopt;
-  // depth[p][q]: the longest word that keeps the pair apart; the pair graph must have no cycle. Computed by
-  // peeling: after round r, `apart` holds the pairs some word of length r keeps apart.
-  std::vector<std::vector<bool>> apart(n, std::vector<bool>(n, true));
-  for (State q = 0; q < n; ++q) apart[q][q] = false;
-  int32_t length = 0;
-  for (bool any = n > 1; any; ++length) {
-    std::vector<std::vector<bool>> next(n, std::vector<bool>(n, false));
-    any = false;
-    bool same = true;
-    for (State p = 0; p < n; ++p)
-      for (State q = 0; q < n; ++q) {
-        for (Letter s = 0; s < dfa.letters() && !next[p][q]; ++s)
-          next[p][q] = apart[p][q] && apart[dfa.delta[p][s]][dfa.delta[q][s]];
-        any |= next[p][q];
-        same &= next[p][q] == apart[p][q];
-      }
-    if (same) return std::nullopt;
-    apart = std::move(next);
-  }
-  if (length == 0 || length > 64) return std::nullopt;
+  const auto window = automata::definite_window(dfa);
+  if (!window || *window == 0 || *window > kMaxWindow) return std::nullopt;
+  const int32_t length = *window;
 
   std::map<std::vector<State>, int32_t> classes;
   Block block = householder_block(length);
@@ -169,7 +152,7 @@ MaybeNetwork compile_shift_register(const Dfa& dfa) {
     letter_contexts.push_back({context_of_class[it->second]});
   }
   finish_householder(block);
-  return single_layer_by_search(dfa, {block}, letter_contexts, 1 << 16,
+  return single_layer_by_search(dfa, {block}, letter_contexts, kMaxRegisterCodes,
                                 fmt::format("shift register of the last {} letters", length));
 }
 
@@ -208,9 +191,9 @@ std::optional<std::vector<State>> counter_order(const Dfa& dfa, Letter up) {
 
 // A saturating counter in thermometer code: q is 1^q 0^(n-1-q); up shifts a one in, down shifts it out at the
 // same end, and a constant writes all.
-MaybeNetwork compile_counter(const Dfa& dfa) {
+MaybeNetwork compile_counter(const Dfa& dfa, int64_t max_states) {
   const State n = dfa.states(), dim = n - 1;
-  if (n < 2 || n > kMaxOneLayerStates) return std::nullopt;
+  if (n < 2 || n > max_states) return std::nullopt;
   for (Letter up = 0; up < dfa.letters(); ++up) {
     if (is_constant(dfa, up)) continue;
     const auto order = counter_order(dfa, up);
@@ -260,8 +243,8 @@ MaybeNetwork compile_counter(const Dfa& dfa) {
 
 // Binary coordinates that letters permute, flip or set (automata/binary_code.h), written as signs so that a
 // flip is a sign change: +1 for 1.
-MaybeNetwork compile_binary_code(const Dfa& dfa) {
-  if (dfa.states() > kMaxOneLayerStates) return std::nullopt;
+MaybeNetwork compile_binary_code(const Dfa& dfa, int64_t max_states) {
+  if (dfa.states() > max_states) return std::nullopt;
   const auto code = automata::find_binary_code(dfa);
   if (!code || code->dimension() == 0) return std::nullopt;
   const int32_t dim = code->dimension();

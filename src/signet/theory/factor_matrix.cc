@@ -10,13 +10,15 @@
 namespace signet::theory {
 namespace {
 
-constexpr double kRankTolerance = 1e-9;   // singular values of I - M below this count as zero
+constexpr double kRankTolerance = 1e-9;   // of the largest: singular values of I - M below this count as zero
 constexpr double kNormTolerance = 1e-12;  // how far above 1 rounding may push a singular value
+// What rounding alone leaves of a number of size 1.
+double noise(int64_t n) { return static_cast<double>(n) * 0x1.0p-50; }
 
 int rank_of(const Matrix& m) {
   const Vector values = singular_values(m);
-  return static_cast<int>(
-      std::count_if(values.begin(), values.end(), [](double s) { return s > kRankTolerance; }));
+  const double least = std::max(kRankTolerance * values[0], noise(m.rows()));
+  return static_cast<int>(std::count_if(values.begin(), values.end(), [&](double s) { return s > least; }));
 }
 
 // m <- (I - beta k k^T) m
@@ -53,6 +55,7 @@ bool as_partial_permutation(const Matrix& m, SignedPartialPermutation& out) {
 std::vector<Factor> factor_orthogonal(Matrix q) {
   const int64_t n = q.rows();
   std::vector<Factor> leftmost_first;
+  double least = 0;
   for (int64_t step = 0; step < n; ++step) {
     report_activity("reflections", step, n);
     const Matrix difference = identity(n) - q;
@@ -65,7 +68,8 @@ std::vector<Factor> factor_orthogonal(Matrix q) {
         v = std::move(moved);
       }
     }
-    if (farthest < kRankTolerance) break;
+    if (step == 0) least = std::max(kRankTolerance * farthest, noise(n));
+    if (farthest < least) break;
     for (double& x : v) x /= farthest;
     apply_factor(2, v.data(), q);
     leftmost_first.push_back({std::move(v), 2.0, 0.0});
@@ -96,7 +100,7 @@ std::vector<Factor> factor_contraction(const Svd& svd) {
   }
   std::vector<Factor> factors;
   for (int64_t i = 0; i < n; ++i) {
-    if (1 - s[i] <= kNormTolerance) continue;
+    if (1 - s[i] <= noise(n)) continue;
     factors.push_back({Vector(v.column(i), v.column(i) + n), 1 - s[i], 0.0});
   }
   for (Factor& f : factor_orthogonal(transposed(w_transposed))) factors.push_back(std::move(f));
@@ -150,7 +154,8 @@ Factorization factor_matrix(const Matrix& m) {
     result.kind = MatrixKind::kPartialPermutation;
     result.factors = factor_partial_permutation(partial);
     result.bound = result.lower_bound;
-  } else if (norm(transposed(m) * m - identity(n)) < 1e-10 * n) {
+  } else if (norm(transposed(m) * m - identity(n)) <
+             std::max(8 * noise(n), 1e-10 * std::min(1.0, norm(identity(n) - m)) * n)) {
     result.kind = MatrixKind::kOrthogonal;
     result.factors = factor_orthogonal(m);
     result.bound = result.lower_bound;

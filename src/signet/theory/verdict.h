@@ -28,7 +28,7 @@ struct Witness {
 enum class Arithmetic { kFloatingPoint, kReal };
 const char* arithmetic_name(Arithmetic arithmetic);  // "floating-point", "real"
 inline constexpr char kRoundingMayDoMore[] =
-    "so in real numbers whose states keep apart; rounding may do more (docs/theory.md, 9)";
+    "in real numbers whose states keep apart; rounding may do more (docs/theory.md, 9)";
 
 struct Verdict {
   std::string architecture;      // "diagonal[0,1]", ...

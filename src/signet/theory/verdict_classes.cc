@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "signet/base/text.h"
+#include "signet/theory/compile.h"
 #include "signet/theory/verdict_witness.h"
 
 namespace signet::theory {
@@ -205,14 +206,16 @@ class Judge {
           *facts_.group_reflections);
       return v;
     }
-    if (code_) {
-      exact(v, 1, code_->dimension());
-      v.householders = most_householders();
-      v.reason =
-          fmt::format("exactly 1 layer: {}; dimension and factors are upper bounds", facts_.one_layer_reason);
-      return v;
-    }
     if (facts_.one_layer_exact == std::optional<bool>(true)) {
+      // Of the network that compile builds, where it does.
+      if (const auto network = compile_one_layer(dfa_, {})) {
+        const NetworkSize size = network_size(*network);
+        exact(v, 1, size.dimension);
+        v.householders = size.householders;
+        v.reason =
+            fmt::format("exactly 1 layer: {}; dimension and factors are upper bounds", network->construction);
+        return v;
+      }
       const int64_t register_size = static_cast<int64_t>(facts_.definite_window.value_or(0)) * dfa_.letters();
       exact(v, 1, facts_.definite_window ? register_size : n_);
       v.householders = *v.dimension;
@@ -324,7 +327,7 @@ class Judge {
   }
   static void in_real_numbers(Verdict& v) {
     v.arithmetic = Arithmetic::kReal;
-    v.reason += kRoundingMayDoMore;
+    v.reason += std::string("this holds ") + kRoundingMayDoMore;
   }
   static void exact(Verdict& v, int64_t layers, int64_t dimension) {
     v.layers = layers;
