@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <nlohmann/json.hpp>
+
 #include "signet/automata/dfa_io.h"
 #include "signet/base/text.h"
 #include "signet/cli/automaton_report.h"
