@@ -134,6 +134,28 @@ class FinishedRun : public testing::Test {
   const std::string run_ = directory_ / "run";
 };
 
+// OpenBLAS, were it linked, would hang, crash or raise SIGINT before main.
+TEST(TrainFault, LittleAddressSpaceEndsWithTheCodeForIt) {
+  TemporaryDirectory directory;
+  int starved = 0;
+  for (const int kilobytes : {110'000, 150'000, 200'000, 300'000}) {
+    const auto limited = [&](const std::string& arguments) {
+      return run_command("ulimit -v " + std::to_string(kilobytes) + "; timeout 20 '" SIGNET_BINARY "' " +
+                         arguments);
+    };
+    for (const std::string& arguments :
+         {std::string("info"),
+          std::string("train parity --steps 2 --force") + kSmall + " --out " + (directory / "run"),
+          std::string("factor '[[0,1],[1,0]]'")}) {
+      const auto result = limited(arguments);
+      EXPECT_TRUE(result.exit_code == 0 || result.exit_code == 6)
+          << kilobytes << " " << arguments << ": " << result.exit_code << " " << result.err;
+      starved += result.exit_code == 6;
+    }
+  }
+  EXPECT_GT(starved, 0) << "no limit was small enough to be met";
+}
+
 TEST_F(FinishedRun, CanBeLengthened) {
   const auto longer = run_signet("train --quiet --steps 9 --resume " + run_);
   ASSERT_EQ(longer.exit_code, 0) << longer.err;

@@ -226,15 +226,20 @@ TEST(CudaStepEngine, AllocatesNothingAfterItHasSeenTheShapes) {
   EXPECT_EQ(gpu_allocations(), before);
 }
 
-// A sweep makes hundreds of engines in one process.
+// A sweep makes hundreds of engines in one process. What is free is told for the whole GPU, and other tests
+// take and give meanwhile: a leak shows in every one of some trials, their noise does not.
 TEST(CudaStepEngine, LeavesNoMemoryBehind) {
   SIGNET_NEEDS_GPU();
   const auto free_after_runs = [](int runs) {
     for (int i = 0; i < runs; ++i) Training("deltanet", false, open_device("cuda"), Precision::kBf16).run(6);
     return free_gpu_memory();
   };
-  const int64_t before = free_after_runs(2);  // of the whole GPU: no other program may take some meanwhile
-  EXPECT_GT(free_after_runs(6), before - (int64_t{16} << 20));
+  int64_t least_lost = std::numeric_limits<int64_t>::max();
+  for (int trial = 0; trial < 8 && least_lost > (int64_t{16} << 20); ++trial) {
+    const int64_t before = free_after_runs(2);
+    least_lost = std::min(least_lost, before - free_after_runs(6));
+  }
+  EXPECT_LE(least_lost, int64_t{16} << 20);
 }
 
 TEST(CudaStepEngine, NothingChangesFromAStepThatIsNotFinite) {

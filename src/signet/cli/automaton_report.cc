@@ -38,19 +38,28 @@ nlohmann::ordered_json group_json(const automata::GroupFacts& group) {
 }
 
 void PictureOption::define(Options& options, const std::string& shown) {
-  options.value("--svg", path_, "write a picture of " + shown);
-  options.flag("--force", force_, "replace a file at --svg that is not a picture of signet");
+  options.value("--svg", svg_, "write a picture of " + shown);
+  options.value("--dot", dot_, "write the automaton for Graphviz");
+  options.value("--tikz", tikz_, "write the automaton for LaTeX with TikZ");
+  options.flag("--force", force_, "replace files of these that signet has not written");
 }
 
 void PictureOption::check(const automata::Dfa& dfa) const {
-  if (path_.empty()) return;
-  check_output(path_, FileKind::kPicture, force_);
+  if (svg_.empty() && dot_.empty() && tikz_.empty()) return;
+  if (!svg_.empty()) check_output(svg_, FileKind::kPicture, force_);
+  if (!dot_.empty()) check_output(dot_, FileKind::kGraphviz, force_);
+  if (!tikz_.empty()) check_output(tikz_, FileKind::kLatex, force_);
   if (dfa.states() > kMaxPictured)
-    bad_input("--svg: a picture of {} states would not be legible; at most {} are drawn", dfa.states(),
-              kMaxPictured);
+    bad_input("{}: a picture of {} states would not be legible; at most {} are drawn",
+              !svg_.empty()   ? "--svg"
+              : !dot_.empty() ? "--dot"
+                              : "--tikz",
+              dfa.states(), kMaxPictured);
 }
 
-std::string automaton_picture(const std::string& title, const automata::Dfa& dfa,
+namespace {
+
+report::GraphPicture graph_of(const std::string& title, const automata::Dfa& dfa,
                               const automata::Holonomy* holonomy) {
   report::GraphPicture picture;
   picture.title = printable(title, 80);
@@ -86,14 +95,24 @@ std::string automaton_picture(const std::string& title, const automata::Dfa& dfa
       }
     }
   }
-  return report::svg_graph(picture);
+  return picture;
+}
+
+}  // namespace
+
+std::string automaton_picture(const std::string& title, const automata::Dfa& dfa,
+                              const automata::Holonomy* holonomy) {
+  return report::svg_graph(graph_of(title, dfa, holonomy));
 }
 
 void PictureOption::write(const std::string& title, const automata::Dfa& dfa,
                           const automata::Holonomy* holonomy) const {
-  if (path_.empty()) return;
+  if (svg_.empty() && dot_.empty() && tikz_.empty()) return;
   check(dfa);
-  write_output(path_, FileKind::kPicture, force_, automaton_picture(title, dfa, holonomy));
+  const auto picture = graph_of(title, dfa, holonomy);
+  if (!svg_.empty()) write_output(svg_, FileKind::kPicture, force_, report::svg_graph(picture));
+  if (!dot_.empty()) write_output(dot_, FileKind::kGraphviz, force_, report::dot_graph(picture));
+  if (!tikz_.empty()) write_output(tikz_, FileKind::kLatex, force_, report::tikz_graph(picture));
 }
 
 }  // namespace signet::cli

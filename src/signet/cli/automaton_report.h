@@ -18,7 +18,8 @@ std::string set_text(const std::vector<automata::State>& states, size_t most = S
 std::string level_text(const std::vector<automata::Holonomy::Component>& level);
 nlohmann::ordered_json group_json(const automata::GroupFacts& group);  // {name, order}
 
-// --svg: the automaton, up to kMaxPictured states, and the levels of its decomposition when given.
+// --svg, --dot and --tikz: the automaton, up to kMaxPictured states; in the first also the levels of its
+// decomposition, when given.
 inline constexpr automata::State kMaxPictured = 60;
 std::string automaton_picture(const std::string& title, const automata::Dfa& dfa,
                               const automata::Holonomy* holonomy = nullptr);
@@ -31,7 +32,7 @@ class PictureOption {
   void write(const std::string& title, const automata::Dfa& dfa, const automata::Holonomy* holonomy) const;
 
  private:
-  std::string path_;
+  std::string svg_, dot_, tikz_;
   bool force_ = false;
 };
 

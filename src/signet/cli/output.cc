@@ -13,6 +13,7 @@ namespace {
 struct KindInfo {
   const char* name;
   const char* mark;  // near the beginning of every file of this kind; null: never replaced without --force
+  const char* or_mark = nullptr;
 };
 KindInfo info(FileKind kind) {
   switch (kind) {
@@ -22,18 +23,25 @@ KindInfo info(FileKind kind) {
       return {"a picture of signet", "<metadata>signet "};
     case FileKind::kCertificate:
       return {"a certificate of signet", "\"signet-certificate\""};
+    case FileKind::kNumbers:  // what the columns of ours are called
+      return {"a CSV file of signet", "series,", "task,run,"};
+    case FileKind::kLatex:
+      return {"LaTeX by signet", "% signet "};
+    case FileKind::kGraphviz:
+      return {"a graph of signet", "// signet "};
     case FileKind::kNetwork:
       break;
   }
   return {nullptr, nullptr};
 }
 
-bool carries(const std::string& path, const char* mark) {
+bool carries(const std::string& path, const KindInfo& kind) {
   constexpr int64_t kBeginning = 4096;
   const InputFile file(path);
   std::string beginning(static_cast<size_t>(std::min(file.size(), kBeginning)), '\0');
   file.read_at(0, beginning.data(), static_cast<int64_t>(beginning.size()));
-  return beginning.empty() || beginning.find(mark) != std::string::npos;
+  return beginning.empty() || beginning.find(kind.mark) != std::string::npos ||
+         (kind.or_mark && beginning.find(kind.or_mark) != std::string::npos);
 }
 
 }  // namespace
@@ -44,7 +52,7 @@ void check_output(const std::string& path, FileKind kind, bool force) {
   if (force || !std::filesystem::is_regular_file(path, ignored)) return;
   const KindInfo wanted = info(kind);
   if (!wanted.mark) bad_input("{} exists; --force replaces it", printable(path));
-  if (!carries(path, wanted.mark))
+  if (!carries(path, wanted))
     bad_input("{} exists and is not {}; name another file, or give --force to replace it", printable(path),
               wanted.name);
 }

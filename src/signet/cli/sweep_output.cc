@@ -99,18 +99,20 @@ report::Tone score_tone(double score) {
 
 namespace {
 
-// seeds, best, median, deviation and, if wanted, horizon; `none` in place of the best where no run is done
+// seeds, best, median, quartiles, mean and standard deviation and, if wanted, horizon; `none` in place of the
+// best where no run is done
 void append_seeds(std::vector<report::Cell>& row, const train::SeedsSummary& seeds, bool horizons,
                   const char* none) {
   row.emplace_back(std::to_string(seeds.runs.size()));
   if (seeds.runs.empty()) {
     row.emplace_back(none, report::Tone::kMuted);
-    for (int i = 0; i < 2 + horizons; ++i) row.emplace_back("");
+    for (int i = 0; i < 3 + horizons; ++i) row.emplace_back("");
     return;
   }
   row.emplace_back(fmt::format("{:.3f}", seeds.best), score_tone(seeds.best));
   row.emplace_back(fmt::format("{:.3f}", seeds.median), score_tone(seeds.median));
-  row.emplace_back(fmt::format("{:.3f}", seeds.deviation));
+  row.emplace_back(fmt::format("{:.3f}–{:.3f}", seeds.first_quartile, seeds.third_quartile));
+  row.emplace_back(fmt::format("{:.3f} ± {:.3f}", seeds.mean, seeds.standard_deviation));
   if (horizons)
     row.emplace_back(fmt::format("{}{:.0f}", seeds.horizon_held ? ">" : "", seeds.horizon_median));
 }
@@ -119,14 +121,15 @@ void append_seeds(std::vector<report::Cell>& row, const train::SeedsSummary& see
 
 report::PageTable summary_table(const train::SweepSummary& summary) {
   report::PageTable table;
-  table.caption = "Best, median and median absolute deviation over the seeds";
+  table.caption = "Best, median, quartiles, mean and standard deviation over the seeds";
   table.header = summary.axes;
   const bool rates = std::any_of(summary.groups.begin(), summary.groups.end(),
                                  [](const auto& g) { return !g.rate.empty(); });
   const bool horizons = std::any_of(summary.groups.begin(), summary.groups.end(),
                                     [](const auto& g) { return g.horizon_median > 0; });
   if (rates) table.header.push_back("lr");
-  for (const char* name : {"seeds", "best", "median", "deviation"}) table.header.emplace_back(name);
+  for (const char* name : {"seeds", "best", "median", "quartiles", "mean ± sd"})
+    table.header.emplace_back(name);
   if (horizons) table.header.emplace_back("horizon");
   table.header.emplace_back("seconds");
   for (const auto& group : summary.groups) {
@@ -146,7 +149,8 @@ void add_rates_table(std::vector<report::PageTable>& tables, const train::SweepS
   report::PageTable& table = tables.emplace_back();
   table.caption = "Every learning rate";
   table.header = summary.axes;
-  for (const char* name : {"lr", "seeds", "best", "median", "deviation", ""}) table.header.emplace_back(name);
+  for (const char* name : {"lr", "seeds", "best", "median", "quartiles", "mean ± sd", ""})
+    table.header.emplace_back(name);
   for (const auto& group : summary.groups)
     for (const auto& seeds : group.rates) {
       std::vector<report::Cell> row(group.at.begin(), group.at.end());

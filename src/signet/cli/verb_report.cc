@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "signet/base/files.h"
 #include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/cli/output.h"
@@ -19,9 +20,13 @@ class Report final : public Verb {
     options.positionals("RUN", runs_, "run directories, as written by signet train, or folders of them");
     options.value("-o,--output", output_, "the page to write");
     options.value("--title", title_, "the page's title");
+    options.value("--export", export_,
+                  "also write figures (SVG, CSV) and tables (CSV, LaTeX) into this folder");
     options.flag("--force", force_, "replace a file that is not a page of signet");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet report runs/example -o report.html", "one run");
+    options.example("signet report runs/example -o report.html --export figures",
+                    "figures and tables for a paper");
     options.example("signet report runs --title \"Parity\" -o parity.html", "compare runs on one page");
   }
   int run() override {
@@ -32,7 +37,18 @@ class Report final : public Verb {
         runs.push_back(report::read_run(directory, models::architecture_title));
     const std::string html = report::render_report(runs, title_, io::provenance_text(io::provenance()));
     write_output(output_, FileKind::kPage, force_, html);
+    std::vector<std::string> exported;
+    if (!export_.empty()) {
+      make_directories(export_);
+      const auto files = report::export_report(runs);
+      for (const auto& file : files) check_output(join_path(export_, file.name), kind_of(file.name), force_);
+      for (const auto& file : files) {
+        exported.push_back(join_path(export_, file.name));
+        write_output(exported.back(), kind_of(file.name), force_, file.content);
+      }
+    }
     nlohmann::ordered_json summary = {{"report", output_}, {"bytes", html.size()}};
+    if (!exported.empty()) summary["exported"] = exported;
     for (const auto& run : runs) {
       summary["runs"].push_back(
           {{"name", run.name}, {"verdict", report::verdict_sentence(run)}, {"notes", run.notes}});
@@ -45,12 +61,20 @@ class Report final : public Verb {
       fmt::print("{}\n", summary.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     else
       fmt::print("{}\n", output_);
+    if (!json_)
+      for (const auto& path : exported) fmt::print("{}\n", printable(path, 4000));
     return 0;
   }
 
  private:
+  static FileKind kind_of(const std::string& name) {
+    return name.ends_with(".svg")   ? FileKind::kPicture
+           : name.ends_with(".csv") ? FileKind::kNumbers
+                                    : FileKind::kLatex;
+  }
+
   std::vector<std::string> runs_;
-  std::string output_ = "report.html", title_ = "State tracking report";
+  std::string export_, output_ = "report.html", title_ = "State tracking report";
   bool force_ = false, json_ = false;
 };
 

@@ -382,8 +382,12 @@ class Reproduce final : public Verb {
       if (predicted != experiment_.predicted.end()) page.notes.push_back(task + ": " + predicted->second);
       report::PageRuns runs{task + ": best runs", {}};
       for (const auto& group : summary_.groups)
-        if (at(group, "task") == task && !group.runs.empty())
-          runs.members.push_back({at(group, "model"), join_path(out_, summary_.runs[group.best_run].name)});
+        if (at(group, "task") == task && !group.runs.empty()) {
+          auto& member = runs.members.emplace_back();
+          member.label = at(group, "model");
+          member.directory = join_path(out_, summary_.runs[group.best_run].name);
+          for (size_t i : group.runs) member.seeds.push_back(join_path(out_, summary_.runs[i].name));
+        }
       if (!runs.members.empty()) {
         const auto any = report::read_run(runs.members.front().directory);
         if (any.constant_score() >= 0.03)

@@ -84,14 +84,17 @@ class Sweep final : public Verb {
     std::map<std::string, size_t> index;
     for (const auto& group : summary.groups) {
       if (group.runs.empty()) continue;
-      const std::string task = task_axis < group.at.size() ? group.at[task_axis] : "Best runs";
+      const std::string task = task_axis < group.at.size() ? group.at[task_axis] : "Runs";
       const auto [it, fresh] = index.emplace(task, page.runs.size());
       if (fresh) page.runs.push_back({task, {}});
       std::string label;
       for (size_t a = 0; a < group.at.size(); ++a)
         if (a != task_axis) label += (label.empty() ? "" : ", ") + group.at[a];
       const std::string& name = summary.runs[group.best_run].name;
-      page.runs[it->second].members.push_back({label.empty() ? name : label, join_path(out_, name)});
+      auto& member = page.runs[it->second].members.emplace_back();
+      member.label = label.empty() ? name : label;
+      member.directory = join_path(out_, name);
+      for (size_t i : group.runs) member.seeds.push_back(join_path(out_, summary.runs[i].name));
     }
     return page;
   }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "signet/report/html.h"
+#include "signet/report/table.h"
 
 namespace signet::report {
 namespace {
@@ -44,6 +45,33 @@ Curve accuracy_curve(const RunData& run, const std::vector<AccuracyPoint>& rows,
         fmt::format("length {}{}: {} {:.3f}{}, {:.0f} samples", whole_number(rows[begin].length),
                     end > begin + 1 ? "–" + whole_number(rows[end - 1].length) : "", run.measure(),
                     run.scaled(p), run.dense ? "" : fmt::format(", accuracy {:.3f}", p), samples));
+  }
+  return curve;
+}
+
+// The median of the seeds' curves, and the band between their quartiles.
+Curve seeds_curve(const std::vector<const RunData*>& seeds, size_t bins) {
+  std::vector<Curve> each;
+  for (const auto* run : seeds) each.push_back(accuracy_curve(*run, run->by_length, bins));
+  Curve curve;
+  for (size_t b = 0; b < each.front().mean.size(); ++b) {
+    std::vector<double> values;
+    for (const auto& one : each)
+      if (b < one.mean.size() && std::isfinite(one.mean[b].y)) values.push_back(one.mean[b].y);
+    std::sort(values.begin(), values.end());
+    const auto at = [&](double share) {
+      if (values.empty()) return kUnknown;
+      const double place = share * static_cast<double>(values.size() - 1);
+      const auto below = static_cast<size_t>(place);
+      const double rest = place - static_cast<double>(below);
+      return rest == 0 ? values[below] : (1 - rest) * values[below] + rest * values[below + 1];
+    };
+    const double x = each.front().mean[b].x;
+    curve.mean.push_back({x, at(0.5)});
+    curve.low.push_back({x, at(0.25)});
+    curve.high.push_back({x, at(0.75)});
+    curve.titles.push_back(fmt::format("length {}: median {:.3f} of {} seeds, quartiles {:.3f} and {:.3f}",
+                                       whole_number(x), at(0.5), values.size(), at(0.25), at(0.75)));
   }
   return curve;
 }
@@ -116,6 +144,32 @@ std::string figure(const std::string& heading, const std::string& body, const st
                      caption);
 }
 
+// The numbers of the curves, a line each.
+std::string curves_csv(const char* x, const std::vector<Series>& series, const std::vector<Curve>& curves) {
+  std::string csv = fmt::format("series,{},value,low,high\n", x);
+  const auto number = [](const std::vector<Point>& points, size_t i) {
+    return i < points.size() && std::isfinite(points[i].y) ? fmt::format("{:.6g}", points[i].y) : "";
+  };
+  for (size_t s = 0; s < series.size(); ++s)
+    for (size_t i = 0; i < curves[s].mean.size(); ++i)
+      csv += fmt::format("{},{:.6g},{},{},{}\n", csv_field(series[s].label), curves[s].mean[i].x,
+                         number(curves[s].mean, i), number(curves[s].low, i), number(curves[s].high, i));
+  return csv;
+}
+
+void add_figure(Figures* figures, const char* name, const Chart& chart, const std::string& description,
+                const std::vector<Series>& series, const std::string& csv) {
+  if (!figures) return;
+  std::vector<std::pair<SeriesStyle, std::string>> entries;
+  for (const auto& s : series) {
+    const auto same = [&](const auto& entry) {
+      return entry.first.color == s.style.color && entry.first.dash == s.style.dash;
+    };
+    if (std::none_of(entries.begin(), entries.end(), same)) entries.emplace_back(s.style, s.label);
+  }
+  figures->push_back({name, chart.document(description, entries), csv});
+}
+
 std::string wide(const std::string& svg) { return "<div class=\"scroll\">" + svg + "</div>\n"; }
 
 // The training lengths that all runs share; the widest range when they differ.
@@ -139,15 +193,18 @@ double longest(const std::vector<Series>& series) {
 
 }  // namespace
 
-std::string accuracy_figure(const std::vector<Series>& series) {
+std::string accuracy_figure(const std::vector<Series>& series, Figures* figures) {
   std::vector<Series> shown;
   std::vector<Curve> curves;
   for (const auto& s : series)
     if (!s.run->by_length.empty()) {
       shown.push_back(s);
-      curves.push_back(accuracy_curve(*s.run, s.run->by_length, kBins));
+      curves.push_back(s.seeds.size() >= kSeedsForABand ? seeds_curve(s.seeds, kBins)
+                                                        : accuracy_curve(*s.run, s.run->by_length, kBins));
     }
   if (shown.empty()) return "";
+  const bool bands =
+      std::any_of(shown.begin(), shown.end(), [](const auto& s) { return s.seeds.size() >= kSeedsForABand; });
   Chart chart(840, 360, {Scale::kLinear, 0, longest(shown) * 1.01, "sequence length", 8},
               score_axis(series.front().run->measure(), least_score(curves)));
   shade_training(chart, shown, "trained on");
@@ -158,14 +215,21 @@ std::string accuracy_figure(const std::vector<Series>& series) {
   const std::string& answer = constant.constant.answer;
   if (constant.constant_score() >= 0.06)  // further down the labels would touch; the margin is narrow
     chart.rule_y(constant.constant_score(), answer.size() <= 2 ? "always " + answer : "constant");
+  for (size_t i = 0; i < shown.size(); ++i)
+    if (shown[i].seeds.size() >= kSeedsForABand)
+      chart.area(curves[i].low, curves[i].high, shown[i].style.color);
   draw(chart, shown, curves);
-  return figure("Accuracy against length",
-                legend(shown) + wide(chart.svg(measures(shown) + " against sequence length")),
+  const std::string description = measures(shown) + " against sequence length";
+  add_figure(figures, "accuracy", chart, description, shown, curves_csv("length", shown, curves));
+  return figure("Accuracy against length", legend(shown) + wide(chart.svg(description)),
                 measures(shown) +
-                    " by length; the shaded range was trained on. Each point joins neighbouring lengths.");
+                    " by length; the shaded range was trained on. Each point joins neighbouring lengths." +
+                    (bands ? " Where there are three seeds or more, the line is their median and the band "
+                             "reaches from the first to the third quartile."
+                           : ""));
 }
 
-std::string far_figure(const std::vector<Series>& series) {
+std::string far_figure(const std::vector<Series>& series, Figures* figures) {
   std::vector<Series> shown;
   std::vector<Curve> curves;
   double least = 1e300, most = 0;
@@ -200,9 +264,10 @@ std::string far_figure(const std::vector<Series>& series) {
   shade_training(chart, shown, "trained on");
   chart.rule_y(0, zero_label(shown));
   draw(chart, shown, curves);
+  const std::string description = measures(shown) + " at far lengths, logarithmic";
+  add_figure(figures, "far", chart, description, shown, curves_csv("length", shown, curves));
   return figure(
-      "Far beyond the training length",
-      legend(shown) + wide(chart.svg(measures(shown) + " at far lengths, logarithmic")),
+      "Far beyond the training length", legend(shown) + wide(chart.svg(description)),
       "The same models carried on in recurrent form. A model that tracks its state exactly stays at 1.");
 }
 
@@ -233,7 +298,7 @@ std::string accuracy_tiles(const std::vector<Series>& series) {
          tiles + "</div>\n";
 }
 
-std::string training_figures(const std::vector<Series>& series) {
+std::string training_figures(const std::vector<Series>& series, Figures* figures) {
   // Loss: the mean of each bucket, since single batches are noisy. Zero or negative values have no logarithm.
   std::vector<Series> with_loss, with_accuracy;
   std::vector<std::vector<Point>> losses;
@@ -271,16 +336,27 @@ std::string training_figures(const std::vector<Series>& series) {
   if (most > 0) {
     const double guessing = chance > 0 ? -std::log(chance) : kUnknown;
     if (guessing > 0) most = std::max(most, guessing * 1.6);
+    const double bottom = std::max(least, most * 1e-7) / 1.5;
+    bool below = false;  // what lies under the axis is left out: drawn along it, it would look like a floor
+    for (auto& points : losses)
+      for (Point& p : points)
+        if (p.y < bottom) p.y = kUnknown, below = true;
     Chart chart(420, 280, {Scale::kLinear, 0, last, "step", 5},
-                {Scale::kLog, std::max(least, most * 1e-7) / 1.5, most * 1.3, "loss (logarithmic)", 6});
+                {Scale::kLog, bottom, most * 1.3, "loss (logarithmic)", 6});
     if (guessing > 0) chart.rule_y(guessing, "guessing");
+    std::vector<Curve> curves;
     for (size_t i = 0; i < with_loss.size(); ++i) {
       SeriesStyle style = with_loss[i].style;
       style.width = 1.75;
       chart.line(losses[i], style);
+      curves.push_back({losses[i]});
     }
+    add_figure(figures, "loss", chart, "Training loss against step", with_loss,
+               curves_csv("step", with_loss, curves));
     html += "<figure>" + chart.svg("Training loss against step") +
-            "<figcaption>Training loss (cross-entropy).</figcaption></figure>\n";
+            "<figcaption>Training loss (cross-entropy)" +
+            (below ? fmt::format("; what is below {} is not drawn", short_number(bottom)) : "") +
+            ".</figcaption></figure>\n";
   }
   if (!with_accuracy.empty()) {
     std::vector<Curve> curves;
@@ -289,6 +365,8 @@ std::string training_figures(const std::vector<Series>& series) {
                 score_axis(series.front().run->measure(), least_score(curves)));
     chart.rule_y(0, zero_label(with_accuracy));
     draw(chart, with_accuracy, curves);
+    add_figure(figures, "validation", chart, "Validation accuracy against step", with_accuracy,
+               curves_csv("step", with_accuracy, curves));
     html += "<figure>" + chart.svg("Validation accuracy against step") + "<figcaption>" +
             measures(with_accuracy) + " on the validation lengths, during training.</figcaption></figure>\n";
   }

@@ -9,16 +9,29 @@
 
 namespace signet::report {
 
+inline constexpr size_t kSeedsForABand = 3;
 struct Series {
   const RunData* run;
   std::string label;
   SeriesStyle style;
+  // With at least kSeedsForABand of them, accuracy against length is their median with a band between the
+  // quartiles, in place of the curve of `run`.
+  std::vector<const RunData*> seeds = {};
 };
 
-std::string accuracy_figure(const std::vector<Series>& series);     // all runs over the tested lengths
-std::string far_figure(const std::vector<Series>& series);          // all runs over far lengths, logarithmic
-std::string accuracy_tiles(const std::vector<Series>& series);      // one small picture per run
-std::string training_figures(const std::vector<Series>& series);    // loss, and accuracy during training
+// A figure by itself, for papers: a whole SVG document with its legend and fixed colours, and its numbers.
+struct Figure {
+  std::string name, svg, csv;
+};
+using Figures = std::vector<Figure>;
+
+// Each also adds itself to `figures` unless that is null.
+std::string accuracy_figure(const std::vector<Series>& series, Figures* figures = nullptr);  // tested lengths
+std::string far_figure(const std::vector<Series>& series,
+                       Figures* figures = nullptr);             // far ones, logarithmic
+std::string accuracy_tiles(const std::vector<Series>& series);  // one small picture per run
+std::string training_figures(const std::vector<Series>& series,
+                             Figures* figures = nullptr);           // loss and accuracy
 std::string eigenvalue_figures(const std::vector<Series>& series);  // one picture per run and block
 
 }  // namespace signet::report

@@ -3,12 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <map>
 #include <set>
 
 #include "signet/report/figures.h"
 #include "signet/report/html.h"
+#include "signet/report/table.h"
 
 namespace signet::report {
 namespace {
@@ -74,15 +76,37 @@ std::vector<SeriesStyle> styles_of(const std::vector<const RunData*>& runs) {
   return styles;
 }
 
+std::string verdict_item(const Series& s) {
+  const VerdictLook l = look(verdict(*s.run));
+  return fmt::format(
+      "<li class=\"{}\"><span class=\"mark\" aria-hidden=\"true\">{}</span><span>{}</span></li>\n", l.style,
+      l.mark, escape(verdict_sentence(*s.run, s.label)));
+}
+
+// One card a run; of a model with several runs they fold into one, which counts them.
 std::string verdict_list(const std::vector<Series>& series) {
-  std::string html = "<ul class=\"verdicts\">\n";
+  std::vector<std::pair<std::string, std::vector<const Series*>>> models;
   for (const auto& s : series) {
-    const VerdictLook l = look(verdict(*s.run));
-    html += fmt::format(
-        "<li class=\"{}\"><span class=\"mark\" aria-hidden=\"true\">{}</span><span>{}</span></li>\n", l.style,
-        l.mark, escape(verdict_sentence(*s.run, s.label)));
+    const std::string name = run_label(*s.run);
+    auto found = std::find_if(models.begin(), models.end(), [&](const auto& m) { return m.first == name; });
+    if (found == models.end()) found = models.insert(models.end(), {name, {}});
+    found->second.push_back(&s);
   }
-  return html + "</ul>\n";
+  std::string html;
+  for (const auto& [name, members] : models) {
+    std::string items;
+    size_t solved = 0;
+    for (const auto* s : members) {
+      items += verdict_item(*s);
+      solved += verdict(*s->run) == Verdict::kSolved;
+    }
+    const std::string list = "<ul class=\"verdicts\">\n" + items + "</ul>\n";
+    html += members.size() == 1
+                ? list
+                : fmt::format("<details><summary>{}: {} of {} runs solve it</summary>\n{}</details>\n",
+                              escape(name), solved, members.size(), list);
+  }
+  return html;
 }
 
 std::string result_table(const std::vector<Series>& series) {
@@ -127,11 +151,16 @@ std::string configurations(const std::vector<Series>& series) {
   return html;
 }
 
-std::string task_section(const std::string& task, const std::vector<const RunData*>& runs) {
+std::vector<Series> series_of(const std::vector<const RunData*>& runs) {
   const auto labels = distinct_labels(runs);
   const auto styles = styles_of(runs);
   std::vector<Series> series;
   for (size_t i = 0; i < runs.size(); ++i) series.push_back({runs[i], labels[i], styles[i]});
+  return series;
+}
+
+std::string task_section(const std::string& task, const std::vector<const RunData*>& runs) {
+  const auto series = series_of(runs);
   std::string html = fmt::format("<section>\n<h2>{}</h2>\n", escape(task.empty() ? "Unfinished runs" : task));
   html += verdict_list(series);
   html += result_table(series);
@@ -203,11 +232,76 @@ std::string verdict_sentence(const RunData& run, const std::string& label) {
   return text;
 }
 
+namespace {
+
+std::vector<std::pair<std::string, std::vector<const RunData*>>> by_task(const std::vector<RunData>& runs) {
+  std::vector<std::pair<std::string, std::vector<const RunData*>>> tasks;
+  for (const auto& run : runs) {
+    auto found = std::find_if(tasks.begin(), tasks.end(), [&](const auto& t) { return t.first == run.task; });
+    if (found == tasks.end()) found = tasks.insert(tasks.end(), {run.task, {}});
+    found->second.push_back(&run);
+  }
+  return tasks;
+}
+
+// Letters, digits, dots and dashes of a name; others become dashes.
+std::string file_stem(const std::string& name) {
+  std::string stem;
+  for (char c : name) stem += std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-' ? c : '-';
+  return stem.empty() || stem[0] == '.' ? "runs" + stem : stem;
+}
+
+}  // namespace
+
+std::vector<ExportedFile> export_report(const std::vector<RunData>& runs) {
+  std::vector<ExportedFile> files;
+  std::string
+      csv = "task,run,model,seed,score,low,high,accuracy,samples,steps,seconds\n",
+      tex = "% signet " SIGNET_VERSION
+            "\n\\begin{tabular}{llrrr}\n\\hline\ntask & model & runs & mean $\\pm$ sd & best \\\\\n\\hline\n";
+  const auto number = [](double value) { return std::isfinite(value) ? fmt::format("{:.6g}", value) : ""; };
+  for (const auto& [task, members] : by_task(runs)) {
+    Figures figures;
+    const auto series = series_of(members);
+    accuracy_figure(series, &figures);
+    far_figure(series, &figures);
+    training_figures(series, &figures);
+    for (const auto& figure : figures) {
+      const std::string stem = file_stem(task) + "-" + figure.name;
+      files.push_back({stem + ".svg", figure.svg});
+      files.push_back({stem + ".csv", figure.csv});
+    }
+    std::vector<std::pair<std::string, std::vector<double>>> models;
+    for (const auto* run : members) {
+      const auto [low, high] = run->score_interval();
+      csv += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", csv_field(task), csv_field(run->name),
+                         csv_field(run_label(*run)), csv_field(run->seed), number(run->score()), number(low),
+                         number(high), number(run->accuracy), number(run->samples), number(run->steps),
+                         number(run->seconds));
+      if (!std::isfinite(run->score())) continue;
+      const std::string name = run_label(*run);
+      auto found = std::find_if(models.begin(), models.end(), [&](const auto& m) { return m.first == name; });
+      if (found == models.end()) found = models.insert(models.end(), {name, {}});
+      found->second.push_back(run->score());
+    }
+    for (const auto& [model, scores] : models) {
+      const auto n = static_cast<double>(scores.size());
+      double mean = 0, squares = 0;
+      for (double x : scores) mean += x / n;
+      for (double x : scores) squares += (x - mean) * (x - mean);
+      tex += fmt::format("{} & {} & {} & {:.3f}{} & {:.3f} \\\\\n", latex_text(task), latex_text(model),
+                         scores.size(), mean,
+                         n > 1 ? fmt::format(" $\\pm$ {:.3f}", std::sqrt(squares / (n - 1))) : "",
+                         *std::max_element(scores.begin(), scores.end()));
+    }
+  }
+  files.push_back({"results.csv", csv});
+  files.push_back({"results.tex", tex + "\\hline\n\\end{tabular}\n"});
+  return files;
+}
+
 std::string render_report(const std::vector<RunData>& runs, const std::string& title,
                           const std::string& made) {
-  std::vector<std::string> tasks;
-  for (const auto& run : runs)
-    if (std::find(tasks.begin(), tasks.end(), run.task) == tasks.end()) tasks.push_back(run.task);
   size_t solved = 0;
   for (const auto& run : runs) solved += verdict(run) == Verdict::kSolved;
   std::string body = fmt::format(
@@ -215,12 +309,7 @@ std::string render_report(const std::vector<RunData>& runs, const std::string& t
       "for "
       "perfect answers.</p>\n</header>\n<main>\n",
       escape(title), runs.size(), runs.size() == 1 ? "" : "s", solved);
-  for (const auto& task : tasks) {
-    std::vector<const RunData*> members;
-    for (const auto& run : runs)
-      if (run.task == task) members.push_back(&run);
-    body += task_section(task, members);
-  }
+  for (const auto& [task, members] : by_task(runs)) body += task_section(task, members);
   return page(title, body + "</main>\n", made);
 }
 

@@ -24,4 +24,11 @@ std::string verdict_sentence(const RunData& run, const std::string& label = "");
 std::string render_report(const std::vector<RunData>& runs, const std::string& title,
                           const std::string& made = "");
 
+// For papers: per task every figure as SVG and its numbers as CSV, and the results of all runs as CSV and as
+// a LaTeX table (mean and standard deviation over the runs of a model).
+struct ExportedFile {
+  std::string name, content;
+};
+std::vector<ExportedFile> export_report(const std::vector<RunData>& runs);
+
 }  // namespace signet::report

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace signet::report {
@@ -58,6 +59,9 @@ class Chart {
   void dots(const std::vector<Point>& points, int color);  // small, for single measurements
   // The picture; `description` is what a screen reader says.
   std::string svg(const std::string& description) const;
+  // The same as a file of its own: light colours that need no style sheet, and a legend below.
+  std::string document(const std::string& description,
+                       const std::vector<std::pair<SeriesStyle, std::string>>& legend) const;
 
  private:
   void frame(const AxisOptions& x, const AxisOptions& y);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "signet/report/html.h"
+#include "signet/report/table.h"
 
 namespace signet::report {
 namespace {
@@ -179,6 +180,19 @@ class Drawing {
       if (std::abs(label.centre.x - node.x) < label.half_width + kRadius &&
           std::abs(label.centre.y - node.y) < kRadius + kFont / 2 + 2)
         cost += 200;
+    for (const auto& point : drawn_)  // a label on another edge is read as that edge's
+      if (std::abs(label.centre.x - point.x) < label.half_width + 2 &&
+          std::abs(label.centre.y - point.y) < kFont / 2 + 2)
+        cost += 30;
+    return cost;
+  }
+  double crossed_labels(const Bend& curve) const {
+    double cost = 0;
+    for (const auto& label : labels_)
+      for (double t = 0.05; t < 1; t += 0.05)
+        if (std::abs(label.centre.x - curve.at(t).x) < label.half_width + 2 &&
+            std::abs(label.centre.y - curve.at(t).y) < kFont / 2 + 2)
+          cost += 30;
     return cost;
   }
   void place(const std::string& content, Position at) {
@@ -201,7 +215,7 @@ class Drawing {
                         170.0, -170.0}) {
       if (first > 0 && bend < first) continue;  // two-way pairs keep to their own side
       const Bend curve = bent(from, to, bend);
-      double cost = std::abs(bend) * 1.2;
+      double cost = std::abs(bend) * 1.2 + crossed_labels(curve);
       for (size_t q = 0; q < position_.size(); ++q) {
         if (static_cast<int32_t>(q) == edge.from || static_cast<int32_t>(q) == edge.to) continue;
         double nearest = 1e18;
@@ -220,6 +234,7 @@ class Drawing {
       }
     }
     for (double t = 0; t <= 1; t += 0.1) grow(best.at(t));
+    for (double t = 0.05; t < 1; t += 0.05) drawn_.push_back(best.at(t));
     place(edge.label, best_label);
     return path(fmt::format("M{:.1f},{:.1f} Q{:.1f},{:.1f} {:.1f},{:.1f}", best.a.x, best.a.y, best.control.x,
                             best.control.y, best.b.x, best.b.y));
@@ -260,21 +275,74 @@ class Drawing {
   std::vector<Position> position_;
   std::set<std::pair<int32_t, int32_t>> pairs_;
   std::vector<Label> labels_;
+  std::vector<Position> drawn_;  // points of the edges so far
   std::string labels_svg_;
   Position low_{1e18, 1e18}, high_{-1e18, -1e18};
 };
 
+std::vector<Position> layout(const GraphPicture& picture) {
+  const auto distance = distances(neighbours(picture, false), picture.start);
+  const auto back = distances(neighbours(picture, true), picture.start);
+  const bool strong =
+      std::count(distance.begin(), distance.end(), -1) == 0 && std::count(back.begin(), back.end(), -1) == 0;
+  return strong && picture.nodes.size() > 2 ? ring(picture) : columns(picture, distance);
+}
+
+// In double quotes.
+std::string dot_text(const std::string& text) {
+  std::string result = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result + "\"";
+}
+
 }  // namespace
+
+std::string dot_graph(const GraphPicture& picture) {
+  std::string text = fmt::format(
+      "// signet {}\ndigraph automaton {{\n  rankdir=LR;\n  label={};\n  node [shape=circle];\n"
+      "  start [shape=point, style=invis];\n",
+      SIGNET_VERSION, dot_text(picture.title));
+  for (size_t q = 0; q < picture.nodes.size(); ++q)
+    text += fmt::format("  q{} [label={}{}];\n", q, dot_text(picture.nodes[q].label),
+                        picture.nodes[q].doubled ? ", shape=doublecircle" : "");
+  if (!picture.nodes.empty()) text += fmt::format("  start -> q{};\n", picture.start);
+  for (const auto& edge : picture.edges)
+    text += fmt::format("  q{} -> q{} [label={}];\n", edge.from, edge.to, dot_text(edge.label));
+  return text + "}\n";
+}
+
+std::string tikz_graph(const GraphPicture& picture) {
+  std::string text = fmt::format(
+      "% signet {}; needs \\usetikzlibrary{{automata,arrows.meta}}\n"
+      "\\begin{{tikzpicture}}[->,>=Stealth,auto,every state/.style={{minimum size=7mm}}]\n",
+      SIGNET_VERSION);
+  std::set<std::pair<int32_t, int32_t>> pairs;
+  for (const auto& edge : picture.edges) pairs.insert({edge.from, edge.to});
+  if (!picture.nodes.empty()) {
+    const auto position = layout(picture);
+    for (size_t q = 0; q < picture.nodes.size(); ++q)
+      text += fmt::format("  \\node[state{}{}] (q{}) at ({:.2f},{:.2f}) {{{}}};\n",
+                          static_cast<int32_t>(q) == picture.start ? ",initial,initial text=" : "",
+                          picture.nodes[q].doubled ? ",accepting" : "", q, position[q].x / 40,
+                          -position[q].y / 40, latex_text(picture.nodes[q].label));
+  }
+  for (const auto& edge : picture.edges)
+    text += fmt::format("  \\path (q{}) edge[{}] node {{{}}} (q{});\n", edge.from,
+                        edge.from == edge.to                ? "loop above"
+                        : pairs.count({edge.to, edge.from}) ? "bend left=15"
+                                                            : "",
+                        latex_text(edge.label), edge.to);
+  return text + "\\end{tikzpicture}\n";
+}
 
 std::string svg_graph(const GraphPicture& picture) {
   std::string body;
   double width = 360, height = 0;
   if (!picture.nodes.empty()) {
-    const auto distance = distances(neighbours(picture, false), picture.start);
-    const auto back = distances(neighbours(picture, true), picture.start);
-    const bool strong = std::count(distance.begin(), distance.end(), -1) == 0 &&
-                        std::count(back.begin(), back.end(), -1) == 0;
-    Drawing drawing(picture, strong && picture.nodes.size() > 2 ? ring(picture) : columns(picture, distance));
+    Drawing drawing(picture, layout(picture));
     const std::string graph = drawing.draw();
     const Position low = drawing.low(), high = drawing.high();
     width = std::max(width, high.x - low.x + 2 * kMargin / 2);
@@ -311,7 +379,7 @@ std::string svg_graph(const GraphPicture& picture) {
   width = std::max(width, text_width(picture.title) * 1.2 + 48);
   return fmt::format(
              "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 "
-             "{0:.0f} {1:.0f}\">\n"
+             "{0:.0f} {1:.0f}\" style=\"max-width:100%;height:auto\">\n"
              "<metadata>signet {4}</metadata>\n"
              "<title>{2}</title>\n"
              "<style>text{{font:{3}px "
@@ -321,12 +389,17 @@ std::string svg_graph(const GraphPicture& picture) {
              ".heading{{font-weight:600;font-size:15px}}.node{{fill:#eaf2fb;stroke:#22527b;stroke-width:1.6}}"
              ".ring{{fill:none;stroke:#22527b;stroke-width:1.6}}.edge{{fill:none;stroke:#51606f;stroke-width:"
              "1.4;marker-end:url(#tip)}}"
-             ".box{{fill:#f5f7f9;stroke:#9fb0c0}}</style>\n"
+             ".box{{fill:#f5f7f9;stroke:#9fb0c0}}.back{{fill:#fff}}.tip{{fill:#51606f}}"
+             "@media(prefers-color-scheme:dark){{text{{fill:#e9e9e6}}.back{{fill:#14161a}}.label{{stroke:#"
+             "14161a;"
+             "fill:#ffb38a}}.detail{{fill:#a3a9b0}}.node{{fill:#1d2b3a;stroke:#8fc1f0}}.ring{{stroke:#8fc1f0}"
+             "}"
+             ".edge{{stroke:#a9b4bf}}.tip{{fill:#a9b4bf}}.box{{fill:#1c1f24;stroke:#4a5562}}}}</style>\n"
              "<defs><marker id=\"tip\" viewBox=\"0 0 10 10\" refX=\"3\" refY=\"5\" markerWidth=\"7\" "
              "markerHeight=\"7\" "
              "orient=\"auto-start-reverse\"><path d=\"M0,0.8 L9,5 L0,9.2 z\" "
-             "fill=\"#51606f\"/></marker></defs>\n"
-             "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
+             "class=\"tip\"/></marker></defs>\n"
+             "<rect class=\"back\" width=\"100%\" height=\"100%\"/>\n"
              "<text class=\"heading\" x=\"24\" y=\"28\">{2}</text>\n",
              width, height, escape(picture.title), kFont, SIGNET_VERSION) +
          body + "</svg>\n";

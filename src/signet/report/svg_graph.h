@@ -31,5 +31,8 @@ struct GraphPicture {
 // A ring when every node is reachable from every other, else columns by distance from the start. Edges bend
 // around nodes.
 std::string svg_graph(const GraphPicture& picture);
+// The graph alone, for Graphviz and for LaTeX with TikZ.
+std::string dot_graph(const GraphPicture& picture);
+std::string tikz_graph(const GraphPicture& picture);
 
 }  // namespace signet::report

@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "signet/base/error.h"
 #include "signet/report/figures.h"
 #include "signet/report/html.h"
@@ -39,25 +42,67 @@ std::string table_html(const PageTable& table) {
   return html + "</tbody></table></div>\n";
 }
 
+// Colour is the model, dash the range, as on a report's page; points that have both in common differ by
+// colour.
+std::vector<SeriesStyle> styles_of_members(const std::vector<RunData>& runs) {
+  std::vector<std::pair<std::string, bool>> kinds;
+  std::vector<std::string> models;
+  for (const auto& run : runs) {
+    kinds.emplace_back(run.model, run.eigenvalue_low >= 0);
+    if (std::find(models.begin(), models.end(), run.model) == models.end()) models.push_back(run.model);
+  }
+  auto distinct = kinds;
+  std::sort(distinct.begin(), distinct.end());
+  const bool shared = std::adjacent_find(distinct.begin(), distinct.end()) != distinct.end();
+  std::vector<SeriesStyle> styles;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const auto index = static_cast<int>(i);
+    const auto model =
+        static_cast<int>(std::find(models.begin(), models.end(), runs[i].model) - models.begin());
+    styles.push_back(shared ? SeriesStyle{index % kColors, index / kColors, 2}
+                            : SeriesStyle{model % kColors, kinds[i].second ? 1 : 0, 2});
+  }
+  return styles;
+}
+
+// "parity; trained on lengths 3–40, tested on 40–256; score: scaled accuracy (0 is guessing, 1 is perfect)"
+std::string what_was_measured(const RunData& run) {
+  std::string text = run.task;
+  const auto lengths = [](double low, double high) {
+    return low == high ? whole_number(low) : fmt::format("{}–{}", whole_number(low), whole_number(high));
+  };
+  if (std::isfinite(run.train_low)) text += "; trained on lengths " + lengths(run.train_low, run.train_high);
+  if (std::isfinite(run.test_low)) text += ", tested on " + lengths(run.test_low, run.test_high);
+  return text +
+         fmt::format("; score: {}{}", run.measure(), run.dense ? "" : " (0 is guessing, 1 is perfect)");
+}
+
 std::string runs_html(const PageRuns& group, std::vector<std::string>& notes) {
   std::vector<RunData> runs;
+  std::vector<std::vector<RunData>> seeds;
   std::vector<std::string> labels;
   for (const auto& member : group.members) {
     try {
       runs.push_back(read_run(member.directory));
       labels.push_back(member.label);
+      auto& others = seeds.emplace_back();
+      if (member.seeds.size() >= kSeedsForABand)
+        for (const auto& directory : member.seeds) others.push_back(read_run(directory));
     } catch (const Error& error) {
       notes.push_back(fmt::format("{}: {}", member.label, error.what()));
+      seeds.resize(runs.size());
     }
   }
   if (runs.empty()) return "";
+  const auto styles = styles_of_members(runs);
   std::vector<Series> series;
   for (size_t i = 0; i < runs.size(); ++i) {
-    const int index = static_cast<int>(i);
-    series.push_back({&runs[i], labels[i], {index % kColors, index / kColors, 2}});
+    auto& s = series.emplace_back(Series{&runs[i], labels[i], styles[i]});
+    for (const auto& run : seeds[i]) s.seeds.push_back(&run);
   }
-  return fmt::format("<section>\n<h2>{}</h2>\n", escape(group.heading)) + accuracy_figure(series) +
-         far_figure(series) + eigenvalue_figures(series) + "</section>\n";
+  return fmt::format("<section>\n<h2>{}</h2>\n<p class=\"lead\">{}.</p>\n", escape(group.heading),
+                     escape(what_was_measured(runs.front()))) +
+         accuracy_figure(series) + far_figure(series) + eigenvalue_figures(series) + "</section>\n";
 }
 
 }  // namespace

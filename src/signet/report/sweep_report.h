@@ -20,6 +20,8 @@ struct PageRuns {
   std::string heading;
   struct Member {
     std::string label, directory;
+    std::vector<std::string> seeds =
+        {};  // directories of all runs that differ by seed alone, this one among them
   };
   std::vector<Member> members;
 };

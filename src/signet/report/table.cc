@@ -1,5 +1,7 @@
 #include "signet/report/table.h"
 
+#include <cstring>
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,6 +50,36 @@ TextStyle text_style(std::FILE* stream) {
       break;
     }
   return style;
+}
+
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == text.npos) return text;
+  std::string quoted = "\"";
+  for (char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + "\"";
+}
+
+std::string latex_text(const std::string& text) {
+  std::string result;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto starts = [&](const char* symbol) { return text.compare(i, std::strlen(symbol), symbol) == 0; };
+    if (starts("−")) {
+      result += "$-$", i += 2;
+    } else if (starts("–")) {
+      result += "--", i += 2;
+    } else if (starts("±")) {
+      result += "$\\pm$", i += 1;
+    } else if (std::strchr("&%$#_{}", text[i])) {
+      result += std::string("\\") + text[i];
+    } else if (text[i] == '\\' || text[i] == '~' || text[i] == '^') {
+      result += text[i] == '\\'  ? "\\textbackslash{}"
+                : text[i] == '~' ? "\\textasciitilde{}"
+                                 : "\\textasciicircum{}";
+    } else {
+      result += text[i];
+    }
+  }
+  return result;
 }
 
 size_t display_width(std::string_view text) {

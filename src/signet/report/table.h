@@ -44,6 +44,11 @@ class Table {
   std::vector<std::vector<Cell>> rows_;
 };
 
+// A field of a CSV file, quoted where it must be.
+std::string csv_field(const std::string& text);
+// Text for LaTeX; brackets and dashes of labels as LaTeX writes them.
+std::string latex_text(const std::string& text);
+
 // Characters shown, for UTF-8 text without wide characters.
 size_t display_width(std::string_view text);
 

@@ -1,10 +1,9 @@
 #include "signet/tensor/gemm.h"
 
-#include <cblas.h>
-
 #include "signet/base/error.h"
 #include "signet/base/signals.h"
 #include "signet/base/thread_pool.h"
+#include "signet/tensor/openblas.h"
 
 #ifdef SIGNET_ONEDNN
 #include <omp.h>
@@ -15,9 +14,8 @@
 namespace signet {
 namespace {
 
-// The thread pool owns the cores: the libraries below run on the calling thread only.
+// The thread pool owns the cores: oneDNN runs on the calling thread only.
 void single_threaded_libraries() {
-  [[maybe_unused]] static const bool once = (openblas_set_num_threads(1), true);
 #ifdef SIGNET_ONEDNN
   [[maybe_unused]] static thread_local const bool per_thread =
       (omp_set_num_threads(1), use_signal_stack(), true);
@@ -25,9 +23,9 @@ void single_threaded_libraries() {
 }
 
 void product(const Gemm<double>& p) {
-  cblas_dgemm(CblasRowMajor, p.transpose_a ? CblasTrans : CblasNoTrans,
-              p.transpose_b ? CblasTrans : CblasNoTrans, p.m, p.n, p.k, 1.0, p.a, p.lda, p.b, p.ldb,
-              p.accumulate ? 1.0 : 0.0, p.c, p.ldc);
+  openblas().dgemm(CblasRowMajor, p.transpose_a ? CblasTrans : CblasNoTrans,
+                   p.transpose_b ? CblasTrans : CblasNoTrans, p.m, p.n, p.k, 1.0, p.a, p.lda, p.b, p.ldb,
+                   p.accumulate ? 1.0 : 0.0, p.c, p.ldc);
 }
 
 void product(const Gemm<float>& p) {
@@ -40,9 +38,9 @@ void product(const Gemm<float>& p) {
          "oneDNN did not multiply {} x {} by {} x {}: status {}", p.m, p.k, p.k, p.n,
          static_cast<int>(status));
 #else
-  cblas_sgemm(CblasRowMajor, p.transpose_a ? CblasTrans : CblasNoTrans,
-              p.transpose_b ? CblasTrans : CblasNoTrans, p.m, p.n, p.k, 1.0f, p.a, p.lda, p.b, p.ldb,
-              p.accumulate ? 1.0f : 0.0f, p.c, p.ldc);
+  openblas().sgemm(CblasRowMajor, p.transpose_a ? CblasTrans : CblasNoTrans,
+                   p.transpose_b ? CblasTrans : CblasNoTrans, p.m, p.n, p.k, 1.0f, p.a, p.lda, p.b, p.ldb,
+                   p.accumulate ? 1.0f : 0.0f, p.c, p.ldc);
 #endif
 }
 

@@ -1,22 +1,11 @@
 #include "signet/theory/linear_algebra.h"
 
-#include <cblas.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "signet/base/error.h"
 #include "signet/tensor/gemm.h"
-
-// LAPACK as Fortran exports it; the distribution's OpenBLAS has no C interface to it.
-extern "C" {
-void dgeev_(const char* job_left, const char* job_right, const int* n, double* a, const int* lda,
-            double* real, double* imaginary, double* left, const int* ld_left, double* right,
-            const int* ld_right, double* work, const int* work_size, int* info);
-void dgesvd_(const char* job_u, const char* job_v, const int* m, const int* n, double* a, const int* lda,
-             double* s, double* u, const int* ldu, double* v_transposed, const int* ldv, double* work,
-             const int* work_size, int* info);
-}
+#include "signet/tensor/openblas.h"
 
 namespace signet::theory {
 namespace {
@@ -24,7 +13,6 @@ namespace {
 // Calls routine(work, work_size, info) twice: LAPACK first says what workspace it wants, then works.
 template <class Routine>
 void with_workspace(const char* name, Routine&& routine) {
-  [[maybe_unused]] static const bool once = (openblas_set_num_threads(1), true);  // the same bits everywhere
   double wanted = 0;
   int size = -1, info = 0;
   routine(&wanted, &size, &info);
@@ -48,8 +36,8 @@ Svd decompose(Matrix m, char job) {
   Matrix v_transposed(vectors ? columns : 1, vectors ? columns : 1);
   const int ldu = static_cast<int>(svd.u.rows()), ldv = static_cast<int>(v_transposed.rows());
   with_workspace("the singular value decomposition", [&](double* work, const int* size, int* info) {
-    dgesvd_(&job, &job, &rows, &columns, m.column(0), &rows, svd.s.data(), svd.u.column(0), &ldu,
-            v_transposed.column(0), &ldv, work, size, info);
+    openblas().dgesvd(&job, &job, &rows, &columns, m.column(0), &rows, svd.s.data(), svd.u.column(0), &ldu,
+                      v_transposed.column(0), &ldv, work, size, info);
   });
   svd.v = transposed(v_transposed);
   return svd;
@@ -113,8 +101,8 @@ std::vector<std::complex<double>> eigenvalues(const Matrix& m) {
   const int n = static_cast<int>(m.rows()), one = 1;
   Vector real(static_cast<size_t>(n)), imaginary(static_cast<size_t>(n));
   with_workspace("the computation of eigenvalues", [&](double* work, const int* size, int* info) {
-    dgeev_("N", "N", &n, destroyed.column(0), &n, real.data(), imaginary.data(), nullptr, &one, nullptr, &one,
-           work, size, info);
+    openblas().dgeev("N", "N", &n, destroyed.column(0), &n, real.data(), imaginary.data(), nullptr, &one,
+                     nullptr, &one, work, size, info);
   });
   std::vector<std::complex<double>> values;
   for (int i = 0; i < n; ++i) values.emplace_back(real[i], imaginary[i]);

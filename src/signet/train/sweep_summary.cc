@@ -61,6 +61,13 @@ SeedsSummary summarize_seeds(const std::string& rate, const std::vector<size_t>&
   if (scores.empty()) return seeds;
   seeds.median = median_of(scores);
   seeds.deviation = deviation_of(scores);
+  seeds.first_quartile = quantile_of(scores, 0.25);
+  seeds.third_quartile = quantile_of(scores, 0.75);
+  const auto count = static_cast<double>(scores.size());
+  for (double score : scores) seeds.mean += score / count;
+  double squares = 0;
+  for (double score : scores) squares += (score - seeds.mean) * (score - seeds.mean);
+  seeds.standard_deviation = count > 1 ? std::sqrt(squares / (count - 1)) : 0;
   const auto best = std::max_element(scores.begin(), scores.end());
   seeds.best = *best;
   seeds.best_run = seeds.runs[static_cast<size_t>(best - scores.begin())];
@@ -79,6 +86,9 @@ void put_seeds(ordered_json& entry, const SeedsSummary& seeds, const std::vector
   entry["best"] = seeds.best;
   entry["median"] = seeds.median;
   entry["deviation"] = seeds.deviation;
+  entry["mean"] = seeds.mean;
+  entry["standard_deviation"] = seeds.standard_deviation;
+  entry["quartiles"] = {seeds.first_quartile, seeds.third_quartile};
   entry["best_run"] = runs[seeds.best_run].name;
   if (seeds.horizon_median > 0) {
     entry["horizon"] = seeds.horizon_median;
@@ -88,12 +98,16 @@ void put_seeds(ordered_json& entry, const SeedsSummary& seeds, const std::vector
 
 }  // namespace
 
-double median_of(std::vector<double> values) {
+double quantile_of(std::vector<double> values, double share) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
+  const double at = share * static_cast<double>(values.size() - 1);
+  const auto low = static_cast<size_t>(at);
+  const double rest = at - static_cast<double>(low);
+  return rest == 0 ? values[low] : (1 - rest) * values[low] + rest * values[low + 1];
 }
+
+double median_of(std::vector<double> values) { return quantile_of(std::move(values), 0.5); }
 
 double deviation_of(const std::vector<double>& values) {
   const double median = median_of(values);

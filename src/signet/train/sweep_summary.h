@@ -30,6 +30,8 @@ struct SeedsSummary {
   std::vector<size_t> runs;  // those that are done
   size_t best_run = 0;       // meaningful when `runs` is not empty
   double best = 0, median = 0, deviation = 0;
+  double mean = 0, standard_deviation = 0;  // of the seeds as a sample; 0 of one
+  double first_quartile = 0, third_quartile = 0;
   double horizon_median = 0;
   bool horizon_held = false;  // the median is only a bound: a run that could move it held up to its limit
 };
@@ -54,7 +56,8 @@ SweepSummary summarize(const std::string& directory, const SweepPlan& plan,
                        const std::vector<PlannedRun>& runs, const std::vector<RunOutcome>& outcomes);
 nlohmann::ordered_json summary_json(const SweepSummary& summary);
 
-double median_of(std::vector<double> values);            // 0 of none; the mean of the middle two
-double deviation_of(const std::vector<double>& values);  // median of the distances to the median
+double median_of(std::vector<double> values);                  // 0 of none; the mean of the middle two
+double quantile_of(std::vector<double> values, double share);  // between neighbours; 0 of none
+double deviation_of(const std::vector<double>& values);        // median of the distances to the median
 
 }  // namespace signet::train

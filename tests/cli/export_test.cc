@@ -1,0 +1,84 @@
+// Figures, tables and graphs for papers.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "report/well_formed.h"
+#include "signet/base/files.h"
+#include "support/command.h"
+#include "support/small_run.h"
+
+namespace signet::cli {
+namespace {
+
+using test::read_text;
+using test::run_signet;
+
+TEST(Export, AReportsFiguresAndTablesStandAlone) {
+  test::TemporaryDirectory directory;
+  for (const char* seed : {"1", "2"})
+    test::train_small(directory / ("runs/" + std::string(seed)),
+                      {"train.steps=20", "train.validate_every=5", std::string("train.seed=") + seed});
+  const std::string command = "report runs -o page.html --export out --json";
+  const auto result = run_signet(command, directory.path());
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  size_t pictures = 0;
+  for (const auto& path : nlohmann::json::parse(result.out)["exported"]) {
+    const std::string name = path, text = read_text(directory / name);
+    if (name.ends_with(".svg")) {
+      EXPECT_EQ(test::parse_document(text).error, "") << name;
+      EXPECT_EQ(text.find("var(--"), std::string::npos) << "a figure by itself has no style sheet";
+      EXPECT_NE(text.find("seed"), std::string::npos) << "but a legend";
+      ++pictures;
+    }
+    if (name.ends_with("-accuracy.csv")) {
+      EXPECT_EQ(text.rfind("series,length,value,low,high\n", 0), 0u) << text;
+    }
+  }
+  EXPECT_GE(pictures, 3u);
+  const std::string csv = read_text(directory / "out/results.csv"),
+                    tex = read_text(directory / "out/results.tex");
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3) << csv;
+  EXPECT_NE(tex.find(" & 2 & "), std::string::npos) << "two runs of one model: " << tex;
+  EXPECT_NE(tex.find("$\\pm$"), std::string::npos) << tex;
+  EXPECT_EQ(run_signet(command, directory.path()).exit_code, 0) << "its own files are replaced";
+  test::write_text(directory / "out/results.tex", "mine");
+  EXPECT_EQ(run_signet(command, directory.path()).exit_code, 3);
+  EXPECT_EQ(read_text(directory / "out/results.tex"), "mine");
+}
+
+TEST(Export, AutomataForGraphvizAndTikz) {
+  test::TemporaryDirectory directory;
+  ASSERT_EQ(run_signet("analyze --language parity --dot a.dot --tikz a.tex --svg a.svg", directory.path())
+                .exit_code,
+            0);
+  const std::string dot = read_text(directory / "a.dot"), tikz = read_text(directory / "a.tex"),
+                    svg = read_text(directory / "a.svg");
+  for (const char* part : {"start -> q0;", "q1 [label=\"1\", shape=doublecircle]", "q0 -> q1 [label=\"1\"]"})
+    EXPECT_NE(dot.find(part), std::string::npos) << dot;
+  for (const char* part : {"state,initial", "accepting", "bend left=15", "loop above"})
+    EXPECT_NE(tikz.find(part), std::string::npos) << tikz;
+  EXPECT_NE(svg.find("prefers-color-scheme:dark"), std::string::npos);
+  EXPECT_EQ(run_signet("analyze --language parity --dot a.tex", directory.path()).exit_code, 3);
+}
+
+// Scores 0, 0.66, 0 have a median absolute deviation of 0, and yet they differ.
+TEST(Export, ASweepsPageHasSpreadNamesAndBands) {
+  test::TemporaryDirectory directory;
+  test::write_text(
+      directory / "grid.yaml",
+      "base: {task: {name: parity}, model: {width: 8, heads: 2, blocks: 1}, train: {steps: 2, batch: 4}, "
+      "eval: {samples: 64}}\ngrid: {train.seed: [1, 2, 3]}\n");
+  const auto result = run_signet("sweep grid.yaml --json --quiet", directory.path());
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto group = nlohmann::json::parse(result.out)["groups"][0];
+  EXPECT_GT(group["standard_deviation"], 0);
+  EXPECT_LE(group["quartiles"][0], group["quartiles"][1]);
+  const std::string page = read_text(directory / "runs/grid/report.html");
+  for (const char* part : {"mean ± sd", "parity; trained on lengths 3–40, tested on 4",
+                           "first to the third quartile", "class=\"area s0\""})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+}
+
+}  // namespace
+}  // namespace signet::cli
