@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <nlohmann/json.hpp>
+
 #include "signet/io/json.h"
 #include "support/text_file.h"
 

@@ -23,7 +23,8 @@ TEST(Export, AReportsFiguresAndTablesStandAlone) {
   const auto result = run_signet(command, directory.path());
   ASSERT_EQ(result.exit_code, 0) << result.err;
   size_t pictures = 0;
-  for (const auto& path : nlohmann::json::parse(result.out)["exported"]) {
+  const auto summary = nlohmann::json::parse(result.out);
+  for (const auto& path : summary["exported"]) {
     const std::string name = path, text = read_text(directory / name);
     if (name.ends_with(".svg")) {
       EXPECT_EQ(test::parse_document(text).error, "") << name;
