@@ -4,21 +4,19 @@
 `signet.train` and the other verbs run what the command line runs. docs/python.md is the guide.
 """
 
-from . import _library
 from ._library import features, load_cuda, num_threads, set_num_threads, version
+from .patching import patch_fla, patch_transformers, unpatch
 
 __version__ = version()
 __all__ = [
-    "__version__", "features", "load_cuda", "num_threads", "set_num_threads", "version",
-    "ops",
+    "features", "load_cuda", "num_threads", "ops", "patch_fla", "patch_transformers", "set_num_threads", "unpatch",
+    "version",
 ]
-
-_LAZY = {"ops": "ops"}
 
 
 def __getattr__(name):
-    import importlib
-
     if name in ("ops", "torch", "jax"):
+        import importlib
+
         return importlib.import_module(f"signet.{name}")
     raise AttributeError(f"module 'signet' has no attribute {name!r}")

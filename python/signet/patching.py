@@ -1,0 +1,104 @@
+"""Stock models of transformers, and fla's own functions, on Signet's operators: patch_transformers, patch_fla, unpatch.
+
+transformers looks the optimised functions up by name (causal_conv1d_fn, selective_scan_fn, chunk_gated_delta_rule, ...)
+when a modelling file is loaded, and falls back to loops in PyTorch. Patching replaces what it found in the files that
+are loaded, and the look-up for those that come later.
+"""
+
+import functools
+import inspect
+import sys
+
+_undo = []
+
+
+def _ours():
+    from .torch import ops
+
+    return {name: getattr(ops, name) for name in ops.__all__}
+
+
+def _set(holder, name, value):
+    _undo.append((holder, name, getattr(holder, name)))
+    setattr(holder, name, value)
+
+
+def unpatch():
+    """Takes back everything that patch_transformers and patch_fla replaced."""
+    while _undo:
+        holder, name, value = _undo.pop()
+        setattr(holder, name, value)
+
+
+def _adapted(function, original):
+    """Called as transformers calls an implementation: keywords that it does not name are dropped."""
+    names = frozenset(inspect.signature(function).parameters)
+
+    @functools.wraps(original)
+    def call(*args, **kwargs):
+        return function(*args, **{k: v for k, v in kwargs.items() if k in names})
+
+    call.signet_operator = function
+    return call
+
+
+def _hub_name(function):
+    """The name under which transformers looked this function up, or None."""
+    seen = 0
+    while callable(function) and seen < 5:
+        code = getattr(function, "__code__", None)
+        if code is not None and "applicable_params" in code.co_freevars:
+            cells = dict(zip(code.co_freevars, function.__closure__))
+            return cells["func_name"].cell_contents
+        function, seen = getattr(function, "__wrapped__", None), seen + 1
+    return None
+
+
+def patch_transformers():
+    """Mamba, Mamba-2, Qwen3-Next, Kimi-Linear, OLMo-Hybrid and the others that transformers looks kernels up for use
+    Signet's operators, those already loaded and those to come. Returns the names of what was replaced."""
+    import transformers.integrations as integrations
+    from transformers.integrations import hub_kernels
+
+    ours, replaced = _ours(), []
+    for module in list(sys.modules.values()):
+        if not getattr(module, "__name__", "").startswith("transformers.models."):
+            continue
+        for name, value in list(vars(module).items()):
+            if not callable(value) or hasattr(value, "signet_operator") or isinstance(value, type):
+                continue
+            function = ours.get(_hub_name(value))
+            if function is not None:
+                _set(module, name, _adapted(function, value))
+                replaced.append(f"{module.__name__}.{name}")
+
+    stock = hub_kernels.use_kernel_func_from_hub_with_fallback
+    if not hasattr(stock, "signet_operator"):
+
+        @functools.wraps(stock)
+        def look_up(func_name, *args, **kwargs):
+            decorator = stock(func_name, *args, **kwargs)
+            function = ours.get(func_name)
+            return decorator if function is None else lambda original: _adapted(function, original)
+
+        look_up.signet_operator = None
+        for holder in (hub_kernels, integrations):
+            _set(holder, "use_kernel_func_from_hub_with_fallback", look_up)
+    return replaced
+
+
+def patch_fla():
+    """fla's functions are Signet's, wherever a loaded module of fla holds them. Returns the names of what was
+    replaced."""
+    import fla.layers  # noqa: F401: the modules that hold the functions
+    import fla.ops  # noqa: F401
+
+    replaced = []
+    for name, function in _ours().items():
+        originals = {id(vars(m)[name]) for m in list(sys.modules.values())
+                     if getattr(m, "__name__", "").startswith("fla.ops") and callable(vars(m).get(name))}
+        for module in list(sys.modules.values()):
+            if getattr(module, "__name__", "").startswith("fla.") and id(vars(module).get(name)) in originals:
+                _set(module, name, function)
+                replaced.append(f"{module.__name__}.{name}")
+    return replaced

@@ -1,0 +1,94 @@
+"""Stock models of transformers give the same tokens on Signet's operators."""
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+for package in ("fla", "mamba_ssm", "causal_conv1d"):  # the loops in PyTorch are what is compared with
+    sys.modules[package] = None
+pytest.importorskip("transformers")
+
+import transformers  # noqa: E402
+
+import signet  # noqa: E402
+
+
+def mamba():
+    config = transformers.MambaConfig(vocab_size=64, hidden_size=32, state_size=8, num_hidden_layers=2)
+    return transformers.MambaForCausalLM(config)
+
+
+def mamba2():
+    config = transformers.Mamba2Config(vocab_size=64, hidden_size=32, num_heads=8, head_dim=8, state_size=16, n_groups=2,
+                                       num_hidden_layers=2, expand=2, chunk_size=8)
+    return transformers.Mamba2ForCausalLM(config)
+
+
+def qwen3_next():
+    config = transformers.Qwen3NextConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=4, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8,
+        linear_value_head_dim=8, num_experts=2, num_experts_per_tok=1, moe_intermediate_size=16,
+        shared_expert_intermediate_size=16)
+    return transformers.Qwen3NextForCausalLM(config)
+
+
+def kimi_linear():
+    name = "KimiLinearForCausalLM"
+    if not hasattr(transformers, name):
+        pytest.skip("this transformers has no Kimi-Linear")
+    config = transformers.KimiLinearConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=4, num_attention_heads=2,
+        num_key_value_heads=2, num_experts=2, num_experts_per_token=1, moe_intermediate_size=16, pad_token_id=0,
+        layer_types=["linear_attention"] * 3 + ["full_attention"])
+    return getattr(transformers, name)(config)
+
+
+MODELS = {f.__name__: f for f in (mamba, mamba2, qwen3_next, kimi_linear)}
+
+
+@pytest.fixture(autouse=True)
+def clean():
+    yield
+    signet.unpatch()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_same_greedy_tokens(name):
+    torch.manual_seed(0)
+    model = MODELS[name]().eval()
+    prompt = torch.randint(0, 60, (2, 19))
+
+    def generate():
+        return model.generate(prompt, max_new_tokens=12, do_sample=False, use_cache=True, pad_token_id=0,
+                              eos_token_id=None)
+
+    with torch.no_grad():
+        expected, logits = generate(), model(prompt).logits
+        replaced = signet.patch_transformers()
+        assert replaced
+        torch.testing.assert_close(model(prompt).logits, logits, rtol=1e-4, atol=1e-4)
+        assert torch.equal(generate(), expected)
+    signet.unpatch()
+    with torch.no_grad():
+        assert torch.equal(model(prompt).logits, logits)
+
+
+@pytest.mark.parametrize("name", ["mamba", "qwen3_next"])
+def test_same_gradients(name):
+    torch.manual_seed(0)
+    model = MODELS[name]().train()
+    prompt = torch.randint(0, 60, (2, 9))
+
+    def gradients():
+        loss = model(prompt, labels=prompt, use_cache=False).loss
+        names, parameters = zip(*((n, p) for n, p in model.named_parameters() if p.requires_grad))
+        return names, torch.autograd.grad(loss, parameters, allow_unused=True)
+
+    names, expected = gradients()
+    signet.patch_transformers()
+    _, got = gradients()
+    for n, a, b in zip(names, got, expected):
+        assert (a is None) == (b is None), n
+        if a is not None:
+            torch.testing.assert_close(a, b, rtol=2e-3, atol=2e-5, msg=lambda m, n=n: f"{n}: {m}")
