@@ -5,12 +5,14 @@
 """
 
 from ._library import features, load_cuda, num_threads, set_num_threads, version
+from .automaton import Automaton
 from .patching import patch_fla, patch_transformers, unpatch
+from .program import Network, Run, SignetError, Sweep, extract, factor, sweep, train
 
 __version__ = version()
 __all__ = [
-    "features", "load_cuda", "num_threads", "ops", "patch_fla", "patch_transformers", "set_num_threads", "unpatch",
-    "version",
+    "Automaton", "Network", "Run", "SignetError", "Sweep", "extract", "factor", "features", "load_cuda", "num_threads",
+    "ops", "patch_fla", "patch_transformers", "set_num_threads", "sweep", "train", "unpatch", "version",
 ]
 
 

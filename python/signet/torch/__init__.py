@@ -1,5 +1,5 @@
 """Signet's operators and layers for PyTorch."""
 
-from . import ops
+from . import layers, ops
 
-__all__ = ["ops"]
+__all__ = ["layers", "ops"]

@@ -1,0 +1,37 @@
+"""JAX: the functions of signet.ops under jit, grad and vmap."""
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+
+from signet import jax as sj  # noqa: E402
+from signet import ops  # noqa: E402
+
+rng = np.random.default_rng(0)
+SHAPES = dict(q=(1, 5, 2, 3), k=(1, 5, 2, 3), v=(1, 5, 2, 4), beta=(1, 5, 2))
+INPUTS = {n: rng.standard_normal(s).astype(np.float32) for n, s in SHAPES.items()}
+
+
+def test_jit_and_grad():
+    o, state = jax.jit(lambda x: sj.delta_rule(**x, output_final_state=True))(INPUTS)
+    (expected, last), pullback = ops.vjp(ops.delta_rule, **INPUTS, output_final_state=True)
+    np.testing.assert_allclose(o, expected, rtol=1e-6)
+    np.testing.assert_allclose(state, last, rtol=1e-6)
+    gradients = jax.jit(jax.grad(lambda x: (sj.delta_rule(**x)[0] ** 2).sum()))(INPUTS)
+    for n, g in pullback(2 * expected, np.zeros_like(last)).items():
+        np.testing.assert_allclose(gradients[n], g, rtol=1e-4, atol=1e-6)
+
+
+def test_vmap_and_bfloat16():
+    several = {n: np.stack([a, 2 * a]) for n, a in INPUTS.items()}
+    got = jax.vmap(lambda x: sj.delta_rule(**x)[0])(several)
+    np.testing.assert_allclose(got[1], ops.delta_rule(**{n: 2 * a for n, a in INPUTS.items()})[0], rtol=1e-5)
+    narrow = {n: jax.numpy.asarray(a, jax.numpy.bfloat16) for n, a in INPUTS.items()}
+    assert sj.delta_rule(**narrow)[0].dtype == jax.numpy.bfloat16
+
+
+def test_the_others():
+    x, w = rng.standard_normal((2, 6)).astype(np.float32), np.ones(6, np.float32)
+    np.testing.assert_allclose(sj.rms_norm(x, w), ops.rms_norm(x, w), rtol=1e-6)
+    x, w = rng.standard_normal((1, 6, 3)).astype(np.float32), rng.standard_normal((3, 4)).astype(np.float32)
+    np.testing.assert_allclose(sj.convolution(x, w)[0], ops.convolution(x, w)[0], rtol=1e-6)
