@@ -116,8 +116,8 @@ std::pair<std::vector<std::complex<double>>, double> eigenvalues_and_condition(c
   Vector real(static_cast<size_t>(n)), imaginary(static_cast<size_t>(n));
   Matrix right(n, n);
   with_workspace("the computation of eigenvectors", [&](double* work, const int* size, int* info) {
-    dgeev_("N", "V", &n, destroyed.column(0), &n, real.data(), imaginary.data(), nullptr, &one,
-           right.column(0), &n, work, size, info);
+    openblas().dgeev("N", "V", &n, destroyed.column(0), &n, real.data(), imaginary.data(), nullptr, &one,
+                     right.column(0), &n, work, size, info);
   });
   // As the real matrix [[Re, -Im], [Im, Re]], whose singular values are those of the complex one, twice.
   Matrix vectors(2 * n, 2 * n);
