@@ -268,5 +268,46 @@ TEST(BatchGradient, KnowsItsMemoryBeforehand) {
   EXPECT_LT(activations(models::Recompute::kMixer), activations(models::Recompute::kNone) * 3 / 4);
 }
 
+// Many classes: the head and its loss are one operator. Its gradient is that of logits and cross-entropy.
+TEST(BatchGradient, ManyClassesNeedNoLogits) {
+  for (const bool tied : {false, true}) {
+    const auto config = resolve_config({"",
+                                        "parity",
+                                        "deltanet",
+                                        {"model.width=16", "model.heads=2", "model.blocks=2",
+                                         std::string("model.tie_embeddings=") + (tied ? "true" : "false")}})
+                            .model;
+    constexpr int64_t kWords = 1500, kTime = 9, kRows = 3;
+    const models::Model model(config, kWords, kWords);
+    std::vector<double> weights(static_cast<size_t>(model.parameters().size())), expected(weights.size());
+    model.parameters().initialize(3, DType::kF64, weights.data());
+    tasks::Batch batch;
+    batch.rows = kRows, batch.time = kTime, batch.dense = true;
+    batch.lengths.assign(kRows, kTime);
+    Rng rng(4);
+    for (int64_t i = 0; i < kRows * kTime; ++i) {
+      batch.tokens.push_back(static_cast<int32_t>(rng.below(kWords)));
+      batch.targets.push_back(i % 5 == 0 ? tasks::kNotScored : static_cast<int32_t>(rng.below(kWords)));
+    }
+    const auto scored = kRows * kTime - (kRows * kTime + 4) / 5;
+    Arena arena;
+    autograd::Tape tape(arena, DType::kF64, true);
+    const models::Weights view(model.parameters(), DType::kF64, weights.data(), expected.data());
+    double loss = 0;
+    autograd::cross_entropy(
+        tape, model.forward(tape, view, batch.tokens.data(), {kRows, kTime}, nullptr, kRows * kTime),
+        batch.targets.data(), scored, &loss, nullptr);
+    tape.backward();
+    std::vector<double> got(weights.size());
+    const BatchLoss result = BatchGradient(model, {DType::kF64}).compute(weights.data(), batch, got.data());
+    EXPECT_EQ(result.scored, scored);
+    EXPECT_NEAR(result.loss, loss / static_cast<double>(scored), 1e-12);
+    EXPECT_LT(test::relative_error(got, expected), 1e-12);
+    std::vector<float> rounded(weights.begin(), weights.end()), fast(weights.size());
+    BatchGradient(model, {DType::kF32}).compute(rounded.data(), batch, fast.data());
+    EXPECT_LT(test::relative_error(std::vector<double>(fast.begin(), fast.end()), expected), 1e-5);
+  }
+}
+
 }  // namespace
 }  // namespace signet::train

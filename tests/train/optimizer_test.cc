@@ -1,7 +1,9 @@
 #include "signet/train/optimizers/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "signet/kernels/muon/muon.h"
 #include "support/check.h"
 
 namespace signet::train {
@@ -144,6 +146,72 @@ TEST(Optimizer, KeepsNamedStatesForCheckpoints) {
             (std::vector<std::string>{"m.a", "m.norm", "m.bias", "m.b", "v.a", "v.norm", "v.bias", "v.b"}));
   EXPECT_EQ(optimizer->state_bytes(), 2 * parameters.size() * 8);
   EXPECT_THROW(make_optimizer(parameters, DType::kF64, {.name = "adam"}), Error);
+}
+
+// Matrices of both orientations by plain loops, the rest as AdamW does it.
+TEST(Optimizer, MuonMakesTheMomentumOfMatricesOrthogonal) {
+  models::Parameters parameters;
+  parameters.add(models::kEmbedding, {20, 18}, models::normal_init(1));
+  parameters.add("wide", {17, 24}, models::normal_init(1));
+  parameters.add("gain", {24}, models::constant_init(1), /*decay=*/false);
+  parameters.add("tall", {33, 16}, models::normal_init(1));
+  parameters.add("taps", {40, 4}, models::normal_init(1));
+  parameters.add(models::kHead, {20, 18}, models::normal_init(1));
+  const auto n = static_cast<size_t>(parameters.size());
+  const OptimizerOptions options{.weight_decay = 0.3, .name = "muon", .momentum = 0.9};
+  const auto muon = make_optimizer(parameters, DType::kF64, options),
+             adamw = make_optimizer(parameters, DType::kF64, {.weight_decay = 0.3});
+  std::vector<double> weights(n), momentum(n);
+  parameters.initialize(3, DType::kF64, weights.data());
+  auto expected = weights;
+  Rng rng(5, 0);
+  for (int64_t step = 1; step <= 3; ++step) {
+    std::vector<double> gradient(n);
+    for (auto& g : gradient) g = rng.normal();
+    auto by_adamw = expected;
+    update(*adamw, by_adamw, gradient, 0.01, step);
+    for (const auto& info : parameters.infos()) {
+      const auto at = static_cast<size_t>(info.offset), size = static_cast<size_t>(info.shape.size());
+      if (info.name != "wide" && info.name != "tall") {
+        std::copy_n(by_adamw.begin() + info.offset, size, expected.begin() + info.offset);
+        continue;
+      }
+      const int64_t rows = info.shape[0], columns = info.shape[1];
+      const bool wide = rows <= columns;
+      const auto place = [&](int64_t i, int64_t j) {  // of the matrix whose rows are the shorter side
+        return wide ? i * columns + j : j * columns + i;
+      };
+      const int64_t shorter = std::min(rows, columns), longer = std::max(rows, columns);
+      std::vector<double> x(size);
+      double squares = 0;
+      for (int64_t i = 0; i < shorter; ++i)
+        for (int64_t j = 0; j < longer; ++j) {
+          const size_t from = at + static_cast<size_t>(place(i, j));
+          momentum[from] = 0.9 * momentum[from] + gradient[from];
+          const double u = gradient[from] + 0.9 * momentum[from];
+          x[static_cast<size_t>(i * longer + j)] = u;
+          squares += u * u;
+        }
+      for (double& each : x) each /= std::sqrt(squares) + 1e-7;
+      kernels::newton_schulz_reference(shorter, longer, x.data());
+      double norm = 0;  // of an orthogonal matrix: the square root of the shorter side
+      for (double each : x) norm += each * each;
+      EXPECT_NEAR(std::sqrt(norm / static_cast<double>(shorter)), 1, 0.2);
+      for (int64_t i = 0; i < shorter; ++i)
+        for (int64_t j = 0; j < longer; ++j) {
+          double& w = expected[at + static_cast<size_t>(place(i, j))];
+          w -= 0.01 * (0.3 * w +
+                       0.2 * std::sqrt(static_cast<double>(longer)) * x[static_cast<size_t>(i * longer + j)]);
+        }
+    }
+    update(*muon, weights, gradient, 0.01, step);
+    EXPECT_LT(test::relative_error(weights, expected), 1e-11) << "step " << step;
+  }
+  // Stopped, it changes nothing.
+  auto gradient = std::vector<double>(n, 1.0), before = weights;
+  gradient[200] = std::numeric_limits<double>::infinity();
+  update(*muon, weights, gradient, 0.01, 4);
+  EXPECT_EQ(weights, before);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "signet/io/run_directory.h"
 #include "signet/models/registry.h"
 #include "signet/tasks/registry.h"
+#include "signet/train/memory_plan.h"
 #include "signet/train/results.h"
 #include "signet/train/trainer.h"
 
@@ -49,7 +50,8 @@ class Train final : public Verb {
     options.value("--device", device_, "where the updates run: cpu, or cuda in a build with it");
     options.value("--precision", precision_, "auto, fp32, tf32 or bf16 (train.precision)");
     options.flag("--force", force_, "replace the run that is in the directory");
-    options.flag("--dry-run", dry_run_, "print the resolved configuration and stop");
+    options.flag("--dry-run", dry_run_,
+                 "print the resolved configuration and the memory that training takes, and stop");
     options.flag("--list-keys", list_keys_, "print every configuration key with its meaning and value");
     options.flag("--json", json_, "print the results as one JSON object");
     options.flag("--quiet", quiet_, "no progress");
@@ -116,7 +118,9 @@ class Train final : public Verb {
         fmt::print("{}\n", nlohmann::ordered_json{{"settings", settings}}.dump(2));
         return 0;
       }
+      const OpenDevice device = open_device(config.train.device);
       fmt::print("{}", config.to_yaml());
+      if (!config.task.name.empty()) fmt::print("{}", train::plan_memory(config, device).text("# "));
       return 0;
     }
     if (out_.empty()) {
@@ -127,6 +131,8 @@ class Train final : public Verb {
                          range, config.train.seed);
     }
     const auto options = this->options(config);  // first: a wrong --device is the command line's fault
+    if (!config.task.name.empty())
+      train::require_memory(train::plan_memory(config, options.device), options.device);
     auto directory = io::RunDirectory::create(out_, force_);
     return finish(train::train(config, directory, false, options));
   }

@@ -70,7 +70,7 @@ Model::Model(const ModelConfig& config, int64_t vocabulary, int64_t classes)
   const Init head = config.head_init == "linear"  ? linear_default_init(width)
                     : config.head_init == "small" ? normal_init(small_deviation(width))
                                                   : normal_init(0.02);
-  head_ = parameters_.add("head.weight", {classes, width}, head);
+  head_ = parameters_.add(kHead, {classes, width}, head);
 }
 
 Var Model::project(Tape& tape, const Weights& weights, const Block& block, const Var& x) const {

@@ -28,6 +28,7 @@ Init step_size_init(double min, double max);
 Init rate_log_init(double min, double max);
 
 inline constexpr char kEmbedding[] = "embedding.weight";  // the name of the token embedding
+inline constexpr char kHead[] = "head.weight";            // and of the last matrix
 
 struct ParameterInfo {
   std::string name;

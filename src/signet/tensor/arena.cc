@@ -6,7 +6,8 @@ namespace signet {
 namespace {
 constexpr int64_t kAlignment = 256;  // what the GPU's vector loads and cuBLAS like; the CPU needs 64
 constexpr int64_t kFirstBlock = int64_t{1} << 20;
-constexpr int64_t kMeasured = int64_t{1} << 46;  // more than any machine has
+constexpr int64_t kMostAhead = int64_t{256} << 20;  // a growing arena doubles up to here
+constexpr int64_t kMeasured = int64_t{1} << 46;     // more than any machine has
 
 int64_t rounded(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 }  // namespace
@@ -22,7 +23,7 @@ Arena Arena::measuring(DeviceKind kind) {
 void Arena::add_block(int64_t bytes) {
   if (end_ > top_) give_back(top_, end_ - top_);
   if (!blocks_.empty()) closed_ += blocks_.back().bytes();
-  const int64_t size = rounded(std::max({bytes, kFirstBlock, reserved_}));
+  const int64_t size = rounded(std::max({bytes, kFirstBlock, std::min(reserved_, kMostAhead)}));
   blocks_.emplace_back(kind_, size);
   reserved_ += size;
   top_ = blocks_.back().as<char>();

@@ -10,6 +10,7 @@
 #include "signet/models/model.h"
 #include "signet/models/registry.h"
 #include "signet/tasks/registry.h"
+#include "signet/train/batch_gradient.h"
 #include "signet/train/file_kind.h"
 #include "signet/train/paper_config.h"
 
@@ -123,6 +124,10 @@ void TrainConfig::describe(io::Fields& fields) {
   fields.field("min_lr_ratio", min_lr_ratio, "final learning rate as a share of the peak", {0, 1});
   fields.field("warmup", warmup, "updates of linear warm-up; -1 = a tenth of the steps",
                {-1, int64_t{1} << 40});
+  fields.field_enum("optimizer", optimizer,
+                    "adamw; or muon: matrices move along their momentum made orthogonal, the rest by AdamW",
+                    optimizer_names());
+  fields.field("momentum", momentum, "Muon", {0, 0.999999});
   fields.field_enum("schedule", schedule,
                     "after the warm-up: cosine to min_lr_ratio; wsd, constant and at the end linear to "
                     "min_lr_ratio; constant",
@@ -145,6 +150,9 @@ void TrainConfig::describe(io::Fields& fields) {
   fields.field("smoothing", smoothing,
                "share of every target spread over all classes, so that only exact states have the least loss",
                {0, 0.9});
+  fields.field("z_loss", z_loss,
+               "weight of the squared logarithm of the softmax's sum in the loss, which keeps logits small",
+               {0, 1});
   fields.field(
       "noise", noise,
       "standard deviation of the noise on what each head reads from its state, behind the head's norm, "
@@ -167,7 +175,7 @@ void TrainConfig::describe(io::Fields& fields) {
 }
 
 OptimizerOptions TrainConfig::optimizer_options() const {
-  return {beta1, beta2, eps, weight_decay, clip, decays == "matrices"};
+  return {beta1, beta2, eps, weight_decay, clip, decays == "matrices", optimizer, momentum};
 }
 
 models::Recompute TrainConfig::recompute_level() const {
@@ -226,6 +234,15 @@ Precision RunConfig::precision(const Device& device) const {
     fail(ErrorCode::kUsage, "train.precision={} is for the GPU; the CPU computes in fp32 (or auto)",
          train.precision);
   return train.precision == "tf32" ? Precision::kTf32 : Precision::kBf16;
+}
+
+StepOptions RunConfig::step_options(const Device& device) const {
+  return {.dtype = dtype(),
+          .precision = precision(device),
+          .loss = {train.temperature, train.smoothing, train.z_loss},
+          .noise = {train.noise, static_cast<uint64_t>(train.seed)},
+          .recompute = train.recompute_level(),
+          .micro_batch = train.micro_batch};
 }
 
 tasks::LengthRange RunConfig::train_lengths(const tasks::Task& task) const {

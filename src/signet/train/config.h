@@ -16,6 +16,8 @@
 
 namespace signet::train {
 
+struct StepOptions;
+
 struct TaskConfig {
   std::string name;
   tasks::AutomatonSpec automaton;  // of the task `automaton`, whose keys these are
@@ -44,11 +46,13 @@ struct TrainConfig {
   int64_t curriculum = 0;                  // updates over which the longest length grows from the shortest
   double lr = 1e-3, min_lr_ratio = 1e-3;
   int64_t warmup = -1;  // -1 = a tenth of the steps
+  std::string optimizer = "adamw";
+  double momentum = 0.95;
   std::string schedule = "cosine";
   double decay_share = 0.2;  // of the steps: where wsd goes down
   std::string decays = "all";
   double weight_decay = 0, clip = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  double temperature = 1, smoothing = 0, noise = 0;
+  double temperature = 1, smoothing = 0, z_loss = 0, noise = 0;
   int64_t seed = 1;
   std::string dtype = "float32", device = "cpu", precision = "auto";
   int64_t validate_every = 200, validate_samples = 512;
@@ -80,6 +84,7 @@ struct RunConfig {
   DType dtype() const;
   // What the updates compute in on that device; throws kUsage for what it cannot do.
   Precision precision(const Device& device) const;
+  StepOptions step_options(const Device& device) const;
   tasks::LengthRange train_lengths(const tasks::Task& task) const;
   tasks::LengthRange eval_lengths(const tasks::Task& task) const;
   std::string to_yaml();

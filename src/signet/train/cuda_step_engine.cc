@@ -425,15 +425,18 @@ class CudaStepEngine final : public StepEngine {
   }
 
   void run(PassShape& shape) {
-    if (arena_.grown()) {  // its blocks are about to be freed
-      synchronize(device_);
-      arena_.reset();
+    if (shape.generation == arena_.generation() && shape.graph) return shape.graph.launch(stream_);
+    // The first time as it is: what libraries do on a first call cannot be captured.
+    if (shape.uses++ == 0 || options_.observer) {
+      launch(shape);
+      if (arena_.grown()) {  // its blocks are about to be freed
+        synchronize(device_);
+        arena_.reset();
+      }
+      return;
     }
-    if (shape.uses++ == 0 || options_.observer) return launch(shape);
-    if (!shape.graph || shape.generation != arena_.generation()) {
-      shape.graph.capture(stream_, [&] { launch(shape); });
-      shape.generation = arena_.generation();
-    }
+    shape.graph.capture(stream_, [&] { launch(shape); });
+    shape.generation = arena_.generation();
     shape.graph.launch(stream_);
   }
 

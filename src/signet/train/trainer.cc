@@ -61,13 +61,7 @@ class Trainer {
         lengths_(config.train_lengths(run_.task())),
         optimizer_(make_optimizer(run_.model().parameters(), run_.dtype(), train_.optimizer_options(),
                                   options.device)),
-        engine_(make_step_engine(options.device, run_.model(),
-                                 {run_.dtype(),
-                                  config.precision(options.device),
-                                  {train_.temperature, train_.smoothing},
-                                  {train_.noise, seed()},
-                                  train_.recompute_level(),
-                                  train_.micro_batch},
+        engine_(make_step_engine(options.device, run_.model(), config.step_options(options.device),
                                  run_.weights(), *optimizer_)) {}
 
   void start() {

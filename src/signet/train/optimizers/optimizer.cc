@@ -10,8 +10,7 @@ namespace signet::train {
 Optimizer::Optimizer(const models::Parameters& parameters, DType dtype, const OptimizerOptions& options,
                      const Device& device)
     : parameters_(parameters), dtype_(dtype), options_(options), device_(device) {
-  if (device.cuda())
-    workspace_ = DeviceBuffer(device.kind, kernels::kSquareSumBlocks * int64_t{sizeof(double)});
+  if (device.cuda()) workspace_ = scratch(kernels::kSquareSumBlocks * int64_t{sizeof(double)});
 }
 
 void Optimizer::step(const Update& update) {
@@ -34,6 +33,39 @@ void Optimizer::step(const Update& update) {
   apply(update);
 }
 
+void Optimizer::adamw(const Update& update, const std::vector<Run>& runs, State& m, State& v) const {
+  on_device(device_, [&](auto where) {
+    const auto pass = [&](auto type) {
+      using T = decltype(type);
+      for (const Run& run : runs) {
+        in_parts(run.size, where, [&](int64_t begin, int64_t end) {
+          const int64_t at = run.offset + begin;
+          kernels::AdamW<T> p;
+          p.size = end - begin;
+          p.weights = static_cast<T*>(update.weights) + at;
+          p.gradient = static_cast<const T*>(update.gradient) + at;
+          p.m = m.memory.as<T>() + run.state + begin;
+          p.v = v.memory.as<T>() + run.state + begin;
+          p.beta1 = options_.beta1, p.beta2 = options_.beta2, p.eps = options_.eps;
+          p.weight_decay = run.weight_decay;
+          p.schedule = &update.schedule->lr, p.stop = &update.outcome->stop;
+          if (update.narrow) p.narrow = update.narrow + at;
+          kernels::adamw(p, where);
+        });
+      }
+    };
+    if constexpr (std::is_same_v<decltype(where), Cuda>)
+      pass(float{});
+    else
+      with_dtype(dtype_, pass);
+  });
+}
+
+DeviceBuffer Optimizer::scratch(int64_t bytes) {
+  scratch_bytes_ += bytes;
+  return DeviceBuffer(device_.kind, device_.dry ? 0 : bytes);
+}
+
 void Optimizer::in_parts(int64_t size, Cpu, const std::function<void(int64_t, int64_t)>& pass) {
   constexpr int64_t kGrain = 1 << 15;
   parallel_for(size, kGrain, pass);
@@ -51,13 +83,15 @@ std::vector<size_t> Optimizer::all_parameters() const {
 
 std::vector<Optimizer::Run> Optimizer::runs_of(const std::vector<size_t>& which) const {
   std::vector<Run> runs;
+  int64_t state = 0;
   for (const size_t id : which) {
     const auto& info = parameters_.infos()[id];
     const double decay = decay_of(info);
     if (runs.empty() || runs.back().weight_decay != decay ||
         runs.back().offset + runs.back().size != info.offset)
-      runs.push_back({info.offset, 0, decay});
+      runs.push_back({info.offset, 0, state, decay});
     runs.back().size += info.shape.size();
+    state += info.shape.size();
   }
   return runs;
 }
@@ -68,8 +102,9 @@ Optimizer::State& Optimizer::add_state(const std::string& prefix, DType dtype,
   state->prefix = prefix, state->dtype = dtype, state->parameters = which;
   int64_t elements = 0;
   for (const size_t id : which) elements += parameters_.infos()[id].shape.size();
-  state->memory = DeviceBuffer(device_.kind, elements * dtype_size(dtype));
-  if (elements > 0) fill_zero(device_, state->memory.data(), state->memory.bytes());
+  state->bytes = elements * dtype_size(dtype);
+  state->memory = DeviceBuffer(device_.kind, device_.dry ? 0 : state->bytes);
+  if (elements > 0) fill_zero(device_, state->memory.data(), state->bytes);
   states_.push_back(std::move(state));
   return *states_.back();
 }
@@ -105,8 +140,8 @@ void Optimizer::from_host() {
 }
 
 int64_t Optimizer::state_bytes() const {
-  int64_t bytes = 0;
-  for (const auto& state : states_) bytes += state->memory.bytes();
+  int64_t bytes = scratch_bytes_;
+  for (const auto& state : states_) bytes += state->bytes;
   return bytes;
 }
 

@@ -21,6 +21,7 @@ struct OptimizerOptions {
   double clip = 0;             // largest global gradient norm; 0 = no clipping
   bool only_matrices = false;  // have weight decay
   std::string name = "adamw";
+  double momentum = 0.95;  // Muon's
 };
 
 // Of one update, in the memory of the device. lr and step are given, the rest is found.
@@ -58,7 +59,7 @@ class Optimizer {
   std::vector<io::NamedBuffer> buffers();
   void to_host();
   void from_host();
-  int64_t state_bytes() const;
+  int64_t state_bytes() const;  // with what updates need besides
   const OptimizerOptions& options() const { return options_; }
   const Device& device() const { return device_; }
 
@@ -66,6 +67,7 @@ class Optimizer {
   // Adjacent parameters under one rule, in elements.
   struct Run {
     int64_t offset = 0, size = 0;
+    int64_t state = 0;  // where it begins in a state of the same parameters
     double weight_decay = 0;
   };
   // A number per element of some parameters, in device memory, zero at the start.
@@ -73,12 +75,18 @@ class Optimizer {
     std::string prefix;
     DType dtype = DType::kF32;
     std::vector<size_t> parameters;  // which, behind each other
-    DeviceBuffer memory;
+    int64_t bytes = 0;
+    DeviceBuffer memory;     // none on a dry device
     std::vector<char> host;  // GPU only
   };
 
   // The rule itself. Reads outcome->stop and schedule->scale, which are found by then.
   virtual void apply(const Update& update) = 0;
+
+  // One pass of AdamW over these parameters, whose moments are in states of the same.
+  void adamw(const Update& update, const std::vector<Run>& runs, State& m, State& v) const;
+  // Memory that keeps nothing from one update to the next.
+  DeviceBuffer scratch(int64_t bytes);
 
   double decay_of(const models::ParameterInfo& info) const;
   // Of the parameters in `which`, in their order; where neighbours have one rule they are one run.
@@ -99,6 +107,7 @@ class Optimizer {
  private:
   std::vector<std::unique_ptr<State>> states_;
   DeviceBuffer workspace_;  // GPU only: of the norm
+  int64_t scratch_bytes_ = 0;
 };
 
 struct OptimizerKind {

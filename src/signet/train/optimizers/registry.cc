@@ -6,10 +6,13 @@ namespace signet::train {
 // One declaration and one line per optimiser.
 std::unique_ptr<Optimizer> make_adamw(const models::Parameters&, DType, const OptimizerOptions&,
                                       const Device&);
+std::unique_ptr<Optimizer> make_muon(const models::Parameters&, DType, const OptimizerOptions&,
+                                     const Device&);
 
 const std::vector<OptimizerKind>& optimizer_kinds() {
   static const std::vector<OptimizerKind> kinds = {
       {"adamw", "AdamW (Loshchilov and Hutter, 2019)", make_adamw},
+      {"muon", "Muon (Jordan et al., 2024) for matrices, AdamW for the rest", make_muon},
   };
   return kinds;
 }

@@ -1,0 +1,32 @@
+// How much memory training takes, found without taking it: a dry pass of the largest batch shows it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "signet/train/config.h"
+#include "signet/train/step_engine.h"
+
+namespace signet::train {
+
+struct MemoryPlan {
+  int64_t parameters = 0;  // weights, and their copy in bf16
+  int64_t gradient = 0;
+  int64_t optimizer = 0;
+  StepMemory step;
+  int64_t rows = 0, time = 0;  // sequences that go through the model at once, and their tokens
+  int64_t sum() const { return parameters + gradient + optimizer + step.sum(); }
+  // Lines for people, each behind `prefix`.
+  std::string text(const std::string& prefix) const;
+};
+
+// Of batches of `rows` sequences of `time` tokens.
+MemoryPlan plan_memory(const models::Model& model, const StepOptions& step, const OptimizerOptions& optimizer,
+                       const Device& device, int64_t rows, int64_t time, bool dense);
+// Of the longest batches of a run's task.
+MemoryPlan plan_memory(const RunConfig& config, const Device& device);
+
+// Throws kResource that says what to lower if the device has less.
+void require_memory(const MemoryPlan& plan, const Device& device);
+
+}  // namespace signet::train
