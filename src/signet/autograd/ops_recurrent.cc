@@ -240,27 +240,29 @@ Var dense_recurrence(Tape& tape, const Var& a, Sequence sequence, int64_t heads,
                      bool plus_identity, const Tensor& state) {
   const kernels::DenseRecurrenceShape shape{sequence.batch,     sequence.time, heads, n,
                                             a.value.row_stride, plus_identity};
-  Var h = tape.make({sequence.rows(), heads * n * n});
+  const DType type = a.value.dtype;
+  Var h = tape.make({sequence.rows(), heads * n * n}, type);
   int64_t workspace = 0;
   on_device(tape.context().device,
             [&](auto device) { workspace = kernels::dense_recurrence_workspace_size(shape, device); });
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
-    const kernels::DenseRecurrenceForward<T> args{
-        shape, a.value.as<T>(), state.as<T>(), h.value.as<T>(), state.as<T>(), tape.workspace<T>(workspace)};
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
+    const kernels::DenseRecurrenceForward<T> args{shape,          a.value.as<T>(),
+                                                  wide<T>(state), h.value.as<T>(),
+                                                  wide<T>(state), tape.workspace<Accumulator<T>>(workspace)};
     if (!tape.context().device.dry) kernels::dense_recurrence_forward(args, device);
   });
   tape.record("dense recurrence", [=, context = tape.context(), tape = &tape] {
     claim_first("a dense recurrence", a);
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
       kernels::DenseRecurrenceBackward<T> p;
       p.shape = shape;
       p.a = a.value.as<T>();
       p.h = h.value.as<T>();
       p.d_h = h.grad().as<T>();
       p.da = a.grad().as<T>();
-      p.workspace = tape->workspace<T>(workspace);
+      p.workspace = tape->workspace<Accumulator<T>>(workspace);
       if (!context.device.dry) kernels::dense_recurrence_backward(p, device);
     });
   });
@@ -269,17 +271,18 @@ Var dense_recurrence(Tape& tape, const Var& a, Sequence sequence, int64_t heads,
 
 Var softmax(Tape& tape, const Var& x) {
   const int64_t rows = x.value.rows(), width = x.value.width();
-  Var y = tape.make({rows, width});
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
+  const DType type = x.value.dtype;
+  Var y = tape.make({rows, width}, type);
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
     const kernels::SoftmaxForward<T> args{rows, width, x.value.as<T>(), x.value.row_stride, y.value.as<T>(),
                                           width};
     if (!tape.context().device.dry) kernels::softmax_forward(args, device);
   });
   tape.record("softmax", [=, context = tape.context()] {
     claim_first("a softmax", x);
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
       const kernels::SoftmaxBackward<T> args{rows,
                                              width,
                                              y.value.as<T>(),
@@ -306,21 +309,22 @@ Var pd_scan(Tape& tape, const Var& choice, const Var& gate, const Var& b, Sequen
   shape.choice_stride = choice.value.row_stride;
   shape.gate_stride = gate.value.row_stride;
   shape.b_stride = b.value.row_stride;
-  Var h = tape.make({sequence.rows(), gate.value.width()});
+  const DType type = choice.value.dtype;
+  Var h = tape.make({sequence.rows(), gate.value.width()}, type);
   int64_t workspace = 0;
   on_device(tape.context().device,
             [&](auto device) { workspace = kernels::pd_scan_workspace_size(shape, device); });
-  tape.context().run([&](auto type, auto device) {
-    using T = decltype(type);
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
     const kernels::PdScanForward<T> args{
-        shape,         choice.value.as<T>(), gate.value.as<T>(), b.value.as<T>(),
-        state.as<T>(), h.value.as<T>(),      state.as<T>(),      tape.workspace<T>(workspace)};
+        shape,          choice.value.as<T>(), gate.value.as<T>(), b.value.as<T>(),
+        wide<T>(state), h.value.as<T>(),      wide<T>(state),     tape.workspace<Accumulator<T>>(workspace)};
     if (!tape.context().device.dry) kernels::pd_scan_forward(args, device);
   });
   tape.record("pd scan", [=, context = tape.context(), tape = &tape] {
     claim_first("a PD scan", choice, gate, b);
-    context.run([&](auto type, auto device) {
-      using T = decltype(type);
+    context.run_stored(type, [&](auto element, auto device) {
+      using T = decltype(element);
       kernels::PdScanBackward<T> p;
       p.shape = shape;
       p.choice = choice.value.as<T>();
@@ -330,7 +334,7 @@ Var pd_scan(Tape& tape, const Var& choice, const Var& gate, const Var& b, Sequen
       p.d_choice = choice.grad().as<T>();
       p.d_gate = gate.grad().as<T>();
       p.db = b.grad().as<T>();
-      p.workspace = tape->workspace<T>(workspace);
+      p.workspace = tape->workspace<Accumulator<T>>(workspace);
       if (!context.device.dry) kernels::pd_scan_backward(p, device);
     });
   });

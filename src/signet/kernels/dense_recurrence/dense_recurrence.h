@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "signet/base/isa.h"
+#include "signet/base/small_float.h"
 
 namespace signet::kernels {
 
@@ -31,10 +32,10 @@ template <class T>
 struct DenseRecurrenceForward {
   DenseRecurrenceShape shape;
   const T* a = nullptr;
-  const T* initial_state = nullptr;
+  const Accumulator<T>* initial_state = nullptr;
   T* h = nullptr;
-  T* final_state = nullptr;
-  T* workspace = nullptr;  // [dense_recurrence_workspace_size]
+  Accumulator<T>* final_state = nullptr;
+  Accumulator<T>* workspace = nullptr;  // [dense_recurrence_workspace_size]
 };
 
 template <class T>
@@ -42,12 +43,12 @@ struct DenseRecurrenceBackward {
   DenseRecurrenceShape shape;
   const T* a = nullptr;
   const T* h = nullptr;
-  const T* initial_state = nullptr;
+  const Accumulator<T>* initial_state = nullptr;
   const T* d_h = nullptr;
-  const T* d_final_state = nullptr;
+  const Accumulator<T>* d_final_state = nullptr;
   T* da = nullptr;
-  T* d_initial_state = nullptr;
-  T* workspace = nullptr;
+  Accumulator<T>* d_initial_state = nullptr;
+  Accumulator<T>* workspace = nullptr;
 };
 
 int64_t dense_recurrence_workspace_size(const DenseRecurrenceShape& shape, Cpu);
@@ -58,7 +59,8 @@ void dense_recurrence_forward(const DenseRecurrenceForward<T>& p, Cpu);
 template <class T>
 void dense_recurrence_backward(const DenseRecurrenceBackward<T>& p, Cpu);
 
-// On the GPU: float, n as large as shared memory allows (three matrices; 136 on a Hopper).
+// On the GPU: float and bf16, n as large as shared memory allows (three matrices; 136 on a Hopper). States
+// and sums are fp32; with bf16 s_t comes from H_{t-1} as h has it.
 template <class T>
 void dense_recurrence_forward(const DenseRecurrenceForward<T>& p, Cuda);
 template <class T>

@@ -4,6 +4,7 @@
 #include "signet/kernels/dense_recurrence/dense_recurrence.h"
 #include "signet/kernels/dense_recurrence/state_factor.h"
 #include "signet/tensor/cuda_check.h"
+#include "signet/tensor/packet.cuh"
 
 namespace signet::kernels {
 namespace {
@@ -36,11 +37,12 @@ struct Largest {
 
 // A matrix without gaps (zero when null), plus the identity when wanted. Returns the largest magnitude that
 // this thread wrote.
-__device__ float read(const float* from, bool identity, const Matrix& to) {
+template <class T>
+__device__ float read(const T* from, bool identity, const Matrix& to) {
   float largest = 0.0f;
   for (int e = threadIdx.x; e < to.n * to.n; e += blockDim.x) {
     const int i = e / to.n, j = e % to.n;
-    const float x = (from ? from[e] : 0.0f) + (identity && i == j ? 1.0f : 0.0f);
+    const float x = (from ? to_float(from[e]) : 0.0f) + (identity && i == j ? 1.0f : 0.0f);
     to.at(i, j) = x;
     largest = larger(largest, x);
   }
@@ -85,7 +87,8 @@ struct Place {
   }
 };
 
-__global__ void __launch_bounds__(kThreads) forward_kernel(DenseRecurrenceForward<float> p) {
+template <class T>
+__global__ void __launch_bounds__(kThreads) forward_kernel(DenseRecurrenceForward<T> p) {
   extern __shared__ float shared[];
   const DenseRecurrenceShape s = p.shape;
   const Place at(s);
@@ -100,14 +103,15 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(DenseRecurrenceForwar
     read(p.a + at.a_at(s, t), s.plus_identity, a);
     if (factor != 1.0f) scale(h, factor);
     __syncthreads();
-    float* out = p.h + at.h_at(s, t);
+    T* out = p.h + at.h_at(s, t);
     float most = 0.0f;
     multiply(
         n, [&](int i, int k) { return a.at(i, k); }, [&](int k, int j) { return h.at(k, j); },
         [&](int i, int j, float v) {
           next.at(i, j) = v;
-          out[i * n + j] = v;
-          most = larger(most, v);
+          const T stored = from_float<T>(v);
+          out[i * n + j] = stored;
+          most = larger(most, to_float(stored));
         });
     largest.leave(most);
     __syncthreads();
@@ -120,7 +124,8 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(DenseRecurrenceForwar
     p.final_state[at.item * s.matrix() + e] = h.at(e / n, e % n);
 }
 
-__global__ void __launch_bounds__(kThreads) backward_kernel(DenseRecurrenceBackward<float> p) {
+template <class T>
+__global__ void __launch_bounds__(kThreads) backward_kernel(DenseRecurrenceBackward<T> p) {
   extern __shared__ float shared[];
   const DenseRecurrenceShape s = p.shape;
   const Place at(s);
@@ -131,22 +136,22 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(DenseRecurrenceBackw
   read(p.d_final_state ? p.d_final_state + state : nullptr, false, d);
   __syncthreads();
   for (int64_t t = s.time - 1; t >= 0; --t) {
-    const float* d_h = p.d_h + at.h_at(s, t);
-    for (int e = threadIdx.x; e < n * n; e += blockDim.x) d.at(e / n, e % n) += d_h[e];
-    const float* before = t > 0             ? p.h + at.h_at(s, t - 1)
-                          : p.initial_state ? p.initial_state + state
-                                            : nullptr;
-    largest.leave(read(before, !before, other));
+    const T* d_h = p.d_h + at.h_at(s, t);
+    for (int e = threadIdx.x; e < n * n; e += blockDim.x) d.at(e / n, e % n) += to_float(d_h[e]);
+    if (t > 0)
+      largest.leave(read(p.h + at.h_at(s, t - 1), false, other));
+    else
+      largest.leave(read(p.initial_state ? p.initial_state + state : nullptr, !p.initial_state, other));
     __syncthreads();
     const float factor = state_factor(largest.find());
     if (factor != 1.0f) {  // by all threads or none
       scale(d, factor);
       __syncthreads();
     }
-    float* da = p.da + at.a_at(s, t);
+    T* da = p.da + at.a_at(s, t);
     multiply(
         n, [&](int i, int k) { return d.at(i, k); }, [&](int k, int j) { return other.at(j, k); },
-        [&](int i, int j, float v) { da[i * n + j] = v; });  // dA = s dH H_{t-1}^T
+        [&](int i, int j, float v) { da[i * n + j] = from_float<T>(v); });  // dA = s dH H_{t-1}^T
     __syncthreads();
     read(p.a + at.a_at(s, t), s.plus_identity, other);
     __syncthreads();
@@ -178,14 +183,19 @@ void launch(void (*kernel)(Params), const Params& p, const char* name, Cuda devi
 
 int64_t dense_recurrence_workspace_size(const DenseRecurrenceShape&, Cuda) { return 0; }
 
-template <>
-void dense_recurrence_forward(const DenseRecurrenceForward<float>& p, Cuda device) {
-  launch(forward_kernel, p, "dense_recurrence_forward", device);
+template <class T>
+void dense_recurrence_forward(const DenseRecurrenceForward<T>& p, Cuda device) {
+  launch(forward_kernel<T>, p, "dense_recurrence_forward", device);
 }
 
-template <>
-void dense_recurrence_backward(const DenseRecurrenceBackward<float>& p, Cuda device) {
-  launch(backward_kernel, p, "dense_recurrence_backward", device);
+template <class T>
+void dense_recurrence_backward(const DenseRecurrenceBackward<T>& p, Cuda device) {
+  launch(backward_kernel<T>, p, "dense_recurrence_backward", device);
 }
+
+template void dense_recurrence_forward(const DenseRecurrenceForward<float>&, Cuda);
+template void dense_recurrence_forward(const DenseRecurrenceForward<bf16>&, Cuda);
+template void dense_recurrence_backward(const DenseRecurrenceBackward<float>&, Cuda);
+template void dense_recurrence_backward(const DenseRecurrenceBackward<bf16>&, Cuda);
 
 }  // namespace signet::kernels

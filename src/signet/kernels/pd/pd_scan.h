@@ -17,6 +17,7 @@
 
 #include "signet/base/eigenvalues.h"
 #include "signet/base/isa.h"
+#include "signet/base/small_float.h"
 
 namespace signet::kernels {
 
@@ -40,10 +41,10 @@ struct PdScanForward {
   const T* choice = nullptr;
   const T* gate = nullptr;
   const T* b = nullptr;
-  const T* initial_state = nullptr;
+  const Accumulator<T>* initial_state = nullptr;
   T* h = nullptr;
-  T* final_state = nullptr;
-  T* workspace = nullptr;  // [pd_scan_workspace_size]
+  Accumulator<T>* final_state = nullptr;
+  Accumulator<T>* workspace = nullptr;  // [pd_scan_workspace_size]
 };
 
 template <class T>
@@ -52,14 +53,14 @@ struct PdScanBackward {
   const T* choice = nullptr;
   const T* gate = nullptr;
   const T* h = nullptr;  // what forward wrote
-  const T* initial_state = nullptr;
+  const Accumulator<T>* initial_state = nullptr;
   const T* d_h = nullptr;
-  const T* d_final_state = nullptr;
+  const Accumulator<T>* d_final_state = nullptr;
   T* d_choice = nullptr;
   T* d_gate = nullptr;
   T* db = nullptr;
-  T* d_initial_state = nullptr;
-  T* workspace = nullptr;
+  Accumulator<T>* d_initial_state = nullptr;
+  Accumulator<T>* workspace = nullptr;
 };
 
 int64_t pd_scan_workspace_size(const PdScanShape& shape, Cpu);
@@ -70,7 +71,8 @@ void pd_scan_forward(const PdScanForward<T>& p, Cpu);
 template <class T>
 void pd_scan_backward(const PdScanBackward<T>& p, Cpu);
 
-// On the GPU: float, n as large as shared memory allows (n^2 + 2n floats; 238 on a Hopper).
+// On the GPU: float and bf16, states and sums in fp32, n as large as shared memory allows (n^2 + 2n floats;
+// 238 on a Hopper).
 template <class T>
 void pd_scan_forward(const PdScanForward<T>& p, Cuda);
 template <class T>

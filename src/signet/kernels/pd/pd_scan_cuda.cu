@@ -4,6 +4,7 @@
 
 #include "signet/kernels/pd/pd_scan.h"
 #include "signet/tensor/cuda_check.h"
+#include "signet/tensor/packet.cuh"
 #include "signet/tensor/reduce.cuh"
 
 namespace signet::kernels {
@@ -20,11 +21,13 @@ struct Largest {
   float value;
   int index;
 };
-__device__ Largest largest_of(const float* row, int n) {
+template <class T>
+__device__ Largest largest_of(const T* row, int n) {
   Largest best{-INFINITY, n - 1};
   bool none = true;
   for (int i = threadIdx.x % 32; i < n; i += 32) {
-    if (none || row[i] > best.value) best = {row[i], i};
+    const float x = to_float(row[i]);
+    if (none || x > best.value) best = {x, i};
     none = false;
   }
 #pragma unroll
@@ -37,10 +40,11 @@ __device__ Largest largest_of(const float* row, int n) {
 }
 
 // A column of the softmax in shared memory.
-__device__ void softmax_column(const float* choice, int n, float largest, float* column) {
+template <class T>
+__device__ void softmax_column(const T* choice, int n, float largest, float* column) {
   const int lane = threadIdx.x % 32;
   float total = 0.0f;
-  for (int i = lane; i < n; i += 32) total += column[i] = expf(choice[i] - largest);
+  for (int i = lane; i < n; i += 32) total += column[i] = expf(to_float(choice[i]) - largest);
   const float inverse = 1.0f / lane_sum<32>(total);
   for (int i = lane; i < n; i += 32) column[i] *= inverse;
 }
@@ -52,7 +56,8 @@ struct Place {
       : item(blockIdx.x), b(item / s.heads), head(item % s.heads), n(static_cast<int>(s.width)) {}
 };
 
-__global__ void __launch_bounds__(kThreads) forward_kernel(PdScanForward<float> p) {
+template <class T>
+__global__ void __launch_bounds__(kThreads) forward_kernel(PdScanForward<T> p) {
   extern __shared__ float shared[];
   const PdScanShape s = p.shape;
   const Place at(s);
@@ -64,28 +69,29 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(PdScanForward<float> 
   for (int64_t t = 0; t < s.time; ++t) {
     const int64_t row = at.b * s.time + t;
     for (int j = threadIdx.x / 32; j < n; j += kWarps) {
-      const float* choice = p.choice + row * s.choice_stride + (at.head * n + j) * n;
+      const T* choice = p.choice + row * s.choice_stride + (at.head * n + j) * n;
       const Largest best = largest_of(choice, n);
       if (s.hard) {
         for (int i = lane; i < n; i += 32) columns[j * n + i] = i == best.index ? 1.0f : 0.0f;
       } else {
         softmax_column(choice, n, best.value, columns + j * n);
       }
-      if (lane == 0) u[j] = gate_of(s, p.gate[row * s.gate_stride + at.head * n + j]) * h[j];
+      if (lane == 0) u[j] = gate_of(s, to_float(p.gate[row * s.gate_stride + at.head * n + j])) * h[j];
     }
     __syncthreads();
     for (int i = threadIdx.x; i < n; i += kThreads) {
-      float total = p.b[row * s.b_stride + at.head * n + i];
+      float total = to_float(p.b[row * s.b_stride + at.head * n + i]);
       for (int j = 0; j < n; ++j) total = fmaf(columns[j * n + i], u[j], total);
       h[i] = total;
-      p.h[(row * s.heads + at.head) * n + i] = total;
+      p.h[(row * s.heads + at.head) * n + i] = from_float<T>(total);
     }
     __syncthreads();
   }
   for (int j = threadIdx.x; j < n && p.final_state; j += kThreads) p.final_state[at.item * n + j] = h[j];
 }
 
-__global__ void __launch_bounds__(kThreads) backward_kernel(PdScanBackward<float> p) {
+template <class T>
+__global__ void __launch_bounds__(kThreads) backward_kernel(PdScanBackward<T> p) {
   extern __shared__ float shared[];
   const PdScanShape s = p.shape;
   const Place at(s);
@@ -97,8 +103,8 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(PdScanBackward<float
   for (int64_t t = s.time - 1; t >= 0; --t) {
     const int64_t row = at.b * s.time + t, h_at = (row * s.heads + at.head) * n;
     for (int i = threadIdx.x; i < n; i += kThreads) {
-      g[i] = next[i] + p.d_h[h_at + i];
-      p.db[row * s.b_stride + at.head * n + i] = g[i];
+      g[i] = next[i] + to_float(p.d_h[h_at + i]);
+      p.db[row * s.b_stride + at.head * n + i] = from_float<T>(g[i]);
     }
     __syncthreads();
     for (int j = warp; j < n; j += kWarps) {
@@ -108,17 +114,18 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(PdScanBackward<float
       float mean = 0.0f;
       for (int i = lane; i < n; i += 32) mean = fmaf(column[i], g[i], mean);
       mean = lane_sum<32>(mean);
-      const float d = gate_of(s, p.gate[row * s.gate_stride + at.head * n + j]);
+      const float d = gate_of(s, to_float(p.gate[row * s.gate_stride + at.head * n + j]));
       float before = 0.0f;
       if (t > 0)
-        before = p.h[h_at - s.heads * n + j];
+        before = to_float(p.h[h_at - s.heads * n + j]);
       else if (p.initial_state)
         before = p.initial_state[at.item * n + j];
-      for (int i = lane; i < n; i += 32) p.d_choice[choice_at + i] = d * before * column[i] * (g[i] - mean);
+      for (int i = lane; i < n; i += 32)
+        p.d_choice[choice_at + i] = from_float<T>(d * before * column[i] * (g[i] - mean));
       if (lane == 0) {
         const float du = s.hard ? g[best.index] : mean;
         const float slope = s.range == EigenvalueRange::kSigned ? 1.0f - d * d : d * (1.0f - d);
-        p.d_gate[row * s.gate_stride + at.head * n + j] = du * before * slope;
+        p.d_gate[row * s.gate_stride + at.head * n + j] = from_float<T>(du * before * slope);
         next[j] = du * d;
       }
     }
@@ -145,14 +152,19 @@ void launch(void (*kernel)(Params), Params p, int64_t floats, const char* name, 
 
 int64_t pd_scan_workspace_size(const PdScanShape&, Cuda) { return 0; }
 
-template <>
-void pd_scan_forward(const PdScanForward<float>& p, Cuda device) {
-  launch(forward_kernel, p, p.shape.width * (p.shape.width + 2), "pd_scan_forward", device);
+template <class T>
+void pd_scan_forward(const PdScanForward<T>& p, Cuda device) {
+  launch(forward_kernel<T>, p, p.shape.width * (p.shape.width + 2), "pd_scan_forward", device);
 }
 
-template <>
-void pd_scan_backward(const PdScanBackward<float>& p, Cuda device) {
-  launch(backward_kernel, p, p.shape.width * (2 + kWarps), "pd_scan_backward", device);
+template <class T>
+void pd_scan_backward(const PdScanBackward<T>& p, Cuda device) {
+  launch(backward_kernel<T>, p, p.shape.width * (2 + kWarps), "pd_scan_backward", device);
 }
+
+template void pd_scan_forward(const PdScanForward<float>&, Cuda);
+template void pd_scan_forward(const PdScanForward<bf16>&, Cuda);
+template void pd_scan_backward(const PdScanBackward<float>&, Cuda);
+template void pd_scan_backward(const PdScanBackward<bf16>&, Cuda);
 
 }  // namespace signet::kernels

@@ -33,7 +33,7 @@ void softmax_forward(const SoftmaxForward<T>& p, Cpu);
 template <class T>
 void softmax_backward(const SoftmaxBackward<T>& p, Cpu);
 
-// On the GPU: float.
+// On the GPU: float and bf16.
 template <class T>
 void softmax_forward(const SoftmaxForward<T>& p, Cuda);
 template <class T>
