@@ -62,7 +62,7 @@ struct Training {
   std::unique_ptr<StepEngine> engine;
 
   Training(const std::string& name, bool dense, const OpenDevice& where, Precision precision,
-           bool even_lengths = false)
+           bool even_lengths = false, const StepOptions& how = {}, const std::string& rule = "adamw")
       : device(where),
         rows(batch_of(name)),
         even(even_lengths),
@@ -70,11 +70,12 @@ struct Training {
         model(resolve_config({"", "parity", architecture_of(name), model_of(name)}).model, task->vocabulary(),
               task->classes()),
         weights(static_cast<size_t>(model.parameters().size())),
-        optimizer(
-            make_optimizer(model.parameters(), DType::kF32, {.weight_decay = 0.1, .clip = 0.5}, device)) {
+        optimizer(make_optimizer(model.parameters(), DType::kF32,
+                                 {.weight_decay = 0.1, .clip = 0.5, .name = rule}, device)) {
     model.parameters().initialize(3, DType::kF32, weights.data());
-    engine = make_step_engine(device, model, {DType::kF32, precision, {1.5}, {noisy(name) ? 0.3 : 0.0, 5}},
-                              weights.data(), *optimizer);
+    StepOptions step = how;
+    step.precision = precision, step.loss = {1.5}, step.noise = {noisy(name) ? 0.3 : 0.0, 5};
+    engine = make_step_engine(device, model, step, weights.data(), *optimizer);
   }
   tasks::Batch batch(int64_t step) const {
     tasks::Batch out;
@@ -214,6 +215,63 @@ TEST(CudaStepEngine, NoiseIsAFunctionOfTheStep) {
       }
     }
   }
+}
+
+TEST(CudaStepEngine, RecomputationChangesNoBit) {
+  SIGNET_NEEDS_GPU();
+  for (const std::string name : {"deltanet", "exact", "mamba", "mlstm", "transformer", "noisy gated"}) {
+    for (Precision precision : {Precision::kTf32, Precision::kBf16}) {
+      SCOPED_TRACE(name + " " + precision_name(precision));
+      Training plain(name, true, open_device("cuda"), precision);
+      plain.run(7);
+      for (const auto level : {models::Recompute::kMixer, models::Recompute::kBlock}) {
+        Training again(name, true, open_device("cuda"), precision, false, {.recompute = level});
+        again.run(7);
+        EXPECT_EQ(again.weights, plain.weights);
+      }
+    }
+  }
+}
+
+// Parts of 24 rows, packed or not, of one size or not; noise is that of the rows of the batch.
+TEST(CudaStepEngine, MicroBatchesGiveTheStepOfTheBatch) {
+  SIGNET_NEEDS_GPU();
+  for (const std::string name : {"deltanet", "mamba", "noisy"}) {
+    for (bool dense : {false, true}) {
+      for (int64_t rows : {8, 7, 100}) {
+        SCOPED_TRACE(testing::Message() << name << " dense " << dense << " rows " << rows);
+        const bool even = noisy(name);
+        Training whole(name, dense, open_device("cuda"), Precision::kFp32, even),
+            parts(name, dense, open_device("cuda"), Precision::kFp32, even, {.micro_batch = rows});
+        for (int64_t step = 1; step <= 7; ++step) {
+          copy_state(whole, parts);
+          const tasks::Batch batch = whole.batch(step);
+          const auto expected = one_step(whole, batch, step), got = one_step(parts, batch, step);
+          EXPECT_EQ(got.batch.scored, expected.batch.scored);
+          EXPECT_NEAR(got.batch.correct, expected.batch.correct, 1);  // near ties
+          EXPECT_NEAR(got.batch.loss, expected.batch.loss, 1e-5 * expected.batch.loss);
+          EXPECT_LT(distance(parts, got, whole, expected), 1e-4);
+        }
+      }
+    }
+  }
+}
+
+// Newton-Schulz in bf16 against fp32 on the CPU: the weights after a step of 1e-3.
+TEST(CudaStepEngine, MuonMatchesTheCpu) {
+  SIGNET_NEEDS_GPU();
+  Training cpu("deltanet", true, {}, Precision::kFp32, false, {}, "muon"),
+      gpu("deltanet", true, open_device("cuda"), Precision::kFp32, false, {}, "muon");
+  const auto start = cpu.weights;
+  const tasks::Batch batch = cpu.batch(2);
+  const auto expected = one_step(cpu, batch, 1), got = one_step(gpu, batch, 1);
+  EXPECT_NEAR(got.norm, expected.norm, 1e-4 * expected.norm);
+  const auto moved = [&](const std::vector<float>& weights) {
+    std::vector<double> by(weights.size());
+    for (size_t i = 0; i < by.size(); ++i) by[i] = static_cast<double>(weights[i]) - start[i];
+    return by;
+  };
+  EXPECT_LT(test::relative_error(moved(gpu.weights), moved(cpu.weights)), 0.05);
 }
 
 TEST(CudaStepEngine, AllocatesNothingAfterItHasSeenTheShapes) {
