@@ -3,8 +3,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "signet/analysis/transitions.h"
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
+#include "signet/base/files.h"
 #include "signet/base/text.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
@@ -18,13 +20,18 @@ using nlohmann::ordered_json;
 class Check final : public Verb {
  public:
   void define(Options& options) override {
-    options.positional("GATES", subject_, "a JSON file with the gates of a layer, or the JSON itself");
+    options.positional(
+        "GATES", subject_,
+        "a run directory of signet train, a model of signet compile, a JSON file with the gates of a "
+        "layer, or the JSON itself");
     options.value("--for", goal_, "exit with 4 unless the necessary condition for parity or mod:M holds");
     options.value("--length", check_.max_length, "longest word whose product is looked at");
     options.value("--dtype", dtype_, "number type of the runs");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet check '[[[0.9]],[[1]]]' --dtype bf16",
                     "gates in [0,1]: star-free only, and after how many letters the state stands still");
+    options.example("signet check runs/example --for parity || true",
+                    "every head of a trained network: what each letter does to its state");
     options.example("signet check '[[[0,1],[1,0]],[[1,0],[0,-1]]]' --for mod:4",
                     "two reflections whose product turns by a quarter");
   }
@@ -32,6 +39,7 @@ class Check final : public Verb {
     if (check_.max_length < 1 || check_.max_length > 64) fail(ErrorCode::kUsage, "--length lies in 1..64");
     check_.type = parse_number_type(dtype_);
     const int64_t modulus = parse_goal();
+    if (is_directory(subject_) || subject_.ends_with(".safetensors")) return check_network(modulus);
     const auto [set, report] = while_shown("check", [&] {
       const auto [text, source] = read_matrix_text(subject_, "gates", "[[[0,1],[1,0]]]");
       theory::GateSet set = theory::parse_gates(text, source);
@@ -44,6 +52,54 @@ class Check final : public Verb {
   }
 
  private:
+  // Every head of a network; the goal must be open to one of them.
+  int check_network(int64_t modulus) const {
+    analysis::Subject subject = analysis::open_subject(subject_);
+    const auto heads = while_shown("check", [&] { return analysis::head_transitions(subject); });
+    ordered_json out = {{"model", subject_}, {"heads", ordered_json::array()}, {"verdict", nullptr}};
+    std::string verdict = modulus ? "no head has a linear transition to look at" : "";
+    bool open = false;
+    for (const auto& head : heads) {
+      const auto report = while_shown("check", [&] { return theory::check_gates(head.gates, check_); });
+      const std::string against = head.linear ? judge(report, modulus) : "";
+      if (against.empty()) open = true;
+      verdict = against;
+      if (json_) {
+        ordered_json entry = {{"name", head.part.name()}, {"linear", head.linear}, {"columns", head.copies}};
+        entry["transitions"] = ordered_json::array();
+        for (size_t a = 0; a < head.gates.gates.size(); ++a) {
+          ordered_json values = ordered_json::array();
+          for (const auto& z : theory::eigenvalues(head.gates.gates[a]))
+            values.push_back({z.real(), z.imag()});
+          entry["transitions"].push_back({{"letter", head.gates.letters[a]},
+                                          {"norm", theory::spectral_norm(head.gates.gates[a])},
+                                          {"eigenvalues", values}});
+        }
+        entry.update(report_json(head.gates, report));
+        out["heads"].push_back(entry);
+        continue;
+      }
+      fmt::print("{}{}{}\n", head.part.name(),
+                 head.copies > 1 ? fmt::format(", {} columns that letters treat alike", head.copies) : "",
+                 head.linear ? "" : ": not linear; derivatives at the start of a word");
+      for (size_t a = 0; a < head.gates.gates.size(); ++a) {
+        std::vector<std::string> values;
+        for (const auto& z : theory::eigenvalues(head.gates.gates[a])) values.push_back(complex_text(z));
+        fmt::print("  {}: norm {:.6g}, eigenvalues {}\n", printable(head.gates.letters[a]),
+                   theory::spectral_norm(head.gates.gates[a]), join(values, ", "));
+      }
+      print_text(head.gates, report, "");
+    }
+    if (open) verdict.clear();
+    if (json_) {
+      if (!verdict.empty()) out["verdict"] = verdict;
+      fmt::print("{}\n", out.dump(2));
+    } else if (!verdict.empty()) {
+      fmt::print("{}\n", verdict);
+    }
+    return verdict.empty() ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
+  }
+
   // 0: no goal; otherwise the modulus.
   int64_t parse_goal() const {
     if (goal_.empty()) return 0;
@@ -116,6 +172,11 @@ class Check final : public Verb {
                        e.error, complex_text(e.value), what);
   }
   void print_json(const theory::GateSet& set, const theory::GateReport& r, const std::string& verdict) const {
+    ordered_json out = report_json(set, r);
+    out["verdict"] = verdict.empty() ? ordered_json(nullptr) : ordered_json(verdict);
+    fmt::print("{}\n", out.dump(2));
+  }
+  ordered_json report_json(const theory::GateSet& set, const theory::GateReport& r) const {
     ordered_json out = {
         {"size", r.size},
         {"gates", set.gates.size()},
@@ -143,8 +204,7 @@ class Check final : public Verb {
                                  {"measured", c.measured ? ordered_json(*c.measured) : ordered_json(nullptr)},
                                  {"apart", c.measured ? ordered_json(c.apart) : ordered_json(nullptr)}});
     out["dtype"] = number_type_name(check_.type);
-    out["verdict"] = verdict.empty() ? ordered_json(nullptr) : ordered_json(verdict);
-    fmt::print("{}\n", out.dump(2));
+    return out;
   }
 
   void print_text(const theory::GateSet& set, const theory::GateReport& r, const std::string& verdict) const {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "signet/analysis/orbit.h"
 #include "signet/automata/dfa_io.h"
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
@@ -37,7 +38,9 @@ class Verify final : public Verb {
  public:
   void define(Options& options) override {
     options_ = &options;
-    options.positional("SUBJECT", subject_, "a model written by signet compile, or a regular expression",
+    options.positional("SUBJECT", subject_,
+                       "a model written by signet compile, a run directory of signet train, or a regular "
+                       "expression",
                        false);
     input_.define(options, false);
     compile_.define(options);
@@ -68,6 +71,7 @@ class Verify final : public Verb {
     verify_.seed = static_cast<uint64_t>(seed_);
     verify_.keep_proof = !certificate_.empty();
     if (verify_.keep_proof) check_output(certificate_, FileKind::kCertificate, force_);
+    if (is_directory(subject_)) return verify_run();
     const theory::Network network = read();
     const auto result = while_shown("verify", [&] { return theory::verify(network, verify_); });
     if (result.proof)
@@ -82,10 +86,31 @@ class Verify final : public Verb {
   }
 
  private:
+  // A trained network against the automaton of its task.
+  int verify_run() {
+    for (const char* name : {"--target", "--construction", "--max-table", "--certificate"})
+      if (options_->given(name))
+        fail(ErrorCode::kUsage, "{} is for compiled models; {} is a trained one", name, subject_);
+    if (input_.named()) fail(ErrorCode::kUsage, "a run carries its task; give either, not both");
+    analysis::Subject subject = analysis::open_subject(subject_);
+    const NumberType own =
+        subject.trained->run().dtype() == DType::kF32 ? NumberType::kFp32 : NumberType::kFp64;
+    if (options_->given("--dtype") && verify_.type != own)
+      fail(ErrorCode::kUsage, "{} runs in {}; signet crystallise makes a network that runs in any type",
+           subject_, number_type_name(own));
+    verify_.type = own;
+    // What is not exact fails early, and letters of a trained network cost more.
+    if (!options_->given("--length")) verify_.length = 64 * subject.words.longest;
+    if (!options_->given("--words")) verify_.words = 32;
+    if (!options_->given("--orbit")) verify_.max_states = 20'000;
+    const auto result = while_shown("verify", [&] { return analysis::verify_trained(subject, verify_); });
+    theory::Network named;
+    named.dfa = *subject.automaton;
+    print(named, result);
+    return result.correct ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
+  }
+
   theory::Network read() {
-    if (is_directory(subject_))
-      bad_input("{} is a directory; give a file that signet compile wrote (a trained run: signet eval)",
-                subject_);
     if (!subject_.empty() && exists(subject_)) {
       if (input_.named()) fail(ErrorCode::kUsage, "a model carries its automaton; give either, not both");
       for (const char* name :

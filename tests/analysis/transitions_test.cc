@@ -1,0 +1,105 @@
+#include "signet/analysis/transitions.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "signet/analysis/extract.h"
+#include "signet/analysis/orbit.h"
+#include "signet/automata/named_language.h"
+#include "signet/theory/compile.h"
+#include "support/check.h"
+#include "support/small_run.h"
+#include "support/temporary_directory.h"
+
+namespace signet::analysis {
+namespace {
+
+Subject compiled(const char* language) {
+  Subject subject;
+  const auto dfa = automata::named_language(language);
+  subject.compiled = theory::compile(dfa, {});
+  subject.network = theory::make_recogniser(*subject.compiled, NumberType::kFp32);
+  subject.words = Words::all(dfa.letters(), 20);
+  subject.automaton = as_mealy(dfa);
+  return subject;
+}
+
+TEST(Transitions, OfACompiledNetworkAreItsGates) {
+  auto subject = compiled("mod:3");
+  const auto heads = head_transitions(subject);
+  ASSERT_EQ(heads.size(), 1u);
+  EXPECT_TRUE(heads[0].linear);
+  const auto& gates = heads[0].gates;
+  ASSERT_EQ(gates.gates.size(), subject.network->alphabet().size());
+  const auto turn = gates.gates.back();  // a permutation of order 3
+  EXPECT_LT(norm(turn * turn * turn - theory::identity(turn.rows())), 1e-6);
+  EXPECT_GT(norm(turn - theory::identity(turn.rows())), 0.5);
+}
+
+// beta = 2 of every head and factor: letters reflect, with any number of value columns.
+TEST(Transitions, OfATrainedHeadAreReflections) {
+  test::TemporaryDirectory directory;
+  test::train_small(directory / "run", {"model.beta=fixed", "model.write=false", "train.steps=1"});
+  Subject subject = open_subject(directory / "run");
+  const auto heads = head_transitions(subject);
+  ASSERT_EQ(heads.size(), 2u);
+  for (const auto& head : heads) {
+    EXPECT_TRUE(head.linear);
+    EXPECT_EQ(head.copies, 4);
+    for (const auto& gate : head.gates.gates) {
+      ASSERT_EQ(gate.rows(), 4);
+      EXPECT_LT(norm(gate * gate - theory::identity(4)), 1e-3);
+      double trace = 0;
+      for (int i = 0; i < 4; ++i) trace += gate(i, i);
+      EXPECT_NEAR(trace, 2, 1e-3) << "one eigenvalue is -1";
+    }
+    EXPECT_NE(head.gates.other, head.gates.state);
+    EXPECT_NEAR(theory::check_gates(head.gates, {}).norm, 1, 1e-3);
+  }
+}
+
+TEST(Transitions, ALstmIsNotLinear) {
+  test::TemporaryDirectory directory;
+  auto run = io::RunDirectory::create(directory / "run", false);
+  train::train(train::resolve_config({"",
+                                      "parity",
+                                      "lstm",
+                                      {"model.width=8", "model.blocks=1", "train.steps=1", "train.batch=4",
+                                       "eval.samples=8", "train.validate_every=0"}}),
+               run, false, {true, "", {}});
+  Subject subject = open_subject(directory / "run");
+  const auto heads = head_transitions(subject);
+  ASSERT_FALSE(heads.empty());
+  EXPECT_TRUE(std::any_of(heads.begin(), heads.end(), [](const auto& head) { return !head.linear; }));
+}
+
+TEST(VerifyTrained, ClosureProvesAndRefutes) {
+  auto subject = compiled("tomita3");
+  const auto proved = verify_trained(subject, {});
+  EXPECT_TRUE(proved.proved && proved.correct && !proved.longest) << proved.certificate;
+  subject.automaton = as_mealy(automata::named_language("tomita4"));
+  const auto refuted = verify_trained(subject, {});
+  ASSERT_TRUE(refuted.counterexample);
+  EXPECT_FALSE(refuted.correct);
+  const auto shortest =
+      distinguishing_word(as_mealy(automata::named_language("tomita3")), *subject.automaton, subject.words);
+  EXPECT_EQ(refuted.counterexample->size(), shortest->size());
+  EXPECT_EQ(refuted.longest, static_cast<int64_t>(shortest->size()) - 1);
+}
+
+TEST(VerifyTrained, TestsWhatDoesNotClose) {
+  auto subject = compiled("mod:7");
+  theory::VerifyOptions options;
+  options.max_states = 3;
+  options.length = 100;
+  const auto tested = verify_trained(subject, options);
+  EXPECT_TRUE(tested.correct);
+  EXPECT_FALSE(tested.proved);
+  EXPECT_EQ(tested.method, "random-testing");
+  subject.automaton.reset();
+  test::expect_error([&] { verify_trained(subject, options); }, ErrorCode::kBadInput, "extract");
+}
+
+}  // namespace
+}  // namespace signet::analysis
