@@ -115,7 +115,9 @@ void decide_one_layer(const Dfa& dfa, const std::optional<Monoid>& monoid,
   if (barrier.pattern) {
     const auto& [x, p, q, u, v] = *barrier.pattern;
     facts.one_layer_exact = false;
-    facts.one_layer_reason = "one-layer barrier (i): two idempotents of the monoid have the same image";
+    facts.one_layer_reason =
+        "one-layer barrier (i), in real numbers whose states keep apart: two idempotents of the monoid have "
+        "the same image";
     facts.one_layer_witness =
         Witness{"pattern",
                 fmt::format("u = {} maps states ({},{},{}) to ({},{},{}), v = {} maps them to ({},{},{})",
@@ -127,7 +129,8 @@ void decide_one_layer(const Dfa& dfa, const std::optional<Monoid>& monoid,
   if (monoid) facts.one_layer_witness = find_irregular_pair(dfa, *monoid);
   if (facts.one_layer_witness) {
     facts.one_layer_exact = false;
-    facts.one_layer_reason = "one-layer barrier (ii): idempotents e, f with f e f != e f";
+    facts.one_layer_reason =
+        "one-layer barrier (ii), in real numbers whose states keep apart: idempotents e, f with f e f != e f";
   } else {
     facts.one_layer_reason = "open: no code found, no obstruction known";
   }
