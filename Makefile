@@ -2,6 +2,12 @@
 # make demo   watch DeltaNet and Mamba fail and solve parity; ends with report.html
 # make test   every test (quick and standard tiers)
 # make test-python   the Python package with PyTorch, transformers and JAX, in build/venv (downloads some GB)
+# make install      the program, its manual page, completions and library (PREFIX=/usr/local, DESTDIR=)
+# make deb          a Debian package in build/release
+# make asan, tsan   every test with the address and undefined-behaviour, or the thread sanitizer
+# make tidy         clang-tidy over src
+# make fuzz         every parser's fuzz target for FUZZ_SECONDS (600) each; needs clang
+# make fresh-machine   the README's commands in a minimal Debian 12 (debootstrap, as root)
 # make cuda-check   compile the CUDA part as far as a machine without a GPU can (needs nvcc)
 # make bench-peers   a training step against the same model in eager PyTorch (PYTHON=one that has it)
 PRESET ?= release
@@ -41,6 +47,38 @@ cuda-check:
 
 bench-peers: all
 	@bench/peers/run $(BUILD)/signet
+
+PREFIX ?= /usr/local
+install: all
+	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
+
+deb: all
+	@cd $(BUILD) && cpack -G DEB
+
+# The program's own memory limits would meet the sanitizers' shadow memory, so those tests are left out.
+asan tsan:
+	@tools/setup test
+	@cmake --preset $@ $(CMAKE_FLAGS) >/dev/null
+	@cmake --build build/$@
+	@cd build/$@ && ctest --output-on-failure -j $$(nproc) -E 'OutOfMemory|MemoryDoesNotGrow|LittleAddressSpace'
+
+tidy:
+	@tools/setup tidy
+	@cmake --preset release -DCMAKE_UNITY_BUILD=OFF $(CMAKE_FLAGS) >/dev/null
+	@git ls-files 'src/*.cc' | grep -v _cpu.cc | xargs -P $$(nproc) -n 4 clang-tidy -p build/release --quiet
+
+FUZZ_SECONDS ?= 600
+fuzz:
+	@tools/setup fuzz
+	@cmake --preset fuzz $(CMAKE_FLAGS) >/dev/null
+	@cmake --build build/fuzz --target fuzz_targets
+	@for target in build/fuzz/fuzz_*; do test -x $$target -a ! -d $$target || continue; echo $$target; \
+	  mkdir -p build/fuzz/corpus-$$(basename $$target); \
+	  $$target -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=20 -rss_limit_mb=2048 -verbosity=0 \
+	    build/fuzz/corpus-$$(basename $$target) || exit 1; done
+
+fresh-machine:
+	@tools/fresh-machine
 
 format:
 	@find src tests -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' | xargs clang-format-14 -i

@@ -13,7 +13,8 @@ foreach(isa IN LISTS signet_isas)
   target_sources(signet_operators PRIVATE $<TARGET_OBJECTS:signet_kernels_${isa}>)
 endforeach()
 target_link_libraries(signet_operators PRIVATE signet_flags Threads::Threads fmt::fmt-header-only)
-target_include_directories(signet_operators INTERFACE ${PROJECT_SOURCE_DIR}/src)
+target_include_directories(signet_operators INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
+                           $<INSTALL_INTERFACE:include>)
 target_compile_options(signet_operators PRIVATE $<$<CONFIG:Release>:-O3>)
 target_compile_definitions(signet_operators PRIVATE SIGNET_VERSION="${PROJECT_VERSION}")
 set_target_properties(signet_operators PROPERTIES OUTPUT_NAME signet CXX_VISIBILITY_PRESET hidden

@@ -5,7 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "signet/base/text.h"
 #include "signet/io/json.h"
+#include "support/command.h"
 #include "support/text_file.h"
 
 namespace signet::cli {
@@ -24,6 +26,26 @@ TEST(Docs, TheReadmeComparesWhatIsStored) {
     EXPECT_NE(readme.find(line), std::string::npos) << line;
     EXPECT_NE(test::read_text(kRoot + "/results/gpu/" + row["from"].get<std::string>()), "");
   }
+}
+
+// With few updates: whether the model learns is for people to see.
+TEST(Docs, TheTutorialsCommandsWork) {
+  test::TemporaryDirectory directory;
+  int run = 0;
+  for (std::string line : split(test::read_text(kRoot + "/docs/tutorial.md"), '\n')) {
+    if (line.rfind("    signet ", 0) != 0) continue;
+    line = line.substr(11);
+    if (const size_t at = line.find("--steps 300"); at != line.npos) line.replace(at, 11, "--steps 3");
+    const auto result = test::run_signet(line, directory.path());
+    EXPECT_EQ(result.exit_code, 0) << line << "\n" << result.err;
+    if (line.rfind("run ", 0) == 0) {
+      EXPECT_EQ(result.out, "accepted\taaa\nrejected\tab\nrejected\tabba\naccepted\t\n");
+    }
+    ++run;
+  }
+  EXPECT_GE(run, 6);
+  const auto grid = test::run_signet("sweep " + kRoot + "/examples/grid.yaml --dry-run");
+  EXPECT_EQ(std::count(grid.out.begin(), grid.out.end(), '\n'), 6) << grid.err;
 }
 
 }  // namespace

@@ -14,18 +14,12 @@
 #include "signet/base/error.h"
 #include "signet/base/signals.h"
 #include "signet/base/text.h"
+#include "signet/cli/help.h"
 #include "signet/cli/verb.h"
 #include "signet/io/provenance.h"
 
 namespace signet::cli {
 namespace {
-
-void print_help() {
-  fmt::print(
-      "signet: linear recurrent networks that track state\n\nUsage: signet <verb> [options]\n\nVerbs:\n");
-  for (const auto& verb : verbs()) fmt::print("  {:12} {}\n", verb.name, verb.summary);
-  fmt::print("\n`signet <verb> --help` shows a verb's options with examples.\n");
-}
 
 // A closed standard stream must not become the descriptor of a file we open: output would land in it. Instead
 // reading gives nothing, writing results fails, and messages are lost.
@@ -56,14 +50,23 @@ int refuse(int argc, char** argv, const char* message, int code) {
   return code;
 }
 
-int dispatch(std::vector<std::string> arguments) {
+int dispatch(const std::vector<std::string>& arguments);
+
+int help_on(const std::string& name) {
+  for (const auto& entry : verbs())
+    if (name == entry.name) return dispatch({name, "--help"});
+  fmt::print("{}", name == "--man" ? manual_page() : topic(name));
+  return 0;
+}
+
+int dispatch(const std::vector<std::string>& arguments) {
   if (arguments.empty()) {
-    print_help();
+    fmt::print("{}", overview());
     return static_cast<int>(ErrorCode::kUsage);
   }
-  if (arguments[0] == "help" && arguments.size() > 1) arguments = {arguments[1], "--help"};
+  if (arguments[0] == "help" && arguments.size() > 1) return help_on(arguments[1]);
   if (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
-    print_help();
+    fmt::print("{}", overview());
     return 0;
   }
   if (arguments[0] == "--version") {

@@ -27,22 +27,21 @@ std::string model_of_class(const std::string& network_class) {
 
 std::vector<NextStep> next_steps(const AutomatonInput& input, const theory::Analysis& analysis) {
   std::vector<NextStep> steps;
-  const auto can = [](const auto& verdict) { return verdict.possible && *verdict.possible; };
   const auto& targets = theory::target_names();
-  const auto compiled =
-      std::find_if(analysis.verdicts.begin(), analysis.verdicts.end(), [&](const auto& verdict) {
-        return can(verdict) &&
-               std::find(targets.begin(), targets.end(), verdict.architecture) != targets.end();
-      });
-  if (compiled != analysis.verdicts.end())
-    steps.push_back({"compile", fmt::format("signet compile {} --target {} -o model.safetensors",
-                                            input.words(), shell_word(compiled->architecture))});
-  const auto trained = std::find_if(
-      analysis.verdicts.begin(), analysis.verdicts.end(),
-      [&](const auto& verdict) { return can(verdict) && !model_of_class(verdict.architecture).empty(); });
-  if (trained != analysis.verdicts.end() && !input.training_words().empty())
+  const theory::Verdict* chosen = nullptr;
+  for (const auto& verdict : analysis.verdicts) {
+    if (!verdict.possible || !*verdict.possible || model_of_class(verdict.architecture).empty() ||
+        std::find(targets.begin(), targets.end(), verdict.architecture) == targets.end())
+      continue;
+    const auto layers = [](const theory::Verdict& v) { return v.layers.value_or(INT64_MAX); };
+    if (!chosen || layers(verdict) < layers(*chosen)) chosen = &verdict;
+  }
+  if (!chosen) return steps;
+  steps.push_back({"compile", fmt::format("signet compile {} --target {} -o model.safetensors", input.words(),
+                                          shell_word(chosen->architecture))});
+  if (!input.training_words().empty())
     steps.push_back({"train", fmt::format("signet train {} {}", input.training_words(),
-                                          model_of_class(trained->architecture))});
+                                          model_of_class(chosen->architecture))});
   return steps;
 }
 

@@ -16,7 +16,8 @@ std::string model_of_class(const std::string& network_class);
 struct NextStep {
   std::string what, command;
 };
-// For the first class that can and that the verb knows; nothing where there is none.
+// For the class that needs the fewest layers of those that can, can be compiled and are a model; nothing
+// where there is none.
 std::vector<NextStep> next_steps(const AutomatonInput& input, const theory::Analysis& analysis);
 
 }  // namespace signet::cli

@@ -1,0 +1,39 @@
+# make install: the program, its manual page, shell completions, and libsignet with its header for find_package(signet).
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+install(TARGETS signet RUNTIME)
+# Made by the program itself, from what --help shows.
+foreach(made "help --man;signet.1;${CMAKE_INSTALL_MANDIR}/man1"
+             "completion bash;signet;${CMAKE_INSTALL_DATADIR}/bash-completion/completions"
+             "completion zsh;_signet;${CMAKE_INSTALL_DATADIR}/zsh/site-functions"
+             "completion fish;signet.fish;${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d")
+  list(GET made 0 words)
+  list(GET made 1 name)
+  list(GET made 2 directory)
+  separate_arguments(words)
+  list(GET words 0 verb)
+  list(GET words 1 argument)
+  set(file ${PROJECT_BINARY_DIR}/install/${directory}/${name})
+  install(CODE "file(MAKE_DIRECTORY \"${PROJECT_BINARY_DIR}/install/${directory}\")
+execute_process(COMMAND \"$<TARGET_FILE:signet>\" ${verb} ${argument} OUTPUT_FILE \"${file}\" COMMAND_ERROR_IS_FATAL ANY)")
+  install(FILES ${file} DESTINATION ${directory})
+endforeach()
+
+# libsignet, the operators behind the C ABI: find_package(signet), then link signet::signet.
+set_target_properties(signet_operators PROPERTIES EXPORT_NAME signet)
+install(TARGETS signet_operators EXPORT signet LIBRARY PUBLIC_HEADER DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/signet/capi)
+install(EXPORT signet NAMESPACE signet:: FILE signet-config.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/signet)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/signet-config-version.cmake COMPATIBILITY ExactVersion)
+install(FILES ${PROJECT_BINARY_DIR}/signet-config-version.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/signet)
+
+# make deb
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME signet)
+set(CPACK_PACKAGE_CONTACT "the authors of signet <signet@example.org>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "linear recurrent networks that track state: train, prove, compile, measure")
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_DEPENDS libopenblas0)  # opened at run time (tensor/openblas.h), so shlibdeps cannot see it
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+include(CPack)

@@ -1,0 +1,28 @@
+// signet help: topics, and the manual page that `make install` writes.
+#include <gtest/gtest.h>
+
+#include "support/command.h"
+
+namespace signet::cli {
+namespace {
+
+using test::run_signet;
+
+TEST(Help, ShowsVerbsPagesAndTheManual) {
+  const auto overview = run_signet("help");
+  EXPECT_EQ(overview.exit_code, 0);
+  EXPECT_NE(overview.out.find("signet help TOPIC"), std::string::npos);
+  EXPECT_EQ(run_signet("help train").out, run_signet("train --help").out);
+  const auto page = run_signet("help formats");
+  EXPECT_EQ(page.out, test::read_text(std::string(SIGNET_SOURCE_DIR) + "/docs/formats.md"));
+  const auto unknown = run_signet("help formts");
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_NE(unknown.err.find("formats"), std::string::npos) << unknown.err;
+  const auto manual = run_signet("help --man");
+  EXPECT_EQ(manual.out.rfind(".TH SIGNET 1", 0), 0u);
+  EXPECT_NE(manual.out.find("\\-\\-eigenvalues"), std::string::npos);
+  EXPECT_NE(manual.out.find(".SH EXIT STATUS"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace signet::cli
