@@ -28,9 +28,10 @@ double loss_of(const std::string& model, const std::string& task, const std::str
   const test::TemporaryDirectory directory;
   const auto result =
       test::run_command("SIGNET_ISA=" + isa + " '" SIGNET_BINARY "' train " + task + " --model " + model +
-                        " --set model.width=16 --set model.blocks=1 --set train.batch=8 --set "
+                        " --set model.width=32 --set model.blocks=1 --set train.batch=8 --set "
                         "train.max_length=12 --set eval.samples=8"
-                        " --set eval.min_length=6 --set eval.max_length=12 --set train.validate_every=0 "
+                        " --set train.min_length=4 --set eval.min_length=6 --set eval.max_length=12 --set "
+                        "train.validate_every=0 "
                         "--steps 20 --quiet --out " +
                         (directory / "run"));
   EXPECT_EQ(result.exit_code, 0) << model << ": " << result.err;
