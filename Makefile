@@ -50,9 +50,11 @@ bench-peers: all
 
 PREFIX ?= /usr/local
 install: all
+	@cmake --build $(BUILD) --target signet_operators
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
 
 deb: all
+	@cmake --build $(BUILD) --target signet_operators
 	@cd $(BUILD) && cpack -G DEB
 
 # The program's own memory limits would meet the sanitizers' shadow memory, so those tests are left out.

@@ -1,4 +1,5 @@
 # make install: the program, its manual page, shell completions, and libsignet with its header for find_package(signet).
+set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)  # what is installed is built by name, without the tests
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
