@@ -39,8 +39,8 @@ std::string overview() {
       "signet: linear recurrent networks that track state\n\nUsage: signet <verb> [options]\n\nVerbs:\n";
   for (const auto& verb : verbs()) text += fmt::format("  {:12} {}\n", verb.name, verb.summary);
   text +=
-      "\n`signet <verb> --help` shows a verb's options with examples, `signet help TOPIC` a page of the "
-      "documentation:\n";
+      "\n`signet <verb> --help` shows a verb's options with examples.\n"
+      "`signet help TOPIC` shows a page of the documentation:\n";
   return text + wrapped(join(topics(), ", "), 2, 80) + "\n";
 }
 
