@@ -21,6 +21,8 @@ class Bridge:
     def __init__(self, op, settings, cell=None):
         self.op, self.settings, self.cell = op, settings, cell
         self.inputs = tuple(op.inputs)
+        self.like = self.inputs.index(op.like)
+        self.first, *self.others = op.outputs
         self.function = _make_function(self)
         self.registered = register(self)
 
@@ -33,15 +35,12 @@ class Bridge:
 
     def empty_outputs(self, inputs, states):
         op = self.op
-        shapes = op.shapes(*(None if x is None else x.shape for x in inputs))
-        like = inputs[self.inputs.index(op.like)]
-        outputs = []
-        for i, name in enumerate(op.outputs):
-            if i > 0 and not states:
-                outputs.append(None)
-                continue
-            outputs.append(torch.empty(shapes[name], device=like.device,
-                                       dtype=_wide(like.dtype) if name in op.wide else like.dtype))
+        shapes = op.shapes(*[None if x is None else x.shape for x in inputs])
+        like = inputs[self.like]
+        outputs = [like.new_empty(shapes[self.first])]
+        for name in self.others:
+            dtype = _wide(like.dtype) if name in op.wide else like.dtype
+            outputs.append(like.new_empty(shapes[name], dtype=dtype) if states else None)
         return outputs
 
     def typed(self, settings):
@@ -75,7 +74,7 @@ class Bridge:
         fields = self.fields(inputs, settings)
         main = gradients[0]
         if main is None:
-            like = inputs[self.inputs.index(op.like)]
+            like = inputs[self.like]
             shape = next(iter(op.shapes(*(None if x is None else x.shape for x in inputs)).values()))
             main = torch.zeros(shape, dtype=like.dtype, device=like.device)
         for name, gradient in zip(op.outputs.values(), (main, *gradients[1:])):

@@ -55,6 +55,8 @@ class Train final : public Verb {
     options.flag("--list-keys", list_keys_, "print every configuration key with its meaning and value");
     options.flag("--json", json_, "print the results as one JSON object");
     options.flag("--quiet", quiet_, "no progress");
+    options.flag("--tensorboard", tensorboard_,
+                 "write the run's numbers for TensorBoard as well, into its directory");
     Options::Named task_list, families, model_list;
     for (const auto& task : tasks::tasks()) task_list.emplace_back(task.name, task.summary);
     for (const auto& family : tasks::task_families()) families.emplace_back(family.pattern, family.summary);
@@ -204,7 +206,7 @@ class Train final : public Verb {
   }
 
   train::TrainOptions options(const train::RunConfig& config) const {
-    return {quiet_, "", open_device(config.train.device)};
+    return {quiet_, "", open_device(config.train.device), nullptr, tensorboard_};
   }
 
   int finish(const nlohmann::ordered_json& result) {
@@ -232,7 +234,8 @@ class Train final : public Verb {
               recipe_, config_, out_, resume_;
   std::vector<std::string> set_;
   int64_t steps_ = 20000, seed_ = 1;
-  bool force_ = false, dry_run_ = false, list_keys_ = false, json_ = false, quiet_ = false;
+  bool force_ = false, dry_run_ = false, list_keys_ = false, json_ = false, quiet_ = false,
+       tensorboard_ = false;
 };
 
 }  // namespace

@@ -65,7 +65,7 @@ RunDirectory RunDirectory::create(const std::string& path, bool force) {
   // config.yaml goes last: until then an interrupted clearing can be repeated.
   remove_checkpoints(path);
   for (const std::string& file :
-       {run.report_path(), run.results_path(), run.metrics_path(), run.config_path()})
+       {run.report_path(), run.results_path(), run.events_path(), run.metrics_path(), run.config_path()})
     remove_tree(file);
   remove_leftovers(path);
   return run;

@@ -25,6 +25,7 @@ class RunDirectory {
   std::string metrics_path() const { return join_path(path_, "metrics.jsonl"); }
   std::string checkpoints_path() const { return join_path(path_, "checkpoints"); }
   std::string results_path() const { return join_path(path_, "results.json"); }
+  std::string events_path() const { return join_path(path_, "events.out.tfevents.0.signet"); }
   std::string report_path() const { return join_path(path_, "report.html"); }
 
   // Throws kResource when somebody has deleted the directory meanwhile. To be called before work whose result

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 
 #include "signet/base/files.h"
 #include "signet/base/isa.h"
@@ -14,6 +15,7 @@
 #include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
 #include "signet/io/checkpoint.h"
+#include "signet/io/event_file.h"
 #include "signet/io/json.h"
 #include "signet/io/provenance.h"
 #include "signet/train/batch_queue.h"
@@ -237,7 +239,11 @@ class Trainer {
     stopped_early_ = solved_in_a_row_ >= 2;
   }
 
-  void append(const ordered_json& line) { metrics_.append(line.dump()); }
+  void append(const ordered_json& line) {
+    metrics_.append(line.dump());
+    if (options_.tensorboard && !events_) events_.emplace(directory_.events_path());
+    if (events_) events_->add(step_, line);
+  }
 
   io::Checkpoint contents() {
     io::Checkpoint checkpoint;
@@ -328,6 +334,7 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<StepEngine> engine_;
   AppendFile metrics_;
+  std::optional<io::EventFile> events_;
   int64_t step_ = 0, tokens_ = 0;
   double norm_ = 0, begin_ = 0, elapsed_ = 0, validation_ = 0;
   bool validated_ = false, validation_due_ = false, stopped_early_ = false;

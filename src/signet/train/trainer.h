@@ -18,6 +18,7 @@ struct TrainOptions {
   std::string label;                               // of the progress line
   OpenDevice device;                               // where updates and evaluations run
   std::function<void(int64_t)> on_step = nullptr;  // hears the number of every update made; may be null
+  bool tensorboard = false;                        // writes what metrics.jsonl holds for TensorBoard as well
 };
 
 // Trains from the start into a directory just created, or from its newest complete checkpoint. Returns the
