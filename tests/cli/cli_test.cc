@@ -122,7 +122,7 @@ TEST(Cli, ExitCodes) {
       {"bench norm --seconds soon", 2, "'soon' is not a number"},
       {"bench norm --filter nothing", 2, "no case"},
       {"compile ab -o run", 3, "run is a directory"},
-      {"verify run", 3, "run is not a run directory"},
+      {"verify run", 3, "run holds no complete checkpoint"},
       {"factor missing.csv", 3, "there is no file 'missing.csv'"},
       {"factor 'run[0,1]/matrix.csv'", 0, ""},
       {"train --config grid.yaml", 3, "signet sweep grid.yaml"},
