@@ -22,7 +22,13 @@ Json parsed(const std::string& arguments, int exit_code = 0) {
 TEST(Json, ListsPlansAndRefusalsAreObjects) {
   const auto keys = parsed("train parity --model mamba --list-keys --json")["keys"];
   EXPECT_EQ(keys[0]["key"], "task.name");
-  EXPECT_EQ(parsed("train parity --steps 7 --dry-run --json")["settings"]["train.steps"], "7");
+  const auto dry = parsed("train parity --steps 7 --dry-run --json");
+  EXPECT_EQ(dry["settings"]["train.steps"], "7");
+  EXPECT_GT(dry["memory"]["peak"], dry["memory"]["activations"]);
+  // A run that does not fit ends before it makes its directory.
+  const auto large = run_signet("train parity --set model.width=65536 --set model.blocks=64 --out /tmp/none");
+  EXPECT_EQ(large.exit_code, 6);
+  EXPECT_NE(large.err.find("train.micro_batch"), std::string::npos) << large.err;
   EXPECT_EQ(parsed("bench norm --list --json")["cases"][0]["operator"], "norm");
   EXPECT_FALSE(parsed("reproduce table3 --quick --dry-run --json")["runs"].empty());
   const auto refused = parsed("compile --language parity --target 'diagonal[0,1]' --json", 4);

@@ -113,14 +113,16 @@ class Train final : public Verb {
       return 0;
     }
     if (dry_run_) {
+      const OpenDevice device = open_device(config.train.device);
       if (json_) {
         auto settings = nlohmann::ordered_json::object();
         const auto fields = io::fields_of(config);
         for (const auto& field : fields.all()) settings[field.key] = field.write();
-        fmt::print("{}\n", nlohmann::ordered_json{{"settings", settings}}.dump(2));
+        nlohmann::ordered_json all{{"settings", settings}};
+        if (!config.task.name.empty()) all["memory"] = train::plan_memory(config, device).json();
+        fmt::print("{}\n", all.dump(2));
         return 0;
       }
-      const OpenDevice device = open_device(config.train.device);
       fmt::print("{}", config.to_yaml());
       if (!config.task.name.empty()) fmt::print("{}", train::plan_memory(config, device).text("# "));
       return 0;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 namespace signet::train {
 namespace {
@@ -57,6 +58,13 @@ std::string MemoryPlan::text(const std::string& prefix) const {
   line("workspaces and gradients of activations", step.workspaces);
   line("peak", sum());
   return lines;
+}
+
+nlohmann::ordered_json MemoryPlan::json() const {
+  return {{"sequences_at_once", rows},     {"tokens", time},
+          {"parameters", parameters},      {"gradient", gradient + step.gradients},
+          {"optimizer", optimizer},        {"activations", step.activations},
+          {"workspaces", step.workspaces}, {"peak", sum()}};
 }
 
 void require_memory(const MemoryPlan& plan, const Device& device) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "signet/train/config.h"
@@ -18,6 +19,7 @@ struct MemoryPlan {
   int64_t sum() const { return parameters + gradient + optimizer + step.sum(); }
   // Lines for people, each behind `prefix`.
   std::string text(const std::string& prefix) const;
+  nlohmann::ordered_json json() const;  // in bytes
 };
 
 // Of batches of `rows` sequences of `time` tokens.
