@@ -33,6 +33,30 @@ std::vector<RunData> four_runs(const test::TemporaryDirectory& directory) {
   return read;
 }
 
+TEST(RunReport, RunsOnTextAreMeasuredByTheirLoss) {
+  const test::TemporaryDirectory directory;
+  test::write_text(directory / "run/results.json",
+                   R"({"text": true, "task": "text", "model": "deltanet", "eigenvalues": [-1, 1], "loss": 2.5,
+                       "loss_error": 0.125, "bits_per_byte": 1.5, "samples": 8, "steps": 20, "seconds": 3,
+                       "train_lengths": [64, 64], "accuracy": 0.4,
+                       "by_position": [{"first": 1, "last": 1, "nll": 5, "nll_error": 0.5},
+                                       {"first": 2, "last": 64, "nll": 2.5, "nll_error": 0.1}]})");
+  test::write_text(directory / "run/metrics.jsonl",
+                   "{\"step\": 10, \"loss\": 3}\n{\"step\": 20, \"loss\": 2.6}\n"
+                   "{\"step\": 20, \"eval\": {\"text\": true, \"loss\": 2.7}}\n");
+  const auto run = read_run(directory / "run", models::architecture_title);
+  EXPECT_TRUE(run.finished());
+  EXPECT_EQ(verdict(run), Verdict::kMeasured);
+  EXPECT_EQ(verdict_sentence(run),
+            "DeltaNet [−1, 1] predicts text: 2.5000 ± 0.1250 nats a token, 1.5000 bits a byte on held-out "
+            "documents (rows of 64 tokens).");
+  ASSERT_EQ(run.held_out.size(), 1u);
+  const std::string html = render_report({run}, "page");
+  EXPECT_EQ(test::parse_document(html).error, "");
+  EXPECT_NE(html.find("Loss by position"), std::string::npos);
+  EXPECT_EQ(html.find("caled accuracy"), std::string::npos);
+}
+
 // Nothing in the page may make a browser ask the network, and nothing may be script.
 void expect_self_contained(const std::string& html) {
   const auto document = test::parse_document(html);

@@ -10,6 +10,7 @@
 #include "signet/base/signals.h"
 #include "signet/base/tell.h"
 #include "signet/base/text.h"
+#include "signet/cli/text_run.h"
 #include "signet/cli/verb.h"
 #include "signet/io/json.h"
 #include "signet/io/provenance.h"
@@ -39,6 +40,10 @@ class Eval final : public Verb {
   void define(Options& options) override {
     options_ = &options;
     options.positional("RUN", directory_, "run directory, as written by signet train");
+    options.value("--data", text_.data, "for a run on text: other tokenized data with the same tokenizer");
+    options.value("--context", text_.context,
+                  "for a run on text: tokens of a row; as in training by default");
+    options.flag("--documents", text_.documents, "for a run on text: every row is of one document");
     options.value("--lengths", lengths_, "MIN:MAX, or one length; the run's test lengths by default");
     options.value("--task", task_, "another task with the same tokens, such as flip-flop:0.98");
     options.value("--samples", samples_, "sequences");
@@ -69,6 +74,9 @@ class Eval final : public Verb {
       fail(ErrorCode::kUsage, "--save keeps what the model does by itself; leave out --snap");
     if (options_->given("--horizon") && (horizon_ < 1 || horizon_ > tasks::kMaxSize))
       fail(ErrorCode::kUsage, "--horizon {}: give 1 to {}", horizon_, tasks::kMaxSize);
+    if (is_text_run(directory_)) return run_text();
+    for (const char* name : {"--data", "--context", "--documents"})
+      if (options_->given(name)) fail(ErrorCode::kUsage, "{} is for runs on text", name);
     tasks::LengthRange asked;
     if (!lengths_.empty()) asked = parse_lengths(lengths_);
     opened_ = open_device(device_);
@@ -113,6 +121,18 @@ class Eval final : public Verb {
 
  private:
   static constexpr int64_t kMostBetweenSnaps = 256;
+
+  int run_text() {
+    for (const char* name : {"--lengths", "--task", "--horizon", "--snap", "--save"})
+      if (options_->given(name))
+        fail(ErrorCode::kUsage, "{} is for tasks, and {} was trained on text", name, printable(directory_));
+    if (options_->given("--samples")) text_.samples = samples_;
+    text_.seed = seed_;
+    text_.quiet = quiet_;
+    text_.json = json_;
+    text_.device = open_device(device_);
+    return evaluate_text_run(directory_, text_);
+  }
 
   void gather_states(train::Run& run) {
     snap_ = std::make_unique<train::StateCodebook>(run.model(), run.dtype(), run.weights(), run.task(),
@@ -244,6 +264,7 @@ class Eval final : public Verb {
   OpenDevice opened_;
   int64_t samples_ = 8192, seed_ = 1, horizon_ = 0, snap_every_ = 0;
   std::unique_ptr<train::StateCodebook> snap_;
+  TextEvalOptions text_;
   std::unique_ptr<io::RunDirectory> run_directory_;  // with --save
   nlohmann::ordered_json stored_;                    // its results
   bool save_ = false, json_ = false, quiet_ = false;

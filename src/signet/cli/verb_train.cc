@@ -32,6 +32,8 @@ class Train final : public Verb {
     options.value("--dfa", dfa_, "train on the automaton in a JSON file, in place of TASK");
     options.value("--targets", targets_, "with --regex or --dfa, one of: label, state");
     options.offer("--targets", {"label", "state"});
+    options.values("--data", data_, "train on text: a folder that signet tokenize made; may be repeated");
+    options.value("--preset", preset_, "with --data: a model and its training by name; see Presets below");
     options.value("--model", model_,
                   "deltanet unless told; see Models below; several joined by + are taken in turn");
     options.value("--eigenvalues", eigenvalues_,
@@ -67,6 +69,12 @@ class Train final : public Verb {
     options.elsewhere("--group", "a group is a task: signet train S5");
     options.elsewhere("--task", "the task stands by itself: signet train parity");
     options.list("Models", "--model", model_list);
+    Options::Named preset_list;
+    for (const auto& [architecture, text] : train::preset_files())
+      preset_list.emplace_back(architecture + "-10m",
+                               "and -35m, -125m, ..: presets/" + architecture + ".yaml");
+    options.list("Presets", "--preset", preset_list);
+    options.offer("--preset", train::preset_names());
     options.example(
         "signet train parity --model deltanet --eigenvalues=-1,1 --set model.width=32 "
         "--set train.batch=64 --set eval.samples=256 --steps 20 --out runs/example",
@@ -76,6 +84,15 @@ class Train final : public Verb {
         "--set eval.samples=64 --steps 20 --out runs/example-regex",
         "train on any regular language");
     options.example("signet train --resume runs/example", "go on where it was stopped");
+    options.example(
+        "signet train --help | signet tokenize - --format lines --tokenizer bytes -o data/text --held-out "
+        "0.2",
+        "text to train on");
+    options.example(
+        "signet train --data data/text --preset deltanet-10m --eigenvalues=-1,1 --set model.width=32 "
+        "--set model.blocks=1 --set model.heads=1 --set data.context=64 --set train.batch=4 "
+        "--set train.warmup=2 --set eval.samples=4 --set train.validate_samples=4 --steps 10 --out runs/text",
+        "train a small language model on it");
     options.example("signet train parity --model mamba --list-keys", "what can be set");
   }
 
@@ -83,7 +100,8 @@ class Train final : public Verb {
     if (options_->given("--resume")) return resume();
     if (model_.empty() && options_->given("--model"))
       fail(ErrorCode::kUsage, "--model is empty; name one, or leave it out for deltanet");
-    train::ConfigSources sources{config_, task_, model_, {}};
+    train::ConfigSources sources{
+        .file = config_, .task = task_, .architecture = model_, .data = data_, .preset = preset_};
     add_automaton(sources);
     for (const auto& assignment : set_) sources.set.push_back(assignment);
     if (!eigenvalues_.empty()) sources.set.push_back("model.eigenvalues=" + eigenvalues_);
@@ -128,7 +146,7 @@ class Train final : public Verb {
       return 0;
     }
     if (out_.empty()) {
-      std::string name = config.task.name;
+      std::string name = config.on_text() ? (preset_.empty() ? "text" : "text-" + preset_) : config.task.name;
       std::replace(name.begin(), name.end(), '/', '_');
       const std::string range = config.model.range_text();
       out_ = fmt::format("runs/{}-{}{}{}-{}", name, config.model.architecture, range.empty() ? "" : "-",
@@ -144,7 +162,7 @@ class Train final : public Verb {
  private:
   int resume() {
     for (const char* name : {"--model", "--eigenvalues", "--config", "--set", "--seed", "--out", "--regex",
-                             "--alphabet", "--dfa", "--targets", "--precision"}) {
+                             "--alphabet", "--dfa", "--targets", "--precision", "--data", "--preset"}) {
       if (options_->given(name))
         fail(ErrorCode::kUsage, "--resume takes the configuration of the run; {} cannot change it", name);
     }
@@ -154,7 +172,7 @@ class Train final : public Verb {
         fail(ErrorCode::kUsage, "{} is for a new run; leave it out with --resume", name);
     check_device_name(device_);  // first: it is the command line's fault
     auto directory = io::RunDirectory::open_for_resume(resume_);
-    auto config = train::resolve_config({directory.config_path(), "", "", {}});
+    auto config = train::resolve_config({.file = directory.config_path()});
     if (options_->given("--device") && device_ != config.train.device) {
       if (!quiet_)
         tell(fmt::format("signet: the run was on {}; it goes on on {}", config.train.device, device_));
@@ -172,6 +190,9 @@ class Train final : public Verb {
   // The recipe's settings, for the task that is named.
   void add_recipe(train::ConfigSources& sources) const {
     const bool asked = recipe_ == "tracker";
+    if (!data_.empty() && !recipe_.empty())
+      fail(ErrorCode::kUsage, "--recipe is for tasks; text has --preset");
+    if (!data_.empty()) return;
     if (!recipe_.empty() && !asked && recipe_ != "paper")
       fail(ErrorCode::kUsage, "--recipe is tracker or paper, not '{}'", printable(recipe_, 40));
     if (recipe_ == "paper" || (!asked && !config_.empty())) return;
@@ -211,18 +232,27 @@ class Train final : public Verb {
     return {quiet_, "", open_device(config.train.device), nullptr, tensorboard_};
   }
 
+  static std::string range_of(const nlohmann::ordered_json& result) {
+    const auto& range = result["eigenvalues"];
+    return range.empty() ? "" : fmt::format(" [{:g},{:g}]", range[0].get<double>(), range[1].get<double>());
+  }
+
   int finish(const nlohmann::ordered_json& result) {
     if (json_) {
       fmt::print("{}\n", result.dump(2));
+    } else if (result.contains("text")) {
+      const auto number = [&](const char* key) { return result[key].get<double>(); };
+      fmt::print(
+          "text, {}{}: held-out loss {:.4f} +- {:.4f} nats a token ({:.4f} bits a byte) after {} steps, "
+          "{:.1f} s\nrun: {}\n",
+          result["model"].get<std::string>(), range_of(result), number("loss"), number("loss_error"),
+          number("bits_per_byte"), result["steps"].dump(), number("seconds"), out_);
     } else {
       const auto& lengths = result["lengths"];
       const auto number = [&](const char* key) { return result[key].get<double>(); };
       const bool dense = result["dense"].get<bool>();
-      std::string range;
-      if (const auto& e = result["eigenvalues"]; !e.empty())
-        range = fmt::format(" [{:g},{:g}]", e[0].get<double>(), e[1].get<double>());
       fmt::print("{} {}{}: {} {:.4f} on {} after {} steps, {:.1f} s\nrun: {}\n",
-                 result["task"].get<std::string>(), result["model"].get<std::string>(), range,
+                 result["task"].get<std::string>(), result["model"].get<std::string>(), range_of(result),
                  dense ? "sequence accuracy" : "scaled accuracy",
                  number(dense ? "sequence_accuracy" : "scaled_accuracy"),
                  train::lengths_text(lengths[0].get<int64_t>(), lengths[1].get<int64_t>()),
@@ -233,8 +263,8 @@ class Train final : public Verb {
 
   Options* options_ = nullptr;
   std::string device_ = "cpu", precision_, task_, regex_, alphabet_, dfa_, targets_, model_, eigenvalues_,
-              recipe_, config_, out_, resume_;
-  std::vector<std::string> set_;
+              recipe_, config_, out_, resume_, preset_;
+  std::vector<std::string> set_, data_;
   int64_t steps_ = 20000, seed_ = 1;
   bool force_ = false, dry_run_ = false, list_keys_ = false, json_ = false, quiet_ = false,
        tensorboard_ = false;

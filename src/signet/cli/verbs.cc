@@ -7,6 +7,7 @@ std::unique_ptr<Verb> make_demo();
 std::unique_ptr<Verb> make_solve();
 std::unique_ptr<Verb> make_train();
 std::unique_ptr<Verb> make_eval();
+std::unique_ptr<Verb> make_generate();
 std::unique_ptr<Verb> make_tokenizer();
 std::unique_ptr<Verb> make_tokenize();
 std::unique_ptr<Verb> make_data();
@@ -34,6 +35,7 @@ const std::vector<VerbEntry>& verbs() {
       {"solve", "from a language to a trained, exact and proved network", make_solve},
       {"train", "train a model on a task", make_train},
       {"eval", "measure a trained model at any length", make_eval},
+      {"generate", "let a language model write", make_generate},
       {"tokenizer", "make a tokenizer, look into one, or use one", make_tokenizer},
       {"tokenize", "turn text into shards of tokens to train on", make_tokenize},
       {"data", "show what tokenized data holds", make_data},

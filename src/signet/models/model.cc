@@ -20,14 +20,13 @@ ModelState::ModelState(const Model& model, int64_t batch, DType dtype, const Dev
   const auto padded = [&](const Shape& s) {
     return (s.size() * dtype_size(dtype) + kAlign - 1) / kAlign * kAlign;
   };
-  int64_t bytes = 0;
   std::vector<std::vector<Shape>> shapes;
   for (size_t i = 0; i < model.blocks(); ++i) {
     shapes.push_back(model.mixer(i).state_shapes(batch));
-    for (const Shape& s : shapes.back()) bytes += padded(s);
+    for (const Shape& s : shapes.back()) bytes_ += padded(s);
   }
-  memory_ = DeviceBuffer(device.kind, bytes);
-  if (bytes) fill_zero(device, memory_.data(), bytes);
+  memory_ = DeviceBuffer(device.kind, bytes_);
+  restart(device);
   char* p = memory_.as<char>();
   for (const auto& block : shapes) {
     auto& tensors = tensors_.emplace_back();
@@ -36,6 +35,11 @@ ModelState::ModelState(const Model& model, int64_t batch, DType dtype, const Dev
       p += padded(s);
     }
   }
+}
+
+void ModelState::restart(const Device& device) {
+  if (bytes_) fill_zero(device, memory_.data(), bytes_);
+  started = false;
 }
 
 Model::Model(const ModelConfig& config, int64_t vocabulary, int64_t classes)

@@ -21,8 +21,14 @@ class ModelState {
   Tensor* block(size_t i) { return tensors_[i].data(); }
   bool started = false;
 
+  void restart(const Device& device);  // as it was when made
+  // All of it as one piece of memory.
+  void* data() const { return memory_.data(); }
+  int64_t bytes() const { return bytes_; }
+
  private:
   DeviceBuffer memory_;
+  int64_t bytes_ = 0;
   std::vector<std::vector<Tensor>> tensors_;  // [block][state tensor]
 };
 

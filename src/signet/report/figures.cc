@@ -96,26 +96,6 @@ double least_score(const std::vector<Curve>& curves) {
   return std::max(least, -1.05);
 }
 
-std::string legend(const std::vector<Series>& series) {
-  // Seeds of one model and range look the same and share an entry.
-  std::vector<std::pair<SeriesStyle, std::vector<const Series*>>> groups;
-  for (const auto& s : series) {
-    auto found = std::find_if(groups.begin(), groups.end(), [&](const auto& g) {
-      return g.first.color == s.style.color && g.first.dash == s.style.dash;
-    });
-    if (found == groups.end()) found = groups.insert(groups.end(), {s.style, {}});
-    found->second.push_back(&s);
-  }
-  std::string html = "<ul class=\"legend\">";
-  for (const auto& [style, members] : groups) {
-    const std::string text =
-        members.size() == 1 ? members.front()->label
-                            : fmt::format("{} · {} runs", run_label(*members.front()->run), members.size());
-    html += fmt::format("<li>{}{}</li>", legend_sample(style), escape(text));
-  }
-  return html + "</ul>\n";
-}
-
 // Lines that coincide stay visible: the first kind is the widest, and the markers take turns.
 void draw(Chart& chart, const std::vector<Series>& series, const std::vector<Curve>& curves) {
   std::vector<std::pair<int, int>> kinds;
@@ -192,6 +172,26 @@ double longest(const std::vector<Series>& series) {
 }
 
 }  // namespace
+
+std::string legend(const std::vector<Series>& series) {
+  // Seeds of one model and range look the same and share an entry.
+  std::vector<std::pair<SeriesStyle, std::vector<const Series*>>> groups;
+  for (const auto& s : series) {
+    auto found = std::find_if(groups.begin(), groups.end(), [&](const auto& g) {
+      return g.first.color == s.style.color && g.first.dash == s.style.dash;
+    });
+    if (found == groups.end()) found = groups.insert(groups.end(), {s.style, {}});
+    found->second.push_back(&s);
+  }
+  std::string html = "<ul class=\"legend\">";
+  for (const auto& [style, members] : groups) {
+    const std::string text =
+        members.size() == 1 ? members.front()->label
+                            : fmt::format("{} · {} runs", run_label(*members.front()->run), members.size());
+    html += fmt::format("<li>{}{}</li>", legend_sample(style), escape(text));
+  }
+  return html + "</ul>\n";
+}
 
 std::string accuracy_figure(const std::vector<Series>& series, Figures* figures) {
   std::vector<Series> shown;
@@ -345,18 +345,21 @@ std::string training_figures(const std::vector<Series>& series, Figures* figures
                 {Scale::kLog, bottom, most * 1.3, "loss (logarithmic)", 6});
     if (guessing > 0) chart.rule_y(guessing, "guessing");
     std::vector<Curve> curves;
+    bool held_out = false;
     for (size_t i = 0; i < with_loss.size(); ++i) {
       SeriesStyle style = with_loss[i].style;
       style.width = 1.75;
       chart.line(losses[i], style);
       curves.push_back({losses[i]});
+      chart.dots(with_loss[i].run->held_out, style.color);
+      held_out |= !with_loss[i].run->held_out.empty();
     }
     add_figure(figures, "loss", chart, "Training loss against step", with_loss,
                curves_csv("step", with_loss, curves));
     html += "<figure>" + chart.svg("Training loss against step") +
             "<figcaption>Training loss (cross-entropy)" +
             (below ? fmt::format("; what is below {} is not drawn", short_number(bottom)) : "") +
-            ".</figcaption></figure>\n";
+            (held_out ? "; dots: on held-out documents" : "") + ".</figcaption></figure>\n";
   }
   if (!with_accuracy.empty()) {
     std::vector<Curve> curves;

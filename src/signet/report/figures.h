@@ -33,5 +33,10 @@ std::string accuracy_tiles(const std::vector<Series>& series);  // one small pic
 std::string training_figures(const std::vector<Series>& series,
                              Figures* figures = nullptr);           // loss and accuracy
 std::string eigenvalue_figures(const std::vector<Series>& series);  // one picture per run and block
+std::string text_table(const std::vector<Series>& series);          // of runs on text
+std::string position_figure(const std::vector<Series>& series);     // their loss along the rows, logarithmic
+
+std::string legend(const std::vector<Series>& series);
+std::string rough_duration(double seconds);  // 4.2 s, 12 min, 3.1 h
 
 }  // namespace signet::report

@@ -159,6 +159,14 @@ class Reader {
       if (std::string value = text(results, key); !value.empty()) *target = std::move(value);
     pair(results, "eigenvalues", run_.eigenvalue_low, run_.eigenvalue_high);
     pair(results, "train_lengths", run_.train_low, run_.train_high);
+    run_.samples = number(results, "samples");
+    run_.steps = number(results, "steps");
+    run_.seconds = number(results, "seconds");
+    run_.text = flag(results, "text");
+    if (run_.text) {
+      read_text(results);
+      return true;
+    }
     run_.chance = number(results, "chance");
     if (!(run_.chance >= 0 && run_.chance < 1)) {
       run_.chance = kUnknown;
@@ -178,9 +186,6 @@ class Reader {
     }
     run_.accuracy = number(results, "accuracy");
     run_.scaled_accuracy = number(results, score_key(run_.dense));
-    run_.samples = number(results, "samples");
-    run_.steps = number(results, "steps");
-    run_.seconds = number(results, "seconds");
     run_.by_length = length_table(results, "by_length");
     pair(results, "lengths", run_.test_low, run_.test_high);
     if (std::isnan(run_.test_high) && !run_.dense &&
@@ -199,6 +204,16 @@ class Reader {
       run_.provenance = io::provenance_text(*made).substr(0, kMaxProvenance);
     read_spectra(list(results, "spectra"));
     return true;
+  }
+
+  void read_text(const Json& results) {
+    run_.held_out_loss = number(results, "loss");
+    run_.held_out_error = number(results, "loss_error");
+    run_.bits_per_byte = number(results, "bits_per_byte");
+    for (const Json& row : list(results, "by_position"))
+      if (run_.by_position.size() < kMaxPoints)
+        run_.by_position.push_back(
+            {number(row, "first"), number(row, "last"), number(row, "nll"), number(row, "nll_error")});
   }
 
   void read_spectra(const Json& rows) {
@@ -242,7 +257,9 @@ class Reader {
     if (!entry.is_object() || !std::isfinite(step)) return false;
     // A loss that was not finite is written as null: it shows as a gap.
     if (entry.contains("loss")) add(run_.loss, {step, number(entry, "loss")});
-    if (const auto eval = entry.find("eval"); eval != entry.end() && eval->is_object())
+    if (const auto eval = entry.find("eval"); eval != entry.end() && eval->is_object() && flag(*eval, "text"))
+      add(run_.held_out, {step, number(*eval, "loss")});
+    else if (eval != entry.end() && eval->is_object())
       add(run_.training_accuracy, {step, number(*eval, score_key(flag(*eval, "dense")))});
     return true;
   }

@@ -59,13 +59,24 @@ struct RunData {
   bool horizon_held = false;
   std::vector<AccuracyPoint> probes;  // what the search for the horizon measured
   std::vector<Spectrum> spectra;
+  // Trained on text: the measure is the loss on held-out documents in nats a token, with half its interval of
+  // 95 %, and no accuracy.
+  bool text = false;
+  double held_out_loss = kUnknown, held_out_error = kUnknown, bits_per_byte = kUnknown;
+  struct PositionLoss {
+    double first = kUnknown, last = kUnknown, nll = kUnknown, error = kUnknown;
+  };
+  std::vector<PositionLoss> by_position;
+  std::vector<Point> held_out;           // step, loss on held-out text
   std::vector<Point> loss;               // step, loss
   std::vector<Point> training_accuracy;  // step, scaled accuracy
   std::string config;                    // config.yaml as it is
   std::string provenance;                // what made the results, when and where; one line
   std::vector<std::string> notes;        // what could not be read
 
-  bool finished() const { return !by_length.empty() || scaled_accuracy == scaled_accuracy; }
+  bool finished() const {
+    return held_out_loss == held_out_loss || !by_length.empty() || scaled_accuracy == scaled_accuracy;
+  }
   // (accuracy - chance) / (1 - chance); raw when chance is unknown or the run is dense
   double scaled(double raw) const;
   // Over the tested lengths, by the run's measure, and its 95% interval; unknown before there are results.

@@ -17,13 +17,6 @@ namespace {
 
 std::string score(double value) { return fixed_number(value, 3); }
 
-std::string duration(double seconds) {
-  if (!std::isfinite(seconds) || seconds < 0) return "–";
-  if (seconds < 120) return fmt::format("{:.1f} s", seconds);
-  if (seconds < 7200) return fmt::format("{:.0f} min", seconds / 60);
-  return fmt::format("{:.1f} h", seconds / 3600);
-}
-
 std::string lengths(double low, double high) {
   return low == high ? whole_number(low) : fmt::format("{}–{}", whole_number(low), whole_number(high));
 }
@@ -43,6 +36,8 @@ VerdictLook look(Verdict v) {
       return {"poor", "✗", "fails"};
     case Verdict::kTooFew:
       return {"open", "?", "has too few test samples for a verdict on"};
+    case Verdict::kMeasured:
+      return {"open", "•", "predicts"};
     case Verdict::kUnfinished:
       break;
   }
@@ -130,7 +125,7 @@ std::string result_table(const std::vector<Series>& series) {
       html += fmt::format("<td>{}</td>", score(value));
     }
     html += fmt::format("<td>{}</td><td>{}</td><td>{}</td></tr>\n", whole_number(run.samples),
-                        whole_number(run.steps), duration(run.seconds));
+                        whole_number(run.steps), rough_duration(run.seconds));
   }
   return html + "</tbody></table></div>\n";
 }
@@ -163,12 +158,18 @@ std::string task_section(const std::string& task, const std::vector<const RunDat
   const auto series = series_of(runs);
   std::string html = fmt::format("<section>\n<h2>{}</h2>\n", escape(task.empty() ? "Unfinished runs" : task));
   html += verdict_list(series);
-  html += result_table(series);
-  html += accuracy_figure(series);
-  html += far_figure(series);
-  html += accuracy_tiles(series);
-  html += training_figures(series);
-  html += eigenvalue_figures(series);
+  if (runs[0]->text) {
+    html += text_table(series);
+    html += position_figure(series);
+    html += training_figures(series);
+  } else {
+    html += result_table(series);
+    html += accuracy_figure(series);
+    html += far_figure(series);
+    html += accuracy_tiles(series);
+    html += training_figures(series);
+    html += eigenvalue_figures(series);
+  }
   html += "<h3>Configurations</h3>\n" + configurations(series);
   return html + "</section>\n";
 }
@@ -176,6 +177,7 @@ std::string task_section(const std::string& task, const std::vector<const RunDat
 }  // namespace
 
 Verdict verdict(const RunData& run) {
+  if (run.text) return std::isfinite(run.held_out_loss) ? Verdict::kMeasured : Verdict::kUnfinished;
   const double value = run.score();
   if (!std::isfinite(value)) return Verdict::kUnfinished;
   const double constant = run.constant_score(), half = (1 + constant) / 2;
@@ -192,6 +194,11 @@ std::string verdict_sentence(const RunData& run, const std::string& label) {
   const std::string task = run.task.empty() ? "its task" : run.task;
   std::string text = fmt::format("{} {} {}", label.empty() ? run_label(run) : label, look(v).words, task);
   if (v == Verdict::kUnfinished) return text + ".";
+  if (v == Verdict::kMeasured)
+    return text +
+           fmt::format(": {} ± {} nats a token, {} bits a byte on held-out documents (rows of {} tokens).",
+                       fixed_number(run.held_out_loss, 4), fixed_number(run.held_out_error, 4),
+                       fixed_number(run.bits_per_byte, 4), whole_number(run.train_high));
   if (std::isfinite(run.test_low) && std::isfinite(run.test_high))
     text += fmt::format(" at length{} {}", run.test_low == run.test_high ? "" : "s",
                         lengths(run.test_low, run.test_high));
@@ -302,13 +309,13 @@ std::vector<ExportedFile> export_report(const std::vector<RunData>& runs) {
 
 std::string render_report(const std::vector<RunData>& runs, const std::string& title,
                           const std::string& made) {
-  size_t solved = 0;
-  for (const auto& run : runs) solved += verdict(run) == Verdict::kSolved;
-  std::string body = fmt::format(
-      "<header>\n<h1>{}</h1>\n<p class=\"lead\">{} run{}, {} solved. Scaled accuracy is 0 for guessing and 1 "
-      "for "
-      "perfect answers.</p>\n</header>\n<main>\n",
-      escape(title), runs.size(), runs.size() == 1 ? "" : "s", solved);
+  size_t solved = 0, on_tasks = 0;
+  for (const auto& run : runs) solved += verdict(run) == Verdict::kSolved, on_tasks += !run.text;
+  std::string lead = fmt::format("{} run{}", runs.size(), runs.size() == 1 ? "" : "s");
+  if (on_tasks > 0)
+    lead += fmt::format(", {} solved. Scaled accuracy is 0 for guessing and 1 for perfect answers", solved);
+  std::string body = fmt::format("<header>\n<h1>{}</h1>\n<p class=\"lead\">{}.</p>\n</header>\n<main>\n",
+                                 escape(title), lead);
   for (const auto& [task, members] : by_task(runs)) body += task_section(task, members);
   return page(title, body + "</main>\n", made);
 }

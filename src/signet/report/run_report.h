@@ -9,12 +9,13 @@
 
 namespace signet::report {
 
-enum class Verdict { kSolved, kNearly, kPartly, kChance, kTooFew, kUnfinished };
+enum class Verdict { kSolved, kNearly, kPartly, kChance, kTooFew, kMeasured, kUnfinished };
 
 // How well a run does at the tested lengths: solved from 0.999 scaled accuracy; below, chance up to a tenth
 // of the way from what one answer to everything would score to 1; nearly from 0.9. The 95% interval of the
 // score must bear it out, or there were too few samples: solved wants all of it above 0.9, nearly above and
-// chance below the middle between that one answer and 1, partly above that one answer.
+// chance below the middle between that one answer and 1, partly above that one answer. Runs on text are
+// measured.
 inline constexpr double kSolvedScore = 0.999, kNearlyScore = 0.9;
 Verdict verdict(const RunData& run);
 // `label` names the run; run_label(run) by default.

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "signet/base/error.h"
 #include "signet/base/text.h"
 #include "signet/models/model.h"
 #include "signet/models/registry.h"
 #include "signet/tasks/registry.h"
+#include "signet/text/corpus.h"
 #include "signet/train/batch_gradient.h"
 #include "signet/train/file_kind.h"
 #include "signet/train/paper_config.h"
@@ -49,6 +51,30 @@ std::vector<std::string> noisy_architectures() {
   for (const auto& name : models::architecture_names())
     if (models::Model(models::ModelConfig::for_architecture(name), 1, 1).takes_noise()) names.push_back(name);
   return names;
+}
+
+// Keys of tasks that a run on text would ignore; what else only shows when everything is put together.
+void check_text(const RunConfig& config) {
+  const TrainConfig& train = config.train;
+  const std::pair<const char*, bool> of_tasks[] = {{"dataset", train.dataset > 0},
+                                                   {"min_length", train.min_length > 0},
+                                                   {"max_length", train.max_length > 0},
+                                                   {"curriculum", train.curriculum > 0},
+                                                   {"stop_at", train.stop_at > 0}};
+  for (const auto& [key, given] : of_tasks)
+    if (given) bad_input("train.{} is for tasks; rows of text have data.context tokens", key);
+  if (config.eval.min_length > 0 || config.eval.max_length > 0)
+    bad_input("eval.min_length and eval.max_length are for tasks; rows of text have data.context tokens");
+  if (!config.data.weights.empty() && config.data.weights.size() != config.data.paths.size())
+    bad_input("data.weights has {} numbers for {} folders", config.data.weights.size(),
+              config.data.paths.size());
+  config.model.check_range();
+  if (const int64_t limit = config.model.max_length(); limit > 0 && config.data.context > limit)
+    bad_input("{} = {} is less than data.context = {}", config.model.max_length_key(), limit,
+              config.data.context);
+  const models::Model model(config.model, config.data.vocabulary, config.data.vocabulary);
+  if (train.noise > 0 && !model.takes_noise())
+    bad_input("train.noise = {}: model.architecture = {} takes none", train.noise, config.model.architecture);
 }
 
 // What only shows when everything is put together.
@@ -98,6 +124,14 @@ std::unique_ptr<tasks::Task> TaskConfig::make() const {
 
 std::string TaskConfig::title() const {
   return name == kAutomatonTask ? tasks::automaton_title(automaton) : name;
+}
+
+void DataConfig::describe(io::Fields& fields) {
+  fields.field("paths", paths, "folders that signet tokenize made");
+  fields.field("weights", weights, "of the folders in the mixture; by their tokens when empty", {0, 1e9});
+  fields.field("context", context, "tokens of a row", {1, 1 << 24});
+  fields.field("packed", packed, "rows are cut from documents behind each other; else each is of one");
+  fields.field("vocabulary", vocabulary, "rows of the embedding; 0 = the tokenizer's", {0, 1 << 22});
 }
 
 void TrainConfig::describe(io::Fields& fields) {
@@ -215,7 +249,10 @@ void EvalConfig::describe(io::Fields& fields) {
 }
 
 void RunConfig::describe(io::Fields& fields) {
-  fields.section("task", task);
+  if (on_text())
+    fields.section("data", data);
+  else
+    fields.section("task", task);
   fields.section("model", model);
   fields.section("train", train);
   fields.section("eval", eval);
@@ -254,6 +291,56 @@ tasks::LengthRange RunConfig::eval_lengths(const tasks::Task& task) const {
 
 std::string RunConfig::to_yaml() { return io::fields_of(*this).to_yaml(); }
 
+namespace {
+
+// How language models are trained unless told otherwise.
+void set_text_defaults(RunConfig& config) {
+  TrainConfig& train = config.train;
+  train.batch = 16;
+  train.min_lr_ratio = 0.1;
+  train.decays = "matrices";
+  train.weight_decay = 0.1;
+  train.clip = 1;
+  train.beta2 = 0.95;
+  train.validate_every = 500;
+  train.validate_samples = 64;
+  config.eval.samples = 256;
+}
+
+// presets/deltanet.yaml has "10m" under deltanet-10m.
+io::ConfigNode read_preset(const std::string& name) {
+  if (name.empty()) return {};
+  const size_t dash = name.rfind('-');
+  const auto found = preset_files().find(name.substr(0, dash));
+  if (found != preset_files().end() && dash != name.npos) {
+    const auto root = io::parse_yaml(found->second, "presets/" + found->first + ".yaml");
+    if (const auto* preset = root.find(name.substr(dash + 1))) return *preset;
+  }
+  const auto names = preset_names();
+  fail(ErrorCode::kUsage, "no preset '{}'{}; there are: {}", printable(name, 60), did_you_mean(name, names),
+       join(names, ", "));
+}
+
+// The folders by their whole names, so that the run can go on from anywhere, and the vocabulary of the first.
+void look_at_data(DataConfig& data) {
+  if (data.paths[0].empty()) bad_input("data.paths is missing: folders that signet tokenize made");
+  for (auto& path : data.paths) path = std::filesystem::absolute(path).lexically_normal().string();
+  const int64_t needed = text::CorpusManifest::read(data.paths[0]).vocabulary;
+  if (data.vocabulary == 0) data.vocabulary = needed;
+  if (data.vocabulary < needed)
+    bad_input("data.vocabulary = {} is less than the {} tokens of {}", data.vocabulary, needed,
+              printable(data.paths[0]));
+}
+
+}  // namespace
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const auto& [architecture, text] : preset_files())
+    for (const auto& size : io::parse_yaml(text, "presets").keys) names.push_back(architecture + "-" + size);
+  return names;
+}
+
 RunConfig resolve_config(const ConfigSources& sources) {
   io::ConfigNode root;
   if (!sources.file.empty()) {
@@ -270,20 +357,36 @@ RunConfig resolve_config(const ConfigSources& sources) {
   for (const char* key : {"regex", "dfa"})  // only the task `automaton` has them
     if (task.empty() && !peek(file, sources.set, "task", key).empty()) task = kAutomatonTask;
   if (architecture_of_file) architecture = peek(file, {}, "model", "architecture");
+  const io::ConfigNode preset = read_preset(sources.preset);
+  if (architecture.empty()) architecture = peek(&preset, {}, "model", "architecture");
   if (architecture.empty()) architecture = "deltanet";
 
+  const bool on_text = !sources.data.empty() || (file && root.find("data")) ||
+                       !peek(nullptr, sources.set, "data", "paths").empty();
+  if (on_text && !task.empty())
+    fail(ErrorCode::kUsage, "a run learns the task {} or text, not both", printable(task, 60));
+  if (!sources.preset.empty() && !on_text)
+    fail(ErrorCode::kUsage, "--preset {} is for text: give --data DIR, as made by signet tokenize",
+         sources.preset);
   const auto read = [&](const std::vector<std::string>& recipe) {
     RunConfig config;
     config.task.name = task;
+    if (on_text) {
+      config.data.paths = {""};  // which makes it one on text; they are named below
+      set_text_defaults(config);
+    }
     in_file(architecture_of_file, sources.file, "model.architecture",
             [&] { config.model = models::ModelConfig::for_architecture(architecture); });
     io::Fields fields = io::fields_of(config);
+    if (!sources.preset.empty()) fields.load(preset, "preset " + sources.preset);
     for (const auto& assignment : recipe) fields.set(assignment);
     if (file) fields.load(root, sources.file);
     for (const auto& assignment : sources.set) fields.set(assignment);
-    if (task.empty())
-      fail(file ? ErrorCode::kBadInput : ErrorCode::kUsage, "{}no task given: name one of {}",
-           file ? printable(sources.file) + ": " : "", fmt::join(tasks::task_names(), ", "));
+    if (!sources.data.empty()) config.data.paths = sources.data;
+    if (task.empty() && !on_text)
+      fail(file ? ErrorCode::kBadInput : ErrorCode::kUsage,
+           "{}no task given: name one of {}, or text by --data", file ? printable(sources.file) + ": " : "",
+           fmt::join(tasks::task_names(), ", "));
     // The command line's names win over the file's.
     config.task.name = task;
     config.model.architecture = architecture;
@@ -291,6 +394,11 @@ RunConfig resolve_config(const ConfigSources& sources) {
   };
   RunConfig config = read({});
   if (sources.recipe) config = read(sources.recipe(config));
+  if (on_text) {
+    if (config.data.vocabulary == 0 || !sources.data.empty()) look_at_data(config.data);
+    check_text(config);
+    return config;
+  }
 
   std::unique_ptr<tasks::Task> checked_task;
   in_file(task_of_file, sources.file, "task.name", [&] { checked_task = config.task.make(); });
@@ -300,7 +408,7 @@ RunConfig resolve_config(const ConfigSources& sources) {
     if (error.code() != ErrorCode::kUsage && error.code() != ErrorCode::kBadInput) throw;
     // A file that is wrong without what the command line sets has the fault.
     if (!file) throw Error(ErrorCode::kUsage, error.what());
-    ConfigSources alone{sources.file, task, architecture, {}};
+    ConfigSources alone{.file = sources.file, .task = task, .architecture = architecture};
     for (const auto& assignment : sources.set)
       if (assignment.rfind("task.", 0) == 0) alone.set.push_back(assignment);
     if (alone.set.size() == sources.set.size()) bad_input("{}: {}", printable(sources.file), error.what());

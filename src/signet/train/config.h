@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,17 @@ struct TaskConfig {
   std::string title() const;  // for people: different for different tasks
 };
 inline constexpr char kAutomatonTask[] = "automaton";
+
+// Text to train on, in the place of a task: folders that `signet tokenize` made.
+struct DataConfig {
+  std::vector<std::string> paths;
+  std::vector<double> weights;  // of the folders in the mixture; by their tokens when empty
+  int64_t context = 256;        // tokens of a row
+  bool packed = true;           // rows are cut from documents behind each other; else each is of one
+  int64_t vocabulary = 0;       // 0 = that of the tokenizer
+
+  void describe(io::Fields& fields);
+};
 
 // How a float32 run computes. States, sums, gates, statistics, parameters and moments are fp32 in all of
 // them.
@@ -76,10 +88,12 @@ struct EvalConfig {
 
 struct RunConfig {
   TaskConfig task;
+  DataConfig data;
   models::ModelConfig model;
   TrainConfig train;
   EvalConfig eval;
 
+  bool on_text() const { return !data.paths.empty(); }
   void describe(io::Fields& fields);
   DType dtype() const;
   // What the updates compute in on that device; throws kUsage for what it cannot do.
@@ -92,13 +106,19 @@ struct RunConfig {
 
 // Where a configuration comes from; later sources win. Empty strings are absent.
 struct ConfigSources {
-  std::string file;                // YAML
-  std::string task, architecture;  // from the command line
-  std::vector<std::string> set;    // "section.key=value"
+  std::string file = {};                     // YAML
+  std::string task = {}, architecture = {};  // from the command line
+  std::vector<std::string> set = {};         // "section.key=value"
   // Assignments that come before the file, for the task and model that the others name.
   std::function<std::vector<std::string>(const struct RunConfig&)> recipe = nullptr;
+  std::vector<std::string> data = {};  // folders of text, from the command line
+  std::string preset = {};             // of presets/, before the file
 };
 // Throws kUsage or kBadInput that says what is wrong, where, and what would be right.
 RunConfig resolve_config(const ConfigSources& sources);
+
+// The text of every file of presets/, by its name without .yaml; made by CMake.
+const std::map<std::string, std::string>& preset_files();
+std::vector<std::string> preset_names();  // "deltanet-10m": a file and one of its sections
 
 }  // namespace signet::train

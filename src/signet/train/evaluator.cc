@@ -6,12 +6,11 @@
 #include <map>
 #include <numeric>
 #include <optional>
-#include <type_traits>
 
 #include "signet/autograd/ops.h"
 #include "signet/base/activity.h"
 #include "signet/base/thread_pool.h"
-#include "signet/kernels/cross_entropy/cross_entropy.h"
+#include "signet/models/infer/decoder.h"
 #include "signet/train/state_codebook.h"
 
 namespace signet::train {
@@ -77,27 +76,6 @@ class PrefixCurve {
   std::vector<LengthAccuracy> entries_;
 };
 
-// The parameters where the device can read them.
-class PlacedWeights {
- public:
-  PlacedWeights(const models::Model& model, DType dtype, void* weights, const Device& device)
-      : data_(weights) {
-    if (!device.cuda()) return;
-    if (dtype != DType::kF32)
-      fail(ErrorCode::kUsage, "a run in {} is evaluated on the CPU; the GPU computes in float32",
-           dtype_name(dtype));
-    const int64_t bytes = model.parameters().size() * dtype_size(dtype);
-    copy_ = DeviceBuffer(device.kind, bytes);
-    copy_to_device(device, copy_.data(), weights, bytes);
-    data_ = copy_.data();
-  }
-  void* data() const { return data_; }
-
- private:
-  DeviceBuffer copy_;
-  void* data_;
-};
-
 // Runs samples of similar length as one batch, segment by segment.
 class SegmentRunner {
  public:
@@ -110,8 +88,7 @@ class SegmentRunner {
         snap_(request.snap),
         segment_(snap_ ? std::clamp<int64_t>(request.snap_every, 1, kSegment) : kSegment),
         stateless_(stateless),
-        device_(request.device),
-        arena_(request.device.kind) {
+        device_(request.device) {
     if (snap_ && device_.cuda()) fail(ErrorCode::kUsage, "states are rounded on the CPU; leave out the GPU");
   }
 
@@ -122,31 +99,23 @@ class SegmentRunner {
     size_t longest = 0;
     for (const auto* sample : samples) longest = std::max(longest, sample->tokens.size());
     std::vector<Scored> result(samples.size());
-    std::optional<models::ModelState> state;
-    if (!stateless_) state.emplace(model_, rows, dtype_, device_);
-    const Weights view(model_.parameters(), dtype_, weights_, nullptr);
+    if (!decoder_ || decoder_->slots() != rows)
+      decoder_.emplace(model_, dtype_, weights_, rows, device_, stateless_);
+    else
+      decoder_->restart();
     for (int64_t begin = 0; begin < static_cast<int64_t>(longest); begin += segment_) {
       if (go_on && !go_on()) break;
-      if (snap_ && begin > 0) snap_->snap(*state);
+      if (snap_ && begin > 0) snap_->snap(decoder_->state());
       const int64_t time = std::min<int64_t>(segment_, static_cast<int64_t>(longest) - begin);
       lay_out(samples, begin, time, pad, dense);
-      arena_.reset();
-      host_.reset();
-      Tape tape(arena_, host_, {dtype_, device_}, /*recording=*/false);
-      const auto count = static_cast<int64_t>(targets_.size());
-      if (count == 0) scored_.push_back(0);  // the states must still move on
-      const autograd::Var logits =
-          model_.forward(tape, view, placed(tokens_), Sequence{rows, time}, placed(scored_),
-                         std::max<int64_t>(count, 1), state ? &*state : nullptr);
-      score(tape, logits, count);
-      for (int64_t i = 0; i < count; ++i) {
+      decoder_->score(tokens_.data(), time, scored_, targets_, losses_, predictions_);
+      for (size_t i = 0; i < targets_.size(); ++i) {
         const auto [row_of, position] = owners_[i];
         const bool right = predictions_[i] == targets_[i] && !std::isnan(losses_[i]);  // NaN: no answer
         if (!right) result[row_of].wrong.push_back(position);
         result[row_of].loss += losses_[i];
       }
     }
-    synchronize(device_);  // the state is about to go
     return result;
   }
 
@@ -172,42 +141,6 @@ class SegmentRunner {
     }
   }
 
-  // The values where the device can read them, until the arena is reset.
-  const int32_t* placed(const std::vector<int32_t>& values) {
-    if (!device_.cuda()) return values.data();
-    const auto bytes = static_cast<int64_t>(values.size() * sizeof(int32_t));
-    void* copy = arena_.allocate(bytes);
-    copy_to_device(device_, copy, values.data(), bytes);
-    return static_cast<const int32_t*>(copy);
-  }
-
-  // Loss and prediction of each of the first `count` rows, on the host.
-  void score(Tape& tape, const autograd::Var& logits, int64_t count) {
-    losses_.resize(static_cast<size_t>(count));
-    predictions_.resize(static_cast<size_t>(count));
-    if (count == 0) return;
-    on_device(device_, [&](auto where) {
-      if constexpr (std::is_same_v<decltype(where), Cuda>) {
-        const auto numbers = arena_.tensor({count + 1}, DType::kF64);
-        const auto places = arena_.tensor({count}, DType::kF32);
-        kernels::CrossEntropy<float> p;
-        p.rows = count, p.classes = logits.value.width(), p.logits = logits.value.as<float>();
-        p.stride = logits.value.row_stride, p.targets = placed(targets_);
-        p.predictions = places.template as<int32_t>();
-        p.workspace = numbers.template as<double>(), p.loss_sum = p.workspace + count;
-        kernels::cross_entropy(p, where);
-        copy_to_host(device_, losses_.data(), p.workspace, count * int64_t{sizeof(double)});
-        copy_to_host(device_, predictions_.data(), p.predictions, count * int64_t{sizeof(int32_t)});
-      } else {
-        for (int64_t i = 0; i < count; ++i) {
-          autograd::Var row = logits;
-          row.value = logits.value.row_range(i, 1);
-          autograd::cross_entropy(tape, row, &targets_[i], 1, &losses_[i], &predictions_[i]);
-        }
-      }
-    });
-  }
-
   const models::Model& model_;
   DType dtype_;
   void* weights_;
@@ -215,7 +148,7 @@ class SegmentRunner {
   int64_t segment_;
   bool stateless_;
   Device device_;
-  Arena arena_, host_;
+  std::optional<models::Decoder> decoder_;
   std::vector<int32_t> tokens_, scored_, targets_, predictions_;
   std::vector<std::pair<int32_t, int32_t>> owners_;  // sample, position
   std::vector<double> losses_;
@@ -335,7 +268,7 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
   for (size_t i = 0; i < model.blocks(); ++i) carried = carried && model.mixer(i).state_on_gpu();
   if (!carried && longest > kSegment) request.device = {};
   const bool stateless = request.device.cuda() && !carried;
-  const PlacedWeights placed(model, dtype, weights, request.device);
+  const models::PlacedWeights placed(model, dtype, weights, request.device);
   const auto make_runner = [&] { return SegmentRunner(model, dtype, placed.data(), request, stateless); };
   // Samples in memory at a time: bounded in tokens, enough to sort by length, and soon done when asked to
   // stop.

@@ -11,8 +11,10 @@
 namespace signet::train {
 
 Run::Run(const RunConfig& config) : config_(config) {
-  task_ = config_.task.make();
-  model_ = std::make_unique<models::Model>(config_.model, task_->vocabulary(), task_->classes());
+  if (!config_.on_text()) task_ = config_.task.make();
+  model_ =
+      std::make_unique<models::Model>(config_.model, task_ ? task_->vocabulary() : config_.data.vocabulary,
+                                      task_ ? task_->classes() : config_.data.vocabulary);
   const int64_t bytes = model_->parameters().size() * dtype_size(dtype());
   try {
     weights_.resize(static_cast<size_t>(bytes));
@@ -23,17 +25,26 @@ Run::Run(const RunConfig& config) : config_(config) {
   model_->parameters().initialize(static_cast<uint64_t>(config_.train.seed), dtype(), weights_.data());
 }
 
+const tasks::Task& Run::task() const {
+  if (!task_)
+    fail(ErrorCode::kUsage,
+         "this run was trained on text and has no task; signet eval RUN and signet "
+         "generate RUN are for it");
+  return *task_;
+}
+
 void Run::set_task(std::unique_ptr<tasks::Task> task) {
-  if (task->token_names() != task_->token_names() || task->classes() != task_->classes() ||
-      task->dense() != task_->dense())
+  const tasks::Task& own = this->task();
+  if (task->token_names() != own.token_names() || task->classes() != own.classes() ||
+      task->dense() != own.dense())
     fail(ErrorCode::kUsage, "task {} has other tokens or answers than {}, on which this run was trained",
-         task->name(), task_->name());
+         task->name(), own.name());
   task_ = std::move(task);
 }
 
 Run Run::load(const std::string& directory) {
   const auto paths = io::RunDirectory::open_for_reading(directory);
-  Run run(resolve_config({.file = paths.config_path(), .task = "", .architecture = "", .set = {}}));
+  Run run(resolve_config({.file = paths.config_path()}));
   const auto search = io::find_latest_complete(directory);
   for (const auto& warning : search.warnings) tell("signet: " + warning);
   if (!search.found)

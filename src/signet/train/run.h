@@ -24,7 +24,8 @@ class Run {
 
   RunConfig& config() { return config_; }
   const RunConfig& config() const { return config_; }
-  const tasks::Task& task() const { return *task_; }
+  // Throws kUsage for a run on text, which has none.
+  const tasks::Task& task() const;
   // Another task to be evaluated on; throws kUsage unless it has the same tokens and classes.
   void set_task(std::unique_ptr<tasks::Task> task);
   const models::Model& model() const { return *model_; }

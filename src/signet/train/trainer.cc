@@ -19,11 +19,10 @@
 #include "signet/io/json.h"
 #include "signet/io/provenance.h"
 #include "signet/train/batch_queue.h"
-#include "signet/train/evaluator.h"
 #include "signet/train/optimizers/optimizer.h"
-#include "signet/train/results.h"
 #include "signet/train/run.h"
 #include "signet/train/step_engine.h"
+#include "signet/train/workload.h"
 
 namespace signet::train {
 namespace {
@@ -60,13 +59,14 @@ class Trainer {
         train_(config.train),
         directory_(directory),
         options_(options),
-        lengths_(config.train_lengths(run_.task())),
+        workload_(make_workload(run_)),
         optimizer_(make_optimizer(run_.model().parameters(), run_.dtype(), train_.optimizer_options(),
                                   options.device)),
         engine_(make_step_engine(options.device, run_.model(), config.step_options(options.device),
                                  run_.weights(), *optimizer_)) {}
 
   void start() {
+    workload_->prepare(directory_);
     write_file_atomic(directory_.config_path(), run_.config().to_yaml());
     metrics_ = AppendFile(directory_.metrics_path(), 0);
   }
@@ -107,8 +107,8 @@ class Trainer {
     if (unfinished()) {
       Progress progress(options_.label.empty() ? "train" : options_.label, train_.steps, step_,
                         ProgressStyle::of_stderr(options_.quiet));
-      BatchQueue batches([this](int64_t step, tasks::Batch& out) { make_batch(step, out); }, step_ + 1,
-                         train_.steps, batch_threads());
+      BatchQueue batches([this](int64_t step, tasks::Batch& out) { workload_->make_batch(step, out); },
+                         step_ + 1, train_.steps, batch_threads());
       progress.update(step_, step_ == 0 ? "first update" : "");  // which may take long
       while (unfinished()) {
         if (!validation_due_) {
@@ -164,19 +164,14 @@ class Trainer {
     return options_.device.cuda() ? std::clamp(thread_count() - 1, 1, kBatchThreads) : 0;
   }
 
-  void make_batch(int64_t step, tasks::Batch& out) const {
-    const int64_t epoch = train_.dataset ? train_.dataset / train_.batch : step;  // in batches
-    tasks::make_batch(run_.task(), seed(), tasks::Split::kTrain,
-                      static_cast<uint64_t>((step - 1) % epoch * train_.batch), train_.batch,
-                      train_.lengths_at(step, lengths_), out);
-  }
-
   // Keeps the engine busy until the next step after which it must be idle: for a validation, a checkpoint,
   // the end, or because a signal asks to stop.
   void advance_to_pause(BatchQueue& batches, Progress& progress) {
     int64_t pause = train_.steps;
     for (const int64_t every : {train_.validate_every, train_.checkpoint_every})
       if (every > 0) pause = std::min(pause, (step_ / every + 1) * every);
+    speed_from_seconds_ = seconds_now() - begin_;
+    speed_from_tokens_ = tokens_;
     for (int64_t submitted = step_; step_ < pause;) {
       if (StopSignal::requested()) pause = std::max(submitted, step_ + 1);
       while (submitted < pause && engine_->in_flight() < engine_->depth()) {
@@ -207,10 +202,14 @@ class Trainer {
   }
 
   std::string status(const BatchLoss& loss) const {
-    std::string text = fmt::format("loss {:.4f}  batch accuracy {:.3f}", loss.loss,
-                                   static_cast<double>(loss.correct) / static_cast<double>(loss.scored));
-    if (validated_) text += fmt::format("  validation {:.3f}", validation_);
-    return text;
+    std::string text = workload_->batch_text(loss);
+    if (run_.config().on_text()) {
+      const double seconds = elapsed_ - speed_from_seconds_;
+      if (seconds > 0)
+        text += fmt::format("  {:.0f} tokens/s", static_cast<double>(tokens_ - speed_from_tokens_) / seconds);
+      text += fmt::format("  gradient {:.3g}  lr {:.2g}", norm_, train_.lr_at(step_));
+    }
+    return validation_text_.empty() ? text : text + "  " + validation_text_;
   }
 
   void log(const BatchLoss& loss) {
@@ -219,23 +218,19 @@ class Trainer {
             {"accuracy", static_cast<double>(loss.correct) / static_cast<double>(loss.scored)},
             {"lr", train_.lr_at(step_)},
             {"grad_norm", norm_},
-            {"seconds", elapsed_}});
+            {"seconds", elapsed_},
+            {"tokens", tokens_}});
   }
 
   // A validation that a signal cuts short stays due: it is made by the run that goes on from the checkpoint.
   void validate() {
     engine_->to_host();
-    const auto evaluation =
-        evaluate(run_.model(), run_.dtype(), run_.weights(), run_.task(),
-                 {seed(), tasks::Split::kValidation, run_.config().eval_lengths(run_.task()),
-                  train_.validate_samples, nullptr, 0, options_.device},
-                 nullptr, go_on);
-    if (evaluation.samples < train_.validate_samples) return;
+    const auto validation = workload_->validate(run_, options_.device, go_on);
+    if (!validation) return;
     validation_due_ = false;
-    validation_ = score(evaluation, run_.task());
-    validated_ = true;
-    append({{"step", step_}, {"eval", evaluation_json(run_, evaluation)}});
-    solved_in_a_row_ = train_.stop_at > 0 && validation_ >= train_.stop_at ? solved_in_a_row_ + 1 : 0;
+    validation_text_ = validation->text;
+    append({{"step", step_}, {"eval", *validation->object}});
+    solved_in_a_row_ = train_.stop_at > 0 && validation->score >= train_.stop_at ? solved_in_a_row_ + 1 : 0;
     stopped_early_ = solved_in_a_row_ >= 2;
   }
 
@@ -289,23 +284,18 @@ class Trainer {
   ordered_json results(bool updated) {
     const RunConfig& config = run_.config();
     Progress progress("evaluate", config.eval.samples, 0, ProgressStyle::of_stderr(options_.quiet));
-    const auto range = config.eval_lengths(run_.task());
-    const auto evaluation = evaluate(
-        run_.model(), run_.dtype(), run_.weights(), run_.task(),
-        {seed(), tasks::Split::kTest, range, config.eval.samples, nullptr, 0, options_.device},
-        [&](int64_t done) { progress.update(done, ""); }, go_on);
+    const auto found = workload_->results(
+        run_, options_.device, [&](int64_t done) { progress.update(done, ""); }, go_on);
     progress.finish();
-    if (evaluation.samples < config.eval.samples)
+    if (!found)
       StopSignal::fail_stopped(StopSignal::requested(),
                                fmt::format("trained, but not evaluated; go on with: signet train --resume {}",
                                            shell_word(directory_.path())));
-    ordered_json result = evaluation_json(run_, evaluation);
+    ordered_json& result = *found;
     result["seed"] = config.train.seed;
     result["steps"] = step_;
     result["stopped_early"] = stopped_early_;
     result["seconds"] = elapsed_;
-    result["train_lengths"] = {lengths_.min, lengths_.max};
-    result["chance"] = run_.task().chance();
     result["device"] = options_.device.cuda() ? "cuda" : "cpu";
     result["isa"] = isa_name(current_isa());
     result["precision"] =
@@ -316,8 +306,6 @@ class Trainer {
     const double sequences = std::max(1.0, static_cast<double>(step_) * static_cast<double>(train_.batch));
     result["train_flops"] = tokens * run_.model().train_flops_per_token(tokens / sequences);
     result["provenance"] = io::provenance(options_.device);
-    result["spectra"] =
-        spectra_json(token_spectra(run_.model(), run_.dtype(), run_.weights(), run_.task(), seed()));
     directory_.require_present();
     if (!updated) keep_saved(result);
     write_file_atomic(directory_.results_path(), result.dump(1) + "\n");
@@ -330,14 +318,17 @@ class Trainer {
   TrainConfig train_;
   io::RunDirectory& directory_;
   TrainOptions options_;
-  tasks::LengthRange lengths_;
+  std::unique_ptr<Workload> workload_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<StepEngine> engine_;
   AppendFile metrics_;
   std::optional<io::EventFile> events_;
   int64_t step_ = 0, tokens_ = 0;
-  double norm_ = 0, begin_ = 0, elapsed_ = 0, validation_ = 0;
-  bool validated_ = false, validation_due_ = false, stopped_early_ = false;
+  double norm_ = 0, begin_ = 0, elapsed_ = 0;
+  std::string validation_text_;    // of the last one
+  double speed_from_seconds_ = 0;  // tokens per second are counted from here: the last pause
+  int64_t speed_from_tokens_ = 0;
+  bool validation_due_ = false, stopped_early_ = false;
   int64_t solved_in_a_row_ = 0;
 };
 

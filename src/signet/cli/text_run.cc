@@ -1,0 +1,86 @@
+#include "signet/cli/text_run.h"
+
+#include <fmt/core.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "signet/base/error.h"
+#include "signet/base/hash.h"
+#include "signet/base/progress.h"
+#include "signet/base/signals.h"
+#include "signet/base/text.h"
+#include "signet/io/run_directory.h"
+#include "signet/report/table.h"
+#include "signet/train/text_evaluator.h"
+
+namespace signet::cli {
+
+bool is_text_run(const std::string& directory) {
+  const auto paths = io::RunDirectory::open_for_reading(directory);
+  return train::resolve_config({.file = paths.config_path()}).on_text();
+}
+
+TextRun load_text_run(const std::string& directory) {
+  if (!is_text_run(directory))
+    fail(ErrorCode::kUsage, "{} was trained on a task; signet run feeds words to it", printable(directory));
+  return {train::Run::load(directory), text::Tokenizer::open(directory)};
+}
+
+int evaluate_text_run(const std::string& directory, const TextEvalOptions& options) {
+  auto [run, tokenizer] = load_text_run(directory);
+  train::TextEvaluationRequest request;
+  request.context = options.context > 0 ? options.context : run.config().data.context;
+  request.rows = options.samples > 0 ? options.samples : run.config().eval.samples;
+  request.packed = !options.documents && run.config().data.packed;
+  request.seed = static_cast<uint64_t>(options.seed);
+  request.device = options.device;
+  if (request.context > 1 << 24)
+    fail(ErrorCode::kUsage, "--context {}: at most {}", request.context, 1 << 24);
+  if (const int64_t most = run.model().config().max_length(); most > 0 && request.context > most)
+    fail(ErrorCode::kUsage, "--context {}: the model keeps {} tokens", request.context, most);
+  const std::string path = options.data.empty() ? run.config().data.paths[0] : options.data;
+  const text::Corpus corpus(path);
+  if (corpus.tokenizer().fingerprint() != tokenizer->fingerprint())
+    bad_input("{} was tokenized by another tokenizer than the one of {}", printable(path),
+              printable(directory));
+  if (corpus.documents(request.split).empty()) request.split = text::Corpus::kTrain;  // nothing was held out
+  StopSignal signals;
+  Progress progress("evaluate", request.rows, 0, ProgressStyle::of_stderr(options.quiet));
+  const auto evaluation = train::evaluate_text(
+      run.model(), run.dtype(), run.weights(), corpus, request,
+      [&](int64_t done) { progress.update(done, ""); }, [] { return StopSignal::requested() == 0; });
+  progress.finish();
+  if (const int signal = StopSignal::requested()) StopSignal::fail_stopped(signal, "nothing was changed");
+  const bool held_out = request.split == text::Corpus::kHeldOut;
+  if (options.json) {
+    nlohmann::ordered_json result = {{"run", directory},
+                                     {"data", path},
+                                     {"split", held_out ? "held out" : "train"},
+                                     {"context", request.context},
+                                     {"packed", request.packed}};
+    result.update(train::text_evaluation_json(evaluation));
+    fmt::print("{}\n", result.dump(2));
+    return 0;
+  }
+  report::Table table;
+  for (const char* column : {"tokens", "rows", "nats a token", "+-", "running mean", "+-"})
+    table.column(column, report::Table::kRight);
+  for (const auto& entry : evaluation.by_position)
+    table.row({entry.first == entry.last ? std::to_string(entry.first)
+                                         : fmt::format("{}-{}", entry.first, entry.last),
+               std::to_string(entry.rows), fmt::format("{:.4f}", entry.nll.mean),
+               fmt::format("{:.4f}", entry.nll.error), fmt::format("{:.4f}", entry.running.mean),
+               fmt::format("{:.4f}", entry.running.error)});
+  fmt::print("{}", table.text(report::text_style(stdout)));
+  fmt::print(
+      "{}: {} tokens of {} documents in {} rows\nloss {:.4f} +- {:.4f} nats a token, perplexity {:.2f}, "
+      "{:.4f} "
+      "bits a byte, {:.1f} % right\n",
+      path, evaluation.tokens, held_out ? "held-out" : "training", evaluation.rows, evaluation.nll.mean,
+      evaluation.nll.error, std::exp(evaluation.nll.mean), evaluation.bits_per_byte(),
+      100 * evaluation.accuracy());
+  return 0;
+}
+
+}  // namespace signet::cli

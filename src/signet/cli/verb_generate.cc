@@ -1,0 +1,175 @@
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "signet/base/error.h"
+#include "signet/base/files.h"
+#include "signet/base/signals.h"
+#include "signet/base/text.h"
+#include "signet/cli/text_run.h"
+#include "signet/cli/verb.h"
+#include "signet/models/infer/decoder.h"
+#include "signet/models/infer/sampling.h"
+#include "signet/text/utf8.h"
+
+namespace signet::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+class Generate final : public Verb {
+ public:
+  void define(Options& options) override {
+    options_ = &options;
+    options.positional("RUN", directory_, "run directory of a model trained on text");
+    options.value("--prompt", prompt_, "what the text begins with; nothing by default");
+    options.value("--prompt-file", prompt_file_, "the same from a file; - is standard input");
+    options.value("--tokens", tokens_, "how many tokens to write at most");
+    options.value("--temperature", sampling_.temperature, "0 = always the likeliest token");
+    options.value("--top-k", sampling_.top_k, "choose among the k likeliest; 0 = all");
+    options.value("--top-p", sampling_.top_p,
+                  "choose among the likeliest that have this probability together");
+    options.value("--seed", seed_, "of the choices");
+    options.values("--stop", stops_, "end before this text; may be repeated");
+    options.flag("--past-end", past_end_, "go on into new documents instead of stopping at the end of one");
+    options.value("--device", device_, "where to run: cpu, or cuda in a build with it");
+    options.flag("--json", json_, "print one JSON object");
+    options.example("signet generate runs/text --prompt 'train a ' --tokens 20 --seed 1", "some text");
+    options.example("signet generate runs/text --prompt 'train a ' --tokens 20 --temperature 0 --json",
+                    "the likeliest tokens, with times");
+  }
+
+  int run() override {
+    if (tokens_ < 1 || tokens_ > 1 << 24)
+      fail(ErrorCode::kUsage, "--tokens {}: give 1 to {}", tokens_, 1 << 24);
+    if (!(sampling_.temperature >= 0 && sampling_.temperature <= 1e6))
+      fail(ErrorCode::kUsage, "--temperature {}: give 0 to 1e6", sampling_.temperature);
+    if (!(sampling_.top_p > 0 && sampling_.top_p <= 1))
+      fail(ErrorCode::kUsage, "--top-p {}: give more than 0, and at most 1", sampling_.top_p);
+    if (sampling_.top_k < 0) fail(ErrorCode::kUsage, "--top-k {}: give 0 or more", sampling_.top_k);
+    if (!prompt_file_.empty()) {
+      if (options_->given("--prompt")) fail(ErrorCode::kUsage, "give --prompt or --prompt-file, not both");
+      prompt_ = read_file(prompt_file_ == "-" ? "/dev/stdin" : prompt_file_, 64 << 20);
+    }
+    const auto device = open_device(device_);
+    auto [run, tokenizer] = load_text_run(directory_);
+    std::vector<int32_t> ids = {tokenizer->start()};
+    tokenizer->encoder(/*special=*/true)->encode(prompt_, ids);
+    if (const int64_t most = run.model().config().max_length();
+        most > 0 && static_cast<int64_t>(ids.size()) + tokens_ > most)
+      fail(ErrorCode::kUsage, "{} tokens of prompt and {} more: the model keeps {}", ids.size(), tokens_,
+           most);
+    const models::PlacedWeights weights(run.model(), run.dtype(), run.weights(), device);
+    models::Decoder decoder(run.model(), run.dtype(), weights.data(), 1, device);
+    return write(decoder, *tokenizer, ids);
+  }
+
+ private:
+  int write(models::Decoder& decoder, const text::Tokenizer& tokenizer, const std::vector<int32_t>& prompt) {
+    StopSignal signals;
+    std::vector<float> logits;
+    const double began = now();
+    decoder.read(prompt.data(), static_cast<int64_t>(prompt.size()), logits);
+    const double read = now();
+    if (!json_) show(prompt_);
+    models::TokenSampler sampler(sampling_, static_cast<uint64_t>(seed_));
+    std::vector<int32_t> written;
+    std::string text;
+    const char* end = "tokens";
+    bool first = prompt_.empty() && tokenizer.leading_space();
+    while (static_cast<int64_t>(written.size()) < tokens_ && !StopSignal::requested()) {
+      // The embedding may have more rows than the tokenizer has tokens.
+      const int32_t id = sampler.next(
+          logits.data(), std::min<int64_t>(static_cast<int64_t>(logits.size()), tokenizer.vocabulary()));
+      if (id == tokenizer.start() && !past_end_) {
+        end = "document";
+        break;
+      }
+      written.push_back(id);
+      std::string piece = tokenizer.piece(id);
+      if (std::exchange(first, false) && !piece.empty() && piece[0] == ' ') piece.erase(0, 1);
+      text += piece;
+      size_t cut = text.npos;
+      for (const auto& stop : stops_)
+        if (!stop.empty()) cut = std::min(cut, text.find(stop));
+      if (cut != text.npos) {
+        text.resize(cut);
+        end = "stop";
+        break;
+      }
+      if (!json_) shown_ += show_safe(text);
+      decoder.read(&id, 1, logits);
+    }
+    const double done = now();
+    if (json_) {
+      std::string repaired;
+      fmt::print("{}\n", ordered_json{{"prompt_tokens", prompt.size()},
+                                      {"tokens", written},
+                                      {"text", text::valid_utf8(text, repaired)},
+                                      {"end", end},
+                                      {"prefill_seconds", read - began},
+                                      {"decode_seconds", done - read}}
+                             .dump(2, ' ', false, ordered_json::error_handler_t::replace));
+    } else {
+      show(std::string_view(text).substr(std::min(shown_, text.size())));
+      show("\n");
+    }
+    return 0;
+  }
+
+  // What cannot turn out to be the beginning of a stop word or half of a character; returns its length.
+  size_t show_safe(const std::string& text) const {
+    size_t safe = text.size();
+    for (const auto& stop : stops_)
+      for (size_t n = std::min(stop.size(), text.size()); n > 0; --n)
+        if (text.compare(text.size() - n, n, stop, 0, n) == 0) {
+          safe = std::min(safe, text.size() - n);
+          break;
+        }
+    for (size_t back = 1; back < 4 && back <= safe; ++back) {
+      const auto c = static_cast<unsigned char>(text[safe - back]);
+      if (c < 0x80) break;
+      if (c < 0xC0) continue;
+      if (back < (c < 0xE0 ? 2u : c < 0xF0 ? 3u : 4u)) safe -= back;
+      break;
+    }
+    if (safe <= shown_) return 0;
+    show(std::string_view(text).substr(shown_, safe - shown_));
+    return safe - shown_;
+  }
+
+  // As it is to a file or pipe; a terminal gets no control characters that a model made up.
+  static void show(std::string_view text) {
+    static const bool terminal = isatty(STDOUT_FILENO);
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = terminal ? std::min(text.find_first_of("\n\t", begin), text.size()) : text.size();
+      const std::string_view part = text.substr(begin, end - begin);
+      const std::string shown = terminal ? printable(part, part.size() * 8) : std::string(part);
+      std::fwrite(shown.data(), 1, shown.size(), stdout);
+      if (end < text.size()) std::fputc(text[end], stdout);
+      begin = end + 1;
+    }
+    std::fflush(stdout);
+  }
+
+  Options* options_ = nullptr;
+  std::string directory_, prompt_, prompt_file_, device_ = "cpu";
+  std::vector<std::string> stops_;
+  models::SamplingOptions sampling_;
+  int64_t tokens_ = 256, seed_ = 1;
+  size_t shown_ = 0;
+  bool past_end_ = false, json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_generate() { return std::make_unique<Generate>(); }
+
+}  // namespace signet::cli

@@ -1,0 +1,72 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "signet/report/figures.h"
+#include "signet/report/html.h"
+
+namespace signet::report {
+
+std::string rough_duration(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "–";
+  if (seconds < 120) return fmt::format("{:.1f} s", seconds);
+  if (seconds < 7200) return fmt::format("{:.0f} min", seconds / 60);
+  return fmt::format("{:.1f} h", seconds / 3600);
+}
+
+std::string text_table(const std::vector<Series>& series) {
+  std::string html =
+      "<div class=\"scroll\"><table>\n<thead><tr><th>run</th><th>nats a "
+      "token</th><th>±</th><th>perplexity</th>"
+      "<th>bits a byte</th><th>rows</th><th>steps</th><th>time</th></tr></thead>\n<tbody>\n";
+  for (const auto& s : series) {
+    const RunData& run = *s.run;
+    html += fmt::format(
+        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+        escape(s.label), fixed_number(run.held_out_loss, 4), fixed_number(run.held_out_error, 4),
+        fixed_number(std::exp(run.held_out_loss), 2), fixed_number(run.bits_per_byte, 4),
+        whole_number(run.samples), whole_number(run.steps), rough_duration(run.seconds));
+  }
+  return html + "</tbody></table></div>\n";
+}
+
+std::string position_figure(const std::vector<Series>& series) {
+  double least = 1e300, most = 0, last = 1;
+  for (const auto& s : series)
+    for (const auto& p : s.run->by_position) {
+      if (!(p.last >= 1) || !std::isfinite(p.nll)) continue;
+      const double error = std::isfinite(p.error) ? p.error : 0;
+      least = std::min(least, p.nll - error);
+      most = std::max(most, p.nll + error);
+      last = std::max(last, p.last);
+    }
+  if (most <= 0 || last <= 1) return "";
+  const double margin = 0.05 * std::max(most - least, 0.1);
+  Chart chart(860, 320, {Scale::kLog, 1, last, "tokens before (logarithmic)", 8},
+              {Scale::kLinear, least - margin, most + margin, "nats a token", 5});
+  for (const auto& s : series) {
+    std::vector<Point> mean, low, high;
+    std::vector<std::string> titles;
+    for (const auto& p : s.run->by_position) {
+      if (!(p.first >= 1 && p.last >= p.first)) continue;
+      const double x = std::sqrt(p.first * p.last), error = std::isfinite(p.error) ? p.error : 0;
+      mean.push_back({x, p.nll});
+      low.push_back({x, p.nll - error});
+      high.push_back({x, p.nll + error});
+      titles.push_back(fmt::format("tokens {}–{}: {:.4f} ± {:.4f}", whole_number(p.first),
+                                   whole_number(p.last), p.nll, error));
+    }
+    if (mean.empty()) continue;
+    chart.area(low, high, s.style.color);
+    chart.line(mean, s.style);
+    chart.markers(mean, s.style, 0, std::max<size_t>(1, mean.size() / 12), titles);
+  }
+  return "<h3>Loss by position</h3>\n" + legend(series) + "<figure>" +
+         chart.svg("Loss against the position of the token in its row") +
+         "<figcaption>Loss on held-out documents by the position of the token in its row. Bands are "
+         "intervals of "
+         "95 % over rows.</figcaption></figure>\n";
+}
+
+}  // namespace signet::report

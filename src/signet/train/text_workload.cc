@@ -1,0 +1,182 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "signet/base/error.h"
+#include "signet/base/text.h"
+#include "signet/base/thread_pool.h"
+#include "signet/text/sampler.h"
+#include "signet/train/text_evaluator.h"
+#include "signet/train/workload.h"
+
+namespace signet::train {
+namespace {
+
+using nlohmann::ordered_json;
+using text::Corpus;
+
+// Which of several data sets a row comes from: every one gets its share of any stretch of rows.
+class Mixture {
+ public:
+  explicit Mixture(const std::vector<double>& weights) : counts_(weights.size()) {
+    double sum = 0;
+    for (const double weight : weights) sum += weight;
+    std::vector<double> owed(weights.size());
+    for (int64_t slot = 0; slot < kCycle; ++slot) {
+      for (size_t k = 0; k < owed.size(); ++k) owed[k] += weights[k] / sum;
+      const size_t next = static_cast<size_t>(std::max_element(owed.begin(), owed.end()) - owed.begin());
+      owed[next] -= 1;
+      choice_.push_back(next);
+      place_.push_back(counts_[next]++);
+    }
+  }
+  // The data set of a row, and which of its rows it is.
+  std::pair<size_t, int64_t> of(int64_t row) const {
+    const auto slot = static_cast<size_t>(row % kCycle);
+    const size_t k = choice_[slot];
+    return {k, row / kCycle * counts_[k] + place_[slot]};
+  }
+
+ private:
+  static constexpr int64_t kCycle = 4096;
+  std::vector<size_t> choice_;
+  std::vector<int64_t> place_;   // among the slots of the same data set
+  std::vector<int64_t> counts_;  // slots of each
+};
+
+class TextWorkload final : public Workload {
+ public:
+  explicit TextWorkload(const Run& run) : train_(run.config().train), data_(run.config().data) {
+    std::vector<double> weights = data_.weights;
+    for (const auto& path : data_.paths) {
+      corpora_.push_back(std::make_unique<Corpus>(path));
+      const Corpus& corpus = *corpora_.back();
+      if (corpus.tokenizer().fingerprint() != corpora_[0]->tokenizer().fingerprint())
+        bad_input("{} and {} were tokenized by different tokenizers", printable(data_.paths[0]),
+                  printable(path));
+      if (corpus.manifest().vocabulary > data_.vocabulary)
+        bad_input("{} has a vocabulary of {}, and data.vocabulary is {}", printable(path),
+                  corpus.manifest().vocabulary, data_.vocabulary);
+      samplers_.push_back(std::make_unique<text::Sampler>(
+          corpus, Corpus::kTrain,
+          text::SamplerOptions{static_cast<uint64_t>(train_.seed), data_.context, data_.packed}));
+      if (corpus.documents(Corpus::kHeldOut).empty())
+        bad_input("{} has no held-out documents to measure on: tokenize with a larger --held-out",
+                  printable(path));
+      if (data_.weights.empty()) weights.push_back(static_cast<double>(corpus.tokens(Corpus::kTrain)));
+    }
+    mixture_ = std::make_unique<Mixture>(weights);
+  }
+
+  void prepare(const io::RunDirectory& directory) const override {
+    corpora_[0]->tokenizer().save(directory.path());
+  }
+
+  void make_batch(int64_t step, tasks::Batch& out) const override {
+    const int64_t rows = train_.batch, context = data_.context;
+    out.rows = rows, out.time = context;
+    out.dense = true;
+    out.tokens.assign(static_cast<size_t>(rows * context), corpora_[0]->tokenizer().start());
+    out.targets.assign(static_cast<size_t>(rows * context), tasks::kNotScored);
+    out.lengths.resize(static_cast<size_t>(rows));
+    parallel_for(rows, 1, [&](int64_t begin, int64_t end) {
+      std::vector<int32_t> row(static_cast<size_t>(context) + 1);
+      for (int64_t r = begin; r < end; ++r) {
+        const auto [corpus, index] = mixture_->of((step - 1) * rows + r);
+        const int64_t inputs = samplers_[corpus]->row(index, row.data());
+        std::copy_n(row.begin(), inputs, out.tokens.begin() + r * context);
+        std::copy_n(row.begin() + 1, inputs, out.targets.begin() + r * context);
+        out.lengths[r] = static_cast<int32_t>(inputs);
+      }
+    });
+    out.sizes = out.lengths;
+  }
+
+  std::string batch_text(const BatchLoss& loss) const override {
+    return fmt::format("loss {:.4f}", loss.loss);
+  }
+
+  std::optional<Validation> validate(Run& run, const Device& device, const GoOn& go_on) const override {
+    const auto object = measure(run, device, train_.validate_samples, nullptr, go_on);
+    if (!object) return std::nullopt;
+    const double loss = (*object)["loss"].get<double>();
+    return Validation{-loss, fmt::format("held out {:.4f}", loss), object};
+  }
+
+  std::shared_ptr<ordered_json> results(Run& run, const Device& device,
+                                        const std::function<void(int64_t)>& progress,
+                                        const GoOn& go_on) const override {
+    auto object = measure(run, device, run.config().eval.samples, progress, go_on);
+    if (object) (*object)["train_lengths"] = {data_.context, data_.context};
+    return object;
+  }
+
+ private:
+  // The same rows for every run on the data, whatever its seed. Of several data sets each on its own, and
+  // their mean by tokens.
+  std::shared_ptr<ordered_json> measure(Run& run, const Device& device, int64_t samples,
+                                        const std::function<void(int64_t)>& progress,
+                                        const GoOn& go_on) const {
+    auto result = std::make_shared<ordered_json>(ordered_json{{"text", true},
+                                                              {"task", "text"},
+                                                              {"model", run.config().model.architecture},
+                                                              {"eigenvalues", run.config().model.eigenvalues},
+                                                              {"context", data_.context}});
+    const auto sets = static_cast<int64_t>(corpora_.size());
+    ordered_json parts = ordered_json::array();
+    double loss = 0, variance = 0, tokens = 0, bits = 0, bytes = 0, right = 0;
+    int64_t done = 0;
+    for (int64_t k = 0; k < sets; ++k) {
+      TextEvaluationRequest request;
+      request.context = data_.context;
+      request.packed = data_.packed;
+      request.device = device;
+      request.rows = samples * (k + 1) / sets - samples * k / sets;
+      const auto evaluation = evaluate_text(
+          run.model(), run.dtype(), run.weights(), *corpora_[k], request,
+          [&](int64_t rows) {
+            if (progress) progress(done + rows);
+          },
+          go_on);
+      if (evaluation.rows < request.rows) return nullptr;
+      done += evaluation.rows;
+      const auto count = static_cast<double>(evaluation.tokens);
+      loss += count * evaluation.nll.mean;
+      variance += std::pow(count * evaluation.nll.error, 2);
+      tokens += count;
+      bits += evaluation.bits_per_byte() * static_cast<double>(evaluation.bytes);
+      bytes += static_cast<double>(evaluation.bytes);
+      right += static_cast<double>(evaluation.right);
+      parts.push_back(text_evaluation_json(evaluation));
+      parts.back()["data"] = data_.paths[k];
+    }
+    if (sets == 1) {
+      result->update(parts[0]);
+      return result;
+    }
+    tokens = std::max(1.0, tokens);
+    result->update({{"loss", loss / tokens},
+                    {"loss_error", std::sqrt(variance) / tokens},
+                    {"perplexity", std::exp(loss / tokens)},
+                    {"bits_per_byte", bits / std::max(1.0, bytes)},
+                    {"accuracy", right / tokens},
+                    {"samples", samples},
+                    {"tokens", tokens},
+                    {"sets", parts}});
+    return result;
+  }
+
+  TrainConfig train_;
+  DataConfig data_;
+  std::vector<std::unique_ptr<Corpus>> corpora_;
+  std::vector<std::unique_ptr<text::Sampler>> samplers_;
+  std::unique_ptr<Mixture> mixture_;
+};
+
+}  // namespace
+
+std::unique_ptr<Workload> make_text_workload(const Run& run) { return std::make_unique<TextWorkload>(run); }
+
+}  // namespace signet::train

@@ -1,0 +1,120 @@
+#include "signet/models/infer/decoder.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "signet/models/infer/sampling.h"
+#include "signet/models/registry.h"
+#include "support/check.h"
+
+namespace signet::models {
+namespace {
+
+constexpr int64_t kVocabulary = 11;
+
+struct Small {
+  explicit Small(const std::string& architecture) : config(ModelConfig::for_architecture(architecture)) {
+    config.width = 16;
+    config.blocks = 2;
+    io::Fields fields = io::fields_of(config);
+    if (architecture == "mamba2") fields.set("head_dim=8");
+    model = std::make_unique<Model>(config, kVocabulary, kVocabulary);
+    weights.resize(static_cast<size_t>(model->parameters().size()));
+    model->parameters().initialize(3, DType::kF64, weights.data());
+    for (auto& w : weights) w *= 1.5;  // so that the tokens matter
+  }
+  ModelConfig config;
+  std::unique_ptr<Model> model;
+  std::vector<double> weights;
+};
+
+std::vector<int32_t> random_tokens(int64_t count) {
+  Rng rng(5);
+  std::vector<int32_t> tokens(static_cast<size_t>(count));
+  for (auto& token : tokens) token = static_cast<int32_t>(rng.below(kVocabulary));
+  return tokens;
+}
+
+class EveryDecoder : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryDecoder, PiecesStepsAndSavedStatesGiveTheLogitsOfOnePass) {
+  Small small(GetParam());
+  constexpr int64_t kSlots = 2, kTime = 37;
+  const auto tokens = random_tokens(kSlots * kTime);
+  Decoder whole(*small.model, DType::kF64, small.weights.data(), kSlots);
+  std::vector<float> right, logits;
+  whole.read(tokens.data(), kTime, right);
+  const auto part = [&](int64_t begin, int64_t end) {
+    std::vector<int32_t> result;
+    for (int64_t s = 0; s < kSlots; ++s)
+      result.insert(result.end(), tokens.begin() + s * kTime + begin, tokens.begin() + s * kTime + end);
+    return result;
+  };
+  Decoder pieces(*small.model, DType::kF64, small.weights.data(), kSlots);
+  pieces.read(part(0, 20).data(), 20, logits);
+  const auto saved = pieces.save();
+  for (int64_t t = 20; t < kTime; ++t) pieces.read(part(t, t + 1).data(), 1, logits);
+  EXPECT_LT(test::relative_error(logits, right), 1e-5);
+  pieces.restore(saved);
+  pieces.read(part(20, kTime).data(), kTime - 20, logits);
+  EXPECT_LT(test::relative_error(logits, right), 1e-5);
+  pieces.restart();
+  pieces.read(tokens.data(), kTime, logits);
+  EXPECT_EQ(logits, right);
+}
+
+TEST_P(EveryDecoder, ScoresAreLogProbabilitiesOfTheLogits) {
+  Small small(GetParam());
+  constexpr int64_t kTime = 9;
+  const auto tokens = random_tokens(kTime + 1);
+  Decoder steps(*small.model, DType::kF64, small.weights.data(), 1),
+      scorer(*small.model, DType::kF64, small.weights.data(), 1);
+  std::vector<int32_t> scored, targets, predictions;
+  std::vector<double> losses, right;
+  std::vector<float> logits;
+  for (int32_t t = 0; t < kTime; ++t) {
+    steps.read(&tokens[t], 1, logits);
+    double sum = 0;
+    for (const float l : logits) sum += std::exp(static_cast<double>(l));
+    right.push_back(std::log(sum) - static_cast<double>(logits[tokens[t + 1]]));
+    scored.push_back(t);
+    targets.push_back(tokens[t + 1]);
+  }
+  scorer.score(tokens.data(), kTime, scored, targets, losses, predictions);
+  EXPECT_LT(test::relative_error(losses, right), 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, EveryDecoder, testing::ValuesIn(architecture_names()),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST(TokenSampler, FollowsTheProbabilitiesAndTheBounds) {
+  const std::vector<float> logits = {std::log(0.5f), std::log(0.1f), std::log(0.3f), std::log(0.1f)};
+  const auto frequencies = [&](const SamplingOptions& options) {
+    TokenSampler sampler(options, 7);
+    std::vector<double> counts(4);
+    for (int i = 0; i < 20'000; ++i) counts[sampler.next(logits.data(), 4)] += 1.0 / 20'000;
+    return counts;
+  };
+  const auto near = [](const std::vector<double>& found, const std::vector<double>& right) {
+    for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(found[i], right[i], 0.02) << i;
+  };
+  near(frequencies({1, 0, 1}), {0.5, 0.1, 0.3, 0.1});
+  near(frequencies({0, 0, 1}), {1, 0, 0, 0});
+  near(frequencies({1, 1, 1}), {1, 0, 0, 0});
+  near(frequencies({1, 2, 1}), {0.625, 0, 0.375, 0});
+  near(frequencies({1, 0, 0.75}), {0.625, 0, 0.375, 0});
+  near(frequencies({1, 0, 0.85}), {0.5 / 0.9, 0.1 / 0.9, 0.3 / 0.9, 0});  // of the tie, the smaller id
+  near(frequencies({0.5, 0, 1}), {0.25 / 0.36, 0.01 / 0.36, 0.09 / 0.36, 0.01 / 0.36});
+  const std::vector<float> broken = {0, std::nanf("")};
+  TokenSampler sampler({}, 1);
+  EXPECT_THROW(sampler.next(broken.data(), 2), Error);
+}
+
+}  // namespace
+}  // namespace signet::models

@@ -1,0 +1,205 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "signet/base/thread_pool.h"
+#include "signet/models/infer/decoder.h"
+#include "signet/text/sampler.h"
+#include "signet/text/tokenize.h"
+#include "signet/train/results.h"
+#include "signet/train/text_evaluator.h"
+#include "signet/train/trainer.h"
+#include "signet/train/workload.h"
+#include "support/temporary_directory.h"
+#include "support/text_file.h"
+
+namespace signet::train {
+namespace {
+
+using test::TemporaryDirectory;
+
+// Lines over letters of its own, every one "word number word number ...".
+void make_data(const TemporaryDirectory& directory, const std::string& name, const std::string& word) {
+  std::string lines;
+  for (int i = 0; i < 400; ++i) {
+    for (int k = 0; k < 3 + i % 5; ++k) lines += word + std::to_string((i + k) % 10) + " ";
+    lines += std::to_string(i) + "\n";
+  }
+  test::write_text(directory / (name + ".txt"), lines);
+  text::TokenizeOptions options;
+  options.inputs = {directory / (name + ".txt")};
+  options.source.format = "lines";
+  options.tokenizer = "bytes";
+  options.folder = directory / name;
+  options.held_out = 0.1;
+  text::tokenize(options);
+}
+
+RunConfig small_config(const TemporaryDirectory& directory, std::vector<std::string> names,
+                       std::vector<std::string> more = {}) {
+  ConfigSources sources;
+  for (const auto& name : names) sources.data.push_back(directory / name);
+  sources.architecture = "deltanet";
+  sources.set = {"model.width=16",          "model.blocks=1",
+                 "model.heads=1",           "model.mlp=0",
+                 "data.context=24",         "train.batch=8",
+                 "train.steps=12",          "train.lr=0.02",
+                 "train.validate_every=4",  "train.validate_samples=6",
+                 "eval.samples=10",         "train.warmup=2",
+                 "train.checkpoint_every=0"};
+  sources.set.insert(sources.set.end(), more.begin(), more.end());
+  return resolve_config(sources);
+}
+
+TEST(TextConfig, RoundTripsAndRefusesWhatIsForTasks) {
+  const TemporaryDirectory directory;
+  make_data(directory, "a", "cat");
+  auto config = small_config(directory, {"a"});
+  EXPECT_TRUE(config.on_text());
+  EXPECT_EQ(config.data.vocabulary, 257);
+  test::write_text(directory / "config.yaml", config.to_yaml());
+  EXPECT_EQ(resolve_config({.file = directory / "config.yaml"}).to_yaml(), config.to_yaml());
+  test::expect_bad_input([&] { small_config(directory, {"a"}, {"train.stop_at=0.5"}); }, "for tasks");
+  test::expect_bad_input([&] { small_config(directory, {"a"}, {"data.vocabulary=100"}); }, "257");
+  test::expect_bad_input([&] { small_config(directory, {"a"}, {"data.weights=1,2"}); }, "data.weights");
+  test::expect_bad_input([&] { small_config(directory, {"none"}); }, "signet tokenize");
+  ConfigSources both{.task = "parity", .data = {directory / "a"}};
+  test::expect_error([&] { resolve_config(both); }, ErrorCode::kUsage, "not both");
+  test::expect_error([&] { resolve_config({.task = "parity", .preset = "deltanet-10m"}); }, ErrorCode::kUsage,
+                     "--data");
+  test::expect_error([&] { resolve_config({.data = {directory / "a"}, .preset = "deltanet-10n"}); },
+                     ErrorCode::kUsage, "deltanet-10m");
+}
+
+TEST(Presets, EveryOneResolves) {
+  const TemporaryDirectory directory;
+  make_data(directory, "a", "cat");
+  EXPECT_GE(preset_names().size(), 40u);
+  for (const auto& name : preset_names()) {
+    SCOPED_TRACE(name);
+    const auto config = resolve_config({.data = {directory / "a"}, .preset = name});
+    EXPECT_EQ(name.rfind(config.model.architecture + "-", 0), 0u);
+    // The name says the size: of the blocks, within a third and what an embedding adds.
+    const models::Model model(config.model, 32000, 32000);
+    const double parameters = static_cast<double>(model.parameters().size());
+    const double embedding = 32000.0 * static_cast<double>(config.model.width);
+    const std::string size = name.substr(name.rfind('-') + 1);
+    const double named = std::stod(size) * (size.back() == 'b' ? 1e9 : 1e6);
+    EXPECT_GT(parameters - embedding, 0.6 * named) << parameters;
+    EXPECT_LT(parameters - 2 * embedding, 1.4 * named) << parameters;
+    const auto over =
+        resolve_config({.set = {"train.batch=3", "train.lr=0.5"}, .data = {directory / "a"}, .preset = name});
+    EXPECT_EQ(over.train.batch, 3);
+    EXPECT_EQ(over.train.lr, 0.5);
+  }
+}
+
+TEST(TextWorkload, BatchesArePureAndMixedByWeight) {
+  const TemporaryDirectory directory;
+  make_data(directory, "a", "cat");
+  make_data(directory, "b", "dog");
+  const train::Run run(small_config(directory, {"a", "b"}, {"data.weights=3,1"}));
+  const auto workload = make_workload(run), again = make_workload(run);
+  tasks::Batch first, second;
+  int cats = 0, dogs = 0;
+  for (const int64_t step : {1, 2, 3, 700, 50, 2}) {
+    workload->make_batch(step, first);
+    again->make_batch(step, second);
+    EXPECT_EQ(first.tokens, second.tokens);
+    EXPECT_EQ(first.targets, second.targets);
+    EXPECT_TRUE(first.dense);
+    for (int64_t r = 0; r < first.rows; ++r)
+      for (int64_t t = 0; t < first.time; ++t) {
+        if (t + 1 < first.time) {
+          EXPECT_EQ(first.targets[r * first.time + t], first.tokens[r * first.time + t + 1]);
+        }
+        cats += first.tokens[r * first.time + t] == 'c';
+        dogs += first.tokens[r * first.time + t] == 'd';
+      }
+  }
+  EXPECT_NEAR(static_cast<double>(cats) / static_cast<double>(cats + dogs), 0.75, 0.05);
+}
+
+TEST(TextWorkload, ARunThatWasStoppedEndsWithTheSameBits) {
+  const TemporaryDirectory directory;
+  make_data(directory, "a", "cat");
+  const auto config = small_config(directory, {"a"});
+  auto whole = io::RunDirectory::create(directory / "whole", false);
+  const auto right = train(config, whole, false, {.quiet = true});
+  EXPECT_LT(right["loss"].get<double>(), 4.5);  // from log 257 = 5.5
+  EXPECT_EQ(right["samples"], 10);
+  const auto part = small_config(directory, {"a"}, {"train.checkpoint_every=6"});
+  {
+    auto cut = io::RunDirectory::create(directory / "cut", false);
+    TrainOptions options{.quiet = true};
+    options.on_step = [](int64_t step) {
+      if (step == 8) throw Error(ErrorCode::kFailure, "stop here");
+    };
+    EXPECT_THROW(train(part, cut, false, options), Error);
+  }
+  auto cut = io::RunDirectory::open_for_resume(directory / "cut");
+  const auto resumed = train(resolve_config({.file = cut.config_path()}), cut, true, {.quiet = true});
+  EXPECT_EQ(resumed["loss"], right["loss"]);
+  EXPECT_EQ(resumed["by_position"], right["by_position"]);
+  const auto stored = read_results(cut.results_path());
+  EXPECT_EQ(stored.score, -right["loss"].get<double>());
+  // The run has its tokenizer, and its data need not be there to load it.
+  std::filesystem::remove_all(directory / "a");
+  EXPECT_EQ(text::Tokenizer::open(directory / "cut")->kind(), "bytes");
+  train::Run loaded = train::Run::load(directory / "cut");
+  EXPECT_EQ(loaded.model().parameters().size(), resumed["parameters"]);
+  test::expect_error([&] { loaded.task(); }, ErrorCode::kUsage, "trained on text");
+}
+
+TEST(TextEvaluation, IsTheMeanOfTheModelsLogProbabilitiesByPosition) {
+  const TemporaryDirectory directory;
+  make_data(directory, "a", "cat");
+  const text::Corpus corpus(directory / "a");
+  train::Run run(small_config(directory, {"a"}));
+  for (const bool packed : {true, false}) {
+    TextEvaluationRequest request;
+    request.context = 50, request.rows = 13, request.packed = packed;
+    const auto found = evaluate_text(run.model(), run.dtype(), run.weights(), corpus, request);
+    const text::Sampler sampler(corpus, text::Corpus::kHeldOut, {0, 50, packed});
+    std::vector<int32_t> row(51);
+    double sum = 0, third = 0, running = 0;
+    int64_t tokens = 0, thirds = 0, full = 0;
+    for (int64_t r = 0; r < 13; ++r) {
+      const int64_t inputs = sampler.row(r, row.data());
+      models::Decoder decoder(run.model(), run.dtype(), run.weights(), 1);
+      std::vector<float> logits;
+      double row_sum = 0;
+      for (int64_t t = 0; t < inputs; ++t) {
+        decoder.read(&row[t], 1, logits);
+        double all = 0;
+        for (const float l : logits) all += std::exp(static_cast<double>(l));
+        const double nll = std::log(all) - static_cast<double>(logits[row[t + 1]]);
+        sum += nll, row_sum += nll, ++tokens;
+        if (t == 2) third += nll, ++thirds;
+      }
+      if (inputs == 50) running += row_sum / 50, ++full;
+    }
+    EXPECT_EQ(found.rows, 13);
+    EXPECT_EQ(found.tokens, tokens);
+    EXPECT_NEAR(found.nll.mean, sum / static_cast<double>(tokens), 1e-5);
+    EXPECT_EQ(found.by_position[2].first, 3);
+    EXPECT_EQ(found.by_position[2].rows, thirds);
+    EXPECT_NEAR(found.by_position[2].nll.mean, third / static_cast<double>(thirds), 1e-5);
+    if (full > 0) {
+      EXPECT_NEAR(found.by_position.back().running.mean, running / static_cast<double>(full), 1e-5);
+    }
+    EXPECT_GT(found.nll.error, 0);
+    // Bytes are tokens here, but for the start of a document, which is none.
+    EXPECT_NEAR(found.bits_per_byte(), sum / std::log(2.0) / static_cast<double>(found.bytes), 1e-4);
+    EXPECT_LT(found.bytes, found.tokens);
+    const int before = thread_count();
+    set_thread_count(3);
+    const auto threads = evaluate_text(run.model(), run.dtype(), run.weights(), corpus, request);
+    set_thread_count(before);
+    EXPECT_EQ(threads.nll.mean, found.nll.mean);
+  }
+}
+
+}  // namespace
+}  // namespace signet::train
