@@ -21,10 +21,10 @@ bool is_text_run(const std::string& directory) {
   return train::resolve_config({.file = paths.config_path()}).on_text();
 }
 
-TextRun load_text_run(const std::string& directory) {
+TextRun load_text_run(const std::string& directory, bool words) {
   if (!is_text_run(directory))
     fail(ErrorCode::kUsage, "{} was trained on a task; signet run feeds words to it", printable(directory));
-  return {train::Run::load(directory), text::Tokenizer::open(directory)};
+  return {train::Run::load(directory), words ? text::Tokenizer::open(directory) : nullptr};
 }
 
 int evaluate_text_run(const std::string& directory, const TextEvalOptions& options) {
@@ -39,6 +39,8 @@ int evaluate_text_run(const std::string& directory, const TextEvalOptions& optio
     fail(ErrorCode::kUsage, "--context {}: at most {}", request.context, 1 << 24);
   if (const int64_t most = run.model().config().max_length(); most > 0 && request.context > most)
     fail(ErrorCode::kUsage, "--context {}: the model keeps {} tokens", request.context, most);
+  if (options.data.empty() && run.config().data.paths.empty())
+    fail(ErrorCode::kUsage, "{} was imported and names no data: give --data DIR", printable(directory));
   const std::string path = options.data.empty() ? run.config().data.paths[0] : options.data;
   const text::Corpus corpus(path);
   if (corpus.tokenizer().fingerprint() != tokenizer->fingerprint())

@@ -17,8 +17,8 @@ struct TextRun {
   train::Run run;
   std::unique_ptr<text::Tokenizer> tokenizer;
 };
-// Throws kUsage for a run on a task.
-TextRun load_text_run(const std::string& directory);
+// Throws kUsage for a run on a task. Without `words` it may have no tokenizer.
+TextRun load_text_run(const std::string& directory, bool words = true);
 
 struct TextEvalOptions {
   std::string data;                            // "" = the run's own

@@ -31,6 +31,8 @@ class Generate final : public Verb {
     options.positional("RUN", directory_, "run directory of a model trained on text");
     options.value("--prompt", prompt_, "what the text begins with; nothing by default");
     options.value("--prompt-file", prompt_file_, "the same from a file; - is standard input");
+    options.value("--ids", ids_, "the same as token ids, '1 415 2'; then the text is ids as well");
+    options.flag("--logits", logits_, "with --json: the logits of the first token written");
     options.value("--tokens", tokens_, "how many tokens to write at most");
     options.value("--temperature", sampling_.temperature, "0 = always the likeliest token");
     options.value("--top-k", sampling_.top_k, "choose among the k likeliest; 0 = all");
@@ -58,42 +60,66 @@ class Generate final : public Verb {
       if (options_->given("--prompt")) fail(ErrorCode::kUsage, "give --prompt or --prompt-file, not both");
       prompt_ = read_file(prompt_file_ == "-" ? "/dev/stdin" : prompt_file_, 64 << 20);
     }
+    if (logits_ && !json_) fail(ErrorCode::kUsage, "--logits goes with --json");
+    const bool by_ids = options_->given("--ids");
+    if (by_ids && (options_->given("--prompt") || !prompt_file_.empty() || !stops_.empty()))
+      fail(ErrorCode::kUsage, "--ids takes the place of --prompt, and text has no --stop then");
     const auto device = open_device(device_);
-    auto [run, tokenizer] = load_text_run(directory_);
-    std::vector<int32_t> ids = {tokenizer->start()};
-    tokenizer->encoder(/*special=*/true)->encode(prompt_, ids);
+    auto [run, tokenizer] = load_text_run(directory_, !by_ids);
+    std::vector<int32_t> ids;
+    if (by_ids) {
+      ids = parse_ids(run.config().data.vocabulary);
+    } else {
+      ids = {tokenizer->start()};
+      tokenizer->encoder(/*special=*/true)->encode(prompt_, ids);
+    }
     if (const int64_t most = run.model().config().max_length();
         most > 0 && static_cast<int64_t>(ids.size()) + tokens_ > most)
       fail(ErrorCode::kUsage, "{} tokens of prompt and {} more: the model keeps {}", ids.size(), tokens_,
            most);
     const models::PlacedWeights weights(run.model(), run.dtype(), run.weights(), device);
     models::Decoder decoder(run.model(), run.dtype(), weights.data(), 1, device);
-    return write(decoder, *tokenizer, ids);
+    return write(decoder, tokenizer.get(), ids);
   }
 
  private:
-  int write(models::Decoder& decoder, const text::Tokenizer& tokenizer, const std::vector<int32_t>& prompt) {
+  std::vector<int32_t> parse_ids(int64_t vocabulary) const {
+    std::vector<int32_t> ids;
+    for (const auto& word : split(ids_, ' ')) {
+      if (word.empty()) continue;
+      const int64_t id = parse_int(word, "--ids");
+      if (id < 0 || id >= vocabulary) fail(ErrorCode::kUsage, "--ids {}: ids are below {}", id, vocabulary);
+      ids.push_back(static_cast<int32_t>(id));
+    }
+    if (ids.empty()) fail(ErrorCode::kUsage, "--ids is empty");
+    return ids;
+  }
+
+  // Without a tokenizer, ids are written.
+  int write(models::Decoder& decoder, const text::Tokenizer* tokenizer, const std::vector<int32_t>& prompt) {
     StopSignal signals;
     std::vector<float> logits;
     const double began = now();
     decoder.read(prompt.data(), static_cast<int64_t>(prompt.size()), logits);
     const double read = now();
+    const std::vector<float> first_logits = logits_ ? logits : std::vector<float>();
     if (!json_) show(prompt_);
     models::TokenSampler sampler(sampling_, static_cast<uint64_t>(seed_));
     std::vector<int32_t> written;
     std::string text;
     const char* end = "tokens";
-    bool first = prompt_.empty() && tokenizer.leading_space();
+    bool first = tokenizer && prompt_.empty() && tokenizer->leading_space();
     while (static_cast<int64_t>(written.size()) < tokens_ && !StopSignal::requested()) {
       // The embedding may have more rows than the tokenizer has tokens.
-      const int32_t id = sampler.next(
-          logits.data(), std::min<int64_t>(static_cast<int64_t>(logits.size()), tokenizer.vocabulary()));
-      if (id == tokenizer.start() && !past_end_) {
+      const auto classes = static_cast<int64_t>(logits.size());
+      const int32_t id =
+          sampler.next(logits.data(), tokenizer ? std::min(classes, tokenizer->vocabulary()) : classes);
+      if (tokenizer && id == tokenizer->start() && !past_end_) {
         end = "document";
         break;
       }
       written.push_back(id);
-      std::string piece = tokenizer.piece(id);
+      std::string piece = tokenizer ? tokenizer->piece(id) : fmt::format("{} ", id);
       if (std::exchange(first, false) && !piece.empty() && piece[0] == ' ') piece.erase(0, 1);
       text += piece;
       size_t cut = text.npos;
@@ -110,13 +136,11 @@ class Generate final : public Verb {
     const double done = now();
     if (json_) {
       std::string repaired;
-      fmt::print("{}\n", ordered_json{{"prompt_tokens", prompt.size()},
-                                      {"tokens", written},
-                                      {"text", text::valid_utf8(text, repaired)},
-                                      {"end", end},
-                                      {"prefill_seconds", read - began},
-                                      {"decode_seconds", done - read}}
-                             .dump(2, ' ', false, ordered_json::error_handler_t::replace));
+      ordered_json result = {{"prompt_tokens", prompt.size()},           {"tokens", written},
+                             {"text", text::valid_utf8(text, repaired)}, {"end", end},
+                             {"prefill_seconds", read - began},          {"decode_seconds", done - read}};
+      if (logits_) result["logits"] = first_logits;
+      fmt::print("{}\n", result.dump(2));
     } else {
       show(std::string_view(text).substr(std::min(shown_, text.size())));
       show("\n");
@@ -160,12 +184,12 @@ class Generate final : public Verb {
   }
 
   Options* options_ = nullptr;
-  std::string directory_, prompt_, prompt_file_, device_ = "cpu";
+  std::string directory_, prompt_, prompt_file_, ids_, device_ = "cpu";
   std::vector<std::string> stops_;
   models::SamplingOptions sampling_;
   int64_t tokens_ = 256, seed_ = 1;
   size_t shown_ = 0;
-  bool past_end_ = false, json_ = false;
+  bool past_end_ = false, json_ = false, logits_ = false;
 };
 
 }  // namespace

@@ -8,6 +8,8 @@ std::unique_ptr<Verb> make_solve();
 std::unique_ptr<Verb> make_train();
 std::unique_ptr<Verb> make_eval();
 std::unique_ptr<Verb> make_generate();
+std::unique_ptr<Verb> make_import();
+std::unique_ptr<Verb> make_export();
 std::unique_ptr<Verb> make_tokenizer();
 std::unique_ptr<Verb> make_tokenize();
 std::unique_ptr<Verb> make_data();
@@ -36,6 +38,8 @@ const std::vector<VerbEntry>& verbs() {
       {"train", "train a model on a task", make_train},
       {"eval", "measure a trained model at any length", make_eval},
       {"generate", "let a language model write", make_generate},
+      {"import", "take over a checkpoint of fla, Hugging Face or state-spaces", make_import},
+      {"export", "write a run as a checkpoint for them", make_export},
       {"tokenizer", "make a tokenizer, look into one, or use one", make_tokenizer},
       {"tokenize", "turn text into shards of tokens to train on", make_tokenize},
       {"data", "show what tokenized data holds", make_data},

@@ -93,7 +93,8 @@ struct RunConfig {
   TrainConfig train;
   EvalConfig eval;
 
-  bool on_text() const { return !data.paths.empty(); }
+  // Imported runs have a vocabulary and no paths.
+  bool on_text() const { return !data.paths.empty() || data.vocabulary > 0; }
   void describe(io::Fields& fields);
   DType dtype() const;
   // What the updates compute in on that device; throws kUsage for what it cannot do.

@@ -49,6 +49,9 @@ class Mixture {
 class TextWorkload final : public Workload {
  public:
   explicit TextWorkload(const Run& run) : train_(run.config().train), data_(run.config().data) {
+    if (data_.paths.empty())
+      fail(ErrorCode::kUsage,
+           "this run was imported: it can be measured and used, but it has no data to train on");
     std::vector<double> weights = data_.weights;
     for (const auto& path : data_.paths) {
       corpora_.push_back(std::make_unique<Corpus>(path));

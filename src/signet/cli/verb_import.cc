@@ -1,0 +1,78 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "signet/base/error.h"
+#include "signet/base/text.h"
+#include "signet/cli/verb.h"
+#include "signet/train/exchange_run.h"
+
+namespace signet::cli {
+namespace {
+
+class Import final : public Verb {
+ public:
+  void define(Options& options) override {
+    options.positional("SOURCE", source_, "a folder with config.json and model.safetensors, or that file");
+    options.value("-o,--out", out_, "run directory to make");
+    options.value("--tokenizer", tokenizer_, "goes into the run; the one in the folder by default");
+    options.flag("--force", force_, "replace the run that is in the directory");
+    options.flag("--json", json_, "print one JSON object");
+    options.example("signet export runs/text --format fla -o exported", "a checkpoint as others write it");
+    options.example("signet import exported -o runs/imported", "and back");
+    options.example("signet generate runs/imported --prompt 'train a ' --tokens 10", "it writes");
+  }
+  int run() override {
+    if (out_.empty()) fail(ErrorCode::kUsage, "-o is missing: the run directory to make");
+    const auto run = train::import_run(source_, out_, tokenizer_, force_);
+    if (json_)
+      fmt::print("{}\n", nlohmann::ordered_json{{"run", out_},
+                                                {"model", run.architecture},
+                                                {"eigenvalues", run.range},
+                                                {"parameters", run.parameters},
+                                                {"vocabulary", run.vocabulary},
+                                                {"tokenizer", run.tokenizer}}
+                             .dump(2));
+    else
+      fmt::print("{}: {}{}{}, {} parameters, vocabulary {}\n", out_, run.architecture,
+                 run.range.empty() ? "" : " ", run.range, run.parameters, run.vocabulary);
+    return 0;
+  }
+
+ private:
+  std::string source_, out_, tokenizer_;
+  bool force_ = false, json_ = false;
+};
+
+class Export final : public Verb {
+ public:
+  void define(Options& options) override {
+    options.positional("RUN", run_, "run directory of a model trained on text");
+    options.value("--format", format_, "fla (DeltaNet family, GLA), hf or state-spaces (Mamba, Mamba-2)");
+    options.offer("--format", {"fla", "hf", "state-spaces"});
+    options.value("-o,--out", out_, "folder to make");
+    options.example("signet export runs/text --format fla -o for-fla", "DeltaNet for flash-linear-attention");
+  }
+  int run() override {
+    if (out_.empty()) fail(ErrorCode::kUsage, "-o is missing: the folder to make");
+    const std::vector<std::string> names = {"fla", "hf", "state-spaces"};
+    const auto found = std::find(names.begin(), names.end(), format_);
+    if (found == names.end())
+      fail(ErrorCode::kUsage, "--format {}: there are {}{}", printable(format_, 40), join(names, ", "),
+           did_you_mean(format_, names));
+    train::export_run(run_, out_, static_cast<models::ExchangeFormat>(found - names.begin()));
+    fmt::print("{}: config.json, model.safetensors\n", out_);
+    return 0;
+  }
+
+ private:
+  std::string run_, format_ = "fla", out_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_import() { return std::make_unique<Import>(); }
+std::unique_ptr<Verb> make_export() { return std::make_unique<Export>(); }
+
+}  // namespace signet::cli

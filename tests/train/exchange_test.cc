@@ -1,0 +1,166 @@
+#include "signet/train/exchange_run.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "signet/io/checkpoint.h"
+#include "signet/io/run_directory.h"
+#include "signet/io/safetensors.h"
+#include "signet/models/infer/decoder.h"
+#include "signet/train/run.h"
+#include "support/temporary_directory.h"
+#include "support/text_file.h"
+
+namespace signet::train {
+namespace {
+
+using models::ExchangeFormat;
+using test::TemporaryDirectory;
+
+// A run at its start, with weights off their start.
+void make_run(const std::string& path, const std::string& architecture, std::vector<std::string> settings) {
+  RunConfig config;
+  config.model = models::ModelConfig::for_architecture(architecture);
+  io::Fields fields = io::fields_of(config.model);
+  for (const char* setting : {"width=16", "blocks=2", "final_norm=true"}) fields.set(setting);
+  for (const auto& setting : settings) fields.set(setting);
+  config.data.vocabulary = 23;
+  train::Run run(config);
+  Rng rng(4);
+  auto* weights = static_cast<float*>(run.weights());
+  for (int64_t i = 0; i < run.model().parameters().size(); ++i)
+    weights[i] += static_cast<float>(0.1 * rng.normal());
+  auto directory = io::RunDirectory::create(path, false);
+  write_file_atomic(directory.config_path(), run.config().to_yaml());
+  io::Checkpoint checkpoint;
+  checkpoint.model = run.named(run.weights());
+  io::save_checkpoint(path, checkpoint, 1);
+}
+
+std::vector<float> logits_of(const std::string& path) {
+  train::Run run = train::Run::load(path);
+  models::Decoder decoder(run.model(), run.dtype(), run.weights(), 1);
+  const std::vector<int32_t> ids = {3, 1, 4, 1, 5, 9, 2, 6};
+  std::vector<float> logits;
+  decoder.read(ids.data(), static_cast<int64_t>(ids.size()), logits);
+  return logits;
+}
+
+struct Kind {
+  const char* architecture;
+  ExchangeFormat format;
+  std::vector<std::string> settings;
+};
+const Kind kKinds[] = {
+    {"deltanet", ExchangeFormat::kFla, {"heads=2"}},
+    {"deltanet", ExchangeFormat::kFla, {"heads=2", "eigenvalues=0,1", "tie_embeddings=true", "mlp=48"}},
+    {"deltanet", ExchangeFormat::kFla, {"heads=2", "head_dim=4", "output_gate=true"}},
+    {"gated-deltanet", ExchangeFormat::kFla, {"heads=2"}},
+    {"gated-deltaproduct", ExchangeFormat::kFla, {"heads=2", "householders=3"}},
+    {"deltaproduct", ExchangeFormat::kFla, {"heads=2"}},
+    {"gla", ExchangeFormat::kFla, {"heads=2", "eigenvalues=0,1", "conv=4"}},
+    {"mamba", ExchangeFormat::kHf, {"eigenvalues=0,1", "state=4", "dt_rank=3"}},
+    {"mamba", ExchangeFormat::kStateSpaces, {"state=4", "tie_embeddings=true"}},
+    {"mamba2", ExchangeFormat::kHf, {"head_dim=8", "groups=2", "state=8"}},
+    {"mamba2", ExchangeFormat::kStateSpaces, {"head_dim=8", "state=8", "eigenvalues=0,1"}},
+};
+
+TEST(Exchange, WhatIsExportedComesBackWithTheSameBits) {
+  for (const auto& kind : kKinds) {
+    SCOPED_TRACE(kind.architecture);
+    const TemporaryDirectory directory;
+    make_run(directory / "run", kind.architecture, kind.settings);
+    export_run(directory / "run", directory / "there", kind.format);
+    const auto imported = import_run(directory / "there", directory / "back", "", false);
+    EXPECT_EQ(imported.architecture, kind.architecture);
+    EXPECT_EQ(imported.vocabulary, 23);
+    EXPECT_EQ(logits_of(directory / "back"), logits_of(directory / "run"));
+  }
+}
+
+TEST(Exchange, NamesAndShapesAreThoseOfTheOthers) {
+  const TemporaryDirectory directory;
+  make_run(directory / "run", "deltanet", {"heads=2"});
+  export_run(directory / "run", directory / "there", ExchangeFormat::kFla);
+  const auto file = io::SafetensorsFile::open(directory / "there/model.safetensors");
+  const auto shape = [&](const char* name) {
+    const auto* info = file.find(name);
+    return info ? info->shape : std::vector<int64_t>{-1};
+  };
+  using Shape = std::vector<int64_t>;
+  EXPECT_EQ(shape("model.embeddings.weight"), (Shape{23, 16}));
+  EXPECT_EQ(shape("model.layers.1.attn.b_proj.weight"), (Shape{2, 16}));
+  EXPECT_EQ(shape("model.layers.0.attn.k_conv1d.weight"), (Shape{16, 1, 4}));
+  EXPECT_EQ(shape("model.layers.0.attn.o_norm.weight"), (Shape{8}));
+  EXPECT_EQ(shape("model.layers.0.mlp.up_proj.weight"), (Shape{256, 16}));
+  EXPECT_EQ(shape("lm_head.weight"), (Shape{23, 16}));
+  EXPECT_EQ(file.metadata().at("format"), "pt");
+  const auto config = nlohmann::ordered_json::parse(test::read_text(directory / "there/config.json"));
+  EXPECT_EQ(config["model_type"], "delta_net");
+  EXPECT_EQ(config["allow_neg_eigval"], true);
+}
+
+TEST(Exchange, TheFusedGateOf2024IsSplit) {
+  const TemporaryDirectory directory;
+  make_run(directory / "run", "deltanet", {"heads=2"});
+  export_run(directory / "run", directory / "there", ExchangeFormat::kFla);
+  const std::string path = directory / "there/model.safetensors";
+  std::vector<std::vector<float>> data;
+  std::vector<io::TensorData> tensors;
+  {
+    const auto file = io::SafetensorsFile::open(path);
+    data.reserve(file.infos().size());
+    for (const auto& info : file.infos()) {
+      if (info.name.find("up_proj") != info.name.npos) continue;
+      auto& values = data.emplace_back(static_cast<size_t>(info.bytes / 4));
+      file.read(info.name, values.data(), info.bytes);
+      auto shape = info.shape;
+      if (const size_t at = info.name.find("gate_proj"); at != info.name.npos) {
+        std::string up = info.name;
+        up.replace(at, 9, "up_proj");
+        const size_t half = values.size();
+        values.resize(2 * half);
+        file.read(up, values.data() + half, info.bytes);
+        shape[0] *= 2;
+      }
+      tensors.push_back({info.name, info.dtype, shape, values.data()});
+    }
+  }
+  io::write_safetensors(path, tensors);
+  import_run(directory / "there", directory / "back", "", false);
+  EXPECT_EQ(logits_of(directory / "back"), logits_of(directory / "run"));
+}
+
+TEST(Exchange, WhatDoesNotFitIsNamed) {
+  const TemporaryDirectory directory;
+  make_run(directory / "run", "mamba", {"eigenvalues=0,1"});
+  test::expect_bad_input([&] { export_run(directory / "run", directory / "x", ExchangeFormat::kFla); },
+                         "mamba");
+  export_run(directory / "run", directory / "there", ExchangeFormat::kHf);
+  const std::string path = directory / "there/config.json", good = test::read_text(path);
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    ASSERT_NE(text.find(from), text.npos) << from;
+    test::write_text(path, text.replace(text.find(from), from.size(), to));
+  };
+  const auto import = [&] { import_run(directory / "there", directory / "back", "", true); };
+  with("\"model_type\": \"mamba\"", "\"model_type\": \"llama\"");
+  test::expect_bad_input(import, "llama");
+  with("\"state_size\": 16", "\"state_size\": 17");
+  test::expect_bad_input(import, "A_log");
+  with("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1");
+  test::expect_bad_input(import, "nothing here takes");
+  with("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3");
+  test::expect_bad_input(import, "is missing");
+  with("\"use_bias\": false", "\"use_bias\": true");
+  test::expect_bad_input(import, "use_bias");
+  with("\"vocab_size\": 23", "\"vocab_size\": -1");
+  test::expect_bad_input(import, "vocab_size");
+  test::write_text(path, good);
+  std::filesystem::rename(directory / "there/model.safetensors", directory / "there/pytorch_model.bin");
+  test::expect_bad_input(import, "pickle");
+}
+
+}  // namespace
+}  // namespace signet::train
