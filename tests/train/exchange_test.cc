@@ -148,7 +148,7 @@ TEST(Exchange, WhatDoesNotFitIsNamed) {
   with("\"model_type\": \"mamba\"", "\"model_type\": \"llama\"");
   test::expect_bad_input(import, "llama");
   with("\"state_size\": 16", "\"state_size\": 17");
-  test::expect_bad_input(import, "A_log");
+  test::expect_bad_input(import, "x_proj");
   with("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1");
   test::expect_bad_input(import, "nothing here takes");
   with("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3");
