@@ -54,6 +54,17 @@ TEST(Recipe, FitsEveryModelAndGivesWay) {
   EXPECT_EQ(value_of(sources, "model.heads"), "3");
 }
 
+// Tasks differ in the sizes that they have: 3 and more, 2 and more, 1 and more.
+TEST(Recipe, EveryTaskHasSamplesOfItsLengths) {
+  for (const char* name : {"parity", "even-pairs", "cycle-navigation", "modular-arithmetic", "flip-flop",
+                           "S3", "language:tomita4", "Z60"}) {
+    const auto config = train::resolve_config(sources_of(name, "deltanet"));
+    const auto task = config.task.make();
+    EXPECT_NO_THROW(task->check(config.train_lengths(*task))) << name;
+    EXPECT_NO_THROW(task->check(config.eval_lengths(*task))) << name;
+  }
+}
+
 TEST(Recipe, NoneWithoutAnAutomaton) {
   for (const char* name : {"bounded-dyck", "modular-arithmetic-brackets"}) {
     train::TaskConfig task;

@@ -257,7 +257,8 @@ TEST(CudaStepEngine, MicroBatchesGiveTheStepOfTheBatch) {
   }
 }
 
-// Newton-Schulz in bf16 against fp32 on the CPU: the weights after a step of 1e-3.
+// Newton-Schulz in bf16 against fp32 on the CPU: the weights after a step of 1e-3. Five iterations multiply
+// small singular values, and their rounding, by up to 3.4 each: 0.062 on an H200. A wrong update is 1 away.
 TEST(CudaStepEngine, MuonMatchesTheCpu) {
   SIGNET_NEEDS_GPU();
   Training cpu("deltanet", true, {}, Precision::kFp32, false, {}, "muon"),
@@ -271,7 +272,7 @@ TEST(CudaStepEngine, MuonMatchesTheCpu) {
     for (size_t i = 0; i < by.size(); ++i) by[i] = static_cast<double>(weights[i]) - start[i];
     return by;
   };
-  EXPECT_LT(test::relative_error(moved(gpu.weights), moved(cpu.weights)), 0.05);
+  EXPECT_LT(test::relative_error(moved(gpu.weights), moved(cpu.weights)), 0.1);
 }
 
 TEST(CudaStepEngine, AllocatesNothingAfterItHasSeenTheShapes) {

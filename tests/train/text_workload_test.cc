@@ -126,20 +126,20 @@ TEST(TextWorkload, ARunThatWasStoppedEndsWithTheSameBits) {
   make_data(directory, "a", "cat");
   const auto config = small_config(directory, {"a"});
   auto whole = io::RunDirectory::create(directory / "whole", false);
-  const auto right = train(config, whole, false, {.quiet = true});
+  const auto right = train(config, whole, false, {true, "", {}});
   EXPECT_LT(right["loss"].get<double>(), 4.5);  // from log 257 = 5.5
   EXPECT_EQ(right["samples"], 10);
   const auto part = small_config(directory, {"a"}, {"train.checkpoint_every=6"});
   {
     auto cut = io::RunDirectory::create(directory / "cut", false);
-    TrainOptions options{.quiet = true};
+    TrainOptions options{true, "", {}};
     options.on_step = [](int64_t step) {
       if (step == 8) throw Error(ErrorCode::kFailure, "stop here");
     };
     EXPECT_THROW(train(part, cut, false, options), Error);
   }
   auto cut = io::RunDirectory::open_for_resume(directory / "cut");
-  const auto resumed = train(resolve_config({.file = cut.config_path()}), cut, true, {.quiet = true});
+  const auto resumed = train(resolve_config({.file = cut.config_path()}), cut, true, {true, "", {}});
   EXPECT_EQ(resumed["loss"], right["loss"]);
   EXPECT_EQ(resumed["by_position"], right["by_position"]);
   const auto stored = read_results(cut.results_path());

@@ -30,7 +30,8 @@ size_t answers(const automata::Dfa& automaton) {
 
 }  // namespace
 
-Recipe tracker_recipe(const automata::Dfa& automaton, const std::string& architecture, bool dense) {
+Recipe tracker_recipe(const automata::Dfa& automaton, const std::string& architecture, bool dense,
+                      int64_t shortest) {
   const theory::Analysis theory = theory::analyze(automaton);
   const size_t tokens = std::max(answers(automaton), automaton.alphabet.size());
   const int width = tokens > 64 ? 128 : tokens > 12 ? 64 : 32;
@@ -44,7 +45,7 @@ Recipe tracker_recipe(const automata::Dfa& automaton, const std::string& archite
   set("train.lr", 5e-3);
   set("train.warmup", 30);
   set("train.clip", 1);
-  set("train.min_length", dense ? 1 : 2);
+  set("train.min_length", shortest);
   set("train.max_length", 40);
   set("train.curriculum", 800);
   set("train.validate_every", 250);
@@ -93,15 +94,15 @@ Recipe tracker_recipe(const automata::Dfa& automaton, const std::string& archite
   set("train.beta2", 0.95);
   recipe.reason =
       "some letter forgets: two blocks that write, turn and decay, gates that reach their ends, noise on "
-      "what is "
-      "read";
+      "what is read";
   return recipe;
 }
 
 std::optional<Recipe> tracker_recipe(const train::TaskConfig& task, const std::string& architecture) {
   const auto machine = machine_of_task(task);
   if (!machine || machine->states() > kMostStates) return std::nullopt;
-  return tracker_recipe(automata::minimize(*machine), architecture, task.make()->dense());
+  const auto made = task.make();
+  return tracker_recipe(automata::minimize(*machine), architecture, made->dense(), made->min_size());
 }
 
 }  // namespace signet::analysis

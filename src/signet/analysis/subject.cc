@@ -104,8 +104,9 @@ std::optional<automata::Dfa> machine_of_task(const train::TaskConfig& task) {
   const auto& spec = task.automaton;
   automata::Dfa dfa =
       spec.dfa.empty()
-          ? automata::regex_to_dfa(spec.regex, spec.alphabet.empty() ? automata::letters_in(spec.regex)
-                                                                     : automata::alphabet_of(spec.alphabet))
+          ? automata::regex_to_dfa(spec.regex, spec.alphabet.empty()
+                                                   ? automata::letters_in(spec.regex, "task.alphabet")
+                                                   : automata::alphabet_of(spec.alphabet))
           : automata::dfa_from_json(spec.dfa);
   if (spec.targets == "state") {
     dfa.output = dfa.delta;

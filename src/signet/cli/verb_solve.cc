@@ -74,7 +74,7 @@ class Solve final : public Verb {
     story_.network = output_;
     story_.dtype = dtype_;
     say("{}: {} states over {} letters", story_.title, dfa_.states(), dfa_.letters());
-    recipe_ = analysis::tracker_recipe(analysis::as_mealy(dfa_), model_, true);
+    recipe_ = analysis::tracker_recipe(analysis::as_mealy(dfa_), model_, /*dense=*/true, /*shortest=*/1);
     story_.recipe = recipe_.reason;
     if (allowed(theory)) {
       const double begin = now();
