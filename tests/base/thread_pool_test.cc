@@ -4,7 +4,10 @@
 #include <sys/resource.h>
 
 #include <atomic>
+#include <chrono>
 #include <fstream>
+#include <stdexcept>
+#include <string>
 #include <thread>
 
 namespace signet {
@@ -24,6 +27,22 @@ TEST(ThreadPool, CoversTheRangeOnce) {
       for (int64_t i = begin; i < end; ++i) ++seen[static_cast<size_t>(i)];
     });
     for (const auto& count : seen) EXPECT_EQ(count, 1);
+  }
+}
+
+// Whoever reads an error must not get another one on the next try.
+TEST(ThreadPool, TheErrorOfTheLowestRangeIsRethrown) {
+  const Threads three(3);
+  for (int i = 0; i < 20; ++i) {
+    try {
+      parallel_for(3, 1, [](int64_t begin, int64_t) {
+        if (begin == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        throw std::runtime_error(std::to_string(begin));
+      });
+      FAIL();
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "0");
+    }
   }
 }
 

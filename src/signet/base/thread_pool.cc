@@ -52,6 +52,7 @@ class Pool {
       ranges_ = ranges;
       pending_ = std::min(ranges, size()) - 1;
       error_ = nullptr;
+      error_range_ = ranges;
       ++epoch_;
     }
     wake_.notify_all();
@@ -70,7 +71,10 @@ class Pool {
       for (; index < ranges_; index += size()) (*body_)(n_ * index / ranges_, n_ * (index + 1) / ranges_);
     } catch (...) {
       std::lock_guard lock(mutex_);
-      if (!error_) error_ = std::current_exception();
+      if (index < error_range_) {
+        error_ = std::current_exception();
+        error_range_ = index;
+      }
     }
     inside = false;
   }
@@ -97,7 +101,8 @@ class Pool {
   int ranges_ = 0, pending_ = 0;
   uint64_t epoch_ = 0;
   bool stop_ = false;
-  std::exception_ptr error_;
+  std::exception_ptr error_;  // of the lowest range that failed
+  int error_range_ = 0;
   std::vector<std::thread> workers_;  // last: they use the others
 };
 

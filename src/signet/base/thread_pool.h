@@ -15,7 +15,7 @@ int thread_count();
 void set_thread_count(int threads);  // before or between parallel regions; at least 1
 
 // Calls body(begin, end) on disjoint ranges that cover [0, n); at most one range per thread, none shorter
-// than `grain` unless n is. Rethrows the first exception.
+// than `grain` unless n is. Rethrows the exception of the lowest range that failed, whichever came first.
 void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
 
 // How many parts `items` are worth cutting into: one per thread; a single one in a parallel region, where

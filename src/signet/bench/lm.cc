@@ -22,23 +22,19 @@ namespace {
 
 using train::Precision;
 
-const LmPreset& find_preset(const std::string& name) {
-  std::vector<std::string> names;
-  for (const LmPreset& preset : lm_presets()) {
-    if (name == preset.name) return preset;
-    names.emplace_back(preset.name);
-  }
-  fail(ErrorCode::kUsage, "--preset {}{}; there are {}", printable(name, 40), did_you_mean(name, names),
-       join(names, ", "));
+train::RunConfig config_of(const LmOptions& options) {
+  train::ConfigSources sources;
+  sources.preset = options.model + "-" + options.preset;
+  sources.set = {"data.paths=[random tokens]",
+                 fmt::format("data.vocabulary={}", options.preset == "10m" ? 8192 : 32000),
+                 "model.tie_embeddings=false", fmt::format("train.micro_batch={}", options.micro_batch),
+                 "train.recompute=" + options.recompute};
+  sources.set.insert(sources.set.end(), options.set.begin(), options.set.end());
+  return train::resolve_config(sources);
 }
 
-train::RunConfig config_of(const LmPreset& preset, const LmOptions& options) {
-  std::vector<std::string> settings = preset.model;
-  settings.push_back(fmt::format("train.micro_batch={}", options.micro_batch));
-  settings.push_back("train.recompute=" + options.recompute);
-  settings.insert(settings.end(), options.set.begin(), options.set.end());
-  return train::resolve_config({"", "parity", options.model, settings});
-}
+// Tokens of one step, unless a batch is given: for a CPU, as the peers' figures have them, or what fits.
+int64_t step_tokens(const std::string& size) { return size == "10m" ? 4096 : size == "1.3b" ? 16384 : 65536; }
 
 // Tokens drawn from the vocabulary; every one is to be predicted by those before it.
 tasks::Batch random_batch(uint64_t seed, int64_t vocabulary, int64_t rows, int64_t time) {
@@ -127,49 +123,26 @@ double matrix_weights(const models::Model& model) {
 
 }  // namespace
 
-const std::vector<LmPreset>& lm_presets() {
-  static const std::vector<LmPreset> presets = {
-      {"10m",
-       "8 blocks of width 256, for a CPU",
-       8192,
-       16,
-       256,
-       {"model.width=256", "model.blocks=8", "model.heads=4"}},
-      {"340m",
-       "24 blocks of width 1024",
-       32000,
-       32,
-       2048,
-       {"model.width=1024", "model.blocks=24", "model.heads=8", "model.mlp=2816"}},
-      {"1.3b",
-       "24 blocks of width 2048",
-       32000,
-       8,
-       2048,
-       {"model.width=2048", "model.blocks=24", "model.heads=16", "model.mlp=5632"}},
-  };
-  return presets;
-}
-
 LmReport run_lm(const LmOptions& options, const Device& device) {
-  const LmPreset& preset = find_preset(options.preset);
-  const train::RunConfig config = config_of(preset, options);
+  const train::RunConfig config = config_of(options);
+  const int64_t vocabulary = config.data.vocabulary;
   LmReport report;
-  report.preset = preset.name, report.model = options.model;
+  report.preset = options.preset, report.model = options.model;
   report.precision = device.cuda() ? "bf16" : "fp32";
-  report.batch = options.batch ? options.batch : preset.batch;
-  report.context = options.context ? options.context : preset.context;
+  report.context = options.context ? options.context : config.data.context;
+  report.batch =
+      options.batch ? options.batch : std::max<int64_t>(1, step_tokens(options.preset) / report.context);
   report.micro_batch = config.train.micro_batch, report.recompute = config.train.recompute;
   report.tolerance = device.cuda() ? 2e-2 : 1e-4;
-  report.error = slice_error(config, preset.vocabulary, report.context, device);
+  report.error = slice_error(config, vocabulary, report.context, device);
   report.correct = report.error <= report.tolerance;
   if (!report.correct) return report;
 
   const int64_t free_before = device.cuda() ? free_gpu_memory() : 0;
-  const tasks::Batch batch = random_batch(2, preset.vocabulary, report.batch, report.context);
+  const tasks::Batch batch = random_batch(2, vocabulary, report.batch, report.context);
   {
     Clock clock;
-    LmTraining training(config, preset.vocabulary, device);
+    LmTraining training(config, vocabulary, device);
     report.parameters = training.model().parameters().size();
     const auto tokens = static_cast<double>(report.batch * report.context);
     report.matrix_flops = 6 * matrix_weights(training.model()) * tokens;
@@ -185,7 +158,7 @@ LmReport run_lm(const LmOptions& options, const Device& device) {
     if (device.cuda()) report.peak_bytes = free_before - free_gpu_memory();
   }
   Profile profile(device);
-  LmTraining training(config, preset.vocabulary, device, &profile);
+  LmTraining training(config, vocabulary, device, &profile);
   constexpr int kProfiled = 2;
   training.step(batch);
   profile.clear();

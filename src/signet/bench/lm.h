@@ -10,18 +10,10 @@
 
 namespace signet::bench {
 
-// The sizes of Grazzi, Siems et al. (2025), section on language modelling, and one that a CPU trains.
-struct LmPreset {
-  const char* name;
-  const char* summary;
-  int64_t vocabulary, batch, context;
-  std::vector<std::string> model;  // settings
-};
-const std::vector<LmPreset>& lm_presets();
-
+// The model is that of presets/<model>.yaml at a size, but with a head of its own, as in the peers' figures.
 struct LmOptions {
   std::string preset = "10m", model = "deltanet";
-  int64_t batch = 0, context = 0;  // sequences and their tokens; 0 = the preset's
+  int64_t batch = 0, context = 0;  // sequences and their tokens; 0 = some for the size, and the preset's
   std::vector<std::string> set;    // more settings
   int64_t micro_batch = 0;         // sequences that go through the model at once; 0 = all
   std::string recompute = "none";  // as train.recompute

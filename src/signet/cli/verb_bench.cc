@@ -30,9 +30,9 @@ class Bench final : public Verb {
     options.value("--device", device_name_, "where to run: cpu, or cuda in a build with it");
     options.value("--peers", peers_,
                   "folder with peer_ops.py and peer_train.py, which time other libraries in the same run");
-    options.value("--preset", lm_.preset, "lm: size of the model, 10m, 340m or 1.3b");
+    options.value("--preset", lm_.preset, "lm: size of the model, as in --preset of train: 10m to 1.3b");
     options.value("--model", lm_.model, "lm: its architecture");
-    options.value("--batch", lm_.batch, "lm: sequences per step; 0 = the preset's");
+    options.value("--batch", lm_.batch, "lm: sequences per step; 0 = some for the size");
     options.value("--context", lm_.context, "lm: tokens per sequence; 0 = the preset's");
     options.value("--micro-batch", lm_.micro_batch, "lm: sequences at once; 0 = all");
     options.value("--recompute", lm_.recompute, "lm: what backward computes again: none, mixer or block");
