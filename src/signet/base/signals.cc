@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -131,6 +132,16 @@ void use_signal_stack() {
 }
 
 void report_out_of_memory_on_terminate() { std::set_terminate(on_terminate); }
+
+void require_address_space() {
+  constexpr rlim_t kLeast = rlim_t{320} << 20;  // on two cores 200 MB were enough in most of many trials
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= kLeast)
+    return;
+  fail(ErrorCode::kResource,
+       "out of memory: this process may use {} MiB of address space and needs {}; raise it by ulimit -v",
+       limit.rlim_cur >> 20, kLeast >> 20);
+}
 
 void ignore_broken_pipe() { install_broken_pipe(SIG_IGN); }
 

@@ -31,6 +31,10 @@ void use_signal_stack();
 // (nlohmann's JSON does). Then the process still says so and ends with kResource instead of an abort.
 void report_out_of_memory_on_terminate();
 
+// Throws kResource where this process may have too little address space (ulimit -v) for the libraries of
+// matrix products and threads: short of it they crash, abort or hang, where nothing can be caught.
+void require_address_space();
+
 // A closed pipe after us (`signet ... | head`) makes writes fail instead of killing a run half-way.
 void ignore_broken_pipe();
 

@@ -81,6 +81,7 @@ int dispatch(const std::vector<std::string>& arguments) {
     Options options(entry.name, entry.summary);
     verb->define(options);
     if (!options.parse({arguments.begin() + 1, arguments.end()})) return 0;
+    require_address_space();
     return verb->run();
   }
   if (arguments[0][0] == '-') {
