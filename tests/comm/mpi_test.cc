@@ -40,7 +40,7 @@ TEST_F(Mpi, CollectivesOfTwoAndFourRanksAreRight) {
 }
 
 std::string grid(const test::TemporaryDirectory& folder, const std::string& more = "") {
-  const std::string path = folder.path() + "/grid.yaml";
+  const std::string path = folder / "grid.yaml";
   write_file_atomic(path,
                     "base: {task: {name: parity}, model: {width: 8, heads: 2, blocks: 1, conv: 0, mlp: 0}, "
                     "train: {steps: 30, batch: 8, max_length: 10" +
@@ -52,7 +52,7 @@ std::string grid(const test::TemporaryDirectory& folder, const std::string& more
 }
 
 TEST_F(Mpi, RanksShareTheRunsOfASweepAndGiveItsTable) {
-  const std::string out = folder_.path() + "/shared", alone = folder_.path() + "/alone";
+  const std::string out = folder_ / "shared", alone = folder_ / "alone";
   const std::string file = grid(folder_);
   const auto shared =
       test::run_command(kMpirun + "-n 3 '" SIGNET_BINARY "' sweep " + file + " --jobs 1 --json --out " + out);
@@ -70,12 +70,52 @@ TEST_F(Mpi, RanksShareTheRunsOfASweepAndGiveItsTable) {
 
 // A run that diverges is tried by one rank and reported by all; the next launch tries it again.
 TEST_F(Mpi, AFailedRunIsTriedOnceALaunch) {
-  const std::string out = folder_.path() + "/failed",
-                    file = grid(folder_, ", lr: 10, weight_decay: 10, warmup: 0");
+  const std::string out = folder_ / "failed", file = grid(folder_, ", lr: 10, weight_decay: 10, warmup: 0");
   const auto result =
       test::run_command(kMpirun + "-n 2 '" SIGNET_BINARY "' sweep " + file + " --jobs 1 --out " + out);
   EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
   EXPECT_NE((result.out + result.err).find("not both finite"), std::string::npos) << result.out << result.err;
+}
+
+TEST_F(Mpi, ARunIsTrainedByOneProcess) {
+  const auto result =
+      test::run_command(kMpirun + "-n 2 '" SIGNET_BINARY "' train parity --out " + (folder_ / "run"));
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_NE(result.err.find("a run is trained by one process"), std::string::npos) << result.err;
+  EXPECT_FALSE(exists(folder_ / "run"));
+}
+
+// mpirun ends all ranks when one is killed; the same sweep goes on, on fewer.
+TEST_F(Mpi, ASweepGoesOnAfterARankWasKilled) {
+  const std::string out = folder_ / "killed",
+                    file = grid(folder_, ", checkpoint_every: 5, validate_every: 5");
+  const std::string command = kMpirun + "-n 2 '" SIGNET_BINARY "' sweep " + file +
+                              " --set train.steps=400 --jobs 1 --quiet --out " + out;
+  {
+    test::Process ranks({"/bin/sh", "-c", "exec env " + command}, folder_ / "log");
+    const auto a_run_was_saved = [&] {
+      if (!is_directory(out)) return false;
+      for (const auto& name : list_directory(out))
+        if (is_directory(out + "/" + name + "/checkpoints") &&
+            !list_directory(out + "/" + name + "/checkpoints").empty() &&
+            !exists(out + "/" + name + "/results.json"))
+          return true;
+      return false;
+    };
+    ASSERT_TRUE(ranks.until(a_run_was_saved)) << test::read_text(folder_ / "log");
+    pid_t victim = 0;
+    for (const auto& name : list_directory(out + "/.claims")) {
+      const std::string holder = test::read_text(out + "/.claims/" + name + "/.lock");
+      if (holder.rfind("pid ", 0) == 0) victim = std::stoi(holder.substr(4));
+    }
+    ASSERT_GT(victim, 0);
+    ::kill(victim, SIGKILL);
+    EXPECT_NE(ranks.wait(), 0);
+  }
+  const auto rest = test::run_command("'" SIGNET_BINARY "' sweep " + file +
+                                      " --set train.steps=400 --quiet --json --out " + out);
+  ASSERT_EQ(rest.exit_code, 0) << rest.err;
+  EXPECT_EQ(nlohmann::json::parse(rest.out)["runs"].size(), 6u);
 }
 
 }  // namespace

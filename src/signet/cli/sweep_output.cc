@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -88,9 +90,14 @@ nlohmann::ordered_json SweepRunner::provenance() const {
 train::SweepSummary SweepRunner::run(const std::string& directory, const train::SweepPlan& plan,
                                      const std::vector<train::PlannedRun>& runs) const {
   const int64_t jobs = jobs_ > 0 ? jobs_ : device_ == "cpu" ? thread_count() : 4;
+  const comm::Launch& launch = comm::launch();
+  // Of several processes on a machine each takes a GPU of its own, unless the launcher has left it only one.
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  const bool chosen = launch.alone() || device_ != "cuda" || (visible && !std::strchr(visible, ','));
+  const std::string device = chosen ? device_ : fmt::format("cuda:{}", launch.local_rank);
   return train::summarize(
       directory, plan, runs,
-      train::run_sweep(directory, plan, runs, {jobs, device_, quiet_ || !reports(), comm::launch()}));
+      train::run_sweep(directory, plan, runs, {jobs, device, quiet_ || !reports(), launch}));
 }
 
 report::Tone score_tone(double score) {

@@ -12,6 +12,7 @@
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/settings.h"
 #include "signet/cli/verb.h"
+#include "signet/comm/launch.h"
 #include "signet/io/run_directory.h"
 #include "signet/models/registry.h"
 #include "signet/tasks/registry.h"
@@ -97,6 +98,11 @@ class Train final : public Verb {
   }
 
   int run() override {
+    if (const auto& launch = comm::launch(); !launch.alone())
+      fail(ErrorCode::kUsage,
+           "started by {} as rank {} of {}: a run is trained by one process; several share a sweep "
+           "({} -n {} signet sweep FILE)",
+           launch.launcher, launch.rank, launch.size, launch.launcher, launch.size);
     if (options_->given("--resume")) return resume();
     if (model_.empty() && options_->given("--model"))
       fail(ErrorCode::kUsage, "--model is empty; name one, or leave it out for deltanet");
