@@ -147,10 +147,9 @@ class Demo final : public Verb {
     fmt::print("\nScaled accuracy by length (1 = always right, 0 = chance):\n{}\n",
                table.text(report::text_style(stdout)));
     fmt::print(
-        "With eigenvalues in [0,1] no finite-precision linear RNN of this kind can track parity at every "
-        "length;\n"
-        "one negative eigenvalue suffices (Grazzi, Siems et al., ICLR 2025). Curves, losses and the learned\n"
-        "eigenvalues: {}\n",
+        "With eigenvalues in [0,1] neither model can keep odd and even apart at every length (in real\n"
+        "numbers: docs/theory.md); one negative eigenvalue suffices (Grazzi, Siems et al., ICLR 2025).\n"
+        "Curves, losses and the learned eigenvalues: {}\n",
         report_);
     if (!fading.empty())
       fmt::print("{} lost a little at every token, which adds up with the length: docs/demo.md\n", fading);
