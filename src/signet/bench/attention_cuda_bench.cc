@@ -26,7 +26,9 @@ struct AttentionOnGpu {
   kernels::AttentionForward<T> forward;
   kernels::AttentionBackward<T> backward;
 
-  AttentionOnGpu(const Device& device, const AttentionShape& s) {
+  // s has neither keys nor strides of its own.
+  AttentionOnGpu(const Device& device, AttentionShape s) {
+    s = with_strides(s);
     const int64_t n = s.batch * s.time * s.heads * s.width;
     q = {device, random_values(1, n, 3)}, k = {device, random_values(2, n, 3)};
     v = {device, random_values(3, n)}, d_o = {device, random_values(4, n)};
@@ -52,6 +54,7 @@ double error(const Device& device, AttentionShape s) {
   kernels::attention_forward(fast.forward, Cuda{device.stream});
   kernels::attention_backward(fast.backward, Cuda{device.stream});
   const auto q = fast.q.exact(), k = fast.k.exact(), v = fast.v.exact(), d_o = fast.d_o.exact();
+  s = with_strides(s);
   Values<double> o(v.size()), dq(q.size()), dk(k.size()), dv(v.size()),
       lse(static_cast<size_t>(s.batch * s.heads * s.time));
   kernels::attention_forward_reference({s, q.data(), k.data(), v.data(), o.data(), lse.data(), nullptr});
@@ -66,7 +69,6 @@ Case attention(const Device& device, int64_t batch, int64_t time, int64_t heads,
   AttentionShape s;
   s.batch = batch, s.time = time, s.heads = heads, s.width = width, s.rotary_base = 10000;
   s.scale = 1 / std::sqrt(static_cast<double>(width));
-  s = with_strides(s);
   return {fmt::format("{}x{}x{}x{} {} {}", batch, time, heads, width, both ? "fwd+bwd" : "fwd",
                       storage_name<T>()),
           [=] {
