@@ -5,7 +5,7 @@ file(GLOB signet_operator_sources CONFIGURE_DEPENDS src/signet/capi/*.cc src/sig
 list(FILTER signet_operator_sources EXCLUDE REGEX "_reference\\.cc$|_cpu\\.cc$")
 list(APPEND signet_operator_sources src/signet/base/isa.cc src/signet/base/thread_pool.cc)
 if(SIGNET_CUDA)
-  list(APPEND signet_operator_sources src/signet/tensor/device.cc)
+  list(APPEND signet_operator_sources src/signet/base/text.cc src/signet/tensor/device.cc)
 endif()
 
 add_library(signet_operators SHARED ${signet_operator_sources})

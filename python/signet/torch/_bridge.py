@@ -1,13 +1,18 @@
 """Operators as PyTorch functions: `autograd.Function` in eager code, registered operators where a compiler looks.
 
-Both run the same two functions, `_forward` and `_backward`. The registered operators are named signet_<version>::
+Both run the same two functions of the compiled module, `run` and `pull`, whose memory comes from torch.empty. The registered operators are named signet_<version>::
 because compilers keep what they learned about a name on disk.
 """
 
 import torch
 
-from .. import _operators
+from .. import _core, _operators
 from ._register import register
+
+
+_core.use_torch(torch.empty, torch.is_grad_enabled,
+                (None, torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.uint8))
+_is_compiling, _functorch = torch.compiler.is_compiling, torch._C._are_functorch_transforms_active
 
 
 def _wide(dtype):
@@ -15,23 +20,20 @@ def _wide(dtype):
 
 
 class Bridge:
-    """One operator. Calls take all inputs by position (None: absent), a tuple with the values of `settings`, and
+    """One operator. Calls take all inputs by position (None: absent), a tuple with the values of its settings, and
     whether the states are wanted; they return a tuple with all outputs, None where not wanted."""
 
-    def __init__(self, op, settings, cell=None):
-        self.op, self.settings, self.cell = op, settings, cell
-        self.inputs = tuple(op.inputs)
+    def __init__(self, op):
+        self.op, self.inputs, self.settings = op, tuple(op.inputs), op.settings
         self.like = self.inputs.index(op.like)
         self.first, *self.others = op.outputs
-        self.function = _make_function(self)
+        self.call, self.apply = op.torch_call, _make_function(self)
         self.registered = register(self)
 
     def __call__(self, inputs, settings, states):
-        if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-            return self.registered(inputs, settings, states)
-        if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):
-            return self.function.apply(settings, states, *inputs)
-        return self.forward(inputs, settings, states, False)[0]
+        if _is_compiling() or _functorch():
+            return self.registered(inputs, settings, bool(states))
+        return self.call(self.apply, settings, states, inputs)
 
     def empty_outputs(self, inputs, states):
         op = self.op
@@ -47,80 +49,45 @@ class Bridge:
         """Settings that went through a list of numbers: all but scale and eps are whole."""
         return tuple(x if name in ("scale", "eps") else int(x) for name, x in zip(self.settings, settings))
 
-    def fields(self, inputs, settings):
-        fields = dict(zip(self.inputs, inputs))
-        fields.update(zip(self.settings, settings))
-        return fields
-
-    def forward(self, inputs, settings, states, differentiate):
-        """The outputs, and the tensor of what backward needs."""
-        outputs = self.empty_outputs(inputs, states)
-        fields = self.fields(inputs, settings)
-        fields.update(zip(self.op.outputs, outputs))
-        like = outputs[0]
-        saved = None
-        if differentiate or like.is_cuda:
-            sizes = self.op.sizes(**fields)
-            if differentiate:
-                fields["saved"] = saved = torch.empty(sizes[0], dtype=torch.uint8, device=like.device)
-            if like.is_cuda:
-                fields["workspace"] = torch.empty(sizes[1], dtype=torch.uint8, device=like.device)
-        self.op.forward(**fields)
-        return tuple(outputs), saved
-
-    def backward(self, inputs, settings, saved, gradients, wanted):
-        """Gradients of the inputs, None where not wanted; `gradients` are those of the outputs, or None."""
-        op = self.op
-        fields = self.fields(inputs, settings)
-        main = gradients[0]
-        if main is None:
+    def gradients(self, spec, wanted, kept, given):
+        """(None, gradients of the inputs that are there..): see torch_backward in python/core/torch.cc. `given` are the
+        gradients of the outputs, or None."""
+        if given[0] is None:
+            inputs = self.placed(spec[2], kept[1:])
             like = inputs[self.like]
-            shape = next(iter(op.shapes(*(None if x is None else x.shape for x in inputs)).values()))
-            main = torch.zeros(shape, dtype=like.dtype, device=like.device)
-        for name, gradient in zip(op.outputs.values(), (main, *gradients[1:])):
-            if name and gradient is not None:
-                fields[name] = gradient
-        results = [None] * len(inputs)
-        for i, _, name in op.differentiable:
-            x = inputs[i]
-            if x is not None and wanted[i]:
-                results[i] = fields[name] = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        fields["saved"] = saved
-        if main.is_cuda:
-            size = op.sizes(**fields)[2]
-            fields["workspace"] = torch.empty(size, dtype=torch.uint8, device=main.device)
-        op.backward(**fields)
-        return results
+            shape = self.op.shapes(*(None if x is None else x.shape for x in inputs))[self.first]
+            given = (torch.zeros(shape, dtype=like.dtype, device=like.device), *given[1:])
+        return self.op.torch_backward(spec, wanted, kept, given)
+
+    def placed(self, present, tensors):
+        """All inputs, from those that are there (bit i of `present`: input i is)."""
+        tensors = iter(tensors)
+        return [next(tensors) if present >> i & 1 else None for i in range(len(self.inputs))]
 
 
 def _make_function(bridge):
+    """Its arguments: a tuple (settings, whether states are wanted, which inputs are there), and these inputs."""
+
+    def pull(ctx, *given):
+        wanted, kept = ctx.needs_input_grad, ctx.saved_tensors
+        if given[0] is None and all(g is None for g in given):
+            return (None,) * len(wanted)
+        return bridge.gradients(ctx.spec, wanted, kept, given)
+
+    # Gradients have no gradients of their own: asking for them raises.
+    once = torch.autograd.function.once_differentiable(pull)
+
     class Function(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, settings, states, *inputs):
-            outputs, saved = bridge.forward(inputs, settings, states, True)
-            ctx.save_for_backward(saved, *inputs)
-            ctx.settings = settings
-            ctx.set_materialize_grads(False)
-            return outputs
+        forward = staticmethod(bridge.op.torch_forward)
 
         @staticmethod
-        @torch.autograd.function.once_differentiable
-        def backward(ctx, *gradients):
-            saved, *inputs = ctx.saved_tensors
-            if all(g is None for g in gradients):
-                return (None,) * (len(inputs) + 2)
-            wanted = ctx.needs_input_grad[2:]
-            return (None, None, *bridge.backward(inputs, ctx.settings, saved, gradients, wanted))
+        def backward(ctx, *given):
+            return once(ctx, *given) if torch.is_grad_enabled() else pull(ctx, *given)
 
     Function.__name__ = bridge.op.name
-    return Function
+    return Function.apply
 
 
-delta_rule = Bridge(_operators.delta_rule, ("scale", "log_gate", "normalise", "unit_keys"))
-gated_linear = Bridge(_operators.gated_linear, ("scale", "log_gate"))
-selective_scan = Bridge(_operators.selective_scan, ("no_softplus", "signed_range"))
-mlstm = Bridge(_operators.mlstm, ("scale", "log_forget"))
-slstm = Bridge(_operators.slstm, ("cell",), cell=0)
-lstm = Bridge(_operators.lstm, ("cell",), cell=1)
-convolution = Bridge(_operators.convolution, ("silu",))
-norm = Bridge(_operators.norm, ("kind", "eps"))
+delta_rule, gated_linear, selective_scan, mlstm, slstm, lstm, convolution, norm = (
+    Bridge(getattr(_operators, name)) for name in ("delta_rule", "gated_linear", "selective_scan", "mlstm", "slstm",
+                                                   "lstm", "convolution", "norm"))

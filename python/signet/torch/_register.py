@@ -13,6 +13,16 @@ _NAMESPACE = "signet_" + version().replace(".", "_")
 _library = torch.library.Library(_NAMESPACE, "DEF")
 
 
+class _Kept:
+    """What forward keeps for backward, as autograd's context takes it."""
+
+    def save_for_backward(self, *tensors):
+        self.tensors = tensors
+
+    def set_materialize_grads(self, value):
+        pass
+
+
 def _lengths(names):
     return ", ".join("Tensor" for _ in names)
 
@@ -20,8 +30,7 @@ def _lengths(names):
 def register(bridge):
     """Registers the operator and returns a function (inputs, settings, states) -> outputs with None."""
     op = bridge.op
-    name = op.name if op.name != "gated_rnn" else ("slstm" if bridge.cell == 0 else "lstm")
-    outputs, inputs = list(op.outputs), bridge.inputs
+    name, outputs, inputs = op.name, list(op.outputs), bridge.inputs
     differentiable = [i for i, _, _ in op.differentiable]
     arguments = ", ".join(f"Tensor? {x}" for x in inputs)
     _library.define(f"{name}({arguments}, float[] settings, bool states) -> ({_lengths(outputs)})")
@@ -44,7 +53,8 @@ def register(bridge):
 
     def forward(*args):
         *tensors, settings, states = args
-        results, _ = bridge.forward(tensors, bridge.typed(settings), states, False)
+        with torch.no_grad():
+            results = bridge.call(None, bridge.typed(settings), states, tuple(tensors))
         return padded(results, results[0])
 
     def forward_fake(*args):
@@ -58,11 +68,13 @@ def register(bridge):
 
     def backward(*args):
         tensors, settings, states, given = split(args)
-        settings = bridge.typed(settings)
-        _, saved = bridge.forward(tensors, settings, states, True)
-        wanted = [x is not None and i in differentiable for i, x in enumerate(tensors)]
-        results = bridge.backward(tensors, settings, saved, given, wanted)
-        return padded([results[i] for i in differentiable], saved)
+        there = [i for i, x in enumerate(tensors) if x is not None]
+        spec = (bridge.typed(settings), states, sum(1 << i for i in there))
+        context = _Kept()
+        op.torch_forward(context, spec, *(tensors[i] for i in there))
+        wanted = (False, *(i in differentiable for i in there))
+        results = dict(zip(there, bridge.gradients(spec, wanted, context.tensors, given)[1:]))
+        return padded([results.get(i) for i in differentiable], tensors[bridge.like])
 
     def backward_fake(*args):
         tensors, _, _, _ = split(args)

@@ -28,8 +28,6 @@ def _unsupported(**given):
 
 
 def _check_packed(cu_seqlens, q, initial_state):
-    if cu_seqlens is None:
-        return
     if q.shape[0] != 1:
         raise ValueError(f"cu_seqlens: packed sequences lie in one row, and there are {q.shape[0]}")
     if initial_state is not None and initial_state.shape[0] != len(cu_seqlens) - 1:
@@ -46,12 +44,9 @@ def _grouped(x, heads, dim=2):
     return x.repeat_interleave(heads // x.shape[dim], dim=dim)
 
 
-def _state_in(state, v_first):
-    return state.transpose(-1, -2) if state is not None and v_first else state
-
-
-def _state_out(state, v_first):
-    return state.transpose(-1, -2).contiguous() if state is not None and v_first else state
+def _turned(state):
+    """States [N,H,K,V] to [N,H,V,K] and back."""
+    return None if state is None else state.transpose(-1, -2)
 
 
 def _beta(beta, sigmoid, allow_neg_eigval):
@@ -61,13 +56,18 @@ def _beta(beta, sigmoid, allow_neg_eigval):
 
 
 def _delta(q, k, v, beta, g, scale, initial_state, output_final_state, normalise, cu_seqlens, v_first=False):
-    _check_packed(cu_seqlens, q, initial_state)
-    heads = v.shape[-2]
-    q, k = _grouped(q, heads, q.dim() - 2), _grouped(k, heads, k.dim() - 2)
-    scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
-    inputs = (q, k, v, beta, g, _state_in(initial_state, v_first), cu_seqlens)
-    o, final = _bridge.delta_rule(inputs, (scale, 1, int(normalise), 0), bool(output_final_state))
-    return (o if o.dtype == q.dtype else o.to(q.dtype)), _state_out(final, v_first)
+    shape, heads = q.shape, v.shape[-2]
+    if cu_seqlens is not None:
+        _check_packed(cu_seqlens, q, initial_state)
+    if shape[-2] != heads:
+        q, k = _grouped(q, heads, q.dim() - 2), _grouped(k, heads, k.dim() - 2)
+    if v_first:
+        initial_state = _turned(initial_state)
+    if scale is None:
+        scale = shape[-1] ** -0.5
+    o, final = _bridge.delta_rule((q, k, v, beta, g, initial_state, cu_seqlens), (scale, 1, normalise, 0),
+                                  output_final_state)
+    return o, (_turned(final).contiguous() if v_first and final is not None else final)
 
 
 def chunk_delta_rule(q, k, v, beta, scale=None, initial_state=None, output_final_state=False,
@@ -168,21 +168,26 @@ def chunk_gated_delta_product(q, k, v, g, beta, num_householder, scale=None, ini
 
 
 def _gated(q, k, v, g, scale, initial_state, output_final_state, cu_seqlens, v_first=False, reverse=False):
-    _unsupported(reverse=reverse and cu_seqlens)
-    _check_packed(cu_seqlens, q, initial_state)
     heads = v.shape[2]
-    q, k = _grouped(q, heads), _grouped(k, heads)
+    if cu_seqlens is not None:
+        _unsupported(reverse=reverse)
+        _check_packed(cu_seqlens, q, initial_state)
+    if q.shape[2] != heads:
+        q, k = _grouped(q, heads), _grouped(k, heads)
     if g is None:
         g = torch.zeros(*q.shape[:3], dtype=torch.float32, device=q.device)
-    if g.shape[2] != heads:
+    elif g.shape[2] != heads:
         g = _grouped(g, heads)
     if reverse:
         q, k, v, g = (x.flip(1) for x in (q, k, v, g))
-    scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
-    inputs = (q, k, v, g, _state_in(initial_state, v_first), cu_seqlens)
-    o, final = _bridge.gated_linear(inputs, (scale, 1), bool(output_final_state))
-    o = o if o.dtype == q.dtype else o.to(q.dtype)
-    return (o.flip(1) if reverse else o), _state_out(final, v_first)
+    if v_first:
+        initial_state = _turned(initial_state)
+    if scale is None:
+        scale = q.shape[-1] ** -0.5
+    o, final = _bridge.gated_linear((q, k, v, g, initial_state, cu_seqlens), (scale, 1), output_final_state)
+    if v_first and final is not None:
+        final = _turned(final).contiguous()
+    return (o.flip(1) if reverse else o), final
 
 
 def chunk_gla(q, k, v, g, scale=None, initial_state=None, output_final_state=False, state_v_first=False,
@@ -293,14 +298,14 @@ def mamba_chunk_scan_combined(x, dt, A, B, C, chunk_size=None, D=None, z=None, d
         dt = dt.clamp(*dt_limit)
     heads = x.shape[2]
     inputs = (_grouped(C, heads), _grouped(B, heads), x * dt.unsqueeze(-1).to(x.dtype), dt * A.float(),
-              _state_in(initial_states, True), offsets)
+              _turned(initial_states), offsets)
     y, final = _bridge.gated_linear(inputs, (1.0, 1), bool(return_final_states))
     if D is not None:
         y = y + x * (D if D.dim() == 2 else D.unsqueeze(-1)).to(x.dtype)
     if z is not None:
         y = y * F.silu(z)
     y = y if y.dtype == x.dtype else y.to(x.dtype)
-    return (y, _state_out(final, True)) if return_final_states else y
+    return (y, _turned(final).contiguous()) if return_final_states else y
 
 
 def _offsets_of(seq_idx):

@@ -144,10 +144,9 @@ Arena::~Arena() {
 }
 
 void* Arena::take(int64_t bytes) {
-  if (kind_ == Kind::kAbsent) return nullptr;
+  if (kind_ == Kind::kAbsent || bytes == 0) return nullptr;
   const size_t rounded = static_cast<size_t>((bytes + kAlignment - 1) / kAlignment * kAlignment);
   if (kind_ == Kind::kOwning) {
-    if (rounded == 0) return nullptr;
     owned_.reserve(owned_.size() + 1);
     void* p = nullptr;
     if (device_.kind == SIGNET_CPU) p = std::aligned_alloc(64, rounded);

@@ -1,0 +1,44 @@
+// One call of an operator from Python: its structure, filled in, and what must live while it runs.
+#pragma once
+
+#include "operators.h"
+#include "tensors.h"
+
+namespace signet::python {
+
+struct Call {
+  explicit Call(const Operator& op);
+
+  const Operator& op;
+  alignas(16) char memory[4096];
+  Where where;
+  Holder holder;
+  const signet_table* functions = nullptr;  // of the library that serves the device
+
+  signet_tensor& tensor(size_t offset) { return *reinterpret_cast<signet_tensor*>(memory + offset); }
+  signet_buffer& buffer(size_t offset) { return *reinterpret_cast<signet_buffer*>(memory + offset); }
+  bool set_number(const Field& field, PyObject* value);
+  // All tensors are read: the library and the stream. `stream` takes the place of the framework's where
+  // given.
+  bool choose_library(PyObject* stream = nullptr);
+
+  // These set a Python exception and return false.
+  bool sizes(signet_sizes& out);
+  enum Pass { kForward = 1, kBackward = 2 };
+  bool run(Pass pass);  // without the GIL
+};
+
+// Opens a libsignet with CUDA; its kernels serve tensors on GPUs from then on.
+PyObject* load(PyObject*, PyObject* path);
+// Of the library with CUDA where there is one.
+const char* features_text();
+
+// The functions for PyTorch (torch.cc); `self` is the operator's capsule.
+PyObject* use_torch(PyObject*, PyObject* args);
+PyObject* torch_call(PyObject* self, PyObject* const* args, Py_ssize_t count);
+PyObject* torch_forward(PyObject* self, PyObject* const* args, Py_ssize_t count);
+PyObject* torch_backward(PyObject* self, PyObject* const* args, Py_ssize_t count);
+
+const Operator& operator_of(PyObject* self);
+
+}  // namespace signet::python

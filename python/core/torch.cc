@@ -1,0 +1,355 @@
+// Calls from PyTorch: inputs by position, outputs and memory from torch.empty, so that everything lies in
+// PyTorch's own allocator and is used in the order of the caller's stream.
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "call.h"
+
+namespace signet::python {
+namespace {
+
+constexpr int kBytes = SIGNET_INT32;  // its place in Torch::types: torch.uint8
+
+struct Torch {
+  PyObject *empty = nullptr, *is_grad_enabled = nullptr;
+  std::array<PyObject*, kBytes + 1> types{};  // by signet_type
+};
+Torch torch;
+
+// The keywords dtype and device of torch.empty, made once for every pair.
+PyObject* keywords_of(int32_t type, const signet_device& device, PyObject* like) {
+  struct Entry {
+    int32_t type, kind, index;
+    PyObject* keywords;
+  };
+  static std::vector<Entry> made;
+  for (const Entry& e : made)
+    if (e.type == type && e.kind == device.kind && e.index == device.index) return e.keywords;
+  PyObject* where = PyObject_GetAttrString(like, "device");
+  if (!where) return nullptr;
+  PyObject* keywords =
+      Py_BuildValue("{sOsN}", "dtype", torch.types[static_cast<size_t>(type)], "device", where);
+  if (keywords) made.push_back({type, device.kind, device.index, keywords});
+  return keywords;
+}
+
+// A new reference.
+PyObject* empty(const int64_t* shape, int rank, int32_t type, const Call& call, PyObject* like) {
+  PyObject* keywords = keywords_of(type, call.where.device, like);
+  PyObject* arguments = keywords ? PyTuple_New(rank) : nullptr;
+  if (!arguments) return nullptr;
+  for (int i = 0; i < rank; ++i) PyTuple_SetItem(arguments, i, PyLong_FromLongLong(shape[i]));
+  PyObject* made = PyObject_Call(torch.empty, arguments, keywords);
+  Py_DECREF(arguments);
+  return made;
+}
+
+// A tensor with the shape and type of what is at `from`, read into the call at `to`.
+PyObject* empty_like(Call& call, size_t from, const char* name, size_t to, PyObject* like) {
+  const signet_tensor& x = call.tensor(from);
+  PyObject* made = empty(x.shape, x.rank, x.type, call, like);
+  if (made && !read_tensor(made, name, true, call.tensor(to), call.where, call.holder)) Py_CLEAR(made);
+  return made;
+}
+
+// Memory of this size for `saved` or `workspace`; None where nothing is needed.
+PyObject* bytes(Call& call, size_t size, const char* name, size_t to, PyObject* like) {
+  if (size == 0) Py_RETURN_NONE;
+  const auto count = static_cast<int64_t>(size);
+  PyObject* made = empty(&count, 1, kBytes, call, like);
+  if (made && !read_bytes(made, name, call.buffer(to), call.where, call.holder)) Py_CLEAR(made);
+  return made;
+}
+
+constexpr size_t kMostInputs = 16;
+using Inputs = std::array<PyObject*, kMostInputs>;  // borrowed; None where absent
+
+bool read_inputs(Call& call, PyObject* settings, const Inputs& inputs) {
+  const Operator& op = call.op;
+  for (int i = 0; i < op.positional; ++i) {
+    PyObject* value = PyTuple_GetItem(settings, i);
+    if (!value || !call.set_number(op.settings[static_cast<size_t>(i)], value)) return false;
+  }
+  for (size_t i = 0; i < op.inputs.size(); ++i)
+    if (!read_tensor(inputs[i], op.inputs[i].name, false, call.tensor(op.inputs[i].offset), call.where,
+                     call.holder))
+      return false;
+  return call.choose_library();
+}
+
+size_t place(const Operator& op, const char* name) {
+  for (size_t i = 0; i < op.inputs.size(); ++i)
+    if (std::string_view(op.inputs[i].name) == name) return i;
+  return op.inputs.size();
+}
+
+// The shape of an output; false where an input has too few dimensions, which the library then says.
+bool shape_of(Call& call, const Output& output, size_t like, int64_t* shape, int& rank) {
+  const Operator& op = call.op;
+  const signet_tensor& model = call.tensor(op.inputs[like].offset);
+  rank = 0;
+  if (output.shape.empty()) {
+    for (; rank < model.rank; ++rank) shape[rank] = model.shape[rank];
+    return true;
+  }
+  for (const Size& size : output.shape) {
+    int64_t value = 0;
+    if (size.tensor == kSequences) {
+      const size_t offsets = place(op, "offsets");
+      const signet_tensor& packed = call.tensor(op.inputs[offsets].offset);
+      const signet_tensor& first = call.tensor(op.inputs[0].offset);
+      if (packed.type ? packed.rank < 1 : first.rank < 1) return false;
+      value = packed.type ? packed.shape[0] - 1 : first.shape[0];
+    } else if (size.tensor) {
+      const signet_tensor& x = call.tensor(op.inputs[place(op, size.tensor)].offset);
+      const int index = size.index < 0 ? x.rank + size.index : size.index;
+      if (index < 0 || index >= x.rank) return false;
+      value = x.shape[index];
+    }
+    shape[rank++] = std::max<int64_t>(0, value + size.add);
+  }
+  return true;
+}
+
+// What a call of the operator is about, beside its tensors: (settings, states, present), where bit i of
+// `present` says that input i is there. It travels with the graph from forward to backward.
+struct Spec {
+  PyObject* settings = nullptr;  // borrowed
+  bool states = false;
+  unsigned long present = 0;
+
+  bool read(PyObject* tuple) {
+    PyObject* bits = PyTuple_Check(tuple) && PyTuple_Size(tuple) == 3 ? PyTuple_GetItem(tuple, 2) : nullptr;
+    if (!bits) return PyErr_SetString(PyExc_TypeError, "give (settings, states, present)"), false;
+    settings = PyTuple_GetItem(tuple, 0), states = PyObject_IsTrue(PyTuple_GetItem(tuple, 1)) == 1;
+    present = PyLong_AsUnsignedLong(bits);
+    if (!PyErr_Occurred() && PyTuple_Check(settings)) return true;
+    PyErr_SetString(PyExc_TypeError, "settings: give a tuple");
+    return false;
+  }
+};
+
+// The inputs in their places, from those that are there.
+bool place_inputs(const Operator& op, unsigned long present, PyObject* const* tensors, Py_ssize_t count,
+                  Inputs& inputs) {
+  inputs.fill(Py_None);
+  Py_ssize_t at = 0;
+  for (size_t i = 0; i < op.inputs.size(); ++i)
+    if (present >> i & 1 && at < count) inputs[i] = tensors[at++];
+  if (at == count) return true;
+  PyErr_Format(PyExc_TypeError, "%s: %zd tensors are too many", op.name, count);
+  return false;
+}
+
+// An owned reference that goes away with its scope.
+class Owned {
+ public:
+  explicit Owned(PyObject* object = nullptr) : object_(object) {}
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  ~Owned() { Py_XDECREF(object_); }
+  PyObject* get() const { return object_; }
+  PyObject* release() { return std::exchange(object_, nullptr); }
+  bool set(PyObject* object) { return (object_ = object) != nullptr; }
+
+ private:
+  PyObject* object_;
+};
+
+PyObject* none() {
+  Py_INCREF(Py_None);
+  return Py_None;
+}
+
+// Runs forward: a tuple of all outputs, None for states that are not wanted, and in `saved` what backward
+// needs.
+PyObject* run_forward(const Operator& op, PyObject* settings, const Inputs& inputs, bool states,
+                      bool differentiate, Owned* saved) {
+  Call call(op);
+  if (!read_inputs(call, settings, inputs)) return nullptr;
+  const size_t like = place(op, op.like);
+  const int32_t type = call.tensor(op.inputs[like].offset).type;
+  if (type < SIGNET_FLOAT32 || type > SIGNET_FLOAT16)
+    return PyErr_Format(PyExc_TypeError, "%s: %s: give floating point numbers", op.name, op.like);
+  Owned results(PyTuple_New(static_cast<Py_ssize_t>(op.outputs.size())));
+  if (!results.get()) return nullptr;
+  for (size_t i = 0; i < op.outputs.size(); ++i) {
+    const Output& output = op.outputs[i];
+    PyObject* made = nullptr;
+    if (i == 0 || states) {
+      int64_t shape[SIGNET_MAX_RANK] = {};
+      int rank = 1;
+      if (!shape_of(call, output, like, shape, rank)) rank = 1, shape[0] = 0;
+      const bool narrow = type == SIGNET_BFLOAT16 || type == SIGNET_FLOAT16;
+      made = empty(shape, rank, output.wide && narrow ? SIGNET_FLOAT32 : type, call, inputs[like]);
+      if (!made) return nullptr;
+    }
+    PyTuple_SetItem(results.get(), static_cast<Py_ssize_t>(i), made ? made : none());
+    if (made && !read_tensor(made, output.tensor.name, true, call.tensor(output.tensor.offset), call.where,
+                             call.holder))
+      return nullptr;
+  }
+  const bool cuda = call.where.device.kind == SIGNET_CUDA;
+  Owned workspace;
+  if (differentiate || cuda) {
+    signet_sizes sizes{};
+    if (!call.sizes(sizes)) return nullptr;
+    if (differentiate && !saved->set(bytes(call, sizes.saved, "saved", op.saved, inputs[like])))
+      return nullptr;
+    if (cuda && !workspace.set(bytes(call, sizes.forward_workspace, "workspace", op.workspace, inputs[like])))
+      return nullptr;
+  }
+  return call.run(Call::kForward) ? results.release() : nullptr;
+}
+
+}  // namespace
+
+// use_torch(empty, is_grad_enabled, (None, float32, float64, bfloat16, float16, uint8))
+PyObject* use_torch(PyObject*, PyObject* args) {
+  PyObject *function, *enabled, *types;
+  if (!PyArg_ParseTuple(args, "OOO!", &function, &enabled, &PyTuple_Type, &types)) return nullptr;
+  for (size_t i = 0; i < torch.types.size(); ++i) {
+    torch.types[i] = PyTuple_GetItem(types, static_cast<Py_ssize_t>(i));
+    if (!torch.types[i]) return nullptr;
+    Py_INCREF(torch.types[i]);
+  }
+  Py_INCREF(function), Py_INCREF(enabled);
+  torch.empty = function, torch.is_grad_enabled = enabled;
+  Py_RETURN_NONE;
+}
+
+// call(apply, settings, states, inputs): a tuple of all outputs. `apply` is that of the operator's
+// autograd.Function, through which the call goes where an input needs a gradient.
+PyObject* torch_call(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  static PyObject* const requires_grad = PyUnicode_InternFromString("requires_grad");
+  const Operator& op = operator_of(self);
+  if (count != 4 || !PyTuple_Check(args[1]) || !PyTuple_Check(args[3]) ||
+      PyTuple_Size(args[3]) != static_cast<Py_ssize_t>(op.inputs.size()))
+    return PyErr_Format(PyExc_TypeError, "%s: wrong arguments", op.name);
+  const bool states = PyObject_IsTrue(args[2]) == 1;
+  Inputs inputs;
+  Py_ssize_t present = 0;
+  unsigned long bits = 0;
+  bool needed = false;
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    inputs[i] = PyTuple_GetItem(args[3], static_cast<Py_ssize_t>(i));
+    if (inputs[i] == Py_None) continue;
+    bits |= 1ul << i;
+    ++present;
+    if (needed) continue;
+    const Owned value(PyObject_GetAttr(inputs[i], requires_grad));
+    if (!value.get())
+      return PyErr_Format(PyExc_TypeError, "%s: %s: give a tensor", op.name, op.inputs[i].name);
+    needed = value.get() == Py_True;
+  }
+  if (needed) {
+    const Owned enabled(PyObject_CallNoArgs(torch.is_grad_enabled));
+    if (!enabled.get()) return nullptr;
+    needed = enabled.get() == Py_True;
+  }
+  if (!needed) return run_forward(op, args[1], inputs, states, false, nullptr);
+  const Owned arguments(PyTuple_New(present + 1));
+  PyObject* spec = Py_BuildValue("(OOk)", args[1], states ? Py_True : Py_False, bits);
+  if (!arguments.get() || !spec) return nullptr;
+  PyTuple_SetItem(arguments.get(), 0, spec);
+  for (size_t i = 0, at = 1; i < op.inputs.size(); ++i)
+    if (inputs[i] != Py_None) {
+      Py_INCREF(inputs[i]);
+      PyTuple_SetItem(arguments.get(), static_cast<Py_ssize_t>(at++), inputs[i]);
+    }
+  Owned result(PyObject_CallObject(args[0], arguments.get()));
+  if (!result.get() || states || op.outputs.size() == 1) {
+    if (!result.get() || PyTuple_Check(result.get())) return result.release();
+    return PyTuple_Pack(1, result.get());
+  }
+  PyObject* all = PyTuple_New(static_cast<Py_ssize_t>(op.outputs.size()));
+  for (Py_ssize_t i = 1; all && i < PyTuple_Size(all); ++i) PyTuple_SetItem(all, i, none());
+  if (all) PyTuple_SetItem(all, 0, result.release());
+  return all;
+}
+
+// forward(ctx, spec, *tensors) of the autograd.Function: the output, or a tuple of all where states are
+// wanted.
+PyObject* torch_forward(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  static PyObject* const save = PyUnicode_InternFromString("save_for_backward");
+  static PyObject* const spec_name = PyUnicode_InternFromString("spec");
+  const Operator& op = operator_of(self);
+  Spec spec;
+  Inputs inputs;
+  if (count < 2) return PyErr_Format(PyExc_TypeError, "%s: wrong arguments", op.name);
+  if (!spec.read(args[1]) || !place_inputs(op, spec.present, args + 2, count - 2, inputs)) return nullptr;
+  Owned saved;
+  Owned results(run_forward(op, spec.settings, inputs, spec.states, true, &saved));
+  if (!results.get()) return nullptr;
+  const Owned kept(PyTuple_New(count - 1));
+  const Owned method(PyObject_GetAttr(args[0], save));
+  if (!kept.get() || !method.get()) return nullptr;
+  PyTuple_SetItem(kept.get(), 0, saved.release());
+  for (Py_ssize_t i = 2; i < count; ++i) {
+    Py_INCREF(args[i]);
+    PyTuple_SetItem(kept.get(), i - 1, args[i]);
+  }
+  const Owned done(PyObject_CallObject(method.get(), kept.get()));
+  if (!done.get() || PyObject_SetAttr(args[0], spec_name, args[1]) != 0) return nullptr;
+  if (spec.states) {
+    // Gradients of states that nobody used stay None.
+    const Owned set(PyObject_CallMethod(args[0], "set_materialize_grads", "O", Py_False));
+    return set.get() ? results.release() : nullptr;
+  }
+  PyObject* first = PyTuple_GetItem(results.get(), 0);
+  Py_INCREF(first);
+  return first;
+}
+
+// backward(spec, wanted, kept, gradients): (None, gradients of the inputs that are there..). `kept` is what
+// forward saved, and `wanted` says for the spec and each of these inputs whether its gradient is. The first
+// gradient is there.
+PyObject* torch_backward(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  const Operator& op = operator_of(self);
+  Spec spec;
+  if (count != 4 || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]) || !PyTuple_Check(args[3]) ||
+      PyTuple_Size(args[2]) < 1 || PyTuple_Size(args[3]) > static_cast<Py_ssize_t>(op.outputs.size()))
+    return PyErr_Format(PyExc_TypeError, "%s: wrong arguments", op.name);
+  const Py_ssize_t present = PyTuple_Size(args[2]) - 1;
+  Inputs tensors, inputs;
+  for (Py_ssize_t i = 0; i < present && i < static_cast<Py_ssize_t>(kMostInputs); ++i)
+    tensors[static_cast<size_t>(i)] = PyTuple_GetItem(args[2], i + 1);
+  if (!spec.read(args[0]) || !place_inputs(op, spec.present, tensors.data(), present, inputs)) return nullptr;
+  Call call(op);
+  if (!read_inputs(call, spec.settings, inputs)) return nullptr;
+  if (!read_bytes(PyTuple_GetItem(args[2], 0), "saved", call.buffer(op.saved), call.where, call.holder))
+    return nullptr;
+  for (Py_ssize_t i = 0; i < PyTuple_Size(args[3]); ++i) {
+    const Tensor& t = op.outputs[static_cast<size_t>(i)].tensor;
+    if (t.gradient && !read_tensor(PyTuple_GetItem(args[3], i), t.gradient, false,
+                                   call.tensor(t.gradient_offset), call.where, call.holder))
+      return nullptr;
+  }
+  Owned results(PyTuple_New(present + 1));
+  if (!results.get()) return nullptr;
+  PyTuple_SetItem(results.get(), 0, none());
+  Py_ssize_t at = 0;
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    if (inputs[i] == Py_None) continue;
+    const Tensor& t = op.inputs[i];
+    PyObject* made = nullptr;
+    ++at;
+    if (t.gradient && PyTuple_GetItem(args[1], at) == Py_True) {
+      made = empty_like(call, t.offset, t.gradient, t.gradient_offset, inputs[i]);
+      if (!made) return nullptr;
+    }
+    PyTuple_SetItem(results.get(), at, made ? made : none());
+  }
+  Owned workspace;
+  if (call.where.device.kind == SIGNET_CUDA) {
+    signet_sizes sizes{};
+    if (!call.sizes(sizes) || !workspace.set(bytes(call, sizes.backward_workspace, "workspace", op.workspace,
+                                                   inputs[place(op, op.like)])))
+      return nullptr;
+  }
+  return call.run(Call::kBackward) ? results.release() : nullptr;
+}
+
+}  // namespace signet::python
