@@ -1,15 +1,22 @@
-"""Checks Signet's PyTorch operators against fp64 and times them, forward and backward with autograd.
+"""Checks Signet's PyTorch operators against fp64 and times them, forward and backward with autograd, and fla's where it
+is installed, in turn.
 
 Usage: PYTHONPATH=build/cuda/python python3 bench/python_operators.py [--device cuda|cpu] [--quick]
 A speed stands beside an error that passed; beside a wrong result stands no speed.
 """
 import argparse
 import sys
+import time
 
 import torch
 
 import signet
 from signet.torch import ops
+
+try:
+    import fla.ops as fla
+except ImportError:
+    fla = None
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -47,32 +54,29 @@ def error_of(function, values, dtype):
     return worst
 
 
-def milliseconds(call):
-    if device.type == "cpu":
-        import time
-
-        call()
-        times = []
-        for _ in range(5):
-            start = time.perf_counter()
-            call()
-            times.append(time.perf_counter() - start)
-        return min(times) * 1e3
-    for _ in range(5):
-        call()
-    times = []
-    for _ in range(30):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda._sleep(200_000)  # the queue is never empty: launches are not timed
-        start.record()
-        call()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end))
-    return sorted(times)[len(times) // 2]
+def milliseconds(calls):
+    """The median time of each, one after the other in turn."""
+    times = [[] for _ in calls]
+    for round in range(35 if device.type == "cuda" else 6):
+        for call, kept in zip(calls, times):
+            if device.type == "cuda":
+                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                torch.cuda._sleep(400_000)  # the queue is never empty: launches are not timed
+                start.record()
+                call()
+                end.record()
+                end.synchronize()
+                taken = start.elapsed_time(end)
+            else:
+                begin = time.perf_counter()
+                call()
+                taken = (time.perf_counter() - begin) * 1e3
+            if round >= 5 or device.type == "cpu" and round:
+                kept.append(taken)
+    return [sorted(t)[len(t) // 2] for t in times]
 
 
-def case(name, function, small, large, dtype, tolerance):
+def case(name, function, small, large, dtype, tolerance, peer=None):
     global failures
     error = error_of(function, small, dtype)
     right = error < tolerance
@@ -85,18 +89,30 @@ def case(name, function, small, large, dtype, tolerance):
         print(line, flush=True)
         return
     inputs = leaves(large, dtype)
-    outputs = function(*inputs)
-    first = outputs[0] if isinstance(outputs, tuple) else outputs
-    weight = torch.randn_like(first)
 
-    def both():
-        out = function(*inputs)
-        torch.autograd.grad(out[0] if isinstance(out, tuple) else out, inputs, weight)
+    def both(function):
+        outputs = function(*inputs)
+        first = outputs[0] if isinstance(outputs, tuple) else outputs
+        weight = torch.ones_like(first)
 
-    with torch.no_grad():
-        forward = milliseconds(lambda: function(*inputs))
+        def run():
+            out = function(*inputs)
+            torch.autograd.grad(out[0] if isinstance(out, tuple) else out, inputs, weight)
+
+        return run
+
     shape = "x".join(str(d) for d in inputs[0].shape)
-    print(f"{line}   {shape:20s} forward {forward:8.3f} ms   with backward {milliseconds(both):8.3f} ms", flush=True)
+    with torch.no_grad():
+        forward, = milliseconds([lambda: function(*inputs)])
+    line += f"   {shape:16s} forward {forward:8.3f} ms, with backward "
+    if peer is None or fla is None:
+        print(f"{line}{milliseconds([both(function)])[0]:8.3f} ms", flush=True)
+        return
+    try:
+        ours, theirs = milliseconds([both(function), both(lambda *x: peer(*x))])
+        print(f"{line}{ours:8.3f} ms, fla {theirs:8.3f} ms: {theirs / ours:.1f}x", flush=True)
+    except Exception as error:  # a size or type that the peer has no kernel for
+        print(f"{line}{milliseconds([both(function)])[0]:8.3f} ms; fla: {str(error)[:60]}", flush=True)
 
 
 def delta(batch, time, heads, width, factors=1, gate=0):
@@ -128,24 +144,32 @@ for dtype, tolerance in types:
     large = (delta(8, 2048, 16, 128) if dtype == torch.bfloat16 else delta(1024, 40, 4, 32)) if fast and cuda else None
     if not cuda and dtype == torch.float32:
         large = delta(64, 40, 4, 32)
-    case("delta rule", lambda *x: ops.chunk_delta_rule(*x), delta(2, 130, 3, 64), large, dtype, tolerance)
+    case("delta rule", lambda *x: ops.chunk_delta_rule(*x), delta(2, 130, 3, 64), large, dtype, tolerance,
+         lambda *x: fla.chunk_delta_rule(*x))
     case("delta rule, states", lambda *x: ops.chunk_delta_rule(*x, output_final_state=True), delta(2, 70, 2, 32), None,
          dtype, tolerance)
     case("delta rule, packed", packed, delta(1, 150, 2, 64), None, dtype, tolerance)
     if dtype == torch.bfloat16 and cuda:
         case("delta rule", lambda *x: ops.chunk_delta_rule(*x), delta(4, 40, 4, 32), delta(1024, 40, 4, 32), dtype,
-             tolerance)
+             tolerance, lambda *x: fla.chunk_delta_rule(*x))
     case("delta rule, norm inside", lambda *x: ops.chunk_delta_rule(*x, use_qk_l2norm_in_kernel=True),
-         delta(2, 70, 2, 32), large, dtype, tolerance)
+         delta(2, 70, 2, 32), large, dtype, tolerance, lambda *x: fla.chunk_delta_rule(*x, use_qk_l2norm_in_kernel=True))
     case("gated delta rule", lambda q, k, v, b, g: ops.chunk_gated_delta_rule(q, k, v, g, b), delta(2, 130, 2, 64, 1, 1),
-         delta(8, 2048, 16, 128, 1, 1) if fast and cuda and dtype == torch.bfloat16 else None, dtype, tolerance)
+         delta(8, 2048, 16, 128, 1, 1) if fast and cuda and dtype == torch.bfloat16 else None, dtype, tolerance,
+         lambda q, k, v, b, g: fla.chunk_gated_delta_rule(q, k, v, g, b))
     case("KDA", lambda q, k, v, b, g: ops.chunk_kda(q, k, v, g, b), delta(2, 70, 2, 64, 1, 2),
-         delta(8, 2048, 16, 128, 1, 2) if fast and cuda and dtype == torch.bfloat16 else None, dtype, tolerance)
+         delta(8, 2048, 16, 128, 1, 2) if fast and cuda and dtype == torch.bfloat16 else None, dtype, tolerance,
+         lambda q, k, v, b, g: fla.chunk_kda(q, k, v, g, b))
     case("delta product, 2 factors", lambda q, k, v, b, g: ops.chunk_gated_delta_product(q, k, v, g, b, 2),
-         delta(2, 70, 2, 64, 2, 1), delta(1024, 40, 4, 32, 2, 1) if fast and cuda else None, dtype, tolerance)
-    gla = delta(2, 130, 2, 64, 1, 2)
-    case("GLA", lambda q, k, v, g: ops.chunk_gla(q, k, v, g, output_final_state=True), gla[:3] + gla[4:], None, dtype,
-         tolerance)
+         delta(2, 70, 2, 64, 2, 1), delta(1024, 40, 4, 32, 2, 1) if fast and cuda else None, dtype, tolerance,
+         lambda q, k, v, b, g: fla.chunk_gated_delta_product(q, k, v, g, b, 2))
+    def without_beta(values):
+        return values[:3] + values[4:]
+
+    case("GLA", lambda q, k, v, g: ops.chunk_gla(q, k, v, g, output_final_state=True),
+         without_beta(delta(2, 130, 2, 64, 1, 2)),
+         without_beta(delta(8, 2048, 16, 128, 1, 2)) if cuda and dtype == torch.bfloat16 else None, dtype, tolerance,
+         lambda q, k, v, g: fla.chunk_gla(q, k, v, g))
     case("selective scan", lambda u, d, A, B, C, D, z: ops.selective_scan_fn(u, d, A, B, C, D, z, delta_softplus=True),
          scan(2, 130, 24, 16), scan(8, 2048, 2048, 16) if fast and cuda else None, dtype, 4 * tolerance)
     case("selective scan, delta as given",

@@ -1,0 +1,132 @@
+"""PyTorch's operators on a GPU: right in every type, in the order of the caller's stream, in PyTorch's memory."""
+import pytest
+
+torch = pytest.importorskip("torch")
+if not torch.cuda.is_available():
+    pytest.skip("there is no GPU", allow_module_level=True)
+
+import torch.nn.functional as F  # noqa: E402
+
+import signet  # noqa: E402
+from signet.torch import ops  # noqa: E402
+
+if "cuda" not in signet.features():
+    pytest.skip("Signet's CUDA library is not loaded", allow_module_level=True)
+
+
+def delta(batch=2, time=70, heads=2, width=32, gate=0, factors=1):
+    values = [torch.randn(batch, time, heads, width), F.normalize(torch.randn(batch, time * factors, heads, width), dim=-1),
+              torch.randn(batch, time * factors, heads, width), 2 * torch.rand(batch, time * factors, heads)]
+    if gate:
+        values.append(-torch.rand(batch, time, heads, *([width] if gate > 1 else [])))
+    return values
+
+
+def scan():
+    return [torch.randn(2, 24, 70), torch.randn(2, 24, 70) - 1, -torch.rand(24, 16) - 0.2, torch.randn(2, 16, 70),
+            torch.randn(2, 16, 70), torch.randn(24), torch.randn(2, 24, 70)]
+
+
+def packed(function):
+    def run(q, *rest):
+        return function(q, *rest, cu_seqlens=torch.tensor([0, 5, 5, 64, q.shape[1]], device=q.device))
+
+    return run
+
+
+def gated(q, k, v, beta, g, **options):
+    return ops.chunk_gated_delta_rule(q, k, v, g, beta, output_final_state=True, **options)
+
+
+CASES = {
+    "delta": (lambda *x: ops.chunk_delta_rule(*x, output_final_state=True), lambda: delta()),
+    "delta, wide": (lambda *x: ops.chunk_delta_rule(*x), lambda: delta(width=128)),
+    "delta, norm inside": (lambda *x: ops.chunk_delta_rule(*x, use_qk_l2norm_in_kernel=True), lambda: delta()),
+    "delta, packed": (packed(ops.chunk_delta_rule), lambda: delta(batch=1, time=150)),
+    "gated delta": (gated, lambda: delta(gate=1)),
+    "gated delta, packed": (packed(gated), lambda: delta(batch=1, time=150, gate=1)),
+    "KDA": (lambda q, k, v, b, g: ops.chunk_kda(q, k, v, g, b), lambda: delta(gate=2)),
+    "product": (lambda q, k, v, b, g: ops.chunk_gated_delta_product(q, k, v, g, b, 2), lambda: delta(gate=1, factors=2)),
+    "GLA": (lambda q, k, v, _, g: ops.chunk_gla(q, k, v, g, output_final_state=True), lambda: delta(gate=2)),
+    "GLA, packed": (packed(lambda q, k, v, _, g, cu_seqlens: ops.chunk_gla(q, k, v, g, cu_seqlens=cu_seqlens)),
+                    lambda: delta(batch=1, time=150, gate=2)),
+    "scan": (lambda *x: ops.selective_scan_fn(*x, delta_softplus=True), scan),
+    "convolution": (lambda x, w, b: ops.causal_conv1d_fn(x, w, b, activation="silu"),
+                    lambda: [torch.randn(2, 24, 70), torch.randn(24, 4), torch.randn(24)]),
+    "RMS norm": (lambda x, w: ops.rms_norm(x, w), lambda: [torch.randn(50, 96), torch.randn(96)]),
+}
+TYPES = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+
+
+def results(function, inputs, weights=None):
+    outputs = function(*inputs)
+    outputs = [x for x in (outputs if isinstance(outputs, tuple) else (outputs,)) if x is not None]
+    weights = weights or [torch.randn_like(x) for x in outputs]
+    weights = [w.to(x) for w, x in zip(weights, outputs)]
+    wanted = [x for x in inputs if x.requires_grad]
+    return outputs + [g for g in torch.autograd.grad(outputs, wanted, weights, allow_unused=True) if g is not None], weights
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=lambda t: str(t)[6:])
+@pytest.mark.parametrize("name", CASES)
+def test_is_the_fp64_of_the_cpu(name, dtype):
+    torch.manual_seed(0)
+    function, make = CASES[name]
+    inputs = [x.cuda().to(dtype).requires_grad_() for x in make()]
+    got, weights = results(function, inputs)
+    expected, _ = results(function, [x.detach().cpu().double().requires_grad_() for x in inputs], weights)
+    for a, b in zip(got, expected):
+        error = (a.detach().cpu().double() - b).norm() / b.norm()
+        assert error < (4 if name == "scan" else 1) * TYPES[dtype]  # NaN is not smaller
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if n != "GLA, packed"])
+def test_runs_in_a_graph(name):
+    """Neither waits for the GPU nor takes memory outside PyTorch's: a capture allows neither."""
+    torch.manual_seed(0)
+    function, make = CASES[name]
+    inputs = [x.cuda().bfloat16().requires_grad_() for x in make()]
+    if "packed" in name:  # a tensor made from a list would be copied inside the capture
+        offsets = torch.tensor([0, 5, 5, 64, inputs[0].shape[1]], device="cuda")
+        inner = {"delta, packed": ops.chunk_delta_rule, "gated delta, packed": gated}[name]
+        function = lambda *x: inner(*x, cu_seqlens=offsets)  # noqa: E731
+    expected, weights = results(function, inputs)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        results(function, inputs, weights)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got, _ = results(function, inputs, weights)
+    for x in got:
+        x.data.fill_(float("nan"))
+    graph.replay()
+    for a, b in zip(got, expected):
+        assert torch.equal(a, b)  # the same bits
+
+
+def test_memory_is_pytorchs():
+    inputs = [x.cuda().bfloat16().requires_grad_() for x in delta(4, 512, 4, 64)]
+
+    def outside():
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        free, _ = torch.cuda.mem_get_info()
+        return free + torch.cuda.memory_reserved()
+
+    results(CASES["delta"][0], inputs)
+    before = outside()
+    for _ in range(3):
+        results(CASES["delta"][0], inputs)
+    assert outside() == before
+
+
+def test_bad_input():
+    q, k, v, beta = (x.cuda() for x in delta())
+    with pytest.raises(ValueError, match="k: it is on another device than q"):
+        ops.chunk_delta_rule(q, k.cpu(), v, beta)
+    with pytest.raises(NotImplementedError, match="float64"):
+        ops.chunk_delta_rule(q.double(), k.double(), v.double(), beta.double())
+    with pytest.raises(ValueError, match="k: the shape"):
+        ops.chunk_delta_rule(q, k[:, :5], v, beta)
