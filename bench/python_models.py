@@ -1,0 +1,126 @@
+"""What the operators bring where people use them, on the CPU: stock loops in PyTorch and Signet's operators in turn, in one
+process, so that other work on the machine meets both alike.
+
+Usage: PYTHONPATH=build/release/python python3 bench/python_models.py [--threads N] [--rounds N]
+Prints the median time of each, their ratio (the median of the ratios of neighbours), and how far the results differ.
+"""
+import argparse
+import sys
+import time
+
+for package in ("fla", "mamba_ssm", "causal_conv1d"):  # the loops in PyTorch are what is compared with
+    sys.modules[package] = None
+
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+import transformers  # noqa: E402
+from transformers.models.qwen3_next import modeling_qwen3_next as qwen  # noqa: E402
+
+import signet  # noqa: E402
+from signet.torch import layers, ops  # noqa: E402
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+parser.add_argument("--rounds", type=int, default=9)
+arguments = parser.parse_args()
+torch.set_num_threads(arguments.threads)
+signet.set_num_threads(arguments.threads)
+torch.manual_seed(0)
+transformers.logging.set_verbosity_error()
+
+
+def median(values):
+    return sorted(values)[len(values) // 2]
+
+
+def compare(name, stock, ours, repeat=1):
+    a, b = stock(), ours()
+    error = ((a - b).norm() / a.norm()).item()
+    times = [], []
+    for _ in range(arguments.rounds):
+        for function, kept in zip((stock, ours), times):
+            start = time.perf_counter()
+            for _ in range(repeat):
+                function()
+            kept.append((time.perf_counter() - start) / repeat * 1e3)
+    ratio = median([x / y for x, y in zip(*times)])
+    print(f"{name:58s} stock {median(times[0]):9.3f} ms   Signet {median(times[1]):9.3f} ms   {ratio:5.1f}x   "
+          f"difference {error:.1e}", flush=True)
+
+
+def decode_step():
+    heads, width = 32, 128
+    q, k, v = (torch.randn(1, 1, heads, width) for _ in range(3))
+    g, beta, state = -torch.rand(1, 1, heads), torch.rand(1, 1, heads), torch.randn(1, heads, width, width)
+    options = dict(initial_state=state, output_final_state=True, use_qk_l2norm_in_kernel=True)
+    with torch.no_grad():
+        compare("Gated DeltaNet, a decoding step, 32 heads of 128",
+                lambda: qwen.torch_recurrent_gated_delta_rule(q, k, v, g, beta, **options)[1],
+                lambda: ops.fused_recurrent_gated_delta_rule(q, k, v, g=g, beta=beta, **options)[1], repeat=20)
+
+
+def mamba_prefill():
+    config = transformers.MambaConfig(vocab_size=512, hidden_size=768, num_hidden_layers=2)
+    model, prompt = transformers.MambaForCausalLM(config).eval(), torch.randint(0, 500, (1, 512))
+
+    def run():
+        return model.backbone(prompt).last_hidden_state
+
+    def patched():
+        signet.patch_transformers()
+        try:
+            return run()
+        finally:
+            signet.unpatch()
+
+    with torch.no_grad():
+        compare("Hugging Face Mamba, 2 blocks of 768, prefill of 512", run, patched)
+
+
+def parity_layer():
+    """The delta rule of the paper's parity layer, 4 heads of 32 over 40 tokens, a batch of 256, with its gradients."""
+    layer, x = layers.DeltaNet(hidden_size=128, num_heads=4, allow_neg_eigval=True), torch.randn(256, 40, 128)
+
+    def torch_form(q, k, v, beta, **options):
+        g = torch.zeros_like(beta)
+        return qwen.torch_chunk_gated_delta_rule(q, k, v, g, beta, use_qk_l2norm_in_kernel=True)
+
+    def step():
+        layer.zero_grad()
+        layer(x)[0].square().mean().backward()
+        return layer.k_proj.weight.grad.clone()
+
+    def stock():
+        ours, ops.chunk_delta_rule = ops.chunk_delta_rule, torch_form
+        try:
+            return step()
+        finally:
+            ops.chunk_delta_rule = ours
+
+    q, k, v = (torch.randn(256, 40, 4, 32, requires_grad=True) for _ in range(3))
+    beta = (2 * torch.rand(256, 40, 4)).requires_grad_()
+
+    def rule(function):
+        def run():
+            o, _ = function(q, F.normalize(k, dim=-1), v, beta, use_qk_l2norm_in_kernel=True)
+            return torch.autograd.grad(o.square().sum(), (q, k, v, beta))[1]
+
+        return run
+
+    compare("delta rule, 256 x 40 x 4 x 32, forward and backward", rule(torch_form), rule(ops.chunk_delta_rule))
+    compare("parity layer, 256 x 40 tokens, training step", stock, step)
+
+
+def call():
+    q, k, v = (torch.ones(1, 1, 1, 1, requires_grad=True) for _ in range(3))
+    beta = torch.ones(1, 1, 1)
+    compare("a call with gradients of one element (stock: torch.add)", lambda: torch.add(q, k),
+            lambda: ops.chunk_delta_rule(q, k, v, beta)[0], repeat=1000)
+
+
+print(f"signet {signet.__version__} {' '.join(signet.features())}, torch {torch.__version__}, transformers "
+      f"{transformers.__version__}, {arguments.threads} threads", flush=True)
+decode_step()
+mamba_prefill()
+parity_layer()
+call()
