@@ -10,12 +10,6 @@ namespace {
 
 constexpr int64_t kRows = 512;  // words side by side
 
-Word joined(const Word& a, const Word& b) {
-  Word word = a;
-  word.insert(word.end(), b.begin(), b.end());
-  return word;
-}
-
 // Access words and suffixes; two words are the same state if the answers after every suffix are.
 class Table {
  public:

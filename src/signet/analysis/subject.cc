@@ -126,6 +126,7 @@ std::optional<automata::Dfa> machine_of_task(const train::TaskConfig& task) {
 Subject open_subject(const std::string& path, NumberType type) {
   Subject subject;
   subject.title = path;
+  subject.type = type;
   if (!is_directory(path)) {
     subject.compiled = theory::load_network(path);
     subject.network = theory::make_recogniser(*subject.compiled, type);
@@ -136,6 +137,7 @@ Subject open_subject(const std::string& path, NumberType type) {
   auto trained = TrainedRecogniser::load(path);
   subject.trained = trained.get();
   subject.network = std::move(trained);
+  subject.type = subject.trained->run().dtype() == DType::kF64 ? NumberType::kFp64 : NumberType::kFp32;
   subject.words = words_of_task(*subject.trained);
   subject.automaton = machine_of_task(subject.trained->run().config().task);
   if (subject.automaton && subject.automaton->alphabet != subject.network->alphabet())

@@ -19,6 +19,12 @@ namespace signet::analysis {
 using automata::Letter;
 using Word = std::vector<Letter>;
 
+inline Word joined(const Word& a, const Word& b) {
+  Word result = a;
+  result.insert(result.end(), b.begin(), b.end());
+  return result;
+}
+
 // Which words a network is asked about. Of a task: those that samples of it are made of, as far as pairs of
 // neighbouring letters and first letters show (a flip-flop's instructions and bits take turns); its answers
 // count after letters on which a sample can end, or after all where the task asks at every position.
@@ -44,6 +50,7 @@ struct Subject {
   std::unique_ptr<theory::Recogniser> network;
   TrainedRecogniser* trained = nullptr;     // the same, if it is a trained one
   std::optional<theory::Network> compiled;  // or what was compiled
+  NumberType type = NumberType::kFp32;      // of its state
   Words words;
   // What it was trained on or compiled from, a Mealy machine whose outputs are the network's; none where the
   // task has no finite automaton or nobody wrote it down.

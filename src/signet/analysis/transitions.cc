@@ -8,56 +8,83 @@
 #include "signet/base/rng.h"
 
 namespace signet::analysis {
+
 namespace {
 
-// x -> matrix x + offset, of all numbers of a part.
-struct Affine {
-  theory::Matrix matrix;
-  theory::Vector offset;
-  bool linear = true;
-};
-
-Affine try_letter(Subject& subject, const std::vector<double>& start, int64_t offset, int64_t size,
-                  Letter a) {
-  auto& network = *subject.network;
-  Rng rng(7, static_cast<uint64_t>(a));
-  const int64_t rows = size + 2;  // nothing, every unit, and a random state
+// All of `result` at once, which is right where they do not see each other.
+void try_parts(theory::Recogniser& network, const std::vector<double>& state, const Word& word, double scale,
+               std::vector<PartTransition>& result) {
+  int64_t most = 0;
+  for (auto& [part, begin, map] : result) {
+    most = std::max(most, part.size);
+    map = {theory::Matrix(part.size, part.size), {}, true};
+  }
+  Rng rng(7, static_cast<uint64_t>(word[0]));
+  std::vector<double> random(static_cast<size_t>(most));
+  for (double& x : random) x = scale * rng.uniform(-1, 1);
+  const int64_t rows = most + 2;  // nothing, every unit, and a random state
   network.reset(rows);
-  std::vector<double> random(static_cast<size_t>(size));
-  for (double& x : random) x = rng.uniform(-1, 1);
   for (int64_t r = 0; r < rows; ++r) {
-    auto state = start;
-    for (int64_t i = 0; i < size; ++i)
-      state[static_cast<size_t>(offset + i)] = r == 0      ? 0
-                                               : r <= size ? (i == r - 1 ? 1 : 0)
-                                                           : random[static_cast<size_t>(i)];
-    network.set_state(r, state);
+    auto tried = state;
+    for (const auto& [part, begin, map] : result)
+      for (int64_t i = 0; i < part.size; ++i)
+        tried[static_cast<size_t>(begin + i)] = r == 0      ? 0
+                                                : r <= most ? (i == r - 1 ? scale : 0)
+                                                            : random[static_cast<size_t>(i)];
+    network.set_state(r, tried);
   }
-  const std::vector<int32_t> letters(static_cast<size_t>(rows), a);
-  std::vector<int32_t> answers(static_cast<size_t>(rows));
-  network.feed(letters.data(), 1, answers.data());
-  const auto after = [&](int64_t row) {
-    const auto state = network.state(row);
-    return theory::Vector(state.begin() + offset, state.begin() + offset + size);
-  };
-  Affine result{theory::Matrix(size, size), after(0), true};
-  for (int64_t j = 0; j < size; ++j) {
-    const auto column = after(j + 1);
-    for (int64_t i = 0; i < size; ++i)
-      result.matrix(i, j) = column[static_cast<size_t>(i)] - result.offset[static_cast<size_t>(i)];
+  std::vector<int32_t> letters;
+  for (int64_t r = 0; r < rows; ++r) letters.insert(letters.end(), word.begin(), word.end());
+  std::vector<int32_t> answers(letters.size());
+  network.feed(letters.data(), static_cast<int64_t>(word.size()), answers.data());
+  const auto first = network.state(0);
+  for (auto& [part, begin, map] : result)
+    map.offset.assign(first.begin() + begin, first.begin() + begin + part.size);
+  for (int64_t r = 1; r <= most; ++r) {
+    const auto after = network.state(r);
+    for (auto& [part, begin, map] : result)
+      for (int64_t i = 0; r <= part.size && i < part.size; ++i)
+        map.matrix(i, r - 1) =
+            (after[static_cast<size_t>(begin + i)] - map.offset[static_cast<size_t>(i)]) / scale;
   }
-  const auto expected = theory::affine(result.matrix, random, result.offset), got = after(size + 1);
-  double off = 0, scale = 1e-3;
-  for (size_t i = 0; i < got.size(); ++i) {
-    off = std::max(off, std::abs(expected[i] - got[i]));
-    scale = std::max(scale, std::abs(got[i]));
+  const auto last = network.state(rows - 1);
+  for (auto& [part, begin, map] : result) {
+    const auto expected =
+        theory::affine(map.matrix, theory::Vector(random.begin(), random.begin() + part.size), map.offset);
+    double off = 0, size = 1e-3 * scale;
+    for (int64_t i = 0; i < part.size; ++i) {
+      const double got = last[static_cast<size_t>(begin + i)];
+      off = std::max(off, std::abs(expected[static_cast<size_t>(i)] - got));
+      size = std::max(size, std::abs(got));
+    }
+    map.linear = off <= 1e-4 * size;
   }
-  result.linear = off <= 1e-4 * scale;
+}
+
+}  // namespace
+
+std::vector<PartTransition> layer_transitions(theory::Recogniser& network, const std::vector<double>& state,
+                                              size_t layer, const Word& word, int64_t largest, double scale) {
+  std::vector<PartTransition> result;
+  int64_t offset = 0;
+  for (const auto& part : network.parts()) {
+    if (part.layer == layer && part.tensor == 0 && part.size <= largest) result.push_back({part, offset, {}});
+    offset += part.size;
+  }
+  if (result.empty()) return result;
+  try_parts(network, state, word, scale, result);
+  const auto linear = [](const PartTransition& p) { return p.map.linear; };
+  if (result.size() > 1 && !std::all_of(result.begin(), result.end(), linear))
+    for (auto& part : result) {  // one by one, so that each is its own derivative
+      std::vector<PartTransition> alone = {{part.part, part.offset, {}}};
+      try_parts(network, state, word, scale, alone);
+      part = std::move(alone[0]);
+    }
   return result;
 }
 
-// Numbers that letters mix: sets, in order of their first members.
-std::vector<std::vector<int64_t>> mixed_numbers(const std::vector<Affine>& letters, int64_t size) {
+std::vector<std::vector<int64_t>> mixed_numbers(const std::vector<const theory::Matrix*>& matrices,
+                                                int64_t size) {
   std::vector<int64_t> parent(static_cast<size_t>(size));
   std::iota(parent.begin(), parent.end(), 0);
   const auto root = [&](int64_t i) {
@@ -65,10 +92,10 @@ std::vector<std::vector<int64_t>> mixed_numbers(const std::vector<Affine>& lette
     return i;
   };
   constexpr double kNone = 1e-6;
-  for (const auto& letter : letters)
+  for (const auto* matrix : matrices)
     for (int64_t j = 0; j < size; ++j)
       for (int64_t i = 0; i < size; ++i)
-        if (std::abs(letter.matrix(i, j)) > kNone)
+        if (std::abs((*matrix)(i, j)) > kNone)
           parent[static_cast<size_t>(root(std::max(i, j)))] = root(std::min(i, j));
   std::vector<std::vector<int64_t>> sets(static_cast<size_t>(size)), result;
   for (int64_t i = 0; i < size; ++i) sets[static_cast<size_t>(root(i))].push_back(i);
@@ -86,53 +113,67 @@ theory::Matrix submatrix(const theory::Matrix& m, const std::vector<int64_t>& nu
   return result;
 }
 
+namespace {
+
+HeadTransitions head_of(const Subject& subject, const std::vector<double>& start, const PartTransition& of,
+                        const std::vector<const Affine*>& letters) {
+  const auto& part = of.part;
+  HeadTransitions head{part, true, 1, {}};
+  std::vector<const theory::Matrix*> matrices;
+  for (const Affine* letter : letters) {
+    head.linear &= letter->linear;
+    matrices.push_back(&letter->matrix);
+  }
+  // A matrix of state has columns that letters treat alike: one stands for all.
+  auto sets = mixed_numbers(matrices, part.size);
+  const bool alike =
+      sets.size() > 1 && sets[0].size() > 1 && std::all_of(sets.begin(), sets.end(), [&](const auto& set) {
+        return set.size() == sets[0].size() &&
+               std::all_of(letters.begin(), letters.end(), [&](const Affine* letter) {
+                 return norm(submatrix(letter->matrix, set) - submatrix(letter->matrix, sets[0])) < 1e-3;
+               });
+      });
+  std::vector<int64_t> numbers(static_cast<size_t>(part.size));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  if (alike) {
+    numbers = sets[0];
+    head.copies = static_cast<int64_t>(sets.size());
+  }
+  head.gates.letters = subject.network->alphabet();
+  for (const Affine* letter : letters) {
+    head.gates.gates.push_back(submatrix(letter->matrix, numbers));
+    auto& input = head.gates.inputs.emplace_back();
+    for (int64_t i : numbers) input.push_back(letter->offset[static_cast<size_t>(i)]);
+  }
+  for (int64_t i : numbers) head.gates.state.push_back(start[static_cast<size_t>(of.offset + i)]);
+  // To compare with: where a letter leads from the start, or else a state that differs everywhere.
+  head.gates.other = head.gates.state;
+  for (size_t a = 0; a < letters.size() && head.gates.other == head.gates.state; ++a)
+    head.gates.other = theory::affine(head.gates.gates[a], head.gates.state, head.gates.inputs[a]);
+  if (head.gates.other == head.gates.state)
+    for (double& x : head.gates.other) x += 1;
+  return head;
+}
+
 }  // namespace
 
 std::vector<HeadTransitions> head_transitions(Subject& subject, int64_t largest) {
   std::vector<HeadTransitions> result;
   subject.network->reset(1);
   const auto start = subject.network->state(0);
-  int64_t offset = 0;
-  for (const auto& part : subject.network->parts()) {
-    const int64_t begin = offset;
-    offset += part.size;
-    if (part.tensor != 0 || part.size > largest) continue;
-    std::vector<Affine> letters;
+  size_t layers = 0;
+  for (const auto& part : subject.network->parts()) layers = std::max(layers, part.layer + 1);
+  for (size_t layer = 0; layer < layers; ++layer) {
+    std::vector<std::vector<PartTransition>> by_letter;
     for (Letter a = 0; a < subject.words.letters(); ++a) {
-      letters.push_back(try_letter(subject, start, begin, part.size, a));
+      by_letter.push_back(layer_transitions(*subject.network, start, layer, {a}, largest));
       report_activity("letters tried", a + 1, subject.words.letters());
     }
-    HeadTransitions head{part, true, 1, {}};
-    for (const auto& letter : letters) head.linear &= letter.linear;
-    // A matrix of state has columns that letters treat alike: one stands for all.
-    auto sets = mixed_numbers(letters, part.size);
-    const bool alike =
-        sets.size() > 1 && sets[0].size() > 1 && std::all_of(sets.begin(), sets.end(), [&](const auto& set) {
-          return set.size() == sets[0].size() &&
-                 std::all_of(letters.begin(), letters.end(), [&](const Affine& letter) {
-                   return norm(submatrix(letter.matrix, set) - submatrix(letter.matrix, sets[0])) < 1e-3;
-                 });
-        });
-    std::vector<int64_t> numbers(static_cast<size_t>(part.size));
-    std::iota(numbers.begin(), numbers.end(), 0);
-    if (alike) {
-      numbers = sets[0];
-      head.copies = static_cast<int64_t>(sets.size());
+    for (size_t p = 0; p < by_letter[0].size(); ++p) {
+      std::vector<const Affine*> letters;
+      for (const auto& parts : by_letter) letters.push_back(&parts[p].map);
+      result.push_back(head_of(subject, start, by_letter[0][p], letters));
     }
-    head.gates.letters = subject.network->alphabet();
-    for (const auto& letter : letters) {
-      head.gates.gates.push_back(submatrix(letter.matrix, numbers));
-      auto& input = head.gates.inputs.emplace_back();
-      for (int64_t i : numbers) input.push_back(letter.offset[static_cast<size_t>(i)]);
-    }
-    for (int64_t i : numbers) head.gates.state.push_back(start[static_cast<size_t>(begin + i)]);
-    // To compare with: where a letter leads from the start, or else a state that differs everywhere.
-    head.gates.other = head.gates.state;
-    for (size_t a = 0; a < letters.size() && head.gates.other == head.gates.state; ++a)
-      head.gates.other = theory::affine(head.gates.gates[a], head.gates.state, head.gates.inputs[a]);
-    if (head.gates.other == head.gates.state)
-      for (double& x : head.gates.other) x += 1;
-    result.push_back(std::move(head));
   }
   return result;
 }

@@ -10,6 +10,29 @@
 
 namespace signet::analysis {
 
+// x -> matrix x + offset, of all numbers of a part.
+struct Affine {
+  theory::Matrix matrix;
+  theory::Vector offset;
+  bool linear = true;  // a random state is led where matrix and offset lead it
+};
+
+// What `word` does to each part of a layer (of tensor 0, at most `largest` numbers) that begins at `offset`
+// of the state, with everything else as in `state`. Unit vectors are tried with length `scale`.
+struct PartTransition {
+  theory::StatePart part;
+  int64_t offset = 0;
+  Affine map;
+};
+std::vector<PartTransition> layer_transitions(theory::Recogniser& network, const std::vector<double>& state,
+                                              size_t layer, const Word& word, int64_t largest,
+                                              double scale = 1);
+
+// Numbers that some of the matrices mix: sets, in order of their first members.
+std::vector<std::vector<int64_t>> mixed_numbers(const std::vector<const theory::Matrix*>& matrices,
+                                                int64_t size);
+theory::Matrix submatrix(const theory::Matrix& m, const std::vector<int64_t>& numbers);
+
 struct HeadTransitions {
   theory::StatePart part;
   // Whether letters act linearly on its state; if not, `gates` are their derivatives at the start.

@@ -27,6 +27,7 @@ std::unique_ptr<Verb> make_extract();
 std::unique_ptr<Verb> make_crystallise();
 std::unique_ptr<Verb> make_factor();
 std::unique_ptr<Verb> make_check();
+std::unique_ptr<Verb> make_collapse();
 std::unique_ptr<Verb> make_bench();
 std::unique_ptr<Verb> make_info();
 std::unique_ptr<Verb> make_completion();
@@ -57,6 +58,7 @@ const std::vector<VerbEntry>& verbs() {
       {"crystallise", "make a trained network exact, with the proof", make_crystallise},
       {"factor", "write a matrix as a product of Householder factors", make_factor},
       {"check", "what the eigenvalues of given gates allow a layer to count", make_check},
+      {"collapse", "after how many repetitions of a word a network forgets", make_collapse},
       {"bench", "check and time the operators against measured ceilings", make_bench},
       {"info", "show the build, the CPU and the libraries in use", make_info},
       {"completion", "print a completion script for bash, zsh or fish", make_completion},

@@ -1,0 +1,638 @@
+// The prediction. Layer by layer, with the layers before at their limits, u acts on the state of a head as x
+// -> A x + b. With x* its fixed point, x_n = x* + A^n (x_0 - x*). Rounding swallows what changes by less than
+// half a unit in the last place of x*: from then on the state stands still. Two repetitions are compared, so
+// that an eigenvalue near -1 counts as slow, too.
+#include "signet/analysis/collapse.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "signet/analysis/extract.h"
+#include "signet/analysis/transitions.h"
+#include "signet/automata/dfa_io.h"
+#include "signet/base/activity.h"
+#include "signet/base/error.h"
+#include "signet/base/text.h"
+
+namespace signet::analysis {
+namespace {
+
+using Numbers = std::vector<double>;
+using TwoStates = std::array<Numbers, 2>;  // of the two words
+using theory::Matrix;
+using theory::Vector;
+
+constexpr double kUnit = 4e-7;          // so near to 1 an eigenvalue of a gate in fp32 cannot be told from it
+constexpr int64_t kLargestPart = 1024;  // numbers
+constexpr int64_t kNever = int64_t{1} << 50;
+
+// Runs both words side by side.
+class Twins {
+ public:
+  Twins(theory::Recogniser& network, const Word& word, const std::vector<Word>& suffixes)
+      : network_(network), word_(word), suffixes_(suffixes) {}
+
+  TwoStates after(const TwoStates& from, int64_t repetitions) const {
+    load(from);
+    const auto whole = std::max<int64_t>(1, 4096 / static_cast<int64_t>(word_.size()));
+    for (int64_t done = 0; done < repetitions;) {
+      const int64_t n = std::min(whole, repetitions - done);
+      Word letters;
+      for (int64_t i = 0; i < 2 * n; ++i) letters.insert(letters.end(), word_.begin(), word_.end());
+      answers_.resize(letters.size());
+      network_.feed(letters.data(), n * static_cast<int64_t>(word_.size()), answers_.data());
+      done += n;
+    }
+    return {network_.state(0), network_.state(1)};
+  }
+  // What both say after one more u and each suffix.
+  std::vector<std::array<int32_t, 2>> read(const TwoStates& from) const {
+    std::vector<std::array<int32_t, 2>> result;
+    for (const Word& suffix : suffixes_) {
+      Word letters;
+      for (int i = 0; i < 2; ++i) {
+        letters.insert(letters.end(), word_.begin(), word_.end());
+        letters.insert(letters.end(), suffix.begin(), suffix.end());
+      }
+      load(from);
+      answers_.resize(letters.size());
+      network_.feed(letters.data(), static_cast<int64_t>(letters.size() / 2), answers_.data());
+      result.push_back({answers_[letters.size() / 2 - 1], answers_.back()});
+    }
+    return result;
+  }
+  bool told_apart(const TwoStates& from) const {
+    const auto answers = read(from);
+    return std::any_of(answers.begin(), answers.end(), [](const auto& a) { return a[0] != a[1]; });
+  }
+  // After how many repetitions both are back, 0 when not soon.
+  int64_t period(const TwoStates& from) const {
+    constexpr int64_t kLongest = 12;
+    TwoStates at = from;
+    for (int64_t p = 1; p <= kLongest; ++p) {
+      at = after(at, 1);
+      if (at == from) return p;
+    }
+    return 0;
+  }
+
+ private:
+  void load(const TwoStates& from) const {
+    network_.reset(2);
+    for (int64_t row = 0; row < 2; ++row) network_.set_state(row, from[static_cast<size_t>(row)]);
+  }
+  theory::Recogniser& network_;
+  const Word& word_;
+  const std::vector<Word>& suffixes_;
+  mutable std::vector<int32_t> answers_;
+};
+
+// Numbers of one head that u mixes, for both words.
+struct Mode {
+  std::vector<int64_t> numbers;               // places in the state
+  std::array<std::vector<Matrix>, 2> powers;  // A^(2^k)
+  std::array<Vector, 2> start, limit;
+};
+
+double size_of(const Vector& x) {
+  double most = 0;
+  for (double v : x) most = std::max(most, std::abs(v));
+  return most;
+}
+Vector times(const Matrix& a, const Vector& x) { return theory::affine(a, x, Vector(x.size(), 0.0)); }
+Vector minus(Vector x, const Vector& y) {
+  for (size_t i = 0; i < x.size(); ++i) x[i] -= y[i];
+  return x;
+}
+
+class Prediction {
+ public:
+  // From the states `start`; `stride` repetitions are one step.
+  Prediction(Subject& subject, const CollapseOptions& options, const TwoStates& start, int64_t stride)
+      : network_(*subject.network),
+        unit_(unit_roundoff(subject.type)),
+        start_(start),
+        limit_(start),
+        stride_(stride) {
+    tiny_ = subject.type == NumberType::kFp64 ? 0x1.0p-1074 : 0x1.0p-150;
+    for (int64_t i = 0; i < stride; ++i) word_.insert(word_.end(), options.word.begin(), options.word.end());
+    size_t layers = 0;
+    for (const auto& part : network_.parts()) layers = std::max(layers, part.layer + 1);
+    for (size_t layer = 0; layer < layers && !turns_; ++layer) {
+      report_activity("layers tried", static_cast<int64_t>(layer + 1), static_cast<int64_t>(layers));
+      add_layer(layer);
+    }
+  }
+  bool turns() const { return turns_; }    // some eigenvalue of modulus 1 other than 1: no limit
+  bool linear() const { return linear_; }  // every head is
+  const std::vector<PartCollapse>& parts() const { return parts_; }
+
+  // Repetitions from the start until both states are one or stand still.
+  std::optional<int64_t> repetitions() const {
+    if (turns_ || !linear_) return std::nullopt;
+    const int64_t steps = std::min(equal_, still_);
+    return steps >= kNever ? std::nullopt : std::optional(steps * stride_);
+  }
+  // So many repetitions after the start; rounded down to whole steps.
+  TwoStates state(int64_t repetitions) const {
+    TwoStates result = limit_;
+    const int64_t steps = repetitions / stride_;
+    for (const Mode& mode : modes_)
+      for (size_t w = 0; w < 2; ++w) {
+        const Vector x = moved(mode, w, minus(mode.start[w], mode.limit[w]), steps);
+        for (size_t i = 0; i < x.size(); ++i)
+          result[w][static_cast<size_t>(mode.numbers[i])] = mode.limit[w][i] + x[i];
+      }
+    return result;
+  }
+
+ private:
+  static constexpr int kPowers = 44;
+
+  static Vector moved(const Mode& mode, size_t w, Vector x, int64_t steps) {
+    for (int k = 0; k < kPowers && steps >> k; ++k)
+      if (steps >> k & 1) x = times(mode.powers[w][static_cast<size_t>(k)], x);
+    return x;
+  }
+  // The least n with |difference A^n x| <= threshold in every number.
+  template <class Below>
+  static int64_t first_below(const Mode& mode, size_t w, Vector x, const Below& below) {
+    if (below(x)) return 0;
+    int64_t steps = 0;
+    for (int k = kPowers - 1; k >= 0; --k) {
+      Vector next = times(mode.powers[w][static_cast<size_t>(k)], x);
+      if (below(next)) continue;
+      x = std::move(next);
+      steps += int64_t{1} << k;
+    }
+    return steps + 1 >= int64_t{1} << kPowers ? kNever : steps + 1;
+  }
+
+  void add_layer(size_t layer) {
+    // What the layers before leave behind at their limits, in the memory of this one.
+    Word flush;
+    while (flush.size() < 64) flush.insert(flush.end(), word_.begin(), word_.end());
+    std::array<std::vector<PartTransition>, 2> maps;
+    for (size_t w = 0; w < 2; ++w) {
+      network_.reset(1);
+      network_.set_state(0, limit_[w]);
+      std::vector<int32_t> answers(flush.size());
+      network_.feed(flush.data(), static_cast<int64_t>(flush.size()), answers.data());
+      Numbers state = network_.state(0);
+      int64_t at = 0;
+      for (const auto& part : network_.parts()) {
+        if (part.tensor == 0)  // of this layer and those above: as they begin
+          std::copy_n(limit_[w].begin() + at, part.size, state.begin() + at);
+        at += part.size;
+      }
+      limit_[w] = state;
+      const double scale = std::exp2(std::ceil(std::log2(std::max(1.0, size_of(state)))));
+      maps[w] = layer_transitions(network_, state, layer, word_, kLargestPart, scale);
+    }
+    for (size_t p = 0; p < maps[0].size(); ++p) add_part(maps[0][p], maps[1][p]);
+    for (const auto& part : network_.parts())
+      if (part.layer == layer && part.tensor == 0 && part.size > kLargestPart) {
+        linear_ = false;
+        parts_.push_back({part, false, 0, 0, std::nullopt, 0});
+      }
+  }
+
+  void add_part(const PartTransition& one, const PartTransition& two) {
+    PartCollapse part{one.part, one.map.linear && two.map.linear, 0, 0, std::nullopt, 0};
+    int64_t equal = 0, still = 0;
+    if (!part.linear) linear_ = false;
+    const auto sets = part.linear ? mixed_numbers({&one.map.matrix, &two.map.matrix}, one.part.size)
+                                  : std::vector<std::vector<int64_t>>{};
+    for (const auto& set : sets) {
+      Mode mode;
+      for (int64_t i : set) mode.numbers.push_back(one.offset + i);
+      for (size_t w = 0; w < 2; ++w) {
+        const auto& map = (w ? two : one).map;
+        Vector input;
+        for (int64_t i : set) input.push_back(map.offset[static_cast<size_t>(i)]);
+        for (int64_t i : mode.numbers) mode.start[w].push_back(start_[w][static_cast<size_t>(i)]);
+        solve(submatrix(map.matrix, set), input, mode, w, part);
+        if (turns_) break;
+        for (size_t i = 0; i < mode.numbers.size(); ++i)
+          limit_[w][static_cast<size_t>(mode.numbers[i])] = mode.limit[w][i];
+      }
+      if (turns_) break;
+      times_of(mode, equal, still);
+      part.apart = std::max(part.apart, size_of(minus(mode.limit[0], mode.limit[1])));
+      modes_.push_back(std::move(mode));
+    }
+    if (part.linear && !turns_ && std::min(equal, still) < kNever)
+      part.predicted = std::min(equal, still) * stride_;
+    equal_ = std::max(equal_, equal);
+    still_ = std::max(still_, still);
+    parts_.push_back(std::move(part));
+  }
+
+  // Eigenvalues, limit and powers of x -> a x + b.
+  void solve(Matrix a, const Vector& b, Mode& mode, size_t w, PartCollapse& part) {
+    const int64_t n = a.rows();
+    if (n == 1 && std::abs(std::abs(a(0, 0)) - 1) <= kUnit) a(0, 0) = std::copysign(1.0, a(0, 0));
+    bool keeps = false;
+    for (const auto& z : theory::eigenvalues(a)) {
+      if (std::abs(z) < 1 - kUnit) {
+        part.rate = std::max(part.rate, std::abs(z));
+      } else {
+        keeps = true;
+        part.kept += w == 0;
+        turns_ |= std::abs(z - 1.0) > 1e-5;
+      }
+    }
+    if (turns_) return;
+    auto& powers = mode.powers[w];
+    powers.push_back(a);
+    while (powers.size() < kPowers) powers.push_back(powers.back() * powers.back());
+    // What u keeps is known to a few parts in ten million: so many repetitions say where it goes.
+    if (n == 1 && !keeps) {
+      mode.limit[w] = {b[0] / (1 - a(0, 0))};
+      return;
+    }
+    Vector offset = b;
+    const int squarings = keeps ? 20 : kPowers;
+    for (int k = 0; k < squarings; ++k)
+      offset = theory::affine(powers[static_cast<size_t>(k)], offset, offset);
+    mode.limit[w] = theory::affine(powers[static_cast<size_t>(squarings - 1)],
+                                   times(powers[static_cast<size_t>(squarings - 1)], mode.start[w]), offset);
+  }
+
+  void times_of(const Mode& mode, int64_t& equal, int64_t& still) const {
+    Vector threshold;
+    for (size_t i = 0; i < mode.numbers.size(); ++i)
+      threshold.push_back(
+          std::max(unit_ * std::max(std::abs(mode.limit[0][i]), std::abs(mode.limit[1][i])), tiny_));
+    const auto within = [&](const Vector& x, double times) {
+      for (size_t i = 0; i < x.size(); ++i)
+        if (!(std::abs(x[i]) <= times * threshold[i])) return false;
+      return true;
+    };
+    const Vector apart = minus(mode.limit[0], mode.limit[1]);
+    // Limits are known as well as gates are.
+    bool same = true;
+    for (size_t i = 0; i < apart.size(); ++i) same &= std::abs(apart[i]) <= 1e-4 * threshold[i] / unit_;
+    if (!same) {
+      equal = kNever;
+    } else {
+      const Vector between = minus(minus(mode.start[0], mode.limit[0]), minus(mode.start[1], mode.limit[1]));
+      equal = std::max(equal, first_below(mode, 0, between, [&](const Vector& x) { return within(x, 1); }));
+    }
+    for (size_t w = 0; w < 2; ++w)
+      still = std::max(still, first_below(mode, w, minus(mode.start[w], mode.limit[w]), [&](const Vector& x) {
+                         return within(minus(times(mode.powers[w][1], x), x), 2);
+                       }));
+  }
+
+  theory::Recogniser& network_;
+  double unit_, tiny_ = 0;
+  TwoStates start_, limit_;
+  int64_t stride_;
+  Word word_;
+  bool turns_ = false, linear_ = true;
+  int64_t equal_ = 0, still_ = 0;
+  std::vector<Mode> modes_;
+  std::vector<PartCollapse> parts_;
+};
+
+// Words that may follow `last` (-1: the start), shortest first, the empty one included.
+std::vector<Word> words_after(const Words& words, Letter last, size_t longest, size_t most) {
+  std::vector<Word> result = {{}};
+  for (size_t i = 0; i < result.size() && result.size() < most; ++i) {
+    if (result[i].size() >= longest) break;
+    const Letter before = result[i].empty() ? last : result[i].back();
+    for (Letter a = 0; a < words.letters() && result.size() < most; ++a)
+      if (words.allows(before, a)) {
+        result.push_back(result[i]);
+        result.back().push_back(a);
+      }
+  }
+  return result;
+}
+
+bool allowed_before(const Words& words, const Word& prefix, const Word& word) {
+  Letter last = -1;
+  for (const Word* piece : {&prefix, &word})
+    for (Letter a : *piece) {
+      if (!words.allows(last, a)) return false;
+      last = a;
+    }
+  return true;
+}
+
+// The output at the last letter of `word`, which is not empty.
+int32_t output_at(const automata::Dfa& dfa, automata::State q, Word word) {
+  const auto last = static_cast<size_t>(word.back());
+  word.pop_back();
+  return dfa.output[static_cast<size_t>(dfa.run(q, word))][last];
+}
+
+// Where u^n leads two states of the automaton, as far as these pairs differ from each other; empty where u^n
+// makes them one.
+std::vector<std::pair<automata::State, automata::State>> pairs_along(const automata::Dfa& dfa,
+                                                                     const Word& first, const Word& second,
+                                                                     const Word& word) {
+  std::vector<std::pair<automata::State, automata::State>> pairs;
+  std::pair<automata::State, automata::State> at = {dfa.run(dfa.start, first), dfa.run(dfa.start, second)};
+  while (std::find(pairs.begin(), pairs.end(), at) == pairs.end()) {
+    if (at.first == at.second) return {};
+    if (pairs.size() == 256) break;
+    pairs.push_back(at);
+    at = {dfa.run(at.first, word), dfa.run(at.second, word)};
+  }
+  return pairs;
+}
+
+// Adds suffixes that the automaton answers differently after u^n, for every n.
+void add_distinguishing(const Subject& subject, Collapse& result) {
+  constexpr size_t kMost = 32;
+  Words after = subject.words;
+  after.first = subject.words.follows[static_cast<size_t>(result.word.back())];
+  automata::Dfa one = *subject.automaton, two = one;
+  for (const auto& [p, q] : pairs_along(one, result.first, result.second, result.word)) {
+    one.start = p;
+    two.start = q;
+    auto suffix = distinguishing_word(one, two, after);
+    if (suffix && result.suffixes.size() < kMost &&
+        std::find(result.suffixes.begin(), result.suffixes.end(), *suffix) == result.suffixes.end())
+      result.suffixes.push_back(std::move(*suffix));
+  }
+}
+
+Numbers state_after(theory::Recogniser& network, const Word& word) {
+  network.reset(1);
+  std::vector<int32_t> answers(word.size());
+  if (!word.empty()) network.feed(word.data(), static_cast<int64_t>(word.size()), answers.data());
+  return network.state(0);
+}
+
+// Two short words that the network tells apart and its automaton keeps apart, as far as there are such.
+void choose_witnesses(Subject& subject, Collapse& result) {
+  const auto words = words_after(subject.words, -1, 3, 48);
+  std::vector<const Word*> candidates;
+  std::vector<std::vector<int32_t>> answers;
+  for (const Word& candidate : words) {
+    if (!allowed_before(subject.words, candidate, result.word)) continue;
+    candidates.push_back(&candidate);
+    const Numbers state = state_after(*subject.network, candidate);
+    const auto read = Twins(*subject.network, result.word, result.suffixes).read({state, state});
+    auto& of_word = answers.emplace_back();
+    for (const auto& a : read) of_word.push_back(a[0]);
+  }
+  if (candidates.size() < 2)
+    bad_input(
+        "fewer than two short words may come before the repeated one; name two with --first and --second");
+  int best = -1;
+  for (size_t j = 1; j < candidates.size() && best < 3; ++j)
+    for (size_t i = 0; i < j && best < 3; ++i) {
+      int score = answers[i] != answers[j] ? 2 : 0;
+      if (subject.automaton)
+        score += !pairs_along(*subject.automaton, *candidates[i], *candidates[j], result.word).empty();
+      if (score <= best) continue;
+      best = score;
+      result.first = *candidates[i];
+      result.second = *candidates[j];
+    }
+}
+
+double difference(const theory::Recogniser& network, const TwoStates& states) {
+  double most = 0;
+  size_t at = 0;
+  for (const auto& part : network.parts())
+    for (int64_t i = 0; i < part.size; ++i, ++at)
+      if (part.tensor == 0) most = std::max(most, std::abs(states[0][at] - states[1][at]));
+  return most;
+}
+
+// The least n in (low, high] of which `holds`, which it does of `high` and, once it does, from then on.
+template <class Holds>
+int64_t first_of(const Twins& twins, int64_t low, TwoStates at_low, int64_t high, const Holds& holds) {
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    TwoStates at_middle = twins.after(at_low, middle - low);
+    if (holds(at_middle)) {
+      high = middle;
+    } else {
+      low = middle;
+      at_low = std::move(at_middle);
+    }
+  }
+  return high;
+}
+
+// Where differences are but rounding, their sizes: the largest of a stretch of repetitions.
+Numbers rounding_floor(const Twins& twins, TwoStates at) {
+  Numbers most(at[0].size(), 0.0);
+  for (int n = 0; n < 128; ++n) {
+    for (size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], std::abs(at[0][i] - at[1][i]));
+    at = twins.after(at, 1);
+  }
+  return most;
+}
+
+// Once the states have had `expected` repetitions four times over and are neither one nor still, what is left
+// of their difference is called rounding.
+void measure(Subject& subject, const TwoStates& start, int64_t most, Collapse& result) {
+  const Twins twins(*subject.network, result.word, result.suffixes);
+  const auto ended = [&](const TwoStates& at) { return at[0] == at[1] || twins.period(at) > 0; };
+  int64_t n = 0;
+  TwoStates at = start;
+  std::vector<std::pair<int64_t, TwoStates>> passed;
+  std::optional<std::pair<int64_t, TwoStates>> told;  // the last time that they were told apart
+  int64_t not_told = -1;                              // the first of those looked at after it
+  const auto look = [&] {
+    if (twins.told_apart(at)) {
+      told = {n, at};
+      not_told = -1;
+    } else if (not_told < 0) {
+      not_told = n;
+    }
+  };
+  for (;;) {
+    const double now = difference(*subject.network, at);
+    const auto point = std::find_if(result.points.begin(), result.points.end(),
+                                    [&](const CollapsePoint& p) { return p.repetitions == n; });
+    if (point != result.points.end())
+      point->measured = now;
+    else
+      result.points.push_back({n, now, std::nullopt});
+    look();
+    report_activity("repetitions", n, most);
+    if (ended(at)) {
+      const int64_t end = n == 0 ? 0 : first_of(twins, passed.back().first, passed.back().second, n, ended);
+      result.measured = end;
+      result.end = at[0] == at[1] ? Collapse::End::kMerged : Collapse::End::kStill;
+      result.period = at[0] == at[1] ? 0 : twins.period(at);
+      result.apart = difference(*subject.network, at);
+      // Whether they are told apart in every phase.
+      for (int64_t p = 1; p < result.period; ++p) {
+        at = twins.after(at, 1);
+        ++n;
+        look();
+      }
+      break;
+    }
+    if (result.predicted && n >= 4 * *result.predicted && n >= 64) {
+      const Numbers floor = rounding_floor(twins, at);
+      const auto rounding = [&](const TwoStates& state) {
+        for (size_t i = 0; i < floor.size(); ++i)
+          if (std::abs(state[0][i] - state[1][i]) > 3 * floor[i]) return false;
+        return true;
+      };
+      std::pair<int64_t, TwoStates> low = {0, start};
+      int64_t high = n;
+      for (const auto& [at_n, state] : passed) {
+        if (rounding(state)) {
+          high = at_n;
+          break;
+        }
+        low = {at_n, state};
+      }
+      result.measured = rounding(start) ? 0 : first_of(twins, low.first, low.second, high, rounding);
+      result.end = Collapse::End::kRounding;
+      result.apart = difference(*subject.network, at);
+      break;
+    }
+    if (n >= most) {
+      result.apart = difference(*subject.network, at);
+      break;
+    }
+    passed.emplace_back(n, at);
+    const int64_t next = n == 0 ? 1 : std::min(2 * n, most);
+    at = twins.after(at, next - n);
+    n = next;
+  }
+  result.looked_at = n;
+  std::erase_if(result.points, [n](const CollapsePoint& p) { return p.repetitions > n; });
+  result.told_apart = twins.told_apart(start);
+  if (not_told < 0) return;  // told apart to the end
+  result.forgets_measured =
+      1 + (told ? first_of(twins, told->first, told->second, not_told,
+                           [&](const TwoStates& state) { return !twins.told_apart(state); })
+                : 0);
+}
+
+// From the spectrum alone up to the last few repetitions, half of them at most; those are run, so that heads
+// that forget fast follow what the layers before them say.
+void predict(Subject& subject, const CollapseOptions& options, const TwoStates& start, int64_t most,
+             Collapse& result) {
+  // In whole repetitions: the memory of short convolutions is full after these.
+  const auto letters = static_cast<int64_t>(options.word.size());
+  const int64_t settle = 64 / letters + 1, run_in = 1024 / letters + 1;
+  const Twins twins(*subject.network, result.word, result.suffixes);
+  const TwoStates settled = twins.after(start, settle);
+  std::optional<Prediction> prediction;
+  for (const int64_t stride : {1, 2, 3, 4, 5, 6, 8, 12}) {
+    prediction.emplace(subject, options, settled, stride);
+    if (!prediction->turns()) break;
+  }
+  result.parts = prediction->parts();
+  if (prediction->turns() || !prediction->linear()) return;
+  if (const auto n = prediction->repetitions()) {
+    result.predicted = settle + *n;
+    if (*n <= 1)  // within the first letters
+      for (int64_t k = 0; k <= settle; ++k)
+        if (const TwoStates at = twins.after(start, k); at[0] == at[1]) {
+          result.predicted = k;
+          break;
+        }
+  }
+  const auto state = [&](int64_t n) {
+    return n < settle ? twins.after(start, n) : prediction->state(n - settle);
+  };
+  for (int64_t n = 0; n <= most; n = n == 0 ? 1 : 2 * n)
+    result.points.push_back({n, std::nullopt, difference(*subject.network, state(n))});
+  const auto told = [&](int64_t n) {
+    const int64_t from = n - std::min(n / 2, run_in);
+    return twins.told_apart(twins.after(state(from), n - from));
+  };
+  constexpr int64_t kFar = int64_t{1} << 40;
+  int64_t last = -1, first_not = -1;
+  for (int64_t n = 0; n < kFar; n = n == 0 ? 1 : 2 * n) {
+    if (told(n)) {
+      last = n;
+      first_not = -1;
+    } else if (first_not < 0) {
+      first_not = n;
+    }
+  }
+  if (first_not < 0) return;
+  while (last >= 0 && first_not - last > 1) {
+    const int64_t middle = last + (first_not - last) / 2;
+    (told(middle) ? last : first_not) = middle;
+  }
+  result.forgets_predicted = first_not + 1;
+}
+
+void find_wrong(Subject& subject, const TwoStates& start, Collapse& result) {
+  if (!subject.automaton || !result.forgets_measured) return;
+  const auto& dfa = *subject.automaton;
+  const int64_t n = *result.forgets_measured - 1;
+  const Twins twins(*subject.network, result.word, result.suffixes);
+  const auto answers = twins.read(twins.after(start, n));
+  for (size_t w = 0; w < 2; ++w) {
+    const Word& prefix = w ? result.second : result.first;
+    automata::State q = dfa.run(dfa.start, prefix);
+    for (int64_t i = 0; i < n; ++i) q = dfa.run(q, result.word);
+    for (size_t s = 0; s < result.suffixes.size(); ++s) {
+      const Word read = joined(result.word, result.suffixes[s]);
+      if (output_at(dfa, q, read) == answers[s][w]) continue;
+      result.wrong = {prefix, n + 1, result.suffixes[s]};
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+Collapse collapse(Subject& subject, const CollapseOptions& options) {
+  const auto& words = subject.words;
+  Collapse result;
+  result.word = options.word;
+  automata::Dfa letters;
+  letters.alphabet = subject.network->alphabet();
+  const auto text = [&](const Word& word) { return printable(automata::word_text(letters, word), 80); };
+  if (options.word.empty()) bad_input("the repeated word has no letter");
+  for (size_t i = 0; i < options.word.size(); ++i) {
+    const Letter a = options.word[i], b = options.word[(i + 1) % options.word.size()];
+    if (!words.allows(a, b))
+      bad_input("no word of this task repeats {}: {} never follows {} there", text(options.word), text({b}),
+                text({a}));
+  }
+  for (Word& suffix : words_after(words, options.word.back(), 3, 256)) {
+    const Letter last = suffix.empty() ? options.word.back() : suffix.back();
+    if (words.asked[static_cast<size_t>(last)]) result.suffixes.push_back(std::move(suffix));
+    if (result.suffixes.size() == 12) break;
+  }
+  if (options.witnesses) {
+    std::tie(result.first, result.second) = *options.witnesses;
+    for (const Word* word : {&result.first, &result.second})
+      if (!allowed_before(words, *word, options.word))
+        bad_input("no word of this task begins with {}", text(joined(*word, options.word)));
+  } else {
+    choose_witnesses(subject, result);
+  }
+  if (subject.automaton) add_distinguishing(subject, result);
+  const TwoStates start = {state_after(*subject.network, result.first),
+                           state_after(*subject.network, result.second)};
+  const int64_t most = std::max<int64_t>(1, options.limit / static_cast<int64_t>(options.word.size()));
+  predict(subject, options, start, most, result);
+  measure(subject, start, most, result);
+  find_wrong(subject, start, result);
+  // The suffix that tells them apart comes first.
+  const auto answers = Twins(*subject.network, result.word, result.suffixes).read(start);
+  for (size_t s = 0; s < answers.size(); ++s)
+    if (answers[s][0] != answers[s][1]) {
+      std::rotate(result.suffixes.begin(), result.suffixes.begin() + static_cast<int64_t>(s),
+                  result.suffixes.begin() + static_cast<int64_t>(s) + 1);
+      break;
+    }
+  std::stable_sort(result.parts.begin(), result.parts.end(), [](const auto& a, const auto& b) {
+    return a.predicted.value_or(kNever) > b.predicted.value_or(kNever);
+  });
+  return result;
+}
+
+}  // namespace signet::analysis

@@ -1,0 +1,176 @@
+#include "signet/analysis/collapse.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "signet/automata/named_language.h"
+#include "signet/theory/compile.h"
+#include "support/check.h"
+#include "support/small_run.h"
+#include "support/temporary_directory.h"
+
+namespace signet::analysis {
+namespace {
+
+// Letter 0 holds with a leak, x <- gate x + input, letters 1 and 2 write +1 and -1; answers are signs.
+theory::Network leaky_flip_flop(double gate, double input) {
+  theory::Network network;
+  network.dfa.alphabet = {"h", "a", "b"};
+  network.dfa.delta = {{0, 0, 1}, {1, 0, 1}};
+  network.dfa.accept = {true, false};
+  theory::Block block;
+  block.kind = theory::BlockKind::kDiagonal;
+  block.dim = 1;
+  theory::add_diagonal_context(block, {gate}, {input});
+  theory::add_diagonal_context(block, {0}, {1});
+  theory::add_diagonal_context(block, {0}, {-1});
+  block.initial = {1};
+  block.codes = {1, -1};
+  theory::Layer layer;
+  layer.blocks = {block};
+  layer.trails = 3;
+  layer.context = {0, 1, 2};
+  layer.row = {0, 0, 0};
+  layer.rows = 1;
+  layer.next = {0, 1};
+  network.layers = {layer};
+  network.final_state = {0, 1};
+  network.final_output = {1, 0};
+  theory::validate(network, "test");
+  return network;
+}
+
+Subject subject_of(theory::Network network, NumberType type = NumberType::kFp32) {
+  Subject subject;
+  subject.type = type;
+  subject.words = Words::all(network.dfa.letters(), 20);
+  subject.automaton = as_mealy(network.dfa);
+  subject.network = theory::make_recogniser(network, type);
+  subject.compiled = std::move(network);
+  return subject;
+}
+
+void expect_within_factor_two(const std::optional<int64_t>& predicted, const std::optional<int64_t>& measured,
+                              const std::string& where) {
+  ASSERT_TRUE(predicted && measured) << where;
+  EXPECT_LE(*predicted, 2 * *measured + 2) << where;
+  EXPECT_LE(*measured, 2 * *predicted + 2) << where;
+}
+
+// Every number of the report against loops of our own over floats.
+TEST(Collapse, OfALeakyRegisterIsWhatALoopOverFloatsShows) {
+  for (const auto& [gate, input] : {std::pair{0.9, 0.05}, {0.99, -0.02}, {-0.95, 0.3}, {0.5, 0.25}}) {
+    Subject subject = subject_of(leaky_flip_flop(gate, input));
+    CollapseOptions options;
+    options.word = {0};
+    options.witnesses = {{1}, {2}};
+    const Collapse found = collapse(subject, options);
+    const std::string where = fmt::format("gate {} input {}", gate, input);
+
+    const auto a = static_cast<float>(gate), b = static_cast<float>(input);
+    float x = 1, y = -1;
+    std::optional<int64_t> alike, settled;
+    for (int64_t n = 0; n < 100'000 && !settled; ++n) {
+      const auto step = [&](float z) {
+        float t = a * z;
+        return t + b;
+      };
+      float p = x, q = y;
+      bool still = x == y;
+      for (int k = 1; k <= 12 && !still; ++k) {
+        p = step(p);
+        q = step(q);
+        still = p == x && q == y;
+      }
+      if (still) settled = n;
+      // The answer after one more letter.
+      const bool same = (step(x) >= 0) == (step(y) >= 0);
+      if (!same) alike.reset();
+      if (same && !alike) alike = n + 1;
+      x = step(x);
+      y = step(y);
+    }
+    EXPECT_EQ(found.measured, settled) << where;
+    EXPECT_EQ(found.forgets_measured, alike) << where;
+    expect_within_factor_two(found.predicted, found.measured, where);
+    expect_within_factor_two(found.forgets_predicted, found.forgets_measured, where);
+    ASSERT_EQ(found.parts.size(), 1u);
+    EXPECT_NEAR(found.parts[0].rate, std::abs(gate), 1e-6);
+    ASSERT_TRUE(found.wrong) << where;
+    // It is wrong where it says so.
+    Word wrong = found.wrong->prefix;
+    wrong.insert(wrong.end(), static_cast<size_t>(found.wrong->repetitions), 0);
+    wrong = joined(wrong, found.wrong->suffix);
+    std::vector<int32_t> answers(wrong.size());
+    subject.network->reset(1);
+    subject.network->feed(wrong.data(), static_cast<int64_t>(answers.size()), answers.data());
+    const auto& dfa = subject.compiled->dfa;
+    EXPECT_NE(answers.back() == 1, dfa.accept[static_cast<size_t>(dfa.run(dfa.start, wrong))]) << where;
+  }
+}
+
+TEST(Collapse, AnExactNetworkKeepsItsStatesApartForEver) {
+  Subject subject = subject_of(leaky_flip_flop(1, 0), NumberType::kBf16);
+  CollapseOptions options;
+  options.word = {0};
+  const Collapse found = collapse(subject, options);
+  EXPECT_EQ(found.end, Collapse::End::kStill);
+  EXPECT_EQ(found.measured, 0);
+  EXPECT_EQ(found.apart, 2);
+  EXPECT_TRUE(found.told_apart);
+  EXPECT_FALSE(found.forgets_measured || found.forgets_predicted || found.wrong);
+}
+
+TEST(Collapse, ARotationHasNoLimitAndForgetsNothing) {
+  Subject subject = subject_of(theory::compile(automata::named_language("mod:7"), {}));
+  CollapseOptions options;
+  options.word = {static_cast<Letter>(subject.words.letters() - 1)};
+  const Collapse found = collapse(subject, options);
+  EXPECT_EQ(found.end, Collapse::End::kStill);
+  EXPECT_EQ(found.period, 7);
+  EXPECT_FALSE(found.forgets_measured);
+}
+
+// Both ranges on both tasks: the states merge when the spectrum says.
+TEST(Collapse, OfTrainedMambaIsPredictedWithinAFactorOfTwo) {
+  for (const char* task : {"parity", "flip-flop"})
+    for (const char* range : {"[0, 1]", "[-1, 1]"}) {
+      test::TemporaryDirectory directory;
+      auto run = io::RunDirectory::create(directory / "run", false);
+      train::train(train::resolve_config(
+                       {"",
+                        task,
+                        "mamba",
+                        {"model.width=8", "model.blocks=1", "model.state=4", "model.dt_min=0.02",
+                         std::string("model.eigenvalues=") + range, "train.steps=60", "train.batch=16",
+                         "train.min_length=20", "train.max_length=20", "eval.min_length=20",
+                         "eval.max_length=20", "eval.samples=8", "train.validate_every=0"}}),
+                   run, false, {true, "", {}});
+      Subject subject = open_subject(directory / "run");
+      CollapseOptions options;
+      theory::WordReader reader(subject.network->alphabet());
+      reader.read(subject.words.letters() == 2 ? "0" : "i0", options.word);
+      options.limit = 200'000;
+      const Collapse found = collapse(subject, options);
+      const std::string where = fmt::format("{} {}", task, range);
+      EXPECT_NE(found.end, Collapse::End::kOpen) << where;
+      expect_within_factor_two(found.predicted, found.measured, where);
+    }
+}
+
+TEST(Collapse, RefusesWhatNobodyAsks) {
+  Subject subject = subject_of(leaky_flip_flop(0.9, 0));
+  subject.words.follows[0][0] = false;
+  CollapseOptions options;
+  test::expect_bad_input([&] { collapse(subject, options); }, "no letter");
+  options.word = {0};
+  test::expect_bad_input([&] { collapse(subject, options); }, "never follows");
+  options.word = {1};
+  subject.words.first[2] = false;
+  options.witnesses = {{2}, {1}};
+  test::expect_bad_input([&] { collapse(subject, options); }, "begins with");
+}
+
+}  // namespace
+}  // namespace signet::analysis
