@@ -37,6 +37,15 @@ TEST(Export, AReportsFiguresAndTablesStandAlone) {
     }
   }
   EXPECT_GE(pictures, 3u);
+  if (test::run_command("command -v rsvg-convert").exit_code == 0) {
+    EXPECT_EQ(read_text(directory / "out/parity-accuracy.pdf").rfind("%PDF-", 0), 0u);
+  }
+  const auto without =
+      test::run_command("PATH= '" SIGNET_BINARY "' report runs -o page.html --export svg", directory.path());
+  EXPECT_EQ(without.exit_code, 0) << without.err;
+  EXPECT_NE(without.err.find("apt-get install librsvg2-bin"), std::string::npos) << without.err;
+  EXPECT_EQ(read_text(directory / "svg/parity-accuracy.svg"),
+            read_text(directory / "out/parity-accuracy.svg"));
   const std::string csv = read_text(directory / "out/results.csv"),
                     tex = read_text(directory / "out/results.tex");
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3) << csv;
@@ -75,6 +84,7 @@ TEST(Export, ASweepsPageHasSpreadNamesAndBands) {
   const auto group = nlohmann::json::parse(result.out)["groups"][0];
   EXPECT_GT(group["standard_deviation"], 0);
   EXPECT_LE(group["quartiles"][0], group["quartiles"][1]);
+  EXPECT_NE(read_text(directory / "runs/grid/seed=1/results.json").find("\"trained\""), std::string::npos);
   const std::string page = read_text(directory / "runs/grid/report.html");
   for (const char* part : {"mean ± sd", "parity; trained on lengths 3–40, tested on 4",
                            "first to the third quartile", "class=\"area s0\""})

@@ -90,8 +90,8 @@ TEST(RunReport, FourRunsMakeACompletePage) {
   EXPECT_NE(html.find("4 runs, 2 solved"), std::string::npos);
   EXPECT_NE(html.find("trained on"), std::string::npos);
   EXPECT_NE(html.find("guessing"), std::string::npos);
-  // Two legends of four samples, overlay, four tiles, loss, accuracy, four spectra.
-  EXPECT_EQ(occurrences(html, "<svg"), 2u * 4 + 1 + 4 + 2 + 4);
+  // Two legends of four samples, overlay twice (for phones, too), four tiles, loss, accuracy, four spectra.
+  EXPECT_EQ(occurrences(html, "<svg"), 2u * 4 + 2 + 4 + 2 + 4);
   EXPECT_EQ(occurrences(html, "<details>"), 4u);
   EXPECT_LT(html.size(), 400'000u);
   EXPECT_EQ(html, render_report(runs, "Parity"));  // the same bytes for the same runs
@@ -117,6 +117,26 @@ TEST(RunReport, CurvesBelowChanceStayInsideTheirPictures) {
     }
   }
   EXPECT_GT(curves, 3u);
+}
+
+TEST(RunReport, TheTrainedLengthsAreShown) {
+  test::TemporaryDirectory directory;
+  auto results = test::fixture_results({"deltanet", 0, 1, 0});
+  results["trained"] = {{"scaled_accuracy", 0.98}, {"accuracy", 0.99}, {"samples", 512}};
+  for (int length = 3; length <= 40; ++length)
+    results["trained"]["by_length"].push_back({{"length", length}, {"accuracy", 0.99}, {"samples", 14}});
+  test::write_fixture_run(directory / "run", {"deltanet", 0, 1, 0}, results);
+  const RunData run = read_run(directory / "run");
+  EXPECT_NE(verdict_sentence(run).find(", 0.980 at the lengths it was trained on"), std::string::npos)
+      << verdict_sentence(run);
+  EXPECT_NE(render_report({run}, "Parity").find("<th>trained lengths</th>"), std::string::npos);
+  for (const auto& file : export_report({run}))
+    if (file.name == "parity-accuracy.csv") {
+      double length = 0;
+      ASSERT_EQ(std::sscanf(file.content.c_str() + file.content.find("\",") + 2, "%lf", &length), 1)
+          << file.content;
+      EXPECT_LT(length, 10);
+    }
 }
 
 TEST(RunReport, Verdicts) {

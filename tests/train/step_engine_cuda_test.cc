@@ -1,5 +1,6 @@
 // Training steps on the GPU: the same numbers as on the CPU, the same bits every time, nothing after a step
 // that went wrong.
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <thread>
@@ -156,7 +157,8 @@ TEST(CudaStepEngine, MatchesTheCpu) {
             conditioning =
                 std::max(conditioning, distance(shaken, one_step(shaken, batch, step), cpu, expected));
           }
-          const double tolerance = 2e-5 + unit + 6 * conditioning;
+          // However ill the problem: a gradient of zero, or one that points anywhere, is off by 1.
+          const double tolerance = std::min(2e-5 + unit + 6 * conditioning, 0.5);
           EXPECT_EQ(got.step, step);
           EXPECT_TRUE(got.updated);
           EXPECT_EQ(got.batch.scored, expected.batch.scored);

@@ -12,7 +12,8 @@ namespace {
 
 struct KindInfo {
   const char* name;
-  const char* mark;  // near the beginning of every file of this kind; null: never replaced without --force
+  const char* mark;  // near the beginning or at the end of every file of this kind; null: never replaced
+                     // without --force
   const char* or_mark = nullptr;
 };
 KindInfo info(FileKind kind) {
@@ -27,6 +28,8 @@ KindInfo info(FileKind kind) {
       return {"a CSV file of signet", "series,", "task,run,"};
     case FileKind::kLatex:
       return {"LaTeX by signet", "% signet "};
+    case FileKind::kPdf:
+      return {"a PDF of signet", "\n% signet "};
     case FileKind::kGraphviz:
       return {"a graph of signet", "// signet "};
     case FileKind::kNetwork:
@@ -38,10 +41,16 @@ KindInfo info(FileKind kind) {
 bool carries(const std::string& path, const KindInfo& kind) {
   constexpr int64_t kBeginning = 4096;
   const InputFile file(path);
-  std::string beginning(static_cast<size_t>(std::min(file.size(), kBeginning)), '\0');
-  file.read_at(0, beginning.data(), static_cast<int64_t>(beginning.size()));
-  return beginning.empty() || beginning.find(kind.mark) != std::string::npos ||
-         (kind.or_mark && beginning.find(kind.or_mark) != std::string::npos);
+  constexpr int64_t kEnd = 64;
+  const auto part = [&](int64_t from, int64_t size) {
+    std::string text(static_cast<size_t>(size), '\0');
+    file.read_at(from, text.data(), size);
+    return text;
+  };
+  const std::string both = part(0, std::min(file.size(), kBeginning)) +
+                           part(std::max<int64_t>(0, file.size() - kEnd), std::min(file.size(), kEnd));
+  return both.empty() || both.find(kind.mark) != std::string::npos ||
+         (kind.or_mark && both.find(kind.or_mark) != std::string::npos);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/base/files.h"
+#include "signet/base/program.h"
 #include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/cli/output.h"
@@ -21,7 +22,7 @@ class Report final : public Verb {
     options.value("-o,--output", output_, "the page to write");
     options.value("--title", title_, "the page's title");
     options.value("--export", export_,
-                  "also write figures (SVG, CSV) and tables (CSV, LaTeX) into this folder");
+                  "also write figures (SVG, CSV, PDF) and tables (CSV, LaTeX) into this folder");
     options.flag("--force", force_, "replace a file that is not a page of signet");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet report runs/example -o report.html", "one run");
@@ -40,7 +41,8 @@ class Report final : public Verb {
     std::vector<std::string> exported;
     if (!export_.empty()) {
       make_directories(export_);
-      const auto files = report::export_report(runs);
+      auto files = report::export_report(runs);
+      add_pdfs(files);
       for (const auto& file : files) check_output(join_path(export_, file.name), kind_of(file.name), force_);
       for (const auto& file : files) {
         exported.push_back(join_path(export_, file.name));
@@ -67,8 +69,25 @@ class Report final : public Verb {
   }
 
  private:
+  // The figures as PDF, made by rsvg-convert where it is installed.
+  static void add_pdfs(std::vector<report::ExportedFile>& files) {
+    for (size_t i = 0, n = files.size(); i < n; ++i) {
+      const std::string& name = files[i].name;
+      if (!name.ends_with(".svg")) continue;
+      const auto pdf = run_program({"rsvg-convert", "-f", "pdf"}, files[i].content);
+      if (!pdf) {
+        tell(
+            "signet: no PDF was made of the figures: apt-get install librsvg2-bin, then give this command "
+            "again");
+        return;
+      }
+      // What stands behind the end of a PDF is not read; it says whose the file is.
+      files.push_back({name.substr(0, name.size() - 4) + ".pdf", *pdf + "\n% signet " SIGNET_VERSION "\n"});
+    }
+  }
   static FileKind kind_of(const std::string& name) {
     return name.ends_with(".svg")   ? FileKind::kPicture
+           : name.ends_with(".pdf") ? FileKind::kPdf
            : name.ends_with(".csv") ? FileKind::kNumbers
                                     : FileKind::kLatex;
   }

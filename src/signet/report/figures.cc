@@ -13,6 +13,7 @@ namespace signet::report {
 namespace {
 
 constexpr size_t kBins = 28;          // groups of lengths in an accuracy curve
+constexpr size_t kTrainedBins = 6;    // and of the trained lengths before it
 constexpr size_t kLossBuckets = 300;  // points of a loss curve
 constexpr size_t kMaxTiles = 60;      // pictures per kind; more would make a page nobody reads
 
@@ -49,10 +50,26 @@ Curve accuracy_curve(const RunData& run, const std::vector<AccuracyPoint>& rows,
   return curve;
 }
 
+// The trained lengths below the tested ones, then those.
+Curve length_curve(const RunData& run) {
+  std::vector<AccuracyPoint> below = run.trained;
+  if (!run.by_length.empty())
+    std::erase_if(below, [&](const auto& row) { return row.length >= run.by_length.front().length; });
+  Curve curve = accuracy_curve(run, below, kTrainedBins);
+  const Curve tested = accuracy_curve(run, run.by_length, kBins);
+  const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+  append(curve.mean, tested.mean);
+  append(curve.low, tested.low);
+  append(curve.high, tested.high);
+  append(curve.single, tested.single);
+  append(curve.titles, tested.titles);
+  return curve;
+}
+
 // The median of the seeds' curves, and the band between their quartiles.
-Curve seeds_curve(const std::vector<const RunData*>& seeds, size_t bins) {
+Curve seeds_curve(const std::vector<const RunData*>& seeds) {
   std::vector<Curve> each;
-  for (const auto* run : seeds) each.push_back(accuracy_curve(*run, run->by_length, bins));
+  for (const auto* run : seeds) each.push_back(length_curve(*run));
   Curve curve;
   for (size_t b = 0; b < each.front().mean.size(); ++b) {
     std::vector<double> values;
@@ -150,8 +167,6 @@ void add_figure(Figures* figures, const char* name, const Chart& chart, const st
   figures->push_back({name, chart.document(description, entries), csv});
 }
 
-std::string wide(const std::string& svg) { return "<div class=\"scroll\">" + svg + "</div>\n"; }
-
 // The training lengths that all runs share; the widest range when they differ.
 void shade_training(Chart& chart, const std::vector<Series>& series, const char* label) {
   double low = kUnknown, high = kUnknown;
@@ -199,29 +214,32 @@ std::string accuracy_figure(const std::vector<Series>& series, Figures* figures)
   for (const auto& s : series)
     if (!s.run->by_length.empty()) {
       shown.push_back(s);
-      curves.push_back(s.seeds.size() >= kSeedsForABand ? seeds_curve(s.seeds, kBins)
-                                                        : accuracy_curve(*s.run, s.run->by_length, kBins));
+      curves.push_back(s.seeds.size() >= kSeedsForABand ? seeds_curve(s.seeds) : length_curve(*s.run));
     }
   if (shown.empty()) return "";
   const bool bands =
       std::any_of(shown.begin(), shown.end(), [](const auto& s) { return s.seeds.size() >= kSeedsForABand; });
-  Chart chart(840, 360, {Scale::kLinear, 0, longest(shown) * 1.01, "sequence length", 8},
-              score_axis(series.front().run->measure(), least_score(curves)));
-  shade_training(chart, shown, "trained on");
-  chart.rule_y(0, zero_label(shown));
   const RunData& constant = *std::max_element(shown.begin(), shown.end(), [](const auto& a, const auto& b) {
                                return a.run->constant_score() < b.run->constant_score();
                              })->run;
   const std::string& answer = constant.constant.answer;
-  if (constant.constant_score() >= 0.06)  // further down the labels would touch; the margin is narrow
-    chart.rule_y(constant.constant_score(), answer.size() <= 2 ? "always " + answer : "constant");
-  for (size_t i = 0; i < shown.size(); ++i)
-    if (shown[i].seeds.size() >= kSeedsForABand)
-      chart.area(curves[i].low, curves[i].high, shown[i].style.color);
-  draw(chart, shown, curves);
+  const auto picture = [&](int width, int ticks) {
+    Chart chart(width, width > 600 ? 360 : 300,
+                {Scale::kLinear, 0, longest(shown) * 1.01, "sequence length", ticks},
+                score_axis(series.front().run->measure(), least_score(curves)));
+    shade_training(chart, shown, "trained on");
+    chart.rule_y(0, zero_label(shown));
+    if (constant.constant_score() >= 0.06)  // further down the labels would touch; the margin is narrow
+      chart.rule_y(constant.constant_score(), answer.size() <= 2 ? "always " + answer : "constant");
+    for (size_t i = 0; i < shown.size(); ++i)
+      if (shown[i].seeds.size() >= kSeedsForABand)
+        chart.area(curves[i].low, curves[i].high, shown[i].style.color);
+    draw(chart, shown, curves);
+    return chart;
+  };
   const std::string description = measures(shown) + " against sequence length";
-  add_figure(figures, "accuracy", chart, description, shown, curves_csv("length", shown, curves));
-  return figure("Accuracy against length", legend(shown) + wide(chart.svg(description)),
+  add_figure(figures, "accuracy", picture(840, 8), description, shown, curves_csv("length", shown, curves));
+  return figure("Accuracy against length", legend(shown) + page_wide(picture, description),
                 measures(shown) +
                     " by length; the shaded range was trained on. Each point joins neighbouring lengths." +
                     (bands ? " Where there are three seeds or more, the line is their median and the band "
@@ -259,15 +277,18 @@ std::string far_figure(const std::vector<Series>& series, Figures* figures) {
   if (shown.empty()) return "";
   for (const auto& s : shown)
     if (s.run->train_low > 0) least = std::min(least, s.run->train_low);
-  Chart chart(840, 300, {Scale::kLog, least / 1.3, most * 1.3, "sequence length (logarithmic)", 8},
-              score_axis(series.front().run->measure(), least_score(curves)));
-  shade_training(chart, shown, "trained on");
-  chart.rule_y(0, zero_label(shown));
-  draw(chart, shown, curves);
+  const auto picture = [&](int width, int ticks) {
+    Chart chart(width, 300, {Scale::kLog, least / 1.3, most * 1.3, "sequence length (logarithmic)", ticks},
+                score_axis(series.front().run->measure(), least_score(curves)));
+    shade_training(chart, shown, "trained on");
+    chart.rule_y(0, zero_label(shown));
+    draw(chart, shown, curves);
+    return chart;
+  };
   const std::string description = measures(shown) + " at far lengths, logarithmic";
-  add_figure(figures, "far", chart, description, shown, curves_csv("length", shown, curves));
+  add_figure(figures, "far", picture(840, 8), description, shown, curves_csv("length", shown, curves));
   return figure(
-      "Far beyond the training length", legend(shown) + wide(chart.svg(description)),
+      "Far beyond the training length", legend(shown) + page_wide(picture, description),
       "The same models carried on in recurrent form. A model that tracks its state exactly stays at 1.");
 }
 
@@ -281,7 +302,7 @@ std::string accuracy_tiles(const std::vector<Series>& series) {
   least = std::max(least, -1.0);
   for (const auto& s : series) {
     if (s.run->by_length.empty() || made++ >= kMaxTiles) continue;
-    const Curve curve = accuracy_curve(*s.run, s.run->by_length, kBins);
+    const Curve curve = length_curve(*s.run);
     Chart chart(400, 210, {Scale::kLinear, 0, most * 1.01, "length", 5}, score_axis("", least));
     shade_training(chart, {s}, "");
     chart.rule_y(0, "");

@@ -32,8 +32,8 @@ p { margin: .4rem 0; max-width: 46rem; }
 .lead, figcaption, .note, footer { color: var(--muted); }
 figure { margin: .75rem 0 1.25rem; }
 figcaption { font-size: .875rem; max-width: 46rem; }
+.narrow { display: none; }
 .scroll { overflow-x: auto; }
-.scroll > svg { min-width: 40rem; }
 svg { display: block; width: 100%; height: auto; }
 svg text { fill: var(--muted); font: 12.5px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif;
   font-variant-numeric: tabular-nums; }
@@ -69,11 +69,11 @@ details { margin: .5rem 0; padding: .5rem .75rem; background: var(--card); borde
 summary { cursor: pointer; font-weight: 600; }
 pre { overflow-x: auto; margin: .5rem 0 0; font: 13px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
 footer { margin-top: 3rem; font-size: .875rem; }
-@media (max-width: 44rem) { body { padding: 1rem .75rem 2rem; } .scroll > svg { min-width: 34rem; }
-  .scroll svg text { font-size: 15px; } .legend { font-size: .95rem; } h1 { font-size: 1.4rem; } }
+@media (max-width: 44rem) { body { padding: 1rem .75rem 2rem; }
+  .wide { display: none; } .narrow { display: block; } .legend { font-size: .95rem; } h1 { font-size: 1.4rem; } }
 @media print { body { max-width: none; font-size: 11pt; } h2, h3, .legend { break-after: avoid; }
   figure, .verdicts li, tr { break-inside: avoid; } details { break-inside: auto; } .scroll { overflow: visible; }
-  .scroll > svg { min-width: 0; } pre { white-space: pre-wrap; } * { print-color-adjust: exact; } }
+  pre { white-space: pre-wrap; } * { print-color-adjust: exact; } }
 )css";
 
 }  // namespace

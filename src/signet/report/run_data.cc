@@ -117,7 +117,7 @@ class Reader {
                                                     value[1].is_number()));  // empty: no range
     });
     check({"by_length", "far", "spectra"}, "list", [](const Json& value) { return value.is_array(); });
-    check({"horizon"}, "object", [](const Json& value) { return value.is_object(); });
+    check({"horizon", "trained"}, "object", [](const Json& value) { return value.is_object(); });
   }
 
   // The rows under `key`, by length; accuracies are those of the run's measure.
@@ -194,6 +194,10 @@ class Reader {
       run_.test_high = run_.by_length.back().length;
     }
     run_.far = length_table(results, "far");
+    if (const auto trained = results.find("trained"); trained != results.end()) {
+      run_.trained = length_table(*trained, "by_length");
+      run_.trained_score = number(*trained, score_key(run_.dense));
+    }
     if (const auto horizon = results.find("horizon"); horizon != results.end() && horizon->is_object()) {
       run_.horizon = number(*horizon, "length");
       run_.horizon_threshold = number(*horizon, "threshold");

@@ -54,6 +54,9 @@ struct RunData {
   double planned_steps = kUnknown;              // as config.yaml has it
   // Sorted by length. Where every position is scored, by_length goes along the sequences.
   std::vector<AccuracyPoint> by_length, far;
+  // At the lengths of training, where the test has none of them; the score is over all of these.
+  std::vector<AccuracyPoint> trained;
+  double trained_score = kUnknown;
   // The length at which accuracy falls under the threshold; held: it did not, up to that length.
   double horizon = kUnknown, horizon_threshold = kUnknown;
   bool horizon_held = false;

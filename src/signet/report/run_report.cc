@@ -112,12 +112,16 @@ std::string result_table(const std::vector<Series>& series) {
   std::string html =
       fmt::format("<div class=\"scroll\"><table>\n<thead><tr><th>run</th><th>{}</th><th>accuracy</th>",
                   series.front().run->measure());
+  const bool trained = std::any_of(series.begin(), series.end(),
+                                   [](const auto& s) { return std::isfinite(s.run->trained_score); });
+  if (trained) html += "<th>trained lengths</th>";
   for (double length : far) html += fmt::format("<th>at {}</th>", escape(short_number(length)));
   html += "<th>samples</th><th>steps</th><th>time</th></tr></thead>\n<tbody>\n";
   for (const auto& s : series) {
     const RunData& run = *s.run;
     html += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td>", escape(s.label), score(run.score()),
                         score(run.accuracy));
+    if (trained) html += fmt::format("<td>{}</td>", score(run.trained_score));
     for (double length : far) {
       double value = kUnknown;
       for (const auto& row : run.far)
@@ -216,6 +220,8 @@ std::string verdict_sentence(const RunData& run, const std::string& label) {
   } else if (v == Verdict::kChance) {
     text += run.score() < run.constant_score() + 0.03 ? ", no better than guessing" : ", close to guessing";
   }
+  if (v != Verdict::kSolved && std::isfinite(run.trained_score))
+    text += fmt::format(", {} at the lengths it was trained on", score(run.trained_score));
   const double constant = run.dense && v != Verdict::kSolved ? run.constant.accuracy : run.constant_score();
   if (constant >= 0.03)
     text += fmt::format(" (always answering {}: {})", run.constant.answer, score(constant));
@@ -263,7 +269,7 @@ std::string file_stem(const std::string& name) {
 std::vector<ExportedFile> export_report(const std::vector<RunData>& runs) {
   std::vector<ExportedFile> files;
   std::string
-      csv = "task,run,model,seed,score,low,high,accuracy,samples,steps,seconds\n",
+      csv = "task,run,model,seed,score,low,high,accuracy,trained,samples,steps,seconds\n",
       tex = "% signet " SIGNET_VERSION
             "\n\\begin{tabular}{llrrr}\n\\hline\ntask & model & runs & mean $\\pm$ sd & best \\\\\n\\hline\n";
   const auto number = [](double value) { return std::isfinite(value) ? fmt::format("{:.6g}", value) : ""; };
@@ -281,10 +287,10 @@ std::vector<ExportedFile> export_report(const std::vector<RunData>& runs) {
     std::vector<std::pair<std::string, std::vector<double>>> models;
     for (const auto* run : members) {
       const auto [low, high] = run->score_interval();
-      csv += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", csv_field(task), csv_field(run->name),
+      csv += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}\n", csv_field(task), csv_field(run->name),
                          csv_field(run_label(*run)), csv_field(run->seed), number(run->score()), number(low),
-                         number(high), number(run->accuracy), number(run->samples), number(run->steps),
-                         number(run->seconds));
+                         number(high), number(run->accuracy), number(run->trained_score),
+                         number(run->samples), number(run->steps), number(run->seconds));
       if (!std::isfinite(run->score())) continue;
       const std::string name = run_label(*run);
       auto found = std::find_if(models.begin(), models.end(), [&](const auto& m) { return m.first == name; });

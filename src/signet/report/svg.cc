@@ -229,6 +229,11 @@ std::string Chart::document(const std::string& description,
       entries);
 }
 
+std::string page_wide(const DrawChart& draw, const std::string& description) {
+  return fmt::format("<div class=\"wide\">{}</div>\n<div class=\"narrow\">{}</div>\n",
+                     draw(840, 8).svg(description), draw(400, 5).svg(description));
+}
+
 std::string legend_sample(const SeriesStyle& style) {
   return fmt::format(
       "<svg viewBox=\"0 0 40 14\" aria-hidden=\"true\"><path class=\"s {0}\" stroke-width=\"2.5\"{1} d=\"M2 "

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,6 +72,10 @@ class Chart {
   Scale x_, y_;
   std::string back_, grid_, marks_;
 };
+
+// A chart as wide as the page, and the same drawn narrow for phones: the style sheet shows one of the two.
+using DrawChart = std::function<Chart(int width, int ticks)>;  // ticks along x
+std::string page_wide(const DrawChart& draw, const std::string& description);
 
 // A legend entry's sample of the series.
 std::string legend_sample(const SeriesStyle& style);

@@ -43,27 +43,30 @@ std::string position_figure(const std::vector<Series>& series) {
     }
   if (most <= 0 || last <= 1) return "";
   const double margin = 0.05 * std::max(most - least, 0.1);
-  Chart chart(860, 320, {Scale::kLog, 1, last, "tokens before (logarithmic)", 8},
-              {Scale::kLinear, least - margin, most + margin, "nats a token", 5});
-  for (const auto& s : series) {
-    std::vector<Point> mean, low, high;
-    std::vector<std::string> titles;
-    for (const auto& p : s.run->by_position) {
-      if (!(p.first >= 1 && p.last >= p.first)) continue;
-      const double x = std::sqrt(p.first * p.last), error = std::isfinite(p.error) ? p.error : 0;
-      mean.push_back({x, p.nll});
-      low.push_back({x, p.nll - error});
-      high.push_back({x, p.nll + error});
-      titles.push_back(fmt::format("tokens {}–{}: {:.4f} ± {:.4f}", whole_number(p.first),
-                                   whole_number(p.last), p.nll, error));
+  const auto picture = [&](int width, int ticks) {
+    Chart chart(width, 320, {Scale::kLog, 1, last, "tokens before (logarithmic)", ticks},
+                {Scale::kLinear, least - margin, most + margin, "nats a token", 5});
+    for (const auto& s : series) {
+      std::vector<Point> mean, low, high;
+      std::vector<std::string> titles;
+      for (const auto& p : s.run->by_position) {
+        if (!(p.first >= 1 && p.last >= p.first)) continue;
+        const double x = std::sqrt(p.first * p.last), error = std::isfinite(p.error) ? p.error : 0;
+        mean.push_back({x, p.nll});
+        low.push_back({x, p.nll - error});
+        high.push_back({x, p.nll + error});
+        titles.push_back(fmt::format("tokens {}–{}: {:.4f} ± {:.4f}", whole_number(p.first),
+                                     whole_number(p.last), p.nll, error));
+      }
+      if (mean.empty()) continue;
+      chart.area(low, high, s.style.color);
+      chart.line(mean, s.style);
+      chart.markers(mean, s.style, 0, std::max<size_t>(1, mean.size() / 12), titles);
     }
-    if (mean.empty()) continue;
-    chart.area(low, high, s.style.color);
-    chart.line(mean, s.style);
-    chart.markers(mean, s.style, 0, std::max<size_t>(1, mean.size() / 12), titles);
-  }
+    return chart;
+  };
   return "<h3>Loss by position</h3>\n" + legend(series) + "<figure>" +
-         chart.svg("Loss against the position of the token in its row") +
+         page_wide(picture, "Loss against the position of the token in its row") +
          "<figcaption>Loss on held-out documents by the position of the token in its row. Bands are "
          "intervals of "
          "95 % over rows.</figcaption></figure>\n";

@@ -43,6 +43,13 @@ ordered_json evaluation_json(const Run& run, const Evaluation& evaluation) {
           {"by_length", by_length_json(evaluation.by_length)}};
 }
 
+ordered_json trained_json(const Run& run, const Evaluation& evaluation) {
+  return {{"scaled_accuracy", scaled_accuracy(evaluation.accuracy(), run.task().chance())},
+          {"accuracy", evaluation.accuracy()},
+          {"samples", evaluation.samples},
+          {"by_length", by_length_json(evaluation.by_length)}};
+}
+
 std::string lengths_text(int64_t shortest, int64_t longest) {
   return shortest == longest ? fmt::format("length {}", longest)
                              : fmt::format("lengths {} to {}", shortest, longest);

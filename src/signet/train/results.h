@@ -14,6 +14,8 @@ namespace signet::train {
 //  constant: {answer, accuracy, sequence_accuracy}, loss, samples, lengths: [shortest, longest],
 //  by_length: [{length, accuracy, sequence_accuracy, samples}]}; accuracy is null where nothing is scored
 nlohmann::ordered_json evaluation_json(const Run& run, const Evaluation& evaluation);
+// {scaled_accuracy, accuracy, samples, by_length} at lengths of the training range.
+nlohmann::ordered_json trained_json(const Run& run, const Evaluation& evaluation);
 // What the run is evaluated on: the task it was trained on by its title, another by its name.
 std::string task_title(const Run& run);
 std::string lengths_text(int64_t shortest, int64_t longest);  // "length 9", "lengths 3 to 9"

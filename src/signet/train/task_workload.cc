@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "signet/train/evaluator.h"
@@ -51,6 +52,16 @@ class TaskWorkload final : public Workload {
     if (evaluation.samples < samples) return nullptr;
     auto result = std::make_shared<ordered_json>(evaluation_json(run, evaluation));
     (*result)["train_lengths"] = {lengths_.min, lengths_.max};
+    // Whether a model that fails at the test's lengths has learned its own. A dense task's curve goes through
+    // them.
+    if (!task_.dense() && lengths_.min < test_lengths_.min) {
+      const int64_t some = std::min<int64_t>(samples, 512);
+      const auto trained =
+          evaluate(run.model(), run.dtype(), run.weights(), task_,
+                   {seed(), tasks::Split::kTest, lengths_, some, nullptr, 0, device}, nullptr, go_on);
+      if (trained.samples < some) return nullptr;
+      (*result)["trained"] = trained_json(run, trained);
+    }
     (*result)["chance"] = task_.chance();
     (*result)["spectra"] =
         spectra_json(token_spectra(run.model(), run.dtype(), run.weights(), task_, seed()));
