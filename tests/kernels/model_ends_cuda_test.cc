@@ -178,6 +178,43 @@ TEST(ModelEndsCuda, AdamW) {
   }
 }
 
+// Moments in bf16 are those of the update, up or down by less than a unit in their last place, and right on
+// average.
+TEST(ModelEndsCuda, AdamWWithMomentsInBf16) {
+  SIGNET_NEEDS_GPU();
+  Rng rng(9);
+  for (int64_t size : {1, 7, 100003}) {
+    const Rounded<float> w(rng, size), g(rng, size);
+    const Rounded<bf16> m(rng, size, 0.1);
+    std::vector<double> squares = test::random_values(rng, size, 0.1);
+    for (auto& v : squares) v *= v;
+    const Rounded<bf16> v(squares);
+    AdamW<double> p;
+    p.size = size, p.lr = 1e-2, p.step = 3;
+    auto rw = w.exact, rm = m.exact, rv = v.exact;
+    p.weights = rw.data(), p.gradient = g.data(), p.m = rm.data(), p.v = rv.data();
+    adamw_reference(p);
+    AdamW<float> q;
+    q.size = size, q.lr = 1e-2, q.step = 3, q.key = 5, q.weights = w.get(), q.gradient = g.get();
+    q.narrow_m = m.get(), q.narrow_v = v.get();
+    adamw(q, Cuda{});
+    EXPECT_LT(device_error(w.device, rw), 1e-6);
+    const auto check = [&](const std::vector<bf16>& got, const std::vector<double>& expected) {
+      double off = 0, all = 0;
+      for (size_t i = 0; i < got.size(); ++i) {
+        const double x = static_cast<float>(got[i]);
+        EXPECT_LT(std::abs(x - expected[i]), 0x1.01p-7 * std::abs(expected[i])) << i;
+        off += x - expected[i], all += std::abs(expected[i]);
+      }
+      if (size > 1000) {
+        EXPECT_LT(std::abs(off) / all, 1e-4);
+      }
+    };
+    check(m.device.values(), rm);
+    check(v.device.values(), rv);
+  }
+}
+
 // A loss or a gradient that is not finite stops the update and every one after it.
 TEST(ModelEndsCuda, AGuardedUpdateIsLeftOut) {
   SIGNET_NEEDS_GPU();

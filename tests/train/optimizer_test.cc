@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "signet/base/thread_pool.h"
 #include "signet/kernels/muon/muon.h"
 #include "support/check.h"
 
@@ -57,6 +58,58 @@ TEST(Optimizer, IsAdamWWithDecayWhereItApplies) {
     }
     EXPECT_LT(test::relative_error(weights, plain.w), 1e-13) << "step " << step;
   }
+}
+
+// Under a constant gradient of 1 the second moment goes to 1 - 0.999^steps. Rounded to nearest it would stay
+// near 0.34, where a thousandth of what is missing is less than half a unit in the last place.
+TEST(Optimizer, MomentsInBf16KeepTheirMean) {
+  models::Parameters parameters;
+  parameters.add("w", {1501}, models::constant_init(0));
+  const auto optimizer = make_optimizer(parameters, DType::kF32, {.narrow_moments = true});
+  const auto size = static_cast<size_t>(parameters.size());
+  std::vector<float> weights(size), gradient(size, 1.0f);
+  constexpr int kSteps = 3000;
+  for (int step = 1; step <= kSteps; ++step) update(*optimizer, weights, gradient, 1e-3, step);
+  const auto buffers = optimizer->buffers();
+  ASSERT_EQ(buffers.size(), 2u);
+  EXPECT_EQ(buffers[0].dtype, DType::kBF16);
+  const double expected[] = {1, 1 - std::pow(0.999, kSteps)};
+  for (int k = 0; k < 2; ++k) {
+    const auto* moments = static_cast<const bf16*>(buffers[k].data);
+    double mean = 0, square = 0;
+    for (size_t i = 0; i < size; ++i) {
+      mean += static_cast<float>(moments[i]) / static_cast<double>(size);
+      square += std::pow(static_cast<float>(moments[i]), 2) / static_cast<double>(size);
+    }
+    EXPECT_NEAR(mean, expected[k], 0.004) << k;
+    if (k == 1) {  // the first has arrived
+      EXPECT_GT(square - mean * mean, 1e-6) << "every place has a number of its own";
+    }
+  }
+  for (float w : weights) EXPECT_NEAR(w, -3, 0.1);
+}
+
+TEST(Optimizer, MomentsInBf16AreTheSameBitsOnAnyNumberOfThreads) {
+  models::Parameters parameters;
+  parameters.add("a", {40001}, models::normal_init(1));
+  parameters.add("b", {60003}, models::normal_init(1), /*decay=*/false);
+  const int before = thread_count();
+  const auto run = [&](int threads) {
+    set_thread_count(threads);
+    const auto optimizer =
+        make_optimizer(parameters, DType::kF32, {.weight_decay = 0.1, .narrow_moments = true});
+    std::vector<float> weights(static_cast<size_t>(parameters.size())), gradient(weights.size());
+    parameters.initialize(3, DType::kF32, weights.data());
+    Rng rng(6);
+    for (int64_t step = 1; step <= 3; ++step) {
+      for (float& g : gradient) g = static_cast<float>(rng.uniform(-1, 1));
+      update(*optimizer, weights, gradient, 1e-2, step);
+    }
+    return weights;
+  };
+  const auto one = run(1), three = run(3);
+  set_thread_count(before);
+  EXPECT_EQ(one, three);
 }
 
 TEST(Optimizer, OnlyMatricesMayDecay) {

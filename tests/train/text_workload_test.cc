@@ -7,6 +7,7 @@
 #include "signet/models/infer/decoder.h"
 #include "signet/text/sampler.h"
 #include "signet/text/tokenize.h"
+#include "signet/train/memory_plan.h"
 #include "signet/train/results.h"
 #include "signet/train/text_evaluator.h"
 #include "signet/train/trainer.h"
@@ -70,6 +71,20 @@ TEST(TextConfig, RoundTripsAndRefusesWhatIsForTasks) {
                      "--data");
   test::expect_error([&] { resolve_config({.data = {directory / "a"}, .preset = "deltanet-10n"}); },
                      ErrorCode::kUsage, "deltanet-10m");
+}
+
+TEST(TextConfig, ThePlanOfMemoryCountsItsRows) {
+  const TemporaryDirectory directory;
+  make_data(directory, "a", "cat");
+  const auto whole = plan_memory(small_config(directory, {"a"}), {}),
+             again =
+                 plan_memory(small_config(directory, {"a"}, {"model.blocks=3", "train.recompute=block"}), {}),
+             deep = plan_memory(small_config(directory, {"a"}, {"model.blocks=3"}), {}),
+             narrow = plan_memory(small_config(directory, {"a"}, {"train.moments=bf16"}), {});
+  EXPECT_EQ(whole.rows, 8);
+  EXPECT_EQ(whole.time, 24);
+  EXPECT_LT(again.step.activations, deep.step.activations);
+  EXPECT_EQ(narrow.optimizer * 2, whole.optimizer);
 }
 
 TEST(Presets, EveryOneResolves) {

@@ -77,9 +77,10 @@ TEST(Trainer, TheNumberOfThreadsChangesNoBit) {
 // As after kill -9: only the checkpoints up to some step are there, metrics.jsonl has run ahead.
 TEST(Trainer, ResumesFromEveryCheckpointToTheSameBits) {
   namespace fs = std::filesystem;
-  for (const auto& set : {std::vector<std::string>{"train.clip=0.3", "train.weight_decay=0.1"},
-                          std::vector<std::string>{"train.dtype=float64", "train.curriculum=30"},
-                          std::vector<std::string>{"train.noise=0.2", "model.blocks=2"}}) {
+  for (const auto& set :
+       {std::vector<std::string>{"train.clip=0.3", "train.weight_decay=0.1"},
+        std::vector<std::string>{"train.dtype=float64", "train.curriculum=30"},
+        std::vector<std::string>{"train.noise=0.2", "model.blocks=2", "train.moments=bf16"}}) {
     TemporaryDirectory directory;
     const std::string whole = directory / "whole";
     const auto expected = train_small(whole, set);

@@ -56,20 +56,28 @@ tasks::Batch random_batch(uint64_t seed, int64_t vocabulary, int64_t rows, int64
 
 class LmTraining {
  public:
-  LmTraining(const train::RunConfig& config, int64_t vocabulary, const Device& device,
-             autograd::Observer* observer = nullptr)
-      : model_(config.model, vocabulary, vocabulary),
-        optimizer_(train::make_optimizer(
-            model_.parameters(), DType::kF32,
-            {.beta2 = 0.95, .weight_decay = 0.01, .clip = 1, .only_matrices = true}, device)),
+  LmTraining(const train::RunConfig& config, int64_t vocabulary, const Device& device)
+      : device_(device),
+        model_(config.model, vocabulary, vocabulary),
+        optimizer_(train::make_optimizer(model_.parameters(), DType::kF32,
+                                         {.beta2 = 0.95,
+                                          .weight_decay = 0.01,
+                                          .clip = 1,
+                                          .only_matrices = true,
+                                          .narrow_moments = config.train.optimizer_options().narrow_moments},
+                                         device)),
         weights_(static_cast<size_t>(model_.parameters().size())) {
     model_.parameters().initialize(1, DType::kF32, weights_.data());
-    train::StepOptions options;
-    options.precision = device.cuda() ? Precision::kBf16 : Precision::kFp32;
-    options.recompute = config.train.recompute_level();
-    options.micro_batch = config.train.micro_batch;
-    options.observer = observer;
-    engine_ = train::make_step_engine(device, model_, options, weights_.data(), *optimizer_);
+    options_.precision = device.cuda() ? Precision::kBf16 : Precision::kFp32;
+    options_.recompute = config.train.recompute_level();
+    options_.micro_batch = config.train.micro_batch;
+    observe(nullptr);
+  }
+  // Starts again from the first weights.
+  void observe(autograd::Observer* observer) {
+    engine_.reset();
+    options_.observer = observer;
+    engine_ = train::make_step_engine(device_, model_, options_, weights_.data(), *optimizer_);
   }
   train::StepResult step(const tasks::Batch& batch, double lr = 3e-4) {
     engine_->submit(batch, lr, ++step_);
@@ -91,9 +99,11 @@ class LmTraining {
   const Values<float>& weights() const { return weights_; }
 
  private:
+  Device device_;
   models::Model model_;
   std::unique_ptr<train::Optimizer> optimizer_;
   Values<float> weights_;
+  train::StepOptions options_;
   std::unique_ptr<train::StepEngine> engine_;
   int64_t step_ = 0;
 };
@@ -140,25 +150,24 @@ LmReport run_lm(const LmOptions& options, const Device& device) {
 
   const int64_t free_before = device.cuda() ? free_gpu_memory() : 0;
   const tasks::Batch batch = random_batch(2, vocabulary, report.batch, report.context);
-  {
-    Clock clock;
-    LmTraining training(config, vocabulary, device);
-    report.parameters = training.model().parameters().size();
-    const auto tokens = static_cast<double>(report.batch * report.context);
-    report.matrix_flops = 6 * matrix_weights(training.model()) * tokens;
-    report.recurrence_flops =
-        training.model().train_flops_per_token(static_cast<double>(report.context)) * tokens -
-        report.matrix_flops;
-    training.step(batch);
-    report.first_step_seconds = clock.seconds();
-    for (int i = 0; i < 2; ++i) training.step(batch);
-    const Clock timed;
-    std::tie(report.steps, report.loss) = training.run_for(batch, options.seconds);
-    report.step_seconds = timed.seconds() / static_cast<double>(report.steps);
-    if (device.cuda()) report.peak_bytes = free_before - free_gpu_memory();
-  }
+  const Clock clock;
+  LmTraining training(config, vocabulary, device);
+  report.parameters = training.model().parameters().size();
+  const auto tokens = static_cast<double>(report.batch * report.context);
+  report.matrix_flops = 6 * matrix_weights(training.model()) * tokens;
+  report.recurrence_flops =
+      training.model().train_flops_per_token(static_cast<double>(report.context)) * tokens -
+      report.matrix_flops;
+  training.step(batch);
+  report.first_step_seconds = clock.seconds();
+  for (int i = 0; i < 2; ++i) training.step(batch);
+  const Clock timed;
+  std::tie(report.steps, report.loss) = training.run_for(batch, options.seconds);
+  report.step_seconds = timed.seconds() / static_cast<double>(report.steps);
+  if (device.cuda()) report.peak_bytes = free_before - free_gpu_memory();
+
   Profile profile(device);
-  LmTraining training(config, vocabulary, device, &profile);
+  training.observe(&profile);
   constexpr int kProfiled = 2;
   training.step(batch);
   profile.clear();

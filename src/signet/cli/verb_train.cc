@@ -142,13 +142,12 @@ class Train final : public Verb {
         auto settings = nlohmann::ordered_json::object();
         const auto fields = io::fields_of(config);
         for (const auto& field : fields.all()) settings[field.key] = field.write();
-        nlohmann::ordered_json all{{"settings", settings}};
-        if (!config.task.name.empty()) all["memory"] = train::plan_memory(config, device).json();
+        const nlohmann::ordered_json all{{"settings", settings},
+                                         {"memory", train::plan_memory(config, device).json()}};
         fmt::print("{}\n", all.dump(2));
         return 0;
       }
-      fmt::print("{}", config.to_yaml());
-      if (!config.task.name.empty()) fmt::print("{}", train::plan_memory(config, device).text("# "));
+      fmt::print("{}{}", config.to_yaml(), train::plan_memory(config, device).text("# "));
       return 0;
     }
     if (out_.empty()) {
@@ -159,8 +158,7 @@ class Train final : public Verb {
                          range, config.train.seed);
     }
     const auto options = this->options(config);  // first: a wrong --device is the command line's fault
-    if (!config.task.name.empty())
-      train::require_memory(train::plan_memory(config, options.device), options.device);
+    train::require_memory(train::plan_memory(config, options.device), options.device);
     auto directory = io::RunDirectory::create(out_, force_);
     return finish(train::train(config, directory, false, options));
   }

@@ -162,6 +162,11 @@ void TrainConfig::describe(io::Fields& fields) {
                     "adamw; or muon: matrices move along their momentum made orthogonal, the rest by AdamW",
                     optimizer_names());
   fields.field("momentum", momentum, "Muon", {0, 0.999999});
+  fields.field_enum(
+      "moments", moments,
+      "number type of AdamW's moments: full, that of the weights; bf16, half the memory, rounded "
+      "at random",
+      {"full", "bf16"});
   fields.field_enum("schedule", schedule,
                     "after the warm-up: cosine to min_lr_ratio; wsd, constant and at the end linear to "
                     "min_lr_ratio; constant",
@@ -209,7 +214,8 @@ void TrainConfig::describe(io::Fields& fields) {
 }
 
 OptimizerOptions TrainConfig::optimizer_options() const {
-  return {beta1, beta2, eps, weight_decay, clip, decays == "matrices", optimizer, momentum};
+  return {
+      beta1, beta2, eps, weight_decay, clip, decays == "matrices", optimizer, momentum, moments == "bf16"};
 }
 
 models::Recompute TrainConfig::recompute_level() const {

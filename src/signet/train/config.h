@@ -60,6 +60,7 @@ struct TrainConfig {
   int64_t warmup = -1;  // -1 = a tenth of the steps
   std::string optimizer = "adamw";
   double momentum = 0.95;
+  std::string moments = "full";  // number type of AdamW's
   std::string schedule = "cosine";
   double decay_share = 0.2;  // of the steps: where wsd goes down
   std::string decays = "all";

@@ -39,6 +39,11 @@ MemoryPlan plan_memory(const models::Model& model, const StepOptions& step, cons
 }
 
 MemoryPlan plan_memory(const RunConfig& config, const Device& device) {
+  if (config.on_text()) {
+    const models::Model model(config.model, config.data.vocabulary, config.data.vocabulary);
+    return plan_memory(model, config.step_options(device), config.train.optimizer_options(), device,
+                       config.train.batch, config.data.context, /*dense=*/true);
+  }
   const auto task = config.task.make();
   const models::Model model(config.model, task->vocabulary(), task->classes());
   return plan_memory(model, config.step_options(device), config.train.optimizer_options(), device,

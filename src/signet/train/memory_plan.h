@@ -25,7 +25,7 @@ struct MemoryPlan {
 // Of batches of `rows` sequences of `time` tokens.
 MemoryPlan plan_memory(const models::Model& model, const StepOptions& step, const OptimizerOptions& optimizer,
                        const Device& device, int64_t rows, int64_t time, bool dense);
-// Of the longest batches of a run's task.
+// Of the longest batches of a run's task or text.
 MemoryPlan plan_memory(const RunConfig& config, const Device& device);
 
 // Throws kResource that says what to lower if the device has less.

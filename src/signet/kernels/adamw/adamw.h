@@ -31,6 +31,9 @@ struct AdamW {
   // lr, step and gradient_scale in the memory of the device, read instead of the fields, so that a captured
   // training step can be replayed (null: use the fields).
   const double* schedule = nullptr;
+  // GPU only: the moments in bf16 (moments.h) instead of m and v, of the parameter that `key` names.
+  bf16 *narrow_m = nullptr, *narrow_v = nullptr;
+  int64_t key = 0;
   bf16* narrow = nullptr;         // GPU only: receives the new weights in bf16 (null: not wanted)
   const int32_t* stop = nullptr;  // in the memory of the device; nothing changes when it is not 0
 };

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "signet/kernels/adamw/adamw.h"
+#include "signet/kernels/adamw/moments.h"
 #include "signet/tensor/cuda_check.h"
 #include "signet/tensor/launch.cuh"
 #include "signet/tensor/packet.cuh"
@@ -30,6 +31,38 @@ __host__ __device__ Scalars scalars(double lr, double step, double gradient_scal
           static_cast<float>(eps)};
 }
 
+// The moments of four neighbours, in bf16 or as they are.
+template <bool kNarrow>
+__device__ inline void load_moments(const AdamW<float>& p, int64_t base, int left, bool aligned,
+                                    float (&m)[4], float (&v)[4]) {
+  if constexpr (kNarrow) {
+    unpack(load_packet(p.narrow_m + base, 0, left, aligned), m);
+    unpack(load_packet(p.narrow_v + base, 0, left, aligned), v);
+  } else {
+    unpack(load_packet(p.m + base, 0, left, aligned), m);
+    unpack(load_packet(p.v + base, 0, left, aligned), v);
+  }
+}
+template <bool kNarrow>
+__device__ inline void store_moments(const AdamW<float>& p, int64_t base, int left, bool aligned,
+                                     float (&m)[4], float (&v)[4]) {
+  if constexpr (kNarrow) {
+    const PhiloxBlock random =
+        moment_bits(p.key, base, p.schedule ? p.schedule[1] : static_cast<double>(p.step));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {  // exact in bf16 from here on
+      m[i] = __uint_as_float(uint32_t{round_at_random(m[i], random.words[i])} << 16);
+      v[i] = __uint_as_float(uint32_t{round_at_random(v[i], random.words[i] >> 16)} << 16);
+    }
+    store_packet(p.narrow_m + base, 0, left, aligned, m);
+    store_packet(p.narrow_v + base, 0, left, aligned, v);
+  } else {
+    store_packet(p.m + base, 0, left, aligned, m);
+    store_packet(p.v + base, 0, left, aligned, v);
+  }
+}
+
+template <bool kNarrow>
 __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamW<float> p, Scalars given, bool aligned) {
   begin_kernel();
   __shared__ Scalars computed;
@@ -47,8 +80,7 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamW<float> p, Scalars
   float w[4], g[4], m[4], v[4];
   unpack(load_packet(p.weights + base, 0, left, aligned && left == 4), w);
   unpack(load_packet(p.gradient + base, 0, left, aligned && left == 4), g);
-  unpack(load_packet(p.m + base, 0, left, aligned && left == 4), m);
-  unpack(load_packet(p.v + base, 0, left, aligned && left == 4), v);
+  load_moments<kNarrow>(p, base, left, aligned && left == 4, m, v);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     g[i] *= s.gradient_scale;
@@ -58,8 +90,7 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamW<float> p, Scalars
   }
   store_packet(p.weights + base, 0, left, aligned && left == 4, w);
   if (p.narrow) store_packet(p.narrow + base, 0, left, aligned && left == 4, w);
-  store_packet(p.m + base, 0, left, aligned && left == 4, m);
-  store_packet(p.v + base, 0, left, aligned && left == 4, v);
+  store_moments<kNarrow>(p, base, left, aligned && left == 4, m, v);
 }
 
 // Sum of the block's values, in thread 0.
@@ -99,10 +130,12 @@ template <>
 void adamw(const AdamW<float>& p, Cuda device) {
   if (p.size == 0) return;
   const bool aligned = packets_fit(p.weights, 4) && packets_fit(p.gradient, 4) && packets_fit(p.m, 4) &&
-                       packets_fit(p.v, 4) && packets_fit(p.narrow, 4);
+                       packets_fit(p.v, 4) && packets_fit(p.narrow_m, 4) && packets_fit(p.narrow_v, 4) &&
+                       packets_fit(p.narrow, 4);
   const int64_t blocks = (p.size + 4 * kThreads - 1) / (4 * kThreads);
   launch(
-      "adamw", adamw_kernel, static_cast<unsigned>(blocks), kThreads, 0, device, p,
+      "adamw", p.narrow_m ? adamw_kernel<true> : adamw_kernel<false>, static_cast<unsigned>(blocks), kThreads,
+      0, device, p,
       scalars(p.lr, static_cast<double>(p.step), p.gradient_scale, p.beta1, p.beta2, p.eps, p.weight_decay),
       aligned);
 }

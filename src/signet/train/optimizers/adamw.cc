@@ -10,8 +10,8 @@ class AdamW final : public Optimizer {
         const Device& device)
       : Optimizer(parameters, dtype, options, device),
         runs_(runs_of(all_parameters())),
-        m_(add_state("m.", dtype, all_parameters())),
-        v_(add_state("v.", dtype, all_parameters())) {}
+        m_(add_state("m.", moment_dtype(), all_parameters())),
+        v_(add_state("v.", moment_dtype(), all_parameters())) {}
 
  private:
   void apply(const Update& update) override { adamw(update, runs_, m_, v_); }

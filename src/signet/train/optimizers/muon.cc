@@ -24,8 +24,8 @@ class Muon final : public Optimizer {
         others_(choose(/*matrices=*/false)),
         runs_(runs_of(others_)),
         momentum_(add_state("m.", dtype, matrices_)),
-        m_(add_state("m.", dtype, others_)),
-        v_(add_state("v.", dtype, others_)) {
+        m_(add_state("m.", moment_dtype(), others_)),
+        v_(add_state("v.", moment_dtype(), others_)) {
     int64_t largest = 0, side = 0;
     for (const size_t id : matrices_) {
       const Shape& shape = parameters.infos()[id].shape;

@@ -1,11 +1,41 @@
 #include "signet/train/optimizers/optimizer.h"
 
+#include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "signet/base/thread_pool.h"
 #include "signet/kernels/adamw/adamw.h"
+#include "signet/kernels/adamw/moments.h"
 
 namespace signet::train {
+namespace {
+
+// On the CPU moments in bf16 are widened, moved and rounded again a piece at a time. `begin` is where this
+// range begins in its run.
+template <class T>
+void move_narrow(kernels::AdamW<T> p, int64_t begin, bf16* narrow_m, bf16* narrow_v) {
+  constexpr int64_t kPiece = 1024;
+  std::array<T, kPiece> m, v;
+  if (*p.stop) return;
+  for (int64_t left = p.size; left > 0; left -= p.size) {
+    p.size = std::min(left, kPiece), p.m = m.data(), p.v = v.data();
+    std::transform(narrow_m, narrow_m + p.size, m.begin(), [](bf16 x) { return static_cast<float>(x); });
+    std::transform(narrow_v, narrow_v + p.size, v.begin(), [](bf16 x) { return static_cast<float>(x); });
+    kernels::adamw(p, Cpu{});
+    PhiloxBlock random{};
+    for (int64_t i = 0; i < p.size; ++i) {
+      const int64_t place = begin + i;
+      if (i == 0 || place % 4 == 0) random = kernels::moment_bits(p.key, place, p.schedule[1]);
+      const uint32_t word = random.words[place % 4];
+      narrow_m[i].bits = kernels::round_at_random(static_cast<float>(m[i]), word);
+      narrow_v[i].bits = kernels::round_at_random(static_cast<float>(v[i]), word >> 16);
+    }
+    p.weights += p.size, p.gradient += p.size, narrow_m += p.size, narrow_v += p.size, begin += p.size;
+  }
+}
+
+}  // namespace
 
 Optimizer::Optimizer(const models::Parameters& parameters, DType dtype, const OptimizerOptions& options,
                      const Device& device)
@@ -44,13 +74,21 @@ void Optimizer::adamw(const Update& update, const std::vector<Run>& runs, State&
           p.size = end - begin;
           p.weights = static_cast<T*>(update.weights) + at;
           p.gradient = static_cast<const T*>(update.gradient) + at;
-          p.m = m.memory.as<T>() + run.state + begin;
-          p.v = v.memory.as<T>() + run.state + begin;
+          p.key = run.offset;
           p.beta1 = options_.beta1, p.beta2 = options_.beta2, p.eps = options_.eps;
           p.weight_decay = run.weight_decay;
           p.schedule = &update.schedule->lr, p.stop = &update.outcome->stop;
           if (update.narrow) p.narrow = update.narrow + at;
-          kernels::adamw(p, where);
+          const int64_t place = run.state + begin;
+          if (m.dtype != DType::kBF16) {
+            p.m = m.memory.as<T>() + place, p.v = v.memory.as<T>() + place;
+            kernels::adamw(p, where);
+          } else if constexpr (std::is_same_v<decltype(where), Cuda>) {
+            p.narrow_m = m.memory.as<bf16>() + place, p.narrow_v = v.memory.as<bf16>() + place;
+            kernels::adamw(p, where);
+          } else {
+            move_narrow(p, begin, m.memory.as<bf16>() + place, v.memory.as<bf16>() + place);
+          }
         });
       }
     };

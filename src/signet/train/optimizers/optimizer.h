@@ -21,7 +21,8 @@ struct OptimizerOptions {
   double clip = 0;             // largest global gradient norm; 0 = no clipping
   bool only_matrices = false;  // have weight decay
   std::string name = "adamw";
-  double momentum = 0.95;  // Muon's
+  double momentum = 0.95;       // Muon's
+  bool narrow_moments = false;  // those of AdamW in bf16
 };
 
 // Of one update, in the memory of the device. lr and step are given, the rest is found.
@@ -83,8 +84,9 @@ class Optimizer {
   // The rule itself. Reads outcome->stop and schedule->scale, which are found by then.
   virtual void apply(const Update& update) = 0;
 
-  // One pass of AdamW over these parameters, whose moments are in states of the same.
+  // One pass of AdamW over these parameters, whose moments are in states of the same (of moment_dtype).
   void adamw(const Update& update, const std::vector<Run>& runs, State& m, State& v) const;
+  DType moment_dtype() const { return options_.narrow_moments ? DType::kBF16 : dtype_; }
   // Memory that keeps nothing from one update to the next.
   DeviceBuffer scratch(int64_t bytes);
 
