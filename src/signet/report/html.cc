@@ -34,7 +34,8 @@ figure { margin: .75rem 0 1.25rem; }
 figcaption { font-size: .875rem; max-width: 46rem; }
 .narrow { display: none; }
 .scroll { overflow-x: auto; }
-svg { display: block; width: 100%; height: auto; }
+svg { display: block; max-width: 100%; height: auto; }
+svg:not([width]) { width: 100%; }
 svg text { fill: var(--muted); font: 12.5px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif;
   font-variant-numeric: tabular-nums; }
 svg text.strong { fill: var(--ink); }
