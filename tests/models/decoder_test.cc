@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "signet/models/infer/sampling.h"
 #include "signet/models/registry.h"
 #include "support/check.h"
 
@@ -93,27 +92,24 @@ INSTANTIATE_TEST_SUITE_P(Architectures, EveryDecoder, testing::ValuesIn(architec
                            return name;
                          });
 
-TEST(TokenSampler, FollowsTheProbabilitiesAndTheBounds) {
-  const std::vector<float> logits = {std::log(0.5f), std::log(0.1f), std::log(0.3f), std::log(0.1f)};
-  const auto frequencies = [&](const SamplingOptions& options) {
-    TokenSampler sampler(options, 7);
-    std::vector<double> counts(4);
-    for (int i = 0; i < 20'000; ++i) counts[sampler.next(logits.data(), 4)] += 1.0 / 20'000;
-    return counts;
-  };
-  const auto near = [](const std::vector<double>& found, const std::vector<double>& right) {
-    for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(found[i], right[i], 0.02) << i;
-  };
-  near(frequencies({1, 0, 1}), {0.5, 0.1, 0.3, 0.1});
-  near(frequencies({0, 0, 1}), {1, 0, 0, 0});
-  near(frequencies({1, 1, 1}), {1, 0, 0, 0});
-  near(frequencies({1, 2, 1}), {0.625, 0, 0.375, 0});
-  near(frequencies({1, 0, 0.75}), {0.625, 0, 0.375, 0});
-  near(frequencies({1, 0, 0.85}), {0.5 / 0.9, 0.1 / 0.9, 0.3 / 0.9, 0});  // of the tie, the smaller id
-  near(frequencies({0.5, 0, 1}), {0.25 / 0.36, 0.01 / 0.36, 0.09 / 0.36, 0.01 / 0.36});
-  const std::vector<float> broken = {0, std::nanf("")};
-  TokenSampler sampler({}, 1);
-  EXPECT_THROW(sampler.next(broken.data(), 2), Error);
+TEST(Decoder, DrawsTheTokensThatItsLogitsSay) {
+  Small small("deltanet");
+  const auto prompt = random_tokens(5);
+  std::vector<float> logits;
+  Decoder drawing(*small.model, DType::kF64, small.weights.data(), 1),
+      reading(*small.model, DType::kF64, small.weights.data(), 1);
+  drawing.read(prompt.data(), 5, logits);
+  drawing.choose_by({.temperature = 0}, kVocabulary);
+  reading.read(prompt.data(), 5, logits);
+  for (int i = 0; i < 6; ++i) {
+    const auto best = static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    EXPECT_EQ(drawing.draw(), std::vector<int32_t>{best});
+    reading.read(&best, 1, logits);
+  }
+  // The state has read all that was drawn.
+  EXPECT_EQ(drawing.save(), reading.save());
+  drawing.restart();
+  EXPECT_THROW(drawing.draw(), Error);
 }
 
 }  // namespace

@@ -47,6 +47,18 @@ Var select_rows(Tape& tape, const Var& x, const int32_t* index, int64_t rows);
 // less than the width). Saves x and one or two numbers per group.
 Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, double eps, int64_t heads = 1);
 
+// Rows that are normalised when somebody asks for them, or while they are multiplied.
+struct NormedRows {
+  Var x, weight;
+  kernels::NormKind kind = kernels::NormKind::kRms;
+  double eps = 0;
+  Var value(Tape& tape) const { return norm(tape, x, weight, kind, eps); }
+};
+Var linear(Tape& tape, const NormedRows& rows, const Var& weight);
+
+// x W^T for inference, never narrower than fp32.
+Var unrounded_linear(Tape& tape, const Var& x, const Var& weight);
+
 // Elementwise; saves x.
 Var activation(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale = 1, double shift = 0);
 
@@ -154,6 +166,18 @@ struct DeltaRuleOptions {
 };
 Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const DeltaRuleOptions& options,
                const Tensor& state = {});
+
+// GPU and inference only, where can_decode_delta says so: one token of each sequence from its projection to
+// what heads read (kernels/delta_rule/delta_decode.h). `state` has the recurrent state and the last inputs of
+// q, k and v.
+struct DeltaDecodeInputs {
+  Var projected, taps, decay;  // decay may be empty
+  int64_t heads = 0, width = 0, factors = 1, k_at = 0, v_at = 0, beta_at = 0;
+  double eps = 0, scale = 1;
+  kernels::GateColumns gate = {};
+};
+bool can_decode_delta(const Tape& tape, Sequence sequence, int64_t width, int64_t taps);
+Var delta_decode(Tape& tape, const DeltaDecodeInputs& in, const Tensor* state);
 
 // A value of zeros; its gradient goes nowhere.
 Var zeros(Tape& tape, Shape shape);

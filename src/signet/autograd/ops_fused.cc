@@ -1,4 +1,5 @@
 // swiglu_block and norm_linear (ops.h): matrix products with what lies around them in one pass, on the GPU.
+#include "signet/autograd/decode_ops.h"
 #include "signet/autograd/operator_support.h"
 #include "signet/autograd/ops.h"
 #include "signet/kernels/mlp/glu_product.h"
@@ -40,12 +41,17 @@ void add_weight_gradient(const Context& context, const Var& weight, const bf16* 
 
 bool can_fuse_swiglu(const Tape& tape, const Var& x, const SwigluWeights& weights, kernels::NormKind kind) {
   const Context& context = tape.context();
-  return may_fuse(tape, x, x) && kind == kernels::NormKind::kRms &&
-         kernels::glu_product_covers(x.value.width(), weights.down.value.width()) &&
+  if (kind != kernels::NormKind::kRms) return false;
+  if (may_multiply_few_rows(tape, x, weights.gate_up, weights.norm)) return true;
+  return may_fuse(tape, x, x) && kernels::glu_product_covers(x.value.width(), weights.down.value.width()) &&
          aligned(context.narrow(weights.gate_up.value)) && aligned(context.narrow(weights.down.value));
 }
 
 Var swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, double eps) {
+  if (may_multiply_few_rows(tape, x, weights.gate_up, weights.norm)) {
+    FewRows gated{x, weights.norm, weights.gate_up, {}, eps, true};
+    return linear(tape, multiply_few_rows(tape, gated), weights.down, x);
+  }
   const int64_t rows = x.value.rows(), width = x.value.width(), hidden = weights.down.value.width();
   const Cuda device{tape.context().device.stream};
   const Var n = norm(tape, x, weights.norm, kernels::NormKind::kRms, eps);
@@ -84,6 +90,7 @@ Var swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, double 
 
 bool can_fuse_norm_linear(const Tape& tape, const Var& x, const Var& norm, const Var& weight,
                           const Var& residual) {
+  if (may_multiply_few_rows(tape, x, weight, norm)) return true;
   return may_fuse(tape, x, residual) && x.value.width() == weight.value.width() &&
          kernels::norm_product_covers(weight.value.width(), weight.value.shape[0], norm.value.size()) &&
          aligned(norm.value.data) && aligned(tape.context().narrow(weight.value));
@@ -91,6 +98,8 @@ bool can_fuse_norm_linear(const Tape& tape, const Var& x, const Var& norm, const
 
 Var norm_linear(Tape& tape, const Var& x, const Var& norm, const Var& weight, const Var& residual,
                 double eps) {
+  if (may_multiply_few_rows(tape, x, weight, norm))
+    return multiply_few_rows(tape, {x, norm, weight, residual, eps});
   const int64_t rows = x.value.rows(), width = weight.value.width();
   const Cuda device{tape.context().device.stream};
   const Var y = make_sum(tape, rows, weight.value.shape[0], residual);

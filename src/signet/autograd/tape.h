@@ -223,11 +223,11 @@ class Tape {
     finish_sums();
   }
 
-  // y = f(x), of which nothing but x and y is kept: backward computes f again. f(const Var& x) -> Var records
-  // operators on this tape; of x it must be the last use, and of y's gradient no other may share the memory.
+  // y = f(x), of which nothing but x and y is kept: backward, if there is one, computes f again. f(const Var&
+  // x) -> Var records operators on this tape; of x it must be the last use, and of y's gradient no other may
+  // share the memory.
   template <class F>
   Var recomputed(const Var& x, F f) {
-    if (!recording_) return f(x);
     const Mark before = mark();
     Var y = f(x);
     // Forget the operators in between, and what they hold but y.
@@ -261,7 +261,7 @@ class Tape {
       of_y->previous = gradients_;
       gradients_ = of_y;
     }
-    record("recomputation", [=, tape = this] { tape->again(x, y, f); });
+    if (recording_) record("recomputation", [=, tape = this] { tape->again(x, y, f); });
     return y;
   }
 

@@ -18,11 +18,10 @@
 #include "signet/train/step_engine.h"
 
 namespace signet::bench {
-namespace {
 
 using train::Precision;
 
-train::RunConfig config_of(const LmOptions& options) {
+train::RunConfig lm_config(const LmOptions& options) {
   train::ConfigSources sources;
   sources.preset = options.model + "-" + options.preset;
   sources.set = {"data.paths=[random tokens]",
@@ -32,6 +31,8 @@ train::RunConfig config_of(const LmOptions& options) {
   sources.set.insert(sources.set.end(), options.set.begin(), options.set.end());
   return train::resolve_config(sources);
 }
+
+namespace {
 
 // Tokens of one step, unless a batch is given: for a CPU, as the peers' figures have them, or what fits.
 int64_t step_tokens(const std::string& size) { return size == "10m" ? 4096 : size == "1.3b" ? 16384 : 65536; }
@@ -134,7 +135,7 @@ double matrix_weights(const models::Model& model) {
 }  // namespace
 
 LmReport run_lm(const LmOptions& options, const Device& device) {
-  const train::RunConfig config = config_of(options);
+  const train::RunConfig config = lm_config(options);
   const int64_t vocabulary = config.data.vocabulary;
   LmReport report;
   report.preset = options.preset, report.model = options.model;

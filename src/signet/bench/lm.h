@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "signet/bench/bench.h"
+#include "signet/train/config.h"
 
 namespace signet::bench {
 
@@ -36,6 +37,8 @@ struct LmReport {
   int64_t peak_bytes = 0;                         // GPU only
   std::vector<LmOperator> operators;              // the slowest first
 };
+// The run that the options stand for.
+train::RunConfig lm_config(const LmOptions& options);
 LmReport run_lm(const LmOptions& options, const Device& device);
 
 }  // namespace signet::bench

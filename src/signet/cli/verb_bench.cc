@@ -9,6 +9,7 @@
 #include "signet/base/thread_pool.h"
 #include "signet/bench/bench.h"
 #include "signet/cli/bench_comm.h"
+#include "signet/cli/bench_decode.h"
 #include "signet/cli/bench_lm.h"
 #include "signet/cli/bench_peers.h"
 #include "signet/cli/verb.h"
@@ -22,33 +23,39 @@ class Bench final : public Verb {
     options.positionals(
         "OPERATOR", wanted_,
         "operators to run (all when none is given): " + names_line() +
-            "; or lm: training steps of a language model; or comm, started by mpirun: what passes "
-            "between ranks",
+            "; or lm: training steps of a language model; or decode: prompts and tokens of one; or comm, "
+            "started by mpirun: what passes between ranks",
         false);
     options.value("--filter", filter_, "run only the cases whose name contains this");
     options.value("--seconds", seconds_, "time to spend on each case and ceiling");
     options.value("--device", device_name_, "where to run: cpu, or cuda in a build with it");
     options.value("--peers", peers_,
                   "folder with peer_ops.py and peer_train.py, which time other libraries in the same run");
-    options.value("--preset", lm_.preset, "lm: size of the model, as in --preset of train: 10m to 1.3b");
-    options.value("--model", lm_.model, "lm: its architecture");
-    options.value("--batch", lm_.batch, "lm: sequences per step; 0 = some for the size");
-    options.value("--context", lm_.context, "lm: tokens per sequence; 0 = the preset's");
+    options.value("--preset", lm_.preset,
+                  "lm, decode: size of the model, as in --preset of train: 10m to 1.3b");
+    options.value("--model", lm_.model, "lm, decode: its architecture");
+    options.value("--batch", lm_.batch,
+                  "lm: sequences per step; 0 = some for the size. decode: sequences side by side; 0 = 1");
+    options.value("--context", lm_.context,
+                  "lm: tokens per sequence; 0 = the preset's. decode: tokens of the prompt");
     options.value("--micro-batch", lm_.micro_batch, "lm: sequences at once; 0 = all");
     options.value("--recompute", lm_.recompute, "lm: what backward computes again: none, mixer or block");
-    options.values("--set", lm_.set, "lm: a setting of the model, such as model.householders=2");
+    options.values("--set", lm_.set, "lm, decode: a setting of the model, such as model.householders=2");
     options.flag("--list", list_, "list the cases and run nothing");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet bench norm --seconds 0.05", "check and time one operator");
     options.example("signet bench delta_rule --list", "see which sizes there are");
     options.example("signet bench lm --set model.width=64 --batch 2 --context 64 --seconds 0.1",
                     "tokens per second and time by operator of a small language model");
+    options.example("signet bench decode --set model.width=64 --batch 2 --context 64 --seconds 0.1",
+                    "time and memory of its prompts and tokens");
   }
 
   int run() override {
     if (!(seconds_ >= 0 && seconds_ <= 600))
       fail(ErrorCode::kUsage, "--seconds {}: give a number from 0 to 600", seconds_);
     if (wanted_ == std::vector<std::string>{"lm"}) return run_lm();
+    if (wanted_ == std::vector<std::string>{"decode"}) return run_decode();
     if (wanted_ == std::vector<std::string>{"comm"}) return bench_comm(json_);
     const auto chosen = choose();
     device_ = open_device(device_name_);
@@ -94,14 +101,33 @@ class Bench final : public Verb {
   }
 
  private:
-  int run_lm() {
+  bench::Ceilings open_for_lm() {
     for (const auto& [name, size] :
          {std::pair{"--batch", lm_.batch}, {"--context", lm_.context}, {"--micro-batch", lm_.micro_batch}})
       if (size < 0 || size > 1 << 20)
         fail(ErrorCode::kUsage, "{} {}: give a number from 0 to {}", name, size, 1 << 20);
     device_ = open_device(device_name_);
     lm_.seconds = seconds_;
-    const bench::Ceilings ceilings = bench::measure_ceilings(std::min(seconds_, 0.3), device_);
+    return bench::measure_ceilings(std::min(seconds_, 0.3), device_);
+  }
+
+  int run_decode() {
+    const bench::Ceilings ceilings = open_for_lm();
+    const bench::DecodeReport report = bench::run_decode(lm_, device_);
+    if (json_) {
+      nlohmann::ordered_json all = machine(ceilings);
+      all.erase("cases");
+      all["decode"] = decode_json(report, ceilings);
+      fmt::print("{}\n", all.dump(2));
+    } else {
+      print_ceilings(ceilings);
+      print_decode(report, ceilings);
+    }
+    return report.correct ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
+  }
+
+  int run_lm() {
+    const bench::Ceilings ceilings = open_for_lm();
     const bench::LmReport report = bench::run_lm(lm_, device_);
     if (json_) {
       nlohmann::ordered_json all = machine(ceilings);

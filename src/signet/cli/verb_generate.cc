@@ -12,7 +12,6 @@
 #include "signet/cli/text_run.h"
 #include "signet/cli/verb.h"
 #include "signet/models/infer/decoder.h"
-#include "signet/models/infer/sampling.h"
 #include "signet/text/utf8.h"
 
 namespace signet::cli {
@@ -34,14 +33,15 @@ class Generate final : public Verb {
     options.value("--ids", ids_, "the same as token ids, '1 415 2'; then the text is ids as well");
     options.flag("--logits", logits_, "with --json: the logits of the first token written");
     options.value("--tokens", tokens_, "how many tokens to write at most");
-    options.value("--temperature", sampling_.temperature, "0 = always the likeliest token");
-    options.value("--top-k", sampling_.top_k, "choose among the k likeliest; 0 = all");
-    options.value("--top-p", sampling_.top_p,
-                  "choose among the likeliest that have this probability together");
+    options.value("--temperature", temperature_, "0 = always the likeliest token");
+    options.value("--top-k", top_k_, "choose among the k likeliest; 0 = all");
+    options.value("--top-p", top_p_, "choose among the likeliest that have this probability together");
     options.value("--seed", seed_, "of the choices");
     options.values("--stop", stops_, "end before this text; may be repeated");
     options.flag("--past-end", past_end_, "go on into new documents instead of stopping at the end of one");
     options.value("--device", device_, "where to run: cpu, or cuda in a build with it");
+    options.value("--precision", precision_,
+                  "on the GPU: fp32, or bf16, in which auto runs what was trained in it");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet generate runs/text --prompt 'train a ' --tokens 20 --seed 1", "some text");
     options.example("signet generate runs/text --prompt 'train a ' --tokens 20 --temperature 0 --json",
@@ -51,11 +51,11 @@ class Generate final : public Verb {
   int run() override {
     if (tokens_ < 1 || tokens_ > 1 << 24)
       fail(ErrorCode::kUsage, "--tokens {}: give 1 to {}", tokens_, 1 << 24);
-    if (!(sampling_.temperature >= 0 && sampling_.temperature <= 1e6))
-      fail(ErrorCode::kUsage, "--temperature {}: give 0 to 1e6", sampling_.temperature);
-    if (!(sampling_.top_p > 0 && sampling_.top_p <= 1))
-      fail(ErrorCode::kUsage, "--top-p {}: give more than 0, and at most 1", sampling_.top_p);
-    if (sampling_.top_k < 0) fail(ErrorCode::kUsage, "--top-k {}: give 0 or more", sampling_.top_k);
+    if (!(temperature_ >= 0 && temperature_ <= 1e6))
+      fail(ErrorCode::kUsage, "--temperature {}: give 0 to 1e6", temperature_);
+    if (!(top_p_ > 0 && top_p_ <= 1))
+      fail(ErrorCode::kUsage, "--top-p {}: give more than 0, and at most 1", top_p_);
+    if (top_k_ < 0) fail(ErrorCode::kUsage, "--top-k {}: give 0 or more", top_k_);
     if (!prompt_file_.empty()) {
       if (options_->given("--prompt")) fail(ErrorCode::kUsage, "give --prompt or --prompt-file, not both");
       prompt_ = read_file(prompt_file_ == "-" ? "/dev/stdin" : prompt_file_, 64 << 20);
@@ -77,8 +77,13 @@ class Generate final : public Verb {
         most > 0 && static_cast<int64_t>(ids.size()) + tokens_ > most)
       fail(ErrorCode::kUsage, "{} tokens of prompt and {} more: the model keeps {}", ids.size(), tokens_,
            most);
-    const models::PlacedWeights weights(run.model(), run.dtype(), run.weights(), device);
-    models::Decoder decoder(run.model(), run.dtype(), weights.data(), 1, device);
+    if (precision_ != "auto" && precision_ != "fp32" && precision_ != "bf16")
+      fail(ErrorCode::kUsage, "--precision {}: give auto, fp32 or bf16", precision_);
+    if (precision_ == "bf16" && !device.cuda())
+      fail(ErrorCode::kUsage,
+           "--precision bf16 is for --device cuda; the CPU computes in the run's own type");
+    const models::PlacedWeights weights(run.model(), run.dtype(), run.weights(), device, narrow(run));
+    models::Decoder decoder(run.model(), run.dtype(), weights.data(), 1, device, false, weights.narrow());
     return write(decoder, tokenizer.get(), ids);
   }
 
@@ -95,6 +100,10 @@ class Generate final : public Verb {
     return ids;
   }
 
+  bool narrow(const train::Run& run) const {
+    return precision_ == "bf16" || (precision_ == "auto" && run.config().train.precision == "bf16");
+  }
+
   // Without a tokenizer, ids are written.
   int write(models::Decoder& decoder, const text::Tokenizer* tokenizer, const std::vector<int32_t>& prompt) {
     StopSignal signals;
@@ -104,16 +113,17 @@ class Generate final : public Verb {
     const double read = now();
     const std::vector<float> first_logits = logits_ ? logits : std::vector<float>();
     if (!json_) show(prompt_);
-    models::TokenSampler sampler(sampling_, static_cast<uint64_t>(seed_));
+    // The embedding may have more rows than the tokenizer has tokens.
+    const auto classes = static_cast<int64_t>(logits.size());
+    rule_ = {static_cast<float>(temperature_), static_cast<int32_t>(std::min<int64_t>(top_k_, 1 << 30)),
+             static_cast<float>(top_p_), static_cast<uint64_t>(seed_)};
+    decoder.choose_by(rule_, tokenizer ? std::min(classes, tokenizer->vocabulary()) : classes);
     std::vector<int32_t> written;
     std::string text;
     const char* end = "tokens";
     bool first = tokenizer && prompt_.empty() && tokenizer->leading_space();
     while (static_cast<int64_t>(written.size()) < tokens_ && !StopSignal::requested()) {
-      // The embedding may have more rows than the tokenizer has tokens.
-      const auto classes = static_cast<int64_t>(logits.size());
-      const int32_t id =
-          sampler.next(logits.data(), tokenizer ? std::min(classes, tokenizer->vocabulary()) : classes);
+      const int32_t id = decoder.draw()[0];
       if (tokenizer && id == tokenizer->start() && !past_end_) {
         end = "document";
         break;
@@ -131,7 +141,6 @@ class Generate final : public Verb {
         break;
       }
       if (!json_) shown_ += show_safe(text);
-      decoder.read(&id, 1, logits);
     }
     const double done = now();
     if (json_) {
@@ -184,10 +193,11 @@ class Generate final : public Verb {
   }
 
   Options* options_ = nullptr;
-  std::string directory_, prompt_, prompt_file_, ids_, device_ = "cpu";
+  std::string directory_, prompt_, prompt_file_, ids_, device_ = "cpu", precision_ = "auto";
   std::vector<std::string> stops_;
-  models::SamplingOptions sampling_;
-  int64_t tokens_ = 256, seed_ = 1;
+  kernels::SampleRule rule_;
+  int64_t tokens_ = 256, seed_ = 1, top_k_ = 0;
+  double temperature_ = 1, top_p_ = 1;
   size_t shown_ = 0;
   bool past_end_ = false, json_ = false, logits_ = false;
 };

@@ -24,12 +24,25 @@ using autograd::Var;
 struct BlockConfig;
 struct ModelConfig;
 
+using autograd::NormedRows;
+
+// One tensor of a mixer's state. Recurrent states are never narrower than fp32; what is kept of inputs (of a
+// convolution, or keys and values) has the type of activations.
+struct StateShape : Shape {
+  StateShape(std::initializer_list<int64_t> dims) : Shape(dims) {}
+  bool of_inputs = false;
+};
+inline StateShape inputs_kept(StateShape shape) {
+  shape.of_inputs = true;
+  return shape;
+}
+
 class Mixer {
  public:
   virtual ~Mixer() = default;
 
   // [rows, width] normalised inputs -> [rows, projected width].
-  virtual Var project(Tape& tape, const Weights& weights, const Var& rows) const = 0;
+  virtual Var project(Tape& tape, const Weights& weights, const NormedRows& rows) const = 0;
   // [batch * time, projected width] -> [batch * time, mixed width]. `state` has one tensor per
   // state_shapes(), read and replaced; null in training, where every
   // sequence is whole.
@@ -50,7 +63,7 @@ class Mixer {
   // residual + output projection of [rows, mixed width].
   virtual Var finish(Tape& tape, const Weights& weights, const Var& mixed, const Var& residual) const = 0;
 
-  virtual std::vector<Shape> state_shapes(int64_t batch) const = 0;
+  virtual std::vector<StateShape> state_shapes(int64_t batch) const = 0;
   // Sets the state (zero so far, in the memory of the device) to what a sequence starts from.
   virtual void start(const Weights&, Tensor* /*state*/, const Device&) const {}
   // Additions and multiplications (and exponentials) of one token's recurrence in forward, its weights aside,

@@ -93,7 +93,7 @@ class DeltaNetMixer final : public Mixer {
     o_ = projection("o", inner_, width);
   }
 
-  Var project(Tape& tape, const Weights& weights, const Var& rows) const override {
+  Var project(Tape& tape, const Weights& weights, const NormedRows& rows) const override {
     return autograd::linear(tape, rows, weights.fused(q_, last_));
   }
 
@@ -123,31 +123,11 @@ class DeltaNetMixer final : public Mixer {
 
   Var mix(Tape& tape, const Weights& weights, const Var& projected, Sequence sequence,
           Tensor* state) const override {
-    const int64_t n = options_.householders;
-    if (options_.output_gate) sequence.read = nullptr;  // the norm and the gate below go over all rows
-    autograd::DeltaRuleInputs in;
-    if (!state && prepares_heads(tape)) {
-      in = inputs_of(tape, prepare(tape, weights, projected, sequence));
-    } else {
-      auto part = [&](int64_t begin, int64_t count, int conv_id, bool silu, int state_index) {
-        Var x = tape.columns(projected, begin, count);
-        if (options_.conv > 0)
-          return autograd::short_conv(tape, x, weights[conv_id], {}, sequence, silu,
-                                      state ? state[state_index] : Tensor{});
-        return silu ? autograd::activation(tape, x, ActivationKind::kSilu) : x;
-      };
-      const auto unit = [&](const Var& x) { return autograd::l2_normalize(tape, x, head_dim_, kNormEps); };
-      in.q = unit(part(0, inner_, q_conv_, silu_qk_, 1));
-      in.k = unit(part(k_at_, n * inner_, k_conv_, silu_qk_, 2));
-      if (options_.write) in.v = part(v_at_, n * inner_, v_conv_, true, 3);
-    }
-    if (!in.beta.value) in.beta = beta(tape, projected);
-    if (decay_channels_ > 0) in.gate = gate(tape, weights, projected);
-    const Var o = recurrence(tape, weights, in, sequence, state);
+    const Var o = state && decodes(tape, sequence) ? decode(tape, weights, projected, state)
+                                                   : read(tape, weights, projected, sequence, state);
     if (!options_.output_gate) return o;
     return autograd::gated_skip(tape, normed(tape, weights, o), tape.columns(projected, z_at_, inner_));
   }
-
   Var finish(Tape& tape, const Weights& weights, const Var& mixed, const Var& residual) const override {
     if (options_.output_norm && !options_.output_gate && !tape.context().noise &&
         autograd::can_fuse_norm_linear(tape, mixed, weights[o_norm_], weights[o_], residual))
@@ -165,13 +145,13 @@ class DeltaNetMixer final : public Mixer {
                n = static_cast<double>(options_.householders);
     return state * (4 * n + 2 + (decay_channels_ > 0 ? 1 : 0));
   }
-  std::vector<Shape> state_shapes(int64_t batch) const override {
-    std::vector<Shape> shapes = {{batch, options_.heads, head_dim_, head_dim_}};
+  std::vector<StateShape> state_shapes(int64_t batch) const override {
+    std::vector<StateShape> shapes = {{batch, options_.heads, head_dim_, head_dim_}};
     const int64_t n = options_.householders, history = options_.conv - 1;
     if (options_.conv > 0) {
-      shapes.push_back({batch, history, inner_});
-      shapes.push_back({batch, history, n * inner_});
-      if (options_.write) shapes.push_back({batch, history, n * inner_});
+      shapes.push_back(inputs_kept({batch, history, inner_}));
+      shapes.push_back(inputs_kept({batch, history, n * inner_}));
+      if (options_.write) shapes.push_back(inputs_kept({batch, history, n * inner_}));
     }
     return shapes;
   }
@@ -214,6 +194,7 @@ class DeltaNetMixer final : public Mixer {
  private:
   static constexpr double kNormEps = 1e-6;
 
+  double scale() const { return 1.0 / std::sqrt(static_cast<double>(head_dim_)); }
   bool unit_keys() const { return beta_scale_ > 1; }  // beta = 2 is to be a reflection
   bool prepares_heads(const Tape& tape) const {
     return silu_qk_ == (options_.conv > 0) && autograd::can_prepare_heads(tape, options_.conv, head_dim_);
@@ -228,6 +209,46 @@ class DeltaNetMixer final : public Mixer {
     in.folded_keys = static_cast<bool>(prepared.gates.value);
     return in;
   }
+  // What the heads read from their states, of whole sequences or pieces of them.
+  Var read(Tape& tape, const Weights& weights, const Var& projected, Sequence sequence, Tensor* state) const {
+    const int64_t n = options_.householders;
+    if (options_.output_gate) sequence.read = nullptr;  // the norm and the gate go over all rows
+    autograd::DeltaRuleInputs in;
+    if (!state && prepares_heads(tape)) {
+      in = inputs_of(tape, prepare(tape, weights, projected, sequence));
+    } else {
+      auto part = [&](int64_t begin, int64_t count, int conv_id, bool silu, int state_index) {
+        Var x = tape.columns(projected, begin, count);
+        if (options_.conv > 0)
+          return autograd::short_conv(tape, x, weights[conv_id], {}, sequence, silu,
+                                      state ? state[state_index] : Tensor{});
+        return silu ? autograd::activation(tape, x, ActivationKind::kSilu) : x;
+      };
+      const auto unit = [&](const Var& x) { return autograd::l2_normalize(tape, x, head_dim_, kNormEps); };
+      in.q = unit(part(0, inner_, q_conv_, silu_qk_, 1));
+      in.k = unit(part(k_at_, n * inner_, k_conv_, silu_qk_, 2));
+      if (options_.write) in.v = part(v_at_, n * inner_, v_conv_, true, 3);
+    }
+    if (!in.beta.value) in.beta = beta(tape, projected);
+    if (decay_channels_ > 0) in.gate = gate(tape, weights, projected);
+    return recurrence(tape, weights, in, sequence, state);
+  }
+  // The same of one token each, in one pass.
+  bool decodes(const Tape& tape, Sequence sequence) const {
+    return options_.conv > 0 && silu_qk_ && options_.write && options_.beta != "fixed" &&
+           autograd::can_decode_delta(tape, sequence, head_dim_, options_.conv);
+  }
+  Var decode(Tape& tape, const Weights& weights, const Var& projected, const Tensor* state) const {
+    autograd::DeltaDecodeInputs in;
+    in.projected = projected, in.taps = weights.fused(q_conv_, v_conv_);
+    if (decay_channels_ > 0) in.decay = gate(tape, weights, projected);
+    in.heads = options_.heads, in.width = head_dim_, in.factors = options_.householders;
+    in.k_at = k_at_, in.v_at = v_at_, in.beta_at = b_at_;
+    in.eps = kNormEps, in.scale = scale();
+    in.gate = {beta_gate_, 0, static_cast<float>(beta_scale_), static_cast<float>(options_.beta_shift),
+               static_cast<float>(options_.beta_margin)};
+    return autograd::delta_decode(tape, in, state);
+  }
   Var recurrence(Tape& tape, const Weights& weights, autograd::DeltaRuleInputs in, Sequence sequence,
                  Tensor* state) const {
     const int64_t n = options_.householders;
@@ -236,7 +257,7 @@ class DeltaNetMixer final : public Mixer {
     autograd::DeltaRuleOptions rule;
     rule.heads = options_.heads;
     rule.factors = n;
-    rule.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
+    rule.scale = scale();
     rule.unit_keys = unit_keys();
     return autograd::delta_rule(tape, in, sequence, rule, state ? state[0] : Tensor{});
   }

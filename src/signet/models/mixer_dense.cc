@@ -33,7 +33,7 @@ class DenseMixer final : public Mixer {
     o_ = parameters.add(prefix + "o.weight", {config.width, outputs}, normal_init(1));
   }
 
-  Var project(Tape& tape, const Weights& weights, const Var& rows) const override {
+  Var project(Tape& tape, const Weights& weights, const NormedRows& rows) const override {
     return autograd::linear(tape, rows, weights[a_]);
   }
   Var mix(Tape& tape, const Weights&, const Var& projected, Sequence sequence, Tensor* state) const override {
@@ -49,7 +49,7 @@ class DenseMixer final : public Mixer {
     const auto n = static_cast<double>(options_.state);
     return 2 * static_cast<double>(options_.heads) * n * n * n;
   }
-  std::vector<Shape> state_shapes(int64_t batch) const override {
+  std::vector<StateShape> state_shapes(int64_t batch) const override {
     return {{batch, options_.heads, options_.state, options_.state}};
   }
   void start(const Weights&, Tensor* state, const Device& device) const override {

@@ -66,10 +66,10 @@ class GatedRnnMixer final : public Mixer {
                                linear_default_init(config.width));
   }
 
-  Var project(Tape& tape, const Weights& weights, const Var& rows) const override {
-    if (options_.conv > 0) return rows;
+  Var project(Tape& tape, const Weights& weights, const NormedRows& rows) const override {
+    if (options_.conv > 0) return rows.value(tape);
     if (options_.gate_maps == "dense") return autograd::linear(tape, rows, weights[gates_]);
-    return autograd::headwise_linear(tape, rows, weights[gates_], options_.heads);
+    return autograd::headwise_linear(tape, rows.value(tape), weights[gates_], options_.heads);
   }
 
   Var mix(Tape& tape, const Weights& weights, const Var& projected, Sequence sequence,
@@ -94,11 +94,11 @@ class GatedRnnMixer final : public Mixer {
   bool state_on_gpu() const override { return true; }
   // The cell: gates, sums and the new state; R y counts with the weights.
   double recurrence_flops(double) const override { return 20 * static_cast<double>(width_); }
-  std::vector<Shape> state_shapes(int64_t batch) const override {
+  std::vector<StateShape> state_shapes(int64_t batch) const override {
     kernels::GatedRnnShape shape;
     shape.cell = cell_;
-    std::vector<Shape> shapes = {{batch, shape.state_planes(), options_.heads, width_ / options_.heads}};
-    if (options_.conv > 0) shapes.push_back({batch, options_.conv - 1, width_});
+    std::vector<StateShape> shapes = {{batch, shape.state_planes(), options_.heads, width_ / options_.heads}};
+    if (options_.conv > 0) shapes.push_back(inputs_kept({batch, options_.conv - 1, width_}));
     return shapes;
   }
 

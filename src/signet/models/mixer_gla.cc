@@ -60,7 +60,7 @@ class GlaMixer final : public Mixer {
     o_ = projection("o", values_, width, kProjectionGain);
   }
 
-  Var project(Tape& tape, const Weights& weights, const Var& rows) const override {
+  Var project(Tape& tape, const Weights& weights, const NormedRows& rows) const override {
     return autograd::linear(tape, rows, weights.fused(q_, low_));
   }
 
@@ -90,10 +90,11 @@ class GlaMixer final : public Mixer {
 
   // Decay, k v^T and the reading.
   double recurrence_flops(double) const override { return 5 * static_cast<double>(keys_ * dv_); }
-  std::vector<Shape> state_shapes(int64_t batch) const override {
-    std::vector<Shape> shapes = {{batch, options_.heads, dk_, dv_}};
+  std::vector<StateShape> state_shapes(int64_t batch) const override {
+    std::vector<StateShape> shapes = {{batch, options_.heads, dk_, dv_}};
     if (options_.conv > 0)
-      for (int64_t channels : {keys_, keys_, values_}) shapes.push_back({batch, options_.conv - 1, channels});
+      for (int64_t channels : {keys_, keys_, values_})
+        shapes.push_back(inputs_kept({batch, options_.conv - 1, channels}));
     return shapes;
   }
 

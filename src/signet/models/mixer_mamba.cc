@@ -46,7 +46,7 @@ class MambaMixer final : public Mixer {
     out_ = parameters.add(prefix + "out.weight", {width, inner_}, linear_default_init(inner_));
   }
 
-  Var project(Tape& tape, const Weights& weights, const Var& rows) const override {
+  Var project(Tape& tape, const Weights& weights, const NormedRows& rows) const override {
     return autograd::linear(tape, rows, weights[in_]);
   }
 
@@ -64,8 +64,9 @@ class MambaMixer final : public Mixer {
   bool state_on_gpu() const override { return true; }
   // exp(delta A), delta u B, a h + that, and C h.
   double recurrence_flops(double) const override { return 7 * static_cast<double>(inner_ * options_.state); }
-  std::vector<Shape> state_shapes(int64_t batch) const override {
-    return {{batch, inner_, options_.state}, {batch, std::max<int64_t>(options_.conv - 1, 0), inner_}};
+  std::vector<StateShape> state_shapes(int64_t batch) const override {
+    return {{batch, inner_, options_.state},
+            inputs_kept({batch, std::max<int64_t>(options_.conv - 1, 0), inner_})};
   }
 
   Tensor eigenvalues(Tape& tape, const Weights& weights, const Var& projected,

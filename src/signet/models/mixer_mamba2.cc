@@ -51,7 +51,7 @@ class Mamba2Mixer final : public Mixer {
     out_ = parameters.add(prefix + "out.weight", {width, inner_}, linear_default_init(inner_));
   }
 
-  Var project(Tape& tape, const Weights& weights, const Var& rows) const override {
+  Var project(Tape& tape, const Weights& weights, const NormedRows& rows) const override {
     return autograd::linear(tape, rows, weights[in_]);
   }
 
@@ -83,9 +83,9 @@ class Mamba2Mixer final : public Mixer {
 
   // Decay, B x^T and the reading.
   double recurrence_flops(double) const override { return 5 * static_cast<double>(inner_ * options_.state); }
-  std::vector<Shape> state_shapes(int64_t batch) const override {
+  std::vector<StateShape> state_shapes(int64_t batch) const override {
     return {{batch, heads_, options_.state, options_.head_dim},
-            {batch, std::max<int64_t>(options_.conv - 1, 0), inner_ + 2 * shared_}};
+            inputs_kept({batch, std::max<int64_t>(options_.conv - 1, 0), inner_ + 2 * shared_})};
   }
 
   bool state_on_gpu() const override { return true; }

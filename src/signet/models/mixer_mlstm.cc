@@ -66,7 +66,7 @@ class MlstmMixer final : public Mixer {
                            normal_init(2.0 / std::sqrt(static_cast<double>(width))));
   }
 
-  Var project(Tape& tape, const Weights& weights, const Var& rows) const override {
+  Var project(Tape& tape, const Weights& weights, const NormedRows& rows) const override {
     return autograd::linear(tape, rows, weights[up_]);
   }
 
@@ -92,10 +92,10 @@ class MlstmMixer final : public Mixer {
 
   // Decay, k v^T and the reading, of the memory and its normaliser.
   double recurrence_flops(double) const override { return 5 * static_cast<double>(inner_ * (head_dim_ + 1)); }
-  std::vector<Shape> state_shapes(int64_t batch) const override {
+  std::vector<StateShape> state_shapes(int64_t batch) const override {
     return {{batch, options_.heads, head_dim_, head_dim_ + 1},
             {batch, options_.heads},
-            {batch, std::max<int64_t>(options_.conv - 1, 0), inner_}};
+            inputs_kept({batch, std::max<int64_t>(options_.conv - 1, 0), inner_})};
   }
 
   bool packs(DType type, int64_t time) const override {

@@ -41,7 +41,7 @@ class PdMixer final : public Mixer {
     o_ = parameters.add(prefix + "o.weight", {width, units}, linear_default_init(units));
   }
 
-  Var project(Tape& tape, const Weights& weights, const Var& rows) const override {
+  Var project(Tape& tape, const Weights& weights, const NormedRows& rows) const override {
     return autograd::linear(tape, rows, weights.fused(select_, b_));
   }
   Var mix(Tape& tape, const Weights& weights, const Var& projected, Sequence sequence,
@@ -68,7 +68,7 @@ class PdMixer final : public Mixer {
     return entries * (2 * static_cast<double>(options_.dictionary) + 1) +
            2 * static_cast<double>(options_.heads * options_.state);
   }
-  std::vector<Shape> state_shapes(int64_t batch) const override {
+  std::vector<StateShape> state_shapes(int64_t batch) const override {
     return {{batch, options_.heads, options_.state}};
   }
 

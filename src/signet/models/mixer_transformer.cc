@@ -29,7 +29,7 @@ class TransformerMixer final : public Mixer {
     o_ = projection("o", 0.02 / std::sqrt(2.0 * static_cast<double>(config.blocks)));
   }
 
-  Var project(Tape& tape, const Weights& weights, const Var& rows) const override {
+  Var project(Tape& tape, const Weights& weights, const NormedRows& rows) const override {
     return autograd::linear(tape, rows, weights.fused(q_, v_));
   }
   Var mix(Tape& tape, const Weights&, const Var& projected, Sequence sequence, Tensor* state) const override {
@@ -47,8 +47,9 @@ class TransformerMixer final : public Mixer {
   bool packs(DType, int64_t) const override { return true; }
   // Products with the keys and the values so far, half of the length on average.
   double recurrence_flops(double length) const override { return 2 * static_cast<double>(width_) * length; }
-  std::vector<Shape> state_shapes(int64_t batch) const override {
-    return {{batch, options_.max_length, width_}, {batch, options_.max_length, width_}, {1}};
+  std::vector<StateShape> state_shapes(int64_t batch) const override {
+    const StateShape kept = inputs_kept({batch, options_.max_length, width_});
+    return {kept, kept, {1}};
   }
 
  private:

@@ -17,21 +17,22 @@ constexpr int64_t kSmallVocabulary = 1024;  // what tasks have; texts have tens 
 
 ModelState::ModelState(const Model& model, int64_t batch, DType dtype, const Device& device) {
   constexpr int64_t kAlign = 64;
-  const auto padded = [&](const Shape& s) {
-    return (s.size() * dtype_size(dtype) + kAlign - 1) / kAlign * kAlign;
+  const auto type = [&](const StateShape& s) { return s.of_inputs ? dtype : accumulator_dtype(dtype); };
+  const auto padded = [&](const StateShape& s) {
+    return (s.size() * dtype_size(type(s)) + kAlign - 1) / kAlign * kAlign;
   };
-  std::vector<std::vector<Shape>> shapes;
+  std::vector<std::vector<StateShape>> shapes;
   for (size_t i = 0; i < model.blocks(); ++i) {
     shapes.push_back(model.mixer(i).state_shapes(batch));
-    for (const Shape& s : shapes.back()) bytes_ += padded(s);
+    for (const StateShape& s : shapes.back()) bytes_ += padded(s);
   }
   memory_ = DeviceBuffer(device.kind, bytes_);
   restart(device);
   char* p = memory_.as<char>();
   for (const auto& block : shapes) {
     auto& tensors = tensors_.emplace_back();
-    for (const Shape& s : block) {
-      tensors.emplace_back(p, s, dtype, device.kind);
+    for (const StateShape& s : block) {
+      tensors.emplace_back(p, s, type(s), device.kind);
       p += padded(s);
     }
   }
@@ -78,8 +79,7 @@ Model::Model(const ModelConfig& config, int64_t vocabulary, int64_t classes)
 }
 
 Var Model::project(Tape& tape, const Weights& weights, const Block& block, const Var& x) const {
-  const Var normed = autograd::norm(tape, x, weights[block.mixer_norm], norm_kind_, config_.norm_eps);
-  return block.mixer->project(tape, weights, normed);
+  return block.mixer->project(tape, weights, {x, weights[block.mixer_norm], norm_kind_, config_.norm_eps});
 }
 
 Var Model::mlp(Tape& tape, const Weights& weights, const Block& block, const Var& x) const {
@@ -146,7 +146,7 @@ Var Model::hidden(Tape& tape, const Weights& weights, const int32_t* tokens, Seq
     const auto whole = [=, this, &tape](const Var& rows) { return mlp(tape, weights, *block, mix(rows)); };
     // What the first block makes of a small vocabulary is made before it.
     const bool alone = !given.projected.value && !given.prepared.heads.value;
-    if (recompute == Recompute::kBlock && alone)
+    if (!tape.recording() || (recompute == Recompute::kBlock && alone))
       x = tape.recomputed(x, whole);
     else if (recompute == Recompute::kMixer && alone)
       x = mlp(tape, weights, *block, tape.recomputed(x, mix));
@@ -157,7 +157,9 @@ Var Model::hidden(Tape& tape, const Weights& weights, const int32_t* tokens, Seq
 }
 
 Var Model::logits(Tape& tape, const Weights& weights, const Var& hidden) const {
-  return autograd::linear(tape, hidden, weights[head_matrix()]);
+  const Var head = weights[head_matrix()];
+  return tape.recording() ? autograd::linear(tape, hidden, head)
+                          : autograd::unrounded_linear(tape, hidden, head);
 }
 
 void Model::loss(Tape& tape, const Weights& weights, const Var& hidden, const int32_t* targets, int64_t count,

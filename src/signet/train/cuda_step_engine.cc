@@ -16,7 +16,7 @@
 
 #include "signet/autograd/ops.h"
 #include "signet/base/thread_pool.h"
-#include "signet/tensor/cuda_check.h"
+#include "signet/tensor/cuda_graph.h"
 #include "signet/train/step_engine.h"
 
 namespace signet::train {
@@ -42,76 +42,6 @@ int64_t packed_tokens(const tasks::Batch& batch, int64_t begin, int64_t end) {
   const int64_t unit = packing_unit(std::max<int64_t>(tokens, 1));
   return (tokens + unit - 1) / unit * unit;
 }
-
-class CudaGraph {
- public:
-  CudaGraph() = default;
-  CudaGraph(const CudaGraph&) = delete;
-  ~CudaGraph() { clear(); }
-  void clear() {
-    if (executable_) cudaGraphExecDestroy(executable_);
-    executable_ = nullptr;
-  }
-  explicit operator bool() const { return executable_ != nullptr; }
-  // Captures what `work` launches on the stream.
-  template <class Work>
-  void capture(cudaStream_t stream, Work work) {
-    clear();
-    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin of a graph capture");
-    cudaGraph_t graph = nullptr;
-    try {
-      work();
-    } catch (...) {
-      cudaStreamEndCapture(stream, &graph);
-      if (graph) cudaGraphDestroy(graph);
-      cudaGetLastError();
-      throw;
-    }
-    check_cuda(cudaStreamEndCapture(stream, &graph), "end of a graph capture");
-    const cudaError_t status = cudaGraphInstantiate(&executable_, graph, 0);
-    cudaGraphDestroy(graph);
-    check_cuda(status, "cudaGraphInstantiate");
-  }
-  void launch(cudaStream_t stream) { check_cuda(cudaGraphLaunch(executable_, stream), "a training step"); }
-
- private:
-  cudaGraphExec_t executable_ = nullptr;
-};
-
-// Page-locked host memory, which copies can reach while the host goes on.
-class PinnedBuffer {
- public:
-  PinnedBuffer() = default;
-  PinnedBuffer(const PinnedBuffer&) = delete;
-  ~PinnedBuffer() { cudaFreeHost(data_); }
-  char* at_least(int64_t bytes) {
-    if (bytes <= bytes_) return data_;
-    cudaFreeHost(data_);
-    data_ = nullptr, bytes_ = 0;
-    check_cuda(cudaMallocHost(reinterpret_cast<void**>(&data_), static_cast<size_t>(bytes)),
-               "page-locked memory of a batch");
-    bytes_ = bytes;
-    return data_;
-  }
-
- private:
-  char* data_ = nullptr;
-  int64_t bytes_ = 0;
-};
-
-class Event {
- public:
-  Event() {
-    check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync),
-               "cudaEventCreate");
-  }
-  Event(const Event&) = delete;
-  ~Event() { cudaEventDestroy(event_); }
-  cudaEvent_t get() const { return event_; }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
 
 // In front of a batch's tokens: the schedule of the update (the step is also the noise's), and the number of
 // scored positions.
@@ -425,7 +355,8 @@ class CudaStepEngine final : public StepEngine {
   }
 
   void run(PassShape& shape) {
-    if (shape.generation == arena_.generation() && shape.graph) return shape.graph.launch(stream_);
+    if (shape.generation == arena_.generation() && shape.graph)
+      return shape.graph.launch(stream_, "a training step");
     // The first time as it is: what libraries do on a first call cannot be captured.
     if (shape.uses++ == 0 || options_.observer) {
       launch(shape);
@@ -437,7 +368,7 @@ class CudaStepEngine final : public StepEngine {
     }
     shape.graph.capture(stream_, [&] { launch(shape); });
     shape.generation = arena_.generation();
-    shape.graph.launch(stream_);
+    shape.graph.launch(stream_, "a training step");
   }
 
   void launch(const PassShape& shape) {

@@ -1,0 +1,116 @@
+#include "signet/autograd/decode_ops.h"
+
+#include "signet/autograd/operator_support.h"
+#include "signet/kernels/delta_rule/delta_decode.h"
+#include "signet/kernels/matvec/matvec.h"
+#include "signet/tensor/gemm.h"
+
+namespace signet::autograd {
+
+#ifdef SIGNET_WITH_CUDA
+namespace {
+
+kernels::Matvec matvec_of(const Context& context, const Var& x, const Var& norm, const Var& weight,
+                          double eps) {
+  kernels::Matvec p;
+  p.rows = x.value.rows(), p.in = x.value.width(), p.out = weight.value.shape[0];
+  p.x = x.value.as<bf16>(), p.x_stride = x.value.row_stride;
+  p.weight = context.narrow(weight.value);
+  p.norm = norm.value.as<float>(), p.group = norm.value ? norm.value.size() : 0;
+  p.eps = static_cast<float>(eps);
+  return p;
+}
+
+}  // namespace
+
+bool may_multiply_few_rows(const Tape& tape, const Var& x, const Var& weight, const Var& norm) {
+  return !tape.recording() && tape.context().device.cuda() && x.value.dtype == DType::kBF16 &&
+         weight.value.contiguous() && kernels::matvec_covers(matvec_of(tape.context(), x, norm, weight, 0));
+}
+
+Var multiply_few_rows(Tape& tape, const FewRows& in) {
+  kernels::Matvec p = matvec_of(tape.context(), in.x, in.norm, in.weight, in.eps);
+  if (in.gated) p.gated = true, p.out /= 2;
+  const Var y = tape.make_rows(p.rows, p.out, in.unrounded ? DType::kF32 : DType::kBF16);
+  p.residual = in.residual.value.as<bf16>(), p.residual_stride = in.residual.value.row_stride;
+  if (in.unrounded)
+    p.wide_y = y.value.as<float>();
+  else
+    p.y = y.value.as<bf16>();
+  p.y_stride = y.value.row_stride;
+  if (!tape.context().device.dry) kernels::matvec(p, Cuda{tape.context().device.stream});
+  tape.end("few rows");
+  return y;
+}
+
+Var linear(Tape& tape, const NormedRows& rows, const Var& weight) {
+  if (rows.kind == kernels::NormKind::kRms && may_multiply_few_rows(tape, rows.x, weight, rows.weight))
+    return multiply_few_rows(tape, {rows.x, rows.weight, weight, {}, rows.eps});
+  return linear(tape, rows.value(tape), weight);
+}
+
+Var unrounded_linear(Tape& tape, const Var& x, const Var& weight) {
+  if (x.value.dtype != DType::kBF16) return linear(tape, x, weight);
+  if (may_multiply_few_rows(tape, x, weight)) {
+    FewRows p{x, {}, weight, {}};
+    p.unrounded = true;
+    return multiply_few_rows(tape, p);
+  }
+  const Var y = tape.make_rows(x.value.rows(), weight.value.shape[0], DType::kF32);
+  Gemm<bf16> p;
+  p.m = x.value.rows(), p.n = weight.value.shape[0], p.k = x.value.width();
+  p.a = x.value.as<bf16>(), p.lda = x.value.row_stride;
+  p.b = tape.context().narrow(weight.value), p.ldb = weight.value.row_stride, p.transpose_b = true;
+  p.wide_c = y.value.as<float>(), p.ldc = y.value.row_stride;
+  if (!tape.context().device.dry) gemm(p, Cuda{tape.context().device.stream});
+  tape.end("linear");
+  return y;
+}
+
+bool can_decode_delta(const Tape& tape, Sequence sequence, int64_t width, int64_t taps) {
+  return !tape.recording() && tape.context().device.cuda() && sequence.time == 1 && !sequence.offsets &&
+         kernels::delta_decode_covers(width, taps);
+}
+
+Var delta_decode(Tape& tape, const DeltaDecodeInputs& in, const Tensor* state) {
+  const int64_t batch = in.projected.value.rows();
+  const DType type = in.projected.value.dtype;
+  const Var o = tape.make({batch, in.heads * in.width}, type);
+  const auto run = [&](auto element) {
+    using T = decltype(element);
+    kernels::DeltaDecode<T> p;
+    p.batch = batch, p.heads = in.heads, p.width = in.width, p.factors = in.factors;
+    p.taps = in.taps.value.width();
+    p.x = ptr<T>(in.projected.value), p.x_stride = in.projected.value.row_stride;
+    p.k_at = in.k_at, p.v_at = in.v_at, p.beta_at = in.beta_at;
+    p.weight = in.taps.value.as<float>();
+    p.state = state[0].as<float>();
+    p.q_history = ptr<T>(state[1]), p.k_history = ptr<T>(state[2]), p.v_history = ptr<T>(state[3]);
+    p.eps = static_cast<float>(in.eps), p.scale = static_cast<float>(in.scale), p.gate = in.gate;
+    if (in.decay.value) {
+      p.decay = in.decay.value.as<float>(), p.decay_stride = in.decay.value.row_stride;
+      p.decay_channels = in.decay.value.width() / in.heads;
+    }
+    p.o = ptr<T>(o.value), p.o_stride = o.value.row_stride;
+    if (!tape.context().device.dry) kernels::delta_decode(p, Cuda{tape.context().device.stream});
+  };
+  type == DType::kBF16 ? run(bf16{}) : run(float{});
+  tape.end("delta decode");
+  return o;
+}
+#else
+bool may_multiply_few_rows(const Tape&, const Var&, const Var&, const Var&) { return false; }
+Var multiply_few_rows(Tape&, const FewRows&) {
+  fail(ErrorCode::kFailure, "few rows are multiplied on the GPU alone");
+}
+Var linear(Tape& tape, const NormedRows& rows, const Var& weight) {
+  return linear(tape, rows.value(tape), weight);
+}
+Var unrounded_linear(Tape& tape, const Var& x, const Var& weight) { return linear(tape, x, weight); }
+bool can_decode_delta(const Tape&, Sequence, int64_t, int64_t) { return false; }
+Var delta_decode(Tape&, const DeltaDecodeInputs&, const Tensor*) {
+  fail(ErrorCode::kFailure, "tokens are decoded in one pass on the GPU alone");
+}
+#endif
+
+}  // namespace signet::autograd

@@ -1,0 +1,116 @@
+#include "signet/bench/decode.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "signet/base/rng.h"
+#include "signet/bench/profile.h"
+#include "signet/bench/random.h"
+#include "signet/models/infer/decoder.h"
+#include "signet/train/config.h"
+
+namespace signet::bench {
+namespace {
+
+std::vector<int32_t> random_tokens(int64_t count, int64_t vocabulary) {
+  Rng rng(2);
+  std::vector<int32_t> tokens(static_cast<size_t>(count));
+  for (auto& token : tokens) token = static_cast<int32_t>(rng.below(static_cast<uint32_t>(vocabulary)));
+  return tokens;
+}
+
+struct Decoding {
+  Decoding(const train::RunConfig& config, int64_t slots, const Device& device)
+      : model(config.model, config.data.vocabulary, config.data.vocabulary),
+        weights(static_cast<size_t>(model.parameters().size())) {
+    model.parameters().initialize(1, DType::kF32, weights.data());
+    placed =
+        std::make_unique<models::PlacedWeights>(model, DType::kF32, weights.data(), device, device.cuda());
+    decoder = std::make_unique<models::Decoder>(model, *placed, slots, device);
+    decoder->choose_by({}, config.data.vocabulary);
+  }
+  models::Model model;
+  std::vector<float> weights;
+  std::unique_ptr<models::PlacedWeights> placed;
+  std::unique_ptr<models::Decoder> decoder;
+};
+
+// Of the first two blocks: a prompt, steps, and one token more.
+double slice_error(train::RunConfig config, int64_t slots, const Device& device) {
+  config.model.blocks = std::min<int64_t>(config.model.blocks, 2);
+  slots = std::min<int64_t>(slots, 16);
+  Decoding fast(config, slots, device);
+  const Values<double> weights(fast.weights.begin(), fast.weights.end());
+  models::Decoder exact(fast.model, DType::kF64, const_cast<double*>(weights.data()),
+                        slots);  // reads them only
+  constexpr int64_t kPrompt = 72, kSteps = 5;
+  const auto prompt = random_tokens(slots * kPrompt, config.data.vocabulary);
+  std::vector<float> got, right;
+  fast.decoder->read(prompt.data(), kPrompt, got);
+  exact.read(prompt.data(), kPrompt, right);
+  for (int64_t i = 0; i < kSteps; ++i) exact.read(fast.decoder->draw().data(), 1, right);
+  const auto last = random_tokens(slots, config.data.vocabulary);
+  fast.decoder->read(last.data(), 1, got);
+  exact.read(last.data(), 1, right);
+  double difference = 0, square = 0;
+  for (size_t i = 0; i < right.size(); ++i) {
+    difference += std::pow(static_cast<double>(got[i]) - static_cast<double>(right[i]), 2);
+    square += std::pow(static_cast<double>(right[i]), 2);
+  }
+  return std::sqrt(difference / square);
+}
+
+}  // namespace
+
+DecodeReport run_decode(const LmOptions& options, const Device& device) {
+  const train::RunConfig config = lm_config(options);
+  DecodeReport report;
+  report.preset = options.preset, report.model = options.model;
+  report.precision = device.cuda() ? "bf16" : "fp32";
+  report.slots = options.batch ? options.batch : 1;
+  report.prompt = options.context ? options.context : config.data.context;
+  report.tolerance = device.cuda() ? 2e-2 : 1e-4;
+  report.error = slice_error(config, report.slots, device);
+  report.correct = report.error <= report.tolerance;
+  if (!report.correct) return report;
+
+  Decoding decoding(config, report.slots, device);
+  models::Decoder& decoder = *decoding.decoder;
+  report.parameters = decoding.model.parameters().size();
+  const int64_t width = device.cuda() ? 2 : 4;
+  for (const auto& info : decoding.model.parameters().infos())
+    if (info.name != models::kEmbedding || decoding.model.config().tie_embeddings)
+      report.weight_bytes += static_cast<double>(info.shape.size() * (info.matrix() ? width : 4));
+  report.state_bytes = static_cast<double>(decoder.state().bytes());
+
+  const auto prompt = random_tokens(report.slots * report.prompt, config.data.vocabulary);
+  std::vector<float> logits;
+  // A piece as long as pieces get, so that all memory is there; then 10 tokens of each slot.
+  decoder.read(prompt.data(), std::min(report.prompt, decoder.piece(1)), logits);
+  decoder.restart();
+  decoder.read(prompt.data(), std::min<int64_t>(report.prompt, 6), logits);
+  for (int i = 0; i < 4; ++i) decoder.draw();
+  report.memory_short = decoder.memory_bytes();
+  double best = INFINITY;
+  for (int i = 0; i < 3; ++i) {
+    decoder.restart();
+    const Clock clock;
+    decoder.read(prompt.data(), report.prompt, logits);  // waits for the logits
+    best = std::min(best, clock.seconds());
+    if (best > options.seconds) break;
+  }
+  report.prefill_seconds = best;
+  for (int i = 0; i < 3; ++i) decoder.draw();
+  const Clock clock;
+  do {
+    decoder.draw();
+    ++report.tokens;
+  } while (clock.seconds() < options.seconds || report.tokens < 3);
+  report.step_seconds = clock.seconds() / static_cast<double>(report.tokens);
+  report.tokens_read = report.prompt + 3 + report.tokens;
+  report.memory_long = decoder.memory_bytes();
+  return report;
+}
+
+}  // namespace signet::bench
