@@ -125,6 +125,85 @@ TEST(Communicator, SumsAreTakenInTheOrderOfTheRanks) {
   }
 }
 
+// Ranks may give several terms each: they are added one by one, as one rank with all of them would.
+TEST(Communicator, TermsAreAddedRankByRankAndOneByOne) {
+  constexpr int64_t kSize = 1009;
+  const auto value = [](int64_t i, int term) {
+    return (term % 2 ? -1.0f : 1.0f) * static_cast<float>((i * 31 + term * 17) % 101) * 1e6f / 7;
+  };
+  const std::vector<int> counts = {2, 0, 3};
+  const auto parts = shares(kSize, 3);
+  std::vector<float> expected(kSize);
+  for (int term = 0; term < 5; ++term)
+    for (int64_t i = 0; i < kSize; ++i) expected[static_cast<size_t>(i)] += value(i, term);
+  on_threads(3, [&](Communicator& c) {
+    const int first = c.rank() == 2 ? 2 : 0;
+    std::vector<std::vector<float>> terms(static_cast<size_t>(counts[static_cast<size_t>(c.rank())]));
+    std::vector<const float*> pointers;
+    for (size_t t = 0; t < terms.size(); ++t) {
+      for (int64_t i = 0; i < kSize; ++i) terms[t].push_back(value(i, first + static_cast<int>(t)));
+      pointers.push_back(terms[t].data());
+    }
+    const Range mine = parts[static_cast<size_t>(c.rank())];
+    std::vector<float> sums(static_cast<size_t>(mine.size()));
+    c.reduce_scatter(pointers, counts, parts, sums.data());
+    for (int64_t i = mine.begin; i < mine.end; ++i)
+      ASSERT_EQ(sums[static_cast<size_t>(i - mine.begin)], expected[static_cast<size_t>(i)]) << i;
+  });
+}
+
+TEST(Communicator, GoesFromRankToRank) {
+  on_threads(4, [](Communicator& c) {
+    int64_t value = 1;
+    c.pass_on(&value, sizeof value, [&] { value = 10 * value + c.rank(); });
+    EXPECT_EQ(value, 100123 - 90000) << "10, 101, 1012, 10123";
+  });
+}
+
+// One rank works for much longer than the others are patient.
+TEST(Communicator, WorkMayTakeLongerThanThePatience) {
+  on_threads(3, [](Communicator& c) {
+    c.set_patience(0.3);
+    c.together([&] {
+      if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    });
+    c.barrier();
+  });
+}
+
+TEST(Communicator, WhatFailsOnOneRankIsUndoneOnAllAndThrownThere) {
+  on_threads(3, [](Communicator& c) {
+    c.set_patience(0.2);
+    int undone = 0;
+    try {
+      c.attempt(
+          [&] {
+            if (c.rank() == 1) fail(ErrorCode::kResource, "disk full");
+          },
+          [&] { ++undone; });
+      FAIL() << "rank 1 failed";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), c.rank() == 1 ? ErrorCode::kResource : ErrorCode::kStopped) << error.what();
+    }
+    EXPECT_EQ(undone, 1);
+  });
+}
+
+TEST(Communicator, ADifferenceIsNamedWithItsRank) {
+  on_threads(3, [](Communicator& c) {
+    c.require_same("seed: 1\nlr: 2\n");
+    try {
+      c.require_same(c.rank() == 2 ? "seed: 1\nlr: 3\n" : "seed: 1\nlr: 2\n");
+      FAIL() << "they differ";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUsage);
+      const std::string what = error.what();
+      EXPECT_NE(what.find("rank 2 on"), std::string::npos) << what;
+      EXPECT_NE(what.find("'lr: 3', and rank 0"), std::string::npos) << what;
+    }
+  });
+}
+
 TEST(Communicator, TextsBroadcastsAndSmallSums) {
   on_threads(4, [](Communicator& c) {
     const auto texts = c.gather_texts(std::string(static_cast<size_t>(c.rank()), 'x'));

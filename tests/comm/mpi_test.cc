@@ -1,4 +1,4 @@
-// Several processes of the program, started by mpirun. Skipped, with a word, where there is none.
+// Sweeps and collectives of several processes, started by mpirun.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -6,35 +6,22 @@
 
 #include "signet/base/files.h"
 #include "support/command.h"
+#include "support/mpi.h"
 #include "support/process.h"
-#include "support/temporary_directory.h"
 #include "support/text_file.h"
 
 namespace signet {
 namespace {
 
-// mpirun may be started by root in a container, and takes more ranks than cores.
-const std::string kMpirun =
-    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe --mca "
-    "btl_vader_single_copy_mechanism none ";
-
-class Mpi : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (test::run_command("command -v mpirun").exit_code != 0)
-      GTEST_SKIP() << "no mpirun here (apt-get install openmpi-bin libopenmpi-dev)";
-    if (!exists(parent_directory(SIGNET_BINARY) + "/libsignet_mpi.so"))
-      GTEST_SKIP() << "this build has no MPI plugin (libopenmpi-dev was missing)";
-  }
-  test::TemporaryDirectory folder_;
-};
+using test::Mpi;
+using test::mpirun;
 
 TEST_F(Mpi, CollectivesOfTwoAndFourRanksAreRight) {
-  for (const char* ranks : {"2", "4"}) {
-    const auto result = test::run_command(kMpirun + "-n " + ranks + " '" SIGNET_BINARY "' bench comm --json");
+  for (const int ranks : {2, 4}) {
+    const auto result = test::run_command(mpirun(ranks) + "'" SIGNET_BINARY "' bench comm --json");
     ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
     const auto report = nlohmann::json::parse(result.out);
-    EXPECT_EQ(report["ranks"], std::stoi(ranks));
+    EXPECT_EQ(report["ranks"], ranks);
     for (const auto& collective : report["collectives"]) EXPECT_TRUE(collective["correct"]) << collective;
   }
 }
@@ -55,7 +42,7 @@ TEST_F(Mpi, RanksShareTheRunsOfASweepAndGiveItsTable) {
   const std::string out = folder_ / "shared", alone = folder_ / "alone";
   const std::string file = grid(folder_);
   const auto shared =
-      test::run_command(kMpirun + "-n 3 '" SIGNET_BINARY "' sweep " + file + " --jobs 1 --json --out " + out);
+      test::run_command(mpirun(3) + "'" SIGNET_BINARY "' sweep " + file + " --jobs 1 --json --out " + out);
   ASSERT_EQ(shared.exit_code, 0) << shared.err;
   const auto one = test::run_command("'" SIGNET_BINARY "' sweep " + file + " --jobs 1 --json --out " + alone);
   ASSERT_EQ(one.exit_code, 0) << one.err;
@@ -72,24 +59,16 @@ TEST_F(Mpi, RanksShareTheRunsOfASweepAndGiveItsTable) {
 TEST_F(Mpi, AFailedRunIsTriedOnceALaunch) {
   const std::string out = folder_ / "failed", file = grid(folder_, ", lr: 10, weight_decay: 10, warmup: 0");
   const auto result =
-      test::run_command(kMpirun + "-n 2 '" SIGNET_BINARY "' sweep " + file + " --jobs 1 --out " + out);
+      test::run_command(mpirun(2) + "'" SIGNET_BINARY "' sweep " + file + " --jobs 1 --out " + out);
   EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
   EXPECT_NE((result.out + result.err).find("not both finite"), std::string::npos) << result.out << result.err;
-}
-
-TEST_F(Mpi, ARunIsTrainedByOneProcess) {
-  const auto result =
-      test::run_command(kMpirun + "-n 2 '" SIGNET_BINARY "' train parity --out " + (folder_ / "run"));
-  EXPECT_EQ(result.exit_code, 2) << result.err;
-  EXPECT_NE(result.err.find("a run is trained by one process"), std::string::npos) << result.err;
-  EXPECT_FALSE(exists(folder_ / "run"));
 }
 
 // mpirun ends all ranks when one is killed; the same sweep goes on, on fewer.
 TEST_F(Mpi, ASweepGoesOnAfterARankWasKilled) {
   const std::string out = folder_ / "killed",
                     file = grid(folder_, ", checkpoint_every: 5, validate_every: 5");
-  const std::string command = kMpirun + "-n 2 '" SIGNET_BINARY "' sweep " + file +
+  const std::string command = mpirun(2) + "'" SIGNET_BINARY "' sweep " + file +
                               " --set train.steps=400 --jobs 1 --quiet --out " + out;
   {
     test::Process ranks({"/bin/sh", "-c", "exec env " + command}, folder_ / "log");

@@ -1,5 +1,8 @@
 #include "signet/io/checkpoint.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "signet/base/files.h"
 #include "signet/io/safetensors.h"
 #include "support/check.h"
@@ -48,6 +51,59 @@ TEST(Checkpoint, LoadsWhatWasSaved) {
   EXPECT_EQ(loaded.bias, saved.bias);
   EXPECT_EQ(loaded.first, saved.first);
   EXPECT_EQ(loaded.second, saved.second);
+}
+
+// Three writers, each with a part that no tensor divides evenly into: the files are those of one writer.
+TEST(Checkpoint, WritersOfPartsMakeTheFilesOfOne) {
+  TemporaryDirectory one, three;
+  Buffers all;
+  const Checkpoint whole = all.at(5);
+  save_checkpoint(one.path(), whole, 1);
+  // Elements of all tensors behind each other; writer w has those from cuts[w] to cuts[w + 1].
+  const int64_t cuts[] = {0, 4, 13, 20};
+  std::vector<Checkpoint> parts;
+  for (int w = 0; w < 3; ++w) {
+    Checkpoint part = whole;
+    int64_t offset = 0;
+    for (auto* list : {&part.model, &part.optimizer})
+      for (NamedBuffer& buffer : *list) {
+        const int64_t size = buffer.shape.size();
+        buffer.part = {std::clamp<int64_t>(cuts[w] - offset, 0, size),
+                       std::clamp<int64_t>(cuts[w + 1] - offset, 0, size)};
+        if (buffer.part.begin == buffer.part.end) buffer.part = {0, 0};
+        buffer.data = static_cast<char*>(buffer.data) + buffer.begin_bytes();
+        offset += size;
+      }
+    parts.push_back(part);
+  }
+  std::vector<CheckpointWriter> writers;
+  for (const Checkpoint& part : parts) writers.emplace_back(three.path(), part);
+  std::vector<Xxh64> hashes(writers[0].hash_count());
+  writers[0].begin();
+  for (int w : {2, 0, 1}) writers[static_cast<size_t>(w)].write();
+  for (auto& writer : writers) writer.hash(hashes);
+  EXPECT_FALSE(find_latest_complete(three.path()).found);
+  writers[0].commit(hashes, 1);
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "manifest.json"})
+    EXPECT_EQ(read_file(three / "checkpoints/step-5/" + name, 1 << 20),
+              read_file(one / "checkpoints/step-5/" + name, 1 << 20))
+        << name;
+  EXPECT_TRUE(find_latest_complete(three.path()).found);
+  // And a part is read back alone.
+  Checkpoint second = parts[1];
+  std::vector<char> room(64);
+  size_t used = 0;
+  for (auto* list : {&second.model, &second.optimizer})
+    for (NamedBuffer& buffer : *list) {
+      buffer.data = room.data() + used;
+      used += static_cast<size_t>(buffer.bytes());
+    }
+  load_checkpoint(three / "checkpoints/step-5", second);
+  EXPECT_EQ(std::memcmp(room.data(), parts[1].model[0].data, static_cast<size_t>(parts[1].model[0].bytes())),
+            0);
+  EXPECT_EQ(std::memcmp(second.optimizer[0].data, parts[1].optimizer[0].data,
+                        static_cast<size_t>(parts[1].optimizer[0].bytes())),
+            0);
 }
 
 TEST(Checkpoint, TheModelAloneCanBeLoaded) {

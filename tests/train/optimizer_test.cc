@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <numeric>
 
 #include "signet/base/thread_pool.h"
 #include "signet/kernels/muon/muon.h"
@@ -110,6 +112,78 @@ TEST(Optimizer, MomentsInBf16AreTheSameBitsOnAnyNumberOfThreads) {
   const auto one = run(1), three = run(3);
   set_thread_count(before);
   EXPECT_EQ(one, three);
+}
+
+// Shards of any number of ranks together make the update of one, to the bit, and keep each number once.
+TEST(Optimizer, ShardsMakeTheUpdateOfTheWhole) {
+  models::Parameters parameters;
+  parameters.add(models::kEmbedding, {300, 17}, models::normal_init(1));
+  parameters.add("w", {40, 65}, models::normal_init(1));
+  parameters.add("norm", {7}, models::constant_init(1), /*decay=*/false);
+  parameters.add("u", {33, 20}, models::normal_init(1));
+  const auto n = static_cast<size_t>(parameters.size());
+  for (const char* name : {"adamw", "muon"})
+    for (const int ranks : {1, 2, 3, 5}) {
+      OptimizerOptions options{.weight_decay = 0.1, .clip = 0.5, .name = name};
+      const auto shards = make_shards(parameters, options, ranks);
+      ASSERT_EQ(shards.front().begin, 0);
+      ASSERT_EQ(shards.back().end, parameters.size());
+      std::vector<std::unique_ptr<Optimizer>> parts;
+      int64_t blocks = 0;
+      for (int r = 0; r < ranks; ++r) {
+        const auto& shard = shards[static_cast<size_t>(r)];
+        EXPECT_EQ(shard.begin, r > 0 ? shards[static_cast<size_t>(r) - 1].end : 0);
+        parts.push_back(make_optimizer(parameters, DType::kF32, options, {}, &shard));
+        blocks += Optimizer::blocks_in(parameters, shard);
+      }
+      EXPECT_EQ(blocks, Optimizer::blocks_in(parameters, {0, parameters.size()}));
+      const auto one = make_optimizer(parameters, DType::kF32, options);
+      std::vector<float> weights(n), shared(n), gradient(n);
+      parameters.initialize(3, DType::kF32, weights.data());
+      shared = weights;
+      Rng rng(7, 0);
+      for (int64_t step = 1; step <= 3; ++step) {
+        for (auto& g : gradient) g = static_cast<float>(rng.normal());
+        const Outcome outcome = update(*one, weights, gradient, 0.01, step);
+        std::vector<double> squares;
+        for (const auto& part : parts)
+          for (const double square : part->squares(gradient.data())) squares.push_back(square);
+        for (const auto& part : parts) {
+          Schedule schedule{0.01, static_cast<double>(step)};
+          Outcome found;
+          found.square_sum = std::accumulate(squares.begin(), squares.end(), 0.0);
+          EXPECT_EQ(found.square_sum, outcome.square_sum);
+          part->move({shared.data(), gradient.data(), nullptr, &schedule, &found});
+        }
+        ASSERT_EQ(shared, weights) << name << " on " << ranks << " ranks, step " << step;
+      }
+      // What is kept: the parts behind each other are the whole.
+      const auto whole = one->buffers();
+      for (size_t b = 0; b < whole.size(); ++b) {
+        std::vector<char> joined;
+        for (const auto& part : parts) {
+          const auto buffer = part->buffers()[b];
+          EXPECT_EQ(buffer.name, whole[b].name);
+          const char* data = static_cast<const char*>(buffer.data);
+          EXPECT_TRUE(buffer.bytes() == 0 || buffer.begin_bytes() == static_cast<int64_t>(joined.size()));
+          joined.insert(joined.end(), data, data + buffer.bytes());
+        }
+        ASSERT_EQ(static_cast<int64_t>(joined.size()), whole[b].bytes()) << whole[b].name;
+        EXPECT_EQ(std::memcmp(joined.data(), whole[b].data, joined.size()), 0) << whole[b].name;
+      }
+    }
+}
+
+TEST(Optimizer, TwoRanksKeepHalfEach) {
+  models::Parameters parameters;
+  parameters.add("w", {1000, 333}, models::normal_init(1));
+  parameters.add("u", {200, 100}, models::normal_init(1));
+  const auto shards = make_shards(parameters, {}, 2);
+  const double whole = static_cast<double>(make_optimizer(parameters, DType::kF32, {})->state_bytes());
+  for (const auto& shard : shards) {
+    const auto half = make_optimizer(parameters, DType::kF32, {}, {}, &shard);
+    EXPECT_NEAR(static_cast<double>(half->state_bytes()) / whole, 0.5, 0.005);
+  }
 }
 
 TEST(Optimizer, OnlyMatricesMayDecay) {

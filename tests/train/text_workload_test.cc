@@ -116,14 +116,18 @@ TEST(TextWorkload, BatchesArePureAndMixedByWeight) {
   make_data(directory, "b", "dog");
   const train::Run run(small_config(directory, {"a", "b"}, {"data.weights=3,1"}));
   const auto workload = make_workload(run), again = make_workload(run);
-  tasks::Batch first, second;
+  tasks::Batch first, second, part;
+  const int64_t rows = run.config().train.batch;
   int cats = 0, dogs = 0;
   for (const int64_t step : {1, 2, 3, 700, 50, 2}) {
-    workload->make_batch(step, first);
-    again->make_batch(step, second);
+    workload->make_batch(step, {0, rows}, first);
+    again->make_batch(step, {0, rows}, second);
     EXPECT_EQ(first.tokens, second.tokens);
     EXPECT_EQ(first.targets, second.targets);
     EXPECT_TRUE(first.dense);
+    workload->make_batch(step, {1, rows}, part);
+    EXPECT_EQ(part.tokens, std::vector<int32_t>(first.tokens.begin() + first.time, first.tokens.end()));
+    EXPECT_EQ(part.first_row, 1);
     for (int64_t r = 0; r < first.rows; ++r)
       for (int64_t t = 0; t < first.time; ++t) {
         if (t + 1 < first.time) {

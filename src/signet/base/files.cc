@@ -78,12 +78,16 @@ int create_path(const std::string& path, int flags) {
   return changing("open", path, nullptr, [&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
 }
 
-// 0 or the errno of the write that failed; `written` says how far it came.
-int write_all(int fd, const std::string& path, const char* data, int64_t bytes, int64_t& written) {
+// At `offset`, or (-1) where the last one ended. 0 or the errno of the write that failed; `written` says how
+// far it came.
+int write_all(int fd, const std::string& path, const char* data, int64_t bytes, int64_t& written,
+              int64_t offset = -1) {
   constexpr int64_t kMaxWrite = 1 << 26;  // one write() may not exceed 2 GB
   for (written = 0; written < bytes;) {
     const auto n = changing("write", path, nullptr, [&] {
-      return ::write(fd, data + written, static_cast<size_t>(std::min(bytes - written, kMaxWrite)));
+      const auto count = static_cast<size_t>(std::min(bytes - written, kMaxWrite));
+      return offset < 0 ? ::write(fd, data + written, count)
+                        : ::pwrite(fd, data + written, count, offset + written);
     });
     if (n == -1) return errno;
     written += n;
@@ -338,6 +342,22 @@ void OutputFile::commit() {
   if (renamed) rename_path(written_, path_);
   written_.clear();
   if (renamed) sync_directory(parent_directory(path_));
+}
+
+PatchFile::PatchFile(const std::string& path) : path_(path), fd_(create_path(path, O_WRONLY | O_NOFOLLOW)) {
+  if (!fd_) fail_io("write", path, errno);
+}
+
+void PatchFile::write_at(int64_t offset, const void* data, int64_t bytes) {
+  int64_t done;
+  if (const int error = write_all(fd_.get(), path_, static_cast<const char*>(data), bytes, done, offset))
+    fail_io("write", path_, error);
+}
+
+void PatchFile::commit() {
+  if (changing("fsync", path_, nullptr, [&] { return ::fsync(fd_.get()); }) != 0)
+    fail_io("sync", path_, errno);
+  if (::close(fd_.release()) != 0 && errno != EINTR) fail_io("write", path_, errno);
 }
 
 AppendFile::AppendFile(const std::string& path, int64_t keep_bytes)

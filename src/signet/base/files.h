@@ -101,6 +101,18 @@ class OutputFile {
   FileDescriptor fd_;
 };
 
+// Writes into a file that is there, anywhere in it, as several processes do at once.
+class PatchFile {
+ public:
+  explicit PatchFile(const std::string& path);
+  void write_at(int64_t offset, const void* data, int64_t bytes);
+  void commit();  // what was written is on disk afterwards
+
+ private:
+  std::string path_;
+  FileDescriptor fd_;
+};
+
 // A log of lines (JSONL). A line is either wholly there or, after a crash, cut off when the log is next
 // opened; a failed append leaves the lines before it as they were.
 class AppendFile {

@@ -149,6 +149,15 @@ std::vector<std::thread> start_threads(int count, const std::function<void(int)>
 
 int thread_count() { return wanted_threads(); }
 
+std::string core_set() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return "";
+  std::string text;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &set)) text += (text.empty() ? "" : ",") + std::to_string(core);
+  return text;
+}
+
 void set_thread_count(int threads) {
   if (threads < 1) fail(ErrorCode::kUsage, "threads must be at least 1, not {}", threads);
   std::lock_guard lock(region);

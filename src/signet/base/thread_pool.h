@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -12,6 +13,7 @@ namespace signet {
 
 // SIGNET_THREADS, or the number of cores this process may run on.
 int thread_count();
+std::string core_set();              // those cores, as a text to be compared
 void set_thread_count(int threads);  // before or between parallel regions; at least 1
 
 // Calls body(begin, end) on disjoint ranges that cover [0, n); at most one range per thread, none shorter

@@ -91,10 +91,7 @@ train::SweepSummary SweepRunner::run(const std::string& directory, const train::
                                      const std::vector<train::PlannedRun>& runs) const {
   const int64_t jobs = jobs_ > 0 ? jobs_ : device_ == "cpu" ? thread_count() : 4;
   const comm::Launch& launch = comm::launch();
-  // Of several processes on a machine each takes a GPU of its own, unless the launcher has left it only one.
-  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  const bool chosen = launch.alone() || device_ != "cuda" || (visible && !std::strchr(visible, ','));
-  const std::string device = chosen ? device_ : fmt::format("cuda:{}", launch.local_rank);
+  const std::string device = comm::local_device(launch, device_);
   return train::summarize(
       directory, plan, runs,
       train::run_sweep(directory, plan, runs, {jobs, device, quiet_ || !reports(), launch}));

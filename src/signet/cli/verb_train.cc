@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "signet/analysis/recipe.h"
@@ -9,9 +10,11 @@
 #include "signet/base/files.h"
 #include "signet/base/tell.h"
 #include "signet/base/text.h"
+#include "signet/base/thread_pool.h"
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/settings.h"
 #include "signet/cli/verb.h"
+#include "signet/comm/communicator.h"
 #include "signet/comm/launch.h"
 #include "signet/io/run_directory.h"
 #include "signet/models/registry.h"
@@ -98,11 +101,25 @@ class Train final : public Verb {
   }
 
   int run() override {
-    if (const auto& launch = comm::launch(); !launch.alone())
-      fail(ErrorCode::kUsage,
-           "started by {} as rank {} of {}: a run is trained by one process; several share a sweep "
-           "({} -n {} signet sweep FILE)",
-           launch.launcher, launch.rank, launch.size, launch.launcher, launch.size);
+    return comm::on_ranks(comm::launch(), [&](comm::Communicator* ranks) {
+      ranks_ = ranks;
+      if (ranks) share_machine();
+      return run_rank();
+    });
+  }
+
+ private:
+  bool root() const { return !ranks_ || ranks_->root(); }
+  int ranks() const { return ranks_ ? ranks_->size() : 1; }
+
+  // The first rank speaks for all, and those on the same cores share them.
+  void share_machine() {
+    quiet_ |= !root();
+    const int sharing = ranks_->sharing_cores();
+    if (!std::getenv("SIGNET_THREADS")) set_thread_count(std::max(1, thread_count() / sharing));
+  }
+
+  int run_rank() {
     if (options_->given("--resume")) return resume();
     if (model_.empty() && options_->given("--model"))
       fail(ErrorCode::kUsage, "--model is empty; name one, or leave it out for deltanet");
@@ -117,6 +134,7 @@ class Train final : public Verb {
     if (options_->given("--seed")) sources.set.push_back(fmt::format("train.seed={}", seed_));
     add_recipe(sources);
     train::RunConfig config = train::resolve_config(sources);
+    if (!root() && (list_keys_ || dry_run_)) return 0;
     if (list_keys_) {
       const auto fields = io::fields_of(config);
       if (json_) {
@@ -143,11 +161,11 @@ class Train final : public Verb {
         const auto fields = io::fields_of(config);
         for (const auto& field : fields.all()) settings[field.key] = field.write();
         const nlohmann::ordered_json all{{"settings", settings},
-                                         {"memory", train::plan_memory(config, device).json()}};
+                                         {"memory", train::plan_memory(config, device, ranks()).json()}};
         fmt::print("{}\n", all.dump(2));
         return 0;
       }
-      fmt::print("{}{}", config.to_yaml(), train::plan_memory(config, device).text("# "));
+      fmt::print("{}{}", config.to_yaml(), train::plan_memory(config, device, ranks()).text("# "));
       return 0;
     }
     if (out_.empty()) {
@@ -158,12 +176,11 @@ class Train final : public Verb {
                          range, config.train.seed);
     }
     const auto options = this->options(config);  // first: a wrong --device is the command line's fault
-    train::require_memory(train::plan_memory(config, options.device), options.device);
-    auto directory = io::RunDirectory::create(out_, force_);
+    train::require_memory(train::plan_memory(config, options.device, ranks()), options.device);
+    auto directory = root() ? io::RunDirectory::create(out_, force_) : io::RunDirectory::of_another(out_);
     return finish(train::train(config, directory, false, options));
   }
 
- private:
   int resume() {
     for (const char* name : {"--model", "--eigenvalues", "--config", "--set", "--seed", "--out", "--regex",
                              "--alphabet", "--dfa", "--targets", "--precision", "--data", "--preset"}) {
@@ -175,7 +192,8 @@ class Train final : public Verb {
       if (options_->given(name))
         fail(ErrorCode::kUsage, "{} is for a new run; leave it out with --resume", name);
     check_device_name(device_);  // first: it is the command line's fault
-    auto directory = io::RunDirectory::open_for_resume(resume_);
+    auto directory =
+        root() ? io::RunDirectory::open_for_resume(resume_) : io::RunDirectory::of_another(resume_);
     auto config = train::resolve_config({.file = directory.config_path()});
     if (options_->given("--device") && device_ != config.train.device) {
       if (!quiet_)
@@ -233,7 +251,8 @@ class Train final : public Verb {
   }
 
   train::TrainOptions options(const train::RunConfig& config) const {
-    return {quiet_, "", open_device(config.train.device), nullptr, tensorboard_};
+    return {quiet_,  "",           open_device(comm::local_device(comm::launch(), config.train.device)),
+            nullptr, tensorboard_, ranks_};
   }
 
   static std::string range_of(const nlohmann::ordered_json& result) {
@@ -242,6 +261,7 @@ class Train final : public Verb {
   }
 
   int finish(const nlohmann::ordered_json& result) {
+    if (!root()) return 0;
     if (json_) {
       fmt::print("{}\n", result.dump(2));
     } else if (result.contains("text")) {
@@ -266,6 +286,7 @@ class Train final : public Verb {
   }
 
   Options* options_ = nullptr;
+  comm::Communicator* ranks_ = nullptr;  // that train together; null: this process alone
   std::string device_ = "cpu", precision_, task_, regex_, alphabet_, dfa_, targets_, model_, eigenvalues_,
               recipe_, config_, out_, resume_, preset_;
   std::vector<std::string> set_, data_;

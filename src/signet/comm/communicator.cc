@@ -5,15 +5,19 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
+#include <numeric>
 #include <thread>
 
 #include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/base/tell.h"
 #include "signet/base/text.h"
+#include "signet/base/thread_pool.h"
 #include "signet/comm/plugin.h"
 
 namespace signet::comm {
@@ -147,6 +151,8 @@ void Communicator::wait() {
 }
 
 void Communicator::end_all(const char* what, int exit_code) {
+  // What all ranks meet is told by the first of them.
+  if (!root()) std::this_thread::sleep_for(std::chrono::milliseconds(300));
   tell(fmt::format("signet: rank {} on {}: {}", rank(), host(rank()), what));
   transport_->abort(exit_code);
   std::abort();  // not reached
@@ -212,7 +218,8 @@ void Communicator::all_gather(T* data, const std::vector<Range>& parts) {
 // Every rank sends each other one what belongs to it, which moves no more bytes than a ring does, and adds
 // what it receives in the order of the ranks. In rounds, so that the scratch memory stays small.
 template <class T>
-void Communicator::reduce_scatter(const T* data, const std::vector<Range>& parts, T* out) {
+void Communicator::reduce_scatter(const std::vector<const T*>& terms, const std::vector<int>& counts,
+                                  const std::vector<Range>& parts, T* out) {
   constexpr int64_t kRound = kPiece / int64_t{sizeof(T)};
   const auto at = [&](int r, int64_t round) {
     const Range all = parts[static_cast<size_t>(r)];
@@ -221,23 +228,35 @@ void Communicator::reduce_scatter(const T* data, const std::vector<Range>& parts
   };
   int64_t longest = 0;
   for (const Range& part : parts) longest = std::max(longest, part.size());
-  scratch_.resize(static_cast<size_t>(size() * kPiece));
-  const auto received = [&](int r) { return reinterpret_cast<T*>(scratch_.data() + r * kPiece); };
+  std::vector<int> first(counts.size() + 1);  // place of a rank's first term
+  std::partial_sum(counts.begin(), counts.end(), first.begin() + 1);
+  // What is received is rank by rank, and within one term by term.
+  scratch_.resize(static_cast<size_t>(first.back() * std::min(longest, kRound)) * sizeof(T));
+  const auto received = [&](int term, int64_t size) {
+    return reinterpret_cast<T*>(scratch_.data()) + term * size;
+  };
   for (int64_t round = 0; round * kRound < longest; ++round) {
     const Range mine = at(rank(), round);
     for (int r = 0; r < size(); ++r) {
-      if (r == rank()) continue;
+      const int begin = first[static_cast<size_t>(r)], end = first[static_cast<size_t>(r) + 1];
+      // `out` may be this rank's own numbers, so they are set aside.
+      if (r == rank()) {
+        for (int t = begin; t < end; ++t)
+          std::copy_n(terms[static_cast<size_t>(t - begin)] + mine.begin, mine.size(),
+                      received(t, mine.size()));
+        continue;
+      }
+      for (int t = begin; t < end; ++t)
+        transport_->receive(received(t, mine.size()), mine.size() * int64_t{sizeof(T)}, r);
       const Range theirs = at(r, round);
-      transport_->receive(received(r), mine.size() * int64_t{sizeof(T)}, r);
-      transport_->send(data + theirs.begin, theirs.size() * int64_t{sizeof(T)}, r);
+      for (const T* term : terms)
+        transport_->send(term + theirs.begin, theirs.size() * int64_t{sizeof(T)}, r);
     }
     wait();
-    // `out` may be this rank's own numbers, so they are set aside first.
-    std::copy_n(data + mine.begin, mine.size(), received(rank()));
     T* sums = out + (mine.begin - parts[static_cast<size_t>(rank())].begin);
-    std::copy_n(received(0), mine.size(), sums);
-    for (int r = 1; r < size(); ++r) {
-      const T* next = received(r);
+    std::fill_n(sums, mine.size(), T{0});
+    for (int t = 0; t < first.back(); ++t) {
+      const T* next = received(t, mine.size());
       for (int64_t i = 0; i < mine.size(); ++i) sums[i] += next[i];
     }
   }
@@ -255,11 +274,102 @@ void Communicator::all_reduce(double* data, int64_t size) {
   }
 }
 
+void Communicator::pass_on(void* data, int64_t bytes, const std::function<void()>& add) {
+  const int last = size() - 1;
+  if (rank() > 0) {
+    transport_->receive(data, bytes, rank() - 1);
+    wait();
+  }
+  add();
+  if (rank() < last) {
+    transport_->send(data, bytes, rank() + 1);
+    wait();
+  }
+  broadcast(data, bytes, last);
+}
+
+void Communicator::together(const std::function<void()>& work) {
+  constexpr auto kRound = std::chrono::milliseconds(100);
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false, failed = false;
+  // Messages are this thread's until the work is done; the work stays where it is called.
+  std::thread listener([&] {
+    try {
+      for (double states = 1; states > 0 && states <= size();) {
+        std::unique_lock lock(mutex);
+        changed.wait_for(lock, kRound, [&] { return done; });
+        states = failed ? size() + 1 : done ? 0 : 1;
+        lock.unlock();
+        all_reduce(&states, 1);
+      }
+    } catch (const Error& error) {
+      end_all(error.what(), error.exit_code());
+    }
+  });
+  const auto finish = [&](bool bad) {
+    {
+      const std::lock_guard lock(mutex);
+      done = true, failed = bad;
+    }
+    changed.notify_one();
+    listener.join();
+  };
+  try {
+    work();
+  } catch (...) {
+    finish(true);
+    throw;
+  }
+  finish(false);
+}
+
+void Communicator::attempt(const std::function<void()>& work, const std::function<void()>& undo) {
+  std::exception_ptr error;
+  together([&] {
+    try {
+      work();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  });
+  double failures = error ? 1 : 0;
+  all_reduce(&failures, 1);
+  if (failures == 0) return;
+  undo();
+  if (error) std::rethrow_exception(error);
+  barrier();  // never met: the rank that failed ends all
+}
+
+void Communicator::require_same(const std::string& lines) {
+  const auto texts = gather_texts(lines);
+  const auto first = split(texts[0], '\n');
+  for (int r = 1; r < size(); ++r) {
+    const auto other = split(texts[static_cast<size_t>(r)], '\n');
+    for (size_t i = 0; i < std::max(first.size(), other.size()); ++i) {
+      const auto line = [&](const auto& of) {
+        return i < of.size() ? std::string(of[i]) : std::string("nothing");
+      };
+      if (line(first) == line(other)) continue;
+      fail(ErrorCode::kUsage,
+           "rank {} on {} has '{}', and rank 0 on {} '{}': all ranks must be started alike", r, host(r),
+           printable(line(other), 200), host(0), printable(line(first), 200));
+    }
+  }
+}
+
+int Communicator::sharing_cores() {
+  const auto all = gather_texts(host_name() + " " + core_set());
+  return static_cast<int>(std::count(all.begin(), all.end(), all[static_cast<size_t>(rank())]));
+}
+
 template void Communicator::all_gather(int64_t*, const std::vector<Range>&);
 template void Communicator::all_gather(float*, const std::vector<Range>&);
 template void Communicator::all_gather(double*, const std::vector<Range>&);
-template void Communicator::reduce_scatter(const float*, const std::vector<Range>&, float*);
-template void Communicator::reduce_scatter(const double*, const std::vector<Range>&, double*);
+template void Communicator::reduce_scatter(const std::vector<const float*>&, const std::vector<int>&,
+                                           const std::vector<Range>&, float*);
+template void Communicator::reduce_scatter(const std::vector<const double*>&, const std::vector<int>&,
+                                           const std::vector<Range>&, double*);
 
 std::unique_ptr<Communicator> open_communicator(const Launch& launch) {
   if (launch.alone()) return nullptr;
@@ -279,7 +389,14 @@ std::unique_ptr<Communicator> open_communicator(const Launch& launch) {
          "{} says rank {} of {}, but {} rank {} of {}: the launcher and the MPI library do not belong "
          "together",
          launch.launcher, launch.rank, launch.size, transport->name(), transport->rank(), transport->size());
-  return std::make_unique<Communicator>(std::move(transport));
+  auto ranks = std::make_unique<Communicator>(std::move(transport));
+  if (const char* patience = std::getenv("SIGNET_PATIENCE")) {
+    const double seconds = parse_double(patience, "SIGNET_PATIENCE");
+    if (!(seconds > 0 && seconds <= 86400))
+      fail(ErrorCode::kUsage, "SIGNET_PATIENCE={}: give seconds, up to a day", printable(patience, 40));
+    ranks->set_patience(seconds);
+  }
+  return ranks;
 }
 
 int on_ranks(const Launch& launch, const std::function<int(Communicator*)>& body) {

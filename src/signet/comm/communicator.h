@@ -59,12 +59,33 @@ class Communicator {
   // Every rank's parts[rank] of `data`, which has room for all, reaches every rank.
   template <class T>
   void all_gather(T* data, const std::vector<Range>& parts);
-  // out[i] = sum over ranks, in their order, of data[mine.begin + i], mine = parts[rank]. `out` may be
-  // data + mine.begin.
+  // out[i] = sum over all terms of all ranks, rank by rank and in the order that each gives them, of
+  // term[mine.begin + i], mine = parts[rank]. counts[r] terms are rank r's. `out` may be a term + mine.begin.
   template <class T>
-  void reduce_scatter(const T* data, const std::vector<Range>& parts, T* out);
+  void reduce_scatter(const std::vector<const T*>& terms, const std::vector<int>& counts,
+                      const std::vector<Range>& parts, T* out);
+  // With one term of each rank.
+  template <class T>
+  void reduce_scatter(const T* data, const std::vector<Range>& parts, T* out) {
+    reduce_scatter<T>({data}, std::vector<int>(static_cast<size_t>(size()), 1), parts, out);
+  }
   // Sums in the order of the ranks, on all ranks. For few numbers.
   void all_reduce(double* data, int64_t size);
+  // `data` goes through the ranks in their order; each changes it by `add`, and all get what the last one
+  // made.
+  void pass_on(void* data, int64_t bytes, const std::function<void()>& add);
+
+  // Runs `work`, which may take longer than the patience. Returns when all ranks are done with theirs;
+  // meanwhile they hear from each other, so that one that dies is found.
+  void together(const std::function<void()>& work);
+  // Throws what `work` of this rank throws after every rank has heard of it: `undo` runs on all ranks then,
+  // and the others wait for their end.
+  void attempt(const std::function<void()>& work, const std::function<void()>& undo);
+  // Throws kUsage that names a rank and the first line in which it differs from rank 0; lines are "what:
+  // value".
+  void require_same(const std::string& lines);
+  // How many ranks run on the cores of this one, itself included.
+  int sharing_cores();
 
   // How long a rank waits for the others, in seconds.
   void set_patience(double seconds) { patience_ = seconds; }

@@ -91,6 +91,12 @@ const Launch& launch() {
   return found;
 }
 
+std::string local_device(const Launch& launch, const std::string& device) {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  const bool chosen = launch.alone() || device != "cuda" || (visible && !std::strchr(visible, ','));
+  return chosen ? device : fmt::format("cuda:{}", launch.local_rank);
+}
+
 std::string host_name() {
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) != 0) return "unknown host";

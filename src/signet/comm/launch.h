@@ -25,6 +25,10 @@ Launch read_launch(const std::function<const char*(const char*)>& variable);
 // Of this process.
 const Launch& launch();
 
+// Of several processes on a machine each takes a GPU of its own in place of "cuda", unless the launcher has
+// left it only one.
+std::string local_device(const Launch& launch, const std::string& device);
+
 // This machine's name.
 std::string host_name();
 

@@ -16,7 +16,9 @@ int open_mpi(int* rank, int* size) {
   if (const int error = MPI_Initialized(&initialized)) return error;
   if (!initialized) {
     int provided = 0;
-    if (const int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided)) return error;
+    // One thread at a time calls it, but not always the same.
+    if (const int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided)) return error;
+    if (provided < MPI_THREAD_SERIALIZED) return MPI_ERR_UNSUPPORTED_OPERATION;
   }
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   if (const int error = MPI_Comm_rank(MPI_COMM_WORLD, rank)) return error;

@@ -56,24 +56,24 @@ Json read_manifest(const std::string& checkpoint) {
   return manifest;
 }
 
-Json file_entry(const char* name, const WrittenSafetensors& written) {
+Json file_entry(const char* name, const SafetensorsLayout& layout, const Xxh64* hashes) {
   Json tensors = Json::array();
-  for (const auto& [info, hash] : written.tensors)
+  for (const TensorInfo& info : layout.infos)
     tensors.push_back({{"name", info.name},
                        {"dtype", stored_type_name(info.dtype)},
                        {"shape", info.shape},
-                       {"xxh64", hash_text(hash)}});
+                       {"xxh64", hash_text((hashes++)->digest())}});
   return {{"name", name},
-          {"bytes", written.size},
-          {"header_xxh64", hash_text(written.header_hash)},
+          {"bytes", layout.size},
+          {"header_xxh64", hash_text(xxh64(layout.header))},
           {"tensors", std::move(tensors)}};
 }
 
-WrittenSafetensors write_buffers(const std::string& path, const std::vector<NamedBuffer>& buffers) {
+std::vector<TensorData> tensors_of(const std::vector<NamedBuffer>& buffers) {
   std::vector<TensorData> tensors;
   for (const NamedBuffer& b : buffers)
     tensors.push_back({b.name, stored_type(b.dtype), shape_vector(b.shape), b.data});
-  return write_safetensors(path, tensors, {{"format", "signet"}}, OutputFile::kInPlace);
+  return tensors;
 }
 
 // The manifest's entry of one file; names in it are compared, never opened, so it cannot lead elsewhere.
@@ -162,8 +162,8 @@ void load_listed(const std::string& checkpoint, const Json& manifest, const char
   for (const NamedBuffer& buffer : buffers) by_name[buffer.name] = &buffer;
   for_each_listed(file, manifest, name, [&](const TensorInfo& info, const std::string& expected) {
     const NamedBuffer& buffer = *by_name.at(info.name);
-    file.read(buffer.name, buffer.data, buffer.shape.size() * dtype_size(buffer.dtype));
-    check_hash(file, info, xxh64(buffer.data, static_cast<size_t>(info.bytes)), expected);
+    file.read_part(info, buffer.begin_bytes(), buffer.data, buffer.bytes());
+    if (buffer.whole()) check_hash(file, info, xxh64(buffer.data, static_cast<size_t>(info.bytes)), expected);
   });
 }
 
@@ -229,39 +229,100 @@ void prune(const std::string& checkpoints, int64_t newest, int keep) {
 }  // namespace
 
 std::string save_checkpoint(const std::string& run_directory, const Checkpoint& checkpoint, int keep) {
-  const std::string checkpoints = checkpoints_of(run_directory),
-                    name = fmt::format("step-{}", checkpoint.step);
-  const std::string temporary = join_path(checkpoints, fmt::format(".tmp-{}-{}", name, ::getpid()));
-  Json state = parse_json(checkpoint.state, "checkpoint state");
-  if (!state.is_object()) fail(ErrorCode::kFailure, "the checkpoint's state must be a JSON object");
-  if (!is_directory(run_directory))
-    fail(ErrorCode::kResource, "run directory {} has vanished", printable(run_directory));
+  CheckpointWriter writer(run_directory, checkpoint);
   try {
-    make_directories(checkpoints);
-    remove_tree(temporary);
-    make_directory(temporary);
-    const auto model = write_buffers(join_path(temporary, kModel), checkpoint.model);
-    const auto optimizer = write_buffers(join_path(temporary, kOptimizer), checkpoint.optimizer);
-    const Json manifest = {{"format", kFormat},
-                           {"version", kVersion},
-                           {"step", checkpoint.step},
-                           {"files", {file_entry(kModel, model), file_entry(kOptimizer, optimizer)}},
-                           {"state", std::move(state)}};
-    const std::string text = sealed(manifest);
-    OutputFile file(join_path(temporary, kManifest), OutputFile::kInPlace);
-    file.write(text.data(), static_cast<int64_t>(text.size()));
-    file.commit();
-    sync_directory(temporary);
-    publish(checkpoints, temporary, name);
+    writer.begin();
+    writer.write();
+    std::vector<Xxh64> hashes(writer.hash_count());
+    writer.hash(hashes);
+    return writer.commit(hashes, keep);
   } catch (...) {
-    try {
-      remove_tree(temporary);
-    } catch (const Error&) {  // the first error says more; the next save removes the rest
-    }
+    writer.discard();
     throw;
   }
-  prune(checkpoints, checkpoint.step, keep);
-  return join_path(checkpoints, name);
+}
+
+CheckpointWriter::CheckpointWriter(const std::string& run_directory, const Checkpoint& checkpoint)
+    : checkpoint_(checkpoint),
+      run_directory_(run_directory),
+      checkpoints_(checkpoints_of(run_directory)),
+      name_(fmt::format("step-{}", checkpoint.step)),
+      temporary_(join_path(checkpoints_, ".tmp-" + name_)),
+      files_{{kModel, &checkpoint.model, {}}, {kOptimizer, &checkpoint.optimizer, {}}} {
+  for (File& file : files_)
+    file.layout = lay_out_safetensors(path_of(file), tensors_of(*file.buffers), {{"format", "signet"}});
+}
+
+void CheckpointWriter::begin() const {
+  if (!is_directory(run_directory_))
+    fail(ErrorCode::kResource, "run directory {} has vanished", printable(run_directory_));
+  make_directories(checkpoints_);
+  remove_tree(temporary_);
+  make_directory(temporary_);
+  for (const File& file : files_) {
+    OutputFile out(path_of(file), OutputFile::kInPlace);
+    out.write(file.layout.header.data(), static_cast<int64_t>(file.layout.header.size()));
+    out.commit();
+  }
+}
+
+void CheckpointWriter::write() {
+  own_.clear();
+  for (const File& file : files_) {
+    PatchFile out(path_of(file));
+    for (size_t i = 0; i < file.layout.infos.size(); ++i) {
+      const NamedBuffer& buffer = (*file.buffers)[file.layout.order[i]];
+      Xxh64& hash = own_.emplace_back();
+      if (buffer.part.begin == 0) hash.update(buffer.data, static_cast<size_t>(buffer.bytes()));
+      out.write_at(file.layout.infos[i].offset + buffer.begin_bytes(), buffer.data, buffer.bytes());
+    }
+    out.commit();
+  }
+}
+
+size_t CheckpointWriter::hash_count() const {
+  return files_[0].layout.infos.size() + files_[1].layout.infos.size();
+}
+
+void CheckpointWriter::hash(std::vector<Xxh64>& hashes) const {
+  size_t at = 0;
+  for (const File& file : files_)
+    for (const size_t which : file.layout.order) {
+      const NamedBuffer& buffer = (*file.buffers)[which];
+      if (buffer.bytes() > 0 && buffer.part.begin == 0) hashes[at] = own_[at];
+      if (buffer.part.begin > 0) hashes[at].update(buffer.data, static_cast<size_t>(buffer.bytes()));
+      ++at;
+    }
+}
+
+std::string CheckpointWriter::commit(const std::vector<Xxh64>& hashes, int keep) const {
+  Json state = parse_json(checkpoint_.state, "checkpoint state");
+  if (!state.is_object()) fail(ErrorCode::kFailure, "the checkpoint's state must be a JSON object");
+  Json files = Json::array();
+  const Xxh64* of_file = hashes.data();
+  for (const File& file : files_) {
+    files.push_back(file_entry(file.name, file.layout, of_file));
+    of_file += file.layout.infos.size();
+  }
+  const std::string text = sealed({{"format", kFormat},
+                                   {"version", kVersion},
+                                   {"step", checkpoint_.step},
+                                   {"files", std::move(files)},
+                                   {"state", std::move(state)}});
+  OutputFile file(join_path(temporary_, kManifest), OutputFile::kInPlace);
+  file.write(text.data(), static_cast<int64_t>(text.size()));
+  file.commit();
+  sync_directory(temporary_);
+  publish(checkpoints_, temporary_, name_);
+  prune(checkpoints_, checkpoint_.step, keep);
+  return join_path(checkpoints_, name_);
+}
+
+void CheckpointWriter::discard() const {
+  try {
+    remove_tree(temporary_);
+  } catch (const Error&) {  // the first error says more; the next save removes the rest
+  }
 }
 
 // One look; false when a candidate went away meanwhile, because a training process is pruning.

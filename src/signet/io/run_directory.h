@@ -20,6 +20,9 @@ class RunDirectory {
   // well.
   static RunDirectory open_for_reading(const std::string& path);
 
+  // A run that another process of the same launch holds; checks nothing and takes no lock.
+  static RunDirectory of_another(const std::string& path) { return RunDirectory(path); }
+
   const std::string& path() const { return path_; }
   std::string config_path() const { return join_path(path_, "config.yaml"); }
   std::string metrics_path() const { return join_path(path_, "metrics.jsonl"); }

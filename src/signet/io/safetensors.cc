@@ -209,23 +209,26 @@ uint64_t SafetensorsFile::hash(const TensorInfo& info) const {
   return hash.digest();
 }
 
-WrittenSafetensors write_safetensors(const std::string& path, const std::vector<TensorData>& tensors,
-                                     const std::map<std::string, std::string>& metadata,
-                                     OutputFile::Mode mode) {
+void SafetensorsFile::read_part(const TensorInfo& info, int64_t begin, void* destination,
+                                int64_t bytes) const {
+  file_.read_at(info.offset + begin, destination, bytes);
+}
+
+SafetensorsLayout lay_out_safetensors(const std::string& path, const std::vector<TensorData>& tensors,
+                                      const std::map<std::string, std::string>& metadata) {
   const std::string where = printable(path);
-  std::vector<size_t> order(tensors.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+  SafetensorsLayout layout;
+  layout.order.resize(tensors.size());
+  std::iota(layout.order.begin(), layout.order.end(), size_t{0});
+  std::stable_sort(layout.order.begin(), layout.order.end(), [&](size_t a, size_t b) {
     return stored_type_size(tensors[a].dtype) > stored_type_size(tensors[b].dtype);
   });
-
-  WrittenSafetensors written;
   Json header = Json::object();
   auto& members = static_cast<Json::object_t::Container&>(header.get_ref<Json::object_t&>());
   if (!metadata.empty()) members.emplace_back(kMetadata, Json(metadata));
   std::unordered_set<std::string> names;
   int64_t end = 0;
-  for (const size_t i : order) {
+  for (const size_t i : layout.order) {
     const TensorData& tensor = tensors[i];
     TensorInfo info{tensor.name, tensor.dtype, tensor.shape, end, 0};
     const std::string what = fmt::format("{}: tensor '{}'", where, printable(tensor.name));
@@ -241,7 +244,7 @@ WrittenSafetensors write_safetensors(const std::string& path, const std::vector<
     members.emplace_back(tensor.name, Json{{"dtype", stored_type_name(tensor.dtype)},
                                            {"shape", tensor.shape},
                                            {"data_offsets", {info.offset, end}}});
-    written.tensors.push_back({std::move(info), 0});
+    layout.infos.push_back(std::move(info));
   }
   std::string text = header.dump();
   text.append((64 - (text.size() + 8) % 64) % 64, ' ');
@@ -250,18 +253,25 @@ WrittenSafetensors write_safetensors(const std::string& path, const std::vector<
          text.size());
   std::string prefix(8, '\0');
   for (int i = 0; i < 8; ++i) prefix[static_cast<size_t>(i)] = static_cast<char>(text.size() >> 8 * i & 0xFF);
-  text.insert(0, prefix);
+  layout.header = prefix + text;
+  const auto begin = static_cast<int64_t>(layout.header.size());
+  for (TensorInfo& info : layout.infos) info.offset += begin;
+  layout.size = begin + end;
+  return layout;
+}
 
+WrittenSafetensors write_safetensors(const std::string& path, const std::vector<TensorData>& tensors,
+                                     const std::map<std::string, std::string>& metadata,
+                                     OutputFile::Mode mode) {
+  const SafetensorsLayout layout = lay_out_safetensors(path, tensors, metadata);
   OutputFile file(path, mode);
-  file.write(text.data(), static_cast<int64_t>(text.size()));
-  written.header_hash = xxh64(text);
-  written.size = static_cast<int64_t>(text.size()) + end;
-  for (size_t i = 0; i < order.size(); ++i) {
-    WrittenTensor& tensor = written.tensors[i];
-    const void* data = tensors[order[i]].data;
-    tensor.info.offset += static_cast<int64_t>(text.size());
-    tensor.hash = xxh64(data, static_cast<size_t>(tensor.info.bytes));
-    file.write(data, tensor.info.bytes);
+  file.write(layout.header.data(), static_cast<int64_t>(layout.header.size()));
+  WrittenSafetensors written{layout.size, xxh64(layout.header), {}};
+  for (size_t i = 0; i < layout.infos.size(); ++i) {
+    const TensorInfo& info = layout.infos[i];
+    const void* data = tensors[layout.order[i]].data;
+    written.tensors.push_back({info, xxh64(data, static_cast<size_t>(info.bytes))});
+    file.write(data, info.bytes);
   }
   file.commit();
   return written;

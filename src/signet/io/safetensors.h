@@ -61,6 +61,8 @@ class SafetensorsFile {
 
   // Throws unless the tensor is there and has exactly `bytes`.
   void read(const std::string& name, void* destination, int64_t bytes) const;
+  // A part of its bytes, from `begin` on.
+  void read_part(const TensorInfo& info, int64_t begin, void* destination, int64_t bytes) const;
   // xxh64 of a tensor's bytes, read in pieces.
   uint64_t hash(const TensorInfo& info) const;
 
@@ -91,6 +93,17 @@ struct WrittenSafetensors {
   uint64_t header_hash = 0;
   std::vector<WrittenTensor> tensors;
 };
+
+// What the file of these tensors is, but for their data.
+struct SafetensorsLayout {
+  std::string header;             // everything before the first tensor
+  std::vector<TensorInfo> infos;  // in the order of their data
+  std::vector<size_t> order;      // which of `tensors` each is
+  int64_t size = 0;               // of the file
+};
+// `where` names the file in errors.
+SafetensorsLayout lay_out_safetensors(const std::string& where, const std::vector<TensorData>& tensors,
+                                      const std::map<std::string, std::string>& metadata = {});
 
 // Replaces `path` atomically, unless told otherwise. Data starts at a multiple of 64 bytes and wider types
 // come first, so every tensor is aligned to its type. The hashes are of what was handed to the disk.

@@ -86,6 +86,13 @@ struct Batch {
   std::vector<int32_t> targets;  // [rows], or [rows, time] with kNotScored on the padding if dense
   std::vector<int32_t> lengths;  // [rows], inputs per row: the scored position is lengths - 1
   std::vector<int32_t> sizes;    // [rows], the length under which accuracy is reported
+  // Of an update that several ranks share: which of its rows come first here, and how many positions of all
+  // its rows are scored (0: those here are all).
+  int64_t first_row = 0, scored_of_all = 0;
+
+  int64_t scored() const {
+    return std::count_if(targets.begin(), targets.end(), [](int32_t target) { return target >= 0; });
+  }
 };
 
 // Samples first_index .. first_index + rows - 1 of the split, in parallel; reuses the memory of `out`.

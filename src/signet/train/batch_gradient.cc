@@ -1,6 +1,7 @@
 #include "signet/train/batch_gradient.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "signet/autograd/ops.h"
 #include "signet/base/thread_pool.h"
@@ -37,7 +38,7 @@ void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& b
     const int64_t rows = std::min(per_shard, end - first);
     group.arena.reset();
     group.host.reset();
-    const autograd::Noise noise{options_.noise, step, nullptr, first, rows};
+    const autograd::Noise noise{options_.noise, step, nullptr, batch.first_row + first, rows};
     autograd::Context context{options_.dtype, {}};
     if (options_.noise.deviation > 0) context.noise = &noise;
     context.observer = options_.observer;
@@ -64,22 +65,45 @@ void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& b
   }
 }
 
-BatchLoss BatchGradient::compute(void* weights, const tasks::Batch& batch, void* gradient, int64_t step) {
-  const int64_t scored =
-      std::count_if(batch.targets.begin(), batch.targets.end(), [](int32_t target) { return target >= 0; });
-  parallel_for(kGroups, 1, [&](int64_t first, int64_t last) {
-    for (int64_t g = first; g < last; ++g) {
-      run_group(groups_[g], weights, batch, batch.rows * g / kGroups, batch.rows * (g + 1) / kGroups,
-                std::max<int64_t>(1, scored), step);
-    }
+std::vector<int64_t> BatchGradient::cuts_of(int64_t rows) {
+  std::vector<int64_t> cuts;
+  for (int64_t g = 0; g <= kGroups; ++g) cuts.push_back(rows * g / kGroups);
+  return cuts;
+}
+
+std::vector<BatchLoss> BatchGradient::run(void* weights, const tasks::Batch& batch,
+                                          const std::vector<int64_t>& cuts, int64_t step) {
+  const int64_t scored = batch.scored_of_all > 0 ? batch.scored_of_all : batch.scored();
+  const auto count = static_cast<int64_t>(cuts.size()) - 1;
+  for (auto& group : groups_) group.used = false;
+  parallel_for(count, 1, [&](int64_t first, int64_t last) {
+    for (int64_t g = first; g < last; ++g)
+      run_group(groups_[g], weights, batch, cuts[g], cuts[g + 1], std::max<int64_t>(1, scored), step);
   });
-  BatchLoss total;
-  for (const auto& group : groups_) {
-    total.loss += group.loss.loss;
-    total.scored += group.loss.scored;
-    total.correct += group.loss.correct;
-  }
-  total.loss /= static_cast<double>(std::max<int64_t>(1, total.scored));
+  std::vector<BatchLoss> losses;
+  for (int64_t g = 0; g < count; ++g) losses.push_back(groups_[g].loss);
+  return losses;
+}
+
+std::vector<const void*> BatchGradient::gradients() const {
+  std::vector<const void*> all;
+  for (const auto& group : groups_) all.push_back(group.used ? group.gradient.data() : nullptr);
+  return all;
+}
+
+bool BatchGradient::finite() const {
+  return std::all_of(groups_.begin(), groups_.end(), [&](const Group& group) {
+    bool finite = std::isfinite(group.loss.loss) || !group.used;
+    with_dtype(options_.dtype, [&](auto type) {
+      const auto* values = reinterpret_cast<const decltype(type)*>(group.gradient.data());
+      for (int64_t i = 0; group.used && i < model_.parameters().size(); ++i)
+        finite &= std::isfinite(values[i]);
+    });
+    return finite;
+  });
+}
+
+void BatchGradient::add_up(void* gradient) const {
   with_dtype(options_.dtype, [&](auto type) {
     using T = decltype(type);
     T* out = static_cast<T*>(gradient);
@@ -93,6 +117,22 @@ BatchLoss BatchGradient::compute(void* weights, const tasks::Batch& batch, void*
       }
     });
   });
+}
+
+BatchLoss BatchGradient::compute(void* weights, const tasks::Batch& batch, void* gradient, int64_t step) {
+  const BatchLoss total = mean_loss(run(weights, batch, cuts_of(batch.rows), step));
+  add_up(gradient);
+  return total;
+}
+
+BatchLoss mean_loss(const std::vector<BatchLoss>& sums) {
+  BatchLoss total;
+  for (const auto& part : sums) {
+    total.loss += part.loss;
+    total.scored += part.scored;
+    total.correct += part.correct;
+  }
+  total.loss /= static_cast<double>(std::max<int64_t>(1, total.scored));
   return total;
 }
 

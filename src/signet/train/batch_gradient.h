@@ -32,6 +32,9 @@ struct BatchLoss {
   int64_t correct = 0;  // of them
 };
 
+// Of parts whose losses are sums over their positions, added in order.
+BatchLoss mean_loss(const std::vector<BatchLoss>& sums);
+
 // Bytes that one pass takes besides parameters and their gradient.
 struct StepMemory {
   int64_t activations = 0;  // what lives from forward to backward
@@ -47,13 +50,26 @@ class BatchGradient {
   // Overwrites `gradient` (parameters().size() elements). The noise is that of update `step`.
   BatchLoss compute(void* weights, const tasks::Batch& batch, void* gradient, int64_t step = 1);
 
+  // The halves of it. Groups of rows from cuts[g] to cuts[g + 1], at most kGroups; each has a loss, a sum
+  // over its scored positions,
+  std::vector<BatchLoss> run(void* weights, const tasks::Batch& batch, const std::vector<int64_t>& cuts,
+                             int64_t step);
+  // and a gradient, which stays until the next run; null where the group has no rows.
+  std::vector<const void*> gradients() const;
+  bool finite() const;  // all of them
+  // Their sum in order.
+  void add_up(void* gradient) const;
+
+  static constexpr int64_t kGroups = 8;
+  // Where `rows` rows are cut into all groups.
+  static std::vector<int64_t> cuts_of(int64_t rows);
+
   int64_t arena_bytes() const;
   // Of a batch of `rows` sequences of `time` tokens: what arenas and gradients of groups take.
   static StepMemory memory(const models::Model& model, const StepOptions& options, int64_t rows, int64_t time,
                            bool dense);
 
  private:
-  static constexpr int64_t kGroups = 8;
   // Sequences that go through the model at once: their activations stay near the caches.
   static int64_t shard_rows(const StepOptions& options, int64_t time);
 

@@ -47,7 +47,7 @@ void BatchQueue::work() {
   }
 }
 
-const tasks::Batch& BatchQueue::next() {
+tasks::Batch& BatchQueue::next() {
   if (next_ > last_) fail(ErrorCode::kFailure, "no batch after step {}", last_);
   Slot& wanted = slot(next_);
   if (threads_.empty()) {

@@ -25,7 +25,7 @@ class BatchQueue {
   BatchQueue& operator=(const BatchQueue&) = delete;
 
   // The batch of the next step, valid until the next call. Rethrows what its making threw.
-  const tasks::Batch& next();
+  tasks::Batch& next();
 
  private:
   struct Slot {

@@ -198,6 +198,10 @@ void TrainConfig::describe(io::Fields& fields) {
       "so that states off their centre are misread; in training only",
       {0, 100});
   fields.field("seed", seed, "of the start and the data", {0, int64_t{1} << 62});
+  fields.field(
+      "exact_reduction", exact_reduction,
+      "several ranks (mpirun) add gradients in the order of one and compute its bits; on CPUs, up to 8 "
+      "ranks, with more to send");
   fields.field_enum("dtype", dtype, "arithmetic", {"float32", "float64"});
   fields.field("device", device, "where the updates run: cpu, cuda or cuda:N");
   fields.field_enum("precision", precision,

@@ -70,6 +70,7 @@ struct TrainConfig {
   std::string dtype = "float32", device = "cpu", precision = "auto";
   int64_t validate_every = 200, validate_samples = 512;
   int64_t checkpoint_every = 1000, keep = 2;
+  bool exact_reduction = false;  // several ranks compute the bits of one
   double stop_at = 0;  // scaled validation accuracy at which to stop, seen twice in a row; 0 = never
 
   void describe(io::Fields& fields);

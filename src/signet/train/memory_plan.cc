@@ -24,30 +24,33 @@ int64_t free_host_memory() {
 }  // namespace
 
 MemoryPlan plan_memory(const models::Model& model, const StepOptions& step, const OptimizerOptions& optimizer,
-                       const Device& device, int64_t rows, int64_t time, bool dense) {
+                       const Device& device, int64_t rows, int64_t time, bool dense, int ranks) {
+  rows = (rows + ranks - 1) / ranks;
   Device dry = device;
   dry.dry = true;
   const int64_t size = model.parameters().size(), element = dtype_size(step.dtype);
   MemoryPlan plan;
   plan.parameters = size * (element + (step.precision == Precision::kBf16 ? dtype_size(DType::kBF16) : 0));
   plan.gradient = size * element;
-  plan.optimizer = make_optimizer(model.parameters(), step.dtype, optimizer, dry)->state_bytes();
+  const Shard shard = make_shards(model.parameters(), optimizer, ranks)[0];
+  plan.optimizer = make_optimizer(model.parameters(), step.dtype, optimizer, dry, &shard)->state_bytes();
   plan.step = step_memory(device, model, step, rows, time, dense);
   plan.rows = step.micro_batch > 0 ? std::min(rows, step.micro_batch) : rows;
   plan.time = time;
+  plan.ranks = ranks;
   return plan;
 }
 
-MemoryPlan plan_memory(const RunConfig& config, const Device& device) {
+MemoryPlan plan_memory(const RunConfig& config, const Device& device, int ranks) {
   if (config.on_text()) {
     const models::Model model(config.model, config.data.vocabulary, config.data.vocabulary);
     return plan_memory(model, config.step_options(device), config.train.optimizer_options(), device,
-                       config.train.batch, config.data.context, /*dense=*/true);
+                       config.train.batch, config.data.context, /*dense=*/true, ranks);
   }
   const auto task = config.task.make();
   const models::Model model(config.model, task->vocabulary(), task->classes());
   return plan_memory(model, config.step_options(device), config.train.optimizer_options(), device,
-                     config.train.batch, task->max_inputs(config.train_lengths(*task)), task->dense());
+                     config.train.batch, task->max_inputs(config.train_lengths(*task)), task->dense(), ranks);
 }
 
 std::string MemoryPlan::text(const std::string& prefix) const {
@@ -55,7 +58,8 @@ std::string MemoryPlan::text(const std::string& prefix) const {
   const auto line = [&](const char* what, int64_t bytes) {
     lines += fmt::format("{}{:38} {:10.3f} GiB\n", prefix, what, gib(bytes));
   };
-  lines += fmt::format("{}memory of training, {} sequences of {} tokens at once\n", prefix, rows, time);
+  lines += fmt::format("{}memory of training, {} sequences of {} tokens at once{}\n", prefix, rows, time,
+                       ranks > 1 ? fmt::format(", on each of {} ranks", ranks) : "");
   line("parameters", parameters);
   line("their gradient", gradient + step.gradients);
   line("optimiser", optimizer);
@@ -66,10 +70,15 @@ std::string MemoryPlan::text(const std::string& prefix) const {
 }
 
 nlohmann::ordered_json MemoryPlan::json() const {
-  return {{"sequences_at_once", rows},     {"tokens", time},
-          {"parameters", parameters},      {"gradient", gradient + step.gradients},
-          {"optimizer", optimizer},        {"activations", step.activations},
-          {"workspaces", step.workspaces}, {"peak", sum()}};
+  return {{"ranks", ranks},
+          {"sequences_at_once", rows},
+          {"tokens", time},
+          {"parameters", parameters},
+          {"gradient", gradient + step.gradients},
+          {"optimizer", optimizer},
+          {"activations", step.activations},
+          {"workspaces", step.workspaces},
+          {"peak", sum()}};
 }
 
 void require_memory(const MemoryPlan& plan, const Device& device) {

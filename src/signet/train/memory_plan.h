@@ -16,17 +16,18 @@ struct MemoryPlan {
   int64_t optimizer = 0;
   StepMemory step;
   int64_t rows = 0, time = 0;  // sequences that go through the model at once, and their tokens
+  int ranks = 1;
   int64_t sum() const { return parameters + gradient + optimizer + step.sum(); }
   // Lines for people, each behind `prefix`.
   std::string text(const std::string& prefix) const;
   nlohmann::ordered_json json() const;  // in bytes
 };
 
-// Of batches of `rows` sequences of `time` tokens.
+// Of batches of `rows` sequences of `time` tokens, which `ranks` share; of the first of them.
 MemoryPlan plan_memory(const models::Model& model, const StepOptions& step, const OptimizerOptions& optimizer,
-                       const Device& device, int64_t rows, int64_t time, bool dense);
+                       const Device& device, int64_t rows, int64_t time, bool dense, int ranks = 1);
 // Of the longest batches of a run's task or text.
-MemoryPlan plan_memory(const RunConfig& config, const Device& device);
+MemoryPlan plan_memory(const RunConfig& config, const Device& device, int ranks = 1);
 
 // Throws kResource that says what to lower if the device has less.
 void require_memory(const MemoryPlan& plan, const Device& device);

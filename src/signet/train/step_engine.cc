@@ -10,9 +10,12 @@ namespace {
 
 class CpuStepEngine final : public StepEngine {
  public:
-  CpuStepEngine(const models::Model& model, const StepOptions& options, void* weights, Optimizer& optimizer)
-      : weights_(weights),
+  CpuStepEngine(const models::Model& model, const StepOptions& options, void* weights, Optimizer& optimizer,
+                DataParallel* parallel)
+      : dtype_(options.dtype),
+        weights_(weights),
         optimizer_(optimizer),
+        parallel_(parallel),
         batch_gradient_(model, options),
         gradient_(static_cast<size_t>(model.parameters().size() * dtype_size(options.dtype))) {}
 
@@ -21,12 +24,24 @@ class CpuStepEngine final : public StepEngine {
       fail(ErrorCode::kFailure, "step {} was submitted before step {} was collected", step, result_->step);
     StepResult result;
     result.step = step;
-    result.batch = batch_gradient_.compute(weights_, batch, gradient_.data(), step);
     Schedule schedule{lr, static_cast<double>(step)};
-    outcome_.loss_sum = result.batch.loss;
-    optimizer_.step({weights_, gradient_.data(), nullptr, &schedule, &outcome_});
+    const Update update{weights_, gradient_.data(), nullptr, &schedule, &outcome_};
+    if (parallel_) {
+      const auto losses = batch_gradient_.run(weights_, batch, parallel_->cuts(), step);
+      parallel_->add_gradients(batch_gradient_, dtype_, gradient_.data());
+      const auto measured = parallel_->measure(losses, optimizer_.squares(gradient_.data()));
+      result.batch = measured.loss;
+      outcome_.loss_sum = measured.loss.loss, outcome_.square_sum = measured.square_sum;
+      optimizer_.move(update);
+      parallel_->gather(dtype_, weights_);
+    } else {
+      result.batch = batch_gradient_.compute(weights_, batch, gradient_.data(), step);
+      outcome_.loss_sum = result.batch.loss;
+      optimizer_.step(update);
+    }
     result.norm = std::sqrt(outcome_.square_sum);
     result.updated = outcome_.stop == 0;
+    if (parallel_ && !result.updated) result.bad_rank = parallel_->first_of(!batch_gradient_.finite());
     result_ = result;
   }
   StepResult collect() override {
@@ -39,8 +54,10 @@ class CpuStepEngine final : public StepEngine {
   void from_host() override { outcome_ = {}; }
 
  private:
+  DType dtype_;
   void* weights_;
   Optimizer& optimizer_;
+  DataParallel* parallel_;
   BatchGradient batch_gradient_;
   std::vector<char> gradient_;
   Outcome outcome_;
@@ -69,11 +86,13 @@ void fail_too_large(int64_t need, int64_t free, int64_t rows, int64_t time) {
 }
 
 std::unique_ptr<StepEngine> make_step_engine(const Device& device, const models::Model& model,
-                                             const StepOptions& options, void* weights,
-                                             Optimizer& optimizer) {
+                                             const StepOptions& options, void* weights, Optimizer& optimizer,
+                                             DataParallel* parallel) {
   if (optimizer.device().kind != device.kind) fail(ErrorCode::kFailure, "the optimizer is on another device");
-  if (!device.cuda()) return std::make_unique<CpuStepEngine>(model, options, weights, optimizer);
+  if (!device.cuda()) return std::make_unique<CpuStepEngine>(model, options, weights, optimizer, parallel);
 #ifdef SIGNET_WITH_CUDA
+  if (parallel)
+    fail(ErrorCode::kUsage, "several ranks train on CPUs; on the GPU a run is trained by one process");
   if (options.dtype != DType::kF32)
     fail(ErrorCode::kUsage, "train.dtype={} is for the CPU; the GPU trains in float32",
          dtype_name(options.dtype));

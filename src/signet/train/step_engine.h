@@ -12,6 +12,7 @@
 #include "signet/tasks/task.h"
 #include "signet/tensor/device.h"
 #include "signet/train/batch_gradient.h"
+#include "signet/train/data_parallel.h"
 #include "signet/train/optimizers/optimizer.h"
 
 namespace signet::train {
@@ -21,6 +22,7 @@ struct StepResult {
   BatchLoss batch;
   double norm = 0;       // of the gradient, before clipping
   bool updated = false;  // false when the loss or the norm is not finite: the weights are as before
+  int bad_rank = -1;     // of several: the first on which it was not
 };
 
 class StepEngine {
@@ -44,9 +46,11 @@ StepMemory step_memory(const Device& device, const models::Model& model, const S
 // kResource that says what to lower.
 [[noreturn]] void fail_too_large(int64_t need, int64_t free, int64_t rows, int64_t time);
 
-// `weights` is the host's buffer. The optimizer lives on the same device. Both must outlive the engine.
+// `weights` is the host's buffer. The optimizer lives on the same device. Both must outlive the engine. Of
+// several ranks, `parallel` is what this one does; its batches are then parts.
 std::unique_ptr<StepEngine> make_step_engine(const Device& device, const models::Model& model,
-                                             const StepOptions& options, void* weights, Optimizer& optimizer);
+                                             const StepOptions& options, void* weights, Optimizer& optimizer,
+                                             DataParallel* parallel = nullptr);
 
 #ifdef SIGNET_WITH_CUDA
 StepMemory cuda_step_memory(const models::Model& model, const StepOptions& options, int64_t rows,

@@ -20,11 +20,12 @@ class TaskWorkload final : public Workload {
         lengths_(run.config().train_lengths(task_)),
         test_lengths_(run.config().eval_lengths(task_)) {}
 
-  void make_batch(int64_t step, tasks::Batch& out) const override {
+  void make_batch(int64_t step, const comm::Range& rows, tasks::Batch& out) const override {
     const int64_t epoch = train_.dataset ? train_.dataset / train_.batch : step;  // in batches
     tasks::make_batch(task_, seed(), tasks::Split::kTrain,
-                      static_cast<uint64_t>((step - 1) % epoch * train_.batch), train_.batch,
+                      static_cast<uint64_t>((step - 1) % epoch * train_.batch + rows.begin), rows.size(),
                       train_.lengths_at(step, lengths_), out);
+    out.first_row = rows.begin;
   }
 
   std::string batch_text(const BatchLoss& loss) const override {

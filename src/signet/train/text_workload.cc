@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/base/error.h"
+#include "signet/base/files.h"
+#include "signet/base/hash.h"
 #include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
 #include "signet/text/sampler.h"
@@ -77,9 +79,9 @@ class TextWorkload final : public Workload {
     corpora_[0]->tokenizer().save(directory.path());
   }
 
-  void make_batch(int64_t step, tasks::Batch& out) const override {
-    const int64_t rows = train_.batch, context = data_.context;
-    out.rows = rows, out.time = context;
+  void make_batch(int64_t step, const comm::Range& range, tasks::Batch& out) const override {
+    const int64_t rows = range.size(), context = data_.context;
+    out.rows = rows, out.time = context, out.first_row = range.begin;
     out.dense = true;
     out.tokens.assign(static_cast<size_t>(rows * context), corpora_[0]->tokenizer().start());
     out.targets.assign(static_cast<size_t>(rows * context), tasks::kNotScored);
@@ -87,7 +89,7 @@ class TextWorkload final : public Workload {
     parallel_for(rows, 1, [&](int64_t begin, int64_t end) {
       std::vector<int32_t> row(static_cast<size_t>(context) + 1);
       for (int64_t r = begin; r < end; ++r) {
-        const auto [corpus, index] = mixture_->of((step - 1) * rows + r);
+        const auto [corpus, index] = mixture_->of((step - 1) * train_.batch + range.begin + r);
         const int64_t inputs = samplers_[corpus]->row(index, row.data());
         std::copy_n(row.begin(), inputs, out.tokens.begin() + r * context);
         std::copy_n(row.begin() + 1, inputs, out.targets.begin() + r * context);
@@ -95,6 +97,15 @@ class TextWorkload final : public Workload {
       }
     });
     out.sizes = out.lengths;
+  }
+
+  std::string data_lines() const override {
+    std::string lines;
+    for (const auto& corpus : corpora_)
+      lines += fmt::format(
+          "{}: data of {}\n", corpus->folder(),
+          hash_text(xxh64(read_file(join_path(corpus->folder(), text::kManifestFile), int64_t{1} << 30))));
+    return lines;
   }
 
   std::string batch_text(const BatchLoss& loss) const override {

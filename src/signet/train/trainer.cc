@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "signet/base/files.h"
+#include "signet/base/hash.h"
 #include "signet/base/isa.h"
 #include "signet/base/progress.h"
 #include "signet/base/signals.h"
@@ -19,6 +20,7 @@
 #include "signet/io/json.h"
 #include "signet/io/provenance.h"
 #include "signet/train/batch_queue.h"
+#include "signet/train/data_parallel.h"
 #include "signet/train/optimizers/optimizer.h"
 #include "signet/train/run.h"
 #include "signet/train/step_engine.h"
@@ -60,42 +62,39 @@ class Trainer {
         directory_(directory),
         options_(options),
         workload_(make_workload(run_)),
+        parallel_(options.ranks
+                      ? std::make_unique<DataParallel>(*options.ranks, run_.model().parameters(), train_)
+                      : nullptr),
         optimizer_(make_optimizer(run_.model().parameters(), run_.dtype(), train_.optimizer_options(),
-                                  options.device)),
+                                  options.device, parallel_ ? &parallel_->shard() : nullptr)),
         engine_(make_step_engine(options.device, run_.model(), config.step_options(options.device),
-                                 run_.weights(), *optimizer_)) {}
+                                 run_.weights(), *optimizer_, parallel_.get())) {
+    if (parallel_) require_same_run();
+  }
 
   void start() {
+    if (!root()) return;
     workload_->prepare(directory_);
     write_file_atomic(directory_.config_path(), run_.config().to_yaml());
     metrics_ = AppendFile(directory_.metrics_path(), 0);
   }
 
   void resume() {
-    const auto search = io::find_latest_complete(directory_.path());
-    for (const auto& warning : search.warnings) tell("signet: " + warning);
-    if (!search.found && !search.warnings.empty())
-      bad_input(
-          "{}: this build can read none of the checkpoints there, and training from the start would replace "
-          "them; mend them, or move them away to start anew",
-          printable(directory_.checkpoints_path()));
-    if (!search.found) {
-      tell(fmt::format(
-          "signet: {} has no checkpoint{}: starting over from the first update", printable(directory_.path()),
-          exists(directory_.metrics_path()) && InputFile(directory_.metrics_path()).size() > 0 ? " any more"
-                                                                                               : " yet"));
-      return start();
-    }
+    std::string found;
+    on_root([&] { found = latest_complete(); });
+    if (parallel_) found = parallel_->ranks().gather_texts(found)[0];
+    if (found.empty()) return start();
     io::Checkpoint checkpoint = contents();
-    io::load_checkpoint(search.found->path, checkpoint);
+    const auto load = [&] { io::load_checkpoint(found, checkpoint); };
+    parallel_ ? parallel_->ranks().together(load) : load();
     engine_->from_host();
     step_ = checkpoint.step;
-    restore(checkpoint.state, join_path(search.found->path, "manifest.json"));
+    restore(checkpoint.state, join_path(found, "manifest.json"));
     if (step_ > train_.steps)
       fail(ErrorCode::kUsage, "the run has made {} updates already; --steps {} cannot take them back", step_,
            train_.steps);
     // What was changed by the one who resumes it: the number of updates, the device.
-    if (resolve_config({directory_.config_path(), "", "", {}}).to_yaml() != run_.config().to_yaml())
+    if (root() && resolve_config({directory_.config_path(), "", "", {}}).to_yaml() != run_.config().to_yaml())
       write_file_atomic(directory_.config_path(), run_.config().to_yaml());
   }
 
@@ -107,7 +106,8 @@ class Trainer {
     if (unfinished()) {
       Progress progress(options_.label.empty() ? "train" : options_.label, train_.steps, step_,
                         ProgressStyle::of_stderr(options_.quiet));
-      BatchQueue batches([this](int64_t step, tasks::Batch& out) { workload_->make_batch(step, out); },
+      const comm::Range rows = parallel_ ? parallel_->rows() : comm::Range{0, train_.batch};
+      BatchQueue batches([&](int64_t step, tasks::Batch& out) { workload_->make_batch(step, rows, out); },
                          step_ + 1, train_.steps, batch_threads());
       progress.update(step_, step_ == 0 ? "first update" : "");  // which may take long
       while (unfinished()) {
@@ -117,20 +117,63 @@ class Trainer {
         }
         if (validation_due_) validate();
         elapsed_ = seconds_now() - begin_;
-        const int signal = StopSignal::requested();
-        if (signal || due(train_.checkpoint_every) || stopped_early_ || step_ == train_.steps) save();
-        if (signal) {
+        signal_ = parallel_ ? parallel_->agree(StopSignal::requested()) : StopSignal::requested();
+        if (signal_ || due(train_.checkpoint_every) || stopped_early_ || step_ == train_.steps) save();
+        if (signal_) {
           progress.finish();
           StopSignal::fail_stopped(
-              signal, fmt::format("saved at step {}; go on with: signet train --resume {}", step_,
-                                  shell_word(directory_.path())));
+              signal_, fmt::format("saved at step {}; go on with: signet train --resume {}", step_,
+                                   shell_word(directory_.path())));
         }
       }
     }
-    return results(step_ != first);
+    ordered_json result;
+    on_root([&] { result = results(step_ != first); });
+    return result;
   }
 
  private:
+  bool root() const { return !parallel_ || parallel_->root(); }
+  // Of several ranks the first one does it, and the others wait.
+  void on_root(const std::function<void()>& work) {
+    if (!parallel_) return work();
+    parallel_->ranks().together([&] {
+      if (root()) work();
+    });
+  }
+
+  // Settings, versions and data that differ between ranks would train nothing.
+  void require_same_run() {
+    const auto made = io::provenance(options_.device);
+    std::string lines = fmt::format("version: {} {}\nrun directory: {}\n", SIGNET_VERSION,
+                                    made["commit"].get<std::string>(), directory_.path());
+    const auto fields = io::fields_of(run_.config());
+    for (const auto& field : fields.all()) lines += fmt::format("{}: {}\n", field.key, field.write());
+    lines += workload_->data_lines();
+    tasks::Batch batch;
+    workload_->make_batch(1, {0, std::min<int64_t>(train_.batch, 8)}, batch);
+    lines += fmt::format("first batch: {}\n",
+                         hash_text(xxh64(batch.tokens.data(), batch.tokens.size() * sizeof(int32_t))));
+    parallel_->ranks().require_same(lines);
+  }
+
+  // The newest checkpoint that can be read; empty when the run has none yet.
+  std::string latest_complete() {
+    const auto search = io::find_latest_complete(directory_.path());
+    for (const auto& warning : search.warnings) tell("signet: " + warning);
+    if (search.found) return search.found->path;
+    if (!search.warnings.empty())
+      bad_input(
+          "{}: this build can read none of the checkpoints there, and training from the start would replace "
+          "them; mend them, or move them away to start anew",
+          printable(directory_.checkpoints_path()));
+    tell(fmt::format(
+        "signet: {} has no checkpoint{}: starting over from the first update", printable(directory_.path()),
+        exists(directory_.metrics_path()) && InputFile(directory_.metrics_path()).size() > 0 ? " any more"
+                                                                                             : " yet"));
+    return "";
+  }
+
   // The part of a checkpoint that save() calls its state; `where` names the manifest.
   void restore(const std::string& text, const std::string& where) {
     const auto state = io::parse_json(text, where);
@@ -147,6 +190,7 @@ class Trainer {
     elapsed_ = state.contains("seconds") ? io::json_double(state, "seconds", in) : 0;
     tokens_ = count("tokens");
     const int64_t metrics_bytes = count("metrics_bytes");
+    if (!root()) return;
     metrics_ = AppendFile(directory_.metrics_path(), metrics_bytes);
     const int64_t lost = malformed_lines(directory_.metrics_path());
     if (metrics_.size() < metrics_bytes || lost)
@@ -173,11 +217,17 @@ class Trainer {
     speed_from_seconds_ = seconds_now() - begin_;
     speed_from_tokens_ = tokens_;
     for (int64_t submitted = step_; step_ < pause;) {
-      if (StopSignal::requested()) pause = std::max(submitted, step_ + 1);
+      if (parallel_ ? signal_ : StopSignal::requested()) pause = std::max(submitted, step_ + 1);
       while (submitted < pause && engine_->in_flight() < engine_->depth()) {
         ++submitted;
-        const tasks::Batch& batch = batches.next();
-        tokens_ = std::accumulate(batch.lengths.begin(), batch.lengths.end(), tokens_);
+        tasks::Batch& batch = batches.next();
+        if (parallel_) {
+          const auto sums = parallel_->agree(batch, StopSignal::requested());
+          tokens_ += sums.tokens;
+          signal_ = sums.signal;
+        } else {
+          tokens_ = std::accumulate(batch.lengths.begin(), batch.lengths.end(), tokens_);
+        }
         engine_->submit(batch, train_.lr_at(submitted), submitted);
       }
       finish(engine_->collect(), progress);
@@ -191,14 +241,20 @@ class Trainer {
       while (engine_->in_flight() > 0) engine_->collect();  // they changed nothing either
       save();
       fail(ErrorCode::kNumerical,
-           "step {}: loss {} and gradient norm {} are not both finite; the weights before this update are in "
+           "step {}: loss {} and gradient norm {} are not both finite{}; the weights before this update are "
+           "in "
            "{}, and going on would meet the same: start another run with a lower train.lr or with train.clip",
-           result.step, result.batch.loss, norm_, printable(directory_.checkpoints_path()));
+           result.step, result.batch.loss, norm_, of_rank(result.bad_rank),
+           printable(directory_.checkpoints_path()));
     }
     step_ = result.step;
     progress.update(step_, status(result.batch));
     if (options_.on_step) options_.on_step(step_);
     if (step_ % kLogEvery == 0 || step_ == train_.steps) log(result.batch);
+  }
+
+  std::string of_rank(int rank) const {
+    return rank < 0 ? "" : fmt::format(" (first on rank {} on {})", rank, parallel_->ranks().host(rank));
   }
 
   std::string status(const BatchLoss& loss) const {
@@ -225,16 +281,25 @@ class Trainer {
   // A validation that a signal cuts short stays due: it is made by the run that goes on from the checkpoint.
   void validate() {
     engine_->to_host();
-    const auto validation = workload_->validate(run_, options_.device, go_on);
-    if (!validation) return;
+    struct {
+      double made, score;
+    } found{0, 0};
+    on_root([&] {
+      const auto validation = workload_->validate(run_, options_.device, go_on);
+      if (!validation) return;
+      found = {1, validation->score};
+      validation_text_ = validation->text;
+      append({{"step", step_}, {"eval", *validation->object}});
+    });
+    if (parallel_) parallel_->ranks().broadcast(&found, sizeof found);
+    if (found.made == 0) return;
     validation_due_ = false;
-    validation_text_ = validation->text;
-    append({{"step", step_}, {"eval", *validation->object}});
-    solved_in_a_row_ = train_.stop_at > 0 && validation->score >= train_.stop_at ? solved_in_a_row_ + 1 : 0;
+    solved_in_a_row_ = train_.stop_at > 0 && found.score >= train_.stop_at ? solved_in_a_row_ + 1 : 0;
     stopped_early_ = solved_in_a_row_ >= 2;
   }
 
   void append(const ordered_json& line) {
+    if (!root()) return;
     metrics_.append(line.dump());
     if (options_.tensorboard && !events_) events_.emplace(directory_.events_path());
     if (events_) events_->add(step_, line);
@@ -249,8 +314,10 @@ class Trainer {
   }
 
   void save() {
-    directory_.require_present();
-    metrics_.sync();
+    if (root()) {
+      directory_.require_present();
+      metrics_.sync();
+    }
     engine_->to_host();
     io::Checkpoint checkpoint = contents();
     checkpoint.state = ordered_json{
@@ -261,7 +328,11 @@ class Trainer {
         {"tokens", tokens_},
         {"metrics_bytes",
          metrics_.size()}}.dump();
-    io::save_checkpoint(directory_.path(), checkpoint, static_cast<int>(train_.keep));
+    const int keep = static_cast<int>(train_.keep);
+    if (parallel_)
+      parallel_->save(directory_.path(), checkpoint, keep);
+    else
+      io::save_checkpoint(directory_.path(), checkpoint, keep);
   }
 
   // What `signet eval --save` has added to the results of these weights.
@@ -319,6 +390,7 @@ class Trainer {
   io::RunDirectory& directory_;
   TrainOptions options_;
   std::unique_ptr<Workload> workload_;
+  std::unique_ptr<DataParallel> parallel_;  // of several ranks
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<StepEngine> engine_;
   AppendFile metrics_;
@@ -328,6 +400,7 @@ class Trainer {
   std::string validation_text_;    // of the last one
   double speed_from_seconds_ = 0;  // tokens per second are counted from here: the last pause
   int64_t speed_from_tokens_ = 0;
+  int signal_ = 0;  // that some rank was sent
   bool validation_due_ = false, stopped_early_ = false;
   int64_t solved_in_a_row_ = 0;
 };

@@ -7,6 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "signet/comm/communicator.h"
 #include "signet/io/run_directory.h"
 #include "signet/tensor/device.h"
 #include "signet/train/config.h"
@@ -19,11 +20,13 @@ struct TrainOptions {
   OpenDevice device;                               // where updates and evaluations run
   std::function<void(int64_t)> on_step = nullptr;  // hears the number of every update made; may be null
   bool tensorboard = false;                        // writes what metrics.jsonl holds for TensorBoard as well
+  comm::Communicator* ranks = nullptr;             // that train the run together; null: this process alone
 };
 
 // Trains from the start into a directory just created, or from its newest complete checkpoint. Returns the
-// object written to results.json. Throws kNumerical before an update with a non-finite loss or gradient, and
-// kInterrupted or kStopped after saving when a signal asked to stop.
+// object written to results.json; of several ranks only the first writes and returns it. Throws kNumerical
+// before an update with a non-finite loss or gradient, and kInterrupted or kStopped after saving when a
+// signal asked to stop.
 nlohmann::ordered_json train(const RunConfig& config, io::RunDirectory& directory, bool resume,
                              const TrainOptions& options);
 

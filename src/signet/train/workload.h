@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "signet/comm/communicator.h"
 #include "signet/io/run_directory.h"
 #include "signet/tasks/task.h"
 #include "signet/tensor/device.h"
@@ -25,9 +26,11 @@ class Workload {
   // Puts into the directory of a new run what it needs beside its configuration.
   virtual void prepare(const io::RunDirectory&) const {}
 
-  // The batch of an update, counted from 1: a pure function of the configuration and the step. From any
-  // thread.
-  virtual void make_batch(int64_t step, tasks::Batch& out) const = 0;
+  // These rows of the batch of an update, counted from 1: a pure function of the configuration and the step.
+  // From any thread.
+  virtual void make_batch(int64_t step, const comm::Range& rows, tasks::Batch& out) const = 0;
+  // Lines "what: value" that tell the data of one machine from another's.
+  virtual std::string data_lines() const { return ""; }
 
   // The part of the progress line that tells of a batch.
   virtual std::string batch_text(const BatchLoss& loss) const = 0;

@@ -124,6 +124,11 @@ __global__ void __launch_bounds__(kThreads)
   guard.decide(total);
 }
 
+__global__ void decide_kernel(const double* square_sum, UpdateGuard guard) {
+  begin_kernel();
+  guard.decide(*square_sum);
+}
+
 }  // namespace
 
 template <>
@@ -146,6 +151,10 @@ void square_sum(const SquareSum<float>& p, Cuda device) {
       std::clamp<int64_t>((p.size + 4 * kThreads - 1) / (4 * kThreads), 1, kSquareSumBlocks));
   launch("square_sum", square_kernel, blocks, kThreads, 0, device, p.x, p.size, p.workspace);
   launch("square_sum: parts", sum_kernel, 1, kThreads, 0, device, p.workspace, blocks, p.result, p.guard);
+}
+
+void decide_update(const double* square_sum, const UpdateGuard& guard, Cuda device) {
+  launch("decide_update", decide_kernel, 1, 1, 0, device, square_sum, guard);
 }
 
 }  // namespace signet::kernels

@@ -7,8 +7,8 @@ namespace {
 class AdamW final : public Optimizer {
  public:
   AdamW(const models::Parameters& parameters, DType dtype, const OptimizerOptions& options,
-        const Device& device)
-      : Optimizer(parameters, dtype, options, device),
+        const Device& device, const Shard& shard)
+      : Optimizer(parameters, dtype, options, device, shard),
         runs_(runs_of(all_parameters())),
         m_(add_state("m.", moment_dtype(), all_parameters())),
         v_(add_state("v.", moment_dtype(), all_parameters())) {}
@@ -23,8 +23,9 @@ class AdamW final : public Optimizer {
 }  // namespace
 
 std::unique_ptr<Optimizer> make_adamw(const models::Parameters& parameters, DType dtype,
-                                      const OptimizerOptions& options, const Device& device) {
-  return std::make_unique<AdamW>(parameters, dtype, options, device);
+                                      const OptimizerOptions& options, const Device& device,
+                                      const Shard& shard) {
+  return std::make_unique<AdamW>(parameters, dtype, options, device, shard);
 }
 
 }  // namespace signet::train

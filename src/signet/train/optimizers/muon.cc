@@ -15,11 +15,20 @@ namespace {
 
 constexpr int64_t kLeastSide = 16;  // of a matrix for Muon: convolutions have a few taps
 
+}  // namespace
+
+bool is_muon_matrix(const models::ParameterInfo& info) {
+  return info.matrix() && info.shape.rank() == 2 && info.name != models::kHead &&
+         std::min(info.shape[0], info.shape[1]) >= kLeastSide;
+}
+
+namespace {
+
 class Muon final : public Optimizer {
  public:
   Muon(const models::Parameters& parameters, DType dtype, const OptimizerOptions& options,
-       const Device& device)
-      : Optimizer(parameters, dtype, options, device),
+       const Device& device, const Shard& shard)
+      : Optimizer(parameters, dtype, options, device, shard),
         matrices_(choose(/*matrices=*/true)),
         others_(choose(/*matrices=*/false)),
         runs_(runs_of(others_)),
@@ -28,7 +37,11 @@ class Muon final : public Optimizer {
         v_(add_state("v.", moment_dtype(), others_)) {
     int64_t largest = 0, side = 0;
     for (const size_t id : matrices_) {
-      const Shape& shape = parameters.infos()[id].shape;
+      const auto& info = parameters.infos()[id];
+      const Shape& shape = info.shape;
+      if (mine(info).size() == 0) continue;
+      if (mine(info).size() < shape.size())
+        fail(ErrorCode::kFailure, "a shard has a part of {}, and Muon needs all of it", info.name);
       largest = std::max(largest, shape.size());
       side = std::max(side, std::min(shape[0], shape[1]));
     }
@@ -43,10 +56,7 @@ class Muon final : public Optimizer {
   std::vector<size_t> choose(bool matrices) const {
     std::vector<size_t> ids;
     for (size_t id = 0; id < parameters_.infos().size(); ++id) {
-      const auto& info = parameters_.infos()[id];
-      const bool matrix = info.matrix() && info.shape.rank() == 2 && info.name != models::kHead &&
-                          std::min(info.shape[0], info.shape[1]) >= kLeastSide;
-      if (matrix == matrices) ids.push_back(id);
+      if (is_muon_matrix(parameters_.infos()[id]) == matrices) ids.push_back(id);
     }
     return ids;
   }
@@ -66,6 +76,7 @@ class Muon final : public Optimizer {
     int64_t at = 0;
     for (const size_t id : matrices_) {
       const auto& info = parameters_.infos()[id];
+      if (mine(info).size() == 0) continue;
       const int64_t rows = info.shape[0], columns = info.shape[1], size = rows * columns;
       kernels::MuonMomentum<T> momentum;
       momentum.size = size, momentum.gradient = static_cast<const T*>(update.gradient) + info.offset;
@@ -121,8 +132,9 @@ class Muon final : public Optimizer {
 }  // namespace
 
 std::unique_ptr<Optimizer> make_muon(const models::Parameters& parameters, DType dtype,
-                                     const OptimizerOptions& options, const Device& device) {
-  return std::make_unique<Muon>(parameters, dtype, options, device);
+                                     const OptimizerOptions& options, const Device& device,
+                                     const Shard& shard) {
+  return std::make_unique<Muon>(parameters, dtype, options, device, shard);
 }
 
 }  // namespace signet::train

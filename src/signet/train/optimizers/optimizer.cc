@@ -12,7 +12,7 @@ namespace signet::train {
 namespace {
 
 // On the CPU moments in bf16 are widened, moved and rounded again a piece at a time. `begin` is where this
-// range begins in its run.
+// range begins in the run of all shards.
 template <class T>
 void move_narrow(kernels::AdamW<T> p, int64_t begin, bf16* narrow_m, bf16* narrow_v) {
   constexpr int64_t kPiece = 1024;
@@ -38,30 +38,96 @@ void move_narrow(kernels::AdamW<T> p, int64_t begin, bf16* narrow_m, bf16* narro
 }  // namespace
 
 Optimizer::Optimizer(const models::Parameters& parameters, DType dtype, const OptimizerOptions& options,
-                     const Device& device)
-    : parameters_(parameters), dtype_(dtype), options_(options), device_(device) {
+                     const Device& device, const Shard& shard)
+    : parameters_(parameters), dtype_(dtype), options_(options), device_(device), shard_(shard) {
   if (device.cuda()) workspace_ = scratch(kernels::kSquareSumBlocks * int64_t{sizeof(double)});
 }
 
 void Optimizer::step(const Update& update) {
+  measure(update, guard(update));
+  apply(update);
+}
+
+kernels::UpdateGuard Optimizer::guard(const Update& update) const {
+  return {options_.clip, &update.outcome->loss_sum, &update.schedule->scale, &update.outcome->stop};
+}
+
+namespace {
+
+Shard overlap(const Shard& a, const Shard& b) {
+  const int64_t begin = std::max(a.begin, b.begin), end = std::min(a.end, b.end);
+  return begin < end ? Shard{begin, end} : Shard{a.begin, a.begin};
+}
+Shard range_of(const models::ParameterInfo& info) { return {info.offset, info.offset + info.shape.size()}; }
+
+// Calls visit(begin, end) for every block of the shard, in order.
+template <class Visit>
+void for_each_block(const models::Parameters& parameters, const Shard& shard, Visit visit) {
+  for (const auto& info : parameters.infos()) {
+    const Shard part = overlap(range_of(info), shard);
+    for (int64_t at = part.begin; at < part.end; at += Optimizer::kBlock)
+      visit(at, std::min(part.end, at + Optimizer::kBlock));
+  }
+}
+
+}  // namespace
+
+int64_t Optimizer::blocks_in(const models::Parameters& parameters, const Shard& shard) {
+  int64_t count = 0;
+  for (const auto& info : parameters.infos())
+    count += (overlap(range_of(info), shard).size() + kBlock - 1) / kBlock;
+  return count;
+}
+
+std::vector<double> Optimizer::squares(const void* gradient) const {
+  std::vector<Shard> blocks;
+  for_each_block(parameters_, shard_, [&](int64_t begin, int64_t end) { blocks.push_back({begin, end}); });
+  std::vector<double> sums(blocks.size());
+  with_dtype(dtype_, [&](auto type) {
+    using T = decltype(type);
+    constexpr int64_t kGrain = 32;
+    parallel_for(static_cast<int64_t>(blocks.size()), kGrain, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        kernels::SquareSum<T> p;
+        p.size = blocks[static_cast<size_t>(i)].size();
+        p.x = static_cast<const T*>(gradient) + blocks[static_cast<size_t>(i)].begin;
+        p.result = &sums[static_cast<size_t>(i)];
+        kernels::square_sum(p, Cpu{});
+      }
+    });
+  });
+  return sums;
+}
+
+void Optimizer::measure(const Update& update, const kernels::UpdateGuard& guard) {
   on_device(device_, [&](auto where) {
-    const auto check = [&](auto type) {
-      using T = decltype(type);
-      kernels::SquareSum<T> p;
-      p.size = parameters_.size();
-      p.x = static_cast<const T*>(update.gradient);
+    if constexpr (std::is_same_v<decltype(where), Cuda>) {
+      kernels::SquareSum<float> p;
+      p.size = shard_.size();
+      p.x = static_cast<const float*>(update.gradient) + shard_.begin;
       p.result = &update.outcome->square_sum;
       p.workspace = workspace_.as<double>();
-      p.guard = {options_.clip, &update.outcome->loss_sum, &update.schedule->scale, &update.outcome->stop};
+      p.guard = guard;
       kernels::square_sum(p, where);
-    };
+    } else {
+      const auto sums = squares(update.gradient);
+      update.outcome->square_sum = std::accumulate(sums.begin(), sums.end(), 0.0);
+      guard.decide(update.outcome->square_sum);
+    }
+  });
+}
+
+void Optimizer::move(const Update& update) {
+  on_device(device_, [&](auto where) {
     if constexpr (std::is_same_v<decltype(where), Cuda>)
-      check(float{});
+      kernels::decide_update(&update.outcome->square_sum, guard(update), where);
     else
-      with_dtype(dtype_, check);
+      guard(update).decide(update.outcome->square_sum);
   });
   apply(update);
 }
+
+Shard Optimizer::mine(const models::ParameterInfo& info) const { return overlap(range_of(info), shard_); }
 
 void Optimizer::adamw(const Update& update, const std::vector<Run>& runs, State& m, State& v) const {
   on_device(device_, [&](auto where) {
@@ -87,7 +153,8 @@ void Optimizer::adamw(const Update& update, const std::vector<Run>& runs, State&
             p.narrow_m = m.memory.as<bf16>() + place, p.narrow_v = v.memory.as<bf16>() + place;
             kernels::adamw(p, where);
           } else {
-            move_narrow(p, begin, m.memory.as<bf16>() + place, v.memory.as<bf16>() + place);
+            p.key = run.offset - run.before;
+            move_narrow(p, run.before + begin, m.memory.as<bf16>() + place, v.memory.as<bf16>() + place);
           }
         });
       }
@@ -121,15 +188,18 @@ std::vector<size_t> Optimizer::all_parameters() const {
 
 std::vector<Optimizer::Run> Optimizer::runs_of(const std::vector<size_t>& which) const {
   std::vector<Run> runs;
-  int64_t state = 0;
+  int64_t state = 0, begin = 0, end = -1;  // of the run that all shards together have
+  double decay = 0;
   for (const size_t id : which) {
     const auto& info = parameters_.infos()[id];
-    const double decay = decay_of(info);
-    if (runs.empty() || runs.back().weight_decay != decay ||
-        runs.back().offset + runs.back().size != info.offset)
-      runs.push_back({info.offset, 0, state, decay});
-    runs.back().size += info.shape.size();
-    state += info.shape.size();
+    const bool adjacent = info.offset == end && decay_of(info) == decay;
+    if (!adjacent) begin = info.offset, decay = decay_of(info);
+    end = info.offset + info.shape.size();
+    const Shard part = mine(info);
+    if (part.size() == 0) continue;
+    if (runs.empty() || !adjacent) runs.push_back({part.begin, 0, state, part.begin - begin, decay});
+    runs.back().size += part.size();
+    state += part.size();
   }
   return runs;
 }
@@ -139,7 +209,7 @@ Optimizer::State& Optimizer::add_state(const std::string& prefix, DType dtype,
   auto state = std::make_unique<State>();
   state->prefix = prefix, state->dtype = dtype, state->parameters = which;
   int64_t elements = 0;
-  for (const size_t id : which) elements += parameters_.infos()[id].shape.size();
+  for (const size_t id : which) elements += mine(parameters_.infos()[id]).size();
   state->bytes = elements * dtype_size(dtype);
   state->memory = DeviceBuffer(device_.kind, device_.dry ? 0 : state->bytes);
   if (elements > 0) fill_zero(device_, state->memory.data(), state->bytes);
@@ -154,8 +224,13 @@ std::vector<io::NamedBuffer> Optimizer::buffers() {
     char* p = device_.cuda() ? state->host.data() : state->memory.as<char>();
     for (const size_t id : state->parameters) {
       const auto& info = parameters_.infos()[id];
-      all.push_back({state->prefix + info.name, state->dtype, info.shape, p});
-      p += info.shape.size() * dtype_size(state->dtype);
+      const Shard part = mine(info);
+      all.push_back({state->prefix + info.name,
+                     state->dtype,
+                     info.shape,
+                     p,
+                     {part.begin - info.offset, part.end - info.offset}});
+      p += part.size() * dtype_size(state->dtype);
     }
   }
   return all;

@@ -1,6 +1,9 @@
 // What moves the weights: the norm of the gradient, clipping, the check for finite numbers, and a rule. All
 // of it runs where the gradient lies, on the CPU or, in stream order, on the GPU, so that a captured step can
 // be replayed. An optimiser is one file optimizers/<name>.cc and one line in registry.cc.
+//
+// Of several ranks each updates its shard, a range of the flat parameters, and keeps what the rule remembers
+// of that range alone.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +13,9 @@
 #include <vector>
 
 #include "signet/base/small_float.h"
+#include "signet/comm/communicator.h"
 #include "signet/io/checkpoint.h"
+#include "signet/kernels/adamw/adamw.h"
 #include "signet/models/parameters.h"
 #include "signet/tensor/device.h"
 
@@ -45,15 +50,28 @@ struct Update {
   Outcome* outcome = nullptr;
 };
 
+using Shard = comm::Range;  // elements of the flat parameters
+
 class Optimizer {
  public:
   // `parameters` must outlive it. `dtype` is that of weights and gradients.
   Optimizer(const models::Parameters& parameters, DType dtype, const OptimizerOptions& options,
-            const Device& device);
+            const Device& device, const Shard& shard);
   virtual ~Optimizer() = default;
 
-  // One update of all weights, unless the loss or the gradient is not finite or an earlier one was not.
+  // One update of the weights of the shard, unless the loss or the gradient is not finite or an earlier one
+  // was not.
   void step(const Update& update);
+  // The two halves of it, for ranks that add what they find in between: outcome->square_sum of the shard's
+  // gradient, and the update once it is that of the whole gradient.
+  void measure(const Update& update) { measure(update, {}); }
+  void move(const Update& update);
+
+  // CPU: the sums of squares of the blocks of the shard. A block is at most kBlock elements of one parameter:
+  // whatever the shards, which consist of whole blocks, the blocks are the same.
+  static constexpr int64_t kBlock = 1024;
+  std::vector<double> squares(const void* gradient) const;
+  static int64_t blocks_in(const models::Parameters& parameters, const Shard& shard);
 
   // What a checkpoint keeps besides the weights, in host memory: to_host brings it there from the device,
   // from_host takes it back. On the CPU it is the optimiser's own memory.
@@ -63,15 +81,17 @@ class Optimizer {
   int64_t state_bytes() const;  // with what updates need besides
   const OptimizerOptions& options() const { return options_; }
   const Device& device() const { return device_; }
+  const Shard& shard() const { return shard_; }
 
  protected:
   // Adjacent parameters under one rule, in elements.
   struct Run {
     int64_t offset = 0, size = 0;
-    int64_t state = 0;  // where it begins in a state of the same parameters
+    int64_t state = 0;   // where it begins in a state of the same parameters
+    int64_t before = 0;  // elements of the same run that other shards have before these
     double weight_decay = 0;
   };
-  // A number per element of some parameters, in device memory, zero at the start.
+  // A number per element that the shard has of some parameters, in device memory, zero at the start.
   struct State {
     std::string prefix;
     DType dtype = DType::kF32;
@@ -91,7 +111,10 @@ class Optimizer {
   DeviceBuffer scratch(int64_t bytes);
 
   double decay_of(const models::ParameterInfo& info) const;
-  // Of the parameters in `which`, in their order; where neighbours have one rule they are one run.
+  // Of a parameter, in elements of the flat buffer: what of it is in the shard.
+  Shard mine(const models::ParameterInfo& info) const;
+  // What the shard has of the parameters in `which`, in their order; where neighbours have one rule they are
+  // one run.
   std::vector<Run> runs_of(const std::vector<size_t>& which) const;
   std::vector<size_t> all_parameters() const;
   // Calls pass(begin, end) on ranges that cover [0, size): one per thread on the CPU, all at once on the GPU.
@@ -105,8 +128,12 @@ class Optimizer {
   DType dtype_;
   OptimizerOptions options_;
   Device device_;
+  Shard shard_;
 
  private:
+  kernels::UpdateGuard guard(const Update& update) const;
+  void measure(const Update& update, const kernels::UpdateGuard& guard);
+
   std::vector<std::unique_ptr<State>> states_;
   DeviceBuffer workspace_;  // GPU only: of the norm
   int64_t scratch_bytes_ = 0;
@@ -115,13 +142,19 @@ class Optimizer {
 struct OptimizerKind {
   const char* name;
   const char* summary;
-  std::unique_ptr<Optimizer> (*make)(const models::Parameters&, DType, const OptimizerOptions&,
-                                     const Device&);
+  std::unique_ptr<Optimizer> (*make)(const models::Parameters&, DType, const OptimizerOptions&, const Device&,
+                                     const Shard&);
+  bool (*whole)(const models::ParameterInfo&) = nullptr;  // which parameters no shard may cut; null: none
 };
 const std::vector<OptimizerKind>& optimizer_kinds();
 std::vector<std::string> optimizer_names();
-// Throws kUsage for an unknown name.
+// Throws kUsage for an unknown name. Without a shard: of all parameters.
 std::unique_ptr<Optimizer> make_optimizer(const models::Parameters& parameters, DType dtype,
-                                          const OptimizerOptions& options, const Device& device = {});
+                                          const OptimizerOptions& options, const Device& device = {},
+                                          const Shard* shard = nullptr);
+// A shard for each of `ranks`, in order and without gaps, as equal as whole blocks, and parameters that must
+// stay whole, allow.
+std::vector<Shard> make_shards(const models::Parameters& parameters, const OptimizerOptions& options,
+                               int ranks);
 
 }  // namespace signet::train

@@ -5,14 +5,15 @@ namespace signet::train {
 
 // One declaration and one line per optimiser.
 std::unique_ptr<Optimizer> make_adamw(const models::Parameters&, DType, const OptimizerOptions&,
-                                      const Device&);
-std::unique_ptr<Optimizer> make_muon(const models::Parameters&, DType, const OptimizerOptions&,
-                                     const Device&);
+                                      const Device&, const Shard&);
+std::unique_ptr<Optimizer> make_muon(const models::Parameters&, DType, const OptimizerOptions&, const Device&,
+                                     const Shard&);
+bool is_muon_matrix(const models::ParameterInfo& info);
 
 const std::vector<OptimizerKind>& optimizer_kinds() {
   static const std::vector<OptimizerKind> kinds = {
       {"adamw", "AdamW (Loshchilov and Hutter, 2019)", make_adamw},
-      {"muon", "Muon (Jordan et al., 2024) for matrices, AdamW for the rest", make_muon},
+      {"muon", "Muon (Jordan et al., 2024) for matrices, AdamW for the rest", make_muon, is_muon_matrix},
   };
   return kinds;
 }
@@ -23,12 +24,45 @@ std::vector<std::string> optimizer_names() {
   return names;
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const models::Parameters& parameters, DType dtype,
-                                          const OptimizerOptions& options, const Device& device) {
+namespace {
+
+const OptimizerKind& kind_of(const OptimizerOptions& options) {
   for (const auto& kind : optimizer_kinds())
-    if (options.name == kind.name) return kind.make(parameters, dtype, options, device);
+    if (options.name == kind.name) return kind;
   fail(ErrorCode::kUsage, "unknown optimiser '{}'{}; there are: {}", printable(options.name, 60),
        did_you_mean(options.name, optimizer_names()), join(optimizer_names(), ", "));
+}
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_optimizer(const models::Parameters& parameters, DType dtype,
+                                          const OptimizerOptions& options, const Device& device,
+                                          const Shard* shard) {
+  return kind_of(options).make(parameters, dtype, options, device,
+                               shard ? *shard : Shard{0, parameters.size()});
+}
+
+std::vector<Shard> make_shards(const models::Parameters& parameters, const OptimizerOptions& options,
+                               int ranks) {
+  const auto whole = kind_of(options).whole;
+  // The nearest place to `wanted` where a shard may end.
+  const auto cut = [&](int64_t wanted) {
+    for (const auto& info : parameters.infos()) {
+      const int64_t end = info.offset + info.shape.size(), inside = wanted - info.offset;
+      if (wanted >= end) continue;
+      if (whole && whole(info)) return inside < end - wanted ? info.offset : end;
+      constexpr int64_t kBlock = Optimizer::kBlock;
+      return std::min(end, info.offset + (inside + kBlock / 2) / kBlock * kBlock);
+    }
+    return parameters.size();
+  };
+  std::vector<Shard> shards;
+  for (int64_t r = 0, begin = 0; r < ranks; ++r) {
+    const int64_t end = cut(parameters.size() * (r + 1) / ranks);
+    shards.push_back({begin, end});
+    begin = end;
+  }
+  return shards;
 }
 
 }  // namespace signet::train

@@ -1,0 +1,193 @@
+#include "signet/train/data_parallel.h"
+
+#include <algorithm>
+#include <numeric>
+#include <type_traits>
+
+#include "signet/base/error.h"
+#include "signet/base/hash.h"
+
+namespace signet::train {
+namespace {
+
+constexpr int64_t kLossNumbers = 3;  // loss, scored, correct
+
+// Behind every row so many tokens that no position before them sees, and that are not scored.
+void pad_to(tasks::Batch& batch, int64_t time) {
+  const auto widen = [&](std::vector<int32_t>& rows, int32_t value) {
+    std::vector<int32_t> wide(static_cast<size_t>(batch.rows * time), value);
+    for (int64_t r = 0; r < batch.rows; ++r)
+      std::copy_n(rows.begin() + r * batch.time, batch.time, wide.begin() + r * time);
+    rows = std::move(wide);
+  };
+  if (batch.time == time) return;
+  widen(batch.tokens, 0);
+  if (batch.dense) widen(batch.targets, tasks::kNotScored);
+  batch.time = time;
+}
+
+// Rows of rank r: an equal share, or the groups that are its own.
+comm::Range rows_of(int64_t batch, int r, int ranks, bool exact) {
+  if (!exact) return {batch * r / ranks, batch * (r + 1) / ranks};
+  const auto cuts = BatchGradient::cuts_of(batch);
+  const auto groups = comm::share_of(BatchGradient::kGroups, r, ranks);
+  return {cuts[static_cast<size_t>(groups.begin)], cuts[static_cast<size_t>(groups.end)]};
+}
+
+// Of those rows into groups, counted from the first of them.
+std::vector<int64_t> cuts_within(int64_t batch, int r, int ranks, bool exact) {
+  const auto rows = rows_of(batch, r, ranks, exact);
+  if (!exact) return BatchGradient::cuts_of(rows.size());
+  const auto all = BatchGradient::cuts_of(batch);
+  const auto groups = comm::share_of(BatchGradient::kGroups, r, ranks);
+  std::vector<int64_t> cuts;
+  for (int64_t g = groups.begin; g <= groups.end; ++g)
+    cuts.push_back(all[static_cast<size_t>(g)] - rows.begin);
+  return cuts;
+}
+
+}  // namespace
+
+DataParallel::DataParallel(comm::Communicator& ranks, const models::Parameters& parameters,
+                           const TrainConfig& train)
+    : ranks_(ranks), parameters_(parameters), exact_(train.exact_reduction) {
+  const int size = ranks.size();
+  if (const int64_t rest = train.batch % size; rest != 0)
+    fail(ErrorCode::kUsage,
+         "train.batch = {} cannot be shared by {} ranks: {} of its sequences would be left over for ranks 0 "
+         "to {}; take a batch of {} or {}",
+         train.batch, size, rest, rest - 1, std::max<int64_t>(size, train.batch - rest),
+         train.batch - rest + size);
+  if (exact_ && size > BatchGradient::kGroups)
+    fail(ErrorCode::kUsage,
+         "train.exact_reduction adds the gradients of {} groups of rows: {} ranks are too many, and {} the "
+         "most",
+         BatchGradient::kGroups, size, BatchGradient::kGroups);
+  shards_ = make_shards(parameters, train.optimizer_options(), size);
+  rows_ = rows_of(train.batch, ranks.rank(), size, exact_);
+  cuts_ = cuts_within(train.batch, ranks.rank(), size, exact_);
+  int64_t at = 0;
+  for (int r = 0; r < size; ++r) {
+    const auto cuts = cuts_within(train.batch, r, size, exact_);
+    int used = 0;
+    for (size_t g = 0; g + 1 < cuts.size(); ++g) used += cuts[g] < cuts[g + 1];
+    terms_.push_back(exact_ ? used : 1);
+    losses_.push_back(static_cast<int64_t>(cuts.size()) - 1);
+    const int64_t numbers =
+        kLossNumbers * losses_.back() + Optimizer::blocks_in(parameters, shards_[static_cast<size_t>(r)]);
+    measured_.push_back({at, at + numbers});
+    at += numbers;
+  }
+}
+
+DataParallel::Sums DataParallel::agree(tasks::Batch& batch, int signal) {
+  const auto tokens = std::accumulate(batch.lengths.begin(), batch.lengths.end(), int64_t{0});
+  std::vector<comm::Range> parts;
+  for (int64_t r = 0; r < ranks_.size(); ++r) parts.push_back({4 * r, 4 * r + 4});
+  std::vector<int64_t> all(static_cast<size_t>(4 * ranks_.size()));
+  int64_t* mine = all.data() + 4 * ranks_.rank();
+  mine[0] = batch.scored(), mine[1] = tokens, mine[2] = batch.time, mine[3] = signal;
+  ranks_.all_gather(all.data(), parts);
+  Sums sums;
+  int64_t time = 0;
+  batch.scored_of_all = 0;
+  for (size_t at = 0; at < all.size(); at += 4) {
+    batch.scored_of_all += all[at];
+    sums.tokens += all[at + 1];
+    time = std::max(time, all[at + 2]);
+    sums.signal = std::max(sums.signal, static_cast<int>(all[at + 3]));
+  }
+  if (exact_) pad_to(batch, time);
+  return sums;
+}
+
+int DataParallel::agree(int signal) {
+  std::vector<comm::Range> parts;
+  for (int64_t r = 0; r < ranks_.size(); ++r) parts.push_back({r, r + 1});
+  std::vector<int64_t> all(static_cast<size_t>(ranks_.size()));
+  all[static_cast<size_t>(ranks_.rank())] = signal;
+  ranks_.all_gather(all.data(), parts);
+  return static_cast<int>(*std::max_element(all.begin(), all.end()));
+}
+
+int DataParallel::first_of(bool mine) {
+  // The largest of size - rank is the first rank.
+  const int best = agree(mine ? ranks_.size() - ranks_.rank() : 0);
+  return best == 0 ? -1 : ranks_.size() - best;
+}
+
+void DataParallel::add_gradients(const BatchGradient& groups, DType dtype, void* gradient) {
+  with_dtype(dtype, [&](auto type) {
+    using T = decltype(type);
+    T* const sums = static_cast<T*>(gradient);
+    std::vector<const T*> terms;
+    if (exact_) {
+      for (const void* group : groups.gradients())
+        if (group) terms.push_back(static_cast<const T*>(group));
+    } else {
+      groups.add_up(gradient);
+      terms.push_back(sums);
+    }
+    ranks_.reduce_scatter(terms, terms_, shards_, sums + shard().begin);
+  });
+}
+
+DataParallel::Measured DataParallel::measure(const std::vector<BatchLoss>& losses,
+                                             const std::vector<double>& squares) {
+  std::vector<double> all(static_cast<size_t>(measured_.back().end));
+  double* at = all.data() + measured_[static_cast<size_t>(ranks_.rank())].begin;
+  for (const BatchLoss& loss : losses) {
+    *at++ = loss.loss;
+    *at++ = static_cast<double>(loss.scored);
+    *at++ = static_cast<double>(loss.correct);
+  }
+  std::copy(squares.begin(), squares.end(), at);
+  ranks_.all_gather(all.data(), measured_);
+  Measured measured;
+  std::vector<BatchLoss> sums;
+  for (size_t r = 0; r < measured_.size(); ++r) {
+    const double* of = all.data() + measured_[r].begin;
+    for (int64_t g = 0; g < losses_[r]; ++g, of += kLossNumbers)
+      sums.push_back({of[0], static_cast<int64_t>(of[1]), static_cast<int64_t>(of[2])});
+    measured.square_sum =
+        std::accumulate(of, static_cast<const double*>(all.data()) + measured_[r].end, measured.square_sum);
+  }
+  measured.loss = mean_loss(sums);
+  return measured;
+}
+
+void DataParallel::gather(DType dtype, void* weights) {
+  with_dtype(dtype, [&](auto type) { ranks_.all_gather(static_cast<decltype(type)*>(weights), shards_); });
+}
+
+void DataParallel::save(const std::string& run_directory, io::Checkpoint& checkpoint, int keep) {
+  for (size_t id = 0; id < checkpoint.model.size(); ++id) {
+    io::NamedBuffer& buffer = checkpoint.model[id];
+    const int64_t offset = parameters_.infos()[id].offset, size = buffer.shape.size();
+    buffer.part = {std::clamp<int64_t>(shard().begin - offset, 0, size),
+                   std::clamp<int64_t>(shard().end - offset, 0, size)};
+    if (buffer.part.begin == buffer.part.end) buffer.part = {0, 0};
+    buffer.data = static_cast<char*>(buffer.data) + buffer.begin_bytes();
+  }
+  io::CheckpointWriter writer(run_directory, checkpoint);
+  const auto undo = [&] {
+    if (root()) writer.discard();
+  };
+  ranks_.attempt(
+      [&] {
+        if (root()) writer.begin();
+      },
+      undo);
+  ranks_.attempt([&] { writer.write(); }, undo);
+  static_assert(std::is_trivially_copyable_v<Xxh64>);
+  std::vector<Xxh64> hashes(writer.hash_count());
+  ranks_.pass_on(hashes.data(), static_cast<int64_t>(hashes.size() * sizeof(Xxh64)),
+                 [&] { writer.hash(hashes); });
+  ranks_.attempt(
+      [&] {
+        if (root()) writer.commit(hashes, keep);
+      },
+      undo);
+}
+
+}  // namespace signet::train

@@ -1,0 +1,71 @@
+// Training by several ranks. Each computes the gradient of its rows of every batch; the gradients are added
+// in a fixed order, and each rank updates its shard of the parameters and gives it to all (ZeRO-1,
+// Rajbhandari et al., 2020). So what the optimiser keeps is spread over the ranks, and the same number of
+// ranks gives the same bits. `train.exact_reduction` gives the bits of one rank: its groups of rows
+// (BatchGradient) are handed out whole, and their gradients are added one by one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "signet/comm/communicator.h"
+#include "signet/io/checkpoint.h"
+#include "signet/models/parameters.h"
+#include "signet/tasks/task.h"
+#include "signet/train/batch_gradient.h"
+#include "signet/train/config.h"
+#include "signet/train/optimizers/optimizer.h"
+
+namespace signet::train {
+
+class DataParallel {
+ public:
+  // Throws kUsage when so many ranks cannot share a batch. All arguments must outlive it.
+  DataParallel(comm::Communicator& ranks, const models::Parameters& parameters, const TrainConfig& train);
+
+  comm::Communicator& ranks() const { return ranks_; }
+  bool root() const { return ranks_.root(); }
+  const comm::Range& rows() const { return rows_; }           // of every batch
+  const std::vector<int64_t>& cuts() const { return cuts_; }  // of those rows into groups
+  const Shard& shard() const { return shards_[static_cast<size_t>(ranks_.rank())]; }
+
+  // What all ranks must know before an update.
+  struct Sums {
+    int64_t tokens = 0;  // of all rows
+    int signal = 0;      // that some rank was sent; 0: none
+  };
+  // Fills batch.scored_of_all; with the exact reduction all ranks pad to the longest row of all.
+  Sums agree(tasks::Batch& batch, int signal);
+  int agree(int signal);
+
+  // Adds the gradients of all ranks; the shard of `gradient` receives the sum.
+  void add_gradients(const BatchGradient& groups, DType dtype, void* gradient);
+  // The loss of the whole batch and the square of the whole gradient's norm.
+  struct Measured {
+    BatchLoss loss;
+    double square_sum = 0;
+  };
+  Measured measure(const std::vector<BatchLoss>& losses, const std::vector<double>& squares);
+  // Every rank's shard of `weights` reaches all.
+  void gather(DType dtype, void* weights);
+  // The first rank that says yes, or -1.
+  int first_of(bool mine);
+
+  // Each rank writes its part of the checkpoint, whose buffers of weights are whole. Throws on the rank whose
+  // disk failed; no other one returns then.
+  void save(const std::string& run_directory, io::Checkpoint& checkpoint, int keep);
+
+ private:
+  comm::Communicator& ranks_;
+  const models::Parameters& parameters_;
+  bool exact_;
+  comm::Range rows_;
+  std::vector<int64_t> cuts_;
+  std::vector<Shard> shards_;
+  std::vector<int> terms_;             // of the sum of gradients, per rank
+  std::vector<comm::Range> measured_;  // what each rank says in measure(), in numbers
+  std::vector<int64_t> losses_;        // of them, how many losses come first
+};
+
+}  // namespace signet::train
