@@ -122,9 +122,9 @@ TEST(Optimizer, ShardsMakeTheUpdateOfTheWhole) {
   parameters.add("norm", {7}, models::constant_init(1), /*decay=*/false);
   parameters.add("u", {33, 20}, models::normal_init(1));
   const auto n = static_cast<size_t>(parameters.size());
-  for (const char* name : {"adamw", "muon"})
+  for (const auto& [name, narrow] : {std::pair("adamw", false), {"adamw", true}, {"muon", false}})
     for (const int ranks : {1, 2, 3, 5}) {
-      OptimizerOptions options{.weight_decay = 0.1, .clip = 0.5, .name = name};
+      OptimizerOptions options{.weight_decay = 0.1, .clip = 0.5, .name = name, .narrow_moments = narrow};
       const auto shards = make_shards(parameters, options, ranks);
       ASSERT_EQ(shards.front().begin, 0);
       ASSERT_EQ(shards.back().end, parameters.size());
