@@ -6,6 +6,7 @@ fla's layout: q, k [B,T,H,K]; v [B,T,HV,V], HV a multiple of H; beta, g [B,T,HV]
 """
 
 import math
+import warnings
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +15,9 @@ from . import _bridge
 
 __all__ = [
     "causal_conv1d_fn", "causal_conv1d_update", "chunk_delta_rule", "chunk_gated_delta_product",
-    "chunk_gated_delta_rule", "chunk_gla", "chunk_kda", "chunk_simple_gla", "fused_recurrent_delta_rule",
-    "fused_recurrent_gated_delta_rule", "fused_recurrent_gla", "fused_recurrent_kda", "fused_recurrent_simple_gla",
-    "l2_norm", "layer_norm", "lstm", "mamba_chunk_scan_combined", "mlstm", "rms_norm", "selective_scan_fn",
+    "chunk_gated_delta_rule", "chunk_gla", "chunk_kda", "chunk_simple_gla", "fused_chunk_simple_gla",
+    "fused_recurrent_delta_rule", "fused_recurrent_gated_delta_rule", "fused_recurrent_gla", "fused_recurrent_kda",
+    "fused_recurrent_simple_gla", "l2_norm", "layer_norm", "lstm", "mamba_chunk_scan_combined", "mlstm", "rms_norm", "selective_scan_fn",
     "selective_state_update", "slstm",
 ]
 
@@ -47,6 +48,16 @@ def _grouped(x, heads, dim=2):
 def _turned(state):
     """States [N,H,K,V] to [N,H,V,K] and back."""
     return None if state is None else state.transpose(-1, -2)
+
+
+def _v_first(state_v_first, transpose_state_layout):
+    """The old name of the argument, as fla takes it."""
+    if transpose_state_layout is None:
+        return state_v_first
+    if state_v_first:
+        raise ValueError("state_v_first and transpose_state_layout, its old name, are both given")
+    warnings.warn("transpose_state_layout is called state_v_first now", DeprecationWarning, stacklevel=3)
+    return transpose_state_layout
 
 
 def _beta(beta, sigmoid, allow_neg_eigval):
@@ -95,19 +106,19 @@ def chunk_gated_delta_rule(q, k, v, g, beta, scale=None, initial_state=None, out
                            use_qk_l2norm_in_kernel=False, use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False,
                            state_v_first=False, cu_seqlens=None, cu_seqlens_cpu=None, chunk_indices=None,
                            cp_context=None, use_gate_in_kernel=False, A_log=None, dt_bias=None,
-                           transpose_state_layout=False, **kwargs):
+                           transpose_state_layout=None, **kwargs):
     _unsupported(cp_context=cp_context)
     if use_gate_in_kernel:
         g = _head_gate(g, A_log, dt_bias)
     return _delta(q, k, v, _beta(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval), g, scale, initial_state,
-                  output_final_state, use_qk_l2norm_in_kernel, cu_seqlens, state_v_first or transpose_state_layout)
+                  output_final_state, use_qk_l2norm_in_kernel, cu_seqlens, _v_first(state_v_first, transpose_state_layout))
 
 
 def fused_recurrent_gated_delta_rule(q, k, v, g=None, gk=None, gv=None, beta=None, scale=None, initial_state=None,
                                      output_final_state=False, use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False,
                                      A_log=None, dt_bias=None, use_beta_sigmoid_in_kernel=False,
                                      allow_neg_eigval=False, state_v_first=False, cu_seqlens=None,
-                                     transpose_state_layout=False, **kwargs):
+                                     transpose_state_layout=None, **kwargs):
     _unsupported(gv=gv)
     if beta is None:
         beta = torch.ones_like(v[..., 0])
@@ -116,7 +127,7 @@ def fused_recurrent_gated_delta_rule(q, k, v, g=None, gk=None, gv=None, beta=Non
     if gk is not None:
         g = gk if g is None else gk + g.unsqueeze(-1)
     return _delta(q, k, v, _beta(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval), g, scale, initial_state,
-                  output_final_state, use_qk_l2norm_in_kernel, cu_seqlens, state_v_first or transpose_state_layout)
+                  output_final_state, use_qk_l2norm_in_kernel, cu_seqlens, _v_first(state_v_first, transpose_state_layout))
 
 
 def _kda_gate(g, A_log, dt_bias, lower_bound):
@@ -135,14 +146,16 @@ def chunk_kda(q, k, v, g, beta, scale=None, initial_state=None, output_final_sta
               allow_neg_eigval=False, safe_gate=False, lower_bound=None, disable_recompute=False,
               return_intermediate_states=False, state_v_first=False, cu_seqlens=None, cu_seqlens_cpu=None,
               cp_context=None, use_graph=False, max_num_seqs=None, A_log=None, dt_bias=None,
-              transpose_state_layout=False, **kwargs):
+              transpose_state_layout=None, chunk_size=64, **kwargs):
+    if chunk_size not in (32, 64):  # of fla's kernel; it changes nothing here
+        raise ValueError(f"`chunk_size` must be either 32 or 64, not {chunk_size}")
     _unsupported(cp_context=cp_context, return_intermediate_states=return_intermediate_states)
     if use_gate_in_kernel:
         if A_log is None and lower_bound is None:
             raise ValueError("A_log: it is needed with use_gate_in_kernel, unless there is a lower_bound")
         g = _kda_gate(g, A_log, dt_bias, lower_bound)
     return _delta(q, k, v, _beta(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval), g, scale, initial_state,
-                  output_final_state, use_qk_l2norm_in_kernel, cu_seqlens, state_v_first or transpose_state_layout)
+                  output_final_state, use_qk_l2norm_in_kernel, cu_seqlens, _v_first(state_v_first, transpose_state_layout))
 
 
 def fused_recurrent_kda(q, k, v, g, beta, A_log=None, dt_bias=None, scale=None, initial_state=None,
@@ -191,14 +204,16 @@ def _gated(q, k, v, g, scale, initial_state, output_final_state, cu_seqlens, v_f
 
 
 def chunk_gla(q, k, v, g, scale=None, initial_state=None, output_final_state=False, state_v_first=False,
-              cu_seqlens=None, cu_seqlens_cpu=None):
-    return _gated(q, k, v, g, scale, initial_state, output_final_state, cu_seqlens, state_v_first)
+              cu_seqlens=None, cu_seqlens_cpu=None, transpose_state_layout=None, **kwargs):
+    return _gated(q, k, v, g, scale, initial_state, output_final_state, cu_seqlens,
+                  _v_first(state_v_first, transpose_state_layout))
 
 
 def fused_recurrent_gla(q, k, v, gk=None, gv=None, scale=None, initial_state=None, output_final_state=False,
-                        reverse=False, state_v_first=False, cu_seqlens=None, **kwargs):
+                        reverse=False, state_v_first=False, cu_seqlens=None, transpose_state_layout=None, **kwargs):
     _unsupported(gv=gv)
-    return _gated(q, k, v, gk, scale, initial_state, output_final_state, cu_seqlens, state_v_first, reverse)
+    return _gated(q, k, v, gk, scale, initial_state, output_final_state, cu_seqlens,
+                  _v_first(state_v_first, transpose_state_layout), reverse)
 
 
 def _simple_gate(q, v, g, g_gamma):
@@ -209,15 +224,21 @@ def _simple_gate(q, v, g, g_gamma):
 
 
 def chunk_simple_gla(q, k, v, g=None, g_gamma=None, scale=None, initial_state=None, output_final_state=False,
-                     state_v_first=False, cu_seqlens=None, cu_seqlens_cpu=None, **kwargs):
+                     state_v_first=False, cu_seqlens=None, cu_seqlens_cpu=None, transpose_state_layout=None, **kwargs):
     return _gated(q, k, v, _simple_gate(q, v, g, g_gamma), scale, initial_state, output_final_state, cu_seqlens,
-                  state_v_first)
+                  _v_first(state_v_first, transpose_state_layout))
+
+
+def fused_chunk_simple_gla(q, k, v, g=None, g_gamma=None, scale=None, initial_state=None, output_final_state=False,
+                           cu_seqlens=None):
+    return chunk_simple_gla(q, k, v, g, g_gamma, scale, initial_state, output_final_state, cu_seqlens=cu_seqlens)
 
 
 def fused_recurrent_simple_gla(q, k, v, g=None, g_gamma=None, scale=None, initial_state=None, output_final_state=False,
-                               reverse=False, state_v_first=False, cu_seqlens=None, **kwargs):
+                               reverse=False, state_v_first=False, cu_seqlens=None, transpose_state_layout=None,
+                               **kwargs):
     return _gated(q, k, v, _simple_gate(q, v, g, g_gamma), scale, initial_state, output_final_state, cu_seqlens,
-                  state_v_first, reverse)
+                  _v_first(state_v_first, transpose_state_layout), reverse)
 
 
 def _channels_last(x):
