@@ -1,7 +1,7 @@
-"""Checks Signet's PyTorch operators against fp64 and times them, forward and backward with autograd, and fla's where it
-is installed, in turn.
+"""Checks Signet's PyTorch operators against fp64 and times them, forward and backward with autograd, and with --peer
+fla's in turn.
 
-Usage: PYTHONPATH=build/cuda/python python3 bench/python_operators.py [--device cuda|cpu] [--quick]
+Usage: PYTHONPATH=build/cuda/python python3 bench/python_operators.py [--device cuda|cpu] [--quick] [--peer]
 A speed stands beside an error that passed; beside a wrong result stands no speed.
 """
 import argparse
@@ -15,12 +15,14 @@ from signet.torch import ops
 
 try:
     import fla.ops as fla
+    from fla.ops.gated_delta_product import chunk_gated_delta_product as fla_product
 except ImportError:
     fla = None
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
 parser.add_argument("--quick", action="store_true", help="check small sizes alone")
+parser.add_argument("--peer", action="store_true", help="time fla's functions beside ours; its autotuning takes minutes")
 arguments = parser.parse_args()
 device = torch.device(arguments.device)
 torch.manual_seed(0)
@@ -105,7 +107,7 @@ def case(name, function, small, large, dtype, tolerance, peer=None):
     with torch.no_grad():
         forward, = milliseconds([lambda: function(*inputs)])
     line += f"   {shape:16s} forward {forward:8.3f} ms, with backward "
-    if peer is None or fla is None:
+    if peer is None or fla is None or not arguments.peer:
         print(f"{line}{milliseconds([both(function)])[0]:8.3f} ms", flush=True)
         return
     try:
@@ -162,7 +164,7 @@ for dtype, tolerance in types:
          lambda q, k, v, b, g: fla.chunk_kda(q, k, v, g, b))
     case("delta product, 2 factors", lambda q, k, v, b, g: ops.chunk_gated_delta_product(q, k, v, g, b, 2),
          delta(2, 70, 2, 64, 2, 1), delta(1024, 40, 4, 32, 2, 1) if fast and cuda else None, dtype, tolerance,
-         lambda q, k, v, b, g: fla.chunk_gated_delta_product(q, k, v, g, b, 2))
+         lambda q, k, v, b, g: fla_product(q, k, v, g, b, 2))
     def without_beta(values):
         return values[:3] + values[4:]
 

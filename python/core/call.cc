@@ -19,13 +19,19 @@ bool raise_status(const signet_table* functions, const char* name, signet_status
 }
 
 template <class F>
-F function_at(const Call& call, int which) {
+F function_at(const signet_table* functions, const Operator& op, int which) {
   F f;
-  std::memcpy(&f,
-              reinterpret_cast<const char*>(call.functions) + call.op.table +
-                  static_cast<size_t>(which) * sizeof(void*),
-              sizeof f);
+  std::memcpy(
+      &f, reinterpret_cast<const char*>(functions) + op.table + static_cast<size_t>(which) * sizeof(void*),
+      sizeof f);
   return f;
+}
+using Sizes = signet_status (*)(const void*, signet_sizes*);
+using Run = signet_status (*)(const void*);
+
+const signet_table* own_functions() {
+  static const signet_table* const mine = signet_functions(SIGNET_API_VERSION);
+  return mine;
 }
 
 }  // namespace
@@ -48,8 +54,7 @@ bool Call::set_number(const Field& field, PyObject* value) {
 }
 
 bool Call::choose_library(PyObject* stream) {
-  static const signet_table* const mine = signet_functions(SIGNET_API_VERSION);
-  functions = mine;
+  functions = own_functions();
   signet_device& device = where.device;
   if (device.kind == SIGNET_CUDA) {
     if (cuda_functions) {
@@ -74,20 +79,26 @@ bool Call::choose_library(PyObject* stream) {
 }
 
 bool Call::sizes(signet_sizes& out) {
-  using Sizes = signet_status (*)(const void*, signet_sizes*);
-  const signet_status status = function_at<Sizes>(*this, 0)(memory, &out);
+  const signet_status status = function_at<Sizes>(functions, op, 0)(memory, &out);
   return status == SIGNET_OK || raise_status(functions, op.name, status);
 }
 
 bool Call::run(Pass pass) {
-  using Run = signet_status (*)(const void*);
-  const Run f = function_at<Run>(*this, pass);
+  const Run f = function_at<Run>(functions, op, pass);
   if (!f) return PyErr_Format(PyExc_NotImplementedError, "%s has no such pass", op.name), false;
   signet_status status;
   Py_BEGIN_ALLOW_THREADS;
   status = f(memory);
   Py_END_ALLOW_THREADS;
   return status == SIGNET_OK || raise_status(functions, op.name, status);
+}
+
+signet_status run_on_cpu(const Operator& op, const void* memory, Call::Pass pass) {
+  return function_at<Run>(own_functions(), op, pass)(memory);
+}
+
+signet_status sizes_on_cpu(const Operator& op, const void* memory, signet_sizes& out) {
+  return function_at<Sizes>(own_functions(), op, 0)(memory, &out);
 }
 
 PyObject* load(PyObject*, PyObject* path) {

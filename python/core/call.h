@@ -39,6 +39,12 @@ PyObject* torch_call(PyObject* self, PyObject* const* args, Py_ssize_t count);
 PyObject* torch_forward(PyObject* self, PyObject* const* args, Py_ssize_t count);
 PyObject* torch_backward(PyObject* self, PyObject* const* args, Py_ssize_t count);
 
+// The handlers for JAX (jax.cc).
+PyObject* jax_handlers(PyObject*, PyObject*);
+
 const Operator& operator_of(PyObject* self);
+// The call in `memory`, on the CPU; needs no GIL.
+signet_status run_on_cpu(const Operator& op, const void* memory, Call::Pass pass);
+signet_status sizes_on_cpu(const Operator& op, const void* memory, signet_sizes& out);
 
 }  // namespace signet::python

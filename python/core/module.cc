@@ -1,6 +1,7 @@
 // signet._core: the C ABI (src/signet/capi/signet.h) as Python functions, over Python's stable ABI. For every
 // operator there are <name>_sizes, <name>_forward and <name>_backward, whose keywords are the fields of the
-// operator's structure; and for PyTorch <name>_torch_call, _forward and _backward (torch.cc). The GIL is
+// operator's structure; and for PyTorch <name>_torch_call, _forward and _backward (torch.cc), for JAX
+// handlers of its foreign function interface (jax.cc). The GIL is
 // released while kernels run.
 #include <string>
 
@@ -82,6 +83,7 @@ PyMethodDef module_methods[] = {
     {"threads", threads, METH_NOARGS, "Threads of the CPU kernels."},
     {"set_threads", set_threads, METH_O, "Sets the threads of the CPU kernels."},
     {"load", load, METH_O, "Opens a libsignet built with CUDA."},
+    {"jax_handlers", jax_handlers, METH_NOARGS, "The operators for jax.ffi."},
     {"use_torch", use_torch, METH_VARARGS, "Tells what memory comes from: torch.empty and types."},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -1,4 +1,4 @@
-"""The operators for JAX, with gradients, under jit: functions of `signet.ops` as host callbacks on the CPU.
+"""The operators for JAX on the CPU, with gradients, under jit and vmap, through XLA's foreign function interface.
 
     from signet import jax as sj
     o, state = jax.jit(sj.delta_rule)(q, k, v, beta)
@@ -10,57 +10,79 @@ import math
 import jax
 import numpy as np
 
-from . import _operators, ops
+from . import _core, _operators
 
 __all__ = ["convolution", "delta_rule", "gated_linear", "l2_norm", "layer_norm", "lstm", "mlstm", "rms_norm",
            "selective_scan", "slstm"]
 
+for _name, _handler in _core.jax_handlers().items():
+    jax.ffi.register_ffi_target(f"signet_{_name}", _handler, platform="cpu")
+
 
 def _described(op, arrays, wanted):
-    shapes = op.shapes(*(None if arrays[n] is None else arrays[n].shape for n in op.inputs))
-    like = arrays[op.like].dtype
+    shapes = op.shapes(*(None if a is None else a.shape for a in arrays))
+    like = arrays[list(op.inputs).index(op.like)].dtype
     wide = like if like.itemsize >= 4 else np.dtype(np.float32)
     return [jax.ShapeDtypeStruct(shapes[n], wide if n in op.wide else like) for n in wanted]
 
 
-def _host(value):
-    return None if value is None else np.asarray(value)
+def _saved_size(op, arrays, described, settings, wanted):
+    """Bytes that forward keeps for backward, asked with arrays that nothing is written to."""
+
+    def blank(x):
+        return np.empty(x.shape, np.uint16 if x.dtype.name == "bfloat16" else x.dtype)
+
+    if "offsets" in op.inputs and arrays[list(op.inputs).index("offsets")] is not None:
+        return 0  # it depends on the offsets, which are not known yet: backward runs forward again
+    fields = {n: blank(a) for n, a in zip(op.inputs, arrays) if a is not None}
+    fields.update((n, blank(d)) for n, d in zip(wanted, described))
+    numbers = {n: x if n in ("scale", "eps") else int(x) for n, x in zip(op.settings, settings)}
+    return op.sizes(**fields, **numbers)[0]
 
 
-def _hosts(op, arrays):
-    """In the operator's order, which dictionaries lose on their way through JAX."""
-    return {n: _host(arrays[n]) for n in op.inputs}
+def _bits(chosen):
+    return np.int64(sum(1 << i for i, yes in enumerate(chosen) if yes))
 
 
 def _make(op):
-    """The operator as a function of its arrays; settings and what is wanted are static."""
+    """The operator as a function of its inputs in a tuple (None: absent); settings and what is wanted are static."""
+
+    def call(settings, wanted, arrays, keep):
+        there = [a for a in arrays if a is not None]
+        described = _described(op, arrays, wanted)
+        if keep:
+            size = _saved_size(op, arrays, described, settings, wanted)
+            described = [*described, jax.ShapeDtypeStruct((size,), np.uint8)]
+        return jax.ffi.ffi_call(f"signet_{op.name}_forward", described, vmap_method="sequential")(
+            *there, present=_bits(a is not None for a in arrays), wanted=_bits(n in wanted for n in op.outputs),
+            settings=np.array(settings, np.float64))
 
     @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
     def function(settings, wanted, arrays):
-        def run(given):
-            call = ops._Call(op, _hosts(op, given), dict(settings), set(wanted), False)
-            return [call.outputs[n] for n in wanted]
-
-        return jax.pure_callback(run, _described(op, arrays, wanted), arrays, vmap_method="sequential")
+        return call(settings, wanted, arrays, False)
 
     def forward(settings, wanted, arrays):
-        return function(settings, wanted, arrays), arrays
+        *outputs, saved = call(settings, wanted, arrays, True)
+        return outputs, (arrays, saved)
 
-    def backward(settings, wanted, arrays, gradients):
-        names = [n for _, n, _ in op.differentiable if arrays[n] is not None]
+    def backward(settings, wanted, kept, gradients):
+        arrays, saved = kept
+        given = {n: g for n, g in zip(wanted, gradients) if op.outputs[n]}
+        described = [jax.ShapeDtypeStruct(arrays[i].shape, arrays[i].dtype) for i, _, _ in op.differentiable
+                     if arrays[i] is not None]
+        found = iter(jax.ffi.ffi_call(f"signet_{op.name}_backward", described, vmap_method="sequential")(
+            *(a for a in arrays if a is not None), saved, *given.values(), present=_bits(a is not None for a in arrays),
+            given=_bits(n in given for n in op.outputs), settings=np.array(settings, np.float64)))
+        differentiable = {i for i, _, _ in op.differentiable}
 
-        def run(given, cotangents):
-            call = ops._Call(op, _hosts(op, given), dict(settings), set(wanted), True)
-            known = {op.outputs[n]: _host(g) for n, g in zip(wanted, cotangents) if op.outputs[n]}
-            result = call.backward(known)
-            return [result[n] for n in names]
+        def gradient(i, a):
+            if a is None:
+                return None
+            if i in differentiable:
+                return next(found)
+            return np.zeros(a.shape, jax.dtypes.float0) if a.dtype.kind == "i" else jax.numpy.zeros_like(a)
 
-        described = [jax.ShapeDtypeStruct(arrays[n].shape, arrays[n].dtype) for n in names]
-        found = dict(zip(names, jax.pure_callback(run, described, arrays, gradients, vmap_method="sequential")))
-        whole = {n: None if a is None else found.get(n, np.zeros(a.shape, jax.dtypes.float0)
-                                                     if a.dtype.kind == "i" else jax.numpy.zeros_like(a))
-                 for n, a in arrays.items()}
-        return (whole,)
+        return (tuple(gradient(i, a) for i, a in enumerate(arrays)),)
 
     function.defvjp(forward, backward)
     return function
@@ -72,9 +94,11 @@ _functions = {name: _make(getattr(_operators, name))
 
 
 def _run(name, arrays, settings, outputs):
+    op = getattr(_operators, name)
     wanted = tuple(n for n, yes in outputs.items() if yes)
-    arrays = {n: None if a is None else jax.numpy.asarray(a) for n, a in arrays.items()}
-    found = dict(zip(wanted, _functions[name](tuple(settings.items()), wanted, arrays)))
+    arrays = tuple(None if arrays[n] is None else jax.numpy.asarray(arrays[n]) for n in op.inputs)
+    settings = tuple(float(settings[n]) for n in op.settings)
+    found = dict(zip(wanted, _functions[name](settings, wanted, arrays)))
     results = tuple(found.get(n) for n in outputs)
     return results[0] if len(results) == 1 else results
 

@@ -35,3 +35,18 @@ def test_the_others():
     np.testing.assert_allclose(sj.rms_norm(x, w), ops.rms_norm(x, w), rtol=1e-6)
     x, w = rng.standard_normal((1, 6, 3)).astype(np.float32), rng.standard_normal((3, 4)).astype(np.float32)
     np.testing.assert_allclose(sj.convolution(x, w)[0], ops.convolution(x, w)[0], rtol=1e-6)
+    q, k, v = INPUTS["q"], INPUTS["k"], INPUTS["v"]
+    gate, offsets = np.full((1, 5, 2), -0.5, np.float32), np.array([0, 2, 5], np.int32)
+
+    def loss(q, gate):
+        return (sj.gated_linear(q, k, v, gate, log_gate=True, offsets=offsets)[0] ** 2).sum()
+
+    (o, _), pullback = ops.vjp(ops.gated_linear, q, k, v, gate, log_gate=True, offsets=offsets)
+    expected = pullback(2 * o)
+    for got, n in zip(jax.jit(jax.grad(loss, (0, 1)))(q, gate), ("q", "gate")):
+        np.testing.assert_allclose(got, expected[n], rtol=1e-4, atol=1e-6)
+
+
+def test_errors_come_from_the_operator():
+    with pytest.raises(Exception, match="delta_rule: k: the shape must be"):
+        jax.jit(lambda k: sj.delta_rule(INPUTS["q"], k, INPUTS["v"], INPUTS["beta"])[0])(INPUTS["k"][:, :3])

@@ -129,7 +129,11 @@ __device__ inline float softplus(float x) {
   series = fmaf(e, series, 1.0f);
   return fmaf(e, series, fmaxf(x, 0.0f));
 }
-__device__ inline float delta_of(const Geometry& g, float x) { return g.softplus ? softplus(x) : x; }
+// raw of a step that takes no time: delta = 0.
+constexpr float kNoTime = -1e30f;
+__device__ inline float delta_of(const Geometry& g, float x) {
+  return g.softplus ? softplus(x) : x > 0.5f * kNoTime ? x : 0.0f;
+}
 
 // A segment of a sequence; beyond the last there is one of negative time.
 struct Item {
@@ -218,10 +222,9 @@ struct Place {
   }
 };
 
-// raw of a step that takes no time: delta = 0.
 template <class T>
 __device__ inline Packet<T> no_time() {
-  return pack<T>({-1e30f, -1e30f, -1e30f, -1e30f});
+  return pack<T>({kNoTime, kNoTime, kNoTime, kNoTime});
 }
 
 // The thread's packets of a tile that starts at `row` of an array and has `steps`; `beyond` after the last.
