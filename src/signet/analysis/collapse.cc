@@ -534,7 +534,7 @@ void predict(Subject& subject, const CollapseOptions& options, const TwoStates& 
     result.predicted = settle + *n;
     if (*n <= 1)  // within the first letters
       for (int64_t k = 0; k <= settle; ++k)
-        if (const TwoStates at = twins.after(start, k); at[0] == at[1]) {
+        if (const TwoStates at = twins.after(start, k); at[0] == at[1] || twins.period(at) > 0) {
           result.predicted = k;
           break;
         }

@@ -28,6 +28,7 @@ std::unique_ptr<Verb> make_crystallise();
 std::unique_ptr<Verb> make_factor();
 std::unique_ptr<Verb> make_check();
 std::unique_ptr<Verb> make_collapse();
+std::unique_ptr<Verb> make_robust();
 std::unique_ptr<Verb> make_bench();
 std::unique_ptr<Verb> make_info();
 std::unique_ptr<Verb> make_completion();
@@ -59,6 +60,7 @@ const std::vector<VerbEntry>& verbs() {
       {"factor", "write a matrix as a product of Householder factors", make_factor},
       {"check", "what the eigenvalues of given gates allow a layer to count", make_check},
       {"collapse", "after how many repetitions of a word a network forgets", make_collapse},
+      {"robust", "how much may be wrong with a network before its answers are", make_robust},
       {"bench", "check and time the operators against measured ceilings", make_bench},
       {"info", "show the build, the CPU and the libraries in use", make_info},
       {"completion", "print a completion script for bash, zsh or fish", make_completion},

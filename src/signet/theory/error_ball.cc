@@ -203,23 +203,22 @@ double least_distance(const Block& block) {
 
 }  // namespace
 
-std::optional<Ball> error_ball(const Block& block, NumberType type, const CodeNetwork::Moves& moves,
-                               const std::vector<double>& start, int32_t start_code,
-                               const Hypotheses& hypotheses) {
+std::optional<BlockBounds> block_bounds(const Block& block, NumberType type, const CodeNetwork::Moves& moves,
+                                        const Hypotheses& hypotheses) {
   // Within this of a code word a state is nearer to it than to any other, by more than the rounding of
   // computed distances. With one code word there is nothing to confuse it with.
   const std::vector<double> origin(static_cast<size_t>(block.dim), 0.0);
-  double largest = 0;
+  BlockBounds result;
   for (int32_t c = 0; c < block.code_count(); ++c)
-    largest = std::max(largest, distance_above(code_word(block, c), origin));
-  Ball ball;
-  ball.margin = block.code_count() == 1 ? 1 + largest : least_distance(block) / 2 * (1 - 0x1.0p-20);
+    result.largest = std::max(result.largest, distance_above(code_word(block, c), origin));
+  const double largest = result.largest;
+  result.margin = block.code_count() == 1 ? 1 + largest : least_distance(block) / 2 * (1 - 0x1.0p-20);
   // Squares of distances are normal numbers.
-  if (!(ball.margin > 0x1.0p-399 && ball.margin < 0x1.0p399 && std::isfinite(largest))) return std::nullopt;
+  if (!(result.margin > 0x1.0p-399 && result.margin < 0x1.0p399 && std::isfinite(largest)))
+    return std::nullopt;
 
   const Block real = rounded_block(block, type);
   const RoundingRule in = rounding_rule_of(type), exact{0x1.0p-53, 0x1.0p-1074, 0, 0, 0x1.fp1023, true};
-  std::map<int32_t, std::pair<StepBound, double>> contexts;  // with the most that a step adds
   int64_t done = 0;
   for (const auto& [pair, to] : moves) {
     report_activity("pairs of code and context, how much a step rounds", done++,
@@ -227,15 +226,30 @@ std::optional<Ball> error_ball(const Block& block, NumberType type, const CodeNe
     const auto [code, context] = pair;
     const auto from = code_word(block, code), image = block_step(real, from, context);
     const StepBound computed = step_bound(real, context, largest, exact, true);
-    if (distance_above(block_step(block, from, context), code_word(block, to)) > ball.margin / 2)
+    if (distance_above(block_step(block, from, context), code_word(block, to)) > result.margin / 2)
       return std::nullopt;
     const double off = distance_above(image, code_word(block, to)) + computed.rounding;
-    const auto [it, fresh] = contexts.try_emplace(context);
-    auto& [bound, added] = it->second;
-    if (fresh) bound = step_bound(real, context, largest + ball.margin, in, hypotheses.intermediate);
-    added = std::max(added, (off + bound.rounding) * kMore);
-    if (!bound.finite || !computed.finite || !std::isfinite(added + bound.growth)) return std::nullopt;
+    const auto [it, fresh] = result.contexts.try_emplace(context);
+    ContextBound& bound = it->second;
+    if (fresh) {
+      const StepBound step = step_bound(real, context, largest + result.margin, in, hypotheses.intermediate);
+      if (!step.finite) return std::nullopt;
+      bound.growth = step.growth;
+      bound.rounding = step.rounding;
+    }
+    bound.off = std::max(bound.off, off);
+    if (!computed.finite || !std::isfinite(bound.added() + bound.growth)) return std::nullopt;
   }
+  return result;
+}
+
+std::optional<Ball> error_ball(const Block& block, NumberType type, const CodeNetwork::Moves& moves,
+                               const std::vector<double>& start, int32_t start_code,
+                               const Hypotheses& hypotheses) {
+  const auto bounds = block_bounds(block, type, moves, hypotheses);
+  if (!bounds) return std::nullopt;
+  Ball ball;
+  ball.margin = bounds->margin;
 
   const double off_start = hypotheses.start_error ? distance_above(start, code_word(block, start_code)) : 0;
   if (!std::isfinite(off_start)) return std::nullopt;
@@ -246,15 +260,15 @@ std::optional<Ball> error_ball(const Block& block, NumberType type, const CodeNe
   for (const double share : {0.5, 1 - 0x1.0p-10}) {
     ball.radius = off_start;
     ball.growth = 0;
-    for (const auto& [context, step] : contexts) {
-      const double rest = step.second / (1 - step.first.growth);
-      if (step.first.growth < 1 && rest <= ball.margin * share) ball.radius = std::max(ball.radius, rest);
+    for (const auto& [context, step] : bounds->contexts) {
+      const double rest = step.added() / (1 - step.growth);
+      if (step.growth < 1 && rest <= ball.margin * share) ball.radius = std::max(ball.radius, rest);
     }
     ball.radius *= 1 + 0x1.0p-20;
     if (ball.radius >= ball.margin) continue;
-    for (const auto& [context, step] : contexts)
+    for (const auto& [context, step] : bounds->contexts)
       for (const double e : {ball.radius, ball.margin}) {
-        const double more = (step.first.growth - 1) * e + step.second, doubt = 0x1.0p-40 * step.second;
+        const double more = (step.growth - 1) * e + step.added(), doubt = 0x1.0p-40 * step.added();
         if (more > -doubt) ball.growth = std::max(ball.growth, more + doubt);
       }
     ball.growth *= 1 + 0x1.0p-20;

@@ -116,6 +116,21 @@ ClosureResult layerwise_closure(const Network& network, NumberType type, int64_t
                                 Proof* proof = nullptr, BlockProofs how = BlockProofs::kPatterns,
                                 const Hypotheses& hypotheses = {});
 
+// What the steps of a block do to a state near its code word, for the pairs that `moves` has, in the rounded
+// parameters: a state within e of the code word is led to within growth e + off + rounding of the next one,
+// as long as it is within `margin`, where states decode to their code words. None where numbers overflow or a
+// context leads a code word away from all code words.
+struct ContextBound {
+  double growth = 1, off = 0, rounding = 0;
+  double added() const { return (off + rounding) * (1 + 0x1.0p-30); }
+};
+struct BlockBounds {
+  double margin = 0, largest = 0;            // the latter: norm of a code word
+  std::map<int32_t, ContextBound> contexts;  // by number
+};
+std::optional<BlockBounds> block_bounds(const Block& block, NumberType type, const CodeNetwork::Moves& moves,
+                                        const Hypotheses& hypotheses = {});
+
 // A ball around the code words for the pairs that `moves` has; none where numbers overflow or a context leads
 // a code word away from all code words. `start` is the rounded start. `letters` is 0 where rounding may do
 // harm at once.

@@ -1,0 +1,237 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "signet/analysis/robust.h"
+#include "signet/automata/dfa_io.h"
+#include "signet/base/activity.h"
+#include "signet/base/error.h"
+#include "signet/base/files.h"
+#include "signet/base/text.h"
+#include "signet/cli/output.h"
+#include "signet/cli/theory_options.h"
+#include "signet/cli/verb.h"
+#include "signet/report/svg.h"
+
+namespace signet::cli {
+namespace {
+
+using analysis::Disturbance;
+using analysis::Robustness;
+using nlohmann::ordered_json;
+
+class Robust final : public Verb {
+ public:
+  void define(Options& options) override {
+    options.positional("MODEL", model_,
+                       "a run directory of signet train, or a model written by signet compile");
+    options.value("--dtype", dtype_, "number type to run a compiled model in, fp32 unless told");
+    options.value("--length", length_,
+                  "letters of the words on which weights are disturbed, the training length unless told");
+    options.value("--max-states", most_states_, "tuples of code words that a proof looks at");
+    options.value("--svg", svg_, "write a picture of the states and their components");
+    options.flag("--force", force_, "overwrite output files");
+    options.flag("--json", json_, "print one JSON object");
+    options.example(
+        "signet compile --language flip-flop --target 'diagonal[0,1]' -o ff.safetensors --force && "
+        "signet robust ff.safetensors --dtype bf16",
+        "exact gates bear one disturbance, but not one at every letter");
+    options.example("signet robust runs/example --svg robust.svg --force",
+                    "what a trained network bears before it answers otherwise");
+  }
+
+  int run() override {
+    if (length_ < 0 || length_ > kLongest) fail(ErrorCode::kUsage, "--length lies in 1..{}", kLongest);
+    if (most_states_ < 1) fail(ErrorCode::kUsage, "--max-states is at least 1");
+    if (!dtype_.empty() && is_directory(model_))
+      fail(ErrorCode::kUsage,
+           "--dtype is for compiled models; a trained one runs in the type of its weights");
+    if (!svg_.empty()) check_output(svg_, FileKind::kPicture, force_);
+    analysis::Subject subject =
+        analysis::open_subject(model_, parse_number_type(dtype_.empty() ? "fp32" : dtype_));
+    letters_.alphabet = subject.network->alphabet();
+    analysis::RobustOptions options;
+    options.length = length_;
+    options.most_states = most_states_;
+    const Robustness found = while_shown("robust", [&] { return analysis::robustness(subject, options); });
+    if (!svg_.empty()) write_output(svg_, FileKind::kPicture, force_, picture(found));
+    json_ ? print_json(subject, found) : print_text(subject, found);
+    return 0;
+  }
+
+ private:
+  static constexpr int64_t kLongest = 1'000'000;
+
+  std::string text(const analysis::Word& word) const { return automata::word_text(letters_, word); }
+  std::string letter(analysis::Letter a) const {
+    return a < 0 ? "" : letters_.alphabet[static_cast<size_t>(a)];
+  }
+  static ordered_json or_null(const std::optional<double>& x) {
+    return x ? ordered_json(*x) : ordered_json();
+  }
+
+  ordered_json found_json(const Disturbance& found) const {
+    ordered_json out = {{"least_harmful", or_null(found.least)},
+                        {"largest_tried", found.tried},
+                        {"directions", found.searched}};
+    if (found.letter >= 0) out["letter"] = letter(found.letter);
+    if (!found.prefix.empty()) out["prefix"] = text(found.prefix);
+    return out;
+  }
+
+  void print_json(const analysis::Subject& subject, const Robustness& found) const {
+    ordered_json out = {
+        {"model", model_},
+        {"dtype", number_type_name(subject.type)},
+        {"gathers", found.gathers},
+        {"proved", found.proved_finite},
+        {"reason", found.reason.empty() ? ordered_json() : ordered_json(found.reason)},
+        {"components", found.gathers ? ordered_json(found.components) : ordered_json()},
+        {"gap", found.gathers ? ordered_json(found.gap) : ordered_json()},
+        {"within", found.gathers && !found.proved_finite ? ordered_json(found.within) : ordered_json()}};
+    out["bounds"] = nullptr;
+    if (found.proved) {
+      const auto& proved = *found.proved;
+      const auto& weakest = proved.blocks[proved.weakest];
+      ordered_json blocks = ordered_json::array();
+      for (const auto& block : proved.blocks)
+        blocks.push_back({{"layer", block.layer + 1},
+                          {"head", block.block + 1},
+                          {"gap", block.gap},
+                          {"once", block.once},
+                          {"every_letter", block.every},
+                          {"rounding", block.rounding},
+                          {"every_letter_in_dtype", block.every_in_type},
+                          {"weights", block.weights},
+                          {"weights_for_length", block.weights_for_length},
+                          {"growth", block.growth}});
+      out["bounds"] = {{"once", least(proved, &theory::BlockRobustness::once)},
+                       {"every_letter", least(proved, &theory::BlockRobustness::every)},
+                       {"rounding", most_rounding(proved)},
+                       {"strongly_robust", least(proved, &theory::BlockRobustness::every_in_type) > 0},
+                       {"weights", least(proved, &theory::BlockRobustness::weights)},
+                       {"weights_for_length", least(proved, &theory::BlockRobustness::weights_for_length)},
+                       {"weakest",
+                        {{"layer", weakest.layer + 1},
+                         {"head", weakest.block + 1},
+                         {"state", proved.state},
+                         {"letter", letter(proved.letter)},
+                         {"growth", weakest.growth}}},
+                       {"blocks", blocks}};
+    }
+    out["found"] = {{"states", found_json(found.state)},
+                    {"inputs", found.input ? found_json(*found.input) : ordered_json()},
+                    {"weights", found_json(found.weights)}};
+    out["length"] = found.length;
+    fmt::print("{}\n", out.dump(2));
+  }
+
+  static double least(const theory::NetworkRobustness& proved, double theory::BlockRobustness::*member) {
+    double result = INFINITY;
+    for (const auto& block : proved.blocks) result = std::min(result, block.*member);
+    return result;
+  }
+  static double most_rounding(const theory::NetworkRobustness& proved) {
+    double result = 0;
+    for (const auto& block : proved.blocks) result = std::max(result, block.rounding);
+    return result;
+  }
+
+  void print_text(const analysis::Subject& subject, const Robustness& found) const {
+    if (!found.gathers)
+      fmt::print("its states do not gather in components: {}\n", found.reason);
+    else if (found.proved_finite)
+      fmt::print("eta-finite, proved: {} components of states, gap {:.3g}\n", found.components, found.gap);
+    else
+      fmt::print(
+          "eta-finite as far as seen on words of training length: {} components, gap {:.3g}, steps of {:.2g} "
+          "within{}\n",
+          found.components, found.gap, found.within,
+          subject.compiled ? fmt::format(" (not proved: {})", found.reason) : "");
+    if (found.proved) {
+      const auto& proved = *found.proved;
+      const auto& weakest = proved.blocks[proved.weakest];
+      const std::string place =
+          fmt::format("layer {} head {}, state {}, letter {}", weakest.layer + 1, weakest.block + 1,
+                      proved.state, printable(letter(proved.letter)));
+      const double every = least(proved, &theory::BlockRobustness::every);
+      fmt::print("states: one disturbance of {:.3g} changes no answer, proved\n",
+                 least(proved, &theory::BlockRobustness::once));
+      if (every > 0)
+        fmt::print(
+            "states and inputs: a disturbance of {:.3g} at every letter changes no answer, proved; weakest "
+            "at {} (growth {:.3g})\n",
+            every, place, weakest.growth);
+      else
+        fmt::print(
+            "not robust: disturbances at every letter add up, because differences do not shrink at {} "
+            "(growth {:.3g})\n",
+            place, weakest.growth);
+      const double left = least(proved, &theory::BlockRobustness::every_in_type);
+      if (every > 0)
+        fmt::print("in {} a step rounds by {:.2g} at most: {}\n", number_type_name(subject.type),
+                   most_rounding(proved),
+                   left > 0 ? fmt::format("strongly robust, {:.3g} is left", left)
+                            : "not shown to be strongly robust");
+      fmt::print("weights: each may be off by {:.3g} for ever, by {:.3g} for words of {} letters, proved\n",
+                 least(proved, &theory::BlockRobustness::weights),
+                 least(proved, &theory::BlockRobustness::weights_for_length), found.length);
+    }
+    const auto search = [&](const char* what, const Disturbance& d, const std::string& where) {
+      if (d.least)
+        fmt::print("found: {} {:.3g} changes an answer{}\n", what, *d.least, where);
+      else
+        fmt::print("found: nothing of {} up to {:.3g} changes an answer ({} directions)\n", what, d.tried,
+                   d.searched);
+    };
+    search(
+        "a disturbance of one state of", found.state,
+        fmt::format(", after {}, at the letter {}",
+                    found.state.prefix.empty() ? "the empty word" : printable(text(found.state.prefix), 60),
+                    printable(letter(found.state.letter))));
+    if (found.input)
+      search("a disturbance of a letter's embedding of", *found.input,
+             fmt::format(", of letter {}", printable(letter(found.input->letter))));
+    search(subject.trained ? "noise on the weights of relative size" : "a disturbance of every weight by",
+           found.weights, fmt::format(" on words of {} letters", found.length));
+  }
+
+  std::string picture(const Robustness& found) const {
+    double low_x = 0, high_x = 0, low_y = 0, high_y = 0;
+    int32_t components = 0;
+    for (const auto& point : found.seen) {
+      low_x = std::min(low_x, point.x), high_x = std::max(high_x, point.x);
+      low_y = std::min(low_y, point.y), high_y = std::max(high_y, point.y);
+      components = std::max(components, point.component + 1);
+    }
+    const double margin = 0.08 * std::max({high_x - low_x, high_y - low_y, 1e-6});
+    report::Chart chart(
+        640, 480,
+        {report::Scale::kLinear, low_x - margin, high_x + margin, "first principal axis of the states", 6},
+        {report::Scale::kLinear, low_y - margin, high_y + margin, "second", 6});
+    for (int32_t c = 0; c < components; ++c) {
+      std::vector<report::Point> points;
+      for (const auto& point : found.seen)
+        if (point.component == c) points.push_back({point.x, point.y});
+      chart.markers(points, {c % report::kColors, 0, 2}, 0, std::max<size_t>(1, points.size() / 200), {});
+    }
+    std::vector<std::pair<report::SeriesStyle, std::string>> legend;
+    for (int32_t c = 0; c < std::min<int32_t>(components, report::kColors); ++c)
+      legend.push_back({{c, 0, 2}, fmt::format("component {}", c + 1)});
+    return chart.document(fmt::format("States of {}: {} components{}", model_, components,
+                                      found.gathers ? fmt::format(", gap {:.3g}", found.gap) : ", no gap"),
+                          legend);
+  }
+
+  std::string model_, dtype_, svg_;
+  automata::Dfa letters_;
+  int64_t length_ = 0, most_states_ = 200'000;
+  bool force_ = false, json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_robust() { return std::make_unique<Robust>(); }
+
+}  // namespace signet::cli

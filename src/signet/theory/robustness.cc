@@ -1,0 +1,339 @@
+// Radii around the code words. Let a step by context c take a state within e of code word q to within
+// growth_c e + off_c + d of the next one, d being a disturbance. Radii r_q with
+//
+//   growth_c r_q + off_c + d <= r_q'        for every step q -> q' that occurs, and r_q <= margin,
+//
+// are an invariant: by induction every state decodes to its code word for ever. The least radii are found by
+// iteration, made a little larger, and the inequalities are then checked.
+#include "signet/theory/robustness.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "signet/base/activity.h"
+#include "signet/theory/compile_parts.h"
+#include "signet/theory/proof.h"
+#include "signet/theory/runner.h"
+
+namespace signet::theory {
+namespace {
+
+constexpr double kLarger = 1 + 0x1.0p-20;
+
+struct RobustStep {
+  int32_t from, to, context;
+  double growth, off, rounding;
+};
+
+bool whole(const std::vector<double>& values) {
+  return std::all_of(values.begin(), values.end(),
+                     [](double x) { return x == std::floor(x) && std::abs(x) < 0x1.0p40; });
+}
+
+// Factors with keys of 0 and +-1 and beta |k|^2 of 0, 1 or 2 are reflections and projections to the last bit,
+// and on whole numbers fp64 does not round.
+bool exact_isometries(const Block& block, int32_t context) {
+  if (block.kind != BlockKind::kHouseholder) return false;
+  for (int32_t j = 0; j < block.used[context]; ++j) {
+    const size_t row = static_cast<size_t>(context) * block.factors + j;
+    double square = 0;
+    for (int32_t i = 0; i < block.dim; ++i) {
+      const double key = block.k[row * block.dim + i];
+      if (key != 0 && std::abs(key) != 1) return false;
+      square += key * key;
+    }
+    const double product = block.beta[row] * square;
+    if (!whole({block.beta[row], block.v[row]}) || (product != 0 && product != 1 && product != 2))
+      return false;
+  }
+  return true;
+}
+
+void sharpen(const Block& block, const CodeNetwork::Moves& moves, BlockBounds& bounds) {
+  if (!whole(block.codes)) return;
+  for (auto& [context, bound] : bounds.contexts) {
+    if (!exact_isometries(block, context)) continue;
+    bound.growth = std::min(bound.growth, 1.0);
+    bool exact = true;
+    for (const auto& [pair, to] : moves) {
+      if (pair.second != context) continue;
+      const auto word = [&](int32_t code) {
+        const auto first = block.codes.begin() + static_cast<int64_t>(code) * block.dim;
+        return std::vector<double>(first, first + block.dim);
+      };
+      exact = exact && block_step(block, word(pair.first), context) == word(to);
+    }
+    if (exact) bound.off = 0;
+  }
+}
+
+class Radii {
+ public:
+  Radii(const Block& block, const BlockBounds& bounds, const CodeNetwork::Moves& moves, double start,
+        int32_t start_code)
+      : margin_(bounds.margin), start_(start), start_code_(start_code), codes_(block.code_count()) {
+    for (const auto& [pair, to] : moves) {
+      const ContextBound& bound = bounds.contexts.at(pair.second);
+      steps_.push_back({pair.first, to, pair.second, bound.growth, bound.off, bound.rounding});
+    }
+  }
+  const std::vector<RobustStep>& steps() const { return steps_; }
+
+  // Every step is disturbed by `every` (and by its rounding), one state by `once`, at any time; the start is
+  // off by `start` more, and the margin smaller by `less`.
+  struct Disturbed {
+    double once = 0, every = 0;
+    bool rounding = false;
+    double start = 0, less = 0;
+  };
+  bool hold(const Disturbed& by) const {
+    std::vector<double> r(static_cast<size_t>(codes_), 0.0);
+    r[static_cast<size_t>(start_code_)] = start_ + by.start;
+    if (!invariant(by, r)) return false;
+    if (by.once == 0) return true;
+    for (double& radius : r) radius += by.once;
+    return invariant(by, r);
+  }
+
+ private:
+  // Makes the radii larger until they are an invariant; false where they leave the margin or never are.
+  bool invariant(const Disturbed& by, std::vector<double>& r) const {
+    constexpr int kRounds = 400;
+    for (int round = 0; round < kRounds; ++round) {
+      bool moved = false;
+      for (const RobustStep& step : steps_) {
+        const double next = led(step, r[static_cast<size_t>(step.from)], by);
+        double& to = r[static_cast<size_t>(step.to)];
+        if (next > margin_ - by.less) return false;
+        if (next <= to) continue;
+        moved |= next > to * (1 + 1e-12);
+        to = next;
+      }
+      if (!moved) break;
+    }
+    // What contracts leaves room for a little more; what only holds is exact, and stays as it is.
+    for (const double more : {1.0, kLarger}) {
+      bool kept = *std::max_element(r.begin(), r.end()) * more <= margin_ - by.less;
+      for (const RobustStep& step : steps_)
+        kept = kept && led(step, more * r[static_cast<size_t>(step.from)], by) <=
+                           more * r[static_cast<size_t>(step.to)];
+      if (!kept) continue;
+      for (double& radius : r) radius *= more;
+      return true;
+    }
+    return false;
+  }
+  static double led(const RobustStep& step, double radius, const Disturbed& by) {
+    const double added = step.off + (by.rounding ? step.rounding : 0) + by.every;
+    const double sum = step.growth * radius + added;
+    return added == 0 ? sum : sum * (1 + 0x1.0p-50);
+  }
+  double margin_, start_;
+  int32_t start_code_, codes_;
+  std::vector<RobustStep> steps_;
+};
+
+// The largest x in [0, high] of which `holds`, to three digits; 0 if none is found.
+double largest(double high, const std::function<bool(double)>& holds) {
+  if (!(high > 0)) return 0;
+  double low = high;
+  for (int i = 0; i < 60 && !holds(low); ++i) low /= 2;
+  if (!holds(low)) return 0;
+  double above = std::min(2 * low, high);
+  for (int i = 0; i < 10 && above > low; ++i) {
+    const double middle = (low + above) / 2;
+    (holds(middle) ? low : above) = middle;
+  }
+  return low;
+}
+
+// How far a step of states of norm at most x can be led astray when each parameter of the context is off by
+// `delta`; what it does to growth is in it.
+double weights_disturb(const Block& block, int32_t context, double x, double delta) {
+  const double root = std::sqrt(static_cast<double>(block.dim));
+  if (block.kind == BlockKind::kOneHot) return 0;  // which number goes where is no weight
+  if (block.kind == BlockKind::kDiagonal) return delta * (x + root) * kLarger;
+  if (block.kind == BlockKind::kComplexDiagonal) return delta * (std::sqrt(2.0) * x + root) * kLarger;
+  double error = 0;
+  for (int32_t j = 0; j < block.used[context]; ++j) {
+    const size_t row = static_cast<size_t>(context) * block.factors + j;
+    double square = 0;
+    for (int32_t i = 0; i < block.dim; ++i)
+      square += block.k[row * block.dim + i] * block.k[row * block.dim + i];
+    const double key = std::sqrt(square), beta = std::abs(block.beta[row]), v = std::abs(block.v[row]);
+    const double far = key + root * delta, u = v + delta + far * x;  // of the disturbed factor
+    const double w = (beta + delta) * u, dw = delta * u + beta * (delta + root * delta * x);
+    const double growth =
+        std::max(1.0, std::abs(1 - beta * square)) + (beta + delta) * far * far - beta * square;
+    error = growth * error + root * delta * w + key * dw;
+    x = std::max(1.0, std::abs(1 - beta * square)) * x + beta * v * key + error;
+  }
+  return error * kLarger;
+}
+
+double distance(const std::vector<double>& x, const double* y) {
+  double sum = 0;
+  for (size_t i = 0; i < x.size(); ++i) sum += (x[i] - y[i]) * (x[i] - y[i]);
+  return std::sqrt(sum) * kLarger;
+}
+
+// A step on a cycle of steps that do not contract (second: true), or else the one that contracts least.
+std::pair<RobustStep, bool> weakest_step(const Radii& radii) {
+  const auto& steps = radii.steps();
+  // Codes from which one can go on without contraction for ever: take away those from which one cannot.
+  std::vector<bool> kept(steps.size());
+  std::vector<int32_t> leaving;
+  for (size_t i = 0; i < steps.size(); ++i) kept[i] = steps[i].growth >= 1;
+  for (bool changed = true; changed;) {
+    changed = false;
+    leaving.assign(1, 0);
+    for (size_t i = 0; i < steps.size(); ++i) {
+      leaving.resize(
+          std::max<size_t>(leaving.size(), static_cast<size_t>(std::max(steps[i].from, steps[i].to)) + 1));
+      leaving[static_cast<size_t>(steps[i].from)] += kept[i];
+    }
+    for (size_t i = 0; i < steps.size(); ++i)
+      if (kept[i] && leaving[static_cast<size_t>(steps[i].to)] == 0) {
+        kept[i] = false;
+        changed = true;
+      }
+  }
+  size_t best = 0;
+  for (size_t i = 0; i < steps.size(); ++i)
+    if (std::make_pair(static_cast<bool>(kept[i]), steps[i].growth) >
+        std::make_pair(static_cast<bool>(kept[best]), steps[best].growth))
+      best = i;
+  return {steps[best], kept[best]};
+}
+
+BlockRobustness block_robustness(const Block& block, const BlockBounds& bounds,
+                                 const CodeNetwork::Moves& moves, double start, int32_t start_code,
+                                 int64_t length) {
+  BlockRobustness result;
+  result.gap = block.code_count() > 1 ? 2 * bounds.margin : 0;
+  const Radii radii(block, bounds, moves, start, start_code);
+  const double m = bounds.margin;
+  const auto [weakest, keeps] = weakest_step(radii);
+  result.code = weakest.from;
+  result.context = weakest.context;
+  result.growth = weakest.growth;
+  for (const auto& [context, bound] : bounds.contexts)
+    result.rounding = std::max(result.rounding, bound.rounding);
+  result.finite = radii.hold({});
+  if (result.finite) result.once = largest(m, [&](double d) { return radii.hold({d, 0, false, 0, 0}); });
+  if (result.finite && !keeps)
+    result.every = largest(m, [&](double d) { return radii.hold({0, d, false, 0, 0}); });
+  if (result.every > 0)
+    result.every_in_type = largest(result.every, [&](double d) { return radii.hold({0, d, true, 0, 0}); });
+  // Code words may be off by as much as any other weight, and so may the start.
+  const double root = std::sqrt(static_cast<double>(block.dim)), reach = bounds.largest + m;
+  const auto disturbed = [&](double delta) {
+    double most = 0;
+    for (const auto& [context, bound] : bounds.contexts)
+      most = std::max(most, weights_disturb(block, context, reach, delta));
+    return most;
+  };
+  if (result.every > 0)
+    result.weights = largest(m, [&](double delta) {
+      return radii.hold({0, disturbed(delta), false, root * delta * kLarger, root * delta * kLarger});
+    });
+  // For a time: errors add up.
+  result.weights_for_length = largest(m, [&](double delta) {
+    const double each = disturbed(delta);
+    double radius = start + root * delta;
+    for (int64_t t = 0; t < length; ++t) {
+      double next = 0;
+      for (const auto& [context, bound] : bounds.contexts)
+        next = std::max(next, bound.growth * radius + bound.off + each);
+      if (!(next * kLarger + root * delta <= m)) return false;
+      if (next <= radius) return true;
+      if (bounds.contexts.empty()) return true;
+      // Steps that do not contract add the same every time.
+      if (const double slope = next - radius; slope > 0 && t == 8) {
+        bool contracts_or_holds = true;
+        for (const auto& [context, bound] : bounds.contexts) contracts_or_holds &= bound.growth <= 1;
+        if (contracts_or_holds)
+          return (radius + slope * static_cast<double>(length - t)) * kLarger + root * delta <= m;
+      }
+      radius = next;
+    }
+    return true;
+  });
+  result.weights_for_length = std::max(result.weights_for_length, result.weights);
+  return result;
+}
+
+// The contexts that each block meets at one letter, from the codes before it.
+std::vector<int32_t> contexts_met(const Network& network, CodeNetwork& codes, const int32_t* tuple,
+                                  automata::Letter letter) {
+  std::vector<int32_t> met;
+  int32_t trail = letter;
+  size_t b = 0;
+  for (const Layer& layer : network.layers) {
+    int64_t combined = 0;
+    for (size_t i = 0; i < layer.blocks.size(); ++i, ++b) {
+      met.push_back(layer.context[static_cast<size_t>(trail) * layer.blocks.size() + i]);
+      combined = combined * layer.blocks[i].code_count() + codes.move(b, tuple[b], met.back());
+    }
+    trail = layer.next[static_cast<size_t>(layer.row[trail] * layer.combined_codes() + combined)];
+    if (trail < 0) break;
+  }
+  return met;
+}
+
+}  // namespace
+
+std::optional<NetworkRobustness> network_robustness(const Network& network, NumberType type, int64_t length,
+                                                    int64_t max_states, std::string* reason) {
+  const auto runner = make_runner(network, type);
+  CodeNetwork codes(network);
+  const auto start = start_codes(network, *runner);
+  Proof tuples;
+  const ClosureResult closure = code_closure(network, codes, start, max_states, &tuples);
+  const auto unknown = [&](const std::string& why) {
+    if (reason) *reason = why;
+    return std::nullopt;
+  };
+  if (closure.status == ClosureResult::Status::kRefuted)
+    return unknown("its code words do not move as its automaton does");
+  if (closure.status == ClosureResult::Status::kOpen) return unknown("it has too many tuples of code words");
+  NetworkRobustness result;
+  result.tuples = closure.states;
+  size_t b = 0;
+  for (size_t l = 0; l < network.layers.size(); ++l)
+    for (size_t i = 0; i < network.layers[l].blocks.size(); ++i, ++b) {
+      report_activity("blocks", static_cast<int64_t>(b), static_cast<int64_t>(codes.blocks()));
+      const Block& block = network.layers[l].blocks[i];
+      auto bounds = block_bounds(block, type, codes.moves(b));
+      if (!bounds || codes.moves(b).empty())
+        return unknown("the states of a block do not stay near its code words");
+      sharpen(block, codes.moves(b), *bounds);
+      runner->reset();
+      const double off = distance(runner->block_state(l, i),
+                                  block.codes.data() + static_cast<int64_t>(start[b]) * block.dim);
+      result.blocks.push_back(block_robustness(block, *bounds, codes.moves(b), off, start[b], length));
+      result.blocks.back().layer = l;
+      result.blocks.back().block = i;
+    }
+  for (size_t i = 0; i < result.blocks.size(); ++i) {
+    const auto& at = result.blocks[i];
+    const auto& least = result.blocks[result.weakest];
+    if (std::tie(at.every, at.once) < std::tie(least.every, least.once)) result.weakest = i;
+  }
+  const BlockRobustness& weakest = result.blocks[result.weakest];
+  for (size_t t = 0; t < tuples.states.size(); ++t)
+    for (automata::Letter s = 0; s < network.dfa.letters(); ++s) {
+      const int32_t* tuple = tuples.codes.data() + t * codes.blocks();
+      if (tuple[result.weakest] != weakest.code) break;
+      const auto met = contexts_met(network, codes, tuple, s);
+      if (result.weakest < met.size() && met[result.weakest] == weakest.context) {
+        result.state = tuples.states[t];
+        result.letter = s;
+        return result;
+      }
+    }
+  return result;
+}
+
+}  // namespace signet::theory

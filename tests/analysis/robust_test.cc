@@ -1,0 +1,58 @@
+#include "signet/analysis/robust.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "signet/automata/named_language.h"
+#include "signet/theory/compile.h"
+#include "support/small_run.h"
+#include "support/temporary_directory.h"
+
+namespace signet::analysis {
+namespace {
+
+// What the search finds harmful is never below what is proved harmless.
+TEST(Robust, SearchAndProofMeetForExactNetworks) {
+  for (const char* language : {"parity", "flip-flop", "tomita5", "mod:3"}) {
+    Subject subject;
+    const auto dfa = automata::named_language(language);
+    subject.compiled = theory::compile(dfa, {});
+    subject.network = theory::make_recogniser(*subject.compiled, subject.type);
+    subject.words = Words::all(dfa.letters(), 20);
+    subject.automaton = as_mealy(dfa);
+    const Robustness found = robustness(subject);
+    ASSERT_TRUE(found.proved && found.proved_finite && found.gathers) << language;
+    EXPECT_EQ(found.components, static_cast<int64_t>(dfa.states())) << language;
+    const auto& block = found.proved->blocks[0];
+    ASSERT_TRUE(found.state.least) << language;
+    EXPECT_GE(*found.state.least, block.once * (1 - 1e-6)) << language;
+    EXPECT_LE(*found.state.least, 2 * block.once) << language << ": the nearest other state is found";
+    ASSERT_TRUE(found.weights.least) << language;
+    EXPECT_GE(*found.weights.least, block.weights_for_length) << language;
+  }
+}
+
+TEST(Robust, ATrainedNetworkIsLeftAsItWas) {
+  test::TemporaryDirectory directory;
+  test::train_small(directory / "run", {"train.steps=5"});
+  Subject subject = open_subject(directory / "run");
+  const Word word = {0, 1, 1, 0, 1};
+  const auto state_after = [&] {
+    std::vector<int32_t> answers(word.size());
+    subject.network->reset(1);
+    subject.network->feed(word.data(), static_cast<int64_t>(word.size()), answers.data());
+    return subject.network->state(0);
+  };
+  const auto before = state_after();
+  const Robustness found = robustness(subject);
+  EXPECT_EQ(state_after(), before);
+  EXPECT_FALSE(found.proved);
+  ASSERT_TRUE(found.input);
+  EXPECT_GT(found.weights.searched, 0);
+  EXPECT_GT(found.state.tried, 0);
+  EXPECT_FALSE(found.seen.empty());
+}
+
+}  // namespace
+}  // namespace signet::analysis

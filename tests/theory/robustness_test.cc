@@ -1,0 +1,183 @@
+#include "signet/theory/robustness.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "signet/automata/named_group.h"
+#include "signet/automata/named_language.h"
+#include "signet/base/rng.h"
+#include "signet/theory/compile.h"
+#include "signet/theory/runner.h"
+
+namespace signet::theory {
+namespace {
+
+NetworkRobustness robustness_of(const Network& network, int64_t length = 100) {
+  std::string reason;
+  auto result = network_robustness(network, NumberType::kFp64, length, 100'000, &reason);
+  EXPECT_TRUE(result) << reason;
+  return result.value_or(NetworkRobustness{});
+}
+
+// Letters a and b write, x <- gate x +- (1 - gate); the answer is the last letter.
+Network last_letter(double gate) {
+  Network network;
+  network.dfa.alphabet = {"a", "b"};
+  network.dfa.delta = {{0, 1}, {0, 1}};
+  network.dfa.accept = {true, false};
+  Block block;
+  block.kind = BlockKind::kDiagonal;
+  block.dim = 1;
+  add_diagonal_context(block, {gate}, {1 - gate});
+  add_diagonal_context(block, {gate}, {gate - 1});
+  block.initial = {1};
+  block.codes = {1, -1};
+  Layer layer;
+  layer.blocks = {block};
+  layer.trails = 2;
+  layer.context = {0, 1};
+  layer.row = {0, 0};
+  layer.rows = 1;
+  layer.next = {0, 1};
+  network.layers = {layer};
+  network.final_state = {0, 1};
+  network.final_output = {1, 0};
+  validate(network, "test");
+  return network;
+}
+
+// Runs a random word; before every letter `disturb(t, state of a block)` may move the numbers. Whether all
+// answers are right.
+template <class Disturb>
+bool right_when_disturbed(const Network& network, uint64_t seed, int64_t length, const Disturb& disturb) {
+  const auto runner = make_runner(network, NumberType::kFp64);
+  Rng rng(77, seed);
+  automata::State q = network.dfa.start;
+  for (int64_t t = 0; t < length; ++t) {
+    for (size_t l = 0; l < network.layers.size(); ++l)
+      for (size_t b = 0; b < network.layers[l].blocks.size(); ++b) {
+        auto state = runner->block_state(l, b);
+        disturb(t, state, rng);
+        runner->set_block_state(l, b, state);
+      }
+    const auto s = static_cast<automata::Letter>(rng.below(static_cast<uint32_t>(network.dfa.letters())));
+    int32_t answer = 0;
+    runner->feed(&s, 1, &answer);
+    q = network.dfa.delta[static_cast<size_t>(q)][static_cast<size_t>(s)];
+    if (answer < 0 || network.final_state[static_cast<size_t>(answer)] != q) return false;
+  }
+  return true;
+}
+
+void move_by(std::vector<double>& state, double size, Rng& rng) {
+  double sum = 0;
+  std::vector<double> direction(state.size());
+  for (double& x : direction) {
+    x = rng.normal();
+    sum += x * x;
+  }
+  for (size_t i = 0; i < state.size(); ++i) state[i] += size * direction[i] / std::sqrt(sum);
+}
+
+double least(const NetworkRobustness& r, double BlockRobustness::*member) {
+  double result = INFINITY;
+  for (const auto& block : r.blocks) result = std::min(result, block.*member);
+  return result;
+}
+
+TEST(Robustness, OneDisturbanceWithinTheBoundNeverHarms) {
+  for (const auto& [language, target] : {std::pair{"parity", Target::kDiagonalSigned},
+                                         {"tomita4", Target::kDiagonalPositive},
+                                         {"tomita3", Target::kHouseholderProduct},
+                                         {"flip-flop", Target::kDiagonalPositive},
+                                         {"kth-last:3", Target::kHouseholderProduct},
+                                         {"mod:5", Target::kHouseholderProduct}}) {
+    CompileOptions options;
+    options.target = target;
+    const Network network = compile(automata::named_language(language), options);
+    const auto bounds = robustness_of(network);
+    const double once = least(bounds, &BlockRobustness::once);
+    EXPECT_TRUE(bounds.finite()) << language;
+    EXPECT_GT(once, 0) << language;
+    for (uint64_t seed = 0; seed < 60; ++seed)
+      EXPECT_TRUE(right_when_disturbed(network, seed, 60,
+                                       [&](int64_t t, auto& state, Rng& rng) {
+                                         if (t == static_cast<int64_t>(seed % 20))
+                                           move_by(state, 0.999 * once, rng);
+                                       }))
+          << language << " seed " << seed;
+    // And the bound is no smaller than it need be: half the gap, where the code is exact.
+    EXPECT_LE(once, bounds.blocks[0].gap / 2 + 1e-9) << language;
+  }
+}
+
+// By hand: disturbed by e towards 0 at every letter, the state after a is at least (1-g) - g X - e, where X
+// is at most ((1-g) + e) / (1-g). It stays positive for e < (1-g)(1-2g): a little more than what is proved.
+TEST(Robustness, OfARegisterThatContractsIsNearlyTheTruth) {
+  for (const double gate : {0.05, 0.1, 0.2}) {
+    const Network network = last_letter(gate);
+    const auto bounds = robustness_of(network);
+    const double every = bounds.blocks[0].every, truth = (1 - gate) * (1 - 2 * gate);
+    EXPECT_GT(every, 0.9 * truth - 0.05) << gate;
+    EXPECT_LE(every, truth) << gate;
+    const auto against = [&](double size) {
+      return [size](int64_t, std::vector<double>& state, Rng& rng) {
+        state[0] += rng.uniform() < 0.5 ? size : -size;
+      };
+    };
+    for (uint64_t seed = 0; seed < 40; ++seed)
+      EXPECT_TRUE(right_when_disturbed(network, seed, 200, against(0.999 * every))) << gate;
+    EXPECT_TRUE(bounds.blocks[0].every_in_type > 0.99 * every) << "strongly robust in fp64";
+    EXPECT_GT(bounds.blocks[0].weights, 0);
+  }
+}
+
+TEST(Robustness, WhatKeepsIsNotRobustAndSaysWhere) {
+  CompileOptions options;
+  options.target = Target::kDiagonalPositive;
+  const Network network = compile(automata::named_language("flip-flop"), options);
+  const auto bounds = robustness_of(network);
+  EXPECT_EQ(bounds.blocks[0].every, 0);
+  EXPECT_EQ(bounds.blocks[0].growth, 1);
+  EXPECT_EQ(network.dfa.alphabet[static_cast<size_t>(bounds.letter)], "hold");
+  EXPECT_EQ(bounds.blocks[0].weights, 0);
+  EXPECT_GT(bounds.blocks[0].weights_for_length, 0);
+}
+
+TEST(Robustness, WeightsWithinTheBoundNeverHarm) {
+  std::vector<Network> networks = {last_letter(0.1), compile(automata::named_language("tomita3"), {})};
+  CompileOptions diagonal;
+  diagonal.target = Target::kDiagonalSigned;
+  networks.push_back(compile(automata::named_language("tomita3"), diagonal));
+  for (const Network& network : networks) {
+    constexpr int64_t kLength = 100;
+    const auto bounds = robustness_of(network, kLength);
+    const double for_length = least(bounds, &BlockRobustness::weights_for_length);
+    EXPECT_GT(for_length, 0);
+    for (const auto& [delta, length] :
+         {std::pair{for_length, kLength}, {least(bounds, &BlockRobustness::weights), int64_t{2000}}})
+      for (uint64_t seed = 0; seed < 30; ++seed) {
+        Network off = network;
+        Rng rng(5, seed);
+        for (auto& layer : off.layers)
+          for (auto& block : layer.blocks)
+            for (auto* values :
+                 {&block.k, &block.v, &block.beta, &block.gate, &block.input, &block.initial, &block.codes})
+              for (double& x : *values) x += rng.uniform() < 0.5 ? delta : -delta;
+        EXPECT_TRUE(
+            right_when_disturbed(off, seed, delta > 0 ? length : kLength, [](int64_t, auto&, Rng&) {}));
+      }
+  }
+}
+
+TEST(Robustness, ARotationDrifts) {
+  CompileOptions options;
+  options.construction = "rotation";
+  const auto bounds = robustness_of(compile(automata::named_language("mod:7"), options));
+  EXPECT_FALSE(bounds.finite());
+  EXPECT_EQ(bounds.blocks[0].once, 0);
+}
+
+}  // namespace
+}  // namespace signet::theory
