@@ -23,6 +23,8 @@ int64_t batch_of(const std::string& name) { return name == "wide" ? 256 : 24; }
 
 std::vector<std::string> model_of(const std::string& name) {
   if (name == "mamba") return {"model.width=16", "model.blocks=2", "model.mlp=16"};
+  if (name == "gla") return {"model.width=128", "model.heads=1", "model.blocks=2", "model.mlp=64"};
+  if (name == "mamba2") return {"model.width=64", "model.blocks=2"};
   if (name == "mlstm") return {"model.width=64", "model.heads=2", "model.blocks=2"};
   if (name == "transformer" || name == "slstm" || name == "lstm")
     return {"model.width=64", "model.heads=2", "model.blocks=2", "model.mlp=64"};
@@ -43,7 +45,7 @@ std::vector<std::string> model_of(const std::string& name) {
 
 // The name itself, or a DeltaNet of that name above.
 std::string architecture_of(const std::string& name) {
-  for (const char* other : {"mamba", "mlstm", "transformer", "slstm", "lstm"})
+  for (const char* other : {"mamba", "mamba2", "gla", "mlstm", "transformer", "slstm", "lstm"})
     if (name == other) return name;
   return name == "exact" || name == "noisy gated" ? "gated-deltaproduct" : "deltanet";
 }
@@ -132,8 +134,9 @@ TEST(CudaStepEngine, MatchesTheCpu) {
   SIGNET_NEEDS_GPU();
   const OpenDevice device = open_device("cuda");
   Rng rng(1);
-  for (const std::string name : {"deltanet", "plain", "unnormed", "odd", "exact", "mamba", "wide",
-                                 "transformer", "mlstm", "slstm", "lstm", "noisy", "noisy gated"}) {
+  for (const std::string name :
+       {"deltanet", "plain", "unnormed", "odd", "exact", "mamba", "wide", "transformer", "mlstm", "slstm",
+        "lstm", "gla", "mamba2", "noisy", "noisy gated"}) {
     for (bool dense : {false, true}) {
       for (Precision precision : {Precision::kFp32, Precision::kTf32, Precision::kBf16}) {
         if (name == "wide" && (!dense || precision != Precision::kBf16)) continue;

@@ -98,6 +98,7 @@ class GlaMixer final : public Mixer {
     return shapes;
   }
 
+  bool packs(DType, int64_t) const override { return true; }
   bool state_on_gpu() const override { return true; }
 
   Tensor eigenvalues(Tape& tape, const Weights& weights, const Var& projected, Sequence) const override {

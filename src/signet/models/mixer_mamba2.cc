@@ -88,6 +88,7 @@ class Mamba2Mixer final : public Mixer {
             inputs_kept({batch, std::max<int64_t>(options_.conv - 1, 0), inner_ + 2 * shared_})};
   }
 
+  bool packs(DType, int64_t) const override { return true; }
   bool state_on_gpu() const override { return true; }
 
   Tensor eigenvalues(Tape& tape, const Weights& weights, const Var& projected, Sequence) const override {

@@ -81,6 +81,18 @@ __device__ inline void store_packet(T* row, int first, int size, bool aligned, c
     if (first + i < size) row[first + i] = from_float<T>(v[i]);
 }
 
+// A store without a branch, so that what lies around it overlaps.
+__device__ inline void store_if(bool there, float* to, const Packet<float>& packet) {
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %0, 0; @p st.global.v4.f32 [%1], {%2, %3, %4, %5}; }" ::"r"(
+                   static_cast<int>(there)),
+               "l"(to), "f"(packet.bits.x), "f"(packet.bits.y), "f"(packet.bits.z), "f"(packet.bits.w));
+}
+__device__ inline void store_if(bool there, bf16* to, const Packet<bf16>& packet) {
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %0, 0; @p st.global.v2.u32 [%1], {%2, %3}; }" ::"r"(
+                   static_cast<int>(there)),
+               "l"(to), "r"(packet.bits.x), "r"(packet.bits.y));
+}
+
 // Asynchronous copies of packets into shared memory (zeros when there is nothing to copy), in groups.
 template <class T>
 __device__ inline void copy_packet_async(Packet<T>* shared, const T* from, bool there) {

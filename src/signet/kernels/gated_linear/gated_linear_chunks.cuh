@@ -80,12 +80,13 @@ __device__ inline ChunkPlace chunk_of_block(const Problem<bf16>& p, int64_t bloc
   return ChunkPlace(p, low, h, static_cast<int>(place - first_place(p, low)));
 }
 
-// Asks for rows [0, rows) and columns [0, columns) of a tile; the others become zero.
+// Asks for rows [0, rows) and columns [0, columns) of a tile; the others become zero. By kThreads threads.
+template <int kThreads = kChunkThreads>
 __device__ inline void fetch_rows(Half* tile, const bf16* source, int64_t stride, int rows, int columns) {
   const unsigned base = static_cast<unsigned>(__cvta_generic_to_shared(tile));
 #pragma unroll
-  for (int i = 0; i < kChunk * kWide / 8 / kChunkThreads; ++i) {
-    const int at = i * kChunkThreads + static_cast<int>(threadIdx.x), row = at / (kWide / 8),
+  for (int i = 0; i < kChunk * kWide / 8 / kThreads; ++i) {
+    const int at = i * kThreads + static_cast<int>(threadIdx.x), row = at / (kWide / 8),
               piece = at % (kWide / 8);
     const bool inside = row < rows && piece * 8 < columns;
     const bf16* from = inside ? source + row * stride + piece * 8 : source;
@@ -95,8 +96,9 @@ __device__ inline void fetch_rows(Half* tile, const bf16* source, int64_t stride
         : "memory");
   }
 }
+template <int kThreads = kChunkThreads>
 __device__ inline void fetch_state(Half* tile, const Half* source) {
-  fetch_linear<kTileSize, kChunkThreads>(tile, source, static_cast<int>(threadIdx.x));
+  fetch_linear<kTileSize, kThreads>(tile, source, static_cast<int>(threadIdx.x));
 }
 
 // The gates of a chunk: of 64 channels from `channel` on, or one per token.

@@ -15,7 +15,6 @@ struct alignas(1024) StateMemory {
     alignas(1024) Half right[kTileSize];
     Gates<kChannels> gates;
   } stage[kStages];
-  alignas(1024) Half out[kTileSize];
   float factor[kChunk];  // one gate per head: what scales each token
   float whole[kChannels ? kWide : 1];
 };
@@ -71,8 +70,37 @@ __device__ void scale_channels(Half* tile, float* whole, const Gates<true>& gate
   if (second) whole[c] = product;
 }
 
+// 16 rows of a tile from registers to where the tile lies, 16 bytes at a time: four lanes that share a row
+// exchange their columns, so that each has one of four pieces.
+__device__ inline void write_state(Half* tile, const float (&s)[8][4], int first, int lane) {
+  const bool odd = lane & 1, upper = lane & 2;
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    const int row = first + lane / 4 + 8 * part;
+#pragma unroll
+    for (int base = 0; base < 8; base += 4) {
+      uint32_t x[4];
+#pragma unroll
+      for (int n = 0; n < 4; ++n) x[n] = pack(s[base + n][2 * part], s[base + n][2 * part + 1]);
+        // A 4 x 4 transposition: blocks of two, then within them.
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        const uint32_t other = __shfl_xor_sync(kFullWarp, upper ? x[n] : x[n + 2], 2);
+        (upper ? x[n] : x[n + 2]) = other;
+      }
+#pragma unroll
+      for (int n = 0; n < 4; n += 2) {
+        const uint32_t other = __shfl_xor_sync(kFullWarp, odd ? x[n] : x[n + 1], 1);
+        (odd ? x[n] : x[n + 1]) = other;
+      }
+      reinterpret_cast<uint4*>(tile)[tile_piece<kWide>(row, base + lane % 4)] =
+          make_uint4(x[0], x[1], x[2], x[3]);
+    }
+  }
+}
+
 template <bool kReverse, bool kChannels>
-__global__ void __launch_bounds__(kChunkThreads) state_kernel(Problem<bf16> p, ChunkPass pass) {
+__global__ void __launch_bounds__(kChunkThreads, 4) state_kernel(Problem<bf16> p, ChunkPass pass) {
   begin_kernel();
   extern __shared__ __align__(1024) char shared[];
   auto& m = *reinterpret_cast<StateMemory<kChannels>*>(shared);
@@ -117,14 +145,7 @@ __global__ void __launch_bounds__(kChunkThreads) state_kernel(Problem<bf16> p, C
     __syncthreads();
     fetch(step + kStages - 1);
     // The state goes out while the tokens are scaled.
-    stage_rows<kWide>(m.out, s, 16 * warp, 0, lane);
-    __syncwarp();
-    uint4* const to = reinterpret_cast<uint4*>(pass.states + (at.place * tiles + tile) * kTileSize);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int piece = warp * 128 + i * 32 + lane;
-      to[piece] = reinterpret_cast<const uint4*>(m.out)[piece];
-    }
+    write_state(pass.states + (at.place * tiles + tile) * kTileSize, s, 16 * warp, lane);
     if constexpr (kChannels) {
       scale_channels<kReverse>(in.left, m.whole, in.gates, scale);
     } else if (warp == 0) {

@@ -40,13 +40,14 @@ struct Rows {
 // Rows of a team whose loads are in flight together, in forward and in backward.
 template <int kPackets>
 constexpr int kTogether = kPackets == 1   ? 4
-                          : kPackets == 2 ? 2
+                          : kPackets <= 4 ? 2
                                           : 1;
 template <int kPackets>
 constexpr int kTogetherBackward = kPackets <= 2 ? 2 : 1;
 
 template <class T, int kTeam, int kPackets, bool kLayer>
-__global__ void __launch_bounds__(Rows<kTeam>::kBlock)
+__global__ void __launch_bounds__(Rows<kTeam>::kBlock,
+                                  kPackets == 8 && kTeam <= 256 ? 768 / Rows<kTeam>::kBlock : 1)
     forward_kernel(NormForward<T> p, RowAlignment aligned) {
   begin_kernel();
   constexpr int kRows = kTogether<kPackets>;
@@ -207,6 +208,18 @@ void choose_team(int64_t width, Run run) {
   fail(ErrorCode::kUsage, "normalisation on the GPU takes rows of at most 32768 elements; got {}", width);
 }
 
+// Forward keeps no sums over rows, so that a warp has registers for longer rows: no block waits for itself.
+template <class T, class Run>
+void choose_forward_team(int64_t width, Run run) {
+  if (sizeof(T) == 2) {
+    if (width > 256 && width <= 512) return run.template operator()<32, 4>();
+    if (width > 512 && width <= 1024) return run.template operator()<32, 8>();
+    if (width > 1024 && width <= 2048) return run.template operator()<64, 8>();
+    if (width > 2048 && width <= 4096) return run.template operator()<128, 8>();
+  }
+  choose_team<T>(width, run);
+}
+
 template <class T>
 int64_t blocks_for(int64_t rows, int64_t width) {
   int64_t per_block = 1, threads = kThreads;
@@ -228,7 +241,7 @@ template <class T>
 void norm_forward(const NormForward<T>& p, Cuda device) {
   if (p.rows == 0 || p.width == 0) return;
   const RowAlignment aligned = rows_fit(p.width, p.x, p.x_stride, p.y, p.y_stride);
-  choose_team<T>(p.width, [&]<int kTeam, int kPackets>() {
+  choose_forward_team<T>(p.width, [&]<int kTeam, int kPackets>() {
     const int64_t per_block = Rows<kTeam>::kPerBlock * kTogether<kPackets>,
                   blocks = (p.rows + per_block - 1) / per_block;
     const auto kernel = p.kind == NormKind::kLayer ? forward_kernel<T, kTeam, kPackets, true>

@@ -63,6 +63,7 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(Short
   const auto walk = [&](auto unit_keys) {
     for (int done = 0; done < steps; done += kAhead<K>) {
       wait_for_copies<kGroups - 1>();
+      float lengths[kAhead<K>];  // of keys, squared
 #pragma unroll
       for (int k = 0; k < kAhead<K>; ++k) {
         shift<K>(window);
@@ -78,10 +79,15 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(Short
           const float r = inverse_root(team.sum(square) + w.eps), scale = team.normalised ? r : 1.0f;
 #pragma unroll
           for (float& each : v) each *= scale;
-          if constexpr (unit_keys) note_square(team, v, squares[done + k]);
+          if constexpr (unit_keys) lengths[k] = stored_square(team, v);
         }
-        if (done + k < steps) store_row<K == 4>(y + k * y_stride, w, first, v);
+        store_row<K == 4>(y + k * y_stride, w, done + k < steps, first, v);
       }
+      if constexpr (unit_keys)
+        if (threadIdx.x % team.lanes == 0) {
+#pragma unroll
+          for (int k = 0; k < kAhead<K>; ++k) squares[done + k][threadIdx.x / team.lanes] = lengths[k];
+        }
       x.next(), close_copy_group();
       y += kAhead<K> * y_stride;
     }
@@ -246,7 +252,7 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(Shor
         if constexpr (kTable) {
           if (inside) sums_of_x.add(x.token(done + k + 1 - K), sum);
         } else {
-          if (inside) store_row<K == 4>(dx + k * dx_stride, w, first, sum);
+          store_row<K == 4>(dx + k * dx_stride, w, inside, first, sum);
         }
       }
       x.next(), dy.next(), close_copy_group();

@@ -80,12 +80,11 @@ __device__ inline Packet<T> load_row(const T* row, const Work& w, bool there, in
     return load_packet(row, first, live, w.aligned);
 }
 template <bool kAligned, class T>
-__device__ inline void store_row(T* row, const Work& w, int first, const float (&v)[4]) {
-  if constexpr (kAligned) {
-    if (first < w.channels) *reinterpret_cast<Packet<T>*>(row + first) = pack<T>(v);
-  } else {
+__device__ inline void store_row(T* row, const Work& w, bool there, int first, const float (&v)[4]) {
+  if constexpr (kAligned)
+    store_if(there && first < w.channels, row + first, pack<T>(v));
+  else if (there)
     store_packet(row, first, w.channels, w.aligned, v);
-  }
 }
 
 // The next rows of a lane's four channels, kAhead at a time. K = 4: each thread copies its packets two groups
@@ -312,16 +311,14 @@ class WarpGates {
   int begin_, count_, column_;
 };
 
-// For a step of unit_keys: the square of the length of every head as it is stored, in bf16.
+// The square of the length of a head as it is stored, in bf16.
 template <class T>
-__device__ inline void note_square(const T& team, const float (&key)[4],
-                                   float (&squares)[WarpGates::kHeads]) {
+__device__ inline float stored_square(const T& team, const float (&key)[4]) {
   float stored[4], square = 0.0f;
   unpack(pack<bf16>(key), stored);
 #pragma unroll
   for (float each : stored) square = fmaf(each, each, square);
-  square = team.sum(square);
-  if (threadIdx.x % team.lanes == 0) squares[threadIdx.x / team.lanes] = square;
+  return team.sum(square);
 }
 
 }  // namespace signet::kernels::short_conv
