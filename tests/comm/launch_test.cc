@@ -76,6 +76,17 @@ TEST(Launch, TorchrunWithinSlurm) {
   EXPECT_EQ(launch.port, 29500);
 }
 
+// torchrun keeps its own store at MASTER_PORT and says so: the ranks meet beside it.
+TEST(Launch, TheStoreOfTorchrunKeepsItsPort) {
+  const Launch launch = read({{"TORCHELASTIC_RUN_ID", "job"},
+                              {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                              {"RANK", "0"},
+                              {"WORLD_SIZE", "2"},
+                              {"MASTER_ADDR", "node0"},
+                              {"MASTER_PORT", "29500"}});
+  EXPECT_EQ(launch.port, 29501);
+}
+
 TEST(Launch, IncompleteOrContradictoryVariablesAreRefusedByName) {
   EXPECT_NE(refusal({{"OMPI_COMM_WORLD_SIZE", "2"}}).find("OMPI_COMM_WORLD_RANK"), std::string::npos);
   EXPECT_NE(refusal({{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "2"}}).find("from 0 to 1"),

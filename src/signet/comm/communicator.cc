@@ -19,6 +19,7 @@
 #include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
 #include "signet/comm/plugin.h"
+#include "signet/comm/tcp_transport.h"
 
 namespace signet::comm {
 namespace {
@@ -30,16 +31,6 @@ constexpr auto kNap = std::chrono::microseconds(50);
 constexpr char kPluginName[] = "libsignet_mpi.so";
 
 using Clock = std::chrono::steady_clock;
-
-// Beside the program, or where an installation puts it.
-std::string find_plugin() {
-  if (const char* chosen = std::getenv("SIGNET_MPI_PLUGIN")) return chosen;
-  std::error_code ignored;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-  for (const auto& folder : {program, program / "../lib/signet"})
-    if (const std::string path = join_path(folder.string(), kPluginName); exists(path)) return path;
-  return "";
-}
 
 class PluginTransport final : public Transport {
  public:
@@ -131,6 +122,15 @@ class PluginTransport final : public Transport {
 
 }  // namespace
 
+std::string find_plugin(const char* name, const char* variable) {
+  if (const char* chosen = std::getenv(variable)) return chosen;
+  std::error_code ignored;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+  for (const auto& folder : {program, program / "../lib/signet"})
+    if (const std::string path = join_path(folder.string(), name); exists(path)) return path;
+  return "";
+}
+
 Range share_of(int64_t size, int rank, int ranks, int64_t unit) {
   const int64_t units = (size + unit - 1) / unit;
   return {std::min(size, units * rank / ranks * unit), std::min(size, units * (rank + 1) / ranks * unit)};
@@ -145,6 +145,7 @@ void Communicator::wait() {
   try {
     transport_->wait_all(patience_);
   } catch (const MissingRank& missing) {
+    if (missing.gone) fail(ErrorCode::kStopped, "rank {} on {} has ended", missing.rank, host(missing.rank));
     fail(ErrorCode::kStopped, "rank {} on {} heard nothing from rank {} on {} for {:.0f} s", rank(),
          host(rank()), missing.rank, host(missing.rank), patience_);
   }
@@ -371,13 +372,29 @@ template void Communicator::reduce_scatter(const std::vector<const float*>&, con
 template void Communicator::reduce_scatter(const std::vector<const double*>&, const std::vector<int>&,
                                            const std::vector<Range>&, double*);
 
+namespace {
+
+double patience_from_environment() {
+  const char* given = std::getenv("SIGNET_PATIENCE");
+  if (!given) return 30;
+  const double seconds = parse_double(given, "SIGNET_PATIENCE");
+  if (!(seconds > 0 && seconds <= 86400))
+    fail(ErrorCode::kUsage, "SIGNET_PATIENCE={}: give seconds, up to a day", printable(given, 40));
+  return seconds;
+}
+
+}  // namespace
+
 std::unique_ptr<Communicator> open_communicator(const Launch& launch) {
   if (launch.alone()) return nullptr;
-  if (launch.launcher == "torchrun")
-    fail(ErrorCode::kUsage,
-         "started by torchrun as rank {} of {}: ranks meet through MPI; start with mpirun -n {} or srun",
-         launch.rank, launch.size, launch.size);
-  const std::string path = find_plugin();
+  const auto ranks = [](std::unique_ptr<Transport> transport, double patience) {
+    auto made = std::make_unique<Communicator>(std::move(transport));
+    made->set_patience(patience);
+    return made;
+  };
+  const double patience = patience_from_environment();
+  if (!launch.address.empty()) return ranks(open_tcp(launch, patience), patience);
+  const std::string path = find_plugin(kPluginName, "SIGNET_MPI_PLUGIN");
   if (path.empty())
     fail(ErrorCode::kUsage,
          "started by {} as rank {} of {}, but {} is not beside the program: install MPI (libopenmpi-dev) and "
@@ -389,14 +406,7 @@ std::unique_ptr<Communicator> open_communicator(const Launch& launch) {
          "{} says rank {} of {}, but {} rank {} of {}: the launcher and the MPI library do not belong "
          "together",
          launch.launcher, launch.rank, launch.size, transport->name(), transport->rank(), transport->size());
-  auto ranks = std::make_unique<Communicator>(std::move(transport));
-  if (const char* patience = std::getenv("SIGNET_PATIENCE")) {
-    const double seconds = parse_double(patience, "SIGNET_PATIENCE");
-    if (!(seconds > 0 && seconds <= 86400))
-      fail(ErrorCode::kUsage, "SIGNET_PATIENCE={}: give seconds, up to a day", printable(patience, 40));
-    ranks->set_patience(seconds);
-  }
-  return ranks;
+  return ranks(std::move(transport), patience);
 }
 
 int on_ranks(const Launch& launch, const std::function<int(Communicator*)>& body) {

@@ -24,6 +24,7 @@ Range share_of(int64_t size, int rank, int ranks, int64_t unit = 1);
 // Thrown by Transport::wait_all.
 struct MissingRank {
   int rank = 0;
+  bool gone = false;  // it has ended; else it says nothing
 };
 
 // Messages between ranks; what a library (MPI) does. Requests complete in wait_all.
@@ -36,7 +37,8 @@ class Transport {
   // Both copy nothing: the memory must stay until wait_all has returned.
   virtual void send(const void* data, int64_t bytes, int to) = 0;
   virtual void receive(void* data, int64_t bytes, int from) = 0;
-  // Waits for all messages that were begun. Throws MissingRank after `seconds` without any progress.
+  // Waits for all messages that were begun. Throws MissingRank after `seconds` without any progress, or when
+  // it knows that a rank has ended.
   virtual void wait_all(double seconds) = 0;
   // Ends all processes of the job with that exit code.
   virtual void abort(int exit_code) = 0;
@@ -89,6 +91,7 @@ class Communicator {
 
   // How long a rank waits for the others, in seconds.
   void set_patience(double seconds) { patience_ = seconds; }
+  double patience() const { return patience_; }
   // Tells what happened, with rank and machine, and ends all ranks with that exit code.
   [[noreturn]] void end_all(const char* what, int exit_code);
 
@@ -100,6 +103,10 @@ class Communicator {
   std::vector<char> scratch_;
   std::vector<std::string> hosts_;
 };
+
+// The file of a plugin: what the variable names, or the one beside the program or where an installation puts
+// it; empty when there is none.
+std::string find_plugin(const char* name, const char* variable);
 
 // The ranks of this launch, or null when the process was started by hand or as the only rank. Loads the
 // plugin of the message library; throws kUsage that says what is missing.

@@ -78,7 +78,10 @@ Launch read_launch(const std::function<const char*(const char*)>& variable) {
         if (launch.address.empty())
           fail(ErrorCode::kUsage, "WORLD_SIZE is {} but MASTER_ADDR is not set: start with torchrun",
                launch.size);
-        launch.port = number(from, "MASTER_PORT", 1, 65535);
+        launch.port = number(from, "MASTER_PORT", 1, 65534);
+        // torchrun itself may listen there.
+        const char* taken = variable("TORCHELASTIC_USE_AGENT_STORE");
+        if (taken && std::strcmp(taken, "True") == 0) ++launch.port;
       }
     }
     return launch;

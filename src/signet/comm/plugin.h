@@ -24,7 +24,25 @@ struct SignetMessages {
   int (*close)(void);
   const char* (*message)(int error);
 };
+
+// Of a library for GPUs, `signet_collectives`: the ranks' numbers are in device memory, and what is asked is
+// put into a stream (cudaStream_t). bounds[r] .. bounds[r + 1] is rank r's part of `data`.
+struct SignetCollectives {
+  int version;  // kSignetCollectivesVersion
+  const char* name;
+
+  int (*device)(char* out, int64_t bytes);  // the name of this process's GPU on its machine
+  int (*unique_id)(void* out);              // kSignetIdBytes that one rank makes and all open with
+  int (*open)(const void* id, int rank, int size, void** handle);
+  int (*reduce_scatter)(void* handle, float* data, const int64_t* bounds, void* stream);  // in place
+  int (*all_gather)(void* handle, float* data, const int64_t* bounds, void* stream);
+  int (*all_reduce)(void* handle, double* data, int64_t size, void* stream);
+  void (*close)(void* handle);
+  const char* (*message)(int error);
+};
 }
 
 inline constexpr int kSignetMessagesVersion = 1;
 inline constexpr int64_t kSignetMessageBytes = int64_t{1} << 30;
+inline constexpr int kSignetCollectivesVersion = 1;
+inline constexpr int64_t kSignetIdBytes = 128;

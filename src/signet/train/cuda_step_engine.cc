@@ -8,14 +8,18 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "signet/autograd/ops.h"
-#include "signet/base/thread_pool.h"
+#include "signet/comm/device_collectives.h"
+#include "signet/kernels/adamw/adamw.h"
 #include "signet/tensor/cuda_graph.h"
 #include "signet/train/step_engine.h"
 
@@ -153,13 +157,14 @@ struct Pass {
 class CudaStepEngine final : public StepEngine {
  public:
   CudaStepEngine(const Device& device, const models::Model& model, const StepOptions& options, void* weights,
-                 Optimizer& optimizer)
+                 Optimizer& optimizer, DataParallel* parallel)
       : device_(device),
         stream_(stream_of(Cuda{device.stream})),
         model_(model),
         options_(options),
         host_weights_(weights),
         optimizer_(optimizer),
+        parallel_(parallel),
         bytes_(model.parameters().size() * int64_t{sizeof(float)}),
         slack_(Pass::slack(model.parameters())),
         weights_(DeviceKind::kCuda, bytes_ + slack_ * int64_t{sizeof(float)}),
@@ -168,6 +173,11 @@ class CudaStepEngine final : public StepEngine {
         outcome_(DeviceKind::kCuda, sizeof(Outcome)) {
     for (const DeviceBuffer* buffer : {&weights_, &gradient_, &narrow_})
       if (buffer->data()) fill_zero(device_, buffer->data(), buffer->bytes());
+    if (parallel_) {
+      collectives_ = comm::open_device_collectives(parallel_->ranks(), device_);
+      own_square_ =
+          DeviceBuffer(DeviceKind::kCuda, (1 + kernels::kSquareSumBlocks) * int64_t{sizeof(double)});
+    }
     from_host();
   }
   ~CudaStepEngine() override { cudaStreamSynchronize(stream_); }
@@ -178,8 +188,7 @@ class CudaStepEngine final : public StepEngine {
     slot.step = step;
     slot.parts =
         options_.micro_batch > 0 ? (batch.rows + options_.micro_batch - 1) / options_.micro_batch : 1;
-    slot.scored =
-        std::count_if(batch.targets.begin(), batch.targets.end(), [](int32_t target) { return target >= 0; });
+    slot.scored = batch.scored_of_all > 0 ? batch.scored_of_all : batch.scored();
     const Header header{{lr, static_cast<double>(step)},
                         static_cast<double>(std::max<int64_t>(1, slot.scored))};
     const auto begin = [&](int64_t part) { return batch.rows * part / slot.parts; };
@@ -190,7 +199,13 @@ class CudaStepEngine final : public StepEngine {
       bytes += shapes.back()->bytes;
     }
     char* input = slot.input.at_least(bytes);
-    auto* outcomes = slot.outcome.at_least(slot.parts * int64_t{sizeof(Outcome)});
+    // One of each part and, of several ranks, one of the update and the square of this rank's own gradient.
+    auto* outcomes = slot.outcome.at_least((slot.parts + 2) * int64_t{sizeof(Outcome)});
+    const auto keep = [&](int64_t place, const void* from, size_t bytes) {
+      check_cuda(cudaMemcpyAsync(outcomes + place * int64_t{sizeof(Outcome)}, from, bytes,
+                                 cudaMemcpyDeviceToHost, stream_),
+                 "copy of the loss from the GPU");
+    };
     for (int64_t part = 0; part < slot.parts; ++part) {
       PassShape& shape = *shapes[static_cast<size_t>(part)];
       fill(input, shape, batch, begin(part), header);
@@ -199,9 +214,12 @@ class CudaStepEngine final : public StepEngine {
                  "copy of a batch to the GPU");
       input += shape.bytes;
       run(shape);
-      check_cuda(cudaMemcpyAsync(outcomes + part * int64_t{sizeof(Outcome)}, outcome_.data(), sizeof(Outcome),
-                                 cudaMemcpyDeviceToHost, stream_),
-                 "copy of the loss from the GPU");
+      keep(part, outcome_.data(), sizeof(Outcome));
+    }
+    if (parallel_) {
+      update_together(&shapes.back()->input.as<Header>()->schedule);
+      keep(slot.parts, outcome_.data(), sizeof(Outcome));
+      keep(slot.parts + 1, own_square_.data(), sizeof(double));
     }
     check_cuda(cudaEventRecord(slot.done.get(), stream_), "cudaEventRecord");
     ++in_flight_;
@@ -210,22 +228,33 @@ class CudaStepEngine final : public StepEngine {
   StepResult collect() override {
     if (in_flight_ == 0) fail(ErrorCode::kFailure, "no step is in flight");
     Slot& slot = slots_[static_cast<size_t>(first_)];
-    check_cuda(cudaEventSynchronize(slot.done.get()), "a training step");
+    wait_for(slot);
     Outcome outcome;  // of the last part, with the sums of all
     double loss = 0, correct = 0;
+    const auto kept = [&](int64_t place, void* to, size_t bytes) {
+      std::memcpy(to, slot.outcome.at_least(0) + place * int64_t{sizeof outcome}, bytes);
+    };
     for (int64_t part = 0; part < slot.parts; ++part) {
-      std::memcpy(&outcome, slot.outcome.at_least(0) + part * int64_t{sizeof outcome}, sizeof outcome);
+      kept(part, &outcome, sizeof outcome);
       loss += outcome.loss_sum, correct += outcome.correct;
+    }
+    double sums[] = {loss, correct}, own_square = 0;
+    if (parallel_) {
+      kept(slot.parts, &outcome, sizeof outcome);
+      kept(slot.parts + 1, &own_square, sizeof own_square);
+      parallel_->ranks().all_reduce(sums, 2);
     }
     first_ = (first_ + 1) % depth();
     --in_flight_;
     StepResult result;
     result.step = slot.step;
     result.batch.scored = slot.scored;
-    result.batch.correct = static_cast<int64_t>(correct);
-    result.batch.loss = loss / static_cast<double>(std::max<int64_t>(1, slot.scored));
+    result.batch.correct = static_cast<int64_t>(sums[1]);
+    result.batch.loss = sums[0] / static_cast<double>(std::max<int64_t>(1, slot.scored));
     result.norm = std::sqrt(outcome.square_sum);
     result.updated = outcome.stop == 0;
+    if (parallel_ && !result.updated)
+      result.bad_rank = parallel_->first_of(!std::isfinite(loss) || !std::isfinite(own_square));
     return result;
   }
   int depth() const override { return static_cast<int>(slots_.size()); }
@@ -240,16 +269,7 @@ class CudaStepEngine final : public StepEngine {
     copy_to_device(device_, weights_.data(), host_weights_, bytes_);
     optimizer_.from_host();
     fill_zero(device_, outcome_.data(), sizeof(Outcome));
-    if (narrow()) {
-      const auto* values = static_cast<const float*>(host_weights_);
-      std::vector<bf16> rounded(static_cast<size_t>(model_.parameters().size()));
-      parallel_for(model_.parameters().size(), 1 << 20, [&](int64_t begin, int64_t end) {
-        std::transform(values + begin, values + end, rounded.begin() + begin,
-                       [](float x) { return bf16(x); });
-      });
-      copy_to_device(device_, narrow_.data(), rounded.data(), bytes_ / 2);
-      synchronize(device_);
-    }
+    narrow_all();
     synchronize(device_);
   }
 
@@ -260,6 +280,44 @@ class CudaStepEngine final : public StepEngine {
     int64_t step = 0, scored = 0, parts = 1;
   };
   bool narrow() const { return options_.precision == Precision::kBf16; }
+  void narrow_all() {
+    if (narrow())
+      kernels::narrow_weights(model_.parameters().size(), weights_.as<float>(), narrow_.as<bf16>(),
+                              Cuda{device_.stream});
+  }
+
+  // Of several ranks: the sum of their gradients, each rank's update of its shard, and all shards to all. The
+  // stop of one is the stop of all.
+  void update_together(Schedule* schedule) {
+    auto* const outcome = outcome_.as<Outcome>();
+    const Update update{weights_.data(), gradient_.data(), narrow() ? narrow_.as<bf16>() : nullptr, schedule,
+                        outcome};
+    kernels::SquareSum<float> own;
+    own.size = model_.parameters().size(), own.x = gradient_.as<float>();
+    own.result = own_square_.as<double>(), own.workspace = own_square_.as<double>() + 1;
+    kernels::square_sum(own, Cuda{device_.stream});
+    collectives_->reduce_scatter(gradient_.as<float>(), parallel_->shards());
+    optimizer_.measure(update);
+    static_assert(offsetof(Outcome, square_sum) == 2 * sizeof(double));
+    collectives_->all_reduce(&outcome->loss_sum, 3);  // loss, correct and square
+    optimizer_.move(update);
+    collectives_->all_gather(weights_.as<float>(), parallel_->shards());
+    narrow_all();
+  }
+
+  // A GPU that waits for one that is gone would wait for ever.
+  void wait_for(const Slot& slot) const {
+    if (!parallel_) return check_cuda(cudaEventSynchronize(slot.done.get()), "a training step");
+    const auto begin = std::chrono::steady_clock::now();
+    for (cudaError_t status; (status = cudaEventQuery(slot.done.get())) != cudaSuccess;) {
+      if (status != cudaErrorNotReady) check_cuda(status, "a training step");
+      if (std::chrono::steady_clock::now() - begin >
+          std::chrono::duration<double>(parallel_->ranks().patience()))
+        fail(ErrorCode::kStopped, "step {} did not end within {:.0f} s: the GPU of some rank is gone",
+             slot.step, parallel_->ranks().patience());
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
 
   Pass pass() const {
     return {model_, options_, device_, weights_.data(), gradient_.data(), narrow_.as<bf16>(), &sums_};
@@ -274,7 +332,7 @@ class CudaStepEngine final : public StepEngine {
         !batch.dense && 8 * least <= 7 * padded && model_.packs(narrow() ? DType::kBF16 : DType::kF32, time);
     const int64_t tokens = packed ? least : padded;
     const bool first = begin == 0, last = end == batch.rows;
-    const int64_t first_row = options_.noise.deviation > 0 ? begin : 0;
+    const int64_t first_row = options_.noise.deviation > 0 ? batch.first_row + begin : 0;
     PassShape& shape = shapes_[{rows, time, tokens, batch.dense, first, last, first_row}];
     if (shape.input.data()) return shape;
     shape.rows = rows, shape.time = time, shape.tokens = tokens;
@@ -383,7 +441,7 @@ class CudaStepEngine final : public StepEngine {
     auto* const outcome = outcome_.as<Outcome>();
     pass().run(shape, shape.input.as<char>(), outcome, arena_, host_);
     done("parameter sums");
-    if (!shape.last) return;
+    if (!shape.last || parallel_) return;
     optimizer_.step({weights_.data(), gradient_.data(), narrow() ? narrow_.as<bf16>() : nullptr,
                      &shape.input.as<Header>()->schedule, outcome});
     done("update");
@@ -395,8 +453,10 @@ class CudaStepEngine final : public StepEngine {
   StepOptions options_;
   void* host_weights_;
   Optimizer& optimizer_;
+  DataParallel* parallel_;
+  std::unique_ptr<comm::DeviceCollectives> collectives_;  // of several ranks
   int64_t bytes_, slack_;
-  DeviceBuffer weights_, gradient_, narrow_, outcome_;
+  DeviceBuffer weights_, gradient_, narrow_, outcome_, own_square_;
   Arena arena_{DeviceKind::kCuda}, host_;
   mutable ColumnSums sums_;
   std::map<std::tuple<int64_t, int64_t, int64_t, bool, bool, bool, int64_t>, PassShape> shapes_;
@@ -419,8 +479,8 @@ StepMemory cuda_step_memory(const models::Model& model, const StepOptions& optio
 
 std::unique_ptr<StepEngine> make_cuda_step_engine(const Device& device, const models::Model& model,
                                                   const StepOptions& options, void* weights,
-                                                  Optimizer& optimizer) {
-  return std::make_unique<CudaStepEngine>(device, model, options, weights, optimizer);
+                                                  Optimizer& optimizer, DataParallel* parallel) {
+  return std::make_unique<CudaStepEngine>(device, model, options, weights, optimizer, parallel);
 }
 
 }  // namespace signet::train

@@ -26,8 +26,10 @@ class DataParallel {
 
   comm::Communicator& ranks() const { return ranks_; }
   bool root() const { return ranks_.root(); }
+  bool exact() const { return exact_; }
   const comm::Range& rows() const { return rows_; }           // of every batch
   const std::vector<int64_t>& cuts() const { return cuts_; }  // of those rows into groups
+  const std::vector<Shard>& shards() const { return shards_; }
   const Shard& shard() const { return shards_[static_cast<size_t>(ranks_.rank())]; }
 
   // What all ranks must know before an update.

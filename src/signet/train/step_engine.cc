@@ -96,7 +96,7 @@ std::unique_ptr<StepEngine> make_step_engine(const Device& device, const models:
   if (options.dtype != DType::kF32)
     fail(ErrorCode::kUsage, "train.dtype={} is for the CPU; the GPU trains in float32",
          dtype_name(options.dtype));
-  return make_cuda_step_engine(device, model, options, weights, optimizer);
+  return make_cuda_step_engine(device, model, options, weights, optimizer, parallel);
 #else
   fail_without_cuda();
 #endif

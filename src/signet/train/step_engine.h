@@ -57,7 +57,7 @@ StepMemory cuda_step_memory(const models::Model& model, const StepOptions& optio
                             int64_t time, bool dense);
 std::unique_ptr<StepEngine> make_cuda_step_engine(const Device& device, const models::Model& model,
                                                   const StepOptions& options, void* weights,
-                                                  Optimizer& optimizer);
+                                                  Optimizer& optimizer, DataParallel* parallel);
 #endif
 
 }  // namespace signet::train

@@ -74,6 +74,8 @@ template <class T>
 void adamw(const AdamW<T>& p, Cuda);
 template <class T>
 void square_sum(const SquareSum<T>& p, Cuda);
+// narrow[i] = weights[i], rounded.
+void narrow_weights(int64_t size, const float* weights, bf16* narrow, Cuda);
 // guard.decide of a sum in device memory that was not known when its parts were found.
 void decide_update(const double* square_sum, const UpdateGuard& guard, Cuda);
 

@@ -124,6 +124,16 @@ __global__ void __launch_bounds__(kThreads)
   guard.decide(total);
 }
 
+__global__ void __launch_bounds__(kThreads) narrow_kernel(int64_t size, const float* weights, bf16* narrow) {
+  begin_kernel();
+  const int64_t base = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * 4;
+  if (base >= size) return;
+  const int left = static_cast<int>(min(size - base, int64_t{4}));
+  float w[4];
+  unpack(load_packet(weights + base, 0, left, left == 4), w);
+  store_packet(narrow + base, 0, left, left == 4, w);
+}
+
 __global__ void decide_kernel(const double* square_sum, UpdateGuard guard) {
   begin_kernel();
   guard.decide(*square_sum);
@@ -151,6 +161,13 @@ void square_sum(const SquareSum<float>& p, Cuda device) {
       std::clamp<int64_t>((p.size + 4 * kThreads - 1) / (4 * kThreads), 1, kSquareSumBlocks));
   launch("square_sum", square_kernel, blocks, kThreads, 0, device, p.x, p.size, p.workspace);
   launch("square_sum: parts", sum_kernel, 1, kThreads, 0, device, p.workspace, blocks, p.result, p.guard);
+}
+
+void narrow_weights(int64_t size, const float* weights, bf16* narrow, Cuda device) {
+  if (size == 0) return;
+  const int64_t blocks = (size + 4 * kThreads - 1) / (4 * kThreads);
+  launch("narrow_weights", narrow_kernel, static_cast<unsigned>(blocks), kThreads, 0, device, size, weights,
+         narrow);
 }
 
 void decide_update(const double* square_sum, const UpdateGuard& guard, Cuda device) {

@@ -1,0 +1,100 @@
+// libsignet_nccl.so: what plugin.h asks of GPUs, over NCCL. Shards need not be equal, so that a
+// reduce-scatter is a reduction to every rank and an all-gather a broadcast from every rank, each in one
+// group: as many bytes move, and NCCL runs them together.
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <cstdint>
+#include <cstring>
+#include <new>
+
+#include "signet/comm/plugin.h"
+
+namespace {
+
+static_assert(sizeof(ncclUniqueId) == kSignetIdBytes);
+
+struct Group {
+  ncclComm_t communicator = nullptr;
+  int size = 1;
+};
+Group& group(void* handle) { return *static_cast<Group*>(handle); }
+cudaStream_t stream_of(void* stream) { return static_cast<cudaStream_t>(stream); }
+
+int device(char* out, int64_t bytes) {
+  int index = 0;
+  if (cudaGetDevice(&index) != cudaSuccess) return ncclUnhandledCudaError;
+  return cudaDeviceGetPCIBusId(out, static_cast<int>(bytes), index) == cudaSuccess ? 0
+                                                                                   : ncclUnhandledCudaError;
+}
+
+int unique_id(void* out) {
+  ncclUniqueId id;
+  const ncclResult_t error = ncclGetUniqueId(&id);
+  std::memcpy(out, &id, sizeof id);
+  return error;
+}
+
+int open_group(const void* id_bytes, int rank, int size, void** handle) {
+  ncclUniqueId id;
+  std::memcpy(&id, id_bytes, sizeof id);
+  auto* made = new (std::nothrow) Group;
+  if (!made) return ncclSystemError;
+  made->size = size;
+  const ncclResult_t error = ncclCommInitRank(&made->communicator, size, id, rank);
+  if (error != ncclSuccess) {
+    delete made;
+    return error;
+  }
+  *handle = made;
+  return 0;
+}
+
+// Calls one(rank, begin, count) for every rank's part, all in one group.
+template <class One>
+int for_each_part(int size, const int64_t* bounds, One one) {
+  ncclResult_t error = ncclGroupStart();
+  for (int r = 0; r < size && error == ncclSuccess; ++r)
+    if (bounds[r] < bounds[r + 1]) error = one(r, bounds[r], static_cast<size_t>(bounds[r + 1] - bounds[r]));
+  const ncclResult_t end = ncclGroupEnd();
+  return error != ncclSuccess ? error : end;
+}
+
+int reduce_scatter(void* handle, float* data, const int64_t* bounds, void* stream) {
+  return for_each_part(group(handle).size, bounds, [&](int rank, int64_t begin, size_t count) {
+    return ncclReduce(data + begin, data + begin, count, ncclFloat, ncclSum, rank, group(handle).communicator,
+                      stream_of(stream));
+  });
+}
+int all_gather(void* handle, float* data, const int64_t* bounds, void* stream) {
+  return for_each_part(group(handle).size, bounds, [&](int rank, int64_t begin, size_t count) {
+    return ncclBroadcast(data + begin, data + begin, count, ncclFloat, rank, group(handle).communicator,
+                         stream_of(stream));
+  });
+}
+int all_reduce(void* handle, double* data, int64_t size, void* stream) {
+  return ncclAllReduce(data, data, static_cast<size_t>(size), ncclDouble, ncclSum, group(handle).communicator,
+                       stream_of(stream));
+}
+
+void close_group(void* handle) {
+  if (!handle) return;
+  ncclCommDestroy(group(handle).communicator);
+  delete &group(handle);
+}
+
+const char* message(int error) { return ncclGetErrorString(static_cast<ncclResult_t>(error)); }
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default")))
+const SignetCollectives signet_collectives = {kSignetCollectivesVersion,
+                                              "NCCL",
+                                              device,
+                                              unique_id,
+                                              open_group,
+                                              reduce_scatter,
+                                              all_gather,
+                                              all_reduce,
+                                              close_group,
+                                              message};
