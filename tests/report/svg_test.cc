@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "report/well_formed.h"
+#include "signet/report/complex_plane.h"
 #include "signet/report/svg_graph.h"
 
 namespace signet::report {
@@ -162,6 +163,18 @@ TEST(Graph, TakesAnyLabel) {
   EXPECT_EQ(occurrences(svg, "&lt;x&gt;"), 1u);
   EXPECT_EQ(occurrences(svg, "class=\"ring\""), 1u);
   EXPECT_EQ(test::parse_document(svg_graph({})).error, "");
+}
+
+TEST(ComplexPlane, IsWellFormedAndMarksWords) {
+  PlanePanel panel{"layer 1 head 1 <&>",
+                   {{"a<", {{1, 0}, {-0.5, 0.5}, {kNan, 0}, {40, 0}}}, {"b", {}}},
+                   {{{-1, 0}, "ab & more"}}};
+  const std::string svg = complex_planes("of \"gates\"", std::vector<PlanePanel>(60, panel));
+  EXPECT_EQ(test::parse_document(svg).error, "");
+  EXPECT_NE(svg.find("ab &amp; more"), std::string::npos);
+  EXPECT_NE(svg.find("12 more heads"), std::string::npos);
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+  EXPECT_EQ(test::parse_document(complex_planes("", {})).error, "");
 }
 
 }  // namespace

@@ -1,6 +1,10 @@
 #include "signet/theory/gate_check.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
 
 #include "signet/base/error.h"
 
@@ -172,6 +176,25 @@ TEST(GateCheck, BadInputIsRefused) {
                            "{\"gates\":[1],\"x\":2}", "{\"gates\":[1],\"letters\":[1]}",
                            "{\"gates\":[1],\"inputs\":[[1,2]]}", "[[[1e999]]]", "[[[[[[[[1]]]]]]]]"})
     EXPECT_THROW(parse_gates(text, "test"), Error) << text;
+}
+
+// A turn by a fifth that shrinks a little, and a letter near -1: the words nearest to roots of unity.
+TEST(GateCheck, FindsWordsThatNearlyCount) {
+  const double c = 0.99 * std::cos(2 * M_PI / 5), s = 0.99 * std::sin(2 * M_PI / 5);
+  const auto set =
+      parse_gates(fmt::format("[[[{0},{1}],[{2},{0}]],[[-0.97,0],[0,-0.97]]]", c, -s, s), "test");
+  GateCheckOptions options;
+  options.max_steps = 10;
+  const auto report = check_gates(set, options);
+  EXPECT_TRUE(report.periodic.empty());
+  std::map<int64_t, NearRoot> by_order;
+  for (const auto& near : report.near_roots) by_order[near.order] = near;
+  ASSERT_TRUE(by_order.count(2) && by_order.count(5) && by_order.count(10));
+  EXPECT_NEAR(by_order[5].distance, 0.01, 1e-9);
+  EXPECT_EQ(by_order[5].eigenvalue.word, GateWord({0}));
+  EXPECT_NEAR(by_order[2].distance, 0.03, 1e-9);
+  EXPECT_NEAR(by_order[10].distance, 1 - 0.99 * 0.97, 1e-9) << "both letters: a turn by a fifth and a half";
+  EXPECT_FALSE(by_order.count(3));
 }
 
 }  // namespace

@@ -8,8 +8,10 @@
 #include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/base/text.h"
+#include "signet/cli/output.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
+#include "signet/report/complex_plane.h"
 #include "signet/theory/gate_check.h"
 
 namespace signet::cli {
@@ -27,10 +29,12 @@ class Check final : public Verb {
     options.value("--for", goal_, "exit with 4 unless the necessary condition for parity or mod:M holds");
     options.value("--length", check_.max_length, "longest word whose product is looked at");
     options.value("--dtype", dtype_, "number type of the runs");
+    options.value("--svg", svg_, "write a picture of the eigenvalues with the unit circle");
+    options.flag("--force", force_, "overwrite an output file");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet check '[[[0.9]],[[1]]]' --dtype bf16",
                     "gates in [0,1]: star-free only, and after how many letters the state stands still");
-    options.example("signet check runs/example --for parity || true",
+    options.example("signet check runs/example --for parity --svg eigenvalues.svg --force || true",
                     "every head of a trained network: what each letter does to its state");
     options.example("signet check '[[[0,1],[1,0]],[[1,0],[0,-1]]]' --for mod:4",
                     "two reflections whose product turns by a quarter");
@@ -39,6 +43,7 @@ class Check final : public Verb {
     if (check_.max_length < 1 || check_.max_length > 64) fail(ErrorCode::kUsage, "--length lies in 1..64");
     check_.type = parse_number_type(dtype_);
     const int64_t modulus = parse_goal();
+    if (!svg_.empty()) check_output(svg_, FileKind::kPicture, force_);
     if (is_directory(subject_) || subject_.ends_with(".safetensors")) return check_network(modulus);
     const auto [set, report] = while_shown("check", [&] {
       const auto [text, source] = read_matrix_text(subject_, "gates", "[[[0,1],[1,0]]]");
@@ -47,6 +52,7 @@ class Check final : public Verb {
       return std::make_pair(std::move(set), std::move(report));
     });
     const std::string verdict = judge(report, modulus);
+    write_picture({panel("", set, report)});
     json_ ? print_json(set, report, verdict) : print_text(set, report, verdict);
     return verdict.empty() ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
   }
@@ -59,8 +65,10 @@ class Check final : public Verb {
     ordered_json out = {{"model", subject_}, {"heads", ordered_json::array()}, {"verdict", nullptr}};
     std::string verdict = modulus ? "no head has a linear transition to look at" : "";
     bool open = false;
+    std::vector<report::PlanePanel> panels;
     for (const auto& head : heads) {
       const auto report = while_shown("check", [&] { return theory::check_gates(head.gates, check_); });
+      if (!svg_.empty()) panels.push_back(panel(head.part.name(), head.gates, report));
       const std::string against = head.linear ? judge(report, modulus) : "";
       if (against.empty()) open = true;
       verdict = against;
@@ -91,6 +99,7 @@ class Check final : public Verb {
       print_text(head.gates, report, "");
     }
     if (open) verdict.clear();
+    write_picture(panels);
     if (json_) {
       if (!verdict.empty()) out["verdict"] = verdict;
       fmt::print("{}\n", out.dump(2));
@@ -98,6 +107,29 @@ class Check final : public Verb {
       fmt::print("{}\n", verdict);
     }
     return verdict.empty() ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
+  }
+
+  // Eigenvalues of every letter, and of the words that are nearest to a root of unity.
+  report::PlanePanel panel(const std::string& title, const theory::GateSet& set,
+                           const theory::GateReport& report) const {
+    report::PlanePanel panel{title, {}, {}};
+    for (size_t a = 0; a < set.gates.size(); ++a) {
+      auto& series = panel.series.emplace_back();
+      series.name = set.letters[a];
+      for (const auto& z : theory::eigenvalues(set.gates[a])) series.points.push_back({z.real(), z.imag()});
+    }
+    for (const auto& near : report.near_roots) {
+      const auto z = near.eigenvalue.value;
+      panel.marked.push_back({{z.real(), z.imag()},
+                              fmt::format("{}: period {}, off by {:.2g}", word_of(set, near.eigenvalue.word),
+                                          near.order, near.distance)});
+    }
+    return panel;
+  }
+  void write_picture(const std::vector<report::PlanePanel>& panels) const {
+    if (svg_.empty()) return;
+    write_output(svg_, FileKind::kPicture, force_,
+                 report::complex_planes("Eigenvalues of " + subject_.substr(0, 80), panels));
   }
 
   // 0: no goal; otherwise the modulus.
@@ -196,6 +228,13 @@ class Check final : public Verb {
       out["periodic"].push_back({{"word", word_of(set, e.word)},
                                  {"eigenvalue", {e.value.real(), e.value.imag()}},
                                  {"period", period_of(e.value)}});
+    out["near_roots"] = ordered_json::array();
+    for (const auto& near : r.near_roots)
+      out["near_roots"].push_back(
+          {{"word", word_of(set, near.eigenvalue.word)},
+           {"eigenvalue", {near.eigenvalue.value.real(), near.eigenvalue.value.imag()}},
+           {"period", near.order},
+           {"distance", near.distance}});
     out["collapse"] = ordered_json::array();
     for (const auto& c : r.collapse)
       out["collapse"].push_back({{"word", word_of(set, c.word)},
@@ -239,6 +278,11 @@ class Check final : public Verb {
       fmt::print("counts: word {} has the eigenvalue {}, {}\n", shown_word(set, e.word),
                  complex_text(e.value), period ? fmt::format("period {}", period) : "of no short period");
     }
+    for (const auto& near : r.near_roots)
+      if (near.distance > 1e-9)
+        fmt::print("nearly counts: word {} has the eigenvalue {}, {:.2g} from period {}\n",
+                   shown_word(set, near.eigenvalue.word), complex_text(near.eigenvalue.value), near.distance,
+                   near.order);
     for (const auto& c : r.collapse) {
       const std::string run = !c.measured ? "run: not within the limit"
                               : c.apart == 0
@@ -254,9 +298,9 @@ class Check final : public Verb {
     if (!verdict.empty()) fmt::print("{}\n", verdict);
   }
 
-  std::string subject_, goal_, dtype_ = "fp32";
+  std::string subject_, goal_, svg_, dtype_ = "fp32";
   theory::GateCheckOptions check_;
-  bool json_ = false;
+  bool force_ = false, json_ = false;
 };
 
 }  // namespace

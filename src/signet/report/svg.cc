@@ -198,8 +198,7 @@ std::string Chart::svg(const std::string& description) const {
                      height_, escape(description), back_, grid_, marks_);
 }
 
-std::string Chart::document(const std::string& description,
-                            const std::vector<std::pair<SeriesStyle, std::string>>& legend) const {
+std::string svg_document(const std::string& description, int width, int height, const std::string& body) {
   // The palette of html.cc on white, without variables: few programs that read SVG know them.
   constexpr const char* kPalette[kColors] = {"#0072b2", "#d55e00", "#00845f", "#a8437f",
                                              "#a87400", "#3d86b8", "#5c5f63"};
@@ -207,9 +206,18 @@ std::string Chart::document(const std::string& description,
       "text{font:12.5px Helvetica,Arial,sans-serif;fill:#5c6167}.grid{stroke:#dcdcd6}.axis{stroke:#5c6167}"
       ".rule{stroke:#5c6167;stroke-dasharray:2 4}.seen{fill:#ecebe4}"
       ".s{fill:none;stroke-linejoin:round;stroke-linecap:round}.m{stroke:#fff;stroke-width:.75}"
-      ".dot{fill-opacity:.45}.area{fill-opacity:.16}";
+      ".dot{fill-opacity:.45}.area{fill-opacity:.16}.ring{fill:none;stroke:#5c6167;stroke-width:1.5}";
   for (int c = 0; c < kColors; ++c)
     style += fmt::format(".s.s{0}{{stroke:{1}}}.m.s{0},.dot.s{0},.area.s{0}{{fill:{1}}}", c, kPalette[c]);
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\">\n"
+      "<metadata>signet {2}</metadata>\n<title>{3}</title>\n<style>{4}</style>\n"
+      "<rect width=\"{0}\" height=\"{1}\" fill=\"#fff\"/>\n{5}</svg>\n",
+      width, height, SIGNET_VERSION, escape(description), style, body);
+}
+
+std::string Chart::document(const std::string& description,
+                            const std::vector<std::pair<SeriesStyle, std::string>>& legend) const {
   constexpr int kRow = 20;
   const int columns = std::max(1, width_ / 280),
             rows = (static_cast<int>(legend.size()) + columns - 1) / columns;
@@ -221,12 +229,7 @@ std::string Chart::document(const std::string& description,
     sample.replace(0, 4, fmt::format("<svg x=\"{}\" y=\"{}\" width=\"40\" height=\"14\"", x, y + 2));
     entries += sample + text_at(x + 48, y + 14, "start", legend[i].second);
   }
-  return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\">\n"
-      "<metadata>signet {2}</metadata>\n<title>{3}</title>\n<style>{4}</style>\n"
-      "<rect width=\"{0}\" height=\"{1}\" fill=\"#fff\"/>\n{5}{6}{7}{8}</svg>\n",
-      width_, height_ + rows * kRow + 6, SIGNET_VERSION, escape(description), style, back_, grid_, marks_,
-      entries);
+  return svg_document(description, width_, height_ + rows * kRow + 6, back_ + grid_ + marks_ + entries);
 }
 
 std::string page_wide(const DrawChart& draw, const std::string& description) {

@@ -77,6 +77,9 @@ class Chart {
 using DrawChart = std::function<Chart(int width, int ticks)>;  // ticks along x
 std::string page_wide(const DrawChart& draw, const std::string& description);
 
+// A picture as a file of its own: `body` on white, with fixed colours for the classes of this header.
+std::string svg_document(const std::string& description, int width, int height, const std::string& body);
+
 // A legend entry's sample of the series.
 std::string legend_sample(const SeriesStyle& style);
 

@@ -3,9 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "signet/automata/scc.h"
 #include "signet/base/activity.h"
@@ -315,6 +317,41 @@ void find_collapse(const GateSet& set, const GateWord& word, const GateCheckOpti
   report.collapse.push_back(std::move(c));
 }
 
+// Keeps the nearest eigenvalue of every order; of equally near ones the first.
+class RootSearch {
+ public:
+  static constexpr int64_t kLastOrder = 12;
+  static constexpr double kNear = 0.05;
+
+  RootSearch() {
+    for (int64_t order = 2; order <= kLastOrder; ++order)
+      for (int64_t j = 1; 2 * j <= order; ++j)
+        if (std::gcd(j, order) == 1)
+          roots_.emplace_back(
+              order, std::polar(1.0, 2 * M_PI * static_cast<double>(j) / static_cast<double>(order)));
+  }
+  void look(const GateWord& word, const Known& known) {
+    const std::complex<double> z(known.value.real(), std::abs(known.value.imag()));
+    if (std::abs(std::abs(z) - 1) > kNear) return;
+    for (const auto& [order, root] : roots_) {
+      const double distance = std::abs(z - root);
+      auto& best = best_[static_cast<size_t>(order)];
+      if (distance <= kNear && (!best || distance < best->distance - kTolerance))
+        best = {{word, known.value, known.error}, order, distance};
+    }
+  }
+  std::vector<NearRoot> found() const {
+    std::vector<NearRoot> result;
+    for (const auto& best : best_)
+      if (best) result.push_back(*best);
+    return result;
+  }
+
+ private:
+  std::vector<std::pair<int64_t, std::complex<double>>> roots_;
+  std::array<std::optional<NearRoot>, kLastOrder + 1> best_;
+};
+
 }  // namespace
 
 GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
@@ -329,6 +366,7 @@ GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
   const int64_t words =
       std::min(options.max_words, kMaxEigenWork / (report.size * report.size * report.size));
   int64_t work = kMaxRunWork, looked_at = 0;
+  RootSearch near;
   const auto look = [](EigenvalueSearch& search, const GateWord& word, const Known& k, bool found,
                        bool none) {
     if (found && !search.found) search.found = Eigenvalue{word, k.value, k.error};
@@ -345,6 +383,7 @@ GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
           if (word.size() == 1) look(report.theorem1, word, k, k.not_non_negative, k.non_negative);
           for (size_t i = 0; i < report.theorem2.size(); ++i)
             if (word.size() == size_t{1} << i) look(report.theorem2[i], word, k, k.not_real, k.real);
+          near.look(word, k);
           const auto z = k.value;
           if (std::abs(std::abs(z) - 1) < kTolerance && std::abs(z - 1.0) > std::max(kNearOne, k.error) &&
               z.imag() >= -kTolerance && report.periodic.size() < kMostListed)
@@ -354,6 +393,7 @@ GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
           find_collapse(stored, word, options, work, report);
       });
   report.incomplete |= seen < 4;
+  report.near_roots = near.found();
   return report;
 }
 

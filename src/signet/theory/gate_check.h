@@ -36,6 +36,13 @@ struct Eigenvalue {
   double error = 0;  // how far rounding may have moved it
 };
 
+// An eigenvalue near a primitive root of unity of that order: what the layer nearly counts.
+struct NearRoot {
+  Eigenvalue eigenvalue;
+  int64_t order = 0;
+  double distance = 0;
+};
+
 // Whether some eigenvalue has a property: `found`, none, or none but `open`, which rounding hides.
 struct EigenvalueSearch {
   std::optional<Eigenvalue> found, open;
@@ -63,6 +70,8 @@ struct GateReport {
   std::vector<EigenvalueSearch> theorem2;
   // Words (up to max_length) with an eigenvalue of modulus 1 other than 1: what the layer really counts.
   std::vector<Eigenvalue> periodic;
+  // For orders 2 to 12 the eigenvalue of a word that is nearest to such a root, where one is within 0.05.
+  std::vector<NearRoot> near_roots;
   // Some product of 1, 2 or 4 gates was not looked at: beyond fp64, max_length or the limits on work.
   bool incomplete = false;
   // Words whose repetition loses what came before.
