@@ -7,6 +7,8 @@
 # make asan, tsan   every test with the address and undefined-behaviour, or the thread sanitizer
 # make tidy         clang-tidy over src
 # make fuzz         every parser's fuzz target for FUZZ_SECONDS (600) each; needs clang
+# make clang        with clang, every test
+# make aarch64      for 64-bit Arm by cross-compiler, kernel tests under qemu
 # make fresh-machine   the README's commands in a minimal Debian 12 (debootstrap, as root)
 # make cuda-check   compile the CUDA part as far as a machine without a GPU can (needs nvcc)
 # make bench-peers   a training step against the same model in eager PyTorch (PYTHON=one that has it)
@@ -17,7 +19,8 @@ PRESET := cuda
 endif
 BUILD := build/$(PRESET)
 
-.PHONY: all demo test test-python cuda-check setup build format clean bench-peers
+.PHONY: all demo test test-python cuda-check setup build install deb asan tsan tidy fuzz clang aarch64 fresh-machine \
+  format clean bench-peers
 all: setup build
 
 setup:
@@ -78,6 +81,16 @@ fuzz:
 	  mkdir -p build/fuzz/corpus-$$(basename $$target); \
 	  $$target -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=20 -rss_limit_mb=2048 -verbosity=0 \
 	    build/fuzz/corpus-$$(basename $$target) || exit 1; done
+
+clang:
+	@tools/setup test
+	@tools/setup fuzz
+	@cmake --preset clang $(CMAKE_FLAGS) >/dev/null
+	@cmake --build build/clang
+	@cd build/clang && ctest --output-on-failure -j $$(nproc)
+
+aarch64:
+	@tools/aarch64
 
 fresh-machine:
 	@tools/fresh-machine

@@ -1,0 +1,13 @@
+# Cross-compiles for 64-bit Arm: tools/aarch64 makes the folder with that architecture's libraries (AARCH64_ROOT).
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_FIND_ROOT_PATH $ENV{AARCH64_ROOT})
+set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+set(CMAKE_EXE_LINKER_FLAGS_INIT "-Wl,-rpath-link,$ENV{AARCH64_ROOT}/usr/lib/aarch64-linux-gnu:$ENV{AARCH64_ROOT}/usr/lib/aarch64-linux-gnu/openblas-pthread")
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L $ENV{AARCH64_ROOT})
