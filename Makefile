@@ -1,6 +1,7 @@
 # make        build build/release/signet
 # make demo   watch DeltaNet and Mamba fail and solve parity; ends with report.html
 # make test   every test (quick and standard tiers)
+# make test-isa      and with every other instruction set of this processor
 # make test-python   the Python package with PyTorch, transformers and JAX, in build/venv (downloads some GB)
 # make install      the program, its manual page, completions and library (PREFIX=/usr/local, DESTDIR=)
 # make deb          a Debian package in build/release
@@ -19,7 +20,7 @@ PRESET := cuda
 endif
 BUILD := build/$(PRESET)
 
-.PHONY: all demo test test-python cuda-check setup build install deb asan tsan tidy fuzz clang aarch64 fresh-machine \
+.PHONY: all demo test test-isa test-python cuda-check setup build install deb asan tsan tidy fuzz clang aarch64 fresh-machine \
   format clean bench-peers
 all: setup build
 
@@ -38,6 +39,12 @@ test:
 	@cmake --preset $(PRESET) $(CMAKE_FLAGS) >/dev/null
 	@cmake --build $(BUILD)
 	@cd $(BUILD) && ctest --output-on-failure -j $$(nproc)
+
+# What computes, on every instruction set that this processor has and `make test` did not take.
+test-isa: test
+	@best=$$($(BUILD)/signet info | sed -n 's/^isa_available *//p'); for isa in base avx2 avx512; do \
+	  [ $$isa != "$$best" ] || break; echo "SIGNET_ISA=$$isa"; \
+	  (cd $(BUILD) && SIGNET_ISA=$$isa ctest --output-on-failure -j $$(nproc) -L '^(kernels|models|train|capi|analysis)$$') || exit 1; done
 
 test-python: all
 	@cmake --build $(BUILD) --target signet_python_files
@@ -69,8 +76,8 @@ asan tsan:
 
 tidy:
 	@tools/setup tidy
-	@cmake --preset release -DCMAKE_UNITY_BUILD=OFF $(CMAKE_FLAGS) >/dev/null
-	@git ls-files 'src/*.cc' | grep -v _cpu.cc | xargs -P $$(nproc) -n 4 clang-tidy -p build/release --quiet
+	@cmake --preset release -B build/tidy -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DSIGNET_TESTS=OFF $(CMAKE_FLAGS) >/dev/null
+	@git ls-files 'src/*.cc' | grep -v _cpu.cc | xargs -P $$(nproc) -n 4 clang-tidy -p build/tidy --quiet
 
 FUZZ_SECONDS ?= 600
 fuzz:

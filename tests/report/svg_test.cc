@@ -163,6 +163,18 @@ TEST(Graph, TakesAnyLabel) {
   EXPECT_EQ(occurrences(svg, "&lt;x&gt;"), 1u);
   EXPECT_EQ(occurrences(svg, "class=\"ring\""), 1u);
   EXPECT_EQ(test::parse_document(svg_graph({})).error, "");
+  // Without Graphviz, and with it where it is installed: every edge and label is there.
+  picture.nodes.resize(4, {"q"});
+  picture.edges = {{0, 1, "ab"}, {1, 0, "ba"}, {1, 2, "c"}, {2, 2, "d"}, {2, 3, "e"}, {3, 0, "long label"}};
+  const std::string path = std::getenv("PATH");
+  for (const std::string& where : {std::string(), path}) {
+    setenv("PATH", where.c_str(), 1);
+    const std::string drawn = svg_graph(picture);
+    EXPECT_EQ(test::parse_document(drawn).error, "");
+    EXPECT_EQ(occurrences(drawn, "class=\"edge\""), picture.edges.size() + 1) << "and the arrow at the start";
+    EXPECT_EQ(occurrences(drawn, "class=\"label\""), picture.edges.size());
+    EXPECT_EQ(occurrences(drawn, "class=\"node\""), 4u);
+  }
 }
 
 TEST(ComplexPlane, IsWellFormedAndMarksWords) {

@@ -216,7 +216,7 @@ class HeadByHead {
 
   Network build(std::vector<CrystalHead>& report) {
     Network network;
-    network.target = "householder-product[-1,1]";
+    network.target = class_name(theory::Target::kHouseholderProduct);
     Tuple none(machine_.parts.size(), -1);
     Trails trails;
     for (Letter a = 0; a < letters(); ++a) trails.id(a, none);

@@ -69,20 +69,21 @@ Var gate(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale = 
 // gate(x[:, :n/2]) * x[:, n/2:]. Saves x.
 Var swiglu(Tape& tape, const Var& x, kernels::GluGate gate = kernels::GluGate::kSilu);
 
-// GPU only, where can_fuse_swiglu says so: x + swiglu(norm(x) Wgu^T) Wd^T with an RMS norm, SwiGLU's passes
-// merged with the products before them (kernels/mlp/glu_product.h). Saves x, norm(x), its product and what
-// SwiGLU makes of that. Must be the last use of x.
+// GPU only, where fused_swiglu_covers says so: x + swiglu(norm(x) Wgu^T) Wd^T with an RMS norm, SwiGLU's
+// passes merged with the products before them (kernels/mlp/glu_product.h). Saves x, norm(x), its product and
+// what SwiGLU makes of that. Must be the last use of x.
 struct SwigluWeights {
   Var norm, gate_up, down;
 };
-bool can_fuse_swiglu(const Tape& tape, const Var& x, const SwigluWeights& weights, kernels::NormKind kind);
+bool fused_swiglu_covers(const Tape& tape, const Var& x, const SwigluWeights& weights,
+                         kernels::NormKind kind);
 Var swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, double eps);
 
-// GPU only, where can_fuse_norm_linear says so: norm(x) W^T + residual with an RMS norm of groups of
+// GPU only, where fused_norm_linear_covers says so: norm(x) W^T + residual with an RMS norm of groups of
 // norm.size() columns, in one pass each way (kernels/mlp/norm_product.h). Saves x and norm(x). Must be the
 // last use of the residual.
-bool can_fuse_norm_linear(const Tape& tape, const Var& x, const Var& norm, const Var& weight,
-                          const Var& residual);
+bool fused_norm_linear_covers(const Tape& tape, const Var& x, const Var& norm, const Var& weight,
+                              const Var& residual);
 Var norm_linear(Tape& tape, const Var& x, const Var& norm, const Var& weight, const Var& residual,
                 double eps);
 
@@ -111,11 +112,11 @@ Var l2_normalize(Tape& tape, const Var& x, int64_t head_width, double eps);
 Var short_conv(Tape& tape, const Var& x, const Var& weight, const Var& bias, Sequence sequence, bool silu,
                const Tensor& state = {});
 
-// GPU only, where can_prepare_heads says so: what heads read from a projection, in one pass. The columns of x
-// are unit_heads heads, silu_heads heads and gates; the first are L2 normalised, the second go through SiLU,
-// the gates through theirs (never narrower than fp32). With a convolution [heads width, taps] all heads go
-// through it and SiLU first. Saves x and, without a convolution, one number per head. With `tokens` x is a
-// table of the vocabulary, and row r comes of its row tokens[r] (may_use_table).
+// GPU only, where prepare_heads_covers says so: what heads read from a projection, in one pass. The columns
+// of x are unit_heads heads, silu_heads heads and gates; the first are L2 normalised, the second go through
+// SiLU, the gates through theirs (never narrower than fp32). With a convolution [heads width, taps] all heads
+// go through it and SiLU first. Saves x and, without a convolution, one number per head. With `tokens` x is a
+// table of the vocabulary, and row r comes of its row tokens[r] (token_table_covers).
 struct HeadLayout {
   int64_t unit_heads = 0, silu_heads = 0, width = 0, gates = 0;
   int64_t gated_heads_at = 0;  // the gates belong to as many unit heads from this one on,
@@ -127,16 +128,16 @@ struct HeadLayout {
 struct PreparedHeads {
   Var heads, gates;
 };
-bool can_prepare_heads(const Tape& tape, int64_t taps, int64_t head_width);
+bool prepare_heads_covers(const Tape& tape, int64_t taps, int64_t head_width);
 PreparedHeads prepare_heads(Tape& tape, const Var& x, const HeadLayout& layout, const Var& convolution,
                             Sequence sequence, const int32_t* tokens = nullptr);
-bool may_use_table(const Tape& tape, const Var& table, int64_t taps);
+bool token_table_covers(const Tape& tape, const Var& table, int64_t taps);
 
 // GPU only: the windows of a small vocabulary (kernels/embedding/windows.h), so that heads are prepared once
 // for each and not for every token: of projected rows of the vocabulary, `words` and `taps` of them are
 // sequences of all words, and `at_tokens` turns what was prepared for these into that of every token.
-// may_use_windows: when there are fewer windows than a quarter of the tokens, and at most 256.
-bool may_use_windows(const Tape& tape, int64_t vocabulary, int64_t taps, Sequence sequence);
+// windows_covers: when there are fewer windows than a quarter of the tokens, and at most 256.
+bool windows_covers(const Tape& tape, int64_t vocabulary, int64_t taps, Sequence sequence);
 class Windows {
  public:
   Windows(Tape& tape, const int32_t* tokens, Sequence sequence, int64_t vocabulary, int64_t taps);

@@ -13,7 +13,7 @@ namespace {
 
 // What all of these need: bf16 on the GPU, rows of 16-byte pieces, and a residual whose gradient the sum can
 // take as its own.
-bool may_fuse(const Tape& tape, const Var& x, const Var& residual) {
+bool fusion_covers(const Tape& tape, const Var& x, const Var& residual) {
   const auto plain = [](const Tensor& t) {
     return t.dtype == DType::kBF16 && reinterpret_cast<uintptr_t>(t.data) % 16 == 0 && t.row_stride % 8 == 0;
   };
@@ -39,11 +39,13 @@ void add_weight_gradient(const Context& context, const Var& weight, const bf16* 
 
 }  // namespace
 
-bool can_fuse_swiglu(const Tape& tape, const Var& x, const SwigluWeights& weights, kernels::NormKind kind) {
+bool fused_swiglu_covers(const Tape& tape, const Var& x, const SwigluWeights& weights,
+                         kernels::NormKind kind) {
   const Context& context = tape.context();
   if (kind != kernels::NormKind::kRms) return false;
   if (may_multiply_few_rows(tape, x, weights.gate_up, weights.norm)) return true;
-  return may_fuse(tape, x, x) && kernels::glu_product_covers(x.value.width(), weights.down.value.width()) &&
+  return fusion_covers(tape, x, x) &&
+         kernels::glu_product_covers(x.value.width(), weights.down.value.width()) &&
          aligned(context.narrow(weights.gate_up.value)) && aligned(context.narrow(weights.down.value));
 }
 
@@ -88,10 +90,10 @@ Var swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, double 
   return y;
 }
 
-bool can_fuse_norm_linear(const Tape& tape, const Var& x, const Var& norm, const Var& weight,
-                          const Var& residual) {
+bool fused_norm_linear_covers(const Tape& tape, const Var& x, const Var& norm, const Var& weight,
+                              const Var& residual) {
   if (may_multiply_few_rows(tape, x, weight, norm)) return true;
-  return may_fuse(tape, x, residual) && x.value.width() == weight.value.width() &&
+  return fusion_covers(tape, x, residual) && x.value.width() == weight.value.width() &&
          kernels::norm_product_covers(weight.value.width(), weight.value.shape[0], norm.value.size()) &&
          aligned(norm.value.data) && aligned(tape.context().narrow(weight.value));
 }
@@ -127,11 +129,11 @@ Var norm_linear(Tape& tape, const Var& x, const Var& norm, const Var& weight, co
   return y;
 }
 #else
-bool can_fuse_swiglu(const Tape&, const Var&, const SwigluWeights&, kernels::NormKind) { return false; }
+bool fused_swiglu_covers(const Tape&, const Var&, const SwigluWeights&, kernels::NormKind) { return false; }
 Var swiglu_block(Tape&, const Var&, const SwigluWeights&, double) {
   fail(ErrorCode::kFailure, "SwiGLU blocks are fused on the GPU alone");
 }
-bool can_fuse_norm_linear(const Tape&, const Var&, const Var&, const Var&, const Var&) { return false; }
+bool fused_norm_linear_covers(const Tape&, const Var&, const Var&, const Var&, const Var&) { return false; }
 Var norm_linear(Tape&, const Var&, const Var&, const Var&, const Var&, double) {
   fail(ErrorCode::kFailure, "normalised products are fused on the GPU alone");
 }

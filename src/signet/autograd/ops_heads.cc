@@ -9,18 +9,18 @@
 
 namespace signet::autograd {
 
-bool can_prepare_heads(const Tape& tape, int64_t taps, int64_t head_width) {
+bool prepare_heads_covers(const Tape& tape, int64_t taps, int64_t head_width) {
   if (!tape.context().device.cuda()) return false;
-  return taps > 0 ? kernels::unit_heads_supported(taps, head_width) : head_width <= 1024;
+  return taps > 0 ? kernels::unit_heads_covers(taps, head_width) : head_width <= 1024;
 }
 
-bool may_use_windows(const Tape& tape, int64_t vocabulary, int64_t taps, Sequence sequence) {
+bool windows_covers(const Tape& tape, int64_t vocabulary, int64_t taps, Sequence sequence) {
   if (!tape.context().device.cuda() || taps < 1) return false;
   const int64_t windows = kernels::TokenWindows{vocabulary, taps}.windows();
   return windows <= 256 && windows * 4 <= sequence.rows();
 }
 
-bool may_use_table(const Tape& tape, const Var& table, int64_t taps) {
+bool token_table_covers(const Tape& tape, const Var& table, int64_t taps) {
   return tape.context().device.cuda() && taps > 1 && table.value.rows() <= kernels::kMaxTokenTable &&
          table.value.dtype == DType::kF32 && table.value.contiguous() && table.value.width() % 4 == 0;
 }

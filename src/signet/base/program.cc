@@ -8,8 +8,6 @@
 
 #include <cerrno>
 
-extern char** environ;
-
 namespace signet {
 namespace {
 
@@ -56,6 +54,7 @@ std::optional<std::string> run_program(std::vector<std::string> command, const s
   posix_spawn_file_actions_adddup2(&actions, out.descriptor(), STDOUT_FILENO);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
   std::vector<char*> arguments;
+  arguments.reserve(command.size() + 1);
   for (auto& text : command) arguments.push_back(text.data());
   arguments.push_back(nullptr);
   pid_t child = 0;

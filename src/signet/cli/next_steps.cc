@@ -10,18 +10,19 @@
 namespace signet::cli {
 
 std::string model_of_class(const std::string& network_class) {
-  static const std::pair<const char*, const char*> kModels[] = {
-      {"diagonal[0,1]", "--model mamba --eigenvalues=0,1"},
-      {"diagonal[-1,1]", "--model mamba --eigenvalues=-1,1"},
-      {"mamba-real", "--model mamba --eigenvalues=0,1"},
-      {"householder[0,1]", "--model deltanet --eigenvalues=0,1"},
-      {"householder[-1,1]", "--model deltanet --eigenvalues=-1,1"},
-      {"householder-product[-1,1]", "--model deltaproduct --eigenvalues=-1,1"},
-      {"one-hot", "--model pd"},
-      {"slstm", "--model slstm"},
+  using theory::NetworkClass;
+  static const std::pair<NetworkClass, const char*> kModels[] = {
+      {NetworkClass::kDiagonalPositive, "--model mamba --eigenvalues=0,1"},
+      {NetworkClass::kDiagonalSigned, "--model mamba --eigenvalues=-1,1"},
+      {NetworkClass::kMambaReal, "--model mamba --eigenvalues=0,1"},
+      {NetworkClass::kHouseholderPositive, "--model deltanet --eigenvalues=0,1"},
+      {NetworkClass::kHouseholderSigned, "--model deltanet --eigenvalues=-1,1"},
+      {NetworkClass::kHouseholderProduct, "--model deltaproduct --eigenvalues=-1,1"},
+      {NetworkClass::kOneHot, "--model pd"},
+      {NetworkClass::kSlstm, "--model slstm"},
   };
-  for (const auto& [name, model] : kModels)
-    if (network_class == name) return model;
+  for (const auto& [known, model] : kModels)
+    if (network_class == theory::class_name(known)) return model;
   return "";
 }
 

@@ -25,7 +25,8 @@ class CompileArguments {
   theory::Network compile(const InputAutomaton& input) const;
 
  private:
-  std::string target_ = "householder-product[-1,1]", construction_ = "auto", dtype_ = "fp32";
+  std::string target_ = class_name(theory::Target::kHouseholderProduct), construction_ = "auto",
+              dtype_ = "fp32";
   int64_t max_table_ = int64_t{1} << 25, max_layer_states_ = 512, max_messages_ = int64_t{1} << 20;
 };
 

@@ -48,7 +48,8 @@ class Compile final : public Verb {
   void print(const theory::Network& network, const theory::Horizon& horizon, const std::string& dtype) const {
     auto size = theory::network_size(network);
     // A class of single factors counts per head; a product counts the whole block-diagonal gate.
-    if (network.target.rfind("householder[", 0) == 0) size.householders = size.householders_per_head;
+    for (const auto single : {theory::Target::kHouseholderPositive, theory::Target::kHouseholderSigned})
+      if (network.target == theory::class_name(single)) size.householders = size.householders_per_head;
     const char* rounding = horizon.exact     ? "none"
                            : !horizon.known  ? "unknown"
                            : horizon.letters ? "grows"

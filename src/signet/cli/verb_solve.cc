@@ -116,7 +116,7 @@ class Solve final : public Verb {
 
   // Whether the theory lets the model have the language, or the user wants to see it fail.
   bool allowed(const theory::Analysis& theory) {
-    story_.target = theory::target_names().at(static_cast<size_t>(analysis::class_of(config(0))));
+    story_.target = theory::class_name(analysis::class_of(config(0)));
     const auto& verdict = theory.verdict(story_.target);
     story_.verdict = verdict.reason;
     if (verdict.witness) story_.witness = verdict.witness->text;

@@ -52,7 +52,7 @@ class Mixer {
   // tape). Of a small vocabulary it is then computed once for every window: `mix` of whole sequences is
   // mix_prepared of prepare.
   virtual int64_t window(const Tape&) const { return 0; }
-  // With tokens, `projected` is a table with a row for each of the vocabulary (autograd::may_use_table).
+  // With tokens, `projected` is a table with a row for each of the vocabulary (autograd::token_table_covers).
   virtual autograd::PreparedHeads prepare(Tape&, const Weights&, const Var& /*projected*/, Sequence,
                                           const int32_t* /*tokens*/ = nullptr) const {
     fail(ErrorCode::kFailure, "this mixer has no windows");

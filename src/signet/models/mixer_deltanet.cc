@@ -130,7 +130,7 @@ class DeltaNetMixer final : public Mixer {
   }
   Var finish(Tape& tape, const Weights& weights, const Var& mixed, const Var& residual) const override {
     if (options_.output_norm && !options_.output_gate && !tape.context().noise &&
-        autograd::can_fuse_norm_linear(tape, mixed, weights[o_norm_], weights[o_], residual))
+        autograd::fused_norm_linear_covers(tape, mixed, weights[o_norm_], weights[o_], residual))
       return autograd::norm_linear(tape, mixed, weights[o_norm_], weights[o_], residual, eps_);
     const Var read = options_.output_gate ? mixed : normed(tape, weights, mixed);
     return autograd::linear(tape, read, weights[o_], residual);
@@ -197,7 +197,7 @@ class DeltaNetMixer final : public Mixer {
   double scale() const { return 1.0 / std::sqrt(static_cast<double>(head_dim_)); }
   bool unit_keys() const { return beta_scale_ > 1; }  // beta = 2 is to be a reflection
   bool prepares_heads(const Tape& tape) const {
-    return silu_qk_ == (options_.conv > 0) && autograd::can_prepare_heads(tape, options_.conv, head_dim_);
+    return silu_qk_ == (options_.conv > 0) && autograd::prepare_heads_covers(tape, options_.conv, head_dim_);
   }
   autograd::DeltaRuleInputs inputs_of(Tape& tape, const autograd::PreparedHeads& prepared) const {
     const int64_t n = options_.householders;

@@ -86,7 +86,7 @@ Var Model::mlp(Tape& tape, const Weights& weights, const Block& block, const Var
   if (block.mlp_width == 0) return x;
   const autograd::SwigluWeights all{weights[block.mlp_norm], weights.fused(block.gate, block.up),
                                     weights[block.down]};
-  if (block.mlp_gate == kernels::GluGate::kSilu && autograd::can_fuse_swiglu(tape, x, all, norm_kind_))
+  if (block.mlp_gate == kernels::GluGate::kSilu && autograd::fused_swiglu_covers(tape, x, all, norm_kind_))
     return autograd::swiglu_block(tape, x, all, config_.norm_eps);
   const Var normed = autograd::norm(tape, x, all.norm, norm_kind_, config_.norm_eps);
   const Var hidden = autograd::swiglu(tape, autograd::linear(tape, normed, all.gate_up), block.mlp_gate);
@@ -103,11 +103,11 @@ Model::Embedded Model::embed(Tape& tape, const Weights& weights, const int32_t* 
   const Var projected = project(tape, weights, blocks_[0], table);
   const Mixer& mixer = *blocks_[0].mixer;
   const int64_t taps = whole ? mixer.window(tape) : 0;
-  if (autograd::may_use_windows(tape, vocabulary_, taps, sequence)) {
+  if (autograd::windows_covers(tape, vocabulary_, taps, sequence)) {
     const autograd::Windows windows(tape, tokens, sequence, vocabulary_, taps);
     out.prepared = windows.at_tokens(
         tape, mixer.prepare(tape, weights, windows.of_words(tape, projected), windows.words()));
-  } else if (autograd::may_use_table(tape, projected, taps)) {
+  } else if (autograd::token_table_covers(tape, projected, taps)) {
     out.prepared = mixer.prepare(tape, weights, projected, sequence, tokens);
   } else {
     out.projected = autograd::gather_rows(tape, projected, tokens, sequence.rows());

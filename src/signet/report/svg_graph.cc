@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
+#include "signet/report/graphviz.h"
 #include "signet/report/html.h"
 #include "signet/report/table.h"
 
@@ -105,6 +107,14 @@ std::vector<Position> columns(const GraphPicture& picture, const std::vector<int
   return position;
 }
 
+std::vector<Position> layout(const GraphPicture& picture) {
+  const auto distance = distances(neighbours(picture, false), picture.start);
+  const auto back = distances(neighbours(picture, true), picture.start);
+  const bool strong =
+      std::count(distance.begin(), distance.end(), -1) == 0 && std::count(back.begin(), back.end(), -1) == 0;
+  return strong && picture.nodes.size() > 2 ? ring(picture) : columns(picture, distance);
+}
+
 struct Bend {
   Position a, control, b;
   Position at(double t) const { return (1 - t) * (1 - t) * a + (2 * t * (1 - t)) * control + (t * t) * b; }
@@ -130,14 +140,22 @@ struct Label {
 
 class Drawing {
  public:
-  Drawing(const GraphPicture& picture, std::vector<Position> position)
-      : picture_(picture), position_(std::move(position)) {
+  // With places of Graphviz, or at positions of ours with edges that look for a way.
+  Drawing(const GraphPicture& picture, const std::optional<GraphPlaces>& places)
+      : picture_(picture), places_(places) {
+    if (places)
+      for (const auto& [x, y] : places->nodes) position_.push_back({x, y});
+    else
+      position_ = layout(picture);
     for (const auto& edge : picture.edges) pairs_.insert({edge.from, edge.to});
   }
 
   std::string draw() {
     std::string edges;
-    for (const auto& edge : picture_.edges) edges += edge.from == edge.to ? loop(edge) : arrow(edge);
+    for (size_t e = 0; e < picture_.edges.size(); ++e) {
+      const auto& edge = picture_.edges[e];
+      edges += places_ ? placed(edge, places_->edges[e]) : edge.from == edge.to ? loop(edge) : arrow(edge);
+    }
     const Position s = position_[static_cast<size_t>(picture_.start)];
     edges +=
         path(fmt::format("M{:.1f},{:.1f} L{:.1f},{:.1f}", s.x - kRadius - 38, s.y, s.x - kRadius - 7, s.y));
@@ -201,6 +219,17 @@ class Drawing {
     grow({at.x - label.half_width, at.y - kFont});
     grow({at.x + label.half_width, at.y + kFont});
     labels_svg_ += text(content, at, "label");
+  }
+
+  std::string placed(const GraphPicture::Edge& edge, const GraphPlaces::Edge& way) {
+    std::string d;
+    for (size_t i = 0; i < way.spline.size(); ++i) {
+      const auto [x, y] = way.spline[i];
+      d += fmt::format("{}{:.1f},{:.1f}", i == 0 ? "M" : i == 1 ? " C" : " ", x, y);
+      grow({x, y});
+    }
+    place(edge.label, {way.label.first, way.label.second});
+    return path(d);
   }
 
   // The bend that keeps clear of other nodes and labels at the least detour.
@@ -272,6 +301,7 @@ class Drawing {
   }
 
   const GraphPicture& picture_;
+  const std::optional<GraphPlaces>& places_;
   std::vector<Position> position_;
   std::set<std::pair<int32_t, int32_t>> pairs_;
   std::vector<Label> labels_;
@@ -279,14 +309,6 @@ class Drawing {
   std::string labels_svg_;
   Position low_{1e18, 1e18}, high_{-1e18, -1e18};
 };
-
-std::vector<Position> layout(const GraphPicture& picture) {
-  const auto distance = distances(neighbours(picture, false), picture.start);
-  const auto back = distances(neighbours(picture, true), picture.start);
-  const bool strong =
-      std::count(distance.begin(), distance.end(), -1) == 0 && std::count(back.begin(), back.end(), -1) == 0;
-  return strong && picture.nodes.size() > 2 ? ring(picture) : columns(picture, distance);
-}
 
 // In double quotes.
 std::string dot_text(const std::string& text) {
@@ -342,7 +364,11 @@ std::string svg_graph(const GraphPicture& picture) {
   std::string body;
   double width = 360, height = 0;
   if (!picture.nodes.empty()) {
-    Drawing drawing(picture, layout(picture));
+    std::vector<double> widths;
+    for (const auto& edge : picture.edges) widths.push_back(text_width(edge.label));
+    std::optional<GraphPlaces> places;  // of two states ours are right
+    if (picture.nodes.size() > 2) places = graphviz_places(picture, kRadius + 5, kFont, widths);
+    Drawing drawing(picture, places);
     const std::string graph = drawing.draw();
     const Position low = drawing.low(), high = drawing.high();
     width = std::max(width, high.x - low.x + 2 * kMargin / 2);

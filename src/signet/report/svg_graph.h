@@ -28,8 +28,8 @@ struct GraphPicture {
   std::vector<std::vector<Box>> levels;  // drawn below the graph, one row each
 };
 
-// A ring when every node is reachable from every other, else columns by distance from the start. Edges bend
-// around nodes.
+// Laid out by Graphviz where it is installed. Else a ring when every node is reachable from every other, and
+// columns by distance from the start otherwise; edges bend around nodes.
 std::string svg_graph(const GraphPicture& picture);
 // The graph alone, for Graphviz and for LaTeX with TikZ.
 std::string dot_graph(const GraphPicture& picture);

@@ -14,10 +14,12 @@ using automata::Dfa;
 using automata::Letter;
 
 const std::vector<std::string>& target_names() {
-  static const std::vector<std::string> names = {
-      "diagonal[0,1]",    "diagonal[-1,1]",    "complex-diagonal",
-      "householder[0,1]", "householder[-1,1]", "householder-product[-1,1]",
-      "one-hot"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (int c = 0; c <= static_cast<int>(Target::kOneHot); ++c)
+      all.emplace_back(class_name(static_cast<Target>(c)));
+    return all;
+  }();
   return names;
 }
 

@@ -11,18 +11,11 @@
 #include "signet/automata/permutation.h"
 #include "signet/base/rounding.h"
 #include "signet/theory/network.h"
+#include "signet/theory/network_class.h"
 
 namespace signet::theory {
 
-enum class Target {
-  kDiagonalPositive,     // "diagonal[0,1]"
-  kDiagonalSigned,       // "diagonal[-1,1]"
-  kComplexDiagonal,      // "complex-diagonal"
-  kHouseholderPositive,  // "householder[0,1]"
-  kHouseholderSigned,    // "householder[-1,1]"
-  kHouseholderProduct,   // "householder-product[-1,1]"
-  kOneHot                // "one-hot"
-};
+using Target = NetworkClass;  // one that there are constructions for: up to kOneHot
 const std::vector<std::string>& target_names();
 Target parse_target(const std::string& name);  // throws kUsage with the nearest name
 

@@ -31,7 +31,7 @@ inline constexpr char kRoundingMayDoMore[] =
     "in real numbers whose states keep apart; rounding may do more (docs/theory.md, 9)";
 
 struct Verdict {
-  std::string architecture;      // "diagonal[0,1]", ...
+  std::string architecture;      // the name of its class of networks
   std::optional<bool> possible;  // nullopt: not decided within the limits
   Arithmetic arithmetic = Arithmetic::kFloatingPoint;
   // Of a network that does it: sufficient, and necessary where the reason says "exactly". Null where unknown

@@ -23,7 +23,7 @@ class Judge {
       : dfa_(dfa), facts_(facts), code_(code), skeleton_(skeleton), n_(dfa.states()) {}
 
   Verdict diagonal_positive() const {
-    Verdict v = open("diagonal[0,1]", facts_.aperiodic);
+    Verdict v = open(NetworkClass::kDiagonalPositive, facts_.aperiodic);
     if (!facts_.aperiodic) return v;
     if (!*facts_.aperiodic)
       return refuse_cycle(
@@ -36,7 +36,7 @@ class Judge {
 
   // `mixing`: of factors that may also act across coordinates, so that groups bound the layers no more.
   Verdict diagonal_signed(bool mixing = false) const {
-    Verdict v = open("diagonal[-1,1]", facts_.two_groups);
+    Verdict v = open(NetworkClass::kDiagonalSigned, facts_.two_groups);
     if (!facts_.two_groups) return v;
     if (!*facts_.two_groups) {
       v.possible = false;
@@ -63,7 +63,7 @@ class Judge {
   }
 
   Verdict complex_diagonal() const {
-    Verdict v = open("complex-diagonal", facts_.solvable);
+    Verdict v = open(NetworkClass::kComplexDiagonal, facts_.solvable);
     if (!facts_.solvable) return v;
     if (!*facts_.solvable) {
       v.possible = false;
@@ -94,7 +94,7 @@ class Judge {
   }
 
   Verdict householder_positive() const {
-    Verdict v = open("householder[0,1]", facts_.aperiodic);
+    Verdict v = open(NetworkClass::kHouseholderPositive, facts_.aperiodic);
     if (!facts_.aperiodic) return v;
     if (!*facts_.aperiodic) {
       v = refuse_cycle(
@@ -110,7 +110,7 @@ class Judge {
   }
 
   Verdict householder_signed() const {
-    Verdict v = certain("householder[-1,1]");
+    Verdict v = certain(NetworkClass::kHouseholderSigned);
     v.householders = n_ == 1 ? 0 : 1;
     if (trivial(v)) return v;
     if (facts_.group && facts_.group_reflections && *facts_.group_reflections <= 1) {
@@ -189,7 +189,7 @@ class Judge {
   }
 
   Verdict householder_product() const {
-    Verdict v = certain("householder-product[-1,1]");
+    Verdict v = certain(NetworkClass::kHouseholderProduct);
     if (trivial(v)) {
       v.householders = 0;
       return v;
@@ -262,7 +262,7 @@ class Judge {
   }
 
   Verdict one_hot() const {
-    Verdict v = certain("one-hot");
+    Verdict v = certain(NetworkClass::kOneHot);
     if (trivial(v)) return v;
     v.layers = 1;
     v.dimension = n_;
@@ -274,7 +274,7 @@ class Judge {
   }
 
   Verdict mamba_real() const {
-    Verdict v = open("mamba-real", facts_.definite_window.has_value());
+    Verdict v = open(NetworkClass::kMambaReal, facts_.definite_window.has_value());
     v.arithmetic = Arithmetic::kReal;
     if (!facts_.definite_window) {
       v.possible = false;
@@ -292,7 +292,7 @@ class Judge {
   }
 
   Verdict slstm() const {
-    Verdict v = certain("slstm");
+    Verdict v = certain(NetworkClass::kSlstm);
     if (trivial(v)) return v;
     v.layers = 1;
     v.dimension = static_cast<int64_t>(n_) * dfa_.letters();
@@ -311,15 +311,15 @@ class Judge {
     return fmt::format("{} coordinate{}", count, count == 1 ? "" : "s");
   }
 
-  static Verdict certain(const char* name) {
+  static Verdict certain(NetworkClass network_class) {
     Verdict v;
-    v.architecture = name;
+    v.architecture = class_name(network_class);
     v.possible = true;
     return v;
   }
   // Possible as decided, or a verdict that says why it is not.
-  Verdict open(const char* name, const std::optional<bool>& decided) const {
-    Verdict v = certain(name);
+  Verdict open(NetworkClass network_class, const std::optional<bool>& decided) const {
+    Verdict v = certain(network_class);
     v.possible = decided;
     if (!decided)
       v.reason = "not decided: too many image sets and monoid elements; raise --max-sets or --max-monoid";

@@ -259,7 +259,7 @@ int64_t deltas_size(const AttentionShape& s) { return padded4(s.batch * s.heads 
 bool use_long(const AttentionShape& s, std::initializer_list<const void*> pointers) {
   for (const void* pointer : pointers)
     if (reinterpret_cast<uintptr_t>(pointer) % 16 != 0) return false;
-  return attention::long_applies(s);
+  return attention::long_covers(s);
 }
 
 // Null without rotation.
@@ -280,7 +280,7 @@ dim3 grid_of(const AttentionShape& s, int64_t rows) {
 
 int64_t attention_workspace_size(const AttentionShape& shape, Cuda) {
   const AttentionShape s = with_strides(shape);
-  return angles_size(s) + deltas_size(s) + (attention::long_applies(s) ? attention::long_copies_size(s) : 0);
+  return angles_size(s) + deltas_size(s) + (attention::long_covers(s) ? attention::long_copies_size(s) : 0);
 }
 
 template <class T>

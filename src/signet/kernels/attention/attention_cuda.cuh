@@ -23,9 +23,9 @@ struct Span {
 bool short_forward(const AttentionForward<bf16>& p, Cuda device);
 bool short_backward(const AttentionBackward<bf16>& p, Cuda device);
 
-// Long sequences, where long_applies. angles: cosines and sines, [keys, width / 2] each, or null; deltas
+// Long sequences, where long_covers. angles: cosines and sines, [keys, width / 2] each, or null; deltas
 // [B, heads, time]; copies [long_copies_size] at a multiple of 16 bytes.
-bool long_applies(const AttentionShape& shape);
+bool long_covers(const AttentionShape& shape);
 int64_t long_copies_size(const AttentionShape& shape);  // in floats
 void long_forward(const AttentionForward<bf16>& p, const float* angles, float* copies, Cuda device);
 void long_backward(const AttentionBackward<bf16>& p, const float* angles, float* deltas, float* copies,

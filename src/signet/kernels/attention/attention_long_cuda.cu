@@ -523,7 +523,7 @@ void run_backward(const AttentionBackward<bf16>& p, const Views& view, Cuda devi
 
 }  // namespace
 
-bool long_applies(const AttentionShape& s) {
+bool long_covers(const AttentionShape& s) {
   if ((s.width != 64 && s.width != 128) || s.time < kFewest) return false;
   for (int64_t stride : {s.q_stride, s.k_stride, s.v_stride, s.o_stride})
     if (stride % 8 != 0 || stride >= 1 << 24) return false;

@@ -17,14 +17,14 @@ bool chunked_is_faster(const DeltaRuleForward<T>& p, const DeltaRulePlan& plan) 
 }
 
 // A gate per channel does not come out of K K^T as a factor.
-bool may_be_chunked(const DeltaRuleShape& shape) { return shape.gate_channels <= 1; }
+bool chunked_covers(const DeltaRuleShape& shape) { return shape.gate_channels <= 1; }
 
 template <class T>
 void delta_rule_forward(const DeltaRuleForward<T>& p) {
   check_offsets(p.shape);
   const DeltaRulePlan plan = delta_rule_plan(p.shape, p.algorithm);
   const bool chunked =
-      may_be_chunked(p.shape) && (p.algorithm == DeltaRuleAlgorithm::kChunked ||
+      chunked_covers(p.shape) && (p.algorithm == DeltaRuleAlgorithm::kChunked ||
                                   (p.algorithm == DeltaRuleAlgorithm::kAuto && chunked_is_faster(p, plan)));
   return chunked ? delta_rule_chunked_forward(p, plan) : delta_rule_recurrent_forward(p, plan);
 }
@@ -33,7 +33,7 @@ template <class T>
 void delta_rule_backward(const DeltaRuleBackward<T>& p) {
   check_offsets(p.shape);
   const DeltaRulePlan plan = delta_rule_plan(p.shape, p.algorithm);
-  return p.algorithm != DeltaRuleAlgorithm::kRecurrent && may_be_chunked(p.shape)
+  return p.algorithm != DeltaRuleAlgorithm::kRecurrent && chunked_covers(p.shape)
              ? delta_rule_chunked_backward(p, plan)
              : delta_rule_recurrent_backward(p, plan);
 }

@@ -13,7 +13,7 @@ void multiply_add_probe(const MultiplyAddProbe<T>& p) {
   Vec<T> sums[kChains], factor = splat(T(0.5)), addend = splat(T(1));
   for (int i = 0; i < kChains; ++i) sums[i] = splat(static_cast<T>(i));
   // The compiler may not know the factors, or it would compute the limit.
-  asm volatile("" : "+v"(factor), "+v"(addend));
+  asm volatile("" : "+m"(factor), "+m"(addend));
   for (int64_t r = 0; r < p.repeats; ++r) {
     for (auto& each : sums) each = each * factor + addend;
   }

@@ -25,7 +25,7 @@ struct UnitHeads {
   int64_t heads = 0, width = 0;
   double eps = 1e-6;
 };
-inline bool unit_heads_supported(int64_t kernel, int64_t width) {
+inline bool unit_heads_covers(int64_t kernel, int64_t width) {
   return kernel >= 1 && kernel <= 4 && (width == 16 || width == 32 || width == 64 || width == 128);
 }
 

@@ -345,7 +345,7 @@ void check_kernel(const P& p, bool aligned) {
     fail(ErrorCode::kUsage, "short convolution: rows {} elements apart are too wide", p.x_stride);
   if (p.kernel < 1 || p.kernel > kMaxConvolution)
     fail(ErrorCode::kUsage, "short convolution of {} taps: 1 to {} are supported", p.kernel, kMaxConvolution);
-  if (p.unit.heads > 0 && (!unit_heads_supported(p.kernel, p.unit.width) || !p.silu || !aligned))
+  if (p.unit.heads > 0 && (!unit_heads_covers(p.kernel, p.unit.width) || !p.silu || !aligned))
     fail(ErrorCode::kUsage, "a convolution of {} taps cannot normalise heads of {} channels here", p.kernel,
          p.unit.width);
   if (p.unit.heads > 0 && p.bias) fail(ErrorCode::kUsage, "normalised heads take no bias");
