@@ -36,11 +36,15 @@ def _load_plugin():
     try:
         import signet_cuda
     except ImportError:
-        return None
+        return
     try:
         load_cuda(signet_cuda.library)
-    except OSError:  # no driver or no GPU here: tensors on CUDA cannot come either
-        return None
+    except OSError:
+        signet_cuda.preload()
+        try:
+            load_cuda(signet_cuda.library)
+        except OSError:  # no driver or no GPU here: tensors on CUDA cannot come either
+            pass
 
 
 _load_plugin()
