@@ -50,7 +50,9 @@ bool Call::set_number(const Field& field, PyObject* value) {
     *reinterpret_cast<int32_t*>(to) = static_cast<int32_t>(PyLong_AsLong(value));
   else
     *reinterpret_cast<int64_t*>(to) = PyLong_AsLongLong(value);
-  return !PyErr_Occurred();
+  if (!PyErr_Occurred()) return true;
+  PyErr_Format(PyExc_TypeError, "%s: %s: give a number, not %R", op.name, field.name, value);
+  return false;
 }
 
 bool Call::choose_library(PyObject* stream) {

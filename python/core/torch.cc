@@ -72,10 +72,13 @@ bool read_inputs(Call& call, PyObject* settings, const Inputs& inputs) {
     PyObject* value = PyTuple_GetItem(settings, i);
     if (!value || !call.set_number(op.settings[static_cast<size_t>(i)], value)) return false;
   }
-  for (size_t i = 0; i < op.inputs.size(); ++i)
-    if (!read_tensor(inputs[i], op.inputs[i].name, false, call.tensor(op.inputs[i].offset), call.where,
-                     call.holder))
-      return false;
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    const Tensor& t = op.inputs[i];
+    signet_tensor& x = call.tensor(t.offset);
+    if (!read_tensor(inputs[i], t.name, false, x, call.where, call.holder)) return false;
+    if (t.gradient && x.type > SIGNET_FLOAT16)
+      return PyErr_Format(PyExc_TypeError, "%s: %s: give floating point numbers", op.name, t.name), false;
+  }
   return call.choose_library();
 }
 
@@ -171,8 +174,7 @@ PyObject* run_forward(const Operator& op, PyObject* settings, const Inputs& inpu
   if (!read_inputs(call, settings, inputs)) return nullptr;
   const size_t like = place(op, op.like);
   const int32_t type = call.tensor(op.inputs[like].offset).type;
-  if (type < SIGNET_FLOAT32 || type > SIGNET_FLOAT16)
-    return PyErr_Format(PyExc_TypeError, "%s: %s: give floating point numbers", op.name, op.like);
+  if (type == SIGNET_ABSENT) return PyErr_Format(PyExc_ValueError, "%s: %s is missing", op.name, op.like);
   Owned results(PyTuple_New(static_cast<Py_ssize_t>(op.outputs.size())));
   if (!results.get()) return nullptr;
   for (size_t i = 0; i < op.outputs.size(); ++i) {
@@ -233,21 +235,30 @@ PyObject* torch_call(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   Py_ssize_t present = 0;
   unsigned long bits = 0;
   bool needed = false;
+  const char* without = nullptr;  // an input that has no gradient and asks for one
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     inputs[i] = PyTuple_GetItem(args[3], static_cast<Py_ssize_t>(i));
     if (inputs[i] == Py_None) continue;
     bits |= 1ul << i;
     ++present;
-    if (needed) continue;
+    const char* const gradient = op.inputs[i].gradient;
+    if (needed && gradient) continue;
     const Owned value(PyObject_GetAttr(inputs[i], requires_grad));
     if (!value.get())
       return PyErr_Format(PyExc_TypeError, "%s: %s: give a tensor", op.name, op.inputs[i].name);
-    needed = value.get() == Py_True;
+    if (value.get() != Py_True) continue;
+    if (gradient)
+      needed = true;
+    else
+      without = op.inputs[i].name;
   }
-  if (needed) {
+  if (needed || without) {
     const Owned enabled(PyObject_CallNoArgs(torch.is_grad_enabled));
     if (!enabled.get()) return nullptr;
-    needed = enabled.get() == Py_True;
+    if (enabled.get() != Py_True)
+      needed = false;
+    else if (without)
+      return PyErr_Format(PyExc_ValueError, "%s: %s has no gradient: give it detached", op.name, without);
   }
   if (!needed) return run_forward(op, args[1], inputs, states, false, nullptr);
   const Owned arguments(PyTuple_New(present + 1));

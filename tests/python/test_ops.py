@@ -139,7 +139,7 @@ def test_cross_entropy():
     (dict(q=np.zeros((2, 7, 3, 4), ">f8")), TypeError, "q: the type"),
     (dict(offsets=[0, 7]), ValueError, "offsets"),
     (dict(initial_state=np.zeros((1, 3, 4, 5))), ValueError, "initial_state"),
-    (dict(scale="x"), TypeError, ""),
+    (dict(scale="x"), TypeError, "scale: give a number"),
 ])
 def test_bad_input(change, error, word):
     with pytest.raises(error, match=word):
