@@ -235,6 +235,18 @@ class Sweep:
                 for run in self.summary.get("runs", [])]
         return pandas.DataFrame(rows)
 
+    def plot(self, key="score", ax=None):
+        """A point for every run, by its place in the grid."""
+        import matplotlib.pyplot as plt
+
+        ax = ax or plt.gca()
+        for run in self.summary.get("runs", []):
+            values = {k: v for k, v in run.get("values", {}).items() if k != "train.seed"}
+            if run.get(key) is not None:
+                ax.plot("\n".join(f"{k} {v}" for k, v in values.items()), run[key], "o", color="C0", alpha=0.6)
+        ax.set_ylabel(key)
+        return ax
+
     def __repr__(self):
         return f"Sweep({str(self.path)!r})"
 
