@@ -10,6 +10,7 @@
 #include "signet/train/memory_plan.h"
 #include "signet/train/results.h"
 #include "signet/train/text_evaluator.h"
+#include "signet/train/text_spectra.h"
 #include "signet/train/trainer.h"
 #include "signet/train/workload.h"
 #include "support/temporary_directory.h"
@@ -217,6 +218,38 @@ TEST(TextEvaluation, IsTheMeanOfTheModelsLogProbabilitiesByPosition) {
     const auto threads = evaluate_text(run.model(), run.dtype(), run.weights(), corpus, request);
     set_thread_count(before);
     EXPECT_EQ(threads.nll.mean, found.nll.mean);
+  }
+}
+
+TEST(TextSpectra, CountsEigenvaluesByBlockAndKindOfToken) {
+  const TemporaryDirectory directory;
+  make_data(directory, "a", "cat");
+  for (const char* range : {"[0,1]", "[-1,1]"}) {
+    auto config =
+        small_config(directory, {"a"}, {std::string("model.eigenvalues=") + range, "model.blocks=2"});
+    Run run(config);
+    const text::Corpus corpus(directory / "a");
+    const auto blocks = text_spectra(run.model(), run.dtype(), run.weights(), corpus, 600, 1);
+    ASSERT_EQ(blocks.size(), 2u);
+    for (const auto& block : blocks) {
+      int64_t kinds = 0;
+      for (const auto& kind : block.by_kind) kinds += kind.count;
+      EXPECT_EQ(kinds, block.all.count);
+      EXPECT_EQ(block.all.count, 2 * 256);  // rows of 256 tokens with a head each
+      int64_t counted = 0;
+      for (const int64_t count : block.all.counts) counted += count;
+      EXPECT_EQ(counted, block.all.count);
+      if (range[1] == '0')
+        EXPECT_EQ(block.all.negative, 0);
+      else
+        EXPECT_GT(block.all.negative, 0);
+    }
+    const auto& tokenizer = corpus.tokenizer();
+    EXPECT_EQ(token_kind(tokenizer, 'a'), 0u);
+    EXPECT_EQ(token_kind(tokenizer, '7'), 1u);
+    EXPECT_EQ(token_kind(tokenizer, '\n'), 2u);
+    EXPECT_EQ(token_kind(tokenizer, '+'), 3u);
+    EXPECT_EQ(token_kind(tokenizer, tokenizer.start()), 4u);
   }
 }
 

@@ -82,10 +82,12 @@ Var delta_decode(Tape& tape, const DeltaDecodeInputs& in, const Tensor* state) {
     p.batch = batch, p.heads = in.heads, p.width = in.width, p.factors = in.factors;
     p.taps = in.taps.value.width();
     p.x = ptr<T>(in.projected.value), p.x_stride = in.projected.value.row_stride;
-    p.k_at = in.k_at, p.v_at = in.v_at, p.beta_at = in.beta_at;
+    p.beta_at = in.beta_at;
     p.weight = in.taps.value.as<float>();
     p.state = state[0].as<float>();
-    p.q_history = ptr<T>(state[1]), p.k_history = ptr<T>(state[2]), p.v_history = ptr<T>(state[3]);
+    p.history = ptr<T>(state[1]);
+    p.workspace =
+        tape.workspace<float>(kernels::delta_decode_workspace_size(batch, in.heads, in.width, in.factors));
     p.eps = static_cast<float>(in.eps), p.scale = static_cast<float>(in.scale), p.gate = in.gate;
     if (in.decay.value) {
       p.decay = in.decay.value.as<float>(), p.decay_stride = in.decay.value.row_stride;

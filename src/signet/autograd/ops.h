@@ -116,7 +116,8 @@ Var short_conv(Tape& tape, const Var& x, const Var& weight, const Var& bias, Seq
 // of x are unit_heads heads, silu_heads heads and gates; the first are L2 normalised, the second go through
 // SiLU, the gates through theirs (never narrower than fp32). With a convolution [heads width, taps] all heads
 // go through it and SiLU first. Saves x and, without a convolution, one number per head. With `tokens` x is a
-// table of the vocabulary, and row r comes of its row tokens[r] (token_table_covers).
+// table of the vocabulary, and row r comes of its row tokens[r] (token_table_covers). `state` is as that of
+// short_conv.
 struct HeadLayout {
   int64_t unit_heads = 0, silu_heads = 0, width = 0, gates = 0;
   int64_t gated_heads_at = 0;  // the gates belong to as many unit heads from this one on,
@@ -130,7 +131,7 @@ struct PreparedHeads {
 };
 bool prepare_heads_covers(const Tape& tape, int64_t taps, int64_t head_width);
 PreparedHeads prepare_heads(Tape& tape, const Var& x, const HeadLayout& layout, const Var& convolution,
-                            Sequence sequence, const int32_t* tokens = nullptr);
+                            Sequence sequence, const int32_t* tokens = nullptr, const Tensor& state = {});
 bool token_table_covers(const Tape& tape, const Var& table, int64_t taps);
 
 // GPU only: the windows of a small vocabulary (kernels/embedding/windows.h), so that heads are prepared once
@@ -173,7 +174,7 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
 // q, k and v.
 struct DeltaDecodeInputs {
   Var projected, taps, decay;  // decay may be empty
-  int64_t heads = 0, width = 0, factors = 1, k_at = 0, v_at = 0, beta_at = 0;
+  int64_t heads = 0, width = 0, factors = 1, beta_at = 0;
   double eps = 0, scale = 1;
   kernels::GateColumns gate = {};
 };

@@ -33,7 +33,7 @@ namespace {
 template <class T>
 void forward(const Tensor& x, const HeadLayout& layout, const Tensor& weight, Sequence sequence,
              const int32_t* tokens, const Tensor& heads, const Tensor& inverse,
-             const kernels::GateColumns& gate, Cuda device) {
+             const kernels::GateColumns& gate, const Tensor& state, Cuda device) {
   if (!weight) {
     kernels::L2NormForward<T> p{x.rows(),         layout.unit_heads,   layout.width,
                                 x.as<T>(),        x.row_stride,        heads.as<T>(),
@@ -45,6 +45,7 @@ void forward(const Tensor& x, const HeadLayout& layout, const Tensor& weight, Se
   p.batch = sequence.batch, p.time = sequence.time, p.channels = heads.width(), p.kernel = weight.width();
   p.offsets = sequence.offsets;
   p.silu = true, p.weight = weight.as<float>();
+  p.initial = p.final = state.as<T>();
   if (tokens)
     p.table = {tokens, x.rows(), x.as<float>()};
   else
@@ -89,7 +90,7 @@ void backward(const Var& x, const HeadLayout& layout, const Var& weight, Sequenc
 }  // namespace
 
 PreparedHeads prepare_heads(Tape& tape, const Var& x, const HeadLayout& layout, const Var& convolution,
-                            Sequence sequence, const int32_t* tokens) {
+                            Sequence sequence, const int32_t* tokens, const Tensor& state) {
   const DType type = tokens ? tape.dtype() : x.value.dtype;
   const int64_t rows = sequence.rows(), columns = (layout.unit_heads + layout.silu_heads) * layout.width;
   if (x.value.width() != columns + layout.gates)
@@ -116,7 +117,7 @@ PreparedHeads prepare_heads(Tape& tape, const Var& x, const HeadLayout& layout, 
   run([&](auto element) {
     if (tape.context().device.dry) return;
     forward<decltype(element)>(x.value, layout, convolution.value, sequence, tokens, out.heads.value, inverse,
-                               gate, device);
+                               gate, state, device);
   });
   tape.record("heads", [=, context = tape.context(), tape = &tape] {
     claim_first("a projection of heads", x);
@@ -161,7 +162,8 @@ Windows::Windows(Tape&, const int32_t*, Sequence, int64_t, int64_t) {
 Var Windows::of_words(Tape&, const Var&) const { return {}; }
 PreparedHeads Windows::at_tokens(Tape&, const PreparedHeads&) const { return {}; }
 
-PreparedHeads prepare_heads(Tape&, const Var&, const HeadLayout&, const Var&, Sequence, const int32_t*) {
+PreparedHeads prepare_heads(Tape&, const Var&, const HeadLayout&, const Var&, Sequence, const int32_t*,
+                            const Tensor&) {
   fail(ErrorCode::kFailure, "heads are prepared in one pass on the GPU alone");
 }
 #endif

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "signet/base/rng.h"
+#include "signet/base/thread_pool.h"
 #include "signet/bench/profile.h"
 #include "signet/bench/random.h"
 #include "signet/models/infer/decoder.h"
@@ -24,12 +25,29 @@ struct Decoding {
   Decoding(const train::RunConfig& config, int64_t slots, const Device& device)
       : model(config.model, config.data.vocabulary, config.data.vocabulary),
         weights(static_cast<size_t>(model.parameters().size())) {
-    model.parameters().initialize(1, DType::kF32, weights.data());
+    initialize();
     placed =
         std::make_unique<models::PlacedWeights>(model, DType::kF32, weights.data(), device, device.cuda());
     decoder = std::make_unique<models::Decoder>(model, *placed, slots, device);
     decoder->choose_by({}, config.data.vocabulary);
   }
+  // As training starts, but large parameters repeat their first million numbers: drawing a billion takes
+  // long.
+  void initialize() {
+    constexpr int64_t kDrawn = 1'000'003;
+    const auto& infos = model.parameters().infos();
+    parallel_for(static_cast<int64_t>(infos.size()), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        Rng rng(1, static_cast<uint64_t>(i));
+        float* const to = weights.data() + infos[i].offset;
+        const int64_t size = infos[i].shape.size();
+        for (int64_t n = 0; n < std::min(size, kDrawn); ++n)
+          to[n] = static_cast<float>(infos[i].init(rng, n));
+        for (int64_t n = kDrawn; n < size; n += kDrawn) std::copy_n(to, std::min(kDrawn, size - n), to + n);
+      }
+    });
+  }
+
   models::Model model;
   std::vector<float> weights;
   std::unique_ptr<models::PlacedWeights> placed;

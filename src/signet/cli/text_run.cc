@@ -13,8 +13,35 @@
 #include "signet/io/run_directory.h"
 #include "signet/report/table.h"
 #include "signet/train/text_evaluator.h"
+#include "signet/train/text_spectra.h"
 
 namespace signet::cli {
+namespace {
+
+constexpr int64_t kSpectrumTokens = 4096;
+
+// Of DeltaNet an eigenvalue is 1 - beta.
+void print_spectra(const std::vector<train::BlockSpectrum>& blocks) {
+  if (blocks.empty()) {
+    fmt::print("\nthis model has no eigenvalues to show\n");
+    return;
+  }
+  report::Table table;
+  table.column("block", report::Table::kRight);
+  for (const char* column : {"mean eigenvalue", "below zero"}) table.column(column, report::Table::kRight);
+  for (const char* kind : train::kTokenKinds) table.column(kind, report::Table::kRight);
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    std::vector<report::Cell> row = {std::to_string(b), fmt::format("{:.4f}", blocks[b].all.mean()),
+                                     fmt::format("{:.4f}", blocks[b].all.share_negative())};
+    for (const auto& kind : blocks[b].by_kind)
+      row.emplace_back(kind.count ? fmt::format("{:.4f}", kind.share_negative()) : "–");
+    table.row(row);
+  }
+  fmt::print("\nshare of eigenvalues below zero, of all tokens and by kind\n{}",
+             table.text(report::text_style(stdout)));
+}
+
+}  // namespace
 
 bool is_text_run(const std::string& directory) {
   const auto paths = io::RunDirectory::open_for_reading(directory);
@@ -55,6 +82,10 @@ int evaluate_text_run(const std::string& directory, const TextEvalOptions& optio
   progress.finish();
   if (const int signal = StopSignal::requested()) StopSignal::fail_stopped(signal, "nothing was changed");
   const bool held_out = request.split == text::Corpus::kHeldOut;
+  std::vector<train::BlockSpectrum> spectra;
+  if (options.eigenvalues)
+    spectra =
+        train::text_spectra(run.model(), run.dtype(), run.weights(), corpus, kSpectrumTokens, request.seed);
   if (options.json) {
     nlohmann::ordered_json result = {{"run", directory},
                                      {"data", path},
@@ -62,6 +93,7 @@ int evaluate_text_run(const std::string& directory, const TextEvalOptions& optio
                                      {"context", request.context},
                                      {"packed", request.packed}};
     result.update(train::text_evaluation_json(evaluation));
+    if (options.eigenvalues) result["eigenvalues"] = train::text_spectra_json(spectra);
     fmt::print("{}\n", result.dump(2));
     return 0;
   }
@@ -82,6 +114,7 @@ int evaluate_text_run(const std::string& directory, const TextEvalOptions& optio
       path, evaluation.tokens, held_out ? "held-out" : "training", evaluation.rows, evaluation.nll.mean,
       evaluation.nll.error, std::exp(evaluation.nll.mean), evaluation.bits_per_byte(),
       100 * evaluation.accuracy());
+  if (options.eigenvalues) print_spectra(spectra);
   return 0;
 }
 

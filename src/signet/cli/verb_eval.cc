@@ -44,6 +44,8 @@ class Eval final : public Verb {
     options.value("--context", text_.context,
                   "for a run on text: tokens of a row; as in training by default");
     options.flag("--documents", text_.documents, "for a run on text: every row is of one document");
+    options.flag("--eigenvalues", text_.eigenvalues,
+                 "for a run on text: which eigenvalues its tokens have, by block and kind of token");
     options.value("--lengths", lengths_, "MIN:MAX, or one length; the run's test lengths by default");
     options.value("--task", task_, "another task with the same tokens, such as flip-flop:0.98");
     options.value("--samples", samples_, "sequences");
@@ -75,7 +77,7 @@ class Eval final : public Verb {
     if (options_->given("--horizon") && (horizon_ < 1 || horizon_ > tasks::kMaxSize))
       fail(ErrorCode::kUsage, "--horizon {}: give 1 to {}", horizon_, tasks::kMaxSize);
     if (is_text_run(directory_)) return run_text();
-    for (const char* name : {"--data", "--context", "--documents"})
+    for (const char* name : {"--data", "--context", "--documents", "--eigenvalues"})
       if (options_->given(name)) fail(ErrorCode::kUsage, "{} is for runs on text", name);
     tasks::LengthRange asked;
     if (!lengths_.empty()) asked = parse_lengths(lengths_);

@@ -9,6 +9,7 @@
 #include "signet/base/text.h"
 #include "signet/cli/output.h"
 #include "signet/cli/sweep_output.h"
+#include "signet/cli/text_experiment.h"
 #include "signet/cli/verb.h"
 #include "signet/io/provenance.h"
 #include "signet/report/run_data.h"
@@ -33,9 +34,11 @@ class Reproduce final : public Verb {
     options.flag("--quick", quick_, "the same as --protocol quick");
     options.value("-o,--out", out_, "directory of the runs [runs/reproduce/SWEEP-PROTOCOL]");
     runner_.define(options);
+    text_.define(options);
     options.flag("--dry-run", dry_run_, "list the runs and stop");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet reproduce table3 --dry-run", "what the table's protocol would run");
+    options.example("signet reproduce lm --quick --dry-run", "language models in both ranges, on text");
     options.example("signet reproduce figure6 --quick --only 'model=DeltaNet [-1,1]' --dry-run",
                     "a part of a small version; without --dry-run it runs and ends with a page");
   }
@@ -49,7 +52,11 @@ class Reproduce final : public Verb {
       experiment_.bins = experiment_.quick_bins;
       experiment_.published.clear();
     }
+    if (!of_text() && text_.asked()) fail(ErrorCode::kUsage, "--text and --data are for lm");
+    // Tables and figures of one sweep share its runs.
+    if (out_.empty()) out_ = fmt::format("runs/reproduce/{}-{}", experiment_.sweep, protocol_);
     train::SweepPlan plan = train::experiment_plan(experiment_, protocol_);
+    if (of_text()) text_.place(plan, out_);
     const train::SweepPlan whole = plan;
     runner_.restrict(plan);
     const auto runs = train::plan_runs(plan, /*allow_missing=*/true);
@@ -57,16 +64,20 @@ class Reproduce final : public Verb {
       runner_.print_plan(runs, json_);
       return 0;
     }
-    // Tables and figures of one sweep share its runs.
-    if (out_.empty()) out_ = fmt::format("runs/reproduce/{}-{}", experiment_.sweep, protocol_);
     const std::string json_path = join_path(out_, name_ + ".json"),
                       page_path = join_path(out_, name_ + ".html");
     runner_.check_summary(json_path, whole);
     check_output(page_path, FileKind::kPage, runner_.force());
+    if (of_text() && runner_.reports()) text_.prepare(protocol_ == "quick", runner_.quiet());
     summary_ = runner_.run(out_, plan, runs);
     if (!runner_.reports()) return 0;
+    if (of_text()) {
+      const OpenDevice device = open_device(runner_.device());
+      text_.measure(out_, summary_, protocol_ == "quick", device, runner_.quiet());
+    }
     report::SweepPage page = make_page();
-    const auto json = to_json(page.notes);
+    auto json = to_json(page.notes);
+    if (of_text()) text_.add_json(json, summary_);
     const auto shown = page.tables;  // in a terminal
     if (!shows_seeds()) page.tables.push_back(summary_table(summary_));
     add_rates_table(page.tables, summary_);
@@ -106,7 +117,10 @@ class Reproduce final : public Verb {
     return nullptr;
   }
   bool median() const { return experiment_.show == "median"; }
-  bool shows_seeds() const { return experiment_.show == "horizon" || experiment_.show == "solved"; }
+  bool of_text() const { return experiment_.show == "text"; }
+  bool shows_seeds() const {
+    return experiment_.show == "horizon" || experiment_.show == "solved" || of_text();
+  }
   double measure(const GroupSummary& group) const {
     if (experiment_.show == "horizon") return group.horizon_median;
     return median() ? group.median : group.best;
@@ -360,14 +374,16 @@ class Reproduce final : public Verb {
             "seconds are {}.",
             protocol_, summary_.runs.size(), summary_.runs.size() == 1 ? "" : "s", out_, runner_.device(),
             shows_seeds() ? "of one run's training, the median over the seeds" : "of all runs together")};
-    if (protocol_ == "quick")
+    if (protocol_ == "quick" && !of_text())
       page.lead.emplace_back(
           "This is our small version, with smaller models, easier tasks (permutations of three points for "
           "five, "
           "sums mod 4 for 60, short expressions) and shorter lengths: orderings can be compared, values "
           "cannot.");
     for (const auto& remark : experiment_.remarks) page.lead.push_back(remark);
-    if (experiment_.show == "curve")
+    if (of_text())
+      page.tables = text_.tables(summary_);
+    else if (experiment_.show == "curve")
       page.tables = curve_tables();
     else if (experiment_.show == "horizon")
       page.tables = horizon_tables();
@@ -377,6 +393,7 @@ class Reproduce final : public Verb {
       page.tables = {score_table()};
     if (!verdicts().empty()) page.tables.push_back(claim_table());
     page.notes = summary_notes(summary_);
+    if (of_text()) return page;
     for (const auto& task : values_of("task")) {
       const auto predicted = experiment_.predicted.find(task);
       if (predicted != experiment_.predicted.end()) page.notes.push_back(task + ": " + predicted->second);
@@ -440,6 +457,7 @@ class Reproduce final : public Verb {
 
   Options* options_ = nullptr;
   SweepRunner runner_;
+  TextExperiment text_;
   train::Experiment experiment_;
   train::SweepSummary summary_;
   std::string name_, out_, protocol_ = "final";

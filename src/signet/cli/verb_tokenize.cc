@@ -5,6 +5,7 @@
 
 #include "signet/base/error.h"
 #include "signet/base/progress.h"
+#include "signet/cli/task_documents.h"
 #include "signet/cli/text_options.h"
 #include "signet/cli/verb.h"
 #include "signet/text/tokenize.h"
@@ -17,10 +18,14 @@ class Tokenize final : public Verb {
   void define(Options& options) override {
     options.positionals("INPUT", options_.inputs,
                         "files or folders of text or JSONL, plain, gzip or zstd; - is "
-                        "standard input");
+                        "standard input",
+                        false);
     options.value("--tokenizer", options_.tokenizer,
                   "tokenizer.json, a sentencepiece .model, vocab.bpe, a folder with one of them, or bytes");
     options.value("-o,--out", options_.folder, "folder for the shards");
+    options.value("--task", task_,
+                  "in the place of INPUT: samples of this task, written as text to OUT.jsonl");
+    options.value("--documents", documents_, "with --task: how many");
     add_source_options(options, options_.source);
     options.value("--held-out", options_.held_out, "share of the documents kept for validation");
     options.value("--shard-tokens", options_.shard_tokens, "tokens of one shard");
@@ -35,12 +40,16 @@ class Tokenize final : public Verb {
         "printf '{\"text\": \"one\"}\\n{\"text\": \"two\"}\\n' | signet tokenize - --tokenizer bytes -o "
         "data/piped",
         "whatever writes JSON lines");
+    options.example(
+        "signet tokenize --task S5:swaps --documents 50 --tokenizer bytes -o data/swaps --held-out 0.1",
+        "state tracking as text, to be mixed with other data");
     options.example("signet data data/help", "what is there");
   }
 
   int run() override {
-    if (options_.inputs.empty())
-      fail(ErrorCode::kUsage, "name the text: files, folders, or - for standard input");
+    if (options_.inputs.empty() == task_.empty())
+      fail(ErrorCode::kUsage,
+           "name the text: files, folders, or - for standard input; or a task by --task, not both");
     if (options_.tokenizer.empty())
       fail(ErrorCode::kUsage,
            "--tokenizer is missing: a file, or bytes; signet tokenizer train makes a new one");
@@ -48,6 +57,10 @@ class Tokenize final : public Verb {
     if (options_.shard_tokens < 1024 || options_.shard_tokens > int64_t{1} << 30)
       fail(ErrorCode::kUsage, "--shard-tokens must lie between 1024 and 2^30, not {}", options_.shard_tokens);
     check_source_options(options_.source);
+    if (documents_ < 1 || documents_ > 1 << 24)
+      fail(ErrorCode::kUsage, "--documents {}: give 1 to {}", documents_, 1 << 24);
+    if (!task_.empty())
+      options_.inputs = {write_task_documents(task_, documents_, 1, options_.folder + ".jsonl")};
     std::unique_ptr<Progress> progress;
     const auto manifest = text::tokenize(options_, [&](const text::TokenizeProgress& now) {
       if (!progress)
@@ -77,6 +90,8 @@ class Tokenize final : public Verb {
 
  private:
   text::TokenizeOptions options_;
+  std::string task_;
+  int64_t documents_ = 1000;
   bool json_ = false, quiet_ = false;
 };
 

@@ -103,6 +103,10 @@ class DeltaNetMixer final : public Mixer {
   }
   autograd::PreparedHeads prepare(Tape& tape, const Weights& weights, const Var& projected, Sequence sequence,
                                   const int32_t* tokens = nullptr) const override {
+    return prepare(tape, weights, projected, sequence, tokens, {});
+  }
+  autograd::PreparedHeads prepare(Tape& tape, const Weights& weights, const Var& projected, Sequence sequence,
+                                  const int32_t* tokens, const Tensor& state) const {
     const int64_t n = options_.householders;
     autograd::HeadLayout layout;
     layout.unit_heads = (1 + n) * options_.heads;
@@ -111,10 +115,9 @@ class DeltaNetMixer final : public Mixer {
     layout.gated_heads_at = options_.heads, layout.unit_keys = unit_keys();
     layout.eps = kNormEps, layout.gate = beta_gate_, layout.gate_scale = beta_scale_;
     layout.gate_shift = options_.beta_shift, layout.gate_margin = options_.beta_margin;
-    const Var taps = options_.conv > 0 ? weights.fused(q_conv_, options_.write ? v_conv_ : k_conv_) : Var{};
     const int64_t heads = layout.unit_heads + layout.silu_heads;
     const Var x = tape.columns(projected, 0, heads * head_dim_ + layout.gates);
-    return autograd::prepare_heads(tape, x, layout, taps, sequence, tokens);
+    return autograd::prepare_heads(tape, x, layout, taps(weights), sequence, tokens, state);
   }
   Var mix_prepared(Tape& tape, const Weights& weights, const autograd::PreparedHeads& prepared,
                    Sequence sequence) const override {
@@ -147,12 +150,8 @@ class DeltaNetMixer final : public Mixer {
   }
   std::vector<StateShape> state_shapes(int64_t batch) const override {
     std::vector<StateShape> shapes = {{batch, options_.heads, head_dim_, head_dim_}};
-    const int64_t n = options_.householders, history = options_.conv - 1;
-    if (options_.conv > 0) {
-      shapes.push_back(inputs_kept({batch, history, inner_}));
-      shapes.push_back(inputs_kept({batch, history, n * inner_}));
-      if (options_.write) shapes.push_back(inputs_kept({batch, history, n * inner_}));
-    }
+    const int64_t channels = (1 + (options_.write ? 2 : 1) * options_.householders) * inner_;
+    if (options_.conv > 0) shapes.push_back(inputs_kept({batch, options_.conv - 1, channels}));
     return shapes;
   }
   void start(const Weights& weights, Tensor* state, const Device& device) const override {
@@ -195,6 +194,10 @@ class DeltaNetMixer final : public Mixer {
   static constexpr double kNormEps = 1e-6;
 
   double scale() const { return 1.0 / std::sqrt(static_cast<double>(head_dim_)); }
+  // Of the convolution of q, k and v; empty without.
+  Var taps(const Weights& weights) const {
+    return options_.conv > 0 ? weights.fused(q_conv_, options_.write ? v_conv_ : k_conv_) : Var{};
+  }
   bool unit_keys() const { return beta_scale_ > 1; }  // beta = 2 is to be a reflection
   bool prepares_heads(const Tape& tape) const {
     return silu_qk_ == (options_.conv > 0) && autograd::prepare_heads_covers(tape, options_.conv, head_dim_);
@@ -214,20 +217,28 @@ class DeltaNetMixer final : public Mixer {
     const int64_t n = options_.householders;
     if (options_.output_gate) sequence.read = nullptr;  // the norm and the gate go over all rows
     autograd::DeltaRuleInputs in;
-    if (!state && prepares_heads(tape)) {
-      in = inputs_of(tape, prepare(tape, weights, projected, sequence));
+    if (prepares_heads(tape)) {
+      in = inputs_of(tape, prepare(tape, weights, projected, sequence, nullptr,
+                                   state && options_.conv > 0 ? state[1] : Tensor{}));
     } else {
-      auto part = [&](int64_t begin, int64_t count, int conv_id, bool silu, int state_index) {
-        Var x = tape.columns(projected, begin, count);
-        if (options_.conv > 0)
-          return autograd::short_conv(tape, x, weights[conv_id], {}, sequence, silu,
-                                      state ? state[state_index] : Tensor{});
-        return silu ? autograd::activation(tape, x, ActivationKind::kSilu) : x;
-      };
-      const auto unit = [&](const Var& x) { return autograd::l2_normalize(tape, x, head_dim_, kNormEps); };
-      in.q = unit(part(0, inner_, q_conv_, silu_qk_, 1));
-      in.k = unit(part(k_at_, n * inner_, k_conv_, silu_qk_, 2));
-      if (options_.write) in.v = part(v_at_, n * inner_, v_conv_, true, 3);
+      const int64_t units = (1 + n) * inner_, values = options_.write ? n * inner_ : 0;
+      Var qk, v;
+      if (options_.conv > 0) {
+        const Var all = autograd::short_conv(tape, tape.columns(projected, 0, units + values), taps(weights),
+                                             {}, sequence, silu_qk_, state ? state[1] : Tensor{});
+        qk = tape.columns(all, 0, units);
+        if (values > 0) v = tape.columns(all, units, values);
+      } else {
+        qk = tape.columns(projected, 0, units);
+        if (silu_qk_) qk = autograd::activation(tape, qk, ActivationKind::kSilu);
+        if (values > 0) v = tape.columns(projected, units, values);
+      }
+      if (values > 0 && !(options_.conv > 0 && silu_qk_))
+        v = autograd::activation(tape, v, ActivationKind::kSilu);
+      const Var unit = autograd::l2_normalize(tape, qk, head_dim_, kNormEps);
+      in.q = tape.columns(unit, 0, inner_);
+      in.k = tape.columns(unit, inner_, n * inner_);
+      in.v = v;
     }
     if (!in.beta.value) in.beta = beta(tape, projected);
     if (decay_channels_ > 0) in.gate = gate(tape, weights, projected);
@@ -240,10 +251,10 @@ class DeltaNetMixer final : public Mixer {
   }
   Var decode(Tape& tape, const Weights& weights, const Var& projected, const Tensor* state) const {
     autograd::DeltaDecodeInputs in;
-    in.projected = projected, in.taps = weights.fused(q_conv_, v_conv_);
+    in.projected = projected, in.taps = taps(weights);
     if (decay_channels_ > 0) in.decay = gate(tape, weights, projected);
     in.heads = options_.heads, in.width = head_dim_, in.factors = options_.householders;
-    in.k_at = k_at_, in.v_at = v_at_, in.beta_at = b_at_;
+    in.beta_at = b_at_;
     in.eps = kNormEps, in.scale = scale();
     in.gate = {beta_gate_, 0, static_cast<float>(beta_scale_), static_cast<float>(options_.beta_shift),
                static_cast<float>(options_.beta_margin)};

@@ -313,8 +313,8 @@ void set_text_defaults(RunConfig& config) {
   train.clip = 1;
   train.beta2 = 0.95;
   train.validate_every = 500;
-  train.validate_samples = 64;
-  config.eval.samples = 256;
+  train.validate_samples = 32;
+  config.eval.samples = 64;
 }
 
 // presets/deltanet.yaml has "10m" under deltanet-10m.

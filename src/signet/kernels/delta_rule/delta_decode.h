@@ -5,16 +5,16 @@
 //   q, k_j <- q / |q|, k_j / |k_j|               unrounded, so that beta = 2 is a reflection without more ado
 //   beta_j = gate(x)                             activation.h
 //   S <- Diag(g) S,   S <- (I - beta_j k_j k_j^T) S + beta_j k_j v_j^T,   o = scale S^T q
-// Layouts, D = dk = dv: x [batch, ..] a row of the projection, q at column 0, k [factors, heads, D] at k_at,
-// v likewise at v_at, the gates' inputs [factors, heads] at beta_at; taps [q and k and v channels behind each
-// other, K]; history of q [batch, K - 1, heads D], of k and v [batch, K - 1, factors heads D], oldest first;
-// S [batch, heads, D, D]; decay [batch, heads, decay_channels], decay_channels 0 (none), 1 or D; o [batch,
-// heads D]. The state is read before the kernels ahead on the stream are done: the last two must not write
-// it.
+// Layouts, D = dk = dv. Channels are those of q [heads, D], then k [factors, heads, D], then v likewise:
+// x [batch, ..] begins with them and has the gates' inputs [factors, heads] at beta_at; weight [channels, K];
+// history [batch, K - 1, channels], oldest first; S [batch, heads, D, D]; decay [batch, heads,
+// decay_channels], decay_channels 0 (none), 1 or D; o [batch, heads D]. The state is read before the kernels
+// ahead on the stream are done: the last two must not write it.
 #pragma once
 
 #include <cstdint>
 
+#include "signet/base/host_device.h"
 #include "signet/base/isa.h"
 #include "signet/base/small_float.h"
 #include "signet/kernels/activation/activation.h"
@@ -25,9 +25,9 @@ template <class T>
 struct DeltaDecode {
   int64_t batch = 0, heads = 0, width = 0, factors = 1, taps = 0;  // width: D
   const T* x = nullptr;
-  int64_t x_stride = 0, k_at = 0, v_at = 0, beta_at = 0;
+  int64_t x_stride = 0, beta_at = 0;
   const float* weight = nullptr;
-  T *q_history = nullptr, *k_history = nullptr, *v_history = nullptr;
+  T* history = nullptr;
   float eps = 1e-6f;
   GateColumns gate = {};  // kind, scale, shift and margin
   const float* decay = nullptr;
@@ -36,10 +36,14 @@ struct DeltaDecode {
   float scale = 1;
   T* o = nullptr;
   int64_t o_stride = 0;
+  float* workspace = nullptr;  // [delta_decode_workspace_size]
+
+  SIGNET_HOST_DEVICE int64_t channels() const { return (1 + 2 * factors) * heads * width; }
 };
 
 // Hopper and newer; D of 32, 64 or 128, 1 to 4 taps.
 bool delta_decode_covers(int64_t width, int64_t taps);
+int64_t delta_decode_workspace_size(int64_t batch, int64_t heads, int64_t width, int64_t factors);
 template <class T>  // float, bf16
 void delta_decode(const DeltaDecode<T>& p, Cuda device);
 

@@ -29,35 +29,76 @@ struct Layout {
   static_assert(kRowThreads * kColumnThreads == kThreads && kRows * kRowThreads == D && kColumnThreads <= 32);
 };
 
-// The convolution of one channel with its SiLU; `history` is that of this sequence.
+// The convolution of a channel with its SiLU.
 template <class T>
-__device__ float convolved(const DeltaDecode<T>& p, const T* input, const float* weight, const T* history,
-                           int64_t channels, int64_t channel) {
+__device__ float convolved(const DeltaDecode<T>& p, int64_t b, int64_t channel) {
   const int taps = static_cast<int>(p.taps);
+  const T* const history = p.history + b * (taps - 1) * p.channels() + channel;
+  const float* const weight = p.weight + channel * taps;
   float sum = 0.0f;
 #pragma unroll
   for (int i = 0; i < kMaxTaps - 1; ++i)
-    if (i < taps - 1) sum = fmaf(weight[channel * taps + i], to_float(history[i * channels + channel]), sum);
-  sum = fmaf(weight[channel * taps + taps - 1], to_float(input[channel]), sum);
+    if (i < taps - 1) sum = fmaf(weight[i], to_float(history[i * p.channels()]), sum);
+  sum = fmaf(weight[taps - 1], to_float(p.x[b * p.x_stride + channel]), sum);
   return sum * logistic(sum);
 }
-// The last inputs without the oldest and with the new one.
+// Its last inputs without the oldest and with the new one.
 template <class T>
-__device__ void move_on(const DeltaDecode<T>& p, const T* input, T* history, int64_t channels,
-                        int64_t channel) {
+__device__ void move_on(const DeltaDecode<T>& p, int64_t b, int64_t channel) {
   const int taps = static_cast<int>(p.taps);
+  T* const history = p.history + b * (taps - 1) * p.channels() + channel;
   T kept[kMaxTaps];
 #pragma unroll
   for (int i = 0; i < kMaxTaps - 2; ++i)
-    if (i < taps - 2) kept[i] = history[(i + 1) * channels + channel];
+    if (i < taps - 2) kept[i] = history[(i + 1) * p.channels()];
 #pragma unroll
   for (int i = 0; i < kMaxTaps - 2; ++i)
-    if (i < taps - 2) history[i * channels + channel] = kept[i];
-  if (taps > 1) history[(taps - 2) * channels + channel] = input[channel];
+    if (i < taps - 2) history[i * p.channels()] = kept[i];
+  if (taps > 1) history[(taps - 2) * p.channels()] = p.x[b * p.x_stride + channel];
+}
+// A warp makes q or a key from its first channel on: a unit vector.
+template <int D, class T>
+__device__ void make_unit(const DeltaDecode<T>& p, int64_t b, int64_t first, int lane, float* to) {
+  float made[D / 32], square = 0.0f;
+#pragma unroll
+  for (int i = 0; i < D / 32; ++i) {
+    made[i] = convolved(p, b, first + i * 32 + lane);
+    square = fmaf(made[i], made[i], square);
+  }
+  const float inverse = inverse_root(lane_sum<32>(square) + p.eps);
+#pragma unroll
+  for (int i = 0; i < D / 32; ++i) to[i * 32 + lane] = made[i] * inverse;
+}
+template <class T>
+__device__ float made_beta(const DeltaDecode<T>& p, int64_t b, int64_t index) {
+  return activate(p.gate.kind, to_float(p.x[b * p.x_stride + p.beta_at + index]), GateForm(p.gate));
 }
 
-template <class T, int D, int kColumns>
-__global__ void __launch_bounds__(Layout<D, kColumns>::kThreads) decode_kernel(DeltaDecode<T> p) {
+// Where there are many sequences, all but the state's part is made first: the channels and the betas of each
+// go to the workspace, [batch, channels + factors heads]. A warp has D channels.
+template <class T, int D>
+__global__ void __launch_bounds__(128) prepare_kernel(DeltaDecode<T> p) {
+  begin_kernel();
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t vectors = p.channels() / D, job = static_cast<int64_t>(blockIdx.x) * 4 + threadIdx.x / 32;
+  if (job >= p.batch * vectors) return;
+  const int64_t b = job / vectors, vector = job % vectors, units = (1 + p.factors) * p.heads;
+  float* const row = p.workspace + b * (p.channels() + p.factors * p.heads);
+  if (vector < units) {
+    make_unit<D>(p, b, vector * D, lane, row + vector * D);
+  } else {
+#pragma unroll
+    for (int i = 0; i < D / 32; ++i)
+      row[vector * D + i * 32 + lane] = convolved(p, b, vector * D + i * 32 + lane);
+    if (lane == 0) row[p.channels() + vector - units] = made_beta(p, b, vector - units);
+  }
+#pragma unroll
+  for (int i = 0; i < D / 32; ++i) move_on(p, b, vector * D + i * 32 + lane);
+}
+
+template <class T, int D, int kColumns, bool kPrepared>
+__global__ void __launch_bounds__(Layout<D, kColumns>::kThreads, kPrepared ? 3 : 1)
+    decode_kernel(DeltaDecode<T> p) {
   using L = Layout<D, kColumns>;
   extern __shared__ float shared[];
   const int factors = static_cast<int>(p.factors), heads = static_cast<int>(p.heads);
@@ -82,38 +123,30 @@ __global__ void __launch_bounds__(Layout<D, kColumns>::kThreads) decode_kernel(D
                  : "l"(from));
   }
   begin_kernel();
-  const T* const x = p.x + b * p.x_stride;
-  const int64_t history = (p.taps - 1) * inner;
-  // A warp makes q, a key, or a value's columns.
-  for (int job = warp; job < 1 + 2 * factors; job += L::kWarps) {
-    if (job <= factors) {
-      const int64_t first = job == 0 ? int64_t{h} * D : (int64_t{job - 1} * heads + h) * D;
-      const int64_t channels = job == 0 ? inner : factors * inner;
-      const T* const input = job == 0 ? x : x + p.k_at;
-      const T* const kept = job == 0 ? p.q_history + b * history : p.k_history + b * history * factors;
-      const float* const weight = p.weight + (job == 0 ? 0 : inner * p.taps);
-      float made[D / 32], square = 0.0f;
-#pragma unroll
-      for (int i = 0; i < D / 32; ++i) {
-        made[i] = convolved(p, input, weight, kept, channels, first + i * 32 + lane);
-        square = fmaf(made[i], made[i], square);
-      }
-      const float inverse = inverse_root(lane_sum<32>(square) + p.eps);
-      float* const to = job == 0 ? q : k + (job - 1) * D;
-#pragma unroll
-      for (int i = 0; i < D / 32; ++i) to[i * 32 + lane] = made[i] * inverse;
-    } else {
-      const int j = job - 1 - factors;
-      const int64_t first = (int64_t{j} * heads + h) * D + slice * kColumns, channels = factors * inner;
-      T* const kept = p.v_history + b * history * factors;
-      for (int c = lane; c < kColumns; c += 32) {
-        v[j * kColumns + c] =
-            convolved(p, x + p.v_at, p.weight + (1 + factors) * inner * p.taps, kept, channels, first + c);
-        move_on(p, x + p.v_at, kept, channels, first + c);  // of these columns this block is the only reader
-      }
-      if (lane == 0) {
-        const GateForm form(p.gate);
-        beta[j] = activate(p.gate.kind, to_float(x[p.beta_at + j * heads + h]), form);
+  const int64_t of_keys = inner, of_values = (1 + p.factors) * inner;
+  if constexpr (kPrepared) {
+    const float* const made = p.workspace + b * (p.channels() + p.factors * p.heads);
+    for (int i = static_cast<int>(threadIdx.x); i < (1 + factors) * D; i += L::kThreads)
+      q[i] = made[(i < D ? int64_t{h} * D : of_keys + (int64_t{i / D - 1} * heads + h) * D) + i % D];
+    for (int i = static_cast<int>(threadIdx.x); i < factors * kColumns; i += L::kThreads)
+      v[i] = made[of_values + (int64_t{i / kColumns} * heads + h) * D + slice * kColumns + i % kColumns];
+    for (int j = static_cast<int>(threadIdx.x); j < factors; j += L::kThreads)
+      beta[j] = made[p.channels() + j * heads + h];
+  } else {
+    // A warp makes q, a key, or a value's columns.
+    for (int job = warp; job < 1 + 2 * factors; job += L::kWarps) {
+      if (job == 0) {
+        make_unit<D>(p, b, int64_t{h} * D, lane, q);
+      } else if (job <= factors) {
+        make_unit<D>(p, b, of_keys + (int64_t{job - 1} * heads + h) * D, lane, k + (job - 1) * D);
+      } else {
+        const int j = job - 1 - factors;
+        const int64_t first = of_values + (int64_t{j} * heads + h) * D + slice * kColumns;
+        for (int c = lane; c < kColumns; c += 32) {
+          v[j * kColumns + c] = convolved(p, b, first + c);
+          move_on(p, b, first + c);  // of these channels this block is the only reader
+        }
+        if (lane == 0) beta[j] = made_beta(p, b, j * heads + h);
       }
     }
   }
@@ -126,19 +159,13 @@ __global__ void __launch_bounds__(Layout<D, kColumns>::kThreads) decode_kernel(D
     }
   }
   // The old inputs of q and k have been read by all blocks of the cluster when the first one overwrites them.
-  if constexpr (L::kSlices > 1)
+  if constexpr (!kPrepared && L::kSlices > 1)
     cluster_barrier();
   else
     __syncthreads();
-  if (slice == 0) {
-    for (int c = static_cast<int>(threadIdx.x); c < D * (1 + factors); c += L::kThreads) {
-      if (c < D)
-        move_on(p, x, p.q_history + b * history, inner, int64_t{h} * D + c);
-      else
-        move_on(p, x + p.k_at, p.k_history + b * history * factors, factors * inner,
-                (int64_t{c / D - 1} * heads + h) * D + c % D);
-    }
-  }
+  if (!kPrepared && slice == 0)
+    for (int c = static_cast<int>(threadIdx.x); c < D * (1 + factors); c += L::kThreads)
+      move_on(p, b, (c < D ? int64_t{h} * D : of_keys + (int64_t{c / D - 1} * heads + h) * D) + c % D);
   for (int j = 0; j < factors; ++j) {
     const float* const key = k + j * D;
     // S^T k and, for the last factor, S^T q and k . q: then o = S'^T q = S^T q + (k . q) w.
@@ -201,21 +228,26 @@ __global__ void __launch_bounds__(Layout<D, kColumns>::kThreads) decode_kernel(D
     *reinterpret_cast<float4*>(state + (row + i * L::kRowThreads) * D + column) = s[i];
 }
 
-template <class T, int D, int kColumns>
+template <class T, int D, int kColumns, bool kPrepared>
 void run(const DeltaDecode<T>& p, Cuda device) {
   using L = Layout<D, kColumns>;
   const size_t bytes =
       sizeof(float) * static_cast<size_t>((1 + p.factors) * D + p.factors * kColumns +
                                           (p.factors + 3) / 4 * 4 + L::kWarps * 2 * kColumns);
-  launch_clusters("delta_decode", decode_kernel<T, D, kColumns>,
-                  static_cast<unsigned>(p.batch * p.heads * L::kSlices), L::kThreads, L::kSlices, bytes,
-                  device, p);
+  launch_clusters("delta_decode", decode_kernel<T, D, kColumns, kPrepared>,
+                  static_cast<unsigned>(p.batch * p.heads * L::kSlices), L::kThreads,
+                  kPrepared ? 1 : L::kSlices, bytes, device, p);
 }
-// Few sequences are spread over as many multiprocessors as there are; of many, a block takes a whole state.
+// Few sequences are spread over as many multiprocessors as there are, in one kernel. Of many, two keep the
+// memory busier: blocks that have nothing to wait for but the state.
 template <class T, int D>
 void run_width(const DeltaDecode<T>& p, Cuda device) {
-  if (p.batch * p.heads >= 2 * cuda_device().multiprocessors) return run<T, D, D>(p, device);
-  run<T, D, D / 8 >= 16 ? D / 8 : 16>(p, device);
+  if (p.batch * p.heads < 2 * cuda_device().multiprocessors)
+    return run < T, D, D / 8 >= 16 ? D / 8 : 16, false > (p, device);
+  const int64_t warps = p.batch * p.channels() / D;
+  launch("delta_decode: heads", prepare_kernel<T, D>, static_cast<unsigned>((warps + 3) / 4), 128, 0, device,
+         p);
+  run < T, D, D<64 ? D : 64, true>(p, device);
 }
 
 }  // namespace
@@ -223,6 +255,10 @@ void run_width(const DeltaDecode<T>& p, Cuda device) {
 bool delta_decode_covers(int64_t width, int64_t taps) {
   return cuda_device().compute_major >= 9 && taps >= 1 && taps <= kMaxTaps &&
          (width == 32 || width == 64 || width == 128);
+}
+
+int64_t delta_decode_workspace_size(int64_t batch, int64_t heads, int64_t width, int64_t factors) {
+  return batch * heads * ((1 + 2 * factors) * width + factors);
 }
 
 template <class T>

@@ -14,7 +14,7 @@
 
 namespace signet::kernels {
 
-inline constexpr int64_t kMatvecRows = 8;  // at most
+inline constexpr int64_t kMatvecRows = 4;  // at most: more are a matrix product
 
 struct Matvec {
   int64_t rows = 0, in = 0, out = 0;

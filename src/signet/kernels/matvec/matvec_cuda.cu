@@ -174,8 +174,7 @@ void matvec(const Matvec& p, Cuda device) {
   if (p.out == 0) return;
   if (p.rows == 1) return run_norm<1>(p, device);
   if (p.rows == 2) return run_norm<2>(p, device);
-  if (p.rows <= 4) return run_norm<4>(p, device);
-  run_norm<8>(p, device);
+  run_norm<4>(p, device);
 }
 
 }  // namespace signet::kernels

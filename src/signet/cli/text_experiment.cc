@@ -1,0 +1,344 @@
+#include "signet/cli/text_experiment.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "signet/base/error.h"
+#include "signet/base/files.h"
+#include "signet/base/progress.h"
+#include "signet/base/signals.h"
+#include "signet/base/text.h"
+#include "signet/cli/task_documents.h"
+#include "signet/io/json.h"
+#include "signet/text/bpe_trainer.h"
+#include "signet/text/tokenize.h"
+#include "signet/train/run.h"
+#include "signet/train/text_evaluator.h"
+#include "signet/train/text_spectra.h"
+
+namespace signet::cli {
+namespace {
+
+using nlohmann::ordered_json;
+using report::Cell;
+
+constexpr char kTracking[] = "tracking", kTrackingTask[] = "S5:swaps";
+const std::vector<std::string> kTexts = {"english", "code", kTracking};
+constexpr char kPositive[] = " [0,1]", kSigned[] = " [-1,1]";
+
+// Half the 95 % interval of a mean of n values, by Student's t.
+double interval(const std::vector<double>& values) {
+  constexpr double kStudent[] = {0, 0, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262};
+  const size_t n = values.size();
+  if (n < 2) return std::numeric_limits<double>::quiet_NaN();
+  double mean = 0, squares = 0;
+  for (const double value : values) mean += value / static_cast<double>(n);
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  const double t = n < std::size(kStudent) ? kStudent[n] : 1.96;
+  return t * std::sqrt(squares / static_cast<double>((n - 1) * n));
+}
+double mean_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return values.empty() ? std::numeric_limits<double>::quiet_NaN() : sum / static_cast<double>(values.size());
+}
+
+std::string value_on(const train::RunSummary& run, const std::string& axis) {
+  for (const auto& [name, value] : run.values)
+    if (name == axis) return value;
+  return "";
+}
+
+// The losses of one kind of model and text in one data set, by seed and range.
+struct Compared {
+  std::string model, text, data, measure;
+  std::map<std::string, double> positive, with_signs;  // by seed
+
+  std::vector<double> differences() const {
+    std::vector<double> list;
+    for (const auto& [seed, loss] : positive)
+      if (const auto other = with_signs.find(seed); other != with_signs.end())
+        list.push_back(other->second - loss);
+    return list;
+  }
+  static std::vector<double> values(const std::map<std::string, double>& by_seed) {
+    std::vector<double> list;
+    for (const auto& [seed, loss] : by_seed) list.push_back(loss);
+    return list;
+  }
+  std::string verdict() const {
+    const auto list = differences();
+    if (list.size() < 2) return "one seed";
+    const double mean = mean_of(list), half = interval(list);
+    return std::abs(mean) <= half ? "within noise" : mean < 0 ? "[-1,1] better" : "[0,1] better";
+  }
+};
+
+std::string with_interval(const std::vector<double>& values) {
+  if (values.empty()) return "–";
+  return values.size() < 2 ? fmt::format("{:.4f}", mean_of(values))
+                           : fmt::format("{:.4f} ± {:.4f}", mean_of(values), interval(values));
+}
+
+// The mean loss over the positions (first, last] of a measurement.
+double loss_between(const ordered_json& positions, int64_t first, int64_t last) {
+  double sum = 0, count = 0;
+  for (const auto& bin : positions) {
+    const auto begin = bin["first"].get<int64_t>(), end = bin["last"].get<int64_t>();
+    if (begin <= first || end > last) continue;
+    const auto tokens = static_cast<double>(end - begin + 1) * bin["rows"].get<double>();
+    sum += tokens * bin["nll"].get<double>();
+    count += tokens;
+  }
+  return count > 0 ? sum / count : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::vector<Compared> compare(const train::SweepSummary& summary, const std::vector<ordered_json>& far) {
+  std::vector<Compared> list;
+  const auto entry = [&](const std::string& model, const std::string& text, const std::string& data,
+                         const std::string& measure) -> Compared& {
+    for (auto& each : list)
+      if (each.model == model && each.text == text && each.data == data && each.measure == measure)
+        return each;
+    return list.emplace_back(Compared{model, text, data, measure, {}, {}});
+  };
+  for (size_t i = 0; i < summary.runs.size(); ++i) {
+    if (far[i].is_null()) continue;
+    std::string model = value_on(summary.runs[i], "model");
+    const bool with_signs = model.ends_with(kSigned);
+    if (!with_signs && !model.ends_with(kPositive)) continue;
+    model.resize(model.size() - std::string_view(with_signs ? kSigned : kPositive).size());
+    const auto add = [&](const std::string& data, const std::string& measure, double loss) {
+      if (!std::isfinite(loss)) return;
+      Compared& to = entry(model, value_on(summary.runs[i], "text"), data, measure);
+      (with_signs ? to.with_signs : to.positive)[value_on(summary.runs[i], train::kSeedAxis)] = loss;
+    };
+    for (const auto& [data, measured] : far[i]["sets"].items()) {
+      const auto trained = far[i]["trained_context"].get<int64_t>();
+      add(data, "trained context", measured["trained"]["loss"].get<double>());
+      if (!measured.contains("far")) continue;
+      const auto context = measured["far"]["context"].get<int64_t>();
+      const auto& positions = measured["far"]["by_position"];
+      add(data, fmt::format("positions {} to {}", trained + 1, context / 4),
+          loss_between(positions, trained, context / 4));
+      add(data, fmt::format("positions {} to {}", context / 4 + 1, context),
+          loss_between(positions, context / 4, context));
+    }
+  }
+  return list;
+}
+
+}  // namespace
+
+void TextExperiment::define(Options& options) {
+  options_ = &options;
+  options.values("--text", texts_,
+                 "lm: english=PATH and code=PATH, files or folders of text [lm-text/*.jsonl.gz as "
+                 "tools/lm-corpus writes "
+                 "them; --quick: docs and src of this repository]");
+  options.value("--data", data_,
+                "lm: folder with english, code and tracking, as signet tokenize makes them [OUT/data]");
+}
+
+std::string TextExperiment::folder(const std::string& name) const { return join_path(data_, name); }
+
+void TextExperiment::place(train::SweepPlan& plan, const std::string& out) {
+  if (data_.empty()) data_ = join_path(out, "data");
+  data_ = std::filesystem::absolute(data_).lexically_normal().string();
+  constexpr std::string_view kKey = "data.paths=[";
+  for (auto& axis : plan.axes)
+    for (auto& value : axis.values)
+      for (auto& assignment : value.set) {
+        if (!assignment.starts_with(kKey)) continue;
+        std::vector<std::string> paths;
+        for (const auto& name :
+             split(assignment.substr(kKey.size(), assignment.size() - kKey.size() - 1), ','))
+          paths.push_back(folder(name));
+        assignment = std::string(kKey) + join(paths, ",") + "]";
+      }
+}
+
+void TextExperiment::prepare(bool quick, bool quiet) const {
+  std::map<std::string, std::string> sources;
+  if (quick)
+    sources = {{"english", "docs"}, {"code", "src"}};
+  else
+    sources = {{"english", "lm-text/english.jsonl.gz"}, {"code", "lm-text/code.jsonl.gz"}};
+  for (const auto& text : texts_) {
+    const size_t equals = text.find('=');
+    if (equals == text.npos || !sources.count(text.substr(0, equals)))
+      fail(ErrorCode::kUsage, "--text {}: give english=PATH or code=PATH", printable(text));
+    sources[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  const auto ready = [&](const std::string& name) {
+    return exists(join_path(folder(name), text::kManifestFile)) &&
+           text::CorpusManifest::read(folder(name)).complete;
+  };
+  if (std::all_of(kTexts.begin(), kTexts.end(), ready)) return;
+  for (const auto& [name, path] : sources)
+    if (!exists(path))
+      fail(ErrorCode::kUsage, "{} is not there: {}", printable(path),
+           quick ? "start in the repository, or name other text by --text english=PATH --text code=PATH"
+                 : "tools/lm-corpus -o lm-text fetches it; or name other text by --text english=PATH --text "
+                   "code=PATH");
+  make_directories(data_);
+  std::string tokenizer = "bytes";
+  if (!quick) {
+    constexpr int64_t kVocabulary = 16384;
+    tokenizer = folder("tokenizer.json");
+    if (!exists(tokenizer)) {
+      text::DocumentSource source({sources["english"], sources["code"]}, {});
+      text::WordCounts counts;
+      text::Record record;
+      Progress progress("words", source.total_bytes(), 0, ProgressStyle::of_stderr(quiet));
+      while (source.next(record)) {
+        counts.add(source.document(record));
+        progress.update(source.consumed_bytes(), "");
+      }
+      progress.finish();
+      write_file_atomic(tokenizer, text::write_tokenizer_json(text::train_bpe(counts, kVocabulary)));
+    }
+  }
+  for (const auto& name : kTexts) {
+    if (ready(name)) continue;
+    text::TokenizeOptions options;
+    options.tokenizer = tokenizer, options.folder = folder(name), options.held_out = quick ? 0.15 : 0.03;
+    if (name == kTracking)
+      options.inputs = {write_task_documents(kTrackingTask, quick ? 300 : 3000, 1, folder("tracking.jsonl"))};
+    else
+      options.inputs = {sources[name]};
+    Progress progress("tokenize " + name, 0, 0, ProgressStyle::of_stderr(quiet));
+    text::tokenize(options, [&](const text::TokenizeProgress& now) {
+      progress.update(0, fmt::format("{} documents  {} tokens", now.documents, now.tokens));
+    });
+    progress.finish();
+  }
+}
+
+void TextExperiment::measure(const std::string& out, const train::SweepSummary& summary, bool quick,
+                             const Device& device, bool quiet) {
+  const int64_t context = quick ? 1024 : 32768, rows = quick ? 4 : 14, near_rows = quick ? 16 : 128;
+  const int64_t spectrum_tokens = quick ? 256 : 2048;
+  far_.assign(summary.runs.size(), nullptr);
+  StopSignal signals;
+  const auto go_on = [] { return StopSignal::requested() == 0; };
+  Progress progress("measure", static_cast<int64_t>(summary.runs.size()), 0, ProgressStyle::of_stderr(quiet));
+  for (size_t i = 0; i < summary.runs.size(); ++i) {
+    progress.update(static_cast<int64_t>(i), summary.runs[i].name);
+    if (summary.runs[i].state != train::RunOutcome::kDone) continue;
+    const std::string directory = join_path(out, summary.runs[i].name),
+                      file = join_path(directory, "far.json");
+    if (exists(file)) {
+      far_[i] = io::read_json_file(file);
+      continue;
+    }
+    train::Run run = train::Run::load(directory);
+    ordered_json result = {{"trained_context", run.config().data.context}, {"sets", ordered_json::object()}};
+    for (const auto& name : kTexts) {
+      const text::Corpus corpus(folder(name));
+      const auto evaluate = [&](int64_t length, int64_t count) {
+        train::TextEvaluationRequest request;
+        request.context = length, request.rows = count, request.device = device;
+        auto measured = train::text_evaluation_json(
+            train::evaluate_text(run.model(), run.dtype(), run.weights(), corpus, request, nullptr, go_on));
+        if (const int signal = StopSignal::requested())
+          StopSignal::fail_stopped(signal, "the same command goes on with what is missing");
+        measured["context"] = length;
+        return measured;
+      };
+      result["sets"][name] = {
+          {"trained", evaluate(run.config().data.context, name == kTracking ? near_rows / 4 : near_rows)},
+          {"eigenvalues", train::text_spectra_json(train::text_spectra(
+                              run.model(), run.dtype(), run.weights(), corpus, spectrum_tokens, 0))}};
+      if (name != kTracking)
+        result["sets"][name]["far"] = evaluate(context, rows);  // its documents are short
+    }
+    write_file_atomic(file, result.dump(1) + "\n");
+    far_[i] = std::move(result);
+  }
+  progress.finish();
+}
+
+std::vector<report::PageTable> TextExperiment::tables(const train::SweepSummary& summary) const {
+  std::vector<report::PageTable> tables;
+  report::PageTable losses;
+  losses.caption =
+      "Loss in nats a token on held-out documents, mean over the seeds with its interval of 95 %";
+  losses.header = {"model", "trained on", "measured on", "where", "seeds",
+                   "[0,1]", "[-1,1]",     "difference",  ""};
+  for (const auto& each : compare(summary, far_)) {
+    const auto differences = each.differences();
+    const std::string verdict = each.verdict();
+    losses.rows.push_back(
+        {each.model, each.text, each.data, each.measure, std::to_string(differences.size()),
+         with_interval(Compared::values(each.positive)), with_interval(Compared::values(each.with_signs)),
+         with_interval(differences),
+         Cell(verdict, verdict == "within noise" ? report::Tone::kMuted : report::Tone::kPlain)});
+  }
+  tables.push_back(std::move(losses));
+  report::PageTable spectra;
+  spectra.caption =
+      "Share of eigenvalues below zero (of DeltaNet: beta above 1) on held-out text, by block; mean over the "
+      "seeds of runs on text";
+  spectra.header = {"model", "measured on", "by block", "all", "letters", "digits", "space", "marks"};
+  std::map<std::pair<std::string, std::string>, std::vector<const ordered_json*>> members;
+  std::vector<std::pair<std::string, std::string>> order;
+  for (size_t i = 0; i < summary.runs.size(); ++i) {
+    if (far_[i].is_null() || !value_on(summary.runs[i], "model").ends_with(kSigned)) continue;
+    for (const auto& [data, measured] : far_[i]["sets"].items()) {
+      const std::pair key(value_on(summary.runs[i], "model") + ", " + value_on(summary.runs[i], "text"),
+                          data);
+      if (!members.count(key)) order.push_back(key);
+      members[key].push_back(&measured["eigenvalues"]);
+    }
+  }
+  for (const auto& key : order) {
+    const auto& runs = members[key];
+    const auto share = [&](size_t block, const std::string& kind) {
+      std::vector<double> values;
+      for (const auto* run : runs) {
+        const auto& entry = (*run)[block];
+        if (kind.empty())
+          values.push_back(entry["share_negative"].get<double>());
+        else if (entry["kinds"].contains(kind))
+          values.push_back(entry["kinds"][kind]["share_negative"].get<double>());
+      }
+      return mean_of(values);
+    };
+    const size_t blocks = runs[0]->size();
+    std::string by_block;
+    for (size_t b = 0; b < blocks; ++b) by_block += fmt::format("{}{:.2f}", b ? " " : "", share(b, ""));
+    const auto overall = [&](const std::string& kind) {
+      std::vector<double> values;
+      for (size_t b = 0; b < blocks; ++b)
+        if (const double value = share(b, kind); std::isfinite(value)) values.push_back(value);
+      return values.empty() ? std::string("–") : fmt::format("{:.3f}", mean_of(values));
+    };
+    spectra.rows.push_back({key.first, key.second, by_block, overall(""), overall("letters"),
+                            overall("digits"), overall("space"), overall("marks")});
+  }
+  tables.push_back(std::move(spectra));
+  return tables;
+}
+
+void TextExperiment::add_json(ordered_json& json, const train::SweepSummary& summary) const {
+  json["comparisons"] = ordered_json::array();
+  for (const auto& each : compare(summary, far_)) {
+    const auto differences = each.differences();
+    ordered_json entry = {
+        {"model", each.model},   {"trained_on", each.text},        {"measured_on", each.data},
+        {"where", each.measure}, {"[0,1]", each.positive},         {"[-1,1]", each.with_signs},
+        {"difference", nullptr}, {"difference_interval", nullptr}, {"verdict", each.verdict()}};
+    if (!differences.empty()) entry["difference"] = mean_of(differences);
+    if (differences.size() > 1) entry["difference_interval"] = interval(differences);
+    json["comparisons"].push_back(std::move(entry));
+  }
+  for (size_t i = 0; i < far_.size(); ++i)
+    if (!far_[i].is_null()) json["runs"][i]["measured"] = far_[i];
+}
+
+}  // namespace signet::cli
