@@ -221,7 +221,7 @@ void TextExperiment::prepare(bool quick, bool quiet) const {
 
 void TextExperiment::measure(const std::string& out, const train::SweepSummary& summary, bool quick,
                              const Device& device, bool quiet) {
-  const int64_t context = quick ? 1024 : 32768, rows = quick ? 4 : 14, near_rows = quick ? 16 : 128;
+  const int64_t context = quick ? 1024 : 32768, rows = quick ? 4 : 8, near_rows = quick ? 16 : 64;
   const int64_t spectrum_tokens = quick ? 256 : 2048;
   far_.assign(summary.runs.size(), nullptr);
   StopSignal signals;
