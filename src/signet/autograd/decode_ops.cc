@@ -23,7 +23,7 @@ kernels::Matvec matvec_of(const Context& context, const Var& x, const Var& norm,
 
 }  // namespace
 
-bool may_multiply_few_rows(const Tape& tape, const Var& x, const Var& weight, const Var& norm) {
+bool few_rows_covers(const Tape& tape, const Var& x, const Var& weight, const Var& norm) {
   return !tape.recording() && tape.context().device.cuda() && x.value.dtype == DType::kBF16 &&
          weight.value.contiguous() && kernels::matvec_covers(matvec_of(tape.context(), x, norm, weight, 0));
 }
@@ -44,14 +44,14 @@ Var multiply_few_rows(Tape& tape, const FewRows& in) {
 }
 
 Var linear(Tape& tape, const NormedRows& rows, const Var& weight) {
-  if (rows.kind == kernels::NormKind::kRms && may_multiply_few_rows(tape, rows.x, weight, rows.weight))
+  if (rows.kind == kernels::NormKind::kRms && few_rows_covers(tape, rows.x, weight, rows.weight))
     return multiply_few_rows(tape, {rows.x, rows.weight, weight, {}, rows.eps});
   return linear(tape, rows.value(tape), weight);
 }
 
 Var unrounded_linear(Tape& tape, const Var& x, const Var& weight) {
   if (x.value.dtype != DType::kBF16) return linear(tape, x, weight);
-  if (may_multiply_few_rows(tape, x, weight)) {
+  if (few_rows_covers(tape, x, weight)) {
     FewRows p{x, {}, weight, {}};
     p.unrounded = true;
     return multiply_few_rows(tape, p);
@@ -67,7 +67,7 @@ Var unrounded_linear(Tape& tape, const Var& x, const Var& weight) {
   return y;
 }
 
-bool can_decode_delta(const Tape& tape, Sequence sequence, int64_t width, int64_t taps) {
+bool delta_decode_covers(const Tape& tape, Sequence sequence, int64_t width, int64_t taps) {
   return !tape.recording() && tape.context().device.cuda() && sequence.time == 1 && !sequence.offsets &&
          kernels::delta_decode_covers(width, taps);
 }
@@ -101,7 +101,7 @@ Var delta_decode(Tape& tape, const DeltaDecodeInputs& in, const Tensor* state) {
   return o;
 }
 #else
-bool may_multiply_few_rows(const Tape&, const Var&, const Var&, const Var&) { return false; }
+bool few_rows_covers(const Tape&, const Var&, const Var&, const Var&) { return false; }
 Var multiply_few_rows(Tape&, const FewRows&) {
   fail(ErrorCode::kFailure, "few rows are multiplied on the GPU alone");
 }
@@ -109,7 +109,7 @@ Var linear(Tape& tape, const NormedRows& rows, const Var& weight) {
   return linear(tape, rows.value(tape), weight);
 }
 Var unrounded_linear(Tape& tape, const Var& x, const Var& weight) { return linear(tape, x, weight); }
-bool can_decode_delta(const Tape&, Sequence, int64_t, int64_t) { return false; }
+bool delta_decode_covers(const Tape&, Sequence, int64_t, int64_t) { return false; }
 Var delta_decode(Tape&, const DeltaDecodeInputs&, const Tensor*) {
   fail(ErrorCode::kFailure, "tokens are decoded in one pass on the GPU alone");
 }

@@ -15,7 +15,7 @@ struct FewRows {
 };
 // Whether they go through `matvec` instead of a matrix product: bf16, few, not recorded, and of sizes that it
 // covers.
-bool may_multiply_few_rows(const Tape& tape, const Var& x, const Var& weight, const Var& norm = {});
+bool few_rows_covers(const Tape& tape, const Var& x, const Var& weight, const Var& norm = {});
 Var multiply_few_rows(Tape& tape, const FewRows& p);
 
 }  // namespace signet::autograd

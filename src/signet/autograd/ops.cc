@@ -29,7 +29,7 @@ void clear(const Context& context, const Tensor& t) {
 }  // namespace
 
 Var linear(Tape& tape, const Var& x, const Var& weight, const Var& residual) {
-  if (may_multiply_few_rows(tape, x, weight)) return multiply_few_rows(tape, {x, {}, weight, residual});
+  if (few_rows_covers(tape, x, weight)) return multiply_few_rows(tape, {x, {}, weight, residual});
   const int64_t rows = x.value.rows(), in = x.value.width(), out = weight.value.shape[0];
   const DType type = x.value.dtype;
   // d(residual) is dy itself: both share one buffer, unless the residual's is not a plain matrix of its own.

@@ -169,16 +169,16 @@ struct DeltaRuleOptions {
 Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const DeltaRuleOptions& options,
                const Tensor& state = {});
 
-// GPU and inference only, where can_decode_delta says so: one token of each sequence from its projection to
-// what heads read (kernels/delta_rule/delta_decode.h). `state` has the recurrent state and the last inputs of
-// q, k and v.
+// GPU and inference only, where delta_decode_covers says so: one token of each sequence from its projection
+// to what heads read (kernels/delta_rule/delta_decode.h). `state` has the recurrent state and the last inputs
+// of q, k and v.
 struct DeltaDecodeInputs {
   Var projected, taps, decay;  // decay may be empty
   int64_t heads = 0, width = 0, factors = 1, beta_at = 0;
   double eps = 0, scale = 1;
   kernels::GateColumns gate = {};
 };
-bool can_decode_delta(const Tape& tape, Sequence sequence, int64_t width, int64_t taps);
+bool delta_decode_covers(const Tape& tape, Sequence sequence, int64_t width, int64_t taps);
 Var delta_decode(Tape& tape, const DeltaDecodeInputs& in, const Tensor* state);
 
 // A value of zeros; its gradient goes nowhere.

@@ -43,14 +43,14 @@ bool fused_swiglu_covers(const Tape& tape, const Var& x, const SwigluWeights& we
                          kernels::NormKind kind) {
   const Context& context = tape.context();
   if (kind != kernels::NormKind::kRms) return false;
-  if (may_multiply_few_rows(tape, x, weights.gate_up, weights.norm)) return true;
+  if (few_rows_covers(tape, x, weights.gate_up, weights.norm)) return true;
   return fusion_covers(tape, x, x) &&
          kernels::glu_product_covers(x.value.width(), weights.down.value.width()) &&
          aligned(context.narrow(weights.gate_up.value)) && aligned(context.narrow(weights.down.value));
 }
 
 Var swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, double eps) {
-  if (may_multiply_few_rows(tape, x, weights.gate_up, weights.norm)) {
+  if (few_rows_covers(tape, x, weights.gate_up, weights.norm)) {
     FewRows gated{x, weights.norm, weights.gate_up, {}, eps, true};
     return linear(tape, multiply_few_rows(tape, gated), weights.down, x);
   }
@@ -92,7 +92,7 @@ Var swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, double 
 
 bool fused_norm_linear_covers(const Tape& tape, const Var& x, const Var& norm, const Var& weight,
                               const Var& residual) {
-  if (may_multiply_few_rows(tape, x, weight, norm)) return true;
+  if (few_rows_covers(tape, x, weight, norm)) return true;
   return fusion_covers(tape, x, residual) && x.value.width() == weight.value.width() &&
          kernels::norm_product_covers(weight.value.width(), weight.value.shape[0], norm.value.size()) &&
          aligned(norm.value.data) && aligned(tape.context().narrow(weight.value));
@@ -100,7 +100,7 @@ bool fused_norm_linear_covers(const Tape& tape, const Var& x, const Var& norm, c
 
 Var norm_linear(Tape& tape, const Var& x, const Var& norm, const Var& weight, const Var& residual,
                 double eps) {
-  if (may_multiply_few_rows(tape, x, weight, norm))
+  if (few_rows_covers(tape, x, weight, norm))
     return multiply_few_rows(tape, {x, norm, weight, residual, eps});
   const int64_t rows = x.value.rows(), width = weight.value.width();
   const Cuda device{tape.context().device.stream};

@@ -247,7 +247,7 @@ class DeltaNetMixer final : public Mixer {
   // The same of one token each, in one pass.
   bool decodes(const Tape& tape, Sequence sequence) const {
     return options_.conv > 0 && silu_qk_ && options_.write && options_.beta != "fixed" &&
-           autograd::can_decode_delta(tape, sequence, head_dim_, options_.conv);
+           autograd::delta_decode_covers(tape, sequence, head_dim_, options_.conv);
   }
   Var decode(Tape& tape, const Weights& weights, const Var& projected, const Tensor* state) const {
     autograd::DeltaDecodeInputs in;
