@@ -1,5 +1,5 @@
-"""Signet's operators and layers for PyTorch."""
+"""Signet's operators, layers and loss for PyTorch."""
 
-from . import layers, ops
+from . import layers, loss, ops
 
-__all__ = ["layers", "ops"]
+__all__ = ["layers", "loss", "ops"]
