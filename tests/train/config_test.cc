@@ -57,6 +57,11 @@ TEST(TrainConfig, LearningRateAtTheEdges) {
   constant.schedule = "constant";
   EXPECT_DOUBLE_EQ(constant.lr_at(5), 1);
   EXPECT_DOUBLE_EQ(constant.lr_at(99), 2);
+  TrainConfig attempts = schedule(400, 10);
+  attempts.restart = 100;  // four attempts, each with the schedule of a run of that many updates
+  for (int64_t step : {1, 10, 50, 100})
+    for (int64_t begin : {0, 100, 300})
+      EXPECT_DOUBLE_EQ(attempts.lr_at(begin + step), schedule(100, 10).lr_at(step));
 }
 
 TEST(TrainConfig, CurriculumGrowsToTheFullLengthAndNeverBeyond) {
@@ -74,7 +79,10 @@ TEST(TrainConfig, CurriculumGrowsToTheFullLengthAndNeverBeyond) {
     EXPECT_LE(config.lengths_at(step, full).max, config.lengths_at(step + 1, full).max);
     EXPECT_EQ(config.lengths_at(step, {7, 7}).max, 7) << "one length is all there is";
   }
-  config.curriculum = 0;
+  config.restart = 200;
+  for (int64_t step : {1, 50, 100, 200})
+    EXPECT_EQ(config.lengths_at(step + 600, full).max, config.lengths_at(step, full).max);
+  config.restart = config.curriculum = 0;
   EXPECT_EQ(config.lengths_at(1, full).max, 43);
 }
 

@@ -80,6 +80,8 @@ TEST(Trainer, ResumesFromEveryCheckpointToTheSameBits) {
   for (const auto& set :
        {std::vector<std::string>{"train.clip=0.3", "train.weight_decay=0.1"},
         std::vector<std::string>{"train.dtype=float64", "train.curriculum=30"},
+        std::vector<std::string>{"train.restart=14", "train.curriculum=10", "train.stop_at=1",
+                                 "train.validate_every=20"},
         std::vector<std::string>{"train.noise=0.2", "model.blocks=2", "train.moments=bf16"}}) {
     TemporaryDirectory directory;
     const std::string whole = directory / "whole";

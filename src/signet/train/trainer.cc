@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
@@ -112,6 +113,7 @@ class Trainer {
       progress.update(step_, step_ == 0 ? "first update" : "");  // which may take long
       while (unfinished()) {
         if (!validation_due_) {
+          if (step_ > 0 && due(train_.restart)) start_over();
           advance_to_pause(batches, progress);
           validation_due_ = due(train_.validate_every);
         }
@@ -208,11 +210,22 @@ class Trainer {
     return options_.device.cuda() ? std::clamp(thread_count() - 1, 1, kBatchThreads) : 0;
   }
 
+  // Another attempt, from weights and an optimiser as at the start of a run.
+  void start_over() {
+    const auto attempt = static_cast<uint64_t>(step_ / train_.restart);
+    engine_->to_host();
+    run_.model().parameters().initialize(seed() + attempt * 0x9e3779b97f4a7c15u, run_.dtype(), run_.weights());
+    for (const auto& buffer : optimizer_->buffers())
+      std::memset(buffer.data, 0, static_cast<size_t>(buffer.shape.size() * dtype_size(buffer.dtype)));
+    engine_->from_host();
+    solved_in_a_row_ = 0;
+  }
+
   // Keeps the engine busy until the next step after which it must be idle: for a validation, a checkpoint,
   // the end, or because a signal asks to stop.
   void advance_to_pause(BatchQueue& batches, Progress& progress) {
     int64_t pause = train_.steps;
-    for (const int64_t every : {train_.validate_every, train_.checkpoint_every})
+    for (const int64_t every : {train_.validate_every, train_.checkpoint_every, train_.restart})
       if (every > 0) pause = std::min(pause, (step_ / every + 1) * every);
     speed_from_seconds_ = seconds_now() - begin_;
     speed_from_tokens_ = tokens_;
