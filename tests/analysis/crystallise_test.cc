@@ -129,6 +129,15 @@ TEST(Crystallise, AnotherAutomatonThanTheTasksIsSaid) {
   EXPECT_TRUE(crystal.proof.proved) << "of the automaton that it is";
 }
 
+// Then there is no state to make exact, and nothing else to go wrong.
+TEST(Crystallise, TheLastLetterMayDecide) {
+  auto subject = blurred(automata::named_language("last"), 0.01);
+  const auto crystal = crystallise(subject, extract(subject));
+  EXPECT_TRUE(crystal.in_place) << crystal.reason;
+  EXPECT_TRUE(crystal.proof.proved && !crystal.proof.longest) << crystal.proof.certificate;
+  EXPECT_EQ(crystal.equivalent, std::optional<bool>(true));
+}
+
 TEST(Crystallise, NothingWithoutAnAutomaton) {
   auto subject = blurred(automata::named_language("parity"), 0.01);
   Extraction none;

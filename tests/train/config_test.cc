@@ -58,6 +58,7 @@ TEST(TrainConfig, LearningRateAtTheEdges) {
   EXPECT_DOUBLE_EQ(constant.lr_at(5), 1);
   EXPECT_DOUBLE_EQ(constant.lr_at(99), 2);
   TrainConfig attempts = schedule(400, 10);
+  attempts.stop_at = 1, attempts.validate_every = 50;
   attempts.restart = 100;  // four attempts, each with the schedule of a run of that many updates
   for (int64_t step : {1, 10, 50, 100})
     for (int64_t begin : {0, 100, 300})
@@ -79,7 +80,7 @@ TEST(TrainConfig, CurriculumGrowsToTheFullLengthAndNeverBeyond) {
     EXPECT_LE(config.lengths_at(step, full).max, config.lengths_at(step + 1, full).max);
     EXPECT_EQ(config.lengths_at(step, {7, 7}).max, 7) << "one length is all there is";
   }
-  config.restart = 200;
+  config.restart = 200, config.stop_at = 1, config.validate_every = 50;
   for (int64_t step : {1, 50, 100, 200})
     EXPECT_EQ(config.lengths_at(step + 600, full).max, config.lengths_at(step, full).max);
   config.restart = config.curriculum = 0;

@@ -124,6 +124,10 @@ Components find_components(const std::vector<double>& points, int64_t dim, const
   for (int32_t c = 0; c < result.count; ++c)
     for (int64_t i = 0; i < dim; ++i)
       result.centers[static_cast<size_t>(c * dim + i)] /= members[static_cast<size_t>(c)];
+  for (int32_t p = 0; p < n; ++p) {
+    const double* center = result.centers.data() + result.of_point[static_cast<size_t>(p)] * dim;
+    result.radius = std::max(result.radius, std::sqrt(distance2(points.data() + p * dim, center, dim)));
+  }
   return result;
 }
 

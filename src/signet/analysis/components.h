@@ -13,6 +13,7 @@ struct Components {
   // The longest way from point to point within a component, and the least distance of two components; the
   // latter is 0 where there is but one.
   double within = 0, gap = 0;
+  double radius = 0;              // the largest distance of a point from the mean of its component
   std::vector<int32_t> of_point;  // numbered in order of their first points
   std::vector<double> centers;    // [count, dim]: means
 

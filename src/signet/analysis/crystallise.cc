@@ -160,7 +160,7 @@ double residual_of(const Head& head, const Components& components, int64_t dim) 
 
 // The exact head: the smallest one-layer network of which the trained states are a linear image.
 CrystalHead make_exact(Head& head, const PartComponents& part) {
-  CrystalHead result{part.part.name(), head.dfa.states(), "", 0, 0};
+  CrystalHead result{part.name(), head.dfa.states(), "", 0, 0};
   std::string reason = "no exact layer of Householder products has its letters";
   for (const char* construction : {"auto", "partial-injection"}) {
     theory::CompileOptions options;
@@ -175,7 +175,9 @@ CrystalHead make_exact(Head& head, const PartComponents& part) {
     if (head.exact.layers.size() != 1) continue;
     result.construction = head.exact.construction;
     result.dimension = static_cast<int32_t>(theory::network_size(head.exact).dimension);
-    result.residual = residual_of(head, part.components, part.part.size);
+    result.residual = residual_of(head, part.components, part.dim());
+    // An image is made to fit the codes; what counts is how far single states are from them.
+    if (part.image) result.residual = std::max(result.residual, part.components.radius / part.components.gap);
     if (result.residual <= kSameRepresentation) return result;
     reason = fmt::format("its states are {:.2g} gaps away from the exact representation", result.residual);
   }
@@ -217,9 +219,7 @@ class HeadByHead {
   Network build(std::vector<CrystalHead>& report) {
     Network network;
     network.target = class_name(theory::Target::kHouseholderProduct);
-    Tuple none(machine_.parts.size(), -1);
-    Trails trails;
-    for (Letter a = 0; a < letters(); ++a) trails.id(a, none);
+    Trails trails = trails_after();  // of no layer: the letters
     for (const auto& [layer, places] : layers_) {
       std::vector<Head> heads;
       for (size_t place : places) {
@@ -239,7 +239,8 @@ class HeadByHead {
     finish(network, trails);
     std::vector<std::string> names;
     for (const auto& head : report) names.push_back(head.construction);
-    network.construction = "crystallised in place: " + join(names, "; ");
+    network.construction =
+        "crystallised in place: " + (names.empty() ? "the last letter decides" : join(names, "; "));
     theory::validate(network, "crystallised network");
     return network;
   }
@@ -265,7 +266,7 @@ class HeadByHead {
         State& to = dfa.delta[static_cast<size_t>(machine_.tuples[q][place])][static_cast<size_t>(trail)];
         if (to >= 0 && to != machine_.tuples[next][place])
           throw NotInPlace{
-              fmt::format("{} does not go by the letters and the heads before it alone", part.part.name())};
+              fmt::format("{} does not go by the letters and the heads before it alone", part.name())};
         to = machine_.tuples[next][place];
       }
     for (size_t t = 0; t < dfa.alphabet.size(); ++t) {
@@ -452,7 +453,7 @@ Crystal crystallise(Subject& subject, const Extraction& extraction, const Crysta
   if (!options.in_place) {
     crystal.reason = "as asked";
   } else if (!extraction.components) {
-    crystal.reason = "the states of its heads do not gather";
+    crystal.reason = "its states do not gather";
   } else {
     // A head may need others in front of it that the automaton could do without.
     for (const auto* machine : {&extraction.components, &extraction.all_components}) {

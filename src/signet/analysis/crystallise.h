@@ -20,7 +20,8 @@ struct CrystalHead {
   std::string construction;  // of the exact head
   int32_t dimension = 0;
   // How far the trained states are from a linear image of the exact ones, in the unit of the gap between
-  // them: 0 is the same representation in another basis.
+  // them: 0 is the same representation in another basis. Of a layer in a linear image: how far a state's
+  // image is from its component's centre, at most.
   double residual = 0;
 };
 

@@ -1,7 +1,9 @@
 #include "signet/analysis/extract.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <numeric>
 #include <queue>
 #include <set>
 
@@ -37,12 +39,13 @@ struct Observations {
   std::vector<std::vector<std::vector<double>>> states;  // [word][letters so far]
 };
 
-Observations observe(Subject& subject, int64_t most_states) {
+// Of the words from the `first` on.
+Observations observe(Subject& subject, int64_t most_states, int64_t first = 0) {
   Observations seen;
   const int64_t length = std::min<int64_t>(subject.words.longest, 256);
   const int64_t rows = std::clamp<int64_t>(most_states / (length + 1), 6, 128);
   for (int64_t r = 0; r < rows; ++r) {
-    Word word = subject.words.draw(static_cast<uint64_t>(r), length);
+    Word word = subject.words.draw(static_cast<uint64_t>(first + r), length);
     word.resize(std::min<size_t>(word.size(), static_cast<size_t>(length)));
     seen.words.push_back(word);
     seen.states.emplace_back();
@@ -68,10 +71,56 @@ std::vector<PartComponents> components_of_parts(const Subject& subject, const Ob
         points.insert(points.end(), state.begin() + offset, state.begin() + offset + part.size);
     ComponentOptions options;
     options.most = most;
-    result.push_back({part, offset, find_components(points, part.size, options)});
+    result.push_back({part, offset, find_components(points, part.size, options), {}});
     offset += part.size;
     report_activity("parts of the state", static_cast<int64_t>(result.size()),
                     static_cast<int64_t>(subject.network->parts().size()));
+  }
+  return result;
+}
+
+// Every layer as a whole, seen through the linear map that tells the states of `machine` apart. The map comes
+// from other words than those on which its images are to gather.
+std::vector<PartComponents> components_of_layers(Subject& subject, const Observations& seen,
+                                                 const Dfa& machine, int32_t most) {
+  constexpr int64_t kMostNumbers = 512;
+  std::vector<PartComponents> result;
+  int64_t offset = 0;
+  for (const auto& part : subject.network->parts()) {  // heads of a layer lie side by side
+    if (part.tensor == 0 && (result.empty() || result.back().part.layer != part.layer))
+      result.push_back({{part.layer, 0, 0, 0}, offset, {}, {}});
+    if (part.tensor == 0) result.back().part.size += part.size;
+    offset += part.size;
+  }
+  const Observations fresh =
+      observe(subject,
+              std::accumulate(seen.states.begin(), seen.states.end(), int64_t{0},
+                              [](int64_t n, const auto& s) { return n + std::ssize(s); }),
+              std::ssize(seen.words));
+  for (auto& layer : result) {
+    const int64_t size = layer.part.size;
+    if (size > kMostNumbers) continue;
+    std::vector<double> points;
+    std::vector<int32_t> labels;
+    for (size_t w = 0; w < fresh.words.size(); ++w) {
+      State q = machine.start;
+      for (size_t t = 0; t < fresh.states[w].size(); ++t) {
+        if (t > 0) q = machine.delta[static_cast<size_t>(q)][static_cast<size_t>(fresh.words[w][t - 1])];
+        const auto begin = fresh.states[w][t].begin() + layer.offset;
+        points.insert(points.end(), begin, begin + size);
+        labels.push_back(q);
+      }
+    }
+    layer.image = fit_image(points, size, labels, machine.states());
+    points.clear();
+    for (const auto& word : seen.states)
+      for (const auto& state : word) {
+        const auto image = layer.image->of(state.data() + layer.offset);
+        points.insert(points.end(), image.begin(), image.end());
+      }
+    ComponentOptions options;
+    options.most = most;
+    layer.components = find_components(points, layer.image->dim, options);
   }
   return result;
 }
@@ -89,8 +138,7 @@ class ComponentSearch {
     const auto tuple_of = [&](const std::vector<double>& state) -> std::optional<std::vector<int32_t>> {
       std::vector<int32_t> tuple;
       for (size_t p : chosen) {
-        const auto& part = parts_[p];
-        tuple.push_back(part.components.nearest(state.data() + part.offset, part.part.size));
+        tuple.push_back(parts_[p].component_of(state));
         if (tuple.back() < 0) return std::nullopt;
       }
       return tuple;
@@ -179,13 +227,13 @@ class ComponentSearch {
   int32_t most_states_;
 };
 
-// The parts whose states gather, without those that the automaton can do without.
+// The parts from the `first` on whose states gather, without those that the automaton can do without.
 std::optional<ComponentMachine> by_components(Subject& subject, const std::vector<PartComponents>& parts,
-                                              const Observations& seen, int32_t most_states,
+                                              size_t first, const Observations& seen, int32_t most_states,
                                               std::optional<ComponentMachine>& all) {
   ComponentSearch search(subject, parts, 4 * most_states);
   std::vector<size_t> chosen;
-  for (size_t p = 0; p < parts.size(); ++p)
+  for (size_t p = first; p < parts.size(); ++p)
     if (parts[p].components.gathered && parts[p].components.count > 1) chosen.push_back(p);
   const auto good = [&](const std::optional<ComponentMachine>& machine, const Dfa* wanted) {
     if (!machine || machine->conflicts > 0) return false;
@@ -219,6 +267,15 @@ std::optional<ComponentMachine> by_components(Subject& subject, const std::vecto
 }
 
 }  // namespace
+
+std::string PartComponents::name() const {
+  return image ? fmt::format("layer {} in a linear image", part.layer + 1) : part.name();
+}
+
+int32_t PartComponents::component_of(const std::vector<double>& state) const {
+  const double* const here = state.data() + offset;
+  return image ? components.nearest(image->of(here).data(), image->dim) : components.nearest(here, part.size);
+}
 
 std::optional<Word> distinguishing_word(const Dfa& a, const Dfa& b, const Words& words) {
   const LetterClasses classes(words);
@@ -315,7 +372,8 @@ Extraction extract(Subject& subject, const ExtractOptions& options) {
   const auto explains = [&](const Dfa& machine) {
     return measure_agreement(subject, machine, subject.words.longest, options.words).answers >= kExplained;
   };
-  result.components = by_components(subject, result.parts, seen, options.most_states, result.all_components);
+  result.components =
+      by_components(subject, result.parts, 0, seen, options.most_states, result.all_components);
   if (result.components && explains(result.components->machine)) {
     Dfa smallest = automata::minimize(result.components->machine);
     if (smallest.states() <= options.most_states) {
@@ -332,6 +390,11 @@ Extraction extract(Subject& subject, const ExtractOptions& options) {
     if (machine && explains(*machine)) {
       result.method = "queries";
       result.machine = std::move(*machine);
+      const size_t heads = result.parts.size();
+      auto layers = components_of_layers(subject, seen, result.machine, 2 * options.most_states);
+      std::move(layers.begin(), layers.end(), std::back_inserter(result.parts));
+      result.components =
+          by_components(subject, result.parts, heads, seen, options.most_states, result.all_components);
     }
   }
   if (!result.found()) return result;

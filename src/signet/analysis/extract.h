@@ -8,16 +8,23 @@
 #include <vector>
 
 #include "signet/analysis/components.h"
+#include "signet/analysis/linear_image.h"
 #include "signet/analysis/queries.h"
 #include "signet/analysis/subject.h"
 
 namespace signet::analysis {
 
-// One head's states, as seen on words of training length.
+// One head's states, as seen on words of training length; or a whole layer's through a linear map.
 struct PartComponents {
   theory::StatePart part;
   int64_t offset = 0;  // in Recogniser::state
   Components components;
+  std::optional<LinearImage> image;  // of a layer
+
+  std::string name() const;
+  int64_t dim() const { return image ? image->dim : part.size; }  // of the components' centres
+  // Of a whole state of the network; -1 for none.
+  int32_t component_of(const std::vector<double>& state) const;
 };
 
 // An automaton whose states are tuples of components, one per part that matters.
@@ -36,8 +43,9 @@ struct Agreement {
 
 struct Extraction {
   std::string method;  // "components", "queries", or "none": no small automaton explains the network
-  std::vector<PartComponents> parts;
-  // Where states gather: with the fewest heads that do, and with all that gather (if that is one, too).
+  std::vector<PartComponents> parts;  // the heads; with method "queries" the layers behind them
+  // Where states gather: with the fewest heads that do, and with all that gather (if that is one, too). With
+  // method "queries": where those of layers do, seen through the map that tells the automaton's states apart.
   std::optional<ComponentMachine> components, all_components;
   automata::Dfa machine;             // minimal, Mealy; empty with method "none"
   int64_t questions = 0;             // asked, with method "queries"

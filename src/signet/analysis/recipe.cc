@@ -40,7 +40,6 @@ Recipe tracker_recipe(const automata::Dfa& automaton, const std::string& archite
     recipe.set.push_back(fmt::format("{}={}", key, value));
   };
   set("model.width", width);
-  set("train.steps", 6000);
   set("train.batch", 64);
   set("train.lr", 5e-3);
   set("train.warmup", 30);
@@ -52,11 +51,18 @@ Recipe tracker_recipe(const automata::Dfa& automaton, const std::string& archite
   set("train.validate_samples", 256);
   set("train.stop_at", 0.999);
   set("train.checkpoint_every", 0);
+  // A start that goes wrong seldom comes right; another one does. Large tasks need one long attempt instead.
+  const auto attempts = [&](int64_t count, int64_t updates) {
+    if (tokens > 12) return set("train.steps", 6000);
+    set("train.steps", count * updates);
+    set("train.restart", updates);
+  };
   set("train.precision", "fp32");  // keys rounded in training are not those of the evaluation
   set("eval.min_length", dense ? 160 : 40);
   set("eval.max_length", 160);
   set("eval.samples", 1024);
   if (!has_delta_rule(architecture)) {
+    set("train.steps", 6000);
     recipe.reason = "a small model, short words first, until words four times as long are right";
     return recipe;
   }
@@ -75,25 +81,29 @@ Recipe tracker_recipe(const automata::Dfa& automaton, const std::string& archite
     set("model.output_norm", "false");
     if (decays(architecture)) set("model.decay_margin", 0.02);
     set("train.temperature", 5);
+    attempts(10, 2000);
     recipe.reason = fmt::format(
         "every letter permutes the states: one block that only turns its state, {} reflection{} a letter, {} "
         "numbers a head (the smallest exact representation of the group)",
         factors, factors == 1 ? "" : "s", dim);
     return recipe;
   }
+  const bool steep = !decays(architecture);  // measured for those; others keep their own gates
   set("model.blocks", 2);
   set("model.householders", 3);
-  set("model.heads", 4);
-  set("model.head_dim", 8);
-  if (!decays(architecture)) set("model.decay", "head");
+  set("model.heads", steep ? 8 : 4);
+  set("model.head_dim", steep ? 4 : 8);
+  if (steep) set("model.decay", "head");
   set("model.output_gate", "true");
-  set("model.beta_margin", 0.1);
-  set("model.decay_margin", 0.02);
+  set("model.beta_margin", steep ? 0.5 : 0.1);
+  set("model.decay_margin", steep ? 0.5 : 0.02);
+  attempts(4, 2500);
   set("train.smoothing", 0.3);
   set("train.noise", 0.3);
   set("train.beta2", 0.95);
   recipe.reason =
-      "some letter forgets: two blocks that write, turn and decay, gates that reach their ends, noise on "
+      "some letter forgets: two blocks that write, turn and decay, steep gates that reach their ends, noise "
+      "on "
       "what is read";
   return recipe;
 }

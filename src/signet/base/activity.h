@@ -37,10 +37,10 @@ class ActivityLine {
   std::optional<Ticker> ticker_;  // none when quiet
 };
 
-// What `compute` returns, with an ActivityLine while it runs.
+// What `compute` returns, with an ActivityLine while it runs, unless it is to be quiet.
 template <class Compute>
-auto while_shown(const char* label, const Compute& compute) {
-  const ActivityLine line(label);
+auto while_shown(const char* label, const Compute& compute, bool quiet = false) {
+  const ActivityLine line(label, ProgressStyle::of_stderr(quiet));
   return compute();
 }
 

@@ -68,7 +68,7 @@ std::string components(const analysis::Extraction& found) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& part : found.parts) {
     const auto& c = part.components;
-    rows.push_back({part.part.name(), c.gathered ? std::to_string(c.count) : "does not gather",
+    rows.push_back({part.name(), c.gathered ? std::to_string(c.count) : "does not gather",
                     c.gathered && c.count > 1 ? fmt::format("{:.3g}", c.gap) : "",
                     c.gathered ? fmt::format("{:.2g}", c.within) : ""});
   }

@@ -93,17 +93,17 @@ class Extract final : public Verb {
     out["parts"] = ordered_json::array();
     for (const auto& part : found.parts) {
       const auto& c = part.components;
-      out["parts"].push_back({{"name", part.part.name()},
+      out["parts"].push_back({{"name", part.name()},
                               {"numbers", part.part.size},
                               {"gathers", c.gathered},
                               {"components", c.gathered ? ordered_json(c.count) : ordered_json()},
                               {"within", c.gathered ? ordered_json(c.within) : ordered_json()},
                               {"gap", c.gathered && c.count > 1 ? ordered_json(c.gap) : ordered_json()}});
     }
-    if (found.components) {
+    if (found.method == "components") {
       out["component_states"] = found.components->tuples.size();
       out["parts_used"] = ordered_json::array();
-      for (size_t p : found.components->parts) out["parts_used"].push_back(found.parts[p].part.name());
+      for (size_t p : found.components->parts) out["parts_used"].push_back(found.parts[p].name());
     }
     if (found.method != "components") out["questions"] = found.questions;
     out["agreement"] = ordered_json::array();
@@ -122,21 +122,21 @@ class Extract final : public Verb {
     for (const auto& part : found.parts) {
       const auto& c = part.components;
       if (!c.gathered)
-        fmt::print("{}: its states do not gather\n", part.part.name());
+        fmt::print("{}: its states do not gather\n", part.name());
       else if (c.count == 1)
-        fmt::print("{}: one component\n", part.part.name());
+        fmt::print("{}: one component\n", part.name());
       else
-        fmt::print("{}: {} components, {:.3g} apart, steps of at most {:.2g} within\n", part.part.name(),
-                   c.count, c.gap, c.within);
+        fmt::print("{}: {} components, {:.3g} apart, steps of at most {:.2g} within\n", part.name(), c.count,
+                   c.gap, c.within);
     }
     if (!found.found()) {
       fmt::print("no automaton of at most {} states explains this network ({} questions asked)\n",
                  most_states_, found.questions);
       return;
     }
-    if (found.components) {
+    if (found.method == "components") {
       std::vector<std::string> used;
-      for (size_t p : found.components->parts) used.push_back(found.parts[p].part.name());
+      for (size_t p : found.components->parts) used.push_back(found.parts[p].name());
       fmt::print("automaton of {} state{}, from {} components of {}\n", automaton.states(),
                  automaton.states() == 1 ? "" : "s", found.components->tuples.size(),
                  used.empty() ? "nothing" : join(used, ", "));

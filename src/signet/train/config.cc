@@ -154,9 +154,10 @@ void TrainConfig::describe(io::Fields& fields) {
       "curriculum", curriculum,
       "updates over which the longest length grows from the shortest to its full size; 0 = full at once",
       {0, int64_t{1} << 40});
-  fields.field("restart", restart,
-               "updates after which a run that stop_at has not stopped begins anew from other weights; 0 = never",
-               {0, int64_t{1} << 40});
+  fields.field(
+      "restart", restart,
+      "updates after which a run that stop_at has not stopped begins anew from other weights; 0 = never",
+      {0, int64_t{1} << 40});
   fields.field("lr", lr, "peak learning rate", {0, 10});
   fields.field("min_lr_ratio", min_lr_ratio, "final learning rate as a share of the peak", {0, 1});
   fields.field("warmup", warmup, "updates of linear warm-up; -1 = a tenth of the steps",
@@ -232,7 +233,8 @@ models::Recompute TrainConfig::recompute_level() const {
 }
 
 double TrainConfig::lr_at(int64_t update) const {
-  const int64_t step = in_attempt(update), steps = restart > 0 ? std::min(restart, this->steps) : this->steps;
+  const int64_t step = in_attempt(update),
+                steps = attempt() > 0 ? std::min(attempt(), this->steps) : this->steps;
   const int64_t warm = warmup < 0 ? steps / 10 : warmup;
   if (step <= warm) return lr * static_cast<double>(step) / static_cast<double>(warm);
   if (schedule == "constant") return lr;

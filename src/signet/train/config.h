@@ -56,7 +56,7 @@ struct TrainConfig {
   int64_t dataset = 0;                     // samples gone through again and again; 0 = always fresh ones
   int64_t min_length = 0, max_length = 0;  // 0 = the task's
   int64_t curriculum = 0;                  // updates over which the longest length grows from the shortest
-  int64_t restart = 0;                     // updates of an attempt; 0 = there is one
+  int64_t restart = 0;                     // updates after which to begin anew; 0 = never
   double lr = 1e-3, min_lr_ratio = 1e-3;
   int64_t warmup = -1;  // -1 = a tenth of the steps
   std::string optimizer = "adamw";
@@ -77,8 +77,11 @@ struct TrainConfig {
   void describe(io::Fields& fields);
   OptimizerOptions optimizer_options() const;
   models::Recompute recompute_level() const;
+  // Updates of an attempt, after which an unsolved run begins anew; 0 where there is but one, as in a run
+  // that never finds out whether it has solved its task.
+  int64_t attempt() const { return stop_at > 0 && validate_every > 0 ? restart : 0; }
   // Schedule and curriculum begin anew with every attempt: an update's place in its own, counted from 1.
-  int64_t in_attempt(int64_t step) const { return restart > 0 ? (step - 1) % restart + 1 : step; }
+  int64_t in_attempt(int64_t step) const { return attempt() > 0 ? (step - 1) % attempt() + 1 : step; }
   // Learning rate of update `step`, counted from 1: linear warm-up, then by the schedule.
   double lr_at(int64_t step) const;
   // Lengths of the batch of update `step` under the curriculum.

@@ -113,7 +113,7 @@ class Trainer {
       progress.update(step_, step_ == 0 ? "first update" : "");  // which may take long
       while (unfinished()) {
         if (!validation_due_) {
-          if (step_ > 0 && due(train_.restart)) start_over();
+          if (step_ > 0 && due(train_.attempt())) start_over();
           advance_to_pause(batches, progress);
           validation_due_ = due(train_.validate_every);
         }
@@ -212,9 +212,10 @@ class Trainer {
 
   // Another attempt, from weights and an optimiser as at the start of a run.
   void start_over() {
-    const auto attempt = static_cast<uint64_t>(step_ / train_.restart);
+    const auto attempt = static_cast<uint64_t>(step_ / train_.attempt());
     engine_->to_host();
-    run_.model().parameters().initialize(seed() + attempt * 0x9e3779b97f4a7c15u, run_.dtype(), run_.weights());
+    run_.model().parameters().initialize(seed() + attempt * 0x9e3779b97f4a7c15u, run_.dtype(),
+                                         run_.weights());
     for (const auto& buffer : optimizer_->buffers())
       std::memset(buffer.data, 0, static_cast<size_t>(buffer.shape.size() * dtype_size(buffer.dtype)));
     engine_->from_host();
@@ -225,7 +226,7 @@ class Trainer {
   // the end, or because a signal asks to stop.
   void advance_to_pause(BatchQueue& batches, Progress& progress) {
     int64_t pause = train_.steps;
-    for (const int64_t every : {train_.validate_every, train_.checkpoint_every, train_.restart})
+    for (const int64_t every : {train_.validate_every, train_.checkpoint_every, train_.attempt()})
       if (every > 0) pause = std::min(pause, (step_ / every + 1) * every);
     speed_from_seconds_ = seconds_now() - begin_;
     speed_from_tokens_ = tokens_;
