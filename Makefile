@@ -3,6 +3,7 @@
 # make test   every test (quick and standard tiers)
 # make test-isa      and with every other instruction set of this processor
 # make test-python   the Python package with PyTorch, transformers and JAX, in build/venv (downloads some GB)
+# make test-ranks   four ranks on four machines that are network namespaces (root); one loses its network
 # make install      the program, its manual page, completions and library (PREFIX=/usr/local, DESTDIR=)
 # make deb          a Debian package in build/release
 # make asan, tsan   every test with the address and undefined-behaviour, or the thread sanitizer
@@ -20,7 +21,7 @@ PRESET := cuda
 endif
 BUILD := build/$(PRESET)
 
-.PHONY: all demo test test-isa test-python cuda-check setup build install deb asan tsan tidy fuzz clang aarch64 fresh-machine \
+.PHONY: all demo test test-isa test-python test-ranks cuda-check setup build install deb asan tsan tidy fuzz clang aarch64 fresh-machine \
   format clean bench-peers
 all: setup build
 
@@ -49,6 +50,9 @@ test-isa: test
 test-python: all
 	@cmake --build $(BUILD) --target signet_python_files
 	@tools/test-python $(BUILD) python3 all
+
+test-ranks: all
+	@tools/test-ranks $(BUILD)/signet
 
 cuda-check:
 	@tools/setup test

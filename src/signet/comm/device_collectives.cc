@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
+#include <exception>
 
 #include "signet/base/error.h"
 #include "signet/base/tell.h"
@@ -79,7 +79,8 @@ class Nccl final : public DeviceCollectives {
     // It waits for all ranks.
     ranks.together([&] { check(library_.open(id.data(), ranks.rank(), ranks.size(), &handle_), "start"); });
   }
-  ~Nccl() override { library_.close(handle_); }
+  // A GPU that waits for a rank that is gone would wait for ever.
+  ~Nccl() override { library_.close(handle_, std::uncaught_exceptions() > 0); }
   std::string name() const override { return library_.name; }
 
   void reduce_scatter(float* data, const std::vector<Range>& parts) override {

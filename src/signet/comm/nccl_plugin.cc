@@ -77,9 +77,9 @@ int all_reduce(void* handle, double* data, int64_t size, void* stream) {
                        stream_of(stream));
 }
 
-void close_group(void* handle) {
+void close_group(void* handle, int failed) {
   if (!handle) return;
-  ncclCommDestroy(group(handle).communicator);
+  failed ? ncclCommAbort(group(handle).communicator) : ncclCommDestroy(group(handle).communicator);
   delete &group(handle);
 }
 

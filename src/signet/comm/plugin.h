@@ -37,7 +37,7 @@ struct SignetCollectives {
   int (*reduce_scatter)(void* handle, float* data, const int64_t* bounds, void* stream);  // in place
   int (*all_gather)(void* handle, float* data, const int64_t* bounds, void* stream);
   int (*all_reduce)(void* handle, double* data, int64_t size, void* stream);
-  void (*close)(void* handle);
+  void (*close)(void* handle, int failed);  // failed: some rank is gone, what is under way is given up
   const char* (*message)(int error);
 };
 }

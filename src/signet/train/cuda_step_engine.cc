@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <numeric>
 #include <thread>
@@ -180,7 +181,10 @@ class CudaStepEngine final : public StepEngine {
     }
     from_host();
   }
-  ~CudaStepEngine() override { cudaStreamSynchronize(stream_); }
+  ~CudaStepEngine() override {
+    if (std::uncaught_exceptions() > 0) collectives_ = nullptr;  // what waits for a lost rank ends
+    cudaStreamSynchronize(stream_);
+  }
 
   void submit(const tasks::Batch& batch, double lr, int64_t step) override {
     if (in_flight_ == depth()) fail(ErrorCode::kFailure, "{} steps are in flight already", in_flight_);

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <numeric>
-#include <type_traits>
 
 #include "signet/base/error.h"
-#include "signet/base/hash.h"
 
 namespace signet::train {
 namespace {
@@ -80,22 +78,24 @@ DataParallel::DataParallel(comm::Communicator& ranks, const models::Parameters& 
   }
 }
 
-DataParallel::Sums DataParallel::agree(tasks::Batch& batch, int signal) {
+DataParallel::Sums DataParallel::agree(tasks::Batch& batch, int signal, bool ready) {
   const auto tokens = std::accumulate(batch.lengths.begin(), batch.lengths.end(), int64_t{0});
+  constexpr int64_t kNumbers = 5;
   std::vector<comm::Range> parts;
-  for (int64_t r = 0; r < ranks_.size(); ++r) parts.push_back({4 * r, 4 * r + 4});
-  std::vector<int64_t> all(static_cast<size_t>(4 * ranks_.size()));
-  int64_t* mine = all.data() + 4 * ranks_.rank();
-  mine[0] = batch.scored(), mine[1] = tokens, mine[2] = batch.time, mine[3] = signal;
+  for (int64_t r = 0; r < ranks_.size(); ++r) parts.push_back({kNumbers * r, kNumbers * (r + 1)});
+  std::vector<int64_t> all(static_cast<size_t>(kNumbers * ranks_.size()));
+  int64_t* mine = all.data() + kNumbers * ranks_.rank();
+  mine[0] = batch.scored(), mine[1] = tokens, mine[2] = batch.time, mine[3] = signal, mine[4] = ready;
   ranks_.all_gather(all.data(), parts);
   Sums sums;
   int64_t time = 0;
   batch.scored_of_all = 0;
-  for (size_t at = 0; at < all.size(); at += 4) {
+  for (size_t at = 0; at < all.size(); at += kNumbers) {
     batch.scored_of_all += all[at];
     sums.tokens += all[at + 1];
     time = std::max(time, all[at + 2]);
     sums.signal = std::max(sums.signal, static_cast<int>(all[at + 3]));
+    sums.ready &= all[at + 4] != 0;
   }
   if (exact_) pad_to(batch, time);
   return sums;
@@ -160,34 +160,15 @@ void DataParallel::gather(DType dtype, void* weights) {
   with_dtype(dtype, [&](auto type) { ranks_.all_gather(static_cast<decltype(type)*>(weights), shards_); });
 }
 
-void DataParallel::save(const std::string& run_directory, io::Checkpoint& checkpoint, int keep) {
-  for (size_t id = 0; id < checkpoint.model.size(); ++id) {
-    io::NamedBuffer& buffer = checkpoint.model[id];
+void DataParallel::take_parts(std::vector<io::NamedBuffer>& weights) const {
+  for (size_t id = 0; id < weights.size(); ++id) {
+    io::NamedBuffer& buffer = weights[id];
     const int64_t offset = parameters_.infos()[id].offset, size = buffer.shape.size();
     buffer.part = {std::clamp<int64_t>(shard().begin - offset, 0, size),
                    std::clamp<int64_t>(shard().end - offset, 0, size)};
     if (buffer.part.begin == buffer.part.end) buffer.part = {0, 0};
     buffer.data = static_cast<char*>(buffer.data) + buffer.begin_bytes();
   }
-  io::CheckpointWriter writer(run_directory, checkpoint);
-  const auto undo = [&] {
-    if (root()) writer.discard();
-  };
-  ranks_.attempt(
-      [&] {
-        if (root()) writer.begin();
-      },
-      undo);
-  ranks_.attempt([&] { writer.write(); }, undo);
-  static_assert(std::is_trivially_copyable_v<Xxh64>);
-  std::vector<Xxh64> hashes(writer.hash_count());
-  ranks_.pass_on(hashes.data(), static_cast<int64_t>(hashes.size() * sizeof(Xxh64)),
-                 [&] { writer.hash(hashes); });
-  ranks_.attempt(
-      [&] {
-        if (root()) writer.commit(hashes, keep);
-      },
-      undo);
 }
 
 }  // namespace signet::train

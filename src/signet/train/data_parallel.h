@@ -36,9 +36,10 @@ class DataParallel {
   struct Sums {
     int64_t tokens = 0;  // of all rows
     int signal = 0;      // that some rank was sent; 0: none
+    bool ready = true;   // all ranks are
   };
   // Fills batch.scored_of_all; with the exact reduction all ranks pad to the longest row of all.
-  Sums agree(tasks::Batch& batch, int signal);
+  Sums agree(tasks::Batch& batch, int signal, bool ready);
   int agree(int signal);
 
   // Adds the gradients of all ranks; the shard of `gradient` receives the sum.
@@ -54,9 +55,8 @@ class DataParallel {
   // The first rank that says yes, or -1.
   int first_of(bool mine);
 
-  // Each rank writes its part of the checkpoint, whose buffers of weights are whole. Throws on the rank whose
-  // disk failed; no other one returns then.
-  void save(const std::string& run_directory, io::Checkpoint& checkpoint, int keep);
+  // Of whole buffers of all weights: what is in the shard.
+  void take_parts(std::vector<io::NamedBuffer>& weights) const;
 
  private:
   comm::Communicator& ranks_;

@@ -34,6 +34,7 @@ MemoryPlan plan_memory(const models::Model& model, const StepOptions& step, cons
   plan.gradient = size * element;
   const Shard shard = make_shards(model.parameters(), optimizer, ranks)[0];
   plan.optimizer = make_optimizer(model.parameters(), step.dtype, optimizer, dry, &shard)->state_bytes();
+  if (!device.cuda()) plan.saving = shard.size() * element + plan.optimizer;
   plan.step = step_memory(device, model, step, rows, time, dense);
   plan.rows = step.micro_batch > 0 ? std::min(rows, step.micro_batch) : rows;
   plan.time = time;
@@ -63,6 +64,7 @@ std::string MemoryPlan::text(const std::string& prefix) const {
   line("parameters", parameters);
   line("their gradient", gradient + step.gradients);
   line("optimiser", optimizer);
+  if (saving > 0) line("copy from which checkpoints are written", saving);
   line("activations kept for backward", step.activations);
   line("workspaces and gradients of activations", step.workspaces);
   line("peak", sum());
@@ -76,6 +78,7 @@ nlohmann::ordered_json MemoryPlan::json() const {
           {"parameters", parameters},
           {"gradient", gradient + step.gradients},
           {"optimizer", optimizer},
+          {"saving", saving},
           {"activations", step.activations},
           {"workspaces", step.workspaces},
           {"peak", sum()}};

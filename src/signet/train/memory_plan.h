@@ -14,10 +14,12 @@ struct MemoryPlan {
   int64_t parameters = 0;  // weights, and their copy in bf16
   int64_t gradient = 0;
   int64_t optimizer = 0;
+  int64_t saving =
+      0;  // the copy from which checkpoints are written meanwhile; 0 on the GPU: it is the host's
   StepMemory step;
   int64_t rows = 0, time = 0;  // sequences that go through the model at once, and their tokens
   int ranks = 1;
-  int64_t sum() const { return parameters + gradient + optimizer + step.sum(); }
+  int64_t sum() const { return parameters + gradient + optimizer + saving + step.sum(); }
   // Lines for people, each behind `prefix`.
   std::string text(const std::string& prefix) const;
   nlohmann::ordered_json json() const;  // in bytes

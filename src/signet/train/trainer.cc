@@ -23,6 +23,7 @@
 #include "signet/train/batch_queue.h"
 #include "signet/train/data_parallel.h"
 #include "signet/train/optimizers/optimizer.h"
+#include "signet/train/pending_save.h"
 #include "signet/train/run.h"
 #include "signet/train/step_engine.h"
 #include "signet/train/workload.h"
@@ -103,7 +104,7 @@ class Trainer {
     StopSignal signals;
     begin_ = seconds_now() - elapsed_;
     const int64_t first = step_;
-    if (train_.steps == 0) save();  // a model at its start can be evaluated too
+    if (train_.steps == 0) save_now();  // a model at its start can be evaluated too
     if (unfinished()) {
       Progress progress(options_.label.empty() ? "train" : options_.label, train_.steps, step_,
                         ProgressStyle::of_stderr(options_.quiet));
@@ -120,7 +121,10 @@ class Trainer {
         if (validation_due_) validate();
         elapsed_ = seconds_now() - begin_;
         signal_ = parallel_ ? parallel_->agree(StopSignal::requested()) : StopSignal::requested();
-        if (signal_ || due(train_.checkpoint_every) || stopped_early_ || step_ == train_.steps) save();
+        if (signal_ || stopped_early_ || step_ == train_.steps)
+          save_now();
+        else if (due(train_.checkpoint_every))
+          save();
         if (signal_) {
           progress.finish();
           StopSignal::fail_stopped(
@@ -236,11 +240,13 @@ class Trainer {
         ++submitted;
         tasks::Batch& batch = batches.next();
         if (parallel_) {
-          const auto sums = parallel_->agree(batch, StopSignal::requested());
+          const auto sums = parallel_->agree(batch, StopSignal::requested(), pending_ && pending_->written());
           tokens_ += sums.tokens;
           signal_ = sums.signal;
+          if (pending_ && sums.ready) finish_save();
         } else {
           tokens_ = std::accumulate(batch.lengths.begin(), batch.lengths.end(), tokens_);
+          if (pending_ && pending_->written()) finish_save();
         }
         engine_->submit(batch, train_.lr_at(submitted), submitted);
       }
@@ -253,7 +259,7 @@ class Trainer {
     norm_ = result.norm;
     if (!result.updated) {
       while (engine_->in_flight() > 0) engine_->collect();  // they changed nothing either
-      save();
+      save_now();
       fail(ErrorCode::kNumerical,
            "step {}: loss {} and gradient norm {} are not both finite{}; the weights before this update are "
            "in "
@@ -327,7 +333,9 @@ class Trainer {
     return checkpoint;
   }
 
+  // Goes on in the background until finish_save().
   void save() {
+    finish_save();
     if (root()) {
       directory_.require_present();
       metrics_.sync();
@@ -342,11 +350,16 @@ class Trainer {
         {"tokens", tokens_},
         {"metrics_bytes",
          metrics_.size()}}.dump();
-    const int keep = static_cast<int>(train_.keep);
-    if (parallel_)
-      parallel_->save(directory_.path(), checkpoint, keep);
-    else
-      io::save_checkpoint(directory_.path(), checkpoint, keep);
+    pending_ = std::make_unique<PendingSave>(directory_.path(), checkpoint, static_cast<int>(train_.keep),
+                                             parallel_.get());
+  }
+  void finish_save() {
+    if (pending_) pending_->finish();
+    pending_ = nullptr;
+  }
+  void save_now() {
+    save();
+    finish_save();
   }
 
   // What `signet eval --save` has added to the results of these weights.
@@ -407,6 +420,7 @@ class Trainer {
   std::unique_ptr<DataParallel> parallel_;  // of several ranks
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<StepEngine> engine_;
+  std::unique_ptr<PendingSave> pending_;  // the checkpoint that is being written
   AppendFile metrics_;
   std::optional<io::EventFile> events_;
   int64_t step_ = 0, tokens_ = 0;
