@@ -221,7 +221,7 @@ class Trainer {
     run_.model().parameters().initialize(seed() + attempt * 0x9e3779b97f4a7c15u, run_.dtype(),
                                          run_.weights());
     for (const auto& buffer : optimizer_->buffers())
-      std::memset(buffer.data, 0, static_cast<size_t>(buffer.shape.size() * dtype_size(buffer.dtype)));
+      std::memset(buffer.data, 0, static_cast<size_t>(buffer.bytes()));
     engine_->from_host();
     solved_in_a_row_ = 0;
   }
