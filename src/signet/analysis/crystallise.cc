@@ -452,11 +452,11 @@ Crystal crystallise(Subject& subject, const Extraction& extraction, const Crysta
   Crystal crystal;
   if (!options.in_place) {
     crystal.reason = "as asked";
-  } else if (!extraction.components) {
+  } else if (!extraction.components && !extraction.layers) {
     crystal.reason = "its states do not gather";
   } else {
     // A head may need others in front of it that the automaton could do without.
-    for (const auto* machine : {&extraction.components, &extraction.all_components}) {
+    for (const auto* machine : {&extraction.components, &extraction.all_components, &extraction.layers}) {
       if (!*machine || crystal.in_place) continue;
       try {
         crystal.heads.clear();

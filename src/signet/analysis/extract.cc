@@ -393,8 +393,8 @@ Extraction extract(Subject& subject, const ExtractOptions& options) {
       const size_t heads = result.parts.size();
       auto layers = components_of_layers(subject, seen, result.machine, 2 * options.most_states);
       std::move(layers.begin(), layers.end(), std::back_inserter(result.parts));
-      result.components =
-          by_components(subject, result.parts, heads, seen, options.most_states, result.all_components);
+      std::optional<ComponentMachine> all;
+      result.layers = by_components(subject, result.parts, heads, seen, options.most_states, all);
     }
   }
   if (!result.found()) return result;

@@ -44,9 +44,11 @@ struct Agreement {
 struct Extraction {
   std::string method;  // "components", "queries", or "none": no small automaton explains the network
   std::vector<PartComponents> parts;  // the heads; with method "queries" the layers behind them
-  // Where states gather: with the fewest heads that do, and with all that gather (if that is one, too). With
-  // method "queries": where those of layers do, seen through the map that tells the automaton's states apart.
+  // Where states gather: with the fewest heads that do, and with all that gather (if that is one, too).
   std::optional<ComponentMachine> components, all_components;
+  // With method "queries": where those of layers do, seen through the map that tells the automaton's states
+  // apart.
+  std::optional<ComponentMachine> layers;
   automata::Dfa machine;             // minimal, Mealy; empty with method "none"
   int64_t questions = 0;             // asked, with method "queries"
   std::vector<Agreement> agreement;  // at 1, 4 and 16 times the training length
