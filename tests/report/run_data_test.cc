@@ -110,12 +110,13 @@ TEST(RunData, TornAndMalformedLinesAreSkipped) {
 
 TEST(RunData, AnUnfinishedRunIsNamedByItsConfiguration) {
   test::TemporaryDirectory directory;
-  write_text(directory / "config.yaml",
-             "task:\n  name: parity\nmodel:\n  architecture: mamba\ntrain:\n  seed: 7\n");
+  write_text(
+      directory / "config.yaml",
+      "task:\n  name: parity\nmodel:\n  architecture: mamba\n  eigenvalues: [-1, 1]\ntrain:\n  seed: 7\n");
   RunData run = read_run(directory.path(), models::architecture_title);
   EXPECT_EQ(run.task, "parity");
-  EXPECT_EQ(run_label(run), "Mamba");
-  EXPECT_EQ(run_label(read_run(directory.path())), "mamba");
+  EXPECT_EQ(run_label(run), "Mamba [−1, 1]");
+  EXPECT_EQ(run_label(read_run(directory.path())), "mamba [−1, 1]");
   EXPECT_EQ(run.seed, "7");
   EXPECT_FALSE(run.finished());
   write_text(directory / "config.yaml", "a: *b\n");

@@ -88,6 +88,12 @@ class Reader {
       run_.seed = scalar(config, "train", "seed");
       if (const std::string steps = scalar(config, "train", "steps"); !steps.empty())
         run_.planned_steps = std::strtod(steps.c_str(), nullptr);
+      const io::ConfigNode* range = config.find("model");
+      range = range ? range->find("eigenvalues") : nullptr;
+      if (range && range->kind == io::ConfigNode::Kind::kList && range->items.size() == 2) {
+        run_.eigenvalue_low = std::strtod(range->items[0].text.c_str(), nullptr);
+        run_.eigenvalue_high = std::strtod(range->items[1].text.c_str(), nullptr);
+      }
     } catch (const Error& error) {
       note(error.what());
     }
