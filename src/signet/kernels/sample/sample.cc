@@ -41,10 +41,12 @@ void sample(const Sample& p, Cpu) {
     if (p.rule.temperature > 0) {
       const float least = threshold(p.rule, logits, p.classes, logits[likeliest]);
       float highest = -INFINITY;
+      PhiloxBlock words;
       for (int64_t token = 0; token < p.classes; ++token) {
+        if (token % 4 == 0) words = sample_words(p.rule.seed, row, position, token / 4);
         if (logits[token] < least || logits[token] == -INFINITY) continue;
-        const float score = (logits[token] - logits[likeliest]) / p.rule.temperature +
-                            gumbel(p.rule.seed, row, position, token);
+        const float score =
+            (logits[token] - logits[likeliest]) / p.rule.temperature + gumbel(words.words[token % 4]);
         if (score > highest) highest = score, best = token;
       }
     }

@@ -33,12 +33,16 @@ struct Sample {
   int32_t* ids = nullptr;        // [rows], the same, but -1 there
 };
 
-SIGNET_HOST_DEVICE inline float gumbel(uint64_t seed, int64_t row, int64_t position, int64_t token) {
+// The random words of tokens [4 packet, 4 packet + 4), and the noise of a word.
+SIGNET_HOST_DEVICE inline PhiloxBlock sample_words(uint64_t seed, int64_t row, int64_t position,
+                                                   int64_t packet) {
   constexpr uint64_t kSample = 0x73616d706c650000u;
-  const PhiloxBlock block = philox({{static_cast<uint32_t>(token >> 2), static_cast<uint32_t>(row),
-                                     static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32)}},
-                                   seed ^ kSample);
-  return -std::log(-std::log(noise_uniform<float>(block.words[token & 3])));
+  return philox({{static_cast<uint32_t>(packet), static_cast<uint32_t>(row), static_cast<uint32_t>(position),
+                  static_cast<uint32_t>(position >> 32)}},
+                seed ^ kSample);
+}
+SIGNET_HOST_DEVICE inline float gumbel(uint32_t word) {
+  return -std::log(-std::log(noise_uniform<float>(word)));
 }
 
 void sample(const Sample& p, Cpu);

@@ -89,10 +89,14 @@ __global__ void __launch_bounds__(kThreads) sample_kernel(Sample p) {
       least = max(least, bisect(logits, classes, p.rule.top_p * all, shared_sums, weight));
     }
     uint64_t drawn = 0;
-    for (int i = static_cast<int>(threadIdx.x); i < classes; i += kThreads) {
-      if (ordered(logits[i]) < least || isinf(logits[i])) continue;
-      drawn = larger(drawn,
-                     candidate((logits[i] - largest) * inverse + gumbel(p.rule.seed, row, position, i), i));
+    for (int packet = static_cast<int>(threadIdx.x); packet * 4 < classes; packet += kThreads) {
+      const PhiloxBlock words = sample_words(p.rule.seed, row, position, packet);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const int i = packet * 4 + k;
+        if (i >= classes || ordered(logits[i]) < least || isinf(logits[i])) continue;
+        drawn = larger(drawn, candidate((logits[i] - largest) * inverse + gumbel(words.words[k]), i));
+      }
     }
     best = reduce(drawn, larger, shared_candidates);
   }
