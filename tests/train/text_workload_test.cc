@@ -227,7 +227,7 @@ TEST(TextSpectra, CountsEigenvaluesByBlockAndKindOfToken) {
   for (const char* range : {"[0,1]", "[-1,1]"}) {
     auto config =
         small_config(directory, {"a"}, {std::string("model.eigenvalues=") + range, "model.blocks=2"});
-    Run run(config);
+    train::Run run(config);
     const text::Corpus corpus(directory / "a");
     const auto blocks = text_spectra(run.model(), run.dtype(), run.weights(), corpus, 600, 1);
     ASSERT_EQ(blocks.size(), 2u);
