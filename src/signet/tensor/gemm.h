@@ -40,7 +40,8 @@ template <class T>
 void gemm(const Gemm<T>& p, Cpu);
 
 // On the GPU: float and bf16, by cuBLASLt. The first call on a stream allocates that stream's workspace and
-// the first call of a shape looks for an algorithm; after that a call only launches.
+// the first call of a shape looks for an algorithm, of large ones for the fastest that gives the same bits,
+// which takes some tens of milliseconds; after that a call only launches.
 template <class T>
 void gemm(const Gemm<T>& p, Cuda);
 
