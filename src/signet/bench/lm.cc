@@ -67,7 +67,7 @@ class LmTraining {
                                           .only_matrices = true,
                                           .narrow_moments = config.train.optimizer_options().narrow_moments},
                                          device)),
-        weights_(static_cast<size_t>(model_.parameters().size())) {
+        weights_(DeviceKind::kCpu, model_.parameters().size() * int64_t{sizeof(float)}) {
     model_.parameters().initialize(1, DType::kF32, weights_.data());
     options_.precision = device.cuda() ? Precision::kBf16 : Precision::kFp32;
     options_.recompute = config.train.recompute_level();
@@ -97,13 +97,16 @@ class LmTraining {
     return result;
   }
   const models::Model& model() const { return model_; }
-  const Values<float>& weights() const { return weights_; }
+  // As they were at the start, where no step has brought others back.
+  Values<double> weights() const {
+    return {weights_.as<float>(), weights_.as<float>() + model_.parameters().size()};
+  }
 
  private:
   Device device_;
   models::Model model_;
   std::unique_ptr<train::Optimizer> optimizer_;
-  Values<float> weights_;
+  DeviceBuffer weights_;
   train::StepOptions options_;
   std::unique_ptr<train::StepEngine> engine_;
   int64_t step_ = 0;
@@ -114,7 +117,7 @@ double slice_error(train::RunConfig config, int64_t vocabulary, int64_t context,
   config.model.blocks = std::min<int64_t>(config.model.blocks, 2);
   LmTraining fast(config, vocabulary, device);
   const tasks::Batch batch = random_batch(1, vocabulary, 2, std::min<int64_t>(context, 72));
-  const Values<double> weights = to_double(fast.weights());  // before the step changes them
+  const Values<double> weights = fast.weights();
   const auto got = fast.step(batch, 0);
   Values<double> gradient(weights.size());
   train::BatchGradient exact(fast.model(), {DType::kF64});

@@ -50,6 +50,10 @@ int Parameters::add(std::string name, Shape shape, Init init, bool decay) {
 void Parameters::initialize(uint64_t seed, DType dtype, void* values) const {
   with_dtype(dtype, [&](auto type) {
     using T = decltype(type);
+    // Memory that nobody has touched is met by all threads at once.
+    parallel_for(size_, 1 << 20, [&](int64_t begin, int64_t end) {
+      std::fill(static_cast<T*>(values) + begin, static_cast<T*>(values) + end, T(0));
+    });
     // The largest first, each to the thread that has the least to do.
     std::vector<const ParameterInfo*> order;
     for (const auto& info : infos_) order.push_back(&info);

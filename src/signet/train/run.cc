@@ -1,7 +1,6 @@
 #include "signet/train/run.h"
 
 #include <cmath>
-#include <new>
 
 #include "signet/base/error.h"
 #include "signet/base/tell.h"
@@ -17,8 +16,8 @@ Run::Run(const RunConfig& config) : config_(config) {
                                       task_ ? task_->classes() : config_.data.vocabulary);
   const int64_t bytes = model_->parameters().size() * dtype_size(dtype());
   try {
-    weights_.resize(static_cast<size_t>(bytes));
-  } catch (const std::bad_alloc&) {
+    weights_ = DeviceBuffer(DeviceKind::kCpu, bytes);
+  } catch (const Error&) {
     fail(ErrorCode::kResource, "no memory for {} parameters ({:.1f} GiB); make the model smaller",
          model_->parameters().size(), std::ldexp(static_cast<double>(bytes), -30));
   }

@@ -9,6 +9,7 @@
 #include "signet/io/checkpoint.h"
 #include "signet/models/model.h"
 #include "signet/tasks/task.h"
+#include "signet/tensor/device.h"
 #include "signet/train/config.h"
 
 namespace signet::train {
@@ -40,7 +41,7 @@ class Run {
   RunConfig config_;
   std::unique_ptr<tasks::Task> task_;
   std::unique_ptr<models::Model> model_;
-  std::vector<char> weights_;
+  DeviceBuffer weights_;  // of the host
   int64_t step_ = 0;
 };
 
