@@ -229,7 +229,8 @@ TEST(CudaStepEngine, RecomputationChangesNoBit) {
       SCOPED_TRACE(name + " " + precision_name(precision));
       Training plain(name, true, open_device("cuda"), precision);
       plain.run(7);
-      for (const auto level : {models::Recompute::kMixer, models::Recompute::kBlock}) {
+      for (const auto level :
+           {models::Recompute::kLight, models::Recompute::kMixer, models::Recompute::kBlock}) {
         Training again(name, true, open_device("cuda"), precision, false, {.recompute = level});
         again.run(7);
         EXPECT_EQ(again.weights, plain.weights);

@@ -39,7 +39,8 @@ class Bench final : public Verb {
     options.value("--context", lm_.context,
                   "lm: tokens per sequence; 0 = the preset's. decode: tokens of the prompt");
     options.value("--micro-batch", lm_.micro_batch, "lm: sequences at once; 0 = all");
-    options.value("--recompute", lm_.recompute, "lm: what backward computes again: none, mixer or block");
+    options.value("--recompute", lm_.recompute,
+                  "lm: what backward computes again: none, light, mixer or block");
     options.values("--set", lm_.set, "lm, decode: a setting of the model, such as model.householders=2");
     options.flag("--list", list_, "list the cases and run nothing");
     options.flag("--json", json_, "print one JSON object");

@@ -141,9 +141,10 @@ void TrainConfig::describe(io::Fields& fields) {
                "sequences that go through the model at once, so that a large batch fits into memory; 0 = all",
                {0, 1 << 20});
   fields.field_enum("recompute", recompute,
-                    "what the backward pass computes again instead of keeping it: mixer, of every block the "
-                    "mixer's part; block, all of it. Saves memory, costs time, changes no bit",
-                    {"none", "mixer", "block"});
+                    "what the backward pass computes again instead of keeping it: light, what costs next to "
+                    "nothing (on the GPU); mixer, also of every block the mixer's part; block, all of it. "
+                    "Saves memory, costs time, changes no bit",
+                    {"none", "light", "mixer", "block"});
   fields.field(
       "dataset", dataset,
       "samples of the training set, gone through in the same order again and again; 0 = always fresh ones",
@@ -229,6 +230,7 @@ OptimizerOptions TrainConfig::optimizer_options() const {
 models::Recompute TrainConfig::recompute_level() const {
   return recompute == "block"   ? models::Recompute::kBlock
          : recompute == "mixer" ? models::Recompute::kMixer
+         : recompute == "light" ? models::Recompute::kLight
                                 : models::Recompute::kNone;
 }
 

@@ -82,10 +82,11 @@ struct SwigluBackward {
   int64_t x_stride = 0;
   const T* dy = nullptr;
   int64_t dy_stride = 0;
-  T* dgate = nullptr;
+  T* dgate = nullptr;  // may be gate, and dup be up
   T* dup = nullptr;
   int64_t dx_stride = 0;
   GluGate kind = GluGate::kSilu;
+  T* y = nullptr;  // GPU only: receives what forward made (null: not wanted), in the rows of dy; may be dy
 };
 
 template <class T>

@@ -97,7 +97,9 @@ struct SwigluDown {
       const GluValue g = glu_gate(kKind, gate[i]);
       dgate[i] = dy[i] * up[i] * g.slope;
       dup[i] = dy[i] * g.y;
+      up[i] *= g.y;
     }
+    if (p.y) store_packet(p.y + row * p.dy_stride, first, width, aligned, up);
     store_packet(p.dgate + row * p.dx_stride, first, width, aligned, dgate);
     store_packet(p.dup + row * p.dx_stride, first, width, aligned, dup);
   }

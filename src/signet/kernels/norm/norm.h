@@ -48,6 +48,7 @@ struct NormBackward {
   Accumulator<T>* dweight = nullptr;
   Accumulator<T>* workspace = nullptr;  // GPU only: [norm_workspace_size]
   ColumnSums* later = nullptr;          // GPU only: takes the last sums over rows (null: done at once)
+  T* y = nullptr;  // GPU only: receives what forward made (null: not wanted), in the rows of dy; may be dy
 };
 
 template <class T>

@@ -165,6 +165,14 @@ __global__ void __launch_bounds__(Rows<kTeam>::kBlock, kPackets > 4   ? 1
         for (int j = 0; j < 4; ++j) d[k][j] = fmaf(rstd[r], d[k][j] - total - xhat[k][j] * along, before[j]);
       }
       store_packets<kTeam>(p.dx + row * p.dx_stride, member, live, aligned, d);
+      if (p.y) {
+#pragma unroll
+        for (int k = 0; k < kPackets; ++k) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) xhat[k][j] *= weight[k][j];
+        }
+        store_packets<kTeam>(p.y + row * p.dy_stride, member, live, aligned, xhat);
+      }
     }
   }
   float* sums = p.workspace + int64_t{blockIdx.x} * width;
@@ -220,21 +228,23 @@ void choose_forward_team(int64_t width, Run run) {
   choose_team<T>(width, run);
 }
 
-template <class T>
-int64_t blocks_for(int64_t rows, int64_t width) {
-  int64_t per_block = 1, threads = kThreads;
-  choose_team<T>(width, [&]<int kTeam, int kPackets>() {
-    per_block = Rows<kTeam>::kPerBlock, threads = Rows<kTeam>::kBlock;
-  });
-  const int64_t resident = std::clamp<int64_t>(1024 / threads, 3, 12);
-  return std::min((rows + per_block - 1) / per_block, resident * cuda_device().multiprocessors);
+constexpr int kMostResident = 12;  // blocks of a multiprocessor whose sums have room
+
+// As many blocks as run at once: each keeps its sums to the end.
+template <auto kKernel>
+int64_t blocks_for(int64_t rows, int64_t per_block, int threads) {
+  static const int resident = [&] {
+    int blocks = 0;
+    check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kKernel, threads, 0), "norm_backward");
+    return std::clamp(blocks, 1, kMostResident);
+  }();
+  return std::min((rows + per_block - 1) / per_block, int64_t{resident} * cuda_device().multiprocessors);
 }
 
 }  // namespace
 
-// float has the smaller blocks, and so the most of them.
 int64_t norm_workspace_size(int64_t rows, int64_t width, Cuda) {
-  return blocks_for<float>(rows, width) * width;
+  return std::min<int64_t>(rows, kMostResident * cuda_device().multiprocessors) * width;
 }
 
 template <class T>
@@ -255,12 +265,17 @@ template <class T>
 void norm_backward(const NormBackward<T>& p, Cuda device) {
   if (p.rows == 0 || p.width == 0) return;
   const RowAlignment aligned = rows_fit(p.width, p.x, p.x_stride, p.dy, p.dy_stride, p.dx, p.dx_stride);
-  const int64_t blocks = blocks_for<T>(p.rows, p.width);
+  int64_t blocks = 0;
   choose_team<T>(p.width, [&]<int kTeam, int kPackets>() {
-    const auto kernel = p.kind == NormKind::kLayer ? backward_kernel<T, kTeam, kPackets, true>
-                                                   : backward_kernel<T, kTeam, kPackets, false>;
-    launch("norm_backward", kernel, static_cast<unsigned>(blocks), Rows<kTeam>::kBlock, 0, device, p,
-           aligned);
+    const auto run = [&]<auto kKernel>() {
+      blocks = blocks_for<kKernel>(p.rows, Rows<kTeam>::kPerBlock, Rows<kTeam>::kBlock);
+      launch("norm_backward", kKernel, static_cast<unsigned>(blocks), Rows<kTeam>::kBlock, 0, device, p,
+             aligned);
+    };
+    if (p.kind == NormKind::kLayer)
+      run.template operator()<backward_kernel<T, kTeam, kPackets, true>>();
+    else
+      run.template operator()<backward_kernel<T, kTeam, kPackets, false>>();
   });
   add_column_sum({p.workspace, blocks, p.width, p.width, p.dweight}, p.later, device);
 }
