@@ -110,6 +110,16 @@ TEST_F(MpiTrain, TheExactReductionGivesTheBitsOfOneRank) {
   }
 }
 
+// After twelve updates without success all ranks begin anew from the same other weights.
+TEST_F(MpiTrain, ARunThatBeginsAnewDoesSoOnAllRanks) {
+  const std::string more =
+      " --set train.exact_reduction=true --set train.restart=12 --set train.stop_at=1 --set "
+      "train.validate_every=6 --set train.validate_samples=8";
+  train(1, "one", 20, more);
+  train(2, "two", 20, more);
+  expect_same_bits("one", "two", 20);
+}
+
 TEST_F(MpiTrain, ACheckpointGoesOnOnAnyNumberOfRanks) {
   const std::string more = " --set train.exact_reduction=true";
   train(1, "one", 60, more);

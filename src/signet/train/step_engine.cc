@@ -91,8 +91,10 @@ std::unique_ptr<StepEngine> make_step_engine(const Device& device, const models:
   if (optimizer.device().kind != device.kind) fail(ErrorCode::kFailure, "the optimizer is on another device");
   if (!device.cuda()) return std::make_unique<CpuStepEngine>(model, options, weights, optimizer, parallel);
 #ifdef SIGNET_WITH_CUDA
-  if (parallel)
-    fail(ErrorCode::kUsage, "several ranks train on CPUs; on the GPU a run is trained by one process");
+  if (parallel && parallel->exact())
+    fail(ErrorCode::kUsage,
+         "train.exact_reduction is for CPUs; on GPUs the same number of ranks gives the "
+         "same bits");
   if (options.dtype != DType::kF32)
     fail(ErrorCode::kUsage, "train.dtype={} is for the CPU; the GPU trains in float32",
          dtype_name(options.dtype));
