@@ -2,7 +2,6 @@
 #include "signet/kernels/delta_rule/delta_decode.h"
 #include "signet/tensor/cuda_check.h"
 #include "signet/tensor/launch_clusters.cuh"
-#include "signet/tensor/launch_early.cuh"
 #include "signet/tensor/packet.cuh"
 #include "signet/tensor/reduce.cuh"
 
@@ -100,7 +99,6 @@ __global__ void __launch_bounds__(128) prepare_kernel(DeltaDecode<T> p) {
 template <class T, int D, int kColumns, bool kPrepared>
 __global__ void __launch_bounds__(Layout<D, kColumns>::kThreads, kPrepared ? 3 : 1)
     decode_kernel(DeltaDecode<T> p) {
-  let_next_start();
   using L = Layout<D, kColumns>;
   extern __shared__ float shared[];
   const int factors = static_cast<int>(p.factors), heads = static_cast<int>(p.heads);
@@ -124,7 +122,7 @@ __global__ void __launch_bounds__(Layout<D, kColumns>::kThreads, kPrepared ? 3 :
                  : "=f"(s[i].x), "=f"(s[i].y), "=f"(s[i].z), "=f"(s[i].w)
                  : "l"(from));
   }
-  wait_for_previous();
+  begin_kernel();
   const int64_t of_keys = inner, of_values = (1 + p.factors) * inner;
   if constexpr (kPrepared) {
     const float* const made = p.workspace + b * (p.channels() + p.factors * p.heads);

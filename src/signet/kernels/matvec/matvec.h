@@ -4,8 +4,7 @@
 //   y = n W^T (+ residual),   with gated   y = silu(n Wg^T) * (n Wu^T), W being Wg over Wu
 // x [rows, in]; W [out, in], or [2 out, in] when gated, contiguous; norm [group]; residual and y [rows, out].
 // Sums are fp32 and rounded once, n is not rounded. A kernel reads the matrix and the norm before the kernels
-// ahead of it on the stream are done: nothing may write them that is on the stream since the last kernel that
-// reads no such things.
+// ahead of it on the stream are done: nothing of the last two may write them.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 #include "signet/kernels/activation/activation_device.cuh"
 #include "signet/kernels/matvec/matvec.h"
 #include "signet/tensor/cuda_check.h"
-#include "signet/tensor/launch_early.cuh"
+#include "signet/tensor/launch.cuh"
 #include "signet/tensor/packet.cuh"
 #include "signet/tensor/reduce.cuh"
 
@@ -42,7 +42,6 @@ __device__ inline float group_sum(float x, int lanes) {
 // of W kDepth loads are under way at once; the first of them before the kernel ahead has ended.
 template <int kRows, int kOut, NormOf kNorm, bool kGated>
 __global__ void __launch_bounds__(32 * kWarps) matvec_kernel(Matvec p) {
-  let_next_start();
   static_assert(!kGated || kOut == 2);
   constexpr int kDepth = 8 / kOut;
   const int lane = static_cast<int>(threadIdx.x % 32), in = static_cast<int>(p.in);
@@ -66,7 +65,7 @@ __global__ void __launch_bounds__(32 * kWarps) matvec_kernel(Matvec p) {
       for (int o = 0; o < kOut; ++o)
         weights[o][d] = live && column < in ? load_once(rows[o] + column) : uint4{0, 0, 0, 0};
     }
-    if (!begun) wait_for_previous();
+    if (!begun) begin_kernel();
     begun = true;
 #pragma unroll
     for (int d = 0; d < kDepth; ++d) {
