@@ -42,6 +42,18 @@ def _adapted(function, original):
     return call
 
 
+def _while_patched(function, original, decorator):
+    """For files that are loaded while transformers is patched: Signet's function until unpatch, then the stock one."""
+    ours, stock = _adapted(function, original), decorator(original)
+
+    @functools.wraps(original)
+    def call(*args, **kwargs):
+        return (ours if _undo else stock)(*args, **kwargs)
+
+    call.signet_operator = function
+    return call
+
+
 def _hub_name(function):
     """The name under which transformers looked this function up, or None."""
     seen = 0
@@ -65,7 +77,10 @@ def patch_transformers():
         if not getattr(module, "__name__", "").startswith("transformers.models."):
             continue
         for name, value in list(vars(module).items()):
-            if not callable(value) or hasattr(value, "signet_operator") or isinstance(value, type):
+            if not callable(value) or isinstance(value, type):
+                continue
+            if hasattr(value, "signet_operator"):
+                replaced.append(f"{module.__name__}.{name}")
                 continue
             function = ours.get(_hub_name(value))
             if function is not None:
@@ -79,10 +94,10 @@ def patch_transformers():
         def look_up(func_name, *args, **kwargs):
             decorator = stock(func_name, *args, **kwargs)
             function = ours.get(func_name)
-            return decorator if function is None else lambda original: _adapted(function, original)
+            return decorator if function is None else lambda original: _while_patched(function, original, decorator)
 
         look_up.signet_operator = None
-        for holder in (hub_kernels, integrations):
+        for holder in (integrations, hub_kernels):  # the first looks its value up in the second
             _set(holder, "use_kernel_func_from_hub_with_fallback", look_up)
     return replaced
 

@@ -1,4 +1,5 @@
 """Stock models of transformers give the same tokens on Signet's operators."""
+import importlib
 import sys
 
 import pytest
@@ -92,3 +93,22 @@ def test_same_gradients(name):
         assert (a is None) == (b is None), n
         if a is not None:
             torch.testing.assert_close(a, b, rtol=2e-3, atol=2e-5, msg=lambda m, n=n: f"{n}: {m}")
+
+
+def test_files_loaded_while_patched_come_back():
+    name = "transformers.models.mamba.modeling_mamba"
+    expected = mamba().eval()
+    prompt = torch.randint(0, 60, (1, 9))
+    stock = sys.modules.pop(name)
+    try:
+        signet.patch_transformers()
+        model = importlib.import_module(name).MambaForCausalLM(expected.config).eval()
+        model.load_state_dict(expected.state_dict())
+        ours = [f for f in vars(sys.modules[name]).values() if getattr(f, "signet_operator", None)]
+        assert ours
+        with torch.no_grad():
+            torch.testing.assert_close(model(prompt).logits, expected(prompt).logits, rtol=1e-4, atol=1e-4)
+            signet.unpatch()
+            assert torch.equal(model(prompt).logits, expected(prompt).logits)
+    finally:
+        sys.modules[name] = stock
