@@ -32,7 +32,7 @@ endif()
 target_link_options(signet_operators PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/src/signet/capi/library/exports
                     -Wl,-z,defs)
 
-if(SKBUILD AND SKBUILD_PROJECT_NAME STREQUAL "signet_cuda")  # the plugin's wheel (python/cuda): this library alone
+if(SKBUILD AND SKBUILD_PROJECT_NAME MATCHES "^signet[-_]cuda$")  # the plugin's wheel (python/cuda): this library alone
   set_target_properties(signet_operators PROPERTIES SOVERSION "" VERSION "" NO_SONAME ON)
   install(TARGETS signet_operators LIBRARY DESTINATION signet_cuda)
 endif()
