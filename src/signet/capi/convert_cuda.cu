@@ -1,6 +1,4 @@
-// Conversions of tensors on the GPU, any strides and types: one thread an element, or through tiles in shared
-// memory where the dimensions that lie together differ, so that both sides are read and written in whole
-// sectors.
+// Conversions of tensors on the GPU: one thread an element, any strides and types.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -76,55 +74,6 @@ __global__ void convert_kernel(Copy c) {
   }
 }
 
-// Of two dimensions, `fast` lies together in `from` and the last in `to`; the others are walked by the
-// blocks.
-constexpr int kSide = 32, kRowsAtOnce = 8;
-__global__ void transpose_kernel(Copy c, int fast) {
-  begin_kernel();
-  __shared__ float tile[kSide][kSide + 1];
-  const int last = c.rank - 1;
-  const int64_t across = (c.shape[last] + kSide - 1) / kSide, down = (c.shape[fast] + kSide - 1) / kSide;
-  int64_t rest = blockIdx.x, to = 0, from = 0;
-  const int64_t column = rest % across * kSide;
-  rest /= across;
-  const int64_t row = rest % down * kSide;
-  rest /= down;
-  for (int d = last - 1; d >= 0; --d) {
-    if (d == fast) continue;
-    const int64_t at = rest % c.shape[d];
-    rest /= c.shape[d];
-    to += at * c.to_strides[d], from += at * c.from_strides[d];
-  }
-  for (int r = threadIdx.y; r < kSide; r += kRowsAtOnce) {
-    const int64_t i = row + threadIdx.x, j = column + r;
-    if (i < c.shape[fast] && j < c.shape[last]) {
-      float x = load_float(c.from, c.from_type, from + i * c.from_strides[fast] + j * c.from_strides[last]);
-      if (c.map == Map::kExp) x = expf(x);
-      if (c.map == Map::kLogOfNegative) x = logf(-x);
-      tile[r][threadIdx.x] = x;
-    }
-  }
-  __syncthreads();
-  for (int r = threadIdx.y; r < kSide; r += kRowsAtOnce) {
-    const int64_t i = row + r, j = column + threadIdx.x;
-    if (i < c.shape[fast] && j < c.shape[last])
-      store_float(c.to, c.to_type, to + i * c.to_strides[fast] + j * c.to_strides[last],
-                  tile[threadIdx.x][r]);
-  }
-}
-
-// The dimension that lies together in `from` where another does in `to` and tiles pay; -1: none.
-int transposed_dimension(const Copy& c) {
-  constexpr int64_t kWorthwhile = 16;
-  const bool floats = c.to_type <= SIGNET_FLOAT16 && c.from_type <= SIGNET_FLOAT16 &&
-                      c.to_type != SIGNET_FLOAT64 && c.from_type != SIGNET_FLOAT64;
-  const int last = c.rank - 1;
-  if (!floats || c.add || c.rank < 2 || c.to_strides[last] != 1 || c.shape[last] < kWorthwhile) return -1;
-  for (int d = 0; d < last; ++d)
-    if (c.from_strides[d] == 1 && c.shape[d] >= kWorthwhile) return d;
-  return -1;
-}
-
 __global__ void undo_kernel(Map map, float* gradient, const float* mapped, int64_t size) {
   begin_kernel();
   const int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
@@ -160,14 +109,6 @@ void run_copy(const signet_tensor& to, const signet_tensor& from, Map map, bool 
       c.from_strides[c.rank] = from.strides[i];
       ++c.rank;
     }
-  }
-  if (const int fast = transposed_dimension(c); fast >= 0) {
-    int64_t blocks = 1;
-    for (int d = 0; d < c.rank; ++d)
-      blocks *= d == fast || d == c.rank - 1 ? (c.shape[d] + kSide - 1) / kSide : c.shape[d];
-    if (blocks <= 0x7fffffff)
-      return launch("transpose", transpose_kernel, dim3(static_cast<unsigned>(blocks)),
-                    dim3(kSide, kRowsAtOnce), 0, device, c, fast);
   }
   launch("convert", convert_kernel, blocks_for(c.count), dim3(kBlock), 0, device, c);
 }
