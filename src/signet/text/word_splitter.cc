@@ -104,13 +104,12 @@ bool WordMatcher::find(std::string_view text, size_t from, size_t& begin, size_t
 #else
 struct WordPattern::Code {};
 struct WordMatcher::Scratch {};
-WordPattern::WordPattern(const std::string&, const std::string& where) {
+WordPattern::WordPattern(const std::string&, const std::string&) {}
+WordMatcher::WordMatcher(const WordPattern& pattern) : pattern_(&pattern) {
   fail(ErrorCode::kFailure,
-       "{}: byte-level BPE cuts text by regular expressions, and this build has no PCRE2: install "
-       "libpcre2-dev and build again, or use the tokenizer `bytes`",
-       where);
+       "byte-level BPE cuts text by regular expressions, and this build has no PCRE2: install libpcre2-dev "
+       "and build again, or use the tokenizer `bytes`");
 }
-WordMatcher::WordMatcher(const WordPattern& pattern) : pattern_(&pattern) {}
 bool WordMatcher::find(std::string_view, size_t, size_t&, size_t&) const { return false; }
 #endif
 

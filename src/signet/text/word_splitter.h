@@ -16,7 +16,7 @@ inline constexpr char kGpt2Words[] =
 // An expression; matches are words of their own, and so is what lies between them.
 class WordPattern {
  public:
-  // Throws kBadInput that names `where` when the expression is wrong, kFailure in a build without PCRE2.
+  // Throws kBadInput that names `where` when the expression is wrong.
   WordPattern(const std::string& expression, const std::string& where);
   ~WordPattern();
   WordPattern(WordPattern&&) noexcept;
@@ -30,6 +30,7 @@ class WordPattern {
 // One thread's use of a pattern.
 class WordMatcher {
  public:
+  // Throws kFailure in a build without PCRE2, where tokenizers can be opened but encode nothing.
   explicit WordMatcher(const WordPattern& pattern);
   ~WordMatcher();
   WordMatcher(WordMatcher&&) noexcept;
