@@ -80,7 +80,12 @@ Recipe tracker_recipe(const automata::Dfa& automaton, const std::string& archite
     set("model.beta_gain", 2);
     set("model.output_norm", "false");
     if (decays(architecture)) set("model.decay_margin", 0.02);
-    set("train.temperature", 5);
+    // Both keep teaching when all answers are right. Smoothed targets also punish a turn that is a little
+    // off, which a single reflection never is.
+    if (factors == 1 || tokens > 12)
+      set("train.temperature", 5);
+    else
+      set("train.smoothing", 0.2);
     attempts(10, 2000);
     recipe.reason = fmt::format(
         "every letter permutes the states: one block that only turns its state, {} reflection{} a letter, {} "

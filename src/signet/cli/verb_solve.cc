@@ -146,7 +146,9 @@ class Solve final : public Verb {
     train::TrainOptions options{quiet_, fmt::format("attempt {}", i + 1), {}};
     options.on_step = [&](int64_t step) {
       result.steps = step;
-      if (now() > deadline_ && step > kCheckpointEvery && step % kCheckpointEvery == 1) throw OutOfTime{};
+      // Half-way to the next checkpoint, when the last one is surely on the disk.
+      if (now() > deadline_ && step > kCheckpointEvery && step % kCheckpointEvery == kCheckpointEvery / 2)
+        throw OutOfTime{};
       if (now() > deadline_ + 60) throw OutOfTime{};
     };
     try {
