@@ -8,7 +8,10 @@
 #include "signet/automata/named_language.h"
 #include "signet/base/rng.h"
 #include "signet/theory/compile.h"
+#include "signet/theory/network_file.h"
 #include "signet/theory/runner.h"
+#include "signet/theory/verify.h"
+#include "support/temporary_directory.h"
 
 namespace signet::theory {
 namespace {
@@ -177,6 +180,99 @@ TEST(Robustness, ARotationDrifts) {
   const auto bounds = robustness_of(compile(automata::named_language("mod:7"), options));
   EXPECT_FALSE(bounds.finite());
   EXPECT_EQ(bounds.blocks[0].once, 0);
+}
+
+// Theorem 5: cascades of cells that attract. Disturbed at every letter by what is proved harmless, in the
+// worst corners, they are right; so they are in bf16, and a file keeps them.
+TEST(MetricTargets, CellsRecogniseStarFreeLanguagesStronglyRobustly) {
+  test::TemporaryDirectory directory;
+  for (const Target target : {Target::kElman, Target::kSlstm})
+    for (const char* language : {"flip-flop", "tomita1", "tomita4", "tomita7", "kth-last:2"}) {
+      SCOPED_TRACE(std::string(language) + " " + class_name(target));
+      CompileOptions options;
+      options.target = target;
+      const Network network = compile(automata::named_language(language), options);
+      for (const Layer& layer : network.layers)
+        for (const Block& block : layer.blocks) EXPECT_TRUE(is_cell(block.kind));
+      for (const NumberType type : {NumberType::kFp64, NumberType::kFp32, NumberType::kBf16}) {
+        const auto bounds = network_robustness(network, type, 100, 100'000, nullptr);
+        ASSERT_TRUE(bounds && bounds->finite());
+        EXPECT_GT(least(*bounds, &BlockRobustness::every_in_type), 0.05) << number_type_name(type);
+        EXPECT_GT(least(*bounds, &BlockRobustness::weights), 0);
+        Rng rng(3, 4);
+        Word word;
+        for (int t = 0; t < 1500; ++t)
+          word.push_back(
+              static_cast<automata::Letter>(rng.below(static_cast<uint32_t>(network.dfa.letters()))));
+        EXPECT_FALSE(first_mismatch(network, type, word)) << number_type_name(type);
+      }
+      const double every = least(robustness_of(network), &BlockRobustness::every);
+      for (uint64_t seed = 0; seed < 20; ++seed)
+        EXPECT_TRUE(right_when_disturbed(network, seed, 100, [&](int64_t, auto& state, Rng& rng) {
+          for (double& x : state) x += rng.uniform() < 0.5 ? 0.999 * every : -0.999 * every;
+        }));
+      save_network(directory / "cells.safetensors", network);
+      const Network again = load_network(directory / "cells.safetensors");
+      EXPECT_EQ(again.layers[0].blocks[0].recurrent, network.layers[0].blocks[0].recurrent);
+      EXPECT_EQ(again.layers[0].blocks[0].input, network.layers[0].blocks[0].input);
+    }
+}
+
+// The flip-flops of Theorem 5: h <- tanh(2) sigmoid(u + 10 h - 5) bears 0.05 at every letter there, x <-
+// tanh(2 x + u) bears 0.1. The truth is how far holding moves a state towards its stable point, at the best
+// place.
+TEST(MetricTargets, TheFlipFlopsBearWhatTheTheorySaysAndMore) {
+  for (const auto& [target, claimed] : {std::pair{Target::kSlstm, 0.05}, {Target::kElman, 0.1}}) {
+    CompileOptions options;
+    options.target = target;
+    const auto bounds = robustness_of(compile(automata::named_language("flip-flop"), options));
+    const bool elman = target == Target::kElman;
+    double up = 0, down = 0;
+    for (double x = -1; x < 1; x += 1e-4) {
+      const double moved = (elman ? std::tanh(2 * x) : std::tanh(2) / (1 + std::exp(5 - 10 * x))) - x;
+      if (x > (elman ? 0 : 0.5)) up = std::max(up, moved);
+      if (x < (elman ? 0 : 0.5) && x > (elman ? -1 : 0)) down = std::max(down, -moved);
+    }
+    EXPECT_GE(bounds.blocks[0].every, claimed) << class_name(target);
+    EXPECT_NEAR(bounds.blocks[0].every, std::min(up, down), 0.012) << class_name(target);
+    EXPECT_GT(bounds.blocks[0].inputs, 0.1);
+  }
+}
+
+// Theorem 8. In real numbers holding tends to 0 and keeps its sign. In floating point it works until it
+// doesn't.
+TEST(MetricTargets, MambaHoldsASignThatShrinks) {
+  CompileOptions options;
+  options.target = Target::kMambaGcs;
+  const Network flip_flop = compile(automata::named_language("flip-flop"), options);
+  EXPECT_EQ(flip_flop.layers[0].blocks[0].kind, BlockKind::kDiagonal);
+  for (double gate : flip_flop.layers[0].blocks[0].gate) EXPECT_TRUE(gate > 0 && gate < 1);
+  std::optional<int64_t> wrong;
+  for (const automata::Letter write : {1, 2}) {
+    Word word(200, 0);
+    word[0] = write;
+    if (const auto at = first_mismatch(flip_flop, NumberType::kFp32, word)) wrong = at;
+  }
+  ASSERT_TRUE(wrong) << "after so many letters of holding the sign is lost";
+  EXPECT_NEAR(static_cast<double>(*wrong), 129, 3);
+  std::string reason;
+  EXPECT_FALSE(network_robustness(flip_flop, NumberType::kFp32, 10, 1000, &reason)) << "it is not eta-finite";
+  EXPECT_FALSE(reason.empty());
+  for (const char* language : {"tomita4", "tomita7", "kth-last:2"}) {
+    const Network network = compile(automata::named_language(language), options);
+    EXPECT_TRUE(right_when_disturbed(network, 1, 3000, [](int64_t, auto&, Rng&) {})) << language;
+  }
+}
+
+TEST(MetricTargets, GroupsAreRefusedWithAWord) {
+  for (const Target target : {Target::kElman, Target::kSlstm, Target::kMambaGcs}) {
+    CompileOptions options;
+    options.target = target;
+    test::expect_error([&] { compile(automata::named_language("parity"), options); }, ErrorCode::kCheckFailed,
+                       "star-free");
+  }
+  EXPECT_EQ(parse_target("slstm"), Target::kSlstm);
+  EXPECT_STREQ(class_name(Target::kMambaGcs), "mamba-gcs");
 }
 
 }  // namespace

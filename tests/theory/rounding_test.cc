@@ -9,6 +9,7 @@
 #include "signet/automata/monoid.h"
 #include "signet/theory/runner.h"
 #include "signet/theory/verdict.h"
+#include "support/temporary_directory.h"
 
 namespace signet::theory {
 namespace {
@@ -175,6 +176,23 @@ TEST(Rounding, AGateWithSmallPositiveEigenvaluesHasPeriodTwo) {
   const double root = std::sqrt(trace * trace - 4 * determinant);
   EXPECT_NEAR((trace + root) / 2, 0.0303, 1e-3);
   EXPECT_NEAR((trace - root) / 2, 0.0167, 1e-3);
+}
+
+TEST(Rounding, ASearchFindsNetworksThatCount) {
+  for (const int32_t m : {2, 3, 5}) {
+    std::vector<std::vector<int32_t>> delta;
+    for (int32_t q = 0; q < m; ++q) delta.push_back({(q + 1) % m, q});  // the second letter does nothing
+    const auto dfa = make_dfa(std::move(delta), {0});
+    const Network network = compile_by_rounding(dfa, NumberType::kBf16);
+    expect_proved_for_all_lengths(network, NumberType::kBf16);
+    EXPECT_EQ(network.layers.size(), 1u);
+    for (double beta : network.layers[0].blocks[0].beta) EXPECT_LT(beta, 1);
+  }
+  expect_error(
+      [] {
+        compile_by_rounding(make_dfa({{1, 0}, {0, 0}}, {0}), NumberType::kBf16);
+      },
+      ErrorCode::kCheckFailed, "cycle");
 }
 
 }  // namespace

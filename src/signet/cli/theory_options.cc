@@ -28,9 +28,13 @@ MatrixText read_matrix_text(const std::string& subject, const std::string& what,
 }
 
 void CompileArguments::define(Options& options) {
-  options.value("--target", target_, "class of recurrences: " + join(theory::target_names(), " "));
+  options.value("--target", target_,
+                "class of recurrences: " + join(theory::target_names(), " ") +
+                    ", and for star-free languages " + join(theory::metric_target_names(), " "));
   options.value("--construction", construction_, "how: " + join(theory::construction_names(), " "));
-  options.offer("--target", theory::target_names());
+  auto targets = theory::target_names();
+  targets.insert(targets.end(), theory::metric_target_names().begin(), theory::metric_target_names().end());
+  options.offer("--target", targets);
   options.offer("--construction", theory::construction_names());
   options.value("--dtype", dtype_,
                 "number type: " + join(number_type_names(), " ") + " (parameters+state when mixed)");

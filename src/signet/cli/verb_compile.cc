@@ -21,6 +21,8 @@ class Compile final : public Verb {
     compile_.define(options);
     options.value("-o,--output", output_,
                   "file to write, model.safetensors; without it only the sizes are shown");
+    options.flag("--by-rounding", by_rounding_,
+                 "search for a network that counts by its rounding in --dtype alone, and prove it");
     options.flag("--force", force_, "overwrite the output file");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet compile '(abab)*'", "one exact layer for a language that is not star-free");
@@ -28,6 +30,8 @@ class Compile final : public Verb {
                     "120 letters, five numbers of state, four reflections a letter");
     options.example("signet compile --language tomita3 --target 'diagonal[-1,1]' --json",
                     "sign flips and resets alone");
+    options.example("signet compile '(aaa)*' --by-rounding --dtype bf16",
+                    "what theory forbids in real numbers: a factor of eigenvalues 1 and 1/4 that counts");
   }
   int run() override {
     if (!output_.empty()) check_output(output_, FileKind::kNetwork, force_);
@@ -35,7 +39,8 @@ class Compile final : public Verb {
     for (const auto& note : input.notes) tell("signet: note: " + note);
     const NumberType type = compile_.number_type();
     const auto [network, horizon] = while_shown("compile", [&] {
-      theory::Network network = compile_.compile(input);
+      theory::Network network =
+          by_rounding_ ? theory::compile_by_rounding(input.dfa, type) : compile_.compile(input);
       const theory::Horizon horizon = theory::error_horizon(network, type);
       if (!output_.empty()) theory::save_network(output_, network);
       return std::make_pair(std::move(network), horizon);
@@ -88,6 +93,9 @@ class Compile final : public Verb {
           "not exact: in {} it is right for words of up to {} letters (error bound); signet verify says "
           "more\n",
           dtype, *horizon.letters);
+    else if (by_rounding_)
+      fmt::print("proved for all lengths in {}, and wrong in other types: its rounding is what counts\n",
+                 dtype);
     else
       fmt::print("not exact, and no error bound: use signet verify\n");
     if (!output_.empty()) fmt::print("wrote {}\n", output_);
@@ -96,7 +104,7 @@ class Compile final : public Verb {
   AutomatonInput input_;
   CompileArguments compile_;
   std::string output_;
-  bool force_ = false, json_ = false;
+  bool by_rounding_ = false, force_ = false, json_ = false;
 };
 
 }  // namespace

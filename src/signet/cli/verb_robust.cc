@@ -101,6 +101,7 @@ class Robust final : public Verb {
                           {"gap", block.gap},
                           {"once", block.once},
                           {"every_letter", block.every},
+                          {"inputs", block.inputs},
                           {"rounding", block.rounding},
                           {"every_letter_in_dtype", block.every_in_type},
                           {"weights", block.weights},
@@ -108,6 +109,7 @@ class Robust final : public Verb {
                           {"growth", block.growth}});
       out["bounds"] = {{"once", least(proved, &theory::BlockRobustness::once)},
                        {"every_letter", least(proved, &theory::BlockRobustness::every)},
+                       {"inputs", least(proved, &theory::BlockRobustness::inputs)},
                        {"rounding", most_rounding(proved)},
                        {"strongly_robust", least(proved, &theory::BlockRobustness::every_in_type) > 0},
                        {"weights", least(proved, &theory::BlockRobustness::weights)},
@@ -160,9 +162,10 @@ class Robust final : public Verb {
                  least(proved, &theory::BlockRobustness::once));
       if (every > 0)
         fmt::print(
-            "states and inputs: a disturbance of {:.3g} at every letter changes no answer, proved; weakest "
-            "at {} (growth {:.3g})\n",
-            every, place, weakest.growth);
+            "states: a disturbance of {:.3g} at every letter changes no answer, proved; what a letter adds "
+            "may be "
+            "off by {:.3g}; weakest at {} (growth {:.3g})\n",
+            every, least(proved, &theory::BlockRobustness::inputs), place, weakest.growth);
       else
         fmt::print(
             "not robust: disturbances at every letter add up, because differences do not shrink at {} "

@@ -1,5 +1,7 @@
 #include "signet/theory/certificate.h"
 
+#include "signet/base/error.h"
+
 #include <nlohmann/json.hpp>
 
 namespace signet::theory {
@@ -26,6 +28,11 @@ ordered_json automaton_json(const automata::Dfa& dfa) {
 }
 
 ordered_json block_json(const Block& block) {
+  if (is_cell(block.kind))
+    fail(ErrorCode::kUsage,
+         "there are no certificates about {} cells: the proof is about this machine's exponential function; "
+         "signet robust has a proof that bears its errors",
+         block_kind_name(block.kind));
   ordered_json out = {{"kind", block_kind_name(block.kind)}, {"dim", block.dim}};
   if (block.kind == BlockKind::kHouseholder) {
     // Per context its factors, each k, v, beta.

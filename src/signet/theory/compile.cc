@@ -13,18 +13,29 @@ namespace signet::theory {
 using automata::Dfa;
 using automata::Letter;
 
+namespace {
+
+std::vector<std::string> names_of(Target first, Target last) {
+  std::vector<std::string> names;
+  for (int c = static_cast<int>(first); c <= static_cast<int>(last); ++c)
+    names.emplace_back(class_name(static_cast<Target>(c)));
+  return names;
+}
+
+}  // namespace
+
 const std::vector<std::string>& target_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (int c = 0; c <= static_cast<int>(Target::kOneHot); ++c)
-      all.emplace_back(class_name(static_cast<Target>(c)));
-    return all;
-  }();
+  static const auto names = names_of(Target::kDiagonalPositive, Target::kOneHot);
+  return names;
+}
+
+const std::vector<std::string>& metric_target_names() {
+  static const auto names = names_of(Target::kMambaGcs, Target::kSlstm);
   return names;
 }
 
 Target parse_target(const std::string& name) {
-  const auto& names = target_names();
+  const auto names = names_of(Target::kDiagonalPositive, Target::kSlstm);
   const auto it = std::find(names.begin(), names.end(), name);
   if (it == names.end())
     fail(ErrorCode::kUsage, "unknown target '{}'{}; targets are {}", name, did_you_mean(name, names),
@@ -169,7 +180,7 @@ Network compile_diagonal(const Dfa& dfa, const CompileOptions& options) {
     return compile_signed_factor(dfa, options);
   if (c != "auto" && c != "holonomy" && c != "rotation")
     fail(ErrorCode::kUsage, "construction '{}' is not for {}; use auto, holonomy or rotation", c,
-         target_names()[static_cast<size_t>(options.target)]);
+         class_name(options.target));
   if (c == "auto") {
     const bool positive =
         options.target == Target::kDiagonalPositive || options.target == Target::kHouseholderPositive;
@@ -218,10 +229,16 @@ Network compile(const Dfa& given, const CompileOptions& options) {
     if (dfa.states() == 1) return compile_trivial(dfa);
     if (options.target == Target::kOneHot) return compile_one_hot(dfa);
     if (options.target == Target::kHouseholderProduct) return compile_product(dfa, options);
+    if (options.target >= Target::kMambaGcs) {
+      if (options.construction != "auto" && options.construction != "holonomy")
+        fail(ErrorCode::kUsage, "construction '{}' is not for {}; use auto or holonomy", options.construction,
+             class_name(options.target));
+      return compile_holonomy(dfa, options);
+    }
     return compile_diagonal(dfa, options);
   };
   Network network = build();
-  network.target = target_names()[static_cast<size_t>(options.target)];
+  network.target = class_name(options.target);
   return network;
 }
 

@@ -15,8 +15,10 @@
 
 namespace signet::theory {
 
-using Target = NetworkClass;  // one that there are constructions for: up to kOneHot
+using Target = NetworkClass;  // one that there are constructions for: up to kSlstm
+// The classes that verdicts speak of, up to kOneHot, and the constructions after them.
 const std::vector<std::string>& target_names();
+const std::vector<std::string>& metric_target_names();
 Target parse_target(const std::string& name);  // throws kUsage with the nearest name
 
 struct CompileOptions {
@@ -40,6 +42,12 @@ const std::vector<std::string>& construction_names();
 // Throws kCheckFailed with the theorem and a witness when no network of the target class recognises the
 // automaton, and when a construction that was insisted on does not apply; kBadInput beyond the limits.
 Network compile(const automata::Dfa& dfa, const CompileOptions& options);
+
+// A network of the class householder[0,1], which counts nothing in real numbers, that counts by its rounding
+// in this type; found by search and proved by verify() for all lengths, in this type alone. For automata
+// whose letters move along one cycle of all states or do nothing. Throws kCheckFailed where it is not, and
+// where the search finds nothing.
+Network compile_by_rounding(const automata::Dfa& dfa, NumberType type, int64_t tries = 20'000);
 
 // The smallest of the one-layer constructions for Householder products that are no groups; none where none
 // applies within the limits.

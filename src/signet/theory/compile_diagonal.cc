@@ -117,7 +117,20 @@ class DiagonalCompiler {
     return options_.target == Target::kHouseholderPositive || options_.target == Target::kHouseholderSigned;
   }
   bool positive() const {
-    return options_.target == Target::kDiagonalPositive || options_.target == Target::kHouseholderPositive;
+    return options_.target == Target::kDiagonalPositive || options_.target == Target::kHouseholderPositive ||
+           options_.target >= Target::kMambaGcs;
+  }
+  RegisterKind registers() const {
+    switch (options_.target) {
+      case Target::kMambaGcs:
+        return RegisterKind::kGcs;
+      case Target::kElman:
+        return RegisterKind::kElman;
+      case Target::kSlstm:
+        return RegisterKind::kSlstm;
+      default:
+        return householder() ? RegisterKind::kHouseholder : RegisterKind::kDiagonal;
+    }
   }
   bool active(int32_t set, int32_t d) const { return sets_.level_of(set) == d; }
 
@@ -132,6 +145,14 @@ class DiagonalCompiler {
               "(docs/theory.md)"
             : "real diagonal gates recognise exactly the languages whose groups are 2-groups (Theorem 2 and "
               "docs/theory.md)";
+    if (options_.target == Target::kElman || options_.target == Target::kSlstm) {
+      const auto cycle = find_cycle(dfa_, &skeleton_, [](int64_t length) { return length > 1; });
+      fail(ErrorCode::kCheckFailed,
+           "this construction is for star-free languages (Theorem 5 of metric automata, docs/theory.md); "
+           "here {}. Such cells "
+           "can do more, by training for example",
+           cycle ? cycle->text : "the automaton has groups");
+    }
     const auto witness =
         complex ? find_unsolvable(dfa_, skeleton_) : find_cycle(dfa_, &skeleton_, [&](int64_t length) {
           return positive() ? length > 1 : !std::has_single_bit(static_cast<uint64_t>(length));
@@ -184,7 +205,7 @@ class DiagonalCompiler {
       const size_t nth = used[order]++;
       if (nth == list.size()) {
         list.push_back(channels.size());
-        channels.emplace_back(order, householder());
+        channels.emplace_back(order, registers());
       }
       return list[nth];
     };
@@ -206,7 +227,7 @@ class DiagonalCompiler {
                                        std::optional<int32_t> start_tile) {
     std::vector<LeakyChannel> channels = make_channels(d, i);
     // A level whose sets have one tile each holds nothing, but the layer must hold something.
-    if (channels.empty()) channels.emplace_back(2, householder());
+    if (channels.empty()) channels.emplace_back(2, registers());
     if (start_tile) {
       const ClassCode& code = *codes_[sets_.class_of(start_set)];
       const auto digits = code.digits(i, code.orbit[*start_tile], code.mover[*start_tile]);

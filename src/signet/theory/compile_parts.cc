@@ -95,6 +95,10 @@ Network single_layer(const Dfa& dfa, std::vector<Block> blocks,
   return network;
 }
 
+double cell_function(BlockKind kind, double sum) {
+  return kind == BlockKind::kElman ? std::tanh(sum) : std::tanh(kSlstmInput) / (1 + std::exp(-sum));
+}
+
 std::vector<double> block_step(const Block& block, const std::vector<double>& state, int32_t context) {
   const size_t dim = static_cast<size_t>(block.dim), c = static_cast<size_t>(context);
   std::vector<double> x = state;
@@ -116,6 +120,14 @@ std::vector<double> block_step(const Block& block, const std::vector<double>& st
         const double re = block.gate[c * dim + i], im = block.gate[c * dim + i + 1];
         x[i] = re * state[i] - im * state[i + 1] + block.input[c * dim + i];
         x[i + 1] = re * state[i + 1] + im * state[i] + block.input[c * dim + i + 1];
+      }
+      break;
+    case BlockKind::kElman:
+    case BlockKind::kSlstm:
+      for (size_t i = 0; i < dim; ++i) {
+        double sum = block.input[c * dim + i];
+        for (size_t j = 0; j < dim; ++j) sum += block.recurrent[i * dim + j] * state[j];
+        x[i] = cell_function(block.kind, sum);
       }
       break;
     case BlockKind::kOneHot:

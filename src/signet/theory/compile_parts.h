@@ -41,6 +41,9 @@ std::optional<Network> single_layer_by_search(const automata::Dfa& dfa, std::vec
                                               const std::vector<std::vector<int32_t>>& letter_contexts,
                                               int64_t max_codes, const std::string& construction);
 
+// What a cell makes of R x + input: a monotone function.
+double cell_function(BlockKind kind, double sum);
+
 // The state after `context`, in fp64.
 std::vector<double> block_step(const Block& block, const std::vector<double>& state, int32_t context);
 

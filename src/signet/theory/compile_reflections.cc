@@ -496,7 +496,7 @@ class ReflectionCompiler {
     const int32_t count =
         std::max(1, static_cast<int32_t>(std::bit_width(static_cast<uint32_t>(level.points - 1))));
     for (int32_t b = 0; b < count; ++b) {
-      bits.emplace_back(2, true);
+      bits.emplace_back(2, RegisterKind::kHouseholder);
       bits.back().start(start >> b & 1);
     }
     // c = r g^-1 of a reset.

@@ -205,6 +205,7 @@ double least_distance(const Block& block) {
 
 std::optional<BlockBounds> block_bounds(const Block& block, NumberType type, const CodeNetwork::Moves& moves,
                                         const Hypotheses& hypotheses) {
+  if (is_cell(block.kind)) return std::nullopt;  // not linear: robustness.cc has boxes for these
   // Within this of a code word a state is nearer to it than to any other, by more than the rounding of
   // computed distances. With one code word there is nothing to confuse it with.
   const std::vector<double> origin(static_cast<size_t>(block.dim), 0.0);

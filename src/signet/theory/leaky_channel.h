@@ -17,6 +17,14 @@ namespace signet::theory {
 
 inline constexpr double kLeak = 1.0 / 64;
 
+// What a register is made of. The last three are signs only, written and held but never turned:
+//   kGcs    hold h <- 3/4 h, write h <- h/4 +- 1/2: the sign is the digit, and right after a write the sign
+//   of |h| -
+//           1/2 tells the one before. In real numbers it is right for ever although h tends to 0.
+//   kElman, kSlstm   two units, (new, old): holding leads the first to one of two stable points, writing
+//           pushes it over, and the second follows what the first was. Both points attract.
+enum class RegisterKind { kDiagonal, kHouseholder, kGcs, kElman, kSlstm };
+
 struct Move {
   bool reset = false;
   int32_t amount = 0;  // the digit written, or added modulo the order
@@ -28,11 +36,15 @@ struct Move {
 // One scalar register over Z_order, with the digit before the last reset below the current one.
 class LeakyChannel {
  public:
-  LeakyChannel(int32_t order, bool householder) : order_(order) {
-    block_.kind = householder  ? BlockKind::kHouseholder
-                  : order == 2 ? BlockKind::kDiagonal
-                               : BlockKind::kComplexDiagonal;
-    block_.dim = order == 2 ? 1 : 2;
+  LeakyChannel(int32_t order, RegisterKind kind) : order_(order), kind_(kind) {
+    block_.kind = kind == RegisterKind::kHouseholder ? BlockKind::kHouseholder
+                  : kind == RegisterKind::kElman     ? BlockKind::kElman
+                  : kind == RegisterKind::kSlstm     ? BlockKind::kSlstm
+                  : order == 2                       ? BlockKind::kDiagonal
+                                                     : BlockKind::kComplexDiagonal;
+    block_.dim = order == 2 && !is_cell(block_.kind) ? 1 : 2;
+    if (kind == RegisterKind::kElman) block_.recurrent = {2, 0, 4, 0};
+    if (kind == RegisterKind::kSlstm) block_.recurrent = {10, 0, 10, 0};
     for (int32_t now = 0; now < order; ++now)
       for (int32_t old = 0; old < order; ++old) {
         const auto code = code_word(now, old);
@@ -47,7 +59,13 @@ class LeakyChannel {
     const auto [it, fresh] = contexts_.emplace(move, block_.contexts);
     if (!fresh) return it->second;
     const auto digit_value = digit(move.amount);
-    if (block_.kind == BlockKind::kHouseholder) {
+    if (is_cell(block_.kind)) {
+      const bool elman = block_.kind == BlockKind::kElman;
+      const double rest = elman ? 0 : -5, push = (elman ? 4 : 8) * digit_value[0];
+      add_cell_context(block_, {rest + (move.reset ? push : 0), rest});
+    } else if (kind_ == RegisterKind::kGcs) {
+      add_diagonal_context(block_, {move.reset ? 0.25 : 0.75}, {move.reset ? 0.5 * digit_value[0] : 0});
+    } else if (block_.kind == BlockKind::kHouseholder) {
       std::vector<Factor> factors;
       if (move.reset) factors.push_back({{1}, 1 - kLeak, digit_value[0]});
       if (!move.reset && move.amount) factors.push_back({{1}, 2, 0});
@@ -77,6 +95,11 @@ class LeakyChannel {
     return {re, im};
   }
   std::vector<double> code_word(int32_t now, int32_t old) const {
+    // Cells: where holding leads, which is near enough after a write; any point of the two basins would do.
+    if (block_.kind == BlockKind::kElman) return {0.9575 * digit(now)[0], 0.9575 * digit(old)[0]};
+    if (block_.kind == BlockKind::kSlstm)
+      return {digit(now)[0] > 0 ? 0.9545 : 0.0069, digit(old)[0] > 0 ? 0.9545 : 0.0069};
+    if (kind_ == RegisterKind::kGcs) return {digit(now)[0] / 2 + digit(old)[0] / 8};
     const double weight = block_.kind == BlockKind::kHouseholder ? 1 - kLeak : 1;
     auto code = digit(now);
     const auto below = digit(old);
@@ -85,6 +108,7 @@ class LeakyChannel {
   }
 
   int32_t order_;
+  RegisterKind kind_;
   Block block_;
   std::map<Move, int32_t> contexts_;
 };

@@ -90,6 +90,8 @@ std::optional<LookupTable> lookup_table(const Block& block) {
     case BlockKind::kHouseholder:
       return householder_table(block);
     case BlockKind::kOneHot:
+    case BlockKind::kElman:
+    case BlockKind::kSlstm:
       return std::nullopt;
     default:
       return diagonal_table(block);

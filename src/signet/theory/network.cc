@@ -32,7 +32,7 @@ void expect_between(int64_t value, int64_t low, int64_t high, const std::string&
 }
 
 void validate_block(const Block& block, const std::string& where) {
-  expect_between(static_cast<int64_t>(block.kind), 0, 3, where, "kind");
+  expect_between(static_cast<int64_t>(block.kind), 0, kBlockKinds - 1, where, "kind");
   expect_between(block.dim, 1, kMaxDim, where, "dim");
   expect_between(block.contexts, 1, kMaxTableEntries, where, "contexts");
   const int64_t dim = block.dim, contexts = block.contexts;
@@ -47,6 +47,9 @@ void validate_block(const Block& block, const std::string& where) {
   } else if (block.kind == BlockKind::kOneHot) {
     expect_size(block.target, contexts * dim, where, "target");
     expect_range(block.target, -1, dim, where, "target");
+  } else if (is_cell(block.kind)) {
+    expect_size(block.recurrent, dim * dim, where, "recurrent");
+    expect_size(block.input, contexts * dim, where, "input");
   } else {
     expect_size(block.gate, contexts * dim, where, "gate");
     expect_size(block.input, contexts * dim, where, "input");
@@ -55,8 +58,8 @@ void validate_block(const Block& block, const std::string& where) {
   expect_size(block.initial, dim, where, "initial");
   expect_between(static_cast<int64_t>(block.codes.size()), dim, kMaxTableEntries, where, "codes");
   if (block.codes.size() % static_cast<size_t>(dim)) bad_input("{}: codes is not a multiple of dim", where);
-  for (const auto* values :
-       {&block.k, &block.v, &block.beta, &block.gate, &block.input, &block.initial, &block.codes})
+  for (const auto* values : {&block.k, &block.v, &block.beta, &block.gate, &block.input, &block.recurrent,
+                             &block.initial, &block.codes})
     expect_finite(*values, where, "a parameter");
 }
 
@@ -70,6 +73,10 @@ const char* block_kind_name(BlockKind kind) {
       return "diagonal";
     case BlockKind::kComplexDiagonal:
       return "complex-diagonal";
+    case BlockKind::kElman:
+      return "elman";
+    case BlockKind::kSlstm:
+      return "slstm";
     default:
       return "one-hot";
   }
@@ -91,9 +98,9 @@ NetworkSize network_size(const Network& network) {
       dim += block.kind == BlockKind::kComplexDiagonal ? block.dim / 2 : block.dim;
       factors += block.factors;
       size.householders_per_head = std::max<int64_t>(size.householders_per_head, block.factors);
-      size.parameters +=
-          static_cast<int64_t>(block.k.size() + block.v.size() + block.beta.size() + block.gate.size() +
-                               block.input.size() + block.target.size() + block.initial.size());
+      size.parameters += static_cast<int64_t>(
+          block.k.size() + block.v.size() + block.beta.size() + block.gate.size() + block.input.size() +
+          block.recurrent.size() + block.target.size() + block.initial.size());
       size.contexts += block.contexts;
     }
     size.heads = std::max(size.heads, static_cast<int64_t>(layer.blocks.size()));
@@ -140,6 +147,11 @@ void finish_householder(Block& block) {
 int32_t add_diagonal_context(Block& block, const std::vector<double>& gate,
                              const std::vector<double>& input) {
   block.gate.insert(block.gate.end(), gate.begin(), gate.end());
+  block.input.insert(block.input.end(), input.begin(), input.end());
+  return block.contexts++;
+}
+
+int32_t add_cell_context(Block& block, const std::vector<double>& input) {
   block.input.insert(block.input.end(), input.begin(), input.end());
   return block.contexts++;
 }

@@ -8,7 +8,8 @@
 // lasts from one letter to the next is in the recurrences.
 //
 // A block is one head. Its recurrence is that of kernels/delta_rule (Householder factors, one value column),
-// diagonal (real, or complex as pairs) or that of kernels/pd (column-one-hot); where there is a table of
+// diagonal (real, or complex as pairs), that of kernels/pd (column-one-hot), or a cell: Elman's
+// (kernels/dense_recurrence) or an sLSTM's (kernels/gated_rnn). Where there is a table of
 // contexts, kernels/lookup_scan steps through it. Parameters are kept in fp64 and rounded to the type they
 // run in.
 #pragma once
@@ -22,7 +23,11 @@
 
 namespace signet::theory {
 
-enum class BlockKind : int32_t { kHouseholder, kDiagonal, kComplexDiagonal, kOneHot };
+enum class BlockKind : int32_t { kHouseholder, kDiagonal, kComplexDiagonal, kOneHot, kElman, kSlstm };
+inline constexpr int32_t kBlockKinds = 6;
+// Recurrences that are not linear.
+inline bool is_cell(BlockKind kind) { return kind == BlockKind::kElman || kind == BlockKind::kSlstm; }
+inline constexpr double kSlstmInput = 2;  // z of every sLSTM cell: what its memory holds is tanh of it
 const char* block_kind_name(BlockKind kind);
 
 struct Block {
@@ -35,6 +40,10 @@ struct Block {
   std::vector<double> k, v, beta;
   // Diagonal, real or complex (re, im pairs): gate and input [contexts, dim].
   std::vector<double> gate, input;
+  // Cells: input [contexts, dim], and the recurrent matrix [dim, dim], row by row. Elman: x <- tanh(R x +
+  // input). sLSTM: R and input are those of the output gate; the forget gate is shut and z is kSlstmInput, so
+  // that x <- tanh(z) sigmoid(R x + input).
+  std::vector<double> recurrent;
   // One-hot: target [contexts, dim], -1 for a zero column.
   std::vector<int32_t> target;
 
@@ -79,6 +88,7 @@ NetworkSize network_size(const Network& network);
 // Appends a context; returns its number. The block's kind and dim must be set.
 int32_t add_householder_context(Block& block, const std::vector<Factor>& factors);
 int32_t add_diagonal_context(Block& block, const std::vector<double>& gate, const std::vector<double>& input);
+int32_t add_cell_context(Block& block, const std::vector<double>& input);
 int32_t add_one_hot_context(Block& block, const std::vector<int32_t>& target);
 // Rebuilds k, v and beta with a common number of factors; call once all contexts are in.
 void finish_householder(Block& block);

@@ -18,6 +18,10 @@ const char* class_name(NetworkClass network_class) {
       return "householder-product[-1,1]";
     case NetworkClass::kOneHot:
       return "one-hot";
+    case NetworkClass::kMambaGcs:
+      return "mamba-gcs";
+    case NetworkClass::kElman:
+      return "elman";
     case NetworkClass::kMambaReal:
       return "mamba-real";
     case NetworkClass::kSlstm:

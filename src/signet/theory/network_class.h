@@ -12,9 +12,13 @@ enum class NetworkClass {
   kHouseholderSigned,
   kHouseholderProduct,
   kOneHot,
+  // Constructions of metric automata theory for star-free languages (docs/theory.md, section 11). Of sLSTMs
+  // there is a verdict, too.
+  kMambaGcs,  // gates in (0,1), Theorem 8
+  kElman,     // Theorem 5
+  kSlstm,
   // Verdicts only.
   kMambaReal,
-  kSlstm,
 };
 const char* class_name(NetworkClass network_class);  // "diagonal[0,1]", ...
 

@@ -108,8 +108,8 @@ Block read_block(const Reader& reader, const ordered_json& entry, const std::str
   Block block;
   const std::string kind = io::json_string(entry, "kind", where);
   int32_t number = 0;
-  while (number < 4 && kind != block_kind_name(static_cast<BlockKind>(number))) ++number;
-  if (number == 4) bad_input("{}: unknown kind '{}'", where, kind);
+  while (number < kBlockKinds && kind != block_kind_name(static_cast<BlockKind>(number))) ++number;
+  if (number == kBlockKinds) bad_input("{}: unknown kind '{}'", where, kind);
   block.kind = static_cast<BlockKind>(number);
   block.dim = small_int(entry, "dim", where);
   block.contexts = small_int(entry, "contexts", where);
@@ -121,6 +121,9 @@ Block read_block(const Reader& reader, const ordered_json& entry, const std::str
     block.beta = reader.numbers(prefix + "beta");
   } else if (block.kind == BlockKind::kOneHot) {
     block.target = reader.integers(prefix + "target");
+  } else if (is_cell(block.kind)) {
+    block.recurrent = reader.numbers(prefix + "recurrent");
+    block.input = reader.numbers(prefix + "input");
   } else {
     block.gate = reader.numbers(prefix + "gate");
     block.input = reader.numbers(prefix + "input");
@@ -171,6 +174,9 @@ void save_network(const std::string& path, const Network& network) {
         writer.numbers(name + "beta", block.beta, {block.contexts, block.factors});
       } else if (block.kind == BlockKind::kOneHot) {
         writer.integers(name + "target", block.target, {block.contexts, block.dim});
+      } else if (is_cell(block.kind)) {
+        writer.numbers(name + "recurrent", block.recurrent, {block.dim, block.dim});
+        writer.numbers(name + "input", block.input, {block.contexts, block.dim});
       } else {
         writer.numbers(name + "gate", block.gate, {block.contexts, block.dim});
         writer.numbers(name + "input", block.input, {block.contexts, block.dim});

@@ -9,11 +9,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include "signet/base/activity.h"
 #include "signet/theory/compile_parts.h"
-#include "signet/theory/proof.h"
+#include "signet/theory/robustness_parts.h"
 #include "signet/theory/runner.h"
 
 namespace signet::theory {
@@ -80,13 +79,6 @@ class Radii {
   }
   const std::vector<RobustStep>& steps() const { return steps_; }
 
-  // Every step is disturbed by `every` (and by its rounding), one state by `once`, at any time; the start is
-  // off by `start` more, and the margin smaller by `less`.
-  struct Disturbed {
-    double once = 0, every = 0;
-    bool rounding = false;
-    double start = 0, less = 0;
-  };
   bool hold(const Disturbed& by) const {
     std::vector<double> r(static_cast<size_t>(codes_), 0.0);
     r[static_cast<size_t>(start_code_)] = start_ + by.start;
@@ -125,7 +117,7 @@ class Radii {
     return false;
   }
   static double led(const RobustStep& step, double radius, const Disturbed& by) {
-    const double added = step.off + (by.rounding ? step.rounding : 0) + by.every;
+    const double added = step.off + (by.rounding ? step.rounding : 0) + by.every + by.inputs;
     const double sum = step.growth * radius + added;
     return added == 0 ? sum : sum * (1 + 0x1.0p-50);
   }
@@ -133,20 +125,6 @@ class Radii {
   int32_t start_code_, codes_;
   std::vector<RobustStep> steps_;
 };
-
-// The largest x in [0, high] of which `holds`, to three digits; 0 if none is found.
-double largest(double high, const std::function<bool(double)>& holds) {
-  if (!(high > 0)) return 0;
-  double low = high;
-  for (int i = 0; i < 60 && !holds(low); ++i) low /= 2;
-  if (!holds(low)) return 0;
-  double above = std::min(2 * low, high);
-  for (int i = 0; i < 10 && above > low; ++i) {
-    const double middle = (low + above) / 2;
-    (holds(middle) ? low : above) = middle;
-  }
-  return low;
-}
 
 // How far a step of states of norm at most x can be led astray when each parameter of the context is off by
 // `delta`; what it does to growth is in it.
@@ -221,11 +199,14 @@ BlockRobustness block_robustness(const Block& block, const BlockBounds& bounds,
   for (const auto& [context, bound] : bounds.contexts)
     result.rounding = std::max(result.rounding, bound.rounding);
   result.finite = radii.hold({});
-  if (result.finite) result.once = largest(m, [&](double d) { return radii.hold({d, 0, false, 0, 0}); });
+  if (result.finite)
+    result.once = largest_holding(m, [&](double d) { return radii.hold({d, 0, 0, false, 0, 0}); });
   if (result.finite && !keeps)
-    result.every = largest(m, [&](double d) { return radii.hold({0, d, false, 0, 0}); });
+    result.every = largest_holding(m, [&](double d) { return radii.hold({0, d, 0, false, 0, 0}); });
   if (result.every > 0)
-    result.every_in_type = largest(result.every, [&](double d) { return radii.hold({0, d, true, 0, 0}); });
+    result.every_in_type = largest_holding(result.every, [&](double d) {
+      return radii.hold({0, d, 0, true, 0, 0});
+    });
   // Code words may be off by as much as any other weight, and so may the start.
   const double root = std::sqrt(static_cast<double>(block.dim)), reach = bounds.largest + m;
   const auto disturbed = [&](double delta) {
@@ -234,12 +215,13 @@ BlockRobustness block_robustness(const Block& block, const BlockBounds& bounds,
       most = std::max(most, weights_disturb(block, context, reach, delta));
     return most;
   };
+  result.inputs = result.every / root;
   if (result.every > 0)
-    result.weights = largest(m, [&](double delta) {
-      return radii.hold({0, disturbed(delta), false, root * delta * kLarger, root * delta * kLarger});
+    result.weights = largest_holding(m, [&](double delta) {
+      return radii.hold({0, disturbed(delta), 0, false, root * delta * kLarger, root * delta * kLarger});
     });
   // For a time: errors add up.
-  result.weights_for_length = largest(m, [&](double delta) {
+  result.weights_for_length = largest_holding(m, [&](double delta) {
     const double each = disturbed(delta);
     double radius = start + root * delta;
     for (int64_t t = 0; t < length; ++t) {
@@ -305,13 +287,19 @@ std::optional<NetworkRobustness> network_robustness(const Network& network, Numb
     for (size_t i = 0; i < network.layers[l].blocks.size(); ++i, ++b) {
       report_activity("blocks", static_cast<int64_t>(b), static_cast<int64_t>(codes.blocks()));
       const Block& block = network.layers[l].blocks[i];
+      runner->reset();
+      const auto first = runner->block_state(l, i);
+      if (is_cell(block.kind)) {
+        result.blocks.push_back(cell_robustness(block, type, codes.moves(b), first, start[b]));
+        result.blocks.back().layer = l;
+        result.blocks.back().block = i;
+        continue;
+      }
       auto bounds = block_bounds(block, type, codes.moves(b));
       if (!bounds || codes.moves(b).empty())
         return unknown("the states of a block do not stay near its code words");
       sharpen(block, codes.moves(b), *bounds);
-      runner->reset();
-      const double off = distance(runner->block_state(l, i),
-                                  block.codes.data() + static_cast<int64_t>(start[b]) * block.dim);
+      const double off = distance(first, block.codes.data() + static_cast<int64_t>(start[b]) * block.dim);
       result.blocks.push_back(block_robustness(block, *bounds, codes.moves(b), off, start[b], length));
       result.blocks.back().layer = l;
       result.blocks.back().block = i;

@@ -21,9 +21,9 @@ struct BlockRobustness {
   bool finite = false;  // undisturbed states stay near their code words for ever
   // Any one state may be moved by this, at any time, and every answer after it is right.
   double once = 0;
-  // Every state may be moved by this after every letter: the block is robust where it is not 0. What a letter
-  // writes may be off by as much.
+  // Every state may be moved by this after every letter: the block is robust where it is not 0.
   double every = 0;
+  double inputs = 0;         // each number that a letter adds may be off by this, at every letter
   double rounding = 0;       // the most that a step adds by rounding in the type
   double every_in_type = 0;  // what is left of `every`: not 0 where the block is strongly robust in the type
   // Each weight may be off by this: for ever, and for words of so many letters as were asked for.

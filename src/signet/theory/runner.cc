@@ -6,6 +6,8 @@
 #include <span>
 
 #include "signet/kernels/delta_rule/delta_rule_step.h"
+#include "signet/kernels/dense_recurrence/elman_step.h"
+#include "signet/kernels/gated_rnn/gated_rnn.h"
 #include "signet/kernels/pd/pd_step.h"
 #include "signet/theory/code_lookup.h"
 #include "signet/theory/lookup_table.h"
@@ -113,6 +115,63 @@ class StepRecurrence final : public Recurrence<Type> {
   std::vector<Value> k_, v_, beta_, scratch_;
 };
 
+// Cells: one step of the kernels that train them.
+template <class Type>
+class CellRecurrence final : public Recurrence<Type> {
+ public:
+  using Value = typename Type::Value;
+  CellRecurrence(const Block& block, NumberType type)
+      : kind_(block.kind),
+        width_(block.dim),
+        input_(rounded<Value>(block.input, type)),
+        scratch_(static_cast<size_t>(width_)) {
+    const auto recurrent = rounded<Value>(block.recurrent, type);
+    if (kind_ == BlockKind::kElman) {
+      recurrent_ = recurrent;
+      return;
+    }
+    // Gates i, f, z, o: only the last sees the state. With the forget gate shut the memory is written anew at
+    // every step, so that nothing but the output is carried on.
+    const auto w = static_cast<size_t>(width_);
+    recurrent_.assign(4 * w * w, Value(0));
+    std::copy(recurrent.begin(), recurrent.end(), recurrent_.begin() + static_cast<int64_t>(3 * w * w));
+    gates_.assign(4 * w, Value(0));
+    std::fill_n(gates_.begin() + width_, w, Value(-100));
+    std::fill_n(gates_.begin() + 2 * width_, w, static_cast<Value>(round_parameter(type, kSlstmInput)));
+    memory_.assign(4 * w, Value(0));
+    step_.shape.cell = kernels::GatedRnnCell::kSlstm;
+    step_.shape.batch = step_.shape.time = step_.shape.heads = 1;
+    step_.shape.width = width_;
+    workspace_.resize(static_cast<size_t>(kernels::gated_rnn_workspace_size(step_.shape, Cpu{})));
+    step_.recurrent = recurrent_.data();
+    step_.x = gates_.data();
+    step_.initial_state = memory_.data();
+    step_.y = scratch_.data();
+    step_.workspace = workspace_.data();
+  }
+  int lanes() const override { return width_; }
+  void run(const int32_t* contexts, int64_t count, Value* state, Value* trace) override {
+    for (int64_t t = 0; t < count; ++t) {
+      const Value* input = input_.data() + static_cast<size_t>(contexts[t]) * static_cast<size_t>(width_);
+      if (kind_ == BlockKind::kElman) {
+        kernels::elman_step(recurrent_.data(), input, width_, state, scratch_.data());
+      } else {
+        std::copy(input, input + width_, gates_.begin() + 3 * width_);
+        std::copy(state, state + width_, memory_.begin());
+        kernels::gated_rnn_forward(step_, Cpu{});
+      }
+      for (int i = 0; i < width_; ++i) state[i] = Type::round(scratch_[static_cast<size_t>(i)]) + Value(0);
+      std::copy(state, state + width_, trace + t * width_);
+    }
+  }
+
+ private:
+  BlockKind kind_;
+  int width_;
+  std::vector<Value> input_, scratch_, recurrent_, gates_, memory_, workspace_;
+  kernels::GatedRnnForward<Value> step_;
+};
+
 // Consecutive blocks of one layer whose states lie side by side and move together.
 template <class Type>
 class Group {
@@ -129,7 +188,10 @@ class Group {
       exact &= own;
       single_.push_back(std::make_unique<TableRecurrence<Type>>(tables[b], type, own));
     }
-    if (tables.empty()) single_.push_back(std::make_unique<StepRecurrence<Type>>(blocks_[0], type));
+    if (tables.empty() && is_cell(blocks_[0].kind))
+      single_.push_back(std::make_unique<CellRecurrence<Type>>(blocks_[0], type));
+    else if (tables.empty())
+      single_.push_back(std::make_unique<StepRecurrence<Type>>(blocks_[0], type));
     int32_t numbers = 0;
     for (const Block& block : blocks_) {
       offsets_.push_back(numbers);
