@@ -188,7 +188,7 @@ TEST(Rounding, ASearchFindsNetworksThatCount) {
     EXPECT_EQ(network.layers.size(), 1u);
     for (double beta : network.layers[0].blocks[0].beta) EXPECT_LT(beta, 1);
   }
-  expect_error(
+  signet::test::expect_error(
       [] {
         compile_by_rounding(make_dfa({{1, 0}, {0, 0}}, {0}), NumberType::kBf16);
       },

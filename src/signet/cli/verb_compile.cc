@@ -94,8 +94,10 @@ class Compile final : public Verb {
           "more\n",
           dtype, *horizon.letters);
     else if (by_rounding_)
-      fmt::print("proved for all lengths in {}, and wrong in other types: its rounding is what counts\n",
-                 dtype);
+      fmt::print(
+          "proved for all lengths in {}; in other types it does something else, for its rounding is what "
+          "counts\n",
+          dtype);
     else
       fmt::print("not exact, and no error bound: use signet verify\n");
     if (!output_.empty()) fmt::print("wrote {}\n", output_);

@@ -97,8 +97,11 @@ Network compile_by_rounding(const Dfa& given, NumberType type, int64_t tries) {
   Layer layer;
   layer.trails = layer.rows = static_cast<int32_t>(dfa.letters());
   Answers answers(dfa);
-  const bool wide = type == NumberType::kFp64;
-  const double large = wide ? 0x1.0p54 : 0x1.0p25;
+  // Beside half of it numbers are a unit apart in the accumulator; fp16 cannot hold so much, so there all is
+  // smaller.
+  const bool narrow = type == NumberType::kFp16;
+  const double large = type == NumberType::kFp64 ? 0x1.0p54 : narrow ? 0x1.0p15 : 0x1.0p25;
+  const double scale = narrow ? 0x1.0p-10 : 1;
   std::vector<State> at(static_cast<size_t>(n));  // by place
   for (int32_t q = 0; q < n; ++q) at[static_cast<size_t>(places[static_cast<size_t>(q)])] = q;
   for (Letter s = 0; s < dfa.letters(); ++s) {
@@ -112,14 +115,15 @@ Network compile_by_rounding(const Dfa& given, NumberType type, int64_t tries) {
   constexpr int kStarts = 16;
   for (int64_t i = 0; i < tries; ++i) {
     report_activity("inputs tried", i, tries);
-    const double v = round_parameter(type, rng.uniform(-4, 4));
+    const double v = round_parameter(type, scale * rng.uniform(-4, 4));
     layer.blocks = {threshold_block(large, v)};
     layer.blocks[0].codes = layer.blocks[0].initial;
     Network trial = network;
     trial.layers = {layer};
     const auto runner = make_runner(trial, type);
     for (int k = 0; k < kStarts; ++k) {
-      const auto cycle = cycle_from(*runner, {large, -large, rng.uniform(-8, 8), rng.uniform(-8, 8)}, n);
+      const auto cycle =
+          cycle_from(*runner, {large, -large, scale * rng.uniform(-8, 8), scale * rng.uniform(-8, 8)}, n);
       if (cycle.empty()) continue;
       Block& block = trial.layers[0].blocks[0];
       block.initial = cycle[0];
