@@ -43,6 +43,7 @@ add_library(cuda_check OBJECT EXCLUDE_FROM_ALL ${signet_cuda_check})
 target_include_directories(cuda_check PRIVATE ${PROJECT_SOURCE_DIR}/tests)
 target_compile_options(cuda_check PRIVATE -fsyntax-only)
 target_compile_definitions(cuda_check PRIVATE SIGNET_WITH_CUDA SIGNET_VERSION="${PROJECT_VERSION}"
-                           SIGNET_BUILD_TYPE="${CMAKE_BUILD_TYPE}")
+                           SIGNET_BUILD_TYPE="${CMAKE_BUILD_TYPE}" SIGNET_BINARY="$<TARGET_FILE:signet>"
+                           SIGNET_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 target_link_libraries(cuda_check PRIVATE signet_flags fmt::fmt nlohmann_json::nlohmann_json CLI11::CLI11
                       CUDA::cudart_static $<TARGET_NAME_IF_EXISTS:GTest::gtest>)
