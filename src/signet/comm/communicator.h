@@ -104,10 +104,6 @@ class Communicator {
   std::vector<std::string> hosts_;
 };
 
-// The file of a plugin: what the variable names, or the one beside the program or where an installation puts
-// it; empty when there is none.
-std::string find_plugin(const char* name, const char* variable);
-
 // The ranks of this launch, or null when the process was started by hand or as the only rank. Loads the
 // plugin of the message library; throws kUsage that says what is missing.
 std::unique_ptr<Communicator> open_communicator(const Launch& launch);

@@ -10,6 +10,7 @@
 #include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/comm/plugin.h"
+#include "signet/comm/plugin_transport.h"
 
 namespace signet::comm {
 namespace {
