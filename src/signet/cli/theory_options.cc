@@ -64,4 +64,15 @@ theory::Network CompileArguments::compile(const InputAutomaton& input) const {
   return theory::compile(input.dfa, options);
 }
 
+void SubjectArguments::define(Options& options) {
+  options.positional("MODEL", path_, "a run directory of signet train, or a model written by signet compile");
+  options.value("--dtype", dtype_, "number type to run a compiled model in, fp32 unless told");
+}
+
+analysis::Subject SubjectArguments::open() const {
+  if (!dtype_.empty() && is_directory(path_))
+    fail(ErrorCode::kUsage, "--dtype is for compiled models; a trained one runs in the type of its weights");
+  return analysis::open_subject(path_, dtype_.empty() ? NumberType::kFp32 : parse_number_type(dtype_));
+}
+
 }  // namespace signet::cli

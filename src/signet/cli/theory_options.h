@@ -1,8 +1,10 @@
-// What the verbs about weights share: the options of compile and verify, and matrices as JSON or in a file.
+// What the verbs about weights share: the options of compile and verify, the network that extract, collapse
+// and robust look into, and matrices as JSON or in a file.
 #pragma once
 
 #include <string>
 
+#include "signet/analysis/subject.h"
 #include "signet/base/rounding.h"
 #include "signet/cli/automaton_input.h"
 #include "signet/theory/compile.h"
@@ -28,6 +30,17 @@ class CompileArguments {
   std::string target_ = class_name(theory::Target::kHouseholderProduct), construction_ = "auto",
               dtype_ = "fp32";
   int64_t max_table_ = int64_t{1} << 25, max_layer_states_ = 512, max_messages_ = int64_t{1} << 20;
+};
+
+// A trained run or a compiled network, and the arithmetic that the latter runs in.
+class SubjectArguments {
+ public:
+  void define(Options& options);
+  analysis::Subject open() const;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_, dtype_;
 };
 
 }  // namespace signet::cli

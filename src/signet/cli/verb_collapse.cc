@@ -23,13 +23,11 @@ using nlohmann::ordered_json;
 class CollapseVerb final : public Verb {
  public:
   void define(Options& options) override {
-    options.positional("MODEL", model_,
-                       "a run directory of signet train, or a model written by signet compile");
+    model_.define(options);
     options.value("--word", word_, "the word u that is repeated");
     options.value("--first", first_, "a word to begin with; two are chosen unless both are given");
     options.value("--second", second_, "the word to compare it with");
     options.value("--limit", limit_, "letters to run, at most");
-    options.value("--dtype", dtype_, "number type to run a compiled model in, fp32 unless told");
     options.value("--svg", svg_, "write a picture: the difference of the two states, predicted and run");
     options.flag("--force", force_, "overwrite output files");
     options.flag("--json", json_, "print one JSON object");
@@ -46,12 +44,8 @@ class CollapseVerb final : public Verb {
       fail(ErrorCode::kUsage, "--word is missing: the word to repeat, such as one letter of the model");
     if (first_.empty() != second_.empty()) fail(ErrorCode::kUsage, "--first and --second come together");
     if (limit_ < 1) fail(ErrorCode::kUsage, "--limit is at least 1");
-    if (!dtype_.empty() && is_directory(model_))
-      fail(ErrorCode::kUsage,
-           "--dtype is for compiled models; a trained one runs in the type of its weights");
     if (!svg_.empty()) check_output(svg_, FileKind::kPicture, force_);
-    analysis::Subject subject =
-        analysis::open_subject(model_, parse_number_type(dtype_.empty() ? "fp32" : dtype_));
+    analysis::Subject subject = model_.open();
     letters_.alphabet = subject.network->alphabet();
     analysis::CollapseOptions options;
     options.limit = limit_;
@@ -85,7 +79,7 @@ class CollapseVerb final : public Verb {
 
   void print_json(const analysis::Subject& subject, const Collapse& found) const {
     ordered_json out = {
-        {"model", model_},
+        {"model", model_.path()},
         {"dtype", number_type_name(subject.type)},
         {"word", text(found.word)},
         {"witnesses", {text(found.first), text(found.second)}},
@@ -205,7 +199,8 @@ class CollapseVerb final : public Verb {
                           {{measured_style, "run"}, {predicted_style, "predicted"}});
   }
 
-  std::string model_, word_, first_, second_, dtype_, svg_;
+  SubjectArguments model_;
+  std::string word_, first_, second_, svg_;
   automata::Dfa letters_;
   int64_t limit_ = 1'000'000;
   bool force_ = false, json_ = false;

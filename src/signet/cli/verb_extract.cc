@@ -22,8 +22,7 @@ using nlohmann::ordered_json;
 class Extract final : public Verb {
  public:
   void define(Options& options) override {
-    options.positional("MODEL", model_,
-                       "a run directory of signet train, or a model written by signet compile");
+    model_.define(options);
     options.value("-o,--output", output_,
                   "write the automaton as JSON, for analyze, compile and train --dfa");
     options.value("--dot", dot_, "write it for Graphviz");
@@ -31,7 +30,6 @@ class Extract final : public Verb {
     options.value("--gap", gap_, "write its transition monoid or group for GAP");
     options.value("--svg", svg_, "write a picture of it");
     options.value("--max-states", most_states_, "states of the automaton, at most");
-    options.value("--dtype", dtype_, "number type to run a compiled model in, fp32 unless told");
     options.flag("--force", force_, "overwrite output files");
     options.flag("--json", json_, "print one JSON object");
     options.example(
@@ -50,11 +48,7 @@ class Extract final : public Verb {
       if (!force_ && exists(*path)) bad_input("{} exists; --force overwrites it", *path);
     }
     if (most_states_ < 1 || most_states_ > 4096) fail(ErrorCode::kUsage, "--max-states lies in 1..4096");
-    if (!dtype_.empty() && is_directory(model_))
-      fail(ErrorCode::kUsage,
-           "--dtype is for compiled models; a trained one runs in the type of its weights");
-    const NumberType type = parse_number_type(dtype_.empty() ? "fp32" : dtype_);
-    analysis::Subject subject = analysis::open_subject(model_, type);
+    analysis::Subject subject = model_.open();
     analysis::ExtractOptions options;
     options.most_states = static_cast<int32_t>(most_states_);
     const analysis::Extraction found =
@@ -72,7 +66,8 @@ class Extract final : public Verb {
       if (!svg_.empty() && automaton.states() > kMaxPictured)
         tell(fmt::format("signet: --svg: {} states would not be legible; no picture", automaton.states()));
       else if (!svg_.empty())
-        write_output(svg_, FileKind::kPicture, force_, automaton_picture("learned by " + model_, automaton));
+        write_output(svg_, FileKind::kPicture, force_,
+                     automaton_picture("learned by " + model_.path(), automaton));
     }
     json_ ? print_json(subject, found, automaton) : print_text(subject, found, automaton);
     return found.found() ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
@@ -87,7 +82,7 @@ class Extract final : public Verb {
 
   void print_json(const analysis::Subject& subject, const analysis::Extraction& found,
                   const automata::Dfa& automaton) const {
-    ordered_json out = {{"model", model_}, {"method", found.method}};
+    ordered_json out = {{"model", model_.path()}, {"method", found.method}};
     out["states"] = found.found() ? ordered_json(automaton.states()) : ordered_json();
     out["automaton"] = found.found() ? ordered_json::parse(automata::dfa_to_json(automaton)) : ordered_json();
     out["parts"] = ordered_json::array();
@@ -155,7 +150,8 @@ class Extract final : public Verb {
     if (!output_.empty()) fmt::print("wrote {}\n", output_);
   }
 
-  std::string model_, output_, dot_, att_, gap_, svg_, dtype_;
+  SubjectArguments model_;
+  std::string output_, dot_, att_, gap_, svg_;
   int64_t most_states_ = 256;
   bool force_ = false, json_ = false;
 };

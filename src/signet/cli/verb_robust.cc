@@ -24,9 +24,7 @@ using nlohmann::ordered_json;
 class Robust final : public Verb {
  public:
   void define(Options& options) override {
-    options.positional("MODEL", model_,
-                       "a run directory of signet train, or a model written by signet compile");
-    options.value("--dtype", dtype_, "number type to run a compiled model in, fp32 unless told");
+    model_.define(options);
     options.value("--length", length_,
                   "letters of the words on which weights are disturbed, the training length unless told");
     options.value("--max-states", most_states_, "tuples of code words that a proof looks at");
@@ -44,12 +42,8 @@ class Robust final : public Verb {
   int run() override {
     if (length_ < 0 || length_ > kLongest) fail(ErrorCode::kUsage, "--length lies in 1..{}", kLongest);
     if (most_states_ < 1) fail(ErrorCode::kUsage, "--max-states is at least 1");
-    if (!dtype_.empty() && is_directory(model_))
-      fail(ErrorCode::kUsage,
-           "--dtype is for compiled models; a trained one runs in the type of its weights");
     if (!svg_.empty()) check_output(svg_, FileKind::kPicture, force_);
-    analysis::Subject subject =
-        analysis::open_subject(model_, parse_number_type(dtype_.empty() ? "fp32" : dtype_));
+    analysis::Subject subject = model_.open();
     letters_.alphabet = subject.network->alphabet();
     analysis::RobustOptions options;
     options.length = length_;
@@ -82,7 +76,7 @@ class Robust final : public Verb {
 
   void print_json(const analysis::Subject& subject, const Robustness& found) const {
     ordered_json out = {
-        {"model", model_},
+        {"model", model_.path()},
         {"dtype", number_type_name(subject.type)},
         {"gathers", found.gathers},
         {"proved", found.proved_finite},
@@ -222,12 +216,13 @@ class Robust final : public Verb {
     std::vector<std::pair<report::SeriesStyle, std::string>> legend;
     for (int32_t c = 0; c < std::min<int32_t>(components, report::kColors); ++c)
       legend.push_back({{c, 0, 2}, fmt::format("component {}", c + 1)});
-    return chart.document(fmt::format("States of {}: {} components{}", model_, components,
+    return chart.document(fmt::format("States of {}: {} components{}", model_.path(), components,
                                       found.gathers ? fmt::format(", gap {:.3g}", found.gap) : ", no gap"),
                           legend);
   }
 
-  std::string model_, dtype_, svg_;
+  SubjectArguments model_;
+  std::string svg_;
   automata::Dfa letters_;
   int64_t length_ = 0, most_states_ = 200'000;
   bool force_ = false, json_ = false;
