@@ -459,9 +459,11 @@ void look_at_components(Subject& subject, Robustness& result) {
       for (size_t p : used)
         tuple.push_back(found.parts[p].components.nearest(states.back().data() + found.parts[p].offset,
                                                           found.parts[p].part.size));
-      if (used.empty()) tuple.push_back(answer);
-      result.seen.push_back(
-          {0, 0, numbers.emplace(std::move(tuple), static_cast<int32_t>(numbers.size())).first->second});
+      const int32_t number =
+          used.empty()
+              ? answer
+              : numbers.emplace(std::move(tuple), static_cast<int32_t>(numbers.size())).first->second;
+      result.seen.push_back({0, 0, number});
     }
   }
   const auto points = project(states, recurrent_numbers(*subject.network));

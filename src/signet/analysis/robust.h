@@ -39,7 +39,8 @@ struct Robustness {
       weights;  // compiled: each weight by so much; trained: by so much of its tensor's root mean square
   int64_t length = 0;  // of the words on which weights are tried
 
-  // States reached, for a picture: along their two principal axes, with the component of each.
+  // States reached, for a picture: along their two principal axes, with the component of each, or its answer
+  // where states do not gather.
   struct Seen {
     double x = 0, y = 0;
     int32_t component = 0;

@@ -173,7 +173,8 @@ class CollapseVerb final : public Verb {
     double low = 1, high = 0;
     std::vector<report::Point> run, predicted;
     for (const auto& point : found.points) {
-      const auto x = static_cast<double>(std::max<int64_t>(1, point.repetitions));
+      if (point.repetitions == 0) continue;  // the axis is a logarithm
+      const auto x = static_cast<double>(point.repetitions);
       const auto add = [&](double y, std::vector<report::Point>& line) {
         if (!(y > 0)) return;
         low = std::min(low, y);

@@ -215,10 +215,13 @@ class Robust final : public Verb {
     }
     std::vector<std::pair<report::SeriesStyle, std::string>> legend;
     for (int32_t c = 0; c < std::min<int32_t>(components, report::kColors); ++c)
-      legend.push_back({{c, 0, 2}, fmt::format("component {}", c + 1)});
-    return chart.document(fmt::format("States of {}: {} components{}", model_.path(), components,
-                                      found.gathers ? fmt::format(", gap {:.3g}", found.gap) : ", no gap"),
-                          legend);
+      legend.push_back(
+          {{c, 0, 2}, found.gathers ? fmt::format("component {}", c + 1) : fmt::format("answer {}", c)});
+    return chart.document(
+        fmt::format("States of {}{}", model_.path(),
+                    found.gathers ? fmt::format(": {} components, gap {:.3g}", components, found.gap)
+                                  : ", which do not gather, by answer"),
+        legend);
   }
 
   SubjectArguments model_;
