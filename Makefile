@@ -88,10 +88,10 @@ fuzz:
 	@tools/setup fuzz
 	@cmake --preset fuzz $(CMAKE_FLAGS) >/dev/null
 	@cmake --build build/fuzz --target fuzz_targets
-	@for target in build/fuzz/fuzz_*; do test -x $$target -a ! -d $$target || continue; echo $$target; \
-	  mkdir -p build/fuzz/corpus-$$(basename $$target); \
-	  $$target -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=20 -rss_limit_mb=2048 -verbosity=0 \
-	    build/fuzz/corpus-$$(basename $$target) || exit 1; done
+	@ls tests/fuzz/fuzz_*.cc | sed 's|.*/fuzz_||; s|\.cc$$||' | xargs -P $$(nproc) -I{} sh -c \
+	  'mkdir -p build/fuzz/corpus/{}; build/fuzz/fuzz_{} -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=20 \
+	    -rss_limit_mb=2048 build/fuzz/corpus/{} tests/fuzz/seeds/{} > build/fuzz/{}.log 2>&1 \
+	    && echo "{}: $$(tail -n 1 build/fuzz/{}.log)" || { echo "{}: build/fuzz/{}.log"; tail -n 40 build/fuzz/{}.log; exit 255; }'
 
 clang:
 	@tools/setup test

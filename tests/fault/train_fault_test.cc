@@ -137,14 +137,20 @@ class FinishedRun : public testing::Test {
 // Short of address space, libraries of products and threads crash, abort or hang.
 TEST(TrainFault, LittleAddressSpaceEndsWithTheCodeForIt) {
   TemporaryDirectory directory;
-  for (const auto& [kilobytes, code] : {std::pair{110'000, 6}, {200'000, 6}, {300'000, 6}, {2'000'000, 0}})
+  struct Limit {
+    int threads, kilobytes, code;
+  };
+  for (const auto& [threads, kilobytes, code] :
+       {Limit{1, 110'000, 6}, {1, 200'000, 6}, {1, 300'000, 6}, {8, 700'000, 6}, {8, 2'000'000, 0}})
     for (const std::string& arguments :
          {std::string("info"),
           std::string("train parity --steps 2 --force") + kSmall + " --out " + (directory / "run"),
           std::string("factor '[[0,1],[1,0]]'")}) {
       const auto result = run_command("ulimit -v " + std::to_string(kilobytes) +
-                                      "; timeout 20 '" SIGNET_BINARY "' " + arguments);
-      EXPECT_EQ(result.exit_code, code) << kilobytes << " " << arguments << ": " << result.err;
+                                      "; SIGNET_THREADS=" + std::to_string(threads) +
+                                      " timeout 20 '" SIGNET_BINARY "' " + arguments);
+      EXPECT_EQ(result.exit_code, code)
+          << kilobytes << " " << threads << " " << arguments << ": " << result.err;
       if (code) {
         expect_contains(result.err, "ulimit -v");
       }

@@ -16,6 +16,8 @@
 #include <new>
 #include <system_error>
 
+#include "signet/base/thread_pool.h"
+
 namespace signet {
 namespace {
 
@@ -134,13 +136,17 @@ void use_signal_stack() {
 void report_out_of_memory_on_terminate() { std::set_terminate(on_terminate); }
 
 void require_address_space() {
-  constexpr rlim_t kLeast = rlim_t{320} << 20;  // on two cores 200 MB were enough in most of many trials
   rlimit limit = {};
-  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= kLeast)
-    return;
-  fail(ErrorCode::kResource,
-       "out of memory: this process may use {} MiB of address space and needs {}; raise it by ulimit -v",
-       limit.rlim_cur >> 20, kLeast >> 20);
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  // On two cores 200 MB were enough in most of many trials; each further thread takes a stack and a heap.
+  constexpr rlim_t kProgram = rlim_t{320} << 20, kThread = rlim_t{72} << 20;
+  const rlim_t least = kProgram + kThread * static_cast<rlim_t>(thread_count() - 1);
+  if (limit.rlim_cur >= least) return;
+  fail(
+      ErrorCode::kResource,
+      "out of memory: this process may use {} MiB of address space and needs {} with {} threads; raise it by "
+      "ulimit -v, or set SIGNET_THREADS",
+      limit.rlim_cur >> 20, least >> 20, thread_count());
 }
 
 void ignore_broken_pipe() { install_broken_pipe(SIG_IGN); }
