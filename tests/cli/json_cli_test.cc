@@ -77,6 +77,7 @@ TEST(Json, ListShowsEveryRunWithStateScoreAndAge) {
   EXPECT_EQ(runs[0]["state"], "done");
   EXPECT_EQ(runs[1]["run"], "runs/sweep/two");
   EXPECT_EQ(runs[1]["step"], 3);
+  EXPECT_TRUE(runs[1]["step"].is_number_integer());
   EXPECT_EQ(runs[2]["state"], "stopped");
   EXPECT_EQ(runs[2]["steps"], 9);
   EXPECT_TRUE(runs[2]["score"].is_null());

@@ -53,6 +53,12 @@ class List final : public Verb {
 
   static bool known(double value) { return std::isfinite(value); }
 
+  // Steps as the integers that they are; a file may say anything.
+  static nlohmann::ordered_json whole(double value) {
+    if (std::abs(value) < 0x1p53) return static_cast<int64_t>(value);
+    return value;
+  }
+
   void print_json() const {
     auto runs = nlohmann::ordered_json::array();
     for (const auto& run : found_) {
@@ -60,11 +66,11 @@ class List final : public Verb {
                                       {"task", run.data.task},
                                       {"model", run.data.model},
                                       {"state", run.state},
-                                      {"step", run.step},
+                                      {"step", whole(run.step)},
                                       {"steps", nullptr},
                                       {"score", nullptr},
                                       {"age_seconds", run.age}};
-      if (known(run.data.planned_steps)) entry["steps"] = run.data.planned_steps;
+      if (known(run.data.planned_steps)) entry["steps"] = whole(run.data.planned_steps);
       if (known(run.data.score())) entry["score"] = run.data.score();
       runs.push_back(std::move(entry));
     }

@@ -33,18 +33,20 @@ std::string text_chart(const std::vector<Point>& points, const TextChart& chart)
       sum[c] /= count[c];
       low = std::min(low, sum[c]), high = std::max(high, sum[c]);
     }
-  if (high - low < 1e-9) high = low + 1e-9;
+  const bool flat = high - low < 1e-9;  // one value, drawn in the middle
   std::vector<std::string> lines(rows, std::string());
   for (size_t r = 0; r < rows; ++r) {
     const double value = high - (high - low) * static_cast<double>(r) / static_cast<double>(rows - 1);
-    const bool labelled = r == 0 || r == rows - 1 || r == rows / 2;
+    const bool labelled = r == rows / 2 || (!flat && (r == 0 || r == rows - 1));
     lines[r] = labelled ? fmt::format("{:>7.3g} |", chart.logarithmic ? std::pow(10, value) : value)
                         : std::string(8, ' ') + "|";
   }
   for (size_t c = 0; c < columns; ++c) {
     size_t at = rows;  // none
     if (count[c] > 0)
-      at = static_cast<size_t>(std::lround((high - sum[c]) / (high - low) * static_cast<double>(rows - 1)));
+      at = flat ? rows / 2
+                : static_cast<size_t>(
+                      std::lround((high - sum[c]) / (high - low) * static_cast<double>(rows - 1)));
     for (size_t r = 0; r < rows; ++r) lines[r] += r == at ? chart.mark : " ";
   }
   std::string text = chart.title + "\n";
