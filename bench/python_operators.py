@@ -1,7 +1,7 @@
 """Checks Signet's PyTorch operators against fp64 and times them, forward and backward with autograd, and with --peer
-fla's in turn.
+fla's and mamba's in turn.
 
-Usage: PYTHONPATH=build/cuda/python python3 bench/python_operators.py [--device cuda|cpu] [--quick] [--peer]
+Usage: PYTHONPATH=build/cuda/python python3 bench/python_operators.py [--device cuda|cpu] [--quick] [--peer] [--only NAME]
 A speed stands beside an error that passed; beside a wrong result stands no speed.
 """
 import argparse
@@ -18,11 +18,16 @@ try:
     from fla.ops.gated_delta_product import chunk_gated_delta_product as fla_product
 except ImportError:
     fla = None
+try:
+    from mamba_ssm.ops.selective_scan_interface import selective_scan_fn as mamba_scan
+except ImportError:
+    mamba_scan = None
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
 parser.add_argument("--quick", action="store_true", help="check small sizes alone")
-parser.add_argument("--peer", action="store_true", help="time fla's functions beside ours; its autotuning takes minutes")
+parser.add_argument("--peer", action="store_true", help="time fla's and mamba's functions beside ours; fla's autotuning takes minutes")
+parser.add_argument("--only", default="", help="the operators whose names begin so, with a type after a slash: 'KDA/bfloat16'")
 arguments = parser.parse_args()
 device = torch.device(arguments.device)
 torch.manual_seed(0)
@@ -78,8 +83,12 @@ def milliseconds(calls):
     return [sorted(t)[len(t) // 2] for t in times]
 
 
-def case(name, function, small, large, dtype, tolerance, peer=None):
+def case(name, function, small, large, dtype, tolerance, **peers):
+    """`small` are inputs, `large` makes those that are timed. Peers: functions of the same arguments."""
     global failures
+    only, _, only_type = arguments.only.partition("/")
+    if not name.startswith(only) or only_type not in str(dtype):
+        return
     error = error_of(function, small, dtype)
     right = error < tolerance
     failures += not right
@@ -90,7 +99,8 @@ def case(name, function, small, large, dtype, tolerance, peer=None):
     if arguments.quick or large is None:
         print(line, flush=True)
         return
-    inputs = leaves(large, dtype)
+    with device:
+        inputs = leaves(large(), dtype)
 
     def both(function):
         outputs = function(*inputs)
@@ -106,15 +116,15 @@ def case(name, function, small, large, dtype, tolerance, peer=None):
     shape = "x".join(str(d) for d in inputs[0].shape)
     with torch.no_grad():
         forward, = milliseconds([lambda: function(*inputs)])
-    line += f"   {shape:16s} forward {forward:8.3f} ms, with backward "
-    if peer is None or fla is None or not arguments.peer:
-        print(f"{line}{milliseconds([both(function)])[0]:8.3f} ms", flush=True)
-        return
-    try:
-        ours, theirs = milliseconds([both(function), both(lambda *x: peer(*x))])
-        print(f"{line}{ours:8.3f} ms, fla {theirs:8.3f} ms: {theirs / ours:.1f}x", flush=True)
-    except Exception as error:  # a size or type that the peer has no kernel for
-        print(f"{line}{milliseconds([both(function)])[0]:8.3f} ms; fla: {str(error)[:60]}", flush=True)
+    ours, = milliseconds([both(function)])
+    print(f"{line}   {shape:16s} forward {forward:8.3f} ms, with backward {ours:8.3f} ms", end="", flush=True)
+    for peer, theirs in peers.items() if arguments.peer else ():
+        try:
+            again, time = milliseconds([both(function), both(theirs)])
+            print(f"; {peer} {time:.3f} ms: {time / again:.1f}x", end="", flush=True)
+        except Exception as error:  # not installed, or a size or type that it has no kernel for
+            print(f"; {peer}: {str(error)[:60]}", end="", flush=True)
+    print(flush=True)
 
 
 def delta(batch, time, heads, width, factors=1, gate=0):
@@ -124,6 +134,11 @@ def delta(batch, time, heads, width, factors=1, gate=0):
     if gate:
         values.append(-torch.rand(batch, time, heads, *([width] if gate > 1 else [])))
     return values
+
+
+def without_beta(*size):
+    values = delta(*size)
+    return values[:3] + values[4:]
 
 
 def scan(batch, time, channels, states):
@@ -142,38 +157,36 @@ print(signet.__version__, " ".join(signet.features()), torch.__version__,
 cuda = device.type == "cuda"
 types = [(torch.float32, 2e-5), (torch.bfloat16, 1.5e-2), (torch.float16, 2e-3)]
 for dtype, tolerance in types:
-    fast = dtype != torch.float16
-    large = (delta(8, 2048, 16, 128) if dtype == torch.bfloat16 else delta(1024, 40, 4, 32)) if fast and cuda else None
-    if not cuda and dtype == torch.float32:
-        large = delta(64, 40, 4, 32)
-    case("delta rule", lambda *x: ops.chunk_delta_rule(*x), delta(2, 130, 3, 64), large, dtype, tolerance,
-         lambda *x: fla.chunk_delta_rule(*x))
+    def timed(make, *size, types=(torch.bfloat16,)):
+        return (lambda: make(*size)) if cuda and dtype in types else None
+
+    both_types = (torch.float32, torch.bfloat16)
+    parity = timed(delta, 1024, 40, 4, 32, types=both_types) or (None if cuda else lambda: delta(64, 40, 4, 32))
+    chunked = dict(fla=lambda *x: fla.chunk_delta_rule(*x), fla_recurrent=lambda *x: fla.fused_recurrent_delta_rule(*x))
+    case("delta rule", lambda *x: ops.chunk_delta_rule(*x), delta(2, 130, 3, 64), parity, dtype, tolerance, **chunked)
+    case("delta rule, long", lambda *x: ops.chunk_delta_rule(*x), delta(1, 130, 2, 128), timed(delta, 8, 2048, 16, 128), dtype,
+         tolerance, fla=chunked["fla"])
     case("delta rule, states", lambda *x: ops.chunk_delta_rule(*x, output_final_state=True), delta(2, 70, 2, 32), None,
          dtype, tolerance)
     case("delta rule, packed", packed, delta(1, 150, 2, 64), None, dtype, tolerance)
-    if dtype == torch.bfloat16 and cuda:
-        case("delta rule", lambda *x: ops.chunk_delta_rule(*x), delta(4, 40, 4, 32), delta(1024, 40, 4, 32), dtype,
-             tolerance, lambda *x: fla.chunk_delta_rule(*x))
     case("delta rule, norm inside", lambda *x: ops.chunk_delta_rule(*x, use_qk_l2norm_in_kernel=True),
-         delta(2, 70, 2, 32), large, dtype, tolerance, lambda *x: fla.chunk_delta_rule(*x, use_qk_l2norm_in_kernel=True))
+         delta(2, 70, 2, 32), parity, dtype, tolerance,
+         fla=lambda *x: fla.chunk_delta_rule(*x, use_qk_l2norm_in_kernel=True))
     case("gated delta rule", lambda q, k, v, b, g: ops.chunk_gated_delta_rule(q, k, v, g, b), delta(2, 130, 2, 64, 1, 1),
-         delta(8, 2048, 16, 128, 1, 1) if fast and cuda and dtype == torch.bfloat16 else None, dtype, tolerance,
-         lambda q, k, v, b, g: fla.chunk_gated_delta_rule(q, k, v, g, b))
+         timed(delta, 8, 2048, 16, 128, 1, 1), dtype, tolerance,
+         fla=lambda q, k, v, b, g: fla.chunk_gated_delta_rule(q, k, v, g, b))
     case("KDA", lambda q, k, v, b, g: ops.chunk_kda(q, k, v, g, b), delta(2, 70, 2, 64, 1, 2),
-         delta(8, 2048, 16, 128, 1, 2) if fast and cuda and dtype == torch.bfloat16 else None, dtype, tolerance,
-         lambda q, k, v, b, g: fla.chunk_kda(q, k, v, g, b))
+         timed(delta, 8, 2048, 16, 128, 1, 2), dtype, tolerance,
+         fla=lambda q, k, v, b, g: fla.chunk_kda(q, k, v, g, b))
     case("delta product, 2 factors", lambda q, k, v, b, g: ops.chunk_gated_delta_product(q, k, v, g, b, 2),
-         delta(2, 70, 2, 64, 2, 1), delta(1024, 40, 4, 32, 2, 1) if fast and cuda else None, dtype, tolerance,
-         lambda q, k, v, b, g: fla_product(q, k, v, g, b, 2))
-    def without_beta(values):
-        return values[:3] + values[4:]
-
+         delta(2, 70, 2, 64, 2, 1), timed(delta, 1024, 40, 4, 32, 2, 1, types=both_types), dtype, tolerance,
+         fla=lambda q, k, v, b, g: fla_product(q, k, v, g, b, 2))
     case("GLA", lambda q, k, v, g: ops.chunk_gla(q, k, v, g, output_final_state=True),
-         without_beta(delta(2, 130, 2, 64, 1, 2)),
-         without_beta(delta(8, 2048, 16, 128, 1, 2)) if cuda and dtype == torch.bfloat16 else None, dtype, tolerance,
-         lambda q, k, v, g: fla.chunk_gla(q, k, v, g))
+         without_beta(2, 130, 2, 64, 1, 2), timed(without_beta, 8, 2048, 16, 128, 1, 2), dtype, tolerance,
+         fla=lambda q, k, v, g: fla.chunk_gla(q, k, v, g))
     case("selective scan", lambda u, d, A, B, C, D, z: ops.selective_scan_fn(u, d, A, B, C, D, z, delta_softplus=True),
-         scan(2, 130, 24, 16), scan(8, 2048, 2048, 16) if fast and cuda else None, dtype, 4 * tolerance)
+         scan(2, 130, 24, 16), timed(scan, 8, 2048, 2048, 16, types=both_types), dtype, 4 * tolerance,
+         mamba=lambda u, d, A, B, C, D, z: mamba_scan(u, d, A.float(), B, C, D.float(), z, delta_softplus=True))
     case("selective scan, delta as given",
          lambda u, d, A, B, C, D, z: ops.selective_scan_fn(u, torch.nn.functional.softplus(d), A, B, C, D, z),
          scan(2, 70, 24, 16), None, dtype, 4 * tolerance)

@@ -5,7 +5,7 @@ test_fused_recurrent*, and so on. What the test compares with stays fla's, excep
 cannot run, and every function that Signet has is Signet's. mamba's tests see Signet's selective_scan_fn beside mamba's
 reference, transformers' tests run under signet.patch_transformers(). Without a GPU "cuda" means the CPU.
 
---every N takes each Nth case, for machines with little time.
+--part I/N takes each Nth case from the Ith on: for machines with little time, or with many cores.
 """
 import importlib.util
 import os
@@ -62,7 +62,7 @@ def _mamba(checkout):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--every", type=int, default=1, help="take each Nth case")
+    parser.addoption("--part", default="1/1", help="I/N: take each Nth case, from the Ith on")
     parser.addoption("--peer", choices=("fla", "mamba", "transformers"), required=True)
     parser.addoption("--checkout", help="folder with the peer's files")
 
@@ -86,9 +86,9 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         reason = next((why for part, why in LEFT_OUT.items() if part in item.name), None)
         (cases if reason is None else left).append(item)
-    every = config.getoption("--every")
-    chosen = cases[::every]
-    config.hook.pytest_deselected(items=left + [x for i, x in enumerate(cases) if i % every])
+    first, every = map(int, config.getoption("--part").split("/"))
+    chosen = cases[first - 1::every]
+    config.hook.pytest_deselected(items=left + [x for i, x in enumerate(cases) if (i - first + 1) % every])
     items[:] = chosen
 
 
