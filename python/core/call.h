@@ -23,10 +23,13 @@ struct Call {
   bool choose_library(PyObject* stream = nullptr);
 
   // These set a Python exception and return false.
-  bool sizes(signet_sizes& out);
+  bool sizes(signet_sizes& out);  // remembered for the shapes met last
   enum Pass { kForward = 1, kBackward = 2 };
   bool run(Pass pass);  // without the GIL
 };
+
+// Sizes may depend on the number of threads.
+void forget_sizes();
 
 // Opens a libsignet with CUDA; its kernels serve tensors on GPUs from then on.
 PyObject* load(PyObject*, PyObject* path);

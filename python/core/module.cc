@@ -74,6 +74,7 @@ PyObject* set_threads(PyObject*, PyObject* value) {
   if (PyErr_Occurred()) return nullptr;
   if (signet_set_threads(static_cast<int>(number)) != SIGNET_OK)
     return PyErr_Format(PyExc_ValueError, "set_threads: %s", signet_last_error());
+  forget_sizes();
   Py_RETURN_NONE;
 }
 

@@ -63,6 +63,22 @@ PyObject* bytes(Call& call, size_t size, const char* name, size_t to, PyObject* 
   return made;
 }
 
+// What backward needs, where it is small and on the CPU: bytes of Python's, which cost less than a tensor.
+constexpr size_t kSmall = 4096, kAlignment = 64;
+signet_buffer aligned_part(PyObject* bytes) {
+  const auto at = reinterpret_cast<uintptr_t>(PyByteArray_AsString(bytes));
+  const uintptr_t from = (at + kAlignment - 1) / kAlignment * kAlignment;
+  return {reinterpret_cast<void*>(from), static_cast<size_t>(PyByteArray_Size(bytes)) - kAlignment};
+}
+
+PyObject* saved_bytes(Call& call, size_t size, PyObject* like) {
+  if (size == 0 || size > kSmall || call.where.device.kind == SIGNET_CUDA)
+    return bytes(call, size, "saved", call.op.saved, like);
+  PyObject* made = PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size + kAlignment));
+  if (made) call.buffer(call.op.saved) = aligned_part(made);
+  return made;
+}
+
 constexpr size_t kMostInputs = 16;
 using Inputs = std::array<PyObject*, kMostInputs>;  // borrowed; None where absent
 
@@ -117,14 +133,18 @@ bool shape_of(Call& call, const Output& output, size_t like, int64_t* shape, int
 }
 
 // What a call of the operator is about, beside its tensors: (settings, states, present), where bit i of
-// `present` says that input i is there. It travels with the graph from forward to backward.
+// `present` says that input i is there. It travels with the graph from forward to backward, and has what
+// forward saved behind it where that is no tensor.
 struct Spec {
   PyObject* settings = nullptr;  // borrowed
   bool states = false;
   unsigned long present = 0;
+  PyObject* saved = nullptr;  // borrowed
 
   bool read(PyObject* tuple) {
-    PyObject* bits = PyTuple_Check(tuple) && PyTuple_Size(tuple) == 3 ? PyTuple_GetItem(tuple, 2) : nullptr;
+    const Py_ssize_t size = PyTuple_Check(tuple) ? PyTuple_Size(tuple) : 0;
+    PyObject* bits = size == 3 || size == 4 ? PyTuple_GetItem(tuple, 2) : nullptr;
+    if (size == 4) saved = PyTuple_GetItem(tuple, 3);
     if (!bits) return PyErr_SetString(PyExc_TypeError, "give (settings, states, present)"), false;
     settings = PyTuple_GetItem(tuple, 0), states = PyObject_IsTrue(PyTuple_GetItem(tuple, 1)) == 1;
     present = PyLong_AsUnsignedLong(bits);
@@ -198,8 +218,7 @@ PyObject* run_forward(const Operator& op, PyObject* settings, const Inputs& inpu
   if (differentiate || cuda) {
     signet_sizes sizes{};
     if (!call.sizes(sizes)) return nullptr;
-    if (differentiate && !saved->set(bytes(call, sizes.saved, "saved", op.saved, inputs[like])))
-      return nullptr;
+    if (differentiate && !saved->set(saved_bytes(call, sizes.saved, inputs[like]))) return nullptr;
     if (cuda && !workspace.set(bytes(call, sizes.forward_workspace, "workspace", op.workspace, inputs[like])))
       return nullptr;
   }
@@ -297,13 +316,19 @@ PyObject* torch_forward(PyObject* self, PyObject* const* args, Py_ssize_t count)
   const Owned kept(PyTuple_New(count - 1));
   const Owned method(PyObject_GetAttr(args[0], save));
   if (!kept.get() || !method.get()) return nullptr;
-  PyTuple_SetItem(kept.get(), 0, saved.release());
+  const bool small = PyByteArray_Check(saved.get());
+  const Owned with_saved(small ? PyTuple_Pack(4, PyTuple_GetItem(args[1], 0), PyTuple_GetItem(args[1], 1),
+                                              PyTuple_GetItem(args[1], 2), saved.get())
+                               : nullptr);
+  if (small && !with_saved.get()) return nullptr;
+  PyTuple_SetItem(kept.get(), 0, small ? none() : saved.release());
   for (Py_ssize_t i = 2; i < count; ++i) {
     Py_INCREF(args[i]);
     PyTuple_SetItem(kept.get(), i - 1, args[i]);
   }
   const Owned done(PyObject_CallObject(method.get(), kept.get()));
-  if (!done.get() || PyObject_SetAttr(args[0], spec_name, args[1]) != 0) return nullptr;
+  if (!done.get() || PyObject_SetAttr(args[0], spec_name, small ? with_saved.get() : args[1]) != 0)
+    return nullptr;
   if (spec.states) {
     // Gradients of states that nobody used stay None.
     const Owned set(PyObject_CallMethod(args[0], "set_materialize_grads", "O", Py_False));
@@ -330,7 +355,9 @@ PyObject* torch_backward(PyObject* self, PyObject* const* args, Py_ssize_t count
   if (!spec.read(args[0]) || !place_inputs(op, spec.present, tensors.data(), present, inputs)) return nullptr;
   Call call(op);
   if (!read_inputs(call, spec.settings, inputs)) return nullptr;
-  if (!read_bytes(PyTuple_GetItem(args[2], 0), "saved", call.buffer(op.saved), call.where, call.holder))
+  if (spec.saved)
+    call.buffer(op.saved) = aligned_part(spec.saved);
+  else if (!read_bytes(PyTuple_GetItem(args[2], 0), "saved", call.buffer(op.saved), call.where, call.holder))
     return nullptr;
   for (Py_ssize_t i = 0; i < PyTuple_Size(args[3]); ++i) {
     const Tensor& t = op.outputs[static_cast<size_t>(i)].tensor;

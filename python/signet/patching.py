@@ -103,17 +103,28 @@ def patch_transformers():
 
 
 def patch_fla():
-    """fla's functions are Signet's, wherever a loaded module of fla holds them. Returns the names of what was
-    replaced."""
+    """fla's operators are Signet's, wherever a loaded module of fla holds them, and what its layers need beside them
+    (convolutions, norms, activations) runs without Triton. Returns the names of what was replaced."""
     import fla.layers  # noqa: F401: the modules that hold the functions
     import fla.ops  # noqa: F401
 
+    from .torch.fla_modules import FUNCTIONS
+
+    loaded = [m for m in list(sys.modules.values()) if getattr(m, "__name__", "").startswith("fla.")]
     replaced = []
-    for name, function in _ours().items():
-        originals = {id(vars(m)[name]) for m in list(sys.modules.values())
-                     if getattr(m, "__name__", "").startswith("fla.ops") and callable(vars(m).get(name))}
-        for module in list(sys.modules.values()):
-            if getattr(module, "__name__", "").startswith("fla.") and id(vars(module).get(name)) in originals:
-                _set(module, name, function)
-                replaced.append(f"{module.__name__}.{name}")
+
+    def replace(module, name, function):
+        _set(module, name, function)
+        replaced.append(f"{module.__name__}.{name}")
+
+    for home, functions in (("fla.ops", _ours()), ("fla.modules", FUNCTIONS)):
+        for name, function in functions.items():
+            originals = {id(vars(m)[name]) for m in loaded if m.__name__.startswith(home) and callable(vars(m).get(name))}
+            for module in loaded:
+                if id(vars(module).get(name)) in originals:
+                    replace(module, name, function)
+    for module in loaded:
+        if "ACT2FN" in vars(module):
+            table = {"silu": FUNCTIONS["swish"], **FUNCTIONS}
+            replace(module, "ACT2FN", {name: table.get(name, value) for name, value in module.ACT2FN.items()})
     return replaced

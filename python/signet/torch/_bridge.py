@@ -20,8 +20,8 @@ def _wide(dtype):
 
 
 class Bridge:
-    """One operator. Calls take all inputs by position (None: absent), a tuple with the values of its settings, and
-    whether the states are wanted; they return a tuple with all outputs, None where not wanted."""
+    """One operator. Its function takes all inputs by position (None: absent), a tuple with the values of its settings, and
+    whether the states are wanted; it returns a tuple with all outputs, None where not wanted."""
 
     def __init__(self, op):
         self.op, self.inputs, self.settings = op, tuple(op.inputs), op.settings
@@ -30,10 +30,16 @@ class Bridge:
         self.call, self.apply = op.torch_call, _make_function(self)
         self.registered = register(self)
 
-    def __call__(self, inputs, settings, states):
-        if _is_compiling() or _functorch():
-            return self.registered(inputs, settings, bool(states))
-        return self.call(self.apply, settings, states, inputs)
+    def function(self):
+        """The operator as people call it; a plain function costs less than an object that can be called."""
+        call, apply, registered = self.call, self.apply, self.registered
+
+        def run(inputs, settings, states):
+            if _is_compiling() or _functorch():
+                return registered(inputs, settings, bool(states))
+            return call(apply, settings, states, inputs)
+
+        return run
 
     def empty_outputs(self, inputs, states):
         op = self.op
@@ -85,9 +91,10 @@ def _make_function(bridge):
             return once(ctx, *given) if torch.is_grad_enabled() else pull(ctx, *given)
 
     Function.__name__ = bridge.op.name
-    return Function.apply
+    # What Function.apply calls in the end: transforms of functorch, which it looks for, never come here.
+    return super(torch.autograd.Function, Function).apply
 
 
 delta_rule, gated_linear, selective_scan, mlstm, slstm, lstm, convolution, norm = (
-    Bridge(getattr(_operators, name)) for name in ("delta_rule", "gated_linear", "selective_scan", "mlstm", "slstm",
+    Bridge(getattr(_operators, name)).function() for name in ("delta_rule", "gated_linear", "selective_scan", "mlstm", "slstm",
                                                    "lstm", "convolution", "norm"))

@@ -28,6 +28,11 @@ def _unsupported(**given):
             raise NotImplementedError(f"{name}: Signet does not offer it")
 
 
+def _wide(x):
+    """At least single precision."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
 def _check_packed(cu_seqlens, q, initial_state):
     if q.shape[0] != 1:
         raise ValueError(f"cu_seqlens: packed sequences lie in one row, and there are {q.shape[0]}")
@@ -63,7 +68,7 @@ def _v_first(state_v_first, transpose_state_layout):
 def _beta(beta, sigmoid, allow_neg_eigval):
     if not sigmoid:
         return beta
-    return beta.float().sigmoid() * (2 if allow_neg_eigval else 1)
+    return _wide(beta).sigmoid() * (2 if allow_neg_eigval else 1)
 
 
 def _delta(q, k, v, beta, g, scale, initial_state, output_final_state, normalise, cu_seqlens, v_first=False):
@@ -95,11 +100,12 @@ def fused_recurrent_delta_rule(q, k, v, beta=None, scale=None, initial_state=Non
     return _delta(q, k, v, beta, None, scale, initial_state, output_final_state, use_qk_l2norm_in_kernel, cu_seqlens)
 
 
-def _head_gate(g, A_log, dt_bias):
-    g = g.float()
+def head_gate(g, A_log, dt_bias):
+    """The logarithm of the decay: -exp(A_log) softplus(g + dt_bias)."""
+    g = _wide(g)
     if dt_bias is not None:
-        g = g + dt_bias.float()
-    return -A_log.float().exp() * F.softplus(g)
+        g = g + _wide(dt_bias)
+    return -_wide(A_log).exp() * F.softplus(g)
 
 
 def chunk_gated_delta_rule(q, k, v, g, beta, scale=None, initial_state=None, output_final_state=False,
@@ -109,7 +115,7 @@ def chunk_gated_delta_rule(q, k, v, g, beta, scale=None, initial_state=None, out
                            transpose_state_layout=None, **kwargs):
     _unsupported(cp_context=cp_context)
     if use_gate_in_kernel:
-        g = _head_gate(g, A_log, dt_bias)
+        g = head_gate(g, A_log, dt_bias)
     return _delta(q, k, v, _beta(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval), g, scale, initial_state,
                   output_final_state, use_qk_l2norm_in_kernel, cu_seqlens, _v_first(state_v_first, transpose_state_layout))
 
@@ -123,7 +129,7 @@ def fused_recurrent_gated_delta_rule(q, k, v, g=None, gk=None, gv=None, beta=Non
     if beta is None:
         beta = torch.ones_like(v[..., 0])
     if use_gate_in_kernel:
-        g = _head_gate(g, A_log, dt_bias)
+        g = head_gate(g, A_log, dt_bias)
     if gk is not None:
         g = gk if g is None else gk + g.unsqueeze(-1)
     return _delta(q, k, v, _beta(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval), g, scale, initial_state,
@@ -132,13 +138,13 @@ def fused_recurrent_gated_delta_rule(q, k, v, g=None, gk=None, gv=None, beta=Non
 
 def _kda_gate(g, A_log, dt_bias, lower_bound):
     heads = g.shape[-2]
-    g = g.float()
+    g = _wide(g)
     if dt_bias is not None:
-        g = g + dt_bias.float().view(heads, -1)
+        g = g + _wide(dt_bias).view(heads, -1)
     if lower_bound is not None:
-        rate = 1 if A_log is None else A_log.float().view(heads, 1).exp()
+        rate = 1 if A_log is None else _wide(A_log).view(heads, 1).exp()
         return lower_bound * torch.sigmoid(rate * g)
-    return -A_log.float().view(heads, 1).exp() * F.softplus(g)
+    return -_wide(A_log).view(heads, 1).exp() * F.softplus(g)
 
 
 def chunk_kda(q, k, v, g, beta, scale=None, initial_state=None, output_final_state=False,
@@ -219,7 +225,7 @@ def fused_recurrent_gla(q, k, v, gk=None, gv=None, scale=None, initial_state=Non
 def _simple_gate(q, v, g, g_gamma):
     if g_gamma is None:
         return g
-    constant = g_gamma.float().expand(*v.shape[:2], v.shape[2])
+    constant = _wide(g_gamma).expand(*v.shape[:2], v.shape[2])
     return constant if g is None else g + constant
 
 
@@ -310,15 +316,15 @@ def mamba_chunk_scan_combined(x, dt, A, B, C, chunk_size=None, D=None, z=None, d
     if seq_idx is not None and cu_seqlens is None:
         return _by_document(x, dt, A, B, C, D, z, dt_bias, initial_states, seq_idx, dt_softplus, dt_limit,
                             return_final_states)
-    dt = dt.float()
+    dt = _wide(dt)
     if dt_bias is not None:
-        dt = dt + dt_bias.float()
+        dt = dt + _wide(dt_bias)
     if dt_softplus:
         dt = F.softplus(dt)
     if dt_limit[0] > 0 or dt_limit[1] < math.inf:
         dt = dt.clamp(*dt_limit)
     heads = x.shape[2]
-    inputs = (_grouped(C, heads), _grouped(B, heads), x * dt.unsqueeze(-1).to(x.dtype), dt * A.float(),
+    inputs = (_grouped(C, heads), _grouped(B, heads), x * dt.unsqueeze(-1).to(x.dtype), dt * _wide(A),
               _turned(initial_states), offsets)
     y, final = _bridge.gated_linear(inputs, (1.0, 1), bool(return_final_states))
     if D is not None:
