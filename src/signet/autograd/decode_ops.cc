@@ -1,35 +1,65 @@
 #include "signet/autograd/decode_ops.h"
 
 #include "signet/autograd/operator_support.h"
+#include "signet/base/thread_pool.h"
 #include "signet/kernels/delta_rule/delta_decode.h"
 #include "signet/kernels/matvec/matvec.h"
 #include "signet/tensor/gemm.h"
 
 namespace signet::autograd {
 
-#ifdef SIGNET_WITH_CUDA
 namespace {
 
-kernels::Matvec matvec_of(const Context& context, const Var& x, const Var& norm, const Var& weight,
-                          double eps) {
-  kernels::Matvec p;
+template <class T>
+kernels::Matvec<T> matvec_of(const T* matrix, const Var& x, const Var& norm, const Var& weight, double eps) {
+  kernels::Matvec<T> p;
   p.rows = x.value.rows(), p.in = x.value.width(), p.out = weight.value.shape[0];
-  p.x = x.value.as<bf16>(), p.x_stride = x.value.row_stride;
-  p.weight = context.narrow(weight.value);
+  p.x = x.value.as<T>(), p.x_stride = x.value.row_stride;
+  p.weight = matrix;
   p.norm = norm.value.as<float>(), p.group = norm.value ? norm.value.size() : 0;
   p.eps = static_cast<float>(eps);
   return p;
 }
 
+// A matrix that one core reads in less time is left to one core, and to the matrix product.
+constexpr int64_t kWorthSharing = 1 << 16;
+
+Var multiply_on_cpu(Tape& tape, const FewRows& in) {
+  const Var y = tape.make_rows(in.x.value.rows(), in.weight.value.shape[0], in.x.value.dtype);
+  with_dtype(in.x.value.dtype, [&](auto element) {
+    using T = decltype(element);
+    const auto all = matvec_of(in.weight.value.as<T>(), in.x, {}, in.weight, 0);
+    parallel_for(all.out, 1 + kWorthSharing / all.in, [&](int64_t begin, int64_t end) {
+      auto p = all;
+      p.out = end - begin, p.weight += begin * p.in;
+      p.y = y.value.as<T>() + begin, p.y_stride = y.value.row_stride;
+      if (in.residual.value)
+        p.residual = in.residual.value.as<T>() + begin, p.residual_stride = in.residual.value.row_stride;
+      kernels::matvec(p, Cpu{});
+    });
+  });
+  tape.end("few rows");
+  return y;
+}
+
 }  // namespace
 
 bool few_rows_covers(const Tape& tape, const Var& x, const Var& weight, const Var& norm) {
-  return !tape.recording() && tape.context().device.cuda() && x.value.dtype == DType::kBF16 &&
-         weight.value.contiguous() && kernels::matvec_covers(matvec_of(tape.context(), x, norm, weight, 0));
+  if (tape.recording() || !weight.value.contiguous()) return false;
+  if (!tape.context().device.cuda())
+    return !norm.value && x.value.rows() <= kernels::kMatvecRows && weight.value.size() >= kWorthSharing;
+#ifdef SIGNET_WITH_CUDA
+  return x.value.dtype == DType::kBF16 &&
+         kernels::matvec_covers(matvec_of(tape.context().narrow(weight.value), x, norm, weight, 0));
+#else
+  return false;
+#endif
 }
 
+#ifdef SIGNET_WITH_CUDA
 Var multiply_few_rows(Tape& tape, const FewRows& in) {
-  kernels::Matvec p = matvec_of(tape.context(), in.x, in.norm, in.weight, in.eps);
+  if (!tape.context().device.cuda()) return multiply_on_cpu(tape, in);
+  auto p = matvec_of(tape.context().narrow(in.weight.value), in.x, in.norm, in.weight, in.eps);
   if (in.gated) p.gated = true, p.out /= 2;
   const Var y = tape.make_rows(p.rows, p.out, in.unrounded ? DType::kF32 : DType::kBF16);
   p.residual = in.residual.value.as<bf16>(), p.residual_stride = in.residual.value.row_stride;
@@ -101,10 +131,7 @@ Var delta_decode(Tape& tape, const DeltaDecodeInputs& in, const Tensor* state) {
   return o;
 }
 #else
-bool few_rows_covers(const Tape&, const Var&, const Var&, const Var&) { return false; }
-Var multiply_few_rows(Tape&, const FewRows&) {
-  fail(ErrorCode::kFailure, "few rows are multiplied on the GPU alone");
-}
+Var multiply_few_rows(Tape& tape, const FewRows& in) { return multiply_on_cpu(tape, in); }
 Var linear(Tape& tape, const NormedRows& rows, const Var& weight) {
   return linear(tape, rows.value(tape), weight);
 }

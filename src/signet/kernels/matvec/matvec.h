@@ -1,10 +1,8 @@
-// Products of a few rows with a matrix, as decoding makes them, on the GPU in bf16. Their time is that of
-// reading the matrix once, so what lies before and behind a product is done in the same pass:
+// Products of a few rows with a matrix, as decoding makes them. Their time is that of reading the matrix
+// once, so on the GPU what lies before and behind a product is done in the same pass:
 //   n = x, or its RMS norm over groups of `group` columns, which share the gain
 //   y = n W^T (+ residual),   with gated   y = silu(n Wg^T) * (n Wu^T), W being Wg over Wu
 // x [rows, in]; W [out, in], or [2 out, in] when gated, contiguous; norm [group]; residual and y [rows, out].
-// Sums are fp32 and rounded once, n is not rounded. A kernel reads the matrix and the norm before the kernels
-// ahead of it on the stream are done: nothing of the last two may write them.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +12,36 @@
 
 namespace signet::kernels {
 
-inline constexpr int64_t kMatvecRows = 4;  // at most: more are a matrix product
+inline constexpr int64_t kMatvecRows = 4, kMatvecTileRows = 256;  // still more are a matrix product
 
+template <class T>
 struct Matvec {
   int64_t rows = 0, in = 0, out = 0;
-  const bf16* x = nullptr;
+  const T* x = nullptr;
   int64_t x_stride = 0;
-  const bf16* weight = nullptr;
+  const T* weight = nullptr;
   const float* norm = nullptr;  // null: x as it is
   int64_t group = 0;
   float eps = 0;
   bool gated = false;
-  const bf16* residual = nullptr;
+  const T* residual = nullptr;
   int64_t residual_stride = 0;
-  bf16* y = nullptr;
+  T* y = nullptr;
   int64_t y_stride = 0;
   float* wide_y = nullptr;  // the result unrounded, instead of y
 };
 
-// Whether the sizes and addresses are covered: rows of 16-byte pieces; groups of 8 to 256 columns that are
-// powers of two, or of a whole row.
-bool matvec_covers(const Matvec& p);
-void matvec(const Matvec& p, Cuda device);
+// float and double, without norm, gate and wide_y. On the calling thread: others can make other outputs of
+// the same product, whose sums do not depend on who makes them.
+template <class T>
+void matvec(const Matvec<T>& p, Cpu);
+
+// On the GPU sums are fp32 and rounded once, n is not rounded. A kernel reads the matrix and the norm before
+// the kernels ahead of it on the stream are done: nothing of the last two may write them. Up to kMatvecRows
+// rows go through the ordinary units, a warp for every output; more, up to kMatvecTileRows, through the
+// tensor cores (Hopper and newer; without a norm). Covered are rows of 16-byte pieces; groups of 8 to 256
+// columns that are powers of two, or of a whole row.
+bool matvec_covers(const Matvec<bf16>& p);
+void matvec(const Matvec<bf16>& p, Cuda device);
 
 }  // namespace signet::kernels

@@ -1,5 +1,5 @@
 #include "signet/kernels/activation/activation_device.cuh"
-#include "signet/kernels/matvec/matvec.h"
+#include "signet/kernels/matvec/matvec_tiles.h"
 #include "signet/tensor/cuda_check.h"
 #include "signet/tensor/launch.cuh"
 #include "signet/tensor/packet.cuh"
@@ -41,7 +41,7 @@ __device__ inline float group_sum(float x, int lanes) {
 // A warp makes kOut neighbouring outputs of every row (gated: one, of a row of Wg and one of Wu). Of its rows
 // of W kDepth loads are under way at once; the first of them before the kernel ahead has ended.
 template <int kRows, int kOut, NormOf kNorm, bool kGated>
-__global__ void __launch_bounds__(32 * kWarps) matvec_kernel(Matvec p) {
+__global__ void __launch_bounds__(32 * kWarps) matvec_kernel(Matvec<bf16> p) {
   static_assert(!kGated || kOut == 2);
   constexpr int kDepth = 8 / kOut;
   const int lane = static_cast<int>(threadIdx.x % 32), in = static_cast<int>(p.in);
@@ -139,20 +139,20 @@ __global__ void __launch_bounds__(32 * kWarps) matvec_kernel(Matvec p) {
 }
 
 template <int kRows, int kOut, NormOf kNorm, bool kGated>
-void run(const Matvec& p, Cuda device) {
+void run(const Matvec<bf16>& p, Cuda device) {
   const int64_t jobs = kGated ? p.out : (p.out + kOut - 1) / kOut;
   launch("matvec", matvec_kernel<kRows, kOut, kNorm, kGated>,
          static_cast<unsigned>((jobs + kWarps - 1) / kWarps), 32 * kWarps, 0, device, p);
 }
 template <int kRows, NormOf kNorm>
-void run_out(const Matvec& p, Cuda device) {
+void run_out(const Matvec<bf16>& p, Cuda device) {
   if (p.gated) return run<kRows, 2, kNorm, true>(p, device);
   // Two outputs a warp share what x costs; one each where there would be too few warps.
   if (p.out >= 2048) return run<kRows, 2, kNorm, false>(p, device);
   run<kRows, 1, kNorm, false>(p, device);
 }
 template <int kRows>
-void run_norm(const Matvec& p, Cuda device) {
+void run_norm(const Matvec<bf16>& p, Cuda device) {
   if (!p.norm) return run_out<kRows, NormOf::kNothing>(p, device);
   if (p.group == p.in) return run_out<kRows, NormOf::kRow>(p, device);
   run_out<kRows, NormOf::kGroups>(p, device);
@@ -162,19 +162,20 @@ bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
 }  // namespace
 
-bool matvec_covers(const Matvec& p) {
+bool matvec_covers(const Matvec<bf16>& p) {
   const bool whole = p.group == p.in, part = p.group >= kPiece && p.group <= kStride &&
                                              (p.group & (p.group - 1)) == 0 && p.in % p.group == 0;
-  return p.rows >= 1 && p.rows <= kMatvecRows && p.in >= kPiece && p.in % kPiece == 0 &&
-         p.x_stride % kPiece == 0 && aligned(p.x) && aligned(p.weight) &&
+  return p.rows >= 1 && (p.rows <= kMatvecRows || matvec_tiles_cover(p)) && p.in >= kPiece &&
+         p.in % kPiece == 0 && p.x_stride % kPiece == 0 && aligned(p.x) && aligned(p.weight) &&
          (!p.norm || ((whole || part) && aligned(p.norm)));
 }
 
-void matvec(const Matvec& p, Cuda device) {
+void matvec(const Matvec<bf16>& p, Cuda device) {
   if (p.out == 0) return;
   if (p.rows == 1) return run_norm<1>(p, device);
   if (p.rows == 2) return run_norm<2>(p, device);
-  run_norm<4>(p, device);
+  if (p.rows <= kMatvecRows) return run_norm<4>(p, device);
+  matvec_tiles(p, device);
 }
 
 }  // namespace signet::kernels
