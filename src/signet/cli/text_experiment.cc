@@ -72,6 +72,7 @@ struct Compared {
   }
   std::string verdict() const {
     const auto list = differences();
+    if (list.empty()) return "one range";
     if (list.size() < 2) return "one seed";
     const double mean = mean_of(list), half = interval(list);
     return std::abs(mean) <= half ? "within noise" : mean < 0 ? "[-1,1] better" : "[0,1] better";
@@ -321,7 +322,7 @@ std::vector<report::PageTable> TextExperiment::tables(const train::SweepSummary&
     spectra.rows.push_back({key.first, key.second, by_block, overall(""), overall("letters"),
                             overall("digits"), overall("space"), overall("marks")});
   }
-  tables.push_back(std::move(spectra));
+  if (!spectra.rows.empty()) tables.push_back(std::move(spectra));
   return tables;
 }
 
