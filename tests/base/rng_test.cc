@@ -27,5 +27,17 @@ TEST(Rng, CountsBlocksUnderItsSeedAndStream) {
       EXPECT_EQ(rng.next_u32(), word);
 }
 
+TEST(Rng, SkipsAsIfItHadDrawn) {
+  for (uint64_t before = 0; before < 6; ++before)
+    for (const uint64_t words : {0, 1, 2, 3, 4, 5, 11, 1000}) {
+      Rng drawing(7, 9), skipping(7, 9);
+      for (uint64_t i = 0; i < before; ++i) drawing.next_u32(), skipping.next_u32();
+      for (uint64_t i = 0; i < words; ++i) drawing.next_u32();
+      skipping.skip(words);
+      for (int i = 0; i < 5; ++i)
+        EXPECT_EQ(drawing.next_u32(), skipping.next_u32()) << before << " " << words;
+    }
+}
+
 }  // namespace
 }  // namespace signet

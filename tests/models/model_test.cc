@@ -5,6 +5,7 @@
 
 #include "signet/autograd/ops.h"
 #include "signet/base/text.h"
+#include "signet/base/thread_pool.h"
 #include "signet/models/registry.h"
 #include "support/check.h"
 
@@ -276,6 +277,27 @@ TEST(Model, StartIsAPureFunctionOfTheSeed) {
   model.parameters().initialize(2, DType::kF32, c.data());
   EXPECT_EQ(a, b);
   EXPECT_NE(a, c);
+}
+
+TEST(Model, StartDoesNotDependOnTheThreads) {
+  for (const auto& variant : kVariants) {
+    const Model model(configure(variant), 3, 3);
+    for (const auto& info : model.parameters().infos()) {
+      Rng drawing(1, 2), skipping(1, 2);
+      for (int64_t i = 0; i < info.shape.size(); ++i) info.init(drawing, i);
+      skipping.skip(static_cast<uint64_t>(info.shape.size() * info.init.words));
+      EXPECT_EQ(drawing.next_u32(), skipping.next_u32()) << variant.name << ": " << info.name;
+    }
+  }
+  const Model model(configure({"", "deltanet", {"width=32", "heads=4"}}), 300, 300);
+  std::vector<float> one(static_cast<size_t>(model.parameters().size())), three = one;
+  const int threads = thread_count();
+  set_thread_count(1);
+  model.parameters().initialize(1, DType::kF32, one.data());
+  set_thread_count(3);
+  model.parameters().initialize(1, DType::kF32, three.data());
+  set_thread_count(threads);
+  EXPECT_EQ(one, three);
 }
 
 TEST(Model, CopiesOfAConfigurationHaveOptionsOfTheirOwn) {

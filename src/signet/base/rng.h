@@ -17,6 +17,14 @@ class Rng {
     if (used_ == 4) refill();
     return block_.words[used_++];
   }
+  // Goes on as if `words` had been drawn.
+  void skip(uint64_t words) {
+    const uint64_t at = 4 * counter_ + static_cast<uint64_t>(used_) - 4 + words;
+    counter_ = at / 4, used_ = 4;
+    if (at % 4 == 0) return;
+    refill();
+    used_ = static_cast<int>(at % 4);
+  }
   uint64_t next_u64() {
     const uint64_t low = next_u32();
     return low | (uint64_t{next_u32()} << 32);

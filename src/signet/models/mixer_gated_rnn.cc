@@ -51,12 +51,13 @@ class GatedRnnMixer final : public Mixer {
     // The forget gates of an sLSTM head start spread from open (5) to shut (-7), more of them open in later
     // blocks.
     const double power = 0.3 + 1.3 * depth(block, config.blocks);
-    const Init bias_start = [=](Rng& rng, int64_t i) {
+    const auto bias_value = [=](Rng& rng, int64_t i) {
       const bool forget = i / units % 4 == 1;
       if (!slstm) return start(rng, i) + (forget ? 1 : 0);
       const double share = units > 1 ? static_cast<double>(i % units) / static_cast<double>(units - 1) : 0.0;
       return forget ? 5 - 12 * std::pow(share, power) : 0.0;
     };
+    const Init bias_start{bias_value, slstm ? 0 : start.words};
     bias_ = parameters.add(prefix + "bias", {4 * config.width}, bias_start, /*decay=*/false);
     if (options.output_norm)
       norm_ = parameters.add(prefix + "norm.weight", {channel_gain() ? config.width : units},

@@ -38,10 +38,10 @@ class MambaMixer final : public Mixer {
         parameters.add(prefix + "x.weight", {rank_ + 2 * options.state, inner_}, linear_default_init(inner_));
     dt_ = parameters.add(prefix + "dt.weight", {inner_, rank_}, linear_default_init(rank_));
     dt_bias_ = parameters.add(prefix + "dt.bias", {inner_}, step_size_init(options.dt_min, options.dt_max));
-    a_log_ = parameters.add(
-        prefix + "A_log", {inner_, options.state},
-        [n = options.state](Rng&, int64_t i) { return std::log(static_cast<double>(i % n + 1)); },
-        /*decay=*/false);
+    a_log_ = parameters.add(prefix + "A_log", {inner_, options.state}, {[n = options.state](Rng&, int64_t i) {
+                              return std::log(static_cast<double>(i % n + 1));
+                            }},
+                            /*decay=*/false);
     d_ = parameters.add(prefix + "D", {inner_}, constant_init(1), /*decay=*/false);
     out_ = parameters.add(prefix + "out.weight", {width, inner_}, linear_default_init(inner_));
   }

@@ -55,9 +55,9 @@ class MlstmMixer final : public Mixer {
     input_bias_ = parameters.add(prefix + "input.bias", {heads}, normal_init(0.1), /*decay=*/false);
     forget_bias_ = parameters.add(
         prefix + "forget.bias", {heads},
-        [lo = options.forget_bias_low, hi = options.forget_bias_high, heads](Rng&, int64_t h) {
+        {[lo = options.forget_bias_low, hi = options.forget_bias_high, heads](Rng&, int64_t h) {
           return heads == 1 ? lo : lo + (hi - lo) * static_cast<double>(h) / static_cast<double>(heads - 1);
-        },
+        }},
         /*decay=*/false);
     norm_ = parameters.add(prefix + "norm.weight", {channel_gain() ? inner_ : head_dim_}, constant_init(1),
                            /*decay=*/false);

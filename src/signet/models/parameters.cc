@@ -17,28 +17,33 @@ uint64_t name_stream(const std::string& name) {
 
 }  // namespace
 
+namespace {
+constexpr int kUniformWords = 2, kNormalWords = 2 * kUniformWords;  // that Rng draws
+}
+
 Init constant_init(double value) {
-  return [value](Rng&, int64_t) { return value; };
+  return {[value](Rng&, int64_t) { return value; }};
 }
 Init normal_init(double deviation) {
-  return [deviation](Rng& rng, int64_t) { return deviation * rng.normal(); };
+  return {[deviation](Rng& rng, int64_t) { return deviation * rng.normal(); }, kNormalWords};
 }
 double small_deviation(int64_t width) { return std::sqrt(2.0 / (5.0 * static_cast<double>(width))); }
 Init uniform_init(double bound) {
-  return [bound](Rng& rng, int64_t) { return rng.uniform(-bound, bound); };
+  return {[bound](Rng& rng, int64_t) { return rng.uniform(-bound, bound); }, kUniformWords};
 }
 Init xavier_uniform_init(int64_t in, int64_t out, double gain) {
   return uniform_init(gain * std::sqrt(6.0 / static_cast<double>(in + out)));
 }
 Init linear_default_init(int64_t in) { return uniform_init(1.0 / std::sqrt(static_cast<double>(in))); }
 Init step_size_init(double min, double max) {
-  return [min, max](Rng& rng, int64_t) {
-    const double step = std::max(std::exp(rng.uniform(std::log(min), std::log(max))), 1e-4);
-    return step + std::log(-std::expm1(-step));  // the inverse of softplus
-  };
+  return {[min, max](Rng& rng, int64_t) {
+            const double step = std::max(std::exp(rng.uniform(std::log(min), std::log(max))), 1e-4);
+            return step + std::log(-std::expm1(-step));  // the inverse of softplus
+          },
+          kUniformWords};
 }
 Init rate_log_init(double min, double max) {
-  return [min, max](Rng& rng, int64_t) { return std::log(rng.uniform(min, max)); };
+  return {[min, max](Rng& rng, int64_t) { return std::log(rng.uniform(min, max)); }, kUniformWords};
 }
 
 int Parameters::add(std::string name, Shape shape, Init init, bool decay) {
@@ -50,29 +55,16 @@ int Parameters::add(std::string name, Shape shape, Init init, bool decay) {
 void Parameters::initialize(uint64_t seed, DType dtype, void* values) const {
   with_dtype(dtype, [&](auto type) {
     using T = decltype(type);
-    // Memory that nobody has touched is met by all threads at once.
-    parallel_for(size_, 1 << 20, [&](int64_t begin, int64_t end) {
-      std::fill(static_cast<T*>(values) + begin, static_cast<T*>(values) + end, T(0));
-    });
-    // The largest first, each to the thread that has the least to do.
-    std::vector<const ParameterInfo*> order;
-    for (const auto& info : infos_) order.push_back(&info);
-    std::stable_sort(order.begin(), order.end(),
-                     [](const auto* a, const auto* b) { return a->shape.size() > b->shape.size(); });
-    std::vector<std::vector<const ParameterInfo*>> parts(static_cast<size_t>(thread_count()));
-    std::vector<int64_t> load(parts.size());
-    for (const ParameterInfo* info : order) {
-      const auto least = std::min_element(load.begin(), load.end()) - load.begin();
-      parts[least].push_back(info);
-      load[least] += info->shape.size();
-    }
-    parallel_for(static_cast<int64_t>(parts.size()), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t part = begin; part < end; ++part) {
-        for (const ParameterInfo* info : parts[part]) {
-          Rng rng(seed, name_stream(info->name));
-          T* out = static_cast<T*>(values) + info->offset;
-          for (int64_t i = 0; i < info->shape.size(); ++i) out[i] = static_cast<T>(info->init(rng, i));
-        }
+    constexpr int64_t kGrain = 1 << 10;
+    parallel_for(size_, kGrain, [&](int64_t begin, int64_t end) {
+      for (const auto& info : infos_) {
+        T* const out = static_cast<T*>(values) + info.offset;
+        const int64_t first = std::max<int64_t>(0, begin - info.offset),
+                      last = std::min(info.shape.size(), end - info.offset);
+        if (first >= last) continue;
+        Rng rng(seed, name_stream(info.name));
+        rng.skip(static_cast<uint64_t>(first) * static_cast<uint64_t>(info.init.words));
+        for (int64_t i = first; i < last; ++i) out[i] = static_cast<T>(info.init(rng, i));
       }
     });
   });

@@ -13,8 +13,13 @@
 
 namespace signet::models {
 
-// Value of element i; each parameter draws from a stream of its own, named by the parameter.
-using Init = std::function<double(Rng& rng, int64_t i)>;
+// Value of element i. Each parameter draws from a stream of its own, named by the parameter, and as many
+// words of it for every element, so that any range of elements can be made alone.
+struct Init {
+  std::function<double(Rng& rng, int64_t i)> value;
+  int words = 0;
+  double operator()(Rng& rng, int64_t i) const { return value(rng, i); }
+};
 Init constant_init(double value);
 Init normal_init(double deviation);
 double small_deviation(int64_t width);                           // sqrt(2 / (5 width)), xLSTM's "small"
