@@ -169,6 +169,21 @@ __device__ V block_reduce(V x, F&& combine) {
   return x;
 }
 
+// exp(scale (x - best)) in two instructions; `best` may move.
+class Exponentials {
+ public:
+  __device__ Exponentials(float logit_scale, float best) : scale_(logit_scale * 1.44269504f) { move(best); }
+  __device__ void move(float best) { offset_ = -scale_ * best; }
+  __device__ float operator()(float x) const {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(fmaf(scale_, x, offset_)));
+    return y;
+  }
+
+ private:
+  float scale_, offset_;
+};
+
 // A block per row. The first pass keeps a maximum and a sum of exponentials under it in every thread; the
 // second, which finds the row in the L2 cache, writes the gradient. In place a row of float becomes one of
 // bf16 from its beginning: what round i writes was read in earlier rounds, or in round 0 before the barrier.
@@ -176,49 +191,57 @@ template <class T, class L>
 __global__ void __launch_bounds__(kLongThreads) long_row_kernel(CrossEntropy<T> p, bool aligned) {
   begin_kernel();
   constexpr int kRound = 4 * kLongThreads;
+  constexpr float kNone = -1e30f;  // below every logit, and what is below it is nothing beside them
   const int64_t row = blockIdx.x;
   const int classes = static_cast<int>(p.classes), target = p.targets[row],
-            begin = static_cast<int>(threadIdx.x) * 4;
+            begin = static_cast<int>(threadIdx.x) * 4, whole = aligned ? classes / 4 * 4 : 0;
   const L* x = logits_of<L>(p, row);
-  const auto load = [&](int first) {
-    return load_packet(x, first, classes, aligned && first + 4 <= classes);
-  };
-  float best = -INFINITY, total = 0.0f, sum = 0.0f;
+  float best = kNone, total = 0.0f, sum = 0.0f;
   int at = 0x7fffffff;
-  bool nan = false;
-#pragma unroll 4
-  for (int first = begin; first < classes; first += kRound) {
-    float v[4], exponentials = 0.0f;
-    unpack(load(first), v);
-    const float before = best;
+  Exponentials exponential(p.logit_scale, best);
+  // Logits first .. first + count - 1.
+  const auto take = [&](const float(&v)[4], int first, int count) {
+    float most = v[0];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (first + i >= classes)
-        v[i] = -INFINITY;
-      else
-        sum += v[i];
-      nan |= isnan(v[i]);
-      if (v[i] > best) best = v[i], at = first + i;
+    for (int i = 1; i < 4; ++i) most = i < count ? fmaxf(most, v[i]) : most;
+    if (most > best) {
+#pragma unroll
+      for (int i = 3; i >= 0; --i)
+        if (i < count && v[i] == most) at = first + i;
+      exponential.move(most);
+      total *= exponential(best);
+      best = most;
     }
-    if (best > before) total *= expf(p.logit_scale * (before - best));
-    if (best == -INFINITY) continue;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) exponentials += expf(p.logit_scale * (v[i] - best));
-    total += exponentials;
+    for (int i = 0; i < 4; ++i)
+      if (i < count) total += exponential(v[i]), sum += v[i];
+  };
+#pragma unroll 4
+  for (int first = begin; first < whole; first += kRound) {
+    float v[4];
+    unpack(*reinterpret_cast<const Packet<L>*>(x + first), v);
+    take(v, first, 4);
+  }
+  for (int first = whole + begin; first < classes; first += kRound) {
+    float v[4];
+    unpack(load_packet(x, first, classes, false), v);
+    take(v, first, min(4, classes - first));
   }
   const float mine = best;
   best = block_reduce(best, [](float a, float b) { return fmaxf(a, b); });
   at = block_reduce(mine == best ? at : 0x7fffffff, [](int a, int b) { return min(a, b); });
-  if (__syncthreads_or(nan)) best = NAN;
   const auto add = [](float a, float b) { return a + b; };
   total = block_reduce(total * expf(p.logit_scale * (mine - best)), add);
+  if (isnan(total)) best = NAN;  // where a logit was
   if (p.smoothing != 0.0f) sum = block_reduce(sum, add);
   if (threadIdx.x == 0)
     store_loss(p, row, best, at, total, static_cast<float>(classes) * best - sum, target,
                target < 0 ? 0.0f : to_float(x[target]));
   if (!p.dlogits) return;
   const RowGradient gradient(p, best, total, target);
+  exponential.move(best);
   T* const d = p.dlogits + row * p.dlogits_stride;
+  const auto load = [&](int first) { return load_packet(x, first, classes, first < whole); };
   Packet<L> next = load(begin);
   for (int first = begin; first - begin < classes; first += kRound) {
     float v[4];
@@ -226,8 +249,12 @@ __global__ void __launch_bounds__(kLongThreads) long_row_kernel(CrossEntropy<T> 
     next = load(first + kRound);
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < 4; ++i) v[i] = gradient.at_logit(v[i], first + i);
-    store_packet(d, first, classes, aligned && first + 4 <= classes, v);
+    for (int i = 0; i < 4; ++i)
+      v[i] = target < 0 ? 0.0f : fmaf(gradient.factor, exponential(v[i]), -gradient.rest);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (first + i == target) v[i] -= gradient.scale;
+    store_packet(d, first, classes, first < whole, v);
   }
   clear_behind(p, row, static_cast<int>(threadIdx.x), kLongThreads);
 }
