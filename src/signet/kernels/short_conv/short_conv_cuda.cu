@@ -60,7 +60,8 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(Short
     load_history<K>(x, window);
   else
     load_history<K>(p, w, run, first, window);
-  const auto walk = [&](auto unit_keys) {
+  // normalised: none of the lanes is, or each as its team says.
+  const auto walk = [&](auto normalised, auto unit_keys) {
     for (int done = 0; done < steps; done += kAhead<K>) {
       wait_for_copies<kGroups - 1>();
       float lengths[kAhead<K>];  // of keys, squared
@@ -75,7 +76,7 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(Short
           if (kUnit || p.silu) v[i] *= logistic(v[i]);
           square = fmaf(v[i], v[i], square);
         }
-        if constexpr (kUnit) {
+        if constexpr (normalised) {
           const float r = inverse_root(team.sum(square) + w.eps), scale = team.normalised ? r : 1.0f;
 #pragma unroll
           for (float& each : v) each *= scale;
@@ -92,10 +93,12 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(Short
       y += kAhead<K> * y_stride;
     }
   };
-  if (kUnit && p.gate.unit_keys && gates.any())
-    walk(std::true_type{});
+  if (!kUnit || (team.kWarp && !team.normalised))
+    walk(std::false_type{}, std::false_type{});
+  else if (p.gate.unit_keys && gates.any())
+    walk(std::bool_constant<kUnit>{}, std::bool_constant<kUnit>{});
   else
-    walk(std::false_type{});
+    walk(std::bool_constant<kUnit>{}, std::false_type{});
   if constexpr (kUnit) {
     __syncwarp();
     gates.for_each(steps, [&](int step, int column, int head) {
@@ -202,8 +205,8 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(Shor
     else
       load_history<K>(p, w, run, first, window);
     int done = 0;
-    // kOwn: all of these steps belong to the run.
-    const auto group = [&](auto own_steps) {
+    // own_steps: all of these steps belong to the run. normalised: as in forward.
+    const auto group = [&](auto own_steps, auto normalised) {
       constexpr bool kOwn = own_steps;
       wait_for_copies<kGroups - 1>();
 #pragma unroll
@@ -225,13 +228,13 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(Shor
             along = fmaf(y[i], d[i], along);
           }
         }
-        if constexpr (kUnit) {
-          square = team.sum(square), along = team.sum(along);  // by all lanes
+        if constexpr (normalised) {
+          team.sum(square, along);  // by all lanes
           const float r = team.normalised ? inverse_root(square + w.eps) : 1.0f;
           along = team.normalised ? -r * r * along : 0.0f;
 #pragma unroll
           for (int i = 0; i < 4; ++i) d[i] = r * fmaf(along, y[i], d[i]) * slope[i];
-        } else if (p.silu) {
+        } else if (kUnit || p.silu) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) d[i] *= slope[i];
         }
@@ -258,8 +261,14 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(Shor
       x.next(), dy.next(), close_copy_group();
       dx += kAhead<K> * dx_stride;
     };
-    for (; done + kAhead<K> <= steps; done += kAhead<K>) group(std::true_type{});
-    for (; done < steps + K - 1; done += kAhead<K>) group(std::false_type{});
+    const auto walk = [&](auto normalised) {
+      for (; done + kAhead<K> <= steps; done += kAhead<K>) group(std::true_type{}, normalised);
+      for (; done < steps + K - 1; done += kAhead<K>) group(std::false_type{}, normalised);
+    };
+    if (!kUnit || (team.kWarp && !team.normalised))
+      walk(std::false_type{});
+    else
+      walk(std::bool_constant<kUnit>{});
     wait_for_copies<0>();  // the next item uses the same slots
     if constexpr (kUnit) {
       gates.for_each(steps, [&](int step, int column, int head) {

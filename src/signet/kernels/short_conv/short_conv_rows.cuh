@@ -260,6 +260,7 @@ __device__ inline float convolve(const float (&window)[K][4], const float (&weig
 // without a branch. kLanes = 0: as many as the width says.
 template <int kLanes>
 struct Team {
+  static constexpr bool kWarp = kLanes == 32;  // one head, so that all lanes are normalised or none
   int lanes, head;
   bool normalised;
   __device__ Team(const UnitHeads& unit, int first) {
@@ -277,6 +278,18 @@ struct Team {
         x += mask < lanes ? other : 0.0f;
       }
       return x;
+    }
+  }
+  // Of both at once. A whole warp sums one of them in either half.
+  __device__ void sum(float& a, float& b) const {
+    if constexpr (!kWarp) {
+      a = sum(a), b = sum(b);
+    } else {
+      const bool low = threadIdx.x < 16;
+      float mine = (low ? a : b) + __shfl_xor_sync(0xffffffffu, low ? b : a, 16);
+      mine = lane_sum<16>(mine);
+      const float other = __shfl_xor_sync(0xffffffffu, mine, 16);
+      a = low ? mine : other, b = low ? other : mine;
     }
   }
 };
