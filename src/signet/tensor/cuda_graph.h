@@ -1,5 +1,6 @@
 // What work that is launched again and again needs: a captured graph, host memory that the GPU copies from
-// and to while the host goes on, and events. Only for files that are compiled when SIGNET_WITH_CUDA is set.
+// and to while the host goes on, streams and events. Only for files that are compiled when SIGNET_WITH_CUDA
+// is set.
 #pragma once
 
 #include "signet/tensor/cuda_check.h"
@@ -62,6 +63,17 @@ class PinnedBuffer {
  private:
   char* data_ = nullptr;
   int64_t bytes_ = 0;
+};
+
+class Stream {
+ public:
+  Stream() { check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate"); }
+  Stream(const Stream&) = delete;
+  ~Stream() { cudaStreamDestroy(stream_); }
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
 };
 
 class Event {

@@ -1,8 +1,8 @@
 // The training step on the GPU: forward, backward and the optimiser's update of one batch shape are one CUDA
 // graph, captured on the shape's second use; a batch in several parts has a graph for each of their shapes.
-// The host copies a batch to the GPU, launches, and reads the loss a few steps later; it never waits in
-// between. A step whose loss or gradient is not finite changes no weight, and neither does any step after it:
-// the GPU itself decides that.
+// A batch comes to the GPU on a stream of its own, while the steps before it run; the host launches and reads
+// the loss a few steps later, and never waits in between. A step whose loss or gradient is not finite changes
+// no weight, and neither does any step after it: the GPU itself decides that.
 #ifdef SIGNET_WITH_CUDA
 
 #include <algorithm>
@@ -202,7 +202,8 @@ class CudaStepEngine final : public StepEngine {
       shapes.push_back(&shape_of(batch, begin(part), begin(part + 1)));
       bytes += shapes.back()->bytes;
     }
-    char* input = slot.input.at_least(bytes);
+    char* const input = slot.input.at_least(bytes);
+    make_room(bytes);
     // One of each part and, of several ranks, one of the update and the square of this rank's own gradient.
     auto* outcomes = slot.outcome.at_least((slot.parts + 2) * int64_t{sizeof(Outcome)});
     const auto keep = [&](int64_t place, const void* from, size_t bytes) {
@@ -210,13 +211,22 @@ class CudaStepEngine final : public StepEngine {
                                  cudaMemcpyDeviceToHost, stream_),
                  "copy of the loss from the GPU");
     };
+    int64_t at = 0;
+    for (int64_t part = 0; part < slot.parts; ++part) {
+      const PassShape& shape = *shapes[static_cast<size_t>(part)];
+      fill(input + at, shape, batch, begin(part), header);
+      at += shape.bytes;
+    }
+    check_cuda(cudaMemcpyAsync(slot.staged.data(), input, static_cast<size_t>(bytes), cudaMemcpyHostToDevice,
+                               batches_.get()),
+               "copy of a batch to the GPU");
+    check_cuda(cudaEventRecord(slot.copied.get(), batches_.get()), "cudaEventRecord");
+    check_cuda(cudaStreamWaitEvent(stream_, slot.copied.get()), "cudaStreamWaitEvent");
+    at = 0;
     for (int64_t part = 0; part < slot.parts; ++part) {
       PassShape& shape = *shapes[static_cast<size_t>(part)];
-      fill(input, shape, batch, begin(part), header);
-      check_cuda(cudaMemcpyAsync(shape.input.data(), input, static_cast<size_t>(shape.bytes),
-                                 cudaMemcpyHostToDevice, stream_),
-                 "copy of a batch to the GPU");
-      input += shape.bytes;
+      copy_within(device_, shape.input.data(), slot.staged.as<char>() + at, shape.bytes);
+      at += shape.bytes;
       run(shape);
       keep(part, outcome_.data(), sizeof(Outcome));
     }
@@ -280,7 +290,8 @@ class CudaStepEngine final : public StepEngine {
  private:
   struct Slot {
     PinnedBuffer input, outcome;
-    Event done;
+    DeviceBuffer staged;  // what the input is copied to, before the shapes' own
+    Event copied, done;
     int64_t step = 0, scored = 0, parts = 1;
   };
   bool narrow() const { return options_.precision == Precision::kBf16; }
@@ -325,6 +336,13 @@ class CudaStepEngine final : public StepEngine {
 
   Pass pass() const {
     return {model_, options_, device_, weights_.data(), gradient_.data(), narrow_.as<bf16>(), &sums_};
+  }
+
+  // For the batches of all slots at once: later ones are seldom larger.
+  void make_room(int64_t bytes) {
+    if (slots_[0].staged.bytes() >= bytes) return;
+    synchronize(device_);
+    for (Slot& slot : slots_) slot.staged = DeviceBuffer(DeviceKind::kCuda, bytes + bytes / 4);
   }
 
   // The shape of rows [begin, end) of a batch.
@@ -464,6 +482,7 @@ class CudaStepEngine final : public StepEngine {
   Arena arena_{DeviceKind::kCuda}, host_;
   mutable ColumnSums sums_;
   std::map<std::tuple<int64_t, int64_t, int64_t, bool, bool, bool, int64_t>, PassShape> shapes_;
+  Stream batches_;  // copies of them
   std::array<Slot, 4> slots_;
   int first_ = 0, in_flight_ = 0;
 };
