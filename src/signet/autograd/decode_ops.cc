@@ -73,10 +73,11 @@ Var multiply_few_rows(Tape& tape, const FewRows& in) {
   return y;
 }
 
-Var linear(Tape& tape, const NormedRows& rows, const Var& weight) {
+Var linear(Tape& tape, const NormedRows& rows, const Var& weight, const Var& residual) {
   if (rows.kind == kernels::NormKind::kRms && few_rows_covers(tape, rows.x, weight, rows.weight))
-    return multiply_few_rows(tape, {rows.x, rows.weight, weight, {}, rows.eps});
-  return linear(tape, rows.value(tape), weight);
+    return multiply_few_rows(tape, {rows.x, rows.weight, weight, residual, rows.eps});
+  if (lean_linear_covers(tape, rows, weight, residual)) return lean_linear(tape, rows, weight, residual);
+  return linear(tape, rows.value(tape), weight, residual);
 }
 
 Var unrounded_linear(Tape& tape, const Var& x, const Var& weight) {
@@ -132,8 +133,8 @@ Var delta_decode(Tape& tape, const DeltaDecodeInputs& in, const Tensor* state) {
 }
 #else
 Var multiply_few_rows(Tape& tape, const FewRows& in) { return multiply_on_cpu(tape, in); }
-Var linear(Tape& tape, const NormedRows& rows, const Var& weight) {
-  return linear(tape, rows.value(tape), weight);
+Var linear(Tape& tape, const NormedRows& rows, const Var& weight, const Var& residual) {
+  return linear(tape, rows.value(tape), weight, residual);
 }
 Var unrounded_linear(Tape& tape, const Var& x, const Var& weight) { return linear(tape, x, weight); }
 bool delta_decode_covers(const Tape&, Sequence, int64_t, int64_t) { return false; }

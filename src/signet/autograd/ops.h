@@ -54,7 +54,7 @@ struct NormedRows {
   double eps = 0;
   Var value(Tape& tape) const { return norm(tape, x, weight, kind, eps); }
 };
-Var linear(Tape& tape, const NormedRows& rows, const Var& weight);
+Var linear(Tape& tape, const NormedRows& rows, const Var& weight, const Var& residual = {});
 
 // x W^T for inference, never narrower than fp32.
 Var unrounded_linear(Tape& tape, const Var& x, const Var& weight);
@@ -78,12 +78,16 @@ struct SwigluWeights {
 bool fused_swiglu_covers(const Tape& tape, const Var& x, const SwigluWeights& weights,
                          kernels::NormKind kind);
 Var swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, double eps);
-// The same for any norm, gate and multiples of 8, in less memory (GPU only, where can_be_lean says so): saves
-// x, the norm's statistics and the product with Wgu. Backward makes norm(x) and what SwiGLU made again while
-// it reads their inputs. The bits are those of the operators one by one.
-bool can_be_lean(const Tape& tape, const Var& x, const SwigluWeights& weights);
+// The same for any norm, gate and multiples of 8, in less memory (GPU only, on a lean tape, where
+// lean_swiglu_covers says so): saves x, the norm's statistics and the product with Wgu. Backward makes
+// norm(x) and what SwiGLU made again while it reads their inputs. The bits are those of the operators one by
+// one.
+bool lean_swiglu_covers(const Tape& tape, const Var& x, const SwigluWeights& weights);
 Var lean_swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, kernels::NormKind kind,
                       kernels::GluGate gate, double eps);
+// linear of NormedRows likewise: saves x and the norm's statistics, and makes norm(x) again.
+bool lean_linear_covers(const Tape& tape, const NormedRows& rows, const Var& weight, const Var& residual);
+Var lean_linear(Tape& tape, const NormedRows& rows, const Var& weight, const Var& residual);
 
 // GPU only, where fused_norm_linear_covers says so: norm(x) W^T + residual with an RMS norm of groups of
 // norm.size() columns, in one pass each way (kernels/mlp/norm_product.h). Saves x and norm(x). Must be the

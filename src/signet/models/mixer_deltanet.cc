@@ -132,9 +132,12 @@ class DeltaNetMixer final : public Mixer {
     return autograd::gated_skip(tape, normed(tape, weights, o), tape.columns(projected, z_at_, inner_));
   }
   Var finish(Tape& tape, const Weights& weights, const Var& mixed, const Var& residual) const override {
-    if (options_.output_norm && !options_.output_gate && !tape.context().noise &&
-        autograd::fused_norm_linear_covers(tape, mixed, weights[o_norm_], weights[o_], residual))
-      return autograd::norm_linear(tape, mixed, weights[o_norm_], weights[o_], residual, eps_);
+    if (options_.output_norm && !options_.output_gate && !tape.context().noise) {
+      if (autograd::fused_norm_linear_covers(tape, mixed, weights[o_norm_], weights[o_], residual))
+        return autograd::norm_linear(tape, mixed, weights[o_norm_], weights[o_], residual, eps_);
+      return autograd::linear(tape, NormedRows{mixed, weights[o_norm_], kernels::NormKind::kRms, eps_},
+                              weights[o_], residual);
+    }
     const Var read = options_.output_gate ? mixed : normed(tape, weights, mixed);
     return autograd::linear(tape, read, weights[o_], residual);
   }

@@ -82,15 +82,15 @@ Var Model::project(Tape& tape, const Weights& weights, const Block& block, const
   return block.mixer->project(tape, weights, {x, weights[block.mixer_norm], norm_kind_, config_.norm_eps});
 }
 
-Var Model::mlp(Tape& tape, const Weights& weights, const Block& block, const Var& x, bool lean) const {
+Var Model::mlp(Tape& tape, const Weights& weights, const Block& block, const Var& x) const {
   if (block.mlp_width == 0) return x;
   const autograd::SwigluWeights all{weights[block.mlp_norm], weights.fused(block.gate, block.up),
                                     weights[block.down]};
   if (block.mlp_gate == kernels::GluGate::kSilu && autograd::fused_swiglu_covers(tape, x, all, norm_kind_))
     return autograd::swiglu_block(tape, x, all, config_.norm_eps);
-  if (lean && autograd::can_be_lean(tape, x, all))
+  if (autograd::lean_swiglu_covers(tape, x, all))
     return autograd::lean_swiglu_block(tape, x, all, norm_kind_, block.mlp_gate, config_.norm_eps);
-  const Var normed = autograd::norm(tape, x, all.norm, norm_kind_, config_.norm_eps);
+  const autograd::NormedRows normed{x, all.norm, norm_kind_, config_.norm_eps};
   const Var hidden = autograd::swiglu(tape, autograd::linear(tape, normed, all.gate_up), block.mlp_gate);
   return autograd::linear(tape, hidden, all.down, x);
 }
@@ -123,6 +123,7 @@ Var Model::hidden(Tape& tape, const Weights& weights, const int32_t* tokens, Seq
     for (size_t i = 0; i < blocks_.size(); ++i)
       blocks_[i].mixer->start(weights, state->block(i), tape.context().device);
   const int32_t* const read = std::exchange(sequence.read, nullptr);
+  tape.set_lean(recompute == Recompute::kLight || recompute == Recompute::kMixer);
   const Embedded embedded = embed(tape, weights, tokens, sequence, /*whole=*/!state);
   Var x = embedded.x;
   for (size_t i = 0; i < blocks_.size(); ++i) {
@@ -145,16 +146,13 @@ Var Model::hidden(Tape& tape, const Weights& weights, const int32_t* tokens, Seq
       mixed = autograd::select_rows(tape, mixed, scored, scored_rows);
       return mixer.finish(tape, weights, mixed, autograd::select_rows(tape, rows, scored, scored_rows));
     };
-    const bool lean = recompute == Recompute::kLight || recompute == Recompute::kMixer;
-    const auto whole = [=, this, &tape](const Var& rows) {
-      return mlp(tape, weights, *block, mix(rows), lean);
-    };
+    const auto whole = [=, this, &tape](const Var& rows) { return mlp(tape, weights, *block, mix(rows)); };
     // What the first block makes of a small vocabulary is made before it.
     const bool alone = !given.projected.value && !given.prepared.heads.value;
     if (!tape.recording() || (recompute == Recompute::kBlock && alone))
       x = tape.recomputed(x, whole);
     else if (recompute == Recompute::kMixer && alone)
-      x = mlp(tape, weights, *block, tape.recomputed(x, mix), lean);
+      x = mlp(tape, weights, *block, tape.recomputed(x, mix));
     else
       x = whole(x);
   }

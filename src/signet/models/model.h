@@ -32,9 +32,9 @@ class ModelState {
   std::vector<std::vector<Tensor>> tensors_;  // [block][state tensor]
 };
 
-// What backward computes again, instead of keeping it: nothing; of MLPs on the GPU what comes out while their
-// inputs are read anyway; that and what is between the inputs and the outputs of mixers; or of whole blocks.
-// The bits are the same.
+// What backward computes again, instead of keeping it: nothing; on the GPU what norms and SwiGLU made, which
+// comes out while their inputs are read anyway; that and what is between the inputs and the outputs of
+// mixers; or of whole blocks. The bits are the same.
 enum class Recompute { kNone, kLight, kMixer, kBlock };
 
 class Model {
@@ -86,7 +86,7 @@ class Model {
   int head_matrix() const { return config_.tie_embeddings ? embedding_ : head_; }
   // The mixer's projection of the block's input rows.
   Var project(Tape& tape, const Weights& weights, const Block& block, const Var& x) const;
-  Var mlp(Tape& tape, const Weights& weights, const Block& block, const Var& x, bool lean = false) const;
+  Var mlp(Tape& tape, const Weights& weights, const Block& block, const Var& x) const;
   // Input rows [batch * time, width]; of a small vocabulary also either their projection in the first block
   // or, of `whole` sequences, what its mixer prepares from it.
   struct Embedded {
