@@ -26,8 +26,10 @@ train::RunConfig lm_config(const LmOptions& options) {
   sources.preset = options.model + "-" + options.preset;
   sources.set = {"data.paths=[random tokens]",
                  fmt::format("data.vocabulary={}", options.preset == "10m" ? 8192 : 32000),
-                 "model.tie_embeddings=false", fmt::format("train.micro_batch={}", options.micro_batch),
-                 "train.recompute=" + options.recompute};
+                 "model.tie_embeddings=false"};
+  if (options.micro_batch > 0)
+    sources.set.push_back(fmt::format("train.micro_batch={}", options.micro_batch));
+  if (!options.recompute.empty()) sources.set.push_back("train.recompute=" + options.recompute);
   sources.set.insert(sources.set.end(), options.set.begin(), options.set.end());
   return train::resolve_config(sources);
 }

@@ -16,9 +16,10 @@ struct LmOptions {
   std::string preset = "10m", model = "deltanet";
   int64_t batch = 0, context = 0;  // sequences and their tokens; 0 = some for the size, and the preset's
   std::vector<std::string> set;    // more settings
-  int64_t micro_batch = 0;         // sequences that go through the model at once; 0 = all
-  std::string recompute = "none";  // as train.recompute
-  double seconds = 3;              // to spend on steps, at least three
+  // As train.micro_batch and train.recompute; 0 and nothing: as the preset has them.
+  int64_t micro_batch = 0;
+  std::string recompute;
+  double seconds = 3;  // to spend on steps, at least three
 };
 
 struct LmOperator {
