@@ -62,6 +62,7 @@ __device__ inline void store_moments(const AdamW<float>& p, int64_t base, int le
   }
 }
 
+// Blocks stay for several rounds: the schedule's powers take longer than a round.
 template <bool kNarrow>
 __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamW<float> p, Scalars given, bool aligned) {
   begin_kernel();
@@ -74,23 +75,24 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamW<float> p, Scalars
     __syncthreads();
   }
   const Scalars s = p.schedule ? computed : given;
-  const int64_t base = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * 4;
-  if (base >= p.size) return;
-  const int left = static_cast<int>(min(p.size - base, int64_t{4}));
-  float w[4], g[4], m[4], v[4];
-  unpack(load_packet(p.weights + base, 0, left, aligned && left == 4), w);
-  unpack(load_packet(p.gradient + base, 0, left, aligned && left == 4), g);
-  load_moments<kNarrow>(p, base, left, aligned && left == 4, m, v);
+  for (int64_t base = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * 4; base < p.size;
+       base += int64_t{gridDim.x} * kThreads * 4) {
+    const int left = static_cast<int>(min(p.size - base, int64_t{4}));
+    float w[4], g[4], m[4], v[4];
+    unpack(load_packet(p.weights + base, 0, left, aligned && left == 4), w);
+    unpack(load_packet(p.gradient + base, 0, left, aligned && left == 4), g);
+    load_moments<kNarrow>(p, base, left, aligned && left == 4, m, v);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    g[i] *= s.gradient_scale;
-    m[i] = fmaf(s.beta1, m[i], s.rest1 * g[i]);
-    v[i] = fmaf(s.beta2, v[i], s.rest2 * g[i] * g[i]);
-    w[i] = s.keep * w[i] - s.rate * m[i] / fmaf(sqrtf(v[i]), s.inverse_second, s.eps);
+    for (int i = 0; i < 4; ++i) {
+      g[i] *= s.gradient_scale;
+      m[i] = fmaf(s.beta1, m[i], s.rest1 * g[i]);
+      v[i] = fmaf(s.beta2, v[i], s.rest2 * g[i] * g[i]);
+      w[i] = s.keep * w[i] - s.rate * m[i] / fmaf(sqrtf(v[i]), s.inverse_second, s.eps);
+    }
+    store_packet(p.weights + base, 0, left, aligned && left == 4, w);
+    if (p.narrow) store_packet(p.narrow + base, 0, left, aligned && left == 4, w);
+    store_moments<kNarrow>(p, base, left, aligned && left == 4, m, v);
   }
-  store_packet(p.weights + base, 0, left, aligned && left == 4, w);
-  if (p.narrow) store_packet(p.narrow + base, 0, left, aligned && left == 4, w);
-  store_moments<kNarrow>(p, base, left, aligned && left == 4, m, v);
 }
 
 // Sum of the block's values, in thread 0.
@@ -107,6 +109,7 @@ __device__ double block_sum(double x) {
 __global__ void __launch_bounds__(kThreads) square_kernel(const float* x, int64_t size, double* parts) {
   begin_kernel();
   double total = 0;
+#pragma unroll 8
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < size; i += int64_t{gridDim.x} * kThreads)
     total += static_cast<double>(x[i]) * x[i];
   total = block_sum(total);
@@ -147,7 +150,8 @@ void adamw(const AdamW<float>& p, Cuda device) {
   const bool aligned = packets_fit(p.weights, 4) && packets_fit(p.gradient, 4) && packets_fit(p.m, 4) &&
                        packets_fit(p.v, 4) && packets_fit(p.narrow_m, 4) && packets_fit(p.narrow_v, 4) &&
                        packets_fit(p.narrow, 4);
-  const int64_t blocks = (p.size + 4 * kThreads - 1) / (4 * kThreads);
+  const int64_t blocks = std::min((p.size + 4 * kThreads - 1) / (4 * kThreads),
+                                  int64_t{16} * cuda_device().multiprocessors);
   launch(
       "adamw", p.narrow_m ? adamw_kernel<true> : adamw_kernel<false>, static_cast<unsigned>(blocks), kThreads,
       0, device, p,
