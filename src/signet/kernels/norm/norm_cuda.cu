@@ -39,9 +39,7 @@ struct Rows {
 
 // Rows of a team whose loads are in flight together, in forward and in backward.
 template <int kPackets>
-constexpr int kTogether = kPackets == 1   ? 4
-                          : kPackets <= 4 ? 2
-                                          : 1;
+constexpr int kTogether = kPackets == 1 ? 4 : 2;
 template <int kPackets>
 constexpr int kTogetherBackward = kPackets <= 2 ? 2 : 1;
 
