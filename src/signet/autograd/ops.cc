@@ -459,6 +459,23 @@ Var short_conv(Tape& tape, const Var& x, const Var& weight, const Var& bias, Seq
   return y;
 }
 
+bool replaced_values_covers(const Tape& tape, Sequence sequence, const DeltaRuleOptions& options,
+                            int64_t width, int64_t gate_channels) {
+  bool covers = false;
+#ifdef SIGNET_WITH_CUDA
+  if (tape.context().device.cuda() && tape.dtype() == DType::kBF16 && options.heads * width % 128 == 0) {
+    kernels::DeltaRuleShape shape;
+    shape.batch = sequence.batch, shape.heads = options.heads, shape.factors = options.factors;
+    shape.time = sequence.offsets ? sequence.packed_rows : sequence.time;
+    shape.offsets = sequence.wide_offsets, shape.longest = sequence.time;
+    shape.dk = shape.dv = width, shape.gate_channels = gate_channels;
+    covers = kernels::delta_rule_in_place_covers<bf16>(shape, options.algorithm,
+                                                       Cuda{tape.context().device.stream});
+  }
+#endif
+  return covers;
+}
+
 Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const DeltaRuleOptions& options,
                const Tensor& state) {
   kernels::DeltaRuleShape shape;
@@ -489,7 +506,8 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
            dtype_name(v->value.dtype), dtype_name(sums));
   if (in.initial.value && !in.initial.value.contiguous())
     fail(ErrorCode::kFailure, "initial states of the delta rule need contiguous rows");
-  Var o = tape.make({sequence.rows(), options.heads * shape.dv}, type);
+  const Var o = in.replaced_values ? tape.make_over(in.v)
+                                   : tape.make({sequence.rows(), options.heads * shape.dv}, type);
   const auto algorithm = options.algorithm;
   int64_t workspace = 0, keeps = 0;
   tape.context().run_stored(type, [&](auto element, auto device) {

@@ -132,12 +132,14 @@ struct HeadLayout {
   int64_t unit_heads = 0, silu_heads = 0, width = 0, gates = 0;
   int64_t gated_heads_at = 0;  // the gates belong to as many unit heads from this one on,
   bool unit_keys = false;      // which are keys: DeltaRuleOptions::unit_keys happens here, in the gates
+  bool values_apart = false;   // the heads behind the unit heads get a matrix of their own
   double eps = 1e-6;
   kernels::ActivationKind gate = kernels::ActivationKind::kSigmoid;
   double gate_scale = 1, gate_shift = 0, gate_margin = 0;
 };
 struct PreparedHeads {
   Var heads, gates;
+  Var values;  // where they lie apart
 };
 bool prepare_heads_covers(const Tape& tape, int64_t taps, int64_t head_width);
 PreparedHeads prepare_heads(Tape& tape, const Var& x, const HeadLayout& layout, const Var& convolution,
@@ -167,7 +169,8 @@ class Windows {
 // (inference).
 struct DeltaRuleInputs {
   Var q, k, v, beta, gate, initial;
-  bool folded_keys = false;  // beta has the norms of the keys already: no unit_keys
+  bool folded_keys = false;      // beta has the norms of the keys already: no unit_keys
+  bool replaced_values = false;  // v is a matrix of its own that nobody else reads: o takes its place
 };
 struct DeltaRuleOptions {
   int64_t heads = 1, factors = 1;
@@ -178,6 +181,9 @@ struct DeltaRuleOptions {
 };
 Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const DeltaRuleOptions& options,
                const Tensor& state = {});
+// Whether the values of these heads of `width` channels may be replaced, on this device and in this type.
+bool replaced_values_covers(const Tape& tape, Sequence sequence, const DeltaRuleOptions& options,
+                            int64_t width, int64_t gate_channels);
 
 // GPU and inference only, where delta_decode_covers says so: one token of each sequence from its projection
 // to what heads read (kernels/delta_rule/delta_decode.h). `state` has the recurrent state and the last inputs

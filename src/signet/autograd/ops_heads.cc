@@ -32,7 +32,7 @@ namespace {
 
 template <class T>
 void forward(const Tensor& x, const HeadLayout& layout, const Tensor& weight, Sequence sequence,
-             const int32_t* tokens, const Tensor& heads, const Tensor& inverse,
+             const int32_t* tokens, const Tensor& heads, const Tensor& values, const Tensor& inverse,
              const kernels::GateColumns& gate, const Tensor& state, Cuda device) {
   if (!weight) {
     kernels::L2NormForward<T> p{x.rows(),         layout.unit_heads,   layout.width,
@@ -42,8 +42,10 @@ void forward(const Tensor& x, const HeadLayout& layout, const Tensor& weight, Se
     return kernels::l2_norm_forward(p, device);
   }
   kernels::ShortConvForward<T> p;
-  p.batch = sequence.batch, p.time = sequence.time, p.channels = heads.width(), p.kernel = weight.width();
+  p.batch = sequence.batch, p.time = sequence.time, p.kernel = weight.width();
+  p.channels = (layout.unit_heads + layout.silu_heads) * layout.width;
   p.offsets = sequence.offsets;
+  if (values) p.tail = {values.as<T>(), values.row_stride, heads.width()};
   p.silu = true, p.weight = weight.as<float>();
   p.initial = p.final = state.as<T>();
   if (tokens)
@@ -57,7 +59,7 @@ void forward(const Tensor& x, const HeadLayout& layout, const Tensor& weight, Se
 
 template <class T>
 void backward(const Var& x, const HeadLayout& layout, const Var& weight, Sequence sequence,
-              const int32_t* tokens, const Var& heads, const Tensor& inverse,
+              const int32_t* tokens, const Var& heads, const Var& values, const Tensor& inverse,
               const kernels::GateColumns& gate, const Context& context, Tape& tape, Cuda device) {
   if (!weight.value) {
     kernels::L2NormBackward<T> p{x.value.rows(),       layout.unit_heads,       layout.width,
@@ -69,8 +71,10 @@ void backward(const Var& x, const HeadLayout& layout, const Var& weight, Sequenc
     return;
   }
   kernels::ShortConvBackward<T> p;
-  p.batch = sequence.batch, p.time = sequence.time, p.channels = heads.value.width();
+  p.batch = sequence.batch, p.time = sequence.time;
+  p.channels = (layout.unit_heads + layout.silu_heads) * layout.width;
   p.offsets = sequence.offsets;
+  if (values.value) p.tail = {values.grad().as<T>(), values.grad().row_stride, heads.value.width()};
   p.kernel = weight.value.width(), p.silu = true;
   if (tokens) {
     p.table = {tokens, x.value.rows(), x.value.as<float>(), x.grad().as<float>()};
@@ -97,7 +101,9 @@ PreparedHeads prepare_heads(Tape& tape, const Var& x, const HeadLayout& layout, 
     fail(ErrorCode::kFailure, "{} columns cannot be {} of heads and {} gates", x.value.width(), columns,
          layout.gates);
   PreparedHeads out;
-  out.heads = tape.make({rows, columns}, type);
+  const int64_t apart = layout.values_apart && convolution.value ? layout.silu_heads * layout.width : 0;
+  out.heads = tape.make({rows, columns - apart}, type);
+  if (apart > 0) out.values = tape.make({rows, apart}, type);
   kernels::GateColumns gate{layout.gate, layout.gates, static_cast<float>(layout.gate_scale),
                             static_cast<float>(layout.gate_shift), static_cast<float>(layout.gate_margin)};
   if (layout.gates > 0) {
@@ -116,8 +122,8 @@ PreparedHeads prepare_heads(Tape& tape, const Var& x, const HeadLayout& layout, 
   };
   run([&](auto element) {
     if (tape.context().device.dry) return;
-    forward<decltype(element)>(x.value, layout, convolution.value, sequence, tokens, out.heads.value, inverse,
-                               gate, state, device);
+    forward<decltype(element)>(x.value, layout, convolution.value, sequence, tokens, out.heads.value,
+                               out.values.value, inverse, gate, state, device);
   });
   tape.record("heads", [=, context = tape.context(), tape = &tape] {
     claim_first("a projection of heads", x);
@@ -125,8 +131,8 @@ PreparedHeads prepare_heads(Tape& tape, const Var& x, const HeadLayout& layout, 
     gate_back.dy = out.gates.grad().as<float>();
     if (tokens) fill_zero(context.device, x.grad().data, x.grad().size() * dtype_size(x.grad().dtype));
     run([&](auto element) {
-      backward<decltype(element)>(x, layout, convolution, sequence, tokens, out.heads, inverse, gate_back,
-                                  context, *tape, device);
+      backward<decltype(element)>(x, layout, convolution, sequence, tokens, out.heads, out.values, inverse,
+                                  gate_back, context, *tape, device);
     });
   });
   return out;
@@ -153,7 +159,8 @@ PreparedHeads Windows::at_tokens(Tape& tape, const PreparedHeads& of_words) cons
   const int64_t windows = kernels::TokenWindows{vocabulary_, taps_}.windows();
   const auto each = [&](const Var& v) { return taps_ == 1 ? v : select_rows(tape, v, places_, windows); };
   return {gather_rows(tape, each(of_words.heads), index_, rows_),
-          gather_unrounded(tape, each(of_words.gates), index_, rows_)};
+          gather_unrounded(tape, each(of_words.gates), index_, rows_),
+          {}};
 }
 #else
 Windows::Windows(Tape&, const int32_t*, Sequence, int64_t, int64_t) {

@@ -159,18 +159,9 @@ class Tape {
 
   // A fresh value for an operator's output, with a gradient when recording.
   Var make(Shape shape) { return make(shape, dtype()); }
-  Var make(Shape shape, DType type) {
-    Var v;
-    v.value = temporary(shape, type);
-    if (recording_) {
-      v.layout = v.value;
-      v.layout.data = nullptr;
-      v.memory = gradients_ = new (host_.allocate(sizeof(GradientMemory)))
-          GradientMemory{&arena_, shape.size() * dtype_size(type), nullptr, gradients_};
-      v.written = flag();
-    }
-    return v;
-  }
+  Var make(Shape shape, DType type) { return with_gradient(temporary(shape, type)); }
+  // The same in the place of a value that nobody reads any more, not even backward.
+  Var make_over(const Var& v) { return with_gradient(v.value); }
   // A matrix that products write or read: on the GPU its rows start at multiples of 16 bytes.
   Var make_rows(int64_t rows, int64_t width, DType type) {
     const int64_t unit = context_.device.cuda() ? 16 / dtype_size(type) : 1;
@@ -310,6 +301,17 @@ class Tape {
     v.layout = Tensor(data, {v.layout.rows(), count}, v.layout.dtype, v.layout.device);
     v.layout.row_stride = stride;
     if (v.memory) v.offset += begin * dtype_size(v.layout.dtype);
+    return v;
+  }
+  Var with_gradient(const Tensor& value) {
+    Var v;
+    v.value = value;
+    if (!recording_) return v;
+    v.layout = value;
+    v.layout.data = nullptr;
+    v.memory = gradients_ = new (host_.allocate(sizeof(GradientMemory)))
+        GradientMemory{&arena_, value.shape.size() * dtype_size(value.dtype), nullptr, gradients_};
+    v.written = flag();
     return v;
   }
   bool* flag() { return new (host_.allocate(sizeof(bool))) bool(false); }

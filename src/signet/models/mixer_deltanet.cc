@@ -106,13 +106,15 @@ class DeltaNetMixer final : public Mixer {
     return prepare(tape, weights, projected, sequence, tokens, {});
   }
   autograd::PreparedHeads prepare(Tape& tape, const Weights& weights, const Var& projected, Sequence sequence,
-                                  const int32_t* tokens, const Tensor& state) const {
+                                  const int32_t* tokens, const Tensor& state,
+                                  bool values_apart = false) const {
     const int64_t n = options_.householders;
     autograd::HeadLayout layout;
     layout.unit_heads = (1 + n) * options_.heads;
     layout.silu_heads = options_.write ? n * options_.heads : 0;
     layout.width = head_dim_, layout.gates = options_.beta == "fixed" ? 0 : n * options_.heads;
     layout.gated_heads_at = options_.heads, layout.unit_keys = unit_keys();
+    layout.values_apart = values_apart;
     layout.eps = kNormEps, layout.gate = beta_gate_, layout.gate_scale = beta_scale_;
     layout.gate_shift = options_.beta_shift, layout.gate_margin = options_.beta_margin;
     const int64_t heads = layout.unit_heads + layout.silu_heads;
@@ -210,7 +212,9 @@ class DeltaNetMixer final : public Mixer {
     autograd::DeltaRuleInputs in;
     in.q = tape.columns(prepared.heads, 0, inner_);
     in.k = tape.columns(prepared.heads, k_at_, n * inner_);
-    if (options_.write) in.v = tape.columns(prepared.heads, v_at_, n * inner_);
+    in.replaced_values = static_cast<bool>(prepared.values.value);
+    if (options_.write)
+      in.v = in.replaced_values ? prepared.values : tape.columns(prepared.heads, v_at_, n * inner_);
     in.beta = prepared.gates;
     in.folded_keys = static_cast<bool>(prepared.gates.value);
     return in;
@@ -221,8 +225,11 @@ class DeltaNetMixer final : public Mixer {
     if (options_.output_gate) sequence.read = nullptr;  // the norm and the gate go over all rows
     autograd::DeltaRuleInputs in;
     if (prepares_heads(tape)) {
+      const bool replaced =
+          options_.write && options_.conv > 0 &&
+          autograd::replaced_values_covers(tape, sequence, rule(), head_dim_, decay_channels_);
       in = inputs_of(tape, prepare(tape, weights, projected, sequence, nullptr,
-                                   state && options_.conv > 0 ? state[1] : Tensor{}));
+                                   state && options_.conv > 0 ? state[1] : Tensor{}, replaced));
     } else {
       const int64_t units = (1 + n) * inner_, values = options_.write ? n * inner_ : 0;
       Var qk, v;
@@ -265,15 +272,17 @@ class DeltaNetMixer final : public Mixer {
   }
   Var recurrence(Tape& tape, const Weights& weights, autograd::DeltaRuleInputs in, Sequence sequence,
                  Tensor* state) const {
-    const int64_t n = options_.householders;
     if (learned_state_ && !state) in.initial = autograd::repeat_rows(tape, weights[state_], sequence.batch);
-    if (!options_.write) in.v = autograd::zeros(tape, {sequence.rows(), n * inner_});
+    if (!options_.write) in.v = autograd::zeros(tape, {sequence.rows(), options_.householders * inner_});
+    return autograd::delta_rule(tape, in, sequence, rule(), state ? state[0] : Tensor{});
+  }
+  autograd::DeltaRuleOptions rule() const {
     autograd::DeltaRuleOptions rule;
     rule.heads = options_.heads;
-    rule.factors = n;
+    rule.factors = options_.householders;
     rule.scale = scale();
     rule.unit_keys = unit_keys();
-    return autograd::delta_rule(tape, in, sequence, rule, state ? state[0] : Tensor{});
+    return rule;
   }
 
   Var beta(Tape& tape, const Var& projected) const {

@@ -140,6 +140,11 @@ void delta_rule_forward(const DeltaRuleForward<T>& p, Cuda);
 template <class T>
 void delta_rule_backward(const DeltaRuleBackward<T>& p, Cuda);
 
+// Whether o may take the place of v, of one factor and in the same rows: forward writes rows of o behind
+// those of v that it still needs, and backward reads no v.
+template <class T>
+bool delta_rule_in_place_covers(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm, Cuda);
+
 void delta_rule_forward_reference(const DeltaRuleForward<double>& p);
 void delta_rule_backward_reference(const DeltaRuleBackward<double>& p);
 

@@ -135,6 +135,11 @@ int64_t delta_rule_workspace_size(const DeltaRuleShape& s, DeltaRuleAlgorithm al
 }
 
 template <class T>
+bool delta_rule_in_place_covers(const DeltaRuleShape& s, DeltaRuleAlgorithm algorithm, Cuda) {
+  return s.factors == 1 && s.dk == s.dv && use_chunks<T>(s, algorithm) && !use_short<T>(s, algorithm, false);
+}
+
+template <class T>
 void delta_rule_forward(const DeltaRuleForward<T>& a, Cuda device) {
   auto p = resolve<Device<T>>(a.shape);
   if (empty(a.shape)) return;
@@ -184,6 +189,7 @@ void delta_rule_backward(const DeltaRuleBackward<T>& a, Cuda device) {
 #define SIGNET_INSTANTIATE(T)                                                                     \
   template int64_t delta_rule_saved_size<T>(const DeltaRuleShape&, DeltaRuleAlgorithm, Cuda);     \
   template int64_t delta_rule_workspace_size<T>(const DeltaRuleShape&, DeltaRuleAlgorithm, Cuda); \
+  template bool delta_rule_in_place_covers<T>(const DeltaRuleShape&, DeltaRuleAlgorithm, Cuda);   \
   template void delta_rule_forward(const DeltaRuleForward<T>&, Cuda);                             \
   template void delta_rule_backward(const DeltaRuleBackward<T>&, Cuda);
 SIGNET_INSTANTIATE(float)

@@ -39,6 +39,13 @@ struct TokenTable {
 };
 inline constexpr int64_t kMaxTokenTable = 16;  // rows at most
 
+// GPU only: channels from `first` on, a multiple of 128, lie in rows of their own (null: with the others).
+template <class T>
+struct ChannelTail {
+  T* rows = nullptr;
+  int64_t stride = 0, first = 0;
+};
+
 template <class T>
 struct ShortConvForward {
   int64_t batch = 0, time = 0, channels = 0, kernel = 0;
@@ -51,6 +58,7 @@ struct ShortConvForward {
   T* y = nullptr;
   int64_t y_stride = 0;
   T* final = nullptr;
+  ChannelTail<T> tail = {};  // of y
   UnitHeads unit = {};
   GateColumns gate = {};  // GPU only: of x, right behind the channels
   TokenTable table = {};
@@ -74,6 +82,7 @@ struct ShortConvBackward {
   Accumulator<T>* dbias = nullptr;
   Accumulator<T>* workspace = nullptr;  // GPU only: [short_conv_workspace_size]
   ColumnSums* later = nullptr;          // GPU only: takes the last sums over rows (null: done at once)
+  ChannelTail<const T> tail = {};       // of dy
   UnitHeads unit = {};
   GateColumns gate = {};  // GPU only: of x and dx
   TokenTable table = {};

@@ -52,8 +52,9 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(Short
   const Team<kLanes> team(kUnit ? p.unit : UnitHeads{0, 128, 0}, first);
   const WarpGates gates(p.gate, team, w.channel_block());
   WarpGates::Squares& squares = all_squares[kUnit ? threadIdx.y : 0];
-  T* y = p.y + row * p.y_stride;
-  const int y_stride = static_cast<int>(p.y_stride);
+  const BlockRows<T> out(p.y, p.y_stride, p.tail, w);
+  const int y_stride = out.stride;
+  T* y = out.rows + row * y_stride;
   float weight[K][4], bias[4], window[K][4];
   load_weights<K, !kUnit>(p, w, first, weight, bias);
   if constexpr (kTable)
@@ -194,7 +195,8 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(Shor
     const int64_t row = run.row();
     const int steps = run.steps, left = min(run.length - run.begin, steps + K - 1);  // left: that are there
     auto x = rows_of_x<T, K, kTable>(for_x, p, w, run, left);
-    Incoming dy(shared, p.dy + row * p.dy_stride, p.dy_stride, left, first, w);
+    const BlockRows<const T> of_dy(p.dy, p.dy_stride, p.tail, w);
+    Incoming dy(shared, of_dy.rows + row * of_dy.stride, of_dy.stride, left, first, w);
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) x.start(group), dy.start(group), close_copy_group();
     T* dx = p.dx + (row - K + 1) * p.dx_stride;
@@ -357,6 +359,8 @@ void check_kernel(const P& p, bool aligned) {
   if (p.unit.heads > 0 && (!unit_heads_covers(p.kernel, p.unit.width) || !p.silu || !aligned))
     fail(ErrorCode::kUsage, "a convolution of {} taps cannot normalise heads of {} channels here", p.kernel,
          p.unit.width);
+  if (p.tail.rows && p.tail.first % 128 != 0)
+    fail(ErrorCode::kUsage, "channels from {} on cannot lie apart: give a multiple of 128", p.tail.first);
   if (p.unit.heads > 0 && p.bias) fail(ErrorCode::kUsage, "normalised heads take no bias");
   if (p.offsets && p.initial) fail(ErrorCode::kUsage, "packed sequences start without inputs before them");
   if (p.gate.columns > 0 && p.gate.first_head + p.gate.columns > p.unit.heads)
@@ -379,7 +383,8 @@ int64_t short_conv_workspace_size(int64_t batch, int64_t time, int64_t channels,
 
 template <class T>
 void short_conv_forward(const ShortConvForward<T>& p, Cuda device) {
-  const Work w(p, x_fits(p) && packets_fit(p.y, p.y_stride) && packets_fit(p.initial, 4));
+  const Work w(p, x_fits(p) && packets_fit(p.y, p.y_stride) && packets_fit(p.tail.rows, p.tail.stride) &&
+                      packets_fit(p.initial, 4));
   check_kernel(p, w.aligned);
   if (w.items() > 0 && p.channels > 0) {
     const bool table = p.table.count > 0;
@@ -404,7 +409,7 @@ void short_conv_forward(const ShortConvForward<T>& p, Cuda device) {
 template <class T>
 void short_conv_backward(const ShortConvBackward<T>& p, Cuda device) {
   const Work w(p, x_fits(p) && packets_fit(p.dy, p.dy_stride) && packets_fit(p.dx, p.dx_stride) &&
-                      packets_fit(p.initial, 4));
+                      packets_fit(p.tail.rows, p.tail.stride) && packets_fit(p.initial, 4));
   check_kernel(p, w.aligned);
   if (w.items() == 0 || p.channels == 0) return;
   const int64_t rows = sum_rows(w);

@@ -69,6 +69,18 @@ struct Run {
   __device__ int64_t row() const { return first_row + begin; }
 };
 
+// Where the rows of a block's channels begin, as if all channels lay there, and how far apart they are.
+template <class T>
+struct BlockRows {
+  T* rows;
+  int stride;
+  __device__ BlockRows(T* all, int64_t all_stride, const ChannelTail<T>& tail, const Work& w) {
+    const bool apart = tail.rows && w.channel_block() * 128 >= tail.first;
+    rows = apart ? tail.rows - tail.first : all;
+    stride = static_cast<int>(apart ? tail.stride : all_stride);
+  }
+};
+
 // Channels [first, first + 4) of a row that is there. kAligned: without the code for rows that packets do not
 // fit.
 template <bool kAligned, class T>
