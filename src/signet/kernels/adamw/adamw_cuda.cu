@@ -150,8 +150,8 @@ void adamw(const AdamW<float>& p, Cuda device) {
   const bool aligned = packets_fit(p.weights, 4) && packets_fit(p.gradient, 4) && packets_fit(p.m, 4) &&
                        packets_fit(p.v, 4) && packets_fit(p.narrow_m, 4) && packets_fit(p.narrow_v, 4) &&
                        packets_fit(p.narrow, 4);
-  const int64_t blocks = std::min((p.size + 4 * kThreads - 1) / (4 * kThreads),
-                                  int64_t{16} * cuda_device().multiprocessors);
+  const int64_t blocks =
+      std::min((p.size + 4 * kThreads - 1) / (4 * kThreads), int64_t{16} * cuda_device().multiprocessors);
   launch(
       "adamw", p.narrow_m ? adamw_kernel<true> : adamw_kernel<false>, static_cast<unsigned>(blocks), kThreads,
       0, device, p,
