@@ -68,7 +68,7 @@ void gated_rnn(Table& table, const char* name, kernels::GatedRnnCell cell, int64
   auto x = random_floats(s.rows() * 4 * units),
        r = random_floats(4 * units * width, 1 / std::sqrt(double(width))), bias = random_floats(4 * units),
        dy = random_floats(s.rows() * units), y = floats(s.rows() * units), dx = floats(s.rows() * 4 * units),
-       saved = floats(kernels::gated_rnn_saved_size(s)),
+       saved = floats(kernels::gated_rnn_saved_size(s, Cuda{})),
        workspace = floats(kernels::gated_rnn_workspace_size(s, Cuda{}));
   test::OnDevice<float> dr(std::vector<float>(static_cast<size_t>(4 * units * width), 0.0f)),
       dbias(std::vector<float>(static_cast<size_t>(4 * units), 0.0f));

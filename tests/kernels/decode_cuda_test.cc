@@ -100,7 +100,8 @@ void check_delta(int64_t batch, int64_t heads, int64_t width, int64_t factors, i
     p.x = x.get(), p.x_stride = row, p.beta_at = channels;
     p.weight = weight.get();
     p.history = past.get();
-    OnDevice<float> workspace(static_cast<size_t>(delta_decode_workspace_size(batch, heads, width, factors)));
+    OnDevice<float> workspace(
+        static_cast<size_t>(delta_decode_workspace_size(batch, heads, width, factors, Cuda{})));
     p.workspace = workspace.get();
     p.gate.scale = 2;
     if (decay_channels)

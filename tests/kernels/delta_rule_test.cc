@@ -34,8 +34,8 @@ Result<T> run(const Problem& problem, Algorithm algorithm, F forward, B backward
              beta = test::cast<T>(problem.beta), initial = test::cast<T>(problem.initial),
              d_o = test::cast<T>(problem.d_o), d_final = test::cast<T>(problem.d_final),
              gate = test::cast<T>(problem.gate);
-  test::GuardedScratch<T> saved(delta_rule_saved_size(problem.shape, algorithm)),
-      workspace(delta_rule_workspace_size(problem.shape, algorithm));
+  test::GuardedScratch<T> saved(delta_rule_saved_size<T>(problem.shape, algorithm, Cpu{})),
+      workspace(delta_rule_workspace_size<T>(problem.shape, algorithm, Cpu{}));
   Result<T> r{poisoned<T>(rows * s.o_stride),
               poisoned<T>(states),
               poisoned<T>(rows * s.q_stride),
@@ -308,7 +308,7 @@ std::vector<T> advance(const DeltaRuleShape& shape, const std::vector<T>& q, con
                        Algorithm algorithm) {
   auto o = poisoned<T>(shape.batch * shape.time * shape.heads * shape.dv);
   auto final_state = poisoned<T>(static_cast<int64_t>(state.size()));
-  std::vector<T> workspace(static_cast<size_t>(delta_rule_workspace_size(shape, algorithm)));
+  std::vector<T> workspace(static_cast<size_t>(delta_rule_workspace_size<T>(shape, algorithm, Cpu{})));
   DeltaRuleForward<T> p;
   p.shape = shape, p.q = q.data(), p.k = k.data(), p.v = v.data(), p.beta = beta.data();
   p.initial_state = state.data(), p.o = o.data(), p.final_state = final_state.data();
@@ -448,7 +448,7 @@ Result<double> one_by_one(const Problem& packed) {
 }
 
 TEST(DeltaRule, PackedSequencesAreSequencesOnTheirOwn) {
-  const std::vector<int64_t> offsets = {0, 70, 71, 71, 150, 183, 183};
+  const std::vector<int32_t> offsets = {0, 70, 71, 71, 150, 183, 183};
   for (DeltaRuleShape shape : {DeltaRuleShape{6, 183, 3, 32, 32, 1}, DeltaRuleShape{6, 183, 2, 17, 9, 3}}) {
     shape.offsets = offsets.data();
     for (int64_t channels : {int64_t{0}, int64_t{1}, shape.dk}) {
@@ -474,8 +474,8 @@ TEST(DeltaRule, PackedSequencesAreSequencesOnTheirOwn) {
 TEST(DeltaRule, RefusesOffsetsThatDoNotCoverTheTokens) {
   DeltaRuleForward<float> p;
   p.shape = {2, 10, 1, 4, 4, 1};
-  for (const std::vector<int64_t>& offsets :
-       {std::vector<int64_t>{1, 5, 10}, std::vector<int64_t>{0, 5, 9}, std::vector<int64_t>{0, 11, 10}}) {
+  for (const std::vector<int32_t>& offsets :
+       {std::vector<int32_t>{1, 5, 10}, std::vector<int32_t>{0, 5, 9}, std::vector<int32_t>{0, 11, 10}}) {
     p.shape.offsets = offsets.data();
     EXPECT_THROW(delta_rule_forward(p, Cpu{}), Error);
   }

@@ -28,8 +28,9 @@ Result<T> run(const GatedLinearProblem& problem, Algorithm algorithm, F forward,
   const auto q = test::cast<T>(problem.q), k = test::cast<T>(problem.k), v = test::cast<T>(problem.v),
              gate = test::cast<T>(problem.gate), initial = test::cast<T>(problem.initial),
              d_o = test::cast<T>(problem.d_o), d_final = test::cast<T>(problem.d_final);
-  test::GuardedScratch<T> saved(gated_linear_saved_size(problem.shape)),
-      workspace(gated_linear_workspace_size(problem.shape));
+  test::GuardedScratch<T> saved(
+      gated_linear_saved_size<T>(problem.shape, GatedLinearAlgorithm::kAuto, Cpu{})),
+      workspace(gated_linear_workspace_size<T>(problem.shape, GatedLinearAlgorithm::kAuto, Cpu{}));
   Result<T> r{poisoned<T>(rows * s.o_stride),
               poisoned<T>(states),
               poisoned<T>(rows * s.q_stride),
@@ -161,7 +162,8 @@ std::vector<T> advance(const GatedLinearShape& shape, const std::vector<T>& q, c
                        const std::vector<T>& v, const std::vector<T>& gate, std::vector<T>& state,
                        Algorithm algorithm) {
   auto o = poisoned<T>(shape.batch * shape.time * shape.heads * shape.dv);
-  std::vector<T> workspace(static_cast<size_t>(gated_linear_workspace_size(shape)));
+  std::vector<T> workspace(
+      static_cast<size_t>(gated_linear_workspace_size<T>(shape, GatedLinearAlgorithm::kAuto, Cpu{})));
   GatedLinearForward<T> p;
   p.shape = shape, p.q = q.data(), p.k = k.data(), p.v = v.data(), p.gate = gate.data();
   p.initial_state = state.data(), p.o = o.data(), p.final_state = state.data();

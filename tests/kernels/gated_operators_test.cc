@@ -399,7 +399,8 @@ std::vector<T> stabilised(const Cell& cell) {
       ScaleHeadsForward<T>{{time, 1, 1, true, 1, 1, 2}, v.data(), input.data(), values.data()}, Cpu{});
   GatedLinearForward<T> p;
   p.shape.batch = 1, p.shape.time = time, p.shape.dk = 1, p.shape.dv = 2;
-  std::vector<T> workspace(static_cast<size_t>(gated_linear_workspace_size(p.shape)));
+  std::vector<T> workspace(
+      static_cast<size_t>(gated_linear_workspace_size<T>(p.shape, GatedLinearAlgorithm::kAuto, Cpu{})));
   p.q = q.data(), p.k = k.data(), p.v = values.data(), p.gate = gate.data(), p.o = read.data();
   p.workspace = workspace.data();
   gated_linear_forward(p, Cpu{});

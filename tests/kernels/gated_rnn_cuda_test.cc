@@ -30,7 +30,7 @@ void compare_stored(const GatedRnnShape& shape, bool stateful, double limit) {
   for (int repetition = 0; repetition < 2; ++repetition) {
     const auto sized = [](int64_t n) { return OnDevice<float>(static_cast<size_t>(n)); };
     const auto added = [](size_t n) { return OnDevice<float>(std::vector<float>(n, kGatedRnnAdded)); };
-    OnDevice<float> saved = sized(gated_rnn_saved_size(s)),
+    OnDevice<float> saved = sized(gated_rnn_saved_size(s, Cuda{})),
                     workspace = sized(gated_rnn_workspace_size(s, Cuda{})),
                     final_state = sized(s.batch * s.state_planes() * s.units()),
                     d_initial = sized(s.batch * s.state_planes() * s.units()),

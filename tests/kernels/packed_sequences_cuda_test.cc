@@ -164,7 +164,7 @@ void check_gated_rnn(GatedRnnCell cell, int64_t width) {
   const auto run = [&](GatedRnnShape s, int64_t first, OnDevice<T>& y, OnDevice<T>& dx,
                        OnDevice<float>& d_recurrent, OnDevice<float>& dbias) {
     s.cell = cell, s.heads = heads, s.width = width;
-    OnDevice<float> saved(static_cast<size_t>(gated_rnn_saved_size(s))),
+    OnDevice<float> saved(static_cast<size_t>(gated_rnn_saved_size(s, Cuda{}))),
         workspace(static_cast<size_t>(gated_rnn_workspace_size(s, Cuda{})));
     GatedRnnForward<T> f;
     f.shape = s, f.x = x.get() + first * 4 * units, f.recurrent = recurrent.get(), f.bias = bias.get();

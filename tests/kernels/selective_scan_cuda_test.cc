@@ -50,8 +50,8 @@ void compare(const SelectiveScanShape& shape, int present = kEverything) {
   std::vector<double> da_log(a_log.exact.size(), kAdded), dd(d.exact.size(), kAdded), dbias = dd;
   {
     const auto in = [](const auto& x) { return x.data(); };
-    auto saved = poisoned<double>(selective_scan_saved_size(shape)),
-         workspace = poisoned<double>(selective_scan_workspace_size(shape));
+    auto saved = poisoned<double>(selective_scan_saved_size(shape, Cpu{})),
+         workspace = poisoned<double>(selective_scan_workspace_size(shape, Cpu{}));
     SelectiveScanForward<double> p;
     forward(p, in, y.data(), final_state.data());
     p.saved = saved.data(), p.workspace = workspace.data();

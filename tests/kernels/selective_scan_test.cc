@@ -33,8 +33,8 @@ Result<T> run(const Problem& problem, F forward, B backward) {
              d = test::cast<T>(problem.d), z = test::cast<T>(problem.z), bias = test::cast<T>(problem.bias),
              initial = test::cast<T>(problem.initial), dy = test::cast<T>(problem.dy),
              d_final = test::cast<T>(problem.d_final);
-  test::GuardedScratch<T> saved(selective_scan_saved_size(problem.shape)),
-      workspace(selective_scan_workspace_size(problem.shape));
+  test::GuardedScratch<T> saved(selective_scan_saved_size(problem.shape, Cpu{})),
+      workspace(selective_scan_workspace_size(problem.shape, Cpu{}));
   Result<T> r;
   r.y = poisoned<T>(rows * s.y_stride);
   r.final_state = poisoned<T>(states);
@@ -215,7 +215,7 @@ std::vector<T> advance(const Problem& problem, int64_t begin, int64_t length, st
              a_log = test::cast<T>(problem.a_log), b = test::cast<T>(problem.b), c = test::cast<T>(problem.c),
              d = test::cast<T>(problem.d), z = test::cast<T>(problem.z), bias = test::cast<T>(problem.bias);
   auto y = poisoned<T>(length * s.channels), final_state = poisoned<T>(static_cast<int64_t>(state.size()));
-  std::vector<T> workspace(static_cast<size_t>(selective_scan_workspace_size(s)));
+  std::vector<T> workspace(static_cast<size_t>(selective_scan_workspace_size(s, Cpu{})));
   SelectiveScanForward<T> f;
   f.shape = s, f.u = u.data() + begin * s.channels, f.raw = raw.data() + begin * s.channels;
   f.a_log = a_log.data(), f.b = b.data() + begin * s.states, f.c = c.data() + begin * s.states;

@@ -19,13 +19,14 @@ std::map<std::string, int64_t> workspaces() {
   GatedRnnShape rnn;
   rnn.batch = batch, rnn.time = time, rnn.heads = heads, rnn.width = width;
   return {
-      {"delta rule", delta_rule_workspace_size(delta, DeltaRuleAlgorithm::kAuto)},
-      {"gated linear", gated_linear_workspace_size({batch, time, heads, width, width})},
+      {"delta rule", delta_rule_workspace_size<float>(delta, DeltaRuleAlgorithm::kAuto, Cpu{})},
+      {"gated linear", gated_linear_workspace_size<float>({batch, time, heads, width, width},
+                                                          GatedLinearAlgorithm::kAuto, Cpu{})},
       {"gated RNN", gated_rnn_workspace_size(rnn, Cpu{})},
       {"attention", attention_workspace_size({batch, time, heads, width}, Cpu{})},
       {"PD", pd_scan_workspace_size({batch, time, heads, width}, Cpu{})},
       {"dense", dense_recurrence_workspace_size({batch, time, heads, width}, Cpu{})},
-      {"selective scan", selective_scan_workspace_size({batch, time, width, 4})},
+      {"selective scan", selective_scan_workspace_size({batch, time, width, 4}, Cpu{})},
   };
 }
 

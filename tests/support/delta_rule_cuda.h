@@ -89,7 +89,7 @@ class DeltaRuleOnGpu {
     if (!c.lengths.empty()) {
       std::vector<double> offsets = {0};
       for (int64_t length : c.lengths) offsets.push_back(offsets.back() + static_cast<double>(length));
-      offsets_ = Mirrored<int64_t>(offsets);
+      offsets_ = Mirrored<int32_t>(offsets);
       case_.shape.batch = static_cast<int64_t>(c.lengths.size());
       case_.shape.time = offsets_.host.back(), case_.shape.offsets = offsets_.device;
       case_.shape.longest = *std::max_element(c.lengths.begin(), c.lengths.end());
@@ -293,7 +293,7 @@ class DeltaRuleOnGpu {
 
   DeltaRuleCase case_;
   kernels::DeltaRuleShape s_;
-  Mirrored<int64_t> offsets_;
+  Mirrored<int32_t> offsets_;
   Mirrored<T> q_, k_, v_, d_o_, o_, dq_, dk_, dv_;
   Mirrored<float> beta_, gate_, initial_, d_final_, dbeta_, dgate_, final_, d_initial_;
   Scratch saved_, workspace_;

@@ -50,7 +50,7 @@ GatedRnnResult<T> run_gated_rnn(const GatedRnnProblem& problem, int64_t workspac
   const auto x = cast<T>(problem.x), recurrent = cast<T>(problem.recurrent), bias = cast<T>(problem.bias),
              initial = cast<T>(problem.initial), dy = cast<T>(problem.dy), d_final = cast<T>(problem.d_final);
   const int64_t states = s.batch * s.state_planes() * s.units();
-  GuardedScratch<T> saved(kernels::gated_rnn_saved_size(s)), workspace(workspace_size);
+  GuardedScratch<T> saved(kernels::gated_rnn_saved_size(s, Cpu{})), workspace(workspace_size);
   GatedRnnResult<T> r{poisoned<T>(s.rows() * s.y_stride),
                       poisoned<T>(states),
                       poisoned<T>(s.rows() * s.x_stride),

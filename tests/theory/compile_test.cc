@@ -304,7 +304,7 @@ TEST(Runner, AgreesWithTheDeltaRuleKernel) {
   p.q = q.data(), p.k = k.data(), p.v = v.data(), p.beta = beta.data(), p.o = o.data();
   p.initial_state = initial.data(), p.final_state = state.data();
   p.algorithm = kernels::DeltaRuleAlgorithm::kRecurrent;
-  std::vector<float> workspace(kernels::delta_rule_workspace_size(p.shape, p.algorithm) + 1);
+  std::vector<float> workspace(kernels::delta_rule_workspace_size<float>(p.shape, p.algorithm, Cpu{}) + 1);
   p.workspace = workspace.data();
   kernels::delta_rule_forward(p, Cpu{});
   const auto runner = make_runner(network, NumberType::kFp32);

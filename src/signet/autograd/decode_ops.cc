@@ -117,8 +117,8 @@ Var delta_decode(Tape& tape, const DeltaDecodeInputs& in, const Tensor* state) {
     p.weight = in.taps.value.as<float>();
     p.state = state[0].as<float>();
     p.history = ptr<T>(state[1]);
-    p.workspace =
-        tape.workspace<float>(kernels::delta_decode_workspace_size(batch, in.heads, in.width, in.factors));
+    p.workspace = tape.workspace<float>(
+        kernels::delta_decode_workspace_size(batch, in.heads, in.width, in.factors, Cuda{}));
     p.eps = static_cast<float>(in.eps), p.scale = static_cast<float>(in.scale), p.gate = in.gate;
     if (in.decay.value) {
       p.decay = in.decay.value.as<float>(), p.decay_stride = in.decay.value.row_stride;

@@ -32,14 +32,9 @@ Var gated_linear(Tape& tape, const Var& q, const Var& k, const Var& v, const Var
   const auto algorithm = options.algorithm;
   int64_t workspace = 0, keeps = 0;
   tape.context().run_stored(type, [&](auto element, auto device) {
-    if constexpr (kOnGpu<decltype(device)>) {
-      using T = decltype(element);
-      workspace = kernels::gated_linear_workspace_size<T>(shape, algorithm, device);
-      keeps = kernels::gated_linear_saved_size<T>(shape, algorithm, device);
-    } else {
-      workspace = kernels::gated_linear_workspace_size(shape);
-      keeps = kernels::gated_linear_saved_size(shape);
-    }
+    using T = decltype(element);
+    workspace = kernels::gated_linear_workspace_size<T>(shape, algorithm, device);
+    keeps = kernels::gated_linear_saved_size<T>(shape, algorithm, device);
   });
   const Tensor saved = tape.recording() ? tape.temporary({keeps}, sums) : Tensor{};
   const double scale = options.scale;

@@ -494,7 +494,7 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
     shape.gate_stride = in.gate.value.row_stride;
   }
   if (sequence.offsets) {
-    shape.offsets = sequence.wide_offsets, shape.longest = sequence.time;
+    shape.offsets = sequence.offsets, shape.longest = sequence.time;
     shape.time = sequence.packed_rows;
   }
   const DType type = in.q.value.dtype, sums = accumulator_dtype(type);
@@ -511,14 +511,9 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
   const auto algorithm = options.algorithm;
   int64_t workspace = 0, keeps = 0;
   tape.context().run_stored(type, [&](auto element, auto device) {
-    if constexpr (kOnGpu<decltype(device)>) {
-      using T = decltype(element);
-      workspace = kernels::delta_rule_workspace_size<T>(shape, algorithm, device);
-      keeps = kernels::delta_rule_saved_size<T>(shape, algorithm, device);
-    } else {
-      workspace = kernels::delta_rule_workspace_size(shape, algorithm);
-      keeps = kernels::delta_rule_saved_size(shape, algorithm);
-    }
+    using T = decltype(element);
+    workspace = kernels::delta_rule_workspace_size<T>(shape, algorithm, device);
+    keeps = kernels::delta_rule_saved_size<T>(shape, algorithm, device);
   });
   const Tensor saved = tape.recording() ? tape.temporary({keeps}, sums) : Tensor{};
   const double scale = options.scale;
@@ -607,13 +602,8 @@ Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence,
   Var y = tape.make({sequence.rows(), shape.channels}, type);
   int64_t workspace = 0, keeps = 0;
   on_device(tape.context().device, [&](auto device) {
-    if constexpr (kOnGpu<decltype(device)>) {
-      workspace = kernels::selective_scan_workspace_size(shape, device);
-      keeps = kernels::selective_scan_saved_size(shape, device);
-    } else {
-      workspace = kernels::selective_scan_workspace_size(shape);
-      keeps = kernels::selective_scan_saved_size(shape);
-    }
+    workspace = kernels::selective_scan_workspace_size(shape, device);
+    keeps = kernels::selective_scan_saved_size(shape, device);
   });
   const Tensor saved = tape.recording() ? tape.temporary({keeps}, sums) : Tensor{};
   tape.context().run_stored(type, [&](auto element, auto device) {

@@ -24,7 +24,6 @@ struct Sequence {
   const int32_t* offsets = nullptr;
   int64_t packed_rows = 0;
   const int32_t* padded = nullptr;  // [packed_rows]: the row that each would be with `time` rows per sequence
-  const int64_t* wide_offsets = nullptr;  // the same as offsets
   int64_t rows() const { return offsets ? packed_rows : batch * time; }
 };
 

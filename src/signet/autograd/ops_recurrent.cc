@@ -109,11 +109,12 @@ Var gated_rnn(Tape& tape, const Var& x, const Var& recurrent, const Var& bias, S
   shape.packed_rows = sequence.packed_rows;
   const DType type = x.value.dtype, sums = accumulator_dtype(type);
   Var y = tape.make({sequence.rows(), shape.units()}, type);
-  int64_t workspace = 0;
-  on_device(tape.context().device,
-            [&](auto device) { workspace = kernels::gated_rnn_workspace_size(shape, device); });
-  const Tensor saved =
-      tape.recording() ? tape.temporary({kernels::gated_rnn_saved_size(shape)}, sums) : Tensor{};
+  int64_t workspace = 0, keeps = 0;
+  on_device(tape.context().device, [&](auto device) {
+    workspace = kernels::gated_rnn_workspace_size(shape, device);
+    keeps = kernels::gated_rnn_saved_size(shape, device);
+  });
+  const Tensor saved = tape.recording() ? tape.temporary({keeps}, sums) : Tensor{};
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
     kernels::GatedRnnForward<T> p;

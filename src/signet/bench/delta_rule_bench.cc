@@ -43,8 +43,8 @@ struct DeltaRule {
     }
     o.resize(d_o.size()), dq.resize(q.size()), dk.resize(k.size()), dv.resize(v.size()),
         dbeta.resize(beta.size());
-    saved.resize(static_cast<size_t>(kernels::delta_rule_saved_size(s, a)));
-    workspace.resize(static_cast<size_t>(kernels::delta_rule_workspace_size(s, a)));
+    saved.resize(static_cast<size_t>(kernels::delta_rule_saved_size<T>(s, a, Cpu{})));
+    workspace.resize(static_cast<size_t>(kernels::delta_rule_workspace_size<T>(s, a, Cpu{})));
     forward.shape = backward.shape = s, forward.algorithm = backward.algorithm = a;
     forward.q = backward.q = q.data(), forward.k = backward.k = k.data(), forward.v = backward.v = v.data();
     forward.beta = backward.beta = beta.data(), forward.o = o.data(), backward.d_o = d_o.data();

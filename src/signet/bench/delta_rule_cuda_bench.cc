@@ -63,8 +63,10 @@ double error(const Device& device, DeltaRuleShape s) {
   const auto q = fast.q.exact(), k = fast.k.exact(), v = fast.v.exact(), beta = fast.beta.exact(),
              d_o = fast.d_o.exact();
   Values<double> o(d_o.size()), dq(q.size()), dk(k.size()), dv(v.size()), dbeta(beta.size());
-  Values<double> saved(static_cast<size_t>(kernels::delta_rule_saved_size(s, DeltaRuleAlgorithm::kAuto))),
-      workspace(static_cast<size_t>(kernels::delta_rule_workspace_size(s, DeltaRuleAlgorithm::kAuto)));
+  Values<double> saved(
+      static_cast<size_t>(kernels::delta_rule_saved_size<double>(s, DeltaRuleAlgorithm::kAuto, Cpu{}))),
+      workspace(static_cast<size_t>(
+          kernels::delta_rule_workspace_size<double>(s, DeltaRuleAlgorithm::kAuto, Cpu{})));
   kernels::DeltaRuleForward<double> forward;
   kernels::DeltaRuleBackward<double> backward;
   forward.shape = backward.shape = s;

@@ -37,8 +37,10 @@ struct GatedLinear {
     }
     o.resize(v.size()), dq.resize(q.size()), dk.resize(k.size()), dv.resize(v.size()),
         dgate.resize(gate.size());
-    saved.resize(static_cast<size_t>(kernels::gated_linear_saved_size(s)));
-    workspace.resize(static_cast<size_t>(kernels::gated_linear_workspace_size(s)));
+    saved.resize(
+        static_cast<size_t>(kernels::gated_linear_saved_size<T>(s, GatedLinearAlgorithm::kAuto, Cpu{})));
+    workspace.resize(
+        static_cast<size_t>(kernels::gated_linear_workspace_size<T>(s, GatedLinearAlgorithm::kAuto, Cpu{})));
     forward.shape = backward.shape = s, forward.algorithm = backward.algorithm = algorithm;
     forward.q = backward.q = q.data(), forward.k = backward.k = k.data(), forward.v = backward.v = v.data();
     forward.gate = backward.gate = gate.data(), forward.o = o.data(), backward.d_o = d_o.data();

@@ -30,7 +30,7 @@ struct Recurrence {
     x = fill(1, s.rows() * 4 * units), bias = fill(3, 4 * units), dy = fill(4, s.rows() * units);
     recurrent = fill(2, 4 * units * s.width, 1 / std::sqrt(static_cast<double>(s.width)));
     y.resize(dy.size()), dx.resize(x.size()), d_recurrent.resize(recurrent.size()), dbias.resize(bias.size());
-    saved.resize(static_cast<size_t>(kernels::gated_rnn_saved_size(s)));
+    saved.resize(static_cast<size_t>(kernels::gated_rnn_saved_size(s, Cpu{})));
     workspace.resize(static_cast<size_t>(kernels::gated_rnn_workspace_size(s, Cpu{})));
     forward.shape = backward.shape = s;
     forward.x = x.data(), forward.recurrent = recurrent.data(), forward.bias = bias.data(),

@@ -33,7 +33,7 @@ struct GatedRnnOnGpu {
     bias = {device, random_values(3, 4 * s.units())};
     y = {device, units}, dx = {device, 4 * units};
     d_recurrent = zeros(matrix), dbias = zeros(4 * s.units());
-    saved = {device, kernels::gated_rnn_saved_size(s)};
+    saved = {device, kernels::gated_rnn_saved_size(s, Cuda{})};
     workspace = {device, std::max<int64_t>(1, kernels::gated_rnn_workspace_size(s, Cuda{}))};
     forward.shape = backward.shape = s, forward.recurrent = backward.recurrent = recurrent.get();
     forward.saved = saved.get(), backward.saved = saved.get();
@@ -54,7 +54,7 @@ double error(const Device& device, GatedRnnShape s) {
   const auto x = fast.x.exact(), recurrent = fast.recurrent.exact(), bias = fast.bias.exact(),
              dy = fast.dy.exact();
   Values<double> y(dy.size()), dx(x.size()), d_recurrent(recurrent.size()), dbias(bias.size()),
-      saved(static_cast<size_t>(kernels::gated_rnn_saved_size(s))),
+      saved(static_cast<size_t>(kernels::gated_rnn_saved_size(s, Cpu{}))),
       workspace(static_cast<size_t>(kernels::gated_rnn_workspace_size(s, Cpu{})));
   kernels::GatedRnnForward<double> f;
   kernels::GatedRnnBackward<double> b;

@@ -35,8 +35,8 @@ struct Scan {
     y.resize(u.size()), du.resize(u.size()), draw.resize(u.size()), dz.resize(u.size());
     db.resize(b.size()), dc.resize(c.size()), da_log.resize(a_log.size()), dd.resize(d.size());
     dbias.resize(bias.size());
-    saved.resize(static_cast<size_t>(kernels::selective_scan_saved_size(s)));
-    workspace.resize(static_cast<size_t>(kernels::selective_scan_workspace_size(s)));
+    saved.resize(static_cast<size_t>(kernels::selective_scan_saved_size(s, Cpu{})));
+    workspace.resize(static_cast<size_t>(kernels::selective_scan_workspace_size(s, Cpu{})));
     auto set = [&](auto& p) {
       p.shape = s, p.u = u.data(), p.raw = raw.data(), p.a_log = a_log.data(), p.b = b.data(), p.c = c.data();
       p.d = d.data(), p.z = z.data(), p.bias = bias.data(), p.saved = saved.data();

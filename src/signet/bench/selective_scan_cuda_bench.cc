@@ -65,8 +65,8 @@ double error(const Device& device, SelectiveScanShape s) {
              dy = fast.dy.exact();
   Values<double> y(u.size()), du(u.size()), draw(u.size()), dz(u.size()), db(b.size()), dc(c.size()),
       da_log(a_log.size()), dd(d.size()), dbias(bias.size()),
-      saved(static_cast<size_t>(kernels::selective_scan_saved_size(s))),
-      workspace(static_cast<size_t>(kernels::selective_scan_workspace_size(s)));
+      saved(static_cast<size_t>(kernels::selective_scan_saved_size(s, Cpu{}))),
+      workspace(static_cast<size_t>(kernels::selective_scan_workspace_size(s, Cpu{})));
   kernels::SelectiveScanForward<double> forward;
   kernels::SelectiveScanBackward<double> backward;
   const auto set = [&](auto& p) {

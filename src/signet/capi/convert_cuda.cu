@@ -54,9 +54,9 @@ __global__ void convert_kernel(Copy c) {
       rest /= c.shape[d];
       to += at * c.to_strides[d], from += at * c.from_strides[d];
     }
-    if (c.to_type == SIGNET_INT64) {
-      static_cast<int64_t*>(c.to)[to] = c.from_type == SIGNET_INT64
-                                            ? static_cast<const int64_t*>(c.from)[from]
+    if (c.to_type == SIGNET_INT32) {
+      static_cast<int32_t*>(c.to)[to] = c.from_type == SIGNET_INT64
+                                            ? static_cast<int32_t>(static_cast<const int64_t*>(c.from)[from])
                                             : static_cast<const int32_t*>(c.from)[from];
     } else if (c.to_type == SIGNET_FLOAT64 || c.from_type == SIGNET_FLOAT64) {
       const double x = load_number(c.from, c.from_type, from);
@@ -88,7 +88,7 @@ dim3 blocks_for(int64_t count) {
 
 void run_copy(const signet_tensor& to, const signet_tensor& from, Map map, bool add, Cuda device) {
   const bool integers = to.type >= SIGNET_INT32 || from.type >= SIGNET_INT32;
-  if (integers && (to.type != SIGNET_INT64 || from.type < SIGNET_INT32))
+  if (integers && (to.type != SIGNET_INT32 || from.type < SIGNET_INT32))
     bad_input("a tensor of integers where numbers are needed");
   if ((map != Map::kNone || add) && (to.type == SIGNET_FLOAT64 || from.type == SIGNET_FLOAT64))
     throw Unsupported("float64 runs on the CPU alone: give float32, bfloat16 or float16 on the GPU");

@@ -66,50 +66,32 @@ DeltaRuleShape checked_delta_rule(const signet_delta_rule& p) {
   return s;
 }
 
-template <class T>
-int64_t delta_rule_saved(const DeltaRuleShape& s, DeltaRuleAlgorithm a, Cpu) {
-  return delta_rule_saved_size(s, a);
-}
-template <class T>
-int64_t delta_rule_scratch(const DeltaRuleShape& s, DeltaRuleAlgorithm a, Cpu) {
-  return delta_rule_workspace_size(s, a);
-}
-#ifdef SIGNET_WITH_CUDA
-template <class T>
-int64_t delta_rule_saved(const DeltaRuleShape& s, DeltaRuleAlgorithm a, Cuda device) {
-  return kernels::delta_rule_saved_size<T>(s, a, device);
-}
-template <class T>
-int64_t delta_rule_scratch(const DeltaRuleShape& s, DeltaRuleAlgorithm a, Cuda device) {
-  return kernels::delta_rule_workspace_size<T>(s, a, device);
-}
-#endif
-
-// Offsets where the kernels read them: int64 in the memory of the device.
+// Offsets where the kernels read them: int32 in the memory of the device.
 class KernelOffsets {
  public:
   KernelOffsets(const signet_tensor& offsets, int64_t time, Work<Cpu>& work) {
     if (!given(offsets)) return;
-    host_ = read_offsets(offsets, time, work.device());
+    for (const int64_t at : read_offsets(offsets, time, work.device()))
+      host_.push_back(static_cast<int32_t>(at));
     data_ = host_.data();
   }
   KernelOffsets(const signet_tensor& offsets, int64_t, Work<Cuda>& work) {
     if (!given(offsets)) return;
     if (offsets.type != SIGNET_INT64 && offsets.type != SIGNET_INT32)
       bad_input("offsets: give int32 or int64");
-    data_ = static_cast<const int64_t*>(offsets.data);
-    if (offsets.type == SIGNET_INT64 && (offsets.strides[0] == 1 || offsets.shape[0] == 1)) return;
-    int64_t* wide = work.scratch<int64_t>(offsets.shape[0]);
+    data_ = static_cast<const int32_t*>(offsets.data);
+    if (offsets.type == SIGNET_INT32 && (offsets.strides[0] == 1 || offsets.shape[0] == 1)) return;
+    int32_t* narrow = work.scratch<int32_t>(offsets.shape[0]);
     work.run([&] {
-      convert(contiguous(wide, SIGNET_INT64, offsets), offsets, Map::kNone, work.device());
-      data_ = wide;
+      convert(contiguous(narrow, SIGNET_INT32, offsets), offsets, Map::kNone, work.device());
+      data_ = narrow;
     });
   }
-  const int64_t* data() const { return data_; }
+  const int32_t* data() const { return data_; }
 
  private:
-  std::vector<int64_t> host_;
-  const int64_t* data_ = nullptr;
+  std::vector<int32_t> host_;
+  const int32_t* data_ = nullptr;
 };
 
 // Queries or keys as the kernel takes them: as they are, or normalised, with what backward needs of that.
@@ -179,8 +161,8 @@ struct DeltaRule {
     f.q = q.rows.data, f.k = k.rows.data, f.v = v.data, f.beta = beta.data, f.gate = gate.data, f.o = o.data;
     f.initial_state = work.template read<A>(p.initial_state);
     f.final_state = work.template write<A>(p.final_state);
-    f.saved = keep<A>(saved, delta_rule_saved<T>(s, algorithm, work.device()));
-    f.workspace = work.template scratch<A>(delta_rule_scratch<T>(s, algorithm, work.device()));
+    f.saved = keep<A>(saved, delta_rule_saved_size<T>(s, algorithm, work.device()));
+    f.workspace = work.template scratch<A>(delta_rule_workspace_size<T>(s, algorithm, work.device()));
     work.run([&] { delta_rule_forward(f, work.device()); });
   }
 
@@ -213,8 +195,8 @@ struct DeltaRule {
     f.dv = work.template write_rows<T>(p.dv, &p.v, v.stride).data;
     f.dbeta = work.template write_rows<A>(p.dbeta, &p.beta, beta.stride).data;
     f.shape = s;
-    f.saved = kept<A>(saved, delta_rule_saved<T>(s, algorithm, work.device()));
-    f.workspace = work.template scratch<A>(delta_rule_scratch<T>(s, algorithm, work.device()));
+    f.saved = kept<A>(saved, delta_rule_saved_size<T>(s, algorithm, work.device()));
+    f.workspace = work.template scratch<A>(delta_rule_workspace_size<T>(s, algorithm, work.device()));
     work.run([&] {
       delta_rule_backward(f, work.device());
       if (map != Map::kNone && given(p.gate)) undo(map, dgate.data, gate.data, count(p.gate), work.device());

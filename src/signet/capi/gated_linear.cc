@@ -1,10 +1,9 @@
-#include "signet/kernels/gated_linear/gated_linear.h"
 
 #include <array>
 #include <utility>
 
 #include "signet/capi/entry.h"
-#include "signet/capi/gated_linear_sizes.h"
+#include "signet/kernels/gated_linear/gated_linear.h"
 
 namespace signet::capi {
 namespace {
@@ -68,8 +67,9 @@ struct GatedLinear {
       f.q = q.data, f.k = k.data, f.v = v.data, f.gate = gate.data, f.o = o.data;
       f.initial_state = work.template read<A>(p.initial_state);
       f.final_state = work.template write<A>(p.final_state);
-      f.saved = keep<A>(saved, gated_linear_saved<T>(s, algorithm, work.device()));
-      f.workspace = work.template scratch<A>(gated_linear_scratch<T>(s, algorithm, work.device()));
+      f.saved = keep<A>(saved, kernels::gated_linear_saved_size<T>(s, algorithm, work.device()));
+      f.workspace =
+          work.template scratch<A>(kernels::gated_linear_workspace_size<T>(s, algorithm, work.device()));
       work.run([&] { gated_linear_forward(f, work.device()); });
     };
     for_sequences(call, {&Call::q, &Call::k, &Call::v, &Call::gate, &Call::o},
@@ -100,8 +100,9 @@ struct GatedLinear {
       f.dk = work.template write_rows<T>(p.dk, &p.k, k.stride).data;
       f.dv = work.template write_rows<T>(p.dv, &p.v, v.stride).data;
       f.dgate = work.template write_rows<A>(p.dgate, &p.gate, gate.stride).data;
-      f.saved = kept<A>(saved, gated_linear_saved<T>(s, algorithm, work.device()));
-      f.workspace = work.template scratch<A>(gated_linear_scratch<T>(s, algorithm, work.device()));
+      f.saved = kept<A>(saved, kernels::gated_linear_saved_size<T>(s, algorithm, work.device()));
+      f.workspace =
+          work.template scratch<A>(kernels::gated_linear_workspace_size<T>(s, algorithm, work.device()));
       work.run([&] {
         gated_linear_backward(f, work.device());
         if (map != Map::kNone) undo(map, f.dgate, gate.data, count(p.gate), work.device());

@@ -54,7 +54,7 @@ struct GatedRnn {
       f.x = x.data, f.y = y.data, f.recurrent = recurrent, f.bias = bias;
       f.initial_state = work.template read<A>(p.initial_state);
       f.final_state = work.template write<A>(p.final_state);
-      f.saved = keep<A>(saved, gated_rnn_saved_size(f.shape));
+      f.saved = keep<A>(saved, gated_rnn_saved_size(f.shape, work.device()));
       f.workspace = work.template scratch<A>(gated_rnn_workspace_size(f.shape, work.device()));
       work.run([&] { gated_rnn_forward(f, work.device()); });
     };
@@ -81,7 +81,7 @@ struct GatedRnn {
       f.initial_state = work.template read<A>(p.initial_state);
       f.d_final_state = work.template read<A>(p.d_final_state);
       f.d_initial_state = work.template write<A>(p.d_initial_state);
-      f.saved = kept<A>(saved, gated_rnn_saved_size(f.shape));
+      f.saved = kept<A>(saved, gated_rnn_saved_size(f.shape, work.device()));
       f.workspace = work.template scratch<A>(gated_rnn_workspace_size(f.shape, work.device()));
       work.run([&] { gated_rnn_backward(f, work.device()); });
     };

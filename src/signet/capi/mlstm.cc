@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "signet/capi/entry.h"
-#include "signet/capi/gated_linear_sizes.h"
+#include "signet/kernels/gated_linear/gated_linear.h"
 #include "signet/kernels/scale_heads/scale_heads.h"
 
 namespace signet::capi {
@@ -111,9 +111,10 @@ struct Mlstm {
       memory.o = kept_or_scratch<T>(saved, parts.values(), work);
       memory.initial_state = work.template read<A>(p.initial_state);
       memory.final_state = work.template write<A>(p.final_state);
-      memory.saved = keep<A>(saved, gated_linear_saved<T>(parts.memory, parts.algorithm, device));
-      memory.workspace =
-          work.template scratch<A>(gated_linear_scratch<T>(parts.memory, parts.algorithm, device));
+      memory.saved =
+          keep<A>(saved, kernels::gated_linear_saved_size<T>(parts.memory, parts.algorithm, device));
+      memory.workspace = work.template scratch<A>(
+          kernels::gated_linear_workspace_size<T>(parts.memory, parts.algorithm, device));
       kernels::MlstmNormalise<T> read;
       read.shape = parts.read, read.r_n = memory.o, read.m = gates.m;
       read.h = work.template write<T>(p.h);
@@ -150,9 +151,10 @@ struct Mlstm {
       memory.initial_state = work.template read<A>(p.initial_state);
       memory.d_final_state = work.template read<A>(p.d_final_state);
       memory.d_initial_state = work.template write<A>(p.d_initial_state);
-      memory.saved = kept<A>(saved, gated_linear_saved<T>(parts.memory, parts.algorithm, device));
-      memory.workspace =
-          work.template scratch<A>(gated_linear_scratch<T>(parts.memory, parts.algorithm, device));
+      memory.saved =
+          kept<A>(saved, kernels::gated_linear_saved_size<T>(parts.memory, parts.algorithm, device));
+      memory.workspace = work.template scratch<A>(
+          kernels::gated_linear_workspace_size<T>(parts.memory, parts.algorithm, device));
       memory.dq = work.template write_rows<T>(p.dq, &p.q, parts.q.stride).data;
       memory.dk = work.template write_rows<T>(p.dk, &p.k, parts.k.stride).data;
       memory.dv = work.template scratch<T>(parts.values());

@@ -71,21 +71,6 @@ SelectiveScanShape selective_scan_shape(const signet_selective_scan& p) {
   return s;
 }
 
-int64_t selective_scan_saved(const SelectiveScanShape& s, Cpu) {
-  return kernels::selective_scan_saved_size(s);
-}
-int64_t selective_scan_scratch(const SelectiveScanShape& s, Cpu) {
-  return kernels::selective_scan_workspace_size(s);
-}
-#ifdef SIGNET_WITH_CUDA
-int64_t selective_scan_saved(const SelectiveScanShape& s, Cuda d) {
-  return kernels::selective_scan_saved_size(s, d);
-}
-int64_t selective_scan_scratch(const SelectiveScanShape& s, Cuda d) {
-  return kernels::selective_scan_workspace_size(s, d);
-}
-#endif
-
 struct SelectiveScan {
   using Call = signet_selective_scan;
   static std::array<const signet_tensor*, 5> storage(const Call& p) {
@@ -115,8 +100,8 @@ struct SelectiveScan {
         f.u = u.data, f.raw = raw.data, f.b = b.data, f.c = c.data, f.z = z.data, f.y = y.data;
         f.initial_state = work.template read<A>(p.initial_state);
         f.final_state = work.template write<A>(p.final_state);
-        f.saved = keep<A>(saved, selective_scan_saved(s, work.device()));
-        f.workspace = work.template scratch<A>(selective_scan_scratch(s, work.device()));
+        f.saved = keep<A>(saved, kernels::selective_scan_saved_size(s, work.device()));
+        f.workspace = work.template scratch<A>(kernels::selective_scan_workspace_size(s, work.device()));
         work.run([&] { selective_scan_forward(f, work.device()); });
       };
       for_sequences(group, {&Call::u, &Call::raw, &Call::b, &Call::c, &Call::z, &Call::y},
@@ -157,8 +142,8 @@ struct SelectiveScan {
         f.dc = work.template write_rows<T>(p.dc, &p.c, c.stride).data;
         if (given(p.z)) f.dz = work.template write_rows<T>(p.dz, &p.z, z.stride).data;
         f.da_log = da, f.dd = dd, f.dbias = dbias;
-        f.saved = kept<A>(saved, selective_scan_saved(s, work.device()));
-        f.workspace = work.template scratch<A>(selective_scan_scratch(s, work.device()));
+        f.saved = kept<A>(saved, kernels::selective_scan_saved_size(s, work.device()));
+        f.workspace = work.template scratch<A>(kernels::selective_scan_workspace_size(s, work.device()));
         work.run([&] { selective_scan_backward(f, work.device()); });
       };
       for_sequences(group,

@@ -57,8 +57,7 @@ struct Header {
 
 // Behind a Header the tokens, which of their rows are scored (unless all are) and the targets. Where
 // nothing but the scored token of each sequence and those before it are copied, also the offsets of the
-// sequences, in front of the tokens and again (in 32 bits) behind the targets, and the rows that theirs
-// would be if they were padded.
+// sequences and the rows that theirs would be if they were padded.
 struct PassShape {
   CudaGraph graph;
   int64_t generation = -1;  // of the arena, when the graph was captured
@@ -76,9 +75,7 @@ struct PassShape {
     bytes = end();
   }
 
-  int64_t tokens_at() const {
-    return int64_t{sizeof(Header)} + (packed ? (sequences + 1) * int64_t{sizeof(int64_t)} : 0);
-  }
+  int64_t tokens_at() const { return sizeof(Header); }
   int64_t scored_at() const { return tokens_at() + tokens * int64_t{sizeof(int32_t)}; }
   int64_t targets_at() const { return scored_at() + (dense ? 0 : sequences * int64_t{sizeof(int32_t)}); }
   int64_t offsets_at() const { return targets_at() + scored_rows * int64_t{sizeof(int32_t)}; }
@@ -124,7 +121,6 @@ struct Pass {
     if (shape.packed) {
       sequence.offsets = at(shape.offsets_at());
       sequence.padded = at(shape.padded_at());
-      sequence.wide_offsets = reinterpret_cast<const int64_t*>(input + sizeof(Header));
       sequence.packed_rows = shape.tokens;
     }
     const autograd::Var hidden = model.hidden(tape, view, at(shape.tokens_at()), sequence, scored,
@@ -431,7 +427,6 @@ class CudaStepEngine final : public StepEngine {
       scored_rows[r] = static_cast<int32_t>(used - 1);
     }
     offsets[shape.sequences] = static_cast<int32_t>(used);
-    std::copy_n(offsets, shape.sequences + 1, reinterpret_cast<int64_t*>(to + sizeof(Header)));
   }
 
   void run(PassShape& shape) {

@@ -43,7 +43,7 @@ struct DeltaDecode {
 
 // Hopper and newer; D of 32, 64 or 128, 1 to 4 taps.
 bool delta_decode_covers(int64_t width, int64_t taps);
-int64_t delta_decode_workspace_size(int64_t batch, int64_t heads, int64_t width, int64_t factors);
+int64_t delta_decode_workspace_size(int64_t batch, int64_t heads, int64_t width, int64_t factors, Cuda);
 template <class T>  // float, bf16
 void delta_decode(const DeltaDecode<T>& p, Cuda device);
 

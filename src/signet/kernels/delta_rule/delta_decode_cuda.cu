@@ -257,7 +257,7 @@ bool delta_decode_covers(int64_t width, int64_t taps) {
          (width == 32 || width == 64 || width == 128);
 }
 
-int64_t delta_decode_workspace_size(int64_t batch, int64_t heads, int64_t width, int64_t factors) {
+int64_t delta_decode_workspace_size(int64_t batch, int64_t heads, int64_t width, int64_t factors, Cuda) {
   return batch * heads * ((1 + 2 * factors) * width + factors);
 }
 

@@ -62,15 +62,22 @@ void check_offsets(const DeltaRuleShape& shape) {
               shape.offsets[0], shape.offsets[shape.batch]);
 }
 
-int64_t delta_rule_saved_size(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm) {
+template <class T>
+int64_t delta_rule_saved_size(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm, Cpu) {
   const DeltaRulePlan plan = delta_rule_plan(shape, algorithm);
   const int64_t states = shape.offsets ? plan.places : shape.batch * (plan.chunks - 1);
   return states * shape.heads * plan.state_size();
 }
 
-int64_t delta_rule_workspace_size(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm) {
+template <class T>
+int64_t delta_rule_workspace_size(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm, Cpu) {
   const DeltaRulePlan plan = delta_rule_plan(shape, algorithm);
   return plan.parts * plan.part_size + kAlignmentSlack;
 }
+
+template int64_t delta_rule_saved_size<float>(const DeltaRuleShape&, DeltaRuleAlgorithm, Cpu);
+template int64_t delta_rule_saved_size<double>(const DeltaRuleShape&, DeltaRuleAlgorithm, Cpu);
+template int64_t delta_rule_workspace_size<float>(const DeltaRuleShape&, DeltaRuleAlgorithm, Cpu);
+template int64_t delta_rule_workspace_size<double>(const DeltaRuleShape&, DeltaRuleAlgorithm, Cpu);
 
 }  // namespace signet::kernels

@@ -52,7 +52,7 @@ struct DeltaRuleShape {
   bool unit_keys = false;
   // Null, or [batch + 1] in the memory of the device that runs: 0 = offsets[0] <= .. <= offsets[batch] =
   // time. Sizes of buffers do not depend on the lengths.
-  const int64_t* offsets = nullptr;
+  const int32_t* offsets = nullptr;
   int64_t longest = 0;  // with offsets: no sequence has more tokens; 0: not known
   int64_t rows() const { return offsets ? time : batch * time; }
   // Of sequence b, where `offsets` can be read.
@@ -121,8 +121,10 @@ struct DeltaRuleBackward {
 };
 
 // Elements of T that forward saves for backward, and scratch that either pass needs (the larger of the two).
-int64_t delta_rule_saved_size(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm);
-int64_t delta_rule_workspace_size(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm);
+template <class T>
+int64_t delta_rule_saved_size(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm, Cpu);
+template <class T>
+int64_t delta_rule_workspace_size(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm, Cpu);
 
 template <class T>
 void delta_rule_forward(const DeltaRuleForward<T>& p, Cpu);

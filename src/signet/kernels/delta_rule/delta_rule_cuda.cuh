@@ -44,7 +44,7 @@ struct Problem {
   int64_t gate_stride;
   const float* gate;
   float* dgate;
-  const int64_t* offsets;  // of packed sequences
+  const int32_t* offsets;  // of packed sequences
   const int32_t* read;     // [batch]: the only row of o that is used; null: all are
 
   __device__ int64_t token(int b, int t) const {

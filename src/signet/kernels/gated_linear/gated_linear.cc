@@ -27,14 +27,21 @@ GatedLinearPlan gated_linear_plan(const GatedLinearShape& shape) {
   return plan;
 }
 
-int64_t gated_linear_saved_size(const GatedLinearShape& shape) {
+template <class T>
+int64_t gated_linear_saved_size(const GatedLinearShape& shape, GatedLinearAlgorithm, Cpu) {
   const GatedLinearPlan plan = gated_linear_plan(shape);
   return shape.batch * shape.heads * (plan.chunks - 1) * plan.state_size();
 }
 
-int64_t gated_linear_workspace_size(const GatedLinearShape& shape) {
+template <class T>
+int64_t gated_linear_workspace_size(const GatedLinearShape& shape, GatedLinearAlgorithm, Cpu) {
   const GatedLinearPlan plan = gated_linear_plan(shape);
   return plan.parts * plan.part_size + kAlignmentSlack;
 }
+
+template int64_t gated_linear_saved_size<float>(const GatedLinearShape&, GatedLinearAlgorithm, Cpu);
+template int64_t gated_linear_saved_size<double>(const GatedLinearShape&, GatedLinearAlgorithm, Cpu);
+template int64_t gated_linear_workspace_size<float>(const GatedLinearShape&, GatedLinearAlgorithm, Cpu);
+template int64_t gated_linear_workspace_size<double>(const GatedLinearShape&, GatedLinearAlgorithm, Cpu);
 
 }  // namespace signet::kernels

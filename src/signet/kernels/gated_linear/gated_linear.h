@@ -89,8 +89,10 @@ struct GatedLinearBackward {
 };
 
 // Asked with the thread count that the call will see (base/thread_pool.h); the same for both passes.
-int64_t gated_linear_saved_size(const GatedLinearShape& shape);
-int64_t gated_linear_workspace_size(const GatedLinearShape& shape);
+template <class T>
+int64_t gated_linear_saved_size(const GatedLinearShape& shape, GatedLinearAlgorithm algorithm, Cpu);
+template <class T>
+int64_t gated_linear_workspace_size(const GatedLinearShape& shape, GatedLinearAlgorithm algorithm, Cpu);
 
 template <class T>
 void gated_linear_forward(const GatedLinearForward<T>& p, Cpu);

@@ -81,7 +81,8 @@ struct GatedRnnBackward {
   Accumulator<T>* workspace = nullptr;
 };
 
-inline int64_t gated_rnn_saved_size(const GatedRnnShape& s) {
+template <class Device>
+int64_t gated_rnn_saved_size(const GatedRnnShape& s, Device) {
   return s.previous_offset() + s.rows() * s.units();
 }
 int64_t gated_rnn_workspace_size(const GatedRnnShape& shape, Cpu);

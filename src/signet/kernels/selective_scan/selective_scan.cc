@@ -34,12 +34,12 @@ SelectiveScanPlan selective_scan_plan(const SelectiveScanShape& shape) {
   return plan;
 }
 
-int64_t selective_scan_saved_size(const SelectiveScanShape& shape) {
+int64_t selective_scan_saved_size(const SelectiveScanShape& shape, Cpu) {
   const SelectiveScanPlan plan = selective_scan_plan(shape);
   return shape.batch * (plan.chunks - 1) * plan.state_size();
 }
 
-int64_t selective_scan_workspace_size(const SelectiveScanShape& shape) {
+int64_t selective_scan_workspace_size(const SelectiveScanShape& shape, Cpu) {
   return selective_scan_plan(shape).workspace_size();
 }
 

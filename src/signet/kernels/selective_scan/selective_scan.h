@@ -92,8 +92,8 @@ struct SelectiveScanBackward {
   Accumulator<T>* workspace = nullptr;
 };
 
-int64_t selective_scan_saved_size(const SelectiveScanShape& shape);
-int64_t selective_scan_workspace_size(const SelectiveScanShape& shape);
+int64_t selective_scan_saved_size(const SelectiveScanShape& shape, Cpu);
+int64_t selective_scan_workspace_size(const SelectiveScanShape& shape, Cpu);
 
 template <class T>
 void selective_scan_forward(const SelectiveScanForward<T>& p, Cpu);
