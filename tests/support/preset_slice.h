@@ -32,12 +32,12 @@ class PresetSlice {
 
   // The gradient is read from the first moments of an update.
   void expect_step(const Device& device, train::Precision precision, double loss_tolerance,
-                   double gradient_tolerance) {
+                   double gradient_tolerance, models::Recompute recompute = models::Recompute::kNone) {
     constexpr double kBeta = 0.5;
     const auto optimizer =
         train::make_optimizer(model_.parameters(), DType::kF32, {.beta1 = kBeta, .beta2 = kBeta}, device);
     train::StepOptions options;
-    options.precision = precision;
+    options.precision = precision, options.recompute = recompute;
     std::vector<float> weights = weights_;
     const auto engine = train::make_step_engine(device, model_, options, weights.data(), *optimizer);
     engine->submit(batch_, 0, 1);
