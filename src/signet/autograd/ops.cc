@@ -467,7 +467,7 @@ bool replaced_values_covers(const Tape& tape, Sequence sequence, const DeltaRule
     kernels::DeltaRuleShape shape;
     shape.batch = sequence.batch, shape.heads = options.heads, shape.factors = options.factors;
     shape.time = sequence.offsets ? sequence.packed_rows : sequence.time;
-    shape.offsets = sequence.wide_offsets, shape.longest = sequence.time;
+    shape.offsets = sequence.offsets, shape.longest = sequence.time;
     shape.dk = shape.dv = width, shape.gate_channels = gate_channels;
     covers = kernels::delta_rule_in_place_covers<bf16>(shape, options.algorithm,
                                                        Cuda{tape.context().device.stream});
