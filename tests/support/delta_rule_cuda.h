@@ -142,7 +142,7 @@ class DeltaRuleOnGpu {
   void forward(bool save = true) {
     kernels::DeltaRuleForward<T> p;
     p.shape = case_.shape, p.algorithm = case_.algorithm, p.scale = kScale;
-    p.q = q_.device, p.k = k_.device, p.v = v_.device, p.beta = beta_.device, p.o = o_.device;
+    p.q = q_.device, p.k = k_.device, p.v = values(), p.beta = beta_.device, p.o = o_.device;
     p.initial_state = initial_.device, p.final_state = case_.states ? final_.device : nullptr;
     p.saved = save ? saved_.device : nullptr, p.workspace = workspace_.device, p.gate = gate_.device;
     kernels::delta_rule_forward(p, Cuda{});
@@ -150,7 +150,7 @@ class DeltaRuleOnGpu {
   void backward() {
     kernels::DeltaRuleBackward<T> p;
     p.shape = case_.shape, p.algorithm = case_.algorithm, p.scale = kScale;
-    p.q = q_.device, p.k = k_.device, p.v = v_.device, p.beta = beta_.device, p.d_o = d_o_.device;
+    p.q = q_.device, p.k = k_.device, p.v = values(), p.beta = beta_.device, p.d_o = d_o_.device;
     p.initial_state = initial_.device, p.saved = saved_.device, p.d_final_state = d_final_.device;
     p.dq = dq_.device, p.dk = dk_.device, p.dv = dv_.device, p.dbeta = dbeta_.device;
     p.d_initial_state = case_.states ? d_initial_.device : nullptr, p.workspace = workspace_.device;
@@ -162,12 +162,22 @@ class DeltaRuleOnGpu {
     for (auto* x : {&o_, &dq_, &dk_, &dv_}) x->poison();
     for (auto* x : {&dbeta_, &final_, &d_initial_, &dgate_}) x->poison();
     saved_.poison(), workspace_.poison();
+    if (in_place_)
+      check_cuda(cudaMemcpy(o_.device, v_.device, v_.host.size() * sizeof(T), cudaMemcpyDeviceToDevice),
+                 "copy");
     forward();
     workspace_.poison();
     backward();
     check_cuda(cudaDeviceSynchronize(), "delta rule");
     for (auto* x : {&o_, &dq_, &dk_, &dv_}) x->fetch();
     for (auto* x : {&dbeta_, &final_, &d_initial_, &dgate_}) x->fetch();
+  }
+
+  // From now on o is written over v, where that is possible.
+  bool go_in_place() {
+    in_place_ = s_.v_stride == s_.o_stride &&
+                kernels::delta_rule_in_place_covers<T>(case_.shape, case_.algorithm, Cuda{});
+    return in_place_;
   }
 
   // Relative error of o, dq, dk, dv, dbeta, final state, d initial state and dgate over `heads` (sequence,
@@ -221,6 +231,7 @@ class DeltaRuleOnGpu {
   }
 
  private:
+  const T* values() const { return in_place_ ? o_.device : v_.device; }
   static constexpr float kScale = 0.75f;
   static constexpr size_t kOutputs = 8;
 
@@ -292,6 +303,7 @@ class DeltaRuleOnGpu {
   }
 
   DeltaRuleCase case_;
+  bool in_place_ = false;
   kernels::DeltaRuleShape s_;
   Mirrored<int32_t> offsets_;
   Mirrored<T> q_, k_, v_, d_o_, o_, dq_, dk_, dv_;
