@@ -69,6 +69,40 @@ struct Problem {
   }
 };
 
+// Sequences that begin within rows are what they are in rows of their own.
+TEST(BatchGradient, StartsCarryNothingOver) {
+  const PrefixParity task;
+  for (const char* architecture : {"deltanet", "gated-deltanet", "mlstm"}) {
+    Problem<double> rows(task, 5, {24, 24}, Problem<double>::config(architecture)),
+        alone(task, 5, {24, 24}, Problem<double>::config(architecture));
+    const int64_t time = rows.batch.time;
+    rows.batch.starts = {1, 7, time + 20, 3 * time + 1, 3 * time + 2, 5 * time - 1};
+    tasks::Batch& pieces = alone.batch;
+    pieces = {};
+    pieces.time = time, pieces.dense = true;
+    for (int64_t i = 0; i < 5 * time; ++i) {
+      const auto& starts = rows.batch.starts;
+      if (i % time == 0 || std::find(starts.begin(), starts.end(), i) != starts.end()) {
+        ++pieces.rows;
+        pieces.tokens.resize(static_cast<size_t>(pieces.rows * time));
+        pieces.targets.resize(pieces.tokens.size(), tasks::kNotScored);
+        pieces.lengths.push_back(0);
+      }
+      const int64_t to = (pieces.rows - 1) * time + pieces.lengths.back()++;
+      pieces.tokens[to] = rows.batch.tokens[i], pieces.targets[to] = rows.batch.targets[i];
+    }
+    ASSERT_EQ(pieces.rows, 11);
+    BatchLoss together, apart, carried;
+    const auto gradient = rows.gradient(&together);
+    EXPECT_LT(test::relative_error(gradient, alone.gradient(&apart)), 1e-12) << architecture;
+    EXPECT_NEAR(together.loss, apart.loss, 1e-12);
+    EXPECT_EQ(together.correct, apart.correct);
+    rows.batch.starts.clear();
+    rows.gradient(&carried);
+    EXPECT_GT(std::abs(carried.loss - together.loss), 1e-6) << architecture;
+  }
+}
+
 TEST(BatchGradient, IsTheGradientOfTheWholeBatch) {
   const auto parity = tasks::make_task("parity");
   const PrefixParity dense;

@@ -181,6 +181,26 @@ TEST(CudaStepEngine, MatchesTheCpu) {
   }
 }
 
+// As texts have them with data.reset.
+TEST(CudaStepEngine, SequencesThatBeginWithinRowsMatchTheCpu) {
+  SIGNET_NEEDS_GPU();
+  const OpenDevice device = open_device("cuda");
+  for (const std::string name : {"deltanet", "exact", "mamba", "transformer", "gla", "mamba2"}) {
+    Training cpu(name, true, {}, Precision::kFp32), gpu(name, true, device, Precision::kFp32);
+    for (int64_t step = 1; step <= 4; ++step) {
+      SCOPED_TRACE(testing::Message() << name << " step " << step);
+      copy_state(cpu, gpu);
+      tasks::Batch batch = cpu.batch(3);
+      for (int64_t at = step; at < batch.rows * batch.time; at += 5 + at % 11)
+        if (at % batch.time > 0) batch.starts.push_back(at);
+      const auto expected = one_step(cpu, batch, step), got = one_step(gpu, batch, step);
+      EXPECT_NEAR(got.batch.loss, expected.batch.loss, 2e-5 * expected.batch.loss);
+      EXPECT_EQ(got.batch.correct, expected.batch.correct);
+      EXPECT_LT(distance(gpu, got, cpu, expected), 1e-4);
+    }
+  }
+}
+
 TEST(CudaStepEngine, RepeatsItsBitsAloneAndBesideOthers) {
   SIGNET_NEEDS_GPU();
   for (const auto& [name, dense] : {std::pair{"deltanet", true}, {"noisy gated", false}}) {

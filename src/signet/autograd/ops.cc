@@ -516,6 +516,13 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
     keeps = kernels::delta_rule_saved_size<T>(shape, algorithm, device);
   });
   const Tensor saved = tape.recording() ? tape.temporary({keeps}, sums) : Tensor{};
+  // Where the state is not replaced in place, the GPU cuts long sequences of few heads into segments.
+  Tensor initial = state ? state : in.initial.value;
+  if (state && tape.context().device.cuda() && sequence.time > 1) {
+    initial = tape.temporary({state.size()}, sums);
+    if (!tape.context().device.dry)
+      copy_within(tape.context().device, initial.data, state.data, state.size() * dtype_size(sums));
+  }
   const double scale = options.scale;
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
@@ -526,7 +533,7 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
     p.v = ptr<T>(in.v.value);
     p.beta = wide<T>(in.beta.value);
     p.gate = wide<T>(in.gate.value);
-    p.initial_state = wide<T>(state ? state : in.initial.value);
+    p.initial_state = wide<T>(initial);
     p.o = ptr<T>(o.value);
     p.final_state = wide<T>(state);
     p.scale = static_cast<Accumulator<T>>(scale);

@@ -59,7 +59,7 @@ int evaluate_text_run(const std::string& directory, const TextEvalOptions& optio
   train::TextEvaluationRequest request;
   request.context = options.context > 0 ? options.context : run.config().data.context;
   request.rows = options.samples > 0 ? options.samples : run.config().eval.samples;
-  request.packed = !options.documents && run.config().data.packed;
+  request.packed = !options.documents && run.config().data.packed && !run.config().data.reset;
   request.seed = static_cast<uint64_t>(options.seed);
   request.device = options.device;
   if (request.context > 1 << 24)

@@ -86,6 +86,9 @@ struct Batch {
   std::vector<int32_t> targets;  // [rows], or [rows, time] with kNotScored on the padding if dense
   std::vector<int32_t> lengths;  // [rows], inputs per row: the scored position is lengths - 1
   std::vector<int32_t> sizes;    // [rows], the length under which accuracy is reported
+  // Dense batches alone: where in `tokens` another sequence begins within a row, in ascending order. The
+  // model carries nothing from the tokens before into it.
+  std::vector<int64_t> starts;
   // Of an update that several ranks share: which of its rows come first here, and how many positions of all
   // its rows are scored (0: those here are all).
   int64_t first_row = 0, scored_of_all = 0;

@@ -33,9 +33,26 @@ void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& b
   group.used = begin < end;
   if (!group.used) return;
   group.gradient.assign(static_cast<size_t>(model_.parameters().size() * dtype_size(options_.dtype)), 0);
+  // What goes through the model at once: some rows, or a sequence that begins or ends within a row.
+  struct Shard {
+    int64_t first, rows, time;  // first: of its tokens in the batch
+  };
+  std::vector<Shard> shards;
   const int64_t per_shard = shard_rows(options_, batch.time);
-  for (int64_t first = begin; first < end; first += per_shard) {
-    const int64_t rows = std::min(per_shard, end - first);
+  auto start = std::lower_bound(batch.starts.begin(), batch.starts.end(), begin * batch.time);
+  if (batch.starts.empty()) {
+    for (int64_t row = begin; row < end; row += per_shard)
+      shards.push_back({row * batch.time, std::min(per_shard, end - row), batch.time});
+  } else {
+    for (int64_t at = begin * batch.time; at < end * batch.time; at += shards.back().time) {
+      while (start != batch.starts.end() && *start <= at) ++start;
+      const int64_t row_end = (at / batch.time + 1) * batch.time;
+      const int64_t to = start == batch.starts.end() ? row_end : std::min(*start, row_end);
+      shards.push_back({at, 1, to - at});
+    }
+  }
+  for (const auto& [at, rows, time] : shards) {
+    const int64_t first = at / batch.time;  // row
     group.arena.reset();
     group.host.reset();
     const autograd::Noise noise{options_.noise, step, nullptr, batch.first_row + first, rows};
@@ -45,14 +62,14 @@ void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& b
     context.observe("");
     Tape tape(group.arena, group.host, context, /*recording=*/true);
     const Weights view(model_.parameters(), options_.dtype, weights, group.gradient.data());
-    const int64_t scored = batch.dense ? rows * batch.time : rows;
+    const int64_t scored = batch.dense ? rows * time : rows;
     group.predictions.resize(static_cast<size_t>(scored));
     group.scored.clear();
     for (int64_t r = 0; r < rows && !batch.dense; ++r)
       group.scored.push_back(static_cast<int32_t>(r * batch.time + batch.lengths[first + r] - 1));
-    const int32_t* targets = batch.targets.data() + (batch.dense ? first * batch.time : first);
+    const int32_t* targets = batch.targets.data() + (batch.dense ? at : first);
     const autograd::Var hidden =
-        model_.hidden(tape, view, batch.tokens.data() + first * batch.time, Sequence{rows, batch.time},
+        model_.hidden(tape, view, batch.tokens.data() + at, Sequence{rows, time},
                       batch.dense ? nullptr : group.scored.data(), scored, nullptr, options_.recompute);
     double loss = 0;
     model_.loss(tape, view, hidden, targets, scored_total, &loss, group.predictions.data(), options_.loss);

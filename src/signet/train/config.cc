@@ -131,6 +131,9 @@ void DataConfig::describe(io::Fields& fields) {
   fields.field("weights", weights, "of the folders in the mixture; by their tokens when empty", {0, 1e9});
   fields.field("context", context, "tokens of a row", {1, 1 << 24});
   fields.field("packed", packed, "rows are cut from documents behind each other; else each is of one");
+  fields.field(
+      "reset", reset,
+      "in packed rows, every document begins with a fresh state; else it is carried on from the one before");
   fields.field("vocabulary", vocabulary, "rows of the embedding; 0 = the tokenizer's", {0, 1 << 22});
 }
 

@@ -35,6 +35,7 @@ struct DataConfig {
   std::vector<double> weights;  // of the folders in the mixture; by their tokens when empty
   int64_t context = 256;        // tokens of a row
   bool packed = true;           // rows are cut from documents behind each other; else each is of one
+  bool reset = false;           // of packed rows: every document begins with a fresh state
   int64_t vocabulary = 0;       // 0 = that of the tokenizer
 
   void describe(io::Fields& fields);

@@ -48,6 +48,19 @@ int64_t packed_tokens(const tasks::Batch& batch, int64_t begin, int64_t end) {
   return (tokens + unit - 1) / unit * unit;
 }
 
+// Where sequences begin within rows [begin, end) of a batch.
+std::pair<std::vector<int64_t>::const_iterator, std::vector<int64_t>::const_iterator> starts_within(
+    const tasks::Batch& batch, int64_t begin, int64_t end) {
+  return {std::lower_bound(batch.starts.begin(), batch.starts.end(), begin * batch.time),
+          std::lower_bound(batch.starts.begin(), batch.starts.end(), end * batch.time)};
+}
+// For how many of them to have room, so that few shapes occur.
+int64_t room_for_cuts(const tasks::Batch& batch, int64_t begin, int64_t end) {
+  const auto [first, last] = starts_within(batch, begin, end);
+  const int64_t unit = std::max<int64_t>(16, end - begin);
+  return (last - first + unit - 1) / unit * unit;
+}
+
 // In front of a batch's tokens: the schedule of the update (the step is also the noise's), and the number of
 // scored positions.
 struct Header {
@@ -62,7 +75,8 @@ struct PassShape {
   CudaGraph graph;
   int64_t generation = -1;  // of the arena, when the graph was captured
   int64_t uses = 0, rows = 0, time = 0, tokens = 0, scored_rows = 0, bytes = 0;
-  int64_t sequences = 0;  // rows, and packed some more that take the tokens behind the last row
+  // Rows, and packed some more: that take the tokens behind the last row, or `cuts` that begin within rows.
+  int64_t sequences = 0, cuts = 0;
   bool dense = false, packed = false;
   // Of the parts of a batch: the first clears the gradient, the last is followed by the update.
   bool first = true, last = true;
@@ -70,7 +84,7 @@ struct PassShape {
   DeviceBuffer input;
 
   void lay_out() {
-    sequences = rows + (packed ? (packing_unit(tokens) + time - 1) / time : 0);
+    sequences = rows + (cuts > 0 ? cuts : packed ? (packing_unit(tokens) + time - 1) / time : 0);
     scored_rows = dense ? tokens : rows;
     bytes = end();
   }
@@ -345,16 +359,20 @@ class CudaStepEngine final : public StepEngine {
   PassShape& shape_of(const tasks::Batch& batch, int64_t begin, int64_t end) {
     const int64_t rows = end - begin, time = padded_time(batch.time);
     const int64_t padded = rows * time, least = packed_tokens(batch, begin, end);
-    // Worth it where an eighth is saved.
-    const bool packed =
-        !batch.dense && 8 * least <= 7 * padded && model_.packs(narrow() ? DType::kBF16 : DType::kF32, time);
-    const int64_t tokens = packed ? least : padded;
+    const int64_t cuts = room_for_cuts(batch, begin, end);
+    const bool packs = model_.packs(narrow() ? DType::kBF16 : DType::kF32, time);
+    if (cuts > 0 && !packs)
+      fail(ErrorCode::kUsage,
+           "data.reset: on the GPU this model cannot begin anew within a row; set data.packed=false");
+    // Otherwise worth it where an eighth is saved.
+    const bool packed = cuts > 0 || (!batch.dense && 8 * least <= 7 * padded && packs);
+    const int64_t tokens = packed && cuts == 0 ? least : padded;
     const bool first = begin == 0, last = end == batch.rows;
     const int64_t first_row = options_.noise.deviation > 0 ? batch.first_row + begin : 0;
-    PassShape& shape = shapes_[{rows, time, tokens, batch.dense, first, last, first_row}];
+    PassShape& shape = shapes_[{rows, time, tokens, cuts, batch.dense, first, last, first_row}];
     if (shape.input.data()) return shape;
     shape.rows = rows, shape.time = time, shape.tokens = tokens;
-    shape.dense = batch.dense, shape.packed = packed;
+    shape.dense = batch.dense, shape.packed = packed, shape.cuts = cuts;
     shape.first = first, shape.last = last, shape.first_row = first_row;
     shape.lay_out();
     reserve(shape);
@@ -383,8 +401,11 @@ class CudaStepEngine final : public StepEngine {
     auto* scored_rows = reinterpret_cast<int32_t*>(to + shape.scored_at());
     auto* targets = reinterpret_cast<int32_t*>(to + shape.targets_at());
     std::memcpy(to, &header, sizeof header);
-    if (shape.packed) pack(shape, batch, begin, to);
-    for (int64_t r = 0; !shape.packed && r < shape.rows; ++r) {
+    if (shape.cuts > 0)
+      cut(shape, batch, begin, to);
+    else if (shape.packed)
+      return pack(shape, batch, begin, to);
+    for (int64_t r = 0; r < shape.rows; ++r) {
       const auto pad = [&](int32_t* row, const std::vector<int32_t>& from, int32_t value) {
         std::copy_n(from.data() + (begin + r) * batch.time, batch.time, row + r * shape.time);
         std::fill(row + r * shape.time + batch.time, row + (r + 1) * shape.time, value);
@@ -397,6 +418,23 @@ class CudaStepEngine final : public StepEngine {
         targets[r] = batch.targets[begin + r];
       }
     }
+  }
+
+  // The sequences of rows in which others begin; those for which there is room and no need are empty.
+  static void cut(const PassShape& shape, const tasks::Batch& batch, int64_t begin, char* to) {
+    auto* const offsets = reinterpret_cast<int32_t*>(to + shape.offsets_at());
+    auto* const padded = reinterpret_cast<int32_t*>(to + shape.padded_at());
+    std::vector<int64_t> starts;
+    for (int64_t r = 0; r < shape.rows; ++r) starts.push_back(r * shape.time);
+    const auto [first, last] = starts_within(batch, begin, begin + shape.rows);
+    for (auto start = first; start != last; ++start)
+      starts.push_back((*start / batch.time - begin) * shape.time + *start % batch.time);
+    std::sort(starts.begin(), starts.end());
+    starts.resize(static_cast<size_t>(shape.sequences) + 1, shape.tokens);
+    std::copy(starts.begin(), starts.end(), offsets);
+    std::copy(starts.begin(), starts.end(), reinterpret_cast<int64_t*>(to + sizeof(Header)));
+    for (int64_t s = 0; s < shape.sequences; ++s)
+      std::iota(padded + offsets[s], padded + offsets[s + 1], static_cast<int32_t>(s * shape.time));
   }
 
   // What comes behind a sequence's scored token changes nothing and is left out. Long sequences come first,
@@ -476,7 +514,7 @@ class CudaStepEngine final : public StepEngine {
   DeviceBuffer weights_, gradient_, narrow_, outcome_, own_square_;
   Arena arena_{DeviceKind::kCuda}, host_;
   mutable ColumnSums sums_;
-  std::map<std::tuple<int64_t, int64_t, int64_t, bool, bool, bool, int64_t>, PassShape> shapes_;
+  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t, bool, bool, bool, int64_t>, PassShape> shapes_;
   Stream batches_;  // copies of them
   std::array<Slot, 4> slots_;
   int first_ = 0, in_flight_ = 0;

@@ -97,6 +97,10 @@ class TextWorkload final : public Workload {
       }
     });
     out.sizes = out.lengths;
+    out.starts.clear();
+    for (int64_t i = 0; data_.packed && data_.reset && i < rows * context; ++i)
+      if (i % context > 0 && out.tokens[static_cast<size_t>(i)] == corpora_[0]->tokenizer().start())
+        out.starts.push_back(i);
   }
 
   std::string data_lines() const override {
@@ -145,7 +149,7 @@ class TextWorkload final : public Workload {
     for (int64_t k = 0; k < sets; ++k) {
       TextEvaluationRequest request;
       request.context = data_.context;
-      request.packed = data_.packed;
+      request.packed = data_.packed && !data_.reset;
       request.device = device;
       request.rows = samples * (k + 1) / sets - samples * k / sets;
       const auto evaluation = evaluate_text(

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "signet/kernels/activation/activation_device.cuh"
 #include "signet/kernels/delta_rule/delta_decode.h"
 #include "signet/tensor/cuda_check.h"
@@ -96,78 +98,62 @@ __global__ void __launch_bounds__(128) prepare_kernel(DeltaDecode<T> p) {
   for (int i = 0; i < D / 32; ++i) move_on(p, b, vector * D + i * 32 + lane);
 }
 
-template <class T, int D, int kColumns, bool kPrepared>
-__global__ void __launch_bounds__(Layout<D, kColumns>::kThreads, kPrepared ? 3 : 1)
-    decode_kernel(DeltaDecode<T> p) {
+// Which head and columns a block has, and which of them a thread.
+template <int D, int kColumns>
+struct Place {
   using L = Layout<D, kColumns>;
-  extern __shared__ float shared[];
-  const int factors = static_cast<int>(p.factors), heads = static_cast<int>(p.heads);
-  float* const q = shared;                               // [D]
-  float* const k = q + D;                                // [factors, D]
-  float* const v = k + factors * D;                      // [factors, kColumns]
-  float* const beta = v + factors * kColumns;            // [factors]
-  float* const products = beta + (factors + 3) / 4 * 4;  // [kWarps, 2, kColumns]
-  const int slice = static_cast<int>(blockIdx.x) % L::kSlices,
-            h = static_cast<int>(blockIdx.x) / L::kSlices % heads;
-  const int64_t b = blockIdx.x / L::kSlices / heads, inner = p.heads * D;
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int column = static_cast<int>(threadIdx.x) % L::kColumnThreads * 4,
-            row = static_cast<int>(threadIdx.x) / L::kColumnThreads;
-  float* const state = p.state + (b * heads + h) * D * D + slice * kColumns;
-  float4 s[L::kRows];
+  int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  int column = static_cast<int>(threadIdx.x) % L::kColumnThreads * 4,
+      row = static_cast<int>(threadIdx.x) / L::kColumnThreads;
+  int slice, h;
+  int64_t b;
+  __device__ Place(int64_t job, int heads)
+      : slice(static_cast<int>(job % L::kSlices)),
+        h(static_cast<int>(job / L::kSlices % heads)),
+        b(job / L::kSlices / heads) {}
+  // This thread's first four numbers of the state.
+  template <class T>
+  __device__ float* state(const DeltaDecode<T>& p) const {
+    return p.state + (b * p.heads + h) * D * D + static_cast<int64_t>(row) * D + slice * kColumns + column;
+  }
+};
+
+// What a head makes of its token, in shared memory.
+template <int D, int kColumns>
+struct Vectors {
+  float *q, *k, *v, *beta;  // [D], [factors, D], [factors, kColumns], [factors]
+  __device__ Vectors(float* at, int factors)
+      : q(at), k(q + D), v(k + factors * D), beta(v + factors * kColumns) {}
+  static SIGNET_HOST_DEVICE int size(int factors) {
+    return (1 + factors) * D + factors * kColumns + (factors + 3) / 4 * 4;
+  }
+};
+
+template <class T, int D, int kColumns>
+__device__ void decay_state(const DeltaDecode<T>& p, const Place<D, kColumns>& at,
+                            float4 (&s)[Layout<D, kColumns>::kRows]) {
+  using L = Layout<D, kColumns>;
+  if (p.decay_channels == 0) return;
+  const float* const decay = p.decay + at.b * p.decay_stride + at.h * p.decay_channels;
 #pragma unroll
   for (int i = 0; i < L::kRows; ++i) {
-    const float* from = state + (row + i * L::kRowThreads) * D + column;
-    asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(s[i].x), "=f"(s[i].y), "=f"(s[i].z), "=f"(s[i].w)
-                 : "l"(from));
+    const float g = decay[p.decay_channels > 1 ? at.row + i * L::kRowThreads : 0];
+    s[i].x *= g, s[i].y *= g, s[i].z *= g, s[i].w *= g;
   }
-  begin_kernel();
-  const int64_t of_keys = inner, of_values = (1 + p.factors) * inner;
-  if constexpr (kPrepared) {
-    const float* const made = p.workspace + b * (p.channels() + p.factors * p.heads);
-    for (int i = static_cast<int>(threadIdx.x); i < (1 + factors) * D; i += L::kThreads)
-      q[i] = made[(i < D ? int64_t{h} * D : of_keys + (int64_t{i / D - 1} * heads + h) * D) + i % D];
-    for (int i = static_cast<int>(threadIdx.x); i < factors * kColumns; i += L::kThreads)
-      v[i] = made[of_values + (int64_t{i / kColumns} * heads + h) * D + slice * kColumns + i % kColumns];
-    for (int j = static_cast<int>(threadIdx.x); j < factors; j += L::kThreads)
-      beta[j] = made[p.channels() + j * heads + h];
-  } else {
-    // A warp makes q, a key, or a value's columns.
-    for (int job = warp; job < 1 + 2 * factors; job += L::kWarps) {
-      if (job == 0) {
-        make_unit<D>(p, b, int64_t{h} * D, lane, q);
-      } else if (job <= factors) {
-        make_unit<D>(p, b, of_keys + (int64_t{job - 1} * heads + h) * D, lane, k + (job - 1) * D);
-      } else {
-        const int j = job - 1 - factors;
-        const int64_t first = of_values + (int64_t{j} * heads + h) * D + slice * kColumns;
-        for (int c = lane; c < kColumns; c += 32) {
-          v[j * kColumns + c] = convolved(p, b, first + c);
-          move_on(p, b, first + c);  // of these channels this block is the only reader
-        }
-        if (lane == 0) beta[j] = made_beta(p, b, j * heads + h);
-      }
-    }
-  }
-  if (p.decay_channels > 0) {
-    const float* const decay = p.decay + b * p.decay_stride + h * p.decay_channels;
-#pragma unroll
-    for (int i = 0; i < L::kRows; ++i) {
-      const float g = decay[p.decay_channels > 1 ? row + i * L::kRowThreads : 0];
-      s[i].x *= g, s[i].y *= g, s[i].z *= g, s[i].w *= g;
-    }
-  }
-  // The old inputs of q and k have been read by all blocks of the cluster when the first one overwrites them.
-  if constexpr (!kPrepared && L::kSlices > 1)
-    cluster_barrier();
-  else
-    __syncthreads();
-  if (!kPrepared && slice == 0)
-    for (int c = static_cast<int>(threadIdx.x); c < D * (1 + factors); c += L::kThreads)
-      move_on(p, b, (c < D ? int64_t{h} * D : of_keys + (int64_t{c / D - 1} * heads + h) * D) + c % D);
+}
+
+// The factors of a token, one after the other, and what is read then. `products` has room for [kWarps, 2,
+// kColumns]; all threads have come past a barrier since the vectors were written and products was read last.
+template <class T, int D, int kColumns>
+__device__ void advance(const DeltaDecode<T>& p, const Place<D, kColumns>& at,
+                        const Vectors<D, kColumns>& vectors, float* products,
+                        float4 (&s)[Layout<D, kColumns>::kRows]) {
+  using L = Layout<D, kColumns>;
+  const int factors = static_cast<int>(p.factors), row = at.row, column = at.column, lane = at.lane,
+            warp = at.warp;
+  const float* const q = vectors.q;
   for (int j = 0; j < factors; ++j) {
-    const float* const key = k + j * D;
+    const float* const key = vectors.k + j * D;
     // S^T k and, for the last factor, S^T q and k . q: then o = S'^T q = S^T q + (k . q) w.
     float4 u{}, read{};
     float overlap = 0.0f;
@@ -204,8 +190,8 @@ __global__ void __launch_bounds__(Layout<D, kColumns>::kThreads, kPrepared ? 3 :
       u.x += du.x, u.y += du.y, u.z += du.z, u.w += du.w;
       read.x += dr.x, read.y += dr.y, read.z += dr.z, read.w += dr.w;
     }
-    const float4 value = *reinterpret_cast<const float4*>(v + j * kColumns + column);
-    const float strength = beta[j];
+    const float4 value = *reinterpret_cast<const float4*>(vectors.v + j * kColumns + column);
+    const float strength = vectors.beta[j];
     const float4 w{strength * (value.x - u.x), strength * (value.y - u.y), strength * (value.z - u.z),
                    strength * (value.w - u.w)};
 #pragma unroll
@@ -217,37 +203,169 @@ __global__ void __launch_bounds__(Layout<D, kColumns>::kThreads, kPrepared ? 3 :
     if (j + 1 == factors && row == 0) {
       const float o[4] = {p.scale * fmaf(overlap, w.x, read.x), p.scale * fmaf(overlap, w.y, read.y),
                           p.scale * fmaf(overlap, w.z, read.z), p.scale * fmaf(overlap, w.w, read.w)};
-      T* const to = p.o + b * p.o_stride + h * D + slice * kColumns + column;
+      T* const to = p.o + at.b * p.o_stride + at.h * D + at.slice * kColumns + column;
 #pragma unroll
       for (int i = 0; i < 4; ++i) to[i] = from_float<T>(o[i]);
     }
     if (j + 1 < factors) __syncthreads();  // `products` is about to be written again
   }
-#pragma unroll
-  for (int i = 0; i < L::kRows; ++i)
-    *reinterpret_cast<float4*>(state + (row + i * L::kRowThreads) * D + column) = s[i];
 }
 
-template <class T, int D, int kColumns, bool kPrepared>
-void run(const DeltaDecode<T>& p, Cuda device) {
+// Few sequences: a block for every slice of a state, which makes what it needs by itself.
+template <class T, int D, int kColumns>
+__global__ void __launch_bounds__(Layout<D, kColumns>::kThreads) decode_kernel(DeltaDecode<T> p) {
   using L = Layout<D, kColumns>;
-  const size_t bytes =
-      sizeof(float) * static_cast<size_t>((1 + p.factors) * D + p.factors * kColumns +
-                                          (p.factors + 3) / 4 * 4 + L::kWarps * 2 * kColumns);
-  launch_clusters("delta_decode", decode_kernel<T, D, kColumns, kPrepared>,
-                  static_cast<unsigned>(p.batch * p.heads * L::kSlices), L::kThreads,
-                  kPrepared ? 1 : L::kSlices, bytes, device, p);
+  extern __shared__ __align__(16) float shared[];
+  const int factors = static_cast<int>(p.factors), heads = static_cast<int>(p.heads);
+  const Place<D, kColumns> at(blockIdx.x, heads);
+  const Vectors<D, kColumns> made(shared, factors);
+  float* const products = shared + Vectors<D, kColumns>::size(factors);
+  float* const state = at.state(p);
+  float4 s[L::kRows];
+#pragma unroll
+  for (int i = 0; i < L::kRows; ++i)
+    asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(s[i].x), "=f"(s[i].y), "=f"(s[i].z), "=f"(s[i].w)
+                 : "l"(state + i * L::kRowThreads * D));
+  begin_kernel();
+  const int64_t inner = p.heads * D, of_keys = inner, of_values = (1 + p.factors) * inner;
+  // A warp makes q, a key, or a value's columns.
+  for (int job = at.warp; job < 1 + 2 * factors; job += L::kWarps) {
+    if (job == 0) {
+      make_unit<D>(p, at.b, int64_t{at.h} * D, at.lane, made.q);
+    } else if (job <= factors) {
+      make_unit<D>(p, at.b, of_keys + (int64_t{job - 1} * heads + at.h) * D, at.lane, made.k + (job - 1) * D);
+    } else {
+      const int j = job - 1 - factors;
+      const int64_t first = of_values + (int64_t{j} * heads + at.h) * D + at.slice * kColumns;
+      for (int c = at.lane; c < kColumns; c += 32) {
+        made.v[j * kColumns + c] = convolved(p, at.b, first + c);
+        move_on(p, at.b, first + c);  // of these channels this block is the only reader
+      }
+      if (at.lane == 0) made.beta[j] = made_beta(p, at.b, j * heads + at.h);
+    }
+  }
+  decay_state(p, at, s);
+  // The old inputs of q and k have been read by all blocks of the cluster when the first one overwrites them.
+  if constexpr (L::kSlices > 1)
+    cluster_barrier();
+  else
+    __syncthreads();
+  if (at.slice == 0)
+    for (int c = static_cast<int>(threadIdx.x); c < D * (1 + factors); c += L::kThreads)
+      move_on(p, at.b,
+              (c < D ? int64_t{at.h} * D : of_keys + (int64_t{c / D - 1} * heads + at.h) * D) + c % D);
+  advance(p, at, made, products, s);
+#pragma unroll
+  for (int i = 0; i < L::kRows; ++i) *reinterpret_cast<float4*>(state + i * L::kRowThreads * D) = s[i];
 }
+
+template <int kBytes>
+__device__ inline void copy_ahead(float* to, const float* from) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  if constexpr (kBytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address), "l"(from) : "memory");
+}
+
+// Many sequences, whose vectors prepare_kernel has made: a block goes from slice to slice and has the state
+// and the vectors of the next one on their way while it works on one, so that the memory never waits. Of a
+// state a thread copies what it works on itself.
+// A multiprocessor has enough of them to keep 48 KB and more under way.
+template <int D>
+constexpr int kBlocksAtOnce = D >= 64 ? 3 : 16;
+template <int D, int kColumns>
+int stream_floats(int factors) {
+  return 2 * D * kColumns + 2 * Vectors<D, kColumns>::size(factors) +
+         Layout<D, kColumns>::kWarps * 2 * kColumns;
+}
+template <class T, int D, int kColumns>
+__global__ void __launch_bounds__(Layout<D, kColumns>::kThreads, kBlocksAtOnce<D>)
+    stream_kernel(DeltaDecode<T> p) {
+  using L = Layout<D, kColumns>;
+  using At = Place<D, kColumns>;
+  extern __shared__ __align__(16) float shared[];
+  const int factors = static_cast<int>(p.factors), heads = static_cast<int>(p.heads),
+            thread = static_cast<int>(threadIdx.x);
+  float* const products = shared + 2 * D * kColumns;
+  float* const vectors = products + L::kWarps * 2 * kColumns;
+  const int64_t jobs = p.batch * p.heads * L::kSlices, of_keys = p.heads * D,
+                of_values = (1 + p.factors) * of_keys;
+  const auto fetch_state = [&](int64_t job, int buffer) {
+    const float* const from = At(job, heads).state(p);
+    float* const to = shared + buffer * D * kColumns + 4 * thread;
+#pragma unroll
+    for (int i = 0; i < L::kRows; ++i)
+      copy_ahead<16>(to + i * L::kThreads * 4, from + i * L::kRowThreads * D);
+  };
+  const auto fetch_vectors = [&](int64_t job, int buffer) {
+    const At at(job, heads);
+    const Vectors<D, kColumns> to(vectors + buffer * Vectors<D, kColumns>::size(factors), factors);
+    const float* const from = p.workspace + at.b * (p.channels() + p.factors * p.heads);
+    for (int i = thread; i < (1 + factors) * D; i += L::kThreads)
+      copy_ahead<4>(
+          to.q + i,
+          from + i % D + (i < D ? int64_t{at.h} * D : of_keys + (int64_t{i / D - 1} * heads + at.h) * D));
+    for (int i = thread; i < factors * kColumns; i += L::kThreads)
+      copy_ahead<4>(to.v + i, from + of_values + (int64_t{i / kColumns} * heads + at.h) * D +
+                                  at.slice * kColumns + i % kColumns);
+    for (int j = thread; j < factors; j += L::kThreads)
+      copy_ahead<4>(to.beta + j, from + p.channels() + j * heads + at.h);
+  };
+  int64_t job = blockIdx.x;
+  fetch_state(job, 0);  // before the kernels ahead are done
+  begin_kernel();
+  fetch_vectors(job, 0);
+  close_copy_group();
+  for (int buffer = 0; job < jobs; job += gridDim.x, buffer ^= 1) {
+    if (const int64_t next = job + gridDim.x; next < jobs) {
+      fetch_state(next, buffer ^ 1);
+      fetch_vectors(next, buffer ^ 1);
+    }
+    close_copy_group();
+    wait_for_copies<1>();
+    __syncthreads();
+    const At at(job, heads);
+    float4 s[L::kRows];
+#pragma unroll
+    for (int i = 0; i < L::kRows; ++i)
+      s[i] =
+          *reinterpret_cast<const float4*>(shared + buffer * D * kColumns + (i * L::kThreads + thread) * 4);
+    decay_state(p, at, s);
+    advance(p, at, Vectors<D, kColumns>(vectors + buffer * Vectors<D, kColumns>::size(factors), factors),
+            products, s);
+    float* const state = at.state(p);
+#pragma unroll
+    for (int i = 0; i < L::kRows; ++i)
+      __stcs(reinterpret_cast<float4*>(state + i * L::kRowThreads * D), s[i]);
+    __syncthreads();  // the vectors are about to be replaced
+  }
+}
+
 // Few sequences are spread over as many multiprocessors as there are, in one kernel. Of many, two keep the
 // memory busier: blocks that have nothing to wait for but the state.
 template <class T, int D>
 void run_width(const DeltaDecode<T>& p, Cuda device) {
-  if (p.batch * p.heads < 2 * cuda_device().multiprocessors)
-    return run < T, D, D / 8 >= 16 ? D / 8 : 16, false > (p, device);
+  const int factors = static_cast<int>(p.factors), width = cuda_device().multiprocessors;
+  if (p.batch * p.heads < 2 * width) {
+    constexpr int kColumns = D / 8 >= 16 ? D / 8 : 16;
+    using L = Layout<D, kColumns>;
+    const int floats = Vectors<D, kColumns>::size(factors) + L::kWarps * 2 * kColumns;
+    return launch_clusters("delta_decode", decode_kernel<T, D, kColumns>,
+                           static_cast<unsigned>(p.batch * p.heads * L::kSlices), L::kThreads, L::kSlices,
+                           sizeof(float) * static_cast<size_t>(floats), device, p);
+  }
   const int64_t warps = p.batch * p.channels() / D;
   launch("delta_decode: heads", prepare_kernel<T, D>, static_cast<unsigned>((warps + 3) / 4), 128, 0, device,
          p);
-  run < T, D, D<64 ? D : 64, true>(p, device);
+  constexpr int kColumns = D < 64 ? D : 64;
+  using L = Layout<D, kColumns>;
+  const int64_t bytes = int64_t{sizeof(float)} * stream_floats<D, kColumns>(factors);
+  allow_shared_memory(stream_kernel<T, D, kColumns>, bytes, "delta_decode");
+  launch("delta_decode: states", stream_kernel<T, D, kColumns>,
+         static_cast<unsigned>(std::min<int64_t>(p.batch * p.heads * L::kSlices, kBlocksAtOnce<D> * width)),
+         L::kThreads, static_cast<size_t>(bytes), device, p);
 }
 
 }  // namespace

@@ -148,7 +148,7 @@ template <int kRows, NormOf kNorm>
 void run_out(const Matvec<bf16>& p, Cuda device) {
   if (p.gated) return run<kRows, 2, kNorm, true>(p, device);
   // Two outputs a warp share what x costs; one each where there would be too few warps.
-  if (p.out >= 2048) return run<kRows, 2, kNorm, false>(p, device);
+  if (p.out >= 4096) return run<kRows, 2, kNorm, false>(p, device);
   run<kRows, 1, kNorm, false>(p, device);
 }
 template <int kRows>
