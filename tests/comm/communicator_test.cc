@@ -100,9 +100,9 @@ TEST(Communicator, GoesFromRankToRank) {
 // One rank works for much longer than the others are patient.
 TEST(Communicator, WorkMayTakeLongerThanThePatience) {
   on_threads(3, [](Communicator& c) {
-    c.set_patience(0.3);
+    c.set_patience(1);
     c.together([&] {
-      if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+      if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1800));
     });
     c.barrier();
   });
@@ -110,7 +110,7 @@ TEST(Communicator, WorkMayTakeLongerThanThePatience) {
 
 TEST(Communicator, WhatFailsOnOneRankIsUndoneOnAllAndThrownThere) {
   on_threads(3, [](Communicator& c) {
-    c.set_patience(0.2);
+    c.set_patience(1);
     int undone = 0;
     try {
       c.attempt(

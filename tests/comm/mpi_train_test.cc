@@ -151,6 +151,64 @@ TEST_F(MpiTrain, TextIsSharedToo) {
   expect_same_bits("1", "2", 10);
 }
 
+// A model whose blocks are large enough to be sent by themselves: the bits are those of one rank, and
+// gradients are on their way while backward goes on.
+TEST_F(MpiTrain, GradientsAreSentWhileBackwardGoesOn) {
+  const std::string more =
+      " --set model.width=176 --set model.heads=1 --set model.blocks=3 --set train.exact_reduction=true ";
+  train(1, "one", 6, more);
+  train(3, "three", 6, more);
+  expect_same_bits("one", "three", 6);
+  const std::string trace = folder_ / "trace.json";
+  train(2, "two", 6, more + "--trace " + trace);
+  expect_same_bits("one", "two", 6);
+  struct Span {
+    int rank;
+    double begin, end;
+  };
+  std::vector<Span> passes, sums;
+  const auto object = Json::parse(read_file(trace, 1 << 24));
+  for (const auto& event : object["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    const std::string name = event["name"];
+    const Span span{event["pid"], event["ts"], event["ts"].get<double>() + event["dur"].get<double>()};
+    if (name == "forward and backward") passes.push_back(span);
+    if (name.rfind("reduce-scatter of segment ", 0) == 0 && name.back() != '0') sums.push_back(span);
+  }
+  for (const int rank : {0, 1}) {
+    int overlapping = 0;
+    for (const auto& sum : sums)
+      for (const auto& pass : passes)
+        overlapping +=
+            sum.rank == rank && pass.rank == rank && sum.begin > pass.begin && sum.begin < pass.end;
+    EXPECT_GT(overlapping, 0) << "of rank " << rank << " with " << sums.size() << " sums";
+  }
+}
+
+// The same path on two machines, and other text behind it.
+TEST_F(MpiTrain, RanksThatSeeOtherDataAreRefused) {
+  for (const std::string rank : {"0", "1"}) {
+    make_directory(folder_ / rank);
+    ASSERT_EQ(run_command("'" SIGNET_BINARY "' " + std::string(rank == "0" ? "train" : "eval") +
+                          " --help | '" SIGNET_BINARY
+                          "' tokenize - --format lines --tokenizer bytes --held-out 0.2 -o " +
+                          (folder_ / rank) + "/text")
+                  .exit_code,
+              0);
+  }
+  const auto result =
+      run_command(mpirun(2) + "sh -c 'cd \"" + folder_.path() +
+                  "/$OMPI_COMM_WORLD_RANK\" && exec \"" SIGNET_BINARY
+                  "\" train --data /proc/self/cwd/text --preset deltanet-10m --set model.width=16 --set "
+                  "model.blocks=1 --set model.heads=1 "
+                  "--set data.context=32 --set train.batch=4 --steps 2 --quiet --out " +
+                  (folder_ / "run") + "'");
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_NE(result.err.find("rank 1 on " + comm::host_name() + " has '/proc/self/cwd/text: data of "),
+            std::string::npos)
+      << result.err;
+}
+
 TEST_F(MpiTrain, WhatDiffersBetweenRanksIsNamed) {
   const std::string out = folder_ / "run";
   const auto seeds = run_command(mpirun(2) + "sh -c 'exec \"" SIGNET_BINARY "\" train parity" + settings() +

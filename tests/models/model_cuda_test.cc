@@ -2,6 +2,7 @@
 // last mixing are asked for, and memory begins as NaN: a row that nobody wrote must not be used.
 #include "signet/autograd/ops.h"
 #include "signet/base/text.h"
+#include "signet/kernels/adamw/adamw.h"
 #include "signet/models/model.h"
 #include "support/check.h"
 #include "support/cuda.h"
@@ -103,6 +104,77 @@ TEST(ModelCuda, GradientsMatchTheCpu) {
       }
     }
   }
+}
+
+// In bf16 ranks send each other only the copy in bf16 of matrices that nothing but products reads: the fp32
+// of others may be anything.
+TEST(ModelCuda, ProductsReadTheCopyInBf16Alone) {
+  SIGNET_NEEDS_GPU();
+  const OpenDevice open = open_device("cuda");
+  const Device& device = open;
+  constexpr int64_t kRows = 6, kLength = 64;
+  for (const std::string architecture : {"deltanet", "gated-deltanet", "gated-deltaproduct", "kda", "gla",
+                                         "mamba", "mamba2", "mlstm", "slstm", "transformer"})
+    for (const int64_t vocabulary : {int64_t{3}, int64_t{1100}})
+      for (const auto recompute : {Recompute::kNone, Recompute::kLight, Recompute::kBlock}) {
+        SCOPED_TRACE(testing::Message() << architecture << " with " << vocabulary << " words");
+        const Model model(ModelConfig::for_architecture(architecture), vocabulary, vocabulary);
+        const auto size = model.parameters().size();
+        std::vector<float> weights(static_cast<size_t>(size)), broken;
+        model.parameters().initialize(3, DType::kF32, weights.data());
+        broken = weights;
+        int64_t products = 0;
+        for (const auto& info : model.parameters().infos())
+          if (info.only_products) {
+            products += info.shape.size();
+            std::fill_n(broken.begin() + info.offset, info.shape.size(),
+                        std::numeric_limits<float>::quiet_NaN());
+          }
+        EXPECT_GT(products, 0);
+        std::vector<int32_t> tokens(kRows * kLength), targets(tokens.size());
+        Rng rng(5);
+        for (auto* list : {&tokens, &targets})
+          for (auto& t : *list) t = static_cast<int32_t>(rng.below(static_cast<uint64_t>(vocabulary)));
+        const auto bytes = static_cast<int64_t>(weights.size() * sizeof(float));
+        const auto on_gpu = [&](const void* from, int64_t count) {
+          DeviceBuffer to(DeviceKind::kCuda, count);
+          copy_to_device(device, to.data(), from, count);
+          return to;
+        };
+        const auto ints = static_cast<int64_t>(tokens.size() * sizeof(int32_t));
+        const DeviceBuffer token = on_gpu(tokens.data(), ints), target = on_gpu(targets.data(), ints),
+                           values = on_gpu(weights.data(), bytes), narrow(DeviceKind::kCuda, bytes / 2);
+        kernels::narrow_weights(size, values.as<float>(), narrow.as<bf16>(), Cuda{device.stream});
+        const auto pass = [&](const std::vector<float>& wide) {
+          const DeviceBuffer gradient(DeviceKind::kCuda, bytes), loss(DeviceKind::kCuda, sizeof(double));
+          fill_zero(device, gradient.data(), bytes);
+          copy_to_device(device, values.data(), wide.data(), bytes);
+          Arena arena(DeviceKind::kCuda), host;
+          autograd::Context context{DType::kBF16, device};
+          context.parameters = values.as<float>(), context.narrow_parameters = narrow.as<bf16>();
+          Tape tape(arena, host, context, true);
+          const Weights view(model.parameters(), DType::kF32, values.data(), gradient.data());
+          const int64_t rows = kRows * kLength;
+          const Var hidden = model.hidden(tape, view, token.as<int32_t>(), {kRows, kLength}, nullptr, rows,
+                                          nullptr, recompute);
+          const auto predictions = tape.lasting<int32_t>(rows);
+          model.loss(tape, view, hidden, target.as<int32_t>(), rows, loss.as<double>(), predictions);
+          tape.backward();
+          Pass result;
+          result.gradient.resize(weights.size());
+          copy_to_host(device, &result.loss, loss.data(), sizeof(double));
+          copy_to_host(device, result.gradient.data(), gradient.data(), bytes);
+          return result;
+        };
+        try {
+          const Pass right = pass(weights), same = pass(broken);
+          EXPECT_TRUE(std::isfinite(right.loss));
+          EXPECT_EQ(same.loss, right.loss);
+          EXPECT_TRUE(same.gradient == right.gradient);
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), ErrorCode::kUsage) << error.what();  // it has no bf16
+        }
+      }
 }
 
 }  // namespace

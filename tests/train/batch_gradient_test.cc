@@ -343,5 +343,32 @@ TEST(BatchGradient, ManyClassesNeedNoLogits) {
   }
 }
 
+// Ranks send the gradient of a segment while backward goes on: from its completion on it must stay as it is.
+TEST(BatchGradient, WhatIsCompleteNoLongerChanges) {
+  const Threads restore;
+  for (const int threads : {1, 3})
+    for (const auto recompute : {models::Recompute::kNone, models::Recompute::kBlock}) {
+      set_thread_count(threads);
+      const auto task = tasks::make_task("parity");
+      Problem<float> problem(*task, 21, {3, 200});  // groups of several passes
+      StepOptions options;
+      options.recompute = recompute, options.micro_batch = 2;
+      BatchGradient compute(problem.model, options);
+      const auto& begins = problem.model.parameters().segments();
+      ASSERT_EQ(begins.size(), 3u) << "two blocks and the head";
+      std::vector<float> seen(problem.weights.size()), gradient(seen);
+      std::vector<int> order;
+      compute.run(problem.weights.data(), problem.batch, BatchGradient::cuts_of(21), 1, [&](int segment) {
+        order.push_back(segment);
+        const auto i = static_cast<size_t>(segment);
+        compute.add_up(seen.data(), begins[i],
+                       i + 1 < begins.size() ? begins[i + 1] : problem.model.parameters().size());
+      });
+      EXPECT_EQ(order, (std::vector<int>{2, 1, 0}));
+      compute.add_up(gradient.data());
+      EXPECT_EQ(seen, gradient);
+    }
+}
+
 }  // namespace
 }  // namespace signet::train

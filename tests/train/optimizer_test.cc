@@ -119,23 +119,31 @@ TEST(Optimizer, ShardsMakeTheUpdateOfTheWhole) {
   models::Parameters parameters;
   parameters.add(models::kEmbedding, {300, 17}, models::normal_init(1));
   parameters.add("w", {40, 65}, models::normal_init(1));
+  parameters.begin_segment();
   parameters.add("norm", {7}, models::constant_init(1), /*decay=*/false);
-  parameters.add("u", {33, 20}, models::normal_init(1));
+  parameters.add("u", {133, 20}, models::normal_init(1));
+  parameters.begin_segment();  // of nothing
   const auto n = static_cast<size_t>(parameters.size());
   for (const auto& [name, narrow] : {std::pair("adamw", false), {"adamw", true}, {"muon", false}})
     for (const int ranks : {1, 2, 3, 5}) {
       OptimizerOptions options{.weight_decay = 0.1, .clip = 0.5, .name = name, .narrow_moments = narrow};
-      const auto shards = make_shards(parameters, options, ranks);
-      ASSERT_EQ(shards.front().begin, 0);
-      ASSERT_EQ(shards.back().end, parameters.size());
+      const Sharding sharding = share_parameters(parameters, options, ranks, /*least=*/0);
+      ASSERT_EQ(sharding.segments.size(), 3u);
       std::vector<std::unique_ptr<Optimizer>> parts;
-      int64_t blocks = 0;
       for (int r = 0; r < ranks; ++r) {
-        const auto& shard = shards[static_cast<size_t>(r)];
-        EXPECT_EQ(shard.begin, r > 0 ? shards[static_cast<size_t>(r) - 1].end : 0);
+        const Shard shard = sharding.of(r);
         parts.push_back(make_optimizer(parameters, DType::kF32, options, {}, &shard));
-        blocks += Optimizer::blocks_in(parameters, shard);
       }
+      int64_t end = 0, blocks = 0;
+      for (size_t s = 0; s < 3; ++s) {
+        EXPECT_EQ(end, parameters.segments()[s]);
+        for (const auto& part : sharding.segments[s]) {
+          EXPECT_EQ(part.begin, end);
+          end = part.end;
+          blocks += Optimizer::blocks_in(parameters, part);
+        }
+      }
+      EXPECT_EQ(end, parameters.size());
       EXPECT_EQ(blocks, Optimizer::blocks_in(parameters, {0, parameters.size()}));
       const auto one = make_optimizer(parameters, DType::kF32, options);
       std::vector<float> weights(n), shared(n), gradient(n);
@@ -145,9 +153,13 @@ TEST(Optimizer, ShardsMakeTheUpdateOfTheWhole) {
       for (int64_t step = 1; step <= 3; ++step) {
         for (auto& g : gradient) g = static_cast<float>(rng.normal());
         const Outcome outcome = update(*one, weights, gradient, 0.01, step);
+        // In the order of the parameters.
         std::vector<double> squares;
-        for (const auto& part : parts)
-          for (const double square : part->squares(gradient.data())) squares.push_back(square);
+        std::vector<size_t> taken(parts.size());
+        for (const auto& segment : sharding.segments)
+          for (size_t r = 0; r < parts.size(); ++r)
+            for (int64_t i = 0; i < Optimizer::blocks_in(parameters, segment[r]); ++i)
+              squares.push_back(parts[r]->squares(gradient.data())[taken[r]++]);
         for (const auto& part : parts) {
           Schedule schedule{0.01, static_cast<double>(step)};
           Outcome found;
@@ -178,9 +190,10 @@ TEST(Optimizer, TwoRanksKeepHalfEach) {
   models::Parameters parameters;
   parameters.add("w", {1000, 333}, models::normal_init(1));
   parameters.add("u", {200, 100}, models::normal_init(1));
-  const auto shards = make_shards(parameters, {}, 2);
+  const Sharding sharding = share_parameters(parameters, {}, 2);
   const double whole = static_cast<double>(make_optimizer(parameters, DType::kF32, {})->state_bytes());
-  for (const auto& shard : shards) {
+  for (const int rank : {0, 1}) {
+    const Shard shard = sharding.of(rank);
     const auto half = make_optimizer(parameters, DType::kF32, {}, {}, &shard);
     EXPECT_NEAR(static_cast<double>(half->state_bytes()) / whole, 0.5, 0.005);
   }

@@ -63,6 +63,15 @@ class Observer {
   virtual void done(const char* op, bool backward) = 0;
 };
 
+// Told when a pass comes to the next segment of the parameters (models::Parameters), and when backward has
+// completed the gradient of one.
+class Segments {
+ public:
+  virtual ~Segments() = default;
+  virtual void needed(int segment) = 0;
+  virtual void complete(int segment) = 0;
+};
+
 // The number type of activations, the device that operators run on, and how it multiplies matrices. With bf16
 // activations (GPU only) parameters, their gradients, statistics, gates and states stay fp32, and values that
 // depend on the vocabulary alone may too: every value carries its own type.
@@ -77,6 +86,7 @@ struct Context {
   int64_t slack = 0;  // elements that may be read, and zero added to, behind the buffers and their gradient
   const Noise* noise = nullptr;  // training only: of what heads read from their states (add_noise)
   Observer* observer = nullptr;
+  Segments* segments = nullptr;
 
   void observe(const char* op, bool backward = false) const {
     if (observer) observer->done(op, backward);
@@ -207,6 +217,16 @@ class Tape {
         {&Closure<F>::call, op, last_, std::exchange(held_, nullptr), std::exchange(gradients_, nullptr)},
         std::move(backward)};
     last_ = &node->base;
+  }
+
+  // What is recorded from here to the next call uses this segment of the parameters, and nothing before does.
+  void begin_segment(int segment) {
+    if (!context_.segments) return;
+    context_.segments->needed(segment);
+    record("segment", [tape = this, segment] {
+      tape->finish_sums();
+      tape->context_.segments->complete(segment);
+    });
   }
 
   // Runs every closure, newest first, once.

@@ -32,6 +32,8 @@ KindInfo info(FileKind kind) {
       return {"a PDF of signet", "\n% signet "};
     case FileKind::kGraphviz:
       return {"a graph of signet", "// signet "};
+    case FileKind::kTrace:
+      return {"a trace of signet", "\"signet trace\""};
     case FileKind::kNetwork:
       break;
   }

@@ -8,7 +8,7 @@
 
 namespace signet::cli {
 
-enum class FileKind { kPage, kPicture, kNumbers, kLatex, kPdf, kGraphviz, kCertificate, kNetwork };
+enum class FileKind { kPage, kPicture, kNumbers, kLatex, kPdf, kGraphviz, kCertificate, kNetwork, kTrace };
 
 // Throws kBadInput when something at `path` is in the way. To be called before the work whose result goes
 // there. A missing or empty file, a device and a pipe are free.

@@ -11,7 +11,9 @@
 #include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
+#include "signet/base/trace.h"
 #include "signet/cli/automaton_input.h"
+#include "signet/cli/output.h"
 #include "signet/cli/settings.h"
 #include "signet/cli/verb.h"
 #include "signet/comm/communicator.h"
@@ -63,6 +65,8 @@ class Train final : public Verb {
     options.flag("--quiet", quiet_, "no progress");
     options.flag("--tensorboard", tensorboard_,
                  "write the run's numbers for TensorBoard as well, into its directory");
+    options.value("--trace", trace_,
+                  "write what every rank computes and sends when, for ui.perfetto.dev or chrome://tracing");
     Options::Named task_list, families, model_list;
     for (const auto& task : tasks::tasks()) task_list.emplace_back(task.name, task.summary);
     for (const auto& family : tasks::task_families()) families.emplace_back(family.pattern, family.summary);
@@ -104,7 +108,13 @@ class Train final : public Verb {
     return comm::on_ranks(comm::launch(), [&](comm::Communicator* ranks) {
       ranks_ = ranks;
       if (ranks) share_machine();
-      return run_rank();
+      if (!trace_.empty()) {
+        if (root()) check_output(trace_, FileKind::kTrace, force_);
+        start_trace();
+      }
+      const int exit_code = run_rank();
+      if (!trace_.empty()) write_trace();
+      return exit_code;
     });
   }
 
@@ -117,6 +127,33 @@ class Train final : public Verb {
     quiet_ |= !root();
     const int sharing = ranks_->sharing_cores();
     if (!std::getenv("SIGNET_THREADS")) set_thread_count(std::max(1, thread_count() / sharing));
+  }
+
+  void write_trace() {
+    const int rank = ranks_ ? ranks_->rank() : 0;
+    std::vector<std::string> events = {trace_events(rank, fmt::format("rank {}", rank))};
+    if (ranks_) events = ranks_->gather_texts(events[0]);
+    if (root())
+      write_output(
+          trace_, FileKind::kTrace, force_,
+          fmt::format("{{\"otherData\":{{\"made by\":\"signet trace\"}},\"traceEvents\":[\n{}\n]}}\n",
+                      join(events, ",\n")));
+  }
+
+  // Those ranks that share this one's memory have it all to themselves together.
+  void require_memory(const train::RunConfig& config, const train::TrainOptions& options) {
+    const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    const std::string where = options.device.cuda()
+                                  ? fmt::format("{} {} {}", comm::host_name(), visible ? visible : "",
+                                                comm::local_device(comm::launch(), config.train.device))
+                                  : comm::host_name();
+    const int64_t free = train::free_memory(options.device);
+    int64_t sharing = 1;
+    if (ranks_) {  // nobody takes any before all have looked
+      const auto all = ranks_->gather_texts(where);
+      sharing = std::count(all.begin(), all.end(), where);
+    }
+    train::require_memory(train::plan_memory(config, options.device, ranks()), free / sharing);
   }
 
   int run_rank() {
@@ -176,7 +213,7 @@ class Train final : public Verb {
                          range, config.train.seed);
     }
     const auto options = this->options(config);  // first: a wrong --device is the command line's fault
-    train::require_memory(train::plan_memory(config, options.device, ranks()), options.device);
+    require_memory(config, options);
     auto directory = root() ? io::RunDirectory::create(out_, force_) : io::RunDirectory::of_another(out_);
     return finish(train::train(config, directory, false, options));
   }
@@ -205,6 +242,7 @@ class Train final : public Verb {
       config.train.steps = steps_;
     }
     const auto options = this->options(config);
+    require_memory(config, options);
     out_ = resume_;
     return finish(train::train(config, directory, true, options));
   }
@@ -288,7 +326,7 @@ class Train final : public Verb {
   Options* options_ = nullptr;
   comm::Communicator* ranks_ = nullptr;  // that train together; null: this process alone
   std::string device_ = "cpu", precision_, task_, regex_, alphabet_, dfa_, targets_, model_, eigenvalues_,
-              recipe_, config_, out_, resume_, preset_;
+              recipe_, config_, out_, resume_, preset_, trace_;
   std::vector<std::string> set_, data_;
   int64_t steps_ = 20000, seed_ = 1;
   bool force_ = false, dry_run_ = false, list_keys_ = false, json_ = false, quiet_ = false,

@@ -98,13 +98,15 @@ std::vector<std::string> Communicator::gather_texts(const std::string& mine) {
 }
 
 template <class T>
-void Communicator::all_gather(T* data, const std::vector<Range>& parts) {
-  const Range mine = parts[static_cast<size_t>(rank())];
-  for (int r = 0; r < size(); ++r) {
-    if (r == rank()) continue;
-    const Range theirs = parts[static_cast<size_t>(r)];
-    transport_->receive(data + theirs.begin, theirs.size() * int64_t{sizeof(T)}, r);
-    transport_->send(data + mine.begin, mine.size() * int64_t{sizeof(T)}, r);
+void Communicator::all_gather(T* data, const std::vector<std::vector<Range>>& all_parts) {
+  for (const auto& parts : all_parts) {
+    const Range mine = parts[static_cast<size_t>(rank())];
+    for (int r = 0; r < size(); ++r) {
+      if (r == rank()) continue;
+      const Range theirs = parts[static_cast<size_t>(r)];
+      transport_->receive(data + theirs.begin, theirs.size() * int64_t{sizeof(T)}, r);
+      transport_->send(data + mine.begin, mine.size() * int64_t{sizeof(T)}, r);
+    }
   }
   wait();
 }
@@ -257,9 +259,9 @@ int Communicator::sharing_cores() {
   return static_cast<int>(std::count(all.begin(), all.end(), all[static_cast<size_t>(rank())]));
 }
 
-template void Communicator::all_gather(int64_t*, const std::vector<Range>&);
-template void Communicator::all_gather(float*, const std::vector<Range>&);
-template void Communicator::all_gather(double*, const std::vector<Range>&);
+template void Communicator::all_gather(int64_t*, const std::vector<std::vector<Range>>&);
+template void Communicator::all_gather(float*, const std::vector<std::vector<Range>>&);
+template void Communicator::all_gather(double*, const std::vector<std::vector<Range>>&);
 template void Communicator::reduce_scatter(const std::vector<const float*>&, const std::vector<int>&,
                                            const std::vector<Range>&, float*);
 template void Communicator::reduce_scatter(const std::vector<const double*>&, const std::vector<int>&,

@@ -60,7 +60,11 @@ class Communicator {
   std::vector<std::string> gather_texts(const std::string& mine);  // of all ranks, on all ranks
   // Every rank's parts[rank] of `data`, which has room for all, reaches every rank.
   template <class T>
-  void all_gather(T* data, const std::vector<Range>& parts);
+  void all_gather(T* data, const std::vector<Range>& parts) {
+    all_gather(data, std::vector<std::vector<Range>>{parts});
+  }
+  template <class T>
+  void all_gather(T* data, const std::vector<std::vector<Range>>& all_parts);
   // out[i] = sum over all terms of all ranks, rank by rank and in the order that each gives them, of
   // term[mine.begin + i], mine = parts[rank]. counts[r] terms are rank r's. `out` may be a term + mine.begin.
   template <class T>

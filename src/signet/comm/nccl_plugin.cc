@@ -50,26 +50,31 @@ int open_group(const void* id_bytes, int rank, int size, void** handle) {
   return 0;
 }
 
-// Calls one(rank, begin, count) for every rank's part, all in one group.
+// Calls one(i) for every i below `count`, all in one group.
 template <class One>
-int for_each_part(int size, const int64_t* bounds, One one) {
+int grouped(int64_t count, One one) {
   ncclResult_t error = ncclGroupStart();
-  for (int r = 0; r < size && error == ncclSuccess; ++r)
-    if (bounds[r] < bounds[r + 1]) error = one(r, bounds[r], static_cast<size_t>(bounds[r + 1] - bounds[r]));
+  for (int64_t i = 0; i < count && error == ncclSuccess; ++i) error = one(i);
   const ncclResult_t end = ncclGroupEnd();
   return error != ncclSuccess ? error : end;
 }
 
 int reduce_scatter(void* handle, float* data, const int64_t* bounds, void* stream) {
-  return for_each_part(group(handle).size, bounds, [&](int rank, int64_t begin, size_t count) {
-    return ncclReduce(data + begin, data + begin, count, ncclFloat, ncclSum, rank, group(handle).communicator,
-                      stream_of(stream));
+  return grouped(group(handle).size, [&](int64_t rank) {
+    float* const part = data + bounds[rank];
+    const int64_t count = bounds[rank + 1] - bounds[rank];
+    return count == 0 ? ncclSuccess
+                      : ncclReduce(part, part, static_cast<size_t>(count), ncclFloat, ncclSum,
+                                   static_cast<int>(rank), group(handle).communicator, stream_of(stream));
   });
 }
-int all_gather(void* handle, float* data, const int64_t* bounds, void* stream) {
-  return for_each_part(group(handle).size, bounds, [&](int rank, int64_t begin, size_t count) {
-    return ncclBroadcast(data + begin, data + begin, count, ncclFloat, rank, group(handle).communicator,
-                         stream_of(stream));
+int all_gather(void* handle, const SignetPiece* pieces, int64_t count, void* stream) {
+  return grouped(count, [&](int64_t i) {
+    const SignetPiece& piece = pieces[i];
+    return piece.bytes == 0
+               ? ncclSuccess
+               : ncclBroadcast(piece.data, piece.data, static_cast<size_t>(piece.bytes), ncclChar, piece.from,
+                               group(handle).communicator, stream_of(stream));
   });
 }
 int all_reduce(void* handle, double* data, int64_t size, void* stream) {

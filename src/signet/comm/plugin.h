@@ -25,8 +25,15 @@ struct SignetMessages {
   const char* (*message)(int error);
 };
 
+// Device memory that one rank has and all receive, at places of their own.
+struct SignetPiece {
+  void* data;
+  int64_t bytes;
+  int from;
+};
+
 // Of a library for GPUs, `signet_collectives`: the ranks' numbers are in device memory, and what is asked is
-// put into a stream (cudaStream_t). bounds[r] .. bounds[r + 1] is rank r's part of `data`.
+// put into a stream (cudaStream_t).
 struct SignetCollectives {
   int version;  // kSignetCollectivesVersion
   const char* name;
@@ -34,8 +41,9 @@ struct SignetCollectives {
   int (*device)(char* out, int64_t bytes);  // the name of this process's GPU on its machine
   int (*unique_id)(void* out);              // kSignetIdBytes that one rank makes and all open with
   int (*open)(const void* id, int rank, int size, void** handle);
-  int (*reduce_scatter)(void* handle, float* data, const int64_t* bounds, void* stream);  // in place
-  int (*all_gather)(void* handle, float* data, const int64_t* bounds, void* stream);
+  // In place; bounds[r] .. bounds[r + 1] is rank r's part of `data`.
+  int (*reduce_scatter)(void* handle, float* data, const int64_t* bounds, void* stream);
+  int (*all_gather)(void* handle, const SignetPiece* pieces, int64_t count, void* stream);
   int (*all_reduce)(void* handle, double* data, int64_t size, void* stream);
   void (*close)(void* handle, int failed);  // failed: some rank is gone, what is under way is given up
   const char* (*message)(int error);
@@ -44,5 +52,5 @@ struct SignetCollectives {
 
 inline constexpr int kSignetMessagesVersion = 1;
 inline constexpr int64_t kSignetMessageBytes = int64_t{1} << 30;
-inline constexpr int kSignetCollectivesVersion = 1;
+inline constexpr int kSignetCollectivesVersion = 2;
 inline constexpr int64_t kSignetIdBytes = 128;

@@ -57,7 +57,7 @@ class DeltaNetMixer final : public Mixer {
     decay_.margin = options.decay_margin;
     silu_qk_ = options.qk_activation == "silu" || (options.qk_activation == "auto" && options.conv > 0);
     auto projection = [&](const char* name, int64_t in, int64_t out, double gain = kProjectionGain) {
-      return parameters.add(prefix + name + ".weight", {out, in}, xavier_uniform_init(in, out, gain));
+      return parameters.add_product(prefix + name + ".weight", {out, in}, xavier_uniform_init(in, out, gain));
     };
     // Adjacent, so that one product makes them all.
     auto part = [&](int id, int64_t columns) {

@@ -36,7 +36,7 @@ class GlaMixer final : public Mixer {
     gate_.range = config.range();
     gate_.rate = 1.0 / options.gate_tau;
     auto projection = [&](const char* name, int64_t in, int64_t out, double gain) {
-      return parameters.add(prefix + name + ".weight", {out, in}, xavier_uniform_init(in, out, gain));
+      return parameters.add_product(prefix + name + ".weight", {out, in}, xavier_uniform_init(in, out, gain));
     };
     // Adjacent, so that one product makes all five.
     q_ = projection("q", width, keys_, kProjectionGain);

@@ -28,7 +28,7 @@ class MambaMixer final : public Mixer {
     const int64_t width = config.width;
     inner_ = options.expand * width;
     rank_ = options.dt_rank ? options.dt_rank : (width + 15) / 16;
-    in_ = parameters.add(prefix + "in.weight", {2 * inner_, width}, linear_default_init(width));
+    in_ = parameters.add_product(prefix + "in.weight", {2 * inner_, width}, linear_default_init(width));
     if (options.conv > 0) {
       conv_ =
           parameters.add(prefix + "conv.weight", {inner_, options.conv}, linear_default_init(options.conv));
@@ -43,7 +43,7 @@ class MambaMixer final : public Mixer {
                             }},
                             /*decay=*/false);
     d_ = parameters.add(prefix + "D", {inner_}, constant_init(1), /*decay=*/false);
-    out_ = parameters.add(prefix + "out.weight", {width, inner_}, linear_default_init(inner_));
+    out_ = parameters.add_product(prefix + "out.weight", {width, inner_}, linear_default_init(inner_));
   }
 
   Var project(Tape& tape, const Weights& weights, const NormedRows& rows) const override {

@@ -36,7 +36,8 @@ class Mamba2Mixer final : public Mixer {
     decay_.range = config.range();
     decay_.wants_delta = true;
     const int64_t mixed = inner_ + 2 * shared_;
-    in_ = parameters.add(prefix + "in.weight", {inner_ + mixed + heads_, width}, linear_default_init(width));
+    in_ = parameters.add_product(prefix + "in.weight", {inner_ + mixed + heads_, width},
+                                 linear_default_init(width));
     if (options.conv > 0) {
       conv_ =
           parameters.add(prefix + "conv.weight", {mixed, options.conv}, linear_default_init(options.conv));
@@ -48,7 +49,7 @@ class Mamba2Mixer final : public Mixer {
                             /*decay=*/false);
     d_ = parameters.add(prefix + "D", {heads_}, constant_init(1), /*decay=*/false);
     norm_ = parameters.add(prefix + "norm.weight", {inner_}, constant_init(1));
-    out_ = parameters.add(prefix + "out.weight", {width, inner_}, linear_default_init(inner_));
+    out_ = parameters.add_product(prefix + "out.weight", {width, inner_}, linear_default_init(inner_));
   }
 
   Var project(Tape& tape, const Weights& weights, const NormedRows& rows) const override {

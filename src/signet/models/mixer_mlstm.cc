@@ -36,7 +36,7 @@ class MlstmMixer final : public Mixer {
     head_dim_ = inner_ / heads;
     forget_.range = config.range();
     const double small = small_deviation(width);
-    up_ = parameters.add(prefix + "up.weight", {2 * inner_, width}, normal_init(small));
+    up_ = parameters.add_product(prefix + "up.weight", {2 * inner_, width}, normal_init(small));
     if (options.conv > 0) {
       conv_ =
           parameters.add(prefix + "conv.weight", {inner_, options.conv}, linear_default_init(options.conv));
@@ -62,8 +62,8 @@ class MlstmMixer final : public Mixer {
     norm_ = parameters.add(prefix + "norm.weight", {channel_gain() ? inner_ : head_dim_}, constant_init(1),
                            /*decay=*/false);
     skip_ = parameters.add(prefix + "skip", {inner_}, constant_init(1), /*decay=*/false);
-    down_ = parameters.add(prefix + "down.weight", {width, inner_},
-                           normal_init(2.0 / std::sqrt(static_cast<double>(width))));
+    down_ = parameters.add_product(prefix + "down.weight", {width, inner_},
+                                   normal_init(2.0 / std::sqrt(static_cast<double>(width))));
   }
 
   Var project(Tape& tape, const Weights& weights, const NormedRows& rows) const override {

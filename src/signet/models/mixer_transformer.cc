@@ -21,7 +21,7 @@ class TransformerMixer final : public Mixer {
                    Parameters& parameters)
       : options_(options), width_(config.width) {
     const auto projection = [&](const char* name, double deviation) {
-      return parameters.add(prefix + name + ".weight", {width_, width_}, normal_init(deviation));
+      return parameters.add_product(prefix + name + ".weight", {width_, width_}, normal_init(deviation));
     };
     q_ = projection("q", 0.02);
     projection("k", 0.02);

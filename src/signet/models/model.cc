@@ -55,6 +55,7 @@ Model::Model(const ModelConfig& config, int64_t vocabulary, int64_t classes)
   embedding_ = parameters_.add(kEmbedding, {vocabulary, width}, normal_init(config.embedding_init));
   for (int64_t i = 0; i < config.blocks; ++i) {
     const std::string prefix = "blocks." + std::to_string(i) + ".";
+    if (i > 0) parameters_.begin_segment();  // what the first makes of a small vocabulary belongs to both
     const BlockConfig& kind = config.block(i);
     Block block;
     block.mlp_width = kind.mlp < 0 ? (width * 8 / 3 + 255) / 256 * 256 : kind.mlp;
@@ -64,18 +65,24 @@ Model::Model(const ModelConfig& config, int64_t vocabulary, int64_t classes)
     if (block.mlp_width > 0) {
       const double down = 0.02 / std::sqrt(2.0 * static_cast<double>(config.blocks));
       block.mlp_norm = parameters_.add(prefix + "mlp_norm.weight", {width}, constant_init(1));
-      block.gate = parameters_.add(prefix + "mlp.gate.weight", {block.mlp_width, width}, normal_init(0.02));
-      block.up = parameters_.add(prefix + "mlp.up.weight", {block.mlp_width, width}, normal_init(0.02));
-      block.down = parameters_.add(prefix + "mlp.down.weight", {width, block.mlp_width}, normal_init(down));
+      const auto product = [&](const char* name, Shape shape, double deviation) {
+        return parameters_.add_product(prefix + name, shape, normal_init(deviation));
+      };
+      block.gate = product("mlp.gate.weight", {block.mlp_width, width}, 0.02);
+      block.up = product("mlp.up.weight", {block.mlp_width, width}, 0.02);
+      block.down = product("mlp.down.weight", {width, block.mlp_width}, down);
     }
     blocks_.push_back(std::move(block));
+    // What the first one makes of a small vocabulary stays in fp32.
+    if (i == 0 && vocabulary <= kSmallVocabulary) parameters_.read_in_full();
   }
+  parameters_.begin_segment();
   if (config.final_norm) final_norm_ = parameters_.add("norm.weight", {width}, constant_init(1));
   if (config.tie_embeddings) return;
   const Init head = config.head_init == "linear"  ? linear_default_init(width)
                     : config.head_init == "small" ? normal_init(small_deviation(width))
                                                   : normal_init(0.02);
-  head_ = parameters_.add(kHead, {classes, width}, head);
+  head_ = parameters_.add_product(kHead, {classes, width}, head);
 }
 
 Var Model::project(Tape& tape, const Weights& weights, const Block& block, const Var& x) const {
@@ -124,11 +131,13 @@ Var Model::hidden(Tape& tape, const Weights& weights, const int32_t* tokens, Seq
       blocks_[i].mixer->start(weights, state->block(i), tape.context().device);
   const int32_t* const read = std::exchange(sequence.read, nullptr);
   tape.set_lean(recompute == Recompute::kLight || recompute == Recompute::kMixer);
+  tape.begin_segment(0);
   const Embedded embedded = embed(tape, weights, tokens, sequence, /*whole=*/!state);
   Var x = embedded.x;
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const Block* const block = &blocks_[i];
     const bool last = i + 1 == blocks_.size();
+    if (i > 0) tape.begin_segment(static_cast<int>(i));
     if (last) sequence.read = read;
     const Embedded given = i == 0 ? embedded : Embedded{};
     Tensor* const carried = state ? state->block(i) : nullptr;
@@ -156,6 +165,7 @@ Var Model::hidden(Tape& tape, const Weights& weights, const int32_t* tokens, Seq
     else
       x = whole(x);
   }
+  tape.begin_segment(static_cast<int>(blocks_.size()));
   return config_.final_norm ? autograd::norm(tape, x, weights[final_norm_], norm_kind_, config_.norm_eps) : x;
 }
 

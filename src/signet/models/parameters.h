@@ -41,6 +41,7 @@ struct ParameterInfo {
   int64_t offset = 0;  // elements from the start of the buffer
   bool decay = true;   // weight decay applies
   Init init;
+  bool only_products = false;  // read it (add_product)
   // What decays where only matrices do.
   bool matrix() const { return shape.rank() >= 2 && name != kEmbedding; }
 };
@@ -48,14 +49,28 @@ struct ParameterInfo {
 class Parameters {
  public:
   int add(std::string name, Shape shape, Init init, bool decay = true);
+  // A matrix that only products read (autograd::linear): in bf16 they read the copy in bf16.
+  int add_product(std::string name, Shape shape, Init init) {
+    const int id = add(std::move(name), shape, std::move(init));
+    infos_.back().only_products = true;
+    return id;
+  }
+  void read_in_full() {  // what was added so far is read by others, too
+    for (auto& info : infos_) info.only_products = false;
+  }
+  // What is added from here on is the next segment: parameters that a pass needs, and whose gradients it
+  // completes, together.
+  void begin_segment() { segments_.push_back(size_); }
 
   const std::vector<ParameterInfo>& infos() const { return infos_; }
   int64_t size() const { return size_; }
+  const std::vector<int64_t>& segments() const { return segments_; }  // where each begins, in elements
   // Fills `values` (size() elements of `dtype`) from the seed.
   void initialize(uint64_t seed, DType dtype, void* values) const;
 
  private:
   std::vector<ParameterInfo> infos_;
+  std::vector<int64_t> segments_ = {0};
   int64_t size_ = 0;
 };
 

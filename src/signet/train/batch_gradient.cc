@@ -1,10 +1,12 @@
 #include "signet/train/batch_gradient.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "signet/autograd/ops.h"
 #include "signet/base/thread_pool.h"
+#include "signet/base/trace.h"
 
 namespace signet::train {
 
@@ -28,9 +30,9 @@ int64_t BatchGradient::arena_bytes() const {
 }
 
 void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& batch, int64_t begin,
-                              int64_t end, int64_t scored_total, int64_t step) {
+                              int64_t end, int64_t scored_total, int64_t step, autograd::Segments* segments) {
+  const TraceSpan span("forward and backward");
   group.loss = {};
-  group.used = begin < end;
   if (!group.used) return;
   group.gradient.assign(static_cast<size_t>(model_.parameters().size() * dtype_size(options_.dtype)), 0);
   // What goes through the model at once: some rows, or a sequence that begins or ends within a row.
@@ -59,6 +61,7 @@ void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& b
     autograd::Context context{options_.dtype, {}};
     if (options_.noise.deviation > 0) context.noise = &noise;
     context.observer = options_.observer;
+    if (first + rows == end) context.segments = segments;
     context.observe("");
     Tape tape(group.arena, group.host, context, /*recording=*/true);
     const Weights view(model_.parameters(), options_.dtype, weights, group.gradient.data());
@@ -82,20 +85,46 @@ void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& b
   }
 }
 
-std::vector<int64_t> BatchGradient::cuts_of(int64_t rows) {
+std::vector<int64_t> BatchGradient::cuts_of(int64_t rows, int64_t groups) {
   std::vector<int64_t> cuts;
-  for (int64_t g = 0; g <= kGroups; ++g) cuts.push_back(rows * g / kGroups);
+  for (int64_t g = 0; g <= groups; ++g) cuts.push_back(rows * g / groups);
   return cuts;
 }
 
+namespace {
+
+// Counts the groups that have come past each segment.
+class CompletedSegments final : public autograd::Segments {
+ public:
+  CompletedSegments(size_t segments, int64_t groups, const std::function<void(int)>& complete)
+      : left_(segments), complete_(complete) {
+    for (auto& left : left_) left = groups;
+  }
+  void needed(int) override {}
+  void complete(int segment) override {
+    if (--left_[static_cast<size_t>(segment)] == 0) complete_(segment);
+  }
+
+ private:
+  std::vector<std::atomic<int64_t>> left_;
+  const std::function<void(int)>& complete_;
+};
+
+}  // namespace
+
 std::vector<BatchLoss> BatchGradient::run(void* weights, const tasks::Batch& batch,
-                                          const std::vector<int64_t>& cuts, int64_t step) {
+                                          const std::vector<int64_t>& cuts, int64_t step,
+                                          const std::function<void(int)>& complete) {
   const int64_t scored = batch.scored_of_all > 0 ? batch.scored_of_all : batch.scored();
   const auto count = static_cast<int64_t>(cuts.size()) - 1;
+  int64_t used = 0;
   for (auto& group : groups_) group.used = false;
+  for (int64_t g = 0; g < count; ++g) used += groups_[g].used = cuts[g] < cuts[g + 1];
+  CompletedSegments segments(model_.parameters().segments().size(), used, complete);
   parallel_for(count, 1, [&](int64_t first, int64_t last) {
     for (int64_t g = first; g < last; ++g)
-      run_group(groups_[g], weights, batch, cuts[g], cuts[g + 1], std::max<int64_t>(1, scored), step);
+      run_group(groups_[g], weights, batch, cuts[g], cuts[g + 1], std::max<int64_t>(1, scored), step,
+                complete ? &segments : nullptr);
   });
   std::vector<BatchLoss> losses;
   for (int64_t g = 0; g < count; ++g) losses.push_back(groups_[g].loss);
@@ -120,13 +149,13 @@ bool BatchGradient::finite() const {
   });
 }
 
-void BatchGradient::add_up(void* gradient) const {
+void BatchGradient::add_up(void* gradient, int64_t begin, int64_t end) const {
   with_dtype(options_.dtype, [&](auto type) {
     using T = decltype(type);
     T* out = static_cast<T*>(gradient);
     constexpr int64_t kGrain = 1 << 15;
-    parallel_for(model_.parameters().size(), kGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
+    parallel_for(end - begin, kGrain, [&](int64_t first, int64_t last) {
+      for (int64_t i = begin + first; i < begin + last; ++i) {
         T sum = 0;
         for (const auto& group : groups_)
           if (group.used) sum += reinterpret_cast<const T*>(group.gradient.data())[i];

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "signet/autograd/ops.h"
@@ -52,17 +53,20 @@ class BatchGradient {
 
   // The halves of it. Groups of rows from cuts[g] to cuts[g + 1], at most kGroups; each has a loss, a sum
   // over its scored positions,
+  // `complete(segment)`, if given, is called once all groups have the gradient of a segment of the
+  // parameters, last segment first, from any thread.
   std::vector<BatchLoss> run(void* weights, const tasks::Batch& batch, const std::vector<int64_t>& cuts,
-                             int64_t step);
+                             int64_t step, const std::function<void(int)>& complete = {});
   // and a gradient, which stays until the next run; null where the group has no rows.
   std::vector<const void*> gradients() const;
   bool finite() const;  // all of them
-  // Their sum in order.
-  void add_up(void* gradient) const;
+  // Their sum in order, of elements [begin, end) or of all.
+  void add_up(void* gradient, int64_t begin, int64_t end) const;
+  void add_up(void* gradient) const { add_up(gradient, 0, model_.parameters().size()); }
 
   static constexpr int64_t kGroups = 8;
-  // Where `rows` rows are cut into all groups.
-  static std::vector<int64_t> cuts_of(int64_t rows);
+  // Where `rows` rows are cut into groups.
+  static std::vector<int64_t> cuts_of(int64_t rows, int64_t groups = kGroups);
 
   int64_t arena_bytes() const;
   // Of a batch of `rows` sequences of `time` tokens: what arenas and gradients of groups take.
@@ -81,7 +85,7 @@ class BatchGradient {
     BatchLoss loss;
   };
   void run_group(Group& group, void* weights, const tasks::Batch& batch, int64_t begin, int64_t end,
-                 int64_t scored, int64_t step);
+                 int64_t scored, int64_t step, autograd::Segments* segments);
 
   const models::Model& model_;
   StepOptions options_;

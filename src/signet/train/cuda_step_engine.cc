@@ -19,9 +19,10 @@
 #include <vector>
 
 #include "signet/autograd/ops.h"
-#include "signet/comm/device_collectives.h"
 #include "signet/kernels/adamw/adamw.h"
 #include "signet/tensor/cuda_graph.h"
+#include "signet/tensor/cuda_trace.h"
+#include "signet/train/cuda_exchange.h"
 #include "signet/train/step_engine.h"
 
 namespace signet::train {
@@ -72,7 +73,7 @@ struct Header {
 // nothing but the scored token of each sequence and those before it are copied, also the offsets of the
 // sequences and the rows that theirs would be if they were padded.
 struct PassShape {
-  CudaGraph graph;
+  CudaPieces graph;
   int64_t generation = -1;  // of the arena, when the graph was captured
   int64_t uses = 0, rows = 0, time = 0, tokens = 0, scored_rows = 0, bytes = 0;
   // Rows, and packed some more: that take the tokens behind the last row, or `cuts` that begin within rows.
@@ -105,6 +106,7 @@ struct Pass {
   void *weights = nullptr, *gradient = nullptr;
   const bf16* narrow = nullptr;
   ColumnSums* sums = nullptr;
+  autograd::Segments* segments = nullptr;
 
   // Room for 7 rows of any matrix behind the last one.
   static int64_t slack(const models::Parameters& parameters) {
@@ -125,6 +127,7 @@ struct Pass {
     context.slack = slack(model.parameters());
     context.later = sums;
     context.observer = options.observer;
+    context.segments = segments;
     const autograd::Noise noise{options.noise, 0, &header->schedule.step, shape.first_row, shape.rows};
     if (options.noise.deviation > 0) context.noise = &noise;
     Tape tape(arena, host, context, /*recording=*/true);
@@ -184,15 +187,14 @@ class CudaStepEngine final : public StepEngine {
         outcome_(DeviceKind::kCuda, sizeof(Outcome)) {
     for (const DeviceBuffer* buffer : {&weights_, &gradient_, &narrow_})
       if (buffer->data()) fill_zero(device_, buffer->data(), buffer->bytes());
-    if (parallel_) {
-      collectives_ = comm::open_device_collectives(parallel_->ranks(), device_);
-      own_square_ =
-          DeviceBuffer(DeviceKind::kCuda, (1 + kernels::kSquareSumBlocks) * int64_t{sizeof(double)});
-    }
+    if (parallel_)
+      exchange_ = std::make_unique<CudaExchange>(
+          *parallel_, model.parameters(), device_,
+          Update{weights_.data(), gradient_.data(), narrow() ? narrow_.as<bf16>() : nullptr});
     from_host();
   }
   ~CudaStepEngine() override {
-    if (std::uncaught_exceptions() > 0) collectives_ = nullptr;  // what waits for a lost rank ends
+    exchange_ = nullptr;  // what waits for a lost rank ends
     cudaStreamSynchronize(stream_);
   }
 
@@ -214,8 +216,9 @@ class CudaStepEngine final : public StepEngine {
     }
     char* const input = slot.input.at_least(bytes);
     make_room(bytes);
-    // One of each part and, of several ranks, one of the update and the square of this rank's own gradient.
-    auto* outcomes = slot.outcome.at_least((slot.parts + 2) * int64_t{sizeof(Outcome)});
+    // One of each part and, of several ranks, one of the update and the squares of this rank's own gradient.
+    const int64_t squares = exchange_ ? exchange_->segments() * int64_t{sizeof(double)} : 0;
+    auto* outcomes = slot.outcome.at_least((slot.parts + 1) * int64_t{sizeof(Outcome)} + squares);
     const auto keep = [&](int64_t place, const void* from, size_t bytes) {
       check_cuda(cudaMemcpyAsync(outcomes + place * int64_t{sizeof(Outcome)}, from, bytes,
                                  cudaMemcpyDeviceToHost, stream_),
@@ -237,13 +240,13 @@ class CudaStepEngine final : public StepEngine {
       PassShape& shape = *shapes[static_cast<size_t>(part)];
       copy_within(device_, shape.input.data(), slot.staged.as<char>() + at, shape.bytes);
       at += shape.bytes;
-      run(shape);
+      trace_stream(stream_, "forward and backward", "GPU", [&] { run(shape); });
       keep(part, outcome_.data(), sizeof(Outcome));
     }
-    if (parallel_) {
-      update_together(&shapes.back()->input.as<Header>()->schedule);
+    if (exchange_) {
+      exchange_->update(optimizer_, &shapes.back()->input.as<Header>()->schedule, outcome_.as<Outcome>());
       keep(slot.parts, outcome_.data(), sizeof(Outcome));
-      keep(slot.parts + 1, own_square_.data(), sizeof(double));
+      keep(slot.parts + 1, exchange_->own_squares(), static_cast<size_t>(squares));
     }
     check_cuda(cudaEventRecord(slot.done.get(), stream_), "cudaEventRecord");
     ++in_flight_;
@@ -262,10 +265,13 @@ class CudaStepEngine final : public StepEngine {
       kept(part, &outcome, sizeof outcome);
       loss += outcome.loss_sum, correct += outcome.correct;
     }
-    double sums[] = {loss, correct}, own_square = 0;
-    if (parallel_) {
+    double sums[] = {loss, correct};
+    bool finite = std::isfinite(loss);  // on this rank
+    if (exchange_) {
       kept(slot.parts, &outcome, sizeof outcome);
-      kept(slot.parts + 1, &own_square, sizeof own_square);
+      std::vector<double> squares(static_cast<size_t>(exchange_->segments()));
+      kept(slot.parts + 1, squares.data(), squares.size() * sizeof(double));
+      for (const double square : squares) finite &= std::isfinite(square);
       parallel_->ranks().all_reduce(sums, 2);
     }
     first_ = (first_ + 1) % depth();
@@ -277,18 +283,22 @@ class CudaStepEngine final : public StepEngine {
     result.batch.loss = sums[0] / static_cast<double>(std::max<int64_t>(1, slot.scored));
     result.norm = std::sqrt(outcome.square_sum);
     result.updated = outcome.stop == 0;
-    if (parallel_ && !result.updated)
-      result.bad_rank = parallel_->first_of(!std::isfinite(loss) || !std::isfinite(own_square));
+    if (parallel_ && !result.updated) result.bad_rank = parallel_->first_of(!finite);
     return result;
   }
   int depth() const override { return static_cast<int>(slots_.size()); }
   int in_flight() const override { return in_flight_; }
 
   void to_host() override {
+    if (exchange_) exchange_->collect_weights();
     copy_to_host(device_, host_weights_, weights_.data(), bytes_);
     optimizer_.to_host();
   }
   void from_host() override {
+    if (exchange_) {
+      exchange_->collect_weights();  // nothing is under way any more
+      exchange_->forget();
+    }
     synchronize(device_);
     copy_to_device(device_, weights_.data(), host_weights_, bytes_);
     optimizer_.from_host();
@@ -311,25 +321,6 @@ class CudaStepEngine final : public StepEngine {
                               Cuda{device_.stream});
   }
 
-  // Of several ranks: the sum of their gradients, each rank's update of its shard, and all shards to all. The
-  // stop of one is the stop of all.
-  void update_together(Schedule* schedule) {
-    auto* const outcome = outcome_.as<Outcome>();
-    const Update update{weights_.data(), gradient_.data(), narrow() ? narrow_.as<bf16>() : nullptr, schedule,
-                        outcome};
-    kernels::SquareSum<float> own;
-    own.size = model_.parameters().size(), own.x = gradient_.as<float>();
-    own.result = own_square_.as<double>(), own.workspace = own_square_.as<double>() + 1;
-    kernels::square_sum(own, Cuda{device_.stream});
-    collectives_->reduce_scatter(gradient_.as<float>(), parallel_->shards());
-    optimizer_.measure(update);
-    static_assert(offsetof(Outcome, square_sum) == 2 * sizeof(double));
-    collectives_->all_reduce(&outcome->loss_sum, 3);  // loss, correct and square
-    optimizer_.move(update);
-    collectives_->all_gather(weights_.as<float>(), parallel_->shards());
-    narrow_all();
-  }
-
   // A GPU that waits for one that is gone would wait for ever.
   void wait_for(const Slot& slot) const {
     if (!parallel_) return check_cuda(cudaEventSynchronize(slot.done.get()), "a training step");
@@ -345,7 +336,8 @@ class CudaStepEngine final : public StepEngine {
   }
 
   Pass pass() const {
-    return {model_, options_, device_, weights_.data(), gradient_.data(), narrow_.as<bf16>(), &sums_};
+    return {model_,           options_,           device_, weights_.data(),
+            gradient_.data(), narrow_.as<bf16>(), &sums_,  exchange_.get()};
   }
 
   // For the batches of all slots at once: later ones are seldom larger.
@@ -468,6 +460,7 @@ class CudaStepEngine final : public StepEngine {
   }
 
   void run(PassShape& shape) {
+    if (exchange_) exchange_->begin_pass(shape.graph, shape.first, shape.last);
     if (shape.generation == arena_.generation() && shape.graph)
       return shape.graph.launch(stream_, "a training step");
     // The first time as it is: what libraries do on a first call cannot be captured.
@@ -509,9 +502,9 @@ class CudaStepEngine final : public StepEngine {
   void* host_weights_;
   Optimizer& optimizer_;
   DataParallel* parallel_;
-  std::unique_ptr<comm::DeviceCollectives> collectives_;  // of several ranks
+  std::unique_ptr<CudaExchange> exchange_;  // of several ranks
   int64_t bytes_, slack_;
-  DeviceBuffer weights_, gradient_, narrow_, outcome_, own_square_;
+  DeviceBuffer weights_, gradient_, narrow_, outcome_;
   Arena arena_{DeviceKind::kCuda}, host_;
   mutable ColumnSums sums_;
   std::map<std::tuple<int64_t, int64_t, int64_t, int64_t, bool, bool, bool, int64_t>, PassShape> shapes_;

@@ -4,6 +4,8 @@
 #include <numeric>
 
 #include "signet/base/error.h"
+#include "signet/base/thread_pool.h"
+#include "signet/base/trace.h"
 
 namespace signet::train {
 namespace {
@@ -32,10 +34,14 @@ comm::Range rows_of(int64_t batch, int r, int ranks, bool exact) {
   return {cuts[static_cast<size_t>(groups.begin)], cuts[static_cast<size_t>(groups.end)]};
 }
 
-// Of those rows into groups, counted from the first of them.
-std::vector<int64_t> cuts_within(int64_t batch, int r, int ranks, bool exact) {
+// Of those rows into groups, counted from the first of them. Every group costs passes over a gradient of its
+// own: all ranks together have as many as one alone, and more only where threads would have nothing to do.
+std::vector<int64_t> cuts_within(int64_t batch, int r, int ranks, bool exact, int64_t threads) {
+  constexpr int64_t kMost = BatchGradient::kGroups;
   const auto rows = rows_of(batch, r, ranks, exact);
-  if (!exact) return BatchGradient::cuts_of(rows.size());
+  if (!exact)
+    return BatchGradient::cuts_of(rows.size(),
+                                  std::clamp<int64_t>(threads, (kMost + ranks - 1) / ranks, kMost));
   const auto all = BatchGradient::cuts_of(batch);
   const auto groups = comm::share_of(BatchGradient::kGroups, r, ranks);
   std::vector<int64_t> cuts;
@@ -61,21 +67,40 @@ DataParallel::DataParallel(comm::Communicator& ranks, const models::Parameters& 
          "train.exact_reduction adds the gradients of {} groups of rows: {} ranks are too many, and {} the "
          "most",
          BatchGradient::kGroups, size, BatchGradient::kGroups);
-  shards_ = make_shards(parameters, train.optimizer_options(), size);
+  sharding_ = share_parameters(parameters, train.optimizer_options(), size);
+  shard_ = sharding_.of(ranks.rank());
+  for (const int64_t begin : parameters.segments()) {
+    const auto& all = sharding_.segments;
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const auto& parts) { return parts.front().begin == begin; });
+    segment_at_.push_back(found == all.end() ? -1 : static_cast<int>(found - all.begin()));
+  }
   rows_ = rows_of(train.batch, ranks.rank(), size, exact_);
-  cuts_ = cuts_within(train.batch, ranks.rank(), size, exact_);
+  std::vector<comm::Range> each;
+  for (int64_t r = 0; r < size; ++r) each.push_back({r, r + 1});
+  std::vector<int64_t> threads(static_cast<size_t>(size), thread_count());
+  ranks.all_gather(threads.data(), each);
   int64_t at = 0;
   for (int r = 0; r < size; ++r) {
-    const auto cuts = cuts_within(train.batch, r, size, exact_);
+    const auto cuts = cuts_within(train.batch, r, size, exact_, threads[static_cast<size_t>(r)]);
+    if (r == ranks.rank()) cuts_ = cuts;
     int used = 0;
     for (size_t g = 0; g + 1 < cuts.size(); ++g) used += cuts[g] < cuts[g + 1];
     terms_.push_back(exact_ ? used : 1);
     losses_.push_back(static_cast<int64_t>(cuts.size()) - 1);
-    const int64_t numbers =
-        kLossNumbers * losses_.back() + Optimizer::blocks_in(parameters, shards_[static_cast<size_t>(r)]);
+    int64_t numbers = kLossNumbers * losses_.back();
+    auto& squares = squares_.emplace_back();
+    for (const auto& parts : sharding_.segments) {
+      squares.push_back(Optimizer::blocks_in(parameters, parts[static_cast<size_t>(r)]));
+      numbers += squares.back();
+    }
     measured_.push_back({at, at + numbers});
     at += numbers;
   }
+}
+
+int DataParallel::segment_at(int of_model) const {
+  return of_model < static_cast<int>(segment_at_.size()) ? segment_at_[static_cast<size_t>(of_model)] : -1;
 }
 
 DataParallel::Sums DataParallel::agree(tasks::Batch& batch, int signal, bool ready) {
@@ -116,7 +141,9 @@ int DataParallel::first_of(bool mine) {
   return best == 0 ? -1 : ranks_.size() - best;
 }
 
-void DataParallel::add_gradients(const BatchGradient& groups, DType dtype, void* gradient) {
+void DataParallel::add_gradients(int segment, const BatchGradient& groups, DType dtype, void* gradient) {
+  const TraceSpan span("reduce-scatter of segment", segment);
+  const auto& parts = sharding_.segments[static_cast<size_t>(segment)];
   with_dtype(dtype, [&](auto type) {
     using T = decltype(type);
     T* const sums = static_cast<T*>(gradient);
@@ -125,11 +152,23 @@ void DataParallel::add_gradients(const BatchGradient& groups, DType dtype, void*
       for (const void* group : groups.gradients())
         if (group) terms.push_back(static_cast<const T*>(group));
     } else {
-      groups.add_up(gradient);
+      groups.add_up(gradient, parts.front().begin, parts.back().end);
       terms.push_back(sums);
     }
-    ranks_.reduce_scatter(terms, terms_, shards_, sums + shard().begin);
+    ranks_.reduce_scatter(terms, terms_, parts, sums + parts[static_cast<size_t>(ranks_.rank())].begin);
   });
+}
+
+void DataParallel::complete(int of_model, const BatchGradient& groups, DType dtype, void* gradient) {
+  const int segment = segment_at(of_model);
+  if (segment <= 0) return;  // behind the first one there is nothing left to compute
+  background_.begin(
+      [this, segment, &groups, dtype, gradient] { add_gradients(segment, groups, dtype, gradient); });
+}
+
+void DataParallel::finish_gradients(const BatchGradient& groups, DType dtype, void* gradient) {
+  background_.finish();
+  add_gradients(0, groups, dtype, gradient);
 }
 
 DataParallel::Measured DataParallel::measure(const std::vector<BatchLoss>& losses,
@@ -145,28 +184,41 @@ DataParallel::Measured DataParallel::measure(const std::vector<BatchLoss>& losse
   ranks_.all_gather(all.data(), measured_);
   Measured measured;
   std::vector<BatchLoss> sums;
+  std::vector<const double*> next;  // number of each rank
   for (size_t r = 0; r < measured_.size(); ++r) {
     const double* of = all.data() + measured_[r].begin;
     for (int64_t g = 0; g < losses_[r]; ++g, of += kLossNumbers)
       sums.push_back({of[0], static_cast<int64_t>(of[1]), static_cast<int64_t>(of[2])});
-    measured.square_sum =
-        std::accumulate(of, static_cast<const double*>(all.data()) + measured_[r].end, measured.square_sum);
+    next.push_back(of);
   }
+  // In the order of the parameters.
+  for (size_t s = 0; s < sharding_.segments.size(); ++s)
+    for (size_t r = 0; r < next.size(); ++r) {
+      const double* const end = next[r] + squares_[r][s];
+      measured.square_sum = std::accumulate(next[r], end, measured.square_sum);
+      next[r] = end;
+    }
   measured.loss = mean_loss(sums);
   return measured;
 }
 
 void DataParallel::gather(DType dtype, void* weights) {
-  with_dtype(dtype, [&](auto type) { ranks_.all_gather(static_cast<decltype(type)*>(weights), shards_); });
+  const TraceSpan span("all-gather of weights");
+  with_dtype(dtype, [&](auto type) {
+    ranks_.all_gather(static_cast<decltype(type)*>(weights), sharding_.segments);
+  });
 }
 
 void DataParallel::take_parts(std::vector<io::NamedBuffer>& weights) const {
   for (size_t id = 0; id < weights.size(); ++id) {
     io::NamedBuffer& buffer = weights[id];
     const int64_t offset = parameters_.infos()[id].offset, size = buffer.shape.size();
-    buffer.part = {std::clamp<int64_t>(shard().begin - offset, 0, size),
-                   std::clamp<int64_t>(shard().end - offset, 0, size)};
-    if (buffer.part.begin == buffer.part.end) buffer.part = {0, 0};
+    buffer.part = {0, 0};
+    for (const auto& range : shard_.ranges) {
+      const int64_t begin = std::clamp<int64_t>(range.begin - offset, 0, size),
+                    end = std::clamp<int64_t>(range.end - offset, 0, size);
+      if (begin < end) buffer.part = {begin, end};
+    }
     buffer.data = static_cast<char*>(buffer.data) + buffer.begin_bytes();
   }
 }

@@ -32,7 +32,7 @@ MemoryPlan plan_memory(const models::Model& model, const StepOptions& step, cons
   MemoryPlan plan;
   plan.parameters = size * (element + (step.precision == Precision::kBf16 ? dtype_size(DType::kBF16) : 0));
   plan.gradient = size * element;
-  const Shard shard = make_shards(model.parameters(), optimizer, ranks)[0];
+  const Shard shard = share_parameters(model.parameters(), optimizer, ranks).of(0);
   plan.optimizer = make_optimizer(model.parameters(), step.dtype, optimizer, dry, &shard)->state_bytes();
   if (!device.cuda()) plan.saving = shard.size() * element + plan.optimizer;
   plan.step = step_memory(device, model, step, rows, time, dense);
@@ -84,8 +84,9 @@ nlohmann::ordered_json MemoryPlan::json() const {
           {"peak", sum()}};
 }
 
-void require_memory(const MemoryPlan& plan, const Device& device) {
-  const int64_t free = device.cuda() ? free_gpu_memory() : free_host_memory();
+int64_t free_memory(const Device& device) { return device.cuda() ? free_gpu_memory() : free_host_memory(); }
+
+void require_memory(const MemoryPlan& plan, int64_t free) {
   if (plan.sum() > free) fail_too_large(plan.sum(), free, plan.rows, plan.time);
 }
 

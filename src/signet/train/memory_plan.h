@@ -31,7 +31,9 @@ MemoryPlan plan_memory(const models::Model& model, const StepOptions& step, cons
 // Of the longest batches of a run's task or text.
 MemoryPlan plan_memory(const RunConfig& config, const Device& device, int ranks = 1);
 
-// Throws kResource that says what to lower if the device has less.
-void require_memory(const MemoryPlan& plan, const Device& device);
+// Bytes that the device can still give, to all processes together.
+int64_t free_memory(const Device& device);
+// Throws kResource that says what to lower if a rank may take less than it needs.
+void require_memory(const MemoryPlan& plan, int64_t free);
 
 }  // namespace signet::train

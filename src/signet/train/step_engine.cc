@@ -27,8 +27,10 @@ class CpuStepEngine final : public StepEngine {
     Schedule schedule{lr, static_cast<double>(step)};
     const Update update{weights_, gradient_.data(), nullptr, &schedule, &outcome_};
     if (parallel_) {
-      const auto losses = batch_gradient_.run(weights_, batch, parallel_->cuts(), step);
-      parallel_->add_gradients(batch_gradient_, dtype_, gradient_.data());
+      const auto losses = batch_gradient_.run(weights_, batch, parallel_->cuts(), step, [&](int segment) {
+        parallel_->complete(segment, batch_gradient_, dtype_, gradient_.data());
+      });
+      parallel_->finish_gradients(batch_gradient_, dtype_, gradient_.data());
       const auto measured = parallel_->measure(losses, optimizer_.squares(gradient_.data()));
       result.batch = measured.loss;
       outcome_.loss_sum = measured.loss.loss, outcome_.square_sum = measured.square_sum;

@@ -31,9 +31,10 @@ struct AdamW {
   // lr, step and gradient_scale in the memory of the device, read instead of the fields, so that a captured
   // training step can be replayed (null: use the fields).
   const double* schedule = nullptr;
-  // GPU only: the moments in bf16 (moments.h) instead of m and v, of the parameter that `key` names.
+  // GPU only: the moments in bf16 (moments.h) instead of m and v, of the parameters that `key` names, from
+  // their element `place` on.
   bf16 *narrow_m = nullptr, *narrow_v = nullptr;
-  int64_t key = 0;
+  int64_t key = 0, place = 0;
   bf16* narrow = nullptr;         // GPU only: receives the new weights in bf16 (null: not wanted)
   const int32_t* stop = nullptr;  // in the memory of the device; nothing changes when it is not 0
 };
@@ -74,6 +75,8 @@ template <class T>
 void adamw(const AdamW<T>& p, Cuda);
 template <class T>
 void square_sum(const SquareSum<T>& p, Cuda);
+// The sum over several ranges. Result, guard and workspace, [count kSquareSumBlocks], are the first one's.
+void square_sum(const SquareSum<float>* ranges, int count, Cuda);
 // narrow[i] = weights[i], rounded.
 void narrow_weights(int64_t size, const float* weights, bf16* narrow, Cuda);
 // guard.decide of a sum in device memory that was not known when its parts were found.

@@ -47,12 +47,22 @@ template <bool kNarrow>
 __device__ inline void store_moments(const AdamW<float>& p, int64_t base, int left, bool aligned,
                                      float (&m)[4], float (&v)[4]) {
   if constexpr (kNarrow) {
-    const PhiloxBlock random =
-        moment_bits(p.key, base, p.schedule ? p.schedule[1] : static_cast<double>(p.step));
+    // Four neighbours share the bits of a block; of a shard that begins within one they have those of two.
+    const double step = p.schedule ? p.schedule[1] : static_cast<double>(p.step);
+    const int within = static_cast<int>((p.place + base) % 4);
+    const PhiloxBlock first = moment_bits(p.key, p.place + base, step);
+    PhiloxBlock second = first;
+    if (within != 0) second = moment_bits(p.key, p.place + base + 4, step);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {  // exact in bf16 from here on
-      m[i] = __uint_as_float(uint32_t{round_at_random(m[i], random.words[i])} << 16);
-      v[i] = __uint_as_float(uint32_t{round_at_random(v[i], random.words[i] >> 16)} << 16);
+      uint32_t word = first.words[i];
+      if (within != 0) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+          if ((within + i) % 4 == k) word = within + i < 4 ? first.words[k] : second.words[k];
+      }
+      m[i] = __uint_as_float(uint32_t{round_at_random(m[i], word)} << 16);
+      v[i] = __uint_as_float(uint32_t{round_at_random(v[i], word >> 16)} << 16);
     }
     store_packet(p.narrow_m + base, 0, left, aligned, m);
     store_packet(p.narrow_v + base, 0, left, aligned, v);
@@ -159,12 +169,23 @@ void adamw(const AdamW<float>& p, Cuda device) {
       aligned);
 }
 
+void square_sum(const SquareSum<float>* ranges, int count, Cuda device) {
+  const SquareSum<float>& all = ranges[0];
+  int parts = 0;
+  for (int i = 0; i < count; ++i) {
+    const int blocks = static_cast<int>(
+        std::clamp<int64_t>((ranges[i].size + 4 * kThreads - 1) / (4 * kThreads), 1, kSquareSumBlocks));
+    launch("square_sum", square_kernel, blocks, kThreads, 0, device, ranges[i].x, ranges[i].size,
+           all.workspace + parts);
+    parts += blocks;
+  }
+  launch("square_sum: parts", sum_kernel, 1, kThreads, 0, device, all.workspace, parts, all.result,
+         all.guard);
+}
+
 template <>
 void square_sum(const SquareSum<float>& p, Cuda device) {
-  const int blocks = static_cast<int>(
-      std::clamp<int64_t>((p.size + 4 * kThreads - 1) / (4 * kThreads), 1, kSquareSumBlocks));
-  launch("square_sum", square_kernel, blocks, kThreads, 0, device, p.x, p.size, p.workspace);
-  launch("square_sum: parts", sum_kernel, 1, kThreads, 0, device, p.workspace, blocks, p.result, p.guard);
+  square_sum(&p, 1, device);
 }
 
 void narrow_weights(int64_t size, const float* weights, bf16* narrow, Cuda device) {

@@ -11,10 +11,9 @@
 namespace signet::train {
 namespace {
 
-// On the CPU moments in bf16 are widened, moved and rounded again a piece at a time. `begin` is where this
-// range begins in the run of all shards.
+// On the CPU moments in bf16 are widened, moved and rounded again a piece at a time.
 template <class T>
-void move_narrow(kernels::AdamW<T> p, int64_t begin, bf16* narrow_m, bf16* narrow_v) {
+void move_narrow(kernels::AdamW<T> p, bf16* narrow_m, bf16* narrow_v) {
   constexpr int64_t kPiece = 1024;
   std::array<T, kPiece> m, v;
   if (*p.stop) return;
@@ -25,13 +24,13 @@ void move_narrow(kernels::AdamW<T> p, int64_t begin, bf16* narrow_m, bf16* narro
     kernels::adamw(p, Cpu{});
     PhiloxBlock random{};
     for (int64_t i = 0; i < p.size; ++i) {
-      const int64_t place = begin + i;
+      const int64_t place = p.place + i;
       if (i == 0 || place % 4 == 0) random = kernels::moment_bits(p.key, place, p.schedule[1]);
       const uint32_t word = random.words[place % 4];
       narrow_m[i].bits = kernels::round_at_random(static_cast<float>(m[i]), word);
       narrow_v[i].bits = kernels::round_at_random(static_cast<float>(v[i]), word >> 16);
     }
-    p.weights += p.size, p.gradient += p.size, narrow_m += p.size, narrow_v += p.size, begin += p.size;
+    p.weights += p.size, p.gradient += p.size, narrow_m += p.size, narrow_v += p.size, p.place += p.size;
   }
 }
 
@@ -40,7 +39,8 @@ void move_narrow(kernels::AdamW<T> p, int64_t begin, bf16* narrow_m, bf16* narro
 Optimizer::Optimizer(const models::Parameters& parameters, DType dtype, const OptimizerOptions& options,
                      const Device& device, const Shard& shard)
     : parameters_(parameters), dtype_(dtype), options_(options), device_(device), shard_(shard) {
-  if (device.cuda()) workspace_ = scratch(kernels::kSquareSumBlocks * int64_t{sizeof(double)});
+  const auto ranges = std::max<int64_t>(1, static_cast<int64_t>(shard.ranges.size()));
+  if (device.cuda()) workspace_ = scratch(ranges * kernels::kSquareSumBlocks * int64_t{sizeof(double)});
 }
 
 void Optimizer::step(const Update& update) {
@@ -54,34 +54,28 @@ kernels::UpdateGuard Optimizer::guard(const Update& update) const {
 
 namespace {
 
-Shard overlap(const Shard& a, const Shard& b) {
-  const int64_t begin = std::max(a.begin, b.begin), end = std::min(a.end, b.end);
-  return begin < end ? Shard{begin, end} : Shard{a.begin, a.begin};
-}
-Shard range_of(const models::ParameterInfo& info) { return {info.offset, info.offset + info.shape.size()}; }
-
-// Calls visit(begin, end) for every block of the shard, in order.
-template <class Visit>
-void for_each_block(const models::Parameters& parameters, const Shard& shard, Visit visit) {
-  for (const auto& info : parameters.infos()) {
-    const Shard part = overlap(range_of(info), shard);
-    for (int64_t at = part.begin; at < part.end; at += Optimizer::kBlock)
-      visit(at, std::min(part.end, at + Optimizer::kBlock));
-  }
+// What of a parameter is in `range`; empty at its beginning if nothing is.
+comm::Range overlap(const models::ParameterInfo& info, const comm::Range& range) {
+  const int64_t begin = std::max(info.offset, range.begin),
+                end = std::min(info.offset + info.shape.size(), range.end);
+  return begin < end ? comm::Range{begin, end} : comm::Range{info.offset, info.offset};
 }
 
 }  // namespace
 
-int64_t Optimizer::blocks_in(const models::Parameters& parameters, const Shard& shard) {
+int64_t Optimizer::blocks_in(const models::Parameters& parameters, const comm::Range& range) {
   int64_t count = 0;
-  for (const auto& info : parameters.infos())
-    count += (overlap(range_of(info), shard).size() + kBlock - 1) / kBlock;
+  for (const auto& info : parameters.infos()) count += (overlap(info, range).size() + kBlock - 1) / kBlock;
   return count;
 }
 
 std::vector<double> Optimizer::squares(const void* gradient) const {
-  std::vector<Shard> blocks;
-  for_each_block(parameters_, shard_, [&](int64_t begin, int64_t end) { blocks.push_back({begin, end}); });
+  std::vector<comm::Range> blocks;
+  for (const auto& info : parameters_.infos()) {
+    const comm::Range part = mine(info);
+    for (int64_t at = part.begin; at < part.end; at += kBlock)
+      blocks.push_back({at, std::min(part.end, at + kBlock)});
+  }
   std::vector<double> sums(blocks.size());
   with_dtype(dtype_, [&](auto type) {
     using T = decltype(type);
@@ -102,13 +96,15 @@ std::vector<double> Optimizer::squares(const void* gradient) const {
 void Optimizer::measure(const Update& update, const kernels::UpdateGuard& guard) {
   on_device(device_, [&](auto where) {
     if constexpr (std::is_same_v<decltype(where), Cuda>) {
-      kernels::SquareSum<float> p;
-      p.size = shard_.size();
-      p.x = static_cast<const float*>(update.gradient) + shard_.begin;
-      p.result = &update.outcome->square_sum;
-      p.workspace = workspace_.as<double>();
-      p.guard = guard;
-      kernels::square_sum(p, where);
+      std::vector<kernels::SquareSum<float>> sums(std::max<size_t>(1, shard_.ranges.size()));
+      for (size_t i = 0; i < shard_.ranges.size(); ++i) {
+        sums[i].size = shard_.ranges[i].size();
+        sums[i].x = static_cast<const float*>(update.gradient) + shard_.ranges[i].begin;
+      }
+      sums[0].result = &update.outcome->square_sum;
+      sums[0].workspace = workspace_.as<double>();
+      sums[0].guard = guard;
+      kernels::square_sum(sums.data(), static_cast<int>(sums.size()), where);
     } else {
       const auto sums = squares(update.gradient);
       update.outcome->square_sum = std::accumulate(sums.begin(), sums.end(), 0.0);
@@ -127,7 +123,11 @@ void Optimizer::move(const Update& update) {
   apply(update);
 }
 
-Shard Optimizer::mine(const models::ParameterInfo& info) const { return overlap(range_of(info), shard_); }
+comm::Range Optimizer::mine(const models::ParameterInfo& info) const {
+  for (const comm::Range& range : shard_.ranges)
+    if (const auto part = overlap(info, range); part.size() > 0) return part;
+  return {info.offset, info.offset};
+}
 
 void Optimizer::adamw(const Update& update, const std::vector<Run>& runs, State& m, State& v) const {
   on_device(device_, [&](auto where) {
@@ -140,7 +140,7 @@ void Optimizer::adamw(const Update& update, const std::vector<Run>& runs, State&
           p.size = end - begin;
           p.weights = static_cast<T*>(update.weights) + at;
           p.gradient = static_cast<const T*>(update.gradient) + at;
-          p.key = run.offset;
+          p.key = run.offset - run.before, p.place = run.before + begin;
           p.beta1 = options_.beta1, p.beta2 = options_.beta2, p.eps = options_.eps;
           p.weight_decay = run.weight_decay;
           p.schedule = &update.schedule->lr, p.stop = &update.outcome->stop;
@@ -153,8 +153,7 @@ void Optimizer::adamw(const Update& update, const std::vector<Run>& runs, State&
             p.narrow_m = m.memory.as<bf16>() + place, p.narrow_v = v.memory.as<bf16>() + place;
             kernels::adamw(p, where);
           } else {
-            p.key = run.offset - run.before;
-            move_narrow(p, run.before + begin, m.memory.as<bf16>() + place, v.memory.as<bf16>() + place);
+            move_narrow(p, m.memory.as<bf16>() + place, v.memory.as<bf16>() + place);
           }
         });
       }
@@ -195,9 +194,10 @@ std::vector<Optimizer::Run> Optimizer::runs_of(const std::vector<size_t>& which)
     const bool adjacent = info.offset == end && decay_of(info) == decay;
     if (!adjacent) begin = info.offset, decay = decay_of(info);
     end = info.offset + info.shape.size();
-    const Shard part = mine(info);
+    const comm::Range part = mine(info);
     if (part.size() == 0) continue;
-    if (runs.empty() || !adjacent) runs.push_back({part.begin, 0, state, part.begin - begin, decay});
+    if (runs.empty() || !adjacent || runs.back().offset + runs.back().size != part.begin)
+      runs.push_back({part.begin, 0, state, part.begin - begin, decay});
     runs.back().size += part.size();
     state += part.size();
   }
@@ -224,7 +224,7 @@ std::vector<io::NamedBuffer> Optimizer::buffers() {
     char* p = device_.cuda() ? state->host.data() : state->memory.as<char>();
     for (const size_t id : state->parameters) {
       const auto& info = parameters_.infos()[id];
-      const Shard part = mine(info);
+      const comm::Range part = mine(info);
       all.push_back({state->prefix + info.name,
                      state->dtype,
                      info.shape,

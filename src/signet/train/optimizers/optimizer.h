@@ -2,8 +2,8 @@
 // of it runs where the gradient lies, on the CPU or, in stream order, on the GPU, so that a captured step can
 // be replayed. An optimiser is one file optimizers/<name>.cc and one line in registry.cc.
 //
-// Of several ranks each updates its shard, a range of the flat parameters, and keeps what the rule remembers
-// of that range alone.
+// Of several ranks each updates its shard of the flat parameters, and keeps what the rule remembers of that
+// alone.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,16 @@ struct Update {
   Outcome* outcome = nullptr;
 };
 
-using Shard = comm::Range;  // elements of the flat parameters
+// What a rank updates: elements of the flat parameters in order, and of each parameter one range at most.
+struct Shard {
+  std::vector<comm::Range> ranges;
+  int64_t size() const;
+};
+// How ranks share the parameters. Each segment has a part for every rank, in their order and without gaps.
+struct Sharding {
+  std::vector<std::vector<comm::Range>> segments;  // [segment][rank]
+  Shard of(int rank) const;
+};
 
 class Optimizer {
  public:
@@ -71,7 +80,7 @@ class Optimizer {
   // whatever the shards, which consist of whole blocks, the blocks are the same.
   static constexpr int64_t kBlock = 1024;
   std::vector<double> squares(const void* gradient) const;
-  static int64_t blocks_in(const models::Parameters& parameters, const Shard& shard);
+  static int64_t blocks_in(const models::Parameters& parameters, const comm::Range& range);
 
   // What a checkpoint keeps besides the weights, in host memory: to_host brings it there from the device,
   // from_host takes it back. On the CPU it is the optimiser's own memory.
@@ -112,7 +121,7 @@ class Optimizer {
 
   double decay_of(const models::ParameterInfo& info) const;
   // Of a parameter, in elements of the flat buffer: what of it is in the shard.
-  Shard mine(const models::ParameterInfo& info) const;
+  comm::Range mine(const models::ParameterInfo& info) const;
   // What the shard has of the parameters in `which`, in their order; where neighbours have one rule they are
   // one run.
   std::vector<Run> runs_of(const std::vector<size_t>& which) const;
@@ -152,9 +161,10 @@ std::vector<std::string> optimizer_names();
 std::unique_ptr<Optimizer> make_optimizer(const models::Parameters& parameters, DType dtype,
                                           const OptimizerOptions& options, const Device& device = {},
                                           const Shard* shard = nullptr);
-// A shard for each of `ranks`, in order and without gaps, as equal as whole blocks, and parameters that must
-// stay whole, allow.
-std::vector<Shard> make_shards(const models::Parameters& parameters, const OptimizerOptions& options,
-                               int ranks);
+// As equal as whole blocks, and parameters that must stay whole, allow: parts of every segment or, where some
+// must stay whole, of all parameters. The segments are the model's; fewer than `least` elements are not worth
+// messages of their own and go with the segment before them.
+Sharding share_parameters(const models::Parameters& parameters, const OptimizerOptions& options, int ranks,
+                          int64_t least = 1 << 18);
 
 }  // namespace signet::train

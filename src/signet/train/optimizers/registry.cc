@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <numeric>
+
 #include "signet/base/text.h"
 #include "signet/train/optimizers/optimizer.h"
 
@@ -39,13 +42,31 @@ std::unique_ptr<Optimizer> make_optimizer(const models::Parameters& parameters, 
                                           const OptimizerOptions& options, const Device& device,
                                           const Shard* shard) {
   return kind_of(options).make(parameters, dtype, options, device,
-                               shard ? *shard : Shard{0, parameters.size()});
+                               shard ? *shard : Shard{{{0, parameters.size()}}});
 }
 
-std::vector<Shard> make_shards(const models::Parameters& parameters, const OptimizerOptions& options,
-                               int ranks) {
+int64_t Shard::size() const {
+  return std::accumulate(ranges.begin(), ranges.end(), int64_t{0},
+                         [](int64_t sum, const comm::Range& range) { return sum + range.size(); });
+}
+
+Shard Sharding::of(int rank) const {
+  Shard shard;
+  for (const auto& parts : segments) {
+    const comm::Range& part = parts[static_cast<size_t>(rank)];
+    if (part.size() == 0) continue;
+    if (!shard.ranges.empty() && shard.ranges.back().end == part.begin)
+      shard.ranges.back().end = part.end;
+    else
+      shard.ranges.push_back(part);
+  }
+  return shard;
+}
+
+Sharding share_parameters(const models::Parameters& parameters, const OptimizerOptions& options, int ranks,
+                          int64_t least) {
   const auto whole = kind_of(options).whole;
-  // The nearest place to `wanted` where a shard may end.
+  // The nearest place to `wanted` where a part may end.
   const auto cut = [&](int64_t wanted) {
     for (const auto& info : parameters.infos()) {
       const int64_t end = info.offset + info.shape.size(), inside = wanted - info.offset;
@@ -56,13 +77,25 @@ std::vector<Shard> make_shards(const models::Parameters& parameters, const Optim
     }
     return parameters.size();
   };
-  std::vector<Shard> shards;
-  for (int64_t r = 0, begin = 0; r < ranks; ++r) {
-    const int64_t end = cut(parameters.size() * (r + 1) / ranks);
-    shards.push_back({begin, end});
-    begin = end;
+  std::vector<comm::Range> segments;  // last first
+  int64_t end = parameters.size();
+  for (auto begin = parameters.segments().rbegin(); begin != parameters.segments().rend(); ++begin) {
+    if (*begin > 0 && end - *begin < least) continue;
+    segments.push_back({*begin, end});
+    end = *begin;
   }
-  return shards;
+  Sharding sharding;
+  for (auto each = segments.rbegin(); each != segments.rend(); ++each) {
+    const comm::Range segment = *each;
+    const comm::Range shared = whole ? comm::Range{0, parameters.size()} : segment;
+    auto& parts = sharding.segments.emplace_back();
+    for (int64_t r = 0, begin = segment.begin; r < ranks; ++r) {
+      const int64_t wanted = cut(shared.begin + shared.size() * (r + 1) / ranks);
+      parts.push_back({begin, r + 1 == ranks ? segment.end : std::clamp(wanted, segment.begin, segment.end)});
+      begin = parts.back().end;
+    }
+  }
+  return sharding;
 }
 
 }  // namespace signet::train
