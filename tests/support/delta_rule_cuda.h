@@ -175,7 +175,7 @@ class DeltaRuleOnGpu {
 
   // From now on o is written over v, where that is possible.
   bool go_in_place() {
-    in_place_ = s_.v_stride == s_.o_stride &&
+    in_place_ = s_.v_stride == s_.o_stride && s_.o_stride == s_.heads * s_.dv &&
                 kernels::delta_rule_in_place_covers<T>(case_.shape, case_.algorithm, Cuda{});
     return in_place_;
   }
