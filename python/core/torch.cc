@@ -13,7 +13,7 @@ namespace {
 constexpr int kBytes = SIGNET_INT32;  // its place in Torch::types: torch.uint8
 
 struct Torch {
-  PyObject *empty = nullptr, *is_grad_enabled = nullptr;
+  PyObject *empty = nullptr, *empty_like = nullptr, *is_grad_enabled = nullptr;
   std::array<PyObject*, kBytes + 1> types{};  // by signet_type
 };
 Torch torch;
@@ -33,6 +33,13 @@ PyObject* keywords_of(int32_t type, const signet_device& device, PyObject* like)
       Py_BuildValue("{sOsN}", "dtype", torch.types[static_cast<size_t>(type)], "device", where);
   if (keywords) made.push_back({type, device.kind, device.index, keywords});
   return keywords;
+}
+
+bool is_contiguous(const signet_tensor& x) {
+  int64_t stride = 1;
+  for (int i = x.rank - 1; i >= 0; stride *= x.shape[i--])
+    if (x.shape[i] != 1 && x.strides[i] != stride) return false;
+  return true;
 }
 
 // A new reference.
@@ -60,22 +67,6 @@ PyObject* bytes(Call& call, size_t size, const char* name, size_t to, PyObject* 
   const auto count = static_cast<int64_t>(size);
   PyObject* made = empty(&count, 1, kBytes, call, like);
   if (made && !read_bytes(made, name, call.buffer(to), call.where, call.holder)) Py_CLEAR(made);
-  return made;
-}
-
-// What backward needs, where it is small and on the CPU: bytes of Python's, which cost less than a tensor.
-constexpr size_t kSmall = 4096, kAlignment = 64;
-signet_buffer aligned_part(PyObject* bytes) {
-  const auto at = reinterpret_cast<uintptr_t>(PyByteArray_AsString(bytes));
-  const uintptr_t from = (at + kAlignment - 1) / kAlignment * kAlignment;
-  return {reinterpret_cast<void*>(from), static_cast<size_t>(PyByteArray_Size(bytes)) - kAlignment};
-}
-
-PyObject* saved_bytes(Call& call, size_t size, PyObject* like) {
-  if (size == 0 || size > kSmall || call.where.device.kind == SIGNET_CUDA)
-    return bytes(call, size, "saved", call.op.saved, like);
-  PyObject* made = PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size + kAlignment));
-  if (made) call.buffer(call.op.saved) = aligned_part(made);
   return made;
 }
 
@@ -133,18 +124,14 @@ bool shape_of(Call& call, const Output& output, size_t like, int64_t* shape, int
 }
 
 // What a call of the operator is about, beside its tensors: (settings, states, present), where bit i of
-// `present` says that input i is there. It travels with the graph from forward to backward, and has what
-// forward saved behind it where that is no tensor.
+// `present` says that input i is there. It travels with the graph from forward to backward.
 struct Spec {
   PyObject* settings = nullptr;  // borrowed
   bool states = false;
   unsigned long present = 0;
-  PyObject* saved = nullptr;  // borrowed
 
   bool read(PyObject* tuple) {
-    const Py_ssize_t size = PyTuple_Check(tuple) ? PyTuple_Size(tuple) : 0;
-    PyObject* bits = size == 3 || size == 4 ? PyTuple_GetItem(tuple, 2) : nullptr;
-    if (size == 4) saved = PyTuple_GetItem(tuple, 3);
+    PyObject* bits = PyTuple_Check(tuple) && PyTuple_Size(tuple) == 3 ? PyTuple_GetItem(tuple, 2) : nullptr;
     if (!bits) return PyErr_SetString(PyExc_TypeError, "give (settings, states, present)"), false;
     settings = PyTuple_GetItem(tuple, 0), states = PyObject_IsTrue(PyTuple_GetItem(tuple, 1)) == 1;
     present = PyLong_AsUnsignedLong(bits);
@@ -204,8 +191,13 @@ PyObject* run_forward(const Operator& op, PyObject* settings, const Inputs& inpu
       int64_t shape[SIGNET_MAX_RANK] = {};
       int rank = 1;
       if (!shape_of(call, output, like, shape, rank)) rank = 1, shape[0] = 0;
-      const bool narrow = type == SIGNET_BFLOAT16 || type == SIGNET_FLOAT16;
-      made = empty(shape, rank, output.wide && narrow ? SIGNET_FLOAT32 : type, call, inputs[like]);
+      const signet_tensor& model = call.tensor(op.inputs[like].offset);
+      const bool narrow = type == SIGNET_BFLOAT16 || type == SIGNET_FLOAT16, wider = output.wide && narrow;
+      if (!wider && std::equal(shape, shape + rank, model.shape, model.shape + model.rank) &&
+          is_contiguous(model))
+        made = PyObject_CallFunctionObjArgs(torch.empty_like, inputs[like], nullptr);  // it costs less
+      else
+        made = empty(shape, rank, wider ? SIGNET_FLOAT32 : type, call, inputs[like]);
       if (!made) return nullptr;
     }
     PyTuple_SetItem(results.get(), static_cast<Py_ssize_t>(i), made ? made : none());
@@ -218,7 +210,8 @@ PyObject* run_forward(const Operator& op, PyObject* settings, const Inputs& inpu
   if (differentiate || cuda) {
     signet_sizes sizes{};
     if (!call.sizes(sizes)) return nullptr;
-    if (differentiate && !saved->set(saved_bytes(call, sizes.saved, inputs[like]))) return nullptr;
+    if (differentiate && !saved->set(bytes(call, sizes.saved, "saved", op.saved, inputs[like])))
+      return nullptr;
     if (cuda && !workspace.set(bytes(call, sizes.forward_workspace, "workspace", op.workspace, inputs[like])))
       return nullptr;
   }
@@ -227,17 +220,17 @@ PyObject* run_forward(const Operator& op, PyObject* settings, const Inputs& inpu
 
 }  // namespace
 
-// use_torch(empty, is_grad_enabled, (None, float32, float64, bfloat16, float16, uint8))
+// use_torch(empty, empty_like, is_grad_enabled, (None, float32, float64, bfloat16, float16, uint8))
 PyObject* use_torch(PyObject*, PyObject* args) {
-  PyObject *function, *enabled, *types;
-  if (!PyArg_ParseTuple(args, "OOO!", &function, &enabled, &PyTuple_Type, &types)) return nullptr;
+  PyObject *function, *like, *enabled, *types;
+  if (!PyArg_ParseTuple(args, "OOOO!", &function, &like, &enabled, &PyTuple_Type, &types)) return nullptr;
   for (size_t i = 0; i < torch.types.size(); ++i) {
     torch.types[i] = PyTuple_GetItem(types, static_cast<Py_ssize_t>(i));
     if (!torch.types[i]) return nullptr;
     Py_INCREF(torch.types[i]);
   }
-  Py_INCREF(function), Py_INCREF(enabled);
-  torch.empty = function, torch.is_grad_enabled = enabled;
+  Py_INCREF(function), Py_INCREF(like), Py_INCREF(enabled);
+  torch.empty = function, torch.empty_like = like, torch.is_grad_enabled = enabled;
   Py_RETURN_NONE;
 }
 
@@ -316,19 +309,13 @@ PyObject* torch_forward(PyObject* self, PyObject* const* args, Py_ssize_t count)
   const Owned kept(PyTuple_New(count - 1));
   const Owned method(PyObject_GetAttr(args[0], save));
   if (!kept.get() || !method.get()) return nullptr;
-  const bool small = PyByteArray_Check(saved.get());
-  const Owned with_saved(small ? PyTuple_Pack(4, PyTuple_GetItem(args[1], 0), PyTuple_GetItem(args[1], 1),
-                                              PyTuple_GetItem(args[1], 2), saved.get())
-                               : nullptr);
-  if (small && !with_saved.get()) return nullptr;
-  PyTuple_SetItem(kept.get(), 0, small ? none() : saved.release());
+  PyTuple_SetItem(kept.get(), 0, saved.release());
   for (Py_ssize_t i = 2; i < count; ++i) {
     Py_INCREF(args[i]);
     PyTuple_SetItem(kept.get(), i - 1, args[i]);
   }
   const Owned done(PyObject_CallObject(method.get(), kept.get()));
-  if (!done.get() || PyObject_SetAttr(args[0], spec_name, small ? with_saved.get() : args[1]) != 0)
-    return nullptr;
+  if (!done.get() || PyObject_SetAttr(args[0], spec_name, args[1]) != 0) return nullptr;
   if (spec.states) {
     // Gradients of states that nobody used stay None.
     const Owned set(PyObject_CallMethod(args[0], "set_materialize_grads", "O", Py_False));
@@ -355,9 +342,7 @@ PyObject* torch_backward(PyObject* self, PyObject* const* args, Py_ssize_t count
   if (!spec.read(args[0]) || !place_inputs(op, spec.present, tensors.data(), present, inputs)) return nullptr;
   Call call(op);
   if (!read_inputs(call, spec.settings, inputs)) return nullptr;
-  if (spec.saved)
-    call.buffer(op.saved) = aligned_part(spec.saved);
-  else if (!read_bytes(PyTuple_GetItem(args[2], 0), "saved", call.buffer(op.saved), call.where, call.holder))
+  if (!read_bytes(PyTuple_GetItem(args[2], 0), "saved", call.buffer(op.saved), call.where, call.holder))
     return nullptr;
   for (Py_ssize_t i = 0; i < PyTuple_Size(args[3]); ++i) {
     const Tensor& t = op.outputs[static_cast<size_t>(i)].tensor;

@@ -10,7 +10,7 @@ from .. import _core, _operators
 from ._register import register
 
 
-_core.use_torch(torch.empty, torch.is_grad_enabled,
+_core.use_torch(torch.empty, torch.empty_like, torch.is_grad_enabled,
                 (None, torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.uint8))
 _is_compiling, _functorch = torch.compiler.is_compiling, torch._C._are_functorch_transforms_active
 

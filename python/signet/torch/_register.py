@@ -73,7 +73,7 @@ def register(bridge):
         context = _Kept()
         op.torch_forward(context, spec, *(tensors[i] for i in there))
         wanted = (False, *(i in differentiable for i in there))
-        results = dict(zip(there, bridge.gradients(context.spec, wanted, context.tensors, given)[1:]))
+        results = dict(zip(there, bridge.gradients(spec, wanted, context.tensors, given)[1:]))
         return padded([results.get(i) for i in differentiable], tensors[bridge.like])
 
     def backward_fake(*args):

@@ -51,6 +51,21 @@ T load_element(const T* p) {
   return value;
 }
 
+// Blocks of rows x columns that stay in the cache where one side is transposed.
+constexpr int64_t kBlock = 32;
+
+// to[i][j] = from[j][i] by f, at most kBlock of each. The block goes through a tile, so that each side meets
+// every cache line once, also where the steps are powers of two, of which few lines fit at once.
+template <class To, class From, class F>
+void transpose_block(To* to, int64_t to_step, const From* from, int64_t from_step, int64_t rows,
+                     int64_t columns, const F& f) {
+  From tile[kBlock][kBlock + 1];
+  for (int64_t j = 0; j < columns; ++j)
+    std::memcpy(tile[j], from + j * from_step, static_cast<size_t>(rows) * sizeof(From));
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j) f(to[i * to_step + j], tile[j][i]);
+}
+
 template <class To, class From, class F>
 void walk(const signet_tensor& to, const signet_tensor& from, const F& f) {
   if (count(to) == 0) return;
@@ -58,8 +73,7 @@ void walk(const signet_tensor& to, const signet_tensor& from, const F& f) {
   const int last = w.rank - 1;
   const int64_t rows = w.shape[last - 1], columns = w.shape[last];
   const bool together = w.to[last] == 1 && w.from[last] == 1;
-  // Blocks of rows x columns that stay in the cache where one side is transposed.
-  const int64_t block = together ? rows : 32;
+  const int64_t block = together ? rows : kBlock;
   const int64_t tiles = (rows + block - 1) / block;
   int64_t outer = tiles;
   for (int i = 0; i < last - 1; ++i) outer *= w.shape[i];
@@ -82,10 +96,21 @@ void walk(const signet_tensor& to, const signet_tensor& from, const F& f) {
         }
         continue;
       }
-      for (int64_t left = 0; left < columns; left += block)
-        for (int64_t r = first; r < end_row; ++r)
-          for (int64_t c = left; c < std::min(columns, left + block); ++c)
-            f(y[r * w.to[last - 1] + c * w.to[last]], x[r * w.from[last - 1] + c * w.from[last]]);
+      const int64_t height = end_row - first, *to_step = &w.to[last - 1], *from_step = &w.from[last - 1];
+      for (int64_t left = 0; left < columns; left += block) {
+        const int64_t width = std::min(columns - left, block);
+        To* to_block = y + first * to_step[0] + left * to_step[1];
+        const From* from_block = x + first * from_step[0] + left * from_step[1];
+        if (to_step[1] == 1 && from_step[0] == 1) {
+          transpose_block(to_block, to_step[0], from_block, from_step[1], height, width, f);
+        } else if (to_step[0] == 1 && from_step[1] == 1) {
+          transpose_block(to_block, to_step[1], from_block, from_step[0], width, height, f);
+        } else {
+          for (int64_t r = 0; r < height; ++r)
+            for (int64_t c = 0; c < width; ++c)
+              f(to_block[r * to_step[0] + c * to_step[1]], from_block[r * from_step[0] + c * from_step[1]]);
+        }
+      }
     }
   });
 }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #ifdef SIGNET_WITH_CUDA
 #include "signet/tensor/cuda_check.h"
@@ -115,6 +116,39 @@ int64_t sequences(const signet_tensor& offsets, int64_t batch) {
   return offsets.shape[0] - 1;
 }
 
+namespace {
+
+// Large scratch memory of the CPU, kept by a thread from one call to the next: the system would hand out
+// fresh pages every time, and to clear them costs as much as to convert a tensor.
+class ScratchKeeper {
+ public:
+  ~ScratchKeeper() {
+    for (Block& b : blocks_) std::free(b.data);
+  }
+  void* take(size_t bytes) {
+    for (Block& b : blocks_)
+      if (b.data && b.bytes >= bytes && b.bytes / 2 <= bytes) return std::exchange(b.data, nullptr);
+    return std::aligned_alloc(kAlignment, bytes);
+  }
+  void give(void* data, size_t bytes) {
+    if (bytes >= kLeast && bytes <= kMost)
+      for (Block& b : blocks_)
+        if (!b.data) return b = {data, bytes}, void();
+    std::free(data);
+  }
+
+ private:
+  static constexpr size_t kLeast = size_t{1} << 17, kMost = size_t{1} << 23;
+  struct Block {
+    void* data = nullptr;
+    size_t bytes = 0;
+  };
+  Block blocks_[4];
+};
+thread_local ScratchKeeper scratch_keeper;
+
+}  // namespace
+
 Arena Arena::of(const signet_buffer& buffer, const char* name) {
   Arena arena(buffer.data ? Kind::kGiven : Kind::kAbsent);
   arena.name_ = name;
@@ -149,13 +183,13 @@ void* Arena::take(int64_t bytes) {
   if (kind_ == Kind::kOwning) {
     owned_.reserve(owned_.size() + 1);
     void* p = nullptr;
-    if (device_.kind == SIGNET_CPU) p = std::aligned_alloc(64, rounded);
+    if (device_.kind == SIGNET_CPU) p = scratch_keeper.take(rounded);
 #ifdef SIGNET_WITH_CUDA
     if (device_.kind == SIGNET_CUDA)
       check_cuda(cudaMallocAsync(&p, rounded, static_cast<cudaStream_t>(device_.stream)), "workspace");
 #endif
     if (!p) throw std::bad_alloc();
-    owned_.push_back(p);
+    owned_.push_back({p, rounded});
     return p;
   }
   // A buffer may begin anywhere: room for its first aligned byte is counted.
@@ -175,9 +209,10 @@ void* Arena::take(int64_t bytes) {
 void Arena::release(size_t mark) {
   if (kind_ == Kind::kGiven || kind_ == Kind::kCounting) used_ = mark;
   while (kind_ == Kind::kOwning && owned_.size() > mark) {
-    if (device_.kind == SIGNET_CPU) std::free(owned_.back());
+    if (device_.kind == SIGNET_CPU) scratch_keeper.give(owned_.back().data, owned_.back().bytes);
 #ifdef SIGNET_WITH_CUDA
-    if (device_.kind == SIGNET_CUDA) cudaFreeAsync(owned_.back(), static_cast<cudaStream_t>(device_.stream));
+    if (device_.kind == SIGNET_CUDA)
+      cudaFreeAsync(owned_.back().data, static_cast<cudaStream_t>(device_.stream));
 #endif
     owned_.pop_back();
   }

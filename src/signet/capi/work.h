@@ -102,7 +102,11 @@ class Arena {
   const char* name_ = "";
   char* data_ = nullptr;
   size_t size_ = 0, used_ = 0, most_ = 0;
-  std::vector<void*> owned_;
+  struct Owned {
+    void* data;
+    size_t bytes;
+  };
+  std::vector<Owned> owned_;
 };
 
 // Tokens of a tensor [B,T,...]: contiguous within a token, `stride` elements from one of the B*T tokens to

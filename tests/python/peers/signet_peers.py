@@ -1,9 +1,9 @@
 """A pytest plugin that runs the peers' own tests, unmodified, on Signet's operators (tests/python/peers/run calls it).
 
-Of fla's tests, the function under test becomes Signet's in the test's module: chunk_* in test_chunk*, fused_recurrent_* in
-test_fused_recurrent*, and so on. What the test compares with stays fla's, except where there is no GPU: there fla's Triton kernels
-cannot run, and every function that Signet has is Signet's. mamba's tests see Signet's selective_scan_fn beside mamba's
-reference, transformers' tests run under signet.patch_transformers(). Without a GPU "cuda" means the CPU.
+fla's functions become Signet's (signet.patch_fla). What a test compares with is fla's loop in PyTorch; where it is one of fla's
+recurrent kernels, a loop in PyTorch takes its place (`recurrence`), so that nothing waits for Triton, and where it is the same
+function with other arguments, both are Signet's. mamba's tests see Signet's selective_scan_fn beside mamba's reference,
+transformers' tests run under signet.patch_transformers(). Without a GPU "cuda" means the CPU.
 
 --part I/N takes each Nth case from the Ith on: for machines with little time, or with many cores.
 """
@@ -44,6 +44,42 @@ class _OnCpu(TorchFunctionMode):
         return function(*map(here, args), **{k: here(v) for k, v in (kwargs or {}).items()})
 
 
+def recurrence(q, k, v, beta=None, g=None, gk=None, g_gamma=None, scale=None, initial_state=None, output_final_state=False,
+               use_qk_l2norm_in_kernel=False, state_v_first=False, cu_seqlens=None):
+    """The delta rule (with beta) and gated linear attention (without), one token after the other, for fla's fused_recurrent_*."""
+    if cu_seqlens is not None:
+        parts = []
+        for n, (first, end) in enumerate(zip(cu_seqlens[:-1].tolist(), cu_seqlens[1:].tolist())):
+            one = [x if x is None else x[:, first:end] for x in (q, k, v, beta, g, gk)]
+            state = None if initial_state is None else initial_state[n:n + 1]
+            parts.append(recurrence(*one, g_gamma, scale, state, True, use_qk_l2norm_in_kernel, state_v_first))
+        return torch.cat([o for o, _ in parts], 1), torch.cat([h for _, h in parts])
+    dtype = q.dtype
+    q, k, v, beta, g, gk = (None if x is None else x.float() for x in (q, k, v, beta, g, gk))
+    if use_qk_l2norm_in_kernel:
+        q, k = (x * (x.square().sum(-1, keepdim=True) + 1e-6).rsqrt() for x in (q, k))
+    q = q * (q.shape[-1] ** -0.5 if scale is None else scale)
+    state = q.new_zeros(q.shape[0], *q.shape[2:], v.shape[-1])
+    if initial_state is not None:
+        state = state + (initial_state.transpose(-1, -2) if state_v_first else initial_state)
+    outputs = []
+    for i in range(q.shape[1]):
+        for gate in (None if g_gamma is None else g_gamma.float()[:, None], None if g is None else g[:, i, :, None],
+                     None if gk is None else gk[:, i]):
+            if gate is not None:
+                state = state * gate.exp()[..., None]
+        value = v[:, i]
+        if beta is not None:
+            value = (value - torch.einsum("bhkv,bhk->bhv", state, k[:, i])) * beta[:, i, :, None]
+        state = state + k[:, i, ..., None] * value[..., None, :]
+        outputs.append(torch.einsum("bhkv,bhk->bhv", state, q[:, i]))
+    final = state.transpose(-1, -2) if state_v_first else state
+    return torch.stack(outputs, 1).to(dtype), final if output_final_state else None
+
+
+REFERENCES = ("fused_recurrent_delta_rule", "fused_recurrent_gla", "fused_recurrent_simple_gla")
+
+
 def _mamba(checkout):
     """mamba_ssm.ops.selective_scan_interface with Signet's selective_scan_fn, its CUDA extension left out."""
     path = os.path.join(checkout, "mamba_ssm/ops/selective_scan_interface.py")
@@ -71,8 +107,8 @@ def pytest_configure(config):
     if not ON_GPU:
         _OnCpu().__enter__()
         torch.cuda.synchronize = lambda *_: None
-    if config.getoption("--peer") == "fla" and not ON_GPU:
-        signet.patch_fla()  # references of the tests stand on fla's functions, too
+    if config.getoption("--peer") == "fla":
+        signet.patch_fla()
     if config.getoption("--peer") == "mamba":
         _mamba(config.getoption("--checkout"))
     if config.getoption("--peer") == "transformers":
@@ -98,8 +134,8 @@ def _the_function_under_test_is_signets(request, monkeypatch):
         return
     from signet.torch import ops
 
-    kind = next((k for k in ("fused_recurrent_", "fused_chunk_") if request.node.name.startswith(f"test_{k[:-1]}")), "chunk_")
-    names = [n for n in ops.__all__ if n in vars(request.module) and (not ON_GPU or n.startswith(kind))]
+    names = [n for n in ops.__all__ if n in vars(request.module)]
     assert names, "this test calls no function that Signet has"
+    recurrent = request.node.name.startswith("test_fused_recurrent")
     for name in names:
-        monkeypatch.setattr(request.module, name, getattr(ops, name))
+        monkeypatch.setattr(request.module, name, recurrence if name in REFERENCES and not recurrent else getattr(ops, name))
