@@ -2,9 +2,9 @@
 """Small checkpoints made by others' own classes, imported and compared by their logits, and exported back:
 Mamba and Mamba-2 of transformers, and fla's models where fla and a GPU are there.
 
-    tests/text/reference_checkpoints.py SIGNET
+    tests/text/reference_checkpoints.py SIGNET [NAME...]
 
-Exits with 77 (skipped) where neither is installed.
+NAME chooses among them by the beginning of their names. Exits with 77 (skipped) where none is there.
 """
 import json
 import pathlib
@@ -65,34 +65,42 @@ def compare(name, make, form, device="cpu"):
     return there < 1e-4 and back < 1e-6
 
 
-def main():
-    good = []
+def models():
+    """Name, how to make it, its format and the device that runs it."""
     if hasattr(transformers, "MambaForCausalLM"):
         from transformers import MambaConfig, MambaForCausalLM
         for tied in (False, True):
-            good.append(compare(f"Mamba, tied={tied}", lambda: MambaForCausalLM(MambaConfig(
-                vocab_size=40, hidden_size=32, num_hidden_layers=3, state_size=8, tie_word_embeddings=tied)), "hf"))
+            yield f"Mamba, tied={tied}", lambda tied=tied: MambaForCausalLM(MambaConfig(
+                vocab_size=40, hidden_size=32, num_hidden_layers=3, state_size=8, tie_word_embeddings=tied)), "hf", "cpu"
     if hasattr(transformers, "Mamba2ForCausalLM"):
         from transformers import Mamba2Config, Mamba2ForCausalLM
-        good.append(compare("Mamba-2", lambda: Mamba2ForCausalLM(Mamba2Config(
+        yield "Mamba-2", lambda: Mamba2ForCausalLM(Mamba2Config(
             vocab_size=40, hidden_size=32, num_hidden_layers=2, state_size=16, num_heads=8, head_dim=8, n_groups=2,
-            chunk_size=8, tie_word_embeddings=False)), "hf"))
+            chunk_size=8, tie_word_embeddings=False)), "hf", "cpu"
     try:
         import fla.models as fla
     except ImportError:
-        fla = None
-    if fla and torch.cuda.is_available():
-        shape = dict(vocab_size=64, hidden_size=64, num_hidden_layers=2, num_heads=2, fuse_cross_entropy=False, fuse_norm=False)
-        for signed in (False, True):
-            good.append(compare(f"DeltaNet, signed={signed}", lambda: fla.DeltaNetForCausalLM(fla.DeltaNetConfig(
-                allow_neg_eigval=signed, **shape)), "fla", "cuda"))
-        good.append(compare("Gated DeltaNet", lambda: fla.GatedDeltaNetForCausalLM(fla.GatedDeltaNetConfig(
-            head_dim=32, expand_v=1, **shape)), "fla", "cuda"))
-        good.append(compare("GLA", lambda: fla.GLAForCausalLM(fla.GLAConfig(**shape)), "fla", "cuda"))
-    if not good:
-        print("skipped: this transformers has neither Mamba nor Mamba-2")
+        return
+    if not torch.cuda.is_available():
+        return
+    shape = dict(vocab_size=64, hidden_size=64, num_hidden_layers=2, num_heads=2, fuse_cross_entropy=False, fuse_norm=False)
+    for signed in (False, True):
+        yield f"DeltaNet, signed={signed}", lambda signed=signed: fla.DeltaNetForCausalLM(fla.DeltaNetConfig(
+            allow_neg_eigval=signed, **shape)), "fla", "cuda"
+    yield "Gated DeltaNet", lambda: fla.GatedDeltaNetForCausalLM(fla.GatedDeltaNetConfig(
+        head_dim=32, expand_v=1, **shape)), "fla", "cuda"
+    yield "Gated DeltaProduct", lambda: fla.GatedDeltaProductForCausalLM(fla.GatedDeltaProductConfig(
+        head_dim=32, expand_v=1, num_householder=2, **shape)), "fla", "cuda"
+    yield "GLA", lambda: fla.GLAForCausalLM(fla.GLAConfig(**shape)), "fla", "cuda"
+
+
+def main():
+    names = sys.argv[2:]
+    chosen = [m for m in models() if not names or any(m[0].startswith(name) for name in names)]
+    if not chosen:
+        print("skipped: this transformers has neither Mamba nor Mamba-2, or none is called so")
         return 77
-    return 0 if all(good) else 1
+    return 0 if all([compare(*m) for m in chosen]) else 1
 
 
 sys.exit(main())
