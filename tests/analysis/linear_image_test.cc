@@ -65,5 +65,25 @@ TEST(LinearImage, InventsNoDifference) {
   }
 }
 
+// Known components gather where no point is as near to another centre: also where single linkage sees none.
+TEST(LinearImage, LabelledPointsGatherByTheirCentres) {
+  std::vector<double> points;
+  std::vector<int32_t> labels;
+  for (int i = 0; i < 50; ++i)
+    for (const int32_t label : {7, 3}) {
+      points.push_back(label + (label == 7 ? -1 : 1) * 1.98 * i / 49);
+      labels.push_back(label);
+    }
+  EXPECT_EQ(find_components(points, 1).gathered && find_components(points, 1).count == 2, false);
+  const Components found = components_of_labels(points, 1, labels);
+  EXPECT_TRUE(found.gathered);
+  EXPECT_EQ(found.count, 2);
+  EXPECT_NEAR(found.centers[0], 6.01, 1e-9);
+  EXPECT_NEAR(found.gap, 2.02, 1e-9);
+  EXPECT_NEAR(found.radius, 0.99, 1e-9);
+  points[0] = 4.5;  // a state of the first label on the side of the second
+  EXPECT_FALSE(components_of_labels(points, 1, labels).gathered);
+}
+
 }  // namespace
 }  // namespace signet::analysis

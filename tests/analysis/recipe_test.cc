@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "signet/analysis/exact_layer.h"
 #include "signet/analysis/extract.h"
 #include "signet/automata/named_language.h"
 #include "signet/io/config_schema.h"
 #include "signet/models/registry.h"
+#include "signet/theory/compile.h"
 #include "signet/train/trainer.h"
 #include "support/check.h"
 #include "support/temporary_directory.h"
@@ -40,6 +42,37 @@ TEST(Recipe, TheGroupDecidesFactorsAndHeads) {
   EXPECT_EQ(value_of(sources_of("S3", "deltanet"), "model.write"), "false");
   EXPECT_EQ(value_of(sources_of("language:tomita4", "deltanet"), "model.blocks"), "2");
   EXPECT_EQ(value_of(sources_of("language:tomita4", "deltanet"), "model.write"), "true");
+}
+
+// Four points under S4: as rotations of the cube they need three numbers and two reflections a letter, but no
+// linear function of a rotation tells where a point is. As permutations they need three.
+TEST(Recipe, AnswersAreReadByALinearMap) {
+  automata::Dfa s4;
+  s4.alphabet = {"a", "b"};
+  s4.delta = {{1, 2}, {3, 0}, {2, 3}, {0, 1}};
+  s4.accept = {true, false, false, false};
+  const auto network = theory::compile(s4, {});
+  EXPECT_EQ(theory::network_size(network).householders, 2);
+  EXPECT_FALSE(reads_linearly(network));
+  const auto shape = exact_layer_shape(s4);
+  ASSERT_TRUE(shape);
+  EXPECT_EQ(shape->factors, 3);
+  EXPECT_EQ(shape->dim, 3);
+  for (const char* name : {"parity", "tomita1", "tomita2", "tomita5", "tomita6", "mod:7"}) {
+    const auto dfa = automata::named_language(name);
+    const auto exact = theory::compile(dfa, {});
+    EXPECT_TRUE(reads_linearly(exact)) << name;
+    EXPECT_EQ(exact_layer_shape(dfa)->dim, theory::network_size(exact).dimension) << name;
+  }
+  EXPECT_FALSE(exact_layer_shape(automata::named_language("tomita3")));
+}
+
+TEST(Recipe, OneLayerThatWritesWhereTheoryKnowsOne) {
+  const auto tomita2 = sources_of("language:tomita2", "deltanet");
+  EXPECT_EQ(value_of(tomita2, "model.blocks"), "1");
+  EXPECT_EQ(value_of(tomita2, "model.write"), "true");
+  EXPECT_EQ(value_of(tomita2, "model.head_dim"), "2");
+  EXPECT_EQ(value_of(tomita2, "model.final_norm"), "false");
 }
 
 TEST(Recipe, FitsEveryModelAndGivesWay) {

@@ -57,6 +57,33 @@ TEST(Verify, TestsProveNoLength) {
   EXPECT_EQ(tested.longest, 0);
 }
 
+// A flip-flop that leaks while it holds: wrong after a write and 31 times the letter that holds. Powers of
+// letters start where nothing leaks, and a random word never holds for so long.
+TEST(Verify, WordsThatRepeatOneThingAreTried) {
+  CompileOptions compile_options;
+  compile_options.target = parse_target("diagonal[0,1]");
+  Network network = compile(flip_flop(), compile_options);
+  Block& block = network.layers[0].blocks[0];
+  ASSERT_EQ(block.dim, 1);
+  const double start = block.initial[0];
+  int leaks = 0;
+  for (double& gate : block.gate)
+    if (gate == 1) {
+      gate = 0.97;
+      block.input[static_cast<size_t>(&gate - block.gate.data())] = 0.02 * start;
+      ++leaks;
+    }
+  ASSERT_EQ(leaks, 1);
+  VerifyOptions options;
+  options.length = 100'000;
+  const auto found = verified(network, NumberType::kFp32, "random", options);
+  EXPECT_FALSE(found.correct) << found.certificate;
+  ASSERT_TRUE(found.counterexample);
+  EXPECT_LT(found.counterexample->size(), 40u);
+  EXPECT_EQ(first_mismatch(network, NumberType::kFp32, *found.counterexample),
+            static_cast<int64_t>(found.counterexample->size()) - 1);
+}
+
 TEST(Verify, ABoundOfNoLetterIsNone) {
   const auto result = verified(rotations("divisible:7"), NumberType::kBf16, "horizon");
   EXPECT_FALSE(result.correct);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
 
 namespace signet::analysis {
@@ -64,6 +65,33 @@ size_t edges_within(const std::vector<Edge>& tree, double scale, const Component
   return cut;
 }
 
+// Components from the points' labels, numbered in order of their first points: members, centres, radius.
+void take_members(const std::vector<double>& points, int64_t dim, const std::vector<int32_t>& labels,
+                  Components& result) {
+  std::map<int32_t, int32_t> number;
+  std::vector<int32_t> members;
+  for (size_t p = 0; p < labels.size(); ++p) {
+    const auto [it, fresh] = number.emplace(labels[p], result.count);
+    if (fresh) {
+      ++result.count;
+      members.push_back(0);
+      result.centers.resize(static_cast<size_t>(result.count * dim), 0);
+    }
+    result.of_point.push_back(it->second);
+    ++members[static_cast<size_t>(it->second)];
+    for (int64_t i = 0; i < dim; ++i)
+      result.centers[static_cast<size_t>(it->second * dim + i)] += points[static_cast<int64_t>(p) * dim + i];
+  }
+  for (int32_t c = 0; c < result.count; ++c)
+    for (int64_t i = 0; i < dim; ++i)
+      result.centers[static_cast<size_t>(c * dim + i)] /= members[static_cast<size_t>(c)];
+  for (size_t p = 0; p < labels.size(); ++p) {
+    const double* center = result.centers.data() + result.of_point[p] * dim;
+    result.radius = std::max(
+        result.radius, std::sqrt(distance2(points.data() + static_cast<int64_t>(p) * dim, center, dim)));
+  }
+}
+
 }  // namespace
 
 int32_t Components::nearest(const double* point, int64_t dim) const {
@@ -109,25 +137,25 @@ Components find_components(const std::vector<double>& points, int64_t dim, const
   for (size_t i = 0; i < cut; ++i) parent[static_cast<size_t>(root(tree[i].a))] = root(tree[i].b);
   result.within = cut ? tree[cut - 1].length : 0;
   result.gap = cut < tree.size() ? tree[cut].length : 0;
-  std::vector<int32_t> number(static_cast<size_t>(n), -1), members;
-  for (int32_t p = 0; p < n; ++p) {
-    int32_t& c = number[static_cast<size_t>(root(p))];
-    if (c < 0) {
-      c = result.count++;
-      members.push_back(0);
-      result.centers.resize(static_cast<size_t>(result.count * dim), 0);
-    }
-    result.of_point.push_back(c);
-    ++members[static_cast<size_t>(c)];
-    for (int64_t i = 0; i < dim; ++i) result.centers[static_cast<size_t>(c * dim + i)] += points[p * dim + i];
-  }
-  for (int32_t c = 0; c < result.count; ++c)
-    for (int64_t i = 0; i < dim; ++i)
-      result.centers[static_cast<size_t>(c * dim + i)] /= members[static_cast<size_t>(c)];
-  for (int32_t p = 0; p < n; ++p) {
-    const double* center = result.centers.data() + result.of_point[static_cast<size_t>(p)] * dim;
-    result.radius = std::max(result.radius, std::sqrt(distance2(points.data() + p * dim, center, dim)));
-  }
+  std::vector<int32_t> labels;
+  for (int32_t p = 0; p < n; ++p) labels.push_back(root(p));
+  take_members(points, dim, labels, result);
+  return result;
+}
+
+Components components_of_labels(const std::vector<double>& points, int64_t dim,
+                                const std::vector<int32_t>& labels) {
+  Components result;
+  if (!std::all_of(points.begin(), points.end(), [](double x) { return std::isfinite(x); })) return result;
+  take_members(points, dim, labels, result);
+  double nearest = std::numeric_limits<double>::infinity();
+  for (int32_t a = 0; a < result.count; ++a)
+    for (int32_t b = 0; b < a; ++b)
+      nearest =
+          std::min(nearest, distance2(result.centers.data() + a * dim, result.centers.data() + b * dim, dim));
+  result.gap = result.count > 1 ? std::sqrt(nearest) : 0;
+  result.within = result.radius;
+  result.gathered = result.count < 2 || 2 * result.radius < result.gap;
   return result;
 }
 

@@ -31,4 +31,9 @@ struct ComponentOptions {
 Components find_components(const std::vector<double>& points, int64_t dim,
                            const ComponentOptions& options = {});
 
+// Points whose components are known: those of one label. They gather where every point is nearer to the
+// centre of its own than half the least distance of two centres, which is the gap.
+Components components_of_labels(const std::vector<double>& points, int64_t dim,
+                                const std::vector<int32_t>& labels);
+
 }  // namespace signet::analysis

@@ -10,6 +10,7 @@
 #include "signet/automata/minimize.h"
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
+#include "signet/theory/compile.h"
 
 namespace signet::analysis {
 namespace {
@@ -82,7 +83,7 @@ std::vector<PartComponents> components_of_parts(const Subject& subject, const Ob
 // Every layer as a whole, seen through the linear map that tells the states of `machine` apart. The map comes
 // from other words than those on which its images are to gather.
 std::vector<PartComponents> components_of_layers(Subject& subject, const Observations& seen,
-                                                 const Dfa& machine, int32_t most) {
+                                                 const Dfa& machine) {
   constexpr int64_t kMostNumbers = 512;
   std::vector<PartComponents> result;
   int64_t offset = 0;
@@ -97,30 +98,31 @@ std::vector<PartComponents> components_of_layers(Subject& subject, const Observa
               std::accumulate(seen.states.begin(), seen.states.end(), int64_t{0},
                               [](int64_t n, const auto& s) { return n + std::ssize(s); }),
               std::ssize(seen.words));
+  const auto labels_of = [&](const Observations& observed) {
+    std::vector<int32_t> labels;
+    for (size_t w = 0; w < observed.words.size(); ++w) {
+      State q = machine.start;
+      labels.push_back(q);
+      for (const Letter a : observed.words[w])
+        labels.push_back(q = machine.delta[static_cast<size_t>(q)][static_cast<size_t>(a)]);
+    }
+    return labels;
+  };
   for (auto& layer : result) {
     const int64_t size = layer.part.size;
     if (size > kMostNumbers) continue;
     std::vector<double> points;
-    std::vector<int32_t> labels;
-    for (size_t w = 0; w < fresh.words.size(); ++w) {
-      State q = machine.start;
-      for (size_t t = 0; t < fresh.states[w].size(); ++t) {
-        if (t > 0) q = machine.delta[static_cast<size_t>(q)][static_cast<size_t>(fresh.words[w][t - 1])];
-        const auto begin = fresh.states[w][t].begin() + layer.offset;
-        points.insert(points.end(), begin, begin + size);
-        labels.push_back(q);
-      }
-    }
-    layer.image = fit_image(points, size, labels, machine.states());
+    for (const auto& word : fresh.states)
+      for (const auto& state : word)
+        points.insert(points.end(), state.begin() + layer.offset, state.begin() + layer.offset + size);
+    layer.image = fit_image(points, size, labels_of(fresh), machine.states());
     points.clear();
     for (const auto& word : seen.states)
       for (const auto& state : word) {
         const auto image = layer.image->of(state.data() + layer.offset);
         points.insert(points.end(), image.begin(), image.end());
       }
-    ComponentOptions options;
-    options.most = most;
-    layer.components = find_components(points, layer.image->dim, options);
+    layer.components = components_of_labels(points, layer.image->dim, labels_of(seen));
   }
   return result;
 }
@@ -391,7 +393,8 @@ Extraction extract(Subject& subject, const ExtractOptions& options) {
       result.method = "queries";
       result.machine = std::move(*machine);
       const size_t heads = result.parts.size();
-      auto layers = components_of_layers(subject, seen, result.machine, 2 * options.most_states);
+      // The state behind a letter and the letter are to decide the answer.
+      auto layers = components_of_layers(subject, seen, theory::readable(result.machine));
       std::move(layers.begin(), layers.end(), std::back_inserter(result.parts));
       std::optional<ComponentMachine> all;
       result.layers = by_components(subject, result.parts, heads, seen, options.most_states, all);

@@ -6,6 +6,7 @@
 
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
+#include "signet/theory/pumped_words.h"
 
 namespace signet::analysis {
 namespace {
@@ -116,11 +117,51 @@ bool close_orbit(Subject& subject, int64_t max_states, theory::VerifyResult& res
   return true;
 }
 
-// The shortest wrong prefix of random words.
+// The network beside its task's automaton, for words u v^n w.
+class ComparedSubject {
+ public:
+  explicit ComparedSubject(Subject& subject) : subject_(subject) {}
+  void reset() {
+    subject_.network->reset(1);
+    at_ = subject_.automaton->start;
+  }
+  void mark() {
+    state_ = subject_.network->state(0);
+    marked_ = at_;
+  }
+  void back() {
+    subject_.network->set_state(0, state_);
+    at_ = marked_;
+  }
+  std::optional<int64_t> feed(const Letter* letters, int64_t count) {
+    answers_.resize(static_cast<size_t>(count));
+    subject_.network->feed(letters, count, answers_.data());
+    for (int64_t t = 0; t < count; ++t) {
+      const auto q = static_cast<size_t>(at_), a = static_cast<size_t>(letters[t]);
+      if (subject_.words.asked[a] && answers_[static_cast<size_t>(t)] != subject_.automaton->output[q][a])
+        return t;
+      at_ = subject_.automaton->delta[q][a];
+    }
+    return std::nullopt;
+  }
+
+ private:
+  Subject& subject_;
+  automata::State at_ = 0, marked_ = 0;
+  std::vector<double> state_;
+  std::vector<int32_t> answers_;
+};
+
+// The shortest wrong word among words u v^n w and prefixes of random words.
 void test_words(Subject& subject, const theory::VerifyOptions& options, theory::VerifyResult& result) {
   const automata::Dfa& automaton = *subject.automaton;
   const int64_t covered = result.longest.value_or(0);
-  std::optional<Word> wrong;
+  const theory::PumpedWords pumped(subject.words.letters(), [&](Letter before, Letter next) {
+    return subject.words.allows(before, next);
+  });
+  report_activity("words u v^n w");
+  ComparedSubject stream(subject);
+  std::optional<Word> wrong = pumped.find_wrong(stream, options.length, options.length);
   for (int64_t i = 0; i < options.words; ++i) {
     const Word word = subject.words.draw(options.seed * 1'000'003 + static_cast<uint64_t>(i), options.length);
     subject.network->reset(1);
@@ -147,16 +188,15 @@ void test_words(Subject& subject, const theory::VerifyOptions& options, theory::
   result.correct = !wrong;
   if (wrong)
     result.certificate = fmt::format(
-        "wrong on a word of {} letters, the shortest found in {} random words; all words of up to {} letters "
-        "are "
-        "right",
+        "wrong on a word of {} letters, the shortest found in {} random words and in words u v^n w; all "
+        "words "
+        "of up to {} letters are right",
         wrong->size(), options.words, covered);
   else
     result.certificate = fmt::format(
         "no proof: the states do not close ({} were looked at, all words of up to {} letters are right); {} "
-        "random "
-        "words of {} letters are right",
-        result.states_visited, covered, options.words, options.length);
+        "random words of {} letters and words u v^n w (u, v, w of up to {} letters) are right",
+        result.states_visited, covered, options.words, options.length, theory::kPumpedPiece);
   result.counterexample = std::move(wrong);
 }
 

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <set>
 
+#include "signet/analysis/exact_layer.h"
 #include "signet/analysis/subject.h"
 #include "signet/automata/minimize.h"
 #include "signet/base/error.h"
+#include "signet/theory/compile.h"
 #include "signet/theory/verdict.h"
 
 namespace signet::analysis {
@@ -32,7 +34,8 @@ size_t answers(const automata::Dfa& automaton) {
 
 Recipe tracker_recipe(const automata::Dfa& automaton, const std::string& architecture, bool dense,
                       int64_t shortest) {
-  const theory::Analysis theory = theory::analyze(automaton);
+  // What the state after a letter must hold, so that it and the letter decide the answer.
+  const theory::Analysis theory = theory::analyze(theory::readable(automaton));
   const size_t tokens = std::max(answers(automaton), automaton.alphabet.size());
   const int width = tokens > 64 ? 128 : tokens > 12 ? 64 : 32;
   Recipe recipe;
@@ -68,28 +71,34 @@ Recipe tracker_recipe(const automata::Dfa& automaton, const std::string& archite
   }
   set("model.mlp", 0);
   set("model.conv", 0);
-  if (theory.facts.group) {
-    const int64_t factors = std::max<int64_t>(1, theory.facts.group_reflections.value_or(2));
-    const int64_t dim = std::max<int64_t>(2, theory.facts.group_degree.value_or(4));
+  const bool one_layer = theory.facts.group || theory.facts.one_layer_exact.value_or(false);
+  if (const auto shape = one_layer ? exact_layer_shape(theory.dfa) : std::nullopt) {
+    const bool turns = theory.facts.group;
+    const int64_t factors = std::clamp<int64_t>(shape->factors, turns ? 1 : 2, 16),
+                  dim = std::clamp<int64_t>(shape->dim, 2, 64);
     set("model.blocks", 1);
-    set("model.householders", std::min<int64_t>(factors, 16));
+    set("model.householders", factors);
     set("model.heads", tokens > 64 ? 12 : 8);
-    set("model.head_dim", std::min<int64_t>(dim, 64));
-    set("model.write", "false");
+    set("model.head_dim", dim);
+    set("model.write", turns ? "false" : "true");
+    set("model.initial_state", "learned");
     set("model.beta", "hard");
     set("model.beta_gain", 2);
     set("model.output_norm", "false");
+    set("model.final_norm", "false");  // a linear map reads; smoothed targets then make states gather
     if (decays(architecture)) set("model.decay_margin", 0.02);
     // Both keep teaching when all answers are right. Smoothed targets also punish a turn that is a little
     // off, which a single reflection never is.
-    if (factors == 1 || tokens > 12)
+    if (turns && (factors == 1 || tokens > 12))
       set("train.temperature", 5);
     else
       set("train.smoothing", 0.2);
     attempts(10, 2000);
     recipe.reason = fmt::format(
-        "every letter permutes the states: one block that only turns its state, {} reflection{} a letter, {} "
-        "numbers a head (the smallest exact representation of the group)",
+        "{}, {} factor{} a letter, {} numbers a head (the smallest exact layer whose answers are read by a "
+        "linear map)",
+        turns ? "every letter permutes the states: one block that only turns its state"
+              : "one layer holds the states exactly: one block that turns its state and writes",
         factors, factors == 1 ? "" : "s", dim);
     return recipe;
   }

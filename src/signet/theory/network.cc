@@ -93,10 +93,9 @@ NetworkSize network_size(const Network& network) {
   NetworkSize size;
   size.layers = static_cast<int64_t>(network.layers.size());
   for (const Layer& layer : network.layers) {
-    int64_t dim = 0, factors = 0;
+    int64_t dim = 0;
     for (const Block& block : layer.blocks) {
       dim += block.kind == BlockKind::kComplexDiagonal ? block.dim / 2 : block.dim;
-      factors += block.factors;
       size.householders_per_head = std::max<int64_t>(size.householders_per_head, block.factors);
       size.parameters += static_cast<int64_t>(
           block.k.size() + block.v.size() + block.beta.size() + block.gate.size() + block.input.size() +
@@ -105,7 +104,14 @@ NetworkSize network_size(const Network& network) {
     }
     size.heads = std::max(size.heads, static_cast<int64_t>(layer.blocks.size()));
     size.dimension = std::max(size.dimension, dim);
-    size.householders = std::max(size.householders, factors);
+    for (int32_t trail = 0; trail < layer.trails; ++trail) {
+      int64_t factors = 0;
+      for (size_t b = 0; b < layer.blocks.size(); ++b)
+        if (layer.blocks[b].kind == BlockKind::kHouseholder)
+          factors += layer.blocks[b].used[static_cast<size_t>(
+              layer.context[static_cast<size_t>(trail) * layer.blocks.size() + b])];
+      size.householders = std::max(size.householders, factors);
+    }
   }
   return size;
 }

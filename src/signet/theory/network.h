@@ -78,7 +78,8 @@ struct Network {
   int32_t initial_output() const { return !dfa.mealy() && dfa.accept[dfa.start] ? 1 : 0; }
 };
 
-// Sizes as reported by `signet compile`; in the dimension a complex number counts once.
+// Sizes as reported by `signet compile`; in the dimension a complex number counts once. `householders` are
+// those of the letter that needs most, over all heads of a layer.
 struct NetworkSize {
   int64_t layers = 0, dimension = 0, heads = 0, householders = 0, householders_per_head = 0, parameters = 0;
   int64_t contexts = 0;

@@ -5,6 +5,7 @@
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
 #include "signet/base/rng.h"
+#include "signet/theory/pumped_words.h"
 #include "signet/theory/runner.h"
 
 namespace signet::theory {
@@ -50,7 +51,42 @@ struct RandomLetters {
   }
 };
 
-// Powers of single letters first, where drift adds up fastest, then random words.
+// A runner beside the automaton, for words u v^n w.
+class ComparedStream {
+ public:
+  ComparedStream(const Network& network, Runner& runner)
+      : network_(network), runner_(runner), state_(runner.state_bytes()) {}
+  void reset() {
+    runner_.reset();
+    at_ = network_.dfa.start;
+  }
+  void mark() {
+    runner_.get_state(state_.data());
+    marked_ = at_;
+  }
+  void back() {
+    runner_.set_state(state_.data());
+    at_ = marked_;
+  }
+  std::optional<int64_t> feed(const Letter* letters, int64_t count) {
+    answers_.resize(static_cast<size_t>(count));
+    runner_.feed(letters, count, answers_.data());
+    for (int64_t t = 0; t < count; ++t) {
+      if (!answer_right(network_, answers_[static_cast<size_t>(t)], at_, letters[t])) return t;
+      at_ = network_.dfa.delta[at_][letters[t]];
+    }
+    return std::nullopt;
+  }
+
+ private:
+  const Network& network_;
+  Runner& runner_;
+  State at_ = 0, marked_ = 0;
+  std::vector<char> state_;
+  std::vector<int32_t> answers_;
+};
+
+// Powers of single letters first, where drift adds up fastest, then words u v^n w, then random ones.
 VerifyResult random_testing(const Network& network, const VerifyOptions& options) {
   VerifyResult result;
   result.method = "random-testing";
@@ -67,6 +103,11 @@ VerifyResult random_testing(const Network& network, const VerifyOptions& options
                                     [s](int64_t, Letter* out, int64_t n) { std::fill(out, out + n, s); });
     if (at) keep_shorter(Word(static_cast<size_t>(*at + 1), s));
   }
+  const PumpedWords pumped(static_cast<Letter>(letters), [](Letter, Letter) { return true; });
+  report_activity("words u v^n w");
+  ComparedStream stream(network, *runner);
+  const int64_t longest = worst ? static_cast<int64_t>(worst->size()) - 1 : options.length;
+  if (auto word = pumped.find_wrong(stream, options.length, longest)) worst = std::move(word);
   for (int64_t w = 0; w < options.words; ++w) {
     const int64_t length = worst ? static_cast<int64_t>(worst->size()) - 1 : options.length;
     const RandomLetters source{Rng(options.seed, static_cast<uint64_t>(w)), letters};
@@ -81,10 +122,13 @@ VerifyResult random_testing(const Network& network, const VerifyOptions& options
   result.counterexample = worst;
   result.longest = 0;
   result.certificate =
-      worst ? fmt::format("wrong after {} letters", worst->size())
-            : fmt::format(
-                  "tested, not proved: {} random words and {} powers of letters of length {} are right in {}",
-                  options.words, powers, options.length, number_type_name(options.type));
+      worst
+          ? fmt::format("wrong after {} letters", worst->size())
+          : fmt::format(
+                "tested, not proved: {} random words and {} powers of letters of length {} and words u v^n w "
+                "(u, v, w of up to {} letters, {} pairs u, v) are right in {}",
+                options.words, powers, options.length, kPumpedPiece, pumped.pairs.size(),
+                number_type_name(options.type));
   return result;
 }
 
