@@ -164,7 +164,7 @@ for dtype, tolerance in types:
     parity = timed(delta, 1024, 40, 4, 32, types=both_types) or (None if cuda else lambda: delta(64, 40, 4, 32))
     chunked = dict(fla=lambda *x: fla.chunk_delta_rule(*x), fla_recurrent=lambda *x: fla.fused_recurrent_delta_rule(*x))
     case("delta rule", lambda *x: ops.chunk_delta_rule(*x), delta(2, 130, 3, 64), parity, dtype, tolerance, **chunked)
-    case("delta rule, long", lambda *x: ops.chunk_delta_rule(*x), delta(1, 130, 2, 128), timed(delta, 8, 2048, 16, 128), dtype,
+    case("long delta rule", lambda *x: ops.chunk_delta_rule(*x), delta(1, 130, 2, 128), timed(delta, 8, 2048, 16, 128), dtype,
          tolerance, fla=chunked["fla"])
     case("delta rule, states", lambda *x: ops.chunk_delta_rule(*x, output_final_state=True), delta(2, 70, 2, 32), None,
          dtype, tolerance)
