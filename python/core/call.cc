@@ -100,21 +100,22 @@ bool Call::set_number(const Field& field, PyObject* value) {
   return false;
 }
 
+const signet_table* functions_on(int32_t kind, const char** why) {
+  if (kind != SIGNET_CUDA) return own_functions();
+  if (cuda_functions) return cuda_functions;
+  *why = signet_cuda_unavailable();
+  return **why ? nullptr : own_functions();  // this library may have the kernels itself
+}
+
 bool Call::choose_library(PyObject* stream) {
-  functions = own_functions();
   signet_device& device = where.device;
+  const char* why = "";
+  functions = functions_on(device.kind, &why);
+  if (!functions) {
+    PyErr_Format(PyExc_NotImplementedError, "%s (%s)", kNoCuda, why);
+    return false;
+  }
   if (device.kind == SIGNET_CUDA) {
-    if (cuda_functions) {
-      functions = cuda_functions;
-    } else if (const char* why = signet_cuda_unavailable();
-               *why) {  // unless this library has the kernels itself
-      PyErr_Format(
-          PyExc_NotImplementedError,
-          "tensors on CUDA need Signet's CUDA library: install signet-cuda, or build one (docs/python.md) "
-          "and set SIGNET_CUDA_LIBRARY to its path (%s)",
-          why);
-      return false;
-    }
     if (stream)
       device.stream = reinterpret_cast<void*>(PyLong_AsUnsignedLongLong(stream));
     else if (!current_stream(where))
@@ -148,12 +149,13 @@ bool Call::run(Pass pass) {
   return status == SIGNET_OK || raise_status(functions, op.name, status);
 }
 
-signet_status run_on_cpu(const Operator& op, const void* memory, Call::Pass pass) {
-  return function_at<Run>(own_functions(), op, pass)(memory);
+signet_status run(const signet_table* functions, const Operator& op, const void* memory, Call::Pass pass) {
+  return function_at<Run>(functions, op, pass)(memory);
 }
 
-signet_status sizes_on_cpu(const Operator& op, const void* memory, signet_sizes& out) {
-  return function_at<Sizes>(own_functions(), op, 0)(memory, &out);
+signet_status sizes(const signet_table* functions, const Operator& op, const void* memory,
+                    signet_sizes& out) {
+  return function_at<Sizes>(functions, op, 0)(memory, &out);
 }
 
 PyObject* load(PyObject*, PyObject* path) {

@@ -6,6 +6,10 @@
 
 namespace signet::python {
 
+inline constexpr const char* kNoCuda =
+    "tensors on CUDA need Signet's CUDA library: install signet-cuda, or build one (docs/python.md) and set "
+    "SIGNET_CUDA_LIBRARY to its path";
+
 struct Call {
   explicit Call(const Operator& op);
 
@@ -21,6 +25,8 @@ struct Call {
   // All tensors are read: the library and the stream. `stream` takes the place of the framework's where
   // given.
   bool choose_library(PyObject* stream = nullptr);
+  // For sizes alone: as if the tensors were on this GPU.
+  void count_on_gpu(int index) { where.device.kind = SIGNET_CUDA, where.device.index = index; }
 
   // These set a Python exception and return false.
   bool sizes(signet_sizes& out);  // remembered for the shapes met last
@@ -46,8 +52,11 @@ PyObject* torch_backward(PyObject* self, PyObject* const* args, Py_ssize_t count
 PyObject* jax_handlers(PyObject*, PyObject*);
 
 const Operator& operator_of(PyObject* self);
-// The call in `memory`, on the CPU; needs no GIL.
-signet_status run_on_cpu(const Operator& op, const void* memory, Call::Pass pass);
-signet_status sizes_on_cpu(const Operator& op, const void* memory, signet_sizes& out);
+// The functions of the library that serves a device (signet_device_kind). Null with `why` where there is
+// none.
+const signet_table* functions_on(int32_t kind, const char** why);
+// The call in `memory`; they need no GIL.
+signet_status run(const signet_table* functions, const Operator& op, const void* memory, Call::Pass pass);
+signet_status sizes(const signet_table* functions, const Operator& op, const void* memory, signet_sizes& out);
 
 }  // namespace signet::python

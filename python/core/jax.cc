@@ -1,8 +1,9 @@
-// Calls from JAX on the CPU: handlers of XLA's foreign function interface. XLA calls them from its own
-// threads, without Python. An operand is an input that is there (bit i of `present`: input i is) or,
+// Calls from JAX on the CPU and on GPUs: handlers of XLA's foreign function interface. XLA calls them from
+// its own threads, without Python. An operand is an input that is there (bit i of `present`: input i is) or,
 // backward, the gradient of an output (bits of `given`); results are the outputs that are wanted (bits of
 // `wanted`) and what backward needs, or the gradients of the inputs.
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -43,12 +44,45 @@ struct ErrorArguments {
   const char* message;
   int32_t code;
 };
+struct StreamArguments {
+  size_t size;
+  Extension* extensions;
+  void* context;
+  void* stream;  // out
+};
+struct OrdinalArguments {
+  size_t size;
+  Extension* extensions;
+  void* context;
+  int32_t ordinal;  // out
+};
+struct MemoryArguments {
+  size_t size;
+  Extension* extensions;
+  void* context;
+  size_t bytes, alignment;
+  void* data;  // out
+};
+struct FreeArguments {
+  size_t size;
+  Extension* extensions;
+  void* context;
+  size_t bytes;
+  void* data;
+};
 struct Api {
   size_t size;
   Extension* extensions;
   Version version;
   const void* internal;
   Error* (*make_error)(ErrorArguments*);
+  void *error_message, *destroy_error, *register_handler;
+  Error* (*stream)(StreamArguments*);
+  void *register_type, *execution_context, *set_state, *get_state;
+  Error* (*allocate)(MemoryArguments*);
+  Error* (*free)(FreeArguments*);
+  void *schedule, *threads, *create_future, *set_available, *set_error, *run_id;
+  Error* (*ordinal)(OrdinalArguments*);  // the newest; `size` tells whether it is there
 };
 struct Buffer {
   size_t size;
@@ -184,25 +218,70 @@ bool read_settings(const xla::Frame& frame, const Operator& op, char* memory) {
   return true;
 }
 
+// Memory on the device of a call until its end: what runs later in the stream may take it over.
+class Scratch {
+ public:
+  Scratch(const xla::Frame& frame, int32_t kind) : frame_(frame), kind_(kind) {}
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() {
+    for (const signet_buffer& b : taken_) {
+      xla::FreeArguments arguments = {sizeof arguments, nullptr, frame_.context, b.bytes, b.data};
+      if (kind_ == SIGNET_CUDA)
+        frame_.api->free(&arguments);
+      else
+        std::free(b.data);
+    }
+  }
+  void* take(size_t bytes) {
+    xla::MemoryArguments arguments = {sizeof arguments, nullptr, frame_.context, bytes, 256, nullptr};
+    if (kind_ != SIGNET_CUDA)
+      arguments.data = std::malloc(bytes);
+    else if (frame_.api->allocate(&arguments))
+      arguments.data = nullptr;
+    if (arguments.data) taken_.push_back({arguments.data, bytes});
+    return arguments.data;
+  }
+
+ private:
+  const xla::Frame& frame_;
+  const int32_t kind_;
+  std::vector<signet_buffer> taken_;
+};
+
 // Backward without what forward kept, whose size depends on where packed sequences begin: forward runs again.
-signet_status run_again(const Operator& op, char* memory, std::vector<char>& saved,
-                        std::vector<char>& output) {
+signet_status run_again(const signet_table* functions, const Operator& op, char* memory, Scratch& scratch) {
   auto& buffer = *reinterpret_cast<signet_buffer*>(memory + op.saved);
   if (buffer.data) return SIGNET_OK;
-  signet_sizes sizes{};
-  const signet_status status = sizes_on_cpu(op, memory, sizes);
-  if (status != SIGNET_OK || sizes.saved == 0) return status;
+  signet_sizes needed{};
+  const signet_status status = sizes(functions, op, memory, needed);
+  if (status != SIGNET_OK || needed.saved == 0) return status;
   const Tensor& first = op.outputs[0].tensor;
   auto& y = *reinterpret_cast<signet_tensor*>(memory + first.offset);
   y = *reinterpret_cast<const signet_tensor*>(memory + first.gradient_offset);
   size_t bytes = sizeof(double);
   for (int i = 0; i < y.rank; ++i) bytes *= static_cast<size_t>(y.shape[i]);
-  saved.resize(sizes.saved), output.resize(bytes);
-  buffer = {saved.data(), saved.size()}, y.data = output.data();
-  return run_on_cpu(op, memory, Call::kForward);
+  buffer = {scratch.take(needed.saved), needed.saved}, y.data = scratch.take(bytes);
+  if (!buffer.data || !y.data) return SIGNET_OUT_OF_MEMORY;
+  return run(functions, op, memory, Call::kForward);
 }
 
-xla::Error* handle(xla::Frame* frame, const Operator& op, Call::Pass pass) {
+// The device in the structure: the GPU's stream and number are XLA's.
+bool set_device(const xla::Frame& frame, int32_t kind, char* memory) {
+  signet_device device{};
+  device.kind = kind;
+  if (kind == SIGNET_CUDA) {
+    xla::StreamArguments stream = {sizeof stream, nullptr, frame.context, nullptr};
+    if (frame.api->stream(&stream)) return false;
+    device.stream = stream.stream;
+    xla::OrdinalArguments ordinal = {sizeof ordinal, nullptr, frame.context, 0};
+    if (frame.api->size >= sizeof(xla::Api) && !frame.api->ordinal(&ordinal)) device.index = ordinal.ordinal;
+  }
+  std::memcpy(memory + sizeof(size_t), &device, sizeof device);
+  return true;
+}
+
+xla::Error* handle(xla::Frame* frame, const Operator& op, Call::Pass pass, int32_t kind) {
   if (frame->extensions && frame->extensions->type == xla::kMetadata) {
     // XLA asks which version of the interface this is written for.
     xla::Metadata& metadata = *reinterpret_cast<xla::MetadataExtension*>(frame->extensions)->metadata;
@@ -229,50 +308,62 @@ xla::Error* handle(xla::Frame* frame, const Operator& op, Call::Pass pass) {
     for (size_t i = 0; i < op.inputs.size(); ++i)
       if (present >> i & 1 && op.inputs[i].gradient) results.tensor(op.inputs[i].gradient_offset);
   }
-  if (!operands.finished() || !results.finished() || !read_settings(*frame, op, memory))
+  if (!operands.finished() || !results.finished() || !read_settings(*frame, op, memory) ||
+      !set_device(*frame, kind, memory))
     return fail(*frame, op, "the call does not fit the operator", xla::kInternal);
-  std::vector<char> saved, output;
-  signet_status status = pass == Call::kBackward ? run_again(op, memory, saved, output) : SIGNET_OK;
-  if (status == SIGNET_OK) status = run_on_cpu(op, memory, pass);
+  const char* why = "";
+  const signet_table* functions = functions_on(kind, &why);
+  if (!functions) return fail(*frame, op, kNoCuda, xla::kUnimplemented);
+  Scratch scratch(*frame, kind);
+  signet_status status = pass == Call::kBackward ? run_again(functions, op, memory, scratch) : SIGNET_OK;
+  if (status == SIGNET_OK) status = run(functions, op, memory, pass);
   if (status == SIGNET_OK) return nullptr;
-  return fail(*frame, op, signet_last_error(),
+  return fail(*frame, op, functions->last_error(),
               status == SIGNET_INVALID         ? xla::kInvalid
               : status == SIGNET_UNSUPPORTED   ? xla::kUnimplemented
               : status == SIGNET_OUT_OF_MEMORY ? xla::kResource
                                                : xla::kInternal);
 }
 
-// A function of its own for every operator and pass, as XLA knows no other arguments.
+// A function of its own for every operator, pass and device, as XLA knows no other arguments.
 constexpr size_t kMost = 16;
-template <size_t kIndex, Call::Pass kPass>
+template <size_t kIndex, Call::Pass kPass, int32_t kKind>
 xla::Error* handler(xla::Frame* frame) {
-  return handle(frame, operators()[kIndex], kPass);
+  return handle(frame, operators()[kIndex], kPass, kKind);
 }
 using Handler = xla::Error* (*)(xla::Frame*);
-template <Call::Pass kPass, size_t... kIndices>
+template <Call::Pass kPass, int32_t kKind, size_t... kIndices>
 constexpr std::array<Handler, kMost> handlers(std::index_sequence<kIndices...>) {
-  return {handler<kIndices, kPass>...};
+  return {handler<kIndices, kPass, kKind>...};
+}
+
+// The handlers of a device into {"delta_rule_forward": capsule, ..}.
+template <int32_t kKind>
+bool add_handlers(PyObject* all) {
+  static const auto forward = handlers<Call::kForward, kKind>(std::make_index_sequence<kMost>{});
+  static const auto backward = handlers<Call::kBackward, kKind>(std::make_index_sequence<kMost>{});
+  for (size_t i = 0; i < operators().size(); ++i) {
+    if (operators()[i].outputs.empty()) continue;  // a loss, whose forward gives the gradient
+    for (const auto& [pass, f] : {std::pair("_forward", forward[i]), std::pair("_backward", backward[i])}) {
+      PyObject* capsule = PyCapsule_New(reinterpret_cast<void*>(f), nullptr, nullptr);
+      const bool added = capsule && PyDict_SetItemString(
+                                        all, (operators()[i].name + std::string(pass)).c_str(), capsule) == 0;
+      Py_XDECREF(capsule);
+      if (!added) return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
 
-// {"delta_rule_forward": capsule, ..} for jax.ffi.register_ffi_target.
+// ({"delta_rule_forward": capsule, ..} for the CPU, and for CUDA), for jax.ffi.register_ffi_target.
 PyObject* jax_handlers(PyObject*, PyObject*) {
-  static const auto forward = handlers<Call::kForward>(std::make_index_sequence<kMost>{});
-  static const auto backward = handlers<Call::kBackward>(std::make_index_sequence<kMost>{});
-  PyObject* all = PyDict_New();
-  for (size_t i = 0; all && i < operators().size(); ++i) {
-    if (operators()[i].outputs.empty()) continue;  // a loss, whose forward gives the gradient
-    for (const auto& [pass, f] : {std::pair("_forward", forward[i]), std::pair("_backward", backward[i])}) {
-      PyObject* capsule = PyCapsule_New(reinterpret_cast<void*>(f), nullptr, nullptr);
-      if (!capsule ||
-          PyDict_SetItemString(all, (operators()[i].name + std::string(pass)).c_str(), capsule) != 0)
-        Py_CLEAR(all);
-      Py_XDECREF(capsule);
-      if (!all) break;
-    }
-  }
-  return all;
+  PyObject *cpu = PyDict_New(), *cuda = PyDict_New();
+  if (cpu && cuda && add_handlers<SIGNET_CPU>(cpu) && add_handlers<SIGNET_CUDA>(cuda))
+    return Py_BuildValue("(NN)", cpu, cuda);
+  Py_XDECREF(cpu), Py_XDECREF(cuda);
+  return nullptr;
 }
 
 }  // namespace signet::python

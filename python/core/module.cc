@@ -10,13 +10,16 @@
 namespace signet::python {
 namespace {
 
-// Reads keyword arguments into the operator's structure.
-bool read_keywords(PyObject* const* args, Py_ssize_t positional, PyObject* keywords, Call& call) {
+// Reads keyword arguments into the operator's structure. Sizes can be asked for tensors of a GPU by others of
+// the same shapes (`counted_on`: the GPU).
+bool read_keywords(PyObject* const* args, Py_ssize_t positional, PyObject* keywords, Call& call,
+                   bool counting = false) {
   const Operator& op = call.op;
   if (positional != 0)
     return PyErr_Format(PyExc_TypeError, "%s: arguments are given by name", op.name), false;
   const Py_ssize_t count = keywords ? PyTuple_Size(keywords) : 0;
   PyObject* stream = nullptr;
+  long counted_on = -1;
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* name = PyTuple_GetItem(keywords, i);
     size_t at = 0;
@@ -26,6 +29,11 @@ bool read_keywords(PyObject* const* args, Py_ssize_t positional, PyObject* keywo
     if (at == op.names.size()) {
       if (PyUnicode_CompareWithASCIIString(name, "stream") == 0) {
         stream = args[i];
+        continue;
+      }
+      if (counting && PyUnicode_CompareWithASCIIString(name, "counted_on") == 0) {
+        counted_on = PyLong_AsLong(args[i]);
+        if (PyErr_Occurred()) return false;
         continue;
       }
       PyErr_Format(PyExc_TypeError, "%s has no argument %R", op.name, name);
@@ -42,6 +50,7 @@ bool read_keywords(PyObject* const* args, Py_ssize_t positional, PyObject* keywo
       return false;
     }
   }
+  if (counted_on >= 0) call.count_on_gpu(static_cast<int>(counted_on));
   return call.choose_library(stream);
 }
 
@@ -60,7 +69,7 @@ PyObject* backward(PyObject* self, PyObject* const* args, Py_ssize_t positional,
 PyObject* sizes(PyObject* self, PyObject* const* args, Py_ssize_t positional, PyObject* keywords) {
   Call call(operator_of(self));
   signet_sizes out{};
-  if (!read_keywords(args, positional, keywords, call) || !call.sizes(out)) return nullptr;
+  if (!read_keywords(args, positional, keywords, call, true) || !call.sizes(out)) return nullptr;
   return Py_BuildValue("(nnn)", static_cast<Py_ssize_t>(out.saved),
                        static_cast<Py_ssize_t>(out.forward_workspace),
                        static_cast<Py_ssize_t>(out.backward_workspace));

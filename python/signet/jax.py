@@ -1,4 +1,4 @@
-"""The operators for JAX on the CPU, with gradients, under jit and vmap, through XLA's foreign function interface.
+"""The operators for JAX on the CPU and on GPUs, with gradients, under jit and vmap, through XLA's foreign function interface.
 
     from signet import jax as sj
     o, state = jax.jit(sj.delta_rule)(q, k, v, beta)
@@ -11,12 +11,14 @@ import jax
 import numpy as np
 
 from . import _core, _operators
+from ._library import features
 
 __all__ = ["convolution", "delta_rule", "gated_linear", "l2_norm", "layer_norm", "lstm", "mlstm", "rms_norm",
            "selective_scan", "slstm"]
 
-for _name, _handler in _core.jax_handlers().items():
-    jax.ffi.register_ffi_target(f"signet_{_name}", _handler, platform="cpu")
+for _platform, _handlers in zip(("cpu", "CUDA"), _core.jax_handlers()):
+    for _name, _handler in _handlers.items():
+        jax.ffi.register_ffi_target(f"signet_{_name}", _handler, platform=_platform)
 
 
 def _described(op, arrays, wanted):
@@ -27,7 +29,8 @@ def _described(op, arrays, wanted):
 
 
 def _saved_size(op, arrays, described, settings, wanted):
-    """Bytes that forward keeps for backward, asked with arrays that nothing is written to."""
+    """Bytes that forward keeps for backward, asked with arrays that nothing is written to. Where the function will run
+    is not known yet: there is room for what either device keeps."""
 
     def blank(x):
         return np.empty(x.shape, np.uint16 if x.dtype.name == "bfloat16" else x.dtype)
@@ -37,7 +40,13 @@ def _saved_size(op, arrays, described, settings, wanted):
     fields = {n: blank(a) for n, a in zip(op.inputs, arrays) if a is not None}
     fields.update((n, blank(d)) for n, d in zip(wanted, described))
     numbers = {n: x if n in ("scale", "eps") else int(x) for n, x in zip(op.settings, settings)}
-    return op.sizes(**fields, **numbers)[0]
+    size = op.sizes(**fields, **numbers)[0]
+    if "cuda" in features():
+        try:
+            size = max(size, op.sizes(**fields, **numbers, counted_on=0)[0])
+        except NotImplementedError:  # float64, which only the CPU has
+            pass
+    return size
 
 
 def _bits(chosen):
