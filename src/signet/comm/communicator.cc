@@ -259,6 +259,7 @@ int Communicator::sharing_cores() {
   return static_cast<int>(std::count(all.begin(), all.end(), all[static_cast<size_t>(rank())]));
 }
 
+template void Communicator::all_gather(char*, const std::vector<std::vector<Range>>&);
 template void Communicator::all_gather(int64_t*, const std::vector<std::vector<Range>>&);
 template void Communicator::all_gather(float*, const std::vector<std::vector<Range>>&);
 template void Communicator::all_gather(double*, const std::vector<std::vector<Range>>&);
