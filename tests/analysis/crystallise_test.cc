@@ -6,7 +6,6 @@
 
 #include "signet/automata/named_language.h"
 #include "signet/automata/regex.h"
-#include "signet/automata/task_machine.h"
 #include "signet/theory/compile.h"
 #include "signet/theory/linear_algebra.h"
 #include "support/check.h"

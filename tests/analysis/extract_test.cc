@@ -7,7 +7,6 @@
 #include "signet/automata/minimize.h"
 #include "signet/automata/named_language.h"
 #include "signet/automata/regex.h"
-#include "signet/automata/task_machine.h"
 #include "signet/theory/compile.h"
 #include "signet/theory/network_file.h"
 #include "support/check.h"

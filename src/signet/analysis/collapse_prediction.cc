@@ -46,7 +46,7 @@ class SpectralPrediction final : public Prediction {
         start_(start),
         limit_(start),
         stride_(stride) {
-    tiny_ = subject.type == NumberType::kFp64 ? 0x1.0p-1074 : 0x1.0p-150;
+    tiny_ = std::max(smallest_number(subject.type) / 2, 0x1.0p-1074);
     for (int64_t i = 0; i < stride; ++i) word_.insert(word_.end(), word.begin(), word.end());
     size_t layers = 0;
     for (const auto& part : network_.parts()) layers = std::max(layers, part.layer + 1);

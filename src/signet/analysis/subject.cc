@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "signet/automata/dfa_io.h"
 #include "signet/automata/minimize.h"
-#include "signet/automata/regex.h"
-#include "signet/automata/task_machine.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/base/rng.h"
@@ -93,34 +90,8 @@ automata::Dfa as_mealy(const automata::Dfa& dfa) {
 }
 
 std::optional<automata::Dfa> machine_of_task(const train::TaskConfig& task) {
-  if (task.name != train::kAutomatonTask) {
-    try {
-      return as_mealy(automata::task_machine(task.name));
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kBadInput) throw;
-      return std::nullopt;
-    }
-  }
-  const auto& spec = task.automaton;
-  automata::Dfa dfa =
-      spec.dfa.empty()
-          ? automata::regex_to_dfa(spec.regex, spec.alphabet.empty()
-                                                   ? automata::letters_in(spec.regex, "task.alphabet")
-                                                   : automata::alphabet_of(spec.alphabet))
-          : automata::dfa_from_json(spec.dfa);
-  if (spec.targets == "state") {
-    dfa.output = dfa.delta;
-  } else if (dfa.mealy()) {  // classes number the outputs that occur
-    std::vector<int32_t> outputs;
-    for (const auto& row : dfa.output) outputs.insert(outputs.end(), row.begin(), row.end());
-    std::sort(outputs.begin(), outputs.end());
-    outputs.erase(std::unique(outputs.begin(), outputs.end()), outputs.end());
-    for (auto& row : dfa.output)
-      for (int32_t& output : row)
-        output =
-            static_cast<int32_t>(std::lower_bound(outputs.begin(), outputs.end(), output) - outputs.begin());
-  }
-  return as_mealy(dfa);
+  const auto machine = task.make()->machine();
+  return machine ? std::optional(as_mealy(*machine)) : std::nullopt;
 }
 
 Subject open_subject(const std::string& path, NumberType type) {

@@ -1,14 +1,15 @@
 // Number types as rules of rounding, for code whose every bit must be the same on every processor. A value of
 // the type is held in `Value` (float for the 16-bit types); `round` takes a result computed in Value to the
 // nearest number of the type, ties to even, and `round_lanes` does so for a vector of GCC's vector extension,
-// always inline: its callers are compiled for different instruction sets.
-// Whoever uses these must be compiled without contraction of a*b+c
-// (CMakeLists.txt names the files).
+// always inline: its callers are compiled for different instruction sets. kUnit is half the distance from 1
+// to the next number, kSmallest the smallest number above 0, and numbers up to kLargest stay finite when
+// rounded. Whoever uses these must be compiled without contraction of a*b+c (CMakeLists.txt names the files).
 #pragma once
 
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@ namespace signet {
 
 struct Fp64 {
   using Value = double;
+  static constexpr double kUnit = 0x1.0p-53, kSmallest = 0x1.0p-1074, kLargest = 0x1.fp1023;
   static Value round(Value x) { return x; }
   template <class Lanes>
   [[gnu::always_inline]] static Lanes round_lanes(Lanes x) {
@@ -28,6 +30,7 @@ struct Fp64 {
 
 struct Fp32 {
   using Value = float;
+  static constexpr double kUnit = 0x1.0p-24, kSmallest = 0x1.0p-149, kLargest = 0x1.fp127;
   static Value round(Value x) { return x; }
   template <class Lanes>
   [[gnu::always_inline]] static Lanes round_lanes(Lanes x) {
@@ -37,6 +40,7 @@ struct Fp32 {
 
 struct Bf16 {
   using Value = float;
+  static constexpr double kUnit = 0x1.0p-8, kSmallest = 0x1.0p-133, kLargest = 0x1.fp127;
   // No test for NaN: those that arithmetic makes have an empty payload and stay NaN.
   static Value round(Value x) {
     const uint32_t u = std::bit_cast<uint32_t>(x);
@@ -52,6 +56,7 @@ struct Bf16 {
 
 struct Fp16 {
   using Value = float;
+  static constexpr double kUnit = 0x1.0p-11, kSmallest = 0x1.0p-24, kLargest = 65000;
   static Value round(Value x) { return static_cast<float>(fp16(x)); }
   template <class Lanes>
   [[gnu::always_inline]] static Lanes round_lanes(Lanes x) {
@@ -88,20 +93,6 @@ inline double round_parameter(NumberType type, double x) {
   }
 }
 
-// Half the distance from 1 to the next number of the state's type: the relative error of one rounding.
-inline double unit_roundoff(NumberType type) {
-  switch (type) {
-    case NumberType::kFp64:
-      return 0x1.0p-53;
-    case NumberType::kBf16:
-      return 0x1.0p-8;
-    case NumberType::kFp16:
-      return 0x1.0p-11;
-    default:
-      return 0x1.0p-24;
-  }
-}
-
 // Calls f(Fp64{}), f(Fp32{}), f(Bf16{}) or f(Fp16{}): the rule by which the state is rounded.
 template <class F>
 auto with_state_type(NumberType type, F&& f) {
@@ -115,6 +106,22 @@ auto with_state_type(NumberType type, F&& f) {
     default:
       return f(Fp32{});
   }
+}
+
+// Of the type of the state: the relative error of one rounding, and the smallest number above 0.
+inline double unit_roundoff(NumberType type) {
+  return with_state_type(type, [](auto rule) { return decltype(rule)::kUnit; });
+}
+inline double smallest_number(NumberType type) {
+  return with_state_type(type, [](auto rule) { return decltype(rule)::kSmallest; });
+}
+inline double largest_number(NumberType type) {
+  return with_state_type(type, [](auto rule) { return decltype(rule)::kLargest; });
+}
+// The relative error of an operation before its result is rounded to the type.
+inline double inner_roundoff(NumberType type) {
+  return with_state_type(
+      type, [](auto rule) { return std::numeric_limits<typename decltype(rule)::Value>::epsilon() / 2.0; });
 }
 
 }  // namespace signet

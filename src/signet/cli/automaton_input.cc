@@ -4,10 +4,10 @@
 #include "signet/automata/minimize.h"
 #include "signet/automata/named_language.h"
 #include "signet/automata/regex.h"
-#include "signet/automata/task_machine.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/base/text.h"
+#include "signet/tasks/registry.h"
 
 namespace signet::cli {
 namespace {
@@ -89,8 +89,8 @@ void AutomatonInput::define(Options& options, bool positional) {
   options.offer("--generators", automata::generator_sets());
   options.offer("--action", {"regular", "natural"});
   options.value("--task", task_,
-                "the machine of a training task: " + join(automata::task_machine_names(), ", "));
-  options.offer("--task", automata::task_machine_names());
+                "the machine of a training task that a finite automaton solves, such as parity or S5:swaps");
+  options.offer("--task", tasks::task_names());
   options.value("--max-states", limits_.states, "limit on states of an automaton and elements of a group");
   options.value("--max-monoid", limits_.monoid, "limit on elements of the transition monoid");
   options.value("--max-sets", limits_.image_sets, "limit on image sets of the decomposition");
@@ -164,7 +164,13 @@ InputAutomaton AutomatonInput::read() const {
     input.dfa = automata::named_language(language_, limits_);
     input.title = language_;
   } else if (!task_.empty()) {
-    input.dfa = automata::task_machine(task_, limits_);
+    if (constexpr std::string_view kLanguage = "language:"; task_.starts_with(kLanguage)) {
+      input.dfa = automata::named_language(task_.substr(kLanguage.size()), limits_);
+    } else {
+      const auto machine = tasks::make_task(task_)->machine();
+      if (!machine) bad_input("no finite automaton answers the task {}", printable(task_));
+      input.dfa = *machine;
+    }
     input.title = "task " + task_;
   } else {
     if (action_ != "regular" && action_ != "natural")

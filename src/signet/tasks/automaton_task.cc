@@ -22,7 +22,7 @@ constexpr int64_t kMaxTransitions = 1'000'000, kMaxClasses = 10'000;
 class AutomatonTask final : public Task {
  public:
   AutomatonTask(std::string name, const Dfa& dfa, bool states)
-      : name_(std::move(name)), alphabet_(dfa.alphabet), start_(dfa.start), walk_(dfa) {
+      : name_(std::move(name)), machine_(dfa), walk_(dfa) {
     if (static_cast<int64_t>(dfa.states()) * dfa.letters() > kMaxTransitions)
       bad_input("{}: {} states x {} letters; a task may have {} transitions", name_, dfa.states(),
                 dfa.letters(), kMaxTransitions);
@@ -48,12 +48,17 @@ class AutomatonTask final : public Task {
                 : dfa.accept[next]);
       }
     }
+    if (states || dfa.mealy()) {
+      machine_.output = dfa.delta;
+      for (size_t q = 0, edge = 0; q < dfa.delta.size(); ++q)
+        for (int32_t& output : machine_.output[q]) output = target_[edge++];
+    }
   }
 
   std::string name() const override { return name_; }
   std::vector<std::string> token_names() const override {
     std::vector<std::string> names = {"pad"};
-    names.insert(names.end(), alphabet_.begin(), alphabet_.end());
+    names.insert(names.end(), machine_.alphabet.begin(), machine_.alphabet.end());
     return names;
   }
   std::vector<std::string> class_names() const override { return class_names_; }
@@ -64,8 +69,8 @@ class AutomatonTask final : public Task {
 
   void fill(Rng& rng, int64_t size, int32_t* tokens, int32_t* targets) const override {
     walk_.fill(rng, size, tokens);
-    const auto letters = static_cast<int32_t>(alphabet_.size());
-    int32_t state = start_;
+    const int32_t letters = machine_.letters();
+    int32_t state = machine_.start;
     for (int64_t i = 0; i < size; ++i) {
       const int32_t edge = state * letters + tokens[i];
       targets[i] = target_[edge];
@@ -73,11 +78,11 @@ class AutomatonTask final : public Task {
       ++tokens[i];  // 0 is the pad
     }
   }
+  std::optional<Dfa> machine() const override { return machine_; }
 
  private:
   std::string name_;
-  std::vector<std::string> alphabet_;
-  int32_t start_;
+  Dfa machine_;
   std::vector<std::string> class_names_;
   BalancedWalk walk_;
   std::vector<int32_t> next_, target_;  // [state, letter]

@@ -3,6 +3,7 @@
 // 3 step -1, from 4 on the positions; the position is due on the last step.
 #include <memory>
 
+#include "signet/automata/explore.h"
 #include "signet/base/error.h"
 #include "signet/base/text.h"
 #include "signet/tasks/task.h"
@@ -32,6 +33,14 @@ class CycleNavigation final : public Task {
       position += move[step];
     }
     targets[0] = kFirstPosition + static_cast<int32_t>(position % positions_);
+  }
+  std::optional<automata::Dfa> machine() const override {
+    const auto step = [this](const auto& state, int32_t letter) -> automata::Transition {
+      const int32_t move[] = {0, 1, positions_ - 1};
+      const int32_t position = (state[0] + move[letter]) % positions_;
+      return {{position}, kFirstPosition + position};
+    };
+    return automata::explore({"stay", "+1", "-1"}, {0}, step);
   }
 
  private:

@@ -6,6 +6,7 @@
 // Ids: 0 pad, 1 and 2 the bits, 3 '-', 4 r, 5 i, 6 w; classes: the two bits, '-'.
 #include <memory>
 
+#include "signet/automata/explore.h"
 #include "signet/base/error.h"
 #include "signet/base/text.h"
 #include "signet/tasks/task.h"
@@ -40,6 +41,16 @@ class FlipFlop final : public Task {
       targets[i] = kNothing;
       targets[i + 1] = instruction == kRead ? stored : kNothing;
     }
+  }
+  // State: the bit stored, and the instruction whose bit is due, 0 for none.
+  std::optional<automata::Dfa> machine() const override {
+    const auto step = [](const auto& state, int32_t letter) -> automata::Transition {
+      const int32_t stored = state[0], due = state[1], token = kBit0 + letter;
+      if (due == 0) return {{stored, token >= kRead ? token : 0}, kNothing};
+      if (token >= kRead) return {state, kNothing};
+      return {{due == kWrite && token < kHidden ? letter : stored, 0}, due == kRead ? stored : kNothing};
+    };
+    return automata::explore({"0", "1", "-", "r", "i", "w"}, {0, 0}, step);
   }
 
  private:

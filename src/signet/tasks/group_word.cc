@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 
+#include "signet/automata/explore.h"
 #include "signet/automata/named_group.h"
 #include "signet/automata/perm_group.h"
 #include "signet/base/error.h"
@@ -163,6 +164,23 @@ class GroupWord final : public Task {
       }
       targets[i] = due;
     }
+  }
+  // State: the product, the one that is due, and the place among the tokens of an element.
+  std::optional<automata::Dfa> machine() const override {
+    const auto names = token_names();
+    std::vector<std::string> alphabet;
+    for (int32_t letter : letters_) alphabet.push_back(names[static_cast<size_t>(letter)]);
+    if (tokens_ > 1) alphabet.push_back(names[static_cast<size_t>(table_.order())]);
+    const auto step = [this](const auto& state, int32_t letter) -> automata::Transition {
+      const bool blank = letter == static_cast<int32_t>(letters_.size());
+      if (blank != (state[2] > 0)) return {state, state[1]};
+      const int32_t product =
+          blank ? state[0] : table_.times(state[0], letters_[static_cast<size_t>(letter)]);
+      const bool complete = state[2] + 1 == tokens_;
+      const int32_t due = complete ? product : state[1];
+      return {{product, due, complete ? 0 : state[2] + 1}, due};
+    };
+    return automata::explore(std::move(alphabet), {0, 0, 0}, step);
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "signet/automata/explore.h"
 #include "signet/tasks/task.h"
 
 namespace signet::tasks {
@@ -54,6 +55,27 @@ class ModularArithmetic final : public Task {
     }
     tokens[size - 2] = kEquals;
     targets[0] = kFirstDigit + apply(sign, total, product);
+  }
+  // State: what is due (a digit, an operator, nothing: the expression is over or wrong), the total, its sign
+  // before the open product, the product, and the operator before the digit that is due.
+  std::optional<automata::Dfa> machine() const override {
+    enum { kDigit, kOperator, kOver };
+    const auto step = [](const auto& state, int32_t letter) -> automata::Transition {
+      const int32_t due = state[0], total = state[1], sign = state[2], product = state[3], before = state[4];
+      const int32_t token = kFirstOperator + letter, digit = token - kFirstDigit;
+      if (due == kDigit && digit >= 0) {
+        if (before == kTimes) return {{kOperator, total, sign, apply(kTimes, product, digit), 0}, 0};
+        return {{kOperator, total, before, digit, 0}, 0};
+      }
+      if (due == kOperator && token < kEquals) {
+        if (letter == kTimes) return {{kDigit, total, sign, product, kTimes}, 0};
+        return {{kDigit, apply(sign, total, product), kPlus, 0, letter}, 0};
+      }
+      const bool ends = due == kOperator && token == kEquals;
+      return {{kOver, 0, 0, 0, 0}, ends ? kFirstDigit + apply(sign, total, product) : 0};
+    };
+    return automata::explore({"+", "-", "*", "=", "0", "1", "2", "3", "4"}, {kDigit, 0, kPlus, 0, kPlus},
+                             step);
   }
 
  private:

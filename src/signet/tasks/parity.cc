@@ -2,6 +2,7 @@
 // 2024). Ids: 0 pad, 1 the bit 0, 2 the bit 1; the answer is one of the two bit ids, due on the last bit.
 #include <memory>
 
+#include "signet/automata/explore.h"
 #include "signet/tasks/task.h"
 
 namespace signet::tasks {
@@ -38,6 +39,11 @@ class Parity final : public BitTask {
   void fill(Rng& rng, int64_t size, int32_t* tokens, int32_t* targets) const override {
     targets[0] = kBit0 + static_cast<int32_t>(fill_bits(rng, inputs(size), tokens) & 1);
   }
+  std::optional<automata::Dfa> machine() const override {
+    return automata::explore({"0", "1"}, {0}, [](const auto& state, int32_t bit) -> automata::Transition {
+      return {{state[0] ^ bit}, kBit0 + (state[0] ^ bit)};
+    });
+  }
 };
 
 class EvenPairs final : public BitTask {
@@ -46,6 +52,13 @@ class EvenPairs final : public BitTask {
   void fill(Rng& rng, int64_t size, int32_t* tokens, int32_t* targets) const override {
     fill_bits(rng, inputs(size), tokens);
     targets[0] = kBit0 + (tokens[0] != tokens[inputs(size) - 1]);
+  }
+  // State: the first bit, -1 before it.
+  std::optional<automata::Dfa> machine() const override {
+    return automata::explore({"0", "1"}, {-1}, [](const auto& state, int32_t bit) -> automata::Transition {
+      const int32_t first = state[0] < 0 ? bit : state[0];
+      return {{first}, kBit0 + (first != bit)};
+    });
   }
 };
 

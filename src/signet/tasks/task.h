@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "signet/automata/dfa.h"
 #include "signet/base/rng.h"
 
 namespace signet::tasks {
@@ -51,6 +53,12 @@ class Task {
   virtual int64_t inputs(int64_t size) const { return size - 1; }
   // Writes tokens[0..inputs(size)) and the target: targets[0], or targets[0..inputs(size)) if dense().
   virtual void fill(Rng& rng, int64_t size, int32_t* tokens, int32_t* targets) const = 0;
+
+  // The automaton that answers it, if a finite one does: a language, or a Mealy machine whose outputs are
+  // classes. Its letters are the input tokens in order, without what every row begins with. The output of a
+  // sample's last letter is its target; those before are what would be due if the sample ended there, class 0
+  // where it cannot. A token out of turn changes nothing.
+  virtual std::optional<automata::Dfa> machine() const { return std::nullopt; }
 
   // The most inputs a sample of the range can have.
   int64_t max_inputs(LengthRange range) const { return inputs(range.max); }

@@ -97,10 +97,11 @@ Network compile_by_rounding(const Dfa& given, NumberType type, int64_t tries) {
   Layer layer;
   layer.trails = layer.rows = static_cast<int32_t>(dfa.letters());
   Answers answers(dfa);
-  // Beside half of it numbers are a unit apart in the accumulator; fp16 cannot hold so much, so there all is
-  // smaller.
-  const bool narrow = type == NumberType::kFp16;
-  const double large = type == NumberType::kFp64 ? 0x1.0p54 : narrow ? 0x1.0p15 : 0x1.0p25;
+  // Beside half of it numbers are a unit apart in the accumulator; a type that cannot hold
+  // so much (fp16) has all of it smaller.
+  const double wanted = 2 / inner_roundoff(type);
+  const bool narrow = wanted > largest_number(type);
+  const double large = narrow ? 0x1.0p15 : wanted;
   const double scale = narrow ? 0x1.0p-10 : 1;
   std::vector<State> at(static_cast<size_t>(n));  // by place
   for (int32_t q = 0; q < n; ++q) at[static_cast<size_t>(places[static_cast<size_t>(q)])] = q;

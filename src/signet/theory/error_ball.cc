@@ -7,6 +7,7 @@
 // sum of what every single operation of the step adds.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "signet/base/activity.h"
 #include "signet/theory/compile_parts.h"
@@ -31,16 +32,13 @@ struct RoundingRule {
 };
 
 RoundingRule rounding_rule_of(NumberType type) {
-  switch (type) {
-    case NumberType::kFp64:
-      return {0x1.0p-53, 0x1.0p-1074, 0, 0, 0x1.fp1023};
-    case NumberType::kBf16:
-      return {0x1.0p-24, 0x1.0p-149, 0x1.0p-8, 0x1.0p-133, 0x1.fp127};
-    case NumberType::kFp16:
-      return {0x1.0p-24, 0x1.0p-149, 0x1.0p-11, 0x1.0p-24, 65000};
-    default:
-      return {0x1.0p-24, 0x1.0p-149, 0, 0, 0x1.fp127};
-  }
+  return with_state_type(type, [](auto rule) -> RoundingRule {
+    using Rule = decltype(rule);
+    using Inside = std::numeric_limits<typename Rule::Value>;
+    const double unit = Inside::epsilon() / 2.0, tiny = Inside::denorm_min();
+    if (Rule::kUnit == unit) return {unit, tiny, 0, 0, Rule::kLargest};
+    return {unit, tiny, Rule::kUnit, Rule::kSmallest, Rule::kLargest};
+  });
 }
 
 // Of the step by one context from states of norm at most x.

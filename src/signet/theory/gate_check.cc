@@ -242,19 +242,6 @@ void measure(const GateSet& set, int64_t max_steps, int64_t& work, Collapse& col
   }
 }
 
-double smallest_number(NumberType type) {
-  switch (type) {
-    case NumberType::kFp64:
-      return 0x1.0p-1074;
-    case NumberType::kFp16:
-      return 0x1.0p-24;
-    case NumberType::kBf16:
-      return 0x1.0p-133;
-    default:
-      return 0x1.0p-149;
-  }
-}
-
 // Differences of successive states shrink like rate^t; rounding swallows them at half a unit in the last
 // place of the limit, or at the smallest number when the limit is zero. Nothing where a number overflows.
 std::optional<int64_t> predict(const Matrix& a, const Vector& b, const Vector& start, double rate,

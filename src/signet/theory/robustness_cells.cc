@@ -30,7 +30,7 @@ class Boxes {
     known_ = std::isfinite(reach) && std::all_of(block.codes.begin(), block.codes.end(),
                                                  [](double x) { return std::abs(x) <= kFar; });
     // Sums of dim + 1 terms, and functions that are right to 64 units in the last place.
-    const double inside = type == NumberType::kFp64 ? 0x1.0p-53 : 0x1.0p-24;
+    const double inside = inner_roundoff(type);
     rounding_ = (static_cast<double>(block.dim) + 3) * inside * reach + 64 * inside + unit_roundoff(type);
   }
   double rounding() const { return rounding_; }
