@@ -198,11 +198,10 @@ class Prover {
           "words",
           type);
     return fmt::format(
-        "proved for all lengths in {}: the {} close and every one decodes to the right answer ({} states)",
-        type,
+        "the {} close in {} and every one decodes to the right answer ({} states), at every length",
         best_.by_codes ? "code words of the network and the bit patterns of each block"
                        : "bit patterns reachable from the start",
-        best_.states);
+        type, best_.states);
   }
 
   const Network& network_;
