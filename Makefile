@@ -3,7 +3,7 @@
 # make test   every test (quick and standard tiers)
 # make test-isa      and with every other instruction set of this processor
 # make test-python   the Python package with PyTorch, transformers and JAX, in build/venv (downloads some GB)
-# make test-ranks   four ranks on four machines that are network namespaces (root); one loses its network
+# make test-ranks   four ranks on four network namespaces over a slow wire that loses packets (root); one loses its network
 # make install      the program, its manual page, completions and library (PREFIX=/usr/local, DESTDIR=)
 # make deb          a Debian package in build/release
 # make asan, tsan   every test with the address and undefined-behaviour, or the thread sanitizer

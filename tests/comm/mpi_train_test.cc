@@ -221,7 +221,12 @@ TEST_F(MpiTrain, WhatDiffersBetweenRanksIsNamed) {
       run_command(signet(4) + "train parity" + settings(" --set train.batch=25") + " --out " + out);
   EXPECT_EQ(batch.exit_code, 2) << batch.err;
   EXPECT_NE(batch.err.find("train.batch = 25 cannot be shared by 4 ranks"), std::string::npos) << batch.err;
-  for (const auto& result : {seeds, batch})
+  const std::string line = " '" SIGNET_BINARY "' train parity" + settings() + " --steps 5 --out " + out;
+  const auto command = run_command(mpirun(1) + line + " : -n 1 " + line + " --dry-run");
+  EXPECT_EQ(command.exit_code, 2) << command.err;
+  EXPECT_NE(command.err.find("has 'command: signet train --dry-run', and rank 0"), std::string::npos)
+      << command.err;
+  for (const auto& result : {seeds, batch, command})
     EXPECT_EQ(result.err.find("signet: rank"), result.err.rfind("signet: rank"))
         << "told once: " << result.err;
 }

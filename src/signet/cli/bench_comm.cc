@@ -52,7 +52,8 @@ int run_comm(comm::Communicator* ranks, bool json) {
 }  // namespace
 
 int bench_comm(bool json) {
-  return comm::on_ranks(comm::launch(), [&](comm::Communicator* ranks) { return run_comm(ranks, json); });
+  return comm::on_ranks(comm::launch(), "command: signet bench comm",
+                        [&](comm::Communicator* ranks) { return run_comm(ranks, json); });
 }
 
 }  // namespace signet::cli

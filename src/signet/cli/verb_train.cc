@@ -105,7 +105,10 @@ class Train final : public Verb {
   }
 
   int run() override {
-    return comm::on_ranks(comm::launch(), [&](comm::Communicator* ranks) {
+    const auto asked = fmt::format(
+        "command: signet train{}{}{}{}", resume_.empty() ? "" : " --resume " + resume_,
+        dry_run_ ? " --dry-run" : "", list_keys_ ? " --list-keys" : "", trace_.empty() ? "" : " --trace");
+    return comm::on_ranks(comm::launch(), asked, [&](comm::Communicator* ranks) {
       ranks_ = ranks;
       if (ranks) share_machine();
       if (!trace_.empty()) {

@@ -305,10 +305,11 @@ std::unique_ptr<Communicator> open_communicator(const Launch& launch) {
   return ranks(std::move(transport), patience);
 }
 
-int on_ranks(const Launch& launch, const std::function<int(Communicator*)>& body) {
+int on_ranks(const Launch& launch, const std::string& asked, const std::function<int(Communicator*)>& body) {
   const auto ranks = open_communicator(launch);
   if (!ranks) return body(nullptr);
   try {
+    ranks->require_same("version: " SIGNET_VERSION "\n" + asked);
     const int exit_code = body(ranks.get());
     ranks->barrier();  // a rank that leaves while others work would look like one that died
     return exit_code;

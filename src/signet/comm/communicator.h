@@ -113,7 +113,8 @@ class Communicator {
 std::unique_ptr<Communicator> open_communicator(const Launch& launch);
 
 // Calls body with the ranks of this launch (null: alone) and returns what it does. An error of one rank is
-// told with its rank and machine and ends all ranks with its exit code: nobody waits for who is gone.
-int on_ranks(const Launch& launch, const std::function<int(Communicator*)>& body);
+// told with its rank and machine and ends all ranks with its exit code: nobody waits for who is gone. What
+// they send each other depends on `asked`, which must be alike on all (Communicator::require_same).
+int on_ranks(const Launch& launch, const std::string& asked, const std::function<int(Communicator*)>& body);
 
 }  // namespace signet::comm

@@ -57,11 +57,11 @@ DataParallel::DataParallel(comm::Communicator& ranks, const models::Parameters& 
     : ranks_(ranks), parameters_(parameters), exact_(train.exact_reduction) {
   const int size = ranks.size();
   if (const int64_t rest = train.batch % size; rest != 0)
-    fail(ErrorCode::kUsage,
-         "train.batch = {} cannot be shared by {} ranks: {} of its sequences would be left over for ranks 0 "
-         "to {}; take a batch of {} or {}",
-         train.batch, size, rest, rest - 1, std::max<int64_t>(size, train.batch - rest),
-         train.batch - rest + size);
+    fail(
+        ErrorCode::kUsage,
+        "train.batch = {} cannot be shared by {} ranks: {} of its sequences would be left over; take a batch "
+        "of {} or {}, or a number of ranks that divides it",
+        train.batch, size, rest, std::max<int64_t>(size, train.batch - rest), train.batch - rest + size);
   if (exact_ && size > BatchGradient::kGroups)
     fail(ErrorCode::kUsage,
          "train.exact_reduction adds the gradients of {} groups of rows: {} ranks are too many, and {} the "

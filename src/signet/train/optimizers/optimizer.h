@@ -162,8 +162,8 @@ std::unique_ptr<Optimizer> make_optimizer(const models::Parameters& parameters, 
                                           const OptimizerOptions& options, const Device& device = {},
                                           const Shard* shard = nullptr);
 // As equal as whole blocks, and parameters that must stay whole, allow: parts of every segment or, where some
-// must stay whole, of all parameters. The segments are the model's; fewer than `least` elements are not worth
-// messages of their own and go with the segment before them.
+// must stay whole, of all parameters. The segments are the model's; fewer than `least` elements for each rank
+// are not worth messages of their own and go with the segment before them.
 Sharding share_parameters(const models::Parameters& parameters, const OptimizerOptions& options, int ranks,
                           int64_t least = 1 << 18);
 

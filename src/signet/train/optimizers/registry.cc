@@ -80,7 +80,7 @@ Sharding share_parameters(const models::Parameters& parameters, const OptimizerO
   std::vector<comm::Range> segments;  // last first
   int64_t end = parameters.size();
   for (auto begin = parameters.segments().rbegin(); begin != parameters.segments().rend(); ++begin) {
-    if (*begin > 0 && end - *begin < least) continue;
+    if (*begin > 0 && end - *begin < least * ranks) continue;
     segments.push_back({*begin, end});
     end = *begin;
   }
