@@ -164,6 +164,63 @@ TEST(Tokenize, GoesOnWhereItStoppedWithTheSameDocuments) {
   test::expect_error([&] { tokenize(options); }, ErrorCode::kUsage, "begun with other inputs");
 }
 
+// Little-endian numbers as files of ids have them.
+template <class T>
+std::string packed(std::initializer_list<int64_t> values) {
+  std::string bytes;
+  for (const int64_t value : values) {
+    const T number = static_cast<T>(value);
+    bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
+  }
+  return bytes;
+}
+
+TEST(TokenFile, DocumentsOfNanoGptAndOfMegatron) {
+  const TemporaryDirectory directory;
+  const int32_t start = Tokenizer::open("bytes")->start();  // 256
+  write_text(directory / "nano/train.bin",
+             packed<uint16_t>({start, 'a', 'b', start, start, 'c', start, 'd', 'e'}));
+  auto options = options_for(directory, {directory / "nano"});
+  options.source.format = "ids";
+  EXPECT_EQ(tokenized(directory, options), (std::vector<std::string>{"ab", "c", "de"}));
+
+  // Two documents, the first of two sequences that lie in the other order, and an empty one.
+  write_text(directory / "mega/x.bin", packed<int32_t>({'c', 'd', start, 'a', 'b', 'e', start}));
+  const auto index = [&](std::initializer_list<int64_t> lengths, std::initializer_list<int64_t> places,
+                         std::initializer_list<int64_t> bounds, int code = 4) {
+    write_text(
+        directory / "mega/x.idx",
+        std::string("MMIDIDX\0\0", 9) + packed<uint64_t>({1}) + packed<uint8_t>({code}) +
+            packed<uint64_t>({static_cast<int64_t>(lengths.size()), static_cast<int64_t>(bounds.size())}) +
+            packed<int32_t>(lengths) + packed<int64_t>(places) + packed<int64_t>(bounds));
+  };
+  options.inputs = {directory / "mega"};
+  index({2, 3, 2}, {12, 0, 20}, {0, 2, 2, 3});
+  EXPECT_EQ(tokenized(directory, options), (std::vector<std::string>{"abcd", "e"}));
+  const auto fails = [&](const std::string& with) {
+    std::filesystem::remove_all(directory / "data");
+    expect_bad_input([&] { tokenize(options); }, with);
+  };
+  index({2, 3, 3}, {12, 0, 20}, {0, 2, 3});
+  fails("lies outside");
+  index({2, -1, 2}, {12, 0, 20}, {0, 2, 3});
+  fails("lies outside");
+  index({2, 3, 2}, {12, 0, 20}, {0, 4, 3});
+  fails("sequences");
+  index({2, 3, 2}, {12, 0, 20}, {0, 3}, 6);
+  fails("type 6");
+  write_text(directory / "mega/x.idx", std::string("MMIDIDX\0\0", 9) + packed<uint64_t>({1}) +
+                                           packed<uint8_t>({4}) + packed<uint64_t>({int64_t{1} << 62, 2}));
+  fails("tells of");
+  write_text(directory / "mega/x.idx", "short");
+  fails("too short");
+  options.inputs = {directory / "nano"};
+  write_text(directory / "nano/train.bin", packed<uint16_t>({'a', 300}));
+  fails("300");
+  write_text(directory / "nano/train.bin", "abc");
+  fails("whole number");
+}
+
 TEST(Corpus, EqualDocumentsAreHeldOutTogether) {
   const TemporaryDirectory directory;
   std::string lines;

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 
 #include "signet/base/files.h"
 #include "signet/base/isa.h"
@@ -41,6 +42,25 @@ TEST(Trainer, SameSeedSameBitsOtherSeedOtherBits) {
   EXPECT_EQ(model_bytes(directory / "a", 40), model_bytes(directory / "b", 40));
   EXPECT_NE(model_bytes(directory / "a", 40), model_bytes(directory / "c", 40));
   EXPECT_NE(metrics_of(directory / "a"), metrics_of(directory / "c"));
+}
+
+TEST(Trainer, BeginsWithTheWeightsOfAnotherRun) {
+  TemporaryDirectory directory;
+  train_small(directory / "a");
+  const std::string from = "train.from=" + (directory / "a");
+  train_small(directory / "b", {from, "train.steps=0", "train.seed=5"});
+  EXPECT_EQ(model_bytes(directory / "b", 0), model_bytes(directory / "a", 40));
+  // Stopped before its first checkpoint it begins there again.
+  const auto whole = train_small(directory / "c", {from, "train.steps=5", "train.checkpoint_every=0"});
+  std::filesystem::remove(directory / "c/results.json");
+  std::filesystem::remove_all(directory / "c/checkpoints");
+  EXPECT_EQ(without_time(resume_small(directory / "c")), without_time(whole));
+  try {
+    train_small(directory / "d", {from, "model.width=16"});
+    FAIL() << "took over parameters of other shapes";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("other parameters"), std::string::npos);
+  }
 }
 
 // No noise is today's run to the bit; noise is in the updates alone: after none of them nothing has changed.

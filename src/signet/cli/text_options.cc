@@ -8,13 +8,15 @@
 namespace signet::cli {
 namespace {
 
-const std::vector<std::string> kTextFormats = {"auto", "text", "lines", "jsonl"};
+const std::vector<std::string> kTextFormats = {"auto", "text", "lines", "jsonl", "ids"};
 
 }  // namespace
 
 void add_source_options(Options& options, text::SourceOptions& source) {
   options.value("--format", source.format,
-                "text (a file is a document), lines (a line is), jsonl; auto = jsonl by name, else text");
+                "text (a file is a document), lines (a line is), jsonl, ids (nanoGPT's .bin, Megatron's .bin "
+                "and .idx); auto = "
+                "jsonl by name, else text");
   options.offer("--format", kTextFormats);
   options.value("--field", source.field, "of a line of JSONL that holds the document");
   options.value("--separator", source.separator, "between the documents of one text file");

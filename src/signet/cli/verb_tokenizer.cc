@@ -44,6 +44,8 @@ class TokenizerVerb final : public Verb {
 
   int run() override {
     check_source_options(source_);
+    if (source_.format == "ids")
+      fail(ErrorCode::kUsage, "--format ids: text is needed here; signet tokenize takes ids");
     if (action_ == "train") return train();
     if (action_ != "show" && action_ != "encode" && action_ != "decode")
       fail(ErrorCode::kUsage, "tokenizer {}: there are train, show, encode and decode{}",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "signet/analysis/recipe.h"
@@ -49,6 +50,10 @@ class Train final : public Verb {
         "settings to start from: tracker (chosen by theory to learn an automaton: the default where the "
         "task is one) or paper (as published: the default with --config)");
     options.offer("--recipe", {"tracker", "paper"});
+    options.value(
+        "--from", from_,
+        "run to begin with, trained or imported: its model, its settings where no others are given, and its "
+        "weights");
     options.value("--config", config_, "YAML file to start from");
     options.values("--set", set_, "section.key=value, over the file; may be repeated");
     options.value("--steps", steps_, "updates (train.steps)");
@@ -166,6 +171,14 @@ class Train final : public Verb {
     train::ConfigSources sources{
         .file = config_, .task = task_, .architecture = model_, .data = data_, .preset = preset_};
     add_automaton(sources);
+    if (options_->given("--from")) {
+      for (const char* name : {"--config", "--preset", "--model"})
+        if (options_->given(name))
+          fail(ErrorCode::kUsage, "--from takes the model of that run; leave out {}", name);
+      from_ = std::filesystem::absolute(from_).lexically_normal().string();
+      config_ = sources.file = io::RunDirectory::open_for_reading(from_).config_path();
+      sources.set.push_back("train.from=" + from_);
+    }
     for (const auto& assignment : set_) sources.set.push_back(assignment);
     if (!eigenvalues_.empty()) sources.set.push_back("model.eigenvalues=" + eigenvalues_);
     if (options_->given("--device")) sources.set.push_back("train.device=" + device_);
@@ -222,8 +235,9 @@ class Train final : public Verb {
   }
 
   int resume() {
-    for (const char* name : {"--model", "--eigenvalues", "--config", "--set", "--seed", "--out", "--regex",
-                             "--alphabet", "--dfa", "--targets", "--precision", "--data", "--preset"}) {
+    for (const char* name :
+         {"--model", "--eigenvalues", "--config", "--set", "--seed", "--out", "--regex", "--alphabet",
+          "--dfa", "--targets", "--precision", "--data", "--preset", "--from"}) {
       if (options_->given(name))
         fail(ErrorCode::kUsage, "--resume takes the configuration of the run; {} cannot change it", name);
     }
@@ -329,7 +343,7 @@ class Train final : public Verb {
   Options* options_ = nullptr;
   comm::Communicator* ranks_ = nullptr;  // that train together; null: this process alone
   std::string device_ = "cpu", precision_, task_, regex_, alphabet_, dfa_, targets_, model_, eigenvalues_,
-              recipe_, config_, out_, resume_, preset_, trace_;
+              recipe_, config_, from_, out_, resume_, preset_, trace_;
   std::vector<std::string> set_, data_;
   int64_t steps_ = 20000, seed_ = 1;
   bool force_ = false, dry_run_ = false, list_keys_ = false, json_ = false, quiet_ = false,

@@ -44,6 +44,8 @@ DocumentSource::DocumentSource(const std::vector<std::string>& inputs, const Sou
     const size_t before = files_.size();
     if (input != "-" && is_directory(input)) {
       walk(input, files_);
+      if (options_.format == "ids")
+        std::erase_if(files_, [](const auto& file) { return !file.ends_with(".bin"); });
       std::sort(files_.begin() + static_cast<int64_t>(before), files_.end());
       if (files_.size() == before) bad_input("{} holds no files", printable(input));
     } else {
@@ -98,7 +100,22 @@ bool DocumentSource::open_next() {
   return false;
 }
 
+bool DocumentSource::next_ids(Record& record) {
+  while (true) {
+    if (tokens_ && tokens_->next(record.ids)) {
+      record.number = ++number_, record.file = current_ - 1;
+      return true;
+    }
+    if (tokens_) consumed_ += tokens_->consumed();
+    tokens_.reset();
+    if (current_ == files_.size()) return false;
+    number_ = 0;
+    tokens_.emplace(files_[current_++], options_.vocabulary, options_.start, options_.max_document);
+  }
+}
+
 bool DocumentSource::next(Record& record) {
+  if (options_.format == "ids") return next_ids(record);
   constexpr size_t kPiece = 1 << 18;
   while (true) {
     if (!stream_ && !open_next()) return false;

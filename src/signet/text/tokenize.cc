@@ -15,6 +15,10 @@ namespace {
 
 constexpr int64_t kPieceBytes = 8 << 20;  // of documents that are in memory together, twice
 
+int64_t size_of(const Record& record) {
+  return static_cast<int64_t>(record.text.size() + sizeof(int32_t) * record.ids.size()) + 64;
+}
+
 struct EncodedDocument {
   std::vector<int32_t> tokens;
   uint64_t hash = 0;
@@ -32,7 +36,7 @@ class Tokenizing {
   explicit Tokenizing(const TokenizeOptions& options)
       : options_(options),
         tokenizer_(Tokenizer::open(options.tokenizer)),
-        source_(options.inputs, options.source),
+        source_(options.inputs, with_tokenizer(options.source)),
         builder_(tokenizer_->vocabulary()) {
     manifest_.tokenizer_kind = tokenizer_->kind();
     manifest_.vocabulary = tokenizer_->vocabulary();
@@ -80,6 +84,11 @@ class Tokenizing {
   }
 
  private:
+  SourceOptions with_tokenizer(SourceOptions source) const {
+    source.vocabulary = tokenizer_->vocabulary(), source.start = tokenizer_->start();
+    return source;
+  }
+
   void prepare_folder() {
     const std::string& folder = options_.folder;
     make_directories(folder);
@@ -125,7 +134,7 @@ class Tokenizing {
     Piece piece;
     Record record;
     while (piece.bytes < kPieceBytes && source_.next(record)) {
-      piece.bytes += static_cast<int64_t>(record.text.size()) + 64;
+      piece.bytes += size_of(record);
       piece.records.push_back(std::move(record));
     }
     piece.consumed = source_.consumed_bytes();
@@ -141,15 +150,18 @@ class Tokenizing {
     int64_t bytes = 0, part = 0;
     for (int64_t i = 0; i < count; ++i) {
       while (part < parts && bytes * parts >= part * piece.bytes) cuts[static_cast<size_t>(part++)] = i;
-      bytes += static_cast<int64_t>(piece.records[static_cast<size_t>(i)].text.size()) + 64;
+      bytes += size_of(piece.records[static_cast<size_t>(i)]);
     }
     parallel_for(parts, 1, [&](int64_t first, int64_t last) {
       for (int64_t p = first; p < last; ++p)
         for (int64_t i = cuts[p]; i < cuts[p + 1]; ++i) {
           auto& out = encoded_[i];
-          const std::string text = source_.document(piece.records[i]);
-          out.tokens.clear();
-          encoders_[p]->encode(text, out.tokens);
+          const Record& record = piece.records[i];
+          const bool encoded = !record.ids.empty();
+          const std::string text =
+              encoded ? tokenizer_->decode(record.ids.data(), record.ids.size()) : source_.document(record);
+          out.tokens = record.ids;
+          if (!encoded) encoders_[p]->encode(text, out.tokens);
           out.hash = xxh64(text);
           out.bytes = static_cast<int64_t>(text.size());
         }

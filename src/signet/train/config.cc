@@ -162,6 +162,8 @@ void TrainConfig::describe(io::Fields& fields) {
       "restart", restart,
       "updates after which a run that stop_at has not stopped begins anew from other weights; 0 = never",
       {0, int64_t{1} << 40});
+  fields.field("from", from,
+               "directory of a run whose weights training begins with; empty: a start of its own");
   fields.field("lr", lr, "peak learning rate", {0, 10});
   fields.field("min_lr_ratio", min_lr_ratio, "final learning rate as a share of the peak", {0, 1});
   fields.field("warmup", warmup, "updates of linear warm-up; -1 = a tenth of the steps",

@@ -58,6 +58,7 @@ struct TrainConfig {
   int64_t min_length = 0, max_length = 0;  // 0 = the task's
   int64_t curriculum = 0;                  // updates over which the longest length grows from the shortest
   int64_t restart = 0;                     // updates after which to begin anew; 0 = never
+  std::string from;                        // run whose weights it begins with; its own start when empty
   double lr = 1e-3, min_lr_ratio = 1e-3;
   int64_t warmup = -1;  // -1 = a tenth of the steps
   std::string optimizer = "adamw";

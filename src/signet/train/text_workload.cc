@@ -76,6 +76,7 @@ class TextWorkload final : public Workload {
   }
 
   void prepare(const io::RunDirectory& directory) const override {
+    require_tokenizer_of(train_.from);
     corpora_[0]->tokenizer().save(directory.path());
   }
 
@@ -132,6 +133,19 @@ class TextWorkload final : public Workload {
   }
 
  private:
+  // The weights that a run begins with know tokens by their numbers. A run may have been imported without a
+  // tokenizer.
+  void require_tokenizer_of(const std::string& run) const {
+    std::unique_ptr<text::Tokenizer> theirs;
+    try {
+      if (!run.empty()) theirs = text::Tokenizer::open(run);
+    } catch (const Error&) {
+    }
+    if (theirs && theirs->fingerprint() != corpora_[0]->tokenizer().fingerprint())
+      bad_input("{} was tokenized by another tokenizer than the one of {}; tokenize with --tokenizer {}",
+                printable(data_.paths[0]), printable(run), printable(run));
+  }
+
   // The same rows for every run on the data, whatever its seed. Of several data sets each on its own, and
   // their mean by tokens.
   std::shared_ptr<ordered_json> measure(Run& run, const Device& device, int64_t samples,

@@ -75,6 +75,7 @@ class Trainer {
   }
 
   void start() {
+    if (!train_.from.empty()) begin_from(train_.from);
     if (!root()) return;
     workload_->prepare(directory_);
     write_file_atomic(directory_.config_path(), run_.config().to_yaml());
@@ -212,6 +213,23 @@ class Trainer {
   // On the CPU the updates need the cores.
   int batch_threads() const {
     return options_.device.cuda() ? std::clamp(thread_count() - 1, 1, kBatchThreads) : 0;
+  }
+
+  // Weights of another run, whose parameters must have the same names and shapes.
+  void begin_from(const std::string& directory) {
+    Run other = Run::load(directory);
+    const auto theirs = other.named(other.weights()), ours = run_.named(run_.weights());
+    for (size_t i = 0; i < std::max(ours.size(), theirs.size()); ++i) {
+      const auto& one = i < ours.size() ? ours[i] : theirs[i];
+      if (i >= ours.size() || i >= theirs.size() || theirs[i].name != one.name ||
+          theirs[i].shape != one.shape || theirs[i].dtype != one.dtype)
+        fail(ErrorCode::kUsage,
+             "{} has other parameters than this run, {} first: leave the model as it is there",
+             printable(directory), one.name);
+    }
+    std::memcpy(run_.weights(), other.weights(),
+                static_cast<size_t>(run_.model().parameters().size() * dtype_size(run_.dtype())));
+    engine_->from_host();
   }
 
   // Another attempt, from weights and an optimiser as at the start of a run.
