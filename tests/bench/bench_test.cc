@@ -22,6 +22,20 @@ TEST(Bench, OperatorsAndCasesHaveNamesOfTheirOwn) {
   }
 }
 
+// What the reference says, of forward and of every gradient; nothing is timed. Whole updates and recognisers
+// have tests of their own.
+TEST(Bench, EveryCaseIsRight) {
+  for (const Operator& op : operators()) {
+    const std::string name = op.name;
+    if (!op.cases || name == "train" || name == "recogniser") continue;
+    for (const Case& c : op.cases()) {
+      if (c.name.find(" fwd ") != std::string::npos) continue;  // the same check as with gradients
+      const Workload w = c.prepare();
+      EXPECT_LE(w.error(), w.tolerance) << op.name << ": " << c.name;
+    }
+  }
+}
+
 Report run_with_error(double error, int& runs) {
   const Case c{"case", [&] {
                  Workload w;

@@ -9,7 +9,7 @@
 
 #include "signet/bench/bench.h"
 #include "signet/bench/device_values.h"
-#include "signet/kernels/attention/attention.h"
+#include "signet/kernels/attention/attention_cases.h"
 #include "signet/kernels/gated_linear/gated_linear.h"
 #include "signet/kernels/mlstm/mlstm.h"
 
@@ -65,14 +65,13 @@ double error(const Device& device, AttentionShape s) {
 }
 
 template <class T>
-Case attention(const Device& device, int64_t batch, int64_t time, int64_t heads, int64_t width, bool both) {
-  AttentionShape s;
-  s.batch = batch, s.time = time, s.heads = heads, s.width = width, s.rotary_base = 10000;
-  s.scale = 1 / std::sqrt(static_cast<double>(width));
+Case attention(const Device& device, const kernels::AttentionCase& c, bool both) {
+  const AttentionShape s = c.shape();
+  const int64_t batch = c.batch, time = c.time, heads = c.heads, width = c.width;
   return {fmt::format("{}x{}x{}x{} {} {}", batch, time, heads, width, both ? "fwd+bwd" : "fwd",
                       storage_name<T>()),
           [=] {
-            auto fast = std::make_shared<AttentionOnGpu<T>>(device, s);
+            const auto fast = later<AttentionOnGpu<T>>(device, s);
             const auto elements = static_cast<double>(batch * time * heads * width);
             Workload w;
             // Half of two products of [time, time] forward, and of five backward.
@@ -165,7 +164,7 @@ Case mlstm(const Device& device, int64_t batch, int64_t time, int64_t heads, int
                              heads,
                              1 / std::sqrt(static_cast<double>(width))};
   return {fmt::format("{}x{}x{}x{} {} bf16", batch, time, heads, width, both ? "fwd+bwd" : "fwd"), [=] {
-            auto fast = std::make_shared<MemoryOnGpu>(device, s);
+            const auto fast = later<MemoryOnGpu>(device, s);
             const auto elements = static_cast<double>(batch * time * heads * width);
             Workload w;
             w.flops = elements * static_cast<double>(time) * (both ? 7 : 2) * 2 / 2;
@@ -185,14 +184,11 @@ Case mlstm(const Device& device, int64_t batch, int64_t time, int64_t heads, int
 
 std::vector<Case> attention_cuda_cases(const Device& device) {
   std::vector<Case> cases;
-  for (const bool both : {false, true}) {
-    cases.push_back(attention<float>(device, 1024, 40, 4, 32, both));
-    cases.push_back(attention<bf16>(device, 1024, 40, 4, 32, both));
-    cases.push_back(attention<bf16>(device, 64, 256, 4, 32, both));
-    cases.push_back(attention<bf16>(device, 8, 2048, 16, 64, both));
-    cases.push_back(attention<bf16>(device, 8, 2048, 16, 128, both));
-    cases.push_back(attention<bf16>(device, 1, 16384, 16, 64, both));
-  }
+  for (const bool both : {false, true})
+    for (const auto& each : kernels::kAttentionCases) {
+      cases.push_back(attention<bf16>(device, each, both));
+      if (each.tasks) cases.push_back(attention<float>(device, each, both));
+    }
   return cases;
 }
 

@@ -1,10 +1,14 @@
 // Benchmarks of operators: each case is checked against the fp64 reference first, then timed, and its rates
-// are put next to ceilings measured in the same run. To add an operator write <name>_bench.cc with a function
-// that lists its cases, and one line in registry.cc.
+// are put next to ceilings measured in the same run. The sizes of an operator are a list beside its kernel,
+// kernels/<name>/<name>_cases.h, which every test over sizes of models reads as well. To add an operator
+// write that list, <name>_bench.cc with a function that makes cases of it, and one line in registry.cc.
 #pragma once
 
+#include <algorithm>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "signet/tensor/device.h"
@@ -30,10 +34,44 @@ struct Workload {
   double units = 1;  // of what is counted and timed, in one run
 };
 
+// What is timed, made when it is first used: a case can be checked without.
+template <class T>
+class Later {
+ public:
+  explicit Later(std::function<std::shared_ptr<T>()> make) : make_(std::move(make)) {}
+  T* operator->() const {
+    if (!*made_) *made_ = make_();
+    return made_->get();
+  }
+
+ private:
+  std::function<std::shared_ptr<T>()> make_;
+  std::shared_ptr<std::shared_ptr<T>> made_ = std::make_shared<std::shared_ptr<T>>();
+};
+template <class T, class... Arguments>
+Later<T> later(const Arguments&... arguments) {
+  return Later<T>([=] { return std::make_shared<T>(arguments...); });
+}
+
+// A benchmark, and a test: tests/bench checks every case against the reference, and times none.
 struct Case {
   std::string name;
   std::function<Workload()> prepare;
 };
+
+// What a CPU takes of sizes for a GPU: about ten thousand tokens and four heads, the widths as they are.
+inline void cut_for_cpu(int64_t& batch, int64_t& time, int64_t& heads) {
+  time = std::min<int64_t>(time, 2048), heads = std::min<int64_t>(heads, 4);
+  batch = std::clamp<int64_t>(10'000 / time, 1, batch);
+}
+// Cases that differ in what was cut are one.
+inline std::vector<Case> without_repetitions(std::vector<Case> cases) {
+  std::vector<Case> different;
+  for (Case& each : cases)
+    if (std::none_of(different.begin(), different.end(), [&](const Case& c) { return c.name == each.name; }))
+      different.push_back(std::move(each));
+  return different;
+}
 
 struct Operator {
   const char* name;

@@ -1,5 +1,3 @@
-#include "signet/kernels/delta_rule/delta_rule.h"
-
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 
 #include "signet/bench/bench.h"
 #include "signet/bench/random.h"
+#include "signet/kernels/delta_rule/delta_rule_cases.h"
 
 namespace signet::bench {
 namespace {
@@ -57,7 +56,8 @@ struct DeltaRule {
 
 double error(DeltaRuleShape shape, DeltaRuleAlgorithm algorithm) {
   shape.batch = 1;
-  shape.time = std::min<int64_t>(shape.time, 300);
+  shape.time = std::min<int64_t>(shape.time, shape.dk > 128 ? 20 : 70);
+  shape.heads = 1;
   DeltaRule<float> fast(shape, algorithm);
   DeltaRule<double> exact(shape, algorithm);
   kernels::delta_rule_forward(fast.forward, Cpu{});
@@ -70,18 +70,19 @@ double error(DeltaRuleShape shape, DeltaRuleAlgorithm algorithm) {
                    shape.gated() ? relative_error(fast.dgate, exact.dgate) : 0.0});
 }
 
-Case delta_rule(int64_t batch, int64_t time, int64_t heads, int64_t width, int64_t factors, Passes passes,
-                DeltaRuleAlgorithm algorithm = DeltaRuleAlgorithm::kAuto, int64_t gate_channels = 0) {
-  DeltaRuleShape shape;
-  shape.batch = batch, shape.time = time, shape.heads = heads, shape.dk = shape.dv = width;
-  shape.factors = factors, shape.gate_channels = gate_channels;
+Case delta_rule(const kernels::DeltaRuleCase& c, Passes passes,
+                DeltaRuleAlgorithm algorithm = DeltaRuleAlgorithm::kAuto) {
+  DeltaRuleShape shape = c.shape();
+  cut_for_cpu(shape.batch, shape.time, shape.heads);
+  const int64_t batch = shape.batch, time = shape.time, heads = shape.heads, width = c.width,
+                factors = c.factors, gate_channels = c.gate_channels;
   const char* names[] = {"", " recurrent", " chunked"};
   const char* gate = gate_channels == 0 ? "" : gate_channels == 1 ? " gate per head" : " gate per channel";
   return {fmt::format("B{} T{} H{} d{}{}{} {} fp32{}", batch, time, heads, width,
                       factors > 1 ? fmt::format(" n_h{}", factors) : "", gate,
                       passes == Passes::kBoth ? "fwd+bwd" : "fwd", names[static_cast<int>(algorithm)]),
           [=] {
-            auto fast = std::make_shared<DeltaRule<float>>(shape, algorithm);
+            const auto fast = later<DeltaRule<float>>(shape, algorithm);
             const double tokens = static_cast<double>(batch * time * heads),
                          state = static_cast<double>(width * width);
             const double n_h = static_cast<double>(factors), row = 4.0 * static_cast<double>(width);
@@ -104,21 +105,15 @@ Case delta_rule(int64_t batch, int64_t time, int64_t heads, int64_t width, int64
 
 std::vector<Case> delta_rule_cases() {
   using enum DeltaRuleAlgorithm;
-  return {delta_rule(256, 39, 4, 32, 1, Passes::kForward),
-          delta_rule(256, 39, 4, 32, 1, Passes::kBoth),
-          delta_rule(256, 39, 4, 32, 1, Passes::kForward, kRecurrent),
-          delta_rule(256, 39, 4, 32, 1, Passes::kForward, kChunked),
-          delta_rule(256, 39, 4, 32, 1, Passes::kBoth, kRecurrent),
-          delta_rule(256, 39, 4, 32, 1, Passes::kBoth, kChunked),
-          delta_rule(256, 39, 4, 32, 2, Passes::kBoth),
-          delta_rule(256, 39, 4, 32, 1, Passes::kBoth, kAuto, 1),
-          delta_rule(256, 39, 4, 32, 1, Passes::kBoth, kAuto, 32),
-          delta_rule(4, 2048, 4, 32, 1, Passes::kForward, kRecurrent),
-          delta_rule(4, 2048, 4, 32, 1, Passes::kForward, kChunked),
-          delta_rule(4, 2048, 4, 32, 1, Passes::kBoth),
-          delta_rule(1, 2048, 4, 128, 1, Passes::kForward, kRecurrent),
-          delta_rule(1, 2048, 4, 128, 1, Passes::kForward, kChunked),
-          delta_rule(1, 2048, 4, 128, 1, Passes::kBoth)};
+  std::vector<Case> cases;
+  for (const auto& each : kernels::kDeltaRuleCases) {
+    cases.push_back(delta_rule(each, Passes::kForward));
+    cases.push_back(delta_rule(each, Passes::kBoth));
+    if (each.gate_channels > 1) continue;  // the recurrence alone
+    for (const auto algorithm : {kRecurrent, kChunked})
+      cases.push_back(delta_rule(each, Passes::kBoth, algorithm));
+  }
+  return without_repetitions(std::move(cases));
 }
 
 }  // namespace signet::bench

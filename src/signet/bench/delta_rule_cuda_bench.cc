@@ -7,7 +7,7 @@
 
 #include "signet/bench/bench.h"
 #include "signet/bench/device_values.h"
-#include "signet/kernels/delta_rule/delta_rule.h"
+#include "signet/kernels/delta_rule/delta_rule_cases.h"
 
 namespace signet::bench {
 namespace {
@@ -15,12 +15,12 @@ namespace {
 using kernels::DeltaRuleAlgorithm;
 using kernels::DeltaRuleShape;
 
-// Unit keys, beta in [0, 2].
+// Unit keys, beta in [0, 2], gates in [0.8, 1].
 template <class T>
 struct OnGpu {
   DeltaRuleShape shape;
   DeviceValues<T> q, k, v, d_o, o, dq, dk, dv;
-  DeviceValues<float> beta, dbeta, saved, workspace;
+  DeviceValues<float> beta, dbeta, gate, dgate, saved, workspace;
   kernels::DeltaRuleForward<T> forward;
   kernels::DeltaRuleBackward<T> backward;
 
@@ -38,6 +38,13 @@ struct OnGpu {
     d_o = {device, random_values(4, tokens * s.dv)}, beta = {device, betas};
     o = {device, tokens * s.dv}, dq = {device, tokens * s.dk}, dk = {device, steps * s.dk};
     dv = {device, steps * s.dv}, dbeta = {device, steps};
+    if (s.gated()) {
+      const int64_t count = tokens * s.gate_channels;
+      auto gates = random_values(6, count);
+      for (auto& each : gates) each = 0.9f + 0.1f * each;
+      gate = {device, gates}, dgate = {device, count};
+      forward.gate = backward.gate = gate.get(), backward.dgate = dgate.get();
+    }
     const Cuda where{device.stream};
     const auto algorithm = DeltaRuleAlgorithm::kAuto;
     saved = {device, std::max<int64_t>(1, kernels::delta_rule_saved_size<T>(s, algorithm, where))};
@@ -52,17 +59,18 @@ struct OnGpu {
   OnGpu(const OnGpu&) = delete;
 };
 
-// Of every output, on two sequences of at most 512 tokens: the same kernels as at full size.
+// Of every output, on two sequences of at most 200 tokens: the same kernels as at full size.
 template <class T>
 double error(const Device& device, DeltaRuleShape s) {
-  s.batch = std::min<int64_t>(s.batch, 2), s.time = std::min<int64_t>(s.time, 512);
+  s.batch = std::min<int64_t>(s.batch, 2), s.time = std::min<int64_t>(s.time, 200);
   s.heads = std::min<int64_t>(s.heads, 2);
   OnGpu<T> fast(device, s);
   kernels::delta_rule_forward(fast.forward, Cuda{device.stream});
   kernels::delta_rule_backward(fast.backward, Cuda{device.stream});
   const auto q = fast.q.exact(), k = fast.k.exact(), v = fast.v.exact(), beta = fast.beta.exact(),
-             d_o = fast.d_o.exact();
-  Values<double> o(d_o.size()), dq(q.size()), dk(k.size()), dv(v.size()), dbeta(beta.size());
+             d_o = fast.d_o.exact(), gate = fast.gate.exact();
+  Values<double> o(d_o.size()), dq(q.size()), dk(k.size()), dv(v.size()), dbeta(beta.size()),
+      dgate(gate.size());
   Values<double> saved(
       static_cast<size_t>(kernels::delta_rule_saved_size<double>(s, DeltaRuleAlgorithm::kAuto, Cpu{}))),
       workspace(static_cast<size_t>(
@@ -75,24 +83,25 @@ double error(const Device& device, DeltaRuleShape s) {
   forward.saved = saved.data(), backward.saved = saved.data();
   forward.workspace = backward.workspace = workspace.data();
   backward.dq = dq.data(), backward.dk = dk.data(), backward.dv = dv.data(), backward.dbeta = dbeta.data();
+  forward.gate = backward.gate = gate.data(), backward.dgate = dgate.data();
   kernels::delta_rule_forward_reference(forward);
   kernels::delta_rule_backward_reference(backward);
   return std::max({relative_error(fast.o.exact(), o), relative_error(fast.dq.exact(), dq),
                    relative_error(fast.dk.exact(), dk), relative_error(fast.dv.exact(), dv),
-                   relative_error(fast.dbeta.exact(), dbeta)});
+                   relative_error(fast.dbeta.exact(), dbeta),
+                   s.gated() ? relative_error(fast.dgate.exact(), dgate) : 0.0});
 }
 
 template <class T>
-Case delta_rule(const Device& device, int64_t batch, int64_t time, int64_t heads, int64_t width,
-                int64_t factors, bool both) {
-  DeltaRuleShape shape;
-  shape.batch = batch, shape.time = time, shape.heads = heads, shape.dk = shape.dv = width;
-  shape.factors = factors;
-  return {fmt::format("{}x{}x{}x{}{} {} {}", batch, time, heads, width,
-                      factors > 1 ? fmt::format(" n_h={}", factors) : "", both ? "fwd+bwd" : "fwd",
+Case delta_rule(const Device& device, const kernels::DeltaRuleCase& c, bool both) {
+  const DeltaRuleShape shape = c.shape();
+  const int64_t batch = c.batch, time = c.time, heads = c.heads, width = c.width, factors = c.factors;
+  const char* gate = c.gate_channels == 0 ? "" : c.gate_channels == 1 ? " per head" : " per channel";
+  return {fmt::format("{}x{}x{}x{}{}{} {} {}", batch, time, heads, width,
+                      factors > 1 ? fmt::format(" n_h={}", factors) : "", gate, both ? "fwd+bwd" : "fwd",
                       storage_name<T>()),
           [=] {
-            auto fast = std::make_shared<OnGpu<T>>(device, shape);
+            const auto fast = later<OnGpu<T>>(device, shape);
             const double tokens = static_cast<double>(batch * time * heads),
                          n_h = static_cast<double>(factors), row = static_cast<double>(width) * sizeof(T);
             Workload w;
@@ -114,17 +123,11 @@ Case delta_rule(const Device& device, int64_t batch, int64_t time, int64_t heads
 
 std::vector<Case> delta_rule_cuda_cases(const Device& device) {
   std::vector<Case> cases;
-  for (bool both : {false, true}) {
-    cases.push_back(delta_rule<bf16>(device, 8, 2048, 16, 128, 1, both));
-    cases.push_back(delta_rule<bf16>(device, 1, 32768, 16, 128, 1, both));
-    cases.push_back(delta_rule<bf16>(device, 1024, 40, 4, 128, 1, both));
-    cases.push_back(delta_rule<bf16>(device, 1024, 40, 4, 32, 1, both));
-    cases.push_back(delta_rule<float>(device, 1024, 40, 4, 32, 1, both));
-    cases.push_back(delta_rule<float>(device, 512, 32, 4, 32, 1, both));
-    cases.push_back(delta_rule<bf16>(device, 8, 2048, 16, 128, 2, both));
-    cases.push_back(delta_rule<bf16>(device, 1024, 40, 4, 32, 2, both));
-    cases.push_back(delta_rule<float>(device, 1024, 40, 4, 32, 4, both));
-  }
+  for (const bool both : {false, true})
+    for (const auto& each : kernels::kDeltaRuleCases) {
+      cases.push_back(delta_rule<bf16>(device, each, both));
+      if (each.tasks) cases.push_back(delta_rule<float>(device, each, both));
+    }
   return cases;
 }
 

@@ -1,5 +1,3 @@
-#include "signet/kernels/gated_linear/gated_linear.h"
-
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 
 #include "signet/bench/bench.h"
 #include "signet/bench/random.h"
+#include "signet/kernels/gated_linear/gated_linear_cases.h"
 
 namespace signet::bench {
 namespace {
@@ -53,7 +52,8 @@ struct GatedLinear {
 
 double error(GatedLinearShape shape, Gates gates, GatedLinearAlgorithm algorithm) {
   shape.batch = 1;
-  shape.time = std::min<int64_t>(shape.time, 300);
+  shape.time = std::min<int64_t>(shape.time, shape.dk > 128 ? 20 : 70);
+  shape.heads = 1;
   GatedLinear<float> fast(shape, gates, algorithm);
   GatedLinear<double> exact(shape, gates, algorithm);
   kernels::gated_linear_forward(fast.forward, Cpu{});
@@ -65,26 +65,26 @@ double error(GatedLinearShape shape, Gates gates, GatedLinearAlgorithm algorithm
                    relative_error(fast.dgate, exact.dgate)});
 }
 
-Case gated_linear(int64_t batch, int64_t time, int64_t heads, int64_t width, bool channel_gates,
-                  Passes passes, Gates gates = Gates::kSigned,
+Case gated_linear(const kernels::GatedLinearCase& c, Passes passes, Gates gates = Gates::kSigned,
                   GatedLinearAlgorithm algorithm = GatedLinearAlgorithm::kAuto) {
-  GatedLinearShape shape;
-  shape.batch = batch, shape.time = time, shape.heads = heads, shape.dk = shape.dv = width;
-  shape.channel_gates = channel_gates;
+  GatedLinearShape shape = c.shape();
+  cut_for_cpu(shape.batch, shape.time, shape.heads);
   const char* names[] = {"", " recurrent", " chunked"};
-  return {fmt::format("B{} T{} H{} d{} {} {} fp32{}{}", batch, time, heads, width,
-                      channel_gates ? "per channel" : "per head", passes == Passes::kBoth ? "fwd+bwd" : "fwd",
+  return {fmt::format("B{} T{} H{} {}x{} {} {} fp32{}{}", shape.batch, shape.time, shape.heads, shape.dk,
+                      shape.dv, shape.channel_gates ? "per channel" : "per head",
+                      passes == Passes::kBoth ? "fwd+bwd" : "fwd",
                       gates == Gates::kPositive ? " positive" : "", names[static_cast<int>(algorithm)]),
           [=] {
-            auto fast = std::make_shared<GatedLinear<float>>(shape, gates, algorithm);
-            const double rows = static_cast<double>(batch * time * heads), d = static_cast<double>(width);
-            const double gate = channel_gates ? d : 1;
+            const auto fast = later<GatedLinear<float>>(shape, gates, algorithm);
+            const auto rows = static_cast<double>(shape.batch * shape.time * shape.heads),
+                       dk = static_cast<double>(shape.dk), dv = static_cast<double>(shape.dv),
+                       gate = shape.channel_gates ? dk : 1.0;
             const bool both = passes == Passes::kBoth;
             Workload w;
             // S <- g S + k v^T and q^T S. Backward: S again; dS likewise; dq, dk, dv, dg.
-            w.flops = rows * d * d * (both ? 5 + 14 : 5);
+            w.flops = rows * dk * dv * (both ? 5 + 14 : 5);
             // q, k, v, gate, o. Backward: those, d_o for o, and their gradients.
-            w.bytes = rows * 4 * (both ? (4 * d + gate) + (7 * d + 2 * gate) : 4 * d + gate);
+            w.bytes = rows * 4 * (dk * (both ? 6 : 2) + dv * (both ? 5 : 2) + gate * (both ? 3 : 1));
             w.error = [=] { return error(shape, gates, algorithm); };
             w.tolerance = 1e-5;
             w.run = [fast, both] {
@@ -100,16 +100,15 @@ Case gated_linear(int64_t batch, int64_t time, int64_t heads, int64_t width, boo
 std::vector<Case> gated_linear_cases() {
   using enum GatedLinearAlgorithm;
   std::vector<Case> cases;
-  for (bool channels : {false, true}) {
-    cases.push_back(gated_linear(256, 39, 4, 32, channels, Passes::kForward, Gates::kSigned, kRecurrent));
-    cases.push_back(gated_linear(256, 39, 4, 32, channels, Passes::kForward, Gates::kSigned, kChunked));
-    cases.push_back(gated_linear(256, 39, 4, 32, channels, Passes::kBoth));
-    cases.push_back(gated_linear(256, 39, 4, 32, channels, Passes::kBoth, Gates::kPositive));
-    cases.push_back(gated_linear(1, 2048, 4, 128, channels, Passes::kForward, Gates::kSigned, kRecurrent));
-    cases.push_back(gated_linear(1, 2048, 4, 128, channels, Passes::kForward, Gates::kSigned, kChunked));
-    cases.push_back(gated_linear(1, 2048, 4, 128, channels, Passes::kBoth));
+  for (const auto& each : kernels::kGatedLinearCases) {
+    cases.push_back(gated_linear(each, Passes::kForward));
+    cases.push_back(gated_linear(each, Passes::kBoth));
+    if (!each.tasks) continue;
+    cases.push_back(gated_linear(each, Passes::kBoth, Gates::kPositive));
+    for (const auto algorithm : {kRecurrent, kChunked})
+      cases.push_back(gated_linear(each, Passes::kBoth, Gates::kSigned, algorithm));
   }
-  return cases;
+  return without_repetitions(std::move(cases));
 }
 
 }  // namespace signet::bench

@@ -1,5 +1,3 @@
-#include "signet/kernels/gated_rnn/gated_rnn.h"
-
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 
 #include "signet/bench/bench.h"
 #include "signet/bench/random.h"
+#include "signet/kernels/gated_rnn/gated_rnn_cases.h"
 
 namespace signet::bench {
 namespace {
@@ -56,13 +55,15 @@ double error(GatedRnnShape shape) {
                    relative_error(fast.dbias, exact.dbias)});
 }
 
-Case gated_rnn(GatedRnnCell cell, int64_t batch, int64_t time, int64_t heads, int64_t width, bool backward) {
-  GatedRnnShape shape;
-  shape.cell = cell, shape.batch = batch, shape.time = time, shape.heads = heads, shape.width = width;
+Case gated_rnn(const kernels::GatedRnnCase& c, bool backward) {
+  GatedRnnShape shape = c.shape();
+  cut_for_cpu(shape.batch, shape.time, shape.heads);
+  const GatedRnnCell cell = c.cell;
+  const int64_t batch = shape.batch, time = shape.time, heads = shape.heads, width = shape.width;
   return {fmt::format("{} B{} T{} H{} D{} {} fp32", cell == GatedRnnCell::kSlstm ? "sLSTM" : "LSTM", batch,
                       time, heads, width, backward ? "fwd+bwd" : "fwd"),
           [=] {
-            auto fast = std::make_shared<Recurrence<float>>(shape);
+            const auto fast = later<Recurrence<float>>(shape);
             const auto units = static_cast<double>(shape.rows() * shape.units());
             Workload w;
             // The recurrent products: forward one, backward two.
@@ -81,10 +82,10 @@ Case gated_rnn(GatedRnnCell cell, int64_t batch, int64_t time, int64_t heads, in
 }  // namespace
 
 std::vector<Case> gated_rnn_cases() {
-  return {gated_rnn(GatedRnnCell::kSlstm, 256, 39, 4, 32, false),
-          gated_rnn(GatedRnnCell::kSlstm, 256, 39, 4, 32, true),
-          gated_rnn(GatedRnnCell::kLstm, 256, 39, 1, 128, false),
-          gated_rnn(GatedRnnCell::kLstm, 256, 39, 1, 128, true)};
+  std::vector<Case> cases;
+  for (const auto& each : kernels::kGatedRnnCases)
+    for (const bool backward : {false, true}) cases.push_back(gated_rnn(each, backward));
+  return without_repetitions(std::move(cases));
 }
 
 }  // namespace signet::bench

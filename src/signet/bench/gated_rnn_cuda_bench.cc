@@ -8,7 +8,7 @@
 
 #include "signet/bench/bench.h"
 #include "signet/bench/device_values.h"
-#include "signet/kernels/gated_rnn/gated_rnn.h"
+#include "signet/kernels/gated_rnn/gated_rnn_cases.h"
 
 namespace signet::bench {
 namespace {
@@ -70,14 +70,13 @@ double error(const Device& device, GatedRnnShape s) {
 }
 
 template <class T>
-Case gated_rnn(const Device& device, GatedRnnCell cell, int64_t batch, int64_t time, int64_t heads,
-               int64_t width, bool both) {
-  GatedRnnShape s;
-  s.cell = cell, s.batch = batch, s.time = time, s.heads = heads, s.width = width;
-  return {fmt::format("{} {}x{}x{}x{} {} {}", cell == GatedRnnCell::kSlstm ? "sLSTM" : "LSTM", batch, time,
-                      heads, width, both ? "fwd+bwd" : "fwd", storage_name<T>()),
+Case gated_rnn(const Device& device, const kernels::GatedRnnCase& c, bool both) {
+  const GatedRnnShape s = c.shape();
+  const int64_t width = c.width;
+  return {fmt::format("{} {}x{}x{}x{} {} {}", c.cell == GatedRnnCell::kSlstm ? "sLSTM" : "LSTM", c.batch,
+                      c.time, c.heads, width, both ? "fwd+bwd" : "fwd", storage_name<T>()),
           [=] {
-            auto fast = std::make_shared<GatedRnnOnGpu<T>>(device, s);
+            const auto fast = later<GatedRnnOnGpu<T>>(device, s);
             const auto units = static_cast<double>(s.rows() * s.units());
             Workload w;
             // The recurrent products: forward one, backward two.
@@ -97,16 +96,12 @@ Case gated_rnn(const Device& device, GatedRnnCell cell, int64_t batch, int64_t t
 }  // namespace
 
 std::vector<Case> gated_rnn_cuda_cases(const Device& device) {
-  using enum GatedRnnCell;
   std::vector<Case> cases;
-  for (const bool both : {false, true}) {
-    cases.push_back(gated_rnn<float>(device, kSlstm, 1024, 40, 4, 32, both));
-    cases.push_back(gated_rnn<bf16>(device, kSlstm, 1024, 40, 4, 32, both));
-    cases.push_back(gated_rnn<float>(device, kSlstm, 1024, 40, 1, 64, both));
-    cases.push_back(gated_rnn<bf16>(device, kSlstm, 1024, 40, 1, 64, both));
-    cases.push_back(gated_rnn<float>(device, kLstm, 1024, 40, 1, 128, both));
-    cases.push_back(gated_rnn<bf16>(device, kLstm, 1024, 40, 1, 128, both));
-  }
+  for (const bool both : {false, true})
+    for (const auto& each : kernels::kGatedRnnCases) {
+      cases.push_back(gated_rnn<float>(device, each, both));
+      cases.push_back(gated_rnn<bf16>(device, each, both));
+    }
   return cases;
 }
 

@@ -78,7 +78,7 @@ double head_loss_error(const Device& device, int64_t rows, int64_t width, int64_
 template <class T>
 Case head_loss(const Device& device, const kernels::HeadLossCase& c) {
   return {fmt::format("{}x{}x{} {}", c.rows, c.width, c.classes, storage_name<T>()), [=] {
-            auto fast = std::make_shared<HeadLossOnGpu<T>>(device, c.rows, c.width, c.classes);
+            const auto fast = later<HeadLossOnGpu<T>>(device, c.rows, c.width, c.classes);
             Workload w;
             const auto rows = static_cast<double>(c.rows), matrix = static_cast<double>(c.classes * c.width);
             w.flops = 6 * rows * matrix;

@@ -1,11 +1,11 @@
-#include "signet/kernels/norm/norm.h"
-
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "signet/bench/bench.h"
 #include "signet/bench/random.h"
+#include "signet/kernels/norm/norm_cases.h"
 
 namespace signet::bench {
 namespace {
@@ -67,6 +67,13 @@ Case rms(int64_t rows, int64_t width) {
 
 }  // namespace
 
-std::vector<Case> norm_cases() { return {rms(9984, 128), rms(39936, 32), rms(2048, 2048)}; }
+std::vector<Case> norm_cases() {
+  constexpr int64_t kElements = 1 << 18;
+  std::vector<Case> cases;
+  for (const auto& each : kernels::kNormCases)
+    if (each.kind == kernels::NormKind::kRms)
+      cases.push_back(rms(std::min(each.rows, kElements / each.width), each.width));
+  return without_repetitions(std::move(cases));
+}
 
 }  // namespace signet::bench

@@ -7,7 +7,7 @@
 
 #include "signet/bench/bench.h"
 #include "signet/bench/device_values.h"
-#include "signet/kernels/norm/norm.h"
+#include "signet/kernels/norm/norm_cases.h"
 
 namespace signet::bench {
 namespace {
@@ -75,7 +75,7 @@ Case norm(const Device& device, NormKind kind, int64_t rows, int64_t width) {
   return {fmt::format("{} {}x{} fwd+bwd {}", kind == NormKind::kRms ? "rms" : "layer", rows, width,
                       storage_name<T>()),
           [=] {
-            auto fast = std::make_shared<NormOnGpu<T>>(device, kind, rows, width);
+            const auto fast = later<NormOnGpu<T>>(device, kind, rows, width);
             Workload w;
             const auto elements = static_cast<double>(rows * width);
             w.flops = 14 * elements;                                  // forward 5, backward 9
@@ -91,18 +91,10 @@ Case norm(const Device& device, NormKind kind, int64_t rows, int64_t width) {
 
 std::vector<Case> norm_cuda_cases(const Device& device) {
   std::vector<Case> cases;
-  const auto add = [&](NormKind kind, int64_t rows, int64_t width) {
-    cases.push_back(norm<float>(device, kind, rows, width));
-    cases.push_back(norm<bf16>(device, kind, rows, width));
-  };
-  add(NormKind::kRms, 1024 * 40, 128), add(NormKind::kLayer, 1024 * 40, 128);
-  add(NormKind::kRms, 4 * 1024 * 40, 32), add(NormKind::kRms, 8 * 2048, 2048);
-  // 340M's blocks and heads, Mamba-2's and GLA's gated norms, 1.3B
-  cases.push_back(norm<bf16>(device, NormKind::kRms, 32 * 2048, 512));
-  cases.push_back(norm<bf16>(device, NormKind::kRms, 32 * 2048, 1024));
-  cases.push_back(norm<bf16>(device, NormKind::kRms, 8 * 32 * 2048, 128));
-  cases.push_back(norm<bf16>(device, NormKind::kRms, 4 * 16 * 2048, 256));
-  cases.push_back(norm<bf16>(device, NormKind::kRms, 8 * 2048, 4096));
+  for (const auto& each : kernels::kNormCases) {
+    cases.push_back(norm<bf16>(device, each.kind, each.rows, each.width));
+    if (each.tasks) cases.push_back(norm<float>(device, each.kind, each.rows, each.width));
+  }
   return cases;
 }
 

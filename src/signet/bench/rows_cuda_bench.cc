@@ -10,8 +10,11 @@
 #include "signet/bench/bench.h"
 #include "signet/bench/device_values.h"
 #include "signet/kernels/activation/activation.h"
+#include "signet/kernels/activation/swiglu_cases.h"
 #include "signet/kernels/embedding/embedding.h"
+#include "signet/kernels/embedding/embedding_cases.h"
 #include "signet/kernels/short_conv/short_conv.h"
+#include "signet/kernels/short_conv/short_conv_cases.h"
 
 namespace signet::bench {
 namespace {
@@ -51,7 +54,7 @@ double swiglu_error(const Device& device, int64_t width) {
 
 Case swiglu(const Device& device, int64_t rows, int64_t width) {
   return {fmt::format("swiglu {}x{} fwd+bwd bf16", rows, width), [=] {
-            auto fast = std::make_shared<SwigluOnGpu>(device, rows, width);
+            const auto fast = later<SwigluOnGpu>(device, rows, width);
             Workload w;
             w.bytes = 2.0 * 8 * static_cast<double>(rows * width);  // x, y; x, dy, dx
             w.error = [=] { return swiglu_error(device, width); };
@@ -62,7 +65,7 @@ Case swiglu(const Device& device, int64_t rows, int64_t width) {
 }
 
 // Both passes of a convolution of four taps with SiLU.
-constexpr int64_t kTaps = 4;
+constexpr int64_t kTaps = kernels::ShortConvCase::kTaps;
 struct ConvOnGpu {
   DeviceValues<bf16> x, dy, y, dx;
   DeviceValues<float> weight, dweight, workspace;
@@ -116,7 +119,7 @@ double conv_error(const Device& device, int64_t channels) {
 
 Case conv(const Device& device, int64_t batch, int64_t time, int64_t channels) {
   return {fmt::format("conv {}x{}x{} fwd+bwd bf16", batch, time, channels), [=] {
-            auto fast = std::make_shared<ConvOnGpu>(device, batch, time, channels);
+            const auto fast = later<ConvOnGpu>(device, batch, time, channels);
             Workload w;
             w.bytes = 2.0 * 5 * static_cast<double>(batch * time * channels);  // x, y; x, dy, dx
             w.error = [=] { return conv_error(device, channels); };
@@ -164,7 +167,7 @@ double scatter_error(const Device& device, int64_t width, int64_t entries) {
 
 Case scatter(const Device& device, int64_t rows, int64_t width, int64_t entries) {
   return {fmt::format("embedding gradient {}x{} of {} bf16", rows, width, entries), [=] {
-            auto fast = std::make_shared<ScatterOnGpu>(device, rows, width, entries);
+            const auto fast = later<ScatterOnGpu>(device, rows, width, entries);
             Workload w;
             // the rows, and the entries that occur read and written, which are at most so many
             w.bytes = static_cast<double>(width) *
@@ -179,10 +182,11 @@ Case scatter(const Device& device, int64_t rows, int64_t width, int64_t entries)
 }  // namespace
 
 std::vector<Case> rows_cuda_cases(const Device& device) {
-  return {swiglu(device, 32 * 2048, 2816),        swiglu(device, 8 * 2048, 5632),
-          conv(device, 32, 2048, 3072),           conv(device, 8, 2048, 6144),
-          conv(device, 16, 2048, 2048),           scatter(device, 32 * 2048, 1024, 32000),
-          scatter(device, 8 * 2048, 2048, 50257), scatter(device, 8 * 2048, 1024, 151936)};
+  std::vector<Case> cases;
+  for (const auto& c : kernels::kSwigluCases) cases.push_back(swiglu(device, c.rows, c.width));
+  for (const auto& c : kernels::kShortConvCases) cases.push_back(conv(device, c.batch, c.time, c.channels));
+  for (const auto& c : kernels::kEmbeddingCases) cases.push_back(scatter(device, c.rows, c.width, c.words));
+  return cases;
 }
 
 }  // namespace signet::bench

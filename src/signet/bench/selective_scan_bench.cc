@@ -1,5 +1,3 @@
-#include "signet/kernels/selective_scan/selective_scan.h"
-
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 
 #include "signet/bench/bench.h"
 #include "signet/bench/random.h"
+#include "signet/kernels/selective_scan/selective_scan_cases.h"
 
 namespace signet::bench {
 namespace {
@@ -53,7 +52,7 @@ struct Scan {
 
 double error(SelectiveScanShape shape) {
   shape.batch = 1;
-  shape.time = std::min<int64_t>(shape.time, 150);
+  shape.time = std::min<int64_t>(shape.time, 40);
   Scan<float> fast(shape);
   Scan<double> exact(shape);
   kernels::selective_scan_forward(fast.forward, Cpu{});
@@ -66,15 +65,16 @@ double error(SelectiveScanShape shape) {
                    relative_error(fast.dz, exact.dz)});
 }
 
-Case selective_scan(int64_t batch, int64_t time, int64_t channels, int64_t states, EigenvalueRange range,
-                    bool backward) {
-  SelectiveScanShape shape;
-  shape.batch = batch, shape.time = time, shape.channels = channels, shape.states = states,
-  shape.range = range;
+Case selective_scan(const kernels::SelectiveScanCase& c, bool backward) {
+  SelectiveScanShape shape = c.shape();
+  int64_t none = 1;
+  cut_for_cpu(shape.batch, shape.time, none);
+  const int64_t batch = shape.batch, time = shape.time, channels = shape.channels, states = shape.states;
+  const EigenvalueRange range = shape.range;
   return {fmt::format("B{} T{} C{} N{} {} {} fp32", batch, time, channels, states,
                       range == EigenvalueRange::kSigned ? "[-1,1]" : "[0,1]", backward ? "fwd+bwd" : "fwd"),
           [=] {
-            auto fast = std::make_shared<Scan<float>>(shape);
+            const auto fast = later<Scan<float>>(shape);
             const double elements = static_cast<double>(batch * time * channels),
                          n = static_cast<double>(states);
             Workload w;
@@ -95,10 +95,10 @@ Case selective_scan(int64_t batch, int64_t time, int64_t channels, int64_t state
 }  // namespace
 
 std::vector<Case> selective_scan_cases() {
-  using enum EigenvalueRange;
-  return {selective_scan(256, 39, 256, 16, kPositive, false),
-          selective_scan(256, 39, 256, 16, kSigned, false), selective_scan(256, 39, 256, 16, kSigned, true),
-          selective_scan(2, 2048, 256, 16, kSigned, false), selective_scan(2, 2048, 256, 16, kSigned, true)};
+  std::vector<Case> cases;
+  for (const auto& each : kernels::kSelectiveScanCases)
+    for (const bool backward : {false, true}) cases.push_back(selective_scan(each, backward));
+  return without_repetitions(std::move(cases));
 }
 
 }  // namespace signet::bench

@@ -7,7 +7,7 @@
 
 #include "signet/bench/bench.h"
 #include "signet/bench/device_values.h"
-#include "signet/kernels/selective_scan/selective_scan.h"
+#include "signet/kernels/selective_scan/selective_scan_cases.h"
 
 namespace signet::bench {
 namespace {
@@ -88,17 +88,16 @@ double error(const Device& device, SelectiveScanShape s) {
 }
 
 template <class T>
-Case selective_scan(const Device& device, int64_t batch, int64_t time, int64_t channels,
-                    EigenvalueRange range, bool both) {
-  constexpr int64_t kStates = 16;
-  SelectiveScanShape shape;
-  shape.batch = batch, shape.time = time, shape.channels = channels, shape.states = kStates;
-  shape.range = range;
+Case selective_scan(const Device& device, const kernels::SelectiveScanCase& c, bool both) {
+  constexpr int64_t kStates = kernels::SelectiveScanCase::kStates;
+  const SelectiveScanShape shape = c.shape();
+  const int64_t batch = c.batch, time = c.time, channels = c.channels;
+  const EigenvalueRange range = c.range;
   return {fmt::format("{}x{}x{}x{} {} {} {}", batch, time, channels, kStates,
                       range == EigenvalueRange::kSigned ? "[-1,1]" : "[0,1]", both ? "fwd+bwd" : "fwd",
                       storage_name<T>()),
           [=] {
-            auto fast = std::make_shared<ScanOnGpu<T>>(device, shape);
+            const auto fast = later<ScanOnGpu<T>>(device, shape);
             const double elements = static_cast<double>(batch * time * channels);
             Workload w;
             w.flops = elements * kStates * (23 + (both ? 21 + 17 : 0));
@@ -117,19 +116,12 @@ Case selective_scan(const Device& device, int64_t batch, int64_t time, int64_t c
 }  // namespace
 
 std::vector<Case> selective_scan_cuda_cases(const Device& device) {
-  using enum EigenvalueRange;
   std::vector<Case> cases;
-  for (bool both : {false, true}) {
-    cases.push_back(selective_scan<bf16>(device, 8, 2048, 2048, kSigned, both));
-    cases.push_back(selective_scan<float>(device, 8, 2048, 2048, kSigned, both));
-    cases.push_back(selective_scan<bf16>(device, 1, 32768, 2048, kSigned, both));
-    cases.push_back(selective_scan<bf16>(device, 16, 2048, 1536, kSigned, both));
-    cases.push_back(selective_scan<bf16>(device, 8, 2048, 4096, kSigned, both));
-    cases.push_back(selective_scan<float>(device, 1024, 40, 256, kPositive, both));
-    cases.push_back(selective_scan<float>(device, 1024, 40, 256, kSigned, both));
-    cases.push_back(selective_scan<bf16>(device, 1024, 40, 256, kSigned, both));
-    cases.push_back(selective_scan<float>(device, 512, 32, 256, kSigned, both));
-  }
+  for (const bool both : {false, true})
+    for (const auto& each : kernels::kSelectiveScanCases) {
+      cases.push_back(selective_scan<bf16>(device, each, both));
+      if (each.fp32) cases.push_back(selective_scan<float>(device, each, both));
+    }
   return cases;
 }
 
