@@ -4,8 +4,10 @@
 
 #include <cmath>
 
+#include "signet/analysis/recipe.h"
 #include "signet/automata/named_language.h"
 #include "signet/theory/compile.h"
+#include "signet/train/trainer.h"
 #include "support/small_run.h"
 #include "support/temporary_directory.h"
 
@@ -52,6 +54,27 @@ TEST(Robust, ATrainedNetworkIsLeftAsItWas) {
   EXPECT_GT(found.weights.searched, 0);
   EXPECT_GT(found.state.tried, 0);
   EXPECT_FALSE(found.seen.empty());
+}
+
+// The exact network in a trained one's place has bounds that are proved; what was trained is searched as
+// well.
+TEST(Robust, TheCrystalOfATrainedNetworkIsProved) {
+  test::TemporaryDirectory directory;
+  train::ConfigSources sources{"", "parity", "deltanet", {}};
+  sources.recipe = [](const train::RunConfig& config) {
+    return tracker_recipe(config.task, config.model.architecture).value().set;
+  };
+  auto run = io::RunDirectory::create(directory / "run", false);
+  train::train(train::resolve_config(sources), run, false, {true, "", {}});
+  Subject subject = open_subject(directory / "run");
+  const Robustness found = robustness(subject);
+  ASSERT_TRUE(found.proved && found.of_crystal) << found.reason;
+  EXPECT_FALSE(found.proved_finite) << "that is of the network itself";
+  for (const auto& block : found.proved->blocks) {
+    EXPECT_NEAR(block.once, block.gap / 2, 1e-9);
+    EXPECT_GT(block.weights_for_length, 0);
+  }
+  EXPECT_GT(found.weights.searched, 0);
 }
 
 }  // namespace

@@ -8,7 +8,9 @@ namespace {
 struct Size {
   int64_t tokens, heads, width, stride;
 };
-constexpr Size kSizes[] = {{1, 1, 1, 1}, {4, 4, 32, 128}, {3, 2, 5, 17}, {2, 1, 24, 24}, {0, 2, 8, 16}};
+constexpr Size kSizes[] = {{1, 1, 1, 1},  {4, 4, 32, 128}, {3, 2, 5, 17}, {2, 1, 24, 24},
+                           {0, 2, 8, 16}, {5, 3, 2, 6},    {3, 2, 3, 7},  {5, 3, 4, 12},
+                           {2, 2, 7, 14}, {3, 2, 8, 16},   {2, 2, 9, 18}};
 
 TEST(L2Norm, CpuMatchesReferenceAndGradients) {
   Rng rng(6);

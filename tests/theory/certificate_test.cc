@@ -190,5 +190,41 @@ TEST(Certificate, IsAboutOneModel) {
   EXPECT_EQ(checked(compiled(tomita4(), "one-hot"), other), 4);
 }
 
+// Rows of another length, with the same numbers one after the other as in the model, are another network:
+// here one whose second context swaps, where the model's sends both states to one.
+TEST(Certificate, RaggedTablesForgeNothing) {
+  SKIP_WITHOUT_PYTHON();
+  TemporaryDirectory folder;
+  Network right = compiled(parity(), "one-hot");
+  Block& block = right.layers[0].blocks[0];
+  ASSERT_EQ(block.target, (std::vector<int32_t>{0, 1, 1, 0}));
+  add_one_hot_context(block, {0, 0});  // that nothing uses
+  Network wrong = right;
+  wrong.layers[0].blocks[0].target = {0, 1, 1, 1, 0, 0};
+  ASSERT_FALSE(verify(wrong, {}).correct);
+  save_network(folder / "wrong.safetensors", wrong);
+  json forged = json::parse(*certificate(right, NumberType::kFp32, "auto"));
+  auto& contexts = forged["network"]["layers"][0]["blocks"][0]["contexts"];
+  ASSERT_EQ(contexts, json::parse("[[0,1],[1,0],[0,0]]"));
+  contexts = json::parse("[[0,1,1],[1,0],[0]]");
+  const auto refused = [&](const json& data) {
+    write_text(folder / "forged.json", data.dump());
+    return run_command("python3 " + kChecker + " " + (folder / "forged.json") + " --model " +
+                       (folder / "wrong.safetensors"))
+               .exit_code == 4;
+  };
+  EXPECT_TRUE(refused(forged));
+  for (const char* table : {"context", "next"}) {
+    json other = json::parse(*certificate(right, NumberType::kFp32, "auto"));
+    other["network"]["layers"][0][table][0].push_back(0);
+    EXPECT_TRUE(refused(other)) << table;
+  }
+  json start = json::parse(*certificate(right, NumberType::kFp32, "auto"));
+  start["automaton"]["start"] = -2;  // Python would count from the end
+  for (auto& member : start["proof"]["states"])
+    if (member[0] == 0) start["proof"]["states"].push_back({-2, member[1]});
+  EXPECT_TRUE(refused(start));
+}
+
 }  // namespace
 }  // namespace signet::theory

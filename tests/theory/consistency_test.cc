@@ -197,5 +197,74 @@ TEST(Consistency, OneLayerHasTheSizesThatAnalyzeNames) {
   EXPECT_GT(compared, 20);
 }
 
+// Letters that permute, reset, are injective off a sink, or map anyhow; Mealy machines among them.
+Dfa random_kind(Rng& rng, int kind) {
+  const auto n = static_cast<int32_t>(2 + rng.below(4)), letters = static_cast<int32_t>(1 + rng.below(3));
+  Dfa dfa;
+  dfa.delta.assign(static_cast<size_t>(n), std::vector<int32_t>(static_cast<size_t>(letters)));
+  for (int32_t s = 0; s < letters; ++s) {
+    dfa.alphabet.emplace_back(1, static_cast<char>('a' + s));
+    std::vector<int32_t> image(static_cast<size_t>(n));
+    std::iota(image.begin(), image.end(), 0);
+    const int what = kind < 4 ? kind : static_cast<int>(rng.below(4));
+    for (int32_t i = n - (what == 2 ? 2 : 1); i > 0; --i)
+      std::swap(image[static_cast<size_t>(i)], image[rng.below(static_cast<uint32_t>(i + 1))]);
+    for (int32_t q = 0; q < n; ++q) {
+      int32_t& to = image[static_cast<size_t>(q)];
+      if (what == 2 && rng.below(3) == 0) to = n - 1;
+      if (what == 3) to = static_cast<int32_t>(rng.below(static_cast<uint32_t>(n)));
+      if (what == 1 && s == 0) to = image[0];
+      dfa.delta[static_cast<size_t>(q)][static_cast<size_t>(s)] = to;
+    }
+  }
+  for (int32_t q = 0; q < n; ++q) dfa.accept.push_back(rng.below(2) == 0);
+  if (kind == 5)
+    for (const auto& row : dfa.delta) {
+      dfa.output.emplace_back();
+      for (const int32_t to : row)
+        dfa.output.back().push_back(static_cast<int32_t>(rng.below(2)) + dfa.accept[static_cast<size_t>(to)]);
+    }
+  return automata::minimize(dfa);
+}
+
+TEST(Consistency, AnalyzeAndCompileNameTheSameSizes) {
+  Rng rng(77);
+  int compared = 0, fewer = 0;
+  for (int trial = 0; trial < 300; ++trial) {
+    const Dfa dfa = random_kind(rng, trial % 6);
+    SCOPED_TRACE(trial);
+    for (const Verdict& v : analyze(dfa).verdicts) {
+      const auto& names = target_names();
+      if (std::find(names.begin(), names.end(), v.architecture) == names.end() || !v.possible) continue;
+      CompileOptions options;
+      options.target = parse_target(v.architecture);
+      options.type = NumberType::kFp32;
+      options.max_messages = 1 << 14;
+      std::optional<NetworkSize> size;
+      try {
+        size = network_size(compile(dfa, options));
+      } catch (const Error&) {
+      }
+      SCOPED_TRACE(v.architecture + ": " + v.reason);
+      ASSERT_EQ(size.has_value(), v.compiled.has_value());
+      if (!size) continue;
+      EXPECT_TRUE(*v.possible);
+      EXPECT_EQ(size->layers, v.compiled->layers);
+      ++compared;
+      if (v.layers < size->layers) {  // the theory knows of fewer, and says what compile does
+        EXPECT_NE(v.reason.find(fmt::format("compile builds {} layer", size->layers)), std::string::npos);
+        ++fewer;
+        continue;
+      }
+      EXPECT_EQ(v.layers, size->layers);
+      EXPECT_EQ(v.dimension, size->dimension);
+      if (v.householders) EXPECT_EQ(v.householders, size->householders);
+    }
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(compared, 1000);
+  EXPECT_LT(fewer, compared / 10);
+}
+
 }  // namespace
 }  // namespace signet::theory

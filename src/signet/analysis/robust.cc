@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "signet/analysis/crystallise.h"
 #include "signet/base/activity.h"
 #include "signet/base/rng.h"
 
@@ -424,7 +425,7 @@ std::vector<std::array<double, 2>> project(const std::vector<std::vector<double>
 }
 
 // Components: of the heads that the automaton found needs, else of all that gather.
-void look_at_components(Subject& subject, Robustness& result) {
+Extraction look_at_components(Subject& subject, Robustness& result) {
   ExtractOptions options;
   options.far = false;
   const Extraction found = extract(subject, options);
@@ -471,6 +472,18 @@ void look_at_components(Subject& subject, Robustness& result) {
     result.seen[i].x = points[i][0];
     result.seen[i].y = points[i][1];
   }
+  return found;
+}
+
+// What is proved of the exact network that takes a trained one's place.
+void bound_crystal(Subject& subject, const Extraction& extraction, const RobustOptions& options,
+                   Robustness& result) {
+  if (!extraction.components && !extraction.layers) return;
+  const Crystal crystal = crystallise(subject, extraction, {subject.type, true});
+  if (!crystal.in_place || !crystal.proof.proved || crystal.network.layers.empty()) return;
+  result.proved =
+      theory::network_robustness(crystal.network, subject.type, result.length, options.most_states, nullptr);
+  result.of_crystal = result.proved.has_value();
 }
 
 }  // namespace
@@ -478,7 +491,8 @@ void look_at_components(Subject& subject, Robustness& result) {
 Robustness robustness(Subject& subject, const RobustOptions& options) {
   Robustness result;
   result.length = options.length > 0 ? options.length : subject.words.longest;
-  look_at_components(subject, result);
+  const Extraction extraction = look_at_components(subject, result);
+  if (subject.trained) bound_crystal(subject, extraction, options, result);
   if (subject.compiled) {
     std::string reason;
     result.proved = theory::network_robustness(*subject.compiled, subject.type, result.length,

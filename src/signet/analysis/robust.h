@@ -1,6 +1,7 @@
 // How much may be wrong before a network's answers are? Whether its states gather in components, the gap
 // between them, and the disturbances of states, inputs and weights that change an answer: those that are
-// proved harmless (compiled networks) and the smallest harmful ones that a search finds. docs/robust.md.
+// proved harmless (compiled networks, and trained ones made exact in place) and the smallest harmful ones
+// that a search finds. docs/robust.md.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +33,10 @@ struct Robustness {
   std::vector<PartComponents> parts;
   std::string reason;  // why they do not gather, or why nothing is proved
 
-  std::optional<theory::NetworkRobustness> proved;  // of a compiled network
-  Disturbance state;                                // 2-norm over all heads
+  // Of a compiled network; of a trained one that can be crystallised in place, of the exact network then.
+  std::optional<theory::NetworkRobustness> proved;
+  bool of_crystal = false;
+  Disturbance state;                 // 2-norm over all heads
   std::optional<Disturbance> input;  // of a trained network: 2-norm of what is added to a letter's embedding
   Disturbance
       weights;  // compiled: each weight by so much; trained: by so much of its tensor's root mean square

@@ -44,6 +44,10 @@ Json analysis_json(const theory::Analysis& analysis, const InputAutomaton& input
                                 {"layers", nullable(v.layers)},
                                 {"dimension", nullable(v.dimension)},
                                 {"householders", nullable(v.householders)},
+                                {"compiled", v.compiled ? Json{{"layers", v.compiled->layers},
+                                                               {"dimension", v.compiled->dimension},
+                                                               {"householders", v.compiled->householders}}
+                                                        : Json(nullptr)},
                                 {"reason", v.reason},
                                 {"witness", witness_json(dfa, v.witness)}};
   return {{"alphabet", dfa.alphabet},

@@ -51,10 +51,7 @@ class Compile final : public Verb {
 
  private:
   void print(const theory::Network& network, const theory::Horizon& horizon, const std::string& dtype) const {
-    auto size = theory::network_size(network);
-    // A class of single factors counts per head; a product counts the whole block-diagonal gate.
-    for (const auto single : {theory::Target::kHouseholderPositive, theory::Target::kHouseholderSigned})
-      if (network.target == theory::class_name(single)) size.householders = size.householders_per_head;
+    const auto size = theory::network_size(network);
     const char* rounding = horizon.exact     ? "none"
                            : !horizon.known  ? "unknown"
                            : horizon.letters ? "grows"

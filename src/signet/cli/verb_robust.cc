@@ -85,6 +85,7 @@ class Robust final : public Verb {
         {"gap", found.gathers ? ordered_json(found.gap) : ordered_json()},
         {"within", found.gathers && !found.proved_finite ? ordered_json(found.within) : ordered_json()}};
     out["bounds"] = nullptr;
+    out["bounds_of"] = found.proved ? ordered_json(found.of_crystal ? "crystal" : "network") : ordered_json();
     if (found.proved) {
       const auto& proved = *found.proved;
       const auto& weakest = proved.blocks[proved.weakest];
@@ -152,6 +153,8 @@ class Robust final : public Verb {
           fmt::format("layer {} head {}, state {}, letter {}", weakest.layer + 1, weakest.block + 1,
                       proved.state, printable(letter(proved.letter)));
       const double every = least(proved, &theory::BlockRobustness::every);
+      if (found.of_crystal)
+        fmt::print("proved of the exact network that signet crystallise puts in its place:\n");
       fmt::print("states: one disturbance of {:.3g} changes no answer, proved\n",
                  least(proved, &theory::BlockRobustness::once));
       if (every > 0)
@@ -174,6 +177,7 @@ class Robust final : public Verb {
       fmt::print("weights: each may be off by {:.3g} for ever, by {:.3g} for words of {} letters, proved\n",
                  least(proved, &theory::BlockRobustness::weights),
                  least(proved, &theory::BlockRobustness::weights_for_length), found.length);
+      if (found.of_crystal) fmt::print("searched, not proved, of the network as it was trained:\n");
     }
     const auto search = [&](const char* what, const Disturbance& d, const std::string& where) {
       if (d.least)

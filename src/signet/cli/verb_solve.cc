@@ -77,8 +77,11 @@ class Solve final : public Verb {
     story_.network = output_;
     story_.dtype = dtype_;
     say("{}: {} states over {} letters", story_.title, dfa_.states(), dfa_.letters());
-    recipe_ = analysis::tracker_recipe(analysis::as_mealy(dfa_), model_, /*dense=*/true, /*shortest=*/1);
+    automata::Dfa taught = analysis::as_mealy(dfa_);
+    recipe_ = analysis::tracker_recipe(taught, model_, /*dense=*/true, /*shortest=*/1);
     story_.recipe = recipe_.reason;
+    taught.output = taught.delta;
+    state_recipe_ = analysis::tracker_recipe(taught, model_, true, 1);
     if (allowed(theory)) {
       const double begin = now();
       deadline_ = begin + 60 * budget_;
@@ -104,7 +107,7 @@ class Solve final : public Verb {
   train::RunConfig config(int64_t attempt) const {
     train::ConfigSources sources{"", train::kAutomatonTask, model_, {}};
     sources.recipe = [&](const train::RunConfig&) {
-      auto set = recipe_.set;
+      auto set = (by_states(attempt) ? state_recipe_ : recipe_).set;
       // The first attempts are short: another start is worth more than patience.
       set.push_back(fmt::format("train.steps={}", attempt < 4 ? 2500 : 6000));
       set.push_back("train.restart=0");
@@ -240,7 +243,7 @@ class Solve final : public Verb {
 
   AutomatonInput input_;
   automata::Dfa dfa_;
-  analysis::Recipe recipe_;
+  analysis::Recipe recipe_, state_recipe_;  // for labels and for states as answers
   std::string model_ = "deltanet", eigenvalues_, output_ = "exact.safetensors", page_ = "solve.html",
               runs_ = "runs/solve", dtype_ = "fp32";
   NumberType type_ = NumberType::kFp32;

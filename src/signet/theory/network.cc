@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "signet/base/error.h"
+#include "signet/theory/network_class.h"
 
 namespace signet::theory {
 namespace {
@@ -113,6 +114,8 @@ NetworkSize network_size(const Network& network) {
       size.householders = std::max(size.householders, factors);
     }
   }
+  for (const auto single : {NetworkClass::kHouseholderPositive, NetworkClass::kHouseholderSigned})
+    if (network.target == class_name(single)) size.householders = size.householders_per_head;
   return size;
 }
 

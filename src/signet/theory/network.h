@@ -79,7 +79,8 @@ struct Network {
 };
 
 // Sizes as reported by `signet compile`; in the dimension a complex number counts once. `householders` are
-// those of the letter that needs most, over all heads of a layer.
+// those of the letter that needs most: over all heads of a layer for products, per head for classes of single
+// factors.
 struct NetworkSize {
   int64_t layers = 0, dimension = 0, heads = 0, householders = 0, householders_per_head = 0, parameters = 0;
   int64_t contexts = 0;

@@ -12,6 +12,7 @@
 #include "signet/automata/small_group.h"
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
+#include "signet/theory/compile.h"
 #include "signet/theory/representation.h"
 #include "signet/theory/verdict_classes.h"
 #include "signet/theory/verdict_witness.h"
@@ -153,6 +154,33 @@ void find_group_action(const Dfa& dfa, const std::vector<Permutation>& natural, 
   facts.minimal_degree = minimal_degree(PermGroup(static_cast<int32_t>(dfa.states()), letters));
 }
 
+// The numbers of the network that `compile` builds, so that both say the same.
+void take_compiled(const Dfa& dfa, const std::vector<Permutation>& natural, NetworkClass network_class,
+                   Verdict& v) {
+  constexpr State kMostStates = 16;  // beyond, building takes longer than deciding
+  if (v.possible != std::optional<bool>(true) || dfa.states() > kMostStates) return;
+  CompileOptions options;
+  options.target = network_class;
+  options.type = NumberType::kFp32;
+  options.max_messages = 1 << 14;
+  options.letters_as_permutations = natural;
+  try {
+    v.compiled = network_size(compile(dfa, options));
+  } catch (const Error& error) {  // beyond a limit
+    if (error.code() != ErrorCode::kCheckFailed && error.code() != ErrorCode::kBadInput) throw;
+    return;
+  }
+  const auto promised = v.layers;
+  if (!promised || v.compiled->layers <= *promised) {
+    v.layers = v.compiled->layers;
+    v.dimension = v.compiled->dimension;
+    if (v.householders) v.householders = v.compiled->householders;
+  }
+  if (promised && v.compiled->layers != *promised)
+    v.reason += fmt::format("; compile builds {} layer{} of dimension {}", v.compiled->layers,
+                            v.compiled->layers == 1 ? "" : "s", v.compiled->dimension);
+}
+
 }  // namespace
 
 const char* arithmetic_name(Arithmetic arithmetic) {
@@ -199,6 +227,11 @@ Analysis analyze(const Dfa& minimal, const Limits& limits, const std::vector<Per
   if (facts.group && dfa.states() > 1) find_group_action(dfa, natural, facts);
   report_activity("verdicts");
   analysis.verdicts = class_verdicts(dfa, facts, code, skeleton ? &*skeleton : nullptr);
+  for (const auto& name : target_names()) {
+    report_activity("networks");
+    for (auto& v : analysis.verdicts)
+      if (v.architecture == name) take_compiled(dfa, natural, parse_target(name), v);
+  }
   return analysis;
 }
 

@@ -12,6 +12,7 @@
 #include "signet/automata/holonomy.h"
 #include "signet/automata/limits.h"
 #include "signet/automata/permutation.h"
+#include "signet/theory/network.h"
 
 namespace signet::theory {
 
@@ -37,6 +38,9 @@ struct Verdict {
   // Of a network that does it: sufficient, and necessary where the reason says "exactly". Null where unknown
   // or where the class has no such number.
   std::optional<int64_t> layers, dimension, householders;
+  // Of the network that `compile` builds for fp32, where it was tried (small automata) and did. It gives the
+  // numbers above unless the theory knows of fewer layers, which the reason then says.
+  std::optional<NetworkSize> compiled;
   std::string reason;
   std::optional<Witness> witness;
 };

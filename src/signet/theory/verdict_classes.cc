@@ -252,8 +252,6 @@ class Judge {
       }
     }
     v.reason = fmt::format("{}: {}", range(1, *v.layers), source);
-    if (*v.layers < n_ - 1)
-      v.reason += fmt::format("; compile builds the elimination cascade, {} layers without rounding", n_ - 1);
     if (facts_.one_layer_witness) {
       v.reason += fmt::format("; not 1 exact layer by the {}", facts_.one_layer_reason);
       v.witness = facts_.one_layer_witness;
