@@ -29,14 +29,7 @@ TEST(MatvecCuda, MatchesItsFormula) {
         Case{1, 1024, 2816, 1024, true, false, false}, Case{1, 2816, 1024, 0, false, true, false},
         Case{2, 520, 33, 520, false, false, true}, Case{3, 264, 2049, 8, false, true, false},
         Case{4, 72, 5, 0, true, false, false}, Case{3, 4096, 100, 256, false, true, false},
-        Case{1, 8, 1, 8, false, false, false}, Case{4, 2048, 40, 64, false, false, true},
-        // On the tensor cores: every height of tiles, whole and in part, and sums in one part and in several.
-        Case{5, 1024, 3080, 0, false, false, false}, Case{16, 2816, 1024, 0, false, true, false},
-        Case{17, 520, 33, 0, false, true, true}, Case{32, 1024, 2816, 0, true, false, false},
-        Case{33, 72, 5, 0, true, false, false}, Case{64, 8, 4100, 0, false, false, false},
-        Case{100, 2048, 70, 0, false, true, false}, Case{129, 1000, 517, 0, true, false, false},
-        Case{256, 1024, 3080, 0, false, false, false}, Case{256, 2816, 1024, 0, false, true, false},
-        Case{255, 584, 2816, 0, true, false, false}, Case{256, 256, 16001, 0, false, false, true}}) {
+        Case{1, 8, 1, 8, false, false, false}, Case{4, 2048, 40, 64, false, false, true}}) {
     SCOPED_TRACE(testing::Message() << c.rows << " " << c.in << " " << c.out << " " << c.group << " "
                                     << c.gated);
     const int64_t outs = c.gated ? 2 * c.out : c.out, stride = c.in + 8;
@@ -51,7 +44,6 @@ TEST(MatvecCuda, MatchesItsFormula) {
     p.gated = c.gated, p.y = y.get(), p.y_stride = c.out;
     if (c.residual) p.residual = residual.get(), p.residual_stride = c.out;
     if (c.wide) p.wide_y = wide.get();
-    if (c.rows > kMatvecRows && !matvec_covers(p)) continue;  // for Hopper and newer
     ASSERT_TRUE(matvec_covers(p));
     matvec(p, Cuda{});
     std::vector<double> right;

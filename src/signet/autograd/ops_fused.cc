@@ -43,17 +43,15 @@ bool fused_swiglu_covers(const Tape& tape, const Var& x, const SwigluWeights& we
                          kernels::NormKind kind) {
   const Context& context = tape.context();
   if (kind != kernels::NormKind::kRms) return false;
-  if (context.device.cuda() && few_rows_covers(tape, x, weights.gate_up)) return true;
+  if (few_rows_covers(tape, x, weights.gate_up, weights.norm)) return true;
   return fusion_covers(tape, x, x) &&
          kernels::glu_product_covers(x.value.width(), weights.down.value.width()) &&
          aligned(context.narrow(weights.gate_up.value)) && aligned(context.narrow(weights.down.value));
 }
 
 Var swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, double eps) {
-  if (few_rows_covers(tape, x, weights.gate_up)) {
+  if (few_rows_covers(tape, x, weights.gate_up, weights.norm)) {
     FewRows gated{x, weights.norm, weights.gate_up, {}, eps, true};
-    if (!few_rows_covers(tape, x, weights.gate_up, weights.norm))
-      gated.x = norm(tape, x, weights.norm, kernels::NormKind::kRms, eps), gated.norm = {};
     return linear(tape, multiply_few_rows(tape, gated), weights.down, x);
   }
   const int64_t rows = x.value.rows(), width = x.value.width(), hidden = weights.down.value.width();

@@ -4,6 +4,8 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <exception>
@@ -57,6 +59,7 @@ class Pool {
     }
     wake_.notify_all();
     execute(0);
+    look_out([this] { return pending_ == 0; });
     std::unique_lock lock(mutex_);
     done_.wait(lock, [this] { return pending_ == 0; });
     body_ = nullptr;
@@ -64,6 +67,22 @@ class Pool {
   }
 
  private:
+  // Work often follows upon work at once, as where a token goes through the small layers of a network: going
+  // to sleep and being woken takes longer than looking for a moment.
+  template <class Done>
+  static void look_out(Done done) {
+    constexpr auto kMoment = std::chrono::microseconds(50);
+    const auto begin = std::chrono::steady_clock::now();
+    do {
+      for (int i = 0; i < 32; ++i) {
+        if (done()) return;
+#ifdef SIGNET_X86
+        __builtin_ia32_pause();
+#endif
+      }
+    } while (std::chrono::steady_clock::now() - begin < kMoment);
+  }
+
   // The ranges of one thread: one each, more only where the system gave fewer threads.
   void execute(int index) {
     inside = true;
@@ -83,6 +102,9 @@ class Pool {
     uint64_t seen = 0;
     std::unique_lock lock(mutex_);
     while (true) {
+      lock.unlock();
+      look_out([&] { return epoch_ != seen; });
+      lock.lock();
       wake_.wait(lock, [&] { return stop_ || epoch_ != seen; });
       if (stop_) return;
       seen = epoch_;
@@ -98,8 +120,9 @@ class Pool {
   std::condition_variable wake_, done_;
   const std::function<void(int64_t, int64_t)>* body_ = nullptr;
   int64_t n_ = 0;
-  int ranges_ = 0, pending_ = 0;
-  uint64_t epoch_ = 0;
+  int ranges_ = 0;
+  std::atomic<int> pending_ = 0;
+  std::atomic<uint64_t> epoch_ = 0;
   bool stop_ = false;
   std::exception_ptr error_;  // of the lowest range that failed
   int error_range_ = 0;

@@ -41,6 +41,25 @@ void print_spectra(const std::vector<train::BlockSpectrum>& blocks) {
              table.text(report::text_style(stdout)));
 }
 
+void print_evaluation(const std::string& path, const train::TextEvaluation& evaluation, bool held_out) {
+  report::Table table;
+  for (const char* column : {"tokens", "rows", "nats a token", "+-", "running mean", "+-"})
+    table.column(column, report::Table::kRight);
+  for (const auto& entry : evaluation.by_position)
+    table.row({entry.first == entry.last ? std::to_string(entry.first)
+                                         : fmt::format("{}-{}", entry.first, entry.last),
+               std::to_string(entry.rows), fmt::format("{:.4f}", entry.nll.mean),
+               fmt::format("{:.4f}", entry.nll.error), fmt::format("{:.4f}", entry.running.mean),
+               fmt::format("{:.4f}", entry.running.error)});
+  fmt::print("{}", table.text(report::text_style(stdout)));
+  fmt::print(
+      "{}: {} tokens of {} documents in {} rows\nloss {:.4f} +- {:.4f} nats a token, perplexity {:.2f}, "
+      "{:.4f} bits a byte, {:.1f} % right\n",
+      path, evaluation.tokens, held_out ? "held-out" : "training", evaluation.rows, evaluation.nll.mean,
+      evaluation.nll.error, std::exp(evaluation.nll.mean), evaluation.bits_per_byte(),
+      100 * evaluation.accuracy());
+}
+
 }  // namespace
 
 bool is_text_run(const std::string& directory) {
@@ -68,53 +87,44 @@ int evaluate_text_run(const std::string& directory, const TextEvalOptions& optio
     fail(ErrorCode::kUsage, "--context {}: the model keeps {} tokens", request.context, most);
   if (options.data.empty() && run.config().data.paths.empty())
     fail(ErrorCode::kUsage, "{} was imported and names no data: give --data DIR", printable(directory));
-  const std::string path = options.data.empty() ? run.config().data.paths[0] : options.data;
-  const text::Corpus corpus(path);
-  if (corpus.tokenizer().fingerprint() != tokenizer->fingerprint())
-    bad_input("{} was tokenized by another tokenizer than the one of {}", printable(path),
-              printable(directory));
-  if (corpus.documents(request.split).empty()) request.split = text::Corpus::kTrain;  // nothing was held out
-  StopSignal signals;
-  Progress progress("evaluate", request.rows, 0, ProgressStyle::of_stderr(options.quiet));
-  const auto evaluation = train::evaluate_text(
-      run.model(), run.dtype(), run.weights(), corpus, request,
-      [&](int64_t done) { progress.update(done, ""); }, [] { return StopSignal::requested() == 0; });
-  progress.finish();
-  if (const int signal = StopSignal::requested()) StopSignal::fail_stopped(signal, "nothing was changed");
-  const bool held_out = request.split == text::Corpus::kHeldOut;
-  std::vector<train::BlockSpectrum> spectra;
-  if (options.eigenvalues)
-    spectra =
-        train::text_spectra(run.model(), run.dtype(), run.weights(), corpus, kSpectrumTokens, request.seed);
-  if (options.json) {
-    nlohmann::ordered_json result = {{"run", directory},
-                                     {"data", path},
-                                     {"split", held_out ? "held out" : "train"},
-                                     {"context", request.context},
-                                     {"packed", request.packed}};
-    result.update(train::text_evaluation_json(evaluation));
-    if (options.eigenvalues) result["eigenvalues"] = train::text_spectra_json(spectra);
-    fmt::print("{}\n", result.dump(2));
-    return 0;
+  const auto paths = options.data.empty() ? run.config().data.paths : std::vector{options.data};
+  nlohmann::ordered_json sets = nlohmann::ordered_json::array();
+  for (const auto& path : paths) {
+    const text::Corpus corpus(path);
+    if (corpus.tokenizer().fingerprint() != tokenizer->fingerprint())
+      bad_input("{} was tokenized by another tokenizer than the one of {}", printable(path),
+                printable(directory));
+    const bool held_out = !corpus.documents(text::Corpus::kHeldOut).empty();
+    request.split = held_out ? text::Corpus::kHeldOut : text::Corpus::kTrain;
+    StopSignal signals;
+    Progress progress("evaluate", request.rows, 0, ProgressStyle::of_stderr(options.quiet));
+    const auto evaluation = train::evaluate_text(
+        run.model(), run.dtype(), run.weights(), corpus, request,
+        [&](int64_t done) { progress.update(done, ""); }, [] { return StopSignal::requested() == 0; });
+    progress.finish();
+    if (const int signal = StopSignal::requested()) StopSignal::fail_stopped(signal, "nothing was changed");
+    std::vector<train::BlockSpectrum> spectra;
+    if (options.eigenvalues)
+      spectra =
+          train::text_spectra(run.model(), run.dtype(), run.weights(), corpus, kSpectrumTokens, request.seed);
+    if (options.json) {
+      auto& result = sets.emplace_back(nlohmann::ordered_json{{"run", directory},
+                                                              {"data", path},
+                                                              {"split", held_out ? "held out" : "train"},
+                                                              {"context", request.context},
+                                                              {"packed", request.packed}});
+      result.update(train::text_evaluation_json(evaluation));
+      if (options.eigenvalues) result["eigenvalues"] = train::text_spectra_json(spectra);
+      continue;
+    }
+    if (path != paths[0]) fmt::print("\n");
+    print_evaluation(path, evaluation, held_out);
+    if (options.eigenvalues) print_spectra(spectra);
   }
-  report::Table table;
-  for (const char* column : {"tokens", "rows", "nats a token", "+-", "running mean", "+-"})
-    table.column(column, report::Table::kRight);
-  for (const auto& entry : evaluation.by_position)
-    table.row({entry.first == entry.last ? std::to_string(entry.first)
-                                         : fmt::format("{}-{}", entry.first, entry.last),
-               std::to_string(entry.rows), fmt::format("{:.4f}", entry.nll.mean),
-               fmt::format("{:.4f}", entry.nll.error), fmt::format("{:.4f}", entry.running.mean),
-               fmt::format("{:.4f}", entry.running.error)});
-  fmt::print("{}", table.text(report::text_style(stdout)));
-  fmt::print(
-      "{}: {} tokens of {} documents in {} rows\nloss {:.4f} +- {:.4f} nats a token, perplexity {:.2f}, "
-      "{:.4f} "
-      "bits a byte, {:.1f} % right\n",
-      path, evaluation.tokens, held_out ? "held-out" : "training", evaluation.rows, evaluation.nll.mean,
-      evaluation.nll.error, std::exp(evaluation.nll.mean), evaluation.bits_per_byte(),
-      100 * evaluation.accuracy());
-  if (options.eigenvalues) print_spectra(spectra);
+  if (options.json)
+    fmt::print(
+        "{}\n",
+        (sets.size() == 1 ? sets[0] : nlohmann::ordered_json{{"run", directory}, {"sets", sets}}).dump(2));
   return 0;
 }
 

@@ -220,10 +220,21 @@ class Reader {
     run_.held_out_loss = number(results, "loss");
     run_.held_out_error = number(results, "loss_error");
     run_.bits_per_byte = number(results, "bits_per_byte");
+    run_.by_position = positions(results);
+    constexpr size_t kMaxDomains = 100;
+    for (const Json& set : list(results, "sets"))
+      if (run_.domains.size() < kMaxDomains)
+        run_.domains.push_back({std::filesystem::path(text(set, "data")).filename().string(),
+                                number(set, "loss"), number(set, "loss_error"), number(set, "bits_per_byte"),
+                                positions(set)});
+  }
+  static std::vector<RunData::PositionLoss> positions(const Json& results) {
+    std::vector<RunData::PositionLoss> all;
     for (const Json& row : list(results, "by_position"))
-      if (run_.by_position.size() < kMaxPoints)
-        run_.by_position.push_back(
+      if (all.size() < kMaxPoints)
+        all.push_back(
             {number(row, "first"), number(row, "last"), number(row, "nll"), number(row, "nll_error")});
+    return all;
   }
 
   void read_spectra(const Json& rows) {

@@ -70,6 +70,12 @@ struct RunData {
     double first = kUnknown, last = kUnknown, nll = kUnknown, error = kUnknown;
   };
   std::vector<PositionLoss> by_position;
+  struct Domain {  // one of several sets of data that it was measured on
+    std::string name;
+    double loss = kUnknown, error = kUnknown, bits_per_byte = kUnknown;
+    std::vector<PositionLoss> by_position;
+  };
+  std::vector<Domain> domains;
   std::vector<Point> held_out;           // step, loss on held-out text
   std::vector<Point> loss;               // step, loss
   std::vector<Point> training_accuracy;  // step, scaled accuracy

@@ -27,14 +27,33 @@ std::string text_table(const std::vector<Series>& series) {
         escape(s.label), fixed_number(run.held_out_loss, 4), fixed_number(run.held_out_error, 4),
         fixed_number(std::exp(run.held_out_loss), 2), fixed_number(run.bits_per_byte, 4),
         whole_number(run.samples), whole_number(run.steps), rough_duration(run.seconds));
+    for (const auto& domain : run.domains)
+      html += fmt::format(
+          "<tr><td>&emsp;on "
+          "{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td></td><td></td><td></td></tr>\n",
+          escape(domain.name), fixed_number(domain.loss, 4), fixed_number(domain.error, 4),
+          fixed_number(std::exp(domain.loss), 2), fixed_number(domain.bits_per_byte, 4));
   }
   return html + "</tbody></table></div>\n";
 }
 
-std::string position_figure(const std::vector<Series>& series) {
+namespace {
+
+using Positions = std::vector<RunData::PositionLoss>;
+
+// Of the domain of that name, or of everything.
+const Positions& positions_of(const RunData& run, const std::string& domain) {
+  static const Positions none;
+  if (domain.empty()) return run.by_position;
+  for (const auto& each : run.domains)
+    if (each.name == domain) return each.by_position;
+  return none;
+}
+
+std::string domain_figure(const std::vector<Series>& series, const std::string& domain) {
   double least = 1e300, most = 0, last = 1;
   for (const auto& s : series)
-    for (const auto& p : s.run->by_position) {
+    for (const auto& p : positions_of(*s.run, domain)) {
       if (!(p.last >= 1) || !std::isfinite(p.nll)) continue;
       const double error = std::isfinite(p.error) ? p.error : 0;
       least = std::min(least, p.nll - error);
@@ -49,7 +68,7 @@ std::string position_figure(const std::vector<Series>& series) {
     for (const auto& s : series) {
       std::vector<Point> mean, low, high;
       std::vector<std::string> titles;
-      for (const auto& p : s.run->by_position) {
+      for (const auto& p : positions_of(*s.run, domain)) {
         if (!(p.first >= 1 && p.last >= p.first)) continue;
         const double x = std::sqrt(p.first * p.last), error = std::isfinite(p.error) ? p.error : 0;
         mean.push_back({x, p.nll});
@@ -65,11 +84,25 @@ std::string position_figure(const std::vector<Series>& series) {
     }
     return chart;
   };
-  return "<h3>Loss by position</h3>\n" + legend(series) + "<figure>" +
+  return "<h3>Loss by position" + (domain.empty() ? "" : " on " + escape(domain)) + "</h3>\n" +
+         legend(series) + "<figure>" +
          page_wide(picture, "Loss against the position of the token in its row") +
          "<figcaption>Loss on held-out documents by the position of the token in its row. Bands are "
          "intervals of "
          "95 % over rows.</figcaption></figure>\n";
+}
+
+}  // namespace
+
+std::string position_figure(const std::vector<Series>& series) {
+  std::vector<std::string> domains = {""};
+  for (const auto& s : series)
+    for (const auto& domain : s.run->domains)
+      if (std::find(domains.begin(), domains.end(), domain.name) == domains.end())
+        domains.push_back(domain.name);
+  std::string html;
+  for (const auto& domain : domains) html += domain_figure(series, domain);
+  return html;
 }
 
 }  // namespace signet::report

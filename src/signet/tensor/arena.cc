@@ -24,7 +24,9 @@ void Arena::add_block(int64_t bytes) {
   if (end_ > top_) give_back(top_, end_ - top_);
   if (!blocks_.empty()) closed_ += blocks_.back().bytes();
   const int64_t size = rounded(std::max({bytes, kFirstBlock, std::min(reserved_, kMostAhead)}));
-  blocks_.emplace_back(kind_, size);
+  // Behind a block some bytes stay unused, so that free memory of two blocks that happen to be neighbours is
+  // never taken for one piece: copies on the GPU must lie within one allocation.
+  blocks_.emplace_back(kind_, size + kAlignment);
   reserved_ += size;
   top_ = blocks_.back().as<char>();
   end_ = top_ + size;
@@ -98,7 +100,7 @@ void Arena::reset() {
 void Arena::reserve(int64_t bytes) {
   free_.clear();
   peak_ = closed_ = used_ = 0;
-  if (blocks_.size() != 1 || blocks_.back().bytes() < bytes) {
+  if (blocks_.size() != 1 || blocks_.back().bytes() < bytes + kAlignment) {
     blocks_.clear();
     top_ = end_ = nullptr;
     reserved_ = 0;

@@ -12,7 +12,7 @@
 
 namespace signet::kernels {
 
-inline constexpr int64_t kMatvecRows = 4, kMatvecTileRows = 256;  // still more are a matrix product
+inline constexpr int64_t kMatvecRows = 4;  // at most: more are a matrix product
 
 template <class T>
 struct Matvec {
@@ -37,10 +37,8 @@ template <class T>
 void matvec(const Matvec<T>& p, Cpu);
 
 // On the GPU sums are fp32 and rounded once, n is not rounded. A kernel reads the matrix and the norm before
-// the kernels ahead of it on the stream are done: nothing of the last two may write them. Up to kMatvecRows
-// rows go through the ordinary units, a warp for every output; more, up to kMatvecTileRows, through the
-// tensor cores (Hopper and newer; without a norm). Covered are rows of 16-byte pieces; groups of 8 to 256
-// columns that are powers of two, or of a whole row.
+// the kernels ahead of it on the stream are done: nothing of the last two may write them. Covered are rows
+// of 16-byte pieces; groups of 8 to 256 columns that are powers of two, or of a whole row.
 bool matvec_covers(const Matvec<bf16>& p);
 void matvec(const Matvec<bf16>& p, Cuda device);
 

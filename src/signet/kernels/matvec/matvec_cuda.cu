@@ -1,5 +1,5 @@
 #include "signet/kernels/activation/activation_device.cuh"
-#include "signet/kernels/matvec/matvec_tiles.h"
+#include "signet/kernels/matvec/matvec.h"
 #include "signet/tensor/cuda_check.h"
 #include "signet/tensor/launch.cuh"
 #include "signet/tensor/packet.cuh"
@@ -148,7 +148,7 @@ template <int kRows, NormOf kNorm>
 void run_out(const Matvec<bf16>& p, Cuda device) {
   if (p.gated) return run<kRows, 2, kNorm, true>(p, device);
   // Two outputs a warp share what x costs; one each where there would be too few warps.
-  if (p.out >= 4096) return run<kRows, 2, kNorm, false>(p, device);
+  if (p.out >= 2048) return run<kRows, 2, kNorm, false>(p, device);
   run<kRows, 1, kNorm, false>(p, device);
 }
 template <int kRows>
@@ -165,8 +165,8 @@ bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 bool matvec_covers(const Matvec<bf16>& p) {
   const bool whole = p.group == p.in, part = p.group >= kPiece && p.group <= kStride &&
                                              (p.group & (p.group - 1)) == 0 && p.in % p.group == 0;
-  return p.rows >= 1 && (p.rows <= kMatvecRows || matvec_tiles_cover(p)) && p.in >= kPiece &&
-         p.in % kPiece == 0 && p.x_stride % kPiece == 0 && aligned(p.x) && aligned(p.weight) &&
+  return p.rows >= 1 && p.rows <= kMatvecRows && p.in >= kPiece && p.in % kPiece == 0 &&
+         p.x_stride % kPiece == 0 && aligned(p.x) && aligned(p.weight) &&
          (!p.norm || ((whole || part) && aligned(p.norm)));
 }
 
@@ -174,8 +174,7 @@ void matvec(const Matvec<bf16>& p, Cuda device) {
   if (p.out == 0) return;
   if (p.rows == 1) return run_norm<1>(p, device);
   if (p.rows == 2) return run_norm<2>(p, device);
-  if (p.rows <= kMatvecRows) return run_norm<4>(p, device);
-  matvec_tiles(p, device);
+  run_norm<4>(p, device);
 }
 
 }  // namespace signet::kernels
