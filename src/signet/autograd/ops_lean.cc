@@ -11,18 +11,18 @@ bool whole(const Tensor& t) { return t.contiguous() && t.width() % 8 == 0; }
 
 // Rows that a tape can keep less of: on the GPU, with a gradient that is a plain matrix of its own.
 bool lean_covers(const Tape& tape, const Var& x) {
-  return tape.lean() && tape.recording() && tape.context().device.cuda() && whole(x.value) && x.written &&
+  return tape.recording() && tape.context().device.cuda() && whole(x.value) && x.written &&
          x.layout.contiguous();
 }
 
 }  // namespace
 
 bool lean_swiglu_covers(const Tape& tape, const Var& x, const SwigluWeights& weights) {
-  return lean_covers(tape, x) && weights.down.value.width() % 8 == 0;
+  return tape.lean().swiglu && lean_covers(tape, x) && weights.down.value.width() % 8 == 0;
 }
 bool lean_linear_covers(const Tape& tape, const NormedRows& rows, const Var& weight, const Var& residual) {
   if (residual.value && !(residual.written && residual.layout.contiguous())) return false;
-  return lean_covers(tape, rows.x) && weight.value.shape[0] % 8 == 0;
+  return tape.lean().norms && lean_covers(tape, rows.x) && weight.value.shape[0] % 8 == 0;
 }
 
 #ifdef SIGNET_WITH_CUDA

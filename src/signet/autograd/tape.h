@@ -140,9 +140,12 @@ class Tape {
   bool recording() const { return recording_; }
   DType dtype() const { return context_.dtype; }
   const Context& context() const { return context_; }
-  // Operators keep less where backward can make it again at little cost.
-  bool lean() const { return lean_; }
-  void set_lean(bool lean) { lean_ = lean; }
+  // What is not kept where backward can make it again at little cost: what norms and SwiGLU made.
+  struct Lean {
+    bool norms = false, swiglu = false;
+  };
+  Lean lean() const { return lean_; }
+  void set_lean(Lean lean) { lean_ = lean; }
 
   // What lives until the operator that is being recorded has run backward. Without recording: to the end.
   Tensor temporary(Shape shape) { return temporary(shape, dtype()); }
@@ -379,7 +382,8 @@ class Tape {
   Arena& arena_;
   Arena& host_;
   Context context_;
-  bool recording_, lean_ = false;
+  bool recording_;
+  Lean lean_;
   Node* last_ = nullptr;
   Shared* shared_ = nullptr;
   Held *held_ = nullptr, *scratch_ = nullptr, *waiting_ = nullptr;

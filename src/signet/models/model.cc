@@ -130,7 +130,8 @@ Var Model::hidden(Tape& tape, const Weights& weights, const int32_t* tokens, Seq
     for (size_t i = 0; i < blocks_.size(); ++i)
       blocks_[i].mixer->start(weights, state->block(i), tape.context().device);
   const int32_t* const read = std::exchange(sequence.read, nullptr);
-  tape.set_lean(recompute == Recompute::kLight || recompute == Recompute::kMixer);
+  if (recompute != Recompute::kBlock)
+    tape.set_lean({recompute >= Recompute::kNorms, recompute >= Recompute::kLight});
   tape.begin_segment(0);
   const Embedded embedded = embed(tape, weights, tokens, sequence, /*whole=*/!state);
   Var x = embedded.x;

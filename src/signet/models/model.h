@@ -32,10 +32,10 @@ class ModelState {
   std::vector<std::vector<Tensor>> tensors_;  // [block][state tensor]
 };
 
-// What backward computes again, instead of keeping it: nothing; on the GPU what norms and SwiGLU made, which
-// comes out while their inputs are read anyway; that and what is between the inputs and the outputs of
-// mixers; or of whole blocks. The bits are the same.
-enum class Recompute { kNone, kLight, kMixer, kBlock };
+// What backward computes again, instead of keeping it: nothing; on the GPU what norms made, or norms and
+// SwiGLU, which comes out while their inputs are read anyway; that and what is between the inputs and the
+// outputs of mixers; or of whole blocks. The bits are the same.
+enum class Recompute { kNone, kNorms, kLight, kMixer, kBlock };
 
 class Model {
  public:

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <type_traits>
@@ -80,7 +79,6 @@ constexpr int kProposals = 8;  // that are tried
 template <class T>
 bool worth_trying(const Gemm<T>& p, cudaStream_t stream) {
   constexpr double kLarge = 1e10;
-  if (std::getenv("SIGNET_FIRST_PROPOSAL")) return false;
   if (2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) < kLarge)
     return false;
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -240,8 +238,8 @@ cublasLtMatmulAlgo_t Trial<T>::fastest(const cublasLtMatmulHeuristicResult_t* fo
     if (each->data())
       check_cuda(cudaMemsetAsync(each->data(), 0, static_cast<size_t>(each->bytes()), stream_),
                  "trial of a matrix product");
-  // Less is what one run differs from the next by.
-  constexpr float kWorthIt = 0.92f;
+  // Less is what one run differs from the next by, and what a GPU at its power limit makes of it.
+  constexpr float kWorthIt = 0.96f;
   int best = 0;
   float least = 0;
   for (int i = 0; i < count; ++i) {

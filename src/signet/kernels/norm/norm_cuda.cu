@@ -38,17 +38,24 @@ struct Rows {
 };
 
 // Rows of a team whose loads are in flight together, in forward and in backward.
-template <int kPackets>
-constexpr int kTogether = kPackets == 1 ? 4 : 2;
+template <int kTeam, int kPackets>
+constexpr int kTogether = kPackets == 1 ? 4
+                          : kTeam > 256 ? 1
+                                        : 2;
+// Of a multiprocessor, in forward: short rows have registers to spare.
+template <int kTeam, int kPackets>
+constexpr int kForwardBlocks = kTeam > 256    ? 1
+                               : kPackets > 4 ? 768 / Rows<kTeam>::kBlock
+                               : kPackets > 2 ? 1024 / Rows<kTeam>::kBlock
+                                              : 1280 / Rows<kTeam>::kBlock;
 template <int kPackets>
 constexpr int kTogetherBackward = kPackets <= 2 ? 2 : 1;
 
 template <class T, int kTeam, int kPackets, bool kLayer>
-__global__ void __launch_bounds__(Rows<kTeam>::kBlock,
-                                  kPackets == 8 && kTeam <= 256 ? 768 / Rows<kTeam>::kBlock : 1)
+__global__ void __launch_bounds__(Rows<kTeam>::kBlock, kForwardBlocks<kTeam, kPackets>)
     forward_kernel(NormForward<T> p, RowAlignment aligned) {
   begin_kernel();
-  constexpr int kRows = kTogether<kPackets>;
+  constexpr int kRows = kTogether<kTeam, kPackets>;
   __shared__ float scratch[32];
   const int width = static_cast<int>(p.width), member = Rows<kTeam>::member();
   const float inverse_width = 1.0f / static_cast<float>(width);
@@ -250,7 +257,7 @@ void norm_forward(const NormForward<T>& p, Cuda device) {
   if (p.rows == 0 || p.width == 0) return;
   const RowAlignment aligned = rows_fit(p.width, p.x, p.x_stride, p.y, p.y_stride);
   choose_forward_team<T>(p.width, [&]<int kTeam, int kPackets>() {
-    const int64_t per_block = Rows<kTeam>::kPerBlock * kTogether<kPackets>,
+    const int64_t per_block = Rows<kTeam>::kPerBlock * kTogether<kTeam, kPackets>,
                   blocks = (p.rows + per_block - 1) / per_block;
     const auto kernel = p.kind == NormKind::kLayer ? forward_kernel<T, kTeam, kPackets, true>
                                                    : forward_kernel<T, kTeam, kPackets, false>;
