@@ -115,5 +115,17 @@ TEST(Recipe, LearnsParityInMoments) {
   EXPECT_LE(result["steps"].get<int64_t>(), 2000);
 }
 
+// An attempt that ends right is not thrown away before it has been seen twice.
+TEST(Recipe, ANewAttemptKeepsWhatIsNearlySolved) {
+  test::TemporaryDirectory directory;
+  auto run = io::RunDirectory::create(directory / "run", false);
+  auto sources = sources_of("parity", "deltanet");
+  sources.set = {"train.restart=500", "train.validate_every=500", "train.steps=1500", "train.curriculum=100",
+                 "eval.samples=64"};
+  const auto result = train::train(train::resolve_config(sources), run, false, {true, "", {}});
+  EXPECT_EQ(result["steps"].get<int64_t>(), 1000);
+  EXPECT_TRUE(result["stopped_early"].get<bool>());
+}
+
 }  // namespace
 }  // namespace signet::analysis

@@ -105,10 +105,11 @@ Recipe tracker_recipe(const automata::Dfa& automaton, const std::string& archite
   const bool steep = !decays(architecture);  // measured for those; others keep their own gates
   set("model.blocks", 2);
   set("model.householders", 3);
-  set("model.heads", steep ? 8 : 4);
-  set("model.head_dim", steep ? 4 : 8);
+  set("model.heads", 4);
+  set("model.head_dim", 8);
   if (steep) set("model.decay", "head");
   set("model.output_gate", "true");
+  set("model.final_norm", "false");
   set("model.beta_margin", steep ? 0.5 : 0.1);
   set("model.decay_margin", steep ? 0.5 : 0.02);
   attempts(4, 2500);
@@ -116,9 +117,8 @@ Recipe tracker_recipe(const automata::Dfa& automaton, const std::string& archite
   set("train.noise", 0.3);
   set("train.beta2", 0.95);
   recipe.reason =
-      "some letter forgets: two blocks that write, turn and decay, steep gates that reach their ends, noise "
-      "on "
-      "what is read";
+      "no exact layer is known: two blocks that write, turn and decay, steep gates that reach their ends, "
+      "noise on what is read";
   return recipe;
 }
 

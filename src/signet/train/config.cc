@@ -161,7 +161,8 @@ void TrainConfig::describe(io::Fields& fields) {
       {0, int64_t{1} << 40});
   fields.field(
       "restart", restart,
-      "updates after which a run that stop_at has not stopped begins anew from other weights; 0 = never",
+      "updates after which a run that stop_at has not stopped begins anew from other weights, or, where its "
+      "last validation was above 0.97, from the same; 0 = never",
       {0, int64_t{1} << 40});
   fields.field("from", from,
                "directory of a run whose weights training begins with; empty: a start of its own");

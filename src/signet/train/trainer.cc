@@ -35,6 +35,7 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kLogEvery = 10;                // updates per line of metrics.jsonl
 constexpr int64_t kMaxCount = int64_t{1} << 56;  // of anything that a run counts
+constexpr double kNearlySolved = 0.97;           // scaled accuracy: such an attempt goes on in the next one
 constexpr int kBatchThreads = 4;                 // that make batches ahead for the GPU, at most
 
 double seconds_now() {
@@ -115,7 +116,7 @@ class Trainer {
       progress.update(step_, step_ == 0 ? "first update" : "");  // which may take long
       while (unfinished()) {
         if (!validation_due_) {
-          if (step_ > 0 && due(train_.attempt())) start_over();
+          if (step_ > 0 && due(train_.attempt()) && score_ < kNearlySolved) start_over();
           advance_to_pause(batches, progress);
           validation_due_ = due(train_.validate_every);
         }
@@ -194,7 +195,11 @@ class Trainer {
     solved_in_a_row_ = count("solved_in_a_row");
     validation_due_ = flag("validation_due");
     stopped_early_ = flag("stopped_early");
-    elapsed_ = state.contains("seconds") ? io::json_double(state, "seconds", in) : 0;
+    const auto number = [&](const char* key) {
+      return state.contains(key) ? io::json_double(state, key, in) : 0;
+    };
+    elapsed_ = number("seconds");
+    score_ = number("score");
     tokens_ = count("tokens");
     const int64_t metrics_bytes = count("metrics_bytes");
     if (!root()) return;
@@ -242,6 +247,7 @@ class Trainer {
       std::memset(buffer.data, 0, static_cast<size_t>(buffer.bytes()));
     engine_->from_host();
     solved_in_a_row_ = 0;
+    score_ = 0;
   }
 
   // Keeps the engine busy until the next step after which it must be idle: for a validation, a checkpoint,
@@ -332,6 +338,7 @@ class Trainer {
     if (parallel_) parallel_->ranks().broadcast(&found, sizeof found);
     if (found.made == 0) return;
     validation_due_ = false;
+    score_ = found.score;
     solved_in_a_row_ = train_.stop_at > 0 && found.score >= train_.stop_at ? solved_in_a_row_ + 1 : 0;
     stopped_early_ = solved_in_a_row_ >= 2;
   }
@@ -365,6 +372,7 @@ class Trainer {
         {"validation_due", validation_due_},
         {"stopped_early", stopped_early_},
         {"seconds", elapsed_},
+        {"score", score_},
         {"tokens", tokens_},
         {"metrics_bytes",
          metrics_.size()}}.dump();
@@ -443,6 +451,7 @@ class Trainer {
   std::optional<io::EventFile> events_;
   int64_t step_ = 0, tokens_ = 0;
   double norm_ = 0, begin_ = 0, elapsed_ = 0;
+  double score_ = 0;               // of the last validation
   std::string validation_text_;    // of the last one
   double speed_from_seconds_ = 0;  // tokens per second are counted from here: the last pause
   int64_t speed_from_tokens_ = 0;
