@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "signet/base/small_float.h"
 
@@ -79,6 +80,18 @@ __device__ inline void store_packet(T* row, int first, int size, bool aligned, c
 #pragma unroll
   for (int i = 0; i < 4; ++i)
     if (first + i < size) row[first + i] = from_float<T>(v[i]);
+}
+
+// Packets that are read for the last time, or not read again soon: they leave the cache to others.
+__device__ inline Packet<float> load_last(const float* from) {
+  return {__ldcs(reinterpret_cast<const float4*>(from))};
+}
+__device__ inline Packet<bf16> load_last(const bf16* from) {
+  return {__ldcs(reinterpret_cast<const uint2*>(from))};
+}
+template <class T>
+__device__ inline void store_past_cache(T* to, const Packet<T>& packet) {
+  __stcs(reinterpret_cast<std::remove_cv_t<decltype(packet.bits)>*>(to), packet.bits);
 }
 
 // A store without a branch, so that what lies around it overlaps.

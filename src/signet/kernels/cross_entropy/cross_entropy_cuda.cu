@@ -185,8 +185,9 @@ class Exponentials {
 };
 
 // A block per row. The first pass keeps a maximum and a sum of exponentials under it in every thread; the
-// second, which finds the row in the L2 cache, writes the gradient. In place a row of float becomes one of
-// bf16 from its beginning: what round i writes was read in earlier rounds, or in round 0 before the barrier.
+// second, which finds the row in the L2 cache, writes the gradient past it. In place a row of float becomes
+// one of bf16 from its beginning: what round i writes was read in earlier rounds, or in round 0 before the
+// barrier.
 template <class T, class L>
 __global__ void __launch_bounds__(kLongThreads) long_row_kernel(CrossEntropy<T> p, bool aligned) {
   begin_kernel();
@@ -241,7 +242,9 @@ __global__ void __launch_bounds__(kLongThreads) long_row_kernel(CrossEntropy<T> 
   const RowGradient gradient(p, best, total, target);
   exponential.move(best);
   T* const d = p.dlogits + row * p.dlogits_stride;
-  const auto load = [&](int first) { return load_packet(x, first, classes, first < whole); };
+  const auto load = [&](int first) {
+    return first < whole ? load_last(x + first) : load_packet(x, first, classes, false);
+  };
   Packet<L> next = load(begin);
   for (int first = begin; first - begin < classes; first += kRound) {
     float v[4];
@@ -254,7 +257,10 @@ __global__ void __launch_bounds__(kLongThreads) long_row_kernel(CrossEntropy<T> 
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       if (first + i == target) v[i] -= gradient.scale;
-    store_packet(d, first, classes, first < whole, v);
+    if (first < whole)
+      store_past_cache(d + first, pack<T>(v));
+    else
+      store_packet(d, first, classes, false, v);
   }
   clear_behind(p, row, static_cast<int>(threadIdx.x), kLongThreads);
 }
