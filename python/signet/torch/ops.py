@@ -17,8 +17,8 @@ __all__ = [
     "causal_conv1d_fn", "causal_conv1d_update", "chunk_delta_rule", "chunk_gated_delta_product",
     "chunk_gated_delta_rule", "chunk_gla", "chunk_kda", "chunk_simple_gla", "fused_chunk_simple_gla",
     "fused_recurrent_delta_rule", "fused_recurrent_gated_delta_rule", "fused_recurrent_gla", "fused_recurrent_kda",
-    "fused_recurrent_simple_gla", "l2_norm", "layer_norm", "lstm", "mamba_chunk_scan_combined", "mlstm", "rms_norm", "selective_scan_fn",
-    "selective_state_update", "slstm",
+    "fused_recurrent_simple_gla", "l2_norm", "layer_norm", "lstm", "mamba_chunk_scan_combined", "mamba_inner_fn",
+    "mlstm", "rms_norm", "selective_scan_fn", "selective_state_update", "slstm",
 ]
 
 
@@ -277,6 +277,28 @@ def selective_scan_fn(u, delta, A, B, C, D=None, z=None, delta_bias=None, delta_
     y, last = _bridge.selective_scan(inputs, (int(not delta_softplus), int(signed)), bool(return_last_state))
     y = y.transpose(1, 2)
     return (y, last) if return_last_state else y
+
+
+def mamba_inner_fn(xz, conv1d_weight, conv1d_bias, x_proj_weight, delta_proj_weight, out_proj_weight, out_proj_bias, A, B=None,
+                   C=None, D=None, delta_bias=None, B_proj_bias=None, C_proj_bias=None, delta_softplus=True,
+                   checkpoint_lvl=1, b_rms_weight=None, c_rms_weight=None, dt_rms_weight=None, b_c_dt_rms_eps=1e-6):
+    """A Mamba block after its first projection: xz [B,2D,T], conv1d_weight [D,1,K]; B, C [D,N], or None: of x. Returns [B,T,D']."""
+    x, z = xz.transpose(1, 2).chunk(2, -1)
+    x, _ = _bridge.convolution((x, conv1d_weight.squeeze(1), conv1d_bias, None, None), (1,), False)
+    widths = [delta_proj_weight.shape[1]] + [A.shape[-1]] * ((B is None) + (C is None))
+    step, *rest = F.linear(x, x_proj_weight).split(widths, -1)
+
+    def of_x(bias, weight):
+        part = rest.pop(0)
+        part = part if bias is None else part + bias.to(part.dtype)
+        return (part if weight is None else rms_norm(part, weight, b_c_dt_rms_eps)).transpose(1, 2)
+
+    B = of_x(B_proj_bias, b_rms_weight) if B is None else B
+    C = of_x(C_proj_bias, c_rms_weight) if C is None else C
+    step = step if dt_rms_weight is None else rms_norm(step, dt_rms_weight, b_c_dt_rms_eps)
+    y = selective_scan_fn(x.transpose(1, 2), F.linear(step, delta_proj_weight).transpose(1, 2), A, B, C, D, z.transpose(1, 2),
+                          delta_bias, delta_softplus)
+    return F.linear(y.transpose(1, 2), out_proj_weight, out_proj_bias)
 
 
 def selective_state_update(state, x, dt, A, B, C, D=None, z=None, dt_bias=None, dt_softplus=False,

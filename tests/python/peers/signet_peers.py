@@ -32,7 +32,7 @@ LEFT_OUT = {
     "test_naive_chunk": "compares two loops of fla",
     "test_parallel": "the matrix of attention weights is not offered",
     "test_simple_gla_to_mamba2": "imports mamba's Triton kernels",
-    "test_mamba_inner_fn": "one function for a whole Mamba block is not offered",
+    "wtype1": "complex rates are not offered",
 }
 
 
@@ -81,7 +81,7 @@ REFERENCES = ("fused_recurrent_delta_rule", "fused_recurrent_gla", "fused_recurr
 
 
 def _mamba(checkout):
-    """mamba_ssm.ops.selective_scan_interface with Signet's selective_scan_fn, its CUDA extension left out."""
+    """mamba_ssm.ops.selective_scan_interface with Signet's functions beside mamba's references, its CUDA extension left out."""
     path = os.path.join(checkout, "mamba_ssm/ops/selective_scan_interface.py")
     for name in ("mamba_ssm", "mamba_ssm.ops", "mamba_ssm.ops.triton", "mamba_ssm.ops.triton.layer_norm",
                  "mamba_ssm.utils", "mamba_ssm.utils.torch", "selective_scan_cuda"):
@@ -94,7 +94,9 @@ def _mamba(checkout):
     spec.loader.exec_module(module)
     from signet.torch import ops
 
-    module.selective_scan_fn = ops.selective_scan_fn
+    # mamba's reference of a block calls the first two, as it calls mamba's kernels otherwise.
+    module.causal_conv1d_fn, module.selective_scan_fn = ops.causal_conv1d_fn, ops.selective_scan_fn
+    module.mamba_inner_fn = ops.mamba_inner_fn
 
 
 def pytest_addoption(parser):
