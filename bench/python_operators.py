@@ -13,22 +13,23 @@ import torch
 import signet
 from signet.torch import ops
 
-try:
-    import fla.ops as fla
-    from fla.ops.gated_delta_product import chunk_gated_delta_product as fla_product
-except ImportError:
-    fla = None
-try:
-    from mamba_ssm.ops.selective_scan_interface import selective_scan_fn as mamba_scan
-except ImportError:
-    mamba_scan = None
-
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
 parser.add_argument("--quick", action="store_true", help="check small sizes alone")
 parser.add_argument("--peer", action="store_true", help="time fla's and mamba's functions beside ours; fla's autotuning takes minutes")
 parser.add_argument("--only", default="", help="the operators whose names begin so, with a type after a slash: 'KDA/bfloat16'")
 arguments = parser.parse_args()
+fla = mamba_scan = None
+if arguments.peer:
+    try:
+        import fla.ops as fla
+        from fla.ops.gated_delta_product import chunk_gated_delta_product as fla_product
+    except ImportError:
+        print("fla is not installed")
+    try:
+        from mamba_ssm.ops.selective_scan_interface import selective_scan_fn as mamba_scan
+    except ImportError:
+        print("mamba-ssm is not installed")
 device = torch.device(arguments.device)
 torch.manual_seed(0)
 failures = 0

@@ -74,7 +74,8 @@ def recurrence(q, k, v, beta=None, g=None, gk=None, g_gamma=None, scale=None, in
         state = state + k[:, i, ..., None] * value[..., None, :]
         outputs.append(torch.einsum("bhkv,bhk->bhv", state, q[:, i]))
     final = state.transpose(-1, -2) if state_v_first else state
-    return torch.stack(outputs, 1).to(dtype), final if output_final_state else None
+    o = torch.stack(outputs, 1) if outputs else v
+    return o.to(dtype), final if output_final_state else None
 
 
 REFERENCES = ("fused_recurrent_delta_rule", "fused_recurrent_gla", "fused_recurrent_simple_gla")
