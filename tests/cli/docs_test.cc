@@ -81,15 +81,16 @@ TEST(Docs, TheTutorialsCommandsWork) {
   for (std::string line : split(test::read_text(kRoot + "/docs/tutorial.md"), '\n')) {
     if (line.rfind("    signet ", 0) != 0) continue;
     line = line.substr(11);
-    if (const size_t at = line.find("--steps 300"); at != line.npos) line.replace(at, 11, "--steps 3");
+    if (line.rfind("train ", 0) == 0) line += " --steps 3";
     const auto result = test::run_signet(line, directory.path());
-    EXPECT_EQ(result.exit_code, 0) << line << "\n" << result.err;
+    const bool of_learning = line.rfind("extract ", 0) == 0 && result.exit_code == 4;
+    EXPECT_TRUE(result.exit_code == 0 || of_learning) << line << "\n" << result.err;
     if (line.rfind("run ", 0) == 0) {
       EXPECT_EQ(result.out, "accepted\taaa\nrejected\tab\nrejected\tabba\naccepted\t\n");
     }
     ++run;
   }
-  EXPECT_GE(run, 6);
+  EXPECT_GE(run, 8);
   const auto grid = test::run_signet("sweep " + kRoot + "/examples/grid.yaml --dry-run");
   EXPECT_EQ(std::count(grid.out.begin(), grid.out.end(), '\n'), 6) << grid.err;
 }
