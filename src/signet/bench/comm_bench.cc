@@ -14,7 +14,50 @@ double now_in_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The median over repetitions of the time that the slowest rank took.
+class Buffers {
+ public:
+  Buffers(comm::Communicator& ranks, int64_t elements) : ranks_(ranks), data_(static_cast<size_t>(elements)) {
+    for (int r = 0; r < ranks.size(); ++r) parts_.push_back(comm::share_of(elements, r, ranks.size()));
+    mine_ = parts_[static_cast<size_t>(ranks.rank())];
+    out_.resize(static_cast<size_t>(mine_.size()));
+    fill();
+  }
+  void fill() {
+    for (size_t i = 0; i < data_.size(); ++i)
+      data_[i] = collective_element(static_cast<int64_t>(i), ranks_.rank());
+  }
+  void reduce_scatter() { ranks_.reduce_scatter(data_.data(), parts_, out_.data()); }
+  bool reduced() const {
+    for (int64_t i = 0; i < mine_.size(); ++i) {
+      float sum = 0;
+      for (int r = 0; r < ranks_.size(); ++r) sum += collective_element(mine_.begin + i, r);
+      if (out_[static_cast<size_t>(i)] != sum) return false;
+    }
+    return true;
+  }
+  void all_gather() { ranks_.all_gather(data_.data(), parts_); }
+  bool gathered() const {
+    for (int r = 0; r < ranks_.size(); ++r)
+      for (int64_t i = parts_[static_cast<size_t>(r)].begin; i < parts_[static_cast<size_t>(r)].end; ++i)
+        if (data_[static_cast<size_t>(i)] != collective_element(i, r)) return false;
+    return true;
+  }
+  void broadcast() { ranks_.broadcast(data_.data(), static_cast<int64_t>(data_.size() * sizeof(float))); }
+  bool is_root_s() const {
+    for (size_t i = 0; i < data_.size(); ++i)
+      if (data_[i] != collective_element(static_cast<int64_t>(i), 0)) return false;
+    return true;
+  }
+
+ private:
+  comm::Communicator& ranks_;
+  std::vector<float> data_, out_;
+  std::vector<comm::Range> parts_;
+  comm::Range mine_;
+};
+
+}  // namespace
+
 double median_of_slowest(comm::Communicator& ranks, const std::function<void()>& run) {
   std::vector<double> times;
   for (int i = 0; i < kRepetitions; ++i) {
@@ -30,57 +73,11 @@ double median_of_slowest(comm::Communicator& ranks, const std::function<void()>&
   return times[kRepetitions / 2];
 }
 
-// Small whole numbers, so that every sum is exact: element i of rank r.
-float element(int64_t i, int rank) { return static_cast<float>(i % 1021 + rank); }
-
-class Buffers {
- public:
-  Buffers(comm::Communicator& ranks, int64_t elements) : ranks_(ranks), data_(static_cast<size_t>(elements)) {
-    for (int r = 0; r < ranks.size(); ++r) parts_.push_back(comm::share_of(elements, r, ranks.size()));
-    mine_ = parts_[static_cast<size_t>(ranks.rank())];
-    out_.resize(static_cast<size_t>(mine_.size()));
-    fill();
-  }
-  void fill() {
-    for (size_t i = 0; i < data_.size(); ++i) data_[i] = element(static_cast<int64_t>(i), ranks_.rank());
-  }
-  void reduce_scatter() { ranks_.reduce_scatter(data_.data(), parts_, out_.data()); }
-  bool reduced() const {
-    for (int64_t i = 0; i < mine_.size(); ++i) {
-      float sum = 0;
-      for (int r = 0; r < ranks_.size(); ++r) sum += element(mine_.begin + i, r);
-      if (out_[static_cast<size_t>(i)] != sum) return false;
-    }
-    return true;
-  }
-  void all_gather() { ranks_.all_gather(data_.data(), parts_); }
-  bool gathered() const {
-    for (int r = 0; r < ranks_.size(); ++r)
-      for (int64_t i = parts_[static_cast<size_t>(r)].begin; i < parts_[static_cast<size_t>(r)].end; ++i)
-        if (data_[static_cast<size_t>(i)] != element(i, r)) return false;
-    return true;
-  }
-  void broadcast() { ranks_.broadcast(data_.data(), static_cast<int64_t>(data_.size() * sizeof(float))); }
-  bool is_root_s() const {
-    for (size_t i = 0; i < data_.size(); ++i)
-      if (data_[i] != element(static_cast<int64_t>(i), 0)) return false;
-    return true;
-  }
-
- private:
-  comm::Communicator& ranks_;
-  std::vector<float> data_, out_;
-  std::vector<comm::Range> parts_;
-  comm::Range mine_;
-};
-
 bool on_all_ranks(comm::Communicator& ranks, bool correct) {
   double wrong = correct ? 0 : 1;
   ranks.all_reduce(&wrong, 1);
   return wrong == 0;
 }
-
-}  // namespace
 
 std::vector<CollectiveReport> bench_collectives(comm::Communicator& ranks) {
   std::vector<CollectiveReport> reports;

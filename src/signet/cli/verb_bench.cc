@@ -59,7 +59,7 @@ class Bench final : public Verb {
       fail(ErrorCode::kUsage, "--seconds {}: give a number from 0 to 600", seconds_);
     if (wanted_ == std::vector<std::string>{"lm"}) return run_lm();
     if (wanted_ == std::vector<std::string>{"decode"}) return run_decode();
-    if (wanted_ == std::vector<std::string>{"comm"}) return bench_comm(json_);
+    if (wanted_ == std::vector<std::string>{"comm"}) return bench_comm(device_name_, json_);
     const auto chosen = choose();
     device_ = open_device(device_name_);
     std::vector<std::pair<const bench::Operator*, bench::Case>> cases;

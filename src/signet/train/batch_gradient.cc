@@ -183,9 +183,9 @@ BatchLoss mean_loss(const std::vector<BatchLoss>& sums) {
 }
 
 StepMemory BatchGradient::memory(const models::Model& model, const StepOptions& options, int64_t rows,
-                                 int64_t time, bool dense) {
-  const int64_t groups = std::min(rows, kGroups);
-  const int64_t shard = std::min((rows + kGroups - 1) / kGroups, shard_rows(options, time));
+                                 int64_t time, bool dense, int64_t groups) {
+  const int64_t shard = std::min((rows + groups - 1) / groups, shard_rows(options, time));
+  groups = std::min(rows, groups);
   Arena arena = Arena::measuring(DeviceKind::kCpu), host;
   autograd::Context context{options.dtype, {}};
   context.device.dry = true;

@@ -3,6 +3,7 @@
 // in a fixed order: the same bits on any number of threads, and no synchronisation inside a step.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -65,13 +66,18 @@ class BatchGradient {
   void add_up(void* gradient) const { add_up(gradient, 0, model_.parameters().size()); }
 
   static constexpr int64_t kGroups = 8;
+  // Every group costs passes over a gradient of its own: all ranks together have as many as one alone, and
+  // more only where threads of a rank would have nothing to do.
+  static int64_t groups_of(int ranks, int64_t threads) {
+    return ranks == 1 ? kGroups : std::clamp<int64_t>(threads, (kGroups + ranks - 1) / ranks, kGroups);
+  }
   // Where `rows` rows are cut into groups.
   static std::vector<int64_t> cuts_of(int64_t rows, int64_t groups = kGroups);
 
   int64_t arena_bytes() const;
   // Of a batch of `rows` sequences of `time` tokens: what arenas and gradients of groups take.
   static StepMemory memory(const models::Model& model, const StepOptions& options, int64_t rows, int64_t time,
-                           bool dense);
+                           bool dense, int64_t groups = kGroups);
 
  private:
   // Sequences that go through the model at once: their activations stay near the caches.

@@ -34,14 +34,10 @@ comm::Range rows_of(int64_t batch, int r, int ranks, bool exact) {
   return {cuts[static_cast<size_t>(groups.begin)], cuts[static_cast<size_t>(groups.end)]};
 }
 
-// Of those rows into groups, counted from the first of them. Every group costs passes over a gradient of its
-// own: all ranks together have as many as one alone, and more only where threads would have nothing to do.
+// Of those rows into groups, counted from the first of them.
 std::vector<int64_t> cuts_within(int64_t batch, int r, int ranks, bool exact, int64_t threads) {
-  constexpr int64_t kMost = BatchGradient::kGroups;
   const auto rows = rows_of(batch, r, ranks, exact);
-  if (!exact)
-    return BatchGradient::cuts_of(rows.size(),
-                                  std::clamp<int64_t>(threads, (kMost + ranks - 1) / ranks, kMost));
+  if (!exact) return BatchGradient::cuts_of(rows.size(), BatchGradient::groups_of(ranks, threads));
   const auto all = BatchGradient::cuts_of(batch);
   const auto groups = comm::share_of(BatchGradient::kGroups, r, ranks);
   std::vector<int64_t> cuts;

@@ -7,6 +7,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "signet/base/thread_pool.h"
+
 namespace signet::train {
 namespace {
 
@@ -35,7 +37,8 @@ MemoryPlan plan_memory(const models::Model& model, const StepOptions& step, cons
   const Shard shard = share_parameters(model.parameters(), optimizer, ranks).of(0);
   plan.optimizer = make_optimizer(model.parameters(), step.dtype, optimizer, dry, &shard)->state_bytes();
   if (!device.cuda()) plan.saving = shard.size() * element + plan.optimizer;
-  plan.step = step_memory(device, model, step, rows, time, dense);
+  plan.step =
+      step_memory(device, model, step, rows, time, dense, BatchGradient::groups_of(ranks, thread_count()));
   plan.rows = step.micro_batch > 0 ? std::min(rows, step.micro_batch) : rows;
   plan.time = time;
   plan.ranks = ranks;

@@ -69,8 +69,8 @@ class CpuStepEngine final : public StepEngine {
 }  // namespace
 
 StepMemory step_memory(const Device& device, const models::Model& model, const StepOptions& options,
-                       int64_t rows, int64_t time, bool dense) {
-  if (!device.cuda()) return BatchGradient::memory(model, options, rows, time, dense);
+                       int64_t rows, int64_t time, bool dense, int64_t groups) {
+  if (!device.cuda()) return BatchGradient::memory(model, options, rows, time, dense, groups);
 #ifdef SIGNET_WITH_CUDA
   return cuda_step_memory(model, options, rows, time, dense);
 #else

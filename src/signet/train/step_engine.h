@@ -40,9 +40,9 @@ class StepEngine {
 };
 
 // What a step of `rows` sequences of `time` tokens takes on the device besides parameters, their gradient and
-// what the optimiser keeps.
+// what the optimiser keeps; on the CPU in `groups` groups.
 StepMemory step_memory(const Device& device, const models::Model& model, const StepOptions& options,
-                       int64_t rows, int64_t time, bool dense);
+                       int64_t rows, int64_t time, bool dense, int64_t groups = BatchGradient::kGroups);
 // kResource that says what to lower.
 [[noreturn]] void fail_too_large(int64_t need, int64_t free, int64_t rows, int64_t time);
 
