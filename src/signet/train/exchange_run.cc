@@ -134,13 +134,18 @@ void copy_weights(const ForeignTensors& tensors, const models::ForeignModel& mod
   for (const auto& info : run.model().parameters().infos()) ours[info.name] = &info;
   std::set<std::string> used;
   for (const TensorPair& pair : pairs) {
-    const auto* info = tensors.find(pair.theirs);
+    std::string theirs = pair.theirs;
+    // fla's GLA calls its norm otherwise where it is not one with the gate.
+    constexpr std::string_view kOneWithGate = "g_norm_swish_gate";
+    if (const size_t at = theirs.find(kOneWithGate); at != theirs.npos && !tensors.find(theirs))
+      theirs.replace(at, kOneWithGate.size(), "g_norm");
+    const auto* info = tensors.find(theirs);
     if (!info) bad_input("{}: the tensor '{}' is missing", where, pair.theirs);
     if (squeezed(info->shape) != squeezed(pair.shape))
-      bad_input("{}: '{}' has shape {}; the configuration wants {}", where, pair.theirs,
+      bad_input("{}: '{}' has shape {}; the configuration wants {}", where, theirs,
                 io::shape_text(info->shape), io::shape_text(pair.shape));
-    used.insert(pair.theirs);
-    const auto values = tensors.read(pair.theirs);
+    used.insert(theirs);
+    const auto values = tensors.read(theirs);
     const models::ParameterInfo& own = *ours.at(pair.ours);
     const int64_t size = own.shape.size();
     const int64_t from = pair.rows_from < 0 ? 0 : pair.rows_from * (size / own.shape[0]);
