@@ -84,6 +84,8 @@ class PluginTransport final : public Transport {
         throw MissingRank{waiting == requests_.end() ? requests_.front().peer : waiting->peer};
       } else if (now - last_progress > kSpin) {
         std::this_thread::sleep_for(kNap);
+      } else {
+        std::this_thread::yield();  // to whoever computes on this core
       }
     }
   }

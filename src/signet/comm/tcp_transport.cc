@@ -207,6 +207,8 @@ class TcpTransport final : public Transport {
         throw MissingRank{ranks[0]};
       } else if (now - last > kBusy) {
         ::poll(waiting.data(), waiting.size(), kSleep);
+      } else {
+        std::this_thread::yield();  // to whoever computes on this core
       }
     }
   }
