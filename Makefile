@@ -49,7 +49,7 @@ test-isa: test
 
 test-python: all
 	@cmake --build $(BUILD) --target signet_python_files
-	@tools/test-python $(BUILD) python3 all
+	@tools/test-python $(BUILD) python3 all || [ $$? = 77 ]  # it says what it skips where pip cannot reach PyPI
 
 test-ranks: all
 	@tools/test-ranks $(BUILD)/signet
