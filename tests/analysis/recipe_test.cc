@@ -120,8 +120,9 @@ TEST(Recipe, ANewAttemptKeepsWhatIsNearlySolved) {
   test::TemporaryDirectory directory;
   auto run = io::RunDirectory::create(directory / "run", false);
   auto sources = sources_of("parity", "deltanet");
-  sources.set = {"train.restart=500", "train.validate_every=500", "train.steps=1500", "train.curriculum=100",
-                 "eval.samples=64"};
+  sources.set = {"train.restart=500",    "train.validate_every=500", "train.steps=1500",
+                 "train.curriculum=100", "train.batch=32",           "train.max_length=16",
+                 "eval.max_length=64",   "eval.samples=64"};
   const auto result = train::train(train::resolve_config(sources), run, false, {true, "", {}});
   EXPECT_EQ(result["steps"].get<int64_t>(), 1000);
   EXPECT_TRUE(result["stopped_early"].get<bool>());
