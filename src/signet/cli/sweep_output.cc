@@ -26,6 +26,7 @@ void SweepRunner::define(Options& options) {
   options.value("--seeds", seeds_, "seeds 1 to N in place of those of the file");
   options.value("--jobs", jobs_, "runs at a time [one per core, or 4 on a GPU]");
   options.value("--device", device_, "where the updates run: cpu, or cuda or cuda:N in a build with it");
+  options.flag("--done", done_, "train nothing: the page of the runs that are done");
   options.flag("--force", force_, "replace the summary of another sweep in the same directory");
   options.flag("--quiet", quiet_, "no progress");
 }
@@ -88,7 +89,13 @@ nlohmann::ordered_json SweepRunner::provenance() const {
 }
 
 train::SweepSummary SweepRunner::run(const std::string& directory, const train::SweepPlan& plan,
-                                     const std::vector<train::PlannedRun>& runs) const {
+                                     std::vector<train::PlannedRun> runs) const {
+  if (done_) {
+    std::erase_if(runs, [&](const auto& run) {
+      return !exists(join_path(join_path(directory, run.name), "results.json"));
+    });
+    if (runs.empty()) fail(ErrorCode::kUsage, "no run of {} is done", printable(directory));
+  }
   const int64_t jobs = jobs_ > 0 ? jobs_ : device_ == "cpu" ? thread_count() : 4;
   const comm::Launch& launch = comm::launch();
   const std::string device = comm::local_device(launch, device_);

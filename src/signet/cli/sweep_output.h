@@ -22,7 +22,7 @@ class SweepRunner {
   void check_summary(const std::string& file, const train::SweepPlan& plan) const;
   // Runs what is left and summarises everything.
   train::SweepSummary run(const std::string& directory, const train::SweepPlan& plan,
-                          const std::vector<train::PlannedRun>& runs) const;
+                          std::vector<train::PlannedRun> runs) const;
   // --dry-run: the runs, a line each or as one object.
   static void print_plan(const std::vector<train::PlannedRun>& runs, bool json);
   nlohmann::ordered_json provenance() const;
@@ -37,7 +37,7 @@ class SweepRunner {
   std::vector<std::string> only_, set_;
   int64_t jobs_ = 0, seeds_ = 0;
   std::string device_ = "cpu";
-  bool force_ = false, quiet_ = false;
+  bool force_ = false, quiet_ = false, done_ = false;
 };
 
 report::Tone score_tone(double score);  // of an accuracy, scaled or of whole sequences
