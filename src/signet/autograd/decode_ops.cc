@@ -1,8 +1,5 @@
 #include "signet/autograd/decode_ops.h"
 
-#include <algorithm>
-#include <type_traits>
-
 #include "signet/autograd/operator_support.h"
 #include "signet/base/thread_pool.h"
 #include "signet/kernels/delta_rule/delta_decode.h"
@@ -126,12 +123,6 @@ Var delta_decode(Tape& tape, const DeltaDecodeInputs& in, const Tensor* state) {
     if (in.decay.value) {
       p.decay = in.decay.value.as<float>(), p.decay_stride = in.decay.value.row_stride;
       p.decay_channels = in.decay.value.width() / in.heads;
-    }
-    if constexpr (std::is_same_v<T, bf16>) {
-      constexpr int64_t kAhead = 16 << 20;  // as much as the memory gives meanwhile
-      p.ahead = tape.context().narrow(in.next.value);
-      if (reinterpret_cast<uintptr_t>(p.ahead) % 16 == 0)
-        p.ahead_bytes = std::min(kAhead, in.next_elements * int64_t{sizeof(bf16)}) / 16 * 16;
     }
     p.o = ptr<T>(o.value), p.o_stride = o.value.row_stride;
     if (!tape.context().device.dry) kernels::delta_decode(p, Cuda{tape.context().device.stream});

@@ -192,9 +192,6 @@ struct DeltaDecodeInputs {
   int64_t heads = 0, width = 0, factors = 1, beta_at = 0;
   double eps = 0, scale = 1;
   kernels::GateColumns gate = {};
-  // The parameter that is read next, and how many elements there are from its first one on.
-  Var next;
-  int64_t next_elements = 0;
 };
 bool delta_decode_covers(const Tape& tape, Sequence sequence, int64_t width, int64_t taps);
 Var delta_decode(Tape& tape, const DeltaDecodeInputs& in, const Tensor* state);

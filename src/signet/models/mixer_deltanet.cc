@@ -265,7 +265,6 @@ class DeltaNetMixer final : public Mixer {
     if (decay_channels_ > 0) in.decay = gate(tape, weights, projected);
     in.heads = options_.heads, in.width = head_dim_, in.factors = options_.householders;
     in.beta_at = b_at_;
-    in.next = weights[o_], in.next_elements = weights.from(o_);
     in.eps = kNormEps, in.scale = scale();
     in.gate = {beta_gate_, 0, static_cast<float>(beta_scale_), static_cast<float>(options_.beta_shift),
                static_cast<float>(options_.beta_margin)};

@@ -84,8 +84,6 @@ class Weights {
   // Parameters first..last, adjacent and of equal width, as one matrix.
   autograd::Var fused(int first, int last) const;
   DType dtype() const { return dtype_; }
-  // How many elements there are from the first of a parameter on to the end of all.
-  int64_t from(int id) const { return parameters_->size() - parameters_->infos()[id].offset; }
 
  private:
   autograd::Var view(int id, Shape shape) const;

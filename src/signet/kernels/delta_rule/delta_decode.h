@@ -37,10 +37,6 @@ struct DeltaDecode {
   T* o = nullptr;
   int64_t o_stride = 0;
   float* workspace = nullptr;  // [delta_decode_workspace_size]
-  // What the kernels behind this one will read and nobody writes: where few sequences leave the memory idle
-  // it is fetched into the cache meanwhile. A multiple of 16 bytes each.
-  const void* ahead = nullptr;
-  int64_t ahead_bytes = 0;
 
   SIGNET_HOST_DEVICE int64_t channels() const { return (1 + 2 * factors) * heads * width; }
 };

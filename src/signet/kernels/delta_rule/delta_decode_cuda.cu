@@ -211,19 +211,6 @@ __device__ void advance(const DeltaDecode<T>& p, const Place<D, kColumns>& at,
   }
 }
 
-// Every block has its share of what is fetched ahead, every lane of its first warp a piece of that.
-template <class T>
-__device__ void fetch_ahead(const DeltaDecode<T>& p) {
-#if __CUDA_ARCH__ >= 900
-  const int64_t piece = p.ahead_bytes / (32 * static_cast<int64_t>(gridDim.x)) / 16 * 16;
-  if (threadIdx.x < 32 && piece > 0)
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
-                     static_cast<const char*>(p.ahead) + (blockIdx.x * int64_t{32} + threadIdx.x) * piece),
-                 "r"(static_cast<uint32_t>(piece))
-                 : "memory");
-#endif
-}
-
 // Few sequences: a block for every slice of a state, which makes what it needs by itself.
 template <class T, int D, int kColumns>
 __global__ void __launch_bounds__(Layout<D, kColumns>::kThreads) decode_kernel(DeltaDecode<T> p) {
@@ -240,7 +227,6 @@ __global__ void __launch_bounds__(Layout<D, kColumns>::kThreads) decode_kernel(D
     asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(s[i].x), "=f"(s[i].y), "=f"(s[i].z), "=f"(s[i].w)
                  : "l"(state + i * L::kRowThreads * D));
-  fetch_ahead(p);
   begin_kernel();
   const int64_t inner = p.heads * D, of_keys = inner, of_values = (1 + p.factors) * inner;
   // A warp makes q, a key, or a value's columns.
