@@ -16,13 +16,12 @@ namespace signet::train {
 namespace {
 
 struct Trained {
-  std::vector<double> losses;
+  std::vector<double> losses, norms;  // of the gradient
   std::vector<float> weights;
 };
 
 // Twelve updates on one of several ranks, or alone.
-Trained train_on(comm::Communicator* ranks, Precision precision, const std::string& optimizer,
-                 int64_t micro_batch = 5) {
+Trained train_on(comm::Communicator* ranks, Precision precision, const std::string& optimizer) {
   const OpenDevice device = open_device("cuda");
   RunConfig config = resolve_config(
       {.task = "parity",
@@ -38,7 +37,7 @@ Trained train_on(comm::Communicator* ranks, Precision precision, const std::stri
   const auto rule = make_optimizer(model.parameters(), DType::kF32, config.train.optimizer_options(), device,
                                    parallel ? &parallel->shard() : nullptr);
   StepOptions options{DType::kF32, precision};
-  options.micro_batch = micro_batch;  // several passes, one exchange
+  options.micro_batch = 5;  // several passes, one exchange
   const auto engine = make_step_engine(device, model, options, weights.data(), *rule, parallel.get());
   const comm::Range rows = parallel ? parallel->rows() : comm::Range{0, config.train.batch};
   Trained trained;
@@ -49,8 +48,10 @@ Trained train_on(comm::Communicator* ranks, Precision precision, const std::stri
                       batch);
     batch.first_row = rows.begin;
     if (parallel) parallel->agree(batch, 0, true);
-    engine->submit(batch, 1e-3, step);
-    trained.losses.push_back(engine->collect().batch.loss);
+    engine->submit(batch, /*lr=*/1e-5, step);
+    const StepResult result = engine->collect();
+    trained.losses.push_back(result.batch.loss);
+    trained.norms.push_back(result.norm);
   }
   engine->to_host();
   trained.weights = weights;
@@ -79,26 +80,30 @@ struct WithoutNccl {
 TEST(DataParallelCuda, RanksThroughHostMemoryFollowOne) {
   SIGNET_NEEDS_GPU();
   const WithoutNccl only;
-  for (const auto& [optimizer, precision] : {std::pair<std::string, Precision>{"adamw", Precision::kFp32},
-                                             {"muon", Precision::kFp32},
-                                             {"adamw", Precision::kBf16}}) {
-    const Trained one = train_on(nullptr, precision, optimizer);
-    // What another order of the sums makes of it on one rank.
-    const Trained other = train_on(nullptr, precision, optimizer, /*micro_batch=*/8);
-    double limit = 2e-4;
-    for (size_t i = 0; i < one.losses.size(); ++i)
-      limit = std::max(limit, 4 * std::abs(other.losses[i] - one.losses[i]) / one.losses[i]);
-    EXPECT_LT(limit, 0.2);
+  struct Case {
+    std::string optimizer;
+    Precision precision;
+    double loss, norm;  // largest relative differences
+  };
+  // At this learning rate rounding is not amplified: in fp32, losses of four ranks stayed within 1.5e-6 of
+  // one rank's for 200 updates on an H200 (limit: 13 times that). Of bf16 the limit is one rounding, 2^-8.
+  for (const Case& c : {Case{"adamw", Precision::kFp32, 2e-5, 1e-3},
+                        {"muon", Precision::kFp32, 2e-5, 1e-3},
+                        {"adamw", Precision::kBf16, 4e-3, 5e-2}}) {
+    const Trained one = train_on(nullptr, c.precision, c.optimizer);
     for (const int ranks : {2, 3}) {
-      const auto all = train_on_threads(ranks, precision, optimizer);
+      const auto all = train_on_threads(ranks, c.precision, c.optimizer);
       for (const auto& rank : all) {
         EXPECT_EQ(rank.weights, all[0].weights) << "all ranks have all weights";
         EXPECT_EQ(rank.losses, all[0].losses);
       }
-      for (size_t i = 0; i < one.losses.size(); ++i)
-        EXPECT_NEAR(all[0].losses[i], one.losses[i], limit * one.losses[i])
-            << optimizer << ", " << ranks << " ranks, update " << i + 1;
-      EXPECT_EQ(train_on_threads(ranks, precision, optimizer)[0].weights, all[0].weights)
+      for (size_t i = 0; i < one.losses.size(); ++i) {
+        SCOPED_TRACE(testing::Message() << c.optimizer << ", " << ranks << " ranks, update " << i + 1);
+        EXPECT_NEAR(all[0].losses[i], one.losses[i], c.loss * one.losses[i]);
+        // Without one rank's gradient it would be 18 % (of 3 ranks, unrelated rows) to 50 % less.
+        EXPECT_NEAR(all[0].norms[i], one.norms[i], c.norm * one.norms[i]);
+      }
+      EXPECT_EQ(train_on_threads(ranks, c.precision, c.optimizer)[0].weights, all[0].weights)
           << "the same bits again";
     }
   }
