@@ -27,6 +27,12 @@ def scan():
             torch.randn(2, 16, 70), torch.randn(24), torch.randn(2, 24, 70)]
 
 
+def mlstm():
+    # So many rows that in some the normaliser is near its bound: rounded on the way, it takes the other slope.
+    gates = [torch.randn(16, 70, 2), F.logsigmoid(torch.randn(16, 70, 2) + 2)]
+    return [torch.randn(16, 70, 2, 32) for _ in range(3)] + gates
+
+
 def packed(function):
     def run(q, *rest):
         return function(q, *rest, cu_seqlens=torch.tensor([0, 5, 5, 64, q.shape[1]], device=q.device))
@@ -54,6 +60,7 @@ CASES = {
     "scan, delta as given": (lambda u, d, *x: ops.selective_scan_fn(u, F.softplus(d), *x), scan),
     "convolution": (lambda x, w, b: ops.causal_conv1d_fn(x, w, b, activation="silu"),
                     lambda: [torch.randn(2, 24, 70), torch.randn(24, 4), torch.randn(24)]),
+    "mLSTM": (lambda *x: ops.mlstm(*x, log_forget=True)[0], mlstm),
     "RMS norm": (lambda x, w: ops.rms_norm(x, w), lambda: [torch.randn(50, 96), torch.randn(96)]),
 }
 TYPES = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}

@@ -39,17 +39,15 @@ void check_mlstm(const signet_mlstm& p) {
 }
 
 // What both passes of one sequence see: sizes, and what forward keeps.
-template <class T, class Device>
+template <class A, class Device>
 struct MlstmParts {
-  using A = Accumulator<T>;
   int64_t rows, heads, width;
   kernels::MlstmGatesShape gates;
   kernels::ScaleHeadsShape weigh;
   kernels::GatedLinearShape memory;
   kernels::MlstmReadShape read;
   kernels::GatedLinearAlgorithm algorithm;
-  Rows<const T> q, k, v, i;
-  Rows<const A> f;
+  Rows<const A> q, k, v, i, f;
   Map map;
 
   MlstmParts(const signet_mlstm& p, Work<Device>& work)
@@ -57,10 +55,10 @@ struct MlstmParts {
         heads(p.q.shape[2]),
         width(p.v.shape[3]),
         algorithm(static_cast<kernels::GatedLinearAlgorithm>(p.algorithm)),
-        q(work.template read_rows<T>(p.q)),
-        k(work.template read_rows<T>(p.k)),
-        v(work.template read_rows<T>(p.v)),
-        i(work.template read_rows<T>(p.i)),
+        q(work.template read_rows<A>(p.q)),
+        k(work.template read_rows<A>(p.k)),
+        v(work.template read_rows<A>(p.v)),
+        i(work.template read_rows<A>(p.i)),
         map(p.log_forget ? Map::kExp : Map::kNone) {
     f = work.template read_rows<A>(p.f, map);
     gates.batch = p.q.shape[0], gates.time = p.q.shape[1], gates.heads = heads;
@@ -83,6 +81,8 @@ P* kept_or_scratch(Arena& saved, int64_t size, Work<Device>& work) {
   return p || saved.is_counting() ? p : work.template scratch<P>(size);
 }
 
+// All between input and output is fp32 or wider (A), of bf16 as well: a normaliser rounded to bf16 lies on
+// the other side of its bound now and then, and the gradients of that token's row take the other slope.
 struct Mlstm {
   using Call = signet_mlstm;
   static std::array<const signet_tensor*, 4> storage(const Call& p) { return {&p.q, &p.k, &p.v, &p.i}; }
@@ -93,31 +93,31 @@ struct Mlstm {
     check_mlstm(call);
     work.run([&] { require(call.h, "h", {4}); });
     const auto sequence = [&](const Call& p) {
-      const MlstmParts<T, Device> parts(p, work);
+      const MlstmParts<A, Device> parts(p, work);
       const Device device = work.device();
-      kernels::MlstmStabilise<T> gates;
+      kernels::MlstmStabilise<A> gates;
       gates.shape = parts.gates, gates.f = parts.f.data, gates.i = parts.i.data;
       gates.initial_m = work.template read<A>(p.initial_m);
       gates.gate = kept_or_scratch<A>(saved, parts.rows * parts.heads, work);
       gates.input = kept_or_scratch<A>(saved, parts.rows * parts.heads, work);
       gates.m = kept_or_scratch<A>(saved, parts.rows * parts.heads, work);
       gates.final_m = work.template write<A>(p.final_m);
-      kernels::ScaleHeadsForward<T> weigh;
+      kernels::ScaleHeadsForward<A> weigh;
       weigh.shape = parts.weigh, weigh.x = parts.v.data, weigh.s = gates.input;
-      weigh.y = kept_or_scratch<T>(saved, parts.values(), work);
-      kernels::GatedLinearForward<T> memory;
+      weigh.y = kept_or_scratch<A>(saved, parts.values(), work);
+      kernels::GatedLinearForward<A> memory;
       memory.shape = parts.memory, memory.algorithm = parts.algorithm, memory.scale = static_cast<A>(p.scale);
       memory.q = parts.q.data, memory.k = parts.k.data, memory.v = weigh.y, memory.gate = gates.gate;
-      memory.o = kept_or_scratch<T>(saved, parts.values(), work);
+      memory.o = kept_or_scratch<A>(saved, parts.values(), work);
       memory.initial_state = work.template read<A>(p.initial_state);
       memory.final_state = work.template write<A>(p.final_state);
       memory.saved =
-          keep<A>(saved, kernels::gated_linear_saved_size<T>(parts.memory, parts.algorithm, device));
+          keep<A>(saved, kernels::gated_linear_saved_size<A>(parts.memory, parts.algorithm, device));
       memory.workspace = work.template scratch<A>(
-          kernels::gated_linear_workspace_size<T>(parts.memory, parts.algorithm, device));
-      kernels::MlstmNormalise<T> read;
+          kernels::gated_linear_workspace_size<A>(parts.memory, parts.algorithm, device));
+      kernels::MlstmNormalise<A> read;
       read.shape = parts.read, read.r_n = memory.o, read.m = gates.m;
-      read.h = work.template write<T>(p.h);
+      read.h = work.template write<A>(p.h);
       work.run([&] {
         mlstm_stabilise(gates, device);
         scale_heads_forward(weigh, device);
@@ -136,15 +136,15 @@ struct Mlstm {
     check_mlstm(call);
     work.run([&] { require(call.dh, "dh", {4}); });
     const auto sequence = [&](const Call& p) {
-      const MlstmParts<T, Device> parts(p, work);
+      const MlstmParts<A, Device> parts(p, work);
       const Device device = work.device();
       const int64_t numbers = parts.rows * parts.heads;
       const A *gate = kept<A>(saved, numbers), *input = kept<A>(saved, numbers), *m = kept<A>(saved, numbers);
-      const T *weighted = kept<T>(saved, parts.values()), *r_n = kept<T>(saved, parts.values());
-      kernels::MlstmNormaliseBackward<T> read;
-      read.shape = parts.read, read.r_n = r_n, read.m = m, read.dh = work.template read<T>(p.dh);
-      read.dr_n = work.template scratch<T>(parts.values());
-      kernels::GatedLinearBackward<T> memory;
+      const A *weighted = kept<A>(saved, parts.values()), *r_n = kept<A>(saved, parts.values());
+      kernels::MlstmNormaliseBackward<A> read;
+      read.shape = parts.read, read.r_n = r_n, read.m = m, read.dh = work.template read<A>(p.dh);
+      read.dr_n = work.template scratch<A>(parts.values());
+      kernels::GatedLinearBackward<A> memory;
       memory.shape = parts.memory, memory.algorithm = parts.algorithm, memory.scale = static_cast<A>(p.scale);
       memory.q = parts.q.data, memory.k = parts.k.data, memory.v = weighted, memory.gate = gate;
       memory.d_o = read.dr_n;
@@ -152,23 +152,23 @@ struct Mlstm {
       memory.d_final_state = work.template read<A>(p.d_final_state);
       memory.d_initial_state = work.template write<A>(p.d_initial_state);
       memory.saved =
-          kept<A>(saved, kernels::gated_linear_saved_size<T>(parts.memory, parts.algorithm, device));
+          kept<A>(saved, kernels::gated_linear_saved_size<A>(parts.memory, parts.algorithm, device));
       memory.workspace = work.template scratch<A>(
-          kernels::gated_linear_workspace_size<T>(parts.memory, parts.algorithm, device));
-      memory.dq = work.template write_rows<T>(p.dq, &p.q, parts.q.stride).data;
-      memory.dk = work.template write_rows<T>(p.dk, &p.k, parts.k.stride).data;
-      memory.dv = work.template scratch<T>(parts.values());
+          kernels::gated_linear_workspace_size<A>(parts.memory, parts.algorithm, device));
+      memory.dq = work.template write_rows<A>(p.dq, &p.q, parts.q.stride).data;
+      memory.dk = work.template write_rows<A>(p.dk, &p.k, parts.k.stride).data;
+      memory.dv = work.template scratch<A>(parts.values());
       memory.dgate = work.template scratch<A>(numbers);
-      kernels::ScaleHeadsBackward<T> weigh;
+      kernels::ScaleHeadsBackward<A> weigh;
       weigh.shape = parts.weigh, weigh.x = parts.v.data, weigh.s = input, weigh.dy = memory.dv;
-      weigh.dx = work.template write_rows<T>(p.dv, &p.v, parts.v.stride).data;
+      weigh.dx = work.template write_rows<A>(p.dv, &p.v, parts.v.stride).data;
       weigh.ds = work.template scratch<A>(numbers);
-      kernels::MlstmStabiliseBackward<T> gates;
+      kernels::MlstmStabiliseBackward<A> gates;
       gates.shape = parts.gates, gates.input = input, gates.m = m;
       gates.initial_m = work.template read<A>(p.initial_m);
       gates.dgate = memory.dgate, gates.dinput = weigh.ds;
       gates.df = work.template write_rows<A>(p.df, &p.f, parts.f.stride).data;
-      gates.di = work.template write_rows<T>(p.di, &p.i, parts.i.stride).data;
+      gates.di = work.template write_rows<A>(p.di, &p.i, parts.i.stride).data;
       gates.workspace = work.template scratch<A>(gates_scratch(parts.gates, device));
       work.run([&] {
         mlstm_normalise_backward(read, device);
