@@ -113,14 +113,6 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
     copy_commit();
   };
-  const auto fetch_keys = [&](int i) {
-    if (i < down) {
-      const int channels = min(kWide, p.dk - i * kWide);
-      fetch_rows<kThreads>(m.q, p.q + at.row * p.q_stride + key + i * kWide, p.q_stride, at.tokens, channels);
-      fetch_rows<kThreads>(m.k, p.k + at.row * p.k_stride + key + i * kWide, p.k_stride, at.tokens, channels);
-    }
-    copy_commit();
-  };
   m.gates.fetch(p, at, 0);
   for (int j = 0; j < across; ++j) {
     const int columns = min(kWide, p.dv - j * kWide);
@@ -131,8 +123,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
   copy_commit();
   fetch_states(0);
-  fetch_keys(0);
-  copy_wait<2>();
+  copy_wait<1>();
   m.gates.settle(p, at, 0);
   __syncthreads();
   fill_decays(m);
@@ -164,11 +155,14 @@ __global__ void __launch_bounds__(kThreads, 2)
     clear(y), clear(z);
     for (int j = 0; j < across; ++j) {
       const int item = i * across + j;
-      if (j == 0)
-        copy_wait<1>();  // the states; q and k come behind them
-      else
-        copy_wait<0>();
-      __syncthreads();  // also: everybody is done with the tiles that come next
+      copy_wait<0>();
+      __syncthreads();  // also: everybody is done with the tiles that come next, with q and with k
+      if (j == 0) {
+        fetch_rows<kThreads>(m.q, p.q + at.row * p.q_stride + key + i * kWide, p.q_stride, at.tokens,
+                             channels);
+        fetch_rows<kThreads>(m.k, p.k + at.row * p.k_stride + key + i * kWide, p.k_stride, at.tokens,
+                             channels);
+      }
       fetch_states(item + 1);
       const Half *const state = m.state[item % 2], *const d_state = m.d_state[item % 2];
       add_row_products(y, d_o + j * kTileSize, first, state, n0, kWide, lane);
@@ -183,7 +177,7 @@ __global__ void __launch_bounds__(kThreads, 2)
         for (int e = 0; e < 8; ++e) inner = fmaf(x[e], dx[e], inner);
       }
     }
-    copy_wait<1>();
+    copy_wait<0>();
     __syncthreads();  // q and k, and the pairs of all warps
     add_row_products(scores, m.q, first, m.k, n0, first + kBlock, lane);
     // What the tokens read from S and write through dS, then the gradients.
@@ -215,12 +209,10 @@ __global__ void __launch_bounds__(kThreads, 2)
       }
     }
     __syncthreads();  // everybody has read q and k
-    fetch_keys(i + 1);
-    const int used = ((i + 1) * across - 1) % 2;  // the states that nobody reads any more
-    write_gradient(p.dq + at.row * p.q_stride + key + i * kWide, p.q_stride, at, m.state[used], y, first, n0,
+    write_gradient(p.dq + at.row * p.q_stride + key + i * kWide, p.q_stride, at, m.q, y, first, n0, channels,
+                   lane);
+    write_gradient(p.dk_out + at.row * p.k_stride + key + i * kWide, p.k_stride, at, m.k, z, first, n0,
                    channels, lane);
-    write_gradient(p.dk_out + at.row * p.k_stride + key + i * kWide, p.k_stride, at, m.d_state[used], z,
-                   first, n0, channels, lane);
   }
   sum_all<4, 1>(read);
   sum_all<4, 1>(written);
