@@ -69,7 +69,7 @@ def milliseconds(calls):
         for call, kept in zip(calls, times):
             if device.type == "cuda":
                 start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                torch.cuda._sleep(400_000)  # the queue is never empty: launches are not timed
+                torch.cuda._sleep(2_000_000)  # a millisecond: the queue is never empty, launches are not timed
                 start.record()
                 call()
                 end.record()
