@@ -1,4 +1,6 @@
-// Conversions of tensors on the GPU: one thread an element, any strides and types.
+// Conversions of tensors on the GPU, any strides and types: eight elements a thread where both tensors lie
+// together, tiles in shared memory where what lies together in one is spread in the other, else one thread an
+// element.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -10,6 +12,7 @@
 namespace signet::capi {
 namespace {
 
+// Dimensions in the order of `to`: the last lies together there, if one does.
 struct Copy {
   void* to;
   const void* from;
@@ -43,6 +46,9 @@ __device__ void store_float(void* p, int32_t type, int64_t i, float x) {
   if (type == SIGNET_BFLOAT16) static_cast<__nv_bfloat16*>(p)[i] = __float2bfloat16_rn(x);
   if (type == SIGNET_FLOAT16) static_cast<__half*>(p)[i] = __float2half_rn(x);
 }
+__device__ float mapped(float x, Map map) {
+  return map == Map::kExp ? expf(x) : map == Map::kLogOfNegative ? logf(-x) : x;
+}
 
 __global__ void convert_kernel(Copy c) {
   begin_kernel();
@@ -65,12 +71,72 @@ __global__ void convert_kernel(Copy c) {
       else
         store_float(c.to, c.to_type, to, static_cast<float>(x));
     } else {
-      float x = load_float(c.from, c.from_type, from);
-      if (c.map == Map::kExp) x = expf(x);
-      if (c.map == Map::kLogOfNegative) x = logf(-x);
+      float x = mapped(load_float(c.from, c.from_type, from), c.map);
       if (c.add) x += load_float(c.to, c.to_type, to);
       store_float(c.to, c.to_type, to, x);
     }
+  }
+}
+
+constexpr int kPack = 8;
+constexpr uintptr_t kPackAlignment = 16;
+template <class T>
+struct alignas(kPackAlignment) Pack {
+  T x[kPack];
+};
+
+template <class From, class To>
+__global__ void together_kernel(To* to, const From* from, int64_t count, Map map) {
+  begin_kernel();
+  const int64_t at = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
+  if ((at + 1) * kPack <= count) {
+    const Pack<From> in = reinterpret_cast<const Pack<From>*>(from)[at];
+    Pack<To> out;
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) out.x[i] = To(mapped(float(in.x[i]), map));
+    reinterpret_cast<Pack<To>*>(to)[at] = out;
+  } else {
+    for (int64_t i = at * kPack; i < count; ++i) to[i] = To(mapped(float(from[i]), map));
+  }
+}
+
+// Dimension `fast` lies together in `from` and the last in `to`; blocks walk the others.
+constexpr int kSide = 64, kRowsAtOnce = 4;
+template <class From, class To>
+__global__ void __launch_bounds__(kSide* kRowsAtOnce) transpose_kernel(Copy c, int fast) {
+  begin_kernel();
+  __shared__ float tile[kSide][kSide + 1];
+  const int last = c.rank - 1;
+  const int64_t columns = c.shape[last], rows = c.shape[fast];
+  const int64_t across = (columns + kSide - 1) / kSide, down = (rows + kSide - 1) / kSide;
+  const From* from = static_cast<const From*>(c.from);
+  To* to = static_cast<To*>(c.to);
+  int64_t rest = blockIdx.x;
+  const int64_t column = rest % across * kSide;
+  rest /= across;
+  const int64_t row = rest % down * kSide;
+  rest /= down;
+  for (int d = last - 1; d >= 0; --d) {
+    if (d == fast) continue;
+    const int64_t at = rest % c.shape[d];
+    rest /= c.shape[d];
+    to += at * c.to_strides[d], from += at * c.from_strides[d];
+  }
+  float x[kSide / kRowsAtOnce];
+#pragma unroll
+  for (int i = 0; i < kSide / kRowsAtOnce; ++i) {
+    const int64_t r = row + threadIdx.x, j = column + i * kRowsAtOnce + threadIdx.y;
+    x[i] = r < rows && j < columns ? float(from[r + j * c.from_strides[last]]) : 0.0f;
+  }
+#pragma unroll
+  for (int i = 0; i < kSide / kRowsAtOnce; ++i)
+    tile[i * kRowsAtOnce + threadIdx.y][threadIdx.x] = mapped(x[i], c.map);
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kSide / kRowsAtOnce; ++i) {
+    const int64_t r = row + i * kRowsAtOnce + threadIdx.y, j = column + threadIdx.x;
+    if (r < rows && j < columns)
+      to[r * c.to_strides[fast] + j] = To(tile[threadIdx.x][i * kRowsAtOnce + threadIdx.y]);
   }
 }
 
@@ -82,8 +148,81 @@ __global__ void undo_kernel(Map map, float* gradient, const float* mapped, int64
 }
 
 constexpr int kBlock = 256;
+constexpr int64_t kMostBlocks = 0x7fffffff;
+
+// One block; each thread has a run of neighbours.
+__global__ void __launch_bounds__(kBlock) clamp_offsets_kernel(int32_t* to, const void* from, bool wide,
+                                                               int64_t stride, int64_t count, int64_t time) {
+  begin_kernel();
+  __shared__ int64_t largest[kBlock];
+  const int64_t run = (count + kBlock - 1) / kBlock, first = threadIdx.x * run,
+                end = first + run < count ? first + run : count;
+  const auto at = [&](int64_t i) -> int64_t {
+    return wide ? static_cast<const int64_t*>(from)[i * stride]
+                : static_cast<const int32_t*>(from)[i * stride];
+  };
+  int64_t most = 0;
+  for (int64_t i = first; i < end; ++i) most = max(most, at(i));
+  largest[threadIdx.x] = most;
+  __syncthreads();
+  most = 0;
+  for (int before = 0; before < static_cast<int>(threadIdx.x); ++before) most = max(most, largest[before]);
+  for (int64_t i = first; i < end; ++i) {
+    most = max(most, at(i));
+    to[i] = static_cast<int32_t>(min(most, time));
+  }
+}
+
 dim3 blocks_for(int64_t count) {
   return dim3(static_cast<unsigned>(std::min<int64_t>((count + kBlock - 1) / kBlock, 1 << 20)));
+}
+
+template <class F>
+void with_float(int32_t type, const F& f) {
+  if (type == SIGNET_FLOAT32) f(float{});
+  if (type == SIGNET_BFLOAT16) f(__nv_bfloat16{});
+  if (type == SIGNET_FLOAT16) f(__half{});
+}
+
+bool plain_floats(const Copy& c) {
+  const auto plain = [](int32_t type) { return type <= SIGNET_FLOAT16 && type != SIGNET_FLOAT64; };
+  return plain(c.to_type) && plain(c.from_type) && !c.add;
+}
+
+bool run_together(const Copy& c, Cuda device) {
+  const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % kPackAlignment == 0; };
+  if (c.rank != 1 || c.to_strides[0] != 1 || c.from_strides[0] != 1) return false;
+  const int64_t blocks = (c.count + kPack * kBlock - 1) / (kPack * kBlock);
+  if (!aligned(c.to) || !aligned(c.from) || blocks > kMostBlocks) return false;
+  with_float(c.from_type, [&](auto in) {
+    with_float(c.to_type, [&](auto out) {
+      using From = decltype(in);
+      using To = decltype(out);
+      launch("convert", together_kernel<From, To>, dim3(static_cast<unsigned>(blocks)), dim3(kBlock), 0,
+             device, static_cast<To*>(c.to), static_cast<const From*>(c.from), c.count, c.map);
+    });
+  });
+  return true;
+}
+
+bool run_transposed(const Copy& c, Cuda device) {
+  constexpr int64_t kWorthwhile = 16;
+  const int last = c.rank - 1;
+  if (c.rank < 2 || c.to_strides[last] != 1 || c.shape[last] < kWorthwhile) return false;
+  int fast = 0;
+  while (fast < last && (c.from_strides[fast] != 1 || c.shape[fast] < kWorthwhile)) ++fast;
+  if (fast == last) return false;
+  int64_t blocks = 1;
+  for (int d = 0; d < c.rank; ++d)
+    blocks *= d == fast || d == last ? (c.shape[d] + kSide - 1) / kSide : c.shape[d];
+  if (blocks > kMostBlocks) return false;
+  with_float(c.from_type, [&](auto in) {
+    with_float(c.to_type, [&](auto out) {
+      launch("transpose", transpose_kernel<decltype(in), decltype(out)>, dim3(static_cast<unsigned>(blocks)),
+             dim3(kSide, kRowsAtOnce), 0, device, c, fast);
+    });
+  });
+  return true;
 }
 
 void run_copy(const signet_tensor& to, const signet_tensor& from, Map map, bool add, Cuda device) {
@@ -96,10 +235,13 @@ void run_copy(const signet_tensor& to, const signet_tensor& from, Map map, bool 
   c.to = to.data, c.from = from.data, c.to_type = to.type, c.from_type = from.type, c.map = map, c.add = add;
   c.count = count(to);
   if (c.count == 0) return;
+  int order[SIGNET_MAX_RANK];
+  for (int i = 0; i < to.rank; ++i) order[i] = i;
+  std::stable_sort(order, order + to.rank, [&](int a, int b) { return to.strides[a] > to.strides[b]; });
   // Neighbours that lie one after the other in both are one dimension: most copies have one or two.
-  for (int i = 0; i < to.rank; ++i) {
+  for (int k = 0; k < to.rank; ++k) {
+    const int i = order[k], last = c.rank - 1;
     if (to.shape[i] == 1) continue;
-    const int last = c.rank - 1;
     if (c.rank > 0 && c.to_strides[last] == to.strides[i] * to.shape[i] &&
         c.from_strides[last] == from.strides[i] * to.shape[i]) {
       c.shape[last] *= to.shape[i], c.to_strides[last] = to.strides[i],
@@ -110,6 +252,7 @@ void run_copy(const signet_tensor& to, const signet_tensor& from, Map map, bool 
       ++c.rank;
     }
   }
+  if (plain_floats(c) && (run_together(c, device) || run_transposed(c, device))) return;
   launch("convert", convert_kernel, blocks_for(c.count), dim3(kBlock), 0, device, c);
 }
 
@@ -126,6 +269,13 @@ void undo(Map map, float* gradient, const float* mapped, int64_t size, Cuda devi
   if (size == 0 || map == Map::kNone) return;
   const dim3 grid(static_cast<unsigned>((size + kBlock - 1) / kBlock));
   launch("undo map", undo_kernel, grid, dim3(kBlock), 0, device, map, gradient, mapped, size);
+}
+
+void clamp_offsets(int32_t* to, const signet_tensor& from, int64_t time, Cuda device) {
+  const int64_t count = from.shape[0];
+  if (count == 0) return;
+  launch("offsets", clamp_offsets_kernel, dim3(1), dim3(kBlock), 0, device, to, from.data,
+         from.type == SIGNET_INT64, from.strides[0], count, time);
 }
 
 void fill_zero(void* to, size_t bytes, Cuda device) {

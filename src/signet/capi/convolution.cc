@@ -51,14 +51,18 @@ struct Convolution {
     const auto sequence = [&](const Call& p) {
       const auto x = work.template read_rows<T>(p.x);
       const auto y = work.template write_rows<T>(p.y);
+      const KernelOffsets offsets(p.offsets, p.x.shape[1], work);
       kernels::ShortConvForward<T> f;
-      f.batch = p.x.shape[0], f.time = p.x.shape[1], f.channels = p.x.shape[2], f.kernel = p.weight.shape[1];
+      f.offsets = offsets.data();
+      f.batch = sequences(p.offsets, p.x.shape[0]), f.time = p.x.shape[1], f.channels = p.x.shape[2],
+      f.kernel = p.weight.shape[1];
       f.silu = p.silu != 0, f.x = x.data, f.x_stride = x.stride, f.y = y.data, f.y_stride = y.stride;
       f.weight = weight, f.bias = bias;
       f.initial = work.template read<T>(p.initial_state);
       f.final = work.template write<T>(p.final_state);
       work.run([&] { short_conv_forward(f, work.device()); });
     };
+    if (kernels_take_packed<Device>(call.initial_state, call.final_state)) return sequence(call);
     for_sequences(call, {&Call::x, &Call::y}, {&Call::initial_state, &Call::final_state}, call.x.shape[1],
                   work, sequence);
   }
@@ -72,8 +76,11 @@ struct Convolution {
     A* dweight = work.template zeros<A>(count(call.weight));  // the kernel adds to these
     A* dbias = given(call.bias) ? work.template zeros<A>(count(call.bias)) : nullptr;
     const auto sequence = [&](const Call& p) {
+      const KernelOffsets offsets(p.offsets, p.x.shape[1], work);
       kernels::ShortConvBackward<T> f;
-      f.batch = p.x.shape[0], f.time = p.x.shape[1], f.channels = p.x.shape[2], f.kernel = p.weight.shape[1];
+      f.offsets = offsets.data();
+      f.batch = sequences(p.offsets, p.x.shape[0]), f.time = p.x.shape[1], f.channels = p.x.shape[2],
+      f.kernel = p.weight.shape[1];
       f.silu = p.silu != 0, f.weight = weight, f.bias = bias, f.dweight = dweight, f.dbias = dbias;
       if (given(p.d_initial_state) || given(p.d_final_state)) return with_states(p, f, work);
       const auto x = work.template read_rows<T>(p.x), dy = work.template read_rows<T>(p.dy);
@@ -83,9 +90,12 @@ struct Convolution {
       f.initial = work.template read<T>(p.initial_state);
       run(f, work);
     };
-    for_sequences(call, {&Call::x, &Call::dy, &Call::dx},
-                  {&Call::initial_state, &Call::d_final_state, &Call::d_initial_state}, call.x.shape[1], work,
-                  sequence);
+    if (kernels_take_packed<Device>(call.initial_state, call.d_final_state, call.d_initial_state))
+      sequence(call);
+    else
+      for_sequences(call, {&Call::x, &Call::dy, &Call::dx},
+                    {&Call::initial_state, &Call::d_final_state, &Call::d_initial_state}, call.x.shape[1],
+                    work, sequence);
     work.run([&] {
       if (given(call.dweight))
         convert(call.dweight, contiguous(dweight, type_of<A>(), call.weight), Map::kNone, work.device());

@@ -66,34 +66,6 @@ DeltaRuleShape checked_delta_rule(const signet_delta_rule& p) {
   return s;
 }
 
-// Offsets where the kernels read them: int32 in the memory of the device.
-class KernelOffsets {
- public:
-  KernelOffsets(const signet_tensor& offsets, int64_t time, Work<Cpu>& work) {
-    if (!given(offsets)) return;
-    for (const int64_t at : read_offsets(offsets, time, work.device()))
-      host_.push_back(static_cast<int32_t>(at));
-    data_ = host_.data();
-  }
-  KernelOffsets(const signet_tensor& offsets, int64_t, Work<Cuda>& work) {
-    if (!given(offsets)) return;
-    if (offsets.type != SIGNET_INT64 && offsets.type != SIGNET_INT32)
-      bad_input("offsets: give int32 or int64");
-    data_ = static_cast<const int32_t*>(offsets.data);
-    if (offsets.type == SIGNET_INT32 && (offsets.strides[0] == 1 || offsets.shape[0] == 1)) return;
-    int32_t* narrow = work.scratch<int32_t>(offsets.shape[0]);
-    work.run([&] {
-      convert(contiguous(narrow, SIGNET_INT32, offsets), offsets, Map::kNone, work.device());
-      data_ = narrow;
-    });
-  }
-  const int32_t* data() const { return data_; }
-
- private:
-  std::vector<int32_t> host_;
-  const int32_t* data_ = nullptr;
-};
-
 // Queries or keys as the kernel takes them: as they are, or normalised, with what backward needs of that.
 template <class T>
 struct Unit {

@@ -37,10 +37,11 @@ void check_gated_linear(const signet_gated_linear& p) {
     bad_input("algorithm: {} is none", p.algorithm);
 }
 
-GatedLinearShape gated_linear_shape(const signet_gated_linear& p) {
+GatedLinearShape gated_linear_shape(const signet_gated_linear& p, const KernelOffsets& offsets) {
   GatedLinearShape s;
-  s.batch = p.q.shape[0], s.time = p.q.shape[1], s.heads = p.q.shape[2], s.dk = p.q.shape[3];
-  s.dv = p.v.shape[3], s.channel_gates = p.gate.rank == 4;
+  s.batch = sequences(p.offsets, p.q.shape[0]), s.time = p.q.shape[1], s.heads = p.q.shape[2];
+  s.dk = p.q.shape[3], s.dv = p.v.shape[3], s.channel_gates = p.gate.rank == 4;
+  s.offsets = offsets.data(), s.packed_rows = p.q.shape[1];
   return s;
 }
 
@@ -54,7 +55,8 @@ struct GatedLinear {
     check_gated_linear(call);
     work.run([&] { require(call.o, "o", {4}); });
     const auto sequence = [&](const Call& p) {
-      GatedLinearShape s = gated_linear_shape(p);
+      const KernelOffsets offsets(p.offsets, p.q.shape[1], work);
+      GatedLinearShape s = gated_linear_shape(p, offsets);
       const auto algorithm = static_cast<GatedLinearAlgorithm>(p.algorithm);
       const auto q = work.template read_rows<T>(p.q), k = work.template read_rows<T>(p.k),
                  v = work.template read_rows<T>(p.v);
@@ -72,6 +74,7 @@ struct GatedLinear {
           work.template scratch<A>(kernels::gated_linear_workspace_size<T>(s, algorithm, work.device()));
       work.run([&] { gated_linear_forward(f, work.device()); });
     };
+    if (kernels_take_packed<Device>()) return sequence(call);
     for_sequences(call, {&Call::q, &Call::k, &Call::v, &Call::gate, &Call::o},
                   {&Call::initial_state, &Call::final_state}, call.q.shape[1], work, sequence);
   }
@@ -82,7 +85,8 @@ struct GatedLinear {
     check_gated_linear(call);
     work.run([&] { require(call.d_o, "d_o", {4}); });
     const auto sequence = [&](const Call& p) {
-      GatedLinearShape s = gated_linear_shape(p);
+      const KernelOffsets offsets(p.offsets, p.q.shape[1], work);
+      GatedLinearShape s = gated_linear_shape(p, offsets);
       const auto algorithm = static_cast<GatedLinearAlgorithm>(p.algorithm);
       const auto q = work.template read_rows<T>(p.q), k = work.template read_rows<T>(p.k),
                  v = work.template read_rows<T>(p.v), d_o = work.template read_rows<T>(p.d_o);
@@ -108,6 +112,7 @@ struct GatedLinear {
         if (map != Map::kNone) undo(map, f.dgate, gate.data, count(p.gate), work.device());
       });
     };
+    if (kernels_take_packed<Device>()) return sequence(call);
     for_sequences(call,
                   {&Call::q, &Call::k, &Call::v, &Call::gate, &Call::d_o, &Call::dq, &Call::dk, &Call::dv,
                    &Call::dgate},

@@ -28,10 +28,11 @@ void check_gated_rnn(const signet_gated_rnn& p) {
     expect_shape(*x, name, {n, planes, h, w});
 }
 
-kernels::GatedRnnShape gated_rnn_shape(const signet_gated_rnn& p) {
+kernels::GatedRnnShape gated_rnn_shape(const signet_gated_rnn& p, const KernelOffsets& offsets) {
   kernels::GatedRnnShape s;
   s.cell = p.cell == SIGNET_SLSTM ? kernels::GatedRnnCell::kSlstm : kernels::GatedRnnCell::kLstm;
-  s.batch = p.x.shape[0], s.time = p.x.shape[1], s.heads = p.x.shape[2], s.width = p.x.shape[4];
+  s.batch = sequences(p.offsets, p.x.shape[0]), s.time = p.x.shape[1], s.heads = p.x.shape[2];
+  s.width = p.x.shape[4], s.offsets = offsets.data(), s.packed_rows = p.x.shape[1];
   return s;
 }
 
@@ -47,7 +48,8 @@ struct GatedRnn {
     const A *recurrent = work.template read<A>(call.recurrent), *bias = work.template read<A>(call.bias);
     const auto sequence = [&](const Call& p) {
       kernels::GatedRnnForward<T> f;
-      f.shape = gated_rnn_shape(p);
+      const KernelOffsets offsets(p.offsets, p.x.shape[1], work);
+      f.shape = gated_rnn_shape(p, offsets);
       const auto x = work.template read_rows<T>(p.x);
       const auto y = work.template write_rows<T>(p.y);
       f.shape.x_stride = x.stride, f.shape.y_stride = y.stride;
@@ -58,6 +60,7 @@ struct GatedRnn {
       f.workspace = work.template scratch<A>(gated_rnn_workspace_size(f.shape, work.device()));
       work.run([&] { gated_rnn_forward(f, work.device()); });
     };
+    if (kernels_take_packed<Device>(call.initial_state, call.final_state)) return sequence(call);
     for_sequences(call, {&Call::x, &Call::y}, {&Call::initial_state, &Call::final_state}, call.x.shape[1],
                   work, sequence);
   }
@@ -73,7 +76,8 @@ struct GatedRnn {
     A* dbias = given(call.bias) ? work.template zeros<A>(count(call.bias)) : nullptr;
     const auto sequence = [&](const Call& p) {
       kernels::GatedRnnBackward<T> f;
-      f.shape = gated_rnn_shape(p);
+      const KernelOffsets offsets(p.offsets, p.x.shape[1], work);
+      f.shape = gated_rnn_shape(p, offsets);
       const auto dy = work.template read_rows<T>(p.dy);
       const auto dx = work.template write_rows<T>(p.dx, &p.x);
       f.shape.x_stride = dx.stride, f.shape.y_stride = dy.stride;
@@ -85,9 +89,12 @@ struct GatedRnn {
       f.workspace = work.template scratch<A>(gated_rnn_workspace_size(f.shape, work.device()));
       work.run([&] { gated_rnn_backward(f, work.device()); });
     };
-    for_sequences(call, {&Call::x, &Call::dy, &Call::dx},
-                  {&Call::initial_state, &Call::d_final_state, &Call::d_initial_state}, call.x.shape[1], work,
-                  sequence);
+    if (kernels_take_packed<Device>(call.initial_state, call.d_final_state, call.d_initial_state))
+      sequence(call);
+    else
+      for_sequences(call, {&Call::x, &Call::dy, &Call::dx},
+                    {&Call::initial_state, &Call::d_final_state, &Call::d_initial_state}, call.x.shape[1],
+                    work, sequence);
     work.run([&] {
       if (given(call.drecurrent))
         convert(call.drecurrent, contiguous(drecurrent, type_of<A>(), call.recurrent), Map::kNone,

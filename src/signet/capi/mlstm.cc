@@ -41,6 +41,7 @@ void check_mlstm(const signet_mlstm& p) {
 // What both passes of one sequence see: sizes, and what forward keeps.
 template <class A, class Device>
 struct MlstmParts {
+  KernelOffsets offsets;
   int64_t rows, heads, width;
   kernels::MlstmGatesShape gates;
   kernels::ScaleHeadsShape weigh;
@@ -51,7 +52,8 @@ struct MlstmParts {
   Map map;
 
   MlstmParts(const signet_mlstm& p, Work<Device>& work)
-      : rows(p.q.shape[0] * p.q.shape[1]),
+      : offsets(p.offsets, p.q.shape[1], work),
+        rows(p.q.shape[0] * p.q.shape[1]),
         heads(p.q.shape[2]),
         width(p.v.shape[3]),
         algorithm(static_cast<kernels::GatedLinearAlgorithm>(p.algorithm)),
@@ -61,12 +63,14 @@ struct MlstmParts {
         i(work.template read_rows<A>(p.i)),
         map(p.log_forget ? Map::kExp : Map::kNone) {
     f = work.template read_rows<A>(p.f, map);
-    gates.batch = p.q.shape[0], gates.time = p.q.shape[1], gates.heads = heads;
+    gates.batch = sequences(p.offsets, p.q.shape[0]), gates.time = p.q.shape[1], gates.heads = heads;
+    gates.offsets = offsets.data();
     gates.f_stride = f.stride, gates.i_stride = i.stride;
     gates.gate_stride = gates.input_stride = gates.m_stride = heads;
     weigh.rows = rows, weigh.heads = heads, weigh.width = width, weigh.append = true;
     weigh.x_stride = v.stride, weigh.s_stride = heads, weigh.y_stride = heads * (width + 1);
     memory.batch = gates.batch, memory.time = gates.time, memory.heads = heads;
+    memory.offsets = offsets.data(), memory.packed_rows = rows;
     memory.dk = p.q.shape[3], memory.dv = width + 1;
     memory.q_stride = q.stride, memory.k_stride = k.stride;
     read.rows = rows, read.heads = heads, read.width = width, read.m_stride = heads;
@@ -125,6 +129,7 @@ struct Mlstm {
         mlstm_normalise(read, device);
       });
     };
+    if (kernels_take_packed<Device>()) return sequence(call);
     for_sequences(call, {&Call::q, &Call::k, &Call::v, &Call::i, &Call::f, &Call::h},
                   {&Call::initial_state, &Call::initial_m, &Call::final_state, &Call::final_m},
                   call.q.shape[1], work, sequence);
@@ -178,6 +183,7 @@ struct Mlstm {
         if (parts.map != Map::kNone) undo(parts.map, gates.df, parts.f.data, count(p.f), device);
       });
     };
+    if (kernels_take_packed<Device>()) return sequence(call);
     for_sequences(call,
                   {&Call::q, &Call::k, &Call::v, &Call::i, &Call::f, &Call::dh, &Call::dq, &Call::dk,
                    &Call::dv, &Call::di, &Call::df},

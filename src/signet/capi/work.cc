@@ -116,6 +116,23 @@ int64_t sequences(const signet_tensor& offsets, int64_t batch) {
   return offsets.shape[0] - 1;
 }
 
+KernelOffsets::KernelOffsets(const signet_tensor& offsets, int64_t time, Work<Cpu>& work) {
+  if (!given(offsets)) return;
+  for (const int64_t at : read_offsets(offsets, time, work.device()))
+    host_.push_back(static_cast<int32_t>(at));
+  data_ = host_.data();
+}
+#ifdef SIGNET_WITH_CUDA
+KernelOffsets::KernelOffsets(const signet_tensor& offsets, int64_t time, Work<Cuda>& work) {
+  if (!given(offsets)) return;
+  if (offsets.type != SIGNET_INT64 && offsets.type != SIGNET_INT32) bad_input("offsets: give int32 or int64");
+  static const int32_t counted = 0;  // sizes depend on whether there are offsets
+  int32_t* const here = work.scratch<int32_t>(offsets.shape[0]);
+  data_ = work.counting() ? &counted : here;
+  work.run([&] { clamp_offsets(here, offsets, time, work.device()); });
+}
+#endif
+
 namespace {
 
 // Large scratch memory of the CPU, kept by a thread from one call to the next: the system would hand out

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <type_traits>
 #include <vector>
 
 #include "signet/base/error.h"
@@ -73,6 +74,8 @@ void undo(Map map, T* gradient, const T* mapped, int64_t size, Cpu);
 void undo(Map map, float* gradient, const float* mapped, int64_t size, Cuda device);
 void fill_zero(void* to, size_t bytes, Cpu);
 void fill_zero(void* to, size_t bytes, Cuda device);
+// The offsets of packed sequences as int32, held to 0 .. `time` and never falling.
+void clamp_offsets(int32_t* to, const signet_tensor& from, int64_t time, Cuda device);
 void copy_to_host(void* to, const void* from, size_t bytes, Cpu);
 void copy_to_host(void* to, const void* from, size_t bytes, Cuda device);
 
@@ -184,8 +187,29 @@ std::vector<int64_t> read_offsets(const signet_tensor& offsets, int64_t time, De
 // How many sequences there are: states have so many rows.
 int64_t sequences(const signet_tensor& offsets, int64_t batch);
 
+// Offsets where kernels that know packed sequences read them: int32 in the memory of the device, null without
+// offsets. The CPU checks them. The GPU is not waited for: offsets that are wrong give wrong numbers there,
+// but never a place outside the tensors.
+class KernelOffsets {
+ public:
+  KernelOffsets(const signet_tensor& offsets, int64_t time, Work<Cpu>& work);
+  KernelOffsets(const signet_tensor& offsets, int64_t time, Work<Cuda>& work);
+  const int32_t* data() const { return data_; }
+
+ private:
+  std::vector<int32_t> host_;
+  const int32_t* data_ = nullptr;
+};
+
+// Kernels of the GPU take packed sequences at once, most of them without states.
+template <class Device, class... Tensors>
+bool kernels_take_packed(const Tensors&... states) {
+  return std::is_same_v<Device, Cuda> && (true && ... && !given(states));
+}
+
 // Calls f(call of one sequence) for each, or f(call) where nothing is packed; tokens lie in dimension 1 of
-// `tokens`, and `states` have a row for each sequence. For kernels that know no packed sequences.
+// `tokens`, and `states` have a row for each sequence. For kernels that know no packed sequences. Waits for
+// the GPU.
 template <class Call, class Device, class F>
 void for_sequences(const Call& call, std::initializer_list<signet_tensor Call::*> tokens,
                    std::initializer_list<signet_tensor Call::*> states, int64_t time, Work<Device>& work,

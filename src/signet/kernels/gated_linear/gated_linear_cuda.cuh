@@ -34,7 +34,8 @@ struct Problem {
 };
 
 // The tile kernels: any size, both storage types. They save the state before every chunk of kTileChunk tokens
-// but the first, [B,H,chunks-1,dk,dv].
+// but the first, [B,H,chunks-1,dk,dv]; of packed sequences [H,rows/kTileChunk,dk,dv], sequence b's from
+// offsets[b] / kTileChunk on.
 inline constexpr int kTile = 32;  // rows and columns of the state per warp
 inline constexpr int kTileChunk = 16;
 __host__ __device__ inline int tile_chunks(int time) { return (time + kTileChunk - 1) / kTileChunk; }

@@ -38,6 +38,18 @@ struct Tile {
   }
 };
 
+// How many states one head keeps, and the first of them that a warp's sequence has.
+template <class T>
+__host__ __device__ int64_t kept_states(const Problem<T>& p) {
+  if (p.offsets) return p.packed_rows / kTileChunk;
+  return p.time > 0 ? int64_t{p.batch} * (tile_chunks(p.time) - 1) : 0;
+}
+template <class T>
+__device__ int64_t first_kept(const Problem<T>& p, const Tile& tile) {
+  if (p.offsets) return tile.h * kept_states(p) + tile.row / kTileChunk;
+  return tile.bh * (tile_chunks(p.time) - 1);
+}
+
 // What a column warp reads and writes: S <- Diag(g) S + write value^T, out = read^T S.
 template <class T>
 struct ColumnPass {
@@ -93,9 +105,9 @@ __global__ void __launch_bounds__(32 * kWarps, 4) column_kernel(Problem<T> p, Co
     for (int i = 0; i < kTile; ++i)
       if (inside && first + i < p.dk) to[int64_t{i} * p.dv] = s[i];
   };
-  float* saved = pass.saved ? pass.saved + tile.bh * (tile_chunks(p.time) - 1) * p.state_size() +
-                                  int64_t{first} * p.dv + tile.column
-                            : nullptr;
+  float* saved = pass.saved
+                     ? pass.saved + first_kept(p, tile) * p.state_size() + int64_t{first} * p.dv + tile.column
+                     : nullptr;
 
   Stage next;
   fetch<T, kReverse, kChannels>(next, p, pass, tile, 0);
@@ -212,8 +224,7 @@ __global__ void __launch_bounds__(32 * kWarps, 3) row_kernel(Problem<T> p, RowSu
     float q[kTileChunk], k[kTileChunk], g[kTileChunk], y[kTileChunk] = {}, z[kTileChunk], x = 0.0f;
     {
       float row[kTile] = {};
-      const float* from = chunk > 0
-                              ? p.saved + (tile.bh * (tile_chunks(p.time) - 1) + chunk - 1) * p.state_size()
+      const float* from = chunk > 0         ? p.saved + (first_kept(p, tile) + chunk - 1) * p.state_size()
                           : p.initial_state ? p.initial_state + state
                                             : nullptr;
       if (from) load_row(row, from, p, tile, shared);
@@ -356,7 +367,7 @@ struct Parts {
 
 template <class T>
 int64_t tile_saved_size(const Problem<T>& p) {
-  return int64_t{p.batch} * p.heads * (p.time > 0 ? tile_chunks(p.time) - 1 : 0) * p.state_size();
+  return p.heads * kept_states(p) * p.state_size();
 }
 
 template <class T>
