@@ -111,9 +111,9 @@ TEST(DecoderCuda, TheSameSeedDrawsTheSameTokensAndMemoryStaysAsItIs) {
     for (int i = 0; i < 64; ++i) {
       const auto& ids = decoder.draw();
       tokens->insert(tokens->end(), ids.begin(), ids.end());
-      if (i == 3) allocations = gpu_allocations();
+      if (i == 3) allocations = gpu_memory().requests;
     }
-    EXPECT_EQ(gpu_allocations(), allocations);
+    EXPECT_EQ(gpu_memory().requests, allocations);
   }
   EXPECT_EQ(first, second);
 }

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "signet/tensor/device.h"
 #include "support/cuda.h"
 
 namespace signet {
@@ -34,6 +35,23 @@ TEST(CudaDevice, FreshMemoryIsPoisoned) {
   SIGNET_NEEDS_GPU();
   const test::OnDevice<float> memory(5);
   for (float value : memory.values()) EXPECT_NE(value, value);
+}
+
+TEST(CudaDevice, MemoryOfTheProcessIsCounted) {
+  SIGNET_NEEDS_GPU();
+  const DeviceBuffer first(DeviceKind::kCuda, 1000);
+  const GpuMemory before = gpu_memory();
+  forget_gpu_peak();
+  EXPECT_EQ(gpu_memory().peak, before.held);
+  {
+    DeviceBuffer second(DeviceKind::kCuda, 5 << 20);
+    const DeviceBuffer moved = std::move(second);
+    EXPECT_EQ(gpu_memory().held, before.held + (5 << 20));
+  }
+  const DeviceBuffer third(DeviceKind::kCuda, 7);
+  EXPECT_EQ(gpu_memory().requests, before.requests + 2);
+  EXPECT_EQ(gpu_memory().held, before.held + 7);
+  EXPECT_EQ(gpu_memory().peak, before.held + (5 << 20));
 }
 
 }  // namespace signet

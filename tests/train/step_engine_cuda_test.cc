@@ -366,10 +366,10 @@ TEST(CudaStepEngine, AllocatesNothingAfterItHasSeenTheShapes) {
   SIGNET_NEEDS_GPU();
   Training training("deltanet", false, open_device("cuda"), Precision::kBf16);
   training.run(30);  // packed batches have a shape for every 64 tokens, some of which come late
-  const int64_t before = gpu_allocations();
+  const int64_t before = gpu_memory().requests;
   EXPECT_GT(before, 0);
   training.run(30);
-  EXPECT_EQ(gpu_allocations(), before);
+  EXPECT_EQ(gpu_memory().requests, before);
 }
 
 // A sweep makes hundreds of engines in one process. What is free is told for the whole GPU, and other tests

@@ -154,7 +154,7 @@ LmReport run_lm(const LmOptions& options, const Device& device) {
   report.correct = report.error <= report.tolerance;
   if (!report.correct) return report;
 
-  const int64_t free_before = device.cuda() ? free_gpu_memory() : 0;
+  forget_gpu_peak();
   const tasks::Batch batch = random_batch(2, vocabulary, report.batch, report.context);
   const Clock clock;
   LmTraining training(config, vocabulary, device);
@@ -170,7 +170,7 @@ LmReport run_lm(const LmOptions& options, const Device& device) {
   const Clock timed;
   std::tie(report.steps, report.loss) = training.run_for(batch, options.seconds);
   report.step_seconds = timed.seconds() / static_cast<double>(report.steps);
-  if (device.cuda()) report.peak_bytes = free_before - free_gpu_memory();
+  report.peak_bytes = gpu_memory().peak;
 
   Profile profile(device);
   training.observe(&profile);

@@ -15,7 +15,7 @@
 namespace signet {
 namespace {
 
-std::atomic<int64_t> asked_for_gpu_memory = 0;
+std::atomic<int64_t> gpu_requests = 0, gpu_bytes = 0, gpu_peak_bytes = 0;
 
 #ifdef SIGNET_WITH_CUDA
 // Every thread and library of the process must meet the same GPU, so the others are hidden before CUDA looks
@@ -100,8 +100,13 @@ void* allocate_memory(DeviceKind kind, int64_t bytes) {
   }
 #ifdef SIGNET_WITH_CUDA
   void* p = nullptr;
-  ++asked_for_gpu_memory;
-  if (cudaMalloc(&p, static_cast<size_t>(bytes)) == cudaSuccess) return p;
+  ++gpu_requests;
+  if (cudaMalloc(&p, static_cast<size_t>(bytes)) == cudaSuccess) {
+    const int64_t held = gpu_bytes += bytes;
+    for (int64_t peak = gpu_peak_bytes; peak < held && !gpu_peak_bytes.compare_exchange_weak(peak, held);) {
+    }
+    return p;
+  }
   cudaGetLastError();  // clears it: the error is reported here
   size_t free_bytes = 0, total = 0;
   check_cuda(cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo");
@@ -113,7 +118,8 @@ void* allocate_memory(DeviceKind kind, int64_t bytes) {
 #endif
 }
 
-int64_t gpu_allocations() { return asked_for_gpu_memory; }
+GpuMemory gpu_memory() { return {gpu_requests, gpu_bytes, gpu_peak_bytes}; }
+void forget_gpu_peak() { gpu_peak_bytes = gpu_bytes.load(); }
 
 int64_t free_gpu_memory() {
 #ifdef SIGNET_WITH_CUDA
@@ -125,8 +131,9 @@ int64_t free_gpu_memory() {
 #endif
 }
 
-void free_memory(DeviceKind kind, void* p) {
+void free_memory(DeviceKind kind, void* p, int64_t bytes) {
   if (kind == DeviceKind::kCpu) return std::free(p);
+  gpu_bytes -= bytes;
 #ifdef SIGNET_WITH_CUDA
   cudaFree(p);
 #endif

@@ -63,9 +63,14 @@ std::string device_description();
 // Memory of a device, 64-byte aligned (256 on the GPU). Throws kResource that says how much is needed and
 // free.
 void* allocate_memory(DeviceKind kind, int64_t bytes);
-void free_memory(DeviceKind kind, void* p);
-// How often this process has asked the GPU for memory.
-int64_t gpu_allocations();
+void free_memory(DeviceKind kind, void* p, int64_t bytes);
+// The GPU memory of this process, workspaces of matrix products included; what CUDA takes for itself is not.
+struct GpuMemory {
+  int64_t requests = 0;        // how often the GPU was asked
+  int64_t held = 0, peak = 0;  // bytes: now, and the most since forget_gpu_peak()
+};
+GpuMemory gpu_memory();
+void forget_gpu_peak();
 // Bytes that are free on the GPU now, for all processes.
 int64_t free_gpu_memory();
 
@@ -91,7 +96,7 @@ class DeviceBuffer {
     return *this;
   }
   ~DeviceBuffer() {
-    if (data_) free_memory(kind_, data_);
+    if (data_) free_memory(kind_, data_, bytes_);
   }
   void* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
