@@ -133,6 +133,34 @@ struct Gates {
   }
 };
 
+// Decays between the tokens of a chunk, one gate per head. Rows of the table are turned by t, so that neither
+// rows nor columns meet in one bank.
+struct Decays {
+  float table[kChunk * kChunk];
+  float before[kChunk], behind[kChunk];  // from the chunk's beginning to t, g_t included; from t to its end
+
+  __device__ float between(int r, int t) const { return table[t * kChunk + ((r + t) % kChunk)]; }  // D(r,t)
+  // By all threads of a block; a barrier afterwards. Several threads share a column r.
+  template <int kThreads>
+  __device__ void fill(const float* gates) {
+    constexpr int kRows = kChunk / (kThreads / kChunk);
+    const int r = static_cast<int>(threadIdx.x) % kChunk,
+              begin = static_cast<int>(threadIdx.x) / kChunk * kRows;
+    float product = 1.f;
+#pragma unroll 8
+    for (int t = 1; t < begin; ++t) product *= t > r ? gates[t] : 1.f;
+    const float first = gates[0];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int t = begin + i;
+      if (t > r) product *= gates[t];
+      table[t * kChunk + (r + t) % kChunk] = t < r ? 0.f : product;
+      if (r == 0) before[t] = first * product;
+    }
+    if (begin + kRows == kChunk) behind[r] = product;
+  }
+};
+
 // One warp's 16 tokens from `first` on, a pair of channels in each lane: x <- before x (the gates up to its
 // token's) or after x (those behind it), within the block; both at once, and all gates of the block.
 template <bool kChannels>
@@ -196,6 +224,12 @@ void chunk_outputs(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, 
 // sums: [tiles of dk, rows, heads] of gates per head where dk has several tiles.
 void chunk_gradients(const Problem<bf16>& p, const Half* states, const Half* d_states, float* sums,
                      cudaStream_t stream);
+// The same as outputs, for one gate per head.
+void head_outputs(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream);
+int64_t head_output_bytes(int dk);
+// dq, dk, dv and the gates' gradients for one gate per head in one kernel, where it applies.
+bool head_backward_applies(const Problem<bf16>& p);
+void head_backward(const Problem<bf16>& p, const Half* states, const Half* d_states, cudaStream_t stream);
 // The same for one gate per head on tensor cores throughout, where they apply; they need no sums.
 bool head_gradients_apply(const Problem<bf16>& p);
 void head_gradients(const Problem<bf16>& p, const Half* states, const Half* d_states, cudaStream_t stream);

@@ -22,7 +22,6 @@ constexpr int64_t kManyRuns = 4096;  // times blocks of channels: enough to fill
 // where tap j of step k lies, and nothing moves. The wide window moves instead.
 template <int K>
 constexpr int kAhead = K == 4 ? 4 : 1;
-constexpr int kGroups = 2;  // of rows that are under way
 template <int K>
 constexpr int slot(int k, int j) {
   return K == 4 ? (k + j) % K : j;
@@ -99,9 +98,9 @@ __device__ inline void store_row(T* row, const Work& w, bool there, int first, c
     store_packet(row, first, w.channels, w.aligned, v);
 }
 
-// The next rows of a lane's four channels, kAhead at a time. K = 4: each thread copies its packets two groups
-// ahead into slots of shared memory that it alone uses. Otherwise they are loaded when asked for.
-template <class T, int K>
+// The next rows of a lane's four channels, kAhead at a time. K = 4: each thread copies its packets kGroups
+// groups ahead into slots of shared memory that it alone uses. Otherwise they are loaded when asked for.
+template <class T, int K, int kGroups>
 class IncomingRows {
  public:
   static constexpr int kGroup = kAhead<K> * kThreads;  // slots of a group of rows
@@ -129,7 +128,7 @@ class IncomingRows {
   __device__ void next() {
     if constexpr (K == 4) {
       fetch(slots_ + current_);
-      current_ ^= kGroup;
+      current_ = (current_ + kGroup) % (kGroups * kGroup);
     } else {
       advance();
     }
