@@ -98,11 +98,15 @@ TEST(Json, AnalyzeEndsWithCommandsThatWork) {
     const auto strip = [](const std::string& command) { return command.substr(command.find(' ') + 1); };
     const auto compiled = run_signet(strip(next["compile"]) + " --force", directory.path());
     EXPECT_EQ(compiled.exit_code, 0) << next << compiled.err;
-    const auto trained = run_signet(strip(next["train"]) + " --dry-run", directory.path());
-    EXPECT_EQ(trained.exit_code, 0) << next << trained.err;
+    for (const char* how : {"train", "model"}) {
+      const auto trained = run_signet(strip(next[how]) + " --dry-run", directory.path());
+      EXPECT_EQ(trained.exit_code, 0) << next << trained.err;
+    }
   }
-  const auto unclosed = run_signet("analyze '('");
-  EXPECT_NE(unclosed.err.find("'(' at position 1 is not closed"), std::string::npos) << unclosed.err;
+  const auto error = [](const std::string& command) { return run_signet(command).err; };
+  EXPECT_NE(error("analyze '('").find("'(' at position 1 is not closed"), std::string::npos);
+  EXPECT_NE(error("analyze --regex 'a*'").find("stands by itself"), std::string::npos);
+  EXPECT_NE(error("compile kth-last:10 -o x").find("--language kth-last:10"), std::string::npos);
 }
 
 }  // namespace

@@ -12,16 +12,9 @@
 namespace signet::cli {
 namespace {
 
-// `parity`, `S5` and `dfa.json` are expressions too; whoever gives one probably means the language, the group
-// or the file.
-std::string note_of_path(const std::string& expression) {
-  if (expression.find_first_not_of("./") == expression.npos || !exists(expression))
-    return "";  // . is any letter
-  return is_directory(expression) ? "there is a directory of that name"
-                                  : "the file of that name is --dfa " + printable(shell_word(expression));
-}
-
-void note_if_name(const std::string& expression, InputAutomaton& input) {
+// `parity`, `kth-last:3`, `S5` and `dfa.json` may be expressions too; whoever gives one probably means the
+// language, the group or the file.
+std::string probably_meant(const std::string& expression, const automata::Limits& limits) {
   const auto known = [](const auto& make) {
     try {
       make();
@@ -30,13 +23,14 @@ void note_if_name(const std::string& expression, InputAutomaton& input) {
       return false;
     }
   };
-  const bool language = known([&] { automata::named_language(expression, input.limits); });
-  if (language || known([&] { automata::named_group(expression, "standard", input.limits); }))
-    input.notes.push_back(fmt::format("read as a regular expression; the {} of that name is --{} {}",
-                                      language ? "language" : "group", language ? "language" : "group",
-                                      expression));
-  else if (const std::string path = note_of_path(expression); !path.empty())
-    input.notes.push_back("read as a regular expression; " + path);
+  if (known([&] { automata::named_language(expression, limits); }))
+    return "the language of that name is --language " + expression;
+  if (known([&] { automata::named_group(expression, "standard", limits); }))
+    return "the group of that name is --group " + expression;
+  if (expression.find_first_not_of("./") == expression.npos || !exists(expression))
+    return "";  // . is any letter
+  return is_directory(expression) ? "there is a directory of that name"
+                                  : "the file of that name is --dfa " + printable(shell_word(expression));
 }
 
 automata::Dfa parse_expression(const std::string& expression, const std::string& alphabet,
@@ -46,8 +40,8 @@ automata::Dfa parse_expression(const std::string& expression, const std::string&
         expression, alphabet.empty() ? automata::letters_in(expression) : automata::alphabet_of(alphabet),
         limits);
   } catch (const Error& error) {
-    const std::string path = note_of_path(expression);
-    throw Error(error.code(), error.what() + (path.empty() ? "" : "; " + path));
+    const std::string meant = probably_meant(expression, limits);
+    throw Error(error.code(), error.what() + (meant.empty() ? "" : "; " + meant));
   }
 }
 
@@ -67,10 +61,12 @@ void AutomatonInput::define(Options& options, bool positional) {
   limits_.from_options = true;
   regex_option_ = positional ? "EXPRESSION" : "--regex";
   const std::string help = "regular expression, e.g. '(aa|bb)*' (docs/automata.md)";
-  if (positional)
+  if (positional) {
     options.positional("EXPRESSION", regex_, help, false);
-  else
+    options.elsewhere("--regex", "the expression stands by itself, without --regex");
+  } else {
     options.value("--regex", regex_, help);
+  }
   options.value("--alphabet", alphabet_, "letters, e.g. ab; without it those that occur in the expression");
   options.value("--dfa", dfa_file_, "JSON file with a DFA or Mealy machine");
   options.value("--att", att_file_, "AT&T text file (foma, OpenFst) with a DFA");
@@ -152,7 +148,8 @@ InputAutomaton AutomatonInput::read() const {
   if (!regex_.empty()) {
     input.dfa = parse_expression(regex_, alphabet_, limits_);
     input.title = regex_;
-    note_if_name(regex_, input);
+    if (const std::string meant = probably_meant(regex_, limits_); !meant.empty())
+      input.notes.push_back("read as a regular expression; " + meant);
   } else if (!dfa_file_.empty()) {
     input.dfa = parse_dfa_file(automata::read_text_file(dfa_file_), dfa_file_, limits_, &input.notes);
     input.title = dfa_file_;

@@ -40,9 +40,11 @@ std::vector<NextStep> next_steps(const AutomatonInput& input, const theory::Anal
   if (!chosen) return steps;
   steps.push_back({"compile", fmt::format("signet compile {} --target {} -o model.safetensors", input.words(),
                                           shell_word(chosen->architecture))});
-  if (!input.training_words().empty())
-    steps.push_back({"train", fmt::format("signet train {} {}", input.training_words(),
+  if (!input.training_words().empty()) {  // settings made for automata, and the published model of the class
+    steps.push_back({"train", "signet train " + input.training_words()});
+    steps.push_back({"model", fmt::format("signet train {} {}", input.training_words(),
                                           model_of_class(chosen->architecture))});
+  }
   return steps;
 }
 
