@@ -29,7 +29,9 @@ TEST(MatvecCuda, MatchesItsFormula) {
         Case{1, 1024, 2816, 1024, true, false, false}, Case{1, 2816, 1024, 0, false, true, false},
         Case{2, 520, 33, 520, false, false, true}, Case{3, 264, 2049, 8, false, true, false},
         Case{4, 72, 5, 0, true, false, false}, Case{3, 4096, 100, 256, false, true, false},
-        Case{1, 8, 1, 8, false, false, false}, Case{4, 2048, 40, 64, false, false, true}}) {
+        Case{1, 8, 1, 8, false, false, false}, Case{1, 5632, 1030, 0, false, true, false},
+        Case{1, 2048, 4100, 2048, false, false, false}, Case{4, 6152, 9, 6152, true, false, false},
+        Case{4, 2048, 40, 64, false, false, true}}) {
     SCOPED_TRACE(testing::Message() << c.rows << " " << c.in << " " << c.out << " " << c.group << " "
                                     << c.gated);
     const int64_t outs = c.gated ? 2 * c.out : c.out, stride = c.in + 8;
@@ -153,23 +155,32 @@ TEST(DeltaDecodeCuda, MatchesItsOperatorsOneByOne) {
 TEST(SampleCuda, DrawsWhatTheCpuDraws) {
   SIGNET_NEEDS_GPU();
   Rng rng(3);
-  constexpr int64_t kRows = 64, kClasses = 3001, kStride = 3004;
-  const auto logits = test::narrow<float>(test::random_values(rng, kRows * kStride, 2));
-  const OnDevice<float> on_device(logits);
-  for (const SampleRule& rule :
-       {SampleRule{1, 0, 1, 1}, {0, 0, 1, 2}, {0.7f, 40, 1, 3}, {1.3f, 0, 0.9f, 4}, {1, 50, 0.5f, 5}}) {
-    std::vector<int64_t> positions(kRows);
-    std::iota(positions.begin(), positions.end(), 10);
-    const OnDevice<int64_t> places(positions);
-    OnDevice<int32_t> tokens(kRows), ids(kRows);
-    sample({rule, kRows, kClasses, on_device.get(), kStride, places.get(), tokens.get(), ids.get()}, Cuda{});
-    std::vector<int32_t> right(kRows), other(kRows);
-    sample({rule, kRows, kClasses, logits.data(), kStride, positions.data(), right.data(), other.data()},
-           Cpu{});
-    EXPECT_EQ(ids.values(), right);
-    EXPECT_EQ(tokens.values(), right);
-    EXPECT_EQ(places.values(), positions);
+  struct Case {
+    int64_t rows, classes, stride;
+  };
+  // Many rows, and few, which several blocks share.
+  for (const auto& c : {Case{64, 3001, 3004}, Case{3, 3001, 3003}, Case{2, 32000, 32000}, Case{200, 5, 8}}) {
+    SCOPED_TRACE(testing::Message() << c.rows << " " << c.classes);
+    const auto rows = static_cast<size_t>(c.rows);
+    const auto logits = test::narrow<float>(test::random_values(rng, c.rows * c.stride, 2));
+    const OnDevice<float> on_device(logits);
+    for (const SampleRule& rule :
+         {SampleRule{1, 0, 1, 1}, {0, 0, 1, 2}, {0.7f, 40, 1, 3}, {1.3f, 0, 0.9f, 4}, {1, 50, 0.5f, 5}}) {
+      std::vector<int64_t> positions(rows);
+      std::iota(positions.begin(), positions.end(), 10);
+      const OnDevice<int64_t> places(positions);
+      OnDevice<int32_t> tokens(rows), ids(rows);
+      sample({rule, c.rows, c.classes, on_device.get(), c.stride, places.get(), tokens.get(), ids.get()},
+             Cuda{});
+      std::vector<int32_t> right(rows), other(rows);
+      sample({rule, c.rows, c.classes, logits.data(), c.stride, positions.data(), right.data(), other.data()},
+             Cpu{});
+      EXPECT_EQ(ids.values(), right);
+      EXPECT_EQ(tokens.values(), right);
+      EXPECT_EQ(places.values(), positions);
+    }
   }
+  constexpr int64_t kClasses = 3001, kStride = 3004;
   std::vector<float> broken(kStride, 0);
   broken[77] = std::nanf("");
   const OnDevice<float> bad(broken);

@@ -8,8 +8,8 @@
 // Layouts, D = dk = dv. Channels are those of q [heads, D], then k [factors, heads, D], then v likewise:
 // x [batch, ..] begins with them and has the gates' inputs [factors, heads] at beta_at; weight [channels, K];
 // history [batch, K - 1, channels], oldest first; S [batch, heads, D, D]; decay [batch, heads,
-// decay_channels], decay_channels 0 (none), 1 or D; o [batch, heads D]. The state is read before the kernels
-// ahead on the stream are done: the last two must not write it.
+// decay_channels], decay_channels 0 (none), 1 or D; o [batch, heads D]. The state, the history and the weight
+// are read before the kernels ahead on the stream are done: the last two must not write them.
 #pragma once
 
 #include <cstdint>

@@ -44,6 +44,19 @@ __device__ float convolved(const DeltaDecode<T>& p, int64_t b, int64_t channel) 
   sum = fmaf(weight[taps - 1], to_float(p.x[b * p.x_stride + channel]), sum);
   return sum * logistic(sum);
 }
+// What the convolution of D channels from `first` on reads of earlier kernels, towards the cache.
+template <int D, class T>
+__device__ void fetch_ahead(const DeltaDecode<T>& p, int64_t b, int64_t first, int lane) {
+  constexpr int kLine = 128;  // bytes
+  const int taps = static_cast<int>(p.taps);
+  const auto fetch = [](const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); };
+  for (int i = lane * kLine; i < D * taps * static_cast<int>(sizeof(float)); i += 32 * kLine)
+    fetch(reinterpret_cast<const char*>(p.weight + first * taps) + i);
+  constexpr int kBytes = D * static_cast<int>(sizeof(T)), kLines = (kBytes + kLine - 1) / kLine;
+  if (lane < kLines * (taps - 1))
+    fetch(reinterpret_cast<const char*>(p.history + (b * (taps - 1) + lane / kLines) * p.channels() + first) +
+          lane % kLines * kLine);
+}
 // Its last inputs without the oldest and with the new one.
 template <class T>
 __device__ void move_on(const DeltaDecode<T>& p, int64_t b, int64_t channel) {
@@ -76,26 +89,54 @@ __device__ float made_beta(const DeltaDecode<T>& p, int64_t b, int64_t index) {
   return activate(p.gate.kind, to_float(p.x[b * p.x_stride + p.beta_at + index]), GateForm(p.gate));
 }
 
-// Where there are many sequences, all but the state's part is made first: the channels and the betas of each
-// go to the workspace, [batch, channels + factors heads]. A warp has D channels.
-template <class T, int D>
-__global__ void __launch_bounds__(128) prepare_kernel(DeltaDecode<T> p) {
+// Where there are many sequences, all but the state's part is made first: the channels of each go to the
+// workspace, [batch, channels], and behind those of all the betas, [batch, factors heads]. A thread has four
+// channels; D / 4 threads are a vector.
+template <class T, int D, int kTaps>
+__global__ void __launch_bounds__(128) prepare_kernel(DeltaDecode<T> p, bool x_fits, bool weight_fits) {
+  const int64_t channels = p.channels(), packets = channels / 4,
+                packet = static_cast<int64_t>(blockIdx.x) * 128 + threadIdx.x;
+  const bool live = packet < p.batch * packets;  // all lanes stay for the sums
+  const int64_t b = live ? packet / packets : 0, channel = live ? packet % packets * 4 : 0;
+  T* const history = p.history + b * (kTaps - 1) * channels + channel;
+  float weight[kTaps][4];  // as they lie in memory: of the first channel all taps, then of the second
+  Packet<T> inputs[kTaps];
+#pragma unroll
+  for (int i = 0; i < kTaps; ++i)
+    unpack(load_packet(p.weight + channel * kTaps, 4 * i, 4 * kTaps, weight_fits), weight[i]);
+#pragma unroll
+  for (int i = 0; i < kTaps - 1; ++i) inputs[i] = *reinterpret_cast<const Packet<T>*>(history + i * channels);
   begin_kernel();
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t vectors = p.channels() / D, job = static_cast<int64_t>(blockIdx.x) * 4 + threadIdx.x / 32;
-  if (job >= p.batch * vectors) return;
-  const int64_t b = job / vectors, vector = job % vectors, units = (1 + p.factors) * p.heads;
-  float* const row = p.workspace + b * (p.channels() + p.factors * p.heads);
-  if (vector < units) {
-    make_unit<D>(p, b, vector * D, lane, row + vector * D);
-  } else {
+  inputs[kTaps - 1] = load_packet(p.x + b * p.x_stride + channel, 0, 4, x_fits);
+  float made[4] = {};
 #pragma unroll
-    for (int i = 0; i < D / 32; ++i)
-      row[vector * D + i * 32 + lane] = convolved(p, b, vector * D + i * 32 + lane);
-    if (lane == 0) row[p.channels() + vector - units] = made_beta(p, b, vector - units);
+  for (int i = 0; i < kTaps; ++i) {
+    float input[4];
+    unpack(inputs[i], input);
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      made[j] = fmaf(weight[(j * kTaps + i) / 4][(j * kTaps + i) % 4], input[j], made[j]);
   }
+  float square = 0.0f;
 #pragma unroll
-  for (int i = 0; i < D / 32; ++i) move_on(p, b, vector * D + i * 32 + lane);
+  for (float& each : made) {
+    each *= logistic(each);
+    square = fmaf(each, each, square);
+  }
+  square = lane_sum<D / 4>(square);
+  if (!live) return;
+  const int64_t vector = channel / D, units = (1 + p.factors) * p.heads;
+  if (vector < units) {
+    const float inverse = inverse_root(square + p.eps);
+#pragma unroll
+    for (float& each : made) each *= inverse;
+  } else if (channel % D == 0) {
+    const int64_t index = vector - units, betas = p.factors * p.heads;
+    p.workspace[p.batch * channels + b * betas + index] = made_beta(p, b, index);
+  }
+  store_packet(p.workspace + b * channels + channel, 0, 4, true, made);
+#pragma unroll
+  for (int i = 1; i < kTaps; ++i) *reinterpret_cast<Packet<T>*>(history + (i - 1) * channels) = inputs[i];
 }
 
 // Which head and columns a block has, and which of them a thread.
@@ -227,8 +268,10 @@ __global__ void __launch_bounds__(Layout<D, kColumns>::kThreads) decode_kernel(D
     asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(s[i].x), "=f"(s[i].y), "=f"(s[i].z), "=f"(s[i].w)
                  : "l"(state + i * L::kRowThreads * D));
-  begin_kernel();
   const int64_t inner = p.heads * D, of_keys = inner, of_values = (1 + p.factors) * inner;
+  for (int job = at.warp; job < 1 + 2 * factors; job += L::kWarps)
+    fetch_ahead<D>(p, at.b, (int64_t{job} * heads + at.h) * D, at.lane);
+  begin_kernel();
   // A warp makes q, a key, or a value's columns.
   for (int job = at.warp; job < 1 + 2 * factors; job += L::kWarps) {
     if (job == 0) {
@@ -302,16 +345,16 @@ __global__ void __launch_bounds__(Layout<D, kColumns>::kThreads, kBlocksAtOnce<D
   const auto fetch_vectors = [&](int64_t job, int buffer) {
     const At at(job, heads);
     const Vectors<D, kColumns> to(vectors + buffer * Vectors<D, kColumns>::size(factors), factors);
-    const float* const from = p.workspace + at.b * (p.channels() + p.factors * p.heads);
-    for (int i = thread; i < (1 + factors) * D; i += L::kThreads)
-      copy_ahead<4>(
+    const float* const from = p.workspace + at.b * p.channels();
+    for (int i = 4 * thread; i < (1 + factors) * D; i += 4 * L::kThreads)
+      copy_ahead<16>(
           to.q + i,
           from + i % D + (i < D ? int64_t{at.h} * D : of_keys + (int64_t{i / D - 1} * heads + at.h) * D));
-    for (int i = thread; i < factors * kColumns; i += L::kThreads)
-      copy_ahead<4>(to.v + i, from + of_values + (int64_t{i / kColumns} * heads + at.h) * D +
-                                  at.slice * kColumns + i % kColumns);
-    for (int j = thread; j < factors; j += L::kThreads)
-      copy_ahead<4>(to.beta + j, from + p.channels() + j * heads + at.h);
+    for (int i = 4 * thread; i < factors * kColumns; i += 4 * L::kThreads)
+      copy_ahead<16>(to.v + i, from + of_values + (int64_t{i / kColumns} * heads + at.h) * D +
+                                   at.slice * kColumns + i % kColumns);
+    const float* const betas = p.workspace + p.batch * p.channels() + at.b * factors * heads;
+    for (int j = thread; j < factors; j += L::kThreads) copy_ahead<4>(to.beta + j, betas + j * heads + at.h);
   };
   int64_t job = blockIdx.x;
   fetch_state(job, 0);  // before the kernels ahead are done
@@ -356,9 +399,12 @@ void run_width(const DeltaDecode<T>& p, Cuda device) {
                            static_cast<unsigned>(p.batch * p.heads * L::kSlices), L::kThreads, L::kSlices,
                            sizeof(float) * static_cast<size_t>(floats), device, p);
   }
-  const int64_t warps = p.batch * p.channels() / D;
-  launch("delta_decode: heads", prepare_kernel<T, D>, static_cast<unsigned>((warps + 3) / 4), 128, 0, device,
-         p);
+  const auto prepare = p.taps == 4   ? prepare_kernel<T, D, 4>
+                       : p.taps == 3 ? prepare_kernel<T, D, 3>
+                       : p.taps == 2 ? prepare_kernel<T, D, 2>
+                                     : prepare_kernel<T, D, 1>;
+  launch("delta_decode: heads", prepare, static_cast<unsigned>((p.batch * p.channels() / 4 + 127) / 128), 128,
+         0, device, p, packets_fit(p.x, p.x_stride), packets_fit(p.weight, 0));
   constexpr int kColumns = D < 64 ? D : 64;
   using L = Layout<D, kColumns>;
   const int64_t bytes = int64_t{sizeof(float)} * stream_floats<D, kColumns>(factors);

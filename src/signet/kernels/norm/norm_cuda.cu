@@ -256,14 +256,18 @@ template <class T>
 void norm_forward(const NormForward<T>& p, Cuda device) {
   if (p.rows == 0 || p.width == 0) return;
   const RowAlignment aligned = rows_fit(p.width, p.x, p.x_stride, p.y, p.y_stride);
-  choose_forward_team<T>(p.width, [&]<int kTeam, int kPackets>() {
-    const int64_t per_block = Rows<kTeam>::kPerBlock * kTogether<kTeam, kPackets>,
-                  blocks = (p.rows + per_block - 1) / per_block;
+  const int64_t multiprocessors = cuda_device().multiprocessors;
+  const auto run = [&]<int kTeam, int kPackets>() {
+    constexpr int64_t kPerBlock = Rows<kTeam>::kPerBlock, kRows = kTogether<kTeam, kPackets>;
+    const int64_t fewest = (p.rows + kPerBlock * kRows - 1) / (kPerBlock * kRows),
+                  blocks = fewest < multiprocessors ? (p.rows + kPerBlock - 1) / kPerBlock : fewest;
     const auto kernel = p.kind == NormKind::kLayer ? forward_kernel<T, kTeam, kPackets, true>
                                                    : forward_kernel<T, kTeam, kPackets, false>;
     launch("norm_forward", kernel, static_cast<unsigned>(std::min<int64_t>(blocks, 1 << 30)),
            Rows<kTeam>::kBlock, 0, device, p, aligned);
-  });
+  };
+  // Few rows are spread over as many threads as there are.
+  p.rows < 4 * multiprocessors ? choose_team<T>(p.width, run) : choose_forward_team<T>(p.width, run);
 }
 
 template <class T>
