@@ -135,6 +135,44 @@ TEST(Extract, SaysThatACounterIsNoSmallAutomaton) {
   EXPECT_FALSE(found.found());
 }
 
+// The sign counts, and so do the letters, in the whole part of the number. The rest goes anywhere, and from
+// the eighth letter on it now and then turns the answer round: no small automaton does that.
+TEST(Extract, ANetworkThatErrsNowAndThenIsNearlyAnAutomaton) {
+  auto subject =
+      subject_of(std::make_unique<Formula>(std::vector<std::string>{"0", "1"}, 0.3,
+                                           [](double x, Letter a, int32_t* answer) {
+                                             const bool odd = (x < 0) != (a == 1);
+                                             const double size = std::abs(x), letters = std::floor(size) + 1;
+                                             const double rest =
+                                                 std::fmod(7.3 * (size - letters + 1) + 0.4 + 0.2 * a, 1.0);
+                                             *answer = odd != (letters >= 8 && rest > 0.98);
+                                             return (odd ? -1 : 1) * (letters + rest);
+                                           }),
+                 as_mealy(automata::named_language("parity")));
+  ExtractOptions options;
+  options.most_states = 24;
+  const auto found = extract(subject, options);
+  EXPECT_EQ(found.method, "queries");
+  EXPECT_EQ(found.machine.states(), 2);
+  EXPECT_EQ(found.equivalent, std::optional<bool>(true));
+  EXPECT_GT(found.agreement[0].answers, 0.95);
+  EXPECT_LT(found.agreement[0].answers, 0.999);
+}
+
+TEST(Extract, AnAutomatonThatNeverGivesARareAnswerExplainsNothing) {
+  auto subject =
+      subject_of(std::make_unique<Formula>(std::vector<std::string>{"0", "1"}, 0.3,
+                                           [](double x, Letter a, int32_t* answer) {
+                                             x = std::fmod(7.3 * x + (a ? 0.618034 : 0.414214), 1.0);
+                                             *answer = x > 0.995;
+                                             return x;
+                                           }),
+                 std::nullopt);
+  ExtractOptions options;
+  options.most_states = 24;
+  EXPECT_FALSE(extract(subject, options).found());
+}
+
 TEST(Extract, ShortestWordThatTellsItFromTheTask) {
   const automata::Dfa learned = automata::regex_to_dfa("[ab]*a", automata::alphabet_of("ab"));
   auto subject = subject_of(theory::make_recogniser(theory::compile(learned, {}), NumberType::kFp32),

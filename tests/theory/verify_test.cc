@@ -48,6 +48,19 @@ TEST(Verify, GoesAsFarAsTheLimitBeforeItOnlyTests) {
   EXPECT_LT(tested.longest, found.longest);
 }
 
+// A cascade that remembers much has more states than the limit, but not more tuples of code words than that
+// search may look at.
+TEST(Verify, TuplesOfCodeWordsMayBeManyMoreThanStates) {
+  const Network network = compile(automata::named_language("tomita7"), {});
+  const auto all = verified(network, NumberType::kFp32, "auto");
+  ASSERT_TRUE(all.proved);
+  VerifyOptions fewer;
+  fewer.max_states = all.states_visited / 3;
+  const auto found = verified(network, NumberType::kFp32, "auto", fewer);
+  EXPECT_TRUE(found.proved) << found.certificate;
+  EXPECT_EQ(found.longest, std::nullopt);
+}
+
 TEST(Verify, TestsProveNoLength) {
   VerifyOptions options;
   options.length = 100;
@@ -113,7 +126,7 @@ TEST(Verify, TheBoundComesWithAProofOfTheTables) {
 
   network = rotations("cycle:6");
   VerifyOptions few;
-  few.max_states = 3;
+  few.max_states = 1;  // four tuples, of six
   const auto open = verified(network, NumberType::kFp32, "horizon", few);
   EXPECT_FALSE(open.proved);
   EXPECT_FALSE(open.counterexample);

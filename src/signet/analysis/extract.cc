@@ -313,8 +313,10 @@ std::optional<Word> distinguishing_word(const Dfa& a, const Dfa& b, const Words&
 }
 
 Agreement measure_agreement(Subject& subject, const Dfa& machine, int64_t length, int64_t words) {
-  Agreement result{length, words, 0, 0};
-  int64_t asked = 0, same = 0, whole = 0;
+  Agreement result{length, words, 1, 1, 1};
+  int64_t whole = 0;
+  std::map<int32_t, std::pair<int64_t, int64_t>>
+      asked;  // the network's answer: how often, and how often right
   for (int64_t i = 0; i < words; ++i) {
     const Word word = subject.words.draw(0x100000000ull + static_cast<uint64_t>(i), length);
     std::vector<int32_t> outputs(word.size());
@@ -326,8 +328,8 @@ Agreement measure_agreement(Subject& subject, const Dfa& machine, int64_t length
       const auto a = static_cast<size_t>(word[t]);
       if (subject.words.asked[a]) {
         const bool alike = machine.output[static_cast<size_t>(q)][a] == outputs[t];
-        ++asked;
-        same += alike;
+        ++asked[outputs[t]].first;
+        asked[outputs[t]].second += alike;
         all &= alike;
       }
       q = machine.delta[static_cast<size_t>(q)][a];
@@ -335,8 +337,17 @@ Agreement measure_agreement(Subject& subject, const Dfa& machine, int64_t length
     whole += all;
     report_activity("words compared", i + 1, words);
   }
-  result.answers = asked ? static_cast<double>(same) / static_cast<double>(asked) : 1;
-  result.whole = words ? static_cast<double>(whole) / static_cast<double>(words) : 1;
+  const auto share = [](int64_t part, int64_t of) {
+    return of ? static_cast<double>(part) / static_cast<double>(of) : 1;
+  };
+  int64_t answers = 0, same = 0;
+  for (const auto& [answer, count] : asked) {
+    answers += count.first;
+    same += count.second;
+    result.least = std::min(result.least, share(count.second, count.first));
+  }
+  result.answers = share(same, answers);
+  result.whole = share(whole, words);
   return result;
 }
 
@@ -366,13 +377,17 @@ Dfa as_language(const Dfa& machine) {
 
 Extraction extract(Subject& subject, const ExtractOptions& options) {
   constexpr int64_t kObserved = 2000;  // states
-  constexpr double kExplained = 0.999;
+  // Of all answers; or fewer, of a network that errs, but then most of every kind: an automaton that never
+  // gives a rare answer explains nothing.
+  constexpr double kExplained = 0.999, kNearly = 0.95, kOfEveryKind = 0.9;
   Extraction result;
   result.method = "none";
   const Observations seen = observe(subject, kObserved);
   result.parts = components_of_parts(subject, seen, 2 * options.most_states);
   const auto explains = [&](const Dfa& machine) {
-    return measure_agreement(subject, machine, subject.words.longest, options.words).answers >= kExplained;
+    const auto agreement = measure_agreement(subject, machine, subject.words.longest, options.words);
+    return agreement.answers >= kExplained ||
+           (agreement.answers >= kNearly && agreement.least >= kOfEveryKind);
   };
   result.components =
       by_components(subject, result.parts, 0, seen, options.most_states, result.all_components);

@@ -39,6 +39,7 @@ struct ComponentMachine {
 struct Agreement {
   int64_t length = 0, words = 0;
   double answers = 0, whole = 0;  // shares: of answers, and of words with all of them
+  double least = 0;               // of the answers of one kind, where it is least
 };
 
 struct Extraction {

@@ -94,10 +94,17 @@ class Table {
   automata::Dfa hypothesis_;
 };
 
-// A shortest prefix of a test word after which the hypothesis gives another answer than the network.
-std::optional<Word> counterexample(theory::Recogniser& network, const Words& words,
-                                   const automata::Dfa& hypothesis, int64_t tests, uint64_t round) {
-  std::optional<Word> found;
+// A hypothesis on fresh test words: the share of answers that are not the network's, and a shortest prefix
+// after which one is not.
+struct Trial {
+  double wrong = 0;
+  std::optional<Word> counterexample;
+};
+
+Trial try_out(theory::Recogniser& network, const Words& words, const automata::Dfa& hypothesis, int64_t tests,
+              uint64_t round) {
+  Trial trial;
+  int64_t asked = 0, wrong = 0;
   for (int64_t i = 0; i < tests; ++i) {
     const Word word = words.draw(round * 1'000'003 + static_cast<uint64_t>(i), words.longest);
     if (word.empty()) continue;
@@ -107,14 +114,19 @@ std::optional<Word> counterexample(theory::Recogniser& network, const Words& wor
     int32_t q = 0;
     for (size_t t = 0; t < word.size(); ++t) {
       const auto a = static_cast<size_t>(word[t]);
-      const bool wrong = words.asked[a] && hypothesis.output[static_cast<size_t>(q)][a] != outputs[t];
-      if (wrong && (!found || t + 1 < found->size()))
-        found = Word(word.begin(), word.begin() + static_cast<long>(t) + 1);
-      if (wrong) break;
+      if (words.asked[a]) {
+        ++asked;
+        if (hypothesis.output[static_cast<size_t>(q)][a] != outputs[t]) {
+          ++wrong;
+          if (!trial.counterexample || t + 1 < trial.counterexample->size())
+            trial.counterexample = Word(word.begin(), word.begin() + static_cast<long>(t) + 1);
+        }
+      }
       q = hypothesis.delta[static_cast<size_t>(q)][a];
     }
   }
-  return found;
+  trial.wrong = asked ? static_cast<double>(wrong) / static_cast<double>(asked) : 0;
+  return trial;
 }
 
 }  // namespace
@@ -157,22 +169,25 @@ std::optional<automata::Dfa> learn_by_queries(theory::Recogniser& network, const
                                               const QueryOptions& options, int64_t* asked) {
   Oracle oracle(network, words);
   Table table(oracle, words);
-  std::optional<automata::Dfa> found;
+  std::vector<std::pair<double, automata::Dfa>> met;  // share of wrong answers; states grow in number
   for (uint64_t round = 0; table.close(options); ++round) {
-    auto wrong = counterexample(network, words, table.hypothesis(), options.tests, round);
-    if (!wrong) {
-      found = table.hypothesis();
-      break;
-    }
-    if (!table.refine(*wrong)) break;  // the same word is answered in two ways: no automaton does that
+    const Trial trial = try_out(network, words, table.hypothesis(), options.tests, round);
+    met.emplace_back(trial.wrong, table.hypothesis());
+    // A word that is answered in two ways: no automaton does that.
+    if (!trial.counterexample || !table.refine(*trial.counterexample)) break;
   }
   if (asked) *asked = oracle.asked();
-  if (!found) return found;
-  found->alphabet = network.alphabet();
-  found->accept.assign(found->delta.size(), false);
-  for (auto& row : found->output)
+  if (met.empty()) return std::nullopt;
+  const double least = std::min_element(met.begin(), met.end(), [](const auto& a, const auto& b) {
+                         return a.first < b.first;
+                       })->first;
+  automata::Dfa found =
+      std::find_if(met.begin(), met.end(), [&](const auto& m) { return m.first <= 3 * least; })->second;
+  found.alphabet = network.alphabet();
+  found.accept.assign(found.delta.size(), false);
+  for (auto& row : found.output)
     for (int32_t& output : row) output = std::max(output, 0);
-  return automata::minimize(*found);
+  return automata::minimize(found);
 }
 
 }  // namespace signet::analysis

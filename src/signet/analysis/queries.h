@@ -34,8 +34,10 @@ struct QueryOptions {
   int64_t tests = 256;  // random words of training length per hypothesis
 };
 
-// The machine that agrees with the network on all test words; none within the limits. Minimal; outputs of
-// letters that are not asked about are 0.
+// The machine that agrees with the network on all test words. Where the limits are reached without one (a
+// network that is now and then wrong is no small automaton), the smallest machine met on the way that errs at
+// most three times as often as the best: up to the right one every state helps much, beyond it hardly any.
+// None where the first is too large. Minimal; outputs of letters that are not asked about are 0.
 std::optional<automata::Dfa> learn_by_queries(theory::Recogniser& network, const Words& words,
                                               const QueryOptions& options, int64_t* asked = nullptr);
 

@@ -58,6 +58,7 @@ class Crystallise final : public Verb {
     ordered_json out = {{"model", model_},
                         {"method", found.method},
                         {"states", crystal.network.dfa.states()},
+                        {"answers", found.agreement[0].answers},
                         {"in_place", crystal.in_place},
                         {"reason", crystal.in_place ? ordered_json() : ordered_json(crystal.reason)},
                         {"target", crystal.network.target},
@@ -82,8 +83,9 @@ class Crystallise final : public Verb {
   }
 
   void print_text(const analysis::Extraction& found, const analysis::Crystal& crystal, bool proved) const {
-    fmt::print("automaton of {} state{}, by {}\n", crystal.network.dfa.states(),
-               crystal.network.dfa.states() == 1 ? "" : "s", found.method);
+    fmt::print("automaton of {} state{}, by {}: {:.4f} of the network's answers at training length\n",
+               crystal.network.dfa.states(), crystal.network.dfa.states() == 1 ? "" : "s", found.method,
+               found.agreement[0].answers);
     if (crystal.in_place) {
       for (const auto& head : crystal.heads)
         fmt::print(

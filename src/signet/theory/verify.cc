@@ -19,6 +19,8 @@ namespace {
 using Status = ClosureResult::Status;
 
 constexpr int64_t kChunk = 4096;
+// Tuples of code words are small and quick to step through, so that search may go further.
+constexpr int64_t kTuplesPerState = 4;
 
 // Runs `length` letters made by `letter_at(chunk begin, buffer, n)` in constant memory.
 template <class Source>
@@ -143,7 +145,8 @@ class Prover {
     covered_ = best_.depth;
   }
   void by_codes(BlockProofs how) {
-    take(layerwise_closure(network_, options_.type, options_.max_states, fresh(), how, options_.hypotheses));
+    const int64_t tuples = kTuplesPerState * std::min(options_.max_states, int64_t{1} << 40);
+    take(layerwise_closure(network_, options_.type, tuples, fresh(), how, options_.hypotheses));
   }
   bool decided() const { return best_.status != Status::kOpen; }
   bool for_ever() const { return best_.status == Status::kProved && !best_.letters; }
