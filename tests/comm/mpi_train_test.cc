@@ -1,6 +1,7 @@
 // One run trained by several processes, started by mpirun.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "signet/base/files.h"
+#include "signet/base/version.h"
 #include "signet/comm/launch.h"
 #include "support/command.h"
 #include "support/mpi.h"
@@ -93,6 +95,17 @@ TEST_F(MpiTrain, FollowsOneRankAndTheSameNumberGivesTheSameBits) {
   ASSERT_EQ(one.size(), 20u);
   ASSERT_EQ(two.size(), one.size());
   for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(two[i], one[i], 2e-5 * one[i]) << "line " << i;
+}
+
+// The noise of a row is the same whoever has it, and however long the other rows there are.
+TEST_F(MpiTrain, NoiseDoesNotKnowHowManyRanksThereAre) {
+  const std::string noisy =
+      " --set model.blocks=2 --set train.max_length=24 --set train.lr=3e-4 --set train.noise=0.5";
+  train(1, "one", 20, noisy);
+  train(3, "three", 20, noisy);
+  const auto one = losses("one"), three = losses("three");
+  ASSERT_EQ(one.size(), 2u);
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(three.at(i), one[i], 1e-6 * one[i]) << "line " << i;
 }
 
 // Clipping, decay and both optimisers, on numbers of ranks that divide neither groups nor parameters.
@@ -229,6 +242,25 @@ TEST_F(MpiTrain, WhatDiffersBetweenRanksIsNamed) {
   for (const auto& result : {seeds, batch, command})
     EXPECT_EQ(result.err.find("signet: rank"), result.err.rfind("signet: rank"))
         << "told once: " << result.err;
+}
+
+TEST_F(MpiTrain, AProgramBuiltFromOtherSourcesIsRefused) {
+  if (!*kCommit) GTEST_SKIP() << "built where git did not know the commit";
+  std::string program = read_file(SIGNET_BINARY, 1 << 28);
+  const size_t commit = program.find(kCommit);
+  ASSERT_NE(commit, std::string::npos);
+  program[commit] = program[commit] == '0' ? '1' : '0';
+  const std::string other = folder_ / "other";
+  write_file_atomic(other, program);
+  ASSERT_EQ(::chmod(other.c_str(), 0755), 0);
+  const std::string line = " train parity" + settings() + " --steps 5 --out " + (folder_ / "run");
+  const auto result =
+      run_command("SIGNET_MPI_PLUGIN='" + parent_directory(SIGNET_BINARY) + "/libsignet_mpi.so' " +
+                  mpirun(1) + "'" SIGNET_BINARY "'" + line + " : -n 1 " + other + line);
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_NE(result.err.find("has 'version: " SIGNET_VERSION " " + program.substr(commit, 12)),
+            std::string::npos)
+      << result.err;
 }
 
 TEST_F(MpiTrain, TwoRanksPlanHalfOfTheOptimiser) {

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <initializer_list>
 #include <iterator>
 #include <memory>
 #include <new>
@@ -29,15 +31,15 @@ constexpr struct {
   const char* name;
 } kSignals[] = {{SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}, {SIGUSR1, "SIGUSR1"}};
 struct sigaction saved_actions[std::size(kSignals)];
-bool on_terminal = false;
+bool on_terminal = false, silent = false;
 std::atomic<int> living{0};  // a nested one may live on another thread
 
-void write_text(const char* text) {
-  [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, text, std::strlen(text));
-}
-
-void write_line(const char* message) {  // without memory
-  for (const char* part : {"signet: ", message, "\n"}) write_text(part);
+// Without memory, and at once, so that processes that share the stream do not cut each other's lines.
+void write_line(std::initializer_list<const char*> parts) {
+  iovec pieces[4];
+  int count = 0;
+  for (const char* part : parts) pieces[count++] = {const_cast<char*>(part), std::strlen(part)};
+  [[maybe_unused]] const auto ignored = ::writev(STDERR_FILENO, pieces, count);
 }
 
 const char* signal_name(int signal) {
@@ -48,10 +50,9 @@ const char* signal_name(int signal) {
 
 // At once, since the update at hand may take long.
 void acknowledge(int signal) {
-  if (on_terminal) write_text("\n");  // below the moving line
-  write_text("signet: ");
-  write_text(signal_name(signal));
-  write_text(": stopping after the work at hand (Ctrl-C ends it at once)\n");
+  const char* below = on_terminal ? "\n" : "";  // the moving line
+  write_line({below, "signet: ", signal_name(signal),
+              ": stopping after the work at hand (Ctrl-C ends it at once)\n"});
 }
 
 void on_signal(int signal) {
@@ -61,7 +62,7 @@ void on_signal(int signal) {
     return;
   }
   const int saved_errno = errno;
-  if (requested_signal == 0) acknowledge(signal);
+  if (requested_signal == 0 && !silent) acknowledge(signal);
   requested_signal = signal;
   errno = saved_errno;
 }
@@ -76,10 +77,10 @@ void on_terminate() {
   try {
     if (const auto error = std::current_exception()) std::rethrow_exception(error);
   } catch (const std::bad_alloc&) {
-    write_line("out of memory");
+    write_line({"signet: out of memory\n"});
     ::_exit(static_cast<int>(ErrorCode::kResource));
   } catch (const std::exception& error) {
-    write_line(error.what());
+    write_line({"signet: ", error.what(), "\n"});
   } catch (...) {
   }
   std::abort();
@@ -108,6 +109,7 @@ StopSignal::~StopSignal() {
 }
 
 int StopSignal::requested() { return requested_signal; }
+void StopSignal::acknowledge_silently() { silent = true; }
 
 void StopSignal::fail_stopped(int signal, const std::string& what_was_saved) {
   fail(signal == SIGINT ? ErrorCode::kInterrupted : ErrorCode::kStopped, "stopped by {}; {}",

@@ -18,7 +18,8 @@ class StopSignal {
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
 
-  static int requested();  // 0, or the signal's number
+  static int requested();              // 0, or the signal's number
+  static void acknowledge_silently();  // from now on: another process speaks for this one
   // The Error that ends the process with the right exit code: 130 after SIGINT, else 75.
   [[noreturn]] static void fail_stopped(int signal, const std::string& what_was_saved);
 };

@@ -9,6 +9,7 @@
 #include "signet/automata/dfa_io.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
+#include "signet/base/signals.h"
 #include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
@@ -133,6 +134,7 @@ class Train final : public Verb {
   // The first rank speaks for all, and those on the same cores share them.
   void share_machine() {
     quiet_ |= !root();
+    if (!root()) StopSignal::acknowledge_silently();
     const int sharing = ranks_->sharing_cores();
     if (!std::getenv("SIGNET_THREADS")) set_thread_count(std::max(1, thread_count() / sharing));
   }

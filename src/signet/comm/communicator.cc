@@ -1,6 +1,7 @@
 #include "signet/comm/communicator.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -12,15 +13,30 @@
 #include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
+#include "signet/base/version.h"
 #include "signet/comm/plugin_transport.h"
 #include "signet/comm/tcp_transport.h"
 
 namespace signet::comm {
 namespace {
 
-constexpr int64_t kPiece = int64_t{4} << 20;  // bytes that are added up at a time
+constexpr int64_t kPiece = int64_t{4} << 20;  // bytes of a round of sums
 constexpr int kMaxText = 64 << 20;            // bytes that one rank may give to gather_texts
 constexpr char kPluginName[] = "libsignet_mpi.so";
+
+// `out` may be one of the terms: a block of sums is complete before it is stored.
+template <class T>
+void add_up(const std::vector<const T*>& terms, int64_t size, T* out) {
+  constexpr int64_t kBlock = 1024;
+  std::array<T, kBlock> sums;
+  for (int64_t at = 0; at < size; at += kBlock) {
+    const int64_t count = std::min(kBlock, size - at);
+    sums.fill(0);
+    for (const T* term : terms)
+      for (int64_t i = 0; i < count; ++i) sums[static_cast<size_t>(i)] += term[at + i];
+    std::copy_n(sums.data(), count, out + at);
+  }
+}
 
 }  // namespace
 
@@ -124,37 +140,28 @@ void Communicator::reduce_scatter(const std::vector<const T*>& terms, const std:
   };
   int64_t longest = 0;
   for (const Range& part : parts) longest = std::max(longest, part.size());
-  std::vector<int> first(counts.size() + 1);  // place of a rank's first term
-  std::partial_sum(counts.begin(), counts.end(), first.begin() + 1);
-  // What is received is rank by rank, and within one term by term.
-  scratch_.resize(static_cast<size_t>(first.back() * std::min(longest, kRound)) * sizeof(T));
-  const auto received = [&](int term, int64_t size) {
-    return reinterpret_cast<T*>(scratch_.data()) + term * size;
-  };
+  const int received = std::accumulate(counts.begin(), counts.end(), 0) - counts[static_cast<size_t>(rank())];
+  scratch_.resize(static_cast<size_t>(received * std::min(longest, kRound)) * sizeof(T));
+  std::vector<const T*> sources;  // of this round: rank by rank, and of each term by term
   for (int64_t round = 0; round * kRound < longest; ++round) {
     const Range mine = at(rank(), round);
+    T* room = reinterpret_cast<T*>(scratch_.data());
+    sources.clear();
     for (int r = 0; r < size(); ++r) {
-      const int begin = first[static_cast<size_t>(r)], end = first[static_cast<size_t>(r) + 1];
-      // `out` may be this rank's own numbers, so they are set aside.
       if (r == rank()) {
-        for (int t = begin; t < end; ++t)
-          std::copy_n(terms[static_cast<size_t>(t - begin)] + mine.begin, mine.size(),
-                      received(t, mine.size()));
+        for (const T* term : terms) sources.push_back(term + mine.begin);
         continue;
       }
-      for (int t = begin; t < end; ++t)
-        transport_->receive(received(t, mine.size()), mine.size() * int64_t{sizeof(T)}, r);
+      for (int t = 0; t < counts[static_cast<size_t>(r)]; ++t, room += mine.size()) {
+        transport_->receive(room, mine.size() * int64_t{sizeof(T)}, r);
+        sources.push_back(room);
+      }
       const Range theirs = at(r, round);
       for (const T* term : terms)
         transport_->send(term + theirs.begin, theirs.size() * int64_t{sizeof(T)}, r);
     }
     wait();
-    T* sums = out + (mine.begin - parts[static_cast<size_t>(rank())].begin);
-    std::fill_n(sums, mine.size(), T{0});
-    for (int t = 0; t < first.back(); ++t) {
-      const T* next = received(t, mine.size());
-      for (int64_t i = 0; i < mine.size(); ++i) sums[i] += next[i];
-    }
+    add_up(sources, mine.size(), out + (mine.begin - parts[static_cast<size_t>(rank())].begin));
   }
 }
 
@@ -309,7 +316,7 @@ int on_ranks(const Launch& launch, const std::string& asked, const std::function
   const auto ranks = open_communicator(launch);
   if (!ranks) return body(nullptr);
   try {
-    ranks->require_same("version: " SIGNET_VERSION "\n" + asked);
+    ranks->require_same(fmt::format("version: {} {}\n{}", SIGNET_VERSION, kCommit, asked));
     const int exit_code = body(ranks.get());
     ranks->barrier();  // a rank that leaves while others work would look like one that died
     return exit_code;

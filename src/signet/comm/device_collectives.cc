@@ -80,11 +80,11 @@ class ThroughHost final : public DeviceCollectives {
   }
   int64_t begin_all_reduce(double* data, int64_t size) override {
     return begin("all-reduce", [this, data, size] {
-      std::vector<double> host(static_cast<size_t>(size));
-      copy_to_host(side_.device(), host.data(), data, size * int64_t{sizeof(double)});
-      ranks_.all_reduce(host.data(), size);
-      copy_to_device(side_.device(), data, host.data(), size * int64_t{sizeof(double)});
-      synchronize(side_.device());
+      const int64_t bytes = size * int64_t{sizeof(double)};
+      auto* const host = reinterpret_cast<double*>(room(bytes));
+      copy_to_host(side_.device(), host, data, bytes);
+      ranks_.all_reduce(host, size);
+      copy_to_device(side_.device(), data, host, bytes);
     });
   }
   void wait_for(int64_t) override {
@@ -98,8 +98,7 @@ class ThroughHost final : public DeviceCollectives {
     if (begun_ - finished_ == kEvents) wait_for(begun_);  // its event is waited for still
     ready.record(side_.main());
     background_.begin([this, what, &ready, work = std::move(work), number = begun_] {
-      ready.hold(side_.get());
-      synchronize(side_.device());
+      ready.wait();
       const TraceSpan span(what, static_cast<int>(number));
       work();
       synchronize(side_.device());

@@ -9,10 +9,7 @@
 
 #include "signet/base/isa.h"
 #include "signet/base/text.h"
-
-namespace signet {
-extern const char* const kCommit;  // cmake/commit.cmake
-}
+#include "signet/base/version.h"
 
 namespace signet::io {
 namespace {

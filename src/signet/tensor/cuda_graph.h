@@ -156,6 +156,7 @@ class Event {
   void hold(cudaStream_t stream) const {  // what comes later in the stream waits for what was recorded
     check_cuda(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
   }
+  void wait() const { check_cuda(cudaEventSynchronize(event_), "cudaEventSynchronize"); }  // on the host
 
  private:
   cudaEvent_t event_ = nullptr;

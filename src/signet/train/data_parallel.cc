@@ -50,7 +50,10 @@ std::vector<int64_t> cuts_within(int64_t batch, int r, int ranks, bool exact, in
 
 DataParallel::DataParallel(comm::Communicator& ranks, const models::Parameters& parameters,
                            const TrainConfig& train)
-    : ranks_(ranks), parameters_(parameters), exact_(train.exact_reduction) {
+    : ranks_(ranks),
+      parameters_(parameters),
+      exact_(train.exact_reduction),
+      padded_(exact_ || train.noise > 0) {
   const int size = ranks.size();
   if (const int64_t rest = train.batch % size; rest != 0)
     fail(
@@ -118,7 +121,7 @@ DataParallel::Sums DataParallel::agree(tasks::Batch& batch, int signal, bool rea
     sums.signal = std::max(sums.signal, static_cast<int>(all[at + 3]));
     sums.ready &= all[at + 4] != 0;
   }
-  if (exact_) pad_to(batch, time);
+  if (padded_) pad_to(batch, time);
   return sums;
 }
 

@@ -44,7 +44,7 @@ class DataParallel {
     int signal = 0;      // that some rank was sent; 0: none
     bool ready = true;   // all ranks are
   };
-  // Fills batch.scored_of_all; with the exact reduction all ranks pad to the longest row of all.
+  // Fills batch.scored_of_all; with the exact reduction or noise all ranks pad to the longest row of all.
   Sums agree(tasks::Batch& batch, int signal, bool ready);
   int agree(int signal);
 
@@ -73,6 +73,7 @@ class DataParallel {
   comm::Communicator& ranks_;
   const models::Parameters& parameters_;
   bool exact_;
+  bool padded_;  // to the longest row of all ranks, whose length places the noise of every row
   comm::Range rows_;
   std::vector<int64_t> cuts_;
   Sharding sharding_;
