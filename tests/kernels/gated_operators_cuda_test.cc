@@ -98,9 +98,10 @@ void check_gated_skip() {
 
 template <class T>
 void check_scale_heads() {
-  for (int64_t append : {0, 1, 8}) {
+  for (auto [width, append] :
+       {std::pair<int64_t, int64_t>{41, 0}, {41, 1}, {41, 8}, {64, 0}, {128, 8}, {136, 0}}) {
     Rng rng(3);
-    ScaleHeadsShape s{kRows, 3, 41, append, 3 * 41, 3, 0};
+    ScaleHeadsShape s{kRows, 3, width, append, 3 * width, 3, 0};
     s.y_stride = 3 * s.y_width();
     const Rounded<T> x(rng, kRows * s.x_stride), dy(rng, kRows * s.y_stride);
     const Rounded<float> scale(rng, kRows * 3);

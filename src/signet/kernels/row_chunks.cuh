@@ -104,8 +104,10 @@ __global__ static void __launch_bounds__(256)
     group_sum_kernel(const float* partial, int64_t count, int64_t columns, int64_t width, float* out) {
   __shared__ float warps[8];
   float total = 0.0f;
-  for (int64_t i = threadIdx.x; i < count * width; i += 256)
-    total += partial[i / width * columns + blockIdx.x * width + i % width];
+  const auto wide = static_cast<unsigned>(width), size = static_cast<unsigned>(count) * wide;
+#pragma unroll 8
+  for (unsigned i = threadIdx.x; i < size; i += 256)
+    total += partial[i / wide * columns + blockIdx.x * width + i % wide];
   total = lane_sum<32>(total);
   if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = total;
   __syncthreads();
