@@ -98,6 +98,13 @@ TEST(GatedLinearCuda, LongSequencesMatchReference) {
   }
 }
 
+// One run of every chunked kernel, small enough for compute-sanitizer.
+TEST(GatedLinearCuda, TwoChunksOfOneHead) {
+  SIGNET_NEEDS_GPU();
+  for (bool channels : {false, true})
+    expect_close<bf16>(gated_linear_problem(shape_of(1, 70, 1, 72, 80, channels), Gates::kSigned));
+}
+
 // Keys and values of different widths, tiles that are not full, the sizes of the models.
 TEST(GatedLinearCuda, ChunksOfAnyWidthMatchReference) {
   SIGNET_NEEDS_GPU();
