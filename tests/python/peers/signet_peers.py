@@ -7,6 +7,7 @@ transformers' tests run under signet.patch_transformers(). Without a GPU "cuda" 
 
 --part I/N takes each Nth case from the Ith on: for machines with little time, or with many cores.
 """
+import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -100,6 +101,16 @@ def _mamba(checkout):
     module.mamba_inner_fn = ops.mamba_inner_fn
 
 
+def _without_datasets():
+    """transformers' tests import the package at the top, and use it in pipelines alone, which need a network."""
+    def absent(name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+    package = sys.modules["datasets"] = types.ModuleType("datasets")
+    package.__spec__, package.__getattr__ = importlib.machinery.ModuleSpec("datasets", None), absent
+
+
 def pytest_addoption(parser):
     parser.addoption("--part", default="1/1", help="I/N: take each Nth case, from the Ith on")
     parser.addoption("--peer", choices=("fla", "mamba", "transformers"), required=True)
@@ -117,6 +128,8 @@ def pytest_configure(config):
     if config.getoption("--peer") == "transformers":
         for package in ("fla", "mamba_ssm", "causal_conv1d"):
             sys.modules[package] = None
+        if importlib.util.find_spec("datasets") is None:
+            _without_datasets()
         signet.patch_transformers()
 
 
