@@ -1,10 +1,13 @@
 """Checks Signet's PyTorch operators against fp64 and times them, forward and backward with autograd, and with --peer
 fla's and mamba's in turn.
 
-Usage: PYTHONPATH=build/cuda/python python3 bench/python_operators.py [--device cuda|cpu] [--quick] [--peer] [--only NAME]
-A speed stands beside an error that passed; beside a wrong result stands no speed.
+Usage: PYTHONPATH=build/cuda/python python3 bench/python_operators.py [--device cuda|cpu] [--quick] [--peer] [--only NAMES]
+A speed stands beside an error that passed; beside a wrong result stands no speed. `host` is the time in which the host
+hands both passes to the GPU: where it is longer than the GPU's, a program that does nothing else waits for the host.
 """
 import argparse
+import json
+import shlex
 import sys
 import time
 
@@ -17,7 +20,10 @@ parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
 parser.add_argument("--quick", action="store_true", help="check small sizes alone")
 parser.add_argument("--peer", action="store_true", help="time fla's and mamba's functions beside ours; fla's autotuning takes minutes")
-parser.add_argument("--only", default="", help="the operators whose names begin so, with a type after a slash: 'KDA/bfloat16'")
+parser.add_argument("--unguarded", action="store_true",
+                    help="time fla's gated backward passes where fla refuses them: on Hopper with Triton 3.4 to 3.7.0")
+parser.add_argument("--only", default="", help="operators by how their names begin, with a type after a slash: 'KDA/bfloat16,GLA'")
+parser.add_argument("--json", metavar="FILE", help="write the results there, too")
 arguments = parser.parse_args()
 fla = mamba_scan = None
 if arguments.peer:
@@ -30,9 +36,13 @@ if arguments.peer:
         from mamba_ssm.ops.selective_scan_interface import selective_scan_fn as mamba_scan
     except ImportError:
         print("mamba-ssm is not installed")
+    if arguments.unguarded:  # fla's issue 640: wrong gradients at small widths, so it raises at any
+        for name, module in list(sys.modules.items()):
+            if name.startswith("fla.") and hasattr(module, "TRITON_ABOVE_3_7_1"):
+                module.TRITON_ABOVE_3_7_1 = True
 device = torch.device(arguments.device)
 torch.manual_seed(0)
-failures = 0
+failures, results = 0, []
 
 
 def leaves(values, dtype):
@@ -63,37 +73,57 @@ def error_of(function, values, dtype):
 
 
 def milliseconds(calls):
-    """The median time of each, one after the other in turn."""
-    times = [[] for _ in calls]
+    """The median time of each, one after the other in turn, and of the host alone."""
+    times, host = [[] for _ in calls], [[] for _ in calls]
     for round in range(35 if device.type == "cuda" else 6):
-        for call, kept in zip(calls, times):
+        for call, kept, issued in zip(calls, times, host):
             if device.type == "cuda":
                 start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
                 torch.cuda._sleep(2_000_000)  # a millisecond: the queue is never empty, launches are not timed
                 start.record()
-                call()
+            begin = time.perf_counter()
+            call()
+            taken = host_time = (time.perf_counter() - begin) * 1e3
+            if device.type == "cuda":
                 end.record()
                 end.synchronize()
                 taken = start.elapsed_time(end)
-            else:
-                begin = time.perf_counter()
-                call()
-                taken = (time.perf_counter() - begin) * 1e3
             if round >= 5 or device.type == "cpu" and round:
                 kept.append(taken)
-    return [sorted(t)[len(t) // 2] for t in times]
+                issued.append(host_time)
+    return [(sorted(t)[len(t) // 2], sorted(h)[len(h) // 2]) for t, h in zip(times, host)]
 
 
-def case(name, function, small, large, dtype, tolerance, **peers):
+def write_results():
+    """After every operator: what was measured stays, whatever happens to the rest."""
+    with open(arguments.json, "w") as file:
+        json.dump(dict(command="python3 bench/python_operators.py " + shlex.join(sys.argv[1:]), signet=signet.__version__,
+                       torch=torch.__version__, device=torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
+                       results=results), file, indent=1)
+
+
+def wanted(name, dtype):
+    return any(name.startswith(only) and kind in str(dtype)
+               for only, _, kind in (each.partition("/") for each in arguments.only.split(",")))
+
+
+def case(name, *details, **peers):
+    if not wanted(name, details[3]):
+        return
+    check_and_time(name, *details, **peers)
+    if arguments.json:
+        write_results()
+
+
+def check_and_time(name, function, small, large, dtype, tolerance, **peers):
     """`small` are inputs, `large` makes those that are timed. Peers: functions of the same arguments."""
     global failures
-    only, _, only_type = arguments.only.partition("/")
-    if not name.startswith(only) or only_type not in str(dtype):
-        return
     error = error_of(function, small, dtype)
     right = error < tolerance
     failures += not right
     line = f"{name:34s} {str(dtype)[6:]:9s} error {error:8.1e}"
+    result = dict(operator=name, type=str(dtype)[6:], error=float(f"{error:.2g}"))
+    results.append(result)
     if not right:
         print(line, "WRONG, not timed", flush=True)
         return
@@ -114,14 +144,17 @@ def case(name, function, small, large, dtype, tolerance, **peers):
 
         return run
 
-    shape = "x".join(str(d) for d in inputs[0].shape)
+    result["shape"] = "x".join(str(d) for d in inputs[0].shape)
     with torch.no_grad():
-        forward, = milliseconds([lambda: function(*inputs)])
-    ours, = milliseconds([both(function)])
-    print(f"{line}   {shape:16s} forward {forward:8.3f} ms, with backward {ours:8.3f} ms", end="", flush=True)
+        (forward, _), = milliseconds([lambda: function(*inputs)])
+    (ours, host), = milliseconds([both(function)])
+    result.update(forward_ms=round(forward, 4), both_ms=round(ours, 4), host_ms=round(host, 4))
+    print(f"{line}   {result['shape']:16s} forward {forward:8.3f} ms, with backward {ours:8.3f} ms, host {host:.3f} ms", end="",
+          flush=True)
     for peer, theirs in peers.items() if arguments.peer else ():
         try:
-            again, time = milliseconds([both(function), both(theirs)])
+            (again, _), (time, host) = milliseconds([both(function), both(theirs)])
+            result.setdefault("peers", {})[peer] = dict(both_ms=round(time, 4), host_ms=round(host, 4), ours_ms=round(again, 4))
             print(f"; {peer} {time:.3f} ms: {time / again:.1f}x", end="", flush=True)
         except Exception as error:  # not installed, or a size or type that it has no kernel for
             print(f"; {peer}: {str(error)[:60]}", end="", flush=True)
@@ -182,7 +215,7 @@ for dtype, tolerance in types:
     case("delta product, 2 factors", lambda q, k, v, b, g: ops.chunk_gated_delta_product(q, k, v, g, b, 2),
          delta(2, 70, 2, 64, 2, 1), timed(delta, 1024, 40, 4, 32, 2, 1, types=both_types), dtype, tolerance,
          fla=lambda q, k, v, b, g: fla_product(q, k, v, g, b, 2))
-    case("GLA", lambda q, k, v, g: ops.chunk_gla(q, k, v, g, output_final_state=True),
+    case("GLA", lambda q, k, v, g: ops.chunk_gla(q, k, v, g),
          without_beta(2, 130, 2, 64, 1, 2), timed(without_beta, 8, 2048, 16, 128, 1, 2), dtype, tolerance,
          fla=lambda q, k, v, g: fla.chunk_gla(q, k, v, g))
     case("selective scan", lambda u, d, A, B, C, D, z: ops.selective_scan_fn(u, d, A, B, C, D, z, delta_softplus=True),
