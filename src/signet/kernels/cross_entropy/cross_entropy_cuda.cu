@@ -2,6 +2,9 @@
 // exponentials, then the gradient. The losses of the rows are kept in double and added up by one block in a
 // fixed order.
 #include "signet/kernels/cross_entropy/cross_entropy.h"
+
+#include <algorithm>
+
 #include "signet/tensor/cuda_check.h"
 #include "signet/tensor/launch.cuh"
 #include "signet/tensor/packet.cuh"
@@ -184,14 +187,19 @@ class Exponentials {
   float scale_, offset_;
 };
 
-// A block per row. The first pass keeps a maximum and a sum of exponentials under it in every thread; the
-// second, which finds the row in the L2 cache, writes the gradient past it. In place a row of float becomes
-// one of bf16 from its beginning: what round i writes was read in earlier rounds, or in round 0 before the
-// barrier.
+// A block per row. The first pass keeps a maximum and a sum of exponentials under it in every thread, and the
+// packets of the first `kept` rounds in shared memory, where each thread finds its own again; the second,
+// which finds the rest of the row in the L2 cache, writes the gradient past it. In place a row of float
+// becomes one of bf16 from its beginning: what round i writes was read in earlier rounds, or in round 0
+// before the barrier.
+constexpr int kRound = 4 * kLongThreads;
+constexpr int64_t kKeptBytes = 96 << 10;  // of two blocks of a multiprocessor each
+
 template <class T, class L>
-__global__ void __launch_bounds__(kLongThreads) long_row_kernel(CrossEntropy<T> p, bool aligned) {
+__global__ void __launch_bounds__(kLongThreads) long_row_kernel(CrossEntropy<T> p, bool aligned, int kept) {
   begin_kernel();
-  constexpr int kRound = 4 * kLongThreads;
+  extern __shared__ __align__(16) char shared[];
+  Packet<L>* const mine_of_row = reinterpret_cast<Packet<L>*>(shared) + threadIdx.x;
   constexpr float kNone = -1e30f;  // below every logit, and what is below it is nothing beside them
   const int64_t row = blockIdx.x;
   const int classes = static_cast<int>(p.classes), target = p.targets[row],
@@ -219,8 +227,10 @@ __global__ void __launch_bounds__(kLongThreads) long_row_kernel(CrossEntropy<T> 
   };
 #pragma unroll 4
   for (int first = begin; first < whole; first += kRound) {
+    const Packet<L> packet = *reinterpret_cast<const Packet<L>*>(x + first);
+    if (const int round = first / kRound; round < kept) mine_of_row[round * kLongThreads] = packet;
     float v[4];
-    unpack(*reinterpret_cast<const Packet<L>*>(x + first), v);
+    unpack(packet, v);
     take(v, first, 4);
   }
   for (int first = whole + begin; first < classes; first += kRound) {
@@ -243,7 +253,9 @@ __global__ void __launch_bounds__(kLongThreads) long_row_kernel(CrossEntropy<T> 
   exponential.move(best);
   T* const d = p.dlogits + row * p.dlogits_stride;
   const auto load = [&](int first) {
-    return first < whole ? load_last(x + first) : load_packet(x, first, classes, false);
+    if (first >= whole) return load_packet(x, first, classes, false);
+    const int round = first / kRound;
+    return round < kept ? mine_of_row[round * kLongThreads] : load_last(x + first);
   };
   Packet<L> next = load(begin);
   for (int first = begin; first - begin < classes; first += kRound) {
@@ -300,8 +312,12 @@ void run_rows(const CrossEntropy<T>& p, const L* logits, Cuda device) {
   if (p.classes > kLongRow) {
     const bool aligned =
         packets_fit(logits, p.stride) && (!p.dlogits || packets_fit(p.dlogits, p.dlogits_stride));
-    return launch("cross_entropy", long_row_kernel<T, L>, static_cast<unsigned>(p.rows), kLongThreads, 0,
-                  device, p, aligned);
+    constexpr int64_t kRoundBytes = kLongThreads * sizeof(Packet<L>);
+    const int64_t rounds = p.dlogits && aligned ? (p.classes + kRound - 1) / kRound : 0,
+                  kept = std::min(rounds, kKeptBytes / kRoundBytes), bytes = kept * kRoundBytes;
+    allow_shared_memory(long_row_kernel<T, L>, bytes, "cross_entropy");
+    return launch("cross_entropy", long_row_kernel<T, L>, static_cast<unsigned>(p.rows), kLongThreads,
+                  static_cast<size_t>(bytes), device, p, aligned, static_cast<int>(kept));
   }
   const auto kernel = p.classes <= 32    ? short_row_kernel<T, L, 1>
                       : p.classes <= 128 ? short_row_kernel<T, L, 4>
