@@ -15,8 +15,9 @@ struct alignas(1024) StateMemory {
     alignas(1024) Half right[kTileSize];
     Gates<kChannels> gates;
   } stage[kStages];
-  float factor[kChunk];  // one gate per head: what scales each token
-  float whole[kChannels ? kWide : 1];
+  static constexpr int kWarps = kChunkThreads / 32;
+  float factor[kWarps][kChunk];  // one gate per head: what scales each token; every warp has its own
+  float whole[kChannels ? kWide : kWarps];
 };
 
 // Decays of all tokens to the end of the chunk (or from its beginning), one gate per head: lane l of a warp
@@ -148,22 +149,21 @@ __global__ void __launch_bounds__(kChunkThreads, 4) state_kernel(Problem<bf16> p
     write_state(pass.states + (at.place * tiles + tile) * kTileSize, s, 16 * warp, lane);
     if constexpr (kChannels) {
       scale_channels<kReverse>(in.left, m.whole, in.gates, scale);
-    } else if (warp == 0) {
-      head_factors<kReverse>(m.factor, m.whole, in.gates.g, scale, lane);
-    }
-    __syncthreads();
-    const int low_row = 16 * warp + lane / 4;
-    if constexpr (kChannels)
+      __syncthreads();
+      const int low_row = 16 * warp + lane / 4;
       scale_rows_of(s, m.whole[low_row], m.whole[low_row + 8]);
-    else
-      scale_rows_of(s, m.whole[0], m.whole[0]);
+    } else {
+      head_factors<kReverse>(m.factor[warp], m.whole + warp, in.gates.g, scale, lane);
+      __syncwarp();
+      scale_rows_of(s, m.whole[warp], m.whole[warp]);
+    }
 #pragma unroll
     for (int k = 0; k < kChunk; k += 16) {
       uint32_t a[4];
       load_left_transposed<Rows<kWide>>(a, in.left, 16 * warp, k, lane);
       if constexpr (!kChannels) {
-        const float2 near = *reinterpret_cast<const float2*>(m.factor + k + lane % 4 * 2),
-                     far = *reinterpret_cast<const float2*>(m.factor + k + 8 + lane % 4 * 2);
+        const float2 near = *reinterpret_cast<const float2*>(m.factor[warp] + k + lane % 4 * 2),
+                     far = *reinterpret_cast<const float2*>(m.factor[warp] + k + 8 + lane % 4 * 2);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const float2 f = i < 2 ? near : far;
