@@ -4,7 +4,7 @@
 // atomics. Queries and keys are turned to their positions once, into the workspace; gradients are turned back
 // in registers, where a lane has both elements of a pair.
 #include "signet/kernels/attention/attention_cuda.cuh"
-#include "signet/kernels/delta_rule/delta_rule_cuda_mma.cuh"
+#include "signet/kernels/delta_rule/delta_rule_cuda_group.cuh"
 #include "signet/tensor/launch.cuh"
 
 namespace signet::kernels::attention {
@@ -13,9 +13,9 @@ namespace {
 using namespace delta_rule;  // NOLINT: the tensor core building blocks
 
 constexpr int kKeys = 64;      // of a tile
-constexpr int kThreads = 128;  // four warps
-constexpr int kQueries = 128;  // of a block of the forward pass: 32 a warp
-constexpr int kGradRows = 64;  // of a block of a backward pass: 16 a warp
+constexpr int kGroup = 128;    // threads of a warpgroup, which has 64 rows: 16 a warp
+constexpr int kQueries = 128;  // of a block of the forward pass: of two groups
+constexpr int kGradRows = 64;  // of a block of a backward pass: of one
 constexpr int kFewest = 32;    // tokens of a sequence: fewer, as in decoding, leave most of a block idle
 constexpr float kLog2E = 1.4426950408889634f;
 
@@ -87,11 +87,68 @@ __global__ void __launch_bounds__(256) delta_kernel(AttentionBackward<bf16> p, f
   if (lane == 0) delta[at] = total;
 }
 
-template <int D, int kRows>
+// Rows [first, first + 64) as panels of 64 columns, by kThreads threads; rows from `end` on become zero.
+template <int D, int kThreads>
 __device__ void fetch(Half* tile, const Half* source, int64_t stride, int64_t first, int64_t end) {
-  const int valid = static_cast<int>(max(int64_t{0}, min(int64_t{kRows}, end - first)));
-  fetch_tile<D, kRows, kThreads>(tile, source + first * stride, RowMap(1, stride, 0), valid,
-                                 static_cast<int>(threadIdx.x));
+  const int valid = static_cast<int>(max(int64_t{0}, min(int64_t{64}, end - first)));
+#pragma unroll
+  for (int part = 0; part < D / 64; ++part)
+    fetch_tile<64, 64, kThreads>(tile + part * kTile, source + first * stride + 64 * part,
+                                 RowMap(1, stride, 0), valid, static_cast<int>(threadIdx.x));
+}
+// What has been fetched is there for all threads and their products.
+__device__ inline void await_tiles() {
+  copy_wait<0>();
+  show_to_products();
+  __syncthreads();
+}
+
+// C[16 rows at m0 of the left panels][64 rows of the right ones] += products of rows over D columns. All
+// warps of a group together; the sums are there after end_products().
+template <int D>
+__device__ void add_row_products(float (&c)[8][4], const Half* left, int m0, const Half* right, int lane) {
+  if constexpr (!kWgmma) {
+    product<D, Panels<D>, false, Panels<D>, true>(c, left, m0, right, 0, lane);
+  } else {
+#pragma unroll
+    for (int k = 0; k < D; k += 16)
+      multiply_shared(c, operand_of<false>(Panels<D>{}, left, k, 0),
+                      operand_of<false>(Panels<D>{}, right, k, 0));
+  }
+}
+// C[16][D] += A[16][64] times 64 rows of D columns.
+template <int D>
+__device__ void add_rows(float (&c)[D / 8][4], const uint32_t (&a)[4][4], const Half* panels, int lane) {
+#pragma unroll
+  for (int n = 0; n < D / 8; n += 8) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      if constexpr (kWgmma) {
+        multiply_wide<true>(c, n, a[k], operand_of<true>(Panels<D>{}, panels, 16 * k, n * 8));
+      } else {
+#pragma unroll
+        for (int i = n; i < n + 8; i += 2) {
+          uint32_t b[4];
+          load_right<Panels<D>>(b, panels, 16 * k, i * 8, lane);
+          multiply_add_pair(c[i], c[i + 1], a[k], b);
+        }
+      }
+    }
+  }
+}
+// Sums of 16 rows, rounded, as the left operand of the next product.
+__device__ inline void rounded_left(uint32_t (&a)[4][4], const float (&x)[8][4]) {
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[k][i] = pack(x[2 * k + i / 2][i % 2 * 2], x[2 * k + i / 2][i % 2 * 2 + 1]);
+  }
+}
+// 2^x, 0 far below
+__device__ inline float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 // This block's sequence, head and first row.
@@ -105,12 +162,12 @@ struct Place {
 
 template <int D>
 struct alignas(1024) ForwardMemory {
-  Half q[kQueries * D];
+  Half q[2][64 * D];  // of the groups
   Half k[2][kKeys * D], v[2][kKeys * D];
 };
 
 template <int D>
-__global__ void __launch_bounds__(kThreads) forward_kernel(AttentionForward<bf16> p, Views view) {
+__global__ void __launch_bounds__(2 * kGroup, 2) forward_kernel(AttentionForward<bf16> p, Views view) {
   begin_kernel();
   extern __shared__ __align__(1024) char shared[];
   auto& m = *reinterpret_cast<ForwardMemory<D>*>(shared);
@@ -118,122 +175,98 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(AttentionForward<bf16
   const Place at(s, kQueries, /*last_first=*/true);  // the longest walks first
   const Span span(s, at.b);
   if (at.first >= span.time) return;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row0 = 32 * warp;
+  const int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16, group = threadIdx.x / kGroup;
   const int64_t column = at.head * D, offset = span.keys - span.time;
   const Half* const keys = view.k + span.first_key * view.k_stride + column;
   const Half* const values = reinterpret_cast<const Half*>(p.v) + span.first_key * s.v_stride + column;
   const int64_t end = min(span.keys, offset + at.first + kQueries);  // keys that some query sees
   const auto fetch_keys = [&](int64_t first, int slot) {
     if (first < end) {
-      fetch<D, kKeys>(m.k[slot], keys, view.k_stride, first, span.keys);
-      fetch<D, kKeys>(m.v[slot], values, s.v_stride, first, span.keys);
+      fetch<D, 2 * kGroup>(m.k[slot], keys, view.k_stride, first, span.keys);
+      fetch<D, 2 * kGroup>(m.v[slot], values, s.v_stride, first, span.keys);
     }
     copy_commit();
   };
-  fetch<D, kQueries>(m.q, view.q + span.first_query * view.q_stride + column, view.q_stride, at.first,
-                     span.time);
+#pragma unroll
+  for (int part = 0; part < 2; ++part)
+    fetch<D, 2 * kGroup>(m.q[part], view.q + span.first_query * view.q_stride + column, view.q_stride,
+                         at.first + 64 * part, span.time);
   fetch_keys(0, 0);
   const float scale = static_cast<float>(s.scale) * kLog2E;
-  float o[2][D / 8][4], largest[2][2], total[2][2] = {};
-#pragma unroll
-  for (int i = 0; i < 2; ++i) clear(o[i]), largest[i][0] = largest[i][1] = -INFINITY;
+  float o[D / 8][4], largest[2] = {-INFINITY, -INFINITY}, total[2] = {};
+  clear(o);
   int slot = 0;
   for (int64_t j0 = 0; j0 < end; j0 += kKeys, slot ^= 1) {
-    copy_wait<0>();
-    __syncthreads();
+    await_tiles();
     fetch_keys(j0 + kKeys, slot ^ 1);
-    float x[2][8][4];
-    clear(x[0]), clear(x[1]);
-#pragma unroll
-    for (int k = 0; k < D; k += 16) {
-      uint32_t a[2][4], b[4];
-      load_left<Rows<D>>(a[0], m.q, row0, k, lane);
-      load_left<Rows<D>>(a[1], m.q, row0 + 16, k, lane);
-#pragma unroll
-      for (int n = 0; n < 8; n += 2) {
-        load_right_transposed<Rows<D>>(b, m.k[slot], k, n * 8, lane);
-        multiply_add_pair(x[0][n], x[0][n + 1], a[0], b);
-        multiply_add_pair(x[1][n], x[1][n + 1], a[1], b);
-      }
+    if (j0 >= offset + at.first + 64 * (group + 1)) continue;  // no query of this group sees these
+    float x[8][4];
+    clear(x);
+    keep_in_place(x);
+    begin_products();
+    add_row_products<D>(x, m.q[group], row0 % 64, m.k[slot], lane);
+    end_products();
+    keep_in_place(x);
+    if (j0 + kKeys > offset + at.first + row0 + 1 || j0 + kKeys > span.keys) {
+      for_each_element(x, lane, [&](float& value, int row, int key) {
+        if (j0 + key > offset + at.first + row0 + row || j0 + key >= span.keys) value = -INFINITY;
+      });
     }
-    const bool cut = j0 + kKeys > offset + at.first + row0 + 1 || j0 + kKeys > span.keys;
-    uint32_t weights[2][4][4];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (cut) {
-        for_each_element(x[i], lane, [&](float& value, int row, int key) {
-          if (j0 + key > offset + at.first + row0 + 16 * i + row || j0 + key >= span.keys) value = -INFINITY;
-        });
-      }
+    for (int part = 0; part < 2; ++part) {  // rows lane / 4 and 8 further
+      float most = largest[part];
 #pragma unroll
-      for (int part = 0; part < 2; ++part) {  // rows lane / 4 and 8 further
-        float most = largest[i][part];
+      for (int n = 0; n < 8; ++n) most = fmaxf(most, fmaxf(x[n][2 * part], x[n][2 * part + 1]));
+      most = fmaxf(most, __shfl_xor_sync(kFullWarp, most, 1));
+      most = fmaxf(most, __shfl_xor_sync(kFullWarp, most, 2));
+      const float base = most == -INFINITY ? 0.f : most * scale;
+      const float shrink = power_of_two(largest[part] * scale - base);
+      largest[part] = most;
+      float sum = 0.f;
 #pragma unroll
-        for (int n = 0; n < 8; ++n) most = fmaxf(most, fmaxf(x[i][n][2 * part], x[i][n][2 * part + 1]));
-        most = fmaxf(most, __shfl_xor_sync(kFullWarp, most, 1));
-        most = fmaxf(most, __shfl_xor_sync(kFullWarp, most, 2));
-        const float base = most == -INFINITY ? 0.f : most * scale;
-        const float shrink = exp2f(largest[i][part] * scale - base);
-        largest[i][part] = most;
-        float sum = 0.f;
+      for (int n = 0; n < 8; ++n) {
 #pragma unroll
-        for (int n = 0; n < 8; ++n) {
-#pragma unroll
-          for (int e = 2 * part; e < 2 * part + 2; ++e) {
-            x[i][n][e] = exp2f(fmaf(x[i][n][e], scale, -base));
-            sum += x[i][n][e];
-          }
+        for (int e = 2 * part; e < 2 * part + 2; ++e) {
+          x[n][e] = power_of_two(fmaf(x[n][e], scale, -base));
+          sum += x[n][e];
         }
-        total[i][part] = fmaf(total[i][part], shrink, sum);
-#pragma unroll
-        for (int n = 0; n < D / 8; ++n) o[i][n][2 * part] *= shrink, o[i][n][2 * part + 1] *= shrink;
       }
+      total[part] = fmaf(total[part], shrink, sum);
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        weights[i][k][0] = pack(x[i][2 * k][0], x[i][2 * k][1]);
-        weights[i][k][1] = pack(x[i][2 * k][2], x[i][2 * k][3]);
-        weights[i][k][2] = pack(x[i][2 * k + 1][0], x[i][2 * k + 1][1]);
-        weights[i][k][3] = pack(x[i][2 * k + 1][2], x[i][2 * k + 1][3]);
-      }
+      for (int n = 0; n < D / 8; ++n) o[n][2 * part] *= shrink, o[n][2 * part + 1] *= shrink;
     }
+    uint32_t weights[4][4];
+    rounded_left(weights, x);
+    keep_in_place(o);
+    begin_products();
+    add_rows<D>(o, weights, m.v[slot], lane);
+    end_products();
+    keep_in_place(o);
+  }
+  float inverse[2];
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-#pragma unroll
-      for (int n = 0; n < D / 8; n += 2) {
-        uint32_t b[4];
-        load_right<Rows<D>>(b, m.v[slot], 16 * k, n * 8, lane);
-        multiply_add_pair(o[0][n], o[0][n + 1], weights[0][k], b);
-        multiply_add_pair(o[1][n], o[1][n + 1], weights[1][k], b);
-      }
-    }
+  for (int part = 0; part < 2; ++part) {
+    float sum = total[part];
+    sum += __shfl_xor_sync(kFullWarp, sum, 1);
+    sum += __shfl_xor_sync(kFullWarp, sum, 2);
+    inverse[part] = 1.f / sum;
+    const int64_t t = at.first + row0 + 8 * part + lane / 4;
+    if (p.lse && lane % 4 == 0 && t < span.time)
+      p.lse[(at.b * s.heads + at.head) * s.time + t] =
+          largest[part] * static_cast<float>(s.scale) + logf(sum);
   }
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    float inverse[2];
-#pragma unroll
-    for (int part = 0; part < 2; ++part) {
-      float sum = total[i][part];
-      sum += __shfl_xor_sync(kFullWarp, sum, 1);
-      sum += __shfl_xor_sync(kFullWarp, sum, 2);
-      inverse[part] = 1.f / sum;
-      const int64_t t = at.first + row0 + 16 * i + 8 * part + lane / 4;
-      if (p.lse && lane % 4 == 0 && t < span.time)
-        p.lse[(at.b * s.heads + at.head) * s.time + t] =
-            largest[i][part] * static_cast<float>(s.scale) + logf(sum);
-    }
-#pragma unroll
-    for (int n = 0; n < D / 8; ++n) {
-      o[i][n][0] *= inverse[0], o[i][n][1] *= inverse[0];
-      o[i][n][2] *= inverse[1], o[i][n][3] *= inverse[1];
-    }
-    // By way of the warp's own rows of q, which nobody reads any more.
-    __syncwarp();
-    stage_rows<D>(m.q, o[i], row0 + 16 * i, 0, lane);
-    Half* const out = reinterpret_cast<Half*>(p.o) + span.first_query * s.o_stride + column;
-    drain_rows<D, D>(m.q, row0 + 16 * i, 0, lane, [&](int row) {
-      return at.first + row < span.time ? out + (at.first + row) * s.o_stride : nullptr;
-    });
+  for (int n = 0; n < D / 8; ++n) {
+    o[n][0] *= inverse[0], o[n][1] *= inverse[0];
+    o[n][2] *= inverse[1], o[n][3] *= inverse[1];
   }
+  __syncthreads();  // nobody reads q any more, whose place takes the results
+  Half* const staged = m.q[0];
+  stage_rows<D>(staged, o, row0, 0, lane);
+  Half* const out = reinterpret_cast<Half*>(p.o) + span.first_query * s.o_stride + column;
+  drain_rows<D, D>(staged, row0, 0, lane, [&](int row) {
+    return at.first + row < span.time ? out + (at.first + row) * s.o_stride : nullptr;
+  });
 }
 
 // Turns the gradients of 16 rows of a warp back; row r stands at position + r.
@@ -259,43 +292,6 @@ __device__ void turn_back(float (&c)[D / 8][4], const Views& view, int64_t keys,
   }
 }
 
-__device__ inline void rounded_left(uint32_t (&a)[4][4], const float (&x)[8][4]) {
-#pragma unroll
-  for (int k = 0; k < 4; ++k) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) a[k][i] = pack(x[2 * k + i / 2][i % 2 * 2], x[2 * k + i / 2][i % 2 * 2 + 1]);
-  }
-}
-
-// C[16 rows at m0 of the left tile][64 rows of the right tile] = products of rows over D columns.
-template <int D>
-__device__ void row_products(float (&c)[8][4], const Half* left, int m0, const Half* right, int lane) {
-  clear(c);
-#pragma unroll
-  for (int k = 0; k < D; k += 16) {
-    uint32_t a[4], b[4];
-    load_left<Rows<D>>(a, left, m0, k, lane);
-#pragma unroll
-    for (int n = 0; n < 8; n += 2) {
-      load_right_transposed<Rows<D>>(b, right, k, n * 8, lane);
-      multiply_add_pair(c[n], c[n + 1], a, b);
-    }
-  }
-}
-// C[16][D] += A[16][64] times the 64 rows of a tile.
-template <int D>
-__device__ void add_rows(float (&c)[D / 8][4], const uint32_t (&a)[4][4], const Half* tile, int lane) {
-#pragma unroll
-  for (int k = 0; k < 4; ++k) {
-#pragma unroll
-    for (int n = 0; n < D / 8; n += 2) {
-      uint32_t b[4];
-      load_right<Rows<D>>(b, tile, 16 * k, n * 8, lane);
-      multiply_add_pair(c[n], c[n + 1], a[k], b);
-    }
-  }
-}
-
 template <int D>
 struct alignas(1024) GradientMemory {
   Half first[kGradRows * D], second[kGradRows * D];  // of the block: q and d_o, or k and v
@@ -314,7 +310,7 @@ __device__ void write_block(GradientMemory<D>& m, float (&c)[D / 8][4], bf16* to
 }
 
 template <int D>
-__global__ void __launch_bounds__(kThreads) query_gradient_kernel(AttentionBackward<bf16> p, Views view) {
+__global__ void __launch_bounds__(kGroup, 2) query_gradient_kernel(AttentionBackward<bf16> p, Views view) {
   begin_kernel();
   extern __shared__ __align__(1024) char shared[];
   auto& m = *reinterpret_cast<GradientMemory<D>*>(shared);
@@ -329,15 +325,15 @@ __global__ void __launch_bounds__(kThreads) query_gradient_kernel(AttentionBackw
   const int64_t end = min(span.keys, offset + at.first + kGradRows);
   const auto fetch_keys = [&](int64_t first, int slot) {
     if (first < end) {
-      fetch<D, kKeys>(m.third[slot], keys, view.k_stride, first, span.keys);
-      fetch<D, kKeys>(m.fourth[slot], values, s.v_stride, first, span.keys);
+      fetch<D, kGroup>(m.third[slot], keys, view.k_stride, first, span.keys);
+      fetch<D, kGroup>(m.fourth[slot], values, s.v_stride, first, span.keys);
     }
     copy_commit();
   };
-  fetch<D, kGradRows>(m.first, view.q + span.first_query * view.q_stride + column, view.q_stride, at.first,
-                      span.time);
-  fetch<D, kGradRows>(m.second, reinterpret_cast<const Half*>(p.d_o) + span.first_query * s.o_stride + column,
-                      s.o_stride, at.first, span.time);
+  fetch<D, kGroup>(m.first, view.q + span.first_query * view.q_stride + column, view.q_stride, at.first,
+                   span.time);
+  fetch<D, kGroup>(m.second, reinterpret_cast<const Half*>(p.d_o) + span.first_query * s.o_stride + column,
+                   s.o_stride, at.first, span.time);
   fetch_keys(0, 0);
   const float scale = static_cast<float>(s.scale) * kLog2E;
   float lse[2], delta[2];
@@ -352,12 +348,16 @@ __global__ void __launch_bounds__(kThreads) query_gradient_kernel(AttentionBackw
   clear(dq);
   int slot = 0;
   for (int64_t j0 = 0; j0 < end; j0 += kKeys, slot ^= 1) {
-    copy_wait<0>();
-    __syncthreads();
+    await_tiles();
     fetch_keys(j0 + kKeys, slot ^ 1);
     float x[8][4], along[8][4];
-    row_products<D>(x, m.first, row0, m.third[slot], lane);
-    row_products<D>(along, m.second, row0, m.fourth[slot], lane);
+    clear(x), clear(along);
+    keep_in_place(x), keep_in_place(along);
+    begin_products();
+    add_row_products<D>(x, m.first, row0, m.third[slot], lane);
+    add_row_products<D>(along, m.second, row0, m.fourth[slot], lane);
+    end_products();
+    keep_in_place(x), keep_in_place(along);
     const int64_t seen = offset + at.first + row0 - j0;  // the last key that row 0 of the warp sees
     const int64_t there = span.keys - j0;
 #pragma unroll
@@ -366,26 +366,31 @@ __global__ void __launch_bounds__(kThreads) query_gradient_kernel(AttentionBackw
       for (int e = 0; e < 4; ++e) {
         const int key = n * 8 + lane % 4 * 2 + e % 2, row = lane / 4 + e / 2 * 8;
         const bool sees = key <= seen + row && key < there;
-        const float weight = sees ? exp2f(fmaf(x[n][e], scale, -lse[e / 2])) : 0.f;
+        const float weight = sees ? power_of_two(fmaf(x[n][e], scale, -lse[e / 2])) : 0.f;
         x[n][e] = weight * (along[n][e] - delta[e / 2]);
       }
     }
     uint32_t a[4][4];
     rounded_left(a, x);
+    keep_in_place(dq);
+    begin_products();
     add_rows<D>(dq, a, m.third[slot], lane);
+    end_products();
+    keep_in_place(dq);
   }
 #pragma unroll
   for (int n = 0; n < D / 8; ++n) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) dq[n][e] *= static_cast<float>(s.scale);
   }
+  __syncthreads();  // nobody reads q any more, whose place takes the results
   turn_back<D>(dq, view, s.keys, offset + at.first + row0, span.keys - 1, lane);
   write_block<D>(m, dq, p.dq + span.first_query * s.q_stride + column, s.q_stride, at.first, span.time, lane,
                  row0);
 }
 
 template <int D>
-__global__ void __launch_bounds__(kThreads) key_gradient_kernel(AttentionBackward<bf16> p, Views view) {
+__global__ void __launch_bounds__(kGroup, 2) key_gradient_kernel(AttentionBackward<bf16> p, Views view) {
   begin_kernel();
   extern __shared__ __align__(1024) char shared[];
   auto& m = *reinterpret_cast<GradientMemory<D>*>(shared);
@@ -401,8 +406,8 @@ __global__ void __launch_bounds__(kThreads) key_gradient_kernel(AttentionBackwar
   const int64_t begin = max(int64_t{0}, at.first - offset) / kKeys * kKeys;
   const auto fetch_queries = [&](int64_t first, int slot) {
     if (first < span.time) {
-      fetch<D, kKeys>(m.third[slot], queries, view.q_stride, first, span.time);
-      fetch<D, kKeys>(m.fourth[slot], d_o, s.o_stride, first, span.time);
+      fetch<D, kGroup>(m.third[slot], queries, view.q_stride, first, span.time);
+      fetch<D, kGroup>(m.fourth[slot], d_o, s.o_stride, first, span.time);
       const int64_t t = first + threadIdx.x % kKeys;
       const bool there = t < span.time;
       if (threadIdx.x < kKeys)
@@ -412,21 +417,26 @@ __global__ void __launch_bounds__(kThreads) key_gradient_kernel(AttentionBackwar
     }
     copy_commit();
   };
-  fetch<D, kGradRows>(m.first, view.k + span.first_key * view.k_stride + column, view.k_stride, at.first,
-                      span.keys);
-  fetch<D, kGradRows>(m.second, reinterpret_cast<const Half*>(p.v) + span.first_key * s.v_stride + column,
-                      s.v_stride, at.first, span.keys);
+  fetch<D, kGroup>(m.first, view.k + span.first_key * view.k_stride + column, view.k_stride, at.first,
+                   span.keys);
+  fetch<D, kGroup>(m.second, reinterpret_cast<const Half*>(p.v) + span.first_key * s.v_stride + column,
+                   s.v_stride, at.first, span.keys);
   fetch_queries(begin, 0);
   const float scale = static_cast<float>(s.scale) * kLog2E;
   float dk[D / 8][4], dv[D / 8][4];
   clear(dk), clear(dv);
   int slot = 0;
   for (int64_t t0 = begin; t0 < span.time; t0 += kKeys, slot ^= 1) {
-    copy_wait<0>();
-    __syncthreads();
+    await_tiles();
     fetch_queries(t0 + kKeys, slot ^ 1);
-    float x[8][4];
-    row_products<D>(x, m.first, row0, m.third[slot], lane);
+    float x[8][4], along[8][4];
+    clear(x), clear(along);
+    keep_in_place(x), keep_in_place(along);
+    begin_products();
+    add_row_products<D>(x, m.first, row0, m.third[slot], lane);
+    add_row_products<D>(along, m.second, row0, m.fourth[slot], lane);
+    end_products();
+    keep_in_place(x), keep_in_place(along);
     const int64_t first_seen = at.first + row0 - offset - t0;  // the query of the tile that sees row 0
     const int64_t there = span.time - t0;
 #pragma unroll
@@ -435,27 +445,30 @@ __global__ void __launch_bounds__(kThreads) key_gradient_kernel(AttentionBackwar
       for (int e = 0; e < 4; ++e) {
         const int t = n * 8 + lane % 4 * 2 + e % 2, row = lane / 4 + e / 2 * 8;
         const bool sees = t >= first_seen + row && t < there;
-        x[n][e] = sees ? exp2f(fmaf(x[n][e], scale, -m.lse[slot][t])) : 0.f;
+        x[n][e] = sees ? power_of_two(fmaf(x[n][e], scale, -m.lse[slot][t])) : 0.f;
       }
     }
-    uint32_t a[4][4];
-    rounded_left(a, x);
-    add_rows<D>(dv, a, m.fourth[slot], lane);
-    float along[8][4];
-    row_products<D>(along, m.second, row0, m.fourth[slot], lane);
+    uint32_t weights[4][4], a[4][4];
+    rounded_left(weights, x);
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) x[n][e] *= along[n][e] - m.delta[slot][n * 8 + lane % 4 * 2 + e % 2];
     }
     rounded_left(a, x);
+    keep_in_place(dv), keep_in_place(dk);
+    begin_products();
+    add_rows<D>(dv, weights, m.fourth[slot], lane);
     add_rows<D>(dk, a, m.third[slot], lane);
+    end_products();
+    keep_in_place(dv), keep_in_place(dk);
   }
 #pragma unroll
   for (int n = 0; n < D / 8; ++n) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) dk[n][e] *= static_cast<float>(s.scale);
   }
+  __syncthreads();  // nobody reads k any more
   turn_back<D>(dk, view, s.keys, at.first + row0, span.keys - 1, lane);
   write_block<D>(m, dk, p.dk + span.first_key * s.k_stride + column, s.k_stride, at.first, span.keys, lane,
                  row0);
@@ -506,7 +519,7 @@ template <int D>
 void run_forward(const AttentionForward<bf16>& p, const Views& view, Cuda device) {
   constexpr int kBytes = sizeof(ForwardMemory<D>);
   allow_shared_memory(forward_kernel<D>, kBytes, "attention");
-  launch("attention_forward", forward_kernel<D>, grid_of(p.shape, p.shape.time, kQueries), kThreads, kBytes,
+  launch("attention_forward", forward_kernel<D>, grid_of(p.shape, p.shape.time, kQueries), 2 * kGroup, kBytes,
          device, p, view);
 }
 template <int D>
@@ -515,9 +528,9 @@ void run_backward(const AttentionBackward<bf16>& p, const Views& view, Cuda devi
   const AttentionShape& s = p.shape;
   allow_shared_memory(query_gradient_kernel<D>, kBytes, "attention");
   allow_shared_memory(key_gradient_kernel<D>, kBytes, "attention");
-  launch("attention: dq", query_gradient_kernel<D>, grid_of(s, s.time, kGradRows), kThreads, kBytes, device,
-         p, view);
-  launch("attention: dk, dv", key_gradient_kernel<D>, grid_of(s, s.keys, kGradRows), kThreads, kBytes, device,
+  launch("attention: dq", query_gradient_kernel<D>, grid_of(s, s.time, kGradRows), kGroup, kBytes, device, p,
+         view);
+  launch("attention: dk, dv", key_gradient_kernel<D>, grid_of(s, s.keys, kGradRows), kGroup, kBytes, device,
          p, view);
 }
 
