@@ -164,6 +164,10 @@ TEST(GateCheck, GrowthIsNotCollapse) {
     EXPECT_TRUE(r.incomplete) << text;
     EXPECT_EQ(r.certificate, "") << text;
   }
+  // All eigenvalues are 1, or some are and grow: nothing, or not everything, shrinks.
+  for (const char* text : {"[[[1,1],[0,1]]]", "[[[1,1e-9],[0,1]]]", "[[[1,1,0],[0,1,0],[0,0,0.5]]]"})
+    EXPECT_TRUE(check(text).collapse.empty()) << text;
+  EXPECT_FALSE(check("[[[1,0],[0,0.5]]]").collapse.empty());
   // The eigenvalues lie within (-1,1], the gate is far from symmetric.
   EXPECT_EQ(check("[[[0.5,1e300],[0,0.5]]]").certificate, "");
   for (const auto& c : check("{\"gates\":[0.5],\"inputs\":[[1e300]]}").collapse)

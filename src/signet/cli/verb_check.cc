@@ -200,6 +200,9 @@ class Check final : public Verb {
             {"error", e->error}};
   }
   std::string open_text(const theory::GateSet& set, const theory::Eigenvalue& e, const char* what) const {
+    if (!std::isfinite(e.error) || !std::isfinite(std::abs(e.value)))
+      return fmt::format("not decided: the numbers of {} are too large for its eigenvalues to be computed",
+                         shown_word(set, e.word));
     return fmt::format("not decided: {} has an eigenvalue within {:.2g} of {}, {}", shown_word(set, e.word),
                        e.error, complex_text(e.value), what);
   }

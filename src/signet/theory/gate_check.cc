@@ -260,6 +260,9 @@ std::optional<int64_t> predict(const Matrix& a, const Vector& b, const Vector& s
     offset = affine(power, offset, offset);
     power = power * power;
   }
+  // An eigenvalue 1 that is not semisimple grows, however slowly.
+  for (const double x : power.values())
+    if (!(std::abs(x) <= 1e6)) return std::nullopt;
   const double limit = largest(affine(power, start, offset));
   if (!std::isfinite(limit)) return std::nullopt;
   // The size of the slowest component, read off once the others are gone.
@@ -286,14 +289,13 @@ void find_collapse(const GateSet& set, const GateWord& word, const GateCheckOpti
   Matrix product = identity(static_cast<int64_t>(set.state.size()));
   for (int32_t s : word) product = set.gates[s] * product;
   if (!finite(product)) return;
-  double rate = 0;
+  double rate = -1;
   for (const auto& z : eigenvalues(product)) {
     const double modulus = std::abs(z);
     if (modulus > 1 - kTolerance && std::abs(z - 1.0) > kTolerance) return;  // counts, or grows
     if (modulus <= 1 - kTolerance) rate = std::max(rate, modulus);
   }
-  // The identity, and what only fixed points change, keeps everything.
-  if (norm(product - identity(product.rows())) <= 1e-12) return;
+  if (rate < 0) return;  // all eigenvalues are 1: nothing shrinks
   Vector offset(set.state.size(), 0.0);
   for (int32_t s : word) offset = affine(set.gates[s], offset, set.inputs[s]);
   const auto one = predict(product, offset, set.state, rate, options.type),
