@@ -222,6 +222,19 @@ TEST_F(MpiTrain, RanksThatSeeOtherDataAreRefused) {
       << result.err;
 }
 
+// The same path, too, on disks that the machines do not share: before anything is trained.
+TEST_F(MpiTrain, ADirectoryThatNotAllRanksSeeIsRefused) {
+  for (const std::string rank : {"0", "1"}) make_directory(folder_ / rank);
+  const auto result = run_command("SIGNET_PATIENCE=3 " + mpirun(2) + "sh -c 'cd \"" + folder_.path() +
+                                  "/$OMPI_COMM_WORLD_RANK\" && exec \"" SIGNET_BINARY "\" train parity" +
+                                  settings() + " --steps 5 --out run'");
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_NE(result.err.find("rank 1 on " + comm::host_name() + ": the run directory run here is not that of"),
+            std::string::npos)
+      << result.err;
+  EXPECT_EQ(list_directory(folder_ / "0" + "/run"), std::vector<std::string>{".lock"});
+}
+
 TEST_F(MpiTrain, WhatDiffersBetweenRanksIsNamed) {
   const std::string out = folder_ / "run";
   const auto seeds = run_command(mpirun(2) + "sh -c 'exec \"" SIGNET_BINARY "\" train parity" + settings() +

@@ -62,7 +62,7 @@ void Communicator::wait() {
 
 void Communicator::end_all(const char* what, int exit_code) {
   // What all ranks meet is told by the first of them: the others give it time to end them.
-  if (!root()) std::this_thread::sleep_for(std::chrono::seconds(2));
+  if (!root()) std::this_thread::sleep_for(std::chrono::duration<double>(std::min(2.0, patience_ / 2)));
   tell(fmt::format("signet: rank {} on {}: {}", rank(), host(rank()), what));
   transport_->abort(exit_code);
   std::abort();  // not reached

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
+#include <thread>
 
 #include "signet/base/files.h"
 #include "signet/base/hash.h"
@@ -72,7 +73,7 @@ class Trainer {
                                   options.device, parallel_ ? &parallel_->shard() : nullptr)),
         engine_(make_step_engine(options.device, run_.model(), config.step_options(options.device),
                                  run_.weights(), *optimizer_, parallel_.get())) {
-    if (parallel_) require_same_run();
+    if (parallel_) require_same_run(), require_one_directory();
   }
 
   void start() {
@@ -150,11 +151,9 @@ class Trainer {
     });
   }
 
-  // Settings, versions and data that differ between ranks would train nothing.
+  // Settings and data that differ between ranks would train nothing.
   void require_same_run() {
-    const auto made = io::provenance(options_.device);
-    std::string lines = fmt::format("version: {} {}\nrun directory: {}\n", SIGNET_VERSION,
-                                    made["commit"].get<std::string>(), directory_.path());
+    std::string lines = fmt::format("run directory: {}\n", directory_.path());
     const auto fields = io::fields_of(run_.config());
     for (const auto& field : fields.all()) lines += fmt::format("{}: {}\n", field.key, field.write());
     lines += workload_->data_lines();
@@ -163,6 +162,33 @@ class Trainer {
     lines += fmt::format("first batch: {}\n",
                          hash_text(xxh64(batch.tokens.data(), batch.tokens.size() * sizeof(int32_t))));
     parallel_->ranks().require_same(lines);
+  }
+
+  // Each rank writes its part of every checkpoint, so that all must see what the first one writes there. A
+  // network file system may show it late.
+  void require_one_directory() {
+    comm::Communicator& ranks = parallel_->ranks();
+    const std::string mark =  // whose name nobody has looked for before
+        join_path(directory_.path(), ranks.gather_texts(fmt::format(".tmp-{:.0f}", seconds_now() * 1e6))[0]);
+    const auto remove = [&] {
+      if (root()) remove_tree(mark);
+    };
+    const double end = seconds_now() + std::min(10.0, ranks.patience() / 3);
+    ranks.attempt(
+        [&] {
+          if (root()) return write_file_atomic(mark, "");
+          while (!exists(mark)) {
+            if (seconds_now() > end)
+              fail(
+                  ErrorCode::kUsage,
+                  "the run directory {} here is not that of rank 0 on {}: each rank writes its part of every "
+                  "checkpoint, so put --out on a disk that all machines share",
+                  printable(directory_.path()), ranks.host(0));
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          }
+        },
+        remove);
+    remove();
   }
 
   // The newest checkpoint that can be read; empty when the run has none yet.
