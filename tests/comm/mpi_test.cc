@@ -53,6 +53,10 @@ TEST_F(Mpi, RanksShareTheRunsOfASweepAndGiveItsTable) {
     EXPECT_EQ(a["runs"][i]["name"], b["runs"][i]["name"]);
     EXPECT_EQ(a["runs"][i]["score"], b["runs"][i]["score"]);
   }
+  const auto table = test::run_command(mpirun(2) + "'" SIGNET_BINARY "' sweep " + file + " --out " + out);
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_NE(table.out.find("page: "), std::string::npos) << table.out;
+  EXPECT_EQ(table.out.find('\033'), std::string::npos) << "no colours in a file: " << table.out;
 }
 
 // A run that diverges is tried by one rank and reported by all; the next launch tries it again.

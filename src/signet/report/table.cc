@@ -41,8 +41,9 @@ TextStyle text_style(std::FILE* stream) {
   TextStyle style;
   const char* no_color = std::getenv("NO_COLOR");
   const char* terminal = std::getenv("TERM");
-  style.color = isatty(fileno(stream)) && !(no_color && *no_color) &&
-                !(terminal && std::string_view(terminal) == "dumb");
+  // Open MPI gives its ranks a terminal, whatever their lines end up in.
+  const bool shown = isatty(fileno(stream)) && !std::getenv("OMPI_COMM_WORLD_SIZE");
+  style.color = shown && !(no_color && *no_color) && !(terminal && std::string_view(terminal) == "dumb");
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"})
     if (const char* value = std::getenv(name); value && *value) {
       const std::string_view locale = value;
