@@ -1,11 +1,12 @@
 """Checks Signet's PyTorch operators against fp64 and times them, forward and backward with autograd, and with --peer
 fla's and mamba's in turn.
 
-Usage: PYTHONPATH=build/cuda/python python3 bench/python_operators.py [--device cuda|cpu] [--quick] [--peer] [--only NAMES]
+Usage: PYTHONPATH=build/cuda/python python3 bench/python_operators.py [--device cuda|cpu] [--quick] [--peer] [--only NAME..]
 A speed stands beside an error that passed; beside a wrong result stands no speed. `host` is the time in which the host
 hands both passes to the GPU: where it is longer than the GPU's, a program that does nothing else waits for the host.
 """
 import argparse
+import fnmatch
 import json
 import shlex
 import sys
@@ -22,7 +23,8 @@ parser.add_argument("--quick", action="store_true", help="check small sizes alon
 parser.add_argument("--peer", action="store_true", help="time fla's and mamba's functions beside ours; fla's autotuning takes minutes")
 parser.add_argument("--unguarded", action="store_true",
                     help="time fla's gated backward passes where fla refuses them: on Hopper with Triton 3.4 to 3.7.0")
-parser.add_argument("--only", default="", help="operators by how their names begin, with a type after a slash: 'KDA/bfloat16,GLA'")
+parser.add_argument("--only", nargs="+", default=["*"], metavar="NAME",
+                    help="these operators, with a type after a slash: KDA/bfloat16 'delta rule*' '*/float32'")
 parser.add_argument("--json", metavar="FILE", help="write the results there, too")
 arguments = parser.parse_args()
 fla = mamba_scan = None
@@ -103,8 +105,7 @@ def write_results():
 
 
 def wanted(name, dtype):
-    return any(name.startswith(only) and kind in str(dtype)
-               for only, _, kind in (each.partition("/") for each in arguments.only.split(",")))
+    return any(fnmatch.fnmatch(f"{name}/{str(dtype)[6:]}", only if "/" in only else only + "/*") for only in arguments.only)
 
 
 def case(name, *details, **peers):
