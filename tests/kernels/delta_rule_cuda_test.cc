@@ -82,6 +82,23 @@ TEST(DeltaRuleCuda, OddSizes) {
   }
 }
 
+// Keys longer than 1, few of them, so that the state grows by eight orders of magnitude: walked back, it
+// would be nothing but rounding.
+TEST(DeltaRuleCuda, StatesThatGrow) {
+  SIGNET_NEEDS_GPU();
+  for (const DeltaRuleShape& shape :
+       {DeltaRuleShape{2, 40, 2, 32, 32, 1}, DeltaRuleShape{1, 40, 1, 24, 40, 1},
+        DeltaRuleShape{2, 20, 2, 64, 64, 2}, DeltaRuleShape{1, 40, 1, 128, 128, 1}}) {
+    DeltaRuleCase c;
+    c.shape = shape, c.shape.growing = true, c.beta_low = 1.4, c.beta_high = 2;
+    c.key_length = 1.4, c.distinct_keys = 2;
+    for (bool states : {true, false}) {
+      c.states = states;
+      expect_close<float>(c);
+    }
+  }
+}
+
 // A gate per head and per channel, of either sign and exactly zero, in the kernels for small heads, for any
 // size and for long sequences.
 TEST(DeltaRuleCuda, Gates) {

@@ -20,6 +20,7 @@ namespace signet::test {
 struct DeltaRuleCase {
   kernels::DeltaRuleShape shape;
   double beta_low = 0, beta_high = 1;
+  double key_length = 1;
   int distinct_keys = 0;  // keys drawn from so many symbols; 0: every key its own
   bool states = true;     // initial state, and a gradient of the final one
   double gate_low = -1, gate_high = 1,
@@ -115,7 +116,7 @@ class DeltaRuleOnGpu {
         double norm = 0;
         for (int64_t d = 0; d < s_.dk; ++d) norm += key[d] * key[d];
         const double length = std::sqrt(norm);
-        for (int64_t d = 0; d < s_.dk; ++d) key[d] /= length;
+        for (int64_t d = 0; d < s_.dk; ++d) key[d] *= c.key_length / length;
       }
     k_ = Mirrored<T>(keys);
     std::vector<double> beta(static_cast<size_t>(rows * s_.beta_stride));

@@ -61,7 +61,7 @@ DeltaRuleShape checked_delta_rule(const signet_delta_rule& p) {
   if (p.algorithm < SIGNET_AUTO || p.algorithm > SIGNET_CHUNKED)
     bad_input("algorithm: {} is none", p.algorithm);
   s.batch = n, s.time = t, s.heads = h, s.dk = k, s.dv = v, s.factors = j;
-  s.unit_keys = p.unit_keys != 0;
+  s.unit_keys = p.unit_keys != 0, s.growing = !p.normalise && !p.unit_keys;
   s.longest = p.longest;
   return s;
 }
