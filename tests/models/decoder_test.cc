@@ -112,5 +112,16 @@ TEST(Decoder, DrawsTheTokensThatItsLogitsSay) {
   EXPECT_THROW(drawing.draw(), Error);
 }
 
+TEST(Decoder, MemoryDoesNotGrowOverAMillionTokens) {
+  Small small("mamba");
+  std::vector<float> logits;
+  Decoder decoder(*small.model, DType::kF64, small.weights.data(), 1);
+  const auto tokens = random_tokens(1000);
+  decoder.read(tokens.data(), 1000, logits);  // a few pieces
+  const int64_t before = decoder.memory_bytes();
+  for (int i = 1; i < 1000; ++i) decoder.read(tokens.data(), 1000, logits);
+  EXPECT_EQ(decoder.memory_bytes(), before);
+}
+
 }  // namespace
 }  // namespace signet::models

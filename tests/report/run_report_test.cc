@@ -40,7 +40,11 @@ TEST(RunReport, RunsOnTextAreMeasuredByTheirLoss) {
                        "loss_error": 0.125, "bits_per_byte": 1.5, "samples": 8, "steps": 20, "seconds": 3,
                        "train_lengths": [64, 64], "accuracy": 0.4,
                        "by_position": [{"first": 1, "last": 1, "nll": 5, "nll_error": 0.5},
-                                       {"first": 2, "last": 64, "nll": 2.5, "nll_error": 0.1}]})");
+                                       {"first": 2, "last": 64, "nll": 2.5, "nll_error": 0.1}],
+                       "spectra": [{"block": 0, "histogram": [1, 3, 0, 4],
+                                    "kinds": {"letters": {"histogram": [1, 1, 0, 4]},
+                                              "<b>": {"histogram": [0, 2, 1e300, "x"]}, "none": 7}},
+                                   {"block": 1, "histogram": [0, 0, 2, 6]}, 5]})");
   test::write_text(directory / "run/metrics.jsonl",
                    "{\"step\": 10, \"loss\": 3}\n{\"step\": 20, \"loss\": 2.6}\n"
                    "{\"step\": 20, \"eval\": {\"text\": true, \"loss\": 2.7}}\n");
@@ -54,6 +58,10 @@ TEST(RunReport, RunsOnTextAreMeasuredByTheirLoss) {
   const std::string html = render_report({run}, "page");
   EXPECT_EQ(test::parse_document(html).error, "");
   EXPECT_NE(html.find("Loss by position"), std::string::npos);
+  // Histograms by kind of token, of which blocks are added up, and by block: 4 of 16, 2 of 6; 4 of 8, 0 of 8.
+  EXPECT_NE(html.find("DeltaNet [−1, 1], by kind of token"), std::string::npos);
+  for (const char* share : {"25% &lt; 0", "33% &lt; 0", "50% &lt; 0", "block 1", "&lt;b&gt;"})
+    EXPECT_NE(html.find(share), std::string::npos) << share;
   EXPECT_EQ(html.find("caled accuracy"), std::string::npos);
 }
 

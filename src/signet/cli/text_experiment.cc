@@ -326,6 +326,46 @@ std::vector<report::PageTable> TextExperiment::tables(const train::SweepSummary&
   return tables;
 }
 
+std::vector<report::PageTexts> TextExperiment::figures(const train::SweepSummary& summary) const {
+  // Measurements of the seeds, by model and range.
+  std::vector<std::pair<std::string, std::vector<const ordered_json*>>> models;
+  for (size_t i = 0; i < summary.runs.size(); ++i) {
+    if (far_[i].is_null() || value_on(summary.runs[i], "text") != "text") continue;
+    const std::string name = value_on(summary.runs[i], "model");
+    if (!name.ends_with(kSigned) && !name.ends_with(kPositive)) continue;
+    auto at = std::find_if(models.begin(), models.end(), [&](const auto& m) { return m.first == name; });
+    if (at == models.end()) at = models.insert(at, {name, {}});
+    at->second.push_back(&far_[i]["sets"]);
+  }
+  std::vector<report::PageTexts> groups;
+  for (const auto& [name, seeds] : models) {
+    report::RunData run;
+    const bool with_signs = name.ends_with(kSigned);
+    const std::string heading =
+        name.substr(0, name.size() - std::string_view(with_signs ? kSigned : kPositive).size());
+    run.text = true, run.model = heading, run.eigenvalue_low = with_signs ? -1 : 0;
+    run.seeds_together = static_cast<int64_t>(seeds.size());
+    for (const auto& [data, first] : seeds[0]->items()) {
+      if (!first.contains("far")) continue;
+      auto& domain = run.domains.emplace_back();
+      domain.name = data;
+      for (size_t b = 0; b < first["far"]["by_position"].size(); ++b) {
+        std::vector<double> losses;
+        for (const auto* seed : seeds)
+          losses.push_back((*seed)[data]["far"]["by_position"][b]["nll"].get<double>());
+        const auto& bin = first["far"]["by_position"][b];
+        domain.by_position.push_back(
+            {bin["first"].get<double>(), bin["last"].get<double>(), mean_of(losses), interval(losses)});
+      }
+      if (!with_signs) continue;
+      for (const auto* seed : seeds) report::add_text_spectra((*seed)[data]["eigenvalues"], data, run);
+    }
+    if (groups.empty() || groups.back().heading != heading) groups.push_back({heading, {}});
+    groups.back().members.emplace_back(name, std::move(run));
+  }
+  return groups;
+}
+
 void TextExperiment::add_json(ordered_json& json, const train::SweepSummary& summary) const {
   json["comparisons"] = ordered_json::array();
   for (const auto& each : compare(summary, far_)) {

@@ -27,6 +27,8 @@ class TextExperiment {
                bool quiet);
 
   std::vector<report::PageTable> tables(const train::SweepSummary& summary) const;
+  // Of each kind of model on text alone: the loss by position in both ranges, and the eigenvalues of [-1,1].
+  std::vector<report::PageTexts> figures(const train::SweepSummary& summary) const;
   void add_json(nlohmann::ordered_json& json, const train::SweepSummary& summary) const;
 
  private:

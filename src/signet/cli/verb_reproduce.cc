@@ -382,7 +382,7 @@ class Reproduce final : public Verb {
           "cannot.");
     for (const auto& remark : experiment_.remarks) page.lead.push_back(remark);
     if (of_text())
-      page.tables = text_.tables(summary_);
+      page.tables = text_.tables(summary_), page.texts = text_.figures(summary_);
     else if (experiment_.show == "curve")
       page.tables = curve_tables();
     else if (experiment_.show == "horizon")

@@ -35,6 +35,7 @@ std::string training_figures(const std::vector<Series>& series,
 std::string eigenvalue_figures(const std::vector<Series>& series);  // one picture per run and block
 std::string text_table(const std::vector<Series>& series);          // of runs on text
 std::string position_figure(const std::vector<Series>& series);     // their loss along the rows, logarithmic
+std::string text_eigenvalue_figures(const std::vector<Series>& series);  // by kind of token and by block
 
 std::string legend(const std::vector<Series>& series);
 std::string rough_duration(double seconds);  // 4.2 s, 12 min, 3.1 h

@@ -221,12 +221,15 @@ class Reader {
     run_.held_out_error = number(results, "loss_error");
     run_.bits_per_byte = number(results, "bits_per_byte");
     run_.by_position = positions(results);
+    add_text_spectra(list(results, "spectra"), "", run_);
     constexpr size_t kMaxDomains = 100;
-    for (const Json& set : list(results, "sets"))
-      if (run_.domains.size() < kMaxDomains)
-        run_.domains.push_back({std::filesystem::path(text(set, "data")).filename().string(),
-                                number(set, "loss"), number(set, "loss_error"), number(set, "bits_per_byte"),
-                                positions(set)});
+    for (const Json& set : list(results, "sets")) {
+      if (run_.domains.size() >= kMaxDomains) break;
+      run_.domains.push_back({std::filesystem::path(text(set, "data")).filename().string(),
+                              number(set, "loss"), number(set, "loss_error"), number(set, "bits_per_byte"),
+                              positions(set)});
+      add_text_spectra(list(set, "spectra"), run_.domains.back().name, run_);
+    }
   }
   static std::vector<RunData::PositionLoss> positions(const Json& results) {
     std::vector<RunData::PositionLoss> all;
@@ -359,6 +362,29 @@ std::string run_label(const RunData& run) {
   if (std::isfinite(run.eigenvalue_low) && std::isfinite(run.eigenvalue_high))
     label += fmt::format(" [{}, {}]", short_number(run.eigenvalue_low), short_number(run.eigenvalue_high));
   return label;
+}
+
+void add_text_spectra(const nlohmann::ordered_json& rows, const std::string& domain, RunData& run) {
+  constexpr size_t kMaxHistograms = 10000, kMaxBins = 1000, kMaxKinds = 20;
+  static constexpr double kMostCounted = 1e15;
+  const auto histogram = [](const Json& object) {
+    std::vector<double> counts;
+    for (const Json& value : list(object, "histogram"))
+      if (counts.size() < kMaxBins)
+        counts.push_back(value.is_number() ? std::clamp(value.get<double>(), 0.0, kMostCounted) : 0);
+    return counts;
+  };
+  for (const Json& row : rows) {
+    if (run.text_spectra.size() >= kMaxHistograms) return;
+    const double block = number(row, "block");
+    RunData::TextSpectrum spectrum{domain, block >= 0 && block < 1e6 ? static_cast<int64_t>(block) : 0, {}};
+    spectrum.kinds.emplace_back("all", histogram(row));
+    if (const auto kinds = row.find("kinds"); kinds != row.end() && kinds->is_object())
+      for (const auto& [kind, object] : kinds->items())
+        if (spectrum.kinds.size() < kMaxKinds)
+          spectrum.kinds.emplace_back(kind.substr(0, kMaxText), histogram(object));
+    run.text_spectra.push_back(std::move(spectrum));
+  }
 }
 
 std::vector<fs::path> find_runs(const fs::path& path) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,8 @@ struct RunData {
   bool horizon_held = false;
   std::vector<AccuracyPoint> probes;  // what the search for the horizon measured
   std::vector<Spectrum> spectra;
+  // Several runs that differ by seed, taken together: intervals are over them.
+  int64_t seeds_together = 0;
   // Trained on text: the measure is the loss on held-out documents in nats a token, with half its interval of
   // 95 %, and no accuracy.
   bool text = false;
@@ -76,6 +79,13 @@ struct RunData {
     std::vector<PositionLoss> by_position;
   };
   std::vector<Domain> domains;
+  struct TextSpectrum {  // how many eigenvalues of a block lie where on the text of a domain
+    std::string domain;
+    int64_t block = 0;
+    // of all tokens ("all") and of each kind: how many lie in each of equal parts of [-1, 1]
+    std::vector<std::pair<std::string, std::vector<double>>> kinds;
+  };
+  std::vector<TextSpectrum> text_spectra;
   std::vector<Point> held_out;           // step, loss on held-out text
   std::vector<Point> loss;               // step, loss
   std::vector<Point> training_accuracy;  // step, scaled accuracy
@@ -99,6 +109,9 @@ struct RunData {
 
 // "DeltaNet [−1, 1]": the title and the range.
 std::string run_label(const RunData& run);
+
+// Adds what train/text_spectra.h writes of a domain's text.
+void add_text_spectra(const nlohmann::ordered_json& rows, const std::string& domain, RunData& run);
 
 // The run directories a path stands for: itself, or those directly in it, by name. Throws kBadInput when
 // there is none.

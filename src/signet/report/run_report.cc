@@ -166,6 +166,7 @@ std::string task_section(const std::string& task, const std::vector<const RunDat
     html += text_table(series);
     html += position_figure(series);
     html += training_figures(series);
+    html += text_eigenvalue_figures(series);
   } else {
     html += result_table(series);
     html += accuracy_figure(series);

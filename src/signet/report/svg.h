@@ -94,6 +94,7 @@ std::string heat_grid(const HeatGrid& grid, const std::string& description);
 struct EigenvalueStrip {
   std::string label;
   std::vector<double> values;
+  std::vector<double> counts = {};  // in place of values: how many lie in each of equal parts of [-1, 1]
 };
 std::string eigenvalue_strips(const std::vector<EigenvalueStrip>& strips, const std::string& description);
 

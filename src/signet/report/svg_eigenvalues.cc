@@ -59,55 +59,82 @@ std::string heat_grid(const HeatGrid& grid, const std::string& description) {
   return svg_element(kWidth, kHead + kRow * std::max<double>(grid.rows.size(), 1) + 2, description, body);
 }
 
+namespace {
+
+// How many of the finite values lie in each bin.
+std::vector<double> counted(const std::vector<double>& values) {
+  std::vector<double> counts(kHistogramBins);
+  for (double v : values)
+    ++counts[std::min(kHistogramBins - 1, static_cast<int>((v + 1) / 2 * kHistogramBins))];
+  return counts;
+}
+
+// Heights go with the square root, so that the few entries that do the work are seen beside the many.
+std::string histogram_bars(const std::vector<double>& counts, const Scale& x, double base, double height) {
+  std::string outlines[2];  // of the bars below zero, and of the others
+  const double most = *std::max_element(counts.begin(), counts.end()),
+               bins = static_cast<double>(counts.size());
+  for (size_t b = 0; b < counts.size(); ++b) {
+    if (!(counts[b] > 0)) continue;
+    const double h = std::max(height * std::sqrt(counts[b] / most), 1.0), place = static_cast<double>(b);
+    const double left = x(-1 + 2 * place / bins), right = x(-1 + 2 * (place + 1) / bins);
+    outlines[2 * b >= counts.size()] +=
+        fmt::format("M{:.1f} {:.1f}v{:.1f}h{:.1f}v{:.1f}z", left, base, -h, right - left - 0.3, h);
+  }
+  std::string bars;
+  for (int positive : {0, 1})
+    if (!outlines[positive].empty())
+      bars += fmt::format("<path class=\"{}\" d=\"{}\"/>", positive ? "positive" : "negative",
+                          outlines[positive]);
+  return bars;
+}
+
+}  // namespace
+
 std::string eigenvalue_strips(const std::vector<EigenvalueStrip>& strips, const std::string& description) {
-  constexpr double kWidth = 400, kLabel = 44, kRight = 84, kRow = 40, kFoot = 20;
+  constexpr double kWidth = 400, kLabel = 56, kRight = 84, kRow = 40, kFoot = 20;
   const Scale x(Scale::kLinear, -1, 1, kLabel, kWidth - kRight);
   std::string body;
   for (size_t s = 0; s < strips.size(); ++s) {
     const double top = s * kRow + 4, base = top + kRow - 8;
-    std::vector<double> values;
+    std::vector<double> values, counts = strips[s].counts;
     for (double v : strips[s].values)
       if (std::isfinite(v)) values.push_back(std::clamp(v, -1.0, 1.0));
+    double all = static_cast<double>(values.size()), negative = 0;
+    for (size_t b = 0; b < counts.size(); ++b) {
+      all += counts[b];
+      if (2 * b < counts.size()) negative += counts[b];
+    }
+    negative +=
+        static_cast<double>(std::count_if(values.begin(), values.end(), [](double v) { return v < 0; }));
+    if (values.size() > kFewValues) counts = counted(values);
     body += fmt::format(
         "<rect class=\"neutral\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"3\"/>\n",
         x(-1), top, x(1) - x(-1), kRow - 8);
-    body += text_at(kLabel - 8, base - 11, "end", shorten(strips[s].label, 5), "strong");
+    body += text_at(kLabel - 8, base - 11, "end", shorten(strips[s].label, 7), "strong");
     body += "<g>";
     if (!values.empty()) {
       const auto [least, most] = std::minmax_element(values.begin(), values.end());
       body += fmt::format("<title>{}: {} values from {} to {}</title>", escape(strips[s].label),
                           values.size(), fixed_number(*least, 5), fixed_number(*most, 5));
+    } else if (all > 0) {
+      body += fmt::format("<title>{}: {} values</title>", escape(strips[s].label), whole_number(all));
     }
-    if (values.size() <= kFewValues) {
+    if (!counts.empty() && all > 0) {
+      body += histogram_bars(counts, x, base, kRow - 10);
+    } else {
       for (double v : values)
         body += fmt::format(
             "<rect class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"3\" height=\"{:.1f}\" rx=\"1.5\"/>",
             v < 0 ? "negative" : "positive", x(v) - 1.5, top + 4, kRow - 16);
-    } else {
-      // Heights go with the square root, so that the few entries that do the work are seen beside the many.
-      std::vector<double> counts(kHistogramBins);
-      for (double v : values)
-        ++counts[std::min(kHistogramBins - 1, static_cast<int>((v + 1) / 2 * kHistogramBins))];
-      const double most = *std::max_element(counts.begin(), counts.end());
-      for (int b = 0; b < kHistogramBins; ++b) {
-        if (counts[b] == 0) continue;
-        const double h = std::max((kRow - 10) * std::sqrt(counts[b] / most), 1.0);
-        const double left = x(-1 + 2.0 * b / kHistogramBins), right = x(-1 + 2.0 * (b + 1) / kHistogramBins);
-        body += fmt::format(
-            "<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\"/>",
-            b < kHistogramBins / 2 ? "negative" : "positive", left, base - h, right - left - 0.3, h);
-      }
     }
     body += "</g>\n";
-    if (!values.empty()) {
-      const auto negative = std::count_if(values.begin(), values.end(), [](double v) { return v < 0; });
-      const double least = *std::min_element(values.begin(), values.end());
-      body += text_at(kWidth - kRight + 6, base - 18, "start", "least " + fixed_number(least, 2), "");
+    if (!values.empty())
+      body += text_at(kWidth - kRight + 6, base - 18, "start",
+                      "least " + fixed_number(*std::min_element(values.begin(), values.end()), 2), "");
+    if (all > 0)
       body += text_at(kWidth - kRight + 6, base - 3, "start",
-                      fmt::format("{:.0f}% < 0",
-                                  100.0 * static_cast<double>(negative) / static_cast<double>(values.size())),
-                      "");
-    }
+                      fmt::format("{:.0f}% < 0", 100 * negative / all), "");
   }
   const double bottom = static_cast<double>(strips.size()) * kRow;
   body += fmt::format("<path class=\"rule\" d=\"M{:.1f} 2V{:.1f}\"/>\n", x(0), bottom);

@@ -105,6 +105,17 @@ std::string runs_html(const PageRuns& group, std::vector<std::string>& notes) {
          accuracy_figure(series) + far_figure(series) + eigenvalue_figures(series) + "</section>\n";
 }
 
+std::string texts_html(const PageTexts& group) {
+  std::vector<RunData> runs;
+  for (const auto& [label, run] : group.members) runs.push_back(run);
+  const auto styles = styles_of_members(runs);
+  std::vector<Series> series;
+  for (size_t i = 0; i < runs.size(); ++i)
+    series.push_back(Series{&runs[i], group.members[i].first, styles[i]});
+  return fmt::format("<section>\n<h2>{}</h2>\n", escape(group.heading)) + position_figure(series) +
+         text_eigenvalue_figures(series) + "</section>\n";
+}
+
 }  // namespace
 
 std::string render_sweep(const SweepPage& content) {
@@ -116,6 +127,7 @@ std::string render_sweep(const SweepPage& content) {
   std::vector<std::string> notes = content.notes;
   std::string figures;
   for (const auto& group : content.runs) figures += runs_html(group, notes);
+  for (const auto& group : content.texts) figures += texts_html(group);
   if (!notes.empty()) {
     body += "<h3>Notes</h3>\n<ul>\n";
     for (const auto& note : notes) body += fmt::format("<li class=\"note\">{}</li>\n", escape(note));

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "signet/report/run_data.h"
 #include "signet/report/table.h"
 
 namespace signet::report {
@@ -26,11 +28,18 @@ struct PageRuns {
   std::vector<Member> members;
 };
 
+// Models on text that are shown together: their losses by position and their eigenvalues.
+struct PageTexts {
+  std::string heading;
+  std::vector<std::pair<std::string, RunData>> members;  // with their labels
+};
+
 struct SweepPage {
   std::string title;
   std::vector<std::string> lead;  // paragraphs
   std::vector<PageTable> tables;
   std::vector<PageRuns> runs;
+  std::vector<PageTexts> texts;
   std::vector<std::string> notes;  // what is missing or failed
   std::string made;                // by what, when and where (page() in html.h)
 };

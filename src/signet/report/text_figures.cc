@@ -88,8 +88,8 @@ std::string domain_figure(const std::vector<Series>& series, const std::string& 
          legend(series) + "<figure>" +
          page_wide(picture, "Loss against the position of the token in its row") +
          "<figcaption>Loss on held-out documents by the position of the token in its row. Bands are "
-         "intervals of "
-         "95 % over rows.</figcaption></figure>\n";
+         "intervals of 95 % over " +
+         (series[0].run->seeds_together > 0 ? "seeds" : "rows") + ".</figcaption></figure>\n";
 }
 
 }  // namespace
@@ -103,6 +103,57 @@ std::string position_figure(const std::vector<Series>& series) {
   std::string html;
   for (const auto& domain : domains) html += domain_figure(series, domain);
   return html;
+}
+
+namespace {
+
+// Adds up histograms of one name, in the order in which the names came.
+void add_counts(std::vector<EigenvalueStrip>& strips, const std::string& label,
+                const std::vector<double>& counts) {
+  if (counts.empty()) return;
+  auto at = std::find_if(strips.begin(), strips.end(), [&](const auto& s) { return s.label == label; });
+  if (at == strips.end()) at = strips.insert(strips.end(), {label, {}, {}});
+  at->counts.resize(std::max(at->counts.size(), counts.size()));
+  for (size_t b = 0; b < counts.size(); ++b) at->counts[b] += counts[b];
+}
+
+}  // namespace
+
+std::string text_eigenvalue_figures(const std::vector<Series>& series) {
+  constexpr size_t kMaxTiles = 60;
+  std::string tiles;
+  size_t made = 0;
+  for (const auto& s : series) {
+    std::vector<std::string> domains;
+    for (const auto& spectrum : s.run->text_spectra)
+      if (std::find(domains.begin(), domains.end(), spectrum.domain) == domains.end())
+        domains.push_back(spectrum.domain);
+    for (const auto& domain : domains) {
+      std::vector<EigenvalueStrip> by_kind, by_block;
+      for (const auto& spectrum : s.run->text_spectra) {
+        if (spectrum.domain != domain) continue;
+        for (const auto& [kind, counts] : spectrum.kinds) {
+          add_counts(by_kind, kind, counts);
+          if (kind == "all") add_counts(by_block, fmt::format("block {}", spectrum.block), counts);
+        }
+      }
+      const std::string name = s.label + (domain.empty() ? "" : " on " + domain);
+      for (const auto& [strips, what] : {std::pair{&by_kind, "by kind of token"}, {&by_block, "by block"}}) {
+        if (strips->empty() || made++ >= kMaxTiles) continue;
+        const std::string title = fmt::format("{}, {}", name, what);
+        tiles += fmt::format("<figure><figcaption>{}</figcaption>{}</figure>\n", escape(title),
+                             eigenvalue_strips(*strips, "Eigenvalues of " + title));
+      }
+    }
+  }
+  if (tiles.empty()) return "";
+  return "<h3>What tokens do to the state</h3>\n<p class=\"note\">The eigenvalues of the state transition on "
+         "held-out text, all blocks together by kind of token, and all tokens together by block. Near 1 the "
+         "state is kept, near 0 it is forgotten, near −1 it is flipped; of DeltaNet they are 1 − beta, so "
+         "that "
+         "below zero beta is above 1. Heights go with the square root of the counts.</p>\n"
+         "<div class=\"tiles\">\n" +
+         tiles + "</div>\n";
 }
 
 }  // namespace signet::report

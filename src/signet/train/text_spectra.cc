@@ -85,8 +85,10 @@ nlohmann::ordered_json text_spectra_json(const std::vector<BlockSpectrum>& block
                                     {"kinds", nlohmann::ordered_json::object()}};
     for (size_t k = 0; k < kTokenKinds.size(); ++k)
       if (const auto& kind = blocks[b].by_kind[k]; kind.count > 0)
-        entry["kinds"][kTokenKinds[k]] = {
-            {"share_negative", kind.share_negative()}, {"mean", kind.mean()}, {"count", kind.count}};
+        entry["kinds"][kTokenKinds[k]] = {{"share_negative", kind.share_negative()},
+                                          {"mean", kind.mean()},
+                                          {"count", kind.count},
+                                          {"histogram", kind.counts}};
     list.push_back(std::move(entry));
   }
   return list;

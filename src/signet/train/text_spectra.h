@@ -40,7 +40,7 @@ struct BlockSpectrum {
 std::vector<BlockSpectrum> text_spectra(const models::Model& model, DType dtype, void* weights,
                                         const text::Corpus& corpus, int64_t tokens, uint64_t seed);
 
-// [{block, share_negative, mean, histogram, kinds: {letters: {share_negative, mean, count}, ..}}]
+// [{block, share_negative, mean, histogram, kinds: {letters: {share_negative, mean, count, histogram}, ..}}]
 nlohmann::ordered_json text_spectra_json(const std::vector<BlockSpectrum>& blocks);
 
 }  // namespace signet::train

@@ -11,6 +11,7 @@
 #include "signet/base/thread_pool.h"
 #include "signet/text/sampler.h"
 #include "signet/train/text_evaluator.h"
+#include "signet/train/text_spectra.h"
 #include "signet/train/workload.h"
 
 namespace signet::train {
@@ -127,7 +128,7 @@ class TextWorkload final : public Workload {
   std::shared_ptr<ordered_json> results(Run& run, const Device& device,
                                         const std::function<void(int64_t)>& progress,
                                         const GoOn& go_on) const override {
-    auto object = measure(run, device, run.config().eval.samples, progress, go_on);
+    auto object = measure(run, device, run.config().eval.samples, progress, go_on, /*spectra=*/true);
     if (object) (*object)["train_lengths"] = {data_.context, data_.context};
     return object;
   }
@@ -149,8 +150,8 @@ class TextWorkload final : public Workload {
   // The same rows for every run on the data, whatever its seed. Of several data sets each on its own, and
   // their mean by tokens.
   std::shared_ptr<ordered_json> measure(Run& run, const Device& device, int64_t samples,
-                                        const std::function<void(int64_t)>& progress,
-                                        const GoOn& go_on) const {
+                                        const std::function<void(int64_t)>& progress, const GoOn& go_on,
+                                        bool spectra = false) const {
     auto result = std::make_shared<ordered_json>(ordered_json{{"text", true},
                                                               {"task", "text"},
                                                               {"model", run.config().model.architecture},
@@ -183,6 +184,9 @@ class TextWorkload final : public Workload {
       right += static_cast<double>(evaluation.right);
       parts.push_back(text_evaluation_json(evaluation));
       parts.back()["data"] = data_.paths[k];
+      if (spectra)
+        parts.back()["spectra"] = text_spectra_json(text_spectra(
+            run.model(), run.dtype(), run.weights(), *corpora_[k], spectrum_tokens(run.model()), 0));
     }
     if (sets == 1) {
       result->update(parts[0]);
@@ -198,6 +202,12 @@ class TextWorkload final : public Workload {
                     {"tokens", tokens},
                     {"sets", parts}});
     return result;
+  }
+
+  // Whose eigenvalues are counted at the end of a run: seconds of a CPU at most.
+  static int64_t spectrum_tokens(const models::Model& model) {
+    constexpr int64_t kProducts = int64_t{200} << 30;
+    return std::clamp<int64_t>(kProducts / std::max<int64_t>(1, model.parameters().size()), 1, 2048);
   }
 
   TrainConfig train_;
