@@ -188,10 +188,11 @@ def l2_norm(x, *, eps=1e-6):
     return _run(_operators.norm, dict(x=x, weight=None), dict(kind=2, eps=eps), dict(y=True))
 
 
-def cross_entropy(logits, targets, *, smoothing=0.0):
+def cross_entropy(logits, targets, *, smoothing=0.0, logit_scale=1.0, z_loss=0.0):
     """The sum of the losses of rows with a target of at least 0, and its gradient with respect to the logits."""
     logits = np.asarray(logits)
     loss, gradient = np.empty(1), np.empty(logits.shape, logits.dtype)
     _core.cross_entropy_forward(logits=_seen(logits), targets=np.ascontiguousarray(targets, np.int32), loss=loss,
-                                dlogits=_seen(gradient), gradient_scale=1.0, smoothing=smoothing)
+                                dlogits=_seen(gradient), gradient_scale=1.0, smoothing=smoothing, logit_scale=logit_scale,
+                                z_loss=z_loss)
     return float(loss[0]), gradient

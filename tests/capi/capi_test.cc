@@ -406,6 +406,12 @@ TEST(Capi, CrossEntropy) {
   EXPECT_NEAR(gradient[1], std::exp(2.0) / sum - 1, 1e-6);
   EXPECT_EQ(gradient[5], 0);
   EXPECT_EQ(predictions[0], 2);
+  call.logit_scale = 0.5, call.z_loss = 0.1;
+  call.dlogits = call.logits;  // in place
+  ASSERT_EQ(signet_cross_entropy_forward(&call), SIGNET_OK) << signet_last_error();
+  const double scaled = std::exp(0.5) + std::exp(1.0) + std::exp(1.5), l = std::log(scaled);
+  EXPECT_NEAR(total, l - 1 + 0.1 * l * l, 1e-6);
+  EXPECT_NEAR(logits[1], 0.5 * ((1 + 0.2 * l) * std::exp(1.0) / scaled - 1), 1e-6);
   targets[0] = 3;
   EXPECT_EQ(signet_cross_entropy_forward(&call), SIGNET_INVALID);
 }

@@ -166,3 +166,19 @@ def test_offsets_outside_the_row_reach_nothing_else():
     torch.cuda.synchronize()
     good, _ = ops.chunk_delta_rule(q, k, v, beta)
     assert torch.isfinite(good).all()
+
+
+def test_head_and_loss():
+    from signet.torch.loss import fused_linear_cross_entropy_loss
+
+    torch.manual_seed(0)
+    x, weight = (t.cuda().requires_grad_() for t in (torch.randn(70, 24), torch.randn(300, 24)))
+    target = torch.randint(0, 300, (70,), device="cuda")
+    target[7] = -100
+    expected = F.cross_entropy(0.5 * F.linear(x.double(), weight.double()), target)
+    got = fused_linear_cross_entropy_loss(x, target, weight, logit_scale=0.5, num_chunks=3)
+    assert abs(got.item() - expected.item()) < 1e-5
+    for a, b in zip(torch.autograd.grad(got, (x, weight)), torch.autograd.grad(expected, (x, weight))):
+        assert (a - b).norm() < 1e-5 * b.norm()
+    target[3] = 300  # no class: nobody waits to check it, the loss says so
+    assert fused_linear_cross_entropy_loss(x, target, weight).isnan()

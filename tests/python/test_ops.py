@@ -128,6 +128,11 @@ def test_cross_entropy():
     p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     assert abs(loss + np.log(p[[0, 1, 3], [0, 2, 1]]).sum()) < 1e-12
     assert not gradient[2].any()
+    halved, half_gradient = ops.cross_entropy(2 * logits, targets, logit_scale=0.5)
+    assert abs(halved - loss) < 1e-12
+    np.testing.assert_allclose(half_gradient, gradient / 2, atol=1e-14)
+    sums = np.log(np.exp(logits).sum(1))[[0, 1, 3]]
+    assert abs(ops.cross_entropy(logits, targets, z_loss=0.1)[0] - loss - 0.1 * (sums**2).sum()) < 1e-12
 
 
 @pytest.mark.parametrize("change, error, word", [

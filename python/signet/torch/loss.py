@@ -8,10 +8,10 @@ from .. import _core
 __all__ = ["fused_linear_cross_entropy_loss"]
 
 
-def _cross_entropy(logits, targets, smoothing, wants_gradient):
+def _cross_entropy(logits, targets, smoothing, logit_scale, wants_gradient):
     """The sum of the losses of rows with a target of at least 0, fp64; logits become their gradient."""
     fields = dict(logits=logits, targets=targets, loss=logits.new_empty(1, dtype=torch.float64), gradient_scale=1.0,
-                  smoothing=smoothing)
+                  smoothing=smoothing, logit_scale=logit_scale)
     if wants_gradient:
         fields["dlogits"] = logits
     if logits.is_cuda:
@@ -34,11 +34,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         for first in range(0, x.shape[0], size):
             rows = slice(first, first + size)
             logits = F.linear(x[rows], weight, bias)
-            if logit_scale != 1:
-                logits *= logit_scale
-            total += _cross_entropy(logits, targets[rows], smoothing, any(needs))
-            if logit_scale != 1:
-                logits *= logit_scale  # the gradient now
+            total += _cross_entropy(logits, targets[rows], smoothing, logit_scale, any(needs))
             if dx is not None:
                 torch.mm(logits, weight, out=dx[rows])
             if dweight is not None:

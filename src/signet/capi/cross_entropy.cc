@@ -35,6 +35,8 @@ struct Loss {
     f.targets = static_cast<const int32_t*>(p.targets.data);
     f.predictions = given(p.predictions) ? static_cast<int32_t*>(p.predictions.data) : nullptr;
     f.gradient_scale = static_cast<A>(p.gradient_scale), f.smoothing = static_cast<A>(p.smoothing);
+    f.logit_scale = static_cast<A>(p.logit_scale == 0 ? 1 : p.logit_scale),
+    f.z_loss = static_cast<A>(p.z_loss);
     f.loss_sum = static_cast<double*>(p.loss.data);
     f.workspace = work.template scratch<double>(rows);
     work.run([&] { cross_entropy(f, work.device()); });
@@ -50,7 +52,7 @@ struct Loss {
         if (targets[i] >= classes) bad_input("targets: {} is none of {} classes", targets[i], classes);
     });
   }
-  static void check_targets(const Call&, int64_t, Work<Cuda>&) {}  // it would have to wait for the GPU
+  static void check_targets(const Call&, int64_t, Work<Cuda>&) {}  // it would wait: the loss is NaN there
 };
 
 }  // namespace

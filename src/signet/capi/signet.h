@@ -202,9 +202,11 @@ typedef struct signet_norm {
   signet_tensor dx, dweight;
 } signet_norm;
 
-/* Softmax cross-entropy of logits [rows, classes] and targets [rows] (-1: not scored), loss and gradient in
- * one call: loss [1], fp64, the sum over scored rows; dlogits (absent: not wanted) times gradient_scale;
- * predictions [rows], int32, absent: not wanted. */
+/* Softmax cross-entropy of logits [rows, classes] and targets [rows], int32 (-1: not scored), loss and
+ * gradient in one call: loss [1], fp64, the sum over scored rows of log sum exp(s x) - s x_target + z_loss
+ * (log sum)^2 with s = logit_scale; dlogits (absent: not wanted; may be the logits) times gradient_scale;
+ * predictions [rows], int32, absent: not wanted. With the caller's matrix products around it, chunk by chunk
+ * of rows, a model's last matrix and its loss need no matrix [rows, classes] (docs/capi.md). */
 typedef struct signet_cross_entropy {
   size_t size;
   signet_device device;
@@ -212,6 +214,7 @@ typedef struct signet_cross_entropy {
   signet_buffer saved, workspace;
   signet_tensor logits, targets;
   signet_tensor loss, dlogits, predictions;
+  double logit_scale, z_loss; /* logit_scale 0: 1 */
 } signet_cross_entropy;
 
 #define SIGNET_DECLARE_OPERATOR(name)                                                                    \

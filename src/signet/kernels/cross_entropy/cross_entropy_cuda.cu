@@ -36,6 +36,13 @@ __device__ inline void reduce_best(float& best, int& at, bool nan) {
   if (__any_sync(0xffffffffu, nan)) best = NAN;
 }
 
+// Nobody waits for targets to check them: the loss of one that is no class is not a number, and nothing is
+// read there.
+template <class X>
+__device__ inline float logit_of(const X* x, int target, int classes) {
+  return target < 0 ? 0.0f : target < classes ? to_float(x[target]) : NAN;
+}
+
 // By one thread, before the logits are overwritten. `below`: what all logits lie below the maximum, summed;
 // used with smoothing alone.
 template <class T>
@@ -104,7 +111,7 @@ __global__ void __launch_bounds__(kThreads) row_kernel(CrossEntropy<T> p) {
   }
   total = lane_sum<32>(total);
   if (p.smoothing != 0.0f) below = lane_sum<32>(below);
-  if (lane == 0) store_loss(p, row, best, at, total, below, target, target < 0 ? 0.0f : to_float(x[target]));
+  if (lane == 0) store_loss(p, row, best, at, total, below, target, logit_of(x, target, classes));
   if (!p.dlogits) return;
   const RowGradient gradient(p, best, total, target);
   for (int first = 0; first < classes; first += 32) {
@@ -144,7 +151,7 @@ __global__ void __launch_bounds__(kThreads) short_row_kernel(CrossEntropy<T> p) 
   }
   total = lane_sum<32>(total);
   if (p.smoothing != 0.0f) below = lane_sum<32>(below);
-  if (lane == 0) store_loss(p, row, best, at, total, below, target, target < 0 ? 0.0f : to_float(x[target]));
+  if (lane == 0) store_loss(p, row, best, at, total, below, target, logit_of(x, target, classes));
   if (!p.dlogits) return;
   __syncwarp();
   const RowGradient gradient(p, best, total, target);
@@ -247,7 +254,7 @@ __global__ void __launch_bounds__(kLongThreads) long_row_kernel(CrossEntropy<T> 
   if (p.smoothing != 0.0f) sum = block_reduce(sum, add);
   if (threadIdx.x == 0)
     store_loss(p, row, best, at, total, static_cast<float>(classes) * best - sum, target,
-               target < 0 ? 0.0f : to_float(x[target]));
+               logit_of(x, target, classes));
   if (!p.dlogits) return;
   const RowGradient gradient(p, best, total, target);
   exponential.move(best);
