@@ -31,8 +31,9 @@ __device__ inline float opening_of(const X& x, const P& p, const Work& w, int64_
     return to_float(p.x[(row + step) * p.x_stride + w.channels + column]);
 }
 
-template <class T, int K, bool kUnit, int kLanes = 0, bool kTable = false, int kGroups = 2>
-__global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(ShortConvForward<T> p, Work w) {
+template <class T, int K, bool kUnit, int kLanes = 0, bool kTable = false, int kGroups = 2, int kBlocks = 3>
+__global__ void __launch_bounds__(kThreads, K == 4 ? kBlocks : 1)
+    forward_kernel(ShortConvForward<T> p, Work w) {
   begin_kernel();
   extern __shared__ __align__(16) char shared[];
   __shared__ WarpGates::Squares all_squares[kUnit ? kWarps : 1];
@@ -170,8 +171,9 @@ struct TableSums {
   }
 };
 
-template <class T, int K, bool kUnit, int kLanes = 0, bool kTable = false, int kGroups = 2>
-__global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(ShortConvBackward<T> p, Work w) {
+template <class T, int K, bool kUnit, int kLanes = 0, bool kTable = false, int kGroups = 2, int kBlocks = 2>
+__global__ void __launch_bounds__(kThreads, K == 4 ? kBlocks : 1)
+    backward_kernel(ShortConvBackward<T> p, Work w) {
   begin_kernel();
   extern __shared__ __align__(16) char shared[];
   const int64_t item_blocks = gridDim.x / w.channel_blocks;
@@ -400,10 +402,11 @@ void short_conv_forward(const ShortConvForward<T>& p, Cuda device) {
             ? p.kernel <= 4 && w.aligned ? forward_kernel<T, 4, false> : forward_kernel<T, 16, false>
         : table
             ? p.unit.width == 32 ? forward_kernel<T, 4, true, 8, true> : forward_kernel<T, 4, true, 0, true>
-        : p.unit.width == 32 ? forward_kernel<T, 4, true, 8>
-        : p.unit.width == 128
-            ? deep ? forward_kernel<T, 4, true, 32, false, 4> : forward_kernel<T, 4, true, 32>
-            : forward_kernel<T, 4, true>;
+        : p.unit.width == 32  ? forward_kernel<T, 4, true, 8>
+        : p.unit.width == 128 ? deep                ? forward_kernel<T, 4, true, 32, false, 4>
+                                : deep_copies() & 4 ? forward_kernel<T, 4, true, 32, false, 2, 4>
+                                                    : forward_kernel<T, 4, true, 32>
+                              : forward_kernel<T, 4, true>;
     const int64_t blocks = (w.items() + kWarps - 1) / kWarps * w.channel_blocks;
     const int bytes =
         table ? TableRows::shared_bytes(p.table)
@@ -433,10 +436,11 @@ void short_conv_backward(const ShortConvBackward<T>& p, Cuda device) {
           ? p.kernel <= 4 && w.aligned ? backward_kernel<T, 4, false> : backward_kernel<T, 16, false>
       : table
           ? p.unit.width == 32 ? backward_kernel<T, 4, true, 8, true> : backward_kernel<T, 4, true, 0, true>
-      : p.unit.width == 32 ? backward_kernel<T, 4, true, 8>
-      : p.unit.width == 128
-          ? deep ? backward_kernel<T, 4, true, 32, false, 4> : backward_kernel<T, 4, true, 32>
-          : backward_kernel<T, 4, true>;
+      : p.unit.width == 32  ? backward_kernel<T, 4, true, 8>
+      : p.unit.width == 128 ? deep                ? backward_kernel<T, 4, true, 32, false, 4>
+                              : deep_copies() & 8 ? backward_kernel<T, 4, true, 32, false, 2, 3>
+                                                  : backward_kernel<T, 4, true, 32>
+                            : backward_kernel<T, 4, true>;
   const int kRowBytes = (deep ? 2 : 1) * IncomingRows<T, 4, 2>::kSharedBytes;
   static_assert(IncomingRows<T, 4, 2>::kSharedBytes >= 4 * kWarps * 128 * static_cast<int>(sizeof(float)));
   const int bytes = kRowBytes + (table ? TableRows::shared_bytes(p.table) +
