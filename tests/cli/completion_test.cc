@@ -58,6 +58,9 @@ TEST(Completion, BashOffersVerbsOptionsValuesAndFiles) {
   EXPECT_EQ(offers("signet train parity --model = ml"), std::vector<std::string>{"mlstm"});
   EXPECT_TRUE(has(offers("signet train parity --model ="), "mamba"));
   EXPECT_EQ(offers("signet completion z"), std::vector<std::string>{"zsh"});
+  EXPECT_TRUE(has(offers("signet train parity --set train.l"), "train.lr="));
+  EXPECT_TRUE(has(offers("signet compile --language tomita"), "tomita3"));
+  EXPECT_TRUE(has(offers("signet compile --target house"), "householder[-1,1]"));
   EXPECT_TRUE(has(offers("signet report sig"), "signet.bash"));       // a file as argument
   EXPECT_TRUE(has(offers("signet report x -o sig"), "signet.bash"));  // and as value
 }
@@ -72,6 +75,16 @@ TEST(Completion, ZshLoadsIt) {
                   "\"; source \"" + path + "\"; print -r -- $_comps[signet]'");
   EXPECT_EQ(loaded.out, "_signet\n") << loaded.err;
   EXPECT_EQ(loaded.err, "");
+  const auto offers = [&](const std::string& verb) {  // what it hands to zsh's _arguments
+    const auto result = run_command("zsh -f -c 'compdef() { }; source \"" + path +
+                                    "\"; _arguments() { print -rl -- \"$@\" }; words=(signet " + verb +
+                                    " x); CURRENT=3; _signet'");
+    EXPECT_EQ(result.err, "");
+    return result.out;
+  };
+  EXPECT_NE(offers("train").find(" train.lr= "), std::string::npos);
+  EXPECT_NE(offers("compile").find(" tomita3 "), std::string::npos);
+  EXPECT_NE(offers("compile").find("householder"), std::string::npos);
 }
 
 TEST(Completion, FishOffersTheSame) {
@@ -88,6 +101,9 @@ TEST(Completion, FishOffersTheSame) {
   EXPECT_NE(offers("signet train --mo").find("--model\t"), std::string::npos);
   EXPECT_EQ(offers("signet train --model mam").rfind("mamba", 0), 0u);
   EXPECT_NE(offers("signet train par").find("parity"), std::string::npos);
+  EXPECT_NE(offers("signet train --set train.l").find("train.lr="), std::string::npos);
+  EXPECT_NE(offers("signet compile --language tom").find("tomita3"), std::string::npos);
+  EXPECT_NE(offers("signet compile --target hou").find("householder[-1,1]"), std::string::npos);
 }
 
 }  // namespace
