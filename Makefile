@@ -81,7 +81,7 @@ asan tsan:
 tidy:
 	@tools/setup tidy
 	@cmake --preset release -B build/tidy -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DSIGNET_TESTS=OFF $(CMAKE_FLAGS) >/dev/null
-	@git ls-files 'src/*.cc' | grep -v _cpu.cc | xargs -P $$(nproc) -n 4 clang-tidy -p build/tidy --quiet
+	@tools/tidy build/tidy
 
 FUZZ_SECONDS ?= 600
 fuzz:

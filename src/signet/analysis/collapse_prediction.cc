@@ -155,7 +155,7 @@ class SpectralPrediction final : public Prediction {
       part.predicted = std::min(equal, still) * stride_;
     equal_ = std::max(equal_, equal);
     still_ = std::max(still_, still);
-    parts_.push_back(std::move(part));
+    parts_.push_back(part);
   }
 
   // Eigenvalues, limit and powers of x -> a x + b.

@@ -108,7 +108,7 @@ struct Head {
 std::vector<std::vector<double>> exact_states(const Head& head) {
   const auto& layer = head.exact.layers[0];
   const auto runner = theory::make_runner(head.exact, NumberType::kFp64);
-  const auto moved = [&](size_t b, std::vector<double> state, const Word& word) {
+  const auto moved = [&](size_t b, const std::vector<double>& state, const Word& word) {
     runner->set_block_state(0, b, state);
     for (Letter a : word)
       runner->step_block(0, b, layer.context[static_cast<size_t>(a) * layer.blocks.size() + b]);

@@ -428,7 +428,7 @@ std::vector<std::array<double, 2>> project(const std::vector<std::vector<double>
 Extraction look_at_components(Subject& subject, Robustness& result) {
   ExtractOptions options;
   options.far = false;
-  const Extraction found = extract(subject, options);
+  Extraction found = extract(subject, options);
   result.parts = found.parts;
   std::vector<size_t> used;
   if (found.components) {

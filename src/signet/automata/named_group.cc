@@ -62,7 +62,8 @@ Action dihedral(int32_t n) {
 // <x, y | x^2n, y^2 = x^n, y^-1 x y = x^-1> on itself; element x^i y^j is point i + 2n j.
 Action dicyclic(int32_t n) {
   const int32_t m = 2 * n;
-  Permutation x(2 * m), y(2 * m);
+  const size_t points = static_cast<size_t>(m) * 2;
+  Permutation x(points), y(points);
   for (int32_t i = 0; i < m; ++i) {
     x[i] = (i + 1) % m;              // x^i x
     x[m + i] = m + (i + m - 1) % m;  // x^i y x = x^(i-1) y

@@ -111,7 +111,7 @@ void PermGroup::consider(size_t level, const Permutation& element) {
   Level& here = levels_[level];
   const int32_t image = element[here.point];
   if (here.to[image].empty()) {
-    stored_ += 2 * degree_;
+    stored_ += int64_t{2} * degree_;
     if (stored_ > kMaxStored) bad_input("a group on {} points is too large to be analysed", degree_);
     here.orbit.push_back(image);
     here.to[image] = element;
@@ -199,7 +199,7 @@ PermGroup PermGroup::derived() const {
 
 PermGroup PermGroup::frattini_like(int64_t prime) const {
   PermGroup result = derived();
-  for (Permutation p : generators_) {
+  for (const Permutation& p : generators_) {
     Permutation power = p;
     for (int64_t i = 1; i < prime; ++i) power = then(power, p);
     result.add(power);

@@ -72,7 +72,7 @@ Term Terms::concat(Term left, Term right) {
   return right;
 }
 
-Term Terms::combine(Kind kind, std::vector<Term> terms) {
+Term Terms::combine(Kind kind, const std::vector<Term>& terms) {
   const bool uniting = kind == Kind::kUnion;
   const Term zero = uniting ? all_ : empty_, unit = uniting ? empty_ : all_;
   std::vector<Term> flat;
@@ -117,8 +117,8 @@ Term Terms::combine(Kind kind, std::vector<Term> terms) {
   return intern({kind, nullable, depth, 0, 0, std::move(flat)});
 }
 
-Term Terms::unite(std::vector<Term> terms) { return combine(Kind::kUnion, std::move(terms)); }
-Term Terms::intersect(std::vector<Term> terms) { return combine(Kind::kIntersection, std::move(terms)); }
+Term Terms::unite(const std::vector<Term>& terms) { return combine(Kind::kUnion, terms); }
+Term Terms::intersect(const std::vector<Term>& terms) { return combine(Kind::kIntersection, terms); }
 
 Term Terms::complement(Term term) {
   if (nodes_[term].kind == Kind::kComplement) return nodes_[term].children[0];
@@ -176,7 +176,7 @@ Term Terms::derivative(Term term, Letter letter) {
     case Kind::kIntersection: {
       std::vector<Term> parts = nodes_[term].children;
       for (Term& part : parts) part = derivative(part, letter);
-      result = combine(kind, std::move(parts));
+      result = combine(kind, parts);
       break;
     }
     case Kind::kComplement:

@@ -22,8 +22,8 @@ class Terms {
   Term all() const { return all_; }          // ~@
   Term letters(const std::vector<Letter>& sorted);
   Term concat(Term left, Term right);
-  Term unite(std::vector<Term> terms);
-  Term intersect(std::vector<Term> terms);
+  Term unite(const std::vector<Term>& terms);
+  Term intersect(const std::vector<Term>& terms);
   Term complement(Term term);
   Term repeat(Term term, int64_t low, int64_t high);  // high = kUnbounded: no upper end
   static constexpr int64_t kUnbounded = -1;
@@ -50,7 +50,7 @@ class Terms {
     std::vector<int32_t> children;  // terms; for kLetters, letters
   };
   Term intern(Node node);
-  Term combine(Kind kind, std::vector<Term> terms);
+  Term combine(Kind kind, const std::vector<Term>& terms);
 
   Letter letter_count_;
   std::vector<Node> nodes_;

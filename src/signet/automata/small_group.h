@@ -18,7 +18,9 @@ class SmallGroup {
   using Subset = std::bitset<kMaxListed>;
 
   int32_t order() const { return static_cast<int32_t>(orders_.size()); }
-  int32_t times(int32_t a, int32_t b) const { return table_[static_cast<size_t>(a * order() + b)]; }
+  int32_t times(int32_t a, int32_t b) const {
+    return table_[static_cast<size_t>(a) * orders_.size() + static_cast<size_t>(b)];
+  }
   const std::vector<int32_t>& generators() const { return generators_; }
 
   Subset closure(Subset seeds) const;  // the subgroup generated

@@ -25,7 +25,7 @@ T load(const unsigned char* p) {
 uint64_t round(uint64_t lane, uint64_t word) { return std::rotl(lane + word * kPrime2, 31) * kPrime1; }
 
 void stripe(std::array<uint64_t, 4>& lanes, const unsigned char* p) {
-  for (int i = 0; i < 4; ++i) lanes[i] = round(lanes[i], load<uint64_t>(p + 8 * i));
+  for (int i = 0; i < 4; ++i) lanes[i] = round(lanes[i], load<uint64_t>(p + ptrdiff_t{8} * i));
 }
 
 }  // namespace

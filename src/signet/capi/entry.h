@@ -28,7 +28,7 @@ class OnDevice {
   OnDevice& operator=(const OnDevice&) = delete;
 
  private:
-  int before_ = -1;
+  [[maybe_unused]] int before_ = -1;  // in a build with CUDA
 };
 
 // The caller's structure in the size of this library's: fields that it does not know are zero.

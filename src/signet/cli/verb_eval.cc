@@ -147,7 +147,7 @@ class Eval final : public Verb {
 
   train::Evaluation evaluate(train::Run& run, tasks::LengthRange lengths) {
     Progress progress("evaluate", samples_, 0, ProgressStyle::of_stderr(quiet_));
-    const auto evaluation = train::evaluate(
+    auto evaluation = train::evaluate(
         run.model(), run.dtype(), run.weights(), run.task(),
         {static_cast<uint64_t>(seed_), tasks::Split::kTest, lengths, samples_, snap_.get(), snap_every_,
          opened_},

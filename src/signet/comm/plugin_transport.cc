@@ -123,7 +123,7 @@ std::string find_plugin(const char* name, const char* variable) {
   std::error_code ignored;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
   for (const auto& folder : {program, program / "../lib/signet"})
-    if (const std::string path = join_path(folder.string(), name); exists(path)) return path;
+    if (std::string path = join_path(folder.string(), name); exists(path)) return path;
   return "";
 }
 

@@ -190,7 +190,7 @@ bool is_leftover(const std::string& name) {
 // A checkpoint on its way out loses its name first, so that none is ever seen half removed. Returns the new
 // one.
 std::string retire(const std::string& checkpoints, const std::string& name) {
-  const std::string old = join_path(checkpoints, fmt::format(".old-{}-{}", name, ::getpid()));
+  std::string old = join_path(checkpoints, fmt::format(".old-{}-{}", name, ::getpid()));
   remove_tree(old);
   rename_path(join_path(checkpoints, name), old);
   return old;

@@ -151,7 +151,7 @@ void Fields::field(const char* key, std::vector<std::string>& target, const char
 }
 
 void Fields::field_enum(const char* key, std::string& target, const char* help,
-                        std::vector<std::string> names) {
+                        const std::vector<std::string>& names) {
   add_enum(
       key, help, names,
       [&target, names] {

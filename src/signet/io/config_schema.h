@@ -61,7 +61,8 @@ class Fields {
   void field(const char* key, std::vector<std::string>& target, const char* help);
 
   // One of a few names, kept as a string or as an enum; the first name of a value is the one written.
-  void field_enum(const char* key, std::string& target, const char* help, std::vector<std::string> names);
+  void field_enum(const char* key, std::string& target, const char* help,
+                  const std::vector<std::string>& names);
   template <class E, class = std::enable_if_t<std::is_enum_v<E>>>
   void field_enum(const char* key, E& target, const char* help,
                   std::initializer_list<std::pair<const char*, E>> names) {

@@ -35,7 +35,8 @@ class TransformerMixer final : public Mixer {
   Var mix(Tape& tape, const Weights&, const Var& projected, Sequence sequence, Tensor* state) const override {
     autograd::AttentionOptions options;
     options.heads = options_.heads;
-    options.scale = 1 / std::sqrt(static_cast<double>(width_ / options_.heads));
+    const int64_t head_width = width_ / options_.heads;
+    options.scale = 1 / std::sqrt(static_cast<double>(head_width));
     options.rotary_base = options_.rotary_base;
     return autograd::attention(tape, tape.columns(projected, 0, width_),
                                tape.columns(projected, width_, width_),

@@ -75,7 +75,7 @@ std::vector<int64_t> cuts(Rng& rng, int64_t n, int parts, int64_t least) {
   return ends;
 }
 
-Sampler blocks(std::vector<int32_t> letters, int64_t least) {
+Sampler blocks(const std::vector<int32_t>& letters, int64_t least) {
   return [=](Rng& rng, int64_t n, int32_t* out) {
     const auto ends = cuts(rng, n, static_cast<int>(letters.size()), least);
     int64_t i = 0;
@@ -85,7 +85,7 @@ Sampler blocks(std::vector<int32_t> letters, int64_t least) {
 }
 
 // before* mark after*, the mark at a uniform position.
-Sampler around(std::vector<int32_t> before, int32_t mark, std::vector<int32_t> after) {
+Sampler around(const std::vector<int32_t>& before, int32_t mark, const std::vector<int32_t>& after) {
   return [=](Rng& rng, int64_t n, int32_t* out) {
     const int64_t at = rng.between(0, n - 1);
     for (int64_t i = 0; i < n; ++i) {

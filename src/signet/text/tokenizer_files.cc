@@ -71,7 +71,8 @@ class TokenizerJson {
         present(model, "type") ? io::json_string(model, "type", where_) : std::string("BPE");
     if (type != "BPE") refuse("model", type, "BPE");
     for (const char* key : {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"})
-      if (present(model, key) && model[key] != "")
+      if (present(model, key) &&
+          model[key] != "")  // NOLINT(readability-container-size-empty): any JSON value
         bad_input("{}: model.{} is not for byte-level BPE", where_, key);
     if (flag(model, "byte_fallback", where_))
       bad_input("{}: model.byte_fallback is for sentencepiece; give the tokenizer.model", where_);

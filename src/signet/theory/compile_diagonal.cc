@@ -363,7 +363,7 @@ class DiagonalCompiler {
           const bool fits = moves[c].reset ? now == moves[c].amount && (known < 0 || below == known)
                                            : known < 0 || now == (known + moves[c].amount) % m;
           if (!fits) continue;
-          for (int64_t code : codes) longer.push_back(code * m * m + now * m + below);
+          for (int64_t code : codes) longer.push_back((code * m + now) * m + below);
         }
       codes = std::move(longer);
     }

@@ -111,8 +111,8 @@ class Elimination {
     if (fresh) {
       SignedPartialPermutation m;
       for (State q = 0; q < n_; ++q) m.target.push_back(n_ + q);
-      m.target.resize(static_cast<size_t>(2 * n_), -1);
-      m.write.assign(static_cast<size_t>(2 * n_), 0.0);
+      m.target.resize(static_cast<size_t>(n_) * 2, -1);
+      m.write.assign(static_cast<size_t>(n_) * 2, 0.0);
       m.write[to] = 1;
       add_householder_context(block, factor_partial_permutation(m));
     }
@@ -159,7 +159,7 @@ class Elimination {
     const int64_t codes = static_cast<int64_t>(n_) * (n_ + 1);
     for (State e = 0; e < n_; ++e)
       for (State old = -1; old < n_; ++old) {
-        std::vector<double> code(static_cast<size_t>(2 * n_), 0.0);
+        std::vector<double> code(static_cast<size_t>(n_) * 2, 0.0);
         code[e] = 1;
         if (old >= 0) code[n_ + old] = 1;
         block.codes.insert(block.codes.end(), code.begin(), code.end());

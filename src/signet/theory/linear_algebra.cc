@@ -120,7 +120,7 @@ std::pair<std::vector<std::complex<double>>, double> eigenvalues_and_condition(c
                      right.column(0), &n, work, size, info);
   });
   // As the real matrix [[Re, -Im], [Im, Re]], whose singular values are those of the complex one, twice.
-  Matrix vectors(2 * n, 2 * n);
+  Matrix vectors(int64_t{2} * n, int64_t{2} * n);
   std::vector<std::complex<double>> values;
   for (int j = 0; j < n; ++j) {
     values.emplace_back(real[j], imaginary[j]);
