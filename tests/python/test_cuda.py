@@ -130,6 +130,30 @@ def test_runs_in_a_graph(name):
         assert torch.equal(a, b)  # the same bits
 
 
+LAYOUTS = {
+    "turned": lambda t: t.permute(*reversed(range(t.dim()))).contiguous().permute(*reversed(range(t.dim()))),
+    "apart": lambda t: torch.stack([t, t], -1)[..., 0],
+    "off by one": lambda t: torch.cat([t[..., :1], t], -1)[..., 1:],
+    "ends swapped": lambda t: t.transpose(0, -1).contiguous().transpose(0, -1),
+    "shared": lambda t: t[:1].expand(t.shape[0], *t.shape[1:]),
+}
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=lambda t: str(t)[6:])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ["delta", "KDA", "GLA", "scan, many tiles", "convolution"])
+def test_any_strides_give_the_same_bits(name, layout, dtype):
+    torch.manual_seed(0)
+    function, make = CASES[name]
+    inputs = [x.cuda().to(dtype) for x in make()]
+    laid = [LAYOUTS[layout](x).detach().requires_grad_() for x in inputs]
+    plain = [x.detach().contiguous().clone().requires_grad_() for x in laid]
+    assert any(x.stride() != y.stride() or x.data_ptr() % 16 for x, y in zip(laid, plain))
+    expected, weights = results(function, plain)
+    got, _ = results(function, laid, weights)
+    assert all(torch.equal(a, b) for a, b in zip(got, expected))
+
+
 def test_memory_is_pytorchs():
     inputs = [x.cuda().bfloat16().requires_grad_() for x in delta(4, 512, 4, 64)]
 
