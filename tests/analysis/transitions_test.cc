@@ -37,6 +37,21 @@ TEST(Transitions, OfACompiledNetworkAreItsGates) {
   EXPECT_GT(norm(turn - theory::identity(turn.rows())), 0.5);
 }
 
+// One factor with an eigenvalue in [0,1], measured in fp32: nothing of it turns or alternates.
+TEST(Transitions, OfAHeadInTheUnitIntervalRuleParityOut) {
+  test::TemporaryDirectory directory;
+  test::train_small(directory / "run", {"model.eigenvalues=0,1", "model.head_dim=16", "train.steps=3"});
+  Subject subject = open_subject(directory / "run");
+  for (const auto& head : head_transitions(subject)) {
+    const auto report = theory::check_gates(head.gates, {});
+    EXPECT_FALSE(report.theorem1.found)
+        << report.theorem1.found->value.real() << " " << report.theorem1.found->value.imag();
+    EXPECT_FALSE(report.theorem1.open);
+    EXPECT_FALSE(report.theorem2[0].found);
+    EXPECT_EQ(report.certificate, "star-free");
+  }
+}
+
 // beta = 2 of every head and factor: letters reflect, with any number of value columns.
 TEST(Transitions, OfATrainedHeadAreReflections) {
   test::TemporaryDirectory directory;

@@ -140,6 +140,7 @@ HeadTransitions head_of(const Subject& subject, const std::vector<double>& start
     head.copies = static_cast<int64_t>(sets.size());
   }
   head.gates.letters = subject.network->alphabet();
+  head.gates.measured = true;
   for (const Affine* letter : letters) {
     head.gates.gates.push_back(submatrix(letter->matrix, numbers));
     auto& input = head.gates.inputs.emplace_back();

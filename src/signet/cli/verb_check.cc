@@ -66,8 +66,10 @@ class Check final : public Verb {
     std::string verdict = modulus ? "no head has a linear transition to look at" : "";
     bool open = false;
     std::vector<report::PlanePanel> panels;
+    theory::GateCheckOptions options = check_;
+    options.sets = std::max<int64_t>(1, std::ssize(heads));
     for (const auto& head : heads) {
-      const auto report = while_shown("check", [&] { return theory::check_gates(head.gates, check_); });
+      const auto report = while_shown("check", [&] { return theory::check_gates(head.gates, options); });
       if (!svg_.empty()) panels.push_back(panel(head.part.name(), head.gates, report));
       const std::string against = head.linear ? judge(report, modulus) : "";
       if (against.empty()) open = true;

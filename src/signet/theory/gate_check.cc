@@ -17,11 +17,13 @@ namespace signet::theory {
 namespace {
 
 constexpr double kTolerance = 1e-9;
+constexpr double kClear = 1e-3;    // of measured gates: what lies between kMeasured and this is not decided
 constexpr double kNearOne = 1e-6;  // a double eigenvalue 1 is computed as 1 within the root of the roundoff
-constexpr int64_t kMaxEigenWork = 1'000'000'000;  // n^3 over all words, a second or two
-constexpr int64_t kMaxRunWork = 500'000'000;      // products over all runs
+constexpr int64_t kMaxEigenWork = 200'000'000;  // n^3 over all words, a few seconds
+constexpr int64_t kMaxRunWork = 500'000'000;    // products over all runs
 
-bool all_gates(const GateSet& set, bool (*holds)(const Matrix&)) {
+template <class Holds>
+bool all_gates(const GateSet& set, Holds&& holds) {
   return std::all_of(set.gates.begin(), set.gates.end(), holds);
 }
 bool upper(const Matrix& m) {
@@ -39,21 +41,25 @@ bool unit_interval_diagonal(const Matrix& m) {
 }
 // Norms are computed to a few units in the last place.
 double norm_error(const Matrix& m) { return static_cast<double>(m.rows() + 4) * 0x1.0p-52; }
-bool strict(const Matrix& m) { return spectral_norm(m) < 1 - norm_error(m); }
 // Symmetric with spectrum in (-1, 1]: a product of commuting generalized Householder factors over (-1, 1].
-bool symmetric_above_minus_one(const Matrix& m) {
+bool symmetric_above_minus_one(const Matrix& m, bool measured) {
   double largest = 0;
   for (double x : m.values()) largest = std::max(largest, std::abs(x));
   for (int64_t j = 0; j < m.columns(); ++j)
     for (int64_t i = 0; i < j; ++i)
-      if (!(std::abs(m(i, j) - m(j, i)) <= 1e-12 * largest)) return false;
+      if (!(std::abs(m(i, j) - m(j, i)) <= (measured ? kMeasured : 1e-12) * largest)) return false;
   const auto values = eigenvalues(m);
-  return std::all_of(values.begin(), values.end(),
-                     [](auto z) { return z.real() > -1 + kTolerance && z.real() <= 1 + 1e-12; });
+  return std::all_of(values.begin(), values.end(), [&](auto z) {
+    return z.real() > -1 + (measured ? kClear : kTolerance) && z.real() <= 1 + (measured ? kMeasured : 1e-12);
+  });
 }
 
 // What the shape proves, strongest first.
 void certify(const GateSet& set, GateReport& report) {
+  const auto strict = [&](const Matrix& m) {
+    return spectral_norm(m) < 1 - (set.measured ? kMeasured : norm_error(m));
+  };
+  const auto symmetric = [&](const Matrix& m) { return symmetric_above_minus_one(m, set.measured); };
   if (all_gates(set, strict)) {
     report.structure = "every gate strictly contracts";
     report.certificate = "definite";
@@ -61,10 +67,10 @@ void certify(const GateSet& set, GateReport& report) {
     report.structure = "diagonal gates in [0,1]";
     report.certificate = "star-free";
     report.arithmetic = Arithmetic::kFloatingPoint;
-  } else if (all_gates(set, symmetric_above_minus_one)) {
+  } else if (all_gates(set, symmetric)) {
     report.structure = "symmetric gates with spectrum in (-1,1]: products of Householder factors over (-1,1]";
     report.certificate = "star-free";
-  } else if (report.norm <= 1 + norm_error(set.gates[0]) &&
+  } else if (report.norm <= 1 + (set.measured ? kMeasured : norm_error(set.gates[0])) &&
              (all_gates(set, upper) || all_gates(set, lower))) {
     const bool plain = all_gates(set, diagonal);
     report.structure = plain ? "real diagonal gates" : "real triangular gates";
@@ -179,6 +185,17 @@ std::vector<Known> known_eigenvalues(const Matrix& product, const Matrix& sizes,
     add_known(block, relative * std::sqrt(disturbed), known);
   }
   return known;
+}
+
+// What a measured gate tells of an eigenvalue.
+Known as_measured(Known k) {
+  const double turns = std::abs(k.value.imag()), x = k.value.real();
+  k.error = kMeasured;
+  k.real = turns <= kMeasured;
+  k.not_real = turns > kClear;
+  k.non_negative = k.real && x >= -kMeasured;
+  k.not_non_negative = k.not_real || x < -kClear;
+  return k;
 }
 
 // One step in floating point: per row, products and sums in order, rounded once.
@@ -353,8 +370,8 @@ GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
   const GateSet stored = rounded(set, options.type);
   const int64_t length = std::max<int64_t>(options.max_length, 1);
   const int64_t words =
-      std::min(options.max_words, kMaxEigenWork / (report.size * report.size * report.size));
-  int64_t work = kMaxRunWork, looked_at = 0;
+      std::min(options.max_words, kMaxEigenWork / options.sets / (report.size * report.size * report.size));
+  int64_t work = kMaxRunWork / options.sets, looked_at = 0;
   RootSearch near;
   const auto look = [](EigenvalueSearch& search, const GateWord& word, const Known& k, bool found,
                        bool none) {
@@ -368,7 +385,8 @@ GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
           report.incomplete = true;
           return;
         }
-        for (const Known& k : known_eigenvalues(product, sizes, static_cast<int64_t>(word.size()))) {
+        for (const Known& known : known_eigenvalues(product, sizes, static_cast<int64_t>(word.size()))) {
+          const Known k = set.measured ? as_measured(known) : known;
           if (word.size() == 1) look(report.theorem1, word, k, k.not_non_negative, k.non_negative);
           for (size_t i = 0; i < report.theorem2.size(); ++i)
             if (word.size() == size_t{1} << i) look(report.theorem2[i], word, k, k.not_real, k.real);

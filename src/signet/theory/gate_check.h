@@ -21,7 +21,9 @@ struct GateSet {
   std::vector<Matrix> gates;
   std::vector<Vector> inputs;
   Vector state, other;
+  bool measured = false;  // on a network in fp32, so known to kMeasured only
 };
+inline constexpr double kMeasured = 1e-5;
 
 // {"gates":[M,..], "letters":["a",..], "inputs":[b,..], "state":[..], "other":[..]}, where all but the gates
 // may be left out (letters are numbered, inputs zero, the state all ones, the other all zeros, or ones where
@@ -83,6 +85,7 @@ struct GateCheckOptions {
   int64_t max_length = 4;  // of words
   int64_t max_words = 20'000;
   int64_t max_steps = 1'000'000;
+  int64_t sets = 1;  // looked at one after the other, which share the limits on work
 };
 GateReport check_gates(const GateSet& gates, const GateCheckOptions& options);
 
