@@ -5,6 +5,10 @@
 #include <cstring>
 #include <mutex>
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
 #include "signet/base/error.h"
 #include "signet/base/text.h"
 #ifdef SIGNET_WITH_CUDA
@@ -93,9 +97,15 @@ std::string device_description() {
 
 void* allocate_memory(DeviceKind kind, int64_t bytes) {
   if (kind == DeviceKind::kCpu) {
-    const int64_t rounded = (bytes + 63) / 64 * 64;
-    void* p = std::aligned_alloc(64, static_cast<size_t>(rounded));
+    constexpr int64_t kHugePage = int64_t{2} << 20;
+    const int64_t alignment = bytes >= 4 * kHugePage ? kHugePage : 64;
+    const int64_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    void* p = std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(rounded));
     if (!p) fail(ErrorCode::kResource, "out of memory: {} MiB more are needed", bytes >> 20);
+#ifdef __linux__
+    // Weights that are read from end to end spend less time on finding their pages.
+    if (alignment == kHugePage) madvise(p, static_cast<size_t>(rounded), MADV_HUGEPAGE);
+#endif
     return p;
   }
 #ifdef SIGNET_WITH_CUDA

@@ -7,7 +7,9 @@
 
 namespace signet::kernels::SIGNET_ISA {
 
-// An output is summed in the same order whichever outputs are made beside it.
+// An output is summed in the same order whichever outputs are made beside it. What lies as far behind the
+// rows as they are long together comes next and is fetched meanwhile: by itself a core begins anew with every
+// page.
 template <class T, int kOuts>
 SIGNET_INLINE void dot_products(const T* x, const T* const (&rows)[kOuts], int64_t in, T (&y)[kOuts]) {
   Vec<T> even[kOuts] = {}, odd[kOuts] = {};
@@ -17,6 +19,9 @@ SIGNET_INLINE void dot_products(const T* x, const T* const (&rows)[kOuts], int64
     for (int o = 0; o < kOuts; ++o) {
       even[o] += a * load(rows[o] + i);
       odd[o] += b * load(rows[o] + i + kLanes<T>);
+      const T* const next = rows[o] + kOuts * in + i;
+      __builtin_prefetch(next, 0, 2);
+      __builtin_prefetch(next + kLanes<T>, 0, 2);
     }
   }
   vector_loop<T>(in - i, [&](int64_t j, auto n) {
