@@ -20,9 +20,11 @@ double now() {
 #ifdef SIGNET_WITH_CUDA
 Timing measure_cuda(const std::function<void()>& run, double seconds, const Device& device);
 Ceilings measure_cuda_ceilings(double seconds, const Device& device);
+double measure_cuda_rate(Math math, double seconds, const Device& device);
 #else
 static Timing measure_cuda(const std::function<void()>&, double, const Device&) { return {}; }
 static Ceilings measure_cuda_ceilings(double, const Device&) { return {}; }
+static double measure_cuda_rate(Math, double, const Device&) { return 0; }
 #endif
 
 Timing measure(const std::function<void()>& run, double seconds, const Device& device) {
@@ -46,8 +48,8 @@ double Ceilings::floor(double flops, double bytes, Math math) const {
                   bytes_per_second > 0 ? bytes / bytes_per_second : 0);
 }
 
-Ceilings measure_ceilings(double seconds, const Device& device) {
-  if (device.cuda()) return measure_cuda_ceilings(seconds, device);
+double measure_rate(Math math, double seconds, const Device& device) {
+  if (device.cuda()) return measure_cuda_rate(math, seconds, device);
   const int64_t threads = thread_count(), repeats = 200000;
   std::vector<float> sinks(static_cast<size_t>(threads) * 64);
   const Timing multiply_add = measure(
@@ -57,6 +59,12 @@ Ceilings measure_ceilings(double seconds, const Device& device) {
         });
       },
       seconds);
+  return static_cast<double>(threads * repeats * kernels::multiply_add_probe_flops<float>(Cpu{})) /
+         multiply_add.best;
+}
+
+Ceilings measure_ceilings(double seconds, const Device& device) {
+  if (device.cuda()) return measure_cuda_ceilings(seconds, device);
   const int64_t size = int64_t{128} << 20;
   const auto from = std::make_unique<char[]>(size), to = std::make_unique<char[]>(size);
   const Timing copy = measure(
@@ -66,18 +74,17 @@ Ceilings measure_ceilings(double seconds, const Device& device) {
         });
       },
       seconds);
-  const double flops =
-      static_cast<double>(threads * repeats * kernels::multiply_add_probe_flops<float>(Cpu{}));
   const int64_t links = 1'000'000;
+  volatile float sink = 0;
   const Timing chain = measure(
       [&] {
-        float x = sinks[0];
+        float x = sink;
         for (int64_t i = 0; i < links; ++i) x = x + 1;
-        sinks[0] = x;
+        sink = x;
       },
       seconds);
   Ceilings ceilings;
-  ceilings.flops_per_second = flops / multiply_add.best;
+  ceilings.flops_per_second = measure_rate(Math::kFp32, seconds, device);
   ceilings.bytes_per_second = 2.0 * static_cast<double>(size) / copy.best;
   ceilings.chained_per_second = links / chain.best;
   return ceilings;

@@ -107,6 +107,8 @@ struct Ceilings {
   double floor(double flops, double bytes, Math math) const;
 };
 Ceilings measure_ceilings(double seconds, const Device& device = {});
+// One of its rates alone; the CPU has fp32.
+double measure_rate(Math math, double seconds, const Device& device = {});
 
 struct Report {
   std::string op, name;

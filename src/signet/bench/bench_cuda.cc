@@ -67,6 +67,11 @@ Timing measure_cuda(const std::function<void()>& run, double seconds, const Devi
   return {times.front(), times[times.size() / 2], static_cast<int64_t>(times.size())};
 }
 
+double measure_cuda_rate(Math math, double seconds, const Device& device) {
+  if (math == Math::kBf16) return product_rate<bf16>(GemmMath::kFp32, seconds, device);
+  return product_rate<float>(math == Math::kTf32 ? GemmMath::kTf32 : GemmMath::kFp32, seconds, device);
+}
+
 Ceilings measure_cuda_ceilings(double seconds, const Device& device) {
   const int64_t bytes = int64_t{1} << 30;
   Ceilings ceilings;
@@ -82,9 +87,9 @@ Ceilings measure_cuda_ceilings(double seconds, const Device& device) {
         seconds, device);
     ceilings.bytes_per_second = 2.0 * static_cast<double>(bytes) / copy.median;
   }
-  ceilings.flops_per_second = product_rate<float>(GemmMath::kFp32, seconds, device);
-  ceilings.tf32_per_second = product_rate<float>(GemmMath::kTf32, seconds, device);
-  ceilings.bf16_per_second = product_rate<bf16>(GemmMath::kFp32, seconds, device);
+  ceilings.flops_per_second = measure_cuda_rate(Math::kFp32, seconds, device);
+  ceilings.tf32_per_second = measure_cuda_rate(Math::kTf32, seconds, device);
+  ceilings.bf16_per_second = measure_cuda_rate(Math::kBf16, seconds, device);
   return ceilings;
 }
 

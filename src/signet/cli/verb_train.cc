@@ -14,6 +14,7 @@
 #include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
 #include "signet/base/trace.h"
+#include "signet/bench/bench.h"
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/output.h"
 #include "signet/cli/settings.h"
@@ -308,8 +309,19 @@ class Train final : public Verb {
   }
 
   train::TrainOptions options(const train::RunConfig& config) const {
-    return {quiet_,  "",           open_device(comm::local_device(comm::launch(), config.train.device)),
-            nullptr, tensorboard_, ranks_};
+    train::TrainOptions options{
+        quiet_,  "",           open_device(comm::local_device(comm::launch(), config.train.device)),
+        nullptr, tensorboard_, ranks_};
+    if (config.on_text() && !quiet_ && root()) {
+      constexpr double kSeconds = 0.02;
+      const auto precision = config.precision(options.device);
+      options.ceiling = bench::measure_rate(precision == train::Precision::kBf16   ? bench::Math::kBf16
+                                            : precision == train::Precision::kTf32 ? bench::Math::kTf32
+                                                                                   : bench::Math::kFp32,
+                                            kSeconds, options.device);
+      forget_gpu_peak();
+    }
+    return options;
   }
 
   static std::string range_of(const nlohmann::ordered_json& result) {

@@ -331,8 +331,14 @@ class Trainer {
     std::string text = workload_->batch_text(loss);
     if (run_.config().on_text()) {
       const double seconds = elapsed_ - speed_from_seconds_;
-      if (seconds > 0)
-        text += fmt::format("  {:.0f} tokens/s", static_cast<double>(tokens_ - speed_from_tokens_) / seconds);
+      if (seconds > 0) {
+        const double speed = static_cast<double>(tokens_ - speed_from_tokens_) / seconds;
+        text += fmt::format("  {:.0f} tokens/s", speed);
+        const double ranks = parallel_ ? parallel_->ranks().size() : 1;
+        if (options_.ceiling > 0)
+          text += fmt::format("  {:.0f}% of ceiling",
+                              100 * speed * flops_per_token_ / (options_.ceiling * ranks));
+      }
       text += fmt::format("  gradient {:.3g}  lr {:.2g}", norm_, train_.lr_at(step_));
     }
     return validation_text_.empty() ? text : text + "  " + validation_text_;
@@ -477,8 +483,10 @@ class Trainer {
   std::optional<io::EventFile> events_;
   int64_t step_ = 0, tokens_ = 0;
   double norm_ = 0, begin_ = 0, elapsed_ = 0;
-  double score_ = 0;               // of the last validation
-  std::string validation_text_;    // of the last one
+  double score_ = 0;             // of the last validation
+  std::string validation_text_;  // of the last one
+  double flops_per_token_ =
+      run_.model().train_flops_per_token(static_cast<double>(run_.config().data.context));
   double speed_from_seconds_ = 0;  // tokens per second are counted from here: the last pause
   int64_t speed_from_tokens_ = 0;
   int signal_ = 0;  // that some rank was sent

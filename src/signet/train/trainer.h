@@ -21,6 +21,7 @@ struct TrainOptions {
   std::function<void(int64_t)> on_step = nullptr;  // hears the number of every update made; may be null
   bool tensorboard = false;                        // writes what metrics.jsonl holds for TensorBoard as well
   comm::Communicator* ranks = nullptr;             // that train the run together; null: this process alone
+  double ceiling = 0;  // operations a second that a rank's device can do, for the progress line; 0: unknown
 };
 
 // Trains from the start into a directory just created, or from its newest complete checkpoint. Returns the
