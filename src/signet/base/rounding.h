@@ -88,9 +88,11 @@ inline double round_parameter(NumberType type, double x) {
     case NumberType::kBf16:
     case NumberType::kBf16Fp32:
       return Bf16::round(single);
-    default:
+    case NumberType::kFp16:
+    case NumberType::kFp16Fp32:
       return Fp16::round(single);
   }
+  __builtin_trap();  // not reached: compilers name a type that has no case
 }
 
 // Calls f(Fp64{}), f(Fp32{}), f(Bf16{}) or f(Fp16{}): the rule by which the state is rounded.
@@ -103,9 +105,12 @@ auto with_state_type(NumberType type, F&& f) {
       return f(Bf16{});
     case NumberType::kFp16:
       return f(Fp16{});
-    default:
+    case NumberType::kFp32:
+    case NumberType::kBf16Fp32:
+    case NumberType::kFp16Fp32:
       return f(Fp32{});
   }
+  __builtin_trap();
 }
 
 // Of the type of the state: the relative error of one rounding, and the smallest number above 0.

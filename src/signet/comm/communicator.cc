@@ -279,7 +279,7 @@ namespace {
 
 double patience_from_environment() {
   const char* given = std::getenv("SIGNET_PATIENCE");
-  if (!given) return 30;
+  if (!given) return 20;
   const double seconds = parse_double(given, "SIGNET_PATIENCE");
   if (!(seconds > 0 && seconds <= 86400))
     fail(ErrorCode::kUsage, "SIGNET_PATIENCE={}: give seconds, up to a day", printable(given, 40));

@@ -103,7 +103,7 @@ class Communicator {
   void wait();
 
   std::unique_ptr<Transport> transport_;
-  double patience_ = 30;
+  double patience_ = 20;
   std::vector<char> scratch_;
   std::vector<std::string> hosts_;
 };

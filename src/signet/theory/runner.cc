@@ -21,9 +21,14 @@ constexpr size_t kMostJointPatterns = 4096;
 
 template <class Type>
 constexpr kernels::LookupRounding lookup_rounding() {
-  return std::is_same_v<Type, Bf16>   ? kernels::LookupRounding::kBf16
-         : std::is_same_v<Type, Fp16> ? kernels::LookupRounding::kFp16
-                                      : kernels::LookupRounding::kNone;
+  if constexpr (std::is_same_v<Type, Bf16>) {
+    return kernels::LookupRounding::kBf16;
+  } else if constexpr (std::is_same_v<Type, Fp16>) {
+    return kernels::LookupRounding::kFp16;
+  } else {
+    static_assert(std::is_same_v<Type, Fp32> || std::is_same_v<Type, Fp64>, "LookupRounding lacks this type");
+    return kernels::LookupRounding::kNone;
+  }
 }
 
 template <class Value>
