@@ -195,6 +195,14 @@ void undo(Map map, T* gradient, const T* mapped, int64_t size, Cpu) {
 template void undo(Map, float*, const float*, int64_t, Cpu);
 template void undo(Map, double*, const double*, int64_t, Cpu);
 
+void convert_back(const signet_tensor& to, const signet_tensor& from, Map map, const void* mapped, Cpu cpu) {
+  if (map != Map::kNone && from.type == SIGNET_FLOAT64)
+    undo(map, static_cast<double*>(from.data), static_cast<const double*>(mapped), count(from), cpu);
+  else if (map != Map::kNone)
+    undo(map, static_cast<float*>(from.data), static_cast<const float*>(mapped), count(from), cpu);
+  convert(to, from, Map::kNone, cpu);
+}
+
 void fill_zero(void* to, size_t bytes, Cpu) {
   if (bytes > 0) std::memset(to, 0, bytes);
 }

@@ -21,6 +21,7 @@ struct Copy {
   int64_t count;
   int64_t shape[SIGNET_MAX_RANK], to_strides[SIGNET_MAX_RANK], from_strides[SIGNET_MAX_RANK];
   Map map;
+  const float* mapped;  // not null: `from` is a gradient with respect to map(x), and this is map(x)
   bool add;
 };
 
@@ -49,6 +50,8 @@ __device__ void store_float(void* p, int32_t type, int64_t i, float x) {
 __device__ float mapped(float x, Map map) {
   return map == Map::kExp ? expf(x) : map == Map::kLogOfNegative ? logf(-x) : x;
 }
+
+__device__ float slope(Map map, float mapped) { return map == Map::kExp ? mapped : -expf(-mapped); }
 
 __global__ void convert_kernel(Copy c) {
   begin_kernel();
@@ -86,17 +89,22 @@ struct alignas(kPackAlignment) Pack {
 };
 
 template <class From, class To>
-__global__ void together_kernel(To* to, const From* from, int64_t count, Map map) {
+__global__ void together_kernel(To* to, const From* from, const float* points, int64_t count, Map map) {
   begin_kernel();
   const int64_t at = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
+  const auto value = [&](From x, float point) {
+    return To(points ? float(x) * slope(map, point) : mapped(float(x), map));
+  };
   if ((at + 1) * kPack <= count) {
     const Pack<From> in = reinterpret_cast<const Pack<From>*>(from)[at];
+    Pack<float> point{};
+    if (points) point = reinterpret_cast<const Pack<float>*>(points)[at];
     Pack<To> out;
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) out.x[i] = To(mapped(float(in.x[i]), map));
+    for (int i = 0; i < kPack; ++i) out.x[i] = value(in.x[i], point.x[i]);
     reinterpret_cast<Pack<To>*>(to)[at] = out;
   } else {
-    for (int64_t i = at * kPack; i < count; ++i) to[i] = To(mapped(float(from[i]), map));
+    for (int64_t i = at * kPack; i < count; ++i) to[i] = value(from[i], points ? points[i] : 0.0f);
   }
 }
 
@@ -144,7 +152,7 @@ __global__ void undo_kernel(Map map, float* gradient, const float* mapped, int64
   begin_kernel();
   const int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
   if (i >= size) return;
-  gradient[i] *= map == Map::kExp ? mapped[i] : -expf(-mapped[i]);
+  gradient[i] *= slope(map, mapped[i]);
 }
 
 constexpr int kBlock = 256;
@@ -193,13 +201,13 @@ bool run_together(const Copy& c, Cuda device) {
   const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % kPackAlignment == 0; };
   if (c.rank != 1 || c.to_strides[0] != 1 || c.from_strides[0] != 1) return false;
   const int64_t blocks = (c.count + kPack * kBlock - 1) / (kPack * kBlock);
-  if (!aligned(c.to) || !aligned(c.from) || blocks > kMostBlocks) return false;
+  if (!aligned(c.to) || !aligned(c.from) || !aligned(c.mapped) || blocks > kMostBlocks) return false;
   with_float(c.from_type, [&](auto in) {
     with_float(c.to_type, [&](auto out) {
       using From = decltype(in);
       using To = decltype(out);
       launch("convert", together_kernel<From, To>, dim3(static_cast<unsigned>(blocks)), dim3(kBlock), 0,
-             device, static_cast<To*>(c.to), static_cast<const From*>(c.from), c.count, c.map);
+             device, static_cast<To*>(c.to), static_cast<const From*>(c.from), c.mapped, c.count, c.map);
     });
   });
   return true;
@@ -225,7 +233,7 @@ bool run_transposed(const Copy& c, Cuda device) {
   return true;
 }
 
-void run_copy(const signet_tensor& to, const signet_tensor& from, Map map, bool add, Cuda device) {
+Copy copy_of(const signet_tensor& to, const signet_tensor& from, Map map, bool add) {
   const bool integers = to.type >= SIGNET_INT32 || from.type >= SIGNET_INT32;
   if (integers && (to.type != SIGNET_INT32 || from.type < SIGNET_INT32))
     bad_input("a tensor of integers where numbers are needed");
@@ -234,10 +242,9 @@ void run_copy(const signet_tensor& to, const signet_tensor& from, Map map, bool 
   Copy c{};
   c.to = to.data, c.from = from.data, c.to_type = to.type, c.from_type = from.type, c.map = map, c.add = add;
   c.count = count(to);
-  if (c.count == 0) return;
   int order[SIGNET_MAX_RANK];
-  for (int i = 0; i < to.rank; ++i) order[i] = i;
-  std::stable_sort(order, order + to.rank, [&](int a, int b) { return to.strides[a] > to.strides[b]; });
+  for (int i = 0, at = 0; i < to.rank; order[at] = i, ++i)
+    for (at = i; at > 0 && to.strides[order[at - 1]] < to.strides[i]; --at) order[at] = order[at - 1];
   // Neighbours that lie one after the other in both are one dimension: most copies have one or two.
   for (int k = 0; k < to.rank; ++k) {
     const int i = order[k], last = c.rank - 1;
@@ -252,23 +259,37 @@ void run_copy(const signet_tensor& to, const signet_tensor& from, Map map, bool 
       ++c.rank;
     }
   }
-  if (plain_floats(c) && (run_together(c, device) || run_transposed(c, device))) return;
+  return c;
+}
+
+void run_copy(const Copy& c, Cuda device) {
+  if (c.count == 0 || (plain_floats(c) && (run_together(c, device) || run_transposed(c, device)))) return;
   launch("convert", convert_kernel, blocks_for(c.count), dim3(kBlock), 0, device, c);
 }
 
 }  // namespace
 
 void convert(const signet_tensor& to, const signet_tensor& from, Map map, Cuda device) {
-  run_copy(to, from, map, false, device);
+  run_copy(copy_of(to, from, map, false), device);
 }
 void add(const signet_tensor& to, const signet_tensor& from, Cuda device) {
-  run_copy(to, from, Map::kNone, true, device);
+  run_copy(copy_of(to, from, Map::kNone, true), device);
 }
 
 void undo(Map map, float* gradient, const float* mapped, int64_t size, Cuda device) {
   if (size == 0 || map == Map::kNone) return;
   const dim3 grid(static_cast<unsigned>((size + kBlock - 1) / kBlock));
   launch("undo map", undo_kernel, grid, dim3(kBlock), 0, device, map, gradient, mapped, size);
+}
+
+void convert_back(const signet_tensor& to, const signet_tensor& from, Map map, const void* mapped,
+                  Cuda device) {
+  Copy c = copy_of(to, from, map, false);
+  c.mapped = map == Map::kNone ? nullptr : static_cast<const float*>(mapped);
+  if (c.mapped && c.count > 0 && plain_floats(c) && run_together(c, device)) return;
+  if (c.mapped) undo(map, static_cast<float*>(from.data), c.mapped, c.count, device);
+  c.map = Map::kNone, c.mapped = nullptr;
+  run_copy(c, device);
 }
 
 void clamp_offsets(int32_t* to, const signet_tensor& from, int64_t time, Cuda device) {

@@ -169,10 +169,8 @@ struct DeltaRule {
     f.shape = s;
     f.saved = kept<A>(saved, delta_rule_saved_size<T>(s, algorithm, work.device()));
     f.workspace = work.template scratch<A>(delta_rule_workspace_size<T>(s, algorithm, work.device()));
-    work.run([&] {
-      delta_rule_backward(f, work.device());
-      if (map != Map::kNone && given(p.gate)) undo(map, dgate.data, gate.data, count(p.gate), work.device());
-    });
+    work.run([&] { delta_rule_backward(f, work.device()); });
+    if (given(p.dgate)) work.undo(map, dgate.data, gate.data, count(p.gate));
     q.finish(dq, p.dq, work);
     k.finish(dk, p.dk, work);
   }

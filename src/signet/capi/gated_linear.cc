@@ -107,10 +107,8 @@ struct GatedLinear {
       f.saved = kept<A>(saved, kernels::gated_linear_saved_size<T>(s, algorithm, work.device()));
       f.workspace =
           work.template scratch<A>(kernels::gated_linear_workspace_size<T>(s, algorithm, work.device()));
-      work.run([&] {
-        gated_linear_backward(f, work.device());
-        if (map != Map::kNone) undo(map, f.dgate, gate.data, count(p.gate), work.device());
-      });
+      work.run([&] { gated_linear_backward(f, work.device()); });
+      if (given(p.dgate)) work.undo(map, f.dgate, gate.data, count(p.gate));
     };
     if (kernels_take_packed<Device>()) return sequence(call);
     for_sequences(call,

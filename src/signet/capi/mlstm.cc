@@ -180,8 +180,8 @@ struct Mlstm {
         gated_linear_backward(memory, device);
         scale_heads_backward(weigh, device);
         mlstm_stabilise_backward(gates, device);
-        if (parts.map != Map::kNone) undo(parts.map, gates.df, parts.f.data, count(p.f), device);
       });
+      if (given(p.df)) work.undo(parts.map, gates.df, parts.f.data, count(p.f));
     };
     if (kernels_take_packed<Device>()) return sequence(call);
     for_sequences(call,

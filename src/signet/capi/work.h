@@ -72,6 +72,11 @@ void add(const signet_tensor& to, const signet_tensor& from, Cuda device);
 template <class T>
 void undo(Map map, T* gradient, const T* mapped, int64_t size, Cpu);
 void undo(Map map, float* gradient, const float* mapped, int64_t size, Cuda device);
+// to = from; with a map `from` is a gradient with respect to map(x), `mapped` is map(x) in the same order,
+// and `to` is the one with respect to x. May overwrite `from`.
+void convert_back(const signet_tensor& to, const signet_tensor& from, Map map, const void* mapped, Cpu);
+void convert_back(const signet_tensor& to, const signet_tensor& from, Map map, const void* mapped,
+                  Cuda device);
 void fill_zero(void* to, size_t bytes, Cpu);
 void fill_zero(void* to, size_t bytes, Cuda device);
 // The offsets of packed sequences as int32, held to 0 .. `time` and never falling.
@@ -155,6 +160,10 @@ class Work {
   Rows<T> write_rows(const signet_tensor& t, const signet_tensor* like = nullptr, int64_t stride = 0);
   template <class T>
   T* write(const signet_tensor& t, const signet_tensor* like = nullptr);
+  // Of a gradient with respect to map(x), which a kernel left where write_rows said, the one with respect to
+  // x; finish() does it with the conversion, where there is one.
+  template <class T>
+  void undo(Map map, T* gradient, const T* mapped, int64_t size);
   void finish();
   size_t mark() const { return memory_.mark(); }
   void release(size_t mark) { memory_.release(mark); }
@@ -162,6 +171,8 @@ class Work {
  private:
   struct Pending {
     signet_tensor to, from;
+    Map map = Map::kNone;
+    const void* mapped = nullptr;
   };
   Arena& memory_;
   Device device_;

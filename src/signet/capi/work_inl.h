@@ -47,7 +47,7 @@ T* Work<Device>::write(const signet_tensor& t, const signet_tensor* like) {
   if (!given(t)) return like ? scratch<T>(count(*like)) : nullptr;
   if (is_contiguous(t, type_of<T>(), alignment<T>(device_))) return static_cast<T*>(t.data);
   T* from = scratch<T>(count(t));
-  pending_.push_back({t, contiguous(from, type_of<T>(), t)});
+  pending_.push_back({.to = t, .from = contiguous(from, type_of<T>(), t)});
   return from;
 }
 
@@ -66,14 +66,24 @@ Rows<T> Work<Device>::write_rows(const signet_tensor& t, const signet_tensor* li
   if (given(t)) {
     signet_tensor rows = contiguous(from, type_of<T>(), t);
     rows.strides[1] = stride, rows.strides[0] = stride * t.shape[1];
-    pending_.push_back({t, rows});
+    pending_.push_back({.to = t, .from = rows});
   }
   return {from, stride};
 }
 
 template <class Device>
+template <class T>
+void Work<Device>::undo(Map map, T* gradient, const T* mapped, int64_t size) {
+  if (map == Map::kNone) return;
+  for (Pending& each : pending_)
+    if (each.from.data == gradient) return each.map = map, each.mapped = mapped, void();
+  run([&] { capi::undo(map, gradient, mapped, size, device_); });
+}
+
+template <class Device>
 void Work<Device>::finish() {
-  for (const Pending& each : pending_) run([&] { convert(each.to, each.from, Map::kNone, device_); });
+  for (const Pending& each : pending_)
+    run([&] { convert_back(each.to, each.from, each.map, each.mapped, device_); });
   pending_.clear();
 }
 
