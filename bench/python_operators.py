@@ -2,8 +2,8 @@
 fla's and mamba's in turn.
 
 Usage: PYTHONPATH=build/cuda/python python3 bench/python_operators.py [--device cuda|cpu] [--quick] [--peer] [--only NAME..]
-A speed stands beside an error that passed; beside a wrong result stands no speed. `host` is the time in which the host
-hands both passes to the GPU: where it is longer than the GPU's, a program that does nothing else waits for the host.
+A speed stands beside an error that passed; beside a wrong result stands no speed. On a GPU there are two of both passes: in a
+loop, as a program sees it that does nothing else and may wait for the host, and of the GPU alone.
 """
 import argparse
 import fnmatch
@@ -74,26 +74,42 @@ def error_of(function, values, dtype):
     return worst
 
 
+def median(values):
+    return sorted(values)[len(values) // 2]
+
+
 def milliseconds(calls):
-    """The median time of each, one after the other in turn, and of the host alone."""
-    times, host = [[] for _ in calls], [[] for _ in calls]
-    for round in range(35 if device.type == "cuda" else 6):
-        for call, kept, issued in zip(calls, times, host):
-            if device.type == "cuda":
-                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                torch.cuda._sleep(2_000_000)  # a millisecond: the queue is never empty, launches are not timed
-                start.record()
-            begin = time.perf_counter()
+    """The median time of each in a loop, one loop after the other in turn, and of the GPU alone (on the CPU: the same)."""
+    loops, alone = [[] for _ in calls], [[] for _ in calls]
+    if device.type == "cpu":
+        for round in range(6):
+            for call, kept in zip(calls, loops):
+                begin = time.perf_counter()
+                call()
+                kept.append((time.perf_counter() - begin) * 1e3)
+        return [(median(t[1:]), median(t[1:])) for t in loops]
+    for call in calls:
+        for _ in range(5):
             call()
-            taken = host_time = (time.perf_counter() - begin) * 1e3
-            if device.type == "cuda":
-                end.record()
-                end.synchronize()
-                taken = start.elapsed_time(end)
-            if round >= 5 or device.type == "cpu" and round:
-                kept.append(taken)
-                issued.append(host_time)
-    return [(sorted(t)[len(t) // 2], sorted(h)[len(h) // 2]) for t, h in zip(times, host)]
+    for _ in range(5):
+        for call, kept in zip(calls, loops):
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            for _ in range(12):
+                call()
+            torch.cuda.synchronize()
+            kept.append((time.perf_counter() - begin) * 1e3 / 12)
+    busy = int(2e6 * (1 + 2 * max(map(median, loops))))  # cycles: so long that all is launched before the first kernel runs
+    for _ in range(25):
+        for call, kept in zip(calls, alone):
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            torch.cuda._sleep(busy)
+            start.record()
+            call()
+            end.record()
+            end.synchronize()
+            kept.append(start.elapsed_time(end))
+    return [(median(t), median(g)) for t, g in zip(loops, alone)]
 
 
 def write_results():
@@ -147,16 +163,17 @@ def check_and_time(name, function, small, large, dtype, tolerance, **peers):
 
     result["shape"] = "x".join(str(d) for d in inputs[0].shape)
     with torch.no_grad():
-        (forward, _), = milliseconds([lambda: function(*inputs)])
-    (ours, host), = milliseconds([both(function)])
-    result.update(forward_ms=round(forward, 4), both_ms=round(ours, 4), host_ms=round(host, 4))
-    print(f"{line}   {result['shape']:16s} forward {forward:8.3f} ms, with backward {ours:8.3f} ms, host {host:.3f} ms", end="",
+        (_, forward), = milliseconds([lambda: function(*inputs)])
+    (loop, ours), = milliseconds([both(function)])
+    result.update(forward_ms=round(forward, 4), both_ms=round(ours, 4), loop_ms=round(loop, 4))
+    print(f"{line}   {result['shape']:16s} forward {forward:8.3f} ms, with backward {ours:8.3f} ms, in a loop {loop:.3f} ms", end="",
           flush=True)
     for peer, theirs in peers.items() if arguments.peer else ():
         try:
-            (again, _), (time, host) = milliseconds([both(function), both(theirs)])
-            result.setdefault("peers", {})[peer] = dict(both_ms=round(time, 4), host_ms=round(host, 4), ours_ms=round(again, 4))
-            print(f"; {peer} {time:.3f} ms: {time / again:.1f}x", end="", flush=True)
+            (our_loop, ours), (loop, alone) = milliseconds([both(function), both(theirs)])
+            result.setdefault("peers", {})[peer] = dict(both_ms=round(alone, 4), loop_ms=round(loop, 4), ours_both_ms=round(ours, 4),
+                                                        ours_loop_ms=round(our_loop, 4))
+            print(f"; {peer} {alone:.3f} ms: {alone / ours:.1f}x, in a loop {loop:.3f} ms: {loop / our_loop:.1f}x", end="", flush=True)
         except Exception as error:  # not installed, or a size or type that it has no kernel for
             print(f"; {peer}: {str(error)[:60]}", end="", flush=True)
     print(flush=True)

@@ -71,6 +71,7 @@ CASES = {
     "scan": (lambda *x: ops.selective_scan_fn(*x, delta_softplus=True), scan),
     "scan, delta as given": (lambda u, d, *x: ops.selective_scan_fn(u, F.softplus(d), *x), scan),
     "scan, many tiles": (lambda *x: ops.selective_scan_fn(*x, delta_softplus=True), lambda: scan(136, 130)),
+    "scan, odd tiles": (lambda *x: ops.selective_scan_fn(*x, delta_softplus=True), lambda: scan(135, 67)),
     "convolution": (lambda x, w, b: ops.causal_conv1d_fn(x, w, b, activation="silu"),
                     lambda: [torch.randn(2, 24, 70), torch.randn(24, 4), torch.randn(24)]),
     "convolution, packed": (packed(convolution), lambda: [torch.randn(1, 150, 24), torch.randn(24, 4), torch.randn(24)]),
@@ -141,7 +142,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("dtype", TYPES, ids=lambda t: str(t)[6:])
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", ["delta", "KDA", "GLA", "scan, many tiles", "convolution"])
+@pytest.mark.parametrize("name", ["delta", "KDA", "GLA", "scan, many tiles", "scan, odd tiles", "convolution"])
 def test_any_strides_give_the_same_bits(name, layout, dtype):
     torch.manual_seed(0)
     function, make = CASES[name]

@@ -109,32 +109,39 @@ __global__ void together_kernel(To* to, const From* from, const float* points, i
 }
 
 // Dimension `fast` lies together in `from` and the last in `to`; blocks walk the others.
-constexpr int kSide = 64, kRowsAtOnce = 4;
+constexpr int kSide = 64, kRowsAtOnce = 4, kPairRows = 8;
+struct TilePlace {
+  int64_t rows, columns;     // of the tensors
+  int64_t row, column;       // where the tile begins in them
+  int64_t from = 0, to = 0;  // offsets by the other dimensions
+  __device__ TilePlace(const Copy& c, int fast) : rows(c.shape[fast]), columns(c.shape[c.rank - 1]) {
+    const int64_t across = (columns + kSide - 1) / kSide, down = (rows + kSide - 1) / kSide;
+    int64_t rest = blockIdx.x;
+    column = rest % across * kSide;
+    rest /= across;
+    row = rest % down * kSide;
+    rest /= down;
+    for (int d = c.rank - 2; d >= 0; --d) {
+      if (d == fast) continue;
+      const int64_t at = rest % c.shape[d];
+      rest /= c.shape[d];
+      to += at * c.to_strides[d], from += at * c.from_strides[d];
+    }
+  }
+};
+
 template <class From, class To>
 __global__ void __launch_bounds__(kSide* kRowsAtOnce) transpose_kernel(Copy c, int fast) {
   begin_kernel();
   __shared__ float tile[kSide][kSide + 1];
-  const int last = c.rank - 1;
-  const int64_t columns = c.shape[last], rows = c.shape[fast];
-  const int64_t across = (columns + kSide - 1) / kSide, down = (rows + kSide - 1) / kSide;
-  const From* from = static_cast<const From*>(c.from);
-  To* to = static_cast<To*>(c.to);
-  int64_t rest = blockIdx.x;
-  const int64_t column = rest % across * kSide;
-  rest /= across;
-  const int64_t row = rest % down * kSide;
-  rest /= down;
-  for (int d = last - 1; d >= 0; --d) {
-    if (d == fast) continue;
-    const int64_t at = rest % c.shape[d];
-    rest /= c.shape[d];
-    to += at * c.to_strides[d], from += at * c.from_strides[d];
-  }
+  const TilePlace at(c, fast);
+  const From* from = static_cast<const From*>(c.from) + at.from;
+  To* to = static_cast<To*>(c.to) + at.to;
   float x[kSide / kRowsAtOnce];
 #pragma unroll
   for (int i = 0; i < kSide / kRowsAtOnce; ++i) {
-    const int64_t r = row + threadIdx.x, j = column + i * kRowsAtOnce + threadIdx.y;
-    x[i] = r < rows && j < columns ? float(from[r + j * c.from_strides[last]]) : 0.0f;
+    const int64_t r = at.row + threadIdx.x, j = at.column + i * kRowsAtOnce + threadIdx.y;
+    x[i] = r < at.rows && j < at.columns ? float(from[r + j * c.from_strides[c.rank - 1]]) : 0.0f;
   }
 #pragma unroll
   for (int i = 0; i < kSide / kRowsAtOnce; ++i)
@@ -142,9 +149,41 @@ __global__ void __launch_bounds__(kSide* kRowsAtOnce) transpose_kernel(Copy c, i
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < kSide / kRowsAtOnce; ++i) {
-    const int64_t r = row + i * kRowsAtOnce + threadIdx.y, j = column + threadIdx.x;
-    if (r < rows && j < columns)
+    const int64_t r = at.row + i * kRowsAtOnce + threadIdx.y, j = at.column + threadIdx.x;
+    if (r < at.rows && j < at.columns)
       to[r * c.to_strides[fast] + j] = To(tile[threadIdx.x][i * kRowsAtOnce + threadIdx.y]);
+  }
+}
+
+// The same for types of 16 bits that stay as they are, two elements a word on either side: where everything
+// is even, in number and place.
+__global__ void __launch_bounds__(32 * kPairRows) transpose_pairs_kernel(Copy c, int fast) {
+  begin_kernel();
+  __shared__ uint32_t tile[kSide][kSide / 2 + 1];  // a word has two of `fast`
+  const TilePlace at(c, fast);
+  const auto* from = static_cast<const uint16_t*>(c.from) + at.from;
+  auto* to = static_cast<uint16_t*>(c.to) + at.to;
+  const int64_t row = at.row + 2 * threadIdx.x, column = at.column + 2 * threadIdx.x;
+  uint32_t x[kSide / kPairRows];
+#pragma unroll
+  for (int i = 0; i < kSide / kPairRows; ++i) {
+    const int64_t j = at.column + i * kPairRows + threadIdx.y;
+    x[i] = row < at.rows && j < at.columns
+               ? *reinterpret_cast<const uint32_t*>(from + row + j * c.from_strides[c.rank - 1])
+               : 0;
+  }
+#pragma unroll
+  for (int i = 0; i < kSide / kPairRows; ++i) tile[i * kPairRows + threadIdx.y][threadIdx.x] = x[i];
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kSide / 2 / kPairRows; ++i) {
+    const int pair = i * kPairRows + static_cast<int>(threadIdx.y);
+    const int64_t r = at.row + 2 * pair;
+    if (r >= at.rows || column >= at.columns) continue;
+    const uint32_t left = tile[2 * threadIdx.x][pair], right = tile[2 * threadIdx.x + 1][pair];
+    uint16_t* const out = to + r * c.to_strides[fast] + column;
+    *reinterpret_cast<uint32_t*>(out) = __byte_perm(left, right, 0x5410);
+    *reinterpret_cast<uint32_t*>(out + c.to_strides[fast]) = __byte_perm(left, right, 0x7632);
   }
 }
 
@@ -213,6 +252,17 @@ bool run_together(const Copy& c, Cuda device) {
   return true;
 }
 
+bool pairs_fit(const Copy& c, int fast) {
+  const auto even = [](int64_t x) { return x % 2 == 0; };
+  const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % sizeof(uint32_t) == 0; };
+  const int last = c.rank - 1;
+  bool fit = c.to_type == c.from_type && c.to_type != SIGNET_FLOAT32 && c.map == Map::kNone &&
+             aligned(c.to) && aligned(c.from) && even(c.shape[fast]) && even(c.shape[last]);
+  for (int d = 0; d < c.rank; ++d)
+    fit = fit && (d == last || even(c.to_strides[d])) && (d == fast || even(c.from_strides[d]));
+  return fit;
+}
+
 bool run_transposed(const Copy& c, Cuda device) {
   constexpr int64_t kWorthwhile = 16;
   const int last = c.rank - 1;
@@ -224,6 +274,11 @@ bool run_transposed(const Copy& c, Cuda device) {
   for (int d = 0; d < c.rank; ++d)
     blocks *= d == fast || d == last ? (c.shape[d] + kSide - 1) / kSide : c.shape[d];
   if (blocks > kMostBlocks) return false;
+  if (pairs_fit(c, fast)) {
+    launch("transpose", transpose_pairs_kernel, dim3(static_cast<unsigned>(blocks)), dim3(32, kPairRows), 0,
+           device, c, fast);
+    return true;
+  }
   with_float(c.from_type, [&](auto in) {
     with_float(c.to_type, [&](auto out) {
       launch("transpose", transpose_kernel<decltype(in), decltype(out)>, dim3(static_cast<unsigned>(blocks)),
