@@ -48,8 +48,9 @@ inline ColumnSums* later(const Context& context, const Var& v) { return v.writte
 // as there are such inputs.
 template <class... Vars>
 void claim_first(const char* op, const Vars&... inputs) {
-  if ((... | (inputs.value && claim(inputs))))
-    fail(ErrorCode::kFailure, "an input of {} has a user recorded after it", op);
+  bool late = false;
+  ((late = (inputs.value && claim(inputs)) || late), ...);  // all are claimed
+  if (late) fail(ErrorCode::kFailure, "an input of {} has a user recorded after it", op);
 }
 
 }  // namespace signet::autograd

@@ -459,8 +459,9 @@ Var short_conv(Tape& tape, const Var& x, const Var& weight, const Var& bias, Seq
   return y;
 }
 
-bool replaced_values_covers(const Tape& tape, Sequence sequence, const DeltaRuleOptions& options,
-                            int64_t width, int64_t gate_channels) {
+bool replaced_values_covers([[maybe_unused]] const Tape& tape, [[maybe_unused]] Sequence sequence,
+                            [[maybe_unused]] const DeltaRuleOptions& options, [[maybe_unused]] int64_t width,
+                            [[maybe_unused]] int64_t gate_channels) {
   bool covers = false;
 #ifdef SIGNET_WITH_CUDA
   if (tape.context().device.cuda() && tape.dtype() == DType::kBF16 && options.heads * width % 128 == 0) {

@@ -21,7 +21,7 @@ bool lean_swiglu_covers(const Tape& tape, const Var& x, const SwigluWeights& wei
   return tape.lean().swiglu && lean_covers(tape, x) && weights.down.value.width() % 8 == 0;
 }
 bool lean_linear_covers(const Tape& tape, const NormedRows& rows, const Var& weight, const Var& residual) {
-  if (residual.value && !(residual.written && residual.layout.contiguous())) return false;
+  if (residual.value && !(residual.written != nullptr && residual.layout.contiguous())) return false;
   return tape.lean().norms && lean_covers(tape, rows.x) && weight.value.shape[0] % 8 == 0;
 }
 

@@ -125,7 +125,7 @@ StoredResults read_results(const std::string& path) {
   if (const auto found = json.find("horizon"); found != json.end()) {
     const std::string where = path + ": horizon";
     const auto whole = [&](const char* key) { return io::json_int(*found, key, where); };
-    StoredResults::FoundHorizon& horizon = results.horizon.emplace();
+    FoundHorizon& horizon = results.horizon.emplace();
     horizon.length = whole("length");
     horizon.reached_limit = io::json_bool(*found, "reached_limit", where);
     horizon.samples = whole("samples");

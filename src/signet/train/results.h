@@ -28,15 +28,15 @@ nlohmann::ordered_json horizon_json(const Horizon& horizon, int64_t limit, int64
 void replace_evaluation(nlohmann::ordered_json& results, const nlohmann::ordered_json& evaluation);
 nlohmann::ordered_json spectra_json(const std::vector<TokenSpectrum>& spectra);
 
+struct FoundHorizon {
+  int64_t length = 0, limit = 0, samples = 0, seed = 0;
+  bool reached_limit = false;
+};
 // What a sweep reads back from a run's results.json.
 struct StoredResults {
   double score = 0;  // evaluator.h; of the evaluation with which training ended
   double error = 0;  // the standard error of the score over the test sequences
   double seconds = 0, flops = 0;
-  struct FoundHorizon {
-    int64_t length = 0, limit = 0, samples = 0, seed = 0;
-    bool reached_limit = false;
-  };
   std::optional<FoundHorizon> horizon;
 };
 // Throws kBadInput that names the file and the key when something is missing or has another type.
