@@ -166,6 +166,8 @@ LmReport run_lm(const LmOptions& options, const Device& device) {
       report.matrix_flops;
   training.step(batch);
   report.first_step_seconds = clock.seconds();
+  report.first_peak_bytes = gpu_memory().peak;
+  forget_gpu_peak();
   for (int i = 0; i < 2; ++i) training.step(batch);
   const Clock timed;
   std::tie(report.steps, report.loss) = training.run_for(batch, options.seconds);

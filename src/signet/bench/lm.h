@@ -35,8 +35,9 @@ struct LmReport {
   bool correct = false;             // what follows is measured only then
   double step_seconds = 0, first_step_seconds = 0, loss = 0;
   double matrix_flops = 0, recurrence_flops = 0;  // of one step: 6 per matrix weight and token, and apart
-  int64_t peak_bytes = 0;                         // GPU only
-  std::vector<LmOperator> operators;              // the slowest first
+  int64_t peak_bytes = 0,
+          first_peak_bytes = 0;       // GPU only: of later steps, and of the first, which tries products
+  std::vector<LmOperator> operators;  // the slowest first
 };
 // The run that the options stand for.
 train::RunConfig lm_config(const LmOptions& options);

@@ -33,7 +33,9 @@ void print_lm(const bench::LmReport& r, const bench::Ceilings& ceilings, bool cu
              r.step_seconds * 1e3, tokens_per_second(r), rate / 1e12, 100 * rate / ceiling(ceilings, cuda));
   fmt::print("the recurrence apart: {:.2f} TFLOP/s; first step after {:.1f} s; loss {:.4f}\n",
              r.recurrence_flops / r.step_seconds / 1e12, r.first_step_seconds, r.loss);
-  if (cuda) fmt::print("GPU memory {:.2f} GiB\n", gib(r.peak_bytes));
+  if (cuda)
+    fmt::print("GPU memory {:.2f} GiB; {:.2f} GiB in the first step, which tries matrix products\n",
+               gib(r.peak_bytes), gib(r.first_peak_bytes));
   double all = 0;
   for (const auto& each : r.operators) all += each.forward + each.backward;
   fmt::print("\n{:20} {:>12} {:>12} {:>7}\n", "operator", "forward ms", "backward ms", "share");
@@ -59,7 +61,7 @@ nlohmann::ordered_json lm_json(const bench::LmReport& r, const bench::Ceilings& 
   j["share_of_peak"] = rate / ceiling(ceilings, cuda);
   j["recurrence_tflops"] = r.recurrence_flops / r.step_seconds / 1e12;
   j["loss"] = r.loss;
-  if (cuda) j["gpu_memory_gib"] = gib(r.peak_bytes);
+  if (cuda) j["gpu_memory_gib"] = gib(r.peak_bytes), j["gpu_memory_first_gib"] = gib(r.first_peak_bytes);
   j["operators"] = nlohmann::ordered_json::array();
   for (const auto& each : r.operators)
     j["operators"].push_back(

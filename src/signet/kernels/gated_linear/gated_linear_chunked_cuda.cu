@@ -2,8 +2,6 @@
 //
 // saved: the state before every chunk in bf16, tile by tile. workspace: the gradient behind every chunk
 // likewise, and partial sums of the gates' gradients; forward keeps its states there when none are saved.
-#include <cstdlib>
-
 #include "signet/kernels/gated_linear/gated_linear_chunks.cuh"
 
 namespace signet::kernels::gated_linear {
@@ -13,10 +11,8 @@ int64_t states_size(const Problem<bf16>& p) {
   return chunk_places(p) * p.heads * state_tiles(p) * kTileSize / 2;
 }
 
-int use_head_kernels() {
-  static const int use =
-      std::getenv("SIGNET_HEAD_KERNELS") ? std::atoi(std::getenv("SIGNET_HEAD_KERNELS")) : 0;
-  return use;
+void outputs(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream) {
+  p.channel_gates ? channel_outputs(p, pass, reverse, stream) : head_outputs(p, pass, reverse, stream);
 }
 
 void check_alignment(std::initializer_list<const void*> pointers) {
@@ -36,7 +32,9 @@ bool chunks_cover(const GatedLinearShape& shape) {
   if (s.channel_gates && s.gate_stride % 4 != 0) return false;
   if (s.dk <= kTile || s.dv <= kTile || s.time == 0) return false;
   if (s.heads * s.rows() > int64_t{1} << 30) return false;
-  return fits_shared_memory(static_cast<size_t>(chunk_shared_bytes(static_cast<int>(s.dk), s.channel_gates)));
+  const int dk = static_cast<int>(s.dk);
+  return fits_shared_memory(
+      static_cast<size_t>(s.channel_gates ? channel_output_bytes(dk) : head_output_bytes(dk)));
 }
 
 int64_t chunk_saved_size(const Problem<bf16>& p) { return states_size(p); }
@@ -53,8 +51,7 @@ void chunk_forward(const Problem<bf16>& p, cudaStream_t stream) {
   chunk_states(p, pass, false, stream);
   pass.left = p.q, pass.left_stride = p.q_stride, pass.pair = p.k, pass.pair_stride = p.k_stride;
   pass.out = p.o, pass.out_stride = p.o_stride;
-  if (use_head_kernels() & 1 && !p.channel_gates) return head_outputs(p, pass, false, stream);
-  chunk_outputs(p, pass, false, stream);
+  outputs(p, pass, false, stream);
 }
 
 void chunk_backward(const Problem<bf16>& p, cudaStream_t stream) {
@@ -65,15 +62,11 @@ void chunk_backward(const Problem<bf16>& p, cudaStream_t stream) {
   pass.left = p.q, pass.left_stride = p.q_stride, pass.right = p.d_o, pass.right_stride = p.o_stride;
   pass.begin = p.d_final_state, pass.end = p.d_initial_state;
   chunk_states(p, pass, true, stream);
-  if (use_head_kernels() & 2 && head_backward_applies(p))
-    return head_backward(p, reinterpret_cast<const Half*>(p.saved), pass.states, stream);
+  const Half* const states = reinterpret_cast<const Half*>(p.saved);
+  if (head_backward_applies(p)) return head_backward(p, states, pass.states, stream);
   pass.left = p.k, pass.left_stride = p.k_stride, pass.pair = p.q, pass.pair_stride = p.q_stride;
   pass.out = p.dv_out, pass.out_stride = p.v_stride;
-  if (use_head_kernels() & 1 && !p.channel_gates)
-    head_outputs(p, pass, true, stream);
-  else
-    chunk_outputs(p, pass, true, stream);
-  const Half* const states = reinterpret_cast<const Half*>(p.saved);
+  outputs(p, pass, true, stream);
   if (head_gradients_apply(p)) return head_gradients(p, states, pass.states, stream);
   chunk_gradients(p, states, pass.states, p.workspace + states_size(p), stream);
 }

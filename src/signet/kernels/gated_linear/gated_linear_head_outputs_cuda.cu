@@ -63,20 +63,24 @@ __global__ void __launch_bounds__(kChunkThreads, 3) head_output_kernel(Problem<b
   float pairs[2 * kBlocks][4];
   clear(pairs);
   for (int i = 0; i < down; ++i) {
-    if (i == 0) {
+    // Behind the pair that is needed may be under way: the next one, and in the beginning the first items.
+    if (i == 0 || (i == 1 && down > 2))
       copy_wait<kRing>();
-      m.gates.settle(p, at, 0);
-    } else if (i == 1) {
+    else if (i == 1)
       copy_wait<kRing - 1>();
-    } else {
-      __syncthreads();  // everybody has read the pair tile
-      fetch_pair(i);
+    else if (i + 1 < down)
+      copy_wait<1>();
+    else
       copy_wait<0>();
-    }
+    if (i == 0) m.gates.settle(p, at, 0);
     __syncthreads();
     if (i == 0) m.decays.fill<kChunkThreads>(m.gates.g);
     row_block_product<kWide, Rows<kWide>, false, Rows<kWide>, true>(pairs, left + i * kTileSize, first,
                                                                     m.pair[i % 2], begin, end, lane);
+    if (i + 2 < down) {
+      __syncthreads();  // everybody has read the pair tile
+      fetch_pair(i + 2);
+    }
   }
   __syncthreads();  // the decays are there
   for_each_element(pairs, lane, [&](float& x, int i, int j) {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdlib>
 #include <type_traits>
 
 #include "signet/kernels/activation/activation_device.cuh"
@@ -14,12 +13,12 @@ namespace {
 using namespace short_conv;
 
 // The rows of x of a run, `count` of them.
-template <class T, int K, int kGroups, bool kTable, class P>
+template <class T, int K, bool kTable, class P>
 __device__ inline auto rows_of_x(char* shared, const P& p, const Work& w, const Run& run, int count) {
   if constexpr (kTable)
     return TableRows(shared, p.table, run);
   else
-    return IncomingRows<T, K, kGroups>(shared, p.x + run.row() * p.x_stride, p.x_stride, count, w.first(), w);
+    return IncomingRows<T, K>(shared, p.x + run.row() * p.x_stride, p.x_stride, count, w.first(), w);
 }
 
 // What a gate sees at a step of the run that starts at `row`.
@@ -31,9 +30,8 @@ __device__ inline float opening_of(const X& x, const P& p, const Work& w, int64_
     return to_float(p.x[(row + step) * p.x_stride + w.channels + column]);
 }
 
-template <class T, int K, bool kUnit, int kLanes = 0, bool kTable = false, int kGroups = 2, int kBlocks = 3>
-__global__ void __launch_bounds__(kThreads, K == 4 ? kBlocks : 1)
-    forward_kernel(ShortConvForward<T> p, Work w) {
+template <class T, int K, bool kUnit, int kLanes = 0, bool kTable = false>
+__global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(ShortConvForward<T> p, Work w) {
   begin_kernel();
   extern __shared__ __align__(16) char shared[];
   __shared__ WarpGates::Squares all_squares[kUnit ? kWarps : 1];
@@ -48,7 +46,7 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? kBlocks : 1)
   if (run.steps == 0) return;
   const int first = w.first(), steps = run.steps;
   const int64_t row = run.row();
-  auto x = rows_of_x<T, K, kGroups, kTable>(shared, p, w, run, steps);
+  auto x = rows_of_x<T, K, kTable>(shared, p, w, run, steps);
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) x.start(group), close_copy_group();
   const Team<kLanes> team(kUnit ? p.unit : UnitHeads{0, 128, 0}, first);
@@ -171,9 +169,8 @@ struct TableSums {
   }
 };
 
-template <class T, int K, bool kUnit, int kLanes = 0, bool kTable = false, int kGroups = 2, int kBlocks = 2>
-__global__ void __launch_bounds__(kThreads, K == 4 ? kBlocks : 1)
-    backward_kernel(ShortConvBackward<T> p, Work w) {
+template <class T, int K, bool kUnit, int kLanes = 0, bool kTable = false>
+__global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(ShortConvBackward<T> p, Work w) {
   begin_kernel();
   extern __shared__ __align__(16) char shared[];
   const int64_t item_blocks = gridDim.x / w.channel_blocks;
@@ -182,7 +179,7 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? kBlocks : 1)
   const WarpGates gates(p.gate, team, w.channel_block());
   float weight[K][4], bias[4], dweight[K][4] = {}, dbias[4] = {};
   load_weights<K, !kUnit>(p, w, first, weight, bias);
-  using Incoming = IncomingRows<T, K, kGroups>;
+  using Incoming = IncomingRows<T, K>;
   char* const for_x = shared + Incoming::kSharedBytes;
   const int count = kTable ? static_cast<int>(p.table.count) : 0,
             table_stride = w.channels + static_cast<int>(p.gate.columns);
@@ -197,7 +194,7 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? kBlocks : 1)
     if (run.steps == 0) continue;
     const int64_t row = run.row();
     const int steps = run.steps, left = min(run.length - run.begin, steps + K - 1);  // left: that are there
-    auto x = rows_of_x<T, K, kGroups, kTable>(for_x, p, w, run, left);
+    auto x = rows_of_x<T, K, kTable>(for_x, p, w, run, left);
     const BlockRows<const T> of_dy(p.dy, p.dy_stride, p.tail, w);
     Incoming dy(shared, of_dy.rows + row * of_dy.stride, of_dy.stride, left, first, w);
 #pragma unroll
@@ -338,12 +335,6 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? kBlocks : 1)
   }
 }
 
-int deep_copies() {
-  static const int deep =
-      std::getenv("SIGNET_DEEP_COPIES") ? std::atoi(std::getenv("SIGNET_DEEP_COPIES")) : 0;
-  return deep;
-}
-
 // Rows of partial sums: enough warps to fill the GPU, few rows to add up.
 int64_t sum_rows(const Work& w) {
   const int64_t most = std::max<int64_t>(1, 6 * int64_t{cuda_device().multiprocessors} / w.channel_blocks);
@@ -396,26 +387,18 @@ void short_conv_forward(const ShortConvForward<T>& p, Cuda device) {
                       packets_fit(p.initial, 4));
   check_kernel(p, w.aligned);
   if (w.items() > 0 && p.channels > 0) {
-    const bool table = p.table.count > 0, deep = deep_copies() & 1 && p.unit.width == 128;
+    const bool table = p.table.count > 0;
     const auto kernel =
         p.unit.heads == 0
             ? p.kernel <= 4 && w.aligned ? forward_kernel<T, 4, false> : forward_kernel<T, 16, false>
         : table
             ? p.unit.width == 32 ? forward_kernel<T, 4, true, 8, true> : forward_kernel<T, 4, true, 0, true>
         : p.unit.width == 32  ? forward_kernel<T, 4, true, 8>
-        : p.unit.width == 128 ? deep                ? forward_kernel<T, 4, true, 32, false, 4>
-                                : deep_copies() & 4 ? forward_kernel<T, 4, true, 32, false, 2, 4>
-                                                    : forward_kernel<T, 4, true, 32>
+        : p.unit.width == 128 ? forward_kernel<T, 4, true, 32>
                               : forward_kernel<T, 4, true>;
     const int64_t blocks = (w.items() + kWarps - 1) / kWarps * w.channel_blocks;
-    const int bytes =
-        table ? TableRows::shared_bytes(p.table)
-        : deep
-            ? std::max(52 << 10, 2 * IncomingRows<T, 4, 2>::kSharedBytes)  // more than 48 KB with the static
-            : IncomingRows<T, 4, 2>::kSharedBytes;
-    allow_shared_memory(kernel, bytes, "short_conv_forward");
     launch("short_conv_forward", kernel, static_cast<unsigned>(blocks), dim3(32, kWarps),
-           static_cast<size_t>(bytes), device, p, w);
+           table ? TableRows::shared_bytes(p.table) : IncomingRows<T, 4>::kSharedBytes, device, p, w);
   }
   if (const int64_t threads = p.batch * p.channels; p.final && p.kernel > 1 && threads > 0) {
     launch("short_conv_forward: last inputs", final_kernel<T>,
@@ -430,19 +413,17 @@ void short_conv_backward(const ShortConvBackward<T>& p, Cuda device) {
   check_kernel(p, w.aligned);
   if (w.items() == 0 || p.channels == 0) return;
   const int64_t rows = sum_rows(w);
-  const bool table = p.table.count > 0, deep = deep_copies() & 2 && p.unit.width == 128;
+  const bool table = p.table.count > 0;
   const auto kernel =
       p.unit.heads == 0
           ? p.kernel <= 4 && w.aligned ? backward_kernel<T, 4, false> : backward_kernel<T, 16, false>
       : table
           ? p.unit.width == 32 ? backward_kernel<T, 4, true, 8, true> : backward_kernel<T, 4, true, 0, true>
       : p.unit.width == 32  ? backward_kernel<T, 4, true, 8>
-      : p.unit.width == 128 ? deep                ? backward_kernel<T, 4, true, 32, false, 4>
-                              : deep_copies() & 8 ? backward_kernel<T, 4, true, 32, false, 2, 3>
-                                                  : backward_kernel<T, 4, true, 32>
+      : p.unit.width == 128 ? backward_kernel<T, 4, true, 32>
                             : backward_kernel<T, 4, true>;
-  const int kRowBytes = (deep ? 2 : 1) * IncomingRows<T, 4, 2>::kSharedBytes;
-  static_assert(IncomingRows<T, 4, 2>::kSharedBytes >= 4 * kWarps * 128 * static_cast<int>(sizeof(float)));
+  constexpr int kRowBytes = IncomingRows<T, 4>::kSharedBytes;
+  static_assert(kRowBytes >= 4 * kWarps * 128 * static_cast<int>(sizeof(float)));
   const int bytes = kRowBytes + (table ? TableRows::shared_bytes(p.table) +
                                              TableSums::shared_bytes(static_cast<int>(p.table.count))
                                        : kRowBytes);

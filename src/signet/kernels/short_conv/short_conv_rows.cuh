@@ -22,6 +22,7 @@ constexpr int64_t kManyRuns = 4096;  // times blocks of channels: enough to fill
 // where tap j of step k lies, and nothing moves. The wide window moves instead.
 template <int K>
 constexpr int kAhead = K == 4 ? 4 : 1;
+constexpr int kGroups = 2;  // of rows that are under way
 template <int K>
 constexpr int slot(int k, int j) {
   return K == 4 ? (k + j) % K : j;
@@ -98,9 +99,9 @@ __device__ inline void store_row(T* row, const Work& w, bool there, int first, c
     store_packet(row, first, w.channels, w.aligned, v);
 }
 
-// The next rows of a lane's four channels, kAhead at a time. K = 4: each thread copies its packets kGroups
-// groups ahead into slots of shared memory that it alone uses. Otherwise they are loaded when asked for.
-template <class T, int K, int kGroups>
+// The next rows of a lane's four channels, kAhead at a time. K = 4: each thread copies its packets two groups
+// ahead into slots of shared memory that it alone uses. Otherwise they are loaded when asked for.
+template <class T, int K>
 class IncomingRows {
  public:
   static constexpr int kGroup = kAhead<K> * kThreads;  // slots of a group of rows
@@ -128,7 +129,7 @@ class IncomingRows {
   __device__ void next() {
     if constexpr (K == 4) {
       fetch(slots_ + current_);
-      current_ = (current_ + kGroup) % (kGroups * kGroup);
+      current_ ^= kGroup;
     } else {
       advance();
     }
