@@ -257,6 +257,10 @@ TEST(TheoryVerbs, BadModelFilesAreRefused) {
   EXPECT_EQ(run("verify " + path).code, 3);
   EXPECT_EQ(run("run " + path + " 1").code, 3);
   EXPECT_EQ(run("verify /no/such.safetensors").code, 3);
+  // A mistyped name is not proved right as an expression; a real expression says what it was taken for.
+  EXPECT_EQ(run("verify runs/fist").code, 3);
+  EXPECT_EQ(run("verify 'a/b' --alphabet 'ab/'").code, 0);
+  EXPECT_NE(run("verify '(ab)*'").out.find("(ab)*: 3 states"), std::string::npos);
 }
 
 // Two reflections at 60 degrees turn by 120; with words of one letter nobody has looked.

@@ -68,6 +68,12 @@ void check_output(const std::string& path, FileKind kind, bool force) {
               wanted.name);
 }
 
+void check_folder(const std::string& path) {
+  const auto folder = std::filesystem::path(path).parent_path().string();
+  if (!folder.empty() && !is_directory(folder))
+    bad_input("{} cannot be written: there is no folder {}", printable(path), printable(folder));
+}
+
 void write_output(const std::string& path, FileKind kind, bool force, std::string_view content) {
   check_output(path, kind, force);
   write_file_atomic(path, content);

@@ -13,6 +13,8 @@ enum class FileKind { kPage, kPicture, kNumbers, kLatex, kPdf, kGraphviz, kCerti
 // Throws kBadInput when something at `path` is in the way. To be called before the work whose result goes
 // there. A missing or empty file, a device and a pipe are free.
 void check_output(const std::string& path, FileKind kind, bool force);
+// Throws kBadInput where the folder that the file is to lie in does not exist.
+void check_folder(const std::string& path);
 
 // Checks again, then writes atomically. `content` must be of the kind.
 void write_output(const std::string& path, FileKind kind, bool force, std::string_view content);

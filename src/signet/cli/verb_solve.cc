@@ -65,6 +65,7 @@ class Solve final : public Verb {
       fail(ErrorCode::kUsage, "--budget is a number of minutes above 0");
     check_output(output_, FileKind::kNetwork, force_);
     check_output(page_, FileKind::kPage, force_);
+    for (const auto& path : {output_, page_}) check_folder(path);
     type_ = parse_number_type(dtype_);
     const InputAutomaton input = while_shown(
         "solve", [&] { return input_.read(); }, quiet_);

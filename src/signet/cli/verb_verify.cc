@@ -121,14 +121,27 @@ class Verify final : public Verb {
                name, subject_);
       return while_shown("verify", [&] { return theory::load_network(subject_); });
     }
-    if (subject_.size() > 12 && subject_.ends_with(".safetensors")) bad_input("{}: no such file", subject_);
+    if (looks_like_path(subject_) && !options_->given("--alphabet"))
+      bad_input("{}: no such file or run (an expression with a slash needs --alphabet)", subject_);
     if (!subject_.empty()) {
       if (input_.named()) fail(ErrorCode::kUsage, "more than one automaton is named");
       input_.set_expression(subject_);
     }
     const InputAutomaton input = while_shown("verify", [&] { return input_.read(); });
     for (const auto& note : input.notes) tell("signet: note: " + note);
-    return while_shown("compile", [&] { return compile_.compile(input); });
+    theory::Network network = while_shown("compile", [&] { return compile_.compile(input); });
+    if (!json_)
+      fmt::print("{}: {} states, compiled as {}\n", printable(input.title, 200), network.dfa.states(),
+                 network.target);
+    return network;
+  }
+
+  // So that a mistyped name is not proved right as an expression.
+  static bool looks_like_path(const std::string& text) {
+    if (text.find('/') != std::string::npos) return true;
+    for (const char* end : {".safetensors", ".json", ".yaml"})
+      if (text.ends_with(end)) return true;
+    return false;
   }
 
   void print(const theory::Network& network, const theory::VerifyResult& result) const {
