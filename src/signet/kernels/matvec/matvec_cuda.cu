@@ -1,5 +1,3 @@
-#include <cstdlib>
-
 #include "signet/kernels/activation/activation_device.cuh"
 #include "signet/kernels/matvec/matvec.h"
 #include "signet/tensor/cuda_check.h"
@@ -101,8 +99,8 @@ __device__ inline float make_row(const Matvec<bf16>& p, const bf16* x, SharedRow
 // A warp makes kOut neighbouring outputs of every row (gated: one, of a row of Wg and one of Wu). Of its rows
 // of W eight loads are under way at all times, the first of them before the kernel ahead has ended; then the
 // block makes n.
-template <int kRows, int kOut, NormOf kNorm, bool kGated, int kBlocks>
-__global__ void __launch_bounds__(kThreads, kBlocks) matvec_kernel(Matvec<bf16> p) {
+template <int kRows, int kOut, NormOf kNorm, bool kGated>
+__global__ void __launch_bounds__(kThreads, kRows == 1 ? 3 : 2) matvec_kernel(Matvec<bf16> p) {
   static_assert(!kGated || kOut == 2);
   constexpr int kDepth = 8 / kOut;
   extern __shared__ __align__(16) float4 shared[];
@@ -215,10 +213,7 @@ int64_t shared_bytes(const Matvec<bf16>& p) {
 template <int kRows, int kOut, NormOf kNorm, bool kGated>
 void run(const Matvec<bf16>& p, Cuda device) {
   const int64_t jobs = kGated ? p.out : (p.out + kOut - 1) / kOut;
-  static const char* const choice = std::getenv("SIGNET_MATVEC");
-  auto kernel = matvec_kernel < kRows, kOut, kNorm, kGated, kRows == 1 ? 3 : 2 > ;
-  if constexpr (kRows == 1)
-    if (choice && choice[0] == '4') kernel = matvec_kernel<kRows, kOut, kNorm, kGated, 4>;
+  const auto kernel = matvec_kernel<kRows, kOut, kNorm, kGated>;
   allow_shared_memory(kernel, shared_bytes(p), "matvec");
   launch("matvec", kernel, static_cast<unsigned>((jobs + kWarps - 1) / kWarps), kThreads,
          static_cast<size_t>(shared_bytes(p)), device, p);
@@ -227,9 +222,7 @@ template <int kRows, NormOf kNorm>
 void run_out(const Matvec<bf16>& p, Cuda device) {
   if (p.gated) return run<kRows, 2, kNorm, true>(p, device);
   // Two outputs a warp share what n costs; one each where the loads under way would be too few.
-  static const char* const choice = std::getenv("SIGNET_MATVEC");
-  const int64_t most = choice && choice[1] == '1' ? 10000 : choice && choice[1] == '2' ? 2048 : 4096;
-  if (p.out >= (p.in <= 4 * kStride ? 2048 : most)) return run<kRows, 2, kNorm, false>(p, device);
+  if (p.out >= (p.in <= 4 * kStride ? 2048 : 4096)) return run<kRows, 2, kNorm, false>(p, device);
   run<kRows, 1, kNorm, false>(p, device);
 }
 template <int kRows>
