@@ -108,6 +108,17 @@ __device__ inline void multiply_shared(float (&c)[8][4], uint64_t a, uint64_t b)
         "+f"(c[7][2]), "+f"(c[7][3])
       : "l"(a), "l"(b));
 }
+// The same of 32 columns.
+__device__ inline void multiply_shared(float (&c)[4][4], uint64_t a, uint64_t b) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, %16, %17, p, 1, 1, 0, 0;\n}\n"
+      : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]),
+        "+f"(c[1][2]), "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
+        "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3])
+      : "l"(a), "l"(b));
+}
 // The same with B rows k0 .. k0 + 15 of one tile stored [k][n] when kRows, else columns k0 .. of a tile
 // stored [n][k].
 template <bool kRows>

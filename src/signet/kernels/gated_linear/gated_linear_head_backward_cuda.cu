@@ -119,11 +119,15 @@ __global__ void __launch_bounds__(kHeadThreads, 2)
     for (int j = 0; j < kAcross; ++j) {
       const int item = i * kAcross + j;
       copy_wait<0>();
+      show_to_products();
       __syncthreads();  // also: everybody is done with the tiles that come next
       fetch_states(item + 1);
       const Half *const state = m.state[item % 2], *const d_state = m.d_state[item % 2];
-      add_row_products(y, m.d_o[j], first, state, n0, kWide, lane);
-      add_row_products(z, m.v[j], first, d_state, n0, kWide, lane);
+      keep_in_place(y), keep_in_place(z);
+      begin_products();
+      issue_row_products(y, m.d_o[j], state, w);
+      issue_row_products(z, m.v[j], d_state, w);
+      issue_products();  // under way while the others are made
 #pragma unroll
       for (int k0 = 0; k0 < kWide; k0 += 16) {
         uint32_t left[4];
@@ -131,6 +135,8 @@ __global__ void __launch_bounds__(kHeadThreads, 2)
         multiply_half(dv[j], left, d_state, k0, n0, lane);
       }
       inner += inner_part(state, d_state);
+      await_products();
+      keep_in_place(y), keep_in_place(z);
     }
     // What the tokens read from S and write through dS, then the gradients.
     add_read_and_written(read, written, y, z, m.q[i], m.k[i], w);

@@ -2,6 +2,7 @@
 // half of the columns of every tile.
 #pragma once
 
+#include "signet/kernels/delta_rule/delta_rule_cuda_group.cuh"
 #include "signet/kernels/gated_linear/gated_linear_chunks.cuh"
 
 namespace signet::kernels::gated_linear {
@@ -33,6 +34,19 @@ __device__ inline void add_row_products(float (&c)[4][4], const Half* left, int 
         multiply_add_pair(c[2 * n], c[2 * n + 1], a, b);
       }
     }
+  }
+}
+// The same of all right rows by the four warps of a half at once, between begin_products() and
+// issue_products().
+__device__ inline void issue_row_products(float (&c)[4][4], const Half* left, const Half* right,
+                                          const HeadWarp& w) {
+  if constexpr (kWgmma) {
+#pragma unroll
+    for (int k = 0; k < kWide; k += 16)
+      multiply_shared(c, operand_of<false>(Panels<64>{}, left, k, 0),
+                      operand_of<false>(Panels<64>{}, right + w.n0 * kWide, k, 0));
+  } else {
+    add_row_products(c, left, w.first, right, w.n0, kWide, w.lane);
   }
 }
 // C[16][kHalf] += A[16][16] B[16 rows at k0][kHalf columns at n0]
