@@ -89,6 +89,7 @@ __global__ void __launch_bounds__(kHeadThreads, 2)
     for (int j = 0; j < across; ++j) {
       const int item = i * across + j;
       copy_wait<0>();
+      show_to_products();
       __syncthreads();  // also: everybody is done with the tiles that come next, with q and with k
       if (j == 0) {
         fetch_rows<kHeadThreads>(m.q, p.q + at.row * p.q_stride + key + i * kWide, p.q_stride, at.tokens,
@@ -98,9 +99,14 @@ __global__ void __launch_bounds__(kHeadThreads, 2)
       }
       fetch_states(item + 1);
       const Half *const state = m.state[item % 2], *const d_state = m.d_state[item % 2];
-      add_row_products(y, d_o + j * kTileSize, first, state, n0, kWide, lane);
-      add_row_products(z, v + j * kTileSize, first, d_state, n0, kWide, lane);
+      keep_in_place(y), keep_in_place(z);
+      begin_products();
+      issue_row_products(y, d_o + j * kTileSize, state, w);
+      issue_row_products(z, v + j * kTileSize, d_state, w);
+      issue_products();
       inner += inner_part(state, d_state);
+      await_products();
+      keep_in_place(y), keep_in_place(z);
     }
     copy_wait<0>();
     __syncthreads();  // q and k, and the pairs of all warps
