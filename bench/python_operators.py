@@ -223,7 +223,8 @@ for dtype, tolerance in types:
     case("delta rule, packed", packed, delta(1, 150, 2, 64), None, dtype, tolerance)
     case("delta rule, norm inside", lambda *x: ops.chunk_delta_rule(*x, use_qk_l2norm_in_kernel=True),
          delta(2, 70, 2, 32), parity, dtype, tolerance,
-         fla=lambda *x: fla.chunk_delta_rule(*x, use_qk_l2norm_in_kernel=True))
+         fla=lambda *x: fla.chunk_delta_rule(*x, use_qk_l2norm_in_kernel=True),
+         fla_recurrent=lambda *x: fla.fused_recurrent_delta_rule(*x, use_qk_l2norm_in_kernel=True))
     case("gated delta rule", lambda q, k, v, b, g: ops.chunk_gated_delta_rule(q, k, v, g, b), delta(2, 130, 2, 64, 1, 1),
          timed(delta, 8, 2048, 16, 128, 1, 1), dtype, tolerance,
          fla=lambda q, k, v, b, g: fla.chunk_gated_delta_rule(q, k, v, g, b))
