@@ -160,6 +160,17 @@ def test_autocast_and_narrow_types():
     assert (half.float() - expected).norm() < 2e-3 * expected.norm()
 
 
+def test_keys_that_the_caller_normalised():
+    q, _, v, beta = delta_inputs()
+    k = normal(*q.shape, grad=True)
+    results = []
+    for unit_keys in (False, True):
+        o, _ = ops.chunk_delta_rule(q, F.normalize(k, dim=-1), v, beta, unit_keys=unit_keys)
+        results.append([o, *torch.autograd.grad(o.square().sum(), (q, k, v, beta))])
+    for a, b in zip(*results):
+        torch.testing.assert_close(a, b)
+
+
 def test_packed_grouped_and_v_first():
     q, k, v, beta, g = delta_inputs(1, 9, 4, 3, 5, gate=1)
     offsets = torch.tensor([0, 4, 4, 9], dtype=torch.int32)
