@@ -80,7 +80,7 @@ asan tsan:
 
 tidy:
 	@tools/setup tidy
-	@cmake --preset release -B build/tidy -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DSIGNET_TESTS=OFF $(CMAKE_FLAGS) >/dev/null
+	@cmake --preset clang -B build/tidy -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DSIGNET_TESTS=OFF $(CMAKE_FLAGS) >/dev/null
 	@tools/tidy build/tidy
 
 FUZZ_SECONDS ?= 600

@@ -20,4 +20,4 @@ inline __attribute__((always_inline)) V shuffled(V a, V b, I order) {
 }
 
 }  // namespace signet
-#define __builtin_shuffle(...) ::signet::shuffled(__VA_ARGS__)
+#define __builtin_shuffle(...) ::signet::shuffled(__VA_ARGS__)  // NOLINT(bugprone-reserved-identifier)

@@ -207,10 +207,12 @@ class Drawing {
   double crossed_labels(const Bend& curve) const {
     double cost = 0;
     for (const auto& label : labels_)
-      for (double t = 0.05; t < 1; t += 0.05)
-        if (std::abs(label.centre.x - curve.at(t).x) < label.half_width + 2 &&
-            std::abs(label.centre.y - curve.at(t).y) < kFont / 2 + 2)
+      for (int i = 1; i < 20; ++i) {
+        const Position at = curve.at(i / 20.0);
+        if (std::abs(label.centre.x - at.x) < label.half_width + 2 &&
+            std::abs(label.centre.y - at.y) < kFont / 2 + 2)
           cost += 30;
+      }
     return cost;
   }
   void place(const std::string& content, Position at) {
@@ -248,8 +250,7 @@ class Drawing {
       for (size_t q = 0; q < position_.size(); ++q) {
         if (static_cast<int32_t>(q) == edge.from || static_cast<int32_t>(q) == edge.to) continue;
         double nearest = 1e18;
-        for (double t = 0.05; t < 1; t += 0.05)
-          nearest = std::min(nearest, length(curve.at(t) - position_[q]));
+        for (int i = 1; i < 20; ++i) nearest = std::min(nearest, length(curve.at(i / 20.0) - position_[q]));
         if (nearest < kRadius + 8) cost += 400 + 20 * (kRadius + 8 - nearest);
       }
       const Position along = to - from;
@@ -262,8 +263,8 @@ class Drawing {
         if (total < best_cost) best_cost = total, best = curve, best_label = centre;
       }
     }
-    for (double t = 0; t <= 1; t += 0.1) grow(best.at(t));
-    for (double t = 0.05; t < 1; t += 0.05) drawn_.push_back(best.at(t));
+    for (int i = 0; i <= 10; ++i) grow(best.at(i / 10.0));
+    for (int i = 1; i < 20; ++i) drawn_.push_back(best.at(i / 20.0));
     place(edge.label, best_label);
     return path(fmt::format("M{:.1f},{:.1f} Q{:.1f},{:.1f} {:.1f},{:.1f}", best.a.x, best.a.y, best.control.x,
                             best.control.y, best.b.x, best.b.y));

@@ -91,7 +91,7 @@ size_t display_width(std::string_view text) {
 // Names come from files: a line end or an escape sequence in one must not reach the terminal.
 static std::string safe(const std::string& text) { return printable(text, text.npos); }
 
-void Table::column(std::string header, Align align) { columns_.push_back({safe(header), align}); }
+void Table::column(const std::string& header, Align align) { columns_.push_back({safe(header), align}); }
 
 void Table::row(std::vector<Cell> cells) {
   if (cells.size() > columns_.size())

@@ -30,7 +30,7 @@ class Table {
  public:
   enum Align { kLeft, kRight };
 
-  void column(std::string header, Align align = kLeft);
+  void column(const std::string& header, Align align = kLeft);
   // Missing cells are empty; surplus cells are an error.
   void row(std::vector<Cell> cells);
   std::string text(TextStyle style) const;

@@ -170,8 +170,8 @@ BlockRobustness cell_robustness(const Block& block, NumberType type, const CodeN
     for (int32_t b = 0; b < a; ++b) {
       double sum = 0;
       for (int32_t i = 0; i < block.dim; ++i)
-        sum += std::pow(block.codes[static_cast<size_t>(a * block.dim + i)] -
-                            block.codes[static_cast<size_t>(b * block.dim + i)],
+        sum += std::pow(block.codes[static_cast<size_t>(a) * block.dim + i] -
+                            block.codes[static_cast<size_t>(b) * block.dim + i],
                         2);
       square = std::min(square, sum);
     }
