@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "signet/base/text.h"
 #include "support/command.h"
@@ -257,6 +258,11 @@ TEST(TheoryVerbs, BadModelFilesAreRefused) {
   EXPECT_EQ(run("verify " + path).code, 3);
   EXPECT_EQ(run("run " + path + " 1").code, 3);
   EXPECT_EQ(run("verify /no/such.safetensors").code, 3);
+  const std::string picture = temporary("verified.svg");
+  EXPECT_EQ(run("verify --group Z60 --construction rotation --dtype bf16 --svg " + picture).code, 4);
+  std::stringstream drawn;
+  drawn << std::ifstream(picture).rdbuf();
+  EXPECT_NE(drawn.str().find("WRONG in bf16 on"), std::string::npos);
   // A mistyped name is not proved right as an expression; a real expression says what it was taken for.
   EXPECT_EQ(run("verify runs/fist").code, 3);
   EXPECT_EQ(run("verify 'a/b' --alphabet 'ab/'").code, 0);

@@ -317,8 +317,10 @@ void predict(Subject& subject, const CollapseOptions& options, const TwoStates& 
           break;
         }
   }
+  // What stands still stays: beyond, the powers of a measured matrix would only add up its errors.
+  const int64_t rest = result.predicted ? 4 * *result.predicted + settle : INT64_MAX;
   const auto state = [&](int64_t n) {
-    return n < settle ? twins.after(start, n) : prediction->state(n - settle);
+    return n < settle ? twins.after(start, n) : prediction->state(std::min(n, rest) - settle);
   };
   for (int64_t n = 0; n <= most; n = n == 0 ? 1 : 2 * n)
     result.points.push_back({n, std::nullopt, difference(*subject.network, state(n))});

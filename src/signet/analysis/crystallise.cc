@@ -446,9 +446,9 @@ theory::Target class_of(const train::RunConfig& run) {
 
 Crystal crystallise(Subject& subject, const Extraction& extraction, const CrystalliseOptions& options) {
   if (!extraction.found())
-    fail(
-        ErrorCode::kCheckFailed,
-        "no small automaton explains this network, so there is nothing exact to make of it; train it longer");
+    fail(ErrorCode::kCheckFailed,
+         "no small automaton explains this network, so there is nothing exact to make of it; train it "
+         "longer, or look for a larger one with --max-states");
   Crystal crystal;
   if (!options.in_place) {
     crystal.reason = "as asked";

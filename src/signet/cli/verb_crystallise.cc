@@ -23,6 +23,7 @@ class Crystallise final : public Verb {
     options.positional("RUN", model_, "a run directory of signet train (or a model of signet compile)");
     options.value("-o,--output", output_, "file to write, exact.safetensors; without it nothing is written");
     options.value("--dtype", dtype_, "number type of the proof");
+    options.value("--max-states", most_states_, "states of the automaton, at most");
     options.flag("--compile", compile_, "do not try head by head; compile the automaton found");
     options.flag("--force", force_, "replace a file that is not a network of signet");
     options.flag("--json", json_, "print one JSON object");
@@ -35,6 +36,7 @@ class Crystallise final : public Verb {
 
   int run() override {
     if (!output_.empty()) check_output(output_, FileKind::kNetwork, force_);
+    if (most_states_ < 1 || most_states_ > 4096) fail(ErrorCode::kUsage, "--max-states lies in 1..4096");
     analysis::CrystalliseOptions options;
     options.type = parse_number_type(dtype_);
     options.in_place = !compile_;
@@ -42,6 +44,7 @@ class Crystallise final : public Verb {
     const auto [found, crystal] = while_shown("crystallise", [&] {
       analysis::ExtractOptions extract;
       extract.far = false;
+      extract.most_states = static_cast<int32_t>(most_states_);
       auto found = analysis::extract(subject, extract);
       auto crystal = analysis::crystallise(subject, found, options);
       return std::make_pair(std::move(found), std::move(crystal));
@@ -110,6 +113,7 @@ class Crystallise final : public Verb {
   }
 
   std::string model_, output_, dtype_ = "fp32";
+  int64_t most_states_ = 256;
   bool compile_ = false, force_ = false, json_ = false;
 };
 

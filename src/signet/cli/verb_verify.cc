@@ -13,6 +13,7 @@
 #include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/cli/automaton_input.h"
+#include "signet/cli/automaton_report.h"
 #include "signet/cli/output.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
@@ -51,7 +52,8 @@ class Verify final : public Verb {
     options.value("--method", verify_.method, "auto, or insist on closure, horizon or random");
     options.value("--certificate", certificate_,
                   "file to write the proof to; tools/check_certificate checks it without signet");
-    options.flag("--force", force_, "replace a file that is no certificate");
+    options.value("--svg", svg_, "write a picture of the automaton with the verdict");
+    options.flag("--force", force_, "replace a file that is no certificate, or no picture");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet verify --language parity --dtype bf16", "a proof for all lengths");
     options.example("signet verify '(abab)*'", "compiles the expression and proves the result");
@@ -71,6 +73,7 @@ class Verify final : public Verb {
     verify_.seed = static_cast<uint64_t>(seed_);
     verify_.keep_proof = !certificate_.empty();
     if (verify_.keep_proof) check_output(certificate_, FileKind::kCertificate, force_);
+    if (!svg_.empty()) check_output(svg_, FileKind::kPicture, force_);
     if (is_directory(subject_)) return verify_run();
     const theory::Network network = read();
     const auto result = while_shown("verify", [&] { return theory::verify(network, verify_); });
@@ -145,6 +148,11 @@ class Verify final : public Verb {
   }
 
   void print(const theory::Network& network, const theory::VerifyResult& result) const {
+    const char* verdict = result.proved           ? "correct"
+                          : result.correct        ? "no error found"
+                          : result.counterexample ? "WRONG"
+                                                  : "not proved";
+    if (!svg_.empty()) draw(network.dfa, result, verdict);
     if (json_) {
       nlohmann::ordered_json out = {{"correct", result.correct},
                                     {"proved", result.proved},
@@ -165,18 +173,27 @@ class Verify final : public Verb {
       fmt::print("{}\n", out.dump(2));
       return;
     }
-    const char* verdict = result.proved           ? "correct"
-                          : result.correct        ? "no error found"
-                          : result.counterexample ? "WRONG"
-                                                  : "not proved";
     fmt::print("{} ({}): {}\n", verdict, result.method, printable(result.certificate, 2000));
     if (result.counterexample)
       fmt::print("counterexample: {}\n", printable(shown_word(network.dfa, *result.counterexample), 20000));
     if (result.proof) fmt::print("wrote {}\n", certificate_);
   }
 
+  void draw(const automata::Dfa& dfa, const theory::VerifyResult& result, const char* verdict) const {
+    if (dfa.states() > kMaxPictured) {
+      tell(fmt::format("signet: --svg: {} states would not be legible; no picture", dfa.states()));
+      return;
+    }
+    std::string title = fmt::format("{} in {}", verdict, number_type_name(verify_.type));
+    if (result.proved && !result.longest) title += ", at every length";
+    if (result.proved && result.longest) title += fmt::format(", up to {} letters", *result.longest);
+    if (result.counterexample)
+      title += fmt::format(" on {}", printable(shown_word(dfa, *result.counterexample), 60));
+    write_output(svg_, FileKind::kPicture, force_, automaton_picture(title, dfa));
+  }
+
   Options* options_ = nullptr;
-  std::string subject_;
+  std::string subject_, svg_;
   AutomatonInput input_;
   CompileArguments compile_;
   theory::VerifyOptions verify_;
