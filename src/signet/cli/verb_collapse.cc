@@ -142,7 +142,7 @@ class CollapseVerb final : public Verb {
                    *found.measured, found.period, found.apart);
         break;
       case Collapse::End::kRounding:
-        fmt::print("run: from n = {} the states differ by rounding alone, {:.3g}\n", *found.measured,
+        fmt::print("run: from n = {} on only rounding moves the states, {:.3g} apart\n", *found.measured,
                    found.apart);
         break;
       case Collapse::End::kOpen:
