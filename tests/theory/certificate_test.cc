@@ -221,8 +221,10 @@ TEST(Certificate, RaggedTablesForgeNothing) {
   }
   json start = json::parse(*certificate(right, NumberType::kFp32, "auto"));
   start["automaton"]["start"] = -2;  // Python would count from the end
-  for (auto& member : start["proof"]["states"])
-    if (member[0] == 0) start["proof"]["states"].push_back({-2, member[1]});
+  json& states = start["proof"]["states"];
+  const json proved = states;
+  for (const auto& member : proved)
+    if (member[0] == 0) states.push_back({-2, member[1]});
   EXPECT_TRUE(refused(start));
 }
 
