@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <type_traits>
@@ -76,20 +75,12 @@ cublasLtMatrixLayout_t layout(cudaDataType_t type, int64_t rows, int64_t columns
 
 constexpr int kProposals = 8;  // that are tried
 
-constexpr double kLarge = 1e10;
-template <class T>
-double operations(const Gemm<T>& p) {
-  return 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-}
-
-// Whether looking for the fastest algorithm pays: some tens of milliseconds, once. Of products of few rows
-// with a matrix, which decoding makes for every token, it pays earlier.
+// Whether looking for the fastest algorithm pays: some tens of milliseconds, once.
 template <class T>
 bool worth_trying(const Gemm<T>& p, cudaStream_t stream) {
-  constexpr int64_t kFewRows = 512;
-  static const bool never = std::getenv("SIGNET_NO_TRIAL") != nullptr;
-  const bool of_few_rows = !never && p.m <= kFewRows && p.transpose_b && !p.transpose_a && !p.accumulate;
-  if (operations(p) < (of_few_rows ? kLarge / 50 : kLarge)) return false;
+  constexpr double kLarge = 1e10;
+  if (2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) < kLarge)
+    return false;
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check_cuda(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
   return status == cudaStreamCaptureStatusNone;
@@ -124,7 +115,6 @@ class Trial {
     beta_ = p.accumulate || p.addend ? 1 : 0;
     addend_bytes_ = beta_ != 0 ? p.m * (p.addend ? p.ld_addend : p.ldc) * element : 0;
     result_bytes_ = p.m * p.ldc * element;
-    runs_ = operations(p) < kLarge ? 20 : 4;
   }
   cublasLtMatmulAlgo_t fastest(const cublasLtMatmulHeuristicResult_t* found, int count);
 
@@ -138,7 +128,6 @@ class Trial {
   void* workspace_;
   cudaStream_t stream_;
   int64_t first_count_, second_count_, addend_bytes_, result_bytes_;
-  int runs_;  // that are timed together
   float beta_;
   DeviceBuffer first_, second_, addend_, reference_, result_, differ_;
 };
@@ -201,17 +190,18 @@ bool Trial<T>::run(const cublasLtMatmulAlgo_t& algorithm, void* to) {
 
 template <class T>
 float Trial<T>::milliseconds(const cublasLtMatmulAlgo_t& algorithm) {
+  constexpr int kRuns = 4;
   cudaEvent_t begin, end;
   check_cuda(cudaEventCreate(&begin), "cudaEventCreate");
   check_cuda(cudaEventCreate(&end), "cudaEventCreate");
   cudaEventRecord(begin, stream_);
-  for (int i = 0; i < runs_; ++i) run(algorithm, result_.data());
+  for (int i = 0; i < kRuns; ++i) run(algorithm, result_.data());
   cudaEventRecord(end, stream_);
   check_cuda(cudaEventSynchronize(end), "trial of a matrix product");
   float time = 0;
   cudaEventElapsedTime(&time, begin, end);
   cudaEventDestroy(begin), cudaEventDestroy(end);
-  return time / static_cast<float>(runs_);
+  return time / kRuns;
 }
 
 template <class T>
