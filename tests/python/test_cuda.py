@@ -59,6 +59,8 @@ CASES = {
     "delta": (lambda *x: ops.chunk_delta_rule(*x, output_final_state=True), lambda: delta()),
     "delta, wide": (lambda *x: ops.chunk_delta_rule(*x), lambda: delta(width=128)),
     "delta, norm inside": (lambda *x: ops.chunk_delta_rule(*x, use_qk_l2norm_in_kernel=True), lambda: delta()),
+    "delta, normalised by the caller": (lambda q, k, *x: ops.chunk_delta_rule(q, F.normalize(k, dim=-1), *x, unit_keys=True),
+                                        lambda: delta()),
     "delta, packed": (packed(ops.chunk_delta_rule), lambda: delta(batch=1, time=150)),
     "gated delta": (gated, lambda: delta(gate=1)),
     "gated delta, packed": (packed(gated), lambda: delta(batch=1, time=150, gate=1)),
