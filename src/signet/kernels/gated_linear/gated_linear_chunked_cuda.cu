@@ -12,7 +12,7 @@ int64_t states_size(const Problem<bf16>& p) {
 }
 
 void outputs(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream) {
-  p.channel_gates ? channel_outputs(p, pass, reverse, stream) : head_outputs(p, pass, reverse, stream);
+  head_outputs_apply(p) ? head_outputs(p, pass, reverse, stream) : chunk_outputs(p, pass, reverse, stream);
 }
 
 void check_alignment(std::initializer_list<const void*> pointers) {
@@ -32,9 +32,7 @@ bool chunks_cover(const GatedLinearShape& shape) {
   if (s.channel_gates && s.gate_stride % 4 != 0) return false;
   if (s.dk <= kTile || s.dv <= kTile || s.time == 0) return false;
   if (s.heads * s.rows() > int64_t{1} << 30) return false;
-  const int dk = static_cast<int>(s.dk);
-  return fits_shared_memory(
-      static_cast<size_t>(s.channel_gates ? channel_output_bytes(dk) : head_output_bytes(dk)));
+  return fits_shared_memory(static_cast<size_t>(chunk_shared_bytes(static_cast<int>(s.dk), s.channel_gates)));
 }
 
 int64_t chunk_saved_size(const Problem<bf16>& p) { return states_size(p); }

@@ -220,11 +220,11 @@ __device__ inline void multiply_rows(float (&c)[8][4], const uint32_t (&a)[4], c
 }
 
 void chunk_states(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream);
-// For a gate per channel, and for one per head.
-void channel_outputs(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream);
+void chunk_outputs(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream);
+int64_t chunk_shared_bytes(int dk, bool channel_gates);
+// The same for one gate per head and keys of at most 128 channels.
+bool head_outputs_apply(const Problem<bf16>& p);
 void head_outputs(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream);
-int64_t channel_output_bytes(int dk);
-int64_t head_output_bytes(int dk);
 // sums: [tiles of dk, rows, heads] of gates per head where dk has several tiles.
 void chunk_gradients(const Problem<bf16>& p, const Half* states, const Half* d_states, float* sums,
                      cudaStream_t stream);

@@ -1,5 +1,6 @@
-// What tokens read from the gated linear recurrence with one gate per head, a block per chunk and head and a
-// warp per 16 of its tokens: with L_tr = D(r,t) for r <= t, and products element by element,
+// What tokens read from the gated linear recurrence with one gate per head and at most 128 channels, a block
+// per chunk and head and a warp per 16 of its tokens: with L_tr = D(r,t) for r <= t, and products element by
+// element,
 //   o = scale (c (Q S) + ((Q K^T) L) V)        dv = D(.,n) (K dS) + scale ((Q K^T) L)^T dO
 // The second is the first with time reversed (dS has the scale already).
 #include "signet/kernels/gated_linear/gated_linear_chunks.cuh"
@@ -7,11 +8,12 @@
 namespace signet::kernels::gated_linear {
 namespace {
 
-constexpr int kRing = 3;  // tiles of states and values that are under way or in use
+constexpr int kRing = 3;       // tiles of states and values that are under way or in use
+constexpr int kMostTiles = 2;  // of channels: more would leave room for one block on a multiprocessor
 
 struct alignas(1024) HeadOutputMemory {
   Half ring[kRing][kTileSize];
-  Half pair[2][kTileSize];  // later: what goes out
+  Half pair[kMostTiles][kTileSize];  // the first is later what goes out
   Decays decays;
   Gates<false> gates;
   // Behind it: tiles of the left rows, one for every 64 channels.
@@ -34,7 +36,7 @@ __global__ void __launch_bounds__(kChunkThreads, 3) head_output_kernel(Problem<b
       const int64_t channel = int64_t{at.h} * p.dk + i * kWide;
       fetch_rows(left + i * kTileSize, pass.left + at.row * pass.left_stride + channel, pass.left_stride,
                  at.tokens, channels);
-      fetch_rows(m.pair[i % 2], pass.pair + at.row * pass.pair_stride + channel, pass.pair_stride, at.tokens,
+      fetch_rows(m.pair[i], pass.pair + at.row * pass.pair_stride + channel, pass.pair_stride, at.tokens,
                  channels);
     }
     copy_commit();
@@ -63,24 +65,17 @@ __global__ void __launch_bounds__(kChunkThreads, 3) head_output_kernel(Problem<b
   float pairs[2 * kBlocks][4];
   clear(pairs);
   for (int i = 0; i < down; ++i) {
-    // Behind the pair that is needed may be under way: the next one, and in the beginning the first items.
-    if (i == 0 || (i == 1 && down > 2))
+    // Behind the pair that is needed may be under way: the next one and the first items.
+    if (i == 0) {
       copy_wait<kRing>();
-    else if (i == 1)
+      m.gates.settle(p, at, 0);
+    } else {
       copy_wait<kRing - 1>();
-    else if (i + 1 < down)
-      copy_wait<1>();
-    else
-      copy_wait<0>();
-    if (i == 0) m.gates.settle(p, at, 0);
+    }
     __syncthreads();
     if (i == 0) m.decays.fill<kChunkThreads>(m.gates.g);
     row_block_product<kWide, Rows<kWide>, false, Rows<kWide>, true>(pairs, left + i * kTileSize, first,
-                                                                    m.pair[i % 2], begin, end, lane);
-    if (i + 2 < down) {
-      __syncthreads();  // everybody has read the pair tile
-      fetch_pair(i + 2);
-    }
+                                                                    m.pair[i], begin, end, lane);
   }
   __syncthreads();  // the decays are there
   for_each_element(pairs, lane, [&](float& x, int i, int j) {
@@ -135,6 +130,11 @@ __global__ void __launch_bounds__(kChunkThreads, 3) head_output_kernel(Problem<b
   }
 }
 
+int64_t head_output_bytes(int dk) {
+  return static_cast<int64_t>(sizeof(HeadOutputMemory)) +
+         wide_tiles(dk) * kTileSize * static_cast<int64_t>(sizeof(Half));
+}
+
 template <bool kReverse>
 void launch_head_outputs(const Problem<bf16>& p, const ChunkPass& pass, cudaStream_t stream) {
   const auto kernel = head_output_kernel<kReverse>;
@@ -146,9 +146,9 @@ void launch_head_outputs(const Problem<bf16>& p, const ChunkPass& pass, cudaStre
 
 }  // namespace
 
-int64_t head_output_bytes(int dk) {
-  return static_cast<int64_t>(sizeof(HeadOutputMemory)) +
-         wide_tiles(dk) * kTileSize * static_cast<int64_t>(sizeof(Half));
+bool head_outputs_apply(const Problem<bf16>& p) {
+  return !p.channel_gates && wide_tiles(p.dk) <= kMostTiles &&
+         fits_shared_memory(static_cast<size_t>(head_output_bytes(p.dk)));
 }
 
 void head_outputs(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream) {

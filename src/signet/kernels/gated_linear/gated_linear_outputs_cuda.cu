@@ -1,5 +1,5 @@
-// What tokens read from the gated linear recurrence with a gate per channel, a block per chunk and head and a
-// warp per 16 of its tokens: with L the rows q_t from the state before the chunk and P_tr = q_t D(r,t) k_r,
+// What tokens read from the gated linear recurrence, a block per chunk and head and a warp per 16 of its
+// tokens: with L the rows q_t from the state before the chunk and P_tr = q_t D(r,t) k_r,
 //   o_t = scale (c_t q_t S + sum_{r<=t} P_tr v_r)        dv_r = D(r,n) k_r dS + scale sum_{t>=r} P_tr do_t
 // The second is the first with time reversed (dS has the scale already).
 #include "signet/kernels/gated_linear/gated_linear_chunks.cuh"
@@ -9,10 +9,11 @@ namespace {
 
 constexpr int kRing = 4;  // tiles of states and values that are under way or in use
 
+template <bool kChannels>
 struct alignas(1024) OutputMemory {
   Half ring[kRing][kTileSize];
   Half pair[kTileSize];  // later: what goes out
-  Gates<true> gates;
+  Gates<kChannels> gates;
   float whole[kBlocks][kWide];
   float diagonal[kBlocks][kBlock][kBlock + 1];
   // Behind it: tiles of the left rows, one for every 64 channels.
@@ -20,8 +21,9 @@ struct alignas(1024) OutputMemory {
 
 // q_t D(r,t) k_r of the 16 tokens of a warp, before q and k are scaled, added to sums[t][r]; two channels in
 // each lane.
-__device__ inline void add_diagonal(float (&sums)[kBlock][kBlock + 1], const Half* q, const Half* k,
-                                    const Gates<true>& gates, int first, bool begin, int lane) {
+template <bool kChannels>
+__device__ void add_diagonal(float (&sums)[kBlock][kBlock + 1], const Half* q, const Half* k,
+                             const Gates<kChannels>& gates, int first, bool begin, int lane) {
   const int c = lane * 2;
   float queries[kBlock][2], g[kBlock][2];
 #pragma unroll
@@ -45,12 +47,22 @@ __device__ inline void add_diagonal(float (&sums)[kBlock][kBlock + 1], const Hal
     if (lane % 2 == 0) sums[lane / 2][r] = begin ? part[0] : sums[lane / 2][r] + part[0];
   }
 }
+// One gate per head: products on the tensor cores, and the decays when all channels have been summed.
+__device__ inline void add_pairs(float (&c)[2][4], const Half* q, const Half* k, int first, int lane) {
+#pragma unroll
+  for (int at = 0; at < kWide; at += 16) {
+    uint32_t a[4], b[4];
+    load_left<Rows<kWide>>(a, q, first, at, lane);
+    load_right_transposed<Rows<kWide>>(b, k, at, first, lane);
+    multiply_add_pair(c[0], c[1], a, b);
+  }
+}
 
-template <bool kReverse>
+template <bool kReverse, bool kChannels>
 __global__ void __launch_bounds__(kChunkThreads) output_kernel(Problem<bf16> p, ChunkPass pass) {
   begin_kernel();
   extern __shared__ __align__(1024) char shared[];
-  auto& m = *reinterpret_cast<OutputMemory*>(shared);
+  auto& m = *reinterpret_cast<OutputMemory<kChannels>*>(shared);
   Half* const left = reinterpret_cast<Half*>(shared + sizeof(m));
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = kBlock * warp;
   const int down = wide_tiles(p.dk), across = wide_tiles(p.dv);
@@ -65,7 +77,7 @@ __global__ void __launch_bounds__(kChunkThreads) output_kernel(Problem<bf16> p, 
                at.tokens, channels);
     fetch_rows(m.pair, pass.pair + at.row * pass.pair_stride + channel, pass.pair_stride, at.tokens,
                channels);
-    m.gates.fetch(p, at, i * kWide);
+    if (kChannels || i == 0) m.gates.fetch(p, at, i * kWide);
     copy_commit();
   };
   // Phase 2 goes through these tiles: the states of a column of tiles, then its values.
@@ -85,9 +97,10 @@ __global__ void __launch_bounds__(kChunkThreads) output_kernel(Problem<bf16> p, 
 #pragma unroll
   for (int item = 0; item < kRing - 1; ++item) fetch_item(item);
 
-  float pairs[kBlocks][2][4];
+  float pairs[kBlocks][2][4], own[2][4];
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) clear(pairs[block]);
+  clear(own);
   for (int i = 0; i < down; ++i) {
     if (i == 0) {
       copy_wait<kRing - 1>();
@@ -96,11 +109,14 @@ __global__ void __launch_bounds__(kChunkThreads) output_kernel(Problem<bf16> p, 
       fetch_pair(i);
       copy_wait<0>();
     }
-    m.gates.settle(p, at, i * kWide);
+    if (kChannels || i == 0) m.gates.settle(p, at, i * kWide);
     __syncthreads();
     Half* const mine = left + i * kTileSize;
     const Half *const q = kReverse ? m.pair : mine, *const k = kReverse ? mine : m.pair;
-    add_diagonal(m.diagonal[warp], q, k, m.gates, first, i == 0, lane);
+    if constexpr (kChannels)
+      add_diagonal(m.diagonal[warp], q, k, m.gates, first, i == 0, lane);
+    else
+      add_pairs(own, q, k, first, lane);
     __syncwarp();
     scale_block(kReverse ? m.pair : mine, 1.f, kReverse ? mine : m.pair, m.whole, m.gates, warp, lane);
     __syncthreads();
@@ -136,6 +152,14 @@ __global__ void __launch_bounds__(kChunkThreads) output_kernel(Problem<bf16> p, 
     }
   }
   __syncwarp();
+  if constexpr (!kChannels) {
+    for_each_element(own, lane, [&](float x, int t, int r) {
+      float decay = t < r ? 0.f : 1.f;
+      for (int u = r + 1; u <= t; ++u) decay *= m.gates.g[first + u];
+      m.diagonal[warp][t][r] = x * decay;
+    });
+    __syncwarp();
+  }
   for_each_element(pairs[0], lane, [&](float& x, int i, int j) {
     const int t = kReverse ? j : i, r = kReverse ? i : j;
     x = t < r ? 0.f : m.diagonal[warp][t][r];
@@ -196,10 +220,11 @@ __global__ void __launch_bounds__(kChunkThreads) output_kernel(Problem<bf16> p, 
   }
 }
 
-template <bool kReverse>
+template <bool kReverse, bool kChannels>
 void launch_outputs(const Problem<bf16>& p, const ChunkPass& pass, cudaStream_t stream) {
-  const auto kernel = output_kernel<kReverse>;
-  const int bytes = static_cast<int>(channel_output_bytes(p.dk));
+  const auto kernel = output_kernel<kReverse, kChannels>;
+  const int bytes =
+      static_cast<int>(sizeof(OutputMemory<kChannels>) + wide_tiles(p.dk) * kTileSize * sizeof(Half));
   allow_shared_memory(kernel, bytes, "gated linear outputs");
   const int64_t blocks = chunk_places(p) * p.heads;
   signet::launch("gated linear outputs", kernel, static_cast<unsigned>(blocks), kChunkThreads, bytes,
@@ -208,13 +233,18 @@ void launch_outputs(const Problem<bf16>& p, const ChunkPass& pass, cudaStream_t 
 
 }  // namespace
 
-int64_t channel_output_bytes(int dk) {
-  return static_cast<int64_t>(sizeof(OutputMemory)) +
-         wide_tiles(dk) * kTileSize * static_cast<int64_t>(sizeof(Half));
+int64_t chunk_shared_bytes(int dk, bool channel_gates) {
+  return (channel_gates ? sizeof(OutputMemory<true>) : sizeof(OutputMemory<false>)) +
+         wide_tiles(dk) * kTileSize * sizeof(Half);
 }
 
-void channel_outputs(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream) {
-  reverse ? launch_outputs<true>(p, pass, stream) : launch_outputs<false>(p, pass, stream);
+void chunk_outputs(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream) {
+  if (reverse)
+    p.channel_gates ? launch_outputs<true, true>(p, pass, stream)
+                    : launch_outputs<true, false>(p, pass, stream);
+  else
+    p.channel_gates ? launch_outputs<false, true>(p, pass, stream)
+                    : launch_outputs<false, false>(p, pass, stream);
 }
 
 }  // namespace signet::kernels::gated_linear

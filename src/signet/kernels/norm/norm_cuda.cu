@@ -39,9 +39,9 @@ struct Rows {
 
 // Rows of a team whose loads are in flight together, in forward and in backward.
 template <int kTeam, int kPackets>
-constexpr int kTogether = kPackets == 1 || (kPackets == 2 && kTeam <= 32) ? 4
-                          : kTeam > 256                                   ? 1
-                                                                          : 2;
+constexpr int kTogether = kPackets == 1 ? 4
+                          : kTeam > 256 ? 1
+                                        : 2;
 // Of a multiprocessor, in forward: short rows have registers to spare.
 template <int kTeam, int kPackets>
 constexpr int kForwardBlocks = kTeam > 256    ? 1
