@@ -89,6 +89,9 @@ TEST(Export, ASweepsPageHasSpreadNamesAndBands) {
   for (const char* part : {"mean ± sd", "parity; trained on lengths 3–40, tested on 4",
                            "first to the third quartile", "class=\"area s0\""})
     EXPECT_NE(page.find(part), std::string::npos) << part;
+  const auto one = run_signet("sweep grid.yaml --only train.seed=1 --quiet", directory.path());
+  EXPECT_EQ(one.out.find("±", one.out.find('\n')), std::string::npos)
+      << "one seed has no spread: " << one.out;
 }
 
 }  // namespace

@@ -122,8 +122,10 @@ void append_seeds(std::vector<report::Cell>& row, const train::SeedsSummary& see
   }
   row.emplace_back(fmt::format("{:.3f}", seeds.best), score_tone(seeds.best));
   row.emplace_back(fmt::format("{:.3f}", seeds.median), score_tone(seeds.median));
-  row.emplace_back(fmt::format("{:.3f}–{:.3f}", seeds.first_quartile, seeds.third_quartile));
-  row.emplace_back(fmt::format("{:.3f} ± {:.3f}", seeds.mean, seeds.standard_deviation));
+  const bool spread = seeds.runs.size() > 1;  // one seed shows none
+  row.emplace_back(spread ? fmt::format("{:.3f}–{:.3f}", seeds.first_quartile, seeds.third_quartile) : "");
+  row.emplace_back(spread ? fmt::format("{:.3f} ± {:.3f}", seeds.mean, seeds.standard_deviation)
+                          : fmt::format("{:.3f}", seeds.mean));
   if (horizons)
     row.emplace_back(fmt::format("{}{:.0f}", seeds.horizon_held ? ">" : "", seeds.horizon_median));
 }
