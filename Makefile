@@ -68,6 +68,7 @@ install: all
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
 
 deb: all
+	@tools/setup deb
 	@cmake --build $(BUILD) --target signet_operators
 	@cd $(BUILD) && cpack -G DEB
 
