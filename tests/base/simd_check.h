@@ -2,9 +2,11 @@
 // this.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "signet/base/isa.h"
@@ -125,8 +127,10 @@ void check_loads_and_sums() {
   std::vector<T> x;
   for (int i = 0; i < kLanes<T>; ++i) x.push_back(T(1) / static_cast<T>(i + 3));
   for (int n = 0; n < kLanes<T>; ++n) {
-    const std::vector<T> exact_size(x.begin(), x.begin() + n);  // a read past the end is one past the vector
-    const Vec<T> v = load_n(exact_size.data(), n);
+    const auto exact_size =
+        std::make_unique<T[]>(static_cast<size_t>(n));  // a read past the end is one past it
+    std::copy_n(x.begin(), n, exact_size.get());
+    const Vec<T> v = load_n(exact_size.get(), n);
     auto out = test::poisoned<T>(kLanes<T>);
     store_n(out.data(), v, n);
     for (int i = 0; i < kLanes<T>; ++i) {
