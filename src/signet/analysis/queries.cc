@@ -8,7 +8,9 @@
 namespace signet::analysis {
 namespace {
 
-constexpr int64_t kRows = 512;  // words side by side
+constexpr int64_t kRows = 512;     // words side by side
+constexpr int64_t kMoreTests = 4;  // times as many words for a hypothesis that looks right
+constexpr double kSeldom = 0.001;  // of the answers: as good as right, where none is
 
 // Access words and suffixes; two words are the same state if the answers after every suffix are.
 class Table {
@@ -170,19 +172,25 @@ std::optional<automata::Dfa> learn_by_queries(theory::Recogniser& network, const
   Oracle oracle(network, words);
   Table table(oracle, words);
   std::vector<std::pair<double, automata::Dfa>> met;  // share of wrong answers; states grow in number
-  for (uint64_t round = 0; table.close(options); ++round) {
-    const Trial trial = try_out(network, words, table.hypothesis(), options.tests, round);
+  bool exact = false;
+  for (uint64_t round = 0; !exact && table.close(options); ++round) {
+    const Trial trial = try_out(network, words, table.hypothesis(), options.tests, 2 * round);
     met.emplace_back(trial.wrong, table.hypothesis());
-    // A word that is answered in two ways: no automaton does that.
-    if (!trial.counterexample || !table.refine(*trial.counterexample)) break;
+    auto wrong = trial.counterexample;
+    // A network that seldom errs may do without for a while.
+    if (!wrong)
+      wrong = try_out(network, words, table.hypothesis(), kMoreTests * options.tests, 2 * round + 1)
+                  .counterexample;
+    exact = !wrong;
+    if (wrong && !table.refine(*wrong)) break;
   }
   if (asked) *asked = oracle.asked();
   if (met.empty()) return std::nullopt;
-  const double least = std::min_element(met.begin(), met.end(), [](const auto& a, const auto& b) {
-                         return a.first < b.first;
-                       })->first;
+  const auto better = [](const auto& a, const auto& b) { return a.first < b.first; };
+  const double most = std::max(3 * std::min_element(met.begin(), met.end(), better)->first, kSeldom);
   automata::Dfa found =
-      std::find_if(met.begin(), met.end(), [&](const auto& m) { return m.first <= 3 * least; })->second;
+      exact ? met.back().second
+            : std::find_if(met.begin(), met.end(), [&](const auto& m) { return m.first <= most; })->second;
   found.alphabet = network.alphabet();
   found.accept.assign(found.delta.size(), false);
   for (auto& row : found.output)

@@ -31,12 +31,13 @@ class Oracle {
 struct QueryOptions {
   int32_t most_states = 256;
   int64_t most_words = 200'000;
-  int64_t tests = 256;  // random words of training length per hypothesis
+  int64_t tests = 256;  // random words of training length per hypothesis, and more for one that looks right
 };
 
 // The machine that agrees with the network on all test words. Where the limits are reached without one (a
-// network that is now and then wrong is no small automaton), the smallest machine met on the way that errs at
-// most three times as often as the best: up to the right one every state helps much, beyond it hardly any.
+// network that is now and then wrong is no small automaton), the smallest machine met on the way that errs on
+// at most one answer in a thousand, or at most three times as often as the best: up to the right one every
+// state helps much, beyond it hardly any.
 // None where the first is too large. Minimal; outputs of letters that are not asked about are 0.
 std::optional<automata::Dfa> learn_by_queries(theory::Recogniser& network, const Words& words,
                                               const QueryOptions& options, int64_t* asked = nullptr);
