@@ -58,30 +58,6 @@ void expect_within_factor_two(const std::optional<int64_t>& predicted, const std
   EXPECT_LE(*measured, 2 * *predicted + 2) << where;
 }
 
-// A reflection whose key is a little too long: its powers grow or shrink in real numbers, while in fp32 the
-// two states come back for ever. What stands still is not predicted to be forgotten.
-TEST(Collapse, WhatStandsStillIsNotForgotten) {
-  theory::Network network = leaky_flip_flop(0, 0);
-  theory::Block block;
-  block.dim = 2;
-  theory::add_householder_context(block, {{{0.6, 0.8}, 2, 0}});
-  theory::add_householder_context(block, {{{1, 0}, 1, 0.3}, {{0, 1}, 1, 0.7}});
-  theory::add_householder_context(block, {{{1, 0}, 1, -0.3}, {{0, 1}, 1, -0.7}});
-  theory::finish_householder(block);
-  block.initial = {0.3, 0.7};
-  block.codes = {0.3, 0.7, -0.3, -0.7};
-  network.layers[0].blocks = {block};
-  theory::validate(network, "test");
-  Subject subject = subject_of(network);
-  CollapseOptions options;
-  options.word = {0, 0};
-  options.witnesses = {{1}, {2}};
-  const Collapse found = collapse(subject, options);
-  EXPECT_EQ(found.end, Collapse::End::kStill);
-  EXPECT_EQ(found.forgets_measured, std::nullopt);
-  EXPECT_EQ(found.forgets_predicted, std::nullopt);
-}
-
 // Every number of the report against loops of our own over floats.
 TEST(Collapse, OfALeakyRegisterIsWhatALoopOverFloatsShows) {
   for (const auto& [gate, input] : {std::pair{0.9, 0.05}, {0.99, -0.02}, {-0.95, 0.3}, {0.5, 0.25}}) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "signet/analysis/collapse.h"
 #include "signet/analysis/exact_layer.h"
 #include "signet/analysis/extract.h"
 #include "signet/automata/named_language.h"
@@ -113,6 +114,15 @@ TEST(Recipe, LearnsParityInMoments) {
       train::train(train::resolve_config(sources_of("parity", "deltanet")), run, false, {true, "", {}});
   EXPECT_GE(result["scaled_accuracy"].get<double>(), 0.99) << "at up to four times the training length";
   EXPECT_LE(result["steps"].get<int64_t>(), 2000);
+
+  // Zeros leave its states where they are, apart, for ever: nothing is predicted to be forgotten.
+  Subject subject = open_subject(directory / "run");
+  CollapseOptions options;
+  options.word = {0};
+  const Collapse found = collapse(subject, options);
+  EXPECT_EQ(found.end, Collapse::End::kStill);
+  EXPECT_EQ(found.forgets_measured, std::nullopt);
+  EXPECT_EQ(found.forgets_predicted, std::nullopt);
 }
 
 // An attempt that ends right is not thrown away before it has been seen twice.
