@@ -159,6 +159,28 @@ TEST(Extract, ANetworkThatErrsNowAndThenIsNearlyAnAutomaton) {
   EXPECT_LT(found.agreement[0].answers, 0.999);
 }
 
+// One answer in some thousands: an automaton that fits all test words is an accident, and has too many
+// states.
+TEST(Extract, ANetworkThatSeldomErrsIsThatAutomatonToo) {
+  auto subject =
+      subject_of(std::make_unique<Formula>(std::vector<std::string>{"0", "1"}, 0.3,
+                                           [](double x, Letter a, int32_t* answer) {
+                                             const bool odd = (x < 0) != (a == 1);
+                                             const double size = std::abs(x), letters = std::floor(size) + 1;
+                                             const double rest =
+                                                 std::fmod(7.3 * (size - letters + 1) + 0.4 + 0.2 * a, 1.0);
+                                             *answer = odd != (letters >= 8 && rest > 0.9995);
+                                             return (odd ? -1 : 1) * (letters + rest);
+                                           }),
+                 as_mealy(automata::named_language("parity")));
+  ExtractOptions options;
+  options.most_states = 100;
+  const auto found = extract(subject, options);
+  EXPECT_EQ(found.method, "queries");
+  EXPECT_EQ(found.machine.states(), 2);
+  EXPECT_EQ(found.equivalent, std::optional<bool>(true));
+}
+
 TEST(Extract, AnAutomatonThatNeverGivesARareAnswerExplainsNothing) {
   auto subject =
       subject_of(std::make_unique<Formula>(std::vector<std::string>{"0", "1"}, 0.3,
