@@ -81,12 +81,12 @@ class Parser {
     if (depth > kMaxNesting) error(fmt::format("nested deeper than {} levels", kMaxNesting));
     std::vector<Term> terms = {parse_intersection(depth)};
     while (take(U'|')) terms.push_back(parse_intersection(depth));
-    return terms_.unite(std::move(terms));
+    return terms_.unite(terms);
   }
   Term parse_intersection(int depth) {
     std::vector<Term> terms = {parse_concat(depth)};
     while (take(U'&')) terms.push_back(parse_concat(depth));
-    return terms_.intersect(std::move(terms));
+    return terms_.intersect(terms);
   }
   Term parse_concat(int depth) {
     std::vector<Term> factors;

@@ -153,7 +153,7 @@ Term Terms::derivative(Term term, Letter letter) {
     if (nodes_[left].kind != Kind::kUnion) return concat(left, right);
     std::vector<Term> products = nodes_[left].children;
     for (Term& product : products) product = concat(product, right);
-    return unite(std::move(products));
+    return unite(products);
   };
   Term result = empty_;
   switch (kind) {
@@ -169,7 +169,7 @@ Term Terms::derivative(Term term, Letter letter) {
         if (!nodes_[head].nullable) break;
         rest = tail;
       }
-      result = unite(std::move(sum));
+      result = unite(sum);
       break;
     }
     case Kind::kUnion:

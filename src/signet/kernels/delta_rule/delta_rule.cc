@@ -12,7 +12,7 @@ namespace {
 // Sub-steps per chunk, at least one token's. The chunked form spends time on pairs of sub-steps (C per
 // sub-step) and on the state (dk dv): where the state is small, shorter chunks are faster, unless one chunk
 // takes everything and there is no state before it.
-constexpr int64_t kChunkSteps = 64, kChunkStepsSmallState = 32, kSmallState = 32 * 32;
+constexpr int64_t kChunkSteps = 64, kChunkStepsSmallState = 32, kSmallState = 32L * 32;
 
 // Backward: the state before every sub-step of a chunk (and before every token's decay) and after it, its
 // gradient; rows v - S^T k, de, do. With a gate, three rows of dk.
