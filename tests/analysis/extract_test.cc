@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
 #include "signet/automata/minimize.h"
 #include "signet/automata/named_language.h"
@@ -19,9 +20,9 @@ namespace {
 // A recogniser whose one number of state goes by a formula.
 class Formula final : public theory::Recogniser {
  public:
-  using Step = double (*)(double state, Letter letter, int32_t* answer);
+  using Step = std::function<double(double state, Letter letter, int32_t* answer)>;
   Formula(std::vector<std::string> alphabet, double start, Step step)
-      : alphabet_(std::move(alphabet)), start_(start), step_(step), state_(1, start) {}
+      : alphabet_(std::move(alphabet)), start_(start), step_(std::move(step)), state_(1, start) {}
   const std::vector<std::string>& alphabet() const override { return alphabet_; }
   void reset(int64_t rows) override { state_.assign(static_cast<size_t>(rows), start_); }
   void feed(const int32_t* letters, int64_t count, int32_t* outputs, int32_t*) override {
@@ -135,20 +136,23 @@ TEST(Extract, SaysThatACounterIsNoSmallAutomaton) {
   EXPECT_FALSE(found.found());
 }
 
-// The sign counts, and so do the letters, in the whole part of the number. The rest goes anywhere, and from
-// the eighth letter on it now and then turns the answer round: no small automaton does that.
+// Parity that errs in a share of its answers. The sign counts, and so do the letters, in the whole part of
+// the number. The rest goes anywhere, and from the eighth letter on it now and then turns the answer round:
+// no small automaton does that.
+Subject parity_that_errs(double share) {
+  const auto step = [share](double x, Letter a, int32_t* answer) {
+    const bool odd = (x < 0) != (a == 1);
+    const double size = std::abs(x), letters = std::floor(size) + 1;
+    const double rest = std::fmod(7.3 * (size - letters + 1) + 0.4 + 0.2 * a, 1.0);
+    *answer = odd != (letters >= 8 && rest > 1 - share);
+    return (odd ? -1 : 1) * (letters + rest);
+  };
+  return subject_of(std::make_unique<Formula>(std::vector<std::string>{"0", "1"}, 0.3, step),
+                    as_mealy(automata::named_language("parity")));
+}
+
 TEST(Extract, ANetworkThatErrsNowAndThenIsNearlyAnAutomaton) {
-  auto subject =
-      subject_of(std::make_unique<Formula>(std::vector<std::string>{"0", "1"}, 0.3,
-                                           [](double x, Letter a, int32_t* answer) {
-                                             const bool odd = (x < 0) != (a == 1);
-                                             const double size = std::abs(x), letters = std::floor(size) + 1;
-                                             const double rest =
-                                                 std::fmod(7.3 * (size - letters + 1) + 0.4 + 0.2 * a, 1.0);
-                                             *answer = odd != (letters >= 8 && rest > 0.98);
-                                             return (odd ? -1 : 1) * (letters + rest);
-                                           }),
-                 as_mealy(automata::named_language("parity")));
+  auto subject = parity_that_errs(0.02);
   ExtractOptions options;
   options.most_states = 24;
   const auto found = extract(subject, options);
@@ -162,17 +166,7 @@ TEST(Extract, ANetworkThatErrsNowAndThenIsNearlyAnAutomaton) {
 // One answer in some thousands: an automaton that fits all test words is an accident, and has too many
 // states.
 TEST(Extract, ANetworkThatSeldomErrsIsThatAutomatonToo) {
-  auto subject =
-      subject_of(std::make_unique<Formula>(std::vector<std::string>{"0", "1"}, 0.3,
-                                           [](double x, Letter a, int32_t* answer) {
-                                             const bool odd = (x < 0) != (a == 1);
-                                             const double size = std::abs(x), letters = std::floor(size) + 1;
-                                             const double rest =
-                                                 std::fmod(7.3 * (size - letters + 1) + 0.4 + 0.2 * a, 1.0);
-                                             *answer = odd != (letters >= 8 && rest > 0.9995);
-                                             return (odd ? -1 : 1) * (letters + rest);
-                                           }),
-                 as_mealy(automata::named_language("parity")));
+  auto subject = parity_that_errs(0.0005);
   ExtractOptions options;
   options.most_states = 100;
   const auto found = extract(subject, options);

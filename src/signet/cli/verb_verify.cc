@@ -129,6 +129,8 @@ class Verify final : public Verb {
     if (!subject_.empty()) {
       if (input_.named()) fail(ErrorCode::kUsage, "more than one automaton is named");
       input_.set_expression(subject_);
+      tell(fmt::format("signet: note: {} is no file or run; it is taken as an expression",
+                       printable(subject_, 200)));
     }
     const InputAutomaton input = while_shown("verify", [&] { return input_.read(); });
     for (const auto& note : input.notes) tell("signet: note: " + note);
