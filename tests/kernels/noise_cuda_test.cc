@@ -23,10 +23,9 @@ void check_noise() {
     const Rounded<T> x(rng, s.rows * s.stride);
     // Between the rows nothing may change.
     std::vector<double> expected = x.exact;
-    add_noise_reference(
-        {s.rows, s.width, x.data(), s.stride, expected.data(), s.stride, 0.7, key, 100, nullptr});
+    add_noise_reference({s.rows, s.width, x.data(), s.stride, expected.data(), s.stride, 0.7, key, 100});
     const Rounded<T> y(x.exact);
-    AddNoise<T> p{s.rows, s.width, x.get(), s.stride, y.get(), s.stride, 0.7f, key, 100, nullptr};
+    AddNoise<T> p{s.rows, s.width, x.get(), s.stride, y.get(), s.stride, 0.7f, key, 100};
     add_noise(p, Cuda{});
     EXPECT_LT(device_error(y.device, expected), device_tolerance<T>());
     // In place, with the step of device memory.
@@ -34,6 +33,17 @@ void check_noise() {
     p.y = x.get(), p.key.step = 1, p.device_step = step.get();
     add_noise(p, Cuda{});
     EXPECT_EQ(test::widen(x.device.values()), test::widen(y.device.values()));
+    // The same rows in another order, by their keys.
+    std::vector<int32_t> keys(static_cast<size_t>(s.rows));
+    for (int64_t r = 0; r < s.rows; ++r) keys[r] = static_cast<int32_t>(100 + s.rows - 1 - r);
+    const OnDevice<int32_t> on_device(keys);
+    const Rounded<T> from(x.exact), to(x.exact);
+    std::vector<double> turned = x.exact;
+    add_noise_reference(
+        {s.rows, s.width, from.data(), s.stride, turned.data(), s.stride, 0.7, key, 0, keys.data()});
+    p.x = from.get(), p.y = to.get(), p.first_row = 0, p.keys = on_device.get();
+    add_noise(p, Cuda{});
+    EXPECT_LT(device_error(to.device, turned), device_tolerance<T>());
   }
 }
 

@@ -76,6 +76,21 @@ TEST(Noise, RowsAreThoseOfTheWholeBatch) {
   EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + 5 * 7));
 }
 
+TEST(Noise, RowsMayComeInAnyOrder) {
+  test::for_each_isa([] {
+    const NoiseKey key{3, 9, 2};
+    const auto whole = noise(key, 0, 12, 7);
+    const std::vector<int32_t> keys{11, 0, 5, 5};
+    const std::vector<double> zero(keys.size() * 7);
+    auto y = test::poisoned<double>(keys.size() * 7);
+    AddNoise<double> p{4, 7, zero.data(), 7, y.data(), 7, 1, key};
+    p.keys = keys.data();
+    add_noise(p, Cpu{});
+    for (size_t r = 0; r < keys.size(); ++r)
+      for (size_t c = 0; c < 7; ++c) EXPECT_NEAR(y[r * 7 + c], whole[keys[r] * 7 + c], 1e-12);
+  });
+}
+
 template <class T>
 void check_cpu() {
   Rng rng(8);
@@ -88,7 +103,7 @@ void check_cpu() {
     const std::vector<double> exact(x.begin(), x.end());
     auto expected = test::poisoned<double>(s.rows * s.width);
     add_noise_reference({s.rows, s.width, exact.data(), s.stride, expected.data(), s.width, 0.7, key, 100});
-    AddNoise<T> p{s.rows, s.width, x.data(), s.stride, nullptr, s.stride, T(0.7), key, 100, nullptr};
+    AddNoise<T> p{s.rows, s.width, x.data(), s.stride, nullptr, s.stride, T(0.7), key, 100};
     auto y = test::poisoned<T>(s.rows * s.stride);
     p.y = y.data();
     add_noise(p, Cpu{});

@@ -61,7 +61,6 @@ bool noisy(const std::string& name) { return name == "noisy" || name == "noisy g
 struct Training {
   OpenDevice device;
   int64_t rows;
-  bool even;  // all sequences have the same multiple of 8 tokens: rows on the GPU are those on the CPU
   std::unique_ptr<tasks::Task> task;
   models::Model model;
   std::vector<float> weights;
@@ -69,10 +68,9 @@ struct Training {
   std::unique_ptr<StepEngine> engine;
 
   Training(const std::string& name, bool dense, const OpenDevice& where, Precision precision,
-           bool even_lengths = false, const StepOptions& how = {}, const std::string& rule = "adamw")
+           const StepOptions& how = {}, const std::string& rule = "adamw")
       : device(where),
         rows(batch_of(name)),
-        even(even_lengths),
         task(dense ? std::make_unique<test::PrefixParity>() : tasks::make_task("parity")),
         model(resolve_config({"", "parity", architecture_of(name), model_of(name)}).model, task->vocabulary(),
               task->classes()),
@@ -86,12 +84,9 @@ struct Training {
   }
   tasks::Batch batch(int64_t step) const {
     tasks::Batch out;
-    const int64_t longest = even ? 9 + step % 3 * 8 : 4 + step % 3 * 7;  // several shapes
-    tasks::make_batch(*task, 7, tasks::Split::kTrain, static_cast<uint64_t>(step * rows), rows,
-                      {even ? longest : 3, longest}, out);
-    if (even) {
-      EXPECT_EQ(out.time % 8, 0);
-    }
+    const int64_t longest = 4 + step % 3 * 7;  // several shapes
+    tasks::make_batch(*task, 7, tasks::Split::kTrain, static_cast<uint64_t>(step * rows), rows, {3, longest},
+                      out);
     return out;
   }
   std::vector<StepResult> run(int64_t steps) {
@@ -144,9 +139,8 @@ TEST(CudaStepEngine, MatchesTheCpu) {
     for (bool dense : {false, true}) {
       for (Precision precision : {Precision::kFp32, Precision::kTf32, Precision::kBf16}) {
         if (name == "wide" && (!dense || precision != Precision::kBf16)) continue;
-        const bool even = noisy(name);
-        Training cpu(name, dense, {}, Precision::kFp32, even), start(name, dense, {}, Precision::kFp32, even),
-            shaken(name, dense, {}, Precision::kFp32, even), gpu(name, dense, device, precision, even);
+        Training cpu(name, dense, {}, Precision::kFp32), start(name, dense, {}, Precision::kFp32),
+            shaken(name, dense, {}, Precision::kFp32), gpu(name, dense, device, precision);
         const double unit = precision == Precision::kBf16   ? 1.0 / 256
                             : precision == Precision::kTf32 ? 1.0 / 2048
                                                             : 0;
@@ -256,7 +250,7 @@ TEST(CudaStepEngine, RecomputationChangesNoBit) {
       plain.run(7);
       for (const auto level : {models::Recompute::kNorms, models::Recompute::kLight,
                                models::Recompute::kMixer, models::Recompute::kBlock}) {
-        Training again(name, true, open_device("cuda"), precision, false, {.recompute = level});
+        Training again(name, true, open_device("cuda"), precision, {.recompute = level});
         again.run(7);
         EXPECT_EQ(again.weights, plain.weights);
       }
@@ -271,9 +265,8 @@ TEST(CudaStepEngine, MicroBatchesGiveTheStepOfTheBatch) {
     for (bool dense : {false, true}) {
       for (int64_t rows : {8, 7, 100}) {
         SCOPED_TRACE(testing::Message() << name << " dense " << dense << " rows " << rows);
-        const bool even = noisy(name);
-        Training whole(name, dense, open_device("cuda"), Precision::kFp32, even),
-            parts(name, dense, open_device("cuda"), Precision::kFp32, even, {.micro_batch = rows});
+        Training whole(name, dense, open_device("cuda"), Precision::kFp32),
+            parts(name, dense, open_device("cuda"), Precision::kFp32, {.micro_batch = rows});
         for (int64_t step = 1; step <= 7; ++step) {
           copy_state(whole, parts);
           const tasks::Batch batch = whole.batch(step);
@@ -348,8 +341,8 @@ TEST(CudaStepEngine, ALanguageModelFollowsTheCpuFor200Steps) {
 // small singular values, and their rounding, by up to 3.4 each: 0.062 on an H200. A wrong update is 1 away.
 TEST(CudaStepEngine, MuonMatchesTheCpu) {
   SIGNET_NEEDS_GPU();
-  Training cpu("deltanet", true, {}, Precision::kFp32, false, {}, "muon"),
-      gpu("deltanet", true, open_device("cuda"), Precision::kFp32, false, {}, "muon");
+  Training cpu("deltanet", true, {}, Precision::kFp32, {}, "muon"),
+      gpu("deltanet", true, open_device("cuda"), Precision::kFp32, {}, "muon");
   const auto start = cpu.weights;
   const tasks::Batch batch = cpu.batch(2);
   const auto expected = one_step(cpu, batch, 1), got = one_step(gpu, batch, 1);

@@ -96,8 +96,9 @@ bool fused_norm_linear_covers(const Tape& tape, const Var& x, const Var& norm, c
 Var norm_linear(Tape& tape, const Var& x, const Var& norm, const Var& weight, const Var& residual,
                 double eps);
 
-// Noise of a training step. Keys are rows of the whole batch: a tape that sees some of its sequences says
-// which.
+// Noise of a training step. Its keys are rows of the whole batch with all sequences padded to one length,
+// whatever part of it a tape sees and however the tape's rows are laid out: the same numbers on any number of
+// ranks, in parts of any size, and on the CPU and the GPU.
 struct NoiseOptions {
   double deviation = 0;  // 0 = none
   uint64_t seed = 0;
@@ -107,6 +108,9 @@ struct Noise {
   int64_t step = 0;
   const double* device_step = nullptr;  // GPU only: in device memory, in the place of step
   int64_t first_sequence = 0, sequences = 1;
+  // Where rows do not lie as in the batch: the keys of all rows, and those of values with one row for each of
+  // `sequences`.
+  const int32_t *row_keys = nullptr, *sequence_keys = nullptr;
 };
 // x += noise of the context (kernels/noise/noise.h), if it has some; `place` tells apart several values of
 // one tape. In place, and dx is the gradient of the sum as it is, so that nothing is saved or recorded:

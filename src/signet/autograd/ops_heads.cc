@@ -180,6 +180,7 @@ void add_noise(Tape& tape, const Var& x, int64_t place) {
   if (!noise || noise->options.deviation == 0) return;
   const Tensor& value = x.value;
   const int64_t first_row = value.rows() / noise->sequences * noise->first_sequence;
+  const int32_t* const keys = value.rows() == noise->sequences ? noise->sequence_keys : noise->row_keys;
   tape.context().run_stored(value.dtype, [&](auto element, auto device) {
     using T = decltype(element);
     const kernels::AddNoise<T> args{value.rows(),
@@ -191,6 +192,7 @@ void add_noise(Tape& tape, const Var& x, int64_t place) {
                                     static_cast<Accumulator<T>>(noise->options.deviation),
                                     {noise->options.seed, noise->step, place},
                                     first_row,
+                                    keys,
                                     noise->device_step};
     if (!tape.context().device.dry) kernels::add_noise(args, device);
   });

@@ -71,17 +71,17 @@ struct Header {
 
 // Behind a Header the tokens, which of their rows are scored (unless all are) and the targets. Where
 // nothing but the scored token of each sequence and those before it are copied, also the offsets of the
-// sequences and the rows that theirs would be if they were padded.
+// sequences and the rows that theirs would be if they were padded. With noise its keys (autograd::Noise):
+// those of the rows, and of the sequences.
 struct PassShape {
   CudaPieces graph;
   int64_t generation = -1;  // of the arena, when the graph was captured
   int64_t uses = 0, rows = 0, time = 0, tokens = 0, scored_rows = 0, bytes = 0;
   // Rows, and packed some more: that take the tokens behind the last row, or `cuts` that begin within rows.
   int64_t sequences = 0, cuts = 0;
-  bool dense = false, packed = false;
+  bool dense = false, packed = false, noisy = false;
   // Of the parts of a batch: the first clears the gradient, the last is followed by the update.
   bool first = true, last = true;
-  int64_t first_row = 0;  // in the batch, where there is noise
   DeviceBuffer input;
 
   void lay_out() {
@@ -95,7 +95,11 @@ struct PassShape {
   int64_t targets_at() const { return scored_at() + (dense ? 0 : sequences * int64_t{sizeof(int32_t)}); }
   int64_t offsets_at() const { return targets_at() + scored_rows * int64_t{sizeof(int32_t)}; }
   int64_t padded_at() const { return offsets_at() + (sequences + 1) * int64_t{sizeof(int32_t)}; }
-  int64_t end() const { return packed ? padded_at() + tokens * int64_t{sizeof(int32_t)} : offsets_at(); }
+  int64_t row_keys_at() const {
+    return packed ? padded_at() + tokens * int64_t{sizeof(int32_t)} : offsets_at();
+  }
+  int64_t sequence_keys_at() const { return row_keys_at() + tokens * int64_t{sizeof(int32_t)}; }
+  int64_t end() const { return noisy ? sequence_keys_at() + rows * int64_t{sizeof(int32_t)} : row_keys_at(); }
 };
 
 // One part of a batch through the model and back, with its loss. On a dry device it only allocates.
@@ -128,8 +132,10 @@ struct Pass {
     context.later = sums;
     context.observer = options.observer;
     context.segments = segments;
-    const autograd::Noise noise{options.noise, 0, &header->schedule.step, shape.first_row, shape.rows};
-    if (options.noise.deviation > 0) context.noise = &noise;
+    autograd::Noise noise{options.noise, 0, &header->schedule.step};
+    noise.sequences = shape.rows;
+    noise.row_keys = at(shape.row_keys_at()), noise.sequence_keys = at(shape.sequence_keys_at());
+    if (shape.noisy) context.noise = &noise;
     Tape tape(arena, host, context, /*recording=*/true);
     const models::Weights view(model.parameters(), DType::kF32, weights, gradient);
     // One position of each sequence, or all of them.
@@ -360,12 +366,11 @@ class CudaStepEngine final : public StepEngine {
     const bool packed = cuts > 0 || (!batch.dense && 8 * least <= 7 * padded && packs);
     const int64_t tokens = packed && cuts == 0 ? least : padded;
     const bool first = begin == 0, last = end == batch.rows;
-    const int64_t first_row = options_.noise.deviation > 0 ? batch.first_row + begin : 0;
-    PassShape& shape = shapes_[{rows, time, tokens, cuts, batch.dense, first, last, first_row}];
+    PassShape& shape = shapes_[{rows, time, tokens, cuts, batch.dense, first, last}];
     if (shape.input.data()) return shape;
     shape.rows = rows, shape.time = time, shape.tokens = tokens;
     shape.dense = batch.dense, shape.packed = packed, shape.cuts = cuts;
-    shape.first = first, shape.last = last, shape.first_row = first_row;
+    shape.first = first, shape.last = last, shape.noisy = options_.noise.deviation > 0;
     shape.lay_out();
     reserve(shape);
     shape.input = DeviceBuffer(DeviceKind::kCuda, shape.bytes);
@@ -386,6 +391,17 @@ class CudaStepEngine final : public StepEngine {
     }
   }
 
+  // The keys of the noise (autograd::Noise) of `count` rows of a pass from `first` on, which are the first of
+  // row `of` of the batch; here it is row `row`.
+  static void set_keys(const PassShape& shape, const tasks::Batch& batch, int64_t of, int64_t row,
+                       int64_t first, int64_t count, char* to) {
+    if (!shape.noisy) return;
+    const int64_t key = batch.first_row + of;
+    auto* const keys = reinterpret_cast<int32_t*>(to + shape.row_keys_at()) + first;
+    std::iota(keys, keys + count, static_cast<int32_t>(key * batch.time));
+    reinterpret_cast<int32_t*>(to + shape.sequence_keys_at())[row] = static_cast<int32_t>(key);
+  }
+
   // Lays out the rows of a batch from `begin` on, packed or padded to the shape's length.
   static void fill(char* to, const PassShape& shape, const tasks::Batch& batch, int64_t begin,
                    const Header& header) {
@@ -403,6 +419,7 @@ class CudaStepEngine final : public StepEngine {
         std::fill(row + r * shape.time + batch.time, row + (r + 1) * shape.time, value);
       };
       pad(tokens, batch.tokens, 0);
+      set_keys(shape, batch, begin + r, r, r * shape.time, shape.time, to);
       if (shape.dense) {
         pad(targets, batch.targets, tasks::kNotScored);
       } else {
@@ -424,7 +441,6 @@ class CudaStepEngine final : public StepEngine {
     std::sort(starts.begin(), starts.end());
     starts.resize(static_cast<size_t>(shape.sequences) + 1, shape.tokens);
     std::copy(starts.begin(), starts.end(), offsets);
-    std::copy(starts.begin(), starts.end(), reinterpret_cast<int64_t*>(to + sizeof(Header)));
     for (int64_t s = 0; s < shape.sequences; ++s)
       std::iota(padded + offsets[s], padded + offsets[s + 1], static_cast<int32_t>(s * shape.time));
   }
@@ -449,6 +465,7 @@ class CudaStepEngine final : public StepEngine {
         length = batch.lengths[row];
         targets[r] = batch.targets[row];
         std::copy_n(batch.tokens.data() + row * batch.time, length, tokens + used);
+        set_keys(shape, batch, row, r, used, length, to);
       } else {
         std::fill_n(tokens + used, length, 0);
       }
@@ -507,7 +524,7 @@ class CudaStepEngine final : public StepEngine {
   DeviceBuffer weights_, gradient_, narrow_, outcome_;
   Arena arena_{DeviceKind::kCuda}, host_;
   mutable ColumnSums sums_;
-  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t, bool, bool, bool, int64_t>, PassShape> shapes_;
+  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t, bool, bool, bool>, PassShape> shapes_;
   Stream batches_;  // copies of them
   std::array<Slot, 4> slots_;
   int first_ = 0, in_flight_ = 0;

@@ -1,6 +1,6 @@
 // Gaussian noise on a matrix:
 //
-//   y[r, c] = x[r, c] + deviation n(seed, step, place, first_row + r, c)
+//   y[r, c] = x[r, c] + deviation n(seed, step, place, key of row r, c)
 //
 // n is standard normal and a pure function of its arguments: the same numbers, up to rounding, on every
 // device, whatever runs beside it and whenever it is computed. Of every four neighbouring columns one Philox
@@ -33,11 +33,18 @@ struct AddNoise {
   int64_t y_stride = 0;
   Accumulator<T> deviation = 0;
   NoiseKey key;
+  // The key of row r is keys[r], where they are given, and else first_row + r.
   int64_t first_row = 0;
+  const int32_t* keys = nullptr;
   // GPU only: the step in device memory, read in the place of key.step, so that a captured training step can
   // be replayed (null: key.step).
   const double* device_step = nullptr;
 };
+
+template <class T>
+SIGNET_HOST_DEVICE inline int64_t noise_row(const AddNoise<T>& p, int64_t r) {
+  return p.keys ? p.keys[r] : p.first_row + r;
+}
 
 // The random words of columns [4 packet, 4 packet + 4) of a row. No other generator has this key, unless its
 // seed differs from this one in just these bits.

@@ -14,7 +14,7 @@ void add_noise(const AddNoise<T>& p) {
     const T* x = p.x + r * p.x_stride;
     T* y = p.y + r * p.y_stride;
     for (int64_t c = 0; c < p.width; c += 4) {
-      const PhiloxBlock block = noise_words(p.key, p.first_row + r, c / 4);
+      const PhiloxBlock block = noise_words(p.key, noise_row(p, r), c / 4);
       T normal[4];
       for (int pair = 0; pair < 4; pair += 2) {
         const T radius = std::sqrt(T(-2) * std::log(noise_uniform<T>(block.words[pair])));

@@ -11,7 +11,7 @@ struct NoisePacket {
   __device__ void operator()(int64_t r, int64_t packet) const {
     NoiseKey key = p.key;
     if (p.device_step) key.step = static_cast<int64_t>(*p.device_step);
-    const PhiloxBlock block = noise_words(key, p.first_row + r, packet);
+    const PhiloxBlock block = noise_words(key, noise_row(p, r), packet);
     const int first = static_cast<int>(packet) * 4, width = static_cast<int>(p.width);
     float v[4];
     unpack(load_packet(p.x + r * p.x_stride, first, width, aligned), v);
