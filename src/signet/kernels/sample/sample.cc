@@ -43,7 +43,7 @@ void sample(const Sample& p, Cpu) {
       float highest = -INFINITY;
       PhiloxBlock words;
       for (int64_t token = 0; token < p.classes; ++token) {
-        if (token % 4 == 0) words = sample_words(p.rule.seed, row, position, token / 4);
+        if (token % 4 == 0) words = sample_words(p.rule.seed, p.first_row + row, position, token / 4);
         if (logits[token] < least || logits[token] == -INFINITY) continue;
         const float score =
             (logits[token] - logits[likeliest]) / p.rule.temperature + gumbel(words.words[token % 4]);
