@@ -120,9 +120,35 @@ TEST(GatedLinearCuda, ChunksOfAnyWidthMatchReference) {
   }
   for (const GatedLinearCase& each : kGatedLinearCases) {
     const bool wide = each.dk > 256;
-    expect_close<bf16>(gated_linear_problem(
-        shape_of(1, wide ? 70 : 150, wide ? 1 : 2, each.dk, each.dv, each.channel_gates), Gates::kNearOne));
+    GatedLinearShape s = shape_of(1, wide ? 70 : 150, wide ? 1 : 2, each.dk, each.dv, each.channel_gates);
+    s.groups = each.groups;
+    expect_close<bf16>(gated_linear_problem(s, Gates::kNearOne));
   }
+}
+
+// Heads that share queries and keys: in every kernel, with rows that hold more than these, and as many heads
+// as Mamba-2 has.
+TEST(GatedLinearCuda, GroupsOfHeadsMatchReference) {
+  SIGNET_NEEDS_GPU();
+  for (bool channels : {false, true}) {
+    for (int64_t groups : {1, 2}) {
+      GatedLinearShape s = shape_of(2, 41, 6, 20, 12, channels);
+      s.groups = groups;
+      expect_close_in_both_types(gated_linear_problem(s, Gates::kSigned));
+      s.time = 1;
+      expect_close_in_both_types(gated_linear_problem(s, Gates::kSigned));
+      for (auto [dk, dv] : {std::pair<int64_t, int64_t>{128, 64}, {64, 128}, {40, 200}, {136, 72}}) {
+        GatedLinearShape chunks = shape_of(2, 150, 6, dk, dv, channels);
+        chunks.groups = groups;
+        expect_close<bf16>(gated_linear_problem(chunks, Gates::kSigned));
+        chunks.q_stride = groups * dk + 24, chunks.k_stride = groups * dk + 8;
+        expect_close<bf16>(gated_linear_problem(chunks, Gates::kSigned, /*states=*/false));
+      }
+    }
+  }
+  GatedLinearShape mamba2 = shape_of(1, 150, 32, 128, 64, false);
+  mamba2.groups = 1;
+  expect_close<bf16>(gated_linear_problem(mamba2, Gates::kPositive));
 }
 
 TEST(GatedLinearCuda, SignChangesStayExactForManySteps) {

@@ -1,5 +1,6 @@
 #include "signet/kernels/gated_linear/gated_linear.h"
 
+#include "signet/base/error.h"
 #include "signet/base/thread_pool.h"
 #include "support/check.h"
 #include "support/gated_linear.h"
@@ -47,8 +48,8 @@ Result<T> run(const GatedLinearProblem& problem, Algorithm algorithm, F forward,
                                   r.dv.data(), r.dgate.data(), r.d_initial.data(),
                                   static_cast<T>(problem.scale), algorithm, workspace.data()});
   r.o = without_gaps(r.o, s.heads * s.dv, s.o_stride);
-  r.dq = without_gaps(r.dq, s.heads * s.dk, s.q_stride);
-  r.dk = without_gaps(r.dk, s.heads * s.dk, s.k_stride);
+  r.dq = without_gaps(r.dq, s.key_width(), s.q_stride);
+  r.dk = without_gaps(r.dk, s.key_width(), s.k_stride);
   r.dv = without_gaps(r.dv, s.heads * s.dv, s.v_stride);
   r.dgate = without_gaps(r.dgate, s.gates(), s.gate_stride);
   return r;
@@ -135,10 +136,68 @@ TEST(GatedLinear, AbsentStatesAndWideStrides) {
   }
 }
 
+// Heads that share queries and keys: all of them, two groups of three, and as Mamba-2 has them, on rows that
+// hold more than these.
+TEST(GatedLinear, GroupsOfHeadsMatchReference) {
+  test::for_each_isa([] {
+    for (bool channels : {false, true}) {
+      for (int64_t groups : {1, 2, 6}) {
+        GatedLinearShape s = shape_of(2, 37, 6, 20, 12, channels);
+        s.groups = groups;
+        expect_matches_reference(gated_linear_problem(s, Gates::kSigned));
+        s.q_stride = s.k_stride = 131, s.time = 5;
+        expect_matches_reference(gated_linear_problem(s, Gates::kSigned));
+      }
+    }
+    GatedLinearShape mamba2 = shape_of(1, 40, 4, 128, 64, false);
+    mamba2.groups = 1;
+    expect_matches_reference(gated_linear_problem(mamba2, Gates::kPositive));
+  });
+}
+
+TEST(GatedLinear, HeadsThatDoNotDivideIntoGroupsAreRefused) {
+  GatedLinearShape s = shape_of(1, 4, 3, 4, 4, false);
+  s.groups = 2;
+  EXPECT_THROW(gated_linear_workspace_size<float>(s, Algorithm::kAuto, Cpu{}), Error);
+}
+
+// What every head of a group reads may as well be a copy of its own: the same outputs, and gradients whose
+// sums over the heads are those of the shared ones.
+TEST(GatedLinear, SharingIsRepeating) {
+  GatedLinearShape s = shape_of(2, 21, 4, 6, 5, false);
+  s.groups = 2;
+  const GatedLinearProblem p = gated_linear_problem(s, Gates::kSigned);
+  GatedLinearProblem copies = p;
+  copies.shape.groups = 0;
+  const auto repeat = [&](const std::vector<double>& x) {
+    std::vector<double> y;
+    for (int64_t row = 0; row < s.batch * s.time; ++row)
+      for (int64_t h = 0; h < s.heads; ++h)
+        for (int64_t i = 0; i < s.dk; ++i) y.push_back(x[static_cast<size_t>((row * 2 + h / 2) * s.dk + i)]);
+    return y;
+  };
+  copies.q = repeat(p.q), copies.k = repeat(p.k);
+  const auto shared = cpu<double>(p, Algorithm::kAuto), apart = cpu<double>(copies, Algorithm::kAuto);
+  EXPECT_EQ(shared.o, apart.o);
+  EXPECT_EQ(shared.final_state, apart.final_state);
+  EXPECT_EQ(shared.dgate, apart.dgate);
+  const auto sums = [&](const std::vector<double>& d) {
+    std::vector<double> y;
+    for (int64_t at = 0; at < static_cast<int64_t>(d.size()); at += 2 * s.dk)
+      for (int64_t i = at; i < at + s.dk; ++i)
+        y.push_back(d[static_cast<size_t>(i)] + d[static_cast<size_t>(i + s.dk)]);
+    return y;
+  };
+  EXPECT_EQ(shared.dq, sums(apart.dq));
+  EXPECT_EQ(shared.dk, sums(apart.dk));
+}
+
 TEST(GatedLinear, ReferenceGradients) {
   for (bool channels : {false, true}) {
-    for (Gates gates : {Gates::kSigned, Gates::kZero}) {
-      GatedLinearProblem p = gated_linear_problem(shape_of(2, 5, 2, 3, 4, channels), gates);
+    for (auto [gates, groups] : {std::pair{Gates::kSigned, 0}, {Gates::kSigned, 1}, {Gates::kZero, 0}}) {
+      GatedLinearShape s = shape_of(2, 5, 2, 3, 4, channels);
+      s.groups = groups;
+      GatedLinearProblem p = gated_linear_problem(s, gates);
       const auto got = reference(p);
       auto loss = [&] {
         const auto r = reference(p);
@@ -233,7 +292,9 @@ TEST(GatedLinear, StateCarriesASequenceAcrossCalls) {
 }
 
 TEST(GatedLinear, SameBitsAgainAndOnAnyNumberOfThreads) {
-  const GatedLinearProblem p = gated_linear_problem(shape_of(3, 70, 3, 16, 16, true), Gates::kSigned);
+  GatedLinearShape shape = shape_of(3, 70, 6, 16, 16, true);
+  shape.groups = 2;
+  const GatedLinearProblem p = gated_linear_problem(shape, Gates::kSigned);
   const int before = thread_count();
   const auto first = cpu<float>(p, Algorithm::kAuto);
   for (int threads : {1, 2, 3, 16}) {

@@ -7,7 +7,6 @@
 #include "signet/kernels/decay_gate/decay_gate.h"
 #include "signet/kernels/gated_skip/gated_skip.h"
 #include "signet/kernels/mlstm/mlstm.h"
-#include "signet/kernels/repeat_heads/repeat_heads.h"
 #include "signet/kernels/scale_heads/scale_heads.h"
 #include "support/rounded.h"
 
@@ -120,24 +119,6 @@ void check_scale_heads() {
 }
 
 template <class T>
-void check_repeat_heads() {
-  for (auto [groups, heads, width] :
-       {std::tuple<int64_t, int64_t, int64_t>{1, 6, 32}, {2, 4, 17}, {3, 7, 8}}) {
-    Rng rng(3);
-    const RepeatHeadsShape s{kRows, groups, heads, width, groups * width + 4, heads * width + 8};
-    const Rounded<T> x(rng, kRows * s.x_stride), dy(rng, kRows * s.y_stride);
-    auto y = filled(kRows * s.y_stride, 0.5), dx = filled(kRows * s.x_stride, 0.5);
-    OnDevice<T> gy(test::narrow<T>(y)), gdx(test::narrow<T>(dx));
-    repeat_heads_forward_reference({s, x.data(), y.data()});
-    repeat_heads_backward_reference({s, dy.data(), dx.data(), true});
-    repeat_heads_forward(RepeatHeadsForward<T>{s, x.get(), gy.get()}, Cuda{});
-    repeat_heads_backward(RepeatHeadsBackward<T>{s, dy.get(), gdx.get(), true}, Cuda{});
-    EXPECT_LT(device_error(gy, y), device_tolerance<T>());
-    EXPECT_LT(device_error(gdx, dx), device_tolerance<T>());
-  }
-}
-
-template <class T>
 void check_block_linear() {
   for (int64_t size : {1, 4, 7}) {
     Rng rng(4);
@@ -174,11 +155,6 @@ TEST(GatedOperatorsCuda, ScaleHeads) {
   SIGNET_NEEDS_GPU();
   check_scale_heads<float>();
   check_scale_heads<bf16>();
-}
-TEST(GatedOperatorsCuda, RepeatHeads) {
-  SIGNET_NEEDS_GPU();
-  check_repeat_heads<float>();
-  check_repeat_heads<bf16>();
 }
 TEST(GatedOperatorsCuda, BlockLinear) {
   SIGNET_NEEDS_GPU();

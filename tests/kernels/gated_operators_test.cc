@@ -5,7 +5,6 @@
 #include "signet/kernels/gated_linear/gated_linear.h"
 #include "signet/kernels/gated_skip/gated_skip.h"
 #include "signet/kernels/mlstm/mlstm.h"
-#include "signet/kernels/repeat_heads/repeat_heads.h"
 #include "signet/kernels/scale_heads/scale_heads.h"
 #include "support/check.h"
 
@@ -292,38 +291,6 @@ TEST(ScaleHeads, MatchesReferenceAndAddsWhenAsked) {
         EXPECT_LT(relative_error(fy, y), tolerance<float>());
         EXPECT_LT(relative_error(fdx, dx), tolerance<float>());
         EXPECT_LT(relative_error(fds, ds), tolerance<float>());
-      }
-    }
-  });
-}
-
-TEST(RepeatHeads, MatchesReferenceAndAddsWhenAsked) {
-  test::for_each_isa([] {
-    for (auto [groups, heads, width] :
-         {std::tuple<int64_t, int64_t, int64_t>{1, 6, 33}, {2, 4, 17}, {3, 7, 8}, {4, 4, 5}}) {
-      for (bool add : {false, true}) {
-        const int64_t rows = 5;
-        const RepeatHeadsShape s{rows, groups, heads, width, groups * width + 3, heads * width};
-        Rng rng(5);
-        const auto x = test::random_values(rng, rows * s.x_stride),
-                   dy = test::random_values(rng, rows * s.y_stride);
-        std::vector<double> y(dy.size()), dx(x.size(), 0.5);
-        repeat_heads_forward_reference({s, x.data(), y.data()});
-        repeat_heads_backward_reference({s, dy.data(), dx.data(), add});
-        if (!add) {  // y is linear in x
-          double by_x = 0;
-          for (int64_t r = 0; r < rows; ++r)
-            for (int64_t c = 0; c < groups * width; ++c)
-              by_x += dx[r * s.x_stride + c] * x[r * s.x_stride + c];
-          EXPECT_NEAR(by_x, dot(y, dy), 1e-10);
-        }
-        const auto fx = cast<float>(x), fdy = cast<float>(dy);
-        auto fy = poisoned<float>(static_cast<int64_t>(y.size()));
-        std::vector<float> fdx(x.size(), 0.5f);
-        repeat_heads_forward(RepeatHeadsForward<float>{s, fx.data(), fy.data()}, Cpu{});
-        repeat_heads_backward(RepeatHeadsBackward<float>{s, fdy.data(), fdx.data(), add}, Cpu{});
-        EXPECT_LT(relative_error(fy, y), tolerance<float>());
-        EXPECT_LT(relative_error(fdx, dx), tolerance<float>());
       }
     }
   });

@@ -88,11 +88,12 @@ TEST(PackedCuda, Attention) {
 }
 
 template <class T>
-void check_gated_linear(int64_t dk, int64_t dv, bool channels, GatedLinearAlgorithm algorithm) {
+void check_gated_linear(int64_t dk, int64_t dv, bool channels, GatedLinearAlgorithm algorithm,
+                        int64_t groups = 2) {
   SCOPED_TRACE(testing::Message() << dk << " x " << dv << " channels " << channels);
   const Packing packing;
-  const int64_t heads = 2, rows = packing.rows(), key = heads * dk, value = heads * dv,
-                gates = channels ? key : heads;
+  const int64_t heads = 2, rows = packing.rows(), key = groups * dk, value = heads * dv,
+                gates = channels ? heads * dk : heads;
   Rng rng(5, 1);
   const Rounded<T> q(rng, rows * key), k(rng, rows * key), v(rng, rows * value), d_o(rng, rows * value);
   std::vector<double> draws(static_cast<size_t>(rows * gates));
@@ -108,7 +109,7 @@ void check_gated_linear(int64_t dk, int64_t dv, bool channels, GatedLinearAlgori
                    OnDevice<T>(size(value)), OnDevice<float>(size(gates))};
   };
   const auto run = [&](GatedLinearShape s, int64_t first, const Results& to) {
-    s.heads = heads, s.dk = dk, s.dv = dv, s.channel_gates = channels;
+    s.heads = heads, s.dk = dk, s.dv = dv, s.channel_gates = channels, s.groups = groups;
     const OnDevice<float> saved(static_cast<size_t>(gated_linear_saved_size<T>(s, algorithm, Cuda{}))),
         workspace(static_cast<size_t>(gated_linear_workspace_size<T>(s, algorithm, Cuda{})));
     GatedLinearForward<T> f;
@@ -151,6 +152,7 @@ TEST(PackedCuda, GatedLinear) {
     check_gated_linear<float>(40, 33, channels, GatedLinearAlgorithm::kAuto);
     check_gated_linear<bf16>(32, 64, channels, GatedLinearAlgorithm::kRecurrent);
     check_gated_linear<bf16>(64, 72, channels, GatedLinearAlgorithm::kChunked);
+    check_gated_linear<bf16>(64, 72, channels, GatedLinearAlgorithm::kChunked, /*groups=*/1);
   }
 }
 

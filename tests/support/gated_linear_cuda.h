@@ -81,7 +81,7 @@ class GatedLinearOnGpu {
     };
     return {
         error(o_, o, s_.heads * s_.dv, s_.o_stride),      states_ ? device_error(final_, final_state) : 0,
-        error(dq_, dq, s_.heads * s_.dk, s_.q_stride),    error(dk_, dk, s_.heads * s_.dk, s_.k_stride),
+        error(dq_, dq, s_.key_width(), s_.q_stride),      error(dk_, dk, s_.key_width(), s_.k_stride),
         error(dv_, dv, s_.heads * s_.dv, s_.v_stride),    error(dgate_, dgate, s_.gates(), s_.gate_stride),
         states_ ? device_error(d_initial_, d_initial) : 0};
   }

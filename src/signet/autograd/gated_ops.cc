@@ -4,7 +4,6 @@
 #include "signet/kernels/block_linear/block_linear.h"
 #include "signet/kernels/gated_skip/gated_skip.h"
 #include "signet/kernels/mlstm/mlstm.h"
-#include "signet/kernels/repeat_heads/repeat_heads.h"
 #include "signet/kernels/scale_heads/scale_heads.h"
 
 namespace signet::autograd {
@@ -15,7 +14,8 @@ Var gated_linear(Tape& tape, const Var& q, const Var& k, const Var& v, const Var
   shape.batch = sequence.batch;
   shape.time = sequence.time;
   shape.heads = options.heads;
-  shape.dk = q.value.width() / options.heads;
+  shape.groups = options.groups > 0 ? options.groups : options.heads;
+  shape.dk = q.value.width() / shape.groups;
   shape.dv = v.value.width() / options.heads;
   shape.channel_gates = gate.value.width() != options.heads;
   shape.q_stride = q.value.row_stride;
@@ -181,28 +181,6 @@ Var scale_heads(Tape& tape, const Var& x, const Var& s, int64_t append) {
           shape, ptr<T>(x.value),  wide<T>(s.value), ptr<T>(y.grad()), ptr<T>(x.grad()),
           add,   wide<T>(s.grad())};
       if (!context.device.dry) kernels::scale_heads_backward(args, device);
-    });
-  });
-  return y;
-}
-
-Var repeat_heads(Tape& tape, const Var& x, int64_t groups, int64_t heads) {
-  if (groups == heads) return x;
-  const int64_t rows = x.value.rows(), width = x.value.width() / groups;
-  const kernels::RepeatHeadsShape shape{rows, groups, heads, width, x.value.row_stride, heads * width};
-  const DType type = x.value.dtype;
-  Var y = tape.make({rows, heads * width}, type);
-  tape.context().run_stored(type, [&](auto element, auto device) {
-    using T = decltype(element);
-    const kernels::RepeatHeadsForward<T> args{shape, ptr<T>(x.value), ptr<T>(y.value)};
-    if (!tape.context().device.dry) kernels::repeat_heads_forward(args, device);
-  });
-  tape.record("repeated heads", [=, context = tape.context()] {
-    const bool add = claim(x);
-    context.run_stored(type, [&](auto element, auto device) {
-      using T = decltype(element);
-      const kernels::RepeatHeadsBackward<T> args{shape, ptr<T>(y.grad()), ptr<T>(x.grad()), add};
-      if (!context.device.dry) kernels::repeat_heads_backward(args, device);
     });
   });
   return y;

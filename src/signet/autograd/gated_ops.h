@@ -12,11 +12,12 @@
 
 namespace signet::autograd {
 
-// kernels/gated_linear/gated_linear.h; q, k [rows, heads dk], v [rows, heads dv], gate [rows, heads] or
+// kernels/gated_linear/gated_linear.h; q, k [rows, groups dk], v [rows, heads dv], gate [rows, heads] or
 // [rows, heads dk]. `state` [batch, heads, dk, dv] is read and replaced when given (inference). Saves its
 // inputs and the states at chunk boundaries.
 struct GatedLinearOptions {
   int64_t heads = 1;
+  int64_t groups = 0;  // of heads that share q and k; 0: every head has its own
   double scale = 1;
   kernels::GatedLinearAlgorithm algorithm = kernels::GatedLinearAlgorithm::kAuto;
 };
@@ -43,9 +44,6 @@ Var gated_skip(Tape& tape, const Var& x, const Var& z, const Var& skip = {}, con
 // Heads of x [rows, heads width] times s [rows, heads]; `append` makes s one more column of each head. Saves
 // both.
 Var scale_heads(Tape& tape, const Var& x, const Var& s, int64_t append);
-
-// Copies each of the groups of x [rows, groups width] for the heads that share it: [rows, heads width].
-Var repeat_heads(Tape& tape, const Var& x, int64_t groups, int64_t heads);
 
 // Block-diagonal map by weight [blocks, size, size]. Saves x.
 Var block_linear(Tape& tape, const Var& x, const Var& weight);

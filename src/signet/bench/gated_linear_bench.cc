@@ -23,12 +23,12 @@ struct GatedLinear {
   kernels::GatedLinearBackward<T> backward;
 
   GatedLinear(const GatedLinearShape& s, Gates gates, GatedLinearAlgorithm algorithm) {
-    const int64_t tokens = s.batch * s.time, rows = tokens * s.heads;
+    const int64_t tokens = s.batch * s.time, rows = tokens * s.heads, keys = tokens * s.key_width();
     auto fill = [](uint64_t seed, int64_t n) {
       const auto values = random_values(seed, n);
       return Values<T>(values.begin(), values.end());
     };
-    q = fill(1, rows * s.dk), k = fill(2, rows * s.dk), v = fill(3, rows * s.dv), d_o = fill(4, rows * s.dv);
+    q = fill(1, keys), k = fill(2, keys), v = fill(3, rows * s.dv), d_o = fill(4, rows * s.dv);
     gate = fill(5, tokens * s.gates());
     for (auto& g : gate) {  // [0.8, 1] in magnitude
       const T magnitude = T(1) - T(0.2) * std::abs(g);
@@ -70,21 +70,22 @@ Case gated_linear(const kernels::GatedLinearCase& c, Passes passes, Gates gates 
   GatedLinearShape shape = c.shape();
   cut_for_cpu(shape.batch, shape.time, shape.heads);
   const char* names[] = {"", " recurrent", " chunked"};
-  return {fmt::format("B{} T{} H{} {}x{} {} {} fp32{}{}", shape.batch, shape.time, shape.heads, shape.dk,
+  return {fmt::format("B{} T{} H{} {}x{} {}{} {} fp32{}{}", shape.batch, shape.time, shape.heads, shape.dk,
                       shape.dv, shape.channel_gates ? "per channel" : "per head",
-                      passes == Passes::kBoth ? "fwd+bwd" : "fwd",
+                      shape.groups > 0 ? ", shared q and k" : "", passes == Passes::kBoth ? "fwd+bwd" : "fwd",
                       gates == Gates::kPositive ? " positive" : "", names[static_cast<int>(algorithm)]),
           [=] {
             const auto fast = later<GatedLinear<float>>(shape, gates, algorithm);
-            const auto rows = static_cast<double>(shape.batch * shape.time * shape.heads),
-                       dk = static_cast<double>(shape.dk), dv = static_cast<double>(shape.dv),
-                       gate = shape.channel_gates ? dk : 1.0;
+            const auto tokens = static_cast<double>(shape.batch * shape.time),
+                       rows = tokens * static_cast<double>(shape.heads), dk = static_cast<double>(shape.dk),
+                       dv = static_cast<double>(shape.dv), gate = shape.channel_gates ? dk : 1.0,
+                       keys = tokens * static_cast<double>(shape.key_width());
             const bool both = passes == Passes::kBoth;
             Workload w;
             // S <- g S + k v^T and q^T S. Backward: S again; dS likewise; dq, dk, dv, dg.
             w.flops = rows * dk * dv * (both ? 5 + 14 : 5);
             // q, k, v, gate, o. Backward: those, d_o for o, and their gradients.
-            w.bytes = rows * 4 * (dk * (both ? 6 : 2) + dv * (both ? 5 : 2) + gate * (both ? 3 : 1));
+            w.bytes = 4 * (keys * (both ? 6 : 2) + rows * (dv * (both ? 5 : 2) + gate * (both ? 3 : 1)));
             w.error = [=] { return error(shape, gates, algorithm); };
             w.tolerance = 1e-5;
             w.run = [fast, both] {

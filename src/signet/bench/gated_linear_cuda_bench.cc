@@ -24,13 +24,13 @@ struct GatedLinearOnGpu {
   kernels::GatedLinearBackward<T> backward;
 
   GatedLinearOnGpu(const Device& device, const GatedLinearShape& s) {
-    const int64_t tokens = s.batch * s.time, rows = tokens * s.heads;
+    const int64_t tokens = s.batch * s.time, rows = tokens * s.heads, keys = tokens * s.key_width();
     auto gates = random_values(5, tokens * s.gates());
     for (float& g : gates) g = g < 0 ? -1 - 0.2f * g : 1 - 0.2f * g;
-    q = {device, random_values(1, rows * s.dk)}, k = {device, random_values(2, rows * s.dk)};
+    q = {device, random_values(1, keys)}, k = {device, random_values(2, keys)};
     v = {device, random_values(3, rows * s.dv)}, d_o = {device, random_values(4, rows * s.dv)};
     gate = {device, gates};
-    o = {device, rows * s.dv}, dq = {device, rows * s.dk}, dk = {device, rows * s.dk};
+    o = {device, rows * s.dv}, dq = {device, keys}, dk = {device, keys};
     dv = {device, rows * s.dv}, dgate = {device, tokens * s.gates()};
     constexpr auto kAuto = GatedLinearAlgorithm::kAuto;
     saved = {device, std::max<int64_t>(1, kernels::gated_linear_saved_size<T>(s, kAuto, Cuda{}))};
@@ -76,19 +76,22 @@ double error(const Device& device, GatedLinearShape s) {
 template <class T>
 Case gated_linear(const Device& device, const kernels::GatedLinearCase& c, bool both) {
   const GatedLinearShape s = c.shape();
-  return {fmt::format("{}x{}x{} {}x{} per {} {} {}", s.batch, s.time, s.heads, s.dk, s.dv,
-                      s.channel_gates ? "channel" : "head", both ? "fwd+bwd" : "fwd", storage_name<T>()),
+  return {fmt::format("{}x{}x{} {}x{} per {}{} {} {}", s.batch, s.time, s.heads, s.dk, s.dv,
+                      s.channel_gates ? "channel" : "head", s.groups > 0 ? ", shared q and k" : "",
+                      both ? "fwd+bwd" : "fwd", storage_name<T>()),
           [=] {
             const auto fast = later<GatedLinearOnGpu<T>>(device, s);
-            const auto rows = static_cast<double>(s.batch * s.time * s.heads), dk = static_cast<double>(s.dk),
-                       dv = static_cast<double>(s.dv), gate = s.channel_gates ? dk : 1.0;
+            const auto tokens = static_cast<double>(s.batch * s.time),
+                       rows = tokens * static_cast<double>(s.heads), dk = static_cast<double>(s.dk),
+                       dv = static_cast<double>(s.dv), gate = s.channel_gates ? dk : 1.0,
+                       keys = tokens * static_cast<double>(s.key_width());
             Workload w;
             // S <- g S + k v^T and q^T S. Backward: S again; dS likewise; dq, dk, dv, dg.
             w.flops = rows * dk * dv * (both ? 5 + 14 : 5);
             w.math = std::is_same_v<T, bf16> ? Math::kBf16 : Math::kFp32;
             // q, k, v, o and the gate. Backward: those with d_o for o, and their gradients.
-            w.bytes = rows * (static_cast<double>(sizeof(T)) * (dk * (both ? 6 : 2) + dv * (both ? 5 : 2)) +
-                              4 * gate * (both ? 3 : 1));
+            w.bytes = static_cast<double>(sizeof(T)) * (keys * (both ? 6 : 2) + rows * dv * (both ? 5 : 2)) +
+                      rows * 4 * gate * (both ? 3 : 1);
             w.error = [=] { return error<T>(device, s); };
             w.tolerance = std::is_same_v<T, bf16> ? 1e-2 : 1e-5;
             w.run = [=] {

@@ -65,13 +65,12 @@ class Mamba2Mixer final : public Mixer {
                                              /*silu=*/true, state ? state[1] : Tensor{})
                       : autograd::activation(tape, raw, kernels::ActivationKind::kSilu);
     const Var x = tape.columns(u, 0, inner_);
-    const Var k = autograd::repeat_heads(tape, tape.columns(u, inner_, shared_), options_.groups, heads_);
-    const Var q =
-        autograd::repeat_heads(tape, tape.columns(u, inner_ + shared_, shared_), options_.groups, heads_);
+    const Var k = tape.columns(u, inner_, shared_), q = tape.columns(u, inner_ + shared_, shared_);
     const auto decay = gate(tape, weights, projected);
     const Var v = autograd::scale_heads(tape, x, decay.delta, /*append=*/0);
     autograd::GatedLinearOptions options;
     options.heads = heads_;
+    options.groups = options_.groups;
     const Var o =
         autograd::gated_linear(tape, q, k, v, decay.gate, sequence, options, state ? state[0] : Tensor{});
     return autograd::gated_skip(tape, o, z, x, weights[d_]);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "signet/base/error.h"
 #include "signet/base/thread_pool.h"
 #include "signet/kernels/gated_linear/gated_linear_plan.h"
 
@@ -19,6 +20,9 @@ int64_t chunk_size(const GatedLinearPlan& plan) {
 GatedLinearPlan gated_linear_plan(const GatedLinearShape& shape) {
   GatedLinearPlan plan;
   plan.shape = with_strides(shape);
+  if (plan.shape.heads % std::max<int64_t>(1, plan.shape.groups) != 0)
+    fail(ErrorCode::kUsage, "gated linear recurrence: {} heads cannot share queries and keys in {} groups",
+         plan.shape.heads, plan.shape.groups);
   plan.chunks = std::max<int64_t>(1, (shape.time + GatedLinearPlan::kChunk - 1) / GatedLinearPlan::kChunk);
   plan.dk_padded = padded(shape.dk);
   plan.dv_padded = padded(shape.dv);

@@ -5,8 +5,11 @@
 // Gates lie in [-1, 1], signs and zeros included: one per head, or one per channel of dk. They are given as
 // they are, not as logarithms. g = 0 is an exact reset and g = -1 an exact change of sign.
 //
+// Heads may share queries and keys (Mamba-2's C and B): with G groups head h reads those of group h / (H /
+// G), and their gradients are the sums over the heads of a group, in order.
+//
 // Layouts (strides in elements from one token to the next; within a token heads are contiguous):
-//   q, k [B,T,H,dk]   v, o [B,T,H,dv]   gate [B,T,H] or [B,T,H,dk]   states [B,H,dk,dv], contiguous
+//   q, k [B,T,G,dk]   v, o [B,T,H,dv]   gate [B,T,H] or [B,T,H,dk]   states [B,H,dk,dv], contiguous
 // All sequences start at `initial_state` (null: zero). Forward overwrites o and final_state (null: not
 // wanted), which may be the memory of initial_state. Backward overwrites every gradient; `d_final_state` and
 // `d_initial_state` may be null. Sums, states and gates are in Accumulator<T>: fp32 for bf16 storage.
@@ -29,6 +32,7 @@ enum class GatedLinearAlgorithm { kAuto, kRecurrent, kChunked };
 struct GatedLinearShape {
   int64_t batch = 0, time = 0, heads = 1, dk = 0, dv = 0;
   bool channel_gates = false;  // one gate per channel of dk; else one per head
+  int64_t groups = 0;          // of heads that share q and k, a divisor of heads; 0: every head has its own
   // Elements from token to token; 0 means contiguous.
   int64_t q_stride = 0, k_stride = 0, v_stride = 0, gate_stride = 0, o_stride = 0;
 
@@ -39,12 +43,14 @@ struct GatedLinearShape {
 
   int64_t rows() const { return offsets ? packed_rows : batch * time; }
   int64_t gates() const { return channel_gates ? heads * dk : heads; }  // per token
+  int64_t key_width() const { return (groups > 0 ? groups : heads) * dk; }
 };
 
-// The shape with every stride given.
+// The shape with groups and every stride given.
 inline GatedLinearShape with_strides(GatedLinearShape s) {
-  if (s.q_stride == 0) s.q_stride = s.heads * s.dk;
-  if (s.k_stride == 0) s.k_stride = s.heads * s.dk;
+  if (s.groups == 0) s.groups = s.heads;
+  if (s.q_stride == 0) s.q_stride = s.key_width();
+  if (s.k_stride == 0) s.k_stride = s.key_width();
   if (s.v_stride == 0) s.v_stride = s.heads * s.dv;
   if (s.gate_stride == 0) s.gate_stride = s.gates();
   if (s.o_stride == 0) s.o_stride = s.heads * s.dv;

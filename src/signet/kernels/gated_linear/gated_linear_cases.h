@@ -13,8 +13,9 @@ struct GatedLinearCase {
   int64_t batch, time, heads, dk, dv;
   bool channel_gates;
   bool tasks = false;  // of tasks rather than text: in fp32, too
+  int64_t groups = 0;  // of heads that share q and k
 
-  GatedLinearShape shape() const { return {batch, time, heads, dk, dv, channel_gates}; }
+  GatedLinearShape shape() const { return {batch, time, heads, dk, dv, channel_gates, groups}; }
 };
 inline constexpr GatedLinearCase kGatedLinearCases[] = {
     {"tasks, gate per head", 1024, 40, 4, 32, 32, false, true},
@@ -27,8 +28,9 @@ inline constexpr GatedLinearCase kGatedLinearCases[] = {
     {"GLA 340M", 16, 2048, 8, 64, 128, true},
     {"GLA 340M, four heads", 16, 2048, 4, 128, 256, true},
     {"GLA 1.3B, four heads", 8, 2048, 4, 256, 512, true},
-    {"Mamba-2 370M", 8, 2048, 32, 128, 64, false},
-    {"Mamba-2 1.3B", 4, 2048, 64, 128, 64, false},
+    {"Mamba-2 370M", 8, 2048, 32, 128, 64, false, false, 1},
+    {"Mamba-2 1.3B", 4, 2048, 64, 128, 64, false, false, 1},
+    {"Mamba-2 370M, q and k of its own", 8, 2048, 32, 128, 64, false},
     {"mLSTM 10M", 16, 512, 4, 128, 136, false},
     {"mLSTM 35M", 8, 1024, 4, 256, 264, false},
     {"mLSTM 125M", 8, 2048, 4, 384, 392, false},

@@ -72,9 +72,17 @@ void read_rows(const T* from, int64_t stride, int64_t n, int64_t width, T scale,
   }
   std::fill_n(to, (kChunk - n) * padded, T(0));
 }
+// `add`: to what is there.
 template <class T>
-void write_rows(const T* from, int64_t padded, int64_t n, int64_t width, T* to, int64_t stride) {
-  for (int64_t t = 0; t < n; ++t) std::copy_n(from + t * padded, width, to + t * stride);
+void write_rows(const T* from, int64_t padded, int64_t n, int64_t width, T* to, int64_t stride,
+                bool add = false) {
+  for (int64_t t = 0; t < n; ++t, from += padded, to += stride) {
+    if (add)
+      vector_loop<T>(width,
+                     [&](int64_t i, auto m) { store(to + i, load(to + i, m) + load(from + i, m), m); });
+    else
+      std::copy_n(from, width, to);
+  }
 }
 
 // B in vectors over r: the keys as they have decayed by t, one channel after the other.
@@ -259,8 +267,9 @@ void backward_chunk(Chunk<T>& c, const GatedLinearBackward<T>& p, int64_t bh, in
     }
   }
   channel_gradients(c);
-  write_rows(c.d_q, c.dk, c.n, s.dk, p.dq + head.q(c.begin), s.q_stride);
-  write_rows(c.d_k, c.dk, c.n, s.dk, p.dk + head.k(c.begin), s.k_stride);
+  const bool shared = head.head % c.plan.heads_per_group() > 0;  // not the first of its group
+  write_rows(c.d_q, c.dk, c.n, s.dk, p.dq + head.q(c.begin), s.q_stride, shared);
+  write_rows(c.d_k, c.dk, c.n, s.dk, p.dk + head.k(c.begin), s.k_stride, shared);
   if (s.channel_gates) {
     write_rows(c.d_gate, c.dk, c.n, s.dk, p.dgate + head.gate(c.begin), s.gate_stride);
   } else {
@@ -306,10 +315,11 @@ void gated_linear_chunked_forward(const GatedLinearForward<T>& p, const GatedLin
 
 template <class T>
 void gated_linear_chunked_backward(const GatedLinearBackward<T>& p, const GatedLinearPlan& plan) {
-  parallel_parts(plan.shape.batch * plan.shape.heads, plan.parts,
+  const int64_t heads = plan.heads_per_group();
+  parallel_parts(plan.shape.batch * plan.shape.groups, plan.parts,
                  [&](int64_t part, int64_t begin, int64_t end) {
                    Chunk<T> chunk(plan, part_memory(p.workspace, plan, part));
-                   for (int64_t bh = begin; bh < end; ++bh) backward_head(chunk, p, bh);
+                   for (int64_t bh = begin * heads; bh < end * heads; ++bh) backward_head(chunk, p, bh);
                  });
 }
 

@@ -1,12 +1,16 @@
 // CUDA entries of the gated linear recurrence: checks, sizes, and which kernel covers what.
+#include <algorithm>
 #include <type_traits>
 
 #include "signet/kernels/gated_linear/gated_linear_cuda.cuh"
+#include "signet/tensor/launch.cuh"
 
 namespace signet::kernels {
 namespace {
 
 using gated_linear::Problem;
+
+constexpr int kSumThreads = 256;
 
 template <class T>
 Problem<T> resolve(const GatedLinearShape& shape) {
@@ -17,11 +21,16 @@ Problem<T> resolve(const GatedLinearShape& shape) {
     if (size < 0 || size > largest)
       fail(ErrorCode::kBadInput, "gated linear recurrence: a size of {} is out of range (0 .. {})", size,
            largest);
+  if (s.heads % std::max<int64_t>(1, s.groups) != 0)
+    fail(ErrorCode::kUsage, "gated linear recurrence: {} heads cannot share queries and keys in {} groups",
+         s.heads, s.groups);
   Problem<T> p{};
+  p.sharing = s.groups > 0 ? static_cast<int>(s.heads / s.groups) : 1;
   p.batch = static_cast<int>(s.batch), p.time = static_cast<int>(s.time), p.heads = static_cast<int>(s.heads);
   p.dk = static_cast<int>(s.dk), p.dv = static_cast<int>(s.dv), p.channel_gates = s.channel_gates;
   p.q_stride = s.q_stride, p.k_stride = s.k_stride, p.v_stride = s.v_stride;
   p.gate_stride = s.gate_stride, p.o_stride = s.o_stride;
+  p.dq_stride = s.q_stride, p.dk_stride = s.k_stride;
   p.offsets = s.offsets, p.packed_rows = s.packed_rows;
   return p;
 }
@@ -35,6 +44,55 @@ bool use_chunks(const GatedLinearShape& s, GatedLinearAlgorithm algorithm) {
     return algorithm != GatedLinearAlgorithm::kRecurrent && gated_linear::chunks_cover(s) &&
            (algorithm == GatedLinearAlgorithm::kChunked || s.time >= 16);
   return false;
+}
+
+template <class T>
+int64_t algorithm_workspace_size(const Problem<T>& p, const GatedLinearShape& s,
+                                 GatedLinearAlgorithm algorithm) {
+  const auto size = [&] {
+    if constexpr (std::is_same_v<T, bf16>)
+      if (use_chunks<T>(s, algorithm)) return gated_linear::chunk_workspace_size(p);
+    return gated_linear::tile_workspace_size(p);
+  }();
+  return (size + 3) / 4 * 4;  // packets lie behind it
+}
+
+// Heads that share q and k leave dq and dk of their own, [rows, heads, dk] in T behind the rest of the
+// workspace, which are then summed: the floats of either.
+template <class T>
+int64_t head_gradient_size(const Problem<T>& p) {
+  if (p.sharing == 1) return 0;
+  const int64_t bytes = p.rows() * p.heads * p.dk * static_cast<int64_t>(sizeof(T));
+  return (bytes + 15) / 16 * 4;
+}
+
+// to[row, group] = the sum over the group's heads, in order; a thread per packet.
+template <class T>
+__global__ void __launch_bounds__(kSumThreads)
+    sum_heads_kernel(T* to, int64_t stride, const T* from, Problem<T> p, bool aligned) {
+  begin_kernel();
+  const int packets = (p.dk + 3) / 4, groups = p.heads / p.sharing;
+  const int64_t at = int64_t{blockIdx.x} * kSumThreads + threadIdx.x, row_and_group = at / packets;
+  const int first = static_cast<int>(at % packets) * 4;
+  if (row_and_group >= p.rows() * groups) return;
+  const T* head = from + row_and_group * p.sharing * p.dk;
+  float total[4] = {};
+#pragma unroll 8
+  for (int h = 0; h < p.sharing; ++h, head += p.dk) {
+    float v[4];
+    unpack(load_packet(head, first, p.dk, aligned), v);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) total[i] += v[i];
+  }
+  store_packet(to + row_and_group / groups * stride + row_and_group % groups * p.dk, first, p.dk, aligned,
+               total);
+}
+template <class T>
+void sum_heads(T* to, int64_t stride, const T* from, const Problem<T>& p, Cuda device) {
+  const int64_t threads = p.rows() * (p.heads / p.sharing) * ((p.dk + 3) / 4);
+  launch("gated linear sums over heads", sum_heads_kernel<T>,
+         static_cast<unsigned>((threads + kSumThreads - 1) / kSumThreads), kSumThreads, 0, device, to, stride,
+         from, p, p.dk % 4 == 0 && packets_fit(to, stride) && packets_fit(from, p.dk));
 }
 
 // A sequence without tokens hands its state on.
@@ -57,9 +115,8 @@ int64_t gated_linear_saved_size(const GatedLinearShape& s, GatedLinearAlgorithm 
 
 template <class T>
 int64_t gated_linear_workspace_size(const GatedLinearShape& s, GatedLinearAlgorithm algorithm, Cuda) {
-  if constexpr (std::is_same_v<T, bf16>)
-    if (use_chunks<T>(s, algorithm)) return gated_linear::chunk_workspace_size(resolve<T>(s));
-  return gated_linear::tile_workspace_size(resolve<T>(s));
+  const auto p = resolve<T>(s);
+  return algorithm_workspace_size(p, s, algorithm) + 2 * head_gradient_size(p);
 }
 
 template <class T>
@@ -87,9 +144,19 @@ void gated_linear_backward(const GatedLinearBackward<T>& a, Cuda device) {
   p.initial_state = a.initial_state, p.d_final_state = a.d_final_state;
   p.d_initial_state = a.d_initial_state;
   p.saved = const_cast<float*>(a.saved), p.workspace = a.workspace;
+  if (p.sharing > 1) {
+    float* const behind = a.workspace + algorithm_workspace_size(p, a.shape, a.algorithm);
+    p.dq = reinterpret_cast<T*>(behind), p.dk_out = reinterpret_cast<T*>(behind + head_gradient_size(p));
+    p.dq_stride = p.dk_stride = int64_t{p.heads} * p.dk;
+  }
+  const bool chunks = use_chunks<T>(a.shape, a.algorithm);
   if constexpr (std::is_same_v<T, bf16>)
-    if (use_chunks<T>(a.shape, a.algorithm)) return chunk_backward(p, stream_of(device));
-  tile_backward(p, stream_of(device));
+    if (chunks) chunk_backward(p, stream_of(device));
+  if (!chunks) tile_backward(p, stream_of(device));
+  if (p.sharing > 1) {
+    sum_heads<T>(a.dq, p.q_stride, p.dq, p, device);
+    sum_heads<T>(a.dk, p.k_stride, p.dk_out, p, device);
+  }
 }
 
 #define SIGNET_INSTANTIATE(T)                                                                           \

@@ -13,12 +13,14 @@ namespace signet::kernels::gated_linear {
 template <class T>
 struct Problem {
   int batch, time, heads, dk, dv;
+  int sharing;  // heads of a group, which share q and k
   bool channel_gates;
   int64_t q_stride, k_stride, v_stride, gate_stride, o_stride;  // token to token
   float scale;
   const T *q, *k, *v, *d_o;
   const float *gate, *initial_state, *d_final_state;
-  T *o, *dq, *dk_out, *dv_out;
+  T *o, *dq, *dk_out, *dv_out;  // dq and dk of every head, or of the group where it is one head
+  int64_t dq_stride, dk_stride;
   float *dgate, *final_state, *d_initial_state;
   float *saved, *workspace;
 
@@ -30,6 +32,8 @@ struct Problem {
   }
   __device__ int64_t first_row(int b) const { return offsets ? offsets[b] : static_cast<int64_t>(b) * time; }
   __device__ int length(int b) const { return offsets ? offsets[b + 1] - offsets[b] : time; }
+  // Where the queries and keys of a head begin, within a token.
+  __device__ int64_t key(int h) const { return int64_t{h / sharing} * dk; }
   __host__ __device__ int64_t state_size() const { return static_cast<int64_t>(dk) * dv; }
 };
 

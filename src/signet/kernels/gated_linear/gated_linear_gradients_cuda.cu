@@ -49,8 +49,8 @@ __device__ void walk_block(GradientMemory<kChannels>& m, const Problem<bf16>& p,
   const int first = block * kBlock, tokens = min(kBlock, at.tokens - first);
   const bool inside = channel < p.dk;
   const int64_t row = at.row + first;
-  const Half* const queries = half(p.q) + row * p.q_stride + int64_t{at.h} * p.dk + channel;
-  const Half* const keys = half(p.k) + row * p.k_stride + int64_t{at.h} * p.dk + channel;
+  const Half* const queries = half(p.q) + row * p.q_stride + p.key(at.h) + channel;
+  const Half* const keys = half(p.k) + row * p.k_stride + p.key(at.h) + channel;
   float q[kBlock], g[kBlock + 1], y[kBlock], suffix[kBlock];
 #pragma unroll
   for (int t = 0; t < kBlock; ++t) {
@@ -65,8 +65,8 @@ __device__ void walk_block(GradientMemory<kChannels>& m, const Problem<bf16>& p,
     suffix[t] = product;
     product *= g[t];
   }
-  Half* const dq = half(p.dq) + row * p.q_stride + int64_t{at.h} * p.dk + channel;
-  Half* const dk = half(p.dk_out) + row * p.k_stride + int64_t{at.h} * p.dk + channel;
+  Half* const dq = half(p.dq) + row * p.dq_stride + int64_t{at.h} * p.dk + channel;
+  Half* const dk = half(p.dk_out) + row * p.dk_stride + int64_t{at.h} * p.dk + channel;
 #pragma unroll
   for (int t = 0; t < kBlock; ++t) {
     const float key = inside && t < tokens ? __bfloat162float(keys[t * p.k_stride]) : 0.f,
@@ -82,8 +82,8 @@ __device__ void walk_block(GradientMemory<kChannels>& m, const Problem<bf16>& p,
     d_gate[t] = fmaf(suffix[t], x, along);
     x = fmaf(g[t], x, key * z);
     if (inside && t < tokens) {
-      dq[t * p.q_stride] = __float2bfloat16(y[t]);
-      dk[t * p.k_stride] = __float2bfloat16(d_key);
+      dq[t * p.dq_stride] = __float2bfloat16(y[t]);
+      dk[t * p.dk_stride] = __float2bfloat16(d_key);
       if constexpr (kChannels)
         p.dgate[(row + t) * p.gate_stride + int64_t{at.h} * p.dk + channel] = d_gate[t];
     }
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kChunkThreads)
   };
   {
     const int channels = min(kWide, p.dk - channel0);
-    const int64_t channel = int64_t{at.h} * p.dk + channel0;
+    const int64_t channel = p.key(at.h) + channel0;
     fetch_rows(m.q, p.q + at.row * p.q_stride + channel, p.q_stride, at.tokens, channels);
     fetch_rows(m.k, p.k + at.row * p.k_stride + channel, p.k_stride, at.tokens, channels);
     m.gates.fetch(p, at, channel0);

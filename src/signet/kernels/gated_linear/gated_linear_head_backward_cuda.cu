@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kHeadThreads, 2)
   const int lane = w.lane, first = w.first, n0 = w.n0;
   const ChunkPlace at = chunk_of_block(p, blockIdx.x);
   if (at.tokens <= 0) return;
-  const int64_t key = int64_t{at.h} * p.dk, value = int64_t{at.h} * p.dv;
+  const int64_t key = p.key(at.h), d_key = int64_t{at.h} * p.dk, value = int64_t{at.h} * p.dv;
   const auto fetch_states = [&](int item) {
     if (item < kDown * kAcross) {
       const int64_t from = (at.place * kDown * kAcross + item) * kTileSize;
@@ -143,8 +143,9 @@ __global__ void __launch_bounds__(kHeadThreads, 2)
     scale_half(y, p.scale * before[0], p.scale * before[8]), scale_half(z, behind[0], behind[8]);
     add_pairs_of_tokens(y, z, m.pairs, m.q[i], m.k[i], w);
     __syncthreads();  // everybody has read these q and k
-    write_gradient(p.dq + at.row * p.q_stride + key + i * kWide, p.q_stride, at, m.q[i], y, w, channels);
-    write_gradient(p.dk_out + at.row * p.k_stride + key + i * kWide, p.k_stride, at, m.k[i], z, w, channels);
+    write_gradient(p.dq + at.row * p.dq_stride + d_key + i * kWide, p.dq_stride, at, m.q[i], y, w, channels);
+    write_gradient(p.dk_out + at.row * p.dk_stride + d_key + i * kWide, p.dk_stride, at, m.k[i], z, w,
+                   channels);
   }
 #pragma unroll
   for (int j = 0; j < kAcross; ++j) {  // everybody has read the values: there was a barrier

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kHeadThreads, 2)
   Half *const v = reinterpret_cast<Half*>(shared + sizeof(m)), *const d_o = v + across * kTileSize;
   const ChunkPlace at = chunk_of_block(p, blockIdx.x);
   if (at.tokens <= 0) return;
-  const int64_t key = int64_t{at.h} * p.dk, value = int64_t{at.h} * p.dv;
+  const int64_t key = p.key(at.h), d_key = int64_t{at.h} * p.dk, value = int64_t{at.h} * p.dv;
   const auto fetch_states = [&](int item) {
     if (item < down * across) {
       const int64_t from = (at.place * down * across + item) * kTileSize;
@@ -116,8 +116,8 @@ __global__ void __launch_bounds__(kHeadThreads, 2)
     scale_half(y, near_before, far_before), scale_half(z, near_behind, far_behind);
     add_pairs_of_tokens(y, z, m.pairs, m.q, m.k, w);
     __syncthreads();  // everybody has read q and k
-    write_gradient(p.dq + at.row * p.q_stride + key + i * kWide, p.q_stride, at, m.q, y, w, channels);
-    write_gradient(p.dk_out + at.row * p.k_stride + key + i * kWide, p.k_stride, at, m.k, z, w, channels);
+    write_gradient(p.dq + at.row * p.dq_stride + d_key + i * kWide, p.dq_stride, at, m.q, y, w, channels);
+    write_gradient(p.dk_out + at.row * p.dk_stride + d_key + i * kWide, p.dk_stride, at, m.k, z, w, channels);
   }
 #pragma unroll
   for (int n = 0; n < 4; ++n) {

@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kChunkThreads, 3) head_output_kernel(Problem<b
   const auto fetch_pair = [&](int i) {
     if (i < down) {
       const int channels = min(kWide, p.dk - i * kWide);
-      const int64_t channel = int64_t{at.h} * p.dk + i * kWide;
+      const int64_t channel = p.key(at.h) + i * kWide;
       fetch_rows(left + i * kTileSize, pass.left + at.row * pass.left_stride + channel, pass.left_stride,
                  at.tokens, channels);
       fetch_rows(m.pair[i], pass.pair + at.row * pass.pair_stride + channel, pass.pair_stride, at.tokens,

@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kChunkThreads) output_kernel(Problem<bf16> p, 
   // Phase 1: pairs of tokens, and the left rows scaled from the chunk's end on.
   const auto fetch_pair = [&](int i) {
     const int channels = min(kWide, p.dk - i * kWide);
-    const int64_t channel = int64_t{at.h} * p.dk + i * kWide;
+    const int64_t channel = p.key(at.h) + i * kWide;
     fetch_rows(left + i * kTileSize, pass.left + at.row * pass.left_stride + channel, pass.left_stride,
                at.tokens, channels);
     fetch_rows(m.pair, pass.pair + at.row * pass.pair_stride + channel, pass.pair_stride, at.tokens,

@@ -17,9 +17,9 @@ State initial_state(const GatedLinearShape& s, const double* states, int64_t bh)
 struct At {
   int64_t q, k, v, o, gate;
   At(const GatedLinearShape& s, int64_t b, int64_t t, int64_t h) {
-    const int64_t row = b * s.time + t;
-    q = row * s.q_stride + h * s.dk;
-    k = row * s.k_stride + h * s.dk;
+    const int64_t row = b * s.time + t, group = h / (s.heads / s.groups);
+    q = row * s.q_stride + group * s.dk;
+    k = row * s.k_stride + group * s.dk;
     v = row * s.v_stride + h * s.dv;
     o = row * s.o_stride + h * s.dv;
     gate = row * s.gate_stride + (s.channel_gates ? h * s.dk : h);
@@ -63,6 +63,7 @@ void gated_linear_backward_reference(const GatedLinearBackward<double>& p) {
   for (int64_t b = 0; b < s.batch; ++b) {
     for (int64_t h = 0; h < s.heads; ++h) {
       const int64_t bh = b * s.heads + h;
+      const bool shared = h % (s.heads / s.groups) > 0;  // not the first of its group
       std::vector<State> states = {initial_state(s, p.initial_state, bh)};
       for (int64_t t = 0; t < s.time; ++t) {
         states.push_back(states.back());
@@ -86,8 +87,8 @@ void gated_linear_backward_reference(const GatedLinearBackward<double>& p) {
             p.dv[at.v + c] += p.k[at.k + i] * ds;
             ds *= p.gate[gate];
           }
-          p.dq[at.q + i] = dq;
-          p.dk[at.k + i] = dk;
+          p.dq[at.q + i] = dq + (shared ? p.dq[at.q + i] : 0);
+          p.dk[at.k + i] = dk + (shared ? p.dk[at.k + i] : 0);
           p.dgate[gate] = s.channel_gates ? dg : p.dgate[gate] + dg;
         }
       }

@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kChunkThreads, 4) state_kernel(Problem<bf16> p
     if (step < chunks) {
       auto& to = m.stage[step % kStages];
       const ChunkPlace at = place(step);
-      fetch_rows(to.left, pass.left + at.row * pass.left_stride + int64_t{h} * p.dk + row0, pass.left_stride,
+      fetch_rows(to.left, pass.left + at.row * pass.left_stride + p.key(h) + row0, pass.left_stride,
                  at.tokens, rows);
       fetch_rows(to.right, pass.right + at.row * pass.right_stride + int64_t{h} * p.dv + column0,
                  pass.right_stride, at.tokens, columns);

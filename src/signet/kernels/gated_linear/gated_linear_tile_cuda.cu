@@ -75,8 +75,8 @@ __device__ void fetch(Stage& s, const Problem<T>& p, const ColumnPass<T>& pass, 
     const bool live = begin + j < tile.time;
     const int64_t row = tile.row + (kReverse ? tile.time - 1 - (begin + j) : begin + j);
     const bool inside = live && i < p.dk;
-    s.read[j] = inside ? to_float(pass.read[row * pass.read_stride + tile.h * p.dk + i]) : 0.0f;
-    s.write[j] = inside ? to_float(pass.write[row * pass.write_stride + tile.h * p.dk + i]) : 0.0f;
+    s.read[j] = inside ? to_float(pass.read[row * pass.read_stride + p.key(tile.h) + i]) : 0.0f;
+    s.write[j] = inside ? to_float(pass.write[row * pass.write_stride + p.key(tile.h) + i]) : 0.0f;
     if constexpr (kChannels)
       s.gate[j] = inside ? p.gate[row * p.gate_stride + tile.h * p.dk + i] : 0.0f;
     else
@@ -233,8 +233,8 @@ __global__ void __launch_bounds__(32 * kWarps, 3) row_kernel(Problem<T> p, RowSu
       for (int t = 0; t < kTileChunk; ++t) {
         const int64_t token = tile.row + begin + t;
         const bool live = t < n, inside = live && i < p.dk, value = live && tile.column < p.dv;
-        q[t] = inside ? to_float(p.q[token * p.q_stride + tile.h * p.dk + i]) : 0.0f;
-        k[t] = inside ? to_float(p.k[token * p.k_stride + tile.h * p.dk + i]) : 0.0f;
+        q[t] = inside ? to_float(p.q[token * p.q_stride + p.key(tile.h) + i]) : 0.0f;
+        k[t] = inside ? to_float(p.k[token * p.k_stride + p.key(tile.h) + i]) : 0.0f;
         if constexpr (kChannels)
           g[t] = inside ? p.gate[token * p.gate_stride + tile.h * p.dk + i] : 1.0f;
         else
@@ -404,12 +404,12 @@ void tile_backward(const Problem<T>& p, cudaStream_t stream) {
              RowSums<float>{keys, keys + parts.keys, dgate, key_width, key_width, gate_stride,
                             p.rows() * key_width, gate_part, gate_row_part},
              stream);
-    add_parts(p.dq, p.q_stride, keys, p.rows(), key_width, tiles(p.dv), stream);
-    add_parts(p.dk_out, p.k_stride, keys + parts.keys, p.rows(), key_width, tiles(p.dv), stream);
+    add_parts(p.dq, p.dq_stride, keys, p.rows(), key_width, tiles(p.dv), stream);
+    add_parts(p.dk_out, p.dk_stride, keys + parts.keys, p.rows(), key_width, tiles(p.dv), stream);
   } else {
     run_rows(
         p,
-        RowSums<T>{p.dq, p.dk_out, dgate, p.q_stride, p.k_stride, gate_stride, 0, gate_part, gate_row_part},
+        RowSums<T>{p.dq, p.dk_out, dgate, p.dq_stride, p.dk_stride, gate_stride, 0, gate_part, gate_row_part},
         stream);
   }
   if (parts.gates)
