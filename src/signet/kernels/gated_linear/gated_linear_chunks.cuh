@@ -133,13 +133,16 @@ struct Gates {
   }
 };
 
-// Decays between the tokens of a chunk, one gate per head. Rows of the table are turned by t, so that neither
-// rows nor columns meet in one bank.
+// Decays between the tokens of a chunk, one gate per head. Rows t of the table are pairs of r, permuted by t
+// so that the pairs of an accumulator tile (four of r, eight of t) lie in different banks.
 struct Decays {
   float table[kChunk * kChunk];
   float before[kChunk], behind[kChunk];  // from the chunk's beginning to t, g_t included; from t to its end
 
-  __device__ float between(int r, int t) const { return table[t * kChunk + ((r + t) % kChunk)]; }  // D(r,t)
+  __device__ static int place(int r, int t) { return t * kChunk + (r ^ (t % 4 * 8)); }
+  __device__ float between(int r, int t) const { return table[place(r, t)]; }  // D(r,t), 0 for r > t
+  // D(r,t) and D(r+1,t), r even.
+  __device__ float2 pair(int r, int t) const { return *reinterpret_cast<const float2*>(table + place(r, t)); }
   // By all threads of a block; a barrier afterwards. Several threads share a column r.
   template <int kThreads>
   __device__ void fill(const float* gates) {
@@ -154,7 +157,7 @@ struct Decays {
     for (int i = 0; i < kRows; ++i) {
       const int t = begin + i;
       if (t > r) product *= gates[t];
-      table[t * kChunk + (r + t) % kChunk] = t < r ? 0.f : product;
+      table[place(r, t)] = t < r ? 0.f : product;
       if (r == 0) before[t] = first * product;
     }
     if (begin + kRows == kChunk) behind[r] = product;

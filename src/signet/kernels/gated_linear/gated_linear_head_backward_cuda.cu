@@ -6,7 +6,7 @@
 // (products of rows or of elements where no matrices meet), and with M_tr = (q_t . k_r) A_tr what passes from
 // r to t, the state before the chunk as r = -1 and the gradient behind it as t = n,
 //   dg_u = sum_{t>=u} D(u,t) sum_{r<u} D(r,u-1) M_tr
-// which needs no quotient: X_t = sum_{r<u} D(r,u-1) M_tr is carried from u to u + 1 by X_t <- g_u X_t + M_tu.
+// which needs no quotient.
 #include "signet/kernels/gated_linear/gated_linear_head_chunks.cuh"
 
 namespace signet::kernels::gated_linear {
@@ -19,14 +19,14 @@ struct alignas(1024) BackwardMemory {
     struct {
       Half state[2][kTileSize], d_state[2][kTileSize];  // of a tile, two under way
     };
-    Passed passed;
+    GateSums<kHeadThreads / 32, 2> sums;  // after these
   };
   Half q[kDown][kTileSize], k[kDown][kTileSize], v[kAcross][kTileSize], d_o[kAcross][kTileSize];
   union {
     struct {
       Half pairs[kTileSize], scores[kTileSize];  // A L and P L
     };
-    Decays decays;  // before these, and again after them
+    Decays decays;  // before these
   };
   Gates<false> gates;
 };
@@ -87,13 +87,15 @@ __global__ void __launch_bounds__(kHeadThreads, 2)
 #pragma unroll
     for (int part = 0; part < 2; ++part) {
       const int t = first + lane / 4 + 8 * part, r = n0 + n * 8 + lane % 4 * 2;
-      const float low = p.scale * m.decays.between(r, t), high = p.scale * m.decays.between(r + 1, t);
+      const float2 decay = m.decays.pair(r, t);
+      const float low = p.scale * decay.x, high = p.scale * decay.y;
       float &a0 = passing[n][2 * part], &a1 = passing[n][2 * part + 1], p0 = sums[n][2 * part],
             p1 = sums[n][2 * part + 1];
       pair_parts[n][part] = pack(a0 * low, a1 * high), score_parts[n][part] = pack(p0 * low, p1 * high);
       a0 *= p.scale * p0, a1 *= p.scale * p1;
     }
   }
+  const float2 of_pairs = gate_pairs(passing, first, n0, m.decays, lane);
   __syncthreads();  // everybody has read the decays
 #pragma unroll
   for (int n = 0; n < 4; ++n) {
@@ -161,9 +163,9 @@ __global__ void __launch_bounds__(kHeadThreads, 2)
     write_gradient(p.dv_out + at.row * p.v_stride + value + j * kWide, p.v_stride, at, m.v[j], dv[j], w,
                    min(kWide, p.dv - j * kWide));
   }
-  __syncthreads();  // everybody is done with the tiles and the pairs
-  m.decays.template fill<kHeadThreads>(m.gates.g);
-  write_gate_gradients(p, at, m.passed, m.decays, m.gates.g, passing, read, written, inner, w);
+  put_gate_sums(m.sums, of_pairs, read, written, inner, p.scale, w.warp / kBlocks, w);
+  __syncthreads();  // the sums are there
+  if (w.warp == 0) write_gate_gradients(p, at, m.sums, m.decays, m.gates.g, lane);
 }
 
 template <int kDown, int kAcross>

@@ -128,70 +128,119 @@ __device__ inline void write_gradient(bf16* out, int64_t stride, const ChunkPlac
   }
 }
 
-// What passes from r to t: row t, n last; column r + 1.
-struct Passed {
-  static constexpr int kStride = kChunk + 1;
-  float at[(kChunk + 1) * kStride];
-  float inner[kHeadThreads / 32];  // S . dS, by warps
+// What the gates' gradients are summed from; every part is written by one warp.
+//   dg_u = sum_{t>=u} D(u,t) sum_{r<u} D(r,u-1) M_tr
+// with M_tr what passes from r to t: within the chunk by `pairs`, from the state before it (r = -1) by
+// `read`, through the gradient behind it (t = n) by `written`, and from that state to that gradient by
+// `inner`.
+template <int kWarps, int kColumns>
+struct GateSums {
+  alignas(16) float pairs[kWarps][kChunk];
+  alignas(16) float read[kColumns][kChunk], written[kColumns][kChunk];  // by the columns of warps
+  float inner[kWarps];
 };
 
-// dg_u = sum_{t>=u} D(u,t) X_t, with X_t = sum_{r<u} D(r,u-1) M_tr carried from u to u + 1 by X_t <- g_u X_t
-// + M_tu. Nobody else uses the memory of `m`; the decays may still be on their way to it.
-__device__ inline void write_gate_gradients(const Problem<bf16>& p, const ChunkPlace& at, Passed& m,
-                                            const Decays& decays, const float* gates, float (&passing)[4][4],
-                                            float (&read)[2], float (&written)[2], float inner,
-                                            const HeadWarp& w) {
+__device__ inline uint32_t as_tf32(float x) {
+  uint32_t y;
+  asm("cvt.rna.tf32.f32 %0, %1;\n" : "=r"(y) : "f"(x));
+  return y;
+}
+// C[16][8] += A[16][8] B[8][8]: columns 2q and 2q + 1 of an accumulator tile are columns q and q + 4 of A,
+// and the rows of B in the same order, so that tiles need not be rearranged.
+__device__ inline void multiply_add_tf32(float (&c)[4], const float (&a)[4], float2 b) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};\n"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(as_tf32(a[0])), "r"(as_tf32(a[2])), "r"(as_tf32(a[1])), "r"(as_tf32(a[3])), "r"(as_tf32(b.x)),
+        "r"(as_tf32(b.y)));
+}
+
+// sum_{t>=u} D(u,t) sum_{r<u} D(r,u-1) M_tr over this warp's 16 t from `first` on and 8 N r from r0 on, for u
+// = 2 lane and 2 lane + 1: a product with the table of decays, whose columns u are then weighted and summed.
+template <int N>
+__device__ float2 gate_pairs(const float (&passing)[N][4], int first, int r0, const Decays& decays,
+                             int lane) {
+  const int g = lane / 4, q = lane % 4;
+  float parts[kChunk / 4];  // of u = 8 tile + 2 q and the next
+#pragma unroll
+  for (int tile = 0; tile < kChunk / 8; ++tile) {
+    float c[4] = {};
+    if (8 * tile + 7 > r0 && 8 * tile < first + kBlock) {  // the same for the warp
+      const int u = 8 * tile + g;
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        const int r = r0 + 8 * n + 2 * q;
+        if (8 * n + r0 < 8 * tile + 7)
+          multiply_add_tf32(c, passing[n], u > 0 ? decays.pair(r, u - 1) : make_float2(0.f, 0.f));
+      }
+      const float2 near = decays.pair(8 * tile + 2 * q, first + g),
+                   far = decays.pair(8 * tile + 2 * q, first + g + 8);
+      c[0] = fmaf(near.x, c[0], far.x * c[2]), c[1] = fmaf(near.y, c[1], far.y * c[3]);
+    }
+    parts[2 * tile] = c[0], parts[2 * tile + 1] = c[1];
+  }
+  sum_scatter<8, 4>(parts, lane);  // lanes g have tile g's
+  return make_float2(parts[0], parts[1]);
+}
+
+// This warp's parts; `column` of the warps with its tokens.
+template <class Sums>
+__device__ void put_gate_sums(Sums& sums, float2 pairs, float (&read)[2], float (&written)[2], float inner,
+                              float scale, int column, const HeadWarp& w) {
+  reinterpret_cast<float2*>(sums.pairs[w.warp])[w.lane] = pairs;
   sum_all<4, 1>(read);
   sum_all<4, 1>(written);
   float whole[1] = {inner};
   sum_all<32, 1>(whole);
-  for_each_element(passing, w.lane,
-                   [&](float x, int t, int r) { m.at[(w.first + t) * Passed::kStride + w.n0 + r + 1] = x; });
-  // Of half of the channels, then of both.
-  for (int half = 0; half < 2; ++half) {
-    if (w.lane % 4 == 0 && w.n0 == half * kHalf) {
+  if (w.lane % 4 == 0) {
 #pragma unroll
-      for (int part = 0; part < 2; ++part) {
-        const int t = w.first + w.lane / 4 + 8 * part;
-        float &from = m.at[t * Passed::kStride], &to = m.at[kChunk * Passed::kStride + t + 1];
-        from = p.scale * read[part] + (half ? from : 0.f), to = written[part] + (half ? to : 0.f);
-      }
-    }
-    if (half == 0) __syncthreads();
-  }
-  if (w.lane == 0) m.inner[w.warp] = whole[0];
-  __syncthreads();
-  if (const int t = static_cast<int>(threadIdx.x); t <= kChunk) {
-    constexpr int kAhead = 8;
-    float* const row = m.at + t * Passed::kStride;
-    float x = row[0];
-    if (t == kChunk) {
-      x = 0.f;
-#pragma unroll
-      for (float each : m.inner) x += each;
-    }
-#pragma unroll 1
-    for (int base = 0; base < kChunk; base += kAhead) {
-      float coming[kAhead], decay[kAhead], g[kAhead];
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        coming[i] = row[base + i + 1], g[i] = gates[base + i];
-        decay[i] = t < kChunk ? decays.between(base + i, t) : decays.behind[base + i];
-      }
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        row[base + i + 1] = base + i <= t ? decay[i] * x : 0.f;
-        x = fmaf(g[i], x, coming[i]);
-      }
+    for (int part = 0; part < 2; ++part) {
+      const int t = w.first + w.lane / 4 + 8 * part;
+      sums.read[column][t] = scale * read[part], sums.written[column][t] = written[part];
     }
   }
-  __syncthreads();
-  if (const int u = static_cast<int>(threadIdx.x); u < at.tokens) {
-    float total = 0.f;
-#pragma unroll 13
-    for (int t = 0; t <= kChunk; ++t) total += m.at[t * Passed::kStride + u + 1];
-    p.dgate[(at.row + u) * p.gate_stride + at.h] = total;
+  if (w.lane == 0) sums.inner[w.warp] = whole[0];
+}
+
+// By one warp when all parts are there, lane l for u = 2l and 2l + 1. R_u = sum_{t>=u} D(u,t) read_t and W_u
+// = sum_{r<u} D(r,u-1) written_r are linear recurrences, scanned over the lanes.
+template <int kWarps, int kColumns>
+__device__ void write_gate_gradients(const Problem<bf16>& p, const ChunkPlace& at,
+                                     const GateSums<kWarps, kColumns>& sums, const Decays& decays,
+                                     const float* gates, int lane) {
+  const int u = 2 * lane;
+  const auto add = [&](float2& to, const float* part) {
+    const float2 x = *reinterpret_cast<const float2*>(part + u);
+    to.x += x.x, to.y += x.y;
+  };
+  float2 total = {}, read = {}, written = {};
+  float inner = 0.f;
+#pragma unroll
+  for (int part = 0; part < kWarps; ++part) add(total, sums.pairs[part]), inner += sums.inner[part];
+#pragma unroll
+  for (int part = 0; part < kColumns; ++part) add(read, sums.read[part]), add(written, sums.written[part]);
+  const float near = gates[u], far = gates[u + 1], next = lane < 31 ? gates[u + 2] : 0.f;
+  // R_u = read_u + g_{u+1} R_{u+1} from behind, W_{u+1} = written_u + g_u W_u from the beginning.
+  float back_factor = far * next, back = fmaf(far, read.y, read.x);
+  float on_factor = near * far, on = fmaf(far, written.x, written.y);
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const float behind_factor = __shfl_down_sync(kFullWarp, back_factor, step),
+                behind = __shfl_down_sync(kFullWarp, back, step),
+                before_factor = __shfl_up_sync(kFullWarp, on_factor, step),
+                before = __shfl_up_sync(kFullWarp, on, step);
+    if (lane + step < 32) back = fmaf(back_factor, behind, back), back_factor *= behind_factor;
+    if (lane >= step) on = fmaf(on_factor, before, on), on_factor *= before_factor;
   }
+  const float behind = __shfl_down_sync(kFullWarp, back, 1), before = __shfl_up_sync(kFullWarp, on, 1);
+  const float write = lane > 0 ? before : 0.f, write_next = fmaf(near, write, written.x);  // W_u, W_{u+1}
+  const float read_next = fmaf(next, behind, read.y);                                      // R_{u+1}
+  const float from = lane > 0 ? decays.before[u - 1] : 1.f,
+              from_next = decays.before[u];  // D(-1,u-1), D(-1,u)
+  total.x += fmaf(from, back, decays.behind[u] * fmaf(from, inner, write));
+  total.y += fmaf(from_next, read_next, decays.behind[u + 1] * fmaf(from_next, inner, write_next));
+  if (u < at.tokens) p.dgate[(at.row + u) * p.gate_stride + at.h] = total.x;
+  if (u + 1 < at.tokens) p.dgate[(at.row + u + 1) * p.gate_stride + at.h] = total.y;
 }
 
 }  // namespace signet::kernels::gated_linear

@@ -6,7 +6,7 @@
 // and with M_tr = (q_t . k_r) A_tr what passes from r to t, the state before the chunk as r = -1 and the
 // gradient behind it as t = n,
 //   dg_u = sum_{t>=u} D(u,t) sum_{r<u} D(r,u-1) M_tr
-// which needs no quotient: X_t = sum_{r<u} D(r,u-1) M_tr is carried from u to u + 1 by X_t <- g_u X_t + M_tu.
+// which needs no quotient.
 #include "signet/kernels/gated_linear/gated_linear_head_chunks.cuh"
 
 namespace signet::kernels::gated_linear {
@@ -16,10 +16,10 @@ struct alignas(1024) HeadMemory {
   union {
     struct {
       Half state[2][kTileSize], d_state[2][kTileSize];  // of a tile, two under way
-      Half q[kTileSize], k[kTileSize];
     };
-    Passed passed;
+    GateSums<kHeadThreads / 32, 2> sums;  // after these
   };
+  Half q[kTileSize], k[kTileSize];
   Half pairs[kTileSize];  // A L
   Decays decays;
   Gates<false> gates;
@@ -72,8 +72,9 @@ __global__ void __launch_bounds__(kHeadThreads, 2)
 #pragma unroll
     for (int part = 0; part < 2; ++part) {
       const int t = first + lane / 4 + 8 * part, r = n0 + n * 8 + lane % 4 * 2;
+      const float2 decay = m.decays.pair(r, t);
       *reinterpret_cast<uint32_t*>(m.pairs + tile_index<kWide>(t, r)) =
-          pack(a[n][2 * part] * m.decays.between(r, t), a[n][2 * part + 1] * m.decays.between(r + 1, t));
+          pack(a[n][2 * part] * decay.x, a[n][2 * part + 1] * decay.y);
     }
   }
 
@@ -124,8 +125,10 @@ __global__ void __launch_bounds__(kHeadThreads, 2)
 #pragma unroll
     for (int e = 0; e < 4; ++e) a[n][e] *= scores[n][e];
   }
-  __syncthreads();  // what is passed on lies where the tiles were
-  write_gate_gradients(p, at, m.passed, m.decays, m.gates.g, a, read, written, inner, w);
+  put_gate_sums(m.sums, gate_pairs(a, first, n0, m.decays, lane), read, written, inner, p.scale,
+                w.warp / kBlocks, w);
+  __syncthreads();  // the sums are there
+  if (w.warp == 0) write_gate_gradients(p, at, m.sums, m.decays, m.gates.g, lane);
 }
 
 int head_gradient_bytes(int dv) {

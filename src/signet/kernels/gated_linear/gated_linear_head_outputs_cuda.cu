@@ -78,8 +78,13 @@ __global__ void __launch_bounds__(kChunkThreads, 3) head_output_kernel(Problem<b
                                                                     m.pair[i], begin, end, lane);
   }
   __syncthreads();  // the decays are there
-  for_each_element(pairs, lane, [&](float& x, int i, int j) {
-    x *= kReverse ? pass.scale * m.decays.between(first + i, j) : m.decays.between(j, first + i);
+  for_each_pair(pairs, lane, [&](float& x, float& y, int i, int j) {
+    if constexpr (kReverse) {
+      x *= pass.scale * m.decays.between(first + i, j), y *= pass.scale * m.decays.between(first + i, j + 1);
+    } else {
+      const float2 decay = m.decays.pair(j, first + i);
+      x *= decay.x, y *= decay.y;
+    }
   });
   uint32_t high[kBlocks][4], low[kBlocks][4];
 #pragma unroll
