@@ -149,6 +149,15 @@ TEST(GatedLinearCuda, GroupsOfHeadsMatchReference) {
   GatedLinearShape mamba2 = shape_of(1, 150, 32, 128, 64, false);
   mamba2.groups = 1;
   expect_close<bf16>(gated_linear_problem(mamba2, Gates::kPositive));
+  // Enough chunks to fill a GPU with blocks that walk the heads of a group.
+  for (int64_t groups : {1, 2}) {
+    for (auto [dk, dv] : {std::pair<int64_t, int64_t>{128, 64}, {72, 128}, {128, 40}}) {
+      GatedLinearShape many = shape_of(50, 150, 4, dk, dv, false);
+      many.groups = groups;
+      expect_close<bf16>(gated_linear_problem(many, Gates::kSigned));
+      expect_close<bf16>(gated_linear_problem(many, Gates::kNearOne, /*states=*/false));
+    }
+  }
 }
 
 TEST(GatedLinearCuda, SignChangesStayExactForManySteps) {

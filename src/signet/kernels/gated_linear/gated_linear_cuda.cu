@@ -57,11 +57,16 @@ int64_t algorithm_workspace_size(const Problem<T>& p, const GatedLinearShape& s,
   return (size + 3) / 4 * 4;  // packets lie behind it
 }
 
-// Heads that share q and k leave dq and dk of their own, [rows, heads, dk] in T behind the rest of the
-// workspace, which are then summed: the floats of either.
+// Whether heads that share q and k leave dq and dk of their own, [rows, heads, dk] in T behind the rest of
+// the workspace, which are then summed; and the floats of either.
+template <class T>
+bool heads_apart(const Problem<T>& p, const GatedLinearShape& s, GatedLinearAlgorithm algorithm) {
+  if constexpr (std::is_same_v<T, bf16>)
+    if (use_chunks<T>(s, algorithm) && gated_linear::chunks_sum_heads(p)) return false;
+  return p.sharing > 1;
+}
 template <class T>
 int64_t head_gradient_size(const Problem<T>& p) {
-  if (p.sharing == 1) return 0;
   const int64_t bytes = p.rows() * p.heads * p.dk * static_cast<int64_t>(sizeof(T));
   return (bytes + 15) / 16 * 4;
 }
@@ -116,7 +121,8 @@ int64_t gated_linear_saved_size(const GatedLinearShape& s, GatedLinearAlgorithm 
 template <class T>
 int64_t gated_linear_workspace_size(const GatedLinearShape& s, GatedLinearAlgorithm algorithm, Cuda) {
   const auto p = resolve<T>(s);
-  return algorithm_workspace_size(p, s, algorithm) + 2 * head_gradient_size(p);
+  return algorithm_workspace_size(p, s, algorithm) +
+         (heads_apart(p, s, algorithm) ? 2 * head_gradient_size(p) : 0);
 }
 
 template <class T>
@@ -144,7 +150,8 @@ void gated_linear_backward(const GatedLinearBackward<T>& a, Cuda device) {
   p.initial_state = a.initial_state, p.d_final_state = a.d_final_state;
   p.d_initial_state = a.d_initial_state;
   p.saved = const_cast<float*>(a.saved), p.workspace = a.workspace;
-  if (p.sharing > 1) {
+  const bool apart = heads_apart(p, a.shape, a.algorithm);
+  if (apart) {
     float* const behind = a.workspace + algorithm_workspace_size(p, a.shape, a.algorithm);
     p.dq = reinterpret_cast<T*>(behind), p.dk_out = reinterpret_cast<T*>(behind + head_gradient_size(p));
     p.dq_stride = p.dk_stride = int64_t{p.heads} * p.dk;
@@ -153,7 +160,7 @@ void gated_linear_backward(const GatedLinearBackward<T>& a, Cuda device) {
   if constexpr (std::is_same_v<T, bf16>)
     if (chunks) chunk_backward(p, stream_of(device));
   if (!chunks) tile_backward(p, stream_of(device));
-  if (p.sharing > 1) {
+  if (apart) {
     sum_heads<T>(a.dq, p.q_stride, p.dq, p, device);
     sum_heads<T>(a.dk, p.k_stride, p.dk_out, p, device);
   }

@@ -55,6 +55,8 @@ void tile_backward(const Problem<T>& p, cudaStream_t stream);
 
 // The chunked kernels for bf16. Sizes and strides alone decide, so that both passes agree.
 bool chunks_cover(const GatedLinearShape& shape);
+// Whether backward leaves the sums of dq and dk over the heads that share q and k, or those of each head.
+bool chunks_sum_heads(const Problem<bf16>& p);
 int64_t chunk_saved_size(const Problem<bf16>& p);  // in floats
 int64_t chunk_workspace_size(const Problem<bf16>& p);
 void chunk_forward(const Problem<bf16>& p, cudaStream_t stream);

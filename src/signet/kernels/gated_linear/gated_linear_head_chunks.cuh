@@ -16,7 +16,7 @@ struct HeadWarp {
         warp(threadIdx.x / 32),
         block(warp % kBlocks),
         first(kBlock * block),
-        n0(warp / kBlocks * kHalf) {}
+        n0(warp / kBlocks % 2 * kHalf) {}
 };
 
 // C[16 tokens at m0][kHalf rows of the right tile at n0] += products of rows over 64 columns, for right rows
@@ -65,11 +65,12 @@ __device__ inline void scale_half(float (&c)[4][4], float near, float far) {
 }
 
 // This thread's part of the sum of products of two tiles' elements.
-__device__ inline float inner_part(const Half* x, const Half* y) {
+template <int kThreads = kHeadThreads>
+__device__ float inner_part(const Half* x, const Half* y) {
   float sum = 0.f;
 #pragma unroll
-  for (int n = 0; n < kTileSize / 8 / kHeadThreads; ++n) {
-    const int piece = n * kHeadThreads + static_cast<int>(threadIdx.x);
+  for (int n = 0; n < kTileSize / 8 / kThreads; ++n) {
+    const int piece = n * kThreads + static_cast<int>(threadIdx.x);
     float a[8], b[8];
     load_floats(a, x + piece * 8);
     load_floats(b, y + piece * 8);
