@@ -64,10 +64,9 @@ struct ChunkPlace {
         h(head),
         tokens(min(kChunk, p.length(b) - chunk * kChunk)) {}
 };
-// Of a grid with a block per place and head.
+// Of a grid with a block per place and head, fewer than 2^31.
 __device__ inline ChunkPlace chunk_of_block(const Problem<bf16>& p, int64_t block) {
-  const int h = static_cast<int>(block % p.heads);
-  const int64_t place = block / p.heads;
+  const int place = static_cast<int>(block) / p.heads, h = static_cast<int>(block) % p.heads;
   int low = 0, high = p.batch;  // the last sequence whose places begin there or before
   if (p.offsets) {
     while (high - low > 1) {
@@ -75,7 +74,7 @@ __device__ inline ChunkPlace chunk_of_block(const Problem<bf16>& p, int64_t bloc
       (first_place(p, middle) <= place ? low : high) = middle;
     }
   } else {
-    low = static_cast<int>(place / chunks_of(p.time));
+    low = place / chunks_of(p.time);
   }
   return ChunkPlace(p, low, h, static_cast<int>(place - first_place(p, low)));
 }
@@ -234,7 +233,7 @@ void chunk_gradients(const Problem<bf16>& p, const Half* states, const Half* d_s
 // dq, dk, dv and the gates' gradients for one gate per head in one kernel, where it applies.
 bool head_backward_applies(const Problem<bf16>& p);
 void head_backward(const Problem<bf16>& p, const Half* states, const Half* d_states, cudaStream_t stream);
-// The same where heads share q and k and the sums over them are made in the kernel.
+// The same by blocks that walk heads, where it applies; it sums over heads that share q and k.
 bool head_walk_applies(const Problem<bf16>& p);
 void head_walk(const Problem<bf16>& p, const Half* states, const Half* d_states, cudaStream_t stream);
 // The same for one gate per head on tensor cores throughout, where they apply; they need no sums.

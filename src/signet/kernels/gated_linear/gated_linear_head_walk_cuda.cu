@@ -1,10 +1,10 @@
 // dq, dk, dv and the gates' gradients as gated_linear_head_backward_cuda.cu has them, for 65 to 128 channels
-// of dk, by blocks that walk heads of a chunk one after the other: 16 warps, one block on a multiprocessor,
+// of dk, by blocks that walk chunks and heads one after the other: 16 warps, one block on a multiprocessor,
 // and the next head on its way while one is worked on. A warp has 16 tokens and
 //   - of products between tokens 16 of the earlier ones (column = warp / 4),
 //   - of dq and dk 32 channels of a tile, of dv 16 columns of every tile.
-// Heads that share q and k are the walk of a block: q, k and Q K^T are there once, and with A L summed over
-// the heads
+// Heads that share q and k are the walk of a block (kShared): q, k and Q K^T are there once, and with A L
+// summed over the heads
 //   dq = sum over heads of scale c (dO S^T) + (sum A L) K        dk = sum D(.,n) (V dS^T) + (sum A L)^T Q
 #include "signet/kernels/gated_linear/gated_linear_head_chunks.cuh"
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kWalkThreads = 512, kDown = 2, kColumns = 4;
 
-template <int kAcross>
+template <int kAcross, bool kShared>
 struct alignas(1024) WalkMemory {
   struct alignas(1024) Inputs {
     Half v[kAcross][kTileSize], d_o[kAcross][kTileSize];
@@ -21,10 +21,12 @@ struct alignas(1024) WalkMemory {
   struct alignas(1024) States {  // of 64 columns of dv
     Half state[kDown][kTileSize], d_state[kDown][kTileSize];
   } states[2];
-  Half q[kDown][kTileSize], k[kDown][kTileSize];
+  struct alignas(1024) Keys {
+    Half q[kDown][kTileSize], k[kDown][kTileSize];
+  } keys[kShared ? 1 : 2];
   union {
     struct {
-      Half pairs[kTileSize], scores[kTileSize];  // the sum of A L at last, and P L
+      Half pairs[kTileSize], scores[kTileSize];  // A L (its sum over shared heads at last) and P L
     };
     Decays decays;  // before these
   };
@@ -52,27 +54,55 @@ __device__ inline void add_scaled(float (&to)[4][4], const float (&c)[4][4], flo
   }
 }
 
-template <int kAcross>
+// This lane's part of a 64 x 64 matrix of pairs of tokens, 16 columns from n0 on.
+__device__ inline void put_pairs(Half* to, const uint32_t (&parts)[2][2], int first, int n0, int lane) {
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+#pragma unroll
+    for (int part = 0; part < 2; ++part)
+      *reinterpret_cast<uint32_t*>(
+          to + tile_index<kWide>(first + lane / 4 + 8 * part, n0 + n * 8 + lane % 4 * 2)) = parts[n][part];
+  }
+}
+
+template <int kAcross, bool kShared>
 __global__ void __launch_bounds__(kWalkThreads, 1)
     head_walk_kernel(Problem<bf16> p, const Half* states, const Half* d_states) {
   begin_kernel();
   extern __shared__ __align__(1024) char shared[];
-  auto& m = *reinterpret_cast<WalkMemory<kAcross>*>(shared);
+  auto& m = *reinterpret_cast<WalkMemory<kAcross, kShared>*>(shared);
   const HeadWarp w;
   const int lane = w.lane, first = w.first, column = w.warp / kBlocks, tile = column / 2, n0 = 16 * column;
-  const int64_t begin = int64_t{blockIdx.x} * p.sharing;
-  const ChunkPlace group = chunk_of_block(p, begin);  // its first head
-  if (group.tokens <= 0) return;
+  // Heads of chunks, [begin, begin + count) of all.
+  const int64_t all = chunk_places(p) * p.heads, begin = all * blockIdx.x / gridDim.x;
+  const int count = static_cast<int>(all * (blockIdx.x + 1) / gridDim.x - begin);
+  const ChunkPlace group = chunk_of_block(p, begin);
+  if (kShared && group.tokens <= 0) return;
   const auto head = [&](int step) {
-    ChunkPlace at = group;
-    at.h += step, at.place += step;
-    return at;
+    if constexpr (kShared) {
+      ChunkPlace at = group;
+      at.h += step, at.place += step;
+      return at;
+    } else {
+      return chunk_of_block(p, begin + step);
+    }
   };
-  const auto fetch_inputs = [&](int step) {
-    if (step < p.sharing) {
-      const ChunkPlace at = head(step);
+  const auto fetch_keys = [&](const ChunkPlace& at, int slot) {
+#pragma unroll
+    for (int i = 0; i < kDown; ++i) {
+      const int channels = min(kWide, p.dk - i * kWide);
+      const int64_t key = p.key(at.h) + i * kWide;
+      fetch_rows<kWalkThreads>(m.keys[slot].q[i], p.q + at.row * p.q_stride + key, p.q_stride, at.tokens,
+                               channels);
+      fetch_rows<kWalkThreads>(m.keys[slot].k[i], p.k + at.row * p.k_stride + key, p.k_stride, at.tokens,
+                               channels);
+    }
+  };
+  const auto fetch_inputs = [&](const ChunkPlace& at, int step) {
+    if (step < count) {
       auto& to = m.inputs[step % 2];
       m.gates[step % 2].fetch(p, at, 0);
+      if (!kShared || step == 0) fetch_keys(at, kShared ? 0 : step % 2);
 #pragma unroll
       for (int j = 0; j < kAcross; ++j) {
         const int columns = min(kWide, p.dv - j * kWide);
@@ -84,11 +114,11 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
     }
     copy_commit();
   };
-  // Item: column j of tiles of head `step` as item = step kAcross + j.
-  const auto fetch_states = [&](int item) {
-    if (item < p.sharing * kAcross) {
-      auto& to = m.states[item % 2];
-      const int64_t from = head(item / kAcross).place * kDown * kAcross + item % kAcross;
+  // Column j of the tiles of the head at `step`.
+  const auto fetch_states = [&](const ChunkPlace& at, int step, int j) {
+    if (step < count && at.tokens > 0) {
+      auto& to = m.states[(step * kAcross + j) % 2];
+      const int64_t from = at.place * kDown * kAcross + j;
 #pragma unroll
       for (int i = 0; i < kDown; ++i) {
         fetch_state<kWalkThreads>(to.state[i], states + (from + i * kAcross) * kTileSize);
@@ -97,40 +127,44 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
     }
     copy_commit();
   };
-#pragma unroll
-  for (int i = 0; i < kDown; ++i) {
-    const int channels = min(kWide, p.dk - i * kWide);
-    const int64_t key = p.key(group.h) + i * kWide;
-    fetch_rows<kWalkThreads>(m.q[i], p.q + group.row * p.q_stride + key, p.q_stride, group.tokens, channels);
-    fetch_rows<kWalkThreads>(m.k[i], p.k + group.row * p.k_stride + key, p.k_stride, group.tokens, channels);
-  }
-  fetch_inputs(0);
-  fetch_states(0);
+  // dq and dk of this warp, when everybody has read q and k.
+  const auto write_keys = [&](const ChunkPlace& at, auto& keys, float(&y)[4][4], float(&z)[4][4]) {
+    const int64_t key = p.key(at.h) + tile * kWide;
+    const int channels = min(kWide, p.dk - tile * kWide);
+    write_gradient(p.dq + at.row * p.dq_stride + key, p.dq_stride, at, keys.q[tile], y, w, channels);
+    write_gradient(p.dk_out + at.row * p.dk_stride + key, p.dk_stride, at, keys.k[tile], z, w, channels);
+  };
+  fetch_inputs(group, 0);
+  fetch_states(group, 0, 0);
 
   float dq[4][4], dk[4][4], scores[2][4], sum_pairs[2][4];  // Q K^T; the sum of A L
   clear(dq), clear(dk), clear(scores), clear(sum_pairs);
-  for (int step = 0; step < p.sharing; ++step) {
-    const ChunkPlace at = head(step);
+  ChunkPlace next = group;
+  for (int step = 0; step < count; ++step) {
+    const ChunkPlace at = next;
+    if (step + 1 < count) next = head(step + 1);
     const auto& in = m.inputs[step % 2];
+    auto& keys = m.keys[kShared ? 0 : step % 2];
     auto& gates = m.gates[step % 2];
     copy_wait<1>();
     gates.settle(p, at, 0);
     show_to_products();
     __syncthreads();  // the inputs are there, and everybody is done with the head before
-    if constexpr (kAcross == 2) fetch_states(step * kAcross + 1);
-    fetch_inputs(step + 1);
-    if constexpr (kAcross == 1) fetch_states(step + 1);
+    if constexpr (kAcross == 2) fetch_states(at, step, 1);
+    fetch_inputs(next, step + 1);
+    if constexpr (kAcross == 1) fetch_states(next, step + 1, 0);
     m.decays.template fill<kWalkThreads>(gates.g);
-    if (step == 0) {
+    if (!kShared || step == 0) {
+      clear(scores);
 #pragma unroll
-      for (int i = 0; i < kDown; ++i) add_pair_products(scores, m.q[i], first, m.k[i], n0, lane);
+      for (int i = 0; i < kDown; ++i) add_pair_products(scores, keys.q[i], first, keys.k[i], n0, lane);
     }
     float passing[2][4];  // A, then M
     clear(passing);
 #pragma unroll
     for (int j = 0; j < kAcross; ++j) add_pair_products(passing, in.d_o[j], first, in.v[j], n0, lane);
     __syncthreads();  // the decays are there
-    uint32_t score_parts[2][2];
+    uint32_t score_parts[2][2], pair_parts[2][2];
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
 #pragma unroll
@@ -140,36 +174,33 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
         const float low = p.scale * decay.x, high = p.scale * decay.y;
         float &a0 = passing[n][2 * part], &a1 = passing[n][2 * part + 1];
         const float p0 = scores[n][2 * part], p1 = scores[n][2 * part + 1];
-        sum_pairs[n][2 * part] = fmaf(a0, low, sum_pairs[n][2 * part]);
-        sum_pairs[n][2 * part + 1] = fmaf(a1, high, sum_pairs[n][2 * part + 1]);
+        if constexpr (kShared) {
+          sum_pairs[n][2 * part] = fmaf(a0, low, sum_pairs[n][2 * part]);
+          sum_pairs[n][2 * part + 1] = fmaf(a1, high, sum_pairs[n][2 * part + 1]);
+        } else {
+          pair_parts[n][part] = pack(a0 * low, a1 * high);
+        }
         score_parts[n][part] = pack(p0 * low, p1 * high);
         a0 *= p.scale * p0, a1 *= p.scale * p1;
       }
     }
     const float2 of_pairs = gate_pairs(passing, first, n0, m.decays, lane);
     __syncthreads();  // everybody has read the decays
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-#pragma unroll
-      for (int part = 0; part < 2; ++part)
-        *reinterpret_cast<uint32_t*>(
-            m.scores + tile_index<kWide>(first + lane / 4 + 8 * part, n0 + n * 8 + lane % 4 * 2)) =
-            score_parts[n][part];
-    }
+    put_pairs(m.scores, score_parts, first, n0, lane);
+    if constexpr (!kShared) put_pairs(m.pairs, pair_parts, first, n0, lane);
 
     float inner = 0.f, read[2] = {}, written[2] = {}, dv[kAcross][2][4], y[4][4], z[4][4];
     clear(y), clear(z);
 #pragma unroll
     for (int j = 0; j < kAcross; ++j) {
-      const int item = step * kAcross + j;
       if (kAcross == 2 && j == 1)
         copy_wait<1>();  // behind it: the next inputs
       else
         copy_wait<2>();
       show_to_products();
       __syncthreads();  // the states and the scores are there; everybody is done with the tiles before them
-      if (kAcross == 2 && j == 1) fetch_states(item + 1);
-      const auto& from = m.states[item % 2];
+      if (kAcross == 2 && j == 1) fetch_states(next, step + 1, 0);
+      const auto& from = m.states[(step * kAcross + j) % 2];
       keep_in_place(y), keep_in_place(z);
       begin_products();
       issue_row_products(y, in.d_o[j], from.state[tile], w);
@@ -181,7 +212,7 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
 #pragma unroll
         for (int k0 = 0; k0 < kWide; k0 += 16) {
           uint32_t left[4], right[4];
-          load_left<Rows<kWide>>(left, m.k[i], first, k0, lane);
+          load_left<Rows<kWide>>(left, keys.k[i], first, k0, lane);
           load_right<Rows<kWide>>(right, from.d_state[i], k0, n0, lane);
           multiply_add_pair(dv[j][0], dv[j][1], left, right);
         }
@@ -192,9 +223,14 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
     }
     const float *const before = m.decays.before + first + lane / 4,
                        *const behind = m.decays.behind + first + lane / 4;  // not where the scores are
-    add_read_and_written(read, written, y, z, m.q[tile], m.k[tile], w);
-    add_scaled(dq, y, p.scale * before[0], p.scale * before[8]);
-    add_scaled(dk, z, behind[0], behind[8]);
+    add_read_and_written(read, written, y, z, keys.q[tile], keys.k[tile], w);
+    if constexpr (kShared) {
+      add_scaled(dq, y, p.scale * before[0], p.scale * before[8]);
+      add_scaled(dk, z, behind[0], behind[8]);
+    } else {
+      scale_half(y, p.scale * before[0], p.scale * before[8]), scale_half(z, behind[0], behind[8]);
+      add_pairs_of_tokens(y, z, m.pairs, keys.q[tile], keys.k[tile], w);
+    }
 #pragma unroll
     for (int j = 0; j < kAcross; ++j) {
 #pragma unroll
@@ -210,7 +246,8 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
       }
     }
     put_gate_sums(m.sums, of_pairs, read, written, inner, p.scale, column, w);
-    __syncthreads();  // the sums are there, and everybody has read the values
+    __syncthreads();  // the sums are there, and everybody has read the inputs
+    if constexpr (!kShared) write_keys(at, keys, y, z);
 #pragma unroll
     for (int j = 0; j < kAcross; ++j) {
       Half* const out = m.inputs[step % 2].v[j];
@@ -223,43 +260,49 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
     }
     if (w.warp == 0) write_gate_gradients(p, at, m.sums, m.decays, gates.g, lane);
   }
+  if constexpr (kShared) {
+    uint32_t pair_parts[2][2];
 #pragma unroll
-  for (int n = 0; n < 2; ++n) {
+    for (int n = 0; n < 2; ++n) {
 #pragma unroll
-    for (int part = 0; part < 2; ++part)
-      *reinterpret_cast<uint32_t*>(
-          m.pairs + tile_index<kWide>(first + lane / 4 + 8 * part, n0 + n * 8 + lane % 4 * 2)) =
-          pack(sum_pairs[n][2 * part], sum_pairs[n][2 * part + 1]);
+      for (int part = 0; part < 2; ++part)
+        pair_parts[n][part] = pack(sum_pairs[n][2 * part], sum_pairs[n][2 * part + 1]);
+    }
+    put_pairs(m.pairs, pair_parts, first, n0, lane);
+    __syncthreads();  // the pairs are there
+    add_pairs_of_tokens(dq, dk, m.pairs, m.keys[0].q[tile], m.keys[0].k[tile], w);
+    __syncthreads();  // everybody has read q and k
+    write_keys(group, m.keys[0], dq, dk);
   }
-  __syncthreads();  // the pairs are there
-  add_pairs_of_tokens(dq, dk, m.pairs, m.q[tile], m.k[tile], w);
-  __syncthreads();  // everybody has read q and k
-  const int64_t key = p.key(group.h) + tile * kWide;
-  const int channels = min(kWide, p.dk - tile * kWide);
-  write_gradient(p.dq + group.row * p.dq_stride + key, p.dq_stride, group, m.q[tile], dq, w, channels);
-  write_gradient(p.dk_out + group.row * p.dk_stride + key, p.dk_stride, group, m.k[tile], dk, w, channels);
 }
 
-template <int kAcross>
+int64_t walks(const Problem<bf16>& p) { return chunk_places(p) * p.heads / p.sharing; }
+
+template <int kAcross, bool kShared>
 void launch_walk(const Problem<bf16>& p, const Half* states, const Half* d_states, cudaStream_t stream) {
-  const auto kernel = head_walk_kernel<kAcross>;
-  constexpr int kBytes = sizeof(WalkMemory<kAcross>);
+  const auto kernel = head_walk_kernel<kAcross, kShared>;
+  constexpr int kBytes = sizeof(WalkMemory<kAcross, kShared>);
   allow_shared_memory(kernel, kBytes, "gated linear gradients");
-  signet::launch("gated linear gradients", kernel,
-                 static_cast<unsigned>(chunk_places(p) * p.heads / p.sharing), kWalkThreads, kBytes,
+  const int64_t blocks = kShared ? walks(p) : cuda_device().multiprocessors;
+  signet::launch("gated linear gradients", kernel, static_cast<unsigned>(blocks), kWalkThreads, kBytes,
                  Cuda{stream}, p, states, d_states);
 }
 
 }  // namespace
 
+// Where walks fill the GPU: those of heads that share q and k, or of several heads each.
 bool head_walk_applies(const Problem<bf16>& p) {
-  return p.sharing > 1 && !p.channel_gates && wide_tiles(p.dk) == kDown && wide_tiles(p.dv) <= 2 &&
-         chunk_places(p) * p.heads / p.sharing >= cuda_device().multiprocessors / 2 &&
-         fits_shared_memory(sizeof(WalkMemory<2>));
+  const int blocks = cuda_device().multiprocessors;
+  return !p.channel_gates && wide_tiles(p.dk) == kDown && wide_tiles(p.dv) <= 2 &&
+         walks(p) >= (p.sharing > 1 ? blocks / 2 : 4 * blocks) &&
+         fits_shared_memory(sizeof(WalkMemory<2, false>));
 }
 
 void head_walk(const Problem<bf16>& p, const Half* states, const Half* d_states, cudaStream_t stream) {
-  (wide_tiles(p.dv) == 2 ? launch_walk<2> : launch_walk<1>)(p, states, d_states, stream);
+  const bool shared = p.sharing > 1, wide = wide_tiles(p.dv) == 2;
+  (shared ? wide ? launch_walk<2, true> : launch_walk<1, true>
+   : wide ? launch_walk<2, false>
+          : launch_walk<1, false>)(p, states, d_states, stream);
 }
 
 }  // namespace signet::kernels::gated_linear
