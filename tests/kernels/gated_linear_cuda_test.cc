@@ -109,7 +109,8 @@ TEST(GatedLinearCuda, TwoChunksOfOneHead) {
 TEST(GatedLinearCuda, ChunksOfAnyWidthMatchReference) {
   SIGNET_NEEDS_GPU();
   for (bool channels : {false, true}) {
-    for (auto [dk, dv] : {std::pair<int64_t, int64_t>{64, 128}, {128, 64}, {40, 200}, {136, 72}})
+    for (auto [dk, dv] :
+         {std::pair<int64_t, int64_t>{64, 128}, {128, 64}, {40, 200}, {136, 72}, {32, 64}, {32, 32}})
       for (Gates gates : {Gates::kNearOne, Gates::kSigned, Gates::kEndPoints})
         expect_close<bf16>(gated_linear_problem(shape_of(2, 150, 2, dk, dv, channels), gates));
     GatedLinearShape wide = shape_of(2, 100, 2, 48, 64, channels);

@@ -30,7 +30,7 @@ bool chunks_cover(const GatedLinearShape& shape) {
   for (int64_t size : {s.q_stride, s.k_stride, s.v_stride, s.o_stride, s.dk, s.dv})
     if (size % 8 != 0) return false;
   if (s.channel_gates && s.gate_stride % 4 != 0) return false;
-  if (s.dk <= kTile || s.dv <= kTile || s.time == 0) return false;
+  if (s.dk < kTile || s.dv < kTile || s.time == 0) return false;
   if (s.heads * s.rows() > int64_t{1} << 30) return false;
   return fits_shared_memory(static_cast<size_t>(chunk_shared_bytes(static_cast<int>(s.dk), s.channel_gates)));
 }
