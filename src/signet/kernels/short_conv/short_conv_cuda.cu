@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "signet/kernels/activation/activation_device.cuh"
 #include "signet/kernels/delta_rule/delta_rule.h"
 #include "signet/kernels/short_conv/short_conv_rows.cuh"
 #include "signet/tensor/cuda_check.h"
@@ -56,7 +55,7 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(Short
   const int y_stride = out.stride;
   T* y = out.rows + row * y_stride;
   float weight[K][4], bias[4], window[K][4];
-  load_weights<K, !kUnit>(p, w, first, weight, bias);
+  load_weights<K, !kUnit>(p, w, first, kUnit || p.silu ? kCarried : 1.0f, weight, bias);
   if constexpr (kTable)
     load_history<K>(x, window);
   else
@@ -74,7 +73,7 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(Short
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           v[i] = convolve<K>(window, weight, bias[i], k, i);
-          if (kUnit || p.silu) v[i] *= logistic(v[i]);
+          if (kUnit || p.silu) v[i] = Silu(v[i]).value(v[i]);
           square = fmaf(v[i], v[i], square);
         }
         if constexpr (normalised) {
@@ -178,7 +177,8 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(Shor
   const Team<kLanes> team(kUnit ? p.unit : UnitHeads{0, 128, 0}, first);
   const WarpGates gates(p.gate, team, w.channel_block());
   float weight[K][4], bias[4], dweight[K][4] = {}, dbias[4] = {};
-  load_weights<K, !kUnit>(p, w, first, weight, bias);
+  const float carried = kUnit || p.silu ? kCarried : 1.0f;
+  load_weights<K, !kUnit>(p, w, first, carried, weight, bias);
   using Incoming = IncomingRows<T, K>;
   char* const for_x = shared + Incoming::kSharedBytes;
   const int count = kTable ? static_cast<int>(p.table.count) : 0,
@@ -218,14 +218,13 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(Shor
         x.load(k, window[slot<K>(k, K - 1)]);
         float(&d)[4] = dz[slot<K>(k, K - 1)];
         dy.load(k, d);  // zero beyond the sequence
-        // With s the logistic function of z: y = z s, and silu'(z) = s (1 + z (1 - s)) = s + y - y s.
         float slope[4], y[4], square = 0.0f, along = 0.0f;
         if (kUnit || p.silu) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            const float z = convolve<K>(window, weight, bias[i], k, i), s = logistic(z);
-            y[i] = z * s;
-            slope[i] = fmaf(-y[i], s, s + y[i]);
+            const float z = convolve<K>(window, weight, bias[i], k, i);
+            const Silu silu(z);
+            y[i] = silu.value(z), slope[i] = silu.slope(y[i]);
             square = fmaf(y[i], y[i], square);
             along = fmaf(y[i], d[i], along);
           }
@@ -299,7 +298,8 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 2 : 1) backward_kernel(Shor
       if (base + j > K) break;
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        part[j][threadIdx.y][threadIdx.x * 4 + i] = base + j < K ? dweight[(base + j) % K][i] : dbias[i];
+        part[j][threadIdx.y][threadIdx.x * 4 + i] =
+            carried * (base + j < K ? dweight[(base + j) % K][i] : dbias[i]);
     }
     __syncthreads();
     for (int e = thread; e < 4 * 128; e += kThreads) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "signet/kernels/activation/activation_device.cuh"
 #include "signet/kernels/short_conv/short_conv.h"
 #include "signet/tensor/packet.cuh"
 #include "signet/tensor/reduce.cuh"
@@ -221,28 +222,41 @@ __device__ inline void load_history(const P& p, const Work& w, const Run& run, i
   }
 }
 
+// SiLU of z from z' = -log2(e) z, which costs nothing where weights and bias carry the factor: with e = 2^z'
+// and S = c / (1 + e), c = -1 / log2(e),
+//   y = silu(z) = z' S        c silu'(z) = S + y (c - S)
+// so that gradients dz' = c dz come out, of which dx = sum_j w'_j dz'_{t+K-1-j} and dw = -log2(e) sum dz' x.
+constexpr float kCarried = -1.4426950408889634f;
+struct Silu {
+  float s;
+  __device__ explicit Silu(float z) : s(reciprocal(fmaf(exp2_approx(z), kCarried, kCarried))) {}
+  __device__ float value(float z) const { return z * s; }
+  __device__ float slope(float y) const { return fmaf(y, 1.0f / kCarried - s, s); }
+};
+
+// Times `factor`.
 template <int K, bool kBias, class P>
-__device__ inline void load_weights(const P& p, const Work& w, int first, float (&weight)[K][4],
+__device__ inline void load_weights(const P& p, const Work& w, int first, float factor, float (&weight)[K][4],
                                     float (&bias)[4]) {
   if (K == 4 && w.packed_taps) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       float taps[4] = {};
       if (first < w.channels) unpack(reinterpret_cast<const Packet<float>*>(p.weight)[first + i], taps);
-      bias[i] = kBias && p.bias && first < w.channels ? p.bias[first + i] : 0.0f;
+      bias[i] = kBias && p.bias && first < w.channels ? factor * p.bias[first + i] : 0.0f;
 #pragma unroll
-      for (int j = 0; j < 4; ++j) weight[j % K][i] = taps[j];
+      for (int j = 0; j < 4; ++j) weight[j % K][i] = factor * taps[j];
     }
     return;
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const bool live = first + i < w.channels;
-    bias[i] = kBias && p.bias && live ? p.bias[first + i] : 0.0f;
+    bias[i] = kBias && p.bias && live ? factor * p.bias[first + i] : 0.0f;
 #pragma unroll
     for (int j = 0; j < K; ++j) {
       const int tap = j - (K - w.kernel);
-      weight[j][i] = live && tap >= 0 ? p.weight[int64_t{first + i} * w.kernel + tap] : 0.0f;
+      weight[j][i] = live && tap >= 0 ? factor * p.weight[int64_t{first + i} * w.kernel + tap] : 0.0f;
     }
   }
 }
