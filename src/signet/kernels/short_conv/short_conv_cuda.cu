@@ -87,7 +87,8 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(Short
       if constexpr (unit_keys)
         if (threadIdx.x % team.lanes == 0) {
 #pragma unroll
-          for (int k = 0; k < kAhead<K>; ++k) squares[done + k][threadIdx.x / team.lanes] = lengths[k];
+          for (int k = 0; k < kAhead<K>; ++k)
+            squares[(done + k) * (32 / team.lanes) + threadIdx.x / team.lanes] = lengths[k];
         }
       x.next(), close_copy_group();
       y += kAhead<K> * y_stride;
@@ -104,7 +105,8 @@ __global__ void __launch_bounds__(kThreads, K == 4 ? 3 : 1) forward_kernel(Short
     gates.for_each(steps, [&](int step, int column, int head) {
       const float opening = opening_of<kTable>(x, p, w, row, step, column);
       const int64_t at = (row + step) * p.gate.columns + column;
-      const float factor = p.gate.unit_keys ? unit_key_factor(squares[step][head]) : 1.0f;
+      const float factor =
+          p.gate.unit_keys ? unit_key_factor(squares[step * (32 / team.lanes) + head]) : 1.0f;
       if (p.gate.unit_keys) p.gate.factor[at] = factor;
       p.gate.y[at] = factor * activate(p.gate.kind, opening, GateForm(p.gate));
     });
@@ -377,6 +379,7 @@ int64_t short_conv_workspace_size(int64_t batch, int64_t time, int64_t channels,
   ShortConvForward<float> p;
   p.batch = batch, p.time = time, p.channels = channels, p.kernel = kernel;
   p.table.count = table_size > 0 ? 1 : 0;
+  p.unit = {1, 128 / WarpGates::kHeads};  // of which there are the most runs
   if (channels == 0) return 0;
   return sum_rows(Work(p, false)) * (channels * (kernel + 1) + table_size);
 }

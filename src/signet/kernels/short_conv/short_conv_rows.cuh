@@ -14,10 +14,11 @@
 namespace signet::kernels::short_conv {
 
 constexpr int kWarps = 8, kThreads = 32 * kWarps;
-// Steps of a run. Long ones repeat less of what lies before them; short ones are more, and the rows of a
-// table are counted on their tokens.
-constexpr int64_t kLongestRun = 64, kShortRun = 20;
+// Steps of a run: the longest of which there are enough. Long ones repeat less of what lies before them;
+// short ones are more, and the rows of a table are counted on their tokens.
+constexpr int64_t kLongestRun = 128, kLongRun = 64, kShortRun = 20;
 constexpr int64_t kManyRuns = 4096;  // times blocks of channels: enough to fill the GPU with long ones
+constexpr int64_t kRunHeads = 512;   // steps of a run times heads of a warp, at most
 
 // Steps whose inputs are loaded together. With as many as there are taps a window is a ring: slot(k, j) is
 // where tap j of step k lies, and nothing moves. The wide window moves instead.
@@ -42,8 +43,13 @@ struct Work {
   Work(const P& p, bool fit) : batch(p.batch), time(p.time), offsets(p.offsets) {
     channels = static_cast<int>(p.channels), kernel = static_cast<int>(p.kernel);
     channel_blocks = (channels + 127) / 128;
-    const bool long_runs = p.table.count == 0 && batch * (time / kLongestRun) * channel_blocks >= kManyRuns;
-    const int64_t longest = long_runs ? kLongestRun : kShortRun;
+    const auto many = [&](int64_t run) {
+      return p.table.count == 0 && batch * (time / run) * channel_blocks >= kManyRuns;
+    };
+    const int64_t heads = p.unit.heads > 0 ? 128 / p.unit.width : 1;  // of a warp
+    const int64_t longest = many(kLongestRun) && kLongestRun * heads <= kRunHeads ? kLongestRun
+                            : many(kLongRun)                                      ? kLongRun
+                                                                                  : kShortRun;
     runs = (time + longest - 1) / longest;
     steps = runs > 0 ? (time + runs - 1) / runs : 0;
     aligned = fit && channels % 4 == 0;
@@ -323,8 +329,8 @@ struct Team {
 // The gates of a warp's heads, computed after its run, many at a time.
 class WarpGates {
  public:
-  static constexpr int kHeads = 8;  // that a warp has at most
-  using Squares = float[kLongestRun][kHeads];
+  static constexpr int kHeads = 8;   // that a warp has at most
+  using Squares = float[kRunHeads];  // step by step, those of the warp's heads
 
   template <class T>
   __device__ WarpGates(const GateColumns& gate, const T& team, int channel_block) {
