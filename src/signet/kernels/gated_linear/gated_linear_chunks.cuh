@@ -149,8 +149,12 @@ struct Decays {
     const int r = static_cast<int>(threadIdx.x) % kChunk,
               begin = static_cast<int>(threadIdx.x) / kChunk * kRows;
     float product = 1.f;
-#pragma unroll 8
-    for (int t = 1; t < begin; ++t) product *= t > r ? gates[t] : 1.f;
+#pragma unroll 2
+    for (int t = 0; t < begin; t += 4) {
+      const float4 g = *reinterpret_cast<const float4*>(gates + t);
+      product *= t > r ? g.x : 1.f, product *= t + 1 > r ? g.y : 1.f;
+      product *= t + 2 > r ? g.z : 1.f, product *= t + 3 > r ? g.w : 1.f;
+    }
     const float first = gates[0];
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {

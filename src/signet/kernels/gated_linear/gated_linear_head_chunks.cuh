@@ -141,11 +141,9 @@ struct GateSums {
   float inner[kWarps];
 };
 
-__device__ inline uint32_t as_tf32(float x) {
-  uint32_t y;
-  asm("cvt.rna.tf32.f32 %0, %1;\n" : "=r"(y) : "f"(x));
-  return y;
-}
+// Rounded in one addition, since products ignore the bits below. (A NaN may become 0; what it came from makes
+// the other gradients NaN.)
+__device__ inline uint32_t as_tf32(float x) { return __float_as_uint(x) + 0x1000u; }
 // C[16][8] += A[16][8] B[8][8]: columns 2q and 2q + 1 of an accumulator tile are columns q and q + 4 of A,
 // and the rows of B in the same order, so that tiles need not be rearranged.
 __device__ inline void multiply_add_tf32(float (&c)[4], const float (&a)[4], float2 b) {
