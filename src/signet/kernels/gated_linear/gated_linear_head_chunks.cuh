@@ -146,12 +146,11 @@ struct GateSums {
 __device__ inline uint32_t as_tf32(float x) { return __float_as_uint(x) + 0x1000u; }
 // C[16][8] += A[16][8] B[8][8]: columns 2q and 2q + 1 of an accumulator tile are columns q and q + 4 of A,
 // and the rows of B in the same order, so that tiles need not be rearranged.
-__device__ inline void multiply_add_tf32(float (&c)[4], const float (&a)[4], float2 b) {
+__device__ inline void multiply_add_tf32(float (&c)[4], const uint32_t (&a)[4], float2 b) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%0,%1,%2,%3};\n"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(as_tf32(a[0])), "r"(as_tf32(a[2])), "r"(as_tf32(a[1])), "r"(as_tf32(a[3])), "r"(as_tf32(b.x)),
-        "r"(as_tf32(b.y)));
+      : "r"(a[0]), "r"(a[2]), "r"(a[1]), "r"(a[3]), "r"(as_tf32(b.x)), "r"(as_tf32(b.y)));
 }
 
 // sum_{t>=u} D(u,t) sum_{r<u} D(r,u-1) M_tr over this warp's 16 t from `first` on and 8 N r from r0 on, for u
@@ -160,17 +159,26 @@ template <int N>
 __device__ float2 gate_pairs(const float (&passing)[N][4], int first, int r0, const Decays& decays,
                              int lane) {
   const int g = lane / 4, q = lane % 4;
+  uint32_t a[N][4];
+  int from[N];  // D(r,u-1) of u = g
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    from[n] = Decays::place(r0 + 8 * n + 2 * q, g + 7) - 8 * kChunk;
+#pragma unroll
+    for (int e = 0; e < 4; ++e) a[n][e] = as_tf32(passing[n][e]);
+  }
   float parts[kChunk / 4];  // of u = 8 tile + 2 q and the next
 #pragma unroll
   for (int tile = 0; tile < kChunk / 8; ++tile) {
     float c[4] = {};
     if (8 * tile + 7 > r0 && 8 * tile < first + kBlock) {  // the same for the warp
-      const int u = 8 * tile + g;
 #pragma unroll
       for (int n = 0; n < N; ++n) {
-        const int r = r0 + 8 * n + 2 * q;
-        if (8 * n + r0 < 8 * tile + 7)
-          multiply_add_tf32(c, passing[n], u > 0 ? decays.pair(r, u - 1) : make_float2(0.f, 0.f));
+        if (8 * n + r0 < 8 * tile + 7) {
+          const bool there = tile > 0 || g > 0;  // before u = 0 is nothing
+          const auto* decay = reinterpret_cast<const float2*>(decays.table + from[n] + 8 * tile * kChunk);
+          multiply_add_tf32(c, a[n], there ? *decay : make_float2(0.f, 0.f));
+        }
       }
       const float2 near = decays.pair(8 * tile + 2 * q, first + g),
                    far = decays.pair(8 * tile + 2 * q, first + g + 8);
