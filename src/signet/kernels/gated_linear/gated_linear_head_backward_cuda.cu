@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kHeadThreads, 2)
   }
   put_gate_sums(m.sums, of_pairs, read, written, inner, p.scale, w.warp / kBlocks, w);
   __syncthreads();  // the sums are there
-  if (w.warp == 0) write_gate_gradients(p, at, m.sums, m.decays, m.gates.g, lane);
+  if (w.warp == 0) write_gate_gradients(p, at, m.sums, m.decays.before, m.decays.behind, m.gates.g, lane);
 }
 
 template <int kDown, int kAcross>

@@ -213,8 +213,8 @@ __device__ void put_gate_sums(Sums& sums, float2 pairs, float (&read)[2], float 
 // = sum_{r<u} D(r,u-1) written_r are linear recurrences, scanned over the lanes.
 template <int kWarps, int kColumns>
 __device__ void write_gate_gradients(const Problem<bf16>& p, const ChunkPlace& at,
-                                     const GateSums<kWarps, kColumns>& sums, const Decays& decays,
-                                     const float* gates, int lane) {
+                                     const GateSums<kWarps, kColumns>& sums, const float* before,
+                                     const float* behind, const float* gates, int lane) {
   const int u = 2 * lane;
   const auto add = [&](float2& to, const float* part) {
     const float2 x = *reinterpret_cast<const float2*>(part + u);
@@ -232,20 +232,20 @@ __device__ void write_gate_gradients(const Problem<bf16>& p, const ChunkPlace& a
   float on_factor = near * far, on = fmaf(far, written.x, written.y);
 #pragma unroll
   for (int step = 1; step < 32; step *= 2) {
-    const float behind_factor = __shfl_down_sync(kFullWarp, back_factor, step),
-                behind = __shfl_down_sync(kFullWarp, back, step),
-                before_factor = __shfl_up_sync(kFullWarp, on_factor, step),
-                before = __shfl_up_sync(kFullWarp, on, step);
-    if (lane + step < 32) back = fmaf(back_factor, behind, back), back_factor *= behind_factor;
-    if (lane >= step) on = fmaf(on_factor, before, on), on_factor *= before_factor;
+    const float later_factor = __shfl_down_sync(kFullWarp, back_factor, step),
+                later = __shfl_down_sync(kFullWarp, back, step),
+                earlier_factor = __shfl_up_sync(kFullWarp, on_factor, step),
+                earlier = __shfl_up_sync(kFullWarp, on, step);
+    if (lane + step < 32) back = fmaf(back_factor, later, back), back_factor *= later_factor;
+    if (lane >= step) on = fmaf(on_factor, earlier, on), on_factor *= earlier_factor;
   }
-  const float behind = __shfl_down_sync(kFullWarp, back, 1), before = __shfl_up_sync(kFullWarp, on, 1);
-  const float write = lane > 0 ? before : 0.f, write_next = fmaf(near, write, written.x);  // W_u, W_{u+1}
-  const float read_next = fmaf(next, behind, read.y);                                      // R_{u+1}
-  const float from = lane > 0 ? decays.before[u - 1] : 1.f,
-              from_next = decays.before[u];  // D(-1,u-1), D(-1,u)
-  total.x += fmaf(from, back, decays.behind[u] * fmaf(from, inner, write));
-  total.y += fmaf(from_next, read_next, decays.behind[u + 1] * fmaf(from_next, inner, write_next));
+  const float later = __shfl_down_sync(kFullWarp, back, 1), earlier = __shfl_up_sync(kFullWarp, on, 1);
+  const float write = lane > 0 ? earlier : 0.f, write_next = fmaf(near, write, written.x);  // W_u, W_{u+1}
+  const float read_next = fmaf(next, later, read.y);                                        // R_{u+1}
+  const float from = lane > 0 ? before[u - 1] : 1.f,
+              from_next = before[u];  // D(-1,u-1), D(-1,u)
+  total.x += fmaf(from, back, behind[u] * fmaf(from, inner, write));
+  total.y += fmaf(from_next, read_next, behind[u + 1] * fmaf(from_next, inner, write_next));
   if (u < at.tokens) p.dgate[(at.row + u) * p.gate_stride + at.h] = total.x;
   if (u + 1 < at.tokens) p.dgate[(at.row + u + 1) * p.gate_stride + at.h] = total.y;
 }

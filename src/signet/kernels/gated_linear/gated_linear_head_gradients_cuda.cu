@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kHeadThreads, 2)
   put_gate_sums(m.sums, gate_pairs(a, first, n0, m.decays, lane), read, written, inner, p.scale,
                 w.warp / kBlocks, w);
   __syncthreads();  // the sums are there
-  if (w.warp == 0) write_gate_gradients(p, at, m.sums, m.decays, m.gates.g, lane);
+  if (w.warp == 0) write_gate_gradients(p, at, m.sums, m.decays.before, m.decays.behind, m.gates.g, lane);
 }
 
 int head_gradient_bytes(int dv) {

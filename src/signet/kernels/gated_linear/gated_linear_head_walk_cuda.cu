@@ -12,6 +12,9 @@ namespace signet::kernels::gated_linear {
 namespace {
 
 constexpr int kWalkThreads = 512, kDown = 2, kColumns = 4;
+// Which warp writes the gates' gradients: its tokens are the first and the earlier ones the last, so that it
+// has no pairs.
+constexpr int kGateWarp = (kColumns - 1) * kBlocks;
 
 template <int kAcross, bool kShared>
 struct alignas(1024) WalkMemory {
@@ -31,6 +34,7 @@ struct alignas(1024) WalkMemory {
     Decays decays;  // before these
   };
   GateSums<kWalkThreads / 32, kColumns> sums;
+  alignas(16) float sums_gates[kChunk], sums_before[kChunk], sums_behind[kChunk];  // of the sums' head
   Gates<false> gates[2];
 };
 
@@ -134,6 +138,11 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
     write_gradient(p.dq + at.row * p.dq_stride + key, p.dq_stride, at, keys.q[tile], y, w, channels);
     write_gradient(p.dk_out + at.row * p.dk_stride + key, p.dk_stride, at, keys.k[tile], z, w, channels);
   };
+  // Of the head whose sums are there, by a warp that has time for it.
+  const auto write_gates = [&](int step) {
+    if (w.warp == kGateWarp)
+      write_gate_gradients(p, head(step), m.sums, m.sums_before, m.sums_behind, m.sums_gates, lane);
+  };
   fetch_inputs(group, 0);
   fetch_states(group, 0, 0);
 
@@ -164,6 +173,7 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
 #pragma unroll
     for (int j = 0; j < kAcross; ++j) add_pair_products(passing, in.d_o[j], first, in.v[j], n0, lane);
     __syncthreads();  // the decays are there
+    if (step > 0) write_gates(step - 1);
     uint32_t score_parts[2][2], pair_parts[2][2];
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
@@ -246,6 +256,9 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
       }
     }
     put_gate_sums(m.sums, of_pairs, read, written, inner, p.scale, column, w);
+    if (const int t = static_cast<int>(threadIdx.x); t < kChunk)
+      m.sums_gates[t] = gates.g[t], m.sums_before[t] = m.decays.before[t],
+      m.sums_behind[t] = m.decays.behind[t];
     __syncthreads();  // the sums are there, and everybody has read the inputs
     if constexpr (!kShared) write_keys(at, keys, y, z);
 #pragma unroll
@@ -258,8 +271,8 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
                    : nullptr;
       });
     }
-    if (w.warp == 0) write_gate_gradients(p, at, m.sums, m.decays, gates.g, lane);
   }
+  write_gates(count - 1);
   if constexpr (kShared) {
     uint32_t pair_parts[2][2];
 #pragma unroll
