@@ -1,5 +1,7 @@
 #include "operators.h"
 
+#include <string_view>
+
 namespace signet::python {
 namespace {
 
@@ -149,6 +151,15 @@ void add_fields(Operator& op) {
   op.fields.push_back({"saved", Kind::kBuffer, op.saved});
   op.fields.push_back({"workspace", Kind::kBuffer, op.workspace});
   for (const Field& f : op.fields) op.names.push_back(PyUnicode_InternFromString(f.name));
+  const auto place = [&](std::string_view name) {
+    size_t at = 0;
+    while (op.inputs[at].name != name) ++at;
+    return at;
+  };
+  op.like_place = place(op.like);
+  for (Output& o : op.outputs)
+    for (Size& size : o.shape)
+      if (size.tensor) size.place = place(size.tensor == kSequences ? "offsets" : size.tensor);
 }
 
 }  // namespace

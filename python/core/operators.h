@@ -18,6 +18,7 @@ struct Size {
   const char* tensor;
   int index;
   int64_t add;
+  size_t place = 0;  // of the tensor among the inputs; kSequences: of the offsets
 };
 inline constexpr const char* kSequences = "N";
 
@@ -53,6 +54,7 @@ struct Operator {
   // Every field with its interned name, for keywords.
   std::vector<Field> fields;
   std::vector<PyObject*> names;
+  size_t like_place = 0;  // of the input `like`
 };
 
 std::vector<Operator>& operators();

@@ -2,6 +2,7 @@
 // PyTorch's own allocator and is used in the order of the caller's stream.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string_view>
 #include <utility>
 
@@ -13,8 +14,9 @@ namespace {
 constexpr int kBytes = SIGNET_INT32;  // its place in Torch::types: torch.uint8
 
 struct Torch {
-  PyObject *empty = nullptr, *empty_like = nullptr, *is_grad_enabled = nullptr;
-  std::array<PyObject*, kBytes + 1> types{};  // by signet_type
+  PyObject *empty = nullptr, *empty_like = nullptr, *is_grad_enabled = nullptr, *transforms = nullptr;
+  PyObject *tensor = nullptr, *parameter = nullptr;  // types
+  std::array<PyObject*, kBytes + 1> types{};         // by signet_type
 };
 Torch torch;
 
@@ -75,9 +77,14 @@ using Inputs = std::array<PyObject*, kMostInputs>;  // borrowed; None where abse
 
 bool read_inputs(Call& call, PyObject* settings, const Inputs& inputs) {
   const Operator& op = call.op;
+  const Field* scale = nullptr;  // None: one over the root of the width
   for (int i = 0; i < op.positional; ++i) {
     PyObject* value = PyTuple_GetItem(settings, i);
-    if (!value || !call.set_number(op.settings[static_cast<size_t>(i)], value)) return false;
+    const Field& field = op.settings[static_cast<size_t>(i)];
+    if (value == Py_None && std::string_view(field.name) == "scale")
+      scale = &field;
+    else if (!value || !call.set_number(field, value))
+      return false;
   }
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     const Tensor& t = op.inputs[i];
@@ -86,13 +93,12 @@ bool read_inputs(Call& call, PyObject* settings, const Inputs& inputs) {
     if (t.gradient && x.type > SIGNET_FLOAT16)
       return PyErr_Format(PyExc_TypeError, "%s: %s: give floating point numbers", op.name, t.name), false;
   }
+  if (scale) {
+    const signet_tensor& first = call.tensor(op.inputs[0].offset);
+    const double width = first.rank > 0 ? static_cast<double>(first.shape[first.rank - 1]) : 1;
+    *reinterpret_cast<double*>(call.memory + scale->offset) = std::pow(width, -0.5);
+  }
   return call.choose_library();
-}
-
-size_t place(const Operator& op, const char* name) {
-  for (size_t i = 0; i < op.inputs.size(); ++i)
-    if (std::string_view(op.inputs[i].name) == name) return i;
-  return op.inputs.size();
 }
 
 // The shape of an output; false where an input has too few dimensions, which the library then says.
@@ -107,13 +113,12 @@ bool shape_of(Call& call, const Output& output, size_t like, int64_t* shape, int
   for (const Size& size : output.shape) {
     int64_t value = 0;
     if (size.tensor == kSequences) {
-      const size_t offsets = place(op, "offsets");
-      const signet_tensor& packed = call.tensor(op.inputs[offsets].offset);
+      const signet_tensor& packed = call.tensor(op.inputs[size.place].offset);
       const signet_tensor& first = call.tensor(op.inputs[0].offset);
       if (packed.type ? packed.rank < 1 : first.rank < 1) return false;
       value = packed.type ? packed.shape[0] - 1 : first.shape[0];
     } else if (size.tensor) {
-      const signet_tensor& x = call.tensor(op.inputs[place(op, size.tensor)].offset);
+      const signet_tensor& x = call.tensor(op.inputs[size.place].offset);
       const int index = size.index < 0 ? x.rank + size.index : size.index;
       if (index < 0 || index >= x.rank) return false;
       value = x.shape[index];
@@ -179,7 +184,7 @@ PyObject* run_forward(const Operator& op, PyObject* settings, const Inputs& inpu
                       bool differentiate, Owned* saved) {
   Call call(op);
   if (!read_inputs(call, settings, inputs)) return nullptr;
-  const size_t like = place(op, op.like);
+  const size_t like = op.like_place;
   const int32_t type = call.tensor(op.inputs[like].offset).type;
   if (type == SIGNET_ABSENT) return PyErr_Format(PyExc_ValueError, "%s: %s is missing", op.name, op.like);
   Owned results(PyTuple_New(static_cast<Py_ssize_t>(op.outputs.size())));
@@ -218,30 +223,54 @@ PyObject* run_forward(const Operator& op, PyObject* settings, const Inputs& inpu
   return call.run(Call::kForward) ? results.release() : nullptr;
 }
 
+// Whether eager code may run these inputs itself: tensors as they are, no transform of functorch around them,
+// and none of a type (a fake one, a wrapper) that only PyTorch's dispatcher understands.
+bool are_plain(PyObject* inputs, bool& plain) {
+  const Owned transforms(PyObject_CallNoArgs(torch.transforms));
+  if (!transforms.get()) return false;
+  plain = transforms.get() != Py_True;
+  for (Py_ssize_t i = 0; plain && i < PyTuple_Size(inputs); ++i) {
+    PyObject* const x = PyTuple_GetItem(inputs, i);
+    PyObject* const type = reinterpret_cast<PyObject*>(Py_TYPE(x));
+    plain = x == Py_None || type == torch.tensor || type == torch.parameter ||
+            PyObject_IsInstance(x, torch.tensor) != 1;  // what is no tensor gets its error later
+  }
+  return !PyErr_Occurred();
+}
+
 }  // namespace
 
-// use_torch(empty, empty_like, is_grad_enabled, (None, float32, float64, bfloat16, float16, uint8))
+// use_torch(empty, empty_like, is_grad_enabled, transforms_active, Tensor, Parameter, (None, float32,
+// float64, bfloat16, float16, uint8))
 PyObject* use_torch(PyObject*, PyObject* args) {
-  PyObject *function, *like, *enabled, *types;
-  if (!PyArg_ParseTuple(args, "OOOO!", &function, &like, &enabled, &PyTuple_Type, &types)) return nullptr;
-  for (size_t i = 0; i < torch.types.size(); ++i) {
-    torch.types[i] = PyTuple_GetItem(types, static_cast<Py_ssize_t>(i));
-    if (!torch.types[i]) return nullptr;
-    Py_INCREF(torch.types[i]);
+  PyObject* types;
+  Torch given;
+  if (!PyArg_ParseTuple(args, "OOOOOOO!", &given.empty, &given.empty_like, &given.is_grad_enabled,
+                        &given.transforms, &given.tensor, &given.parameter, &PyTuple_Type, &types))
+    return nullptr;
+  for (size_t i = 0; i < given.types.size(); ++i) {
+    given.types[i] = PyTuple_GetItem(types, static_cast<Py_ssize_t>(i));
+    if (!given.types[i]) return nullptr;
   }
-  Py_INCREF(function), Py_INCREF(like), Py_INCREF(enabled);
-  torch.empty = function, torch.empty_like = like, torch.is_grad_enabled = enabled;
+  torch = given;
+  Py_INCREF(args);  // all of them live as long as the module
   Py_RETURN_NONE;
 }
 
-// call(apply, settings, states, inputs): a tuple of all outputs. `apply` is that of the operator's
-// autograd.Function, through which the call goes where an input needs a gradient.
+// call(apply, settings, states, inputs): a tuple of all outputs, or NotImplemented where the registered
+// operator must take the call. `apply` is that of the operator's autograd.Function, through which the call
+// goes where an input needs a gradient; None for a call that comes from the registered operator.
 PyObject* torch_call(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   static PyObject* const requires_grad = PyUnicode_InternFromString("requires_grad");
   const Operator& op = operator_of(self);
   if (count != 4 || !PyTuple_Check(args[1]) || !PyTuple_Check(args[3]) ||
       PyTuple_Size(args[3]) != static_cast<Py_ssize_t>(op.inputs.size()))
     return PyErr_Format(PyExc_TypeError, "%s: wrong arguments", op.name);
+  if (args[0] != Py_None) {
+    bool plain = true;
+    if (!are_plain(args[3], plain)) return nullptr;
+    if (!plain) Py_RETURN_NOTIMPLEMENTED;
+  }
   const bool states = PyObject_IsTrue(args[2]) == 1;
   Inputs inputs;
   Py_ssize_t present = 0;
@@ -296,7 +325,7 @@ PyObject* torch_call(PyObject* self, PyObject* const* args, Py_ssize_t count) {
 // forward(ctx, spec, *tensors) of the autograd.Function: the output, or a tuple of all where states are
 // wanted.
 PyObject* torch_forward(PyObject* self, PyObject* const* args, Py_ssize_t count) {
-  static PyObject* const save = PyUnicode_InternFromString("save_for_backward");
+  static PyObject* const save = PyUnicode_InternFromString("to_save");  // what save_for_backward sets
   static PyObject* const spec_name = PyUnicode_InternFromString("spec");
   const Operator& op = operator_of(self);
   Spec spec;
@@ -307,15 +336,14 @@ PyObject* torch_forward(PyObject* self, PyObject* const* args, Py_ssize_t count)
   Owned results(run_forward(op, spec.settings, inputs, spec.states, true, &saved));
   if (!results.get()) return nullptr;
   const Owned kept(PyTuple_New(count - 1));
-  const Owned method(PyObject_GetAttr(args[0], save));
-  if (!kept.get() || !method.get()) return nullptr;
+  if (!kept.get()) return nullptr;
   PyTuple_SetItem(kept.get(), 0, saved.release());
   for (Py_ssize_t i = 2; i < count; ++i) {
     Py_INCREF(args[i]);
     PyTuple_SetItem(kept.get(), i - 1, args[i]);
   }
-  const Owned done(PyObject_CallObject(method.get(), kept.get()));
-  if (!done.get() || PyObject_SetAttr(args[0], spec_name, args[1]) != 0) return nullptr;
+  if (PyObject_SetAttr(args[0], save, kept.get()) != 0 || PyObject_SetAttr(args[0], spec_name, args[1]) != 0)
+    return nullptr;
   if (spec.states) {
     // Gradients of states that nobody used stay None.
     const Owned set(PyObject_CallMethod(args[0], "set_materialize_grads", "O", Py_False));
@@ -369,7 +397,7 @@ PyObject* torch_backward(PyObject* self, PyObject* const* args, Py_ssize_t count
   if (call.where.device.kind == SIGNET_CUDA) {
     signet_sizes sizes{};
     if (!call.sizes(sizes) || !workspace.set(bytes(call, sizes.backward_workspace, "workspace", op.workspace,
-                                                   inputs[place(op, op.like)])))
+                                                   inputs[op.like_place])))
       return nullptr;
   }
   return call.run(Call::kBackward) ? results.release() : nullptr;

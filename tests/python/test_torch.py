@@ -171,6 +171,53 @@ def test_keys_that_the_caller_normalised():
         torch.testing.assert_close(a, b)
 
 
+def test_saved_inputs_must_not_change():
+    q, k, v, beta = delta_inputs()
+    for changed in (0, 3):
+        inputs = [x.detach().clone() if i == changed else x for i, x in enumerate((q, k, v, beta))]
+        o, _ = ops.chunk_delta_rule(*inputs)
+        inputs[changed].mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            o.sum().backward()
+
+
+def test_tensors_that_only_the_dispatcher_knows():
+    """Fake tensors have shapes and no memory; subclasses go through PyTorch's dispatcher as well."""
+    with torch._subclasses.FakeTensorMode():
+        q, k, v = (torch.randn(2, 5, 4, 3, requires_grad=True) for _ in range(3))
+        o, state = ops.chunk_delta_rule(q[:, :, :2], k[:, :, :2], v, torch.rand(2, 5, 4), output_final_state=True)
+        assert o.shape == (2, 5, 4, 3) and state.shape == (2, 4, 3, 3) and o.requires_grad
+
+    class Named(torch.Tensor):
+        pass
+
+    q, k, v, beta = delta_inputs(grad=False)
+    named = q.as_subclass(Named).requires_grad_()
+    o, _ = ops.chunk_delta_rule(named, k, v, beta)
+    plain = q.clone().requires_grad_()
+    expected, _ = ops.chunk_delta_rule(plain, k, v, beta)
+    torch.testing.assert_close(torch.Tensor(o), expected)
+    torch.testing.assert_close(*(torch.autograd.grad(x.sum(), y)[0].as_subclass(torch.Tensor)
+                                 for x, y in ((o, named), (expected, plain))))
+
+
+def test_heads_that_others_share():
+    """q, k and g with fewer heads than v, eager and compiled; a number of heads that does not divide is refused."""
+    q, k, v, _, g = delta_inputs(2, 5, 4, 3, 3, gate=1)
+
+    def model(q, k, v, g):
+        return ops.chunk_simple_gla(q, k, v, g)[0].square().sum()
+
+    shared = [x[:, :, :2] for x in (q, k)] + [v, g[:, :, :2]]
+    wide = [x[:, :, :2].repeat_interleave(2, 2) for x in (q, k)] + [v, g[:, :, :2].repeat_interleave(2, 2)]
+    expected = torch.autograd.grad(model(*wide), (q, k, v, g))
+    for run in (model, torch.compile(model, fullgraph=True, backend="aot_eager")):
+        for a, b in zip(torch.autograd.grad(run(*shared), (q, k, v, g)), expected):
+            torch.testing.assert_close(a, b)
+    with pytest.raises(ValueError, match="4 heads are no multiple of the 3"):
+        ops.chunk_simple_gla(q[:, :, :3], k[:, :, :3], v, g)
+
+
 def test_packed_grouped_and_v_first():
     q, k, v, beta, g = delta_inputs(1, 9, 4, 3, 5, gate=1)
     offsets = torch.tensor([0, 4, 4, 9], dtype=torch.int32)

@@ -1,7 +1,8 @@
 """Operators as PyTorch functions: `autograd.Function` in eager code, registered operators where a compiler looks.
 
-Both run the same two functions of the compiled module, `run` and `pull`, whose memory comes from torch.empty. The registered operators are named signet_<version>::
-because compilers keep what they learned about a name on disk.
+Both run the same two functions of the compiled module, `run` and `pull`, whose memory comes from torch.empty. The registered
+operators also take what only PyTorch's dispatcher understands: fake tensors and other subclasses, transforms of functorch. They
+are named signet_<version>:: because compilers keep what they learned about a name on disk.
 """
 
 import torch
@@ -10,36 +11,66 @@ from .. import _core, _operators
 from ._register import register
 
 
-_core.use_torch(torch.empty, torch.empty_like, torch.is_grad_enabled,
+_core.use_torch(torch.empty, torch.empty_like, torch.is_grad_enabled, torch._C._are_functorch_transforms_active,
+                torch.Tensor, torch.nn.Parameter,
                 (None, torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.uint8))
-_is_compiling, _functorch = torch.compiler.is_compiling, torch._C._are_functorch_transforms_active
+_is_traced = torch.compiler.is_dynamo_compiling
 
 
 def _wide(dtype):
     return dtype if dtype == torch.float64 else torch.float32
 
 
-class Bridge:
-    """One operator. Its function takes all inputs by position (None: absent), a tuple with the values of its settings, and
-    whether the states are wanted; it returns a tuple with all outputs, None where not wanted."""
+def grouped(x, heads, dim=2):
+    """Heads of q and k shared by several heads of v."""
+    if x is None or x.dim() < 3 or x.shape[dim] == heads:
+        return x
+    if x.shape[dim] == 0 or heads % x.shape[dim]:
+        raise ValueError(f"v: {heads} heads are no multiple of the {x.shape[dim]} of q and k") from None
+    return x.repeat_interleave(heads // x.shape[dim], dim=dim)
 
-    def __init__(self, op):
+
+class Bridge:
+    """One operator. Its function takes all inputs by position (None: absent), a tuple with the values of its settings (scale
+    None: the width to the power -1/2), and whether the states are wanted; it returns a tuple with all outputs, None where not
+    wanted. `grouped` are the inputs whose heads (their dimension) may be fewer than v's, each shared by several of these."""
+
+    def __init__(self, op, grouped=()):
         self.op, self.inputs, self.settings = op, tuple(op.inputs), op.settings
+        self.grouped = [(self.inputs.index(name), dim) for name, dim in grouped]
         self.like = self.inputs.index(op.like)
         self.first, *self.others = op.outputs
         self.call, self.apply = op.torch_call, _make_function(self)
         self.registered = register(self)
 
     def function(self):
-        """The operator as people call it; a plain function costs less than an object that can be called."""
-        call, apply, registered = self.call, self.apply, self.registered
+        """The operator as people call it; a plain function costs less than an object that can be called. What eager calls
+        seldom need is looked for where a compiler looks on, and where the library refuses the shapes."""
+        call, apply, registered, fitted = self.call, self.apply, self.registered, self.fitted
 
         def run(inputs, settings, states):
-            if _is_compiling() or _functorch():
-                return registered(inputs, settings, bool(states))
-            return call(apply, settings, states, inputs)
+            if _is_traced():
+                return registered(*fitted(inputs, settings), bool(states))
+            try:
+                results = call(apply, settings, states, inputs)
+            except ValueError:
+                fit, numbers = fitted(inputs, settings)
+                if all(a is b for a, b in zip(fit, inputs)):
+                    raise
+                return run(fit, numbers, states)
+            return results if results is not NotImplemented else registered(*fitted(inputs, settings), bool(states))
 
         return run
+
+    def fitted(self, inputs, settings):
+        """Inputs with as many heads as v, and settings with a scale."""
+        v = inputs[2] if self.grouped else None
+        if v is not None and v.dim() > 2:
+            dims, heads = dict(self.grouped), v.shape[-2]
+            inputs = [grouped(x, heads, dims[i]) if i in dims else x for i, x in enumerate(inputs)]
+        if settings[0] is None:
+            settings = (inputs[0].shape[-1] ** -0.5, *settings[1:])
+        return tuple(inputs), settings
 
     def empty_outputs(self, inputs, states):
         op = self.op
@@ -95,6 +126,8 @@ def _make_function(bridge):
     return super(torch.autograd.Function, Function).apply
 
 
-delta_rule, gated_linear, selective_scan, mlstm, slstm, lstm, convolution, norm = (
-    Bridge(getattr(_operators, name)).function() for name in ("delta_rule", "gated_linear", "selective_scan", "mlstm", "slstm",
-                                                   "lstm", "convolution", "norm"))
+_SHARED = (("q", -2), ("k", -2))
+delta_rule = Bridge(_operators.delta_rule, _SHARED).function()
+gated_linear = Bridge(_operators.gated_linear, (*_SHARED, ("gate", 2))).function()
+selective_scan, mlstm, slstm, lstm, convolution, norm = (
+    Bridge(getattr(_operators, name)).function() for name in ("selective_scan", "mlstm", "slstm", "lstm", "convolution", "norm"))

@@ -14,10 +14,7 @@ _library = torch.library.Library(_NAMESPACE, "DEF")
 
 
 class _Kept:
-    """What forward keeps for backward, as autograd's context takes it."""
-
-    def save_for_backward(self, *tensors):
-        self.tensors = tensors
+    """What forward keeps for backward, as autograd's context takes it: to_save."""
 
     def set_materialize_grads(self, value):
         pass
@@ -73,7 +70,7 @@ def register(bridge):
         context = _Kept()
         op.torch_forward(context, spec, *(tensors[i] for i in there))
         wanted = (False, *(i in differentiable for i in there))
-        results = dict(zip(there, bridge.gradients(spec, wanted, context.tensors, given)[1:]))
+        results = dict(zip(there, bridge.gradients(spec, wanted, context.to_save, given)[1:]))
         return padded([results.get(i) for i in differentiable], tensors[bridge.like])
 
     def backward_fake(*args):

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from . import _bridge
+from ._bridge import grouped as _grouped
 
 __all__ = [
     "causal_conv1d_fn", "causal_conv1d_update", "chunk_delta_rule", "chunk_gated_delta_product",
@@ -41,15 +42,6 @@ def _check_packed(cu_seqlens, q, initial_state):
                          f"{initial_state.shape[0]}")
 
 
-def _grouped(x, heads, dim=2):
-    """Heads of q and k shared by several heads of v."""
-    if x.shape[dim] == heads:
-        return x
-    if heads % x.shape[dim]:
-        raise ValueError(f"v: {heads} heads are no multiple of the {x.shape[dim]} of q and k")
-    return x.repeat_interleave(heads // x.shape[dim], dim=dim)
-
-
 def _turned(state):
     """States [N,H,K,V] to [N,H,V,K] and back."""
     return None if state is None else state.transpose(-1, -2)
@@ -65,6 +57,11 @@ def _v_first(state_v_first, transpose_state_layout):
     return transpose_state_layout
 
 
+def _v_first_results(results):
+    o, final = results
+    return o, None if final is None else _turned(final).contiguous()
+
+
 def _beta(beta, sigmoid, allow_neg_eigval):
     if not sigmoid:
         return beta
@@ -72,19 +69,14 @@ def _beta(beta, sigmoid, allow_neg_eigval):
 
 
 def _delta(q, k, v, beta, g, scale, initial_state, output_final_state, normalise, cu_seqlens, v_first=False,
-           unit_keys=0):
-    shape, heads = q.shape, v.shape[-2]
+           unit_keys=False):
     if cu_seqlens is not None:
         _check_packed(cu_seqlens, q, initial_state)
-    if shape[-2] != heads:
-        q, k = _grouped(q, heads, q.dim() - 2), _grouped(k, heads, k.dim() - 2)
     if v_first:
         initial_state = _turned(initial_state)
-    if scale is None:
-        scale = shape[-1] ** -0.5
-    o, final = _bridge.delta_rule((q, k, v, beta, g, initial_state, cu_seqlens), (scale, 1, normalise, unit_keys),
-                                  output_final_state)
-    return o, (_turned(final).contiguous() if v_first and final is not None else final)
+    results = _bridge.delta_rule((q, k, v, beta, g, initial_state, cu_seqlens), (scale, 1, normalise, unit_keys),
+                                 output_final_state)
+    return _v_first_results(results) if v_first else results
 
 
 def chunk_delta_rule(q, k, v, beta, scale=None, initial_state=None, output_final_state=False,
@@ -92,7 +84,7 @@ def chunk_delta_rule(q, k, v, beta, scale=None, initial_state=None, output_final
     """`unit_keys` promises keys that the caller normalised: in fp32 on a GPU gradients take a fraction of the time then, and in
     bf16 beta = 2 stays a reflection. Gradients take the length of a key for a constant, as the caller's norm does."""
     return _delta(q, k, v, beta, None, scale, initial_state, output_final_state, use_qk_l2norm_in_kernel, cu_seqlens,
-                  unit_keys=int(unit_keys))
+                  False, unit_keys)
 
 
 def fused_recurrent_delta_rule(q, k, v, beta=None, scale=None, initial_state=None, output_final_state=False,
@@ -191,26 +183,19 @@ def chunk_gated_delta_product(q, k, v, g, beta, num_householder, scale=None, ini
 
 
 def _gated(q, k, v, g, scale, initial_state, output_final_state, cu_seqlens, v_first=False, reverse=False):
-    heads = v.shape[2]
     if cu_seqlens is not None:
         _unsupported(reverse=reverse)
         _check_packed(cu_seqlens, q, initial_state)
-    if q.shape[2] != heads:
-        q, k = _grouped(q, heads), _grouped(k, heads)
     if g is None:
-        g = torch.zeros(*q.shape[:3], dtype=torch.float32, device=q.device)
-    elif g.shape[2] != heads:
-        g = _grouped(g, heads)
+        g = torch.zeros(*q.shape[:2], v.shape[2], dtype=torch.float32, device=q.device)
     if reverse:
         q, k, v, g = (x.flip(1) for x in (q, k, v, g))
     if v_first:
         initial_state = _turned(initial_state)
-    if scale is None:
-        scale = q.shape[-1] ** -0.5
-    o, final = _bridge.gated_linear((q, k, v, g, initial_state, cu_seqlens), (scale, 1), output_final_state)
-    if v_first and final is not None:
-        final = _turned(final).contiguous()
-    return (o.flip(1) if reverse else o), final
+    results = _bridge.gated_linear((q, k, v, g, initial_state, cu_seqlens), (scale, 1), output_final_state)
+    if v_first:
+        results = _v_first_results(results)
+    return (results[0].flip(1), results[1]) if reverse else results
 
 
 def chunk_gla(q, k, v, g, scale=None, initial_state=None, output_final_state=False, state_v_first=False,
@@ -431,7 +416,6 @@ def causal_conv1d_update(x, conv_state, weight, bias=None, activation=None, cach
 def mlstm(q, k, v, i, f, scale=None, initial_state=None, initial_m=None, output_final_state=False, cu_seqlens=None,
           log_forget=False):
     """mLSTM; see signet.ops.mlstm. Returns h, the final state and m (None unless asked for)."""
-    scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
     return _bridge.mlstm((q, k, v, i, f, initial_state, initial_m, cu_seqlens), (scale, int(log_forget)),
                          bool(output_final_state))
 

@@ -135,19 +135,24 @@ KernelOffsets::KernelOffsets(const signet_tensor& offsets, int64_t time, Work<Cu
 
 namespace {
 
-// Large scratch memory of the CPU, kept by a thread from one call to the next: the system would hand out
-// fresh pages every time, and to clear them costs as much as to convert a tensor.
+// Scratch memory of the CPU, kept by a thread from one call to the next. Of large pieces the system would
+// hand out fresh pages every time, and to clear them costs as much as to convert a tensor; small ones, which
+// come and go like a stack, spare small calls the allocator.
 class ScratchKeeper {
  public:
   ~ScratchKeeper() {
     for (Block& b : blocks_) std::free(b.data);
+    std::free(small_);
   }
   void* take(size_t bytes) {
+    if (kSmall && !small_) small_ = static_cast<char*>(std::aligned_alloc(kAlignment, kSmall));
+    if (small_ && bytes <= kSmall - used_) return small_ + std::exchange(used_, used_ + bytes);
     for (Block& b : blocks_)
       if (b.data && b.bytes >= bytes && b.bytes / 2 <= bytes) return std::exchange(b.data, nullptr);
     return std::aligned_alloc(kAlignment, bytes);
   }
   void give(void* data, size_t bytes) {
+    if (small_ && data >= small_ && data < small_ + kSmall) return used_ -= bytes, void();
     if (bytes >= kLeast && bytes <= kMost)
       for (Block& b : blocks_)
         if (!b.data) return b = {data, bytes}, void();
@@ -155,12 +160,19 @@ class ScratchKeeper {
   }
 
  private:
+#ifdef __SANITIZE_ADDRESS__
+  static constexpr size_t kSmall = 0;  // every piece by itself, so that a step beyond its end is seen
+#else
+  static constexpr size_t kSmall = size_t{1} << 15;
+#endif
   static constexpr size_t kLeast = size_t{1} << 17, kMost = size_t{1} << 23;
   struct Block {
     void* data = nullptr;
     size_t bytes = 0;
   };
   Block blocks_[4];
+  char* small_ = nullptr;
+  size_t used_ = 0;
 };
 thread_local ScratchKeeper scratch_keeper;
 
