@@ -22,11 +22,12 @@ using test::DeltaRuleOnGpu;
 int failures = 0;
 
 std::string describe(const DeltaRuleShape& s) {
-  return fmt::format("{}x{}x{}x{}{} n_h={}{}", s.batch, s.time, s.heads, s.dk,
+  return fmt::format("{}x{}x{}x{}{} n_h={}{}{}", s.batch, s.time, s.heads, s.dk,
                      s.dv == s.dk ? "" : fmt::format("/{}", s.dv), s.factors,
                      !s.gated()             ? ""
                      : s.gate_channels == 1 ? " gate per head"
-                                            : " gate per channel");
+                                            : " gate per channel",
+                     s.growing ? " growing" : "");
 }
 
 template <class T>
@@ -200,6 +201,11 @@ DeltaRuleShape gated(DeltaRuleShape shape, int64_t channels) {
   return shape;
 }
 
+DeltaRuleShape growing(DeltaRuleShape shape) {
+  shape.growing = true;
+  return shape;
+}
+
 // Long sequences with a gate per channel, in chunks: gates of either sign, zeros, and keys that repeat while
 // the gates hardly decay.
 void channel_checks() {
@@ -302,6 +308,9 @@ const Timed kTimed[] = {
     {gated({1, 32768, 16, 128, 128, 1}, 128), true, 0},
     {gated({8, 2048, 32, 64, 64, 1}, 64), true, 0},
     {gated({8, 2048, 16, 128, 128, 2}, 128), true, 0},
+    {growing({1024, 40, 4, 32, 32, 1}), false, 0},
+    {growing({1024, 40, 4, 32, 32, 4}), false, 0},
+    {growing({8, 2048, 16, 128, 128, 1}), false, 0},
 };
 
 // Only the kernels for long sequences, without the errors, when `quick`; only case number `only` unless

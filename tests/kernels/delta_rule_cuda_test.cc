@@ -82,8 +82,38 @@ TEST(DeltaRuleCuda, OddSizes) {
   }
 }
 
-// Keys longer than 1, few of them, so that the state grows by eight orders of magnitude: walked back, it
-// would be nothing but rounding.
+// States that may grow take two walks in backward: sizes of every kernel, states or none, packed sequences,
+// rows that are no multiple of 16 bytes.
+TEST(DeltaRuleCuda, TwoWalks) {
+  SIGNET_NEEDS_GPU();
+  for (const DeltaRuleShape& shape :
+       {DeltaRuleShape{3, 40, 3, 32, 32, 1}, DeltaRuleShape{1, 33, 1, 32, 64, 2},
+        DeltaRuleShape{2, 19, 3, 16, 16, 3}, DeltaRuleShape{1, 70, 2, 16, 32, 1},
+        DeltaRuleShape{1, 300, 2, 64, 64, 1}, DeltaRuleShape{2, 40, 1, 128, 128, 2},
+        DeltaRuleShape{2, 37, 3, 24, 40, 2}, DeltaRuleShape{2, 0, 2, 32, 32, 1},
+        DeltaRuleShape{1, 3, 1, 32, 32, 16}}) {
+    SCOPED_TRACE(fmt::format("{}x{}x{} {}/{} n_h {}", shape.batch, shape.time, shape.heads, shape.dk,
+                             shape.dv, shape.factors));
+    DeltaRuleCase c;
+    c.shape = shape, c.shape.growing = true, c.beta_high = 2;
+    expect_close<float>(c);
+    c.states = false;
+    expect_close<float>(c);
+    if (shape.time == 0) continue;
+    c.states = true, c.lengths = {70, 1, 0, 300, 5}, c.shape.batch = c.shape.time = 0;
+    expect_close<float>(c);
+  }
+  DeltaRuleCase wide;
+  wide.shape = {2, 21, 2, 32, 32, 2}, wide.shape.growing = true, wide.beta_high = 2;
+  wide.shape.q_stride = 80, wide.shape.k_stride = 160, wide.shape.v_stride = 136, wide.shape.o_stride = 72;
+  wide.shape.beta_stride = 7;
+  expect_close<float>(wide);
+  wide.shape.k_stride = 131;
+  expect_close<float>(wide);
+}
+
+// Keys longer than 1, so that the state grows by eight orders of magnitude and more: walked back, it would be
+// nothing but rounding. Keys of length 5.7 are random normal ones of width 32.
 TEST(DeltaRuleCuda, StatesThatGrow) {
   SIGNET_NEEDS_GPU();
   for (const DeltaRuleShape& shape :
@@ -94,6 +124,14 @@ TEST(DeltaRuleCuda, StatesThatGrow) {
     c.key_length = 1.4, c.distinct_keys = 2;
     for (bool states : {true, false}) {
       c.states = states;
+      expect_close<float>(c);
+    }
+  }
+  for (const auto& [time, factors] : {std::tuple{40, 1}, {64, 1}, {20, 2}}) {
+    DeltaRuleCase c;
+    c.shape = {2, time, 3, 32, 32, factors}, c.shape.growing = true, c.key_length = 5.7;
+    for (int64_t channels : {0, 1, 32}) {
+      c.shape.gate_channels = channels;
       expect_close<float>(c);
     }
   }

@@ -50,9 +50,9 @@ struct DeltaRuleShape {
   // the place of beta, so that beta = 2 stays a reflection. Keys with |k|^2 outside (0.9, 1.1) are no such
   // vectors and are used as given. Gradients take |k| for a constant.
   bool unit_keys = false;
-  // beta |k|^2 may exceed 2, so that the state grows: backward in fp32 on the GPU makes the states again from
-  // the last one kept, as it does with a gate. Otherwise it walks back from there, which is faster and
-  // magnifies rounding as the state shrinks.
+  // beta |k|^2 may exceed 2, so that the state grows: backward in fp32 on the GPU walks it from the first
+  // token on once more. Otherwise it walks it back beside its gradient, which magnifies rounding as a state
+  // shrinks.
   bool growing = false;
   // Null, or [batch + 1] in the memory of the device that runs: 0 = offsets[0] <= .. <= offsets[batch] =
   // time. Sizes of buffers do not depend on the lengths.

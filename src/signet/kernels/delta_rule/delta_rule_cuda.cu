@@ -38,7 +38,7 @@ Problem<D> resolve(const DeltaRuleShape& s) {
   p.offsets = s.offsets;
   if (s.gate_channels != 0 && s.gate_channels != 1 && s.gate_channels != s.dk)
     fail(ErrorCode::kBadInput, "delta rule: {} gates per head; give 0, 1 or dk = {}", s.gate_channels, s.dk);
-  if (std::is_same_v<D, float> && s.growing && !s.gated()) p.gate_channels = 1, p.gate_stride = 0;
+  p.growing = std::is_same_v<D, float> && s.growing && !s.gated();
   return p;
 }
 
@@ -112,38 +112,20 @@ void use_folded_beta(const DeltaRuleShape& s, Problem<D>& p, cudaStream_t stream
   p.workspace += folded_size(s, p);
 }
 
-// States that grow take the kernels with a gate, which is 1: at the front of the workspace, of every head,
-// and behind it what nobody reads, its gradient.
-template <class D>
-int64_t ones_size(const DeltaRuleShape& s, const Problem<D>& p) {
-  return p.gate_channels > s.gate_channels ? (2 * p.heads + 63) / 64 * 64 : 0;
-}
-__global__ void ones_kernel(float* x, int count) {
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += 256) x[i] = 1.f;
-}
-template <class D>
-void use_ones(const DeltaRuleShape& s, Problem<D>& p, cudaStream_t stream) {
-  const int64_t size = ones_size(s, p);
-  if (size == 0) return;
-  ones_kernel<<<1, 256, 0, stream>>>(p.workspace, p.heads);
-  check_launch("delta rule: gates of 1");
-  p.gate = p.workspace, p.dgate = p.workspace + p.heads;
-  p.workspace += size;
-}
-
 }  // namespace
 
 template <class T>
 int64_t delta_rule_saved_size(const DeltaRuleShape& s, DeltaRuleAlgorithm algorithm, Cuda) {
   const auto p = resolve<Device<T>>(s);
   if (use_chunks<T>(s, algorithm)) return chunk_plan(s).saved_size();
-  return p.substeps() * p.heads * p.dv + p.places(segment_tokens(p)) * p.heads * p.state_size();
+  const int64_t states = p.growing ? 0 : p.places(segment_tokens(p)) * p.heads;
+  return p.substeps() * p.heads * p.dv + states * p.state_size();
 }
 
 template <class T>
 int64_t delta_rule_workspace_size(const DeltaRuleShape& s, DeltaRuleAlgorithm algorithm, Cuda) {
   const auto p = resolve<Device<T>>(s);
-  const int64_t folded = folded_size(s, p) + ones_size(s, p);
+  const int64_t folded = folded_size(s, p);
   if (use_chunks<T>(s, algorithm)) return folded + chunk_plan(s).workspace_size();
   // The kernel for any size may have to step in for the tile kernels (unaligned pointers).
   const auto size = [&](int slices, int columns) {
@@ -151,7 +133,7 @@ int64_t delta_rule_workspace_size(const DeltaRuleShape& s, DeltaRuleAlgorithm al
   };
   const int tiles = delta_rule::tile_slices(p.dk, p.dv);
   return folded + std::max(size(tiles, tiles ? p.dv / tiles : 0),
-                           size(delta_rule::any_slices(p.dv), delta_rule::kAnyColumns));
+                           size(delta_rule::any_slices(p.dv), delta_rule::kAnyColumns) + any_values_size(p));
 }
 
 template <class T>
@@ -168,7 +150,6 @@ void delta_rule_forward(const DeltaRuleForward<T>& a, Cuda device) {
   p.beta = a.beta, p.initial_state = a.initial_state, p.final_state = a.final_state;
   p.saved = a.saved, p.workspace = a.workspace, p.gate = a.gate, p.read = a.read;
   use_folded_beta(a.shape, p, stream_of(device));
-  use_ones(a.shape, p, stream_of(device));
   if constexpr (std::is_same_v<T, bf16>) {
     if (use_short<T>(a.shape, a.algorithm, a.initial_state || a.final_state))
       return short_forward(p, longest(a.shape), stream_of(device));
@@ -193,7 +174,6 @@ void delta_rule_backward(const DeltaRuleBackward<T>& a, Cuda device) {
   p.saved = const_cast<float*>(a.saved), p.workspace = a.workspace;
   p.gate = a.gate, p.dgate = a.dgate, p.read = a.read;
   use_folded_beta(a.shape, p, stream);
-  use_ones(a.shape, p, stream);
   const auto run = [&] {
     if constexpr (std::is_same_v<T, bf16>) {
       if (use_short<T>(a.shape, a.algorithm, a.initial_state || a.d_final_state || a.d_initial_state))

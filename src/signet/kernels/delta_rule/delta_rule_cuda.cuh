@@ -2,12 +2,16 @@
 // asynchronous copies.
 //
 // A "substep" is one Householder factor: token t has substeps t * factors .. t * factors + factors - 1, and a
-// sequence has L = T * factors of them. With w = v - S^T k and u = beta w, one substep is S <- S + k u^T, so
-//   backward, from the last substep to the first:   S <- S - k u^T        (w is saved, so this is exact to
-//   rounding: nothing is amplified, and checkpoints of S every kSegmentSubsteps bound what accumulates)
-// A decay before the token's first substep cannot be undone (the gate may be 0): with a gate, backward runs
-// each segment again from w, S <- Diag(g) S, S <- S + k u^T, and keeps the state before each of its tokens in
-// the workspace.
+// sequence has L = T * factors of them. With w = v - S^T k and u = beta w, one substep is S <- S + k u^T.
+// Forward saves w. Backward, with dS the gradient of the state after the substep and S the state before it:
+//   dq = scale S_after d_o,  x = dv = beta dS^T k,  dk = dS u - S x,  dS <- dS - k x^T
+// S and dS meet in a sum of two terms alone, so that two walks need no history of states: dS from the last
+// token to the first, which leaves x and dS u, and S from the first to the last, which adds the rest. One
+// walk is enough where S can be walked back beside dS by S <- S - k u^T: from a checkpoint every
+// kSegmentSubsteps, and while beta |k|^2 is at most 2, so that rounding adds up but is not amplified. The
+// gradient of a gate is a product of S and dS, and a decay cannot be undone (the gate may be 0): with a gate,
+// backward runs each segment again from w, S <- Diag(g) S, S <- S + k u^T, and keeps the state before each of
+// its tokens in the workspace.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -44,6 +48,7 @@ struct Problem {
   int64_t gate_stride;
   const float* gate;
   float* dgate;
+  bool growing;            // two walks in backward, and w is all that is saved
   const int32_t* offsets;  // of packed sequences
   const int32_t* read;     // [batch]: the only row of o that is used; null: all are
 
@@ -68,7 +73,8 @@ struct Problem {
   __host__ __device__ int64_t state_size() const { return static_cast<int64_t>(dk) * dv; }
 };
 
-// Recurrent kernels: saved = w [B,T,n_h,H,dv], then the state after each segment [H,places,dk,dv].
+// Recurrent kernels: saved = w [B,T,n_h,H,dv], then the state after each segment [H,places,dk,dv] unless it
+// grows.
 inline constexpr int kSegmentSubsteps = 256;
 inline constexpr int kGatedTokens = 16, kGatedTokensLargeState = 64, kLargeState = 32 * 32;
 template <class D>
@@ -134,6 +140,7 @@ template <class D>
 void tile_forward(const Problem<D>& p, cudaStream_t stream);
 template <class D>
 void tile_backward(const Problem<D>& p, cudaStream_t stream);
+void tile_backward_in_two_walks(const Problem<float>& p, cudaStream_t stream);
 
 // Short bf16 sequences without states, none longer than `longest` tokens. Nothing is saved.
 bool short_covers(const DeltaRuleShape& shape);
@@ -146,6 +153,11 @@ void divide_by_key_norms(const Problem<D>& p, const float* from, float* to, cuda
 
 inline constexpr int kAnyColumns = 32;
 __host__ __device__ inline int any_slices(int dv) { return (dv + kAnyColumns - 1) / kAnyColumns; }
+// Behind the partial sums of the kernel for any size, where there is no gate: x [B,T,n_h,H,dv].
+template <class D>
+int64_t any_values_size(const Problem<D>& p) {
+  return p.gate_channels == 0 ? p.substeps() * p.heads * p.dv : 0;
+}
 template <class D>
 void any_forward(const Problem<D>& p, cudaStream_t stream);
 template <class D>

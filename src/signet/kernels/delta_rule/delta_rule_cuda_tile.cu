@@ -46,6 +46,8 @@ void tile_forward(const Problem<D>& p, cudaStream_t stream) {
 }
 template <class D>
 void tile_backward(const Problem<D>& p, cudaStream_t stream) {
+  if constexpr (std::is_same_v<D, float>)
+    if (p.growing) return tile_backward_in_two_walks(p, stream);
   p.gate_channels > 0 ? tile_gated(p, true, stream) : tile_dispatch<false>(p, true, stream);
 }
 

@@ -298,7 +298,7 @@ __global__ void __launch_bounds__(32 * kWarps, ForwardTile<DK, SV>::kBlocks) for
   const int w_row = p.heads * p.dv, column = job.h * p.dv + job.slice * SV;
   float* w_out = p.saved ? p.saved + first * factors * w_row + column : nullptr;
   float* checkpoint = saved_states(p, job.b, job.h) + job.slice * SV;
-  int checkpoint_at = p.saved ? min(segment, time) : -1;
+  int checkpoint_at = p.saved && !p.growing ? min(segment, time) : -1;
   D* o = p.o + first * p.o_stride + column;
 
   const int stages = (time + tokens - 1) / tokens;
@@ -365,6 +365,16 @@ struct SumsOverDv {
   float *dbeta, *dgate;
   int64_t q_stride, k_stride, beta_stride, gate_stride;
 };
+template <class D>
+SumsOverDv<D> direct_sums(const Problem<D>& p) {
+  return {p.dq, p.dk_out, p.dbeta, p.dgate, p.q_stride, p.k_stride, p.beta_stride, p.gate_stride};
+}
+template <class D>
+SumsOverDv<float> partial_sums(const Problem<D>& p) {
+  const Partials parts(p);
+  return {parts.dq,       parts.dk,       parts.dbeta,       parts.dgate,
+          parts.q_stride, parts.k_stride, parts.beta_stride, parts.gate_stride};
+}
 
 // The states before the tokens of a segment: each lane writes and reads its own tile alone.
 template <class Tile>
@@ -595,25 +605,26 @@ void launch(const Problem<D>& p, bool backward, cudaStream_t stream) {
     kernel<<<blocks, 32 * kWarps, bytes, stream>>>(p);
     check_launch("delta rule forward");
   } else if (DK <= 32 && slices == 1) {
-    const SumsOverDv<D> sums{p.dq,       p.dk_out,   p.dbeta,       p.dgate,
-                             p.q_stride, p.k_stride, p.beta_stride, p.gate_stride};
-    if constexpr (DK <= 32) launch_backward<kGated, D, D, DK, SV>(p, sums, blocks, stream);
+    if constexpr (DK <= 32) launch_backward<kGated, D, D, DK, SV>(p, direct_sums(p), blocks, stream);
   } else {
-    const Partials parts(p);
-    const SumsOverDv<float> sums{parts.dq,       parts.dk,       parts.dbeta,       parts.dgate,
-                                 parts.q_stride, parts.k_stride, parts.beta_stride, parts.gate_stride};
-    launch_backward<kGated, D, float, DK, SV>(p, sums, blocks, stream);
+    launch_backward<kGated, D, float, DK, SV>(p, partial_sums(p), blocks, stream);
     add_partials(p, slices, stream);
   }
 }
 
+// Calls f with the sizes of the tile for these heads, DK and SV.
+template <class F>
+void with_tile(int dk, int dv, F f) {
+  if (dk == 16 && dv % 32 == 0) return f.template operator()<16, 32>();
+  if (dk == 16) return f.template operator()<16, 16>();
+  if (dk == 32) return f.template operator()<32, 32>();
+  if (dk == 64) return f.template operator()<64, 32>();
+  return f.template operator()<128, 16>();
+}
+
 template <bool kGated, class D>
 void tile_dispatch(const Problem<D>& p, bool backward, cudaStream_t stream) {
-  if (p.dk == 16 && p.dv % 32 == 0) return launch<kGated, D, 16, 32>(p, backward, stream);
-  if (p.dk == 16) return launch<kGated, D, 16, 16>(p, backward, stream);
-  if (p.dk == 32) return launch<kGated, D, 32, 32>(p, backward, stream);
-  if (p.dk == 64) return launch<kGated, D, 64, 32>(p, backward, stream);
-  return launch<kGated, D, 128, 16>(p, backward, stream);
+  with_tile(p.dk, p.dv, [&]<int DK, int SV>() { launch<kGated, D, DK, SV>(p, backward, stream); });
 }
 
 }  // namespace signet::kernels::delta_rule
