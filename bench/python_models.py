@@ -1,9 +1,10 @@
-"""What the operators bring where people use them, on the CPU: stock loops in PyTorch and Signet's operators in turn, in one
-process, so that other work on the machine meets both alike.
+"""What the operators bring where people use them: stock loops in PyTorch and Signet's operators in turn, in one process, so that
+other work on the machine meets both alike.
 
 Usage: PYTHONPATH=build/release/python python3 bench/python_models.py [--threads N] [--rounds N]
-Prints the median time of each (with one thread: of the processor), their ratio (the median of the ratios of neighbours), and
-how far the results differ.
+       ... --device cuda [--dtype bfloat16] [--experts N]
+Prints the median time of each (on the CPU with one thread: of the processor), their ratio (the median of the ratios of
+neighbours), and how far the results differ; of Qwen3-Next also where the time goes. On a GPU: the models alone.
 """
 import argparse
 import contextlib
@@ -24,14 +25,22 @@ from signet.torch import layers, ops  # noqa: E402
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--threads", type=int, default=torch.get_num_threads())
 parser.add_argument("--rounds", type=int, default=9)
+parser.add_argument("--device", default="cpu")
+parser.add_argument("--dtype", default="float32")
+parser.add_argument("--experts", type=int, help="of Qwen3-Next: 16, on a GPU 512")
 arguments = parser.parse_args()
+device, dtype = torch.device(arguments.device), getattr(torch, arguments.dtype)
+on_gpu = device.type == "cuda"
 torch.set_num_threads(arguments.threads)
 signet.set_num_threads(arguments.threads)
 torch.manual_seed(0)
 transformers.logging.set_verbosity_error()
 
 
-now = time.process_time if arguments.threads == 1 else time.perf_counter
+def now():
+    if on_gpu:
+        torch.cuda.synchronize()
+    return time.process_time() if arguments.threads == 1 and not on_gpu else time.perf_counter()
 
 
 def median(values):
@@ -78,14 +87,67 @@ def decode_step():
 
 
 def mamba_prefill():
-    config = transformers.MambaConfig(vocab_size=512, hidden_size=768, num_hidden_layers=2)
-    model, prompt = transformers.MambaForCausalLM(config).eval(), torch.randint(0, 500, (1, 512))
+    blocks, tokens = (4, 1024) if on_gpu else (2, 512)
+    config = transformers.MambaConfig(vocab_size=512, hidden_size=768, num_hidden_layers=blocks)
+    model = transformers.MambaForCausalLM(config).eval().to(device, dtype)
+    prompt = torch.randint(0, 500, (1, tokens), device=device)
 
     def run():
         return model.backbone(prompt).last_hidden_state
 
     with torch.no_grad():
-        compare("Hugging Face Mamba, 2 blocks of 768, prefill of 512", run, run, within=patched)
+        compare(f"Hugging Face Mamba, {blocks} blocks of 768, prefill of {tokens}", run, run, within=patched)
+
+
+def qwen3_next_prefill():
+    """Three of four blocks have the gated delta rule, every block has experts. The shares come from passes of their own, in which
+    every part waits for the GPU; the delta rule and the convolution are what Signet replaces."""
+    tokens, experts = (2048, arguments.experts or 512) if on_gpu else (512, arguments.experts or 16)
+    config = transformers.Qwen3NextConfig(
+        vocab_size=512, hidden_size=512, intermediate_size=512, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=128, num_experts=experts, moe_intermediate_size=512, shared_expert_intermediate_size=512)
+    with device:
+        model = transformers.Qwen3NextForCausalLM(config).eval().to(dtype)
+    prompt = torch.randint(0, 500, (1, tokens), device=device)
+
+    def run():
+        return model.model(prompt).last_hidden_state
+
+    parts = {qwen.Qwen3NextGatedDeltaNet: "linear attention", qwen.Qwen3NextAttention: "attention",
+             qwen.Qwen3NextSparseMoeBlock: "experts"}
+    taken, began = dict.fromkeys(parts.values(), 0.0), []
+
+    def end(part):
+        taken[part] += now() - began.pop()
+
+    hooks = []
+
+    def watch():
+        for module in model.modules():
+            if type(module) in parts:
+                part = parts[type(module)]
+                hooks.append(module.register_forward_pre_hook(lambda *_: began.append(now())))
+                hooks.append(module.register_forward_hook(lambda *_, part=part: end(part)))
+
+    def shares(name, context):
+        with context():
+            run()
+            for part in taken:
+                taken[part] = 0.0
+            watch()
+            start = now()
+            for _ in range(arguments.rounds):
+                run()
+            whole = now() - start
+            while hooks:
+                hooks.pop().remove()
+        times = "".join(f", {part} {t / arguments.rounds * 1e3:.2f} ms ({t / whole:.0%})" for part, t in taken.items())
+        print(f"  {name}: all {whole / arguments.rounds * 1e3:.2f} ms{times}", flush=True)
+
+    with torch.no_grad():
+        compare(f"Hugging Face Qwen3-Next, 4 blocks of 512, {experts} experts, prefill of {tokens}", run, run, within=patched)
+        shares("stock", contextlib.nullcontext)
+        shares("Signet", patched)
 
 
 def parity_layer():
@@ -154,9 +216,11 @@ def call():
         print(f"a call of one element: {name:35s} {median(taken):9.2f} us   {ratio:5.2f} torch.add", flush=True)
 
 
-print(f"signet {signet.__version__} {' '.join(signet.features())}, torch {torch.__version__}, transformers "
-      f"{transformers.__version__}, {arguments.threads} threads", flush=True)
-decode_step()
+print(f"signet {signet.__version__} {' '.join(signet.features())}, torch {torch.__version__}, transformers {transformers.__version__}, "
+      f"{torch.cuda.get_device_name() if on_gpu else arguments.threads} {dtype if on_gpu else 'threads'}", flush=True)
 mamba_prefill()
-parity_layer()
-call()
+qwen3_next_prefill()
+if not on_gpu:
+    decode_step()
+    parity_layer()
+    call()

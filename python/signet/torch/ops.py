@@ -72,6 +72,8 @@ def _delta(q, k, v, beta, g, scale, initial_state, output_final_state, normalise
            unit_keys=False):
     if cu_seqlens is not None:
         _check_packed(cu_seqlens, q, initial_state)
+    if g is not None:  # models that share heads have gates; elsewhere they are found when the library refuses the shapes
+        q, k = _grouped(q, v.shape[-2], -2), _grouped(k, v.shape[-2], -2)
     if v_first:
         initial_state = _turned(initial_state)
     results = _bridge.delta_rule((q, k, v, beta, g, initial_state, cu_seqlens), (scale, 1, normalise, unit_keys),
