@@ -68,5 +68,64 @@ TEST_F(TextCommands, FourOfThemLeadFromAFolderToAModelThatWrites) {
   EXPECT_NE(test::read_text(directory_ / "page.html").find("by kind of token"), std::string::npos);
 }
 
+// What tools/lm-results kept of earlier runs stands beside new ones, and a variant of [-1,1] is compared with
+// the plain [0,1] by seed.
+TEST_F(TextCommands, EarlierRunsOfTheExperimentStandBesideNewOnes) {
+  ordered_json kept = {{"provenance", {{"commit", "earlier"}}}, {"runs", ordered_json::array()}};
+  for (int seed = 1; seed <= 2; ++seed) {
+    ordered_json set = {{"trained",
+                         {{"loss", 5 + 0.25 * seed},
+                          {"loss_error", 0.1},
+                          {"bits_per_byte", 2.0},
+                          {"accuracy", 0.1},
+                          {"tokens", 4096},
+                          {"context", 256}}},
+                        {"share_negative_by_block", {0.0}},
+                        {"mean_eigenvalue_by_block", {0.5}},
+                        {"share_negative_by_kind", {{{"letters", 0.0}}}}};
+    ordered_json far = set;
+    far["far"] = {
+        {"loss", 5.5},
+        {"context", 1024},
+        {"by_position",
+         {{{"last", 256}, {"nll", 5.0}, {"error", 0.1}}, {{"last", 1024}, {"nll", 6.0}, {"error", 0.1}}}}};
+    const std::string number = std::to_string(seed);
+    kept["runs"].push_back(
+        {{"name", "DeltaNet_1M_[0,1],text,seed=" + number},
+         {"values", {{"model", "DeltaNet 1M [0,1]"}, {"text", "text"}, {"train.seed", number}}},
+         {"seconds", 7.0},
+         {"sets", {{"english", far}, {"code", far}, {"tracking", set}}}});
+  }
+  test::write_text(directory_ / "kept.json", kept.dump());
+  const std::string command =
+      "reproduce lm --quick -o out --text english=text --text code=text --only 'model=DeltaNet 1M [-1,1] "
+      "from "
+      "0.5' --only text=text --seeds 2 --quiet --force" +
+      test::as_options({"model.width=16", "model.blocks=1", "model.heads=1", "train.steps=1", "train.batch=1",
+                        "eval.samples=2"});
+  run(command);
+  const auto merged = json(command + " --done --earlier kept.json");
+  EXPECT_EQ(merged["runs"].size(), 4u);
+  EXPECT_EQ(merged["runs"][2]["measured"]["sets"]["english"]["far"]["by_position"][1]["first"], 257);
+  EXPECT_EQ(merged["earlier"]["commit"], "earlier");
+  bool found = false;
+  for (const auto& each : merged["comparisons"]) {
+    EXPECT_TRUE(each["model"] == "DeltaNet 1M from 0.5" || each["model"] == "DeltaNet 1M");
+    if (each["model"] != "DeltaNet 1M from 0.5" || each["measured_on"] != "code" ||
+        each["where"] != "trained context")
+      continue;
+    found = true;
+    EXPECT_EQ(each["[0,1]"], (ordered_json{{"1", 5.25}, {"2", 5.5}}));
+    EXPECT_NEAR(each["difference"].get<double>(),
+                (each["[-1,1]"]["1"].get<double>() + each["[-1,1]"]["2"].get<double>()) / 2 - 5.375, 1e-9);
+  }
+  EXPECT_TRUE(found);
+  test::write_text(directory_ / "other.json", "{\"runs\": [{\"name\": 3}]}");
+  const auto refused = run_signet(command + " --done --earlier other.json", directory_.path());
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_NE(refused.err.find("other.json is not what tools/lm-results keeps"), std::string::npos)
+      << refused.err;
+}
+
 }  // namespace
 }  // namespace signet::cli

@@ -30,6 +30,7 @@ class SweepRunner {
   static bool reports() { return comm::launch().rank == 0; }
   bool force() const { return force_; }
   bool quiet() const { return quiet_; }
+  bool done() const { return done_; }  // --done: nothing is trained
   const std::string& device() const { return device_; }
 
  private:

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <optional>
+#include <set>
 
 #include "signet/base/error.h"
 #include "signet/base/files.h"
@@ -28,7 +30,19 @@ using report::Cell;
 
 constexpr char kTracking[] = "tracking", kTrackingTask[] = "S5:swaps";
 const std::vector<std::string> kTexts = {"english", "code", kTracking};
-constexpr char kPositive[] = " [0,1]", kSigned[] = " [-1,1]";
+
+// A model's name in the sweep: "KIND [0,1]" or "KIND [-1,1]", and what else sets it apart behind that.
+struct ModelName {
+  std::string kind, variant;
+  bool with_signs = false;
+
+  static std::optional<ModelName> of(const std::string& name) {
+    for (const std::string range : {" [0,1]", " [-1,1]"})
+      if (const size_t at = name.find(range); at != name.npos)
+        return ModelName{name.substr(0, at), name.substr(at + range.size()), range == " [-1,1]"};
+    return std::nullopt;
+  }
+};
 
 // Half the 95 % interval of a mean of n values, by Student's t.
 double interval(const std::vector<double>& values) {
@@ -53,7 +67,8 @@ std::string value_on(const train::RunSummary& run, const std::string& axis) {
   return "";
 }
 
-// The losses of one kind of model and text in one data set, by seed and range.
+// The losses of one kind of model and text in one data set, by seed and range. A variant of [-1,1] alone is
+// compared with the plain [0,1].
 struct Compared {
   std::string model, text, data, measure;
   std::map<std::string, double> positive, with_signs;  // by seed
@@ -107,16 +122,24 @@ std::vector<Compared> compare(const train::SweepSummary& summary, const std::vec
         return each;
     return list.emplace_back(Compared{model, text, data, measure, {}, {}});
   };
+  std::map<std::string, std::set<std::string>> variants;  // of the kinds on their texts
+  const auto variants_of = [&](const ModelName& name, const train::RunSummary& run) -> auto& {
+    return variants[name.kind + "\n" + value_on(run, "text")];
+  };
+  for (size_t i = 0; i < summary.runs.size(); ++i)
+    if (const auto name = ModelName::of(value_on(summary.runs[i], "model")); name && !far[i].is_null())
+      variants_of(*name, summary.runs[i]).insert(name->variant);
   for (size_t i = 0; i < summary.runs.size(); ++i) {
-    if (far[i].is_null()) continue;
-    std::string model = value_on(summary.runs[i], "model");
-    const bool with_signs = model.ends_with(kSigned);
-    if (!with_signs && !model.ends_with(kPositive)) continue;
-    model.resize(model.size() - std::string_view(with_signs ? kSigned : kPositive).size());
+    const auto name = ModelName::of(value_on(summary.runs[i], "model"));
+    if (!name || far[i].is_null()) continue;
     const auto add = [&](const std::string& data, const std::string& measure, double loss) {
       if (!std::isfinite(loss)) return;
-      Compared& to = entry(model, value_on(summary.runs[i], "text"), data, measure);
-      (with_signs ? to.with_signs : to.positive)[value_on(summary.runs[i], train::kSeedAxis)] = loss;
+      const bool of_all = !name->with_signs && name->variant.empty();
+      for (const auto& variant :
+           of_all ? variants_of(*name, summary.runs[i]) : std::set<std::string>{name->variant}) {
+        Compared& to = entry(name->kind + variant, value_on(summary.runs[i], "text"), data, measure);
+        (name->with_signs ? to.with_signs : to.positive)[value_on(summary.runs[i], train::kSeedAxis)] = loss;
+      }
     };
     for (const auto& [data, measured] : far[i]["sets"].items()) {
       const auto trained = far[i]["trained_context"].get<int64_t>();
@@ -143,6 +166,8 @@ void TextExperiment::define(Options& options) {
                  "them; --quick: docs and src of this repository]");
   options.value("--data", data_,
                 "lm: folder with english, code and tracking, as signet tokenize makes them [OUT/data]");
+  options.value("--earlier", earlier_,
+                "lm: what tools/lm-results kept of other runs, which are shown with those of OUT");
 }
 
 std::string TextExperiment::folder(const std::string& name) const { return join_path(data_, name); }
@@ -264,6 +289,68 @@ void TextExperiment::measure(const std::string& out, const train::SweepSummary& 
   progress.finish();
 }
 
+namespace {
+
+// A measurement of measure() again, from what tools/lm-results keeps of it: without histograms.
+ordered_json restored(const ordered_json& kept) {
+  ordered_json result = {{"trained_context", 0}, {"sets", ordered_json::object()}};
+  for (const auto& [name, set] : kept.items()) {
+    result["trained_context"] = set.at("trained").at("context");
+    ordered_json blocks = ordered_json::array();
+    for (size_t b = 0; b < set.at("share_negative_by_block").size(); ++b) {
+      blocks.push_back({{"block", b},
+                        {"share_negative", set.at("share_negative_by_block").at(b)},
+                        {"mean", set.at("mean_eigenvalue_by_block").at(b)},
+                        {"kinds", ordered_json::object()}});
+      for (const auto& [kind, share] : set.at("share_negative_by_kind").at(b).items())
+        blocks.back()["kinds"][kind] = {{"share_negative", share}};
+    }
+    auto& to = result["sets"][name] = {{"trained", set.at("trained")}, {"eigenvalues", std::move(blocks)}};
+    if (!set.contains("far")) continue;
+    to["far"] = {{"loss", set["far"].at("loss")},
+                 {"context", set["far"].at("context")},
+                 {"by_position", ordered_json::array()}};
+    int64_t next = 1;  // all rows are as long as the context
+    for (const auto& bin : set["far"].at("by_position")) {
+      to["far"]["by_position"].push_back({{"first", next},
+                                          {"last", bin.at("last")},
+                                          {"rows", 1},
+                                          {"nll", bin.at("nll")},
+                                          {"nll_error", bin.at("error")}});
+      next = bin.at("last").get<int64_t>() + 1;
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+void TextExperiment::add_earlier(train::SweepSummary& summary) {
+  if (earlier_.empty()) return;
+  const ordered_json kept = io::read_json_file(earlier_);
+  std::vector<train::RunSummary> runs;
+  std::vector<ordered_json> measured;
+  try {
+    for (const auto& each : kept.at("runs")) {
+      train::RunSummary run;
+      run.name = each.at("name").get<std::string>();
+      for (const auto& [axis, value] : each.at("values").items())
+        run.values.emplace_back(axis, value.get<std::string>());
+      const auto same = [&](const auto& other) { return other.name == run.name; };
+      if (std::any_of(summary.runs.begin(), summary.runs.end(), same)) continue;
+      run.state = train::RunOutcome::kDone;
+      if (each.at("seconds").is_number()) run.seconds = each["seconds"].get<double>();
+      measured.push_back(restored(each.at("sets")));
+      runs.push_back(std::move(run));
+    }
+    earlier_provenance_ = kept.at("provenance");
+  } catch (const nlohmann::json::exception& error) {
+    bad_input("{} is not what tools/lm-results keeps: {}", printable(earlier_), printable(error.what(), 200));
+  }
+  summary.runs.insert(summary.runs.end(), runs.begin(), runs.end());
+  far_.insert(far_.end(), measured.begin(), measured.end());
+}
+
 std::vector<report::PageTable> TextExperiment::tables(const train::SweepSummary& summary) const {
   std::vector<report::PageTable> tables;
   report::PageTable losses;
@@ -289,7 +376,8 @@ std::vector<report::PageTable> TextExperiment::tables(const train::SweepSummary&
   std::map<std::pair<std::string, std::string>, std::vector<const ordered_json*>> members;
   std::vector<std::pair<std::string, std::string>> order;
   for (size_t i = 0; i < summary.runs.size(); ++i) {
-    if (far_[i].is_null() || !value_on(summary.runs[i], "model").ends_with(kSigned)) continue;
+    const auto name = ModelName::of(value_on(summary.runs[i], "model"));
+    if (far_[i].is_null() || !name || !name->with_signs) continue;
     for (const auto& [data, measured] : far_[i]["sets"].items()) {
       const std::pair key(value_on(summary.runs[i], "model") + ", " + value_on(summary.runs[i], "text"),
                           data);
@@ -332,7 +420,7 @@ std::vector<report::PageTexts> TextExperiment::figures(const train::SweepSummary
   for (size_t i = 0; i < summary.runs.size(); ++i) {
     if (far_[i].is_null() || value_on(summary.runs[i], "text") != "text") continue;
     const std::string name = value_on(summary.runs[i], "model");
-    if (!name.ends_with(kSigned) && !name.ends_with(kPositive)) continue;
+    if (!ModelName::of(name)) continue;
     auto at = std::find_if(models.begin(), models.end(), [&](const auto& m) { return m.first == name; });
     if (at == models.end()) at = models.insert(at, {name, {}});
     at->second.push_back(&far_[i]["sets"]);
@@ -340,9 +428,7 @@ std::vector<report::PageTexts> TextExperiment::figures(const train::SweepSummary
   std::vector<report::PageTexts> groups;
   for (const auto& [name, seeds] : models) {
     report::RunData run;
-    const bool with_signs = name.ends_with(kSigned);
-    const std::string heading =
-        name.substr(0, name.size() - std::string_view(with_signs ? kSigned : kPositive).size());
+    const auto [heading, variant, with_signs] = *ModelName::of(name);
     run.text = true, run.model = heading, run.eigenvalue_low = with_signs ? -1 : 0;
     run.seeds_together = static_cast<int64_t>(seeds.size());
     for (const auto& [data, first] : seeds[0]->items()) {
@@ -358,10 +444,14 @@ std::vector<report::PageTexts> TextExperiment::figures(const train::SweepSummary
             {bin["first"].get<double>(), bin["last"].get<double>(), mean_of(losses), interval(losses)});
       }
       if (!with_signs) continue;
-      for (const auto* seed : seeds) report::add_text_spectra((*seed)[data]["eigenvalues"], data, run);
+      for (const auto* seed : seeds)
+        if (const auto& blocks = (*seed)[data]["eigenvalues"]; blocks[0].contains("histogram"))
+          report::add_text_spectra(blocks, data, run);
     }
-    if (groups.empty() || groups.back().heading != heading) groups.push_back({heading, {}});
-    groups.back().members.emplace_back(name, std::move(run));
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&, &heading = heading](const auto& g) { return g.heading == heading; });
+    if (group == groups.end()) group = groups.insert(group, {heading, {}});
+    group->members.emplace_back(name, std::move(run));
   }
   return groups;
 }
@@ -380,6 +470,7 @@ void TextExperiment::add_json(ordered_json& json, const train::SweepSummary& sum
   }
   for (size_t i = 0; i < far_.size(); ++i)
     if (!far_[i].is_null()) json["runs"][i]["measured"] = far_[i];
+  if (!earlier_provenance_.is_null()) json["earlier"] = earlier_provenance_;
 }
 
 }  // namespace signet::cli

@@ -16,7 +16,9 @@ namespace signet::cli {
 class TextExperiment {
  public:
   void define(Options& options);
-  bool asked() const { return options_->given("--text") || options_->given("--data"); }
+  bool asked() const {
+    return options_->given("--text") || options_->given("--data") || options_->given("--earlier");
+  }
 
   // Puts the folder of the data before the names in the plan: --data, or <out>/data.
   void place(train::SweepPlan& plan, const std::string& out);
@@ -25,6 +27,8 @@ class TextExperiment {
   // Measures every run that is done, or takes what was measured before (<run>/far.json).
   void measure(const std::string& out, const train::SweepSummary& summary, bool quick, const Device& device,
                bool quiet);
+  // Adds the runs of --earlier that the summary lacks, with what was measured of them.
+  void add_earlier(train::SweepSummary& summary);
 
   std::vector<report::PageTable> tables(const train::SweepSummary& summary) const;
   // Of each kind of model on text alone: the loss by position in both ranges, and the eigenvalues of [-1,1].
@@ -36,8 +40,9 @@ class TextExperiment {
 
   Options* options_ = nullptr;
   std::vector<std::string> texts_;
-  std::string data_;
+  std::string data_, earlier_;
   std::vector<nlohmann::ordered_json> far_;  // of every run of the summary; null where it is not done
+  nlohmann::ordered_json earlier_provenance_;
 };
 
 }  // namespace signet::cli

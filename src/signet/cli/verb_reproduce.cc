@@ -52,7 +52,7 @@ class Reproduce final : public Verb {
       experiment_.bins = experiment_.quick_bins;
       experiment_.published.clear();
     }
-    if (!of_text() && text_.asked()) fail(ErrorCode::kUsage, "--text and --data are for lm");
+    if (!of_text() && text_.asked()) fail(ErrorCode::kUsage, "--text, --data and --earlier are for lm");
     // Tables and figures of one sweep share its runs.
     if (out_.empty()) out_ = fmt::format("runs/reproduce/{}-{}", experiment_.sweep, protocol_);
     train::SweepPlan plan = train::experiment_plan(experiment_, protocol_);
@@ -68,12 +68,14 @@ class Reproduce final : public Verb {
                       page_path = join_path(out_, name_ + ".html");
     runner_.check_summary(json_path, whole);
     check_output(page_path, FileKind::kPage, runner_.force());
-    if (of_text() && runner_.reports()) text_.prepare(protocol_ == "quick", runner_.quiet());
+    if (of_text() && runner_.reports() && !runner_.done())
+      text_.prepare(protocol_ == "quick", runner_.quiet());
     summary_ = runner_.run(out_, plan, runs);
     if (!runner_.reports()) return 0;
     if (of_text()) {
       const OpenDevice device = open_device(runner_.device());
       text_.measure(out_, summary_, protocol_ == "quick", device, runner_.quiet());
+      text_.add_earlier(summary_);
     }
     report::SweepPage page = make_page();
     auto json = to_json(page.notes);
