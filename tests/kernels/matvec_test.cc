@@ -54,5 +54,38 @@ TEST(Matvec, MatchesDotProducts) {
   }
 }
 
+TEST(Matvec, ReadsMatricesInBf16) {
+  Rng rng(2);
+  struct Case {
+    int64_t rows, in, out;
+    bool residual;
+  };
+  for (const auto& c : {Case{1, 768, 9, false}, Case{4, 1, 1, true}, Case{3, 45, 6, true},
+                        Case{2, 4096, 3, false}, Case{4, 8300, 2, true}}) {
+    SCOPED_TRACE(testing::Message() << c.rows << " " << c.in << " " << c.out);
+    const auto random = [&](int64_t count) {
+      const auto values = test::random_values(rng, count);
+      return std::vector<float>(values.begin(), values.end());
+    };
+    const auto x = random(c.rows * c.in), residual = random(c.rows * c.out);
+    std::vector<bf16> weight;
+    for (const float value : random(c.out * c.in)) weight.emplace_back(value);
+    std::vector<float> y(static_cast<size_t>(c.rows * c.out));
+    Matvec<float> p;
+    p.rows = c.rows, p.in = c.in, p.out = c.out, p.x = x.data(), p.x_stride = c.in;
+    p.narrow_weight = weight.data(), p.y = y.data(), p.y_stride = c.out;
+    if (c.residual) p.residual = residual.data(), p.residual_stride = c.out;
+    matvec(p, Cpu{});
+    for (int64_t r = 0; r < c.rows; ++r)
+      for (int64_t o = 0; o < c.out; ++o) {
+        double right = c.residual ? static_cast<double>(residual[r * c.out + o]) : 0;
+        for (int64_t i = 0; i < c.in; ++i)
+          right += static_cast<double>(x[r * c.in + i]) *
+                   static_cast<double>(static_cast<float>(weight[o * c.in + i]));
+        EXPECT_NEAR(static_cast<double>(y[r * c.out + o]), right, 2e-4) << r << " " << o;
+      }
+  }
+}
+
 }  // namespace
 }  // namespace signet::kernels

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
+
+#include "signet/base/rng.h"
 
 namespace signet::kernels {
 namespace {
@@ -49,6 +52,34 @@ TEST(Sample, TellsOfLogitsThatAreNoNumbers) {
       EXPECT_EQ(tokens[row], 0);
       EXPECT_EQ(ids[row], -1);
     }
+  }
+}
+
+// Noise that cannot win is not computed, and rows may be drawn apart: the tokens are those of the formula.
+TEST(Sample, DrawsTheTokenWithTheHighestScore) {
+  constexpr int64_t kRows = 40, kClasses = 3001, kFirst = 25;
+  Rng rng(3);
+  std::vector<float> logits;
+  for (int64_t i = 0; i < kRows * kClasses; ++i) logits.push_back(static_cast<float>(rng.normal() * 3));
+  for (const float temperature : {0.3f, 1.0f, 20.0f}) {
+    const SampleRule rule{temperature, 0, 1, 9};
+    std::vector<int64_t> positions(kRows, 7);
+    std::vector<int32_t> tokens(kRows), ids(kRows), right;
+    for (int64_t row = 0; row < kRows; ++row) {
+      const float* const own = &logits[row * kClasses];
+      const float largest = *std::max_element(own, own + kClasses);
+      std::vector<float> scores;
+      for (int64_t token = 0; token < kClasses; ++token)
+        scores.push_back((own[token] - largest) / temperature +
+                         gumbel(sample_words(rule.seed, row, 7, token / 4).words[token % 4]));
+      right.push_back(static_cast<int32_t>(std::max_element(scores.begin(), scores.end()) - scores.begin()));
+    }
+    sample({rule, kFirst, kClasses, logits.data(), kClasses, positions.data(), tokens.data(), ids.data()},
+           Cpu{});
+    sample({rule, kRows - kFirst, kClasses, logits.data() + kFirst * kClasses, kClasses,
+            positions.data() + kFirst, tokens.data() + kFirst, ids.data() + kFirst, kFirst},
+           Cpu{});
+    EXPECT_EQ(ids, right) << temperature;
   }
 }
 

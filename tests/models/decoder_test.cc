@@ -123,5 +123,32 @@ TEST(Decoder, MemoryDoesNotGrowOverAMillionTokens) {
   EXPECT_EQ(decoder.memory_bytes(), before);
 }
 
+// With matrices in bf16, steps, which read them as such, and pieces, which read them in fp32, are one model.
+TEST(Decoder, MatricesInBf16AreTheSameModelInStepsAndInPieces) {
+  for (const std::string architecture : {"deltanet", "mamba", "mamba2"}) {
+    SCOPED_TRACE(architecture);
+    ModelConfig config = ModelConfig::for_architecture(architecture);
+    config.width = 256, config.blocks = 2, config.tie_embeddings = true;
+    const Model model(config, 300, 300);
+    std::vector<float> weights(static_cast<size_t>(model.parameters().size()));
+    model.parameters().initialize(3, DType::kF32, weights.data());
+    const std::vector<float> before = weights;
+    const PlacedWeights narrow(model, DType::kF32, weights.data(), {}, true);
+    EXPECT_EQ(weights, before);
+    Decoder wide(model, DType::kF32, weights.data(), 1), pieces(model, narrow, 1, {}),
+        steps(model, narrow, 1, {});
+    std::vector<int32_t> tokens;
+    for (int32_t i = 0; i < 30; ++i) tokens.push_back(i * 37 % 300);
+    std::vector<float> exact, right, logits;
+    wide.read(tokens.data(), 30, exact);
+    pieces.read(tokens.data(), 30, right);
+    for (const int32_t token : tokens) steps.read(&token, 1, logits);
+    EXPECT_LT(test::relative_error(logits, right), 1e-5);
+    EXPECT_LT(test::relative_error(logits, exact), 3e-2);
+    EXPECT_GT(test::relative_error(logits, exact), 1e-4);
+    EXPECT_THROW(PlacedWeights(model, DType::kF64, weights.data(), {}, true), Error);
+  }
+}
+
 }  // namespace
 }  // namespace signet::models

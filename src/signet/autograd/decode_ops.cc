@@ -1,5 +1,9 @@
 #include "signet/autograd/decode_ops.h"
 
+#include <algorithm>
+#include <atomic>
+#include <type_traits>
+
 #include "signet/autograd/operator_support.h"
 #include "signet/base/thread_pool.h"
 #include "signet/kernels/delta_rule/delta_decode.h"
@@ -24,14 +28,35 @@ kernels::Matvec<T> matvec_of(const T* matrix, const Var& x, const Var& norm, con
 // A matrix that one core reads in less time is left to one core, and to the matrix product.
 constexpr int64_t kWorthSharing = 1 << 16;
 
+// Calls body(begin, end) on ranges of n that cores take one after the other, the larger the more is left,
+// down to `fewest`: a core that others use as well takes less, and nobody waits for it.
+template <class Body>
+void share_out(int64_t n, int64_t fewest, const Body& body) {
+  const int64_t threads = std::min<int64_t>(thread_count(), std::max<int64_t>(1, n / fewest));
+  std::atomic<int64_t> taken = 0;
+  parallel_for(threads, 1, [&](int64_t, int64_t) {
+    int64_t begin = taken.load(std::memory_order_relaxed);
+    while (begin < n) {
+      const int64_t end = begin + std::min(n - begin, std::max(fewest, (n - begin) / (2 * threads)));
+      if (!taken.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
+      body(begin, end);
+      begin = taken.load(std::memory_order_relaxed);
+    }
+  });
+}
+
 Var multiply_on_cpu(Tape& tape, const FewRows& in) {
   const Var y = tape.make_rows(in.x.value.rows(), in.weight.value.shape[0], in.x.value.dtype);
+  const Context& context = tape.context();
   with_dtype(in.x.value.dtype, [&](auto element) {
     using T = decltype(element);
-    const auto all = matvec_of(in.weight.value.as<T>(), in.x, {}, in.weight, 0);
-    parallel_for(all.out, 1 + kWorthSharing / all.in, [&](int64_t begin, int64_t end) {
+    auto all = matvec_of(in.weight.value.as<T>(), in.x, {}, in.weight, 0);
+    if (std::is_same_v<T, float> && context.narrow_parameters)
+      all.narrow_weight = context.narrow(in.weight.value);
+    share_out(all.out, 1 + kWorthSharing / 2 / all.in, [&](int64_t begin, int64_t end) {
       auto p = all;
       p.out = end - begin, p.weight += begin * p.in;
+      if (p.narrow_weight) p.narrow_weight += begin * p.in;
       p.y = y.value.as<T>() + begin, p.y_stride = y.value.row_stride;
       if (in.residual.value)
         p.residual = in.residual.value.as<T>() + begin, p.residual_stride = in.residual.value.row_stride;

@@ -21,7 +21,8 @@ struct DecodeReport {
   int64_t tokens_read = 0;                    // then, by each slot
   double floor_bytes() const { return weight_bytes + 2 * state_bytes; }
 };
-// options.batch slots (0 = 1) and prompts of options.context tokens (0 = the preset's).
-DecodeReport run_decode(const LmOptions& options, const Device& device);
+// options.batch slots (0 = 1) and prompts of options.context tokens (0 = the preset's); with `narrow`
+// matrices in bf16.
+DecodeReport run_decode(const LmOptions& options, bool narrow, const Device& device);
 
 }  // namespace signet::bench

@@ -38,6 +38,8 @@ class Bench final : public Verb {
                   "lm: sequences per step; 0 = some for the size. decode: sequences side by side; 0 = 1");
     options.value("--context", lm_.context,
                   "lm: tokens per sequence; 0 = the preset's. decode: tokens of the prompt");
+    options.value("--precision", precision_,
+                  "decode: of the matrices, fp32 or bf16; auto is bf16 on a GPU and fp32 on the CPU");
     options.value("--micro-batch", lm_.micro_batch, "lm: sequences at once; 0 = as the preset has it");
     options.value(
         "--recompute", lm_.recompute,
@@ -115,8 +117,11 @@ class Bench final : public Verb {
   }
 
   int run_decode() {
+    if (precision_ != "auto" && precision_ != "fp32" && precision_ != "bf16")
+      fail(ErrorCode::kUsage, "--precision {}: give auto, fp32 or bf16", printable(precision_));
     const bench::Ceilings ceilings = open_for_lm();
-    const bench::DecodeReport report = bench::run_decode(lm_, device_);
+    const bool narrow = precision_ == "bf16" || (precision_ == "auto" && device_.cuda());
+    const bench::DecodeReport report = bench::run_decode(lm_, narrow, device_);
     if (json_) {
       nlohmann::ordered_json all = machine(ceilings);
       all.erase("cases");
@@ -264,6 +269,7 @@ class Bench final : public Verb {
   double seconds_ = 0.3;
   bool list_ = false, json_ = false;
   bench::LmOptions lm_;
+  std::string precision_ = "auto";
 };
 
 }  // namespace

@@ -41,7 +41,7 @@ class Generate final : public Verb {
     options.flag("--past-end", past_end_, "go on into new documents instead of stopping at the end of one");
     options.value("--device", device_, "where to run: cpu, or cuda in a build with it");
     options.value("--precision", precision_,
-                  "on the GPU: fp32, or bf16, in which auto runs what was trained in it");
+                  "of the matrices: fp32 or bf16; auto is bf16 on a GPU for what was trained in it");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet generate runs/text --prompt 'train a ' --tokens 20 --seed 1", "some text");
     options.example("signet generate runs/text --prompt 'train a ' --tokens 20 --temperature 0 --json",
@@ -79,10 +79,7 @@ class Generate final : public Verb {
            most);
     if (precision_ != "auto" && precision_ != "fp32" && precision_ != "bf16")
       fail(ErrorCode::kUsage, "--precision {}: give auto, fp32 or bf16", precision_);
-    if (precision_ == "bf16" && !device.cuda())
-      fail(ErrorCode::kUsage,
-           "--precision bf16 is for --device cuda; the CPU computes in the run's own type");
-    const models::PlacedWeights weights(run.model(), run.dtype(), run.weights(), device, narrow(run));
+    const models::PlacedWeights weights(run.model(), run.dtype(), run.weights(), device, narrow(run, device));
     models::Decoder decoder(run.model(), run.dtype(), weights.data(), 1, device, false, weights.narrow());
     return write(decoder, tokenizer.get(), ids);
   }
@@ -100,8 +97,9 @@ class Generate final : public Verb {
     return ids;
   }
 
-  bool narrow(const train::Run& run) const {
-    return precision_ == "bf16" || (precision_ == "auto" && run.config().train.precision == "bf16");
+  bool narrow(const train::Run& run, const Device& device) const {
+    return precision_ == "bf16" ||
+           (precision_ == "auto" && device.cuda() && run.config().train.precision == "bf16");
   }
 
   // Without a tokenizer, ids are written.

@@ -20,7 +20,8 @@ struct Matvec {
   const T* x = nullptr;
   int64_t x_stride = 0;
   const T* weight = nullptr;
-  const float* norm = nullptr;  // null: x as it is
+  const bf16* narrow_weight = nullptr;  // CPU, float only: W in bf16, instead of weight
+  const float* norm = nullptr;          // null: x as it is
   int64_t group = 0;
   float eps = 0;
   bool gated = false;

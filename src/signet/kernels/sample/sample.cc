@@ -40,14 +40,17 @@ void sample(const Sample& p, Cpu) {
     int64_t best = likeliest;
     if (p.rule.temperature > 0) {
       const float least = threshold(p.rule, logits, p.classes, logits[likeliest]);
-      float highest = -INFINITY;
+      // The noise of u is -log(-log u), and -log u >= 1 - u, so that a score above the highest needs
+      // 1 - u < exp(-highest): only such noise is computed.
+      float highest = -INFINITY, reach = INFINITY;
       PhiloxBlock words;
       for (int64_t token = 0; token < p.classes; ++token) {
         if (token % 4 == 0) words = sample_words(p.rule.seed, p.first_row + row, position, token / 4);
+        if (1.0f - noise_uniform<float>(words.words[token % 4]) > reach) continue;
         if (logits[token] < least || logits[token] == -INFINITY) continue;
         const float score =
             (logits[token] - logits[likeliest]) / p.rule.temperature + gumbel(words.words[token % 4]);
-        if (score > highest) highest = score, best = token;
+        if (score > highest) highest = score, best = token, reach = 1.001f * std::exp(-highest);
       }
     }
     p.tokens[row] = p.ids[row] = static_cast<int32_t>(best);

@@ -12,23 +12,32 @@ namespace signet::models {
 PlacedWeights::PlacedWeights(const Model& model, DType dtype, void* weights, const Device& device,
                              bool narrow)
     : data_(weights) {
-  if (!device.cuda()) return;
+  if (!device.cuda() && !narrow) return;
   if (dtype != DType::kF32)
-    fail(ErrorCode::kUsage, "a run in {} is evaluated on the CPU; the GPU computes in float32",
-         dtype_name(dtype));
-  const int64_t bytes = model.parameters().size() * dtype_size(dtype);
+    fail(ErrorCode::kUsage, "a run in {} is evaluated {}", dtype_name(dtype),
+         device.cuda() ? "on the CPU; the GPU computes in float32" : "in its own type");
+  const int64_t size = model.parameters().size(), bytes = size * dtype_size(dtype);
+  const auto* values = static_cast<const float*>(weights);
   copy_ = DeviceBuffer(device.kind, bytes);
   copy_to_device(device, copy_.data(), weights, bytes);
   data_ = copy_.data();
   if (!narrow) return;
-  const auto* values = static_cast<const float*>(weights);
-  std::vector<bf16> rounded(static_cast<size_t>(model.parameters().size()));
-  parallel_for(model.parameters().size(), 1 << 20, [&](int64_t begin, int64_t end) {
-    std::transform(values + begin, values + end, rounded.begin() + begin, [](float x) { return bf16(x); });
-  });
   narrow_ = DeviceBuffer(device.kind, bytes / 2);
-  copy_to_device(device, narrow_.data(), rounded.data(), narrow_.bytes());
-  synchronize(device);
+  std::vector<bf16> staged(static_cast<size_t>(device.cuda() ? size : 0));
+  bf16* const rounded = device.cuda() ? staged.data() : narrow_.as<bf16>();
+  parallel_for(size, 1 << 20, [&](int64_t begin, int64_t end) {
+    std::transform(values + begin, values + end, rounded + begin, [](float x) { return bf16(x); });
+  });
+  if (device.cuda()) {
+    copy_to_device(device, narrow_.data(), rounded, narrow_.bytes());
+    synchronize(device);
+    return;
+  }
+  // Whatever reads matrices in fp32 reads the same numbers.
+  for (const auto& info : model.parameters().infos())
+    if (info.shape.rank() == 2 && info.name.ends_with(".weight"))
+      std::transform(rounded + info.offset, rounded + info.offset + info.shape.size(),
+                     copy_.as<float>() + info.offset, [](bf16 x) { return static_cast<float>(x); });
 }
 
 Decoder::Decoder(const Model& model, DType dtype, void* weights, int64_t slots, const Device& device,
@@ -47,7 +56,7 @@ Decoder::Decoder(const Model& model, DType dtype, void* weights, int64_t slots, 
 Decoder::~Decoder() { synchronize(device_); }  // the state is about to go
 
 autograd::Context Decoder::context() const {
-  autograd::Context context{narrow_ ? DType::kBF16 : dtype_, device_};
+  autograd::Context context{narrow_ && device_.cuda() ? DType::kBF16 : dtype_, device_};
   context.parameters = static_cast<const float*>(weights_), context.narrow_parameters = narrow_;
   return context;
 }

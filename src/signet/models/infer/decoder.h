@@ -21,8 +21,9 @@ namespace signet::models {
 // The parameters where the device can read them.
 class PlacedWeights {
  public:
-  // With `narrow`, GPU only, matrices are read as bf16 and activations stored as such. Throws kUsage for a
-  // type in which the GPU does not compute.
+  // With `narrow` matrices are rounded to bf16; on the GPU activations are stored as such, too, on the CPU
+  // they stay fp32, and what reads few rows reads half the bytes. Throws kUsage for a type that this is not
+  // for.
   PlacedWeights(const Model& model, DType dtype, void* weights, const Device& device, bool narrow = false);
   void* data() const { return data_; }
   const bf16* narrow() const { return narrow_.as<bf16>(); }  // null: there are none
