@@ -331,18 +331,6 @@ __device__ inline void copy_ahead(float* to, const float* from) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
 }
-// The same of what is not read again before the next token: it leaves the L2 cache to the matrices.
-__device__ inline uint64_t passing_by() {
-  uint64_t policy;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ inline void copy_once(float* to, const float* from, uint64_t policy) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
-               "l"(policy)
-               : "memory");
-}
 
 // Many sequences, whose vectors prepare_kernel has made: a group of threads goes from slice to slice and has
 // the state and the vectors of the next one on their way while it works on one, so that the memory never
@@ -368,13 +356,11 @@ __global__ void __launch_bounds__(Layout<D, kColumns>::kThreads* kMostGroups<D>)
   float* const vectors = products + L::kWarps * 2 * kColumns;
   const int jobs = static_cast<int>(p.batch) * heads * L::kSlices,
             step = static_cast<int>(gridDim.x) * groups;
-  const uint64_t policy = passing_by();
   const auto fetch_state = [&](int job, int buffer) {
     const float* const from = At(job, heads).state(p);
     float* const to = shared + buffer * D * kColumns + 4 * thread;
 #pragma unroll
-    for (int i = 0; i < L::kRows; ++i)
-      copy_once(to + i * L::kThreads * 4, from + i * L::kRowThreads * D, policy);
+    for (int i = 0; i < L::kRows; ++i) copy_ahead(to + i * L::kThreads * 4, from + i * L::kRowThreads * D);
   };
   const auto fetch_vectors = [&](int job, int buffer) {
     const int slice = job % L::kSlices;
