@@ -43,18 +43,6 @@ void ModelState::restart(const Device& device) {
   started = false;
 }
 
-ModelState::ModelState(const Model& model, ModelState& whole, int64_t first, int64_t count) : started(true) {
-  for (size_t i = 0; i < model.blocks(); ++i) {
-    const auto shapes = model.mixer(i).state_shapes(count);
-    auto& tensors = tensors_.emplace_back();
-    for (size_t k = 0; k < shapes.size(); ++k) {
-      const Tensor& all = whole.block(i)[k];
-      const int64_t bytes = shapes[k].size() / count * dtype_size(all.dtype);  // of a sequence
-      tensors.emplace_back(static_cast<char*>(all.data) + first * bytes, shapes[k], all.dtype, all.device);
-    }
-  }
-}
-
 Model::Model(const ModelConfig& config, int64_t vocabulary, int64_t classes)
     : config_(config),
       norm_kind_(config.norm == "layer" ? NormKind::kLayer : NormKind::kRms),

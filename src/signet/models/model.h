@@ -18,8 +18,6 @@ namespace signet::models {
 class ModelState {
  public:
   ModelState(const class Model& model, int64_t batch, DType dtype, const Device& device = {});
-  // Of `count` sequences from `first` on of a state that has been started, in its memory.
-  ModelState(const Model& model, ModelState& whole, int64_t first, int64_t count);
   Tensor* block(size_t i) { return tensors_[i].data(); }
   bool started = false;
 

@@ -45,7 +45,7 @@ void sample(const Sample& p, Cpu) {
       float highest = -INFINITY, reach = INFINITY;
       PhiloxBlock words;
       for (int64_t token = 0; token < p.classes; ++token) {
-        if (token % 4 == 0) words = sample_words(p.rule.seed, p.first_row + row, position, token / 4);
+        if (token % 4 == 0) words = sample_words(p.rule.seed, row, position, token / 4);
         if (1.0f - noise_uniform<float>(words.words[token % 4]) > reach) continue;
         if (logits[token] < least || logits[token] == -INFINITY) continue;
         const float score =

@@ -31,7 +31,6 @@ struct Sample {
   int64_t* positions = nullptr;  // [rows], read and then one more
   int32_t* tokens = nullptr;     // [rows]; 0 where a logit is NaN or none is finite
   int32_t* ids = nullptr;        // [rows], the same, but -1 there
-  int64_t first_row = 0;         // what the noise takes the first row for
 };
 
 // The random words of tokens [4 packet, 4 packet + 4), and the noise of a word.

@@ -142,14 +142,15 @@ __global__ void __launch_bounds__(kThreads, 2) sample_kernel(Sample p, bool alig
       least = max(least, bisect(team, logits, classes, p.rule.top_p * all, weight));
     }
     // A score that some token of this block has: only what may reach it is computed. The noise of u is
-    // -log(-log u), and -log u >= 1 - u, so that a score above `reached` needs
-    // 1 - u < exp(score without noise - reached).
+    // -log(-log u), and -log u >= 1 - u, so that a score above `reached` needs 1 - u < exp(score without
+    // noise
+    // - reached).
     __shared__ volatile float reached;
     if (threadIdx.x == 0) reached = -INFINITY;
     __syncthreads();
     uint64_t drawn = 0;
     team.each(logits, classes, [&](int packet, const float(&v)[4]) {
-      const PhiloxBlock words = sample_words(p.rule.seed, p.first_row + row, position, packet);
+      const PhiloxBlock words = sample_words(p.rule.seed, row, position, packet);
       const float bound = reached;
 #pragma unroll
       for (int k = 0; k < 4; ++k) {

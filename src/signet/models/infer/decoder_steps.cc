@@ -6,16 +6,11 @@
 #include <numeric>
 
 #include "signet/tensor/cuda_graph.h"
-#include "signet/tensor/gemm.h"
 
 namespace signet::models {
 
 // Tokens go from one step to the next in device memory. While a step runs, the host hears of the tokens that
 // the step before has drawn.
-//
-// Reading and writing the states of many sequences keeps the memory busy and leaves multiprocessors idle, the
-// products between take their time and leave the memory idle. So the slots of large batches are in two lanes,
-// each with a stream and a graph of its own: the products of one run beside the states of the other.
 class Decoder::CudaSteps final : public Decoder::Steps {
  public:
   CudaSteps(Decoder& owner, int64_t classes)
@@ -30,20 +25,13 @@ class Decoder::CudaSteps final : public Decoder::Steps {
     std::iota(rows.begin(), rows.end(), 0);
     copy_to_device(owner.device_, rows_.data(), rows.data(), rows_.bytes());
     synchronize(owner.device_);
-    const int64_t half = in_two_lanes() ? owner.slots_ / 2 / kTogether * kTogether : 0;
-    if (half > 0) lanes_.push_back(std::make_unique<Lane>(*this, 0, half));
-    lanes_.push_back(std::make_unique<Lane>(*this, half, owner.slots_ - half));
   }
 
-  ~CudaSteps() override {
-    lanes_.clear();
-    cudaStreamSynchronize(stream_);
-  }
+  ~CudaSteps() override { cudaStreamSynchronize(stream_); }
 
   int64_t bytes() const override {
-    int64_t all = tokens_.bytes() + ids_.bytes() + positions_.bytes() + rows_.bytes() + logits_.bytes();
-    for (const auto& lane : lanes_) all += lane->arena.bytes_reserved();
-    return all;
+    return arena_.bytes_reserved() + tokens_.bytes() + ids_.bytes() + positions_.bytes() + rows_.bytes() +
+           logits_.bytes();
   }
 
   void start(const Tensor& logits) override {
@@ -62,7 +50,7 @@ class Decoder::CudaSteps final : public Decoder::Steps {
     if (running_)
       fail(ErrorCode::kFailure, "tokens have been drawn by another rule: read before choosing anew");
     synchronize(owner_.device_);
-    for (const auto& lane : lanes_) lane->graph.clear();
+    graph_.clear();
   }
 
   void draw() override {
@@ -72,129 +60,75 @@ class Decoder::CudaSteps final : public Decoder::Steps {
       Tensor logits(logits_.data(),
                     {owner_.slots_, logits_.bytes() / (owner_.slots_ * int64_t{sizeof(float)})}, DType::kF32,
                     DeviceKind::kCuda);
-      choose(logits, 0, owner_.device_);
-      chosen_.record(stream_);
-      for (const auto& lane : lanes_) {
-        if (lane->own_stream) chosen_.hold(lane->stream());
-        lane->send();
-      }
+      choose(logits);
+      send();
       running_ = true;
     }
     // The next step, which reads what is about to be returned.
-    for (const auto& lane : lanes_) {
-      lane->step();
-      const Event& end = lane->send();
-      if (lane->own_stream) end.hold(stream_);  // what the decoder does next comes after it
+    if (graph_ && generation_ == arena_.generation()) {
+      graph_.launch(stream_, "a decoding step");
+    } else if (steps_++ == 0) {  // what libraries do on a first call cannot be captured
+      launch();
+      if (arena_.grown()) {
+        synchronize(owner_.device_);
+        arena_.reset();
+      }
+    } else {
+      graph_.capture(stream_, [&] { launch(); });
+      generation_ = arena_.generation();
+      graph_.launch(stream_, "a decoding step");
     }
+    send();
+    Ids& from = sent_[next_];
+    check_cuda(cudaEventSynchronize(from.there.get()), "a decoding step");
     owner_.drawn_.resize(static_cast<size_t>(owner_.slots_));
-    for (const auto& lane : lanes_) lane->receive(owner_.drawn_.data());
+    std::memcpy(owner_.drawn_.data(), from.memory.at_least(0), static_cast<size_t>(ids_.bytes()));
     for (auto& position : owner_.positions_) ++position;
   }
 
  private:
-  static constexpr int64_t kTogether = 8;  // a lane begins at a multiple, so that its states are aligned
-  static constexpr int64_t kManySlots = 128;
-
   struct Ids {
     PinnedBuffer memory;
     Event there;
   };
-
-  // Some of the slots: what a step of theirs needs.
-  struct Lane {
-    Lane(CudaSteps& of, int64_t first_slot, int64_t count) : steps(of), first(first_slot), slots(count) {
-      device = of.owner_.device_;
-      if (slots < of.owner_.slots_) device.stream = own_stream.emplace().get();
-      if (of.owner_.state_) state.emplace(of.owner_.model_, *of.owner_.state_, first, slots);
-    }
-    ~Lane() {
-      cudaStreamSynchronize(stream());
-      if (own_stream) free_gemm_workspace(Cuda{device.stream});
-    }
-    cudaStream_t stream() const { return stream_of(Cuda{device.stream}); }
-
-    void step() {
-      if (graph && generation == arena.generation()) {
-        graph.launch(stream(), "a decoding step");
-      } else if (made++ == 0) {  // what libraries do on a first call cannot be captured
-        launch();
-        if (arena.grown()) {
-          synchronize(device);
-          arena.reset();
-        }
-      } else {
-        graph.capture(stream(), [&] { launch(); });
-        generation = arena.generation();
-        graph.launch(stream(), "a decoding step");
-      }
-    }
-
-    // A step, without a graph.
-    void launch() {
-      Decoder& owner = steps.owner_;
-      arena.reset();
-      host.reset();
-      autograd::Context context = owner.context();
-      context.device = device;
-      autograd::Tape tape(arena, host, context, /*recording=*/false);
-      const Weights view(owner.model_.parameters(), owner.dtype_, owner.weights_, nullptr);
-      const autograd::Var logits =
-          owner.model_.forward(tape, view, steps.tokens_.as<int32_t>() + first, autograd::Sequence{slots, 1},
-                               steps.rows_.as<int32_t>(), slots, &*state);
-      steps.choose(logits.value, first, device);
-    }
-
-    // The tokens drawn last, to the host.
-    const Event& send() {
-      Ids& to = sent[next];
-      next = 1 - next;
-      const auto bytes = slots * int64_t{sizeof(int32_t)};
-      check_cuda(cudaMemcpyAsync(to.memory.at_least(bytes), steps.ids_.as<int32_t>() + first,
-                                 static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream()),
-                 "copy of tokens from the GPU");
-      to.there.record(stream());
-      return to.there;
-    }
-    // Those sent before the last.
-    void receive(int32_t* to) {
-      Ids& from = sent[next];
-      from.there.wait();
-      std::memcpy(to + first, from.memory.at_least(0), static_cast<size_t>(slots) * sizeof(int32_t));
-    }
-
-    CudaSteps& steps;
-    int64_t first, slots;
-    std::optional<Stream> own_stream;  // empty where there is one lane
-    Device device;
-    std::optional<ModelState> state;
-    Arena arena{DeviceKind::kCuda}, host;
-    CudaGraph graph;
-    int64_t generation = -1, made = 0;  // made: steps without a graph
-    Ids sent[2];
-    int next = 0;  // of sent
-  };
-
-  // Both lanes read the matrices.
-  bool in_two_lanes() const {
-    const int64_t matrices = owner_.model_.parameters().size() * (owner_.narrow_ ? 2 : 4);
-    return owner_.slots_ >= kManySlots && owner_.state_ && owner_.state_->bytes() >= 2 * matrices;
+  void choose(const Tensor& logits) {
+    kernels::Sample p;
+    p.rule = owner_.rule_, p.rows = owner_.slots_, p.classes = owner_.choices_;
+    p.logits = logits.as<float>(), p.stride = logits.row_stride;
+    p.positions = positions_.as<int64_t>(), p.tokens = tokens_.as<int32_t>(), p.ids = ids_.as<int32_t>();
+    kernels::sample(p, Cuda{owner_.device_.stream});
   }
 
-  // Of as many slots from `first` on as there are rows.
-  void choose(const Tensor& logits, int64_t first, const Device& device) {
-    kernels::Sample p;
-    p.rule = owner_.rule_, p.rows = logits.rows(), p.classes = owner_.choices_, p.first_row = first;
-    p.logits = logits.as<float>(), p.stride = logits.row_stride;
-    p.positions = positions_.as<int64_t>() + first;
-    p.tokens = tokens_.as<int32_t>() + first, p.ids = ids_.as<int32_t>() + first;
-    kernels::sample(p, Cuda{device.stream});
+  // A step, without a graph.
+  void launch() {
+    arena_.reset();
+    host_.reset();
+    autograd::Tape tape(arena_, host_, owner_.context(), /*recording=*/false);
+    const Weights view(owner_.model_.parameters(), owner_.dtype_, owner_.weights_, nullptr);
+    const autograd::Var logits =
+        owner_.model_.forward(tape, view, tokens_.as<int32_t>(), autograd::Sequence{owner_.slots_, 1},
+                              rows_.as<int32_t>(), owner_.slots_, &*owner_.state_);
+    choose(logits.value);
+  }
+
+  // The tokens drawn last, to the host.
+  void send() {
+    Ids& to = sent_[next_];
+    next_ = 1 - next_;
+    check_cuda(cudaMemcpyAsync(to.memory.at_least(ids_.bytes()), ids_.data(),
+                               static_cast<size_t>(ids_.bytes()), cudaMemcpyDeviceToHost, stream_),
+               "copy of tokens from the GPU");
+    check_cuda(cudaEventRecord(to.there.get(), stream_), "cudaEventRecord");
   }
 
   Decoder& owner_;
   cudaStream_t stream_;
   DeviceBuffer tokens_, ids_, positions_, rows_, logits_;
-  Event chosen_;
-  std::vector<std::unique_ptr<Lane>> lanes_;
+  Arena arena_{DeviceKind::kCuda}, host_;
+  CudaGraph graph_;
+  int64_t generation_ = -1, steps_ = 0;
+  Ids sent_[2];
+  int next_ = 0;          // of sent_
   bool ready_ = false;    // there are logits
   bool running_ = false;  // tokens have been drawn that the host has not asked for
 };
