@@ -12,18 +12,6 @@ namespace {
 
 constexpr int kMaxTaps = 4;
 
-// begin_kernel() (launch.cuh) in two.
-__device__ inline void wait_for_kernels() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-__device__ inline void let_next_kernel_start() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
 __device__ inline void cluster_barrier() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
@@ -101,12 +89,9 @@ __device__ float made_beta(const DeltaDecode<T>& p, int64_t b, int64_t index) {
   return activate(p.gate.kind, to_float(p.x[b * p.x_stride + p.beta_at + index]), GateForm(p.gate));
 }
 
-// Where there are many sequences, all but the state's part is made first. The workspace has a record for
-// every head of a sequence: q [D], k [factors, D], v [factors, D], beta [factors]. A thread has four
+// Where there are many sequences, all but the state's part is made first: the channels of each go to the
+// workspace, [batch, channels], and behind those of all the betas, [batch, factors heads]. A thread has four
 // channels; D / 4 threads are a vector.
-SIGNET_HOST_DEVICE inline int record_floats(int width, int factors) {
-  return (1 + 2 * factors) * width + (factors + 3) / 4 * 4;
-}
 template <class T, int D, int kTaps>
 __global__ void __launch_bounds__(128) prepare_kernel(DeltaDecode<T> p, bool x_fits, bool weight_fits) {
   const int64_t channels = p.channels(), packets = channels / 4,
@@ -140,42 +125,33 @@ __global__ void __launch_bounds__(128) prepare_kernel(DeltaDecode<T> p, bool x_f
   }
   square = lane_sum<D / 4>(square);
   if (!live) return;
-  const int heads = static_cast<int>(p.heads), factors = static_cast<int>(p.factors),
-            vector = static_cast<int>(channel) / D, h = vector % heads, part = vector / heads;
-  float* const record = p.workspace + (b * heads + h) * record_floats(D, factors);
-  if (part <= factors) {
+  const int64_t vector = channel / D, units = (1 + p.factors) * p.heads;
+  if (vector < units) {
     const float inverse = inverse_root(square + p.eps);
 #pragma unroll
     for (float& each : made) each *= inverse;
   } else if (channel % D == 0) {
-    const int j = part - 1 - factors;
-    record[(1 + 2 * factors) * D + j] = made_beta(p, b, j * heads + h);
+    const int64_t index = vector - units, betas = p.factors * p.heads;
+    p.workspace[p.batch * channels + b * betas + index] = made_beta(p, b, index);
   }
-  store_packet(record + part * D + channel % D, 0, 4, true, made);
+  store_packet(p.workspace + b * channels + channel, 0, 4, true, made);
 #pragma unroll
   for (int i = 1; i < kTaps; ++i) *reinterpret_cast<Packet<T>*>(history + (i - 1) * channels) = inputs[i];
 }
 
-// L::kThreads threads that work on a slice: a block, or one of several groups of a block.
-template <class L>
-struct Group {
-  static __device__ int thread() { return static_cast<int>(threadIdx.x); }
-  static __device__ int index() { return static_cast<int>(threadIdx.y); }
-  static __device__ void barrier() {
-    asm volatile("bar.sync %0, %1;" ::"r"(index()), "n"(L::kThreads) : "memory");
-  }
-};
-
-// Which head and columns a group has, and which of them a thread.
+// Which head and columns a block has, and which of them a thread.
 template <int D, int kColumns>
 struct Place {
   using L = Layout<D, kColumns>;
-  int lane = Group<L>::thread() % 32, warp = Group<L>::thread() / 32;
-  int column = Group<L>::thread() % L::kColumnThreads * 4, row = Group<L>::thread() / L::kColumnThreads;
+  int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  int column = static_cast<int>(threadIdx.x) % L::kColumnThreads * 4,
+      row = static_cast<int>(threadIdx.x) / L::kColumnThreads;
   int slice, h;
   int64_t b;
-  __device__ Place(int job, int heads)
-      : slice(job % L::kSlices), h(job / L::kSlices % heads), b(job / L::kSlices / heads) {}
+  __device__ Place(int64_t job, int heads)
+      : slice(static_cast<int>(job % L::kSlices)),
+        h(static_cast<int>(job / L::kSlices % heads)),
+        b(job / L::kSlices / heads) {}
   // This thread's first four numbers of the state.
   template <class T>
   __device__ float* state(const DeltaDecode<T>& p) const {
@@ -246,9 +222,9 @@ __device__ void advance(const DeltaDecode<T>& p, const Place<D, kColumns>& at,
       *reinterpret_cast<float4*>(products + (warp * 2) * kColumns + column) = u;
       *reinterpret_cast<float4*>(products + (warp * 2 + 1) * kColumns + column) = read;
     }
-    Group<L>::barrier();
+    __syncthreads();
     u = read = float4{};
-#pragma unroll 4
+#pragma unroll
     for (int w = 0; w < L::kWarps; ++w) {
       const float4 du = *reinterpret_cast<const float4*>(products + (w * 2) * kColumns + column),
                    dr = *reinterpret_cast<const float4*>(products + (w * 2 + 1) * kColumns + column);
@@ -272,7 +248,7 @@ __device__ void advance(const DeltaDecode<T>& p, const Place<D, kColumns>& at,
 #pragma unroll
       for (int i = 0; i < 4; ++i) to[i] = from_float<T>(o[i]);
     }
-    if (j + 1 < factors) Group<L>::barrier();  // `products` is about to be written again
+    if (j + 1 < factors) __syncthreads();  // `products` is about to be written again
   }
 }
 
@@ -282,7 +258,7 @@ __global__ void __launch_bounds__(Layout<D, kColumns>::kThreads) decode_kernel(D
   using L = Layout<D, kColumns>;
   extern __shared__ __align__(16) float shared[];
   const int factors = static_cast<int>(p.factors), heads = static_cast<int>(p.heads);
-  const Place<D, kColumns> at(static_cast<int>(blockIdx.x), heads);
+  const Place<D, kColumns> at(blockIdx.x, heads);
   const Vectors<D, kColumns> made(shared, factors);
   float* const products = shared + Vectors<D, kColumns>::size(factors);
   float* const state = at.state(p);
@@ -327,64 +303,72 @@ __global__ void __launch_bounds__(Layout<D, kColumns>::kThreads) decode_kernel(D
   for (int i = 0; i < L::kRows; ++i) *reinterpret_cast<float4*>(state + i * L::kRowThreads * D) = s[i];
 }
 
+template <int kBytes>
 __device__ inline void copy_ahead(float* to, const float* from) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+  if constexpr (kBytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address), "l"(from) : "memory");
 }
 
-// Many sequences, whose vectors prepare_kernel has made: a group of threads goes from slice to slice and has
-// the state and the vectors of the next one on their way while it works on one, so that the memory never
-// waits. Of a state a thread copies what it works on itself. A block has a multiprocessor for itself and
-// groups enough to keep 48 KB and more under way.
+// Many sequences, whose vectors prepare_kernel has made: a block goes from slice to slice and has the state
+// and the vectors of the next one on their way while it works on one, so that the memory never waits. Of a
+// state a thread copies what it works on itself.
+// A multiprocessor has enough of them to keep 48 KB and more under way.
 template <int D>
-constexpr int kMostGroups = D >= 64 ? 3 : 16;
+constexpr int kBlocksAtOnce = D >= 64 ? 3 : 16;
 template <int D, int kColumns>
-SIGNET_HOST_DEVICE int stream_floats(int factors) {
+int stream_floats(int factors) {
   return 2 * D * kColumns + 2 * Vectors<D, kColumns>::size(factors) +
          Layout<D, kColumns>::kWarps * 2 * kColumns;
 }
 template <class T, int D, int kColumns>
-__global__ void __launch_bounds__(Layout<D, kColumns>::kThreads* kMostGroups<D>)
+__global__ void __launch_bounds__(Layout<D, kColumns>::kThreads, kBlocksAtOnce<D>)
     stream_kernel(DeltaDecode<T> p) {
   using L = Layout<D, kColumns>;
   using At = Place<D, kColumns>;
-  extern __shared__ __align__(16) float whole[];
+  extern __shared__ __align__(16) float shared[];
   const int factors = static_cast<int>(p.factors), heads = static_cast<int>(p.heads),
-            thread = Group<L>::thread(), groups = static_cast<int>(blockDim.y);
-  float* const shared = whole + Group<L>::index() * stream_floats<D, kColumns>(factors);
+            thread = static_cast<int>(threadIdx.x);
   float* const products = shared + 2 * D * kColumns;
   float* const vectors = products + L::kWarps * 2 * kColumns;
-  const int jobs = static_cast<int>(p.batch) * heads * L::kSlices,
-            step = static_cast<int>(gridDim.x) * groups;
-  const auto fetch_state = [&](int job, int buffer) {
+  const int64_t jobs = p.batch * p.heads * L::kSlices, of_keys = p.heads * D,
+                of_values = (1 + p.factors) * of_keys;
+  const auto fetch_state = [&](int64_t job, int buffer) {
     const float* const from = At(job, heads).state(p);
     float* const to = shared + buffer * D * kColumns + 4 * thread;
 #pragma unroll
-    for (int i = 0; i < L::kRows; ++i) copy_ahead(to + i * L::kThreads * 4, from + i * L::kRowThreads * D);
+    for (int i = 0; i < L::kRows; ++i)
+      copy_ahead<16>(to + i * L::kThreads * 4, from + i * L::kRowThreads * D);
   };
-  const auto fetch_vectors = [&](int job, int buffer) {
-    const int slice = job % L::kSlices;
+  const auto fetch_vectors = [&](int64_t job, int buffer) {
+    const At at(job, heads);
     const Vectors<D, kColumns> to(vectors + buffer * Vectors<D, kColumns>::size(factors), factors);
-    const float* const from = p.workspace + int64_t{job / L::kSlices} * record_floats(D, factors);
-    for (int i = 4 * thread; i < (1 + factors) * D; i += 4 * L::kThreads) copy_ahead(to.q + i, from + i);
+    const float* const from = p.workspace + at.b * p.channels();
+    for (int i = 4 * thread; i < (1 + factors) * D; i += 4 * L::kThreads)
+      copy_ahead<16>(
+          to.q + i,
+          from + i % D + (i < D ? int64_t{at.h} * D : of_keys + (int64_t{i / D - 1} * heads + at.h) * D));
     for (int i = 4 * thread; i < factors * kColumns; i += 4 * L::kThreads)
-      copy_ahead(to.v + i, from + (1 + factors + i / kColumns) * D + slice * kColumns + i % kColumns);
-    for (int j = 4 * thread; j < factors; j += 4 * L::kThreads)
-      copy_ahead(to.beta + j, from + (1 + 2 * factors) * D + j);
+      copy_ahead<16>(to.v + i, from + of_values + (int64_t{i / kColumns} * heads + at.h) * D +
+                                   at.slice * kColumns + i % kColumns);
+    const float* const betas = p.workspace + p.batch * p.channels() + at.b * factors * heads;
+    for (int j = thread; j < factors; j += L::kThreads) copy_ahead<4>(to.beta + j, betas + j * heads + at.h);
   };
-  int job = static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) * Group<L>::index();
-  if (job < jobs) fetch_state(job, 0);  // before the kernels ahead are done
-  wait_for_kernels();
-  if (job < jobs) fetch_vectors(job, 0);
+  int64_t job = blockIdx.x;
+  fetch_state(job, 0);  // before the kernels ahead are done
+  begin_kernel();
+  fetch_vectors(job, 0);
   close_copy_group();
-  for (int buffer = 0; job < jobs; job += step, buffer ^= 1) {
-    if (const int next = job + step; next < jobs) {
+  for (int buffer = 0; job < jobs; job += gridDim.x, buffer ^= 1) {
+    if (const int64_t next = job + gridDim.x; next < jobs) {
       fetch_state(next, buffer ^ 1);
       fetch_vectors(next, buffer ^ 1);
     }
     close_copy_group();
     wait_for_copies<1>();
-    Group<L>::barrier();
+    __syncthreads();
     const At at(job, heads);
     float4 s[L::kRows];
 #pragma unroll
@@ -398,11 +382,8 @@ __global__ void __launch_bounds__(Layout<D, kColumns>::kThreads* kMostGroups<D>)
 #pragma unroll
     for (int i = 0; i < L::kRows; ++i)
       __stcs(reinterpret_cast<float4*>(state + i * L::kRowThreads * D), s[i]);
-    Group<L>::barrier();  // the vectors are about to be replaced
+    __syncthreads();  // the vectors are about to be replaced
   }
-  // Only now: blocks of the next kernel that wait for the end of this one would take the multiprocessors that
-  // others could use.
-  let_next_kernel_start();
 }
 
 // Few sequences are spread over as many multiprocessors as there are, in one kernel. Of many, two keep the
@@ -426,14 +407,11 @@ void run_width(const DeltaDecode<T>& p, Cuda device) {
          0, device, p, packets_fit(p.x, p.x_stride), packets_fit(p.weight, 0));
   constexpr int kColumns = D < 64 ? D : 64;
   using L = Layout<D, kColumns>;
-  const int64_t bytes = int64_t{sizeof(float)} * stream_floats<D, kColumns>(factors),
-                groups = std::clamp<int64_t>(cuda_device().shared_per_block / bytes, 1, kMostGroups<D>),
-                blocks = (p.batch * p.heads * L::kSlices + groups - 1) / groups;
-  allow_shared_memory(stream_kernel<T, D, kColumns>, groups * bytes, "delta_decode");
-  // Two thirds of the multiprocessors can keep the memory busy; the others are for what runs beside.
+  const int64_t bytes = int64_t{sizeof(float)} * stream_floats<D, kColumns>(factors);
+  allow_shared_memory(stream_kernel<T, D, kColumns>, bytes, "delta_decode");
   launch("delta_decode: states", stream_kernel<T, D, kColumns>,
-         static_cast<unsigned>(std::min<int64_t>(blocks, std::max(1, width * 2 / 3))),
-         dim3(L::kThreads, static_cast<unsigned>(groups)), static_cast<size_t>(groups * bytes), device, p);
+         static_cast<unsigned>(std::min<int64_t>(p.batch * p.heads * L::kSlices, kBlocksAtOnce<D> * width)),
+         L::kThreads, static_cast<size_t>(bytes), device, p);
 }
 
 }  // namespace
@@ -444,7 +422,7 @@ bool delta_decode_covers(int64_t width, int64_t taps) {
 }
 
 int64_t delta_decode_workspace_size(int64_t batch, int64_t heads, int64_t width, int64_t factors, Cuda) {
-  return batch * heads * record_floats(static_cast<int>(width), static_cast<int>(factors));
+  return batch * heads * ((1 + 2 * factors) * width + factors);
 }
 
 template <class T>
