@@ -35,7 +35,7 @@ bool chunks_cover(const GatedLinearShape& shape) {
   return fits_shared_memory(static_cast<size_t>(chunk_shared_bytes(static_cast<int>(s.dk), s.channel_gates)));
 }
 
-bool chunks_sum_heads(const Problem<bf16>& p) { return p.sharing > 1 && head_walk_applies(p); }
+bool chunks_sum_heads(const Problem<bf16>& p) { return head_walk_applies(p); }
 int64_t chunk_saved_size(const Problem<bf16>& p) { return states_size(p); }
 int64_t chunk_workspace_size(const Problem<bf16>& p) {
   return states_size(p) + (p.channel_gates ? 0 : wide_tiles(p.dk) * p.rows() * p.heads);

@@ -237,7 +237,7 @@ void chunk_gradients(const Problem<bf16>& p, const Half* states, const Half* d_s
 // dq, dk, dv and the gates' gradients for one gate per head in one kernel, where it applies.
 bool head_backward_applies(const Problem<bf16>& p);
 void head_backward(const Problem<bf16>& p, const Half* states, const Half* d_states, cudaStream_t stream);
-// The same by blocks that walk heads, where it applies; it sums over heads that share q and k.
+// The same where heads share q and k and the sums over them are made in the kernel.
 bool head_walk_applies(const Problem<bf16>& p);
 void head_walk(const Problem<bf16>& p, const Half* states, const Half* d_states, cudaStream_t stream);
 // The same for one gate per head on tensor cores throughout, where they apply; they need no sums.

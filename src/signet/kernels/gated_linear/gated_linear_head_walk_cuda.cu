@@ -1,10 +1,9 @@
-// dq, dk, dv and the gates' gradients as gated_linear_head_backward_cuda.cu has them, for 65 to 128 channels
-// of dk, by blocks that walk chunks and heads one after the other: 16 warps, one block on a multiprocessor,
-// and the next head on its way while one is worked on. A warp has 16 tokens and
+// dq, dk, dv and the gates' gradients as gated_linear_head_backward_cuda.cu has them, where heads share q and
+// k of 65 to 128 channels. A block walks the heads of a chunk that share them: 16 warps, one block on a
+// multiprocessor, and the next head on its way while one is worked on. A warp has 16 tokens and
 //   - of products between tokens 16 of the earlier ones (column = warp / 4),
 //   - of dq and dk 32 channels of a tile, of dv 16 columns of every tile.
-// Heads that share q and k are the walk of a block (kShared): q, k and Q K^T are there once, and with A L
-// summed over the heads
+// q, k and Q K^T are there once, and with A L summed over the heads
 //   dq = sum over heads of scale c (dO S^T) + (sum A L) K        dk = sum D(.,n) (V dS^T) + (sum A L)^T Q
 #include "signet/kernels/gated_linear/gated_linear_head_chunks.cuh"
 
@@ -16,7 +15,7 @@ constexpr int kWalkThreads = 512, kDown = 2, kColumns = 4;
 // has no pairs.
 constexpr int kGateWarp = (kColumns - 1) * kBlocks;
 
-template <int kAcross, bool kShared>
+template <int kAcross>
 struct alignas(1024) WalkMemory {
   struct alignas(1024) Inputs {
     Half v[kAcross][kTileSize], d_o[kAcross][kTileSize];
@@ -26,10 +25,10 @@ struct alignas(1024) WalkMemory {
   } states[2];
   struct alignas(1024) Keys {
     Half q[kDown][kTileSize], k[kDown][kTileSize];
-  } keys[kShared ? 1 : 2];
+  } keys;
   union {
     struct {
-      Half pairs[kTileSize], scores[kTileSize];  // A L (its sum over shared heads at last) and P L
+      Half pairs[kTileSize], scores[kTileSize];  // the sum of A L over the heads, at last, and P L
     };
     Decays decays;  // before these
   };
@@ -69,36 +68,30 @@ __device__ inline void put_pairs(Half* to, const uint32_t (&parts)[2][2], int fi
   }
 }
 
-template <int kAcross, bool kShared>
+template <int kAcross>
 __global__ void __launch_bounds__(kWalkThreads, 1)
     head_walk_kernel(Problem<bf16> p, const Half* states, const Half* d_states) {
   begin_kernel();
   extern __shared__ __align__(1024) char shared[];
-  auto& m = *reinterpret_cast<WalkMemory<kAcross, kShared>*>(shared);
+  auto& m = *reinterpret_cast<WalkMemory<kAcross>*>(shared);
   const HeadWarp w;
   const int lane = w.lane, first = w.first, column = w.warp / kBlocks, tile = column / 2, n0 = 16 * column;
-  // Heads of chunks, [begin, begin + count) of all.
-  const int64_t all = chunk_places(p) * p.heads, begin = all * blockIdx.x / gridDim.x;
-  const int count = static_cast<int>(all * (blockIdx.x + 1) / gridDim.x - begin);
-  const ChunkPlace group = chunk_of_block(p, begin);
-  if (kShared && group.tokens <= 0) return;
+  const int count = p.sharing;
+  const ChunkPlace group = chunk_of_block(p, int64_t{blockIdx.x} * count);
+  if (group.tokens <= 0) return;
   const auto head = [&](int step) {
-    if constexpr (kShared) {
-      ChunkPlace at = group;
-      at.h += step, at.place += step;
-      return at;
-    } else {
-      return chunk_of_block(p, begin + step);
-    }
+    ChunkPlace at = group;
+    at.h += step, at.place += step;
+    return at;
   };
-  const auto fetch_keys = [&](const ChunkPlace& at, int slot) {
+  const auto fetch_keys = [&] {
 #pragma unroll
     for (int i = 0; i < kDown; ++i) {
       const int channels = min(kWide, p.dk - i * kWide);
-      const int64_t key = p.key(at.h) + i * kWide;
-      fetch_rows<kWalkThreads>(m.keys[slot].q[i], p.q + at.row * p.q_stride + key, p.q_stride, at.tokens,
+      const int64_t key = p.key(group.h) + i * kWide;
+      fetch_rows<kWalkThreads>(m.keys.q[i], p.q + group.row * p.q_stride + key, p.q_stride, group.tokens,
                                channels);
-      fetch_rows<kWalkThreads>(m.keys[slot].k[i], p.k + at.row * p.k_stride + key, p.k_stride, at.tokens,
+      fetch_rows<kWalkThreads>(m.keys.k[i], p.k + group.row * p.k_stride + key, p.k_stride, group.tokens,
                                channels);
     }
   };
@@ -106,7 +99,7 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
     if (step < count) {
       auto& to = m.inputs[step % 2];
       m.gates[step % 2].fetch(p, at, 0);
-      if (!kShared || step == 0) fetch_keys(at, kShared ? 0 : step % 2);
+      if (step == 0) fetch_keys();
 #pragma unroll
       for (int j = 0; j < kAcross; ++j) {
         const int columns = min(kWide, p.dv - j * kWide);
@@ -120,7 +113,7 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
   };
   // Column j of the tiles of the head at `step`.
   const auto fetch_states = [&](const ChunkPlace& at, int step, int j) {
-    if (step < count && at.tokens > 0) {
+    if (step < count) {
       auto& to = m.states[(step * kAcross + j) % 2];
       const int64_t from = at.place * kDown * kAcross + j;
 #pragma unroll
@@ -130,13 +123,6 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
       }
     }
     copy_commit();
-  };
-  // dq and dk of this warp, when everybody has read q and k.
-  const auto write_keys = [&](const ChunkPlace& at, auto& keys, float(&y)[4][4], float(&z)[4][4]) {
-    const int64_t key = p.key(at.h) + tile * kWide;
-    const int channels = min(kWide, p.dk - tile * kWide);
-    write_gradient(p.dq + at.row * p.dq_stride + key, p.dq_stride, at, keys.q[tile], y, w, channels);
-    write_gradient(p.dk_out + at.row * p.dk_stride + key, p.dk_stride, at, keys.k[tile], z, w, channels);
   };
   // Of the head whose sums are there, by a warp that has time for it.
   const auto write_gates = [&](int step) {
@@ -153,7 +139,7 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
     const ChunkPlace at = next;
     if (step + 1 < count) next = head(step + 1);
     const auto& in = m.inputs[step % 2];
-    auto& keys = m.keys[kShared ? 0 : step % 2];
+    const auto& keys = m.keys;
     auto& gates = m.gates[step % 2];
     copy_wait<1>();
     gates.settle(p, at, 0);
@@ -163,8 +149,7 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
     fetch_inputs(next, step + 1);
     if constexpr (kAcross == 1) fetch_states(next, step + 1, 0);
     m.decays.template fill<kWalkThreads>(gates.g);
-    if (!kShared || step == 0) {
-      clear(scores);
+    if (step == 0) {
 #pragma unroll
       for (int i = 0; i < kDown; ++i) add_pair_products(scores, keys.q[i], first, keys.k[i], n0, lane);
     }
@@ -174,7 +159,7 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
     for (int j = 0; j < kAcross; ++j) add_pair_products(passing, in.d_o[j], first, in.v[j], n0, lane);
     __syncthreads();  // the decays are there
     if (step > 0) write_gates(step - 1);
-    uint32_t score_parts[2][2], pair_parts[2][2];
+    uint32_t score_parts[2][2];
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
 #pragma unroll
@@ -184,12 +169,8 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
         const float low = p.scale * decay.x, high = p.scale * decay.y;
         float &a0 = passing[n][2 * part], &a1 = passing[n][2 * part + 1];
         const float p0 = scores[n][2 * part], p1 = scores[n][2 * part + 1];
-        if constexpr (kShared) {
-          sum_pairs[n][2 * part] = fmaf(a0, low, sum_pairs[n][2 * part]);
-          sum_pairs[n][2 * part + 1] = fmaf(a1, high, sum_pairs[n][2 * part + 1]);
-        } else {
-          pair_parts[n][part] = pack(a0 * low, a1 * high);
-        }
+        sum_pairs[n][2 * part] = fmaf(a0, low, sum_pairs[n][2 * part]);
+        sum_pairs[n][2 * part + 1] = fmaf(a1, high, sum_pairs[n][2 * part + 1]);
         score_parts[n][part] = pack(p0 * low, p1 * high);
         a0 *= p.scale * p0, a1 *= p.scale * p1;
       }
@@ -197,7 +178,6 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
     const float2 of_pairs = gate_pairs(passing, first, n0, m.decays, lane);
     __syncthreads();  // everybody has read the decays
     put_pairs(m.scores, score_parts, first, n0, lane);
-    if constexpr (!kShared) put_pairs(m.pairs, pair_parts, first, n0, lane);
 
     float inner = 0.f, read[2] = {}, written[2] = {}, dv[kAcross][2][4], y[4][4], z[4][4];
     clear(y), clear(z);
@@ -234,13 +214,8 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
     const float *const before = m.decays.before + first + lane / 4,
                        *const behind = m.decays.behind + first + lane / 4;  // not where the scores are
     add_read_and_written(read, written, y, z, keys.q[tile], keys.k[tile], w);
-    if constexpr (kShared) {
-      add_scaled(dq, y, p.scale * before[0], p.scale * before[8]);
-      add_scaled(dk, z, behind[0], behind[8]);
-    } else {
-      scale_half(y, p.scale * before[0], p.scale * before[8]), scale_half(z, behind[0], behind[8]);
-      add_pairs_of_tokens(y, z, m.pairs, keys.q[tile], keys.k[tile], w);
-    }
+    add_scaled(dq, y, p.scale * before[0], p.scale * before[8]);
+    add_scaled(dk, z, behind[0], behind[8]);
 #pragma unroll
     for (int j = 0; j < kAcross; ++j) {
 #pragma unroll
@@ -260,7 +235,6 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
       m.sums_gates[t] = gates.g[t], m.sums_before[t] = m.decays.before[t],
       m.sums_behind[t] = m.decays.behind[t];
     __syncthreads();  // the sums are there, and everybody has read the inputs
-    if constexpr (!kShared) write_keys(at, keys, y, z);
 #pragma unroll
     for (int j = 0; j < kAcross; ++j) {
       Half* const out = m.inputs[step % 2].v[j];
@@ -273,49 +247,45 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
     }
   }
   write_gates(count - 1);
-  if constexpr (kShared) {
-    uint32_t pair_parts[2][2];
+  uint32_t pair_parts[2][2];
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
+  for (int n = 0; n < 2; ++n) {
 #pragma unroll
-      for (int part = 0; part < 2; ++part)
-        pair_parts[n][part] = pack(sum_pairs[n][2 * part], sum_pairs[n][2 * part + 1]);
-    }
-    put_pairs(m.pairs, pair_parts, first, n0, lane);
-    __syncthreads();  // the pairs are there
-    add_pairs_of_tokens(dq, dk, m.pairs, m.keys[0].q[tile], m.keys[0].k[tile], w);
-    __syncthreads();  // everybody has read q and k
-    write_keys(group, m.keys[0], dq, dk);
+    for (int part = 0; part < 2; ++part)
+      pair_parts[n][part] = pack(sum_pairs[n][2 * part], sum_pairs[n][2 * part + 1]);
   }
+  put_pairs(m.pairs, pair_parts, first, n0, lane);
+  __syncthreads();  // the pairs are there
+  add_pairs_of_tokens(dq, dk, m.pairs, m.keys.q[tile], m.keys.k[tile], w);
+  __syncthreads();  // everybody has read q and k
+  const int64_t key = p.key(group.h) + tile * kWide;
+  const int channels = min(kWide, p.dk - tile * kWide);
+  write_gradient(p.dq + group.row * p.dq_stride + key, p.dq_stride, group, m.keys.q[tile], dq, w, channels);
+  write_gradient(p.dk_out + group.row * p.dk_stride + key, p.dk_stride, group, m.keys.k[tile], dk, w,
+                 channels);
 }
 
 int64_t walks(const Problem<bf16>& p) { return chunk_places(p) * p.heads / p.sharing; }
 
-template <int kAcross, bool kShared>
+template <int kAcross>
 void launch_walk(const Problem<bf16>& p, const Half* states, const Half* d_states, cudaStream_t stream) {
-  const auto kernel = head_walk_kernel<kAcross, kShared>;
-  constexpr int kBytes = sizeof(WalkMemory<kAcross, kShared>);
+  const auto kernel = head_walk_kernel<kAcross>;
+  constexpr int kBytes = sizeof(WalkMemory<kAcross>);
   allow_shared_memory(kernel, kBytes, "gated linear gradients");
-  const int64_t blocks = kShared ? walks(p) : cuda_device().multiprocessors;
-  signet::launch("gated linear gradients", kernel, static_cast<unsigned>(blocks), kWalkThreads, kBytes,
+  signet::launch("gated linear gradients", kernel, static_cast<unsigned>(walks(p)), kWalkThreads, kBytes,
                  Cuda{stream}, p, states, d_states);
 }
 
 }  // namespace
 
-// Where walks fill the GPU: those of heads that share q and k, or of several heads each.
+// Where walks fill the GPU.
 bool head_walk_applies(const Problem<bf16>& p) {
-  const int blocks = cuda_device().multiprocessors;
-  return !p.channel_gates && wide_tiles(p.dk) == kDown && wide_tiles(p.dv) <= 2 &&
-         walks(p) >= (p.sharing > 1 ? blocks / 2 : 4 * blocks) &&
-         fits_shared_memory(sizeof(WalkMemory<2, false>));
+  return p.sharing > 1 && !p.channel_gates && wide_tiles(p.dk) == kDown && wide_tiles(p.dv) <= 2 &&
+         walks(p) >= cuda_device().multiprocessors / 2 && fits_shared_memory(sizeof(WalkMemory<2>));
 }
 
 void head_walk(const Problem<bf16>& p, const Half* states, const Half* d_states, cudaStream_t stream) {
-  const bool shared = p.sharing > 1, wide = wide_tiles(p.dv) == 2;
-  (shared ? wide ? launch_walk<2, true> : launch_walk<1, true>
-   : wide ? launch_walk<2, false>
-          : launch_walk<1, false>)(p, states, d_states, stream);
+  (wide_tiles(p.dv) == 2 ? launch_walk<2> : launch_walk<1>)(p, states, d_states, stream);
 }
 
 }  // namespace signet::kernels::gated_linear
