@@ -1,6 +1,7 @@
 // From a folder of text to a model that is measured and writes, as docs/text.md says.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "support/command.h"
@@ -66,6 +67,44 @@ TEST_F(TextCommands, FourOfThemLeadFromAFolderToAModelThatWrites) {
             first["tokens"]);
   run("report run -o page.html");
   EXPECT_NE(test::read_text(directory_ / "page.html").find("by kind of token"), std::string::npos);
+}
+
+TEST_F(TextCommands, WhatCannotBeMeantIsRefused) {
+  run("tokenize text --tokenizer bytes -o data --held-out 0.2 --quiet");
+  run("train --data data --preset deltanet-10m --out run --quiet --steps 1" +
+      test::as_options({"model.width=16", "model.blocks=1", "model.heads=1", "data.context=16",
+                        "train.batch=1", "eval.samples=1"}));
+  run("export run --format fla -o theirs");
+  auto config = ordered_json::parse(test::read_text(directory_ / "theirs/config.json"));
+  config.erase("hidden_size");
+  test::write_text(directory_ / "theirs/config.json", config.dump());
+  std::string shard = test::read_text(directory_ / "data/000000.safetensors");
+  uint64_t length = 0;
+  std::memcpy(&length, shard.data(), sizeof length);
+  const auto header = ordered_json::parse(shard.substr(sizeof length, length));
+  shard[sizeof length + length + header["bytes"]["data_offsets"][0].get<size_t>()] ^= 1;  // changes no bound
+  test::write_text(directory_ / "data/000000.safetensors", shard);
+  struct Case {
+    const char *command, *word;
+    int exit_code;
+  };
+  for (const auto& [command, word, exit_code] :
+       {Case{"eval run --context -5", "--context -5: give 1 or more", 2},
+        Case{"generate run --stop ''", "--stop is empty", 2},
+        Case{"generate run --precision fp8", "--precision fp8", 2},
+        Case{"import theirs -o mine", "theirs/config.json: hidden_size is missing", 3},
+        Case{"data data", "is damaged (its hash is another)", 3}}) {
+    const auto result = run_signet(command, directory_.path());
+    EXPECT_EQ(result.exit_code, exit_code) << command;
+    EXPECT_NE(result.err.find(word), std::string::npos) << command << "\n" << result.err;
+  }
+  // Matrices in bf16 on the CPU: nearly the same logits, in the same form.
+  const auto exact = json("generate run --ids '1 2 3' --tokens 1 --logits"),
+             narrow = json("generate run --ids '1 2 3' --tokens 1 --logits --precision bf16");
+  ASSERT_EQ(exact["logits"].size(), narrow["logits"].size());
+  EXPECT_NE(exact["logits"], narrow["logits"]);
+  for (size_t i = 0; i < exact["logits"].size(); ++i)
+    EXPECT_NEAR(exact["logits"][i].get<double>(), narrow["logits"][i].get<double>(), 0.05);
 }
 
 // What tools/lm-results kept of earlier runs stands beside new ones, and a variant of [-1,1] is compared with

@@ -128,6 +128,8 @@ class Eval final : public Verb {
     for (const char* name : {"--lengths", "--task", "--horizon", "--snap", "--save"})
       if (options_->given(name))
         fail(ErrorCode::kUsage, "{} is for tasks, and {} was trained on text", name, printable(directory_));
+    if (options_->given("--context") && text_.context < 1)
+      fail(ErrorCode::kUsage, "--context {}: give 1 or more", text_.context);
     if (options_->given("--samples")) text_.samples = samples_;
     text_.seed = seed_;
     text_.quiet = quiet_;

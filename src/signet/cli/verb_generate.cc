@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -60,6 +61,8 @@ class Generate final : public Verb {
       if (options_->given("--prompt")) fail(ErrorCode::kUsage, "give --prompt or --prompt-file, not both");
       prompt_ = read_file(prompt_file_ == "-" ? "/dev/stdin" : prompt_file_, 64 << 20);
     }
+    if (std::find(stops_.begin(), stops_.end(), "") != stops_.end())
+      fail(ErrorCode::kUsage, "--stop is empty; leave it out");
     if (logits_ && !json_) fail(ErrorCode::kUsage, "--logits goes with --json");
     const bool by_ids = options_->given("--ids");
     if (by_ids && (options_->given("--prompt") || !prompt_file_.empty() || !stops_.empty()))
@@ -131,8 +134,7 @@ class Generate final : public Verb {
       if (std::exchange(first, false) && !piece.empty() && piece[0] == ' ') piece.erase(0, 1);
       text += piece;
       size_t cut = text.npos;
-      for (const auto& stop : stops_)
-        if (!stop.empty()) cut = std::min(cut, text.find(stop));
+      for (const auto& stop : stops_) cut = std::min(cut, text.find(stop));
       if (cut != text.npos) {
         text.resize(cut);
         end = "stop";

@@ -162,6 +162,22 @@ Corpus::Corpus(const std::string& folder) : folder_(folder), manifest_(CorpusMan
   for (const auto& info : manifest_.shards) open_shard(info);
 }
 
+namespace {
+
+void check_hash(const io::SafetensorsFile& file, const std::string& path, const char* name, uint64_t hash) {
+  const auto* tensor = file.find(name);
+  if (!tensor || file.hash(*tensor) != hash)
+    bad_input("{}: '{}' is damaged (its hash is another); tokenize again", printable(path), name);
+}
+// What is read whenever the file is opened; the tokens are much more.
+void check_tables(const io::SafetensorsFile& file, const std::string& path, const ShardInfo& info) {
+  check_hash(file, path, "ends", info.ends_hash);
+  check_hash(file, path, "hashes", info.hashes_hash);
+  check_hash(file, path, "bytes", info.bytes_hash);
+}
+
+}  // namespace
+
 void Corpus::open_shard(const ShardInfo& info) {
   const std::string path = join_path(folder_, info.file);
   const auto file = io::SafetensorsFile::open(path);
@@ -180,6 +196,7 @@ void Corpus::open_shard(const ShardInfo& info) {
   tensor("ends", {StoredType::kI64}, info.documents);
   tensor("hashes", {StoredType::kU64}, info.documents);
   tensor("bytes", {StoredType::kI64}, info.documents);
+  check_tables(file, path, info);
   const auto count = static_cast<size_t>(info.documents);
   std::vector<int64_t> ends(count), bytes(count);
   std::vector<uint64_t> hashes(count);
@@ -228,15 +245,8 @@ void Corpus::verify(const std::function<void(int64_t)>& progress) const {
   for (const auto& info : manifest_.shards) {
     const std::string path = join_path(folder_, info.file);
     const auto file = io::SafetensorsFile::open(path);
-    const std::pair<const char*, uint64_t> expected[] = {{"tokens", info.tokens_hash},
-                                                         {"ends", info.ends_hash},
-                                                         {"hashes", info.hashes_hash},
-                                                         {"bytes", info.bytes_hash}};
-    for (const auto& [name, hash] : expected) {
-      const auto* tensor = file.find(name);
-      if (!tensor || file.hash(*tensor) != hash)
-        bad_input("{}: '{}' is damaged (its hash is another); tokenize again", printable(path), name);
-    }
+    check_hash(file, path, "tokens", info.tokens_hash);
+    check_tables(file, path, info);
     if (progress) progress(++done);
   }
 }

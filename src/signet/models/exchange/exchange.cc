@@ -34,7 +34,7 @@ class Json {
   std::string text(const char* key, const char* otherwise) const {
     return has(key) ? io::json_string(object_, key, where_) : otherwise;
   }
-  void require(bool holds, const char* what) const {
+  void require(bool holds, const std::string& what) const {
     if (!holds) bad_input("{}: {}", where_, what);
   }
   const ordered_json& object() const { return object_; }
@@ -68,6 +68,8 @@ std::string range_of(const Json& json) {
 }
 
 std::vector<std::string> common(const Json& json, const char* width, const char* blocks, double eps) {
+  for (const char* key : {width, blocks})
+    json.require(json.whole(key, 0) > 0, fmt::format("{} is missing or 0", key));
   return {fmt::format("width={}", json.whole(width, 0)),
           fmt::format("blocks={}", json.whole(blocks, 0)),
           "norm=rms",
