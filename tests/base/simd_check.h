@@ -105,6 +105,9 @@ void check_exp2_product() {
   EXPECT_EQ(y[0], 1);
   for (int i = 1; i < 5; ++i) EXPECT_EQ(y[i], 0) << i;
   EXPECT_TRUE(std::isnan(y[5]));
+  // Beyond the range every remainder that an exponent can leave in its field comes once, also those that
+  // wrap.
+  for (const T value : map<T>(grid<T>(most * 1.1, most * 10, 10000), f)) EXPECT_EQ(value, 0);
 }
 
 template <class T>

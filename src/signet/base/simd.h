@@ -19,16 +19,20 @@ template <>
 struct VecTraits<float> {
   typedef float Vec __attribute__((vector_size(SIGNET_VECTOR_BYTES)));
   typedef int32_t Int __attribute__((vector_size(SIGNET_VECTOR_BYTES)));
+  typedef uint32_t Bits __attribute__((vector_size(SIGNET_VECTOR_BYTES)));
 };
 template <>
 struct VecTraits<double> {
   typedef double Vec __attribute__((vector_size(SIGNET_VECTOR_BYTES)));
   typedef int64_t Int __attribute__((vector_size(SIGNET_VECTOR_BYTES)));
+  typedef uint64_t Bits __attribute__((vector_size(SIGNET_VECTOR_BYTES)));
 };
 template <class T>
 using Vec = typename VecTraits<T>::Vec;
 template <class T>
 using IntVec = typename VecTraits<T>::Int;
+template <class T>
+using BitVec = typename VecTraits<T>::Bits;
 template <class T>
 inline constexpr int kLanes = SIGNET_VECTOR_BYTES / static_cast<int>(sizeof(T));
 
@@ -168,12 +172,12 @@ SIGNET_INLINE Vec<double> exp<double>(Vec<double> x) {
 
 // 2^(a b) for a b <= 0, under 2 ulp (double: 3) of the power of the unrounded product (rounded without FMA):
 // half the work of exp, for inner loops. Exactly 1 at 0, exactly 0 where the result would be subnormal, keeps
-// NaN.
+// NaN. The exponent is added to p's bits without a sign, since it wraps in the lanes that become 0.
 template <class T>
 SIGNET_INLINE Vec<T> exp2_product(Vec<T> a, Vec<T> b);
 template <>
 SIGNET_INLINE Vec<float> exp2_product<float>(Vec<float> a, Vec<float> b) {
-  using I = IntVec<float>;
+  using B = BitVec<float>;
   const float magic = 12582912.0f;  // 1.5 * 2^23: the sum's last bits are the nearest integer
   const Vec<float> shifted = a * b + magic;
   const Vec<float> r = a * b - (shifted - magic);
@@ -184,20 +188,20 @@ SIGNET_INLINE Vec<float> exp2_product<float>(Vec<float> a, Vec<float> b) {
   p = p * r + 0.24022674907056685f;
   p = p * r + 0.6931472595060554f;
   p = p * r + 1.0f;
-  const I scaled = reinterpret_cast<I>(p) + (reinterpret_cast<I>(shifted) << 23);
-  return reinterpret_cast<Vec<float>>(shifted < magic - 126.0f ? I{} : scaled);
+  const B scaled = reinterpret_cast<B>(p) + (reinterpret_cast<B>(shifted) << 23);
+  return reinterpret_cast<Vec<float>>(shifted < magic - 126.0f ? B{} : scaled);
 }
 template <>
 SIGNET_INLINE Vec<double> exp2_product<double>(Vec<double> a, Vec<double> b) {
-  using I = IntVec<double>;
+  using B = BitVec<double>;
   const double magic = 6755399441055744.0;  // 1.5 * 2^52
   const Vec<double> shifted = a * b + magic;
   const Vec<double> r = a * b - (shifted - magic);
   constexpr double kLn2 = 0.693147180559945309417;
   Vec<double> p = splat(1.0);
   for (int k = 13; k >= 1; --k) p = p * r * (kLn2 / k) + 1.0;
-  const I scaled = reinterpret_cast<I>(p) + (reinterpret_cast<I>(shifted) << 52);
-  return reinterpret_cast<Vec<double>>(shifted < magic - 1022.0 ? I{} : scaled);
+  const B scaled = reinterpret_cast<B>(p) + (reinterpret_cast<B>(shifted) << 52);
+  return reinterpret_cast<Vec<double>>(shifted < magic - 1022.0 ? B{} : scaled);
 }
 
 // log(1 + x) for x in [0, 1]: 2 atanh(x / (2 + x)), a series in s^2 with s <= 1/3. Enough for softplus.
