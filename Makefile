@@ -72,7 +72,9 @@ deb: all
 	@cmake --build $(BUILD) --target signet_operators
 	@cd $(BUILD) && cpack -G DEB
 
-# The program's own memory limits would meet the sanitizers' shadow memory, so those tests are left out.
+# The program's own memory limits would meet the sanitizers' shadow memory, so those tests are left out. tests/tsan.supp
+# lists what libraries do; some tests go on with threads in a child that they have forked.
+asan tsan: export TSAN_OPTIONS = suppressions=$(CURDIR)/tests/tsan.supp die_after_fork=0
 asan tsan:
 	@tools/setup test
 	@cmake --preset $@ $(CMAKE_FLAGS) >/dev/null
