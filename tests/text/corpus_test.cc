@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -162,6 +163,33 @@ TEST(Tokenize, GoesOnWhereItStoppedWithTheSameDocuments) {
   manifest.write(directory / "data");
   options.source.field = "other";
   test::expect_error([&] { tokenize(options); }, ErrorCode::kUsage, "begun with other inputs");
+}
+
+// Sizes and shares that would overflow a sum or a conversion are refused where they are read.
+TEST(Corpus, ImpossibleNumbersInItsFilesAreNamed) {
+  const TemporaryDirectory directory;
+  write_documents(directory, 30);
+  const CorpusManifest right = CorpusManifest::read(directory / "data");
+  const auto expect_refused = [&](const CorpusManifest& manifest, const char* why) {
+    manifest.write(directory / "data");
+    expect_bad_input([&] { Corpus corpus(directory / "data"); }, why);
+  };
+  for (const double share : {-0.5, 1.5, 1e300}) {
+    CorpusManifest manifest = right;
+    manifest.held_out = share;
+    expect_refused(manifest, "'held_out' must lie in [0, 1]");
+  }
+  CorpusManifest manifest = right;
+  manifest.shards[0].bytes = int64_t{1} << 49;
+  expect_refused(manifest, "'bytes' is out of range");
+  ++(manifest = right).shards[0].bytes;
+  expect_refused(manifest, "1 bytes belong to no document");
+  ShardBuilder builder(256);
+  builder.add({'a'}, 1, std::numeric_limits<int64_t>::max());
+  manifest = right;
+  manifest.shards = {builder.write(directory / "data", "shard-00000.safetensors")};
+  manifest.shards[0].bytes = 2;
+  expect_refused(manifest, "document 0 has impossible bounds");
 }
 
 // Little-endian numbers as files of ids have them.

@@ -26,9 +26,10 @@ uint64_t read_hash(const ordered_json& object, const char* key, const std::strin
   return std::stoull(text, nullptr, 16);
 }
 
+// At most 2^40, so that the sums over as many shards as data.json may name stay far from 2^63.
 int64_t read_count(const ordered_json& object, const char* key, const std::string& where) {
   const int64_t value = io::json_int(object, key, where);
-  if (value < 0 || value > int64_t{1} << 50) bad_input("{}: '{}' is out of range", printable(where), key);
+  if (value < 0 || value > int64_t{1} << 40) bad_input("{}: '{}' is out of range", printable(where), key);
   return value;
 }
 
@@ -61,6 +62,8 @@ CorpusManifest CorpusManifest::read(const std::string& folder) {
   manifest.start = read_count(tokenizer, "start", path);
   manifest.tokenizer = read_hash(tokenizer, "fingerprint", path);
   manifest.held_out = io::json_double(json, "held_out", path);
+  if (!(manifest.held_out >= 0 && manifest.held_out <= 1))
+    bad_input("{}: 'held_out' must lie in [0, 1]", printable(path));
   manifest.source = read_hash(json, "source", path);
   manifest.records = read_count(json, "records", path);
   manifest.empty = read_count(json, "empty", path);
@@ -204,10 +207,11 @@ void Corpus::open_shard(const ShardInfo& info) {
   file.read("ends", ends.data(), width);
   file.read("hashes", hashes.data(), width);
   file.read("bytes", bytes.data(), width);
-  int64_t begin = 0;
+  int64_t begin = 0, text = 0;
   const auto limit = static_cast<uint64_t>(manifest_.held_out * 0x1.0p53);
   for (size_t i = 0; i < count; ++i) {
-    if (ends[i] < begin || ends[i] > info.tokens || ends[i] - begin > kMaxDocument || bytes[i] < 0)
+    if (ends[i] < begin || ends[i] > info.tokens || ends[i] - begin > kMaxDocument || bytes[i] < 0 ||
+        bytes[i] > info.bytes - text)
       bad_input("{}: document {} has impossible bounds; tokenize again", printable(path), i);
     // Not the hash itself: whoever chose documents by it would choose the split.
     const int split = (xxh64(&hashes[i], sizeof hashes[i], 1) >> 11) < limit ? kHeldOut : kTrain;
@@ -216,9 +220,11 @@ void Corpus::open_shard(const ShardInfo& info) {
     tokens_[split] += ends[i] - begin;
     bytes_[split] += bytes[i];
     begin = ends[i];
+    text += bytes[i];
   }
-  if (begin != info.tokens)
-    bad_input("{}: {} tokens belong to no document", printable(path), info.tokens - begin);
+  if (begin != info.tokens || text != info.bytes)
+    bad_input("{}: {} tokens and {} bytes belong to no document; tokenize again", printable(path),
+              info.tokens - begin, info.bytes - text);
   shards_.push_back({std::make_unique<InputFile>(path), tokens->offset, tokens->dtype == StoredType::kU32});
 }
 
