@@ -93,7 +93,7 @@ fuzz:
 	@cmake --build build/fuzz --target fuzz_targets
 	@ls tests/fuzz/fuzz_*.cc | sed 's|.*/fuzz_||; s|\.cc$$||' | xargs -P $$(nproc) -I{} sh -c \
 	  'mkdir -p build/fuzz/corpus/{}; build/fuzz/fuzz_{} -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=20 \
-	    -rss_limit_mb=2048 build/fuzz/corpus/{} tests/fuzz/seeds/{} > build/fuzz/{}.log 2>&1 \
+	    -rss_limit_mb=2048 -artifact_prefix=build/fuzz/ build/fuzz/corpus/{} tests/fuzz/seeds/{} > build/fuzz/{}.log 2>&1 \
 	    && echo "{}: $$(tail -n 1 build/fuzz/{}.log)" || { echo "{}: build/fuzz/{}.log"; tail -n 40 build/fuzz/{}.log; exit 255; }'
 
 clang:
