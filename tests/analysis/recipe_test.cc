@@ -120,7 +120,9 @@ TEST(Recipe, LearnsParityInMoments) {
   CollapseOptions options;
   options.word = {0};
   const Collapse found = collapse(subject, options);
-  EXPECT_EQ(found.end, Collapse::End::kStill);
+  // On some processors training ends where the last bits never settle.
+  EXPECT_TRUE(found.end == Collapse::End::kStill || found.end == Collapse::End::kRounding);
+  EXPECT_GT(found.apart, 0.1);
   EXPECT_EQ(found.forgets_measured, std::nullopt);
   EXPECT_EQ(found.forgets_predicted, std::nullopt);
 }
