@@ -17,7 +17,10 @@ import time
 import warnings
 
 warnings.filterwarnings("ignore")
-import torch
+try:
+    import torch
+except ImportError:
+    sys.exit("torch_lm.py: this Python has no PyTorch")
 import torch.nn.functional as F
 from torch import nn
 
@@ -185,6 +188,8 @@ def main():
     parser.add_argument("--warm", action="store_true")
     parser.add_argument("--unguarded", action="store_true")
     options = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("torch_lm.py: PyTorch sees no GPU here")
     rows = []
     for name in options.only:
         try:
