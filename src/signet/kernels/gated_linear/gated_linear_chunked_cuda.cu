@@ -12,6 +12,7 @@ int64_t states_size(const Problem<bf16>& p) {
 }
 
 void outputs(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream) {
+  if (!reverse && walk_outputs_apply(p)) return walk_outputs(p, pass, stream);
   head_outputs_apply(p) ? head_outputs(p, pass, reverse, stream) : chunk_outputs(p, pass, reverse, stream);
 }
 

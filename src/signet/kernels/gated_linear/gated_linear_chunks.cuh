@@ -225,12 +225,43 @@ __device__ inline void multiply_rows(float (&c)[8][4], const uint32_t (&a)[4], c
   }
 }
 
+// f(row, piece, x) over the rounded 16-byte pieces of an accumulator block, for memory without a detour: four
+// lanes that share a row exchange their columns, so that each has one of four pieces.
+template <int N, class F>
+__device__ void for_each_piece(const float (&c)[N][4], int lane, F f) {
+  const bool odd = lane & 1, upper = lane & 2;
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+#pragma unroll
+    for (int base = 0; base < N; base += 4) {
+      uint32_t x[4];
+#pragma unroll
+      for (int n = 0; n < 4; ++n) x[n] = pack(c[base + n][2 * part], c[base + n][2 * part + 1]);
+        // A 4 x 4 transposition: blocks of two, then within them.
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        const uint32_t other = __shfl_xor_sync(kFullWarp, upper ? x[n] : x[n + 2], 2);
+        (upper ? x[n] : x[n + 2]) = other;
+      }
+#pragma unroll
+      for (int n = 0; n < 4; n += 2) {
+        const uint32_t other = __shfl_xor_sync(kFullWarp, odd ? x[n] : x[n + 1], 1);
+        (odd ? x[n] : x[n + 1]) = other;
+      }
+      f(lane / 4 + 8 * part, base + lane % 4, make_uint4(x[0], x[1], x[2], x[3]));
+    }
+  }
+}
+
 void chunk_states(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream);
 void chunk_outputs(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream);
 int64_t chunk_shared_bytes(int dk, bool channel_gates);
 // The same for one gate per head and keys of at most 128 channels.
 bool head_outputs_apply(const Problem<bf16>& p);
 void head_outputs(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream);
+// The same forward in time where heads share q and k.
+bool walk_outputs_apply(const Problem<bf16>& p);
+void walk_outputs(const Problem<bf16>& p, const ChunkPass& pass, cudaStream_t stream);
 // sums: [tiles of dk, rows, heads] of gates per head where dk has several tiles.
 void chunk_gradients(const Problem<bf16>& p, const Half* states, const Half* d_states, float* sums,
                      cudaStream_t stream);

@@ -71,33 +71,11 @@ __device__ void scale_channels(Half* tile, float* whole, const Gates<true>& gate
   if (second) whole[c] = product;
 }
 
-// 16 rows of a tile from registers to where the tile lies, 16 bytes at a time: four lanes that share a row
-// exchange their columns, so that each has one of four pieces.
+// 16 rows of a tile from registers to where the tile lies.
 __device__ inline void write_state(Half* tile, const float (&s)[8][4], int first, int lane) {
-  const bool odd = lane & 1, upper = lane & 2;
-#pragma unroll
-  for (int part = 0; part < 2; ++part) {
-    const int row = first + lane / 4 + 8 * part;
-#pragma unroll
-    for (int base = 0; base < 8; base += 4) {
-      uint32_t x[4];
-#pragma unroll
-      for (int n = 0; n < 4; ++n) x[n] = pack(s[base + n][2 * part], s[base + n][2 * part + 1]);
-        // A 4 x 4 transposition: blocks of two, then within them.
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        const uint32_t other = __shfl_xor_sync(kFullWarp, upper ? x[n] : x[n + 2], 2);
-        (upper ? x[n] : x[n + 2]) = other;
-      }
-#pragma unroll
-      for (int n = 0; n < 4; n += 2) {
-        const uint32_t other = __shfl_xor_sync(kFullWarp, odd ? x[n] : x[n + 1], 1);
-        (odd ? x[n] : x[n + 1]) = other;
-      }
-      reinterpret_cast<uint4*>(tile)[tile_piece<kWide>(row, base + lane % 4)] =
-          make_uint4(x[0], x[1], x[2], x[3]);
-    }
-  }
+  for_each_piece(s, lane, [&](int row, int piece, uint4 x) {
+    reinterpret_cast<uint4*>(tile)[tile_piece<kWide>(first + row, piece)] = x;
+  });
 }
 
 template <bool kReverse, bool kChannels>
