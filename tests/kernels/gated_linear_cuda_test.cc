@@ -127,6 +127,18 @@ TEST(GatedLinearCuda, ChunksOfAnyWidthMatchReference) {
   }
 }
 
+// As many sequences and heads as fill a GPU with blocks that walk several tiles of a state.
+TEST(GatedLinearCuda, ManySequencesMatchReference) {
+  SIGNET_NEEDS_GPU();
+  for (bool channels : {false, true}) {
+    for (auto [dk, dv] : {std::pair<int64_t, int64_t>{64, 128}, {128, 128}, {104, 120}, {40, 200}}) {
+      const GatedLinearShape many = shape_of(50, 150, 4, dk, dv, channels);
+      expect_close<bf16>(gated_linear_problem(many, Gates::kSigned));
+      expect_close<bf16>(gated_linear_problem(many, Gates::kNearOne, /*states=*/false));
+    }
+  }
+}
+
 // Heads that share queries and keys: in every kernel, with rows that hold more than these, and as many heads
 // as Mamba-2 has.
 TEST(GatedLinearCuda, GroupsOfHeadsMatchReference) {

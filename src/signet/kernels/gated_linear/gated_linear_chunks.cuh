@@ -107,10 +107,11 @@ struct Gates {
   __device__ float at(int t, int c) const { return g[kChannels ? t * kWide + c : t]; }
 
   // Behind the end of the sequence and of the channels gates are 1: settle() writes those.
+  template <int kThreads = kChunkThreads>
   __device__ void fetch(const Problem<bf16>& p, const ChunkPlace& at, int channel) {
     if constexpr (kChannels) {
       const int columns = min(kWide, p.dk - channel);
-      for (int i = threadIdx.x; i < at.tokens * (kWide / 4); i += kChunkThreads) {
+      for (int i = threadIdx.x; i < at.tokens * (kWide / 4); i += kThreads) {
         const int t = i / (kWide / 4), c = i % (kWide / 4) * 4;
         if (c < columns)
           copy_async<16>(g + t * kWide + c,
@@ -120,11 +121,12 @@ struct Gates {
       copy_async<4>(g + threadIdx.x, p.gate + (at.row + threadIdx.x) * p.gate_stride + at.h);
     }
   }
+  template <int kThreads = kChunkThreads>
   __device__ void settle(const Problem<bf16>& p, const ChunkPlace& at, int channel) {
     if constexpr (kChannels) {
       const int columns = min(kWide, p.dk - channel);
       if (at.tokens == kChunk && columns == kWide) return;
-      for (int i = threadIdx.x; i < kChunk * kWide; i += kChunkThreads)
+      for (int i = threadIdx.x; i < kChunk * kWide; i += kThreads)
         if (i / kWide >= at.tokens || i % kWide >= columns) g[i] = 1.f;
     } else if (static_cast<int>(threadIdx.x) < kChunk && static_cast<int>(threadIdx.x) >= at.tokens) {
       g[threadIdx.x] = 1.f;
@@ -225,6 +227,26 @@ __device__ inline void multiply_rows(float (&c)[8][4], const uint32_t (&a)[4], c
   }
 }
 
+// Decays of all tokens to the end of the chunk (or from its beginning), one gate per head: lane l of a warp
+// has tokens 2l and 2l + 1.
+template <bool kReverse>
+__device__ void head_factors(float* factor, float* whole, const float* gates, float scale, int lane) {
+  const float first = gates[2 * lane], second = gates[2 * lane + 1];
+  float product = first * second;  // of this lane's and all before (after)
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const float other =
+        kReverse ? __shfl_up_sync(kFullWarp, product, step) : __shfl_down_sync(kFullWarp, product, step);
+    if (kReverse ? lane >= step : lane + step < 32) product *= other;
+  }
+  const float beyond =
+      kReverse ? __shfl_up_sync(kFullWarp, product, 1) : __shfl_down_sync(kFullWarp, product, 1);
+  const float outer = lane == (kReverse ? 0 : 31) ? 1.f : beyond;
+  factor[2 * lane] = scale * (kReverse ? outer * first : outer * second);
+  factor[2 * lane + 1] = scale * (kReverse ? outer * first * second : outer);
+  if (lane == (kReverse ? 31 : 0)) *whole = product;
+}
+
 // f(row, piece, x) over the rounded 16-byte pieces of an accumulator block, for memory without a detour: four
 // lanes that share a row exchange their columns, so that each has one of four pieces.
 template <int N, class F>
@@ -254,6 +276,9 @@ __device__ void for_each_piece(const float (&c)[N][4], int lane, F f) {
 }
 
 void chunk_states(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream);
+// The same by blocks that walk four tiles of a state at once, or two of dk <= 64, where it applies.
+bool wide_states_apply(const Problem<bf16>& p);
+void wide_states(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream);
 void chunk_outputs(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream);
 int64_t chunk_shared_bytes(int dk, bool channel_gates);
 // The same for one gate per head and keys of at most 128 channels.

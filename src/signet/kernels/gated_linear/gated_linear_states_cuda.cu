@@ -20,27 +20,8 @@ struct alignas(1024) StateMemory {
   float whole[kChannels ? kWide : kWarps];
 };
 
-// Decays of all tokens to the end of the chunk (or from its beginning), one gate per head: lane l of a warp
-// has tokens 2l and 2l + 1.
-template <bool kReverse>
-__device__ void head_factors(float* factor, float* whole, const float* gates, float scale, int lane) {
-  const float first = gates[2 * lane], second = gates[2 * lane + 1];
-  float product = first * second;  // of this lane's and all before (after)
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const float other =
-        kReverse ? __shfl_up_sync(kFullWarp, product, step) : __shfl_down_sync(kFullWarp, product, step);
-    if (kReverse ? lane >= step : lane + step < 32) product *= other;
-  }
-  const float beyond =
-      kReverse ? __shfl_up_sync(kFullWarp, product, 1) : __shfl_down_sync(kFullWarp, product, 1);
-  const float outer = lane == (kReverse ? 0 : 31) ? 1.f : beyond;
-  factor[2 * lane] = scale * (kReverse ? outer * first : outer * second);
-  factor[2 * lane + 1] = scale * (kReverse ? outer * first * second : outer);
-  if (lane == (kReverse ? 31 : 0)) *whole = product;
-}
-
-// The same per channel, and the tile scaled by it: thread (channel, half of the chunk).
+// Decays as head_factors() has them, but per channel, and the tile scaled by it: thread (channel, half of the
+// chunk).
 template <bool kReverse>
 __device__ void scale_channels(Half* tile, float* whole, const Gates<true>& gates, float scale) {
   constexpr int kHalf = kChunk / 2, kAhead = 8;
@@ -171,6 +152,7 @@ void launch_states(const Problem<bf16>& p, const ChunkPass& pass, cudaStream_t s
 }  // namespace
 
 void chunk_states(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream) {
+  if (wide_states_apply(p)) return wide_states(p, pass, reverse, stream);
   if (reverse)
     p.channel_gates ? launch_states<true, true>(p, pass, stream)
                     : launch_states<true, false>(p, pass, stream);
