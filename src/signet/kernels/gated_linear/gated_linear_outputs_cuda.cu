@@ -8,6 +8,7 @@ namespace signet::kernels::gated_linear {
 namespace {
 
 constexpr int kRing = 4;  // tiles of states and values that are under way or in use
+constexpr int kEight = kBlock / 2;
 
 template <bool kChannels>
 struct alignas(1024) OutputMemory {
@@ -19,11 +20,10 @@ struct alignas(1024) OutputMemory {
   // Behind it: tiles of the left rows, one for every 64 channels.
 };
 
-// q_t D(r,t) k_r of the 16 tokens of a warp, before q and k are scaled, added to sums[t][r]; two channels in
-// each lane.
-template <bool kChannels>
-__device__ void add_diagonal(float (&sums)[kBlock][kBlock + 1], const Half* q, const Half* k,
-                             const Gates<kChannels>& gates, int first, bool begin, int lane) {
+// q_t D(r,t) k_r of the 16 tokens of a warp for t and r in the same half of them, before q and k are scaled,
+// added to sums[t][r]; two channels in each lane.
+__device__ inline void add_halves(float (&sums)[kBlock][kBlock + 1], const Half* q, const Half* k,
+                                  const Gates<true>& gates, int first, bool begin, int lane) {
   const int c = lane * 2;
   float queries[kBlock][2], g[kBlock][2];
 #pragma unroll
@@ -33,19 +33,66 @@ __device__ void add_diagonal(float (&sums)[kBlock][kBlock + 1], const Half* q, c
     g[t][0] = gates.at(first + t, c), g[t][1] = gates.at(first + t, c + 1);
   }
 #pragma unroll
-  for (int r = 0; r < kBlock; ++r) {
-    const uint32_t x = *reinterpret_cast<const uint32_t*>(k + tile_index<kWide>(first + r, c));
-    float low = low_half(x), high = high_half(x), part[kBlock];
+  for (int r = 0; r < kEight; ++r) {  // of both halves
+    float part[kBlock];
 #pragma unroll
-    for (int t = 0; t < kBlock; ++t) {
-      part[t] = 0.f;
-      if (t < r) continue;
-      if (t > r) low *= g[t][0], high *= g[t][1];
-      part[t] = fmaf(queries[t][0], low, queries[t][1] * high);
+    for (int base = 0; base < kBlock; base += kEight) {
+      const uint32_t x = *reinterpret_cast<const uint32_t*>(k + tile_index<kWide>(first + base + r, c));
+      float low = low_half(x), high = high_half(x);
+#pragma unroll
+      for (int t = base; t < base + kEight; ++t) {
+        part[t] = 0.f;
+        if (t < base + r) continue;
+        if (t > base + r) low *= g[t][0], high *= g[t][1];
+        part[t] = fmaf(queries[t][0], low, queries[t][1] * high);
+      }
     }
     sum_scatter<32, 1>(part, lane);
-    if (lane % 2 == 0) sums[lane / 2][r] = begin ? part[0] : sums[lane / 2][r] + part[0];
+    float& sum = sums[lane / 2][lane / 2 / kEight * kEight + r];
+    if (lane % 2 == 0) sum = begin ? part[0] : sum + part[0];
   }
+}
+// The same for t in the second half and r in the first, as a product of rows that are scaled within halves;
+// what scale_block() does is done with it.
+__device__ inline void scale_and_add_across(float (&sums)[kBlock][kBlock + 1], Half* q, Half* k,
+                                            float (*whole)[kWide], const Gates<true>& gates, int block,
+                                            bool begin, int lane) {
+  const int first = block * kBlock, c = lane * 2;
+  const auto scale = [&](Half* tile, int t, float2 by) {
+    uint32_t& x = *reinterpret_cast<uint32_t*>(tile + tile_index<kWide>(first + t, c));
+    x = pack(by.x * low_half(x), by.y * high_half(x));
+  };
+  const auto multiply = [&](float2& to, int t) {
+    const float2 g = *reinterpret_cast<const float2*>(gates.g + (first + t) * kWide + c);
+    to.x *= g.x, to.y *= g.y;
+  };
+  float2 halves[2];
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    float2 product = make_float2(1.f, 1.f);
+#pragma unroll
+    for (int t = part * kEight; t < (part + 1) * kEight; ++t) multiply(product, t), scale(q, t, product);
+    halves[part] = product;
+    product = make_float2(1.f, 1.f);
+#pragma unroll
+    for (int t = (part + 1) * kEight - 1; t >= part * kEight; --t) scale(k, t, product), multiply(product, t);
+  }
+  *reinterpret_cast<float2*>(whole[block] + c) =
+      make_float2(halves[0].x * halves[1].x, halves[0].y * halves[1].y);
+  __syncwarp();
+  float products[4] = {};
+#pragma unroll
+  for (int at = 0; at < kWide; at += 16) {
+    uint32_t a[4], b[4];
+    load_left<Rows<kWide>>(a, q, first, at, lane);
+    load_right_transposed<Rows<kWide>>(b, k, at, first, lane);
+    multiply_add(products, a, b[0], b[1]);
+  }
+  float* const to = sums[kEight + lane / 4] + lane % 4 * 2;
+  to[0] = begin ? products[2] : to[0] + products[2], to[1] = begin ? products[3] : to[1] + products[3];
+  __syncwarp();  // every lane has read what others write below
+#pragma unroll
+  for (int t = 0; t < kEight; ++t) scale(q, kEight + t, halves[0]), scale(k, t, halves[1]);
 }
 // One gate per head: products on the tensor cores, and the decays when all channels have been summed.
 __device__ inline void add_pairs(float (&c)[2][4], const Half* q, const Half* k, int first, int lane) {
@@ -59,7 +106,7 @@ __device__ inline void add_pairs(float (&c)[2][4], const Half* q, const Half* k,
 }
 
 template <bool kReverse, bool kChannels>
-__global__ void __launch_bounds__(kChunkThreads) output_kernel(Problem<bf16> p, ChunkPass pass) {
+__global__ void __launch_bounds__(kChunkThreads, 3) output_kernel(Problem<bf16> p, ChunkPass pass) {
   begin_kernel();
   extern __shared__ __align__(1024) char shared[];
   auto& m = *reinterpret_cast<OutputMemory<kChannels>*>(shared);
@@ -113,12 +160,16 @@ __global__ void __launch_bounds__(kChunkThreads) output_kernel(Problem<bf16> p, 
     __syncthreads();
     Half* const mine = left + i * kTileSize;
     const Half *const q = kReverse ? m.pair : mine, *const k = kReverse ? mine : m.pair;
-    if constexpr (kChannels)
-      add_diagonal(m.diagonal[warp], q, k, m.gates, first, i == 0, lane);
-    else
+    if constexpr (kChannels) {
+      add_halves(m.diagonal[warp], q, k, m.gates, first, i == 0, lane);
+      __syncwarp();
+      scale_and_add_across(m.diagonal[warp], kReverse ? m.pair : mine, kReverse ? mine : m.pair, m.whole,
+                           m.gates, warp, i == 0, lane);
+    } else {
       add_pairs(own, q, k, first, lane);
-    __syncwarp();
-    scale_block(kReverse ? m.pair : mine, 1.f, kReverse ? mine : m.pair, m.whole, m.gates, warp, lane);
+      __syncwarp();
+      scale_block(kReverse ? m.pair : mine, 1.f, kReverse ? mine : m.pair, m.whole, m.gates, warp, lane);
+    }
     __syncthreads();
 #pragma unroll
     for (int k0 = 0; k0 < kWide; k0 += 16) {
