@@ -22,13 +22,14 @@ struct alignas(1024) GradientMemory {
     Columns columns[2];
     struct {
       float y[kChunk * kSumStride], z[kChunk * kSumStride];  // [token][channel]
+      alignas(1024) Half q[kTileSize], k[kTileSize];         // as they came
     } sums;
   };
   Half q[kTileSize], k[kTileSize];  // scaled within blocks of tokens
   Gates<kChannels> gates;
   float whole[kBlocks][kWide], x[kBlocks][kWide];
-  float a[kBlocks][kBlock][kBlock + 1];
-  float gate_sums[2][kChunk];  // over the channels of a warp
+  alignas(16) float a[kBlocks][kBlock][kBlock];  // A_tr of blocks of tokens, [r][t]
+  float gate_sums[2][kChunk];                    // over the channels of a warp
 };
 
 // Adds this warp's rows of dS or S times 16 tokens: C[16 channels][16 tokens] += F B^T.
@@ -49,12 +50,10 @@ __device__ void walk_block(GradientMemory<kChannels>& m, const Problem<bf16>& p,
   const int first = block * kBlock, tokens = min(kBlock, at.tokens - first);
   const bool inside = channel < p.dk;
   const int64_t row = at.row + first;
-  const Half* const queries = half(p.q) + row * p.q_stride + p.key(at.h) + channel;
-  const Half* const keys = half(p.k) + row * p.k_stride + p.key(at.h) + channel;
   float q[kBlock], g[kBlock + 1], y[kBlock], suffix[kBlock];
 #pragma unroll
   for (int t = 0; t < kBlock; ++t) {
-    q[t] = inside && t < tokens ? __bfloat162float(queries[t * p.q_stride]) : 0.f;
+    q[t] = __bfloat162float(m.sums.q[tile_index<kWide>(first + t, c)]);
     g[t] = m.gates.at(first + t, c);
     y[t] = m.sums.y[(first + t) * kSumStride + c];
   }
@@ -69,12 +68,15 @@ __device__ void walk_block(GradientMemory<kChannels>& m, const Problem<bf16>& p,
   Half* const dk = half(p.dk_out) + row * p.dk_stride + int64_t{at.h} * p.dk + channel;
 #pragma unroll
   for (int t = 0; t < kBlock; ++t) {
-    const float key = inside && t < tokens ? __bfloat162float(keys[t * p.k_stride]) : 0.f,
+    const float key = __bfloat162float(m.sums.k[tile_index<kWide>(first + t, c)]),
                 z = m.sums.z[(first + t) * kSumStride + c];
-    float along = 0.f, d_key = z;
+    float along = 0.f, d_key = z, pairs[kBlock];
+#pragma unroll
+    for (int s = t / 4 * 4; s < kBlock; s += 4)
+      *reinterpret_cast<float4*>(pairs + s) = *reinterpret_cast<const float4*>(&m.a[block][t][s]);
 #pragma unroll
     for (int s = kBlock - 1; s >= t; --s) {
-      const float a = m.a[block][s][t];
+      const float a = pairs[s];
       along = fmaf(along, g[s + 1], q[s] * y[s]);
       d_key = fmaf(d_key, g[s + 1], a * q[s]);
       y[s] = fmaf(g[t], y[s], a * key);
@@ -114,14 +116,15 @@ __global__ void __launch_bounds__(kChunkThreads)
     }
     copy_commit();
   };
-  {
+  const auto fetch_keys = [&](Half* q, Half* k) {
     const int channels = min(kWide, p.dk - channel0);
     const int64_t channel = p.key(at.h) + channel0;
-    fetch_rows(m.q, p.q + at.row * p.q_stride + channel, p.q_stride, at.tokens, channels);
-    fetch_rows(m.k, p.k + at.row * p.k_stride + channel, p.k_stride, at.tokens, channels);
-    m.gates.fetch(p, at, channel0);
-    copy_commit();
-  }
+    fetch_rows(q, p.q + at.row * p.q_stride + channel, p.q_stride, at.tokens, channels);
+    fetch_rows(k, p.k + at.row * p.k_stride + channel, p.k_stride, at.tokens, channels);
+  };
+  fetch_keys(m.q, m.k);
+  m.gates.fetch(p, at, channel0);
+  copy_commit();
   fetch(0);
   copy_wait<1>();
   m.gates.settle(p, at, channel0);
@@ -189,6 +192,8 @@ __global__ void __launch_bounds__(kChunkThreads)
     }
   }
   __syncthreads();  // the sums lie where the columns were
+  fetch_keys(m.sums.q, m.sums.k);
+  copy_commit();
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
     sum_all<4, 1>(x[block]);
@@ -201,7 +206,8 @@ __global__ void __launch_bounds__(kChunkThreads)
     put(m.sums.y, y[block], p.scale);
     put(m.sums.z, z[block], 1.f);
   }
-  for_each_element(a, lane, [&](float value, int t, int r) { m.a[warp][t][r] = p.scale * value; });
+  for_each_element(a, lane, [&](float value, int t, int r) { m.a[warp][r][t] = p.scale * value; });
+  copy_wait<0>();
   __syncthreads();
   const int c = threadIdx.x % kWide, half_of = threadIdx.x / kWide;
 #pragma unroll 1
