@@ -9,11 +9,12 @@ namespace {
 using test::DeltaRuleCase;
 using test::DeltaRuleOnGpu;
 
+// Of `heads` heads of all sequences.
 template <class T>
-void expect_close(const DeltaRuleCase& c) {
+void expect_close(const DeltaRuleCase& c, int64_t heads = 1 << 30) {
   DeltaRuleOnGpu<T> gpu(c);
   gpu.run();
-  const auto e = gpu.errors();
+  const auto e = gpu.errors(heads);
   const double limit = sizeof(T) == 2 ? 1e-2 : 1e-5;
   EXPECT_LT(e.o, limit);
   EXPECT_LT(e.final_state, limit);
@@ -60,6 +61,42 @@ TEST(DeltaRuleCuda, SeveralSegmentsAndChunks) {
   expect_close_for_every_beta({1, 600, 1, 32, 32, 1});
   expect_close_for_every_beta({1, 300, 2, 128, 128, 1});
   expect_close_for_every_beta({1, 131, 2, 128, 128, 2});
+}
+
+// Chunks in segments that are walked at once: three of them, many, a last one that is shorter, and so many
+// heads that M comes in pieces.
+TEST(DeltaRuleCuda, SegmentsWalkedAtOnce) {
+  SIGNET_NEEDS_GPU();
+  for (const DeltaRuleShape& shape :
+       {DeltaRuleShape{1, 1536, 2, 128, 128, 1}, DeltaRuleShape{2, 4001, 3, 64, 64, 1},
+        DeltaRuleShape{1, 4500, 2, 128, 128, 1}, DeltaRuleShape{1, 1000, 2, 64, 64, 3},
+        DeltaRuleShape{1, 4096, 16, 64, 64, 1}, DeltaRuleShape{1, 4096, 16, 128, 128, 1}}) {
+    for (const auto& [low, keys] : {std::pair{0.0, 0}, {2.0, 3}}) {
+      SCOPED_TRACE(fmt::format("{}x{}x{}x{} n_h {}, {} keys", shape.batch, shape.time, shape.heads, shape.dk,
+                               shape.factors, keys));
+      DeltaRuleCase c;
+      c.shape = shape, c.beta_low = low, c.beta_high = 2, c.distinct_keys = keys;
+      expect_close<bf16>(c, 2);
+      c.states = false;
+      expect_close<bf16>(c, 2);
+    }
+  }
+}
+
+// Whole chunks of one factor without a gate have a backward of their own, whose blocks go over several
+// chunks.
+TEST(DeltaRuleCuda, WholeChunks) {
+  SIGNET_NEEDS_GPU();
+  for (const DeltaRuleShape& shape :
+       {DeltaRuleShape{1, 64, 1, 128, 128, 1}, DeltaRuleShape{1, 64, 1, 64, 64, 1},
+        DeltaRuleShape{7, 1024, 9, 128, 128, 1}, DeltaRuleShape{5, 640, 11, 64, 64, 1}}) {
+    for (const auto& [low, keys] : {std::pair{0.0, 0}, {2.0, 3}}) {
+      SCOPED_TRACE(fmt::format("{}x{}x{}x{}, {} keys", shape.batch, shape.time, shape.heads, shape.dk, keys));
+      DeltaRuleCase c;
+      c.shape = shape, c.beta_low = low, c.beta_high = 2, c.distinct_keys = keys;
+      expect_close<bf16>(c, 8);
+    }
+  }
 }
 
 TEST(DeltaRuleCuda, OddSizes) {
