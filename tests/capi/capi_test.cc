@@ -304,6 +304,33 @@ TEST(Capi, SelectiveScan) {
   expect_right(selective_scan({}, 2, true, true));
   expect_right(selective_scan({}, 1, false, false));
 }
+// The layout of mamba's own functions needs no copy.
+TEST(Capi, TheScanReadsTensorsInWhichTimeLiesFastest) {
+  const auto op = selective_scan({}, 0, false, true);
+  auto inputs = random_inputs(op.inputs, 3);
+  const CallResult expected = run(op, inputs, {});
+  signet_selective_scan call = op.call;
+  call.size = sizeof call;
+  std::vector<HostTensor> outputs;
+  for (const auto& slot : op.outputs) outputs.emplace_back(slot.shape);
+  for (size_t i = 0; i < inputs.size(); ++i) call.*op.inputs[i].value = inputs[i].view();
+  for (size_t i = 0; i < outputs.size(); ++i) call.*op.outputs[i].value = outputs[i].view();
+  signet_sizes rows{}, columns{};
+  ASSERT_EQ(op.sizes(&call, &rows), SIGNET_OK);
+  std::vector<std::vector<double>> turned;
+  for (signet_tensor* x : {&call.u, &call.raw, &call.z}) {
+    const int64_t b = x->shape[0], t = x->shape[1], d = x->shape[2];
+    const auto* from = static_cast<const double*>(x->data);
+    std::vector<double>& to = turned.emplace_back(static_cast<size_t>(b * t * d));
+    for (int64_t i = 0; i < b * t * d; ++i)
+      to[static_cast<size_t>(i / (t * d) * t * d + i % d * t + i / d % t)] = from[i];
+    x->data = to.data(), x->strides[1] = 1, x->strides[2] = t;
+  }
+  ASSERT_EQ(op.sizes(&call, &columns), SIGNET_OK);
+  EXPECT_EQ(columns.forward_workspace, rows.forward_workspace);
+  ASSERT_EQ(op.forward(&call), SIGNET_OK) << signet_last_error();
+  for (size_t i = 0; i < outputs.size(); ++i) EXPECT_EQ(outputs[i].values(), expected.outputs[i].values());
+}
 TEST(Capi, Mlstm) {
   expect_right(mlstm({}, false));
   expect_right(mlstm({}, true));

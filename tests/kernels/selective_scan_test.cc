@@ -183,6 +183,58 @@ TEST(SelectiveScan, WideStridesMatchReference) {
   expect_matches_reference(random_problem(s));
 }
 
+// [B,T,channels] with gaps of `stride` to [B,channels,T], `columns` from channel to channel.
+std::vector<float> time_fastest(const std::vector<float>& x, const SelectiveScanShape& s, int64_t stride,
+                                int64_t columns) {
+  auto turned = poisoned<float>(s.batch * s.channels * columns);
+  for (int64_t b = 0; b < s.batch; ++b)
+    for (int64_t t = 0; t < s.time; ++t)
+      for (int64_t d = 0; d < s.channels; ++d)
+        turned[static_cast<size_t>((b * s.channels + d) * columns + t)] =
+            x[static_cast<size_t>((b * s.time + t) * stride + d)];
+  return turned;
+}
+
+TEST(SelectiveScan, TimeFastestGivesTheSameBits) {
+  test::for_each_isa([] {
+    for (int64_t channels : {1, 7, 16, 35}) {
+      SelectiveScanShape s = with_strides(shape_of(2, 150, channels, 5, EigenvalueRange::kSigned));
+      const Problem p = random_problem(s);
+      const auto u = test::cast<float>(p.u), raw = test::cast<float>(p.raw), z = test::cast<float>(p.z),
+                 a_log = test::cast<float>(p.a_log), b = test::cast<float>(p.b), c = test::cast<float>(p.c),
+                 d = test::cast<float>(p.d), bias = test::cast<float>(p.bias);
+      const size_t size = static_cast<size_t>(s.rows() * s.channels);
+      const auto forward = [&](const SelectiveScanShape& shape, const float* u_at, const float* raw_at,
+                               const float* z_at) {
+        const int64_t kept = selective_scan_saved_size(shape, Cpu{});
+        test::GuardedScratch<float> workspace(selective_scan_workspace_size(shape, Cpu{}));
+        std::vector<float> y(size + static_cast<size_t>(kept), 7);  // some padding stays unwritten
+        SelectiveScanForward<float> f;
+        f.shape = shape, f.u = u_at, f.raw = raw_at, f.z = z_at, f.a_log = a_log.data(), f.b = b.data();
+        f.c = c.data(), f.d = d.data(), f.bias = bias.data(), f.y = y.data(), f.saved = y.data() + size;
+        f.workspace = workspace.data();
+        selective_scan_forward(f, Cpu{});
+        return y;  // and the saved states, with the lanes that no channel has
+      };
+      const auto expected = forward(s, u.data(), raw.data(), z.data());
+      const auto u_turned = time_fastest(u, s, s.u_stride, 150),
+                 raw_turned = time_fastest(raw, s, s.raw_stride, 151),
+                 z_turned = time_fastest(z, s, s.z_stride, 163);
+      for (int turned = 1; turned < 8; ++turned) {
+        SelectiveScanShape shape = s;
+        if (turned & 1) shape.u_columns = 150;
+        if (turned & 2) shape.raw_columns = 151;
+        if (turned & 4) shape.z_columns = 163;
+        EXPECT_EQ(
+            forward(shape, turned & 1 ? u_turned.data() : u.data(),
+                    turned & 2 ? raw_turned.data() : raw.data(), turned & 4 ? z_turned.data() : z.data()),
+            expected)
+            << channels << " channels, " << turned;
+      }
+    }
+  });
+}
+
 TEST(SelectiveScan, ReferenceGradients) {
   for (EigenvalueRange range : kRanges) {
     Problem p = random_problem(shape_of(2, 4, 3, 2, range));

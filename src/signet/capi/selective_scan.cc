@@ -89,12 +89,13 @@ struct SelectiveScan {
       const A *d = work.template read<A>(group.d), *bias = work.template read<A>(group.bias);
       const auto sequence = [&](const Call& p) {
         SelectiveScanShape s = selective_scan_shape(p);
-        const auto u = work.template read_rows<T>(p.u), raw = work.template read_rows<T>(p.raw),
-                   b = work.template read_rows<T>(p.b), c = work.template read_rows<T>(p.c),
-                   z = work.template read_rows<T>(p.z);
+        const auto u = work.template read_tokens<T>(p.u), raw = work.template read_tokens<T>(p.raw),
+                   z = work.template read_tokens<T>(p.z);
+        const auto b = work.template read_rows<T>(p.b), c = work.template read_rows<T>(p.c);
         const auto y = work.template write_rows<T>(p.y);
         s.u_stride = u.stride, s.raw_stride = raw.stride, s.z_stride = z.stride, s.b_stride = b.stride;
         s.c_stride = c.stride, s.y_stride = y.stride;
+        s.u_columns = u.columns, s.raw_columns = raw.columns, s.z_columns = z.columns;
         kernels::SelectiveScanForward<T> f;
         f.shape = s, f.a_log = a_log, f.d = d, f.bias = bias;
         f.u = u.data, f.raw = raw.data, f.b = b.data, f.c = c.data, f.z = z.data, f.y = y.data;

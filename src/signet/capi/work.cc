@@ -104,6 +104,12 @@ int64_t token_stride(const signet_tensor& t, int32_t type, int64_t align) {
   return stride >= inner && fits ? stride : 0;
 }
 
+int64_t column_stride(const signet_tensor& t, int32_t type) {
+  if (t.type != type || t.rank != 3 || t.strides[1] != 1 || t.strides[2] < t.shape[1]) return 0;
+  if (t.shape[1] == 1 && t.strides[2] == 1) return 0;  // one token: as good a row
+  return t.shape[0] == 1 || t.strides[0] == t.shape[2] * t.strides[2] ? t.strides[2] : 0;
+}
+
 bool is_contiguous(const signet_tensor& t, int32_t type, int64_t align) {
   return t.type == type && aligned(t.data, align) && inner_contiguous(t, 0);
 }

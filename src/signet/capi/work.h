@@ -118,11 +118,12 @@ class Arena {
 };
 
 // Tokens of a tensor [B,T,...]: contiguous within a token, `stride` elements from one of the B*T tokens to
-// the next.
+// the next. With `columns`, a tensor [B,T,channels] in which time lies fastest: so many elements from channel
+// to channel, and the channels of one row of the batch after those of the one before.
 template <class T>
 struct Rows {
   T* data = nullptr;
-  int64_t stride = 0;
+  int64_t stride = 0, columns = 0;
 };
 
 // Device is Cpu or Cuda.
@@ -152,6 +153,9 @@ class Work {
   // Null for an absent tensor.
   template <class T>
   Rows<const T> read_rows(const signet_tensor& t, Map map = Map::kNone);
+  // For kernels of the CPU that take columns as well.
+  template <class T>
+  Rows<const T> read_tokens(const signet_tensor& t);
   template <class T>
   const T* read(const signet_tensor& t, Map map = Map::kNone);
   // Memory to compute `t` in, which finish() converts to it. Where it is absent, scratch memory of the shape

@@ -7,6 +7,8 @@ namespace signet::capi {
 
 // Elements from token to token where a kernel can use the tensor as it lies, else 0. `align` is in bytes.
 int64_t token_stride(const signet_tensor& t, int32_t type, int64_t align);
+// Elements from channel to channel where time lies fastest, else 0.
+int64_t column_stride(const signet_tensor& t, int32_t type);
 bool is_contiguous(const signet_tensor& t, int32_t type, int64_t align);
 
 // Vector loads of the GPU's kernels; the CPU's take any address of an element.
@@ -39,6 +41,15 @@ Rows<const T> Work<Device>::read_rows(const signet_tensor& t, Map map) {
     if (const int64_t stride = token_stride(t, type_of<T>(), alignment<T>(device_)))
       return {static_cast<const T*>(t.data), stride};
   return {read<T>(t, map), inner};
+}
+
+template <class Device>
+template <class T>
+Rows<const T> Work<Device>::read_tokens(const signet_tensor& t) {
+  if constexpr (std::is_same_v<Device, Cpu>)
+    if (const int64_t columns = given(t) ? column_stride(t, type_of<T>()) : 0)
+      return {static_cast<const T*>(t.data), 0, columns};
+  return read_rows<T>(t);
 }
 
 template <class Device>

@@ -29,6 +29,9 @@ struct SelectiveScanShape {
   bool softplus = true;
   // Elements from token to token; 0 means contiguous.
   int64_t u_stride = 0, raw_stride = 0, z_stride = 0, b_stride = 0, c_stride = 0, y_stride = 0;
+  // CPU's forward pass only: where it is not 0 time lies fastest, [B,channels,T], with so many elements from
+  // channel to channel.
+  int64_t u_columns = 0, raw_columns = 0, z_columns = 0;
   // GPU only, without states: the rows of sequence b are [offsets[b], offsets[b + 1]) of packed_rows instead,
   // at most `time`.
   const int32_t* offsets = nullptr;

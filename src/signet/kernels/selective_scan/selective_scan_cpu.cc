@@ -112,8 +112,26 @@ struct Block {
   const T* c(int64_t t) const { return p.c + row(t) * s.c_stride; }
 };
 
-// What forward keeps of a token, for one vector of channels.
-enum ForwardRow { kDelta, kInput, kY, kForwardRows };  // delta, delta u, sum of C h
+// What forward keeps of a token, for one vector of channels: delta (before it raw, after it z, where time
+// lies fastest in them), delta u (before it u), sum of C h.
+enum ForwardRow { kDelta, kInput, kY, kForwardRows };
+
+// rows[t] = the vector of channels of x [B,channels,T], `columns` elements from channel to channel.
+template <class T, class P>
+SIGNET_INLINE void load_columns(const Block<T, P>& block, const T* x, int64_t columns, int64_t begin,
+                                int64_t tokens, T* rows) {
+  constexpr int64_t kStep = kLanes<T>, kRow = kForwardRows * kStep;
+  const T* from = x + (block.batch * block.s.channels + block.channel) * columns + begin;
+  for (int64_t t = 0; t < tokens; ++t) {
+    Vec<T> v{};
+    if (block.count >= kStep) {
+      for (int64_t d = 0; d < kStep; ++d) v[d] = from[d * columns + t];
+    } else {
+      for (int64_t d = 0; d < block.count; ++d) v[d] = from[d * columns + t];
+    }
+    store(rows + t * kRow, v);
+  }
+}
 
 template <class T, EigenvalueRange kRange>
 void forward_block(const Block<T, SelectiveScanForward<T>>& block, T* memory) {
@@ -132,10 +150,13 @@ void forward_block(const Block<T, SelectiveScanForward<T>>& block, T* memory) {
       for (int64_t n = 0; n < s.states; ++n) store(to + n * width, load(states + n * kStep));
     }
     const int64_t begin = plan.chunk_begin(chunk), tokens = plan.chunk_end(chunk) - begin;
+    if (s.u_columns) load_columns(block, p.u, s.u_columns, begin, tokens, rows + kInput * kStep);
+    if (s.raw_columns) load_columns(block, p.raw, s.raw_columns, begin, tokens, rows + kDelta * kStep);
     for (int64_t t = 0; t < tokens; ++t) {
-      const Vec<T> u = block.u(begin + t), raw = block.raw(begin + t);
-      const Vec<T> delta = s.softplus ? softplus<T>(raw) : raw;
       T* row = rows + t * kForwardRows * kStep;
+      const Vec<T> u = s.u_columns ? load(row + kInput * kStep) : block.u(begin + t);
+      const Vec<T> raw = s.raw_columns ? load(row + kDelta * kStep) + block.bias : block.raw(begin + t);
+      const Vec<T> delta = s.softplus ? softplus<T>(raw) : raw;
       store(row + kDelta * kStep, delta);
       store(row + kInput * kStep, delta * u);
       store(row + kY * kStep, block.skip * u);
@@ -161,10 +182,12 @@ void forward_block(const Block<T, SelectiveScanForward<T>>& block, T* memory) {
       }
       for (int i = 0; i < kCount; ++i) store(states + (first + i) * kStep, h[i]);
     });
+    if (p.z && s.z_columns) load_columns(block, p.z, s.z_columns, begin, tokens, rows + kDelta * kStep);
     for (int64_t t = 0; t < tokens; ++t) {
-      Vec<T> y = load(rows + (t * kForwardRows + kY) * kStep);
+      const T* row = rows + t * kForwardRows * kStep;
+      Vec<T> y = load(row + kY * kStep);
       if (p.z) {
-        const Vec<T> z = block.z(begin + t);
+        const Vec<T> z = s.z_columns ? load(row + kDelta * kStep) : block.z(begin + t);
         y *= z * sigmoid<T>(z);
       }
       store_channels(p.y + block.row(begin + t) * s.y_stride + block.channel, y, block.count);
