@@ -20,7 +20,7 @@ struct Size {
   int64_t add;
   size_t place = 0;  // of the tensor among the inputs; kSequences: of the offsets
 };
-inline constexpr const char* kSequences = "N";
+inline constexpr char kSequences[] = "N";  // an array: it is known by its address, of which there is one
 
 struct Tensor {
   const char* name;
