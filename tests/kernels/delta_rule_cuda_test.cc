@@ -83,22 +83,6 @@ TEST(DeltaRuleCuda, SegmentsWalkedAtOnce) {
   }
 }
 
-// Whole chunks of one factor without a gate have a backward of their own, whose blocks go over several
-// chunks.
-TEST(DeltaRuleCuda, WholeChunks) {
-  SIGNET_NEEDS_GPU();
-  for (const DeltaRuleShape& shape :
-       {DeltaRuleShape{1, 64, 1, 128, 128, 1}, DeltaRuleShape{1, 64, 1, 64, 64, 1},
-        DeltaRuleShape{7, 1024, 9, 128, 128, 1}, DeltaRuleShape{5, 640, 11, 64, 64, 1}}) {
-    for (const auto& [low, keys] : {std::pair{0.0, 0}, {2.0, 3}}) {
-      SCOPED_TRACE(fmt::format("{}x{}x{}x{}, {} keys", shape.batch, shape.time, shape.heads, shape.dk, keys));
-      DeltaRuleCase c;
-      c.shape = shape, c.beta_low = low, c.beta_high = 2, c.distinct_keys = keys;
-      expect_close<bf16>(c, 8);
-    }
-  }
-}
-
 TEST(DeltaRuleCuda, OddSizes) {
   SIGNET_NEEDS_GPU();
   for (const DeltaRuleShape& shape :
