@@ -1,6 +1,8 @@
 // The states as gated_linear_states_cuda.cu has them, where there are many sequences and heads: a block walks
 // with 64 or 128 rows of a state and two tiles side by side, which are 128 of its columns or, where heads
-// share q and k, 64 of two heads. What comes from memory is there once for all of them; a warp has 32 x 32.
+// share q and k, 64 of two heads. What comes from memory is there once for all of them; four warps have a
+// tile, 16 of its rows each, which they scale in registers.
+#include "signet/kernels/delta_rule/delta_rule_cuda_group.cuh"
 #include "signet/kernels/gated_linear/gated_linear_chunks.cuh"
 
 namespace signet::kernels::gated_linear {
@@ -69,13 +71,13 @@ __global__ void __launch_bounds__(256 * kDown, 1) wide_state_kernel(Problem<bf16
   extern __shared__ __align__(1024) char shared[];
   auto& m = *reinterpret_cast<Memory*>(shared);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  // The warp's tile, and its rows and columns in it.
-  const int i = warp / 8, j = warp / 4 % kAcross, m0 = warp / 2 % 2 * 32, n0 = warp % 2 * 32;
+  // The warp's tile, and its rows in it.
+  const int i = warp / 8, j = warp / 4 % kAcross, m0 = warp % 4 * 16;
   const int across = wide_tiles(p.dv), walks = kHeads == 2 ? 1 : across / kAcross;
   const int first_tile = static_cast<int>(blockIdx.x % walks) * kAcross;
   const int64_t first_head = blockIdx.x / walks * kHeads, head = first_head + (kHeads == 2 ? j : 0);
   const int b = static_cast<int>(first_head / p.heads), h = static_cast<int>(first_head % p.heads);
-  const int row0 = i * kWide + m0, column0 = (kHeads == 2 ? 0 : first_tile + j) * kWide + n0;
+  const int row0 = i * kWide + m0, column0 = (kHeads == 2 ? 0 : first_tile + j) * kWide;
   const int64_t tile = i * across + column0 / kWide;
   const int chunks = chunks_of(p.length(b));
   const auto place = [&](int step) { return ChunkPlace(p, b, h, kReverse ? chunks - 1 - step : step); };
@@ -109,72 +111,60 @@ __global__ void __launch_bounds__(256 * kDown, 1) wide_state_kernel(Problem<bf16
 #pragma unroll
   for (int step = 0; step < kStages - 1; ++step) fetch(step);
 
-  float s[2][4][4];
+  float s[8][4];
   const auto for_each = [&](auto f) {
-#pragma unroll
-    for (int n = 0; n < 2; ++n)
-      for_each_element(s[n], lane, [&](float& x, int row, int column) {
-        const int r = row0 + 16 * n + row, c = column0 + column;
-        if (r < p.dk && c < p.dv) f(x, head * p.state_size() + int64_t{r} * p.dv + c);
-      });
+    for_each_element(s, lane, [&](float& x, int row, int column) {
+      const int r = row0 + row, c = column0 + column;
+      if (r < p.dk && c < p.dv) f(x, head * p.state_size() + int64_t{r} * p.dv + c);
+    });
   };
-  clear(s[0]), clear(s[1]);
+  clear(s);
   if (pass.begin) for_each([&](float& x, int64_t at) { x = pass.begin[at]; });
   const float scale = kReverse ? pass.scale : 1.f;
   for (int step = 0; step < chunks; ++step) {
     auto& in = m.stage[step % kStages];
     const int64_t at = place(step).place + (kHeads == 2 ? j : 0);
     copy_wait<kStages - 2>();
+    show_to_products();
     __syncthreads();
     fetch(step + kStages - 1);
     // The state goes out while the tokens are scaled.
     Half* const out = pass.states + (at * kDown * across + tile) * kTileSize;
-#pragma unroll
-    for (int n = 0; n < 2; ++n)
-      for_each_piece(s[n], lane, [&](int row, int piece, uint4 x) {
-        reinterpret_cast<uint4*>(out)[tile_piece<kWide>(m0 + 16 * n + row, n0 / 8 + piece)] = x;
-      });
-    float near[2], far[2];
+    for_each_piece(s, lane, [&](int row, int piece, uint4 x) {
+      reinterpret_cast<uint4*>(out)[tile_piece<kWide>(m0 + row, piece)] = x;
+    });
+    float near, far;
     if constexpr (kChannels) {
       const int part = warp % 8;
       scale_rows_by_channels<kReverse>(in.left[i], m.whole + i * kWide, m.factor + 8 * i, in.gates[i], scale,
                                        part, lane);
       __syncthreads();
-#pragma unroll
-      for (int n = 0; n < 2; ++n)
-        near[n] = m.whole[row0 + 16 * n + lane / 4], far[n] = m.whole[row0 + 16 * n + lane / 4 + 8];
+      near = m.whole[row0 + lane / 4], far = m.whole[row0 + lane / 4 + 8];
     } else {
       head_factors<kReverse>(m.factor[warp], m.whole + warp, in.gates[kHeads == 2 ? j : 0].g, scale, lane);
       __syncwarp();
-      near[0] = near[1] = far[0] = far[1] = m.whole[warp];
+      near = far = m.whole[warp];
     }
+    uint32_t left[kChunk / 16][4];
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
+    for (int k = 0; k < kChunk / 16; ++k) {
+      load_left_transposed<Rows<kWide>>(left[k], in.left[i], m0, 16 * k, lane);
+      if constexpr (!kChannels) {
+        const float* const factor = m.factor[warp] + 16 * k + lane % 4 * 2;
 #pragma unroll
-      for (float(&x)[4] : s[n]) x[0] *= near[n], x[1] *= near[n], x[2] *= far[n], x[3] *= far[n];
-    }
-#pragma unroll
-    for (int k = 0; k < kChunk; k += 16) {
-      uint32_t left[2][4], right[2][4];
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        load_right<Rows<kWide>>(right[n], in.right[j], k, n0 + 16 * n, lane);
-        load_left_transposed<Rows<kWide>>(left[n], in.left[i], m0 + 16 * n, k, lane);
-        if constexpr (!kChannels) {
-          const float* const factor = m.factor[warp] + k + lane % 4 * 2;
-#pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            const float2 f = *reinterpret_cast<const float2*>(factor + e / 2 * 8);
-            left[n][e] = pack(f.x * low_half(left[n][e]), f.y * high_half(left[n][e]));
-          }
+        for (int e = 0; e < 4; ++e) {
+          const float2 f = *reinterpret_cast<const float2*>(factor + e / 2 * 8);
+          left[k][e] = pack(f.x * low_half(left[k][e]), f.y * high_half(left[k][e]));
         }
       }
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        multiply_add_pair(s[n][0], s[n][1], left[n], right[0]);
-        multiply_add_pair(s[n][2], s[n][3], left[n], right[1]);
-      }
     }
+    scale_rows_of(s, near, far);
+    keep_in_place(s);
+    begin_products();
+#pragma unroll
+    for (int k = 0; k < kChunk / 16; ++k) multiply_tile<true>(s, left[k], in.right[j], 16 * k, lane);
+    end_products();
+    keep_in_place(s);
   }
   if (pass.end) for_each([&](float x, int64_t at) { pass.end[at] = x; });
 }
