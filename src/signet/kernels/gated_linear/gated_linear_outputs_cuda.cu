@@ -9,12 +9,20 @@ namespace {
 
 constexpr int kRing = 4;  // tiles of states and values that are under way or in use
 constexpr int kEight = kBlock / 2;
+constexpr int kOutputBlocks = 4;  // on a multiprocessor
 
 template <bool kChannels>
 struct alignas(1024) OutputMemory {
-  Half ring[kRing][kTileSize];
+  // Gates of channels lie where the last two tiles of the ring are afterwards.
+  static constexpr int kEarly = kChannels ? kRing - 2 : kRing - 1;  // what is asked for before
+  union {
+    Half ring[kRing][kTileSize];
+    struct {
+      Half early[kEarly][kTileSize];
+      Gates<kChannels> gates;
+    };
+  };
   Half pair[kTileSize];  // later: what goes out
-  Gates<kChannels> gates;
   float whole[kBlocks][kWide];
   float diagonal[kBlocks][kBlock][kBlock + 1];
   // Behind it: tiles of the left rows, one for every 64 channels.
@@ -106,7 +114,8 @@ __device__ inline void add_pairs(float (&c)[2][4], const Half* q, const Half* k,
 }
 
 template <bool kReverse, bool kChannels>
-__global__ void __launch_bounds__(kChunkThreads, 3) output_kernel(Problem<bf16> p, ChunkPass pass) {
+__global__ void __launch_bounds__(kChunkThreads, kOutputBlocks)
+    output_kernel(Problem<bf16> p, ChunkPass pass) {
   begin_kernel();
   extern __shared__ __align__(1024) char shared[];
   auto& m = *reinterpret_cast<OutputMemory<kChannels>*>(shared);
@@ -142,7 +151,7 @@ __global__ void __launch_bounds__(kChunkThreads, 3) output_kernel(Problem<bf16> 
   };
   fetch_pair(0);
 #pragma unroll
-  for (int item = 0; item < kRing - 1; ++item) fetch_item(item);
+  for (int item = 0; item < kRing - 1; ++item) item < m.kEarly ? fetch_item(item) : copy_commit();
 
   float pairs[kBlocks][2][4], own[2][4];
 #pragma unroll
@@ -229,6 +238,10 @@ __global__ void __launch_bounds__(kChunkThreads, 3) output_kernel(Problem<bf16> 
     const int j = item / (down + 1), i = item % (down + 1);
     copy_wait<kRing - 2>();
     __syncthreads();
+    if (item == 0) {
+#pragma unroll
+      for (int late = m.kEarly; late < kRing - 1; ++late) fetch_item(late);
+    }
     fetch_item(item + kRing - 1);
     const Half* const tile = m.ring[item % kRing];
     if (i == 0) clear(o);
