@@ -19,10 +19,10 @@ struct alignas(1024) GradientMemory {
     Half v[kTileSize], d_o[kTileSize], state[kTileSize], d_state[kTileSize];
   };
   union {
-    Columns columns[2];
+    Columns columns[2];  // the last ones are in the second place
     struct {
+      Half q[kTileSize], k[kTileSize];                       // as they came
       float y[kChunk * kSumStride], z[kChunk * kSumStride];  // [token][channel]
-      alignas(1024) Half q[kTileSize], k[kTileSize];         // as they came
     } sums;
   };
   Half q[kTileSize], k[kTileSize];  // scaled within blocks of tokens
@@ -103,9 +103,18 @@ __global__ void __launch_bounds__(kChunkThreads)
   const int tile = static_cast<int>(blockIdx.x % down), channel0 = tile * kWide;
   const ChunkPlace at = chunk_of_block(p, blockIdx.x / down);
   if (at.tokens <= 0) return;
+  const auto fetch_keys = [&](Half* q, Half* k) {
+    const int channels = min(kWide, p.dk - channel0);
+    const int64_t channel = p.key(at.h) + channel0;
+    fetch_rows(q, p.q + at.row * p.q_stride + channel, p.q_stride, at.tokens, channels);
+    fetch_rows(k, p.k + at.row * p.k_stride + channel, p.k_stride, at.tokens, channels);
+  };
+  // Columns j, or q and k behind the last ones.
   const auto fetch = [&](int j) {
-    if (j < across) {
-      auto& to = m.columns[j % 2];
+    if (j == across) {
+      fetch_keys(m.sums.q, m.sums.k);
+    } else if (j < across) {
+      auto& to = m.columns[(j + across) % 2];
       const int columns = min(kWide, p.dv - j * kWide);
       const int64_t column = int64_t{at.h} * p.dv + j * kWide,
                     state = ((at.place * down + tile) * across + j) * kTileSize;
@@ -116,17 +125,12 @@ __global__ void __launch_bounds__(kChunkThreads)
     }
     copy_commit();
   };
-  const auto fetch_keys = [&](Half* q, Half* k) {
-    const int channels = min(kWide, p.dk - channel0);
-    const int64_t channel = p.key(at.h) + channel0;
-    fetch_rows(q, p.q + at.row * p.q_stride + channel, p.q_stride, at.tokens, channels);
-    fetch_rows(k, p.k + at.row * p.k_stride + channel, p.k_stride, at.tokens, channels);
-  };
   fetch_keys(m.q, m.k);
   m.gates.fetch(p, at, channel0);
   copy_commit();
   fetch(0);
-  copy_wait<1>();
+  fetch(1);
+  copy_wait<2>();
   m.gates.settle(p, at, channel0);
   __syncthreads();
   scale_block(m.q, p.scale, m.k, m.whole, m.gates, warp, lane);
@@ -137,10 +141,9 @@ __global__ void __launch_bounds__(kChunkThreads)
   clear(a);
   const int row = 16 * warp + lane / 4;  // of the tile: this lane's, and 8 further
   for (int j = 0; j < across; ++j) {
-    const auto& in = m.columns[j % 2];
-    copy_wait<0>();
+    const auto& in = m.columns[(j + across) % 2];
+    copy_wait<1>();
     __syncthreads();
-    fetch(j + 1);
     // A on the diagonal: each warp those of its number.
 #pragma unroll
     for (int k = 0; k < kWide; k += 16) {
@@ -190,10 +193,9 @@ __global__ void __launch_bounds__(kChunkThreads)
         narrow_rows(d, sum);
       }
     }
+    __syncthreads();  // what follows lies where the columns were
+    fetch(j + 2);
   }
-  __syncthreads();  // the sums lie where the columns were
-  fetch_keys(m.sums.q, m.sums.k);
-  copy_commit();
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
     sum_all<4, 1>(x[block]);
