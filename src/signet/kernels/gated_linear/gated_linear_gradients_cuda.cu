@@ -2,10 +2,9 @@
 // 16 rows of the state each. From the state before the chunk and the gradient behind it the block walks its
 // four blocks of 16 tokens, both ways, with S and dS in registers, over all columns of dv:
 //   y_s = S do_s    z_t = dS v_t    x = rows of S . dS        S before the block of tokens, dS behind it
-// and then a thread takes a channel through each block, as gated_linear_chunked_cpu.cc does:
-//   y^{t+1}_s = g_t y^t_s + A_st k_t        dq_t = y^{t+1}_t        dk_r = D(r,n) z_r + sum_{t>=r} D(r,t)
-//   A_tr q_t dg_t = sum_{s>=t} D(t,s) q_s y^t_s + D(t,n) x_t        x_{t+1} = g_t x_t + k_t z_t        A_st =
-//   do_s . v_t
+// and then a thread takes a channel through each block, half by half, with A_st = do_s . v_t. What is left of
+// a single token is
+//   dq_t = g_t y_t + A_tt k_t        dk_t = z_t + A_tt q_t        dg_t = q_t y_t + x
 #include "signet/kernels/gated_linear/gated_linear_chunks.cuh"
 
 namespace signet::kernels::gated_linear {
@@ -43,49 +42,89 @@ __device__ inline void read_tokens(float (&c)[2][4], const uint32_t (&f)[4][4], 
   }
 }
 
+// One channel of the tokens of a block, and what its gradients are made of: y_s = S do_s and z_t = dS v_t
+// with S before and dS behind the tokens that are looked at, pairs[r][t] = A_tr.
+struct ChannelWalk {
+  float q[kBlock], k[kBlock], g[kBlock], y[kBlock], z[kBlock];
+  const float (*pairs)[kBlock];
+
+  // Gradients of tokens kFirst .. kFirst + kCount - 1, with x the channel's row of S times that of dS; they
+  // become y (dq), z (dk) and g (the gate's). Halves are walked with S and dS where they meet:
+  //   S' = G S + sum over the first half of k~ v      k~_t: by the gates behind t in the first half
+  //   dS' = G' dS + sum over the second half of q~ do      q~_s: by those up to s in the second half
+  template <int kFirst, int kCount>
+  __device__ void walk(float x) {
+    if constexpr (kCount == 1) {
+      const float a = pairs[kFirst][kFirst], gate = g[kFirst], before = y[kFirst];
+      y[kFirst] = fmaf(gate, before, a * k[kFirst]);
+      z[kFirst] = fmaf(a, q[kFirst], z[kFirst]);
+      g[kFirst] = fmaf(q[kFirst], before, x);
+    } else {
+      constexpr int kPart = kCount / 2, kMiddle = kFirst + kPart;
+      float keys[kPart], queries[kPart], first_gates = 1.f, second_gates = 1.f;
+#pragma unroll
+      for (int i = 0; i < kPart; ++i) {
+        keys[kPart - 1 - i] = first_gates * k[kMiddle - 1 - i];
+        first_gates *= g[kMiddle - 1 - i];
+        second_gates *= g[kMiddle + i];
+        queries[i] = second_gates * q[kMiddle + i];
+      }
+      float first_x = second_gates * x, second_x = first_gates * x;
+#pragma unroll
+      for (int i = 0; i < kPart; ++i) {
+        first_x = fmaf(queries[i], y[kMiddle + i], first_x);
+        second_x = fmaf(keys[i], z[kFirst + i], second_x);
+      }
+#pragma unroll
+      for (int i = 0; i < kPart; ++i) y[kMiddle + i] *= first_gates, z[kFirst + i] *= second_gates;
+#pragma unroll
+      for (int r = 0; r < kPart; ++r) {
+        float a[kPart];
+        load_row(a, pairs[kFirst + r] + kMiddle);
+#pragma unroll
+        for (int t = 0; t < kPart; ++t) {
+          y[kMiddle + t] = fmaf(a[t], keys[r], y[kMiddle + t]);
+          z[kFirst + r] = fmaf(a[t], queries[t], z[kFirst + r]);
+        }
+      }
+      walk<kFirst, kPart>(first_x);
+      walk<kMiddle, kPart>(second_x);
+    }
+  }
+  template <int N>
+  __device__ static void load_row(float (&to)[N], const float* from) {
+    using Piece = std::conditional_t<N % 4 == 0, float4, std::conditional_t<N == 2, float2, float>>;
+#pragma unroll
+    for (int i = 0; i < N; i += sizeof(Piece) / sizeof(float))
+      *reinterpret_cast<Piece*>(to + i) = *reinterpret_cast<const Piece*>(from + i);
+  }
+};
+
 // One channel through a block of tokens.
 template <bool kChannels>
 __device__ void walk_block(GradientMemory<kChannels>& m, const Problem<bf16>& p, const ChunkPlace& at,
                            int block, int c, int channel, float (&d_gate)[kBlock]) {
   const int first = block * kBlock, tokens = min(kBlock, at.tokens - first);
-  const bool inside = channel < p.dk;
   const int64_t row = at.row + first;
-  float q[kBlock], g[kBlock + 1], y[kBlock], suffix[kBlock];
+  ChannelWalk w;
+  w.pairs = m.a[block];
 #pragma unroll
   for (int t = 0; t < kBlock; ++t) {
-    q[t] = __bfloat162float(m.sums.q[tile_index<kWide>(first + t, c)]);
-    g[t] = m.gates.at(first + t, c);
-    y[t] = m.sums.y[(first + t) * kSumStride + c];
+    w.q[t] = __bfloat162float(m.sums.q[tile_index<kWide>(first + t, c)]);
+    w.k[t] = __bfloat162float(m.sums.k[tile_index<kWide>(first + t, c)]);
+    w.g[t] = m.gates.at(first + t, c);
+    w.y[t] = m.sums.y[(first + t) * kSumStride + c];
+    w.z[t] = m.sums.z[(first + t) * kSumStride + c];
   }
-  g[kBlock] = 1.f;
-  float product = 1.f, x = m.x[block][c];
-#pragma unroll
-  for (int t = kBlock - 1; t >= 0; --t) {
-    suffix[t] = product;
-    product *= g[t];
-  }
+  w.template walk<0, kBlock>(m.x[block][c]);
   Half* const dq = half(p.dq) + row * p.dq_stride + int64_t{at.h} * p.dk + channel;
   Half* const dk = half(p.dk_out) + row * p.dk_stride + int64_t{at.h} * p.dk + channel;
 #pragma unroll
   for (int t = 0; t < kBlock; ++t) {
-    const float key = __bfloat162float(m.sums.k[tile_index<kWide>(first + t, c)]),
-                z = m.sums.z[(first + t) * kSumStride + c];
-    float along = 0.f, d_key = z, pairs[kBlock];
-#pragma unroll
-    for (int s = t / 4 * 4; s < kBlock; s += 4)
-      *reinterpret_cast<float4*>(pairs + s) = *reinterpret_cast<const float4*>(&m.a[block][t][s]);
-#pragma unroll
-    for (int s = kBlock - 1; s >= t; --s) {
-      const float a = pairs[s];
-      along = fmaf(along, g[s + 1], q[s] * y[s]);
-      d_key = fmaf(d_key, g[s + 1], a * q[s]);
-      y[s] = fmaf(g[t], y[s], a * key);
-    }
-    d_gate[t] = fmaf(suffix[t], x, along);
-    x = fmaf(g[t], x, key * z);
-    if (inside && t < tokens) {
-      dq[t * p.dq_stride] = __float2bfloat16(y[t]);
-      dk[t * p.dk_stride] = __float2bfloat16(d_key);
+    d_gate[t] = w.g[t];
+    if (channel < p.dk && t < tokens) {
+      dq[t * p.dq_stride] = __float2bfloat16(w.y[t]);
+      dk[t * p.dk_stride] = __float2bfloat16(w.z[t]);
       if constexpr (kChannels)
         p.dgate[(row + t) * p.gate_stride + int64_t{at.h} * p.dk + channel] = d_gate[t];
     }
