@@ -144,20 +144,29 @@ struct Decays {
   __device__ float between(int r, int t) const { return table[place(r, t)]; }  // D(r,t), 0 for r > t
   // D(r,t) and D(r+1,t), r even.
   __device__ float2 pair(int r, int t) const { return *reinterpret_cast<const float2*>(table + place(r, t)); }
-  // By all threads of a block; a barrier afterwards. Several threads share a column r.
+  // By all threads of a block; a barrier afterwards. Several threads share a column r, and 32 columns a warp.
   template <int kThreads>
   __device__ void fill(const float* gates) {
     constexpr int kRows = kChunk / (kThreads / kChunk);
     const int r = static_cast<int>(threadIdx.x) % kChunk,
               begin = static_cast<int>(threadIdx.x) / kChunk * kRows;
-    float product = 1.f;
-#pragma unroll 2
-    for (int t = 0; t < begin; t += 4) {
-      const float4 g = *reinterpret_cast<const float4*>(gates + t);
-      product *= t > r ? g.x : 1.f, product *= t + 1 > r ? g.y : 1.f;
-      product *= t + 2 > r ? g.z : 1.f, product *= t + 3 > r ? g.w : 1.f;
-    }
     const float first = gates[0];
+    // D(r,begin-1): the gates of the lanes behind this one, and those of later columns.
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    float own = r < begin ? gates[r] : 1.f;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const float other = __shfl_down_sync(kFullWarp, own, step);
+      if (lane + step < 32) own *= other;
+    }
+    float product = __shfl_down_sync(kFullWarp, own, 1);
+    if (lane == 31) product = 1.f;
+    if (r < 32 && begin > 32) {  // the same for the warp
+      float later = lane + 32 < begin ? gates[lane + 32] : 1.f;
+#pragma unroll
+      for (int step = 1; step < 32; step *= 2) later *= __shfl_xor_sync(kFullWarp, later, step);
+      product *= later;
+    }
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const int t = begin + i;

@@ -1,7 +1,8 @@
 // dq, dk, dv and the gates' gradients as gated_linear_head_backward_cuda.cu has them, where heads share q and
 // k of 65 to 128 channels. A block walks the heads of a chunk that share them: 16 warps, one block on a
 // multiprocessor, and the next head on its way while one is worked on. A warp has 16 tokens and
-//   - of products between tokens 16 of the earlier ones (column = warp / 4),
+//   - of products between tokens 16 of the earlier ones (column = warp / 4); here its tokens are those of
+//     another warp, so that every scheduler has pairs to work on,
 //   - of dq and dk 32 channels of a tile, of dv 16 columns of every tile.
 // q, k and Q K^T are there once, and with A L summed over the heads
 //   dq = sum over heads of scale c (dO S^T) + (sum A L) K        dk = sum D(.,n) (V dS^T) + (sum A L)^T Q
@@ -13,7 +14,7 @@ namespace {
 constexpr int kWalkThreads = 512, kDown = 2, kColumns = 4;
 // Which warp writes the gates' gradients: its tokens are the first and the earlier ones the last, so that it
 // has no pairs.
-constexpr int kGateWarp = (kColumns - 1) * kBlocks;
+constexpr int kGateWarp = (kColumns - 1) * kBlocks + 1;
 
 template <int kAcross>
 struct alignas(1024) WalkMemory {
@@ -57,6 +58,25 @@ __device__ inline void add_scaled(float (&to)[4][4], const float (&c)[4][4], flo
   }
 }
 
+// C[16 tokens][16 columns at n0] += A B over 64 rows of B, A stored [k][tokens] when kTransposed; tokens of
+// the left operand before `begin` are zero. Between begin_products() and issue_products().
+template <bool kTransposed>
+__device__ void issue_columns(float (&c)[2][4], const Half* left, const Half* right, int n0, int begin,
+                              const HeadWarp& w) {
+#pragma unroll
+  for (int k = 0; k < kWide; k += kBlock) {
+    if (k >= begin) {
+      uint32_t a[4], b[4];
+      if constexpr (kTransposed)
+        load_left_transposed<Rows<kWide>>(a, left, w.first, k, w.lane);
+      else
+        load_left<Rows<kWide>>(a, left, w.first, k, w.lane);
+      load_right<Rows<kWide>>(b, right, k, n0, w.lane);
+      multiply_add_pair(c[0], c[1], a, b);
+    }
+  }
+}
+
 // This lane's part of a 64 x 64 matrix of pairs of tokens, 16 columns from n0 on.
 __device__ inline void put_pairs(Half* to, const uint32_t (&parts)[2][2], int first, int n0, int lane) {
 #pragma unroll
@@ -76,6 +96,7 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
   auto& m = *reinterpret_cast<WalkMemory<kAcross>*>(shared);
   const HeadWarp w;
   const int lane = w.lane, first = w.first, column = w.warp / kBlocks, tile = column / 2, n0 = 16 * column;
+  const int later = (w.block + column) % kBlocks * kBlock;  // the first of its tokens in pairs
   const int count = p.sharing;
   const ChunkPlace group = chunk_of_block(p, int64_t{blockIdx.x} * count);
   if (group.tokens <= 0) return;
@@ -151,12 +172,12 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
     m.decays.template fill<kWalkThreads>(gates.g);
     if (step == 0) {
 #pragma unroll
-      for (int i = 0; i < kDown; ++i) add_pair_products(scores, keys.q[i], first, keys.k[i], n0, lane);
+      for (int i = 0; i < kDown; ++i) add_pair_products(scores, keys.q[i], later, keys.k[i], n0, lane);
     }
     float passing[2][4];  // A, then M
     clear(passing);
 #pragma unroll
-    for (int j = 0; j < kAcross; ++j) add_pair_products(passing, in.d_o[j], first, in.v[j], n0, lane);
+    for (int j = 0; j < kAcross; ++j) add_pair_products(passing, in.d_o[j], later, in.v[j], n0, lane);
     __syncthreads();  // the decays are there
     if (step > 0) write_gates(step - 1);
     uint32_t score_parts[2][2];
@@ -164,7 +185,7 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
     for (int n = 0; n < 2; ++n) {
 #pragma unroll
       for (int part = 0; part < 2; ++part) {
-        const int t = first + lane / 4 + 8 * part, r = n0 + n * 8 + lane % 4 * 2;
+        const int t = later + lane / 4 + 8 * part, r = n0 + n * 8 + lane % 4 * 2;
         const float2 decay = m.decays.pair(r, t);
         const float low = p.scale * decay.x, high = p.scale * decay.y;
         float &a0 = passing[n][2 * part], &a1 = passing[n][2 * part + 1];
@@ -175,9 +196,9 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
         a0 *= p.scale * p0, a1 *= p.scale * p1;
       }
     }
-    const float2 of_pairs = gate_pairs(passing, first, n0, m.decays, lane);
+    const float2 of_pairs = gate_pairs(passing, later, n0, m.decays, lane);
     __syncthreads();  // everybody has read the decays
-    put_pairs(m.scores, score_parts, first, n0, lane);
+    put_pairs(m.scores, score_parts, later, n0, lane);
 
     float inner = 0.f, read[2] = {}, written[2] = {}, dv[kAcross][2][4], y[4][4], z[4][4];
     clear(y), clear(z);
@@ -191,45 +212,37 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
       __syncthreads();  // the states and the scores are there; everybody is done with the tiles before them
       if (kAcross == 2 && j == 1) fetch_states(next, step + 1, 0);
       const auto& from = m.states[(step * kAcross + j) % 2];
-      keep_in_place(y), keep_in_place(z);
+      clear(dv[j]);
+      keep_in_place(y), keep_in_place(z), keep_in_place(dv[j]);
       begin_products();
       issue_row_products(y, in.d_o[j], from.state[tile], w);
       issue_row_products(z, in.v[j], from.d_state[tile], w);
-      issue_products();  // under way while the others are made
-      clear(dv[j]);
 #pragma unroll
-      for (int i = 0; i < kDown; ++i) {
+      for (int i = 0; i < kDown; ++i) issue_columns<false>(dv[j], keys.k[i], from.d_state[i], n0, 0, w);
+      issue_products();  // under way while others are made
 #pragma unroll
-        for (int k0 = 0; k0 < kWide; k0 += 16) {
-          uint32_t left[4], right[4];
-          load_left<Rows<kWide>>(left, keys.k[i], first, k0, lane);
-          load_right<Rows<kWide>>(right, from.d_state[i], k0, n0, lane);
-          multiply_add_pair(dv[j][0], dv[j][1], left, right);
-        }
-        inner += inner_part<kWalkThreads>(from.state[i], from.d_state[i]);
-      }
+      for (int i = 0; i < kDown; ++i) inner += inner_part<kWalkThreads>(from.state[i], from.d_state[i]);
       await_products();
-      keep_in_place(y), keep_in_place(z);
+      keep_in_place(y), keep_in_place(z), keep_in_place(dv[j]);
     }
     const float *const before = m.decays.before + first + lane / 4,
                        *const behind = m.decays.behind + first + lane / 4;  // not where the scores are
-    add_read_and_written(read, written, y, z, keys.q[tile], keys.k[tile], w);
-    add_scaled(dq, y, p.scale * before[0], p.scale * before[8]);
-    add_scaled(dk, z, behind[0], behind[8]);
 #pragma unroll
     for (int j = 0; j < kAcross; ++j) {
 #pragma unroll
       for (float(&c)[4] : dv[j]) c[0] *= behind[0], c[1] *= behind[0], c[2] *= behind[8], c[3] *= behind[8];
-#pragma unroll
-      for (int k = 0; k < kBlocks; ++k) {
-        if (k >= w.block) {
-          uint32_t left[4], right[4];
-          load_left_transposed<Rows<kWide>>(left, m.scores, first, k * kBlock, lane);
-          load_right<Rows<kWide>>(right, in.d_o[j], k * kBlock, n0, lane);
-          multiply_add_pair(dv[j][0], dv[j][1], left, right);
-        }
-      }
+      keep_in_place(dv[j]);
     }
+    begin_products();
+#pragma unroll
+    for (int j = 0; j < kAcross; ++j) issue_columns<true>(dv[j], m.scores, in.d_o[j], n0, first, w);
+    issue_products();
+    add_read_and_written(read, written, y, z, keys.q[tile], keys.k[tile], w);
+    add_scaled(dq, y, p.scale * before[0], p.scale * before[8]);
+    add_scaled(dk, z, behind[0], behind[8]);
+    await_products();
+#pragma unroll
+    for (int j = 0; j < kAcross; ++j) keep_in_place(dv[j]);
     put_gate_sums(m.sums, of_pairs, read, written, inner, p.scale, column, w);
     if (const int t = static_cast<int>(threadIdx.x); t < kChunk)
       m.sums_gates[t] = gates.g[t], m.sums_before[t] = m.decays.before[t],
@@ -254,7 +267,7 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
     for (int part = 0; part < 2; ++part)
       pair_parts[n][part] = pack(sum_pairs[n][2 * part], sum_pairs[n][2 * part + 1]);
   }
-  put_pairs(m.pairs, pair_parts, first, n0, lane);
+  put_pairs(m.pairs, pair_parts, later, n0, lane);
   __syncthreads();  // the pairs are there
   add_pairs_of_tokens(dq, dk, m.pairs, m.keys.q[tile], m.keys.k[tile], w);
   __syncthreads();  // everybody has read q and k
