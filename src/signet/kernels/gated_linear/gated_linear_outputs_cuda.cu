@@ -9,7 +9,6 @@ namespace {
 
 constexpr int kRing = 4;  // tiles of states and values that are under way or in use
 constexpr int kEight = kBlock / 2;
-constexpr int kOutputBlocks = 4;  // on a multiprocessor
 
 template <bool kChannels>
 struct alignas(1024) OutputMemory {
@@ -113,15 +112,16 @@ __device__ inline void add_pairs(float (&c)[2][4], const Half* q, const Half* k,
   }
 }
 
-template <bool kReverse, bool kChannels>
-__global__ void __launch_bounds__(kChunkThreads, kOutputBlocks)
+// kOne: dk <= 64, and sums over tiles of channels need no registers while pairs are summed over lanes.
+template <bool kReverse, bool kChannels, bool kOne>
+__global__ void __launch_bounds__(kChunkThreads, kOne ? 4 : 3)
     output_kernel(Problem<bf16> p, ChunkPass pass) {
   begin_kernel();
   extern __shared__ __align__(1024) char shared[];
   auto& m = *reinterpret_cast<OutputMemory<kChannels>*>(shared);
   Half* const left = reinterpret_cast<Half*>(shared + sizeof(m));
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = kBlock * warp;
-  const int down = wide_tiles(p.dk), across = wide_tiles(p.dv);
+  const int down = kOne ? 1 : wide_tiles(p.dk), across = wide_tiles(p.dv);
   const ChunkPlace at = chunk_of_block(p, blockIdx.x);
   if (at.tokens <= 0) return;
 
@@ -284,9 +284,11 @@ __global__ void __launch_bounds__(kChunkThreads, kOutputBlocks)
   }
 }
 
-template <bool kReverse, bool kChannels>
+template <bool kReverse, bool kChannels, bool kOne = false>
 void launch_outputs(const Problem<bf16>& p, const ChunkPass& pass, cudaStream_t stream) {
-  const auto kernel = output_kernel<kReverse, kChannels>;
+  if (kChannels && !kOne && wide_tiles(p.dk) == 1)
+    return launch_outputs<kReverse, kChannels, kChannels>(p, pass, stream);
+  const auto kernel = output_kernel<kReverse, kChannels, kOne>;
   const int bytes =
       static_cast<int>(sizeof(OutputMemory<kChannels>) + wide_tiles(p.dk) * kTileSize * sizeof(Half));
   allow_shared_memory(kernel, bytes, "gated linear outputs");
