@@ -8,7 +8,7 @@ namespace signet::kernels::gated_linear {
 namespace {
 
 constexpr int kRing = 4;  // tiles of states and values that are under way or in use
-constexpr int kEight = kBlock / 2;
+constexpr int kFour = kBlock / 4;
 
 template <bool kChannels>
 struct alignas(1024) OutputMemory {
@@ -27,81 +27,7 @@ struct alignas(1024) OutputMemory {
   // Behind it: tiles of the left rows, one for every 64 channels.
 };
 
-// q_t D(r,t) k_r of the 16 tokens of a warp for t and r in the same half of them, before q and k are scaled,
-// added to sums[t][r]; two channels in each lane.
-__device__ inline void add_halves(float (&sums)[kBlock][kBlock + 1], const Half* q, const Half* k,
-                                  const Gates<true>& gates, int first, bool begin, int lane) {
-  const int c = lane * 2;
-  float queries[kBlock][2], g[kBlock][2];
-#pragma unroll
-  for (int t = 0; t < kBlock; ++t) {
-    const uint32_t x = *reinterpret_cast<const uint32_t*>(q + tile_index<kWide>(first + t, c));
-    queries[t][0] = low_half(x), queries[t][1] = high_half(x);
-    g[t][0] = gates.at(first + t, c), g[t][1] = gates.at(first + t, c + 1);
-  }
-#pragma unroll
-  for (int r = 0; r < kEight; ++r) {  // of both halves
-    float part[kBlock];
-#pragma unroll
-    for (int base = 0; base < kBlock; base += kEight) {
-      const uint32_t x = *reinterpret_cast<const uint32_t*>(k + tile_index<kWide>(first + base + r, c));
-      float low = low_half(x), high = high_half(x);
-#pragma unroll
-      for (int t = base; t < base + kEight; ++t) {
-        part[t] = 0.f;
-        if (t < base + r) continue;
-        if (t > base + r) low *= g[t][0], high *= g[t][1];
-        part[t] = fmaf(queries[t][0], low, queries[t][1] * high);
-      }
-    }
-    sum_scatter<32, 1>(part, lane);
-    float& sum = sums[lane / 2][lane / 2 / kEight * kEight + r];
-    if (lane % 2 == 0) sum = begin ? part[0] : sum + part[0];
-  }
-}
-// The same for t in the second half and r in the first, as a product of rows that are scaled within halves;
-// what scale_block() does is done with it.
-__device__ inline void scale_and_add_across(float (&sums)[kBlock][kBlock + 1], Half* q, Half* k,
-                                            float (*whole)[kWide], const Gates<true>& gates, int block,
-                                            bool begin, int lane) {
-  const int first = block * kBlock, c = lane * 2;
-  const auto scale = [&](Half* tile, int t, float2 by) {
-    uint32_t& x = *reinterpret_cast<uint32_t*>(tile + tile_index<kWide>(first + t, c));
-    x = pack(by.x * low_half(x), by.y * high_half(x));
-  };
-  const auto multiply = [&](float2& to, int t) {
-    const float2 g = *reinterpret_cast<const float2*>(gates.g + (first + t) * kWide + c);
-    to.x *= g.x, to.y *= g.y;
-  };
-  float2 halves[2];
-#pragma unroll
-  for (int part = 0; part < 2; ++part) {
-    float2 product = make_float2(1.f, 1.f);
-#pragma unroll
-    for (int t = part * kEight; t < (part + 1) * kEight; ++t) multiply(product, t), scale(q, t, product);
-    halves[part] = product;
-    product = make_float2(1.f, 1.f);
-#pragma unroll
-    for (int t = (part + 1) * kEight - 1; t >= part * kEight; --t) scale(k, t, product), multiply(product, t);
-  }
-  *reinterpret_cast<float2*>(whole[block] + c) =
-      make_float2(halves[0].x * halves[1].x, halves[0].y * halves[1].y);
-  __syncwarp();
-  float products[4] = {};
-#pragma unroll
-  for (int at = 0; at < kWide; at += 16) {
-    uint32_t a[4], b[4];
-    load_left<Rows<kWide>>(a, q, first, at, lane);
-    load_right_transposed<Rows<kWide>>(b, k, at, first, lane);
-    multiply_add(products, a, b[0], b[1]);
-  }
-  float* const to = sums[kEight + lane / 4] + lane % 4 * 2;
-  to[0] = begin ? products[2] : to[0] + products[2], to[1] = begin ? products[3] : to[1] + products[3];
-  __syncwarp();  // every lane has read what others write below
-#pragma unroll
-  for (int t = 0; t < kEight; ++t) scale(q, kEight + t, halves[0]), scale(k, t, halves[1]);
-}
-// One gate per head: products on the tensor cores, and the decays when all channels have been summed.
+// Products of the 16 tokens of a warp over the channels of a tile.
 __device__ inline void add_pairs(float (&c)[2][4], const Half* q, const Half* k, int first, int lane) {
 #pragma unroll
   for (int at = 0; at < kWide; at += 16) {
@@ -112,6 +38,96 @@ __device__ inline void add_pairs(float (&c)[2][4], const Half* q, const Half* k,
   }
 }
 
+// q_t D(r,t) k_r of the 16 tokens of a warp for t and r in the same four of them, before q and k are scaled,
+// added to sums[t][r]; two channels in each lane.
+__device__ inline void add_fours(float (&sums)[kBlock][kBlock + 1], const Half* q, const Half* k,
+                                 const Gates<true>& gates, int first, bool begin, int lane) {
+  const int c = lane * 2;
+  float queries[kBlock][2], g[kBlock][2];
+#pragma unroll
+  for (int t = 0; t < kBlock; ++t) {
+    const uint32_t x = *reinterpret_cast<const uint32_t*>(q + tile_index<kWide>(first + t, c));
+    queries[t][0] = low_half(x), queries[t][1] = high_half(x);
+    g[t][0] = gates.at(first + t, c), g[t][1] = gates.at(first + t, c + 1);
+  }
+#pragma unroll
+  for (int r = 0; r < kFour; ++r) {  // of each four
+    float part[kBlock];
+#pragma unroll
+    for (int base = 0; base < kBlock; base += kFour) {
+      const uint32_t x = *reinterpret_cast<const uint32_t*>(k + tile_index<kWide>(first + base + r, c));
+      float low = low_half(x), high = high_half(x);
+#pragma unroll
+      for (int t = base; t < base + kFour; ++t) {
+        part[t] = 0.f;
+        if (t < base + r) continue;
+        if (t > base + r) low *= g[t][0], high *= g[t][1];
+        part[t] = fmaf(queries[t][0], low, queries[t][1] * high);
+      }
+    }
+    sum_scatter<32, 1>(part, lane);
+    float& sum = sums[lane / 2][lane / 2 / kFour * kFour + r];
+    if (lane % 2 == 0) sum = begin ? part[0] : sum + part[0];
+  }
+}
+// The same for t and r in different fours, as products of rows that are scaled within fours, then within
+// eights; what scale_block() does is done with it.
+__device__ inline void scale_and_add_across(float (&sums)[kBlock][kBlock + 1], Half* q, Half* k,
+                                            float (*whole)[kWide], const Gates<true>& gates, int block,
+                                            bool begin, int lane) {
+  const int first = block * kBlock, c = lane * 2;
+  const auto scale = [&](Half* tile, int t, float2 by) {
+    uint32_t& x = *reinterpret_cast<uint32_t*>(tile + tile_index<kWide>(first + t, c));
+    x = pack(by.x * low_half(x), by.y * high_half(x));
+  };
+  const auto multiply = [](float2& to, float2 by) { to.x *= by.x, to.y *= by.y; };
+  const auto gate = [&](int t) {
+    return *reinterpret_cast<const float2*>(gates.g + (first + t) * kWide + c);
+  };
+  const auto add = [&](int t, int r, float x, float y) {
+    float* const to = sums[t] + r;
+    to[0] = begin ? x : to[0] + x, to[1] = begin ? y : to[1] + y;
+  };
+  // Products of all tokens; the rows of a lane are lane / 4 and 8 further.
+  const auto pairs = [&](float(&products)[2][4]) {
+    __syncwarp();
+    clear(products);
+    add_pairs(products, q, k, first, lane);
+    __syncwarp();  // every lane has read what others write below
+  };
+  float2 fours[4];
+#pragma unroll
+  for (int part = 0; part < 4; ++part) {
+    float2 product = make_float2(1.f, 1.f);
+#pragma unroll
+    for (int t = part * kFour; t < (part + 1) * kFour; ++t) multiply(product, gate(t)), scale(q, t, product);
+    fours[part] = product;
+    product = make_float2(1.f, 1.f);
+#pragma unroll
+    for (int t = (part + 1) * kFour - 1; t >= part * kFour; --t)
+      scale(k, t, product), multiply(product, gate(t));
+  }
+  float products[2][4];
+  const int row = lane / 4, column = lane % 4 * 2;
+  pairs(products);
+  if (row >= kFour && column < kFour) {  // the second four of an eight and the first
+    add(row, column, products[0][0], products[0][1]);
+    add(row + 8, column + 8, products[1][2], products[1][3]);
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int t = 8 * half; t < 8 * half + kFour; ++t)
+      scale(q, t + kFour, fours[2 * half]), scale(k, t, fours[2 * half + 1]);
+    multiply(fours[2 * half], fours[2 * half + 1]);  // of the eight
+  }
+  pairs(products);
+  add(row + 8, column, products[0][2], products[0][3]);
+#pragma unroll
+  for (int t = 0; t < 8; ++t) scale(q, 8 + t, fours[0]), scale(k, t, fours[2]);
+  multiply(fours[0], fours[2]);
+  *reinterpret_cast<float2*>(whole[block] + c) = fours[0];
+}
 // kOne: dk <= 64, and sums over tiles of channels need no registers while pairs are summed over lanes.
 template <bool kReverse, bool kChannels, bool kOne>
 __global__ void __launch_bounds__(kChunkThreads, kOne ? 4 : 3)
@@ -170,11 +186,11 @@ __global__ void __launch_bounds__(kChunkThreads, kOne ? 4 : 3)
     Half* const mine = left + i * kTileSize;
     const Half *const q = kReverse ? m.pair : mine, *const k = kReverse ? mine : m.pair;
     if constexpr (kChannels) {
-      add_halves(m.diagonal[warp], q, k, m.gates, first, i == 0, lane);
+      add_fours(m.diagonal[warp], q, k, m.gates, first, i == 0, lane);
       __syncwarp();
       scale_and_add_across(m.diagonal[warp], kReverse ? m.pair : mine, kReverse ? mine : m.pair, m.whole,
                            m.gates, warp, i == 0, lane);
-    } else {
+    } else {  // the decays when all channels have been summed
       add_pairs(own, q, k, first, lane);
       __syncwarp();
       scale_block(kReverse ? m.pair : mine, 1.f, kReverse ? mine : m.pair, m.whole, m.gates, warp, lane);
