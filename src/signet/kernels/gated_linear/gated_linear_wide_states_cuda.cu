@@ -14,7 +14,7 @@ constexpr int kAcross = 2;
 template <bool kChannels, int kDown, int kHeads>
 struct alignas(1024) WideMemory {
   static constexpr int kStages = kChannels && kDown == 2 ? 3 : 4, kThreads = 256 * kDown,
-                       kWarps = kThreads / 32, kParts = 8;
+                       kWarps = kThreads / 32;
   struct Stage {
     alignas(1024) Half left[kDown][kTileSize];
     alignas(1024) Half right[kAcross][kTileSize];
