@@ -56,12 +56,14 @@ const Kind kKinds[] = {
     {"deltanet", ExchangeFormat::kFla, {"heads=2"}},
     {"deltanet", ExchangeFormat::kFla, {"heads=2", "eigenvalues=0,1", "tie_embeddings=true", "mlp=48"}},
     {"deltanet", ExchangeFormat::kFla, {"heads=2", "head_dim=4", "output_gate=true"}},
+    {"deltanet", ExchangeFormat::kFla, {"width=22", "heads=2", "head_dim=15"}},  // 22 * (30 / 22.) < 30
     {"gated-deltanet", ExchangeFormat::kFla, {"heads=2"}},
     {"gated-deltaproduct", ExchangeFormat::kFla, {"heads=2", "householders=3"}},
     {"deltaproduct", ExchangeFormat::kFla, {"heads=2"}},
     {"gla", ExchangeFormat::kFla, {"heads=2", "eigenvalues=0,1", "conv=4"}},
     {"mamba", ExchangeFormat::kHf, {"eigenvalues=0,1", "state=4", "dt_rank=3"}},
     {"mamba", ExchangeFormat::kStateSpaces, {"state=4", "tie_embeddings=true"}},
+    {"mamba", ExchangeFormat::kStateSpaces, {"state=4", "dt_rank=3"}},
     {"mamba2", ExchangeFormat::kHf, {"head_dim=8", "groups=2", "state=8"}},
     {"mamba2", ExchangeFormat::kStateSpaces, {"head_dim=8", "state=8", "eigenvalues=0,1"}},
 };
@@ -160,6 +162,34 @@ TEST(Exchange, WhatDoesNotFitIsNamed) {
   test::write_text(path, good);
   std::filesystem::rename(directory / "there/model.safetensors", directory / "there/pytorch_model.bin");
   test::expect_bad_input(import, "pickle");
+}
+
+// Products of what a file says stay within 64 bits.
+TEST(Exchange, NumbersWithoutMeasureAreNamed) {
+  const auto read = [](const char* text) {
+    models::read_foreign_config(nlohmann::ordered_json::parse(text), "config.json");
+  };
+  test::expect_bad_input(
+      [&] {
+        read(R"({"model_type": "delta_net", "hidden_size": 4294967296, "hidden_ratio": 4294967296,
+                 "num_hidden_layers": 1})");
+      },
+      "'hidden_size' is out of range");
+  test::expect_bad_input(
+      [&] {
+        read(R"({"model_type": "mamba2", "hidden_size": 16, "expand": 4294967296, "num_hidden_layers": 1})");
+      },
+      "'expand' is out of range");
+  for (const char* type : {"delta_net", "gla"})
+    for (const char* share : {"1e300", "-1"})
+      test::expect_bad_input(
+          [&] {
+            read(fmt::format(R"({{"model_type": "{}", "hidden_size": 16, "num_hidden_layers": 1,
+                                  "expand_k": {}, "expand_v": {}}})",
+                             type, share, share)
+                     .c_str());
+          },
+          "'expand_k' is out of range");
 }
 
 }  // namespace

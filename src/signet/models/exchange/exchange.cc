@@ -1,6 +1,8 @@
 #include "signet/models/exchange/exchange.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -22,8 +24,15 @@ class Json {
   int64_t whole(const char* key, int64_t otherwise) const {
     if (!has(key)) return otherwise;
     const int64_t value = io::json_int(object_, key, where_);
-    if (value < 0 || value > int64_t{1} << 32) bad_input("{}: '{}' is out of range", where_, key);
+    if (value < 0 || value > kMost) bad_input("{}: '{}' is out of range", where_, key);
     return value;
+  }
+  // Of `size`, the share under this key.
+  int64_t share(int64_t size, const char* key, double otherwise) const {
+    const double part = static_cast<double>(size) * number(key, otherwise);
+    if (!(part >= 0 && part <= static_cast<double>(kMost)))
+      bad_input("{}: '{}' is out of range", where_, key);
+    return static_cast<int64_t>(part);
   }
   double number(const char* key, double otherwise) const {
     return has(key) ? io::json_double(object_, key, where_) : otherwise;
@@ -40,6 +49,7 @@ class Json {
   const ordered_json& object() const { return object_; }
 
  private:
+  static constexpr int64_t kMost = 1 << 30;  // products of two fit twice into int64_t
   const ordered_json& object_;
   std::string where_;
 };
@@ -56,6 +66,15 @@ ModelConfig with_settings(const std::string& architecture, const std::vector<std
   io::Fields fields = io::fields_of(config);
   for (const auto& setting : settings) fields.set(setting);
   return config;
+}
+
+// The share of `width` that `size` is, which gives it back: readers multiply and cut what is behind the
+// point.
+double share_of(int64_t size, int64_t width) {
+  double share = static_cast<double>(size) / static_cast<double>(width);
+  while (static_cast<int64_t>(static_cast<double>(width) * share) < size)
+    share = std::nextafter(share, std::numeric_limits<double>::infinity());
+  return share;
 }
 
 std::string number_text(double value) { return fmt::format("{}", value); }
@@ -93,9 +112,7 @@ ForeignModel read_delta(const Json& json, const std::string& type) {
   add_fla_mlp(json, set);
   const int64_t width = json.whole("hidden_size", 0), heads = json.whole("num_heads", gated ? 6 : 4);
   json.require(heads > 0, "num_heads must be above 0");
-  const auto head =
-      gated ? json.whole("head_dim", 256)
-            : static_cast<int64_t>(static_cast<double>(width) * json.number("expand_k", 1)) / heads;
+  const auto head = gated ? json.whole("head_dim", 256) : json.share(width, "expand_k", 1) / heads;
   const double expand_v = json.number("expand_v", gated ? 2 : 1);
   json.require(gated ? expand_v == 1 : expand_v == json.number("expand_k", 1),
                "values must be as wide as keys (expand_v)");
@@ -129,12 +146,9 @@ ForeignModel read_gla(const Json& json) {
   json.require(heads > 0, "num_heads must be above 0");
   json.require(json.flag("use_gk", true) && !json.flag("use_gv", false), "use_gk alone is read");
   json.require(json.flag("use_output_gate", true), "use_output_gate must be true");
-  const auto part = [&](const char* key, double otherwise) {
-    return static_cast<int64_t>(static_cast<double>(width) * json.number(key, otherwise)) / heads;
-  };
   for (const auto& setting :
-       {fmt::format("heads={}", heads), fmt::format("key_dim={}", part("expand_k", 0.5)),
-        fmt::format("value_dim={}", part("expand_v", 1)),
+       {fmt::format("heads={}", heads), fmt::format("key_dim={}", json.share(width, "expand_k", 0.5) / heads),
+        fmt::format("value_dim={}", json.share(width, "expand_v", 1) / heads),
         fmt::format("conv={}", json.flag("use_short_conv", false) ? json.whole("conv_size", 4) : 0),
         fmt::format("gate_rank={}", json.whole("gate_low_rank_dim", 16)),
         fmt::format("gate_tau={}", number_text(json.number("gate_logit_normalizer", 16)))})
@@ -180,6 +194,8 @@ ForeignModel read_state_spaces(const Json& json, const std::string& where) {
   if (second) {
     set.push_back(fmt::format("head_dim={}", ssm.whole("headdim", 64)));
     set.push_back(fmt::format("groups={}", ssm.whole("ngroups", 1)));
+  } else if (ssm.has("dt_rank") && ssm.object()["dt_rank"].is_number()) {  // else "auto"
+    set.push_back(fmt::format("dt_rank={}", ssm.whole("dt_rank", 0)));
   }
   ForeignModel model{with_settings(second ? "mamba2" : "mamba", set), 0, ExchangeFormat::kStateSpaces};
   const int64_t vocabulary = json.whole("vocab_size", 0), multiple = json.whole("pad_vocab_size_multiple", 8);
@@ -297,6 +313,7 @@ ordered_json write_foreign_config(const ModelConfig& config, int64_t vocabulary,
                         {"expand", whole("expand")},
                         {"d_conv", whole("conv")}};
     if (name == "mamba2") ssm["headdim"] = whole("head_dim"), ssm["ngroups"] = whole("groups");
+    if (name == "mamba" && whole("dt_rank") != 0) ssm["dt_rank"] = whole("dt_rank");
     json = {{"d_model", width},
             {"d_intermediate", 0},
             {"n_layer", config.blocks},
@@ -308,7 +325,6 @@ ordered_json write_foreign_config(const ModelConfig& config, int64_t vocabulary,
             {"pad_vocab_size_multiple", 1},
             {"tie_embeddings", config.tie_embeddings}};
     if (config.norm_eps != 1e-5) bad_input("model.norm_eps = {}; state-spaces has 1e-5", config.norm_eps);
-    if (name == "mamba" && whole("dt_rank") != 0) ssm["dt_rank"] = whole("dt_rank");
     if (is_signed) json["positive_and_negative"] = true;
     return json;
   }
@@ -357,7 +373,7 @@ ordered_json write_foreign_config(const ModelConfig& config, int64_t vocabulary,
     json["model_type"] = "gla", json["architectures"] = {"GLAForCausalLM"};
     const auto of_width = [&](const char* key, int64_t otherwise) {
       const int64_t size = whole(key) ? whole(key) : otherwise;
-      return static_cast<double>(size * whole("heads")) / static_cast<double>(width);
+      return share_of(size * whole("heads"), width);
     };
     json["expand_k"] = of_width("key_dim", width / (2 * whole("heads")));
     json["expand_v"] = of_width("value_dim", width / whole("heads"));
@@ -386,7 +402,7 @@ ordered_json write_foreign_config(const ModelConfig& config, int64_t vocabulary,
                 factors = whole("householders");
   json["conv_size"] = whole("conv"), json["use_short_conv"] = true, json["allow_neg_eigval"] = is_signed;
   if (factors == 1 && !decays) {
-    const double expand = static_cast<double>(head * whole("heads")) / static_cast<double>(width);
+    const double expand = share_of(head * whole("heads"), width);
     json["model_type"] = "delta_net", json["architectures"] = {"DeltaNetForCausalLM"};
     json["expand_k"] = expand, json["expand_v"] = expand, json["use_gate"] = gate, json["use_beta"] = true;
     json["use_output_norm"] = true, json["qk_norm"] = "l2", json["qk_activation"] = "silu";
