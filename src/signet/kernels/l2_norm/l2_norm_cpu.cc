@@ -68,7 +68,7 @@ void l2_norm_backward(const L2NormBackward<T>& p) {
       T products[kNarrowHead] = {};
       for (int i = 0; i < W; ++i) products[i] = y[i] * dy[i];
       const T along = narrow_sum(products);
-      T out[W];
+      T out[kNarrowHead];
       for (int i = 0; i < W; ++i) out[i] = (dy[i] - y[i] * along) * inverse;
       for (int i = 0; i < W; ++i) dx[i] = out[i];
     });
