@@ -7,6 +7,7 @@
 #include "signet/base/rng.h"
 #include "signet/text/bpe_trainer.h"
 #include "signet/text/byte_level_bpe.h"
+#include "signet/text/sentencepiece.h"
 #include "signet/text/utf8.h"
 #include "support/temporary_directory.h"
 #include "support/text_file.h"
@@ -155,6 +156,15 @@ TEST(Tokenizer, WordsThatTheCacheForgetsHaveTheSameIds) {
   encoder->encode(text, second);
   EXPECT_EQ(first, second);
   EXPECT_EQ(tokenizer.decode(first.data(), first.size()), text);
+}
+
+// A piece that begins with a zero byte: the library's trie throws. Builds without the library refuse any
+// model.
+TEST(Tokenizer, WhatSentencepieceThrowsIsAnError) {
+  using namespace std::string_literals;
+  const std::string unknown = "\x0a\x0e\x0a\x05<unk>\x15\0\0\0\0\x18\x02"s;
+  const std::string zero = "\x0a\x09\x0a\x02\0b\x15\0\0\0\0"s;
+  EXPECT_THROW(make_sentencepiece(unknown + zero, "tokenizer.model"), Error);
 }
 
 TEST(Tokenizer, HostileFilesAreRefusedWithAWord) {

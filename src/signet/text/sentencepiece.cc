@@ -1,5 +1,7 @@
 #include "signet/text/sentencepiece.h"
 
+#include <new>
+
 #include "signet/base/error.h"
 #include "signet/base/text.h"
 #include "signet/text/utf8.h"
@@ -19,9 +21,17 @@ class SentencepieceTokenizer final : public Tokenizer {
  public:
   SentencepieceTokenizer(std::string model, const std::string& where)
       : Tokenizer({{"tokenizer.model", model}}) {
-    // Its errors come back as a status; it also prints them unless told not to.
-    const auto status = processor_.LoadFromSerializedProto(model);
-    if (!status.ok()) bad_input("{}: no sentencepiece model: {}", where, printable(status.ToString()));
+    // Its errors come back as a status; it also prints them unless told not to. What it builds on throws.
+    try {
+      const auto status = processor_.LoadFromSerializedProto(model);
+      if (!status.ok()) bad_input("{}: no sentencepiece model: {}", where, printable(status.ToString()));
+    } catch (const Error&) {
+      throw;
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const std::exception& error) {
+      bad_input("{}: no sentencepiece model: {}", where, printable(error.what()));
+    }
     const int count = processor_.GetPieceSize();
     if (count <= 0 || count > kMaxVocabulary) bad_input("{}: a vocabulary of {} pieces", where, count);
     std::vector<std::string> pieces;
