@@ -32,9 +32,9 @@ Outcome run(const std::string& arguments) {
   return outcome;
 }
 nlohmann::json json_of(const std::string& arguments, int code = 0) {
-  const Outcome outcome = run(arguments + " --json");
-  EXPECT_EQ(outcome.code, code) << outcome.out;
-  return nlohmann::json::parse(outcome.out, nullptr, false);
+  const auto result = test::run_signet(arguments + " --json");  // what takes long says so on standard error
+  EXPECT_EQ(result.exit_code, code) << result.err;
+  return nlohmann::json::parse(result.out, nullptr, false);
 }
 std::string temporary(const char* name) {
   static const signet::test::TemporaryDirectory folder;
@@ -220,6 +220,19 @@ TEST(TheoryVerbs, WrongLettersLeaveWholeJson) {
   EXPECT_NE(nlohmann::json::parse(lines[1])["error"].get<std::string>().find("'2' is no letter"),
             std::string::npos);
   EXPECT_EQ(printed("--file /dev/null", 0), "");
+}
+
+// docs/cli.md: words are inputs like expressions, so a wrong one ends with 3 wherever it is given.
+TEST(TheoryVerbs, WrongLettersEndWithThree) {
+  const std::string model = temporary("letters.safetensors");
+  ASSERT_EQ(run("compile --language parity --force -o " + model).code, 0);
+  for (const std::string& arguments : {"run " + model + " 17", "collapse " + model + " --word 7",
+                                       "collapse " + model + " --word 1 --first 7 --second 1"}) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 3) << arguments;
+    EXPECT_NE(outcome.out.find("'7' is no letter of this model; its letters are 0 1"), std::string::npos)
+        << outcome.out;
+  }
 }
 
 TEST(TheoryVerbs, ImpossibleTargetsAreRefusedWithAWitness) {
