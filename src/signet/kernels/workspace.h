@@ -21,4 +21,10 @@ T* align_to_cache_line(T* p) {
   return p + (misaligned ? (kCacheLine - misaligned) / sizeof(T) : 0);
 }
 
+// The memory of one of the plan's parts, which work side by side.
+template <class T, class Plan>
+T* part_memory(T* workspace, const Plan& plan, int64_t part) {
+  return align_to_cache_line(workspace) + part * plan.part_size;
+}
+
 }  // namespace signet::kernels

@@ -28,6 +28,7 @@
 #include "signet/base/isa_target.h"
 
 #include "signet/base/simd.h"
+#include "signet/kernels/chunk_states.h"
 #include "signet/kernels/delta_rule/delta_rule_cpu.h"
 #include "signet/kernels/small_matrix.h"
 
@@ -291,26 +292,6 @@ void substitute_back(Chunk<T>& c, Rows<const T> d_o, T scale, bool has_d_state, 
   });
 }
 
-// Between states [dk, dv] of the caller and padded ones.
-template <class T>
-void read_state(const Chunk<T>& c, const T* from, T* to) {
-  for (int64_t i = 0; i < c.s.dk; ++i) {
-    std::copy_n(from + i * c.s.dv, c.s.dv, to + i * c.dv);
-    std::fill(to + i * c.dv + c.s.dv, to + (i + 1) * c.dv, T(0));
-  }
-}
-// Null `from`: the zero state.
-template <class T>
-void write_state(const Chunk<T>& c, const T* from, T* to) {
-  for (int64_t i = 0; i < c.s.dk; ++i) {
-    if (from) {
-      std::copy_n(from + i * c.dv, c.s.dv, to + i * c.s.dv);
-    } else {
-      std::fill_n(to + i * c.s.dv, c.s.dv, T(0));
-    }
-  }
-}
-
 // What is left of a state, or of a gradient of one, across the chunk.
 template <class T>
 void scale_state(const Chunk<T>& c, T* state) {
@@ -505,18 +486,9 @@ void backward_chunk(Chunk<T>& c, const DeltaRuleBackward<T>& p, int64_t bh, int6
 
 template <class T>
 void backward_head(Chunk<T>& c, const DeltaRuleBackward<T>& p, int64_t bh) {
-  const DeltaRulePlan& plan = c.plan;
-  const int64_t offset = bh * plan.state_size();
-  bool has_d_state = p.d_final_state != nullptr;
-  if (has_d_state) read_state(c, p.d_final_state + offset, c.d_state);
-  for (int64_t index = plan.chunks - 1; index >= 0 && c.s.time > 0; --index) {
-    const bool has_state = index > 0 || p.initial_state, wants_d_state = index > 0 || p.d_initial_state;
-    if (has_state)
-      read_state(c, index > 0 ? p.saved + plan.saved_offset(bh, index) : p.initial_state + offset, c.state);
+  walk_back(c, p, bh, [&](int64_t index, bool has_state, bool has_d_state, bool wants_d_state) {
     backward_chunk(c, p, bh, index, has_state, has_d_state, wants_d_state);
-    has_d_state = wants_d_state;
-  }
-  if (p.d_initial_state) write_state(c, has_d_state ? c.d_state : nullptr, p.d_initial_state + offset);
+  });
 }
 
 }  // namespace

@@ -46,11 +46,6 @@ struct DeltaRulePlan {
   }
 };
 
-template <class T>
-T* part_memory(T* workspace, const DeltaRulePlan& plan, int64_t part) {
-  return align_to_cache_line(workspace) + part * plan.part_size;
-}
-
 DeltaRulePlan delta_rule_plan(const DeltaRuleShape& shape, DeltaRuleAlgorithm algorithm);
 
 // Throws unless the offsets of packed sequences go from 0 to `time` and never back.

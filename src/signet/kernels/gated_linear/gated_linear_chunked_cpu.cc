@@ -24,6 +24,7 @@
 #include "signet/base/isa_target.h"
 
 #include "signet/base/simd.h"
+#include "signet/kernels/chunk_states.h"
 #include "signet/kernels/gated_linear/gated_linear_cpu.h"
 #include "signet/kernels/small_matrix.h"
 
@@ -141,25 +142,6 @@ void open_chunk(Chunk<T>& c, const P& p, int64_t bh, int64_t index, T q_scale) {
     }
   }
   pair_products(c);
-}
-
-template <class T>
-void read_state(const Chunk<T>& c, const T* from, T* to) {
-  for (int64_t i = 0; i < c.s.dk; ++i) {
-    std::copy_n(from + i * c.s.dv, c.s.dv, to + i * c.dv);
-    std::fill(to + i * c.dv + c.s.dv, to + (i + 1) * c.dv, T(0));
-  }
-}
-// Null `from`: the zero state.
-template <class T>
-void write_state(const Chunk<T>& c, const T* from, T* to) {
-  for (int64_t i = 0; i < c.s.dk; ++i) {
-    if (from) {
-      std::copy_n(from + i * c.dv, c.s.dv, to + i * c.s.dv);
-    } else {
-      std::fill_n(to + i * c.s.dv, c.s.dv, T(0));
-    }
-  }
 }
 
 // state <- D(-1,n) state + left^T right, left [n, dk]; without the first term when there is no state.
@@ -288,18 +270,9 @@ void backward_chunk(Chunk<T>& c, const GatedLinearBackward<T>& p, int64_t bh, in
 
 template <class T>
 void backward_head(Chunk<T>& c, const GatedLinearBackward<T>& p, int64_t bh) {
-  const GatedLinearPlan& plan = c.plan;
-  const int64_t offset = bh * plan.state_size();
-  bool has_d_state = p.d_final_state != nullptr;
-  if (has_d_state) read_state(c, p.d_final_state + offset, c.d_state);
-  for (int64_t index = plan.chunks - 1; index >= 0 && c.s.time > 0; --index) {
-    const bool has_state = index > 0 || p.initial_state, wants_d_state = index > 0 || p.d_initial_state;
-    if (has_state)
-      read_state(c, index > 0 ? p.saved + plan.saved_offset(bh, index) : p.initial_state + offset, c.state);
+  walk_back(c, p, bh, [&](int64_t index, bool has_state, bool has_d_state, bool wants_d_state) {
     backward_chunk(c, p, bh, index, has_state, has_d_state, wants_d_state);
-    has_d_state = wants_d_state;
-  }
-  if (p.d_initial_state) write_state(c, has_d_state ? c.d_state : nullptr, p.d_initial_state + offset);
+  });
 }
 
 }  // namespace

@@ -31,11 +31,6 @@ struct GatedLinearPlan {
   }
 };
 
-template <class T>
-T* part_memory(T* workspace, const GatedLinearPlan& plan, int64_t part) {
-  return align_to_cache_line(workspace) + part * plan.part_size;
-}
-
 GatedLinearPlan gated_linear_plan(const GatedLinearShape& shape);
 
 // Where one batch row and head find token t.
