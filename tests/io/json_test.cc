@@ -106,7 +106,7 @@ TEST(Json, MembersAreChecked) {
   EXPECT_EQ(json_string(object, "s", "f"), "x");
   EXPECT_TRUE(json_bool(object, "b", "f"));
   expect_bad_input([&] { json_int(object, "none", "f"); }, "f: 'none' is missing");
-  expect_bad_input([&] { json_int(object, "d", "f"); }, "f: 'd' must be a whole number, not number");
+  expect_bad_input([&] { json_int(object, "d", "f"); }, "f: 'd' must be a whole number, not 1.5");
   expect_bad_input([&] { json_int(object, "u", "f"); }, "out of range");
   expect_bad_input([&] { json_string(object, "i", "f"); }, "must be a string");
   expect_bad_input([&] { json_bool(object, "i", "f"); }, "must be true or false");

@@ -165,7 +165,9 @@ class JsonBuilder {
 
 [[noreturn]] void wrong_type(const char* key, const std::string& where, const char* wanted,
                              const Json& value) {
-  bad_input("{}: '{}' must be {}, not {}", printable(where), key, wanted, value.type_name());
+  // Of a number its value: that it is a number is not what is wrong with 1.5.
+  bad_input("{}: '{}' must be {}, not {}", printable(where), key, wanted,
+            value.is_number() ? value.dump() : value.type_name());
 }
 
 }  // namespace
