@@ -36,7 +36,7 @@ bool chunks_cover(const GatedLinearShape& shape) {
   return fits_shared_memory(static_cast<size_t>(chunk_shared_bytes(static_cast<int>(s.dk), s.channel_gates)));
 }
 
-bool chunks_sum_heads(const Problem<bf16>& p) { return head_walk_applies(p); }
+bool chunks_sum_heads(const Problem<bf16>& p) { return walk_gradients_apply(p) || head_walk_applies(p); }
 int64_t chunk_saved_size(const Problem<bf16>& p) { return states_size(p); }
 int64_t chunk_workspace_size(const Problem<bf16>& p) {
   return states_size(p) + (p.channel_gates ? 0 : wide_tiles(p.dk) * p.rows() * p.heads);
@@ -63,6 +63,7 @@ void chunk_backward(const Problem<bf16>& p, cudaStream_t stream) {
   pass.begin = p.d_final_state, pass.end = p.d_initial_state;
   chunk_states(p, pass, true, stream);
   const Half* const states = reinterpret_cast<const Half*>(p.saved);
+  if (walk_gradients_apply(p)) return walk_gradients(p, states, pass.states, stream);
   if (head_walk_applies(p)) return head_walk(p, states, pass.states, stream);
   if (head_backward_applies(p)) return head_backward(p, states, pass.states, stream);
   pass.left = p.k, pass.left_stride = p.k_stride, pass.pair = p.q, pass.pair_stride = p.q_stride;

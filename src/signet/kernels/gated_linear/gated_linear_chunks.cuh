@@ -305,6 +305,9 @@ void head_backward(const Problem<bf16>& p, const Half* states, const Half* d_sta
 // The same where heads share q and k and the sums over them are made in the kernel.
 bool head_walk_applies(const Problem<bf16>& p);
 void head_walk(const Problem<bf16>& p, const Half* states, const Half* d_states, cudaStream_t stream);
+// The same of at most 64 columns.
+bool walk_gradients_apply(const Problem<bf16>& p);
+void walk_gradients(const Problem<bf16>& p, const Half* states, const Half* d_states, cudaStream_t stream);
 // The same for one gate per head on tensor cores throughout, where they apply; they need no sums.
 bool head_gradients_apply(const Problem<bf16>& p);
 void head_gradients(const Problem<bf16>& p, const Half* states, const Half* d_states, cudaStream_t stream);

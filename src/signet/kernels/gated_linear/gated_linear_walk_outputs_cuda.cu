@@ -3,57 +3,12 @@
 // with q and Q K^T in registers, a warp for 16 tokens, and the states and values of two heads on their way.
 #include <algorithm>
 
-#include "signet/kernels/gated_linear/gated_linear_chunks.cuh"
+#include "signet/kernels/gated_linear/gated_linear_group_decays.cuh"
 
 namespace signet::kernels::gated_linear {
 namespace {
 
 constexpr int kDown = 2, kHeads = 3;  // kHeads: under way or in use
-
-// Decays between the tokens of a chunk and a warp's 16 tokens t, as factors: tokens are in groups of 8, and
-// with r in an earlier group
-//   D(r,t) = after_r (whole groups between) until_t        after_r: the gates of its group behind r
-// until_t: those of its group up to t. Every warp has its own.
-struct GroupDecays {
-  static constexpr int kGroups = kChunk / 8;
-  alignas(16) float after[kChunk], until[kChunk], whole[kGroups];
-
-  // Lane l has tokens 2l and 2l + 1, four lanes a group.
-  __device__ void fill(const float* gates, int lane) {
-    const float2 g = *reinterpret_cast<const float2*>(gates + 2 * lane);
-    const int place = lane % 4;
-    float up = g.x * g.y, down = up;  // of this lane's and those before it, and behind it, in the group
-#pragma unroll
-    for (int step = 1; step < 4; step *= 2) {
-      const float before = __shfl_up_sync(kFullWarp, up, step),
-                  behind = __shfl_down_sync(kFullWarp, down, step);
-      if (place >= step) up *= before;
-      if (place + step < 4) down *= behind;
-    }
-    const float before = __shfl_up_sync(kFullWarp, up, 1), behind = __shfl_down_sync(kFullWarp, down, 1);
-    const float begin = place > 0 ? before : 1.f, end = place < 3 ? behind : 1.f;
-    __syncwarp();  // everybody has read those before
-    *reinterpret_cast<float2*>(until + 2 * lane) = make_float2(begin * g.x, up);
-    *reinterpret_cast<float2*>(after + 2 * lane) = make_float2(g.y * end, end);
-    if (place == 3) whole[lane / 4] = up;
-    __syncwarp();
-  }
-};
-
-// D(r,t) for r = 2 (lane % 4) and the next and t = lane / 4 of one group.
-__device__ inline float2 decays_within(const float* gates, int lane) {
-  const int t = lane / 4, r = lane % 4 * 2;
-  float g[8], near = 1.f, far = 1.f;
-  *reinterpret_cast<float4*>(g) = *reinterpret_cast<const float4*>(gates);
-  *reinterpret_cast<float4*>(g + 4) = *reinterpret_cast<const float4*>(gates + 4);
-#pragma unroll
-  for (int u = 1; u < 8; ++u) {
-    const float gate = u <= t ? g[u] : 1.f;
-    if (u > r) near *= gate;
-    if (u > r + 1) far *= gate;
-  }
-  return make_float2(r <= t ? near : 0.f, r + 1 <= t ? far : 0.f);
-}
 
 struct alignas(1024) WalkOutputMemory {
   // A head's states, then its values. Until they are in registers, q and k are in place of the second
