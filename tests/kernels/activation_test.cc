@@ -70,7 +70,7 @@ TEST(Activation, ReferenceGradients) {
         {kind, 1, 20, x.data(), 20, dy.data(), 20, dx.data(), 20, 2.0, 0.3, margin});
     test::expect_gradient(
         x, dx,
-        [&] {
+        [&, kind = kind, margin = margin] {
           std::vector<double> y(20);
           activation_forward_reference({kind, 1, 20, x.data(), 20, y.data(), 20, 2.0, 0.3, margin});
           return dot(y, dy);

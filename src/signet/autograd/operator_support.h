@@ -14,6 +14,9 @@ T* ptr(const Tensor& t) {
   return t.as<T>();
 }
 
+// At a multiple of 16 bytes, as packets of kernels need it.
+inline bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
 // Pointer of the type that sums of T have: parameters, statistics, gates and states.
 template <class T>
 Accumulator<T>* wide(const Tensor& t) {

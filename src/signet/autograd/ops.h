@@ -68,23 +68,19 @@ Var gate(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale = 
 // gate(x[:, :n/2]) * x[:, n/2:]. Saves x.
 Var swiglu(Tape& tape, const Var& x, kernels::GluGate gate = kernels::GluGate::kSilu);
 
-// GPU only, where fused_swiglu_covers says so: x + swiglu(norm(x) Wgu^T) Wd^T with an RMS norm, SwiGLU's
-// passes merged with the products before them (kernels/mlp/glu_product.h). Saves x, norm(x), its product and
-// what SwiGLU makes of that. Must be the last use of x.
+// GPU only, where swiglu_block_covers says so: x + glu(norm(x) Wgu^T) Wd^T. In bf16, with SiLU and at the
+// sizes of kernels/mlp/glu_product.h, the gate's passes are merged with the products before them. Saves x,
+// the norm's statistics, the product with Wgu and, unless the tape is lean, norm(x) and what the gate made of
+// that: backward makes them again, with the same bits, while it reads their inputs. Must be the last use of
+// x.
 struct SwigluWeights {
   Var norm, gate_up, down;
 };
-bool fused_swiglu_covers(const Tape& tape, const Var& x, const SwigluWeights& weights,
-                         kernels::NormKind kind);
-Var swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, double eps);
-// The same for any norm, gate and multiples of 8, in less memory (GPU only, on a lean tape, where
-// lean_swiglu_covers says so): saves x, the norm's statistics and the product with Wgu. Backward makes
-// norm(x) and what SwiGLU made again while it reads their inputs. The bits are those of the operators one by
-// one.
-bool lean_swiglu_covers(const Tape& tape, const Var& x, const SwigluWeights& weights);
-Var lean_swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, kernels::NormKind kind,
-                      kernels::GluGate gate, double eps);
-// linear of NormedRows likewise: saves x and the norm's statistics, and makes norm(x) again.
+bool swiglu_block_covers(const Tape& tape, const Var& x, const SwigluWeights& weights, kernels::NormKind kind,
+                         kernels::GluGate gate);
+Var swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, kernels::NormKind kind,
+                 kernels::GluGate gate, double eps);
+// linear of NormedRows on a lean tape: saves x and the norm's statistics, and makes norm(x) again.
 bool lean_linear_covers(const Tape& tape, const NormedRows& rows, const Var& weight, const Var& residual);
 Var lean_linear(Tape& tape, const NormedRows& rows, const Var& weight, const Var& residual);
 

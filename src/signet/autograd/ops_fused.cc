@@ -1,8 +1,7 @@
-// swiglu_block and norm_linear (ops.h): matrix products with what lies around them in one pass, on the GPU.
+// norm_linear (ops.h): a matrix product with what lies around it in one pass, on the GPU.
 #include "signet/autograd/decode_ops.h"
 #include "signet/autograd/operator_support.h"
 #include "signet/autograd/ops.h"
-#include "signet/kernels/mlp/glu_product.h"
 #include "signet/kernels/mlp/norm_product.h"
 #include "signet/tensor/gemm.h"
 
@@ -20,7 +19,6 @@ bool fusion_covers(const Tape& tape, const Var& x, const Var& residual) {
   if (!tape.context().device.cuda() || !plain(x.value) || !plain(residual.value)) return false;
   return !tape.recording() || (residual.needs_grad() && residual.written && residual.layout.contiguous());
 }
-bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
 Var make_sum(Tape& tape, int64_t rows, int64_t width, const Var& residual) {
   if (!tape.recording()) return tape.make({rows, width}, DType::kBF16);
@@ -38,57 +36,6 @@ void add_weight_gradient(const Context& context, const Var& weight, const bf16* 
 }
 
 }  // namespace
-
-bool fused_swiglu_covers(const Tape& tape, const Var& x, const SwigluWeights& weights,
-                         kernels::NormKind kind) {
-  const Context& context = tape.context();
-  if (kind != kernels::NormKind::kRms) return false;
-  if (few_rows_covers(tape, x, weights.gate_up, weights.norm)) return true;
-  return fusion_covers(tape, x, x) &&
-         kernels::glu_product_covers(x.value.width(), weights.down.value.width()) &&
-         aligned(context.narrow(weights.gate_up.value)) && aligned(context.narrow(weights.down.value));
-}
-
-Var swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, double eps) {
-  if (few_rows_covers(tape, x, weights.gate_up, weights.norm)) {
-    FewRows gated{x, weights.norm, weights.gate_up, {}, eps, true};
-    return linear(tape, multiply_few_rows(tape, gated), weights.down, x);
-  }
-  const int64_t rows = x.value.rows(), width = x.value.width(), hidden = weights.down.value.width();
-  const Cuda device{tape.context().device.stream};
-  const Var n = norm(tape, x, weights.norm, kernels::NormKind::kRms, eps);
-  const Var y = make_sum(tape, rows, width, x);
-  const Tensor gate_up = tape.temporary({rows, 2 * hidden}, DType::kBF16),
-               h = tape.temporary({rows, hidden}, DType::kBF16);
-  if (!tape.context().device.dry)
-    kernels::glu_product_forward(
-        {rows, width, hidden, n.value.as<bf16>(), n.value.row_stride,
-         tape.context().narrow(weights.gate_up.value), gate_up.as<bf16>(), h.as<bf16>()},
-        device);
-  Gemm<bf16> down;
-  down.m = rows, down.n = width, down.k = hidden, down.a = h.as<bf16>(), down.lda = hidden;
-  down.b = tape.context().narrow(weights.down.value), down.ldb = hidden, down.transpose_b = true;
-  down.c = y.value.as<bf16>(), down.ldc = y.value.row_stride;
-  down.addend = x.value.as<bf16>(), down.ld_addend = x.value.row_stride;
-  if (!tape.context().device.dry) gemm(down, device);
-  tape.record("swiglu block", [=, context = tape.context(), tape = &tape] {
-    claim_first("a SwiGLU block", x, n);
-    const auto* dy = y.grad().as<bf16>();
-    bf16* const dgate_up = tape->workspace<bf16>(rows * 2 * hidden);
-    if (!context.device.dry)
-      kernels::glu_product_backward({rows, width, hidden, dy, y.grad().row_stride,
-                                     context.narrow(weights.down.value), gate_up.as<bf16>(), dgate_up},
-                                    device);
-    add_weight_gradient(context, weights.down, dy, y.grad().row_stride, h.as<bf16>(), rows, device);
-    add_weight_gradient(context, weights.gate_up, dgate_up, 2 * hidden, n.value.as<bf16>(), rows, device);
-    Gemm<bf16> p;
-    p.m = rows, p.n = width, p.k = 2 * hidden, p.a = dgate_up, p.lda = 2 * hidden;
-    p.b = context.narrow(weights.gate_up.value), p.ldb = width;
-    p.c = n.grad().as<bf16>(), p.ldc = n.grad().row_stride;
-    if (!context.device.dry) gemm(p, device);
-  });
-  return y;
-}
 
 bool fused_norm_linear_covers(const Tape& tape, const Var& x, const Var& norm, const Var& weight,
                               const Var& residual) {
@@ -129,10 +76,6 @@ Var norm_linear(Tape& tape, const Var& x, const Var& norm, const Var& weight, co
   return y;
 }
 #else
-bool fused_swiglu_covers(const Tape&, const Var&, const SwigluWeights&, kernels::NormKind) { return false; }
-Var swiglu_block(Tape&, const Var&, const SwigluWeights&, double) {
-  fail(ErrorCode::kFailure, "SwiGLU blocks are fused on the GPU alone");
-}
 bool fused_norm_linear_covers(const Tape&, const Var&, const Var&, const Var&, const Var&) { return false; }
 Var norm_linear(Tape&, const Var&, const Var&, const Var&, const Var&, double) {
   fail(ErrorCode::kFailure, "normalised products are fused on the GPU alone");

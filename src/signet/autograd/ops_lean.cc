@@ -1,6 +1,8 @@
-// lean_linear and lean_swiglu_block (ops.h).
+// lean_linear and swiglu_block (ops.h).
+#include "signet/autograd/decode_ops.h"
 #include "signet/autograd/operator_support.h"
 #include "signet/autograd/ops.h"
+#include "signet/kernels/mlp/glu_product.h"
 #include "signet/tensor/gemm.h"
 
 namespace signet::autograd {
@@ -17,9 +19,6 @@ bool lean_covers(const Tape& tape, const Var& x) {
 
 }  // namespace
 
-bool lean_swiglu_covers(const Tape& tape, const Var& x, const SwigluWeights& weights) {
-  return tape.lean().swiglu && lean_covers(tape, x) && weights.down.value.width() % 8 == 0;
-}
 bool lean_linear_covers(const Tape& tape, const NormedRows& rows, const Var& weight, const Var& residual) {
   if (residual.value && !(residual.written != nullptr && residual.layout.contiguous())) return false;
   return tape.lean().norms && lean_covers(tape, rows.x) && weight.value.shape[0] % 8 == 0;
@@ -28,6 +27,22 @@ bool lean_linear_covers(const Tape& tape, const NormedRows& rows, const Var& wei
 #ifdef SIGNET_WITH_CUDA
 namespace {
 
+// Whether the layer is that of decoding.
+bool few_gated_rows_cover(const Tape& tape, const Var& x, const SwigluWeights& weights,
+                          kernels::NormKind kind, kernels::GluGate gate) {
+  return gate == kernels::GluGate::kSilu && kind == kernels::NormKind::kRms && tape.context().device.cuda() &&
+         few_rows_covers(tape, x, weights.gate_up, weights.norm);
+}
+// Whether SwiGLU's passes are merged with the products before them.
+bool glu_products_cover(const Tape& tape, const Var& x, const SwigluWeights& weights, kernels::GluGate gate) {
+  const Context& context = tape.context();
+  return gate == kernels::GluGate::kSilu && context.device.cuda() && x.value.dtype == DType::kBF16 &&
+         x.value.contiguous() && aligned(x.value.data) &&
+         (!tape.recording() || (x.needs_grad() && x.written && x.layout.contiguous())) &&
+         kernels::glu_product_covers(x.value.width(), weights.down.value.width()) &&
+         aligned(context.narrow(weights.gate_up.value)) && aligned(context.narrow(weights.down.value));
+}
+
 // What lean operators are made of. Products and passes in stream order, each told to the observer.
 template <class T>
 struct LeanRows {
@@ -35,6 +50,7 @@ struct LeanRows {
   Cuda device;
   int64_t rows;
 
+  const T* weight(const Var& v) const { return weight_as<T>(context, v.value); }
   // c = a B (or a B^T) + addend, a [rows, k]
   void product(const T* a, int64_t k, const Tensor& b, bool transposed, T* c, int64_t n,
                const T* addend = nullptr) const {
@@ -55,7 +71,7 @@ struct LeanRows {
   }
 };
 
-// A norm whose result backward makes again, of groups of as many columns as the gain has.
+// A norm whose result backward can make again, of groups of as many columns as the gain has.
 struct LeanNorm {
   NormedRows of;
   Tensor rstd, mean;
@@ -84,9 +100,9 @@ struct LeanNorm {
     if (!context.device.dry) kernels::norm_forward(p, device);
     context.observe("norm");
   }
-  // dx from dn, and what forward made in the place of dn.
+  // dx from dn, and what forward made to `again` where that is not null; it may be dn.
   template <class T>
-  void backward(Tape& tape, T* dn, bool add, Cuda device) const {
+  void backward(Tape& tape, const T* dn, T* again, bool add, Cuda device) const {
     kernels::NormBackward<T> p{of.kind,
                                groups(),
                                width(),
@@ -101,7 +117,7 @@ struct LeanNorm {
                                width(),
                                add,
                                wide<T>(of.weight.grad())};
-    p.later = later(tape.context(), of.weight), p.y = dn;
+    p.later = later(tape.context(), of.weight), p.y = again;
     p.workspace = tape.until_sums<Accumulator<T>>(kernels::norm_workspace_size(groups(), width(), device));
     if (!tape.context().device.dry) kernels::norm_backward(p, device);
     tape.context().observe("norm", true);
@@ -135,7 +151,7 @@ Var lean_linear(Tape& tape, const NormedRows& normed, const Var& weight, const V
         T *const dy = ptr<T>(y.grad()), *const dn = tape->workspace<T>(rows * in);
         lean.product(dy, out, weight.value, false, dn, in);
         context.observe("linear", true);
-        norm.backward(*tape, dn, add, device);
+        norm.backward(*tape, dn, dn, add, device);
         lean.add_weight_gradient(weight, dy, dn);
       }
     });
@@ -143,25 +159,56 @@ Var lean_linear(Tape& tape, const NormedRows& normed, const Var& weight, const V
   return y;
 }
 
-Var lean_swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, kernels::NormKind kind,
-                      kernels::GluGate gate, double eps) {
+bool swiglu_block_covers(const Tape& tape, const Var& x, const SwigluWeights& weights, kernels::NormKind kind,
+                         kernels::GluGate gate) {
+  if (few_gated_rows_cover(tape, x, weights, kind, gate) || glu_products_cover(tape, x, weights, gate))
+    return true;
+  return tape.lean().swiglu && lean_covers(tape, x) && weights.down.value.width() % 8 == 0;
+}
+
+Var swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, kernels::NormKind kind,
+                 kernels::GluGate gate, double eps) {
+  if (few_gated_rows_cover(tape, x, weights, kind, gate)) {
+    FewRows gated{x, weights.norm, weights.gate_up, {}, eps, true};
+    return linear(tape, multiply_few_rows(tape, gated), weights.down, x);
+  }
   const int64_t rows = x.value.rows(), width = x.value.width(), hidden = weights.down.value.width();
   const DType type = x.value.dtype;
-  const Var y = tape.make_sharing_gradient(rows, width, x);
+  const bool recording = tape.recording(), merged = glu_products_cover(tape, x, weights, gate);
+  const Var y = recording ? tape.make_sharing_gradient(rows, width, x) : tape.make({rows, width}, type);
   const LeanNorm norm(tape, {x, weights.norm, kind, eps});
-  const Tensor gate_up = tape.temporary({rows, 2 * hidden}, type);
+  const auto kept = [&](bool wanted, int64_t columns) {
+    return recording && wanted ? tape.temporary({rows, columns}, type) : Tensor{};
+  };
+  const Tensor gate_up = kept(true, 2 * hidden), kept_n = kept(!tape.lean().norms, width),
+               kept_h = kept(!tape.lean().swiglu || (merged && !kernels::glu_product_makes_h(width, hidden)),
+                             hidden);
+  // A matrix that is kept, or scratch memory.
+  const auto memory = [rows](Tape& tape, const Tensor& kept, int64_t columns, auto element) {
+    using T = decltype(element);
+    return kept ? ptr<T>(kept) : tape.workspace<T>(rows * columns);
+  };
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
     if constexpr (kOnGpu<decltype(device)>) {
       const LeanRows<T> lean{tape.context(), device, rows};
-      T *const n = tape.workspace<T>(rows * width), *const h = tape.workspace<T>(rows * hidden);
+      T *const n = memory(tape, kept_n, width, element), *const h = memory(tape, kept_h, hidden, element);
       norm.forward(tape.context(), n, device);
-      lean.product(n, width, weights.gate_up.value, true, ptr<T>(gate_up), 2 * hidden);
-      tape.context().observe("linear");
-      const kernels::SwigluForward<T> glu{rows,       hidden, ptr<T>(gate_up), ptr<T>(gate_up) + hidden,
-                                          2 * hidden, h,      hidden,          gate};
-      if (!tape.context().device.dry) kernels::swiglu_forward(glu, device);
-      tape.context().observe("swiglu");
+      if constexpr (std::is_same_v<T, bf16>) {
+        if (merged) {
+          const kernels::GluProductForward p{
+              rows, width, hidden, n, width, lean.weight(weights.gate_up), ptr<T>(gate_up), h};
+          if (!tape.context().device.dry) kernels::glu_product_forward(p, device);
+        }
+      }
+      if (!merged) {
+        lean.product(n, width, weights.gate_up.value, true, ptr<T>(gate_up), 2 * hidden);
+        tape.context().observe("linear");
+        const kernels::SwigluForward<T> glu{rows,       hidden, ptr<T>(gate_up), ptr<T>(gate_up) + hidden,
+                                            2 * hidden, h,      hidden,          gate};
+        if (!tape.context().device.dry) kernels::swiglu_forward(glu, device);
+      }
+      tape.context().observe(merged ? "swiglu product" : "swiglu");
       lean.product(h, hidden, weights.down.value, true, ptr<T>(y.value), width, ptr<T>(x.value));
     }
   });
@@ -171,20 +218,34 @@ Var lean_swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, ke
       using T = decltype(element);
       if constexpr (kOnGpu<decltype(device)>) {
         const LeanRows<T> lean{context, device, rows};
+        // The gradient of gate_up takes the place of gate_up.
         T *const dy = ptr<T>(y.grad()), *const gates = ptr<T>(gate_up);
-        // dh, then h in its place; the gradient of gate_up in the place of gate_up; dn, then n in its place.
-        T *const dh = tape->workspace<T>(rows * hidden), *const dn = tape->workspace<T>(rows * width);
-        lean.product(dy, width, weights.down.value, false, dh, hidden);
-        context.observe("linear", true);
-        kernels::SwigluBackward<T> glu{rows,   hidden, gates,          gates + hidden, 2 * hidden, dh,
-                                       hidden, gates,  gates + hidden, 2 * hidden,     gate,       dh};
-        if (!context.device.dry) kernels::swiglu_backward(glu, device);
-        context.observe("swiglu", true);
-        lean.add_weight_gradient(weights.down, dy, dh);
+        T* h = ptr<T>(kept_h);
+        if constexpr (std::is_same_v<T, bf16>) {
+          if (merged) {
+            T* const again = h ? nullptr : (h = tape->workspace<T>(rows * hidden));
+            const kernels::GluProductBackward p{rows,  width, hidden, dy, width, lean.weight(weights.down),
+                                                gates, gates, again};
+            if (!context.device.dry) kernels::glu_product_backward(p, device);
+          }
+        }
+        if (!merged) {
+          T* const dh = tape->workspace<T>(rows * hidden);
+          lean.product(dy, width, weights.down.value, false, dh, hidden);
+          context.observe("linear", true);
+          kernels::SwigluBackward<T> glu{rows,           hidden,     gates,  gates + hidden,
+                                         2 * hidden,     dh,         hidden, gates,
+                                         gates + hidden, 2 * hidden, gate,   h ? nullptr : dh};
+          if (!context.device.dry) kernels::swiglu_backward(glu, device);
+          if (!h) h = dh;
+        }
+        context.observe(merged ? "swiglu product" : "swiglu", true);
+        lean.add_weight_gradient(weights.down, dy, h);
+        T *const dn = tape->workspace<T>(rows * width), *const n = kept_n ? ptr<T>(kept_n) : dn;
         lean.product(gates, 2 * hidden, weights.gate_up.value, false, dn, width);
         context.observe("linear", true);
-        norm.backward(*tape, dn, /*add=*/true, device);
-        lean.add_weight_gradient(weights.gate_up, gates, dn);
+        norm.backward(*tape, dn, kept_n ? nullptr : dn, /*add=*/true, device);
+        lean.add_weight_gradient(weights.gate_up, gates, n);
       }
     });
   });
@@ -194,8 +255,11 @@ Var lean_swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, ke
 Var lean_linear(Tape&, const NormedRows&, const Var&, const Var&) {
   fail(ErrorCode::kFailure, "norms are lean on the GPU alone");
 }
-Var lean_swiglu_block(Tape&, const Var&, const SwigluWeights&, kernels::NormKind, kernels::GluGate, double) {
-  fail(ErrorCode::kFailure, "SwiGLU blocks are lean on the GPU alone");
+bool swiglu_block_covers(const Tape&, const Var&, const SwigluWeights&, kernels::NormKind, kernels::GluGate) {
+  return false;
+}
+Var swiglu_block(Tape&, const Var&, const SwigluWeights&, kernels::NormKind, kernels::GluGate, double) {
+  fail(ErrorCode::kFailure, "SwiGLU blocks are one operator on the GPU alone");
 }
 #endif
 

@@ -93,10 +93,8 @@ Var Model::mlp(Tape& tape, const Weights& weights, const Block& block, const Var
   if (block.mlp_width == 0) return x;
   const autograd::SwigluWeights all{weights[block.mlp_norm], weights.fused(block.gate, block.up),
                                     weights[block.down]};
-  if (block.mlp_gate == kernels::GluGate::kSilu && autograd::fused_swiglu_covers(tape, x, all, norm_kind_))
-    return autograd::swiglu_block(tape, x, all, config_.norm_eps);
-  if (autograd::lean_swiglu_covers(tape, x, all))
-    return autograd::lean_swiglu_block(tape, x, all, norm_kind_, block.mlp_gate, config_.norm_eps);
+  if (autograd::swiglu_block_covers(tape, x, all, norm_kind_, block.mlp_gate))
+    return autograd::swiglu_block(tape, x, all, norm_kind_, block.mlp_gate, config_.norm_eps);
   const autograd::NormedRows normed{x, all.norm, norm_kind_, config_.norm_eps};
   const Var hidden = autograd::swiglu(tape, autograd::linear(tape, normed, all.gate_up), block.mlp_gate);
   return autograd::linear(tape, hidden, all.down, x);

@@ -1,5 +1,5 @@
-// Bulk copies into shared memory (Hopper): one thread asks for whole tiles of rows (tensor copies) and for
-// contiguous blocks, and a barrier in shared memory counts the bytes that have come.
+// Copies of whole chunks into shared memory (Hopper; tensor/bulk_copy.cuh): one thread asks for tiles of rows
+// and for contiguous blocks.
 #pragma once
 
 #include <cuda.h>
@@ -17,48 +17,14 @@ struct RowMaps {
 // Needs a Hopper GPU, whole chunks of 64 substeps and at least 16 tokens; not usable otherwise.
 RowMaps row_maps(const ChunkProblem& p);
 
-// A barrier that one thread arrives at, once per step, with the number of bytes it has asked for.
-__device__ inline void prepare_arrivals(uint64_t* barriers, int count) {
-  if constexpr (kWgmma) {
-    for (int i = 0; i < count; ++i)
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n" ::"r"(
-                       static_cast<unsigned>(__cvta_generic_to_shared(barriers + i)))
-                   : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
-  }
-}
-__device__ inline void expect_bytes(uint64_t* barrier, int bytes) {
-  if constexpr (kWgmma)
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(
-                     static_cast<unsigned>(__cvta_generic_to_shared(barrier))),
-                 "r"(bytes)
-                 : "memory");
-}
-__device__ inline void await_bytes(uint64_t* barrier, int phase) {
-  if constexpr (kWgmma)
-    asm volatile(
-        "{\n.reg .pred arrived;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 arrived, [%0], %1;\n"
-        "@!arrived bra AGAIN;\n}\n" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(barrier))),
-        "r"(phase)
-        : "memory");
-}
-__device__ inline void bulk_copy(Half* tile, const Half* source, int bytes, uint64_t* barrier) {
-  if constexpr (kWgmma)
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(
-            static_cast<unsigned>(__cvta_generic_to_shared(tile))),
-        "l"(source), "r"(bytes), "r"(static_cast<unsigned>(__cvta_generic_to_shared(barrier)))
-        : "memory");
-}
 // Channels channel .. channel + 63 of the rows of a chunk that begins with this token.
 __device__ inline void tensor_copy(Half* tile, const CUtensorMap& map, int channel, int64_t token,
                                    uint64_t* barrier) {
   if constexpr (kWgmma)
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
-        "%4}], [%5];\n" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(tile))),
-        "l"(&map), "r"(channel), "r"(0), "r"(static_cast<int>(token)),
-        "r"(static_cast<unsigned>(__cvta_generic_to_shared(barrier)))
+        "%4}], [%5];\n" ::"r"(shared_address(tile)),
+        "l"(&map), "r"(channel), "r"(0), "r"(static_cast<int>(token)), "r"(shared_address(barrier))
         : "memory");
 }
 
@@ -139,7 +105,7 @@ struct Pipeline {
       copy(i, i % kSlots, group, thread % kGroupThreads);
       copy_commit();
       copy_wait<0>();
-      await_bytes(arrivals + i % kSlots, i / kSlots % 2);
+      await_phase(arrivals + i % kSlots, i / kSlots % 2);
       show_to_products();
       wait(turn(set), kCopyThreads);
       wait(full(i, group), 128 + kGroupThreads);

@@ -299,7 +299,7 @@ __global__ void __launch_bounds__(kThreads, 1) channel_gradient_kernel(ChunkProb
   {
     auto& in = memory.in;
     if (threadIdx.x == 0) {
-      prepare_arrivals(memory.arrivals, 2);
+      prepare_barriers(memory.arrivals, 2, 1);
       expect_bytes(memory.arrivals, sizeof(in.w) + sizeof(in.dv_low));
       expect_bytes(memory.arrivals + 1, sizeof(in.s0) + sizeof(in.ds1));
     }
@@ -330,7 +330,7 @@ __global__ void __launch_bounds__(kThreads, 1) channel_gradient_kernel(ChunkProb
     find_places(memory.gate_places, p, substeps);
     copy_wait<1>();
     __syncthreads();  // the barriers are ready, too
-    await_bytes(memory.arrivals, 0);
+    await_phase(memory.arrivals, 0);
   }
   const RowGates gate(p, chunk, memory.gate_places);
   constexpr int N = D / 32;
@@ -360,7 +360,7 @@ __global__ void __launch_bounds__(kThreads, 1) channel_gradient_kernel(ChunkProb
         pairs[column * kPairPitch + row] = seen ? (of_outputs ? p.scale : 1.f) * value : 0.f;
     });
     copy_wait<0>();
-    await_bytes(memory.arrivals + 1, 0);
+    await_phase(memory.arrivals + 1, 0);
     if constexpr (!kWgmma) __syncthreads();
     product<D, Rows<D>, false, Blocks<D>, false>(x, in.d_o, m0, in.s0, channel0, lane);
     for_each_element(x, lane, [&](float& value, int, int) { value *= p.scale; });

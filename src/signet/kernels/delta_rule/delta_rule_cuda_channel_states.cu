@@ -364,7 +364,7 @@ __global__ void __launch_bounds__(Memory<D>::Pipe::kThreads, 1)
   extern __shared__ __align__(1024) char shared[];
   auto& memory = *reinterpret_cast<Memory<D>*>(shared);
   const Walk walk = kBackward ? backward_walk(p, kSummary) : forward_walk(p, kSummary);
-  if (threadIdx.x == 0) prepare_arrivals(memory.arrivals, std::size(memory.arrivals));
+  if (threadIdx.x == 0) prepare_barriers(memory.arrivals, std::size(memory.arrivals), 1);
   __syncthreads();
   if (threadIdx.x < 2 * D) {
     Pipe::take_registers();

@@ -23,7 +23,7 @@ struct Stages {
         chunk(of),
         thread(threadIdx.x),
         tensor(kWgmma && row_maps.usable && of.tokens == p.tokens) {
-    if (thread == 0) prepare_arrivals(arrivals, kStages);
+    if (thread == 0) prepare_barriers(arrivals, kStages, 1);
     __syncthreads();
   }
   // To be called first for every stage: how many elements of rows and of blocks it brings.
@@ -52,7 +52,7 @@ struct Stages {
   template <int kLater>
   __device__ void await(int stage) const {
     copy_wait<kLater>();
-    await_bytes(arrivals + stage, 0);
+    await_phase(arrivals + stage, 0);
     show_to_products();
     __syncthreads();
   }

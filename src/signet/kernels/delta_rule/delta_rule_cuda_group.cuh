@@ -7,16 +7,11 @@
 #pragma once
 
 #include "signet/kernels/delta_rule/delta_rule_cuda_mma.cuh"
+#include "signet/tensor/bulk_copy.cuh"
 
 namespace signet::kernels::delta_rule {
 
 inline constexpr int kTile = 64 * 64;
-
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-inline constexpr bool kWgmma = true;
-#else
-inline constexpr bool kWgmma = false;
-#endif
 
 // What lies between products in flight and other uses of their registers.
 template <int N>

@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(Memory<D, kSummary>::Pipe::kThreads, 1)
   extern __shared__ __align__(1024) char shared[];
   auto& memory = *reinterpret_cast<Memory<D, kSummary>*>(shared);
   const Walk walk = backward_walk(p, kSummary);
-  if (threadIdx.x == 0) prepare_arrivals(memory.arrivals, std::size(memory.arrivals));
+  if (threadIdx.x == 0) prepare_barriers(memory.arrivals, std::size(memory.arrivals), 1);
   __syncthreads();
   if (threadIdx.x < 2 * D) {
     Pipe::take_registers();

@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(Memory<D, kBlocks>::Pipe::kThreads, 1)
   extern __shared__ __align__(1024) char shared[];
   auto& memory = *reinterpret_cast<Memory<D, kBlocks>*>(shared);
   const Walk walk = forward_walk(p, kBlocks == 0);
-  if (threadIdx.x == 0) prepare_arrivals(memory.arrivals, std::size(memory.arrivals));
+  if (threadIdx.x == 0) prepare_barriers(memory.arrivals, std::size(memory.arrivals), 1);
   __syncthreads();
   if (threadIdx.x < 2 * D) {
     Pipe::take_registers();

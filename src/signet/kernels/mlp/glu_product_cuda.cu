@@ -1,6 +1,7 @@
-// A block keeps the weights of a slice of 64 hidden columns (row_tiles.cuh).
+// Layers of width 128: a block keeps the weights of a slice of 64 hidden columns (row_tiles.cuh). Wider ones:
+// glu_product_wide_cuda.cu.
 #include "signet/kernels/activation/activation_device.cuh"
-#include "signet/kernels/mlp/glu_product.h"
+#include "signet/kernels/mlp/glu_product_cuda.cuh"
 #include "signet/kernels/mlp/row_tiles.cuh"
 
 namespace signet::kernels {
@@ -53,8 +54,10 @@ __global__ void __launch_bounds__(kThreads, 2) forward_kernel(GluProductForward 
       me.store_panel(panel, to, stride, column, tile, p.rows);
       __syncwarp();
     };
-    store(gate, p.gate_up, 2 * p.hidden);
-    store(up, p.gate_up + p.hidden, 2 * p.hidden);
+    if (p.gate_up) {
+      store(gate, p.gate_up, 2 * p.hidden);
+      store(up, p.gate_up + p.hidden, 2 * p.hidden);
+    }
 #pragma unroll
     for (int n8 = 0; n8 < 8; ++n8) {
 #pragma unroll
@@ -129,30 +132,41 @@ __global__ void __launch_bounds__(kThreads, 2) backward_kernel(GluProductBackwar
   }
 }
 
+bool narrow_covers(int64_t width, int64_t hidden) {
+  return width == kWidth && hidden > 0 && hidden % kSlice == 0 && hidden <= (int64_t{1} << 20) &&
+         cuda_device().compute_major == 9;
+}
+
 template <class P>
-void run_glu(const char* name, void (*kernel)(P), int bytes, const P& p, bool aligned, Cuda device) {
+void run_glu(const char* name, void (*narrow)(P), int bytes, void (*wide)(const P&, Cuda), const P& p,
+             bool aligned, Cuda device) {
   if (!glu_product_covers(p.width, p.hidden) || !aligned)
     fail(ErrorCode::kUsage, "no product of a SwiGLU layer of width {} and hidden width {} here", p.width,
          p.hidden);
+  if (p.rows == 0) return;
+  if (!narrow_covers(p.width, p.hidden)) return wide(p, device);
   const int64_t slices = p.hidden / kSlice;
-  if (p.rows > 0) run(name, kernel, slices * workers_for(p.rows, slices, /*spread=*/false), bytes, p, device);
+  run(name, narrow, slices * workers_for(p.rows, slices, /*spread=*/false), bytes, p, device);
 }
 
 }  // namespace
 
 bool glu_product_covers(int64_t width, int64_t hidden) {
-  return width == kWidth && hidden > 0 && hidden % kSlice == 0 && hidden <= (int64_t{1} << 20) &&
-         cuda_device().compute_major == 9;
+  return narrow_covers(width, hidden) || wide_glu_covers(width, hidden);
 }
+bool glu_product_makes_h(int64_t width, int64_t hidden) { return wide_glu_covers(width, hidden); }
 
 void glu_product_forward(const GluProductForward& p, Cuda device) {
-  run_glu("glu_product_forward", forward_kernel, kForwardBytes, p,
+  run_glu("glu_product_forward", forward_kernel, kForwardBytes, wide_glu_forward, p,
           fits(p.n, p.n_stride) && fits(p.gate_up_weight, 0) && fits(p.gate_up, 0) && fits(p.h, 0), device);
 }
 
 void glu_product_backward(const GluProductBackward& p, Cuda device) {
-  run_glu("glu_product_backward", backward_kernel, kBackwardBytes, p,
-          fits(p.dy, p.dy_stride) && fits(p.down_weight, 0) && fits(p.gate_up, 0) && fits(p.dgate_up, 0),
+  if (p.h && !glu_product_makes_h(p.width, p.hidden))
+    fail(ErrorCode::kUsage, "backward of a SwiGLU layer of width {} does not make h again", p.width);
+  run_glu("glu_product_backward", backward_kernel, kBackwardBytes, wide_glu_backward, p,
+          fits(p.dy, p.dy_stride) && fits(p.down_weight, 0) && fits(p.gate_up, 0) && fits(p.dgate_up, 0) &&
+              fits(p.h, 0),
           device);
 }
 

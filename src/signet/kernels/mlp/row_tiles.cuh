@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "signet/tensor/bulk_copy.cuh"
 #include "signet/tensor/cuda_check.h"
 #include "signet/tensor/launch.cuh"
 #include "signet/tensor/packet.cuh"
@@ -32,9 +33,6 @@ __device__ inline uint32_t pack_pair(float low, float high) {
 }
 __device__ inline float2 unpack_pair(uint32_t word) {
   return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
-}
-__device__ inline uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 __device__ inline char* aligned_base(char* shared) {
   return shared + (1024 - shared_address(shared) % 1024) % 1024;
