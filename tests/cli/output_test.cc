@@ -46,6 +46,39 @@ TEST(Output, WhatAVerbWroteItReplacesAndTheRestOnlyWithForce) {
   EXPECT_EQ(read_text(directory / "mine.html").find("by hand"), std::string::npos);
 }
 
+TEST(Output, TokenizersDocumentsAndAutomataDoNotReplaceOtherFiles) {
+  TemporaryDirectory directory;
+  ASSERT_EQ(run_signet("compile --language parity -o parity.safetensors", directory.path()).exit_code, 0);
+  write_text(directory / "text.txt", "some text, some more text");
+  for (const std::string command :
+       {"tokenizer train text.txt --vocabulary 260 -o mine.jsonl", "extract parity.safetensors -o mine.jsonl",
+        "tokenize --task parity --documents 4 --tokenizer bytes -o mine",
+        "extract parity.safetensors --dot mine.jsonl", "extract parity.safetensors --tikz mine.jsonl"}) {
+    write_text(directory / "mine.jsonl", "by hand");
+    const auto refused = run_signet(command, directory.path());
+    EXPECT_EQ(refused.exit_code, 3) << command;
+    EXPECT_NE(refused.err.find("--force"), std::string::npos) << refused.err;
+    EXPECT_EQ(read_text(directory / "mine.jsonl"), "by hand") << command;
+    EXPECT_EQ(run_signet(command + " --force", directory.path()).exit_code, 0) << command;
+    EXPECT_NE(read_text(directory / "mine.jsonl"), "by hand") << command;
+  }
+  const std::string documents = "tokenize --task parity --documents 4 --tokenizer bytes -o data";
+  EXPECT_EQ(run_signet(documents, directory.path()).exit_code, 0);
+  EXPECT_NE(run_signet(documents, directory.path()).err.find("data is complete"), std::string::npos)
+      << "the same command is not in its own way";
+  EXPECT_EQ(run_signet("extract parity.safetensors --dot a.dot", directory.path()).exit_code, 0);
+  EXPECT_EQ(run_signet("analyze 'a*' --dot a.dot", directory.path()).exit_code, 0) << "both are graphs";
+}
+
+TEST(Output, NumbersOfSomebodyElseAreKept) {
+  TemporaryDirectory directory;
+  ASSERT_EQ(run_signet(kTiny, directory.path()).exit_code, 0);
+  write_text(directory / "figures/results.csv", "day,series,low,high\n1,2,3,4\n");
+  EXPECT_EQ(run_signet("report run --export figures", directory.path()).exit_code, 3);
+  EXPECT_EQ(run_signet("report run --export ours", directory.path()).exit_code, 0);
+  EXPECT_EQ(run_signet("report run --export ours", directory.path()).exit_code, 0) << "ours are replaced";
+}
+
 TEST(Output, AnotherSweepIsRefusedInAUsedDirectory) {
   TemporaryDirectory directory;
   const std::string base =

@@ -254,32 +254,6 @@ std::string dfa_to_att(const Dfa& dfa) {
   return text;
 }
 
-std::string dfa_to_dot(const Dfa& dfa) {
-  const auto quoted = [](const std::string& name) {
-    std::string text;
-    for (char c : name) {
-      if (c == '"' || c == '\\') text += '\\';
-      text += c;
-    }
-    return text;
-  };
-  std::string text =
-      fmt::format("digraph automaton {{\n  rankdir=LR;\n  start [shape=point];\n  start -> {};\n", dfa.start);
-  for (State q = 0; q < dfa.states(); ++q)
-    text += fmt::format("  {} [shape={}];\n", q, !dfa.mealy() && dfa.accept[q] ? "doublecircle" : "circle");
-  for (State q = 0; q < dfa.states(); ++q) {
-    std::map<State, std::string> labels;
-    for (Letter a = 0; a < dfa.letters(); ++a) {
-      std::string& label = labels[dfa.delta[q][a]];
-      label += (label.empty() ? "" : " ") + quoted(dfa.alphabet[a]) +
-               (dfa.mealy() ? fmt::format("/{}", dfa.output[q][a]) : "");
-    }
-    for (const auto& [target, label] : labels)
-      text += fmt::format("  {} -> {} [label=\"{}\"];\n", q, target, label);
-  }
-  return text + "}\n";
-}
-
 std::string dfa_to_gap(const Dfa& dfa) {
   std::string text = "# letters:", letters;
   bool group = true;

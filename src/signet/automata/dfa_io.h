@@ -23,10 +23,9 @@ std::string dfa_to_json(const Dfa& dfa);
 Dfa dfa_from_att(std::string_view text, const std::vector<std::string>& alphabet = {},
                  const Limits& limits = {}, std::vector<std::string>* notes = nullptr);
 
-// The same for others: AT&T text (a Mealy machine as a transducer), Graphviz, and GAP, where letters are
+// The same for others: AT&T text (a Mealy machine as a transducer) and GAP, where letters are
 // transformations of 1..n and generate the transition monoid (the group, if all of them are permutations).
 std::string dfa_to_att(const Dfa& dfa);
-std::string dfa_to_dot(const Dfa& dfa);
 std::string dfa_to_gap(const Dfa& dfa);
 
 // The whole file, at most 64 MiB of it.

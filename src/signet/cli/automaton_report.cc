@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/base/error.h"
+#include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/cli/output.h"
 #include "signet/report/svg_graph.h"
@@ -41,20 +42,24 @@ void PictureOption::define(Options& options, const std::string& shown) {
   options.value("--svg", svg_, "write a picture of " + shown);
   options.value("--dot", dot_, "write the automaton for Graphviz");
   options.value("--tikz", tikz_, "write the automaton for LaTeX with TikZ");
-  options.flag("--force", force_, "replace files of these that signet has not written");
+  options.flag("--force", force_, "replace files that are kept otherwise (docs/cli.md)");
 }
 
-void PictureOption::check(const automata::Dfa& dfa) const {
-  if (svg_.empty() && dot_.empty() && tikz_.empty()) return;
+void PictureOption::check_files() const {
   if (!svg_.empty()) check_output(svg_, FileKind::kPicture, force_);
   if (!dot_.empty()) check_output(dot_, FileKind::kGraphviz, force_);
   if (!tikz_.empty()) check_output(tikz_, FileKind::kLatex, force_);
-  if (dfa.states() > kMaxPictured)
-    bad_input("{}: a picture of {} states would not be legible; at most {} are drawn",
-              !svg_.empty()   ? "--svg"
-              : !dot_.empty() ? "--dot"
-                              : "--tikz",
-              dfa.states(), kMaxPictured);
+}
+
+std::string PictureOption::illegible(const automata::Dfa& dfa) const {
+  if (dfa.states() <= kMaxPictured || (svg_.empty() && tikz_.empty())) return "";
+  return fmt::format("{}: a picture of {} states would not be legible; at most {} are drawn",
+                     svg_.empty() ? "--tikz" : "--svg", dfa.states(), kMaxPictured);
+}
+
+void PictureOption::check(const automata::Dfa& dfa) const {
+  check_files();
+  if (const std::string reason = illegible(dfa); !reason.empty()) bad_input("{}", reason);
 }
 
 namespace {
@@ -108,10 +113,10 @@ std::string automaton_picture(const std::string& title, const automata::Dfa& dfa
 void PictureOption::write(const std::string& title, const automata::Dfa& dfa,
                           const automata::Holonomy* holonomy) const {
   if (svg_.empty() && dot_.empty() && tikz_.empty()) return;
-  check(dfa);
   const auto picture = graph_of(title, dfa, holonomy);
-  if (!svg_.empty()) write_output(svg_, FileKind::kPicture, force_, report::svg_graph(picture));
   if (!dot_.empty()) write_output(dot_, FileKind::kGraphviz, force_, report::dot_graph(picture));
+  if (const std::string reason = illegible(dfa); !reason.empty()) return tell("signet: " + reason);
+  if (!svg_.empty()) write_output(svg_, FileKind::kPicture, force_, report::svg_graph(picture));
   if (!tikz_.empty()) write_output(tikz_, FileKind::kLatex, force_, report::tikz_graph(picture));
 }
 

@@ -18,20 +18,26 @@ std::string set_text(const std::vector<automata::State>& states, size_t most = S
 std::string level_text(const std::vector<automata::Holonomy::Component>& level);
 nlohmann::ordered_json group_json(const automata::GroupFacts& group);  // {name, order}
 
-// --svg, --dot and --tikz: the automaton, up to kMaxPictured states; in the first also the levels of its
-// decomposition, when given.
+// --svg, --dot and --tikz: the automaton, in what we draw ourselves (not --dot) up to kMaxPictured states; in
+// the first also the levels of its decomposition, when given.
 inline constexpr automata::State kMaxPictured = 60;
 std::string automaton_picture(const std::string& title, const automata::Dfa& dfa,
                               const automata::Holonomy* holonomy = nullptr);
 class PictureOption {
  public:
   void define(Options& options, const std::string& shown);
-  // Throws kBadInput when there are too many states to be drawn or the file may not be replaced: to be asked
-  // before long work.
+  // To be asked before long work; both throw kBadInput: a file may not be replaced, or there are too many
+  // states to be drawn.
+  void check_files() const;
+  bool force() const { return force_; }
   void check(const automata::Dfa& dfa) const;
-  void write(const std::string& title, const automata::Dfa& dfa, const automata::Holonomy* holonomy) const;
+  // Of too many states, which only work showed, there is a message and no drawing.
+  void write(const std::string& title, const automata::Dfa& dfa,
+             const automata::Holonomy* holonomy = nullptr) const;
 
  private:
+  std::string illegible(const automata::Dfa& dfa) const;  // "" or why nothing is drawn
+
   std::string svg_, dot_, tikz_;
   bool force_ = false;
 };

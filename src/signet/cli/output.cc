@@ -25,7 +25,7 @@ KindInfo info(FileKind kind) {
     case FileKind::kCertificate:
       return {"a certificate of signet", "\"signet-certificate\""};
     case FileKind::kNumbers:  // what the columns of ours are called
-      return {"a CSV file of signet", "series,", "task,run,"};
+      return {"a CSV file of signet", ",value,low,high\n", "task,run,model,seed,score,low,high,"};
     case FileKind::kLatex:
       return {"LaTeX by signet", "% signet "};
     case FileKind::kPdf:
@@ -34,7 +34,7 @@ KindInfo info(FileKind kind) {
       return {"a graph of signet", "// signet "};
     case FileKind::kTrace:
       return {"a trace of signet", "\"signet trace\""};
-    case FileKind::kNetwork:
+    case FileKind::kKept:
       break;
   }
   return {nullptr, nullptr};
@@ -53,6 +53,13 @@ bool carries(const std::string& path, const KindInfo& kind) {
                            part(std::max<int64_t>(0, file.size() - kEnd), std::min(file.size(), kEnd));
   return both.empty() || both.find(kind.mark) != std::string::npos ||
          (kind.or_mark && both.find(kind.or_mark) != std::string::npos);
+}
+
+bool holds(const std::string& path, std::string_view content) {
+  std::error_code ignored;
+  const auto size = static_cast<int64_t>(content.size());
+  return std::filesystem::is_regular_file(path, ignored) && InputFile(path).size() == size &&
+         read_file(path, size) == content;
 }
 
 }  // namespace
@@ -75,6 +82,7 @@ void check_folder(const std::string& path) {
 }
 
 void write_output(const std::string& path, FileKind kind, bool force, std::string_view content) {
+  if (holds(path, content)) return;
   check_output(path, kind, force);
   write_file_atomic(path, content);
 }

@@ -8,7 +8,8 @@
 
 namespace signet::cli {
 
-enum class FileKind { kPage, kPicture, kNumbers, kLatex, kPdf, kGraphviz, kCertificate, kNetwork, kTrace };
+// kKept: networks, automata, tokenizers and documents, which somebody may have no other copy of.
+enum class FileKind { kPage, kPicture, kNumbers, kLatex, kPdf, kGraphviz, kCertificate, kTrace, kKept };
 
 // Throws kBadInput when something at `path` is in the way. To be called before the work whose result goes
 // there. A missing or empty file, a device and a pipe are free.
@@ -16,7 +17,7 @@ void check_output(const std::string& path, FileKind kind, bool force);
 // Throws kBadInput where the folder that the file is to lie in does not exist.
 void check_folder(const std::string& path);
 
-// Checks again, then writes atomically. `content` must be of the kind.
+// Checks again, then writes atomically. `content` must be of the kind. A file that holds it already stays.
 void write_output(const std::string& path, FileKind kind, bool force, std::string_view content);
 
 }  // namespace signet::cli

@@ -2,14 +2,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "signet/base/files.h"
 #include "signet/tasks/registry.h"
 #include "signet/tasks/task_text.h"
 
 namespace signet::cli {
 
-std::string write_task_documents(const std::string& name, int64_t count, uint64_t seed,
-                                 const std::string& file) {
+std::string task_documents(const std::string& name, int64_t count, uint64_t seed) {
   const auto task = tasks::make_task(name);
   std::string lines;
   for (int64_t i = 0; i < count; ++i)
@@ -17,8 +15,7 @@ std::string write_task_documents(const std::string& name, int64_t count, uint64_
                                                               task->train_lengths())}}
                  .dump() +
              "\n";
-  write_file_atomic(file, lines);
-  return file;
+  return lines;
 }
 
 }  // namespace signet::cli

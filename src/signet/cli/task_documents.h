@@ -1,4 +1,4 @@
-// Tasks of ours as documents of text (tasks/task_text.h) in a file of JSON lines.
+// Tasks of ours as documents of text (tasks/task_text.h), in JSON lines.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,7 @@
 
 namespace signet::cli {
 
-// Documents 0 .. count - 1 at the lengths of training; returns the file. Throws kUsage for an unknown task.
-std::string write_task_documents(const std::string& task, int64_t count, uint64_t seed,
-                                 const std::string& file);
+// Documents 0 .. count - 1 at the lengths of training. Throws kUsage for an unknown task.
+std::string task_documents(const std::string& task, int64_t count, uint64_t seed);
 
 }  // namespace signet::cli

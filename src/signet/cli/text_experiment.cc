@@ -233,10 +233,9 @@ void TextExperiment::prepare(bool quick, bool quiet) const {
     if (ready(name)) continue;
     text::TokenizeOptions options;
     options.tokenizer = tokenizer, options.folder = folder(name), options.held_out = quick ? 0.15 : 0.03;
+    options.inputs = {name == kTracking ? folder("tracking.jsonl") : sources[name]};
     if (name == kTracking)
-      options.inputs = {write_task_documents(kTrackingTask, quick ? 300 : 3000, 1, folder("tracking.jsonl"))};
-    else
-      options.inputs = {sources[name]};
+      write_file_atomic(options.inputs[0], task_documents(kTrackingTask, quick ? 300 : 3000, 1));
     Progress progress("tokenize " + name, 0, 0, ProgressStyle::of_stderr(quiet));
     text::tokenize(options, [&](const text::TokenizeProgress& now) {
       progress.update(0, fmt::format("{} documents  {} tokens", now.documents, now.tokens));

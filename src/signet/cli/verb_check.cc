@@ -30,7 +30,7 @@ class Check final : public Verb {
     options.value("--length", check_.max_length, "longest word whose product is looked at");
     options.value("--dtype", dtype_, "number type of the runs");
     options.value("--svg", svg_, "write a picture of the eigenvalues with the unit circle");
-    options.flag("--force", force_, "overwrite an output file");
+    options.flag("--force", force_, "replace a file that is not a picture of signet");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet check '[[[0.9]],[[1]]]' --dtype bf16",
                     "gates in [0,1]: star-free only, and after how many letters the state stands still");

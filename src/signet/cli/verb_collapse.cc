@@ -29,7 +29,7 @@ class CollapseVerb final : public Verb {
     options.value("--second", second_, "the word to compare it with");
     options.value("--limit", limit_, "letters to run, at most");
     options.value("--svg", svg_, "write a picture: the difference of the two states, predicted and run");
-    options.flag("--force", force_, "overwrite output files");
+    options.flag("--force", force_, "replace a file that is not a picture of signet");
     options.flag("--json", json_, "print one JSON object");
     options.example(
         "signet compile --language flip-flop --target 'diagonal[0,1]' -o ff.safetensors --force && "

@@ -23,7 +23,7 @@ class Compile final : public Verb {
                   "file to write, model.safetensors; without it only the sizes are shown");
     options.flag("--by-rounding", by_rounding_,
                  "search for a network that counts by its rounding in --dtype alone, and prove it");
-    options.flag("--force", force_, "overwrite the output file");
+    options.flag("--force", force_, "replace an existing file");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet compile '(abab)*'", "one exact layer for a language that is not star-free");
     options.example("signet compile --group S5 --generators all -o s5.safetensors --force",
@@ -34,7 +34,7 @@ class Compile final : public Verb {
                     "what theory forbids in real numbers: a factor of eigenvalues 1 and 1/4 that counts");
   }
   int run() override {
-    if (!output_.empty()) check_output(output_, FileKind::kNetwork, force_);
+    if (!output_.empty()) check_output(output_, FileKind::kKept, force_);
     const InputAutomaton input = while_shown("compile", [&] { return input_.read(); });
     for (const auto& note : input.notes) tell("signet: note: " + note);
     const NumberType type = compile_.number_type();

@@ -25,7 +25,7 @@ class Crystallise final : public Verb {
     options.value("--dtype", dtype_, "number type of the proof");
     options.value("--max-states", most_states_, "states of the automaton, at most");
     options.flag("--compile", compile_, "do not try head by head; compile the automaton found");
-    options.flag("--force", force_, "replace a file that is not a network of signet");
+    options.flag("--force", force_, "replace an existing file");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet crystallise runs/s5 -o s5-exact.safetensors || true",
                     "a trained network, S5 by swaps for example");
@@ -35,7 +35,7 @@ class Crystallise final : public Verb {
   }
 
   int run() override {
-    if (!output_.empty()) check_output(output_, FileKind::kNetwork, force_);
+    if (!output_.empty()) check_output(output_, FileKind::kKept, force_);
     if (most_states_ < 1 || most_states_ > 4096) fail(ErrorCode::kUsage, "--max-states lies in 1..4096");
     analysis::CrystalliseOptions options;
     options.type = parse_number_type(dtype_);

@@ -6,8 +6,6 @@
 #include "signet/automata/dfa_io.h"
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
-#include "signet/base/files.h"
-#include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/cli/automaton_report.h"
 #include "signet/cli/output.h"
@@ -25,12 +23,10 @@ class Extract final : public Verb {
     model_.define(options);
     options.value("-o,--output", output_,
                   "write the automaton as JSON, for analyze, compile and train --dfa");
-    options.value("--dot", dot_, "write it for Graphviz");
     options.value("--att", att_, "write it as AT&T text, for foma and OpenFst");
     options.value("--gap", gap_, "write its transition monoid or group for GAP");
-    options.value("--svg", svg_, "write a picture of it");
     options.value("--max-states", most_states_, "states of the automaton, at most");
-    options.flag("--force", force_, "overwrite output files");
+    picture_.define(options, "it");
     options.flag("--json", json_, "print one JSON object");
     options.example(
         "signet compile --language tomita6 -o t6.safetensors --force && "
@@ -41,12 +37,9 @@ class Extract final : public Verb {
   }
 
   int run() override {
-    if (!svg_.empty()) check_output(svg_, FileKind::kPicture, force_);
-    for (const auto* path : {&output_, &dot_, &att_, &gap_}) {
-      if (path->empty()) continue;
-      if (is_directory(*path)) bad_input("{} is a directory; name a file to write", *path);
-      if (!force_ && exists(*path)) bad_input("{} exists; --force overwrites it", *path);
-    }
+    picture_.check_files();
+    for (const auto* path : {&output_, &att_, &gap_})
+      if (!path->empty()) check_output(*path, FileKind::kKept, picture_.force());
     if (most_states_ < 1 || most_states_ > 4096) fail(ErrorCode::kUsage, "--max-states lies in 1..4096");
     analysis::Subject subject = model_.open();
     analysis::ExtractOptions options;
@@ -57,17 +50,12 @@ class Extract final : public Verb {
     if (found.found()) {
       automaton = subject.network->mealy() ? found.machine : analysis::as_language(found.machine);
       const auto write = [&](const std::string& path, const std::string& text) {
-        if (!path.empty()) write_file_atomic(path, text);
+        if (!path.empty()) write_output(path, FileKind::kKept, picture_.force(), text);
       };
       write(output_, automata::dfa_to_json(automaton) + "\n");
-      write(dot_, automata::dfa_to_dot(automaton));
       write(att_, automata::dfa_to_att(automaton));
       write(gap_, automata::dfa_to_gap(automaton));
-      if (!svg_.empty() && automaton.states() > kMaxPictured)
-        tell(fmt::format("signet: --svg: {} states would not be legible; no picture", automaton.states()));
-      else if (!svg_.empty())
-        write_output(svg_, FileKind::kPicture, force_,
-                     automaton_picture("learned by " + model_.path(), automaton));
+      picture_.write("learned by " + model_.path(), automaton);
     }
     json_ ? print_json(subject, found, automaton) : print_text(subject, found, automaton);
     return found.found() ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
@@ -151,9 +139,10 @@ class Extract final : public Verb {
   }
 
   SubjectArguments model_;
-  std::string output_, dot_, att_, gap_, svg_;
+  std::string output_, att_, gap_;
+  PictureOption picture_;
   int64_t most_states_ = 256;
-  bool force_ = false, json_ = false;
+  bool json_ = false;
 };
 
 }  // namespace

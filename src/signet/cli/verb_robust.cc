@@ -29,7 +29,7 @@ class Robust final : public Verb {
                   "letters of the words on which weights are disturbed, the training length unless told");
     options.value("--max-states", most_states_, "tuples of code words that a proof looks at");
     options.value("--svg", svg_, "write a picture of the states and their components");
-    options.flag("--force", force_, "overwrite output files");
+    options.flag("--force", force_, "replace a file that is not a picture of signet");
     options.flag("--json", json_, "print one JSON object");
     options.example(
         "signet compile --language flip-flop --target 'diagonal[0,1]' -o ff.safetensors --force && "

@@ -48,7 +48,8 @@ class Solve final : public Verb {
     options.value("--out", runs_, "folder of the attempts");
     options.value("--dtype", dtype_, "number type of the proof");
     options.flag("--anyway", anyway_, "train a model that the theory forbids, to see how it fails");
-    options.flag("--force", force_, "replace files that are not signet's, and runs in the folder");
+    options.flag("--force", force_,
+                 "replace the network, a page that is not signet's, and runs in the folder");
     options.flag("--json", json_, "print one JSON object");
     options.flag("--quiet", quiet_, "no progress");
     Options::Named models;
@@ -63,7 +64,7 @@ class Solve final : public Verb {
   int run() override {
     if (!(budget_ > 0 && budget_ <= 10'000))
       fail(ErrorCode::kUsage, "--budget is a number of minutes above 0");
-    check_output(output_, FileKind::kNetwork, force_);
+    check_output(output_, FileKind::kKept, force_);
     check_output(page_, FileKind::kPage, force_);
     for (const auto& path : {output_, page_}) check_folder(path);
     type_ = parse_number_type(dtype_);

@@ -5,6 +5,7 @@
 
 #include "signet/base/error.h"
 #include "signet/base/progress.h"
+#include "signet/cli/output.h"
 #include "signet/cli/task_documents.h"
 #include "signet/cli/text_options.h"
 #include "signet/cli/verb.h"
@@ -29,7 +30,8 @@ class Tokenize final : public Verb {
     add_source_options(options, options_.source);
     options.value("--held-out", options_.held_out, "share of the documents kept for validation");
     options.value("--shard-tokens", options_.shard_tokens, "tokens of one shard");
-    options.flag("--force", options_.force, "replace the data that is in the folder");
+    options.flag("--force", options_.force,
+                 "replace the data that is in the folder, and with --task OUT.jsonl");
     options.flag("--json", json_, "print what was made as one JSON object");
     options.flag("--quiet", quiet_, "no progress");
     options.example(
@@ -59,8 +61,10 @@ class Tokenize final : public Verb {
     check_source_options(options_.source);
     if (documents_ < 1 || documents_ > 1 << 24)
       fail(ErrorCode::kUsage, "--documents {}: give 1 to {}", documents_, 1 << 24);
-    if (!task_.empty())
-      options_.inputs = {write_task_documents(task_, documents_, 1, options_.folder + ".jsonl")};
+    if (!task_.empty()) {
+      options_.inputs = {options_.folder + ".jsonl"};
+      write_output(options_.inputs[0], FileKind::kKept, options_.force, task_documents(task_, documents_, 1));
+    }
     std::unique_ptr<Progress> progress;
     const auto manifest = text::tokenize(options_, [&](const text::TokenizeProgress& now) {
       if (!progress)

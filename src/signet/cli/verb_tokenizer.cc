@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/base/error.h"
-#include "signet/base/files.h"
 #include "signet/base/hash.h"
 #include "signet/base/progress.h"
 #include "signet/base/text.h"
+#include "signet/cli/output.h"
 #include "signet/cli/text_options.h"
 #include "signet/cli/verb.h"
 #include "signet/text/bpe_trainer.h"
@@ -31,6 +31,7 @@ class TokenizerVerb final : public Verb {
     options.value("--vocabulary", vocabulary_, "with train: how many tokens");
     options.value("-o,--out", out_, "with train: the tokenizer.json to write");
     add_source_options(options, source_);
+    options.flag("--force", force_, "with train: replace an existing file");
     options.flag("--special", special_, "with encode: names of special tokens in the text stand for them");
     options.flag("--json", json_, "print one JSON object");
     options.flag("--quiet", quiet_, "no progress");
@@ -67,6 +68,7 @@ class TokenizerVerb final : public Verb {
     if (vocabulary_ < 257 || vocabulary_ > 1 << 20)
       fail(ErrorCode::kUsage, "--vocabulary must lie between 257 (the bytes and the end) and 1048576, not {}",
            vocabulary_);
+    check_output(out_, FileKind::kKept, force_);
     text::DocumentSource source(inputs_, source_);
     text::WordCounts counts;
     {
@@ -80,7 +82,7 @@ class TokenizerVerb final : public Verb {
     Progress progress("merges", vocabulary_, 0, ProgressStyle::of_stderr(quiet_));
     const auto spec = text::train_bpe(counts, vocabulary_, [&](int64_t size) { progress.update(size, ""); });
     progress.finish();
-    write_file_atomic(out_, text::write_tokenizer_json(spec));
+    write_output(out_, FileKind::kKept, force_, text::write_tokenizer_json(spec));
     const auto size = static_cast<int64_t>(spec.vocabulary.size());
     if (json_)
       fmt::print(
@@ -166,7 +168,7 @@ class TokenizerVerb final : public Verb {
   std::vector<std::string> inputs_;
   text::SourceOptions source_;
   int64_t vocabulary_ = 32000;
-  bool special_ = false, json_ = false, quiet_ = false;
+  bool special_ = false, force_ = false, json_ = false, quiet_ = false;
 };
 
 }  // namespace
