@@ -61,6 +61,14 @@ TEST(Completion, BashOffersVerbsOptionsValuesAndFiles) {
   EXPECT_TRUE(has(offers("signet train parity --set train.l"), "train.lr="));
   EXPECT_TRUE(has(offers("signet compile --language tomita"), "tomita3"));
   EXPECT_TRUE(has(offers("signet compile --target house"), "householder[-1,1]"));
+  EXPECT_TRUE(has(offers("signet help th"), "theory"));
+  EXPECT_TRUE(has(offers("signet bench sel"), "selective_scan"));
+  EXPECT_EQ(offers("signet verify x --dtype bf16+"), std::vector<std::string>{"bf16+fp32"});
+  EXPECT_EQ(offers("signet verify x --method ho"), std::vector<std::string>{"horizon"});
+  for (const std::string verb : {"train", "eval", "sweep x", "generate", "bench"})
+    EXPECT_EQ(offers("signet " + verb + " --device c"), (std::vector<std::string>{"cpu", "cuda"})) << verb;
+  for (const std::string verb : {"train", "generate", "bench"})
+    EXPECT_EQ(offers("signet " + verb + " --precision b"), std::vector<std::string>{"bf16"}) << verb;
   EXPECT_TRUE(has(offers("signet report sig"), "signet.bash"));       // a file as argument
   EXPECT_TRUE(has(offers("signet report x -o sig"), "signet.bash"));  // and as value
 }
@@ -103,6 +111,7 @@ TEST(Completion, FishOffersTheSame) {
   EXPECT_NE(offers("signet train par").find("parity"), std::string::npos);
   EXPECT_NE(offers("signet train --set train.l").find("train.lr="), std::string::npos);
   EXPECT_NE(offers("signet compile --language tom").find("tomita3"), std::string::npos);
+  EXPECT_NE(offers("signet help th").find("theory"), std::string::npos);
   EXPECT_NE(offers("signet compile --target hou").find("householder[-1,1]"), std::string::npos);
 }
 

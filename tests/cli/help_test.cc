@@ -12,9 +12,10 @@ TEST(Help, ShowsVerbsPagesAndTheManual) {
   const auto overview = run_signet("help");
   EXPECT_EQ(overview.exit_code, 0);
   EXPECT_NE(overview.out.find("signet help TOPIC"), std::string::npos);
-  EXPECT_EQ(run_signet("help train").out, run_signet("train --help").out);
-  const auto page = run_signet("help formats");
-  EXPECT_EQ(page.out, test::read_text(std::string(SIGNET_SOURCE_DIR) + "/docs/formats.md"));
+  EXPECT_EQ(run_signet("help info").out, run_signet("info --help").out) << "a verb without a page";
+  for (const std::string name : {"formats", "train"})
+    EXPECT_EQ(run_signet("help " + name).out,
+              test::read_text(std::string(SIGNET_SOURCE_DIR) + "/docs/" + name + ".md"));
   const auto unknown = run_signet("help formts");
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_NE(unknown.err.find("formats"), std::string::npos) << unknown.err;

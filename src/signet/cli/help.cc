@@ -10,12 +10,6 @@
 namespace signet::cli {
 namespace {
 
-std::vector<std::string> topics() {
-  std::vector<std::string> names;
-  for (const auto& [name, page] : doc_files()) names.push_back(name);
-  return names;
-}
-
 // Text for troff: a backslash, a dash that may be copied, and no line that begins like a request.
 std::string troff(const std::string& text) {
   std::string result;
@@ -33,6 +27,12 @@ std::string troff(const std::string& text) {
 }
 
 }  // namespace
+
+std::vector<std::string> topics() {
+  std::vector<std::string> names;
+  for (const auto& [name, page] : doc_files()) names.push_back(name);
+  return names;
+}
 
 std::string overview() {
   std::string text =

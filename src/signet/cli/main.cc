@@ -53,8 +53,9 @@ int refuse(int argc, char** argv, const char* message, int code) {
 int dispatch(const std::vector<std::string>& arguments);
 
 int help_on(const std::string& name) {
-  for (const auto& entry : verbs())
-    if (name == entry.name) return dispatch({name, "--help"});
+  if (!doc_files().contains(name))  // some verbs share a page of another name
+    for (const auto& entry : verbs())
+      if (name == entry.name) return dispatch({name, "--help"});
   fmt::print("{}", name == "--man" ? manual_page() : topic(name));
   return 0;
 }

@@ -199,4 +199,9 @@ bool Options::parse(const std::vector<std::string>& arguments) {
   }
 }
 
+void device_option(Options& options, std::string& target, const std::string& what) {
+  options.value("--device", target, what + ": cpu, or cuda or cuda:N in a build with it");
+  options.offer("--device", {"cpu", "cuda"});
+}
+
 }  // namespace signet::cli

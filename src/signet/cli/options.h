@@ -57,4 +57,7 @@ class Options {
   std::unique_ptr<Impl> impl_;
 };
 
+// --device, as open_device (tensor/device.h) takes it; `what` is done there.
+void device_option(Options& options, std::string& target, const std::string& what);
+
 }  // namespace signet::cli

@@ -25,7 +25,7 @@ void SweepRunner::define(Options& options) {
   options.offer("--set", setting_keys());
   options.value("--seeds", seeds_, "seeds 1 to N in place of those of the file");
   options.value("--jobs", jobs_, "runs at a time [one per core, or 4 on a GPU]");
-  options.value("--device", device_, "where the updates run: cpu, or cuda or cuda:N in a build with it");
+  device_option(options, device_, "where the updates run");
   options.flag("--done", done_, "train nothing: the page of the runs that are done");
   options.flag("--force", force_, "replace the summary of another sweep in the same directory");
   options.flag("--quiet", quiet_, "no progress");

@@ -38,6 +38,7 @@ void CompileArguments::define(Options& options) {
   options.offer("--construction", theory::construction_names());
   options.value("--dtype", dtype_,
                 "number type: " + join(number_type_names(), " ") + " (parameters+state when mixed)");
+  options.offer("--dtype", number_type_names());
   options.value("--max-table", max_table_, "limit on entries of the tables between layers");
   options.value("--max-layer-states", max_layer_states_,
                 "limit on states of automata that one layer holds in a code of its own");
@@ -67,6 +68,7 @@ theory::Network CompileArguments::compile(const InputAutomaton& input) const {
 void SubjectArguments::define(Options& options) {
   options.positional("MODEL", path_, "a run directory of signet train, or a model written by signet compile");
   options.value("--dtype", dtype_, "number type to run a compiled model in, fp32 unless told");
+  options.offer("--dtype", number_type_names());
 }
 
 analysis::Subject SubjectArguments::open() const {

@@ -26,9 +26,12 @@ class Bench final : public Verb {
             "; or lm: training steps of a language model; or decode: prompts and tokens of one; or comm, "
             "started by mpirun: what passes between ranks",
         false);
+    auto offered = names();
+    for (const char* other : {"lm", "decode", "comm"}) offered.emplace_back(other);
+    options.offer("OPERATOR", offered);
     options.value("--filter", filter_, "run only the cases whose name contains this");
     options.value("--seconds", seconds_, "time to spend on each case and ceiling");
-    options.value("--device", device_name_, "where to run: cpu, or cuda in a build with it");
+    device_option(options, device_name_, "where to run");
     options.value("--peers", peers_,
                   "folder with peer_ops.py and peer_train.py, which time other libraries in the same run");
     options.value("--preset", lm_.preset,
@@ -40,6 +43,7 @@ class Bench final : public Verb {
                   "lm: tokens per sequence; 0 = the preset's. decode: tokens of the prompt");
     options.value("--precision", precision_,
                   "decode: of the matrices, fp32 or bf16; auto is bf16 on a GPU and fp32 on the CPU");
+    options.offer("--precision", {"auto", "fp32", "bf16"});
     options.value("--micro-batch", lm_.micro_batch, "lm: sequences at once; 0 = as the preset has it");
     options.value(
         "--recompute", lm_.recompute,

@@ -7,6 +7,7 @@
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
+#include "signet/base/rounding.h"
 #include "signet/base/text.h"
 #include "signet/cli/output.h"
 #include "signet/cli/theory_options.h"
@@ -29,6 +30,7 @@ class Check final : public Verb {
     options.value("--for", goal_, "exit with 4 unless the necessary condition for parity or mod:M holds");
     options.value("--length", check_.max_length, "longest word whose product is looked at");
     options.value("--dtype", dtype_, "number type of the runs");
+    options.offer("--dtype", number_type_names());
     options.value("--svg", svg_, "write a picture of the eigenvalues with the unit circle");
     options.flag("--force", force_, "replace a file that is not a picture of signet");
     options.flag("--json", json_, "print one JSON object");

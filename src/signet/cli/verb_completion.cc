@@ -2,6 +2,7 @@
 
 #include "signet/base/error.h"
 #include "signet/base/text.h"
+#include "signet/cli/help.h"
 #include "signet/cli/verb.h"
 
 namespace signet::cli {
@@ -30,6 +31,9 @@ std::vector<Command> commands() {
     verb->define(options);
     all.push_back({entry, options.options(), options.arguments()});
   }
+  all.push_back({{"help", "show a page of the documentation", nullptr},
+                 {},
+                 {{"TOPIC", "", "a page of the documentation", false, topics()}}});
   return all;
 }
 

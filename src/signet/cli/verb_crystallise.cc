@@ -6,6 +6,7 @@
 #include "signet/automata/dfa_io.h"
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
+#include "signet/base/rounding.h"
 #include "signet/base/text.h"
 #include "signet/cli/output.h"
 #include "signet/cli/theory_options.h"
@@ -23,6 +24,7 @@ class Crystallise final : public Verb {
     options.positional("RUN", model_, "a run directory of signet train (or a model of signet compile)");
     options.value("-o,--output", output_, "file to write, exact.safetensors; without it nothing is written");
     options.value("--dtype", dtype_, "number type of the proof");
+    options.offer("--dtype", number_type_names());
     options.value("--max-states", most_states_, "states of the automaton, at most");
     options.flag("--compile", compile_, "do not try head by head; compile the automaton found");
     options.flag("--force", force_, "replace an existing file");

@@ -55,7 +55,7 @@ class Eval final : public Verb {
     options.value(
         "--snap", snap_every_,
         "every so many tokens, round the state to the nearest one seen in sequences of training length");
-    options.value("--device", device_, "where to run: cpu, or cuda or cuda:N in a build with it");
+    device_option(options, device_, "where to run");
     options.flag("--save", save_, "keep the result in the run's results.json, for its report");
     options.flag("--json", json_, "print one JSON object");
     options.flag("--quiet", quiet_, "no progress");

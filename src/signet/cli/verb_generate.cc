@@ -40,9 +40,10 @@ class Generate final : public Verb {
     options.value("--seed", seed_, "of the choices");
     options.values("--stop", stops_, "end before this text; may be repeated");
     options.flag("--past-end", past_end_, "go on into new documents instead of stopping at the end of one");
-    options.value("--device", device_, "where to run: cpu, or cuda in a build with it");
+    device_option(options, device_, "where to run");
     options.value("--precision", precision_,
                   "of the matrices: fp32 or bf16; auto is bf16 on a GPU for what was trained in it");
+    options.offer("--precision", {"auto", "fp32", "bf16"});
     options.flag("--json", json_, "print one JSON object");
     options.example("signet generate runs/text --prompt 'train a ' --tokens 20 --seed 1", "some text");
     options.example("signet generate runs/text --prompt 'train a ' --tokens 20 --temperature 0 --json",

@@ -9,6 +9,7 @@
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
+#include "signet/base/rounding.h"
 #include "signet/base/text.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
@@ -138,6 +139,7 @@ class RunVerb final : public Verb {
     options.positionals("WORD", words_, "words; without any, lines of standard input", false);
     options.value("--file", file_, "read the words from this file, one a line ('-': standard input)");
     options.value("--dtype", dtype_, "number type to run a compiled model in, fp32 unless told");
+    options.offer("--dtype", number_type_names());
     options.flag("--trace", trace_,
                  "show the state decoded after every letter (of a trained model the predicted class)");
     options.flag("--json-words", json_words_,

@@ -9,6 +9,7 @@
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
+#include "signet/base/rounding.h"
 #include "signet/base/text.h"
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/output.h"
@@ -47,6 +48,7 @@ class Solve final : public Verb {
     options.value("--page", page_, "the page that tells the story");
     options.value("--out", runs_, "folder of the attempts");
     options.value("--dtype", dtype_, "number type of the proof");
+    options.offer("--dtype", number_type_names());
     options.flag("--anyway", anyway_, "train a model that the theory forbids, to see how it fails");
     options.flag("--force", force_,
                  "replace the network, a page that is not signet's, and runs in the folder");

@@ -62,8 +62,9 @@ class Train final : public Verb {
     options.value("--seed", seed_, "seed of the start and the data (train.seed)");
     options.value("-o,--out", out_, "run directory [runs/TASK-MODEL-RANGE-SEED]");
     options.value("--resume", resume_, "go on with this run directory");
-    options.value("--device", device_, "where the updates run: cpu, or cuda in a build with it");
+    device_option(options, device_, "where the updates run");
     options.value("--precision", precision_, "auto, fp32, tf32 or bf16 (train.precision)");
+    options.offer("--precision", {"auto", "fp32", "tf32", "bf16"});
     options.flag("--force", force_, "replace the run that is in the directory");
     options.flag("--dry-run", dry_run_,
                  "print the resolved configuration and the memory that training takes, and stop");

@@ -50,6 +50,7 @@ class Verify final : public Verb {
     options.value("--seed", seed_, "seed of the random words");
     options.value("--orbit", verify_.max_states, "limit on states of the orbit search");
     options.value("--method", verify_.method, "auto, or insist on closure, horizon or random");
+    options.offer("--method", {"auto", "closure", "horizon", "random"});
     options.value("--certificate", certificate_,
                   "file to write the proof to; tools/check_certificate checks it without signet");
     options.value("--svg", svg_, "write a picture of the automaton with the verdict");
