@@ -5,6 +5,7 @@
 
 #include "report/well_formed.h"
 #include "signet/base/files.h"
+#include "signet/report/svg.h"
 #include "support/command.h"
 #include "support/small_run.h"
 
@@ -85,9 +86,12 @@ TEST(Export, ASweepsPageHasSpreadNamesAndBands) {
   EXPECT_GT(group["standard_deviation"], 0);
   EXPECT_LE(group["quartiles"][0], group["quartiles"][1]);
   EXPECT_NE(read_text(directory / "runs/grid/seed=1/results.json").find("\"trained\""), std::string::npos);
-  const std::string page = read_text(directory / "runs/grid/report.html");
-  for (const char* part : {"mean ± sd", "parity; trained on lengths 3–40, tested on 4",
-                           "first to the third quartile", "class=\"area s0\""})
+  const std::string page = read_text(directory / "runs/grid/report.html"),
+                    quartiles = report::fixed_number(group["quartiles"][0], 3) + " to " +
+                                report::fixed_number(group["quartiles"][1], 3);
+  for (const std::string part :
+       {quartiles.c_str(), "mean ± sd", "parity; trained on lengths 3–40, tested on 4",
+        "first to the third quartile", "class=\"area s0\""})
     EXPECT_NE(page.find(part), std::string::npos) << part;
   const auto one = run_signet("sweep grid.yaml --only train.seed=1 --quiet", directory.path());
   EXPECT_EQ(one.out.find("±", one.out.find('\n')), std::string::npos)

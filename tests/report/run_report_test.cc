@@ -147,6 +147,16 @@ TEST(RunReport, TheTrainedLengthsAreShown) {
     }
 }
 
+TEST(RunReport, LatexHasAMinusAndNoHyphen) {
+  test::TemporaryDirectory directory;
+  auto results = test::fixture_results({"deltanet", 0, 1, 0});
+  results["scaled_accuracy"] = -0.25;
+  test::write_fixture_run(directory / "run", {"deltanet", 0, 1, 0}, results);
+  for (const auto& file : export_report({read_run(directory / "run")}))
+    if (file.name == "results.tex")
+      EXPECT_NE(file.content.find("& $-$0.250 & $-$0.250 "), std::string::npos) << file.content;
+}
+
 TEST(RunReport, Verdicts) {
   test::TemporaryDirectory directory;
   const auto runs = four_runs(directory);

@@ -34,13 +34,16 @@ std::string picture(const std::string& title, const automata::Dfa& dfa) {
   return "<figure>" + automaton_picture(title, dfa) + "</figure>\n";
 }
 
+constexpr size_t kFigure = 30;  // characters; what is longer is a sentence, which may be broken into lines
+
 std::string table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows) {
   std::string html = "<div class=\"scroll\"><table>\n<thead><tr>";
   for (const auto& cell : header) html += fmt::format("<th>{}</th>", escape(cell));
   html += "</tr></thead>\n<tbody>\n";
   for (const auto& row : rows) {
     html += "<tr>";
-    for (const auto& cell : row) html += fmt::format("<td>{}</td>", escape(cell));
+    for (const auto& cell : row)
+      html += fmt::format("<td{}>{}</td>", cell.size() > kFigure ? " class=\"words\"" : "", escape(cell));
     html += "</tr>\n";
   }
   return html + "</tbody></table></div>\n";

@@ -15,6 +15,7 @@
 #include "signet/cli/settings.h"
 #include "signet/io/json.h"
 #include "signet/io/provenance.h"
+#include "signet/report/svg.h"
 
 namespace signet::cli {
 
@@ -120,12 +121,12 @@ void append_seeds(std::vector<report::Cell>& row, const train::SeedsSummary& see
     for (int i = 0; i < 3 + horizons; ++i) row.emplace_back("");
     return;
   }
-  row.emplace_back(fmt::format("{:.3f}", seeds.best), score_tone(seeds.best));
-  row.emplace_back(fmt::format("{:.3f}", seeds.median), score_tone(seeds.median));
+  const auto number = [](double value) { return report::fixed_number(value, 3); };
+  row.emplace_back(number(seeds.best), score_tone(seeds.best));
+  row.emplace_back(number(seeds.median), score_tone(seeds.median));
   const bool spread = seeds.runs.size() > 1;  // one seed shows none
-  row.emplace_back(spread ? fmt::format("{:.3f}–{:.3f}", seeds.first_quartile, seeds.third_quartile) : "");
-  row.emplace_back(spread ? fmt::format("{:.3f} ± {:.3f}", seeds.mean, seeds.standard_deviation)
-                          : fmt::format("{:.3f}", seeds.mean));
+  row.emplace_back(spread ? number(seeds.first_quartile) + " to " + number(seeds.third_quartile) : "");
+  row.emplace_back(number(seeds.mean) + (spread ? " ± " + number(seeds.standard_deviation) : ""));
   if (horizons)
     row.emplace_back(fmt::format("{}{:.0f}", seeds.horizon_held ? ">" : "", seeds.horizon_median));
 }
@@ -181,7 +182,8 @@ std::string plain_text(const report::PageTable& table) {
     const bool number = std::all_of(table.rows.begin(), table.rows.end(), [&](const auto& row) {
       const std::string& cell = c < row.size() ? row[c].text : "";
       return cell.empty() || cell == "missing" || cell == "failed" ||
-             std::isdigit(static_cast<unsigned char>(cell[0])) || cell[0] == '-' || cell[0] == '>';
+             std::isdigit(static_cast<unsigned char>(cell[0])) || cell[0] == '-' || cell.starts_with("−") ||
+             cell[0] == '>';
     });
     text.column(table.header[c], number ? report::Table::kRight : report::Table::kLeft);
   }

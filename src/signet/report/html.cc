@@ -64,6 +64,7 @@ svg text.strong { fill: var(--ink); }
 .good { --c: var(--good); } .fair { --c: var(--fair); } .poor { --c: var(--poor); } .open { --c: var(--muted); }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; width: 100%; }
 th, td { text-align: right; padding: .35rem .6rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
+td.words { text-align: left; white-space: normal; min-width: 14rem; }
 th { color: var(--muted); font-weight: 600; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 details { margin: .5rem 0; padding: .5rem .75rem; background: var(--card); border-radius: .5rem; }

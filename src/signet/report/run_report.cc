@@ -10,6 +10,7 @@
 
 #include "signet/report/figures.h"
 #include "signet/report/html.h"
+#include "signet/report/svg.h"
 #include "signet/report/table.h"
 
 namespace signet::report {
@@ -303,10 +304,11 @@ std::vector<ExportedFile> export_report(const std::vector<RunData>& runs) {
       double mean = 0, squares = 0;
       for (double x : scores) mean += x / n;
       for (double x : scores) squares += (x - mean) * (x - mean);
-      tex += fmt::format("{} & {} & {} & {:.3f}{} & {:.3f} \\\\\n", latex_text(task), latex_text(model),
-                         scores.size(), mean,
-                         n > 1 ? fmt::format(" $\\pm$ {:.3f}", std::sqrt(squares / (n - 1))) : "",
-                         *std::max_element(scores.begin(), scores.end()));
+      const auto figure = [](double value) { return latex_text(fixed_number(value, 3)); };
+      tex +=
+          fmt::format("{} & {} & {} & {}{} & {} \\\\\n", latex_text(task), latex_text(model), scores.size(),
+                      figure(mean), n > 1 ? " $\\pm$ " + figure(std::sqrt(squares / (n - 1))) : "",
+                      figure(*std::max_element(scores.begin(), scores.end())));
     }
   }
   files.push_back({"results.csv", csv});
