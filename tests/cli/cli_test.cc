@@ -147,6 +147,11 @@ TEST(Cli, ExitCodes) {
       {"train parity --out run", 3, "train --resume run`, or choose another --out"},
       {"sweep run/empty.yaml", 3, "run/empty.yaml is empty; a sweep has the keys"},
       {"verify no-run/dfa.json", 3, "--dfa no-run/dfa.json"},
+      {"train parity --model 'householder-product[-1,1]'", 2, "--model deltaproduct --eigenvalues=-1,1"},
+      {"solve 'a*' --model 'one-hot'", 2, "--model pd"},
+      {"compile --language parity --target deltanet", 2, "householder[0,1] or householder[-1,1]"},
+      {"compile --language kth-last:12 --target 'diagonal[0,1]'", 3, "200000000 comparisons"},
+      {"list run/config.yaml", 3, "run/config.yaml is not a directory"},
   };
   test::TemporaryDirectory directory;
   test::write_text(directory / "run/config.yaml", "task:\n  name: parity\n");

@@ -9,8 +9,6 @@
 namespace signet::automata {
 namespace {
 
-constexpr int64_t kMaxComparisons = 200'000'000;  // words of sets compared
-
 // The image sets, numbered as in the skeleton, then the singletons that are none.
 struct Sets {
   std::vector<StateSet> all;

@@ -30,7 +30,8 @@ struct Holonomy {
   bool aperiodic() const;  // all groups trivial
 };
 
-// nullopt when inclusions among the sets would take more than a second or so.
+// nullopt when inclusions among the sets would take more than a second or so: comparisons of 64 states each.
+inline constexpr int64_t kMaxComparisons = 200'000'000;
 std::optional<Holonomy> holonomy(const Skeleton& skeleton);
 
 }  // namespace signet::automata

@@ -10,7 +10,11 @@ HolonomyCascade::HolonomyCascade(const Dfa& dfa, const Skeleton& skeleton)
     : n_(dfa.states()), sets_(skeleton.sets) {
   const auto structure = holonomy(skeleton);
   if (!structure)
-    bad_input("the automaton has {} image sets, too many to find which lies in which", skeleton.sets.size());
+    bad_input(
+        "a cascade needs to know which of the automaton's {} image sets lies in which; that would take more "
+        "than "
+        "the {} comparisons that are made; choose another --target or --construction",
+        skeleton.sets.size(), kMaxComparisons);
   levels_ = static_cast<int32_t>(structure->levels.size());
   std::map<std::vector<State>, int32_t> index;
   for (size_t s = 0; s < sets_.size(); ++s) index.emplace(sets_[s].members(), static_cast<int32_t>(s));

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "signet/base/error.h"
 #include "signet/base/text.h"
+#include "signet/models/registry.h"
 #include "signet/theory/compile.h"
 
 namespace signet::cli {
@@ -24,6 +26,22 @@ std::string model_of_class(const std::string& network_class) {
   for (const auto& [known, model] : kModels)
     if (network_class == theory::class_name(known)) return model;
   return "";
+}
+
+void refuse_class_as_model(const std::string& name) {
+  const auto models = models::architecture_names();
+  const std::string model = model_of_class(name);
+  if (!model.empty() && std::find(models.begin(), models.end(), name) == models.end())
+    fail(ErrorCode::kUsage, "{} is a class of networks; the model that is trained is {}", name, model);
+}
+
+void refuse_model_as_class(const std::string& name) {
+  std::vector<std::string> classes;
+  for (const auto& target : theory::target_names())
+    if ((model_of_class(target) + " ").starts_with("--model " + name + " ")) classes.push_back(target);
+  if (!classes.empty() && std::find(classes.begin(), classes.end(), name) == classes.end())
+    fail(ErrorCode::kUsage, "{} is a model; --target takes its class of networks, {}", name,
+         join(classes, " or "));
 }
 
 std::vector<NextStep> next_steps(const AutomatonInput& input, const theory::Analysis& analysis) {

@@ -13,6 +13,10 @@ namespace signet::cli {
 // "--model deltanet --eigenvalues=-1,1"; "" for a class that no model is.
 std::string model_of_class(const std::string& network_class);
 
+// Throw kUsage with the name that was meant where a class is given for a model, or a model for a class.
+void refuse_class_as_model(const std::string& name);
+void refuse_model_as_class(const std::string& name);
+
 struct NextStep {
   std::string what, command;
 };

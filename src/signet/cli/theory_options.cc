@@ -5,6 +5,7 @@
 #include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/base/text.h"
+#include "signet/cli/next_steps.h"
 
 namespace signet::cli {
 
@@ -48,6 +49,7 @@ void CompileArguments::define(Options& options) {
 
 theory::Network CompileArguments::compile(const InputAutomaton& input) const {
   theory::CompileOptions options;
+  refuse_model_as_class(target_);
   options.target = theory::parse_target(target_);
   options.construction = construction_;
   options.type = number_type();

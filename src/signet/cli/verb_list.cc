@@ -25,6 +25,8 @@ class List final : public Verb {
   int run() override {
     if (directories_.empty()) directories_ = {"runs"};
     for (const auto& directory : directories_) {
+      if (!is_directory(directory) && exists(directory))
+        bad_input("{} is not a directory", printable(directory));
       if (!is_directory(directory)) bad_input("there is no directory {}", printable(directory));
       find(directory, 0);
     }

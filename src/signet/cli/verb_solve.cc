@@ -12,6 +12,7 @@
 #include "signet/base/rounding.h"
 #include "signet/base/text.h"
 #include "signet/cli/automaton_input.h"
+#include "signet/cli/next_steps.h"
 #include "signet/cli/output.h"
 #include "signet/cli/solve_page.h"
 #include "signet/cli/theory_options.h"
@@ -66,6 +67,7 @@ class Solve final : public Verb {
   int run() override {
     if (!(budget_ > 0 && budget_ <= 10'000))
       fail(ErrorCode::kUsage, "--budget is a number of minutes above 0");
+    refuse_class_as_model(model_);
     check_output(output_, FileKind::kKept, force_);
     check_output(page_, FileKind::kPage, force_);
     for (const auto& path : {output_, page_}) check_folder(path);

@@ -16,6 +16,7 @@
 #include "signet/base/trace.h"
 #include "signet/bench/bench.h"
 #include "signet/cli/automaton_input.h"
+#include "signet/cli/next_steps.h"
 #include "signet/cli/output.h"
 #include "signet/cli/settings.h"
 #include "signet/cli/verb.h"
@@ -172,6 +173,7 @@ class Train final : public Verb {
     if (options_->given("--resume")) return resume();
     if (model_.empty() && options_->given("--model"))
       fail(ErrorCode::kUsage, "--model is empty; name one, or leave it out for deltanet");
+    refuse_class_as_model(model_);
     train::ConfigSources sources{
         .file = config_, .task = task_, .architecture = model_, .data = data_, .preset = preset_};
     add_automaton(sources);
