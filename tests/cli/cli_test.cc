@@ -276,6 +276,7 @@ TEST(Cli, JsonIsOneObjectOnStdout) {
   const auto result = run_signet("info --json");
   EXPECT_EQ(result.out.front(), '{');
   EXPECT_EQ(result.out.substr(result.out.size() - 2), "}\n");
+  EXPECT_NE(result.out.find("\"commit\": "), std::string::npos) << "which build this is";
 }
 
 // Processor time of the program and the shell around it: other programs do not count. The least of several,

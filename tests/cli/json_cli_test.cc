@@ -23,7 +23,11 @@ TEST(Json, ListsPlansAndRefusalsAreObjects) {
   const auto keys = parsed("train parity --model mamba --list-keys --json")["keys"];
   EXPECT_EQ(keys[0]["key"], "task.name");
   const auto dry = parsed("train parity --steps 7 --dry-run --json");
-  EXPECT_EQ(dry["settings"]["train.steps"], "7");
+  EXPECT_EQ(dry["settings"]["train.steps"], 7);
+  EXPECT_EQ(dry["settings"]["model.eigenvalues"], Json({-1, 1}));
+  EXPECT_EQ(dry["settings"]["model.write"], false);
+  EXPECT_EQ(dry["settings"]["task.name"], "parity");
+  EXPECT_EQ(dry["settings"]["train.from"], "");
   EXPECT_GT(dry["memory"]["peak"], dry["memory"]["activations"]);
   // A run that does not fit ends before it makes its directory.
   const auto large = run_signet("train parity --set model.width=65536 --set model.blocks=64 --out /tmp/none");

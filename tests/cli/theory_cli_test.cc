@@ -141,6 +141,11 @@ TEST(TheoryVerbs, RunsTrainedModels) {
   EXPECT_EQ(given[1]["length"], 1500);
   const auto traced = answers_to("run " + directory + " 1011 --trace")[0];
   EXPECT_EQ(traced["states"].size(), 4u);
+  std::string likeliest;  // after the last letter
+  for (const auto& [name, p] : traced["probabilities"].items())
+    if (likeliest.empty() || p > traced["probabilities"][likeliest]) likeliest = name;
+  const std::string shown = run("run " + directory + " 1011 --trace").out;
+  EXPECT_TRUE(shown.ends_with(" " + likeliest + "\n")) << "classes have their names: " << shown;
   EXPECT_EQ(run("run " + directory + " 12").code, 3);
   EXPECT_EQ(run("run " + directory + " 1 --dtype bf16").code, 2);
 

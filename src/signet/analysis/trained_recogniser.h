@@ -31,6 +31,7 @@ class TrainedRecogniser final : public theory::Recogniser {
   std::optional<int32_t> empty_output() const override { return std::nullopt; }  // no task asks about it
   bool mealy() const override { return !accepts_; }
   std::string output_name(int32_t output) const override { return class_names_[static_cast<size_t>(output)]; }
+  std::string state_name(int32_t state) const override { return output_name(state); }  // the class predicted
 
   train::Run& run() { return run_; }
   // Ids of the letters, and of what every row begins with.

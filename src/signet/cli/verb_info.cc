@@ -4,6 +4,7 @@
 
 #include "signet/base/isa.h"
 #include "signet/base/thread_pool.h"
+#include "signet/base/version.h"
 #include "signet/cli/verb.h"
 #include "signet/tensor/gemm.h"
 #ifdef SIGNET_WITH_CUDA
@@ -22,6 +23,12 @@ std::string cuda_text() {
 #endif
 }
 
+#ifdef __clang__
+constexpr const char* kCompiler = "clang++ " __clang_version__;
+#else
+constexpr const char* kCompiler = "g++ " __VERSION__;
+#endif
+
 class Info final : public Verb {
  public:
   void define(Options& options) override {
@@ -30,11 +37,17 @@ class Info final : public Verb {
   }
   int run() override {
     nlohmann::ordered_json info = {
-        {"version", SIGNET_VERSION},      {"build", SIGNET_BUILD_TYPE},
-        {"compiler", "g++ " __VERSION__}, {"cpu", cpu_model_name()},
-        {"isa", isa_name(current_isa())}, {"isa_available", isa_name(best_isa())},
-        {"threads", thread_count()},      {"gemm_fp32", gemm_backend()},
-        {"gemm_fp64", "OpenBLAS"},        {"cuda", cuda_text()},
+        {"version", SIGNET_VERSION},
+        {"commit", kCommit},
+        {"build", SIGNET_BUILD_TYPE},
+        {"compiler", kCompiler},
+        {"cpu", cpu_model_name()},
+        {"isa", isa_name(current_isa())},
+        {"isa_available", isa_name(best_isa())},
+        {"threads", thread_count()},
+        {"gemm_fp32", gemm_backend()},
+        {"gemm_fp64", "OpenBLAS"},
+        {"cuda", cuda_text()},
     };
     if (json_) {
       fmt::print("{}\n", info.dump(2));

@@ -91,7 +91,7 @@ class WordRun {
     std::string line = fmt::format("{}\t{}", answer, printable(word(), 4 * kShown));
     if (trace_) {
       line += "\n  states";
-      for (int32_t q : states_) line += fmt::format(" {}", q);
+      for (int32_t q : states_) line += " " + (q < 0 ? "lost" : printable(model_.state_name(q)));
       if (length_ > static_cast<int64_t>(states_.size())) line += " ...";
     }
     return line;

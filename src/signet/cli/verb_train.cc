@@ -32,6 +32,13 @@
 namespace signet::cli {
 namespace {
 
+// Numbers, truth values and lists of numbers are in YAML as in JSON; the rest is a string.
+nlohmann::ordered_json json_value(const io::Field& field) {
+  const std::string text = field.write();
+  auto value = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return value.is_discarded() ? nlohmann::ordered_json(text) : value;
+}
+
 class Train final : public Verb {
  public:
   void define(Options& options) override {
@@ -200,7 +207,7 @@ class Train final : public Verb {
         auto keys = nlohmann::ordered_json::array();
         for (const auto& field : fields.all())
           keys.push_back({{"key", field.key},
-                          {"value", field.write()},
+                          {"value", json_value(field)},
                           {"meaning", field.help},
                           {"allowed", field.allowed},
                           {"choices", field.choices}});
@@ -218,7 +225,7 @@ class Train final : public Verb {
       if (json_) {
         auto settings = nlohmann::ordered_json::object();
         const auto fields = io::fields_of(config);
-        for (const auto& field : fields.all()) settings[field.key] = field.write();
+        for (const auto& field : fields.all()) settings[field.key] = json_value(field);
         const nlohmann::ordered_json all{{"settings", settings},
                                          {"memory", train::plan_memory(config, device, ranks()).json()}};
         fmt::print("{}\n", all.dump(2));

@@ -44,6 +44,8 @@ class Recogniser {
   virtual bool mealy() const = 0;
   // An output of a Mealy machine that is not lost, for people.
   virtual std::string output_name(int32_t output) const { return std::to_string(output); }
+  // A state that feed() decoded, likewise.
+  virtual std::string state_name(int32_t state) const { return std::to_string(state); }
 };
 
 std::unique_ptr<Recogniser> make_recogniser(Network network, NumberType type);
