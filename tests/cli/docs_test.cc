@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <map>
 #include <regex>
 
 #include <nlohmann/json.hpp>
 
 #include "signet/base/text.h"
+#include "signet/cli/verb.h"
 #include "signet/io/json.h"
 #include "support/command.h"
 #include "support/text_file.h"
@@ -74,25 +76,77 @@ TEST(Docs, EveryLinkLeadsToAFileAndAHeading) {
   EXPECT_GE(links, 100);
 }
 
+// In the verb's page, or in one that several verbs share.
+TEST(Docs, EveryOptionIsExplained) {
+  std::string shared;
+  for (const char* page : {"cli", "automata", "text", "tokenize", "list"})
+    shared += test::read_text(kRoot + "/docs/" + page + ".md");
+  for (const auto& entry : verbs()) {
+    const std::string own = kRoot + "/docs/" + entry.name + ".md",
+                      text = shared + (std::filesystem::exists(own) ? test::read_text(own) : "");
+    const auto verb = entry.make();
+    Options options(entry.name, entry.summary);
+    verb->define(options);
+    for (const auto& option : options.options()) {
+      const auto named = [&](const std::string& name) {
+        return !name.empty() && std::regex_search(text, std::regex(name + "([^a-z-]|$)"));
+      };
+      EXPECT_TRUE(named(option.name) || named(option.short_name)) << entry.name << " " << option.name;
+    }
+  }
+}
+
+// What a page tells its reader to type, line by line, without the comments.
+std::vector<std::string> commands_of(const std::string& page) {
+  static const std::regex command(R"(^ *signet (.*?)( +# .*)?$)");
+  std::vector<std::string> commands;
+  std::smatch match;
+  for (const std::string& line : split(test::read_text(kRoot + page), '\n'))
+    if (std::regex_match(line, match, command)) commands.push_back(match[1]);
+  EXPECT_FALSE(commands.empty()) << page;
+  return commands;
+}
+
 // With few updates: whether the model learns is for people to see.
 TEST(Docs, TheTutorialsCommandsWork) {
   test::TemporaryDirectory directory;
-  int run = 0;
-  for (std::string line : split(test::read_text(kRoot + "/docs/tutorial.md"), '\n')) {
-    if (line.rfind("    signet ", 0) != 0) continue;
-    line = line.substr(11);
-    if (line.rfind("train ", 0) == 0) line += " --steps 3";
+  for (std::string line : commands_of("/docs/tutorial.md")) {
+    if (line.starts_with("train ")) line += " --steps 3";
     const auto result = test::run_signet(line, directory.path());
-    const bool of_learning = line.rfind("extract ", 0) == 0 && result.exit_code == 4;
+    const bool of_learning = line.starts_with("extract ") && result.exit_code == 4;
     EXPECT_TRUE(result.exit_code == 0 || of_learning) << line << "\n" << result.err;
-    if (line.rfind("run ", 0) == 0) {
+    if (line.starts_with("run ")) {
       EXPECT_EQ(result.out, "accepted\taaa\nrejected\tab\nrejected\tabba\naccepted\t\n");
     }
-    ++run;
   }
-  EXPECT_GE(run, 8);
-  const auto grid = test::run_signet("sweep " + kRoot + "/examples/grid.yaml --dry-run");
-  EXPECT_EQ(std::count(grid.out.begin(), grid.out.end(), '\n'), 6) << grid.err;
+}
+
+// One after the other in one directory, as a reader types them; only what takes minutes is cut short.
+TEST(Docs, CommandsOfThePagesWorkInTheirOrder) {
+  test::TemporaryDirectory directory;
+  for (int i = 0; i < 60; ++i)  // enough for some to be held out
+    test::write_text(directory / fmt::format("mytext/{}.txt", i),
+                     std::string(200, static_cast<char>('A' + i)));
+  std::filesystem::create_directory_symlink(kRoot + "/examples", directory / "examples");
+  ASSERT_EQ(test::run_signet("compile --language tomita6 -o t.safetensors", directory.path()).exit_code, 0);
+  ASSERT_EQ(test::run_signet("extract t.safetensors -o machine.json", directory.path()).exit_code, 0);
+  const std::map<std::string, std::string> shorter = {
+      {"reproduce", " --dry-run"},
+      {"sweep", " --dry-run"},
+      {"train --data",
+       " --set model.width=32 --set model.blocks=1 --set model.heads=1 --set data.context=64 --set "
+       "train.batch=4 "
+       "--set train.warmup=2 --set eval.samples=4 --set train.validate_samples=4 --steps 2"}};
+  for (const char* page : {"/README.md", "/docs/analyze.md", "/docs/decompose.md", "/docs/tasks.md"})
+    for (std::string line : commands_of(page)) {
+      for (const auto& [begin, rest] : shorter)
+        if (line.starts_with(begin)) line += rest;
+      const auto result = test::run_signet(line, directory.path());
+      EXPECT_EQ(result.exit_code, 0) << page << ": signet " << line << "\n" << result.err;
+      if (line.starts_with("sweep")) {
+        EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 6);
+      }
+    }
 }
 
 }  // namespace
