@@ -152,6 +152,7 @@ TEST(Cli, ExitCodes) {
       {"compile --language parity --target deltanet", 2, "householder[0,1] or householder[-1,1]"},
       {"compile --language kth-last:12 --target 'diagonal[0,1]'", 3, "200000000 comparisons"},
       {"list run/config.yaml", 3, "run/config.yaml is not a directory"},
+      {"import missing -o imported", 3, "there is no file or folder missing"},
   };
   test::TemporaryDirectory directory;
   test::write_text(directory / "run/config.yaml", "task:\n  name: parity\n");

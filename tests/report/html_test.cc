@@ -32,6 +32,13 @@ TEST(Html, ReplacesWhatIsNotText) {
   EXPECT_EQ(escape("\xef\xbf\xbd\xef\xbf\xbc"), "\xef\xbf\xbd\xef\xbf\xbc");
 }
 
+TEST(Html, OnAPhoneLongNamesLeaveRoomForTheNumbersBesideThem) {
+  const std::string text = page("t", "");
+  const size_t phone = text.find("@media (max-width: 44rem)");
+  ASSERT_NE(phone, std::string::npos);
+  EXPECT_NE(text.find("td:first-child { white-space: normal;", phone), std::string::npos);
+}
+
 TEST(Html, PageIsWellFormedAndAllowsNoNetwork) {
   const auto document = test::parse_document(page("<title> & co", "<p>text</p>\n"));
   EXPECT_EQ(document.error, "");

@@ -72,7 +72,8 @@ summary { cursor: pointer; font-weight: 600; }
 pre { overflow-x: auto; margin: .5rem 0 0; font: 13px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
 footer { margin-top: 3rem; font-size: .875rem; }
 @media (max-width: 44rem) { body { padding: 1rem .75rem 2rem; }
-  .wide { display: none; } .narrow { display: block; } .legend { font-size: .95rem; } h1 { font-size: 1.4rem; } }
+  .wide { display: none; } .narrow { display: block; } .legend { font-size: .95rem; } h1 { font-size: 1.4rem; }
+  th:first-child, td:first-child { white-space: normal; min-width: 7rem; } }
 @media print { body { max-width: none; font-size: 11pt; } h2, h3, .legend { break-after: avoid; }
   figure, .verdicts li, tr { break-inside: avoid; } details { break-inside: auto; } .scroll { overflow: visible; }
   pre { white-space: pre-wrap; } * { print-color-adjust: exact; } }

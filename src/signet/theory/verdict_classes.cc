@@ -116,8 +116,7 @@ class Judge {
     if (facts_.group && facts_.group_reflections && *facts_.group_reflections <= 1) {
       exact(v, 1, *facts_.group_degree);
       v.reason = fmt::format(
-          "exactly 1 layer: every letter is one reflection among {} coordinates (Grazzi et al. 2025, "
-          "Theorem 3)",
+          "exactly 1 layer: every letter is one reflection in dimension {} (Grazzi et al. 2025, Theorem 3)",
           *facts_.group_degree);
       return v;
     }

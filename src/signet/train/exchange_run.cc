@@ -162,6 +162,7 @@ void copy_weights(const ForeignTensors& tensors, const models::ForeignModel& mod
 
 ImportedRun import_run(const std::string& source, const std::string& path, const std::string& tokenizer,
                        bool force) {
+  if (!exists(source)) bad_input("there is no file or folder {}", printable(source));
   const bool is_folder = is_directory(source);
   const std::string folder = is_folder ? source : parent_directory(source);
   const std::string config_path = join_path(folder, "config.json");
