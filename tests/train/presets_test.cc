@@ -72,7 +72,9 @@ TEST(Presets, EverySizeIsACaseOfItsOperators) {
         EXPECT_TRUE(among(kernels::kNormCases, [&](const auto& c) { return c.width == size; })) << info.name;
       }
       if (info.name.ends_with("mlp.gate.weight")) {
-        EXPECT_TRUE(among(kernels::kSwigluCases, [&](const auto& c) { return c.width == size; })) << size;
+        EXPECT_TRUE(among(kernels::kSwigluCases, [&](const auto& c) {
+          return c.width == size && c.layer == info.shape[1];
+        })) << size;
       }
     }
   }

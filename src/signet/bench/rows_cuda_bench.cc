@@ -13,8 +13,10 @@
 #include "signet/kernels/activation/swiglu_cases.h"
 #include "signet/kernels/embedding/embedding.h"
 #include "signet/kernels/embedding/embedding_cases.h"
+#include "signet/kernels/mlp/glu_product.h"
 #include "signet/kernels/short_conv/short_conv.h"
 #include "signet/kernels/short_conv/short_conv_cases.h"
+#include "signet/tensor/gemm.h"
 
 namespace signet::bench {
 namespace {
@@ -58,6 +60,68 @@ Case swiglu(const Device& device, int64_t rows, int64_t width) {
             Workload w;
             w.bytes = 2.0 * 8 * static_cast<double>(rows * width);  // x, y; x, dy, dx
             w.error = [=] { return swiglu_error(device, width); };
+            w.tolerance = 1e-2;
+            w.run = [=] { fast->run(device); };
+            return w;
+          }};
+}
+
+// The products of a SwiGLU layer with its passes at their ends, both passes, on rows of `layer` columns.
+struct GluProductOnGpu {
+  DeviceValues<bf16> n, dy, gate_up_weight, down, gate_up, h, dgate_up;
+  kernels::GluProductForward forward;
+  kernels::GluProductBackward backward;
+
+  GluProductOnGpu(const Device& device, int64_t rows, int64_t layer, int64_t width)
+      : n(device, random_values(1, rows * layer)),
+        dy(device, random_values(2, rows * layer)),
+        gate_up_weight(device,
+                       random_values(3, 2 * width * layer, 2 / std::sqrt(static_cast<double>(layer)))),
+        down(device, random_values(4, layer * width, 1 / std::sqrt(static_cast<double>(layer)))),
+        gate_up(device, 2 * rows * width),
+        h(device, rows * width),
+        dgate_up(device, 2 * rows * width) {
+    forward = {rows, layer, width, n.get(), layer, gate_up_weight.get(), gate_up.get(), h.get()};
+    backward = {rows, layer, width, dy.get(), layer, down.get(), gate_up.get(), dgate_up.get()};
+  }
+  void run(const Device& device) {
+    kernels::glu_product_forward(forward, Cuda{device.stream});
+    kernels::glu_product_backward(backward, Cuda{device.stream});
+  }
+};
+
+double glu_product_error(const Device& device, int64_t layer, int64_t width) {
+  constexpr int64_t kRows = 20;
+  GluProductOnGpu fast(device, kRows, layer, width);
+  fast.run(device);
+  const auto n = fast.n.exact(), dy = fast.dy.exact(), weight = fast.gate_up_weight.exact(),
+             down = fast.down.exact();
+  Values<double> z(static_cast<size_t>(2 * kRows * width)), h(static_cast<size_t>(kRows * width)),
+      dh(h.size()), dz(z.size());
+  Gemm<double> up;
+  up.m = kRows, up.n = 2 * width, up.k = layer, up.a = n.data(), up.lda = layer;
+  up.b = weight.data(), up.ldb = layer, up.transpose_b = true, up.c = z.data(), up.ldc = 2 * width;
+  gemm(up, Cpu{});
+  Gemm<double> back;
+  back.m = kRows, back.n = width, back.k = layer, back.a = dy.data(), back.lda = layer;
+  back.b = down.data(), back.ldb = width, back.c = dh.data(), back.ldc = width;
+  gemm(back, Cpu{});
+  kernels::swiglu_forward_reference({kRows, width, z.data(), z.data() + width, 2 * width, h.data(), width});
+  kernels::swiglu_backward_reference({kRows, width, z.data(), z.data() + width, 2 * width, dh.data(), width,
+                                      dz.data(), dz.data() + width, 2 * width});
+  return std::max({relative_error(fast.gate_up.exact(), z), relative_error(fast.h.exact(), h),
+                   relative_error(fast.dgate_up.exact(), dz)});
+}
+
+Case glu_product(const Device& device, int64_t rows, int64_t layer, int64_t width) {
+  return {fmt::format("swiglu product {}x{}x{} fwd+bwd bf16", rows, layer, width), [=] {
+            const auto fast = later<GluProductOnGpu>(device, rows, layer, width);
+            const auto elements = static_cast<double>(rows * width);
+            Workload w;
+            w.flops = 6.0 * elements * static_cast<double>(layer), w.math = Math::kBf16;
+            // n, the matrices and gate, up, h; dy, a matrix, gate, up and their gradients
+            w.bytes = 2.0 * (static_cast<double>(2 * rows * layer + 3 * layer * width) + 7 * elements);
+            w.error = [=] { return glu_product_error(device, layer, width); };
             w.tolerance = 1e-2;
             w.run = [=] { fast->run(device); };
             return w;
@@ -183,7 +247,11 @@ Case scatter(const Device& device, int64_t rows, int64_t width, int64_t entries)
 
 std::vector<Case> rows_cuda_cases(const Device& device) {
   std::vector<Case> cases;
-  for (const auto& c : kernels::kSwigluCases) cases.push_back(swiglu(device, c.rows, c.width));
+  for (const auto& c : kernels::kSwigluCases) {
+    cases.push_back(swiglu(device, c.rows, c.width));
+    if (kernels::glu_product_covers(c.layer, c.width))
+      cases.push_back(glu_product(device, c.rows, c.layer, c.width));
+  }
   for (const auto& c : kernels::kShortConvCases) cases.push_back(conv(device, c.batch, c.time, c.channels));
   for (const auto& c : kernels::kEmbeddingCases) cases.push_back(scatter(device, c.rows, c.width, c.words));
   return cases;

@@ -239,8 +239,8 @@ struct GluBlock {
 
   // Finishing warps take four rows in turn. A lane has 8 columns of one of them in every panel of 64.
   struct Rows {
-    int first, left, column,
-        wide;  // rows of the tile that are there, its first column, columns from there on
+    int first, left;   // its first row, and how many the tile has
+    int column, wide;  // its first column, and how many there are from the tile's on
     __device__ Rows(const WideGlu& p, const TilePlace& tile)
         : first(4 * warp() + lane() / 8),
           left(min(p.rows - tile.row, kTileRows)),
@@ -295,62 +295,55 @@ __device__ void finish_forward(const GluBlock<true>& me) {
 template <bool kWithH>
 __device__ void finish_backward(const GluBlock<false>& me) {
   const WideGlu& p = me.p;
-  constexpr int kPanels = GluBlock<false>::kColumns / 64, kAhead = 1, kTogether = 2;
+  constexpr int kPanels = GluBlock<false>::kColumns / 64, kTogether = 2;  // whose latencies overlap
   me.for_each_tile([&](int tile, int i) {
     const TilePlace at = me.place(tile);
     const GluBlock<false>::Rows rows(p, at);
     const int64_t first = int64_t{at.row + rows.first} * p.hidden, step = int64_t{rows.kStep} * p.hidden;
     const bf16* from = p.in + 2 * first + rows.column;
     bf16 *to = p.out + 2 * first + rows.column, *h = p.h + first + rows.column;
-    Pieces gate[kAhead][kPanels], up[kAhead][kPanels];  // of the next rows, on their way
-    const auto fetch = [&](int slot, int panel) {
-      gate[slot][panel].ask(from + 64 * panel);
-      up[slot][panel].ask(from + p.hidden + 64 * panel);
+    Pieces gate[kPanels], up[kPanels];  // of the next row, on their way
+    const auto fetch = [&](int panel) {
+      gate[panel].ask(from + 64 * panel);
+      up[panel].ask(from + p.hidden + 64 * panel);
     };
-#pragma unroll
-    for (int slot = 0; slot < kAhead; ++slot, from += 2 * step) {
-      if (rows.first + slot * rows.kStep >= rows.left) break;
+    if (rows.first < rows.left) {
 #pragma unroll
       for (int panel = 0; panel < kPanels; ++panel)
-        if (64 * panel < rows.wide) fetch(slot, panel);
+        if (64 * panel < rows.wide) fetch(panel);
     }
     me.await_sums(i);
-    for (int next = rows.first; next < rows.left; next += kAhead * rows.kStep) {
+    for (int row = rows.first; row < rows.left; row += rows.kStep, to += 2 * step, h += step) {
+      const bool more = row + rows.kStep < rows.left;
+      from += 2 * step;
 #pragma unroll
-      for (int slot = 0; slot < kAhead; ++slot, to += 2 * step, h += step, from += 2 * step) {
-        const int row = next + slot * rows.kStep;
-        if (row >= rows.left) break;
-        const bool more = row + kAhead * rows.kStep < rows.left;
+      for (int panel = 0; panel < kPanels; panel += kTogether) {
+        if (64 * panel >= rows.wide) break;
+        float x[kTogether][8], u[kTogether][8], d[kTogether][8], dgate[kTogether][8];
 #pragma unroll
-        for (int first = 0; first < kPanels; first += kTogether) {
-          if (64 * first >= rows.wide) break;
-          float x[kTogether][8], u[kTogether][8];
+        for (int k = 0; k < kTogether; ++k) {
+          gate[panel + k].unpack(x[k]), up[panel + k].unpack(u[k]);
 #pragma unroll
-          for (int k = 0; k < kTogether; ++k) {
-            gate[slot][first + k].unpack(x[k]), up[slot][first + k].unpack(u[k]);
+          for (int j = 0; j < 8; ++j)
+            asm volatile("" : "+f"(x[k][j]), "+f"(u[k][j]));  // before the next ones take their place
+          if (more) fetch(panel + k);
+        }
 #pragma unroll
-            for (int j = 0; j < 8; ++j)
-              asm volatile("" : "+f"(x[k][j]), "+f"(u[k][j]));  // before the next ones come
-            if (more) fetch(slot, first + k);
+        for (int k = 0; k < kTogether; ++k) {
+          me.sum(panel + k, row).unpack(d[k]);
+#pragma unroll
+          for (int j = 0; j < 8; ++j) {
+            const GluValue g = glu_gate(GluGate::kSilu, x[k][j]);
+            dgate[k][j] = d[k][j] * u[k][j] * g.slope;
+            d[k][j] *= g.y, u[k][j] *= g.y;
           }
-          float d[kTogether][8], dgate[kTogether][8];
+        }
 #pragma unroll
-          for (int k = 0; k < kTogether; ++k) {
-            me.sum(first + k, row).unpack(d[k]);
-#pragma unroll
-            for (int j = 0; j < 8; ++j) {
-              const GluValue g = glu_gate(GluGate::kSilu, x[k][j]);
-              dgate[k][j] = d[k][j] * u[k][j] * g.slope;
-              d[k][j] *= g.y, u[k][j] *= g.y;
-            }
-          }
-#pragma unroll
-          for (int k = 0; k < kTogether; ++k) {
-            const int column = 64 * (first + k);
-            put(to + column, Pieces::pack(dgate[k]));
-            put(to + p.hidden + column, Pieces::pack(d[k]));
-            if constexpr (kWithH) put(h + column, Pieces::pack(u[k]));
-          }
+        for (int k = 0; k < kTogether; ++k) {
+          const int column = 64 * (panel + k);
+          put(to + column, Pieces::pack(dgate[k]));
+          put(to + p.hidden + column, Pieces::pack(d[k]));
+          if constexpr (kWithH) put(h + column, Pieces::pack(u[k]));
         }
       }
     }
