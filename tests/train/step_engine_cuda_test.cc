@@ -37,6 +37,8 @@ std::vector<std::string> model_of(const std::string& name) {
     return {"model.width=20", "model.heads=5", "model.blocks=2", "model.conv=3", "model.mlp=13"};
   if (name == "eight heads")  // whose projection has a multiple of 8 columns
     return {"model.width=128", "model.heads=8", "model.blocks=2", "model.mlp=64"};
+  if (name == "merged")  // SwiGLU with its products (kernels/mlp/glu_product.h)
+    return {"model.width=256", "model.heads=2", "model.blocks=2", "model.mlp=256"};
   if (name == "wide")
     return {"model.width=128", "model.heads=4", "model.blocks=2", "model.mlp=128", "model.output_norm=false"};
   return {"model.width=64",
@@ -243,13 +245,14 @@ TEST(CudaStepEngine, NoiseIsAFunctionOfTheStep) {
 TEST(CudaStepEngine, RecomputationChangesNoBit) {
   SIGNET_NEEDS_GPU();
   for (const std::string name :
-       {"deltanet", "eight heads", "exact", "mamba", "mlstm", "transformer", "noisy gated"}) {
+       {"deltanet", "eight heads", "merged", "exact", "mamba", "mlstm", "transformer", "noisy gated"}) {
     for (Precision precision : {Precision::kTf32, Precision::kBf16}) {
       SCOPED_TRACE(name + " " + precision_name(precision));
       Training plain(name, true, open_device("cuda"), precision);
       plain.run(7);
-      for (const auto level : {models::Recompute::kNorms, models::Recompute::kLight,
-                               models::Recompute::kMixer, models::Recompute::kBlock}) {
+      for (const auto level :
+           {models::Recompute::kSwiglu, models::Recompute::kNorms, models::Recompute::kLight,
+            models::Recompute::kMixer, models::Recompute::kBlock}) {
         Training again(name, true, open_device("cuda"), precision, {.recompute = level});
         again.run(7);
         EXPECT_EQ(again.weights, plain.weights);

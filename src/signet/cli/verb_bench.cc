@@ -47,7 +47,7 @@ class Bench final : public Verb {
     options.value("--micro-batch", lm_.micro_batch, "lm: sequences at once; 0 = as the preset has it");
     options.value(
         "--recompute", lm_.recompute,
-        "lm: what backward computes again: none, norms, light, mixer or block; as the preset has it "
+        "lm: what backward computes again: none, swiglu, norms, light, mixer or block; as the preset has it "
         "unless given");
     options.values("--set", lm_.set, "lm, decode: a setting of the model, such as model.householders=2");
     options.flag("--list", list_, "list the cases and run nothing");

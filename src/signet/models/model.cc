@@ -129,7 +129,8 @@ Var Model::hidden(Tape& tape, const Weights& weights, const int32_t* tokens, Seq
       blocks_[i].mixer->start(weights, state->block(i), tape.context().device);
   const int32_t* const read = std::exchange(sequence.read, nullptr);
   if (recompute != Recompute::kBlock)
-    tape.set_lean({recompute >= Recompute::kNorms, recompute >= Recompute::kLight});
+    tape.set_lean(
+        {recompute >= Recompute::kNorms, recompute == Recompute::kSwiglu || recompute >= Recompute::kLight});
   tape.begin_segment(0);
   const Embedded embedded = embed(tape, weights, tokens, sequence, /*whole=*/!state);
   Var x = embedded.x;

@@ -32,10 +32,10 @@ class ModelState {
   std::vector<std::vector<Tensor>> tensors_;  // [block][state tensor]
 };
 
-// What backward computes again, instead of keeping it: nothing; on the GPU what norms made, or norms and
-// SwiGLU, which comes out while their inputs are read anyway; that and what is between the inputs and the
+// What backward computes again, instead of keeping it: nothing; on the GPU what SwiGLU made, norms, or both
+// (light), which comes out while their inputs are read anyway; that and what is between the inputs and the
 // outputs of mixers; or of whole blocks. The bits are the same.
-enum class Recompute { kNone, kNorms, kLight, kMixer, kBlock };
+enum class Recompute { kNone, kSwiglu, kNorms, kLight, kMixer, kBlock };
 
 class Model {
  public:
