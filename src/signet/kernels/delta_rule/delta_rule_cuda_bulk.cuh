@@ -42,6 +42,29 @@ __device__ void fetch_factors(const ChunkProblem& p, const Chunk& chunk, float* 
   }
 }
 
+// P = mask(Q K^T) of 16 kBlocks tokens, in the order tile_piece<64>, by the two warps of a set that copies
+// (Pipeline): the chain from state to state, which the others compute, does not wait for it. 16 x 32 elements
+// at a time, since copying warps have few registers; every other 16 tokens are as much work when n_h = 1.
+template <int D, int kBlocks>
+__device__ void make_scores(Half* scores, const Half* queries, const Half* keys, int factors, int thread) {
+  int lane = thread % 32;
+#pragma unroll 1
+  for (int m0 = thread / 32 * 16; m0 < 16 * kBlocks; m0 += 32) {
+#pragma unroll 1
+    for (int n0 = 0; n0 < kChunk; n0 += 32) {
+      asm volatile("" : "+r"(lane));  // addresses are made anew here, too
+      float block[4][4];
+      clear(block);
+      if (n0 < (m0 + 16) * factors)
+        product<D, Panels<D>, false, Panels<D>, true>(block, queries, m0, keys, n0, lane);
+      for_each_element(block, lane, [&](float& value, int row, int column) {
+        value = n0 + column < (m0 + row + 1) * factors ? value : 0.f;
+      });
+      stage_rows<64>(scores, block, m0, n0, lane);
+    }
+  }
+}
+
 // What the state passes leave for the gradients, 16 columns of a chunk per warp: W in two parts, and of dV
 // (in units of `unit`) the high part as output and the low one for dK and dbeta.
 template <int D>
@@ -95,9 +118,12 @@ struct Pipeline {
 
   template <class F>
   __device__ static void feed(int steps, uint64_t* arrivals, F copy) {
-    const int set = (threadIdx.x - 128 * kGroups) / kCopyThreads, thread = threadIdx.x % kCopyThreads;
-    const int group = thread / kGroupThreads;
+    const int set = (threadIdx.x - 128 * kGroups) / kCopyThreads;
     for (int i = set; i < steps; i += 2) {
+      // Every step makes its addresses anew: these warps have no registers to keep them in.
+      int thread = threadIdx.x % kCopyThreads;
+      asm volatile("" : "+r"(thread));
+      const int group = thread / kGroupThreads;
       if (i >= kSlots) {
         wait(empty(i, group), 128 + kGroupThreads);
         wait(turn(set), kCopyThreads);
@@ -110,6 +136,12 @@ struct Pipeline {
       wait(turn(set), kCopyThreads);
       wait(full(i, group), 128 + kGroupThreads);
     }
+  }
+  // What the threads of a set have copied themselves has come for all of them.
+  __device__ static void await_copies() {
+    copy_commit();
+    copy_wait<0>();
+    wait(turn((threadIdx.x - 128 * kGroups) / kCopyThreads), kCopyThreads);
   }
   // Two groups need more registers than a block of 12 warps starts with: the copying warps give theirs away.
   __device__ static void give_registers() {

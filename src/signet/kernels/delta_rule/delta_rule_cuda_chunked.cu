@@ -1,5 +1,5 @@
-// Forward of the chunked delta rule: T and P per chunk, then the states and outputs one chunk after the other
-// (delta_rule_cuda_states.cu).
+// Forward of the chunked delta rule: T and, with a gate, P per chunk, then the states and outputs one chunk
+// after the other (delta_rule_cuda_states.cu).
 #include "signet/kernels/delta_rule/delta_rule_cuda_inverse.cuh"
 
 namespace signet::kernels::delta_rule {
@@ -10,7 +10,8 @@ constexpr int kThreads = 128;  // 4 warps: one per 16 rows of a chunk
 template <int DK>
 constexpr int kInverseSize = kPitch > DK / 2 ? kChunk* kPitch : kChunk* DK / 2;  // floats
 
-// P = mask(Q K^T), and T = (I + G diag(beta))^-1.
+// T = (I + G diag(beta))^-1 and, with a gate, P = R * Q K^T. Without one the walks over the states make P of
+// the rows that they read anyway.
 template <int DK, bool kGated>
 __global__ void __launch_bounds__(kThreads) inverse_kernel(ChunkProblem p) {
   begin_kernel();
@@ -19,7 +20,7 @@ __global__ void __launch_bounds__(kThreads) inverse_kernel(ChunkProblem p) {
   Half* const keys = reinterpret_cast<Half*>(shared);
   float* const inverse = reinterpret_cast<float*>(shared);
   float* const m = inverse + kInverseSize<DK>;
-  Half* const queries = reinterpret_cast<Half*>(m);  // until M is written
+  [[maybe_unused]] Half* const queries = reinterpret_cast<Half*>(m);  // until M is written
   __shared__ float beta[kChunk];
   const Chunk chunk(p, true);  // the states begin with what comes last here
   if (chunk.tokens == 0) return;
@@ -27,33 +28,31 @@ __global__ void __launch_bounds__(kThreads) inverse_kernel(ChunkProblem p) {
   const Half* source = p.k + chunk.token * p.k_stride + chunk.h * DK;
   fetch_tile<DK, kChunk, kThreads>(keys, source, RowMap(p.factors, p.k_stride, p.heads * DK),
                                    chunk.tokens * p.factors, threadIdx.x);
-  fetch_tile<DK, kChunk, kThreads>(queries, p.q + chunk.token * p.q_stride + chunk.h * DK,
-                                   RowMap(1, p.q_stride, 0), chunk.tokens, threadIdx.x);
+  if constexpr (kGated)
+    fetch_tile<DK, kChunk, kThreads>(queries, p.q + chunk.token * p.q_stride + chunk.h * DK,
+                                     RowMap(1, p.q_stride, 0), chunk.tokens, threadIdx.x);
   copy_commit();
   if (threadIdx.x < kChunk) beta[threadIdx.x] = chunk.beta_at(p, threadIdx.x);
   copy_wait<0>();
   __syncthreads();
 
-  if (16 * warp < p.token_rows) {
-    float scores[8][4];
-    clear(scores);
-    row_block_product<DK, Rows<DK>, false, Rows<DK>, true>(scores, queries, 16 * warp, keys, 0, 4, lane);
-    [[maybe_unused]] const float* const decay = kGated ? p.decay_of(chunk.block) : nullptr;
-    Half* const to = p.scores + chunk.block * p.token_rows * kChunk;
-    if constexpr (kGated)
+  if constexpr (kGated) {
+    if (16 * warp < p.token_rows) {
+      float scores[8][4];
+      clear(scores);
+      row_block_product<DK, Rows<DK>, false, Rows<DK>, true>(scores, queries, 16 * warp, keys, 0, 4, lane);
+      const float* const decay = p.decay_of(chunk.block);
+      Half* const to = p.scores + chunk.block * p.token_rows * kChunk;
       multiply_by_rows(scores, lane, [&](int row) { return decay + (16 * warp + row) * kChunk; });
-    else
-      for_each_element(scores, lane, [&](float& value, int row, int column) {
-        value = column < (16 * warp + row + 1) * p.factors ? value : 0.f;
-      });
-    // By way of this warp's queries, which nobody else reads.
-    __syncwarp();
-    Half* const staged = queries + 16 * warp * DK;
-    stage_rows<64>(staged, scores, 0, 0, lane);
-    __syncwarp();
+      // By way of this warp's queries, which nobody else reads.
+      __syncwarp();
+      Half* const staged = queries + 16 * warp * DK;
+      stage_rows<64>(staged, scores, 0, 0, lane);
+      __syncwarp();
 #pragma unroll
-    for (int i = lane; i < 16 * kChunk / 8; i += 32)
-      reinterpret_cast<uint4*>(to + 16 * warp * kChunk)[i] = reinterpret_cast<const uint4*>(staged)[i];
+      for (int i = lane; i < 16 * kChunk / 8; i += 32)
+        reinterpret_cast<uint4*>(to + 16 * warp * kChunk)[i] = reinterpret_cast<const uint4*>(staged)[i];
+    }
   }
   float g[8][4];
   clear(g);

@@ -33,8 +33,10 @@
 // be the product of those of pieces of a segment.
 //
 // Per head and chunk; * marks tiles in the order of shared memory (tile_piece<64>), ** blocks (Blocks):
-//   saved      bf16  T* [high, low][64][64]   W^T** [high, low][dv][64]   S0^T** [dv][dk]   P* [tokens][64]
-//              fp32  M [segments][dk][dk]   with a gate R [tokens][64], c of rows, r, c of tokens [3][64]
+//   saved      bf16  T* [high, low][64][64]   W^T** [high, low][dv][64]   S0^T** [dv][dk]
+//              fp32  M [segments][dk][dk]
+//              with a gate per head   bf16  P* [tokens][64]   fp32  R [tokens][64], c of rows, r, c of
+//              tokens [3][64]
 //              with a gate per channel   bf16  P* [high, low][64][64]   K diag(c)*, K diag(r)* [high, low],
 //              Q diag(c)*, each [dk / 64][64][64]   fp32  c_last [dk]
 //   workspace  fp32  H [segments][dk][dv]   M of pieces [segments][pieces][dk][dk]
@@ -93,7 +95,9 @@ struct ChunkPlan {
         t_size(2 * kChunk * kChunk),
         row_size(static_cast<int64_t>(kChunk) * p.dv),
         state_size(p.state_size()),
-        p_size(p.gate_channels > 1 ? 2 * kChunk * kChunk : static_cast<int64_t>(token_rows) * kChunk),
+        p_size(p.gate_channels > 1 ? 2 * kChunk * kChunk
+               : p.gate_channels   ? static_cast<int64_t>(token_rows) * kChunk
+                                   : 0),
         decay_size(p.gate_channels > 1 ? p.dk
                    : p.gate_channels   ? (token_rows + 3) * kChunk
                                        : 0),

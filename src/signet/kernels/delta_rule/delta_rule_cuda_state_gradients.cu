@@ -26,7 +26,7 @@ struct alignas(1024) Memory {
   static constexpr int kSlots = kHopper && kSummary ? 3 : 2;
   using Pipe = Pipeline<D / 64, kSlots>;
   Inputs<D> slots[kSlots];
-  uint64_t arrivals[kSlots];
+  uint64_t arrivals[kSlots], pair_arrivals[kSlots];  // those of K and Q on their own: P is made of them
 };
 
 // kBlocks: token blocks of 16 per chunk.
@@ -44,20 +44,24 @@ __device__ void copy_inputs(const ChunkProblem& p, Memory<D, kSummary>& memory, 
     const int64_t token = chunk.token, block = chunk.block;
     const bool tensor = kWgmma && maps.usable && tokens == p.tokens;
     if (kWgmma && group == 0 && thread == 0) {
-      uint64_t* const arrival = memory.arrivals + slot;
+      uint64_t *const arrival = memory.arrivals + slot, *const pair_arrival = memory.pair_arrivals + slot;
       constexpr int kKeyBytes = kChunk * D * sizeof(Half), kTokenBytes = 16 * kBlocks * D * sizeof(Half);
-      constexpr int kScoreBytes = 16 * kBlocks * kChunk * sizeof(Half);
-      expect_bytes(arrival, sizeof(in.t) + kScoreBytes + (tensor ? kKeyBytes + 2 * kTokenBytes : 0));
+      constexpr int kScoreBytes = kGated ? 16 * kBlocks * kChunk * sizeof(Half) : 0;
+      expect_bytes(pair_arrival, tensor ? kKeyBytes + kTokenBytes : 0);
+      expect_bytes(arrival, sizeof(in.t) + kScoreBytes + (tensor ? kTokenBytes : 0));
       if (tensor) {
 #pragma unroll
         for (int part = 0; part < D / 64; ++part) {
           const int first = walk.h * D + 64 * part;
-          tensor_copy(in.keys[part], maps.k, first, token, arrival);
-          tensor_copy(in.queries[part], maps.q, first, token, arrival);
-          tensor_copy(in.d_o[part], maps.d_o, first, token, arrival);
+          tensor_copy(in.keys[part], maps.k, first, token, pair_arrival);
+          tensor_copy(in.queries[part], maps.q, first, token, pair_arrival);
         }
+#pragma unroll
+        for (int part = 0; part < D / 64; ++part)
+          tensor_copy(in.d_o[part], maps.d_o, walk.h * D + 64 * part, token, arrival);
       }
-      bulk_copy(in.scores, p.scores + block * 16 * kBlocks * kChunk, kScoreBytes, arrival);
+      if constexpr (kGated)
+        bulk_copy(in.scores, p.scores + block * 16 * kBlocks * kChunk, kScoreBytes, arrival);
       bulk_copy(in.t[0], p.t + block * 2 * kTile, sizeof(in.t), arrival);
     }
     if (!tensor) {
@@ -71,11 +75,17 @@ __device__ void copy_inputs(const ChunkProblem& p, Memory<D, kSummary>& memory, 
     }
     if constexpr (!kWgmma) {
       if (group == 0) fetch_linear<2 * kTile, kThreads>(in.t[0], p.t + block * 2 * kTile, thread);
-      if (group == D / 64 - 1)
-        fetch_linear<16 * kBlocks * kChunk, kThreads>(in.scores, p.scores + block * 16 * kBlocks * kChunk,
-                                                      thread);
+      if constexpr (kGated)
+        if (group == D / 64 - 1)
+          fetch_linear<16 * kBlocks * kChunk, kThreads>(in.scores, p.scores + block * 16 * kBlocks * kChunk,
+                                                        thread);
     }
     fetch_factors<kGated, kThreads>(p, chunk, in.beta[group], in.factors[group], thread);
+    await_phase(memory.pair_arrivals + slot, step / Memory<D, kSummary>::kSlots % 2);
+    if constexpr (!kGated) {
+      Pipe::await_copies();
+      make_scores<D, kBlocks>(in.scores, in.queries[0], in.keys[0], p.factors, group * kThreads + thread);
+    }
   });
 }
 
@@ -219,7 +229,10 @@ __global__ void __launch_bounds__(Memory<D, kSummary>::Pipe::kThreads, 1)
   extern __shared__ __align__(1024) char shared[];
   auto& memory = *reinterpret_cast<Memory<D, kSummary>*>(shared);
   const Walk walk = backward_walk(p, kSummary);
-  if (threadIdx.x == 0) prepare_barriers(memory.arrivals, std::size(memory.arrivals), 1);
+  if (threadIdx.x == 0) {
+    prepare_barriers(memory.arrivals, std::size(memory.arrivals), 1);
+    prepare_barriers(memory.pair_arrivals, std::size(memory.pair_arrivals), 1);
+  }
   __syncthreads();
   if (threadIdx.x < 2 * D) {
     Pipe::take_registers();

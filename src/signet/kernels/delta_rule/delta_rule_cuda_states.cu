@@ -6,7 +6,7 @@
 //   S^T += U^T K
 //
 // each result is the next product's left operand as it lies in registers. More warps copy the right operands
-// ahead.
+// ahead and, without a gate, make P of K and Q where they lie.
 #include <iterator>
 #include <type_traits>
 
@@ -35,7 +35,7 @@ struct alignas(1024) Memory {
   static constexpr int kSlots = kBlocks > 0 ? 2 : 3;
   using Pipe = Pipeline<D / 64, kSlots>;
   std::conditional_t<(kBlocks > 0), OutputInputs<D>, Inputs<D>> slots[kSlots];
-  uint64_t arrivals[kSlots];
+  uint64_t arrivals[kSlots], pair_arrivals[kSlots];  // those of K and Q on their own: P is made of them
 };
 
 template <int D, int kBlocks, bool kGated>
@@ -43,6 +43,7 @@ __device__ void copy_inputs(const ChunkProblem& p, Memory<D, kBlocks>& memory, c
                             const RowMaps& maps) {
   using Pipe = typename Memory<D, kBlocks>::Pipe;
   constexpr int kThreads = Pipe::kGroupThreads;
+  constexpr bool kReadsScores = kBlocks > 0 && kGated, kMakesScores = kBlocks > 0 && !kGated;
   const RowMap key_rows(p.factors, p.k_stride, p.heads * D), value_rows(p.factors, p.v_stride, p.heads * D),
       query_rows(1, p.q_stride, 0);
   Pipe::feed(walk.steps, memory.arrivals, [&](int step, int slot, int group, int thread) {
@@ -51,22 +52,25 @@ __device__ void copy_inputs(const ChunkProblem& p, Memory<D, kBlocks>& memory, c
     const int rows = chunk.tokens * p.factors;
     const bool tensor = kWgmma && maps.usable && chunk.tokens == p.tokens;
     if (kWgmma && group == 0 && thread == 0) {
-      uint64_t* const arrival = memory.arrivals + slot;
+      uint64_t *const arrival = memory.arrivals + slot, *const pair_arrival = memory.pair_arrivals + slot;
       constexpr int kKeyBytes = kChunk * D * sizeof(Half), kTokenBytes = 16 * kBlocks * D * sizeof(Half);
-      constexpr int kScoreBytes = 16 * kBlocks * kChunk * sizeof(Half);
-      const int row_bytes = tensor ? (walk.identity ? 1 : 2) * kKeyBytes + kTokenBytes : 0;
-      expect_bytes(arrival, sizeof(in.t) + kScoreBytes + row_bytes);
+      constexpr int kScoreBytes = kReadsScores ? 16 * kBlocks * kChunk * sizeof(Half) : 0;
+      expect_bytes(pair_arrival, tensor ? kKeyBytes + kTokenBytes : 0);
+      expect_bytes(arrival, sizeof(in.t) + kScoreBytes + (tensor && !walk.identity ? kKeyBytes : 0));
       if (tensor) {
 #pragma unroll
         for (int part = 0; part < D / 64; ++part) {
           const int first = walk.h * D + 64 * part;
-          tensor_copy(in.keys[part], maps.k, first, chunk.token, arrival);
-          if constexpr (kBlocks > 0) tensor_copy(in.queries[part], maps.q, first, chunk.token, arrival);
-          if (!walk.identity) tensor_copy(in.values[part], maps.v, first, chunk.token, arrival);
+          tensor_copy(in.keys[part], maps.k, first, chunk.token, pair_arrival);
+          if constexpr (kBlocks > 0) tensor_copy(in.queries[part], maps.q, first, chunk.token, pair_arrival);
         }
+#pragma unroll
+        for (int part = 0; part < D / 64; ++part)
+          if (!walk.identity)
+            tensor_copy(in.values[part], maps.v, walk.h * D + 64 * part, chunk.token, arrival);
       }
       bulk_copy(in.t[0], p.t + chunk.block * 2 * kTile, sizeof(in.t), arrival);
-      if constexpr (kBlocks > 0)
+      if constexpr (kReadsScores)
         bulk_copy(in.scores, p.scores + chunk.block * 16 * kBlocks * kChunk, kScoreBytes, arrival);
     }
     if (!tensor) {
@@ -82,12 +86,17 @@ __device__ void copy_inputs(const ChunkProblem& p, Memory<D, kBlocks>& memory, c
     }
     if constexpr (!kWgmma) {
       if (group == 0) fetch_linear<2 * kTile, kThreads>(in.t[0], p.t + chunk.block * 2 * kTile, thread);
-      if constexpr (kBlocks > 0)
+      if constexpr (kReadsScores)
         if (group == D / 64 - 1)
           fetch_linear<16 * kBlocks * kChunk, kThreads>(
               in.scores, p.scores + chunk.block * 16 * kBlocks * kChunk, thread);
     }
     fetch_factors<kGated, kThreads>(p, chunk, in.beta[group], in.factors[group], thread);
+    await_phase(memory.pair_arrivals + slot, step / Memory<D, kBlocks>::kSlots % 2);
+    if constexpr (kMakesScores) {
+      Pipe::await_copies();
+      make_scores<D, kBlocks>(in.scores, in.queries[0], in.keys[0], p.factors, group * kThreads + thread);
+    }
   });
 }
 
@@ -239,7 +248,10 @@ __global__ void __launch_bounds__(Memory<D, kBlocks>::Pipe::kThreads, 1)
   extern __shared__ __align__(1024) char shared[];
   auto& memory = *reinterpret_cast<Memory<D, kBlocks>*>(shared);
   const Walk walk = forward_walk(p, kBlocks == 0);
-  if (threadIdx.x == 0) prepare_barriers(memory.arrivals, std::size(memory.arrivals), 1);
+  if (threadIdx.x == 0) {
+    prepare_barriers(memory.arrivals, std::size(memory.arrivals), 1);
+    prepare_barriers(memory.pair_arrivals, std::size(memory.pair_arrivals), 1);
+  }
   __syncthreads();
   if (threadIdx.x < 2 * D) {
     Pipe::take_registers();
