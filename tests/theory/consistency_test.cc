@@ -258,7 +258,9 @@ TEST(Consistency, AnalyzeAndCompileNameTheSameSizes) {
       }
       EXPECT_EQ(v.layers, size->layers);
       EXPECT_EQ(v.dimension, size->dimension);
-      if (v.householders) EXPECT_EQ(v.householders, size->householders);
+      if (v.householders) {
+        EXPECT_EQ(v.householders, size->householders);
+      }
     }
     if (testing::Test::HasFailure()) return;
   }

@@ -262,17 +262,16 @@ class Train final : public Verb {
     auto directory =
         root() ? io::RunDirectory::open_for_resume(resume_) : io::RunDirectory::of_another(resume_);
     auto config = train::resolve_config({.file = directory.config_path()});
-    if (options_->given("--device") && device_ != config.train.device) {
-      if (!quiet_)
-        tell(fmt::format("signet: the run was on {}; it goes on on {}", config.train.device, device_));
-      config.train.device = device_;
-    }
+    const std::string before = config.train.device;
+    if (options_->given("--device")) config.train.device = device_;
     if (options_->given("--steps")) {
       if (steps_ < 0) fail(ErrorCode::kUsage, "--steps {}: give a number of updates", steps_);
       config.train.steps = steps_;
     }
-    const auto options = this->options(config);
+    const auto options = this->options(config);  // the device is there
     require_memory(config, options);
+    if (before != config.train.device && !quiet_)
+      tell(fmt::format("signet: the run was on {}; it goes on on {}", before, config.train.device));
     out_ = resume_;
     return finish(train::train(config, directory, true, options));
   }
