@@ -7,37 +7,11 @@
 #pragma once
 
 #include "signet/kernels/delta_rule/delta_rule_cuda_mma.cuh"
-#include "signet/tensor/bulk_copy.cuh"
+#include "signet/tensor/warpgroup.cuh"
 
 namespace signet::kernels::delta_rule {
 
 inline constexpr int kTile = 64 * 64;
-
-// What lies between products in flight and other uses of their registers.
-template <int N>
-__device__ void keep_in_place(float (&c)[N][4]) {
-#pragma unroll
-  for (int n = 0; n < N; ++n)
-    asm volatile("" : "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3])::"memory");
-}
-__device__ inline void begin_products() {
-  if constexpr (kWgmma) asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
-}
-// Everything since begin_products is under way; its sums must not be touched before await_products.
-__device__ inline void issue_products() {
-  if constexpr (kWgmma) asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
-}
-__device__ inline void await_products() {
-  if constexpr (kWgmma) asm volatile("wgmma.wait_group.sync.aligned 0;\n" ::: "memory");
-}
-__device__ inline void end_products() {
-  issue_products();
-  await_products();
-}
-// Copies into shared memory that have ended are seen by wgmma from here on.
-__device__ inline void show_to_products() {
-  if constexpr (kWgmma) asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
-}
 
 // A matrix of D columns as D / 64 tiles, one after the other.
 template <int D>
@@ -86,35 +60,6 @@ __device__ void multiply_wide(float (&c)[N][4], int first, const uint32_t (&a)[4
         "+f"(c[first + 6][1]), "+f"(c[first + 6][2]), "+f"(c[first + 6][3]), "+f"(c[first + 7][0]),
         "+f"(c[first + 7][1]), "+f"(c[first + 7][2]), "+f"(c[first + 7][3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kRows ? 1 : 0));
-}
-// The same of 64 columns with the left operand's rows in shared memory, too, stored [m][k], or [k][m] when
-// kLeftColumns; B stored [k][n] when kRows, else [n][k].
-template <bool kLeftColumns = false, bool kRows = false>
-__device__ void multiply_shared(float (&c)[8][4], uint64_t a, uint64_t b) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
-      "%32, %33, p, 1, 1, %34, %35;\n}\n"
-      : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]),
-        "+f"(c[1][2]), "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
-        "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]), "+f"(c[4][0]), "+f"(c[4][1]),
-        "+f"(c[4][2]), "+f"(c[4][3]), "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]),
-        "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]), "+f"(c[7][0]), "+f"(c[7][1]),
-        "+f"(c[7][2]), "+f"(c[7][3])
-      : "l"(a), "l"(b), "n"(kLeftColumns ? 1 : 0), "n"(kRows ? 1 : 0));
-}
-// The same of 32 columns.
-__device__ inline void multiply_shared(float (&c)[4][4], uint64_t a, uint64_t b) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
-      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, %16, %17, p, 1, 1, 0, 0;\n}\n"
-      : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]),
-        "+f"(c[1][2]), "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
-        "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3])
-      : "l"(a), "l"(b));
 }
 // The same with B rows k0 .. k0 + 15 of one tile stored [k][n] when kRows, else columns k0 .. of a tile
 // stored [n][k].

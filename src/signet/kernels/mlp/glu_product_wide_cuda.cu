@@ -206,23 +206,18 @@ struct GluBlock {
         const uint64_t left = part(at + group * kPanel),
                        right = kForward ? part(at + kLeftBytes) : across(at + kLeftBytes);
         keep_wide(c);
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-        asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
-#endif
+        begin_products();
 #pragma unroll
         for (int s = 0; s < kDeep / 16; ++s)  // addresses in units of 16 bytes
           multiply_wide<!kForward>(c, left + 2 * s, right + (kForward ? 2 : 128) * s, step > 0 || s > 0);
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-        asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 1;\n" ::: "memory");
-#endif
+        issue_products();
+        await_products<1>();
         keep_wide(c);
         if (step > 0) release(before);  // whose products have ended
         before = stage;
         if (++stage == kStages) stage = 0, phase ^= 1;
       }
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-      asm volatile("wgmma.wait_group.sync.aligned 0;\n" ::: "memory");
-#endif
+      await_products();
       keep_wide(c);
       release(before);
       await_phase(&barriers.taken[group], i & 1 ^ 1);

@@ -10,11 +10,11 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "signet/tensor/bulk_copy.cuh"
 #include "signet/tensor/cuda_check.h"
 #include "signet/tensor/launch.cuh"
 #include "signet/tensor/packet.cuh"
 #include "signet/tensor/reduce.cuh"
+#include "signet/tensor/warpgroup.cuh"
 
 namespace signet::kernels::row_tiles {
 
@@ -66,30 +66,6 @@ __device__ inline uint64_t part(uint32_t address) {
 }
 using Sums = float[8][4];  // 16 rows of this warp, 64 columns
 
-// c += a b: a 64 x 16 in shared memory, b 16 x 64 there, stored by columns or, kAcross, by rows.
-template <bool kAcross>
-__device__ inline void multiply(Sums& c, uint64_t a, uint64_t b) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,"
-      "%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
-      "%32, %33, p, 1, 1, 0, %34;\n}\n"
-      : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]),
-        "+f"(c[1][2]), "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
-        "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]), "+f"(c[4][0]), "+f"(c[4][1]),
-        "+f"(c[4][2]), "+f"(c[4][3]), "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]),
-        "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]), "+f"(c[7][0]), "+f"(c[7][1]),
-        "+f"(c[7][2]), "+f"(c[7][3])
-      : "l"(a), "l"(b), "n"(kAcross ? 1 : 0));
-#endif
-}
-__device__ inline void keep_in_place(Sums& c) {
-#pragma unroll
-  for (int n = 0; n < 8; ++n)
-    asm volatile("" : "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3])::"memory");
-}
 // c[0] and c[1] = a tile times the two matrices (kAcross: the same with their rows as k), by a warpgroup.
 // kTwo = false: c[0] alone.
 template <bool kAcross, bool kTwo>
@@ -101,28 +77,17 @@ __device__ inline void multiply_tile(Sums (&c)[kTwo ? 2 : 1], uint32_t tile, uin
     for (auto& each : sums) each[0] = each[1] = each[2] = each[3] = 0.0f;
     keep_in_place(sums);
   }
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
-#endif
+  begin_products();
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
     const uint32_t k = s / 4 * kPanel + s % 4 * 32, b = kAcross ? 16 * 128 * s : k;
-    multiply<kAcross>(c[0], part(tile + k), part(first + b));
-    if constexpr (kTwo) multiply<kAcross>(c[1], part(tile + k), part(second + b));
+    multiply_shared<false, kAcross>(c[0], part(tile + k), part(first + b));
+    if constexpr (kTwo) multiply_shared<false, kAcross>(c[1], part(tile + k), part(second + b));
   }
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;\n" ::: "memory");
-#endif
+  end_products();
 #pragma unroll
   for (auto& sums : c) keep_in_place(sums);
 }
-// What this thread has written to shared memory is seen by wgmma after the next barrier.
-__device__ inline void show_to_products() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
-#endif
-}
-
 // Which tiles a warpgroup has, and who this thread is in it. `worker` of `workers` blocks share the rows;
 // where there are few tiles, `spread` gives every block one before any has two.
 struct Group {
