@@ -63,6 +63,16 @@ TEST(DeltaRuleCuda, SeveralSegmentsAndChunks) {
   expect_close_for_every_beta({1, 131, 2, 128, 128, 2});
 }
 
+// One run of every chunked kernel without a gate, small enough for compute-sanitizer.
+TEST(DeltaRuleCuda, ThreeChunksOfOneHead) {
+  SIGNET_NEEDS_GPU();
+  for (int64_t width : {64, 128}) {
+    DeltaRuleCase c;
+    c.shape = {1, 150, 1, width, width, 1}, c.beta_low = 1, c.beta_high = 2;
+    expect_close<bf16>(c);
+  }
+}
+
 // Chunks in segments that are walked at once: three of them, many, a last one that is shorter, and so many
 // heads that M comes in pieces.
 TEST(DeltaRuleCuda, SegmentsWalkedAtOnce) {

@@ -173,6 +173,14 @@ TEST(GatedLinearCuda, GroupsOfHeadsMatchReference) {
   }
 }
 
+// One run of the kernels that walk heads which share queries and keys, for compute-sanitizer.
+TEST(GatedLinearCuda, OneWalkOverHeads) {
+  SIGNET_NEEDS_GPU();
+  GatedLinearShape many = shape_of(50, 150, 4, 128, 64, false);
+  many.groups = 1;
+  expect_close<bf16>(gated_linear_problem(many, Gates::kSigned));
+}
+
 TEST(GatedLinearCuda, SignChangesStayExactForManySteps) {
   SIGNET_NEEDS_GPU();
   GatedLinearProblem p = gated_linear_problem(shape_of(1, 100001, 1, 32, 32, true), Gates::kMinusOne);

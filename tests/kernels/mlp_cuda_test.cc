@@ -121,6 +121,14 @@ TEST(GluProductCuda, WideLayersMatchTheirFormulas) {
     check_glu(c, rng);
 }
 
+// Small enough for compute-sanitizer.
+TEST(GluProductCuda, OneWideLayerOfFewTiles) {
+  SIGNET_NEEDS_GPU();
+  if (cuda_device().compute_major != 9) GTEST_SKIP() << "the products of SwiGLU layers are for Hopper";
+  Rng rng(16);
+  check_glu({200, 256, 384}, rng);
+}
+
 TEST(NormProductCuda, MatchesItsFormulas) {
   SIGNET_NEEDS_GPU();
   if (cuda_device().compute_major != 9) GTEST_SKIP() << "normalised products are for Hopper";

@@ -109,39 +109,48 @@ __device__ void write_dv(const ChunkProblem& p, const Chunk& chunk, int head, Wa
 // shared memory: copy(i, slot, group, thread) asks for step i's data (and says at the slot's barrier of
 // `arrivals` how many bytes come by bulk copies), which each computing group awaits and gives back. Two sets
 // of copying warps take turns, so that one asks for a step's data while the other's is on its way. Of a set,
-// `kGroupThreads` threads wait for a group to give back what they write for it.
+// `kGroupThreads` threads wait for a group to give back what they write for it. What a set then makes of the
+// data, make(slot, thread of the set), is awaited on its own (await_made), since not all products need it:
+// `made` has a barrier of kCopyThreads arrivals for every slot.
 template <int kGroups, int kSlots>
 struct Pipeline {
   static constexpr int kCopyThreads = 64;                       // of a set
   static constexpr int kGroupThreads = kCopyThreads / kGroups;  // of them, for one group
   static constexpr int kThreads = 128 * kGroups + 2 * kCopyThreads;
 
-  template <class F>
-  __device__ static void feed(int steps, uint64_t* arrivals, F copy) {
+  template <class Copy>
+  __device__ static void feed(int steps, uint64_t* arrivals, Copy copy) {
+    feed(steps, arrivals, copy, nullptr, [](int, int) {});
+  }
+  template <class Copy, class Make>
+  __device__ static void feed(int steps, uint64_t* arrivals, Copy copy, uint64_t* made, Make make) {
     const int set = (threadIdx.x - 128 * kGroups) / kCopyThreads;
     for (int i = set; i < steps; i += 2) {
       // Every step makes its addresses anew: these warps have no registers to keep them in.
       int thread = threadIdx.x % kCopyThreads;
       asm volatile("" : "+r"(thread));
-      const int group = thread / kGroupThreads;
+      const int group = thread / kGroupThreads, slot = i % kSlots;
       if (i >= kSlots) {
         wait(empty(i, group), 128 + kGroupThreads);
         wait(turn(set), kCopyThreads);
       }
-      copy(i, i % kSlots, group, thread % kGroupThreads);
+      copy(i, slot, group, thread % kGroupThreads);
       copy_commit();
       copy_wait<0>();
-      await_phase(arrivals + i % kSlots, i / kSlots % 2);
+      await_phase(arrivals + slot, i / kSlots % 2);
       show_to_products();
       wait(turn(set), kCopyThreads);
-      wait(full(i, group), 128 + kGroupThreads);
+      if constexpr (!kWgmma) {  // no barriers in memory: the data is there when all of it is
+        make(slot, thread);
+        wait(turn(set), kCopyThreads);
+      }
+      come(full(i, group), 128 + kGroupThreads);
+      if constexpr (kWgmma) {
+        make(slot, thread);
+        show_to_products();
+        if (made) arrive(made + slot);
+      }
     }
-  }
-  // What the threads of a set have copied themselves has come for all of them.
-  __device__ static void await_copies() {
-    copy_commit();
-    copy_wait<0>();
-    wait(turn((threadIdx.x - 128 * kGroups) / kCopyThreads), kCopyThreads);
   }
   // Two groups need more registers than a block of 12 warps starts with: the copying warps give theirs away.
   __device__ static void give_registers() {
@@ -150,13 +159,14 @@ struct Pipeline {
   __device__ static void take_registers() {
     if constexpr (kWgmma && kGroups == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 224;\n");
   }
-  // Both sides wait at every barrier, so a slot is given back when those who fill it next are free to come:
+  // Both sides wait where a slot is given back, so that is done when those who fill it next are free to come:
   // with two slots the set that filled it, which is; with three the other one, once step i + 1 has come.
   __device__ static void await(int i, int steps, int group) {
     wait(full(i, group), 128 + kGroupThreads);
     if constexpr (kSlots == 3)
       if (i > 0) hand_over(i - 1, steps, group);
   }
+  __device__ static void await_made(int i, uint64_t* made) { await_phase(made + i % kSlots, i / kSlots % 2); }
   __device__ static void give_back(int i, int steps, int group) {
     if constexpr (kSlots == 2) hand_over(i, steps, group);
   }
@@ -171,6 +181,9 @@ struct Pipeline {
   __device__ static int turn(int set) { return 1 + 2 * kSlots * kGroups + set; }
   __device__ static void wait(int barrier, int threads) {
     asm volatile("bar.sync %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
+  }
+  __device__ static void come(int barrier, int threads) {  // and go on
+    asm volatile("bar.arrive %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
   }
 };
 

@@ -26,7 +26,7 @@ struct alignas(1024) Memory {
   static constexpr int kSlots = kHopper && kSummary ? 3 : 2;
   using Pipe = Pipeline<D / 64, kSlots>;
   Inputs<D> slots[kSlots];
-  uint64_t arrivals[kSlots], pair_arrivals[kSlots];  // those of K and Q on their own: P is made of them
+  uint64_t arrivals[kSlots], scores_made[kSlots];
 };
 
 // kBlocks: token blocks of 16 per chunk.
@@ -37,28 +37,25 @@ __device__ void copy_inputs(const ChunkProblem& p, Memory<D, kSummary>& memory, 
       output_rows(1, p.o_stride, 0);
   using Pipe = typename Memory<D, kSummary>::Pipe;
   constexpr int kThreads = Pipe::kGroupThreads;
-  Pipe::feed(walk.steps, memory.arrivals, [&](int step, int slot, int group, int thread) {
+  const auto copy = [&](int step, int slot, int group, int thread) {
     auto& in = memory.slots[slot];
     const Chunk chunk = walk.at(p, walk.chunk + walk.steps - 1 - step);
     const int tokens = chunk.tokens;
     const int64_t token = chunk.token, block = chunk.block;
     const bool tensor = kWgmma && maps.usable && tokens == p.tokens;
     if (kWgmma && group == 0 && thread == 0) {
-      uint64_t *const arrival = memory.arrivals + slot, *const pair_arrival = memory.pair_arrivals + slot;
+      uint64_t* const arrival = memory.arrivals + slot;
       constexpr int kKeyBytes = kChunk * D * sizeof(Half), kTokenBytes = 16 * kBlocks * D * sizeof(Half);
       constexpr int kScoreBytes = kGated ? 16 * kBlocks * kChunk * sizeof(Half) : 0;
-      expect_bytes(pair_arrival, tensor ? kKeyBytes + kTokenBytes : 0);
-      expect_bytes(arrival, sizeof(in.t) + kScoreBytes + (tensor ? kTokenBytes : 0));
+      expect_bytes(arrival, sizeof(in.t) + kScoreBytes + (tensor ? kKeyBytes + 2 * kTokenBytes : 0));
       if (tensor) {
 #pragma unroll
         for (int part = 0; part < D / 64; ++part) {
           const int first = walk.h * D + 64 * part;
-          tensor_copy(in.keys[part], maps.k, first, token, pair_arrival);
-          tensor_copy(in.queries[part], maps.q, first, token, pair_arrival);
+          tensor_copy(in.keys[part], maps.k, first, token, arrival);
+          tensor_copy(in.queries[part], maps.q, first, token, arrival);
+          tensor_copy(in.d_o[part], maps.d_o, first, token, arrival);
         }
-#pragma unroll
-        for (int part = 0; part < D / 64; ++part)
-          tensor_copy(in.d_o[part], maps.d_o, walk.h * D + 64 * part, token, arrival);
       }
       if constexpr (kGated)
         bulk_copy(in.scores, p.scores + block * 16 * kBlocks * kChunk, kScoreBytes, arrival);
@@ -81,12 +78,14 @@ __device__ void copy_inputs(const ChunkProblem& p, Memory<D, kSummary>& memory, 
                                                         thread);
     }
     fetch_factors<kGated, kThreads>(p, chunk, in.beta[group], in.factors[group], thread);
-    await_phase(memory.pair_arrivals + slot, step / Memory<D, kSummary>::kSlots % 2);
-    if constexpr (!kGated) {
-      Pipe::await_copies();
-      make_scores<D, kBlocks>(in.scores, in.queries[0], in.keys[0], p.factors, group * kThreads + thread);
-    }
-  });
+  };
+  if constexpr (kGated)
+    Pipe::feed(walk.steps, memory.arrivals, copy);
+  else
+    Pipe::feed(walk.steps, memory.arrivals, copy, memory.scores_made, [&](int slot, int thread) {
+      auto& in = memory.slots[slot];
+      make_scores<D, kBlocks>(in.scores, in.queries[0], in.keys[0], p.factors, thread);
+    });
 }
 
 // dO^T diag(c), in two parts: column t of the left operands times factors[t].
@@ -154,6 +153,10 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D, kSummary>& memory, 
       keep_in_place(du);
       scale_columns(du, in.factors[group] + kChunk, lane);
       keep_in_place(du);
+      begin_products();
+    } else {  // while these are under way
+      issue_products();
+      Pipe::await_made(step, memory.scores_made);
       begin_products();
     }
 #pragma unroll
@@ -231,7 +234,7 @@ __global__ void __launch_bounds__(Memory<D, kSummary>::Pipe::kThreads, 1)
   const Walk walk = backward_walk(p, kSummary);
   if (threadIdx.x == 0) {
     prepare_barriers(memory.arrivals, std::size(memory.arrivals), 1);
-    prepare_barriers(memory.pair_arrivals, std::size(memory.pair_arrivals), 1);
+    prepare_barriers(memory.scores_made, std::size(memory.scores_made), Pipe::kCopyThreads);
   }
   __syncthreads();
   if (threadIdx.x < 2 * D) {

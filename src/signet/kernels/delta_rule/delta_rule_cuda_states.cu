@@ -35,39 +35,40 @@ struct alignas(1024) Memory {
   static constexpr int kSlots = kBlocks > 0 ? 2 : 3;
   using Pipe = Pipeline<D / 64, kSlots>;
   std::conditional_t<(kBlocks > 0), OutputInputs<D>, Inputs<D>> slots[kSlots];
-  uint64_t arrivals[kSlots], pair_arrivals[kSlots];  // those of K and Q on their own: P is made of them
+  uint64_t arrivals[kSlots], scores_made[kSlots];
 };
+
+// Without a gate P is made here.
+template <int kBlocks, bool kGated>
+inline constexpr bool kMakesScores = kBlocks > 0 && !kGated;
 
 template <int D, int kBlocks, bool kGated>
 __device__ void copy_inputs(const ChunkProblem& p, Memory<D, kBlocks>& memory, const Walk& walk,
                             const RowMaps& maps) {
   using Pipe = typename Memory<D, kBlocks>::Pipe;
   constexpr int kThreads = Pipe::kGroupThreads;
-  constexpr bool kReadsScores = kBlocks > 0 && kGated, kMakesScores = kBlocks > 0 && !kGated;
+  constexpr bool kReadsScores = kBlocks > 0 && kGated;
   const RowMap key_rows(p.factors, p.k_stride, p.heads * D), value_rows(p.factors, p.v_stride, p.heads * D),
       query_rows(1, p.q_stride, 0);
-  Pipe::feed(walk.steps, memory.arrivals, [&](int step, int slot, int group, int thread) {
+  const auto copy = [&](int step, int slot, int group, int thread) {
     auto& in = memory.slots[slot];
     const Chunk chunk = walk.at(p, walk.chunk + step);
     const int rows = chunk.tokens * p.factors;
     const bool tensor = kWgmma && maps.usable && chunk.tokens == p.tokens;
     if (kWgmma && group == 0 && thread == 0) {
-      uint64_t *const arrival = memory.arrivals + slot, *const pair_arrival = memory.pair_arrivals + slot;
+      uint64_t* const arrival = memory.arrivals + slot;
       constexpr int kKeyBytes = kChunk * D * sizeof(Half), kTokenBytes = 16 * kBlocks * D * sizeof(Half);
       constexpr int kScoreBytes = kReadsScores ? 16 * kBlocks * kChunk * sizeof(Half) : 0;
-      expect_bytes(pair_arrival, tensor ? kKeyBytes + kTokenBytes : 0);
-      expect_bytes(arrival, sizeof(in.t) + kScoreBytes + (tensor && !walk.identity ? kKeyBytes : 0));
+      expect_bytes(arrival, sizeof(in.t) + kScoreBytes +
+                                (tensor ? kKeyBytes + kTokenBytes + (walk.identity ? 0 : kKeyBytes) : 0));
       if (tensor) {
 #pragma unroll
         for (int part = 0; part < D / 64; ++part) {
           const int first = walk.h * D + 64 * part;
-          tensor_copy(in.keys[part], maps.k, first, chunk.token, pair_arrival);
-          if constexpr (kBlocks > 0) tensor_copy(in.queries[part], maps.q, first, chunk.token, pair_arrival);
+          tensor_copy(in.keys[part], maps.k, first, chunk.token, arrival);
+          if constexpr (kBlocks > 0) tensor_copy(in.queries[part], maps.q, first, chunk.token, arrival);
+          if (!walk.identity) tensor_copy(in.values[part], maps.v, first, chunk.token, arrival);
         }
-#pragma unroll
-        for (int part = 0; part < D / 64; ++part)
-          if (!walk.identity)
-            tensor_copy(in.values[part], maps.v, walk.h * D + 64 * part, chunk.token, arrival);
       }
       bulk_copy(in.t[0], p.t + chunk.block * 2 * kTile, sizeof(in.t), arrival);
       if constexpr (kReadsScores)
@@ -92,12 +93,14 @@ __device__ void copy_inputs(const ChunkProblem& p, Memory<D, kBlocks>& memory, c
               in.scores, p.scores + chunk.block * 16 * kBlocks * kChunk, thread);
     }
     fetch_factors<kGated, kThreads>(p, chunk, in.beta[group], in.factors[group], thread);
-    await_phase(memory.pair_arrivals + slot, step / Memory<D, kBlocks>::kSlots % 2);
-    if constexpr (kMakesScores) {
-      Pipe::await_copies();
-      make_scores<D, kBlocks>(in.scores, in.queries[0], in.keys[0], p.factors, group * kThreads + thread);
-    }
-  });
+  };
+  if constexpr (kMakesScores<kBlocks, kGated>)
+    Pipe::feed(walk.steps, memory.arrivals, copy, memory.scores_made, [&](int slot, int thread) {
+      auto& in = memory.slots[slot];
+      make_scores<D, kBlocks>(in.scores, in.queries[0], in.keys[0], p.factors, thread);
+    });
+  else
+    Pipe::feed(walk.steps, memory.arrivals, copy);
 }
 
 template <bool kFirst, class T>
@@ -198,6 +201,7 @@ __device__ void walk_chunks(const ChunkProblem& p, Memory<D, kBlocks>& memory, c
     }
     auto& update_high = select<kGated>(x_high, u_high);
     auto& update_low = select<kGated>(x_low, u_low);
+    if constexpr (kMakesScores<kBlocks, kGated>) Pipe::await_made(step, memory.scores_made);
     keep_in_place(o);
 #pragma unroll
     for (int part = 0; part < D / 64; ++part) keep_in_place(s[part]);
@@ -250,7 +254,7 @@ __global__ void __launch_bounds__(Memory<D, kBlocks>::Pipe::kThreads, 1)
   const Walk walk = forward_walk(p, kBlocks == 0);
   if (threadIdx.x == 0) {
     prepare_barriers(memory.arrivals, std::size(memory.arrivals), 1);
-    prepare_barriers(memory.pair_arrivals, std::size(memory.pair_arrivals), 1);
+    prepare_barriers(memory.scores_made, std::size(memory.scores_made), Pipe::kCopyThreads);
   }
   __syncthreads();
   if (threadIdx.x < 2 * D) {
