@@ -200,7 +200,7 @@ class Exponentials {
 // becomes one of bf16 from its beginning: what round i writes was read in earlier rounds, or in round 0
 // before the barrier.
 constexpr int kRound = 4 * kLongThreads;
-constexpr int64_t kKeptBytes = 96 << 10;  // of two blocks of a multiprocessor each
+constexpr int64_t kKeptBytes = 112 << 10;  // of two blocks of a multiprocessor each
 
 template <class T, class L>
 __global__ void __launch_bounds__(kLongThreads) long_row_kernel(CrossEntropy<T> p, bool aligned, int kept) {
