@@ -56,6 +56,12 @@ void check(HeadLossProblem problem, bool accumulate, int64_t chunk_rows, int64_t
   for (auto& v : got_weight) v -= static_cast<float>(test::kAdded);
   for (auto& v : problem.dweight) v -= test::kAdded;
   EXPECT_LT(test::relative_error(got_weight, problem.dweight), kGradientTolerance<T>);
+  const OnDevice<float> fresh(std::vector<float>(all.size(), NAN));
+  p.dweight = fresh.get(), p.accumulate_dweight = false;
+  head_loss(p, Cuda{});
+  auto got_fresh = fresh.values();
+  got_fresh.resize(problem.weight.size() - behind), problem.dweight.resize(got_fresh.size());
+  EXPECT_LT(test::relative_error(got_fresh, problem.dweight), kGradientTolerance<T>) << "overwritten";
 }
 
 TEST(HeadLossCuda, MatchesTheReferenceInChunksOfAnySize) {

@@ -27,6 +27,12 @@ void check(HeadLossProblem problem, bool accumulate, int64_t chunk_rows, double 
   EXPECT_LT(test::relative_error(problem.columns_of(dx), problem.columns_of(problem.dx)), tolerance);
   EXPECT_LT(test::relative_error(dweight, problem.dweight), tolerance);
   EXPECT_EQ(predictions, problem.predictions);
+  if (problem.rows == 0) return;
+  std::fill(dweight.begin(), dweight.end(), std::numeric_limits<T>::quiet_NaN());
+  p.accumulate_dweight = false;
+  head_loss(p, Cpu{});
+  for (auto& v : problem.dweight) v -= test::kAdded;
+  EXPECT_LT(test::relative_error(dweight, problem.dweight), tolerance) << "overwritten";
 }
 
 TEST(HeadLoss, MatchesTheReferenceInChunksOfAnySize) {

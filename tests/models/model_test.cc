@@ -1,6 +1,7 @@
 // Whole models: every gradient against finite differences in fp64, inference in pieces against one pass.
 #include "signet/models/model.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "signet/autograd/ops.h"
@@ -131,9 +132,12 @@ struct Fixture {
     }
   }
   double loss(bool backward) {
+    if (backward) std::fill(gradient.begin(), gradient.end(), 0.0);
+    return pass(backward);
+  }
+  double pass(bool backward, FreshGradients* fresh = nullptr) {
     Arena arena;
     if (backward) {
-      std::fill(gradient.begin(), gradient.end(), 0.0);
       // All memory is NaN at first: where the parts of a column view leave a gap in their value's gradient,
       // it reaches the weights.
       arena.reserve(1 << 20);
@@ -141,7 +145,8 @@ struct Fixture {
       arena.reset();
     }
     Tape tape(arena, DType::kF64, backward);
-    const Weights view(model.parameters(), DType::kF64, weights.data(), backward ? gradient.data() : nullptr);
+    const Weights view(model.parameters(), DType::kF64, weights.data(), backward ? gradient.data() : nullptr,
+                       fresh);
     const auto rows = static_cast<int64_t>(scored.size());
     const Var logits = model.forward(tape, view, tokens.data(), sequence, scored.data(), rows);
     double total = 0;
@@ -179,6 +184,50 @@ TEST(Model, GradientsMatchFiniteDifferences) {
       expect_gradients(f, 2e-6, 12);
     }
   }
+}
+
+// The first product that comes to a matrix overwrites its gradient, so that only the others have to be
+// cleared; a second pass adds.
+TEST(Model, ProductsOverwriteFreshGradients) {
+  int64_t overwritten = 0;
+  for (const auto& variant : kVariants) {
+    SCOPED_TRACE(variant.name);
+    Fixture f(variant, 2, 6, 7);
+    f.loss(true);
+    const std::vector<double> expected = f.gradient;
+    FreshGradients rehearsal(f.model.parameters());
+    f.pass(true, &rehearsal);
+    const auto others = rehearsal.others();
+    std::fill(f.gradient.begin(), f.gradient.end(), std::nan(""));
+    overwritten += f.model.parameters().size();
+    for (const ElementRange& range : others) {
+      std::fill(f.gradient.begin() + range.begin, f.gradient.begin() + range.end, 0.0);
+      overwritten -= range.size();
+    }
+    FreshGradients fresh(f.model.parameters());
+    f.pass(true, &fresh);
+    EXPECT_EQ(fresh.others(), others);
+    EXPECT_EQ(f.gradient, expected);
+    f.pass(true, &fresh);
+    std::vector<double> twice = expected;
+    for (double& x : twice) x *= 2;
+    EXPECT_LT(test::relative_error(f.gradient, twice), 1e-14);
+  }
+  EXPECT_GT(overwritten, 5000);
+}
+
+TEST(Model, MatricesThatShareParametersAreRefused) {
+  Parameters parameters;
+  for (const char* name : {"a", "b", "c"}) parameters.add_product(name, {2, 3}, constant_init(0));
+  FreshGradients fresh(parameters);
+  bool* const both = fresh.written(0, 1);
+  EXPECT_EQ(fresh.written(0, 1), both);
+  EXPECT_NE(fresh.written(2, 2), both);
+  EXPECT_THROW(fresh.written(1, 1), Error);
+  EXPECT_THROW(fresh.written(0, 0), Error);
+  EXPECT_THROW(fresh.written(1, 2), Error);
+  *both = true;
+  EXPECT_EQ(fresh.others(), (std::vector<ElementRange>{{12, 18}}));
 }
 
 // Of the sequences in pieces, or of whole ones as training sees them, without a state.

@@ -26,8 +26,8 @@ void head_loss(Tape& tape, const Var& x, const Var& weight, const int32_t* targe
       if (x.needs_grad())
         p.dx = ptr<T>(x.grad()), p.dx_stride = x.grad().row_stride, p.accumulate_dx = claim(x);
       if (weight.needs_grad()) {
-        if (!claim(weight)) fail(ErrorCode::kFailure, "the matrix of a head is not a parameter");
         p.dweight = wide<T>(weight.grad()), p.dweight_stride = weight.grad().row_stride;
+        p.accumulate_dweight = claim(weight);
       }
     }
     if constexpr (kOnGpu<decltype(device)>) {
@@ -37,6 +37,10 @@ void head_loss(Tape& tape, const Var& x, const Var& weight, const int32_t* targe
         if ((padded - p.classes) * p.width <= context.slack) p.padded = padded;
       }
       p.losses = tape.workspace<double>(p.rows);
+    }
+    if (p.dweight && !p.accumulate_dweight && (p.padded > p.classes || p.rows == 0)) {
+      fill_zero(context.device, p.dweight, weight.value.size() * static_cast<int64_t>(sizeof(A)));
+      p.accumulate_dweight = true;
     }
     p.workspace = tape.workspace<A>(kernels::head_loss_workspace_size(p, device));
     if (!tape.context().device.dry) kernels::head_loss(p, device);

@@ -40,6 +40,24 @@ void set_wide_result(Gemm<T>& product, Accumulator<T>* result) {
     product.wide_c = result;
 }
 
+// weight.grad() += dy^T x over `rows` rows, or = where nothing has come there before. dy has at least as many
+// columns as the weight has rows; `columns` of them are multiplied, and those behind the weight must be zero.
+template <class T, class Where>
+void add_weight_gradient(const Context& context, const Var& weight, const T* dy, int64_t dy_stride,
+                         int64_t columns, const T* x, int64_t x_stride, int64_t rows, Where device) {
+  const Tensor gradient = weight.grad();
+  Gemm<T> p;
+  p.m = columns, p.n = gradient.width(), p.k = rows, p.transpose_a = true;
+  p.a = dy, p.lda = dy_stride, p.b = x, p.ldb = x_stride, p.math = context.math;
+  set_wide_result(p, wide<T>(gradient));
+  p.ldc = gradient.row_stride, p.accumulate = claim(weight);
+  if (!p.accumulate && columns > gradient.rows()) {  // zero may be added to what lies behind, not written
+    fill_zero(context.device, gradient.data, gradient.size() * dtype_size(gradient.dtype));
+    p.accumulate = true;
+  }
+  if (!context.device.dry) gemm(p, device);
+}
+
 // The GPU versions of some kernels take scratch memory; their parameters have a field for it.
 template <class Where>
 inline constexpr bool kOnGpu = std::is_same_v<Where, Cuda>;

@@ -69,19 +69,16 @@ Var linear(Tape& tape, const Var& x, const Var& weight, const Var& residual) {
                                         0,    ptr<T>(y.grad()) + out, y.grad().row_stride};
         if (!context.device.dry) kernels::copy_rows(args, device);
       }
-      Gemm<T> p;
-      p.a = ptr<T>(y.grad()), p.lda = y.grad().row_stride, p.math = context.math;
-      if (weight.needs_grad()) {
-        p.m = padded, p.n = in, p.k = rows, p.transpose_a = true;
-        p.b = ptr<T>(x.value), p.ldb = x.value.row_stride;
-        set_wide_result(p, wide<T>(weight.grad()));
-        p.ldc = weight.grad().row_stride, p.accumulate = claim(weight);
-        if (!context.device.dry) gemm(p, device);
-      }
+      const T* const dy = ptr<T>(y.grad());
+      if (weight.needs_grad())
+        add_weight_gradient(context, weight, dy, y.grad().row_stride, padded, ptr<T>(x.value),
+                            x.value.row_stride, rows, device);
       if (x.needs_grad()) {
-        p.m = rows, p.n = in, p.k = padded, p.transpose_a = false;
+        Gemm<T> p;
+        p.m = rows, p.n = in, p.k = padded, p.math = context.math;
+        p.a = dy, p.lda = y.grad().row_stride;
         p.b = weight_as<T>(context, weight.value), p.ldb = weight.value.row_stride;
-        p.wide_c = nullptr, p.c = ptr<T>(x.grad()), p.ldc = x.grad().row_stride, p.accumulate = claim(x);
+        p.c = ptr<T>(x.grad()), p.ldc = x.grad().row_stride, p.accumulate = claim(x);
         if (!context.device.dry) gemm(p, device);
       }
     });

@@ -25,16 +25,6 @@ Var make_sum(Tape& tape, int64_t rows, int64_t width, const Var& residual) {
   return tape.make_sharing_gradient(rows, width, residual);
 }
 
-// weight.grad() += dy^T x
-void add_weight_gradient(const Context& context, const Var& weight, const bf16* dy, int64_t dy_stride,
-                         const bf16* x, int64_t rows, Cuda device) {
-  Gemm<bf16> p;
-  p.m = weight.grad().shape[0], p.n = weight.grad().width(), p.k = rows, p.transpose_a = true;
-  p.a = dy, p.lda = dy_stride, p.b = x, p.ldb = p.n;
-  p.wide_c = weight.grad().as<float>(), p.ldc = weight.grad().row_stride, p.accumulate = claim(weight);
-  if (!context.device.dry) gemm(p, device);
-}
-
 }  // namespace
 
 bool fused_norm_linear_covers(const Tape& tape, const Var& x, const Var& norm, const Var& weight,
@@ -71,7 +61,8 @@ Var norm_linear(Tape& tape, const Var& x, const Var& norm, const Var& weight, co
     b.dnorm = norm.grad().as<float>(), b.later = later(context, norm);
     b.workspace = tape->until_sums<float>(kernels::norm_product_workspace_size(rows, b.group, device));
     if (!context.device.dry) kernels::norm_product_backward(b, device);
-    add_weight_gradient(context, weight, b.dy, b.dy_stride, n.as<bf16>(), rows, device);
+    add_weight_gradient(context, weight, b.dy, b.dy_stride, weight.value.shape[0], n.as<bf16>(), width, rows,
+                        device);
   });
   return y;
 }

@@ -61,13 +61,9 @@ struct LeanRows {
     if (!context.device.dry) gemm(p, device);
   }
   // weight.grad() += dy^T x
-  void add_weight_gradient(const Var& weight, const T* dy, const T* x) const {
-    Gemm<T> p;
-    p.m = weight.grad().shape[0], p.n = weight.grad().width(), p.k = rows, p.transpose_a = true;
-    p.a = dy, p.lda = p.m, p.b = x, p.ldb = p.n, p.math = context.math;
-    set_wide_result(p, wide<T>(weight.grad()));
-    p.ldc = weight.grad().row_stride, p.accumulate = claim(weight);
-    if (!context.device.dry) gemm(p, device);
+  void add_gradient(const Var& weight, const T* dy, const T* x) const {
+    const int64_t out = weight.value.shape[0];
+    add_weight_gradient(context, weight, dy, out, out, x, weight.value.width(), rows, device);
   }
 };
 
@@ -152,7 +148,7 @@ Var lean_linear(Tape& tape, const NormedRows& normed, const Var& weight, const V
         lean.product(dy, out, weight.value, false, dn, in);
         context.observe("linear", true);
         norm.backward(*tape, dn, dn, add, device);
-        lean.add_weight_gradient(weight, dy, dn);
+        lean.add_gradient(weight, dy, dn);
       }
     });
   });
@@ -240,12 +236,12 @@ Var swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, kernels
           if (!h) h = dh;
         }
         context.observe(merged ? "swiglu product" : "swiglu", true);
-        lean.add_weight_gradient(weights.down, dy, h);
+        lean.add_gradient(weights.down, dy, h);
         T *const dn = tape->workspace<T>(rows * width), *const n = kept_n ? ptr<T>(kept_n) : dn;
         lean.product(gates, 2 * hidden, weights.gate_up.value, false, dn, width);
         context.observe("linear", true);
         norm.backward(*tape, dn, kept_n ? nullptr : dn, /*add=*/true, device);
-        lean.add_weight_gradient(weights.gate_up, gates, n);
+        lean.add_gradient(weights.gate_up, gates, n);
       }
     });
   });

@@ -35,7 +35,7 @@ struct Var {
   Tensor layout;                     // of the gradient: all but the address, unless it is a parameter's
   GradientMemory* memory = nullptr;  // null for parameters
   int64_t offset = 0;                // into it, in bytes
-  bool* written = nullptr;           // null for parameters: their gradients always add
+  bool* written = nullptr;           // null: always add (parameters, unless a pass may overwrite them)
 
   bool needs_grad() const { return memory || layout; }
   // Empty when no gradient is wanted. For backward, and for operators that make a gradient in forward.

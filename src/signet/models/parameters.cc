@@ -70,11 +70,46 @@ void Parameters::initialize(uint64_t seed, DType dtype, void* values) const {
   });
 }
 
-autograd::Var Weights::view(int id, Shape shape) const {
-  const int64_t bytes = parameters_->infos()[id].offset * dtype_size(dtype_);
+FreshGradients::FreshGradients(const Parameters& parameters)
+    : parameters_(parameters),
+      written_(std::make_unique<bool[]>(parameters.infos().size())),
+      last_(parameters.infos().size(), -1) {}
+
+bool* FreshGradients::written(int first, int last) {
+  const auto& infos = parameters_.infos();
+  for (int id = first; id <= last; ++id)
+    if (!infos[id].only_products) return nullptr;
+  // Two matrices that share parameters would overwrite each other.
+  for (int id = 0; id <= last; ++id)
+    if (last_[id] >= first && !(id == first && last_[id] == last))
+      fail(ErrorCode::kFailure, "{} is part of two matrices", infos[std::max(id, first)].name);
+  last_[first] = last;
+  return &written_[static_cast<size_t>(first)];
+}
+
+std::vector<ElementRange> FreshGradients::others() const {
+  const auto& infos = parameters_.infos();
+  const auto end_of = [&](int id) { return infos[id].offset + infos[id].shape.size(); };
+  std::vector<ElementRange> ranges;
+  for (int id = 0; id < static_cast<int>(infos.size()); ++id) {
+    if (written_[static_cast<size_t>(id)]) {
+      id = last_[id];
+      continue;
+    }
+    if (ranges.empty() || ranges.back().end != infos[id].offset)
+      ranges.push_back({infos[id].offset, infos[id].offset});
+    ranges.back().end = end_of(id);
+  }
+  return ranges;
+}
+
+autograd::Var Weights::view(int first, int last, Shape shape) const {
+  const int64_t bytes = parameters_->infos()[first].offset * dtype_size(dtype_);
   autograd::Var v;
   v.value = Tensor(static_cast<char*>(values_) + bytes, shape, dtype_);
-  if (gradients_) v.layout = Tensor(static_cast<char*>(gradients_) + bytes, shape, dtype_);
+  if (!gradients_) return v;
+  v.layout = Tensor(static_cast<char*>(gradients_) + bytes, shape, dtype_);
+  if (fresh_) v.written = fresh_->written(first, last);
   return v;
 }
 
@@ -86,7 +121,7 @@ autograd::Var Weights::fused(int first, int last) const {
     if (infos[id].shape.last() != width) fail(ErrorCode::kFailure, "{} cannot be fused", infos[id].name);
     rows += infos[id].shape.size() / width;
   }
-  return view(first, {rows, width});
+  return view(first, last, {rows, width});
 }
 
 }  // namespace signet::models

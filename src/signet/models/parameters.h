@@ -4,11 +4,13 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "signet/autograd/tape.h"
 #include "signet/base/rng.h"
+#include "signet/tensor/clear.h"
 #include "signet/tensor/tensor.h"
 
 namespace signet::models {
@@ -74,24 +76,43 @@ class Parameters {
   int64_t size_ = 0;
 };
 
-// The buffers a pass works on: values, and gradients when recording (null otherwise).
+// Gradients of matrices that no product has come to yet: the first one overwrites, so that nobody has to
+// clear them before.
+class FreshGradients {
+ public:
+  explicit FreshGradients(const Parameters& parameters);
+  // Whether parameters first..last, as one matrix, have been written. Null where not only products write.
+  bool* written(int first, int last);
+  // All but what a product has overwritten by now, in order.
+  std::vector<ElementRange> others() const;
+
+ private:
+  const Parameters& parameters_;
+  std::unique_ptr<bool[]> written_;
+  std::vector<int> last_;  // of the matrix that begins with a parameter; -1: none does yet
+};
+
+// The buffers a pass works on: values, and gradients when recording (null otherwise). `fresh`: what products
+// may overwrite (null: nothing); it must live as long as the tape.
 class Weights {
  public:
-  Weights(const Parameters& parameters, DType dtype, void* values, void* gradients)
-      : parameters_(&parameters), dtype_(dtype), values_(values), gradients_(gradients) {}
+  Weights(const Parameters& parameters, DType dtype, void* values, void* gradients,
+          FreshGradients* fresh = nullptr)
+      : parameters_(&parameters), dtype_(dtype), values_(values), gradients_(gradients), fresh_(fresh) {}
 
-  autograd::Var operator[](int id) const { return view(id, parameters_->infos()[id].shape); }
+  autograd::Var operator[](int id) const { return view(id, id, parameters_->infos()[id].shape); }
   // Parameters first..last, adjacent and of equal width, as one matrix.
   autograd::Var fused(int first, int last) const;
   DType dtype() const { return dtype_; }
 
  private:
-  autograd::Var view(int id, Shape shape) const;
+  autograd::Var view(int first, int last, Shape shape) const;
 
   const Parameters* parameters_;
   DType dtype_;
   void* values_;
   void* gradients_;
+  FreshGradients* fresh_;
 };
 
 }  // namespace signet::models

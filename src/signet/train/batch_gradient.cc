@@ -53,6 +53,7 @@ void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& b
       shards.push_back({at, 1, to - at});
     }
   }
+  models::FreshGradients fresh(model_.parameters());
   for (const auto& [at, rows, time] : shards) {
     const int64_t first = at / batch.time;  // row
     group.arena.reset();
@@ -64,7 +65,7 @@ void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& b
     if (first + rows == end) context.segments = segments;
     context.observe("");
     Tape tape(group.arena, group.host, context, /*recording=*/true);
-    const Weights view(model_.parameters(), options_.dtype, weights, group.gradient.data());
+    const Weights view(model_.parameters(), options_.dtype, weights, group.gradient.data(), &fresh);
     const int64_t scored = batch.dense ? rows * time : rows;
     group.predictions.resize(static_cast<size_t>(scored));
     group.scored.clear();

@@ -20,6 +20,7 @@
 
 #include "signet/autograd/ops.h"
 #include "signet/kernels/adamw/adamw.h"
+#include "signet/tensor/clear.h"
 #include "signet/tensor/cuda_graph.h"
 #include "signet/tensor/cuda_trace.h"
 #include "signet/train/cuda_exchange.h"
@@ -80,6 +81,7 @@ struct PassShape {
   // Rows, and packed some more: that take the tokens behind the last row, or `cuts` that begin within rows.
   int64_t sequences = 0, cuts = 0;
   bool dense = false, packed = false, noisy = false;
+  std::vector<ElementRange> cleared;  // of the gradient, before the first part: what no product overwrites
   // Of the parts of a batch: the first clears the gradient, the last is followed by the update.
   bool first = true, last = true;
   DeviceBuffer input;
@@ -121,7 +123,8 @@ struct Pass {
 
   // `input` is laid out as the shape says, in device memory. Returns the bytes that live when the loss is
   // due.
-  int64_t run(const PassShape& shape, char* input, Outcome* outcome, Arena& arena, Arena& host) const {
+  int64_t run(const PassShape& shape, char* input, Outcome* outcome, Arena& arena, Arena& host,
+              models::FreshGradients* fresh = nullptr) const {
     auto* const header = reinterpret_cast<Header*>(input);
     const auto at = [&](int64_t offset) { return reinterpret_cast<const int32_t*>(input + offset); };
     Context context{options.precision == Precision::kBf16 ? DType::kBF16 : DType::kF32, device};
@@ -137,7 +140,7 @@ struct Pass {
     noise.row_keys = at(shape.row_keys_at()), noise.sequence_keys = at(shape.sequence_keys_at());
     if (shape.noisy) context.noise = &noise;
     Tape tape(arena, host, context, /*recording=*/true);
-    const models::Weights view(model.parameters(), DType::kF32, weights, gradient);
+    const models::Weights view(model.parameters(), DType::kF32, weights, gradient, fresh);
     // One position of each sequence, or all of them.
     const int32_t* const scored = shape.dense ? nullptr : at(shape.scored_at());
     autograd::Sequence sequence{shape.sequences, shape.time, scored};
@@ -156,8 +159,8 @@ struct Pass {
     return kept;
   }
 
-  // What run() needs of an arena.
-  StepMemory memory(const PassShape& shape) const {
+  // What run() needs of an arena and, as the first of a batch, leaves of the gradient to be cleared before.
+  StepMemory memory(const PassShape& shape, std::vector<ElementRange>* cleared = nullptr) const {
     Pass dry = *this;
     dry.device.dry = true;
     StepOptions silent = options;
@@ -167,8 +170,10 @@ struct Pass {
     char* const nowhere = reinterpret_cast<char*>(int64_t{1} << 40);
     if (!weights) dry.weights = dry.gradient = nowhere, dry.narrow = reinterpret_cast<bf16*>(nowhere);
     StepMemory memory;
+    models::FreshGradients fresh(model.parameters());
     memory.activations = Pass{model, silent, dry.device, dry.weights, dry.gradient, dry.narrow, sums}.run(
-        shape, nowhere, reinterpret_cast<Outcome*>(nowhere), arena, host);
+        shape, nowhere, reinterpret_cast<Outcome*>(nowhere), arena, host, shape.first ? &fresh : nullptr);
+    if (cleared && shape.first) *cleared = fresh.others();
     memory.workspaces = arena.peak() - memory.activations;
     return memory;
   }
@@ -378,9 +383,9 @@ class CudaStepEngine final : public StepEngine {
   }
   // All shapes share one arena, since one pass runs at a time. A graph whose addresses have moved is captured
   // again, so that small ones grow ahead of need.
-  void reserve(const PassShape& shape) {
+  void reserve(PassShape& shape) {
     constexpr int64_t kAhead = int64_t{256} << 20;
-    const int64_t need = pass().memory(shape).sum(), have = arena_.bytes_reserved();
+    const int64_t need = pass().memory(shape, &shape.cleared).sum(), have = arena_.bytes_reserved();
     if (need <= have) return;
     synchronize(device_);
     try {
@@ -501,10 +506,13 @@ class CudaStepEngine final : public StepEngine {
       if (options_.observer) options_.observer->done(what, false);
     };
     done("");
-    if (shape.first) fill_zero(device_, gradient_.data(), bytes_);
+    clear_ranges(gradient_.as<float>(), shape.cleared, Cuda{device_.stream});
     done("zero gradients");
     auto* const outcome = outcome_.as<Outcome>();
-    pass().run(shape, shape.input.as<char>(), outcome, arena_, host_);
+    models::FreshGradients fresh(model_.parameters());
+    pass().run(shape, shape.input.as<char>(), outcome, arena_, host_, shape.first ? &fresh : nullptr);
+    if (shape.first && fresh.others() != shape.cleared)
+      fail(ErrorCode::kFailure, "a pass has overwritten other gradients than its rehearsal");
     done("parameter sums");
     if (!shape.last || parallel_) return;
     optimizer_.step({weights_.data(), gradient_.data(), narrow() ? narrow_.as<bf16>() : nullptr,

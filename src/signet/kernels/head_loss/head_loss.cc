@@ -78,7 +78,7 @@ void run_chunks(const HeadLoss<T>& p, Where where) {
     if (p.dweight) {
       back.m = columns, back.n = p.width, back.k = rows, back.transpose_a = true;
       back.b = x, back.ldb = p.x_stride;
-      back.ldc = p.dweight_stride, back.accumulate = true;
+      back.ldc = p.dweight_stride, back.accumulate = p.accumulate_dweight || first > 0;
       if constexpr (kWide)
         back.wide_c = p.dweight;
       else

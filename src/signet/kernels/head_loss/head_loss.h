@@ -5,8 +5,8 @@
 // and x; a matrix [rows, classes] never exists.
 //
 // x [rows, width] and weight [classes, width] with strides, targets [rows], negative = not scored. dx is
-// overwritten unless accumulate_dx; dweight is added to; either may be null, both are in evaluation.
-// loss_sum is overwritten, predictions as in CrossEntropy.
+// overwritten unless accumulate_dx, dweight is added to unless accumulate_dweight is false; either may be
+// null, both are in evaluation. loss_sum is overwritten, predictions as in CrossEntropy.
 //
 // With T = bf16 products have bf16 factors and fp32 sums; logits are fp32 and only their gradient is rounded.
 // The same bits every time.
@@ -35,13 +35,14 @@ struct HeadLoss {
   bool accumulate_dx = false;
   Accumulator<T>* dweight = nullptr;
   int64_t dweight_stride = 0;
+  bool accumulate_dweight = true;
   int32_t* predictions = nullptr;
   double* loss_sum = nullptr;
   Accumulator<T>* workspace = nullptr;  // [head_loss_workspace_size], at a multiple of 16 bytes
   int64_t chunk_rows = 0;               // rows of a chunk; 0: as many as are good
   // GPU only. Products run over `padded` >= classes rows of weight, which may be read beyond the last class,
-  // and zero is added to dweight there (0: none). count and correct: as in CrossEntropy. losses: scratch
-  // [rows].
+  // and zero is added to dweight there, or written where it is not added to (0: none). count and correct: as
+  // in CrossEntropy. losses: scratch [rows].
   int64_t padded = 0;
   GemmMath math = GemmMath::kFp32;  // for fp32
   const double* count = nullptr;

@@ -8,6 +8,8 @@ namespace signet::kernels {
 void head_loss_reference(const HeadLoss<double>& p) {
   std::vector<double> logits(static_cast<size_t>(p.classes)), gradient(logits.size());
   double total = 0;
+  for (int64_t c = 0; p.dweight && !p.accumulate_dweight && c < p.classes; ++c)
+    for (int64_t i = 0; i < p.width; ++i) p.dweight[c * p.dweight_stride + i] = 0;
   for (int64_t r = 0; r < p.rows; ++r) {
     const double* x = p.x + r * p.x_stride;
     for (int64_t c = 0; c < p.classes; ++c) {
