@@ -75,7 +75,7 @@ Facts decided(const Dfa& dfa) {
   facts.j_trivial = *is_j_trivial(dfa);
   facts.pattern = find_barrier_pattern(dfa).pattern.has_value();
   facts.aperiodic = facts.two_groups = true;
-  const Skeleton skeleton = *make_skeleton(dfa);
+  const Skeleton skeleton = make_skeleton(dfa);
   for (const auto& c : skeleton.classes) {
     if (c.generators.empty()) continue;
     facts.aperiodic = false;
@@ -181,7 +181,7 @@ TEST(Skeleton, GeneratorWordsActAsTheirPermutations) {
     for (State q = 0; q < n; ++q)
       dfa.delta.push_back({static_cast<State>(rng.below(static_cast<uint32_t>(n))), (q + 1) % n});
     dfa.accept.assign(static_cast<size_t>(n), false);
-    const Skeleton skeleton = *make_skeleton(dfa);
+    const Skeleton skeleton = make_skeleton(dfa);
     EXPECT_EQ(skeleton.class_of[0], 0);
     for (const auto& c : skeleton.classes)
       for (size_t g = 0; g < c.generators.size(); ++g)
@@ -203,7 +203,7 @@ TEST(Skeleton, ContainsTheMaximalSubgroups) {
     const Monoid monoid = *Monoid::enumerate(dfa);
     const auto green = monoid.green();
     std::set<int64_t> orders = {1}, subgroup_orders;
-    const Skeleton skeleton = *make_skeleton(dfa);
+    const Skeleton skeleton = make_skeleton(dfa);
     for (const auto& c : skeleton.classes)
       orders.insert(PermGroup(static_cast<int32_t>(c.points.size()), c.generators).order());
     for (int32_t e : monoid.idempotents()) {

@@ -107,11 +107,13 @@ TEST(EliminationCascade, ExploringMeetsEveryContext) {
   }
 }
 
-TEST(EliminationCascade, LargeAutomataAreRefused) {
-  EXPECT_THROW(EliminationCascade(named_language("mod:600")), Error);
+TEST(EliminationCascade, LimitsEndTheExploration) {
   EXPECT_EQ(EliminationCascade(named_language("mod:1")).levels(), 0);
   EliminationCascade cascade(named_language("T:9"));
   EXPECT_FALSE(cascade.explore(1000));
+  EliminationCascade small_table(named_language("T:9"));
+  EXPECT_FALSE(small_table.explore(1000, 10'000));
+  EXPECT_LT(small_table.codes_explored(), 1000);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 
 // Per level: "tiles" or "(tiles,group)" per component.
 std::string levels_of(const Dfa& dfa) {
-  const Holonomy h = *holonomy(*make_skeleton(dfa));
+  const Holonomy h = holonomy(make_skeleton(dfa));
   std::string text;
   for (const auto& level : h.levels) {
     if (!text.empty()) text += " / ";
@@ -142,7 +142,7 @@ TEST(HolonomyCascade, FollowsTheAutomaton) {
   for (int trial = 0; trial < 1000; ++trial) {
     const auto n = static_cast<State>(1 + rng.below(8));
     const Dfa dfa = random_dfa(rng, n, trial % 3 == 0);
-    const HolonomyCascade cascade(dfa, *make_skeleton(dfa));
+    const HolonomyCascade cascade(dfa, make_skeleton(dfa));
     auto q = static_cast<State>(rng.below(static_cast<uint32_t>(n)));
     auto code = cascade.encode(q);
     for (int t = 0; t < 40; ++t) {
@@ -163,7 +163,7 @@ TEST(HolonomyCascade, DigitsOfOneGatePerLevelSufficeWithoutGroups) {
   for (int trial = 0; trial < 300; ++trial) {
     const auto n = static_cast<State>(2 + rng.below(7));
     const Dfa dfa = random_dfa(rng, n, true);
-    const HolonomyCascade cascade(dfa, *make_skeleton(dfa));
+    const HolonomyCascade cascade(dfa, make_skeleton(dfa));
     deepest = std::max<int64_t>(deepest, cascade.levels());
     State q = 0;
     const auto start = cascade.encode(q);

@@ -117,7 +117,10 @@ TEST(Analyze, BadInputIsBoundedAndExplained) {
       {"analyze --dfa '" + (directory / "deep.json") + "'", 3, "nested deeper"},
       {"analyze --language mod:100 --svg x.svg", 3, "legible"},
       {"decompose --language T:30", 3, "--max-sets"},
-      {"decompose --language mod:100 --max-codes 200001", 2, "--max-codes lies in 1..200000"},
+      {"decompose --language kth-last:7 --max-comparisons 1000", 3, "raise the limit with --max-comparisons"},
+      {"decompose --language mod:100 --max-codes 100000001", 2, "--max-codes lies in 1..100000000"},
+      {"decompose --language parity --max-table 0", 2, "--max-table lies in 1.."},
+      {"analyze --language parity --max-comparisons 0", 2, "--max-comparisons lies in 1.."},
       {"decompose --language parity --max-codes 0", 2, "--max-codes"},
   };
   for (const auto& [arguments, exit_code, message] : kCases) {
@@ -159,6 +162,28 @@ TEST(Decompose, ShowsBothCascades) {
   const auto text = run_signet("decompose --language T:4");
   EXPECT_NE(text.out.find("1: (4,S4)"), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("3: (2,Z2)"), std::string::npos);
+}
+
+// Many states are no reason to refuse: what the tables of all levels take together is bounded.
+TEST(Decompose, LargeAutomataAreShownAsFarAsTablesGo) {
+  const Json whole = json_of("decompose --language mod:600");
+  EXPECT_EQ(whole["elimination"]["complete"], true);
+  EXPECT_EQ(whole["elimination"]["codes"], 600);
+  const Json part = json_of("decompose --language mod:600 --max-table 1000000");
+  EXPECT_EQ(part["elimination"]["complete"], false);
+  EXPECT_GT(part["elimination"]["codes"], 1);
+  EXPECT_LT(part["elimination"]["codes"], 600);
+  const auto met = [](const char* limit) {
+    return run_signet(std::string("decompose --language T:5 ") + limit).out;
+  };
+  EXPECT_NE(met("--max-codes 10").find("at least 10 codes (--max-codes);"), std::string::npos);
+  EXPECT_NE(met("--max-table 100").find("codes (--max-table);"), std::string::npos);
+}
+
+TEST(Analyze, ALimitOnComparisonsIsNamed) {
+  const auto result = run_signet("analyze --language kth-last:7 --max-comparisons 1000");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_NE(result.out.find("beyond the limit (--max-comparisons)"), std::string::npos) << result.out;
 }
 
 // The witness is a word of 86 letters of three bytes, which its text cuts.

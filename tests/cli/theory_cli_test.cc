@@ -303,7 +303,8 @@ TEST(TheoryVerbs, LongWorkIsShownAndCanBeStopped) {
     const char* shown;
   };
   const std::vector<Case> cases = {
-      {{"decompose", "--language", "divisible:509", "--max-codes", "39000"}, "codes of the elimination"},
+      {{"decompose", "--language", "divisible:509", "--max-codes", "1000000", "--max-table", "100000000000"},
+       "codes of the elimination"},
       {{"verify", "--language", "parity", "--method", "random", "--length", "1000000000000"},
        "verify  letters of a test word"}};
   std::vector<std::unique_ptr<test::Process>> running;
@@ -333,9 +334,16 @@ TEST(TheoryVerbs, RefusalsSayWhatWouldDo) {
   EXPECT_EQ(run("compile --language mod:1500 --construction rotation").code, 0);
   const auto larger = run("compile --language mod:3000 --construction rotation");
   EXPECT_NE(larger.out.find("at most 2048 states"), std::string::npos) << larger.out;
-  const auto decomposed = run("decompose --language mod:600");
-  EXPECT_EQ(decomposed.code, 3);
-  EXPECT_NE(decomposed.out.find("signet analyze"), std::string::npos) << decomposed.out;
+  const auto wide = run("compile --language mod:2100 --target one-hot");
+  EXPECT_EQ(wide.code, 3);
+  EXPECT_NE(wide.out.find("raise --max-layer-states"), std::string::npos) << wide.out;
+  EXPECT_EQ(run("compile --language mod:200 --target one-hot --max-layer-states 199").code, 3);
+  EXPECT_EQ(run("compile --language mod:200 --target one-hot --max-layer-states 200").code, 0);
+  const auto compared =
+      run("compile --language kth-last:7 --target 'diagonal[0,1]' --construction holonomy "
+          "--max-comparisons 1000");
+  EXPECT_EQ(compared.code, 3);
+  EXPECT_NE(compared.out.find("raise the limit with --max-comparisons"), std::string::npos) << compared.out;
 }
 
 // A word of a million letters that has not ended yet.

@@ -166,6 +166,15 @@ TEST(SingleLayer, OneHotTakesAnyAutomaton) {
   }
 }
 
+TEST(SingleLayer, OneHotTakesAsManyStatesAsItIsTold) {
+  CompileOptions options;
+  options.target = Target::kOneHot;
+  const Dfa dfa = automata::named_language("mod:2100");
+  signet::test::expect_error([&] { compile(dfa, options); }, ErrorCode::kBadInput, "--max-layer-states");
+  options.max_layer_states = 2100;
+  EXPECT_EQ(network_size(compile(dfa, options)).dimension, 2100);
+}
+
 TEST(SingleLayer, MealyMachinesAnswerWithTheirOutput) {
   // The output depends on the old state: state 0 and 1 both go to 0 on the letter, with different outputs.
   Dfa dfa = make_dfa({{1, 0}, {0, 0}}, {});
@@ -386,6 +395,21 @@ TEST(Compile, LayersBeyondTheLimitAreRefused) {
   for (int i = 1; i < 32; ++i) add_householder_context(block, {});  // 32 x 1024 x 4096 = 2^27
   signet::test::expect_error([&] { add_householder_context(block, {}); }, ErrorCode::kBadInput,
                              "--target one-hot");
+  // Nothing is made before all letters are known to fit: 997 of 996 factors on 997 coordinates do not.
+  signet::test::expect_error([] { compile_as(automata::named_language("sum-mod:997")); },
+                             ErrorCode::kBadInput, "--construction rotation");
+}
+
+// Z1000 acts on 4 coordinates with signs (Z8) and on 125 (Z125), which fits where its 1000 points do not.
+TEST(Compile, LargeGroupsAreSumsOfWideActions) {
+  const Network network = compile_as(automata::named_language("sum-mod:1000"));
+  const auto size = network_size(network);
+  EXPECT_EQ(size.layers, 1);
+  EXPECT_EQ(size.dimension, 129);
+  EXPECT_EQ(size.heads, 2);
+  Word word;
+  for (int i = 0; i < 2000; ++i) word.push_back(i * 37 % 1000);
+  EXPECT_FALSE(first_mismatch(network, NumberType::kFp32, word));
 }
 
 // Codes are found by following sparse keys; the network steps through all of them.

@@ -63,6 +63,7 @@ TEST(Factor, PartialPermutationsTakeRankFactorsExactly) {
     const auto factors = factor_partial_permutation(p);
     EXPECT_EQ(factor_product(factors, n), m);  // bit for bit
     EXPECT_EQ(static_cast<int>(factors.size()), rank_of(identity(n) - m));
+    EXPECT_EQ(static_cast<int>(factors.size()), factor_count(p));
     const auto f = factor_matrix(m);
     EXPECT_EQ(f.kind, MatrixKind::kPartialPermutation);
     EXPECT_EQ(f.factors.size(), factors.size());

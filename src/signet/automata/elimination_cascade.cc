@@ -5,7 +5,6 @@
 #include <set>
 
 #include "signet/base/activity.h"
-#include "signet/base/error.h"
 #include "signet/base/rng.h"
 
 namespace signet::automata {
@@ -18,9 +17,6 @@ size_t common_prefix(const EliminationCascade::Code& x, const EliminationCascade
 }  // namespace
 
 EliminationCascade::EliminationCascade(const Dfa& dfa) : dfa_(dfa), n_(dfa.states()) {
-  if (n_ > kMaxStates)
-    bad_input("the elimination cascade is built for at most {} states; this automaton has {}", kMaxStates,
-              n_);
   row_numbers_.resize(static_cast<size_t>(n_ - 1));
   rows_.resize(static_cast<size_t>(n_ - 1));
   Rng rng(1);
@@ -86,6 +82,7 @@ void EliminationCascade::tabulate(size_t level, const Row& row) {
   if (row_numbers_[level].find(hash, same) >= 0) return;
   row_numbers_[level].add(hash);
   rows.push_back(row);
+  ++contexts_;
 }
 
 EliminationCascade::Code EliminationCascade::step(const Code& code, Letter letter, size_t first_new) {
@@ -119,13 +116,15 @@ EliminationCascade::Code EliminationCascade::step(const Code& code, Letter lette
   return next;
 }
 
-bool EliminationCascade::explore(int64_t max_codes) {
+bool EliminationCascade::explore(int64_t max_codes, int64_t max_table) {
+  constexpr auto kRowNumbers = static_cast<int64_t>(sizeof(Row) / sizeof(int32_t));
   const auto before = [](const Code* x, const Code* y) { return *x < *y; };
   std::set<Code> seen = {start()};
   std::vector<const Code*> queue = {&*seen.begin()};
   std::set<const Code*, decltype(before)> done(before);
+  codes_explored_ = 1;
   for (size_t i = 0; i < queue.size(); ++i) {
-    report_activity("codes of the elimination cascade", static_cast<int64_t>(queue.size()), max_codes);
+    report_activity("codes of the elimination cascade", codes_explored_, max_codes);
     // A level's context is made of the elements above it: where a code begins like an earlier one there is
     // nothing new down to the level after. In the order of codes a neighbour has the longest common part.
     const auto [here, fresh] = done.insert(queue[i]);
@@ -135,15 +134,14 @@ bool EliminationCascade::explore(int64_t max_codes) {
       known = std::max(known, 1 + common_prefix(**here, **after));
     for (Letter a = 0; a < dfa_.letters(); ++a) {
       const auto [it, is_new] = seen.insert(step(*queue[i], a, known));
+      const int64_t table =
+          codes_explored_ * n_ + contexts_ * kRowNumbers + 2 * static_cast<int64_t>(sets_.size());
+      if ((is_new && codes_explored_ >= max_codes) || table > max_table) return false;
       if (!is_new) continue;
-      if (static_cast<int64_t>(queue.size()) >= max_codes) {
-        codes_explored_ = static_cast<int64_t>(queue.size());
-        return false;
-      }
       queue.push_back(&*it);
+      ++codes_explored_;
     }
   }
-  codes_explored_ = static_cast<int64_t>(queue.size());
   return true;
 }
 

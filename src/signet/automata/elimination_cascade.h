@@ -29,9 +29,7 @@ class EliminationCascade {
     bool moves() const { return reset < 0; }
   };
 
-  // Throws kBadInput for n > kMaxStates: codes and sets take O(n^2) a step.
   explicit EliminationCascade(const Dfa& dfa);
-  static constexpr State kMaxStates = 512;
 
   int32_t levels() const { return n_ - 1; }
   const Dfa& dfa() const { return dfa_; }
@@ -46,8 +44,9 @@ class EliminationCascade {
   std::vector<State> members(int32_t set) const;  // in increasing order
 
   // Meets every context of every code reachable from the start. False, with tables as far as they go, when
-  // there are more than `max_codes` codes.
-  bool explore(int64_t max_codes);
+  // there are more than `max_codes` codes, or when these, their contexts and their sets of states take more
+  // than `max_table` numbers of four bytes.
+  bool explore(int64_t max_codes, int64_t max_table = INT64_MAX);
   int64_t codes_explored() const { return codes_explored_; }
 
  private:
@@ -71,6 +70,7 @@ class EliminationCascade {
   Numbering set_numbers_;
   std::vector<Numbering> row_numbers_;  // per level
   std::vector<std::vector<Row>> rows_;  // per level
+  int64_t contexts_ = 0;                // rows of all levels
   int64_t codes_explored_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "signet/base/activity.h"
+#include "signet/base/error.h"
 
 namespace signet::automata {
 namespace {
@@ -136,11 +137,15 @@ bool Holonomy::aperiodic() const {
   return true;
 }
 
-std::optional<Holonomy> holonomy(const Skeleton& skeleton) {
+Holonomy holonomy(const Skeleton& skeleton, const Limits& limits) {
   const Sets sets(skeleton);
   const size_t classes = skeleton.classes.size();
   const int64_t work = static_cast<int64_t>(classes * sets.all.size()) * ((skeleton.states + 63) / 64);
-  if (work > kMaxComparisons) return std::nullopt;
+  if (work > limits.comparisons)
+    bad_input(
+        "to find which of the automaton's {} image sets lies in which takes {} comparisons, more than {}{}",
+        skeleton.sets.size(), work, limits.comparisons,
+        limits.advice("; raise the limit with --max-comparisons", ""));
   const auto tiles = find_tiles(skeleton, sets);
   const auto depth = find_depths(skeleton, sets, tiles);
   Holonomy result;

@@ -8,7 +8,6 @@
 // depth d that have tiles.
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "signet/automata/group_facts.h"
@@ -30,8 +29,7 @@ struct Holonomy {
   bool aperiodic() const;  // all groups trivial
 };
 
-// nullopt when inclusions among the sets would take more than a second or so: comparisons of 64 states each.
-inline constexpr int64_t kMaxComparisons = 200'000'000;
-std::optional<Holonomy> holonomy(const Skeleton& skeleton);
+// Throws kBadInput where inclusions among the sets take more than limits.comparisons, a second or so.
+Holonomy holonomy(const Skeleton& skeleton, const Limits& limits = {});
 
 }  // namespace signet::automata

@@ -6,16 +6,10 @@
 
 namespace signet::automata {
 
-HolonomyCascade::HolonomyCascade(const Dfa& dfa, const Skeleton& skeleton)
+HolonomyCascade::HolonomyCascade(const Dfa& dfa, const Skeleton& skeleton, const Limits& limits)
     : n_(dfa.states()), sets_(skeleton.sets) {
-  const auto structure = holonomy(skeleton);
-  if (!structure)
-    bad_input(
-        "a cascade needs to know which of the automaton's {} image sets lies in which; that would take more "
-        "than "
-        "the {} comparisons that are made; choose another --target or --construction",
-        skeleton.sets.size(), kMaxComparisons);
-  levels_ = static_cast<int32_t>(structure->levels.size());
+  const Holonomy structure = holonomy(skeleton, limits);
+  levels_ = static_cast<int32_t>(structure.levels.size());
   std::map<std::vector<State>, int32_t> index;
   for (size_t s = 0; s < sets_.size(); ++s) index.emplace(sets_[s].members(), static_cast<int32_t>(s));
   for (State q = 0; q < n_; ++q)
@@ -38,7 +32,7 @@ HolonomyCascade::HolonomyCascade(const Dfa& dfa, const Skeleton& skeleton)
   tiles_.resize(sets_.size());
   most_tiles_.assign(static_cast<size_t>(levels_), 0);
   for (int32_t level = 0; level < levels_; ++level)
-    for (const auto& component : structure->levels[static_cast<size_t>(level)]) {
+    for (const auto& component : structure.levels[static_cast<size_t>(level)]) {
       most_tiles_[level] = std::max(most_tiles_[level], static_cast<int32_t>(component.tiles.size()));
       const int32_t c = skeleton.class_of[index.at(component.set)];
       class_level_[c] = level;

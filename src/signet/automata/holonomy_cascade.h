@@ -27,8 +27,8 @@ class HolonomyCascade {
     int32_t reset;      // the new tile or kIdle
   };
 
-  // Throws kBadInput when there are too many image sets to compare.
-  HolonomyCascade(const Dfa& dfa, const Skeleton& skeleton);
+  // Throws kBadInput past limits.comparisons.
+  HolonomyCascade(const Dfa& dfa, const Skeleton& skeleton, const Limits& limits = {});
 
   int32_t levels() const { return levels_; }
   int32_t tiles(int32_t level) const { return most_tiles_[level]; }  // the most of any component

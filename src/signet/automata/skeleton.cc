@@ -23,8 +23,9 @@ struct SetHash {
   size_t operator()(const StateSet& set) const { return set.hash(); }
 };
 
-// Every image set and where the letters lead it, from all states on; false past the limit.
-bool find_sets(const Dfa& dfa, int64_t limit, Skeleton& result) {
+// Every image set and where the letters lead it, from all states on.
+void find_sets(const Dfa& dfa, const Limits& limits, Skeleton& result) {
+  const int64_t limit = std::min(limits.image_sets, kMaxSetBits / dfa.states());
   std::unordered_map<StateSet, int32_t, SetHash> index;
   StateSet all(dfa.states());
   for (State q = 0; q < dfa.states(); ++q) all.insert(q);
@@ -39,13 +40,16 @@ bool find_sets(const Dfa& dfa, int64_t limit, Skeleton& result) {
       for (State q : members) image.insert(dfa.delta[q][a]);
       const auto [it, fresh] = index.emplace(image, static_cast<int32_t>(result.sets.size()));
       if (fresh) {
-        if (static_cast<int64_t>(result.sets.size()) >= limit) return false;
+        if (static_cast<int64_t>(result.sets.size()) >= limit)
+          bad_input("the automaton has more than {} image sets{}", limit,
+                    limit < limits.image_sets
+                        ? fmt::format(", the most that are kept of {} states", dfa.states())
+                        : limits.advice("; raise the limit with --max-sets", ""));
         result.sets.push_back(image);
       }
       row.push_back(it->second);
     }
   }
-  return true;
 }
 
 void find_classes(Letter letters, Skeleton& result) {
@@ -223,10 +227,10 @@ uint64_t StateSet::hash() const {
   return hash;
 }
 
-std::optional<Skeleton> make_skeleton(const Dfa& dfa, const Limits& limits) {
+Skeleton make_skeleton(const Dfa& dfa, const Limits& limits) {
   Skeleton result;
   result.states = dfa.states();
-  if (!find_sets(dfa, std::min(limits.image_sets, kMaxSetBits / dfa.states()), result)) return std::nullopt;
+  find_sets(dfa, limits, result);
   find_classes(dfa.letters(), result);
   result.to.resize(result.sets.size());
   int64_t entries = 0;
@@ -236,7 +240,9 @@ std::optional<Skeleton> make_skeleton(const Dfa& dfa, const Limits& limits) {
     group.points = result.sets[group.representative].members();
     result.to[group.representative] = group.points;
     entries += static_cast<int64_t>(group.points.size() * group.sets.size());
-    if (entries > kMaxBijectionEntries) return std::nullopt;
+    if (entries > kMaxBijectionEntries)
+      bad_input("the automaton's {} image sets have more than {} members together, the most that are kept",
+                result.sets.size(), kMaxBijectionEntries);
     if (group.points.size() > 1)
       Permutators(dfa, result, group).find();
     else

@@ -7,7 +7,6 @@
 // solvable, or 2-groups, exactly if all G_P are.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,7 +49,7 @@ struct Skeleton {
   std::vector<std::vector<State>> to;
 };
 
-// nullopt past limits.image_sets.
-std::optional<Skeleton> make_skeleton(const Dfa& dfa, const Limits& limits = {});
+// Throws kBadInput, which names the limit, past limits.image_sets and past what memory is for.
+Skeleton make_skeleton(const Dfa& dfa, const Limits& limits = {});
 
 }  // namespace signet::automata

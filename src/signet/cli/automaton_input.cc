@@ -90,6 +90,8 @@ void AutomatonInput::define(Options& options, bool positional) {
   options.value("--max-states", limits_.states, "limit on states of an automaton and elements of a group");
   options.value("--max-monoid", limits_.monoid, "limit on elements of the transition monoid");
   options.value("--max-sets", limits_.image_sets, "limit on image sets of the decomposition");
+  options.value("--max-comparisons", limits_.comparisons,
+                "limit on comparisons, of 64 states each, to find which image set lies in which");
 }
 
 int AutomatonInput::count() const {
@@ -133,9 +135,10 @@ InputAutomaton AutomatonInput::read() const {
   if (count() != 1)
     fail(ErrorCode::kUsage, "{}; give one of a regular expression, --dfa, --att, --group, --language, --task",
          named() ? "more than one automaton is named" : "no automaton is named");
-  for (int64_t limit : {limits_.states, limits_.monoid, limits_.image_sets})
-    if (limit < 1 || limit > 100'000'000)
-      fail(ErrorCode::kUsage, "limits lie in 1..100000000, not {}", limit);
+  expect_limit("--max-states", limits_.states, 100'000'000);
+  expect_limit("--max-monoid", limits_.monoid, 100'000'000);
+  expect_limit("--max-sets", limits_.image_sets, 100'000'000);
+  expect_limit("--max-comparisons", limits_.comparisons, 1'000'000'000'000);
   if (group_.empty() && (generators_ != "standard" || action_ != "regular"))
     fail(ErrorCode::kUsage, "--generators and --action go with --group");
   if (alphabet_.empty() && options_->given("--alphabet"))

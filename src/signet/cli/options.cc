@@ -199,6 +199,10 @@ bool Options::parse(const std::vector<std::string>& arguments) {
   }
 }
 
+void expect_limit(const char* option, int64_t limit, int64_t most) {
+  if (limit < 1 || limit > most) fail(ErrorCode::kUsage, "{} lies in 1..{}, not {}", option, most, limit);
+}
+
 void device_option(Options& options, std::string& target, const std::string& what) {
   options.value("--device", target, what + ": cpu, or cuda or cuda:N in a build with it");
   options.offer("--device", {"cpu", "cuda"});

@@ -57,6 +57,9 @@ class Options {
   std::unique_ptr<Impl> impl_;
 };
 
+// Throws kUsage unless the value of an option that sets a limit lies in 1..most.
+void expect_limit(const char* option, int64_t limit, int64_t most);
+
 // --device, as open_device (tensor/device.h) takes it; `what` is done there.
 void device_option(Options& options, std::string& target, const std::string& what);
 

@@ -29,6 +29,7 @@ MatrixText read_matrix_text(const std::string& subject, const std::string& what,
 }
 
 void CompileArguments::define(Options& options) {
+  options_ = &options;
   options.value("--target", target_,
                 "class of recurrences: " + join(theory::target_names(), " ") +
                     ", and for star-free languages " + join(theory::metric_target_names(), " "));
@@ -42,7 +43,7 @@ void CompileArguments::define(Options& options) {
   options.offer("--dtype", number_type_names());
   options.value("--max-table", max_table_, "limit on entries of the tables between layers");
   options.value("--max-layer-states", max_layer_states_,
-                "limit on states of automata that one layer holds in a code of its own");
+                "limit on states of automata that one layer holds in a code of its own (one-hot: 2048)");
   options.value("--max-messages", max_messages_,
                 "limit on what layers of single reflections tell the next ones");
 }
@@ -54,15 +55,12 @@ theory::Network CompileArguments::compile(const InputAutomaton& input) const {
   options.construction = construction_;
   options.type = number_type();
   options.max_table = max_table_;
-  options.max_layer_states = max_layer_states_;
+  if (options_->given("--max-layer-states")) options.max_layer_states = max_layer_states_;
   options.max_messages = max_messages_;
-  options.max_sets = input.limits.image_sets;
-  if (max_table_ < 1 || max_table_ > theory::kMaxTableEntries)
-    fail(ErrorCode::kUsage, "--max-table lies in 1..{}", theory::kMaxTableEntries);
-  if (max_layer_states_ < 1 || max_layer_states_ > theory::kMaxDim)
-    fail(ErrorCode::kUsage, "--max-layer-states lies in 1..{}", theory::kMaxDim);
-  if (max_messages_ < 1 || max_messages_ > theory::kMaxTableEntries)
-    fail(ErrorCode::kUsage, "--max-messages lies in 1..{}", theory::kMaxTableEntries);
+  options.limits = input.limits;
+  expect_limit("--max-table", max_table_, theory::kMaxTableEntries);
+  expect_limit("--max-layer-states", max_layer_states_, theory::kMaxDim);
+  expect_limit("--max-messages", max_messages_, theory::kMaxTableEntries);
   if (input.group) options.letters_as_permutations = input.group->generators;
   return theory::compile(input.dfa, options);
 }

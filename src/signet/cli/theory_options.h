@@ -27,6 +27,7 @@ class CompileArguments {
   theory::Network compile(const InputAutomaton& input) const;
 
  private:
+  const Options* options_ = nullptr;
   std::string target_ = class_name(theory::Target::kHouseholderProduct), construction_ = "auto",
               dtype_ = "fp32";
   int64_t max_table_ = int64_t{1} << 25, max_layer_states_ = 512, max_messages_ = int64_t{1} << 20;

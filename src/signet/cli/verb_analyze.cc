@@ -154,6 +154,9 @@ void print_facts(const theory::Analysis& analysis, const InputAutomaton& input) 
     const std::string text = join(levels, " / ");
     line("holonomy levels",
          text.size() <= 75 ? text : fmt::format("{} levels (signet decompose shows them)", levels.size()));
+  } else if (!facts.holonomy) {
+    line("holonomy levels",
+         fmt::format("beyond the limit ({})", facts.image_sets ? "--max-comparisons" : "--max-sets"));
   }
   line("one exact layer", facts.one_layer_exact ? (*facts.one_layer_exact ? "yes" : "no") : "open");
   fmt::print("{}\n", wrapped(facts.one_layer_reason, 23));

@@ -26,11 +26,11 @@ struct Elimination {
   std::vector<int64_t> contexts, moves;  // per level
 };
 
-Elimination eliminate(const automata::Dfa& dfa, int64_t max_codes) {
+Elimination eliminate(const automata::Dfa& dfa, int64_t max_codes, int64_t max_table) {
   automata::EliminationCascade cascade(dfa);
   Elimination result;
   result.levels = cascade.levels();
-  result.complete = cascade.explore(max_codes);
+  result.complete = cascade.explore(max_codes, max_table);
   result.codes = cascade.codes_explored();
   for (int32_t level = 0; level < result.levels; ++level) {
     const auto& rows = cascade.rows(level);
@@ -67,15 +67,14 @@ Json decomposition_json(const automata::Dfa& dfa, const automata::Holonomy& holo
             {"moves", elimination.moves}}}};
 }
 
-constexpr int64_t kMaxCodeEntries = 20'000'000;  // states in all codes: up to 4 GB with their contexts
-
 class Decompose final : public Verb {
  public:
   void define(Options& options) override {
     input_.define(options);
     options.flag("--json", json_, "print one JSON object");
     picture_.define(options, "the automaton and its levels");
-    options.value("--max-codes", max_codes_, "codes of the elimination cascade to explore");
+    options.value("--max-codes", max_codes_, "limit on codes of the elimination cascade");
+    options.value("--max-table", max_table_, "limit on numbers, of four bytes, in the tables of its levels");
     options.example("signet decompose --language tomita3",
                     "Krohn-Rhodes levels of a language that is not star-free");
     options.example("signet decompose --language T:4 --json", "S4, S3 and Z2 below each other");
@@ -110,10 +109,13 @@ class Decompose final : public Verb {
       }
     }
     fmt::print(
-        "\nElimination cascade: {} level{}, {}{} code{}; per level how many contexts move its element and "
+        "\nElimination cascade: {} level{}, {}{} code{}{}; per level how many contexts move its element and "
         "how many reset it\n",
-        elimination.levels, elimination.levels == 1 ? "" : "s", elimination.complete ? "" : "more than ",
-        elimination.codes, elimination.codes == 1 ? "" : "s");
+        elimination.levels, elimination.levels == 1 ? "" : "s", elimination.complete ? "" : "at least ",
+        elimination.codes, elimination.codes == 1 ? "" : "s",
+        elimination.complete              ? ""
+        : elimination.codes >= max_codes_ ? " (--max-codes)"
+                                          : " (--max-table)");
     for (int32_t level = 0; level < elimination.levels && level < 64; ++level)
       fmt::print("  {}: {} move, {} reset\n", level + 1, elimination.moves[level],
                  elimination.contexts[level] - elimination.moves[level]);
@@ -124,26 +126,16 @@ class Decompose final : public Verb {
   std::tuple<InputAutomaton, automata::Holonomy, Elimination> decompose() const {
     InputAutomaton input = input_.read();
     picture_.check(input.dfa);
-    if (input.dfa.states() > automata::EliminationCascade::kMaxStates)
-      bad_input("{} has {} states and decompose shows at most {}; signet analyze tells its groups and levels",
-                input.title, input.dfa.states(), automata::EliminationCascade::kMaxStates);
-    const int64_t most = kMaxCodeEntries / std::max<int64_t>(1, input.dfa.states());
-    if (max_codes_ < 1 || max_codes_ > most)
-      fail(ErrorCode::kUsage, "--max-codes lies in 1..{} for an automaton of {} states, not {}", most,
-           input.dfa.states(), max_codes_);
-    const auto skeleton = automata::make_skeleton(input.dfa, input_.limits());
-    if (!skeleton)
-      bad_input("{} has more than {} image sets; raise the limit with --max-sets", input.title,
-                input_.limits().image_sets);
-    auto holonomy = automata::holonomy(*skeleton);
-    if (!holonomy) bad_input("{} has {} image sets, too many to compare", input.title, skeleton->sets.size());
-    Elimination elimination = eliminate(input.dfa, max_codes_);
-    return {std::move(input), std::move(*holonomy), std::move(elimination)};
+    expect_limit("--max-codes", max_codes_, 100'000'000);
+    expect_limit("--max-table", max_table_, 1'000'000'000'000);
+    auto holonomy = automata::holonomy(make_skeleton(input.dfa, input_.limits()), input_.limits());
+    Elimination elimination = eliminate(input.dfa, max_codes_, max_table_);
+    return {std::move(input), std::move(holonomy), std::move(elimination)};
   }
 
   AutomatonInput input_;
   PictureOption picture_;
-  int64_t max_codes_ = 20'000;
+  int64_t max_codes_ = 20'000, max_table_ = int64_t{1} << 27;
   bool json_ = false;
 };
 

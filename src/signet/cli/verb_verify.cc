@@ -119,7 +119,7 @@ class Verify final : public Verb {
       if (input_.named()) fail(ErrorCode::kUsage, "a model carries its automaton; give either, not both");
       for (const char* name :
            {"--target", "--construction", "--max-table", "--max-layer-states", "--max-messages", "--alphabet",
-            "--generators", "--action", "--max-states", "--max-monoid", "--max-sets"})
+            "--generators", "--action", "--max-states", "--max-monoid", "--max-sets", "--max-comparisons"})
         if (options_->given(name))
           fail(ErrorCode::kUsage, "{} is for an automaton that is to be compiled; {} is compiled already",
                name, subject_);

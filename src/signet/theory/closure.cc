@@ -72,9 +72,9 @@ ClosureResult joint_closure(const Network& network, NumberType type, int64_t max
 int32_t nearest_code(const Block& block, const std::vector<double>& x) {
   int32_t best = 0;
   double best_distance = INFINITY;
-  for (int32_t c = 0; c < block.code_count(); ++c) {
+  for (int32_t c = 0; c < block.code_count() && best_distance > 0; ++c) {
     double distance = 0;
-    for (int32_t i = 0; i < block.dim; ++i) {
+    for (int32_t i = 0; i < block.dim && !(distance >= best_distance); ++i) {
       const double d = x[i] - block.codes[static_cast<size_t>(c) * block.dim + i];
       distance += d * d;
     }

@@ -52,6 +52,8 @@ const std::vector<std::string>& construction_names() {
 
 namespace {
 
+int64_t most_layer_states(const CompileOptions& options) { return options.max_layer_states.value_or(512); }
+
 constexpr char kRotationNeeds[] = "the letters must generate a cyclic group on at most 2048 states";
 static_assert(kMaxRotationStates == 2048);
 
@@ -77,7 +79,7 @@ Network compile_product(const Dfa& dfa, const CompileOptions& options) {
   if (c == "group")
     return insist(compile_group(dfa, options), c, "every letter must permute or reset the states");
   if (c == "rotation") return insist(compile_rotation(dfa, false), c, kRotationNeeds);
-  const int64_t most = options.max_layer_states;
+  const int64_t most = most_layer_states(options);
   if (c == "shift-register") {
     auto network = compile_shift_register(dfa);
     // What is not a theorem is said to be a limit.
@@ -145,7 +147,7 @@ Network compile_signed_factor(const Dfa& dfa, const CompileOptions& options) {
   }
   if (any) {
     for (auto* construct : {compile_partial_injection, compile_counter, compile_binary_code})
-      if (auto network = construct(dfa, options.max_layer_states); network && single_factors(*network))
+      if (auto network = construct(dfa, most_layer_states(options)); network && single_factors(*network))
         return std::move(*network);
     for (bool signs : {false, true})
       if (auto network = compile_diagonal_layer(dfa, signs, true)) return std::move(*network);
@@ -212,10 +214,11 @@ std::optional<Network> compile_one_layer(const Dfa& dfa, const CompileOptions& o
     };
     if (!best || size(*network) < size(*best)) best = std::move(network);
   };
-  consider(compile_partial_injection(dfa, options.max_layer_states));
-  consider(compile_counter(dfa, options.max_layer_states));
+  const int64_t most = most_layer_states(options);
+  consider(compile_partial_injection(dfa, most));
+  consider(compile_counter(dfa, most));
   consider(compile_shift_register(dfa));
-  consider(compile_binary_code(dfa, options.max_layer_states));
+  consider(compile_binary_code(dfa, most));
   return best;
 }
 
@@ -227,7 +230,8 @@ Network compile(const Dfa& given, const CompileOptions& options) {
   const Dfa dfa = readable(given);
   const auto build = [&] {
     if (dfa.states() == 1) return compile_trivial(dfa);
-    if (options.target == Target::kOneHot) return compile_one_hot(dfa);
+    if (options.target == Target::kOneHot)
+      return compile_one_hot(dfa, options.max_layer_states.value_or(2048));
     if (options.target == Target::kHouseholderProduct) return compile_product(dfa, options);
     if (options.target >= Target::kMambaGcs) {
       if (options.construction != "auto" && options.construction != "holonomy")

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "signet/automata/dfa.h"
+#include "signet/automata/limits.h"
 #include "signet/automata/permutation.h"
 #include "signet/base/rounding.h"
 #include "signet/theory/network.h"
@@ -31,8 +32,10 @@ struct CompileOptions {
   // "auto" prefers a network whose answers rounding in this type never changes to one of fewer layers.
   std::optional<NumberType> type;
   int64_t max_table = int64_t{1} << 25;  // entries of the tables between layers; --max-table
-  int64_t max_sets = 50'000;             // image sets of the holonomy decomposition; --max-sets
-  int64_t max_layer_states = 512;  // states of an automaton in one layer of its own code; --max-layer-states
+  automata::Limits limits;               // of the holonomy decomposition
+  // States of an automaton that one layer holds in a code of its own (512 unless told; one-hot, whose gates
+  // are small, 2048); --max-layer-states
+  std::optional<int64_t> max_layer_states;
   int64_t max_messages = 1 << 20;  // between layers of single reflections; --max-messages
   // Letters as permutations of few points (a named group): tried as a representation when given.
   std::vector<automata::Permutation> letters_as_permutations;

@@ -84,8 +84,8 @@ class DiagonalCompiler {
   DiagonalCompiler(const Dfa& dfa, const CompileOptions& options)
       : dfa_(dfa),
         options_(options),
-        skeleton_(skeleton_within(dfa, options.max_sets)),
-        sets_(dfa, skeleton_) {}
+        skeleton_(make_skeleton(dfa, options.limits)),
+        sets_(dfa, skeleton_, options.limits) {}
 
   Network build() {
     for (int32_t c = 0; c < sets_.classes(); ++c) codes_.push_back(class_code(c));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "signet/theory/compile_parts.h"
 #include "signet/theory/representation.h"
@@ -24,7 +25,8 @@ Permutation letter_permutation(const Dfa& dfa, Letter s) {
   return p;
 }
 
-bool transitive(const std::vector<Permutation>& letters, int32_t start) {
+// How many states the letters lead to.
+size_t reached_from(int32_t start, const std::vector<Permutation>& letters) {
   std::vector<bool> seen(letters[0].size(), false);
   std::vector<int32_t> queue = {start};
   seen[start] = true;
@@ -34,7 +36,7 @@ bool transitive(const std::vector<Permutation>& letters, int32_t start) {
         seen[p[queue[i]]] = true;
         queue.push_back(p[queue[i]]);
       }
-  return queue.size() == seen.size();
+  return queue.size();
 }
 
 // The state of every block after a shortest word of permuting letters from the start to each state.
@@ -72,7 +74,7 @@ MaybeNetwork compile_group(const Dfa& dfa, const CompileOptions& options) {
       return std::nullopt;
     }
   }
-  if (letters.empty() || !transitive(letters, dfa.start)) return std::nullopt;
+  if (letters.empty() || reached_from(dfa.start, letters) < dfa.delta.size()) return std::nullopt;
   if (letters.size() == static_cast<size_t>(dfa.letters()) &&
       options.letters_as_permutations.size() == letters.size())
     hint = options.letters_as_permutations;
@@ -81,30 +83,23 @@ MaybeNetwork compile_group(const Dfa& dfa, const CompileOptions& options) {
   const auto codes = codes_of_states(dfa, *rep, permuting);
 
   std::vector<Block> blocks;
-  std::vector<std::vector<int32_t>> contexts(static_cast<size_t>(dfa.letters()));
+  std::vector<std::vector<int32_t>> contexts;
   for (size_t b = 0; b < rep->blocks.size(); ++b) {
     const MonomialBlock& source = rep->blocks[b];
     Block block;
     block.kind = BlockKind::kHouseholder;
     block.dim = source.dim;
     block.initial = source.initial;
-    std::map<std::pair<std::vector<int32_t>, std::vector<double>>, int32_t> known;
+    std::vector<SignedPartialPermutation> gates;
     for (Letter s = 0; s < dfa.letters(); ++s) {
       const auto it = std::find(permuting.begin(), permuting.end(), s);
-      SignedPartialPermutation m;
-      if (it != permuting.end()) {
-        m = source.letters[static_cast<size_t>(it - permuting.begin())];
-      } else {
-        m.target.assign(static_cast<size_t>(block.dim), -1);
-        m.write = codes[dfa.delta[0][s]][b];
-      }
-      std::vector<double> key(m.sign.begin(), m.sign.end());
-      key.insert(key.end(), m.write.begin(), m.write.end());
-      const auto [entry, fresh] = known.emplace(std::make_pair(m.target, key), block.contexts);
-      if (fresh) add_householder_context(block, factor_partial_permutation(m));
-      contexts[s].push_back(entry->second);
+      if (it != permuting.end())
+        gates.push_back(source.letters[static_cast<size_t>(it - permuting.begin())]);
+      else
+        gates.push_back(
+            {std::vector<int32_t>(static_cast<size_t>(block.dim), -1), {}, codes[dfa.delta[0][s]][b]});
     }
-    finish_householder(block);
+    add_letters(block, gates, contexts);
     blocks.push_back(std::move(block));
   }
   return single_layer_by_search(
@@ -131,11 +126,19 @@ std::optional<Cyclic> as_cyclic(const Dfa& dfa) {
     if (!is_permutation(dfa, s)) return std::nullopt;
     letters.push_back(letter_permutation(dfa, s));
   }
-  if (!transitive(letters, dfa.start)) return std::nullopt;
   // The group must be cyclic of order n: breadth first from the identity for an element that is one n-cycle
   // and of which every letter is a power. An abelian transitive group is regular, so a power is told by where
-  // it takes the start.
-  for (const auto& p : letters)
+  // it takes the start. Whatever commutes with such a group belongs to it: where a few letters reach every
+  // state and commute with all letters, all commute.
+  std::vector<Permutation> few;
+  size_t reached = 1;
+  for (const auto& p : letters) {
+    few.push_back(p);
+    const size_t before = std::exchange(reached, reached_from(dfa.start, few));
+    if (reached == before) few.pop_back();
+  }
+  if (reached < dfa.delta.size()) return std::nullopt;
+  for (const auto& p : few)
     for (const auto& q : letters)
       if (automata::then(p, q) != automata::then(q, p)) return std::nullopt;
   std::vector<Permutation> elements(static_cast<size_t>(n));  // the element that takes start to each state

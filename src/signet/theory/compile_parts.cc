@@ -73,6 +73,26 @@ Dfa readable(const Dfa& dfa) {
   return split;
 }
 
+void add_letters(Block& block, const std::vector<SignedPartialPermutation>& gates,
+                 std::vector<std::vector<int32_t>>& letter_contexts) {
+  std::map<std::tuple<std::vector<int32_t>, std::vector<int32_t>, std::vector<double>>, int32_t> known;
+  std::vector<const SignedPartialPermutation*> distinct;
+  int32_t factors = 0;
+  letter_contexts.resize(gates.size());
+  for (size_t s = 0; s < gates.size(); ++s) {
+    const auto& gate = gates[s];
+    const auto [it, fresh] =
+        known.emplace(std::tie(gate.target, gate.sign, gate.write), static_cast<int32_t>(distinct.size()));
+    letter_contexts[s].push_back(it->second);
+    if (!fresh) continue;
+    distinct.push_back(&gate);
+    factors = std::max(factors, factor_count(gate));
+  }
+  expect_householder_fits(static_cast<int64_t>(distinct.size()), factors, block.dim);
+  for (const auto* gate : distinct) add_householder_context(block, factor_partial_permutation(*gate));
+  finish_householder(block);
+}
+
 Network single_layer(const Dfa& dfa, std::vector<Block> blocks,
                      const std::vector<std::vector<int32_t>>& letter_contexts,
                      const std::vector<int32_t>& code_states, const std::string& construction) {
@@ -250,14 +270,6 @@ bool is_constant(const Dfa& dfa, Letter letter) {
   for (State q = 1; q < dfa.states(); ++q)
     if (dfa.delta[q][letter] != dfa.delta[0][letter]) return false;
   return true;
-}
-
-automata::Skeleton skeleton_within(const Dfa& dfa, int64_t max_sets) {
-  automata::Limits limits;
-  limits.image_sets = max_sets;
-  auto skeleton = automata::make_skeleton(dfa, limits);
-  if (!skeleton) bad_input("the automaton has more than {} image sets; raise --max-sets", max_sets);
-  return std::move(*skeleton);
 }
 
 std::pair<double, double> root_of_unity(int64_t j, int64_t m) {

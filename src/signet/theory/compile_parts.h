@@ -7,6 +7,7 @@
 
 #include "signet/automata/skeleton.h"
 #include "signet/theory/compile.h"
+#include "signet/theory/factor.h"
 
 namespace signet::theory {
 
@@ -27,6 +28,11 @@ class Answers {
   std::map<std::pair<int32_t, int32_t>, int32_t> index_;
   std::vector<int32_t> states_, outputs_;
 };
+
+// Makes the block's contexts: one for each distinct gate. letter_contexts[s] gains that of gates[s]. Throws
+// kBadInput before any is made where they do not fit a layer.
+void add_letters(Block& block, const std::vector<SignedPartialPermutation>& gates,
+                 std::vector<std::vector<int32_t>>& letter_contexts);
 
 // A network of one layer: per letter one context per block, and the state that each combination of codes
 // means (-1: none).
@@ -50,15 +56,12 @@ std::vector<double> block_step(const Block& block, const std::vector<double>& st
 bool is_permutation(const automata::Dfa& dfa, automata::Letter letter);
 bool is_constant(const automata::Dfa& dfa, automata::Letter letter);
 
-// The image sets of the automaton; throws kBadInput when there are more than `max_sets`.
-automata::Skeleton skeleton_within(const automata::Dfa& dfa, int64_t max_sets);
-
 // Of shift registers: letters, and contents.
 inline constexpr int32_t kMaxWindow = 64;
 inline constexpr int64_t kMaxRegisterCodes = 1 << 16;
 
 using MaybeNetwork = std::optional<Network>;
-Network compile_one_hot(const automata::Dfa& dfa);
+Network compile_one_hot(const automata::Dfa& dfa, int64_t max_states);
 MaybeNetwork compile_group(const automata::Dfa& dfa, const CompileOptions& options);
 inline constexpr automata::State kMaxRotationStates = 2048;
 MaybeNetwork compile_rotation(const automata::Dfa& dfa, bool complex_gate);

@@ -175,7 +175,7 @@ struct Level {
 class ReflectionCompiler {
  public:
   ReflectionCompiler(const Dfa& dfa, const CompileOptions& options)
-      : dfa_(dfa), options_(options), cascade_(dfa, skeleton_within(dfa, options.max_sets)) {}
+      : dfa_(dfa), options_(options), cascade_(dfa, make_skeleton(dfa, options.limits), options.limits) {}
 
   Network build() {
     network_.dfa = dfa_;

@@ -27,20 +27,6 @@ Block householder_block(int32_t dim) {
   return block;
 }
 
-// One context per distinct letter action.
-class Contexts {
- public:
-  int32_t add(Block& block, const SignedPartialPermutation& m) {
-    const auto key = std::make_tuple(m.target, m.sign, m.write);
-    const auto it = known_.find(key);
-    if (it != known_.end()) return it->second;
-    return known_[key] = add_householder_context(block, factor_partial_permutation(m));
-  }
-
- private:
-  std::map<std::tuple<std::vector<int32_t>, std::vector<int32_t>, std::vector<double>>, int32_t> known_;
-};
-
 // Coordinates of the one-hot code in which state `zero` (-1: none) is the origin.
 int32_t coordinate(State q, State zero) { return zero >= 0 && q > zero ? q - 1 : q; }
 
@@ -71,14 +57,14 @@ std::optional<SignedPartialPermutation> one_hot_gate(const Dfa& dfa, Letter s, S
 MaybeNetwork one_hot_code(const Dfa& dfa, State zero) {
   const State n = dfa.states(), dim = zero < 0 ? n : n - 1;
   Block block = householder_block(dim);
-  Contexts contexts;
-  std::vector<std::vector<int32_t>> letter_contexts;
+  std::vector<SignedPartialPermutation> gates;
   for (Letter s = 0; s < dfa.letters(); ++s) {
-    const auto gate = one_hot_gate(dfa, s, zero);
+    auto gate = one_hot_gate(dfa, s, zero);
     if (!gate) return std::nullopt;
-    letter_contexts.push_back({contexts.add(block, *gate)});
+    gates.push_back(std::move(*gate));
   }
-  finish_householder(block);
+  std::vector<std::vector<int32_t>> letter_contexts;
+  add_letters(block, gates, letter_contexts);
   std::vector<int32_t> code_states;
   for (State q = 0; q < n; ++q) {
     std::vector<double> code(static_cast<size_t>(dim), 0.0);
@@ -94,9 +80,12 @@ MaybeNetwork one_hot_code(const Dfa& dfa, State zero) {
 
 }  // namespace
 
-Network compile_one_hot(const Dfa& dfa) {
-  if (dfa.states() > 2048)
-    bad_input("one-hot networks are built for at most 2048 states; this automaton has {}", dfa.states());
+Network compile_one_hot(const Dfa& dfa, int64_t max_states) {
+  if (dfa.states() > max_states)
+    bad_input(
+        "one-hot networks are built for at most {} states, this automaton has {}; raise "
+        "--max-layer-states (up to {})",
+        max_states, dfa.states(), kMaxDim);
   Block block;
   block.kind = BlockKind::kOneHot;
   block.dim = dfa.states();
@@ -201,8 +190,7 @@ MaybeNetwork compile_counter(const Dfa& dfa, int64_t max_states) {
     std::vector<State> rank(static_cast<size_t>(n));
     for (State i = 0; i < n; ++i) rank[(*order)[i]] = i;
     Block block = householder_block(dim);
-    Contexts contexts;
-    std::vector<std::vector<int32_t>> letter_contexts;
+    std::vector<SignedPartialPermutation> gates;
     for (Letter s = 0; s < dfa.letters(); ++s) {
       SignedPartialPermutation m;
       m.target.resize(static_cast<size_t>(dim));
@@ -225,10 +213,11 @@ MaybeNetwork compile_counter(const Dfa& dfa, int64_t max_states) {
       } else {
         break;
       }
-      letter_contexts.push_back({contexts.add(block, m)});
+      gates.push_back(std::move(m));
     }
-    if (letter_contexts.size() != static_cast<size_t>(dfa.letters())) continue;
-    finish_householder(block);
+    if (gates.size() != static_cast<size_t>(dfa.letters())) continue;
+    std::vector<std::vector<int32_t>> letter_contexts;
+    add_letters(block, gates, letter_contexts);
     std::vector<int32_t> code_states;
     for (State i = 0; i < n; ++i) {
       for (int32_t j = 0; j < dim; ++j) block.codes.push_back(j < i ? 1 : 0);
@@ -249,8 +238,7 @@ MaybeNetwork compile_binary_code(const Dfa& dfa, int64_t max_states) {
   if (!code || code->dimension() == 0) return std::nullopt;
   const int32_t dim = code->dimension();
   Block block = householder_block(dim);
-  Contexts contexts;
-  std::vector<std::vector<int32_t>> letter_contexts;
+  std::vector<SignedPartialPermutation> gates;
   for (const auto& sources : code->letters) {
     SignedPartialPermutation m;
     m.target.assign(static_cast<size_t>(dim), -1);
@@ -265,9 +253,10 @@ MaybeNetwork compile_binary_code(const Dfa& dfa, int64_t max_states) {
         m.sign[source] = flip ? -1 : 1;
       }
     }
-    letter_contexts.push_back({contexts.add(block, m)});
+    gates.push_back(std::move(m));
   }
-  finish_householder(block);
+  std::vector<std::vector<int32_t>> letter_contexts;
+  add_letters(block, gates, letter_contexts);
   std::vector<int32_t> code_states;
   for (State q = 0; q < dfa.states(); ++q) {
     std::vector<double> word;

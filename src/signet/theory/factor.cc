@@ -82,4 +82,19 @@ std::vector<Factor> factor_partial_permutation(const SignedPartialPermutation& m
   return factors;
 }
 
+int32_t factor_count(const SignedPartialPermutation& m) {
+  int32_t positive_cycles = 0;
+  std::vector<bool> done(static_cast<size_t>(m.size()), false);
+  for (int32_t i = 0; i < m.size(); ++i) {
+    if (done[i]) continue;
+    int32_t sign = 1, j = i;
+    for (; j >= 0 && !done[j]; j = m.target[j]) {
+      done[j] = true;
+      if (!m.sign.empty()) sign *= m.sign[j];
+    }
+    positive_cycles += j == i && sign > 0;  // a path ends at -1, or at a part of it that was walked before
+  }
+  return m.size() - positive_cycles;
+}
+
 }  // namespace signet::theory

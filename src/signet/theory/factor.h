@@ -33,5 +33,7 @@ struct SignedPartialPermutation {
 // to -1 costs one more factor, the sign flip of its first coordinate. So all factors fall into two rounds of
 // commuting ones.
 std::vector<Factor> factor_partial_permutation(const SignedPartialPermutation& m);
+// How many these are, without making them: the size less the cycles whose signs multiply to 1.
+int32_t factor_count(const SignedPartialPermutation& m);
 
 }  // namespace signet::theory

@@ -119,15 +119,19 @@ NetworkSize network_size(const Network& network) {
   return size;
 }
 
-int32_t add_householder_context(Block& block, const std::vector<Factor>& factors) {
-  // Appended without padding; finish_householder spreads the rows.
-  block.used.push_back(static_cast<int32_t>(factors.size()));
-  block.factors = std::max(block.factors, block.used.back());
-  if (static_cast<int64_t>(block.used.size()) * block.factors * block.dim > kMaxTableEntries)
+void expect_householder_fits(int64_t contexts, int64_t factors, int64_t dim) {
+  if (contexts * factors * dim > kMaxTableEntries)
     bad_input(
         "the network would have a layer of more than {} weights (letters x factors x dimension); "
         "--construction rotation (for cyclic groups) and --target one-hot need fewer",
         kMaxTableEntries);
+}
+
+int32_t add_householder_context(Block& block, const std::vector<Factor>& factors) {
+  // Appended without padding; finish_householder spreads the rows.
+  block.used.push_back(static_cast<int32_t>(factors.size()));
+  block.factors = std::max(block.factors, block.used.back());
+  expect_householder_fits(static_cast<int64_t>(block.used.size()), block.factors, block.dim);
   for (const Factor& f : factors) {
     block.k.insert(block.k.end(), f.k.begin(), f.k.end());
     block.v.push_back(f.v);

@@ -92,6 +92,8 @@ int32_t add_householder_context(Block& block, const std::vector<Factor>& factors
 int32_t add_diagonal_context(Block& block, const std::vector<double>& gate, const std::vector<double>& input);
 int32_t add_cell_context(Block& block, const std::vector<double>& input);
 int32_t add_one_hot_context(Block& block, const std::vector<int32_t>& target);
+// Throws kBadInput where so many contexts of so many factors are more than a layer may have.
+void expect_householder_fits(int64_t contexts, int64_t factors, int64_t dim);
 // Rebuilds k, v and beta with a common number of factors; call once all contexts are in.
 void finish_householder(Block& block);
 

@@ -34,7 +34,4 @@ std::optional<Representation> find_representation(const std::vector<automata::Pe
                                                   int32_t start,
                                                   const std::vector<automata::Permutation>& hint = {});
 
-// n minus the number of cycles whose signs multiply to +1.
-int32_t reflections_needed(const SignedPartialPermutation& m);
-
 }  // namespace signet::theory

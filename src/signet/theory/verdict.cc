@@ -210,11 +210,11 @@ Analysis analyze(const Dfa& minimal, const Limits& limits, const std::vector<Per
     facts.j_classes = monoid->green().j_classes;
     facts.idempotents = static_cast<int64_t>(monoid->idempotents().size());
   }
-  auto skeleton = make_skeleton(dfa, limits);
+  const auto skeleton = automata::within_limits([&] { return make_skeleton(dfa, limits); });
   if (skeleton) {
     facts.image_sets = static_cast<int64_t>(skeleton->sets.size());
     find_groups(*skeleton, natural, facts);
-    facts.holonomy = holonomy(*skeleton);
+    facts.holonomy = automata::within_limits([&] { return holonomy(*skeleton, limits); });
   } else if (monoid) {
     groups_from_monoid(*monoid, facts);
   } else if (facts.r_trivial) {  // no cycles but loops, so no groups

@@ -402,8 +402,8 @@ class Judge {
     if (!facts_.holonomy) {
       v.reason = fmt::format(
           "{}possible by the Krohn-Rhodes theorem; at least {} layer{}, an upper bound needs the "
-          "decomposition (raise --max-sets)",
-          lead, lower, lower == 1 ? "" : "s");
+          "decomposition (raise {})",
+          lead, lower, lower == 1 ? "" : "s", facts_.image_sets ? "--max-comparisons" : "--max-sets");
       return;
     }
     int64_t upper = 0;
