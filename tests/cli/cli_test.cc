@@ -151,6 +151,9 @@ TEST(Cli, ExitCodes) {
       {"solve 'a*' --model 'one-hot'", 2, "--model pd"},
       {"compile --language parity --target deltanet", 2, "householder[0,1] or householder[-1,1]"},
       {"compile --language kth-last:12 --target 'diagonal[0,1]'", 3, "--max-comparisons"},
+      {"compile --language parity --target gla", 2, "diagonal[0,1] or diagonal[-1,1]"},
+      {"compile --language parity --target gated-deltaproduct", 2,
+       "householder[0,1] or householder-product[-1,1]"},
       {"list run/config.yaml", 3, "run/config.yaml is not a directory"},
       {"import missing -o imported", 3, "there is no file or folder missing"},
   };

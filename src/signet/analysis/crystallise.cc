@@ -4,11 +4,11 @@
 #include <cmath>
 #include <map>
 
+#include "signet/analysis/model_class.h"
 #include "signet/automata/minimize.h"
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
 #include "signet/base/text.h"
-#include "signet/io/config_schema.h"
 #include "signet/theory/compile.h"
 #include "signet/theory/runner.h"
 
@@ -427,22 +427,6 @@ Network compile_whole(Subject& subject, const Extraction& extraction, NumberType
 }
 
 }  // namespace
-
-theory::Target class_of(const train::RunConfig& run) {
-  train::RunConfig config = run;
-  models::ModelConfig& model = config.model;
-  const std::string& name = model.architecture;
-  const bool positive = model.has_range() && model.range() == EigenvalueRange::kPositive;
-  if (name == "pd") return theory::Target::kOneHot;
-  for (const char* diagonal : {"mamba", "mamba2", "gla", "mlstm"})
-    if (name == diagonal)
-      return positive ? theory::Target::kDiagonalPositive : theory::Target::kDiagonalSigned;
-  if (name.find("delta") == name.npos && name != "kda") return theory::Target::kHouseholderProduct;
-  if (positive) return theory::Target::kHouseholderPositive;
-  for (const auto& field : io::fields_of(config).all())
-    if (field.key == "model.householders" && field.write() == "1") return theory::Target::kHouseholderSigned;
-  return theory::Target::kHouseholderProduct;
-}
 
 Crystal crystallise(Subject& subject, const Extraction& extraction, const CrystalliseOptions& options) {
   if (!extraction.found())

@@ -40,9 +40,6 @@ struct CrystalliseOptions {
   bool in_place = true;                 // try it
 };
 
-// The class of compiled networks that a model belongs to.
-theory::Target class_of(const train::RunConfig& config);
-
 // Throws kCheckFailed when no automaton was found, or when theory forbids its class of networks.
 Crystal crystallise(Subject& subject, const Extraction& extraction, const CrystalliseOptions& options = {});
 

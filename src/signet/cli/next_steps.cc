@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "signet/analysis/model_class.h"
 #include "signet/base/error.h"
 #include "signet/base/text.h"
 #include "signet/models/registry.h"
@@ -12,19 +13,10 @@
 namespace signet::cli {
 
 std::string model_of_class(const std::string& network_class) {
-  using theory::NetworkClass;
-  static const std::pair<NetworkClass, const char*> kModels[] = {
-      {NetworkClass::kDiagonalPositive, "--model mamba --eigenvalues=0,1"},
-      {NetworkClass::kDiagonalSigned, "--model mamba --eigenvalues=-1,1"},
-      {NetworkClass::kMambaReal, "--model mamba --eigenvalues=0,1"},
-      {NetworkClass::kHouseholderPositive, "--model deltanet --eigenvalues=0,1"},
-      {NetworkClass::kHouseholderSigned, "--model deltanet --eigenvalues=-1,1"},
-      {NetworkClass::kHouseholderProduct, "--model deltaproduct --eigenvalues=-1,1"},
-      {NetworkClass::kOneHot, "--model pd"},
-      {NetworkClass::kSlstm, "--model slstm"},
-  };
-  for (const auto& [known, model] : kModels)
-    if (network_class == theory::class_name(known)) return model;
+  for (const auto& row : analysis::model_classes())
+    if (network_class == theory::class_name(row.network_class))
+      return fmt::format("--model {}{}{}", row.architecture, *row.eigenvalues ? " --eigenvalues=" : "",
+                         row.eigenvalues);
   return "";
 }
 
@@ -36,10 +28,13 @@ void refuse_class_as_model(const std::string& name) {
 }
 
 void refuse_model_as_class(const std::string& name) {
+  const auto& targets = theory::target_names();
   std::vector<std::string> classes;
-  for (const auto& target : theory::target_names())
-    if ((model_of_class(target) + " ").starts_with("--model " + name + " ")) classes.push_back(target);
-  if (!classes.empty() && std::find(classes.begin(), classes.end(), name) == classes.end())
+  for (const auto& row : analysis::model_classes())
+    if (const char* target = theory::class_name(row.network_class);
+        name == row.architecture && std::find(targets.begin(), targets.end(), target) != targets.end())
+      classes.emplace_back(target);
+  if (!classes.empty())
     fail(ErrorCode::kUsage, "{} is a model; --target takes its class of networks, {}", name,
          join(classes, " or "));
 }

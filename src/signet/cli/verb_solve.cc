@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/analysis/crystallise.h"
+#include "signet/analysis/model_class.h"
 #include "signet/analysis/recipe.h"
 #include "signet/automata/dfa_io.h"
 #include "signet/base/activity.h"
