@@ -4,7 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "signet/base/files.h"
 #include "support/command.h"
+#include "support/process.h"
 #include "support/small_run.h"
 
 namespace signet::cli {
@@ -92,6 +94,45 @@ TEST(Json, ListShowsEveryRunWithStateScoreAndAge) {
   const auto watched = run_signet("watch runs/one", directory.path());  // no terminal: once
   EXPECT_EQ(watched.exit_code, 0);
   EXPECT_NE(watched.out.find("training loss"), std::string::npos) << watched.out;
+  const auto line = run_signet("watch runs/one --json", directory.path());  // it has ended: one line
+  EXPECT_EQ(line.out.find('\n'), line.out.size() - 1) << line.out;
+  auto seen = Json::parse(line.out);
+  EXPECT_TRUE(seen["loss"].is_number_float());
+  seen["age_seconds"] = runs[0]["age_seconds"];
+  EXPECT_EQ(seen, runs[0]);
+}
+
+// A program that reads along gets a line at every look, and the last one when the run has ended.
+TEST(Json, WatchWritesALineForEachLook) {
+  test::TemporaryDirectory directory;
+  const std::string run = directory / "run", seen = directory / "seen";
+  test::train_small(run, {"train.steps=2"});
+  auto held = std::make_optional(io::RunDirectory::open_for_resume(run));  // as one that goes on
+  test::Process watching({SIGNET_BINARY, "watch", run, "--json", "--seconds", "0.1"}, seen);
+  const auto lines = [&] {
+    std::istringstream text(exists(seen) ? test::read_text(seen) : "");
+    std::vector<std::string> all;
+    for (std::string line; std::getline(text, line);) all.push_back(line);
+    return all;
+  };
+  ASSERT_TRUE(watching.until([&] { return lines().size() >= 3; }));
+  EXPECT_EQ(Json::parse(lines()[0])["state"], "running");
+  held.reset();
+  EXPECT_EQ(watching.wait(), 0);
+  EXPECT_EQ(Json::parse(lines().back())["state"], "done");
+}
+
+// What was measured can be traced like what was trained.
+TEST(Json, BenchSaysWhereItsFiguresComeFrom) {
+  test::TemporaryDirectory directory;
+  test::train_small(directory / "run", {"train.steps=1"});
+  const auto trained = Json::parse(test::read_text(directory / "run/results.json"))["provenance"];
+  const auto bench = parsed("bench norm --seconds 0 --json");
+  ASSERT_FALSE(bench["cases"].empty());
+  for (const auto& [key, value] : trained.items())
+    EXPECT_TRUE(bench["provenance"].contains(key)) << key << "\n" << bench["provenance"];
+  EXPECT_EQ(bench["provenance"]["signet"], trained["signet"]);
+  EXPECT_EQ(bench["provenance"]["command"], "signet bench norm --seconds 0 --json");
 }
 
 TEST(Json, AnalyzeEndsWithCommandsThatWork) {

@@ -74,7 +74,11 @@ TEST_F(TextCommands, WhatCannotBeMeantIsRefused) {
   run("train --data data --preset deltanet-10m --out run --quiet --steps 1" +
       test::as_options({"model.width=16", "model.blocks=1", "model.heads=1", "data.context=16",
                         "train.batch=1", "eval.samples=1"}));
-  run("export run --format fla -o theirs");
+  const auto exported = json("export run --format fla -o theirs");
+  EXPECT_EQ(exported["folder"], "theirs");
+  EXPECT_EQ(exported["model"], "deltanet");
+  EXPECT_GT(exported["parameters"], 0);
+  EXPECT_EQ(exported["tokenizer"], true);
   auto config = ordered_json::parse(test::read_text(directory_ / "theirs/config.json"));
   config.erase("hidden_size");
   test::write_text(directory_ / "theirs/config.json", config.dump());

@@ -281,6 +281,12 @@ TEST(TheoryVerbs, BadModelFilesAreRefused) {
   std::stringstream drawn;
   drawn << std::ifstream(picture).rdbuf();
   EXPECT_NE(drawn.str().find("WRONG in bf16 on"), std::string::npos);
+  const std::string graph = temporary("verified.dot"), latex = temporary("verified.tex");
+  EXPECT_EQ(run("verify --language mod:70 --dot " + graph).code, 0);  // Graphviz draws any number of states
+  EXPECT_EQ(run("verify --language parity --force --dot " + graph + " --tikz " + latex).code, 0);
+  drawn << std::ifstream(graph).rdbuf() << std::ifstream(latex).rdbuf();
+  EXPECT_NE(drawn.str().find("digraph"), std::string::npos);
+  EXPECT_NE(drawn.str().find("tikzpicture"), std::string::npos);
   // A mistyped name is not proved right as an expression; a real expression says what it was taken for.
   EXPECT_EQ(run("verify runs/fist").code, 3);
   EXPECT_EQ(run("verify 'a/b' --alphabet 'ab/'").code, 0);

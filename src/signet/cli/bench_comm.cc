@@ -7,6 +7,7 @@
 
 #include "signet/base/error.h"
 #include "signet/bench/comm_bench.h"
+#include "signet/io/provenance.h"
 
 namespace signet::cli {
 namespace {
@@ -22,8 +23,8 @@ void print_comm(int ranks, const std::string& library, const std::vector<bench::
                100 * r.moved / r.seconds / copy);
 }
 void print_comm_json(int ranks, const std::string& library,
-                     const std::vector<bench::CollectiveReport>& reports, double copy) {
-  nlohmann::ordered_json all = {{"version", SIGNET_VERSION},
+                     const std::vector<bench::CollectiveReport>& reports, double copy, const Device& device) {
+  nlohmann::ordered_json all = {{"provenance", io::provenance(device)},
                                 {"ranks", ranks},
                                 {"library", library},
                                 {"copy_gbytes_per_second", copy / 1e9},
@@ -56,8 +57,10 @@ int run_comm(comm::Communicator* ranks, const std::string& device_name, bool jso
 #endif
   const bool correct =
       std::all_of(reports.begin(), reports.end(), [](const auto& report) { return report.correct; });
-  const auto print = json ? print_comm_json : print_comm;
-  if (ranks->root()) print(ranks->size(), library, reports, copy);
+  if (ranks->root() && json)
+    print_comm_json(ranks->size(), library, reports, copy, device);
+  else if (ranks->root())
+    print_comm(ranks->size(), library, reports, copy);
   return correct ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
 }
 

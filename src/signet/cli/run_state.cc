@@ -3,8 +3,10 @@
 #include <fmt/core.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "signet/base/files.h"
+#include "signet/base/text.h"
 #include "signet/models/registry.h"
 
 namespace signet::cli {
@@ -22,6 +24,24 @@ RunState read_state(const std::string& path) {
     if (const double age = seconds_since_change(join_path(path, name)); age >= 0)
       run.age = std::min(run.age, age);
   return run;
+}
+
+nlohmann::ordered_json state_json(const RunState& run) {
+  using Json = nlohmann::ordered_json;
+  const auto known = [](double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); };
+  // Steps as the integers that they are; a file may say anything.
+  const auto whole = [&](double value) {
+    return std::abs(value) < 0x1p53 ? Json(static_cast<int64_t>(value)) : known(value);
+  };
+  return {{"run", printable(run.path, 4000)},
+          {"task", run.data.task},
+          {"model", run.data.model},
+          {"state", run.state},
+          {"step", whole(run.step)},
+          {"steps", whole(run.data.planned_steps)},
+          {"loss", run.data.loss.empty() ? Json(nullptr) : known(run.data.loss.back().y)},
+          {"score", known(run.data.score())},
+          {"age_seconds", run.age}};
 }
 
 std::string age_text(double seconds) {

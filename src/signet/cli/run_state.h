@@ -1,6 +1,7 @@
 // How a run stands, for the verbs that watch runs.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "signet/report/run_data.h"
@@ -15,6 +16,9 @@ struct RunState {
   double age = 0;          // seconds since the run last wrote anything
 };
 RunState read_state(const std::string& path);
+
+// {run, task, model, state, step, steps, loss, score, age_seconds}; what is not known is null.
+nlohmann::ordered_json state_json(const RunState& run);
 
 std::string age_text(double seconds);  // "12 s", "3 min", "2 h", "5 d"
 

@@ -13,6 +13,7 @@
 #include "signet/cli/bench_lm.h"
 #include "signet/cli/bench_peers.h"
 #include "signet/cli/verb.h"
+#include "signet/io/provenance.h"
 
 namespace signet::cli {
 namespace {
@@ -176,7 +177,7 @@ class Bench final : public Verb {
   }
 
   nlohmann::ordered_json machine(const bench::Ceilings& c) const {
-    nlohmann::ordered_json all = {{"version", SIGNET_VERSION}};
+    nlohmann::ordered_json all = {{"provenance", io::provenance(device_)}};
     if (device_.cuda()) {
       all["gpu"] = device_description();
       all["peak_tflops_tf32"] = c.tf32_per_second / 1e12;

@@ -52,6 +52,7 @@ class Export final : public Verb {
     options.value("--format", format_, "fla (DeltaNet family, GLA), hf or state-spaces (Mamba, Mamba-2)");
     options.offer("--format", {"fla", "hf", "state-spaces"});
     options.value("-o,--out", out_, "folder to make");
+    options.flag("--json", json_, "print one JSON object");
     options.example("signet export runs/text --format fla -o for-fla", "DeltaNet for flash-linear-attention");
   }
   int run() override {
@@ -61,13 +62,23 @@ class Export final : public Verb {
     if (found == names.end())
       fail(ErrorCode::kUsage, "--format {}: there are {}{}", printable(format_, 40), join(names, ", "),
            did_you_mean(format_, names));
-    train::export_run(run_, out_, static_cast<models::ExchangeFormat>(found - names.begin()));
-    fmt::print("{}: config.json, model.safetensors\n", out_);
+    const auto made =
+        train::export_run(run_, out_, static_cast<models::ExchangeFormat>(found - names.begin()));
+    if (json_)
+      fmt::print("{}\n", nlohmann::ordered_json{{"folder", out_},
+                                                {"format", format_},
+                                                {"model", made.architecture},
+                                                {"parameters", made.parameters},
+                                                {"tokenizer", made.tokenizer}}
+                             .dump(2));
+    else
+      fmt::print("{}: config.json, model.safetensors{}\n", out_, made.tokenizer ? ", tokenizer" : "");
     return 0;
   }
 
  private:
   std::string run_, format_ = "fla", out_;
+  bool json_ = false;
 };
 
 }  // namespace

@@ -55,27 +55,9 @@ class List final : public Verb {
 
   static bool known(double value) { return std::isfinite(value); }
 
-  // Steps as the integers that they are; a file may say anything.
-  static nlohmann::ordered_json whole(double value) {
-    if (std::abs(value) < 0x1p53) return static_cast<int64_t>(value);
-    return value;
-  }
-
   void print_json() const {
     auto runs = nlohmann::ordered_json::array();
-    for (const auto& run : found_) {
-      nlohmann::ordered_json entry = {{"run", printable(run.path, 4000)},
-                                      {"task", run.data.task},
-                                      {"model", run.data.model},
-                                      {"state", run.state},
-                                      {"step", whole(run.step)},
-                                      {"steps", nullptr},
-                                      {"score", nullptr},
-                                      {"age_seconds", run.age}};
-      if (known(run.data.planned_steps)) entry["steps"] = whole(run.data.planned_steps);
-      if (known(run.data.score())) entry["score"] = run.data.score();
-      runs.push_back(std::move(entry));
-    }
+    for (const auto& run : found_) runs.push_back(state_json(run));
     fmt::print("{}\n", nlohmann::ordered_json{{"runs", runs}}.dump(
                            2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   }

@@ -53,8 +53,7 @@ class Verify final : public Verb {
     options.offer("--method", {"auto", "closure", "horizon", "random"});
     options.value("--certificate", certificate_,
                   "file to write the proof to; tools/check_certificate checks it without signet");
-    options.value("--svg", svg_, "write a picture of the automaton with the verdict");
-    options.flag("--force", force_, "replace a file that is no certificate, or no picture");
+    picture_.define(options, "the automaton with the verdict");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet verify --language parity --dtype bf16", "a proof for all lengths");
     options.example("signet verify '(abab)*'", "compiles the expression and proves the result");
@@ -73,13 +72,13 @@ class Verify final : public Verb {
     verify_.type = compile_.number_type();
     verify_.seed = static_cast<uint64_t>(seed_);
     verify_.keep_proof = !certificate_.empty();
-    if (verify_.keep_proof) check_output(certificate_, FileKind::kCertificate, force_);
-    if (!svg_.empty()) check_output(svg_, FileKind::kPicture, force_);
+    if (verify_.keep_proof) check_output(certificate_, FileKind::kCertificate, picture_.force());
+    picture_.check_files();
     if (is_directory(subject_)) return verify_run();
     const theory::Network network = read();
     const auto result = while_shown("verify", [&] { return theory::verify(network, verify_); });
     if (result.proof)
-      write_output(certificate_, FileKind::kCertificate, force_,
+      write_output(certificate_, FileKind::kCertificate, picture_.force(),
                    theory::certificate_text(network, verify_.type, result));
     print(network, result);
     if (verify_.keep_proof && !result.proof) {
@@ -155,7 +154,7 @@ class Verify final : public Verb {
                           : result.correct        ? "no error found"
                           : result.counterexample ? "WRONG"
                                                   : "not proved";
-    if (!svg_.empty()) draw(network.dfa, result, verdict);
+    draw(network.dfa, result, verdict);
     if (json_) {
       nlohmann::ordered_json out = {{"correct", result.correct},
                                     {"proved", result.proved},
@@ -183,26 +182,23 @@ class Verify final : public Verb {
   }
 
   void draw(const automata::Dfa& dfa, const theory::VerifyResult& result, const char* verdict) const {
-    if (dfa.states() > kMaxPictured) {
-      tell(fmt::format("signet: --svg: {} states would not be legible; no picture", dfa.states()));
-      return;
-    }
     std::string title = fmt::format("{} in {}", verdict, number_type_name(verify_.type));
     if (result.proved && !result.longest) title += ", at every length";
     if (result.proved && result.longest) title += fmt::format(", up to {} letters", *result.longest);
     if (result.counterexample)
       title += fmt::format(" on {}", printable(shown_word(dfa, *result.counterexample), 60));
-    write_output(svg_, FileKind::kPicture, force_, automaton_picture(title, dfa));
+    picture_.write(title, dfa);
   }
 
   Options* options_ = nullptr;
-  std::string subject_, svg_;
+  std::string subject_;
   AutomatonInput input_;
   CompileArguments compile_;
+  PictureOption picture_;
   theory::VerifyOptions verify_;
   int64_t seed_ = 1;
   std::string certificate_;
-  bool json_ = false, force_ = false;
+  bool json_ = false;
 };
 
 }  // namespace

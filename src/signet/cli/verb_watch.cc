@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "signet/base/error.h"
@@ -24,20 +25,23 @@ class Watch final : public Verb {
   void define(Options& options) override {
     options.positional("RUN", directory_, "run directory, as written by signet train");
     options.value("--seconds", seconds_, "between two looks");
-    options.flag("--once", once_, "draw once and end, as where the output is no terminal");
+    options.flag("--once", once_, "look once and end, as where a plot has no terminal");
+    options.flag("--json", json_, "print one JSON object for each look, a line each");
     options.example("signet watch runs/example --once",
                     "loss and validation accuracy so far, in the terminal");
+    options.example("signet watch runs/example --json",
+                    "a line for programs at each look, until the run ends");
   }
   int run() override {
     if (!(seconds_ >= 0.1 && seconds_ <= 3600))
       fail(ErrorCode::kUsage, "--seconds {}: give a number from 0.1 to 3600", seconds_);
-    const bool terminal = ::isatty(STDOUT_FILENO) && !once_;
+    const bool terminal = !json_ && ::isatty(STDOUT_FILENO), again = !once_ && (json_ || terminal);
     const StopSignal signals;
     while (true) {
       const RunState run = read_state(directory_);
-      fmt::print("{}{}", terminal ? "\x1b[H\x1b[2J" : "", text(run));
+      fmt::print("{}{}", terminal && again ? "\x1b[H\x1b[2J" : "", json_ ? line(run) : text(run));
       std::fflush(stdout);
-      if (!terminal || run.state != std::string("running")) return 0;
+      if (!again || run.state != std::string("running")) return 0;
       for (double slept = 0; slept < seconds_ && !StopSignal::requested(); slept += 0.1)
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
       if (StopSignal::requested()) return 0;
@@ -45,6 +49,10 @@ class Watch final : public Verb {
   }
 
  private:
+  static std::string line(const RunState& run) {
+    return state_json(run).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  }
+
   static std::string text(const RunState& run) {
     struct winsize size;
     size_t width = 80;
@@ -68,7 +76,7 @@ class Watch final : public Verb {
 
   std::string directory_;
   double seconds_ = 2;
-  bool once_ = false;
+  bool once_ = false, json_ = false;
 };
 
 }  // namespace

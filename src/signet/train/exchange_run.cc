@@ -199,7 +199,7 @@ ImportedRun import_run(const std::string& source, const std::string& path, const
           model.vocabulary, words != nullptr};
 }
 
-void export_run(const std::string& path, const std::string& folder, models::ExchangeFormat format) {
+ExportedRun export_run(const std::string& path, const std::string& folder, models::ExchangeFormat format) {
   Run run = Run::load(path);
   if (!run.config().on_text())
     fail(ErrorCode::kUsage, "{} was trained on a task; others read language models", printable(path));
@@ -224,6 +224,7 @@ void export_run(const std::string& path, const std::string& folder, models::Exch
   }
   if (words) words->save(folder);
   write_file_atomic(join_path(folder, "config.json"), config.dump(2) + "\n");
+  return {run.config().model.architecture, run.model().parameters().size(), words != nullptr};
 }
 
 }  // namespace signet::train

@@ -18,7 +18,13 @@ struct ImportedRun {
 ImportedRun import_run(const std::string& source, const std::string& run, const std::string& tokenizer,
                        bool force);
 
-// Writes config.json, model.safetensors and the tokenizer's files into a new folder.
-void export_run(const std::string& run, const std::string& folder, models::ExchangeFormat format);
+struct ExportedRun {
+  std::string architecture;
+  int64_t parameters = 0;
+  bool tokenizer = false;  // the run has one
+};
+
+// Writes config.json, model.safetensors and the tokenizer's files into a folder that holds no model.
+ExportedRun export_run(const std::string& run, const std::string& folder, models::ExchangeFormat format);
 
 }  // namespace signet::train
