@@ -25,12 +25,12 @@ SelectiveScanPlan selective_scan_plan(const SelectiveScanShape& shape) {
   plan.groups = std::max<int64_t>(1, (plan.channels_padded + plan.group_channels - 1) / plan.group_channels);
   plan.parts = parts_of(plan.items());
   // Backward, per part: sums of dA [states, channels], of dD and dbias [channels]; the gradient of the state
-  // [states, channels]; for one vector of channels of one chunk, rows and cells. Forward needs less.
+  // and the first state [states, channels]; for one vector of channels of one chunk, rows, and steps and sums
+  // of state indices. Forward needs less.
   const int64_t tokens = std::max<int64_t>(1, std::min(kChunk, shape.time));
-  const int64_t sums = plan.state_size() + 2 * plan.channels_padded;
-  const int64_t chunk =
-      (SelectiveScanPlan::kRows + SelectiveScanPlan::kCells * shape.states) * tokens * kPadding;
-  plan.part_size = sums + plan.state_size() + chunk;
+  const int64_t chunk = SelectiveScanPlan::kRows + SelectiveScanPlan::kStates * SelectiveScanPlan::kSteps +
+                        shape.states * SelectiveScanPlan::kSums;
+  plan.part_size = 3 * plan.state_size() + 2 * plan.channels_padded + chunk * tokens * kPadding;
   return plan;
 }
 

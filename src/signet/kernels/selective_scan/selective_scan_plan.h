@@ -17,8 +17,11 @@ struct SelectiveScanPlan {
   int64_t channels_padded = 0;
   int64_t groups = 1, group_channels = 0;
   int64_t parts = 1, part_size = 0;
-  // Vectors that backward keeps of a token, and of a token and state index, for one vector of channels.
-  static constexpr int64_t kRows = 8, kCells = 4;
+  // State indices that go through a chunk together.
+  static constexpr int kStates = 4;
+  // Vectors that backward keeps for one vector of channels: of a token; of a token and a state index at work;
+  // of a token and any state index.
+  static constexpr int64_t kRows = 8, kSteps = 2, kSums = 2;
 
   int64_t state_size() const { return shape.states * channels_padded; }
   int64_t chunk_begin(int64_t i) const { return i * chunk; }
