@@ -8,18 +8,29 @@
 namespace signet::kernels::SIGNET_ISA {
 namespace {
 
-// One vector of channels at a time, whole sequences: the K weights and the window of K inputs stay in
-// registers. K is a template parameter for the sizes in use (1..4) and 0 for any other.
+// One vector of channels at a time along a sequence: the K weights and the window of K inputs stay in
+// registers. A tile of such vectors takes its turns at every sequence, so that rows are used while they are
+// in the caches, and the rows of the next sequence are fetched meanwhile. K is a template parameter for the
+// sizes in use (1..4) and 0 for any other.
+constexpr int kTileVectors = 8;
+
 template <class T, int K>
 struct Window {
-  Vec<T> taps[K ? K : kMaxConvolution];
-  int64_t kernel;
-  SIGNET_INLINE explicit Window(int64_t k) : kernel(K ? K : k) {}
+  Vec<T> taps[K ? K : kMaxConvolution] = {};
+  int64_t kernel = K;
   SIGNET_INLINE int64_t size() const { return K ? K : kernel; }
 };
 
+// Calls f(first channel, channels) for every tile.
+template <class T, class F>
+SIGNET_INLINE void for_tiles(int64_t channels, const F& f) {
+  constexpr int64_t kTile = kTileVectors * kLanes<T>;
+  for (int64_t first = 0; first < channels; first += kTile) f(first, std::min(kTile, channels - first));
+}
+
 template <class T, int K, class N>
-SIGNET_INLINE void load_weights(Window<T, K>& w, const T* weight, int64_t channel, N n) {
+SIGNET_INLINE void load_weights(Window<T, K>& w, const T* weight, int64_t kernel, int64_t channel, N n) {
+  w.kernel = kernel;
   int count = kLanes<T>;
   if constexpr (!std::is_same_v<N, Full>) count = n;
   for (int64_t j = 0; j < w.size(); ++j) {
@@ -53,63 +64,96 @@ SIGNET_INLINE Vec<T> convolve(const Window<T, K>& w, const Window<T, K>& x, Vec<
 
 template <class T, int K>
 void forward(const ShortConvForward<T>& p) {
-  vector_loop<T>(p.channels, [&](int64_t channel, auto n) {
-    Window<T, K> w(p.kernel), x(p.kernel);
-    load_weights(w, p.weight, channel, n);
-    const Vec<T> bias = p.bias ? load(p.bias + channel, n) : Vec<T>{};
+  const int64_t x_ahead = p.time * p.x_stride, y_ahead = p.time * p.y_stride;
+  for_tiles<T>(p.channels, [&](int64_t first, int64_t channels) {
+    Window<T, K> weights[kTileVectors];
+    vector_loop<T>(channels, [&](int64_t i, auto n) {
+      load_weights(weights[i / kLanes<T>], p.weight, p.kernel, first + i, n);
+    });
     for (int64_t b = 0; b < p.batch; ++b) {
-      load_history(x, p, b, channel, n);
-      for (int64_t t = 0; t < p.time; ++t) {
-        shift_in(x, load(p.x + (b * p.time + t) * p.x_stride + channel, n));
-        const Vec<T> z = convolve(w, x, bias);
-        store(p.y + (b * p.time + t) * p.y_stride + channel, p.silu ? z * sigmoid<T>(z) : z, n);
-      }
-      for (int64_t j = 1; p.final && j < x.size(); ++j)
-        store(p.final + (b * (x.size() - 1) + j - 1) * p.channels + channel, x.taps[j], n);
+      vector_loop<T>(channels, [&](int64_t i, auto n) {
+        const int64_t channel = first + i;
+        const Window<T, K> w = weights[i / kLanes<T>];
+        const Vec<T> bias = p.bias ? load(p.bias + channel, n) : Vec<T>{};
+        Window<T, K> x;
+        x.kernel = p.kernel;
+        load_history(x, p, b, channel, n);
+        const T* from = p.x + b * x_ahead + channel;
+        T* to = p.y + b * y_ahead + channel;
+        for (int64_t t = 0; t < p.time; ++t, from += p.x_stride, to += p.y_stride) {
+          __builtin_prefetch(from + x_ahead);
+          __builtin_prefetch(to + y_ahead, 1);
+          shift_in(x, load(from, n));
+          const Vec<T> z = convolve(w, x, bias);
+          store(to, p.silu ? z * sigmoid<T>(z) : z, n);
+        }
+        for (int64_t j = 1; p.final && j < x.size(); ++j)
+          store(p.final + (b * (x.size() - 1) + j - 1) * p.channels + channel, x.taps[j], n);
+      });
     }
   });
 }
 
 template <class T, int K>
 void backward(const ShortConvBackward<T>& p) {
-  vector_loop<T>(p.channels, [&](int64_t channel, auto n) {
-    Window<T, K> w(p.kernel), x(p.kernel), dw(p.kernel), pending(p.kernel);
-    load_weights(w, p.weight, channel, n);
-    const Vec<T> bias = p.bias ? load(p.bias + channel, n) : Vec<T>{};
-    for (int64_t j = 0; j < dw.size(); ++j) dw.taps[j] = Vec<T>{};
-    Vec<T> dbias{};
+  const int64_t x_ahead = p.time * p.x_stride, dx_ahead = p.time * p.dx_stride,
+                dy_ahead = p.time * p.dy_stride;
+  for_tiles<T>(p.channels, [&](int64_t first, int64_t channels) {
+    Window<T, K> weights[kTileVectors], sums[kTileVectors];
+    Vec<T> bias_sums[kTileVectors] = {};
+    vector_loop<T>(channels, [&](int64_t i, auto n) {
+      load_weights(weights[i / kLanes<T>], p.weight, p.kernel, first + i, n);
+    });
     for (int64_t b = 0; b < p.batch; ++b) {
-      load_history(x, p, b, channel, n);
-      // pending.taps[j] gathers the gradient of the input at t - K + 1 + j; it is complete once K outputs
-      // have passed.
-      for (int64_t j = 0; j < w.size(); ++j) pending.taps[j] = Vec<T>{};
-      for (int64_t t = 0; t < p.time + w.size() - 1; ++t) {
-        shift_in(pending, Vec<T>{});
-        if (t < p.time) {
-          shift_in(x, load(p.x + (b * p.time + t) * p.x_stride + channel, n));
-          Vec<T> dz = load(p.dy + (b * p.time + t) * p.dy_stride + channel, n);
-          if (p.silu) {
-            const Vec<T> z = convolve(w, x, bias), s = sigmoid<T>(z);
-            dz *= s * (T(1) + z * (T(1) - s));
+      vector_loop<T>(channels, [&](int64_t i, auto n) {
+        const int64_t channel = first + i;
+        const Window<T, K> w = weights[i / kLanes<T>];
+        const Vec<T> bias = p.bias ? load(p.bias + channel, n) : Vec<T>{};
+        Window<T, K> dw = sums[i / kLanes<T>], x, pending;
+        Vec<T> dbias = bias_sums[i / kLanes<T>];
+        x.kernel = pending.kernel = p.kernel;
+        load_history(x, p, b, channel, n);
+        // pending.taps[j] gathers the gradient of the input at t - K + 1 + j; it is complete once K outputs
+        // have passed.
+        const T *from = p.x + b * x_ahead + channel, *d_from = p.dy + b * dy_ahead + channel;
+        T* to = p.dx + b * dx_ahead + channel;
+        for (int64_t t = 0; t < p.time + w.size() - 1; ++t, from += p.x_stride, d_from += p.dy_stride) {
+          shift_in(pending, Vec<T>{});
+          if (t < p.time) {
+            __builtin_prefetch(from + x_ahead);
+            __builtin_prefetch(d_from + dy_ahead);
+            shift_in(x, load(from, n));
+            Vec<T> dz = load(d_from, n);
+            if (p.silu) {
+              const Vec<T> z = convolve(w, x, bias), s = sigmoid<T>(z);
+              dz *= s * (T(1) + z * (T(1) - s));
+            }
+            dbias += dz;
+            for (int64_t j = 0; j < w.size(); ++j) {
+              dw.taps[j] += dz * x.taps[j];
+              pending.taps[j] += dz * w.taps[j];
+            }
           }
-          dbias += dz;
-          for (int64_t j = 0; j < w.size(); ++j) {
-            dw.taps[j] += dz * x.taps[j];
-            pending.taps[j] += dz * w.taps[j];
-          }
+          if (t + 1 < w.size()) continue;
+          __builtin_prefetch(to + dx_ahead, 1);
+          store(to, pending.taps[0], n);
+          to += p.dx_stride;
         }
-        const int64_t done = t - w.size() + 1;
-        if (done >= 0) store(p.dx + (b * p.time + done) * p.dx_stride + channel, pending.taps[0], n);
+        sums[i / kLanes<T>] = dw;
+        bias_sums[i / kLanes<T>] = dbias;
+      });
+    }
+    vector_loop<T>(channels, [&](int64_t i, auto n) {
+      const int64_t channel = first + i;
+      int count = kLanes<T>;
+      if constexpr (!std::is_same_v<decltype(n), Full>) count = n;
+      for (int64_t j = 0; j < p.kernel; ++j) {
+        T lanes[kLanes<T>];
+        store(lanes, sums[i / kLanes<T>].taps[j]);
+        for (int k = 0; k < count; ++k) p.dweight[(channel + k) * p.kernel + j] += lanes[k];
       }
-    }
-    int count = kLanes<T>;
-    if constexpr (!std::is_same_v<decltype(n), Full>) count = n;
-    for (int64_t j = 0; j < w.size(); ++j) {
-      T lanes[kLanes<T>];
-      store(lanes, dw.taps[j]);
-      for (int i = 0; i < count; ++i) p.dweight[(channel + i) * w.size() + j] += lanes[i];
-    }
-    if (p.dbias) store(p.dbias + channel, load(p.dbias + channel, n) + dbias, n);
+      if (p.dbias) store(p.dbias + channel, load(p.dbias + channel, n) + bias_sums[i / kLanes<T>], n);
+    });
   });
 }
 
