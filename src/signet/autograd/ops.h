@@ -15,7 +15,7 @@ namespace signet::autograd {
 
 struct Sequence {
   int64_t batch = 0, time = 0;
-  // GPU only: of sequence b nothing but row read[b] of what an operator makes will be used (null: all rows;
+  // Of sequence b nothing but row read[b] of what an operator makes will be used (null: all rows;
   // of a sequence without rows none is). An operator may leave the others unwritten; their gradients are
   // zero.
   const int32_t* read = nullptr;

@@ -144,7 +144,7 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
     p.algorithm = algorithm;
     p.saved = wide<T>(saved);
     p.workspace = tape.workspace<Accumulator<T>>(workspace);
-    if constexpr (kOnGpu<decltype(device)>) p.read = sequence.read;
+    p.read = sequence.read;
     if (!tape.context().device.dry) kernels::delta_rule_forward(p, device);
   });
   tape.record("delta rule", [=, context = tape.context(), tape = &tape] {
@@ -170,7 +170,7 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
       p.scale = static_cast<Accumulator<T>>(scale);
       p.algorithm = algorithm;
       p.workspace = tape->workspace<Accumulator<T>>(workspace);
-      if constexpr (kOnGpu<decltype(device)>) p.read = sequence.read;
+      p.read = sequence.read;
       if (!context.device.dry) kernels::delta_rule_backward(p, device);
     });
   });

@@ -72,9 +72,10 @@ void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& b
     for (int64_t r = 0; r < rows && !batch.dense; ++r)
       group.scored.push_back(static_cast<int32_t>(r * batch.time + batch.lengths[first + r] - 1));
     const int32_t* targets = batch.targets.data() + (batch.dense ? at : first);
+    const int32_t* const read = batch.dense ? nullptr : group.scored.data();
     const autograd::Var hidden =
-        model_.hidden(tape, view, batch.tokens.data() + at, Sequence{rows, time},
-                      batch.dense ? nullptr : group.scored.data(), scored, nullptr, options_.recompute);
+        model_.hidden(tape, view, batch.tokens.data() + at, Sequence{rows, time, read}, read, scored, nullptr,
+                      options_.recompute);
     double loss = 0;
     model_.loss(tape, view, hidden, targets, scored_total, &loss, group.predictions.data(), options_.loss);
     group.loss.loss += loss;

@@ -97,7 +97,8 @@ struct DeltaRuleForward {
       nullptr;  // [delta_rule_saved_size] kept for backward; null when no backward follows
   Accumulator<T>* workspace = nullptr;  // [delta_rule_workspace_size] scratch
   const Accumulator<T>* gate = nullptr;
-  const int32_t* read = nullptr;  // GPU only: of all rows of sequence b just read[b] of o will be used
+  // Of all rows of sequence b just read[b] of o will be used; the others may be left as they are.
+  const int32_t* read = nullptr;
 };
 
 template <class T>
@@ -121,7 +122,7 @@ struct DeltaRuleBackward {
   Accumulator<T>* workspace = nullptr;
   const Accumulator<T>* gate = nullptr;
   Accumulator<T>* dgate = nullptr;
-  const int32_t* read = nullptr;  // GPU only: as in forward; d_o is zero in all other rows
+  const int32_t* read = nullptr;  // as in forward; d_o is zero in all other rows
 };
 
 // Elements of T that forward saves for backward, and scratch that either pass needs (the larger of the two).

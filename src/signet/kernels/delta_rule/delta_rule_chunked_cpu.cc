@@ -103,7 +103,8 @@ struct Chunk {
   const int64_t dk, dv;        // padded row lengths
   const int64_t steps_padded;  // row length of g, p, kt, ut
   int64_t begin = 0, steps = 0, tokens = 0;
-  T *g, *p;                // [steps, steps_padded], [tokens, steps_padded]; later in backward dG, dP
+  int64_t first_query = 0, queries = 0;  // the tokens of the chunk whose o is wanted: all, or one, or none
+  T *g, *p;                // [steps, steps_padded], [queries, steps_padded]; later in backward dG, dP
   T *kt, *ut;              // [dk, steps_padded], [dv, steps_padded]
   T *beta, *dbeta;         // [steps]
   T *e, *u, *x;            // [steps, dv]; x holds -X
@@ -141,8 +142,9 @@ struct Chunk {
     gates.q_since = take(most * dk), gates.sum = take(most * dk);
   }
 
-  Band lower() const { return {Band::kLower, s.factors, s.factors}; }  // P: sub-steps up to the token's last
-  Band lower_transposed() const { return {Band::kUpper, s.factors, s.factors}; }
+  // P: sub-steps up to the token's last.
+  Band lower() const { return {Band::kLower, s.factors, (first_query + 1) * s.factors}; }
+  Band lower_transposed() const { return {Band::kUpper, s.factors, (first_query + 1) * s.factors}; }
   static Band strictly_lower() { return {Band::kLower, 1, 0}; }
   static Band strictly_lower_transposed() { return {Band::kUpper, 1, 0}; }
 };
@@ -209,8 +211,14 @@ void open_chunk(Chunk<T>& c, const P& p, int64_t bh, int64_t index) {
   c.begin = c.plan.chunk_begin(index);
   c.tokens = c.plan.chunk_end(index) - c.begin;
   c.steps = c.tokens * s.factors;
-  c.q_rows = {head.q(c.begin), s.q_stride, 1, 0, c.tokens, s.dk};
-  c.o_rows = {head.o(c.begin), s.o_stride, 1, 0, c.tokens, s.dv};
+  c.first_query = 0, c.queries = c.tokens;
+  if (p.read && !s.gated()) {
+    const int64_t read = p.read[bh / s.heads] - head.row - c.begin;
+    c.queries = read >= 0 && read < c.tokens;
+    c.first_query = c.queries ? read : 0;
+  }
+  c.q_rows = {head.q(c.begin + c.first_query), s.q_stride, 1, 0, c.queries, s.dk};
+  c.o_rows = {head.o(c.begin + c.first_query), s.o_stride, 1, 0, c.queries, s.dv};
   c.k_rows = {head.k(c.begin, 0), s.k_stride, s.factors, s.heads * s.dk, c.tokens, s.dk};
   c.v_rows = {head.v(c.begin, 0), s.v_stride, s.factors, s.heads * s.dv, c.tokens, s.dv};
   c.q = stage(p.q, c.q_rows, c.staged_q, c.dk);
@@ -222,7 +230,7 @@ void open_chunk(Chunk<T>& c, const P& p, int64_t bh, int64_t index) {
   const Term<T> kk{c.k.p, c.k.stride, 1, c.kt, c.steps_padded, s.dk};
   const Term<T> qk{c.q.p, c.q.stride, 1, c.kt, c.steps_padded, s.dk};
   matrix_sum<T>({c.steps, c.steps, &kk, 1, nullptr, 0, c.g, c.steps_padded, Chunk<T>::strictly_lower()});
-  matrix_sum<T>({c.tokens, c.steps, &qk, 1, nullptr, 0, c.p, c.steps_padded, c.lower()});
+  matrix_sum<T>({c.queries, c.steps, &qk, 1, nullptr, 0, c.p, c.steps_padded, c.lower()});
   c.q_since = c.q, c.k_since = c.k_until = c.k;
   if (s.gated()) apply_gates(c, p.gate, head);
 }
@@ -265,7 +273,7 @@ void substitute_back(Chunk<T>& c, Rows<const T> d_o, T scale, bool has_d_state, 
       constexpr int kRows = rows(), kVectors = panel();
       Vec<T> sums[kRows][kVectors] = {};
       const int64_t next = row + kRows;
-      add_term<T>(Term<T>{c.p, 1, c.steps_padded, d_o.p, d_o.stride, c.tokens, c.lower_transposed(), scale},
+      add_term<T>(Term<T>{c.p, 1, c.steps_padded, d_o.p, d_o.stride, c.queries, c.lower_transposed(), scale},
                   row, column, sums);
       if (has_d_state)
         add_term<T>(Term<T>{c.k_until.p, c.k_until.stride, 1, c.d_state, c.dv, c.s.dk}, row, column, sums);
@@ -312,7 +320,7 @@ void forward_head(Chunk<T>& c, const DeltaRuleForward<T>& p, int64_t bh) {
     const Term<T> terms[] = {
         {c.p, c.steps_padded, 1, c.u, c.dv, c.steps, c.lower(), has_state ? T(1) : p.scale},
         {c.q_since.p, c.q_since.stride, 1, c.state, c.dv, c.s.dk, Band{}, p.scale}};
-    matrix_sum<T>({c.tokens, c.s.dv, terms, has_state ? 2 : 1, nullptr, 0, o.p, o.stride});
+    matrix_sum<T>({c.queries, c.s.dv, terms, has_state ? 2 : 1, nullptr, 0, o.p, o.stride});
     close(p.o, c.o_rows, o);
     if (index + 1 == plan.chunks && !p.final_state) return;
     if (has_state && c.s.gated()) scale_state(c, c.state);
@@ -326,7 +334,7 @@ void forward_head(Chunk<T>& c, const DeltaRuleForward<T>& p, int64_t bh) {
 // dS in the place of dS', whose transpose is kept.
 template <class T>
 void add_state_gradient(Chunk<T>& c, Rows<const T> d_o, T scale, bool has_d_state) {
-  const Term<T> terms[] = {{c.q_since.p, 1, c.q_since.stride, d_o.p, d_o.stride, c.tokens, Band{}, scale},
+  const Term<T> terms[] = {{c.q_since.p, 1, c.q_since.stride, d_o.p, d_o.stride, c.queries, Band{}, scale},
                            {c.k_since.p, 1, c.k_since.stride, c.x, c.dv, c.steps}};
   matrix_sum<T>({c.s.dk, c.s.dv, terms, 2, has_d_state ? c.d_state : nullptr, c.dv, c.d_state, c.dv});
 }
@@ -456,7 +464,7 @@ void backward_chunk(Chunk<T>& c, const DeltaRuleBackward<T>& p, int64_t bh, int6
   // G and P (with the gates) are not needed any more: their places take dG and dP.
   const Term<T> d_p{d_o.p, d_o.stride, 1, c.ut, c.steps_padded, s.dv};
   const Term<T> d_g{c.x, c.dv, 1, c.ut, c.steps_padded, s.dv};
-  matrix_sum<T>({c.tokens, c.steps, &d_p, 1, nullptr, 0, c.p, c.steps_padded, c.lower()});
+  matrix_sum<T>({c.queries, c.steps, &d_p, 1, nullptr, 0, c.p, c.steps_padded, c.lower()});
   matrix_sum<T>({c.steps, c.steps, &d_g, 1, nullptr, 0, c.g, c.steps_padded, Chunk<T>::strictly_lower()});
   if (has_state) transpose(c.state, c.dv, s.dk, s.dv, c.state_t, c.dk);
   if (has_d_state) transpose(c.d_state, c.dv, s.dk, s.dv, c.d_state_t, c.dk);
@@ -465,7 +473,7 @@ void backward_chunk(Chunk<T>& c, const DeltaRuleBackward<T>& p, int64_t bh, int6
   if (wants_d_state) add_state_gradient(c, d_o, p.scale, has_d_state);
   Term<T> terms[5];
   int count = 0;
-  terms[count++] = {c.p, 1, c.steps_padded, c.q.p, c.q.stride, c.tokens, c.lower_transposed(), p.scale};
+  terms[count++] = {c.p, 1, c.steps_padded, c.q.p, c.q.stride, c.queries, c.lower_transposed(), p.scale};
   terms[count++] = {c.g, c.steps_padded, 1, c.k.p, c.k.stride, c.steps, Chunk<T>::strictly_lower()};
   terms[count++] = {
       c.g, 1, c.steps_padded, c.k.p, c.k.stride, c.steps, Chunk<T>::strictly_lower_transposed()};
@@ -479,8 +487,10 @@ void backward_chunk(Chunk<T>& c, const DeltaRuleBackward<T>& p, int64_t bh, int6
   terms[count++] = {c.p,        c.steps_padded, 1,         c.k.p,
                     c.k.stride, c.steps,        c.lower(), has_state ? T(1) : p.scale};
   if (has_state) terms[count++] = {d_o.p, d_o.stride, 1, c.state_t, c.dk, s.dv, Band{}, p.scale};
+  for (int64_t t = 0; c.queries < c.tokens && t < c.tokens; ++t)
+    std::fill_n(p.dq + head.q(c.begin + t), s.dk, T(0));
   const Rows<T> d_q = open(p.dq, c.q_rows, c.staged_d, c.dk);
-  matrix_sum<T>({c.tokens, s.dk, terms, count, nullptr, 0, d_q.p, d_q.stride});
+  matrix_sum<T>({c.queries, s.dk, terms, count, nullptr, 0, d_q.p, d_q.stride});
   close(p.dq, c.q_rows, d_q);
 }
 
