@@ -174,6 +174,30 @@ TEST(Robustness, WeightsWithinTheBoundNeverHarm) {
   }
 }
 
+// The letters write 256 and 257, which no step rounds in fp32; stored in bf16 both are 256.
+TEST(Robustness, WeightsCountAsTheTypeStoresThem) {
+  Network network = compile(automata::named_language("last"), {});
+  Block& block = network.layers[0].blocks[0];
+  ASSERT_EQ(block.dim, 1);
+  for (auto* values : {&block.v, &block.initial, &block.codes})
+    for (double& x : *values) x += 256;
+  EXPECT_TRUE(verify(network, {}).proved);
+  const auto fp32 = network_robustness(network, NumberType::kFp32, 10, 1000, nullptr);
+  ASSERT_TRUE(fp32);
+  EXPECT_GT(fp32->blocks[0].every_in_type, 0.4);
+  for (const NumberType type : {NumberType::kBf16, NumberType::kBf16Fp32}) {
+    VerifyOptions options;
+    options.type = type;
+    ASSERT_FALSE(verify(network, options).correct);
+    const auto result = network_robustness(network, type, 10, 1000, nullptr);
+    if (!result) continue;
+    EXPECT_FALSE(result->blocks[0].finite);
+    EXPECT_EQ(result->blocks[0].once, 0);
+    EXPECT_EQ(result->blocks[0].every_in_type, 0);
+    EXPECT_EQ(result->blocks[0].weights_for_length, 0);
+  }
+}
+
 TEST(Robustness, ARotationDrifts) {
   CompileOptions options;
   options.construction = "rotation";

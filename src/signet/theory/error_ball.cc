@@ -166,13 +166,6 @@ StepBound step_bound(const Block& block, int32_t context, double x, const Roundi
   return diagonal_bound(block, context, x, in);
 }
 
-Block rounded_block(const Block& block, NumberType type) {
-  Block result = block;
-  for (auto* values : {&result.k, &result.v, &result.beta, &result.gate, &result.input})
-    for (double& x : *values) x = round_parameter(type, x);
-  return result;
-}
-
 std::vector<double> code_word(const Block& block, int32_t code) {
   const auto first = block.codes.begin() + static_cast<int64_t>(code) * block.dim;
   return {first, first + block.dim};
@@ -200,6 +193,13 @@ double least_distance(const Block& block) {
 }
 
 }  // namespace
+
+Block rounded_block(const Block& block, NumberType type) {
+  Block result = block;
+  for (auto* values : {&result.k, &result.v, &result.beta, &result.gate, &result.input})
+    for (double& x : *values) x = round_parameter(type, x);
+  return result;
+}
 
 std::optional<BlockBounds> block_bounds(const Block& block, NumberType type, const CodeNetwork::Moves& moves,
                                         const Hypotheses& hypotheses) {

@@ -116,6 +116,9 @@ ClosureResult layerwise_closure(const Network& network, NumberType type, int64_t
                                 Proof* proof = nullptr, BlockProofs how = BlockProofs::kPatterns,
                                 const Hypotheses& hypotheses = {});
 
+// With gates and inputs as the type stores them.
+Block rounded_block(const Block& block, NumberType type);
+
 // What the steps of a block do to a state near its code word, for the pairs that `moves` has, in the rounded
 // parameters: a state within e of the code word is led to within growth e + off + rounding of the next one,
 // as long as it is within `margin`, where states decode to their code words. None where numbers overflow or a

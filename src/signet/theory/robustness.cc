@@ -49,6 +49,7 @@ bool exact_isometries(const Block& block, int32_t context) {
   return true;
 }
 
+// `block` as the number type stores it: what is exact before it is rounded may be wrong after.
 void sharpen(const Block& block, const CodeNetwork::Moves& moves, BlockBounds& bounds) {
   if (!whole(block.codes)) return;
   for (auto& [context, bound] : bounds.contexts) {
@@ -298,9 +299,10 @@ std::optional<NetworkRobustness> network_robustness(const Network& network, Numb
       auto bounds = block_bounds(block, type, codes.moves(b));
       if (!bounds || codes.moves(b).empty())
         return unknown("the states of a block do not stay near its code words");
-      sharpen(block, codes.moves(b), *bounds);
+      const Block stored = rounded_block(block, type);
+      sharpen(stored, codes.moves(b), *bounds);
       const double off = distance(first, block.codes.data() + static_cast<int64_t>(start[b]) * block.dim);
-      result.blocks.push_back(block_robustness(block, *bounds, codes.moves(b), off, start[b], length));
+      result.blocks.push_back(block_robustness(stored, *bounds, codes.moves(b), off, start[b], length));
       result.blocks.back().layer = l;
       result.blocks.back().block = i;
     }
