@@ -123,6 +123,18 @@ TEST(Verdict, GroupsNeedTheirDerivedLength) {
   EXPECT_EQ(layers("Z2", "householder[-1,1]"), 1);
 }
 
+// One complex number can have the group S5 in fp32 (docs/theory.md, 9), so two layers are the fewest for D4
+// without rounding only. Real diagonal gates double a period at most, rounded or not.
+TEST(Verdict, FewestComplexLayersAreProvedWithoutRounding) {
+  const NamedGroup named = named_group("D4");
+  const Analysis analysis = analyze(word_problem(named).dfa, {}, named.generators);
+  const Verdict& complex = analysis.verdict("complex-diagonal");
+  EXPECT_EQ(complex.arithmetic, Arithmetic::kFloatingPoint) << "that it is possible";
+  EXPECT_NE(complex.reason.find("exactly 2 layers without rounding:"), std::string::npos) << complex.reason;
+  const std::string& real = analysis.verdict("diagonal[-1,1]").reason;
+  EXPECT_NE(real.find("exactly 2 layers:"), std::string::npos) << real;
+}
+
 TEST(Verdict, GroupsNeedFewReflections) {
   const auto product = [](const char* group, const char* generators) {
     const NamedGroup named = named_group(group, generators);

@@ -87,7 +87,9 @@ class Judge {
       }
     }
     const auto length = [](const GroupFacts& group) { return group.derived_length; };
-    cascade_layers(v, "all groups are solvable: ", "abelian factors", length, most(length));
+    // Rounded, one complex number may have a group that is not abelian (docs/theory.md, 9).
+    cascade_layers(v, "all groups are solvable: ", "abelian factors", length, most(length),
+                   LowerBound::kWithoutRounding);
     // Roots of unity round; signs, which 2-groups need, do not.
     if (!*facts_.two_groups) v.arithmetic = Arithmetic::kReal;
     return v;
@@ -330,16 +332,19 @@ class Judge {
     v.layers = layers;
     v.dimension = dimension;
   }
+  // In which arithmetic it is proved that a group needs so many layers.
+  enum class LowerBound { kRounded, kWithoutRounding };
   // "exactly 3 layers", where at least `lower` are needed. That the one-layer barrier raises it to 2 is
   // proved without rounding only: ties that go to the even neighbour do what no affine map does
   // (docs/theory.md, 6).
-  std::string range(int64_t lower, int64_t upper) const {
+  std::string range(int64_t lower, int64_t upper, LowerBound proved = LowerBound::kRounded) const {
     const bool barrier = lower < 2 && barrier_holds_for_limits();
     if (barrier) lower = 2;
+    const bool without_rounding = barrier || (lower > 1 && proved == LowerBound::kWithoutRounding);
     const std::string text = lower == upper ? fmt::format("exactly {} layer{}", upper, upper == 1 ? "" : "s")
                              : lower == 1   ? fmt::format("at most {} layers", upper)
                                             : fmt::format("between {} and {} layers", lower, upper);
-    return text + (barrier ? " without rounding" : "");
+    return text + (without_rounding ? " without rounding" : "");
   }
   // The most layers that a group of the monoid needs.
   template <class Length>
@@ -397,7 +402,7 @@ class Judge {
   // one for each of its `factors`; at least `lower`.
   template <class Length>
   void cascade_layers(Verdict& v, const std::string& lead, const char* factors, const Length& length,
-                      int64_t lower) const {
+                      int64_t lower, LowerBound proved = LowerBound::kRounded) const {
     if (trivial(v)) return;
     if (!facts_.holonomy) {
       v.reason = fmt::format(
@@ -425,7 +430,7 @@ class Judge {
       v.dimension = 1 + std::count(facts_.groups[0].name.begin(), facts_.groups[0].name.end(), 'x');
     const size_t levels = facts_.holonomy->levels.size();
     v.reason =
-        fmt::format("{}{}: {}{} holonomy level{}", lead, range(lower, upper),
+        fmt::format("{}{}: {}{} holonomy level{}", lead, range(lower, upper, proved),
                     groups ? fmt::format("{} of the groups in its ", factors) : "", levels,
                     levels == 1 ? "" : "s; a reset by the gate 1/b keeps the old state as the next digit");
   }
