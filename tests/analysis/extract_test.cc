@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 
+#include "signet/analysis/crystallise.h"
 #include "signet/automata/minimize.h"
 #include "signet/automata/named_language.h"
 #include "signet/automata/regex.h"
@@ -98,7 +99,8 @@ TEST(Extract, CompiledNetworksGiveTheirAutomatonBack) {
     EXPECT_EQ(found.method, "components");
     EXPECT_EQ(found.equivalent, std::optional<bool>(true));
     for (const auto& agreement : found.agreement) EXPECT_EQ(agreement.whole, 1);
-    EXPECT_EQ(distinguishing_word(as_mealy(as_language(found.machine)), as_mealy(dfa), subject.words),
+    EXPECT_EQ(distinguishing_word(as_mealy(learned_automaton(subject, found.machine)), as_mealy(dfa),
+                                  subject.words),
               std::nullopt);
   }
 }
@@ -209,10 +211,28 @@ TEST(Extract, AsksOnlyAboutWordsOfTheTask) {
   EXPECT_EQ(distinguishing_word(machine("(01)*"), machine("(0101)*"), words), (Word{0, 1}));
 }
 
-TEST(Extract, LanguageOfAMachineIsTheSmaller) {
+TEST(Extract, LanguageOfAMachineIsTheSmallerWhereNobodySaysWhatTheEmptyWordIs) {
   const automata::Dfa dfa = automata::named_language("parity");
-  EXPECT_EQ(as_language(as_mealy(dfa)).states(), 2);
-  EXPECT_TRUE(automata::equivalent(as_language(as_mealy(dfa)), dfa));
+  EXPECT_EQ(as_language(as_mealy(dfa), std::nullopt).states(), 2);
+  EXPECT_TRUE(automata::equivalent(as_language(as_mealy(dfa), std::nullopt), dfa));
+}
+
+// Of (ab)* and (ab)+ the first is smaller, and no letter tells them apart.
+TEST(Extract, TheEmptyWordIsAnsweredAsTheNetworkOrTheTaskDoes) {
+  test::TemporaryDirectory directory;
+  for (const char* regex : {"(ab)+", "(ab)*"}) {
+    const automata::Dfa dfa = automata::regex_to_dfa(regex, automata::alphabet_of("ab"));
+    theory::save_network(directory / "compiled.safetensors", theory::compile(dfa, {}));
+    Subject compiled = open_subject(directory / "compiled.safetensors");
+    const auto found = extract(compiled);
+    ASSERT_TRUE(found.found());
+    EXPECT_TRUE(automata::equivalent(learned_automaton(compiled, found.machine), dfa)) << regex;
+    for (const bool in_place : {true, false}) {
+      const auto crystal = crystallise(compiled, found, {NumberType::kFp32, in_place});
+      EXPECT_TRUE(crystal.proof.proved);
+      EXPECT_TRUE(automata::equivalent(crystal.network.dfa, dfa)) << regex << " " << in_place;
+    }
+  }
 }
 
 TEST(TrainedRecogniser, RowsSegmentsAndRestoredStatesAgree) {
@@ -247,6 +267,16 @@ TEST(Subject, ATasksWordsAndAutomaton) {
   EXPECT_EQ(subject.automaton->output, (std::vector<std::vector<int32_t>>{{0, 1}, {1, 0}}));
   EXPECT_EQ(subject.words.draw(3, 17).size(), 17u);
   test::expect_error([&] { open_subject(directory / "none"); }, ErrorCode::kBadInput, "none");
+}
+
+TEST(Subject, ALanguageSaysWhetherItHasTheEmptyWord) {
+  test::TemporaryDirectory directory;
+  for (const bool has : {false, true}) {
+    const std::string run = directory / (has ? "star" : "plus");
+    test::train_small(run, {"train.steps=1", std::string("task.regex=(ab)") + (has ? "*" : "+")},
+                      "automaton");
+    EXPECT_EQ(open_subject(run).accepts_empty, std::optional<bool>(has));
+  }
 }
 
 }  // namespace

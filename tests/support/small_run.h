@@ -11,15 +11,16 @@
 
 namespace signet::test {
 
-// A DeltaNet of width 8 on parity; `set` comes last and wins.
-inline train::RunConfig small_config(const std::vector<std::string>& set = {}) {
+// A DeltaNet of width 8; `set` comes last and wins.
+inline train::RunConfig small_config(const std::vector<std::string>& set = {},
+                                     const std::string& task = "parity") {
   std::vector<std::string> all = {
       "model.width=8",      "model.heads=2",          "model.blocks=1",  "model.conv=0",
       "model.mlp=0",        "train.steps=40",         "train.batch=8",   "train.max_length=10",
       "train.lr=1e-2",      "train.validate_every=9", "eval.samples=40", "train.checkpoint_every=7",
       "eval.max_length=30", "eval.min_length=3",      "train.keep=1000", "train.validate_samples=16"};
   all.insert(all.end(), set.begin(), set.end());
-  return train::resolve_config({"", "parity", "", all});
+  return train::resolve_config({"", task, "", all});
 }
 
 // The same configuration for the command line.
@@ -29,9 +30,10 @@ inline std::string as_options(const std::vector<std::string>& set) {
   return text;
 }
 
-inline nlohmann::ordered_json train_small(const std::string& path, const std::vector<std::string>& set = {}) {
+inline nlohmann::ordered_json train_small(const std::string& path, const std::vector<std::string>& set = {},
+                                          const std::string& task = "parity") {
   auto directory = io::RunDirectory::create(path, false);
-  return train::train(small_config(set), directory, false, {true, "", {}});
+  return train::train(small_config(set, task), directory, false, {true, "", {}});
 }
 
 inline nlohmann::ordered_json resume_small(const std::string& path) {

@@ -378,7 +378,7 @@ class HeadByHead {
             answer_of(a, tuples_[static_cast<size_t>(delta_[i][static_cast<size_t>(a)])]));
     }
     const Dfa mealy = automata::minimize(machine);
-    if (subject_.network->mealy() || !label(network, as_language(mealy), last))
+    if (subject_.network->mealy() || !label(network, as_language(mealy, subject_.accepts_empty), last))
       if (!label(network, mealy, last)) throw NotInPlace{"its states do not decide the answer"};
     network.final_output.clear();
     for (int32_t t = 0; t < last.size(); ++t)
@@ -423,7 +423,7 @@ Network compile_whole(Subject& subject, const Extraction& extraction, NumberType
   options.type = type;
   options.target = subject.trained ? class_of(subject.trained->run().config())
                                    : theory::parse_target(subject.compiled->target);
-  return theory::compile(subject.network->mealy() ? machine : as_language(machine), options);
+  return theory::compile(learned_automaton(subject, machine), options);
 }
 
 }  // namespace

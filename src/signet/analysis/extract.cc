@@ -351,9 +351,14 @@ Agreement measure_agreement(Subject& subject, const Dfa& machine, int64_t length
   return result;
 }
 
-Dfa as_language(const Dfa& machine) {
+Dfa learned_automaton(const Subject& subject, const Dfa& machine) {
+  return subject.network->mealy() ? machine : as_language(machine, subject.accepts_empty);
+}
+
+Dfa as_language(const Dfa& machine, std::optional<bool> accepts_empty) {
   std::optional<Dfa> best;
   for (const int32_t empty : {0, 1}) {
+    if (accepts_empty && *accepts_empty != (empty == 1)) continue;
     Dfa moore;
     moore.alphabet = machine.alphabet;
     std::map<std::pair<State, int32_t>, State> index = {{{machine.start, empty}, 0}};

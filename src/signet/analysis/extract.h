@@ -74,8 +74,11 @@ std::optional<Word> distinguishing_word(const automata::Dfa& a, const automata::
 // How often the network and a Mealy machine answer alike.
 Agreement measure_agreement(Subject& subject, const automata::Dfa& machine, int64_t length, int64_t words);
 
-// A machine with outputs 0 and 1 as an automaton that accepts. No network answers to the empty word: whether
-// the start accepts is chosen so that the automaton is smallest, no on a tie.
-automata::Dfa as_language(const automata::Dfa& machine);
+// A machine with outputs 0 and 1 as an automaton that accepts. Whether it accepts the empty word, to which no
+// letter answers, is said by the caller, or chosen so that the automaton is smallest, no on a tie.
+automata::Dfa as_language(const automata::Dfa& machine, std::optional<bool> accepts_empty);
+
+// The automaton that was found as people want it: a language, where the network accepts or rejects.
+automata::Dfa learned_automaton(const Subject& subject, const automata::Dfa& machine);
 
 }  // namespace signet::analysis

@@ -94,6 +94,11 @@ std::optional<automata::Dfa> machine_of_task(const train::TaskConfig& task) {
   return machine ? std::optional(as_mealy(*machine)) : std::nullopt;
 }
 
+std::optional<bool> accepts_empty(const automata::Dfa& dfa) {
+  if (dfa.mealy()) return std::nullopt;
+  return dfa.accept[static_cast<size_t>(dfa.start)];
+}
+
 Subject open_subject(const std::string& path, NumberType type) {
   Subject subject;
   subject.title = path;
@@ -103,6 +108,7 @@ Subject open_subject(const std::string& path, NumberType type) {
     subject.network = theory::make_recogniser(*subject.compiled, type);
     subject.words = Words::all(static_cast<Letter>(subject.network->alphabet().size()), kCompiledLength);
     subject.automaton = as_mealy(subject.compiled->dfa);
+    subject.accepts_empty = accepts_empty(subject.compiled->dfa);
     return subject;
   }
   auto trained = TrainedRecogniser::load(path);
@@ -110,9 +116,12 @@ Subject open_subject(const std::string& path, NumberType type) {
   subject.network = std::move(trained);
   subject.type = subject.trained->run().dtype() == DType::kF64 ? NumberType::kFp64 : NumberType::kFp32;
   subject.words = words_of_task(*subject.trained);
-  subject.automaton = machine_of_task(subject.trained->run().config().task);
-  if (subject.automaton && subject.automaton->alphabet != subject.network->alphabet())
-    subject.automaton.reset();  // of other letters: nothing to compare with
+  const auto machine = subject.trained->run().task().machine();
+  // One of other letters is nothing to compare with.
+  if (machine && machine->alphabet == subject.network->alphabet()) {
+    subject.automaton = as_mealy(*machine);
+    subject.accepts_empty = accepts_empty(*machine);
+  }
   if (subject.automaton)
     for (auto& row : subject.automaton->output)
       for (int32_t& output : row) output = std::max(0, subject.trained->output_of(output));

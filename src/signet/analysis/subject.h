@@ -55,6 +55,9 @@ struct Subject {
   // What it was trained on or compiled from, a Mealy machine whose outputs are the network's; none where the
   // task has no finite automaton or nobody wrote it down.
   std::optional<automata::Dfa> automaton;
+  // Whether the empty word is accepted: as a compiled network answers, or as the language of the task says,
+  // about which no sample asks. None where nobody says.
+  std::optional<bool> accepts_empty;
 };
 
 // A run directory of signet train, or a file of signet compile (`type`: the arithmetic it runs in). Throws
@@ -63,6 +66,9 @@ Subject open_subject(const std::string& path, NumberType type = NumberType::kFp3
 
 // The automaton of a run's task with the task's classes as outputs, if it is a finite one.
 std::optional<automata::Dfa> machine_of_task(const train::TaskConfig& task);
+
+// Whether the start accepts; none of a Mealy machine, whose outputs belong to letters.
+std::optional<bool> accepts_empty(const automata::Dfa& dfa);
 
 // Every letter's output, in the form of a Mealy machine: itself, or whether the next state accepts.
 automata::Dfa as_mealy(const automata::Dfa& dfa);

@@ -48,7 +48,7 @@ class Extract final : public Verb {
         while_shown("extract", [&] { return analysis::extract(subject, options); });
     automata::Dfa automaton;
     if (found.found()) {
-      automaton = subject.network->mealy() ? found.machine : analysis::as_language(found.machine);
+      automaton = analysis::learned_automaton(subject, found.machine);
       const auto write = [&](const std::string& path, const std::string& text) {
         if (!path.empty()) write_output(path, FileKind::kKept, picture_.force(), text);
       };

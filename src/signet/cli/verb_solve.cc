@@ -190,7 +190,7 @@ class Solve final : public Verb {
     story_.extraction = analysis::extract(subject);
     const auto& found = *story_.extraction;
     if (!found.found()) return "no small automaton explains it";
-    story_.learned = subject.network->mealy() ? found.machine : analysis::as_language(found.machine);
+    story_.learned = analysis::learned_automaton(subject, found.machine);
     if (!found.equivalent.value_or(false)) return "it has learned another automaton";
     story_.crystal = analysis::crystallise(subject, found, {type_, true});
     auto& crystal = *story_.crystal;
