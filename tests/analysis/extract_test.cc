@@ -235,6 +235,30 @@ TEST(Extract, TheEmptyWordIsAnsweredAsTheNetworkOrTheTaskDoes) {
   }
 }
 
+// A network of b?(ab)* in a task that never asks about words which begin with b, and whose language has none.
+TEST(Crystallise, AnswersToWordsOfTheLanguageThatNoSampleIsLike) {
+  test::TemporaryDirectory directory;
+  const auto dfa_of = [](const char* regex) {
+    return automata::regex_to_dfa(regex, automata::alphabet_of("ab"));
+  };
+  theory::save_network(directory / "model.safetensors", theory::compile(dfa_of("b?(ab)*"), {}));
+  Subject subject = open_subject(directory / "model.safetensors");
+  ASSERT_TRUE(crystallise(subject, extract(subject)).in_place);
+  const automata::Dfa wanted = dfa_of("(ab)*");
+  subject.automaton = as_mealy(wanted);
+  subject.words.first = {true, false};
+  subject.words.draw = [draw = subject.words.draw](uint64_t index, int64_t length) {
+    Word word = draw(index, length);
+    word[0] = 0;
+    return word;
+  };
+  const auto found = extract(subject);
+  ASSERT_EQ(found.equivalent, std::optional<bool>(true)) << "as far as anybody asks";
+  const auto crystal = crystallise(subject, found);
+  EXPECT_EQ(crystal.equivalent, std::optional<bool>(true));
+  EXPECT_TRUE(automata::equivalent(crystal.network.dfa, wanted)) << crystal.reason;
+}
+
 TEST(TrainedRecogniser, RowsSegmentsAndRestoredStatesAgree) {
   test::TemporaryDirectory directory;
   test::train_small(directory / "run", {"model.blocks=2", "model.write=false", "train.steps=5"});

@@ -103,6 +103,27 @@ TEST(BalancedWalk, HalfOfTheWordsStayAlive) {
   EXPECT_LT(alive, 560);
 }
 
+// What no word of a task does is not learned, not measured and not extracted: networks of (ab)+ accepted bab.
+TEST(BalancedWalk, EveryTransitionOccurs) {
+  for (const char* expression : {"(ab)+", "b(ab)+", "(ab)*", "a*b+", ".*aaaaa", "~((ab)+)", "aab(ab|ba)*"}) {
+    const auto dfa = regex_to_dfa(expression, alphabet_of("ab"));
+    const BalancedWalk walk(dfa);
+    ASSERT_FALSE(walk.uniform()) << expression;
+    std::set<std::pair<int32_t, int32_t>> seen;
+    for (uint64_t index = 0; index < 4000; ++index) {
+      Rng rng(3, index);
+      std::vector<int32_t> letters(static_cast<size_t>(rng.between(1, 40)));
+      walk.fill(rng, static_cast<int64_t>(letters.size()), letters.data());
+      int32_t state = dfa.start;
+      for (int32_t a : letters) {
+        seen.insert({state, a});
+        state = dfa.delta[state][a];
+      }
+    }
+    EXPECT_EQ(seen.size(), dfa.delta.size() * dfa.alphabet.size()) << expression;
+  }
+}
+
 TEST(LanguageWalk, WordsHaveTheLengthAndAreInTheLanguage) {
   for (const char* expression : {"(aab)*", "a*b*", "(aa)*|(aaa)*b", "aab", ".*abb", "(abab)*"}) {
     SCOPED_TRACE(expression);

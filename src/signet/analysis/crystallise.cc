@@ -426,6 +426,14 @@ Network compile_whole(Subject& subject, const Extraction& extraction, NumberType
   return theory::compile(learned_automaton(subject, machine), options);
 }
 
+// The shortest word on which a network is not what it ought to be. A language answers to every word, also to
+// one that no sample is like; other tasks are about their own words alone.
+std::optional<Word> wrong_word(const Network& network, const Subject& subject) {
+  const Words every = Words::all(subject.words.letters(), subject.words.longest);
+  return distinguishing_word(as_mealy(network.dfa), *subject.automaton,
+                             subject.accepts_empty ? every : subject.words);
+}
+
 }  // namespace
 
 Crystal crystallise(Subject& subject, const Extraction& extraction, const CrystalliseOptions& options) {
@@ -445,6 +453,8 @@ Crystal crystallise(Subject& subject, const Extraction& extraction, const Crysta
       try {
         crystal.heads.clear();
         crystal.network = HeadByHead(subject, extraction, **machine).build(crystal.heads);
+        if (extraction.equivalent.value_or(false) && wrong_word(crystal.network, subject))
+          throw NotInPlace{"on words that its task never draws it is another automaton"};
         crystal.in_place = true;
       } catch (const NotInPlace& stop) {
         crystal.reason = stop.reason;
@@ -453,9 +463,7 @@ Crystal crystallise(Subject& subject, const Extraction& extraction, const Crysta
     }
   }
   if (!crystal.in_place) crystal.network = compile_whole(subject, extraction, options.type);
-  if (subject.automaton)
-    crystal.equivalent =
-        !distinguishing_word(as_mealy(crystal.network.dfa), *subject.automaton, subject.words);
+  if (subject.automaton) crystal.equivalent = !wrong_word(crystal.network, subject);
   theory::VerifyOptions verify;
   verify.type = options.type;
   crystal.proof = theory::verify(crystal.network, verify);

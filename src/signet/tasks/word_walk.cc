@@ -72,7 +72,8 @@ void BalancedWalk::fill(Rng& rng, int64_t length, int32_t* letters) const {
     for (int64_t i = 0; i < length; ++i) letters[i] = static_cast<int32_t>(rng.below(letters_));
     return;
   }
-  const int64_t careless = rng.below(2) ? length : rng.between(0, length / 2);
+  const uint32_t kind = rng.below(8);  // 0..3: careful; 7: careless with any letter
+  const int64_t careless = kind < 4 ? length : rng.between(0, length / 2);
   const Choices* way[3] = {&keep_, &towards_[0], &towards_[1]};
   const Choices* choices = way[rng.below(3)];
   int32_t state = start_;
@@ -81,7 +82,8 @@ void BalancedWalk::fill(Rng& rng, int64_t length, int32_t* letters) const {
       choices = &straight_[!accept_[state]];
     else if (i < careless && rng.below(turn_) == 0)
       choices = way[rng.below(3)];
-    letters[i] = open_[state] ? choices->draw(rng, state) : static_cast<int32_t>(rng.below(letters_));
+    const bool steered = open_[state] && !(kind == 7 && i == careless);
+    letters[i] = steered ? choices->draw(rng, state) : static_cast<int32_t>(rng.below(letters_));
     state = delta_[state * letters_ + letters[i]];
   }
 }

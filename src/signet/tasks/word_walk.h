@@ -14,8 +14,9 @@ namespace signet::tasks {
 // or more on average): it goes where it likes, or by a shortest way to a state inside the language and stays
 // near, or outside. It keeps out of states from which only one of the two can still be reached, in half of
 // the words for ever; in the other half from a uniform position of the first half on it heads for the label
-// it does not have, by whatever way. What the language itself forbids (a finite one has few positive
-// prefixes) cannot be balanced.
+// it does not have, by whatever way. In a quarter of those the letter at that position is any, so that every
+// transition occurs: of (ab)+ no other word begins with b. What the language itself forbids (a finite one
+// has few positive prefixes) cannot be balanced.
 class BalancedWalk {
  public:
   explicit BalancedWalk(const automata::Dfa& dfa);
