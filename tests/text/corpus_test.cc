@@ -165,6 +165,34 @@ TEST(Tokenize, GoesOnWhereItStoppedWithTheSameDocuments) {
   test::expect_error([&] { tokenize(options); }, ErrorCode::kUsage, "begun with other inputs");
 }
 
+// Killed while it wrote its first file, and right after it.
+TEST(Tokenize, GoesOnWhereItWasKilledAtOnce) {
+  const TemporaryDirectory directory;
+  write_documents(directory, 300);
+  const auto right = texts_of(Corpus(directory / "data"), Corpus::kTrain);
+  CorpusManifest manifest = Corpus(directory / "data").manifest();
+  auto options = options_for(directory, {directory / "lines"});
+  options.source.format = "lines";
+  options.shard_tokens = 1024;
+  for (const bool begun : {false, true}) {
+    remove_tree(directory / "data");
+    test::write_text(directory / "data/.lock", "pid 1");
+    test::write_text(directory / "data/.tmp-1-0", "half");
+    if (begun) {
+      manifest.complete = false;
+      manifest.shards.clear();
+      manifest.records = 0;
+      manifest.write(directory / "data");
+    }
+    tokenize(options);
+    EXPECT_EQ(texts_of(Corpus(directory / "data"), Corpus::kTrain), right);
+    EXPECT_FALSE(exists(directory / "data/.tmp-1-0"));
+  }
+  test::write_text(directory / "other/mine.txt", "text");
+  options.folder = directory / "other";
+  test::expect_error([&] { tokenize(options); }, ErrorCode::kBadInput, "mine.txt");
+}
+
 // Sizes and shares that would overflow a sum or a conversion are refused where they are read.
 TEST(Corpus, ImpossibleNumbersInItsFilesAreNamed) {
   const TemporaryDirectory directory;

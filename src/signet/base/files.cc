@@ -204,6 +204,13 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
   return content;
 }
 
+bool is_unfinished_file(const std::string& name) { return name.rfind(".tmp-", 0) == 0; }
+
+void remove_unfinished_files(const std::string& directory) {
+  for (const std::string& name : list_directory(directory))
+    if (is_unfinished_file(name)) remove_tree(join_path(directory, name));
+}
+
 void write_file_atomic(const std::string& path, std::string_view content) {
   OutputFile file(path);
   file.write(content.data(), static_cast<int64_t>(content.size()));

@@ -22,6 +22,10 @@ std::string read_file(const std::string& path, int64_t max_bytes);
 // pipe (/dev/stdout) is written directly.
 void write_file_atomic(const std::string& path, std::string_view content);
 
+// Its temporary names and those of OutputFile, left behind by a killed process: `.tmp-..`.
+bool is_unfinished_file(const std::string& name);
+void remove_unfinished_files(const std::string& directory);
+
 bool exists(const std::string& path);
 bool is_directory(const std::string& path);
 std::vector<std::string> list_directory(const std::string& path);  // names, sorted, without . and ..

@@ -7,14 +7,6 @@
 namespace signet::io {
 namespace {
 
-// Temporary names of OutputFile, left behind by a killed process.
-bool is_unfinished_file(const std::string& name) { return name.rfind(".tmp-", 0) == 0; }
-
-void remove_leftovers(const std::string& directory) {
-  for (const std::string& name : list_directory(directory))
-    if (is_unfinished_file(name)) remove_tree(join_path(directory, name));
-}
-
 // A lock and, beside it, what a run killed before its config.yaml was whole has left.
 bool holds_no_run(const std::string& directory) {
   bool locked = false, leftovers = false;
@@ -67,7 +59,7 @@ RunDirectory RunDirectory::create(const std::string& path, bool force) {
   for (const std::string& file :
        {run.report_path(), run.results_path(), run.events_path(), run.metrics_path(), run.config_path()})
     remove_tree(file);
-  remove_leftovers(path);
+  remove_unfinished_files(path);
   return run;
 }
 
@@ -75,7 +67,7 @@ RunDirectory RunDirectory::open_for_resume(const std::string& path) {
   RunDirectory run(path);
   require_run(run);
   run.lock_ = DirectoryLock(path);
-  remove_leftovers(path);
+  remove_unfinished_files(path);
   return run;
 }
 

@@ -100,11 +100,12 @@ class Tokenizing {
       remove_tree(join_path(folder, kManifestFile));
     }
     for (const auto& name : list_directory(folder))
-      if (name != ".lock" && !options_.force)
+      if (name != ".lock" && !is_unfinished_file(name) && !options_.force)
         bad_input("{} holds files that are no tokenized data ('{}'); give another folder, or --force",
                   printable(folder), printable(name, 60));
+    remove_unfinished_files(folder);
+    manifest_.write(folder);  // first: from here on the same command goes on
     tokenizer_->save(folder);
-    manifest_.write(folder);
   }
 
   void resume(const CorpusManifest& stored) {
@@ -119,6 +120,8 @@ class Tokenizing {
            "--force to begin anew",
            folder);
     manifest_ = stored;
+    remove_unfinished_files(options_.folder);
+    tokenizer_->save(options_.folder);  // it may have been killed before that
     if (stored.records > 0)
       tell(fmt::format("signet: {}: going on after {} documents", folder, stored.documents()));
   }
