@@ -75,7 +75,8 @@ TEST(Json, ListShowsEveryRunWithStateScoreAndAge) {
   test::TemporaryDirectory directory;
   test::train_small(directory / "runs/one", {"train.steps=2"});
   test::train_small(directory / "runs/sweep/two", {"train.steps=3"});
-  test::write_text(directory / "runs/three/config.yaml", "task: {name: parity}\ntrain: {steps: 9}\n");
+  test::write_text(directory / "runs/three/config.yaml",
+                   "task: {name: automaton, regex: (ab)*}\ntrain: {steps: 9}\n");
   const auto result = run_signet("list --json", directory.path());
   const auto runs = Json::parse(result.out)["runs"];
   ASSERT_EQ(runs.size(), 3u) << result.out;
@@ -86,6 +87,7 @@ TEST(Json, ListShowsEveryRunWithStateScoreAndAge) {
   EXPECT_TRUE(runs[1]["step"].is_number_integer());
   EXPECT_EQ(runs[2]["state"], "stopped");
   EXPECT_EQ(runs[2]["steps"], 9);
+  EXPECT_EQ(runs[2]["task"], "regex (ab)*") << "as when it has finished";
   EXPECT_TRUE(runs[2]["score"].is_null());
   EXPECT_LT(runs[0]["age_seconds"], 600);
   const auto table = run_signet("list runs", directory.path());

@@ -5,16 +5,33 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/base/text.h"
 #include "signet/models/registry.h"
+#include "signet/train/config.h"
 
 namespace signet::cli {
+
+namespace {
+
+// Results name the task for people; a run that has none yet is named by its configuration in the same way.
+std::string task_title(const std::string& path, const std::string& task) {
+  if (task != train::kAutomatonTask) return task;
+  try {
+    return train::resolve_config({join_path(path, "config.yaml")}).task.title();
+  } catch (const Error&) {  // of another version, or damaged
+    return task;
+  }
+}
+
+}  // namespace
 
 RunState read_state(const std::string& path) {
   RunState run;
   run.path = path;
   run.data = report::read_run(path, models::architecture_title);
+  run.data.task = task_title(path, run.data.task);
   const bool held = is_locked(path);
   run.state = held ? "running" : run.data.finished() ? "done" : "stopped";
   run.step = !run.data.loss.empty() ? run.data.loss.back().x : 0;
