@@ -92,6 +92,15 @@ TEST(GateCheck, CollapseFollowsTwoStates) {
   EXPECT_GT(*lost.collapse[0].measured, 10);
 }
 
+TEST(GateCheck, GatesThatAreNumbersHaveInputsAndStatesThatAre) {
+  const auto plain = parse_gates(R"({"gates":[0.99],"inputs":[0.01],"state":0.5,"other":1.5})", "test");
+  const auto lists =
+      parse_gates(R"({"gates":[[[0.99]]],"inputs":[[0.01]],"state":[0.5],"other":[1.5]})", "test");
+  EXPECT_EQ(plain.inputs, lists.inputs);
+  EXPECT_EQ(plain.state, lists.state);
+  EXPECT_EQ(plain.other, lists.other);
+}
+
 // (abab)*: both gates are nilpotent, all their eigenvalues 0, and yet the word ab counts modulo 2.
 TEST(GateCheck, GroupsLiveOnWords) {
   const auto r = check(

@@ -83,7 +83,8 @@ class Solve final : public Verb {
     story_.model = model_;
     story_.network = output_;
     story_.dtype = dtype_;
-    say("{}: {} states over {} letters", story_.title, dfa_.states(), dfa_.letters());
+    say("{}: {} state{} over {} letter{}", story_.title, dfa_.states(), dfa_.states() == 1 ? "" : "s",
+        dfa_.letters(), dfa_.letters() == 1 ? "" : "s");
     automata::Dfa taught = analysis::as_mealy(dfa_);
     recipe_ = analysis::tracker_recipe(taught, model_, /*dense=*/true, /*shortest=*/1);
     story_.recipe = recipe_.reason;

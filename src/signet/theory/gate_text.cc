@@ -19,9 +19,12 @@ double number(const ordered_json& value, const std::string& where) {
   return value.get<double>();
 }
 
+// Of gates that are numbers, inputs and states may be numbers, too.
 Vector vector_of(const ordered_json& value, int64_t size, const std::string& where) {
+  if (size == 1 && value.is_number()) return {number(value, where)};
   if (!value.is_array() || static_cast<int64_t>(value.size()) != size)
-    bad_input("{}: expected a list of {} numbers", where, size);
+    bad_input("{}: expected {}", where,
+              size == 1 ? std::string("a number") : fmt::format("a list of {} numbers", size));
   Vector result(static_cast<size_t>(size));
   for (int64_t i = 0; i < size; ++i) result[i] = number(value[i], where);
   return result;

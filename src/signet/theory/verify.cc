@@ -125,7 +125,7 @@ VerifyResult random_testing(const Network& network, const VerifyOptions& options
   result.longest = 0;
   result.certificate =
       worst
-          ? fmt::format("wrong after {} letters", worst->size())
+          ? fmt::format("wrong after {} letter{}", worst->size(), worst->size() == 1 ? "" : "s")
           : fmt::format(
                 "tested, not proved: {} random words and {} powers of letters of length {} and words u v^n w "
                 "(u, v, w of up to {} letters, {} pairs u, v) are right in {}",
@@ -170,8 +170,9 @@ class Prover {
       result.counterexample = best_.counterexample;
       const auto letters = static_cast<int64_t>(best_.counterexample.size());
       result.longest = best_.by_codes ? covered_ : letters - 1;
-      result.certificate = fmt::format("refuted: {} wrong word has {} letters",
-                                       best_.by_codes ? "a" : "the shortest", letters);
+      result.certificate =
+          fmt::format("refuted: {} wrong word has {} letter{}", best_.by_codes ? "a" : "the shortest",
+                      letters, letters == 1 ? "" : "s");
     } else {
       result.longest = covered_;
       result.certificate =
