@@ -122,6 +122,23 @@ TEST(Collapse, AnExactNetworkKeepsItsStatesApartForEver) {
   EXPECT_FALSE(found.forgets_measured || found.forgets_predicted || found.wrong);
 }
 
+// x <- x + 1/1000: both states go up, and the answers are one once the lower is positive, too.
+TEST(Collapse, WhatIsKeptAndAddedToHasNoLimit) {
+  Subject subject = subject_of(leaky_flip_flop(1, 0.001));
+  CollapseOptions options;
+  options.word = {0};
+  options.witnesses = {{1}, {2}};
+  options.limit = 4000;
+  const Collapse found = collapse(subject, options);
+  EXPECT_EQ(found.predicted, std::nullopt);
+  EXPECT_EQ(found.forgets_predicted, std::nullopt);
+  EXPECT_EQ(found.end, Collapse::End::kOpen) << "it is no rounding that moves them";
+  int64_t n = 0;
+  for (float x = -1; x < 0; ++n) x = x + 0.001f;
+  ASSERT_TRUE(found.forgets_measured);
+  EXPECT_NEAR(static_cast<double>(*found.forgets_measured), static_cast<double>(n), 2);
+}
+
 TEST(Collapse, ARotationHasNoLimitAndForgetsNothing) {
   Subject subject = subject_of(theory::compile(automata::named_language("mod:7"), {}));
   CollapseOptions options;

@@ -307,7 +307,7 @@ void predict(Subject& subject, const CollapseOptions& options, const TwoStates& 
     if (!prediction->turns()) break;
   }
   result.parts = prediction->parts();
-  if (prediction->turns() || !prediction->linear()) return;
+  if (prediction->turns() || !prediction->linear() || prediction->drifts()) return;
   if (const auto n = prediction->repetitions()) {
     result.predicted = settle + *n;
     if (*n <= 1)  // within the first letters

@@ -18,8 +18,9 @@ struct PartCollapse {
   bool linear = true;                // otherwise nothing is predicted
   double rate = 0;                   // largest modulus of an eigenvalue of u that is below 1
   int64_t kept = 0;                  // eigenvalues of modulus 1
-  std::optional<int64_t> predicted;  // none: not linear, or its limits differ
+  std::optional<int64_t> predicted;  // none: not linear, it drifts, or its limits differ
   double apart = 0;                  // of the limits, in real numbers
+  bool drifts = false;               // u adds to a number that it keeps: no limit
 };
 
 // What is seen after so many repetitions.

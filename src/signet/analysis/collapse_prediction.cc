@@ -57,10 +57,11 @@ class SpectralPrediction final : public Prediction {
   }
   bool turns() const override { return turns_; }
   bool linear() const override { return linear_; }
+  bool drifts() const override { return drifts_; }
   const std::vector<PartCollapse>& parts() const override { return parts_; }
 
   std::optional<int64_t> repetitions() const override {
-    if (turns_ || !linear_) return std::nullopt;
+    if (turns_ || !linear_ || drifts_) return std::nullopt;
     const int64_t steps = std::min(equal_, still_);
     return steps >= kNever ? std::nullopt : std::optional(steps * stride_);
   }
@@ -151,7 +152,8 @@ class SpectralPrediction final : public Prediction {
       part.apart = std::max(part.apart, size_of(minus(mode.limit[0], mode.limit[1])));
       modes_.push_back(std::move(mode));
     }
-    if (part.linear && !turns_ && std::min(equal, still) < kNever)
+    drifts_ |= part.drifts;
+    if (part.linear && !part.drifts && !turns_ && std::min(equal, still) < kNever)
       part.predicted = std::min(equal, still) * stride_;
     equal_ = std::max(equal_, equal);
     still_ = std::max(still_, still);
@@ -187,6 +189,9 @@ class SpectralPrediction final : public Prediction {
       offset = theory::affine(powers[static_cast<size_t>(k)], offset, offset);
     mode.limit[w] = theory::affine(powers[static_cast<size_t>(squarings - 1)],
                                    times(powers[static_cast<size_t>(squarings - 1)], mode.start[w]), offset);
+    // More than what a gate or an input may be off by is still added there.
+    const Vector added = minus(theory::affine(a, mode.limit[w], b), mode.limit[w]);
+    part.drifts |= keeps && size_of(added) > 10 * kUnit * std::max(size_of(mode.start[w]), 1e-30);
   }
 
   void times_of(const Mode& mode, int64_t& equal, int64_t& still) const {
@@ -220,7 +225,7 @@ class SpectralPrediction final : public Prediction {
   TwoStates start_, limit_;
   int64_t stride_;
   Word word_;
-  bool turns_ = false, linear_ = true;
+  bool turns_ = false, linear_ = true, drifts_ = false;
   int64_t equal_ = 0, still_ = 0;
   std::vector<Mode> modes_;
   std::vector<PartCollapse> parts_;

@@ -18,6 +18,7 @@ class Prediction {
   virtual ~Prediction() = default;
   virtual bool turns() const = 0;   // some eigenvalue of modulus 1 other than 1: no limit
   virtual bool linear() const = 0;  // every head is
+  virtual bool drifts() const = 0;  // some number is kept and added to for ever: no limit
   virtual const std::vector<PartCollapse>& parts() const = 0;
   // Repetitions from the start until both states are one or stand still.
   virtual std::optional<int64_t> repetitions() const = 0;

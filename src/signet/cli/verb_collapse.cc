@@ -123,6 +123,8 @@ class CollapseVerb final : public Verb {
       const auto& part = found.parts[i];
       if (!part.linear)
         fmt::print("  {}: not linear, so nothing is predicted\n", part.part.name());
+      else if (part.drifts)
+        fmt::print("  {}: what it keeps is added to for ever, so nothing is predicted\n", part.part.name());
       else
         fmt::print(
             "  {}: {}{}\n", part.part.name(),
