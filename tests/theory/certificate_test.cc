@@ -228,5 +228,30 @@ TEST(Certificate, RaggedTablesForgeNothing) {
   EXPECT_TRUE(refused(start));
 }
 
+// The bounds on rounding take a parameter that is written to the state for exact, as in every type of signet.
+// In bf16 0.1 is 0.10009765625, which is nearer to the other code word.
+TEST(Certificate, ParametersAreNumbersOfTheState) {
+  SKIP_WITHOUT_PYTHON();
+  TemporaryDirectory folder;
+  json forged = json::parse(R"({"format": "signet-certificate", "version": 1, "longest": null,
+    "arithmetic": {"parameters": "fp64", "state": "fp64"},
+    "automaton": {"alphabet": ["a"], "start": 0, "delta": [[1], [1]], "accept": [0, 1]},
+    "network": {"final_state": [0, 1], "final_output": [0, 1], "layers": [{"context": [[0]], "row": [0],
+      "next": [[0, 1]], "blocks": [{"kind": "diagonal", "dim": 1, "gate": [[0]], "input": [[0.1]],
+      "initial": [0.1001], "codes": [[0.1001], [0.1]]}]}]},
+    "proof": {"kind": "code words and blocks", "tuples": [[0, [0]], [1, [1]]],
+      "blocks": [{"radius": 1e-8, "growth": 0}]}})");
+  const auto checked = [&](const char* parameters, const char* state) {
+    forged["arithmetic"] = {{"parameters", parameters}, {"state", state}};
+    write_text(folder / "forged.json", forged.dump());
+    return run_command("python3 " + kChecker + " " + (folder / "forged.json")).exit_code;
+  };
+  EXPECT_EQ(checked("fp64", "fp64"), 0);
+  EXPECT_EQ(checked("fp32", "fp32"), 0);
+  for (const char* narrow : {"bf16", "fp16"})
+    for (const char* wide : {"fp32", "fp64"}) EXPECT_EQ(checked(wide, narrow), 4) << wide << " " << narrow;
+  EXPECT_EQ(checked("fp64", "fp32"), 4);
+}
+
 }  // namespace
 }  // namespace signet::theory
