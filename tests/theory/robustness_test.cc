@@ -198,6 +198,30 @@ TEST(Robustness, WeightsCountAsTheTypeStoresThem) {
   }
 }
 
+// A factor with beta below 0 lengthens. Ten that double take what a weight before them is off to a thousand
+// times that.
+TEST(Robustness, FactorsThatLengthenCarryErrorsOfWeights) {
+  const auto written = [](double v) {
+    Network network = last_letter(0);
+    Block block;
+    block.dim = 1;
+    std::vector<Factor> doubled = {{{1}, 1, v}};
+    doubled.resize(11, {{1}, -1, 0});
+    add_householder_context(block, doubled);
+    add_householder_context(block, {{{1}, 1, -1}});
+    finish_householder(block);
+    block.initial = {1};
+    block.codes = {1, -1};
+    network.layers[0].blocks[0] = block;
+    validate(network, "test");
+    return network;
+  };
+  const double exact = 0x1.0p-10, bound = robustness_of(written(exact)).blocks[0].weights;
+  EXPECT_GT(bound, 0);
+  EXPECT_TRUE(verify(written(exact - bound), {}).correct);
+  EXPECT_LT(bound, exact) << "0 is no longer written where v is off by this";
+}
+
 TEST(Robustness, ARotationDrifts) {
   CompileOptions options;
   options.construction = "rotation";

@@ -143,10 +143,10 @@ double weights_disturb(const Block& block, int32_t context, double x, double del
     const double key = std::sqrt(square), beta = std::abs(block.beta[row]), v = std::abs(block.v[row]);
     const double far = key + root * delta, u = v + delta + far * x;  // of the disturbed factor
     const double w = (beta + delta) * u, dw = delta * u + beta * (delta + root * delta * x);
-    const double growth =
-        std::max(1.0, std::abs(1 - beta * square)) + (beta + delta) * far * far - beta * square;
+    const double own = std::max(1.0, std::abs(1 - block.beta[row] * square));  // the norm of the factor
+    const double growth = own + (beta + delta) * far * far - beta * square;
     error = growth * error + root * delta * w + key * dw;
-    x = std::max(1.0, std::abs(1 - beta * square)) * x + beta * v * key + error;
+    x = own * x + beta * v * key + error;
   }
   return error * kLarger;
 }
