@@ -72,6 +72,22 @@ TEST(GateCheck, RoundingHidesNoSignAndMakesNone) {
   EXPECT_LT(hidden.theorem1.open->error, 1e-6);
 }
 
+// A turn by 5e-13 counts, if slowly, and what grows by a part in 10^13 has no spectrum in (-1,1].
+TEST(GateCheck, NearlySymmetricIsNotSymmetric) {
+  EXPECT_EQ(check("[[[1,-5e-13],[5e-13,1]]]").certificate, "");
+  EXPECT_EQ(check("[[[1,1e-12],[0,1]]]").certificate, "");
+  EXPECT_EQ(check("[[[1.0000000000001,0],[0,-0.5]]]").certificate, "");
+}
+
+// The product of these two reflections turns by 120 degrees; its numbers are too small for fp64.
+TEST(GateCheck, ProductsThatVanishSayNothing) {
+  const std::string tiny =
+      "[[[1e-200,0],[0,-1e-200]],[[-0.5e-200,0.8660254037844386e-200],[0.8660254037844386e-200,0.5e-200]]]";
+  EXPECT_TRUE(check(tiny).incomplete);
+  EXPECT_FALSE(check("[[[1e-30,0],[0,-1]]]").incomplete);
+  EXPECT_TRUE(check("[[[1e-310,0],[0,-1]]]").theorem1.found);
+}
+
 TEST(GateCheck, CertificatesNameTheirArithmetic) {
   EXPECT_EQ(check("[[[1]],[[0]]]").arithmetic, Arithmetic::kFloatingPoint);
   EXPECT_EQ(check("[[[1]],[[-1]]]").arithmetic, Arithmetic::kFloatingPoint);
