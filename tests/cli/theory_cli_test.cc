@@ -249,6 +249,18 @@ TEST(TheoryVerbs, ImpossibleTargetsAreRefusedWithAWitness) {
   EXPECT_EQ(run("compile --language parity --target diagonal").code, 2);
 }
 
+// Rounding is not in what a network is proved to bear, in whatever type its weights are stored.
+TEST(TheoryVerbs, RobustNamesItsArithmetic) {
+  const std::string model = temporary("robust.safetensors");
+  json_of("compile --language flip-flop --target 'diagonal[0,1]' -o " + model);
+  EXPECT_EQ(json_of("robust " + model + " --dtype bf16")["bounds"]["arithmetic"], "real");
+  const std::string text = run("robust " + model + " --dtype bf16").out;
+  size_t claims = 0;
+  for (size_t at = text.find("proved"); at != text.npos; at = text.find("proved", at + 1), ++claims)
+    EXPECT_EQ(text.substr(at, 22), "proved in real numbers") << text;
+  EXPECT_GE(claims, 3u) << text;
+}
+
 TEST(TheoryVerbs, WrongNetworksEndWithFour) {
   const auto result =
       json_of("verify --group Z60 --construction rotation --dtype bf16+fp32 --length 20000", 4);

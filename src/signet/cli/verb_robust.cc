@@ -102,7 +102,8 @@ class Robust final : public Verb {
                           {"weights", block.weights},
                           {"weights_for_length", block.weights_for_length},
                           {"growth", block.growth}});
-      out["bounds"] = {{"once", least(proved, &theory::BlockRobustness::once)},
+      out["bounds"] = {{"arithmetic", "real"},
+                       {"once", least(proved, &theory::BlockRobustness::once)},
                        {"every_letter", least(proved, &theory::BlockRobustness::every)},
                        {"inputs", least(proved, &theory::BlockRobustness::inputs)},
                        {"rounding", most_rounding(proved)},
@@ -139,7 +140,8 @@ class Robust final : public Verb {
     if (!found.gathers)
       fmt::print("its states do not gather in components: {}\n", found.reason);
     else if (found.proved_finite)
-      fmt::print("eta-finite, proved: {} components of states, gap {:.3g}\n", found.components, found.gap);
+      fmt::print("eta-finite, proved in real numbers: {} components of states, gap {:.3g}\n",
+                 found.components, found.gap);
     else
       fmt::print(
           "eta-finite as far as seen on words of training length: {} components, gap {:.3g}, steps of {:.2g} "
@@ -155,13 +157,12 @@ class Robust final : public Verb {
       const double every = least(proved, &theory::BlockRobustness::every);
       if (found.of_crystal)
         fmt::print("proved of the exact network that signet crystallise puts in its place:\n");
-      fmt::print("states: one disturbance of {:.3g} changes no answer, proved\n",
+      fmt::print("states: one disturbance of {:.3g} changes no answer, proved in real numbers\n",
                  least(proved, &theory::BlockRobustness::once));
       if (every > 0)
         fmt::print(
-            "states: a disturbance of {:.3g} at every letter changes no answer, proved; what a letter adds "
-            "may be "
-            "off by {:.3g}; weakest at {} (growth {:.3g})\n",
+            "states: a disturbance of {:.3g} at every letter changes no answer, proved in real numbers; what "
+            "a letter adds may be off by {:.3g}; weakest at {} (growth {:.3g})\n",
             every, least(proved, &theory::BlockRobustness::inputs), place, weakest.growth);
       else
         fmt::print(
@@ -174,9 +175,11 @@ class Robust final : public Verb {
                    most_rounding(proved),
                    left > 0 ? fmt::format("strongly robust, {:.3g} is left", left)
                             : "not shown to be strongly robust");
-      fmt::print("weights: each may be off by {:.3g} for ever, by {:.3g} for words of {} letters, proved\n",
-                 least(proved, &theory::BlockRobustness::weights),
-                 least(proved, &theory::BlockRobustness::weights_for_length), found.length);
+      fmt::print(
+          "weights: each may be off by {:.3g} for ever, by {:.3g} for words of {} letters, proved in real "
+          "numbers\n",
+          least(proved, &theory::BlockRobustness::weights),
+          least(proved, &theory::BlockRobustness::weights_for_length), found.length);
       if (found.of_crystal) fmt::print("searched, not proved, of the network as it was trained:\n");
     }
     const auto search = [&](const char* what, const Disturbance& d, const std::string& where) {
