@@ -222,6 +222,16 @@ TEST(Robustness, FactorsThatLengthenCarryErrorsOfWeights) {
   EXPECT_LT(bound, exact) << "0 is no longer written where v is off by this";
 }
 
+TEST(Robustness, WithoutLayersThereIsNothingToDisturb) {
+  automata::Dfa all;
+  all.alphabet = {"a"};
+  all.delta = {{0}};
+  all.accept = {true};
+  std::string reason;
+  EXPECT_FALSE(network_robustness(compile(all, {}), NumberType::kFp64, 10, 1000, &reason));
+  EXPECT_NE(reason.find("no layer"), reason.npos) << reason;
+}
+
 TEST(Robustness, ARotationDrifts) {
   CompileOptions options;
   options.construction = "rotation";

@@ -278,6 +278,7 @@ std::optional<NetworkRobustness> network_robustness(const Network& network, Numb
     if (reason) *reason = why;
     return std::nullopt;
   };
+  if (codes.blocks() == 0) return unknown("it has no layer, so no state that could be disturbed");
   if (closure.status == ClosureResult::Status::kRefuted)
     return unknown("its code words do not move as its automaton does");
   if (closure.status == ClosureResult::Status::kOpen) return unknown("it has too many tuples of code words");
