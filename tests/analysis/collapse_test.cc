@@ -139,6 +139,23 @@ TEST(Collapse, WhatIsKeptAndAddedToHasNoLimit) {
   EXPECT_NEAR(static_cast<double>(*found.forgets_measured), static_cast<double>(n), 2);
 }
 
+// A gate of 1 - 3e-7 is hardly known from 1 in fp32, but in fp64 it is. The lower state is 3 - 4 g^n: it
+// crosses 0 where g^n is 3/4.
+TEST(Collapse, Fp64KnowsASlowLeak) {
+  constexpr double kSlow = 3e-7;
+  Subject subject = subject_of(leaky_flip_flop(1 - kSlow, 3 * kSlow), NumberType::kFp64);
+  CollapseOptions options;
+  options.word = {0};
+  options.witnesses = {{1}, {2}};
+  const Collapse found = collapse(subject, options);
+  EXPECT_EQ(found.parts[0].kept, 0);
+  EXPECT_EQ(found.end, Collapse::End::kOpen) << "it is no rounding that moves them";
+  const double crosses = std::log(0.75) / std::log1p(-kSlow);
+  ASSERT_TRUE(found.forgets_measured && found.forgets_predicted);
+  EXPECT_NEAR(static_cast<double>(*found.forgets_measured), crosses, 1e-3 * crosses);
+  EXPECT_NEAR(static_cast<double>(*found.forgets_predicted), crosses, 1e-3 * crosses);
+}
+
 TEST(Collapse, ARotationHasNoLimitAndForgetsNothing) {
   Subject subject = subject_of(theory::compile(automata::named_language("mod:7"), {}));
   CollapseOptions options;

@@ -16,7 +16,6 @@ namespace {
 using theory::Matrix;
 using theory::Vector;
 
-constexpr double kUnit = 4e-7;          // so near to 1 an eigenvalue of a gate in fp32 cannot be told from it
 constexpr int64_t kLargestPart = 1024;  // numbers
 constexpr int64_t kNever = int64_t{1} << 50;
 
@@ -43,6 +42,7 @@ class SpectralPrediction final : public Prediction {
   SpectralPrediction(Subject& subject, const Word& word, const TwoStates& start, int64_t stride)
       : network_(*subject.network),
         unit_(unit_roundoff(subject.type)),
+        near_(subject.type == NumberType::kFp64 ? 1e-12 : 4e-7),
         start_(start),
         limit_(start),
         stride_(stride) {
@@ -163,10 +163,10 @@ class SpectralPrediction final : public Prediction {
   // Eigenvalues, limit and powers of x -> a x + b.
   void solve(Matrix a, const Vector& b, Mode& mode, size_t w, PartCollapse& part) {
     const int64_t n = a.rows();
-    if (n == 1 && std::abs(std::abs(a(0, 0)) - 1) <= kUnit) a(0, 0) = std::copysign(1.0, a(0, 0));
+    if (n == 1 && std::abs(std::abs(a(0, 0)) - 1) <= near_) a(0, 0) = std::copysign(1.0, a(0, 0));
     bool keeps = false;
     for (const auto& z : theory::eigenvalues(a)) {
-      if (std::abs(z) < 1 - kUnit) {
+      if (std::abs(z) < 1 - near_) {
         part.rate = std::max(part.rate, std::abs(z));
       } else {
         keeps = true;
@@ -178,7 +178,7 @@ class SpectralPrediction final : public Prediction {
     auto& powers = mode.powers[w];
     powers.push_back(a);
     while (powers.size() < kPowers) powers.push_back(powers.back() * powers.back());
-    // What u keeps is known to a few parts in ten million: so many repetitions say where it goes.
+    // What u keeps is known to a few parts in ten million at worst: so many repetitions say where it goes.
     if (n == 1 && !keeps) {
       mode.limit[w] = {b[0] / (1 - a(0, 0))};
       return;
@@ -191,7 +191,7 @@ class SpectralPrediction final : public Prediction {
                                    times(powers[static_cast<size_t>(squarings - 1)], mode.start[w]), offset);
     // More than what a gate or an input may be off by is still added there.
     const Vector added = minus(theory::affine(a, mode.limit[w], b), mode.limit[w]);
-    part.drifts |= keeps && size_of(added) > 10 * kUnit * std::max(size_of(mode.start[w]), 1e-30);
+    part.drifts |= keeps && size_of(added) > 10 * near_ * std::max(size_of(mode.start[w]), 1e-30);
   }
 
   void times_of(const Mode& mode, int64_t& equal, int64_t& still) const {
@@ -221,7 +221,8 @@ class SpectralPrediction final : public Prediction {
   }
 
   theory::Recogniser& network_;
-  double unit_, tiny_ = 0;
+  double unit_, near_;  // the latter: so near to 1 an eigenvalue of a gate cannot be told from it
+  double tiny_ = 0;
   TwoStates start_, limit_;
   int64_t stride_;
   Word word_;

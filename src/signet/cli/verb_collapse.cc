@@ -144,8 +144,8 @@ class CollapseVerb final : public Verb {
                    *found.measured, found.period, found.apart);
         break;
       case Collapse::End::kRounding:
-        fmt::print("run: from n = {} on only rounding moves the states, {:.3g} apart\n", *found.measured,
-                   found.apart);
+        fmt::print("run: from n = {} on the states move no more than rounding may, {:.3g} apart\n",
+                   *found.measured, found.apart);
         break;
       case Collapse::End::kOpen:
         fmt::print("run: after n = {} the states still move, {:.3g} apart (--limit goes farther)\n",
