@@ -103,6 +103,40 @@ TEST(VerifyTrained, ClosureProvesAndRefutes) {
   EXPECT_EQ(refuted.longest, static_cast<int64_t>(shortest->size()) - 1);
 }
 
+// The state x/4 + letter is another for every word. It is answered wrongly near the states of 2222221 and of
+// 00000000, which has one letter more. Levels of 3^n words do not fill the rows that are run at once.
+TEST(VerifyTrained, TheWrongWordIsTheShortest) {
+  theory::Network network;
+  network.dfa.alphabet = {"0", "1", "2"};
+  network.dfa.delta = {{0, 0, 0}};
+  network.dfa.accept = {false};
+  theory::Block block;
+  block.kind = theory::BlockKind::kDiagonal;
+  block.dim = 1;
+  for (const double letter : {0.0, 1.0, 2.0}) theory::add_diagonal_context(block, {0.25}, {letter});
+  block.initial = {1};
+  block.codes = {0x1.0p-16, 3 * 0x1.0p-16, 1.66635, 1.666565, 1.7};
+  theory::Layer layer;
+  layer.blocks = {block};
+  layer.trails = 3;
+  layer.context = {0, 1, 2};
+  layer.row = {0, 0, 0};
+  layer.rows = 1;
+  layer.next = {1, 0, 0, 1, 0};
+  network.layers = {layer};
+  network.final_state = {0, 0};
+  network.final_output = {0, 1};
+  theory::validate(network, "test");
+  Subject subject;
+  subject.network = theory::make_recogniser(network, NumberType::kFp64);
+  subject.words = Words::all(3, 20);
+  subject.automaton = as_mealy(network.dfa);
+  const auto refuted = verify_trained(subject, {});
+  ASSERT_TRUE(refuted.counterexample);
+  EXPECT_EQ(*refuted.counterexample, (Word{2, 2, 2, 2, 2, 2, 1}));
+  EXPECT_EQ(refuted.longest, 6);
+}
+
 TEST(VerifyTrained, TestsWhatDoesNotClose) {
   auto subject = compiled("mod:7");
   theory::VerifyOptions options;

@@ -70,7 +70,10 @@ bool close_orbit(Subject& subject, int64_t max_states, theory::VerifyResult& res
   };
   add(start, {-1, -1, automaton.start, 0});
   for (size_t begin = 0; begin < nodes.size();) {
-    const size_t rows = std::min<size_t>(kRows, nodes.size() - begin);
+    // All of one depth: else a longer word would be asked about before a shorter one.
+    size_t rows = 1;
+    while (rows < kRows && begin + rows < nodes.size() && nodes[begin + rows].depth == nodes[begin].depth)
+      ++rows;
     for (Letter a = 0; a < subject.words.letters(); ++a) {
       network.reset(static_cast<int64_t>(rows));
       for (size_t r = 0; r < rows; ++r)
