@@ -154,6 +154,32 @@ TEST(Factor, OrthogonalTakesRankReflections) {
   }
 }
 
+// A turn by 1e-9 beside a reflection is no rounding error: three factors, and nothing is left.
+TEST(Factor, SmallTurnsAreTurns) {
+  Rng rng(5);
+  for (const int n : {3, 6, 40, 150})
+    for (const double turn : {1e-9, 1e-11}) {
+      Matrix core = identity(n);
+      core(0, 0) = -1;
+      core(1, 1) = core(2, 2) = std::cos(turn);
+      core(1, 2) = -std::sin(turn);
+      core(2, 1) = std::sin(turn);
+      const Matrix basis = random_orthogonal(rng, n);
+      for (const Matrix& m : {core, basis * core * transposed(basis)}) {
+        const auto f = factor_matrix(m);
+        EXPECT_EQ(f.kind, MatrixKind::kOrthogonal);
+        EXPECT_EQ(f.factors.size(), 3u) << n << " " << turn;
+        EXPECT_EQ(f.lower_bound, 3) << n << " " << turn;
+        EXPECT_LT(f.residual, 1e-15 * n * n) << n << " " << turn;
+      }
+    }
+  // And what is a little shorter is not orthogonal.
+  const auto shorter = factor_matrix(parse_matrix("-1 0\n0 0.9999999999", "test"));
+  EXPECT_EQ(shorter.kind, MatrixKind::kContraction);
+  EXPECT_EQ(shorter.factors.size(), 2u);
+  EXPECT_LT(shorter.residual, 1e-15);
+}
+
 TEST(Factor, ContractionsTakeAtMostTwiceSizeMinusOne) {
   Rng rng(4);
   for (int trial = 0; trial < 400; ++trial) {

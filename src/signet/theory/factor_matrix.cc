@@ -10,14 +10,13 @@
 namespace signet::theory {
 namespace {
 
-constexpr double kRankTolerance = 1e-9;   // of the largest: singular values of I - M below this count as zero
-constexpr double kNormTolerance = 1e-12;  // how far above 1 rounding may push a singular value
+constexpr double kNormTolerance = 1e-12;  // how far from 1 rounding may push a singular value
 // What rounding alone leaves of a number of size 1.
 double noise(int64_t n) { return static_cast<double>(n) * 0x1.0p-50; }
 
-int rank_of(const Matrix& m) {
+// Singular values up to `least` count as zero.
+int rank_of(const Matrix& m, double least) {
   const Vector values = singular_values(m);
-  const double least = std::max(kRankTolerance * values[0], noise(m.rows()));
   return static_cast<int>(std::count_if(values.begin(), values.end(), [&](double s) { return s > least; }));
 }
 
@@ -51,11 +50,10 @@ bool as_partial_permutation(const Matrix& m, SignedPartialPermutation& out) {
 
 // Orthogonal q as rank(I - q) reflections. For v = x - q x the reflection in v takes q x to x and keeps what
 // q fixes, so every step raises the dimension of the fixed space by one. The unit vector that moves farthest
-// keeps v well away from rounding errors.
-std::vector<Factor> factor_orthogonal(Matrix q) {
+// keeps v well away from rounding errors. What moves by no more than `least` is fixed.
+std::vector<Factor> factor_orthogonal(Matrix q, double least) {
   const int64_t n = q.rows();
   std::vector<Factor> leftmost_first;
-  double least = 0;
   for (int64_t step = 0; step < n; ++step) {
     report_activity("reflections", step, n);
     const Matrix difference = identity(n) - q;
@@ -68,8 +66,7 @@ std::vector<Factor> factor_orthogonal(Matrix q) {
         v = std::move(moved);
       }
     }
-    if (step == 0) least = std::max(kRankTolerance * farthest, noise(n));
-    if (farthest < least) break;
+    if (farthest <= least) break;
     for (double& x : v) x /= farthest;
     apply_factor(2, v.data(), q);
     leftmost_first.push_back({std::move(v), 2.0, 0.0});
@@ -86,13 +83,13 @@ std::vector<Factor> factor_contraction(const Svd& svd) {
   for (double& x : s) x = std::min(x, 1.0);
   const int64_t n = v.rows();
   Matrix w_transposed = v * transposed(svd.u);  // the flips act on its left; I - W has the same rank
-  int rank = rank_of(identity(n) - w_transposed);
+  int rank = rank_of(identity(n) - w_transposed, noise(n));
   const bool search = n <= 32;
   for (int64_t i = n - 1; i >= 0 && (search ? rank > 0 : rank == n); --i) {
     if (s[i] >= 1 && rank < n) continue;  // would turn a free direction into one more factor
     Matrix flipped = w_transposed;
     apply_factor(2, v.column(i), flipped);
-    const int flipped_rank = rank_of(identity(n) - flipped);
+    const int flipped_rank = rank_of(identity(n) - flipped, noise(n));
     if (flipped_rank >= rank) continue;
     w_transposed = std::move(flipped);
     s[i] = -s[i];
@@ -103,7 +100,7 @@ std::vector<Factor> factor_contraction(const Svd& svd) {
     if (1 - s[i] <= noise(n)) continue;
     factors.push_back({Vector(v.column(i), v.column(i) + n), 1 - s[i], 0.0});
   }
-  for (Factor& f : factor_orthogonal(transposed(w_transposed))) factors.push_back(std::move(f));
+  for (Factor& f : factor_orthogonal(transposed(w_transposed), noise(n))) factors.push_back(std::move(f));
   return factors;
 }
 
@@ -147,17 +144,20 @@ Factorization factor_matrix(const Matrix& m) {
          "largest singular value {:.17g} is above 1: a product of generalized Householder factors with "
          "eigenvalues in [-1, 1] never lengthens a vector (Proposition 1); divide the matrix by it",
          result.norm);
-  result.lower_bound = rank_of(identity(n) - m);
+  // So far is an orthogonal matrix from the one it was rounded from.
+  const double defect = norm(transposed(m) * m - identity(n)), rounded = std::max(noise(n), 4 * defect);
+  const bool orthogonal =
+      defect < std::max(8 * noise(n), kNormTolerance * std::min(1.0, norm(identity(n) - m)) * n);
+  result.lower_bound = rank_of(identity(n) - m, orthogonal ? rounded : noise(n));
 
   SignedPartialPermutation partial;
   if (as_partial_permutation(m, partial)) {
     result.kind = MatrixKind::kPartialPermutation;
     result.factors = factor_partial_permutation(partial);
     result.bound = result.lower_bound;
-  } else if (norm(transposed(m) * m - identity(n)) <
-             std::max(8 * noise(n), 1e-10 * std::min(1.0, norm(identity(n) - m)) * n)) {
+  } else if (orthogonal) {
     result.kind = MatrixKind::kOrthogonal;
-    result.factors = factor_orthogonal(m);
+    result.factors = factor_orthogonal(m, rounded);
     result.bound = result.lower_bound;
   } else {
     result.factors = factor_contraction(svd);
