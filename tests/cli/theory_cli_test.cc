@@ -303,7 +303,9 @@ TEST(TheoryVerbs, BadModelFilesAreRefused) {
   EXPECT_EQ(run("verify runs/fist").code, 3);
   EXPECT_EQ(run("verify 'a/b' --alphabet 'ab/'").code, 0);
   EXPECT_NE(run("verify '(ab)*'").out.find("(ab)*: 3 states"), std::string::npos);
-  EXPECT_NE(run("verify parity").out.find("parity is no file or run"), std::string::npos);
+  for (const char* name : {"parity", "first-run", "parity.safetensors"})
+    EXPECT_EQ(run(std::string("verify ") + name).code, 3) << name;
+  EXPECT_NE(run("verify abba --alphabet ab").out.find("abba is no file or run"), std::string::npos);
 }
 
 // Two reflections at 60 degrees turn by 120; with words of one letter nobody has looked.

@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -125,7 +126,8 @@ class Verify final : public Verb {
       return while_shown("verify", [&] { return theory::load_network(subject_); });
     }
     if (looks_like_path(subject_) && !options_->given("--alphabet"))
-      bad_input("{}: no such file or run (an expression with a slash needs --alphabet)", subject_);
+      bad_input("{}: no such file or run (a word, or an expression with a slash, needs --alphabet)",
+                subject_);
     if (!subject_.empty()) {
       if (input_.named()) fail(ErrorCode::kUsage, "more than one automaton is named");
       input_.set_expression(subject_);
@@ -144,9 +146,9 @@ class Verify final : public Verb {
   // So that a mistyped name is not proved right as an expression.
   static bool looks_like_path(const std::string& text) {
     if (text.find('/') != std::string::npos) return true;
-    for (const char* end : {".safetensors", ".json", ".yaml"})
-      if (text.ends_with(end)) return true;
-    return false;
+    return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+      return std::isalnum(c) || c == '_' || c == '-' || c == '.';
+    });
   }
 
   void print(const theory::Network& network, const theory::VerifyResult& result) const {
