@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "signet/base/error.h"
 
@@ -157,6 +158,24 @@ TEST(GateCheck, UnseenProductsAreKnown) {
 TEST(GateCheck, GatesCollapseAsTheTypeHasThem) {
   EXPECT_FALSE(check("[0.999]").collapse.empty());
   EXPECT_TRUE(check("[0.999]", NumberType::kBf16).collapse.empty());
+}
+
+// A turn by a third keeps its state, though fp32 stores it a little short; two of them are one eigenvalue.
+TEST(GateCheck, TurnsThatRoundingShortensCount) {
+  const double c = std::cos(2 * M_PI / 3), s = std::sin(2 * M_PI / 3);
+  const std::string third = fmt::format("[[{0},{1}],[{2},{0}]]", c, -s, s);
+  for (const NumberType type : {NumberType::kFp64, NumberType::kFp32})
+    EXPECT_TRUE(check("[" + third + "]", type).collapse.empty());
+  const auto both =
+      check(fmt::format("[[[{0},{1},0,0],[{2},{0},0,0],[0,0,{0},{1}],[0,0,{2},{0}]]]", c, -s, s));
+  EXPECT_TRUE(both.collapse.empty());
+  std::set<GateWord> words;
+  for (const auto& e : both.periodic) EXPECT_TRUE(words.insert(e.word).second) << e.value.real();
+  EXPECT_EQ(words.size(), 3u) << "a, aa and aaaa turn, aaa is at rest";
+  // A turn that does shrink, and numbers as near to 1 as the type has them, are as they were.
+  EXPECT_FALSE(check("[[[0,-0.999],[0.999,0]]]").collapse.empty());
+  EXPECT_FALSE(check("[-0.99609375]", NumberType::kBf16).collapse.empty());
+  EXPECT_FALSE(check("[0.99999994]").collapse.empty());
 }
 
 // A double eigenvalue 1, computed as 1 +- 3e-8 i.

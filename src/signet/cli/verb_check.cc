@@ -186,6 +186,9 @@ class Check final : public Verb {
     if (std::abs(z.imag()) < 1e-12) return fmt::format("{:.6g}", z.real());
     return fmt::format("{:.6g}{:+.6g}i", z.real(), z.imag());
   }
+  static std::string rate_text(double rate) {
+    return rate > 1 - 1e-5 ? fmt::format("1 - {:.2g}", 1 - rate) : fmt::format("{:.6g}", rate);
+  }
   // The least period that an eigenvalue on the unit circle gives, or 0.
   static int64_t period_of(std::complex<double> z) {
     std::complex<double> power = z;
@@ -297,10 +300,10 @@ class Check final : public Verb {
                                   : fmt::format("run: after {} two states stand still {:.3g} apart, for ever",
                                                 *c.measured, c.apart);
       fmt::print(
-          "{}: repeating {}, differences shrink by {:.6g} in real numbers; predicted to stand still after {} "
+          "{}: repeating {}, differences shrink by {} in real numbers; predicted to stand still after {} "
           "repetitions in {}, {}\n",
-          c.measured && c.apart > 0 ? "shrinks" : "collapses", shown_word(set, c.word), c.rate, c.predicted,
-          number_type_name(check_.type), run);
+          c.measured && c.apart > 0 ? "shrinks" : "collapses", shown_word(set, c.word), rate_text(c.rate),
+          c.predicted, number_type_name(check_.type), run);
     }
     if (!verdict.empty()) fmt::print("{}\n", verdict);
   }

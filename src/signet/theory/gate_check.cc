@@ -308,11 +308,17 @@ void find_collapse(const GateSet& set, const GateWord& word, const GateCheckOpti
   Matrix product = identity(static_cast<int64_t>(set.state.size()));
   for (int32_t s : word) product = set.gates[s] * product;
   if (!finite(product)) return;
+  // A turn that shrinks by no more than the gates were rounded by, or are known to, is one that counts.
+  const double tolerance = set.measured ? kMeasured : kTolerance;
+  const double shortened =
+      std::max(tolerance, unit_roundoff(options.type) * std::sqrt(static_cast<double>(product.rows())) *
+                              static_cast<double>(word.size()));
   double rate = -1;
   for (const auto& z : eigenvalues(product)) {
     const double modulus = std::abs(z);
-    if (modulus > 1 - kTolerance && std::abs(z - 1.0) > kTolerance) return;  // counts, or grows
-    if (modulus <= 1 - kTolerance) rate = std::max(rate, modulus);
+    const bool turns = std::abs(z - modulus) > tolerance;
+    if (modulus - 1 > (turns ? -shortened : tolerance)) return;  // counts, or grows
+    if (modulus <= 1 - tolerance) rate = std::max(rate, modulus);
   }
   if (rate < 0) return;  // all eigenvalues are 1: nothing shrinks
   Vector offset(set.state.size(), 0.0);
@@ -400,8 +406,12 @@ GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
             if (word.size() == size_t{1} << i) look(report.theorem2[i], word, k, k.not_real, k.real);
           near.look(word, k);
           const auto z = k.value;
-          if (std::abs(std::abs(z) - 1) < kTolerance && std::abs(z - 1.0) > std::max(kNearOne, k.error) &&
-              z.imag() >= -kTolerance && report.periodic.size() < kMostListed)
+          const double same = std::max(kNearOne, k.error);
+          const bool listed = std::any_of(
+              report.periodic.begin(), report.periodic.end(),
+              [&](const Eigenvalue& e) { return e.word == word && std::abs(e.value - z) <= same; });
+          if (std::abs(std::abs(z) - 1) < kTolerance && std::abs(z - 1.0) > same && z.imag() >= -kTolerance &&
+              !listed && report.periodic.size() < kMostListed)
             report.periodic.push_back({word, z, k.error});
         }
         if (word.size() <= 2 && report.collapse.size() < kMostListed)
