@@ -70,6 +70,22 @@ TEST(ShortNumber, IsShort) {
     EXPECT_EQ(short_number(value), text) << value;
 }
 
+TEST(TickLabels, AreOfOneStyle) {
+  using Labels = std::vector<std::string>;
+  EXPECT_EQ(tick_labels({0, 250, 500, 750, 1000, 1250}), (Labels{"0", "250", "500", "750", "1000", "1250"}));
+  EXPECT_EQ(tick_labels({0, 2500, 5000, 7500, 10000}), (Labels{"0", "2.5k", "5k", "7.5k", "10k"}));
+  EXPECT_EQ(tick_labels({0, 5e5, 1e6}), (Labels{"0", "0.5M", "1M"}));
+  EXPECT_EQ(tick_labels({10, 100, 1000, 1e4, 1e6}), (Labels{"10", "100", "1k", "10k", "1M"}));
+  EXPECT_EQ(tick_labels({1e-5, 1e-4, 1e-3, 0.01, 0.1, 1}),
+            (Labels{"1e-5", "1e-4", "1e-3", "1e-2", "1e-1", "1"}));
+  EXPECT_EQ(tick_labels({0.01, 0.1, 1}), (Labels{"0.01", "0.1", "1"}));
+  EXPECT_EQ(tick_labels({0, 0.0005, 0.001, 0.0015}), (Labels{"0", "0.0005", "0.001", "0.0015"}));
+  EXPECT_EQ(tick_labels({0, 2.5e-5, 5e-5, 7.5e-5, 1e-4}),
+            (Labels{"0", "0.25e-4", "0.5e-4", "0.75e-4", "1e-4"}));
+  EXPECT_EQ(tick_labels({-1, -0.5, 0}), (Labels{"−1", "−0.5", "0"}));
+  EXPECT_TRUE(tick_labels({}).empty());
+}
+
 TEST(FixedNumber, HasNoNegativeZero) {
   EXPECT_EQ(fixed_number(-0.0004, 3), "0.000");
   EXPECT_EQ(fixed_number(-0.25, 2), "−0.25");

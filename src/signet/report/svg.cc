@@ -108,15 +108,17 @@ Chart::Chart(int width, int height, const AxisOptions& x, const AxisOptions& y)
 
 void Chart::frame(const AxisOptions& x, const AxisOptions& y) {
   const double bottom = height_ - kBottom;
-  for (double tick : y_.ticks(y.ticks)) {
-    const double at = y_(tick);
+  const auto rows = y_.ticks(y.ticks), columns = x_.ticks(x.ticks);
+  const auto row_labels = tick_labels(rows), column_labels = tick_labels(columns);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const double at = y_(rows[i]);
     grid_ += fmt::format("<path class=\"grid\" d=\"M{} {:.1f}H{}\"/>\n", left_, at, right_);
-    grid_ += text_at(left_ - 7, at + 4, "end", short_number(tick));
+    grid_ += text_at(left_ - 7, at + 4, "end", row_labels[i]);
   }
-  for (double tick : x_.ticks(x.ticks)) {
-    const double at = x_(tick);
+  for (size_t i = 0; i < columns.size(); ++i) {
+    const double at = x_(columns[i]);
     grid_ += fmt::format("<path class=\"axis\" d=\"M{:.1f} {}v4\"/>\n", at, bottom);
-    grid_ += text_at(at, bottom + 17, "middle", short_number(tick));
+    grid_ += text_at(at, bottom + 17, "middle", column_labels[i]);
   }
   grid_ += fmt::format("<path class=\"axis\" d=\"M{} {}H{}\"/>\n", left_, bottom, right_);
   grid_ += text_at((left_ + right_) / 2, height_ - 7, "middle", x.label);
@@ -265,6 +267,39 @@ std::string short_number(double value) {
     text = fmt::format("{:.4g}", value);
   }
   return true_minus(text);
+}
+
+std::vector<std::string> tick_labels(const std::vector<double>& ticks) {
+  double least = INFINITY, largest = 0;
+  for (double tick : ticks) {
+    if (tick != 0) least = std::min(least, std::abs(tick));
+    largest = std::max(largest, std::abs(tick));
+  }
+  // Powers of ten over a long way: each has its own unit, but those below 1 are written alike.
+  const bool far = largest >= 100 * least;
+  double unit = 1;
+  std::string suffix;
+  if (largest > 0 && (largest >= 1e12 || largest < 1e-3)) {
+    const int exponent = static_cast<int>(std::floor(std::log10(largest) + 1e-9));
+    unit = std::pow(10.0, exponent);
+    suffix = fmt::format("e{}", exponent);
+  } else if (largest >= 1e4) {
+    unit = largest >= 1e9 ? 1e9 : largest >= 1e6 ? 1e6 : 1e3;
+    suffix = largest >= 1e9 ? "G" : largest >= 1e6 ? "M" : "k";
+  }
+  std::vector<std::string> labels;
+  for (double tick : ticks) {
+    if (tick == 0)
+      labels.emplace_back("0");
+    else if (!far)
+      labels.push_back(true_minus(fmt::format("{:.6g}{}", tick / unit, suffix)));
+    else if (least < 1e-3 && std::abs(tick) < 1)
+      labels.push_back(
+          true_minus(fmt::format("{}1e{:.0f}", tick < 0 ? "-" : "", std::log10(std::abs(tick)))));
+    else
+      labels.push_back(short_number(tick));
+  }
+  return labels;
 }
 
 std::string whole_number(double value) {

@@ -99,7 +99,9 @@ struct EigenvalueStrip {
 std::string eigenvalue_strips(const std::vector<EigenvalueStrip>& strips, const std::string& description);
 
 // Numbers as people write them: a true minus, no "-0", a dash for what is not finite.
-std::string short_number(double value);              // 0.25, 1k, 1M, 1e-4
+std::string short_number(double value);  // 0.25, 1k, 1M, 1e-4
+// Of one axis, all in one way: 0, 500, 1000; or 0, 2.5k, 5k, 7.5k, 10k; powers of ten as 1, 10, 100, 1k.
+std::vector<std::string> tick_labels(const std::vector<double>& ticks);
 std::string fixed_number(double value, int digits);  // 0.250
 std::string whole_number(double value);              // 1234, 12,345; 1e308 where no digits would help
 
