@@ -89,6 +89,9 @@ TEST(Json, ListShowsEveryRunWithStateScoreAndAge) {
   EXPECT_EQ(runs[2]["steps"], 9);
   EXPECT_EQ(runs[2]["task"], "regex (ab)*") << "as when it has finished";
   EXPECT_TRUE(runs[2]["score"].is_null());
+  EXPECT_EQ(run_signet("report runs/three -o three.html", directory.path()).exit_code, 0);
+  EXPECT_NE(test::read_text(directory / "three.html").find("regex (ab)*"), std::string::npos)
+      << "a page names it likewise";
   EXPECT_LT(runs[0]["age_seconds"], 600);
   const auto table = run_signet("list runs", directory.path());
   EXPECT_NE(table.out.find("runs/sweep/two"), std::string::npos);

@@ -27,11 +27,16 @@ std::string task_title(const std::string& path, const std::string& task) {
 
 }  // namespace
 
+report::RunData read_named_run(const std::string& path) {
+  report::RunData run = report::read_run(path, models::architecture_title);
+  run.task = task_title(path, run.task);
+  return run;
+}
+
 RunState read_state(const std::string& path) {
   RunState run;
   run.path = path;
-  run.data = report::read_run(path, models::architecture_title);
-  run.data.task = task_title(path, run.data.task);
+  run.data = read_named_run(path);
   const bool held = is_locked(path);
   run.state = held ? "running" : run.data.finished() ? "done" : "stopped";
   run.step = !run.data.loss.empty() ? run.data.loss.back().x : 0;

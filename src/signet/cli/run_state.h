@@ -1,4 +1,4 @@
-// How a run stands, for the verbs that watch runs.
+// What a run is called and how it stands, for the verbs that show runs.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -7,6 +7,9 @@
 #include "signet/report/run_data.h"
 
 namespace signet::cli {
+
+// A run with its model and task named for people, whether it has results or not.
+report::RunData read_named_run(const std::string& path);
 
 struct RunState {
   report::RunData data;

@@ -7,9 +7,9 @@
 #include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/cli/output.h"
+#include "signet/cli/run_state.h"
 #include "signet/cli/verb.h"
 #include "signet/io/provenance.h"
-#include "signet/models/registry.h"
 #include "signet/report/run_report.h"
 
 namespace signet::cli {
@@ -35,7 +35,7 @@ class Report final : public Verb {
     std::vector<report::RunData> runs;
     for (const auto& path : runs_)
       for (const auto& directory : report::find_runs(path))
-        runs.push_back(report::read_run(directory, models::architecture_title));
+        runs.push_back(read_named_run(directory.string()));
     const std::string html = report::render_report(runs, title_, io::provenance_text(io::provenance()));
     write_output(output_, FileKind::kPage, force_, html);
     std::vector<std::string> exported;
