@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -78,7 +80,18 @@ TEST(ReadFile, RefusesWhatIsNoFile) {
   TemporaryDirectory directory;
   expect_bad_input([&] { read_file(directory / "none", 10); }, "No such file");
   expect_bad_input([&] { read_file(directory.path(), 10); }, "Is a directory");
-  expect_bad_input([&] { read_file("/dev/zero", 1000); }, "longer than the 1000 bytes");
+  expect_bad_input([&] { read_file("/dev/zero", 1000); },
+                   "it is a device, and a regular file is wanted here");
+  ASSERT_EQ(::mkfifo((directory / "pipe").c_str(), 0600), 0);
+  expect_bad_input([&] { read_file(directory / "pipe", 1000); }, "it is a named pipe");  // waits for nobody
+  std::filesystem::create_symlink("pipe", directory / "link");
+  expect_bad_input([&] { read_file(directory / "link", 1000); }, "it is a named pipe");
+  sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
+  const std::string socket_path = directory / "socket";
+  socket_path.copy(address.sun_path, sizeof address.sun_path - 1);
+  const FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM, 0));
+  ASSERT_EQ(::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  expect_bad_input([&] { read_file(socket_path, 1000); }, "it is a socket");
   expect_bad_input([&] { read_file(std::string(5000, 'x'), 10); }, "File name too long");
   expect_bad_input([&] { read_file("", 10); }, "No such file");
 }
@@ -95,6 +108,9 @@ TEST(ReadFile, ReadsPipesAndProc) {
   ::close(ends[0]);
   EXPECT_EQ(text.size(), 10000u);
   EXPECT_FALSE(read_file("/proc/self/status", 1 << 20).empty()) << "a file that says it has no length";
+  const FileDescriptor null(::open("/dev/null", O_RDONLY));
+  EXPECT_EQ(read_file("/dev/fd/" + std::to_string(null.get()), 10), "")
+      << "handed over open, as `< /dev/null`";
 }
 
 TEST(ReadFile, ASparseGiantIsRefusedUnread) {
@@ -125,6 +141,14 @@ TEST(WriteFileAtomic, FollowsLinksAndWritesDevicesDirectly) {
   ASSERT_EQ(::stat("/dev/null", &info), 0);
   EXPECT_TRUE(S_ISCHR(info.st_mode)) << "/dev/null must stay a device";
   expect_error([] { write_file_atomic("/dev/full", "x"); }, ErrorCode::kResource, "No space left");
+
+  ASSERT_EQ(::mkfifo((directory / "pipe").c_str(), 0600), 0);
+  expect_bad_input([&] { write_file_atomic(directory / "pipe", "x"); },
+                   "nobody reads");  // and waits for none
+  const FileDescriptor reader(::open((directory / "pipe").c_str(), O_RDONLY | O_NONBLOCK));
+  write_file_atomic(directory / "pipe", "abc");
+  char data[8];
+  EXPECT_EQ(::read(reader.get(), data, sizeof data), 3);
 }
 
 TEST(WriteFileAtomic, SaysWhatIsWrongWithThePath) {
@@ -227,10 +251,10 @@ TEST(InputFile, ReadsOnlyWithinTheFile) {
     expect_bad_input([&, o = offset, b = bytes] { file.read_at(o, out, b); }, "outside the file of 10 bytes");
   std::filesystem::resize_file(directory / "f", 5);
   expect_bad_input([&] { file.read_at(0, out, 10); }, "became shorter");
-  expect_bad_input([&] { InputFile zero("/dev/zero"); }, "not a regular file");
+  expect_bad_input([&] { InputFile zero("/dev/zero"); }, "it is a device");
   ASSERT_EQ(::mkfifo((directory / "pipe").c_str(), 0600), 0);
   expect_bad_input([&] { InputFile pipe(directory / "pipe"); },
-                   "not a regular file");  // and does not wait for a writer
+                   "it is a named pipe");  // and does not wait for a writer
 }
 
 TEST(AppendFile, LinesComeBack) {

@@ -95,11 +95,46 @@ int write_all(int fd, const std::string& path, const char* data, int64_t bytes, 
   return 0;
 }
 
-// Anything but a directory.
-FileDescriptor open_to_read(const std::string& path, int flags, struct stat& info) {
-  FileDescriptor fd(open_path(path, O_RDONLY | flags));
-  if (!fd || ::fstat(fd.get(), &info) != 0) fail_io("read", path, errno);
+// A copy of the descriptor by which this process was handed what lies at the path: standard input is one of
+// /dev/stdin, and a shell's <(..) is /dev/fd/N. Nothing where it was not.
+FileDescriptor handed_descriptor(const struct stat& wanted) {
+  constexpr int kMost = 1024;
+  for (int fd = 0; fd < kMost; ++fd) {
+    struct stat info;
+    if (::fstat(fd, &info) != 0 || info.st_dev != wanted.st_dev || info.st_ino != wanted.st_ino) continue;
+    if ((::fcntl(fd, F_GETFL) & O_ACCMODE) != O_WRONLY)
+      return FileDescriptor(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  }
+  return {};
+}
+
+[[noreturn]] void refuse_irregular(const std::string& path, const struct stat& info) {
+  bad_input("cannot read {}: it is a {}, and a regular file is wanted here", printable(path),
+            S_ISFIFO(info.st_mode)   ? "named pipe"
+            : S_ISSOCK(info.st_mode) ? "socket"
+                                     : "device");
+}
+
+enum class Readable {
+  kRegular,  // only a regular file
+  kHanded,   // or a pipe or device that this process was handed open: to open one by its name may wait for
+             // ever
+  kStream    // anything but a directory
+};
+
+FileDescriptor open_to_read(const std::string& path, Readable readable, struct stat& info) {
+  if (::stat(path.c_str(), &info) != 0) fail_io("read", path, errno);
   if (S_ISDIR(info.st_mode)) fail_io("read", path, EISDIR);
+  const bool regular = S_ISREG(info.st_mode);
+  if (!regular && readable != Readable::kStream) {
+    FileDescriptor handed = readable == Readable::kHanded ? handed_descriptor(info) : FileDescriptor();
+    if (!handed) refuse_irregular(path, info);
+    return handed;
+  }
+  // Another file may have taken its place meanwhile, and that must not be waited for.
+  FileDescriptor fd(open_path(path, O_RDONLY | (regular ? O_NONBLOCK : 0)));
+  if (!fd || ::fstat(fd.get(), &info) != 0) fail_io("read", path, errno);
+  if (regular && !S_ISREG(info.st_mode)) refuse_irregular(path, info);
   return fd;
 }
 
@@ -185,7 +220,7 @@ std::vector<std::string> list_directory(const std::string& path) {
 
 std::string read_file(const std::string& path, int64_t max_bytes) {
   struct stat info;
-  const FileDescriptor fd = open_to_read(path, 0, info);
+  const FileDescriptor fd = open_to_read(path, Readable::kHanded, info);
   if (info.st_size > max_bytes)
     bad_input("{} is {} bytes long; at most {} are accepted here", printable(path), info.st_size, max_bytes);
   // A pipe or a file of /proc has no size beforehand, and a file may grow while it is read.
@@ -264,8 +299,7 @@ void remove_tree(const std::string& path) {
 
 InputFile::InputFile(const std::string& path) : path_(path) {
   struct stat info;
-  fd_ = open_to_read(path, O_NONBLOCK, info);
-  if (!S_ISREG(info.st_mode)) bad_input("cannot read {}: not a regular file", printable(path));
+  fd_ = open_to_read(path, Readable::kRegular, info);
   size_ = info.st_size;
 }
 
@@ -296,7 +330,7 @@ void for_each_line(const InputFile& file, const std::function<void(const std::st
 
 InputStream::InputStream(const std::string& path) : path_(path) {
   struct stat info;
-  fd_ = open_to_read(path, 0, info);
+  fd_ = open_to_read(path, Readable::kStream, info);
 }
 
 InputStream InputStream::standard() {
@@ -315,7 +349,11 @@ OutputFile::OutputFile(const std::string& path, Mode mode) : path_(path) {
     written_ = path;
     fd_ = FileDescriptor(create_path(written_, kNew));
   } else if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
-    fd_ = FileDescriptor(create_path(path, O_WRONLY));  // refused by the system for a directory
+    // Refused by the system for a directory, and for a pipe that nobody reads, which would be waited for.
+    fd_ = FileDescriptor(create_path(path, O_WRONLY | O_NONBLOCK));
+    if (!fd_ && errno == ENXIO && S_ISFIFO(info.st_mode))
+      bad_input("cannot write {}: nobody reads this named pipe; start its reader first", printable(path));
+    if (fd_ && ::fcntl(fd_.get(), F_SETFL, O_WRONLY) != 0) fail_io("write", path, errno);
   } else {
     const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr), &std::free);
     if (real) path_ = real.get();

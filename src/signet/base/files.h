@@ -15,11 +15,14 @@
 
 namespace signet {
 
-// The whole file or pipe; refuses directories and anything longer than max_bytes, without reading it all.
+// The whole of a regular file, or of a pipe or device that this process was handed open (/dev/stdin, a
+// shell's
+// <(..)); refuses any other pipe or device, directories, and what is longer than max_bytes, without reading
+// it all.
 std::string read_file(const std::string& path, int64_t max_bytes);
 
 // The file holds either its old or its new content, never a part. A symbolic link is followed; a device or a
-// pipe (/dev/stdout) is written directly.
+// pipe (/dev/stdout) is written directly, unless nobody reads the pipe.
 void write_file_atomic(const std::string& path, std::string_view content);
 
 // Its temporary names and those of OutputFile, left behind by a killed process: `.tmp-..`.
