@@ -43,6 +43,19 @@ TEST_F(TrainedRun, ResumeRefusesWhatItWouldNotDo) {
   EXPECT_EQ(list_directory(directory_.path()), std::vector<std::string>{"run"});
 }
 
+TEST_F(TrainedRun, ResumeSaysWhatWasChangedInItsConfiguration) {
+  const std::string config = run_ + "/config.yaml";
+  EXPECT_EQ(run_signet("train --quiet --steps 4 --resume " + run_).err, "");
+  std::string text = read_text(config);
+  const size_t at = text.find("name: parity");
+  ASSERT_NE(at, text.npos);
+  test::write_text(config, text.replace(at, 12, "name: even-pairs"));
+  const auto changed = run_signet("train --quiet --resume " + run_);
+  EXPECT_EQ(changed.exit_code, 0);
+  EXPECT_NE(changed.err.find("after step 4 (task.name was parity, is even-pairs)"), std::string::npos)
+      << changed.err;
+}
+
 // Whoever asks may wait for the answer before asking on.
 TEST(Run, AnswersALineBeforeTheNextIsThere) {
   const test::TemporaryDirectory directory;

@@ -208,6 +208,29 @@ class Trainer {
     return "";
   }
 
+  // Every setting by its key, but those that resuming may change and says.
+  ordered_json settings() const {
+    RunConfig config = run_.config();
+    const auto fields = io::fields_of(config);
+    ordered_json all = ordered_json::object();
+    for (const auto& field : fields.all())
+      if (field.key != "train.steps" && field.key != "train.device") all[field.key] = field.write();
+    return all;
+  }
+
+  // Who edits config.yaml may go on, but the file then no longer tells how the run came about.
+  void tell_changes(const ordered_json& before) const {
+    const ordered_json now = settings();
+    std::vector<std::string> changes;
+    for (const auto& [key, value] : now.items())
+      if (const auto old = before.find(key); old != before.end() && old->is_string() && *old != value)
+        changes.push_back(fmt::format("{} was {}, is {}", key, printable(old->get<std::string>()),
+                                      printable(value.get<std::string>())));
+    if (!changes.empty() && root())
+      tell(fmt::format("signet: {} was changed after step {} ({}): training from it would not give this run",
+                       printable(directory_.config_path()), step_, join(changes, "; ")));
+  }
+
   // The part of a checkpoint that save() calls its state; `where` names the manifest.
   void restore(const std::string& text, const std::string& where) {
     const auto state = io::parse_json(text, where);
@@ -227,6 +250,8 @@ class Trainer {
     elapsed_ = number("seconds");
     score_ = number("score");
     tokens_ = count("tokens");
+    if (const auto before = state.find("settings"); before != state.end() && before->is_object())
+      tell_changes(*before);
     const int64_t metrics_bytes = count("metrics_bytes");
     if (!root()) return;
     metrics_ = AppendFile(directory_.metrics_path(), metrics_bytes);
@@ -406,8 +431,9 @@ class Trainer {
         {"seconds", elapsed_},
         {"score", score_},
         {"tokens", tokens_},
-        {"metrics_bytes",
-         metrics_.size()}}.dump();
+        {"metrics_bytes", metrics_.size()},
+        {"settings",
+         settings()}}.dump();
     pending_ = std::make_unique<PendingSave>(directory_.path(), checkpoint, static_cast<int>(train_.keep),
                                              parallel_.get());
   }
