@@ -21,6 +21,15 @@ bool noted(const RunData& run, const std::string& piece) {
   return false;
 }
 
+TEST(Wilson, StaysAmongShares) {
+  for (double n = 1; n < 3000; ++n) {
+    EXPECT_GE(wilson(0, n).low, 0) << n;
+    EXPECT_LE(wilson(1, n).high, 1) << n;
+  }
+  EXPECT_NEAR(wilson(1, 20).low, 0.83887, 1e-5);
+  EXPECT_NEAR(wilson(0.3, 50).high, 0.43749, 1e-4);
+}
+
 TEST(RunData, ReadsAWholeRun) {
   test::TemporaryDirectory directory;
   auto results = test::fixture_results({});

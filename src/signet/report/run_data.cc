@@ -329,7 +329,7 @@ Interval wilson(double p, double samples) {
   const double center = (p + z * z / (2 * samples)) / (1 + z * z / samples);
   const double half = z * std::sqrt(std::max(p * (1 - p), 0.0) / samples + z * z / (4 * samples * samples)) /
                       (1 + z * z / samples);
-  return {center - half, center + half};
+  return {std::max(center - half, 0.0), std::min(center + half, 1.0)};  // rounding may lead out of it
 }
 
 double RunData::score() const {
