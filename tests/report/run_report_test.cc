@@ -147,6 +147,20 @@ TEST(RunReport, TheTrainedLengthsAreShown) {
     }
 }
 
+// Tasks whose names differ by marks alone keep their figures apart.
+TEST(RunReport, EveryExportedFileHasItsName) {
+  test::TemporaryDirectory directory;
+  std::vector<RunData> runs;
+  for (const char* task : {"regex (ab)*", "regex (ab)+", "regex (ab)?"}) {
+    test::write_fixture_run(directory / "run", {"deltanet", 0, 1, 0});
+    runs.push_back(read_run(directory / "run"));
+    runs.back().task = task;
+  }
+  std::set<std::string> names;
+  for (const auto& file : export_report(runs)) EXPECT_TRUE(names.insert(file.name).second) << file.name;
+  EXPECT_TRUE(names.count("regex--ab---3-loss.csv"));
+}
+
 TEST(RunReport, LatexHasAMinusAndNoHyphen) {
   test::TemporaryDirectory directory;
   auto results = test::fixture_results({"deltanet", 0, 1, 0});

@@ -275,14 +275,19 @@ std::vector<ExportedFile> export_report(const std::vector<RunData>& runs) {
       tex = "% signet " SIGNET_VERSION
             "\n\\begin{tabular}{llrrr}\n\\hline\ntask & model & runs & mean $\\pm$ sd & best \\\\\n\\hline\n";
   const auto number = [](double value) { return std::isfinite(value) ? fmt::format("{:.6g}", value) : ""; };
+  std::set<std::string> stems;
   for (const auto& [task, members] : by_task(runs)) {
+    // (ab)* and (ab)+ differ by what a file name leaves out.
+    std::string task_stem = file_stem(task);
+    for (int i = 2; !stems.insert(task_stem).second; ++i)
+      task_stem = fmt::format("{}-{}", file_stem(task), i);
     Figures figures;
     const auto series = series_of(members);
     accuracy_figure(series, &figures);
     far_figure(series, &figures);
     training_figures(series, &figures);
     for (const auto& figure : figures) {
-      const std::string stem = file_stem(task) + "-" + figure.name;
+      const std::string stem = task_stem + "-" + figure.name;
       files.push_back({stem + ".svg", figure.svg});
       files.push_back({stem + ".csv", figure.csv});
     }
