@@ -39,6 +39,13 @@ TEST(Progress, PlainLinesEveryTenSeconds) {
   EXPECT_EQ(screen.take(), "");
 }
 
+TEST(Progress, NoSpeedIsToldFromAMoment) {
+  Screen screen({.terminal = false}, 1000);
+  screen.now += 1e-6;
+  screen.progress.update(1000, "done");
+  EXPECT_EQ(screen.take(), "parity  100%  1000/1000  done  0:00\n");
+}
+
 TEST(Progress, OneLineOnATerminal) {
   Screen screen({.terminal = true, .colour = false, .width = 64}, 100);
   screen.now += 2;

@@ -86,8 +86,9 @@ void Progress::update(int64_t done, std::string_view text) {
 }
 
 double Progress::steps_per_second() const {
+  constexpr double kTooShort = 0.01;  // to tell a speed from
   const double seconds = clock_() - recent_.front().first;
-  return seconds > 0 ? static_cast<double>(done_ - recent_.front().second) / seconds : 0;
+  return seconds > kTooShort ? static_cast<double>(done_ - recent_.front().second) / seconds : 0;
 }
 
 std::string Progress::line(double now) const {
