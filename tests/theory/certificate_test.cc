@@ -8,6 +8,7 @@
 #include <set>
 
 #include "proofs_for_tests.h"
+#include "signet/automata/named_language.h"
 #include "signet/theory/network_file.h"
 #include "support/command.h"
 
@@ -89,6 +90,16 @@ TEST(Certificate, EveryConstructionAndTypeIsAccepted) {
   const auto checked = run_command(kChecker + " *.json", folder.path());
   EXPECT_EQ(checked.exit_code, 0) << checked.out << checked.err;
   EXPECT_EQ(checked.out.find("REFUSED"), std::string::npos);
+}
+
+// Few states of each block make many of all; each is followed once.
+TEST(Certificate, LargeOnesAreCheckedInSeconds) {
+  SKIP_WITHOUT_PYTHON();
+  TemporaryDirectory folder;
+  const auto network = compiled(automata::named_language("sum-mod:150"), "householder-product[-1,1]");
+  write_text(folder / "large.json", certificate(network, NumberType::kFp32, "auto").value());
+  const auto checked = run_command("timeout 30 " + kChecker + " large.json", folder.path());
+  EXPECT_EQ(checked.exit_code, 0) << checked.out << checked.err;
 }
 
 // Every part of a certificate matters.
