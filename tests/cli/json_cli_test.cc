@@ -89,6 +89,16 @@ TEST(Json, ListShowsEveryRunWithStateScoreAndAge) {
   EXPECT_EQ(runs[2]["steps"], 9);
   EXPECT_EQ(runs[2]["task"], "regex (ab)*") << "as when it has finished";
   EXPECT_TRUE(runs[2]["score"].is_null());
+  // Lengthened, and killed before it came there.
+  const std::string config = directory / "runs/one/config.yaml";
+  std::string text = test::read_text(config);
+  const size_t at = text.find("steps: 2\n");
+  ASSERT_NE(at, text.npos) << text;
+  test::write_text(config, text.replace(at, 8, "steps: 7"));
+  const auto longer = Json::parse(run_signet("list --json runs/one", directory.path()).out)["runs"][0];
+  EXPECT_EQ(longer["state"], "stopped");
+  EXPECT_EQ(longer["step"], 2);
+  test::write_text(config, text.replace(at, 8, "steps: 2"));
   EXPECT_EQ(run_signet("report runs/three -o three.html", directory.path()).exit_code, 0);
   EXPECT_NE(test::read_text(directory / "three.html").find("regex (ab)*"), std::string::npos)
       << "a page names it likewise";

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -40,7 +41,8 @@ RunState read_state(const std::string& path) {
   const bool held = is_locked(path);
   run.state = held ? "running" : run.data.finished() ? "done" : "stopped";
   run.step = !run.data.loss.empty() ? run.data.loss.back().x : 0;
-  if (!held && std::isfinite(run.data.steps)) run.step = run.data.steps;
+  if (!held && std::isfinite(run.data.steps))
+    run.step = run.data.finished() ? run.data.steps : std::max(run.step, run.data.steps);
   run.age = 1e300;
   for (const char* name : {"results.json", "metrics.jsonl", "config.yaml"})
     if (const double age = seconds_since_change(join_path(path, name)); age >= 0)

@@ -168,6 +168,12 @@ class Reader {
     run_.samples = number(results, "samples");
     run_.steps = number(results, "steps");
     run_.seconds = number(results, "seconds");
+    const auto early = results.find("stopped_early");
+    run_.lengthened =
+        early != results.end() && *early == false && run_.steps < run_.planned_steps;  // not if unknown
+    if (run_.lengthened)
+      note(fmt::format("results.json is of step {:.0f}; the run has not finished its {:.0f}", run_.steps,
+                       run_.planned_steps));
     run_.text = flag(results, "text");
     if (run_.text) {
       read_text(results);
