@@ -61,6 +61,15 @@ TEST(Solve, ReplacesNothing) {
   EXPECT_EQ(list_directory(directory.path()).size(), 1u);
 }
 
+// A solve that was killed left an attempt; to train that on would not go on with the rest.
+TEST(Solve, AnEarlierAttemptIsNoRunToResume) {
+  test::TemporaryDirectory directory;
+  test::write_text(directory / "runs/solve/attempt-1/config.yaml", "task: {name: parity}\n");
+  const auto result = run_signet("solve --language parity", directory.path());
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_NE(result.err.find("give --force to begin anew"), std::string::npos) << result.err;
+}
+
 // Every tool that looks at a run, given something else.
 TEST(Solve, WhatIsNoRunIsRefused) {
   const test::TemporaryDirectory directory;

@@ -150,6 +150,10 @@ class Solve final : public Verb {
     const train::RunConfig config = this->config(i);
     SolveAttempt result;
     result.directory = join_path(runs_, fmt::format("attempt-{}", i + 1));
+    if (!force_ && exists(join_path(result.directory, "config.yaml")))
+      bad_input(
+          "{} is there from an earlier solve; give --force to begin anew in its place, or another --out",
+          printable(result.directory));
     result.seed = seed_ + i;
     result.targets = config.task.automaton.targets;
     auto directory = io::RunDirectory::create(result.directory, force_);
