@@ -15,10 +15,8 @@
 
 namespace signet {
 
-// The whole of a regular file, or of a pipe or device that this process was handed open (/dev/stdin, a
-// shell's
-// <(..)); refuses any other pipe or device, directories, and what is longer than max_bytes, without reading
-// it all.
+// The whole of a regular file, or of a pipe or device that this process was handed open, such as /dev/stdin.
+// Refuses any other pipe or device, directories, and what is longer than max_bytes, without reading it all.
 std::string read_file(const std::string& path, int64_t max_bytes);
 
 // The file holds either its old or its new content, never a part. A symbolic link is followed; a device or a
