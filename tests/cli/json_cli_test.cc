@@ -67,6 +67,8 @@ TEST(Json, ARunAnswersAsACoProcess) {
   EXPECT_NEAR(sum, 1, 1e-9);
   EXPECT_EQ(trained["accepted"], trained["probabilities"]["1"] > trained["probabilities"]["0"]);
   EXPECT_EQ(named["accepted"], true);
+  EXPECT_EQ(run_signet("run names --json-words '[\"b\",\"New York\"]' '[]'", directory.path()).out,
+            "accepted\tb New York\nrejected\t\n");
   EXPECT_EQ(run_signet("run names --json-words '[\"Paris\"]'", directory.path()).exit_code, 3);
   EXPECT_EQ(run_signet("run names --json-words '{}'", directory.path()).exit_code, 3);
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 
 #include "signet/base/error.h"
@@ -16,6 +17,18 @@ namespace signet::cli {
 
 // --help: names on the left, meanings in a column of their own.
 constexpr size_t kHelpColumn = 30, kHelpWidth = 80;
+
+// Where an argument may come several times, CLI11 takes "[a,b]" for two, a and b. A mark behind the bracket
+// keeps it from that, until it is taken off again.
+constexpr char kMark = '\x1f';
+std::string marked(std::string text) {
+  if (text.starts_with('[') && text.ends_with(']')) text += kMark;
+  return text;
+}
+std::string unmarked(std::string text) {
+  if (text.starts_with('[') && text.ends_with(kMark)) text.pop_back();
+  return text;
+}
 
 struct Options::Impl {
   CLI::App app;
@@ -47,7 +60,8 @@ struct Options::Impl {
   // What CLI11 could not place: options that there are not, or more arguments than the verb takes.
   [[noreturn]] void refuse_extras() const {
     const auto known = names();
-    const auto extras = app.remaining();
+    auto extras = app.remaining();
+    std::transform(extras.begin(), extras.end(), extras.begin(), unmarked);
     for (const auto& extra : extras) {
       if (extra.size() < 2 || extra[0] != '-') continue;
       const std::string name = extra.substr(0, extra.find('=')), near = did_you_mean(name, known);
@@ -109,16 +123,16 @@ Options::~Options() = default;
 
 void Options::positional(const std::string& name, std::string& target, const std::string& help,
                          bool required) {
-  impl_->app.add_option(name, target, help)->required(required);
+  impl_->app.add_option(name, target, help)->required(required)->transform(unmarked);
   impl_->remember_argument(name, help);
 }
 void Options::positionals(const std::string& name, std::vector<std::string>& target, const std::string& help,
                           bool required) {
-  impl_->app.add_option(name, target, help)->required(required);
+  impl_->app.add_option(name, target, help)->required(required)->transform(unmarked);
   impl_->remember_argument(name, help);
 }
 void Options::value(const std::string& flag, std::string& target, const std::string& help) {
-  impl_->value(flag, target, help);
+  impl_->value(flag, target, help).transform(unmarked);
 }
 void Options::value(const std::string& flag, int64_t& target, const std::string& help) {
   impl_->value(flag, target, help).check([](const std::string& text) -> std::string {
@@ -137,7 +151,7 @@ void Options::value(const std::string& flag, double& target, const std::string& 
   });
 }
 void Options::values(const std::string& flag, std::vector<std::string>& target, const std::string& help) {
-  impl_->app.add_option(flag, target, help)->allow_extra_args(false);
+  impl_->app.add_option(flag, target, help)->allow_extra_args(false)->transform(unmarked);
   impl_->remember(flag, help, true);
 }
 void Options::flag(const std::string& flag, bool& target, const std::string& help) {
@@ -181,8 +195,8 @@ std::string Options::help() const {
 }
 
 bool Options::parse(const std::vector<std::string>& arguments) {
-  std::vector<std::string> reversed(arguments.rbegin(),
-                                    arguments.rend());  // CLI11 takes the last argument first
+  std::vector<std::string> reversed;  // CLI11 takes the last argument first
+  std::transform(arguments.rbegin(), arguments.rend(), std::back_inserter(reversed), marked);
   try {
     impl_->refuse_empty(arguments);
     impl_->app.parse(reversed);
