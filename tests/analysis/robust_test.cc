@@ -4,10 +4,14 @@
 
 #include <cmath>
 
+#include "signet/analysis/collapse.h"
+#include "signet/analysis/extract.h"
 #include "signet/analysis/recipe.h"
+#include "signet/analysis/transitions.h"
 #include "signet/automata/named_language.h"
 #include "signet/theory/compile.h"
 #include "signet/train/trainer.h"
+#include "support/check.h"
 #include "support/small_run.h"
 #include "support/temporary_directory.h"
 
@@ -33,6 +37,26 @@ TEST(Robust, SearchAndProofMeetForExactNetworks) {
     ASSERT_TRUE(found.weights.least) << language;
     EXPECT_GE(*found.weights.least, block.weights_for_length) << language;
   }
+}
+
+// Its state is every letter so far, and one position for all rows: nothing that can be moved.
+TEST(Robust, ATransformerHasNoRecurrence) {
+  test::TemporaryDirectory directory;
+  auto run = io::RunDirectory::create(directory / "run", false);
+  train::train(train::resolve_config({"",
+                                      "parity",
+                                      "transformer",
+                                      {"model.width=8", "model.blocks=1", "train.steps=1", "train.batch=4",
+                                       "eval.samples=8", "train.validate_every=0"}}),
+               run, false, {true, "", {}});
+  Subject subject = open_subject(directory / "run");
+  const auto refused = [](const auto& f) { test::expect_error(f, ErrorCode::kBadInput, "Transformer"); };
+  refused([&] { robustness(subject); });
+  refused([&] { head_transitions(subject); });
+  CollapseOptions options;
+  options.word = {1};
+  refused([&] { collapse(subject, options); });
+  EXPECT_TRUE(extract(subject).parts.empty());
 }
 
 TEST(Robust, ATrainedNetworkIsLeftAsItWas) {

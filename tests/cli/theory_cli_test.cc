@@ -261,6 +261,22 @@ TEST(TheoryVerbs, RobustNamesItsArithmetic) {
   EXPECT_GE(claims, 3u) << text;
 }
 
+TEST(TheoryVerbs, AWordInBracketsIsRunAsItStands) {
+  const std::string model = temporary("brackets.safetensors");
+  json_of("compile '\\[(a|,)*\\]' -o " + model);
+  EXPECT_EQ(run("run " + model + " '[a]' '[a,a]' '[]' a").out,
+            "accepted\t[a]\naccepted\t[a,a]\naccepted\t[]\nrejected\ta\n");
+}
+
+TEST(TheoryVerbs, CheckOfANetworkWithoutLayersSaysSo) {
+  const std::string model = temporary("layerless.safetensors");
+  json_of("compile '(a|b)*' -o " + model);
+  const Outcome outcome = run("check " + model);
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_NE(outcome.out.find("no layers"), std::string::npos) << outcome.out;
+  EXPECT_EQ(run("check " + model + " --for parity").code, 4);
+}
+
 TEST(TheoryVerbs, WrongNetworksEndWithFour) {
   const auto result =
       json_of("verify --group Z60 --construction rotation --dtype bf16+fp32 --length 20000", 4);

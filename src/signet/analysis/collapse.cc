@@ -368,6 +368,7 @@ void find_wrong(Subject& subject, const TwoStates& start, Collapse& result) {
 }  // namespace
 
 Collapse collapse(Subject& subject, const CollapseOptions& options) {
+  require_recurrence(subject);
   const auto& words = subject.words;
   Collapse result;
   result.word = options.word;

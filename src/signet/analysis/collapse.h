@@ -67,7 +67,7 @@ struct CollapseOptions {
 };
 
 // Throws kBadInput where no word of the network's task repeats `word`, or the witnesses cannot come before
-// it.
+// it, and of a network without a recurrence.
 Collapse collapse(Subject& subject, const CollapseOptions& options);
 
 }  // namespace signet::analysis

@@ -388,7 +388,7 @@ Extraction extract(Subject& subject, const ExtractOptions& options) {
   Extraction result;
   result.method = "none";
   const Observations seen = observe(subject, kObserved);
-  result.parts = components_of_parts(subject, seen, 2 * options.most_states);
+  if (!keeps_all_letters(subject)) result.parts = components_of_parts(subject, seen, 2 * options.most_states);
   const auto explains = [&](const Dfa& machine) {
     const auto agreement = measure_agreement(subject, machine, subject.words.longest, options.words);
     return agreement.answers >= kExplained ||

@@ -489,6 +489,7 @@ void bound_crystal(Subject& subject, const Extraction& extraction, const RobustO
 }  // namespace
 
 Robustness robustness(Subject& subject, const RobustOptions& options) {
+  require_recurrence(subject);
   Robustness result;
   result.length = options.length > 0 ? options.length : subject.words.longest;
   const Extraction extraction = look_at_components(subject, result);

@@ -56,6 +56,7 @@ struct RobustOptions {
   int64_t most_states = 200'000;  // of the proof
 };
 
+// Throws kBadInput of a network without a recurrence.
 Robustness robustness(Subject& subject, const RobustOptions& options = {});
 
 }  // namespace signet::analysis

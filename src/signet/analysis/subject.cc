@@ -99,6 +99,18 @@ std::optional<bool> accepts_empty(const automata::Dfa& dfa) {
   return dfa.accept[static_cast<size_t>(dfa.start)];
 }
 
+bool keeps_all_letters(const Subject& subject) {
+  return subject.trained && subject.trained->run().model().config().max_length() > 0;
+}
+
+void require_recurrence(const Subject& subject) {
+  if (keeps_all_letters(subject))
+    bad_input(
+        "{}: a Transformer's state is every letter so far, not one that letters change; signet extract "
+        "asks for its answers alone",
+        subject.title);
+}
+
 Subject open_subject(const std::string& path, NumberType type) {
   Subject subject;
   subject.title = path;

@@ -64,6 +64,12 @@ struct Subject {
 // kBadInput that says what is wrong.
 Subject open_subject(const std::string& path, NumberType type = NumberType::kFp32);
 
+// Whether its state is every letter so far, as a Transformer's is, and so never the same again: nothing that
+// moves from state to state.
+bool keeps_all_letters(const Subject& subject);
+// Throws kBadInput where it is.
+void require_recurrence(const Subject& subject);
+
 // The automaton of a run's task with the task's classes as outputs, if it is a finite one.
 std::optional<automata::Dfa> machine_of_task(const train::TaskConfig& task);
 

@@ -78,6 +78,7 @@ std::vector<PartTransition> layer_transitions(theory::Recogniser& network, const
     for (auto& part : result) {  // one by one, so that each is its own derivative
       std::vector<PartTransition> alone = {{part.part, part.offset, {}}};
       try_parts(network, state, word, scale, alone);
+      alone[0].map.linear &= part.map.linear;  // a cell's gates see its outputs
       part = std::move(alone[0]);
     }
   return result;
@@ -159,6 +160,7 @@ HeadTransitions head_of(const Subject& subject, const std::vector<double>& start
 }  // namespace
 
 std::vector<HeadTransitions> head_transitions(Subject& subject, int64_t largest) {
+  require_recurrence(subject);
   std::vector<HeadTransitions> result;
   subject.network->reset(1);
   const auto start = subject.network->state(0);

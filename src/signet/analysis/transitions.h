@@ -35,14 +35,17 @@ theory::Matrix submatrix(const theory::Matrix& m, const std::vector<int64_t>& nu
 
 struct HeadTransitions {
   theory::StatePart part;
-  // Whether letters act linearly on its state; if not, `gates` are their derivatives at the start.
+  // Whether letters act linearly on its state, whatever that of the layer's other heads; if not, `gates` are
+  // their derivatives at the start.
   bool linear = true;
   int64_t copies = 1;     // columns of the state that letters treat alike; `gates` are of the first
   theory::GateSet gates;  // one per letter
 };
 
+inline constexpr int64_t kLargestHead = 1024;
+
 // Heads of more than `largest` numbers are left out. Of later layers: with the layers before them at the
-// start of a word.
-std::vector<HeadTransitions> head_transitions(Subject& subject, int64_t largest = 1024);
+// start of a word. Throws kBadInput of a network without a recurrence.
+std::vector<HeadTransitions> head_transitions(Subject& subject, int64_t largest = kLargestHead);
 
 }  // namespace signet::analysis

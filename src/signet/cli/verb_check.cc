@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -64,14 +65,22 @@ class Check final : public Verb {
   int check_network(int64_t modulus) const {
     analysis::Subject subject = analysis::open_subject(subject_);
     const auto heads = while_shown("check", [&] { return analysis::head_transitions(subject); });
-    ordered_json out = {{"model", subject_}, {"heads", ordered_json::array()}, {"verdict", nullptr}};
+    const auto& parts = subject.network->parts();
+    const auto large = std::count_if(parts.begin(), parts.end(), [](const auto& part) {
+      return part.tensor == 0 && part.size > analysis::kLargestHead;
+    });
+    ordered_json out = {
+        {"model", subject_}, {"heads", ordered_json::array()}, {"left_out", large}, {"verdict", nullptr}};
     std::string verdict = modulus ? "no head has a linear transition to look at" : "";
-    bool open = false;
+    bool open = large > 0;
     std::vector<report::PlanePanel> panels;
     theory::GateCheckOptions options = check_;
     options.sets = std::max<int64_t>(1, std::ssize(heads));
     for (const auto& head : heads) {
-      const auto report = while_shown("check", [&] { return theory::check_gates(head.gates, options); });
+      // The theorems are about linear layers: derivatives of others say nothing.
+      theory::GateReport report;
+      if (head.linear)
+        report = while_shown("check", [&] { return theory::check_gates(head.gates, options); });
       if (!svg_.empty()) panels.push_back(panel(head.part.name(), head.gates, report));
       const std::string against = head.linear ? judge(report, modulus) : "";
       if (against.empty()) open = true;
@@ -87,7 +96,7 @@ class Check final : public Verb {
                                           {"norm", theory::spectral_norm(head.gates.gates[a])},
                                           {"eigenvalues", values}});
         }
-        entry.update(report_json(head.gates, report));
+        if (head.linear) entry.update(report_json(head.gates, report));
         out["heads"].push_back(entry);
         continue;
       }
@@ -100,8 +109,12 @@ class Check final : public Verb {
         fmt::print("  {}: norm {:.6g}, eigenvalues {}\n", printable(head.gates.letters[a]),
                    theory::spectral_norm(head.gates.gates[a]), join(values, ", "));
       }
-      print_text(head.gates, report, "");
+      if (head.linear) print_text(head.gates, report, "");
     }
+    if (large > 0 && !json_)
+      fmt::print("left out: {} head{} of more than {} numbers\n", large, large == 1 ? "" : "s",
+                 analysis::kLargestHead);
+    if (parts.empty() && !json_) fmt::print("no layers: there is no state that letters could change\n");
     if (open) verdict.clear();
     write_picture(panels);
     if (json_) {
