@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -10,6 +11,7 @@
 #include "proofs_for_tests.h"
 #include "signet/automata/named_language.h"
 #include "signet/theory/network_file.h"
+#include "support/check.h"
 #include "support/command.h"
 
 namespace signet::theory {
@@ -184,6 +186,19 @@ TEST(Certificate, CorruptedOnesAreRefused) {
   EXPECT_EQ(checked.err, "");
   EXPECT_EQ(checked.out.find("accepted"), std::string::npos) << checked.out;
   EXPECT_EQ(std::count(checked.out.begin(), checked.out.end(), '\n'), written) << checked.out;
+}
+
+// JSON has no infinities, and a null in their place cannot be checked.
+TEST(Certificate, IsNotWrittenOfStatesThatOverflow) {
+  Network network = compiled(tomita4(), "diagonal[0,1]");
+  VerifyOptions options;
+  options.method = "closure";
+  options.keep_proof = true;
+  auto result = verify(network, options);
+  ASSERT_TRUE(result.proof && !result.proof->numbers.empty());
+  result.proof->numbers[0] = INFINITY;
+  signet::test::expect_error([&] { certificate_text(network, options.type, result); }, ErrorCode::kUsage,
+                             "overflow");
 }
 
 TEST(Certificate, IsAboutOneModel) {

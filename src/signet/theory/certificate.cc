@@ -1,8 +1,10 @@
 #include "signet/theory/certificate.h"
 
-#include "signet/base/error.h"
-
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
+
+#include "signet/base/error.h"
 
 namespace signet::theory {
 namespace {
@@ -115,6 +117,12 @@ ordered_json proof_json(const Network& network, const Proof& proof) {
       {"kind", "code words and blocks"}, {"tuples", std::move(members)}, {"blocks", std::move(invariants)}};
 }
 
+// JSON has no infinities.
+bool finite(const ordered_json& value) {
+  if (value.is_structured()) return std::all_of(value.begin(), value.end(), finite);
+  return !value.is_number_float() || std::isfinite(value.get<double>());
+}
+
 }  // namespace
 
 std::string certificate_text(const Network& network, NumberType type, const VerifyResult& result) {
@@ -130,6 +138,9 @@ std::string certificate_text(const Network& network, NumberType type, const Veri
       {"network", network_json(network)},
       {"proof", proof_json(network, *result.proof)}};
   if (result.longest) out["longest"] = *result.longest;
+  if (!finite(out["proof"]))
+    fail(ErrorCode::kUsage,
+         "there are no certificates about states that overflow: words reach infinities in {}", name);
   return out.dump() + "\n";
 }
 
