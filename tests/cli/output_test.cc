@@ -1,6 +1,7 @@
 // What verbs write where the user says never replaces what they did not make.
 #include <gtest/gtest.h>
 
+#include "signet/cli/automaton_report.h"
 #include "support/command.h"
 
 namespace signet::cli {
@@ -77,6 +78,13 @@ TEST(Output, NumbersOfSomebodyElseAreKept) {
   EXPECT_EQ(run_signet("report run --export figures", directory.path()).exit_code, 3);
   EXPECT_EQ(run_signet("report run --export ours", directory.path()).exit_code, 0);
   EXPECT_EQ(run_signet("report run --export ours", directory.path()).exit_code, 0) << "ours are replaced";
+}
+
+// 9999 of 10,000 and more are not all.
+TEST(Output, AShareOfOneIsWhole) {
+  EXPECT_EQ(share_text(1), "1.0000");
+  EXPECT_EQ(share_text(0.99999), "0.9999");
+  EXPECT_EQ(share_text(0.57), "0.5700");
 }
 
 TEST(Output, AnotherSweepIsRefusedInAUsedDirectory) {

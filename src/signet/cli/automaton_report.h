@@ -1,4 +1,4 @@
-// What the verbs about automata print in common: pictures and levels.
+// What the verbs about automata print in common: pictures, levels and shares of answers.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,9 @@ std::string set_text(const std::vector<automata::State>& states, size_t most = S
 // "(2,Z2) (2,Z2)": tiles, and the group where it is not trivial, per component.
 std::string level_text(const std::vector<automata::Holonomy::Component>& level);
 nlohmann::ordered_json group_json(const automata::GroupFacts& group);  // {name, order}
+
+// Four digits, rounded, but 1.0000 only where nothing is missing.
+std::string share_text(double share);
 
 // --svg, --dot and --tikz: the automaton, in what we draw ourselves (not --dot) up to kMaxPictured states; in
 // the first also the levels of its decomposition, when given.

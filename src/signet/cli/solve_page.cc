@@ -54,7 +54,7 @@ std::string training(const SolveStory& story) {
   std::vector<report::RunData> runs;
   for (const auto& a : story.attempts) {
     rows.push_back({a.directory, std::to_string(a.seed), a.targets, std::to_string(a.steps),
-                    fmt::format("{:.1f} s", a.seconds), fmt::format("{:.4f}", a.score), a.outcome});
+                    fmt::format("{:.1f} s", a.seconds), share_text(a.score), a.outcome});
     runs.push_back(report::read_run(a.directory, models::architecture_title));
   }
   std::string html =
@@ -81,8 +81,7 @@ std::string components(const analysis::Extraction& found) {
 std::string agreement(const analysis::Extraction& found) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& a : found.agreement)
-    rows.push_back(
-        {std::to_string(a.length), fmt::format("{:.4f}", a.answers), fmt::format("{:.4f}", a.whole)});
+    rows.push_back({std::to_string(a.length), share_text(a.answers), share_text(a.whole)});
   return table({"letters", "answers as the automaton's", "whole words"}, rows);
 }
 
@@ -109,9 +108,9 @@ std::string solve_page(const SolveStory& story) {
     const auto& last = story.attempts.back();
     body += section(
         ++number, "Training", last.score >= 0.99,
-        fmt::format("{:.4f} of words of four times the training length are right in every position, after {} "
+        fmt::format("{} of words of four times the training length are right in every position, after {} "
                     "attempt{}",
-                    last.score, story.attempts.size(), story.attempts.size() == 1 ? "" : "s"),
+                    share_text(last.score), story.attempts.size(), story.attempts.size() == 1 ? "" : "s"),
         training(story));
   }
   if (story.extraction) {

@@ -8,6 +8,7 @@
 #include "signet/base/error.h"
 #include "signet/base/rounding.h"
 #include "signet/base/text.h"
+#include "signet/cli/automaton_report.h"
 #include "signet/cli/output.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
@@ -88,9 +89,9 @@ class Crystallise final : public Verb {
   }
 
   void print_text(const analysis::Extraction& found, const analysis::Crystal& crystal, bool proved) const {
-    fmt::print("automaton of {} state{}, by {}: {:.4f} of the network's answers at training length\n",
+    fmt::print("automaton of {} state{}, by {}: {} of the network's answers at training length\n",
                crystal.network.dfa.states(), crystal.network.dfa.states() == 1 ? "" : "s", found.method,
-               found.agreement[0].answers);
+               share_text(found.agreement[0].answers));
     if (crystal.in_place) {
       for (const auto& head : crystal.heads)
         fmt::print(

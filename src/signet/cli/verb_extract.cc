@@ -128,8 +128,8 @@ class Extract final : public Verb {
                  automaton.states() == 1 ? "" : "s", found.questions);
     }
     for (const auto& a : found.agreement)
-      fmt::print("words of {} letters: {:.4f} of its answers are the automaton's, {:.4f} of whole words\n",
-                 a.length, a.answers, a.whole);
+      fmt::print("words of {} letters: {} of its answers are the automaton's, {} of whole words\n", a.length,
+                 share_text(a.answers), share_text(a.whole));
     if (found.equivalent)
       fmt::print("{}\n", *found.equivalent
                              ? "the same as the automaton of its task" + unasked(subject, found)

@@ -13,6 +13,7 @@
 #include "signet/base/rounding.h"
 #include "signet/base/text.h"
 #include "signet/cli/automaton_input.h"
+#include "signet/cli/automaton_report.h"
 #include "signet/cli/next_steps.h"
 #include "signet/cli/output.h"
 #include "signet/cli/solve_page.h"
@@ -172,9 +173,10 @@ class Solve final : public Verb {
     }
     result.seconds = now() - begin;
     result.outcome = look_at(result);
-    say("attempt {}: seed {}, {} as answers, {} updates, {:.1f} s: {:.4f} of words of 4 times the length "
+    say("attempt {}: seed {}, {} as answers, {} updates, {:.1f} s: {} of words of 4 times the length "
         "right; {}",
-        i + 1, result.seed, result.targets, result.steps, result.seconds, result.score, result.outcome);
+        i + 1, result.seed, result.targets, result.steps, result.seconds, share_text(result.score),
+        result.outcome);
     story_.attempts.push_back(std::move(result));
   }
 
