@@ -261,6 +261,20 @@ TEST(TheoryVerbs, RobustNamesItsArithmetic) {
   EXPECT_GE(claims, 3u) << text;
 }
 
+// Heads without a prediction come first; what is not shown settles only if it has one. While states move,
+// what was looked at is all that is known.
+TEST(TheoryVerbs, CollapseSaysNoMoreOfHeadsAndAnswersThanItLookedAt) {
+  const std::string trained = temporary("drifts");
+  ASSERT_EQ(run("train parity --steps 60 --force --quiet --out " + trained).code, 0);
+  const std::string arguments = "collapse " + trained + " --word 1 --limit 100";
+  const auto found = json_of(arguments);
+  ASSERT_TRUE(found["parts"][3]["predicted"].is_null());
+  ASSERT_EQ(found["end"], "open");
+  const std::string text = run(arguments).out;
+  EXPECT_NE(text.find("more heads\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("at n = 1, 2, 4, ... up to 100\n"), std::string::npos) << text;
+}
+
 TEST(TheoryVerbs, AWordInBracketsIsRunAsItStands) {
   const std::string model = temporary("brackets.safetensors");
   json_of("compile '\\[(a|,)*\\]' -o " + model);

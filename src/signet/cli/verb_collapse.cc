@@ -131,8 +131,11 @@ class CollapseVerb final : public Verb {
             part.rate > 0 ? fmt::format("differences shrink by {:.7g}", part.rate) : "nothing shrinks slowly",
             part.kept ? fmt::format(", {} of {} numbers are kept", part.kept, part.part.size) : "");
     }
-    if (found.parts.size() > kShown)
-      fmt::print("  and {} more heads that settle sooner\n", found.parts.size() - kShown);
+    if (const size_t more = found.parts.size() - std::min(kShown, found.parts.size()); more > 0)
+      fmt::print("  and {} more head{}{}\n", more, more == 1 ? "" : "s",
+                 !found.parts[kShown].predicted ? ""
+                 : more == 1                    ? " that settles sooner"
+                                                : " that settle sooner");
     if (found.predicted)
       fmt::print("predicted: the states stand still or are one after n = {}\n", *found.predicted);
     switch (found.end) {
@@ -158,13 +161,16 @@ class CollapseVerb final : public Verb {
     else if (found.forgets_predicted)
       fmt::print("predicted: its answers{} no longer tell them apart from n = {}\n", suffix,
                  *found.forgets_predicted);
+    // Powers of 2 are looked at, and what comes between two that differ is halved.
+    const bool settled = found.end == Collapse::End::kMerged || found.end == Collapse::End::kStill;
     if (found.told_apart && found.forgets_measured)
-      fmt::print("run: its answers{} no longer tell them apart from n = {}\n", suffix,
-                 *found.forgets_measured);
+      fmt::print("run: its answers{} no longer tell them apart from about n = {}{}\n", suffix,
+                 *found.forgets_measured,
+                 settled ? "" : fmt::format(", looked at up to n = {}", found.looked_at));
     else if (found.told_apart)
-      fmt::print("run: its answers{} tell them apart {}\n", suffix,
-                 found.end == Collapse::End::kStill ? "for every n: the states only repeat themselves"
-                                                    : fmt::format("up to n = {}", found.looked_at));
+      fmt::print("run: its answers{} tell them apart at n = 1, 2, 4, ... {}\n", suffix,
+                 found.end == Collapse::End::kStill ? "and, as the states only repeat themselves, for ever"
+                                                    : fmt::format("up to {}", found.looked_at));
     if (found.wrong)
       fmt::print("so it is wrong on {}({})^{} {}\n", printable(text(found.wrong->prefix), 60),
                  printable(text(found.word), 60), found.wrong->repetitions,
