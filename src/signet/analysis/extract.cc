@@ -388,7 +388,8 @@ Extraction extract(Subject& subject, const ExtractOptions& options) {
   Extraction result;
   result.method = "none";
   const Observations seen = observe(subject, kObserved);
-  if (!keeps_all_letters(subject)) result.parts = components_of_parts(subject, seen, 2 * options.most_states);
+  if (most_letters(subject) == INT64_MAX)
+    result.parts = components_of_parts(subject, seen, 2 * options.most_states);
   const auto explains = [&](const Dfa& machine) {
     const auto agreement = measure_agreement(subject, machine, subject.words.longest, options.words);
     return agreement.answers >= kExplained ||
@@ -422,9 +423,9 @@ Extraction extract(Subject& subject, const ExtractOptions& options) {
   }
   if (!result.found()) return result;
   for (const int64_t times : {1, 4, 16})
-    if (times == 1 || options.far)
-      result.agreement.push_back(
-          measure_agreement(subject, result.machine, times * subject.words.longest, options.words));
+    if (const int64_t length = times * subject.words.longest;
+        times == 1 || (options.far && length <= most_letters(subject)))
+      result.agreement.push_back(measure_agreement(subject, result.machine, length, options.words));
   if (subject.automaton) {
     auto word = distinguishing_word(result.machine, *subject.automaton, subject.words);
     result.equivalent = !word;

@@ -99,12 +99,13 @@ std::optional<bool> accepts_empty(const automata::Dfa& dfa) {
   return dfa.accept[static_cast<size_t>(dfa.start)];
 }
 
-bool keeps_all_letters(const Subject& subject) {
-  return subject.trained && subject.trained->run().model().config().max_length() > 0;
+int64_t most_letters(const Subject& subject) {
+  const int64_t tokens = subject.trained ? subject.trained->run().model().config().max_length() : 0;
+  return tokens > 0 ? tokens - std::ssize(subject.trained->lead()) : INT64_MAX;
 }
 
 void require_recurrence(const Subject& subject) {
-  if (keeps_all_letters(subject))
+  if (most_letters(subject) < INT64_MAX)
     bad_input(
         "{}: a Transformer's state is every letter so far, not one that letters change; signet extract "
         "asks for its answers alone",

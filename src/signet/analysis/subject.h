@@ -64,10 +64,9 @@ struct Subject {
 // kBadInput that says what is wrong.
 Subject open_subject(const std::string& path, NumberType type = NumberType::kFp32);
 
-// Whether its state is every letter so far, as a Transformer's is, and so never the same again: nothing that
-// moves from state to state.
-bool keeps_all_letters(const Subject& subject);
-// Throws kBadInput where it is.
+// How many letters it can read: any number, unless its state is every letter so far, as a Transformer's is.
+int64_t most_letters(const Subject& subject);
+// Throws kBadInput of such a state: it is never the same again, so nothing moves from state to state.
 void require_recurrence(const Subject& subject);
 
 // The automaton of a run's task with the task's classes as outputs, if it is a finite one.
