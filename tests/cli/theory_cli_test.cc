@@ -280,6 +280,7 @@ TEST(TheoryVerbs, AWordInBracketsIsRunAsItStands) {
   json_of("compile '\\[(a|,)*\\]' -o " + model);
   EXPECT_EQ(run("run " + model + " '[a]' '[a,a]' '[]' a").out,
             "accepted\t[a]\naccepted\t[a,a]\naccepted\t[]\nrejected\ta\n");
+  EXPECT_NE(run("eval nowhere --samples '[3]'").out.find("'[3]' is not a whole number"), std::string::npos);
 }
 
 TEST(TheoryVerbs, CheckOfANetworkWithoutLayersSaysSo) {

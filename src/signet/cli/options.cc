@@ -113,7 +113,7 @@ struct Options::Impl {
   template <class T>
   CLI::Option& value(const std::string& flag, T& target, const std::string& help) {
     remember(flag, help, true);
-    return *app.add_option(flag, target, help)->capture_default_str();
+    return *app.add_option(flag, target, help)->capture_default_str()->transform(unmarked);
   }
 };
 
@@ -132,7 +132,7 @@ void Options::positionals(const std::string& name, std::vector<std::string>& tar
   impl_->remember_argument(name, help);
 }
 void Options::value(const std::string& flag, std::string& target, const std::string& help) {
-  impl_->value(flag, target, help).transform(unmarked);
+  impl_->value(flag, target, help);
 }
 void Options::value(const std::string& flag, int64_t& target, const std::string& help) {
   impl_->value(flag, target, help).check([](const std::string& text) -> std::string {
