@@ -32,22 +32,17 @@ namespace {
 using autograd::Context;
 using autograd::Tape;
 
-// Lengths are padded to multiples of 8, and above 64 to an eighth of the power of two below: at most an
-// eighth is padding, and there are eight shapes for each doubling of the length.
-int64_t padded_time(int64_t time) {
-  const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(time, 1))));
-  const int64_t unit = std::max<int64_t>(8, power / 8);
-  return (time + unit - 1) / unit * unit;
+// Lengths and packed tokens are padded to a 32nd of the power of two below them, so that few shapes occur.
+// Lengths below 64 stay as they are: of 33 tokens (a word of 32 and its beginning) each costs 3 %.
+int64_t shape_unit(int64_t size, int64_t least) {
+  return std::max<int64_t>(least, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(size))) / 32);
 }
-
-// Packed batches: tokens are padded to a 32nd of the power of two below, so that few shapes occur.
-int64_t packing_unit(int64_t tokens) {
-  return std::max<int64_t>(64, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(tokens))) / 32);
-}
+int64_t rounded_up(int64_t size, int64_t unit) { return (size + unit - 1) / unit * unit; }
+int64_t padded_time(int64_t time) { return rounded_up(time, shape_unit(time, 1)); }
+int64_t packing_unit(int64_t tokens) { return shape_unit(tokens, 64); }
 int64_t packed_tokens(const tasks::Batch& batch, int64_t begin, int64_t end) {
   const auto tokens = std::accumulate(batch.lengths.begin() + begin, batch.lengths.begin() + end, int64_t{0});
-  const int64_t unit = packing_unit(std::max<int64_t>(tokens, 1));
-  return (tokens + unit - 1) / unit * unit;
+  return rounded_up(tokens, packing_unit(tokens));
 }
 
 // Where sequences begin within rows [begin, end) of a batch.
@@ -59,8 +54,7 @@ std::pair<std::vector<int64_t>::const_iterator, std::vector<int64_t>::const_iter
 // For how many of them to have room, so that few shapes occur.
 int64_t room_for_cuts(const tasks::Batch& batch, int64_t begin, int64_t end) {
   const auto [first, last] = starts_within(batch, begin, end);
-  const int64_t unit = std::max<int64_t>(16, end - begin);
-  return (last - first + unit - 1) / unit * unit;
+  return rounded_up(last - first, std::max<int64_t>(16, end - begin));
 }
 
 // In front of a batch's tokens: the schedule of the update (the step is also the noise's), and the number of
