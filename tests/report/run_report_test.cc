@@ -4,10 +4,12 @@
 
 #include <cstdio>
 #include <set>
+#include <sstream>
 
 #include "report/fixture_runs.h"
 #include "report/well_formed.h"
 #include "signet/models/registry.h"
+#include "signet/report/figures.h"
 #include "support/command.h"
 
 namespace signet::report {
@@ -63,6 +65,32 @@ TEST(RunReport, RunsOnTextAreMeasuredByTheirLoss) {
   for (const char* share : {"25% &lt; 0", "33% &lt; 0", "50% &lt; 0", "block 1", "&lt;b&gt;"})
     EXPECT_NE(html.find(share), std::string::npos) << share;
   EXPECT_EQ(html.find("caled accuracy"), std::string::npos);
+}
+
+// Seeds that drew few samples were tested at different lengths: what they have in common is a range of
+// lengths and not a place in their tables.
+TEST(RunReport, SeedsAreComparedAtTheSameLengths) {
+  std::vector<RunData> runs(3);
+  for (size_t seed = 0; seed < runs.size(); ++seed)
+    for (int length = 1; length <= 100; ++length)
+      if (length > 50 || seed == 0)  // two of them begin later
+        runs[seed].by_length.push_back({static_cast<double>(length), length > 50 ? 0.0 : 1.0, 10});
+  Series series{&runs[0], "model", {}};
+  for (const auto& run : runs) series.seeds.push_back(&run);
+  Figures figures;
+  accuracy_figure({series}, &figures);
+  ASSERT_EQ(figures.size(), 1u);
+  std::istringstream csv(figures[0].csv);
+  std::string line;
+  std::getline(csv, line);
+  int points = 0;
+  for (; std::getline(csv, line); ++points) {
+    double x = 0, value = 0, low = 0, high = 0;
+    ASSERT_EQ(std::sscanf(line.c_str(), "model,%lf,%lf,%lf,%lf", &x, &value, &low, &high), 4) << line;
+    if (x <= 48 || x >= 53)  // one bin lies astride
+      for (const double y : {value, low, high}) EXPECT_EQ(y, x > 50 ? 0 : 1) << line;
+  }
+  EXPECT_EQ(points, 28);
 }
 
 // Nothing in the page may make a browser ask the network, and nothing may be script.

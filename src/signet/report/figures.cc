@@ -17,24 +17,42 @@ constexpr size_t kTrainedBins = 6;    // and of the trained lengths before it
 constexpr size_t kLossBuckets = 300;  // points of a loss curve
 constexpr size_t kMaxTiles = 60;      // pictures per kind; more would make a page nobody reads
 
-// Neighbouring lengths taken together, with the 95% interval of their accuracy (Wilson).
+// Neighbouring lengths taken together: from `low` to `high`, both included.
+struct Bin {
+  double low, high;
+};
+// At most `most` of them, with as many different lengths each as can be.
+std::vector<Bin> bins_of(const std::vector<AccuracyPoint>& rows, size_t most) {
+  std::set<double> different;
+  for (const auto& row : rows) different.insert(row.length);
+  const std::vector<double> lengths(different.begin(), different.end());
+  const size_t n = lengths.size(), bins = std::min(most, n);
+  std::vector<Bin> result;
+  for (size_t b = 0; b < bins; ++b)
+    result.push_back({lengths[n * b / bins], lengths[n * (b + 1) / bins - 1]});
+  return result;
+}
+
+// A point for each bin, with the 95% interval of its accuracy (Wilson).
 struct Curve {
   std::vector<Point> mean, low = {}, high = {}, single = {};
   std::vector<std::string> titles = {};
 };
 
-Curve accuracy_curve(const RunData& run, const std::vector<AccuracyPoint>& rows, size_t bins) {
+// `rows` by length.
+Curve accuracy_curve(const RunData& run, const std::vector<AccuracyPoint>& rows,
+                     const std::vector<Bin>& bins) {
   Curve curve;
-  const size_t n = rows.size();
-  bins = std::min(bins, n);
   for (const auto& row : rows) curve.single.push_back({row.length, run.scaled(row.accuracy)});
-  if (n > bins) curve.single = decimate(curve.single, 400);
-  for (size_t b = 0; b < bins; ++b) {
-    const size_t begin = n * b / bins, end = n * (b + 1) / bins;
+  if (rows.size() > bins.size()) curve.single = decimate(curve.single, 400);
+  size_t end = 0;
+  for (const Bin& bin : bins) {
+    size_t begin = end;
+    while (begin < rows.size() && rows[begin].length < bin.low) ++begin;
+    for (end = begin; end < rows.size() && rows[end].length <= bin.high;) ++end;
     const auto [x, p, samples] = pool(rows, begin, end);
     if (samples == 0) {
-      for (auto* points : {&curve.mean, &curve.low, &curve.high})
-        points->push_back({rows[begin].length, kUnknown});
+      for (auto* points : {&curve.mean, &curve.low, &curve.high}) points->push_back({bin.low, kUnknown});
       curve.titles.emplace_back();
       continue;
     }
@@ -42,39 +60,57 @@ Curve accuracy_curve(const RunData& run, const std::vector<AccuracyPoint>& rows,
     curve.mean.push_back({x, run.scaled(p)});
     curve.low.push_back({x, run.scaled(interval.low)});
     curve.high.push_back({x, run.scaled(interval.high)});
-    curve.titles.push_back(
-        fmt::format("length {}{}: {} {:.3f}{}, {:.0f} samples", whole_number(rows[begin].length),
-                    end > begin + 1 ? "–" + whole_number(rows[end - 1].length) : "", run.measure(),
-                    run.scaled(p), run.dense ? "" : fmt::format(", accuracy {:.3f}", p), samples));
+    curve.titles.push_back(fmt::format("length {}{}: {} {:.3f}{}, {:.0f} samples", whole_number(bin.low),
+                                       bin.high > bin.low ? "–" + whole_number(bin.high) : "", run.measure(),
+                                       run.scaled(p), run.dense ? "" : fmt::format(", accuracy {:.3f}", p),
+                                       samples));
   }
   return curve;
 }
 
-// The trained lengths below the tested ones, then those.
-Curve length_curve(const RunData& run) {
-  std::vector<AccuracyPoint> below = run.trained;
-  if (!run.by_length.empty())
-    std::erase_if(below, [&](const auto& row) { return row.length >= run.by_length.front().length; });
-  Curve curve = accuracy_curve(run, below, kTrainedBins);
-  const Curve tested = accuracy_curve(run, run.by_length, kBins);
-  const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
-  append(curve.mean, tested.mean);
-  append(curve.low, tested.low);
-  append(curve.high, tested.high);
-  append(curve.single, tested.single);
-  append(curve.titles, tested.titles);
-  return curve;
+void append(auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); }
+
+// Of each run the trained lengths below the tested ones, then those. The bins are those of all lengths of all
+// runs, so that a point is about the same lengths in each of the curves: runs that drew few samples were
+// tested at different ones.
+std::vector<Curve> length_curves(const std::vector<const RunData*>& runs) {
+  std::vector<AccuracyPoint> trained, tested;
+  for (const auto* run : runs) append(trained, run->trained), append(tested, run->by_length);
+  const auto tested_bins = bins_of(tested, kBins);
+  const auto below = [&](std::vector<AccuracyPoint> rows) {
+    if (!tested_bins.empty())
+      std::erase_if(rows, [&](const auto& row) { return row.length >= tested_bins.front().low; });
+    return rows;
+  };
+  const auto trained_bins = bins_of(below(trained), kTrainedBins);
+  std::vector<Curve> curves;
+  for (const auto* run : runs) {
+    Curve curve = accuracy_curve(*run, below(run->trained), trained_bins);
+    const Curve rest = accuracy_curve(*run, run->by_length, tested_bins);
+    append(curve.mean, rest.mean);
+    append(curve.low, rest.low);
+    append(curve.high, rest.high);
+    append(curve.single, rest.single);
+    append(curve.titles, rest.titles);
+    curves.push_back(std::move(curve));
+  }
+  return curves;
 }
+Curve length_curve(const RunData& run) { return length_curves({&run}).front(); }
 
 // The median of the seeds' curves, and the band between their quartiles.
 Curve seeds_curve(const std::vector<const RunData*>& seeds) {
-  std::vector<Curve> each;
-  for (const auto* run : seeds) each.push_back(length_curve(*run));
+  const std::vector<Curve> each = length_curves(seeds);
   Curve curve;
   for (size_t b = 0; b < each.front().mean.size(); ++b) {
     std::vector<double> values;
+    double x = 0;  // the mean of theirs
     for (const auto& one : each)
-      if (b < one.mean.size() && std::isfinite(one.mean[b].y)) values.push_back(one.mean[b].y);
+      if (std::isfinite(one.mean[b].y)) {
+        values.push_back(one.mean[b].y);
+        x += one.mean[b].x;
+      }
+    x = values.empty() ? each.front().mean[b].x : x / static_cast<double>(values.size());
     std::sort(values.begin(), values.end());
     const auto at = [&](double share) {
       if (values.empty()) return kUnknown;
@@ -83,7 +119,6 @@ Curve seeds_curve(const std::vector<const RunData*>& seeds) {
       const double rest = place - static_cast<double>(below);
       return rest == 0 ? values[below] : (1 - rest) * values[below] + rest * values[below + 1];
     };
-    const double x = each.front().mean[b].x;
     curve.mean.push_back({x, at(0.5)});
     curve.low.push_back({x, at(0.25)});
     curve.high.push_back({x, at(0.75)});
@@ -272,7 +307,7 @@ std::string far_figure(const std::vector<Series>& series, Figures* figures) {
       most = std::max(most, row.length);
     }
     shown.push_back(s);
-    curves.push_back(accuracy_curve(*s.run, rows, rows.size()));
+    curves.push_back(accuracy_curve(*s.run, rows, bins_of(rows, rows.size())));
   }
   if (shown.empty()) return "";
   for (const auto& s : shown)
