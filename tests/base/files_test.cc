@@ -142,6 +142,10 @@ TEST(WriteFileAtomic, FollowsLinksAndWritesDevicesDirectly) {
   EXPECT_TRUE(S_ISCHR(info.st_mode)) << "/dev/null must stay a device";
   expect_error([] { write_file_atomic("/dev/full", "x"); }, ErrorCode::kResource, "No space left");
 
+  // Who names a device means it; a link in a file's place is an accident.
+  std::filesystem::create_symlink("/dev/full", directory / "to-device");
+  expect_bad_input([&] { write_file_atomic(directory / "to-device", "x"); }, "it is a link to a device");
+
   ASSERT_EQ(::mkfifo((directory / "pipe").c_str(), 0600), 0);
   expect_bad_input([&] { write_file_atomic(directory / "pipe", "x"); },
                    "nobody reads");  // and waits for none

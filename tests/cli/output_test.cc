@@ -47,6 +47,29 @@ TEST(Output, WhatAVerbWroteItReplacesAndTheRestOnlyWithForce) {
   EXPECT_EQ(read_text(directory / "mine.html").find("by hand"), std::string::npos);
 }
 
+// A link to a device in a file's place would take what is written and lose it, or fill the disk of another.
+TEST(Output, LinksToDevicesAreRefusedAndStandardOutputIsWritten) {
+  TemporaryDirectory directory;
+  ASSERT_EQ(run_signet(kTiny, directory.path()).exit_code, 0);
+  std::filesystem::remove(directory / "run/results.json");
+  for (const char* link : {"run/results.json", "report.html", "page.html", "a.safetensors"})
+    std::filesystem::create_symlink("/dev/zero", directory / link);
+  for (const char* command : {"train --resume run --quiet", "report run", "report run -o page.html --force",
+                              "compile 'a*' -o a.safetensors"}) {
+    const auto refused = run_signet(command, directory.path());
+    EXPECT_EQ(refused.exit_code, 3) << command;
+    EXPECT_NE(refused.err.find("link to a device"), std::string::npos) << command << ": " << refused.err;
+  }
+  std::filesystem::remove(directory / "run/results.json");
+  ASSERT_EQ(run_signet("train --resume run --quiet", directory.path()).exit_code, 0);
+  for (const char* end : {"", " | cat", " > file; cat file"}) {
+    const auto page = test::run_command("'" SIGNET_BINARY "' report run -o /dev/stdout" + std::string(end),
+                                        directory.path());
+    EXPECT_EQ(page.exit_code, 0) << page.err;
+    EXPECT_NE(page.out.find("</html>"), std::string::npos) << end;
+  }
+}
+
 TEST(Output, TokenizersDocumentsAndAutomataDoNotReplaceOtherFiles) {
   TemporaryDirectory directory;
   ASSERT_EQ(run_signet("compile --language parity -o parity.safetensors", directory.path()).exit_code, 0);

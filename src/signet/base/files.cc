@@ -95,24 +95,25 @@ int write_all(int fd, const std::string& path, const char* data, int64_t bytes, 
   return 0;
 }
 
-// A copy of the descriptor by which this process was handed what lies at the path: standard input is one of
-// /dev/stdin, and a shell's <(..) is /dev/fd/N. Nothing where it was not.
-FileDescriptor handed_descriptor(const struct stat& wanted) {
+// A copy of the descriptor by which this process was handed what lies at the path, but for one that is
+// `useless` (O_RDONLY to write, O_WRONLY to read): standard input is one of /dev/stdin, and a shell's <(..)
+// is /dev/fd/N. Nothing where it was not.
+FileDescriptor handed_descriptor(const struct stat& wanted, int useless) {
   constexpr int kMost = 1024;
   for (int fd = 0; fd < kMost; ++fd) {
     struct stat info;
     if (::fstat(fd, &info) != 0 || info.st_dev != wanted.st_dev || info.st_ino != wanted.st_ino) continue;
-    if ((::fcntl(fd, F_GETFL) & O_ACCMODE) != O_WRONLY)
-      return FileDescriptor(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    if ((::fcntl(fd, F_GETFL) & O_ACCMODE) != useless) return FileDescriptor(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
   }
   return {};
 }
 
+const char* kind_name(const struct stat& info) {
+  return S_ISFIFO(info.st_mode) ? "named pipe" : S_ISSOCK(info.st_mode) ? "socket" : "device";
+}
 [[noreturn]] void refuse_irregular(const std::string& path, const struct stat& info) {
   bad_input("cannot read {}: it is a {}, and a regular file is wanted here", printable(path),
-            S_ISFIFO(info.st_mode)   ? "named pipe"
-            : S_ISSOCK(info.st_mode) ? "socket"
-                                     : "device");
+            kind_name(info));
 }
 
 enum class Readable {
@@ -127,7 +128,8 @@ FileDescriptor open_to_read(const std::string& path, Readable readable, struct s
   if (S_ISDIR(info.st_mode)) fail_io("read", path, EISDIR);
   const bool regular = S_ISREG(info.st_mode);
   if (!regular && readable != Readable::kStream) {
-    FileDescriptor handed = readable == Readable::kHanded ? handed_descriptor(info) : FileDescriptor();
+    FileDescriptor handed =
+        readable == Readable::kHanded ? handed_descriptor(info, O_WRONLY) : FileDescriptor();
     if (!handed) refuse_irregular(path, info);
     return handed;
   }
@@ -157,6 +159,17 @@ int64_t read_some(int fd, const std::string& path, char* data, int64_t bytes, in
     done += n;
   }
   return done;
+}
+
+// For what is no regular file: a copy of the descriptor by which this process was handed it, as /dev/stdout,
+// or nothing. A link to a device that was not handed over is refused: who names a file means a file.
+FileDescriptor handed_to_write(const std::string& path, const struct stat& info) {
+  FileDescriptor handed = handed_descriptor(info, O_RDONLY);
+  struct stat itself;
+  if (!handed && !S_ISDIR(info.st_mode) && ::lstat(path.c_str(), &itself) == 0 && S_ISLNK(itself.st_mode))
+    bad_input("cannot write {}: it is a link to a {}; remove the link, or name another file", printable(path),
+              kind_name(info));
+  return handed;
 }
 
 void remove_file(const std::string& path) {
@@ -250,6 +263,11 @@ void write_file_atomic(const std::string& path, std::string_view content) {
   OutputFile file(path);
   file.write(content.data(), static_cast<int64_t>(content.size()));
   file.commit();
+}
+
+void require_no_device_link(const std::string& path) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) handed_to_write(path, info);
 }
 
 void make_directory(const std::string& path) {
@@ -349,6 +367,8 @@ OutputFile::OutputFile(const std::string& path, Mode mode) : path_(path) {
     written_ = path;
     fd_ = FileDescriptor(create_path(written_, kNew));
   } else if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    fd_ = handed_to_write(path, info);
+    if (fd_) return;
     // Refused by the system for a directory, and for a pipe that nobody reads, which would be waited for.
     fd_ = FileDescriptor(create_path(path, O_WRONLY | O_NONBLOCK));
     if (!fd_ && errno == ENXIO && S_ISFIFO(info.st_mode))

@@ -19,9 +19,12 @@ namespace signet {
 // Refuses any other pipe or device, directories, and what is longer than max_bytes, without reading it all.
 std::string read_file(const std::string& path, int64_t max_bytes);
 
-// The file holds either its old or its new content, never a part. A symbolic link is followed; a device or a
-// pipe (/dev/stdout) is written directly, unless nobody reads the pipe.
+// The file holds either its old or its new content, never a part. A symbolic link to a file is followed. A
+// device or a pipe is written directly where it is named itself or was handed to this process open
+// (/dev/stdout); refused are links to any other, and a pipe that nobody reads.
 void write_file_atomic(const std::string& path, std::string_view content);
+// Throws kBadInput where it would refuse such a link. To be called before the work whose result goes there.
+void require_no_device_link(const std::string& path);
 
 // Its temporary names and those of OutputFile, left behind by a killed process: `.tmp-..`.
 bool is_unfinished_file(const std::string& name);

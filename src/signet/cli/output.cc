@@ -66,6 +66,7 @@ bool holds(const std::string& path, std::string_view content) {
 
 void check_output(const std::string& path, FileKind kind, bool force) {
   if (is_directory(path)) bad_input("{} is a directory; name a file to write", printable(path));
+  require_no_device_link(path);
   std::error_code ignored;
   if (force || !std::filesystem::is_regular_file(path, ignored)) return;
   const KindInfo wanted = info(kind);

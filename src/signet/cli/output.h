@@ -12,7 +12,7 @@ namespace signet::cli {
 enum class FileKind { kPage, kPicture, kNumbers, kLatex, kPdf, kGraphviz, kCertificate, kTrace, kKept };
 
 // Throws kBadInput when something at `path` is in the way. To be called before the work whose result goes
-// there. A missing or empty file, a device and a pipe are free.
+// there. A missing or empty file, a device and a pipe are free, but no link to a device.
 void check_output(const std::string& path, FileKind kind, bool force);
 // Throws kBadInput where the folder that the file is to lie in does not exist.
 void check_folder(const std::string& path);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/base/error.h"
+#include "signet/base/files.h"
 #include "signet/base/text.h"
 
 namespace signet::io {
@@ -66,7 +67,9 @@ uint32_t crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-EventFile::EventFile(const std::string& path) : path_(path), file_(path, std::ios::binary | std::ios::app) {
+EventFile::EventFile(const std::string& path) : path_(path) {
+  require_no_device_link(path);
+  file_.open(path, std::ios::binary | std::ios::app);
   if (!file_) fail(ErrorCode::kResource, "cannot write {}", printable(path));
   if (file_.tellp() == 0) record(event_of(0, 3, "brain.Event:2"));
 }
