@@ -1,10 +1,14 @@
 // signet solve: what it says and writes when it succeeds, when theory forbids it, and when time runs out.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "signet/base/files.h"
 #include "support/command.h"
+#include "support/process.h"
+#include "support/small_run.h"
 #include "support/temporary_directory.h"
 
 namespace signet::cli {
@@ -61,13 +65,99 @@ TEST(Solve, ReplacesNothing) {
   EXPECT_EQ(list_directory(directory.path()).size(), 1u);
 }
 
-// A solve that was killed left an attempt; to train that on would not go on with the rest.
-TEST(Solve, AnEarlierAttemptIsNoRunToResume) {
-  test::TemporaryDirectory directory;
-  test::write_text(directory / "runs/solve/attempt-1/config.yaml", "task: {name: parity}\n");
-  const auto result = run_signet("solve --language parity", directory.path());
-  EXPECT_EQ(result.exit_code, 3);
-  EXPECT_NE(result.err.find("give --force to begin anew"), std::string::npos) << result.err;
+std::string network_of(const test::TemporaryDirectory& directory) {
+  return test::read_text(directory / "exact.safetensors");
+}
+
+TEST(Solve, KilledOrStoppedItGoesOnToTheSameBits) {
+  const test::TemporaryDirectory whole, directory;
+  const std::string command = std::string("solve '(aa)*'") + kFiles;
+  ASSERT_EQ(run_signet(command, whole.path()).exit_code, 0);
+  const std::string metrics = directory / "runs/attempt-1/metrics.jsonl", log = directory / "log";
+  std::string begun;
+  size_t lines = 12;  // of ten updates each: behind the first checkpoint
+  for (const int signal : {SIGKILL, SIGTERM}) {
+    test::Process process(
+        {"/bin/sh", "-c", "cd '" + directory.path() + "' && exec '" SIGNET_BINARY "' " + command}, log);
+    const bool reached = process.until([&] {
+      const std::string text = exists(metrics) ? test::read_text(metrics) : "";
+      return static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) >= lines;
+    });
+    process.signal(signal);
+    ASSERT_EQ(process.wait(), signal == SIGKILL ? 128 + SIGKILL : 75) << test::read_text(log);
+    ASSERT_TRUE(reached) << test::read_text(log);
+    const std::string text = test::read_text(metrics), first = text.substr(0, text.find('\n'));
+    if (begun.empty()) begun = first;
+    EXPECT_EQ(first, begun) << "it was begun anew: the times are others";
+    lines += 4;
+  }
+  EXPECT_NE(test::read_text(log).find("the same command goes on"), std::string::npos) << test::read_text(log);
+  EXPECT_FALSE(exists(directory / "exact.safetensors"));
+
+  const auto last = run_signet(command, directory.path());
+  ASSERT_EQ(last.exit_code, 0) << last.err;
+  EXPECT_EQ(test::read_text(metrics).substr(0, begun.size()), begun);
+  EXPECT_EQ(test::metrics_of(directory / "runs/attempt-1"), test::metrics_of(whole / "runs/attempt-1"));
+  EXPECT_EQ(network_of(directory), network_of(whole));
+}
+
+TEST(Solve, AFinishedOneSaysSoAndWritesItsFilesAgain) {
+  const test::TemporaryDirectory directory;
+  const std::string command = std::string("solve '(aa)*'") + kFiles;
+  const auto first = run_signet(command + " --json", directory.path());
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const std::string network = network_of(directory);
+  const auto trained = std::filesystem::last_write_time(directory / "runs/attempt-1/results.json");
+  EXPECT_NE(run_signet(command, directory.path()).out.find("solved before: "), std::string::npos);
+  EXPECT_EQ(run_signet(command + " --json", directory.path()).out, first.out);
+  // As if it had been killed before the files were written, or before it had said that it is done.
+  std::filesystem::remove(directory / "exact.safetensors");
+  EXPECT_EQ(run_signet(command, directory.path()).exit_code, 0);
+  EXPECT_EQ(network_of(directory), network);
+  std::filesystem::remove(directory / "runs/solve.json");
+  const auto again = run_signet(command, directory.path());
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_NE(again.out.find("attempt 1: "), std::string::npos) << "looked at again";
+  EXPECT_EQ(network_of(directory), network);
+  EXPECT_EQ(std::filesystem::last_write_time(directory / "runs/attempt-1/results.json"), trained)
+      << "no run was trained again";
+}
+
+TEST(Solve, OtherSettingsAreRefusedWithWhatToDo) {
+  const test::TemporaryDirectory directory;
+  ASSERT_EQ(run_signet(std::string("solve '(aa)*'") + kFiles, directory.path()).exit_code, 0);
+  const std::pair<const char*, const char*> others[] = {
+      {"'(aa)*' --seed 2", "train.seed was 1, now 2"},
+      {"'(aa)*' --model mamba", "model.architecture"},
+      {"'(aa)*' --dtype bf16", "--dtype was fp32, now bf16"},
+      {"'(aaa)*'", "of (aa)*, and this is (aaa)*"}};
+  for (const auto& [arguments, changed] : others) {
+    const auto result = run_signet(std::string("solve ") + arguments + kFiles, directory.path());
+    EXPECT_EQ(result.exit_code, 3) << arguments;
+    for (const char* part : {changed, "runs holds another solve", "--force to begin anew", "another --out"})
+      EXPECT_NE(result.err.find(part), std::string::npos) << part << ": " << result.err;
+  }
+  const auto anew =
+      run_signet(std::string("solve '(aa)*' --seed 2 --force --json") + kFiles, directory.path());
+  ASSERT_EQ(anew.exit_code, 0) << anew.err;
+  EXPECT_EQ(ordered_json::parse(anew.out)["attempts"][0]["seed"], 2);
+}
+
+TEST(Solve, ALargerBudgetGoesOn) {
+  const test::TemporaryDirectory directory;
+  const auto with_budget = [&](const std::string& minutes) {
+    const auto result =
+        run_signet("solve --language parity --model mamba --eigenvalues=0,1 --anyway --json --budget " +
+                       minutes + kFiles,
+                   directory.path());
+    EXPECT_EQ(result.exit_code, 4) << result.err;
+    return ordered_json::parse(result.out)["attempts"];
+  };
+  const auto first = with_budget("0.001");
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(with_budget("0.001"), first) << "there is no time left";
+  const double longer = first[0]["seconds"].get<double>() / 60 + 0.005;
+  EXPECT_GT(with_budget(fmt::format("{}", longer))[0]["steps"], first[0]["steps"]);
 }
 
 // Every tool that looks at a run, given something else.

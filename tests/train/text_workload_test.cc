@@ -153,7 +153,7 @@ TEST(TextWorkload, ARunThatWasStoppedEndsWithTheSameBits) {
   {
     auto cut = io::RunDirectory::create(directory / "cut", false);
     TrainOptions options{true, "", {}};
-    options.on_step = [](int64_t step) {
+    options.on_step = [](int64_t step, double) {
       if (step == 8) throw Error(ErrorCode::kFailure, "stop here");
     };
     EXPECT_THROW(train(part, cut, false, options), Error);

@@ -55,14 +55,14 @@ bool carries(const std::string& path, const KindInfo& kind) {
          (kind.or_mark && both.find(kind.or_mark) != std::string::npos);
 }
 
+}  // namespace
+
 bool holds(const std::string& path, std::string_view content) {
   std::error_code ignored;
   const auto size = static_cast<int64_t>(content.size());
   return std::filesystem::is_regular_file(path, ignored) && InputFile(path).size() == size &&
          read_file(path, size) == content;
 }
-
-}  // namespace
 
 void check_output(const std::string& path, FileKind kind, bool force) {
   if (is_directory(path)) bad_input("{} is a directory; name a file to write", printable(path));

@@ -17,6 +17,9 @@ void check_output(const std::string& path, FileKind kind, bool force);
 // Throws kBadInput where the folder that the file is to lie in does not exist.
 void check_folder(const std::string& path);
 
+// Whether a file is there and is `content`.
+bool holds(const std::string& path, std::string_view content);
+
 // Checks again, then writes atomically. `content` must be of the kind. A file that holds it already stays.
 void write_output(const std::string& path, FileKind kind, bool force, std::string_view content);
 

@@ -1,7 +1,7 @@
 #include <fmt/core.h>
 
-#include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "signet/analysis/crystallise.h"
 #include "signet/analysis/model_class.h"
@@ -19,11 +19,12 @@
 #include "signet/cli/solve_page.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
+#include "signet/io/json.h"
 #include "signet/io/run_directory.h"
 #include "signet/models/registry.h"
 #include "signet/theory/network_file.h"
 #include "signet/theory/verdict.h"
-#include "signet/train/trainer.h"
+#include "signet/train/planned_run.h"
 
 namespace signet::cli {
 namespace {
@@ -33,10 +34,6 @@ using nlohmann::ordered_json;
 // Ends an update loop that has used up its time, behind a checkpoint, which stays.
 struct OutOfTime {};
 constexpr int64_t kCheckpointEvery = 100;  // updates
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 class Solve final : public Verb {
  public:
@@ -54,7 +51,7 @@ class Solve final : public Verb {
     options.offer("--dtype", number_type_names());
     options.flag("--anyway", anyway_, "train a model that the theory forbids, to see how it fails");
     options.flag("--force", force_,
-                 "replace the network, a page that is not signet's, and runs in the folder");
+                 "begin anew: replace the network, a page that is not signet's, and what is in the folder");
     options.flag("--json", json_, "print one JSON object");
     options.flag("--quiet", quiet_, "no progress");
     Options::Named models;
@@ -70,7 +67,8 @@ class Solve final : public Verb {
     if (!(budget_ > 0 && budget_ <= 10'000))
       fail(ErrorCode::kUsage, "--budget is a number of minutes above 0");
     refuse_class_as_model(model_);
-    check_output(output_, FileKind::kKept, force_);
+    if (force_ || !exists(own(kNetwork)) || !holds(output_, own_text(kNetwork)))
+      check_output(output_, FileKind::kKept, force_);
     check_output(page_, FileKind::kPage, force_);
     for (const auto& path : {output_, page_}) check_folder(path);
     type_ = parse_number_type(dtype_);
@@ -91,18 +89,105 @@ class Solve final : public Verb {
     story_.recipe = recipe_.reason;
     taught.output = taught.delta;
     state_recipe_ = analysis::tracker_recipe(taught, model_, true, 1);
-    if (allowed(theory)) {
-      const double begin = now();
-      deadline_ = begin + 60 * budget_;
-      for (int64_t i = 0; !story_.solved && now() < deadline_; ++i) attempt(i);
-      if (story_.solved) theory::save_network(output_, story_.crystal->network);
+    if (!allowed(theory)) {
+      write_output(page_, FileKind::kPage, force_, solve_page(story_));
+      print(said());
+      return static_cast<int>(ErrorCode::kCheckFailed);
     }
-    write_output(page_, FileKind::kPage, force_, solve_page(story_));
-    print();
-    return story_.solved ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
+    make_directories(runs_);
+    const DirectoryLock lock(runs_);
+    if (force_) begin_anew();
+    const auto before = go_on();
+    if (!before) {
+      for (int64_t i = 0; !story_.solved && spent() < 60 * budget_; ++i) attempt(i);
+      keep();
+    }
+    // What is in the folder is written where the user wants it: a second call has nothing else to do.
+    const bool solved = before ? (*before)["proved"].get<bool>() : story_.solved;
+    if (solved) write_output(output_, FileKind::kKept, force_, own_text(kNetwork));
+    write_output(page_, FileKind::kPage, force_, own_text(kPage));
+    if (before && !solved) say("{:g} minutes of training are used up; a larger --budget goes on", budget_);
+    before ? print(*before, " before") : print(said());
+    return solved ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
   }
 
  private:
+  // Beside the attempts in the folder. The record is what was said of the attempts that have been looked at,
+  // and at the end all that was said; with it the folder tells how far the solve has come.
+  static constexpr const char *kRecord = "solve.json", *kNetwork = "exact.safetensors", *kPage = "solve.html";
+  std::string own(const char* name) const { return join_path(runs_, name); }
+  std::string own_text(const char* name) const { return read_file(own(name), int64_t{1} << 32); }
+  std::string attempt_directory(int64_t i) const {
+    return join_path(runs_, fmt::format("attempt-{}", i + 1));
+  }
+
+  // Seconds of training.
+  double spent() const {
+    double sum = 0;
+    for (const auto& attempt : story_.attempts) sum += attempt.seconds;
+    return sum;
+  }
+
+  void begin_anew() const {
+    for (const char* name : {kRecord, kNetwork, kPage}) remove_tree(own(name));
+    for (int64_t i = 0; train::is_begun(attempt_directory(i)); ++i)
+      io::RunDirectory::create(attempt_directory(i), true);
+  }
+
+  // Takes over the attempts of an earlier call; what it said, where there is nothing left to do.
+  std::optional<ordered_json> go_on() {
+    const std::string path = own(kRecord);
+    const auto record = exists(path) ? io::read_json_file(path) : ordered_json::object();
+    require_same_solve(record);
+    const auto list = record.find("attempts"), said = record.find("said");
+    if (list == record.end() || said == record.end()) {
+      write_record(nullptr);
+      return std::nullopt;
+    }
+    for (const auto& a : *list)
+      story_.attempts.push_back({attempt_directory(static_cast<int64_t>(story_.attempts.size())),
+                                 io::json_string(a, "targets", path), io::json_int(a, "seed", path),
+                                 io::json_int(a, "steps", path), io::json_double(a, "seconds", path),
+                                 io::json_double(a, "sequence_accuracy", path),
+                                 io::json_string(a, "outcome", path)});
+    if (!said->is_null() && (io::json_bool(*said, "proved", path) || spent() >= 60 * budget_)) return *said;
+    // The last one may have been cut off, and the page tells of it: it is trained on and looked at again.
+    if (!story_.attempts.empty()) story_.attempts.pop_back();
+    return std::nullopt;
+  }
+
+  void require_same_solve(const ordered_json& record) const {
+    std::string changed;
+    for (int64_t i = 0; changed.empty() && train::is_begun(attempt_directory(i)); ++i)
+      changed = train::changed_setting(attempt_directory(i), config(i));
+    if (!record.empty()) {
+      const auto title = io::json_string(record, "title", own(kRecord));
+      const auto dtype = io::json_string(record, "dtype", own(kRecord));
+      if (changed.rfind("task.dfa", 0) == 0 && title != story_.title)
+        changed = fmt::format("of {}, and this is {}", printable(title, 60), printable(story_.title, 60));
+      if (changed.empty() && dtype != dtype_)
+        changed = fmt::format("--dtype was {}, now {}", printable(dtype, 20), dtype_);
+    }
+    if (!changed.empty())
+      bad_input(
+          "{} holds another solve ({}); give its settings to go on with it, --force to begin anew in its "
+          "place, or another --out",
+          printable(runs_), changed);
+  }
+
+  void write_record(const ordered_json& said) const {
+    const ordered_json record = {
+        {"title", story_.title}, {"dtype", dtype_}, {"attempts", attempts()}, {"said", said}};
+    write_file_atomic(own(kRecord), record.dump(1) + "\n");
+  }
+
+  // The end: the record last, which says that the rest is there.
+  void keep() const {
+    if (story_.solved) theory::save_network(own(kNetwork), story_.crystal->network);
+    write_file_atomic(own(kPage), solve_page(story_));
+    write_record(said());
+  }
+
   template <class... Args>
   void say(fmt::format_string<Args...> format, Args&&... args) const {
     if (json_) return;
@@ -148,36 +233,41 @@ class Solve final : public Verb {
   }
 
   void attempt(int64_t i) {
+    if (i < static_cast<int64_t>(story_.attempts.size())) return;  // of an earlier call
     const train::RunConfig config = this->config(i);
     SolveAttempt result;
-    result.directory = join_path(runs_, fmt::format("attempt-{}", i + 1));
-    if (!force_ && exists(join_path(result.directory, "config.yaml")))
-      bad_input(
-          "{} is there from an earlier solve; give --force to begin anew in its place, or another --out",
-          printable(result.directory));
+    result.directory = attempt_directory(i);
     result.seed = seed_ + i;
     result.targets = config.task.automaton.targets;
-    auto directory = io::RunDirectory::create(result.directory, force_);
-    const double begin = now();
     train::TrainOptions options{quiet_, fmt::format("attempt {}", i + 1), {}};
-    options.on_step = [&](int64_t step) {
+    const double left = 60 * budget_ - spent();
+    options.on_step = [&](int64_t step, double seconds) {
       result.steps = step;
+      result.seconds = seconds;
       // Half-way to the next checkpoint, when the last one is surely on the disk.
-      if (now() > deadline_ && step > kCheckpointEvery && step % kCheckpointEvery == kCheckpointEvery / 2)
+      if (seconds > left && step > kCheckpointEvery && step % kCheckpointEvery == kCheckpointEvery / 2)
         throw OutOfTime{};
-      if (now() > deadline_ + 60) throw OutOfTime{};
+      if (seconds > left + 60) throw OutOfTime{};
     };
     try {
-      train::train(config, directory, false, options);
+      train::train_or_resume(config, result.directory, options);
+      const std::string path = train::results_path_of(result.directory);
+      const auto results = io::read_json_file(path);
+      result.steps = io::json_int(results, "steps", path);
+      result.seconds = io::json_double(results, "seconds", path);
     } catch (const OutOfTime&) {  // its newest checkpoint is looked at
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kInterrupted && error.code() != ErrorCode::kStopped) throw;
+      fail(error.code(), "stopped; attempt {} is saved in {}, and the same command goes on", i + 1,
+           printable(result.directory));
     }
-    result.seconds = now() - begin;
     result.outcome = look_at(result);
     say("attempt {}: seed {}, {} as answers, {} updates, {:.1f} s: {} of words of 4 times the length "
         "right; {}",
         i + 1, result.seed, result.targets, result.steps, result.seconds, share_text(result.score),
         result.outcome);
     story_.attempts.push_back(std::move(result));
+    if (!story_.solved) write_record(nullptr);
   }
 
   // Extract, compare, crystallise, verify; says how far it went.
@@ -220,39 +310,52 @@ class Solve final : public Verb {
     crystal.proof = theory::verify(network, verify);
   }
 
-  void print() const {
-    if (!json_) {
-      if (story_.solved)
-        fmt::print("solved: {}\nnetwork: {}\n", printable(story_.crystal->proof.certificate, 2000), output_);
-      else
-        fmt::print("not solved\n");
-      fmt::print("page: {}\n", page_);
+  // What --json prints.
+  ordered_json said() const {
+    return {{"title", story_.title},
+            {"model", model_},
+            {"states", dfa_.states()},
+            {"target", story_.target},
+            {"possible", story_.possible ? ordered_json(*story_.possible) : ordered_json()},
+            {"reason", story_.verdict},
+            {"witness", story_.witness.empty() ? ordered_json() : ordered_json(story_.witness)},
+            {"recipe", story_.recipe},
+            {"attempts", attempts()},
+            {"method", story_.extraction ? ordered_json(story_.extraction->method) : ordered_json()},
+            {"in_place", story_.crystal ? ordered_json(story_.crystal->in_place) : ordered_json()},
+            {"proved", story_.solved},
+            {"proof", story_.solved ? ordered_json(story_.crystal->proof.certificate) : ordered_json()},
+            {"network", story_.solved ? ordered_json(output_) : ordered_json()},
+            {"page", page_}};
+  }
+  ordered_json attempts() const {
+    ordered_json list = ordered_json::array();
+    for (const auto& a : story_.attempts)
+      list.push_back({{"run", a.directory},
+                      {"seed", a.seed},
+                      {"targets", a.targets},
+                      {"steps", a.steps},
+                      {"seconds", a.seconds},
+                      {"sequence_accuracy", a.score},
+                      {"outcome", a.outcome}});
+    return list;
+  }
+
+  // `when`: " before" where an earlier call has said it.
+  void print(ordered_json said, const char* when = "") const {
+    const bool solved = said["proved"];
+    said["page"] = page_;
+    if (solved) said["network"] = output_;
+    if (json_) {
+      fmt::print("{}\n", said.dump(2));
       return;
     }
-    ordered_json out = {{"title", story_.title},
-                        {"model", model_},
-                        {"states", dfa_.states()},
-                        {"target", story_.target},
-                        {"possible", story_.possible ? ordered_json(*story_.possible) : ordered_json()},
-                        {"reason", story_.verdict},
-                        {"witness", story_.witness.empty() ? ordered_json() : ordered_json(story_.witness)},
-                        {"recipe", story_.recipe},
-                        {"attempts", ordered_json::array()}};
-    for (const auto& a : story_.attempts)
-      out["attempts"].push_back({{"run", a.directory},
-                                 {"seed", a.seed},
-                                 {"targets", a.targets},
-                                 {"steps", a.steps},
-                                 {"seconds", a.seconds},
-                                 {"sequence_accuracy", a.score},
-                                 {"outcome", a.outcome}});
-    out["method"] = story_.extraction ? ordered_json(story_.extraction->method) : ordered_json();
-    out["in_place"] = story_.crystal ? ordered_json(story_.crystal->in_place) : ordered_json();
-    out["proved"] = story_.solved;
-    out["proof"] = story_.solved ? ordered_json(story_.crystal->proof.certificate) : ordered_json();
-    out["network"] = story_.solved ? ordered_json(output_) : ordered_json();
-    out["page"] = page_;
-    fmt::print("{}\n", out.dump(2));
+    if (solved)
+      fmt::print("solved{}: {}\nnetwork: {}\n", when, printable(said["proof"].get<std::string>(), 2000),
+                 output_);
+    else
+      fmt::print("not solved\n");
+    fmt::print("page: {}\n", page_);
   }
 
   AutomatonInput input_;
@@ -261,7 +364,7 @@ class Solve final : public Verb {
   std::string model_ = "deltanet", eigenvalues_, output_ = "exact.safetensors", page_ = "solve.html",
               runs_ = "runs/solve", dtype_ = "fp32";
   NumberType type_ = NumberType::kFp32;
-  double budget_ = 3, deadline_ = 0;
+  double budget_ = 3;
   int64_t seed_ = 1;
   bool anyway_ = false, force_ = false, json_ = false, quiet_ = false;
   SolveStory story_;

@@ -19,6 +19,7 @@
 #include "signet/io/checkpoint.h"
 #include "signet/io/json.h"
 #include "signet/io/run_directory.h"
+#include "signet/train/planned_run.h"
 #include "signet/train/results.h"
 #include "signet/train/trainer.h"
 
@@ -47,17 +48,14 @@ class Queue {
         outcome = {RunOutcome::kMissing, runs_[i].missing, 0, false};
         continue;
       }
-      if (!exists(results_path(i))) {
+      if (!is_finished(path(i))) {
         steps_[i].before = io::latest_step(path(i));
         steps_[i].all = std::max<int64_t>(0, runs_[i].config.train.steps - steps_[i].before);
       }
-      const std::string config = join_path(path(i), "config.yaml");
-      if (!exists(config)) continue;
-      RunConfig stored = resolve_config({config, "", "", {}}), wanted = runs_[i].config;
-      wanted.train.device = stored.train.device;  // a sweep may go on elsewhere
-      if (stored.to_yaml() != wanted.to_yaml())
+      if (!is_begun(path(i))) continue;
+      if (const std::string changed = changed_setting(path(i), runs_[i].config); !changed.empty())
         bad_input("{} was made with another configuration ({}); choose another directory for this sweep",
-                  path(i), first_difference(stored, wanted));
+                  path(i), changed);
       if (finished(i)) outcome = {RunOutcome::kDone, "", 0, true};
     }
   }
@@ -109,26 +107,16 @@ class Queue {
 
  private:
   std::string path(size_t i) const { return join_path(directory_, runs_[i].name); }
-  std::string results_path(size_t i) const { return join_path(path(i), "results.json"); }
+  std::string results_path(size_t i) const { return results_path_of(path(i)); }
 
   bool finished(size_t i) const {
-    if (!exists(results_path(i))) return false;
+    if (!is_finished(path(i))) return false;
     const auto results = read_results(results_path(i));
     if (plan_.horizon == 0) return true;
     // Searched as the plan says, perhaps by `signet eval --save`, and ended before the limit or as far out.
     const auto& found = results.horizon;
     return found && found->samples == plan_.horizon_samples && found->seed == runs_[i].config.train.seed &&
            (!found->reached_limit || found->limit >= plan_.horizon);
-  }
-
-  static std::string first_difference(RunConfig& a, RunConfig& b) {
-    const auto one = io::fields_of(a), two = io::fields_of(b);
-    for (const auto& field : one.all())
-      for (const auto& other : two.all())
-        if (field.key == other.key && field.write() != other.write())
-          return fmt::format("{} was {}, now {}", field.key, printable(field.write(), 60),
-                             printable(other.write(), 60));
-    return "other keys";
   }
 
   void worker(bool one_core) {
@@ -232,17 +220,12 @@ class Queue {
   }
 
   void run(size_t i, const OpenDevice& device) {
-    const TrainOptions options{true, runs_[i].name, device, [&](int64_t step) {
+    const TrainOptions options{true, runs_[i].name, device, [&](int64_t step, double) {
                                  steps_[i].done = std::max<int64_t>(0, step - steps_[i].before);
                                }};
-    if (!exists(results_path(i))) {
-      const bool begun = exists(join_path(path(i), "config.yaml"));
-      auto directory =
-          begun ? io::RunDirectory::open_for_resume(path(i)) : io::RunDirectory::create(path(i), true);
-      RunConfig config = runs_[i].config;
-      config.train.device = options_.device;
-      train(config, directory, begun, options);
-    }
+    RunConfig config = runs_[i].config;
+    config.train.device = options_.device;
+    train_or_resume(config, path(i), options);
     if (plan_.horizon > 0) add_horizon(i, device);
   }
 

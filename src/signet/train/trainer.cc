@@ -344,7 +344,7 @@ class Trainer {
     }
     step_ = result.step;
     progress.update(step_, status(result.batch));
-    if (options_.on_step) options_.on_step(step_);
+    if (options_.on_step) options_.on_step(step_, elapsed_);
     if (step_ % kLogEvery == 0 || step_ == train_.steps) log(result.batch);
   }
 

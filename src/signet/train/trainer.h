@@ -16,11 +16,13 @@ namespace signet::train {
 
 struct TrainOptions {
   bool quiet = false;
-  std::string label;                               // of the progress line
-  OpenDevice device;                               // where updates and evaluations run
-  std::function<void(int64_t)> on_step = nullptr;  // hears the number of every update made; may be null
-  bool tensorboard = false;                        // writes what metrics.jsonl holds for TensorBoard as well
-  comm::Communicator* ranks = nullptr;             // that train the run together; null: this process alone
+  std::string label;  // of the progress line
+  OpenDevice device;  // where updates and evaluations run
+  // Hears the number of every update made and the seconds that the run has taken so far, those before it was
+  // resumed included; may be null.
+  std::function<void(int64_t step, double seconds)> on_step = nullptr;
+  bool tensorboard = false;             // writes what metrics.jsonl holds for TensorBoard as well
+  comm::Communicator* ranks = nullptr;  // that train the run together; null: this process alone
   double ceiling = 0;  // operations a second that a rank's device can do, for the progress line; 0: unknown
 };
 
