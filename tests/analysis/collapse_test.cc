@@ -6,7 +6,9 @@
 
 #include "signet/automata/named_language.h"
 #include "signet/theory/compile.h"
+#include "signet/theory/network_file.h"
 #include "support/check.h"
+#include "support/command.h"
 #include "support/small_run.h"
 #include "support/temporary_directory.h"
 
@@ -154,6 +156,43 @@ TEST(Collapse, Fp64KnowsASlowLeak) {
   ASSERT_TRUE(found.forgets_measured && found.forgets_predicted);
   EXPECT_NEAR(static_cast<double>(*found.forgets_measured), crosses, 1e-3 * crosses);
   EXPECT_NEAR(static_cast<double>(*found.forgets_predicted), crosses, 1e-3 * crosses);
+}
+
+// In fp32 such a gate is taken for 1, and nothing is predicted to change; but the states creep, and the lower
+// one crosses 0 as above. The run is not ended as if rounding moved them, and the text says that the two
+// disagree.
+TEST(Collapse, APredictionThatTheRunRefutesIsToldAsSuch) {
+  for (const double sign : {1, -1}) {
+    const test::TemporaryDirectory directory;
+    const auto network = leaky_flip_flop(sign * (1 - 1.2e-7), 0);
+    theory::save_network(directory / "leaky.safetensors", network);
+    Subject subject = subject_of(network);
+    CollapseOptions options;
+    options.word = {0};
+    options.limit = 20'000;
+    const Collapse found = collapse(subject, options);
+    ASSERT_TRUE(found.predicted) << "there is something to refute";
+    EXPECT_EQ(found.end, Collapse::End::kOpen) << "it is no rounding that moves them";
+    EXPECT_EQ(found.states_agree(), false);
+    const auto shown =
+        test::run_signet("collapse '" + (directory / "leaky.safetensors") + "' --word h --limit 20000");
+    EXPECT_NE(shown.out.find("prediction and run disagree, and the run is right: the prediction takes "
+                             "eigenvalues within 4e-07 of 1 for 1"),
+              std::string::npos)
+        << shown.out;
+  }
+  Subject subject = subject_of(leaky_flip_flop(1 - 3e-7, 9e-7));
+  CollapseOptions options;
+  options.word = {0};
+  options.witnesses = {{1}, {2}};
+  const Collapse found = collapse(subject, options);
+  EXPECT_FALSE(found.forgets_predicted);
+  EXPECT_TRUE(found.forgets_measured) << "it has run to the limit";
+  EXPECT_EQ(found.answers_agree(), false);
+  subject = subject_of(leaky_flip_flop(0.9, 0.05));
+  const Collapse agrees = collapse(subject, options);
+  EXPECT_EQ(agrees.states_agree(), true);
+  EXPECT_EQ(agrees.answers_agree(), true);
 }
 
 TEST(Collapse, ARotationHasNoLimitAndForgetsNothing) {

@@ -200,18 +200,38 @@ int64_t first_of(const Twins& twins, int64_t low, TwoStates at_low, int64_t high
   return high;
 }
 
-// Where differences are but rounding, their sizes: the largest of a stretch of repetitions.
-Numbers rounding_floor(const Twins& twins, TwoStates at) {
-  Numbers most(at[0].size(), 0.0);
-  for (int n = 0; n < 128; ++n) {
-    for (size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], std::abs(at[0][i] - at[1][i]));
-    at = twins.after(at, 1);
-  }
-  return most;
-}
+// What rounding makes of the differences of two states that have settled: during a stretch of repetitions the
+// size of each lies within `spread` of its `middle`. Of the size, because a gate of -1 turns the sign for
+// ever.
+struct Jitter {
+  Numbers middle, spread;
 
-// Once the states have had `expected` repetitions four times over and are neither one nor still, what is left
-// of their difference is called rounding.
+  Jitter(const Twins& twins, TwoStates at) {
+    Numbers low(at[0].size(), INFINITY), high(at[0].size(), 0.0);
+    for (int n = 0; n < kStretch; ++n) {
+      for (size_t i = 0; i < low.size(); ++i) {
+        low[i] = std::min(low[i], std::abs(at[0][i] - at[1][i]));
+        high[i] = std::max(high[i], std::abs(at[0][i] - at[1][i]));
+      }
+      at = twins.after(at, 1);
+    }
+    for (size_t i = 0; i < low.size(); ++i) {
+      middle.push_back((low[i] + high[i]) / 2);
+      spread.push_back((high[i] - low[i]) / 2);
+    }
+  }
+  // Whether these states differ no more from those than by rounding.
+  bool covers(const TwoStates& at) const {
+    for (size_t i = 0; i < middle.size(); ++i)
+      if (!(std::abs(std::abs(at[0][i] - at[1][i]) - middle[i]) <= 3 * spread[i])) return false;
+    return true;
+  }
+  static constexpr int kStretch = 128;
+};
+
+// Once the states have had the predicted repetitions four times over and are neither one nor still, what is
+// left of their difference is called rounding if it has not moved farther in half of them than it does in a
+// few: what creeps has, sixteen times over.
 void measure(Subject& subject, const TwoStates& start, int64_t most, Collapse& result) {
   const Twins twins(*subject.network, result.word, result.suffixes);
   const auto ended = [&](const TwoStates& at) { return at[0] == at[1] || twins.period(at) > 0; };
@@ -252,26 +272,25 @@ void measure(Subject& subject, const TwoStates& start, int64_t most, Collapse& r
       }
       break;
     }
-    if (result.predicted && n >= 4 * *result.predicted && n >= 64) {
-      const Numbers floor = rounding_floor(twins, at);
-      const auto rounding = [&](const TwoStates& state) {
-        for (size_t i = 0; i < floor.size(); ++i)
-          if (std::abs(state[0][i] - state[1][i]) > 3 * floor[i]) return false;
-        return true;
-      };
-      std::pair<int64_t, TwoStates> low = {0, start};
-      int64_t high = n;
-      for (const auto& [at_n, state] : passed) {
-        if (rounding(state)) {
-          high = at_n;
-          break;
+    constexpr int64_t kEnough = 16 * Jitter::kStretch;
+    if (result.predicted && n >= std::max(4 * *result.predicted, kEnough)) {
+      const Jitter rounding(twins, at);
+      if (rounding.covers(passed.back().second)) {
+        std::pair<int64_t, TwoStates> low = {0, start};
+        int64_t high = n;
+        for (const auto& [at_n, state] : passed) {
+          if (rounding.covers(state)) {
+            high = at_n;
+            break;
+          }
+          low = {at_n, state};
         }
-        low = {at_n, state};
+        const auto covered = [&](const TwoStates& state) { return rounding.covers(state); };
+        result.measured = covered(start) ? 0 : first_of(twins, low.first, low.second, high, covered);
+        result.end = Collapse::End::kRounding;
+        result.apart = difference(*subject.network, at);
+        break;
       }
-      result.measured = rounding(start) ? 0 : first_of(twins, low.first, low.second, high, rounding);
-      result.end = Collapse::End::kRounding;
-      result.apart = difference(*subject.network, at);
-      break;
     }
     if (n >= most) {
       result.apart = difference(*subject.network, at);
@@ -292,13 +311,16 @@ void measure(Subject& subject, const TwoStates& start, int64_t most, Collapse& r
                 : 0);
 }
 
+// Letters after which the memory of short convolutions is full: from there on the spectrum is asked.
+constexpr int64_t kSettle = 64;
+
 // From the spectrum alone up to the last few repetitions, half of them at most; those are run, so that heads
 // that forget fast follow what the layers before them say.
 void predict(Subject& subject, const CollapseOptions& options, const TwoStates& start, int64_t most,
              Collapse& result) {
-  // In whole repetitions: the memory of short convolutions is full after these.
+  // In whole repetitions.
   const auto letters = static_cast<int64_t>(options.word.size());
-  const int64_t settle = 64 / letters + 1, run_in = 1024 / letters + 1;
+  const int64_t settle = kSettle / letters + 1, run_in = 1024 / letters + 1;
   const Twins twins(*subject.network, result.word, result.suffixes);
   const TwoStates settled = twins.after(start, settle);
   std::unique_ptr<Prediction> prediction;
@@ -324,6 +346,7 @@ void predict(Subject& subject, const CollapseOptions& options, const TwoStates& 
   };
   for (int64_t n = 0; n <= most; n = n == 0 ? 1 : 2 * n)
     result.points.push_back({n, std::nullopt, difference(*subject.network, state(n))});
+  result.answers_predicted = true;
   const auto told = [&](int64_t n) {
     const int64_t from = n - std::min(n / 2, run_in);
     return twins.told_apart(twins.after(state(from), n - from));
@@ -365,7 +388,26 @@ void find_wrong(Subject& subject, const TwoStates& start, Collapse& result) {
   }
 }
 
+// Within a factor of two, and two repetitions where there are few.
+bool near_each_other(int64_t predicted, int64_t measured) {
+  return predicted <= 2 * measured + 2 && measured <= 2 * predicted + 2;
+}
+
 }  // namespace
+
+std::optional<bool> Collapse::states_agree() const {
+  if (!predicted) return std::nullopt;
+  if (measured)  // fewer are not predicted by themselves
+    return near_each_other(*predicted, *measured) || std::max(*predicted, *measured) <= 2 * kSettle;
+  return looked_at > 2 * *predicted + 2 ? std::optional(false) : std::nullopt;
+}
+
+std::optional<bool> Collapse::answers_agree() const {
+  if (!told_apart || !answers_predicted) return std::nullopt;
+  if (forgets_predicted && forgets_measured) return near_each_other(*forgets_predicted, *forgets_measured);
+  if (!forgets_predicted) return !forgets_measured;
+  return end == End::kStill || looked_at > 2 * *forgets_predicted + 2 ? std::optional(false) : std::nullopt;
+}
 
 Collapse collapse(Subject& subject, const CollapseOptions& options) {
   require_recurrence(subject);

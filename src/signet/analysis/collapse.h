@@ -48,6 +48,7 @@ struct Collapse {
   // The least n from which on no suffix tells the words apart; none: they are told apart at every length
   // looked at, which is every length where the states stand still.
   std::optional<int64_t> forgets_predicted, forgets_measured;
+  bool answers_predicted = false;  // at every length: where forgets_predicted is none, they stay apart
   // A word prefix u^n suffix that the network then answers wrongly, by its automaton.
   struct Wrong {
     Word prefix;
@@ -56,6 +57,10 @@ struct Collapse {
   };
   std::optional<Wrong> wrong;
   int64_t looked_at = 0;  // repetitions run
+
+  // Whether prediction and run agree, within a factor of two. None where there is nothing to compare: no
+  // prediction, or a run that did not go far enough.
+  std::optional<bool> states_agree() const, answers_agree() const;
 
   std::vector<CollapsePoint> points;
 };

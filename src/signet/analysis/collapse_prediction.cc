@@ -42,7 +42,7 @@ class SpectralPrediction final : public Prediction {
   SpectralPrediction(Subject& subject, const Word& word, const TwoStates& start, int64_t stride)
       : network_(*subject.network),
         unit_(unit_roundoff(subject.type)),
-        near_(subject.type == NumberType::kFp64 ? 1e-12 : 4e-7),
+        near_(taken_for_one(subject.type)),
         start_(start),
         limit_(start),
         stride_(stride) {
@@ -221,7 +221,7 @@ class SpectralPrediction final : public Prediction {
   }
 
   theory::Recogniser& network_;
-  double unit_, near_;  // the latter: so near to 1 an eigenvalue of a gate cannot be told from it
+  double unit_, near_;
   double tiny_ = 0;
   TwoStates start_, limit_;
   int64_t stride_;
@@ -233,6 +233,8 @@ class SpectralPrediction final : public Prediction {
 };
 
 }  // namespace
+
+double taken_for_one(NumberType type) { return type == NumberType::kFp64 ? 1e-12 : 4e-7; }
 
 std::unique_ptr<Prediction> predict_states(Subject& subject, const Word& word, const TwoStates& start,
                                            int64_t stride) {

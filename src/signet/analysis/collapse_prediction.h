@@ -26,6 +26,9 @@ class Prediction {
   virtual TwoStates state(int64_t repetitions) const = 0;
 };
 
+// So near to 1 an eigenvalue cannot be told from it in this type, and is taken for it.
+double taken_for_one(NumberType type);
+
 // From the states `start`; `stride` repetitions are one step.
 std::unique_ptr<Prediction> predict_states(Subject& subject, const Word& word, const TwoStates& start,
                                            int64_t stride);

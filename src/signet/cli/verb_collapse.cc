@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/analysis/collapse.h"
+#include "signet/analysis/collapse_prediction.h"
 #include "signet/automata/dfa_io.h"
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
@@ -69,8 +70,9 @@ class CollapseVerb final : public Verb {
   std::string shown(const analysis::Word& word) const {
     return word.empty() ? "the empty word" : printable(text(word), 60);
   }
-  static ordered_json or_null(const std::optional<int64_t>& n) {
-    return n ? ordered_json(*n) : ordered_json();
+  template <class T>
+  static ordered_json or_null(const std::optional<T>& value) {
+    return value ? ordered_json(*value) : ordered_json();
   }
   static const char* end_name(Collapse::End end) {
     constexpr const char* kNames[] = {"merged", "still", "rounding", "open"};
@@ -94,6 +96,7 @@ class CollapseVerb final : public Verb {
     out["forgets"] = {{"predicted", or_null(found.forgets_predicted)},
                       {"measured", or_null(found.forgets_measured)},
                       {"wrong", nullptr}};
+    out["agree"] = {{"states", or_null(found.states_agree())}, {"answers", or_null(found.answers_agree())}};
     if (found.wrong)
       out["forgets"]["wrong"] = {{"prefix", text(found.wrong->prefix)},
                                  {"repetitions", found.wrong->repetitions},
@@ -154,6 +157,7 @@ class CollapseVerb final : public Verb {
         fmt::print("run: after n = {} the states still move, {:.3g} apart (--limit goes farther)\n",
                    found.looked_at, found.apart);
     }
+    if (!found.states_agree().value_or(true)) fmt::print("{}\n", disagreement(subject, found));
     const std::string suffix =
         found.suffixes.empty() || found.suffixes[0].empty() ? "" : " followed by " + shown(found.suffixes[0]);
     if (!found.told_apart)
@@ -161,6 +165,8 @@ class CollapseVerb final : public Verb {
     else if (found.forgets_predicted)
       fmt::print("predicted: its answers{} no longer tell them apart from n = {}\n", suffix,
                  *found.forgets_predicted);
+    else if (found.answers_predicted)
+      fmt::print("predicted: its answers{} go on to tell them apart\n", suffix);
     // Powers of 2 are looked at, and what comes between two that differ is halved.
     const bool settled = found.end == Collapse::End::kMerged || found.end == Collapse::End::kStill;
     if (found.told_apart && found.forgets_measured)
@@ -171,10 +177,30 @@ class CollapseVerb final : public Verb {
       fmt::print("run: its answers{} tell them apart at n = 1, 2, 4, ... {}\n", suffix,
                  found.end == Collapse::End::kStill ? "and, as the states only repeat themselves, for ever"
                                                     : fmt::format("up to {}", found.looked_at));
+    if (!found.answers_agree().value_or(true) && found.states_agree().value_or(true))
+      fmt::print("{}\n", disagreement(subject, found));
     if (found.wrong)
       fmt::print("so it is wrong on {}({})^{} {}\n", printable(text(found.wrong->prefix), 60),
                  printable(text(found.word), 60), found.wrong->repetitions,
                  printable(text(found.wrong->suffix), 60));
+  }
+
+  // What the prediction takes for granted that the run does not.
+  static std::string disagreement(const analysis::Subject& subject, const Collapse& found) {
+    std::vector<std::string> granted;
+    size_t layers = 0;
+    bool keeps = false;
+    for (const auto& part : found.parts) {
+      layers = std::max(layers, part.part.layer + 1);
+      keeps |= part.kept > 0;
+    }
+    if (keeps)
+      granted.push_back(fmt::format("eigenvalues within {:.0e} of 1 for 1, though their numbers may creep",
+                                    analysis::taken_for_one(subject.type)));
+    if (layers > 1)
+      granted.push_back("the layers before a head as they are in the end, though they may still move");
+    granted.push_back("rounding as too small to change where the states go");
+    return "prediction and run disagree, and the run is right: the prediction takes " + join(granted, ", ");
   }
 
   std::string picture(const Collapse& found) const {
