@@ -30,6 +30,15 @@ TEST(Utf8, AcceptsTextAndFindsTheFirstBadByte) {
   for (const auto& c : cases) EXPECT_EQ(find_invalid_utf8(c.text), c.at) << c.text;
 }
 
+TEST(CountOf, OneThingIsNoPlural) {
+  EXPECT_EQ(count_of(0, "letter"), "0 letters");
+  EXPECT_EQ(count_of(size_t{1}, "letter"), "1 letter");
+  EXPECT_EQ(count_of(-1, "letter"), "-1 letters");
+  EXPECT_EQ(count_of(1, "entry", "entries"), "1 entry");
+  EXPECT_EQ(count_of(12, "entry", "entries"), "12 entries");
+  EXPECT_EQ(count_of("1,000", "sample"), "1,000 samples") << "a number as a page writes it";
+}
+
 TEST(ShellWord, QuotesWhatAShellWouldChange) {
   for (const char* plain : {"runs/parity-lstm-1", "a.b,c=d:e@f%g+h_i"}) EXPECT_EQ(shell_word(plain), plain);
   EXPECT_EQ(shell_word("my run 2"), "'my run 2'");

@@ -102,7 +102,7 @@ TEST(DenseRun, WhatIsPrintedNamesTheLengthsOfTheSequences) {
       run_signet("train S3:swaps --quiet --steps 1 --out " + run +
                  test::as_options({"model.width=8", "model.heads=2", "model.mlp=0", "train.batch=4",
                                    "eval.samples=4", "eval.min_length=12", "eval.max_length=12"}));
-  EXPECT_NE(trained.out.find(" on length 12 after 1 steps"), std::string::npos) << trained.out;
+  EXPECT_NE(trained.out.find(" on length 12 after 1 step,"), std::string::npos) << trained.out;
   const auto one = run_signet("eval --quiet --samples 4 --lengths 9 " + run);
   EXPECT_NE(one.out.find(" step 1, length 9\n"), std::string::npos) << one.out;
   const auto several = run_signet("eval --quiet --samples 99 --lengths 9:10 " + run);

@@ -56,7 +56,7 @@ TEST(SweepVerb, TableJsonAndPage) {
   EXPECT_NE(page.find("</html>"), std::string::npos);
   EXPECT_NE(page.find("median"), std::string::npos);
   EXPECT_EQ(run_signet("sweep grid.yaml --set train.steps=5", directory.path()).err,
-            "runs/grid: 0 of 4 runs are left\n");
+            "runs/grid: 0 of 4 runs left\n");
   const auto changed = run_signet("sweep grid.yaml --set train.steps=6", directory.path());
   EXPECT_EQ(changed.exit_code, 3);
   EXPECT_NE(changed.err.find("train.steps was 5, now 6"), std::string::npos) << changed.err;
@@ -115,7 +115,7 @@ TEST(SweepVerb, SaysHowManyRunsThereAreAndHowFarTheyHaveCome) {
   EXPECT_EQ(quiet.exit_code, 0);
   EXPECT_EQ(quiet.err, "");
   const auto few = run_signet("sweep grid.yaml --set train.steps=2 --jobs 3 --seeds 3", directory.path());
-  EXPECT_EQ(few.err.rfind("runs/grid: 2 of 6 runs are left, 2 at a time\n", 0), 0u) << few.err;
+  EXPECT_EQ(few.err.rfind("runs/grid: 2 of 6 runs left, 2 at a time\n", 0), 0u) << few.err;
 }
 
 TEST(ReproduceVerb, EveryExperimentAndProtocolIsSound) {

@@ -121,7 +121,7 @@ TEST_F(SafetensorsTest, TruncationAnywhereIsRefused) {
     EXPECT_TRUE(test::error_of([&] { SafetensorsFile::open(path_); })) << length;
   }
   put(whole + "x");
-  refuses("1 bytes follow the last tensor");
+  refuses("there is more behind the last tensor, 1 byte");
 }
 
 TEST_F(SafetensorsTest, HeaderLengthsThatLie) {
@@ -164,7 +164,7 @@ TEST_F(SafetensorsTest, HeadersThatLie) {
   refuses_header(tensor("\"U8\"", "[3]", "[0,4]"), 4, "takes 3 bytes, but data_offsets span 4");
   refuses_header(tensor("\"U8\"", "[4]", "[1,5]"), 5, "there is a hole");
   refuses_header(tensor("\"U8\"", "[4]", "[0,4]"), 3, "truncated?");
-  refuses_header(tensor("\"U8\"", "[4]", "[0,4]"), 5, "1 bytes follow the last tensor");
+  refuses_header(tensor("\"U8\"", "[4]", "[0,4]"), 5, "there is more behind the last tensor, 1 byte");
   // Products that would wrap to a small number in 64 bits.
   refuses_header(tensor("\"F32\"", "[4294967296,4294967296]", "[0,0]"), 0, "is too large");
   refuses_header(tensor("\"U8\"", "[9223372036854775807,3]", "[0,4]"), 4, "is too large");

@@ -211,7 +211,7 @@ TEST(Corpus, ImpossibleNumbersInItsFilesAreNamed) {
   manifest.shards[0].bytes = int64_t{1} << 49;
   expect_refused(manifest, "'bytes' is out of range");
   ++(manifest = right).shards[0].bytes;
-  expect_refused(manifest, "1 bytes belong to no document");
+  expect_refused(manifest, "1 byte of no document");
   ShardBuilder builder(256);
   builder.add({'a'}, 1, std::numeric_limits<int64_t>::max());
   manifest = right;

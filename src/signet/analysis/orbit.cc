@@ -6,6 +6,7 @@
 
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
+#include "signet/base/text.h"
 #include "signet/theory/pumped_words.h"
 
 namespace signet::analysis {
@@ -92,10 +93,10 @@ bool close_orbit(Subject& subject, int64_t max_states, theory::VerifyResult& res
           result.states_visited = static_cast<int64_t>(nodes.size());
           result.longest = node.depth;
           result.certificate = fmt::format(
-              "wrong on a word of {} letters; all shorter ones are right (breadth first over the bit "
+              "wrong on a word of {}; all shorter ones are right (breadth first over the bit "
               "patterns "
               "of the state)",
-              word.size());
+              count_of(word.size(), "letter"));
           result.counterexample = std::move(word);
           return true;
         }
@@ -115,8 +116,8 @@ bool close_orbit(Subject& subject, int64_t max_states, theory::VerifyResult& res
   result.certificate = fmt::format(
       "proved for all lengths: the bit patterns of the state that words of the task reach close and every "
       "answer "
-      "is right ({} states)",
-      nodes.size());
+      "is right ({})",
+      count_of(nodes.size(), "state"));
   return true;
 }
 
@@ -191,15 +192,17 @@ void test_words(Subject& subject, const theory::VerifyOptions& options, theory::
   result.correct = !wrong;
   if (wrong)
     result.certificate = fmt::format(
-        "wrong on a word of {} letters, the shortest found in {} random words and in words u v^n w; all "
+        "wrong on a word of {}, the shortest found in {} and in words u v^n w; all "
         "words "
-        "of up to {} letters are right",
-        wrong->size(), options.words, covered);
+        "of up to {} are right",
+        count_of(wrong->size(), "letter"), count_of(options.words, "random word"),
+        count_of(covered, "letter"));
   else
     result.certificate = fmt::format(
-        "no proof: the states do not close ({} were looked at, all words of up to {} letters are right); {} "
-        "random words of {} letters and words u v^n w (u, v, w of up to {} letters) are right",
-        result.states_visited, covered, options.words, options.length, theory::kPumpedPiece);
+        "no proof: the states do not close (looked at: {}; all words of up to {} are right); {} "
+        "of {} and words u v^n w (u, v, w of up to {} letters) are right",
+        result.states_visited, count_of(covered, "letter"), count_of(options.words, "random word"),
+        count_of(options.length, "letter"), theory::kPumpedPiece);
   result.counterexample = std::move(wrong);
 }
 
@@ -218,9 +221,8 @@ theory::VerifyResult verify_trained(Subject& subject, const theory::VerifyOption
   if (options.method != "random" && close_orbit(subject, options.max_states, result)) return result;
   if (options.method == "closure") {
     result.method = "orbit-closure";
-    result.certificate =
-        fmt::format("the states do not close within {}; all words of up to {} letters are right",
-                    result.states_visited, result.longest.value_or(0));
+    result.certificate = fmt::format("the states do not close within {}; all words of up to {} are right",
+                                     result.states_visited, count_of(result.longest.value_or(0), "letter"));
     return result;
   }
   test_words(subject, options, result);

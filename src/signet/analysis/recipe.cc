@@ -7,6 +7,7 @@
 #include "signet/analysis/subject.h"
 #include "signet/automata/minimize.h"
 #include "signet/base/error.h"
+#include "signet/base/text.h"
 #include "signet/theory/compile.h"
 #include "signet/theory/verdict.h"
 
@@ -95,11 +96,11 @@ Recipe tracker_recipe(const automata::Dfa& automaton, const std::string& archite
       set("train.smoothing", 0.2);
     attempts(10, 2000);
     recipe.reason = fmt::format(
-        "{}, {} factor{} a letter, {} numbers a head (the smallest exact layer whose answers are read by a "
+        "{}, {} a letter, {} a head (the smallest exact layer whose answers are read by a "
         "linear map)",
         turns ? "every letter permutes the states: one block that only turns its state"
               : "one layer holds the states exactly: one block that turns its state and writes",
-        factors, factors == 1 ? "" : "s", dim);
+        count_of(factors, "factor"), count_of(dim, "number"));
     return recipe;
   }
   const bool steep = !decays(architecture);  // measured for those; others keep their own gates

@@ -53,7 +53,7 @@ Dfa drop_unreachable(const Dfa& dfa, std::vector<std::string>* notes) {
   const State dropped = dfa.states() - reachable.states();
   if (dropped == 0) return dfa;
   if (notes)
-    notes->push_back(fmt::format("{} of {} states are unreachable and were dropped", dropped, dfa.states()));
+    notes->push_back(fmt::format("dropped {} of {} states, which no word reaches", dropped, dfa.states()));
   return reachable;
 }
 
@@ -100,10 +100,10 @@ Dfa dfa_from_json(std::string_view text, const Limits& limits, std::vector<std::
     const Json& row = array(table[static_cast<size_t>(q)], where);
     if (row.size() != dfa.alphabet.size())
       bad_input(
-          "automaton: {} has {} entries for {} letters; every state needs one per letter (to complete a "
+          "automaton: {} has {} for {}; every state needs one per letter (to complete a "
           "partial "
           "automaton add a state that no word leaves, not accepting, and send the missing transitions there)",
-          where, row.size(), dfa.alphabet.size());
+          where, count_of(row.size(), "entry", "entries"), count_of(dfa.alphabet.size(), "letter"));
     std::vector<int32_t> values;
     for (size_t a = 0; a < row.size(); ++a) {
       if (row[a].is_null() || (row[a].is_number_integer() && row[a] == -1))
@@ -122,7 +122,7 @@ Dfa dfa_from_json(std::string_view text, const Limits& limits, std::vector<std::
     if (object.contains("accept"))
       bad_input("automaton: give \"accept\" (a language) or \"output\" (Mealy), not both");
     if (array(*output, "output").size() != delta.size())
-      bad_input("automaton: output has {} rows for {} states", output->size(), n);
+      bad_input("automaton: output has {} for {}", count_of(output->size(), "row"), count_of(n, "state"));
     for (int64_t q = 0; q < n; ++q) dfa.output.push_back(row_of(*output, "output", q, 1'000'000));
   } else {
     for (const auto& state : array(member(object, "accept"), "accept"))

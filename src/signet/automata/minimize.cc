@@ -5,6 +5,7 @@
 
 #include "signet/automata/limits.h"
 #include "signet/base/error.h"
+#include "signet/base/text.h"
 
 namespace signet::automata {
 namespace {
@@ -89,16 +90,18 @@ void validate(const Dfa& dfa) {
   if (std::set<std::string>(dfa.alphabet.begin(), dfa.alphabet.end()).size() != letters)
     bad_input("the alphabet names a letter twice");
   if (dfa.start < 0 || dfa.start >= dfa.states())
-    bad_input("start state {} is not one of the {} states 0..{}", dfa.start, n, n - 1);
+    bad_input("start state {} is not one of the states 0..{}", dfa.start, n - 1);
   if (!dfa.accept.empty() && dfa.accept.size() != n)
-    bad_input("accept has {} entries for {} states", dfa.accept.size(), n);
+    bad_input("accept has {} for {}", count_of(dfa.accept.size(), "entry", "entries"), count_of(n, "state"));
   if (dfa.mealy() && dfa.output.size() != n)
-    bad_input("output has {} rows for {} states", dfa.output.size(), n);
+    bad_input("output has {} for {}", count_of(dfa.output.size(), "row"), count_of(n, "state"));
   for (size_t q = 0; q < n; ++q) {
     if (dfa.delta[q].size() != letters)
-      bad_input("state {} has {} transitions for {} letters", q, dfa.delta[q].size(), letters);
+      bad_input("state {} has {} for {}", q, count_of(dfa.delta[q].size(), "transition"),
+                count_of(letters, "letter"));
     if (dfa.mealy() && dfa.output[q].size() != letters)
-      bad_input("state {} has {} outputs for {} letters", q, dfa.output[q].size(), letters);
+      bad_input("state {} has {} for {}", q, count_of(dfa.output[q].size(), "output"),
+                count_of(letters, "letter"));
     for (State target : dfa.delta[q])
       if (target < 0 || target >= dfa.states())
         bad_input("state {} has a transition to {}, which is not one of the states 0..{}", q, target, n - 1);

@@ -235,7 +235,8 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
   struct stat info;
   const FileDescriptor fd = open_to_read(path, Readable::kHanded, info);
   if (info.st_size > max_bytes)
-    bad_input("{} is {} bytes long; at most {} are accepted here", printable(path), info.st_size, max_bytes);
+    bad_input("{} is {} long; at most {} are accepted here", printable(path), count_of(info.st_size, "byte"),
+              max_bytes);
   // A pipe or a file of /proc has no size beforehand, and a file may grow while it is read.
   std::string content;
   int64_t got = 0;
@@ -323,7 +324,8 @@ InputFile::InputFile(const std::string& path) : path_(path) {
 
 void InputFile::read_at(int64_t offset, void* destination, int64_t bytes) const {
   if (offset < 0 || bytes < 0 || offset > size_ || bytes > size_ - offset)
-    bad_input("{}: {} bytes at {} lie outside the file of {} bytes", printable(path_), bytes, offset, size_);
+    bad_input("{}: {} at {}: outside the file of {}", printable(path_), count_of(bytes, "byte"), offset,
+              count_of(size_, "byte"));
   if (read_some(fd_.get(), path_, static_cast<char*>(destination), bytes, offset) != bytes)
     bad_input("{}: the file became shorter while it was read", printable(path_));
 }

@@ -55,6 +55,11 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
   return near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near);
 }
 
+std::string count_of(std::string_view number, std::string_view thing, std::string_view plural) {
+  if (number == "1" || plural.empty()) return fmt::format("{} {}{}", number, thing, number == "1" ? "" : "s");
+  return fmt::format("{} {}", number, plural);
+}
+
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
   size_t begin = 0;

@@ -1,6 +1,7 @@
 // Small text helpers that error messages and parsers share.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -13,6 +14,13 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
 
 // " (did you mean 'x'?)", or "" when nothing is near.
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates);
+
+// A number of things in a sentence: "1 letter", "3 letters"; `plural` where an s does not make it.
+std::string count_of(std::string_view number, std::string_view thing, std::string_view plural = {});
+template <std::integral Number>
+std::string count_of(Number number, std::string_view thing, std::string_view plural = {}) {
+  return count_of(std::string_view(std::to_string(number)), thing, plural);
+}
 
 std::vector<std::string> split(std::string_view text, char separator);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);

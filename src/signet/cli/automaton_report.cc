@@ -94,10 +94,11 @@ report::GraphPicture graph_of(const std::string& title, const automata::Dfa& dfa
           row.push_back({fmt::format("... {} more", level.size() - 8), ""});
           break;
         }
-        row.push_back({component.group.order == "1"
-                           ? fmt::format("{} tiles", component.tiles.size())
-                           : fmt::format("{} tiles, {}", component.tiles.size(), component.group.name),
-                       set_text(component.set, 12)});
+        row.push_back(
+            {component.group.order == "1"
+                 ? count_of(component.tiles.size(), "tile")
+                 : fmt::format("{}, {}", count_of(component.tiles.size(), "tile"), component.group.name),
+             set_text(component.set, 12)});
       }
     }
   }

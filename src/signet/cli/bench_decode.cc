@@ -1,4 +1,5 @@
 #include "signet/cli/bench_decode.h"
+#include "signet/base/text.h"
 
 #include <fmt/core.h>
 
@@ -23,8 +24,8 @@ void print_decode(const bench::DecodeReport& r, const bench::Ceilings& ceilings)
   }
   fmt::print("{} {}: {:.1f} million parameters, {}; logits of two blocks are {:.1e} from fp64\n", r.model,
              r.preset, static_cast<double>(r.parameters) / 1e6, r.precision, r.error);
-  fmt::print("{} sequence{}: prompts of {} tokens in {:.2f} ms, {:.0f} tokens/s\n", r.slots,
-             r.slots == 1 ? "" : "s", r.prompt, r.prefill_seconds * 1e3,
+  fmt::print("{}: prompts of {} in {:.2f} ms, {:.0f} tokens/s\n", count_of(r.slots, "sequence"),
+             count_of(r.prompt, "token"), r.prefill_seconds * 1e3,
              static_cast<double>(r.slots * r.prompt) / r.prefill_seconds);
   fmt::print("{:.3f} ms a token, {:.0f} tokens/s\n", r.step_seconds * 1e3,
              static_cast<double>(r.slots) / r.step_seconds);

@@ -1,4 +1,5 @@
 #include "signet/cli/bench_lm.h"
+#include "signet/base/text.h"
 
 #include <fmt/core.h>
 
@@ -28,7 +29,8 @@ void print_lm(const bench::LmReport& r, const bench::Ceilings& ceilings, bool cu
   fmt::print("{} {}: {:.1f} million parameters, {}; two blocks are {:.1e} from fp64\n", r.model, r.preset,
              static_cast<double>(r.parameters) / 1e6, r.precision, r.error);
   fmt::print("{} x {} tokens a step{}, recompute {}\n", r.batch, r.context,
-             r.micro_batch > 0 ? fmt::format(", {} sequences at once", r.micro_batch) : "", r.recompute);
+             r.micro_batch > 0 ? fmt::format(", {} at once", count_of(r.micro_batch, "sequence")) : "",
+             r.recompute);
   fmt::print("{:.2f} ms a step, {:.0f} tokens/s, {:.2f} TFLOP/s, {:.0f}% of the ceiling\n",
              r.step_seconds * 1e3, tokens_per_second(r), rate / 1e12, 100 * rate / ceiling(ceilings, cuda));
   fmt::print("the recurrence apart: {:.2f} TFLOP/s; first step after {:.1f} s; loss {:.4f}\n",

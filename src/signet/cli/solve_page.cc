@@ -108,16 +108,16 @@ std::string solve_page(const SolveStory& story) {
     const auto& last = story.attempts.back();
     body += section(
         ++number, "Training", last.score >= 0.99,
-        fmt::format("{} of words of four times the training length are right in every position, after {} "
-                    "attempt{}",
-                    share_text(last.score), story.attempts.size(), story.attempts.size() == 1 ? "" : "s"),
+        fmt::format("{} of words of four times the training length are right in every position, after {}",
+                    share_text(last.score), count_of(story.attempts.size(), "attempt")),
         training(story));
   }
   if (story.extraction) {
     const auto& found = *story.extraction;
     body += section(
         ++number, "What it has learned", found.found(),
-        found.found() ? fmt::format("an automaton of {} states, by {}", story.learned->states(), found.method)
+        found.found() ? fmt::format("an automaton of {}, by {}", count_of(story.learned->states(), "state"),
+                                    found.method)
                       : std::string("no small automaton explains it"),
         components(found) + (found.found() ? picture("learned", *story.learned) + agreement(found) : ""));
     if (found.equivalent) {

@@ -238,7 +238,7 @@ void TextExperiment::prepare(bool quick, bool quiet) const {
       write_file_atomic(options.inputs[0], task_documents(kTrackingTask, quick ? 300 : 3000, 1));
     Progress progress("tokenize " + name, 0, 0, ProgressStyle::of_stderr(quiet));
     text::tokenize(options, [&](const text::TokenizeProgress& now) {
-      progress.update(0, fmt::format("{} documents  {} tokens", now.documents, now.tokens));
+      progress.update(0, count_of(now.documents, "document") + "  " + count_of(now.tokens, "token"));
     });
     progress.finish();
   }

@@ -53,11 +53,11 @@ void print_evaluation(const std::string& path, const train::TextEvaluation& eval
                fmt::format("{:.4f}", entry.running.error)});
   fmt::print("{}", table.text(report::text_style(stdout)));
   fmt::print(
-      "{}: {} tokens of {} documents in {} rows\nloss {:.4f} +- {:.4f} nats a token, perplexity {:.2f}, "
+      "{}: {} of {} documents in {}\nloss {:.4f} +- {:.4f} nats a token, perplexity {:.2f}, "
       "{:.4f} bits a byte, {:.1f} % right\n",
-      path, evaluation.tokens, held_out ? "held-out" : "training", evaluation.rows, evaluation.nll.mean,
-      evaluation.nll.error, std::exp(evaluation.nll.mean), evaluation.bits_per_byte(),
-      100 * evaluation.accuracy());
+      path, count_of(evaluation.tokens, "token"), held_out ? "held-out" : "training",
+      count_of(evaluation.rows, "row"), evaluation.nll.mean, evaluation.nll.error,
+      std::exp(evaluation.nll.mean), evaluation.bits_per_byte(), 100 * evaluation.accuracy());
 }
 
 }  // namespace

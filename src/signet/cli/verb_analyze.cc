@@ -114,18 +114,18 @@ void print_facts(const theory::Analysis& analysis, const InputAutomaton& input) 
   for (const auto& note : input.notes) fmt::print("  note: {}\n", note);
   print_table(dfa);
   fmt::print("\n");
-  line("states",
-       fmt::format("{} over {} letter{}", dfa.states(), dfa.letters(), dfa.letters() == 1 ? "" : "s"));
+  line("states", fmt::format("{} over {}", dfa.states(), count_of(dfa.letters(), "letter")));
   line("transition monoid",
-       facts.monoid_size  ? fmt::format("{} elements, {} J-classes, {} idempotents", *facts.monoid_size,
-                                        *facts.j_classes, *facts.idempotents)
+       facts.monoid_size  ? fmt::format("{}, {}, {}", count_of(*facts.monoid_size, "element"),
+                                        count_of(*facts.j_classes, "J-class", "J-classes"),
+                                        count_of(*facts.idempotents, "idempotent"))
        : facts.image_sets ? "beyond the limit (--max-monoid); image sets were used instead"
                           : "beyond the limit (--max-monoid)");
   line("star-free", yes(facts.aperiodic));
   line("definite",
-       facts.definite_window ? fmt::format("yes, the last {} letters decide", *facts.definite_window) : "no");
+       facts.definite_window ? "yes, by the last " + count_of(*facts.definite_window, "letter") : "no");
   if (facts.reverse_definite_window)
-    line("reverse definite", fmt::format("yes, the first {} letters decide", *facts.reverse_definite_window));
+    line("reverse definite", "yes, by the first " + count_of(*facts.reverse_definite_window, "letter"));
   line("group, commutative",
        fmt::format("{}, {}", facts.group ? "yes" : "no", facts.commutative ? "yes" : "no"));
   line("R-, J-trivial", fmt::format("{}, {}", facts.r_trivial ? "yes" : "no", yes(facts.j_trivial)));
@@ -147,7 +147,8 @@ void print_facts(const theory::Analysis& analysis, const InputAutomaton& input) 
     line("groups", "none but the trivial one");
   }
   if (facts.minimal_degree)
-    line("least degree", fmt::format("acts faithfully on {} points and no fewer", *facts.minimal_degree));
+    line("least degree",
+         fmt::format("acts faithfully on {} and no fewer", count_of(*facts.minimal_degree, "point")));
   if (facts.holonomy && !facts.holonomy->levels.empty()) {
     std::vector<std::string> levels;
     for (const auto& level : facts.holonomy->levels) levels.push_back(level_text(level));

@@ -200,8 +200,8 @@ class Bench final : public Verb {
           device_description(), c.bytes_per_second / 1e12, c.flops_per_second / 1e12,
           c.tf32_per_second / 1e12, c.bf16_per_second / 1e12);
     else
-      fmt::print("{}, {}, {} threads; measured ceilings: {:.0f} GFLOP/s fp32, copy {:.1f} GB/s\n\n",
-                 cpu_model_name(), isa_name(current_isa()), thread_count(), c.flops_per_second / 1e9,
+      fmt::print("{}, {}, {}; measured ceilings: {:.0f} GFLOP/s fp32, copy {:.1f} GB/s\n\n", cpu_model_name(),
+                 isa_name(current_isa()), count_of(thread_count(), "thread"), c.flops_per_second / 1e9,
                  c.bytes_per_second / 1e9);
   }
   void print_machine(const bench::Ceilings& c) const {

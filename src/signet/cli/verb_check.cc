@@ -112,8 +112,7 @@ class Check final : public Verb {
       if (head.linear) print_text(head.gates, report, "");
     }
     if (large > 0 && !json_)
-      fmt::print("left out: {} head{} of more than {} numbers\n", large, large == 1 ? "" : "s",
-                 analysis::kLargestHead);
+      fmt::print("left out: {} of more than {} numbers\n", count_of(large, "head"), analysis::kLargestHead);
     if (parts.empty() && !json_) fmt::print("no layers: there is no state that letters could change\n");
     if (open) verdict.clear();
     write_picture(panels);
@@ -270,8 +269,7 @@ class Check final : public Verb {
   }
 
   void print_text(const theory::GateSet& set, const theory::GateReport& r, const std::string& verdict) const {
-    fmt::print("{} gate{} of size {}, largest norm {:.6g}\n", set.gates.size(),
-               set.gates.size() == 1 ? "" : "s", r.size, r.norm);
+    fmt::print("{} of size {}, largest norm {:.6g}\n", count_of(set.gates.size(), "gate"), r.size, r.norm);
     if (!r.certificate.empty())
       fmt::print(
           "{}: any stack of such layers recognises {} only, {}\n", r.structure,
@@ -294,7 +292,8 @@ class Check final : public Verb {
       else if (open)
         fmt::print("Theorem 2, layer {}: {}\n", i + 1, open_text(set, *open, "so it may be real or not"));
       else
-        fmt::print("Theorem 2, layer {}: no product of {} gates that was looked at turns\n", i + 1, 1 << i);
+        fmt::print("Theorem 2, layer {}: no product of {} that was looked at turns\n", i + 1,
+                   count_of(1 << i, "gate"));
     }
     for (const auto& e : r.periodic) {
       const int64_t period = period_of(e.value);

@@ -132,10 +132,10 @@ class CollapseVerb final : public Verb {
         fmt::print(
             "  {}: {}{}\n", part.part.name(),
             part.rate > 0 ? fmt::format("differences shrink by {:.7g}", part.rate) : "nothing shrinks slowly",
-            part.kept ? fmt::format(", {} of {} numbers are kept", part.kept, part.part.size) : "");
+            part.kept ? fmt::format(", {} of {} kept", part.kept, count_of(part.part.size, "number")) : "");
     }
     if (const size_t more = found.parts.size() - std::min(kShown, found.parts.size()); more > 0)
-      fmt::print("  and {} more head{}{}\n", more, more == 1 ? "" : "s",
+      fmt::print("  and {}{}\n", count_of(more, "more head"),
                  !found.parts[kShown].predicted ? ""
                  : more == 1                    ? " that settles sooner"
                                                 : " that settle sooner");

@@ -4,6 +4,7 @@
 
 #include "signet/base/activity.h"
 #include "signet/base/tell.h"
+#include "signet/base/text.h"
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/output.h"
 #include "signet/cli/theory_options.h"
@@ -78,18 +79,17 @@ class Compile final : public Verb {
       return;
     }
     fmt::print("{}: {}\n", network.target, network.construction);
-    fmt::print("{} layer{}, dimension {}, {} Householder factor{} a letter, {} parameters\n", size.layers,
-               size.layers == 1 ? "" : "s", size.dimension, size.householders,
-               size.householders == 1 ? "" : "s", size.parameters);
+    fmt::print("{}, dimension {}, {} a letter, {}\n", count_of(size.layers, "layer"), size.dimension,
+               count_of(size.householders, "Householder factor"), count_of(size.parameters, "parameter"));
     if (horizon.exact)
       fmt::print("exact in {}: no step rounds, so it is right at every length\n", dtype);
     else if (horizon.known && !horizon.letters)
       fmt::print("in {} rounding stays below the decoding margin at every length\n", dtype);
     else if (horizon.known)
       fmt::print(
-          "not exact: in {} it is right for words of up to {} letters (error bound); signet verify says "
+          "not exact: in {} it is right for words of up to {} (error bound); signet verify says "
           "more\n",
-          dtype, *horizon.letters);
+          dtype, count_of(*horizon.letters, "letter"));
     else if (by_rounding_)
       fmt::print(
           "proved for all lengths in {}; in other types it does something else, for its rounding is what "

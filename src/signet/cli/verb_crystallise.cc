@@ -89,14 +89,13 @@ class Crystallise final : public Verb {
   }
 
   void print_text(const analysis::Extraction& found, const analysis::Crystal& crystal, bool proved) const {
-    fmt::print("automaton of {} state{}, by {}: {} of the network's answers at training length\n",
-               crystal.network.dfa.states(), crystal.network.dfa.states() == 1 ? "" : "s", found.method,
+    fmt::print("automaton of {}, by {}: {} of the network's answers at training length\n",
+               count_of(crystal.network.dfa.states(), "state"), found.method,
                share_text(found.agreement[0].answers));
     if (crystal.in_place) {
       for (const auto& head : crystal.heads)
-        fmt::print(
-            "{}: {} states; {} (the trained states are a linear image of its to {:.2g} of their gap)\n",
-            head.name, head.components, head.construction, head.residual);
+        fmt::print("{}: {}; {} (the trained states are a linear image of its to {:.2g} of their gap)\n",
+                   head.name, count_of(head.components, "state"), head.construction, head.residual);
       fmt::print("crystallised in place: heads, start and answers are the trained network's, made exact\n");
     } else {
       fmt::print("not in place ({}): compiled from the automaton as {}, {}\n", crystal.reason,

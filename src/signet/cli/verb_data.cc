@@ -102,8 +102,8 @@ class Data final : public Verb {
 
   void print_text(const Corpus& corpus) const {
     const auto& manifest = corpus.manifest();
-    fmt::print("{}: {}, vocabulary {}, {} shard{}{}{}\n", folder_, manifest.tokenizer_kind,
-               manifest.vocabulary, manifest.shards.size(), manifest.shards.size() == 1 ? "" : "s",
+    fmt::print("{}: {}, vocabulary {}, {}{}{}\n", folder_, manifest.tokenizer_kind, manifest.vocabulary,
+               count_of(manifest.shards.size(), "shard"),
                manifest.complete ? "" : "; NOT COMPLETE: the same tokenize command goes on",
                verify_ ? "; every hash is right" : "");
     fmt::print("{:10} {:>12} {:>15} {:>15}\n", "", "documents", "tokens", "bytes");

@@ -88,9 +88,8 @@ class Decompose final : public Verb {
     }
     fmt::print("{}\n", input.title);
     for (const auto& note : input.notes) fmt::print("  note: {}\n", note);
-    fmt::print(
-        "\nHolonomy: {} level{}, {} sets; per component its tiles, with the group that permutes them\n",
-        holonomy.levels.size(), holonomy.levels.size() == 1 ? "" : "s", holonomy.sets);
+    fmt::print("\nHolonomy: {}, {}; per component its tiles, with the group that permutes them\n",
+               count_of(holonomy.levels.size(), "level"), count_of(holonomy.sets, "set"));
     for (size_t level = 0; level < holonomy.levels.size(); ++level)
       fmt::print("{}\n", wrapped(fmt::format("{}: {}", level + 1, level_text(holonomy.levels[level])), 2));
     fmt::print("\nComponents: a set of states and its tiles\n");
@@ -109,10 +108,10 @@ class Decompose final : public Verb {
       }
     }
     fmt::print(
-        "\nElimination cascade: {} level{}, {}{} code{}{}; per level how many contexts move its element and "
+        "\nElimination cascade: {}, {}{}{}; per level how many contexts move its element and "
         "how many reset it\n",
-        elimination.levels, elimination.levels == 1 ? "" : "s", elimination.complete ? "" : "at least ",
-        elimination.codes, elimination.codes == 1 ? "" : "s",
+        count_of(elimination.levels, "level"), elimination.complete ? "" : "at least ",
+        count_of(elimination.codes, "code"),
         elimination.complete              ? ""
         : elimination.codes >= max_codes_ ? " (--max-codes)"
                                           : " (--max-table)");

@@ -94,8 +94,8 @@ class Eval final : public Verb {
     if (const int64_t most = run.model().config().max_length(), tokens = run.task().max_inputs(lengths);
         most > 0 && tokens > most)
       fail(ErrorCode::kUsage,
-           "sequences of up to {} tokens: the model keeps {}; give shorter --lengths, or train with {} = {}",
-           tokens, most, run.model().config().max_length_key(), tokens);
+           "sequences of up to {}: the model keeps {}; give shorter --lengths, or train with {} = {}",
+           count_of(tokens, "token"), most, run.model().config().max_length_key(), tokens);
     if (!options_->given("--seed")) seed_ = run.config().train.seed;
     StopSignal signals;
     if (options_->given("--snap")) gather_states(run);

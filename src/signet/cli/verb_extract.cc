@@ -113,23 +113,23 @@ class Extract final : public Verb {
                    c.gap, c.within);
     }
     if (!found.found()) {
-      fmt::print("no automaton of at most {} states explains this network ({} questions asked)\n",
-                 most_states_, found.questions);
+      fmt::print("no automaton of at most {} explains this network ({} asked)\n",
+                 count_of(most_states_, "state"), count_of(found.questions, "question"));
       return;
     }
     if (found.method == "components") {
       std::vector<std::string> used;
       for (size_t p : found.components->parts) used.push_back(found.parts[p].name());
-      fmt::print("automaton of {} state{}, from {} components of {}\n", automaton.states(),
-                 automaton.states() == 1 ? "" : "s", found.components->tuples.size(),
+      fmt::print("automaton of {}, from {} of {}\n", count_of(automaton.states(), "state"),
+                 count_of(found.components->tuples.size(), "component"),
                  used.empty() ? "nothing" : join(used, ", "));
     } else {
-      fmt::print("automaton of {} state{}, by {} questions\n", automaton.states(),
-                 automaton.states() == 1 ? "" : "s", found.questions);
+      fmt::print("automaton of {}, by {}\n", count_of(automaton.states(), "state"),
+                 count_of(found.questions, "question"));
     }
     for (const auto& a : found.agreement)
-      fmt::print("words of {} letters: {} of its answers are the automaton's, {} of whole words\n", a.length,
-                 share_text(a.answers), share_text(a.whole));
+      fmt::print("words of {}: {} of its answers are the automaton's, {} of whole words\n",
+                 count_of(a.length, "letter"), share_text(a.answers), share_text(a.whole));
     if (found.equivalent)
       fmt::print("{}\n", *found.equivalent
                              ? "the same as the automaton of its task" + unasked(subject, found)

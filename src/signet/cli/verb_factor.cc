@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/base/activity.h"
+#include "signet/base/text.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
 #include "signet/theory/factor_matrix.h"
@@ -43,9 +44,9 @@ class FactorVerb final : public Verb {
     fmt::print("{}\n", out.dump(2));
   }
   static void print_text(const theory::Factorization& r, int64_t size) {
-    fmt::print("{} x {} {}, norm {:.6g}: {} factor{} I - beta k k^T (at most {}, never fewer than {})\n",
-               size, size, matrix_kind_name(r.kind), r.norm, r.factors.size(),
-               r.factors.size() == 1 ? "" : "s", r.bound, r.lower_bound);
+    fmt::print("{} x {} {}, norm {:.6g}: {} I - beta k k^T (at most {}, never fewer than {})\n", size, size,
+               matrix_kind_name(r.kind), r.norm, count_of(r.factors.size(), "factor"), r.bound,
+               r.lower_bound);
     if (r.factors.size() > 1) fmt::print("in the order in which they act:\n");
     for (const auto& f : r.factors) {
       fmt::print("  beta {:<10.6g} k", f.beta);

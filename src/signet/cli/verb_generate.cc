@@ -79,8 +79,8 @@ class Generate final : public Verb {
     }
     if (const int64_t most = run.model().config().max_length();
         most > 0 && static_cast<int64_t>(ids.size()) + tokens_ > most)
-      fail(ErrorCode::kUsage, "{} tokens of prompt and {} more: the model keeps {}", ids.size(), tokens_,
-           most);
+      fail(ErrorCode::kUsage, "{} of prompt and {} more: the model keeps {}", count_of(ids.size(), "token"),
+           tokens_, most);
     if (precision_ != "auto" && precision_ != "fp32" && precision_ != "bf16")
       fail(ErrorCode::kUsage, "--precision {}: give auto, fp32 or bf16", precision_);
     const models::PlacedWeights weights(run.model(), run.dtype(), run.weights(), device, narrow(run, device));

@@ -371,10 +371,10 @@ class Reproduce final : public Verb {
     page.lead = {
         experiment_.citation,
         fmt::format(
-            "Protocol {}, {} run{} in {} on {}. The learning rate is the one with the highest median, of "
+            "Protocol {}, {} in {} on {}. The learning rate is the one with the highest median, of "
             "those with the most seeds done; "
             "seconds are {}.",
-            protocol_, summary_.runs.size(), summary_.runs.size() == 1 ? "" : "s", out_, runner_.device(),
+            protocol_, count_of(summary_.runs.size(), "run"), out_, runner_.device(),
             shows_seeds() ? "of one run's training, the median over the seeds" : "of all runs together")};
     if (protocol_ == "quick" && !of_text())
       page.lead.emplace_back(

@@ -140,13 +140,13 @@ class Robust final : public Verb {
     if (!found.gathers)
       fmt::print("its states do not gather in components: {}\n", found.reason);
     else if (found.proved_finite)
-      fmt::print("eta-finite, proved in real numbers: {} components of states, gap {:.3g}\n",
-                 found.components, found.gap);
+      fmt::print("eta-finite, proved in real numbers: {} of states, gap {:.3g}\n",
+                 count_of(found.components, "component"), found.gap);
     else
       fmt::print(
-          "eta-finite as far as seen on words of training length: {} components, gap {:.3g}, steps of {:.2g} "
+          "eta-finite as far as seen on words of training length: {}, gap {:.3g}, steps of {:.2g} "
           "within{}\n",
-          found.components, found.gap, found.within,
+          count_of(found.components, "component"), found.gap, found.within,
           subject.compiled ? fmt::format(" (not proved: {})", found.reason) : "");
     if (found.proved) {
       const auto& proved = *found.proved;
@@ -176,18 +176,18 @@ class Robust final : public Verb {
                    left > 0 ? fmt::format("strongly robust, {:.3g} is left", left)
                             : "not shown to be strongly robust");
       fmt::print(
-          "weights: each may be off by {:.3g} for ever, by {:.3g} for words of {} letters, proved in real "
+          "weights: each may be off by {:.3g} for ever, by {:.3g} for words of {}, proved in real "
           "numbers\n",
           least(proved, &theory::BlockRobustness::weights),
-          least(proved, &theory::BlockRobustness::weights_for_length), found.length);
+          least(proved, &theory::BlockRobustness::weights_for_length), count_of(found.length, "letter"));
       if (found.of_crystal) fmt::print("searched, not proved, of the network as it was trained:\n");
     }
     const auto search = [&](const char* what, const Disturbance& d, const std::string& where) {
       if (d.least)
         fmt::print("found: {} {:.3g} changes an answer{}\n", what, *d.least, where);
       else
-        fmt::print("found: nothing of {} up to {:.3g} changes an answer ({} directions)\n", what, d.tried,
-                   d.searched);
+        fmt::print("found: nothing of {} up to {:.3g} changes an answer ({})\n", what, d.tried,
+                   count_of(d.searched, "direction"));
     };
     search(
         "a disturbance of one state of", found.state,
@@ -198,7 +198,7 @@ class Robust final : public Verb {
       search("a disturbance of a letter's embedding of", *found.input,
              fmt::format(", of letter {}", printable(letter(found.input->letter))));
     search(subject.trained ? "noise on the weights of relative size" : "a disturbance of every weight by",
-           found.weights, fmt::format(" on words of {} letters", found.length));
+           found.weights, " on words of " + count_of(found.length, "letter"));
   }
 
   std::string picture(const Robustness& found) const {
@@ -226,8 +226,9 @@ class Robust final : public Verb {
           {{c, 0, 2}, found.gathers ? fmt::format("component {}", c + 1) : fmt::format("answer {}", c)});
     return chart.document(
         fmt::format("States of {}{}", model_.path(),
-                    found.gathers ? fmt::format(": {} components, gap {:.3g}", components, found.gap)
-                                  : ", which do not gather, by answer"),
+                    found.gathers
+                        ? fmt::format(": {}, gap {:.3g}", count_of(components, "component"), found.gap)
+                        : ", which do not gather, by answer"),
         legend);
   }
 

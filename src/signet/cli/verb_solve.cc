@@ -82,8 +82,7 @@ class Solve final : public Verb {
     story_.model = model_;
     story_.network = output_;
     story_.dtype = dtype_;
-    say("{}: {} state{} over {} letter{}", story_.title, dfa_.states(), dfa_.states() == 1 ? "" : "s",
-        dfa_.letters(), dfa_.letters() == 1 ? "" : "s");
+    say("{}: {} over {}", story_.title, count_of(dfa_.states(), "state"), count_of(dfa_.letters(), "letter"));
     automata::Dfa taught = analysis::as_mealy(dfa_);
     recipe_ = analysis::tracker_recipe(taught, model_, /*dense=*/true, /*shortest=*/1);
     story_.recipe = recipe_.reason;
@@ -262,10 +261,10 @@ class Solve final : public Verb {
            printable(result.directory));
     }
     result.outcome = look_at(result);
-    say("attempt {}: seed {}, {} as answers, {} updates, {:.1f} s: {} of words of 4 times the length "
+    say("attempt {}: seed {}, {} as answers, {}, {:.1f} s: {} of words of 4 times the length "
         "right; {}",
-        i + 1, result.seed, result.targets, result.steps, result.seconds, share_text(result.score),
-        result.outcome);
+        i + 1, result.seed, result.targets, count_of(result.steps, "update"), result.seconds,
+        share_text(result.score), result.outcome);
     story_.attempts.push_back(std::move(result));
     if (!story_.solved) write_record(nullptr);
   }

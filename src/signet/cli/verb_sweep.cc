@@ -71,10 +71,10 @@ class Sweep final : public Verb {
     page.title = summary.title;
     page.made = io::provenance_text(runner_.provenance());
     page.lead = {fmt::format(
-        "{} runs in {}. Scores are scaled accuracies, or accuracies of whole sequences where every "
+        "{} in {}. Scores are scaled accuracies, or accuracies of whole sequences where every "
         "position is scored; the learning rate is the one with the highest median, of those with the most "
         "seeds done.",
-        summary.runs.size(), out_)};
+        count_of(summary.runs.size(), "run"), out_)};
     page.tables.push_back(summary_table(summary));
     add_rates_table(page.tables, summary);
     page.notes = summary_notes(summary);

@@ -5,6 +5,7 @@
 
 #include "signet/base/error.h"
 #include "signet/base/progress.h"
+#include "signet/base/text.h"
 #include "signet/cli/output.h"
 #include "signet/cli/task_documents.h"
 #include "signet/cli/text_options.h"
@@ -69,7 +70,8 @@ class Tokenize final : public Verb {
     const auto manifest = text::tokenize(options_, [&](const text::TokenizeProgress& now) {
       if (!progress)
         progress = std::make_unique<Progress>("tokenize", now.total, 0, ProgressStyle::of_stderr(quiet_));
-      progress->update(now.consumed, fmt::format("{} documents  {} tokens", now.documents, now.tokens));
+      progress->update(now.consumed,
+                       count_of(now.documents, "document") + "  " + count_of(now.tokens, "token"));
     });
     progress.reset();
     const double ratio =
@@ -84,10 +86,10 @@ class Tokenize final : public Verb {
                                                 {"shards", manifest.shards.size()}}
                              .dump(2));
     } else {
-      fmt::print("{}: {} documents, {} tokens of {:.2f} bytes, {} shard{}{}\n", options_.folder,
-                 manifest.documents(), manifest.tokens(), ratio, manifest.shards.size(),
-                 manifest.shards.size() == 1 ? "" : "s",
-                 manifest.empty ? fmt::format("; {} empty documents left out", manifest.empty) : "");
+      fmt::print(
+          "{}: {}, {} of {:.2f} bytes, {}{}\n", options_.folder, count_of(manifest.documents(), "document"),
+          count_of(manifest.tokens(), "token"), ratio, count_of(manifest.shards.size(), "shard"),
+          manifest.empty ? fmt::format("; {} left out", count_of(manifest.empty, "empty document")) : "");
     }
     return 0;
   }

@@ -76,7 +76,7 @@ class TokenizerVerb final : public Verb {
       text::Record record;
       while (source.next(record)) {
         counts.add(source.document(record));
-        progress.update(source.consumed_bytes(), fmt::format("{} words", counts.words().size()));
+        progress.update(source.consumed_bytes(), count_of(counts.words().size(), "word"));
       }
     }
     Progress progress("merges", vocabulary_, 0, ProgressStyle::of_stderr(quiet_));
@@ -89,7 +89,8 @@ class TokenizerVerb final : public Verb {
           "{}\n",
           ordered_json{{"file", out_}, {"vocabulary", size}, {"words", counts.words().size()}}.dump(2));
     else
-      fmt::print("{}: {} tokens from {} different words{}\n", out_, size, counts.words().size(),
+      fmt::print("{}: {} from {}{}\n", out_, count_of(size, "token"),
+                 count_of(counts.words().size(), "different word"),
                  size < vocabulary_ ? "; the text has no more pairs that repeat" : "");
     return 0;
   }
@@ -103,8 +104,8 @@ class TokenizerVerb final : public Verb {
                              .dump(2));
       return 0;
     }
-    fmt::print("{}, {} tokens; documents begin with token {}\n", tokenizer.kind(), tokenizer.vocabulary(),
-               tokenizer.start());
+    fmt::print("{}, {}; documents begin with token {}\n", tokenizer.kind(),
+               count_of(tokenizer.vocabulary(), "token"), tokenizer.start());
     return 0;
   }
 

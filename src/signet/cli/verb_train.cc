@@ -345,20 +345,20 @@ class Train final : public Verb {
     } else if (result.contains("text")) {
       const auto number = [&](const char* key) { return result[key].get<double>(); };
       fmt::print(
-          "text, {}{}: held-out loss {:.4f} +- {:.4f} nats a token ({:.4f} bits a byte) after {} steps, "
+          "text, {}{}: held-out loss {:.4f} +- {:.4f} nats a token ({:.4f} bits a byte) after {}, "
           "{:.1f} s\nrun: {}\n",
           result["model"].get<std::string>(), range_of(result), number("loss"), number("loss_error"),
-          number("bits_per_byte"), result["steps"].dump(), number("seconds"), out_);
+          number("bits_per_byte"), count_of(result["steps"].get<int64_t>(), "step"), number("seconds"), out_);
     } else {
       const auto& lengths = result["lengths"];
       const auto number = [&](const char* key) { return result[key].get<double>(); };
       const bool dense = result["dense"].get<bool>();
-      fmt::print("{} {}{}: {} {:.4f} on {} after {} steps, {:.1f} s\nrun: {}\n",
-                 result["task"].get<std::string>(), result["model"].get<std::string>(), range_of(result),
+      fmt::print("{} {}{}: {} {:.4f} on {} after {}, {:.1f} s\nrun: {}\n", result["task"].get<std::string>(),
+                 result["model"].get<std::string>(), range_of(result),
                  dense ? "sequence accuracy" : "scaled accuracy",
                  number(dense ? "sequence_accuracy" : "scaled_accuracy"),
                  train::lengths_text(lengths[0].get<int64_t>(), lengths[1].get<int64_t>()),
-                 result["steps"].dump(), number("seconds"), out_);
+                 count_of(result["steps"].get<int64_t>(), "step"), number("seconds"), out_);
     }
     return 0;
   }

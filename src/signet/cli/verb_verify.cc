@@ -138,8 +138,8 @@ class Verify final : public Verb {
     for (const auto& note : input.notes) tell("signet: note: " + note);
     theory::Network network = while_shown("compile", [&] { return compile_.compile(input); });
     if (!json_)
-      fmt::print("{}: {} states, compiled as {}\n", printable(input.title, 200), network.dfa.states(),
-                 network.target);
+      fmt::print("{}: {}, compiled as {}\n", printable(input.title, 200),
+                 count_of(network.dfa.states(), "state"), network.target);
     return network;
   }
 
@@ -186,7 +186,7 @@ class Verify final : public Verb {
   void draw(const automata::Dfa& dfa, const theory::VerifyResult& result, const char* verdict) const {
     std::string title = fmt::format("{} in {}", verdict, number_type_name(verify_.type));
     if (result.proved && !result.longest) title += ", at every length";
-    if (result.proved && result.longest) title += fmt::format(", up to {} letters", *result.longest);
+    if (result.proved && result.longest) title += ", up to " + count_of(*result.longest, "letter");
     if (result.counterexample)
       title += fmt::format(" on {}", printable(shown_word(dfa, *result.counterexample), 60));
     picture_.write(title, dfa);

@@ -85,8 +85,8 @@ TensorInfo parse_tensor(const std::string& name, const Json& entry, int64_t data
   if (!tensor_bytes(info.shape, info.dtype, info.bytes))
     bad_input("{}: shape {} is too large", what(), shape_text(info.shape));
   if (info.bytes != bytes)
-    bad_input("{}: {} of shape {} takes {} bytes, but data_offsets span {}", what(),
-              stored_type_name(info.dtype), shape_text(info.shape), info.bytes, bytes);
+    bad_input("{}: {} of shape {} takes {}, but data_offsets span {}", what(), stored_type_name(info.dtype),
+              shape_text(info.shape), count_of(info.bytes, "byte"), bytes);
   if (__builtin_add_overflow(begin, data_begin, &info.offset))
     bad_input("{}: data_offsets are too large", what());
   return info;
@@ -125,7 +125,8 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
   SafetensorsFile result(path);
   const InputFile& file = result.file_;
   const std::string where = printable(path);
-  if (file.size() < 8) bad_input("{} is {} bytes long: too short for a safetensors file", where, file.size());
+  if (file.size() < 8)
+    bad_input("{} is {} long: too short for a safetensors file", where, count_of(file.size(), "byte"));
   const uint64_t length = read_length(file);
   if (length > static_cast<uint64_t>(kMaxHeader) && (length & 0xff) == '{')
     bad_input("{} begins like JSON and is no safetensors file; an automaton is given by --dfa {}", where,
@@ -135,8 +136,8 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
               length, kMaxHeader);
   const auto header_bytes = static_cast<int64_t>(length);
   if (header_bytes > file.size() - 8)
-    bad_input("{}: header of {} bytes goes beyond the end of the file ({} bytes): truncated?", where, length,
-              file.size());
+    bad_input("{}: header of {} goes beyond the end of the file ({}): truncated?", where,
+              count_of(length, "byte"), count_of(file.size(), "byte"));
   std::string header(static_cast<size_t>(8 + header_bytes), '\0');
   file.read_at(0, header.data(), 8 + header_bytes);
   result.header_hash_ = xxh64(header);
@@ -179,7 +180,8 @@ void SafetensorsFile::parse_header(const std::string& header, int64_t data_begin
       bad_input("{}: tensor '{}' goes beyond the end of the file ({} bytes): truncated?", where,
                 printable(info.name), size());
   }
-  if (end != size()) bad_input("{}: {} bytes follow the last tensor", where, size() - end);
+  if (end != size())
+    bad_input("{}: there is more behind the last tensor, {}", where, count_of(size() - end, "byte"));
   by_name_.reserve(infos_.size());
   for (size_t i = 0; i < infos_.size(); ++i) by_name_.emplace(infos_[i].name, i);
 }
@@ -193,7 +195,8 @@ void SafetensorsFile::read(const std::string& name, void* destination, int64_t b
   const TensorInfo* info = find(name);
   if (!info) bad_input("{} has no tensor '{}'", printable(path()), printable(name));
   if (info->bytes != bytes)
-    bad_input("{}: tensor '{}' has {} bytes, not {}", printable(path()), printable(name), info->bytes, bytes);
+    bad_input("{}: tensor '{}' has {}, not {}", printable(path()), printable(name),
+              count_of(info->bytes, "byte"), bytes);
   file_.read_at(info->offset, destination, bytes);
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "signet/autograd/gated_ops.h"
+#include "signet/base/text.h"
 #include "signet/models/config.h"
 #include "signet/models/mixer.h"
 
@@ -136,7 +137,7 @@ class Mamba2Factory final : public MixerFactory {
       bad_input("model.expand * model.width = {} is not a multiple of model.head_dim = {}", inner,
                 options_.head_dim);
     if (inner / options_.head_dim % options_.groups != 0)
-      bad_input("{} heads cannot be shared among model.groups = {}", inner / options_.head_dim,
+      bad_input("{} cannot be shared among model.groups = {}", count_of(inner / options_.head_dim, "head"),
                 options_.groups);
     if (options_.dt_min > options_.dt_max)
       bad_input("model.dt_min = {} is above model.dt_max = {}", options_.dt_min, options_.dt_max);

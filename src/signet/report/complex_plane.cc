@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "signet/base/text.h"
 #include "signet/report/html.h"
 
 namespace signet::report {
@@ -73,10 +74,10 @@ std::string complex_planes(const std::string& title, const std::vector<PlanePane
     at += wide;
   }
   if (names.size() > kMostNamed)
-    body += text_at(at, bottom, "start", fmt::format("and {} more letters", names.size() - kMostNamed));
+    body += text_at(at, bottom, "start", "and " + count_of(names.size() - kMostNamed, "more letter"));
   if (panels.size() > shown) {
     bottom += 20;
-    body += text_at(12, bottom, "start", fmt::format("{} more heads are not drawn", panels.size() - shown));
+    body += text_at(12, bottom, "start", "not drawn: " + count_of(panels.size() - shown, "more head"));
   }
   bottom += 20;
   body += text_at(12, bottom, "start", "ringed: words whose product is at or near a root of unity");

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "signet/base/text.h"
 #include "signet/report/html.h"
 #include "signet/report/table.h"
 
@@ -60,10 +61,10 @@ Curve accuracy_curve(const RunData& run, const std::vector<AccuracyPoint>& rows,
     curve.mean.push_back({x, run.scaled(p)});
     curve.low.push_back({x, run.scaled(interval.low)});
     curve.high.push_back({x, run.scaled(interval.high)});
-    curve.titles.push_back(fmt::format("length {}{}: {} {:.3f}{}, {:.0f} samples", whole_number(bin.low),
+    curve.titles.push_back(fmt::format("length {}{}: {} {:.3f}{}, {}", whole_number(bin.low),
                                        bin.high > bin.low ? "–" + whole_number(bin.high) : "", run.measure(),
                                        run.scaled(p), run.dense ? "" : fmt::format(", accuracy {:.3f}", p),
-                                       samples));
+                                       count_of(whole_number(samples), "sample")));
   }
   return curve;
 }
@@ -122,8 +123,9 @@ Curve seeds_curve(const std::vector<const RunData*>& seeds) {
     curve.mean.push_back({x, at(0.5)});
     curve.low.push_back({x, at(0.25)});
     curve.high.push_back({x, at(0.75)});
-    curve.titles.push_back(fmt::format("length {}: median {:.3f} of {} seeds, quartiles {:.3f} and {:.3f}",
-                                       whole_number(x), at(0.5), values.size(), at(0.25), at(0.75)));
+    curve.titles.push_back(fmt::format("length {}: median {:.3f} of {}, quartiles {:.3f} and {:.3f}",
+                                       whole_number(x), at(0.5), count_of(values.size(), "seed"), at(0.25),
+                                       at(0.75)));
   }
   return curve;
 }

@@ -6,6 +6,7 @@
 
 #include "signet/base/error.h"
 #include "signet/base/files.h"
+#include "signet/base/text.h"
 #include "signet/io/json.h"
 #include "signet/io/provenance.h"
 #include "signet/io/yaml.h"
@@ -139,8 +140,7 @@ class Reader {
         table.push_back(entry);
     }
     if (malformed)
-      note(fmt::format("results.json: {} row{} of {} without a length left out", malformed,
-                       malformed == 1 ? "" : "s", key));
+      note(fmt::format("results.json: {} of {} without a length left out", count_of(malformed, "row"), key));
     std::stable_sort(table.begin(), table.end(),
                      [](const auto& a, const auto& b) { return a.length < b.length; });
     return table;
@@ -278,7 +278,7 @@ class Reader {
     } catch (const Error& error) {
       note(error.what());
     }
-    if (torn) note(fmt::format("{} malformed line{} of metrics.jsonl skipped", torn, torn == 1 ? "" : "s"));
+    if (torn) note(count_of(torn, "malformed line") + " of metrics.jsonl skipped");
     return true;
   }
 

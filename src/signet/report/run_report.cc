@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "signet/base/text.h"
 #include "signet/report/figures.h"
 #include "signet/report/html.h"
 #include "signet/report/svg.h"
@@ -201,10 +202,10 @@ std::string verdict_sentence(const RunData& run, const std::string& label) {
   std::string text = fmt::format("{} {} {}", label.empty() ? run_label(run) : label, look(v).words, task);
   if (v == Verdict::kUnfinished) return text + ".";
   if (v == Verdict::kMeasured)
-    return text +
-           fmt::format(": {} ± {} nats a token, {} bits a byte on held-out documents (rows of {} tokens).",
-                       fixed_number(run.held_out_loss, 4), fixed_number(run.held_out_error, 4),
-                       fixed_number(run.bits_per_byte, 4), whole_number(run.train_high));
+    return text + fmt::format(": {} ± {} nats a token, {} bits a byte on held-out documents (rows of {}).",
+                              fixed_number(run.held_out_loss, 4), fixed_number(run.held_out_error, 4),
+                              fixed_number(run.bits_per_byte, 4),
+                              count_of(whole_number(run.train_high), "token"));
   if (std::isfinite(run.test_low) && std::isfinite(run.test_high))
     text += fmt::format(" at length{} {}", run.test_low == run.test_high ? "" : "s",
                         lengths(run.test_low, run.test_high));
@@ -213,8 +214,8 @@ std::string verdict_sentence(const RunData& run, const std::string& label) {
   text += fmt::format(": {} {}", run.measure(), score(run.score()));
   if (v == Verdict::kTooFew) {
     const auto [low, high] = run.score_interval();
-    return text + fmt::format(" of {} samples, anything from {} to {} with 95% confidence.",
-                              whole_number(run.samples), score(low), score(high));
+    return text + fmt::format(" of {}, anything from {} to {} with 95% confidence.",
+                              count_of(whole_number(run.samples), "sample"), score(low), score(high));
   }
   if (run.dense) {  // few sequences without an error say little of the answers
     if (v != Verdict::kSolved && std::isfinite(run.accuracy))
@@ -325,7 +326,7 @@ std::string render_report(const std::vector<RunData>& runs, const std::string& t
                           const std::string& made) {
   size_t solved = 0, on_tasks = 0;
   for (const auto& run : runs) solved += verdict(run) == Verdict::kSolved, on_tasks += !run.text;
-  std::string lead = fmt::format("{} run{}", runs.size(), runs.size() == 1 ? "" : "s");
+  std::string lead = count_of(runs.size(), "run");
   if (on_tasks > 0)
     lead += fmt::format(", {} solved. Scaled accuracy is 0 for guessing and 1 for perfect answers", solved);
   std::string body = fmt::format("<header>\n<h1>{}</h1>\n<p class=\"lead\">{}.</p>\n</header>\n<main>\n",

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "signet/base/text.h"
 #include "signet/report/html.h"
 #include "signet/report/svg.h"
 
@@ -115,10 +116,11 @@ std::string eigenvalue_strips(const std::vector<EigenvalueStrip>& strips, const 
     body += "<g>";
     if (!values.empty()) {
       const auto [least, most] = std::minmax_element(values.begin(), values.end());
-      body += fmt::format("<title>{}: {} values from {} to {}</title>", escape(strips[s].label),
-                          values.size(), fixed_number(*least, 5), fixed_number(*most, 5));
+      body += fmt::format("<title>{}: {} from {} to {}</title>", escape(strips[s].label),
+                          count_of(values.size(), "value"), fixed_number(*least, 5), fixed_number(*most, 5));
     } else if (all > 0) {
-      body += fmt::format("<title>{}: {} values</title>", escape(strips[s].label), whole_number(all));
+      body +=
+          fmt::format("<title>{}: {}</title>", escape(strips[s].label), count_of(whole_number(all), "value"));
     }
     if (!counts.empty() && all > 0) {
       body += histogram_bars(counts, x, base, kRow - 10);

@@ -103,12 +103,9 @@ bool implies_alphabet(const std::string& regex, const std::string& alphabet) {
 // No name comes with an automaton: what it is, and digits that tell it from others of its size.
 std::string dfa_title(const std::string& json) {
   const Dfa dfa = automata::dfa_from_json(json);
-  const auto count = [](int64_t n, const char* what) {
-    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-  };
   return fmt::format("{} {} ({}, {})", dfa.mealy() ? "Mealy machine" : "DFA",
-                     hash_text(xxh64(automata::dfa_to_json(dfa))).substr(0, 6), count(dfa.states(), "state"),
-                     count(dfa.letters(), "letter"));
+                     hash_text(xxh64(automata::dfa_to_json(dfa))).substr(0, 6),
+                     count_of(dfa.states(), "state"), count_of(dfa.letters(), "letter"));
 }
 
 }  // namespace

@@ -223,8 +223,8 @@ void Corpus::open_shard(const ShardInfo& info) {
     text += bytes[i];
   }
   if (begin != info.tokens || text != info.bytes)
-    bad_input("{}: {} tokens and {} bytes belong to no document; tokenize again", printable(path),
-              info.tokens - begin, info.bytes - text);
+    bad_input("{}: {} and {} of no document; tokenize again", printable(path),
+              count_of(info.tokens - begin, "token"), count_of(info.bytes - text, "byte"));
   shards_.push_back({std::make_unique<InputFile>(path), tokens->offset, tokens->dtype == StoredType::kU32});
 }
 

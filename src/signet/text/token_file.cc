@@ -49,8 +49,8 @@ TokenFile::TokenFile(const std::string& path, int64_t vocabulary, int32_t start,
     read_index();
   }
   if (file_.size() % width_ != 0)
-    bad_input("{} has {} bytes, which are no whole number of ids of {} bytes", printable(path), file_.size(),
-              width_);
+    bad_input("{} has {}, which is no whole number of ids of {} bytes", printable(path),
+              count_of(file_.size(), "byte"), width_);
 }
 
 void TokenFile::read_index() {
@@ -66,8 +66,8 @@ void TokenFile::read_index() {
   const auto sequences = number_at<uint64_t>(*index_, 18), bounds = number_at<uint64_t>(*index_, 26);
   const auto rest = static_cast<uint64_t>(index_->size() - kHeaderBytes);
   if (bounds < 1 || sequences > rest / 12 || bounds > rest / 8 || sequences * 12 + bounds * 8 > rest)
-    bad_input("{} tells of {} sequences and {} documents, but has {} bytes", name, sequences, bounds - 1,
-              index_->size());
+    bad_input("{} tells of {} and {}, but has {}", name, count_of(sequences, "sequence"),
+              count_of(bounds - 1, "document"), count_of(index_->size(), "byte"));
   sequences_ = static_cast<int64_t>(sequences), documents_ = static_cast<int64_t>(bounds) - 1;
   lengths_at_ = kHeaderBytes, places_at_ = lengths_at_ + 4 * sequences_,
   bounds_at_ = places_at_ + 8 * sequences_;

@@ -69,16 +69,16 @@ class Tokenizing {
       piece = next.get();
       if (const int signal = StopSignal::requested()) {
         write_shard();
-        StopSignal::fail_stopped(signal,
-                                 fmt::format("{} documents are in {}; the same command goes on from there",
-                                             manifest_.documents(), printable(options_.folder)));
+        StopSignal::fail_stopped(
+            signal, fmt::format("{} done, in {}; the same command goes on from there",
+                                count_of(manifest_.documents(), "document"), printable(options_.folder)));
       }
     }
     manifest_.complete = true;
     write_shard();
     if (source_.left_out())
-      tell(fmt::format("signet: {} files of the folders hold zero bytes and were left out: they are no text",
-                       source_.left_out()));
+      tell(fmt::format("signet: left out {} of the folders with zero bytes, which are no text",
+                       count_of(source_.left_out(), "file")));
     if (manifest_.documents() == 0) bad_input("the inputs hold no text");
     return manifest_;
   }
@@ -111,8 +111,8 @@ class Tokenizing {
   void resume(const CorpusManifest& stored) {
     const std::string folder = printable(options_.folder);
     if (stored.complete)
-      fail(ErrorCode::kUsage, "{} is complete ({} documents); --force makes it anew", folder,
-           stored.documents());
+      fail(ErrorCode::kUsage, "{} is complete ({}); --force makes it anew", folder,
+           count_of(stored.documents(), "document"));
     if (stored.tokenizer != manifest_.tokenizer || stored.source != manifest_.source ||
         stored.held_out != manifest_.held_out)
       fail(ErrorCode::kUsage,
@@ -123,7 +123,7 @@ class Tokenizing {
     remove_unfinished_files(options_.folder);
     tokenizer_->save(options_.folder);  // it may have been killed before that
     if (stored.records > 0)
-      tell(fmt::format("signet: {}: going on after {} documents", folder, stored.documents()));
+      tell(fmt::format("signet: {}: going on after {}", folder, count_of(stored.documents(), "document")));
   }
 
   void skip(int64_t records) {

@@ -85,10 +85,10 @@ Network compile_product(const Dfa& dfa, const CompileOptions& options) {
     // What is not a theorem is said to be a limit.
     if (const auto window = automata::definite_window(dfa); !network && window)
       bad_input(
-          "the last {} letters decide, but shift registers are built for at most {} letters with {} "
+          "definite by the last {}, but shift registers are built for at most {} letters with {} "
           "different "
           "contents; choose another construction",
-          *window, kMaxWindow, kMaxRegisterCodes);
+          count_of(*window, "letter"), kMaxWindow, kMaxRegisterCodes);
     return insist(std::move(network), c, "the language must depend on the last few letters only");
   }
   if ((c == "partial-injection" || c == "counter" || c == "binary-code") && dfa.states() > most)

@@ -21,6 +21,7 @@
 #include "signet/automata/holonomy_cascade.h"
 #include "signet/automata/perm_group.h"
 #include "signet/base/error.h"
+#include "signet/base/text.h"
 #include "signet/theory/abelian_series.h"
 #include "signet/theory/compile_parts.h"
 #include "signet/theory/leaky_channel.h"
@@ -107,8 +108,8 @@ class DiagonalCompiler {
       if (start_tile) start_set = sets_.tile(start_set, *start_tile);
     }
     answers_.store(network_);
-    network_.construction = fmt::format("holonomy cascade of {} level{}: resets{}", sets_.levels(),
-                                        sets_.levels() == 1 ? "" : "s", group_text_);
+    network_.construction =
+        fmt::format("holonomy cascade of {}: resets{}", count_of(sets_.levels(), "level"), group_text_);
     return std::move(network_);
   }
 

@@ -14,6 +14,7 @@
 #include <unordered_map>
 
 #include "signet/base/error.h"
+#include "signet/base/text.h"
 #include "signet/theory/compile_parts.h"
 
 namespace signet::theory {
@@ -45,7 +46,8 @@ class Elimination {
 
   Network build() {
     network_.dfa = dfa_;
-    network_.construction = fmt::format("elimination cascade: {} layers for {} states", n_ - 1, n_);
+    network_.construction =
+        fmt::format("elimination cascade: {} for {}", count_of(n_ - 1, "layer"), count_of(n_, "state"));
     const Set all = n_ == 64 ? ~Set{0} : (Set{1} << n_) - 1;
     std::vector<EliminationTrail> trails;
     for (Letter s = 0; s < dfa_.letters(); ++s) trails.push_back({all, all, s});

@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "signet/base/text.h"
 #include "signet/theory/compile_parts.h"
 #include "signet/theory/representation.h"
 
@@ -104,10 +105,10 @@ MaybeNetwork compile_group(const Dfa& dfa, const CompileOptions& options) {
   }
   return single_layer_by_search(
       dfa, std::move(blocks), contexts, 1 << 20,
-      fmt::format("group by {} of dimension {}, at most {} reflection{} a letter",
+      fmt::format("group by {} of dimension {}, at most {} a letter",
                   rep->blocks.size() == 1 ? "a signed permutation representation"
                                           : "a sum of signed permutation representations",
-                  rep->dimension, rep->reflections, rep->reflections == 1 ? "" : "s"));
+                  rep->dimension, count_of(rep->reflections, "reflection")));
 }
 
 namespace {

@@ -25,6 +25,7 @@
 
 #include "signet/automata/holonomy_cascade.h"
 #include "signet/base/error.h"
+#include "signet/base/text.h"
 #include "signet/theory/block_group.h"
 #include "signet/theory/compile_parts.h"
 #include "signet/theory/leaky_channel.h"
@@ -205,8 +206,7 @@ class ReflectionCompiler {
       if (next >= 0) next = answers[next];
     answers_.store(network_);
     network_.construction =
-        fmt::format("holonomy cascade of {} level{} by single reflections{}", cascade_.levels(),
-                    cascade_.levels() == 1 ? "" : "s",
+        fmt::format("holonomy cascade of {} by single reflections{}", count_of(cascade_.levels(), "level"),
                     length > 1 ? fmt::format(", groups in blocks of {} letters", length) : "");
     return std::move(network_);
   }

@@ -9,6 +9,7 @@
 #include "signet/automata/binary_code.h"
 #include "signet/automata/deciders.h"
 #include "signet/base/error.h"
+#include "signet/base/text.h"
 #include "signet/theory/compile_parts.h"
 
 namespace signet::theory {
@@ -142,7 +143,7 @@ MaybeNetwork compile_shift_register(const Dfa& dfa) {
   }
   finish_householder(block);
   return single_layer_by_search(dfa, {block}, letter_contexts, kMaxRegisterCodes,
-                                fmt::format("shift register of the last {} letters", length));
+                                "shift register of the last " + count_of(length, "letter"));
 }
 
 namespace {
@@ -265,8 +266,9 @@ MaybeNetwork compile_binary_code(const Dfa& dfa, int64_t max_states) {
     if (q == dfa.start) block.initial = word;
     code_states.push_back(q);
   }
-  return single_layer(dfa, {block}, letter_contexts, code_states,
-                      fmt::format("binary code of {} coordinates that letters permute, flip or set", dim));
+  return single_layer(
+      dfa, {block}, letter_contexts, code_states,
+      fmt::format("binary code of {} that letters permute, flip or set", count_of(dim, "coordinate")));
 }
 
 // One layer of two-state coordinates, each held, set or flipped by every letter. Nothing below needs the old
@@ -300,9 +302,10 @@ MaybeNetwork compile_diagonal_layer(const Dfa& dfa, bool signs, bool householder
     if (householder) finish_householder(block);
     blocks.push_back(std::move(block));
   }
-  return single_layer_by_search(dfa, std::move(blocks), letter_contexts, 1 << 16,
-                                fmt::format("{} coordinates, each held, set{} by every letter",
-                                            coordinates->size(), signs ? " or flipped" : ""));
+  return single_layer_by_search(
+      dfa, std::move(blocks), letter_contexts, 1 << 16,
+      fmt::format("{}, each held, set{} by every letter", count_of(coordinates->size(), "coordinate"),
+                  signs ? " or flipped" : ""));
 }
 
 }  // namespace signet::theory

@@ -6,6 +6,7 @@
 
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
+#include "signet/base/text.h"
 
 namespace signet::theory {
 namespace {
@@ -126,8 +127,8 @@ Matrix factor_product(const std::vector<Factor>& factors, int size) {
 Factorization factor_matrix(const Matrix& m) {
   if (m.rows() == 0) bad_input("the matrix is empty; give a square matrix of numbers");
   if (m.rows() != m.columns())
-    bad_input("the matrix has {} rows and {} columns; only square matrices are transitions", m.rows(),
-              m.columns());
+    bad_input("the matrix has {} and {}; only square matrices are transitions", count_of(m.rows(), "row"),
+              count_of(m.columns(), "column"));
   if (m.rows() > kMaxFactorSize)
     bad_input("the matrix has {} rows; factor takes at most {}", m.rows(), kMaxFactorSize);
   if (!std::all_of(m.values().begin(), m.values().end(), [](double x) { return std::isfinite(x); }))

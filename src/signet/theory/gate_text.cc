@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "signet/base/error.h"
+#include "signet/base/text.h"
 #include "signet/io/json.h"
 #include "signet/theory/gate_check.h"
 
@@ -58,7 +59,7 @@ GateSet parse_gates(const std::string& text, const std::string& source) {
   for (size_t s = 0; s < gates.size(); ++s) {
     set.gates.push_back(matrix_of(gates[s], fmt::format("{}: gate {}", source, s + 1)));
     if (set.gates[s].rows() != set.gates[0].rows())
-      bad_input("{}: gate {} has {} rows, gate 1 has {}", source, s + 1, set.gates[s].rows(),
+      bad_input("{}: gate {} has {}, gate 1 has {}", source, s + 1, count_of(set.gates[s].rows(), "row"),
                 set.gates[0].rows());
   }
   const int64_t n = set.gates[0].rows(), count = static_cast<int64_t>(gates.size());

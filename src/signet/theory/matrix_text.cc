@@ -78,7 +78,8 @@ Matrix parse_matrix(const std::string& input, const std::string& source) {
   Matrix m(static_cast<int64_t>(rows.size()), static_cast<int64_t>(rows[0].size()));
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].size() != rows[0].size())
-      bad_input("{}: row {} has {} entries, row 1 has {}", source, i + 1, rows[i].size(), rows[0].size());
+      bad_input("{}: row {} has {}, row 1 has {}", source, i + 1,
+                count_of(rows[i].size(), "entry", "entries"), rows[0].size());
     for (size_t j = 0; j < rows[i].size(); ++j) m(i, j) = rows[i][j];
   }
   return m;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "signet/base/error.h"
+#include "signet/base/text.h"
 #include "signet/theory/network_class.h"
 
 namespace signet::theory {
@@ -12,7 +13,7 @@ namespace {
 template <class T>
 void expect_size(const std::vector<T>& values, int64_t size, const std::string& where, const char* what) {
   if (static_cast<int64_t>(values.size()) != size)
-    bad_input("{}: {} has {} entries where {} are expected", where, what, values.size(), size);
+    bad_input("{}: {} has {} in place of {}", where, what, count_of(values.size(), "entry", "entries"), size);
 }
 
 void expect_range(const std::vector<int32_t>& values, int64_t low, int64_t high, const std::string& where,

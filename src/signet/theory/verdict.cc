@@ -12,6 +12,7 @@
 #include "signet/automata/small_group.h"
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
+#include "signet/base/text.h"
 #include "signet/theory/compile.h"
 #include "signet/theory/representation.h"
 #include "signet/theory/verdict_classes.h"
@@ -97,9 +98,9 @@ void decide_one_layer(const Dfa& dfa, const std::optional<Monoid>& monoid,
   if (code) {
     facts.one_layer_exact = true;
     facts.one_layer_reason = fmt::format(
-        "a code of {} bits on which every letter is a signed partial permutation and a "
+        "a code of {} on which every letter is a signed partial permutation and a "
         "constant",
-        code->dimension());
+        count_of(code->dimension(), "bit"));
     return;
   }
   if (letters_permutations_or_resets(dfa) || letters_partial_injections(dfa)) {
@@ -109,7 +110,7 @@ void decide_one_layer(const Dfa& dfa, const std::optional<Monoid>& monoid,
   }
   if (facts.definite_window) {
     facts.one_layer_exact = true;
-    facts.one_layer_reason = fmt::format("a shift register of the last {} letters", *facts.definite_window);
+    facts.one_layer_reason = "a shift register of the last " + count_of(*facts.definite_window, "letter");
     return;
   }
   const BarrierSearch barrier = find_barrier_pattern(dfa);
@@ -177,8 +178,8 @@ void take_compiled(const Dfa& dfa, const std::vector<Permutation>& natural, Netw
     if (v.householders) v.householders = v.compiled->householders;
   }
   if (promised && v.compiled->layers != *promised)
-    v.reason += fmt::format("; compile builds {} layer{} of dimension {}", v.compiled->layers,
-                            v.compiled->layers == 1 ? "" : "s", v.compiled->dimension);
+    v.reason += fmt::format("; compile builds {} of dimension {}", count_of(v.compiled->layers, "layer"),
+                            v.compiled->dimension);
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ class Judge {
     if (const auto layer = find_diagonal_layer(dfa_, true)) {
       exact(v, 1, static_cast<int64_t>(layer->size()));
       v.reason = fmt::format("exactly 1 layer: {} on which every letter holds, resets or flips the sign",
-                             coordinates(layer->size()));
+                             count_of(layer->size(), "coordinate"));
       return v;
     }
     const auto length = [](const GroupFacts& group) { return group.two_length; };
@@ -82,7 +82,7 @@ class Judge {
       if (const auto layer = find_diagonal_layer(dfa_, true)) {
         exact(v, 1, static_cast<int64_t>(layer->size()));
         v.reason = fmt::format("exactly 1 layer: {} on which every letter holds, resets or flips the sign",
-                               coordinates(layer->size()));
+                               count_of(layer->size(), "coordinate"));
         return v;
       }
     }
@@ -151,10 +151,10 @@ class Judge {
       const int64_t halvings = halvings_of(degree + signs);
       exact(v, 2 * halvings + 2, degree);
       v.reason = fmt::format(
-          "at most {} layers: a group of {} {} {}, one reflection a letter in blocks of {} "
-          "letters (4 layers do with tables exponential in the block: Siems et al. 2025)",
-          *v.layers, signs ? "signed permutations of" : "permutations of", degree,
-          signs ? "coordinates" : "points", int64_t{1} << halvings);
+          "at most {} layers: a group of {} {}, one reflection a letter in blocks of {} (4 layers do with "
+          "tables exponential in the block: Siems et al. 2025)",
+          *v.layers, signs ? "signed permutations of" : "permutations of",
+          count_of(degree, signs ? "coordinate" : "point"), count_of(int64_t{1} << halvings, "letter"));
       return v;
     }
     if (!facts_.holonomy) {
@@ -183,9 +183,9 @@ class Judge {
     }
     exact(v, layers + clock, widest);
     v.reason = fmt::format(
-        "at most {} layers: {} holonomy levels, each split into a group that is never reset, by one "
+        "at most {}: {}, each split into a group that is never reset, by one "
         "reflection a letter in blocks, and registers that remember the last reset",
-        *v.layers, facts_.holonomy->levels.size());
+        count_of(*v.layers, "layer"), count_of(facts_.holonomy->levels.size(), "holonomy level"));
     return v;
   }
 
@@ -199,12 +199,12 @@ class Judge {
       exact(v, 1, *facts_.group_degree);
       v.householders = *facts_.group_reflections;
       v.reason = fmt::format(
-          "exactly 1 layer: the monoid is a group{}; every letter is a signed permutation of {} coordinates, "
+          "exactly 1 layer: the monoid is a group{}; every letter is a signed permutation of {}, "
           "a product of at most "
-          "{} reflections (Grazzi et al. 2025, Theorem 3, counted as rank(I - A)); dimension and factors are "
+          "{} (Grazzi et al. 2025, Theorem 3, counted as rank(I - A)); dimension and factors are "
           "upper bounds",
-          facts_.groups.size() == 1 ? " (" + facts_.groups[0].name + ")" : "", *facts_.group_degree,
-          *facts_.group_reflections);
+          facts_.groups.size() == 1 ? " (" + facts_.groups[0].name + ")" : "",
+          count_of(*facts_.group_degree, "coordinate"), count_of(*facts_.group_reflections, "reflection"));
       return v;
     }
     if (facts_.one_layer_exact == std::optional<bool>(true)) {
@@ -229,10 +229,10 @@ class Judge {
     exact(v, n_ - 1, 2 * static_cast<int64_t>(n_));
     v.householders = *v.dimension;
     std::string source = fmt::format(
-        "the elimination cascade has n-1 = {} levels, each a partial permutation or a reset, with old and "
+        "the elimination cascade has n-1 = {}, each a partial permutation or a reset, with old and "
         "new "
         "state in 2n dimensions (Grazzi et al. 2025, Theorem 4, with linear depth)",
-        n_ - 1);
+        count_of(n_ - 1, "level"));
     if (facts_.holonomy && static_cast<int64_t>(facts_.holonomy->levels.size()) < *v.layers) {
       size_t tiles = 0;
       for (const auto& level : facts_.holonomy->levels)
@@ -266,9 +266,9 @@ class Judge {
     v.layers = 1;
     v.dimension = n_;
     v.reason = fmt::format(
-        "exactly 1 layer: columns of the gates are one-hot, so the state is the one-hot code of {} states; "
+        "exactly 1 layer: columns of the gates are one-hot, so the state is the one-hot code of {}; "
         "norms above 1 are allowed (Terzic et al. 2025, PD-SSM)",
-        n_);
+        count_of(n_, "state"));
     return v;
   }
 
@@ -306,10 +306,6 @@ class Judge {
   }
 
  private:
-  static std::string coordinates(size_t count) {
-    return fmt::format("{} coordinate{}", count, count == 1 ? "" : "s");
-  }
-
   static Verdict certain(NetworkClass network_class) {
     Verdict v;
     v.architecture = class_name(network_class);
@@ -341,7 +337,7 @@ class Judge {
     const bool barrier = lower < 2 && barrier_holds_for_limits();
     if (barrier) lower = 2;
     const bool without_rounding = barrier || (lower > 1 && proved == LowerBound::kWithoutRounding);
-    const std::string text = lower == upper ? fmt::format("exactly {} layer{}", upper, upper == 1 ? "" : "s")
+    const std::string text = lower == upper ? "exactly " + count_of(upper, "layer")
                              : lower == 1   ? fmt::format("at most {} layers", upper)
                                             : fmt::format("between {} and {} layers", lower, upper);
     return text + (without_rounding ? " without rounding" : "");
@@ -375,9 +371,9 @@ class Judge {
     const auto base = std::bit_ceil(static_cast<uint32_t>(2 * dfa_.letters()));
     exact(v, 1, 1);
     v.reason = fmt::format(
-        "exactly 1 layer: definite, the last {} letter{} decide{}; x' = x/{} + code(letter) keeps them as "
-        "leading digits, in {} bits",
-        k, k == 1 ? "" : "s", k == 1 ? "s" : "", base, static_cast<int64_t>(k) * std::bit_width(base - 1));
+        "exactly 1 layer: definite by the last {}; x' = x/{} + code(letter) keeps them as leading digits, in "
+        "{}",
+        count_of(k, "letter"), base, count_of(k * std::bit_width(base - 1), "bit"));
   }
 
   // Layers of gates in [0,1] for a star-free language.
@@ -386,7 +382,7 @@ class Judge {
     if (const auto layer = find_diagonal_layer(dfa_, false)) {
       exact(v, 1, static_cast<int64_t>(layer->size()));
       v.reason = fmt::format("{}exactly 1 layer: {} on which every letter holds or resets", lead,
-                             coordinates(layer->size()));
+                             count_of(layer->size(), "coordinate"));
       return;
     }
     if (facts_.definite_window) {
@@ -406,9 +402,9 @@ class Judge {
     if (trivial(v)) return;
     if (!facts_.holonomy) {
       v.reason = fmt::format(
-          "{}possible by the Krohn-Rhodes theorem; at least {} layer{}, an upper bound needs the "
+          "{}possible by the Krohn-Rhodes theorem; at least {}, an upper bound needs the "
           "decomposition (raise {})",
-          lead, lower, lower == 1 ? "" : "s", facts_.image_sets ? "--max-comparisons" : "--max-sets");
+          lead, count_of(lower, "layer"), facts_.image_sets ? "--max-comparisons" : "--max-sets");
       return;
     }
     int64_t upper = 0;
@@ -429,10 +425,10 @@ class Judge {
         facts_.groups[0].name[0] == 'Z')
       v.dimension = 1 + std::count(facts_.groups[0].name.begin(), facts_.groups[0].name.end(), 'x');
     const size_t levels = facts_.holonomy->levels.size();
-    v.reason =
-        fmt::format("{}{}: {}{} holonomy level{}", lead, range(lower, upper, proved),
-                    groups ? fmt::format("{} of the groups in its ", factors) : "", levels,
-                    levels == 1 ? "" : "s; a reset by the gate 1/b keeps the old state as the next digit");
+    v.reason = fmt::format(
+        "{}{}: {}{}{}", lead, range(lower, upper, proved),
+        groups ? fmt::format("{} of the groups in its ", factors) : "", count_of(levels, "holonomy level"),
+        levels == 1 ? "" : "; a reset by the gate 1/b keeps the old state as the next digit");
   }
   // Condition (i) bars one layer of any kind, condition (ii) only those whose state takes finitely many
   // values.

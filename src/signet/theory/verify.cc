@@ -5,6 +5,7 @@
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
 #include "signet/base/rng.h"
+#include "signet/base/text.h"
 #include "signet/theory/pumped_words.h"
 #include "signet/theory/runner.h"
 
@@ -124,13 +125,12 @@ VerifyResult random_testing(const Network& network, const VerifyOptions& options
   result.counterexample = worst;
   result.longest = 0;
   result.certificate =
-      worst
-          ? fmt::format("wrong after {} letter{}", worst->size(), worst->size() == 1 ? "" : "s")
-          : fmt::format(
-                "tested, not proved: {} random words and {} powers of letters of length {} and words u v^n w "
-                "(u, v, w of up to {} letters, {} pairs u, v) are right in {}",
-                options.words, powers, options.length, kPumpedPiece, pumped.pairs.size(),
-                number_type_name(options.type));
+      worst ? "wrong after " + count_of(worst->size(), "letter")
+            : fmt::format(
+                  "tested, not proved: {} and {} of letters of length {} and words u v^n w "
+                  "(u, v, w of up to {} letters, {} u, v) are right in {}",
+                  count_of(options.words, "random word"), count_of(powers, "power"), options.length,
+                  kPumpedPiece, count_of(pumped.pairs.size(), "pair"), number_type_name(options.type));
   return result;
 }
 
@@ -170,13 +170,12 @@ class Prover {
       result.counterexample = best_.counterexample;
       const auto letters = static_cast<int64_t>(best_.counterexample.size());
       result.longest = best_.by_codes ? covered_ : letters - 1;
-      result.certificate =
-          fmt::format("refuted: {} wrong word has {} letter{}", best_.by_codes ? "a" : "the shortest",
-                      letters, letters == 1 ? "" : "s");
+      result.certificate = fmt::format("refuted: {} wrong word has {}", best_.by_codes ? "a" : "the shortest",
+                                       count_of(letters, "letter"));
     } else {
       result.longest = covered_;
       result.certificate =
-          fmt::format("open: the orbit did not close within {} states; raise --orbit", searched_);
+          fmt::format("open: the orbit did not close within {}; raise --orbit", count_of(searched_, "state"));
     }
     return result;
   }
@@ -193,19 +192,18 @@ class Prover {
   std::string proved_text(const std::string& type) const {
     if (best_.letters)
       return fmt::format(
-          "rounding in {} cannot change a decoded state within {} letters (margin {:.3g}, at most {:.3g} a "
+          "rounding in {} cannot change a decoded state within {} (margin {:.3g}, at most {:.3g} a "
           "letter); the tables are right on all tuples of code words",
-          type, *best_.letters, best_.margin, best_.growth);
+          type, count_of(*best_.letters, "letter"), best_.margin, best_.growth);
     if (best_.balls)
       return fmt::format(
           "rounding in {} stays below the margin at every length; the tables are right on all tuples of code "
           "words",
           type);
-    return fmt::format(
-        "the {} close in {} and every one decodes to the right answer ({} states), at every length",
-        best_.by_codes ? "code words of the network and the bit patterns of each block"
-                       : "bit patterns reachable from the start",
-        type, best_.states);
+    return fmt::format("the {} close in {} and every one decodes to the right answer ({}), at every length",
+                       best_.by_codes ? "code words of the network and the bit patterns of each block"
+                                      : "bit patterns reachable from the start",
+                       type, count_of(best_.states, "state"));
   }
 
   const Network& network_;
@@ -252,8 +250,8 @@ VerifyResult verify(const Network& network, const VerifyOptions& options) {
     none.certificate =
         prover.best().balls
             ? "no bound: the first letter may already add more error than decoding bears, or numbers overflow"
-            : fmt::format("no bound: the tuples of code words did not close within {} states; raise --orbit",
-                          prover.best().states);
+            : fmt::format("no bound: the tuples of code words did not close within {}; raise --orbit",
+                          count_of(prover.best().states, "state"));
     return none;
   }
   VerifyResult result = random_testing(network, options);

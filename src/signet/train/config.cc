@@ -66,8 +66,8 @@ void check_text(const RunConfig& config) {
   if (config.eval.min_length > 0 || config.eval.max_length > 0)
     bad_input("eval.min_length and eval.max_length are for tasks; rows of text have data.context tokens");
   if (!config.data.weights.empty() && config.data.weights.size() != config.data.paths.size())
-    bad_input("data.weights has {} numbers for {} folders", config.data.weights.size(),
-              config.data.paths.size());
+    bad_input("data.weights has {} for {}", count_of(config.data.weights.size(), "number"),
+              count_of(config.data.paths.size(), "folder"));
   config.model.check_range();
   if (const int64_t limit = config.model.max_length(); limit > 0 && config.data.context > limit)
     bad_input("{} = {} is less than data.context = {}", config.model.max_length_key(), limit,

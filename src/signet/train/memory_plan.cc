@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
 
 namespace signet::train {
@@ -62,8 +63,8 @@ std::string MemoryPlan::text(const std::string& prefix) const {
   const auto line = [&](const char* what, int64_t bytes) {
     lines += fmt::format("{}{:38} {:10.3f} GiB\n", prefix, what, gib(bytes));
   };
-  lines += fmt::format("{}memory of training, {} sequences of {} tokens at once{}\n", prefix, rows, time,
-                       ranks > 1 ? fmt::format(", on each of {} ranks", ranks) : "");
+  lines += fmt::format("{}memory of training, {} of {} at once{}\n", prefix, count_of(rows, "sequence"),
+                       count_of(time, "token"), ranks > 1 ? fmt::format(", on each of {} ranks", ranks) : "");
   line("parameters", parameters);
   line("their gradient", gradient + step.gradients);
   line("optimiser", optimizer);

@@ -1,4 +1,5 @@
 #include "signet/train/step_engine.h"
+#include "signet/base/text.h"
 
 #include <cmath>
 #include <optional>
@@ -81,10 +82,10 @@ StepMemory step_memory(const Device& device, const models::Model& model, const S
 void fail_too_large(int64_t need, int64_t free, int64_t rows, int64_t time) {
   const auto gib = [](int64_t bytes) { return std::ldexp(static_cast<double>(bytes), -30); };
   fail(ErrorCode::kResource,
-       "a training step with {} sequences of {} tokens at once needs {:.2f} GiB more, and {:.2f} GiB are "
+       "a training step with {} of {} at once needs {:.2f} GiB more, and {:.2f} GiB are "
        "free; "
        "lower train.micro_batch or train.batch, shorten the sequences, or set train.recompute=block",
-       rows, time, gib(need), gib(free));
+       count_of(rows, "sequence"), count_of(time, "token"), gib(need), gib(free));
 }
 
 std::unique_ptr<StepEngine> make_step_engine(const Device& device, const models::Model& model,

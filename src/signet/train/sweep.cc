@@ -90,11 +90,11 @@ class Queue {
     if (failure) std::rethrow_exception(failure);
   }
 
-  // "4 runs, 2 at a time", "3 of 4 runs are left, 2 at a time", "0 of 4 runs are left"
+  // "4 runs, 2 at a time", "3 of 4 runs left, 2 at a time", "0 of 4 runs left"
   std::string plan_text() const {
     const auto all = static_cast<int64_t>(runs_.size()), left = waiting();
-    std::string text = left == all ? fmt::format("{} run{}", all, all == 1 ? "" : "s")
-                                   : fmt::format("{} of {} runs are left", left, all);
+    std::string text =
+        left == all ? count_of(all, "run") : fmt::format("{} of {} left", left, count_of(all, "run"));
     if (left > 1) text += fmt::format(", {} at a time", workers());
     return text;
   }
@@ -260,8 +260,8 @@ class Queue {
   void show() {
     int64_t steps = 0;
     for (const auto& of_run : steps_) steps += of_run.done;
-    progress_->update(
-        steps, fmt::format("{} of {} runs done, {} at work", decided_runs(), runs_.size(), at_work_.load()));
+    progress_->update(steps, fmt::format("{} of {} done, {} at work", decided_runs(),
+                                         count_of(runs_.size(), "run"), at_work_.load()));
   }
 
   int64_t decided_runs() const { return static_cast<int64_t>(runs_.size()) - waiting(); }
@@ -303,8 +303,8 @@ std::vector<RunOutcome> run_sweep(const std::string& directory, const SweepPlan&
     queue.work();
   }
   if (const int signal = StopSignal::requested())
-    StopSignal::fail_stopped(signal, fmt::format("{} of {} runs are left in {}; the same command goes on",
-                                                 queue.waiting(), runs.size(), directory));
+    StopSignal::fail_stopped(signal, fmt::format("{} of {} left in {}; the same command goes on",
+                                                 queue.waiting(), count_of(runs.size(), "run"), directory));
   return queue.outcomes();
 }
 

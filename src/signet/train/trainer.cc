@@ -96,8 +96,8 @@ class Trainer {
     step_ = checkpoint.step;
     restore(checkpoint.state, join_path(found, "manifest.json"));
     if (step_ > train_.steps)
-      fail(ErrorCode::kUsage, "the run has made {} updates already; --steps {} cannot take them back", step_,
-           train_.steps);
+      fail(ErrorCode::kUsage, "the run has made {} already; --steps {} cannot take them back",
+           count_of(step_, "update"), train_.steps);
     // What was changed by the one who resumes it: the number of updates, the device.
     if (root() && resolve_config({directory_.config_path(), "", "", {}}).to_yaml() != run_.config().to_yaml())
       write_file_atomic(directory_.config_path(), run_.config().to_yaml());
@@ -257,9 +257,9 @@ class Trainer {
     metrics_ = AppendFile(directory_.metrics_path(), metrics_bytes);
     const int64_t lost = malformed_lines(directory_.metrics_path());
     if (metrics_.size() < metrics_bytes || lost)
-      tell(fmt::format("signet: {}: {}; the curves of this run will have gaps", directory_.metrics_path(),
-                       lost ? fmt::format("{} malformed line{}", lost, lost == 1 ? "" : "s")
-                            : fmt::format("lines up to step {} are missing", step_)));
+      tell(fmt::format(
+          "signet: {}: {}; the curves of this run will have gaps", directory_.metrics_path(),
+          lost ? count_of(lost, "malformed line") : fmt::format("lines up to step {} are missing", step_)));
   }
 
   bool due(int64_t every) const { return every > 0 && step_ % every == 0; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
 #include "signet/kernels/cross_entropy/cross_entropy.h"
 #include "signet/models/infer/decoder_steps.h"
@@ -216,8 +217,8 @@ std::vector<char> Decoder::save() {
 void Decoder::restore(const std::vector<char>& saved) {
   forget();
   if (static_cast<int64_t>(saved.size()) != 1 + state_->bytes())
-    fail(ErrorCode::kUsage, "a saved state of {} bytes; this model with {} slots has {}", saved.size(),
-         slots_, 1 + state_->bytes());
+    fail(ErrorCode::kUsage, "a saved state of {}; this model with {} has {}", count_of(saved.size(), "byte"),
+         count_of(slots_, "slot"), 1 + state_->bytes());
   state_->started = saved[0];
   copy_to_device(device_, state_->data(), saved.data() + 1, state_->bytes());
   synchronize(device_);
