@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "support/command.h"
 #include "support/small_run.h"
@@ -163,6 +164,13 @@ TEST_F(TextCommands, EarlierRunsOfTheExperimentStandBesideNewOnes) {
                 (each["[-1,1]"]["1"].get<double>() + each["[-1,1]"]["2"].get<double>()) / 2 - 5.375, 1e-9);
   }
   EXPECT_TRUE(found);
+  // Losses far out are called by the positions that they are means of, which depend on the bins: the kept
+  // runs have one that begins at 257, the new ones at 263.
+  std::set<std::string> places;
+  for (const auto& each : merged["comparisons"])
+    if (each["measured_on"] == "english") places.insert(each["where"]);
+  EXPECT_EQ(places,
+            (std::set<std::string>{"trained context", "positions 257 to 1024", "positions 263 to 1024"}));
   test::write_text(directory_ / "other.json", "{\"runs\": [{\"name\": 3}]}");
   const auto refused = run_signet(command + " --done --earlier other.json", directory_.path());
   EXPECT_EQ(refused.exit_code, 3);

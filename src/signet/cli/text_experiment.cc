@@ -100,17 +100,25 @@ std::string with_interval(const std::vector<double>& values) {
                            : fmt::format("{:.4f} ± {:.4f}", mean_of(values), interval(values));
 }
 
-// The mean loss over the positions (first, last] of a measurement.
-double loss_between(const ordered_json& positions, int64_t first, int64_t last) {
+// The mean loss over those bins of a measurement that lie within the positions after `after` up to `last`,
+// and a name that says which positions these are: bins seldom end where the lengths do.
+struct FarLoss {
+  std::string where;
+  double loss = std::numeric_limits<double>::quiet_NaN();
+};
+FarLoss loss_between(const ordered_json& positions, int64_t after, int64_t last) {
   double sum = 0, count = 0;
+  int64_t from = 0, to = 0;
   for (const auto& bin : positions) {
     const auto begin = bin["first"].get<int64_t>(), end = bin["last"].get<int64_t>();
-    if (begin <= first || end > last) continue;
+    if (begin <= after || end > last) continue;
+    if (count == 0) from = begin;
+    to = end;
     const auto tokens = static_cast<double>(end - begin + 1) * bin["rows"].get<double>();
     sum += tokens * bin["nll"].get<double>();
     count += tokens;
   }
-  return count > 0 ? sum / count : std::numeric_limits<double>::quiet_NaN();
+  return count > 0 ? FarLoss{fmt::format("positions {} to {}", from, to), sum / count} : FarLoss{};
 }
 
 std::vector<Compared> compare(const train::SweepSummary& summary, const std::vector<ordered_json>& far) {
@@ -147,10 +155,10 @@ std::vector<Compared> compare(const train::SweepSummary& summary, const std::vec
       if (!measured.contains("far")) continue;
       const auto context = measured["far"]["context"].get<int64_t>();
       const auto& positions = measured["far"]["by_position"];
-      add(data, fmt::format("positions {} to {}", trained + 1, context / 4),
-          loss_between(positions, trained, context / 4));
-      add(data, fmt::format("positions {} to {}", context / 4 + 1, context),
-          loss_between(positions, context / 4, context));
+      for (const auto& [after, last] : {std::pair(trained, context / 4), std::pair(context / 4, context)}) {
+        const FarLoss far_loss = loss_between(positions, after, last);
+        add(data, far_loss.where, far_loss.loss);
+      }
     }
   }
   return list;
