@@ -1,10 +1,11 @@
 """The operators for NumPy arrays, of float64, float32, float16, or bfloat16 (ml_dtypes).
 
 Every function returns its outputs; `vjp(function, ...)` returns them with a function that maps gradients of the outputs
-to gradients of the inputs. Shapes and formulas: docs/python.md.
+to gradients of the inputs. `help(function)` has its shapes and its formula.
 """
 
 import math
+import threading
 
 import numpy as np
 
@@ -76,15 +77,20 @@ class _Call:
         return {n: results[d] for (_, n, d) in op.differentiable if d in results}
 
 
-_recording = []
+class _Recording(threading.local):
+    """The calls of the `vjp` that this thread is in, or None. Others may call meanwhile."""
+    calls = None
+
+
+_recording = _Recording()
 
 
 def _run(op, inputs, settings, outputs):
     """`outputs`: {name: wanted}. What is not wanted comes back as None."""
     wanted = {name for name, yes in outputs.items() if yes}
-    call = _Call(op, inputs, settings, wanted, differentiate=bool(_recording))
-    if _recording:
-        _recording[-1].append(call)
+    call = _Call(op, inputs, settings, wanted, differentiate=_recording.calls is not None)
+    if _recording.calls is not None:
+        _recording.calls.append(call)
     results = tuple(call.outputs.get(name) for name in outputs)
     return results[0] if len(results) == 1 else results
 
@@ -92,11 +98,13 @@ def _run(op, inputs, settings, outputs):
 def vjp(function, *args, **kwargs):
     """`function(*args, **kwargs)` and a function from gradients of its outputs, in their order, to a dictionary with
     the gradients of its array arguments by name."""
-    _recording.append([])
+    before, _recording.calls = _recording.calls, []
     try:
         outputs = function(*args, **kwargs)
     finally:
-        calls = _recording.pop()
+        calls, _recording.calls = _recording.calls, before
+    if len(calls) != 1:
+        raise ValueError(f"vjp: give a function that calls one operator with a gradient, not {len(calls)}")
     (call,) = calls
     several = outputs if isinstance(outputs, tuple) else (outputs,)
 

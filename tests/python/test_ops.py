@@ -160,6 +160,35 @@ def test_nothing_is_something():
             np.testing.assert_array_equal(final, x["initial_state"])
 
 
+def test_threads_take_gradients_side_by_side():
+    x = {n: normal(1, 40, 2, 8).astype(np.float32) / 8 for n in "qkv"} | {"beta": np.ones((1, 40, 2), np.float32)}
+    expected = ops.vjp(ops.delta_rule, **x)[1](np.ones((1, 40, 2, 8), np.float32))["beta"]
+    wrong = []
+
+    def work(gradients):
+        for _ in range(100):
+            if not gradients:
+                ops.delta_rule(**x)
+                continue
+            try:
+                (o, _), pullback = ops.vjp(ops.delta_rule, **x)
+                if not np.array_equal(pullback(np.ones_like(o))["beta"], expected):
+                    wrong.append("another gradient")
+            except Exception as error:
+                wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(i % 2 == 0,)) for i in range(4)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert not wrong
+
+
+def test_vjp_of_what_is_no_operator():
+    for function in (lambda x: x, lambda x: ops.l2_norm(ops.l2_norm(x))):
+        with pytest.raises(ValueError, match="vjp: give a function that calls one operator"):
+            ops.vjp(function, normal(2, 3))
+
+
 def test_threads_and_forks():
     x = delta_inputs(batch=4, time=200, heads=4, width=16, values=16)
     before = signet.num_threads()
