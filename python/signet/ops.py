@@ -24,16 +24,31 @@ def _seen(array):
     return array.view(np.uint16) if array is not None and array.dtype.name == "bfloat16" else array
 
 
+def _whole(name, values, dtype):
+    """Whole numbers as the library takes them. What would not stay the same number is refused."""
+    array = np.asarray(values)
+    if array.size and array.dtype.kind not in "iu":
+        raise TypeError(f"{name}: give whole numbers, not {array.dtype}")
+    limits = np.iinfo(dtype)
+    if array.size and not (limits.min <= int(array.min()) and int(array.max()) <= limits.max):
+        raise ValueError(f"{name}: {array.min()} to {array.max()} do not fit {np.dtype(dtype)}")
+    return np.ascontiguousarray(array, dtype=dtype)
+
+
+def _scale(scale, q):
+    """One over the root of the width of q unless given. The library says what is wrong with a q without a width."""
+    width = np.shape(q)[-1:]
+    return scale if scale is not None else 1 / math.sqrt(width[0]) if width and width[0] else 1.0
+
+
 def _prepare(op, inputs):
     arrays = {}
     for name, value in inputs.items():
         if value is None:
             arrays[name] = None
             continue
-        array = np.asarray(value)
-        if name == "offsets":
-            array = np.ascontiguousarray(array, dtype=np.int64)
-        elif array.dtype.name not in _FLOATS:
+        array = _whole(name, value, np.int64) if name == "offsets" else np.asarray(value)
+        if name != "offsets" and array.dtype.name not in _FLOATS:
             raise TypeError(f"{name}: give floating point numbers, not {array.dtype}")
         arrays[name] = array
     return arrays
@@ -128,7 +143,7 @@ def delta_rule(q, k, v, beta, gate=None, *, scale=None, initial_state=None, outp
 
     q [B,T,H,K], k [B,T,(J,)H,K], v [B,T,(J,)H,V], beta [B,T,(J,)H], gate [B,T,H] or [B,T,H,K]. Returns o [B,T,H,V]
     and the final state [N,H,K,V] or None. `scale` is K^-1/2 unless given."""
-    scale = 1 / math.sqrt(np.shape(q)[-1]) if scale is None else scale
+    scale = _scale(scale, q)
     return _run(_operators.delta_rule,
                 dict(q=q, k=k, v=v, beta=beta, gate=gate, initial_state=initial_state, offsets=offsets),
                 dict(scale=scale, log_gate=log_gate, normalise=normalise, unit_keys=unit_keys),
@@ -138,7 +153,7 @@ def delta_rule(q, k, v, beta, gate=None, *, scale=None, initial_state=None, outp
 def gated_linear(q, k, v, gate, *, scale=None, initial_state=None, output_final_state=False, offsets=None,
                  log_gate=False):
     """S <- Diag(gate) S + k v^T, o = scale S^T q: GLA, Mamba-2 and their relatives. Gates lie in [-1, 1]."""
-    scale = 1 / math.sqrt(np.shape(q)[-1]) if scale is None else scale
+    scale = _scale(scale, q)
     return _run(_operators.gated_linear,
                 dict(q=q, k=k, v=v, gate=gate, initial_state=initial_state, offsets=offsets),
                 dict(scale=scale, log_gate=log_gate), dict(o=True, final_state=output_final_state))
@@ -156,7 +171,7 @@ def selective_scan(u, raw, a, b, c, d=None, z=None, bias=None, *, softplus=True,
 def mlstm(q, k, v, i, f, *, scale=None, initial_state=None, initial_m=None, output_final_state=False, offsets=None,
           log_forget=False):
     """mLSTM: i, f [B,T,H], f in [-1, 1] or its logarithm. Returns h, the final state [N,H,K,V+1] and m [N,H]."""
-    scale = 1 / math.sqrt(np.shape(q)[-1]) if scale is None else scale
+    scale = _scale(scale, q)
     return _run(_operators.mlstm,
                 dict(q=q, k=k, v=v, i=i, f=f, initial_state=initial_state, initial_m=initial_m, offsets=offsets),
                 dict(scale=scale, log_forget=log_forget),
@@ -200,7 +215,7 @@ def cross_entropy(logits, targets, *, smoothing=0.0, logit_scale=1.0, z_loss=0.0
     """The sum of the losses of rows with a target of at least 0, and its gradient with respect to the logits."""
     logits = np.asarray(logits)
     loss, gradient = np.empty(1), np.empty(logits.shape, logits.dtype)
-    _core.cross_entropy_forward(logits=_seen(logits), targets=np.ascontiguousarray(targets, np.int32), loss=loss,
+    _core.cross_entropy_forward(logits=_seen(logits), targets=_whole("targets", targets, np.int32), loss=loss,
                                 dlogits=_seen(gradient), gradient_scale=1.0, smoothing=smoothing, logit_scale=logit_scale,
                                 z_loss=z_loss)
     return float(loss[0]), gradient

@@ -135,6 +135,12 @@ def test_cross_entropy():
     assert abs(ops.cross_entropy(logits, targets, z_loss=0.1)[0] - loss - 0.1 * (sums**2).sum()) < 1e-12
 
 
+def test_targets_that_are_no_whole_numbers():
+    for targets, error in (([0, 1.5], TypeError), ([0, 2**32 + 1], ValueError)):
+        with pytest.raises(error, match="targets"):
+            ops.cross_entropy(normal(2, 3), np.array(targets))
+
+
 @pytest.mark.parametrize("change, error, word", [
     (dict(k=np.zeros((2, 7, 2, 3, 5))), ValueError, "k: the shape"),
     (dict(q=np.zeros((2, 7))), ValueError, "q: 4 dimensions"),
@@ -143,6 +149,8 @@ def test_cross_entropy():
     (dict(v=np.zeros((2, 7, 2, 3, 5), complex)), TypeError, "v: give floating point"),
     (dict(q=np.zeros((2, 7, 3, 4), ">f8")), TypeError, "q: the type"),
     (dict(offsets=[0, 7]), ValueError, "offsets"),
+    (dict(offsets=[0, 2.7, 7]), TypeError, "offsets: give whole numbers"),
+    (dict(q=None), ValueError, "q is missing"),
     (dict(initial_state=np.zeros((1, 3, 4, 5))), ValueError, "initial_state"),
     (dict(scale="x"), TypeError, "scale: give a number"),
 ])
