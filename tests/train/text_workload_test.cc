@@ -96,14 +96,15 @@ TEST(Presets, EveryOneResolves) {
     SCOPED_TRACE(name);
     const auto config = resolve_config({.data = {directory / "a"}, .preset = name});
     EXPECT_EQ(name.rfind(config.model.architecture + "-", 0), 0u);
-    // The name says the size: of the blocks, within a third and what an embedding adds.
-    const models::Model model(config.model, 32000, 32000);
-    const double parameters = static_cast<double>(model.parameters().size());
-    const double embedding = 32000.0 * static_cast<double>(config.model.width);
+    // The name says the size, with the embedding that docs/text.md names for it.
     const std::string size = name.substr(name.rfind('-') + 1);
+    const int64_t vocabulary = size == "10m" || size == "35m" ? 16384 : size == "125m" ? 50257 : 32000;
+    const models::Model model(config.model, vocabulary, vocabulary);
+    EXPECT_TRUE(config.model.tie_embeddings);
+    const double parameters = static_cast<double>(model.parameters().size());
     const double named = std::stod(size) * (size.back() == 'b' ? 1e9 : 1e6);
-    EXPECT_GT(parameters - embedding, 0.6 * named) << parameters;
-    EXPECT_LT(parameters - 2 * embedding, 1.4 * named) << parameters;
+    EXPECT_GT(parameters, 0.91 * named);
+    EXPECT_LT(parameters, 1.22 * named);
     const auto over =
         resolve_config({.set = {"train.batch=3", "train.lr=0.5"}, .data = {directory / "a"}, .preset = name});
     EXPECT_EQ(over.train.batch, 3);
