@@ -88,10 +88,10 @@ const std::vector<Maker>& makers() {
        }},
       regex_entry("first", "words over ab that begin with a", "a.*", "ab"),
       regex_entry("last", "words over ab that end with a", ".*a", "ab"),
-      regex_entry(
-          "first-is-last",
-          "words over ab that begin and end with the same letter (the task even-pairs asks for the opposite)",
-          "()|a|b|a.*a|b.*b", "ab"),
+      regex_entry("first-is-last",
+                  "words over ab with the same first and last letter, and the empty word (even-pairs asks "
+                  "the opposite)",
+                  "()|a|b|a.*a|b.*b", "ab"),
       regex_entry("contains-aa", "words over ab with the factor aa", ".*aa.*", "ab"),
       regex_entry("contains-ab", "words over ab with the factor ab", ".*ab.*", "ab"),
       regex_entry("ab-star", "(ab)*", "(ab)*", "ab"),
