@@ -18,6 +18,8 @@ class Automaton:
     """
 
     def __init__(self, regex, alphabet=None):
+        if not isinstance(regex, str):
+            raise TypeError(f"regex: give an expression, not {type(regex).__name__}; Automaton.from_dict takes a dictionary")
         self._name, self._machine = repr(regex), None
         self._arguments = [f"--regex={regex}", *_options(dict(alphabet=alphabet))]
         self._expression = (regex, alphabet)

@@ -118,7 +118,8 @@ class Network:
         return Report(call("verify", self.path, *_options(options), accept=(0, 4)))
 
     def run(self, *words, **options):
-        """What the network says to words: a list of reports."""
+        """What the network says to words: a list of reports. A word is a list of letters; a string is one of letters of
+        one character each."""
         with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
             file.write("".join(json.dumps(list(word), ensure_ascii=False) + "\n" for word in words))
             file.flush()

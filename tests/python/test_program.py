@@ -47,6 +47,8 @@ def test_compile_verify_run_extract(tmp_path):
 
 
 def test_errors(tmp_path):
+    with pytest.raises(TypeError, match="from_dict"):
+        Automaton(PARITY)
     with pytest.raises(signet.SignetError, match="(?s).") as error:
         Automaton("(a").analyze()
     assert error.value.code in (2, 3)
