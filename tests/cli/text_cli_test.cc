@@ -112,6 +112,30 @@ TEST_F(TextCommands, WhatCannotBeMeantIsRefused) {
     EXPECT_NEAR(exact["logits"][i].get<double>(), narrow["logits"][i].get<double>(), 0.05);
 }
 
+// A loss is no accuracy: tables and pages of a sweep say what its scores are.
+TEST_F(TextCommands, ASweepOnTextSaysThatScoresAreLosses) {
+  run("tokenize text --tokenizer bytes -o data --held-out 0.2 --quiet");
+  test::write_text(directory_ / "grid.yaml",
+                   "title: two seeds\n"
+                   "base:\n"
+                   "  data: {paths: [data], context: 16}\n"
+                   "  model: {width: 16, blocks: 1, heads: 1}\n"
+                   "  train: {steps: 2, batch: 2}\n"
+                   "  eval: {samples: 2}\n"
+                   "grid: {train.seed: [1, 2]}\n");
+  const auto shown = run_signet("sweep grid.yaml --out grid --quiet", directory_.path());
+  EXPECT_EQ(shown.exit_code, 0) << shown.err;
+  const std::string meaning = "minus their losses in nats a token",
+                    page = test::read_text(directory_ / "grid/report.html");
+  EXPECT_NE(shown.out.find(meaning), std::string::npos) << shown.out;
+  EXPECT_NE(page.find(meaning), std::string::npos);
+  EXPECT_EQ(page.find("scaled accurac"), std::string::npos);
+  const auto summary = ordered_json::parse(test::read_text(directory_ / "grid/summary.json"));
+  const auto results = ordered_json::parse(test::read_text(
+      directory_ / ("grid/" + summary["runs"][0]["name"].get<std::string>() + "/results.json")));
+  EXPECT_EQ(summary["runs"][0]["score"].get<double>(), -results["loss"].get<double>());
+}
+
 // What tools/lm-results kept of earlier runs stands beside new ones, and a variant of [-1,1] is compared with
 // the plain [0,1] by seed.
 TEST_F(TextCommands, EarlierRunsOfTheExperimentStandBesideNewOnes) {

@@ -113,8 +113,8 @@ namespace {
 
 // seeds, best, median, quartiles, mean and standard deviation and, if wanted, horizon; `none` in place of the
 // best where no run is done
-void append_seeds(std::vector<report::Cell>& row, const train::SeedsSummary& seeds, bool horizons,
-                  const char* none) {
+void append_seeds(std::vector<report::Cell>& row, const train::SweepSummary& summary,
+                  const train::SeedsSummary& seeds, bool horizons, const char* none) {
   row.emplace_back(std::to_string(seeds.runs.size()));
   if (seeds.runs.empty()) {
     row.emplace_back(none, report::Tone::kMuted);
@@ -122,8 +122,11 @@ void append_seeds(std::vector<report::Cell>& row, const train::SeedsSummary& see
     return;
   }
   const auto number = [](double value) { return report::fixed_number(value, 3); };
-  row.emplace_back(number(seeds.best), score_tone(seeds.best));
-  row.emplace_back(number(seeds.median), score_tone(seeds.median));
+  const auto tone = [&](double score) {  // no loss is good or poor by itself
+    return summary.runs[seeds.best_run].text ? report::Tone::kPlain : score_tone(score);
+  };
+  row.emplace_back(number(seeds.best), tone(seeds.best));
+  row.emplace_back(number(seeds.median), tone(seeds.median));
   const bool spread = seeds.runs.size() > 1;  // one seed shows none
   row.emplace_back(spread ? number(seeds.first_quartile) + " to " + number(seeds.third_quartile) : "");
   row.emplace_back(number(seeds.mean) + (spread ? " ± " + number(seeds.standard_deviation) : ""));
@@ -149,7 +152,7 @@ report::PageTable summary_table(const train::SweepSummary& summary) {
   for (const auto& group : summary.groups) {
     std::vector<report::Cell> row(group.at.begin(), group.at.end());
     if (rates) row.emplace_back(group.rate);
-    append_seeds(row, group, horizons, group.missing.empty() ? "failed" : "missing");
+    append_seeds(row, summary, group, horizons, group.missing.empty() ? "failed" : "missing");
     row.emplace_back(fmt::format("{:.1f}", group.seconds));
     table.rows.push_back(std::move(row));
   }
@@ -169,7 +172,7 @@ void add_rates_table(std::vector<report::PageTable>& tables, const train::SweepS
     for (const auto& seeds : group.rates) {
       std::vector<report::Cell> row(group.at.begin(), group.at.end());
       row.emplace_back(seeds.rate);
-      append_seeds(row, seeds, /*horizons=*/false, group.missing.empty() ? "failed" : "missing");
+      append_seeds(row, summary, seeds, /*horizons=*/false, group.missing.empty() ? "failed" : "missing");
       row.emplace_back(!seeds.runs.empty() && seeds.rate == group.rate ? "chosen" : "", report::Tone::kMuted);
       table.rows.push_back(std::move(row));
     }
@@ -189,6 +192,14 @@ std::string plain_text(const report::PageTable& table) {
   }
   for (const auto& row : table.rows) text.row(row);
   return text.text(report::text_style(stdout));
+}
+
+std::string score_meaning(const train::SweepSummary& summary) {
+  const auto text =
+      std::any_of(summary.runs.begin(), summary.runs.end(), [](const auto& run) { return run.text; });
+  return text ? "scores of runs on text are minus their losses in nats a token: the larger the better"
+              : "scores are scaled accuracies, or accuracies of whole sequences where every position is "
+                "scored";
 }
 
 std::vector<std::string> summary_notes(const train::SweepSummary& summary) {

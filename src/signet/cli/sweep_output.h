@@ -49,6 +49,7 @@ report::PageTable summary_table(const train::SweepSummary& summary);
 void add_rates_table(std::vector<report::PageTable>& tables, const train::SweepSummary& summary);
 std::string plain_text(const report::PageTable& table);  // for a terminal
 // Failed and missing runs, a line each.
+std::string score_meaning(const train::SweepSummary& summary);
 std::vector<std::string> summary_notes(const train::SweepSummary& summary);
 
 }  // namespace signet::cli

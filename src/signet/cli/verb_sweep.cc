@@ -58,7 +58,7 @@ class Sweep final : public Verb {
     if (json_) {
       fmt::print("{}\n", json.dump(2));
     } else {
-      fmt::print("{}page: {}\n", plain_text(summary_table(summary)), page_path);
+      fmt::print("{}{}\npage: {}\n", plain_text(summary_table(summary)), score_meaning(summary), page_path);
       for (const auto& note : notes) fmt::print("{}\n", printable(note, 2000));
     }
     return notes.empty() ? 0 : static_cast<int>(ErrorCode::kFailure);
@@ -70,11 +70,10 @@ class Sweep final : public Verb {
     report::SweepPage page;
     page.title = summary.title;
     page.made = io::provenance_text(runner_.provenance());
-    page.lead = {fmt::format(
-        "{} in {}. Scores are scaled accuracies, or accuracies of whole sequences where every "
-        "position is scored; the learning rate is the one with the highest median, of those with the most "
-        "seeds done.",
-        count_of(summary.runs.size(), "run"), out_)};
+    page.lead = {
+        fmt::format("{} in {}: {}. The learning rate is the one with the highest median, of those with "
+                    "the most seeds done.",
+                    count_of(summary.runs.size(), "run"), out_, score_meaning(summary))};
     page.tables.push_back(summary_table(summary));
     add_rates_table(page.tables, summary);
     page.notes = summary_notes(summary);

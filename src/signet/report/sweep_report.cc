@@ -65,13 +65,15 @@ std::vector<SeriesStyle> styles_of_members(const std::vector<RunData>& runs) {
   return styles;
 }
 
-// "parity; trained on lengths 3–40, tested on 40–256; score: scaled accuracy (0 is guessing, 1 is perfect)"
+// "parity; trained on lengths 3–40, tested on 40–256; score: scaled accuracy (0 is guessing, 1 is perfect)",
+// or "text; trained on lengths 2048; measured by the loss in nats a token"
 std::string what_was_measured(const RunData& run) {
   std::string text = run.task;
   const auto lengths = [](double low, double high) {
     return low == high ? whole_number(low) : fmt::format("{}–{}", whole_number(low), whole_number(high));
   };
   if (std::isfinite(run.train_low)) text += "; trained on lengths " + lengths(run.train_low, run.train_high);
+  if (run.text) return text + "; measured by the loss in nats a token";
   if (std::isfinite(run.test_low)) text += ", tested on " + lengths(run.test_low, run.test_high);
   return text +
          fmt::format("; score: {}{}", run.measure(), run.dense ? "" : " (0 is guessing, 1 is perfect)");

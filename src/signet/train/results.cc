@@ -103,9 +103,9 @@ StoredResults read_results(const std::string& path) {
   const bool replaced = json.contains("final");
   const ordered_json& scored = replaced ? json["final"] : json;
   const std::string scored_in = replaced ? path + ": final" : path;
-  const bool text = json.contains("text");  // no accuracy: the smaller the loss, the better
-  const bool dense = !text && io::json_bool(scored, "dense", scored_in);
-  if (text) {
+  results.text = json.contains("text");  // no accuracy: the smaller the loss, the better
+  const bool dense = !results.text && io::json_bool(scored, "dense", scored_in);
+  if (results.text) {
     results.score = -io::json_double(json, "loss", path);
     results.error = io::json_double(json, "loss_error", path) / 1.96;  // an interval of 95 %
     results.seconds = io::json_double(json, "seconds", path);

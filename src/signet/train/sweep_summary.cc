@@ -24,6 +24,7 @@ RunSummary read_run(const std::string& directory, const PlannedRun& run, const R
   if (outcome.state != RunOutcome::kDone) return summary;
   const auto results = read_results(join_path(join_path(directory, run.name), "results.json"));
   summary.score = results.score;
+  summary.text = results.text;
   summary.error = results.error;
   summary.seconds = results.seconds;
   summary.flops = results.flops;

@@ -20,6 +20,7 @@ struct RunSummary {
   std::vector<std::pair<std::string, std::string>> values;  // of every axis, by its name
   RunOutcome::State state = RunOutcome::kWaiting;
   double score = 0, error = 0, seconds = 0, flops = 0;  // error: the standard error of the score
+  bool text = false;                                    // its score is minus its loss
   double horizon = 0;                                   // 0 without one
   bool horizon_held = false;
 };
