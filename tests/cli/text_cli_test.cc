@@ -1,4 +1,5 @@
 // From a folder of text to a model that is measured and writes, as docs/text.md says.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -68,6 +69,13 @@ TEST_F(TextCommands, FourOfThemLeadFromAFolderToAModelThatWrites) {
             first["tokens"]);
   run("report run -o page.html");
   EXPECT_NE(test::read_text(directory_ / "page.html").find("by kind of token"), std::string::npos);
+  // For papers: the loss with its interval in place of an accuracy.
+  run("report run -o page.html --export out");
+  const double error = trained["loss_error"].get<double>();
+  EXPECT_NE(test::read_text(directory_ / "out/results.csv")
+                .find(fmt::format(",{:.6g},{:.6g},{:.6g},", loss, loss - error, loss + error)),
+            std::string::npos);
+  EXPECT_NE(test::read_text(directory_ / "out/results.tex").find("text, loss & DeltaNet"), std::string::npos);
 }
 
 TEST_F(TextCommands, WhatCannotBeMeantIsRefused) {

@@ -294,16 +294,18 @@ std::vector<ExportedFile> export_report(const std::vector<RunData>& runs) {
     }
     std::vector<std::pair<std::string, std::vector<double>>> models;
     for (const auto* run : members) {
-      const auto [low, high] = run->score_interval();
+      const double score = run->text ? run->held_out_loss : run->score();
+      const auto [low, high] = run->text ? Interval{score - run->held_out_error, score + run->held_out_error}
+                                         : run->score_interval();
       csv += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}\n", csv_field(task), csv_field(run->name),
-                         csv_field(run_label(*run)), csv_field(run->seed), number(run->score()), number(low),
+                         csv_field(run_label(*run)), csv_field(run->seed), number(score), number(low),
                          number(high), number(run->accuracy), number(run->trained_score),
                          number(run->samples), number(run->steps), number(run->seconds));
-      if (!std::isfinite(run->score())) continue;
+      if (!std::isfinite(score)) continue;
       const std::string name = run_label(*run);
       auto found = std::find_if(models.begin(), models.end(), [&](const auto& m) { return m.first == name; });
       if (found == models.end()) found = models.insert(models.end(), {name, {}});
-      found->second.push_back(run->score());
+      found->second.push_back(score);
     }
     for (const auto& [model, scores] : models) {
       const auto n = static_cast<double>(scores.size());
@@ -311,10 +313,12 @@ std::vector<ExportedFile> export_report(const std::vector<RunData>& runs) {
       for (double x : scores) mean += x / n;
       for (double x : scores) squares += (x - mean) * (x - mean);
       const auto figure = [](double value) { return latex_text(fixed_number(value, 3)); };
-      tex +=
-          fmt::format("{} & {} & {} & {}{} & {} \\\\\n", latex_text(task), latex_text(model), scores.size(),
-                      figure(mean), n > 1 ? " $\\pm$ " + figure(std::sqrt(squares / (n - 1))) : "",
-                      figure(*std::max_element(scores.begin(), scores.end())));
+      tex += fmt::format("{} & {} & {} & {}{} & {} \\\\\n",
+                         latex_text(members.front()->text ? task + ", loss" : task), latex_text(model),
+                         scores.size(), figure(mean),
+                         n > 1 ? " $\\pm$ " + figure(std::sqrt(squares / (n - 1))) : "",
+                         figure(members.front()->text ? *std::min_element(scores.begin(), scores.end())
+                                                      : *std::max_element(scores.begin(), scores.end())));
     }
   }
   files.push_back({"results.csv", csv});
