@@ -35,5 +35,16 @@ TEST(ModelClass, FactorsOfTheDeltaRuleDecide) {
   EXPECT_EQ(class_with("lstm", {}), NetworkClass::kHouseholderProduct);
 }
 
+// What reflections can do says nothing about a Transformer.
+TEST(ModelClass, AVerdictIsAboutTheModelItself) {
+  const auto analysed = [](const std::string& architecture) {
+    return analysed_class_of(train::resolve_config({"", "parity", architecture, {}}));
+  };
+  EXPECT_EQ(analysed("lstm"), NetworkClass::kSlstm);
+  EXPECT_EQ(analysed("slstm"), NetworkClass::kSlstm);
+  EXPECT_EQ(analysed("mamba"), NetworkClass::kDiagonalSigned);
+  for (const std::string none : {"transformer", "dense", "mlstm+slstm"}) EXPECT_FALSE(analysed(none)) << none;
+}
+
 }  // namespace
 }  // namespace signet::analysis

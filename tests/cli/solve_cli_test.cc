@@ -55,6 +55,17 @@ TEST(Solve, WhatTheoryForbidsIsTrainedOnRequestAndFails) {
   EXPECT_NE(test::read_text(directory / "page.html").find("Not solved"), std::string::npos);
 }
 
+TEST(Solve, TheorySaysNothingAboutAModelOutsideItsClasses) {
+  const test::TemporaryDirectory directory;
+  const auto tried = run_signet(
+      std::string("solve '(aa)*' --model transformer --budget 0.001 --json") + kFiles, directory.path());
+  const auto out = ordered_json::parse(tried.out);
+  EXPECT_EQ(out["target"], nullptr);
+  EXPECT_EQ(out["possible"], nullptr);
+  EXPECT_NE(test::read_text(directory / "page.html").find("no class of networks for transformer"),
+            std::string::npos);
+}
+
 TEST(Solve, ReplacesNothing) {
   const test::TemporaryDirectory directory;
   test::write_text(directory / "page.html", "mine");

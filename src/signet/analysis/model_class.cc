@@ -32,7 +32,9 @@ const std::vector<ModelClass>& model_classes() {
   return table;
 }
 
-NetworkClass class_of(const train::RunConfig& run) {
+namespace {
+
+std::optional<NetworkClass> class_in_table(const train::RunConfig& run) {
   train::RunConfig config = run;
   const std::string range = config.model.range_text();
   for (const auto& row : model_classes()) {
@@ -46,7 +48,18 @@ NetworkClass class_of(const train::RunConfig& run) {
           return field.write() == "1" ? NetworkClass::kHouseholderSigned : NetworkClass::kHouseholderProduct;
     return row.network_class;
   }
-  return NetworkClass::kHouseholderProduct;
+  return std::nullopt;
+}
+
+}  // namespace
+
+NetworkClass class_of(const train::RunConfig& run) {
+  return class_in_table(run).value_or(NetworkClass::kHouseholderProduct);
+}
+
+std::optional<NetworkClass> analysed_class_of(const train::RunConfig& run) {
+  if (run.model.architecture == "slstm" || run.model.architecture == "lstm") return NetworkClass::kSlstm;
+  return class_in_table(run);
 }
 
 }  // namespace signet::analysis

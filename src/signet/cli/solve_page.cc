@@ -97,11 +97,12 @@ std::string solve_page(const SolveStory& story) {
           : std::string("Not solved: there is no proof. The steps below say how far it went."));
   int number = 0;
   body += section(++number, "Theory", story.possible.value_or(true),
-                  fmt::format("{} {}: {}", story.target,
-                              !story.possible   ? "is not decided"
-                              : *story.possible ? "can"
-                                                : "cannot",
-                              story.verdict),
+                  story.target.empty() ? story.verdict
+                                       : fmt::format("{} {}: {}", story.target,
+                                                     !story.possible   ? "is not decided"
+                                                     : *story.possible ? "can"
+                                                                       : "cannot",
+                                                     story.verdict),
                   (story.witness.empty() ? "" : paragraph("Witness: " + story.witness)) +
                       picture("the language", story.automaton));
   if (!story.attempts.empty()) {

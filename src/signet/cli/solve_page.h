@@ -21,7 +21,7 @@ struct SolveAttempt {
 struct SolveStory {
   std::string title, model, recipe;
   automata::Dfa automaton;
-  std::string target, verdict, witness;  // what the theory says about the model's class
+  std::string target, verdict, witness;  // what the theory says about the model's class; "" where it has none
   std::optional<bool> possible;
   std::vector<SolveAttempt> attempts;
   std::optional<analysis::Extraction> extraction;  // of the last attempt

@@ -216,7 +216,13 @@ class Solve final : public Verb {
 
   // Whether the theory lets the model have the language, or the user wants to see it fail.
   bool allowed(const theory::Analysis& theory) {
-    story_.target = theory::class_name(analysis::class_of(config(0)));
+    const auto own_class = analysis::analysed_class_of(config(0));
+    if (!own_class) {
+      story_.verdict = fmt::format("it has no class of networks for {}, and says nothing about it", model_);
+      say("theory: {}", story_.verdict);
+      return true;
+    }
+    story_.target = theory::class_name(*own_class);
     const auto& verdict = theory.verdict(story_.target);
     story_.verdict = verdict.reason;
     if (verdict.witness) story_.witness = verdict.witness->text;
@@ -314,7 +320,7 @@ class Solve final : public Verb {
     return {{"title", story_.title},
             {"model", model_},
             {"states", dfa_.states()},
-            {"target", story_.target},
+            {"target", story_.target.empty() ? ordered_json() : ordered_json(story_.target)},
             {"possible", story_.possible ? ordered_json(*story_.possible) : ordered_json()},
             {"reason", story_.verdict},
             {"witness", story_.witness.empty() ? ordered_json() : ordered_json(story_.witness)},
