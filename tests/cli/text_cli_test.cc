@@ -50,6 +50,9 @@ TEST_F(TextCommands, FourOfThemLeadFromAFolderToAModelThatWrites) {
   EXPECT_LT(loss, 5.5);  // log 300 is 5.7
   EXPECT_EQ(trained["spectra"].size(), 2u);
 
+  // The rows on which training ended, unless a seed asks for others.
+  EXPECT_EQ(json("eval run --quiet")["loss"], trained["loss"]);
+  EXPECT_NE(json("eval run --seed 1 --quiet")["loss"], trained["loss"]);
   // Far beyond the rows of training, on the same documents, with what tokens do to the state.
   const auto measured = json("eval run --context 512 --samples 4 --eigenvalues --quiet");
   EXPECT_EQ(measured["context"], 512);

@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
@@ -48,8 +49,9 @@ class Eval final : public Verb {
                  "for a run on text: which eigenvalues its tokens have, by block and kind of token");
     options.value("--lengths", lengths_, "MIN:MAX, or one length; the run's test lengths by default");
     options.value("--task", task_, "another task with the same tokens, such as flip-flop:0.98");
-    options.value("--samples", samples_, "sequences");
-    options.value("--seed", seed_, "seed of the test data");
+    options.value("--samples", samples_, "sequences; of a run on text eval.samples rows unless given");
+    options.value("--seed", seed_,
+                  "seed of the test data; -1 = as when training ended: on a task the run's own");
     options.value("--horizon", horizon_,
                   "also find the length where accuracy falls below 0.9, up to this one");
     options.value(
@@ -96,7 +98,7 @@ class Eval final : public Verb {
       fail(ErrorCode::kUsage,
            "sequences of up to {}: the model keeps {}; give shorter --lengths, or train with {} = {}",
            count_of(tokens, "token"), most, run.model().config().max_length_key(), tokens);
-    if (!options_->given("--seed")) seed_ = run.config().train.seed;
+    if (seed_ < 0) seed_ = run.config().train.seed;
     StopSignal signals;
     if (options_->given("--snap")) gather_states(run);
     const auto evaluation = evaluate(run, lengths);
@@ -131,7 +133,7 @@ class Eval final : public Verb {
     if (options_->given("--context") && text_.context < 1)
       fail(ErrorCode::kUsage, "--context {}: give 1 or more", text_.context);
     if (options_->given("--samples")) text_.samples = samples_;
-    text_.seed = seed_;
+    text_.seed = std::max<int64_t>(seed_, 0);  // the rows that every run on the data is measured on
     text_.quiet = quiet_;
     text_.json = json_;
     text_.device = open_device(device_);
@@ -266,7 +268,7 @@ class Eval final : public Verb {
   Options* options_ = nullptr;
   std::string directory_, lengths_, task_, device_ = "cpu";
   OpenDevice opened_;
-  int64_t samples_ = 8192, seed_ = 1, horizon_ = 0, snap_every_ = 0;
+  int64_t samples_ = 8192, seed_ = -1, horizon_ = 0, snap_every_ = 0;
   std::unique_ptr<train::StateCodebook> snap_;
   TextEvalOptions text_;
   std::unique_ptr<io::RunDirectory> run_directory_;  // with --save
