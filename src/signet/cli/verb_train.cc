@@ -66,7 +66,8 @@ class Train final : public Verb {
         "weights");
     options.value("--config", config_, "YAML file to start from");
     options.values("--set", set_, "section.key=value, over the file; may be repeated");
-    options.value("--steps", steps_, "updates (train.steps)");
+    options.value("--steps", steps_,
+                  "updates (train.steps); recipes, presets and files have their own default");
     options.value("--seed", seed_, "seed of the start and the data (train.seed)");
     options.value("-o,--out", out_, "run directory [runs/TASK-MODEL-RANGE-SEED]");
     options.value("--resume", resume_, "go on with this run directory");

@@ -46,10 +46,12 @@ class Verify final : public Verb {
                        false);
     input_.define(options, false);
     compile_.define(options);
-    options.value("--length", verify_.length, "length of the test words");
-    options.value("--words", verify_.words, "number of random test words");
+    options.value("--length", verify_.length,
+                  "length of the test words; of a run 64 times its training length unless given");
+    options.value("--words", verify_.words, "number of random test words; of a run 32 unless given");
     options.value("--seed", seed_, "seed of the random words");
-    options.value("--orbit", verify_.max_states, "limit on states of the orbit search");
+    options.value("--orbit", verify_.max_states,
+                  "limit on states of the orbit search; of a run 20000 unless given");
     options.value("--method", verify_.method, "auto, or insist on closure, horizon or random");
     options.offer("--method", {"auto", "closure", "horizon", "random"});
     options.value("--certificate", certificate_,
