@@ -205,6 +205,23 @@ TEST(ReproduceVerb, EndsWithAPageOfOwnAndPublishedFigures) {
       directory.path());
   EXPECT_EQ(early.exit_code, 0) << early.err;
   EXPECT_NE(early.out.find("/ 0.57"), std::string::npos) << early.out;
+  // Where curves of whole sequences are compared: by how far they are right.
+  const auto curves = run_signet(
+      "reproduce figure6 --quick --out curves --json --only 'task=1 token' --only 'model=Mamba [-1,1];Mamba "
+      "[0,1]' "
+      "--set train.steps=60 --set train.batch=32 --set eval.samples=64 --set model.width=16",
+      directory.path());
+  ASSERT_EQ(curves.exit_code, 0) << curves.err;
+  const auto reach = [&](const std::string& range) {
+    double sum = 0;
+    const auto run = ordered_json::parse(
+        read_text(directory / ("curves/1_token,Mamba_" + range + ",seed=1/results.json").c_str()));
+    for (const auto& row : run["by_length"]) sum += row["sequence_accuracy"].get<double>();
+    return sum / static_cast<double>(run["by_length"].size());
+  };
+  const auto compared = ordered_json::parse(curves.out)["claims"][0];
+  EXPECT_NEAR(compared["lead"].get<double>(), reach("[-1,1]") - reach("[0,1]"), 1e-12) << compared;
+  EXPECT_GT(compared["standard_error"].get<double>(), 0) << compared;
   const auto tenfold = run_signet(
       "reproduce tenfold --out ten --only 'task=Tomita 6' --seeds 1 --set train.steps=2", directory.path());
   EXPECT_EQ(tenfold.exit_code, 0) << tenfold.err;

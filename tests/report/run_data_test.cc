@@ -177,6 +177,28 @@ TEST(RunData, TestedLengthsAreNotThoseAlongTheSequences) {
   EXPECT_EQ(read().test_high, 300);
 }
 
+// Of 8 sequences 4 are wrong from the second position on, 2 from the third, 2 are right.
+TEST(RunData, ReachIsHowFarSequencesAreRight) {
+  test::TemporaryDirectory directory;
+  auto results = test::fixture_results({});
+  const auto reach = [&] {
+    test::write_fixture_run(directory / "run", {}, results);
+    return read_run(directory / "run").reach();
+  };
+  EXPECT_TRUE(std::isnan(reach().mean)) << "answers, not sequences";
+  results["dense"] = true;
+  EXPECT_TRUE(std::isnan(reach().mean)) << "not from the first position on";
+  const auto row = [](int length, double accuracy, int samples) {
+    return nlohmann::json{{"length", length}, {"sequence_accuracy", accuracy}, {"samples", samples}};
+  };
+  results["by_length"] = {row(1, 1.0, 8), row(2, 0.5, 8), row(3, 0.25, 8)};
+  const double mean = (4 * 1 + 2 * 2 + 2 * 3) / 8.0 / 3, square = (4 * 1 + 2 * 4 + 2 * 9) / 8.0 / 9;
+  EXPECT_NEAR(reach().mean, mean, 1e-15);
+  EXPECT_NEAR(reach().error, std::sqrt((square - mean * mean) / 8), 1e-15);
+  results["by_length"] = {row(1, 1.0, 8), row(2, 0.5, 7)};
+  EXPECT_TRUE(std::isnan(reach().mean)) << "sequences of several lengths";
+}
+
 TEST(RunData, EveryKeyOfAWrongTypeIsNamed) {
   test::TemporaryDirectory directory;
   const std::pair<const char*, nlohmann::json> kWrong[] = {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "signet/base/error.h"
 #include "signet/base/files.h"
@@ -123,23 +125,39 @@ class Reproduce final : public Verb {
   bool shows_seeds() const {
     return experiment_.show == "horizon" || experiment_.show == "solved" || of_text();
   }
-  double measure(const GroupSummary& group) const {
-    if (experiment_.show == "horizon") return group.horizon_median;
-    return median() ? group.median : group.best;
+  bool of_curves() const { return experiment_.show == "curve"; }
+  const report::RunData& data_of(size_t i) const {
+    auto& read = read_[i];
+    if (!read) read = report::read_run(join_path(out_, summary_.runs[i].name));
+    return *read;
   }
-  // The standard error of that over the test sequences.
-  double error(const GroupSummary& group) const {
-    if (experiment_.show == "horizon") return 0;
-    if (!median()) return summary_.runs[group.best_run].error;
+  // What models are compared by, and its standard error over the test sequences. Where a figure shows how far
+  // whole sequences are right, all may be wrong at the end of it: there it is how far they are right.
+  struct Measure {
+    double value, error;
+  };
+  Measure measure(size_t i) const {
+    if (of_curves())
+      if (const auto reach = data_of(i).reach(); std::isfinite(reach.mean)) return {reach.mean, reach.error};
+    return {summary_.runs[i].score, summary_.runs[i].error};
+  }
+  size_t best_run(const GroupSummary& group) const {
+    if (!of_curves()) return group.best_run;
+    return *std::max_element(group.runs.begin(), group.runs.end(),
+                             [&](size_t a, size_t b) { return measure(a).value < measure(b).value; });
+  }
+  Measure measure(const GroupSummary& group) const {
+    if (experiment_.show == "horizon") return {group.horizon_median, 0};
+    if (!median()) return measure(best_run(group));
     std::vector<double> errors;
     for (size_t i : group.runs) errors.push_back(summary_.runs[i].error);
-    return train::median_of(errors);
+    return {group.median, train::median_of(errors)};
   }
 
   Cell ours_cell(const GroupSummary* group) const {
     if (!group) return Cell("–", Tone::kMuted);
     if (group->runs.empty()) return Cell(group->missing.empty() ? "failed" : "missing", Tone::kMuted);
-    const double value = measure(*group);
+    const double value = measure(*group).value;
     return Cell(
         median() ? fmt::format("{:.3f} ± {:.3f}", value, group->deviation) : fmt::format("{:.3f}", value),
         score_tone(value));
@@ -185,12 +203,12 @@ class Reproduce final : public Verb {
   // The best run's accuracy by bins of length.
   std::vector<double> curve(const GroupSummary& group) const {
     std::vector<double> values;
-    const auto run = report::read_run(join_path(out_, summary_.runs[group.best_run].name));
+    const auto& best = data_of(best_run(group));
     for (size_t b = 0; b + 1 < experiment_.bins.size(); ++b) {
       std::vector<report::AccuracyPoint> rows;
-      for (const auto& row : run.by_length)
+      for (const auto& row : best.by_length)
         if (row.length >= experiment_.bins[b] && row.length < experiment_.bins[b + 1]) rows.push_back(row);
-      values.push_back(run.scaled(report::pool(rows, 0, rows.size()).accuracy));
+      values.push_back(best.scaled(report::pool(rows, 0, rows.size()).accuracy));
     }
     return values;
   }
@@ -300,15 +318,15 @@ class Reproduce final : public Verb {
         row.emplace_back(group.missing.empty() ? "failed" : "missing", Tone::kMuted);
         row.resize(6, Cell(""));
       } else {
-        const auto run = report::read_run(join_path(out_, summary_.runs[group.best_run].name));
+        const auto& best = data_of(best_run(group));
         std::vector<double> seconds;
         std::string scores;
         for (size_t i : group.runs) {
           seconds.push_back(summary_.runs[i].seconds);
           scores += fmt::format("{}{:.3f}", scores.empty() ? "" : " ", summary_.runs[i].score);
         }
-        row.emplace_back(report::fixed_number(run.train_high, 0));
-        row.emplace_back(report::fixed_number(run.test_high, 0));
+        row.emplace_back(report::fixed_number(best.train_high, 0));
+        row.emplace_back(report::fixed_number(best.test_high, 0));
         row.emplace_back(scores, score_tone(group.median));
         row.emplace_back(fmt::format("{:.1f}", train::median_of(seconds)));
       }
@@ -334,8 +352,9 @@ class Reproduce final : public Verb {
       Verdict verdict{&claim, find(claim.above, claim.task), find(claim.below, claim.task)};
       if (!verdict.above || !verdict.below) continue;
       if (verdict.known()) {
-        verdict.lead = measure(*verdict.above) - measure(*verdict.below);
-        verdict.error = std::hypot(error(*verdict.above), error(*verdict.below));
+        const Measure above = measure(*verdict.above), below = measure(*verdict.below);
+        verdict.lead = above.value - below.value;
+        verdict.error = std::hypot(above.error, below.error);
       }
       list.push_back(verdict);
     }
@@ -346,7 +365,12 @@ class Reproduce final : public Verb {
     report::PageTable table;
     table.caption =
         experiment_.predicted.empty() ? "Orderings that the paper shows" : "Orderings that theory predicts";
-    table.caption += " (tie: a lead within its standard error over the test sequences)";
+    table.caption += " (tie: a lead within its standard error over the test sequences";
+    const bool how_far =
+        of_curves() && std::any_of(summary_.groups.begin(), summary_.groups.end(), [&](const auto& group) {
+          return !group.runs.empty() && data_of(best_run(group)).dense;
+        });
+    table.caption += how_far ? "; ours: the share of a sequence before its first error, in the mean)" : ")";
     table.header = {"task", "better", "worse", "ours", "holds"};
     for (const auto& verdict : verdicts()) {
       std::vector<Cell> row = {verdict.claim->task, verdict.claim->above, verdict.claim->below};
@@ -354,7 +378,8 @@ class Reproduce final : public Verb {
         row.emplace_back("not run", Tone::kMuted);
         row.emplace_back("–", Tone::kMuted);
       } else {
-        row.emplace_back(fmt::format("{:.3f} and {:.3f}", measure(*verdict.above), measure(*verdict.below)));
+        row.emplace_back(
+            fmt::format("{:.3f} and {:.3f}", measure(*verdict.above).value, measure(*verdict.below).value));
         row.push_back(verdict.holds() ? Cell("yes", Tone::kGood)
                       : verdict.tie() ? Cell("tie", Tone::kMuted)
                                       : Cell("no", Tone::kPoor));
@@ -404,7 +429,7 @@ class Reproduce final : public Verb {
         if (at(group, "task") == task && !group.runs.empty()) {
           auto& member = runs.members.emplace_back();
           member.label = at(group, "model");
-          member.directory = join_path(out_, summary_.runs[group.best_run].name);
+          member.directory = join_path(out_, summary_.runs[best_run(group)].name);
           for (size_t i : group.runs) member.seeds.push_back(join_path(out_, summary_.runs[i].name));
         }
       if (!runs.members.empty()) {
@@ -462,6 +487,7 @@ class Reproduce final : public Verb {
   TextExperiment text_;
   train::Experiment experiment_;
   train::SweepSummary summary_;
+  mutable std::map<size_t, std::optional<report::RunData>> read_;  // of its runs
   std::string name_, out_, protocol_ = "final";
   bool quick_ = false, dry_run_ = false, json_ = false;
 };

@@ -355,6 +355,21 @@ double RunData::scaled(double raw) const {
   return std::isfinite(chance) ? (raw - chance) / (1 - chance) : raw;
 }
 
+// With N the number of positions before the first error of a sequence of L, P(N >= l) is the accuracy at l,
+// so that E[N] = sum_l P(N >= l) and E[N^2] = sum_l (2 l - 1) P(N >= l).
+RunData::Reach RunData::reach() const {
+  const auto length = static_cast<double>(by_length.size());
+  const double samples = by_length.empty() ? 0 : by_length.front().samples;
+  if (!dense || !(samples >= 1)) return {};
+  double mean = 0, square = 0, l = 0;
+  for (const auto& row : by_length) {
+    // Every position, of sequences of one length.
+    if (row.length != ++l || row.samples != samples || !std::isfinite(row.accuracy)) return {};
+    mean += row.accuracy / length;
+    square += (2 * l - 1) * row.accuracy / (length * length);
+  }
+  return {mean, std::sqrt(std::max(0.0, square - mean * mean) / samples)};
+}
 double RunData::constant_score() const {
   if (constant.answer.empty()) return 0;
   if (dense) return constant.sequence_accuracy;

@@ -106,6 +106,12 @@ struct RunData {
   // What one answer to everything would score by the run's measure; 0 where that is unknown or does not
   // exceed chance by more than the samples may.
   double constant_score() const;
+  // Of sequences of one length that are tested at every position (dense): the mean share of positions before
+  // the first error, and its standard error over the sequences; otherwise unknown.
+  struct Reach {
+    double mean = kUnknown, error = kUnknown;
+  };
+  Reach reach() const;
   const char* measure() const { return dense ? "sequence accuracy" : "scaled accuracy"; }
 };
 
