@@ -32,14 +32,17 @@ namespace {
 using autograd::Context;
 using autograd::Tape;
 
-// Lengths and packed tokens are padded to a 32nd of the power of two below them, so that few shapes occur.
-// Lengths below 64 stay as they are: of 33 tokens (a word of 32 and its beginning) each costs 3 %.
-int64_t shape_unit(int64_t size, int64_t least) {
-  return std::max<int64_t>(least, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(size))) / 32);
-}
 int64_t rounded_up(int64_t size, int64_t unit) { return (size + unit - 1) / unit * unit; }
-int64_t padded_time(int64_t time) { return rounded_up(time, shape_unit(time, 1)); }
-int64_t packing_unit(int64_t tokens) { return shape_unit(tokens, 64); }
+// A part of the power of two below, so that few shapes occur.
+int64_t shape_unit(int64_t size, int64_t parts, int64_t least) {
+  return std::max<int64_t>(least, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(size))) / parts);
+}
+// The length that rows are padded to. Below 64 they stay as they are: of 33 tokens (a word of 32 and its
+// beginning) each costs 3 %.
+int64_t padded_time(int64_t time) { return rounded_up(time, shape_unit(time, 32, 1)); }
+// Packed sequences are not padded: how long the longest may be costs nothing, but another shape does.
+int64_t longest_of_packed(int64_t time) { return rounded_up(time, shape_unit(time, 8, 8)); }
+int64_t packing_unit(int64_t tokens) { return shape_unit(tokens, 32, 64); }
 int64_t packed_tokens(const tasks::Batch& batch, int64_t begin, int64_t end) {
   const auto tokens = std::accumulate(batch.lengths.begin() + begin, batch.lengths.begin() + end, int64_t{0});
   return rounded_up(tokens, packing_unit(tokens));
@@ -354,16 +357,17 @@ class CudaStepEngine final : public StepEngine {
 
   // The shape of rows [begin, end) of a batch.
   PassShape& shape_of(const tasks::Batch& batch, int64_t begin, int64_t end) {
-    const int64_t rows = end - begin, time = padded_time(batch.time);
-    const int64_t padded = rows * time, least = packed_tokens(batch, begin, end);
-    const int64_t cuts = room_for_cuts(batch, begin, end);
-    const bool packs = model_.packs(narrow() ? DType::kBF16 : DType::kF32, time);
+    const int64_t rows = end - begin, padded = rows * padded_time(batch.time);
+    const int64_t least = packed_tokens(batch, begin, end), cuts = room_for_cuts(batch, begin, end);
+    const bool packs = model_.packs(narrow() ? DType::kBF16 : DType::kF32, longest_of_packed(batch.time));
     if (cuts > 0 && !packs)
       fail(ErrorCode::kUsage,
            "data.reset: on the GPU this model cannot begin anew within a row; set data.packed=false");
     // Otherwise worth it where an eighth is saved.
     const bool packed = cuts > 0 || (!batch.dense && 8 * least <= 7 * padded && packs);
-    const int64_t tokens = packed && cuts == 0 ? least : padded;
+    const bool ragged = packed && cuts == 0;
+    const int64_t tokens = ragged ? least : padded,
+                  time = ragged ? longest_of_packed(batch.time) : padded_time(batch.time);
     const bool first = begin == 0, last = end == batch.rows;
     PassShape& shape = shapes_[{rows, time, tokens, cuts, batch.dense, first, last}];
     if (shape.input.data()) return shape;
