@@ -2,7 +2,7 @@
 # make demo   watch DeltaNet and Mamba fail and solve parity; ends with report.html
 # make test   every test (quick and standard tiers)
 # make test-isa      and with every other instruction set of this processor
-# make test-python   the Python package with PyTorch, transformers and JAX, in build/venv (downloads some GB)
+# make test-python   the Python package with PyTorch, transformers and JAX, in build/venv-all (downloads some GB)
 # make test-ranks   four ranks on four network namespaces over a slow wire that loses packets (root); one loses its network
 # make install      the program, its manual page, completions and library (PREFIX=/usr/local, DESTDIR=)
 # make deb          a Debian package in build/release
