@@ -134,6 +134,28 @@ TEST(Solve, AFinishedOneSaysSoAndWritesItsFilesAgain) {
       << "no run was trained again";
 }
 
+// A record that says "proved" is no proof of the network beside it.
+TEST(Solve, AFinishedOneIsProvedAgain) {
+  const test::TemporaryDirectory directory;
+  const std::string command = std::string("solve '(aa)*'") + kFiles;
+  ASSERT_EQ(run_signet(command, directory.path()).exit_code, 0);
+  ASSERT_EQ(run_signet("compile 'a*' -o runs/exact.safetensors --force", directory.path()).exit_code, 0);
+  std::filesystem::remove(directory / "exact.safetensors");
+  const auto other = run_signet(command, directory.path());
+  EXPECT_EQ(other.exit_code, 3);
+  EXPECT_NE(other.err.find("runs/exact.safetensors is not the proved network"), std::string::npos)
+      << other.err;
+  EXPECT_FALSE(exists(directory / "exact.safetensors"));
+
+  ASSERT_EQ(run_signet(command + " --force", directory.path()).exit_code, 0);
+  auto record = ordered_json::parse(test::read_text(directory / "runs/solve.json"));
+  record["said"].erase("proof");
+  test::write_text(directory / "runs/solve.json", record.dump());
+  const auto incomplete = run_signet(command, directory.path());
+  EXPECT_EQ(incomplete.exit_code, 3);
+  EXPECT_NE(incomplete.err.find("runs/solve.json"), std::string::npos) << incomplete.err;
+}
+
 TEST(Solve, OtherSettingsAreRefusedWithWhatToDo) {
   const test::TemporaryDirectory directory;
   ASSERT_EQ(run_signet(std::string("solve '(aa)*'") + kFiles, directory.path()).exit_code, 0);

@@ -7,6 +7,7 @@
 #include "signet/analysis/model_class.h"
 #include "signet/analysis/recipe.h"
 #include "signet/automata/dfa_io.h"
+#include "signet/automata/minimize.h"
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
@@ -102,7 +103,8 @@ class Solve final : public Verb {
       keep();
     }
     // What is in the folder is written where the user wants it: a second call has nothing else to do.
-    const bool solved = before ? (*before)["proved"].get<bool>() : story_.solved;
+    const bool solved = before ? io::json_bool(*before, "proved", own(kRecord)) : story_.solved;
+    if (before && solved) prove_again();
     if (solved) write_output(output_, FileKind::kKept, force_, own_text(kNetwork));
     write_output(page_, FileKind::kPage, force_, own_text(kPage));
     if (before && !solved) say("{:g} minutes of training are used up; a larger --budget goes on", budget_);
@@ -185,6 +187,18 @@ class Solve final : public Verb {
     if (story_.solved) theory::save_network(own(kNetwork), story_.crystal->network);
     write_file_atomic(own(kPage), solve_page(story_));
     write_record(said());
+  }
+
+  // The folder's word is not taken for a proof: its files may be another's.
+  void prove_again() const {
+    const theory::Network network = theory::load_network(own(kNetwork));
+    theory::VerifyOptions options;
+    options.type = type_;
+    const auto proof = while_shown(
+        "verify", [&] { return theory::verify(network, options); }, quiet_);
+    if (!proof.proved || proof.longest || !automata::equivalent(network.dfa, dfa_))
+      bad_input("{} is not the proved network that {} tells of; --force begins anew",
+                printable(own(kNetwork)), printable(own(kRecord)));
   }
 
   template <class... Args>
@@ -356,8 +370,8 @@ class Solve final : public Verb {
       return;
     }
     if (solved)
-      fmt::print("solved{}: {}\nnetwork: {}\n", when, printable(said["proof"].get<std::string>(), 2000),
-                 output_);
+      fmt::print("solved{}: {}\nnetwork: {}\n", when,
+                 printable(io::json_string(said, "proof", own(kRecord)), 2000), output_);
     else
       fmt::print("not solved\n");
     fmt::print("page: {}\n", page_);
