@@ -26,7 +26,7 @@ class Operator:
                 return add
             if tensor == "N":  # how many sequences there are
                 offsets = shapes["offsets"]
-                return given[0][0] if offsets is None else offsets[0] - 1
+                return given[0][0] if offsets is None else max(offsets[0] - 1, 0)
             return shapes[tensor][index] + add
 
         return {name: tuple(size(*s) for s in sizes) if sizes else tuple(shapes[self.like])

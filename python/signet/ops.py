@@ -35,23 +35,24 @@ def _whole(name, values, dtype):
     return np.ascontiguousarray(array, dtype=dtype)
 
 
+def _floats(name, values):
+    """Floating point numbers in the order of bytes of this machine, whatever file they come from."""
+    array = np.asarray(values)
+    if array.dtype.name not in _FLOATS:
+        raise TypeError(f"{name}: give floating point numbers, not {array.dtype}")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
 def _scale(scale, q):
     """One over the root of the width of q unless given. The library says what is wrong with a q without a width."""
     width = np.shape(q)[-1:]
     return scale if scale is not None else 1 / math.sqrt(width[0]) if width and width[0] else 1.0
 
 
-def _prepare(op, inputs):
-    arrays = {}
-    for name, value in inputs.items():
-        if value is None:
-            arrays[name] = None
-            continue
-        array = _whole(name, value, np.int64) if name == "offsets" else np.asarray(value)
-        if name != "offsets" and array.dtype.name not in _FLOATS:
-            raise TypeError(f"{name}: give floating point numbers, not {array.dtype}")
-        arrays[name] = array
-    return arrays
+def _prepare(inputs):
+    return {name: None if value is None else
+            _whole(name, value, np.int64) if name == "offsets" else _floats(name, value)
+            for name, value in inputs.items()}
 
 
 def _empty(op, name, shape, arrays):
@@ -70,7 +71,7 @@ class _Call:
 
     def __init__(self, op, inputs, settings, wanted, differentiate):
         self.op, self.settings = op, settings
-        self.arrays = _prepare(op, inputs)
+        self.arrays = _prepare(inputs)
         if self.arrays[op.like] is None:
             raise ValueError(f"{op.like} is missing")
         try:
@@ -84,7 +85,7 @@ class _Call:
 
     def backward(self, gradients):
         op = self.op
-        given = {d: np.asarray(g) for d, g in gradients.items() if g is not None}
+        given = {d: _floats(d, g) for d, g in gradients.items() if g is not None}
         results = {d: np.empty(a.shape, a.dtype) for (_, n, d) in op.differentiable
                    if (a := self.arrays[n]) is not None}
         op.backward(**_seen_all(self.arrays), **_seen_all(given), **_seen_all(results), **self.settings,
@@ -213,7 +214,7 @@ def l2_norm(x, *, eps=1e-6):
 
 def cross_entropy(logits, targets, *, smoothing=0.0, logit_scale=1.0, z_loss=0.0):
     """The sum of the losses of rows with a target of at least 0, and its gradient with respect to the logits."""
-    logits = np.asarray(logits)
+    logits = _floats("logits", logits)
     loss, gradient = np.empty(1), np.empty(logits.shape, logits.dtype)
     _core.cross_entropy_forward(logits=_seen(logits), targets=_whole("targets", targets, np.int32), loss=loss,
                                 dlogits=_seen(gradient), gradient_scale=1.0, smoothing=smoothing, logit_scale=logit_scale,

@@ -135,6 +135,19 @@ def test_cross_entropy():
     assert abs(ops.cross_entropy(logits, targets, z_loss=0.1)[0] - loss - 0.1 * (sums**2).sum()) < 1e-12
 
 
+def test_bytes_in_the_other_order():
+    x = delta_inputs()
+    (o, _), pullback = ops.vjp(ops.delta_rule, **x)
+    (swapped, _), swapped_pullback = ops.vjp(ops.delta_rule, **{n: a.astype(">f8") for n, a in x.items()})
+    np.testing.assert_array_equal(swapped, o)
+    np.testing.assert_array_equal(swapped_pullback(np.ones(o.shape, ">f8"))["k"], pullback(np.ones_like(o))["k"])
+
+
+def test_logits_that_are_no_numbers():
+    with pytest.raises(TypeError, match="logits: give floating point"):
+        ops.cross_entropy(np.zeros((2, 3), int), np.zeros(2, int))
+
+
 def test_targets_that_are_no_whole_numbers():
     for targets, error in (([0, 1.5], TypeError), ([0, 2**32 + 1], ValueError)):
         with pytest.raises(error, match="targets"):
@@ -147,9 +160,9 @@ def test_targets_that_are_no_whole_numbers():
     (dict(beta=None), ValueError, "beta is missing"),
     (dict(v=np.zeros((2, 7, 2, 3, 5), int)), TypeError, "v: give floating point"),
     (dict(v=np.zeros((2, 7, 2, 3, 5), complex)), TypeError, "v: give floating point"),
-    (dict(q=np.zeros((2, 7, 3, 4), ">f8")), TypeError, "q: the type"),
     (dict(offsets=[0, 7]), ValueError, "offsets"),
     (dict(offsets=[0, 2.7, 7]), TypeError, "offsets: give whole numbers"),
+    (dict(offsets=[], output_final_state=True), ValueError, "delta_rule: offsets"),
     (dict(q=None), ValueError, "q is missing"),
     (dict(initial_state=np.zeros((1, 3, 4, 5))), ValueError, "initial_state"),
     (dict(scale="x"), TypeError, "scale: give a number"),
