@@ -59,6 +59,30 @@ TEST(Cli, HelpListsEveryVerb) {
   EXPECT_EQ(run_signet("--version").out, "signet " SIGNET_VERSION "\n");
 }
 
+TEST(Cli, LeadsSomebodyWhoIsNewHere) {
+  const auto nothing = run_signet("");
+  EXPECT_NE(nothing.out.find("\nBegin here\n  demo "), std::string::npos) << nothing.out;
+  EXPECT_NE(nothing.out.find("`signet help tutorial`"), std::string::npos) << nothing.out;
+  EXPECT_NE(run_signet("version").err.find("did you mean '--version'?"), std::string::npos);
+  EXPECT_NE(run_signet("hlep").err.find("did you mean 'help'?"), std::string::npos);
+  EXPECT_NE(run_signet("train").err.find("name one, such as parity, or give --regex"), std::string::npos);
+  EXPECT_NE(run_signet("eval runs/none").err.find("`signet list`"), std::string::npos);
+}
+
+// What to type next is for people: on a terminal, in words that a shell takes as they stand.
+TEST(Cli, TrainingEndsWithWhatToTypeNext) {
+  if (run_command("command -v script").exit_code != 0) GTEST_SKIP() << "script(1) is not installed";
+  test::TemporaryDirectory directory;
+  const std::string train = "'" SIGNET_BINARY "' train parity --steps 1 --set eval.samples=4 --out ";
+  const auto people = run_command("script -qec \"" + train + "'a run'\" log", directory.path());
+  ASSERT_EQ(people.exit_code, 0) << people.out;
+  EXPECT_NE(people.out.find("signet extract 'a run'"), std::string::npos) << people.out;
+  EXPECT_EQ(run_command("script -qec \"" + train + "b --quiet\" log", directory.path()).out.find("Next"),
+            std::string::npos);
+  EXPECT_EQ(run_command(train + "c", directory.path()).err.find("Next"), std::string::npos);
+  EXPECT_EQ(run_signet("report 'a run'", directory.path()).exit_code, 0);
+}
+
 // Every example, in the order of --help, so that a later verb may use what an earlier one wrote.
 TEST(Cli, ExamplesRun) {
   test::TemporaryDirectory directory;

@@ -59,6 +59,7 @@ TEST(Completion, BashOffersVerbsOptionsValuesAndFiles) {
   EXPECT_TRUE(has(offers("signet train parity --model ="), "mamba"));
   EXPECT_EQ(offers("signet completion z"), std::vector<std::string>{"zsh"});
   EXPECT_TRUE(has(offers("signet train parity --set train.l"), "train.lr="));
+  EXPECT_EQ(offers("signet train parity --eigenvalues -"), std::vector<std::string>{"-1,1"});
   EXPECT_TRUE(has(offers("signet compile --language tomita"), "tomita3"));
   EXPECT_TRUE(has(offers("signet compile --target house"), "householder[-1,1]"));
   EXPECT_TRUE(has(offers("signet help th"), "theory"));

@@ -35,11 +35,14 @@ std::vector<std::string> topics() {
 }
 
 std::string overview() {
-  std::string text =
-      "signet: linear recurrent networks that track state\n\nUsage: signet <verb> [options]\n\nVerbs:\n";
-  for (const auto& verb : verbs()) text += fmt::format("  {:12} {}\n", verb.name, verb.summary);
+  std::string text = "signet: linear recurrent networks that track state\n\nUsage: signet VERB [options]\n";
+  for (const auto& verb : verbs()) {
+    if (verb.heading) text += fmt::format("\n{}\n", verb.heading);
+    text += fmt::format("  {:12} {}\n", verb.name, verb.summary);
+  }
   text +=
-      "\n`signet <verb> --help` shows a verb's options with examples.\n"
+      "\nNew here? `signet help tutorial` goes from a question to a proof.\n"
+      "`signet VERB --help` shows a verb's options with examples.\n"
       "`signet help TOPIC` shows a page of the documentation:\n";
   return text + wrapped(join(topics(), ", "), 2, 80) + "\n";
 }

@@ -74,7 +74,7 @@ int dispatch(const std::vector<std::string>& arguments) {
     fmt::print("signet {}\n", SIGNET_VERSION);
     return 0;
   }
-  std::vector<std::string> names;
+  std::vector<std::string> names = {"help", "--version"};
   for (const auto& entry : verbs()) {
     names.emplace_back(entry.name);
     if (arguments[0] != entry.name) continue;

@@ -1,6 +1,7 @@
 #include "signet/cli/next_steps.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -59,6 +60,12 @@ std::vector<NextStep> next_steps(const AutomatonInput& input, const theory::Anal
                                           model_of_class(chosen->architecture))});
   }
   return steps;
+}
+
+void say_next(const std::vector<NextStep>& steps) {
+  if (!::isatty(STDERR_FILENO)) return;
+  fmt::print(stderr, "\nNext\n");
+  for (const auto& [what, command] : steps) fmt::print(stderr, "  {:9} {}\n", what, command);
 }
 
 }  // namespace signet::cli

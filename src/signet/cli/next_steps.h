@@ -24,4 +24,7 @@ struct NextStep {
 // where there is none.
 std::vector<NextStep> next_steps(const AutomatonInput& input, const theory::Analysis& analysis);
 
+// Shows them to people: on standard error where it is a terminal, else not at all.
+void say_next(const std::vector<NextStep>& steps);
+
 }  // namespace signet::cli

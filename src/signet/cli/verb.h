@@ -20,6 +20,7 @@ struct VerbEntry {
   const char* name;
   const char* summary;
   std::unique_ptr<Verb> (*make)();
+  const char* heading = nullptr;  // in `signet --help`, of the verbs from this one on
 };
 
 const std::vector<VerbEntry>& verbs();

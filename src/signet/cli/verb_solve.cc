@@ -43,6 +43,7 @@ class Solve final : public Verb {
     options.value("--model", model_, "what to train, deltanet unless told");
     options.value("--eigenvalues", eigenvalues_,
                   "0,1 as published, or -1,1: the default of models that have a range");
+    options.offer("--eigenvalues", {"0,1", "-1,1"});
     options.value("--budget", budget_, "minutes of training, at most");
     options.value("--seed", seed_, "of the first attempt; each attempt takes the next");
     options.value("-o,--output", output_, "the proved network");

@@ -55,6 +55,7 @@ class Train final : public Verb {
                   "deltanet unless told; see Models below; several joined by + are taken in turn");
     options.value("--eigenvalues", eigenvalues_,
                   "0,1 as published, or -1,1: the default of models that have a range");
+    options.offer("--eigenvalues", {"0,1", "-1,1"});
     options.value(
         "--recipe", recipe_,
         "settings to start from: tracker (chosen by theory to learn an automaton: the default where the "
@@ -100,6 +101,9 @@ class Train final : public Verb {
                                "and -35m, -125m, ..: presets/" + architecture + ".yaml");
     options.list("Presets", "--preset", preset_list);
     options.offer("--preset", train::preset_names());
+    options.example(
+        "signet train parity --out runs/parity",
+        "settings that theory chooses; a second or two, and right far beyond the lengths trained");
     options.example(
         "signet train parity --model deltanet --eigenvalues=-1,1 --set model.width=32 "
         "--set train.batch=64 --set eval.samples=256 --steps 20 --out runs/example",
@@ -339,6 +343,16 @@ class Train final : public Verb {
     return range.empty() ? "" : fmt::format(" [{:g},{:g}]", range[0].get<double>(), range[1].get<double>());
   }
 
+  static std::vector<NextStep> after(const std::string& run, bool on_text) {
+    if (on_text)
+      return {{"write", fmt::format("signet generate {} --prompt 'Once upon a time'", run)},
+              {"measure", fmt::format("signet eval {} --context 8192", run)},
+              {"page", "signet report " + run}};
+    return {{"measure", fmt::format("signet eval {} --horizon 10000", run)},
+            {"look in", "signet extract " + run},
+            {"page", "signet report " + run}};
+  }
+
   int finish(const nlohmann::ordered_json& result) {
     if (!root()) return 0;
     if (json_) {
@@ -361,6 +375,7 @@ class Train final : public Verb {
                  train::lengths_text(lengths[0].get<int64_t>(), lengths[1].get<int64_t>()),
                  count_of(result["steps"].get<int64_t>(), "step"), number("seconds"), out_);
     }
+    if (!json_ && !quiet_) say_next(after(shell_word(out_), result.contains("text")));
     return 0;
   }
 

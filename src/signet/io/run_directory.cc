@@ -22,7 +22,8 @@ bool holds_no_run(const std::string& directory) {
 }
 
 void require_run(const RunDirectory& run) {
-  if (!exists(run.path())) bad_input("there is no run directory {}", printable(run.path()));
+  if (!exists(run.path()))
+    bad_input("there is no run directory {}; `signet list` shows those below runs", printable(run.path()));
   if (!is_directory(run.path())) bad_input("{} is not a directory", printable(run.path()));
   if (!exists(run.config_path()))
     bad_input("{} is not a run directory: it has no config.yaml{}", printable(run.path()),

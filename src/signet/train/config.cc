@@ -413,8 +413,10 @@ RunConfig resolve_config(const ConfigSources& sources) {
     if (!sources.data.empty()) config.data.paths = sources.data;
     if (task.empty() && !on_text)
       fail(file ? ErrorCode::kBadInput : ErrorCode::kUsage,
-           "{}no task given: name one of {}, or text by --data", file ? printable(sources.file) + ": " : "",
-           fmt::join(tasks::task_names(), ", "));
+           "{}no task given: {}; `signet train --help` lists the tasks",
+           file ? printable(sources.file) + ": " : "",
+           file ? "set task.name, such as parity, or task.regex, task.dfa or data.paths"
+                : "name one, such as parity, or give --regex, --dfa or --data");
     // The command line's names win over the file's.
     config.task.name = task;
     config.model.architecture = architecture;
