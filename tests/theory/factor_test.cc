@@ -196,6 +196,26 @@ TEST(Factor, ContractionsTakeAtMostTwiceSizeMinusOne) {
   }
 }
 
+// Rounding errors are no reflections: what is left of the rotation once its reflections are taken out is
+// noise, and in this matrix a little more of it than in most.
+TEST(Factor, NoiseIsNotFactored) {
+  const auto f =
+      factor_matrix(parse_matrix("-0.283249708261526 -0.12302762101260134 0.2838571930728666\n"
+                                 "0.23958959935195234 -0.24449780565871956 -0.03851710352236474\n"
+                                 "-0.09070505301626393 0.16497977593187688 -0.3141935716605048",
+                                 "test"));
+  EXPECT_EQ(f.factors.size(), 5u);
+  EXPECT_LT(f.residual, 1e-14);
+  Rng rng(6);
+  for (int trial = 0; trial < 2000; ++trial) {
+    const int n = 2 + static_cast<int>(rng.below(4));
+    const Matrix m = random_matrix(rng, n);
+    const auto g = factor_matrix(scaled(m, rng.uniform() / spectral_norm(m)));
+    EXPECT_LE(static_cast<int>(g.factors.size()), 2 * n - 1);
+    EXPECT_LT(g.residual, 1e-14);
+  }
+}
+
 // The bound is tight for n = 2: a shrinking quarter turn is not a product of two factors (docs/theory.md).
 TEST(Factor, QuarterTurnNeedsThree) {
   EXPECT_EQ(factor_matrix(parse_matrix("0 -0.5\n0.5 0", "test")).factors.size(), 3u);

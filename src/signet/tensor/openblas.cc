@@ -41,6 +41,7 @@ OpenBlas load() {
   find("cblas_sgemm", blas.sgemm);
   find("cblas_dgemm", blas.dgemm);
   find("dgeev_", blas.dgeev);
+  find("dgees_", blas.dgees);
   find("dgesvd_", blas.dgesvd);
   return blas;
 }

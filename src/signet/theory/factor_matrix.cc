@@ -49,30 +49,29 @@ bool as_partial_permutation(const Matrix& m, SignedPartialPermutation& out) {
   return true;
 }
 
-// Orthogonal q as rank(I - q) reflections. For v = x - q x the reflection in v takes q x to x and keeps what
-// q fixes, so every step raises the dimension of the fixed space by one. The unit vector that moves farthest
-// keeps v well away from rounding errors. What moves by no more than `least` is fixed.
-std::vector<Factor> factor_orthogonal(Matrix q, double least) {
+// Orthogonal q as rank(I - q) reflections. In the Schur form q = Z T Z^T of a normal matrix T has signs and
+// turns of planes on its diagonal. A sign -1 is the reflection in its column z of Z. A turn by 2a from z
+// towards z' is the reflection in z and then that in cos(a) z + sin(a) z', which is as exact for a small turn
+// as for a large one. Turns that move a unit vector by no more than `least` are none.
+std::vector<Factor> factor_orthogonal(const Matrix& q, double least) {
   const int64_t n = q.rows();
-  std::vector<Factor> leftmost_first;
-  for (int64_t step = 0; step < n; ++step) {
-    report_activity("reflections", step, n);
-    const Matrix difference = identity(n) - q;
-    Vector v;
-    double farthest = 0;
-    for (int64_t j = 0; j < n; ++j) {
-      Vector moved(difference.column(j), difference.column(j) + n);
-      if (const double length = norm(moved); length > farthest) {
-        farthest = length;
-        v = std::move(moved);
-      }
+  const auto [z, t] = real_schur(q);
+  std::vector<Factor> factors;
+  for (int64_t i = 0; i < n; ++i) {
+    const Vector first(z.column(i), z.column(i) + n);
+    if (i + 1 == n || t(i + 1, i) == 0) {
+      if (t(i, i) < 0) factors.push_back({first, 2.0, 0.0});
+      continue;
     }
-    if (farthest <= least) break;
-    for (double& x : v) x /= farthest;
-    apply_factor(2, v.data(), q);
-    leftmost_first.push_back({std::move(v), 2.0, 0.0});
+    const double half = std::atan2((t(i + 1, i) - t(i, i + 1)) / 2, t(i, i)) / 2;
+    Vector second(static_cast<size_t>(n));
+    for (int64_t j = 0; j < n; ++j) second[j] = std::cos(half) * first[j] + std::sin(half) * z(j, i + 1);
+    ++i;
+    if (2 * std::abs(std::sin(half)) <= least) continue;
+    factors.push_back({first, 2.0, 0.0});
+    factors.push_back({std::move(second), 2.0, 0.0});
   }
-  return {leftmost_first.rbegin(), leftmost_first.rend()};
+  return factors;
 }
 
 // M = U S V^T = W (V S V^T) with W = U V^T: at most n commuting factors beta_i = 1 - s_i along the columns of
@@ -83,25 +82,31 @@ std::vector<Factor> factor_contraction(const Svd& svd) {
   Vector s = svd.s;
   for (double& x : s) x = std::min(x, 1.0);
   const int64_t n = v.rows();
-  Matrix w_transposed = v * transposed(svd.u);  // the flips act on its left; I - W has the same rank
-  int rank = rank_of(identity(n) - w_transposed, noise(n));
+  Matrix w_transposed = v * transposed(svd.u);  // the flips act on its left
+  const auto reflections_of = [n](const Matrix& transposed_w) {
+    return factor_orthogonal(transposed(transposed_w), noise(n));
+  };
+  std::vector<Factor> reflections = reflections_of(w_transposed);
   const bool search = n <= 32;
-  for (int64_t i = n - 1; i >= 0 && (search ? rank > 0 : rank == n); --i) {
+  for (int64_t i = n - 1; i >= 0; --i) {
+    report_activity("reflections", n - 1 - i, n);
+    const auto rank = static_cast<int64_t>(reflections.size());
+    if (search ? rank == 0 : rank < n) break;
     if (s[i] >= 1 && rank < n) continue;  // would turn a free direction into one more factor
     Matrix flipped = w_transposed;
     apply_factor(2, v.column(i), flipped);
-    const int flipped_rank = rank_of(identity(n) - flipped, noise(n));
-    if (flipped_rank >= rank) continue;
+    auto fewer = reflections_of(flipped);
+    if (fewer.size() >= reflections.size()) continue;
     w_transposed = std::move(flipped);
     s[i] = -s[i];
-    rank = flipped_rank;
+    reflections = std::move(fewer);
   }
   std::vector<Factor> factors;
   for (int64_t i = 0; i < n; ++i) {
     if (1 - s[i] <= noise(n)) continue;
     factors.push_back({Vector(v.column(i), v.column(i) + n), 1 - s[i], 0.0});
   }
-  for (Factor& f : factor_orthogonal(transposed(w_transposed), noise(n))) factors.push_back(std::move(f));
+  factors.insert(factors.end(), reflections.begin(), reflections.end());
   return factors;
 }
 
@@ -149,22 +154,25 @@ Factorization factor_matrix(const Matrix& m) {
   const double defect = norm(transposed(m) * m - identity(n)), rounded = std::max(noise(n), 4 * defect);
   const bool orthogonal =
       defect < std::max(8 * noise(n), kNormTolerance * std::min(1.0, norm(identity(n) - m)) * n);
-  result.lower_bound = rank_of(identity(n) - m, orthogonal ? rounded : noise(n));
 
   SignedPartialPermutation partial;
   if (as_partial_permutation(m, partial)) {
     result.kind = MatrixKind::kPartialPermutation;
     result.factors = factor_partial_permutation(partial);
-    result.bound = result.lower_bound;
   } else if (orthogonal) {
     result.kind = MatrixKind::kOrthogonal;
     result.factors = factor_orthogonal(m, rounded);
-    result.bound = result.lower_bound;
   } else {
     result.factors = factor_contraction(svd);
-    result.bound = 2 * n - 1;
   }
   result.residual = norm(m - factor_product(result.factors, n));
+  // Of the first two kinds the factors are rank(I - M). Of others, singular values of I - M that are beyond
+  // the residual: I less a product of fewer factors has a lower rank, so it is farther away.
+  result.bound = result.lower_bound = static_cast<int>(result.factors.size());
+  if (result.kind == MatrixKind::kContraction) {
+    result.bound = 2 * n - 1;
+    result.lower_bound = rank_of(identity(n) - m, std::max(noise(n), result.residual));
+  }
   return result;
 }
 

@@ -17,7 +17,7 @@ struct Factorization {
   MatrixKind kind = MatrixKind::kContraction;
   std::vector<Factor> factors;  // in the order in which they act
   int bound = 0;                // what the theorem for this kind promises
-  int lower_bound = 0;          // rank(I - M): no fewer factors can do
+  int lower_bound = 0;          // rank(I - M), to rounding: no fewer factors can do
   double norm = 0;              // largest singular value of M
   double residual = 0;          // Frobenius norm of M minus the product, in fp64
 };

@@ -141,4 +141,17 @@ Vector singular_values(const Matrix& m) { return decompose(m, 'N').s; }
 
 Svd full_svd(const Matrix& m) { return decompose(m, 'A'); }
 
+Schur real_schur(const Matrix& m) {
+  expect_finite(m);
+  const int n = static_cast<int>(m.rows());
+  Schur schur{Matrix(n, n), m};
+  Vector real(static_cast<size_t>(n)), imaginary(static_cast<size_t>(n));
+  int selected = 0;
+  with_workspace("the Schur decomposition", [&](double* work, const int* size, int* info) {
+    openblas().dgees("V", "N", nullptr, &n, schur.t.column(0), &n, &selected, real.data(), imaginary.data(),
+                     schur.z.column(0), &n, work, size, nullptr, info);
+  });
+  return schur;
+}
+
 }  // namespace signet::theory

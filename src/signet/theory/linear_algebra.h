@@ -54,4 +54,11 @@ struct Svd {
 };
 Svd full_svd(const Matrix& m);
 
+// Square m = z t z^T, z orthogonal, t upper triangular but for blocks [[a, b], [c, a]] with b c < 0, one for
+// each pair of eigenvalues that are not real.
+struct Schur {
+  Matrix z, t;
+};
+Schur real_schur(const Matrix& m);
+
 }  // namespace signet::theory
