@@ -22,7 +22,12 @@ bool refuse(const char* name, const char* what) {
 bool refuse_as_told(const char* name) {
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   PyErr_Fetch(&type, &value, &trace);
-  PyErr_Format(PyExc_TypeError, "%s: %S", name, value ? value : Py_None);
+  PyObject* text = PyObject_Str(value ? value : Py_None);
+  PyObject* lines =
+      text ? PyUnicode_Splitlines(text, 0) : nullptr;  // PyTorch adds frames of C++ below the first
+  PyObject* first = lines && PyList_Size(lines) > 0 ? PyList_GetItem(lines, 0) : text;
+  if (first) PyErr_Format(PyExc_TypeError, "%s: %U", name, first);
+  Py_XDECREF(lines), Py_XDECREF(text);
   Py_XDECREF(type), Py_XDECREF(value), Py_XDECREF(trace);
   return false;
 }

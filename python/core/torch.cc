@@ -15,6 +15,7 @@ constexpr int kBytes = SIGNET_INT32;  // its place in Torch::types: torch.uint8
 
 struct Torch {
   PyObject *empty = nullptr, *empty_like = nullptr, *is_grad_enabled = nullptr, *transforms = nullptr;
+  PyObject* is_neg = nullptr;                        // whether a tensor's memory holds its negative
   PyObject *tensor = nullptr, *parameter = nullptr;  // types
   std::array<PyObject*, kBytes + 1> types{};         // by signet_type
 };
@@ -224,7 +225,8 @@ PyObject* run_forward(const Operator& op, PyObject* settings, const Inputs& inpu
 }
 
 // Whether eager code may run these inputs itself: tensors as they are, no transform of functorch around them,
-// and none of a type (a fake one, a wrapper) that only PyTorch's dispatcher understands.
+// and none that only PyTorch's dispatcher understands: of another type (a fake one, a wrapper), or a view
+// whose sign is still to be turned (the imaginary part of a conjugate).
 bool are_plain(PyObject* inputs, bool& plain) {
   const Owned transforms(PyObject_CallNoArgs(torch.transforms));
   if (!transforms.get()) return false;
@@ -232,21 +234,27 @@ bool are_plain(PyObject* inputs, bool& plain) {
   for (Py_ssize_t i = 0; plain && i < PyTuple_Size(inputs); ++i) {
     PyObject* const x = PyTuple_GetItem(inputs, i);
     PyObject* const type = reinterpret_cast<PyObject*>(Py_TYPE(x));
-    plain = x == Py_None || type == torch.tensor || type == torch.parameter ||
-            PyObject_IsInstance(x, torch.tensor) != 1;  // what is no tensor gets its error later
+    if (type == torch.tensor || type == torch.parameter) {
+      const Owned negated(PyObject_CallFunctionObjArgs(torch.is_neg, x, nullptr));
+      plain = negated.get() == Py_False;
+    } else {
+      plain = x == Py_None ||
+              PyObject_IsInstance(x, torch.tensor) != 1;  // what is no tensor gets its error later
+    }
   }
   return !PyErr_Occurred();
 }
 
 }  // namespace
 
-// use_torch(empty, empty_like, is_grad_enabled, transforms_active, Tensor, Parameter, (None, float32,
-// float64, bfloat16, float16, uint8))
+// use_torch(empty, empty_like, is_grad_enabled, transforms_active, Tensor.is_neg, Tensor, Parameter, (None,
+// float32, float64, bfloat16, float16, uint8))
 PyObject* use_torch(PyObject*, PyObject* args) {
   PyObject* types;
   Torch given;
-  if (!PyArg_ParseTuple(args, "OOOOOOO!", &given.empty, &given.empty_like, &given.is_grad_enabled,
-                        &given.transforms, &given.tensor, &given.parameter, &PyTuple_Type, &types))
+  if (!PyArg_ParseTuple(args, "OOOOOOOO!", &given.empty, &given.empty_like, &given.is_grad_enabled,
+                        &given.transforms, &given.is_neg, &given.tensor, &given.parameter, &PyTuple_Type,
+                        &types))
     return nullptr;
   for (size_t i = 0; i < given.types.size(); ++i) {
     given.types[i] = PyTuple_GetItem(types, static_cast<Py_ssize_t>(i));

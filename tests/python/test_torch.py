@@ -317,6 +317,28 @@ def test_errors_name_the_argument():
                          (dict(cu_seqlens=torch.tensor([0, 3])), "cu_seqlens")):
         with pytest.raises((ValueError, TypeError), match=word):
             ops.chunk_delta_rule(**{**dict(q=q, k=k, v=v, beta=beta), **change})
+    with pytest.raises(TypeError, match="^q: Cannot pack tensors on meta$"):
+        ops.chunk_delta_rule(q.to("meta"), k, v, beta)
     with pytest.raises(NotImplementedError, match="gv"):
         ops.fused_recurrent_gla(q, k, v, gv=v)
+    for function in (ops.chunk_delta_rule, ops.fused_recurrent_kda):  # another layout of all tensors
+        with pytest.raises(NotImplementedError, match="head_first"):
+            function(**dict(q=q, k=k, v=v, beta=beta, head_first=True) | ({} if "delta" in function.__name__ else {"g": k}))
     assert math.isnan(ops.chunk_delta_rule(q * float("nan"), k, v, beta)[0].sum())
+
+
+def test_views_whose_sign_is_still_to_be_turned():
+    """The imaginary part of a conjugate is such a view: its memory holds the negative."""
+    z = torch.complex(torch.randn(2, 7, 3, 4), torch.randn(2, 7, 3, 4))
+    q, k = z.conj().imag, torch.nn.functional.normalize(torch.randn(2, 7, 3, 4), dim=-1)
+    assert q.is_neg()
+    beta = torch.rand(2, 7, 3)
+    expected = ops.chunk_delta_rule(q.clone(), k, k, beta)[0]
+    torch.testing.assert_close(ops.chunk_delta_rule(q, k, k, beta)[0], expected)
+    gradients = []
+    for sign in (q, q.clone()):  # as an input and, through autograd, as a gradient
+        v = k.clone().requires_grad_()
+        o = ops.chunk_delta_rule(sign, k, v, beta)[0]
+        o.backward(sign)
+        gradients.append(v.grad)
+    torch.testing.assert_close(*gradients)

@@ -12,7 +12,7 @@ from ._register import register
 
 
 _core.use_torch(torch.empty, torch.empty_like, torch.is_grad_enabled, torch._C._are_functorch_transforms_active,
-                torch.Tensor, torch.nn.Parameter,
+                torch.Tensor.is_neg, torch.Tensor, torch.nn.Parameter,
                 (None, torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.uint8))
 _is_traced = torch.compiler.is_dynamo_compiling
 
@@ -109,7 +109,7 @@ def _make_function(bridge):
         wanted, kept = ctx.needs_input_grad, ctx.saved_tensors
         if given[0] is None and all(g is None for g in given):
             return (None,) * len(wanted)
-        return bridge.gradients(ctx.spec, wanted, kept, given)
+        return bridge.gradients(ctx.spec, wanted, kept, tuple(None if g is None else g.resolve_neg() for g in given))
 
     # Gradients have no gradients of their own: asking for them raises.
     once = torch.autograd.function.once_differentiable(pull)

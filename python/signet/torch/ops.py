@@ -29,6 +29,12 @@ def _unsupported(**given):
             raise NotImplementedError(f"{name}: Signet does not offer it")
 
 
+def _swallowed(kwargs):
+    """What the originals take by **kwargs is about their kernels and changes nothing. Their old layout would."""
+    if kwargs:
+        _unsupported(head_first=kwargs.get("head_first"))
+
+
 def _wide(x):
     """At least single precision."""
     return x if x.dtype == torch.float64 else x.float()
@@ -85,6 +91,7 @@ def chunk_delta_rule(q, k, v, beta, scale=None, initial_state=None, output_final
                      use_qk_l2norm_in_kernel=False, cu_seqlens=None, cu_seqlens_cpu=None, *, unit_keys=False, **kwargs):
     """`unit_keys` promises keys that the caller normalised: in fp32 on a GPU gradients take a fraction of the time then, and in
     bf16 beta = 2 stays a reflection. Gradients take the length of a key for a constant, as the caller's norm does."""
+    _swallowed(kwargs)
     return _delta(q, k, v, beta, None, scale, initial_state, output_final_state, use_qk_l2norm_in_kernel, cu_seqlens,
                   False, unit_keys)
 
@@ -111,6 +118,7 @@ def chunk_gated_delta_rule(q, k, v, g, beta, scale=None, initial_state=None, out
                            state_v_first=False, cu_seqlens=None, cu_seqlens_cpu=None, chunk_indices=None,
                            cp_context=None, use_gate_in_kernel=False, A_log=None, dt_bias=None,
                            transpose_state_layout=None, **kwargs):
+    _swallowed(kwargs)
     _unsupported(cp_context=cp_context)
     if use_gate_in_kernel:
         g = head_gate(g, A_log, dt_bias)
@@ -123,6 +131,7 @@ def fused_recurrent_gated_delta_rule(q, k, v, g=None, gk=None, gv=None, beta=Non
                                      A_log=None, dt_bias=None, use_beta_sigmoid_in_kernel=False,
                                      allow_neg_eigval=False, state_v_first=False, cu_seqlens=None,
                                      transpose_state_layout=None, **kwargs):
+    _swallowed(kwargs)
     _unsupported(gv=gv)
     if beta is None:
         beta = torch.ones_like(v[..., 0])
@@ -151,6 +160,7 @@ def chunk_kda(q, k, v, g, beta, scale=None, initial_state=None, output_final_sta
               return_intermediate_states=False, state_v_first=False, cu_seqlens=None, cu_seqlens_cpu=None,
               cp_context=None, use_graph=False, max_num_seqs=None, A_log=None, dt_bias=None,
               transpose_state_layout=None, chunk_size=64, **kwargs):
+    _swallowed(kwargs)
     if chunk_size not in (32, 64):  # of fla's kernel; it changes nothing here
         raise ValueError(f"`chunk_size` must be either 32 or 64, not {chunk_size}")
     _unsupported(cp_context=cp_context, return_intermediate_states=return_intermediate_states)
@@ -202,12 +212,14 @@ def _gated(q, k, v, g, scale, initial_state, output_final_state, cu_seqlens, v_f
 
 def chunk_gla(q, k, v, g, scale=None, initial_state=None, output_final_state=False, state_v_first=False,
               cu_seqlens=None, cu_seqlens_cpu=None, transpose_state_layout=None, **kwargs):
+    _swallowed(kwargs)
     return _gated(q, k, v, g, scale, initial_state, output_final_state, cu_seqlens,
                   _v_first(state_v_first, transpose_state_layout))
 
 
 def fused_recurrent_gla(q, k, v, gk=None, gv=None, scale=None, initial_state=None, output_final_state=False,
                         reverse=False, state_v_first=False, cu_seqlens=None, transpose_state_layout=None, **kwargs):
+    _swallowed(kwargs)
     _unsupported(gv=gv)
     return _gated(q, k, v, gk, scale, initial_state, output_final_state, cu_seqlens,
                   _v_first(state_v_first, transpose_state_layout), reverse)
@@ -222,6 +234,7 @@ def _simple_gate(q, v, g, g_gamma):
 
 def chunk_simple_gla(q, k, v, g=None, g_gamma=None, scale=None, initial_state=None, output_final_state=False,
                      state_v_first=False, cu_seqlens=None, cu_seqlens_cpu=None, transpose_state_layout=None, **kwargs):
+    _swallowed(kwargs)
     return _gated(q, k, v, _simple_gate(q, v, g, g_gamma), scale, initial_state, output_final_state, cu_seqlens,
                   _v_first(state_v_first, transpose_state_layout))
 
@@ -234,6 +247,7 @@ def fused_chunk_simple_gla(q, k, v, g=None, g_gamma=None, scale=None, initial_st
 def fused_recurrent_simple_gla(q, k, v, g=None, g_gamma=None, scale=None, initial_state=None, output_final_state=False,
                                reverse=False, state_v_first=False, cu_seqlens=None, transpose_state_layout=None,
                                **kwargs):
+    _swallowed(kwargs)
     return _gated(q, k, v, _simple_gate(q, v, g, g_gamma), scale, initial_state, output_final_state, cu_seqlens,
                   _v_first(state_v_first, transpose_state_layout), reverse)
 
