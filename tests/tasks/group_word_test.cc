@@ -134,7 +134,7 @@ TEST(GroupWord, OtherGroups) {
 
 TEST(GroupWord, BadNames) {
   const std::pair<const char*, const char*> cases[] = {
-      {"S7", "5040 elements"},
+      {"S7", "5040 elements; the limit is 1000"},
       {"S5:swap", "did you mean 'swaps'"},
       {"S5:0tokens", "1 to 64"},
       {"S5:99999tokens", "1 to 64"},
@@ -147,7 +147,7 @@ TEST(GroupWord, BadNames) {
       {"X5", "unknown group"},
       {"S", "unknown group"},
       {"S99999999999999999999", "unknown group"},
-      {"S50", "elements"},
+      {"S50", "elements; the limit is 1000"},
       {"Parity", "did you mean 'parity'"},
   };
   for (const auto& [name, expected] : cases) {

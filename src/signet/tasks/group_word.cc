@@ -233,13 +233,8 @@ std::unique_ptr<Task> make_group_word(std::string_view name) {
     count ? void(tokens = count) : void(sets = parse_sets(parts[i], name));
   }
   automata::Limits limits;
-  limits.states = INT64_MAX;  // the bound below is the tighter one
+  limits.states = kMaxElements;  // each is a token and a class
   const auto group = automata::named_group(parts[0], "standard", limits);
-  const int64_t order = automata::PermGroup(group.degree, group.generators).order();
-  if (order > kMaxElements)
-    fail(ErrorCode::kUsage,
-         "task {}: the group has {} elements, each a token and a class; at most {} are allowed",
-         printable(name), order, kMaxElements);
   return std::make_unique<GroupWord>(group, sets, tokens);
 }
 
