@@ -133,7 +133,9 @@ TEST(GateCheck, GroupsLiveOnWords) {
 // The state stands still about when the theory says, in every type.
 TEST(GateCheck, CollapseIsPredicted) {
   for (const char* text : {"[[[0.9]]]", "[[[0.5]]]", "{\"gates\":[[[0.99]]],\"inputs\":[[1]],\"state\":[0]}",
-                           "{\"gates\":[[[0.9,0],[0,0.5]]],\"inputs\":[[1,1]],\"state\":[3,-2]}"})
+                           "{\"gates\":[[[0.9,0],[0,0.5]]],\"inputs\":[[1,1]],\"state\":[3,-2]}",
+                           // One number goes to 0 beside one that stays, and one to and fro.
+                           "[[[0.5,0],[0,1]]]", "[[[-0.5,0],[0,1]]]"})
     for (NumberType type : {NumberType::kFp64, NumberType::kFp32, NumberType::kBf16, NumberType::kFp16}) {
       const auto r = check(text, type);
       ASSERT_FALSE(r.collapse.empty());

@@ -261,45 +261,48 @@ void measure(const GateSet& set, int64_t max_steps, int64_t& work, Collapse& col
   }
 }
 
-// Differences of successive states shrink like rate^t; rounding swallows them at half a unit in the last
-// place of the limit, or at the smallest number when the limit is zero. Nothing where a number overflows.
-std::optional<int64_t> predict(const Matrix& a, const Vector& b, const Vector& start, double rate,
-                               NumberType type) {
-  const auto largest = [](const Vector& x) {
-    double result = 0;
-    for (double value : x) {
-      if (!std::isfinite(value)) return std::numeric_limits<double>::infinity();
-      result = std::max(result, std::abs(value));
-    }
-    return result;
-  };
+// Repetitions of x -> a x + b after which `start` stands still (docs/theory.md, 10): with x* its limit, the
+// least n with |(a^2 - 1) a^n (start - x*)|_i at most 2 u |x*_i|, or the smallest number, in every i. None
+// where a number overflows.
+std::optional<int64_t> predict(const Matrix& a, const Vector& b, const Vector& start, NumberType type) {
+  constexpr size_t kSquarings = 60;
   Matrix power = a;
   Vector offset = b;
-  for (int i = 0; i < 60; ++i) {  // x -> power x + offset, squared
+  for (size_t k = 0; k < kSquarings; ++k) {  // x -> power x + offset, squared
     offset = affine(power, offset, offset);
     power = power * power;
   }
   // An eigenvalue 1 that is not semisimple grows, however slowly.
   for (const double x : power.values())
     if (!(std::abs(x) <= 1e6)) return std::nullopt;
-  const double limit = largest(affine(power, start, offset));
-  if (!std::isfinite(limit)) return std::nullopt;
-  // The size of the slowest component, read off once the others are gone.
-  Vector x = start;
-  int settle = 0;
-  double difference = 0;
-  for (; settle < 64; ++settle) {
-    Vector next = affine(a, x, b);
-    for (size_t i = 0; i < x.size(); ++i) x[i] = next[i] - x[i];
-    const double now = largest(x);
-    if (!std::isfinite(now)) return std::nullopt;
-    if (settle > 0 && now < 1e-9 * std::max(1.0, limit)) break;
-    difference = now;
-    x = std::move(next);
+  const Vector limit = affine(power, start, offset), zero(start.size(), 0.0);
+  Vector off = start;
+  for (size_t i = 0; i < off.size(); ++i) {
+    if (!std::isfinite(limit[i])) return std::nullopt;
+    off[i] -= limit[i];
   }
-  if (difference == 0 || rate == 0) return settle;
-  const double threshold = std::max(unit_roundoff(type) * limit, smallest_number(type));
-  return std::max<int64_t>(0, settle - 1 + std::llround(std::log(threshold / difference) / std::log(rate)));
+  const auto stands = [&](const Vector& x) {
+    const Vector later = affine(a, affine(a, x, zero), zero);
+    for (size_t i = 0; i < x.size(); ++i)
+      if (!(std::abs(later[i] - x[i]) <=
+            std::max(2 * unit_roundoff(type) * std::abs(limit[i]), smallest_number(type))))
+        return false;
+    return true;
+  };
+  if (stands(off)) return 0;
+  std::vector<Matrix> powers = {a};  // a^(2^k), until one of them is enough
+  while (!stands(affine(powers.back(), off, zero))) {
+    if (powers.size() == kSquarings) return std::nullopt;
+    powers.push_back(powers.back() * powers.back());
+  }
+  int64_t moving = 0;
+  for (size_t k = powers.size(); k-- > 0;) {
+    Vector next = affine(powers[k], off, zero);
+    if (stands(next)) continue;
+    off = std::move(next);
+    moving += int64_t{1} << k;
+  }
+  return moving + 1;
 }
 
 // `set` in the numbers of the type: a gate that rounds to the identity loses nothing.
@@ -323,8 +326,8 @@ void find_collapse(const GateSet& set, const GateWord& word, const GateCheckOpti
   if (rate < 0) return;  // all eigenvalues are 1: nothing shrinks
   Vector offset(set.state.size(), 0.0);
   for (int32_t s : word) offset = affine(set.gates[s], offset, set.inputs[s]);
-  const auto one = predict(product, offset, set.state, rate, options.type),
-             two = predict(product, offset, set.other, rate, options.type);
+  const auto one = predict(product, offset, set.state, options.type),
+             two = predict(product, offset, set.other, options.type);
   if (!one || !two) return;
   Collapse c{word, rate, std::max(*one, *two), std::nullopt, 0};
   with_state_type(options.type, [&](auto rule) { measure<decltype(rule)>(set, options.max_steps, work, c); });
