@@ -6,6 +6,7 @@
 #include "signet/automata/named_group.h"
 #include "signet/automata/named_language.h"
 #include "signet/automata/regex.h"
+#include "signet/theory/verify.h"
 #include "support/check.h"
 
 namespace signet::theory {
@@ -234,6 +235,37 @@ TEST(Verdict, TheTrivialLanguageNeedsNothing) {
     EXPECT_EQ(v.householders.value_or(0), 0) << v.architecture;
   }
   EXPECT_EQ(analysis.facts.reverse_definite_window, std::optional<int32_t>(0));
+}
+
+// Where the last letter decides, no layer is needed at all: "exactly 1" alone would be wrong.
+TEST(Verdict, TheLastLetterNeedsNoLayer) {
+  const auto says = [](const Dfa& dfa) {
+    int64_t count = 0;
+    for (const auto& v : analyze(dfa).verdicts)
+      count += v.reason.find("without any layer") != std::string::npos;
+    return count;
+  };
+  const Dfa last = named_language("last");
+  EXPECT_EQ(says(last), 9);
+  Network none;  // its answer is a table of letters
+  none.dfa = last;
+  for (Letter s = 0; s < last.letters(); ++s) {
+    none.final_state.push_back(last.delta[last.start][s]);
+    none.final_output.push_back(last.accept[none.final_state.back()]);
+  }
+  EXPECT_TRUE(verify(none, {}).proved);
+  EXPECT_EQ(says(named_language("kth-last:2")), 0);
+  EXPECT_EQ(says(regex_to_dfa(".*", {"a", "b"})), 0);
+  // A Mealy machine that says whether the last two letters are the same.
+  Dfa same = last;
+  same.accept.assign(same.accept.size(), false);
+  for (const auto& row : last.delta)
+    for (Letter s = 0; s < last.letters(); ++s) {
+      if (s == 0) same.output.emplace_back();
+      same.output.back().push_back(row[s] == static_cast<State>(&row - last.delta.data()));
+    }
+  EXPECT_EQ(says(same), 0);
+  EXPECT_NE(analyze(same).verdict("mamba-real").reason.find("the last 2 letters"), std::string::npos);
 }
 
 // Reflections of the plane at 22.5 degrees make D8 in one layer, so its three signs bound diagonal layers

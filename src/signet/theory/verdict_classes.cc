@@ -367,7 +367,8 @@ class Judge {
     return most;
   }
   void definite_layer(Verdict& v) const {
-    const int32_t k = *facts_.definite_window;
+    // What a Mealy machine puts out, the state before the letter decides as well.
+    const int32_t k = *facts_.definite_window + dfa_.mealy();
     const auto base = std::bit_ceil(static_cast<uint32_t>(2 * dfa_.letters()));
     exact(v, 1, 1);
     v.reason = fmt::format(
@@ -452,15 +453,20 @@ class Judge {
 std::vector<Verdict> class_verdicts(const Dfa& dfa, const Facts& facts, const std::optional<BinaryCode>& code,
                                     const Skeleton* skeleton) {
   const Judge judge(dfa, facts, code, skeleton);
-  return {judge.diagonal_positive(),
-          judge.diagonal_signed(),
-          judge.complex_diagonal(),
-          judge.householder_positive(),
-          judge.householder_signed(),
-          judge.householder_product(),
-          judge.one_hot(),
-          judge.mamba_real(),
-          judge.slstm()};
+  std::vector<Verdict> verdicts = {judge.diagonal_positive(),
+                                   judge.diagonal_signed(),
+                                   judge.complex_diagonal(),
+                                   judge.householder_positive(),
+                                   judge.householder_signed(),
+                                   judge.householder_product(),
+                                   judge.one_hot(),
+                                   judge.mamba_real(),
+                                   judge.slstm()};
+  // y_t = dec(H_t, x_t): what the last letter decides needs no H. Of a Mealy machine it decides the state
+  // alone.
+  if (dfa.states() > 1 && !dfa.mealy() && facts.definite_window == 1)
+    for (Verdict& v : verdicts) v.reason += "; a decoder that sees the letter does it without any layer";
+  return verdicts;
 }
 
 }  // namespace signet::theory
