@@ -25,14 +25,24 @@ class SignetError(RuntimeError):
         self.code, self.kind = code, _KINDS.get(code, "failure")
 
 
+_OWN = Path(__file__).parent / "bin" / "signet"  # the program that a wheel brings along
+_NONE = ("the signet program is not there: this package was built without it. Build it with `make` and put it on the PATH, "
+         "or set SIGNET_PROGRAM to its path")
+
+
 def find():
     """The path of the program."""
-    beside = Path(__file__).parent / "bin" / "signet"
-    for path in (os.environ.get("SIGNET_PROGRAM"), beside if beside.exists() else None, shutil.which("signet")):
+    for path in (os.environ.get("SIGNET_PROGRAM"), _OWN if _OWN.exists() else None, shutil.which("signet")):
         if path:
             return str(path)
-    raise FileNotFoundError("the signet program is not there: this package was built without it. Build it with `make` and "
-                            "put it on the PATH, or set SIGNET_PROGRAM to its path")
+    raise FileNotFoundError(_NONE)
+
+
+def main():
+    """The command `signet` of an installed package. It never looks on the PATH, where it would find itself."""
+    if not _OWN.exists():
+        sys.exit(f"signet: {_NONE}")
+    os.execv(_OWN, ["signet", *sys.argv[1:]])
 
 
 def _message(said, code):

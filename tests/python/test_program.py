@@ -1,5 +1,7 @@
 """Automata, proofs and training from Python: the program's answers as objects."""
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -44,6 +46,17 @@ def test_compile_verify_run_extract(tmp_path):
     machine, report = network.extract()
     assert machine.analyze().states == 2
     assert Automaton("(aa)*", alphabet="a").verify().proved
+
+
+def test_the_command_of_the_package():
+    def command(own):
+        code = f"import pathlib, sys; from signet import program; program._OWN = pathlib.Path({str(own)!r}); " \
+               "sys.argv = ['signet', '--version']; program.main()"
+        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert command(program.find()).stdout == f"signet {signet.__version__}\n"
+    without = command("/none")
+    assert without.returncode == 1 and "built without it" in without.stderr
 
 
 def test_errors(tmp_path):
