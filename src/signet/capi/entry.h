@@ -2,8 +2,8 @@
 //
 // An operator is a struct with
 //   using Call = signet_<name>;
-//   static storage(call)                                  the tensors whose types decide what kernels compute
-//   in template <class T, class Device> static void forward(const Call&, Arena& saved, Work<Device>&)
+//   static storage(call), the tensors whose types decide what type kernels compute in
+//   template <class T, class Device> static void forward(const Call&, Arena& saved, Work<Device>&)
 //   template <class T, class Device> static void backward(const Call&, Arena& saved, Work<Device>&)
 // and SIGNET_DEFINE_OPERATOR(name, Operator) makes its three functions of signet.h.
 #pragma once

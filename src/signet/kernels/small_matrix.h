@@ -1,10 +1,10 @@
 // Products of small matrices that stay in the caches, where a BLAS call costs more than its work:
 //
-//   C[m, n] = init + sum over terms of A B,       A [m, k] with any two strides, B [k, n] and C with row
-//   strides
+//   C = init + sum over terms of A B
 //
-// A tile of C stays in registers through all terms. n is rounded up to whole vectors: rows of B, init and C
-// have room for them. A may be triangular: only where it can be nonzero is multiplied. Include after simd.h.
+// A [m, k] has any two strides, B [k, n] and C [m, n] have row strides. A tile of C stays in registers
+// through all terms. n is rounded up to whole vectors: rows of B, init and C have room for them. A may be
+// triangular: only where it can be nonzero is multiplied. Include after simd.h.
 #pragma once
 
 #ifndef SIGNET_ISA

@@ -1,10 +1,10 @@
-// A gate per channel in chunks. Products of gates from token s to token t differ from channel to
-// channel, so that they do not come out of k_t . k_s as a factor. Blocks of 8 or 16 tokens make them factors
-// of rows: with s in block b and t in block a > b, channel by channel,
+// A gate per channel in chunks. Products of gates from token s to token t differ from channel to channel, so
+// that they do not come out of k_t . k_s as a factor. Blocks of 8 or 16 tokens make them factors of rows:
+// with s in block b and t in block a > b, channel by channel,
 //
-//   g_{s+1} .. g_t = after_s (G_{b+1} .. G_{a-1}) before_t       G_m: the product of all gates of block m
-//   before_t: from the first gate of t's block to g_t            after_s: from g_{s+1} to the last of s's
-//   block
+//   g_{s+1} .. g_t = after_s (G_{b+1} .. G_{a-1}) before_t
+//   after_s: from g_{s+1} to the last gate of s's block     G_m: the product of all gates of block m
+//   before_t: from the first gate of t's block to g_t
 //
 // and blocks off the diagonal are products of matrices of scaled rows. Within a block the products of gates
 // are walked channel by channel in fp32. Nothing is divided by a gate.

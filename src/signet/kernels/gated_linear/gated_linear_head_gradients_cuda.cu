@@ -1,8 +1,7 @@
 // dq, dk and the gates' gradients of one chunk, for one gate per head: a block per chunk and head, two warps
 // per 16 of its tokens, each with half of the columns, everything on tensor cores. With A_tr = scale do_t .
-// v_r and L_tr = D(r,t) for r <= t,
-//   dq = scale c (dO S^T) + (A L) K        dk = D(.,n) (V dS^T) + (A L)^T Q        products element by
-//   element
+// v_r and L_tr = D(r,t) for r <= t, where c, D and L multiply element by element,
+//   dq = scale c (dO S^T) + (A L) K        dk = D(.,n) (V dS^T) + (A L)^T Q
 // and with M_tr = (q_t . k_r) A_tr what passes from r to t, the state before the chunk as r = -1 and the
 // gradient behind it as t = n,
 //   dg_u = sum_{t>=u} D(u,t) sum_{r<u} D(r,u-1) M_tr

@@ -2,10 +2,10 @@
 // in bf16:
 //   forward:   gate, up = n Wg^T, n Wu^T,   h = silu(gate) * up
 //   backward:  dh = dy Wd,   dgate = dh up silu'(gate),   dup = dh silu(gate)
-// n, dy [rows, width]; Wg over Wu [2 hidden, width]; Wd [width, hidden]; gate beside up, and
-// their gradients, [rows, 2 hidden]; h [rows, hidden]. dh is never written. Sums are fp32. Backward reads
-// gate and up as they were stored; layers wider than 128 take h from these in both passes, with the same
-// bits, and round dh as if it were written.
+// n, dy [rows, width]; Wg over Wu [2 hidden, width]; Wd [width, hidden]; gate beside up, and their gradients,
+// [rows, 2 hidden]; h [rows, hidden]. dh is never written. Sums are fp32. Backward reads gate and up as they
+// were stored; layers wider than 128 take h from these in both passes, with the same bits, and round dh as if
+// it were written.
 #pragma once
 
 #include <cstdint>

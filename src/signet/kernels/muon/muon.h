@@ -1,11 +1,11 @@
 // The parts of Muon (Jordan et al., 2024) between its matrix products. A matrix of weights moves along its
 // momentum made orthogonal by a Newton-Schulz iteration:
 //   m <- mu m + s g,   u = s g + mu m   (Nesterov),   X = u / ||u||
-//   X <- (a I + b A + c A^2) X with A = X X^T, five times (from the shorter side), (a, b, c) = (3.4445,
-//   -4.7750, 2.0315) w <- (1 - lr decay) w - lr factor X
-// which takes every singular value of u near 1. T is the type of weights and F that of the iteration: T on
-// the CPU, bf16 on the GPU. s, the scale of the gradient, and lr lie in the memory of the device (schedule:
-// lr, step, s), and nothing of m and w changes when *stop is not 0.
+//   X <- (a I + b A + c A^2) X with A = X X^T, five times (from the shorter side)
+//   w <- (1 - lr decay) w - lr factor X
+// where (a, b, c) = (3.4445, -4.7750, 2.0315) take every singular value of u near 1. T is the type of weights
+// and F that of the iteration: T on the CPU, bf16 on the GPU. s, the scale of the gradient, and lr lie in the
+// memory of the device (schedule: lr, step, s), and nothing of m and w changes when *stop is not 0.
 #pragma once
 
 #include <cstdint>

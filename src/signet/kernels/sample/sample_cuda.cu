@@ -142,9 +142,8 @@ __global__ void __launch_bounds__(kThreads, 2) sample_kernel(Sample p, bool alig
       least = max(least, bisect(team, logits, classes, p.rule.top_p * all, weight));
     }
     // A score that some token of this block has: only what may reach it is computed. The noise of u is
-    // -log(-log u), and -log u >= 1 - u, so that a score above `reached` needs 1 - u < exp(score without
-    // noise
-    // - reached).
+    // -log(-log u), and -log u >= 1 - u: a score above `reached` needs 1 - u < exp(plain - reached), where
+    // `plain` is the score without noise.
     __shared__ volatile float reached;
     if (threadIdx.x == 0) reached = -INFINITY;
     __syncthreads();
