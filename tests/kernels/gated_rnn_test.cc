@@ -51,8 +51,7 @@ TEST(GatedRnn, CpuMatchesReference) {
 
 // The loss is a function of what a state means: of y, c e^m and n e^m.
 double loss_of(const GatedRnnProblem& problem, const GatedRnnResult<double>& r) {
-  double total = 0;
-  for (size_t i = 0; i < r.y.size(); ++i) total += problem.dy[i] * r.y[i];
+  double total = test::dot(problem.dy, r.y);
   const int64_t units = problem.shape.units(), planes = problem.shape.state_planes();
   for (int64_t i = 0; i < static_cast<int64_t>(problem.d_final.size()); ++i) {
     const int64_t plane = i / units % planes;

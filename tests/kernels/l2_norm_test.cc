@@ -46,9 +46,7 @@ TEST(L2Norm, CpuMatchesReferenceAndGradients) {
           std::vector<double> out(static_cast<size_t>(n)), r(inverse.size());
           l2_norm_forward_reference(
               {s.tokens, s.heads, s.width, x.data(), s.stride, out.data(), packed, r.data(), eps});
-          double total = 0;
-          for (size_t i = 0; i < out.size(); ++i) total += out[i] * dy[i];
-          return total;
+          return test::dot(out, dy);
         },
         "x");
   }

@@ -17,9 +17,7 @@ std::vector<double> noise(const NoiseKey& key, int64_t first_row = 0, int64_t ro
 }
 
 double mean_product(const std::vector<double>& a, const std::vector<double>& b) {
-  double total = 0;
-  for (size_t i = 0; i < a.size(); ++i) total += a[i] * b[i];
-  return total / static_cast<double>(a.size());
+  return test::dot(a, b) / static_cast<double>(a.size());
 }
 
 TEST(Noise, IsStandardNormal) {

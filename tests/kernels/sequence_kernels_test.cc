@@ -8,6 +8,7 @@ namespace signet::kernels {
 namespace {
 
 using test::ByReference;
+using test::dot;
 using test::OnCpu;
 using test::Results;
 
@@ -17,12 +18,6 @@ void compare(const Problem& problem) {
   const Results expected = test::solve(problem, ByReference{});
   test::expect_close(test::solve(problem, OnCpu<float>{}), expected, 1e-5);
   test::expect_close(test::solve(problem, OnCpu<double>{}), expected, 1e-12);
-}
-
-double inner(const std::vector<double>& a, const std::vector<double>& b) {
-  double total = 0;
-  for (size_t i = 0; i < b.size(); ++i) total += a[i] * b[i];
-  return total;
 }
 
 TEST(Attention, CpuMatchesReference) {
@@ -41,7 +36,7 @@ TEST(Attention, ReferenceGradients) {
   shape.rotary_base = 30;
   test::AttentionProblem problem(shape, 2);
   const Results r = test::solve(problem, ByReference{});
-  auto loss = [&] { return inner(test::solve(problem, ByReference{}).at("o"), problem.d_o); };
+  auto loss = [&] { return dot(test::solve(problem, ByReference{}).at("o"), problem.d_o); };
   test::expect_gradient(problem.q, r.at("dq"), loss, "q");
   test::expect_gradient(problem.k, r.at("dk"), loss, "k");
   test::expect_gradient(problem.v, r.at("dv"), loss, "v");
@@ -82,7 +77,7 @@ TEST(DenseRecurrence, ReferenceGradients) {
     const Results r = test::solve(problem, ByReference{});
     auto loss = [&] {
       const Results now = test::solve(problem, ByReference{});
-      return inner(now.at("h"), problem.d_h) + inner(now.at("final"), problem.d_final);
+      return dot(now.at("h"), problem.d_h) + dot(now.at("final"), problem.d_final);
     };
     test::expect_gradient(problem.a, r.at("da"), loss, "a");
     test::expect_gradient(problem.initial, r.at("d_initial"), loss, "initial");
@@ -97,7 +92,7 @@ TEST(DenseRecurrence, ProductsOfAnyLengthKeepTheirDirection) {
     test::LongProduct product(growth);
     auto loss = [&] {
       const auto h = test::solve(product.problem, ByReference{}).at("h");
-      return inner(product.w, test::LongProduct::unit(h, test::LongProduct::kTime - 1));
+      return dot(product.w, test::LongProduct::unit(h, test::LongProduct::kTime - 1));
     };
     test::expect_gradient(product.problem.a, product.exact.at("da"), loss, "a", 1e-5, 40);
     test::for_each_isa([&] { product.expect_kept(test::solve(product.problem, OnCpu<float>{})); });
@@ -141,7 +136,7 @@ TEST(PdScan, ReferenceGradients) {
       const Results r = test::solve(problem, ByReference{});
       auto loss = [&] {
         const Results now = test::solve(problem, ByReference{});
-        return inner(now.at("h"), problem.d_h) + inner(now.at("final"), problem.d_final);
+        return dot(now.at("h"), problem.d_h) + dot(now.at("final"), problem.d_final);
       };
       test::expect_gradient(problem.gate, r.at("d_gate"), loss, "gate");
       test::expect_gradient(problem.b, r.at("db"), loss, "b");
@@ -180,7 +175,7 @@ TEST(Softmax, ReferenceGradients) {
   test::SoftmaxProblem problem(3, 5, 0);
   const Results r = test::solve(problem, ByReference{});
   test::expect_gradient(
-      problem.x, r.at("dx"), [&] { return inner(test::solve(problem, ByReference{}).at("y"), problem.dy); },
+      problem.x, r.at("dx"), [&] { return dot(test::solve(problem, ByReference{}).at("y"), problem.dy); },
       "x");
 }
 

@@ -88,6 +88,14 @@ double relative_error(const std::vector<A>& a, const std::vector<B>& b) {
   return std::sqrt(difference / (norm > 0 ? norm : 1.0));
 }
 
+// Of the elements of two vectors of one length.
+inline double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double total = 0;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) total += a[i] * b[i];
+  return total;
+}
+
 template <class T>
 constexpr double tolerance() {
   return sizeof(T) == 4 ? 2e-6 : 1e-13;
