@@ -228,14 +228,11 @@ std::string run(const Case& c, bool timed) {
   f.bias = c.bias ? bias.low.data : nullptr;
   f.initial_state = c.initial ? initial.low.data : nullptr, f.y = y.data, f.final_state = final.data;
   f.saved = saved.data, f.workspace = workspace.data;
-  SelectiveScanBackward<T> g;
-  g.shape = shape, g.u = f.u, g.raw = f.raw, g.a_log = f.a_log, g.b = f.b, g.c = f.c, g.d = f.d, g.z = f.z,
-  g.bias = f.bias;
-  g.initial_state = f.initial_state, g.saved = saved.data, g.dy = dy.low.data;
+  SelectiveScanBackward<T> g{f, saved.data, dy.low.data};
   g.d_final_state = c.initial ? d_final.low.data : nullptr, g.du = du.data, g.draw = draw.data,
   g.da_log = da.data;
   g.db = db.data, g.dc = dc.data, g.dd = c.skip ? dd.data : nullptr, g.dz = c.gated ? dz.data : nullptr;
-  g.dbias = c.bias ? dbias.data : nullptr, g.d_initial_state = d_initial.data, g.workspace = workspace.data;
+  g.dbias = c.bias ? dbias.data : nullptr, g.d_initial_state = d_initial.data;
   selective_scan_forward(f, Cuda{});
   workspace.poison();
   selective_scan_backward(g, Cuda{});

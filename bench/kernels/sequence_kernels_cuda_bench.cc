@@ -72,13 +72,10 @@ void gated_rnn(Table& table, const char* name, kernels::GatedRnnCell cell, int64
        workspace = floats(kernels::gated_rnn_workspace_size(s, Cuda{}));
   test::OnDevice<float> dr(std::vector<float>(static_cast<size_t>(4 * units * width), 0.0f)),
       dbias(std::vector<float>(static_cast<size_t>(4 * units), 0.0f));
-  kernels::GatedRnnForward<float> f;
-  f.shape = s, f.x = x.get(), f.recurrent = r.get(), f.bias = bias.get(), f.y = y.get(),
-  f.saved = saved.get();
-  f.workspace = workspace.get();
-  kernels::GatedRnnBackward<float> b;
-  b.shape = s, b.recurrent = r.get(), b.saved = saved.get(), b.dy = dy.get(), b.dx = dx.get();
-  b.d_recurrent = dr.get(), b.dbias = dbias.get(), b.workspace = workspace.get();
+  const kernels::GatedRnnInputs<float> in{s, r.get(), nullptr, workspace.get()};
+  const kernels::GatedRnnForward<float> f{in, x.get(), bias.get(), y.get(), nullptr, saved.get()};
+  const kernels::GatedRnnBackward<float> b{in,       saved.get(), dy.get(),   nullptr,
+                                           dx.get(), dr.get(),    dbias.get()};
   gated_rnn_forward(f, Cuda{});
   gated_rnn_backward(b, Cuda{});
   // The first sequences again in fp64.
@@ -110,10 +107,9 @@ void attention(Table& table, int64_t batch, int64_t time, int64_t heads, int64_t
   auto q = random_floats(n), k = random_floats(n), v = random_floats(n), d_o = random_floats(n),
        o = floats(n), dq = floats(n), dk = floats(n), dv = floats(n), lse = floats(batch * time * heads),
        workspace = floats(kernels::attention_workspace_size(s, Cuda{}));
-  const kernels::AttentionForward<float> f{s, q.get(), k.get(), v.get(), o.get(), lse.get(), workspace.get()};
-  const kernels::AttentionBackward<float> b{s,        q.get(),   k.get(),        v.get(),
-                                            o.get(),  lse.get(), d_o.get(),      dq.get(),
-                                            dk.get(), dv.get(),  workspace.get()};
+  const kernels::AttentionInputs<float> in{s, q.get(), k.get(), v.get(), workspace.get()};
+  const kernels::AttentionForward<float> f{in, o.get(), lse.get()};
+  const kernels::AttentionBackward<float> b{in, o.get(), lse.get(), d_o.get(), dq.get(), dk.get(), dv.get()};
   table.row(
       fmt::format("attention {}x{}x{}x{}", batch, time, heads, width), error,
       [&] { attention_forward(f, Cuda{}); }, [&] { attention_backward(b, Cuda{}); }, 12.0 * double(n));
@@ -127,10 +123,8 @@ void dense(Table& table, int64_t batch, int64_t time, int64_t n) {
   const int64_t size = batch * time * n * n;
   auto a = random_floats(size, 1 / std::sqrt(double(n))), d_h = random_floats(size), h = floats(size),
        da = floats(size);
-  kernels::DenseRecurrenceForward<float> f;
-  f.shape = s, f.a = a.get(), f.h = h.get();
-  kernels::DenseRecurrenceBackward<float> b;
-  b.shape = s, b.a = a.get(), b.h = h.get(), b.d_h = d_h.get(), b.da = da.get();
+  const kernels::DenseRecurrenceForward<float> f{{s, a.get()}, h.get()};
+  const kernels::DenseRecurrenceBackward<float> b{f, h.get(), d_h.get(), nullptr, da.get()};
   table.row(
       fmt::format("dense {}x{}x{}", batch, time, n), error, [&] { dense_recurrence_forward(f, Cuda{}); },
       [&] { dense_recurrence_backward(b, Cuda{}); }, 6.0 * double(size));
@@ -146,11 +140,9 @@ void pd(Table& table, int64_t batch, int64_t time, int64_t heads, int64_t width)
   auto choice = random_floats(n * width), gate = random_floats(n), b = random_floats(n),
        d_h = random_floats(n), h = floats(n), d_choice = floats(n * width), d_gate = floats(n),
        db = floats(n);
-  kernels::PdScanForward<float> f;
-  f.shape = s, f.choice = choice.get(), f.gate = gate.get(), f.b = b.get(), f.h = h.get();
-  kernels::PdScanBackward<float> back;
-  back.shape = s, back.choice = choice.get(), back.gate = gate.get(), back.h = h.get(), back.d_h = d_h.get();
-  back.d_choice = d_choice.get(), back.d_gate = d_gate.get(), back.db = db.get();
+  const kernels::PdScanForward<float> f{{s, choice.get(), gate.get()}, b.get(), h.get()};
+  const kernels::PdScanBackward<float> back{
+      f, h.get(), d_h.get(), nullptr, d_choice.get(), d_gate.get(), db.get()};
   table.row(
       fmt::format("pd {}x{}x{}x{}", batch, time, heads, width), error, [&] { pd_scan_forward(f, Cuda{}); },
       [&] { pd_scan_backward(back, Cuda{}); }, double(n) * (3.0 * double(width) + 8));

@@ -29,23 +29,19 @@ void compare(const Case& c) {
   Rounded<bf16> q(rng, in, 2.0), k(rng, in, 2.0), v(rng, in), d_o(rng, out);
   std::vector<double> o(static_cast<size_t>(out)), lse(static_cast<size_t>(rows * s.heads)),
       dq(static_cast<size_t>(in), std::nan("")), dk(dq), dv(dq);  // gaps stay as they are
-  AttentionForward<double> f{s, q.data(), k.data(), v.data(), o.data(), lse.data(), nullptr};
-  attention_forward_reference(f);
-  AttentionBackward<double> b{s,          q.data(),  k.data(),  v.data(),  o.data(), lse.data(),
-                              d_o.data(), dq.data(), dk.data(), dv.data(), nullptr};
-  attention_backward_reference(b);
+  const AttentionInputs<double> exact{s, q.data(), k.data(), v.data()};
+  attention_forward_reference({exact, o.data(), lse.data()});
+  attention_backward_reference({exact, o.data(), lse.data(), d_o.data(), dq.data(), dk.data(), dv.data()});
   std::vector<std::vector<uint16_t>> first;
   for (int repetition = 0; repetition < 2; ++repetition) {
     const auto size = [](int64_t n) { return static_cast<size_t>(n); };
     OnDevice<bf16> got_o(size(out)), got_dq(size(in)), got_dk(size(in)), got_dv(size(in));
     OnDevice<float> got_lse(lse.size()), workspace(size(attention_workspace_size(s, Cuda{})));
-    attention_forward(
-        AttentionForward<bf16>{s, q.get(), k.get(), v.get(), got_o.get(), got_lse.get(), workspace.get()},
-        Cuda{});
-    attention_backward(
-        AttentionBackward<bf16>{s, q.get(), k.get(), v.get(), got_o.get(), got_lse.get(), d_o.get(),
-                                got_dq.get(), got_dk.get(), got_dv.get(), workspace.get()},
-        Cuda{});
+    const AttentionInputs<bf16> on_gpu{s, q.get(), k.get(), v.get(), workspace.get()};
+    attention_forward(AttentionForward<bf16>{on_gpu, got_o.get(), got_lse.get()}, Cuda{});
+    attention_backward(AttentionBackward<bf16>{on_gpu, got_o.get(), got_lse.get(), d_o.get(), got_dq.get(),
+                                               got_dk.get(), got_dv.get()},
+                       Cuda{});
     EXPECT_LT(device_error(got_o, o), 8e-3);
     EXPECT_LT(device_error(got_lse, lse), 4e-3);
     std::vector<std::vector<uint16_t>> bits;

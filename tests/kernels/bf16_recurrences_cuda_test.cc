@@ -30,31 +30,21 @@ TEST(Bf16RecurrencesCuda, Dense) {
           d_h(rng, out);
       const Rounded<float> initial(rng, state), d_final(rng, state);
       std::vector<double> h(size(out)), da(a.exact.size(), 0.0), final(size(state)), d_initial(size(state));
-      DenseRecurrenceForward<double> f;
-      f.shape = s, f.a = a.data(), f.h = h.data();
-      DenseRecurrenceBackward<double> b;
-      b.shape = s, b.a = a.data(), b.h = h.data(), b.d_h = d_h.data(), b.da = da.data();
-      if (stateful) {
-        f.initial_state = initial.data(), f.final_state = final.data();
-        b.initial_state = initial.data(), b.d_final_state = d_final.data();
-        b.d_initial_state = d_initial.data();
-      }
+      DenseRecurrenceForward<double> f{{s, a.data()}, h.data()};
+      if (stateful) f.initial_state = initial.data(), f.final_state = final.data();
       dense_recurrence_forward_reference(f);
+      DenseRecurrenceBackward<double> b{f, h.data(), d_h.data(), nullptr, da.data()};
+      if (stateful) b.d_final_state = d_final.data(), b.d_initial_state = d_initial.data();
       dense_recurrence_backward_reference(b);
       std::vector<bf16> first;
       for (int repetition = 0; repetition < 2; ++repetition) {
         const OnDevice<bf16> gh(size(out)), gda(std::vector<bf16>(a.exact.size(), bf16(0.0f)));
         const OnDevice<float> gfinal(size(state)), gd_initial(size(state));
-        DenseRecurrenceForward<bf16> gf;
-        gf.shape = s, gf.a = a.get(), gf.h = gh.get();
-        DenseRecurrenceBackward<bf16> gb;
-        gb.shape = s, gb.a = a.get(), gb.h = gh.get(), gb.d_h = d_h.get(), gb.da = gda.get();
-        if (stateful) {
-          gf.initial_state = initial.get(), gf.final_state = gfinal.get();
-          gb.initial_state = initial.get(), gb.d_final_state = d_final.get();
-          gb.d_initial_state = gd_initial.get();
-        }
+        DenseRecurrenceForward<bf16> gf{{s, a.get()}, gh.get()};
+        if (stateful) gf.initial_state = initial.get(), gf.final_state = gfinal.get();
         dense_recurrence_forward(gf, Cuda{});
+        DenseRecurrenceBackward<bf16> gb{gf, gh.get(), d_h.get(), nullptr, gda.get()};
+        if (stateful) gb.d_final_state = d_final.get(), gb.d_initial_state = gd_initial.get();
         dense_recurrence_backward(gb, Cuda{});
         EXPECT_LT(device_error(gh, h), kTolerance);
         EXPECT_LT(device_error(gda, da), kTolerance);
@@ -81,21 +71,16 @@ TEST(Bf16RecurrencesCuda, Pd) {
       const int64_t n = s.batch * s.time * s.heads * s.width;
       const Rounded<bf16> choice(rng, n * s.width, 2.0), gate(rng, n, 2.0), b(rng, n), d_h(rng, n);
       std::vector<double> h(size(n)), d_choice(choice.exact.size()), d_gate(size(n)), db(size(n));
-      PdScanForward<double> f;
-      f.shape = s, f.choice = choice.data(), f.gate = gate.data(), f.b = b.data(), f.h = h.data();
-      pd_scan_forward_reference(f);
-      PdScanBackward<double> r;
-      r.shape = s, r.choice = choice.data(), r.gate = gate.data(), r.h = h.data(), r.d_h = d_h.data();
-      r.d_choice = d_choice.data(), r.d_gate = d_gate.data(), r.db = db.data();
-      pd_scan_backward_reference(r);
+      const PdScanInputs<double> in{s, choice.data(), gate.data()};
+      pd_scan_forward_reference({in, b.data(), h.data()});
+      pd_scan_backward_reference(
+          {in, h.data(), d_h.data(), nullptr, d_choice.data(), d_gate.data(), db.data()});
       const OnDevice<bf16> gh(size(n)), gd_choice(choice.exact.size()), gd_gate(size(n)), gdb(size(n));
-      PdScanForward<bf16> gf;
-      gf.shape = s, gf.choice = choice.get(), gf.gate = gate.get(), gf.b = b.get(), gf.h = gh.get();
-      pd_scan_forward(gf, Cuda{});
-      PdScanBackward<bf16> gr;
-      gr.shape = s, gr.choice = choice.get(), gr.gate = gate.get(), gr.h = gh.get(), gr.d_h = d_h.get();
-      gr.d_choice = gd_choice.get(), gr.d_gate = gd_gate.get(), gr.db = gdb.get();
-      pd_scan_backward(gr, Cuda{});
+      const PdScanInputs<bf16> on_gpu{s, choice.get(), gate.get()};
+      pd_scan_forward(PdScanForward<bf16>{on_gpu, b.get(), gh.get()}, Cuda{});
+      pd_scan_backward(PdScanBackward<bf16>{on_gpu, gh.get(), d_h.get(), nullptr, gd_choice.get(),
+                                            gd_gate.get(), gdb.get()},
+                       Cuda{});
       EXPECT_LT(device_error(gh, h), kTolerance);
       EXPECT_LT(device_error(gd_choice, d_choice), kTolerance);
       EXPECT_LT(device_error(gd_gate, d_gate), kTolerance);

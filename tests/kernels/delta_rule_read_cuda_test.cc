@@ -37,16 +37,12 @@ void check_one_position() {
     const OnDevice<float> dbeta(static_cast<size_t>(rows * shape.heads)),
         saved(static_cast<size_t>(delta_rule_saved_size<T>(shape, algorithm, Cuda{}))),
         workspace(static_cast<size_t>(delta_rule_workspace_size<T>(shape, algorithm, Cuda{})));
-    DeltaRuleForward<T> f;
-    f.shape = shape, f.q = q.get(), f.k = k.get(), f.v = v.get(), f.beta = beta.get(), f.o = o.get();
-    f.scale = 0.5f, f.algorithm = algorithm, f.saved = saved.get(), f.workspace = workspace.get();
-    f.read = only;
-    delta_rule_forward(f, Cuda{});
-    DeltaRuleBackward<T> g;
-    g.shape = shape, g.q = q.get(), g.k = k.get(), g.v = v.get(), g.beta = beta.get(), g.d_o = d_o.get();
-    g.dq = dq.get(), g.dk = dk.get(), g.dv = dv.get(), g.dbeta = dbeta.get(), g.saved = saved.get();
-    g.scale = 0.5f, g.algorithm = algorithm, g.workspace = workspace.get(), g.read = only;
-    delta_rule_backward(g, Cuda{});
+    DeltaRuleInputs<T> in{shape, q.get(), k.get(), v.get(), beta.get()};
+    in.scale = 0.5f, in.algorithm = algorithm, in.read = only, in.workspace = workspace.get();
+    delta_rule_forward(DeltaRuleForward<T>{in, o.get(), nullptr, saved.get()}, Cuda{});
+    delta_rule_backward(
+        DeltaRuleBackward<T>{in, saved.get(), d_o.get(), nullptr, dq.get(), dk.get(), dv.get(), dbeta.get()},
+        Cuda{});
     return Result{o.values(), dq.values(), dk.values(), dv.values(), dbeta.values()};
   };
   const Result all = run(nullptr), one = run(read.get());

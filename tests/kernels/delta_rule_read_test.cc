@@ -52,18 +52,12 @@ struct ReadCase {
                        saved(static_cast<size_t>(delta_rule_saved_size<float>(shape, algorithm, Cpu{}))),
                        workspace(
                            static_cast<size_t>(delta_rule_workspace_size<float>(shape, algorithm, Cpu{})));
-    const auto set = [&](auto& p) {
-      p.shape = shape, p.q = q.data(), p.k = k.data(), p.v = v.data(), p.beta = beta.data();
-      p.gate = gate.empty() ? nullptr : gate.data(), p.saved = saved.data(), p.workspace = workspace.data();
-      p.scale = 0.5f, p.algorithm = algorithm, p.read = read;
-    };
-    DeltaRuleForward<float> f;
-    set(f), f.o = r.o.data();
-    delta_rule_forward(f, Cpu{});
-    DeltaRuleBackward<float> g;
-    set(g), g.d_o = d_o.data(), g.dq = r.dq.data(), g.dk = r.dk.data(), g.dv = r.dv.data();
-    g.dbeta = r.dbeta.data(), g.dgate = gate.empty() ? nullptr : d_gate.data();
-    delta_rule_backward(g, Cpu{});
+    DeltaRuleInputs<float> in{shape, q.data(), k.data(), v.data(), beta.data(), gate.data()};
+    in.scale = 0.5f, in.algorithm = algorithm, in.read = read, in.workspace = workspace.data();
+    delta_rule_forward(DeltaRuleForward<float>{in, r.o.data(), nullptr, saved.data()}, Cpu{});
+    delta_rule_backward(DeltaRuleBackward<float>{in, saved.data(), d_o.data(), nullptr, r.dq.data(),
+                                                 r.dk.data(), r.dv.data(), r.dbeta.data(), d_gate.data()},
+                        Cpu{});
     return r;
   }
 };

@@ -44,14 +44,13 @@ Result<T> run(const Problem& problem, Algorithm algorithm, F forward, B backward
               poisoned<T>(rows * s.beta_stride),
               poisoned<T>(states),
               poisoned<T>(rows * s.gate_stride)};
-  forward(DeltaRuleForward<T>{problem.shape, q.data(), k.data(), v.data(), beta.data(), or_null(initial),
-                              r.o.data(), r.final_state.data(), static_cast<T>(problem.scale), algorithm,
-                              saved.data(), workspace.data(), gate.data()});
+  DeltaRuleInputs<T> in{problem.shape, q.data(), k.data(), v.data(), beta.data(), gate.data()};
+  in.initial_state = or_null(initial), in.scale = static_cast<T>(problem.scale);
+  in.algorithm = algorithm, in.workspace = workspace.data();
+  forward(DeltaRuleForward<T>{in, r.o.data(), r.final_state.data(), saved.data()});
   workspace.poison();
-  backward(DeltaRuleBackward<T>{
-      problem.shape, q.data(), k.data(), v.data(), beta.data(), or_null(initial), saved.data(), d_o.data(),
-      or_null(d_final), r.dq.data(), r.dk.data(), r.dv.data(), r.dbeta.data(), r.d_initial.data(),
-      static_cast<T>(problem.scale), algorithm, workspace.data(), gate.data(), r.dgate.data()});
+  backward(DeltaRuleBackward<T>{in, saved.data(), d_o.data(), or_null(d_final), r.dq.data(), r.dk.data(),
+                                r.dv.data(), r.dbeta.data(), r.dgate.data(), r.d_initial.data()});
   r.o = without_gaps(r.o, s.heads * s.dv, s.o_stride);
   r.dq = without_gaps(r.dq, s.heads * s.dk, s.q_stride);
   r.dk = without_gaps(r.dk, s.factors * s.heads * s.dk, s.k_stride);
@@ -186,23 +185,30 @@ TEST(DeltaRule, AbsentStatesAndWideStrides) {
   expect_matches_reference(random_problem(wide, 0, 2));
 }
 
+void expect_reference_gradients(Problem p) {
+  const auto got = reference(p);
+  auto loss = [&] {
+    const auto r = reference(p);
+    return test::dot(p.d_o, r.o) + test::dot(p.d_final, r.final_state);
+  };
+  test::expect_gradient(p.q, got.dq, loss, "q");
+  test::expect_gradient(p.k, got.dk, loss, "k");
+  test::expect_gradient(p.v, got.dv, loss, "v");
+  test::expect_gradient(p.beta, got.dbeta, loss, "beta");
+  test::expect_gradient(p.gate, got.dgate, loss, "gate");
+  test::expect_gradient(p.initial, got.d_initial, loss, "initial state");
+}
+
 TEST(DeltaRule, ReferenceGradients) {
-  for (int64_t factors : {1, 3}) {
-    Problem p = random_problem(shape_of(2, 5, 2, 3, 4, factors), 0, 2);
-    const auto got = reference(p);
-    auto loss = [&] {
-      const auto r = reference(p);
-      double total = 0;
-      for (size_t i = 0; i < r.o.size(); ++i) total += p.d_o[i] * r.o[i];
-      for (size_t i = 0; i < r.final_state.size(); ++i) total += p.d_final[i] * r.final_state[i];
-      return total;
-    };
-    test::expect_gradient(p.q, got.dq, loss, "q");
-    test::expect_gradient(p.k, got.dk, loss, "k");
-    test::expect_gradient(p.v, got.dv, loss, "v");
-    test::expect_gradient(p.beta, got.dbeta, loss, "beta");
-    test::expect_gradient(p.initial, got.d_initial, loss, "initial state");
-  }
+  for (int64_t factors : {1, 3})
+    expect_reference_gradients(random_problem(shape_of(2, 5, 2, 3, 4, factors), 0, 2));
+}
+
+template <class T>
+double norm(const std::vector<T>& x) {
+  double square = 0;
+  for (const double each : x) square += each * each;
+  return std::sqrt(square);
 }
 
 // Keys a little off unit length: with unit_keys a reflection stays one.
@@ -216,11 +222,6 @@ TEST(DeltaRule, UnitKeys) {
   for (int i = 12; i < 24; ++i) mixed.k[i] *= 0.5;
   expect_matches_reference(mixed, 10);
   std::fill(p.v.begin(), p.v.end(), 0.0);
-  auto norm = [](const auto& x) {
-    double square = 0;
-    for (double each : x) square += each * each;
-    return std::sqrt(square);
-  };
   EXPECT_NEAR(norm(cpu<float>(p, Algorithm::kAuto).final_state) / norm(p.initial), 1, 1e-5);
   p.shape.unit_keys = false;
   EXPECT_GT(norm(cpu<float>(p, Algorithm::kAuto).final_state) / norm(p.initial), 1.5);
@@ -244,24 +245,9 @@ Problem gated_problem(DeltaRuleShape shape, int64_t channels, Gates gates, bool 
 }
 
 TEST(DeltaRule, GateReferenceGradients) {
-  for (int64_t factors : {1, 2}) {
-    for (int64_t channels : {1, 3}) {
-      Problem p = gated_problem(shape_of(2, 4, 2, 3, 4, factors), channels, Gates::kZeros);
-      const auto got = reference(p);
-      auto loss = [&] {
-        const auto r = reference(p);
-        double total = 0;
-        for (size_t i = 0; i < r.o.size(); ++i) total += p.d_o[i] * r.o[i];
-        for (size_t i = 0; i < r.final_state.size(); ++i) total += p.d_final[i] * r.final_state[i];
-        return total;
-      };
-      test::expect_gradient(p.q, got.dq, loss, "q");
-      test::expect_gradient(p.k, got.dk, loss, "k");
-      test::expect_gradient(p.beta, got.dbeta, loss, "beta");
-      test::expect_gradient(p.gate, got.dgate, loss, "gate");
-      test::expect_gradient(p.initial, got.d_initial, loss, "initial state");
-    }
-  }
+  for (int64_t factors : {1, 2})
+    for (int64_t channels : {1, 3})
+      expect_reference_gradients(gated_problem(shape_of(2, 4, 2, 3, 4, factors), channels, Gates::kZeros));
 }
 
 TEST(DeltaRule, GatesMatchReference) {
@@ -349,11 +335,6 @@ TEST(DeltaRule, ReflectionsKeepTheNormForManySteps) {
   std::fill(p.v.begin(), p.v.end(), 0.0);
   const auto q = test::cast<float>(p.q), k = test::cast<float>(p.k), v = test::cast<float>(p.v),
              beta = test::cast<float>(p.beta);
-  auto norm = [](const std::vector<float>& x) {
-    double square = 0;
-    for (float each : x) square += static_cast<double>(each) * each;
-    return std::sqrt(square);
-  };
   for (Algorithm algorithm : {Algorithm::kRecurrent, Algorithm::kChunked}) {
     auto state = test::cast<float>(p.initial);
     const double before = norm(state);

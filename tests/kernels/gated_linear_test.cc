@@ -39,14 +39,19 @@ Result<T> run(const GatedLinearProblem& problem, Algorithm algorithm, F forward,
               poisoned<T>(rows * s.v_stride),
               poisoned<T>(rows * s.gate_stride),
               poisoned<T>(states)};
-  forward(GatedLinearForward<T>{problem.shape, q.data(), k.data(), v.data(), gate.data(), or_null(initial),
-                                r.o.data(), r.final_state.data(), static_cast<T>(problem.scale), algorithm,
-                                saved.data(), workspace.data()});
+  const GatedLinearInputs<T> in{problem.shape,
+                                q.data(),
+                                k.data(),
+                                v.data(),
+                                gate.data(),
+                                or_null(initial),
+                                static_cast<T>(problem.scale),
+                                algorithm,
+                                workspace.data()};
+  forward(GatedLinearForward<T>{in, r.o.data(), r.final_state.data(), saved.data()});
   workspace.poison();
-  backward(GatedLinearBackward<T>{problem.shape, q.data(), k.data(), v.data(), gate.data(), or_null(initial),
-                                  saved.data(), d_o.data(), or_null(d_final), r.dq.data(), r.dk.data(),
-                                  r.dv.data(), r.dgate.data(), r.d_initial.data(),
-                                  static_cast<T>(problem.scale), algorithm, workspace.data()});
+  backward(GatedLinearBackward<T>{in, saved.data(), d_o.data(), or_null(d_final), r.dq.data(), r.dk.data(),
+                                  r.dv.data(), r.dgate.data(), r.d_initial.data()});
   r.o = without_gaps(r.o, s.heads * s.dv, s.o_stride);
   r.dq = without_gaps(r.dq, s.key_width(), s.q_stride);
   r.dk = without_gaps(r.dk, s.key_width(), s.k_stride);
@@ -201,10 +206,7 @@ TEST(GatedLinear, ReferenceGradients) {
       const auto got = reference(p);
       auto loss = [&] {
         const auto r = reference(p);
-        double total = 0;
-        for (size_t i = 0; i < r.o.size(); ++i) total += p.d_o[i] * r.o[i];
-        for (size_t i = 0; i < r.final_state.size(); ++i) total += p.d_final[i] * r.final_state[i];
-        return total;
+        return test::dot(p.d_o, r.o) + test::dot(p.d_final, r.final_state);
       };
       test::expect_gradient(p.q, got.dq, loss, "q");
       test::expect_gradient(p.k, got.dk, loss, "k");

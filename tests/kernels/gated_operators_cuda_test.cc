@@ -37,19 +37,19 @@ void check_decay_gate() {
             ddelta(rng, kRows * width);
         auto gate = filled(kRows * width), delta = gate, dx = gate, dbias = filled(width, 0.25),
              drate = dbias;
-        decay_gate_forward_reference({s, x.data(), bias.data(), rate.data(), 1.0, gate.data(), delta.data()});
-        decay_gate_backward_reference({s, x.data(), bias.data(), rate.data(), 1.0, dgate.data(),
-                                       ddelta.data(), dx.data(), dbias.data(), drate.data(), nullptr});
+        const DecayGateInputs<double> exact{s, x.data(), bias.data(), rate.data()};
+        decay_gate_forward_reference({exact, gate.data(), delta.data()});
+        decay_gate_backward_reference(
+            {exact, dgate.data(), ddelta.data(), dx.data(), dbias.data(), drate.data()});
         OnDevice<float> ggate(gate.size()), gdelta(gate.size()), gdbias(std::vector<float>(width, 0.25f)),
             gdrate(std::vector<float>(width, 0.25f)),
             workspace(static_cast<size_t>(decay_gate_workspace_size(s, Cuda{})));
         OnDevice<T> gdx(dx.size());
-        decay_gate_forward(
-            DecayGateForward<T>{s, x.get(), bias.get(), rate.get(), 1.0f, ggate.get(), gdelta.get()}, Cuda{});
-        decay_gate_backward(
-            DecayGateBackward<T>{s, x.get(), bias.get(), rate.get(), 1.0f, dgate.get(), ddelta.get(),
-                                 gdx.get(), gdbias.get(), gdrate.get(), workspace.get()},
-            Cuda{});
+        const DecayGateInputs<T> on_gpu{s, x.get(), bias.get(), rate.get()};
+        decay_gate_forward(DecayGateForward<T>{on_gpu, ggate.get(), gdelta.get()}, Cuda{});
+        decay_gate_backward(DecayGateBackward<T>{on_gpu, dgate.get(), ddelta.get(), gdx.get(), gdbias.get(),
+                                                 gdrate.get(), workspace.get()},
+                            Cuda{});
         EXPECT_LT(device_error(ggate, gate), device_tolerance<float>());
         EXPECT_LT(device_error(gdelta, delta), device_tolerance<float>());
         EXPECT_LT(device_error(gdx, dx), device_tolerance<T>());
@@ -73,19 +73,17 @@ void check_gated_skip() {
     const Rounded<float> weight(rng, std::max<int64_t>(1, weights));
     auto y = filled(kRows * width), dx = y, dskip = y, dz = y, dweight = filled(weights, 0.25);
     const bool has = weights > 0;
-    gated_skip_forward_reference(
-        {s, x.data(), has ? skip.data() : nullptr, weight.data(), z.data(), y.data()});
-    gated_skip_backward_reference({s, x.data(), has ? skip.data() : nullptr, weight.data(), z.data(),
-                                   dy.data(), dx.data(), dskip.data(), dweight.data(), dz.data(), nullptr});
+    const GatedSkipInputs<double> exact{s, x.data(), has ? skip.data() : nullptr, weight.data(), z.data()};
+    gated_skip_forward_reference({exact, y.data()});
+    gated_skip_backward_reference({exact, dy.data(), dx.data(), dskip.data(), dweight.data(), dz.data()});
     OnDevice<T> gy(y.size()), gdx(y.size()), gdskip(y.size()), gdz(y.size());
     OnDevice<float> gdweight(std::vector<float>(static_cast<size_t>(weights), 0.25f)),
         workspace(static_cast<size_t>(gated_skip_workspace_size(s, Cuda{})));
-    gated_skip_forward(
-        GatedSkipForward<T>{s, x.get(), has ? skip.get() : nullptr, weight.get(), z.get(), gy.get()}, Cuda{});
-    gated_skip_backward(
-        GatedSkipBackward<T>{s, x.get(), has ? skip.get() : nullptr, weight.get(), z.get(), dy.get(),
-                             gdx.get(), gdskip.get(), gdweight.get(), gdz.get(), workspace.get()},
-        Cuda{});
+    const GatedSkipInputs<T> on_gpu{s, x.get(), has ? skip.get() : nullptr, weight.get(), z.get()};
+    gated_skip_forward(GatedSkipForward<T>{on_gpu, gy.get()}, Cuda{});
+    gated_skip_backward(GatedSkipBackward<T>{on_gpu, dy.get(), gdx.get(), gdskip.get(), gdweight.get(),
+                                             gdz.get(), workspace.get()},
+                        Cuda{});
     EXPECT_LT(device_error(gy, y), device_tolerance<T>());
     EXPECT_LT(device_error(gdx, dx), device_tolerance<T>());
     EXPECT_LT(device_error(gdz, dz), device_tolerance<T>());
@@ -215,7 +213,7 @@ TEST(MlstmCuda, GradientOfAShutForgetGateIsANumber) {
       MlstmStabiliseBackward<float>{s, input.get(), nullptr, m.get(), dgate.get(), dinput.get(), df.get(),
                                     di.get(), nullptr, workspace.get()},
       Cuda{});
-  DecayGateBackward<float> gate{of_gate, raw.get()};
+  DecayGateBackward<float> gate{{of_gate, raw.get()}};
   gate.dgate = df.get(), gate.dx = dx.get(), gate.workspace = gate_workspace.get();
   decay_gate_backward(gate, Cuda{});
   const auto slope = df.values(), got = dx.values();

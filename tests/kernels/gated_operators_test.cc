@@ -12,17 +12,12 @@ namespace signet::kernels {
 namespace {
 
 using test::cast;
+using test::dot;
 using test::or_null;
 using test::poisoned;
 using test::relative_error;
 using test::tolerance;
 using test::without_gaps;
-
-double dot(const std::vector<double>& a, const std::vector<double>& b) {
-  double total = 0;
-  for (size_t i = 0; i < a.size(); ++i) total += a[i] * b[i];
-  return total;
-}
 
 struct DecayCase {
   DecayGateShape shape;
@@ -57,12 +52,10 @@ DecayResult<T> run(const DecayCase& c, F forward, B backward) {
   DecayResult<T> r{poisoned<T>(s.rows * s.width), step ? poisoned<T>(s.rows * s.width) : std::vector<T>{},
                    poisoned<T>(s.rows * s.x_stride), std::vector<T>(c.bias.size(), T(0.5)),
                    std::vector<T>(c.rate_log.size(), T(0.25))};
-  const T rate = static_cast<T>(c.rate);
-  forward(DecayGateForward<T>{s, x.data(), bias.data(), or_null(rate_log), rate, r.gate.data(),
-                              step ? r.delta.data() : nullptr});
-  backward(DecayGateBackward<T>{s, x.data(), bias.data(), or_null(rate_log), rate, dgate.data(),
-                                or_null(ddelta), r.dx.data(), r.dbias.data(),
-                                step ? r.drate_log.data() : nullptr, nullptr});
+  const DecayGateInputs<T> in{s, x.data(), bias.data(), or_null(rate_log), static_cast<T>(c.rate)};
+  forward(DecayGateForward<T>{in, r.gate.data(), step ? r.delta.data() : nullptr});
+  backward(DecayGateBackward<T>{in, dgate.data(), or_null(ddelta), r.dx.data(), r.dbias.data(),
+                                step ? r.drate_log.data() : nullptr});
   r.dx = without_gaps(r.dx, s.width, s.x_stride);
   return r;
 }
@@ -103,8 +96,8 @@ TEST(DecayGate, ReferenceGradients) {
       DecayCase c = decay_case(kind, EigenvalueRange::kSigned, 3, 4, margin);
       c.shape.x_stride = c.shape.width;
       c.x.resize(12);
-      if (margin >
-          0)  // descent raises every gate, where the gradient within the margin is that of the forward
+      // Descent raises every gate, where the gradient within the margin is that of the forward pass.
+      if (margin > 0)
         for (auto& each : c.dgate) each = -std::abs(each);
       auto got = decay_reference(c);
       auto loss = [&] {
@@ -136,9 +129,8 @@ TEST(DecayGate, WithinAMarginOfOneIsOneAndNeverDies) {
         auto input = x;
         for (float& each : input) each = step ? each : -each;
         std::vector<float> gate(x.size()), dx(x.size());
-        decay_gate_forward(
-            DecayGateForward<float>{shape, input.data(), nullptr, nullptr, kRate, gate.data(), nullptr},
-            Cpu{});
+        const DecayGateInputs<float> in{shape, input.data(), nullptr, nullptr, kRate};
+        decay_gate_forward(DecayGateForward<float>{in, gate.data()}, Cpu{});
         for (size_t i = 0; i < 3; ++i) EXPECT_EQ(gate[i], 1.0f) << x[i];  // delta rate 0.0091 at -4
         for (size_t i = 3; i < 5; ++i) {
           const double a = std::exp(kMargin - kRate * std::log1p(std::exp(x[i])));
@@ -150,8 +142,7 @@ TEST(DecayGate, WithinAMarginOfOneIsOneAndNeverDies) {
           const std::vector<float> dgate(x.size(), sign);
           std::vector<float> drate_log(x.size(), 0.0f);
           decay_gate_backward(
-              DecayGateBackward<float>{shape, input.data(), nullptr, nullptr, kRate, dgate.data(), nullptr,
-                                       dx.data(), nullptr, drate_log.data(), nullptr},
+              DecayGateBackward<float>{in, dgate.data(), nullptr, dx.data(), nullptr, drate_log.data()},
               Cpu{});
           for (size_t i = 0; i < 5; ++i) {
             const double delta = std::log1p(std::exp(x[i])), down = 1 / (1 + std::exp(-x[i])),
@@ -173,9 +164,7 @@ TEST(DecayGate, ReachesItsEndPointsExactly) {
   std::vector<float> gate(x.size());
   for (EigenvalueRange range : {EigenvalueRange::kPositive, EigenvalueRange::kSigned}) {
     decay_gate_forward(
-        DecayGateForward<float>{
-            {DecayKind::kSigmoid, range, 1, 6, 6, 6}, x.data(), nullptr, nullptr, 1, gate.data(), nullptr},
-        Cpu{});
+        DecayGateForward<float>{{{DecayKind::kSigmoid, range, 1, 6, 6, 6}, x.data()}, gate.data()}, Cpu{});
     const float low = range == EigenvalueRange::kSigned ? -1 : 0;
     EXPECT_EQ(gate[0], 1);
     EXPECT_EQ(gate[1], 1);
@@ -215,9 +204,9 @@ SkipResult<T> run(const SkipCase& c, F forward, B backward) {
   SkipResult<T> r{poisoned<T>(s.rows * s.width), poisoned<T>(s.rows * s.width),
                   poisoned<T>(static_cast<int64_t>(skip.size())), std::vector<T>(weight.size(), T(0.5)),
                   poisoned<T>(static_cast<int64_t>(z.size()))};
-  forward(GatedSkipForward<T>{s, x.data(), or_null(skip), or_null(weight), z.data(), r.y.data()});
-  backward(GatedSkipBackward<T>{s, x.data(), or_null(skip), or_null(weight), z.data(), dy.data(), r.dx.data(),
-                                r.dskip.data(), r.dweight.data(), r.dz.data(), nullptr});
+  const GatedSkipInputs<T> in{s, x.data(), or_null(skip), or_null(weight), z.data()};
+  forward(GatedSkipForward<T>{in, r.y.data()});
+  backward(GatedSkipBackward<T>{in, dy.data(), r.dx.data(), r.dskip.data(), r.dweight.data(), r.dz.data()});
   r.dz = without_gaps(r.dz, s.width, s.z_stride);
   if (!skip.empty()) r.dskip = without_gaps(r.dskip, s.width, s.skip_stride);
   return r;
@@ -424,7 +413,8 @@ TEST(Mlstm, GradientOfAShutForgetGateIsANumber) {
                                                            di.data(),
                                                            nullptr},
                              Cpu{});
-    DecayGateBackward<float> gate{{DecayKind::kSigmoid, EigenvalueRange::kPositive, 2, 1, 1, 1}, raw.data()};
+    DecayGateBackward<float> gate{
+        {{DecayKind::kSigmoid, EigenvalueRange::kPositive, 2, 1, 1, 1}, raw.data()}};
     gate.dgate = df.data(), gate.dx = dx.data();
     decay_gate_backward(gate, Cpu{});
     EXPECT_EQ(dx, (std::vector<float>{0, 0}));

@@ -41,11 +41,9 @@ void compare_stored(const GatedRnnShape& shape, bool stateful, double limit) {
     f.initial_state = stateful ? initial.get() : nullptr, f.y = y.get(), f.final_state = final_state.get();
     f.saved = saved.get(), f.workspace = workspace.get();
     gated_rnn_forward(f, Cuda{});
-    GatedRnnBackward<T> b;
-    b.shape = shape, b.recurrent = f.recurrent, b.initial_state = f.initial_state, b.saved = f.saved;
-    b.dy = dy.get(), b.d_final_state = stateful ? d_final.get() : nullptr, b.dx = dx.get();
+    GatedRnnBackward<T> b{f, saved.get(), dy.get(), stateful ? d_final.get() : nullptr, dx.get()};
     b.d_recurrent = d_recurrent.get(), b.dbias = stateful ? dbias.get() : nullptr;
-    b.d_initial_state = d_initial.get(), b.workspace = f.workspace;
+    b.d_initial_state = d_initial.get();
     gated_rnn_backward(b, Cuda{});
     const auto got_y = test::without_gaps(test::widen(y.values()), s.units(), s.y_stride),
                got_dx = test::without_gaps(test::widen(dx.values()), 4 * s.units(), s.x_stride);

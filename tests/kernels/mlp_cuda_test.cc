@@ -177,13 +177,9 @@ TEST(NormProductCuda, MatchesItsFormulas) {
     const OnDevice<bf16> gn(y.size()), gy(y.size()), gdx(y.size());
     const OnDevice<float> gdnorm(std::vector<float>(static_cast<size_t>(group), 1.0f)),
         workspace(static_cast<size_t>(norm_product_workspace_size(rows, group, Cuda{})));
-    norm_product_forward({rows, group, x.get(), stride, norm.get(), 1e-6f, weight.get(), residual.get(),
-                          stride, gn.get(), gy.get()},
-                         Cuda{});
-    NormProductBackward b{rows,         group,    x.get(), stride,    norm.get(), 1e-6f,
-                          weight.get(), dy.get(), stride,  gdx.get(), width,      gdnorm.get()};
-    b.workspace = workspace.get();
-    norm_product_backward(b, Cuda{});
+    const NormProductInputs in{rows, group, x.get(), stride, norm.get(), 1e-6f, weight.get()};
+    norm_product_forward({in, residual.get(), stride, gn.get(), gy.get()}, Cuda{});
+    norm_product_backward({in, dy.get(), stride, gdx.get(), width, gdnorm.get(), workspace.get()}, Cuda{});
     EXPECT_LT(device_error(gn, normed), 3e-3);
     EXPECT_LT(device_error(gy, y), 4e-3);
     EXPECT_LT(device_error(gdx, dx), 4e-3);

@@ -63,19 +63,16 @@ void compare(const Problem& c) {
   shape.batch = c.batch, shape.time = c.time, shape.heads = c.heads, shape.dk = c.width, shape.dv = wide;
   std::vector<double> r_n(v_n.size()), dr_n(v_n.size()), dv_n(v_n.size()), dq(dense_q.size()),
       dk(dense_q.size()), dgate(gates.size());
-  GatedLinearForward<double> f;
-  f.shape = shape, f.q = dense_q.data(), f.k = dense_k.data(), f.v = v_n.data(), f.gate = gate.data();
-  f.o = r_n.data(), f.scale = s.scale;
-  gated_linear_forward_reference(f);
+  GatedLinearInputs<double> memory{shape, dense_q.data(), dense_k.data(), v_n.data(), gate.data()};
+  memory.scale = s.scale;
+  gated_linear_forward_reference({memory, r_n.data()});
   std::vector<double> h = sized(rows * units);
   const MlstmReadShape read{rows, c.heads, c.width, c.heads};
   mlstm_normalise(MlstmNormalise<double>{read, r_n.data(), m.data(), h.data()}, Cpu{});
   mlstm_normalise_backward(MlstmNormaliseBackward<double>{read, r_n.data(), m.data(), dh.data(), dr_n.data()},
                            Cpu{});
-  GatedLinearBackward<double> b;
-  b.shape = shape, b.q = f.q, b.k = f.k, b.v = f.v, b.gate = f.gate, b.d_o = dr_n.data(), b.dq = dq.data();
-  b.dk = dk.data(), b.dv = dv_n.data(), b.dgate = dgate.data(), b.scale = s.scale;
-  gated_linear_backward_reference(b);
+  gated_linear_backward_reference(
+      {memory, nullptr, dr_n.data(), nullptr, dq.data(), dk.data(), dv_n.data(), dgate.data()});
   std::vector<double> dv = sized(rows * units), dinput(inputs.size());
   for (size_t r = 0; r < inputs.size(); ++r) {
     dinput[r] = dv_n[(r + 1) * static_cast<size_t>(wide) - 1];
@@ -92,12 +89,10 @@ void compare(const Problem& c) {
     OnDevice<bf16> got_h(n(rows * units)), got_dq(n(rows * stride)), got_dk(n(rows * stride)),
         got_dv(n(rows * stride));
     OnDevice<float> got_dgate(gates.size()), got_dinput(gates.size());
-    mlstm_read(MlstmRead{s, q.get(), k.get(), v.get(), gate.get(), input.get(), m.get(), got_h.get()},
-               Cuda{});
+    const MlstmReadInputs in{s, q.get(), k.get(), v.get(), gate.get(), input.get(), m.get()};
+    mlstm_read({in, got_h.get()}, Cuda{});
     mlstm_read_backward(
-        MlstmReadBackward{s, q.get(), k.get(), v.get(), gate.get(), input.get(), m.get(), dh.get(),
-                          got_dq.get(), got_dk.get(), got_dv.get(), got_dgate.get(), got_dinput.get()},
-        Cuda{});
+        {in, dh.get(), got_dq.get(), got_dk.get(), got_dv.get(), got_dgate.get(), got_dinput.get()}, Cuda{});
     const auto dense = [&](const OnDevice<bf16>& x) {
       return test::without_gaps(test::widen(x.values()), units, stride);
     };
@@ -143,10 +138,9 @@ TEST(MlstmReadCuda, AMemoryThatCancelsReadsZeroUnderAHugeInputGate) {
     const auto n = static_cast<size_t>(2 * width);
     const OnDevice<bf16> h(n), dq(n), dk(n), dv(n);
     const OnDevice<float> dgate(2), dinput(2);
-    mlstm_read(MlstmRead{s, gq.get(), gk.get(), gv.get(), gate.get(), input.get(), m.get(), h.get()}, Cuda{});
-    mlstm_read_backward(MlstmReadBackward{s, gq.get(), gk.get(), gv.get(), gate.get(), input.get(), m.get(),
-                                          gdh.get(), dq.get(), dk.get(), dv.get(), dgate.get(), dinput.get()},
-                        Cuda{});
+    const MlstmReadInputs in{s, gq.get(), gk.get(), gv.get(), gate.get(), input.get(), m.get()};
+    mlstm_read({in, h.get()}, Cuda{});
+    mlstm_read_backward({in, gdh.get(), dq.get(), dk.get(), dv.get(), dgate.get(), dinput.get()}, Cuda{});
     double score = 0;
     for (int64_t j = 0; j < width; ++j) score += gq.exact[j] * gk.exact[j];
     const auto got = test::widen(h.values());
@@ -187,10 +181,9 @@ TEST(MlstmReadCuda, HugeInputGatesStayFinite) {
     mlstm_stabilise(MlstmStabilise<bf16>{g, gf.get(), gi.get(), nullptr, nullptr, gate.get(), input.get(),
                                          m.get(), nullptr},
                     Cuda{});
-    mlstm_read(MlstmRead{s, q.get(), k.get(), v.get(), gate.get(), input.get(), m.get(), h.get()}, Cuda{});
-    mlstm_read_backward(MlstmReadBackward{s, q.get(), k.get(), v.get(), gate.get(), input.get(), m.get(),
-                                          dh.get(), dq.get(), dk.get(), dv.get(), dgate.get(), dinput.get()},
-                        Cuda{});
+    const MlstmReadInputs in{s, q.get(), k.get(), v.get(), gate.get(), input.get(), m.get()};
+    mlstm_read({in, h.get()}, Cuda{});
+    mlstm_read_backward({in, dh.get(), dq.get(), dk.get(), dv.get(), dgate.get(), dinput.get()}, Cuda{});
     mlstm_stabilise_backward(
         MlstmStabiliseBackward<bf16>{g, input.get(), nullptr, m.get(), dgate.get(), dinput.get(), df.get(),
                                      di.get(), nullptr, workspace.get()},

@@ -28,11 +28,10 @@ Run<T> run(const Case& c, const std::vector<double>& x, const std::vector<double
   Run<T> r{poisoned<T>(c.rows * c.width), poisoned<T>(c.rows), poisoned<T>(c.rows),
            accumulate ? std::vector<T>(c.rows * c.width, T(0.5)) : poisoned<T>(c.rows * c.width),
            std::vector<T>(c.width, T(0.25))};
-  forward(NormForward<T>{c.kind, c.rows, c.width, xt.data(), c.stride, wt.data(), r.y.data(), c.width,
-                         r.rstd.data(), r.mean.data(), T(1e-6)});
-  backward(NormBackward<T>{c.kind, c.rows, c.width, xt.data(), c.stride, wt.data(), r.rstd.data(),
-                           r.mean.data(), dyt.data(), c.width, r.dx.data(), c.width, accumulate,
-                           r.dweight.data()});
+  const NormInputs<T> in{c.kind, c.rows, c.width, xt.data(), c.stride, wt.data()};
+  forward(NormForward<T>{in, r.y.data(), c.width, r.rstd.data(), r.mean.data(), T(1e-6)});
+  backward(NormBackward<T>{in, r.rstd.data(), r.mean.data(), dyt.data(), c.width, r.dx.data(), c.width,
+                           accumulate, r.dweight.data()});
   return r;
 }
 
@@ -73,12 +72,7 @@ TEST(Norm, ReferenceGradients) {
     auto x = test::random_values(rng, c.rows * c.stride), weight = test::random_values(rng, c.width);
     const auto dy = test::random_values(rng, c.rows * c.width);
     const auto got = reference(c, x, weight, dy, false);
-    auto loss = [&] {
-      const auto r = reference(c, x, weight, dy, false);
-      double total = 0;
-      for (size_t i = 0; i < dy.size(); ++i) total += dy[i] * r.y[i];
-      return total;
-    };
+    auto loss = [&] { return test::dot(dy, reference(c, x, weight, dy, false).y); };
     auto dweight = got.dweight;
     for (auto& d : dweight) d -= 0.25;
     test::expect_gradient(weight, dweight, loss, "weight");

@@ -36,37 +36,29 @@ void check_activations() {
       SCOPED_TRACE(testing::Message() << c.rows << " x " << c.width << " kind " << static_cast<int>(kind));
       const Rounded<T> x(rng, c.rows * c.stride, 4.0), dy(rng, c.rows * c.width);
       auto y = poisoned<double>(c.rows * c.width), dx = y;
-      activation_forward_reference(
-          {kind, c.rows, c.width, x.data(), c.stride, y.data(), c.width, 2.0, 0.5, margin});
-      activation_backward_reference({kind, c.rows, c.width, x.data(), c.stride, dy.data(), c.width, dx.data(),
-                                     c.width, 2.0, 0.5, margin});
+      const ActivationInputs<double> exact{kind, c.rows, c.width, x.data(), c.stride, 2.0, 0.5, margin};
+      activation_forward_reference({exact, y.data(), c.width});
+      activation_backward_reference({exact, dy.data(), c.width, dx.data(), c.width});
       OnDevice<T> gy(y.size()), gdx(y.size());
-      activation_forward(ActivationForward<T>{kind, c.rows, c.width, x.get(), c.stride, gy.get(), c.width,
-                                              2.0f, 0.5f, margin},
-                         Cuda{});
-      activation_backward(ActivationBackward<T>{kind, c.rows, c.width, x.get(), c.stride, dy.get(), c.width,
-                                                gdx.get(), c.width, 2.0f, 0.5f, margin},
-                          Cuda{});
+      const ActivationInputs<T> on_gpu{kind, c.rows, c.width, x.get(), c.stride, 2.0f, 0.5f, margin};
+      activation_forward(ActivationForward<T>{on_gpu, gy.get(), c.width}, Cuda{});
+      activation_backward(ActivationBackward<T>{on_gpu, dy.get(), c.width, gdx.get(), c.width}, Cuda{});
       EXPECT_LT(device_error(gy, y), device_tolerance<T>());
       EXPECT_LT(device_error(gdx, dx), device_tolerance<T>());
       OnDevice<float> wide_y(y.size());
-      ActivationForward<T> wide{kind,    c.rows,  c.width, x.get(), c.stride,
-                                nullptr, c.width, 2.0f,    0.5f,    margin};
-      wide.wide_y = wide_y.get();
-      activation_forward(wide, Cuda{});
+      activation_forward(ActivationForward<T>{on_gpu, nullptr, c.width, wide_y.get()}, Cuda{});
       EXPECT_LT(device_error(wide_y, y), device_tolerance<float>());
     }
     const Rounded<T> gate(rng, c.rows * c.stride, 3.0), up(rng, c.rows * c.stride), dy(rng, c.rows * c.width);
     for (const GluGate kind : {GluGate::kSilu, GluGate::kGelu}) {
       auto y = poisoned<double>(c.rows * c.width), dgate = y, dup = y;
-      swiglu_forward_reference({c.rows, c.width, gate.data(), up.data(), c.stride, y.data(), c.width, kind});
-      swiglu_backward_reference({c.rows, c.width, gate.data(), up.data(), c.stride, dy.data(), c.width,
-                                 dgate.data(), dup.data(), c.width, kind});
+      const SwigluInputs<double> exact{c.rows, c.width, gate.data(), up.data(), c.stride, kind};
+      swiglu_forward_reference({exact, y.data(), c.width});
+      swiglu_backward_reference({exact, dy.data(), c.width, dgate.data(), dup.data(), c.width});
       OnDevice<T> gy(y.size()), gdgate(y.size()), gdup(y.size());
-      swiglu_forward(
-          SwigluForward<T>{c.rows, c.width, gate.get(), up.get(), c.stride, gy.get(), c.width, kind}, Cuda{});
-      swiglu_backward(SwigluBackward<T>{c.rows, c.width, gate.get(), up.get(), c.stride, dy.get(), c.width,
-                                        gdgate.get(), gdup.get(), c.width, kind},
+      const SwigluInputs<T> on_gpu{c.rows, c.width, gate.get(), up.get(), c.stride, kind};
+      swiglu_forward(SwigluForward<T>{on_gpu, gy.get(), c.width}, Cuda{});
+      swiglu_backward(SwigluBackward<T>{on_gpu, dy.get(), c.width, gdgate.get(), gdup.get(), c.width},
                       Cuda{});
       EXPECT_LT(device_error(gy, y), device_tolerance<T>());
       EXPECT_LT(device_error(gdgate, dgate), device_tolerance<T>());
@@ -96,22 +88,19 @@ void check_norm() {
         auto y = poisoned<double>(c.rows * c.width), rstd = poisoned<double>(c.rows), mean = rstd;
         auto dx = dx_before.exact;
         std::vector<double> dweight(static_cast<size_t>(c.width), kAdded);
-        norm_forward_reference({kind, c.rows, c.width, x.data(), c.stride, weight.data(), y.data(), c.width,
-                                rstd.data(), mean.data(), 1e-6});
-        norm_backward_reference({kind, c.rows, c.width, x.data(), c.stride, weight.data(), rstd.data(),
-                                 mean.data(), dy.data(), c.width, dx.data(), c.width, accumulate,
-                                 dweight.data()});
+        const NormInputs<double> exact{kind, c.rows, c.width, x.data(), c.stride, weight.data()};
+        norm_forward_reference({exact, y.data(), c.width, rstd.data(), mean.data(), 1e-6});
+        norm_backward_reference({exact, rstd.data(), mean.data(), dy.data(), c.width, dx.data(), c.width,
+                                 accumulate, dweight.data()});
         OnDevice<T> gy(y.size()), fresh_dx(dx.size());
         OnDevice<float> grstd(rstd.size()), gmean(rstd.size()),
             gdweight(std::vector<float>(dweight.size(), kAdded)),
             workspace(static_cast<size_t>(norm_workspace_size(c.rows, c.width, Cuda{})));
         const OnDevice<T>& gdx = accumulate ? dx_before.device : fresh_dx;
-        norm_forward(NormForward<T>{kind, c.rows, c.width, x.get(), c.stride, weight.get(), gy.get(), c.width,
-                                    grstd.get(), gmean.get(), 1e-6f},
-                     Cuda{});
-        norm_backward(NormBackward<T>{kind, c.rows, c.width, x.get(), c.stride, weight.get(), grstd.get(),
-                                      gmean.get(), dy.get(), c.width, gdx.get(), c.width, accumulate,
-                                      gdweight.get(), workspace.get()},
+        const NormInputs<T> on_gpu{kind, c.rows, c.width, x.get(), c.stride, weight.get()};
+        norm_forward(NormForward<T>{on_gpu, gy.get(), c.width, grstd.get(), gmean.get(), 1e-6f}, Cuda{});
+        norm_backward(NormBackward<T>{on_gpu, grstd.get(), gmean.get(), dy.get(), c.width, gdx.get(), c.width,
+                                      accumulate, gdweight.get(), workspace.get()},
                       Cuda{});
         EXPECT_LT(device_error(gy, y), device_tolerance<T>());
         EXPECT_LT(device_error(gdx, dx), device_tolerance<T>());
@@ -183,27 +172,37 @@ void check_short_conv() {
     const Rounded<float> weight(rng, c.channels * c.kernel), bias(rng, c.channels);
     auto y = poisoned<double>(n), last = poisoned<double>(before), dx = poisoned<double>(n);
     std::vector<double> dweight(weight.exact.size(), kAdded), dbias(bias.exact.size(), kAdded);
-    short_conv_forward_reference({c.batch, c.time, c.channels, c.kernel, c.silu, x.data(), c.stride,
-                                  weight.data(), c.bias ? bias.data() : nullptr,
-                                  c.initial ? initial.data() : nullptr, y.data(), c.channels, last.data()});
-    short_conv_backward_reference({c.batch, c.time, c.channels, c.kernel, c.silu, x.data(), c.stride,
-                                   weight.data(), c.bias ? bias.data() : nullptr,
-                                   c.initial ? initial.data() : nullptr, dy.data(), c.channels, dx.data(),
-                                   c.channels, dweight.data(), c.bias ? dbias.data() : nullptr});
+    const ShortConvInputs<double> exact{c.batch,
+                                        c.time,
+                                        c.channels,
+                                        c.kernel,
+                                        c.silu,
+                                        x.data(),
+                                        c.stride,
+                                        weight.data(),
+                                        c.bias ? bias.data() : nullptr,
+                                        c.initial ? initial.data() : nullptr};
+    short_conv_forward_reference({exact, y.data(), c.channels, last.data()});
+    short_conv_backward_reference({exact, dy.data(), c.channels, dx.data(), c.channels, dweight.data(),
+                                   c.bias ? dbias.data() : nullptr});
     OnDevice<T> gy(y.size()), glast(last.size()), gdx(dx.size());
     OnDevice<float> gdweight(std::vector<float>(dweight.size(), kAdded)),
         gdbias(std::vector<float>(dbias.size(), kAdded)),
         workspace(
             static_cast<size_t>(short_conv_workspace_size(c.batch, c.time, c.channels, c.kernel, Cuda{})));
-    short_conv_forward(
-        ShortConvForward<T>{c.batch, c.time, c.channels, c.kernel, c.silu, x.get(), c.stride, weight.get(),
-                            c.bias ? bias.get() : nullptr, c.initial ? initial.get() : nullptr, gy.get(),
-                            c.channels, glast.get()},
-        Cuda{});
+    ShortConvInputs<T> on_gpu{c.batch,
+                              c.time,
+                              c.channels,
+                              c.kernel,
+                              c.silu,
+                              x.get(),
+                              c.stride,
+                              weight.get(),
+                              c.bias ? bias.get() : nullptr,
+                              c.initial ? initial.get() : nullptr};
+    short_conv_forward(ShortConvForward<T>{on_gpu, gy.get(), c.channels, glast.get()}, Cuda{});
     short_conv_backward(
-        ShortConvBackward<T>{c.batch, c.time, c.channels, c.kernel, c.silu, x.get(), c.stride, weight.get(),
-                             c.bias ? bias.get() : nullptr, c.initial ? initial.get() : nullptr, dy.get(),
-                             c.channels, gdx.get(), c.channels, gdweight.get(),
+        ShortConvBackward<T>{on_gpu, dy.get(), c.channels, gdx.get(), c.channels, gdweight.get(),
                              c.bias ? gdbias.get() : nullptr, workspace.get()},
         Cuda{});
     EXPECT_LT(device_error(gy, y), device_tolerance<T>());
@@ -213,10 +212,8 @@ void check_short_conv() {
     EXPECT_LT(device_error(gdbias, dbias), device_tolerance<float>());
     if (!c.initial) continue;
     OnDevice<T> state(initial.device.values());
-    short_conv_forward(
-        ShortConvForward<T>{c.batch, c.time, c.channels, c.kernel, c.silu, x.get(), c.stride, weight.get(),
-                            c.bias ? bias.get() : nullptr, state.get(), gy.get(), c.channels, state.get()},
-        Cuda{});
+    on_gpu.initial = state.get();
+    short_conv_forward(ShortConvForward<T>{on_gpu, gy.get(), c.channels, state.get()}, Cuda{});
     EXPECT_LT(device_error(state, last), device_tolerance<T>()) << "in place";
   }
 }
@@ -227,9 +224,6 @@ TEST(OperatorsCuda, ShortConvolution) {
   check_short_conv<bf16>();
 }
 
-// Heads in one pass, with a convolution (kernel > 0) or without, against the references of its parts in turn:
-// the first `normalised` heads, those with SiLU alone, and the `gates` of the last normalised ones behind
-// them. With unit_keys a gate is divided by the square of the length of its head in bf16.
 // Channels from `first` on in rows of their own, and their gradients.
 template <class T>
 void expect_the_same_apart(ShortConvForward<T> f, ShortConvBackward<T> g, int64_t first,
@@ -257,6 +251,9 @@ void expect_the_same_apart(ShortConvForward<T> f, ShortConvBackward<T> g, int64_
   EXPECT_EQ(test::widen(again.values()), test::widen(dx.values()));
 }
 
+// Heads in one pass, with a convolution (kernel > 0) or without, against the references of its parts in turn:
+// the first `normalised` heads, those with SiLU alone, and the `gates` of the last normalised ones behind
+// them. With unit_keys a gate is divided by the square of the length of its head in bf16.
 template <class T>
 void check_unit_heads(ActivationKind kind, float margin, bool unit_keys) {
   struct Case {
@@ -277,9 +274,10 @@ void check_unit_heads(ActivationKind kind, float margin, bool unit_keys) {
     std::vector<double> s(static_cast<size_t>(rows * channels)),
         ds = dy.exact, dx(static_cast<size_t>(rows * stride), 0.0), dweight(weight.exact.size(), kAdded);
     const bool conv = c.kernel > 0;
+    const ShortConvInputs<double> exact{c.batch, c.time,   channels, c.kernel,
+                                        true,    x.data(), stride,   weight.data()};
     if (conv) {
-      short_conv_forward_reference({c.batch, c.time, channels, c.kernel, true, x.data(), stride,
-                                    weight.data(), nullptr, nullptr, s.data(), channels, nullptr});
+      short_conv_forward_reference({exact, s.data(), channels});
     } else {
       for (int64_t r = 0; r < rows; ++r)
         for (int64_t i = 0; i < channels; ++i) {
@@ -294,9 +292,7 @@ void check_unit_heads(ActivationKind kind, float margin, bool unit_keys) {
     l2_norm_backward_reference({rows, c.normalised, c.width, y.data(), channels, inverse.data(), dy.data(),
                                 channels, ds.data(), channels});
     if (conv) {
-      short_conv_backward_reference({c.batch, c.time, channels, c.kernel, true, x.data(), stride,
-                                     weight.data(), nullptr, nullptr, ds.data(), channels, dx.data(), stride,
-                                     dweight.data(), nullptr});
+      short_conv_backward_reference({exact, ds.data(), channels, dx.data(), stride, dweight.data()});
     } else {
       for (int64_t r = 0; r < rows; ++r)
         for (int64_t i = 0; i < channels; ++i) {
@@ -306,8 +302,9 @@ void check_unit_heads(ActivationKind kind, float margin, bool unit_keys) {
         }
     }
     std::vector<double> gate(static_cast<size_t>(rows * c.gates));
-    activation_forward_reference(
-        {kind, rows, c.gates, x.data() + channels, stride, gate.data(), c.gates, 2.0, 0.5, margin});
+    const ActivationInputs<double> opening{kind,   rows, c.gates, x.data() + channels,
+                                           stride, 2.0,  0.5,     margin};
+    activation_forward_reference({opening, gate.data(), c.gates});
     auto opened = dgate.exact;
     for (int64_t i = 0; unit_keys && i < rows * c.gates; ++i) {
       const double* key =
@@ -319,8 +316,7 @@ void check_unit_heads(ActivationKind kind, float margin, bool unit_keys) {
       }
       gate[i] *= unit_key_factor(square), opened[i] *= unit_key_factor(square);
     }
-    activation_backward_reference({kind, rows, c.gates, x.data() + channels, stride, opened.data(), c.gates,
-                                   dx.data() + channels, stride, 2.0, 0.5, margin});
+    activation_backward_reference({opening, opened.data(), c.gates, dx.data() + channels, stride});
     OnDevice<T> gy(y.size()), gdx(test::narrow<T>(std::vector<double>(dx.size(), 0.0)));
     OnDevice<float> ginverse(inverse.size()), gdweight(std::vector<float>(dweight.size(), kAdded)),
         ggate(gate.size()), gfactor(gate.size()),
@@ -330,14 +326,12 @@ void check_unit_heads(ActivationKind kind, float margin, bool unit_keys) {
                             margin,    ggate.get(),  dgate.get(), c.normalised - c.gates,
                             unit_keys, gfactor.get()};
     if (conv) {
-      ShortConvForward<T> f{c.batch,      c.time,  channels, c.kernel, true,     x.get(), stride,
-                            weight.get(), nullptr, nullptr,  gy.get(), channels, nullptr};
-      f.unit = {c.normalised, c.width, 1e-6}, f.gate = gates;
+      ShortConvInputs<T> in{c.batch, c.time, channels, c.kernel, true, x.get(), stride, weight.get()};
+      in.unit = {c.normalised, c.width, 1e-6}, in.gate = gates;
+      const ShortConvForward<T> f{in, gy.get(), channels};
       short_conv_forward(f, Cuda{});
-      ShortConvBackward<T> g{c.batch,   c.time,       channels,       c.kernel, true,           x.get(),
-                             stride,    weight.get(), nullptr,        nullptr,  dy.get(),       channels,
-                             gdx.get(), stride,       gdweight.get(), nullptr,  workspace.get()};
-      g.unit = f.unit, g.gate = gates;
+      const ShortConvBackward<T> g{in,     dy.get(),       channels, gdx.get(),
+                                   stride, gdweight.get(), nullptr,  workspace.get()};
       short_conv_backward(g, Cuda{});
       if (const int64_t first = c.normalised * c.width; first % 128 == 0 && first < channels)
         expect_the_same_apart(f, g, first, dy.exact, gy, gdx);
@@ -415,19 +409,13 @@ void check_table_heads(bool unit_keys) {
       const GateColumns gates{
           ActivationKind::kSigmoid, c.gates,   2.0f,        0.5f, 0.0f, gate.get(), dgate.get(),
           c.normalised - c.gates,   unit_keys, factor.get()};
-      ShortConvForward<T> f{c.batch,      c.time,  channels, c.kernel, true,     x.get(), stride,
-                            weight.get(), nullptr, nullptr,  y.get(),  channels, nullptr};
-      f.unit = {c.normalised, c.width, 1e-6}, f.gate = gates;
-      ShortConvBackward<T> g{c.batch,  c.time,       channels,      c.kernel, true,           x.get(),
-                             stride,   weight.get(), nullptr,       nullptr,  dy.get(),       channels,
-                             dx.get(), stride,       dweight.get(), nullptr,  workspace.get()};
-      g.unit = f.unit, g.gate = gates;
-      if (from_table) {
-        f.x = nullptr, g.x = nullptr, g.dx = nullptr;
-        f.table = g.table = {on_device.get(), c.entries, wide_table.get(), dtable.get()};
-      }
-      short_conv_forward(f, Cuda{});
-      short_conv_backward(g, Cuda{});
+      ShortConvInputs<T> in{c.batch, c.time, channels, c.kernel, true, x.get(), stride, weight.get()};
+      in.unit = {c.normalised, c.width, 1e-6}, in.gate = gates;
+      if (from_table) in.x = nullptr, in.table = {on_device.get(), c.entries, wide_table.get(), dtable.get()};
+      short_conv_forward(ShortConvForward<T>{in, y.get(), channels}, Cuda{});
+      short_conv_backward(ShortConvBackward<T>{in, dy.get(), channels, from_table ? nullptr : dx.get(),
+                                               stride, dweight.get(), nullptr, workspace.get()},
+                          Cuda{});
       Result out{test::widen(y.values()), test::widen(gate.values()), test::widen(dweight.values()),
                  test::widen(dtable.values())};
       if (!from_table) {
@@ -491,40 +479,15 @@ void check_packed_convolution(bool heads, int64_t kernel) {
                             1,
                             true,
                             to.factor.get() + first * kGates};
-    ShortConvForward<T> f{batch,
-                          time,
-                          channels,
-                          kernel,
-                          true,
-                          x.get() + first * stride,
-                          stride,
-                          weight.get(),
-                          nullptr,
-                          nullptr,
-                          to.y.get() + first * channels,
-                          channels,
-                          nullptr};
-    ShortConvBackward<T> g{batch,
-                           time,
-                           channels,
-                           kernel,
-                           true,
-                           x.get() + first * stride,
-                           stride,
-                           weight.get(),
-                           nullptr,
-                           nullptr,
-                           dy.get() + first * channels,
-                           channels,
-                           to.dx.get() + first * stride,
-                           stride,
-                           to.dweight.get(),
-                           nullptr,
-                           workspace.get()};
-    f.offsets = g.offsets = packing;
-    if (heads) f.unit = g.unit = {2, kWidth, 1e-6}, f.gate = g.gate = gates;
-    short_conv_forward(f, Cuda{});
-    short_conv_backward(g, Cuda{});
+    ShortConvInputs<T> in{batch,  time,        channels, kernel, true, x.get() + first * stride,
+                          stride, weight.get()};
+    in.offsets = packing;
+    if (heads) in.unit = {2, kWidth, 1e-6}, in.gate = gates;
+    short_conv_forward(ShortConvForward<T>{in, to.y.get() + first * channels, channels}, Cuda{});
+    short_conv_backward(
+        ShortConvBackward<T>{in, dy.get() + first * channels, channels, to.dx.get() + first * stride, stride,
+                             to.dweight.get(), nullptr, workspace.get()},
+        Cuda{});
   };
   run(packed, 0, static_cast<int64_t>(lengths.size()), 40, on_device.get());
   for (size_t b = 0; b < lengths.size(); ++b) run(alone, offsets[b], 1, lengths[b], nullptr);

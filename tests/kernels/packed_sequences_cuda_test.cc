@@ -51,12 +51,10 @@ void check_attention(int64_t width, int64_t fewest = 0) {
     OnDevice<float> lse(static_cast<size_t>(s.batch * heads * s.time)),
         workspace(static_cast<size_t>(attention_workspace_size(s, Cuda{})));
     const int64_t at = first * units;
-    attention_forward(
-        AttentionForward<T>{s, q.get() + at, k.get() + at, v.get() + at, o.get(), lse.get(), workspace.get()},
-        Cuda{});
-    attention_backward(AttentionBackward<T>{s, q.get() + at, k.get() + at, v.get() + at, o.get(), lse.get(),
-                                            d_o.get() + at, dq.get(), dk.get(), dv.get(), workspace.get()},
-                       Cuda{});
+    const AttentionInputs<T> in{s, q.get() + at, k.get() + at, v.get() + at, workspace.get()};
+    attention_forward(AttentionForward<T>{in, o.get(), lse.get()}, Cuda{});
+    attention_backward(
+        AttentionBackward<T>{in, o.get(), lse.get(), d_o.get() + at, dq.get(), dk.get(), dv.get()}, Cuda{});
   };
   const auto sized = [&](int64_t rows) { return OnDevice<T>(static_cast<size_t>(rows * units)); };
   auto o = sized(packing.rows()), dq = sized(packing.rows()), dk = sized(packing.rows()),
@@ -112,18 +110,13 @@ void check_gated_linear(int64_t dk, int64_t dv, bool channels, GatedLinearAlgori
     s.heads = heads, s.dk = dk, s.dv = dv, s.channel_gates = channels, s.groups = groups;
     const OnDevice<float> saved(static_cast<size_t>(gated_linear_saved_size<T>(s, algorithm, Cuda{}))),
         workspace(static_cast<size_t>(gated_linear_workspace_size<T>(s, algorithm, Cuda{})));
-    GatedLinearForward<T> f;
-    GatedLinearBackward<T> b;
-    const auto set = [&](auto& p) {
-      p.shape = s, p.algorithm = algorithm, p.scale = 0.7f;
-      p.q = q.get() + first * key, p.k = k.get() + first * key, p.v = v.get() + first * value;
-      p.gate = gate.get() + first * gates, p.saved = saved.get(), p.workspace = workspace.get();
-    };
-    set(f), set(b);
-    f.o = to.o.get(), b.d_o = d_o.get() + first * value, b.dq = to.dq.get(), b.dk = to.dk.get();
-    b.dv = to.dv.get(), b.dgate = to.dgate.get();
-    gated_linear_forward(f, Cuda{});
-    gated_linear_backward(b, Cuda{});
+    GatedLinearInputs<T> in{s, q.get() + first * key, k.get() + first * key, v.get() + first * value,
+                            gate.get() + first * gates};
+    in.algorithm = algorithm, in.scale = 0.7f, in.workspace = workspace.get();
+    gated_linear_forward(GatedLinearForward<T>{in, to.o.get(), nullptr, saved.get()}, Cuda{});
+    gated_linear_backward(GatedLinearBackward<T>{in, saved.get(), d_o.get() + first * value, nullptr,
+                                                 to.dq.get(), to.dk.get(), to.dv.get(), to.dgate.get()},
+                          Cuda{});
   };
   const Results all = results(rows);
   GatedLinearShape shape;
@@ -168,14 +161,13 @@ void check_gated_rnn(GatedRnnCell cell, int64_t width) {
     s.cell = cell, s.heads = heads, s.width = width;
     OnDevice<float> saved(static_cast<size_t>(gated_rnn_saved_size(s, Cuda{}))),
         workspace(static_cast<size_t>(gated_rnn_workspace_size(s, Cuda{})));
-    GatedRnnForward<T> f;
-    f.shape = s, f.x = x.get() + first * 4 * units, f.recurrent = recurrent.get(), f.bias = bias.get();
-    f.y = y.get(), f.saved = saved.get(), f.workspace = workspace.get();
-    gated_rnn_forward(f, Cuda{});
-    GatedRnnBackward<T> b;
-    b.shape = s, b.recurrent = recurrent.get(), b.saved = saved.get(), b.dy = dy.get() + first * units;
-    b.dx = dx.get(), b.d_recurrent = d_recurrent.get(), b.dbias = dbias.get(), b.workspace = workspace.get();
-    gated_rnn_backward(b, Cuda{});
+    const GatedRnnInputs<T> in{s, recurrent.get(), nullptr, workspace.get()};
+    gated_rnn_forward(
+        GatedRnnForward<T>{in, x.get() + first * 4 * units, bias.get(), y.get(), nullptr, saved.get()},
+        Cuda{});
+    gated_rnn_backward(GatedRnnBackward<T>{in, saved.get(), dy.get() + first * units, nullptr, dx.get(),
+                                           d_recurrent.get(), dbias.get()},
+                       Cuda{});
   };
   const auto zeros = [](int64_t n) {
     return OnDevice<float>(std::vector<float>(static_cast<size_t>(n), 0.0f));
@@ -240,18 +232,15 @@ void check_selective_scan(EigenvalueRange range, bool gated, int64_t channels) {
     s.channels = channels, s.states = states, s.range = range;
     OnDevice<float> saved(static_cast<size_t>(selective_scan_saved_size(s, Cuda{}))),
         workspace(static_cast<size_t>(selective_scan_workspace_size(s, Cuda{})));
+    const int64_t wide = first * channels, narrow = first * states;
     SelectiveScanForward<T> f;
-    SelectiveScanBackward<T> g;
-    const auto set = [&](auto& p) {
-      const int64_t wide = first * channels, narrow = first * states;
-      p.shape = s, p.u = u.get() + wide, p.raw = raw.get() + wide, p.a_log = a_log.get();
-      p.b = b.get() + narrow, p.c = c.get() + narrow, p.d = d.get(), p.bias = bias.get();
-      p.z = gated ? z.get() + wide : nullptr, p.saved = saved.get(), p.workspace = workspace.get();
-    };
-    set(f), set(g);
-    f.y = out.y.get();
+    f.shape = s, f.u = u.get() + wide, f.raw = raw.get() + wide, f.a_log = a_log.get();
+    f.b = b.get() + narrow, f.c = c.get() + narrow, f.d = d.get(), f.bias = bias.get();
+    f.z = gated ? z.get() + wide : nullptr, f.workspace = workspace.get();
+    f.y = out.y.get(), f.saved = saved.get();
     selective_scan_forward(f, Cuda{});
-    g.dy = dy.get() + first * channels, g.du = out.du.get(), g.draw = out.draw.get(), g.db = out.db.get();
+    SelectiveScanBackward<T> g{f, saved.get(), dy.get() + wide};
+    g.du = out.du.get(), g.draw = out.draw.get(), g.db = out.db.get();
     g.dc = out.dc.get(), g.dz = gated ? out.dz.get() : nullptr, g.da_log = out.da_log.get();
     g.dd = out.dd.get(), g.dbias = out.dbias.get();
     selective_scan_backward(g, Cuda{});
@@ -338,13 +327,12 @@ TEST(PackedCuda, Mlstm) {
                              Cuda{});
     const MlstmSequenceShape s{batch, time,  heads, width, units, units,
                                units, heads, heads, heads, 0.1,   offsets};
-    mlstm_read(MlstmRead{s, q.get() + wide, k.get() + wide, v.get() + wide, out.gate.get(), out.input.get(),
-                         out.m.get(), out.h.get()},
-               Cuda{});
-    mlstm_read_backward(MlstmReadBackward{s, q.get() + wide, k.get() + wide, v.get() + wide, out.gate.get(),
-                                          out.input.get(), out.m.get(), dh.get() + wide, out.dq.get(),
-                                          out.dk.get(), out.dv.get(), out.dgate.get(), out.dinput.get()},
-                        Cuda{});
+    const MlstmReadInputs in{
+        s, q.get() + wide, k.get() + wide, v.get() + wide, out.gate.get(), out.input.get(), out.m.get()};
+    mlstm_read({in, out.h.get()}, Cuda{});
+    mlstm_read_backward(
+        {in, dh.get() + wide, out.dq.get(), out.dk.get(), out.dv.get(), out.dgate.get(), out.dinput.get()},
+        Cuda{});
   };
   Out packed(packing.rows());
   run(static_cast<int64_t>(kLengths.size()), 40, packing.device.get(), 0, packed);

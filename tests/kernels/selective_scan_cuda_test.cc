@@ -29,16 +29,12 @@ void compare(const SelectiveScanShape& shape, int present = kEverything) {
   const bool skip = present & kSkip, gate = present & kGate, biased = present & kBias,
              stateful = present & kStates;
 
-  const auto forward = [&](auto& p, const auto& in, auto* y, auto* final_state) {
+  const auto inputs = [&](auto element, const auto& in) {
+    SelectiveScanInputs<decltype(element)> p;
     p.shape = shape, p.u = in(u), p.raw = in(raw), p.a_log = in(a_log), p.b = in(b), p.c = in(c);
     p.d = skip ? in(d) : nullptr, p.z = gate ? in(z) : nullptr, p.bias = biased ? in(bias) : nullptr;
-    p.initial_state = stateful ? in(initial) : nullptr, p.y = y, p.final_state = final_state;
-  };
-  const auto backward = [&](auto& q, const auto& p, const auto& in) {
-    q.shape = shape, q.u = p.u, q.raw = p.raw, q.a_log = p.a_log, q.b = p.b, q.c = p.c, q.d = p.d, q.z = p.z;
-    q.bias = p.bias, q.initial_state = p.initial_state, q.saved = p.saved, q.workspace = p.workspace,
-    q.dy = in(dy);
-    q.d_final_state = stateful ? in(d_final) : nullptr;
+    p.initial_state = stateful ? in(initial) : nullptr;
+    return p;
   };
 
   // Gaps between rows are zero on both sides: a kernel that writes into one is found by the comparison.
@@ -50,14 +46,10 @@ void compare(const SelectiveScanShape& shape, int present = kEverything) {
   std::vector<double> da_log(a_log.exact.size(), kAdded), dd(d.exact.size(), kAdded), dbias = dd;
   {
     const auto in = [](const auto& x) { return x.data(); };
-    auto saved = poisoned<double>(selective_scan_saved_size(shape, Cpu{})),
-         workspace = poisoned<double>(selective_scan_workspace_size(shape, Cpu{}));
-    SelectiveScanForward<double> p;
-    forward(p, in, y.data(), final_state.data());
-    p.saved = saved.data(), p.workspace = workspace.data();
+    const SelectiveScanForward<double> p{inputs(double{}, in), y.data(), final_state.data()};
     selective_scan_forward_reference(p);
-    SelectiveScanBackward<double> q;
-    backward(q, p, in);
+    SelectiveScanBackward<double> q{p};
+    q.dy = dy.data(), q.d_final_state = stateful ? d_final.data() : nullptr;
     q.du = du.data(), q.draw = draw.data(), q.da_log = da_log.data(), q.db = db.data(), q.dc = dc.data();
     q.dd = skip ? dd.data() : nullptr, q.dz = gate ? dz.data() : nullptr,
     q.dbias = biased ? dbias.data() : nullptr;
@@ -78,12 +70,10 @@ void compare(const SelectiveScanShape& shape, int present = kEverything) {
         gdbias(std::vector<float>(dbias.size(), kAdded)),
         saved(static_cast<size_t>(selective_scan_saved_size(shape, Cuda{}))),
         workspace(static_cast<size_t>(selective_scan_workspace_size(shape, Cuda{})));
-    SelectiveScanForward<T> p;
-    forward(p, in, gy.get(), gfinal.get());
-    p.saved = saved.get(), p.workspace = workspace.get();
+    SelectiveScanForward<T> p{inputs(T{}, in), gy.get(), gfinal.get(), saved.get()};
+    p.workspace = workspace.get();
     selective_scan_forward(p, Cuda{});
-    SelectiveScanBackward<T> q;
-    backward(q, p, in);
+    SelectiveScanBackward<T> q{p, saved.get(), dy.get(), stateful ? d_final.get() : nullptr};
     q.du = gdu.get(), q.draw = gdraw.get(), q.da_log = gda.get(), q.db = gdb.get(), q.dc = gdc.get();
     q.dd = skip ? gdd.get() : nullptr, q.dz = gate ? gdz.get() : nullptr,
     q.dbias = biased ? gdbias.get() : nullptr;

@@ -55,14 +55,10 @@ Result<T> run(const Problem& problem, F forward, B backward) {
   r.da_log.assign(a_log.size(), static_cast<T>(kAdded));
   r.dd.assign(d.size(), static_cast<T>(kAdded));
   r.dbias.assign(bias.size(), static_cast<T>(kAdded));
-  SelectiveScanBackward<T> g;
-  g.shape = problem.shape, g.u = u.data(), g.raw = raw.data(), g.a_log = a_log.data(), g.b = b.data();
-  g.c = c.data(), g.d = or_null(d), g.z = or_null(z), g.bias = or_null(bias),
-  g.initial_state = or_null(initial);
+  SelectiveScanBackward<T> g{f};
   g.saved = saved.data(), g.dy = dy.data(), g.d_final_state = or_null(d_final), g.du = r.du.data();
   g.draw = r.draw.data(), g.da_log = r.da_log.data(), g.db = r.db.data(), g.dc = r.dc.data();
   g.dd = r.dd.data(), g.dz = r.dz.data(), g.dbias = r.dbias.data(), g.d_initial_state = r.d_initial.data();
-  g.workspace = workspace.data();
   backward(g);
   r.y = without_gaps(r.y, s.channels, s.y_stride);
   r.du = without_gaps(r.du, s.channels, s.u_stride);
@@ -241,10 +237,7 @@ TEST(SelectiveScan, ReferenceGradients) {
     const auto got = reference(p);
     auto loss = [&] {
       const auto r = reference(p);
-      double total = 0;
-      for (size_t i = 0; i < r.y.size(); ++i) total += p.dy[i] * r.y[i];
-      for (size_t i = 0; i < r.final_state.size(); ++i) total += p.d_final[i] * r.final_state[i];
-      return total;
+      return test::dot(p.dy, r.y) + test::dot(p.d_final, r.final_state);
     };
     test::expect_gradient(p.u, got.du, loss, "u");
     test::expect_gradient(p.raw, got.draw, loss, "raw");

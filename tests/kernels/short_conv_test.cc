@@ -37,12 +37,18 @@ Run<T> run(const Case& c, const Data& data, F forward, B backward) {
   const int64_t n = c.batch * c.time * c.channels;
   Run<T> r{test::poisoned<T>(n), test::poisoned<T>(static_cast<int64_t>(h.size())), test::poisoned<T>(n),
            std::vector<T>(w.size(), T(0.5)), std::vector<T>(b.size(), T(0.5))};
-  forward(ShortConvForward<T>{c.batch, c.time, c.channels, c.kernel, c.silu, x.data(), c.stride, w.data(),
-                              c.bias ? b.data() : nullptr, c.initial ? h.data() : nullptr, r.y.data(),
-                              c.channels, r.final.data()});
-  backward(ShortConvBackward<T>{c.batch, c.time, c.channels, c.kernel, c.silu, x.data(), c.stride, w.data(),
-                                c.bias ? b.data() : nullptr, c.initial ? h.data() : nullptr, dy.data(),
-                                c.channels, r.dx.data(), c.channels, r.dweight.data(),
+  const ShortConvInputs<T> in{c.batch,
+                              c.time,
+                              c.channels,
+                              c.kernel,
+                              c.silu,
+                              x.data(),
+                              c.stride,
+                              w.data(),
+                              c.bias ? b.data() : nullptr,
+                              c.initial ? h.data() : nullptr};
+  forward(ShortConvForward<T>{in, r.y.data(), c.channels, r.final.data()});
+  backward(ShortConvBackward<T>{in, dy.data(), c.channels, r.dx.data(), c.channels, r.dweight.data(),
                                 c.bias ? r.dbias.data() : nullptr});
   return r;
 }
@@ -82,12 +88,7 @@ TEST(ShortConv, ReferenceGradients) {
   for (const Case& c : kCases) {
     Data data(c, rng);
     auto got = reference(c, data);
-    auto loss = [&] {
-      const auto r = reference(c, data);
-      double total = 0;
-      for (size_t i = 0; i < data.dy.size(); ++i) total += r.y[i] * data.dy[i];
-      return total;
-    };
+    auto loss = [&] { return test::dot(data.dy, reference(c, data).y); };
     for (auto* g : {&got.dweight, &got.dbias})
       for (auto& v : *g) v -= 0.5;
     test::expect_gradient(data.weight, got.dweight, loss, "weight");
@@ -104,15 +105,12 @@ TEST(ShortConv, StateContinuesASequence) {
     const auto x = test::cast<float>(test::random_values(rng, time * channels)),
                w = test::cast<float>(test::random_values(rng, channels * kernel));
     std::vector<float> whole(time * channels), pieces(time * channels), state((kernel - 1) * channels, 0.0f);
-    short_conv_forward(ShortConvForward<float>{1, time, channels, kernel, true, x.data(), channels, w.data(),
-                                               nullptr, nullptr, whole.data(), channels, nullptr},
-                       Cpu{});
+    ShortConvInputs<float> in{1, time, channels, kernel, true, x.data(), channels, w.data()};
+    short_conv_forward(ShortConvForward<float>{in, whole.data(), channels}, Cpu{});
     for (int64_t begin = 0, step = 1; begin < time; begin += step, step = 2) {
-      const int64_t n = std::min(step, time - begin);
-      short_conv_forward(ShortConvForward<float>{1, n, channels, kernel, true, x.data() + begin * channels,
-                                                 channels, w.data(), nullptr, state.data(),
-                                                 pieces.data() + begin * channels, channels, state.data()},
-                         Cpu{});
+      in.time = std::min(step, time - begin), in.x = x.data() + begin * channels, in.initial = state.data();
+      short_conv_forward(
+          ShortConvForward<float>{in, pieces.data() + begin * channels, channels, state.data()}, Cpu{});
     }
     EXPECT_EQ(whole, pieces);
   });

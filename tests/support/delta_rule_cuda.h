@@ -141,21 +141,14 @@ class DeltaRuleOnGpu {
   }
 
   void forward(bool save = true) {
-    kernels::DeltaRuleForward<T> p;
-    p.shape = case_.shape, p.algorithm = case_.algorithm, p.scale = kScale;
-    p.q = q_.device, p.k = k_.device, p.v = values(), p.beta = beta_.device, p.o = o_.device;
-    p.initial_state = initial_.device, p.final_state = case_.states ? final_.device : nullptr;
-    p.saved = save ? saved_.device : nullptr, p.workspace = workspace_.device, p.gate = gate_.device;
+    kernels::DeltaRuleForward<T> p{inputs(), o_.device};
+    p.final_state = case_.states ? final_.device : nullptr, p.saved = save ? saved_.device : nullptr;
     kernels::delta_rule_forward(p, Cuda{});
   }
   void backward() {
-    kernels::DeltaRuleBackward<T> p;
-    p.shape = case_.shape, p.algorithm = case_.algorithm, p.scale = kScale;
-    p.q = q_.device, p.k = k_.device, p.v = values(), p.beta = beta_.device, p.d_o = d_o_.device;
-    p.initial_state = initial_.device, p.saved = saved_.device, p.d_final_state = d_final_.device;
+    kernels::DeltaRuleBackward<T> p{inputs(), saved_.device, d_o_.device, d_final_.device};
     p.dq = dq_.device, p.dk = dk_.device, p.dv = dv_.device, p.dbeta = dbeta_.device;
-    p.d_initial_state = case_.states ? d_initial_.device : nullptr, p.workspace = workspace_.device;
-    p.gate = gate_.device, p.dgate = dgate_.device;
+    p.dgate = dgate_.device, p.d_initial_state = case_.states ? d_initial_.device : nullptr;
     kernels::delta_rule_backward(p, Cuda{});
   }
   // Poisons every output and scratch buffer, runs both passes, brings the results to the host.
@@ -232,7 +225,12 @@ class DeltaRuleOnGpu {
   }
 
  private:
-  const T* values() const { return in_place_ ? o_.device : v_.device; }
+  kernels::DeltaRuleInputs<T> inputs() const {
+    kernels::DeltaRuleInputs<T> p{case_.shape, q_.device, k_.device, in_place_ ? o_.device : v_.device};
+    p.beta = beta_.device, p.gate = gate_.device, p.initial_state = initial_.device;
+    p.scale = kScale, p.algorithm = case_.algorithm, p.workspace = workspace_.device;
+    return p;
+  }
   static constexpr float kScale = 0.75f;
   static constexpr size_t kOutputs = 8;
 
@@ -277,18 +275,12 @@ class DeltaRuleOnGpu {
         dgate(gate.size()), final_state(static_cast<size_t>(states)), d_initial(static_cast<size_t>(states));
     kernels::DeltaRuleShape one{1, time, 1, s_.dk, s_.dv, s_.factors};
     one.gate_channels = s_.gate_channels, one.unit_keys = s_.unit_keys;
-    kernels::DeltaRuleForward<double> f;
-    f.shape = one, f.q = q.data(), f.k = k.data(), f.v = v.data(), f.beta = beta.data(), f.scale = kScale;
-    f.initial_state = case_.states ? initial.data() : nullptr, f.o = o.data(),
-    f.final_state = final_state.data(), f.gate = gate.data();
-    kernels::delta_rule_forward_reference(f);
-    kernels::DeltaRuleBackward<double> g;
-    g.shape = one, g.q = q.data(), g.k = k.data(), g.v = v.data(), g.beta = beta.data(), g.scale = kScale;
-    g.initial_state = f.initial_state, g.d_o = d_o.data(),
-    g.d_final_state = case_.states ? d_final.data() : nullptr;
-    g.dq = dq.data(), g.dk = dk.data(), g.dv = dv.data(), g.dbeta = dbeta.data(),
-    g.d_initial_state = d_initial.data(), g.gate = gate.data(), g.dgate = dgate.data();
-    kernels::delta_rule_backward_reference(g);
+    kernels::DeltaRuleInputs<double> in{one, q.data(), k.data(), v.data(), beta.data(), gate.data()};
+    in.initial_state = case_.states ? initial.data() : nullptr, in.scale = kScale;
+    kernels::delta_rule_forward_reference({in, o.data(), final_state.data()});
+    kernels::delta_rule_backward_reference({in, nullptr, d_o.data(), case_.states ? d_final.data() : nullptr,
+                                            dq.data(), dk.data(), dv.data(), dbeta.data(), dgate.data(),
+                                            d_initial.data()});
     const auto score = [](Sum& sum, const std::vector<double>& got, const std::vector<double>& expected) {
       for (size_t i = 0; i < got.size(); ++i) sum.add(got[i], expected[i]);
     };

@@ -37,21 +37,15 @@ class GatedLinearOnGpu {
         workspace_(static_cast<size_t>(kernels::gated_linear_workspace_size<T>(shape_, algorithm, Cuda{}))) {}
 
   void forward() {
-    kernels::GatedLinearForward<T> p;
-    p.shape = shape_, p.algorithm = algorithm_, p.scale = scale_;
-    p.q = q_.get(), p.k = k_.get(), p.v = v_.get(), p.gate = gate_.get(), p.o = o_.get();
-    p.initial_state = states_ ? initial_.get() : nullptr, p.final_state = states_ ? final_.get() : nullptr;
-    p.saved = saved_.get(), p.workspace = workspace_.get();
+    kernels::GatedLinearForward<T> p{inputs(), o_.get()};
+    p.final_state = states_ ? final_.get() : nullptr, p.saved = saved_.get();
     kernels::gated_linear_forward(p, Cuda{});
   }
   void backward() {
-    kernels::GatedLinearBackward<T> p;
-    p.shape = shape_, p.algorithm = algorithm_, p.scale = scale_;
-    p.q = q_.get(), p.k = k_.get(), p.v = v_.get(), p.gate = gate_.get(), p.d_o = d_o_.get();
-    p.initial_state = states_ ? initial_.get() : nullptr, p.saved = saved_.get();
+    kernels::GatedLinearBackward<T> p{inputs(), saved_.get(), d_o_.get()};
     p.d_final_state = states_ ? d_final_.get() : nullptr;
     p.dq = dq_.get(), p.dk = dk_.get(), p.dv = dv_.get(), p.dgate = dgate_.get();
-    p.d_initial_state = states_ ? d_initial_.get() : nullptr, p.workspace = workspace_.get();
+    p.d_initial_state = states_ ? d_initial_.get() : nullptr;
     kernels::gated_linear_backward(p, Cuda{});
   }
 
@@ -62,18 +56,12 @@ class GatedLinearOnGpu {
   Errors errors() const {
     std::vector<double> o(o_size()), dq(q_.exact.size()), dk(k_.exact.size()), dv(v_.exact.size()),
         dgate(gate_.exact.size()), final_state(state_count()), d_initial(state_count());
-    kernels::GatedLinearForward<double> f;
-    f.shape = shape_, f.scale = scale_, f.q = q_.data(), f.k = k_.data(), f.v = v_.data();
-    f.gate = gate_.data(), f.initial_state = states_ ? initial_.data() : nullptr;
-    f.o = o.data(), f.final_state = states_ ? final_state.data() : nullptr;
-    kernels::gated_linear_forward_reference(f);
-    kernels::GatedLinearBackward<double> b;
-    b.shape = shape_, b.scale = scale_, b.q = q_.data(), b.k = k_.data(), b.v = v_.data();
-    b.gate = gate_.data(), b.initial_state = f.initial_state, b.d_o = d_o_.data();
-    b.d_final_state = states_ ? d_final_.data() : nullptr;
-    b.dq = dq.data(), b.dk = dk.data(), b.dv = dv.data(), b.dgate = dgate.data();
-    b.d_initial_state = states_ ? d_initial.data() : nullptr;
-    kernels::gated_linear_backward_reference(b);
+    kernels::GatedLinearInputs<double> in{shape_, q_.data(), k_.data(), v_.data(), gate_.data()};
+    in.initial_state = states_ ? initial_.data() : nullptr, in.scale = scale_;
+    kernels::gated_linear_forward_reference({in, o.data(), states_ ? final_state.data() : nullptr});
+    kernels::gated_linear_backward_reference({in, nullptr, d_o_.data(), states_ ? d_final_.data() : nullptr,
+                                              dq.data(), dk.data(), dv.data(), dgate.data(),
+                                              states_ ? d_initial.data() : nullptr});
     const auto error = [&](const auto& got, const std::vector<double>& expected, int64_t width,
                            int64_t stride) {
       const auto values = widen(got.values());
@@ -100,6 +88,10 @@ class GatedLinearOnGpu {
   std::vector<float> final_state() const { return final_.values(); }
 
  private:
+  kernels::GatedLinearInputs<T> inputs() const {
+    return {shape_, q_.get(),   k_.get(),        v_.get(), gate_.get(), states_ ? initial_.get() : nullptr,
+            scale_, algorithm_, workspace_.get()};
+  }
   size_t rows() const { return static_cast<size_t>(s_.batch * s_.time); }
   size_t o_size() const { return rows() * static_cast<size_t>(s_.o_stride); }
   size_t state_count() const {

@@ -63,11 +63,9 @@ GatedRnnResult<T> run_gated_rnn(const GatedRnnProblem& problem, int64_t workspac
   f.saved = saved.data(), f.workspace = workspace.data();
   forward(f);
   workspace.poison();
-  kernels::GatedRnnBackward<T> b;
-  b.shape = problem.shape, b.recurrent = recurrent.data(), b.initial_state = or_null(initial);
-  b.saved = saved.data(), b.dy = dy.data(), b.d_final_state = or_null(d_final), b.dx = r.dx.data();
+  kernels::GatedRnnBackward<T> b{f, saved.data(), dy.data(), or_null(d_final), r.dx.data()};
   b.d_recurrent = r.d_recurrent.data(), b.dbias = bias.empty() ? nullptr : r.dbias.data();
-  b.d_initial_state = r.d_initial.data(), b.workspace = workspace.data();
+  b.d_initial_state = r.d_initial.data();
   backward(b);
   r.y = without_gaps(r.y, s.units(), s.y_stride);
   r.dx = without_gaps(r.dx, 4 * s.units(), s.x_stride);

@@ -103,12 +103,10 @@ Results solve(const AttentionProblem& problem, const Place& place) {
   f.shape = problem.shape, f.q = memory.in(problem.q), f.k = memory.in(problem.k), f.v = memory.in(problem.v);
   f.o = memory.out("o", s.batch * s.time * s.o_stride), f.lse = memory.out("lse", s.batch * s.heads * s.time);
   f.workspace = memory.scratch(kernels::attention_workspace_size(problem.shape, place.device));
-  kernels::AttentionBackward<T> b;
-  b.shape = f.shape, b.q = f.q, b.k = f.k, b.v = f.v, b.o = f.o, b.lse = f.lse,
-  b.d_o = memory.in(problem.d_o);
-  b.dq = memory.out("dq", s.batch * s.time * s.q_stride),
+  kernels::AttentionBackward<T> b{f, f.o, f.lse, memory.in(problem.d_o)};
+  b.dq = memory.out("dq", s.batch * s.time * s.q_stride);
   b.dk = memory.out("dk", s.batch * s.capacity * s.k_stride);
-  b.dv = memory.out("dv", s.batch * s.capacity * s.v_stride), b.workspace = f.workspace;
+  b.dv = memory.out("dv", s.batch * s.capacity * s.v_stride);
   if constexpr (Place::kReference) {
     kernels::attention_forward_reference(f);
     kernels::attention_backward_reference(b);
@@ -177,10 +175,9 @@ Results solve(const DenseProblem& problem, const Place& place) {
   f.h = memory.out("h", s.batch * s.time * s.heads * s.matrix());
   f.final_state = memory.out("final", s.batch * s.heads * s.matrix());
   f.workspace = memory.scratch(kernels::dense_recurrence_workspace_size(s, place.device));
-  kernels::DenseRecurrenceBackward<T> b;
-  b.shape = s, b.a = f.a, b.h = f.h, b.initial_state = f.initial_state, b.d_h = memory.in(problem.d_h);
-  b.d_final_state = memory.in(problem.d_final), b.da = memory.out("da", s.batch * s.time * s.token_stride());
-  b.d_initial_state = memory.out("d_initial", s.batch * s.heads * s.matrix()), b.workspace = f.workspace;
+  kernels::DenseRecurrenceBackward<T> b{f, f.h, memory.in(problem.d_h), memory.in(problem.d_final)};
+  b.da = memory.out("da", s.batch * s.time * s.token_stride());
+  b.d_initial_state = memory.out("d_initial", s.batch * s.heads * s.matrix());
   if constexpr (Place::kReference) {
     kernels::dense_recurrence_forward_reference(f);
     kernels::dense_recurrence_backward_reference(b);
@@ -267,13 +264,10 @@ Results solve(const PdProblem& problem, const Place& place) {
   f.h = memory.out("h", rows * units);
   f.final_state = memory.out("final", s.batch * units);
   f.workspace = memory.scratch(kernels::pd_scan_workspace_size(s, place.device));
-  kernels::PdScanBackward<T> b;
-  b.shape = f.shape, b.choice = f.choice, b.gate = f.gate, b.h = f.h, b.initial_state = f.initial_state;
-  b.d_h = memory.in(problem.d_h), b.d_final_state = memory.in(problem.d_final);
-  b.d_choice = memory.out("d_choice", rows * s.choice_stride),
+  kernels::PdScanBackward<T> b{f, f.h, memory.in(problem.d_h), memory.in(problem.d_final)};
+  b.d_choice = memory.out("d_choice", rows * s.choice_stride);
   b.d_gate = memory.out("d_gate", rows * s.gate_stride);
   b.db = memory.out("db", rows * s.b_stride), b.d_initial_state = memory.out("d_initial", s.batch * units);
-  b.workspace = f.workspace;
   if constexpr (Place::kReference) {
     kernels::pd_scan_forward_reference(f);
     kernels::pd_scan_backward_reference(b);

@@ -38,20 +38,17 @@ Var gated_linear(Tape& tape, const Var& q, const Var& k, const Var& v, const Var
   });
   const Tensor saved = tape.recording() ? tape.temporary({keeps}, sums) : Tensor{};
   const double scale = options.scale;
+  const auto inputs = [=](auto element) {
+    using T = decltype(element);
+    kernels::GatedLinearInputs<T> p;
+    p.shape = shape, p.algorithm = algorithm, p.scale = static_cast<Accumulator<T>>(scale);
+    p.q = ptr<T>(q.value), p.k = ptr<T>(k.value), p.v = ptr<T>(v.value);
+    p.gate = wide<T>(gate.value), p.initial_state = wide<T>(state);
+    return p;
+  };
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    kernels::GatedLinearForward<T> p;
-    p.shape = shape;
-    p.q = ptr<T>(q.value);
-    p.k = ptr<T>(k.value);
-    p.v = ptr<T>(v.value);
-    p.gate = wide<T>(gate.value);
-    p.initial_state = wide<T>(state);
-    p.o = ptr<T>(o.value);
-    p.final_state = wide<T>(state);
-    p.scale = static_cast<Accumulator<T>>(scale);
-    p.algorithm = algorithm;
-    p.saved = wide<T>(saved);
+    kernels::GatedLinearForward<T> p{inputs(element), ptr<T>(o.value), wide<T>(state), wide<T>(saved)};
     p.workspace = tape.workspace<Accumulator<T>>(workspace);
     if (!tape.context().device.dry) kernels::gated_linear_forward(p, device);
   });
@@ -59,20 +56,12 @@ Var gated_linear(Tape& tape, const Var& q, const Var& k, const Var& v, const Var
     claim_first("the gated linear recurrence", q, k, v, gate);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
-      kernels::GatedLinearBackward<T> p;
-      p.shape = shape;
-      p.q = ptr<T>(q.value);
-      p.k = ptr<T>(k.value);
-      p.v = ptr<T>(v.value);
-      p.gate = wide<T>(gate.value);
-      p.saved = wide<T>(saved);
+      kernels::GatedLinearBackward<T> p{inputs(element), wide<T>(saved)};
       p.d_o = ptr<T>(o.grad());
       p.dq = ptr<T>(q.grad());
       p.dk = ptr<T>(k.grad());
       p.dv = ptr<T>(v.grad());
       p.dgate = wide<T>(gate.grad());
-      p.scale = static_cast<Accumulator<T>>(scale);
-      p.algorithm = algorithm;
       p.workspace = tape->workspace<Accumulator<T>>(workspace);
       if (!context.device.dry) kernels::gated_linear_backward(p, device);
     });
@@ -89,31 +78,22 @@ DecayGate decay_gate(Tape& tape, const Var& x, const Var& bias, const Var& rate_
   DecayGate y{tape.make({rows, width}, sums), {}};
   if (options.wants_delta) y.delta = tape.make({rows, width}, sums);
   const double rate = options.rate;
+  const auto inputs = [=](auto element) {
+    using T = decltype(element);
+    return kernels::DecayGateInputs<T>{shape, ptr<T>(x.value), wide<T>(bias.value), wide<T>(rate_log.value),
+                                       static_cast<Accumulator<T>>(rate)};
+  };
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    const kernels::DecayGateForward<T> args{shape,
-                                            ptr<T>(x.value),
-                                            wide<T>(bias.value),
-                                            wide<T>(rate_log.value),
-                                            static_cast<Accumulator<T>>(rate),
-                                            wide<T>(y.gate.value),
-                                            wide<T>(y.delta.value)};
+    const kernels::DecayGateForward<T> args{inputs(element), wide<T>(y.gate.value), wide<T>(y.delta.value)};
     if (!tape.context().device.dry) kernels::decay_gate_forward(args, device);
   });
   tape.record("decay gate", [=, context = tape.context(), tape = &tape] {
     claim_first("a decay gate", x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
-      kernels::DecayGateBackward<T> p{shape,
-                                      ptr<T>(x.value),
-                                      wide<T>(bias.value),
-                                      wide<T>(rate_log.value),
-                                      static_cast<Accumulator<T>>(rate),
-                                      wide<T>(y.gate.grad()),
-                                      wide<T>(y.delta.grad()),
-                                      ptr<T>(x.grad()),
-                                      wide<T>(bias.grad()),
-                                      wide<T>(rate_log.grad())};
+      kernels::DecayGateBackward<T> p{inputs(element),  wide<T>(y.gate.grad()), wide<T>(y.delta.grad()),
+                                      ptr<T>(x.grad()), wide<T>(bias.grad()),   wide<T>(rate_log.grad())};
       if constexpr (kOnGpu<decltype(device)>)
         p.workspace = tape->workspace<Accumulator<T>>(kernels::decay_gate_workspace_size(shape, device));
       if (!context.device.dry) kernels::decay_gate_backward(p, device);
@@ -133,26 +113,22 @@ Var gated_skip(Tape& tape, const Var& x, const Var& z, const Var& skip, const Va
                                       width};
   const DType type = x.value.dtype;
   Var y = tape.make({rows, width}, type);
+  const auto inputs = [=](auto element) {
+    using T = decltype(element);
+    return kernels::GatedSkipInputs<T>{shape, ptr<T>(x.value), ptr<T>(skip.value), wide<T>(weight.value),
+                                       ptr<T>(z.value)};
+  };
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    const kernels::GatedSkipForward<T> args{
-        shape, ptr<T>(x.value), ptr<T>(skip.value), wide<T>(weight.value), ptr<T>(z.value), ptr<T>(y.value)};
+    const kernels::GatedSkipForward<T> args{inputs(element), ptr<T>(y.value)};
     if (!tape.context().device.dry) kernels::gated_skip_forward(args, device);
   });
   tape.record("gated skip", [=, context = tape.context(), tape = &tape] {
     claim_first("a gated skip", x, z, skip);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
-      kernels::GatedSkipBackward<T> p{shape,
-                                      ptr<T>(x.value),
-                                      ptr<T>(skip.value),
-                                      wide<T>(weight.value),
-                                      ptr<T>(z.value),
-                                      ptr<T>(y.grad()),
-                                      ptr<T>(x.grad()),
-                                      ptr<T>(skip.grad()),
-                                      wide<T>(weight.grad()),
-                                      ptr<T>(z.grad())};
+      kernels::GatedSkipBackward<T> p{inputs(element),     ptr<T>(y.grad()),       ptr<T>(x.grad()),
+                                      ptr<T>(skip.grad()), wide<T>(weight.grad()), ptr<T>(z.grad())};
       if constexpr (kOnGpu<decltype(device)>)
         p.workspace = tape->workspace<Accumulator<T>>(kernels::gated_skip_workspace_size(shape, device));
       if (!context.device.dry) kernels::gated_skip_backward(p, device);
@@ -303,20 +279,18 @@ kernels::MlstmSequenceShape sequence_shape(const Var& q, const Var& k, const Var
 Var read_short(Tape& tape, const Var& q, const Var& k, const Var& v, const StabilisedGates& gates,
                const kernels::MlstmSequenceShape& shape) {
   Var h = tape.make({q.value.rows(), shape.heads * shape.width}, DType::kBF16);
-  const auto fill = [=](auto& p) {
-    p.shape = shape;
-    p.q = q.value.as<bf16>(), p.k = k.value.as<bf16>(), p.v = v.value.as<bf16>();
-    p.gate = gates.gate.value.as<float>(), p.input = gates.input.value.as<float>();
-    p.m = gates.m.as<float>();
-  };
-  kernels::MlstmRead p;
-  fill(p);
-  p.h = h.value.as<bf16>();
+  const kernels::MlstmReadInputs inputs{shape,
+                                        q.value.as<bf16>(),
+                                        k.value.as<bf16>(),
+                                        v.value.as<bf16>(),
+                                        gates.gate.value.as<float>(),
+                                        gates.input.value.as<float>(),
+                                        gates.m.as<float>()};
+  const kernels::MlstmRead p{inputs, h.value.as<bf16>()};
   if (!tape.context().device.dry) kernels::mlstm_read(p, Cuda{tape.context().device.stream});
   tape.record("mlstm read", [=, context = tape.context()] {
     claim_first("mLSTM's memory", q, k, v, gates.gate, gates.input);
-    kernels::MlstmReadBackward b;
-    fill(b);
+    kernels::MlstmReadBackward b{inputs};
     b.dh = h.grad().as<bf16>();
     b.dq = q.grad().as<bf16>(), b.dk = k.grad().as<bf16>(), b.dv = v.grad().as<bf16>();
     b.dgate = gates.gate.grad().as<float>(), b.dinput = gates.input.grad().as<float>();

@@ -101,15 +101,15 @@ Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, do
                 y_stride = shared ? width : y.value.row_stride;
   const Tensor rstd = tape.temporary({heads * rows}, sums),
                mean = layer ? tape.temporary({heads * rows}, sums) : Tensor{};
+  const auto inputs = [=](auto element, int64_t h) {
+    using T = decltype(element);
+    return kernels::NormInputs<T>{
+        kind, rows, width, ptr<T>(x.value) + h * width, x_stride, wide<T>(weight.value) + h * width};
+  };
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
     for (int64_t h = 0; h < heads; ++h) {
-      const kernels::NormForward<T> args{kind,
-                                         rows,
-                                         width,
-                                         ptr<T>(x.value) + h * width,
-                                         x_stride,
-                                         wide<T>(weight.value) + h * width,
+      const kernels::NormForward<T> args{inputs(element, h),
                                          ptr<T>(y.value) + h * width,
                                          y_stride,
                                          wide<T>(rstd) + h * rows,
@@ -123,12 +123,7 @@ Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, do
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
       for (int64_t h = 0; h < heads; ++h) {
-        kernels::NormBackward<T> p{kind,
-                                   rows,
-                                   width,
-                                   ptr<T>(x.value) + h * width,
-                                   x_stride,
-                                   wide<T>(weight.value) + h * width,
+        kernels::NormBackward<T> p{inputs(element, h),
                                    wide<T>(rstd) + h * rows,
                                    layer ? wide<T>(mean) + h * rows : nullptr,
                                    ptr<T>(y.grad()) + h * width,
@@ -156,19 +151,21 @@ Var apply(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, 
   const int64_t rows = x.value.rows(), width = x.value.width();
   const DType type = x.value.dtype;
   Var y = tape.make({rows, width}, y_type);
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  const auto inputs = [=](auto element) {
     using T = decltype(element);
     using A = Accumulator<T>;
-    kernels::ActivationForward<T> p{kind,
-                                    rows,
-                                    width,
-                                    ptr<T>(x.value),
-                                    x.value.row_stride,
-                                    nullptr,
-                                    width,
-                                    static_cast<A>(scale),
-                                    static_cast<A>(shift),
-                                    static_cast<A>(margin)};
+    return kernels::ActivationInputs<T>{kind,
+                                        rows,
+                                        width,
+                                        ptr<T>(x.value),
+                                        x.value.row_stride,
+                                        static_cast<A>(scale),
+                                        static_cast<A>(shift),
+                                        static_cast<A>(margin)};
+  };
+  tape.context().run_stored(type, [&](auto element, auto device) {
+    using T = decltype(element);
+    kernels::ActivationForward<T> p{inputs(element), nullptr, width};
     if (y_type == type)
       p.y = ptr<T>(y.value);
     else
@@ -179,19 +176,8 @@ Var apply(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, 
     claim_first("an activation", x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
-      using A = Accumulator<T>;
-      kernels::ActivationBackward<T> p{kind,
-                                       rows,
-                                       width,
-                                       ptr<T>(x.value),
-                                       x.value.row_stride,
-                                       nullptr,
-                                       y.grad().row_stride,
-                                       ptr<T>(x.grad()),
-                                       x.grad().row_stride,
-                                       static_cast<A>(scale),
-                                       static_cast<A>(shift),
-                                       static_cast<A>(margin)};
+      kernels::ActivationBackward<T> p{inputs(element), nullptr, y.grad().row_stride, ptr<T>(x.grad()),
+                                       x.grad().row_stride};
       if (y_type == type)
         p.dy = ptr<T>(y.grad());
       else
@@ -216,33 +202,22 @@ Var swiglu(Tape& tape, const Var& x, kernels::GluGate gate) {
   const int64_t rows = x.value.rows(), width = x.value.width() / 2;
   const DType type = x.value.dtype;
   Var y = tape.make_rows(rows, width, type);
+  const auto inputs = [=](auto element) {
+    using T = decltype(element);
+    return kernels::SwigluInputs<T>{rows, width, ptr<T>(x.value), ptr<T>(x.value) + width, x.value.row_stride,
+                                    gate};
+  };
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    const kernels::SwigluForward<T> args{rows,
-                                         width,
-                                         ptr<T>(x.value),
-                                         ptr<T>(x.value) + width,
-                                         x.value.row_stride,
-                                         ptr<T>(y.value),
-                                         y.value.row_stride,
-                                         gate};
+    const kernels::SwigluForward<T> args{inputs(element), ptr<T>(y.value), y.value.row_stride};
     if (!tape.context().device.dry) kernels::swiglu_forward(args, device);
   });
   tape.record("swiglu", [=, context = tape.context()] {
     claim_first("SwiGLU", x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
-      const kernels::SwigluBackward<T> args{rows,
-                                            width,
-                                            ptr<T>(x.value),
-                                            ptr<T>(x.value) + width,
-                                            x.value.row_stride,
-                                            ptr<T>(y.grad()),
-                                            y.grad().row_stride,
-                                            ptr<T>(x.grad()),
-                                            ptr<T>(x.grad()) + width,
-                                            x.grad().row_stride,
-                                            gate};
+      const kernels::SwigluBackward<T> args{inputs(element),  ptr<T>(y.grad()),         y.grad().row_stride,
+                                            ptr<T>(x.grad()), ptr<T>(x.grad()) + width, x.grad().row_stride};
       if (!context.device.dry) kernels::swiglu_backward(args, device);
     });
   });

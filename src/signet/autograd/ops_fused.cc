@@ -43,19 +43,17 @@ Var norm_linear(Tape& tape, const Var& x, const Var& norm, const Var& weight, co
   const Cuda device{tape.context().device.stream};
   const Var y = make_sum(tape, rows, weight.value.shape[0], residual);
   const Tensor n = tape.temporary({rows, width}, DType::kBF16);
-  const auto fill = [=](auto& p, const Context& context) {
-    p.rows = rows, p.group = norm.value.size(), p.x = x.value.as<bf16>(), p.x_stride = x.value.row_stride;
-    p.norm = norm.value.as<float>(), p.eps = static_cast<float>(eps), p.weight = context.narrow(weight.value);
-  };
-  kernels::NormProductForward p;
-  fill(p, tape.context());
+  kernels::NormProductInputs inputs;
+  inputs.rows = rows, inputs.group = norm.value.size(), inputs.x = x.value.as<bf16>();
+  inputs.x_stride = x.value.row_stride, inputs.norm = norm.value.as<float>();
+  inputs.eps = static_cast<float>(eps), inputs.weight = tape.context().narrow(weight.value);
+  kernels::NormProductForward p{inputs};
   p.residual = residual.value.as<bf16>(), p.residual_stride = residual.value.row_stride;
   p.n = n.as<bf16>(), p.y = y.value.as<bf16>();
   if (!tape.context().device.dry) kernels::norm_product_forward(p, device);
   tape.record("normed linear", [=, context = tape.context(), tape = &tape] {
     claim_first("a normalised product", residual, x);
-    kernels::NormProductBackward b;
-    fill(b, context);
+    kernels::NormProductBackward b{inputs};
     b.dy = y.grad().as<bf16>(), b.dy_stride = y.grad().row_stride;
     b.dx = x.grad().as<bf16>(), b.dx_stride = x.grad().row_stride;
     b.dnorm = norm.grad().as<float>(), b.later = later(context, norm);

@@ -30,6 +30,23 @@ Sequence Windows::words() const { return {kernels::TokenWindows{vocabulary_, tap
 #ifdef SIGNET_WITH_CUDA
 namespace {
 
+// What both passes of the convolution are given.
+template <class T>
+kernels::ShortConvInputs<T> convolution_inputs(const Tensor& x, const HeadLayout& layout,
+                                               const Tensor& weight, Sequence sequence, const int32_t* tokens,
+                                               const kernels::GateColumns& gate) {
+  kernels::ShortConvInputs<T> p;
+  p.batch = sequence.batch, p.time = sequence.time, p.offsets = sequence.offsets;
+  p.channels = (layout.unit_heads + layout.silu_heads) * layout.width, p.kernel = weight.width();
+  p.silu = true, p.weight = weight.as<float>();
+  if (tokens)
+    p.table = {tokens, x.rows(), x.as<float>()};
+  else
+    p.x = x.as<T>(), p.x_stride = x.row_stride;
+  p.unit = {layout.unit_heads, layout.width, layout.eps}, p.gate = gate;
+  return p;
+}
+
 template <class T>
 void forward(const Tensor& x, const HeadLayout& layout, const Tensor& weight, Sequence sequence,
              const int32_t* tokens, const Tensor& heads, const Tensor& values, const Tensor& inverse,
@@ -41,19 +58,10 @@ void forward(const Tensor& x, const HeadLayout& layout, const Tensor& weight, Se
     p.silu_heads = layout.silu_heads, p.gate = gate;
     return kernels::l2_norm_forward(p, device);
   }
-  kernels::ShortConvForward<T> p;
-  p.batch = sequence.batch, p.time = sequence.time, p.kernel = weight.width();
-  p.channels = (layout.unit_heads + layout.silu_heads) * layout.width;
-  p.offsets = sequence.offsets;
-  if (values) p.tail = {values.as<T>(), values.row_stride, heads.width()};
-  p.silu = true, p.weight = weight.as<float>();
+  kernels::ShortConvForward<T> p{convolution_inputs<T>(x, layout, weight, sequence, tokens, gate)};
   p.initial = p.final = state.as<T>();
-  if (tokens)
-    p.table = {tokens, x.rows(), x.as<float>()};
-  else
-    p.x = x.as<T>(), p.x_stride = x.row_stride;
   p.y = heads.as<T>(), p.y_stride = heads.row_stride;
-  p.unit = {layout.unit_heads, layout.width, layout.eps}, p.gate = gate;
+  if (values) p.tail = {values.as<T>(), values.row_stride, heads.width()};
   kernels::short_conv_forward(p, device);
 }
 
@@ -70,21 +78,15 @@ void backward(const Var& x, const HeadLayout& layout, const Var& weight, Sequenc
     if (!tape.context().device.dry) kernels::l2_norm_backward(p, device);
     return;
   }
-  kernels::ShortConvBackward<T> p;
-  p.batch = sequence.batch, p.time = sequence.time;
-  p.channels = (layout.unit_heads + layout.silu_heads) * layout.width;
-  p.offsets = sequence.offsets;
+  kernels::ShortConvBackward<T> p{
+      convolution_inputs<T>(x.value, layout, weight.value, sequence, tokens, gate)};
   if (values.value) p.tail = {values.grad().as<T>(), values.grad().row_stride, heads.value.width()};
-  p.kernel = weight.value.width(), p.silu = true;
-  if (tokens) {
-    p.table = {tokens, x.value.rows(), x.value.as<float>(), x.grad().as<float>()};
-  } else {
-    p.x = x.value.as<T>(), p.x_stride = x.value.row_stride;
+  if (tokens)
+    p.table.d_rows = x.grad().as<float>();
+  else
     p.dx = x.grad().as<T>(), p.dx_stride = x.grad().row_stride;
-  }
-  p.weight = weight.value.as<float>(), p.dy = heads.grad().as<T>(), p.dy_stride = heads.grad().row_stride;
+  p.dy = heads.grad().as<T>(), p.dy_stride = heads.grad().row_stride;
   p.dweight = weight.grad().as<float>();
-  p.unit = {layout.unit_heads, layout.width, layout.eps}, p.gate = gate;
   p.later = later(context, weight);
   p.workspace = tape.until_sums<float>(kernels::short_conv_workspace_size(
       p.batch, p.time, p.channels, p.kernel, device, tokens ? x.value.size() : 0));

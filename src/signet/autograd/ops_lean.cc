@@ -81,38 +81,22 @@ struct LeanNorm {
   int64_t groups() const { return of.x.value.size() / width(); }
 
   template <class T>
+  kernels::NormInputs<T> inputs() const {
+    return {of.kind, groups(), width(), ptr<T>(of.x.value), width(), wide<T>(of.weight.value)};
+  }
+  template <class T>
   void forward(const Context& context, T* to, Cuda device) const {
-    const kernels::NormForward<T> p{of.kind,
-                                    groups(),
-                                    width(),
-                                    ptr<T>(of.x.value),
-                                    width(),
-                                    wide<T>(of.weight.value),
-                                    to,
-                                    width(),
-                                    wide<T>(rstd),
-                                    wide<T>(mean),
-                                    static_cast<Accumulator<T>>(of.eps)};
+    const kernels::NormForward<T> p{
+        inputs<T>(), to, width(), wide<T>(rstd), wide<T>(mean), static_cast<Accumulator<T>>(of.eps)};
     if (!context.device.dry) kernels::norm_forward(p, device);
     context.observe("norm");
   }
   // dx from dn, and what forward made to `again` where that is not null; it may be dn.
   template <class T>
   void backward(Tape& tape, const T* dn, T* again, bool add, Cuda device) const {
-    kernels::NormBackward<T> p{of.kind,
-                               groups(),
-                               width(),
-                               ptr<T>(of.x.value),
-                               width(),
-                               wide<T>(of.weight.value),
-                               wide<T>(rstd),
-                               wide<T>(mean),
-                               dn,
-                               width(),
-                               ptr<T>(of.x.grad()),
-                               width(),
-                               add,
-                               wide<T>(of.weight.grad())};
+    kernels::NormBackward<T> p{inputs<T>(), wide<T>(rstd), wide<T>(mean),
+                               dn,          width(),       ptr<T>(of.x.grad()),
+                               width(),     add,           wide<T>(of.weight.grad())};
     p.later = later(tape.context(), of.weight), p.y = again;
     p.workspace = tape.until_sums<Accumulator<T>>(kernels::norm_workspace_size(groups(), width(), device));
     if (!tape.context().device.dry) kernels::norm_backward(p, device);
@@ -184,6 +168,11 @@ Var swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, kernels
     using T = decltype(element);
     return kept ? ptr<T>(kept) : tape.workspace<T>(rows * columns);
   };
+  const auto glu_inputs = [=](auto element) {
+    using T = decltype(element);
+    return kernels::SwigluInputs<T>{rows,       hidden, ptr<T>(gate_up), ptr<T>(gate_up) + hidden,
+                                    2 * hidden, gate};
+  };
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
     if constexpr (kOnGpu<decltype(device)>) {
@@ -200,8 +189,7 @@ Var swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, kernels
       if (!merged) {
         lean.product(n, width, weights.gate_up.value, true, ptr<T>(gate_up), 2 * hidden);
         tape.context().observe("linear");
-        const kernels::SwigluForward<T> glu{rows,       hidden, ptr<T>(gate_up), ptr<T>(gate_up) + hidden,
-                                            2 * hidden, h,      hidden,          gate};
+        const kernels::SwigluForward<T> glu{glu_inputs(element), h, hidden};
         if (!tape.context().device.dry) kernels::swiglu_forward(glu, device);
       }
       tape.context().observe(merged ? "swiglu product" : "swiglu");
@@ -229,9 +217,8 @@ Var swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, kernels
           T* const dh = tape->workspace<T>(rows * hidden);
           lean.product(dy, width, weights.down.value, false, dh, hidden);
           context.observe("linear", true);
-          kernels::SwigluBackward<T> glu{rows,           hidden,     gates,  gates + hidden,
-                                         2 * hidden,     dh,         hidden, gates,
-                                         gates + hidden, 2 * hidden, gate,   h ? nullptr : dh};
+          const kernels::SwigluBackward<T> glu{glu_inputs(element), dh,         hidden,          gates,
+                                               gates + hidden,      2 * hidden, h ? nullptr : dh};
           if (!context.device.dry) kernels::swiglu_backward(glu, device);
           if (!h) h = dh;
         }

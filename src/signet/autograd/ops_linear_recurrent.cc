@@ -12,49 +12,32 @@ Var short_conv(Tape& tape, const Var& x, const Var& weight, const Var& bias, Seq
   const int64_t channels = x.value.width(), kernel = weight.value.width();
   const DType type = x.value.dtype;
   Var y = tape.make({x.value.rows(), channels}, type);
+  const auto inputs = [=](auto element) {
+    using T = decltype(element);
+    kernels::ShortConvInputs<T> p;
+    p.batch = sequence.batch, p.time = sequence.time, p.offsets = sequence.offsets;
+    p.channels = channels, p.kernel = kernel, p.silu = silu;
+    p.x = ptr<T>(x.value), p.x_stride = x.value.row_stride, p.initial = ptr<T>(state);
+    p.weight = wide<T>(weight.value), p.bias = wide<T>(bias.value);
+    return p;
+  };
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    kernels::ShortConvForward<T> p{sequence.batch,
-                                   sequence.time,
-                                   channels,
-                                   kernel,
-                                   silu,
-                                   ptr<T>(x.value),
-                                   x.value.row_stride,
-                                   wide<T>(weight.value),
-                                   wide<T>(bias.value),
-                                   ptr<T>(state),
-                                   ptr<T>(y.value),
-                                   channels,
-                                   ptr<T>(state)};
-    p.offsets = sequence.offsets;
+    const kernels::ShortConvForward<T> p{inputs(element), ptr<T>(y.value), channels, ptr<T>(state)};
     if (!tape.context().device.dry) kernels::short_conv_forward(p, device);
   });
   tape.record("convolution", [=, context = tape.context(), tape = &tape] {
     claim_first("a convolution", x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
-      kernels::ShortConvBackward<T> p{sequence.batch,
-                                      sequence.time,
-                                      channels,
-                                      kernel,
-                                      silu,
-                                      ptr<T>(x.value),
-                                      x.value.row_stride,
-                                      wide<T>(weight.value),
-                                      wide<T>(bias.value),
-                                      nullptr,
-                                      ptr<T>(y.grad()),
-                                      channels,
-                                      ptr<T>(x.grad()),
-                                      x.grad().row_stride,
-                                      wide<T>(weight.grad()),
-                                      wide<T>(bias.grad())};
-      p.offsets = sequence.offsets;
+      kernels::ShortConvBackward<T> p{inputs(element)};
+      p.dy = ptr<T>(y.grad()), p.dy_stride = channels;
+      p.dx = ptr<T>(x.grad()), p.dx_stride = x.grad().row_stride;
+      p.dweight = wide<T>(weight.grad()), p.dbias = wide<T>(bias.grad());
       if constexpr (kOnGpu<decltype(device)>) {
         p.later = later(context, weight);
         p.workspace = tape->until_sums<Accumulator<T>>(
-            kernels::short_conv_workspace_size(sequence.batch, sequence.time, channels, kernel, device));
+            kernels::short_conv_workspace_size(p.batch, p.time, channels, kernel, device));
       }
       if (!context.device.dry) kernels::short_conv_backward(p, device);
     });
@@ -128,38 +111,26 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
       copy_within(tape.context().device, initial.data, state.data, state.size() * dtype_size(sums));
   }
   const double scale = options.scale;
+  const auto inputs = [=](auto element) {
+    using T = decltype(element);
+    kernels::DeltaRuleInputs<T> p;
+    p.shape = shape, p.algorithm = algorithm, p.scale = static_cast<Accumulator<T>>(scale);
+    p.q = ptr<T>(in.q.value), p.k = ptr<T>(in.k.value), p.v = ptr<T>(in.v.value);
+    p.beta = wide<T>(in.beta.value), p.gate = wide<T>(in.gate.value);
+    p.initial_state = wide<T>(initial), p.read = sequence.read;
+    return p;
+  };
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    kernels::DeltaRuleForward<T> p;
-    p.shape = shape;
-    p.q = ptr<T>(in.q.value);
-    p.k = ptr<T>(in.k.value);
-    p.v = ptr<T>(in.v.value);
-    p.beta = wide<T>(in.beta.value);
-    p.gate = wide<T>(in.gate.value);
-    p.initial_state = wide<T>(initial);
-    p.o = ptr<T>(o.value);
-    p.final_state = wide<T>(state);
-    p.scale = static_cast<Accumulator<T>>(scale);
-    p.algorithm = algorithm;
-    p.saved = wide<T>(saved);
+    kernels::DeltaRuleForward<T> p{inputs(element), ptr<T>(o.value), wide<T>(state), wide<T>(saved)};
     p.workspace = tape.workspace<Accumulator<T>>(workspace);
-    p.read = sequence.read;
     if (!tape.context().device.dry) kernels::delta_rule_forward(p, device);
   });
   tape.record("delta rule", [=, context = tape.context(), tape = &tape] {
     claim_first("the delta rule", in.q, in.k, in.v, in.beta, in.gate, in.initial);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
-      kernels::DeltaRuleBackward<T> p;
-      p.shape = shape;
-      p.q = ptr<T>(in.q.value);
-      p.k = ptr<T>(in.k.value);
-      p.v = ptr<T>(in.v.value);
-      p.beta = wide<T>(in.beta.value);
-      p.gate = wide<T>(in.gate.value);
-      p.initial_state = wide<T>(in.initial.value);
-      p.saved = wide<T>(saved);
+      kernels::DeltaRuleBackward<T> p{inputs(element), wide<T>(saved)};
       p.d_o = ptr<T>(o.grad());
       p.dq = ptr<T>(in.q.grad());
       p.dk = ptr<T>(in.k.grad());
@@ -167,10 +138,7 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
       p.dbeta = wide<T>(in.beta.grad());
       p.dgate = wide<T>(in.gate.grad());
       p.d_initial_state = wide<T>(in.initial.grad());
-      p.scale = static_cast<Accumulator<T>>(scale);
-      p.algorithm = algorithm;
       p.workspace = tape->workspace<Accumulator<T>>(workspace);
-      p.read = sequence.read;
       if (!context.device.dry) kernels::delta_rule_backward(p, device);
     });
   });
@@ -200,22 +168,18 @@ Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence,
     keeps = kernels::selective_scan_saved_size(shape, device);
   });
   const Tensor saved = tape.recording() ? tape.temporary({keeps}, sums) : Tensor{};
+  const auto inputs = [=](auto element) {
+    using T = decltype(element);
+    kernels::SelectiveScanInputs<T> p;
+    p.shape = shape;
+    p.u = ptr<T>(in.u.value), p.raw = ptr<T>(in.raw.value), p.z = ptr<T>(in.z.value);
+    p.b = ptr<T>(in.b.value), p.c = ptr<T>(in.c.value), p.a_log = wide<T>(in.a_log.value);
+    p.d = wide<T>(in.d.value), p.bias = wide<T>(in.bias.value), p.initial_state = wide<T>(state);
+    return p;
+  };
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    kernels::SelectiveScanForward<T> p;
-    p.shape = shape;
-    p.u = ptr<T>(in.u.value);
-    p.raw = ptr<T>(in.raw.value);
-    p.a_log = wide<T>(in.a_log.value);
-    p.b = ptr<T>(in.b.value);
-    p.c = ptr<T>(in.c.value);
-    p.d = wide<T>(in.d.value);
-    p.z = ptr<T>(in.z.value);
-    p.bias = wide<T>(in.bias.value);
-    p.initial_state = wide<T>(state);
-    p.y = ptr<T>(y.value);
-    p.final_state = wide<T>(state);
-    p.saved = wide<T>(saved);
+    kernels::SelectiveScanForward<T> p{inputs(element), ptr<T>(y.value), wide<T>(state), wide<T>(saved)};
     p.workspace = tape.workspace<Accumulator<T>>(workspace);
     if (!tape.context().device.dry) kernels::selective_scan_forward(p, device);
   });
@@ -224,17 +188,7 @@ Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence,
     claim_first("the selective scan", in.u, in.raw, in.b, in.c, in.z);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
-      kernels::SelectiveScanBackward<T> p;
-      p.shape = shape;
-      p.u = ptr<T>(in.u.value);
-      p.raw = ptr<T>(in.raw.value);
-      p.a_log = wide<T>(in.a_log.value);
-      p.b = ptr<T>(in.b.value);
-      p.c = ptr<T>(in.c.value);
-      p.d = wide<T>(in.d.value);
-      p.z = ptr<T>(in.z.value);
-      p.bias = wide<T>(in.bias.value);
-      p.saved = wide<T>(saved);
+      kernels::SelectiveScanBackward<T> p{inputs(element), wide<T>(saved)};
       p.dy = ptr<T>(y.grad());
       p.du = ptr<T>(in.u.grad());
       p.draw = ptr<T>(in.raw.grad());

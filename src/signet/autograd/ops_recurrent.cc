@@ -115,17 +115,15 @@ Var gated_rnn(Tape& tape, const Var& x, const Var& recurrent, const Var& bias, S
     keeps = kernels::gated_rnn_saved_size(shape, device);
   });
   const Tensor saved = tape.recording() ? tape.temporary({keeps}, sums) : Tensor{};
+  const auto inputs = [=](auto element) {
+    using T = decltype(element);
+    return kernels::GatedRnnInputs<T>{shape, wide<T>(recurrent.value), wide<T>(state)};
+  };
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    kernels::GatedRnnForward<T> p;
-    p.shape = shape;
-    p.x = ptr<T>(x.value);
-    p.recurrent = wide<T>(recurrent.value);
-    p.bias = wide<T>(bias.value);
-    p.initial_state = wide<T>(state);
-    p.y = ptr<T>(y.value);
-    p.final_state = wide<T>(state);
-    p.saved = wide<T>(saved);
+    kernels::GatedRnnForward<T> p{inputs(element)};
+    p.x = ptr<T>(x.value), p.bias = wide<T>(bias.value);
+    p.y = ptr<T>(y.value), p.final_state = wide<T>(state), p.saved = wide<T>(saved);
     p.workspace = tape.workspace<Accumulator<T>>(workspace);
     if (!tape.context().device.dry) kernels::gated_rnn_forward(p, device);
   });
@@ -133,10 +131,7 @@ Var gated_rnn(Tape& tape, const Var& x, const Var& recurrent, const Var& bias, S
     claim_first("a gated recurrence", x);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
-      kernels::GatedRnnBackward<T> p;
-      p.shape = shape;
-      p.recurrent = wide<T>(recurrent.value);
-      p.saved = wide<T>(saved);
+      kernels::GatedRnnBackward<T> p{inputs(element), wide<T>(saved)};
       p.dy = ptr<T>(y.grad());
       p.dx = ptr<T>(x.grad());
       p.d_recurrent = wide<T>(recurrent.grad());
@@ -203,15 +198,13 @@ Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, Sequence seq
             [&](auto device) { workspace = kernels::attention_workspace_size(shape, device); });
   const Tensor lse =
       tape.recording() ? tape.temporary({sequence.batch * sequence.time * options.heads}, sums) : Tensor{};
+  const auto inputs = [=](auto element) {
+    using T = decltype(element);
+    return kernels::AttentionInputs<T>{shape, ptr<T>(q.value), ptr<T>(keys), ptr<T>(values)};
+  };
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    kernels::AttentionForward<T> p;
-    p.shape = shape;
-    p.q = ptr<T>(q.value);
-    p.k = ptr<T>(keys);
-    p.v = ptr<T>(values);
-    p.o = ptr<T>(o.value);
-    p.lse = wide<T>(lse);
+    kernels::AttentionForward<T> p{inputs(element), ptr<T>(o.value), wide<T>(lse)};
     p.workspace = tape.workspace<Accumulator<T>>(workspace);
     if (!tape.context().device.dry) kernels::attention_forward(p, device);
   });
@@ -219,13 +212,7 @@ Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, Sequence seq
     claim_first("attention", q, k, v);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
-      kernels::AttentionBackward<T> p;
-      p.shape = shape;
-      p.q = ptr<T>(q.value);
-      p.k = ptr<T>(k.value);
-      p.v = ptr<T>(v.value);
-      p.o = ptr<T>(o.value);
-      p.lse = wide<T>(lse);
+      kernels::AttentionBackward<T> p{inputs(element), ptr<T>(o.value), wide<T>(lse)};
       p.d_o = ptr<T>(o.grad());
       p.dq = ptr<T>(q.grad());
       p.dk = ptr<T>(k.grad());
@@ -246,23 +233,23 @@ Var dense_recurrence(Tape& tape, const Var& a, Sequence sequence, int64_t heads,
   int64_t workspace = 0;
   on_device(tape.context().device,
             [&](auto device) { workspace = kernels::dense_recurrence_workspace_size(shape, device); });
+  const auto inputs = [=](auto element) {
+    using T = decltype(element);
+    return kernels::DenseRecurrenceInputs<T>{shape, ptr<T>(a.value), wide<T>(state)};
+  };
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    const kernels::DenseRecurrenceForward<T> args{shape,          a.value.as<T>(),
-                                                  wide<T>(state), h.value.as<T>(),
-                                                  wide<T>(state), tape.workspace<Accumulator<T>>(workspace)};
-    if (!tape.context().device.dry) kernels::dense_recurrence_forward(args, device);
+    kernels::DenseRecurrenceForward<T> p{inputs(element), ptr<T>(h.value), wide<T>(state)};
+    p.workspace = tape.workspace<Accumulator<T>>(workspace);
+    if (!tape.context().device.dry) kernels::dense_recurrence_forward(p, device);
   });
   tape.record("dense recurrence", [=, context = tape.context(), tape = &tape] {
     claim_first("a dense recurrence", a);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
-      kernels::DenseRecurrenceBackward<T> p;
-      p.shape = shape;
-      p.a = a.value.as<T>();
-      p.h = h.value.as<T>();
-      p.d_h = h.grad().as<T>();
-      p.da = a.grad().as<T>();
+      kernels::DenseRecurrenceBackward<T> p{inputs(element), ptr<T>(h.value)};
+      p.d_h = ptr<T>(h.grad());
+      p.da = ptr<T>(a.grad());
       p.workspace = tape->workspace<Accumulator<T>>(workspace);
       if (!context.device.dry) kernels::dense_recurrence_backward(p, device);
     });
@@ -315,26 +302,25 @@ Var pd_scan(Tape& tape, const Var& choice, const Var& gate, const Var& b, Sequen
   int64_t workspace = 0;
   on_device(tape.context().device,
             [&](auto device) { workspace = kernels::pd_scan_workspace_size(shape, device); });
+  const auto inputs = [=](auto element) {
+    using T = decltype(element);
+    return kernels::PdScanInputs<T>{shape, ptr<T>(choice.value), ptr<T>(gate.value), wide<T>(state)};
+  };
   tape.context().run_stored(type, [&](auto element, auto device) {
     using T = decltype(element);
-    const kernels::PdScanForward<T> args{
-        shape,          choice.value.as<T>(), gate.value.as<T>(), b.value.as<T>(),
-        wide<T>(state), h.value.as<T>(),      wide<T>(state),     tape.workspace<Accumulator<T>>(workspace)};
-    if (!tape.context().device.dry) kernels::pd_scan_forward(args, device);
+    kernels::PdScanForward<T> p{inputs(element), ptr<T>(b.value), ptr<T>(h.value), wide<T>(state)};
+    p.workspace = tape.workspace<Accumulator<T>>(workspace);
+    if (!tape.context().device.dry) kernels::pd_scan_forward(p, device);
   });
   tape.record("pd scan", [=, context = tape.context(), tape = &tape] {
     claim_first("a PD scan", choice, gate, b);
     context.run_stored(type, [&](auto element, auto device) {
       using T = decltype(element);
-      kernels::PdScanBackward<T> p;
-      p.shape = shape;
-      p.choice = choice.value.as<T>();
-      p.gate = gate.value.as<T>();
-      p.h = h.value.as<T>();
-      p.d_h = h.grad().as<T>();
-      p.d_choice = choice.grad().as<T>();
-      p.d_gate = gate.grad().as<T>();
-      p.db = b.grad().as<T>();
+      kernels::PdScanBackward<T> p{inputs(element), ptr<T>(h.value)};
+      p.d_h = ptr<T>(h.grad());
+      p.d_choice = ptr<T>(choice.grad());
+      p.d_gate = ptr<T>(gate.grad());
+      p.db = ptr<T>(b.grad());
       p.workspace = tape->workspace<Accumulator<T>>(workspace);
       if (!context.device.dry) kernels::pd_scan_backward(p, device);
     });

@@ -35,12 +35,9 @@ struct AttentionOnGpu {
     o = {device, n}, dq = {device, n}, dk = {device, n}, dv = {device, n};
     lse = {device, s.batch * s.heads * s.time};
     workspace = {device, kernels::attention_workspace_size(s, Cuda{})};
-    const auto set = [&](auto& p) {
-      p.shape = s, p.q = q.get(), p.k = k.get(), p.v = v.get(), p.o = o.get(), p.lse = lse.get();
-      p.workspace = workspace.get();
-    };
-    set(forward), set(backward);
-    backward.d_o = d_o.get(), backward.dq = dq.get(), backward.dk = dk.get(), backward.dv = dv.get();
+    const kernels::AttentionInputs<T> in{s, q.get(), k.get(), v.get(), workspace.get()};
+    forward = {in, o.get(), lse.get()};
+    backward = {in, o.get(), lse.get(), d_o.get(), dq.get(), dk.get(), dv.get()};
   }
   AttentionOnGpu(const AttentionOnGpu&) = delete;
 };
@@ -57,9 +54,10 @@ double error(const Device& device, AttentionShape s) {
   s = with_strides(s);
   Values<double> o(v.size()), dq(q.size()), dk(k.size()), dv(v.size()),
       lse(static_cast<size_t>(s.batch * s.heads * s.time));
-  kernels::attention_forward_reference({s, q.data(), k.data(), v.data(), o.data(), lse.data(), nullptr});
-  kernels::attention_backward_reference({s, q.data(), k.data(), v.data(), o.data(), lse.data(), d_o.data(),
-                                         dq.data(), dk.data(), dv.data(), nullptr});
+  const kernels::AttentionInputs<double> in{s, q.data(), k.data(), v.data()};
+  kernels::attention_forward_reference({in, o.data(), lse.data()});
+  kernels::attention_backward_reference(
+      {in, o.data(), lse.data(), d_o.data(), dq.data(), dk.data(), dv.data()});
   return std::max({relative_error(fast.o.exact(), o), relative_error(fast.dq.exact(), dq),
                    relative_error(fast.dk.exact(), dk), relative_error(fast.dv.exact(), dv)});
 }
@@ -104,13 +102,9 @@ struct MemoryOnGpu {
     gate = {device, gates}, input = {device, inputs};
     h = {device, n}, dq = {device, n}, dk = {device, n}, dv = {device, n};
     dgate = {device, rows}, dinput = {device, rows};
-    const auto set = [&](auto& p) {
-      p.shape = s, p.q = q.get(), p.k = k.get(), p.v = v.get(), p.gate = gate.get(), p.input = input.get();
-      p.m = m.get();
-    };
-    set(forward), set(backward);
-    forward.h = h.get(), backward.dh = dh.get(), backward.dq = dq.get(), backward.dk = dk.get();
-    backward.dv = dv.get(), backward.dgate = dgate.get(), backward.dinput = dinput.get();
+    const kernels::MlstmReadInputs in{s, q.get(), k.get(), v.get(), gate.get(), input.get(), m.get()};
+    forward = {in, h.get()};
+    backward = {in, dh.get(), dq.get(), dk.get(), dv.get(), dgate.get(), dinput.get()};
   }
   MemoryOnGpu(const MemoryOnGpu&) = delete;
 };
@@ -130,22 +124,16 @@ double error(const Device& device, MlstmSequenceShape s) {
     for (size_t j = 0; j < width; ++j) v_n[r * wide + j] = input[r] * v[r * width + j];
     v_n[r * wide + width] = input[r];
   }
-  kernels::GatedLinearForward<double> f;
-  kernels::GatedLinearBackward<double> b;
-  const auto set = [&](auto& p) {
-    p.shape.batch = s.batch, p.shape.time = s.time, p.shape.heads = s.heads, p.shape.dk = s.width;
-    p.shape.dv = s.width + 1, p.q = q.data(), p.k = k.data(), p.v = v_n.data(), p.gate = gate.data();
-    p.scale = s.scale;
-  };
-  set(f), set(b);
-  f.o = r_n.data();
-  kernels::gated_linear_forward_reference(f);
+  kernels::GatedLinearInputs<double> in{
+      {s.batch, s.time, s.heads, s.width, s.width + 1}, q.data(), k.data(), v_n.data(), gate.data()};
+  in.scale = s.scale;
+  kernels::gated_linear_forward_reference({in, r_n.data()});
   const kernels::MlstmReadShape read{s.batch * s.time, s.heads, s.width, s.heads};
   kernels::mlstm_normalise(kernels::MlstmNormalise<double>{read, r_n.data(), m.data(), h.data()}, Cpu{});
   kernels::mlstm_normalise_backward(
       kernels::MlstmNormaliseBackward<double>{read, r_n.data(), m.data(), dh.data(), dr_n.data()}, Cpu{});
-  b.d_o = dr_n.data(), b.dq = dq.data(), b.dk = dk.data(), b.dv = dv_n.data(), b.dgate = dgate.data();
-  kernels::gated_linear_backward_reference(b);
+  kernels::gated_linear_backward_reference(
+      {in, nullptr, dr_n.data(), nullptr, dq.data(), dk.data(), dv_n.data(), dgate.data()});
   return std::max({relative_error(fast.h.exact(), h), relative_error(fast.dq.exact(), dq),
                    relative_error(fast.dk.exact(), dk), relative_error(fast.dgate.exact(), dgate)});
 }

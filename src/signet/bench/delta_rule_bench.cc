@@ -15,13 +15,11 @@ using kernels::DeltaRuleShape;
 
 template <class T>
 struct DeltaRule {
-  DeltaRuleShape shape;
-  DeltaRuleAlgorithm algorithm;
   Values<T> q, k, v, beta, gate, d_o, o, dq, dk, dv, dbeta, dgate, saved, workspace;
   kernels::DeltaRuleForward<T> forward;
   kernels::DeltaRuleBackward<T> backward;
 
-  DeltaRule(const DeltaRuleShape& s, DeltaRuleAlgorithm a) : shape(s), algorithm(a) {
+  DeltaRule(const DeltaRuleShape& s, DeltaRuleAlgorithm algorithm) {
     const int64_t tokens = s.batch * s.time * s.heads, steps = tokens * s.factors;
     auto fill = [](uint64_t seed, int64_t n) {
       const auto values = random_values(seed, n);
@@ -34,7 +32,6 @@ struct DeltaRule {
     gate = fill(6, tokens * s.gate_channels);
     for (auto& each : gate) each = T(0.9) + T(0.1) * each;
     dgate.resize(gate.size());
-    forward.gate = backward.gate = gate.data(), backward.dgate = dgate.data();
     for (int64_t i = 0; i < steps; ++i) {
       T square = 0;
       for (int64_t j = 0; j < s.dk; ++j) square += k[i * s.dk + j] * k[i * s.dk + j];
@@ -42,14 +39,13 @@ struct DeltaRule {
     }
     o.resize(d_o.size()), dq.resize(q.size()), dk.resize(k.size()), dv.resize(v.size()),
         dbeta.resize(beta.size());
-    saved.resize(static_cast<size_t>(kernels::delta_rule_saved_size<T>(s, a, Cpu{})));
-    workspace.resize(static_cast<size_t>(kernels::delta_rule_workspace_size<T>(s, a, Cpu{})));
-    forward.shape = backward.shape = s, forward.algorithm = backward.algorithm = a;
-    forward.q = backward.q = q.data(), forward.k = backward.k = k.data(), forward.v = backward.v = v.data();
-    forward.beta = backward.beta = beta.data(), forward.o = o.data(), backward.d_o = d_o.data();
-    forward.saved = saved.data(), backward.saved = saved.data();
-    forward.workspace = backward.workspace = workspace.data();
-    backward.dq = dq.data(), backward.dk = dk.data(), backward.dv = dv.data(), backward.dbeta = dbeta.data();
+    saved.resize(static_cast<size_t>(kernels::delta_rule_saved_size<T>(s, algorithm, Cpu{})));
+    workspace.resize(static_cast<size_t>(kernels::delta_rule_workspace_size<T>(s, algorithm, Cpu{})));
+    kernels::DeltaRuleInputs<T> in{s, q.data(), k.data(), v.data(), beta.data(), gate.data()};
+    in.algorithm = algorithm, in.workspace = workspace.data();
+    forward = {in, o.data(), nullptr, saved.data()};
+    backward = {in,        saved.data(), d_o.data(),   nullptr,     dq.data(),
+                dk.data(), dv.data(),    dbeta.data(), dgate.data()};
   }
   DeltaRule(const DeltaRule&) = delete;
 };

@@ -18,13 +18,12 @@ using kernels::DeltaRuleShape;
 // Unit keys, beta in [0, 2], gates in [0.8, 1].
 template <class T>
 struct OnGpu {
-  DeltaRuleShape shape;
   DeviceValues<T> q, k, v, d_o, o, dq, dk, dv;
   DeviceValues<float> beta, dbeta, gate, dgate, saved, workspace;
   kernels::DeltaRuleForward<T> forward;
   kernels::DeltaRuleBackward<T> backward;
 
-  OnGpu(const Device& device, const DeltaRuleShape& s) : shape(s) {
+  OnGpu(const Device& device, const DeltaRuleShape& s) {
     const int64_t tokens = s.batch * s.time * s.heads, steps = tokens * s.factors;
     auto keys = random_values(2, steps * s.dk), betas = random_values(5, steps);
     for (auto& each : betas) each += 1;
@@ -43,18 +42,15 @@ struct OnGpu {
       auto gates = random_values(6, count);
       for (auto& each : gates) each = 0.9f + 0.1f * each;
       gate = {device, gates}, dgate = {device, count};
-      forward.gate = backward.gate = gate.get(), backward.dgate = dgate.get();
     }
     const Cuda where{device.stream};
     const auto algorithm = DeltaRuleAlgorithm::kAuto;
     saved = {device, std::max<int64_t>(1, kernels::delta_rule_saved_size<T>(s, algorithm, where))};
     workspace = {device, std::max<int64_t>(1, kernels::delta_rule_workspace_size<T>(s, algorithm, where))};
-    forward.shape = backward.shape = s;
-    forward.q = backward.q = q.get(), forward.k = backward.k = k.get(), forward.v = backward.v = v.get();
-    forward.beta = backward.beta = beta.get(), forward.o = o.get(), backward.d_o = d_o.get();
-    forward.saved = saved.get(), backward.saved = saved.get();
-    forward.workspace = backward.workspace = workspace.get();
-    backward.dq = dq.get(), backward.dk = dk.get(), backward.dv = dv.get(), backward.dbeta = dbeta.get();
+    kernels::DeltaRuleInputs<T> in{s, q.get(), k.get(), v.get(), beta.get(), gate.get()};
+    in.workspace = workspace.get();
+    forward = {in, o.get(), nullptr, saved.get()};
+    backward = {in, saved.get(), d_o.get(), nullptr, dq.get(), dk.get(), dv.get(), dbeta.get(), dgate.get()};
   }
   OnGpu(const OnGpu&) = delete;
 };
@@ -71,21 +67,10 @@ double error(const Device& device, DeltaRuleShape s) {
              d_o = fast.d_o.exact(), gate = fast.gate.exact();
   Values<double> o(d_o.size()), dq(q.size()), dk(k.size()), dv(v.size()), dbeta(beta.size()),
       dgate(gate.size());
-  Values<double> saved(
-      static_cast<size_t>(kernels::delta_rule_saved_size<double>(s, DeltaRuleAlgorithm::kAuto, Cpu{}))),
-      workspace(static_cast<size_t>(
-          kernels::delta_rule_workspace_size<double>(s, DeltaRuleAlgorithm::kAuto, Cpu{})));
-  kernels::DeltaRuleForward<double> forward;
-  kernels::DeltaRuleBackward<double> backward;
-  forward.shape = backward.shape = s;
-  forward.q = backward.q = q.data(), forward.k = backward.k = k.data(), forward.v = backward.v = v.data();
-  forward.beta = backward.beta = beta.data(), forward.o = o.data(), backward.d_o = d_o.data();
-  forward.saved = saved.data(), backward.saved = saved.data();
-  forward.workspace = backward.workspace = workspace.data();
-  backward.dq = dq.data(), backward.dk = dk.data(), backward.dv = dv.data(), backward.dbeta = dbeta.data();
-  forward.gate = backward.gate = gate.data(), backward.dgate = dgate.data();
-  kernels::delta_rule_forward_reference(forward);
-  kernels::delta_rule_backward_reference(backward);
+  const kernels::DeltaRuleInputs<double> in{s, q.data(), k.data(), v.data(), beta.data(), gate.data()};
+  kernels::delta_rule_forward_reference({in, o.data()});
+  kernels::delta_rule_backward_reference(
+      {in, nullptr, d_o.data(), nullptr, dq.data(), dk.data(), dv.data(), dbeta.data(), dgate.data()});
   return std::max({relative_error(fast.o.exact(), o), relative_error(fast.dq.exact(), dq),
                    relative_error(fast.dk.exact(), dk), relative_error(fast.dv.exact(), dv),
                    relative_error(fast.dbeta.exact(), dbeta),

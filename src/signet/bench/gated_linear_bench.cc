@@ -40,12 +40,10 @@ struct GatedLinear {
         static_cast<size_t>(kernels::gated_linear_saved_size<T>(s, GatedLinearAlgorithm::kAuto, Cpu{})));
     workspace.resize(
         static_cast<size_t>(kernels::gated_linear_workspace_size<T>(s, GatedLinearAlgorithm::kAuto, Cpu{})));
-    forward.shape = backward.shape = s, forward.algorithm = backward.algorithm = algorithm;
-    forward.q = backward.q = q.data(), forward.k = backward.k = k.data(), forward.v = backward.v = v.data();
-    forward.gate = backward.gate = gate.data(), forward.o = o.data(), backward.d_o = d_o.data();
-    forward.saved = saved.data(), backward.saved = saved.data();
-    forward.workspace = backward.workspace = workspace.data();
-    backward.dq = dq.data(), backward.dk = dk.data(), backward.dv = dv.data(), backward.dgate = dgate.data();
+    kernels::GatedLinearInputs<T> in{s, q.data(), k.data(), v.data(), gate.data()};
+    in.algorithm = algorithm, in.workspace = workspace.data();
+    forward = {in, o.data(), nullptr, saved.data()};
+    backward = {in, saved.data(), d_o.data(), nullptr, dq.data(), dk.data(), dv.data(), dgate.data()};
   }
   GatedLinear(const GatedLinear&) = delete;
 };

@@ -35,13 +35,10 @@ struct GatedLinearOnGpu {
     constexpr auto kAuto = GatedLinearAlgorithm::kAuto;
     saved = {device, std::max<int64_t>(1, kernels::gated_linear_saved_size<T>(s, kAuto, Cuda{}))};
     workspace = {device, std::max<int64_t>(1, kernels::gated_linear_workspace_size<T>(s, kAuto, Cuda{}))};
-    const auto set = [&](auto& p) {
-      p.shape = s, p.q = q.get(), p.k = k.get(), p.v = v.get(), p.gate = gate.get(), p.saved = saved.get();
-      p.workspace = workspace.get();
-    };
-    set(forward), set(backward);
-    forward.o = o.get(), backward.d_o = d_o.get(), backward.dq = dq.get(), backward.dk = dk.get();
-    backward.dv = dv.get(), backward.dgate = dgate.get();
+    kernels::GatedLinearInputs<T> in{s, q.get(), k.get(), v.get(), gate.get()};
+    in.workspace = workspace.get();
+    forward = {in, o.get(), nullptr, saved.get()};
+    backward = {in, saved.get(), d_o.get(), nullptr, dq.get(), dk.get(), dv.get(), dgate.get()};
   }
   GatedLinearOnGpu(const GatedLinearOnGpu&) = delete;
 };
@@ -58,16 +55,10 @@ double error(const Device& device, GatedLinearShape s) {
   const auto q = fast.q.exact(), k = fast.k.exact(), v = fast.v.exact(), gate = fast.gate.exact(),
              d_o = fast.d_o.exact();
   Values<double> o(v.size()), dq(q.size()), dk(k.size()), dv(v.size()), dgate(gate.size());
-  kernels::GatedLinearForward<double> f;
-  kernels::GatedLinearBackward<double> b;
-  const auto set = [&](auto& p) {
-    p.shape = s, p.q = q.data(), p.k = k.data(), p.v = v.data(), p.gate = gate.data();
-  };
-  set(f), set(b);
-  f.o = o.data(), b.d_o = d_o.data(), b.dq = dq.data(), b.dk = dk.data(), b.dv = dv.data();
-  b.dgate = dgate.data();
-  kernels::gated_linear_forward_reference(f);
-  kernels::gated_linear_backward_reference(b);
+  const kernels::GatedLinearInputs<double> in{s, q.data(), k.data(), v.data(), gate.data()};
+  kernels::gated_linear_forward_reference({in, o.data()});
+  kernels::gated_linear_backward_reference(
+      {in, nullptr, d_o.data(), nullptr, dq.data(), dk.data(), dv.data(), dgate.data()});
   return std::max({relative_error(fast.o.exact(), o), relative_error(fast.dq.exact(), dq),
                    relative_error(fast.dk.exact(), dk), relative_error(fast.dv.exact(), dv),
                    relative_error(fast.dgate.exact(), dgate)});

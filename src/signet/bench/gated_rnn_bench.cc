@@ -31,13 +31,9 @@ struct Recurrence {
     y.resize(dy.size()), dx.resize(x.size()), d_recurrent.resize(recurrent.size()), dbias.resize(bias.size());
     saved.resize(static_cast<size_t>(kernels::gated_rnn_saved_size(s, Cpu{})));
     workspace.resize(static_cast<size_t>(kernels::gated_rnn_workspace_size(s, Cpu{})));
-    forward.shape = backward.shape = s;
-    forward.x = x.data(), forward.recurrent = recurrent.data(), forward.bias = bias.data(),
-    forward.y = y.data();
-    forward.saved = saved.data(), forward.workspace = workspace.data();
-    backward.recurrent = recurrent.data(), backward.saved = saved.data(), backward.dy = dy.data();
-    backward.dx = dx.data(), backward.d_recurrent = d_recurrent.data(), backward.dbias = dbias.data();
-    backward.workspace = workspace.data();
+    const kernels::GatedRnnInputs<T> in{s, recurrent.data(), nullptr, workspace.data()};
+    forward = {in, x.data(), bias.data(), y.data(), nullptr, saved.data()};
+    backward = {in, saved.data(), dy.data(), nullptr, dx.data(), d_recurrent.data(), dbias.data()};
   }
   Recurrence(const Recurrence&) = delete;
 };

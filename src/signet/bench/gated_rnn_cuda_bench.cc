@@ -35,11 +35,9 @@ struct GatedRnnOnGpu {
     d_recurrent = zeros(matrix), dbias = zeros(4 * s.units());
     saved = {device, kernels::gated_rnn_saved_size(s, Cuda{})};
     workspace = {device, std::max<int64_t>(1, kernels::gated_rnn_workspace_size(s, Cuda{}))};
-    forward.shape = backward.shape = s, forward.recurrent = backward.recurrent = recurrent.get();
-    forward.saved = saved.get(), backward.saved = saved.get();
-    forward.workspace = backward.workspace = workspace.get();
-    forward.x = x.get(), forward.bias = bias.get(), forward.y = y.get(), backward.dy = dy.get();
-    backward.dx = dx.get(), backward.d_recurrent = d_recurrent.get(), backward.dbias = dbias.get();
+    const kernels::GatedRnnInputs<T> in{s, recurrent.get(), nullptr, workspace.get()};
+    forward = {in, x.get(), bias.get(), y.get(), nullptr, saved.get()};
+    backward = {in, saved.get(), dy.get(), nullptr, dx.get(), d_recurrent.get(), dbias.get()};
   }
   GatedRnnOnGpu(const GatedRnnOnGpu&) = delete;
 };
@@ -56,14 +54,10 @@ double error(const Device& device, GatedRnnShape s) {
   Values<double> y(dy.size()), dx(x.size()), d_recurrent(recurrent.size()), dbias(bias.size()),
       saved(static_cast<size_t>(kernels::gated_rnn_saved_size(s, Cpu{}))),
       workspace(static_cast<size_t>(kernels::gated_rnn_workspace_size(s, Cpu{})));
-  kernels::GatedRnnForward<double> f;
-  kernels::GatedRnnBackward<double> b;
-  f.shape = b.shape = s, f.recurrent = b.recurrent = recurrent.data(), f.saved = saved.data();
-  b.saved = saved.data(), f.workspace = b.workspace = workspace.data();
-  f.x = x.data(), f.bias = bias.data(), f.y = y.data(), b.dy = dy.data(), b.dx = dx.data();
-  b.d_recurrent = d_recurrent.data(), b.dbias = dbias.data();
-  kernels::gated_rnn_forward_reference(f);
-  kernels::gated_rnn_backward_reference(b);
+  const kernels::GatedRnnInputs<double> in{s, recurrent.data(), nullptr, workspace.data()};
+  kernels::gated_rnn_forward_reference({in, x.data(), bias.data(), y.data(), nullptr, saved.data()});
+  kernels::gated_rnn_backward_reference(
+      {in, saved.data(), dy.data(), nullptr, dx.data(), d_recurrent.data(), dbias.data()});
   return std::max({relative_error(fast.y.exact(), y), relative_error(fast.dx.exact(), dx),
                    relative_error(fast.d_recurrent.exact(), d_recurrent),
                    relative_error(fast.dbias.exact(), dbias)});

@@ -24,18 +24,12 @@ struct Norm {
         rstd(static_cast<size_t>(rows)),
         dx(x.size()),
         dweight(static_cast<size_t>(width)) {}
-  kernels::NormForward<T> forward() {
-    kernels::NormForward<T> p;
-    p.rows = rows, p.width = width, p.x = x.data(), p.x_stride = width, p.weight = weight.data();
-    p.y = y.data(), p.y_stride = width, p.rstd = rstd.data();
-    return p;
+  kernels::NormInputs<T> inputs() const {
+    return {kernels::NormKind::kRms, rows, width, x.data(), width, weight.data()};
   }
+  kernels::NormForward<T> forward() { return {inputs(), y.data(), width, rstd.data()}; }
   kernels::NormBackward<T> backward() {
-    kernels::NormBackward<T> p;
-    p.rows = rows, p.width = width, p.x = x.data(), p.x_stride = width, p.weight = weight.data();
-    p.rstd = rstd.data(), p.dy = dy.data(), p.dy_stride = width, p.dx = dx.data(), p.dx_stride = width;
-    p.dweight = dweight.data();
-    return p;
+    return {inputs(), rstd.data(), nullptr, dy.data(), width, dx.data(), width, false, dweight.data()};
   }
 };
 

@@ -31,14 +31,10 @@ struct NormOnGpu {
         mean(device, rows),
         dweight(device, Values<float>(static_cast<size_t>(width))),
         workspace(device, std::max<int64_t>(1, kernels::norm_workspace_size(rows, width, Cuda{}))) {
-    const auto set = [&](auto& p) {
-      p.kind = kind, p.rows = rows, p.width = width, p.x = x.get(), p.x_stride = width;
-      p.weight = weight.get(), p.rstd = rstd.get(), p.mean = mean.get();
-    };
-    set(forward), set(backward);
-    forward.y = y.get(), forward.y_stride = width, backward.dy = dy.get(), backward.dy_stride = width;
-    backward.dx = dx.get(), backward.dx_stride = width, backward.dweight = dweight.get();
-    backward.workspace = workspace.get();
+    const kernels::NormInputs<T> in{kind, rows, width, x.get(), width, weight.get()};
+    forward = {in, y.get(), width, rstd.get(), mean.get()};
+    backward = {in,       rstd.get(), mean.get(), dy.get(),      width,
+                dx.get(), width,      false,      dweight.get(), workspace.get()};
   }
   NormOnGpu(const NormOnGpu&) = delete;
   void run(const Device& device) {
@@ -55,17 +51,10 @@ double error(const Device& device, NormKind kind, int64_t rows, int64_t width) {
   const auto x = fast.x.exact(), dy = fast.dy.exact(), weight = fast.weight.exact();
   Values<double> y(x.size()), dx(x.size()), dweight(weight.size()), rstd(static_cast<size_t>(rows)),
       mean(rstd.size());
-  kernels::NormForward<double> f;
-  kernels::NormBackward<double> b;
-  const auto set = [&](auto& p) {
-    p.kind = kind, p.rows = rows, p.width = width, p.x = x.data(), p.x_stride = width;
-    p.weight = weight.data(), p.rstd = rstd.data(), p.mean = mean.data();
-  };
-  set(f), set(b);
-  f.y = y.data(), f.y_stride = width, b.dy = dy.data(), b.dy_stride = width, b.dx = dx.data();
-  b.dx_stride = width, b.dweight = dweight.data();
-  kernels::norm_forward_reference(f);
-  kernels::norm_backward_reference(b);
+  const kernels::NormInputs<double> in{kind, rows, width, x.data(), width, weight.data()};
+  kernels::norm_forward_reference({in, y.data(), width, rstd.data(), mean.data()});
+  kernels::norm_backward_reference(
+      {in, rstd.data(), mean.data(), dy.data(), width, dx.data(), width, false, dweight.data()});
   return std::max({relative_error(fast.y.exact(), y), relative_error(fast.dx.exact(), dx),
                    relative_error(fast.dweight.exact(), dweight)});
 }

@@ -32,9 +32,9 @@ struct SwigluOnGpu {
         dy(device, random_values(2, rows * width)),
         y(device, rows * width),
         dx(device, 2 * rows * width) {
-    forward = {rows, width, x.get(), x.get() + width, 2 * width, y.get(), width};
-    backward = {rows,     width, x.get(),  x.get() + width,  2 * width,
-                dy.get(), width, dx.get(), dx.get() + width, 2 * width};
+    const kernels::SwigluInputs<bf16> in{rows, width, x.get(), x.get() + width, 2 * width};
+    forward = {in, y.get(), width};
+    backward = {in, dy.get(), width, dx.get(), dx.get() + width, 2 * width};
   }
   void run(const Device& device) {
     kernels::swiglu_forward(forward, Cuda{device.stream});
@@ -48,9 +48,9 @@ double swiglu_error(const Device& device, int64_t width) {
   fast.run(device);
   const auto x = fast.x.exact(), dy = fast.dy.exact();
   Values<double> y(dy.size()), dx(x.size());
-  kernels::swiglu_forward_reference({kRows, width, x.data(), x.data() + width, 2 * width, y.data(), width});
-  kernels::swiglu_backward_reference({kRows, width, x.data(), x.data() + width, 2 * width, dy.data(), width,
-                                      dx.data(), dx.data() + width, 2 * width});
+  const kernels::SwigluInputs<double> in{kRows, width, x.data(), x.data() + width, 2 * width};
+  kernels::swiglu_forward_reference({in, y.data(), width});
+  kernels::swiglu_backward_reference({in, dy.data(), width, dx.data(), dx.data() + width, 2 * width});
   return std::max(relative_error(fast.y.exact(), y), relative_error(fast.dx.exact(), dx));
 }
 
@@ -106,9 +106,9 @@ double glu_product_error(const Device& device, int64_t layer, int64_t width) {
   back.m = kRows, back.n = width, back.k = layer, back.a = dy.data(), back.lda = layer;
   back.b = down.data(), back.ldb = width, back.c = dh.data(), back.ldc = width;
   gemm(back, Cpu{});
-  kernels::swiglu_forward_reference({kRows, width, z.data(), z.data() + width, 2 * width, h.data(), width});
-  kernels::swiglu_backward_reference({kRows, width, z.data(), z.data() + width, 2 * width, dh.data(), width,
-                                      dz.data(), dz.data() + width, 2 * width});
+  const kernels::SwigluInputs<double> in{kRows, width, z.data(), z.data() + width, 2 * width};
+  kernels::swiglu_forward_reference({in, h.data(), width});
+  kernels::swiglu_backward_reference({in, dh.data(), width, dz.data(), dz.data() + width, 2 * width});
   return std::max({relative_error(fast.gate_up.exact(), z), relative_error(fast.h.exact(), h),
                    relative_error(fast.dgate_up.exact(), dz)});
 }
@@ -145,14 +145,10 @@ struct ConvOnGpu {
         dweight(device, Values<float>(static_cast<size_t>(channels * kTaps))),
         workspace(device, std::max<int64_t>(
                               1, kernels::short_conv_workspace_size(batch, time, channels, kTaps, Cuda{}))) {
-    const auto set = [&](auto& p) {
-      p.batch = batch, p.time = time, p.channels = channels, p.kernel = kTaps, p.silu = true;
-      p.x = x.get(), p.x_stride = channels, p.weight = weight.get();
-    };
-    set(forward), set(backward);
-    forward.y = y.get(), forward.y_stride = channels, backward.dy = dy.get(), backward.dy_stride = channels;
-    backward.dx = dx.get(), backward.dx_stride = channels, backward.dweight = dweight.get();
-    backward.workspace = workspace.get();
+    const kernels::ShortConvInputs<bf16> in{batch, time,    channels, kTaps,
+                                            true,  x.get(), channels, weight.get()};
+    forward = {in, y.get(), channels};
+    backward = {in, dy.get(), channels, dx.get(), channels, dweight.get(), nullptr, workspace.get()};
   }
   void run(const Device& device) {
     kernels::short_conv_forward(forward, Cuda{device.stream});
@@ -166,17 +162,10 @@ double conv_error(const Device& device, int64_t channels) {
   fast.run(device);
   const auto x = fast.x.exact(), dy = fast.dy.exact(), weight = fast.weight.exact();
   Values<double> y(x.size()), dx(x.size()), dweight(weight.size());
-  kernels::ShortConvForward<double> f;
-  kernels::ShortConvBackward<double> b;
-  const auto set = [&](auto& p) {
-    p.batch = 1, p.time = kTime, p.channels = channels, p.kernel = kTaps, p.silu = true;
-    p.x = x.data(), p.x_stride = channels, p.weight = weight.data();
-  };
-  set(f), set(b);
-  f.y = y.data(), f.y_stride = channels, b.dy = dy.data(), b.dy_stride = channels, b.dx = dx.data();
-  b.dx_stride = channels, b.dweight = dweight.data();
-  kernels::short_conv_forward_reference(f);
-  kernels::short_conv_backward_reference(b);
+  const kernels::ShortConvInputs<double> in{1,    kTime,    channels, kTaps,
+                                            true, x.data(), channels, weight.data()};
+  kernels::short_conv_forward_reference({in, y.data(), channels});
+  kernels::short_conv_backward_reference({in, dy.data(), channels, dx.data(), channels, dweight.data()});
   return std::max({relative_error(fast.y.exact(), y), relative_error(fast.dx.exact(), dx),
                    relative_error(fast.dweight.exact(), dweight)});
 }

@@ -36,16 +36,12 @@ struct Scan {
     dbias.resize(bias.size());
     saved.resize(static_cast<size_t>(kernels::selective_scan_saved_size(s, Cpu{})));
     workspace.resize(static_cast<size_t>(kernels::selective_scan_workspace_size(s, Cpu{})));
-    auto set = [&](auto& p) {
-      p.shape = s, p.u = u.data(), p.raw = raw.data(), p.a_log = a_log.data(), p.b = b.data(), p.c = c.data();
-      p.d = d.data(), p.z = z.data(), p.bias = bias.data(), p.saved = saved.data();
-      p.workspace = workspace.data();
-    };
-    set(forward), set(backward);
-    forward.y = y.data(), backward.dy = dy.data(), backward.du = du.data(), backward.draw = draw.data();
-    backward.da_log = da_log.data(), backward.db = db.data(), backward.dc = dc.data(),
-    backward.dd = dd.data();
-    backward.dz = dz.data(), backward.dbias = dbias.data();
+    kernels::SelectiveScanInputs<T> in{s,        u.data(), raw.data(), a_log.data(), b.data(),
+                                       c.data(), d.data(), z.data(),   bias.data()};
+    in.workspace = workspace.data();
+    forward = {in, y.data(), nullptr, saved.data()};
+    backward = {in,        saved.data(), dy.data(), nullptr,   du.data(),   draw.data(), da_log.data(),
+                db.data(), dc.data(),    dd.data(), dz.data(), dbias.data()};
   }
   Scan(const Scan&) = delete;
 };

@@ -40,14 +40,12 @@ struct ScanOnGpu {
     const Cuda where{device.stream};
     saved = {device, std::max<int64_t>(1, kernels::selective_scan_saved_size(s, where))};
     workspace = {device, std::max<int64_t>(1, kernels::selective_scan_workspace_size(s, where))};
-    const auto set = [&](auto& p) {
-      p.shape = s, p.u = u.get(), p.raw = raw.get(), p.a_log = a_log.get(), p.b = b.get(), p.c = c.get();
-      p.d = d.get(), p.z = z.get(), p.bias = bias.get(), p.saved = saved.get(), p.workspace = workspace.get();
-    };
-    set(forward), set(backward);
-    forward.y = y.get(), backward.dy = dy.get(), backward.du = du.get(), backward.draw = draw.get();
-    backward.da_log = da_log.get(), backward.db = db.get(), backward.dc = dc.get(), backward.dd = dd.get();
-    backward.dz = dz.get(), backward.dbias = dbias.get();
+    kernels::SelectiveScanInputs<T> in{s,       u.get(), raw.get(), a_log.get(), b.get(),
+                                       c.get(), d.get(), z.get(),   bias.get()};
+    in.workspace = workspace.get();
+    forward = {in, y.get(), nullptr, saved.get()};
+    backward = {in,           saved.get(), dy.get(), nullptr,  du.get(), draw.get(),
+                da_log.get(), db.get(),    dc.get(), dd.get(), dz.get(), dbias.get()};
   }
   ScanOnGpu(const ScanOnGpu&) = delete;
 };
@@ -64,22 +62,13 @@ double error(const Device& device, SelectiveScanShape s) {
              c = fast.c.exact(), d = fast.d.exact(), z = fast.z.exact(), bias = fast.bias.exact(),
              dy = fast.dy.exact();
   Values<double> y(u.size()), du(u.size()), draw(u.size()), dz(u.size()), db(b.size()), dc(c.size()),
-      da_log(a_log.size()), dd(d.size()), dbias(bias.size()),
-      saved(static_cast<size_t>(kernels::selective_scan_saved_size(s, Cpu{}))),
-      workspace(static_cast<size_t>(kernels::selective_scan_workspace_size(s, Cpu{})));
-  kernels::SelectiveScanForward<double> forward;
-  kernels::SelectiveScanBackward<double> backward;
-  const auto set = [&](auto& p) {
-    p.shape = s, p.u = u.data(), p.raw = raw.data(), p.a_log = a_log.data(), p.b = b.data(), p.c = c.data();
-    p.d = d.data(), p.z = z.data(), p.bias = bias.data(), p.saved = saved.data();
-    p.workspace = workspace.data();
-  };
-  set(forward), set(backward);
-  forward.y = y.data(), backward.dy = dy.data(), backward.du = du.data(), backward.draw = draw.data();
-  backward.da_log = da_log.data(), backward.db = db.data(), backward.dc = dc.data(), backward.dd = dd.data();
-  backward.dz = dz.data(), backward.dbias = dbias.data();
-  kernels::selective_scan_forward_reference(forward);
-  kernels::selective_scan_backward_reference(backward);
+      da_log(a_log.size()), dd(d.size()), dbias(bias.size());
+  const kernels::SelectiveScanInputs<double> in{s,        u.data(), raw.data(), a_log.data(), b.data(),
+                                                c.data(), d.data(), z.data(),   bias.data()};
+  kernels::selective_scan_forward_reference({in, y.data()});
+  kernels::selective_scan_backward_reference({in, nullptr, dy.data(), nullptr, du.data(), draw.data(),
+                                              da_log.data(), db.data(), dc.data(), dd.data(), dz.data(),
+                                              dbias.data()});
   return std::max({relative_error(fast.y.exact(), y), relative_error(fast.du.exact(), du),
                    relative_error(fast.draw.exact(), draw), relative_error(fast.da_log.exact(), da_log),
                    relative_error(fast.db.exact(), db), relative_error(fast.dc.exact(), dc),

@@ -21,29 +21,29 @@ namespace signet::kernels {
 enum class ActivationKind { kSilu, kSigmoid, kHard, kSoftplus };
 enum class GluGate { kSilu, kGelu };
 
+// What both passes are given.
 template <class T>
-struct ActivationForward {
+struct ActivationInputs {
   ActivationKind kind = ActivationKind::kSilu;
   int64_t rows = 0, width = 0;
   const T* x = nullptr;
   int64_t x_stride = 0;
+  Accumulator<T> scale = Accumulator<T>(1), shift = Accumulator<T>(0), margin = Accumulator<T>(0);
+};
+
+template <class T>
+struct ActivationForward : ActivationInputs<T> {
   T* y = nullptr;
   int64_t y_stride = 0;
-  Accumulator<T> scale = Accumulator<T>(1), shift = Accumulator<T>(0), margin = Accumulator<T>(0);
   Accumulator<T>* wide_y = nullptr;  // GPU only: the result unrounded, instead of y
 };
 
 template <class T>
-struct ActivationBackward {
-  ActivationKind kind = ActivationKind::kSilu;
-  int64_t rows = 0, width = 0;
-  const T* x = nullptr;
-  int64_t x_stride = 0;
+struct ActivationBackward : ActivationInputs<T> {
   const T* dy = nullptr;
   int64_t dy_stride = 0;
   T* dx = nullptr;
   int64_t dx_stride = 0;
-  Accumulator<T> scale = Accumulator<T>(1), shift = Accumulator<T>(0), margin = Accumulator<T>(0);
   const Accumulator<T>* wide_dy = nullptr;  // GPU only: instead of dy
 };
 
@@ -63,29 +63,29 @@ struct GateColumns {
   float* factor = nullptr;
 };
 
+// What both passes are given.
 template <class T>
-struct SwigluForward {
+struct SwigluInputs {
   int64_t rows = 0, width = 0;
   const T* gate = nullptr;
   const T* up = nullptr;
   int64_t x_stride = 0;  // of gate and of up
-  T* y = nullptr;
-  int64_t y_stride = 0;
   GluGate kind = GluGate::kSilu;
 };
 
 template <class T>
-struct SwigluBackward {
-  int64_t rows = 0, width = 0;
-  const T* gate = nullptr;
-  const T* up = nullptr;
-  int64_t x_stride = 0;
+struct SwigluForward : SwigluInputs<T> {
+  T* y = nullptr;
+  int64_t y_stride = 0;
+};
+
+template <class T>
+struct SwigluBackward : SwigluInputs<T> {
   const T* dy = nullptr;
   int64_t dy_stride = 0;
   T* dgate = nullptr;  // may be gate, and dup be up
   T* dup = nullptr;
-  int64_t dx_stride = 0;
-  GluGate kind = GluGate::kSilu;
+  int64_t dx_stride = 0;  // of dgate and of dup
   T* y = nullptr;  // GPU only: receives what forward made (null: not wanted), in the rows of dy; may be dy
 };
 

@@ -21,7 +21,8 @@ namespace signet::kernels {
 
 struct AttentionShape {
   int64_t batch = 0, time = 0, heads = 0, width = 0;
-  int64_t keys = 0, capacity = 0;                                  // 0: time; 0: keys
+  int64_t keys = 0;                                                // 0 means time
+  int64_t capacity = 0;                                            // 0 means keys
   int64_t q_stride = 0, k_stride = 0, v_stride = 0, o_stride = 0;  // 0 means contiguous
   double scale = 1, rotary_base = 0;
   // GPU only, keys = time: the rows of sequence b are [offsets[b], offsets[b + 1]) instead, at most `time`.
@@ -36,30 +37,30 @@ inline AttentionShape with_strides(AttentionShape s) {
   return s;
 }
 
+// What both passes are given.
 template <class T>
-struct AttentionForward {
+struct AttentionInputs {
   AttentionShape shape;
   const T* q = nullptr;
   const T* k = nullptr;
   const T* v = nullptr;
-  T* o = nullptr;
-  Accumulator<T>* lse = nullptr;
-  Accumulator<T>* workspace = nullptr;  // [attention_workspace_size]
+  Accumulator<T>* workspace = nullptr;  // [attention_workspace_size] scratch
 };
 
 template <class T>
-struct AttentionBackward {
-  AttentionShape shape;
-  const T* q = nullptr;
-  const T* k = nullptr;
-  const T* v = nullptr;
-  const T* o = nullptr;
+struct AttentionForward : AttentionInputs<T> {
+  T* o = nullptr;
+  Accumulator<T>* lse = nullptr;
+};
+
+template <class T>
+struct AttentionBackward : AttentionInputs<T> {
+  const T* o = nullptr;  // what forward wrote, like lse
   const Accumulator<T>* lse = nullptr;
   const T* d_o = nullptr;  // strides of the gradients are those of the values
   T* dq = nullptr;
   T* dk = nullptr;
   T* dv = nullptr;
-  Accumulator<T>* workspace = nullptr;
 };
 
 int64_t attention_workspace_size(const AttentionShape& shape, Cpu);

@@ -34,24 +34,24 @@ struct DecayGateShape {
   double margin = 0;
 };
 
+// What both passes are given.
 template <class T>
-struct DecayGateForward {
+struct DecayGateInputs {
   DecayGateShape shape;
   const T* x = nullptr;
   const Accumulator<T>* bias = nullptr;
   const Accumulator<T>* rate_log = nullptr;  // null: the constant `rate`
   Accumulator<T> rate = 1;
+};
+
+template <class T>
+struct DecayGateForward : DecayGateInputs<T> {
   Accumulator<T>* gate = nullptr;
   Accumulator<T>* delta = nullptr;  // null: not wanted
 };
 
 template <class T>
-struct DecayGateBackward {
-  DecayGateShape shape;
-  const T* x = nullptr;
-  const Accumulator<T>* bias = nullptr;
-  const Accumulator<T>* rate_log = nullptr;
-  Accumulator<T> rate = 1;
+struct DecayGateBackward : DecayGateInputs<T> {
   const Accumulator<T>* dgate = nullptr;
   const Accumulator<T>* ddelta = nullptr;  // null: zero
   T* dx = nullptr;

@@ -7,18 +7,15 @@
 namespace signet::kernels {
 namespace {
 
-template <class P>
-double input(const P& p, int64_t r, int64_t c) {
+double input(const DecayGateInputs<double>& p, int64_t r, int64_t c) {
   const double x = p.x[r * p.shape.x_stride + c] + (p.bias ? p.bias[c] : 0);
   return p.shape.kind == DecayKind::kStep ? x : -x;
 }
-template <class P>
-double rate(const P& p, int64_t c) {
+double rate(const DecayGateInputs<double>& p, int64_t c) {
   return p.rate_log ? std::exp(p.rate_log[c]) : p.rate;
 }
 // margin - delta rate: log a where it is negative, else how far within the margin
-template <class P>
-double log_decay(const P& p, double delta, int64_t c) {
+double log_decay(const DecayGateInputs<double>& p, double delta, int64_t c) {
   return p.shape.margin - delta * rate(p, c);
 }
 

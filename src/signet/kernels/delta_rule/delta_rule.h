@@ -81,34 +81,33 @@ inline DeltaRuleShape with_strides(DeltaRuleShape s) {
   return s;
 }
 
+// What both passes are given.
 template <class T>
-struct DeltaRuleForward {
+struct DeltaRuleInputs {
   DeltaRuleShape shape;
   const T* q = nullptr;
   const T* k = nullptr;
   const T* v = nullptr;
   const Accumulator<T>* beta = nullptr;
+  const Accumulator<T>* gate = nullptr;
   const Accumulator<T>* initial_state = nullptr;
-  T* o = nullptr;
-  Accumulator<T>* final_state = nullptr;  // may be initial_state where no backward follows
   Accumulator<T> scale = 1;
   DeltaRuleAlgorithm algorithm = DeltaRuleAlgorithm::kAuto;
-  Accumulator<T>* saved =
-      nullptr;  // [delta_rule_saved_size] kept for backward; null when no backward follows
-  Accumulator<T>* workspace = nullptr;  // [delta_rule_workspace_size] scratch
-  const Accumulator<T>* gate = nullptr;
-  // Of all rows of sequence b just read[b] of o will be used; the others may be left as they are.
+  // Of all rows of sequence b just read[b] of o is used (null: all of them): forward may leave the others as
+  // they are, and d_o is zero there.
   const int32_t* read = nullptr;
+  Accumulator<T>* workspace = nullptr;  // [delta_rule_workspace_size] scratch
 };
 
 template <class T>
-struct DeltaRuleBackward {
-  DeltaRuleShape shape;
-  const T* q = nullptr;
-  const T* k = nullptr;
-  const T* v = nullptr;
-  const Accumulator<T>* beta = nullptr;
-  const Accumulator<T>* initial_state = nullptr;
+struct DeltaRuleForward : DeltaRuleInputs<T> {
+  T* o = nullptr;
+  Accumulator<T>* final_state = nullptr;  // may be initial_state where no backward follows
+  Accumulator<T>* saved = nullptr;        // [delta_rule_saved_size] for backward; null where none follows
+};
+
+template <class T>
+struct DeltaRuleBackward : DeltaRuleInputs<T> {
   const Accumulator<T>* saved = nullptr;
   const T* d_o = nullptr;  // strides of the gradients are those of the inputs
   const Accumulator<T>* d_final_state = nullptr;
@@ -116,13 +115,8 @@ struct DeltaRuleBackward {
   T* dk = nullptr;
   T* dv = nullptr;
   Accumulator<T>* dbeta = nullptr;
-  Accumulator<T>* d_initial_state = nullptr;
-  Accumulator<T> scale = 1;
-  DeltaRuleAlgorithm algorithm = DeltaRuleAlgorithm::kAuto;
-  Accumulator<T>* workspace = nullptr;
-  const Accumulator<T>* gate = nullptr;
   Accumulator<T>* dgate = nullptr;
-  const int32_t* read = nullptr;  // as in forward; d_o is zero in all other rows
+  Accumulator<T>* d_initial_state = nullptr;
 };
 
 // Elements of T that forward saves for backward, and scratch that either pass needs (the larger of the two).

@@ -8,9 +8,11 @@
 //
 // Backward, with dS' the gradient of S' (docs/kernels/delta_rule.md derives it):
 //
-//   w_s = dU_s - sum_{r>s} G_rs x_r   with dU = scale P^T dO + K dS',   x_s = beta_s w_s,   dbeta_s = w_s .
-//   e_s dV = X     dP = lower dO U^T      dG = -strictly lower X U^T        dQ = scale (dO S^T + dP K) dK =
-//   scale dP^T Q + U dS'^T - X S^T + (dG + dG^T) K        dS = dS' + scale Q^T dO - K^T X
+//   dU = scale P^T dO + K dS'        w_s = dU_s - sum_{r>s} G_rs x_r        x_s = beta_s w_s
+//   dbeta_s = w_s . e_s              dV = X
+//   dP = lower dO U^T                dG = -strictly lower X U^T
+//   dQ = scale (dO S^T + dP K)       dK = scale dP^T Q + U dS'^T - X S^T + (dG + dG^T) K
+//   dS = dS' + scale Q^T dO - K^T X
 //
 // A gate per head multiplies what passes between two times by the product of the gates in between. With
 // R_tr = g_{token(r)+1} .. g_t and c_t = g_first .. g_t, computed as products (no logarithms, no quotients,
@@ -204,8 +206,8 @@ void apply_gates(Chunk<T>& c, const T* gate, const DeltaRuleHead& head) {
 }
 
 // Finds the inputs of a chunk and computes Kt, G, P.
-template <class T, class P>
-void open_chunk(Chunk<T>& c, const P& p, int64_t bh, int64_t index) {
+template <class T>
+void open_chunk(Chunk<T>& c, const DeltaRuleInputs<T>& p, int64_t bh, int64_t index) {
   const DeltaRuleShape& s = c.s;
   const DeltaRuleHead head(s, bh);
   c.begin = c.plan.chunk_begin(index);

@@ -25,16 +25,15 @@ State initial_state(const DeltaRuleShape& s, const double* states, int64_t bh) {
 }
 
 // v - S^T k
-template <class P>
-std::vector<double> innovation(const P& p, const DeltaRuleShape& s, const Step& at, const State& state) {
+std::vector<double> innovation(const DeltaRuleInputs<double>& p, const DeltaRuleShape& s, const Step& at,
+                               const State& state) {
   std::vector<double> e(p.v + at.v, p.v + at.v + s.dv);
   for (int64_t i = 0; i < s.dk; ++i)
     for (int64_t c = 0; c < s.dv; ++c) e[c] -= p.k[at.k + i] * state[i * s.dv + c];
   return e;
 }
 
-template <class P>
-void advance(const P& p, const DeltaRuleShape& s, const Step& at, State& state) {
+void advance(const DeltaRuleInputs<double>& p, const DeltaRuleShape& s, const Step& at, State& state) {
   const std::vector<double> e = innovation(p, s, at, state);
   const double beta = p.beta[at.beta] * beta_factor(s, p.k + at.k);
   for (int64_t i = 0; i < s.dk; ++i)
@@ -46,8 +45,8 @@ int64_t gate_at(const DeltaRuleShape& s, int64_t b, int64_t t, int64_t h, int64_
   return (s.first_row(b) + t) * s.gate_stride + h * s.gate_channels + (s.gate_channels > 1 ? i : 0);
 }
 
-template <class P>
-void decay(const P& p, const DeltaRuleShape& s, int64_t b, int64_t t, int64_t h, State& state) {
+void decay(const DeltaRuleInputs<double>& p, const DeltaRuleShape& s, int64_t b, int64_t t, int64_t h,
+           State& state) {
   for (int64_t i = 0; s.gated() && i < s.dk; ++i)
     for (int64_t c = 0; c < s.dv; ++c) state[i * s.dv + c] *= p.gate[gate_at(s, b, t, h, i)];
 }

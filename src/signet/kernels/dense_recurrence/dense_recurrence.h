@@ -28,27 +28,28 @@ struct DenseRecurrenceShape {
   constexpr int64_t token_stride() const { return a_stride ? a_stride : heads * n * n; }
 };
 
+// What both passes are given.
 template <class T>
-struct DenseRecurrenceForward {
+struct DenseRecurrenceInputs {
   DenseRecurrenceShape shape;
   const T* a = nullptr;
   const Accumulator<T>* initial_state = nullptr;
-  T* h = nullptr;
-  Accumulator<T>* final_state = nullptr;
-  Accumulator<T>* workspace = nullptr;  // [dense_recurrence_workspace_size]
+  Accumulator<T>* workspace = nullptr;  // [dense_recurrence_workspace_size] scratch
 };
 
 template <class T>
-struct DenseRecurrenceBackward {
-  DenseRecurrenceShape shape;
-  const T* a = nullptr;
-  const T* h = nullptr;
-  const Accumulator<T>* initial_state = nullptr;
+struct DenseRecurrenceForward : DenseRecurrenceInputs<T> {
+  T* h = nullptr;
+  Accumulator<T>* final_state = nullptr;
+};
+
+template <class T>
+struct DenseRecurrenceBackward : DenseRecurrenceInputs<T> {
+  const T* h = nullptr;  // what forward wrote
   const T* d_h = nullptr;
   const Accumulator<T>* d_final_state = nullptr;
   T* da = nullptr;
   Accumulator<T>* d_initial_state = nullptr;
-  Accumulator<T>* workspace = nullptr;
 };
 
 int64_t dense_recurrence_workspace_size(const DenseRecurrenceShape& shape, Cpu);

@@ -9,8 +9,7 @@ namespace signet::kernels {
 namespace {
 
 // The state before the first token.
-template <class P>
-std::vector<double> start_of(const P& p, int64_t item) {
+std::vector<double> start_of(const DenseRecurrenceInputs<double>& p, int64_t item) {
   const int64_t n = p.shape.n;
   if (p.initial_state) return {p.initial_state + item * n * n, p.initial_state + (item + 1) * n * n};
   std::vector<double> identity(n * n, 0.0);
@@ -26,8 +25,7 @@ double factor_of(const double* before, int64_t count) {
 }
 
 // A_t.
-template <class P>
-std::vector<double> transition_of(const P& p, int64_t at) {
+std::vector<double> transition_of(const DenseRecurrenceInputs<double>& p, int64_t at) {
   const int64_t n = p.shape.n;
   std::vector<double> a(p.a + at, p.a + at + n * n);
   for (int64_t i = 0; i < n && p.shape.plus_identity; ++i) a[i * n + i] += 1;

@@ -57,30 +57,29 @@ inline GatedLinearShape with_strides(GatedLinearShape s) {
   return s;
 }
 
+// What both passes are given.
 template <class T>
-struct GatedLinearForward {
+struct GatedLinearInputs {
   GatedLinearShape shape;
   const T* q = nullptr;
   const T* k = nullptr;
   const T* v = nullptr;
   const Accumulator<T>* gate = nullptr;
   const Accumulator<T>* initial_state = nullptr;
-  T* o = nullptr;
-  Accumulator<T>* final_state = nullptr;
   Accumulator<T> scale = 1;
   GatedLinearAlgorithm algorithm = GatedLinearAlgorithm::kAuto;
-  Accumulator<T>* saved = nullptr;      // [gated_linear_saved_size]; null when no backward follows
   Accumulator<T>* workspace = nullptr;  // [gated_linear_workspace_size] scratch
 };
 
 template <class T>
-struct GatedLinearBackward {
-  GatedLinearShape shape;
-  const T* q = nullptr;
-  const T* k = nullptr;
-  const T* v = nullptr;
-  const Accumulator<T>* gate = nullptr;
-  const Accumulator<T>* initial_state = nullptr;
+struct GatedLinearForward : GatedLinearInputs<T> {
+  T* o = nullptr;
+  Accumulator<T>* final_state = nullptr;
+  Accumulator<T>* saved = nullptr;  // [gated_linear_saved_size] for backward; null where none follows
+};
+
+template <class T>
+struct GatedLinearBackward : GatedLinearInputs<T> {
   const Accumulator<T>* saved = nullptr;
   const T* d_o = nullptr;  // strides of the gradients are those of the inputs
   const Accumulator<T>* d_final_state = nullptr;
@@ -89,9 +88,6 @@ struct GatedLinearBackward {
   T* dv = nullptr;
   Accumulator<T>* dgate = nullptr;
   Accumulator<T>* d_initial_state = nullptr;
-  Accumulator<T> scale = 1;
-  GatedLinearAlgorithm algorithm = GatedLinearAlgorithm::kAuto;
-  Accumulator<T>* workspace = nullptr;
 };
 
 // Asked with the thread count that the call will see (base/thread_pool.h); the same for both passes.

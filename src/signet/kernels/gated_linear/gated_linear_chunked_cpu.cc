@@ -113,8 +113,8 @@ void pair_products(Chunk<T>& c) {
 }
 
 // Reads q, k, gates and v of a chunk; makes qp, kr, D(-1,n) and B.
-template <class T, class P>
-void open_chunk(Chunk<T>& c, const P& p, int64_t bh, int64_t index, T q_scale) {
+template <class T>
+void open_chunk(Chunk<T>& c, const GatedLinearInputs<T>& p, int64_t bh, int64_t index, T q_scale) {
   const GatedLinearShape& s = c.s;
   const GatedLinearHead head(s, bh);
   c.begin = c.plan.begin(index);

@@ -26,8 +26,7 @@ struct At {
   }
 };
 
-template <class P>
-void advance(const P& p, const GatedLinearShape& s, const At& at, State& state) {
+void advance(const GatedLinearInputs<double>& p, const GatedLinearShape& s, const At& at, State& state) {
   for (int64_t i = 0; i < s.dk; ++i) {
     const double g = p.gate[at.gate + (s.channel_gates ? i : 0)];
     for (int64_t c = 0; c < s.dv; ++c)

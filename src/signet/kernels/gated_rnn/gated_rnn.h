@@ -2,8 +2,8 @@
 // the step before through a recurrent matrix per head. Per head of `width` units, gates i, f, z, o:
 //
 //   (i, f, z, o)_t = x_t + R y_{t-1} + bias
-//   sLSTM  m_t = max(log sigmoid(f) + m_{t-1}, i)      i' = exp(i - m_t)   f' = exp(log sigmoid(f) + m_{t-1}
-//   - m_t)
+//   sLSTM  m_t = max(log sigmoid(f) + m_{t-1}, i)
+//          i' = exp(i - m_t)                f' = exp(log sigmoid(f) + m_{t-1} - m_t)
 //          c_t = f' c_{t-1} + i' tanh(z)    n_t = f' n_{t-1} + i'          y_t = sigmoid(o) c_t / n_t
 //   LSTM   c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(z)                   y_t = sigmoid(o) tanh(c_t)
 //
@@ -53,24 +53,26 @@ inline GatedRnnShape with_strides(GatedRnnShape s) {
   return s;
 }
 
+// What both passes are given.
 template <class T>
-struct GatedRnnForward {
+struct GatedRnnInputs {
   GatedRnnShape shape;
-  const T* x = nullptr;
   const Accumulator<T>* recurrent = nullptr;
-  const Accumulator<T>* bias = nullptr;
   const Accumulator<T>* initial_state = nullptr;
-  T* y = nullptr;
-  Accumulator<T>* final_state = nullptr;
-  Accumulator<T>* saved = nullptr;  // [gated_rnn_saved_size] kept for backward; null when no backward follows
-  Accumulator<T>* workspace = nullptr;  // [gated_rnn_workspace_size]
+  Accumulator<T>* workspace = nullptr;  // [gated_rnn_workspace_size] scratch
 };
 
 template <class T>
-struct GatedRnnBackward {
-  GatedRnnShape shape;
-  const Accumulator<T>* recurrent = nullptr;
-  const Accumulator<T>* initial_state = nullptr;
+struct GatedRnnForward : GatedRnnInputs<T> {
+  const T* x = nullptr;
+  const Accumulator<T>* bias = nullptr;
+  T* y = nullptr;
+  Accumulator<T>* final_state = nullptr;
+  Accumulator<T>* saved = nullptr;  // [gated_rnn_saved_size] for backward; null where none follows
+};
+
+template <class T>
+struct GatedRnnBackward : GatedRnnInputs<T> {
   const Accumulator<T>* saved = nullptr;
   const T* dy = nullptr;  // strides of the gradients are those of the values
   const Accumulator<T>* d_final_state = nullptr;
@@ -78,7 +80,6 @@ struct GatedRnnBackward {
   Accumulator<T>* d_recurrent = nullptr;
   Accumulator<T>* dbias = nullptr;  // null: no bias
   Accumulator<T>* d_initial_state = nullptr;
-  Accumulator<T>* workspace = nullptr;
 };
 
 template <class Device>

@@ -19,23 +19,23 @@ struct GatedSkipShape {
   int64_t x_stride = 0, skip_stride = 0, z_stride = 0, y_stride = 0;
 };
 
+// What both passes are given.
 template <class T>
-struct GatedSkipForward {
+struct GatedSkipInputs {
   GatedSkipShape shape;
   const T* x = nullptr;
   const T* skip = nullptr;
   const Accumulator<T>* weight = nullptr;
   const T* z = nullptr;
+};
+
+template <class T>
+struct GatedSkipForward : GatedSkipInputs<T> {
   T* y = nullptr;
 };
 
 template <class T>
-struct GatedSkipBackward {
-  GatedSkipShape shape;
-  const T* x = nullptr;
-  const T* skip = nullptr;
-  const Accumulator<T>* weight = nullptr;
-  const T* z = nullptr;
+struct GatedSkipBackward : GatedSkipInputs<T> {
   const T* dy = nullptr;  // strides of the gradients are those of the inputs
   T* dx = nullptr;
   T* dskip = nullptr;

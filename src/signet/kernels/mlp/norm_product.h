@@ -14,26 +14,24 @@
 
 namespace signet::kernels {
 
-struct NormProductForward {
+// What both passes are given.
+struct NormProductInputs {
   int64_t rows = 0, group = 0;
   const bf16* x = nullptr;
   int64_t x_stride = 0;
   const float* norm = nullptr;
   float eps = 0;
   const bf16* weight = nullptr;
+};
+
+struct NormProductForward : NormProductInputs {
   const bf16* residual = nullptr;
   int64_t residual_stride = 0;
   bf16* n = nullptr;
   bf16* y = nullptr;
 };
 
-struct NormProductBackward {
-  int64_t rows = 0, group = 0;
-  const bf16* x = nullptr;
-  int64_t x_stride = 0;
-  const float* norm = nullptr;
-  float eps = 0;
-  const bf16* weight = nullptr;
+struct NormProductBackward : NormProductInputs {
   const bf16* dy = nullptr;
   int64_t dy_stride = 0;
   bf16* dx = nullptr;

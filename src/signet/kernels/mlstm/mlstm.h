@@ -100,7 +100,8 @@ struct MlstmSequenceShape {
   const int32_t* offsets = nullptr;
 };
 
-struct MlstmRead {
+// What both passes are given.
+struct MlstmReadInputs {
   MlstmSequenceShape shape;
   const bf16* q = nullptr;
   const bf16* k = nullptr;
@@ -108,17 +109,13 @@ struct MlstmRead {
   const float* gate = nullptr;
   const float* input = nullptr;
   const float* m = nullptr;
+};
+
+struct MlstmRead : MlstmReadInputs {
   bf16* h = nullptr;
 };
 
-struct MlstmReadBackward {
-  MlstmSequenceShape shape;
-  const bf16* q = nullptr;
-  const bf16* k = nullptr;
-  const bf16* v = nullptr;
-  const float* gate = nullptr;
-  const float* input = nullptr;
-  const float* m = nullptr;
+struct MlstmReadBackward : MlstmReadInputs {
   const bf16* dh = nullptr;
   bf16* dq = nullptr;  // strides of the gradients are those of the values
   bf16* dk = nullptr;

@@ -1,10 +1,10 @@
 // RMS and layer normalisation over the last dimension.
 //   rms:    y = x * r * weight,            r = 1 / sqrt(mean(x^2) + eps)
 //   layer:  y = (x - mean) * r * weight,   r = 1 / sqrt(var(x) + eps)      (no bias)
-// x, y [rows, width] with row strides; weight [width]. A per-head norm is the same call with
-// rows = tokens * heads. Backward overwrites dx, or adds to it when accumulate_dx
-// is set, and always adds to dweight. Sums are in T along a row. `rstd` (and `mean`) [rows] are saved by
-// forward for backward. Parameters and statistics are never narrower than fp32.
+// x, y [rows, width] with row strides; weight [width]. A per-head norm is the same call with rows = tokens *
+// heads. Backward overwrites dx, or adds to it when accumulate_dx is set, and always adds to dweight. `rstd`
+// (and `mean`) [rows] are saved by forward for backward. Sums along a row, parameters and statistics are in
+// Accumulator<T>: fp32 for bf16 storage.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,18 @@ namespace signet::kernels {
 
 enum class NormKind { kRms, kLayer };
 
+// What both passes are given.
 template <class T>
-struct NormForward {
+struct NormInputs {
   NormKind kind = NormKind::kRms;
   int64_t rows = 0, width = 0;
   const T* x = nullptr;
   int64_t x_stride = 0;
   const Accumulator<T>* weight = nullptr;
+};
+
+template <class T>
+struct NormForward : NormInputs<T> {
   T* y = nullptr;
   int64_t y_stride = 0;
   Accumulator<T>* rstd = nullptr;
@@ -32,12 +37,7 @@ struct NormForward {
 };
 
 template <class T>
-struct NormBackward {
-  NormKind kind = NormKind::kRms;
-  int64_t rows = 0, width = 0;
-  const T* x = nullptr;
-  int64_t x_stride = 0;
-  const Accumulator<T>* weight = nullptr;
+struct NormBackward : NormInputs<T> {
   const Accumulator<T>* rstd = nullptr;
   const Accumulator<T>* mean = nullptr;
   const T* dy = nullptr;

@@ -3,8 +3,9 @@
 // sources j and targets i:
 //
 //   d_j = sigmoid(gate_j)  (range [0,1])   or   tanh(gate_j)  (range [-1,1])
-//   P[i,j] = 1 where i = argmax_i choice[j,i], the first of equals   (hard),   or softmax_i choice[j,i]
-//   (soft) h_t = P_t (d_t h_{t-1}) + b_t
+//   P[i,j] = 1 where i = argmax_i choice[j,i], the first of equals   (hard)
+//   or      softmax_i choice[j,i]                                    (soft)
+//   h_t = P_t (d_t h_{t-1}) + b_t
 //
 // Layouts: choice [B,T,heads,n,n] (source, target), gate, b [B,T,heads,n] with strides from token to token; h
 // [B,T,heads,n] contiguous; states [B,heads,n]. Forward overwrites h and final_state (null: not wanted; may
@@ -35,32 +36,32 @@ inline PdScanShape with_strides(PdScanShape s) {
   return s;
 }
 
+// What both passes are given.
 template <class T>
-struct PdScanForward {
+struct PdScanInputs {
   PdScanShape shape;
   const T* choice = nullptr;
   const T* gate = nullptr;
-  const T* b = nullptr;
   const Accumulator<T>* initial_state = nullptr;
-  T* h = nullptr;
-  Accumulator<T>* final_state = nullptr;
-  Accumulator<T>* workspace = nullptr;  // [pd_scan_workspace_size]
+  Accumulator<T>* workspace = nullptr;  // [pd_scan_workspace_size] scratch
 };
 
 template <class T>
-struct PdScanBackward {
-  PdScanShape shape;
-  const T* choice = nullptr;
-  const T* gate = nullptr;
+struct PdScanForward : PdScanInputs<T> {
+  const T* b = nullptr;
+  T* h = nullptr;
+  Accumulator<T>* final_state = nullptr;
+};
+
+template <class T>
+struct PdScanBackward : PdScanInputs<T> {
   const T* h = nullptr;  // what forward wrote
-  const Accumulator<T>* initial_state = nullptr;
   const T* d_h = nullptr;
   const Accumulator<T>* d_final_state = nullptr;
-  T* d_choice = nullptr;
+  T* d_choice = nullptr;  // strides of the gradients are those of the inputs
   T* d_gate = nullptr;
   T* db = nullptr;
   Accumulator<T>* d_initial_state = nullptr;
-  Accumulator<T>* workspace = nullptr;
 };
 
 int64_t pd_scan_workspace_size(const PdScanShape& shape, Cpu);

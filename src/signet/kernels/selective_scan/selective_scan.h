@@ -49,8 +49,9 @@ inline SelectiveScanShape with_strides(SelectiveScanShape s) {
   return s;
 }
 
+// What both passes are given.
 template <class T>
-struct SelectiveScanForward {
+struct SelectiveScanInputs {
   SelectiveScanShape shape;
   const T* u = nullptr;
   const T* raw = nullptr;
@@ -61,25 +62,18 @@ struct SelectiveScanForward {
   const T* z = nullptr;
   const Accumulator<T>* bias = nullptr;
   const Accumulator<T>* initial_state = nullptr;
-  T* y = nullptr;
-  Accumulator<T>* final_state = nullptr;
-  Accumulator<T>* saved =
-      nullptr;  // [selective_scan_saved_size] kept for backward; null when no backward follows
-  Accumulator<T>* workspace = nullptr;  // [selective_scan_workspace_size]
+  Accumulator<T>* workspace = nullptr;  // [selective_scan_workspace_size] scratch
 };
 
 template <class T>
-struct SelectiveScanBackward {
-  SelectiveScanShape shape;
-  const T* u = nullptr;
-  const T* raw = nullptr;
-  const Accumulator<T>* a_log = nullptr;
-  const T* b = nullptr;
-  const T* c = nullptr;
-  const Accumulator<T>* d = nullptr;
-  const T* z = nullptr;
-  const Accumulator<T>* bias = nullptr;
-  const Accumulator<T>* initial_state = nullptr;
+struct SelectiveScanForward : SelectiveScanInputs<T> {
+  T* y = nullptr;
+  Accumulator<T>* final_state = nullptr;
+  Accumulator<T>* saved = nullptr;  // [selective_scan_saved_size] for backward; null where none follows
+};
+
+template <class T>
+struct SelectiveScanBackward : SelectiveScanInputs<T> {
   const Accumulator<T>* saved = nullptr;
   const T* dy = nullptr;  // strides of the gradients are those of the inputs
   const Accumulator<T>* d_final_state = nullptr;
@@ -92,7 +86,6 @@ struct SelectiveScanBackward {
   T* dz = nullptr;
   Accumulator<T>* dbias = nullptr;
   Accumulator<T>* d_initial_state = nullptr;
-  Accumulator<T>* workspace = nullptr;
 };
 
 int64_t selective_scan_saved_size(const SelectiveScanShape& shape, Cpu);

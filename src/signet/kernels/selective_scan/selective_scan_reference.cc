@@ -16,8 +16,8 @@ struct Token {
   double u, raw, delta;
   int64_t b, c;
 };
-template <class P>
-Token token_at(const P& p, const SelectiveScanShape& s, int64_t row, int64_t channel) {
+Token token_at(const SelectiveScanInputs<double>& p, const SelectiveScanShape& s, int64_t row,
+               int64_t channel) {
   const double raw = p.raw[row * s.raw_stride + channel] + (p.bias ? p.bias[channel] : 0);
   return {p.u[row * s.u_stride + channel], raw, s.softplus ? softplus(raw) : raw, row * s.b_stride,
           row * s.c_stride};
@@ -27,15 +27,14 @@ double transition(const SelectiveScanShape& s, double decay) {
   return s.range == EigenvalueRange::kSigned ? 2 * decay - 1 : decay;
 }
 
-template <class P>
-std::vector<double> initial_state(const P& p, const SelectiveScanShape& s, int64_t channel_row) {
+std::vector<double> initial_state(const SelectiveScanInputs<double>& p, const SelectiveScanShape& s,
+                                  int64_t channel_row) {
   if (!p.initial_state) return std::vector<double>(s.states, 0.0);
   return {p.initial_state + channel_row * s.states, p.initial_state + (channel_row + 1) * s.states};
 }
 
-template <class P>
-void advance(const P& p, const SelectiveScanShape& s, const Token& token, int64_t channel,
-             std::vector<double>& h) {
+void advance(const SelectiveScanInputs<double>& p, const SelectiveScanShape& s, const Token& token,
+             int64_t channel, std::vector<double>& h) {
   for (int64_t n = 0; n < s.states; ++n) {
     const double decay = std::exp(-token.delta * std::exp(p.a_log[channel * s.states + n]));
     h[n] = transition(s, decay) * h[n] + token.delta * p.b[token.b + n] * token.u;

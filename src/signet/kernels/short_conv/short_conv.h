@@ -46,8 +46,9 @@ struct ChannelTail {
   int64_t stride = 0, first = 0;
 };
 
+// What both passes are given.
 template <class T>
-struct ShortConvForward {
+struct ShortConvInputs {
   int64_t batch = 0, time = 0, channels = 0, kernel = 0;
   bool silu = false;
   const T* x = nullptr;
@@ -55,25 +56,22 @@ struct ShortConvForward {
   const Accumulator<T>* weight = nullptr;
   const Accumulator<T>* bias = nullptr;
   const T* initial = nullptr;
+  const int32_t* offsets = nullptr;
+  UnitHeads unit = {};
+  GateColumns gate = {};  // GPU only: of x and dx, right behind the channels
+  TokenTable table = {};
+};
+
+template <class T>
+struct ShortConvForward : ShortConvInputs<T> {
   T* y = nullptr;
   int64_t y_stride = 0;
   T* final = nullptr;
   ChannelTail<T> tail = {};  // of y
-  UnitHeads unit = {};
-  GateColumns gate = {};  // GPU only: of x, right behind the channels
-  TokenTable table = {};
-  const int32_t* offsets = nullptr;
 };
 
 template <class T>
-struct ShortConvBackward {
-  int64_t batch = 0, time = 0, channels = 0, kernel = 0;
-  bool silu = false;
-  const T* x = nullptr;
-  int64_t x_stride = 0;
-  const Accumulator<T>* weight = nullptr;
-  const Accumulator<T>* bias = nullptr;
-  const T* initial = nullptr;
+struct ShortConvBackward : ShortConvInputs<T> {
   const T* dy = nullptr;
   int64_t dy_stride = 0;
   T* dx = nullptr;
@@ -83,10 +81,6 @@ struct ShortConvBackward {
   Accumulator<T>* workspace = nullptr;  // GPU only: [short_conv_workspace_size]
   ColumnSums* later = nullptr;          // GPU only: takes the last sums over rows (null: done at once)
   ChannelTail<const T> tail = {};       // of dy
-  UnitHeads unit = {};
-  GateColumns gate = {};  // GPU only: of x and dx
-  TokenTable table = {};
-  const int32_t* offsets = nullptr;
 };
 
 template <class T>

@@ -41,8 +41,9 @@ SIGNET_INLINE void load_weights(Window<T, K>& w, const T* weight, int64_t kernel
 }
 
 // taps[1..K-1] <- the inputs before the sequence, oldest first (taps[0] is shifted out by the first input).
-template <class P, class T, int K, class N>
-SIGNET_INLINE void load_history(Window<T, K>& x, const P& p, int64_t b, int64_t channel, N n) {
+template <class T, int K, class N>
+SIGNET_INLINE void load_history(Window<T, K>& x, const ShortConvInputs<T>& p, int64_t b, int64_t channel,
+                                N n) {
   for (int64_t j = 1; j < x.size(); ++j) {
     x.taps[j] =
         p.initial ? load(p.initial + (b * (x.size() - 1) + j - 1) * p.channels + channel, n) : Vec<T>{};
@@ -157,38 +158,33 @@ void backward(const ShortConvBackward<T>& p) {
   });
 }
 
+// Calls f<K>() for the number of taps.
+template <class F>
+void with_taps(int64_t taps, const F& f) {
+  switch (taps) {
+    case 1:
+      return f.template operator()<1>();
+    case 2:
+      return f.template operator()<2>();
+    case 3:
+      return f.template operator()<3>();
+    case 4:
+      return f.template operator()<4>();
+    default:
+      return f.template operator()<0>();
+  }
+}
+
 }  // namespace
 
 template <class T>
 void short_conv_forward(const ShortConvForward<T>& p) {
-  switch (p.kernel) {
-    case 1:
-      return forward<T, 1>(p);
-    case 2:
-      return forward<T, 2>(p);
-    case 3:
-      return forward<T, 3>(p);
-    case 4:
-      return forward<T, 4>(p);
-    default:
-      return forward<T, 0>(p);
-  }
+  with_taps(p.kernel, [&]<int K>() { forward<T, K>(p); });
 }
 
 template <class T>
 void short_conv_backward(const ShortConvBackward<T>& p) {
-  switch (p.kernel) {
-    case 1:
-      return backward<T, 1>(p);
-    case 2:
-      return backward<T, 2>(p);
-    case 3:
-      return backward<T, 3>(p);
-    case 4:
-      return backward<T, 4>(p);
-    default:
-      return backward<T, 0>(p);
-  }
+  with_taps(p.kernel, [&]<int K>() { backward<T, K>(p); });
 }
 
 }  // namespace signet::kernels::SIGNET_ISA

@@ -343,8 +343,8 @@ int64_t sum_rows(const Work& w) {
   return std::clamp<int64_t>((w.items() + kWarps - 1) / kWarps, 1, most);
 }
 
-template <class P>
-bool x_fits(const P& p) {
+template <class T>
+bool x_fits(const ShortConvInputs<T>& p) {
   return p.table.count > 0 ? packets_fit(p.table.rows, p.channels + p.gate.columns)
                            : packets_fit(p.x, p.x_stride);
 }
@@ -376,7 +376,7 @@ void check_kernel(const P& p, bool aligned) {
 
 int64_t short_conv_workspace_size(int64_t batch, int64_t time, int64_t channels, int64_t kernel, Cuda,
                                   int64_t table_size) {
-  ShortConvForward<float> p;
+  ShortConvInputs<float> p;
   p.batch = batch, p.time = time, p.channels = channels, p.kernel = kernel;
   p.table.count = table_size > 0 ? 1 : 0;
   p.unit = {1, 128 / WarpGates::kHeads};  // of which there are the most runs

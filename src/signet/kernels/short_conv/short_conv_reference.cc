@@ -6,14 +6,12 @@ namespace signet::kernels {
 namespace {
 
 // Input at time t, which may lie before the sequence.
-template <class P>
-double input(const P& p, int64_t b, int64_t t, int64_t c) {
+double input(const ShortConvInputs<double>& p, int64_t b, int64_t t, int64_t c) {
   if (t >= 0) return p.x[(b * p.time + t) * p.x_stride + c];
   return p.initial ? p.initial[(b * (p.kernel - 1) + p.kernel - 1 + t) * p.channels + c] : 0.0;
 }
 
-template <class P>
-double convolve(const P& p, int64_t b, int64_t t, int64_t c) {
+double convolve(const ShortConvInputs<double>& p, int64_t b, int64_t t, int64_t c) {
   double z = p.bias ? p.bias[c] : 0.0;
   for (int64_t j = 0; j < p.kernel; ++j)
     z += p.weight[c * p.kernel + j] * input(p, b, t - p.kernel + 1 + j, c);

@@ -39,8 +39,8 @@ struct Work {
   float eps;
   const int32_t* offsets;
 
-  template <class P>
-  Work(const P& p, bool fit) : batch(p.batch), time(p.time), offsets(p.offsets) {
+  template <class T>
+  Work(const ShortConvInputs<T>& p, bool fit) : batch(p.batch), time(p.time), offsets(p.offsets) {
     channels = static_cast<int>(p.channels), kernel = static_cast<int>(p.kernel);
     channel_blocks = (channels + 127) / 128;
     const auto many = [&](int64_t run) {
