@@ -52,19 +52,14 @@ struct Convolution {
       const auto x = work.template read_rows<T>(p.x);
       const auto y = work.template write_rows<T>(p.y);
       const KernelOffsets offsets(p.offsets, p.x.shape[1], work);
-      kernels::ShortConvForward<T> f;
-      f.offsets = offsets.data();
-      f.batch = sequences(p.offsets, p.x.shape[0]), f.time = p.x.shape[1], f.channels = p.x.shape[2],
-      f.kernel = p.weight.shape[1];
-      f.silu = p.silu != 0, f.x = x.data, f.x_stride = x.stride, f.y = y.data, f.y_stride = y.stride;
-      f.weight = weight, f.bias = bias;
+      kernels::ShortConvForward<T> f{inputs<T>(p, offsets, weight, bias)};
+      f.x = x.data, f.x_stride = x.stride, f.y = y.data, f.y_stride = y.stride;
       f.initial = work.template read<T>(p.initial_state);
       f.final = work.template write<T>(p.final_state);
       work.run([&] { short_conv_forward(f, work.device()); });
     };
-    if (kernels_take_packed<Device>(call.initial_state, call.final_state)) return sequence(call);
-    for_sequences(call, {&Call::x, &Call::y}, {&Call::initial_state, &Call::final_state}, call.x.shape[1],
-                  work, sequence);
+    for_sequences(call, TakesPacked::kWithoutStates, {&Call::x, &Call::y},
+                  {&Call::initial_state, &Call::final_state}, call.x.shape[1], work, sequence);
   }
 
   template <class T, class Device>
@@ -77,11 +72,8 @@ struct Convolution {
     A* dbias = given(call.bias) ? work.template zeros<A>(count(call.bias)) : nullptr;
     const auto sequence = [&](const Call& p) {
       const KernelOffsets offsets(p.offsets, p.x.shape[1], work);
-      kernels::ShortConvBackward<T> f;
-      f.offsets = offsets.data();
-      f.batch = sequences(p.offsets, p.x.shape[0]), f.time = p.x.shape[1], f.channels = p.x.shape[2],
-      f.kernel = p.weight.shape[1];
-      f.silu = p.silu != 0, f.weight = weight, f.bias = bias, f.dweight = dweight, f.dbias = dbias;
+      kernels::ShortConvBackward<T> f{inputs<T>(p, offsets, weight, bias)};
+      f.dweight = dweight, f.dbias = dbias;
       if (given(p.d_initial_state) || given(p.d_final_state)) return with_states(p, f, work);
       const auto x = work.template read_rows<T>(p.x), dy = work.template read_rows<T>(p.dy);
       const auto dx = work.template write_rows<T>(p.dx, &p.x);
@@ -90,21 +82,25 @@ struct Convolution {
       f.initial = work.template read<T>(p.initial_state);
       run(f, work);
     };
-    if (kernels_take_packed<Device>(call.initial_state, call.d_final_state, call.d_initial_state))
-      sequence(call);
-    else
-      for_sequences(call, {&Call::x, &Call::dy, &Call::dx},
-                    {&Call::initial_state, &Call::d_final_state, &Call::d_initial_state}, call.x.shape[1],
-                    work, sequence);
-    work.run([&] {
-      if (given(call.dweight))
-        convert(call.dweight, contiguous(dweight, type_of<A>(), call.weight), Map::kNone, work.device());
-      if (given(call.dbias) && dbias)
-        convert(call.dbias, contiguous(dbias, type_of<A>(), call.bias), Map::kNone, work.device());
-    });
+    for_sequences(call, TakesPacked::kWithoutStates, {&Call::x, &Call::dy, &Call::dx},
+                  {&Call::initial_state, &Call::d_final_state, &Call::d_initial_state}, call.x.shape[1], work,
+                  sequence);
+    work.deliver(call.dweight, dweight);
+    work.deliver(call.dbias, dbias);
   }
 
  private:
+  // What both passes read but x, of which backward may want a copy with the inputs before it.
+  template <class T>
+  static kernels::ShortConvInputs<T> inputs(const Call& p, const KernelOffsets& offsets,
+                                            const Accumulator<T>* weight, const Accumulator<T>* bias) {
+    kernels::ShortConvInputs<T> in;
+    in.batch = sequences(p.offsets, p.x.shape[0]), in.time = p.x.shape[1], in.offsets = offsets.data();
+    in.channels = p.x.shape[2], in.kernel = p.weight.shape[1], in.silu = p.silu != 0;
+    in.weight = weight, in.bias = bias;
+    return in;
+  }
+
   template <class T, class Device>
   static void run(kernels::ShortConvBackward<T>& f, Work<Device>& work) {
     f.workspace = work.template scratch<Accumulator<T>>(

@@ -115,64 +115,64 @@ struct DeltaRule {
   template <class T, class Device>
   static void forward(const Call& p, Arena& saved, Work<Device>& work) {
     using A = Accumulator<T>;
-    DeltaRuleShape s = checked_delta_rule(p);
+    const DeltaRuleShape s = checked_delta_rule(p);
     work.run([&] { require(p.o, "o", {4}); });
-    const auto algorithm = static_cast<DeltaRuleAlgorithm>(p.algorithm);
     const KernelOffsets offsets(p.offsets, s.time, work);
-    s.offsets = offsets.data();
     const Unit<T> q(p.q, p.normalise, work), k(p.k, p.normalise, work);
-    const auto v = work.template read_rows<T>(p.v);
-    const auto beta = work.template read_rows<A>(p.beta);
-    const auto gate = work.template read_rows<A>(p.gate, p.log_gate ? Map::kExp : Map::kNone);
+    kernels::DeltaRuleForward<T> f{inputs(p, s, offsets, q, k, work)};
     const auto o = work.template write_rows<T>(p.o);
-    s.q_stride = q.rows.stride, s.k_stride = k.rows.stride, s.v_stride = v.stride,
-    s.beta_stride = beta.stride;
-    s.gate_stride = gate.stride, s.o_stride = o.stride;
-    kernels::DeltaRuleForward<T> f;
-    f.shape = s, f.algorithm = algorithm, f.scale = static_cast<A>(p.scale);
-    f.q = q.rows.data, f.k = k.rows.data, f.v = v.data, f.beta = beta.data, f.gate = gate.data, f.o = o.data;
-    f.initial_state = work.template read<A>(p.initial_state);
+    f.o = o.data, f.shape.o_stride = o.stride;
     f.final_state = work.template write<A>(p.final_state);
-    f.saved = keep<A>(saved, delta_rule_saved_size<T>(s, algorithm, work.device()));
-    f.workspace = work.template scratch<A>(delta_rule_workspace_size<T>(s, algorithm, work.device()));
+    f.saved = keep<A>(saved, delta_rule_saved_size<T>(f.shape, f.algorithm, work.device()));
+    f.workspace = work.template scratch<A>(delta_rule_workspace_size<T>(f.shape, f.algorithm, work.device()));
     work.run([&] { delta_rule_forward(f, work.device()); });
   }
 
   template <class T, class Device>
   static void backward(const Call& p, Arena& saved, Work<Device>& work) {
     using A = Accumulator<T>;
-    DeltaRuleShape s = checked_delta_rule(p);
+    const DeltaRuleShape s = checked_delta_rule(p);
     work.run([&] { require(p.d_o, "d_o", {4}); });
-    const auto algorithm = static_cast<DeltaRuleAlgorithm>(p.algorithm);
     const KernelOffsets offsets(p.offsets, s.time, work);
-    s.offsets = offsets.data();
     const Unit<T> q(p.q, p.normalise, work), k(p.k, p.normalise, work);
-    const auto v = work.template read_rows<T>(p.v), d_o = work.template read_rows<T>(p.d_o);
-    const auto beta = work.template read_rows<A>(p.beta);
-    const Map map = p.log_gate ? Map::kExp : Map::kNone;
-    const auto gate = work.template read_rows<A>(p.gate, map);
-    s.q_stride = q.rows.stride, s.k_stride = k.rows.stride, s.v_stride = v.stride,
-    s.beta_stride = beta.stride;
-    s.gate_stride = gate.stride, s.o_stride = d_o.stride;
-    kernels::DeltaRuleBackward<T> f;
-    f.algorithm = algorithm, f.scale = static_cast<A>(p.scale);
-    f.q = q.rows.data, f.k = k.rows.data, f.v = v.data, f.beta = beta.data, f.gate = gate.data,
-    f.d_o = d_o.data;
-    f.initial_state = work.template read<A>(p.initial_state);
+    kernels::DeltaRuleBackward<T> f{inputs(p, s, offsets, q, k, work)};
+    const auto d_o = work.template read_rows<T>(p.d_o);
+    f.d_o = d_o.data, f.shape.o_stride = d_o.stride;
     f.d_final_state = work.template read<A>(p.d_final_state);
     f.d_initial_state = work.template write<A>(p.d_initial_state);
     const auto dq = q.gradient(p.dq, p.q, work), dk = k.gradient(p.dk, p.k, work);
-    const auto dgate = given(p.gate) ? work.template write_rows<A>(p.dgate, &p.gate, gate.stride) : Rows<A>{};
-    f.dq = dq.data, f.dk = dk.data, f.dgate = dgate.data;
-    f.dv = work.template write_rows<T>(p.dv, &p.v, v.stride).data;
-    f.dbeta = work.template write_rows<A>(p.dbeta, &p.beta, beta.stride).data;
-    f.shape = s;
-    f.saved = kept<A>(saved, delta_rule_saved_size<T>(s, algorithm, work.device()));
-    f.workspace = work.template scratch<A>(delta_rule_workspace_size<T>(s, algorithm, work.device()));
+    f.dq = dq.data, f.dk = dk.data;
+    f.dv = work.template write_rows<T>(p.dv, &p.v, f.shape.v_stride).data;
+    f.dbeta = work.template write_rows<A>(p.dbeta, &p.beta, f.shape.beta_stride).data;
+    if (given(p.gate)) f.dgate = work.template write_rows<A>(p.dgate, &p.gate, f.shape.gate_stride).data;
+    f.saved = kept<A>(saved, delta_rule_saved_size<T>(f.shape, f.algorithm, work.device()));
+    f.workspace = work.template scratch<A>(delta_rule_workspace_size<T>(f.shape, f.algorithm, work.device()));
     work.run([&] { delta_rule_backward(f, work.device()); });
-    if (given(p.dgate)) work.undo(map, dgate.data, gate.data, count(p.gate));
+    if (given(p.dgate)) work.undo(map_of_gate(p), f.dgate, f.gate, count(p.gate));
     q.finish(dq, p.dq, work);
     k.finish(dk, p.dk, work);
+  }
+
+ private:
+  static Map map_of_gate(const Call& p) { return p.log_gate ? Map::kExp : Map::kNone; }
+
+  // What both passes read. The stride of o, or of its gradient, is theirs to add, and the scratch memory.
+  template <class T, class Device>
+  static kernels::DeltaRuleInputs<T> inputs(const Call& p, const DeltaRuleShape& shape,
+                                            const KernelOffsets& offsets, const Unit<T>& q, const Unit<T>& k,
+                                            Work<Device>& work) {
+    using A = Accumulator<T>;
+    const auto v = work.template read_rows<T>(p.v);
+    const auto beta = work.template read_rows<A>(p.beta);
+    const auto gate = work.template read_rows<A>(p.gate, map_of_gate(p));
+    kernels::DeltaRuleInputs<T> in{shape};
+    DeltaRuleShape& s = in.shape;
+    s.offsets = offsets.data(), s.q_stride = q.rows.stride, s.k_stride = k.rows.stride;
+    s.v_stride = v.stride, s.beta_stride = beta.stride, s.gate_stride = gate.stride;
+    in.algorithm = static_cast<DeltaRuleAlgorithm>(p.algorithm), in.scale = static_cast<A>(p.scale);
+    in.q = q.rows.data, in.k = k.rows.data, in.v = v.data, in.beta = beta.data, in.gate = gate.data;
+    in.initial_state = work.template read<A>(p.initial_state);
+    return in;
   }
 };
 

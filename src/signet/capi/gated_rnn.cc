@@ -60,9 +60,8 @@ struct GatedRnn {
       f.workspace = work.template scratch<A>(gated_rnn_workspace_size(f.shape, work.device()));
       work.run([&] { gated_rnn_forward(f, work.device()); });
     };
-    if (kernels_take_packed<Device>(call.initial_state, call.final_state)) return sequence(call);
-    for_sequences(call, {&Call::x, &Call::y}, {&Call::initial_state, &Call::final_state}, call.x.shape[1],
-                  work, sequence);
+    for_sequences(call, TakesPacked::kWithoutStates, {&Call::x, &Call::y},
+                  {&Call::initial_state, &Call::final_state}, call.x.shape[1], work, sequence);
   }
 
   template <class T, class Device>
@@ -89,19 +88,11 @@ struct GatedRnn {
       f.workspace = work.template scratch<A>(gated_rnn_workspace_size(f.shape, work.device()));
       work.run([&] { gated_rnn_backward(f, work.device()); });
     };
-    if (kernels_take_packed<Device>(call.initial_state, call.d_final_state, call.d_initial_state))
-      sequence(call);
-    else
-      for_sequences(call, {&Call::x, &Call::dy, &Call::dx},
-                    {&Call::initial_state, &Call::d_final_state, &Call::d_initial_state}, call.x.shape[1],
-                    work, sequence);
-    work.run([&] {
-      if (given(call.drecurrent))
-        convert(call.drecurrent, contiguous(drecurrent, type_of<A>(), call.recurrent), Map::kNone,
-                work.device());
-      if (given(call.dbias) && dbias)
-        convert(call.dbias, contiguous(dbias, type_of<A>(), call.bias), Map::kNone, work.device());
-    });
+    for_sequences(call, TakesPacked::kWithoutStates, {&Call::x, &Call::dy, &Call::dx},
+                  {&Call::initial_state, &Call::d_final_state, &Call::d_initial_state}, call.x.shape[1], work,
+                  sequence);
+    work.deliver(call.drecurrent, drecurrent);
+    work.deliver(call.dbias, dbias);
   }
 };
 

@@ -76,6 +76,17 @@ struct MlstmParts {
     read.rows = rows, read.heads = heads, read.width = width, read.m_stride = heads;
   }
   int64_t values() const { return rows * heads * (width + 1); }
+  // What the memory reads in both passes: values weighted by the input gate, and gates.
+  kernels::GatedLinearInputs<A> memory_inputs(const signet_mlstm& p, const A* weighted, const A* gate,
+                                              Work<Device>& work) const {
+    kernels::GatedLinearInputs<A> in;
+    in.shape = memory, in.algorithm = algorithm, in.scale = static_cast<A>(p.scale);
+    in.q = q.data, in.k = k.data, in.v = weighted, in.gate = gate;
+    in.initial_state = work.template read<A>(p.initial_state);
+    in.workspace =
+        work.template scratch<A>(kernels::gated_linear_workspace_size<A>(memory, algorithm, work.device()));
+    return in;
+  }
 };
 
 // Kept for backward, or scratch where no backward pass follows.
@@ -109,16 +120,11 @@ struct Mlstm {
       kernels::ScaleHeadsForward<A> weigh;
       weigh.shape = parts.weigh, weigh.x = parts.v.data, weigh.s = gates.input;
       weigh.y = kept_or_scratch<A>(saved, parts.values(), work);
-      kernels::GatedLinearForward<A> memory;
-      memory.shape = parts.memory, memory.algorithm = parts.algorithm, memory.scale = static_cast<A>(p.scale);
-      memory.q = parts.q.data, memory.k = parts.k.data, memory.v = weigh.y, memory.gate = gates.gate;
+      kernels::GatedLinearForward<A> memory{parts.memory_inputs(p, weigh.y, gates.gate, work)};
       memory.o = kept_or_scratch<A>(saved, parts.values(), work);
-      memory.initial_state = work.template read<A>(p.initial_state);
       memory.final_state = work.template write<A>(p.final_state);
       memory.saved =
           keep<A>(saved, kernels::gated_linear_saved_size<A>(parts.memory, parts.algorithm, device));
-      memory.workspace = work.template scratch<A>(
-          kernels::gated_linear_workspace_size<A>(parts.memory, parts.algorithm, device));
       kernels::MlstmNormalise<A> read;
       read.shape = parts.read, read.r_n = memory.o, read.m = gates.m;
       read.h = work.template write<A>(p.h);
@@ -129,8 +135,7 @@ struct Mlstm {
         mlstm_normalise(read, device);
       });
     };
-    if (kernels_take_packed<Device>()) return sequence(call);
-    for_sequences(call, {&Call::q, &Call::k, &Call::v, &Call::i, &Call::f, &Call::h},
+    for_sequences(call, TakesPacked::kAlways, {&Call::q, &Call::k, &Call::v, &Call::i, &Call::f, &Call::h},
                   {&Call::initial_state, &Call::initial_m, &Call::final_state, &Call::final_m},
                   call.q.shape[1], work, sequence);
   }
@@ -149,17 +154,12 @@ struct Mlstm {
       kernels::MlstmNormaliseBackward<A> read;
       read.shape = parts.read, read.r_n = r_n, read.m = m, read.dh = work.template read<A>(p.dh);
       read.dr_n = work.template scratch<A>(parts.values());
-      kernels::GatedLinearBackward<A> memory;
-      memory.shape = parts.memory, memory.algorithm = parts.algorithm, memory.scale = static_cast<A>(p.scale);
-      memory.q = parts.q.data, memory.k = parts.k.data, memory.v = weighted, memory.gate = gate;
+      kernels::GatedLinearBackward<A> memory{parts.memory_inputs(p, weighted, gate, work)};
       memory.d_o = read.dr_n;
-      memory.initial_state = work.template read<A>(p.initial_state);
       memory.d_final_state = work.template read<A>(p.d_final_state);
       memory.d_initial_state = work.template write<A>(p.d_initial_state);
       memory.saved =
           kept<A>(saved, kernels::gated_linear_saved_size<A>(parts.memory, parts.algorithm, device));
-      memory.workspace = work.template scratch<A>(
-          kernels::gated_linear_workspace_size<A>(parts.memory, parts.algorithm, device));
       memory.dq = work.template write_rows<A>(p.dq, &p.q, parts.q.stride).data;
       memory.dk = work.template write_rows<A>(p.dk, &p.k, parts.k.stride).data;
       memory.dv = work.template scratch<A>(parts.values());
@@ -183,8 +183,7 @@ struct Mlstm {
       });
       if (given(p.df)) work.undo(parts.map, gates.df, parts.f.data, count(p.f));
     };
-    if (kernels_take_packed<Device>()) return sequence(call);
-    for_sequences(call,
+    for_sequences(call, TakesPacked::kAlways,
                   {&Call::q, &Call::k, &Call::v, &Call::i, &Call::f, &Call::dh, &Call::dq, &Call::dk,
                    &Call::dv, &Call::di, &Call::df},
                   {&Call::initial_state, &Call::initial_m, &Call::d_final_state, &Call::d_initial_state},

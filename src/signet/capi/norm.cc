@@ -48,7 +48,7 @@ struct Norm {
   using Call = signet_norm;
   static std::array<const signet_tensor*, 1> storage(const Call& p) { return {&p.x}; }
 
-  // Forward keeps what it divides by; backward computes it anew where nothing was kept.
+  // Forward keeps what an RMS or layer norm divides by; backward of an L2 norm computes it anew.
   template <class T, class Device>
   static void forward(const Call& p, Arena& saved, Work<Device>& work) {
     using A = Accumulator<T>;
@@ -83,11 +83,8 @@ struct Norm {
     if (p.kind == SIGNET_LAYER) f.mean = kept<A>(saved, rows);
     f.dweight = work.template zeros<A>(width);
     f.workspace = work.template scratch<A>(norm_scratch<T>(rows, width, work.device()));
-    work.run([&] {
-      norm_backward(f, work.device());
-      if (given(p.dweight))
-        convert(p.dweight, contiguous(f.dweight, type_of<A>(), p.weight), Map::kNone, work.device());
-    });
+    work.run([&] { norm_backward(f, work.device()); });
+    work.deliver(p.dweight, f.dweight);
   }
 
  private:

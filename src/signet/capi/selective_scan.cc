@@ -63,14 +63,6 @@ signet_selective_scan group_of(const signet_selective_scan& p, int64_t group) {
   return one;
 }
 
-SelectiveScanShape selective_scan_shape(const signet_selective_scan& p) {
-  SelectiveScanShape s;
-  s.batch = p.u.shape[0], s.time = p.u.shape[1], s.channels = p.u.shape[2], s.states = p.a.shape[1];
-  s.range = p.signed_range ? EigenvalueRange::kSigned : EigenvalueRange::kPositive;
-  s.softplus = p.no_softplus == 0;
-  return s;
-}
-
 struct SelectiveScan {
   using Call = signet_selective_scan;
   static std::array<const signet_tensor*, 5> storage(const Call& p) {
@@ -85,27 +77,20 @@ struct SelectiveScan {
     const int64_t groups = call.b.rank == 4 ? call.b.shape[2] : 1;
     for (int64_t g = 0; g < groups; ++g) {
       const Call group = group_of(call, g);
-      const A* a_log = work.template read<A>(group.a, Map::kLogOfNegative);
-      const A *d = work.template read<A>(group.d), *bias = work.template read<A>(group.bias);
+      const auto parameters = parameters_of<T>(group, work);
       const auto sequence = [&](const Call& p) {
-        SelectiveScanShape s = selective_scan_shape(p);
-        const auto u = work.template read_tokens<T>(p.u), raw = work.template read_tokens<T>(p.raw),
-                   z = work.template read_tokens<T>(p.z);
-        const auto b = work.template read_rows<T>(p.b), c = work.template read_rows<T>(p.c);
+        const auto tokens = [&](const signet_tensor& t) { return work.template read_tokens<T>(t); };
+        kernels::SelectiveScanForward<T> f{inputs(p, parameters, tokens, work)};
         const auto y = work.template write_rows<T>(p.y);
-        s.u_stride = u.stride, s.raw_stride = raw.stride, s.z_stride = z.stride, s.b_stride = b.stride;
-        s.c_stride = c.stride, s.y_stride = y.stride;
-        s.u_columns = u.columns, s.raw_columns = raw.columns, s.z_columns = z.columns;
-        kernels::SelectiveScanForward<T> f;
-        f.shape = s, f.a_log = a_log, f.d = d, f.bias = bias;
-        f.u = u.data, f.raw = raw.data, f.b = b.data, f.c = c.data, f.z = z.data, f.y = y.data;
-        f.initial_state = work.template read<A>(p.initial_state);
+        f.y = y.data, f.shape.y_stride = y.stride;
         f.final_state = work.template write<A>(p.final_state);
-        f.saved = keep<A>(saved, kernels::selective_scan_saved_size(s, work.device()));
-        f.workspace = work.template scratch<A>(kernels::selective_scan_workspace_size(s, work.device()));
+        f.saved = keep<A>(saved, kernels::selective_scan_saved_size(f.shape, work.device()));
+        f.workspace =
+            work.template scratch<A>(kernels::selective_scan_workspace_size(f.shape, work.device()));
         work.run([&] { selective_scan_forward(f, work.device()); });
       };
-      for_sequences(group, {&Call::u, &Call::raw, &Call::b, &Call::c, &Call::z, &Call::y},
+      for_sequences(group, TakesPacked::kNever,
+                    {&Call::u, &Call::raw, &Call::b, &Call::c, &Call::z, &Call::y},
                     {&Call::initial_state, &Call::final_state}, call.u.shape[1], work, sequence);
     }
   }
@@ -118,50 +103,69 @@ struct SelectiveScan {
     const int64_t groups = call.b.rank == 4 ? call.b.shape[2] : 1;
     for (int64_t g = 0; g < groups; ++g) {
       const Call group = group_of(call, g);
-      const A* a_log = work.template read<A>(group.a, Map::kLogOfNegative);
-      const A *d = work.template read<A>(group.d), *bias = work.template read<A>(group.bias);
+      const auto parameters = parameters_of<T>(group, work);
       // The kernel adds to these.
       A* da = work.template zeros<A>(count(group.a));
       A* dd = given(group.d) ? work.template zeros<A>(count(group.d)) : nullptr;
       A* dbias = given(group.bias) ? work.template zeros<A>(count(group.bias)) : nullptr;
       const auto sequence = [&](const Call& p) {
-        SelectiveScanShape s = selective_scan_shape(p);
-        const auto u = work.template read_rows<T>(p.u), raw = work.template read_rows<T>(p.raw),
-                   b = work.template read_rows<T>(p.b), c = work.template read_rows<T>(p.c),
-                   z = work.template read_rows<T>(p.z), dy = work.template read_rows<T>(p.dy);
-        s.u_stride = u.stride, s.raw_stride = raw.stride, s.z_stride = z.stride, s.b_stride = b.stride;
-        s.c_stride = c.stride, s.y_stride = dy.stride;
-        kernels::SelectiveScanBackward<T> f;
-        f.shape = s, f.a_log = a_log, f.d = d, f.bias = bias;
-        f.u = u.data, f.raw = raw.data, f.b = b.data, f.c = c.data, f.z = z.data, f.dy = dy.data;
-        f.initial_state = work.template read<A>(p.initial_state);
+        const auto rows = [&](const signet_tensor& t) { return work.template read_rows<T>(t); };
+        kernels::SelectiveScanBackward<T> f{inputs(p, parameters, rows, work)};
+        const SelectiveScanShape& s = f.shape;
+        const auto dy = rows(p.dy);
+        f.dy = dy.data, f.shape.y_stride = dy.stride;
         f.d_final_state = work.template read<A>(p.d_final_state);
         f.d_initial_state = work.template write<A>(p.d_initial_state);
-        f.du = work.template write_rows<T>(p.du, &p.u, u.stride).data;
-        f.draw = work.template write_rows<T>(p.draw, &p.raw, raw.stride).data;
-        f.db = work.template write_rows<T>(p.db, &p.b, b.stride).data;
-        f.dc = work.template write_rows<T>(p.dc, &p.c, c.stride).data;
-        if (given(p.z)) f.dz = work.template write_rows<T>(p.dz, &p.z, z.stride).data;
+        f.du = work.template write_rows<T>(p.du, &p.u, s.u_stride).data;
+        f.draw = work.template write_rows<T>(p.draw, &p.raw, s.raw_stride).data;
+        f.db = work.template write_rows<T>(p.db, &p.b, s.b_stride).data;
+        f.dc = work.template write_rows<T>(p.dc, &p.c, s.c_stride).data;
+        if (given(p.z)) f.dz = work.template write_rows<T>(p.dz, &p.z, s.z_stride).data;
         f.da_log = da, f.dd = dd, f.dbias = dbias;
         f.saved = kept<A>(saved, kernels::selective_scan_saved_size(s, work.device()));
         f.workspace = work.template scratch<A>(kernels::selective_scan_workspace_size(s, work.device()));
         work.run([&] { selective_scan_backward(f, work.device()); });
       };
-      for_sequences(group,
+      for_sequences(group, TakesPacked::kNever,
                     {&Call::u, &Call::raw, &Call::b, &Call::c, &Call::z, &Call::dy, &Call::du, &Call::draw,
                      &Call::db, &Call::dc, &Call::dz},
                     {&Call::initial_state, &Call::d_final_state, &Call::d_initial_state}, call.u.shape[1],
                     work, sequence);
-      work.run([&] {
-        undo(Map::kLogOfNegative, da, a_log, count(group.a), work.device());
-        if (given(group.da))
-          convert(group.da, contiguous(da, type_of<A>(), group.a), Map::kNone, work.device());
-        if (given(group.dd) && dd)
-          convert(group.dd, contiguous(dd, type_of<A>(), group.d), Map::kNone, work.device());
-        if (given(group.dbias) && dbias)
-          convert(group.dbias, contiguous(dbias, type_of<A>(), group.bias), Map::kNone, work.device());
-      });
+      work.run([&] { undo(Map::kLogOfNegative, da, parameters.a_log, count(group.a), work.device()); });
+      work.deliver(group.da, da);
+      work.deliver(group.dd, dd);
+      work.deliver(group.dbias, dbias);
     }
+  }
+
+ private:
+  // The parameters of a group, which all of its sequences share.
+  template <class T, class Device>
+  static kernels::SelectiveScanInputs<T> parameters_of(const Call& group, Work<Device>& work) {
+    using A = Accumulator<T>;
+    kernels::SelectiveScanInputs<T> in;
+    in.a_log = work.template read<A>(group.a, Map::kLogOfNegative);
+    in.d = work.template read<A>(group.d), in.bias = work.template read<A>(group.bias);
+    return in;
+  }
+
+  // What both passes read of a sequence, u, raw and z as `read` does. The stride of y, or of its gradient, is
+  // theirs to add, and the scratch memory.
+  template <class T, class Read, class Device>
+  static kernels::SelectiveScanInputs<T> inputs(const Call& p, kernels::SelectiveScanInputs<T> in,
+                                                const Read& read, Work<Device>& work) {
+    const Rows<const T> u = read(p.u), raw = read(p.raw), z = read(p.z);
+    const auto b = work.template read_rows<T>(p.b), c = work.template read_rows<T>(p.c);
+    SelectiveScanShape& s = in.shape;
+    s.batch = p.u.shape[0], s.time = p.u.shape[1], s.channels = p.u.shape[2], s.states = p.a.shape[1];
+    s.range = p.signed_range ? EigenvalueRange::kSigned : EigenvalueRange::kPositive;
+    s.softplus = p.no_softplus == 0;
+    s.u_stride = u.stride, s.raw_stride = raw.stride, s.z_stride = z.stride;
+    s.u_columns = u.columns, s.raw_columns = raw.columns, s.z_columns = z.columns;
+    s.b_stride = b.stride, s.c_stride = c.stride;
+    in.u = u.data, in.raw = raw.data, in.b = b.data, in.c = c.data, in.z = z.data;
+    in.initial_state = work.template read<Accumulator<T>>(p.initial_state);
+    return in;
   }
 };
 

@@ -5,6 +5,7 @@
 // a saved Arena that only count: nothing is read, written or launched.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <type_traits>
@@ -34,30 +35,16 @@ void require(const signet_tensor& t, const char* name, std::initializer_list<int
 signet_tensor narrow(signet_tensor t, int dimension, int64_t first, int64_t size);
 
 template <class T>
-constexpr int32_t type_of();
-template <>
-constexpr int32_t type_of<float>() {
-  return SIGNET_FLOAT32;
-}
-template <>
-constexpr int32_t type_of<double>() {
-  return SIGNET_FLOAT64;
-}
-template <>
-constexpr int32_t type_of<bf16>() {
-  return SIGNET_BFLOAT16;
-}
-template <>
-constexpr int32_t type_of<fp16>() {
-  return SIGNET_FLOAT16;
-}
-template <>
-constexpr int32_t type_of<int32_t>() {
-  return SIGNET_INT32;
-}
-template <>
-constexpr int32_t type_of<int64_t>() {
-  return SIGNET_INT64;
+constexpr int32_t type_of() {
+  constexpr int32_t type = std::is_same_v<T, float>     ? SIGNET_FLOAT32
+                           : std::is_same_v<T, double>  ? SIGNET_FLOAT64
+                           : std::is_same_v<T, bf16>    ? SIGNET_BFLOAT16
+                           : std::is_same_v<T, fp16>    ? SIGNET_FLOAT16
+                           : std::is_same_v<T, int32_t> ? SIGNET_INT32
+                           : std::is_same_v<T, int64_t> ? SIGNET_INT64
+                                                        : SIGNET_ABSENT;
+  static_assert(type != SIGNET_ABSENT);
+  return type;
 }
 
 // What a conversion does to every element.
@@ -164,6 +151,9 @@ class Work {
   Rows<T> write_rows(const signet_tensor& t, const signet_tensor* like = nullptr, int64_t stride = 0);
   template <class T>
   T* write(const signet_tensor& t, const signet_tensor* like = nullptr);
+  // Fills `t`, where it is given, from a sum over the calls of a kernel: contiguous, of its shape, or null.
+  template <class T>
+  void deliver(const signet_tensor& t, T* sum);
   // Of a gradient with respect to map(x), which a kernel left where write_rows said, the one with respect to
   // x; finish() does it with the conversion, where there is one.
   template <class T>
@@ -216,20 +206,20 @@ class KernelOffsets {
   const int32_t* data_ = nullptr;
 };
 
-// Kernels of the GPU take packed sequences at once, most of them without states.
-template <class Device, class... Tensors>
-bool kernels_take_packed(const Tensors&... states) {
-  return std::is_same_v<Device, Cuda> && (true && ... && !given(states));
-}
+// Whether the GPU's kernel of an operator takes packed sequences at once.
+enum class TakesPacked { kNever, kWithoutStates, kAlways };
 
-// Calls f(call of one sequence) for each, or f(call) where nothing is packed; tokens lie in dimension 1 of
-// `tokens`, and `states` have a row for each sequence. For kernels that know no packed sequences. Waits for
-// the GPU.
+// Calls f(call) where nothing is packed or the kernel takes it so, else f(call of one sequence) for each;
+// tokens lie in dimension 1 of `tokens`, and `states` have a row for each sequence. One by one waits for the
+// GPU.
 template <class Call, class Device, class F>
-void for_sequences(const Call& call, std::initializer_list<signet_tensor Call::*> tokens,
+void for_sequences(const Call& call, TakesPacked kernel, std::initializer_list<signet_tensor Call::*> tokens,
                    std::initializer_list<signet_tensor Call::*> states, int64_t time, Work<Device>& work,
                    const F& f) {
-  if (!given(call.offsets)) return f(call);
+  const bool takes = kernel == TakesPacked::kAlways ||
+                     (kernel == TakesPacked::kWithoutStates &&
+                      std::none_of(states.begin(), states.end(), [&](auto s) { return given(call.*s); }));
+  if (!given(call.offsets) || (std::is_same_v<Device, Cuda> && takes)) return f(call);
   const std::vector<int64_t> offsets = read_offsets(call.offsets, time, work.device());
   for (size_t n = 0; n + 1 < offsets.size(); ++n) {
     Call one = call;

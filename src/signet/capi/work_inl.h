@@ -84,6 +84,12 @@ Rows<T> Work<Device>::write_rows(const signet_tensor& t, const signet_tensor* li
 
 template <class Device>
 template <class T>
+void Work<Device>::deliver(const signet_tensor& t, T* sum) {
+  if (given(t) && sum) run([&] { convert(t, contiguous(sum, type_of<T>(), t), Map::kNone, device_); });
+}
+
+template <class Device>
+template <class T>
 void Work<Device>::undo(Map map, T* gradient, const T* mapped, int64_t size) {
   if (map == Map::kNone) return;
   for (Pending& each : pending_)
