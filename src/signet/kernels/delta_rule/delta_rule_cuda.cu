@@ -53,6 +53,16 @@ const Device<T>* on_device(const T* pointer) {
   return reinterpret_cast<const Device<T>*>(pointer);
 }
 
+// What both passes are given, as the kernels take it.
+template <class T>
+Problem<Device<T>> resolve(const DeltaRuleInputs<T>& a) {
+  auto p = resolve<Device<T>>(a.shape);
+  p.scale = a.scale, p.q = on_device(a.q), p.k = on_device(a.k), p.v = on_device(a.v);
+  p.beta = a.beta, p.gate = a.gate, p.initial_state = a.initial_state;
+  p.read = a.read, p.workspace = a.workspace;
+  return p;
+}
+
 // Chunks from 16 substeps on: below, most of a chunk would be padding. Sizes alone decide, so that both
 // passes agree.
 template <class T>
@@ -91,8 +101,7 @@ void tell_of_recurrent_gate(const DeltaRuleShape& s, DeltaRuleAlgorithm algorith
   std::call_once(told, [] {
     tell(
         "delta rule: with a gate per channel, long bf16 sequences take the recurrent CUDA kernel on this "
-        "GPU, "
-        "many times slower than the chunked one (docs/gpu.md)");
+        "GPU, many times slower than the chunked one (docs/gpu.md)");
   });
 }
 delta_rule::ChunkPlan chunk_plan(const DeltaRuleShape& s) {
@@ -143,12 +152,9 @@ bool delta_rule_in_place_covers(const DeltaRuleShape& s, DeltaRuleAlgorithm algo
 
 template <class T>
 void delta_rule_forward(const DeltaRuleForward<T>& a, Cuda device) {
-  auto p = resolve<Device<T>>(a.shape);
+  auto p = resolve<T>(a);
   if (empty(a.shape)) return;
-  p.scale = a.scale;
-  p.q = on_device(a.q), p.k = on_device(a.k), p.v = on_device(a.v), p.o = on_device(a.o);
-  p.beta = a.beta, p.initial_state = a.initial_state, p.final_state = a.final_state;
-  p.saved = a.saved, p.workspace = a.workspace, p.gate = a.gate, p.read = a.read;
+  p.o = on_device(a.o), p.final_state = a.final_state, p.saved = a.saved;
   use_folded_beta(a.shape, p, stream_of(device));
   if constexpr (std::is_same_v<T, bf16>) {
     if (use_short<T>(a.shape, a.algorithm, a.initial_state || a.final_state))
@@ -163,16 +169,12 @@ void delta_rule_forward(const DeltaRuleForward<T>& a, Cuda device) {
 
 template <class T>
 void delta_rule_backward(const DeltaRuleBackward<T>& a, Cuda device) {
-  auto p = resolve<Device<T>>(a.shape);
+  auto p = resolve<T>(a);
   if (empty(a.shape)) return;
   const cudaStream_t stream = stream_of(device);
-  p.scale = a.scale;
-  p.q = on_device(a.q), p.k = on_device(a.k), p.v = on_device(a.v), p.d_o = on_device(a.d_o);
+  p.d_o = on_device(a.d_o), p.d_final_state = a.d_final_state, p.saved = const_cast<float*>(a.saved);
   p.dq = on_device(a.dq), p.dk_out = on_device(a.dk), p.dv_out = on_device(a.dv);
-  p.beta = a.beta, p.initial_state = a.initial_state, p.d_final_state = a.d_final_state;
-  p.dbeta = a.dbeta, p.d_initial_state = a.d_initial_state;
-  p.saved = const_cast<float*>(a.saved), p.workspace = a.workspace;
-  p.gate = a.gate, p.dgate = a.dgate, p.read = a.read;
+  p.dbeta = a.dbeta, p.dgate = a.dgate, p.d_initial_state = a.d_initial_state;
   use_folded_beta(a.shape, p, stream);
   const auto run = [&] {
     if constexpr (std::is_same_v<T, bf16>) {

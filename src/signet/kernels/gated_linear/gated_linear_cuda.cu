@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "signet/kernels/gated_linear/gated_linear_cuda.cuh"
+#include "signet/kernels/hand_on_states.h"
 #include "signet/tensor/launch.cuh"
 
 namespace signet::kernels {
@@ -32,6 +33,15 @@ Problem<T> resolve(const GatedLinearShape& shape) {
   p.gate_stride = s.gate_stride, p.o_stride = s.o_stride;
   p.dq_stride = s.q_stride, p.dk_stride = s.k_stride;
   p.offsets = s.offsets, p.packed_rows = s.packed_rows;
+  return p;
+}
+
+// What both passes are given, as the kernels take it.
+template <class T>
+Problem<T> resolve(const GatedLinearInputs<T>& a) {
+  auto p = resolve<T>(a.shape);
+  p.scale = a.scale, p.q = a.q, p.k = a.k, p.v = a.v, p.gate = a.gate;
+  p.initial_state = a.initial_state, p.workspace = a.workspace;
   return p;
 }
 
@@ -100,14 +110,7 @@ void sum_heads(T* to, int64_t stride, const T* from, const Problem<T>& p, Cuda d
          from, p, p.dk % 4 == 0 && packets_fit(to, stride) && packets_fit(from, p.dk));
 }
 
-// A sequence without tokens hands its state on.
-void copy_state(float* to, const float* from, const GatedLinearShape& s, Cuda device) {
-  if (!to || to == from) return;
-  const size_t bytes = static_cast<size_t>(s.batch * s.heads * s.dk * s.dv) * sizeof(float);
-  check_cuda(from ? cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_of(device))
-                  : cudaMemsetAsync(to, 0, bytes, stream_of(device)),
-             "gated linear state");
-}
+int64_t state_count(const GatedLinearShape& s) { return s.batch * s.heads * s.dk * s.dv; }
 
 }  // namespace
 
@@ -127,13 +130,11 @@ int64_t gated_linear_workspace_size(const GatedLinearShape& s, GatedLinearAlgori
 
 template <class T>
 void gated_linear_forward(const GatedLinearForward<T>& a, Cuda device) {
-  auto p = resolve<T>(a.shape);
+  auto p = resolve<T>(a);
   if (empty(a.shape)) return;
-  if (p.time == 0) return copy_state(a.final_state, a.initial_state, a.shape, device);
-  p.scale = a.scale;
-  p.q = a.q, p.k = a.k, p.v = a.v, p.o = a.o, p.gate = a.gate;
-  p.initial_state = a.initial_state, p.final_state = a.final_state;
-  p.saved = a.saved, p.workspace = a.workspace;
+  if (p.time == 0)
+    return hand_on_states(a.final_state, a.initial_state, state_count(a.shape), "gated linear state", device);
+  p.o = a.o, p.final_state = a.final_state, p.saved = a.saved;
   if constexpr (std::is_same_v<T, bf16>)
     if (use_chunks<T>(a.shape, a.algorithm)) return chunk_forward(p, stream_of(device));
   tile_forward(p, stream_of(device));
@@ -141,15 +142,14 @@ void gated_linear_forward(const GatedLinearForward<T>& a, Cuda device) {
 
 template <class T>
 void gated_linear_backward(const GatedLinearBackward<T>& a, Cuda device) {
-  auto p = resolve<T>(a.shape);
+  auto p = resolve<T>(a);
   if (empty(a.shape)) return;
-  if (p.time == 0) return copy_state(a.d_initial_state, a.d_final_state, a.shape, device);
-  p.scale = a.scale;
-  p.q = a.q, p.k = a.k, p.v = a.v, p.d_o = a.d_o, p.gate = a.gate;
+  if (p.time == 0)
+    return hand_on_states(a.d_initial_state, a.d_final_state, state_count(a.shape), "gated linear state",
+                          device);
+  p.d_o = a.d_o, p.d_final_state = a.d_final_state, p.saved = const_cast<float*>(a.saved);
   p.dq = a.dq, p.dk_out = a.dk, p.dv_out = a.dv, p.dgate = a.dgate;
-  p.initial_state = a.initial_state, p.d_final_state = a.d_final_state;
   p.d_initial_state = a.d_initial_state;
-  p.saved = const_cast<float*>(a.saved), p.workspace = a.workspace;
   const bool apart = heads_apart(p, a.shape, a.algorithm);
   if (apart) {
     float* const behind = a.workspace + algorithm_workspace_size(p, a.shape, a.algorithm);

@@ -101,18 +101,11 @@ void selective_scan_backward(const SelectiveScanBackward<T>& p, Cuda device) {
   const cudaStream_t stream = stream_of(device);
   const int padded = padded_states(p.shape.states);
   Geometry g = geometry(p.shape, channels_per_block(padded, backward_owned(padded)));
-  const size_t state_bytes = sizeof(float) * g.batch * g.channels * g.states;
-  if (state_bytes == 0) return;
-  if (g.time == 0) {
-    if (p.d_initial_state && p.d_final_state)
-      check_cuda(
-          cudaMemcpyAsync(p.d_initial_state, p.d_final_state, state_bytes, cudaMemcpyDeviceToDevice, stream),
-          "selective_scan_backward: gradient of the initial state");
-    else if (p.d_initial_state)
-      check_cuda(cudaMemsetAsync(p.d_initial_state, 0, state_bytes, stream),
-                 "selective_scan_backward: gradient of the initial state");
-    return;
-  }
+  const int64_t states = int64_t{g.batch} * g.channels * g.states;
+  if (states == 0) return;
+  if (g.time == 0)
+    return hand_on_states(p.d_initial_state, p.d_final_state, states,
+                          "selective_scan_backward: gradient of the initial state", device);
   g.packets = g.channels % 4 == 0 && packets_fit(p.u, g.u_stride) && packets_fit(p.raw, g.raw_stride) &&
               packets_fit(p.dy, g.y_stride) && packets_fit(p.du, g.u_stride) &&
               packets_fit(p.draw, g.raw_stride) &&

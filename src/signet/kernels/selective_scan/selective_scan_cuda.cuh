@@ -14,6 +14,7 @@
 #include <cuda_runtime.h>
 
 #include "signet/kernels/activation/activation_device.cuh"
+#include "signet/kernels/hand_on_states.h"
 #include "signet/kernels/selective_scan/selective_scan.h"
 #include "signet/tensor/cuda_check.h"
 #include "signet/tensor/packet.cuh"
@@ -36,9 +37,8 @@ struct Map {
   static constexpr int kRows = kThreads / kPackets;
   static constexpr int kPasses = (kTile + kRows - 1) / kRows;
   static constexpr int kQuads = kTile * NP / 4;  // packets of the [kTile, NP] tile of B or C
-  static constexpr int quads(int arrays) {
-    return (arrays * kQuads + kThreads - 1) / kThreads;
-  }  // per thread
+  // Per thread.
+  static constexpr int quads(int arrays) { return (arrays * kQuads + kThreads - 1) / kThreads; }
 };
 
 // Channels per thread of each kernel, and what a block of it then covers.

@@ -36,8 +36,8 @@ template <class T, int NP, int C, bool kWhole, bool kSigned>
 __global__ void __launch_bounds__(kThreads, NP == 16 ? kForwardBlocks : 1)
     forward_kernel(const __grid_constant__ ForwardArgs<T> args) {
   using M = Map<NP, C, kWhole>;
-  constexpr int kTogether =
-      kForwardTogether;  // steps that are read, computed and reduced over the lanes at once
+  // Steps that are read, computed and reduced over the lanes at once.
+  constexpr int kTogether = kForwardTogether;
   __shared__ float4 inputs[kTile][M::kChannels / 2];  // (delta, delta u) of two channels; the sweep leaves
                                                       // their sums of C h over n in x and z
   __shared__ float4 bc_tile[2][kTile][M::kLanes];
@@ -182,18 +182,11 @@ void selective_scan_forward(const SelectiveScanForward<T>& p, Cuda device) {
   const cudaStream_t stream = stream_of(device);
   const int padded = padded_states(p.shape.states);
   Geometry g = geometry(p.shape, channels_per_block(padded, forward_owned(padded)));
-  const size_t state_bytes = sizeof(float) * g.batch * g.channels * g.states;
-  if (state_bytes == 0) return;
-  if (g.time == 0) {
-    if (p.final_state && p.initial_state)
-      check_cuda(
-          cudaMemcpyAsync(p.final_state, p.initial_state, state_bytes, cudaMemcpyDeviceToDevice, stream),
-          "selective_scan_forward: final state");
-    else if (p.final_state)
-      check_cuda(cudaMemsetAsync(p.final_state, 0, state_bytes, stream),
-                 "selective_scan_forward: final state");
-    return;
-  }
+  const int64_t states = int64_t{g.batch} * g.channels * g.states;
+  if (states == 0) return;
+  if (g.time == 0)
+    return hand_on_states(p.final_state, p.initial_state, states, "selective_scan_forward: final state",
+                          device);
   g.packets = g.channels % 4 == 0 && packets_fit(p.u, g.u_stride) && packets_fit(p.raw, g.raw_stride) &&
               packets_fit(p.y, g.y_stride) && (!p.z || packets_fit(p.z, g.z_stride));
   g.token_packets = g.states % 4 == 0 && packets_fit(p.b, g.b_stride) && packets_fit(p.c, g.c_stride);
