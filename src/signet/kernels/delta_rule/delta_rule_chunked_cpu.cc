@@ -503,30 +503,29 @@ void backward_head(Chunk<T>& c, const DeltaRuleBackward<T>& p, int64_t bh) {
   });
 }
 
-}  // namespace
-
-template <class T>
-void delta_rule_chunked_forward(const DeltaRuleForward<T>& p, const DeltaRulePlan& plan) {
+// Calls f(chunk, bh) for every head of every sequence, in parallel.
+template <class T, class F>
+void for_heads(T* workspace, const DeltaRulePlan& plan, const F& f) {
   parallel_parts(plan.shape.batch * plan.shape.heads, plan.parts,
                  [&](int64_t part, int64_t begin, int64_t end) {
                    for (int64_t bh = begin; bh < end; ++bh) {
                      const DeltaRulePlan one = plan.of(bh);
-                     Chunk<T> chunk(one, part_memory(p.workspace, plan, part));
-                     forward_head(chunk, p, bh);
+                     Chunk<T> chunk(one, part_memory(workspace, plan, part));
+                     f(chunk, bh);
                    }
                  });
 }
 
+}  // namespace
+
+template <class T>
+void delta_rule_chunked_forward(const DeltaRuleForward<T>& p, const DeltaRulePlan& plan) {
+  for_heads(p.workspace, plan, [&](Chunk<T>& chunk, int64_t bh) { forward_head(chunk, p, bh); });
+}
+
 template <class T>
 void delta_rule_chunked_backward(const DeltaRuleBackward<T>& p, const DeltaRulePlan& plan) {
-  parallel_parts(plan.shape.batch * plan.shape.heads, plan.parts,
-                 [&](int64_t part, int64_t begin, int64_t end) {
-                   for (int64_t bh = begin; bh < end; ++bh) {
-                     const DeltaRulePlan one = plan.of(bh);
-                     Chunk<T> chunk(one, part_memory(p.workspace, plan, part));
-                     backward_head(chunk, p, bh);
-                   }
-                 });
+  for_heads(p.workspace, plan, [&](Chunk<T>& chunk, int64_t bh) { backward_head(chunk, p, bh); });
 }
 
 template void delta_rule_chunked_forward(const DeltaRuleForward<float>&, const DeltaRulePlan&);
