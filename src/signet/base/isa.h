@@ -4,12 +4,12 @@
 //   #include "signet/kernels/norm/norm.h"        // all includes first
 //   #include "signet/base/isa_target.h"          // last: what follows is compiled for SIGNET_ISA
 //   namespace signet::kernels::SIGNET_ISA {
-//   template <class T> void rms_norm_forward(const RmsNormForward<T>& p) { ... }
+//   template <class T> void norm_forward(const NormForward<T>& p) { ... }
 //   }
-//   SIGNET_ISA_DISPATCH(rms_norm_forward, RmsNormForward)
+//   SIGNET_ISA_DISPATCH(norm_forward, NormForward)
 //
 // The last line instantiates the variant for float and double and, in one of the compilations, defines the
-// public rms_norm_forward(const RmsNormForward<T>&, Cpu) that picks one.
+// public norm_forward(const NormForward<T>&, Cpu) that picks one.
 #pragma once
 
 #include <string>
