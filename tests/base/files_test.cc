@@ -14,6 +14,7 @@
 #include <functional>
 #include <thread>
 
+#include "signet/base/signals.h"
 #include "support/temporary_directory.h"
 #include "support/unprivileged.h"
 
@@ -63,6 +64,27 @@ TEST(InputStream, GivesWhatIsThereAndWaitsForNoMore) {
   TemporaryDirectory directory;
   expect_bad_input([&] { InputStream(directory.path()); }, directory.path());
   expect_bad_input([&] { InputStream(directory / "missing"); }, directory / "missing");
+}
+
+// Nobody ever writes: only a signal ends the wait for a pipe, though another thread than the one that noted
+// it waits.
+TEST(InputStream, AStopSignalEndsTheWaitForAPipe) {
+  TemporaryDirectory directory;
+  const std::string path = directory / "pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0666), 0);
+  const auto wait = [&] {
+    char data[10];
+    InputStream(path).read(data, 10);
+  };
+  const int status = in_child([&] {
+    ::alarm(60);
+    StopSignal signals;
+    std::thread waiting([&] { expect_error(wait, ErrorCode::kStopped, "was not read to its end"); });
+    ::raise(SIGTERM);
+    waiting.join();
+    return testing::Test::HasFailure() ? 1 : 0;
+  });
+  EXPECT_EQ(status, 0);
 }
 
 TEST(ReadFile, ReadsExactlyUpToTheLimit) {

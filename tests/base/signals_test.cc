@@ -96,7 +96,7 @@ int writer_fate(const std::function<void()>& connect) {
   return fate([&] {
     connect();
     std::freopen("/dev/null", "w", stderr);
-    ignore_broken_pipe();
+    ignore_write_signals();
     for (int i = 0; i < 100000; ++i)
       if (std::puts("some output") < 0) break;
     return finish_stdout(0);

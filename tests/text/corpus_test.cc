@@ -74,6 +74,34 @@ TEST(DocumentSource, FilesFoldersLinesSeparatorsAndJson) {
   expect_bad_input([&] { tokenized(directory, options); }, "choose one by --field");
 }
 
+TEST(Tokenize, ItsOutputIsNoInput) {
+  const TemporaryDirectory directory;
+  write_text(directory / "a.txt", "first");
+  auto options = options_for(directory, {directory.path()});  // the folder `data` lies in it
+  for (int again = 0; again < 2; ++again) {
+    tokenize(options);
+    EXPECT_EQ(texts_of(Corpus(options.folder), Corpus::kTrain), std::vector<std::string>{"first"});
+    options.force = true;
+  }
+  options.inputs = {directory / "./data/"};
+  expect_bad_input([&] { tokenize(options); }, "cannot be an input");
+  EXPECT_EQ(texts_of(Corpus(options.folder), Corpus::kTrain).size(), 1u) << "and is still there";
+}
+
+// Nobody writes into the pipe when the signal comes.
+TEST(Tokenize, ASignalEndsTheWaitForInput) {
+  const TemporaryDirectory directory;
+  const std::string command =
+      "'" SIGNET_BINARY "' tokenize pipe --format lines --tokenizer bytes -o data --quiet";
+  const auto stopped =
+      test::run_command("mkfifo pipe; timeout -k 5 --preserve-status 2 " + command, directory.path());
+  EXPECT_EQ(stopped.exit_code, 75) << stopped.err;
+  EXPECT_NE(stopped.err.find("the same command goes on"), std::string::npos) << stopped.err;
+  const auto whole = test::run_command("printf 'one\\ntwo\\n' >pipe & " + command, directory.path());
+  EXPECT_EQ(whole.exit_code, 0) << whole.err;
+  EXPECT_EQ(Corpus(directory / "data").manifest().documents(), 2);
+}
+
 TEST(DocumentSource, ASeparatorMayLieAcrossTwoPieces) {
   const TemporaryDirectory directory;
   std::string text;

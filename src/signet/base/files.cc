@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@
 #include <system_error>
 
 #include "signet/base/error.h"
+#include "signet/base/signals.h"
 #include "signet/base/text.h"
 
 namespace signet {
@@ -38,9 +40,12 @@ std::atomic<FileFaultHook> fault_hook{nullptr};
       advice = "; raise the limit on open files (ulimit -n)";
       code = ErrorCode::kResource;
       break;
+    case EFBIG:
+      advice = "; raise the limit on the size of files (ulimit -f)";
+      code = ErrorCode::kResource;
+      break;
     case EIO:
     case ENOMEM:
-    case EFBIG:
     case ESTALE:
     case ENOLCK:
       code = ErrorCode::kResource;
@@ -133,8 +138,9 @@ FileDescriptor open_to_read(const std::string& path, Readable readable, struct s
     if (!handed) refuse_irregular(path, info);
     return handed;
   }
-  // Another file may have taken its place meanwhile, and that must not be waited for.
-  FileDescriptor fd(open_path(path, O_RDONLY | (regular ? O_NONBLOCK : 0)));
+  // Without waiting for the writer of a pipe: that is up to InputStream. And another file may have taken its
+  // place meanwhile.
+  FileDescriptor fd(open_path(path, O_RDONLY | O_NONBLOCK));
   if (!fd || ::fstat(fd.get(), &info) != 0) fail_io("read", path, errno);
   if (regular && !S_ISREG(info.st_mode)) refuse_irregular(path, info);
   return fd;
@@ -359,7 +365,21 @@ InputStream InputStream::standard() {
   return InputStream("standard input", std::move(fd));
 }
 
-int64_t InputStream::read(char* data, int64_t bytes) { return read_once(fd_.get(), path_, data, bytes, -1); }
+int64_t InputStream::read(char* data, int64_t bytes) {
+  while (true) {
+    struct pollfd ready = {fd_.get(), POLLIN, 0};
+    const int events = ::poll(&ready, 1, 100);
+    if (events < 0 && errno != EINTR) fail_io("read", path_, errno);
+    if (events < 1) {
+      if (const int signal = StopSignal::requested())
+        StopSignal::fail_stopped(signal, printable(path_) + " was not read to its end");
+      continue;
+    }
+    const ssize_t n = ::read(fd_.get(), data, static_cast<size_t>(std::min<int64_t>(bytes, 1 << 26)));
+    if (n >= 0) return n;
+    if (errno != EINTR && errno != EAGAIN) fail_io("read", path_, errno);
+  }
+}
 
 OutputFile::OutputFile(const std::string& path, Mode mode) : path_(path) {
   constexpr int kNew = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;

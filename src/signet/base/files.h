@@ -81,7 +81,8 @@ class InputStream {
  public:
   explicit InputStream(const std::string& path);
   static InputStream standard();  // standard input
-  // What is there, at most `bytes`; 0 at the end.
+  // What is there, at most `bytes`; 0 at the end. Nothing may ever come through a pipe: a signal that
+  // StopSignal noted ends the wait, on any thread, as an Error of kStopped or kInterrupted.
   int64_t read(char* data, int64_t bytes);
 
  private:

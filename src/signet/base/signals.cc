@@ -67,10 +67,10 @@ void on_signal(int signal) {
   errno = saved_errno;
 }
 
-void install_broken_pipe(void (*handler)(int)) {
+void install(int signal, void (*handler)(int)) {
   struct sigaction action = {};
   action.sa_handler = handler;
-  ::sigaction(SIGPIPE, &action, nullptr);
+  ::sigaction(signal, &action, nullptr);
 }
 
 void on_terminate() {
@@ -151,7 +151,10 @@ void require_address_space() {
       limit.rlim_cur >> 20, least >> 20, thread_count());
 }
 
-void ignore_broken_pipe() { install_broken_pipe(SIG_IGN); }
+void ignore_write_signals() {
+  install(SIGPIPE, SIG_IGN);
+  install(SIGXFSZ, SIG_IGN);
+}
 
 int finish_stdout(int exit_code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
@@ -159,14 +162,15 @@ int finish_stdout(int exit_code) {
   // Asked of the pipe itself: the write that failed may have been long ago, and its errno with it.
   struct pollfd out = {STDOUT_FILENO, POLLOUT, 0};
   if (::poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0) {
-    install_broken_pipe(SIG_DFL);
+    install(SIGPIPE, SIG_DFL);
     ::raise(SIGPIPE);
   }
   std::fprintf(stderr, "signet: cannot write to standard output: %s\n",
                std::generic_category().message(error).c_str());
   if (exit_code != 0) return exit_code;
-  return static_cast<int>(error == ENOSPC || error == EDQUOT || error == EIO ? ErrorCode::kResource
-                                                                             : ErrorCode::kFailure);
+  return static_cast<int>(error == ENOSPC || error == EDQUOT || error == EIO || error == EFBIG
+                              ? ErrorCode::kResource
+                              : ErrorCode::kFailure);
 }
 
 }  // namespace signet

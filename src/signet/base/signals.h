@@ -36,8 +36,9 @@ void report_out_of_memory_on_terminate();
 // matrix products and threads: short of it they crash, abort or hang, where nothing can be caught.
 void require_address_space();
 
-// A closed pipe after us (`signet ... | head`) makes writes fail instead of killing a run half-way.
-void ignore_broken_pipe();
+// A closed pipe after us (`signet ... | head`) and a file longer than `ulimit -f` allows make writes fail
+// instead of killing a run half-way.
+void ignore_write_signals();
 
 // To be returned from main: flushes stdout. When its reader has gone, ends the process silently as SIGPIPE
 // would have; when it could not be written, says so and returns kResource (disk full) or kFailure.

@@ -118,6 +118,6 @@ static int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   signet::cli::occupy_standard_streams();
   signet::report_out_of_memory_on_terminate();
-  signet::ignore_broken_pipe();
+  signet::ignore_write_signals();
   return signet::finish_stdout(run(argc, argv));
 }

@@ -20,12 +20,19 @@ bool has_ending(std::string name, std::initializer_list<const char*> endings) {
   return std::any_of(endings.begin(), endings.end(), [&](const char* end) { return name.ends_with(end); });
 }
 
-bool walk(const std::string& folder, std::vector<std::string>& files) {
+bool same_folder(const fs::path& a, const fs::path& b) {
+  std::error_code error;  // one that is not there is no folder
+  return fs::equivalent(a, b, error);
+}
+
+void walk(const std::string& folder, const std::string& without, std::vector<std::string>& files) {
   try {
     for (auto entry = fs::recursive_directory_iterator(folder); entry != fs::end(entry); ++entry) {
       const std::string name = entry->path().filename().string();
-      if (name.starts_with(".")) {
-        if (entry->is_directory()) entry.disable_recursion_pending();
+      if (entry->is_directory()) {
+        if (name.starts_with(".") || same_folder(entry->path(), without)) entry.disable_recursion_pending();
+      } else if (name.starts_with(".")) {
+        continue;
       } else if (entry->is_regular_file()) {
         files.push_back(entry->path().string());
       }
@@ -33,7 +40,6 @@ bool walk(const std::string& folder, std::vector<std::string>& files) {
   } catch (const fs::filesystem_error& error) {
     bad_input("{}: {}", printable(folder), printable(error.what()));
   }
-  return true;
 }
 
 }  // namespace
@@ -43,7 +49,9 @@ DocumentSource::DocumentSource(const std::vector<std::string>& inputs, const Sou
   for (const auto& input : inputs) {
     const size_t before = files_.size();
     if (input != "-" && is_directory(input)) {
-      walk(input, files_);
+      if (same_folder(input, options_.without))
+        bad_input("{} cannot be an input and the folder of the output", printable(input));
+      walk(input, options_.without, files_);
       if (options_.format == "ids")
         std::erase_if(files_, [](const auto& file) { return !file.ends_with(".bin"); });
       std::sort(files_.begin() + static_cast<int64_t>(before), files_.end());

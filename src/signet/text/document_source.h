@@ -16,6 +16,7 @@ struct SourceOptions {
   std::string field = "text";   // of a line of JSONL
   std::string separator;        // between the documents of a text file; a file is one document when empty
   int64_t max_document = 64 << 20;  // bytes of one document or line; longer ones are an error
+  std::string without;  // a folder that is no input, though it may lie in one: where the output goes
   // Of ids: the tokenizer's.
   int64_t vocabulary = 0;
   int32_t start = 0;
@@ -32,8 +33,8 @@ struct Record {
 
 class DocumentSource {
  public:
-  // Folders are walked in the order of names; hidden files, links to folders and files with zero bytes in
-  // them are left out there, and of ids all but .bin. "-" is standard input.
+  // Folders are walked in the order of names; hidden files, links to folders, files with zero bytes in them
+  // and the folder `without` are left out there, and of ids all but .bin. "-" is standard input.
   DocumentSource(const std::vector<std::string>& inputs, const SourceOptions& options);
 
   bool next(Record& record);                         // false at the end

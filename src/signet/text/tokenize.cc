@@ -36,7 +36,7 @@ class Tokenizing {
   explicit Tokenizing(const TokenizeOptions& options)
       : options_(options),
         tokenizer_(Tokenizer::open(options.tokenizer)),
-        source_(options.inputs, with_tokenizer(options.source)),
+        source_(options.inputs, source_options()),
         builder_(tokenizer_->vocabulary()) {
     manifest_.tokenizer_kind = tokenizer_->kind();
     manifest_.vocabulary = tokenizer_->vocabulary();
@@ -52,6 +52,7 @@ class Tokenizing {
     skip(manifest_.records);
     for (int64_t i = 0; i < thread_count(); ++i) encoders_.push_back(tokenizer_->encoder());
     Piece piece = read_piece();
+    stop_if_asked();
     while (!piece.records.empty()) {
       auto next = std::async(std::launch::async, [this] { return read_piece(); });
       encode(piece);
@@ -67,12 +68,7 @@ class Tokenizing {
         progress({piece.consumed, source_.total_bytes(), manifest_.documents() + builder_.documents(),
                   manifest_.tokens() + builder_.tokens()});
       piece = next.get();
-      if (const int signal = StopSignal::requested()) {
-        write_shard();
-        StopSignal::fail_stopped(
-            signal, fmt::format("{} done, in {}; the same command goes on from there",
-                                count_of(manifest_.documents(), "document"), printable(options_.folder)));
-      }
+      stop_if_asked();
     }
     manifest_.complete = true;
     write_shard();
@@ -84,9 +80,21 @@ class Tokenizing {
   }
 
  private:
-  SourceOptions with_tokenizer(SourceOptions source) const {
+  SourceOptions source_options() const {
+    SourceOptions source = options_.source;
     source.vocabulary = tokenizer_->vocabulary(), source.start = tokenizer_->start();
+    source.without = options_.folder;
     return source;
+  }
+
+  // What was read and not encoded is read again by the same command.
+  void stop_if_asked() {
+    const int signal = StopSignal::requested();
+    if (signal == 0) return;
+    write_shard();
+    StopSignal::fail_stopped(
+        signal, fmt::format("{} done, in {}; the same command goes on from there",
+                            count_of(manifest_.documents(), "document"), printable(options_.folder)));
   }
 
   void prepare_folder() {
@@ -136,9 +144,13 @@ class Tokenizing {
   Piece read_piece() {
     Piece piece;
     Record record;
-    while (piece.bytes < kPieceBytes && source_.next(record)) {
-      piece.bytes += size_of(record);
-      piece.records.push_back(std::move(record));
+    try {
+      while (piece.bytes < kPieceBytes && source_.next(record)) {
+        piece.bytes += size_of(record);
+        piece.records.push_back(std::move(record));
+      }
+    } catch (const Error&) {  // it waited for input when the signal came
+      if (!StopSignal::requested()) throw;
     }
     piece.consumed = source_.consumed_bytes();
     return piece;
