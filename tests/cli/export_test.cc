@@ -54,8 +54,10 @@ TEST(Export, AReportsFiguresAndTablesStandAlone) {
   EXPECT_NE(tex.find("$\\pm$"), std::string::npos) << tex;
   EXPECT_EQ(run_signet(command, directory.path()).exit_code, 0) << "its own files are replaced";
   test::write_text(directory / "out/results.tex", "mine");
+  test::write_text(directory / "page.html", "");
   EXPECT_EQ(run_signet(command, directory.path()).exit_code, 3);
   EXPECT_EQ(read_text(directory / "out/results.tex"), "mine");
+  EXPECT_EQ(read_text(directory / "page.html"), "") << "refused before anything is written";
 }
 
 TEST(Export, AutomataForGraphvizAndTikz) {

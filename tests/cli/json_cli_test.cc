@@ -40,7 +40,8 @@ TEST(Json, ListsPlansAndRefusalsAreObjects) {
   const auto refused = parsed("compile --language parity --target 'diagonal[0,1]' --json", 4);
   EXPECT_EQ(refused["exit_code"], 4);
   EXPECT_EQ(refused["error"].get<std::string>().rfind("impossible: ", 0), 0u);
-  EXPECT_EQ(parsed("train nothing --json", 2)["exit_code"], 2);
+  EXPECT_EQ(parsed("train nothing --json --json", 2)["exit_code"], 2) << "one object";
+  EXPECT_EQ(parsed("train parity --steps 010 --dry-run --json")["settings"]["train.steps"], 10);
   test::TemporaryDirectory directory;
   test::write_text(directory / "grid.yaml",
                    "base: {train: {steps: 1}}\ngrid: {task.regex: [a*, (ab)*]}\n");  // needs no second key
@@ -150,6 +151,13 @@ TEST(Json, BenchSaysWhereItsFiguresComeFrom) {
     EXPECT_TRUE(bench["provenance"].contains(key)) << key << "\n" << bench["provenance"];
   EXPECT_EQ(bench["provenance"]["signet"], trained["signet"]);
   EXPECT_EQ(bench["provenance"]["command"], "signet bench norm --seconds 0 --json");
+}
+
+// Three ceilings of this time each, which is longer than anybody waits in silence.
+TEST(Bench, SaysThatItMeasuresCeilings) {
+  const auto bench = run_signet("bench norm --filter 64x4096 --seconds 0.8");
+  EXPECT_EQ(bench.exit_code, 0) << bench.out;
+  EXPECT_NE(bench.err.find("ceilings  0:02"), std::string::npos) << bench.err;
 }
 
 TEST(Json, AnalyzeEndsWithCommandsThatWork) {

@@ -47,6 +47,33 @@ TEST(Output, WhatAVerbWroteItReplacesAndTheRestOnlyWithForce) {
   EXPECT_EQ(read_text(directory / "mine.html").find("by hand"), std::string::npos);
 }
 
+// An hour of work must not end with a folder that was never there: the tokenizer's text is not even opened.
+TEST(Output, AFolderThatIsMissingIsFoundBeforeTheWork) {
+  TemporaryDirectory directory;
+  for (const char* command :
+       {"tokenizer train no-text -o no/file", "crystallise no-run -o no/file", "extract no-run -o no/file",
+        "report no-run -o no/file", "analyze 'a*' --svg no/file"}) {
+    const auto refused = run_signet(command, directory.path());
+    EXPECT_EQ(refused.exit_code, 3) << command;
+    EXPECT_NE(refused.err.find("there is no folder no"), std::string::npos) << command << ": " << refused.err;
+  }
+}
+
+TEST(Output, ADemoReplacesRunsOfDemosAlone) {
+  TemporaryDirectory directory;
+  const std::string demo = "demo --steps 1 --samples 8 --quiet --out ";
+  ASSERT_EQ(run_signet(demo + "runs", directory.path()).exit_code, 0);
+  EXPECT_EQ(run_signet(demo + "runs --seed 2", directory.path()).exit_code, 0) << "its own";
+  ASSERT_EQ(run_signet(std::string(kTiny) + "s/'parity-mamba-[0,1]' --force", directory.path()).exit_code, 0);
+  const std::string file = directory / "runs/parity-mamba-[0,1]/config.yaml", before = read_text(file);
+  const auto refused = run_signet(demo + "runs", directory.path());
+  EXPECT_EQ(refused.exit_code, 3) << refused.err;
+  EXPECT_NE(refused.err.find("give --force"), std::string::npos) << refused.err;
+  EXPECT_EQ(read_text(file), before);
+  EXPECT_EQ(run_signet(demo + "runs --force", directory.path()).exit_code, 0);
+  EXPECT_NE(read_text(file), before);
+}
+
 // A link to a device in a file's place would take what is written and lose it, or fill the disk of another.
 TEST(Output, LinksToDevicesAreRefusedAndStandardOutputIsWritten) {
   TemporaryDirectory directory;

@@ -1,6 +1,7 @@
 // signet train and signet eval on runs that are there already: what they refuse, keep and change.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "signet/base/files.h"
@@ -35,10 +36,11 @@ class TrainedRun : public testing::Test {
 
 TEST_F(TrainedRun, ResumeRefusesWhatItWouldNotDo) {
   const std::string before = read_text(path_);
-  for (const char* option : {"--force", "--dry-run", "--list-keys"})
-    expect_refused(run_signet(std::string("train ") + option + " --resume " + run_), 2, option);
-  expect_refused(run_signet("train parity --resume ''", directory_.path()), 2, "leave out 'parity'");
-  expect_refused(run_signet("train --resume ''", directory_.path()), 3, "no run directory");
+  for (const char* option : {"--force", "--dry-run", "--list-keys", "--recipe paper", "--seed 2"})
+    expect_refused(run_signet(std::string("train ") + option + " --resume " + run_), 2,
+                   std::string(option).substr(0, 6));
+  expect_refused(run_signet("train parity --resume " + run_), 2, "leave out 'parity'");
+  expect_refused(run_signet("train --resume ''", directory_.path()), 2, "--resume: the value is empty");
   EXPECT_EQ(read_text(path_), before);
   EXPECT_EQ(list_directory(directory_.path()), std::vector<std::string>{"run"});
 }
@@ -54,6 +56,22 @@ TEST_F(TrainedRun, ResumeSaysWhatWasChangedInItsConfiguration) {
   EXPECT_EQ(changed.exit_code, 0);
   EXPECT_NE(changed.err.find("after step 4 (task.name was parity, is even-pairs)"), std::string::npos)
       << changed.err;
+}
+
+TEST_F(TrainedRun, ASecondNameOfARunIsNoSecondRun) {
+  std::filesystem::create_directory_symlink(run_, directory_ / "link");
+  const auto result = run_signet("report run link . run/../run -o page.html --json", directory_.path());
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(ordered_json::parse(result.out)["runs"].size(), 1u) << result.out;
+}
+
+// A limit on the size of files is told as a full disk is, with the run as it was.
+TEST_F(TrainedRun, ALimitOnFileSizesIsTold) {
+  const std::string before = read_text(path_);
+  const auto result =
+      test::run_command("ulimit -f 1; '" SIGNET_BINARY "' eval --save --quiet --samples 400 " + run_);
+  expect_refused(result, 6, "ulimit -f");
+  EXPECT_EQ(read_text(path_), before);
 }
 
 // Whoever asks may wait for the answer before asking on.

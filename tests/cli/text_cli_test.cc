@@ -106,7 +106,7 @@ TEST_F(TextCommands, WhatCannotBeMeantIsRefused) {
   };
   for (const auto& [command, word, exit_code] :
        {Case{"eval run --context -5", "--context -5: give 1 or more", 2},
-        Case{"generate run --stop ''", "--stop is empty", 2},
+        Case{"generate run --stop ''", "--stop: the value is empty", 2},
         Case{"generate run --precision fp8", "--precision fp8", 2},
         Case{"import theirs -o mine", "theirs/config.json: hidden_size is missing", 3},
         Case{"data data", "is damaged (its hash is another)", 3}}) {
@@ -114,6 +114,14 @@ TEST_F(TextCommands, WhatCannotBeMeantIsRefused) {
     EXPECT_EQ(result.exit_code, exit_code) << command;
     EXPECT_NE(result.err.find(word), std::string::npos) << command << "\n" << result.err;
   }
+  // A reader that has gone, and a signal, end a text of sixteen million tokens.
+  const std::string endless = "'" SIGNET_BINARY "' generate run --past-end --tokens 16000000";
+  test::run_command("(timeout 20 " + endless + "; echo $? >code) | head -c 5", directory_.path());
+  EXPECT_EQ(test::read_text(directory_ / "code"), "141\n") << "the reader went away";
+  const auto stopped =
+      test::run_command("timeout --preserve-status 2 " + endless + " --json", directory_.path());
+  EXPECT_EQ(stopped.exit_code, 75) << stopped.err;
+  EXPECT_EQ(ordered_json::parse(stopped.out)["exit_code"], 75);
   // Matrices in bf16 on the CPU: nearly the same logits, in the same form.
   const auto exact = json("generate run --ids '1 2 3' --tokens 1 --logits"),
              narrow = json("generate run --ids '1 2 3' --tokens 1 --logits --precision bf16");

@@ -65,9 +65,9 @@ void AutomatonInput::define(Options& options, bool positional) {
     options.positional("EXPRESSION", regex_, help, false);
     options.elsewhere("--regex", "the expression stands by itself, without --regex");
   } else {
-    options.value("--regex", regex_, help);
+    options.text("--regex", regex_, help);
   }
-  options.value("--alphabet", alphabet_, "letters, e.g. ab; without it those that occur in the expression");
+  options.text("--alphabet", alphabet_, "letters, e.g. ab; without it those that occur in the expression");
   options.value("--dfa", dfa_file_, "JSON file with a DFA or Mealy machine");
   options.value("--att", att_file_, "AT&T text file (foma, OpenFst) with a DFA");
   options.value("--group", group_, "the word problem of a group: S5, A5, Z60, D4, Q8, S3xZ2, PSL(2,7), ...");

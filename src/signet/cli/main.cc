@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <exception>
@@ -40,19 +41,26 @@ void complain(const char* message) {
   std::fprintf(stderr, "signet: %s\n", shown.empty() ? message : shown.c_str());
 }
 
-// Whoever reads JSON learns from it why there is no result.
-int refuse(int argc, char** argv, const char* message, int code) {
+// Whoever reads JSON learns from it why there is no result, unless there is no memory for that either.
+int refuse(int argc, char** argv, const char* message, ErrorCode code) {
   complain(message);
-  for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i)
-    if (std::string_view(argv[i]) == "--json")
-      fmt::print("{}\n", nlohmann::ordered_json{{"error", message}, {"exit_code", code}}.dump(
-                             -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
-  return code;
+  char** const end = std::find(argv + 1, argv + argc, std::string_view("--"));
+  try {
+    if (std::find(argv + 1, end, std::string_view("--json")) != end)
+      fmt::print("{}\n",
+                 nlohmann::ordered_json{{"error", message}, {"exit_code", static_cast<int>(code)}}.dump(
+                     -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  } catch (const std::bad_alloc&) {
+  }
+  return static_cast<int>(code);
 }
 
 int dispatch(const std::vector<std::string>& arguments);
 
-int help_on(const std::string& name) {
+int help_on(const std::vector<std::string>& names) {
+  const std::string& name = names[0];
+  if (names.size() > 1)
+    fail(ErrorCode::kUsage, "help is about one verb or topic; leave out '{}'", printable(names[1]));
   if (!doc_files().contains(name))  // some verbs share a page of another name
     for (const auto& entry : verbs())
       if (name == entry.name) return dispatch({name, "--help"});
@@ -65,7 +73,8 @@ int dispatch(const std::vector<std::string>& arguments) {
     fmt::print("{}", overview());
     return static_cast<int>(ErrorCode::kUsage);
   }
-  if (arguments[0] == "help" && arguments.size() > 1) return help_on(arguments[1]);
+  if (arguments[0] == "help" && arguments.size() > 1)
+    return help_on({arguments.begin() + 1, arguments.end()});
   if (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
     fmt::print("{}", overview());
     return 0;
@@ -98,20 +107,19 @@ int dispatch(const std::vector<std::string>& arguments) {
 }  // namespace signet::cli
 
 static int run(int argc, char** argv) {
+  using signet::ErrorCode, signet::cli::refuse;
   try {
     signet::io::set_command_line({argv + 1, argv + argc});
     return signet::cli::dispatch({argv + 1, argv + argc});
   } catch (const signet::Error& error) {
-    return signet::cli::refuse(argc, argv, error.what(), error.exit_code());
+    return refuse(argc, argv, error.what(), error.code());
   } catch (const std::bad_alloc&) {
-    signet::cli::complain("out of memory");
-    return static_cast<int>(signet::ErrorCode::kResource);
+    return refuse(argc, argv, "out of memory", ErrorCode::kResource);
   } catch (const nlohmann::json::exception& error) {  // a file's content where no reader expected it
-    return signet::cli::refuse(argc, argv, error.what(), static_cast<int>(signet::ErrorCode::kBadInput));
+    return refuse(argc, argv, error.what(), ErrorCode::kBadInput);
   } catch (const std::exception& error) {
     if (std::ferror(stdout)) return 0;  // fmt::print could not write: finish_stdout() says why
-    signet::cli::complain(error.what());
-    return static_cast<int>(signet::ErrorCode::kFailure);
+    return refuse(argc, argv, error.what(), ErrorCode::kFailure);
   }
 }
 

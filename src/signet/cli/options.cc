@@ -4,7 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <iterator>
 #include <map>
@@ -28,6 +28,11 @@ std::string marked(std::string text) {
 std::string unmarked(std::string text) {
   if (text.starts_with('[') && text.ends_with(kMark)) text.pop_back();
   return text;
+}
+
+// An empty value is a variable that the shell did not know, and not the wish for a default.
+std::string not_empty(const std::string& text) {
+  return text.empty() ? "the value is empty; give one, or leave the option out" : "";
 }
 
 struct Options::Impl {
@@ -63,6 +68,7 @@ struct Options::Impl {
     auto extras = app.remaining();
     std::transform(extras.begin(), extras.end(), extras.begin(), unmarked);
     for (const auto& extra : extras) {
+      if (extra == "--") break;  // what follows it is no option
       if (extra.size() < 2 || extra[0] != '-') continue;
       const std::string name = extra.substr(0, extra.find('=')), near = did_you_mean(name, known);
       if (const auto found = advice.find(name); found != advice.end())
@@ -72,16 +78,22 @@ struct Options::Impl {
           "unknown option {}{}", printable(name),
           near.empty() && takes_settings ? " (what has no option is set by --set section.key=value)" : near));
     }
+    std::erase(extras, "--");
     refuse(fmt::format("unexpected argument '{}'", printable(extras.at(0))));
   }
-  // CLI11 would take what follows "--steps=" as its value.
-  void refuse_empty(const std::vector<std::string>& given) const {
+  // CLI11 would take what follows "--steps=" as its value, and true for that of "--json=1".
+  void refuse_values(const std::vector<std::string>& given) const {
     const auto end = std::find(given.begin(), given.end(), "--");
-    for (const auto& option : options)
+    for (const auto& option : options) {
       if (option.takes_value &&
           (std::count(given.begin(), end, option.name + "=") ||
            (!option.short_name.empty() && std::count(given.begin(), end, option.short_name + "="))))
         refuse(option.name + " needs a value");
+      if (!option.takes_value && std::any_of(given.begin(), end, [&](const std::string& argument) {
+            return argument.starts_with(option.name + "=");
+          }))
+        refuse(option.name + " takes no value");
+    }
   }
   // CLI11 takes whatever follows an option as its value, so only the last one can lack it; else there are too
   // many.
@@ -132,16 +144,26 @@ void Options::positionals(const std::string& name, std::vector<std::string>& tar
   impl_->remember_argument(name, help);
 }
 void Options::value(const std::string& flag, std::string& target, const std::string& help) {
+  impl_->value(flag, target, help).check(not_empty);
+}
+void Options::text(const std::string& flag, std::string& target, const std::string& help) {
   impl_->value(flag, target, help);
 }
 void Options::value(const std::string& flag, int64_t& target, const std::string& help) {
-  impl_->value(flag, target, help).check([](const std::string& text) -> std::string {
-    errno = 0;  // CLI11 would take the nearest number that fits
-    char* end = nullptr;
-    std::strtoll(text.c_str(), &end, 0);
-    if (text.empty() || *end) return fmt::format("'{}' is not a whole number", text);
-    return errno == ERANGE ? fmt::format("{} is beyond 64 bits", text) : "";
-  });
+  // Decimal, as in files: CLI11 would take 010 for 8, and the nearest number that fits.
+  impl_->value(flag, target, help)
+      .transform(CLI::Validator(
+          [](std::string& text) -> std::string {
+            text = unmarked(text);  // the last transform runs first
+            int64_t number = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+            if (error == std::errc::result_out_of_range) return text + " is beyond 64 bits";
+            if (error != std::errc() || end != text.data() + text.size())
+              return fmt::format("'{}' is not a whole number", text);
+            text = std::to_string(number);
+            return "";
+          },
+          ""));
 }
 void Options::value(const std::string& flag, double& target, const std::string& help) {
   impl_->value(flag, target, help).check([](const std::string& text) -> std::string {
@@ -151,7 +173,7 @@ void Options::value(const std::string& flag, double& target, const std::string& 
   });
 }
 void Options::values(const std::string& flag, std::vector<std::string>& target, const std::string& help) {
-  impl_->app.add_option(flag, target, help)->allow_extra_args(false)->transform(unmarked);
+  impl_->app.add_option(flag, target, help)->allow_extra_args(false)->transform(unmarked)->check(not_empty);
   impl_->remember(flag, help, true);
 }
 void Options::flag(const std::string& flag, bool& target, const std::string& help) {
@@ -198,7 +220,7 @@ bool Options::parse(const std::vector<std::string>& arguments) {
   std::vector<std::string> reversed;  // CLI11 takes the last argument first
   std::transform(arguments.rbegin(), arguments.rend(), std::back_inserter(reversed), marked);
   try {
-    impl_->refuse_empty(arguments);
+    impl_->refuse_values(arguments);
     impl_->app.parse(reversed);
     return true;
   } catch (const CLI::CallForHelp&) {

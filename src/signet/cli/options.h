@@ -27,11 +27,13 @@ class Options {
                   bool required = true);
   void positionals(const std::string& name, std::vector<std::string>& target, const std::string& help,
                    bool required = true);
-  // "--name" or "-n,--name"; the target's value is the default shown in --help.
+  // "--name" or "-n,--name"; the target's value is the default shown in --help. An empty value is refused.
   void value(const std::string& flag, std::string& target, const std::string& help);
   void value(const std::string& flag, int64_t& target, const std::string& help);
   void value(const std::string& flag, double& target, const std::string& help);
   void values(const std::string& flag, std::vector<std::string>& target, const std::string& help);
+  // A value that may be empty.
+  void text(const std::string& flag, std::string& target, const std::string& help);
   void flag(const std::string& flag, bool& target, const std::string& help);
   // What the shell offers for a positional or an option, in place of files.
   void offer(const std::string& name, const std::vector<std::string>& choices);

@@ -1,7 +1,11 @@
 #include "signet/cli/output.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
+#include <system_error>
 
 #include "signet/base/error.h"
 #include "signet/base/files.h"
@@ -64,7 +68,7 @@ bool holds(const std::string& path, std::string_view content) {
          read_file(path, size) == content;
 }
 
-void check_output(const std::string& path, FileKind kind, bool force) {
+void check_replaceable(const std::string& path, FileKind kind, bool force) {
   if (is_directory(path)) bad_input("{} is a directory; name a file to write", printable(path));
   require_no_device_link(path);
   std::error_code ignored;
@@ -76,15 +80,21 @@ void check_output(const std::string& path, FileKind kind, bool force) {
               wanted.name);
 }
 
-void check_folder(const std::string& path) {
-  const auto folder = std::filesystem::path(path).parent_path().string();
-  if (!folder.empty() && !is_directory(folder))
+void check_output(const std::string& path, FileKind kind, bool force) {
+  check_replaceable(path, kind, force);
+  const std::string folder = parent_directory(path);
+  if (!is_directory(folder))
     bad_input("{} cannot be written: there is no folder {}", printable(path), printable(folder));
+  std::error_code ignored;
+  const bool made_there = !exists(path) || std::filesystem::is_regular_file(path, ignored);  // no device
+  if (made_there && ::access(folder.c_str(), W_OK) != 0)
+    bad_input("{} cannot be written: {}: {}", printable(path), printable(folder),
+              std::generic_category().message(errno));
 }
 
 void write_output(const std::string& path, FileKind kind, bool force, std::string_view content) {
   if (holds(path, content)) return;
-  check_output(path, kind, force);
+  check_replaceable(path, kind, force);
   write_file_atomic(path, content);
 }
 

@@ -11,11 +11,12 @@ namespace signet::cli {
 // kKept: networks, automata, tokenizers and documents, which somebody may have no other copy of.
 enum class FileKind { kPage, kPicture, kNumbers, kLatex, kPdf, kGraphviz, kCertificate, kTrace, kKept };
 
-// Throws kBadInput when something at `path` is in the way. To be called before the work whose result goes
-// there. A missing or empty file, a device and a pipe are free, but no link to a device.
+// Throws kBadInput when something at `path` is in the way, or the folder that it is to lie in is missing or
+// cannot be written. To be called before the work whose result goes there.
 void check_output(const std::string& path, FileKind kind, bool force);
-// Throws kBadInput where the folder that the file is to lie in does not exist.
-void check_folder(const std::string& path);
+// The first of these alone, where the folder is yet to be made. A missing or empty file, a device and a pipe
+// are free, but no link to a device.
+void check_replaceable(const std::string& path, FileKind kind, bool force);
 
 // Whether a file is there and is `content`.
 bool holds(const std::string& path, std::string_view content);

@@ -19,7 +19,7 @@ void add_source_options(Options& options, text::SourceOptions& source) {
                 "jsonl by name, else text");
   options.offer("--format", kTextFormats);
   options.value("--field", source.field, "of a line of JSONL that holds the document");
-  options.value("--separator", source.separator, "between the documents of one text file");
+  options.text("--separator", source.separator, "between the documents of one text file");
   options.value("--max-document", source.max_document, "bytes of the longest document that is accepted");
 }
 

@@ -1,10 +1,11 @@
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "signet/base/activity.h"
 #include "signet/base/error.h"
 #include "signet/base/isa.h"
-#include "signet/base/progress.h"
 #include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
 #include "signet/bench/bench.h"
@@ -86,20 +87,23 @@ class Bench final : public Verb {
       for (const auto& [op, c] : cases) fmt::print("{:16} {}\n", op->name, c.name);
       return 0;
     }
-    const bench::Ceilings ceilings = bench::measure_ceilings(seconds_, device_);
+    const bench::Ceilings ceilings = measure_ceilings(seconds_);
     nlohmann::ordered_json all = machine(ceilings);
     if (!json_) print_machine(ceilings);
     bool correct = true;
-    Progress progress("bench", static_cast<int64_t>(cases.size()), 0,
-                      ProgressStyle::of_stderr(!json_));  // else the rows themselves show it
+    std::optional<ActivityLine> line;  // of all cases, where no rows show how far it is
+    if (json_) line.emplace("bench");
     for (size_t i = 0; i < cases.size(); ++i) {
-      const auto& [op, c] = cases[i];
-      progress.update(static_cast<int64_t>(i), fmt::format("{} {}", op->name, c.name));
-      const bench::Report report = bench::run_case(*op, c, seconds_, device_);
+      const bench::Operator& op = *cases[i].first;
+      const bench::Case& c = cases[i].second;
+      report_activity(op.name, static_cast<int64_t>(i), static_cast<int64_t>(cases.size()));
+      if (!json_) line.emplace(fmt::format("bench  {} {}", op.name, c.name));
+      const bench::Report report = bench::run_case(op, c, seconds_, device_);
+      if (!json_) line.reset();
       correct = correct && report.correct;
       json_ ? all["cases"].push_back(to_json(report, ceilings)) : print(report, ceilings);
     }
-    progress.finish();
+    line.reset();
     if (!peers_.empty()) {
       std::vector<std::string> ours;
       for (const auto* op : chosen) ours.emplace_back(op->name);
@@ -118,7 +122,10 @@ class Bench final : public Verb {
         fail(ErrorCode::kUsage, "{} {}: give a number from 0 to {}", name, size, 1 << 20);
     device_ = open_device(device_name_);
     lm_.seconds = seconds_;
-    return bench::measure_ceilings(std::min(seconds_, 0.3), device_);
+    return measure_ceilings(std::min(seconds_, 0.3));
+  }
+  bench::Ceilings measure_ceilings(double seconds) const {
+    return while_shown("ceilings", [&] { return bench::measure_ceilings(seconds, device_); });
   }
 
   int run_decode() {
@@ -126,7 +133,8 @@ class Bench final : public Verb {
       fail(ErrorCode::kUsage, "--precision {}: give auto, fp32 or bf16", printable(precision_));
     const bench::Ceilings ceilings = open_for_lm();
     const bool narrow = precision_ == "bf16" || (precision_ == "auto" && device_.cuda());
-    const bench::DecodeReport report = bench::run_decode(lm_, narrow, device_);
+    const bench::DecodeReport report =
+        while_shown("decode", [&] { return bench::run_decode(lm_, narrow, device_); });
     if (json_) {
       nlohmann::ordered_json all = machine(ceilings);
       all.erase("cases");
@@ -141,7 +149,7 @@ class Bench final : public Verb {
 
   int run_lm() {
     const bench::Ceilings ceilings = open_for_lm();
-    const bench::LmReport report = bench::run_lm(lm_, device_);
+    const bench::LmReport report = while_shown("lm", [&] { return bench::run_lm(lm_, device_); });
     if (json_) {
       nlohmann::ordered_json all = machine(ceilings);
       all.erase("cases");

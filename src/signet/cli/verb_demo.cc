@@ -4,6 +4,7 @@
 
 #include "signet/base/error.h"
 #include "signet/base/files.h"
+#include "signet/base/text.h"
 #include "signet/cli/output.h"
 #include "signet/cli/verb.h"
 #include "signet/io/provenance.h"
@@ -11,6 +12,7 @@
 #include "signet/models/registry.h"
 #include "signet/report/run_report.h"
 #include "signet/report/table.h"
+#include "signet/train/planned_run.h"
 #include "signet/train/results.h"
 #include "signet/train/trainer.h"
 
@@ -46,7 +48,8 @@ class Demo final : public Verb {
     options.value("--report", report_, "the page to write");
     options.value("--steps", steps_, "updates per run; 0 = as the demo sets them");
     options.value("--samples", samples_, "test sequences per run");
-    options.flag("--force", force_, "replace a file at --report that is not a page of signet");
+    options.flag("--force", force_,
+                 "replace a file at --report that is not a page of signet, and runs of others in --out");
     options.flag("--quiet", quiet_, "no progress");
     options.flag("--json", json_, "print one JSON object");
     options.example("signet demo --steps 2 --samples 16 --out runs/tiny-demo --report tiny.html",
@@ -57,6 +60,8 @@ class Demo final : public Verb {
     if (steps_ < 0) fail(ErrorCode::kUsage, "--steps {}: give a number of updates, or 0", steps_);
     if (samples_ < 1) fail(ErrorCode::kUsage, "--samples {}: give a number of sequences", samples_);
     check_output(report_, FileKind::kPage, force_);
+    for (const auto& model : kModels)
+      for (const char* range : kRanges) require_own_run(model, range);
     if (!json_)
       fmt::print(
           "Parity: is the number of ones odd? Trained on lengths 3 to 40, tested on 40 to 256 and "
@@ -85,17 +90,33 @@ class Demo final : public Verb {
     return join_path(out_, fmt::format("parity-{}-[{}]", model.architecture, range));
   }
 
-  nlohmann::ordered_json train_one(const DemoModel& model, const std::string& range) {
+  // What lies where the run goes may be that of an earlier demo, of any seed and length, and nothing else.
+  void require_own_run(const DemoModel& model, const std::string& range) const {
+    const std::string path = directory(model, range), file = join_path(path, "config.yaml");
+    if (force_ || !exists(file)) return;
+    train::RunConfig own = config(model, range);
+    const train::RunConfig there = train::resolve_config({.file = file});
+    own.train.seed = there.train.seed, own.train.steps = there.train.steps;
+    own.eval.samples = there.eval.samples;
+    if (const std::string changed = train::changed_setting(path, own); !changed.empty())
+      bad_input("{} holds a run that is no demo's ({}); choose another --out, or give --force to replace it",
+                printable(path), changed);
+  }
+
+  train::RunConfig config(const DemoModel& model, const std::string& range) const {
     train::ConfigSources sources{"", "parity", model.architecture, model.set};
     sources.set.push_back("model.eigenvalues=" + range);
     sources.set.push_back(fmt::format("train.seed={}", seed_));
     sources.set.push_back("train.validate_every=100");
     sources.set.push_back(fmt::format("eval.samples={}", samples_));
     if (steps_ > 0) sources.set.push_back(fmt::format("train.steps={}", steps_));
-    const auto config = train::resolve_config(sources);
+    return train::resolve_config(sources);
+  }
+
+  nlohmann::ordered_json train_one(const DemoModel& model, const std::string& range) {
     const std::string path = directory(model, range);
     auto run_directory = io::RunDirectory::create(path, /*force=*/true);
-    auto result = train::train(config, run_directory, false,
+    auto result = train::train(config(model, range), run_directory, false,
                                {quiet_, fmt::format("{:8} [{}]", model.title, range), {}});
     train::Run run = train::Run::load(path);
     std::vector<train::LengthAccuracy> far;

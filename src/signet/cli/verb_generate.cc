@@ -29,7 +29,7 @@ class Generate final : public Verb {
   void define(Options& options) override {
     options_ = &options;
     options.positional("RUN", directory_, "run directory of a model trained on text");
-    options.value("--prompt", prompt_, "what the text begins with; nothing by default");
+    options.text("--prompt", prompt_, "what the text begins with; nothing by default");
     options.value("--prompt-file", prompt_file_, "the same from a file; - is standard input");
     options.value("--ids", ids_, "the same as token ids, '1 415 2'; then the text is ids as well");
     options.flag("--logits", logits_, "with --json: the logits of the first token written");
@@ -62,8 +62,6 @@ class Generate final : public Verb {
       if (options_->given("--prompt")) fail(ErrorCode::kUsage, "give --prompt or --prompt-file, not both");
       prompt_ = read_file(prompt_file_ == "-" ? "/dev/stdin" : prompt_file_, 64 << 20);
     }
-    if (std::find(stops_.begin(), stops_.end(), "") != stops_.end())
-      fail(ErrorCode::kUsage, "--stop is empty; leave it out");
     if (logits_ && !json_) fail(ErrorCode::kUsage, "--logits goes with --json");
     const bool by_ids = options_->given("--ids");
     if (by_ids && (options_->given("--prompt") || !prompt_file_.empty() || !stops_.empty()))
@@ -124,7 +122,8 @@ class Generate final : public Verb {
     std::string text;
     const char* end = "tokens";
     bool first = tokenizer && prompt_.empty() && tokenizer->leading_space();
-    while (static_cast<int64_t>(written.size()) < tokens_ && !StopSignal::requested()) {
+    while (static_cast<int64_t>(written.size()) < tokens_ && !StopSignal::requested() &&
+           !std::ferror(stdout)) {
       const int32_t id = decoder.draw()[0];
       if (tokenizer && id == tokenizer->start() && !past_end_) {
         end = "document";
@@ -144,17 +143,21 @@ class Generate final : public Verb {
       if (!json_) shown_ += show_safe(text);
     }
     const double done = now();
-    if (json_) {
+    const int signal = StopSignal::requested();
+    if (json_ && !signal) {
       std::string repaired;
       ordered_json result = {{"prompt_tokens", prompt.size()},           {"tokens", written},
                              {"text", text::valid_utf8(text, repaired)}, {"end", end},
                              {"prefill_seconds", read - began},          {"decode_seconds", done - read}};
       if (logits_) result["logits"] = first_logits;
       fmt::print("{}\n", result.dump(2));
-    } else {
+    } else if (!json_) {
       show(std::string_view(text).substr(std::min(shown_, text.size())));
       show("\n");
     }
+    if (signal)
+      StopSignal::fail_stopped(
+          signal, fmt::format("{} of {} were drawn", written.size(), count_of(tokens_, "token")));
     return 0;
   }
 

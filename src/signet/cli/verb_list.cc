@@ -8,6 +8,7 @@
 #include "signet/base/text.h"
 #include "signet/cli/run_state.h"
 #include "signet/cli/verb.h"
+#include "signet/report/svg.h"
 #include "signet/report/table.h"
 
 namespace signet::cli {
@@ -67,12 +68,15 @@ class List final : public Verb {
     for (const char* name : {"run", "task", "model", "state"}) table.column(name);
     for (const char* name : {"step", "score", "age"}) table.column(name, report::Table::kRight);
     for (const auto& run : found_) {
-      const double score = run.data.score();
+      const double score = run.data.score(), loss = run.data.held_out_loss;
       table.row({run.path, run.data.task, report::run_label(run.data), run.state,
                  known(run.data.planned_steps)
                      ? fmt::format("{:.0f}/{:.0f}", run.step, run.data.planned_steps)
                      : fmt::format("{:.0f}", run.step),
-                 known(score) ? fmt::format("{:.3f}", score) : "", age_text(run.age)});
+                 known(score)  ? report::fixed_number(score, 3)
+                 : known(loss) ? report::fixed_number(loss, 3) + " nats"
+                               : "",
+                 age_text(run.age)});
     }
     fmt::print("{}", table.text(report::text_style(stdout)));
   }

@@ -1,6 +1,8 @@
 #include <fmt/core.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "signet/base/files.h"
 #include "signet/base/program.h"
@@ -20,7 +22,7 @@ class Report final : public Verb {
   void define(Options& options) override {
     options.positionals("RUN", runs_, "run directories, as written by signet train, or folders of them");
     options.value("-o,--output", output_, "the page to write");
-    options.value("--title", title_, "the page's title");
+    options.text("--title", title_, "the page's title");
     options.value("--export", export_,
                   "also write figures (SVG, CSV, PDF) and tables (CSV, LaTeX) into this folder");
     options.flag("--force", force_, "replace a file that is not a page of signet");
@@ -33,21 +35,25 @@ class Report final : public Verb {
   int run() override {
     check_output(output_, FileKind::kPage, force_);
     std::vector<report::RunData> runs;
+    std::set<std::filesystem::path> read;  // a run that is named twice is one run
     for (const auto& path : runs_)
       for (const auto& directory : report::find_runs(path))
-        runs.push_back(read_named_run(directory.string()));
+        if (read.insert(std::filesystem::canonical(directory)).second)
+          runs.push_back(read_named_run(directory.string()));
+    std::vector<report::ExportedFile> files;
+    if (!export_.empty()) {
+      files = report::export_report(runs);
+      add_pdfs(files);
+      for (const auto& file : files)
+        check_replaceable(join_path(export_, file.name), kind_of(file.name), force_);
+      make_directories(export_);
+    }
     const std::string html = report::render_report(runs, title_, io::provenance_text(io::provenance()));
     write_output(output_, FileKind::kPage, force_, html);
     std::vector<std::string> exported;
-    if (!export_.empty()) {
-      make_directories(export_);
-      auto files = report::export_report(runs);
-      add_pdfs(files);
-      for (const auto& file : files) check_output(join_path(export_, file.name), kind_of(file.name), force_);
-      for (const auto& file : files) {
-        exported.push_back(join_path(export_, file.name));
-        write_output(exported.back(), kind_of(file.name), force_, file.content);
-      }
+    for (const auto& file : files) {
+      exported.push_back(join_path(export_, file.name));
+      write_output(exported.back(), kind_of(file.name), force_, file.content);
     }
     nlohmann::ordered_json summary = {{"report", output_}, {"bytes", html.size()}};
     if (!exported.empty()) summary["exported"] = exported;

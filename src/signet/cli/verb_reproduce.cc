@@ -69,7 +69,7 @@ class Reproduce final : public Verb {
     const std::string json_path = join_path(out_, name_ + ".json"),
                       page_path = join_path(out_, name_ + ".html");
     runner_.check_summary(json_path, whole);
-    check_output(page_path, FileKind::kPage, runner_.force());
+    check_replaceable(page_path, FileKind::kPage, runner_.force());
     if (of_text() && runner_.reports() && !runner_.done())
       text_.prepare(protocol_ == "quick", runner_.quiet());
     summary_ = runner_.run(out_, plan, runs);

@@ -72,7 +72,6 @@ class Solve final : public Verb {
     if (force_ || !exists(own(kNetwork)) || !holds(output_, own_text(kNetwork)))
       check_output(output_, FileKind::kKept, force_);
     check_output(page_, FileKind::kPage, force_);
-    for (const auto& path : {output_, page_}) check_folder(path);
     type_ = parse_number_type(dtype_);
     const InputAutomaton input = while_shown(
         "solve", [&] { return input_.read(); }, quiet_);

@@ -47,7 +47,7 @@ class Sweep final : public Verb {
     const std::string summary_path = join_path(out_, "summary.json"),
                       page_path = join_path(out_, "report.html");
     runner_.check_summary(summary_path, whole);
-    check_output(page_path, FileKind::kPage, runner_.force());
+    check_replaceable(page_path, FileKind::kPage, runner_.force());
     const auto summary = runner_.run(out_, plan, runs);
     if (!runner_.reports()) return 0;
     auto json = train::summary_json(summary);

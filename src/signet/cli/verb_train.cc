@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -44,8 +45,8 @@ class Train final : public Verb {
   void define(Options& options) override {
     options_ = &options;
     options.positional("TASK", task_, "what to learn; see Tasks below", false);
-    options.value("--regex", regex_, "train on the language of an expression, in place of TASK");
-    options.value("--alphabet", alphabet_, "letters of the expression; those that occur by default");
+    options.text("--regex", regex_, "train on the language of an expression, in place of TASK");
+    options.text("--alphabet", alphabet_, "letters of the expression; those that occur by default");
     options.value("--dfa", dfa_, "train on the automaton in a JSON file, in place of TASK");
     options.value("--targets", targets_, "with --regex or --dfa, one of: label, state");
     options.offer("--targets", {"label", "state"});
@@ -183,8 +184,6 @@ class Train final : public Verb {
 
   int run_rank() {
     if (options_->given("--resume")) return resume();
-    if (model_.empty() && options_->given("--model"))
-      fail(ErrorCode::kUsage, "--model is empty; name one, or leave it out for deltanet");
     refuse_class_as_model(model_);
     train::ConfigSources sources{
         .file = config_, .task = task_, .architecture = model_, .data = data_, .preset = preset_};
@@ -253,16 +252,16 @@ class Train final : public Verb {
   }
 
   int resume() {
-    for (const char* name :
-         {"--model", "--eigenvalues", "--config", "--set", "--seed", "--out", "--regex", "--alphabet",
-          "--dfa", "--targets", "--precision", "--data", "--preset", "--from"}) {
-      if (options_->given(name))
+    if (!task_.empty()) fail(ErrorCode::kUsage, "--resume takes the task of the run; leave out '{}'", task_);
+    for (const auto& [name, short_name, help, takes_value, choices] : options_->options()) {
+      if (!options_->given(name)) continue;
+      if (name == "--force" || name == "--dry-run" || name == "--list-keys")
+        fail(ErrorCode::kUsage, "{} is for a new run; leave it out with --resume", name);
+      static constexpr std::array<std::string_view, 7> kTaken = {
+          "--resume", "--steps", "--device", "--json", "--quiet", "--trace", "--tensorboard"};
+      if (std::find(kTaken.begin(), kTaken.end(), name) == kTaken.end())
         fail(ErrorCode::kUsage, "--resume takes the configuration of the run; {} cannot change it", name);
     }
-    if (!task_.empty()) fail(ErrorCode::kUsage, "--resume takes the task of the run; leave out '{}'", task_);
-    for (const char* name : {"--force", "--dry-run", "--list-keys"})
-      if (options_->given(name))
-        fail(ErrorCode::kUsage, "{} is for a new run; leave it out with --resume", name);
     check_device_name(device_);  // first: it is the command line's fault
     auto directory =
         root() ? io::RunDirectory::open_for_resume(resume_) : io::RunDirectory::of_another(resume_);

@@ -129,8 +129,10 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
     bad_input("{} is {} long: too short for a safetensors file", where, count_of(file.size(), "byte"));
   const uint64_t length = read_length(file);
   if (length > static_cast<uint64_t>(kMaxHeader) && (length & 0xff) == '{')
-    bad_input("{} begins like JSON and is no safetensors file; an automaton is given by --dfa {}", where,
-              printable(shell_word(path)));
+    bad_input(
+        "{} begins like JSON and is no safetensors file; signet compile --dfa {} makes a network of an "
+        "automaton",
+        where, printable(shell_word(path)));
   if (length > static_cast<uint64_t>(kMaxHeader))
     bad_input("{}: header length {} is above the format's limit of {}; not a safetensors file?", where,
               length, kMaxHeader);
