@@ -1,8 +1,9 @@
 // Groups by name, with generators as letters.
 //
-//   Sn An Zn (Cn) Dn (order 2n) Dicn Q8 V4 F20 F21.. (Fk: k = p*d, d | p-1: Z_p with a d-cycle of
-//   automorphisms) SL(2,p) GL(2,p) PSL(2,p) PGL(2,p); products with x (S3xZ2), wreath products with wr
-//   (Z2wrS3).
+//   Sn An Zn (Cn) Dn (order 2n) Dicn Q8 V4
+//   F20 F21 ..       Fk: k = p d with d | p - 1, Z_p with a d-cycle of automorphisms
+//   SL(2,p) GL(2,p) PSL(2,p) PGL(2,p)
+//   S3xZ2, Z2wrS3    products, wreath products
 //
 // The automaton of a group has its elements as states and a generator per letter, acting by right
 // multiplication, so that after w = s1 s2 .. sk the state is s1 s2 .. sk (leftmost first); start and only

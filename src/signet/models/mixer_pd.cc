@@ -1,8 +1,9 @@
 // PD-SSM (Terzic et al., 2025, arXiv 2509.22284) with a real diagonal: transitions P(x) D(x), P with one 1 in
 // every column, so that a product of any length is again such a matrix and a finite automaton fits as it is.
-//   s = softmax(S x) weighs a learned dictionary of matrices; P = one 1 at the largest entry of every column
-//   of the weighted sum;  d = sigmoid(G x) (range [0,1]) or tanh(G x) (range [-1,1]) h_t = P d h_{t-1} + B x
-//   -> per-head RMS norm -> output map
+//   s = softmax(S x)                   weighs a learned dictionary of matrices
+//   P                                  one 1 at the largest entry of every column of the weighted sum
+//   d = sigmoid(G x) or tanh(G x)      range [0,1] or [-1,1]
+//   h_t = P d h_{t-1} + B x            then a norm per head and the output map
 #include <cmath>
 
 #include "signet/models/config.h"

@@ -18,9 +18,9 @@ namespace signet::theory {
 inline constexpr double kLeak = 1.0 / 64;
 
 // What a register is made of. The last three are signs only, written and held but never turned:
-//   kGcs    hold h <- 3/4 h, write h <- h/4 +- 1/2: the sign is the digit, and right after a write the sign
-//   of |h| -
-//           1/2 tells the one before. In real numbers it is right for ever although h tends to 0.
+//   kGcs    hold h <- 3/4 h, write h <- h/4 +- 1/2: the sign is the digit, and right after a write
+//           the sign of |h| - 1/2 tells the one before. In real numbers it is right for ever although
+//           h tends to 0.
 //   kElman, kSlstm   two units, (new, old): holding leads the first to one of two stable points, writing
 //           pushes it over, and the second follows what the first was. Both points attract.
 enum class RegisterKind { kDiagonal, kHouseholder, kGcs, kElman, kSlstm };
