@@ -30,7 +30,7 @@ TEST(Export, AReportsFiguresAndTablesStandAlone) {
     if (name.ends_with(".svg")) {
       EXPECT_EQ(test::parse_document(text).error, "") << name;
       EXPECT_EQ(text.find("var(--"), std::string::npos) << "a figure by itself has no style sheet";
-      EXPECT_NE(text.find("seed"), std::string::npos) << "but a legend";
+      EXPECT_NE(text.find("· 2 runs"), std::string::npos) << "but a legend";
       ++pictures;
     }
     if (name.ends_with("-accuracy.csv")) {
@@ -69,7 +69,7 @@ TEST(Export, AutomataForGraphvizAndTikz) {
                     svg = read_text(directory / "a.svg");
   for (const char* part : {"start -> q0;", "q1 [label=\"1\", shape=doublecircle]", "q0 -> q1 [label=\"1\"]"})
     EXPECT_NE(dot.find(part), std::string::npos) << dot;
-  for (const char* part : {"state,initial", "accepting", "bend left=15", "loop above"})
+  for (const char* part : {"state,initial", "accepting", "bend left=", "loop above"})
     EXPECT_NE(tikz.find(part), std::string::npos) << tikz;
   EXPECT_NE(svg.find("prefers-color-scheme:dark"), std::string::npos);
   EXPECT_EQ(run_signet("analyze --language parity --dot a.tex", directory.path()).exit_code, 3);
@@ -82,7 +82,7 @@ TEST(Export, ASweepsPageHasSpreadNamesAndBands) {
       directory / "grid.yaml",
       "base: {task: {name: parity}, model: {width: 8, heads: 2, blocks: 1}, train: {steps: 2, batch: 4}, "
       "eval: {samples: 64}}\ngrid: {train.seed: [1, 2, 3]}\n");
-  const auto result = run_signet("sweep grid.yaml --json --quiet", directory.path());
+  const auto result = run_signet("sweep grid.yaml --json --quiet --export out", directory.path());
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto group = nlohmann::json::parse(result.out)["groups"][0];
   EXPECT_GT(group["standard_deviation"], 0);
@@ -92,9 +92,17 @@ TEST(Export, ASweepsPageHasSpreadNamesAndBands) {
                     quartiles = report::fixed_number(group["quartiles"][0], 3) + " to " +
                                 report::fixed_number(group["quartiles"][1], 3);
   for (const std::string part :
-       {quartiles.c_str(), "mean ± sd", "parity; trained on lengths 3–40, tested on 4",
+       {quartiles.c_str(), "mean ± sd", "parity with DeltaNet; trained on lengths 3–40, tested on 4",
         "first to the third quartile", "class=\"area s0\""})
     EXPECT_NE(page.find(part), std::string::npos) << part;
+  EXPECT_EQ(page.find("learning rate"), page.npos) << "there is but one";
+  const std::string figure = read_text(directory / "out/runs-accuracy.svg"),
+                    tex = read_text(directory / "out/summary.tex");
+  EXPECT_EQ(test::parse_document(figure).error, "");
+  EXPECT_NE(figure.find("class=\"area s0\""), figure.npos) << "with the band";
+  EXPECT_NE(tex.find("\\begin{tabular}{rrrrr"), tex.npos) << tex;
+  EXPECT_NE(read_text(directory / "out/summary.csv").find(quartiles.starts_with("−") ? " to " : quartiles),
+            std::string::npos);
   const auto one = run_signet("sweep grid.yaml --only train.seed=1 --quiet", directory.path());
   EXPECT_EQ(one.out.find("±", one.out.find('\n')), std::string::npos)
       << "one seed has no spread: " << one.out;

@@ -1,6 +1,9 @@
 // signet help: topics, and the manual page that `make install` writes.
 #include <gtest/gtest.h>
 
+#include "signet/base/text.h"
+#include "signet/cli/wrap.h"
+#include "signet/report/table.h"
 #include "support/command.h"
 
 namespace signet::cli {
@@ -23,6 +26,23 @@ TEST(Help, ShowsVerbsPagesAndTheManual) {
   EXPECT_EQ(manual.out.rfind(".TH SIGNET 1", 0), 0u);
   EXPECT_NE(manual.out.find("\\-\\-eigenvalues"), std::string::npos);
   EXPECT_NE(manual.out.find(".SH EXIT STATUS"), std::string::npos);
+}
+
+// On a terminal a page keeps within it: sentences, items and tables are broken between words, code is not.
+TEST(Help, PagesFitTheTerminal) {
+  EXPECT_EQ(
+      wrapped_page(
+          "# Title of the page\n\none two\nthree four\n\n    code  that stays as it is\n\n"
+          "- an item of words\n  and more\n- next\n\n| a | b |\n|---|---|\n| x\\|y | many words here |\n"
+          "```\nfenced code that stays\n```\n",
+          14),
+      "# Title of the page\n\none two three\nfour\n\n    code  that stays as it is\n\n"
+      "- an item of\n  words and\n  more\n- next\n\n  a\n      b\n  x\\|y\n      many\n      words\n"
+      "      here\n```\nfenced code that stays\n```\n");
+  EXPECT_EQ(wrapped_page("| a | b |\n|---|---|\n", 14), "| a | b |\n|---|---|\n");
+  const std::string page = test::read_text(std::string(SIGNET_SOURCE_DIR) + "/docs/report.md");
+  for (const auto& line : split(wrapped_page(page, 72), '\n'))
+    if (!line.starts_with("    signet")) EXPECT_LE(report::display_width(line), 72u) << line;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "signet/report/svg.h"
 #include "support/command.h"
 #include "support/small_run.h"
 #include "support/temporary_directory.h"
@@ -144,15 +145,23 @@ TEST_F(TextCommands, ASweepOnTextSaysThatScoresAreLosses) {
                    "grid: {train.seed: [1, 2]}\n");
   const auto shown = run_signet("sweep grid.yaml --out grid --quiet", directory_.path());
   EXPECT_EQ(shown.exit_code, 0) << shown.err;
-  const std::string meaning = "minus their losses in nats a token",
+  const std::string meaning = "losses in nats a token on text",
                     page = test::read_text(directory_ / "grid/report.html");
   EXPECT_NE(shown.out.find(meaning), std::string::npos) << shown.out;
   EXPECT_NE(page.find(meaning), std::string::npos);
   EXPECT_EQ(page.find("scaled accurac"), std::string::npos);
+  EXPECT_NE(page.find("Loss by position"), std::string::npos) << "and draws them";
   const auto summary = ordered_json::parse(test::read_text(directory_ / "grid/summary.json"));
   const auto results = ordered_json::parse(test::read_text(
       directory_ / ("grid/" + summary["runs"][0]["name"].get<std::string>() + "/results.json")));
   EXPECT_EQ(summary["runs"][0]["score"].get<double>(), -results["loss"].get<double>());
+  // Tables have the loss as people write it.
+  EXPECT_EQ(shown.out.find("−"), std::string::npos) << shown.out;
+  EXPECT_NE(page.find(report::fixed_number(-summary["groups"][0]["median"].get<double>(), 3)), page.npos);
+  const auto listed = run_signet("list grid", directory_.path());
+  EXPECT_NE(listed.out.find(report::fixed_number(results["loss"].get<double>(), 3) + " nats"),
+            std::string::npos)
+      << listed.out;
 }
 
 // What tools/lm-results kept of earlier runs stands beside new ones, and a variant of [-1,1] is compared with

@@ -1,5 +1,6 @@
 #include "signet/report/run_report.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -173,6 +174,38 @@ TEST(RunReport, TheTrainedLengthsAreShown) {
           << file.content;
       EXPECT_LT(length, 10);
     }
+}
+
+// Every model has an entry in the legend, however many there are, and runs of one model share one.
+TEST(RunReport, LegendsNameEveryModelOnce) {
+  test::TemporaryDirectory directory;
+  std::vector<RunData> runs;
+  for (int model = 0; model < 9; ++model) {
+    test::write_fixture_run(directory / "run", {"deltanet", -1, 1, 0});
+    runs.push_back(read_run(directory / "run"));
+    runs.back().model = runs.back().title = fmt::format("model{}", model);
+  }
+  runs.push_back(runs.front());
+  runs.back().seed = "2";
+  const std::string page = render_report(runs, "page");
+  const size_t begin = page.find("class=\"legend\"");
+  const std::string legend = page.substr(begin, page.find("</ul>", begin) - begin);
+  EXPECT_EQ(occurrences(legend, "<li>"), 9u) << legend;
+  for (const auto& file : export_report(runs))
+    if (file.name == "parity-accuracy.svg") {
+      EXPECT_EQ(occurrences(file.content, "model0 [−1, 1] · 2 runs<"), 1u);
+      EXPECT_EQ(occurrences(file.content, "model8 [−1, 1]<"), 1u);
+    }
+}
+
+TEST(RunReport, RunsOnTextFoldIntoTheirLosses) {
+  RunData run;
+  run.text = true, run.task = "text", run.model = run.title = "deltanet", run.held_out_loss = 2.5;
+  RunData other = run;
+  run.seed = "1", other.seed = "2", other.held_out_loss = 2.25;
+  const std::string page = render_report({run, other}, "page");
+  EXPECT_NE(page.find("deltanet: 2 runs, 2.2500 to 2.5000 nats a token</summary>"), std::string::npos);
+  EXPECT_EQ(page.find("solve it"), std::string::npos);
 }
 
 // Tasks whose names differ by marks alone keep their figures apart.

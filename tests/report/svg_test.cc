@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
 #include <limits>
+#include <set>
 
 #include "report/well_formed.h"
 #include "signet/report/complex_plane.h"
@@ -143,7 +145,7 @@ TEST(Decimate, KeepsSpikesGapsAndOrder) {
 }
 
 TEST(Eigenvalues, GridShowsSignsAndSkipsUnknown) {
-  const std::string svg = heat_grid({{"0", "<1>"}, {"head 0", "head 1"}, {1, -0.98, kNan, -0.0001}}, "grid");
+  const std::string svg = heat_grid({"head", {"0", "<1>"}, {"0", "1"}, {1, -0.98, kNan, -0.0001}}, "grid");
   const auto document = test::parse_document(svg);
   EXPECT_EQ(document.error, "");
   EXPECT_EQ(occurrences(svg, "class=\"negative\""), 2u);
@@ -151,6 +153,40 @@ TEST(Eigenvalues, GridShowsSignsAndSkipsUnknown) {
   EXPECT_NE(svg.find("−0.98"), std::string::npos);
   EXPECT_EQ(svg.find("−0.00<"), std::string::npos);
   EXPECT_NE(svg.find("&lt;1&gt;"), std::string::npos);
+  EXPECT_EQ(occurrences(svg, ">head</text>"), 1u) << "numbers alone would not say of what";
+}
+
+// Where the text of that name ends, and where it begins: it must not leave the picture.
+TEST(Eigenvalues, LongNamesOfTokensHaveRoom) {
+  for (const std::string& svg : {heat_grid({"head", {"(0,1)(2,3)"}, {"0"}, {1}}, "grid"),
+                                 eigenvalue_strips({{"(0,1)(2,3)", {1}}}, "strips")}) {
+    const size_t text = svg.rfind("<text x=\"", svg.find(">(0,1)(2,3)</text>"));
+    ASSERT_NE(text, svg.npos) << svg;
+    EXPECT_GE(std::stod(svg.substr(text + 9)), chart_text_width("(0,1)(2,3)")) << svg;
+  }
+}
+
+// Entries of a legend stand beside each other as far as they fit, and a long one widens the picture.
+TEST(Chart, LegendsOfDocumentsDoNotOverlap) {
+  const Chart chart(400, 300, {}, {});
+  const std::string name(70, 'x');
+  const std::string svg = chart.document("d", {{{0, 0, 2}, name}, {{1, 0, 2}, name}, {{2, 0, 2}, "y"}});
+  double width = 0, last = -1;
+  ASSERT_EQ(std::sscanf(svg.c_str() + svg.find("viewBox"), "viewBox=\"0 0 %lf", &width), 1);
+  EXPECT_GE(width, 48 + chart_text_width(name));
+  for (size_t at = svg.find("<svg x=", 1); at != svg.npos; at = svg.find("<svg x=", at + 1)) {
+    double x = 0, y = 0;
+    ASSERT_EQ(std::sscanf(svg.c_str() + at, "<svg x=\"%lf\" y=\"%lf", &x, &y), 2);
+    EXPECT_GT(y, last) << "each in a row of its own";
+    last = y;
+  }
+}
+
+// Colours come again, but not with their markers.
+TEST(Chart, ManySeriesLookDifferent) {
+  std::set<std::string> looks;
+  for (int color = 0; color < 2 * kColors; ++color) looks.insert(legend_sample({color, 0, 2}));
+  EXPECT_EQ(looks.size(), 2u * kColors);
 }
 
 TEST(Eigenvalues, StripsTakeFewManyAndNone) {
@@ -191,6 +227,31 @@ TEST(Graph, TakesAnyLabel) {
     EXPECT_EQ(occurrences(drawn, "class=\"label\""), picture.edges.size());
     EXPECT_EQ(occurrences(drawn, "class=\"node\""), 4u);
   }
+  // In columns an edge past a node goes around it, also in LaTeX.
+  picture.edges = {{0, 1, "a"}, {1, 2, "b|c"}, {2, 0, "d"}, {2, 3, "e"}, {3, 3, "f"}};
+  const std::string tikz = tikz_graph(picture);
+  EXPECT_NE(tikz.find("(q1) edge node {b\\textbar{}c} (q2)"), tikz.npos) << tikz;
+  EXPECT_NE(tikz.find("(q2) edge[bend "), tikz.npos) << tikz;
+  EXPECT_NE(tikz.find("(q3) edge[loop above] node {f} (q3)"), tikz.npos) << tikz;
+}
+
+// dot makes no room for the labels of loops.
+TEST(Graph, LabelsOfLoopsDoNotLieOnOthers) {
+  GraphPicture picture;
+  picture.nodes = {{"0"}, {"1"}, {"2"}};
+  const std::string label = "a rather long label";
+  for (int q = 0; q < 3; ++q)
+    for (int other = 0; other < 3; ++other) picture.edges.push_back({q, other, label});
+  const std::string svg = svg_graph(picture);
+  std::vector<Point> places;
+  for (size_t at = svg.find("class=\"label\""); at != svg.npos; at = svg.find("class=\"label\"", at + 1)) {
+    Point p;
+    ASSERT_EQ(std::sscanf(svg.c_str() + at, "class=\"label\" x=\"%lf\" y=\"%lf", &p.x, &p.y), 2);
+    for (const Point& other : places)
+      EXPECT_TRUE(std::abs(p.x - other.x) > 7 * label.size() || std::abs(p.y - other.y) > 11) << svg;
+    places.push_back(p);
+  }
+  EXPECT_EQ(places.size(), 9u);
 }
 
 TEST(ComplexPlane, IsWellFormedAndMarksWords) {

@@ -49,6 +49,17 @@ TEST(Table, EdgeCases) {
   table.column("a");
   EXPECT_THROW(table.row({"1", "2"}), Error);
   EXPECT_EQ(display_width("−1…é"), 4u);
+  EXPECT_EQ(display_width("日本 a"), 6u);
+}
+
+// The font of a plain LaTeX document shows other signs for | < >, a bracket behind \\\\ is an option of that,
+// and a hyphen is no minus.
+TEST(LatexText, ShowsWhatItIsGiven) {
+  EXPECT_EQ(latex_text("(a|b)* <c> 5% a_b"), "(a\\textbar{}b)* \\textless{}c\\textgreater{} 5\\% a\\_b");
+  EXPECT_EQ(latex_text("[-1,1]"), "{[}$-$1,1]");
+  EXPECT_EQ(latex_text("*x"), "{*}x");
+  EXPECT_EQ(latex_text("DeltaNet [−1, 1], 1e-2, x-2, 0.1 ± 0.2"),
+            "DeltaNet [$-$1, 1], 1e-2, x-2, 0.1 $\\pm$ 0.2");
 }
 
 }  // namespace

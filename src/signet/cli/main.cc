@@ -17,6 +17,7 @@
 #include "signet/base/text.h"
 #include "signet/cli/help.h"
 #include "signet/cli/verb.h"
+#include "signet/cli/wrap.h"
 #include "signet/io/provenance.h"
 
 namespace signet::cli {
@@ -64,7 +65,10 @@ int help_on(const std::vector<std::string>& names) {
   if (!doc_files().contains(name))  // some verbs share a page of another name
     for (const auto& entry : verbs())
       if (name == entry.name) return dispatch({name, "--help"});
-  fmt::print("{}", name == "--man" ? manual_page() : topic(name));
+  const size_t width = terminal_width();
+  fmt::print("{}", name == "--man" ? manual_page()
+                   : width > 0     ? wrapped_page(topic(name), std::min<size_t>(width, 100))
+                                   : topic(name));
   return 0;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "signet/automata/dfa_io.h"
@@ -38,12 +39,17 @@ constexpr size_t kFigure = 30;  // characters; what is longer is a sentence, whi
 
 std::string table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows) {
   std::string html = "<div class=\"scroll\"><table>\n<thead><tr>";
-  for (const auto& cell : header) html += fmt::format("<th>{}</th>", escape(cell));
+  std::vector<const char*> style;
+  for (size_t c = 0; c < header.size(); ++c) {
+    const bool words =
+        std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return row[c].size() > kFigure; });
+    style.push_back(words ? " class=\"words\"" : "");
+    html += fmt::format("<th{}>{}</th>", style.back(), escape(header[c]));
+  }
   html += "</tr></thead>\n<tbody>\n";
   for (const auto& row : rows) {
     html += "<tr>";
-    for (const auto& cell : row)
-      html += fmt::format("<td{}>{}</td>", cell.size() > kFigure ? " class=\"words\"" : "", escape(cell));
+    for (size_t c = 0; c < row.size(); ++c) html += fmt::format("<td{}>{}</td>", style[c], escape(row[c]));
     html += "</tr>\n";
   }
   return html + "</tbody></table></div>\n";
@@ -88,12 +94,12 @@ std::string agreement(const analysis::Extraction& found) {
 }  // namespace
 
 std::string solve_page(const SolveStory& story) {
-  std::string body = fmt::format("<h1>{}</h1>\n", escape(story.title));
+  std::string body = fmt::format("<main>\n<h1>{}</h1>\n", escape(story.title));
   body += paragraph(
       story.solved
           ? fmt::format("Solved: a {} was trained, its automaton read off, made exact and proved for "
                         "all lengths. The network: {}.",
-                        story.model, story.network)
+                        models::architecture_title(story.model), story.network)
           : std::string("Not solved: there is no proof. The steps below say how far it went."));
   int number = 0;
   body += section(++number, "Theory", story.possible.value_or(true),
@@ -109,8 +115,9 @@ std::string solve_page(const SolveStory& story) {
     const auto& last = story.attempts.back();
     body += section(
         ++number, "Training", last.score >= 0.99,
-        fmt::format("{} of words of four times the training length are right in every position, after {}",
-                    share_text(last.score), count_of(story.attempts.size(), "attempt")),
+        fmt::format(
+            "right in every position: {} of the words that are four times as long as in training, after {}",
+            share_text(last.score), count_of(story.attempts.size(), "attempt")),
         training(story));
   }
   if (story.extraction) {
@@ -122,9 +129,10 @@ std::string solve_page(const SolveStory& story) {
                       : std::string("no small automaton explains it"),
         components(found) + (found.found() ? picture("learned", *story.learned) + agreement(found) : ""));
     if (found.equivalent) {
-      std::string difference = "they are the same";
+      std::string difference = "the learned automaton and the wanted one are the same";
       if (!*found.equivalent)
-        difference = "they differ first on " + automata::word_text(story.automaton, found.distinguishing);
+        difference = "the learned automaton and the wanted one differ first on " +
+                     automata::word_text(story.automaton, found.distinguishing);
       body += section(++number, "Learned and wanted", *found.equivalent, difference, "");
     }
   }
@@ -144,8 +152,8 @@ std::string solve_page(const SolveStory& story) {
         section(++number, "Proof", story.solved, crystal.proof.certificate,
                 paragraph(fmt::format("Check it: signet verify {} --dtype {}", story.network, story.dtype)));
   }
-  body += fmt::format("<footer class=\"note\">{}</footer>\n", escape(io::provenance_text(io::provenance())));
-  return report::page("signet solve: " + story.title, body);
+  return report::page("signet solve: " + story.title, body + "</main>\n",
+                      io::provenance_text(io::provenance()));
 }
 
 }  // namespace signet::cli

@@ -12,6 +12,8 @@
 #include "signet/base/files.h"
 #include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
+#include "signet/cli/export.h"
+#include "signet/cli/output.h"
 #include "signet/cli/settings.h"
 #include "signet/io/json.h"
 #include "signet/io/provenance.h"
@@ -27,8 +29,11 @@ void SweepRunner::define(Options& options) {
   options.value("--seeds", seeds_, "seeds 1 to N in place of those of the file");
   options.value("--jobs", jobs_, "runs at a time [one per core, or 4 on a GPU]");
   device_option(options, device_, "where the updates run");
+  options.value("--export", export_,
+                "also write the page's tables (CSV, LaTeX) and figures (SVG, CSV, PDF) into this folder");
   options.flag("--done", done_, "train nothing: the page of the runs that are done");
-  options.flag("--force", force_, "replace the summary of another sweep in the same directory");
+  options.flag("--force", force_,
+               "replace the summary of another sweep in the same directory, and other files at --export");
   options.flag("--quiet", quiet_, "no progress");
 }
 
@@ -89,6 +94,14 @@ nlohmann::ordered_json SweepRunner::provenance() const {
   return io::provenance(device);
 }
 
+std::vector<std::string> SweepRunner::write_page(const std::string& path,
+                                                 const report::SweepPage& page) const {
+  report::ExportedFiles files;
+  write_output(path, FileKind::kPage, force_, report::render_sweep(page, export_.empty() ? nullptr : &files));
+  if (!export_.empty()) files = ready_exports(export_, std::move(files), force_);
+  return write_exports(export_, files, force_);
+}
+
 train::SweepSummary SweepRunner::run(const std::string& directory, const train::SweepPlan& plan,
                                      std::vector<train::PlannedRun> runs) const {
   if (done_) {
@@ -121,15 +134,19 @@ void append_seeds(std::vector<report::Cell>& row, const train::SweepSummary& sum
     for (int i = 0; i < 3 + horizons; ++i) row.emplace_back("");
     return;
   }
-  const auto number = [](double value) { return report::fixed_number(value, 3); };
-  const auto tone = [&](double score) {  // no loss is good or poor by itself
-    return summary.runs[seeds.best_run].text ? report::Tone::kPlain : score_tone(score);
-  };
+  // The score of a run on text is minus its loss, which is what people read; no loss is good or poor by
+  // itself.
+  const bool text = summary.runs[seeds.best_run].text;
+  const auto number = [&](double score) { return report::fixed_number(text ? -score : score, 3); };
+  const auto tone = [&](double score) { return text ? report::Tone::kPlain : score_tone(score); };
   row.emplace_back(number(seeds.best), tone(seeds.best));
   row.emplace_back(number(seeds.median), tone(seeds.median));
   const bool spread = seeds.runs.size() > 1;  // one seed shows none
-  row.emplace_back(spread ? number(seeds.first_quartile) + " to " + number(seeds.third_quartile) : "");
-  row.emplace_back(number(seeds.mean) + (spread ? " ± " + number(seeds.standard_deviation) : ""));
+  const double first = text ? seeds.third_quartile : seeds.first_quartile,
+               third = text ? seeds.first_quartile : seeds.third_quartile;
+  row.emplace_back(spread ? number(first) + " to " + number(third) : "");
+  row.emplace_back(number(seeds.mean) +
+                   (spread ? " ± " + report::fixed_number(seeds.standard_deviation, 3) : ""));
   if (horizons)
     row.emplace_back(fmt::format("{}{:.0f}", seeds.horizon_held ? ">" : "", seeds.horizon_median));
 }
@@ -138,6 +155,7 @@ void append_seeds(std::vector<report::Cell>& row, const train::SweepSummary& sum
 
 report::PageTable summary_table(const train::SweepSummary& summary) {
   report::PageTable table;
+  table.name = "summary";
   table.caption = "Best, median, quartiles, mean and standard deviation over the seeds";
   table.header = summary.axes;
   const bool rates = std::any_of(summary.groups.begin(), summary.groups.end(),
@@ -159,47 +177,48 @@ report::PageTable summary_table(const train::SweepSummary& summary) {
   return table;
 }
 
+bool chooses_rates(const train::SweepSummary& summary) {
+  return std::any_of(summary.groups.begin(), summary.groups.end(),
+                     [](const auto& g) { return g.rates.size() > 1; });
+}
+
 void add_rates_table(std::vector<report::PageTable>& tables, const train::SweepSummary& summary) {
-  if (std::none_of(summary.groups.begin(), summary.groups.end(),
-                   [](const auto& g) { return g.rates.size() > 1; }))
-    return;
+  if (!chooses_rates(summary)) return;
   report::PageTable& table = tables.emplace_back();
+  table.name = "rates";
   table.caption = "Every learning rate";
   table.header = summary.axes;
-  for (const char* name : {"lr", "seeds", "best", "median", "quartiles", "mean ± sd", ""})
+  for (const char* name : {"lr", "chosen", "seeds", "best", "median", "quartiles", "mean ± sd"})
     table.header.emplace_back(name);
   for (const auto& group : summary.groups)
     for (const auto& seeds : group.rates) {
       std::vector<report::Cell> row(group.at.begin(), group.at.end());
       row.emplace_back(seeds.rate);
+      row.emplace_back(!seeds.runs.empty() && seeds.rate == group.rate ? "yes" : "");
       append_seeds(row, summary, seeds, /*horizons=*/false, group.missing.empty() ? "failed" : "missing");
-      row.emplace_back(!seeds.runs.empty() && seeds.rate == group.rate ? "chosen" : "", report::Tone::kMuted);
       table.rows.push_back(std::move(row));
     }
 }
 
 std::string plain_text(const report::PageTable& table) {
   report::Table text;
-  // Names on the left, numbers on the right.
-  for (size_t c = 0; c < table.header.size(); ++c) {
-    const bool number = std::all_of(table.rows.begin(), table.rows.end(), [&](const auto& row) {
-      const std::string& cell = c < row.size() ? row[c].text : "";
-      return cell.empty() || cell == "missing" || cell == "failed" ||
-             std::isdigit(static_cast<unsigned char>(cell[0])) || cell[0] == '-' || cell.starts_with("−") ||
-             cell[0] == '>';
-    });
-    text.column(table.header[c], number ? report::Table::kRight : report::Table::kLeft);
-  }
+  for (size_t c = 0; c < table.header.size(); ++c)
+    text.column(table.header[c], is_numeric(table, c) ? report::Table::kRight : report::Table::kLeft);
   for (const auto& row : table.rows) text.row(row);
   return text.text(report::text_style(stdout));
 }
 
 std::string score_meaning(const train::SweepSummary& summary) {
-  const auto text =
-      std::any_of(summary.runs.begin(), summary.runs.end(), [](const auto& run) { return run.text; });
-  return text ? "scores of runs on text are minus their losses in nats a token: the larger the better"
-              : "scores are scaled accuracies, or accuracies of whole sequences where every position is "
-                "scored";
+  bool text = false, dense = false, scaled = false;
+  for (const auto& run : summary.runs) {
+    if (run.state != train::RunOutcome::kDone) continue;
+    (run.text ? text : run.dense ? dense : scaled) = true;
+  }
+  std::vector<std::string> kinds;
+  if (scaled) kinds.emplace_back("scaled accuracies (0 is guessing, 1 is perfect)");
+  if (dense) kinds.emplace_back("accuracies of whole sequences where every position is scored");
+  if (text) kinds.emplace_back("losses in nats a token on text (the less the better)");
+  return kinds.empty() ? "no run has a score" : "scores are " + join(kinds, ", or ");
 }
 
 std::vector<std::string> summary_notes(const train::SweepSummary& summary) {

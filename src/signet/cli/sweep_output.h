@@ -23,6 +23,8 @@ class SweepRunner {
   // Runs what is left and summarises everything.
   train::SweepSummary run(const std::string& directory, const train::SweepPlan& plan,
                           std::vector<train::PlannedRun> runs) const;
+  // Writes the page, and with --export its tables and figures. Returns the paths of the latter.
+  std::vector<std::string> write_page(const std::string& path, const report::SweepPage& page) const;
   // --dry-run: the runs, a line each or as one object.
   static void print_plan(const std::vector<train::PlannedRun>& runs, bool json);
   nlohmann::ordered_json provenance() const;
@@ -37,7 +39,7 @@ class SweepRunner {
   Options* options_ = nullptr;
   std::vector<std::string> only_, set_;
   int64_t jobs_ = 0, seeds_ = 0;
-  std::string device_ = "cpu";
+  std::string device_ = "cpu", export_;
   bool force_ = false, quiet_ = false, done_ = false;
 };
 
@@ -45,11 +47,15 @@ report::Tone score_tone(double score);  // of an accuracy, scaled or of whole se
 
 // One row per point of the grid: its values, learning rate chosen, seeds, best, median, deviation, seconds.
 report::PageTable summary_table(const train::SweepSummary& summary);
+// Whether some point of the grid has several learning rates, of which one was chosen.
+bool chooses_rates(const train::SweepSummary& summary);
+inline constexpr char kChosenRate[] =
+    "The learning rate is the one with the highest median, of those with the most seeds done.";
 // Adds the same for every learning rate, where some point of the grid has several.
 void add_rates_table(std::vector<report::PageTable>& tables, const train::SweepSummary& summary);
 std::string plain_text(const report::PageTable& table);  // for a terminal
-// Failed and missing runs, a line each.
 std::string score_meaning(const train::SweepSummary& summary);
+// Failed and missing runs, a line each.
 std::vector<std::string> summary_notes(const train::SweepSummary& summary);
 
 }  // namespace signet::cli

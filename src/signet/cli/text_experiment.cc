@@ -16,6 +16,7 @@
 #include "signet/base/text.h"
 #include "signet/cli/task_documents.h"
 #include "signet/io/json.h"
+#include "signet/report/svg.h"
 #include "signet/text/bpe_trainer.h"
 #include "signet/text/tokenize.h"
 #include "signet/train/run.h"
@@ -96,8 +97,8 @@ struct Compared {
 
 std::string with_interval(const std::vector<double>& values) {
   if (values.empty()) return "–";
-  return values.size() < 2 ? fmt::format("{:.4f}", mean_of(values))
-                           : fmt::format("{:.4f} ± {:.4f}", mean_of(values), interval(values));
+  const std::string mean = report::fixed_number(mean_of(values), 4);
+  return values.size() < 2 ? mean : mean + " ± " + report::fixed_number(interval(values), 4);
 }
 
 // The mean loss over those bins of a measurement that lie within the positions after `after` up to `last`,
@@ -361,6 +362,7 @@ void TextExperiment::add_earlier(train::SweepSummary& summary) {
 std::vector<report::PageTable> TextExperiment::tables(const train::SweepSummary& summary) const {
   std::vector<report::PageTable> tables;
   report::PageTable losses;
+  losses.name = "losses";
   losses.caption =
       "Loss in nats a token on held-out documents, mean over the seeds with its interval of 95 %";
   losses.header = {"model", "trained on", "measured on", "where", "seeds",
@@ -376,6 +378,7 @@ std::vector<report::PageTable> TextExperiment::tables(const train::SweepSummary&
   }
   tables.push_back(std::move(losses));
   report::PageTable spectra;
+  spectra.name = "eigenvalues";
   spectra.caption =
       "Share of eigenvalues below zero (of DeltaNet: beta above 1) on held-out text, by block; mean over the "
       "seeds of runs on text";

@@ -204,7 +204,7 @@ class CollapseVerb final : public Verb {
   }
 
   std::string picture(const Collapse& found) const {
-    double low = 1, high = 0;
+    double low = 1e300, high = 0;
     std::vector<report::Point> run, predicted;
     for (const auto& point : found.points) {
       if (point.repetitions == 0) continue;  // the axis is a logarithm
@@ -218,20 +218,22 @@ class CollapseVerb final : public Verb {
       if (point.measured) add(*point.measured, run);
       if (point.predicted) add(*point.predicted, predicted);
     }
-    const double floor = std::max(low, high * 1e-12);
+    const double floor = std::max(std::min(low, high), high * 1e-12) / 1.5;
     const auto last = static_cast<double>(std::max<int64_t>(10, found.looked_at));
-    report::Chart chart(
-        640, 360, {report::Scale::kLog, 1, last, "repetitions of " + text(found.word), 6},
-        {report::Scale::kLog, floor, std::max(high, 2 * floor), "largest difference of the two states", 6});
+    report::Chart chart(640, 360, {report::Scale::kLog, 1, last, "repetitions of " + text(found.word), 6},
+                        {report::Scale::kLog, floor, 1.5 * high, "largest difference of the two states", 6});
     if (found.forgets_measured && found.told_apart)
       chart.shade_x(static_cast<double>(*found.forgets_measured), last, "answers alike");
-    const report::SeriesStyle measured_style{0, 0, 2}, predicted_style{1, 1, 2};
+    // Where the two coincide, the prediction shows on both sides of the run.
+    const report::SeriesStyle measured_style{0, 0, 2}, predicted_style{1, 1, 6};
     chart.line(predicted, predicted_style);
     chart.line(run, measured_style);
     chart.markers(run, measured_style, 0, 1, {});
+    std::vector<std::pair<report::SeriesStyle, std::string>> legend = {{measured_style, "run"}};
+    if (!predicted.empty()) legend.emplace_back(predicted_style, "predicted");
     return chart.document(fmt::format("{} and {} followed by repetitions of {}", shown(found.first),
                                       shown(found.second), shown(found.word)),
-                          {{measured_style, "run"}, {predicted_style, "predicted"}});
+                          legend);
   }
 
   SubjectArguments model_;

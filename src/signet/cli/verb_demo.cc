@@ -11,6 +11,7 @@
 #include "signet/io/run_directory.h"
 #include "signet/models/registry.h"
 #include "signet/report/run_report.h"
+#include "signet/report/svg.h"
 #include "signet/report/table.h"
 #include "signet/train/planned_run.h"
 #include "signet/train/results.h"
@@ -145,7 +146,7 @@ class Demo final : public Verb {
       const auto tone = scaled >= 0.999 ? report::Tone::kGood
                         : scaled >= 0.9 ? report::Tone::kFair
                                         : report::Tone::kPoor;
-      return report::Cell(fmt::format("{:.3f}", scaled), tone);
+      return report::Cell(report::fixed_number(scaled, 3), tone);
     };
     size_t i = 0;
     std::string fading;  // right at 40 to 256 and no more further out

@@ -4,10 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "signet/base/files.h"
-#include "signet/base/program.h"
 #include "signet/base/tell.h"
 #include "signet/base/text.h"
+#include "signet/cli/export.h"
 #include "signet/cli/output.h"
 #include "signet/cli/run_state.h"
 #include "signet/cli/verb.h"
@@ -40,21 +39,11 @@ class Report final : public Verb {
       for (const auto& directory : report::find_runs(path))
         if (read.insert(std::filesystem::canonical(directory)).second)
           runs.push_back(read_named_run(directory.string()));
-    std::vector<report::ExportedFile> files;
-    if (!export_.empty()) {
-      files = report::export_report(runs);
-      add_pdfs(files);
-      for (const auto& file : files)
-        check_replaceable(join_path(export_, file.name), kind_of(file.name), force_);
-      make_directories(export_);
-    }
+    report::ExportedFiles files;
+    if (!export_.empty()) files = ready_exports(export_, report::export_report(runs), force_);
     const std::string html = report::render_report(runs, title_, io::provenance_text(io::provenance()));
     write_output(output_, FileKind::kPage, force_, html);
-    std::vector<std::string> exported;
-    for (const auto& file : files) {
-      exported.push_back(join_path(export_, file.name));
-      write_output(exported.back(), kind_of(file.name), force_, file.content);
-    }
+    const auto exported = write_exports(export_, files, force_);
     nlohmann::ordered_json summary = {{"report", output_}, {"bytes", html.size()}};
     if (!exported.empty()) summary["exported"] = exported;
     for (const auto& run : runs) {
@@ -75,29 +64,6 @@ class Report final : public Verb {
   }
 
  private:
-  // The figures as PDF, made by rsvg-convert where it is installed.
-  static void add_pdfs(std::vector<report::ExportedFile>& files) {
-    for (size_t i = 0, n = files.size(); i < n; ++i) {
-      const std::string& name = files[i].name;
-      if (!name.ends_with(".svg")) continue;
-      const auto pdf = run_program({"rsvg-convert", "-f", "pdf"}, files[i].content);
-      if (!pdf) {
-        tell(
-            "signet: no PDF was made of the figures: apt-get install librsvg2-bin, then give this command "
-            "again");
-        return;
-      }
-      // What stands behind the end of a PDF is not read; it says whose the file is.
-      files.push_back({name.substr(0, name.size() - 4) + ".pdf", *pdf + "\n% signet " SIGNET_VERSION "\n"});
-    }
-  }
-  static FileKind kind_of(const std::string& name) {
-    return name.ends_with(".svg")   ? FileKind::kPicture
-           : name.ends_with(".pdf") ? FileKind::kPdf
-           : name.ends_with(".csv") ? FileKind::kNumbers
-                                    : FileKind::kLatex;
-  }
-
   std::vector<std::string> runs_;
   std::string export_, output_ = "report.html", title_ = "State tracking report";
   bool force_ = false, json_ = false;

@@ -14,6 +14,7 @@
 #include "signet/cli/text_experiment.h"
 #include "signet/cli/verb.h"
 #include "signet/io/provenance.h"
+#include "signet/models/registry.h"
 #include "signet/report/run_data.h"
 #include "signet/report/svg.h"
 #include "signet/train/experiment.h"
@@ -85,7 +86,7 @@ class Reproduce final : public Verb {
     const auto shown = page.tables;  // in a terminal
     if (!shows_seeds()) page.tables.push_back(summary_table(summary_));
     add_rates_table(page.tables, summary_);
-    write_output(page_path, FileKind::kPage, runner_.force(), report::render_sweep(page));
+    const auto exported = runner_.write_page(page_path, page);
     write_file_atomic(json_path, json.dump(1) + "\n");
     if (json_) {
       fmt::print("{}\n", json.dump(2));
@@ -94,6 +95,7 @@ class Reproduce final : public Verb {
       for (const auto& table : shown) fmt::print("\n{}\n{}", table.caption, plain_text(table));
       for (const auto& note : page.notes) fmt::print("{}\n", printable(note, 2000));
       fmt::print("page: {}\n", page_path);
+      for (const auto& path : exported) fmt::print("{}\n", printable(path, 4000));
     }
     const bool failed = std::any_of(summary_.runs.begin(), summary_.runs.end(),
                                     [](const auto& run) { return run.state == train::RunOutcome::kFailed; });
@@ -154,30 +156,29 @@ class Reproduce final : public Verb {
     return {group.median, train::median_of(errors)};
   }
 
+  static std::string number(double value) { return report::fixed_number(value, 3); }
   Cell ours_cell(const GroupSummary* group) const {
     if (!group) return Cell("–", Tone::kMuted);
     if (group->runs.empty()) return Cell(group->missing.empty() ? "failed" : "missing", Tone::kMuted);
     const double value = measure(*group).value;
-    return Cell(
-        median() ? fmt::format("{:.3f} ± {:.3f}", value, group->deviation) : fmt::format("{:.3f}", value),
-        score_tone(value));
+    return Cell(median() ? number(value) + " ± " + number(group->deviation) : number(value),
+                score_tone(value));
   }
   Cell published_cell(const std::string& model, const std::string& task) const {
     const auto* published = experiment_.find(protocol_, model, task);
     if (!published || !std::isfinite(published->value)) return Cell("–", Tone::kMuted);
     return Cell(std::isfinite(published->deviation)
-                    ? fmt::format("{:.3f} ± {:.3f}", published->value, published->deviation)
-                    : fmt::format("{:.3f}", published->value),
+                    ? number(published->value) + " ± " + number(published->deviation)
+                    : number(published->value),
                 Tone::kMuted);
   }
 
   // Models by tasks, ours and published side by side.
   report::PageTable score_table() const {
     report::PageTable table;
+    table.name = "scores";
     table.caption = median() ? "Median and median absolute deviation over the seeds" : "Best of the seeds";
-    if (std::any_of(summary_.groups.begin(), summary_.groups.end(),
-                    [](const auto& group) { return group.rates.size() > 1; }))
-      table.caption += ", at the learning rate with the highest median";
+    if (chooses_rates(summary_)) table.caption += ", at the learning rate with the highest median";
     table.header = {"model"};
     const auto tasks = values_of("task");
     for (const auto& task : tasks) {
@@ -259,6 +260,7 @@ class Reproduce final : public Verb {
         row.emplace_back(fmt::format("{:.0f}", group->seconds));
         table.rows.push_back(std::move(row));
       }
+      table.name = report::file_stem(task) + "-by-length";
       table.caption = task + ": best run by length" + (any_published ? ", ours / published" : "");
       tables.push_back(std::move(table));
     }
@@ -270,6 +272,7 @@ class Reproduce final : public Verb {
     std::vector<report::PageTable> tables;
     for (const auto& task : values_of("task")) {
       report::PageTable table;
+      table.name = report::file_stem(task) + "-horizons";
       table.caption = task;
       table.header = {"model", "horizon", "of the seeds", "score", "training FLOPs", "seconds"};
       std::vector<const GroupSummary*> groups;
@@ -297,7 +300,7 @@ class Reproduce final : public Verb {
         table.rows.push_back({at(*group, "model"),
                               Cell(fmt::format("{}{:.0f}", beyond ? ">" : "", group->horizon_median),
                                    beyond ? Tone::kGood : Tone::kPlain),
-                              each, Cell(fmt::format("{:.3f}", group->median), score_tone(group->median)),
+                              each, Cell(number(group->median), score_tone(group->median)),
                               fmt::format("{:.2e}", train::median_of(flops)),
                               fmt::format("{:.1f}", train::median_of(seconds))});
       }
@@ -309,6 +312,7 @@ class Reproduce final : public Verb {
   // Per task and model the scores far beyond the training lengths.
   report::PageTable solved_table() const {
     report::PageTable table;
+    table.name = "scores";
     table.caption = "Score at the tested length, every seed";
     table.header = {"task", "model", "trained to", "tested at", "scores", "seconds"};
     for (const auto& group : summary_.groups) {
@@ -323,7 +327,7 @@ class Reproduce final : public Verb {
         std::string scores;
         for (size_t i : group.runs) {
           seconds.push_back(summary_.runs[i].seconds);
-          scores += fmt::format("{}{:.3f}", scores.empty() ? "" : " ", summary_.runs[i].score);
+          scores += (scores.empty() ? "" : " ") + number(summary_.runs[i].score);
         }
         row.emplace_back(report::fixed_number(best.train_high, 0));
         row.emplace_back(report::fixed_number(best.test_high, 0));
@@ -363,6 +367,7 @@ class Reproduce final : public Verb {
 
   report::PageTable claim_table() const {
     report::PageTable table;
+    table.name = "orderings";
     table.caption =
         experiment_.predicted.empty() ? "Orderings that the paper shows" : "Orderings that theory predicts";
     table.caption += " (tie: a lead within its standard error over the test sequences";
@@ -378,8 +383,8 @@ class Reproduce final : public Verb {
         row.emplace_back("not run", Tone::kMuted);
         row.emplace_back("–", Tone::kMuted);
       } else {
-        row.emplace_back(
-            fmt::format("{:.3f} and {:.3f}", measure(*verdict.above).value, measure(*verdict.below).value));
+        row.emplace_back(number(measure(*verdict.above).value) + " and " +
+                         number(measure(*verdict.below).value));
         row.push_back(verdict.holds() ? Cell("yes", Tone::kGood)
                       : verdict.tie() ? Cell("tie", Tone::kMuted)
                                       : Cell("no", Tone::kPoor));
@@ -392,15 +397,14 @@ class Reproduce final : public Verb {
   report::SweepPage make_page() const {
     report::SweepPage page;
     page.title = experiment_.title;
+    page.model_title = models::architecture_title;
     page.made = io::provenance_text(runner_.provenance());
-    page.lead = {
-        experiment_.citation,
-        fmt::format(
-            "Protocol {}, {} in {} on {}. The learning rate is the one with the highest median, of "
-            "those with the most seeds done; "
-            "seconds are {}.",
-            protocol_, count_of(summary_.runs.size(), "run"), out_, runner_.device(),
-            shows_seeds() ? "of one run's training, the median over the seeds" : "of all runs together")};
+    page.lead = {experiment_.citation,
+                 fmt::format("Protocol {}, {} in {} on {}. {}{}Seconds are {}.", protocol_,
+                             count_of(summary_.runs.size(), "run"), out_, runner_.device(),
+                             chooses_rates(summary_) ? kChosenRate : "", chooses_rates(summary_) ? " " : "",
+                             shows_seeds() ? "of one run's training, the median over the seeds"
+                                           : "of all runs together")};
     if (protocol_ == "quick" && !of_text())
       page.lead.emplace_back(
           "This is our small version, with smaller models, easier tasks (permutations of three points for "
@@ -424,7 +428,7 @@ class Reproduce final : public Verb {
     for (const auto& task : values_of("task")) {
       const auto predicted = experiment_.predicted.find(task);
       if (predicted != experiment_.predicted.end()) page.notes.push_back(task + ": " + predicted->second);
-      report::PageRuns runs{task + ": best runs", {}};
+      report::PageRuns runs{task + ": best runs", {}, task};
       for (const auto& group : summary_.groups)
         if (at(group, "task") == task && !group.runs.empty()) {
           auto& member = runs.members.emplace_back();

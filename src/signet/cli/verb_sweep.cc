@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <cctype>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include "signet/cli/sweep_output.h"
 #include "signet/cli/verb.h"
 #include "signet/io/provenance.h"
+#include "signet/models/registry.h"
 
 namespace signet::cli {
 namespace {
@@ -53,13 +55,14 @@ class Sweep final : public Verb {
     auto json = train::summary_json(summary);
     json["provenance"] = runner_.provenance();
     write_file_atomic(summary_path, json.dump(1) + "\n");
-    write_output(page_path, FileKind::kPage, runner_.force(), report::render_sweep(page(summary)));
+    const auto exported = runner_.write_page(page_path, page(summary));
     const auto notes = summary_notes(summary);
     if (json_) {
       fmt::print("{}\n", json.dump(2));
     } else {
       fmt::print("{}{}\npage: {}\n", plain_text(summary_table(summary)), score_meaning(summary), page_path);
       for (const auto& note : notes) fmt::print("{}\n", printable(note, 2000));
+      for (const auto& path : exported) fmt::print("{}\n", printable(path, 4000));
     }
     return notes.empty() ? 0 : static_cast<int>(ErrorCode::kFailure);
   }
@@ -70,10 +73,10 @@ class Sweep final : public Verb {
     report::SweepPage page;
     page.title = summary.title;
     page.made = io::provenance_text(runner_.provenance());
+    page.model_title = models::architecture_title;
     page.lead = {
-        fmt::format("{} in {}: {}. The learning rate is the one with the highest median, of those with "
-                    "the most seeds done.",
-                    count_of(summary.runs.size(), "run"), out_, score_meaning(summary))};
+        fmt::format("{} in {}: {}.", count_of(summary.runs.size(), "run"), out_, score_meaning(summary))};
+    if (chooses_rates(summary)) page.lead.emplace_back(kChosenRate);
     page.tables.push_back(summary_table(summary));
     add_rates_table(page.tables, summary);
     page.notes = summary_notes(summary);
@@ -85,10 +88,10 @@ class Sweep final : public Verb {
       if (group.runs.empty()) continue;
       const std::string task = task_axis < group.at.size() ? group.at[task_axis] : "Runs";
       const auto [it, fresh] = index.emplace(task, page.runs.size());
-      if (fresh) page.runs.push_back({task, {}});
+      if (fresh) page.runs.push_back({task, {}, task_axis < group.at.size() ? task : "runs"});
       std::string label;
       for (size_t a = 0; a < group.at.size(); ++a)
-        if (a != task_axis) label += (label.empty() ? "" : ", ") + group.at[a];
+        if (a != task_axis) label += (label.empty() ? "" : ", ") + value_label(summary.axes[a], group.at[a]);
       const std::string& name = summary.runs[group.best_run].name;
       auto& member = page.runs[it->second].members.emplace_back();
       member.label = label.empty() ? name : label;
@@ -96,6 +99,13 @@ class Sweep final : public Verb {
       for (size_t i : group.runs) member.seeds.push_back(join_path(out_, summary.runs[i].name));
     }
     return page;
+  }
+
+  // A number or a truth value says nothing without its key: width 32. Other values speak for themselves.
+  static std::string value_label(const std::string& axis, const std::string& value) {
+    const bool speaks = value.empty() || (!std::isdigit(static_cast<unsigned char>(value[0])) &&
+                                          value[0] != '-' && value != "true" && value != "false");
+    return speaks ? value : axis.substr(axis.rfind('.') + 1) + " " + value;
   }
 
   SweepRunner runner_;

@@ -1,5 +1,4 @@
 #include <fmt/core.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -13,6 +12,7 @@
 #include "signet/base/text.h"
 #include "signet/cli/run_state.h"
 #include "signet/cli/verb.h"
+#include "signet/cli/wrap.h"
 #include "signet/report/run_report.h"
 #include "signet/report/table.h"
 #include "signet/report/text_chart.h"
@@ -54,10 +54,7 @@ class Watch final : public Verb {
   }
 
   static std::string text(const RunState& run) {
-    struct winsize size;
-    size_t width = 80;
-    if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40)
-      width = std::min<size_t>(size.ws_col, 160);
+    const size_t width = terminal_width() == 0 ? 80 : std::min<size_t>(terminal_width(), 160);
     const char* mark = report::text_style(stdout).unicode ? "•" : "*";
     std::string out = fmt::format(
         "{}: {} on {}, {}, step {:.0f}{}, {} ago\n\n", printable(run.path, 400),
@@ -69,8 +66,13 @@ class Watch final : public Verb {
         report::text_chart(run.data.training_accuracy,
                            {fmt::format("validation, {}", run.data.measure()), false, width, 9, mark});
     if (!accuracy.empty()) out += "\n" + accuracy;
+    const std::string held_out = report::text_chart(
+        run.data.held_out, {"loss on held-out documents, nats a token", false, width, 9, mark});
+    if (!held_out.empty()) out += "\n" + held_out;
     if (run.data.loss.empty()) out += "no update has been logged yet\n";
-    if (run.data.finished()) out += "\n" + printable(report::verdict_sentence(run.data), 2000) + "\n";
+    const std::string verdict = printable(report::verdict_sentence(run.data), 2000);
+    if (run.data.finished())
+      out += "\n" + (terminal_width() > 0 ? wrapped(verdict, 0, width) : verdict) + "\n";
     return out;
   }
 

@@ -14,6 +14,9 @@ namespace {
 constexpr int kPlaneSize = 210, kUnitRadius = 78, kMostNamed = 14;
 constexpr double kMostRadius = 1.22;  // what lies farther out is drawn at the edge
 
+// Later letters are smaller, so that one on top of another hides no more than its middle.
+double marker_radius(size_t series) { return std::max(4.8 * std::pow(0.62, series), 1.8); }
+
 std::string plane(const PlanePanel& panel, int left, int top) {
   const double cx = left + kPlaneSize / 2.0, cy = top + kPlaneSize / 2.0 + 8;
   const auto x = [&](double re) { return cx + kUnitRadius * re; };
@@ -33,10 +36,10 @@ std::string plane(const PlanePanel& panel, int left, int top) {
     for (const Point& value : panel.series[s].points) {
       if (!std::isfinite(value.x) || !std::isfinite(value.y)) continue;
       const Point p = inside(value);
-      path += fmt::format("M{:.1f} {:.1f}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z", x(p.x) - 3, y(p.y));
+      path += marker_path(static_cast<int>(s), x(p.x), y(p.y), marker_radius(s));
     }
     if (path.empty()) continue;
-    out += fmt::format("<path class=\"dot s{}\" d=\"{}\"><title>{}</title></path>\n", s % kColors, path,
+    out += fmt::format("<path class=\"m s{}\" d=\"{}\"><title>{}</title></path>\n", s % kColors, path,
                        escape(panel.series[s].name));
   }
   for (const auto& [value, text] : panel.marked) {
@@ -68,8 +71,8 @@ std::string complex_planes(const std::string& title, const std::vector<PlanePane
   for (size_t s = 0; s < std::min<size_t>(names.size(), kMostNamed); ++s) {
     const int wide = 26 + 8 * static_cast<int>(std::min<size_t>(names[s].size(), 24));
     if (at + wide > width) at = 12, bottom += 20;
-    body += fmt::format("<circle class=\"dot s{}\" cx=\"{}\" cy=\"{}\" r=\"4\"/>\n", s % kColors, at + 4,
-                        bottom - 4);
+    body += fmt::format("<path class=\"m s{}\" d=\"{}\"/>\n", s % kColors,
+                        marker_path(static_cast<int>(s), at + 4, bottom - 4, 4));
     body += text_at(at + 14, bottom, "start", names[s].substr(0, 24));
     at += wide;
   }
@@ -80,7 +83,8 @@ std::string complex_planes(const std::string& title, const std::vector<PlanePane
     body += text_at(12, bottom, "start", "not drawn: " + count_of(panels.size() - shown, "more head"));
   }
   bottom += 20;
-  body += text_at(12, bottom, "start", "ringed: words whose product is at or near a root of unity");
+  body += text_at(12, bottom, "start",
+                  "circle: size 1; ringed: words whose product is at or near a root of unity");
   return svg_document(title, width, bottom + 12, body);
 }
 

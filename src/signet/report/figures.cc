@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <set>
 
@@ -191,19 +192,6 @@ std::string curves_csv(const char* x, const std::vector<Series>& series, const s
   return csv;
 }
 
-void add_figure(Figures* figures, const char* name, const Chart& chart, const std::string& description,
-                const std::vector<Series>& series, const std::string& csv) {
-  if (!figures) return;
-  std::vector<std::pair<SeriesStyle, std::string>> entries;
-  for (const auto& s : series) {
-    const auto same = [&](const auto& entry) {
-      return entry.first.color == s.style.color && entry.first.dash == s.style.dash;
-    };
-    if (std::none_of(entries.begin(), entries.end(), same)) entries.emplace_back(s.style, s.label);
-  }
-  figures->push_back({name, chart.document(description, entries), csv});
-}
-
 // The training lengths that all runs share; the widest range when they differ.
 void shade_training(Chart& chart, const std::vector<Series>& series, const char* label) {
   double low = kUnknown, high = kUnknown;
@@ -225,24 +213,73 @@ double longest(const std::vector<Series>& series) {
 
 }  // namespace
 
-std::string legend(const std::vector<Series>& series) {
-  // Seeds of one model and range look the same and share an entry.
-  std::vector<std::pair<SeriesStyle, std::vector<const Series*>>> groups;
+namespace {
+
+// Series that look the same share an entry: they are runs of one model and range.
+std::vector<std::pair<SeriesStyle, std::string>> legend_entries(const std::vector<Series>& series) {
+  std::vector<std::vector<const Series*>> groups;
   for (const auto& s : series) {
     auto found = std::find_if(groups.begin(), groups.end(), [&](const auto& g) {
-      return g.first.color == s.style.color && g.first.dash == s.style.dash;
+      return g.front()->style.color == s.style.color && g.front()->style.dash == s.style.dash;
     });
-    if (found == groups.end()) found = groups.insert(groups.end(), {s.style, {}});
-    found->second.push_back(&s);
+    if (found == groups.end()) found = groups.insert(groups.end(), std::vector<const Series*>());
+    found->push_back(&s);
   }
+  std::vector<std::pair<SeriesStyle, std::string>> entries;
+  for (const auto& members : groups) {
+    const Series& first = *members.front();
+    entries.emplace_back(first.style, members.size() == 1 ? first.label
+                                                          : fmt::format("{} · {} runs", run_label(*first.run),
+                                                                        members.size()));
+  }
+  return entries;
+}
+
+}  // namespace
+
+std::string legend(const std::vector<Series>& series) {
   std::string html = "<ul class=\"legend\">";
-  for (const auto& [style, members] : groups) {
-    const std::string text =
-        members.size() == 1 ? members.front()->label
-                            : fmt::format("{} · {} runs", run_label(*members.front()->run), members.size());
+  for (const auto& [style, text] : legend_entries(series))
     html += fmt::format("<li>{}{}</li>", legend_sample(style), escape(text));
-  }
   return html + "</ul>\n";
+}
+
+void add_figure(Figures* figures, const std::string& name, const Chart& chart, const std::string& description,
+                const std::vector<Series>& series, const std::string& csv) {
+  if (figures) figures->push_back({name, chart.document(description, legend_entries(series)), csv});
+}
+
+int range_dash(const RunData& run) { return run.eigenvalue_low >= 0 ? 1 : 0; }
+
+int index_of(std::vector<std::string>& names, const std::string& name) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  const auto place = found - names.begin();
+  if (found == names.end()) names.push_back(name);
+  return static_cast<int>(place);
+}
+
+std::string file_stem(const std::string& name) {
+  std::string stem;
+  for (char c : name) stem += std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-' ? c : '-';
+  return stem.empty() || stem[0] == '.' ? "runs" + stem : stem;
+}
+
+void add_figures(ExportedFiles& files, const std::string& title, const Figures& figures) {
+  // (ab)* and (ab)+ differ by what a file name leaves out.
+  std::string stem = file_stem(title);
+  std::set<std::string> taken;
+  for (const auto& file : files) taken.insert(file.name);
+  const auto name = [&](const Figure& figure, const char* type) {
+    return fmt::format("{}-{}.{}", stem, figure.name, type);
+  };
+  for (int i = 2; std::any_of(figures.begin(), figures.end(),
+                              [&](const auto& figure) { return taken.count(name(figure, "svg")) > 0; });
+       ++i)
+    stem = fmt::format("{}-{}", file_stem(title), i);
+  for (const auto& figure : figures) {
+    files.push_back({name(figure, "svg"), figure.svg});
+    files.push_back({name(figure, "csv"), figure.csv});
+  }
 }
 
 std::string accuracy_figure(const std::vector<Series>& series, Figures* figures) {
@@ -432,7 +469,7 @@ std::string training_figures(const std::vector<Series>& series, Figures* figures
             measures(with_accuracy) + " on the validation lengths, during training.</figcaption></figure>\n";
   }
   if (html.empty()) return "";
-  return "<h3>Training</h3>\n" + legend(series) + "<div class=\"pair\">\n" + html + "</div>\n";
+  return "<h3>During training</h3>\n" + legend(series) + "<div class=\"pair\">\n" + html + "</div>\n";
 }
 
 std::string eigenvalue_figures(const std::vector<Series>& series) {
@@ -458,9 +495,11 @@ std::string eigenvalue_figures(const std::vector<Series>& series) {
       const std::string description = "Eigenvalues per token of " + name;
       std::string picture;
       if (single && heads.size() <= 32) {
-        HeatGrid grid{tokens, {}, std::vector<double>(tokens.size() * heads.size(), kUnknown)};
-        for (int64_t head : heads)
-          grid.columns.push_back(fmt::format("{}{}", heads.size() > 4 ? "" : "head ", head));
+        HeatGrid grid{s.run->householders > 1 ? "factor" : "head",
+                      tokens,
+                      {},
+                      std::vector<double>(tokens.size() * heads.size(), kUnknown)};
+        for (int64_t head : heads) grid.columns.push_back(std::to_string(head));
         for (const auto& spectrum : s.run->spectra) {
           const auto row = std::find(tokens.begin(), tokens.end(), spectrum.token);
           if (spectrum.block != block || row == tokens.end()) continue;

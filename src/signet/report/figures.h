@@ -25,6 +25,14 @@ struct Figure {
 };
 using Figures = std::vector<Figure>;
 
+struct ExportedFile {
+  std::string name, content;
+};
+using ExportedFiles = std::vector<ExportedFile>;
+// STEM-NAME.svg and STEM-NAME.csv of each figure; the stem is made of `title`, and differs from those of the
+// files so far.
+void add_figures(ExportedFiles& files, const std::string& title, const Figures& figures);
+
 // Each also adds itself to `figures` unless that is null.
 std::string accuracy_figure(const std::vector<Series>& series, Figures* figures = nullptr);  // tested lengths
 std::string far_figure(const std::vector<Series>& series,
@@ -34,10 +42,20 @@ std::string training_figures(const std::vector<Series>& series,
                              Figures* figures = nullptr);           // loss and accuracy
 std::string eigenvalue_figures(const std::vector<Series>& series);  // one picture per run and block
 std::string text_table(const std::vector<Series>& series);          // of runs on text
-std::string position_figure(const std::vector<Series>& series);     // their loss along the rows, logarithmic
+std::string position_figure(const std::vector<Series>& series,
+                            Figures* figures = nullptr);  // their loss along the rows, logarithmic
 std::string text_eigenvalue_figures(const std::vector<Series>& series);  // by kind of token and by block
 
 std::string legend(const std::vector<Series>& series);
+// Adds a figure with its legend, unless `figures` is null.
+void add_figure(Figures* figures, const std::string& name, const Chart& chart, const std::string& description,
+                const std::vector<Series>& series, const std::string& csv);
+// The dash of a run's range of eigenvalues: none for [-1, 1] and where there is no range.
+int range_dash(const RunData& run);
+// The place of a name among those so far, which it joins.
+int index_of(std::vector<std::string>& names, const std::string& name);
+// For file names: letters, digits, dots and dashes of a name; others become dashes.
+std::string file_stem(const std::string& name);
 std::string rough_duration(double seconds);  // 4.2 s, 12 min, 3.1 h
 
 }  // namespace signet::report

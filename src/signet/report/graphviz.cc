@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <map>
 #include <sstream>
 
@@ -15,11 +16,16 @@ constexpr double kInch = 72;  // dot's unit is the inch; ours a 72nd
 // Only numbers go to dot: a label is a box of its size.
 std::string question(const GraphPicture& picture, double radius, double font,
                      const std::vector<double>& label_width) {
+  // dot makes no room for the label of a loop, which stands above its node: what is wider than that goes into
+  // the space between the ranks, on both sides and beside the labels of edges, which halve it.
+  double wide = 0;
+  for (size_t e = 0; e < picture.edges.size(); ++e)
+    if (picture.edges[e].from == picture.edges[e].to) wide = std::max(wide, label_width[e] / 2 - radius);
   std::string text = fmt::format(
-      "digraph g {{\n  rankdir=LR; nodesep=0.45; ranksep=0.7;\n  node [shape=circle, fixedsize=true, "
+      "digraph g {{\n  rankdir=LR; nodesep=0.45; ranksep={:.2f};\n  node [shape=circle, fixedsize=true, "
       "label=\"\", "
       "width={:.3f}];\n  edge [arrowhead=none];\n  s [width=0.1];\n",
-      2 * radius / kInch);
+      0.7 + 2 * wide / kInch, 2 * radius / kInch);
   for (size_t q = 0; q < picture.nodes.size(); ++q) text += fmt::format("  q{};\n", q);
   text += fmt::format("  s -> q{};\n", picture.start);
   for (size_t e = 0; e < picture.edges.size(); ++e)

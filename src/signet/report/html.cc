@@ -56,24 +56,24 @@ svg text.strong { fill: var(--ink); }
 .tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(22rem, 100%), 1fr)); gap: 1rem; }
 .tiles > figure { margin: 0; padding: .75rem; background: var(--card); border-radius: .5rem; }
 .tiles figcaption { color: var(--ink); font-weight: 600; margin-bottom: .25rem; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(22rem, 100%), 1fr)); gap: 1.5rem; }
+.pair { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(22rem, 100%), 1fr)); gap: 1.5rem; }
 .verdicts { list-style: none; margin: .75rem 0; padding: 0; }
 .verdicts li { display: flex; gap: .7rem; margin: .35rem 0; padding: .5rem .75rem; background: var(--card);
   border-left: .25rem solid var(--c); border-radius: .3rem; }
 .verdicts .mark { color: var(--c); font-weight: 700; width: 1.1rem; text-align: center; flex: none; }
 .good { --c: var(--good); } .fair { --c: var(--fair); } .poor { --c: var(--poor); } .open { --c: var(--muted); }
-table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; width: 100%; }
-th, td { text-align: right; padding: .35rem .6rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
-td.words { text-align: left; white-space: normal; min-width: 14rem; }
+table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; width: 100%; }
+th, td { text-align: right; padding: .35rem .45rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
+.name, .words { text-align: left; }
+td.words { white-space: normal; min-width: 14rem; }
 th { color: var(--muted); font-weight: 600; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; white-space: normal; min-width: 8.5rem; }
 details { margin: .5rem 0; padding: .5rem .75rem; background: var(--card); border-radius: .5rem; }
 summary { cursor: pointer; font-weight: 600; }
 pre { overflow-x: auto; margin: .5rem 0 0; font: 13px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
 footer { margin-top: 3rem; font-size: .875rem; }
 @media (max-width: 44rem) { body { padding: 1rem .75rem 2rem; }
-  .wide { display: none; } .narrow { display: block; } .legend { font-size: .95rem; } h1 { font-size: 1.4rem; }
-  th:first-child, td:first-child { white-space: normal; min-width: 7rem; } }
+  .wide { display: none; } .narrow { display: block; } .legend { font-size: .95rem; } h1 { font-size: 1.4rem; } }
 @media print { body { max-width: none; font-size: 11pt; } h2, h3, .legend { break-after: avoid; }
   figure, .verdicts li, tr { break-inside: avoid; } details { break-inside: auto; } .scroll { overflow: visible; }
   pre { white-space: pre-wrap; } * { print-color-adjust: exact; } }

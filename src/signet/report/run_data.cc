@@ -89,6 +89,8 @@ class Reader {
       run_.seed = scalar(config, "train", "seed");
       if (const std::string steps = scalar(config, "train", "steps"); !steps.empty())
         run_.planned_steps = std::strtod(steps.c_str(), nullptr);
+      if (const std::string factors = scalar(config, "model", "householders"); !factors.empty())
+        run_.householders = std::strtod(factors.c_str(), nullptr);
       const io::ConfigNode* range = config.find("model");
       range = range ? range->find("eigenvalues") : nullptr;
       if (range && range->kind == io::ConfigNode::Kind::kList && range->items.size() == 2) {

@@ -41,6 +41,7 @@ struct RunData {
   std::string task, model, seed;
   std::string title;  // of the model on pages
   double eigenvalue_low = kUnknown, eigenvalue_high = kUnknown;
+  double householders = 1;  // factors of a head, each with an eigenvalue, numbered through
   double train_low = kUnknown, train_high = kUnknown;  // lengths seen in training
   double test_low = kUnknown, test_high = kUnknown;    // and tested
   double chance = kUnknown;

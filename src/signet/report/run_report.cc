@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <map>
 #include <set>
@@ -64,12 +63,7 @@ std::vector<std::string> distinct_labels(const std::vector<const RunData*>& runs
 std::vector<SeriesStyle> styles_of(const std::vector<const RunData*>& runs) {
   std::vector<std::string> models;
   std::vector<SeriesStyle> styles;
-  for (const auto* run : runs) {
-    const auto found = std::find(models.begin(), models.end(), run->model);
-    const int color = static_cast<int>(found - models.begin());
-    if (found == models.end()) models.push_back(run->model);
-    styles.push_back({color, run->eigenvalue_low >= 0 ? 1 : 0, 2});
-  }
+  for (const auto* run : runs) styles.push_back({index_of(models, run->model), range_dash(*run), 2});
   return styles;
 }
 
@@ -78,6 +72,22 @@ std::string verdict_item(const Series& s) {
   return fmt::format(
       "<li class=\"{}\"><span class=\"mark\" aria-hidden=\"true\">{}</span><span>{}</span></li>\n", l.style,
       l.mark, escape(verdict_sentence(*s.run, s.label)));
+}
+
+// Several runs of a model in a few words.
+std::string together(const std::vector<const Series*>& runs) {
+  size_t solved = 0, measured = 0;
+  double least = 1e300, most = 0;
+  for (const auto* s : runs) {
+    solved += verdict(*s->run) == Verdict::kSolved;
+    if (verdict(*s->run) != Verdict::kMeasured) continue;
+    ++measured;
+    least = std::min(least, s->run->held_out_loss);
+    most = std::max(most, s->run->held_out_loss);
+  }
+  if (measured == 0) return fmt::format("{} of {} runs solve it", solved, runs.size());
+  return fmt::format("{}, {} to {} nats a token", count_of(measured, "run"), fixed_number(least, 4),
+                     fixed_number(most, 4));
 }
 
 // One card a run; of a model with several runs they fold into one, which counts them.
@@ -92,16 +102,11 @@ std::string verdict_list(const std::vector<Series>& series) {
   std::string html;
   for (const auto& [name, members] : models) {
     std::string items;
-    size_t solved = 0;
-    for (const auto* s : members) {
-      items += verdict_item(*s);
-      solved += verdict(*s->run) == Verdict::kSolved;
-    }
+    for (const auto* s : members) items += verdict_item(*s);
     const std::string list = "<ul class=\"verdicts\">\n" + items + "</ul>\n";
-    html += members.size() == 1
-                ? list
-                : fmt::format("<details><summary>{}: {} of {} runs solve it</summary>\n{}</details>\n",
-                              escape(name), solved, members.size(), list);
+    html += members.size() == 1 ? list
+                                : fmt::format("<details><summary>{}: {}</summary>\n{}</details>\n",
+                                              escape(name), together(members), list);
   }
   return html;
 }
@@ -260,38 +265,23 @@ std::vector<std::pair<std::string, std::vector<const RunData*>>> by_task(const s
   return tasks;
 }
 
-// Letters, digits, dots and dashes of a name; others become dashes.
-std::string file_stem(const std::string& name) {
-  std::string stem;
-  for (char c : name) stem += std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-' ? c : '-';
-  return stem.empty() || stem[0] == '.' ? "runs" + stem : stem;
-}
-
 }  // namespace
 
-std::vector<ExportedFile> export_report(const std::vector<RunData>& runs) {
-  std::vector<ExportedFile> files;
+ExportedFiles export_report(const std::vector<RunData>& runs) {
+  ExportedFiles files;
   std::string
       csv = "task,run,model,seed,score,low,high,accuracy,trained,samples,steps,seconds\n",
       tex = "% signet " SIGNET_VERSION
             "\n\\begin{tabular}{llrrr}\n\\hline\ntask & model & runs & mean $\\pm$ sd & best \\\\\n\\hline\n";
   const auto number = [](double value) { return std::isfinite(value) ? fmt::format("{:.6g}", value) : ""; };
-  std::set<std::string> stems;
   for (const auto& [task, members] : by_task(runs)) {
-    // (ab)* and (ab)+ differ by what a file name leaves out.
-    std::string task_stem = file_stem(task);
-    for (int i = 2; !stems.insert(task_stem).second; ++i)
-      task_stem = fmt::format("{}-{}", file_stem(task), i);
     Figures figures;
     const auto series = series_of(members);
     accuracy_figure(series, &figures);
     far_figure(series, &figures);
+    position_figure(series, &figures);
     training_figures(series, &figures);
-    for (const auto& figure : figures) {
-      const std::string stem = task_stem + "-" + figure.name;
-      files.push_back({stem + ".svg", figure.svg});
-      files.push_back({stem + ".csv", figure.csv});
-    }
+    add_figures(files, task, figures);
     std::vector<std::pair<std::string, std::vector<double>>> models;
     for (const auto* run : members) {
       const double score = run->text ? run->held_out_loss : run->score();

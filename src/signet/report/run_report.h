@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "signet/report/figures.h"
 #include "signet/report/run_data.h"
 
 namespace signet::report {
@@ -27,9 +28,6 @@ std::string render_report(const std::vector<RunData>& runs, const std::string& t
 
 // For papers: per task every figure as SVG and its numbers as CSV, and the results of all runs as CSV and as
 // a LaTeX table (mean and standard deviation over the runs of a model).
-struct ExportedFile {
-  std::string name, content;
-};
-std::vector<ExportedFile> export_report(const std::vector<RunData>& runs);
+ExportedFiles export_report(const std::vector<RunData>& runs);
 
 }  // namespace signet::report

@@ -6,22 +6,29 @@
 #include <cmath>
 
 #include "signet/report/html.h"
+#include "signet/report/table.h"
 
 namespace signet::report {
 namespace {
 
-constexpr double kTop = 12, kBottom = 44;
+constexpr double kTop = 20, kBottom = 44;
 constexpr const char* kDashes[] = {"", " stroke-dasharray=\"7 5\"", " stroke-dasharray=\"1.5 4.5\""};
 
 bool finite(Point p) { return std::isfinite(p.x) && std::isfinite(p.y); }
 
-std::string series_class(int color) { return fmt::format("s{}", ((color % kColors) + kColors) % kColors); }
+std::string series_class(int color) { return fmt::format("s{}", color % kColors); }
 
-const char* dash(int index) { return kDashes[((index % 3) + 3) % 3]; }
+const char* dash(int index) { return kDashes[index % 3]; }
 
-// The marker of a colour: disc, square, triangle, diamond, triangle down, cross, hexagon.
+std::string true_minus(const std::string& text) {
+  return text[0] == '-' ? fmt::format("−{}", text.substr(1)) : text;
+}
+
+}  // namespace
+
 std::string marker_path(int color, double x, double y, double r) {
-  switch (((color % kColors) + kColors) % kColors) {
+  // disc, square, triangle, diamond, triangle down, cross, hexagon
+  switch ((color + color / kColors) % kColors) {
     case 0:
       return fmt::format("M{:.1f} {:.1f}a{r} {r} 0 1 0 {d} 0a{r} {r} 0 1 0 -{d} 0z", x - r, y,
                          fmt::arg("r", r), fmt::arg("d", 2 * r));
@@ -43,11 +50,7 @@ std::string marker_path(int color, double x, double y, double r) {
   }
 }
 
-std::string true_minus(const std::string& text) {
-  return text[0] == '-' ? fmt::format("−{}", text.substr(1)) : text;
-}
-
-}  // namespace
+double chart_text_width(std::string_view text) { return 7.4 * static_cast<double>(display_width(text)); }
 
 std::string text_at(double x, double y, const char* anchor, const std::string& text, const char* type) {
   return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor,
@@ -100,7 +103,7 @@ Chart::Chart(int width, int height, const AxisOptions& x, const AxisOptions& y)
     : width_(width),
       height_(height),
       left_(y.label.empty() ? 42 : 62),
-      right_(width - (y.label.empty() ? 12 : 62)),
+      right_(width - (y.label.empty() ? 12 : 68)),
       x_(x.kind, x.low, x.high, left_, right_),
       y_(y.kind, y.low, y.high, height - kBottom, kTop) {
   frame(x, y);
@@ -133,7 +136,9 @@ void Chart::shade_x(double from, double to, const std::string& label) {
   const double left = std::clamp(x_(from), left_, right_), right = std::clamp(x_(to), left_, right_);
   back_ += fmt::format("<rect class=\"seen\" x=\"{:.1f}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\"/>\n", left,
                        kTop, std::max(right - left, 2.0), height_ - kBottom - kTop);
-  if (!label.empty()) back_ += text_at(left + 5, height_ - kBottom - 8, "start", label);
+  if (label.empty()) return;
+  const bool fits = left + chart_text_width(label) < right_;
+  back_ += text_at(fits ? left : right_, kTop - 5, fits ? "start" : "end", label);
 }
 
 void Chart::rule_y(double y, const std::string& label) {
@@ -220,18 +225,21 @@ std::string svg_document(const std::string& description, int width, int height, 
 
 std::string Chart::document(const std::string& description,
                             const std::vector<std::pair<SeriesStyle, std::string>>& legend) const {
-  constexpr int kRow = 20;
-  const int columns = std::max(1, width_ / 280),
+  constexpr int kRow = 20, kSample = 60, kGap = 20;  // of an entry: its sample with margins; to the next one
+  int widest = 0;
+  for (const auto& [style, label] : legend)
+    widest = std::max(widest, kSample + static_cast<int>(chart_text_width(label)) + kGap);
+  const int width = std::max(width_, widest), columns = std::max(1, width / std::max(widest, 1)),
             rows = (static_cast<int>(legend.size()) + columns - 1) / columns;
   std::string entries;
   for (size_t i = 0; i < legend.size(); ++i) {
-    const int x = static_cast<int>(i) % columns * (width_ / columns) + 12,
+    const int x = static_cast<int>(i) % columns * (width / columns) + 12,
               y = height_ + static_cast<int>(i) / columns * kRow;
     std::string sample = legend_sample(legend[i].first);
     sample.replace(0, 4, fmt::format("<svg x=\"{}\" y=\"{}\" width=\"40\" height=\"14\"", x, y + 2));
     entries += sample + text_at(x + 48, y + 14, "start", legend[i].second);
   }
-  return svg_document(description, width_, height_ + rows * kRow + 6, back_ + grid_ + marks_ + entries);
+  return svg_document(description, width, height_ + rows * kRow + 6, back_ + grid_ + marks_ + entries);
 }
 
 std::string page_wide(const DrawChart& draw, const std::string& description) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,7 +32,8 @@ class Scale {
   double low_ = 0, high_ = 1, pixel_low_ = 0, pixel_high_ = 1;
 };
 
-// How a series looks: colour and marker by `color`, a dash pattern by `dash`.
+// How a series looks: colour and marker by `color`, a dash pattern by `dash`. There are kColors of each; from
+// there on colours come again with other markers, so that kColors * kColors looks differ.
 struct SeriesStyle {
   int color = 0;
   int dash = 0;  // 0 solid, 1 dashed, 2 dotted, then again
@@ -50,7 +52,7 @@ class Chart {
  public:
   Chart(int width, int height, const AxisOptions& x, const AxisOptions& y);
 
-  void shade_x(double from, double to, const std::string& label);  // behind everything
+  void shade_x(double from, double to, const std::string& label);  // behind everything, labelled above
   void rule_y(double y, const std::string& label);                 // labelled in the right margin
   void line(const std::vector<Point>& points, const SeriesStyle& style);
   void area(const std::vector<Point>& low, const std::vector<Point>& high, int color);  // same x in both
@@ -82,9 +84,14 @@ std::string svg_document(const std::string& description, int width, int height, 
 
 // A legend entry's sample of the series.
 std::string legend_sample(const SeriesStyle& style);
+// The path of a colour's marker of radius r around (x, y).
+std::string marker_path(int color, double x, double y, double r);
+// About how wide a text is in pixels, in the font of charts.
+double chart_text_width(std::string_view text);
 
-// A grid of values in [-1, 1]: rows x columns, NaN leaves a cell empty.
+// A grid of values in [-1, 1]: rows x columns, NaN leaves a cell empty. `across` says what the columns are.
 struct HeatGrid {
+  std::string across;
   std::vector<std::string> rows, columns;
   std::vector<double> values;  // [rows, columns]
 };

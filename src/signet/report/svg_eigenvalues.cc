@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kFewValues = 48;  // more are drawn as a histogram
 constexpr int kHistogramBins = 80;
+constexpr size_t kLongName = 11;  // characters of a token that are shown
 
 std::string shorten(const std::string& text, size_t most) {
   // Cut between characters: bytes 10xxxxxx continue one.
@@ -20,6 +21,13 @@ std::string shorten(const std::string& text, size_t most) {
   for (size_t i = 0; i < text.size(); ++i)
     if ((text[i] & 0xC0) != 0x80 && ++characters > most) return text.substr(0, i) + "…";
   return text;
+}
+
+// Room for the names of rows in front of them.
+double label_room(const std::vector<std::string>& names) {
+  double room = 36;
+  for (const auto& name : names) room = std::max(room, chart_text_width(shorten(name, kLongName)));
+  return room + 10;
 }
 
 std::string svg_element(double width, double height, const std::string& description,
@@ -31,28 +39,29 @@ std::string svg_element(double width, double height, const std::string& descript
 }  // namespace
 
 std::string heat_grid(const HeatGrid& grid, const std::string& description) {
-  constexpr double kWidth = 400, kLabel = 44, kRow = 28, kHead = 22;
+  constexpr double kWidth = 400, kRow = 28, kHead = 22;
+  const double label = label_room(grid.rows);
   const size_t columns = std::max<size_t>(grid.columns.size(), 1);
-  const double cell = std::min((kWidth - kLabel) / static_cast<double>(columns), 74.0);
+  const double cell = std::min((kWidth - label) / static_cast<double>(columns), 74.0);
   const bool numbers = cell >= 34;
-  std::string body;
+  std::string body = text_at(label - 8, 15, "end", grid.across);
   for (size_t c = 0; c < grid.columns.size(); ++c)
     if (cell >= 26 || c % static_cast<size_t>(std::ceil(26 / cell)) == 0)
-      body += text_at(kLabel + (c + 0.5) * cell, 15, "middle", shorten(grid.columns[c], 9), "");
+      body += text_at(label + (c + 0.5) * cell, 15, "middle", shorten(grid.columns[c], 9));
   for (size_t r = 0; r < grid.rows.size(); ++r) {
     const double y = kHead + r * kRow;
-    body += text_at(kLabel - 8, y + 18, "end", shorten(grid.rows[r], 5), "strong");
+    body += text_at(label - 8, y + 18, "end", shorten(grid.rows[r], kLongName), "strong");
     for (size_t c = 0; c < grid.columns.size(); ++c) {
       const double v = grid.values[r * grid.columns.size() + c];
       if (!std::isfinite(v)) continue;
-      const double x = kLabel + c * cell, w = std::max(cell - 2, 1.0), h = kRow - 2;
+      const double x = label + c * cell, w = std::max(cell - 2, 1.0), h = kRow - 2;
       body += fmt::format(
-          "<g><title>{} {}: {}</title><rect class=\"neutral\" x=\"{x:.1f}\" y=\"{y:.1f}\" "
+          "<g><title>{}, {} {}: {}</title><rect class=\"neutral\" x=\"{x:.1f}\" y=\"{y:.1f}\" "
           "width=\"{w:.1f}\" height=\"{h:.1f}\" rx=\"3\"/><rect class=\"{}\" x=\"{x:.1f}\" "
           "y=\"{y:.1f}\" width=\"{w:.1f}\" height=\"{h:.1f}\" rx=\"3\" fill-opacity=\"{:.2f}\"/>",
-          escape(grid.rows[r]), escape(grid.columns[c]), fixed_number(v, 5), v < 0 ? "negative" : "positive",
-          0.8 * std::min(std::abs(v), 1.0), fmt::arg("x", x), fmt::arg("y", y), fmt::arg("w", w),
-          fmt::arg("h", h));
+          escape(grid.rows[r]), escape(grid.across), escape(grid.columns[c]), fixed_number(v, 5),
+          v < 0 ? "negative" : "positive", 0.8 * std::min(std::abs(v), 1.0), fmt::arg("x", x),
+          fmt::arg("y", y), fmt::arg("w", w), fmt::arg("h", h));
       if (numbers) body += text_at(x + w / 2, y + 18, "middle", fixed_number(v, 2), "strong");
       body += "</g>\n";
     }
@@ -93,8 +102,11 @@ std::string histogram_bars(const std::vector<double>& counts, const Scale& x, do
 }  // namespace
 
 std::string eigenvalue_strips(const std::vector<EigenvalueStrip>& strips, const std::string& description) {
-  constexpr double kWidth = 400, kLabel = 56, kRight = 84, kRow = 40, kFoot = 20;
-  const Scale x(Scale::kLinear, -1, 1, kLabel, kWidth - kRight);
+  constexpr double kWidth = 400, kRight = 84, kRow = 40, kFoot = 20;
+  std::vector<std::string> names;
+  for (const auto& strip : strips) names.push_back(strip.label);
+  const double label = label_room(names);
+  const Scale x(Scale::kLinear, -1, 1, label, kWidth - kRight);
   std::string body;
   for (size_t s = 0; s < strips.size(); ++s) {
     const double top = s * kRow + 4, base = top + kRow - 8;
@@ -112,7 +124,7 @@ std::string eigenvalue_strips(const std::vector<EigenvalueStrip>& strips, const 
     body += fmt::format(
         "<rect class=\"neutral\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"3\"/>\n",
         x(-1), top, x(1) - x(-1), kRow - 8);
-    body += text_at(kLabel - 8, base - 11, "end", shorten(strips[s].label, 7), "strong");
+    body += text_at(label - 8, base - 11, "end", shorten(strips[s].label, kLongName), "strong");
     body += "<g>";
     if (!values.empty()) {
       const auto [least, most] = std::minmax_element(values.begin(), values.end());

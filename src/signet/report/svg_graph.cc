@@ -24,11 +24,7 @@ Position operator-(Position a, Position b) { return {a.x - b.x, a.y - b.y}; }
 Position operator*(double k, Position a) { return {k * a.x, k * a.y}; }
 double length(Position a) { return std::hypot(a.x, a.y); }
 
-double text_width(const std::string& text) {
-  double characters = 0;
-  for (unsigned char c : text) characters += (c & 0xC0) != 0x80;
-  return characters * kFont * 0.62;
-}
+double text_width(const std::string& text) { return static_cast<double>(display_width(text)) * kFont * 0.62; }
 
 std::vector<std::vector<int32_t>> neighbours(const GraphPicture& picture, bool reversed) {
   std::vector<std::vector<int32_t>> result(picture.nodes.size());
@@ -175,6 +171,13 @@ class Drawing {
   }
   Position low() const { return low_; }
   Position high() const { return high_; }
+  const std::vector<Position>& positions() const { return position_; }
+  // How each edge was drawn at positions of ours: how far it bends to the left of the straight line, or in
+  // which direction it loops.
+  struct Way {
+    double bend = 0, angle = 0;
+  };
+  const std::vector<Way>& ways() const { return ways_; }
 
  private:
   static std::string path(const std::string& d) {
@@ -241,7 +244,7 @@ class Drawing {
     const double first = pairs_.count({edge.to, edge.from}) ? 16 : 0;
     Bend best{};
     Position best_label{};
-    double best_cost = 1e18;
+    double best_cost = 1e18, best_bend = 0;
     for (double bend : {0.0, 16.0, -16.0, 28.0, -28.0, 44.0, -44.0, 64.0, -64.0, 90.0, -90.0, 125.0, -125.0,
                         170.0, -170.0}) {
       if (first > 0 && bend < first) continue;  // two-way pairs keep to their own side
@@ -260,11 +263,12 @@ class Drawing {
         const double reach = 8 + std::abs(normal.x) * text_width(edge.label) / 2;
         const Position centre = curve.at(t) + reach * normal;
         const double total = cost + crowding({centre, text_width(edge.label) / 2}) + 20 * std::abs(t - 0.5);
-        if (total < best_cost) best_cost = total, best = curve, best_label = centre;
+        if (total < best_cost) best_cost = total, best = curve, best_bend = bend, best_label = centre;
       }
     }
     for (int i = 0; i <= 10; ++i) grow(best.at(i / 10.0));
     for (int i = 1; i < 20; ++i) drawn_.push_back(best.at(i / 20.0));
+    ways_.push_back({best_bend, 0});
     place(edge.label, best_label);
     return path(fmt::format("M{:.1f},{:.1f} Q{:.1f},{:.1f} {:.1f},{:.1f}", best.a.x, best.a.y, best.control.x,
                             best.control.y, best.b.x, best.b.y));
@@ -296,6 +300,7 @@ class Drawing {
                    d = on_rim(0.55, kRadius + 42);
     grow(c);
     grow(d);
+    ways_.push_back({0, angle});
     place(edge.label, best_label);
     return path(fmt::format("M{:.1f},{:.1f} C{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f}", a.x, a.y, c.x, c.y,
                             d.x, d.y, b.x, b.y));
@@ -307,6 +312,7 @@ class Drawing {
   std::set<std::pair<int32_t, int32_t>> pairs_;
   std::vector<Label> labels_;
   std::vector<Position> drawn_;  // points of the edges so far
+  std::vector<Way> ways_;
   std::string labels_svg_;
   Position low_{1e18, 1e18}, high_{-1e18, -1e18};
 };
@@ -342,22 +348,36 @@ std::string tikz_graph(const GraphPicture& picture) {
       "% signet {}; needs \\usetikzlibrary{{automata,arrows.meta}}\n"
       "\\begin{{tikzpicture}}[->,>=Stealth,auto,every state/.style={{minimum size=7mm}}]\n",
       SIGNET_VERSION);
-  std::set<std::pair<int32_t, int32_t>> pairs;
-  for (const auto& edge : picture.edges) pairs.insert({edge.from, edge.to});
-  if (!picture.nodes.empty()) {
-    const auto position = layout(picture);
-    for (size_t q = 0; q < picture.nodes.size(); ++q)
-      text += fmt::format("  \\node[state{}{}] (q{}) at ({:.2f},{:.2f}) {{{}}};\n",
-                          static_cast<int32_t>(q) == picture.start ? ",initial,initial text=" : "",
-                          picture.nodes[q].doubled ? ",accepting" : "", q, position[q].x / 40,
-                          -position[q].y / 40, latex_text(picture.nodes[q].label));
+  if (picture.nodes.empty()) return text + "\\end{tikzpicture}\n";
+  const std::optional<GraphPlaces> ours;
+  Drawing drawing(picture, ours);
+  drawing.draw();
+  const auto& position = drawing.positions();
+  const auto centimetres = [](double x) { return std::round(x / 40 * 100) / 100 + 0.0; };  // no -0
+  for (size_t q = 0; q < picture.nodes.size(); ++q)
+    text += fmt::format("  \\node[state{}{}] (q{}) at ({:.2f},{:.2f}) {{{}}};\n",
+                        static_cast<int32_t>(q) == picture.start ? ",initial,initial text=" : "",
+                        picture.nodes[q].doubled ? ",accepting" : "", q, centimetres(position[q].x),
+                        centimetres(-position[q].y), latex_text(picture.nodes[q].label));
+  for (size_t e = 0; e < picture.edges.size(); ++e) {
+    const auto& [from, to, label] = picture.edges[e];
+    const auto [bend, angle] = drawing.ways()[e];
+    const double distance = length(position[static_cast<size_t>(to)] - position[static_cast<size_t>(from)]);
+    std::string way;
+    if (from == to) {
+      const double up = -angle * 180 / M_PI;
+      way = up == 90    ? "loop above"
+            : up == -90 ? "loop below"
+                        : fmt::format("out={:.0f},in={:.0f},loop", up + 15, up - 15);
+    } else if (bend != 0) {
+      // A curve of TikZ that leaves at the angle a rises by 0.294 sin a of the distance (looseness 1).
+      const double a = std::asin(std::min(std::abs(bend) / (0.294 * distance), 0.95)) * 180 / M_PI;
+      way = fmt::format("bend {}={:.0f}", bend > 0 ? "left" : "right", a);
+    }
+    text += fmt::format("  \\path (q{}) edge{} node{} {{{}}} (q{});\n", from,
+                        way.empty() ? "" : fmt::format("[{}]", way), bend < 0 ? "[swap]" : "",
+                        latex_text(label), to);
   }
-  for (const auto& edge : picture.edges)
-    text += fmt::format("  \\path (q{}) edge[{}] node {{{}}} (q{});\n", edge.from,
-                        edge.from == edge.to                ? "loop above"
-                        : pairs.count({edge.to, edge.from}) ? "bend left=15"
-                                                            : "",
-                        latex_text(edge.label), edge.to);
   return text + "\\end{tikzpicture}\n";
 }
 

@@ -3,9 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <cstring>
+#include <map>
 
 #include "signet/base/error.h"
+#include "signet/base/text.h"
 #include "signet/report/figures.h"
 #include "signet/report/html.h"
 
@@ -31,65 +35,109 @@ const char* tone_style(Tone tone) {
 std::string table_html(const PageTable& table) {
   std::string html =
       fmt::format("<h3>{}</h3>\n<div class=\"scroll\"><table>\n<thead><tr>", escape(table.caption));
-  for (const auto& text : table.header) html += fmt::format("<th>{}</th>", escape(text));
+  std::vector<const char*> style;
+  for (size_t c = 0; c < table.header.size(); ++c) {
+    style.push_back(is_numeric(table, c) ? "" : " class=\"name\"");
+    html += fmt::format("<th{}>{}</th>", style.back(), escape(table.header[c]));
+  }
   html += "</tr></thead>\n<tbody>\n";
   for (const auto& row : table.rows) {
     html += "<tr>";
-    for (const auto& cell : row)
-      html += fmt::format("<td{}>{}</td>", tone_style(cell.tone), escape(cell.text));
+    for (size_t c = 0; c < row.size(); ++c)
+      html += fmt::format("<td{}{}>{}</td>", c < style.size() ? style[c] : "", tone_style(row[c].tone),
+                          escape(row[c].text));
     html += "</tr>\n";
   }
   return html + "</tbody></table></div>\n";
 }
 
-// Colour is the model, dash the range, as on a report's page; points that have both in common differ by
-// colour.
-std::vector<SeriesStyle> styles_of_members(const std::vector<RunData>& runs) {
-  std::vector<std::pair<std::string, bool>> kinds;
-  std::vector<std::string> models;
-  for (const auto& run : runs) {
-    kinds.emplace_back(run.model, run.eigenvalue_low >= 0);
-    if (std::find(models.begin(), models.end(), run.model) == models.end()) models.push_back(run.model);
+// As shown, for programs: a minus is that of ASCII.
+std::string table_csv(const PageTable& table) {
+  const auto line = [](const std::vector<std::string>& fields) {
+    std::vector<std::string> safe;
+    for (std::string field : fields) {
+      for (size_t at; (at = field.find("−")) != field.npos;) field.replace(at, std::strlen("−"), "-");
+      safe.push_back(csv_field(field));
+    }
+    return join(safe, ",") + "\n";
+  };
+  std::string csv = line(table.header);
+  for (const auto& row : table.rows) {
+    std::vector<std::string> fields;
+    for (const auto& cell : row) fields.push_back(cell.text);
+    fields.resize(table.header.size());
+    csv += line(fields);
   }
-  auto distinct = kinds;
-  std::sort(distinct.begin(), distinct.end());
-  const bool shared = std::adjacent_find(distinct.begin(), distinct.end()) != distinct.end();
+  return csv;
+}
+
+std::string table_latex(const PageTable& table) {
+  std::string columns;
+  std::vector<std::string> header;
+  for (size_t c = 0; c < table.header.size(); ++c) {
+    columns += is_numeric(table, c) ? 'r' : 'l';
+    header.push_back(latex_text(table.header[c]));
+  }
+  std::string tex = fmt::format("% signet {}; {}\n\\begin{{tabular}}{{{}}}\n\\hline\n{} \\\\\n\\hline\n",
+                                SIGNET_VERSION, table.caption, columns, join(header, " & "));
+  for (const auto& row : table.rows) {
+    std::vector<std::string> cells;
+    for (const auto& cell : row) cells.push_back(latex_text(cell.text));
+    tex += join(cells, " & ") + " \\\\\n";
+  }
+  return tex + "\\hline\n\\end{tabular}\n";
+}
+
+// Colour is the model, dash the range, as on a report's page. Points that have both in common, such as two
+// widths, have colours of their own: the n-th of a model and a range that of the n-th of its other range.
+std::vector<SeriesStyle> styles_of_members(const std::vector<RunData>& runs) {
+  std::vector<std::string> looks;
+  std::map<std::string, int> uses;  // of a model and a range
   std::vector<SeriesStyle> styles;
-  for (size_t i = 0; i < runs.size(); ++i) {
-    const auto index = static_cast<int>(i);
-    const auto model =
-        static_cast<int>(std::find(models.begin(), models.end(), runs[i].model) - models.begin());
-    styles.push_back(shared ? SeriesStyle{index % kColors, index / kColors, 2}
-                            : SeriesStyle{model % kColors, kinds[i].second ? 1 : 0, 2});
+  for (const auto& run : runs) {
+    const int dash = range_dash(run), place = uses[fmt::format("{} {}", dash, run.model)]++;
+    styles.push_back({index_of(looks, fmt::format("{} {}", place, run.model)), dash, 2});
   }
   return styles;
 }
 
-// "parity; trained on lengths 3–40, tested on 40–256; score: scaled accuracy (0 is guessing, 1 is perfect)",
-// or "text; trained on lengths 2048; measured by the loss in nats a token"
-std::string what_was_measured(const RunData& run) {
+// "parity with DeltaNet; trained on lengths 3–40, tested on 40–256; score: scaled accuracy (0 is guessing, 1
+// is perfect)", or "text; trained on rows of 2048 tokens; measured by the loss in nats a token"
+std::string what_was_measured(const std::vector<RunData>& runs) {
+  const RunData& run = runs.front();
   std::string text = run.task;
+  if (std::all_of(runs.begin(), runs.end(), [&](const auto& other) { return other.model == run.model; }) &&
+      !run.title.empty())
+    text += " with " + run.title;
   const auto lengths = [](double low, double high) {
     return low == high ? whole_number(low) : fmt::format("{}–{}", whole_number(low), whole_number(high));
   };
+  if (run.text)
+    return text +
+           (std::isfinite(run.train_high)
+                ? fmt::format("; trained on rows of {} tokens", whole_number(run.train_high))
+                : "") +
+           "; measured by the loss in nats a token";
   if (std::isfinite(run.train_low)) text += "; trained on lengths " + lengths(run.train_low, run.train_high);
-  if (run.text) return text + "; measured by the loss in nats a token";
   if (std::isfinite(run.test_low)) text += ", tested on " + lengths(run.test_low, run.test_high);
   return text +
          fmt::format("; score: {}{}", run.measure(), run.dense ? "" : " (0 is guessing, 1 is perfect)");
 }
 
-std::string runs_html(const PageRuns& group, std::vector<std::string>& notes) {
+std::string runs_html(const PageRuns& group, ModelTitle title, std::vector<std::string>& notes,
+                      Figures* figures) {
   std::vector<RunData> runs;
   std::vector<std::vector<RunData>> seeds;
   std::vector<std::string> labels;
+  bool chosen = false;  // one of several seeds
   for (const auto& member : group.members) {
     try {
-      runs.push_back(read_run(member.directory));
+      runs.push_back(read_run(member.directory, title));
       labels.push_back(member.label);
+      chosen |= member.seeds.size() > 1;
       auto& others = seeds.emplace_back();
       if (member.seeds.size() >= kSeedsForABand)
-        for (const auto& directory : member.seeds) others.push_back(read_run(directory));
+        for (const auto& directory : member.seeds) others.push_back(read_run(directory, title));
     } catch (const Error& error) {
       notes.push_back(fmt::format("{}: {}", member.label, error.what()));
       seeds.resize(runs.size());
@@ -102,40 +150,70 @@ std::string runs_html(const PageRuns& group, std::vector<std::string>& notes) {
     auto& s = series.emplace_back(Series{&runs[i], labels[i], styles[i]});
     for (const auto& run : seeds[i]) s.seeds.push_back(&run);
   }
-  return fmt::format("<section>\n<h2>{}</h2>\n<p class=\"lead\">{}.</p>\n", escape(group.heading),
-                     escape(what_was_measured(runs.front()))) +
-         accuracy_figure(series) + far_figure(series) + eigenvalue_figures(series) + "</section>\n";
+  std::string html = fmt::format(
+      "<section>\n<h2>{}</h2>\n<p class=\"lead\">{}.{}</p>\n", escape(group.heading),
+      escape(what_was_measured(runs)),
+      !chosen             ? ""
+      : runs.front().text ? " What follows is of the best seed."
+                          : " Eigenvalues, and curves of fewer than three seeds, are of the best seed.");
+  if (runs.front().text)
+    html += text_table(series) + position_figure(series, figures) + text_eigenvalue_figures(series);
+  else
+    html += accuracy_figure(series, figures) + far_figure(series, figures) + eigenvalue_figures(series);
+  return html + "</section>\n";
 }
 
-std::string texts_html(const PageTexts& group) {
+std::string texts_html(const PageTexts& group, Figures* figures) {
   std::vector<RunData> runs;
   for (const auto& [label, run] : group.members) runs.push_back(run);
   const auto styles = styles_of_members(runs);
   std::vector<Series> series;
   for (size_t i = 0; i < runs.size(); ++i)
     series.push_back(Series{&runs[i], group.members[i].first, styles[i]});
-  return fmt::format("<section>\n<h2>{}</h2>\n", escape(group.heading)) + position_figure(series) +
+  return fmt::format("<section>\n<h2>{}</h2>\n", escape(group.heading)) + position_figure(series, figures) +
          text_eigenvalue_figures(series) + "</section>\n";
 }
 
 }  // namespace
 
-std::string render_sweep(const SweepPage& content) {
+bool is_numeric(const PageTable& table, size_t column) {
+  return std::all_of(table.rows.begin(), table.rows.end(), [&](const auto& row) {
+    const std::string& cell = column < row.size() ? row[column].text : "";
+    return cell.empty() || cell == "missing" || cell == "failed" || cell == "–" ||
+           std::isdigit(static_cast<unsigned char>(cell[0])) || cell[0] == '-' || cell.starts_with("−") ||
+           cell[0] == '>';
+  });
+}
+
+std::string render_sweep(const SweepPage& content, ExportedFiles* files) {
   std::string body = fmt::format("<header>\n<h1>{}</h1>\n", escape(content.title));
   for (const auto& paragraph : content.lead)
     body += fmt::format("<p class=\"lead\">{}</p>\n", escape(paragraph));
   body += "</header>\n<main>\n";
-  for (const auto& table : content.tables) body += table_html(table);
+  for (const auto& table : content.tables) {
+    body += table_html(table);
+    if (!files) continue;
+    files->push_back({table.name + ".csv", table_csv(table)});
+    files->push_back({table.name + ".tex", table_latex(table)});
+  }
   std::vector<std::string> notes = content.notes;
-  std::string figures;
-  for (const auto& group : content.runs) figures += runs_html(group, notes);
-  for (const auto& group : content.texts) figures += texts_html(group);
+  std::string shown;
+  const auto add = [&](const std::string& heading, const auto& html) {
+    Figures figures;
+    shown += html(files ? &figures : nullptr);
+    if (files) add_figures(*files, heading, figures);
+  };
+  for (const auto& group : content.runs)
+    add(group.name.empty() ? group.heading : group.name,
+        [&](Figures* figures) { return runs_html(group, content.model_title, notes, figures); });
+  for (const auto& group : content.texts)
+    add(group.heading, [&](Figures* figures) { return texts_html(group, figures); });
   if (!notes.empty()) {
     body += "<h3>Notes</h3>\n<ul>\n";
     for (const auto& note : notes) body += fmt::format("<li class=\"note\">{}</li>\n", escape(note));
     body += "</ul>\n";
   }
-  return page(content.title, body + figures + "</main>\n", content.made);
+  return page(content.title, body + shown + "</main>\n", content.made);
 }
 
 }  // namespace signet::report

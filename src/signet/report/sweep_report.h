@@ -6,16 +6,20 @@
 #include <utility>
 #include <vector>
 
+#include "signet/report/figures.h"
 #include "signet/report/run_data.h"
 #include "signet/report/table.h"
 
 namespace signet::report {
 
 struct PageTable {
+  std::string name;  // of its files
   std::string caption;
   std::vector<std::string> header;
   std::vector<std::vector<Cell>> rows;
 };
+// Whether a column has numbers, which stand on the right; names stand on the left.
+bool is_numeric(const PageTable& table, size_t column);
 
 // Runs that are shown together.
 struct PageRuns {
@@ -26,6 +30,7 @@ struct PageRuns {
         {};  // directories of all runs that differ by seed alone, this one among them
   };
   std::vector<Member> members;
+  std::string name = {};  // of the files of its figures; the heading by default
 };
 
 // Models on text that are shown together: their losses by position and their eigenvalues.
@@ -42,9 +47,11 @@ struct SweepPage {
   std::vector<PageTexts> texts;
   std::vector<std::string> notes;  // what is missing or failed
   std::string made;                // by what, when and where (page() in html.h)
+  ModelTitle model_title = nullptr;
 };
 
-// One self-contained HTML document. A run that cannot be read becomes a note.
-std::string render_sweep(const SweepPage& page);
+// One self-contained HTML document. A run that cannot be read becomes a note. Adds to `files`, unless that is
+// null, every table as CSV and LaTeX and every figure of curves as SVG and CSV.
+std::string render_sweep(const SweepPage& page, ExportedFiles* files = nullptr);
 
 }  // namespace signet::report

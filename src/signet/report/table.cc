@@ -1,11 +1,14 @@
 #include "signet/report/table.h"
 
-#include <cstring>
-
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
+#include <utility>
 
 #include "signet/base/error.h"
 #include "signet/base/text.h"
@@ -61,31 +64,70 @@ std::string csv_field(const std::string& text) {
 }
 
 std::string latex_text(const std::string& text) {
+  // The font of a plain document has other signs in the places of | < >.
+  static constexpr std::pair<std::string_view, std::string_view> kSymbols[] = {
+      {"−", "$-$"},
+      {"–", "--"},
+      {"±", "$\\pm$"},
+      {"·", "$\\cdot$"},
+      {"\\", "\\textbackslash{}"},
+      {"~", "\\textasciitilde{}"},
+      {"^", "\\textasciicircum{}"},
+      {"|", "\\textbar{}"},
+      {"<", "\\textless{}"},
+      {">", "\\textgreater{}"},
+  };
   std::string result;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto starts = [&](const char* symbol) { return text.compare(i, std::strlen(symbol), symbol) == 0; };
-    if (starts("−")) {
-      result += "$-$", i += 2;
-    } else if (starts("–")) {
-      result += "--", i += 2;
-    } else if (starts("±")) {
-      result += "$\\pm$", i += 1;
-    } else if (std::strchr("&%$#_{}", text[i])) {
-      result += std::string("\\") + text[i];
-    } else if (text[i] == '\\' || text[i] == '~' || text[i] == '^') {
-      result += text[i] == '\\'  ? "\\textbackslash{}"
-                : text[i] == '~' ? "\\textasciitilde{}"
-                                 : "\\textasciicircum{}";
-    } else {
-      result += text[i];
+  for (size_t i = 0; i < text.size();) {
+    const auto* symbol = std::find_if(std::begin(kSymbols), std::end(kSymbols), [&](const auto& s) {
+      return std::string_view(text).substr(i).starts_with(s.first);
+    });
+    if (symbol != std::end(kSymbols)) {
+      result += symbol->second;
+      i += symbol->first.size();
+      continue;
     }
+    // The minus of a number: [-1,1], but 1e-2 and open-3.
+    if (text[i] == '-' && i + 1 < text.size() && std::isdigit(static_cast<unsigned char>(text[i + 1])) &&
+        (i == 0 || !std::isalnum(static_cast<unsigned char>(text[i - 1])))) {
+      result += "$-$";
+      ++i;
+      continue;
+    }
+    if (std::strchr("&%$#_{}", text[i])) result += '\\';
+    // Behind the \\ of the row before, a bracket or a star would belong to that.
+    const bool first = i == 0 && (text[i] == '[' || text[i] == '*');
+    result += first ? fmt::format("{{{}}}", text[i]) : std::string(1, text[i]);
+    ++i;
   }
   return result;
 }
 
+namespace {
+
+// Characters of two columns: those of East Asia and pictures (Unicode Standard Annex 11, in large blocks).
+bool is_wide(uint32_t c) {
+  static constexpr std::pair<uint32_t, uint32_t> kWide[] = {
+      {0x1100, 0x115F}, {0x2E80, 0xA4CF}, {0xAC00, 0xD7A3},   {0xF900, 0xFAFF},  {0xFE30, 0xFE6F},
+      {0xFF00, 0xFF60}, {0xFFE0, 0xFFE6}, {0x1F300, 0x1FAFF}, {0x20000, 0x3FFFD}};
+  return std::any_of(std::begin(kWide), std::end(kWide),
+                     [&](const auto& range) { return c >= range.first && c <= range.second; });
+}
+
+}  // namespace
+
 size_t display_width(std::string_view text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  size_t width = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto lead = static_cast<uint8_t>(text[i]);
+    if ((lead & 0xC0) == 0x80) continue;
+    const int more = lead < 0xC0 ? 0 : lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
+    uint32_t c = more == 0 ? lead : lead & (0x3F >> more);
+    for (int k = 1; k <= more; ++k)
+      c = c << 6 | (i + k < text.size() ? static_cast<uint8_t>(text[i + k]) & 0x3F : 0);
+    width += is_wide(c) ? 2 : 1;
+  }
+  return width;
 }
 
 // Names come from files: a line end or an escape sequence in one must not reach the terminal.

@@ -49,7 +49,7 @@ std::string csv_field(const std::string& text);
 // Text for LaTeX; brackets and dashes of labels as LaTeX writes them.
 std::string latex_text(const std::string& text);
 
-// Characters shown, for UTF-8 text without wide characters.
+// Columns of a terminal that UTF-8 text takes.
 size_t display_width(std::string_view text);
 
 }  // namespace signet::report

@@ -7,8 +7,20 @@
 
 namespace signet::report {
 
+namespace {
+
+constexpr size_t kLabel = 9;  // characters of a row's label, with the axis
+
+// 0.00123 has no more digits than 1.2e-03.
+std::string row_label(double value) {
+  std::string text = fmt::format("{:.3g}", value);
+  if (text.size() > kLabel - 2) text = fmt::format("{:.1e}", value);
+  return fmt::format("{:>{}} |", text, kLabel - 2);
+}
+
+}  // namespace
+
 std::string text_chart(const std::vector<Point>& points, const TextChart& chart) {
-  constexpr size_t kLabel = 9;  // of a row, with the axis
   const size_t columns = chart.width > kLabel + 8 ? chart.width - kLabel : 8,
                rows = std::max<size_t>(chart.height, 3);
   const auto scaled = [&](double y) { return chart.logarithmic ? std::log10(y) : y; };
@@ -38,8 +50,8 @@ std::string text_chart(const std::vector<Point>& points, const TextChart& chart)
   for (size_t r = 0; r < rows; ++r) {
     const double value = high - (high - low) * static_cast<double>(r) / static_cast<double>(rows - 1);
     const bool labelled = r == rows / 2 || (!flat && (r == 0 || r == rows - 1));
-    lines[r] = labelled ? fmt::format("{:>7.3g} |", chart.logarithmic ? std::pow(10, value) : value)
-                        : std::string(8, ' ') + "|";
+    lines[r] = labelled ? row_label(chart.logarithmic ? std::pow(10, value) : value)
+                        : std::string(kLabel - 1, ' ') + "|";
   }
   for (size_t c = 0; c < columns; ++c) {
     size_t at = rows;  // none

@@ -5,6 +5,7 @@
 
 #include "signet/report/figures.h"
 #include "signet/report/html.h"
+#include "signet/report/table.h"
 
 namespace signet::report {
 
@@ -50,18 +51,26 @@ const Positions& positions_of(const RunData& run, const std::string& domain) {
   return none;
 }
 
-std::string domain_figure(const std::vector<Series>& series, const std::string& domain) {
+constexpr size_t kMostBands = 6;  // of more, none could be told from the others
+
+std::string domain_figure(const std::vector<Series>& all, const std::string& domain, Figures* figures) {
   double least = 1e300, most = 0, last = 1;
-  for (const auto& s : series)
+  std::vector<Series> series;
+  for (const auto& s : all) {
+    bool any = false;
     for (const auto& p : positions_of(*s.run, domain)) {
       if (!(p.last >= 1) || !std::isfinite(p.nll)) continue;
       const double error = std::isfinite(p.error) ? p.error : 0;
       least = std::min(least, p.nll - error);
       most = std::max(most, p.nll + error);
       last = std::max(last, p.last);
+      any = true;
     }
+    if (any) series.push_back(s);
+  }
   if (most <= 0 || last <= 1) return "";
   const double margin = 0.05 * std::max(most - least, 0.1);
+  const bool bands = series.size() <= kMostBands;
   const auto picture = [&](int width, int ticks) {
     Chart chart(width, 320, {Scale::kLog, 1, last, "tokens before (logarithmic)", ticks},
                 {Scale::kLinear, least - margin, most + margin, "nats a token", 5});
@@ -77,31 +86,42 @@ std::string domain_figure(const std::vector<Series>& series, const std::string& 
         titles.push_back(fmt::format("tokens {}–{}: {:.4f} ± {:.4f}", whole_number(p.first),
                                      whole_number(p.last), p.nll, error));
       }
-      if (mean.empty()) continue;
-      chart.area(low, high, s.style.color);
+      if (bands) chart.area(low, high, s.style.color);
       chart.line(mean, s.style);
       chart.markers(mean, s.style, 0, std::max<size_t>(1, mean.size() / 12), titles);
     }
     return chart;
   };
+  const std::string description = "Loss against the position of the token in its row";
+  if (figures) {
+    std::string csv = "series,first,last,nats,error\n";
+    for (const auto& s : series)
+      for (const auto& p : positions_of(*s.run, domain))
+        if (std::isfinite(p.nll))
+          csv += fmt::format("{},{:.0f},{:.0f},{:.6g},{}\n", csv_field(s.label), p.first, p.last, p.nll,
+                             std::isfinite(p.error) ? fmt::format("{:.6g}", p.error) : "");
+    add_figure(figures, domain.empty() ? "position" : "position-" + file_stem(domain), picture(840, 8),
+               description, series, csv);
+  }
   return "<h3>Loss by position" + (domain.empty() ? "" : " on " + escape(domain)) + "</h3>\n" +
-         legend(series) + "<figure>" +
-         page_wide(picture, "Loss against the position of the token in its row") +
-         "<figcaption>Loss on held-out documents by the position of the token in its row. Bands are "
-         "intervals of 95 % over " +
-         (series[0].run->seeds_together > 0 ? "seeds" : "rows") + ".</figcaption></figure>\n";
+         legend(series) + "<figure>" + page_wide(picture, description) +
+         "<figcaption>Loss on held-out documents by the position of the token in its row." +
+         (bands ? std::string(" Bands are intervals of 95 % over ") +
+                      (series[0].run->seeds_together > 0 ? "seeds." : "rows.")
+                : "") +
+         "</figcaption></figure>\n";
 }
 
 }  // namespace
 
-std::string position_figure(const std::vector<Series>& series) {
+std::string position_figure(const std::vector<Series>& series, Figures* figures) {
   std::vector<std::string> domains = {""};
   for (const auto& s : series)
     for (const auto& domain : s.run->domains)
       if (std::find(domains.begin(), domains.end(), domain.name) == domains.end())
         domains.push_back(domain.name);
   std::string html;
-  for (const auto& domain : domains) html += domain_figure(series, domain);
+  for (const auto& domain : domains) html += domain_figure(series, domain, figures);
   return html;
 }
 

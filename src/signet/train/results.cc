@@ -104,7 +104,7 @@ StoredResults read_results(const std::string& path) {
   const ordered_json& scored = replaced ? json["final"] : json;
   const std::string scored_in = replaced ? path + ": final" : path;
   results.text = json.contains("text");  // no accuracy: the smaller the loss, the better
-  const bool dense = !results.text && io::json_bool(scored, "dense", scored_in);
+  results.dense = !results.text && io::json_bool(scored, "dense", scored_in);
   if (results.text) {
     results.score = -io::json_double(json, "loss", path);
     results.error = io::json_double(json, "loss_error", path) / 1.96;  // an interval of 95 %
@@ -112,9 +112,9 @@ StoredResults read_results(const std::string& path) {
     if (json.contains("train_flops")) results.flops = io::json_double(json, "train_flops", path);
     return results;
   }
-  results.score = io::json_double(scored, dense ? "sequence_accuracy" : "scaled_accuracy", scored_in);
+  results.score = io::json_double(scored, results.dense ? "sequence_accuracy" : "scaled_accuracy", scored_in);
   const int64_t samples = io::json_int(scored, "samples", scored_in);
-  if (dense) {
+  if (results.dense) {
     results.error = share_error(results.score, samples);
   } else if (const double accuracy = io::json_double(scored, "accuracy", scored_in); accuracy < 1) {
     // Scaling divides by 1 - chance = (1 - accuracy) / (1 - score).

@@ -35,7 +35,7 @@ struct FoundHorizon {
 // What a sweep reads back from a run's results.json.
 struct StoredResults {
   double score = 0;  // evaluator.h; of the evaluation with which training ended; of text minus the loss
-  bool text = false;
+  bool text = false, dense = false;
   double error = 0;  // the standard error of the score over the test sequences
   double seconds = 0, flops = 0;
   std::optional<FoundHorizon> horizon;

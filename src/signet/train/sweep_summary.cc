@@ -25,6 +25,7 @@ RunSummary read_run(const std::string& directory, const PlannedRun& run, const R
   const auto results = read_results(join_path(join_path(directory, run.name), "results.json"));
   summary.score = results.score;
   summary.text = results.text;
+  summary.dense = results.dense;
   summary.error = results.error;
   summary.seconds = results.seconds;
   summary.flops = results.flops;

@@ -21,6 +21,7 @@ struct RunSummary {
   RunOutcome::State state = RunOutcome::kWaiting;
   double score = 0, error = 0, seconds = 0, flops = 0;  // error: the standard error of the score
   bool text = false;                                    // its score is minus its loss
+  bool dense = false;                                   // its score is the accuracy of whole sequences
   double horizon = 0;                                   // 0 without one
   bool horizon_held = false;
 };

@@ -1,0 +1,77 @@
+#include "signet/report/sweep_report.h"
+
+#include <gtest/gtest.h>
+
+#include "report/fixture_runs.h"
+#include "report/well_formed.h"
+#include "signet/models/registry.h"
+#include "support/command.h"
+
+namespace signet::report {
+namespace {
+
+struct Look {
+  int color;
+  bool dashed;
+  bool operator==(const Look&) const = default;
+};
+
+// Of the entries of the page's first legend.
+std::vector<Look> looks(const std::string& page) {
+  std::vector<Look> found;
+  const size_t begin = page.find("class=\"legend\""), end = page.find("</ul>", begin);
+  for (size_t at = page.find("<path class=\"s s", begin); at < end;
+       at = page.find("<path class=\"s s", at + 1)) {
+    const std::string path = page.substr(at, page.find("/>", at) - at);
+    found.push_back({path[16] - '0', path.find("dasharray") != path.npos});
+  }
+  return found;
+}
+
+SweepPage page_of(const test::TemporaryDirectory& directory, const std::vector<test::FixtureRun>& runs) {
+  SweepPage page;
+  page.title = "sweep";
+  page.model_title = models::architecture_title;
+  auto& group = page.runs.emplace_back();
+  group.heading = "Runs";
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const auto path = directory / std::to_string(i);
+    test::write_fixture_run(path, runs[i]);
+    group.members.push_back({"member " + std::to_string(i), path});
+  }
+  return page;
+}
+
+// Colour is the model and dash the range; of points that have both in common, such as two widths, those that
+// differ by range alone keep their colour.
+TEST(SweepReport, ColourIsTheModelAndDashTheRange) {
+  test::TemporaryDirectory directory;
+  EXPECT_EQ(looks(render_sweep(
+                page_of(directory, {{"deltanet", 0}, {"deltanet", -1}, {"mamba", 0}, {"mamba", -1}}))),
+            (std::vector<Look>{{0, true}, {0, false}, {1, true}, {1, false}}));
+  EXPECT_EQ(looks(render_sweep(
+                page_of(directory, {{"deltanet", 0}, {"deltanet", 0}, {"deltanet", -1}, {"deltanet", -1}}))),
+            (std::vector<Look>{{0, true}, {1, true}, {0, false}, {1, false}}));
+}
+
+TEST(SweepReport, NamesStandOnTheLeftAndFilesHaveWhatIsShown) {
+  test::TemporaryDirectory directory;
+  SweepPage page = page_of(directory, {{"deltanet", -1}});
+  page.tables.push_back({"scores", "Scores", {"where", "score"}, {{"[-1,1]", "−0.5 ± 0.1"}, {"a, b", "–"}}});
+  ExportedFiles files;
+  const std::string html = render_sweep(page, &files);
+  EXPECT_EQ(test::parse_document(html).error, "");
+  EXPECT_NE(html.find("<th class=\"name\">where</th><th>score</th>"), html.npos);
+  EXPECT_NE(html.find("parity with DeltaNet; "), html.npos);
+  ASSERT_GE(files.size(), 4u);
+  EXPECT_EQ(files[0].name, "scores.csv");
+  EXPECT_EQ(files[0].content, "where,score\n\"[-1,1]\",-0.5 ± 0.1\n\"a, b\",–\n");
+  EXPECT_NE(files[1].content.find(
+                "{lr}\n\\hline\nwhere & score \\\\\n\\hline\n{[}$-$1,1] & $-$0.5 $\\pm$ 0.1 \\\\\n"),
+            std::string::npos)
+      << files[1].content;
+  EXPECT_EQ(files[2].name, "Runs-accuracy.svg");
+}
+
+}  // namespace
+}  // namespace signet::report
