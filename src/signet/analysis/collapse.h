@@ -45,8 +45,8 @@ struct Collapse {
   double apart = 0;    // largest difference then
   int64_t period = 0;  // of standing still, in repetitions
 
-  // The least n from which on no suffix tells the words apart; none: they are told apart at every length
-  // looked at, which is every length where the states stand still.
+  // The least n from which on none of `suffixes` tells the words apart; none: they are told apart at every
+  // length looked at, which is every length where the states stand still.
   std::optional<int64_t> forgets_predicted, forgets_measured;
   bool answers_predicted = false;  // at every length: where forgets_predicted is none, they stay apart
   // A word prefix u^n suffix that the network then answers wrongly, by its automaton.

@@ -158,23 +158,23 @@ class CollapseVerb final : public Verb {
                    found.looked_at, found.apart);
     }
     if (!found.states_agree().value_or(true)) fmt::print("{}\n", disagreement(subject, found));
-    const std::string suffix =
-        found.suffixes.empty() || found.suffixes[0].empty() ? "" : " followed by " + shown(found.suffixes[0]);
+    // Which suffix tells them apart may change with n.
+    const size_t tried = found.suffixes.size();
     if (!found.told_apart)
       fmt::print("the network does not tell the two apart to begin with\n");
     else if (found.forgets_predicted)
-      fmt::print("predicted: its answers{} no longer tell them apart from n = {}\n", suffix,
+      fmt::print("predicted: no suffix of {} tried tells them apart from n = {}\n", tried,
                  *found.forgets_predicted);
     else if (found.answers_predicted)
-      fmt::print("predicted: its answers{} go on to tell them apart\n", suffix);
+      fmt::print("predicted: a suffix of {} tried goes on to tell them apart\n", tried);
     // Powers of 2 are looked at, and what comes between two that differ is halved.
     const bool settled = found.end == Collapse::End::kMerged || found.end == Collapse::End::kStill;
     if (found.told_apart && found.forgets_measured)
-      fmt::print("run: its answers{} no longer tell them apart from about n = {}{}\n", suffix,
+      fmt::print("run: no suffix of {} tried tells them apart from about n = {}{}\n", tried,
                  *found.forgets_measured,
                  settled ? "" : fmt::format(", looked at up to n = {}", found.looked_at));
     else if (found.told_apart)
-      fmt::print("run: its answers{} tell them apart at n = 1, 2, 4, ... {}\n", suffix,
+      fmt::print("run: a suffix of {} tried tells them apart at n = 1, 2, 4, ... {}\n", tried,
                  found.end == Collapse::End::kStill ? "and, as the states only repeat themselves, for ever"
                                                     : fmt::format("up to {}", found.looked_at));
     if (!found.answers_agree().value_or(true) && found.states_agree().value_or(true))
