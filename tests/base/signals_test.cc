@@ -22,7 +22,7 @@ int fate(const std::function<int()>& body) {
 }
 
 TEST(StopSignal, NotesTheSignalAndGoesOn) {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGXCPU})
     EXPECT_EQ(fate([signal] {
                 StopSignal stop;
                 if (StopSignal::requested() != 0) return 1;

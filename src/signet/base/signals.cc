@@ -29,7 +29,8 @@ static_assert(std::atomic<int>::is_always_lock_free, "the handler may only touch
 constexpr struct {
   int number;
   const char* name;
-} kSignals[] = {{SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}, {SIGUSR1, "SIGUSR1"}};
+} kSignals[] = {
+    {SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}, {SIGUSR1, "SIGUSR1"}, {SIGXCPU, "SIGXCPU"}};
 struct sigaction saved_actions[std::size(kSignals)];
 bool on_terminal = false, silent = false;
 std::atomic<int> living{0};  // a nested one may live on another thread
