@@ -80,9 +80,13 @@ TEST(Json, ListShowsEveryRunWithStateScoreAndAge) {
   test::train_small(directory / "runs/sweep/two", {"train.steps=3"});
   test::write_text(directory / "runs/three/config.yaml",
                    "task: {name: automaton, regex: (ab)*}\ntrain: {steps: 9}\n");
+  test::write_text(directory / "runs/weights/config.yaml", "train: {steps: 1e99}\n");
+  test::write_text(directory / "runs/weights/checkpoints/step-0/model.safetensors", "");
   const auto result = run_signet("list --json", directory.path());
   const auto runs = Json::parse(result.out)["runs"];
-  ASSERT_EQ(runs.size(), 3u) << result.out;
+  ASSERT_EQ(runs.size(), 4u) << result.out;
+  EXPECT_EQ(runs[3]["state"], "imported");
+  EXPECT_NE(run_signet("list", directory.path()).out.find(" 0/1e+99 "), std::string::npos);
   EXPECT_EQ(runs[0]["run"], "runs/one");
   EXPECT_EQ(runs[0]["state"], "done");
   EXPECT_EQ(runs[1]["run"], "runs/sweep/two");

@@ -39,7 +39,11 @@ RunState read_state(const std::string& path) {
   run.path = path;
   run.data = read_named_run(path);
   const bool held = is_locked(path);
-  run.state = held ? "running" : run.data.finished() ? "done" : "stopped";
+  const auto has = [&](const char* name) { return exists(join_path(path, name)); };
+  run.state = held                                          ? "running"
+              : run.data.finished()                         ? "done"
+              : has("checkpoints") && !has("metrics.jsonl") ? "imported"
+                                                            : "stopped";
   run.step = !run.data.loss.empty() ? run.data.loss.back().x : 0;
   if (!held && std::isfinite(run.data.steps))
     run.step = run.data.finished() ? run.data.steps : std::max(run.step, run.data.steps);

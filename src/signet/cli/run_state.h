@@ -14,7 +14,7 @@ report::RunData read_named_run(const std::string& path);
 struct RunState {
   report::RunData data;
   std::string path;
-  const char* state = "";  // done, running, stopped
+  const char* state = "";  // done, running, stopped, imported
   double step = 0;         // of the last line of metrics.jsonl, or of the results
   double age = 0;          // seconds since the run last wrote anything
 };
