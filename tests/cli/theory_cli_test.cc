@@ -225,6 +225,9 @@ TEST(TheoryVerbs, WrongLettersLeaveWholeJson) {
   EXPECT_NE(nlohmann::json::parse(lines[1])["error"].get<std::string>().find("'2' is no letter"),
             std::string::npos);
   EXPECT_EQ(printed("--file /dev/null", 0), "");
+  const std::string words = temporary("words.txt");
+  test::write_text(words, "1\n11\n121\n1\n");
+  EXPECT_NE(printed("--file " + words, 3).find("words.txt:3: '2' is no letter"), std::string::npos);
 }
 
 // docs/cli.md: words are inputs like expressions, so a wrong one ends with 3 wherever it is given.

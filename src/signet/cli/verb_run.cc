@@ -173,7 +173,17 @@ class RunVerb final : public Verb {
   }
 
   void run_stream(WordRun& word) {
-    InputStream in = file_.empty() || file_ == "-" ? InputStream::standard() : InputStream(file_);
+    const bool standard = file_.empty() || file_ == "-";
+    InputStream in = standard ? InputStream::standard() : InputStream(file_);
+    int64_t line = 1;
+    try {
+      run_lines(in, word, line);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kBadInput) throw;
+      bad_input("{}:{}: {}", standard ? "standard input" : printable(file_), line, error.what());
+    }
+  }
+  void run_lines(InputStream& in, WordRun& word, int64_t& line) {
     std::string buffer(1 << 16, '\0');
     bool open = false;  // a line has begun
     while (const int64_t n = in.read(buffer.data(), static_cast<int64_t>(buffer.size()))) {
@@ -186,7 +196,7 @@ class RunVerb final : public Verb {
         if (end == std::string_view::npos) break;
         finish(word);
         print(word);
-        open = false;
+        open = false, ++line;
         rest.remove_prefix(end + 1);
       }
       std::fflush(stdout);  // whoever asks may wait for the answer before asking on
