@@ -24,9 +24,16 @@ def _seen(array):
     return array.view(np.uint16) if array is not None and array.dtype.name == "bfloat16" else array
 
 
+def _plain(name, values):
+    """An array without a mask: what the mask hides would be read as well."""
+    if np.ma.is_masked(values):
+        raise TypeError(f"{name}: entries are masked; give {name}.filled(value)")
+    return np.asarray(values)
+
+
 def _whole(name, values, dtype):
     """Whole numbers as the library takes them. What would not stay the same number is refused."""
-    array = np.asarray(values)
+    array = _plain(name, values)
     if array.size and array.dtype.kind not in "iu":
         raise TypeError(f"{name}: give whole numbers, not {array.dtype}")
     limits = np.iinfo(dtype)
@@ -37,7 +44,7 @@ def _whole(name, values, dtype):
 
 def _floats(name, values):
     """Floating point numbers in the order of bytes of this machine, whatever file they come from."""
-    array = np.asarray(values)
+    array = _plain(name, values)
     if array.dtype.name not in _FLOATS:
         raise TypeError(f"{name}: give floating point numbers, not {array.dtype}")
     return array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -465,7 +465,7 @@ TEST(Capi, SaysWhichArgumentIsWrong) {
   } cases[] = {
       {[](C& c) { c.k.shape[3] = 5; }, SIGNET_INVALID, "k: the shape must be [2, 5, 3, 4], not [2, 5, 3, 5]"},
       {[](C& c) { c.beta = {}; }, SIGNET_INVALID, "beta is missing"},
-      {[](C& c) { c.q.rank = 3; }, SIGNET_INVALID, "q: 4 dimensions are needed, not 3"},
+      {[](C& c) { c.q.rank = 3; }, SIGNET_INVALID, "q: the number of dimensions must be 4, not 3"},
       {[](C& c) { c.v.data = nullptr; }, SIGNET_INVALID, "v has no memory"},
       {[](C& c) { c.o = {}; }, SIGNET_INVALID, "o is missing"},
       {[](C& c) { c.q.type = 77; }, SIGNET_INVALID, "q: 77 is no type"},

@@ -34,7 +34,7 @@ def freed():
     (lambda: dict(q=freed()), ValueError, "q has no memory"),
     (lambda: dict(k=[[1.0]]), TypeError, "k: give a tensor"),
     (lambda: dict(scale="wide"), TypeError, "scale: give a number"),
-    (lambda: dict(initial_state=torch.zeros(2, 3, 4)), ValueError, "initial_state: 4 dimensions"),
+    (lambda: dict(initial_state=torch.zeros(2, 3, 4)), ValueError, "initial_state: the number of dimensions must be 4"),
     (lambda: dict(cu_seqlens=torch.tensor([0, 6])), ValueError, "cu_seqlens"),
 ])
 def test_wrong_arguments(change, error, word, grad):

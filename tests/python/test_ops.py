@@ -156,7 +156,7 @@ def test_targets_that_are_no_whole_numbers():
 
 @pytest.mark.parametrize("change, error, word", [
     (dict(k=np.zeros((2, 7, 2, 3, 5))), ValueError, "k: the shape"),
-    (dict(q=np.zeros((2, 7))), ValueError, "q: 4 dimensions"),
+    (dict(q=np.zeros((2, 7))), ValueError, "q: the number of dimensions must be 4"),
     (dict(beta=None), ValueError, "beta is missing"),
     (dict(v=np.zeros((2, 7, 2, 3, 5), int)), TypeError, "v: give floating point"),
     (dict(v=np.zeros((2, 7, 2, 3, 5), complex)), TypeError, "v: give floating point"),
@@ -166,6 +166,7 @@ def test_targets_that_are_no_whole_numbers():
     (dict(q=None), ValueError, "q is missing"),
     (dict(initial_state=np.zeros((1, 3, 4, 5))), ValueError, "initial_state"),
     (dict(scale="x"), TypeError, "scale: give a number"),
+    (dict(v=np.ma.masked_equal(np.zeros((2, 7, 2, 3, 5)), 0)), TypeError, "v: entries are masked"),
 ])
 def test_bad_input(change, error, word):
     with pytest.raises(error, match=word):

@@ -68,7 +68,7 @@ void require(const signet_tensor& t, const char* name, std::initializer_list<int
   if (!given(t)) bad_input("{} is missing", name);
   if (t.type < SIGNET_ABSENT || t.type > SIGNET_INT64) bad_input("{}: {} is no type", name, t.type);
   if (std::find(ranks.begin(), ranks.end(), t.rank) == ranks.end())
-    bad_input("{}: {} dimensions are needed, not {}", name, *ranks.begin(), t.rank);
+    bad_input("{}: the number of dimensions must be {}, not {}", name, *ranks.begin(), t.rank);
   int64_t elements = 1;
   for (int i = 0; i < t.rank; ++i) {
     if (t.shape[i] < 0 || __builtin_mul_overflow(elements, std::max<int64_t>(1, t.shape[i]), &elements) ||
