@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -21,7 +22,7 @@ class Report final : public Verb {
   void define(Options& options) override {
     options.positionals("RUN", runs_, "run directories, as written by signet train, or folders of them");
     options.value("-o,--output", output_, "the page to write");
-    options.text("--title", title_, "the page's title");
+    options.text("--title", title_, "the page's title [State tracking report, or of text Language models]");
     options.value("--export", export_,
                   "also write figures (SVG, CSV, PDF) and tables (CSV, LaTeX) into this folder");
     options.flag("--force", force_, "replace a file that is not a page of signet");
@@ -41,6 +42,10 @@ class Report final : public Verb {
           runs.push_back(read_named_run(directory.string()));
     report::ExportedFiles files;
     if (!export_.empty()) files = ready_exports(export_, report::export_report(runs), force_);
+    if (title_.empty())
+      title_ = std::all_of(runs.begin(), runs.end(), [](const auto& run) { return run.text; })
+                   ? "Language models"
+                   : "State tracking report";
     const std::string html = report::render_report(runs, title_, io::provenance_text(io::provenance()));
     write_output(output_, FileKind::kPage, force_, html);
     const auto exported = write_exports(export_, files, force_);
@@ -65,7 +70,7 @@ class Report final : public Verb {
 
  private:
   std::vector<std::string> runs_;
-  std::string export_, output_ = "report.html", title_ = "State tracking report";
+  std::string export_, output_ = "report.html", title_;
   bool force_ = false, json_ = false;
 };
 

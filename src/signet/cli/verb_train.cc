@@ -362,7 +362,8 @@ class Train final : public Verb {
           "text, {}{}: held-out loss {:.4f} +- {:.4f} nats a token ({:.4f} bits a byte) after {}, "
           "{:.1f} s\nrun: {}\n",
           result["model"].get<std::string>(), range_of(result), number("loss"), number("loss_error"),
-          number("bits_per_byte"), count_of(result["steps"].get<int64_t>(), "step"), number("seconds"), out_);
+          number("bits_per_byte"), count_of(result["steps"].get<int64_t>(), "step"), number("seconds"),
+          printable(out_, 4000));
     } else {
       const auto& lengths = result["lengths"];
       const auto number = [&](const char* key) { return result[key].get<double>(); };
@@ -372,7 +373,7 @@ class Train final : public Verb {
                  dense ? "sequence accuracy" : "scaled accuracy",
                  number(dense ? "sequence_accuracy" : "scaled_accuracy"),
                  train::lengths_text(lengths[0].get<int64_t>(), lengths[1].get<int64_t>()),
-                 count_of(result["steps"].get<int64_t>(), "step"), number("seconds"), out_);
+                 count_of(result["steps"].get<int64_t>(), "step"), number("seconds"), printable(out_, 4000));
     }
     if (!json_ && !quiet_) say_next(after(shell_word(out_), result.contains("text")));
     return 0;
