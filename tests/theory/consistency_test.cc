@@ -239,7 +239,6 @@ TEST(Consistency, AnalyzeAndCompileNameTheSameSizes) {
       CompileOptions options;
       options.target = parse_target(v.architecture);
       options.type = NumberType::kFp32;
-      options.max_messages = 1 << 14;
       std::optional<NetworkSize> size;
       try {
         size = network_size(compile(dfa, options));

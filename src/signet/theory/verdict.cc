@@ -163,7 +163,6 @@ void take_compiled(const Dfa& dfa, const std::vector<Permutation>& natural, Netw
   CompileOptions options;
   options.target = network_class;
   options.type = NumberType::kFp32;
-  options.max_messages = 1 << 14;
   options.letters_as_permutations = natural;
   try {
     v.compiled = network_size(compile(dfa, options));
