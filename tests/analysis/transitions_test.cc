@@ -15,10 +15,9 @@
 namespace signet::analysis {
 namespace {
 
-Subject compiled(const char* language) {
+Subject compiled(const automata::Dfa& dfa, const theory::CompileOptions& options = {}) {
   Subject subject;
-  const auto dfa = automata::named_language(language);
-  subject.compiled = theory::compile(dfa, {});
+  subject.compiled = theory::compile(dfa, options);
   subject.network = theory::make_recogniser(*subject.compiled, NumberType::kFp32);
   subject.words = Words::all(dfa.letters(), 20);
   subject.automaton = as_mealy(dfa);
@@ -26,7 +25,7 @@ Subject compiled(const char* language) {
 }
 
 TEST(Transitions, OfACompiledNetworkAreItsGates) {
-  auto subject = compiled("mod:3");
+  auto subject = compiled(automata::named_language("mod:3"));
   const auto heads = head_transitions(subject);
   ASSERT_EQ(heads.size(), 1u);
   EXPECT_TRUE(heads[0].linear);
@@ -35,6 +34,38 @@ TEST(Transitions, OfACompiledNetworkAreItsGates) {
   const auto turn = gates.gates.back();  // a permutation of order 3
   EXPECT_LT(norm(turn * turn * turn - theory::identity(turn.rows())), 1e-6);
   EXPECT_GT(norm(turn - theory::identity(turn.rows())), 0.5);
+}
+
+// After the first c the parity of the a's decides. The second layer flips its sign after a c alone, not at
+// the start of a word: it is no layer in [0,1].
+TEST(Transitions, OfALaterLayerAreThoseAfterOtherWordsToo) {
+  automata::Dfa dfa;
+  dfa.alphabet = {"a", "c"};
+  dfa.accept = {false, true, false};
+  dfa.delta = {{0, 1}, {2, 1}, {1, 2}};
+  theory::CompileOptions options;
+  options.target = theory::NetworkClass::kDiagonalSigned;
+  auto subject = compiled(dfa, options);
+  const auto heads = head_transitions(subject);
+  ASSERT_EQ(heads.size(), 2u);
+  EXPECT_TRUE(heads[0].gates.others.empty()) << "of the first layer the letter decides";
+  const auto later = theory::check_gates(heads[1].gates, {});
+  EXPECT_TRUE(later.theorem1.found);
+  EXPECT_EQ(later.certificate, "2-groups");
+  for (const auto& gate : heads[1].gates.gates) EXPECT_GE(gate(0, 0), 0);
+}
+
+// What a convolution remembers changes what a letter does.
+TEST(Transitions, OfAHeadAfterAConvolutionAreThoseAfterOtherWordsToo) {
+  test::TemporaryDirectory directory;
+  test::train_small(directory / "with", {"model.conv=4", "train.steps=3"});
+  test::train_small(directory / "without", {"train.steps=3"});
+  Subject with = open_subject(directory / "with"), without = open_subject(directory / "without");
+  for (const auto& head : head_transitions(with)) {
+    EXPECT_GT(head.gates.others.size(), 4u);
+    EXPECT_EQ(head.gates.letters.size(), head.gates.gates.size() + head.gates.others.size());
+  }
+  for (const auto& head : head_transitions(without)) EXPECT_TRUE(head.gates.others.empty());
 }
 
 // One factor with an eigenvalue in [0,1], measured in fp32: nothing of it turns or alternates.
@@ -90,7 +121,7 @@ TEST(Transitions, ALstmIsNotLinear) {
 }
 
 TEST(VerifyTrained, ClosureProvesAndRefutes) {
-  auto subject = compiled("tomita3");
+  auto subject = compiled(automata::named_language("tomita3"));
   const auto proved = verify_trained(subject, {});
   EXPECT_TRUE(proved.proved && proved.correct && !proved.longest) << proved.certificate;
   subject.automaton = as_mealy(automata::named_language("tomita4"));
@@ -138,7 +169,7 @@ TEST(VerifyTrained, TheWrongWordIsTheShortest) {
 }
 
 TEST(VerifyTrained, TestsWhatDoesNotClose) {
-  auto subject = compiled("mod:7");
+  auto subject = compiled(automata::named_language("mod:7"));
   theory::VerifyOptions options;
   options.max_states = 3;
   options.length = 100;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -19,6 +20,10 @@ GateReport check(const std::string& text, NumberType type = NumberType::kFp32) {
 }
 
 bool nothing(const EigenvalueSearch& search) { return !search.found && !search.open; }
+bool incomplete(const GateReport& report) {
+  return std::any_of(report.theorem2.begin(), report.theorem2.end(),
+                     [](const EigenvalueSearch& search) { return !search.complete; });
+}
 
 TEST(GateCheck, StructureCertifies) {
   EXPECT_EQ(check("[[[0.5]],[[0.25]]]").certificate, "definite");
@@ -84,8 +89,8 @@ TEST(GateCheck, NearlySymmetricIsNotSymmetric) {
 TEST(GateCheck, ProductsThatVanishSayNothing) {
   const std::string tiny =
       "[[[1e-200,0],[0,-1e-200]],[[-0.5e-200,0.8660254037844386e-200],[0.8660254037844386e-200,0.5e-200]]]";
-  EXPECT_TRUE(check(tiny).incomplete);
-  EXPECT_FALSE(check("[[[1e-30,0],[0,-1]]]").incomplete);
+  EXPECT_TRUE(incomplete(check(tiny)));
+  EXPECT_FALSE(incomplete(check("[[[1e-30,0],[0,-1]]]")));
   EXPECT_TRUE(check("[[[1e-310,0],[0,-1]]]").theorem1.found);
 }
 
@@ -151,9 +156,51 @@ TEST(GateCheck, CollapseIsPredicted) {
 // Theorem 2 says nothing of products that were not looked at.
 TEST(GateCheck, UnseenProductsAreKnown) {
   const auto set = parse_gates("[[[0,1],[1,0]],[[1,0],[0,-1]]]", "test");
-  EXPECT_FALSE(check_gates(set, {}).incomplete);
-  EXPECT_TRUE(check_gates(set, {.max_length = 1}).incomplete);
-  EXPECT_TRUE(check_gates(set, {.max_words = 5}).incomplete);
+  EXPECT_FALSE(incomplete(check_gates(set, {})));
+  EXPECT_TRUE(incomplete(check_gates(set, {.max_length = 1})));
+  EXPECT_TRUE(incomplete(check_gates(set, {.max_words = 5})));
+}
+
+// No limit on work ends before every gate was looked at: the last of these alternates.
+TEST(GateCheck, NoGateIsLeftOut) {
+  const auto set = parse_gates("[[[1,0],[0,1]],[[1,0],[0,1]],[[1,0],[0,-1]]]", "test");
+  const auto r = check_gates(set, {.max_words = 1});
+  ASSERT_TRUE(r.theorem1.found);
+  EXPECT_EQ(r.theorem1.found->word, GateWord{2});
+  EXPECT_FALSE(r.theorem2[1].complete);
+  EXPECT_FALSE(r.theorem2[1].none());
+}
+
+// Theorems and certificates are about what letters do after any word; what repeats does so as it is.
+TEST(GateCheck, OtherGatesCountForTheTheorems) {
+  auto set = parse_gates("[1,0.5]", "test");
+  EXPECT_TRUE(check_gates(set, {}).theorem1.none());
+  set.others = {Matrix(1, 1)};
+  set.others[0](0, 0) = -1;
+  set.letters.emplace_back("1 after 0");
+  const auto r = check_gates(set, {});
+  EXPECT_EQ(r.certificate, "2-groups");
+  ASSERT_TRUE(r.theorem1.found);
+  EXPECT_EQ(r.theorem1.found->word, GateWord{2});
+  EXPECT_TRUE(r.periodic.empty());
+  set.others.clear();
+  set.partial = true;
+  const auto part = check_gates(set, {});
+  EXPECT_EQ(part.certificate, "");
+  EXPECT_FALSE(part.theorem1.none());
+}
+
+// What contracts, however little, counts nothing; what is said of it must not disagree.
+TEST(GateCheck, OnlyTheUnitCircleCounts) {
+  const auto nearly = check("[-0.9999999995]");
+  EXPECT_EQ(nearly.certificate, "definite");
+  EXPECT_TRUE(nearly.periodic.empty());
+  ASSERT_FALSE(nearly.near_roots.empty());
+  EXPECT_FALSE(nearly.near_roots[0].eigenvalue.may_be(nearly.near_roots[0].distance));
+  EXPECT_TRUE(check("[[[0,-0.9999999995],[0.9999999995,0]]]").periodic.empty());
+  EXPECT_EQ(check("[-1]").periodic.size(), 2u);  // a and aaa
+  const auto sixth = check("[[[0.5,-0.8660254037844386],[0.8660254037844386,0.5]]]");
+  EXPECT_EQ(sixth.periodic.size(), 4u);
 }
 
 // What rounds to the identity holds its state; it does not stand still because it collapsed.
@@ -197,7 +244,7 @@ TEST(GateCheck, LargeGatesTakeBoundedTime) {
 
 TEST(GateCheck, CountingGatesDoNotCollapse) {
   EXPECT_TRUE(check("[[[-1]]]").collapse.empty());
-  EXPECT_FALSE(check("[[[-1]]]").incomplete);
+  EXPECT_FALSE(incomplete(check("[[[-1]]]")));
 }
 
 // A product that overflows is neither a collapse nor a witness of anything.
@@ -207,7 +254,7 @@ TEST(GateCheck, GrowthIsNotCollapse) {
     const auto r = check(text);
     EXPECT_TRUE(r.collapse.empty()) << text;
     EXPECT_TRUE(r.periodic.empty()) << text;
-    EXPECT_TRUE(r.incomplete) << text;
+    EXPECT_TRUE(incomplete(r)) << text;
     EXPECT_EQ(r.certificate, "") << text;
   }
   // All eigenvalues are 1, or some are and grow: nothing, or not everything, shrinks.

@@ -1,11 +1,16 @@
 #include "signet/analysis/transitions.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 #include "signet/base/activity.h"
 #include "signet/base/rng.h"
+#include "signet/base/text.h"
+#include "signet/theory/compile_parts.h"
 
 namespace signet::analysis {
 
@@ -116,8 +121,15 @@ theory::Matrix submatrix(const theory::Matrix& m, const std::vector<int64_t>& nu
 
 namespace {
 
+// A gate that a letter has after a word, or of a compiled head in a context.
+struct OtherGate {
+  std::string name;
+  theory::Matrix matrix;
+  bool linear = true;
+};
+
 HeadTransitions head_of(const Subject& subject, const std::vector<double>& start, const PartTransition& of,
-                        const std::vector<const Affine*>& letters) {
+                        const std::vector<const Affine*>& letters, const std::vector<OtherGate>& others) {
   const auto& part = of.part;
   HeadTransitions head{part, true, 1, {}};
   std::vector<const theory::Matrix*> matrices;
@@ -125,13 +137,17 @@ HeadTransitions head_of(const Subject& subject, const std::vector<double>& start
     head.linear &= letter->linear;
     matrices.push_back(&letter->matrix);
   }
+  for (const OtherGate& other : others) {
+    head.linear &= other.linear;
+    matrices.push_back(&other.matrix);
+  }
   // A matrix of state has columns that letters treat alike: one stands for all.
   auto sets = mixed_numbers(matrices, part.size);
   const bool alike =
       sets.size() > 1 && sets[0].size() > 1 && std::all_of(sets.begin(), sets.end(), [&](const auto& set) {
         return set.size() == sets[0].size() &&
-               std::all_of(letters.begin(), letters.end(), [&](const Affine* letter) {
-                 return norm(submatrix(letter->matrix, set) - submatrix(letter->matrix, sets[0])) < 1e-3;
+               std::all_of(matrices.begin(), matrices.end(), [&](const theory::Matrix* matrix) {
+                 return norm(submatrix(*matrix, set) - submatrix(*matrix, sets[0])) < 1e-3;
                });
       });
   std::vector<int64_t> numbers(static_cast<size_t>(part.size));
@@ -147,6 +163,14 @@ HeadTransitions head_of(const Subject& subject, const std::vector<double>& start
     auto& input = head.gates.inputs.emplace_back();
     for (int64_t i : numbers) input.push_back(letter->offset[static_cast<size_t>(i)]);
   }
+  std::set<std::vector<double>> known;
+  for (const auto& gate : head.gates.gates) known.insert(gate.values());
+  for (const OtherGate& other : others) {
+    auto gate = submatrix(other.matrix, numbers);
+    if (!known.insert(gate.values()).second) continue;
+    head.gates.letters.push_back(other.name);
+    head.gates.others.push_back(std::move(gate));
+  }
   for (int64_t i : numbers) head.gates.state.push_back(start[static_cast<size_t>(of.offset + i)]);
   // To compare with: where a letter leads from the start, or else a state that differs everywhere.
   head.gates.other = head.gates.state;
@@ -157,25 +181,99 @@ HeadTransitions head_of(const Subject& subject, const std::vector<double>& start
   return head;
 }
 
+// Numbers of all gates of one head besides those of letters at the start.
+constexpr int64_t kMostOtherNumbers = int64_t{1} << 24;
+
+// Every context of a compiled head.
+std::vector<OtherGate> other_gates(const theory::Block& block) {
+  std::vector<OtherGate> result;
+  const std::vector<double> zero(static_cast<size_t>(block.dim), 0.0);
+  for (int32_t c = 0; c < block.contexts; ++c) {
+    OtherGate gate{fmt::format("context {}", c), theory::Matrix(block.dim, block.dim), true};
+    const auto offset = block_step(block, zero, c);
+    for (int32_t j = 0; j < block.dim; ++j) {
+      auto unit = zero;
+      unit[static_cast<size_t>(j)] = 1;
+      const auto image = block_step(block, unit, c);
+      for (int32_t i = 0; i < block.dim; ++i)
+        gate.matrix(i, j) = image[static_cast<size_t>(i)] - offset[static_cast<size_t>(i)];
+    }
+    result.push_back(std::move(gate));
+  }
+  return result;
+}
+
+// What letters do to each part of a layer after some words of a trained network.
+std::vector<std::vector<OtherGate>> other_gates(Subject& subject, size_t layer, size_t parts, int64_t words,
+                                                int64_t largest) {
+  std::vector<std::vector<OtherGate>> result(parts);
+  const auto& alphabet = subject.network->alphabet();
+  for (int64_t i = 0; i < words; ++i) {
+    report_activity("words before a letter", i, words);
+    const Word word =
+        subject.words.draw(static_cast<uint64_t>(i), std::min<int64_t>(i + 1, subject.words.longest));
+    if (word.empty()) continue;
+    std::vector<std::string> names;
+    for (Letter a : word) names.push_back(alphabet[static_cast<size_t>(a)]);
+    subject.network->reset(1);
+    std::vector<int32_t> answers(word.size());
+    subject.network->feed(word.data(), static_cast<int64_t>(word.size()), answers.data());
+    const auto state = subject.network->state(0);
+    for (Letter a = 0; a < subject.words.letters(); ++a) {
+      if (!subject.words.allows(word.back(), a)) continue;
+      auto found = layer_transitions(*subject.network, state, layer, {a}, largest);
+      for (size_t p = 0; p < parts; ++p)
+        result[p].push_back({fmt::format("{} after {}", alphabet[static_cast<size_t>(a)], join(names, " ")),
+                             std::move(found[p].map.matrix), found[p].map.linear});
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
 std::vector<HeadTransitions> head_transitions(Subject& subject, int64_t largest) {
   require_recurrence(subject);
+  constexpr int64_t kWordsBefore = 12;
   std::vector<HeadTransitions> result;
   subject.network->reset(1);
   const auto start = subject.network->state(0);
+  const auto& all_parts = subject.network->parts();
   size_t layers = 0;
-  for (const auto& part : subject.network->parts()) layers = std::max(layers, part.layer + 1);
+  for (const auto& part : all_parts) layers = std::max(layers, part.layer + 1);
   for (size_t layer = 0; layer < layers; ++layer) {
     std::vector<std::vector<PartTransition>> by_letter;
     for (Letter a = 0; a < subject.words.letters(); ++a) {
       by_letter.push_back(layer_transitions(*subject.network, start, layer, {a}, largest));
       report_activity("letters tried", a + 1, subject.words.letters());
     }
-    for (size_t p = 0; p < by_letter[0].size(); ++p) {
+    const size_t parts = by_letter[0].size();
+    // In the first layer, without a convolution, the letter alone decides.
+    const bool varies = layer > 0 || std::any_of(all_parts.begin(), all_parts.end(), [](const auto& part) {
+                          return part.layer == 0 && part.tensor != 0;
+                        });
+    int64_t numbers = 0;
+    for (const auto& part : by_letter[0]) numbers += part.part.size * part.part.size;
+    const int64_t words =
+        std::min(kWordsBefore, kMostOtherNumbers / std::max<int64_t>(1, numbers * subject.words.letters()));
+    std::vector<std::vector<OtherGate>> others(parts);
+    if (varies && !subject.compiled) others = other_gates(subject, layer, parts, words, largest);
+    for (size_t p = 0; p < parts; ++p) {
       std::vector<const Affine*> letters;
-      for (const auto& parts : by_letter) letters.push_back(&parts[p].map);
-      result.push_back(head_of(subject, start, by_letter[0][p], letters));
+      bool linear = true;
+      for (const auto& tried : by_letter) {
+        letters.push_back(&tried[p].map);
+        linear &= tried[p].map.linear;
+      }
+      bool partial = varies && !subject.compiled && words == 0;
+      if (varies && subject.compiled && linear) {
+        const auto& block = subject.compiled->layers[layer].blocks[by_letter[0][p].part.head];
+        partial = int64_t{block.dim} * block.dim * block.contexts > kMostOtherNumbers;
+        if (!partial) others[p] = other_gates(block);
+      }
+      result.push_back(head_of(subject, start, by_letter[0][p], letters, others[p]));
+      result.back().gates.partial = partial;
+      others[p].clear();
     }
   }
   return result;

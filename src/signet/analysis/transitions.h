@@ -39,13 +39,15 @@ struct HeadTransitions {
   // their derivatives at the start.
   bool linear = true;
   int64_t copies = 1;     // columns of the state that letters treat alike; `gates` are of the first
-  theory::GateSet gates;  // one per letter
+  theory::GateSet gates;  // one per letter, at the start of a word; what letters do after others with them
 };
 
 inline constexpr int64_t kLargestHead = 1024;
 
-// Heads of more than `largest` numbers are left out. Of later layers: with the layers before them at the
-// start of a word. Throws kBadInput of a network without a recurrence.
+// Heads of more than `largest` numbers are left out. A letter's gate may depend on the word before it: on
+// what the layers above tell, or on the memory of a convolution. Of a compiled network these other gates are
+// all those that the head has, of a trained one those after some of its words. Throws kBadInput of a network
+// without a recurrence.
 std::vector<HeadTransitions> head_transitions(Subject& subject, int64_t largest = kLargestHead);
 
 }  // namespace signet::analysis

@@ -162,20 +162,28 @@ class Check final : public Verb {
   // one cannot know which layer these gates are, every depth looked at counts.
   static std::string judge(const theory::GateReport& report, int64_t modulus) {
     if (modulus == 0) return "";
-    if (!report.theorem1.found && !report.theorem1.open)
+    if (report.theorem1.none())
       return fmt::format(
           "counting modulo {} is impossible with such gates in every layer: all eigenvalues of all "
           "gates are real and non-negative (Theorem 1), {}",
           modulus, where_it_holds(report));
     const bool power_of_two = (modulus & (modulus - 1)) == 0;
-    bool turns = power_of_two || (report.incomplete && report.certificate != "2-groups");
-    for (const auto& e : report.theorem2) turns |= e.found || e.open;
-    if (!turns)
+    if (report.certificate == "2-groups" && !power_of_two)
+      return fmt::format("counting modulo {} is impossible with such gates in every layer: {}", modulus,
+                         structure_text(report));
+    const auto none = [](const auto& search) { return search.none(); };
+    if (!power_of_two && std::all_of(report.theorem2.begin(), report.theorem2.end(), none))
       return fmt::format(
           "counting modulo {} is impossible with such gates in up to three layers: no product of 1, 2 "
           "or 4 gates that was looked at has an eigenvalue that is not real (Theorem 2), {}",
           modulus, where_it_holds(report));
     return "";
+  }
+  static std::string structure_text(const theory::GateReport& report) {
+    return fmt::format("{}: any stack of such layers recognises {} only, {}", report.structure,
+                       report.certificate == "2-groups" ? "languages whose groups are 2-groups"
+                                                        : report.certificate + " languages",
+                       where_it_holds(report));
   }
   static const char* where_it_holds(const theory::GateReport& report) {
     return report.arithmetic == theory::Arithmetic::kFloatingPoint ? "in floating point as well"
@@ -201,6 +209,7 @@ class Check final : public Verb {
   static std::string rate_text(double rate) {
     return rate > 1 - 1e-5 ? fmt::format("1 - {:.2g}", 1 - rate) : fmt::format("{:.6g}", rate);
   }
+  static constexpr double kRootError = 0x1.0p-50;  // of a root of unity as it is computed
   // The least period that an eigenvalue on the unit circle gives, or 0.
   static int64_t period_of(std::complex<double> z) {
     std::complex<double> power = z;
@@ -212,7 +221,11 @@ class Check final : public Verb {
   // holds: null where rounding hides whether it does.
   static ordered_json eigenvalue_json(const theory::GateSet& set, const theory::EigenvalueSearch& search) {
     const auto& e = search.found ? search.found : search.open;
-    if (!e) return {{"holds", false}, {"word", nullptr}, {"eigenvalue", nullptr}, {"error", nullptr}};
+    if (!e)
+      return {{"holds", search.complete ? ordered_json(false) : ordered_json(nullptr)},
+              {"word", nullptr},
+              {"eigenvalue", nullptr},
+              {"error", nullptr}};
     return {{"holds", search.found ? ordered_json(true) : ordered_json(nullptr)},
             {"word", word_of(set, e->word)},
             {"eigenvalue", {e->value.real(), e->value.imag()}},
@@ -233,7 +246,7 @@ class Check final : public Verb {
   ordered_json report_json(const theory::GateSet& set, const theory::GateReport& r) const {
     ordered_json out = {
         {"size", r.size},
-        {"gates", set.gates.size()},
+        {"gates", set.gates.size() + set.others.size()},
         {"norm", r.norm},
         {"structure", r.structure},
         {"certificate", r.certificate.empty() ? ordered_json(nullptr) : ordered_json(r.certificate)},
@@ -269,31 +282,31 @@ class Check final : public Verb {
   }
 
   void print_text(const theory::GateSet& set, const theory::GateReport& r, const std::string& verdict) const {
-    fmt::print("{} of size {}, largest norm {:.6g}\n", count_of(set.gates.size(), "gate"), r.size, r.norm);
-    if (!r.certificate.empty())
-      fmt::print(
-          "{}: any stack of such layers recognises {} only, {}\n", r.structure,
-          r.certificate == "2-groups" ? "languages whose groups are 2-groups" : r.certificate + " languages",
-          where_it_holds(r));
+    fmt::print("{} of size {}, largest norm {:.6g}\n", count_of(set.gates.size() + set.others.size(), "gate"),
+               r.size, r.norm);
+    if (!r.certificate.empty()) fmt::print("{}\n", structure_text(r));
     if (r.theorem1.found)
-      fmt::print("Theorem 1: gate {} has the eigenvalue {}: parity is not ruled out\n",
+      fmt::print("Theorem 1: gate {} has the eigenvalue {}: by this theorem parity is not ruled out\n",
                  shown_word(set, r.theorem1.found->word), complex_text(r.theorem1.found->value));
     else if (r.theorem1.open)
       fmt::print("Theorem 1: {}\n",
                  open_text(set, *r.theorem1.open, "so it may be real and non-negative or not"));
+    else if (!r.theorem1.complete)
+      fmt::print("Theorem 1: not decided: there are gates that were not looked at\n");
     else
       fmt::print(
           "Theorem 1: all eigenvalues are real and non-negative: no parity with such gates in every layer\n");
     for (size_t i = 0; i < r.theorem2.size(); ++i) {
-      const auto& [found, open] = r.theorem2[i];
-      if (found)
+      const auto& search = r.theorem2[i];
+      if (search.found)
         fmt::print("Theorem 2, layer {}: the product {} has the eigenvalue {}\n", i + 1,
-                   shown_word(set, found->word), complex_text(found->value));
-      else if (open)
-        fmt::print("Theorem 2, layer {}: {}\n", i + 1, open_text(set, *open, "so it may be real or not"));
+                   shown_word(set, search.found->word), complex_text(search.found->value));
+      else if (search.open)
+        fmt::print("Theorem 2, layer {}: {}\n", i + 1,
+                   open_text(set, *search.open, "so it may be real or not"));
       else
-        fmt::print("Theorem 2, layer {}: no product of {} that was looked at turns\n", i + 1,
-                   count_of(1 << i, "gate"));
+        fmt::print("Theorem 2, layer {}: no product of {}{} turns\n", i + 1, count_of(1 << i, "gate"),
+                   search.complete ? "" : " that was looked at");
     }
     for (const auto& e : r.periodic) {
       const int64_t period = period_of(e.value);
@@ -301,7 +314,7 @@ class Check final : public Verb {
                  complex_text(e.value), period ? fmt::format("period {}", period) : "of no short period");
     }
     for (const auto& near : r.near_roots)
-      if (near.distance > 1e-9)
+      if (!near.eigenvalue.may_be(near.distance - kRootError))
         fmt::print("nearly counts: word {} has the eigenvalue {}, {:.2g} from period {}\n",
                    shown_word(set, near.eigenvalue.word), complex_text(near.eigenvalue.value), near.distance,
                    near.order);

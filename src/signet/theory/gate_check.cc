@@ -24,7 +24,8 @@ constexpr int64_t kMaxRunWork = 500'000'000;    // products over all runs
 
 template <class Holds>
 bool all_gates(const GateSet& set, Holds&& holds) {
-  return std::all_of(set.gates.begin(), set.gates.end(), holds);
+  return std::all_of(set.gates.begin(), set.gates.end(), holds) &&
+         std::all_of(set.others.begin(), set.others.end(), holds);
 }
 bool upper(const Matrix& m) {
   for (int64_t j = 0; j < m.columns(); ++j)
@@ -58,6 +59,7 @@ bool symmetric_above_minus_one(const Matrix& m, bool measured) {
 
 // What the shape proves, strongest first.
 void certify(const GateSet& set, GateReport& report) {
+  if (set.partial) return;
   const auto strict = [&](const Matrix& m) {
     return spectral_norm(m) < 1 - (set.measured ? kMeasured : norm_error(m));
   };
@@ -81,27 +83,28 @@ void certify(const GateSet& set, GateReport& report) {
   }
 }
 
-// Calls visit(word, product, sizes) for all words of length 1 to `length`, shorter first, until `budget` is
-// spent; returns the length of the longest that were all visited. The product acts as the word does: first
-// letter first. `sizes` is the same product of absolute values: what an entry's terms add up to.
+// Calls visit(word, product, sizes) for all words of length 1 to `length` over these gates, shorter first,
+// until `budget` is spent on those of more than one gate; returns the length of the longest that were all
+// visited. The product acts as the word does: first letter first. `sizes` is the same product of absolute
+// values: what an entry's terms add up to.
 template <class Visit>
-int64_t for_each_word(const GateSet& set, int64_t length, int64_t budget, Visit&& visit) {
+int64_t for_each_word(const std::vector<Matrix>& gates, int64_t length, int64_t budget, Visit&& visit) {
   struct Entry {
     GateWord word;
     Matrix product, sizes;
   };
-  const Matrix one = identity(set.gates[0].rows());
+  const Matrix one = identity(gates[0].rows());
   std::vector<Entry> level = {{{}, one, one}};
-  std::vector<Matrix> absolute = set.gates;
+  std::vector<Matrix> absolute = gates;
   for (Matrix& gate : absolute)
     for (int64_t j = 0; j < gate.columns(); ++j)
       for (int64_t i = 0; i < gate.rows(); ++i) gate(i, j) = std::abs(gate(i, j));
   for (int64_t l = 1; l <= length; ++l) {
     std::vector<Entry> longer;
     for (const Entry& entry : level)
-      for (size_t s = 0; s < set.gates.size(); ++s) {
-        if (--budget < 0) return l - 1;
-        longer.push_back({entry.word, set.gates[s] * entry.product, absolute[s] * entry.sizes});
+      for (size_t s = 0; s < gates.size(); ++s) {
+        if (l > 1 && --budget < 0) return l - 1;
+        longer.push_back({entry.word, gates[s] * entry.product, absolute[s] * entry.sizes});
         longer.back().word.push_back(static_cast<int32_t>(s));
         visit(longer.back().word, longer.back().product, longer.back().sizes);
       }
@@ -151,7 +154,8 @@ void add_known(const Matrix& part, double disturbed, std::vector<Known>& known) 
   };
   auto judged = judge();
   const bool clear = std::all_of(judged.begin(), judged.end(), [](const Known& k) {
-    return (k.real || k.not_real) && (k.non_negative || k.not_non_negative);
+    return (k.real || k.not_real) && (k.non_negative || k.not_non_negative) &&
+           std::abs(std::abs(k.value) - 1) > Eigenvalue::kSame;
   });
   if (!clear && !symmetric) {
     const auto [again, condition] = eigenvalues_and_condition(part);
@@ -374,53 +378,77 @@ class RootSearch {
 GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
   GateReport report;
   report.size = static_cast<int64_t>(set.state.size());
-  for (const auto& gate : set.gates) report.norm = std::max(report.norm, spectral_norm(gate));
+  std::vector<Matrix> all = set.gates;
+  all.insert(all.end(), set.others.begin(), set.others.end());
+  for (const auto& gate : all) report.norm = std::max(report.norm, spectral_norm(gate));
   certify(set, report);
   report.theorem2.resize(3);
-  constexpr size_t kMostListed = 32;
   const GateSet stored = rounded(set, options.type);
   const int64_t length = std::max<int64_t>(options.max_length, 1);
   const int64_t words =
       std::min(options.max_words, kMaxEigenWork / options.sets / (report.size * report.size * report.size));
   int64_t work = kMaxRunWork / options.sets, looked_at = 0;
   double least = 1;  // of the entries that are not 0
-  for (const auto& gate : set.gates)
+  for (const auto& gate : all)
     for (const double x : gate.values())
       if (x != 0) least = std::min(least, std::abs(x));
-  RootSearch near;
-  const auto look = [](EigenvalueSearch& search, const GateWord& word, const Known& k, bool found,
-                       bool none) {
-    if (found && !search.found) search.found = Eigenvalue{word, k.value, k.error};
-    if (!found && !none && !search.open) search.open = Eigenvalue{word, k.value, k.error};
+
+  // Of a word, where its numbers say something.
+  const auto known_of = [&](const GateWord& word, const Matrix& product, const Matrix& sizes) {
+    report_activity("words", looked_at++);
+    const size_t letters = word.size();
+    const bool vanishes = letters > 1 && letters <= 4 && std::pow(least, letters) < 0x1.0p-1000;
+    std::vector<Known> known;
+    if (finite(product) && finite(sizes) && !vanishes)
+      known = known_eigenvalues(product, sizes, static_cast<int64_t>(letters));
+    if (set.measured) std::transform(known.begin(), known.end(), known.begin(), as_measured);
+    return known;
   };
+  const auto apply_theorems = [&](const GateWord& word, const std::vector<Known>& known) {
+    const auto look = [&](EigenvalueSearch& search, bool Known::*found, bool Known::*none) {
+      search.complete &= !known.empty();
+      for (const Known& k : known) {
+        const Eigenvalue eigenvalue{word, k.value, k.error};
+        if (k.*found && !search.found) search.found = eigenvalue;
+        if (!(k.*found) && !(k.*none) && !search.open) search.open = eigenvalue;
+      }
+    };
+    if (word.size() == 1) look(report.theorem1, &Known::not_non_negative, &Known::non_negative);
+    for (size_t i = 0; i < report.theorem2.size(); ++i)
+      if (word.size() == size_t{1} << i) look(report.theorem2[i], &Known::not_real, &Known::real);
+  };
+  const auto end_theorems = [&](int64_t seen) {  // all words up to this length
+    report.theorem1.complete &= seen >= 1 && !set.partial;
+    for (size_t i = 0; i < report.theorem2.size(); ++i)
+      report.theorem2[i].complete &= seen >= int64_t{1} << i && !set.partial;
+  };
+
+  constexpr size_t kMostListed = 32;
+  RootSearch near;
   const int64_t seen = for_each_word(
-      set, length, words, [&](const GateWord& word, const Matrix& product, const Matrix& sizes) {
-        report_activity("words", looked_at++, words);
-        const size_t letters = word.size();
-        const bool vanishes = letters > 1 && letters <= 4 && std::pow(least, letters) < 0x1.0p-1000;
-        if (!finite(product) || !finite(sizes) || vanishes) {  // its numbers say nothing
-          report.incomplete = true;
-          return;
-        }
-        for (const Known& known : known_eigenvalues(product, sizes, static_cast<int64_t>(word.size()))) {
-          const Known k = set.measured ? as_measured(known) : known;
-          if (word.size() == 1) look(report.theorem1, word, k, k.not_non_negative, k.non_negative);
-          for (size_t i = 0; i < report.theorem2.size(); ++i)
-            if (word.size() == size_t{1} << i) look(report.theorem2[i], word, k, k.not_real, k.real);
+      set.gates, length, words, [&](const GateWord& word, const Matrix& product, const Matrix& sizes) {
+        const auto known = known_of(word, product, sizes);
+        apply_theorems(word, known);
+        for (const Known& k : known) {
           near.look(word, k);
-          const auto z = k.value;
+          const Eigenvalue e{word, k.value, k.error};
           const double same = std::max(kNearOne, k.error);
           const bool listed = std::any_of(
               report.periodic.begin(), report.periodic.end(),
-              [&](const Eigenvalue& e) { return e.word == word && std::abs(e.value - z) <= same; });
-          if (std::abs(std::abs(z) - 1) < kTolerance && std::abs(z - 1.0) > same && z.imag() >= -kTolerance &&
-              !listed && report.periodic.size() < kMostListed)
-            report.periodic.push_back({word, z, k.error});
+              [&](const Eigenvalue& x) { return x.word == word && std::abs(x.value - e.value) <= same; });
+          if (e.may_be(std::abs(std::abs(e.value) - 1)) && std::abs(e.value - 1.0) > same &&
+              e.value.imag() >= -kTolerance && !listed && report.periodic.size() < kMostListed)
+            report.periodic.push_back(e);
         }
-        if (word.size() <= 2 && report.collapse.size() < kMostListed)
+        if (!known.empty() && word.size() <= 2 && report.collapse.size() < kMostListed)
           find_collapse(stored, word, options, work, report);
       });
-  report.incomplete |= seen < 4;
+  end_theorems(seen);
+  if (!set.others.empty())
+    end_theorems(for_each_word(all, std::min<int64_t>(length, 4), words,
+                               [&](const GateWord& word, const Matrix& product, const Matrix& sizes) {
+                                 apply_theorems(word, known_of(word, product, sizes));
+                               }));
   report.near_roots = near.found();
   return report;
 }

@@ -4,6 +4,7 @@
 // predicted and as run.
 #pragma once
 
+#include <algorithm>
 #include <complex>
 #include <optional>
 #include <string>
@@ -17,9 +18,13 @@ namespace signet::theory {
 
 // One layer: x <- gates[s] x + inputs[s], from `state` and, for comparison, from `other`.
 struct GateSet {
-  std::vector<std::string> letters;
+  std::vector<std::string> letters;  // names of `gates`, then of `others`
   std::vector<Matrix> gates;
   std::vector<Vector> inputs;
+  // By which letters multiply the state after some words, where it is not always the same. Theorems are about
+  // all gates, repeated words about `gates`.
+  std::vector<Matrix> others;
+  bool partial = false;  // there are gates that are not here, so that nothing holds of all
   Vector state, other;
   bool measured = false;  // on a network in fp32, so known to kMeasured only
 };
@@ -36,6 +41,9 @@ struct Eigenvalue {
   GateWord word;
   std::complex<double> value;
   double error = 0;  // how far rounding may have moved it
+  // Whether a number so far away may be it, as far as anybody would say that they are the same.
+  bool may_be(double distance) const { return distance <= std::min(kSame, error); }
+  static constexpr double kSame = 1e-9;
 };
 
 // An eigenvalue near a primitive root of unity of that order: what the layer nearly counts.
@@ -48,6 +56,9 @@ struct NearRoot {
 // Whether some eigenvalue has a property: `found`, none, or none but `open`, which rounding hides.
 struct EigenvalueSearch {
   std::optional<Eigenvalue> found, open;
+  bool complete =
+      true;  // every product was looked at: none was beyond fp64, max_length or the limits on work
+  bool none() const { return !found && !open && complete; }
 };
 
 // Two states under repetition of a word whose differences shrink.
@@ -74,8 +85,6 @@ struct GateReport {
   std::vector<Eigenvalue> periodic;
   // For orders 2 to 12 the eigenvalue of a word that is nearest to such a root, where one is within 0.05.
   std::vector<NearRoot> near_roots;
-  // Some product of 1, 2 or 4 gates was not looked at: beyond fp64, max_length or the limits on work.
-  bool incomplete = false;
   // Words whose repetition loses what came before.
   std::vector<Collapse> collapse;
 };
