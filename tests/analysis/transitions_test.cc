@@ -53,6 +53,15 @@ TEST(Transitions, OfALaterLayerAreThoseAfterOtherWordsToo) {
   EXPECT_TRUE(later.theorem1.found);
   EXPECT_EQ(later.certificate, "2-groups");
   for (const auto& gate : heads[1].gates.gates) EXPECT_GE(gate(0, 0), 0);
+  // The same gates as factors of one number: what is said of them holds in real numbers only.
+  EXPECT_EQ(later.arithmetic, theory::Arithmetic::kFloatingPoint);
+  options.target = theory::NetworkClass::kHouseholderSigned;
+  auto factors = compiled(dfa, options);
+  for (const auto& head : head_transitions(factors)) {
+    const auto report = theory::check_gates(head.gates, {});
+    EXPECT_NE(report.certificate, "");
+    EXPECT_EQ(report.arithmetic, theory::Arithmetic::kReal);
+  }
 }
 
 // What a convolution remembers changes what a letter does.

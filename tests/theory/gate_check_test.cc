@@ -98,6 +98,11 @@ TEST(GateCheck, CertificatesNameTheirArithmetic) {
   EXPECT_EQ(check("[[[1]],[[0]]]").arithmetic, Arithmetic::kFloatingPoint);
   EXPECT_EQ(check("[[[1]],[[-1]]]").arithmetic, Arithmetic::kFloatingPoint);
   EXPECT_EQ(check("[[[0.5]],[[0.25]]]").arithmetic, Arithmetic::kReal);
+  for (const char* text : {"[1,0]", "[1,-1]"}) {  // as factors, which round more (rounding_test.cc)
+    auto factors = parse_gates(text, "test");
+    factors.plain = false;
+    EXPECT_EQ(check_gates(factors, {}).arithmetic, Arithmetic::kReal) << text;
+  }
   EXPECT_EQ(check("[[[0,0],[0,1]],[[0.75,-0.4330127018922193],[-0.4330127018922193,0.25]]]").arithmetic,
             Arithmetic::kReal);
 }

@@ -151,6 +151,20 @@ TEST(Rounding, OneHouseholderFactorCounts) {
   expect_proved_for_all_lengths(network, NumberType::kFp32);
 }
 
+// One number and one factor, with the eigenvalue 0.098: no diagonal gate, which would follow no alternation.
+TEST(Rounding, OneHouseholderFactorOfOneNumberAlternates) {
+  Block block;
+  block.dim = 1;
+  const Factor factor = {{1.546875}, 0.376953125, 27};
+  EXPECT_NEAR(1 - factor.beta * factor.k[0] * factor.k[0], 0.098, 1e-3);
+  add_householder_context(block, {factor});
+  finish_householder(block);
+  block.initial = {17.375};
+  const Network network = tracked(block, NumberType::kBf16);
+  ASSERT_EQ(network.dfa.states(), 2);
+  expect_proved_for_all_lengths(network, NumberType::kBf16);
+}
+
 // Two factors whose product has the eigenvalues 0.030 and 0.017: it should forget within a few letters.
 TEST(Rounding, AGateWithSmallPositiveEigenvaluesHasPeriodTwo) {
   Block block;

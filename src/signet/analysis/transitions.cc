@@ -265,14 +265,16 @@ std::vector<HeadTransitions> head_transitions(Subject& subject, int64_t largest)
         letters.push_back(&tried[p].map);
         linear &= tried[p].map.linear;
       }
-      bool partial = varies && !subject.compiled && words == 0;
-      if (varies && subject.compiled && linear) {
-        const auto& block = subject.compiled->layers[layer].blocks[by_letter[0][p].part.head];
-        partial = int64_t{block.dim} * block.dim * block.contexts > kMostOtherNumbers;
-        if (!partial) others[p] = other_gates(block);
+      const auto* block =
+          subject.compiled ? &subject.compiled->layers[layer].blocks[by_letter[0][p].part.head] : nullptr;
+      bool partial = varies && !block && words == 0;
+      if (varies && block && linear) {
+        partial = int64_t{block->dim} * block->dim * block->contexts > kMostOtherNumbers;
+        if (!partial) others[p] = other_gates(*block);
       }
       result.push_back(head_of(subject, start, by_letter[0][p], letters, others[p]));
       result.back().gates.partial = partial;
+      result.back().gates.plain = block && block->kind == theory::BlockKind::kDiagonal;
       others[p].clear();
     }
   }

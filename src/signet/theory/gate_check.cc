@@ -70,16 +70,16 @@ void certify(const GateSet& set, GateReport& report) {
   } else if (all_gates(set, diagonal) && all_gates(set, unit_interval_diagonal)) {
     report.structure = "diagonal gates in [0,1]";
     report.certificate = "star-free";
-    report.arithmetic = Arithmetic::kFloatingPoint;
+    if (set.plain) report.arithmetic = Arithmetic::kFloatingPoint;
   } else if (all_gates(set, symmetric)) {
     report.structure = "symmetric gates with spectrum in (-1,1]: products of Householder factors over (-1,1]";
     report.certificate = "star-free";
   } else if (report.norm <= 1 + (set.measured ? kMeasured : norm_error(set.gates[0])) &&
              (all_gates(set, upper) || all_gates(set, lower))) {
-    const bool plain = all_gates(set, diagonal);
-    report.structure = plain ? "real diagonal gates" : "real triangular gates";
+    const bool each = all_gates(set, diagonal);
+    report.structure = each ? "real diagonal gates" : "real triangular gates";
     report.certificate = "2-groups";
-    if (plain) report.arithmetic = Arithmetic::kFloatingPoint;
+    if (each && set.plain) report.arithmetic = Arithmetic::kFloatingPoint;
   }
 }
 

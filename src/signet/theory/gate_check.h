@@ -27,6 +27,9 @@ struct GateSet {
   bool partial = false;  // there are gates that are not here, so that nothing holds of all
   Vector state, other;
   bool measured = false;  // on a network in fp32, so known to kMeasured only
+  // Whether a step rounds gate times state plus input, as Proposition A asks. Householder factors, even of
+  // one number, round more (docs/theory.md, 9).
+  bool plain = false;
 };
 inline constexpr double kMeasured = 1e-5;
 

@@ -56,6 +56,7 @@ GateSet parse_gates(const std::string& text, const std::string& source) {
     bad_input("{}: gates is a list of 1 to {} matrices, such as [[[0,1],[1,0]], [[1,0],[0,1]]]", source,
               kMaxGates);
   GateSet set;
+  set.plain = true;
   for (size_t s = 0; s < gates.size(); ++s) {
     set.gates.push_back(matrix_of(gates[s], fmt::format("{}: gate {}", source, s + 1)));
     if (set.gates[s].rows() != set.gates[0].rows())
