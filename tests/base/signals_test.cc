@@ -59,6 +59,25 @@ TEST(StopSignal, TheDefaultComesBackAfterwards) {
             -SIGTERM);
 }
 
+// setrlimit(2): it is sent again every second, also while what was saved is told and memory is given back.
+TEST(StopSignal, TheLimitOnProcessorTimeDoesNotKillAtTheEnd) {
+  EXPECT_EQ(fate([] {
+              {
+                StopSignal stop;
+                ::raise(SIGXCPU);
+              }
+              ::raise(SIGXCPU);
+              return 75;
+            }),
+            75);
+  EXPECT_EQ(fate([] {
+              { StopSignal stop; }
+              ::raise(SIGXCPU);
+              return 0;
+            }),
+            -SIGXCPU);
+}
+
 TEST(StopSignal, NestedOnesShareTheRequest) {
   EXPECT_EQ(fate([] {
               StopSignal outer;

@@ -106,6 +106,7 @@ StopSignal::~StopSignal() {
   if (--living > 0) return;
   for (size_t i = 0; i < std::size(kSignals); ++i)
     ::sigaction(kSignals[i].number, &saved_actions[i], nullptr);
+  if (requested_signal != 0) install(SIGXCPU, SIG_IGN);
   requested_signal = 0;
 }
 

@@ -10,8 +10,9 @@ namespace signet {
 // While one lives, SIGINT, SIGTERM, SIGHUP (the terminal is gone), SIGUSR1 (Slurm's --signal) and SIGXCPU
 // (the soft limit on processor time) are only acknowledged on stderr and set requested(); the loop that owns
 // it saves and stops. A SIGINT after any of them kills at once, as by default. They may nest, inner ones on
-// any thread: the outermost one installs and restores the handlers, and a request stays until it is gone. A
-// signal that was ignored when the process started (nohup) stays ignored.
+// any thread: the outermost one installs and restores the handlers, and a request stays until it is gone.
+// After one SIGXCPU is ignored, since that comes again every second while the process ends. A signal that was
+// ignored when the process started (nohup) stays ignored.
 class StopSignal {
  public:
   StopSignal();
