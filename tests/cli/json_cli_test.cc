@@ -82,6 +82,15 @@ TEST(Json, ListShowsEveryRunWithStateScoreAndAge) {
                    "task: {name: automaton, regex: (ab)*}\ntrain: {steps: 9}\n");
   test::write_text(directory / "runs/weights/config.yaml", "train: {steps: 1e99}\n");
   test::write_text(directory / "runs/weights/checkpoints/step-0/model.safetensors", "");
+  // Every tenth update has a line; a signal saved after the seventeenth.
+  test::write_text(directory / "runs/saved/config.yaml", "train: {steps: 30}\n");
+  test::write_text(directory / "runs/saved/metrics.jsonl", R"({"step": 10, "loss": 0.5})"
+                                                           "\n");
+  test::write_text(directory / "runs/saved/checkpoints/step-17/model.safetensors", "");
+  const auto saved = Json::parse(run_signet("list --json runs/saved", directory.path()).out)["runs"][0];
+  EXPECT_EQ(saved["step"], 17);
+  EXPECT_EQ(saved["state"], "stopped");
+  std::filesystem::remove_all(directory / "runs/saved");
   const auto result = run_signet("list --json", directory.path());
   const auto runs = Json::parse(result.out)["runs"];
   ASSERT_EQ(runs.size(), 4u) << result.out;

@@ -43,6 +43,29 @@ TEST(Table, ControlCharactersOfNamesAreEscaped) {
   EXPECT_NE(text.find(std::string(500, 'x') + "\n"), std::string::npos);
 }
 
+TEST(Table, NamesLoseTheirMiddleWhereTheTerminalEnds) {
+  Table table;
+  table.column("run", Table::kName);
+  table.column("model", Table::kName);
+  table.column("score", Table::kRight);
+  table.row(
+      {"runs/reproduce/chomsky-quick/parity,lr=1e-3,seed=2", "DeltaNet [−1, 1]", {"1.000", Tone::kGood}});
+  table.row({"runs/日本語日本語日本語日本語日本語日本語日本語", "é", "0.5"});
+  EXPECT_EQ(table.text({false, true}, 44),
+            "run                  model             score\n"
+            "───────────────────  ────────────────  ─────\n"
+            "runs/r…=1e-3,seed=2  DeltaNet [−1, 1]  1.000\n"
+            "runs/…日本語日本語   é                   0.5\n");
+  const std::string whole = table.text({});
+  EXPECT_NE(whole.find("chomsky-quick/parity"), std::string::npos);
+  EXPECT_EQ(table.text({}, 200), whole);
+  EXPECT_EQ(table.text({}, 1), table.text({}, 20)) << "numbers stay whole";
+  EXPECT_EQ(without_middle("abcdefghi", 7, ".."), "a..fghi");
+  EXPECT_EQ(without_middle("abc", 0, "…"), "…");
+  EXPECT_EQ(without_middle("日本語", 5, "…"), "…本語");
+  EXPECT_EQ(without_middle("", 0, "…"), "");
+}
+
 TEST(Table, EdgeCases) {
   EXPECT_EQ(Table().text({}), "\n\n");
   Table table;

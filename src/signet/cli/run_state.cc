@@ -9,6 +9,7 @@
 #include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/base/text.h"
+#include "signet/io/checkpoint.h"
 #include "signet/models/registry.h"
 #include "signet/train/config.h"
 
@@ -44,7 +45,8 @@ RunState read_state(const std::string& path) {
               : run.data.finished()                         ? "done"
               : has("checkpoints") && !has("metrics.jsonl") ? "imported"
                                                             : "stopped";
-  run.step = !run.data.loss.empty() ? run.data.loss.back().x : 0;
+  run.step = static_cast<double>(io::latest_step(path));
+  if (!run.data.loss.empty()) run.step = std::max(run.step, run.data.loss.back().x);
   if (!held && std::isfinite(run.data.steps))
     run.step = run.data.finished() ? run.data.steps : std::max(run.step, run.data.steps);
   run.age = 1e300;

@@ -15,7 +15,7 @@ struct RunState {
   report::RunData data;
   std::string path;
   const char* state = "";  // done, running, stopped, imported
-  double step = 0;         // of the last line of metrics.jsonl, or of the results
+  double step = 0;         // of the last line of metrics.jsonl, the newest checkpoint or the results
   double age = 0;          // seconds since the run last wrote anything
 };
 RunState read_state(const std::string& path);

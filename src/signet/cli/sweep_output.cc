@@ -15,6 +15,7 @@
 #include "signet/cli/export.h"
 #include "signet/cli/output.h"
 #include "signet/cli/settings.h"
+#include "signet/cli/wrap.h"
 #include "signet/io/json.h"
 #include "signet/io/provenance.h"
 #include "signet/report/svg.h"
@@ -203,9 +204,9 @@ void add_rates_table(std::vector<report::PageTable>& tables, const train::SweepS
 std::string plain_text(const report::PageTable& table) {
   report::Table text;
   for (size_t c = 0; c < table.header.size(); ++c)
-    text.column(table.header[c], is_numeric(table, c) ? report::Table::kRight : report::Table::kLeft);
+    text.column(table.header[c], is_numeric(table, c) ? report::Table::kRight : report::Table::kName);
   for (const auto& row : table.rows) text.row(row);
-  return text.text(report::text_style(stdout));
+  return text.text(report::text_style(stdout), terminal_width());
 }
 
 std::string score_meaning(const train::SweepSummary& summary) {

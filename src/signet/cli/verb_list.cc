@@ -8,6 +8,7 @@
 #include "signet/base/text.h"
 #include "signet/cli/run_state.h"
 #include "signet/cli/verb.h"
+#include "signet/cli/wrap.h"
 #include "signet/report/svg.h"
 #include "signet/report/table.h"
 
@@ -67,7 +68,8 @@ class List final : public Verb {
 
   void print_table() const {
     report::Table table;
-    for (const char* name : {"run", "task", "model", "state"}) table.column(name);
+    for (const char* name : {"run", "task", "model"}) table.column(name, report::Table::kName);
+    table.column("state");
     for (const char* name : {"step", "score", "age"}) table.column(name, report::Table::kRight);
     for (const auto& run : found_) {
       const double score = run.data.score(), loss = run.data.held_out_loss;
@@ -79,7 +81,7 @@ class List final : public Verb {
                                : "",
                  age_text(run.age)});
     }
-    fmt::print("{}", table.text(report::text_style(stdout)));
+    fmt::print("{}", table.text(report::text_style(stdout), terminal_width()));
   }
 
   std::vector<std::string> directories_;

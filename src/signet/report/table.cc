@@ -32,6 +32,8 @@ const char* tone_code(Tone tone) {
   return "";
 }
 
+constexpr size_t kGap = 2, kLeastName = 12;  // columns between two, and of a name that was shortened
+
 std::string repeat(std::string_view piece, size_t times) {
   std::string text;
   for (size_t i = 0; i < times; ++i) text += piece;
@@ -130,6 +132,25 @@ size_t display_width(std::string_view text) {
   return width;
 }
 
+std::string without_middle(const std::string& text, size_t width, std::string_view gap) {
+  if (display_width(text) <= width) return text;
+  const size_t room = width - std::min(width, display_width(gap)), first = room / 3;
+  const auto inside = [&](size_t i) {
+    return i < text.size() && (static_cast<uint8_t>(text[i]) & 0xC0) == 0x80;
+  };
+  size_t begin = 0, end = 0;  // what is left out
+  for (size_t next = 0; display_width(text.substr(0, next)) <= first;) {
+    begin = next++;
+    while (inside(next)) ++next;
+  }
+  const size_t rest = room - display_width(text.substr(0, begin));
+  for (end = begin; display_width(std::string_view(text).substr(end)) > rest;) {
+    ++end;
+    while (inside(end)) ++end;
+  }
+  return text.substr(0, begin) + std::string(gap) + text.substr(end);
+}
+
 // Names come from files: a line end or an escape sequence in one must not reach the terminal.
 static std::string safe(const std::string& text) { return printable(text, text.npos); }
 
@@ -144,21 +165,40 @@ void Table::row(std::vector<Cell> cells) {
   rows_.push_back(std::move(cells));
 }
 
-std::string Table::text(TextStyle style) const {
+std::vector<size_t> Table::widths(size_t limit) const {
   std::vector<size_t> widths;
+  size_t all = 0;
   for (size_t c = 0; c < columns_.size(); ++c) {
     size_t width = display_width(columns_[c].header);
     for (const auto& row : rows_) width = std::max(width, display_width(row[c].text));
     widths.push_back(width);
+    all += width + (c > 0 ? kGap : 0);
   }
+  for (; limit > 0 && all > limit; --all) {
+    size_t* longest = nullptr;
+    for (size_t c = 0; c < columns_.size(); ++c)
+      if (columns_[c].align == kName && widths[c] > kLeastName && (!longest || widths[c] > *longest))
+        longest = &widths[c];
+    if (!longest) break;
+    --*longest;
+  }
+  return widths;
+}
+
+std::string Table::text(TextStyle style, size_t width) const {
+  const std::vector<size_t> widths = this->widths(width);
+  const auto fitting = [&](const Cell& cell, size_t c) {
+    return Cell(without_middle(cell.text, widths[c], style.unicode ? "…" : ".."), cell.tone);
+  };
   std::string text;
   const auto line = [&](const std::vector<Cell>& cells) {
     std::string built;
     for (size_t c = 0; c < cells.size(); ++c) {
-      const std::string padding(widths[c] - display_width(cells[c].text), ' ');
-      const bool colored = style.color && cells[c].tone != Tone::kPlain;
-      const std::string body = colored ? tone_code(cells[c].tone) + cells[c].text + "\033[0m" : cells[c].text;
-      if (c) built += "  ";
+      const Cell cell = fitting(cells[c], c);
+      const std::string padding(widths[c] - display_width(cell.text), ' ');
+      const bool colored = style.color && cell.tone != Tone::kPlain;
+      const std::string body = colored ? tone_code(cell.tone) + cell.text + "\033[0m" : cell.text;
+      if (c) built += std::string(kGap, ' ');
       built += columns_[c].align == kRight ? padding + body : body + padding;
     }
     while (!built.empty() && built.back() == ' ') built.pop_back();

@@ -28,18 +28,22 @@ struct Cell {
 // Control characters in headers and cells show as \xNN.
 class Table {
  public:
-  enum Align { kLeft, kRight };
+  // Names stand on the left, too, and lose their middle where the table would be wider than its terminal.
+  enum Align { kLeft, kRight, kName };
 
   void column(const std::string& header, Align align = kLeft);
   // Missing cells are empty; surplus cells are an error.
   void row(std::vector<Cell> cells);
-  std::string text(TextStyle style) const;
+  // No wider than `width` columns, if that is not 0 and names can be made so short.
+  std::string text(TextStyle style, size_t width = 0) const;
 
  private:
   struct Column {
     std::string header;
     Align align;
   };
+  std::vector<size_t> widths(size_t limit) const;
+
   std::vector<Column> columns_;
   std::vector<std::vector<Cell>> rows_;
 };
@@ -51,5 +55,7 @@ std::string latex_text(const std::string& text);
 
 // Columns of a terminal that UTF-8 text takes.
 size_t display_width(std::string_view text);
+// Text of at most `width` columns: of what is longer, the beginning and more of the end around `gap`.
+std::string without_middle(const std::string& text, size_t width, std::string_view gap);
 
 }  // namespace signet::report
