@@ -103,7 +103,7 @@ TEST(Export, ASweepsPageHasSpreadNamesAndBands) {
   EXPECT_NE(tex.find("\\begin{tabular}{rrrrr"), tex.npos) << tex;
   EXPECT_NE(read_text(directory / "out/summary.csv").find(quartiles.starts_with("−") ? " to " : quartiles),
             std::string::npos);
-  const auto one = run_signet("sweep grid.yaml --only train.seed=1 --quiet", directory.path());
+  const auto one = run_signet("sweep grid.yaml --done --only train.seed=1 --quiet", directory.path());
   EXPECT_EQ(one.out.find("±", one.out.find('\n')), std::string::npos)
       << "one seed has no spread: " << one.out;
 }

@@ -130,6 +130,31 @@ TEST(Output, NumbersOfSomebodyElseAreKept) {
   EXPECT_EQ(run_signet("report run --export ours", directory.path()).exit_code, 0) << "ours are replaced";
 }
 
+// docs/sweep.md: --export looks for what is in the way before anything is trained, and replaces its own
+// files.
+TEST(Output, ASweepLooksForFilesInTheWayBeforeItTrains) {
+  TemporaryDirectory directory;
+  write_text(
+      directory / "grid.yaml",
+      "base: {task: {name: parity}, model: {width: 8, heads: 2, blocks: 1}, train: {steps: 1, batch: 4}, "
+      "eval: {samples: 8}}\ngrid: {train.lr: [1e-3, 1e-2], train.seed: [1, 2]}\n");
+  const std::string sweep = "sweep grid.yaml --quiet --export figures ";
+  for (const char* mine : {"summary.csv", "rates.tex", "runs-accuracy.svg", "runs-accuracy.csv"}) {
+    const std::string path = directory / "figures/" + mine;
+    write_text(path, "series,length,value,low,high\nby hand\n");
+    const auto refused = run_signet(sweep, directory.path());
+    EXPECT_EQ(refused.exit_code, 3) << mine;
+    EXPECT_NE(refused.err.find(mine), std::string::npos) << refused.err;
+    EXPECT_FALSE(std::filesystem::exists(directory / "runs/grid/lr=1e-3,seed=1")) << mine;
+    std::filesystem::remove(path);
+  }
+  ASSERT_EQ(run_signet(sweep + "--only train.seed=1", directory.path()).exit_code, 0);
+  const std::string before = read_text(directory / "figures/summary.csv");
+  const auto more = run_signet(sweep, directory.path());
+  EXPECT_EQ(more.exit_code, 0) << "its own files are not in its way: " << more.err;
+  EXPECT_NE(read_text(directory / "figures/summary.csv"), before);
+}
+
 // 9999 of 10,000 and more are not all.
 TEST(Output, AShareOfOneIsWhole) {
   EXPECT_EQ(share_text(1), "1.0000");

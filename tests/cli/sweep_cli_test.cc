@@ -93,6 +93,55 @@ TEST(SweepVerb, StoppedAndKilledSweepsGoOn) {
   EXPECT_EQ(scores(directory / "cut"), scores(directory / "whole"));
 }
 
+// docs/sweep.md: --only chooses what is trained, and no result is lost from the summary by it.
+TEST(SweepVerb, APartIsSummedUpWithWhatWasDoneBefore) {
+  TemporaryDirectory directory;
+  write_text(directory / "grid.yaml", kGrid);
+  const auto sweep = [&](const std::string& options) {
+    const auto result =
+        run_signet("sweep grid.yaml --quiet --set train.steps=2 " + options, directory.path());
+    EXPECT_EQ(result.exit_code, 0) << options << result.err;
+    return result.out;
+  };
+  const auto names = [&] {
+    std::vector<std::string> list;
+    const auto summary = ordered_json::parse(read_text(directory / "runs/grid/summary.json"));
+    for (const auto& run : summary["runs"]) list.push_back(run["name"]);
+    return list;
+  };
+  using Names = std::vector<std::string>;
+  const Names two = {"eigenvalues=[0,1],seed=1", "eigenvalues=[0,1],seed=2"},
+              three = {two[0], two[1], "eigenvalues=[-1,1],seed=2"},
+              four = {two[0], two[1], "eigenvalues=[-1,1],seed=1", three[2]},
+              five = {two[0], two[1], "eigenvalues=[0,1],seed=3", four[2], four[3]};
+  sweep("--only 'model.eigenvalues=[0,1]'");
+  EXPECT_EQ(names(), two);
+  sweep("--only 'model.eigenvalues=[-1,1]' --only train.seed=2");
+  EXPECT_EQ(names(), three) << "in the order of the grid";
+  const auto json = ordered_json::parse(sweep("--only train.seed=1 --json"));
+  EXPECT_EQ(names(), four);
+  EXPECT_EQ(json["groups"][0]["seeds"], 2);
+  sweep("--seeds 3 --only train.seed=3 --only 'model.eigenvalues=[0,1]'");
+  EXPECT_EQ(names(), five);
+  sweep("--seeds 1");
+  EXPECT_EQ(names(), five) << "also seeds that the file does not have";
+  sweep("");
+  EXPECT_EQ(names(), five);
+  // With --done it chooses what is shown.
+  const auto shown = ordered_json::parse(sweep("--done --only train.seed=1 --json"));
+  EXPECT_EQ(shown["runs"].size(), 2u);
+  EXPECT_EQ(names(), five);
+  // Runs with other settings are another sweep's.
+  const std::string other = "sweep grid.yaml --quiet --only train.seed=4 --seeds 4 --set train.steps=3";
+  const auto refused = run_signet(other, directory.path());
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_NE(refused.err.find("train.steps was 2, now 3"), std::string::npos) << refused.err;
+  EXPECT_EQ(names(), five);
+  EXPECT_FALSE(std::filesystem::exists(directory / "runs/grid/eigenvalues=[0,1],seed=4"));
+  EXPECT_EQ(run_signet(other + " --force", directory.path()).exit_code, 0);
+  EXPECT_EQ(names(), (Names{"eigenvalues=[0,1],seed=4", "eigenvalues=[-1,1],seed=4"}));
+}
+
 // docs/cli.md: what takes longer than two seconds says what it is at.
 TEST(SweepVerb, SaysHowManyRunsThereAreAndHowFarTheyHaveCome) {
   TemporaryDirectory directory;

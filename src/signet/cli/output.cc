@@ -16,9 +16,8 @@ namespace {
 
 struct KindInfo {
   const char* name;
-  const char* mark;  // near the beginning or at the end of every file of this kind; null: never replaced
-                     // without --force
-  const char* or_mark = nullptr;
+  // Near the beginning or at the end of every file of this kind. Null: never replaced without --force.
+  const char* mark;
 };
 KindInfo info(FileKind kind) {
   switch (kind) {
@@ -28,8 +27,8 @@ KindInfo info(FileKind kind) {
       return {"a picture of signet", "<metadata>signet "};
     case FileKind::kCertificate:
       return {"a certificate of signet", "\"signet-certificate\""};
-    case FileKind::kNumbers:  // what the columns of ours are called
-      return {"a CSV file of signet", ",value,low,high\n", "task,run,model,seed,score,low,high,"};
+    case FileKind::kNumbers:  // numbers and nothing else: belong to the picture or table beside them
+      return {"a CSV file of signet", ""};
     case FileKind::kLatex:
       return {"LaTeX by signet", "% signet "};
     case FileKind::kPdf:
@@ -44,7 +43,7 @@ KindInfo info(FileKind kind) {
   return {nullptr, nullptr};
 }
 
-bool carries(const std::string& path, const KindInfo& kind) {
+bool carries(const std::string& path, const char* mark) {
   constexpr int64_t kBeginning = 4096;
   const InputFile file(path);
   constexpr int64_t kEnd = 64;
@@ -55,8 +54,20 @@ bool carries(const std::string& path, const KindInfo& kind) {
   };
   const std::string both = part(0, std::min(file.size(), kBeginning)) +
                            part(std::max<int64_t>(0, file.size() - kEnd), std::min(file.size(), kEnd));
-  return both.empty() || both.find(kind.mark) != std::string::npos ||
-         (kind.or_mark && both.find(kind.or_mark) != std::string::npos);
+  return both.empty() || both.find(mark) != std::string::npos;
+}
+
+bool is_ours(const std::string& path, FileKind kind) {
+  if (kind != FileKind::kNumbers || InputFile(path).size() == 0) return carries(path, info(kind).mark);
+  const std::string stem = std::filesystem::path(path).replace_extension();
+  for (const auto& [type, owner] : {std::pair{".svg", FileKind::kPicture}, {".tex", FileKind::kLatex}}) {
+    std::error_code ignored;
+    const std::string beside = stem + type;
+    if (std::filesystem::is_regular_file(beside, ignored) && InputFile(beside).size() > 0 &&
+        carries(beside, info(owner).mark))
+      return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -75,7 +86,7 @@ void check_replaceable(const std::string& path, FileKind kind, bool force) {
   if (force || !std::filesystem::is_regular_file(path, ignored)) return;
   const KindInfo wanted = info(kind);
   if (!wanted.mark) bad_input("{} exists; --force replaces it", printable(path));
-  if (!carries(path, wanted))
+  if (!is_ours(path, kind))
     bad_input("{} exists and is not {}; name another file, or give --force to replace it", printable(path),
               wanted.name);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -24,7 +25,8 @@ namespace signet::cli {
 
 void SweepRunner::define(Options& options) {
   options_ = &options;
-  options.values("--only", only_, "axis=value;value: run only these; may be repeated");
+  options.values("--only", only_,
+                 "axis=value;value: run only these, with --done show only these; may be repeated");
   options.values("--set", set_, "section.key=value for every run, over the file; may be repeated");
   options.offer("--set", setting_keys());
   options.value("--seeds", seeds_, "seeds 1 to N in place of those of the file");
@@ -38,38 +40,46 @@ void SweepRunner::define(Options& options) {
   options.flag("--quiet", quiet_, "no progress");
 }
 
-void SweepRunner::restrict(train::SweepPlan& plan) const {
-  if (options_->given("--seeds")) train::set_seeds(plan, seeds_);
+void SweepRunner::restrict(train::SweepPlan& plan, train::SweepPlan& whole) const {
+  if (options_->given("--seeds")) {
+    train::set_seeds(plan, seeds_);
+    train::add_seeds(whole, *plan.axis(train::kSeedAxis));
+  }
   for (const auto& filter : only_) train::keep_only(plan, filter);
-  plan.last = set_;
+  plan.last = whole.last = set_;
   // Here, so that a dry run refuses them, too; whether there is a GPU shows when it is opened.
   if (options_->given("--jobs") && (jobs_ < 1 || jobs_ > 256))
     fail(ErrorCode::kUsage, "--jobs {}: give 1 to 256", jobs_);
   check_device_name(device_);
 }
 
-void SweepRunner::check_summary(const std::string& file, const train::SweepPlan& plan) const {
+void SweepRunner::meet_summary(const std::string& file, train::SweepPlan& whole) const {
   if (force_ || !exists(file)) return;
   constexpr char kAdvice[] = "choose another --out, or give --force to replace it";
   const auto summary = io::read_json_file(file);
   const auto runs = summary.find("runs");
   if (runs == summary.end() || !runs->is_array())
     bad_input("{} exists and is no summary of a sweep; {}", printable(file), kAdvice);
+  train::Axis seeds{train::kSeedAxis, {}};
   for (const auto& run : *runs) {
     const auto values = run.is_object() ? run.value("values", nlohmann::ordered_json()) : run;
     size_t seen = 0;
     bool ours = values.is_object();
     if (ours)
       for (const auto& [name, value] : values.items()) {
-        if (name == train::kSeedAxis) continue;
-        const train::Axis* axis = plan.axis(name);
+        if (name == train::kSeedAxis) {
+          if (value.is_string())
+            seeds.values.push_back({value.get<std::string>(), {name + "=" + value.get<std::string>()}});
+          continue;
+        }
+        const train::Axis* axis = whole.axis(name);
         ours = ours && axis &&
                std::any_of(axis->values.begin(), axis->values.end(),
                            [&, &wanted = value](const auto& v) { return wanted == v.name; });
         ++seen;
       }
     size_t axes = 0;
-    for (const auto& axis : plan.axes) axes += axis.name != train::kSeedAxis;
+    for (const auto& axis : whole.axes) axes += axis.name != train::kSeedAxis;
     if (!ours || seen != axes)
       bad_input("{} is the summary of another sweep{}; {}", printable(file),
                 run.is_object() && run.value("name", nlohmann::ordered_json()).is_string()
@@ -77,7 +87,19 @@ void SweepRunner::check_summary(const std::string& file, const train::SweepPlan&
                     : "",
                 kAdvice);
   }
+  if (whole.axis(train::kSeedAxis)) train::add_seeds(whole, seeds);
 }
+
+train::SweepSummary SweepRunner::outline(const std::string& directory, const train::SweepPlan& whole) {
+  const auto runs = train::plan_possible_runs(whole);
+  return train::summarize(directory, whole, runs, std::vector<train::RunOutcome>(runs.size()));
+}
+
+void SweepRunner::check_export(const report::SweepPage& outline) const {
+  if (!export_.empty()) check_exports(export_, report::export_names(outline), force_);
+}
+
+bool SweepRunner::shows_choice() const { return done_ && (!only_.empty() || options_->given("--seeds")); }
 
 void SweepRunner::print_plan(const std::vector<train::PlannedRun>& runs, bool json) {
   auto list = nlohmann::ordered_json::array();
@@ -103,7 +125,8 @@ std::vector<std::string> SweepRunner::write_page(const std::string& path,
   return write_exports(export_, files, force_);
 }
 
-train::SweepSummary SweepRunner::run(const std::string& directory, const train::SweepPlan& plan,
+train::SweepSummary SweepRunner::run(const std::string& directory, const train::SweepPlan& whole,
+                                     const train::SweepPlan& plan,
                                      std::vector<train::PlannedRun> runs) const {
   if (done_) {
     std::erase_if(runs, [&](const auto& run) {
@@ -114,9 +137,19 @@ train::SweepSummary SweepRunner::run(const std::string& directory, const train::
   const int64_t jobs = jobs_ > 0 ? jobs_ : device_ == "cpu" ? thread_count() : 4;
   const comm::Launch& launch = comm::launch();
   const std::string device = comm::local_device(launch, device_);
-  return train::summarize(
-      directory, plan, runs,
-      train::run_sweep(directory, plan, runs, {jobs, device, quiet_ || !reports(), launch}));
+  std::vector<train::PlannedRun> shown;
+  if (!shows_choice()) shown = train::runs_to_show(directory, whole, runs, force_);
+  const auto outcomes = train::run_sweep(directory, plan, runs, {jobs, device, quiet_ || !reports(), launch});
+  if (shows_choice()) return train::summarize(directory, plan, runs, outcomes);
+  std::map<std::string, train::RunOutcome> decided;
+  for (size_t i = 0; i < runs.size(); ++i) decided[runs[i].name] = outcomes[i];
+  std::vector<train::RunOutcome> all;
+  for (const auto& run : shown) {
+    const auto now = decided.find(run.name);
+    all.push_back(now == decided.end() ? train::RunOutcome{train::RunOutcome::kDone, "", 0, true}
+                                       : now->second);
+  }
+  return train::summarize(directory, whole, shown, all);
 }
 
 report::Tone score_tone(double score) {

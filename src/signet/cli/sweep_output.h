@@ -15,14 +15,22 @@ namespace signet::cli {
 class SweepRunner {
  public:
   void define(Options& options);
-  // Applies --only, --seeds and --set; refuses wrong values of the other options.
-  void restrict(train::SweepPlan& plan) const;
-  // Throws kBadInput when `file`, which the sweep will write, exists and is no summary of `plan` (before it
-  // was restricted): when rows of another sweep would be lost.
-  void check_summary(const std::string& file, const train::SweepPlan& plan) const;
-  // Runs what is left and summarises everything.
-  train::SweepSummary run(const std::string& directory, const train::SweepPlan& plan,
-                          std::vector<train::PlannedRun> runs) const;
+  // Applies --only, --seeds and --set to a plan, and to `whole` what says nothing of which runs are chosen;
+  // refuses wrong values of the other options.
+  void restrict(train::SweepPlan& plan, train::SweepPlan& whole) const;
+  // Throws kBadInput when `file`, which the sweep will write, exists and is no summary of `whole`: when rows
+  // of another sweep would be lost. Its seeds join those of `whole`.
+  void meet_summary(const std::string& file, train::SweepPlan& whole) const;
+  // What there is to show before anything has run.
+  static train::SweepSummary outline(const std::string& directory, const train::SweepPlan& whole);
+  // Refuses what is in the way of the files that --export may write for such a page.
+  void check_export(const report::SweepPage& outline) const;
+  // Runs what is left of `runs`, which `plan` has, and summarises them with all of `whole` that were done
+  // before; or, where shows_choice(), only them.
+  train::SweepSummary run(const std::string& directory, const train::SweepPlan& whole,
+                          const train::SweepPlan& plan, std::vector<train::PlannedRun> runs) const;
+  // Whether --done is to show some runs only. Then the summary on disk stays as it is.
+  bool shows_choice() const;
   // Writes the page, and with --export its tables and figures. Returns the paths of the latter.
   std::vector<std::string> write_page(const std::string& path, const report::SweepPage& page) const;
   // --dry-run: the runs, a line each or as one object.

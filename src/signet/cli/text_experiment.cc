@@ -257,7 +257,7 @@ void TextExperiment::measure(const std::string& out, const train::SweepSummary& 
                              const Device& device, bool quiet) {
   const int64_t context = quick ? 1024 : 32768, rows = quick ? 4 : 8, near_rows = quick ? 16 : 64;
   const int64_t spectrum_tokens = quick ? 256 : 2048;
-  far_.assign(summary.runs.size(), nullptr);
+  expect(summary);
   StopSignal signals;
   const auto go_on = [] { return StopSignal::requested() == 0; };
   Progress progress("measure", static_cast<int64_t>(summary.runs.size()), 0, ProgressStyle::of_stderr(quiet));

@@ -24,6 +24,8 @@ class TextExperiment {
   void place(train::SweepPlan& plan, const std::string& out);
   // Makes what is missing there: english and code out of --text, tracking by itself.
   void prepare(bool quick, bool quiet) const;
+  // Nothing is measured yet.
+  void expect(const train::SweepSummary& summary) { far_.assign(summary.runs.size(), nullptr); }
   // Measures every run that is done, or takes what was measured before (<run>/far.json).
   void measure(const std::string& out, const train::SweepSummary& summary, bool quick, const Device& device,
                bool quiet);

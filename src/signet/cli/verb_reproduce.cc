@@ -60,8 +60,8 @@ class Reproduce final : public Verb {
     if (out_.empty()) out_ = fmt::format("runs/reproduce/{}-{}", experiment_.sweep, protocol_);
     train::SweepPlan plan = train::experiment_plan(experiment_, protocol_);
     if (of_text()) text_.place(plan, out_);
-    const train::SweepPlan whole = plan;
-    runner_.restrict(plan);
+    train::SweepPlan whole = plan;
+    runner_.restrict(plan, whole);
     const auto runs = train::plan_runs(plan, /*allow_missing=*/true);
     if (dry_run_) {
       runner_.print_plan(runs, json_);
@@ -69,11 +69,14 @@ class Reproduce final : public Verb {
     }
     const std::string json_path = join_path(out_, name_ + ".json"),
                       page_path = join_path(out_, name_ + ".html");
-    runner_.check_summary(json_path, whole);
+    runner_.meet_summary(json_path, whole);
     check_replaceable(page_path, FileKind::kPage, runner_.force());
+    summary_ = SweepRunner::outline(out_, whole);
+    if (of_text()) text_.expect(summary_);
+    runner_.check_export(make_page());
     if (of_text() && runner_.reports() && !runner_.done())
       text_.prepare(protocol_ == "quick", runner_.quiet());
-    summary_ = runner_.run(out_, plan, runs);
+    summary_ = runner_.run(out_, whole, plan, runs);
     if (!runner_.reports()) return 0;
     if (of_text()) {
       const OpenDevice device = open_device(runner_.device());
@@ -83,16 +86,14 @@ class Reproduce final : public Verb {
     report::SweepPage page = make_page();
     auto json = to_json(page.notes);
     if (of_text()) text_.add_json(json, summary_);
-    const auto shown = page.tables;  // in a terminal
-    if (!shows_seeds()) page.tables.push_back(summary_table(summary_));
-    add_rates_table(page.tables, summary_);
     const auto exported = runner_.write_page(page_path, page);
-    write_file_atomic(json_path, json.dump(1) + "\n");
+    if (!runner_.shows_choice()) write_file_atomic(json_path, json.dump(1) + "\n");
     if (json_) {
       fmt::print("{}\n", json.dump(2));
     } else {
       fmt::print("{}\n", experiment_.title);
-      for (const auto& table : shown) fmt::print("\n{}\n{}", table.caption, plain_text(table));
+      for (const auto& table : page.tables)
+        if (table.in_terminals) fmt::print("\n{}\n{}", table.caption, plain_text(table));
       for (const auto& note : page.notes) fmt::print("{}\n", printable(note, 2000));
       fmt::print("page: {}\n", page_path);
       for (const auto& path : exported) fmt::print("{}\n", printable(path, 4000));
@@ -423,6 +424,10 @@ class Reproduce final : public Verb {
     else
       page.tables = {score_table()};
     if (!verdicts().empty()) page.tables.push_back(claim_table());
+    const size_t shown = page.tables.size();
+    if (!shows_seeds()) page.tables.push_back(summary_table(summary_));
+    add_rates_table(page.tables, summary_);
+    for (size_t t = shown; t < page.tables.size(); ++t) page.tables[t].in_terminals = false;
     page.notes = summary_notes(summary_);
     if (of_text()) return page;
     for (const auto& task : values_of("task")) {

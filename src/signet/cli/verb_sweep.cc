@@ -36,25 +36,26 @@ class Sweep final : public Verb {
 
   int run() override {
     train::SweepPlan plan = train::read_sweep_file(file_);
-    const train::SweepPlan whole = plan;
-    runner_.restrict(plan);
+    const std::string stem = std::filesystem::path(file_).stem().string();
+    if (plan.title.empty()) plan.title = stem;
+    train::SweepPlan whole = plan;
+    runner_.restrict(plan, whole);
     const auto runs = train::plan_runs(plan, /*allow_missing=*/false);
     if (dry_run_) {
       runner_.print_plan(runs, json_);
       return 0;
     }
-    const std::string stem = std::filesystem::path(file_).stem().string();
     if (out_.empty()) out_ = join_path("runs", stem);
-    if (plan.title.empty()) plan.title = stem;
     const std::string summary_path = join_path(out_, "summary.json"),
                       page_path = join_path(out_, "report.html");
-    runner_.check_summary(summary_path, whole);
+    runner_.meet_summary(summary_path, whole);
     check_replaceable(page_path, FileKind::kPage, runner_.force());
-    const auto summary = runner_.run(out_, plan, runs);
+    runner_.check_export(page(SweepRunner::outline(out_, whole)));
+    const auto summary = runner_.run(out_, whole, plan, runs);
     if (!runner_.reports()) return 0;
     auto json = train::summary_json(summary);
     json["provenance"] = runner_.provenance();
-    write_file_atomic(summary_path, json.dump(1) + "\n");
+    if (!runner_.shows_choice()) write_file_atomic(summary_path, json.dump(1) + "\n");
     const auto exported = runner_.write_page(page_path, page(summary));
     const auto notes = summary_notes(summary);
     if (json_) {
@@ -85,10 +86,10 @@ class Sweep final : public Verb {
       if (summary.axes[a] == "task" || summary.axes[a] == "task.name") task_axis = a;
     std::map<std::string, size_t> index;
     for (const auto& group : summary.groups) {
-      if (group.runs.empty()) continue;
       const std::string task = task_axis < group.at.size() ? group.at[task_axis] : "Runs";
       const auto [it, fresh] = index.emplace(task, page.runs.size());
       if (fresh) page.runs.push_back({task, {}, task_axis < group.at.size() ? task : "runs"});
+      if (group.runs.empty()) continue;
       std::string label;
       for (size_t a = 0; a < group.at.size(); ++a)
         if (a != task_axis) label += (label.empty() ? "" : ", ") + value_label(summary.axes[a], group.at[a]);

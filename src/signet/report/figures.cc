@@ -282,6 +282,12 @@ void add_figures(ExportedFiles& files, const std::string& title, const Figures& 
   }
 }
 
+void add_table(ExportedFiles& files, const std::string& stem, const std::string& latex,
+               const std::string& csv) {
+  files.push_back({stem + ".tex", latex});
+  files.push_back({stem + ".csv", csv});
+}
+
 std::string accuracy_figure(const std::vector<Series>& series, Figures* figures) {
   std::vector<Series> shown;
   std::vector<Curve> curves;
@@ -312,7 +318,8 @@ std::string accuracy_figure(const std::vector<Series>& series, Figures* figures)
     return chart;
   };
   const std::string description = measures(shown) + " against sequence length";
-  add_figure(figures, "accuracy", picture(840, 8), description, shown, curves_csv("length", shown, curves));
+  add_figure(figures, kAccuracyFigure, picture(840, 8), description, shown,
+             curves_csv("length", shown, curves));
   return figure("Accuracy against length", legend(shown) + page_wide(picture, description),
                 measures(shown) +
                     " by length; the shaded range was trained on. Each point joins neighbouring lengths." +
@@ -360,7 +367,7 @@ std::string far_figure(const std::vector<Series>& series, Figures* figures) {
     return chart;
   };
   const std::string description = measures(shown) + " at far lengths, logarithmic";
-  add_figure(figures, "far", picture(840, 8), description, shown, curves_csv("length", shown, curves));
+  add_figure(figures, kFarFigure, picture(840, 8), description, shown, curves_csv("length", shown, curves));
   return figure(
       "Far beyond the training length", legend(shown) + page_wide(picture, description),
       "The same models carried on in recurrent form. A model that tracks its state exactly stays at 1.");

@@ -25,6 +25,7 @@ struct Figure {
 };
 using Figures = std::vector<Figure>;
 
+// A CSV file, whose columns say nothing of who made it, follows the picture or table that it belongs to.
 struct ExportedFile {
   std::string name, content;
 };
@@ -33,6 +34,11 @@ using ExportedFiles = std::vector<ExportedFile>;
 // files so far.
 void add_figures(ExportedFiles& files, const std::string& title, const Figures& figures);
 
+// STEM.tex and STEM.csv of a table.
+void add_table(ExportedFiles& files, const std::string& stem, const std::string& latex,
+               const std::string& csv);
+
+inline constexpr char kAccuracyFigure[] = "accuracy", kFarFigure[] = "far", kPositionFigure[] = "position";
 // Each also adds itself to `figures` unless that is null.
 std::string accuracy_figure(const std::vector<Series>& series, Figures* figures = nullptr);  // tested lengths
 std::string far_figure(const std::vector<Series>& series,

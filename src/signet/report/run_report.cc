@@ -311,8 +311,7 @@ ExportedFiles export_report(const std::vector<RunData>& runs) {
                                                       : *std::max_element(scores.begin(), scores.end())));
     }
   }
-  files.push_back({"results.csv", csv});
-  files.push_back({"results.tex", tex + "\\hline\n\\end{tabular}\n"});
+  add_table(files, "results", tex + "\\hline\n\\end{tabular}\n", csv);
   return files;
 }
 

@@ -163,6 +163,8 @@ std::string runs_html(const PageRuns& group, ModelTitle title, std::vector<std::
   return html + "</section>\n";
 }
 
+std::string figure_title(const PageRuns& group) { return group.name.empty() ? group.heading : group.name; }
+
 std::string texts_html(const PageTexts& group, Figures* figures) {
   std::vector<RunData> runs;
   for (const auto& [label, run] : group.members) runs.push_back(run);
@@ -193,8 +195,7 @@ std::string render_sweep(const SweepPage& content, ExportedFiles* files) {
   for (const auto& table : content.tables) {
     body += table_html(table);
     if (!files) continue;
-    files->push_back({table.name + ".csv", table_csv(table)});
-    files->push_back({table.name + ".tex", table_latex(table)});
+    add_table(*files, table.name, table_latex(table), table_csv(table));
   }
   std::vector<std::string> notes = content.notes;
   std::string shown;
@@ -204,7 +205,7 @@ std::string render_sweep(const SweepPage& content, ExportedFiles* files) {
     if (files) add_figures(*files, heading, figures);
   };
   for (const auto& group : content.runs)
-    add(group.name.empty() ? group.heading : group.name,
+    add(figure_title(group),
         [&](Figures* figures) { return runs_html(group, content.model_title, notes, figures); });
   for (const auto& group : content.texts)
     add(group.heading, [&](Figures* figures) { return texts_html(group, figures); });
@@ -214,6 +215,17 @@ std::string render_sweep(const SweepPage& content, ExportedFiles* files) {
     body += "</ul>\n";
   }
   return page(content.title, body + shown + "</main>\n", content.made);
+}
+
+std::vector<std::string> export_names(const SweepPage& page) {
+  ExportedFiles files;
+  for (const auto& table : page.tables) add_table(files, table.name, "", "");
+  for (const auto& group : page.runs)
+    add_figures(files, figure_title(group),
+                {{kAccuracyFigure, "", ""}, {kFarFigure, "", ""}, {kPositionFigure, "", ""}});
+  std::vector<std::string> names;
+  for (auto& file : files) names.push_back(std::move(file.name));
+  return names;
 }
 
 }  // namespace signet::report

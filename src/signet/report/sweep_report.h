@@ -17,6 +17,7 @@ struct PageTable {
   std::string caption;
   std::vector<std::string> header;
   std::vector<std::vector<Cell>> rows;
+  bool in_terminals = true;
 };
 // Whether a column has numbers, which stand on the right; names stand on the left.
 bool is_numeric(const PageTable& table, size_t column);
@@ -53,5 +54,7 @@ struct SweepPage {
 // One self-contained HTML document. A run that cannot be read becomes a note. Adds to `files`, unless that is
 // null, every table as CSV and LaTeX and every figure of curves as SVG and CSV.
 std::string render_sweep(const SweepPage& page, ExportedFiles* files = nullptr);
+// The names of the files that a page with these tables and groups of runs may add.
+std::vector<std::string> export_names(const SweepPage& page);
 
 }  // namespace signet::report

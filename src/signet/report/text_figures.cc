@@ -100,8 +100,8 @@ std::string domain_figure(const std::vector<Series>& all, const std::string& dom
         if (std::isfinite(p.nll))
           csv += fmt::format("{},{:.0f},{:.0f},{:.6g},{}\n", csv_field(s.label), p.first, p.last, p.nll,
                              std::isfinite(p.error) ? fmt::format("{:.6g}", p.error) : "");
-    add_figure(figures, domain.empty() ? "position" : "position-" + file_stem(domain), picture(840, 8),
-               description, series, csv);
+    add_figure(figures, domain.empty() ? kPositionFigure : kPositionFigure + ("-" + file_stem(domain)),
+               picture(840, 8), description, series, csv);
   }
   return "<h3>Loss by position" + (domain.empty() ? "" : " on " + escape(domain)) + "</h3>\n" +
          legend(series) + "<figure>" + page_wide(picture, description) +

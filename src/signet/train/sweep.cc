@@ -6,6 +6,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "signet/base/error.h"
@@ -27,6 +28,23 @@ namespace signet::train {
 namespace {
 
 using nlohmann::ordered_json;
+
+void require_same_settings(const std::string& path, const RunConfig& config) {
+  if (const std::string changed = changed_setting(path, config); !changed.empty())
+    bad_input("{} was made with another configuration ({}); choose another directory for this sweep", path,
+              changed);
+}
+
+// Whether a run has the results that the plan asks for. Throws kBadInput where they cannot be read.
+bool has_results(const std::string& path, const SweepPlan& plan, const RunConfig& config) {
+  if (!is_finished(path)) return false;
+  const auto results = read_results(results_path_of(path));
+  if (plan.horizon == 0) return true;
+  // Searched as the plan says, perhaps by `signet eval --save`, and ended before the limit or as far out.
+  const auto& found = results.horizon;
+  return found && found->samples == plan.horizon_samples && found->seed == config.train.seed &&
+         (!found->reached_limit || found->limit >= plan.horizon);
+}
 
 // The queue and what its workers share.
 class Queue {
@@ -53,9 +71,7 @@ class Queue {
         steps_[i].all = std::max<int64_t>(0, runs_[i].config.train.steps - steps_[i].before);
       }
       if (!is_begun(path(i))) continue;
-      if (const std::string changed = changed_setting(path(i), runs_[i].config); !changed.empty())
-        bad_input("{} was made with another configuration ({}); choose another directory for this sweep",
-                  path(i), changed);
+      require_same_settings(path(i), runs_[i].config);
       if (finished(i)) outcome = {RunOutcome::kDone, "", 0, true};
     }
   }
@@ -109,15 +125,7 @@ class Queue {
   std::string path(size_t i) const { return join_path(directory_, runs_[i].name); }
   std::string results_path(size_t i) const { return results_path_of(path(i)); }
 
-  bool finished(size_t i) const {
-    if (!is_finished(path(i))) return false;
-    const auto results = read_results(results_path(i));
-    if (plan_.horizon == 0) return true;
-    // Searched as the plan says, perhaps by `signet eval --save`, and ended before the limit or as far out.
-    const auto& found = results.horizon;
-    return found && found->samples == plan_.horizon_samples && found->seed == runs_[i].config.train.seed &&
-           (!found->reached_limit || found->limit >= plan_.horizon);
-  }
+  bool finished(size_t i) const { return has_results(path(i), plan_, runs_[i].config); }
 
   void worker(bool one_core) {
     std::optional<InPlace> in_place;
@@ -306,6 +314,28 @@ std::vector<RunOutcome> run_sweep(const std::string& directory, const SweepPlan&
     StopSignal::fail_stopped(signal, fmt::format("{} of {} left in {}; the same command goes on",
                                                  queue.waiting(), count_of(runs.size(), "run"), directory));
   return queue.outcomes();
+}
+
+std::vector<PlannedRun> runs_to_show(const std::string& directory, const SweepPlan& plan,
+                                     const std::vector<PlannedRun>& chosen, bool leave_out) {
+  std::set<std::string> names;
+  for (const auto& run : chosen) names.insert(run.name);
+  std::vector<PlannedRun> shown;
+  for (PlannedRun& run : plan_possible_runs(plan)) {
+    const std::string path = join_path(directory, run.name);
+    if (!names.count(run.name)) {
+      if (!run.missing.empty() || !is_finished(path)) continue;
+      try {
+        require_same_settings(path, run.config);
+        if (!has_results(path, plan, run.config)) continue;
+      } catch (const Error& error) {
+        if (leave_out) continue;
+        bad_input("{}; --force leaves it out of the summary", error.what());
+      }
+    }
+    shown.push_back(std::move(run));
+  }
+  return shown;
 }
 
 }  // namespace signet::train

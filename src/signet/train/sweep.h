@@ -67,6 +67,8 @@ void keep_only(SweepPlan& plan, const std::string& filter);
 void keep_listed(SweepPlan& plan, const std::string& axis, const std::vector<std::string>& values);
 // Seeds 1..count in place of those of the plan.
 void set_seeds(SweepPlan& plan, int64_t count);
+// Values that its axis of seeds lacks, where it has one or is given one by `seeds`.
+void add_seeds(SweepPlan& plan, const Axis& seeds);
 
 struct PlannedRun {
   std::string name;        // and the name of its directory
@@ -80,6 +82,8 @@ struct PlannedRun {
 // key of an axis. An architecture that this build lacks makes a run
 // `missing` if allowed, else an error.
 std::vector<PlannedRun> plan_runs(const SweepPlan& plan, bool allow_missing);
+// The same without refusing any: whatever is wrong with a run makes it `missing`.
+std::vector<PlannedRun> plan_possible_runs(const SweepPlan& plan);
 
 struct SweepOptions {
   int64_t jobs = 1;  // runs at a time; above 1 each has one core
@@ -103,5 +107,10 @@ struct RunOutcome {
 // and the sweep fails with its exit code; failures of single runs are outcomes.
 std::vector<RunOutcome> run_sweep(const std::string& directory, const SweepPlan& plan,
                                   const std::vector<PlannedRun>& runs, const SweepOptions& options);
+
+// The chosen runs and all others of `plan` that are done in `directory`, in the order of its grid. Throws
+// kBadInput for such a run that cannot be read or was made with other settings, or leaves it out.
+std::vector<PlannedRun> runs_to_show(const std::string& directory, const SweepPlan& plan,
+                                     const std::vector<PlannedRun>& chosen, bool leave_out);
 
 }  // namespace signet::train

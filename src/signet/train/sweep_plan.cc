@@ -186,8 +186,11 @@ std::string architecture_in(const std::vector<std::string>& set) {
   return name;
 }
 
-// Every run of the plan; what is wrong is told without saying where it stands.
-std::vector<PlannedRun> expand(const SweepPlan& plan, bool allow_missing) {
+// What becomes of a run that cannot be: an error, which is told without saying where it stands, or `missing`
+// where this build lacks its architecture, or whatever is wrong.
+enum class Faults { kRefused, kArchitecturesAllowed, kAllowed };
+
+std::vector<PlannedRun> expand(const SweepPlan& plan, Faults faults) {
   std::vector<PlannedRun> runs;
   std::map<std::string, size_t> names;
   std::map<std::string, std::string> configurations;  // and the run that has it
@@ -208,27 +211,32 @@ std::vector<PlannedRun> expand(const SweepPlan& plan, bool allow_missing) {
       skip = skip || override.skip;
     }
     set.insert(set.end(), plan.last.begin(), plan.last.end());
+    const auto fault = [&](const std::string& what) {
+      if (faults != Faults::kAllowed) bad_input("{}", what);
+      run.missing = what;
+    };
     if (run.name.size() > kMaxName)
-      bad_input("the name of run '{}' is longer than {} characters; shorten the names of its settings",
-                printable(run.name), kMaxName);
+      fault(
+          fmt::format("the name of run '{}' is longer than {} characters; shorten the names of its settings",
+                      printable(run.name), kMaxName));
     const auto [other, fresh] = names.emplace(run.name, runs.size());
     if (!fresh)
-      bad_input("two runs of the grid have the name '{}'; give their settings different names",
-                printable(run.name));
+      fault(fmt::format("two runs of the grid have the name '{}'; give their settings different names",
+                        printable(run.name)));
     const std::string architecture = architecture_in(set);
-    if (allow_missing && !architecture.empty() && !models::architecture_exists(architecture)) {
+    if (faults != Faults::kRefused && !architecture.empty() && !models::architecture_exists(architecture)) {
       run.missing = fmt::format("model {} is not in this build", architecture);
     } else if (!skip) {
       try {
         run.config = resolve_config({"", "", "", set});
         check_horizon(plan, run.config);
       } catch (const Error& error) {
-        bad_input("run {}: {}", printable(run.name), error.what());
+        fault(fmt::format("run {}: {}", printable(run.name), error.what()));
       }
       const auto [same, another] = configurations.emplace(run.config.to_yaml(), run.name);
       if (!another)
-        bad_input("runs {} and {} have the same configuration, so they would count as two of one",
-                  printable(same->second), printable(run.name));
+        fault(fmt::format("runs {} and {} have the same configuration, so they would count as two of one",
+                          printable(same->second), printable(run.name)));
     }
     if (!skip) runs.push_back(std::move(run));
     more = false;
@@ -242,10 +250,10 @@ std::vector<PlannedRun> expand(const SweepPlan& plan, bool allow_missing) {
 }
 
 // What is wrong with the plan before the command line sets anything, or "".
-std::string fault_without_last(SweepPlan plan, bool allow_missing) {
+std::string fault_without_last(SweepPlan plan, Faults faults) {
   plan.last.clear();
   try {
-    expand(plan, allow_missing);
+    expand(plan, faults);
     return "";
   } catch (const Error& error) {
     return error.what();
@@ -353,16 +361,32 @@ void set_seeds(SweepPlan& plan, int64_t count) {
   check_size(plan);
 }
 
+void add_seeds(SweepPlan& plan, const Axis& seeds) {
+  for (Axis& axis : plan.axes) {
+    if (axis.name != seeds.name) continue;
+    for (const auto& seed : seeds.values)
+      if (std::none_of(axis.values.begin(), axis.values.end(),
+                       [&](const auto& value) { return value.name == seed.name; }))
+        axis.values.push_back(seed);
+    return check_size(plan);
+  }
+  plan.axes.push_back(seeds);
+  check_size(plan);
+}
+
 std::vector<PlannedRun> plan_runs(const SweepPlan& plan, bool allow_missing) {
   check_last(plan);
+  const Faults faults = allow_missing ? Faults::kArchitecturesAllowed : Faults::kRefused;
   try {
-    return expand(plan, allow_missing);
+    return expand(plan, faults);
   } catch (const Error& error) {
     // The file has the fault if it is there without what the command line sets, too.
-    if (plan.last.empty() || fault_without_last(plan, allow_missing) == error.what())
+    if (plan.last.empty() || fault_without_last(plan, faults) == error.what())
       bad_input("{}: {}", printable(plan.where), error.what());
     fail(ErrorCode::kUsage, "--set {}: {}", printable(join(plan.last, " --set ")), error.what());
   }
 }
+
+std::vector<PlannedRun> plan_possible_runs(const SweepPlan& plan) { return expand(plan, Faults::kAllowed); }
 
 }  // namespace signet::train
