@@ -8,7 +8,9 @@
 
 #include "signet/base/text.h"
 #include "signet/cli/verb.h"
+#include "signet/report/table.h"
 #include "support/command.h"
+#include "support/small_run.h"
 
 namespace signet::cli {
 namespace {
@@ -35,9 +37,14 @@ TEST(Cli, EveryVerbHasHelpAndAnExample) {
     EXPECT_NE(help.out.find(entry.summary), std::string::npos);
     const auto definition = define(entry);
     EXPECT_FALSE(definition.options->examples().empty());
-    // All but the examples, which are there to be copied, fits a terminal.
-    for (const auto& line : split(help.out.substr(0, help.out.find("\nExamples:")), '\n'))
-      EXPECT_LE(line.size(), 80u) << line;
+    // All but the commands of examples, which are there to be copied, fits a terminal.
+    const auto& examples = definition.options->examples();
+    for (const auto& line : split(help.out, '\n')) {
+      if (std::none_of(examples.begin(), examples.end(),
+                       [&](const auto& example) { return line == "  " + example.first; })) {
+        EXPECT_LE(line.size(), 80u) << line;
+      }
+    }
     for (const auto& argument : definition.options->arguments())
       EXPECT_NE(help.out.find("\n  " + argument.name + " TEXT"), std::string::npos) << argument.name;
     for (const auto& option : definition.options->options()) {
@@ -81,6 +88,20 @@ TEST(Cli, TrainingEndsWithWhatToTypeNext) {
             std::string::npos);
   EXPECT_EQ(run_command(train + "c", directory.path()).err.find("Next"), std::string::npos);
   EXPECT_EQ(run_signet("report 'a run'", directory.path()).exit_code, 0);
+}
+
+TEST(Cli, WatchFitsTheTerminal) {
+  if (run_command("command -v script").exit_code != 0) GTEST_SKIP() << "script(1) is not installed";
+  test::TemporaryDirectory directory;
+  const std::string run = "run-in-a-folder-whose-name-is-longer-than-a-line-of-the-terminal-and-ends-here";
+  test::train_small(directory / run, {"train.steps=20", "train.validate_every=10"});
+  const auto shown = run_command(
+      "script -qec \"stty cols 80 rows 24; '" SIGNET_BINARY "' watch " + run + "\" log", directory.path());
+  const auto lines = split(shown.out.substr(shown.out.find("run-in")), '\n');
+  EXPECT_LE(lines.size(), 24u) << shown.out;
+  EXPECT_NE(lines[0].find("ends-here: "), std::string::npos) << shown.out;
+  for (const auto& line : lines) EXPECT_LE(report::display_width(line), 81u) << "with its \\r: " << line;
+  EXPECT_EQ(run_signet("watch " + run, directory.path()).out.rfind(run + ": ", 0), 0u) << "whole in a pipe";
 }
 
 // Every example, in the order of --help, so that a later verb may use what an earlier one wrote.

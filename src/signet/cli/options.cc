@@ -212,7 +212,7 @@ std::string Options::help() const {
   std::string text = impl_->help_lines() + impl_->lists;
   if (!impl_->examples.empty()) text += "\nExamples:\n";
   for (const auto& [command, meaning] : impl_->examples)
-    text += fmt::format("  {}\n      {}\n", command, meaning);
+    text += fmt::format("  {}\n{}\n", command, wrapped(meaning, 6, kHelpWidth));
   return text;
 }
 

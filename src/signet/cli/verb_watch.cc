@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -53,27 +54,51 @@ class Watch final : public Verb {
     return state_json(run).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   }
 
+  // A line, within that of a terminal: the path loses its middle.
+  static std::string heading(const RunState& run) {
+    const std::string path = printable(run.path, 4000),
+                      what = fmt::format(": {} on {}, {}, step {:.0f}{}, {} ago",
+                                         printable(report::run_label(run.data)), printable(run.data.task),
+                                         run.state, run.step,
+                                         std::isfinite(run.data.planned_steps)
+                                             ? fmt::format(" of {:.0f}", run.data.planned_steps)
+                                             : "",
+                                         age_text(run.age));
+    const size_t width = terminal_width(), taken = report::display_width(what);
+    constexpr size_t kLeast = 12;
+    return (width == 0 ? path : report::without_middle(path, std::max(width, taken + kLeast) - taken, "..")) +
+           what;
+  }
+
+  // The lines of two charts: all that a terminal has beside what else is shown, or as many as look well.
+  static size_t lines_for_charts(const std::string& verdict) {
+    constexpr size_t kLeast = 7, kBest = 21;
+    // Heading and a blank, a title and an axis for each, a blank between them, and the line of the cursor.
+    const size_t others = 8 + static_cast<size_t>(std::count(verdict.begin(), verdict.end(), '\n'));
+    return terminal_height() == 0 ? kBest
+                                  : std::clamp(terminal_height(), others + kLeast, others + kBest) - others;
+  }
+
   static std::string text(const RunState& run) {
     const size_t width = terminal_width() == 0 ? 80 : std::min<size_t>(terminal_width(), 160);
     const char* mark = report::text_style(stdout).unicode ? "•" : "*";
-    std::string out = fmt::format(
-        "{}: {} on {}, {}, step {:.0f}{}, {} ago\n\n", printable(run.path, 400),
-        printable(report::run_label(run.data)), printable(run.data.task), run.state, run.step,
-        std::isfinite(run.data.planned_steps) ? fmt::format(" of {:.0f}", run.data.planned_steps) : "",
-        age_text(run.age));
-    out += report::text_chart(run.data.loss, {"training loss (logarithmic)", true, width, 12, mark});
+    std::string verdict;
+    if (run.data.finished()) {
+      const std::string sentence = printable(report::verdict_sentence(run.data), 2000);
+      verdict = "\n" + (terminal_width() > 0 ? wrapped(sentence, 0, width) : sentence) + "\n";
+    }
+    const size_t lines = lines_for_charts(verdict), upper = (4 * lines + 3) / 7, lower = lines - upper;
+    std::string out = heading(run) + "\n\n";
+    out += report::text_chart(run.data.loss, {"training loss (logarithmic)", true, width, upper, mark});
     const std::string accuracy =
         report::text_chart(run.data.training_accuracy,
-                           {fmt::format("validation, {}", run.data.measure()), false, width, 9, mark});
+                           {fmt::format("validation, {}", run.data.measure()), false, width, lower, mark});
     if (!accuracy.empty()) out += "\n" + accuracy;
     const std::string held_out = report::text_chart(
-        run.data.held_out, {"loss on held-out documents, nats a token", false, width, 9, mark});
+        run.data.held_out, {"loss on held-out documents, nats a token", false, width, lower, mark});
     if (!held_out.empty()) out += "\n" + held_out;
     if (run.data.loss.empty()) out += "no update has been logged yet\n";
-    const std::string verdict = printable(report::verdict_sentence(run.data), 2000);
-    if (run.data.finished())
-      out += "\n" + (terminal_width() > 0 ? wrapped(verdict, 0, width) : verdict) + "\n";
-    return out;
+    return out + verdict;
   }
 
   std::string directory_;

@@ -44,6 +44,12 @@ std::string table_page(const std::vector<std::string>& rows, size_t width) {
   return text;
 }
 
+struct winsize terminal_size() {
+  struct winsize size;
+  const bool known = ::isatty(STDOUT_FILENO) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
+  return known ? size : winsize{};
+}
+
 // Where the text of "- item" or "12. item" begins; 0 of other lines.
 size_t item_text(const std::string& line) {
   if (line.starts_with("- ") || line.starts_with("* ")) return 2;
@@ -55,11 +61,11 @@ size_t item_text(const std::string& line) {
 }  // namespace
 
 size_t terminal_width() {
-  struct winsize size;
-  if (!::isatty(STDOUT_FILENO) || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
-    return 0;
-  return std::max<size_t>(size.ws_col, 40);
+  const size_t columns = terminal_size().ws_col;
+  return columns == 0 ? 0 : std::max<size_t>(columns, 40);
 }
+
+size_t terminal_height() { return terminal_size().ws_row; }
 
 std::string wrapped(const std::string& text, size_t indent, size_t width) {
   constexpr size_t kMost = 100;

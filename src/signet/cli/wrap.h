@@ -7,6 +7,7 @@ namespace signet::cli {
 
 // The columns of the terminal behind standard output, 40 at least; 0 where there is none.
 size_t terminal_width();
+size_t terminal_height();  // its lines; 0 where there is none
 
 // `text` broken at blanks so that lines with `indent` blanks before them stay within `width` columns; without
 // a width those of the terminal, 100 at most and where there is none.
