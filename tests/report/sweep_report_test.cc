@@ -58,17 +58,17 @@ TEST(SweepReport, NamesStandOnTheLeftAndFilesHaveWhatIsShown) {
   test::TemporaryDirectory directory;
   SweepPage page = page_of(directory, {{"deltanet", -1}});
   page.tables.push_back(
-      {"scores", "Scores", {"where", "score"}, {{"[-1,1]", "−0.5 ± 0.1"}, {"a, b", "–"}}});
+      {"scores", "Scores", {"model.where", "score"}, {{"[-1,1]", "−0.5 ± 0.1"}, {"a, b", "–"}}});
   ExportedFiles files;
   const std::string html = render_sweep(page, &files);
   EXPECT_EQ(test::parse_document(html).error, "");
-  EXPECT_NE(html.find("<th class=\"name\">where</th><th>score</th>"), html.npos);
+  EXPECT_NE(html.find("<th class=\"name\">model.<wbr/>where</th><th>score</th>"), html.npos);
   EXPECT_NE(html.find("parity with DeltaNet; "), html.npos);
   ASSERT_GE(files.size(), 4u);
   EXPECT_EQ(files[1].name, "scores.csv") << "after the table that says whose it is";
-  EXPECT_EQ(files[1].content, "where,score\n\"[-1,1]\",-0.5 ± 0.1\n\"a, b\",–\n");
+  EXPECT_EQ(files[1].content, "model.where,score\n\"[-1,1]\",-0.5 ± 0.1\n\"a, b\",–\n");
   EXPECT_NE(files[0].content.find(
-                "{lr}\n\\hline\nwhere & score \\\\\n\\hline\n{[}$-$1,1] & $-$0.5 $\\pm$ 0.1 \\\\\n"),
+                "{lr}\n\\hline\nmodel.where & score \\\\\n\\hline\n{[}$-$1,1] & $-$0.5 $\\pm$ 0.1 \\\\\n"),
             std::string::npos)
       << files[1].content;
   EXPECT_EQ(files[2].name, "Runs-accuracy.svg");

@@ -75,6 +75,11 @@ TEST(Table, EdgeCases) {
   EXPECT_EQ(display_width("日本 a"), 6u);
 }
 
+TEST(CsvField, IsForPrograms) {
+  EXPECT_EQ(csv_field("Mamba"), "Mamba");
+  EXPECT_EQ(csv_field("DeltaNet [−1, 1], \"a\""), "\"DeltaNet [-1, 1], \"\"a\"\"\"");
+}
+
 // The font of a plain LaTeX document shows other signs for | < >, a bracket behind \\\\ is an option of that,
 // and a hyphen is no minus.
 TEST(LatexText, ShowsWhatItIsGiven) {

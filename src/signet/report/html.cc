@@ -73,7 +73,9 @@ summary { cursor: pointer; font-weight: 600; }
 pre { overflow-x: auto; margin: .5rem 0 0; font: 13px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
 footer { margin-top: 3rem; font-size: .875rem; }
 @media (max-width: 44rem) { body { padding: 1rem .75rem 2rem; }
-  .wide { display: none; } .narrow { display: block; } .legend { font-size: .95rem; } h1 { font-size: 1.4rem; } }
+  .wide { display: none; } .narrow { display: block; } .legend { font-size: .95rem; } h1 { font-size: 1.4rem; }
+  th { white-space: normal; vertical-align: bottom; } th:first-child, td:first-child { min-width: 5.5rem; }
+  th, td { padding: .35rem .3rem; } }
 @media print { body { max-width: none; font-size: 11pt; } h2, h3, .legend { break-after: avoid; }
   figure, .verdicts li, tr { break-inside: avoid; } details { break-inside: auto; } .scroll { overflow: visible; }
   pre { white-space: pre-wrap; } * { print-color-adjust: exact; } }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <cstring>
 #include <map>
 
 #include "signet/base/error.h"
@@ -32,13 +31,21 @@ const char* tone_style(Tone tone) {
   return "";
 }
 
+// Keys may break behind their dots where a phone has no room: model.<wbr/>eigenvalues.
+std::string breakable(std::string html) {
+  for (size_t dot = 0; (dot = html.find('.', dot)) != html.npos; ++dot)
+    if (dot + 1 < html.size() && std::isalpha(static_cast<unsigned char>(html[dot + 1])))
+      html.insert(dot + 1, "<wbr/>");
+  return html;
+}
+
 std::string table_html(const PageTable& table) {
   std::string html =
       fmt::format("<h3>{}</h3>\n<div class=\"scroll\"><table>\n<thead><tr>", escape(table.caption));
   std::vector<const char*> style;
   for (size_t c = 0; c < table.header.size(); ++c) {
     style.push_back(is_numeric(table, c) ? "" : " class=\"name\"");
-    html += fmt::format("<th{}>{}</th>", style.back(), escape(table.header[c]));
+    html += fmt::format("<th{}>{}</th>", style.back(), breakable(escape(table.header[c])));
   }
   html += "</tr></thead>\n<tbody>\n";
   for (const auto& row : table.rows) {
@@ -51,14 +58,10 @@ std::string table_html(const PageTable& table) {
   return html + "</tbody></table></div>\n";
 }
 
-// As shown, for programs: a minus is that of ASCII.
 std::string table_csv(const PageTable& table) {
   const auto line = [](const std::vector<std::string>& fields) {
     std::vector<std::string> safe;
-    for (std::string field : fields) {
-      for (size_t at; (at = field.find("−")) != field.npos;) field.replace(at, std::strlen("−"), "-");
-      safe.push_back(csv_field(field));
-    }
+    for (const auto& field : fields) safe.push_back(csv_field(field));
     return join(safe, ",") + "\n";
   };
   std::string csv = line(table.header);

@@ -32,6 +32,7 @@ const char* tone_code(Tone tone) {
   return "";
 }
 
+constexpr std::string_view kMinus = "−";
 constexpr size_t kGap = 2, kLeastName = 12;  // columns between two, and of a name that was shortened
 
 std::string repeat(std::string_view piece, size_t times) {
@@ -58,7 +59,8 @@ TextStyle text_style(std::FILE* stream) {
   return style;
 }
 
-std::string csv_field(const std::string& text) {
+std::string csv_field(std::string text) {
+  for (size_t at; (at = text.find(kMinus)) != text.npos;) text.replace(at, kMinus.size(), "-");
   if (text.find_first_of(",\"\r\n") == text.npos) return text;
   std::string quoted = "\"";
   for (char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
@@ -68,7 +70,7 @@ std::string csv_field(const std::string& text) {
 std::string latex_text(const std::string& text) {
   // The font of a plain document has other signs in the places of | < >.
   static constexpr std::pair<std::string_view, std::string_view> kSymbols[] = {
-      {"−", "$-$"},
+      {kMinus, "$-$"},
       {"–", "--"},
       {"±", "$\\pm$"},
       {"·", "$\\cdot$"},

@@ -48,8 +48,8 @@ class Table {
   std::vector<std::vector<Cell>> rows_;
 };
 
-// A field of a CSV file, quoted where it must be.
-std::string csv_field(const std::string& text);
+// A field of a CSV file, for programs: quoted where it must be, and a minus is that of ASCII.
+std::string csv_field(std::string text);
 // Text for LaTeX; brackets and dashes of labels as LaTeX writes them.
 std::string latex_text(const std::string& text);
 
