@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "signet/base/thread_pool.h"
 #include "signet/text/sampler.h"
@@ -170,6 +171,17 @@ void write_documents(const TemporaryDirectory& directory, int count, double held
   tokenize(options);
 }
 
+// What data.json holds of the first `records` lines.
+uint64_t hash_after(const TemporaryDirectory& directory, TokenizeOptions options, int64_t records) {
+  std::istringstream lines(read_file(options.inputs[0], 1 << 20));
+  std::string line, first;
+  for (int64_t i = 0; i < records && std::getline(lines, line); ++i) first += line + "\n";
+  write_text(directory / "first", first);
+  options.inputs = {directory / "first"};
+  options.folder = directory / "of-the-first";
+  return tokenize(options).records_hash;
+}
+
 TEST(Tokenize, GoesOnWhereItStoppedWithTheSameDocuments) {
   const TemporaryDirectory directory;
   write_documents(directory, 300);
@@ -181,16 +193,49 @@ TEST(Tokenize, GoesOnWhereItStoppedWithTheSameDocuments) {
   manifest.complete = false;
   manifest.shards.resize(3);
   manifest.records = manifest.documents();
-  manifest.write(directory / "data");
   auto options = options_for(directory, {directory / "lines"});
   options.source.format = "lines";
   options.shard_tokens = 1024;
+  manifest.records_hash = hash_after(directory, options, manifest.records);
+  manifest.write(directory / "data");
   tokenize(options);
   EXPECT_EQ(texts_of(Corpus(directory / "data"), Corpus::kTrain), right);
   test::expect_error([&] { tokenize(options); }, ErrorCode::kUsage, "complete");
   manifest.write(directory / "data");
   options.source.field = "other";
   test::expect_error([&] { tokenize(options); }, ErrorCode::kUsage, "begun with other inputs");
+}
+
+// A file that was changed in place has its name and size, and another stream has no name: what was read says.
+TEST(Tokenize, GoesOnWithTheTextOfBeforeOrNotAtAll) {
+  const TemporaryDirectory directory;
+  write_documents(directory, 300);
+  CorpusManifest manifest = Corpus(directory / "data").manifest();
+  manifest.complete = false;
+  manifest.shards.resize(3);
+  manifest.records = manifest.documents();
+  auto options = options_for(directory, {directory / "lines"});
+  options.source.format = "lines";
+  options.shard_tokens = 1024;
+  manifest.records_hash = hash_after(directory, options, manifest.records);
+  manifest.write(directory / "data");
+  const std::string right = read_file(directory / "lines", 1 << 20);
+  std::string wrong = right;
+  wrong[1] = '7';  // of the first document
+  write_text(directory / "lines", wrong);
+  expect_bad_input([&] { tokenize(options); }, "begun with other text");
+  wrong = right;
+  wrong[wrong.size() - 2] = '7';  // of the last one, which was not read before
+  write_text(directory / "lines", wrong);
+  tokenize(options);
+  EXPECT_EQ(Corpus(directory / "data").manifest().documents(), 300);
+}
+
+TEST(Tokenize, WithoutTextNothingIsComplete) {
+  const TemporaryDirectory directory;
+  write_text(directory / "empty", "");
+  const auto options = options_for(directory, {directory / "empty"});
+  for (int time = 0; time < 2; ++time) expect_bad_input([&] { tokenize(options); }, "hold no text");
 }
 
 // Killed while it wrote its first file, and right after it.

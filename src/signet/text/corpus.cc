@@ -68,6 +68,9 @@ CorpusManifest CorpusManifest::read(const std::string& folder) {
   manifest.records = read_count(json, "records", path);
   manifest.empty = read_count(json, "empty", path);
   manifest.complete = io::json_bool(json, "complete", path);
+  // Older versions wrote none; only who goes on needs it.
+  if (!manifest.complete && manifest.records > 0)
+    manifest.records_hash = read_hash(json, "records_hash", path);
   const auto& shards = io::json_member(json, "shards", path);
   if (!shards.is_array()) bad_input("{}: 'shards' must be a list", printable(path));
   for (const auto& entry : shards) {
@@ -113,6 +116,7 @@ void CorpusManifest::write(const std::string& folder) const {
                              {"held_out", held_out},
                              {"source", hash_text(source)},
                              {"records", records},
+                             {"records_hash", hash_text(records_hash)},
                              {"empty", empty},
                              {"complete", complete},
                              {"shards", list}};

@@ -4,9 +4,9 @@
 //   ends    [documents] I64: where each ends in `tokens`
 //   hashes  [documents] U64: xxh64 of its text
 //   bytes   [documents] I64: of its text
-// data.json is written anew after each shard and says how many records of the input they hold together, so
-// that tokenizing can go on. A held-out document is one whose hash says so: equal documents are held out
-// together, and nobody needs to store which.
+// data.json is written anew after each shard and says how many records of the input they hold together, and
+// their hash, so that tokenizing can go on. A held-out document is one whose hash says so: equal documents
+// are held out together, and nobody needs to store which.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +34,7 @@ struct CorpusManifest {
   double held_out = 0;     // share of the documents
   uint64_t source = 0;     // fingerprint of inputs and options
   int64_t records = 0, empty = 0;
+  uint64_t records_hash = 0;  // of one after the other
   bool complete = false;
   std::vector<ShardInfo> shards;
 

@@ -21,9 +21,16 @@ int64_t size_of(const Record& record) {
 
 struct EncodedDocument {
   std::vector<int32_t> tokens;
-  uint64_t hash = 0;
+  uint64_t hash = 0, record = 0;
   int64_t bytes = 0;
 };
+
+uint64_t hash_of(const Record& record) {
+  return record.ids.empty() ? xxh64(record.text)
+                            : xxh64(record.ids.data(), record.ids.size() * sizeof(int32_t));
+}
+
+uint64_t chained(uint64_t before, uint64_t record) { return xxh64(&record, sizeof record, before); }
 
 // What is read while the piece before it is encoded.
 struct Piece {
@@ -58,6 +65,7 @@ class Tokenizing {
       encode(piece);
       for (auto& document : encoded_) {
         ++manifest_.records;
+        manifest_.records_hash = chained(manifest_.records_hash, document.record);
         if (document.bytes == 0)
           ++manifest_.empty;
         else
@@ -70,12 +78,12 @@ class Tokenizing {
       piece = next.get();
       stop_if_asked();
     }
-    manifest_.complete = true;
-    write_shard();
     if (source_.left_out())
       tell(fmt::format("signet: left out {} of the folders with zero bytes, which are no text",
                        count_of(source_.left_out(), "file")));
-    if (manifest_.documents() == 0) bad_input("the inputs hold no text");
+    if (manifest_.documents() + builder_.documents() == 0) bad_input("the inputs hold no text");
+    manifest_.complete = true;
+    write_shard();
     return manifest_;
   }
 
@@ -134,11 +142,22 @@ class Tokenizing {
       tell(fmt::format("signet: {}: going on after {}", folder, count_of(stored.documents(), "document")));
   }
 
+  // What was read before must come again: names and sizes say nothing of standard input, or of files that
+  // were changed in place.
   void skip(int64_t records) {
     Record record;
-    for (int64_t i = 0; i < records; ++i)
+    uint64_t read = 0;
+    for (int64_t i = 0; i < records; ++i) {
       if (!source_.next(record))
-        bad_input("the inputs have {} records, but {} were read from them before", i, records);
+        bad_input("the inputs have {}, but {} were read from them before; give the same text, or --force",
+                  count_of(i, "record"), records);
+      read = chained(read, hash_of(record));
+    }
+    if (read != manifest_.records_hash)
+      bad_input(
+          "{} was begun with other text: the first {} of the inputs are not those that it holds; give the "
+          "same text to go on, or --force to begin anew",
+          printable(options_.folder), count_of(records, "record"));
   }
 
   Piece read_piece() {
@@ -178,6 +197,7 @@ class Tokenizing {
           out.tokens = record.ids;
           if (!encoded) encoders_[p]->encode(text, out.tokens);
           out.hash = xxh64(text);
+          out.record = hash_of(record);
           out.bytes = static_cast<int64_t>(text.size());
         }
     });
