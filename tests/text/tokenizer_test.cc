@@ -167,6 +167,40 @@ TEST(Tokenizer, WhatSentencepieceThrowsIsAnError) {
   EXPECT_THROW(make_sentencepiece(unknown + zero, "tokenizer.model"), Error);
 }
 
+// Expressions mean what they mean to those who write tokenizers, not to PCRE2 (tests/text/reference_ids.py
+// compares with those).
+TEST(WordPattern, ReadsExpressionsAsTheirAuthorsDo) {
+  NEEDS_PCRE2();
+  struct Case {
+    const char *expression, *text;
+    std::vector<std::string> words;
+  };
+  const Case cases[] = {
+      {"\\w+",
+       "a\u0301_1 \u00b2\u24b6",
+       {"a\u0301_1", "\u24b6"}},  // marks and letters in circles, no squares
+      {"\\W", "a\u0301 b", {" "}},
+      {"[^\\w\\s]+", "a\u0301_!?", {"!?"}},
+      {"\\s+$", "a  \nb \n", {"  ", " "}},  // of every line
+      {"^.", "ab\ncd", {"a", "c"}},
+      {" ?[^(\\s|[.,])]+", "ab,c (d) e", {"ab", "c", "d", " e"}},  // BLOOM's: a set within a set
+      {"\\p{Han}+", "\u4e00\u3001\u3005", {"\u4e00", "\u3005"}},   // not what scripts share
+      {"[^\\p{Han}]+", "\u4e00\u3001", {"\u3001"}},
+      {"[]a]+", "a]b", {"a]"}},
+  };
+  for (const auto& [expression, text, words] : cases) {
+    const WordPattern pattern(expression, "test");
+    const WordMatcher matcher(pattern);
+    std::vector<std::string> found;
+    for (size_t at = 0, begin = 0, end = 0; matcher.find(text, at, begin, end); at = end)
+      found.push_back(std::string(text).substr(begin, end - begin));
+    EXPECT_EQ(found, words) << expression;
+  }
+  for (const char* refused : {"\\ba", "a\\h", "[a-z&&[^b]]", "[[:alpha:]]", "[\\W]", "[a-[z]]", "[[a]-z]",
+                              "(?m:.)", "a{,3}", "\\v", "a|"})
+    test::expect_bad_input([&] { WordPattern(refused, "test"); }, "the expression");
+}
+
 TEST(Tokenizer, HostileFilesAreRefusedWithAWord) {
   NEEDS_PCRE2();
   const test::TemporaryDirectory directory;
