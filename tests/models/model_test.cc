@@ -416,6 +416,23 @@ TEST(Model, EigenvaluesLieInTheirRange) {
   }
 }
 
+// A group of Mamba-2's heads is normalised by itself: where nothing but D x is read, the size of one group's
+// D changes nothing, neither in that group nor in the others.
+TEST(Model, GroupsOfMamba2HaveNormsOfTheirOwn) {
+  Fixture f({"", "mamba2", {"width=6", "head_dim=3", "state=5", "groups=2", "conv=0", "norm_eps=1e-12"}}, 2,
+            7, 3);
+  const auto scale = [&](const char* end, int64_t first, int64_t count, double factor) {
+    for (const auto& info : f.model.parameters().infos())
+      if (info.name.ends_with(end))
+        for (int64_t i = first; i < first + count; ++i) f.weights[info.offset + i] *= factor;
+  };
+  const int64_t inner = 12, shared = 10;
+  scale("in.weight", (2 * inner + shared) * 6, shared * 6, 0);  // C
+  const double right = f.loss(false);
+  scale(".D", 2, 2, 1000);
+  EXPECT_NEAR(f.loss(false), right, 1e-9);
+}
+
 // Per token: two operations per entry of a matrix and the recurrence, three times for forward and backward.
 TEST(Model, OperationsOfAToken) {
   const auto flops = [](const char* architecture, std::vector<std::string> set, double length) {

@@ -3,7 +3,7 @@
 //   delta = softplus(dt + bias),  s = exp(-delta exp(A_log)), one per head
 //   S_t = a_t S_{t-1} + B_t (delta_t x_t)^T,   y = S^T C + D x,   -> RMS norm of y * SiLU(z) -> out_proj
 // with a = s (range [0,1]) or a = 2s - 1 (range [-1,1]; the input term is the same in both). B and C are
-// shared by heads / groups heads.
+// shared by heads / groups heads, which are also what is normalised together.
 #include <algorithm>
 
 #include "signet/autograd/gated_ops.h"
@@ -78,7 +78,8 @@ class Mamba2Mixer final : public Mixer {
   }
 
   Var finish(Tape& tape, const Weights& weights, const Var& mixed, const Var& residual) const override {
-    const Var normed = autograd::norm(tape, mixed, weights[norm_], kernels::NormKind::kRms, eps_);
+    const Var normed =
+        autograd::norm(tape, mixed, weights[norm_], kernels::NormKind::kRms, eps_, options_.groups);
     return autograd::linear(tape, normed, weights[out_], residual);
   }
 
@@ -123,7 +124,8 @@ class Mamba2Factory final : public MixerFactory {
     fields.field("expand", options_.expand, "channels of the recurrence per unit of width", {1, 16});
     fields.field("head_dim", options_.head_dim, "channels of a head", {1, 4096});
     fields.field("state", options_.state, "state size of a channel", {1, 4096});
-    fields.field("groups", options_.groups, "groups of heads that share B and C", {1, 1024});
+    fields.field("groups", options_.groups, "groups of heads that share B and C, each with a norm of its own",
+                 {1, 1024});
     fields.field("conv", options_.conv, "taps of the causal convolution; 0 = none", {0, 16});
     fields.field("dt_min", options_.dt_min, "smallest step size at the start", {1e-6, 10});
     fields.field("dt_max", options_.dt_max, "largest step size at the start", {1e-6, 10});
