@@ -173,6 +173,20 @@ TEST(TextWorkload, ARunThatWasStoppedEndsWithTheSameBits) {
   test::expect_error([&] { loaded.task(); }, ErrorCode::kUsage, "trained on text");
 }
 
+// No document reaches the end of the last positions that some have.
+TEST(TextEvaluation, WhatNoRowReachesHasNoRunningMean) {
+  const TemporaryDirectory directory;
+  make_data(directory, "a", "cat");
+  const text::Corpus corpus(directory / "a");
+  train::Run run(small_config(directory, {"a"}));
+  TextEvaluationRequest request;
+  request.context = 10'000, request.rows = 13, request.packed = false;
+  const auto found = evaluate_text(run.model(), run.dtype(), run.weights(), corpus, request);
+  EXPECT_TRUE(found.by_position.front().running);
+  EXPECT_FALSE(found.by_position.back().running);
+  EXPECT_TRUE(text_evaluation_json(found)["by_position"].back()["running"].is_null());
+}
+
 TEST(TextEvaluation, IsTheMeanOfTheModelsLogProbabilitiesByPosition) {
   const TemporaryDirectory directory;
   make_data(directory, "a", "cat");
@@ -208,7 +222,7 @@ TEST(TextEvaluation, IsTheMeanOfTheModelsLogProbabilitiesByPosition) {
     EXPECT_EQ(found.by_position[2].rows, thirds);
     EXPECT_NEAR(found.by_position[2].nll.mean, third / static_cast<double>(thirds), 1e-5);
     if (full > 0) {
-      EXPECT_NEAR(found.by_position.back().running.mean, running / static_cast<double>(full), 1e-5);
+      EXPECT_NEAR(found.by_position.back().running->mean, running / static_cast<double>(full), 1e-5);
     }
     EXPECT_GT(found.nll.error, 0);
     // Bytes are tokens here, but for the start of a document, which is none.

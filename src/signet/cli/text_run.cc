@@ -49,8 +49,9 @@ void print_evaluation(const std::string& path, const train::TextEvaluation& eval
     table.row({entry.first == entry.last ? std::to_string(entry.first)
                                          : fmt::format("{}-{}", entry.first, entry.last),
                std::to_string(entry.rows), fmt::format("{:.4f}", entry.nll.mean),
-               fmt::format("{:.4f}", entry.nll.error), fmt::format("{:.4f}", entry.running.mean),
-               fmt::format("{:.4f}", entry.running.error)});
+               fmt::format("{:.4f}", entry.nll.error),
+               entry.running ? fmt::format("{:.4f}", entry.running->mean) : "–",
+               entry.running ? fmt::format("{:.4f}", entry.running->error) : "–"});
   fmt::print("{}", table.text(report::text_style(stdout)));
   fmt::print(
       "{}: {} of {} documents in {}\nloss {:.4f} +- {:.4f} nats a token, perplexity {:.2f}, "

@@ -78,8 +78,9 @@ class TextTally {
   TextEvaluation result() {
     result_.nll = all_.result();
     for (size_t bin = 0; bin < ends_.size() && bins_[bin].rows() > 0; ++bin)
-      result_.by_position.push_back({bin ? ends_[bin - 1] + 1 : 1, ends_[bin], bins_[bin].rows(),
-                                     bins_[bin].result(), running_[bin].result()});
+      result_.by_position.push_back(
+          {bin ? ends_[bin - 1] + 1 : 1, ends_[bin], bins_[bin].rows(), bins_[bin].result(),
+           running_[bin].rows() > 0 ? std::optional(running_[bin].result()) : std::nullopt});
     return std::move(result_);
   }
 
@@ -195,14 +196,18 @@ TextEvaluation evaluate_text(const models::Model& model, DType dtype, void* weig
 
 ordered_json text_evaluation_json(const TextEvaluation& evaluation) {
   ordered_json positions = ordered_json::array();
-  for (const auto& entry : evaluation.by_position)
+  for (const auto& entry : evaluation.by_position) {
     positions.push_back({{"first", entry.first},
                          {"last", entry.last},
                          {"rows", entry.rows},
                          {"nll", entry.nll.mean},
                          {"nll_error", entry.nll.error},
-                         {"running", entry.running.mean},
-                         {"running_error", entry.running.error}});
+                         {"running", nullptr},
+                         {"running_error", nullptr}});
+    if (entry.running)
+      positions.back()["running"] = entry.running->mean,
+      positions.back()["running_error"] = entry.running->error;
+  }
   return {{"loss", evaluation.nll.mean},
           {"loss_error", evaluation.nll.error},
           {"perplexity", std::exp(evaluation.nll.mean)},

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <vector>
 
 #include "signet/models/model.h"
@@ -29,8 +30,9 @@ struct MeanLoss {
 // Positions first .. last, counted from 1, of all rows that reach so far.
 struct PositionLoss {
   int64_t first = 0, last = 0, rows = 0;
-  MeanLoss nll;      // there
-  MeanLoss running;  // up to `last`: mean over rows that have it of the mean over their tokens (the paper's)
+  MeanLoss nll;  // there
+  // Up to `last`: mean over rows that have it of the mean over their tokens (the paper's). No row may.
+  std::optional<MeanLoss> running;
 };
 
 struct TextEvaluation {
@@ -49,7 +51,7 @@ TextEvaluation evaluate_text(const models::Model& model, DType dtype, void* weig
                              const std::function<bool()>& go_on = nullptr);
 
 // {loss, loss_error, perplexity, bits_per_byte, accuracy, samples, tokens, bytes,
-//  by_position: [{first, last, rows, nll, nll_error, running, running_error}]}
+//  by_position: [{first, last, rows, nll, nll_error, running, running_error}]}; the last two may be null
 nlohmann::ordered_json text_evaluation_json(const TextEvaluation& evaluation);
 
 }  // namespace signet::train
