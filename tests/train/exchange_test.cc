@@ -103,6 +103,36 @@ TEST(Exchange, NamesAndShapesAreThoseOfTheOthers) {
   EXPECT_EQ(config["allow_neg_eigval"], true);
 }
 
+// A head beside a tied embedding is that embedding, written twice, or the file contradicts its configuration.
+TEST(Exchange, ATiedHeadIsTheEmbedding) {
+  const TemporaryDirectory directory;
+  make_run(directory / "run", "mamba", {"eigenvalues=0,1", "tie_embeddings=true"});
+  export_run(directory / "run", directory / "there", ExchangeFormat::kHf);
+  const std::string path = directory / "there/model.safetensors";
+  std::vector<std::vector<float>> data;
+  std::vector<io::TensorData> tensors;
+  {
+    const auto file = io::SafetensorsFile::open(path);
+    data.reserve(file.infos().size() + 1);
+    for (const auto& info : file.infos()) {
+      auto& values = data.emplace_back(static_cast<size_t>(info.bytes / 4));
+      file.read(info.name, values.data(), info.bytes);
+      tensors.push_back({info.name, info.dtype, info.shape, values.data()});
+      if (info.name == "backbone.embeddings.weight") {
+        auto& head = data.emplace_back(values);
+        tensors.push_back({"lm_head.weight", info.dtype, info.shape, head.data()});
+      }
+    }
+  }
+  io::write_safetensors(path, tensors);
+  import_run(directory / "there", directory / "back", "", false);
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i].name == "lm_head.weight") data[i][0] += 1;
+  io::write_safetensors(path, tensors);
+  test::expect_bad_input([&] { import_run(directory / "there", directory / "back", "", true); },
+                         "another matrix than the embedding");
+}
+
 TEST(Exchange, TheFusedGateOf2024IsSplit) {
   const TemporaryDirectory directory;
   make_run(directory / "run", "deltanet", {"heads=2"});
@@ -134,6 +164,18 @@ TEST(Exchange, TheFusedGateOf2024IsSplit) {
   EXPECT_EQ(logits_of(directory / "back"), logits_of(directory / "run"));
 }
 
+TEST(Exchange, WhatOthersWouldComputeOtherwiseIsSaid) {
+  const TemporaryDirectory directory;
+  for (const bool is_signed : {true, false}) {
+    const std::string run = directory / (is_signed ? "signed" : "positive");
+    make_run(run, "mamba", {is_signed ? "eigenvalues=-1,1" : "eigenvalues=0,1"});
+    testing::internal::CaptureStderr();
+    export_run(run, run + "-there", ExchangeFormat::kHf);
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(said.find("positive_and_negative") != said.npos, is_signed) << said;
+  }
+}
+
 TEST(Exchange, WhatDoesNotFitIsNamed) {
   const TemporaryDirectory directory;
   make_run(directory / "run", "mamba", {"eigenvalues=0,1"});
@@ -159,6 +201,16 @@ TEST(Exchange, WhatDoesNotFitIsNamed) {
   test::expect_bad_input(import, "use_bias");
   with("\"vocab_size\": 23", "\"vocab_size\": -1");
   test::expect_bad_input(import, "vocab_size");
+  with("\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"");
+  test::expect_bad_input(import, "hidden_act");
+  with("\"use_bias\": false", "\"use_bias\": false, \"time_step_limit\": [0.0, 0.1]");
+  test::expect_bad_input(import, "time_step_limit");
+  // As transformers writes it, and its version 5.
+  for (const char* infinity : {"Infinity", "{\"__float__\": \"Infinity\"}"}) {
+    with("\"use_bias\": false",
+         std::string("\"use_bias\": false, \"time_step_limit\": [0.0, ") + infinity + "]");
+    import();
+  }
   test::write_text(path, good);
   std::filesystem::rename(directory / "there/model.safetensors", directory / "there/pytorch_model.bin");
   test::expect_bad_input(import, "pickle");

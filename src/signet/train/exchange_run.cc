@@ -152,9 +152,17 @@ void copy_weights(const ForeignTensors& tensors, const models::ForeignModel& mod
     std::copy_n(values.begin() + from, size, static_cast<float*>(run.weights()) + own.offset);
   }
   for (const auto& name : tensors.names()) {
-    const bool tied = name == "lm_head.weight" && run.config().model.tie_embeddings;  // written twice
-    if (!used.contains(name) && !tied)
+    if (used.contains(name)) continue;
+    if (name != "lm_head.weight" || !run.config().model.tie_embeddings)
       bad_input("{}: nothing here takes the tensor '{}'", where, printable(name, 100));
+    const auto head = tensors.read(name);  // the embedding, written twice
+    const models::ParameterInfo& embedding = *ours.at(models::kEmbedding);
+    const float* const tied = static_cast<const float*>(run.weights()) + embedding.offset;
+    if (!std::equal(head.begin(), head.end(), tied, tied + embedding.shape.size()))
+      bad_input(
+          "{}: 'lm_head.weight' is another matrix than the embedding, and the configuration ties them; say "
+          "which is meant: tie_word_embeddings false, or no 'lm_head.weight'",
+          where);
   }
 }
 
@@ -168,7 +176,9 @@ ImportedRun import_run(const std::string& source, const std::string& path, const
   const std::string config_path = join_path(folder, "config.json");
   if (!exists(config_path))
     bad_input("{} is missing: it says what model the weights are of", printable(config_path));
-  const auto model = models::read_foreign_config(io::read_json_file(config_path), printable(config_path));
+  const auto model = models::read_foreign_config(
+      io::parse_json(models::strict_json(read_file(config_path, io::JsonLimits{}.max_bytes)), config_path),
+      printable(config_path));
   const ForeignTensors tensors(folder, is_folder ? "" : source);
   RunConfig config;
   config.model = model.config;
@@ -224,6 +234,10 @@ ExportedRun export_run(const std::string& path, const std::string& folder, model
   }
   if (words) words->save(folder);
   write_file_atomic(join_path(folder, "config.json"), config.dump(2) + "\n");
+  if (config.contains("positive_and_negative"))
+    tell(
+        "signet: transformers and mamba-ssm do not know positive_and_negative: with them these weights are a "
+        "model with eigenvalues in [0,1], and answer otherwise");
   return {run.config().model.architecture, run.model().parameters().size(), words != nullptr};
 }
 

@@ -46,6 +46,13 @@ class Json {
   void require(bool holds, const std::string& what) const {
     if (!holds) bad_input("{}: {}", where_, what);
   }
+  // [0, infinity], where bounds of step sizes are named: none is clamped here.
+  void require_no_bounds(const char* key) const {
+    if (!has(key)) return;
+    const auto& bounds = object_[key];
+    require(bounds.is_array() && bounds.size() == 2 && bounds[0] == 0 && !bounds[1].is_number(),
+            fmt::format("{} must be 0 to infinity", key));
+  }
   const ordered_json& object() const { return object_; }
 
  private:
@@ -146,6 +153,8 @@ ForeignModel read_gla(const Json& json) {
   json.require(heads > 0, "num_heads must be above 0");
   json.require(json.flag("use_gk", true) && !json.flag("use_gv", false), "use_gk alone is read");
   json.require(json.flag("use_output_gate", true), "use_output_gate must be true");
+  for (const char* key : {"feature_map", "clamp_min"})
+    json.require(!json.has(key), fmt::format("{} must be null", key));
   for (const auto& setting :
        {fmt::format("heads={}", heads), fmt::format("key_dim={}", json.share(width, "expand_k", 0.5) / heads),
         fmt::format("value_dim={}", json.share(width, "expand_v", 1) / heads),
@@ -160,6 +169,9 @@ ForeignModel read_mamba(const Json& json, bool second) {
   auto set = common(json, "hidden_size", "num_hidden_layers", json.number("layer_norm_epsilon", 1e-5));
   json.require(!json.flag("use_bias", false), "use_bias must be false");
   json.require(json.flag("use_conv_bias", true), "use_conv_bias must be true");
+  const std::string activation = json.text("hidden_act", "silu");
+  json.require(activation == "silu" || activation == "swish", "hidden_act must be silu");
+  json.require_no_bounds("time_step_limit");
   const int64_t width = json.whole("hidden_size", 0), expand = json.whole("expand", 2);
   set.push_back("mlp=0");
   set.push_back(fmt::format("expand={}", expand));
@@ -187,6 +199,8 @@ ForeignModel read_state_spaces(const Json& json, const std::string& where) {
   json.require(!json.has("attn_layer_idx") || json.object()["attn_layer_idx"].empty(),
                "layers of attention among others are not read");
   json.require(json.flag("rms_norm", true), "rms_norm must be true");
+  json.require(!ssm.flag("norm_before_gate", false), "norm_before_gate must be false");
+  ssm.require_no_bounds("dt_limit");
   set.push_back("mlp=0");
   set.push_back(fmt::format("expand={}", ssm.whole("expand", 2)));
   set.push_back(fmt::format("conv={}", ssm.whole("d_conv", 4)));
@@ -260,6 +274,24 @@ const NameTable& block_names(const std::string& architecture) {
 }
 
 }  // namespace
+
+std::string strict_json(std::string_view python) {
+  std::string strict;
+  bool inside = false;  // of a string
+  for (size_t i = 0; i < python.size(); ++i) {
+    for (const std::string_view word : {"Infinity", "NaN"})
+      if (!inside && python.substr(i).starts_with(word)) {
+        if (strict.ends_with('-')) strict.pop_back();
+        (strict += '"').append(word) += '"';
+        i += word.size();
+      }
+    if (i == python.size()) break;
+    if (python[i] == '"') inside = !inside;
+    strict += python[i];
+    if (inside && python[i] == '\\' && i + 1 < python.size()) strict += python[++i];
+  }
+  return strict;
+}
 
 ForeignModel read_foreign_config(const ordered_json& object, const std::string& where) {
   if (!object.is_object()) bad_input("{}: no config.json of a model", where);

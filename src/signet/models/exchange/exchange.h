@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "signet/models/config.h"
@@ -28,6 +29,9 @@ struct ForeignModel {
   int64_t vocabulary = 0;
   ExchangeFormat format = ExchangeFormat::kFla;
 };
+
+// A config.json as Python writes it: Infinity and NaN, which are no JSON, become strings.
+std::string strict_json(std::string_view python);
 
 // Of a config.json; throws kBadInput that names what it has and this program has not.
 ForeignModel read_foreign_config(const nlohmann::ordered_json& json, const std::string& where);
