@@ -471,7 +471,9 @@ TEST(Capi, SaysWhichArgumentIsWrong) {
       {[](C& c) { c.q.type = 77; }, SIGNET_INVALID, "q: 77 is no type"},
       {[](C& c) { c.q.shape[0] = -1; }, SIGNET_INVALID, "q: the shape [-1, 5, 3, 4] is out of range"},
       {[](C& c) { c.q.shape[0] = c.q.shape[1] = int64_t{1} << 40; }, SIGNET_INVALID, "out of range"},
-      {[](C& c) { c.v.type = SIGNET_INT32; }, SIGNET_INVALID, "integers"},
+      {[](C& c) { c.v.type = SIGNET_INT32; }, SIGNET_INVALID, "v: give floating point numbers"},
+      {[](C& c) { c.o.type = SIGNET_INT64; }, SIGNET_INVALID, "o: give floating point numbers"},
+      {[](C& c) { c.k.rank = 3; }, SIGNET_INVALID, "k: the number of dimensions must be 4 or 5, not 3"},
       {[](C& c) { c.device.kind = SIGNET_CUDA; }, SIGNET_UNSUPPORTED, "CUDA"},
       {[](C& c) { c.device.kind = 9; }, SIGNET_INVALID, "device: 9"},
       {[](C& c) { c.size = 3; }, SIGNET_INVALID, "size"},
@@ -487,6 +489,25 @@ TEST(Capi, SaysWhichArgumentIsWrong) {
     EXPECT_NE(message.find(each.message), std::string::npos) << message << " / " << each.message;
   }
   EXPECT_EQ(signet_delta_rule_forward(nullptr), SIGNET_INVALID);
+}
+
+// Without tokens every tensor is empty, but not the state, which nobody gives here.
+TEST(Capi, RefusesAStateWhoseSizeOverflows) {
+  signet_delta_rule call{};
+  call.size = sizeof call, call.scale = 1;
+  const auto empty = [](std::initializer_list<int64_t> shape) {
+    signet_tensor t{};
+    t.type = SIGNET_FLOAT32;
+    for (const int64_t size : shape) t.shape[t.rank++] = size;
+    return t;
+  };
+  const int64_t wide = int64_t{1} << 32;
+  call.q = call.k = empty({1, 0, 1, wide}), call.v = call.o = empty({1, 0, 1, wide});
+  call.beta = empty({1, 0, 1});
+  signet_sizes sizes;
+  EXPECT_EQ(signet_delta_rule_sizes(&call, &sizes), SIGNET_INVALID);
+  EXPECT_EQ(signet_delta_rule_forward(&call), SIGNET_INVALID);
+  EXPECT_NE(std::string(signet_last_error()).find("out of range"), std::string::npos) << signet_last_error();
 }
 
 // A program of an older header gives a shorter structure.

@@ -15,17 +15,13 @@ struct Loss {
   static void forward(const Call& p, Arena&, Work<Device>& work) {
     using A = Accumulator<T>;
     require(p.logits, "logits", {2});
-    require(p.targets, "targets", {1});
     require(p.loss, "loss", {1});
     const int64_t rows = p.logits.shape[0], classes = p.logits.shape[1];
-    expect_shape(p.targets, "targets", {rows});
     expect_shape(p.loss, "loss", {1});
     expect_shape(p.dlogits, "dlogits", {rows, classes});
-    expect_shape(p.predictions, "predictions", {rows});
     if (p.loss.type != SIGNET_FLOAT64) bad_input("loss: give float64");
-    for (const signet_tensor* t : {&p.targets, &p.predictions})
-      if (given(*t) && (t->type != SIGNET_INT32 || (rows > 1 && t->strides[0] != 1)))
-        bad_input("{}: give a contiguous tensor of int32", t == &p.targets ? "targets" : "predictions");
+    check_whole(p.targets, "targets", rows);
+    if (given(p.predictions)) check_whole(p.predictions, "predictions", rows);
     if (classes < 1) bad_input("logits: there are no classes");
     check_targets(p, classes, work);
     kernels::CrossEntropy<T> f;
@@ -45,6 +41,12 @@ struct Loss {
   static void backward(const Call&, Arena&, Work<Device>&) {}
 
  private:
+  static void check_whole(const signet_tensor& t, const char* name, int64_t rows) {
+    require_whole(t, name);
+    if (t.shape[0] != rows) bad_input("{}: the shape must be [{}], not [{}]", name, rows, t.shape[0]);
+    if (t.type != SIGNET_INT32 || (rows > 1 && t.strides[0] != 1))
+      bad_input("{}: give a contiguous tensor of int32", name);
+  }
   static void check_targets(const Call& p, int64_t classes, Work<Cpu>& work) {
     work.run([&] {
       const auto* targets = static_cast<const int32_t*>(p.targets.data);

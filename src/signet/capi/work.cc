@@ -56,26 +56,49 @@ int64_t element_size(int32_t type) {
   }
 }
 
+namespace {
+
+// What the sizes of scratch memory are computed from: far below where a product of three would overflow.
+constexpr int64_t kMostElements = int64_t{1} << 40;
+
+void expect_in_range(const char* name, const int64_t* shape, size_t rank) {
+  int64_t elements = 1;
+  for (size_t i = 0; i < rank; ++i)
+    if (shape[i] < 0 || __builtin_mul_overflow(elements, std::max<int64_t>(1, shape[i]), &elements) ||
+        elements > kMostElements)
+      bad_input("{}: the shape {} is out of range", name, shape_text(shape, rank));
+}
+
+void expect_tensor(const signet_tensor& t, const char* name, std::initializer_list<int> ranks, bool whole) {
+  if (!given(t)) bad_input("{} is missing", name);
+  if (t.type < SIGNET_ABSENT || t.type > SIGNET_INT64) bad_input("{}: {} is no type", name, t.type);
+  if (whole != (t.type == SIGNET_INT32 || t.type == SIGNET_INT64))
+    bad_input("{}: give {}", name, whole ? "int32 or int64" : "floating point numbers, not integers");
+  if (std::find(ranks.begin(), ranks.end(), t.rank) == ranks.end()) {
+    std::string allowed;
+    for (const int* r = ranks.begin(); r != ranks.end(); ++r)
+      allowed += (r == ranks.begin() ? "" : r + 1 == ranks.end() ? " or " : ", ") + std::to_string(*r);
+    bad_input("{}: the number of dimensions must be {}, not {}", name, allowed, t.rank);
+  }
+  expect_in_range(name, t.shape, static_cast<size_t>(t.rank));
+  if (!t.data && count(t) > 0) bad_input("{} has no memory", name);
+}
+
+}  // namespace
+
+void require(const signet_tensor& t, const char* name, std::initializer_list<int> ranks) {
+  expect_tensor(t, name, ranks, false);
+}
+
+void require_whole(const signet_tensor& t, const char* name) { expect_tensor(t, name, {1}, true); }
+
 void expect_shape(const signet_tensor& t, const char* name, std::initializer_list<int64_t> shape) {
+  expect_in_range(name, shape.begin(), shape.size());
   if (!given(t)) return;
   require(t, name, {static_cast<int>(shape.size())});
   if (!std::equal(shape.begin(), shape.end(), t.shape))
     bad_input("{}: the shape must be {}, not {}", name, shape_text(shape.begin(), shape.size()),
               shape_text(t.shape, static_cast<size_t>(t.rank)));
-}
-
-void require(const signet_tensor& t, const char* name, std::initializer_list<int> ranks) {
-  if (!given(t)) bad_input("{} is missing", name);
-  if (t.type < SIGNET_ABSENT || t.type > SIGNET_INT64) bad_input("{}: {} is no type", name, t.type);
-  if (std::find(ranks.begin(), ranks.end(), t.rank) == ranks.end())
-    bad_input("{}: the number of dimensions must be {}, not {}", name, *ranks.begin(), t.rank);
-  int64_t elements = 1;
-  for (int i = 0; i < t.rank; ++i) {
-    if (t.shape[i] < 0 || __builtin_mul_overflow(elements, std::max<int64_t>(1, t.shape[i]), &elements) ||
-        elements > (int64_t{1} << 48))
-      bad_input("{}: the shape {} is out of range", name, shape_text(t.shape, static_cast<size_t>(t.rank)));
-  }
-  if (!t.data && count(t) > 0) bad_input("{} has no memory", name);
 }
 
 signet_tensor narrow(signet_tensor t, int dimension, int64_t first, int64_t size) {
@@ -116,7 +139,7 @@ bool is_contiguous(const signet_tensor& t, int32_t type, int64_t align) {
 
 int64_t sequences(const signet_tensor& offsets, int64_t batch) {
   if (!given(offsets)) return batch;
-  require(offsets, "offsets", {1});
+  require_whole(offsets, "offsets");
   if (batch != 1) bad_input("offsets: packed sequences lie in one row, and there are {} rows", batch);
   if (offsets.shape[0] < 1) bad_input("offsets: give one more than there are sequences, at least one");
   return offsets.shape[0] - 1;
@@ -131,7 +154,6 @@ KernelOffsets::KernelOffsets(const signet_tensor& offsets, int64_t time, Work<Cp
 #ifdef SIGNET_WITH_CUDA
 KernelOffsets::KernelOffsets(const signet_tensor& offsets, int64_t time, Work<Cuda>& work) {
   if (!given(offsets)) return;
-  if (offsets.type != SIGNET_INT64 && offsets.type != SIGNET_INT32) bad_input("offsets: give int32 or int64");
   static const int32_t counted = 0;  // sizes depend on whether there are offsets
   int32_t* const here = work.scratch<int32_t>(offsets.shape[0]);
   data_ = work.counting() ? &counted : here;

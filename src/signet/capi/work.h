@@ -27,10 +27,13 @@ class Unsupported : public Error {
 inline bool given(const signet_tensor& t) { return t.type != SIGNET_ABSENT; }
 int64_t count(const signet_tensor& t);
 int64_t element_size(int32_t type);
-// Throws unless the tensor has this shape; an absent tensor passes.
+// Throws unless the tensor has this shape; an absent tensor passes, but not a shape that is out of range:
+// what is absent is computed all the same.
 void expect_shape(const signet_tensor& t, const char* name, std::initializer_list<int64_t> shape);
-// Throws where the tensor is absent, has another rank, a bad type or no memory.
+// Throws where the tensor is absent, has another rank, no type of floating point or no memory.
 void require(const signet_tensor& t, const char* name, std::initializer_list<int> ranks);
+// The same of one dimension of integers.
+void require_whole(const signet_tensor& t, const char* name);
 // The tensor cut to [first, first + size) in one dimension.
 signet_tensor narrow(signet_tensor t, int dimension, int64_t first, int64_t size);
 

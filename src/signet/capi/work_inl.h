@@ -106,9 +106,8 @@ void Work<Device>::finish() {
 
 template <class Device>
 std::vector<int64_t> read_offsets(const signet_tensor& offsets, int64_t time, Device device) {
-  require(offsets, "offsets", {1});
+  require_whole(offsets, "offsets");
   const bool wide = offsets.type == SIGNET_INT64;
-  if (!wide && offsets.type != SIGNET_INT32) bad_input("offsets: give int32 or int64");
   if (offsets.shape[0] > 1 && offsets.strides[0] != 1) bad_input("offsets: give a contiguous tensor");
   std::vector<int64_t> values(static_cast<size_t>(offsets.shape[0]));
   if (wide) {
