@@ -1,5 +1,6 @@
 """Layers: fla's parameters, decoding like the whole pass, padding that changes nothing."""
 import inspect
+import pickle
 
 import pytest
 
@@ -49,6 +50,12 @@ def test_decoding_and_padding(name, options):
         torch.testing.assert_close(padded[1, 4:], layer(x[1:, 4:])[0][0])
     layer(x)[0].sum().backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in layer.parameters())
+
+
+@pytest.mark.parametrize("name, options", [("Mamba", dict(hidden_act="gelu")), ("GatedLinearAttention", dict(gate_fn="sqrelu"))])
+def test_pickle(name, options):
+    layer, x = getattr(layers, name)(**SMALL[name], **options), torch.randn(1, 3, 16)
+    torch.testing.assert_close(pickle.loads(pickle.dumps(layer))(x)[0], layer(x)[0])
 
 
 @pytest.mark.parametrize("name, options", VARIANTS)

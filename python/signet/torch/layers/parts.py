@@ -8,9 +8,18 @@ from torch import nn
 
 from .. import _bridge, ops
 
+# Functions with names, which pickle finds again.
+def sqrelu(x):
+    return F.relu(x).square()
+
+
+def gelu(x):
+    return F.gelu(x, approximate="tanh")
+
+
 ACTIVATIONS = {
     "relu": F.relu, "sigmoid": torch.sigmoid, "logsigmoid": F.logsigmoid, "silu": F.silu, "swish": F.silu,
-    "sqrelu": lambda x: F.relu(x).square(), "gelu": lambda x: F.gelu(x, approximate="tanh"),
+    "sqrelu": sqrelu, "gelu": gelu,
 }
 
 
