@@ -3,6 +3,8 @@
 // operator's structure; and for PyTorch <name>_torch_call, _forward and _backward (torch.cc), for JAX
 // handlers of its foreign function interface (jax.cc). The GIL is
 // released while kernels run.
+#include <algorithm>
+#include <climits>
 #include <string>
 
 #include "call.h"
@@ -81,7 +83,8 @@ PyObject* threads(PyObject*, PyObject*) { return PyLong_FromLong(signet_threads(
 PyObject* set_threads(PyObject*, PyObject* value) {
   const long number = PyLong_AsLong(value);
   if (PyErr_Occurred()) return nullptr;
-  if (signet_set_threads(static_cast<int>(number)) != SIGNET_OK)
+  const long bounded = std::clamp<long>(number, INT_MIN, INT_MAX);
+  if (signet_set_threads(static_cast<int>(bounded)) != SIGNET_OK)
     return PyErr_Format(PyExc_ValueError, "set_threads: %s", signet_last_error());
   forget_sizes();
   Py_RETURN_NONE;

@@ -5,13 +5,13 @@
 """
 
 import functools
-import math
 
 import jax
 import numpy as np
 
 from . import _core, _operators
 from ._library import features
+from .ops import FLOATS, default_scale
 
 __all__ = ["convolution", "delta_rule", "gated_linear", "l2_norm", "layer_norm", "lstm", "mlstm", "rms_norm",
            "selective_scan", "slstm"]
@@ -21,29 +21,38 @@ for _platform, _handlers in zip(("cpu", "CUDA"), _core.jax_handlers()):
         jax.ffi.register_ffi_target(f"signet_{_name}", _handler, platform=_platform)
 
 
-def _described(op, arrays, wanted):
-    shapes = op.shapes(*(None if a is None else a.shape for a in arrays))
+def _described(op, arrays, settings, wanted):
+    try:
+        shapes = op.shapes(*(None if a is None else a.shape for a in arrays))
+    except (IndexError, TypeError):  # the library says which array is missing or has the wrong number of dimensions
+        _sizes(op, arrays, (), settings, wanted)
+        raise
     like = arrays[list(op.inputs).index(op.like)].dtype
     wide = like if like.itemsize >= 4 else np.dtype(np.float32)
     return [jax.ShapeDtypeStruct(shapes[n], wide if n in op.wide else like) for n in wanted]
 
 
-def _saved_size(op, arrays, described, settings, wanted):
-    """Bytes that forward keeps for backward, asked with arrays that nothing is written to. Where the function will run
-    is not known yet: there is room for what either device keeps."""
+def _sizes(op, arrays, described, settings, wanted, **where):
+    """Asked with arrays that nothing is written to."""
 
     def blank(x):
         return np.empty(x.shape, np.uint16 if x.dtype.name == "bfloat16" else x.dtype)
 
-    if "offsets" in op.inputs and arrays[list(op.inputs).index("offsets")] is not None:
-        return 0  # it depends on the offsets, which are not known yet: backward runs forward again
     fields = {n: blank(a) for n, a in zip(op.inputs, arrays) if a is not None}
     fields.update((n, blank(d)) for n, d in zip(wanted, described))
     numbers = {n: x if n in ("scale", "eps") else int(x) for n, x in zip(op.settings, settings)}
-    size = op.sizes(**fields, **numbers)[0]
+    return op.sizes(**fields, **numbers, **where)
+
+
+def _saved_size(op, arrays, described, settings, wanted):
+    """Bytes that forward keeps for backward. Where the function will run is not known yet: there is room for what either
+    device keeps."""
+    if "offsets" in op.inputs and arrays[list(op.inputs).index("offsets")] is not None:
+        return 0  # it depends on the offsets, which are not known yet: backward runs forward again
+    size = _sizes(op, arrays, described, settings, wanted)[0]
     if "cuda" in features():
         try:
-            size = max(size, op.sizes(**fields, **numbers, counted_on=0)[0])
+            size = max(size, _sizes(op, arrays, described, settings, wanted, counted_on=0)[0])
         except NotImplementedError:  # float64, which only the CPU has
             pass
     return size
@@ -58,7 +67,7 @@ def _make(op):
 
     def call(settings, wanted, arrays, keep):
         there = [a for a in arrays if a is not None]
-        described = _described(op, arrays, wanted)
+        described = _described(op, arrays, settings, wanted)
         if keep:
             size = _saved_size(op, arrays, described, settings, wanted)
             described = [*described, jax.ShapeDtypeStruct((size,), np.uint8)]
@@ -102,25 +111,32 @@ _functions = {name: _make(getattr(_operators, name))
                            "norm")}
 
 
+def _array(name, values):
+    array = jax.numpy.asarray(values)
+    if name == "offsets" and array.size:
+        if array.dtype.kind not in "iu":
+            raise TypeError(f"offsets: give whole numbers, not {array.dtype}")
+        return array.astype(np.int64 if array.dtype.itemsize > 4 else np.int32)
+    if name != "offsets" and array.dtype.name not in FLOATS:
+        raise TypeError(f"{name}: give floating point numbers, not {array.dtype}")
+    return array
+
+
 def _run(name, arrays, settings, outputs):
     op = getattr(_operators, name)
     wanted = tuple(n for n, yes in outputs.items() if yes)
-    arrays = tuple(None if arrays[n] is None else jax.numpy.asarray(arrays[n]) for n in op.inputs)
+    arrays = tuple(None if arrays[n] is None else _array(n, arrays[n]) for n in op.inputs)
     settings = tuple(float(settings[n]) for n in op.settings)
     found = dict(zip(wanted, _functions[name](settings, wanted, arrays)))
     results = tuple(found.get(n) for n in outputs)
     return results[0] if len(results) == 1 else results
 
 
-def _scale(scale, q):
-    return 1 / math.sqrt(q.shape[-1]) if scale is None else float(scale)
-
-
 def delta_rule(q, k, v, beta, gate=None, *, scale=None, initial_state=None, output_final_state=False, offsets=None,
                log_gate=False, normalise=False, unit_keys=False):
     """As signet.ops.delta_rule."""
     return _run("delta_rule", dict(q=q, k=k, v=v, beta=beta, gate=gate, initial_state=initial_state, offsets=offsets),
-                dict(scale=_scale(scale, q), log_gate=log_gate, normalise=normalise, unit_keys=unit_keys),
+                dict(scale=default_scale(scale, q), log_gate=log_gate, normalise=normalise, unit_keys=unit_keys),
                 dict(o=True, final_state=output_final_state))
 
 
@@ -128,7 +144,7 @@ def gated_linear(q, k, v, gate, *, scale=None, initial_state=None, output_final_
                  log_gate=False):
     """As signet.ops.gated_linear."""
     return _run("gated_linear", dict(q=q, k=k, v=v, gate=gate, initial_state=initial_state, offsets=offsets),
-                dict(scale=_scale(scale, q), log_gate=log_gate), dict(o=True, final_state=output_final_state))
+                dict(scale=default_scale(scale, q), log_gate=log_gate), dict(o=True, final_state=output_final_state))
 
 
 def selective_scan(u, raw, a, b, c, d=None, z=None, bias=None, *, softplus=True, signed=False, initial_state=None,
@@ -144,7 +160,7 @@ def mlstm(q, k, v, i, f, *, scale=None, initial_state=None, initial_m=None, outp
     """As signet.ops.mlstm."""
     return _run("mlstm",
                 dict(q=q, k=k, v=v, i=i, f=f, initial_state=initial_state, initial_m=initial_m, offsets=offsets),
-                dict(scale=_scale(scale, q), log_forget=log_forget),
+                dict(scale=default_scale(scale, q), log_forget=log_forget),
                 dict(h=True, final_state=output_final_state, final_m=output_final_state))
 
 

@@ -16,7 +16,7 @@ __all__ = [
     "selective_scan", "slstm", "vjp",
 ]
 
-_FLOATS = {"float64", "float32", "float16", "bfloat16"}
+FLOATS = {"float64", "float32", "float16", "bfloat16"}
 
 
 def _seen(array):
@@ -45,12 +45,12 @@ def _whole(name, values, dtype):
 def _floats(name, values):
     """Floating point numbers in the order of bytes of this machine, whatever file they come from."""
     array = _plain(name, values)
-    if array.dtype.name not in _FLOATS:
+    if array.dtype.name not in FLOATS:
         raise TypeError(f"{name}: give floating point numbers, not {array.dtype}")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def _scale(scale, q):
+def default_scale(scale, q):
     """One over the root of the width of q unless given. The library says what is wrong with a q without a width."""
     width = np.shape(q)[-1:]
     return scale if scale is not None else 1 / math.sqrt(width[0]) if width and width[0] else 1.0
@@ -120,7 +120,7 @@ def _run(op, inputs, settings, outputs):
 
 def vjp(function, *args, **kwargs):
     """`function(*args, **kwargs)` and a function from gradients of its outputs, in their order, to a dictionary with
-    the gradients of its array arguments by name."""
+    the gradients of its array arguments by name. It reads the arguments again, which must not change until then."""
     before, _recording.calls = _recording.calls, []
     try:
         outputs = function(*args, **kwargs)
@@ -151,7 +151,7 @@ def delta_rule(q, k, v, beta, gate=None, *, scale=None, initial_state=None, outp
 
     q [B,T,H,K], k [B,T,(J,)H,K], v [B,T,(J,)H,V], beta [B,T,(J,)H], gate [B,T,H] or [B,T,H,K]. Returns o [B,T,H,V]
     and the final state [N,H,K,V] or None. `scale` is K^-1/2 unless given."""
-    scale = _scale(scale, q)
+    scale = default_scale(scale, q)
     return _run(_operators.delta_rule,
                 dict(q=q, k=k, v=v, beta=beta, gate=gate, initial_state=initial_state, offsets=offsets),
                 dict(scale=scale, log_gate=log_gate, normalise=normalise, unit_keys=unit_keys),
@@ -161,7 +161,7 @@ def delta_rule(q, k, v, beta, gate=None, *, scale=None, initial_state=None, outp
 def gated_linear(q, k, v, gate, *, scale=None, initial_state=None, output_final_state=False, offsets=None,
                  log_gate=False):
     """S <- Diag(gate) S + k v^T, o = scale S^T q: GLA, Mamba-2 and their relatives. Gates lie in [-1, 1]."""
-    scale = _scale(scale, q)
+    scale = default_scale(scale, q)
     return _run(_operators.gated_linear,
                 dict(q=q, k=k, v=v, gate=gate, initial_state=initial_state, offsets=offsets),
                 dict(scale=scale, log_gate=log_gate), dict(o=True, final_state=output_final_state))
@@ -179,7 +179,7 @@ def selective_scan(u, raw, a, b, c, d=None, z=None, bias=None, *, softplus=True,
 def mlstm(q, k, v, i, f, *, scale=None, initial_state=None, initial_m=None, output_final_state=False, offsets=None,
           log_forget=False):
     """mLSTM: i, f [B,T,H], f in [-1, 1] or its logarithm. Returns h, the final state [N,H,K,V+1] and m [N,H]."""
-    scale = _scale(scale, q)
+    scale = default_scale(scale, q)
     return _run(_operators.mlstm,
                 dict(q=q, k=k, v=v, i=i, f=f, initial_state=initial_state, initial_m=initial_m, offsets=offsets),
                 dict(scale=scale, log_forget=log_forget),

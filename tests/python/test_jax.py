@@ -51,3 +51,20 @@ def test_errors_come_from_the_operator():
     with pytest.raises(Exception, match="delta_rule: k: the shape must be"):
         function = jax.jit(lambda k: sj.delta_rule(INPUTS["q"], k, INPUTS["v"], INPUTS["beta"])[0])
         function(INPUTS["k"][:, :3]).block_until_ready()  # on a GPU errors come then
+
+
+def test_wrong_arguments_have_their_names():
+    for change, error, message in (
+            (dict(q=np.ones(SHAPES["q"], np.int32)), TypeError, "q: give floating point numbers, not int32"),
+            (dict(v=np.ones(SHAPES["v"], bool)), TypeError, "v: give floating point numbers, not bool"),
+            (dict(offsets=[0.0, 5.0]), TypeError, "offsets: give whole numbers"),
+            (dict(q=INPUTS["q"][0]), ValueError, "q: the number of dimensions must be 4, not 3"),
+            (dict(q=None), ValueError, "q is missing")):
+        with pytest.raises(error, match=message):
+            sj.delta_rule(**{**INPUTS, **change})
+
+
+def test_lists_and_narrow_offsets():
+    lists = {n: x.tolist() for n, x in INPUTS.items()}
+    expected = sj.delta_rule(**INPUTS, offsets=[0, 2, 5])[0]
+    np.testing.assert_allclose(sj.delta_rule(**lists, offsets=np.array([0, 2, 5], np.uint8))[0], expected, rtol=1e-6)

@@ -230,5 +230,6 @@ def test_threads_and_forks():
         os._exit(0 if np.array_equal(ops.delta_rule(**x)[0], expected) else 1)
     assert os.waitpid(child, 0)[1] == 0
     signet.set_num_threads(before)
-    with pytest.raises(ValueError):
-        signet.set_num_threads(0)
+    for number in (0, -1, 2 ** 32 + 1):
+        with pytest.raises(ValueError):
+            signet.set_num_threads(number)
