@@ -11,7 +11,7 @@ struct DlManaged {
   void (*deleter)(DlManaged*);
 };
 enum { kDlCpu = 1, kDlCuda = 2, kDlCudaHost = 3 };
-enum { kDlInt = 0, kDlUint = 1, kDlFloat = 2, kDlBfloat = 4 };
+enum { kDlInt = 0, kDlFloat = 2, kDlBfloat = 4 };
 
 bool refuse(const char* name, const char* what) {
   PyErr_Format(PyExc_TypeError, "%s: %s", name, what);
@@ -37,7 +37,7 @@ bool set_type(signet_tensor& t, const char* name, int code, int bits, int lanes)
     if (code == kDlFloat && bits == 32) return t.type = SIGNET_FLOAT32, true;
     if (code == kDlFloat && bits == 64) return t.type = SIGNET_FLOAT64, true;
     if (code == kDlFloat && bits == 16) return t.type = SIGNET_FLOAT16, true;
-    if ((code == kDlBfloat || code == kDlUint) && bits == 16) return t.type = SIGNET_BFLOAT16, true;
+    if (code == kDlBfloat && bits == 16) return t.type = SIGNET_BFLOAT16, true;
     if (code == kDlInt && bits == 32) return t.type = SIGNET_INT32, true;
     if (code == kDlInt && bits == 64) return t.type = SIGNET_INT64, true;
   }
@@ -119,7 +119,7 @@ bool from_buffer(PyObject* object, const char* name, bool write, signet_tensor& 
   int code = -1;
   if (std::strchr("fde", *format)) code = kDlFloat;
   if (std::strchr("ilq", *format)) code = kDlInt;
-  if (*format == 'H') code = kDlUint;
+  if (*format == 'H') code = kDlBfloat;
   if (format[0] == '\0' || format[1] != '\0') code = -1;
   if (!set_type(t, name, code, bits, 1)) return false;
   if (!set_device(where, name, kDlCpu, 0, nullptr)) return false;

@@ -1,5 +1,5 @@
 // Tensors of Python objects, read without copies: from anything that has DLPack's exchange table (PyTorch),
-// the buffer protocol (NumPy) or __dlpack__ (JAX, CuPy). None is an absent tensor. A tensor of uint16 stands
+// the buffer protocol (NumPy) or __dlpack__ (JAX, CuPy). None is an absent tensor. A buffer of uint16 stands
 // for bf16, which the buffer protocol has no letter for.
 #pragma once
 

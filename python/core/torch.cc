@@ -14,12 +14,29 @@ namespace {
 constexpr int kBytes = SIGNET_INT32;  // its place in Torch::types: torch.uint8
 
 struct Torch {
-  PyObject *empty = nullptr, *empty_like = nullptr, *is_grad_enabled = nullptr, *transforms = nullptr;
-  PyObject* is_neg = nullptr;                        // whether a tensor's memory holds its negative
+  PyObject *empty = nullptr, *empty_like = nullptr, *is_grad_enabled = nullptr;
+  PyObject* observers = nullptr;   // functions that say whether someone looks on who has to see the operator
+  PyObject* forward_ad = nullptr;  // the module's dictionary, whose level says whether there are tangents
+  PyObject* is_neg = nullptr;      // whether a tensor's memory holds its negative
   PyObject *tensor = nullptr, *parameter = nullptr;  // types
   std::array<PyObject*, kBytes + 1> types{};         // by signet_type
 };
 Torch torch;
+
+// An owned reference that goes away with its scope.
+class Owned {
+ public:
+  explicit Owned(PyObject* object = nullptr) : object_(object) {}
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  ~Owned() { Py_XDECREF(object_); }
+  PyObject* get() const { return object_; }
+  PyObject* release() { return std::exchange(object_, nullptr); }
+  bool set(PyObject* object) { return (object_ = object) != nullptr; }
+
+ private:
+  PyObject* object_;
+};
 
 // The keywords dtype and device of torch.empty, made once for every pair.
 PyObject* keywords_of(int32_t type, const signet_device& device, PyObject* like) {
@@ -73,6 +90,15 @@ PyObject* bytes(Call& call, size_t size, const char* name, size_t to, PyObject* 
   return made;
 }
 
+// Whether memory holds the negative of the tensor, as of the imaginary part of a conjugate. No two elements
+// of such a view lie side by side, so that PyTorch is asked about few tensors. False with an exception, too.
+bool is_negated(PyObject* tensor, const signet_tensor& x) {
+  for (int i = 0; i < x.rank; ++i)
+    if (x.shape[i] > 1 && x.strides[i] == 1) return false;
+  const Owned negated(PyObject_CallFunctionObjArgs(torch.is_neg, tensor, nullptr));
+  return negated.get() == Py_True;
+}
+
 constexpr size_t kMostInputs = 16;
 using Inputs = std::array<PyObject*, kMostInputs>;  // borrowed; None where absent
 
@@ -93,6 +119,9 @@ bool read_inputs(Call& call, PyObject* settings, const Inputs& inputs) {
     if (!read_tensor(inputs[i], t.name, false, x, call.where, call.holder)) return false;
     if (t.gradient && x.type > SIGNET_FLOAT16)
       return PyErr_Format(PyExc_TypeError, "%s: %s: give floating point numbers", op.name, t.name), false;
+    if (x.type && x.type <= SIGNET_FLOAT16 && is_negated(inputs[i], x))
+      return PyErr_Format(PyExc_TypeError, "%s: its sign is still to be turned", t.name), false;
+    if (PyErr_Occurred()) return false;
   }
   if (scale) {
     const signet_tensor& first = call.tensor(op.inputs[0].offset);
@@ -159,21 +188,6 @@ bool place_inputs(const Operator& op, unsigned long present, PyObject* const* te
   return false;
 }
 
-// An owned reference that goes away with its scope.
-class Owned {
- public:
-  explicit Owned(PyObject* object = nullptr) : object_(object) {}
-  Owned(const Owned&) = delete;
-  Owned& operator=(const Owned&) = delete;
-  ~Owned() { Py_XDECREF(object_); }
-  PyObject* get() const { return object_; }
-  PyObject* release() { return std::exchange(object_, nullptr); }
-  bool set(PyObject* object) { return (object_ = object) != nullptr; }
-
- private:
-  PyObject* object_;
-};
-
 PyObject* none() {
   Py_INCREF(Py_None);
   return Py_None;
@@ -224,37 +238,36 @@ PyObject* run_forward(const Operator& op, PyObject* settings, const Inputs& inpu
   return call.run(Call::kForward) ? results.release() : nullptr;
 }
 
-// Whether eager code may run these inputs itself: tensors as they are, no transform of functorch around them,
-// and none that only PyTorch's dispatcher understands: of another type (a fake one, a wrapper), or a view
-// whose sign is still to be turned (the imaginary part of a conjugate).
+// Whether eager code may run these inputs itself: nobody looks on (a transform of functorch, a mode, a
+// tracer, a level of tangents), and no tensor is of another type (a fake one, a wrapper), which only
+// PyTorch's dispatcher understands.
 bool are_plain(PyObject* inputs, bool& plain) {
-  const Owned transforms(PyObject_CallNoArgs(torch.transforms));
-  if (!transforms.get()) return false;
-  plain = transforms.get() != Py_True;
+  static PyObject* const level_name = PyUnicode_InternFromString("_current_level");
+  PyObject* const level = PyDict_GetItemWithError(torch.forward_ad, level_name);
+  plain = !level || PyLong_AsLong(level) < 0;
+  for (Py_ssize_t i = 0; plain && i < PyTuple_Size(torch.observers); ++i) {
+    const Owned looks(PyObject_CallNoArgs(PyTuple_GetItem(torch.observers, i)));
+    plain = looks.get() && PyObject_IsTrue(looks.get()) == 0;
+  }
   for (Py_ssize_t i = 0; plain && i < PyTuple_Size(inputs); ++i) {
     PyObject* const x = PyTuple_GetItem(inputs, i);
     PyObject* const type = reinterpret_cast<PyObject*>(Py_TYPE(x));
-    if (type == torch.tensor || type == torch.parameter) {
-      const Owned negated(PyObject_CallFunctionObjArgs(torch.is_neg, x, nullptr));
-      plain = negated.get() == Py_False;
-    } else {
-      plain = x == Py_None ||
-              PyObject_IsInstance(x, torch.tensor) != 1;  // what is no tensor gets its error later
-    }
+    plain = x == Py_None || type == torch.tensor || type == torch.parameter ||
+            PyObject_IsInstance(x, torch.tensor) != 1;  // what is no tensor gets its error later
   }
   return !PyErr_Occurred();
 }
 
 }  // namespace
 
-// use_torch(empty, empty_like, is_grad_enabled, transforms_active, Tensor.is_neg, Tensor, Parameter, (None,
-// float32, float64, bfloat16, float16, uint8))
+// use_torch(empty, empty_like, is_grad_enabled, observers, forward_ad, Tensor.is_neg, Tensor, Parameter,
+// (None, float32, float64, bfloat16, float16, uint8))
 PyObject* use_torch(PyObject*, PyObject* args) {
   PyObject* types;
   Torch given;
-  if (!PyArg_ParseTuple(args, "OOOOOOOO!", &given.empty, &given.empty_like, &given.is_grad_enabled,
-                        &given.transforms, &given.is_neg, &given.tensor, &given.parameter, &PyTuple_Type,
-                        &types))
+  if (!PyArg_ParseTuple(args, "OOOO!O!OOOO!", &given.empty, &given.empty_like, &given.is_grad_enabled,
+                        &PyTuple_Type, &given.observers, &PyDict_Type, &given.forward_ad, &given.is_neg,
+                        &given.tensor, &given.parameter, &PyTuple_Type, &types))
     return nullptr;
   for (size_t i = 0; i < given.types.size(); ++i) {
     given.types[i] = PyTuple_GetItem(types, static_cast<Py_ssize_t>(i));
@@ -369,7 +382,8 @@ PyObject* torch_backward(PyObject* self, PyObject* const* args, Py_ssize_t count
   const Operator& op = operator_of(self);
   Spec spec;
   if (count != 4 || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]) || !PyTuple_Check(args[3]) ||
-      PyTuple_Size(args[2]) < 1 || PyTuple_Size(args[3]) > static_cast<Py_ssize_t>(op.outputs.size()))
+      PyTuple_Size(args[2]) < 1 || PyTuple_Size(args[1]) != PyTuple_Size(args[2]) ||
+      PyTuple_Size(args[3]) > static_cast<Py_ssize_t>(op.outputs.size()))
     return PyErr_Format(PyExc_TypeError, "%s: wrong arguments", op.name);
   const Py_ssize_t present = PyTuple_Size(args[2]) - 1;
   Inputs tensors, inputs;

@@ -28,6 +28,8 @@ def freed():
     (lambda: dict(beta=torch.zeros(2, 6)), ValueError, "beta"),
     (lambda: dict(v=torch.zeros(2, 6, 3, 4, dtype=torch.int64)), (TypeError, ValueError), "v: "),
     (lambda: dict(v=torch.zeros(2, 6, 3, 4, dtype=torch.bool)), TypeError, "v: the type"),
+    (lambda: dict(v=torch.zeros(2, 6, 3, 4, dtype=torch.uint16)), TypeError, "v: the type"),
+    (lambda: dict(q=None), ValueError, "q is missing"),
     (lambda: dict(k=torch.zeros(2, 6, 3, 4, dtype=torch.complex64)), TypeError, "k: the type"),
     (lambda: dict(k=torch.zeros(2, 6, 3, 4, device="meta")), (TypeError, ValueError), "k: "),
     (lambda: dict(k=torch.zeros(2, 6, 3, 4).to_sparse()), (TypeError, ValueError), "k: "),

@@ -335,9 +335,88 @@ def test_views_whose_sign_is_still_to_be_turned():
     beta = torch.rand(2, 7, 3)
     expected = ops.chunk_delta_rule(q.clone(), k, k, beta)[0]
     torch.testing.assert_close(ops.chunk_delta_rule(q, k, k, beta)[0], expected)
+    m = torch.complex(torch.randn(2, 3), torch.randn(2, 3)).conj().imag  # an input without a gradient
+    started = [ops.mlstm(k, k, k, beta, beta, initial_state=torch.ones(2, 3, 4, 5), initial_m=x)[0] for x in (m, m.clone())]
+    torch.testing.assert_close(*started)
     gradients = []
     for given in (q, q.clone()):  # such a view as a gradient
         v = k.clone().requires_grad_()
         ops.chunk_delta_rule(k, k, v, beta)[0].backward(given)
         gradients.append(v.grad)
     torch.testing.assert_close(*gradients)
+
+
+def test_whoever_looks_on_sees_the_operator():
+    """Modes and tracers get the operator, where eager code would hand them a result that does not depend on the inputs."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.utils.flop_counter import FlopCounterMode
+
+    q, k, v, beta = delta_inputs(grad=False)
+
+    def model(q):
+        return ops.chunk_delta_rule(q, k, v, beta)[0]
+
+    expected = model(2 * q)
+    torch.testing.assert_close(make_fx(model)(q)(2 * q), expected)
+    torch.testing.assert_close(torch.jit.trace(model, (q,), check_trace=False)(2 * q), expected)
+    namespace = next(n for n in dir(torch.ops) if n.startswith("signet_"))
+    rule = getattr(torch.ops, namespace).delta_rule
+    with FlopCounterMode(display=False, custom_mapping={rule: lambda *shapes, **_: 7}) as counter:
+        model(q)
+    assert counter.get_total_flops() == 7
+
+
+def test_forward_mode_is_refused():
+    q, k, v, beta = delta_inputs(grad=False)
+
+    def model(q):
+        return ops.chunk_delta_rule(q, k, v, beta)[0]
+
+    with torch.autograd.forward_ad.dual_level():
+        model(q)  # without tangents nothing is lost
+        for x in (q, q.clone().requires_grad_()):
+            with pytest.raises(NotImplementedError, match="forward mode"):
+                model(torch.autograd.forward_ad.make_dual(x, q))
+    with pytest.raises(NotImplementedError, match="forward mode"):
+        torch.func.jvp(model, (q,), (q,))
+
+
+@pytest.mark.parametrize("of_loss", [torch.sum, lambda o: o.square().sum()], ids=["linear", "square"])
+def test_gradients_of_gradients_are_refused_and_never_zero(of_loss):
+    q, k, v, beta = delta_inputs()
+
+    def model(q, k):
+        return of_loss(ops.chunk_delta_rule(q, k, v, beta)[0])
+
+    for x in (q, k):
+        (g,) = torch.autograd.grad(model(q, k), q, create_graph=True)
+        with pytest.raises(RuntimeError, match="delta_rule: gradients have no gradients"):
+            torch.autograd.grad(g.sum(), x, allow_unused=True)
+    q, k = q.detach(), k.detach()
+    with pytest.raises(RuntimeError, match="gradients have no gradients"):
+        torch.autograd.functional.hvp(lambda x: model(q, x), k, k)
+    with pytest.raises(RuntimeError, match="gradients have no gradients"):
+        torch.func.grad(lambda q: torch.func.grad(model)(q, k).sum())(q)
+
+
+def test_batches_of_nothing_under_vmap():
+    q, k, v, beta = delta_inputs(grad=False)
+    o, state = torch.vmap(lambda q: ops.chunk_delta_rule(q, k, v, beta, output_final_state=True), in_dims=1)(q[:, None][:, :0])
+    assert o.shape == (0, *v.shape) and state.shape[0] == 0
+
+
+def test_shapes_alone():
+    q, k, v, beta = (x.to("meta") for x in delta_inputs())
+    o, state = ops.chunk_delta_rule(q[:, :, :1], k[:, :, :1], v, beta, output_final_state=True)
+    assert o.is_meta and o.shape == v.shape and state.shape == (2, 2, 4, 3)
+
+
+def test_nothing_at_the_edges():
+    """No sequence, and no token with documents."""
+    x = normal(0, 4)
+    assert ops.selective_state_update(normal(0, 4, 3), x, x, -torch.rand(4, 3, dtype=D), normal(0, 3), normal(0, 3)).shape == (0, 4)
+    assert ops.causal_conv1d_fn(normal(2, 4, 0), normal(4, 3), seq_idx=torch.zeros(2, 0, dtype=torch.int32)).shape == (2, 4, 0)
+
+
+def test_help():
+    assert [n for n in ops.__all__ if not getattr(ops, n).__doc__] == []

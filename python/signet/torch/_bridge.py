@@ -8,10 +8,12 @@ are named signet_<version>:: because compilers keep what they learned about a na
 import torch
 
 from .. import _core, _operators
+from ._once import once
 from ._register import register
 
 
-_core.use_torch(torch.empty, torch.empty_like, torch.is_grad_enabled, torch._C._are_functorch_transforms_active,
+_OBSERVERS = (torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack, torch._C._is_tracing)
+_core.use_torch(torch.empty, torch.empty_like, torch.is_grad_enabled, _OBSERVERS, vars(torch.autograd.forward_ad),
                 torch.Tensor.is_neg, torch.Tensor, torch.nn.Parameter,
                 (None, torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.uint8))
 _is_traced = torch.compiler.is_dynamo_compiling
@@ -58,6 +60,11 @@ class Bridge:
                 if all(a is b for a, b in zip(fit, inputs)):
                     raise
                 return run(fit, numbers, states)
+            except TypeError:
+                tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+                if not (tensors and all(x.is_meta for x in tensors) or any(x.is_neg() for x in tensors)):
+                    raise
+                results = NotImplemented  # shapes alone, or a view whose sign is still to be turned
             return results if results is not NotImplemented else registered(*fitted(inputs, settings), bool(states))
 
         return run
@@ -68,7 +75,7 @@ class Bridge:
         if v is not None and v.dim() > 2:
             dims, heads = dict(self.grouped), v.shape[-2]
             inputs = [grouped(x, heads, dims[i]) if i in dims else x for i, x in enumerate(inputs)]
-        if settings[0] is None:
+        if settings[0] is None and inputs[0] is not None:
             settings = (inputs[0].shape[-1] ** -0.5, *settings[1:])
         return tuple(inputs), settings
 
@@ -105,21 +112,16 @@ class Bridge:
 def _make_function(bridge):
     """Its arguments: a tuple (settings, whether states are wanted, which inputs are there), and these inputs."""
 
-    def pull(ctx, *given):
-        wanted, kept = ctx.needs_input_grad, ctx.saved_tensors
-        if given[0] is None and all(g is None for g in given):
-            return (None,) * len(wanted)
-        return bridge.gradients(ctx.spec, wanted, kept, tuple(None if g is None else g.resolve_neg() for g in given))
-
-    # Gradients have no gradients of their own: asking for them raises.
-    once = torch.autograd.function.once_differentiable(pull)
-
     class Function(torch.autograd.Function):
         forward = staticmethod(bridge.op.torch_forward)
 
         @staticmethod
         def backward(ctx, *given):
-            return once(ctx, *given) if torch.is_grad_enabled() else pull(ctx, *given)
+            wanted, kept = ctx.needs_input_grad, ctx.saved_tensors
+            if given[0] is None and all(g is None for g in given):
+                return (None,) * len(wanted)
+            given = tuple(None if g is None else g.resolve_neg() for g in given)
+            return once(bridge.op.name, lambda: bridge.gradients(ctx.spec, wanted, kept, given), *kept, *given)
 
     Function.__name__ = bridge.op.name
     # What Function.apply calls in the end: transforms of functorch, which it looks for, never come here.

@@ -8,6 +8,7 @@ that only the library knows. The namespace has the version because compilers kee
 import torch
 
 from .._library import version
+from ._once import refuse
 
 _NAMESPACE = "signet_" + version().replace(".", "_")
 _library = torch.library.Library(_NAMESPACE, "DEF")
@@ -85,10 +86,10 @@ def register(bridge):
         ctx.save_for_backward(*tensors)
         ctx.settings, ctx.states = settings, states
 
-    def autograd(ctx, *given):
+    def autograd(ctx, *given, operator=backward_op):
         tensors = ctx.saved_tensors
         known = [g if (i == 0 or ctx.states) and op.outputs[outputs[i]] else None for i, g in enumerate(given)]
-        results = iter(several(backward_op(*tensors, ctx.settings, ctx.states, *known)))
+        results = iter(several(operator(*tensors, ctx.settings, ctx.states, *known)))
         gradients = [None] * len(tensors)
         for i in differentiable:
             value = next(results)
@@ -100,11 +101,14 @@ def register(bridge):
         """One call after the other: what sequences share (weights) may differ from one to the next."""
 
         def rule(info, in_dims, *args):
-            results = []
-            for i in range(info.batch_size):
-                one = (x.select(d, i) if isinstance(d, int) else x for x, d in zip(args, in_dims))
-                results.append(several(operator(*one)))
-            stacked = tuple(torch.stack(parts) for parts in zip(*results))
+            def one(i):
+                return several(operator(*(x.select(d, i) if isinstance(d, int) else x for x, d in zip(args, in_dims))))
+
+            if info.batch_size == 0:  # the shapes are those of a batch of one
+                args = [x.new_zeros(*x.shape[:d], 1, *x.shape[d + 1:]) if isinstance(d, int) else x for x, d in zip(args, in_dims)]
+                stacked = tuple(x.new_empty(0, *x.shape) for x in one(0))
+            else:
+                stacked = tuple(torch.stack(parts) for parts in zip(*map(one, range(info.batch_size))))
             return (stacked, (0,) * len(stacked)) if len(stacked) > 1 else (stacked[0], 0)
 
         return rule
@@ -116,28 +120,37 @@ def register(bridge):
         torch.library.register_fake(full, fake, lib=_library)
         torch.library.register_vmap(full, over_batch(backward_op if suffix else forward_op), lib=_library)
     torch.library.register_autograd(f"{_NAMESPACE}::{name}", autograd, setup_context=setup_context, lib=_library)
+    torch.library.register_autograd(f"{_NAMESPACE}::{name}_backward", lambda ctx, *given: refuse(name), lib=_library)
 
-    class Functorch(torch.autograd.Function):
-        """For torch.func.grad and its relatives, which take no registered gradient."""
+    def transformed(operator, setup, pull):
+        """For torch.func.grad and its relatives, which take no registered gradient, and for tangents, which would be lost."""
 
-        @staticmethod
-        def forward(*args):
-            return forward_op(*args)
+        class Transformed(torch.autograd.Function):
+            setup_context, backward = staticmethod(setup), staticmethod(pull)
 
-        @staticmethod
-        def setup_context(ctx, inputs, output):
-            setup_context(ctx, inputs, output)
+            @staticmethod
+            def forward(*args):
+                return operator(*args)
 
-        @staticmethod
-        def backward(ctx, *given):
-            return autograd(ctx, *given)
+            @staticmethod
+            def jvp(ctx, *tangents):
+                raise NotImplementedError(f"{name}: there are no derivatives in forward mode: use torch.autograd.grad or "
+                                          "torch.func.vjp")
 
-        @staticmethod
-        def vmap(info, in_dims, *args):
-            return over_batch(Functorch.apply)(info, in_dims, *args)
+            @staticmethod
+            def vmap(info, in_dims, *args):
+                return over_batch(Transformed.apply)(info, in_dims, *args)
+
+        return Transformed.apply
+
+    backward_transformed = transformed(backward_op, lambda ctx, inputs, output: None, lambda ctx, *given: refuse(name))
+    forward_transformed = transformed(forward_op, setup_context,
+                                      lambda ctx, *given: autograd(ctx, *given, operator=backward_transformed))
 
     def call(tensors, settings, states):
-        operator = forward_op if torch.compiler.is_compiling() else Functorch.apply
+        plain = torch.compiler.is_compiling() or not (torch._C._are_functorch_transforms_active() or
+                                                      torch.autograd.forward_ad._current_level >= 0)
+        operator = forward_op if plain else forward_transformed
         results = several(operator(*tensors, [float(x) for x in settings], states))
         return tuple(x if i == 0 or states else None for i, x in enumerate(results))
 

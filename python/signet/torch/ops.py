@@ -89,7 +89,9 @@ def _delta(q, k, v, beta, g, scale, initial_state, output_final_state, normalise
 
 def chunk_delta_rule(q, k, v, beta, scale=None, initial_state=None, output_final_state=False,
                      use_qk_l2norm_in_kernel=False, cu_seqlens=None, cu_seqlens_cpu=None, *, unit_keys=False, **kwargs):
-    """`unit_keys` promises keys that the caller normalised: in fp32 on a GPU gradients take a fraction of the time then, and in
+    """S <- (I - beta k k^T) S + beta k v^T, o = scale S^T q.
+
+    `unit_keys` promises keys that the caller normalised: in fp32 on a GPU gradients take a fraction of the time then, and in
     bf16 beta = 2 stays a reflection. Gradients take the length of a key for a constant, as the caller's norm does."""
     _swallowed(kwargs)
     return _delta(q, k, v, beta, None, scale, initial_state, output_final_state, use_qk_l2norm_in_kernel, cu_seqlens,
@@ -98,6 +100,7 @@ def chunk_delta_rule(q, k, v, beta, scale=None, initial_state=None, output_final
 
 def fused_recurrent_delta_rule(q, k, v, beta=None, scale=None, initial_state=None, output_final_state=False,
                                use_qk_l2norm_in_kernel=False, cu_seqlens=None):
+    """As chunk_delta_rule; without beta it is 1."""
     if beta is None:
         beta = torch.ones_like(v[..., 0])
     elif beta.dim() == 4:
@@ -118,6 +121,7 @@ def chunk_gated_delta_rule(q, k, v, g, beta, scale=None, initial_state=None, out
                            state_v_first=False, cu_seqlens=None, cu_seqlens_cpu=None, chunk_indices=None,
                            cp_context=None, use_gate_in_kernel=False, A_log=None, dt_bias=None,
                            transpose_state_layout=None, **kwargs):
+    """S <- exp(g) S, then S <- (I - beta k k^T) S + beta k v^T; o = scale S^T q. g [B,T,HV] is the logarithm of the decay."""
     _swallowed(kwargs)
     _unsupported(cp_context=cp_context)
     if use_gate_in_kernel:
@@ -131,6 +135,7 @@ def fused_recurrent_gated_delta_rule(q, k, v, g=None, gk=None, gv=None, beta=Non
                                      A_log=None, dt_bias=None, use_beta_sigmoid_in_kernel=False,
                                      allow_neg_eigval=False, state_v_first=False, cu_seqlens=None,
                                      transpose_state_layout=None, **kwargs):
+    """As chunk_gated_delta_rule, with g of a head, gk [B,T,HV,K] of its channels, or both; without beta it is 1."""
     _swallowed(kwargs)
     _unsupported(gv=gv)
     if beta is None:
@@ -160,6 +165,7 @@ def chunk_kda(q, k, v, g, beta, scale=None, initial_state=None, output_final_sta
               return_intermediate_states=False, state_v_first=False, cu_seqlens=None, cu_seqlens_cpu=None,
               cp_context=None, use_graph=False, max_num_seqs=None, A_log=None, dt_bias=None,
               transpose_state_layout=None, chunk_size=64, **kwargs):
+    """As chunk_gated_delta_rule, with a decay of every channel: g [B,T,HV,K]."""
     _swallowed(kwargs)
     if chunk_size not in (32, 64):  # of fla's kernel; it changes nothing here
         raise ValueError(f"`chunk_size` must be either 32 or 64, not {chunk_size}")
@@ -176,6 +182,7 @@ def fused_recurrent_kda(q, k, v, g, beta, A_log=None, dt_bias=None, scale=None, 
                         output_final_state=False, use_qk_l2norm_in_kernel=False, use_gate_in_kernel=False,
                         use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False, lower_bound=None,
                         state_v_first=False, cu_seqlens=None, **kwargs):
+    """As chunk_kda."""
     return chunk_kda(q, k, v, g, beta, scale, initial_state, output_final_state, use_qk_l2norm_in_kernel,
                      use_gate_in_kernel, use_beta_sigmoid_in_kernel, allow_neg_eigval, lower_bound=lower_bound,
                      state_v_first=state_v_first, cu_seqlens=cu_seqlens, A_log=A_log, dt_bias=dt_bias, **kwargs)
@@ -184,7 +191,9 @@ def fused_recurrent_kda(q, k, v, g, beta, A_log=None, dt_bias=None, scale=None, 
 def chunk_gated_delta_product(q, k, v, g, beta, num_householder, scale=None, initial_state=None,
                               output_final_state=False, use_qk_l2norm_in_kernel=False, cu_seqlens=None,
                               cu_seqlens_cpu=None, cp_context=None):
-    """k, v and beta have num_householder entries for every token of q, one after the other in time."""
+    """As chunk_gated_delta_rule with several factors; without g there is no decay.
+
+    k, v and beta have num_householder entries for every token of q, one after the other in time."""
     _unsupported(cp_context=cp_context)
     batch, time = q.shape[:2]
     if k.shape[1] != time * num_householder:
@@ -212,6 +221,7 @@ def _gated(q, k, v, g, scale, initial_state, output_final_state, cu_seqlens, v_f
 
 def chunk_gla(q, k, v, g, scale=None, initial_state=None, output_final_state=False, state_v_first=False,
               cu_seqlens=None, cu_seqlens_cpu=None, transpose_state_layout=None, **kwargs):
+    """S <- Diag(exp(g)) S + k v^T, o = scale S^T q. g [B,T,H,K] is the logarithm of the decay."""
     _swallowed(kwargs)
     return _gated(q, k, v, g, scale, initial_state, output_final_state, cu_seqlens,
                   _v_first(state_v_first, transpose_state_layout))
@@ -219,6 +229,7 @@ def chunk_gla(q, k, v, g, scale=None, initial_state=None, output_final_state=Fal
 
 def fused_recurrent_gla(q, k, v, gk=None, gv=None, scale=None, initial_state=None, output_final_state=False,
                         reverse=False, state_v_first=False, cu_seqlens=None, transpose_state_layout=None, **kwargs):
+    """As chunk_gla with gk for g; `reverse` goes from the last token to the first."""
     _swallowed(kwargs)
     _unsupported(gv=gv)
     return _gated(q, k, v, gk, scale, initial_state, output_final_state, cu_seqlens,
@@ -234,6 +245,7 @@ def _simple_gate(q, v, g, g_gamma):
 
 def chunk_simple_gla(q, k, v, g=None, g_gamma=None, scale=None, initial_state=None, output_final_state=False,
                      state_v_first=False, cu_seqlens=None, cu_seqlens_cpu=None, transpose_state_layout=None, **kwargs):
+    """As chunk_gla with one decay for all channels: g [B,T,H], and g_gamma [H] for every token."""
     _swallowed(kwargs)
     return _gated(q, k, v, _simple_gate(q, v, g, g_gamma), scale, initial_state, output_final_state, cu_seqlens,
                   _v_first(state_v_first, transpose_state_layout))
@@ -241,12 +253,14 @@ def chunk_simple_gla(q, k, v, g=None, g_gamma=None, scale=None, initial_state=No
 
 def fused_chunk_simple_gla(q, k, v, g=None, g_gamma=None, scale=None, initial_state=None, output_final_state=False,
                            cu_seqlens=None):
+    """As chunk_simple_gla."""
     return chunk_simple_gla(q, k, v, g, g_gamma, scale, initial_state, output_final_state, cu_seqlens=cu_seqlens)
 
 
 def fused_recurrent_simple_gla(q, k, v, g=None, g_gamma=None, scale=None, initial_state=None, output_final_state=False,
                                reverse=False, state_v_first=False, cu_seqlens=None, transpose_state_layout=None,
                                **kwargs):
+    """As chunk_simple_gla; `reverse` goes from the last token to the first."""
     _swallowed(kwargs)
     return _gated(q, k, v, _simple_gate(q, v, g, g_gamma), scale, initial_state, output_final_state, cu_seqlens,
                   _v_first(state_v_first, transpose_state_layout), reverse)
@@ -316,7 +330,7 @@ def selective_state_update(state, x, dt, A, B, C, D=None, z=None, dt_bias=None, 
         state[rows] = chosen
         return out
     batch, states, shape = x.shape[0], A.shape[-1], x.shape
-    channels = x[0].numel()
+    channels = math.prod(shape[1:])
 
     def token(t):
         return None if t is None else t.expand(shape).reshape(batch, 1, channels)
@@ -364,7 +378,8 @@ def mamba_chunk_scan_combined(x, dt, A, B, C, chunk_size=None, D=None, z=None, d
 
 def _offsets_of(seq_idx):
     """[B,T] numbers of documents to the offsets of one packed row of B*T tokens."""
-    flat = seq_idx + torch.arange(seq_idx.shape[0], device=seq_idx.device).unsqueeze(1) * (int(seq_idx.max()) + 2)
+    rows = torch.arange(seq_idx.shape[0], device=seq_idx.device).unsqueeze(1)
+    flat = seq_idx + rows * (int(seq_idx.max()) + 2 if seq_idx.numel() else 0)
     flat = flat.flatten()
     starts = torch.nonzero(flat[1:] != flat[:-1]).flatten() + 1
     ends = torch.tensor([flat.numel()], device=flat.device)
@@ -447,12 +462,15 @@ def lstm(x, recurrent, bias=None, initial_state=None, output_final_state=False, 
 
 
 def rms_norm(x, weight, eps=1e-6):
+    """x / sqrt(mean x^2 + eps) times weight, over the last dimension."""
     return _bridge.norm((x, weight), (0, float(eps)), False)[0]
 
 
 def layer_norm(x, weight, eps=1e-6):
+    """(x - mean) / sqrt(variance + eps) times weight, over the last dimension."""
     return _bridge.norm((x, weight), (1, float(eps)), False)[0]
 
 
 def l2_norm(x, eps=1e-6):
+    """x / sqrt(sum x^2 + eps), over the last dimension."""
     return _bridge.norm((x, None), (2, float(eps)), False)[0]
