@@ -34,7 +34,34 @@ def test_narrow_types_and_errors():
     assert abs(got.item() - expected.item()) < 2e-2 * expected.item()
     with pytest.raises(ValueError, match="target"):
         fused_linear_cross_entropy_loss(x, target[:5], weight)
-    with pytest.raises(ValueError, match="targets: .* is none of 30 classes"):
-        fused_linear_cross_entropy_loss(x, target + 30, weight)
+    for wrong in (30, -1, 2 ** 32):
+        target[7] = wrong
+        with pytest.raises(ValueError, match=f"target: {wrong} is none of 30 classes"):
+            fused_linear_cross_entropy_loss(x, target, weight)
+    with pytest.raises(ValueError, match="num_chunks"):
+        fused_linear_cross_entropy_loss(x, target, weight, num_chunks=0)
     with pytest.raises(ValueError, match="weight"):
         fused_linear_cross_entropy_loss(x, target, weight.t())
+
+
+def test_autocast():
+    """As under autocast the product and the loss that it is in place of."""
+    torch.manual_seed(0)
+    inputs = [torch.randn(20, 8, requires_grad=True), torch.randn(30, 8, requires_grad=True), torch.randn(30, requires_grad=True)]
+    x, weight, bias = inputs
+    target = torch.randint(0, 30, (20,))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = fused_linear_cross_entropy_loss(x, target, weight, bias)
+        expected = F.cross_entropy(F.linear(x, weight, bias), target)
+    torch.testing.assert_close(got, expected.to(got.dtype), rtol=1e-2, atol=1e-2)
+    for a, b in zip(torch.autograd.grad(got, inputs), torch.autograd.grad(expected, inputs)):
+        assert a.dtype == torch.float32
+        assert (a - b).norm() < 2e-2 * b.norm()
+
+
+def test_gradients_have_no_gradients():
+    x, weight = torch.randn(4, 3, requires_grad=True), torch.randn(5, 3, requires_grad=True)
+    (g,) = torch.autograd.grad(fused_linear_cross_entropy_loss(x, torch.arange(4), weight), x, create_graph=True)
+    for of in (x, weight):
+        with pytest.raises(RuntimeError, match="gradients have no gradients"):
+            torch.autograd.grad(g.square().sum(), of, allow_unused=True, retain_graph=True)

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from .. import _core
+from ._once import once
 
 __all__ = ["fused_linear_cross_entropy_loss"]
 
@@ -41,20 +42,22 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 dweight += logits.t() @ x[rows]
             if dbias is not None:
                 dbias += logits.sum(0, dtype=wide)
-        ctx.save_for_backward(dx, dweight, dbias)
+        ctx.save_for_backward(dx, dweight, dbias, x, weight, bias)
         ctx.types = weight.dtype, None if bias is None else bias.dtype
         return total[0].to(wide)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, gradient):
-        dx, dweight, dbias = ctx.saved_tensors
+        dx, dweight, dbias = ctx.saved_tensors[:3]
 
         def scaled(x, dtype):
             return None if x is None else (x * gradient).to(dtype)
 
-        return (scaled(dx, None if dx is None else dx.dtype), None, scaled(dweight, ctx.types[0]),
-                scaled(dbias, ctx.types[1]), None, None, None)
+        def pull():
+            return (scaled(dx, None if dx is None else dx.dtype), None, scaled(dweight, ctx.types[0]),
+                    scaled(dbias, ctx.types[1]), None, None, None)
+
+        return once("fused_linear_cross_entropy_loss", pull, gradient, *ctx.saved_tensors[3:])
 
 
 def fused_linear_cross_entropy_loss(x, target, weight, bias=None, ignore_index=-100, label_smoothing=0.0,
@@ -66,7 +69,17 @@ def fused_linear_cross_entropy_loss(x, target, weight, bias=None, ignore_index=-
         raise ValueError(f"weight: [classes, {x.shape[-1]}] is needed, not {list(weight.shape)}")
     if target.shape != x.shape[:1] or target.is_floating_point():
         raise ValueError(f"target: {x.shape[0]} whole numbers are needed, not {list(target.shape)} of {target.dtype}")
+    if num_chunks < 1:
+        raise ValueError(f"num_chunks: give at least 1, not {num_chunks}")
+    kind, classes = x.device.type, weight.shape[0]
     scored = target != ignore_index
-    targets = torch.where(scored, target, -1).to(torch.int32)
-    total = _LinearCrossEntropy.apply(x, targets, weight, bias, float(label_smoothing), float(logit_scale), num_chunks)
+    outside = scored & ((target < 0) | (target >= classes))
+    if kind == "cpu" and outside.any():  # a GPU is not waited for: the loss is NaN there
+        raise ValueError(f"target: {int(target[outside][0])} is none of {classes} classes")
+    targets = torch.where(scored, torch.where(outside, classes, target), -1).to(torch.int32)
+    if torch.is_autocast_enabled(kind):  # as for the product that this is in place of
+        narrow = torch.get_autocast_dtype(kind)
+        x, weight, bias = (t if t is None else t.to(narrow) for t in (x, weight, bias))
+    with torch.autocast(kind, enabled=False):
+        total = _LinearCrossEntropy.apply(x, targets, weight, bias, float(label_smoothing), float(logit_scale), num_chunks)
     return total / scored.sum() if reduction == "mean" else total
