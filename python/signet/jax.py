@@ -183,12 +183,15 @@ def convolution(x, weight, bias=None, *, silu=False, initial_state=None, output_
 
 
 def rms_norm(x, weight, *, eps=1e-6):
+    """As signet.ops.rms_norm."""
     return _run("norm", dict(x=x, weight=weight), dict(kind=0, eps=eps), dict(y=True))
 
 
 def layer_norm(x, weight, *, eps=1e-6):
+    """As signet.ops.layer_norm."""
     return _run("norm", dict(x=x, weight=weight), dict(kind=1, eps=eps), dict(y=True))
 
 
 def l2_norm(x, *, eps=1e-6):
+    """As signet.ops.l2_norm."""
     return _run("norm", dict(x=x, weight=None), dict(kind=2, eps=eps), dict(y=True))

@@ -208,14 +208,17 @@ def convolution(x, weight, bias=None, *, silu=False, initial_state=None, output_
 
 
 def rms_norm(x, weight, *, eps=1e-6):
+    """x / sqrt(mean x^2 + eps) times weight, over the last dimension."""
     return _run(_operators.norm, dict(x=x, weight=weight), dict(kind=0, eps=eps), dict(y=True))
 
 
 def layer_norm(x, weight, *, eps=1e-6):
+    """(x - mean) / sqrt(variance + eps) times weight, over the last dimension."""
     return _run(_operators.norm, dict(x=x, weight=weight), dict(kind=1, eps=eps), dict(y=True))
 
 
 def l2_norm(x, *, eps=1e-6):
+    """x / sqrt(sum x^2 + eps), over the last dimension."""
     return _run(_operators.norm, dict(x=x, weight=None), dict(kind=2, eps=eps), dict(y=True))
 
 

@@ -68,3 +68,7 @@ def test_lists_and_narrow_offsets():
     lists = {n: x.tolist() for n, x in INPUTS.items()}
     expected = sj.delta_rule(**INPUTS, offsets=[0, 2, 5])[0]
     np.testing.assert_allclose(sj.delta_rule(**lists, offsets=np.array([0, 2, 5], np.uint8))[0], expected, rtol=1e-6)
+
+
+def test_help():
+    assert [n for n in sj.__all__ if not getattr(sj, n).__doc__] == []

@@ -233,3 +233,7 @@ def test_threads_and_forks():
     for number in (0, -1, 2 ** 32 + 1):
         with pytest.raises(ValueError):
             signet.set_num_threads(number)
+
+
+def test_help():
+    assert [n for n in ops.__all__ if not getattr(ops, n).__doc__] == []
