@@ -29,7 +29,7 @@ setup:
 	@tools/setup build
 
 build:
-	@test -f $(BUILD)/build.ninja || cmake --preset $(PRESET) $(CMAKE_FLAGS) >/dev/null
+	@$(if $(CMAKE_FLAGS),,test -f $(BUILD)/build.ninja ||) cmake --preset $(PRESET) $(CMAKE_FLAGS) >/dev/null
 	@cmake --build $(BUILD) --target signet
 
 demo: all
@@ -64,8 +64,8 @@ bench-peers: all
 
 PREFIX ?= /usr/local
 install: all
-	@cmake --build $(BUILD) --target signet_operators
-	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
+	@cmake --build "$(BUILD)" --target signet_operators
+	@DESTDIR="$(DESTDIR)" cmake --install "$(BUILD)" --prefix "$(PREFIX)"
 
 deb: all
 	@tools/setup deb

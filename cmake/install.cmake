@@ -1,7 +1,5 @@
-# make install: the program, its manual page, shell completions, and libsignet with its header for find_package(signet).
+# make install: the program, its manual page and shell completions, besides the library (cmake/operators.cmake).
 set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)  # what is installed is built by name, without the tests
-include(GNUInstallDirs)
-include(CMakePackageConfigHelpers)
 
 install(TARGETS signet RUNTIME)
 # Made by the program itself, from what --help shows.
@@ -20,13 +18,6 @@ foreach(made "help --man;signet.1;${CMAKE_INSTALL_MANDIR}/man1"
 execute_process(COMMAND \"$<TARGET_FILE:signet>\" ${verb} ${argument} OUTPUT_FILE \"${file}\" COMMAND_ERROR_IS_FATAL ANY)")
   install(FILES ${file} DESTINATION ${directory})
 endforeach()
-
-# libsignet, the operators behind the C ABI: find_package(signet), then link signet::signet.
-set_target_properties(signet_operators PROPERTIES EXPORT_NAME signet)
-install(TARGETS signet_operators EXPORT signet LIBRARY PUBLIC_HEADER DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/signet/capi)
-install(EXPORT signet NAMESPACE signet:: FILE signet-config.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/signet)
-write_basic_package_version_file(${PROJECT_BINARY_DIR}/signet-config-version.cmake COMPATIBILITY ExactVersion)
-install(FILES ${PROJECT_BINARY_DIR}/signet-config-version.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/signet)
 
 # make deb
 set(CPACK_GENERATOR DEB)

@@ -13,9 +13,8 @@ foreach(isa IN LISTS signet_isas)
   target_sources(signet_operators PRIVATE $<TARGET_OBJECTS:signet_kernels_${isa}>)
 endforeach()
 target_link_libraries(signet_operators PRIVATE signet_flags Threads::Threads fmt::fmt-header-only)
-target_include_directories(signet_operators INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
-                           $<INSTALL_INTERFACE:include>)
-target_compile_options(signet_operators PRIVATE $<$<CONFIG:Release>:-O3>)
+target_include_directories(signet_operators INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
+target_compile_options(signet_operators PRIVATE ${signet_fast})
 target_compile_definitions(signet_operators PRIVATE SIGNET_VERSION="${PROJECT_VERSION}")
 set_target_properties(signet_operators PROPERTIES OUTPUT_NAME signet CXX_VISIBILITY_PRESET hidden
                       VISIBILITY_INLINES_HIDDEN ON UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12
@@ -32,7 +31,16 @@ endif()
 target_link_options(signet_operators PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/src/signet/capi/library/exports
                     -Wl,-z,defs)
 
-if(SKBUILD AND SKBUILD_PROJECT_NAME MATCHES "^signet[-_]cuda$")  # the plugin's wheel (python/cuda): this library alone
+if(NOT SKBUILD)  # find_package(signet), then link signet::signet
+  include(CMakePackageConfigHelpers)
+  set(package ${CMAKE_INSTALL_LIBDIR}/cmake/signet)
+  set_target_properties(signet_operators PROPERTIES EXPORT_NAME signet)
+  install(TARGETS signet_operators EXPORT signet LIBRARY INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+          PUBLIC_HEADER DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/signet/capi)
+  install(EXPORT signet NAMESPACE signet:: FILE signet-config.cmake DESTINATION ${package})
+  write_basic_package_version_file(${PROJECT_BINARY_DIR}/signet-config-version.cmake COMPATIBILITY ExactVersion)
+  install(FILES ${PROJECT_BINARY_DIR}/signet-config-version.cmake DESTINATION ${package})
+elseif(SKBUILD_PROJECT_NAME MATCHES "^signet[-_]cuda$")  # the plugin's wheel (python/cuda): this library alone
   set_target_properties(signet_operators PROPERTIES SOVERSION "" VERSION "" NO_SONAME ON)
   install(TARGETS signet_operators LIBRARY DESTINATION signet_cuda)
 endif()
