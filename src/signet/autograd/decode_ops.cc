@@ -71,7 +71,7 @@ Var multiply_on_cpu(Tape& tape, const FewRows& in) {
 
 bool few_rows_covers(const Tape& tape, const Var& x, const Var& weight, const Var& norm) {
   if (tape.recording() || !weight.value.contiguous()) return false;
-  if (!tape.context().device.cuda())
+  if (!tape.on_gpu())
     return !norm.value && x.value.rows() <= kernels::kMatvecRows && weight.value.size() >= kWorthSharing;
 #ifdef SIGNET_WITH_CUDA
   return x.value.dtype == DType::kBF16 &&
@@ -83,7 +83,7 @@ bool few_rows_covers(const Tape& tape, const Var& x, const Var& weight, const Va
 
 #ifdef SIGNET_WITH_CUDA
 Var multiply_few_rows(Tape& tape, const FewRows& in) {
-  if (!tape.context().device.cuda()) return multiply_on_cpu(tape, in);
+  if (!tape.on_gpu()) return multiply_on_cpu(tape, in);
   auto p = matvec_of(tape.context().narrow(in.weight.value), in.x, in.norm, in.weight, in.eps);
   if (in.gated) p.gated = true, p.out /= 2;
   const Var y = tape.make_rows(p.rows, p.out, in.unrounded ? DType::kF32 : DType::kBF16);
@@ -93,7 +93,7 @@ Var multiply_few_rows(Tape& tape, const FewRows& in) {
   else
     p.y = y.value.as<bf16>();
   p.y_stride = y.value.row_stride;
-  if (!tape.context().device.dry) kernels::matvec(p, Cuda{tape.context().device.stream});
+  if (!tape.dry()) kernels::matvec(p, tape.cuda());
   tape.end("few rows");
   return y;
 }
@@ -118,13 +118,13 @@ Var unrounded_linear(Tape& tape, const Var& x, const Var& weight) {
   p.a = x.value.as<bf16>(), p.lda = x.value.row_stride;
   p.b = tape.context().narrow(weight.value), p.ldb = weight.value.row_stride, p.transpose_b = true;
   p.wide_c = y.value.as<float>(), p.ldc = y.value.row_stride;
-  if (!tape.context().device.dry) gemm(p, Cuda{tape.context().device.stream});
+  if (!tape.dry()) gemm(p, tape.cuda());
   tape.end("linear");
   return y;
 }
 
 bool delta_decode_covers(const Tape& tape, Sequence sequence, int64_t width, int64_t taps) {
-  return !tape.recording() && tape.context().device.cuda() && sequence.time == 1 && !sequence.offsets &&
+  return !tape.recording() && tape.on_gpu() && sequence.time == 1 && !sequence.offsets &&
          kernels::delta_decode_covers(width, taps);
 }
 
@@ -150,7 +150,7 @@ Var delta_decode(Tape& tape, const DeltaDecodeInputs& in, const Tensor* state) {
       p.decay_channels = in.decay.value.width() / in.heads;
     }
     p.o = ptr<T>(o.value), p.o_stride = o.value.row_stride;
-    if (!tape.context().device.dry) kernels::delta_decode(p, Cuda{tape.context().device.stream});
+    if (!tape.dry()) kernels::delta_decode(p, tape.cuda());
   };
   type == DType::kBF16 ? run(bf16{}) : run(float{});
   tape.end("delta decode");

@@ -31,7 +31,7 @@ Var gated_linear(Tape& tape, const Var& q, const Var& k, const Var& v, const Var
   Var o = tape.make({sequence.rows(), options.heads * shape.dv}, type);
   const auto algorithm = options.algorithm;
   int64_t workspace = 0, keeps = 0;
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     workspace = kernels::gated_linear_workspace_size<T>(shape, algorithm, device);
     keeps = kernels::gated_linear_saved_size<T>(shape, algorithm, device);
@@ -46,15 +46,15 @@ Var gated_linear(Tape& tape, const Var& q, const Var& k, const Var& v, const Var
     p.gate = wide<T>(gate.value), p.initial_state = wide<T>(state);
     return p;
   };
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     kernels::GatedLinearForward<T> p{inputs(element), ptr<T>(o.value), wide<T>(state), wide<T>(saved)};
     p.workspace = tape.workspace<Accumulator<T>>(workspace);
-    if (!tape.context().device.dry) kernels::gated_linear_forward(p, device);
+    if (!tape.dry()) kernels::gated_linear_forward(p, device);
   });
-  tape.record("gated linear", [=, context = tape.context(), tape = &tape] {
+  tape.record("gated linear", [=](Tape& tape) {
     claim_first("the gated linear recurrence", q, k, v, gate);
-    context.run_stored(type, [&](auto element, auto device) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       kernels::GatedLinearBackward<T> p{inputs(element), wide<T>(saved)};
       p.d_o = ptr<T>(o.grad());
@@ -62,8 +62,8 @@ Var gated_linear(Tape& tape, const Var& q, const Var& k, const Var& v, const Var
       p.dk = ptr<T>(k.grad());
       p.dv = ptr<T>(v.grad());
       p.dgate = wide<T>(gate.grad());
-      p.workspace = tape->workspace<Accumulator<T>>(workspace);
-      if (!context.device.dry) kernels::gated_linear_backward(p, device);
+      p.workspace = tape.workspace<Accumulator<T>>(workspace);
+      if (!tape.dry()) kernels::gated_linear_backward(p, device);
     });
   });
   return o;
@@ -83,20 +83,20 @@ DecayGate decay_gate(Tape& tape, const Var& x, const Var& bias, const Var& rate_
     return kernels::DecayGateInputs<T>{shape, ptr<T>(x.value), wide<T>(bias.value), wide<T>(rate_log.value),
                                        static_cast<Accumulator<T>>(rate)};
   };
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     const kernels::DecayGateForward<T> args{inputs(element), wide<T>(y.gate.value), wide<T>(y.delta.value)};
-    if (!tape.context().device.dry) kernels::decay_gate_forward(args, device);
+    if (!tape.dry()) kernels::decay_gate_forward(args, device);
   });
-  tape.record("decay gate", [=, context = tape.context(), tape = &tape] {
+  tape.record("decay gate", [=](Tape& tape) {
     claim_first("a decay gate", x);
-    context.run_stored(type, [&](auto element, auto device) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       kernels::DecayGateBackward<T> p{inputs(element),  wide<T>(y.gate.grad()), wide<T>(y.delta.grad()),
                                       ptr<T>(x.grad()), wide<T>(bias.grad()),   wide<T>(rate_log.grad())};
       if constexpr (kOnGpu<decltype(device)>)
-        p.workspace = tape->workspace<Accumulator<T>>(kernels::decay_gate_workspace_size(shape, device));
-      if (!context.device.dry) kernels::decay_gate_backward(p, device);
+        p.workspace = tape.workspace<Accumulator<T>>(kernels::decay_gate_workspace_size(shape, device));
+      if (!tape.dry()) kernels::decay_gate_backward(p, device);
     });
   });
   return y;
@@ -118,20 +118,20 @@ Var gated_skip(Tape& tape, const Var& x, const Var& z, const Var& skip, const Va
     return kernels::GatedSkipInputs<T>{shape, ptr<T>(x.value), ptr<T>(skip.value), wide<T>(weight.value),
                                        ptr<T>(z.value)};
   };
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     const kernels::GatedSkipForward<T> args{inputs(element), ptr<T>(y.value)};
-    if (!tape.context().device.dry) kernels::gated_skip_forward(args, device);
+    if (!tape.dry()) kernels::gated_skip_forward(args, device);
   });
-  tape.record("gated skip", [=, context = tape.context(), tape = &tape] {
+  tape.record("gated skip", [=](Tape& tape) {
     claim_first("a gated skip", x, z, skip);
-    context.run_stored(type, [&](auto element, auto device) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       kernels::GatedSkipBackward<T> p{inputs(element),     ptr<T>(y.grad()),       ptr<T>(x.grad()),
                                       ptr<T>(skip.grad()), wide<T>(weight.grad()), ptr<T>(z.grad())};
       if constexpr (kOnGpu<decltype(device)>)
-        p.workspace = tape->workspace<Accumulator<T>>(kernels::gated_skip_workspace_size(shape, device));
-      if (!context.device.dry) kernels::gated_skip_backward(p, device);
+        p.workspace = tape.workspace<Accumulator<T>>(kernels::gated_skip_workspace_size(shape, device));
+      if (!tape.dry()) kernels::gated_skip_backward(p, device);
     });
   });
   return y;
@@ -143,20 +143,20 @@ Var scale_heads(Tape& tape, const Var& x, const Var& s, int64_t append) {
   shape.y_stride = heads * shape.y_width();
   const DType type = x.value.dtype;
   Var y = tape.make({rows, shape.y_stride}, type);
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     const kernels::ScaleHeadsForward<T> args{shape, ptr<T>(x.value), wide<T>(s.value), ptr<T>(y.value)};
-    if (!tape.context().device.dry) kernels::scale_heads_forward(args, device);
+    if (!tape.dry()) kernels::scale_heads_forward(args, device);
   });
-  tape.record("scaled heads", [=, context = tape.context()] {
+  tape.record("scaled heads", [=](Tape& tape) {
     claim_first("a scaling of heads", s);
     const bool add = claim(x);
-    context.run_stored(type, [&](auto element, auto device) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       const kernels::ScaleHeadsBackward<T> args{
           shape, ptr<T>(x.value),  wide<T>(s.value), ptr<T>(y.grad()), ptr<T>(x.grad()),
           add,   wide<T>(s.grad())};
-      if (!context.device.dry) kernels::scale_heads_backward(args, device);
+      if (!tape.dry()) kernels::scale_heads_backward(args, device);
     });
   });
   return y;
@@ -168,21 +168,21 @@ Var block_linear(Tape& tape, const Var& x, const Var& weight) {
                                         x.value.row_stride, width};
   const DType type = x.value.dtype;
   Var y = tape.make({rows, width}, type);
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     const kernels::BlockLinearForward<T> args{shape, ptr<T>(x.value), wide<T>(weight.value), ptr<T>(y.value)};
-    if (!tape.context().device.dry) kernels::block_linear_forward(args, device);
+    if (!tape.dry()) kernels::block_linear_forward(args, device);
   });
-  tape.record("block linear", [=, context = tape.context(), tape = &tape] {
+  tape.record("block linear", [=](Tape& tape) {
     const bool add = claim(x);
-    context.run_stored(type, [&](auto element, auto device) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       kernels::BlockLinearBackward<T> p{
           shape, ptr<T>(x.value),       wide<T>(weight.value), ptr<T>(y.grad()), ptr<T>(x.grad()),
           add,   wide<T>(weight.grad())};
       if constexpr (kOnGpu<decltype(device)>)
-        p.workspace = tape->workspace<Accumulator<T>>(kernels::block_linear_workspace_size(shape, device));
-      if (!context.device.dry) kernels::block_linear_backward(p, device);
+        p.workspace = tape.workspace<Accumulator<T>>(kernels::block_linear_workspace_size(shape, device));
+      if (!tape.dry()) kernels::block_linear_backward(p, device);
     });
   });
   return y;
@@ -197,17 +197,17 @@ StabilisedGates mlstm_stabilise(Tape& tape, const Var& f, const Var& i, const Va
   const DType type = i.value.dtype, sums = accumulator_dtype(type);
   StabilisedGates y{tape.make({rows, heads}, sums), tape.make({rows, heads}, sums),
                     tape.temporary({rows, heads}, sums)};
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     const kernels::MlstmStabilise<T> args{
         shape,          wide<T>(f.value),      ptr<T>(i.value),        wide<T>(bias.value),
         wide<T>(state), wide<T>(y.gate.value), wide<T>(y.input.value), wide<T>(y.m),
         wide<T>(state)};
-    if (!tape.context().device.dry) kernels::mlstm_stabilise(args, device);
+    if (!tape.dry()) kernels::mlstm_stabilise(args, device);
   });
-  tape.record("mlstm gates", [=, context = tape.context(), tape = &tape] {
+  tape.record("mlstm gates", [=](Tape& tape) {
     claim_first("mLSTM's gates", f, i);
-    context.run_stored(type, [&](auto element, auto device) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       kernels::MlstmStabiliseBackward<T> p{shape,
                                            wide<T>(y.input.value),
@@ -219,8 +219,8 @@ StabilisedGates mlstm_stabilise(Tape& tape, const Var& f, const Var& i, const Va
                                            ptr<T>(i.grad()),
                                            wide<T>(bias.grad())};
       if constexpr (kOnGpu<decltype(device)>)
-        p.workspace = tape->workspace<Accumulator<T>>(kernels::mlstm_stabilise_workspace_size(shape, device));
-      if (!context.device.dry) kernels::mlstm_stabilise_backward(p, device);
+        p.workspace = tape.workspace<Accumulator<T>>(kernels::mlstm_stabilise_workspace_size(shape, device));
+      if (!tape.dry()) kernels::mlstm_stabilise_backward(p, device);
     });
   });
   return y;
@@ -231,18 +231,18 @@ Var mlstm_normalise(Tape& tape, const Var& read, const Tensor& m, int64_t heads,
   const kernels::MlstmReadShape shape{rows, heads, width, m.row_stride, read.value.width() / heads - width};
   const DType type = read.value.dtype;
   Var y = tape.make({rows, heads * width}, type);
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     const kernels::MlstmNormalise<T> args{shape, ptr<T>(read.value), wide<T>(m), ptr<T>(y.value)};
-    if (!tape.context().device.dry) kernels::mlstm_normalise(args, device);
+    if (!tape.dry()) kernels::mlstm_normalise(args, device);
   });
-  tape.record("mlstm normaliser", [=, context = tape.context()] {
+  tape.record("mlstm normaliser", [=](Tape& tape) {
     claim_first("mLSTM's normaliser", read);
-    context.run_stored(type, [&](auto element, auto device) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       const kernels::MlstmNormaliseBackward<T> args{shape, ptr<T>(read.value), wide<T>(m), ptr<T>(y.grad()),
                                                     ptr<T>(read.grad())};
-      if (!context.device.dry) kernels::mlstm_normalise_backward(args, device);
+      if (!tape.dry()) kernels::mlstm_normalise_backward(args, device);
     });
   });
   return y;
@@ -287,14 +287,14 @@ Var read_short(Tape& tape, const Var& q, const Var& k, const Var& v, const Stabi
                                         gates.input.value.as<float>(),
                                         gates.m.as<float>()};
   const kernels::MlstmRead p{inputs, h.value.as<bf16>()};
-  if (!tape.context().device.dry) kernels::mlstm_read(p, Cuda{tape.context().device.stream});
-  tape.record("mlstm read", [=, context = tape.context()] {
+  if (!tape.dry()) kernels::mlstm_read(p, tape.cuda());
+  tape.record("mlstm read", [=](Tape& tape) {
     claim_first("mLSTM's memory", q, k, v, gates.gate, gates.input);
     kernels::MlstmReadBackward b{inputs};
     b.dh = h.grad().as<bf16>();
     b.dq = q.grad().as<bf16>(), b.dk = k.grad().as<bf16>(), b.dv = v.grad().as<bf16>();
     b.dgate = gates.gate.grad().as<float>(), b.dinput = gates.input.grad().as<float>();
-    if (!context.device.dry) kernels::mlstm_read_backward(b, Cuda{context.device.stream});
+    if (!tape.dry()) kernels::mlstm_read_backward(b, tape.cuda());
   });
   return h;
 }
@@ -306,8 +306,7 @@ Var mlstm_read(Tape& tape, const Var& q, const Var& k, const Var& v, const Stabi
                Sequence sequence, const GatedLinearOptions& options, const Tensor& state) {
 #ifdef SIGNET_WITH_CUDA
   const auto shape = sequence_shape(q, k, v, gates, sequence, options);
-  if (tape.context().device.cuda() && q.value.dtype == DType::kBF16 && !state &&
-      kernels::mlstm_read_covers(shape))
+  if (tape.on_gpu() && q.value.dtype == DType::kBF16 && !state && kernels::mlstm_read_covers(shape))
     return read_short(tape, q, k, v, gates, shape);
 #endif
   // On tensor cores columns come in eights: zeros behind the normaliser's, where no state is kept.

@@ -9,13 +9,13 @@ void head_loss(Tape& tape, const Var& x, const Var& weight, const int32_t* targe
                double* loss_sum, int32_t* predictions, const LossOptions& options,
                const CapturedLoss& captured) {
   const Context& context = tape.context();
-  context.run_stored(x.value.dtype, [&](auto element, auto device) {
+  tape.run(x.value.dtype, [&](auto element, auto device) {
     using T = decltype(element);
     using A = Accumulator<T>;
     kernels::HeadLoss<T> p;
     p.rows = x.value.rows(), p.width = x.value.width(), p.classes = weight.value.shape[0];
     p.x = ptr<T>(x.value), p.x_stride = x.value.row_stride;
-    p.weight = weight_as<T>(context, weight.value), p.weight_stride = weight.value.row_stride;
+    p.weight = weight_as<T>(tape, weight.value), p.weight_stride = weight.value.row_stride;
     p.targets = targets;
     p.gradient_scale = static_cast<A>(1.0 / static_cast<double>(count));
     p.logit_scale = static_cast<A>(1.0 / options.temperature);
@@ -39,11 +39,11 @@ void head_loss(Tape& tape, const Var& x, const Var& weight, const int32_t* targe
       p.losses = tape.workspace<double>(p.rows);
     }
     if (p.dweight && !p.accumulate_dweight && (p.padded > p.classes || p.rows == 0)) {
-      fill_zero(context.device, p.dweight, weight.value.size() * static_cast<int64_t>(sizeof(A)));
+      fill_zero(tape.device(), p.dweight, weight.value.size() * static_cast<int64_t>(sizeof(A)));
       p.accumulate_dweight = true;
     }
     p.workspace = tape.workspace<A>(kernels::head_loss_workspace_size(p, device));
-    if (!tape.context().device.dry) kernels::head_loss(p, device);
+    if (!tape.dry()) kernels::head_loss(p, device);
   });
   tape.end("head and loss");
 }

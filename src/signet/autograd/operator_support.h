@@ -25,9 +25,9 @@ Accumulator<T>* wide(const Tensor& t) {
 
 // The matrix that products with values of type T read.
 template <class T>
-const T* weight_as(const Context& context, const Tensor& weight) {
+const T* weight_as(const Tape& tape, const Tensor& weight) {
   if constexpr (std::is_same_v<T, bf16>)
-    return context.narrow(weight);
+    return tape.context().narrow(weight);
   else
     return weight.as<T>();
 }
@@ -43,19 +43,19 @@ void set_wide_result(Gemm<T>& product, Accumulator<T>* result) {
 // weight.grad() += dy^T x over `rows` rows, or = where nothing has come there before. dy has at least as many
 // columns as the weight has rows; `columns` of them are multiplied, and those behind the weight must be zero.
 template <class T, class Where>
-void add_weight_gradient(const Context& context, const Var& weight, const T* dy, int64_t dy_stride,
-                         int64_t columns, const T* x, int64_t x_stride, int64_t rows, Where device) {
+void add_weight_gradient(const Tape& tape, const Var& weight, const T* dy, int64_t dy_stride, int64_t columns,
+                         const T* x, int64_t x_stride, int64_t rows, Where device) {
   const Tensor gradient = weight.grad();
   Gemm<T> p;
   p.m = columns, p.n = gradient.width(), p.k = rows, p.transpose_a = true;
-  p.a = dy, p.lda = dy_stride, p.b = x, p.ldb = x_stride, p.math = context.math;
+  p.a = dy, p.lda = dy_stride, p.b = x, p.ldb = x_stride, p.math = tape.context().math;
   set_wide_result(p, wide<T>(gradient));
   p.ldc = gradient.row_stride, p.accumulate = claim(weight);
   if (!p.accumulate && columns > gradient.rows()) {  // zero may be added to what lies behind, not written
-    fill_zero(context.device, gradient.data, gradient.size() * dtype_size(gradient.dtype));
+    fill_zero(tape.device(), gradient.data, gradient.size() * dtype_size(gradient.dtype));
     p.accumulate = true;
   }
-  if (!context.device.dry) gemm(p, device);
+  if (!tape.dry()) gemm(p, device);
 }
 
 // The GPU versions of some kernels take scratch memory; their parameters have a field for it.
@@ -63,7 +63,9 @@ template <class Where>
 inline constexpr bool kOnGpu = std::is_same_v<Where, Cuda>;
 
 // Who takes the last sums of a gradient on the GPU: only those of parameters can wait.
-inline ColumnSums* later(const Context& context, const Var& v) { return v.written ? nullptr : context.later; }
+inline ColumnSums* later(const Tape& tape, const Var& v) {
+  return v.written ? nullptr : tape.context().later;
+}
 
 // For operators whose backward overwrites: the gradients must be the first to arrive at these inputs, as far
 // as there are such inputs.

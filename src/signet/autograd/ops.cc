@@ -23,12 +23,12 @@ Var linear(Tape& tape, const Var& x, const Var& weight, const Var& residual) {
       !residual.value && type == DType::kBF16 && (y.value.row_stride - out) * in <= tape.context().slack
           ? y.value.row_stride
           : out;
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     Gemm<T> p;
     p.m = rows, p.n = padded, p.k = in;
     p.a = ptr<T>(x.value), p.lda = x.value.row_stride;
-    p.b = weight_as<T>(tape.context(), weight.value), p.ldb = weight.value.row_stride, p.transpose_b = true;
+    p.b = weight_as<T>(tape, weight.value), p.ldb = weight.value.row_stride, p.transpose_b = true;
     p.c = ptr<T>(y.value), p.ldc = y.value.row_stride;
     p.math = tape.context().math;
     if (residual.value) {
@@ -41,14 +41,14 @@ Var linear(Tape& tape, const Var& x, const Var& weight, const Var& residual) {
                                         residual.value.row_stride,
                                         ptr<T>(y.value),
                                         y.value.row_stride};
-        if (!tape.context().device.dry) kernels::copy_rows(args, device);
+        if (!tape.dry()) kernels::copy_rows(args, device);
         p.accumulate = true;
       }
     }
-    if (!tape.context().device.dry) gemm(p, device);
+    if (!tape.dry()) gemm(p, device);
   });
-  tape.record("linear", [=, context = tape.context()] {
-    context.run_stored(type, [&](auto element, auto device) {
+  tape.record("linear", [=](Tape& tape) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       if (residual.needs_grad()) {
         const bool written = claim(residual);
@@ -61,25 +61,25 @@ Var linear(Tape& tape, const Var& x, const Var& weight, const Var& residual) {
                                           ptr<T>(residual.grad()),
                                           residual.grad().row_stride,
                                           written};
-          if (!context.device.dry) kernels::copy_rows(args, device);
+          if (!tape.dry()) kernels::copy_rows(args, device);
         }
       }
       if (padded > out) {
         const kernels::CopyRows<T> args{rows, padded - out,           nullptr,
                                         0,    ptr<T>(y.grad()) + out, y.grad().row_stride};
-        if (!context.device.dry) kernels::copy_rows(args, device);
+        if (!tape.dry()) kernels::copy_rows(args, device);
       }
       const T* const dy = ptr<T>(y.grad());
       if (weight.needs_grad())
-        add_weight_gradient(context, weight, dy, y.grad().row_stride, padded, ptr<T>(x.value),
+        add_weight_gradient(tape, weight, dy, y.grad().row_stride, padded, ptr<T>(x.value),
                             x.value.row_stride, rows, device);
       if (x.needs_grad()) {
         Gemm<T> p;
-        p.m = rows, p.n = in, p.k = padded, p.math = context.math;
+        p.m = rows, p.n = in, p.k = padded, p.math = tape.context().math;
         p.a = dy, p.lda = y.grad().row_stride;
-        p.b = weight_as<T>(context, weight.value), p.ldb = weight.value.row_stride;
+        p.b = weight_as<T>(tape, weight.value), p.ldb = weight.value.row_stride;
         p.c = ptr<T>(x.grad()), p.ldc = x.grad().row_stride, p.accumulate = claim(x);
-        if (!context.device.dry) gemm(p, device);
+        if (!tape.dry()) gemm(p, device);
       }
     });
   });
@@ -106,7 +106,7 @@ Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, do
     return kernels::NormInputs<T>{
         kind, rows, width, ptr<T>(x.value) + h * width, x_stride, wide<T>(weight.value) + h * width};
   };
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     for (int64_t h = 0; h < heads; ++h) {
       const kernels::NormForward<T> args{inputs(element, h),
@@ -115,12 +115,12 @@ Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, do
                                          wide<T>(rstd) + h * rows,
                                          layer ? wide<T>(mean) + h * rows : nullptr,
                                          static_cast<Accumulator<T>>(eps)};
-      if (!tape.context().device.dry) kernels::norm_forward(args, device);
+      if (!tape.dry()) kernels::norm_forward(args, device);
     }
   });
-  tape.record("norm", [=, context = tape.context(), tape = &tape] {
+  tape.record("norm", [=](Tape& tape) {
     const bool add = claim(x);
-    context.run_stored(type, [&](auto element, auto device) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       for (int64_t h = 0; h < heads; ++h) {
         kernels::NormBackward<T> p{inputs(element, h),
@@ -133,10 +133,10 @@ Var norm(Tape& tape, const Var& x, const Var& weight, kernels::NormKind kind, do
                                    add,
                                    wide<T>(weight.grad()) + h * width};
         if constexpr (kOnGpu<decltype(device)>) {
-          p.later = later(context, weight);
-          p.workspace = tape->until_sums<Accumulator<T>>(kernels::norm_workspace_size(rows, width, device));
+          p.later = later(tape, weight);
+          p.workspace = tape.until_sums<Accumulator<T>>(kernels::norm_workspace_size(rows, width, device));
         }
-        if (!context.device.dry) kernels::norm_backward(p, device);
+        if (!tape.dry()) kernels::norm_backward(p, device);
       }
     });
   });
@@ -163,18 +163,18 @@ Var apply(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, 
                                         static_cast<A>(shift),
                                         static_cast<A>(margin)};
   };
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     kernels::ActivationForward<T> p{inputs(element), nullptr, width};
     if (y_type == type)
       p.y = ptr<T>(y.value);
     else
       p.wide_y = wide<T>(y.value);
-    if (!tape.context().device.dry) kernels::activation_forward(p, device);
+    if (!tape.dry()) kernels::activation_forward(p, device);
   });
-  tape.record("activation", [=, context = tape.context()] {
+  tape.record("activation", [=](Tape& tape) {
     claim_first("an activation", x);
-    context.run_stored(type, [&](auto element, auto device) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       kernels::ActivationBackward<T> p{inputs(element), nullptr, y.grad().row_stride, ptr<T>(x.grad()),
                                        x.grad().row_stride};
@@ -182,7 +182,7 @@ Var apply(Tape& tape, const Var& x, kernels::ActivationKind kind, double scale, 
         p.dy = ptr<T>(y.grad());
       else
         p.wide_dy = wide<T>(y.grad());
-      if (!context.device.dry) kernels::activation_backward(p, device);
+      if (!tape.dry()) kernels::activation_backward(p, device);
     });
   });
   return y;
@@ -207,18 +207,18 @@ Var swiglu(Tape& tape, const Var& x, kernels::GluGate gate) {
     return kernels::SwigluInputs<T>{rows, width, ptr<T>(x.value), ptr<T>(x.value) + width, x.value.row_stride,
                                     gate};
   };
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     const kernels::SwigluForward<T> args{inputs(element), ptr<T>(y.value), y.value.row_stride};
-    if (!tape.context().device.dry) kernels::swiglu_forward(args, device);
+    if (!tape.dry()) kernels::swiglu_forward(args, device);
   });
-  tape.record("swiglu", [=, context = tape.context()] {
+  tape.record("swiglu", [=](Tape& tape) {
     claim_first("SwiGLU", x);
-    context.run_stored(type, [&](auto element, auto device) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       const kernels::SwigluBackward<T> args{inputs(element),  ptr<T>(y.grad()),         y.grad().row_stride,
                                             ptr<T>(x.grad()), ptr<T>(x.grad()) + width, x.grad().row_stride};
-      if (!context.device.dry) kernels::swiglu_backward(args, device);
+      if (!tape.dry()) kernels::swiglu_backward(args, device);
     });
   });
   return y;
@@ -229,7 +229,7 @@ Var l2_normalize(Tape& tape, const Var& x, int64_t head_width, double eps) {
   const DType type = x.value.dtype;
   Var y = tape.make({rows, width}, type);
   const Tensor inverse = tape.temporary({rows, heads}, accumulator_dtype(type));
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     const kernels::L2NormForward<T> args{rows,
                                          heads,
@@ -240,11 +240,11 @@ Var l2_normalize(Tape& tape, const Var& x, int64_t head_width, double eps) {
                                          width,
                                          wide<T>(inverse),
                                          static_cast<Accumulator<T>>(eps)};
-    if (!tape.context().device.dry) kernels::l2_norm_forward(args, device);
+    if (!tape.dry()) kernels::l2_norm_forward(args, device);
   });
-  tape.record("l2 norm", [=, context = tape.context()] {
+  tape.record("l2 norm", [=](Tape& tape) {
     claim_first("an L2 norm", x);
-    context.run_stored(type, [&](auto element, auto device) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       const kernels::L2NormBackward<T> args{rows,
                                             heads,
@@ -256,7 +256,7 @@ Var l2_normalize(Tape& tape, const Var& x, int64_t head_width, double eps) {
                                             width,
                                             ptr<T>(x.grad()),
                                             x.grad().row_stride};
-      if (!context.device.dry) kernels::l2_norm_backward(args, device);
+      if (!tape.dry()) kernels::l2_norm_backward(args, device);
     });
   });
   return y;
@@ -264,7 +264,7 @@ Var l2_normalize(Tape& tape, const Var& x, int64_t head_width, double eps) {
 
 void cross_entropy(Tape& tape, const Var& logits, const int32_t* targets, int64_t count, double* loss_sum,
                    int32_t* predictions, const LossOptions& options, const CapturedLoss& captured) {
-  tape.context().run_stored(logits.value.dtype, [&](auto element, auto device) {
+  tape.run(logits.value.dtype, [&](auto element, auto device) {
     using T = decltype(element);
     using A = Accumulator<T>;
     kernels::CrossEntropy<T> p;
@@ -285,7 +285,7 @@ void cross_entropy(Tape& tape, const Var& logits, const int32_t* targets, int64_
       p.count = captured.count, p.correct = captured.correct;
       p.workspace = tape.workspace<double>(p.rows);
     }
-    if (!tape.context().device.dry) kernels::cross_entropy(p, device);
+    if (!tape.dry()) kernels::cross_entropy(p, device);
   });
   if (logits.needs_grad()) claim(logits);
   tape.end("loss");

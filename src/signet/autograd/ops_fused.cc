@@ -16,7 +16,7 @@ bool fusion_covers(const Tape& tape, const Var& x, const Var& residual) {
   const auto plain = [](const Tensor& t) {
     return t.dtype == DType::kBF16 && reinterpret_cast<uintptr_t>(t.data) % 16 == 0 && t.row_stride % 8 == 0;
   };
-  if (!tape.context().device.cuda() || !plain(x.value) || !plain(residual.value)) return false;
+  if (!tape.on_gpu() || !plain(x.value) || !plain(residual.value)) return false;
   return !tape.recording() || (residual.needs_grad() && residual.written && residual.layout.contiguous());
 }
 
@@ -40,7 +40,7 @@ Var norm_linear(Tape& tape, const Var& x, const Var& norm, const Var& weight, co
   if (few_rows_covers(tape, x, weight, norm))
     return multiply_few_rows(tape, {x, norm, weight, residual, eps});
   const int64_t rows = x.value.rows(), width = weight.value.width();
-  const Cuda device{tape.context().device.stream};
+  const Cuda device = tape.cuda();
   const Var y = make_sum(tape, rows, weight.value.shape[0], residual);
   const Tensor n = tape.temporary({rows, width}, DType::kBF16);
   kernels::NormProductInputs inputs;
@@ -50,16 +50,16 @@ Var norm_linear(Tape& tape, const Var& x, const Var& norm, const Var& weight, co
   kernels::NormProductForward p{inputs};
   p.residual = residual.value.as<bf16>(), p.residual_stride = residual.value.row_stride;
   p.n = n.as<bf16>(), p.y = y.value.as<bf16>();
-  if (!tape.context().device.dry) kernels::norm_product_forward(p, device);
-  tape.record("normed linear", [=, context = tape.context(), tape = &tape] {
+  if (!tape.dry()) kernels::norm_product_forward(p, device);
+  tape.record("normed linear", [=](Tape& tape) {
     claim_first("a normalised product", residual, x);
     kernels::NormProductBackward b{inputs};
     b.dy = y.grad().as<bf16>(), b.dy_stride = y.grad().row_stride;
     b.dx = x.grad().as<bf16>(), b.dx_stride = x.grad().row_stride;
-    b.dnorm = norm.grad().as<float>(), b.later = later(context, norm);
-    b.workspace = tape->until_sums<float>(kernels::norm_product_workspace_size(rows, b.group, device));
-    if (!context.device.dry) kernels::norm_product_backward(b, device);
-    add_weight_gradient(context, weight, b.dy, b.dy_stride, weight.value.shape[0], n.as<bf16>(), width, rows,
+    b.dnorm = norm.grad().as<float>(), b.later = later(tape, norm);
+    b.workspace = tape.until_sums<float>(kernels::norm_product_workspace_size(rows, b.group, device));
+    if (!tape.dry()) kernels::norm_product_backward(b, device);
+    add_weight_gradient(tape, weight, b.dy, b.dy_stride, weight.value.shape[0], n.as<bf16>(), width, rows,
                         device);
   });
   return y;

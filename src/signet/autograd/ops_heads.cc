@@ -10,18 +10,18 @@
 namespace signet::autograd {
 
 bool prepare_heads_covers(const Tape& tape, int64_t taps, int64_t head_width) {
-  if (!tape.context().device.cuda()) return false;
+  if (!tape.on_gpu()) return false;
   return taps > 0 ? kernels::unit_heads_covers(taps, head_width) : head_width <= 1024;
 }
 
 bool windows_covers(const Tape& tape, int64_t vocabulary, int64_t taps, Sequence sequence) {
-  if (!tape.context().device.cuda() || taps < 1) return false;
+  if (!tape.on_gpu() || taps < 1) return false;
   const int64_t windows = kernels::TokenWindows{vocabulary, taps}.windows();
   return windows <= 256 && windows * 4 <= sequence.rows();
 }
 
 bool token_table_covers(const Tape& tape, const Var& table, int64_t taps) {
-  return tape.context().device.cuda() && taps > 1 && table.value.rows() <= kernels::kMaxTokenTable &&
+  return tape.on_gpu() && taps > 1 && table.value.rows() <= kernels::kMaxTokenTable &&
          table.value.dtype == DType::kF32 && table.value.contiguous() && table.value.width() % 4 == 0;
 }
 
@@ -68,14 +68,14 @@ void forward(const Tensor& x, const HeadLayout& layout, const Tensor& weight, Se
 template <class T>
 void backward(const Var& x, const HeadLayout& layout, const Var& weight, Sequence sequence,
               const int32_t* tokens, const Var& heads, const Var& values, const Tensor& inverse,
-              const kernels::GateColumns& gate, const Context& context, Tape& tape, Cuda device) {
+              const kernels::GateColumns& gate, Tape& tape, Cuda device) {
   if (!weight.value) {
     kernels::L2NormBackward<T> p{x.value.rows(),       layout.unit_heads,       layout.width,
                                  heads.value.as<T>(),  heads.value.row_stride,  inverse.as<float>(),
                                  heads.grad().as<T>(), heads.grad().row_stride, x.grad().as<T>(),
                                  x.grad().row_stride};
     p.silu_heads = layout.silu_heads, p.gate = gate, p.x = x.value.as<T>(), p.x_stride = x.value.row_stride;
-    if (!tape.context().device.dry) kernels::l2_norm_backward(p, device);
+    if (!tape.dry()) kernels::l2_norm_backward(p, device);
     return;
   }
   kernels::ShortConvBackward<T> p{
@@ -87,10 +87,10 @@ void backward(const Var& x, const HeadLayout& layout, const Var& weight, Sequenc
     p.dx = x.grad().as<T>(), p.dx_stride = x.grad().row_stride;
   p.dy = heads.grad().as<T>(), p.dy_stride = heads.grad().row_stride;
   p.dweight = weight.grad().as<float>();
-  p.later = later(context, weight);
+  p.later = later(tape, weight);
   p.workspace = tape.until_sums<float>(kernels::short_conv_workspace_size(
       p.batch, p.time, p.channels, p.kernel, device, tokens ? x.value.size() : 0));
-  if (!tape.context().device.dry) kernels::short_conv_backward(p, device);
+  if (!tape.dry()) kernels::short_conv_backward(p, device);
 }
 
 }  // namespace
@@ -117,24 +117,24 @@ PreparedHeads prepare_heads(Tape& tape, const Var& x, const HeadLayout& layout, 
   }
   const Tensor inverse =
       convolution.value ? Tensor{} : tape.temporary({rows, layout.unit_heads}, DType::kF32);
-  const Cuda device{tape.context().device.stream};
+  const Cuda device = tape.cuda();
   const auto run = [=](const auto& body) {
     if (type == DType::kBF16) return body(bf16{});
     body(float{});
   };
   run([&](auto element) {
-    if (tape.context().device.dry) return;
+    if (tape.dry()) return;
     forward<decltype(element)>(x.value, layout, convolution.value, sequence, tokens, out.heads.value,
                                out.values.value, inverse, gate, state, device);
   });
-  tape.record("heads", [=, context = tape.context(), tape = &tape] {
+  tape.record("heads", [=](Tape& tape) {
     claim_first("a projection of heads", x);
     kernels::GateColumns gate_back = gate;
     gate_back.dy = out.gates.grad().as<float>();
-    if (tokens) fill_zero(context.device, x.grad().data, x.grad().size() * dtype_size(x.grad().dtype));
+    if (tokens) fill_zero(tape.device(), x.grad().data, x.grad().size() * dtype_size(x.grad().dtype));
     run([&](auto element) {
       backward<decltype(element)>(x, layout, convolution, sequence, tokens, out.heads, out.values, inverse,
-                                  gate_back, context, *tape, device);
+                                  gate_back, tape, device);
     });
   });
   return out;
@@ -150,7 +150,7 @@ Windows::Windows(Tape& tape, const int32_t* tokens, Sequence sequence, int64_t v
   words_ = p.words = allocate(words().rows());
   places_ = p.places = allocate(p.windows.windows());
   index_ = p.index = allocate(rows_);
-  if (!tape.context().device.dry) kernels::window_tables(p, Cuda{tape.context().device.stream});
+  if (!tape.dry()) kernels::window_tables(p, tape.cuda());
 }
 
 Var Windows::of_words(Tape& tape, const Var& of_vocabulary) const {
@@ -183,7 +183,7 @@ void add_noise(Tape& tape, const Var& x, int64_t place) {
   const Tensor& value = x.value;
   const int64_t first_row = value.rows() / noise->sequences * noise->first_sequence;
   const int32_t* const keys = value.rows() == noise->sequences ? noise->sequence_keys : noise->row_keys;
-  tape.context().run_stored(value.dtype, [&](auto element, auto device) {
+  tape.run(value.dtype, [&](auto element, auto device) {
     using T = decltype(element);
     const kernels::AddNoise<T> args{value.rows(),
                                     value.width(),
@@ -196,7 +196,7 @@ void add_noise(Tape& tape, const Var& x, int64_t place) {
                                     first_row,
                                     keys,
                                     noise->device_step};
-    if (!tape.context().device.dry) kernels::add_noise(args, device);
+    if (!tape.dry()) kernels::add_noise(args, device);
   });
 }
 

@@ -13,8 +13,7 @@ bool whole(const Tensor& t) { return t.contiguous() && t.width() % 8 == 0; }
 
 // Rows that a tape can keep less of: on the GPU, with a gradient that is a plain matrix of its own.
 bool lean_covers(const Tape& tape, const Var& x) {
-  return tape.recording() && tape.context().device.cuda() && whole(x.value) && x.written &&
-         x.layout.contiguous();
+  return tape.recording() && tape.on_gpu() && whole(x.value) && x.written && x.layout.contiguous();
 }
 
 }  // namespace
@@ -30,13 +29,13 @@ namespace {
 // Whether the layer is that of decoding.
 bool few_gated_rows_cover(const Tape& tape, const Var& x, const SwigluWeights& weights,
                           kernels::NormKind kind, kernels::GluGate gate) {
-  return gate == kernels::GluGate::kSilu && kind == kernels::NormKind::kRms && tape.context().device.cuda() &&
+  return gate == kernels::GluGate::kSilu && kind == kernels::NormKind::kRms && tape.on_gpu() &&
          few_rows_covers(tape, x, weights.gate_up, weights.norm);
 }
 // Whether SwiGLU's passes are merged with the products before them.
 bool glu_products_cover(const Tape& tape, const Var& x, const SwigluWeights& weights, kernels::GluGate gate) {
   const Context& context = tape.context();
-  return gate == kernels::GluGate::kSilu && context.device.cuda() && x.value.dtype == DType::kBF16 &&
+  return gate == kernels::GluGate::kSilu && tape.on_gpu() && x.value.dtype == DType::kBF16 &&
          x.value.contiguous() && aligned(x.value.data) &&
          (!tape.recording() || (x.needs_grad() && x.written && x.layout.contiguous())) &&
          kernels::glu_product_covers(x.value.width(), weights.down.value.width()) &&
@@ -46,24 +45,24 @@ bool glu_products_cover(const Tape& tape, const Var& x, const SwigluWeights& wei
 // What lean operators are made of. Products and passes in stream order, each told to the observer.
 template <class T>
 struct LeanRows {
-  const Context& context;
+  const Tape& tape;
   Cuda device;
   int64_t rows;
 
-  const T* weight(const Var& v) const { return weight_as<T>(context, v.value); }
+  const T* weight(const Var& v) const { return weight_as<T>(tape, v.value); }
   // c = a B (or a B^T) + addend, a [rows, k]
   void product(const T* a, int64_t k, const Tensor& b, bool transposed, T* c, int64_t n,
                const T* addend = nullptr) const {
     Gemm<T> p;
-    p.m = rows, p.n = n, p.k = k, p.a = a, p.lda = k, p.math = context.math;
-    p.b = weight_as<T>(context, b), p.ldb = b.row_stride, p.transpose_b = transposed;
+    p.m = rows, p.n = n, p.k = k, p.a = a, p.lda = k, p.math = tape.context().math;
+    p.b = weight_as<T>(tape, b), p.ldb = b.row_stride, p.transpose_b = transposed;
     p.c = c, p.ldc = n, p.addend = addend, p.ld_addend = n;
-    if (!context.device.dry) gemm(p, device);
+    if (!tape.dry()) gemm(p, device);
   }
   // weight.grad() += dy^T x
   void add_gradient(const Var& weight, const T* dy, const T* x) const {
     const int64_t out = weight.value.shape[0];
-    add_weight_gradient(context, weight, dy, out, out, x, weight.value.width(), rows, device);
+    add_weight_gradient(tape, weight, dy, out, out, x, weight.value.width(), rows, device);
   }
 };
 
@@ -85,11 +84,11 @@ struct LeanNorm {
     return {of.kind, groups(), width(), ptr<T>(of.x.value), width(), wide<T>(of.weight.value)};
   }
   template <class T>
-  void forward(const Context& context, T* to, Cuda device) const {
+  void forward(const Tape& tape, T* to, Cuda device) const {
     const kernels::NormForward<T> p{
         inputs<T>(), to, width(), wide<T>(rstd), wide<T>(mean), static_cast<Accumulator<T>>(of.eps)};
-    if (!context.device.dry) kernels::norm_forward(p, device);
-    context.observe("norm");
+    if (!tape.dry()) kernels::norm_forward(p, device);
+    tape.observe("norm");
   }
   // dx from dn, and what forward made to `again` where that is not null; it may be dn.
   template <class T>
@@ -97,10 +96,10 @@ struct LeanNorm {
     kernels::NormBackward<T> p{inputs<T>(), wide<T>(rstd), wide<T>(mean),
                                dn,          width(),       ptr<T>(of.x.grad()),
                                width(),     add,           wide<T>(of.weight.grad())};
-    p.later = later(tape.context(), of.weight), p.y = again;
+    p.later = later(tape, of.weight), p.y = again;
     p.workspace = tape.until_sums<Accumulator<T>>(kernels::norm_workspace_size(groups(), width(), device));
-    if (!tape.context().device.dry) kernels::norm_backward(p, device);
-    tape.context().observe("norm", true);
+    if (!tape.dry()) kernels::norm_backward(p, device);
+    tape.observe("norm", true);
   }
 };
 
@@ -112,26 +111,26 @@ Var lean_linear(Tape& tape, const NormedRows& normed, const Var& weight, const V
   const Var y =
       residual.value ? tape.make_sharing_gradient(rows, out, residual) : tape.make({rows, out}, type);
   const LeanNorm norm(tape, normed);
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     if constexpr (kOnGpu<decltype(device)>) {
       T* const n = tape.workspace<T>(rows * in);
-      norm.forward(tape.context(), n, device);
-      const LeanRows<T> lean{tape.context(), device, rows};
+      norm.forward(tape, n, device);
+      const LeanRows<T> lean{tape, device, rows};
       lean.product(n, in, weight.value, true, ptr<T>(y.value), out, ptr<T>(residual.value));
     }
   });
-  tape.record("linear", [=, context = tape.context(), tape = &tape] {
+  tape.record("linear", [=](Tape& tape) {
     if (residual.value) claim_first("a residual", residual);
     const bool add = claim(normed.x);
-    context.run_stored(type, [&](auto element, auto device) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       if constexpr (kOnGpu<decltype(device)>) {
-        const LeanRows<T> lean{context, device, rows};
-        T *const dy = ptr<T>(y.grad()), *const dn = tape->workspace<T>(rows * in);
+        const LeanRows<T> lean{tape, device, rows};
+        T *const dy = ptr<T>(y.grad()), *const dn = tape.workspace<T>(rows * in);
         lean.product(dy, out, weight.value, false, dn, in);
-        context.observe("linear", true);
-        norm.backward(*tape, dn, dn, add, device);
+        tape.observe("linear", true);
+        norm.backward(tape, dn, dn, add, device);
         lean.add_gradient(weight, dy, dn);
       }
     });
@@ -173,61 +172,61 @@ Var swiglu_block(Tape& tape, const Var& x, const SwigluWeights& weights, kernels
     return kernels::SwigluInputs<T>{rows,       hidden, ptr<T>(gate_up), ptr<T>(gate_up) + hidden,
                                     2 * hidden, gate};
   };
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     if constexpr (kOnGpu<decltype(device)>) {
-      const LeanRows<T> lean{tape.context(), device, rows};
+      const LeanRows<T> lean{tape, device, rows};
       T *const n = memory(tape, kept_n, width, element), *const h = memory(tape, kept_h, hidden, element);
-      norm.forward(tape.context(), n, device);
+      norm.forward(tape, n, device);
       if constexpr (std::is_same_v<T, bf16>) {
         if (merged) {
           const kernels::GluProductForward p{
               rows, width, hidden, n, width, lean.weight(weights.gate_up), ptr<T>(gate_up), h};
-          if (!tape.context().device.dry) kernels::glu_product_forward(p, device);
+          if (!tape.dry()) kernels::glu_product_forward(p, device);
         }
       }
       if (!merged) {
         lean.product(n, width, weights.gate_up.value, true, ptr<T>(gate_up), 2 * hidden);
-        tape.context().observe("linear");
+        tape.observe("linear");
         const kernels::SwigluForward<T> glu{glu_inputs(element), h, hidden};
-        if (!tape.context().device.dry) kernels::swiglu_forward(glu, device);
+        if (!tape.dry()) kernels::swiglu_forward(glu, device);
       }
-      tape.context().observe(merged ? "swiglu product" : "swiglu");
+      tape.observe(merged ? "swiglu product" : "swiglu");
       lean.product(h, hidden, weights.down.value, true, ptr<T>(y.value), width, ptr<T>(x.value));
     }
   });
-  tape.record("linear", [=, context = tape.context(), tape = &tape] {
+  tape.record("linear", [=](Tape& tape) {
     claim_first("a SwiGLU block", x);
-    context.run_stored(type, [&](auto element, auto device) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       if constexpr (kOnGpu<decltype(device)>) {
-        const LeanRows<T> lean{context, device, rows};
+        const LeanRows<T> lean{tape, device, rows};
         // The gradient of gate_up takes the place of gate_up.
         T *const dy = ptr<T>(y.grad()), *const gates = ptr<T>(gate_up);
         T* h = ptr<T>(kept_h);
         if constexpr (std::is_same_v<T, bf16>) {
           if (merged) {
-            T* const again = h ? nullptr : (h = tape->workspace<T>(rows * hidden));
+            T* const again = h ? nullptr : (h = tape.workspace<T>(rows * hidden));
             const kernels::GluProductBackward p{rows,  width, hidden, dy, width, lean.weight(weights.down),
                                                 gates, gates, again};
-            if (!context.device.dry) kernels::glu_product_backward(p, device);
+            if (!tape.dry()) kernels::glu_product_backward(p, device);
           }
         }
         if (!merged) {
-          T* const dh = tape->workspace<T>(rows * hidden);
+          T* const dh = tape.workspace<T>(rows * hidden);
           lean.product(dy, width, weights.down.value, false, dh, hidden);
-          context.observe("linear", true);
+          tape.observe("linear", true);
           const kernels::SwigluBackward<T> glu{glu_inputs(element), dh,         hidden,          gates,
                                                gates + hidden,      2 * hidden, h ? nullptr : dh};
-          if (!context.device.dry) kernels::swiglu_backward(glu, device);
+          if (!tape.dry()) kernels::swiglu_backward(glu, device);
           if (!h) h = dh;
         }
-        context.observe(merged ? "swiglu product" : "swiglu", true);
+        tape.observe(merged ? "swiglu product" : "swiglu", true);
         lean.add_gradient(weights.down, dy, h);
-        T *const dn = tape->workspace<T>(rows * width), *const n = kept_n ? ptr<T>(kept_n) : dn;
+        T *const dn = tape.workspace<T>(rows * width), *const n = kept_n ? ptr<T>(kept_n) : dn;
         lean.product(gates, 2 * hidden, weights.gate_up.value, false, dn, width);
-        context.observe("linear", true);
-        norm.backward(*tape, dn, kept_n ? nullptr : dn, /*add=*/true, device);
+        tape.observe("linear", true);
+        norm.backward(tape, dn, kept_n ? nullptr : dn, /*add=*/true, device);
         lean.add_gradient(weights.gate_up, gates, n);
       }
     });

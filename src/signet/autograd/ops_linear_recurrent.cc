@@ -21,25 +21,25 @@ Var short_conv(Tape& tape, const Var& x, const Var& weight, const Var& bias, Seq
     p.weight = wide<T>(weight.value), p.bias = wide<T>(bias.value);
     return p;
   };
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     const kernels::ShortConvForward<T> p{inputs(element), ptr<T>(y.value), channels, ptr<T>(state)};
-    if (!tape.context().device.dry) kernels::short_conv_forward(p, device);
+    if (!tape.dry()) kernels::short_conv_forward(p, device);
   });
-  tape.record("convolution", [=, context = tape.context(), tape = &tape] {
+  tape.record("convolution", [=](Tape& tape) {
     claim_first("a convolution", x);
-    context.run_stored(type, [&](auto element, auto device) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       kernels::ShortConvBackward<T> p{inputs(element)};
       p.dy = ptr<T>(y.grad()), p.dy_stride = channels;
       p.dx = ptr<T>(x.grad()), p.dx_stride = x.grad().row_stride;
       p.dweight = wide<T>(weight.grad()), p.dbias = wide<T>(bias.grad());
       if constexpr (kOnGpu<decltype(device)>) {
-        p.later = later(context, weight);
-        p.workspace = tape->until_sums<Accumulator<T>>(
+        p.later = later(tape, weight);
+        p.workspace = tape.until_sums<Accumulator<T>>(
             kernels::short_conv_workspace_size(p.batch, p.time, channels, kernel, device));
       }
-      if (!context.device.dry) kernels::short_conv_backward(p, device);
+      if (!tape.dry()) kernels::short_conv_backward(p, device);
     });
   });
   return y;
@@ -50,14 +50,13 @@ bool replaced_values_covers([[maybe_unused]] const Tape& tape, [[maybe_unused]] 
                             [[maybe_unused]] int64_t gate_channels) {
   bool covers = false;
 #ifdef SIGNET_WITH_CUDA
-  if (tape.context().device.cuda() && tape.dtype() == DType::kBF16 && options.heads * width % 128 == 0) {
+  if (tape.on_gpu() && tape.dtype() == DType::kBF16 && options.heads * width % 128 == 0) {
     kernels::DeltaRuleShape shape;
     shape.batch = sequence.batch, shape.heads = options.heads, shape.factors = options.factors;
     shape.time = sequence.offsets ? sequence.packed_rows : sequence.time;
     shape.offsets = sequence.offsets, shape.longest = sequence.time;
     shape.dk = shape.dv = width, shape.gate_channels = gate_channels;
-    covers = kernels::delta_rule_in_place_covers<bf16>(shape, options.algorithm,
-                                                       Cuda{tape.context().device.stream});
+    covers = kernels::delta_rule_in_place_covers<bf16>(shape, options.algorithm, tape.cuda());
   }
 #endif
   return covers;
@@ -97,7 +96,7 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
                                    : tape.make({sequence.rows(), options.heads * shape.dv}, type);
   const auto algorithm = options.algorithm;
   int64_t workspace = 0, keeps = 0;
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     workspace = kernels::delta_rule_workspace_size<T>(shape, algorithm, device);
     keeps = kernels::delta_rule_saved_size<T>(shape, algorithm, device);
@@ -105,10 +104,9 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
   const Tensor saved = tape.recording() ? tape.temporary({keeps}, sums) : Tensor{};
   // Where the state is not replaced in place, the GPU cuts long sequences of few heads into segments.
   Tensor initial = state ? state : in.initial.value;
-  if (state && tape.context().device.cuda() && sequence.time > 1) {
+  if (state && tape.on_gpu() && sequence.time > 1) {
     initial = tape.temporary({state.size()}, sums);
-    if (!tape.context().device.dry)
-      copy_within(tape.context().device, initial.data, state.data, state.size() * dtype_size(sums));
+    if (!tape.dry()) copy_within(tape.device(), initial.data, state.data, state.size() * dtype_size(sums));
   }
   const double scale = options.scale;
   const auto inputs = [=](auto element) {
@@ -120,15 +118,15 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
     p.initial_state = wide<T>(initial), p.read = sequence.read;
     return p;
   };
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     kernels::DeltaRuleForward<T> p{inputs(element), ptr<T>(o.value), wide<T>(state), wide<T>(saved)};
     p.workspace = tape.workspace<Accumulator<T>>(workspace);
-    if (!tape.context().device.dry) kernels::delta_rule_forward(p, device);
+    if (!tape.dry()) kernels::delta_rule_forward(p, device);
   });
-  tape.record("delta rule", [=, context = tape.context(), tape = &tape] {
+  tape.record("delta rule", [=](Tape& tape) {
     claim_first("the delta rule", in.q, in.k, in.v, in.beta, in.gate, in.initial);
-    context.run_stored(type, [&](auto element, auto device) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       kernels::DeltaRuleBackward<T> p{inputs(element), wide<T>(saved)};
       p.d_o = ptr<T>(o.grad());
@@ -138,8 +136,8 @@ Var delta_rule(Tape& tape, const DeltaRuleInputs& in, Sequence sequence, const D
       p.dbeta = wide<T>(in.beta.grad());
       p.dgate = wide<T>(in.gate.grad());
       p.d_initial_state = wide<T>(in.initial.grad());
-      p.workspace = tape->workspace<Accumulator<T>>(workspace);
-      if (!context.device.dry) kernels::delta_rule_backward(p, device);
+      p.workspace = tape.workspace<Accumulator<T>>(workspace);
+      if (!tape.dry()) kernels::delta_rule_backward(p, device);
     });
   });
   return o;
@@ -163,7 +161,7 @@ Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence,
   const DType type = in.u.value.dtype, sums = accumulator_dtype(type);
   Var y = tape.make({sequence.rows(), shape.channels}, type);
   int64_t workspace = 0, keeps = 0;
-  on_device(tape.context().device, [&](auto device) {
+  on_device(tape.device(), [&](auto device) {
     workspace = kernels::selective_scan_workspace_size(shape, device);
     keeps = kernels::selective_scan_saved_size(shape, device);
   });
@@ -177,16 +175,16 @@ Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence,
     p.d = wide<T>(in.d.value), p.bias = wide<T>(in.bias.value), p.initial_state = wide<T>(state);
     return p;
   };
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     kernels::SelectiveScanForward<T> p{inputs(element), ptr<T>(y.value), wide<T>(state), wide<T>(saved)};
     p.workspace = tape.workspace<Accumulator<T>>(workspace);
-    if (!tape.context().device.dry) kernels::selective_scan_forward(p, device);
+    if (!tape.dry()) kernels::selective_scan_forward(p, device);
   });
-  tape.record("selective scan", [=, context = tape.context(), tape = &tape] {
+  tape.record("selective scan", [=](Tape& tape) {
     // u feeds the projections of raw, b and c too; their gradients arrive later, so this one is the first.
     claim_first("the selective scan", in.u, in.raw, in.b, in.c, in.z);
-    context.run_stored(type, [&](auto element, auto device) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       kernels::SelectiveScanBackward<T> p{inputs(element), wide<T>(saved)};
       p.dy = ptr<T>(y.grad());
@@ -198,8 +196,8 @@ Var selective_scan(Tape& tape, const SelectiveScanInputs& in, Sequence sequence,
       p.dd = wide<T>(in.d.grad());
       p.dz = ptr<T>(in.z.grad());
       p.dbias = wide<T>(in.bias.grad());
-      p.workspace = tape->workspace<Accumulator<T>>(workspace);
-      if (!context.device.dry) kernels::selective_scan_backward(p, device);
+      p.workspace = tape.workspace<Accumulator<T>>(workspace);
+      if (!tape.dry()) kernels::selective_scan_backward(p, device);
     });
   });
   return y;

@@ -16,7 +16,7 @@ void headwise_linear_into(Tape& tape, const Var& x, const Var& weight, int64_t h
   const int64_t rows = x.value.rows(), in = weight.value.width(), out = weight.value.shape[0] / heads;
   const int64_t y_head = y.value.width() / heads, y_stride = y.value.row_stride;
   const DType type = x.value.dtype;
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     for (int64_t h = 0; h < heads; ++h) {
       const Gemm<T> args{rows,
@@ -25,27 +25,37 @@ void headwise_linear_into(Tape& tape, const Var& x, const Var& weight, int64_t h
                          ptr<T>(x.value) + h * in,
                          x.value.row_stride,
                          false,
-                         weight_as<T>(tape.context(), weight.value) + h * out * in,
+                         weight_as<T>(tape, weight.value) + h * out * in,
                          in,
                          true,
                          ptr<T>(y.value) + h * y_head + begin,
                          y_stride,
                          false,
                          tape.context().math};
-      if (!tape.context().device.dry) gemm(args, device);
+      if (!tape.dry()) gemm(args, device);
     }
   });
-  tape.record("headwise linear", [=, context = tape.context()] {
+  tape.record("headwise linear", [=](Tape& tape) {
     const bool add_weight = claim(weight), add_x = x.needs_grad() && claim(x);
-    context.run_stored(type, [&](auto element, auto device) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       for (int64_t h = 0; h < heads; ++h) {
         const T* dy = ptr<T>(y.grad()) + h * y_head + begin;
-        Gemm<T> g{
-            out,   in,      rows, dy,         y_stride,    true, ptr<T>(x.value) + h * in, x.value.row_stride,
-            false, nullptr, in,   add_weight, context.math};
+        Gemm<T> g{out,
+                  in,
+                  rows,
+                  dy,
+                  y_stride,
+                  true,
+                  ptr<T>(x.value) + h * in,
+                  x.value.row_stride,
+                  false,
+                  nullptr,
+                  in,
+                  add_weight,
+                  tape.context().math};
         set_wide_result(g, wide<T>(weight.grad()) + h * out * in);
-        if (!context.device.dry) gemm(g, device);
+        if (!tape.dry()) gemm(g, device);
         if (!x.needs_grad()) continue;
         const Gemm<T> args{rows,
                            in,
@@ -53,14 +63,14 @@ void headwise_linear_into(Tape& tape, const Var& x, const Var& weight, int64_t h
                            dy,
                            y_stride,
                            false,
-                           weight_as<T>(context, weight.value) + h * out * in,
+                           weight_as<T>(tape, weight.value) + h * out * in,
                            in,
                            false,
                            ptr<T>(x.grad()) + h * in,
                            x.grad().row_stride,
                            add_x,
-                           context.math};
-        if (!context.device.dry) gemm(args, device);
+                           tape.context().math};
+        if (!tape.dry()) gemm(args, device);
       }
     });
   });
@@ -76,19 +86,19 @@ Var add(Tape& tape, const Var& a, const Var& b) {
   const int64_t rows = a.value.rows(), width = a.value.width();
   const DType type = a.value.dtype;
   Var y = tape.make({rows, width}, type);
-  const bool dry = tape.context().device.dry;
+  const bool dry = tape.dry();
   const auto copy = [=](auto element, auto device, const Tensor& from, const Tensor& to, bool adds) {
     using T = decltype(element);
     const kernels::CopyRows<T> args{rows,       width,         ptr<T>(from), from.row_stride,
                                     ptr<T>(to), to.row_stride, adds};
     if (!dry) kernels::copy_rows(args, device);
   };
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     copy(element, device, a.value, y.value, false);
     copy(element, device, b.value, y.value, true);
   });
-  tape.record("add", [=, context = tape.context()] {
-    context.run_stored(type, [&](auto element, auto device) {
+  tape.record("add", [=](Tape& tape) {
+    tape.run(type, [&](auto element, auto device) {
       for (const Var* v : {&a, &b})
         if (v->needs_grad()) copy(element, device, y.grad(), v->grad(), claim(*v));
     });
@@ -110,7 +120,7 @@ Var gated_rnn(Tape& tape, const Var& x, const Var& recurrent, const Var& bias, S
   const DType type = x.value.dtype, sums = accumulator_dtype(type);
   Var y = tape.make({sequence.rows(), shape.units()}, type);
   int64_t workspace = 0, keeps = 0;
-  on_device(tape.context().device, [&](auto device) {
+  on_device(tape.device(), [&](auto device) {
     workspace = kernels::gated_rnn_workspace_size(shape, device);
     keeps = kernels::gated_rnn_saved_size(shape, device);
   });
@@ -119,25 +129,25 @@ Var gated_rnn(Tape& tape, const Var& x, const Var& recurrent, const Var& bias, S
     using T = decltype(element);
     return kernels::GatedRnnInputs<T>{shape, wide<T>(recurrent.value), wide<T>(state)};
   };
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     kernels::GatedRnnForward<T> p{inputs(element)};
     p.x = ptr<T>(x.value), p.bias = wide<T>(bias.value);
     p.y = ptr<T>(y.value), p.final_state = wide<T>(state), p.saved = wide<T>(saved);
     p.workspace = tape.workspace<Accumulator<T>>(workspace);
-    if (!tape.context().device.dry) kernels::gated_rnn_forward(p, device);
+    if (!tape.dry()) kernels::gated_rnn_forward(p, device);
   });
-  tape.record("gated rnn", [=, context = tape.context(), tape = &tape] {
+  tape.record("gated rnn", [=](Tape& tape) {
     claim_first("a gated recurrence", x);
-    context.run_stored(type, [&](auto element, auto device) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       kernels::GatedRnnBackward<T> p{inputs(element), wide<T>(saved)};
       p.dy = ptr<T>(y.grad());
       p.dx = ptr<T>(x.grad());
       p.d_recurrent = wide<T>(recurrent.grad());
       p.dbias = wide<T>(bias.grad());
-      p.workspace = tape->workspace<Accumulator<T>>(workspace);
-      if (!context.device.dry) kernels::gated_rnn_backward(p, device);
+      p.workspace = tape.workspace<Accumulator<T>>(workspace);
+      if (!tape.dry()) kernels::gated_rnn_backward(p, device);
     });
   });
   return y;
@@ -194,7 +204,7 @@ Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, Sequence seq
   const DType type = q.value.dtype, sums = accumulator_dtype(type);
   Var o = tape.make({sequence.rows(), q.value.width()}, type);
   int64_t workspace = 0;
-  on_device(tape.context().device,
+  on_device(tape.device(),
             [&](auto device) { workspace = kernels::attention_workspace_size(shape, device); });
   const Tensor lse =
       tape.recording() ? tape.temporary({sequence.batch * sequence.time * options.heads}, sums) : Tensor{};
@@ -202,23 +212,23 @@ Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, Sequence seq
     using T = decltype(element);
     return kernels::AttentionInputs<T>{shape, ptr<T>(q.value), ptr<T>(keys), ptr<T>(values)};
   };
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     kernels::AttentionForward<T> p{inputs(element), ptr<T>(o.value), wide<T>(lse)};
     p.workspace = tape.workspace<Accumulator<T>>(workspace);
-    if (!tape.context().device.dry) kernels::attention_forward(p, device);
+    if (!tape.dry()) kernels::attention_forward(p, device);
   });
-  tape.record("attention", [=, context = tape.context(), tape = &tape] {
+  tape.record("attention", [=](Tape& tape) {
     claim_first("attention", q, k, v);
-    context.run_stored(type, [&](auto element, auto device) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       kernels::AttentionBackward<T> p{inputs(element), ptr<T>(o.value), wide<T>(lse)};
       p.d_o = ptr<T>(o.grad());
       p.dq = ptr<T>(q.grad());
       p.dk = ptr<T>(k.grad());
       p.dv = ptr<T>(v.grad());
-      p.workspace = tape->workspace<Accumulator<T>>(workspace);
-      if (!context.device.dry) kernels::attention_backward(p, device);
+      p.workspace = tape.workspace<Accumulator<T>>(workspace);
+      if (!tape.dry()) kernels::attention_backward(p, device);
     });
   });
   return o;
@@ -231,27 +241,27 @@ Var dense_recurrence(Tape& tape, const Var& a, Sequence sequence, int64_t heads,
   const DType type = a.value.dtype;
   Var h = tape.make({sequence.rows(), heads * n * n}, type);
   int64_t workspace = 0;
-  on_device(tape.context().device,
+  on_device(tape.device(),
             [&](auto device) { workspace = kernels::dense_recurrence_workspace_size(shape, device); });
   const auto inputs = [=](auto element) {
     using T = decltype(element);
     return kernels::DenseRecurrenceInputs<T>{shape, ptr<T>(a.value), wide<T>(state)};
   };
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     kernels::DenseRecurrenceForward<T> p{inputs(element), ptr<T>(h.value), wide<T>(state)};
     p.workspace = tape.workspace<Accumulator<T>>(workspace);
-    if (!tape.context().device.dry) kernels::dense_recurrence_forward(p, device);
+    if (!tape.dry()) kernels::dense_recurrence_forward(p, device);
   });
-  tape.record("dense recurrence", [=, context = tape.context(), tape = &tape] {
+  tape.record("dense recurrence", [=](Tape& tape) {
     claim_first("a dense recurrence", a);
-    context.run_stored(type, [&](auto element, auto device) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       kernels::DenseRecurrenceBackward<T> p{inputs(element), ptr<T>(h.value)};
       p.d_h = ptr<T>(h.grad());
       p.da = ptr<T>(a.grad());
-      p.workspace = tape->workspace<Accumulator<T>>(workspace);
-      if (!context.device.dry) kernels::dense_recurrence_backward(p, device);
+      p.workspace = tape.workspace<Accumulator<T>>(workspace);
+      if (!tape.dry()) kernels::dense_recurrence_backward(p, device);
     });
   });
   return h;
@@ -261,15 +271,15 @@ Var softmax(Tape& tape, const Var& x) {
   const int64_t rows = x.value.rows(), width = x.value.width();
   const DType type = x.value.dtype;
   Var y = tape.make({rows, width}, type);
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     const kernels::SoftmaxForward<T> args{rows, width, x.value.as<T>(), x.value.row_stride, y.value.as<T>(),
                                           width};
-    if (!tape.context().device.dry) kernels::softmax_forward(args, device);
+    if (!tape.dry()) kernels::softmax_forward(args, device);
   });
-  tape.record("softmax", [=, context = tape.context()] {
+  tape.record("softmax", [=](Tape& tape) {
     claim_first("a softmax", x);
-    context.run_stored(type, [&](auto element, auto device) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       const kernels::SoftmaxBackward<T> args{rows,
                                              width,
@@ -279,7 +289,7 @@ Var softmax(Tape& tape, const Var& x) {
                                              width,
                                              x.grad().as<T>(),
                                              x.grad().row_stride};
-      if (!context.device.dry) kernels::softmax_backward(args, device);
+      if (!tape.dry()) kernels::softmax_backward(args, device);
     });
   });
   return y;
@@ -300,29 +310,28 @@ Var pd_scan(Tape& tape, const Var& choice, const Var& gate, const Var& b, Sequen
   const DType type = choice.value.dtype;
   Var h = tape.make({sequence.rows(), gate.value.width()}, type);
   int64_t workspace = 0;
-  on_device(tape.context().device,
-            [&](auto device) { workspace = kernels::pd_scan_workspace_size(shape, device); });
+  on_device(tape.device(), [&](auto device) { workspace = kernels::pd_scan_workspace_size(shape, device); });
   const auto inputs = [=](auto element) {
     using T = decltype(element);
     return kernels::PdScanInputs<T>{shape, ptr<T>(choice.value), ptr<T>(gate.value), wide<T>(state)};
   };
-  tape.context().run_stored(type, [&](auto element, auto device) {
+  tape.run(type, [&](auto element, auto device) {
     using T = decltype(element);
     kernels::PdScanForward<T> p{inputs(element), ptr<T>(b.value), ptr<T>(h.value), wide<T>(state)};
     p.workspace = tape.workspace<Accumulator<T>>(workspace);
-    if (!tape.context().device.dry) kernels::pd_scan_forward(p, device);
+    if (!tape.dry()) kernels::pd_scan_forward(p, device);
   });
-  tape.record("pd scan", [=, context = tape.context(), tape = &tape] {
+  tape.record("pd scan", [=](Tape& tape) {
     claim_first("a PD scan", choice, gate, b);
-    context.run_stored(type, [&](auto element, auto device) {
+    tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
       kernels::PdScanBackward<T> p{inputs(element), ptr<T>(h.value)};
       p.d_h = ptr<T>(h.grad());
       p.d_choice = ptr<T>(choice.grad());
       p.d_gate = ptr<T>(gate.grad());
       p.db = ptr<T>(b.grad());
-      p.workspace = tape->workspace<Accumulator<T>>(workspace);
-      if (!context.device.dry) kernels::pd_scan_backward(p, device);
+      p.workspace = tape.workspace<Accumulator<T>>(workspace);
+      if (!tape.dry()) kernels::pd_scan_backward(p, device);
     });
   });
   return h;

@@ -88,43 +88,8 @@ struct Context {
   Observer* observer = nullptr;
   Segments* segments = nullptr;
 
-  void observe(const char* op, bool backward = false) const {
-    if (observer) observer->done(op, backward);
-  }
-
   const bf16* narrow(const Tensor& parameter) const {
     return narrow_parameters + (parameter.as<float>() - parameters);
-  }
-
-  // Calls f(T{}, Cpu{}) or f(T{}, Cuda{stream}); on the GPU T is float.
-  template <class F>
-  void run(F&& f) const {
-    on_device(device, [&](auto where) {
-      if constexpr (std::is_same_v<decltype(where), Cuda>) {
-        if (dtype != DType::kF32)
-          fail(ErrorCode::kUsage,
-               "an operator of this model computes in float32 on the GPU, not {}; use precision tf32 or fp32",
-               dtype_name(dtype));
-        f(float{}, where);
-      } else {
-        with_dtype(dtype, [&](auto type) { f(type, where); });
-      }
-    });
-  }
-  // The same for operators that can store bf16 on the GPU: T is the type of the value given, float or bf16
-  // there.
-  template <class F>
-  void run_stored(DType stored, F&& f) const {
-    on_device(device, [&](auto where) {
-      if constexpr (std::is_same_v<decltype(where), Cuda>) {
-        if (stored == DType::kBF16) return f(bf16{}, where);
-        if (stored != DType::kF32)
-          fail(ErrorCode::kUsage, "the GPU computes in float32 or bfloat16, not {}", dtype_name(stored));
-        f(float{}, where);
-      } else {
-        with_dtype(stored, [&](auto type) { f(type, where); });
-      }
-    });
   }
 };
 
@@ -140,6 +105,28 @@ class Tape {
   bool recording() const { return recording_; }
   DType dtype() const { return context_.dtype; }
   const Context& context() const { return context_; }
+  const Device& device() const { return context_.device; }
+  bool on_gpu() const { return device().cuda(); }
+  Cuda cuda() const { return {device().stream}; }
+  bool dry() const { return device().dry; }
+  void observe(const char* op, bool backward = false) const {
+    if (context_.observer) context_.observer->done(op, backward);
+  }
+  // Calls f(T{}, Cpu{}) or f(T{}, Cuda{stream}) for values of `type`: T is float or double on the CPU, float
+  // or bf16 on the GPU.
+  template <class F>
+  void run(DType type, F&& f) const {
+    on_device(device(), [&](auto where) {
+      if constexpr (std::is_same_v<decltype(where), Cuda>) {
+        if (type == DType::kBF16) return f(bf16{}, where);
+        if (type != DType::kF32)
+          fail(ErrorCode::kUsage, "the GPU computes in float32 or bfloat16, not {}", dtype_name(type));
+        f(float{}, where);
+      } else {
+        with_dtype(type, [&](auto element) { f(element, where); });
+      }
+    });
+  }
   // What is not kept where backward can make it again at little cost: what norms and SwiGLU made.
   struct Lean {
     bool norms = false, swiglu = false;
@@ -177,7 +164,7 @@ class Tape {
   Var make_over(const Var& v) { return with_gradient(v.value); }
   // A matrix that products write or read: on the GPU its rows start at multiples of 16 bytes.
   Var make_rows(int64_t rows, int64_t width, DType type) {
-    const int64_t unit = context_.device.cuda() ? 16 / dtype_size(type) : 1;
+    const int64_t unit = on_gpu() ? 16 / dtype_size(type) : 1;
     const int64_t stride = (width + unit - 1) / unit * unit;
     return stride == width ? make({rows, width}, type) : view(make({rows, stride}, type), 0, width);
   }
@@ -206,29 +193,28 @@ class Tape {
 
   // Ends an operator that has nothing to do in backward.
   void end(const char* op) {
-    context_.observe(op);
+    observe(op);
     let_go(scratch_);
   }
-  // Ends the operator `op`: keeps `backward` for backward(). It must be trivially destructible: capture views
-  // and numbers only.
+  // Ends the operator `op`: keeps `backward`, to be called with this tape by backward(). It must be trivially
+  // destructible: capture views and numbers only.
   template <class F>
   void record(const char* op, F backward) {
     static_assert(std::is_trivially_destructible_v<F>);
     end(op);
     if (!recording_) return;
-    auto* node = new (host_.allocate(sizeof(Closure<F>))) Closure<F>{
+    last_ = new (host_.allocate(sizeof(Closure<F>))) Closure<F>{
         {&Closure<F>::call, op, last_, std::exchange(held_, nullptr), std::exchange(gradients_, nullptr)},
         std::move(backward)};
-    last_ = &node->base;
   }
 
   // What is recorded from here to the next call uses this segment of the parameters, and nothing before does.
   void begin_segment(int segment) {
     if (!context_.segments) return;
     context_.segments->needed(segment);
-    record("segment", [tape = this, segment] {
-      tape->finish_sums();
-      tape->context_.segments->complete(segment);
+    record("segment", [segment](Tape& tape) {
+      tape.finish_sums();
+      tape.context_.segments->complete(segment);
     });
   }
 
@@ -278,7 +264,7 @@ class Tape {
       of_y->previous = gradients_;
       gradients_ = of_y;
     }
-    if (recording_) record("recomputation", [=, tape = this] { tape->again(x, y, f); });
+    if (recording_) record("recomputation", [=](Tape& tape) { tape.again(x, y, f); });
     return y;
   }
 
@@ -289,17 +275,16 @@ class Tape {
     Held* previous;
   };
   struct Node {
-    void (*call)(Node*);
+    void (*call)(Node*, Tape&);
     const char* op;
     Node* previous;
     Held* held;  // since the node before
     GradientMemory* gradients;
   };
   template <class F>
-  struct Closure {
-    Node base;
+  struct Closure : Node {
     F backward;
-    static void call(Node* node) { reinterpret_cast<Closure*>(node)->backward(); }
+    static void call(Node* node, Tape& tape) { static_cast<Closure*>(node)->backward(tape); }
   };
   struct Shared {
     const void* key;
@@ -350,8 +335,8 @@ class Tape {
   void backward_to(Node* end) {
     while (last_ != end) {
       Node* const node = std::exchange(last_, last_->previous);
-      node->call(node);
-      context_.observe(node->op, /*backward=*/true);
+      node->call(node, *this);
+      observe(node->op, /*backward=*/true);
       let_go(scratch_);
       let_go(node->held);
       for (GradientMemory* each = node->gradients; each; each = each->previous)
@@ -370,7 +355,7 @@ class Tape {
     held_ = before.held, gradients_ = before.gradients, shared_ = before.shared;
   }
   void finish_sums() {
-    on_device(context_.device, [&](auto where) {
+    on_device(device(), [&](auto where) {
       if constexpr (std::is_same_v<decltype(where), Cuda>)
         if (context_.later) context_.later->run(where);
     });

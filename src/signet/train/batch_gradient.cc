@@ -63,8 +63,8 @@ void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& b
     if (options_.noise.deviation > 0) context.noise = &noise;
     context.observer = options_.observer;
     if (first + rows == end) context.segments = segments;
-    context.observe("");
     Tape tape(group.arena, group.host, context, /*recording=*/true);
+    tape.observe("");
     const Weights view(model_.parameters(), options_.dtype, weights, group.gradient.data(), &fresh);
     const int64_t scored = batch.dense ? rows * time : rows;
     group.predictions.resize(static_cast<size_t>(scored));
