@@ -151,70 +151,55 @@ void free_memory(DeviceKind kind, void* p, int64_t bytes) {
 
 namespace {
 
-void copy_bytes(void* to, const void* from, int64_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));  // of nothing, either may be null
+enum Direction { kToDevice, kToHost, kWithin };
+
+void copy(const Device& device, void* to, const void* from, int64_t bytes, [[maybe_unused]] Direction way) {
+  if (device.dry || bytes == 0) return;  // of nothing, either may be null
+  if (!device.cuda()) {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+    return;
+  }
+#ifdef SIGNET_WITH_CUDA
+  constexpr std::pair<cudaMemcpyKind, const char*> kWays[] = {
+      {cudaMemcpyHostToDevice, "copy to the GPU"},
+      {cudaMemcpyDeviceToHost, "copy from the GPU"},
+      {cudaMemcpyDeviceToDevice, "copy on the GPU"},
+  };
+  check_cuda(
+      cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kWays[way].first, stream_of(Cuda{device.stream})),
+      kWays[way].second);
+#endif
 }
 
 }  // namespace
 
-#ifdef SIGNET_WITH_CUDA
 void copy_to_device(const Device& device, void* to, const void* from, int64_t bytes) {
-  if (device.dry) return;
-  if (!device.cuda()) {
-    copy_bytes(to, from, bytes);
-    return;
-  }
-  check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice,
-                             stream_of(Cuda{device.stream})),
-             "copy to the GPU");
+  copy(device, to, from, bytes, kToDevice);
 }
 void copy_to_host(const Device& device, void* to, const void* from, int64_t bytes) {
-  if (device.dry) return;
-  if (!device.cuda()) {
-    copy_bytes(to, from, bytes);
-    return;
-  }
-  check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost,
-                             stream_of(Cuda{device.stream})),
-             "copy from the GPU");
-  synchronize(device);
+  copy(device, to, from, bytes, kToHost);
+  if (!device.dry) synchronize(device);
 }
 void copy_within(const Device& device, void* to, const void* from, int64_t bytes) {
-  if (device.dry) return;
-  if (!device.cuda()) {
-    copy_bytes(to, from, bytes);
-    return;
-  }
-  check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice,
-                             stream_of(Cuda{device.stream})),
-             "copy on the GPU");
+  copy(device, to, from, bytes, kWithin);
 }
+
 void fill_zero(const Device& device, void* to, int64_t bytes) {
-  if (device.dry) return;
+  if (device.dry || bytes == 0) return;
   if (!device.cuda()) {
     std::memset(to, 0, static_cast<size_t>(bytes));
     return;
   }
+#ifdef SIGNET_WITH_CUDA
   check_cuda(cudaMemsetAsync(to, 0, static_cast<size_t>(bytes), stream_of(Cuda{device.stream})),
              "fill on the GPU");
-}
-void synchronize(const Device& device) {
-  if (device.cuda()) check_cuda(cudaStreamSynchronize(stream_of(Cuda{device.stream})), "a GPU kernel");
-}
-#else
-void copy_to_device(const Device& device, void* to, const void* from, int64_t bytes) {
-  if (!device.dry) copy_bytes(to, from, bytes);
-}
-void copy_to_host(const Device& device, void* to, const void* from, int64_t bytes) {
-  if (!device.dry) copy_bytes(to, from, bytes);
-}
-void copy_within(const Device& device, void* to, const void* from, int64_t bytes) {
-  if (!device.dry) copy_bytes(to, from, bytes);
-}
-void fill_zero(const Device& device, void* to, int64_t bytes) {
-  if (!device.dry) std::memset(to, 0, static_cast<size_t>(bytes));
-}
-void synchronize(const Device&) {}
 #endif
+}
+
+void synchronize([[maybe_unused]] const Device& device) {
+#ifdef SIGNET_WITH_CUDA
+  if (device.cuda()) check_cuda(cudaStreamSynchronize(stream_of(Cuda{device.stream})), "a GPU kernel");
+#endif
+}
 
 }  // namespace signet

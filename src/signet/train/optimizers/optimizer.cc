@@ -212,7 +212,7 @@ Optimizer::State& Optimizer::add_state(const std::string& prefix, DType dtype,
   for (const size_t id : which) elements += mine(parameters_.infos()[id]).size();
   state->bytes = elements * dtype_size(dtype);
   state->memory = DeviceBuffer(device_.kind, device_.dry ? 0 : state->bytes);
-  if (elements > 0) fill_zero(device_, state->memory.data(), state->bytes);
+  fill_zero(device_, state->memory.data(), state->bytes);
   states_.push_back(std::move(state));
   return *states_.back();
 }
