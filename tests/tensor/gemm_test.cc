@@ -86,6 +86,13 @@ void interrupted() {
   EXPECT_EQ(StopSignal::requested(), SIGALRM);
 }
 
+TEST(Gemm, SizesThatOpenBlasCannotCountAreRefused) {
+  const double one = 1;
+  double c = 0;
+  const int64_t many = int64_t{1} << 32;
+  EXPECT_THROW(gemm(Gemm<double>{1, 1, many, &one, many, false, &one, 1, false, &c, 1}, Cpu{}), Error);
+}
+
 TEST(Gemm, SignalsLeaveNoTrace) {
   interrupted<float>();
   interrupted<double>();

@@ -1,5 +1,7 @@
 #include "signet/tensor/gemm.h"
 
+#include <limits>
+
 #include "signet/base/error.h"
 #include "signet/base/signals.h"
 #include "signet/base/thread_pool.h"
@@ -22,11 +24,18 @@ void single_threaded_libraries() {
 #endif
 }
 
-void product(const Gemm<double>& p) {
-  openblas().dgemm(CblasRowMajor, p.transpose_a ? CblasTrans : CblasNoTrans,
-                   p.transpose_b ? CblasTrans : CblasNoTrans, p.m, p.n, p.k, 1.0, p.a, p.lda, p.b, p.ldb,
-                   p.accumulate ? 1.0 : 0.0, p.c, p.ldc);
+template <class T, class Function>
+void multiply_by_openblas(const Gemm<T>& p, Function* function) {
+  for (const int64_t size : {p.m, p.n, p.k, p.lda, p.ldb, p.ldc})
+    if (size > std::numeric_limits<int>::max())
+      fail(ErrorCode::kResource, "a matrix with {} rows or columns is too large for OpenBLAS", size);
+  const auto op = [](bool transposed) { return transposed ? CblasTrans : CblasNoTrans; };
+  function(CblasRowMajor, op(p.transpose_a), op(p.transpose_b), static_cast<int>(p.m), static_cast<int>(p.n),
+           static_cast<int>(p.k), T(1), p.a, static_cast<int>(p.lda), p.b, static_cast<int>(p.ldb),
+           p.accumulate ? T(1) : T(0), p.c, static_cast<int>(p.ldc));
 }
+
+void product(const Gemm<double>& p) { multiply_by_openblas(p, openblas().dgemm); }
 
 void product(const Gemm<float>& p) {
 #ifdef SIGNET_ONEDNN
@@ -38,9 +47,7 @@ void product(const Gemm<float>& p) {
          "oneDNN did not multiply {} x {} by {} x {}: status {}", p.m, p.k, p.k, p.n,
          static_cast<int>(status));
 #else
-  openblas().sgemm(CblasRowMajor, p.transpose_a ? CblasTrans : CblasNoTrans,
-                   p.transpose_b ? CblasTrans : CblasNoTrans, p.m, p.n, p.k, 1.0f, p.a, p.lda, p.b, p.ldb,
-                   p.accumulate ? 1.0f : 0.0f, p.c, p.ldc);
+  multiply_by_openblas(p, openblas().sgemm);
 #endif
 }
 
