@@ -248,7 +248,7 @@ Var mlstm_normalise(Tape& tape, const Var& read, const Tensor& m, int64_t heads,
   return y;
 }
 
-bool mlstm_reads_at_once(int64_t width, int64_t time) {
+bool mlstm_read_covers(int64_t width, int64_t time) {
 #ifdef SIGNET_WITH_CUDA
   kernels::MlstmSequenceShape shape;
   shape.width = width, shape.time = time;

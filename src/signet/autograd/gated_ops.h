@@ -61,7 +61,7 @@ Var mlstm_normalise(Tape& tape, const Var& read, const Tensor& m, int64_t heads,
 // width]. One kernel where it covers the sequences, else the gated linear recurrence with the input gates'
 // column appended to v. `state` [batch, heads, width, width + 1] is read and replaced when given.
 // Such a kernel covers bf16 on the GPU with these sizes, and packed sequences.
-bool mlstm_reads_at_once(int64_t width, int64_t time);
+bool mlstm_read_covers(int64_t width, int64_t time);
 Var mlstm_read(Tape& tape, const Var& q, const Var& k, const Var& v, const StabilisedGates& gates,
                Sequence sequence, const GatedLinearOptions& options, const Tensor& state = {});
 

@@ -40,13 +40,6 @@ const BlockConfig* shortest_memory(const std::vector<BlockConfig>& kinds) {
 
 }  // namespace
 
-bool architecture_exists(const std::string& name) {
-  const auto known = architecture_names();
-  for (const auto& part : split(name, '+'))
-    if (std::find(known.begin(), known.end(), part) == known.end()) return false;
-  return true;
-}
-
 ModelConfig ModelConfig::for_architecture(const std::string& name) {
   const auto parts = split(name, '+');
   if (parts.size() > kMaxPattern)

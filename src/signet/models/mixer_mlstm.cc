@@ -99,7 +99,7 @@ class MlstmMixer final : public Mixer {
   }
 
   bool packs(DType type, int64_t time) const override {
-    return type == DType::kBF16 && autograd::mlstm_reads_at_once(head_dim_, time);
+    return type == DType::kBF16 && autograd::mlstm_read_covers(head_dim_, time);
   }
   bool state_on_gpu() const override { return true; }
 

@@ -39,7 +39,7 @@ ModelState::ModelState(const Model& model, int64_t batch, DType dtype, const Dev
 }
 
 void ModelState::restart(const Device& device) {
-  if (bytes_) fill_zero(device, memory_.data(), bytes_);
+  fill_zero(device, memory_.data(), bytes_);
   started = false;
 }
 
@@ -199,6 +199,11 @@ bool Model::packs(DType type, int64_t time) const {
 bool Model::takes_noise() const {
   return std::all_of(blocks_.begin(), blocks_.end(),
                      [](const Block& block) { return block.mixer->takes_noise(); });
+}
+
+bool Model::state_on_gpu() const {
+  return std::all_of(blocks_.begin(), blocks_.end(),
+                     [](const Block& block) { return block.mixer->state_on_gpu(); });
 }
 
 double Model::train_flops_per_token(double length) const {

@@ -48,7 +48,8 @@ class Model {
 
   // Whether every mixer takes packed sequences of at most `time` tokens (Mixer::packs).
   bool packs(DType type, int64_t time) const;
-  bool takes_noise() const;  // whether every mixer does
+  bool takes_noise() const;   // whether every mixer does
+  bool state_on_gpu() const;  // and whether every one's state can lie on a GPU
 
   // What the head reads, [scored, width], at the rows named by `scored` (row = b * time + t), or at every row
   // when it is null. tokens [batch * time] must lie in [0, vocabulary) and, like `scored`, outlive the tape.

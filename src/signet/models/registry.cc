@@ -1,5 +1,7 @@
 #include "signet/models/registry.h"
 
+#include <algorithm>
+
 #include "signet/base/text.h"
 
 namespace signet::models {
@@ -46,6 +48,14 @@ std::vector<std::string> architecture_names() {
   std::vector<std::string> names;
   for (const auto& entry : architectures()) names.emplace_back(entry.name);
   return names;
+}
+
+bool architecture_exists(const std::string& name) {
+  const auto known = architecture_names();
+  const auto parts = split(name, '+');
+  return std::all_of(parts.begin(), parts.end(), [&](const std::string& part) {
+    return std::find(known.begin(), known.end(), part) != known.end();
+  });
 }
 
 std::string architecture_title(const std::string& name) {

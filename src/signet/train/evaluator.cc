@@ -264,8 +264,7 @@ Evaluation evaluate(const models::Model& model, DType dtype, void* weights, cons
   EvaluationRequest request = wanted;
   task.check(request.lengths);
   const int64_t longest = std::max<int64_t>(1, task.max_inputs(request.lengths));
-  bool carried = true;  // whether the GPU can carry the state from one segment to the next
-  for (size_t i = 0; i < model.blocks(); ++i) carried = carried && model.mixer(i).state_on_gpu();
+  const bool carried = model.state_on_gpu();  // from one segment to the next
   if (!carried && longest > kSegment) request.device = {};
   const bool stateless = request.device.cuda() && !carried;
   const models::PlacedWeights placed(model, dtype, weights, request.device);

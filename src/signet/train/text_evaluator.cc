@@ -170,8 +170,7 @@ TextEvaluation evaluate_text(const models::Model& model, DType dtype, void* weig
                              const std::function<void(int64_t)>& progress,
                              const std::function<bool()>& go_on) {
   TextEvaluationRequest request = wanted;
-  for (size_t i = 0; i < model.blocks(); ++i)
-    if (!model.mixer(i).state_on_gpu()) request.device = {};
+  if (!model.state_on_gpu()) request.device = {};
   const models::PlacedWeights placed(model, dtype, weights, request.device);
   const text::Sampler sampler(corpus, request.split, {request.seed, request.context, request.packed});
   const auto ends = bin_ends(request.context);

@@ -118,7 +118,7 @@ class Decoder::CudaSteps final : public Decoder::Steps {
     check_cuda(cudaMemcpyAsync(to.memory.at_least(ids_.bytes()), ids_.data(),
                                static_cast<size_t>(ids_.bytes()), cudaMemcpyDeviceToHost, stream_),
                "copy of tokens from the GPU");
-    check_cuda(cudaEventRecord(to.there.get(), stream_), "cudaEventRecord");
+    to.there.record(stream_);
   }
 
   Decoder& owner_;
