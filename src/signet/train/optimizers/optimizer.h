@@ -18,6 +18,7 @@
 #include "signet/kernels/adamw/adamw.h"
 #include "signet/models/parameters.h"
 #include "signet/tensor/device.h"
+#include "signet/train/optimizers/sharding.h"
 
 namespace signet::train {
 
@@ -48,17 +49,6 @@ struct Update {
   bf16* narrow = nullptr;
   Schedule* schedule = nullptr;
   Outcome* outcome = nullptr;
-};
-
-// What a rank updates: elements of the flat parameters in order, and of each parameter one range at most.
-struct Shard {
-  std::vector<comm::Range> ranges;
-  int64_t size() const;
-};
-// How ranks share the parameters. Each segment has a part for every rank, in their order and without gaps.
-struct Sharding {
-  std::vector<std::vector<comm::Range>> segments;  // [segment][rank]
-  Shard of(int rank) const;
 };
 
 class Optimizer {
@@ -157,14 +147,10 @@ struct OptimizerKind {
 };
 const std::vector<OptimizerKind>& optimizer_kinds();
 std::vector<std::string> optimizer_names();
-// Throws kUsage for an unknown name. Without a shard: of all parameters.
+// Both throw kUsage for an unknown name. Without a shard: of all parameters.
+const OptimizerKind& kind_of(const OptimizerOptions& options);
 std::unique_ptr<Optimizer> make_optimizer(const models::Parameters& parameters, DType dtype,
                                           const OptimizerOptions& options, const Device& device = {},
                                           const Shard* shard = nullptr);
-// As equal as whole blocks, and parameters that must stay whole, allow: parts of every segment or, where some
-// must stay whole, of all parameters. The segments are the model's; fewer than `least` elements for each rank
-// are not worth messages of their own and go with the segment before them.
-Sharding share_parameters(const models::Parameters& parameters, const OptimizerOptions& options, int ranks,
-                          int64_t least = 1 << 18);
 
 }  // namespace signet::train
