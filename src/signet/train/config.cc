@@ -81,9 +81,7 @@ void TrainConfig::describe(io::Fields& fields) {
   fields.field("min_lr_ratio", min_lr_ratio, "final learning rate as a share of the peak", {0, 1});
   fields.field("warmup", warmup, "updates of linear warm-up; -1 = a tenth of the steps",
                {-1, int64_t{1} << 40});
-  fields.field_enum("optimizer", optimizer,
-                    "adamw; or muon: matrices move along their momentum made orthogonal, the rest by AdamW",
-                    optimizer_names());
+  fields.field_enum("optimizer", optimizer, optimizer_meaning().c_str(), optimizer_names());
   fields.field("momentum", momentum, "Muon", {0, 0.999999});
   fields.field_enum(
       "moments", moments,

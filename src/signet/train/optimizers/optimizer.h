@@ -147,6 +147,7 @@ struct OptimizerKind {
 };
 const std::vector<OptimizerKind>& optimizer_kinds();
 std::vector<std::string> optimizer_names();
+std::string optimizer_meaning();  // of the names, for --list-keys
 // Both throw kUsage for an unknown name. Without a shard: of all parameters.
 const OptimizerKind& kind_of(const OptimizerOptions& options);
 std::unique_ptr<Optimizer> make_optimizer(const models::Parameters& parameters, DType dtype,

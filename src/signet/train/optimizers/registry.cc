@@ -13,7 +13,8 @@ bool is_muon_matrix(const models::ParameterInfo& info);
 const std::vector<OptimizerKind>& optimizer_kinds() {
   static const std::vector<OptimizerKind> kinds = {
       {"adamw", "AdamW (Loshchilov and Hutter, 2019)", make_adamw},
-      {"muon", "Muon (Jordan et al., 2024) for matrices, AdamW for the rest", make_muon, is_muon_matrix},
+      {"muon", "matrices move along their momentum made orthogonal (Jordan et al., 2024), the rest by AdamW",
+       make_muon, is_muon_matrix},
   };
   return kinds;
 }
@@ -22,6 +23,12 @@ std::vector<std::string> optimizer_names() {
   std::vector<std::string> names;
   for (const auto& kind : optimizer_kinds()) names.emplace_back(kind.name);
   return names;
+}
+
+std::string optimizer_meaning() {
+  std::vector<std::string> each;
+  for (const auto& kind : optimizer_kinds()) each.push_back(fmt::format("{}: {}", kind.name, kind.summary));
+  return join(each, "; ");
 }
 
 const OptimizerKind& kind_of(const OptimizerOptions& options) {
