@@ -73,9 +73,9 @@ void gated_rnn(Table& table, const char* name, kernels::GatedRnnCell cell, int64
   test::OnDevice<float> dr(std::vector<float>(static_cast<size_t>(4 * units * width), 0.0f)),
       dbias(std::vector<float>(static_cast<size_t>(4 * units), 0.0f));
   const kernels::GatedRnnInputs<float> in{s, r.get(), nullptr, workspace.get()};
-  const kernels::GatedRnnForward<float> f{in, x.get(), bias.get(), y.get(), nullptr, saved.get()};
-  const kernels::GatedRnnBackward<float> b{in,       saved.get(), dy.get(),   nullptr,
-                                           dx.get(), dr.get(),    dbias.get()};
+  const kernels::GatedRnnForward<float> f{in, x.get(), bias.get(), y.get(), nullptr, {s, saved.get()}};
+  const kernels::GatedRnnBackward<float> b{in,       {s, saved.get()}, dy.get(),   nullptr,
+                                           dx.get(), dr.get(),         dbias.get()};
   gated_rnn_forward(f, Cuda{});
   gated_rnn_backward(b, Cuda{});
   // The first sequences again in fp64.

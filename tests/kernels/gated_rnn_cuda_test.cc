@@ -39,9 +39,9 @@ void compare_stored(const GatedRnnShape& shape, bool stateful, double limit) {
     GatedRnnForward<T> f;
     f.shape = shape, f.x = x.get(), f.recurrent = recurrent.get(), f.bias = stateful ? bias.get() : nullptr;
     f.initial_state = stateful ? initial.get() : nullptr, f.y = y.get(), f.final_state = final_state.get();
-    f.saved = saved.get(), f.workspace = workspace.get();
+    f.saved = {s, saved.get()}, f.workspace = workspace.get();
     gated_rnn_forward(f, Cuda{});
-    GatedRnnBackward<T> b{f, saved.get(), dy.get(), stateful ? d_final.get() : nullptr, dx.get()};
+    GatedRnnBackward<T> b{f, f.saved, dy.get(), stateful ? d_final.get() : nullptr, dx.get()};
     b.d_recurrent = d_recurrent.get(), b.dbias = stateful ? dbias.get() : nullptr;
     b.d_initial_state = d_initial.get();
     gated_rnn_backward(b, Cuda{});

@@ -162,10 +162,10 @@ void check_gated_rnn(GatedRnnCell cell, int64_t width) {
     OnDevice<float> saved(static_cast<size_t>(gated_rnn_saved_size(s, Cuda{}))),
         workspace(static_cast<size_t>(gated_rnn_workspace_size(s, Cuda{})));
     const GatedRnnInputs<T> in{s, recurrent.get(), nullptr, workspace.get()};
-    gated_rnn_forward(
-        GatedRnnForward<T>{in, x.get() + first * 4 * units, bias.get(), y.get(), nullptr, saved.get()},
-        Cuda{});
-    gated_rnn_backward(GatedRnnBackward<T>{in, saved.get(), dy.get() + first * units, nullptr, dx.get(),
+    const GatedRnnSaved<T> kept(s, saved.get());
+    gated_rnn_forward(GatedRnnForward<T>{in, x.get() + first * 4 * units, bias.get(), y.get(), nullptr, kept},
+                      Cuda{});
+    gated_rnn_backward(GatedRnnBackward<T>{in, kept, dy.get() + first * units, nullptr, dx.get(),
                                            d_recurrent.get(), dbias.get()},
                        Cuda{});
   };

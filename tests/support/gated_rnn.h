@@ -60,10 +60,10 @@ GatedRnnResult<T> run_gated_rnn(const GatedRnnProblem& problem, int64_t workspac
   kernels::GatedRnnForward<T> f;
   f.shape = problem.shape, f.x = x.data(), f.recurrent = recurrent.data(), f.bias = or_null(bias);
   f.initial_state = or_null(initial), f.y = r.y.data(), f.final_state = r.final_state.data();
-  f.saved = saved.data(), f.workspace = workspace.data();
+  f.saved = {s, saved.data()}, f.workspace = workspace.data();
   forward(f);
   workspace.poison();
-  kernels::GatedRnnBackward<T> b{f, saved.data(), dy.data(), or_null(d_final), r.dx.data()};
+  kernels::GatedRnnBackward<T> b{f, f.saved, dy.data(), or_null(d_final), r.dx.data()};
   b.d_recurrent = r.d_recurrent.data(), b.dbias = bias.empty() ? nullptr : r.dbias.data();
   b.d_initial_state = r.d_initial.data();
   backward(b);

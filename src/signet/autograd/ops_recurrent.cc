@@ -133,7 +133,7 @@ Var gated_rnn(Tape& tape, const Var& x, const Var& recurrent, const Var& bias, S
     using T = decltype(element);
     kernels::GatedRnnForward<T> p{inputs(element)};
     p.x = ptr<T>(x.value), p.bias = wide<T>(bias.value);
-    p.y = ptr<T>(y.value), p.final_state = wide<T>(state), p.saved = wide<T>(saved);
+    p.y = ptr<T>(y.value), p.final_state = wide<T>(state), p.saved = {shape, wide<T>(saved)};
     p.workspace = tape.workspace<Accumulator<T>>(workspace);
     if (!tape.dry()) kernels::gated_rnn_forward(p, device);
   });
@@ -141,7 +141,7 @@ Var gated_rnn(Tape& tape, const Var& x, const Var& recurrent, const Var& bias, S
     claim_first("a gated recurrence", x);
     tape.run(type, [&](auto element, auto device) {
       using T = decltype(element);
-      kernels::GatedRnnBackward<T> p{inputs(element), wide<T>(saved)};
+      kernels::GatedRnnBackward<T> p{inputs(element), {shape, wide<T>(saved)}};
       p.dy = ptr<T>(y.grad());
       p.dx = ptr<T>(x.grad());
       p.d_recurrent = wide<T>(recurrent.grad());

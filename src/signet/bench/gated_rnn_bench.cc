@@ -32,8 +32,8 @@ struct Recurrence {
     saved.resize(static_cast<size_t>(kernels::gated_rnn_saved_size(s, Cpu{})));
     workspace.resize(static_cast<size_t>(kernels::gated_rnn_workspace_size(s, Cpu{})));
     const kernels::GatedRnnInputs<T> in{s, recurrent.data(), nullptr, workspace.data()};
-    forward = {in, x.data(), bias.data(), y.data(), nullptr, saved.data()};
-    backward = {in, saved.data(), dy.data(), nullptr, dx.data(), d_recurrent.data(), dbias.data()};
+    forward = {in, x.data(), bias.data(), y.data(), nullptr, {s, saved.data()}};
+    backward = {in, {s, saved.data()}, dy.data(), nullptr, dx.data(), d_recurrent.data(), dbias.data()};
   }
   Recurrence(const Recurrence&) = delete;
 };

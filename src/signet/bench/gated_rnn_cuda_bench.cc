@@ -36,8 +36,8 @@ struct GatedRnnOnGpu {
     saved = {device, kernels::gated_rnn_saved_size(s, Cuda{})};
     workspace = {device, std::max<int64_t>(1, kernels::gated_rnn_workspace_size(s, Cuda{}))};
     const kernels::GatedRnnInputs<T> in{s, recurrent.get(), nullptr, workspace.get()};
-    forward = {in, x.get(), bias.get(), y.get(), nullptr, saved.get()};
-    backward = {in, saved.get(), dy.get(), nullptr, dx.get(), d_recurrent.get(), dbias.get()};
+    forward = {in, x.get(), bias.get(), y.get(), nullptr, {s, saved.get()}};
+    backward = {in, {s, saved.get()}, dy.get(), nullptr, dx.get(), d_recurrent.get(), dbias.get()};
   }
   GatedRnnOnGpu(const GatedRnnOnGpu&) = delete;
 };
@@ -55,9 +55,9 @@ double error(const Device& device, GatedRnnShape s) {
       saved(static_cast<size_t>(kernels::gated_rnn_saved_size(s, Cpu{}))),
       workspace(static_cast<size_t>(kernels::gated_rnn_workspace_size(s, Cpu{})));
   const kernels::GatedRnnInputs<double> in{s, recurrent.data(), nullptr, workspace.data()};
-  kernels::gated_rnn_forward_reference({in, x.data(), bias.data(), y.data(), nullptr, saved.data()});
+  kernels::gated_rnn_forward_reference({in, x.data(), bias.data(), y.data(), nullptr, {s, saved.data()}});
   kernels::gated_rnn_backward_reference(
-      {in, saved.data(), dy.data(), nullptr, dx.data(), d_recurrent.data(), dbias.data()});
+      {in, {s, saved.data()}, dy.data(), nullptr, dx.data(), d_recurrent.data(), dbias.data()});
   return std::max({relative_error(fast.y.exact(), y), relative_error(fast.dx.exact(), dx),
                    relative_error(fast.d_recurrent.exact(), d_recurrent),
                    relative_error(fast.dbias.exact(), dbias)});

@@ -28,11 +28,11 @@ void check_gated_rnn(const signet_gated_rnn& p) {
     expect_shape(*x, name, {n, planes, h, w});
 }
 
-kernels::GatedRnnShape gated_rnn_shape(const signet_gated_rnn& p, const KernelOffsets& offsets) {
+kernels::GatedRnnShape gated_rnn_shape(const signet_gated_rnn& p, int64_t batch, const int32_t* offsets) {
   kernels::GatedRnnShape s;
   s.cell = p.cell == SIGNET_SLSTM ? kernels::GatedRnnCell::kSlstm : kernels::GatedRnnCell::kLstm;
-  s.batch = sequences(p.offsets, p.x.shape[0]), s.time = p.x.shape[1], s.heads = p.x.shape[2];
-  s.width = p.x.shape[4], s.offsets = offsets.data(), s.packed_rows = p.x.shape[1];
+  s.batch = batch, s.time = p.x.shape[1], s.heads = p.x.shape[2];
+  s.width = p.x.shape[4], s.offsets = offsets, s.packed_rows = p.x.shape[1];
   return s;
 }
 
@@ -46,17 +46,22 @@ struct GatedRnn {
     check_gated_rnn(call);
     work.run([&] { require(call.y, "y", {4}); });
     const A *recurrent = work.template read<A>(call.recurrent), *bias = work.template read<A>(call.bias);
+    // Of all tokens, however kernels take their sequences: the two passes need not be given the same states.
+    const kernels::GatedRnnShape tokens = gated_rnn_shape(call, call.x.shape[0], nullptr);
+    const kernels::GatedRnnSaved<T> all(tokens, keep<A>(saved, gated_rnn_saved_size(tokens, work.device())));
+    int64_t first = 0;
     const auto sequence = [&](const Call& p) {
       kernels::GatedRnnForward<T> f;
       const KernelOffsets offsets(p.offsets, p.x.shape[1], work);
-      f.shape = gated_rnn_shape(p, offsets);
+      f.shape = gated_rnn_shape(p, sequences(p.offsets, p.x.shape[0]), offsets.data());
       const auto x = work.template read_rows<T>(p.x);
       const auto y = work.template write_rows<T>(p.y);
       f.shape.x_stride = x.stride, f.shape.y_stride = y.stride;
       f.x = x.data, f.y = y.data, f.recurrent = recurrent, f.bias = bias;
       f.initial_state = work.template read<A>(p.initial_state);
       f.final_state = work.template write<A>(p.final_state);
-      f.saved = keep<A>(saved, gated_rnn_saved_size(f.shape, work.device()));
+      f.saved = all.from(tokens, first);
+      first += p.x.shape[1];
       f.workspace = work.template scratch<A>(gated_rnn_workspace_size(f.shape, work.device()));
       work.run([&] { gated_rnn_forward(f, work.device()); });
     };
@@ -73,10 +78,14 @@ struct GatedRnn {
     // The kernel adds to these.
     A* drecurrent = work.template zeros<A>(count(call.recurrent));
     A* dbias = given(call.bias) ? work.template zeros<A>(count(call.bias)) : nullptr;
+    const kernels::GatedRnnShape tokens = gated_rnn_shape(call, call.x.shape[0], nullptr);
+    const kernels::GatedRnnSaved<T> all(
+        tokens, const_cast<A*>(kept<A>(saved, gated_rnn_saved_size(tokens, work.device()))));
+    int64_t first = 0;
     const auto sequence = [&](const Call& p) {
       kernels::GatedRnnBackward<T> f;
       const KernelOffsets offsets(p.offsets, p.x.shape[1], work);
-      f.shape = gated_rnn_shape(p, offsets);
+      f.shape = gated_rnn_shape(p, sequences(p.offsets, p.x.shape[0]), offsets.data());
       const auto dy = work.template read_rows<T>(p.dy);
       const auto dx = work.template write_rows<T>(p.dx, &p.x);
       f.shape.x_stride = dx.stride, f.shape.y_stride = dy.stride;
@@ -84,7 +93,8 @@ struct GatedRnn {
       f.initial_state = work.template read<A>(p.initial_state);
       f.d_final_state = work.template read<A>(p.d_final_state);
       f.d_initial_state = work.template write<A>(p.d_initial_state);
-      f.saved = kept<A>(saved, gated_rnn_saved_size(f.shape, work.device()));
+      f.saved = all.from(tokens, first);
+      first += p.x.shape[1];
       f.workspace = work.template scratch<A>(gated_rnn_workspace_size(f.shape, work.device()));
       work.run([&] { gated_rnn_backward(f, work.device()); });
     };

@@ -53,6 +53,25 @@ inline GatedRnnShape with_strides(GatedRnnShape s) {
   return s;
 }
 
+// What forward keeps for backward, of any number of tokens.
+template <class T>
+struct GatedRnnSaved {
+  Accumulator<T>* cells = nullptr;
+  T* previous = nullptr;  // y_{t-1}
+
+  GatedRnnSaved() = default;
+  // In [gated_rnn_saved_size] memory of the tokens of `s`; null where nothing is kept.
+  GatedRnnSaved(const GatedRnnShape& s, Accumulator<T>* memory) : cells(memory) {
+    if (memory) previous = reinterpret_cast<T*>(memory + s.previous_offset());
+  }
+  // That of the tokens from `row` on.
+  GatedRnnSaved from(const GatedRnnShape& s, int64_t row) const {
+    GatedRnnSaved rest = *this;
+    if (cells) rest.cells += row * s.units() * s.saved_planes(), rest.previous += row * s.units();
+    return rest;
+  }
+};
+
 // What both passes are given.
 template <class T>
 struct GatedRnnInputs {
@@ -68,12 +87,12 @@ struct GatedRnnForward : GatedRnnInputs<T> {
   const Accumulator<T>* bias = nullptr;
   T* y = nullptr;
   Accumulator<T>* final_state = nullptr;
-  Accumulator<T>* saved = nullptr;  // [gated_rnn_saved_size] for backward; null where none follows
+  GatedRnnSaved<T> saved;  // none where no backward follows
 };
 
 template <class T>
 struct GatedRnnBackward : GatedRnnInputs<T> {
-  const Accumulator<T>* saved = nullptr;
+  GatedRnnSaved<T> saved;
   const T* dy = nullptr;  // strides of the gradients are those of the values
   const Accumulator<T>* d_final_state = nullptr;
   T* dx = nullptr;

@@ -104,10 +104,8 @@ void forward_item(const GatedRnnForward<T>& p, const Item<T>& item, const T* mat
     for (int64_t r = 0; r < item.rows; ++r) {
       const int64_t row = item.token(r, t);
       const T* x = p.x + row * item.s.x_stride + item.head * 4 * w;
-      T* saved = p.saved ? p.saved + item.saved_at(row) : nullptr;
-      if (saved)
-        std::copy_n(item.plane(0, r), w,
-                    p.saved + item.s.previous_offset() + row * item.s.units() + item.head * w);
+      T* saved = p.saved.cells ? p.saved.cells + item.saved_at(row) : nullptr;
+      if (saved) std::copy_n(item.plane(0, r), w, p.saved.previous + row * item.s.units() + item.head * w);
       vector_loop<T>(w, [&](int64_t i, auto n) {
         Vec<T> gate[4], state[Cell::kState], kept[Cell::kSaved];
         for (int g = 0; g < 4; ++g) {
@@ -136,7 +134,7 @@ void backward_item(const GatedRnnBackward<T>& p, const Item<T>& item, const T* m
   for (int64_t t = item.s.time - 1; t >= 0; --t) {
     for (int64_t r = 0; r < item.rows; ++r) {
       const int64_t row = item.token(r, t);
-      const T* saved = p.saved + item.saved_at(row);
+      const T* saved = p.saved.cells + item.saved_at(row);
       const T* dy = p.dy + row * item.s.y_stride + item.head * w;
       T* dx = p.dx + row * item.s.x_stride + item.head * 4 * w;
       vector_loop<T>(w, [&](int64_t i, auto n) {
@@ -145,7 +143,7 @@ void backward_item(const GatedRnnBackward<T>& p, const Item<T>& item, const T* m
         for (int k = 0; k < Cell::kBeforeCount; ++k) {
           before[k] = Vec<T>{};
           if (t > 0)
-            before[k] = load(p.saved + item.saved_at(row - 1) + (Cell::kBefore + k) * w + i, n);
+            before[k] = load(p.saved.cells + item.saved_at(row - 1) + (Cell::kBefore + k) * w + i, n);
           else if (p.initial_state)
             before[k] = load(p.initial_state + item.state_at(r, 1 + k) + i, n);
         }
@@ -212,11 +210,10 @@ void gated_rnn_backward(const GatedRnnBackward<T>& p) {
     backward_item<T, LstmCell<VectorMath<T>>>(p, item, matrix);
   });
   if (s.rows() == 0) return;
-  const T* previous = p.saved + s.previous_offset();
   for (int64_t head = 0; head < s.heads; ++head) {
     gemm(Gemm<T>{4 * s.width, s.width, s.rows(), p.dx + head * 4 * s.width, s.x_stride, true,
-                 previous + head * s.width, s.units(), false, p.d_recurrent + head * 4 * s.width * s.width,
-                 s.width, true},
+                 p.saved.previous + head * s.width, s.units(), false,
+                 p.d_recurrent + head * 4 * s.width * s.width, s.width, true},
          Cpu{});
   }
   for (int64_t row = 0; row < s.rows() && p.dbias; ++row) {

@@ -139,12 +139,11 @@ __global__ void forward_kernel(GatedRnnForward<T> p, const float* transposed) {
       y[cell] = after;
       if (t >= span.length) continue;
       p.y[row * s.y_stride + at.head * w + unit] = from_float<T>(after);
-      if (!p.saved) continue;
-      float* keep = p.saved + (row * s.heads + at.head) * Cell::kSaved * w + unit;
+      if (!p.saved.cells) continue;
+      float* keep = p.saved.cells + (row * s.heads + at.head) * Cell::kSaved * w + unit;
 #pragma unroll
       for (int k = 0; k < Cell::kSaved; ++k) keep[k * w] = saved[k];
-      gated_rnn::previous_outputs<T>(s, p.saved)[row * s.units() + at.head * w + unit] =
-          from_float<T>(before);
+      p.saved.previous[row * s.units() + at.head * w + unit] = from_float<T>(before);
     }
     __syncthreads();
   }
@@ -193,7 +192,7 @@ __global__ void backward_kernel(GatedRnnBackward<T> p, float* bias_sums) {
       }
       float saved[Cell::kSaved], before[Cell::kBeforeCount], d[Cell::kState], d_gate[4];
       const int64_t per_token = s.heads * Cell::kSaved * w;
-      const float* keep = p.saved + row * per_token + int64_t{at.head} * Cell::kSaved * w + unit;
+      const float* keep = p.saved.cells + row * per_token + int64_t{at.head} * Cell::kSaved * w + unit;
 #pragma unroll
       for (int k = 0; k < Cell::kSaved; ++k) saved[k] = keep[k * w];
 #pragma unroll
@@ -382,12 +381,11 @@ void gated_rnn_backward(const GatedRnnBackward<T>& given, Cuda device) {
   }
   if (p.dbias) add_column_sums(p.workspace, blocks, 4 * s.units(), 4 * s.units(), p.dbias, device);
   if (s.time == 0) return;
-  const T* previous = gated_rnn::previous_outputs<T>(s, p.saved);
   for (int64_t head = 0; head < s.heads; ++head) {
     Gemm<T> g;
     g.m = 4 * s.width, g.n = s.width, g.k = s.rows();
     g.a = p.dx + head * 4 * s.width, g.lda = s.x_stride, g.transpose_a = true;
-    g.b = previous + head * s.width, g.ldb = s.units();
+    g.b = p.saved.previous + head * s.width, g.ldb = s.units();
     float* d_recurrent = p.d_recurrent + head * 4 * s.width * s.width;
     if constexpr (std::is_same_v<T, bf16>)
       g.wide_c = d_recurrent;

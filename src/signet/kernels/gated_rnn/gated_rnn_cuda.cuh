@@ -36,13 +36,6 @@ __device__ inline int longest_of(const GatedRnnShape& s, int64_t b, int count) {
 }
 #endif
 
-// y_{t-1} of all tokens, behind the planes of the cells.
-template <class T, class Saved>
-__host__ __device__ auto previous_outputs(const GatedRnnShape& s, Saved* saved) {
-  using Pointer = std::conditional_t<std::is_const_v<Saved>, const T*, T*>;
-  return reinterpret_cast<Pointer>(saved + s.previous_offset());
-}
-
 // The kernels on tensor cores. Sizes and strides alone decide, so that both passes agree; rows start at
 // multiples of 16 bytes. Backward leaves the sums of the bias per block in bias_sums [blocks, 4 units] (null:
 // not wanted).

@@ -248,10 +248,10 @@ __global__ void __launch_bounds__(4 * kWidth) mma_forward_kernel(GatedRnnForward
       const int column = at.head * kWidth + at.unit;
       *reinterpret_cast<uint32_t*>(p.y + row * s.y_stride + column) =
           delta_rule::pack(y[2 * r], y[2 * r + 1]);
-      if (!p.saved) continue;
-      *reinterpret_cast<uint32_t*>(previous_outputs<bf16>(s, p.saved) + row * s.units() + column) =
+      if (!p.saved.cells) continue;
+      *reinterpret_cast<uint32_t*>(p.saved.previous + row * s.units() + column) =
           delta_rule::pack(before[2 * r], before[2 * r + 1]);
-      float* token = p.saved + (row * s.heads + at.head) * kWords;
+      float* token = p.saved.cells + (row * s.heads + at.head) * kWords;
 #pragma unroll
       for (int k = 0; k < Cell::kSaved; ++k)
         Planes::put(token, k, at.unit, saved[2 * r][k], saved[2 * r + 1][k]);
@@ -310,7 +310,8 @@ __global__ void __launch_bounds__(4 * kWidth)
     const int stage = (t + kBackwardAhead) % kBackwardAhead;
     const auto there = [&](int row) { return t >= 0 && t < shared.spans.length[row]; };
     shared.saved[stage].fetch([&](int row) {
-      return there(row) ? p.saved + ((shared.spans.first[row] + t) * s.heads + at.head) * kWords : nullptr;
+      return there(row) ? p.saved.cells + ((shared.spans.first[row] + t) * s.heads + at.head) * kWords
+                        : nullptr;
     });
     shared.dy[stage].fetch([&](int row) {
       return there(row) ? p.dy + (shared.spans.first[row] + t) * s.y_stride + at.head * kWidth : nullptr;

@@ -58,11 +58,12 @@ void gated_rnn_forward_reference(const GatedRnnForward<double>& p) {
           saved = {i, f, z, o, c, std::tanh(c)};
         }
         p.y[row * s.y_stride + u] = state[0][u];
-        if (!p.saved) continue;
+        if (!p.saved.cells) continue;
         for (size_t plane = 0; plane < saved.size(); ++plane)
-          p.saved[((row * s.heads + head) * s.saved_planes() + static_cast<int64_t>(plane)) * w + unit] =
+          p.saved
+              .cells[((row * s.heads + head) * s.saved_planes() + static_cast<int64_t>(plane)) * w + unit] =
               saved[plane];
-        p.saved[s.previous_offset() + row * units + u] = previous[u];
+        p.saved.previous[row * units + u] = previous[u];
       }
     }
     for (int64_t plane = 0; plane < s.state_planes() && p.final_state; ++plane)
@@ -87,7 +88,7 @@ void gated_rnn_backward_reference(const GatedRnnBackward<double>& p) {
       for (int64_t u = 0; u < units; ++u) {
         const int64_t head = u / w, unit = u % w;
         const auto saved = [&](int64_t r, int64_t plane) {
-          return p.saved[((r * s.heads + head) * s.saved_planes() + plane) * w + unit];
+          return p.saved.cells[((r * s.heads + head) * s.saved_planes() + plane) * w + unit];
         };
         const auto before = [&](int64_t plane, int64_t saved_plane) {
           return t > 0 ? saved(row - 1, saved_plane) : value_of(plane_of(p.initial_state, s, b, plane), u);
@@ -121,8 +122,7 @@ void gated_rnn_backward_reference(const GatedRnnBackward<double>& p) {
           if (p.dbias) p.dbias[at] += d_gate[g];
           for (int64_t k = 0; k < w; ++k) {
             carried[head * w + k] += p.recurrent[at * w + k] * d_gate[g];
-            p.d_recurrent[at * w + k] +=
-                d_gate[g] * p.saved[s.previous_offset() + row * units + head * w + k];
+            p.d_recurrent[at * w + k] += d_gate[g] * p.saved.previous[row * units + head * w + k];
           }
         }
       }
