@@ -83,7 +83,7 @@ TEST(PassLayout, PackedSequencesAreTheRowsLongestFirst) {
   ASSERT_TRUE(layout.packed());
   EXPECT_FALSE(Filled(batch, 5, 37, /*packs=*/false).layout.packed());
   const int32_t *tokens = part.at(layout.tokens_at()), *offsets = part.at(layout.offsets_at()),
-                *padded = part.at(layout.padded_at());
+                *positions = part.at(layout.positions_at());
   EXPECT_EQ(offsets[0], 0);
   EXPECT_EQ(offsets[layout.sequences()], layout.tokens());
   std::vector<int32_t> left(lengths.begin() + 5, lengths.end());
@@ -91,7 +91,7 @@ TEST(PassLayout, PackedSequencesAreTheRowsLongestFirst) {
     const int64_t length = offsets[s + 1] - offsets[s];
     ASSERT_GE(length, 0);
     ASSERT_LE(length, layout.time());
-    for (int64_t t = 0; t < length; ++t) EXPECT_EQ(padded[offsets[s] + t], s * layout.time() + t);
+    for (int64_t t = 0; t < length; ++t) EXPECT_EQ(positions[offsets[s] + t], t);
     if (s >= layout.rows()) continue;
     if (s > 0) {
       EXPECT_LE(length, offsets[s] - offsets[s - 1]);
@@ -121,8 +121,19 @@ TEST(PassLayout, SequencesBeginWhereTheBatchSaysSo) {
   for (int64_t s = 0; s <= layout.sequences(); ++s)
     EXPECT_EQ(offsets[s], s < 6 ? begins[static_cast<size_t>(s)] : 2 * time);
   for (int64_t t = 0; t < 100; ++t) EXPECT_EQ(part.at(layout.tokens_at())[time + t], batch.tokens[200 + t]);
-  EXPECT_EQ(part.at(layout.padded_at())[31], 2 * time);
+  EXPECT_EQ(part.at(layout.positions_at())[31], 0);
+  EXPECT_EQ(part.at(layout.positions_at())[98], 67);
   EXPECT_THROW(Filled(batch, 1, 3, /*packs=*/false), Error);
+}
+
+// As many sequences as a row of text has documents, each of which might be as long as the row.
+TEST(PassLayout, ManySequencesOfALongRow) {
+  Batch batch = random_batch({int32_t{1} << 20}, /*dense=*/true);
+  for (int64_t start = 300; start < batch.time; start += 300) batch.starts.push_back(start);
+  const Filled part(batch, 0, 1, /*packs=*/true);
+  const PassLayout& layout = part.layout;
+  ASSERT_GT(layout.sequences() * layout.time(), int64_t{1} << 31);
+  for (int64_t t = 0; t < batch.time; ++t) ASSERT_EQ(part.at(layout.positions_at())[t], t % 300);
 }
 
 TEST(PassLayout, FewLayoutsOccur) {

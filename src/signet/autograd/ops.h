@@ -23,7 +23,7 @@ struct Sequence {
   // `time` rows for each). Together the sequences have all rows.
   const int32_t* offsets = nullptr;
   int64_t packed_rows = 0;
-  const int32_t* padded = nullptr;  // [packed_rows]: the row that each would be with `time` rows per sequence
+  const int32_t* positions = nullptr;  // [packed_rows]: of each row within its sequence
   int64_t rows() const { return offsets ? packed_rows : batch * time; }
 };
 

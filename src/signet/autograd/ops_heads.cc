@@ -145,7 +145,7 @@ Windows::Windows(Tape& tape, const int32_t* tokens, Sequence sequence, int64_t v
     : vocabulary_(vocabulary), taps_(taps), rows_(sequence.rows()), index_(tokens) {
   if (taps == 1) return;
   kernels::WindowTables p{{vocabulary, taps}, sequence.batch, sequence.time, tokens};
-  p.padded = sequence.padded, p.packed_rows = sequence.packed_rows;
+  p.positions = sequence.positions, p.packed_rows = sequence.packed_rows;
   const auto allocate = [&](int64_t count) { return tape.temporary({count}, DType::kF32).as<int32_t>(); };
   words_ = p.words = allocate(words().rows());
   places_ = p.places = allocate(p.windows.windows());

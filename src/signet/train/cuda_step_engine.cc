@@ -89,7 +89,7 @@ struct PassRunner {
     autograd::Sequence sequence{layout.sequences(), layout.time(), scored};
     if (layout.packed()) {
       sequence.offsets = at(layout.offsets_at());
-      sequence.padded = at(layout.padded_at());
+      sequence.positions = at(layout.positions_at());
       sequence.packed_rows = layout.tokens();
     }
     const autograd::Var hidden = model.hidden(tape, view, at(layout.tokens_at()), sequence, scored,

@@ -113,7 +113,7 @@ void PassLayout::pad(char* to, const tasks::Batch& batch, int64_t begin) const {
 
 // The sequences of rows in which others begin; those for which there is room and no need are empty.
 void PassLayout::cut(char* to, const tasks::Batch& batch, int64_t begin) const {
-  int32_t *const offsets = at(to, offsets_at()), *const padded = at(to, padded_at());
+  int32_t *const offsets = at(to, offsets_at()), *const positions = at(to, positions_at());
   std::vector<int64_t> starts;
   for (int64_t r = 0; r < rows_; ++r) starts.push_back(r * time_);
   const auto [first, last] = starts_within(batch, begin, begin + rows_);
@@ -122,15 +122,14 @@ void PassLayout::cut(char* to, const tasks::Batch& batch, int64_t begin) const {
   std::sort(starts.begin(), starts.end());
   starts.resize(static_cast<size_t>(sequences()) + 1, tokens_);
   std::copy(starts.begin(), starts.end(), offsets);
-  for (int64_t s = 0; s < sequences(); ++s)
-    std::iota(padded + offsets[s], padded + offsets[s + 1], static_cast<int32_t>(s * time_));
+  for (int64_t s = 0; s < sequences(); ++s) std::iota(positions + offsets[s], positions + offsets[s + 1], 0);
 }
 
 // What comes behind a sequence's scored token changes nothing and is left out. Long sequences come first, so
 // that kernels with several sequences per block have them of one length.
 void PassLayout::pack(char* to, const tasks::Batch& batch, int64_t begin) const {
   int32_t *tokens = at(to, tokens_at()), *scored = at(to, scored_at()), *targets = at(to, targets_at()),
-          *offsets = at(to, offsets_at()), *padded = at(to, padded_at());
+          *offsets = at(to, offsets_at()), *positions = at(to, positions_at());
   std::vector<int32_t> order(static_cast<size_t>(rows_));
   std::iota(order.begin(), order.end(), static_cast<int32_t>(begin));
   std::stable_sort(order.begin(), order.end(),
@@ -148,7 +147,7 @@ void PassLayout::pack(char* to, const tasks::Batch& batch, int64_t begin) const 
     } else {
       std::fill_n(tokens + used, length, 0);
     }
-    std::iota(padded + used, padded + used + length, static_cast<int32_t>(s * time_));
+    std::iota(positions + used, positions + used + length, 0);
     used += length;
     scored[s] = static_cast<int32_t>(used - 1);
   }

@@ -40,11 +40,10 @@ struct WindowTables {
   int32_t* words = nullptr;   // [words, taps]: the tokens of every word
   int32_t* places = nullptr;  // [windows]: where in `words` a window ends
   int32_t* index = nullptr;   // [batch, time]: which window ends there
-  // Packed sequences: of `tokens` and `index` there are packed_rows, and row r would be padded[r] of batch
-  // time.
-  const int32_t* padded = nullptr;
+  // Packed sequences: of `tokens` and `index` there are packed_rows, and row r is at positions[r] of its own.
+  const int32_t* positions = nullptr;
   int64_t packed_rows = 0;
-  int64_t rows() const { return padded ? packed_rows : batch * time; }
+  int64_t rows() const { return positions ? packed_rows : batch * time; }
 };
 void window_tables(const WindowTables& p, Cuda device);
 

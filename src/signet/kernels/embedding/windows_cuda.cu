@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kThreads)
     p.places[e] = number * taps + length - 1;
   }
   if (e < rows) {
-    const int t = static_cast<int>((p.padded ? p.padded[e] : e) % p.time), length = min(t + 1, taps);
+    const int t = p.positions ? p.positions[e] : static_cast<int>(e % p.time), length = min(t + 1, taps);
     int number = 0, before = 0;
     for (int i = length - 1; i >= 0; --i) {
       number = number * vocabulary + p.tokens[e - i];
