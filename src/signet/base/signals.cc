@@ -104,9 +104,13 @@ StopSignal::StopSignal() {
 
 StopSignal::~StopSignal() {
   if (--living > 0) return;
-  for (size_t i = 0; i < std::size(kSignals); ++i)
-    ::sigaction(kSignals[i].number, &saved_actions[i], nullptr);
-  if (requested_signal != 0) install(SIGXCPU, SIG_IGN);
+  for (size_t i = 0; i < std::size(kSignals); ++i) {
+    // The one of the limit on processor time comes again every second.
+    if (requested_signal != 0 && kSignals[i].number == SIGXCPU)
+      install(SIGXCPU, SIG_IGN);
+    else
+      ::sigaction(kSignals[i].number, &saved_actions[i], nullptr);
+  }
   requested_signal = 0;
 }
 
