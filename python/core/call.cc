@@ -39,12 +39,14 @@ class SizesKey {
     add(reinterpret_cast<intptr_t>(&op));
     add(call.where.device.kind << 16 | call.where.device.index);
     for (const Tensor& t : op.inputs) {
-      const signet_tensor& x = call.tensor(t.offset);
-      if (x.type > SIGNET_FLOAT16) return false;
-      add(x.type << 8 | x.rank);
-      for (int i = 0; i < x.rank; ++i) add(x.shape[i]), add(x.strides[i]);
+      if (call.tensor(t.offset).type > SIGNET_FLOAT16) return false;
+      add(call.tensor(t.offset));
+      if (t.gradient) add(call.tensor(t.gradient_offset));
     }
-    for (const Output& o : op.outputs) add(call.tensor(o.tensor.offset).type);
+    for (const Output& o : op.outputs) {
+      add(call.tensor(o.tensor.offset));
+      if (o.tensor.gradient) add(call.tensor(o.tensor.gradient_offset));
+    }
     for (const Field& f : op.settings) {
       int64_t value = 0;
       std::memcpy(&value, call.memory + f.offset, f.kind == Kind::kInt32 ? 4 : 8);
@@ -58,12 +60,17 @@ class SizesKey {
   }
 
  private:
+  // What is copied before or behind a kernel: strides and addresses decide.
+  void add(const signet_tensor& x) {
+    add(static_cast<int64_t>(reinterpret_cast<uintptr_t>(x.data) % 16) << 16 | x.type << 8 | x.rank);
+    for (int i = 0; i < x.rank; ++i) add(x.shape[i]), add(x.strides[i]);
+  }
   void add(int64_t word) {
     if (count_ < words_.size()) words_[count_] = word;
     ++count_;
   }
   size_t count_ = 0;
-  std::array<int64_t, 128> words_;
+  std::array<int64_t, 256> words_;
 };
 
 // The sizes of the shapes that were met last; read and written under the GIL.

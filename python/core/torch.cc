@@ -232,8 +232,8 @@ PyObject* run_forward(const Operator& op, PyObject* settings, const Inputs& inpu
     if (!call.sizes(sizes)) return nullptr;
     if (differentiate && !saved->set(bytes(call, sizes.saved, "saved", op.saved, inputs[like])))
       return nullptr;
-    if (cuda && !workspace.set(bytes(call, sizes.forward_workspace, "workspace", op.workspace, inputs[like])))
-      return nullptr;
+    const size_t scratch = differentiate ? sizes.forward_workspace : sizes.inference_workspace;
+    if (cuda && !workspace.set(bytes(call, scratch, "workspace", op.workspace, inputs[like]))) return nullptr;
   }
   return call.run(Call::kForward) ? results.release() : nullptr;
 }

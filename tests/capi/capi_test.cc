@@ -8,6 +8,7 @@
 #include <cstring>
 #include <thread>
 
+#include "signet/capi/work.h"
 #include "support/c_calls.h"
 #include "support/check.h"
 
@@ -30,8 +31,15 @@ std::vector<HostTensor> random_inputs(const std::vector<Slot<Call>>& slots, uint
   return all;
 }
 
-// Forward, then backward with `d_outputs` (empty: none). Tensors of `type` 0 are contiguous fp64, others
-// scattered.
+// Memory that begins `residue` bytes behind a multiple of 256.
+signet_buffer buffer_at(std::vector<char>& memory, size_t bytes, size_t residue) {
+  memory.assign(bytes + 512, '\x7f');
+  const size_t past = reinterpret_cast<uintptr_t>(memory.data()) % 256;
+  return {memory.data() + (256 + residue - past), bytes};
+}
+
+// Forward, then backward with `d_outputs` (empty: none, and nothing is saved). What forward saves is moved in
+// between. Tensors of `type` 0 are contiguous fp64, others scattered.
 template <class Call>
 CallResult run(const Operator<Call>& op, std::vector<HostTensor> inputs, std::vector<HostTensor> d_outputs,
                int32_t type = 0, bool own_workspace = false) {
@@ -49,9 +57,12 @@ CallResult run(const Operator<Call>& op, std::vector<HostTensor> inputs, std::ve
   for (size_t i = 0; i < result.outputs.size(); ++i) call.*op.outputs[i].value = place(result.outputs[i]);
   signet_sizes sizes{};
   EXPECT_EQ(op.sizes(&call, &sizes), SIGNET_OK) << signet_last_error();
-  std::vector<char> saved(sizes.saved), workspace(sizes.forward_workspace);
-  call.saved = {saved.data(), saved.size()};
-  if (!own_workspace) call.workspace = {workspace.data(), workspace.size()};
+  std::vector<char> saved, moved, workspace;
+  const bool differentiate = !d_outputs.empty();
+  if (differentiate) call.saved = buffer_at(saved, sizes.saved, 16);
+  if (!own_workspace)
+    call.workspace =
+        buffer_at(workspace, differentiate ? sizes.forward_workspace : sizes.inference_workspace, 3);
   EXPECT_EQ(op.forward(&call), SIGNET_OK) << signet_last_error();
   for (size_t i = 0; i < result.outputs.size(); ++i) {
     if (type) result.outputs[i].read(call.*op.outputs[i].value);
@@ -68,9 +79,12 @@ CallResult run(const Operator<Call>& op, std::vector<HostTensor> inputs, std::ve
     if (op.inputs[i].gradient) call.*op.inputs[i].gradient = place(result.gradients[i]);
   call.workspace = {};
   EXPECT_EQ(op.sizes(&call, &sizes), SIGNET_OK) << signet_last_error();
-  EXPECT_LE(sizes.saved, saved.size());
-  workspace.assign(sizes.backward_workspace, '\x7f');
-  if (!own_workspace) call.workspace = {workspace.data(), workspace.size()};
+  EXPECT_LE(sizes.saved, call.saved.bytes);
+  const signet_buffer elsewhere = buffer_at(moved, call.saved.bytes, 208);
+  std::memcpy(elsewhere.data, call.saved.data, call.saved.bytes);
+  std::memset(call.saved.data, 0x7f, call.saved.bytes);
+  call.saved = elsewhere;
+  if (!own_workspace) call.workspace = buffer_at(workspace, sizes.backward_workspace, 3);
   EXPECT_EQ(op.backward(&call), SIGNET_OK) << signet_last_error();
   for (size_t i = 0; i < op.inputs.size() && type; ++i)
     if (op.inputs[i].gradient) result.gradients[i].read(call.*op.inputs[i].gradient);
@@ -508,6 +522,38 @@ TEST(Capi, RefusesAStateWhoseSizeOverflows) {
   EXPECT_EQ(signet_delta_rule_sizes(&call, &sizes), SIGNET_INVALID);
   EXPECT_EQ(signet_delta_rule_forward(&call), SIGNET_INVALID);
   EXPECT_NE(std::string(signet_last_error()).find("out of range"), std::string::npos) << signet_last_error();
+}
+
+TEST(Capi, RefusesWhatPassesCouldNotAgreeOn) {
+  const Operator<signet_delta_rule> op = delta_rule({}, 1, 0);
+  auto inputs = random_inputs(op.inputs, 1);
+  HostTensor o(op.outputs[0].shape);
+  signet_delta_rule call = op.call;
+  call.size = sizeof call;
+  for (size_t i = 0; i < inputs.size(); ++i) call.*op.inputs[i].value = inputs[i].view();
+  call.o = call.d_o = o.view();
+  std::vector<char> memory;
+  call.saved = buffer_at(memory, 4096, 8);
+  EXPECT_EQ(signet_delta_rule_forward(&call), SIGNET_INVALID);
+  EXPECT_NE(std::string(signet_last_error()).find("multiple of 16"), std::string::npos)
+      << signet_last_error();
+  call.saved = {};
+  call.d_initial_state = call.initial_state;
+  call.initial_state = {};
+  EXPECT_EQ(signet_delta_rule_backward(&call), SIGNET_INVALID);
+  EXPECT_NE(std::string(signet_last_error()).find("no initial_state"), std::string::npos)
+      << signet_last_error();
+}
+
+// Whether kernels read a tensor in place must not depend on strides that a gradient need not have.
+TEST(Capi, TokensFarApartAreCopied) {
+  std::vector<float> memory(8);
+  signet_tensor t = capi::contiguous(memory.data(), {1, 2, 1, 4});
+  EXPECT_EQ(capi::token_stride(t, SIGNET_FLOAT32, 4), 4);
+  t.strides[1] = (int64_t{1} << 24) - 4;
+  EXPECT_EQ(capi::token_stride(t, SIGNET_FLOAT32, 4), t.strides[1]);
+  t.strides[1] = int64_t{1} << 24;
+  EXPECT_EQ(capi::token_stride(t, SIGNET_FLOAT32, 4), 0);
 }
 
 // A program of an older header gives a shorter structure.

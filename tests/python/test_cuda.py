@@ -157,6 +157,48 @@ def test_any_strides_give_the_same_bits(name, layout, dtype):
     assert all(torch.equal(a, b) for a, b in zip(got, expected))
 
 
+@pytest.mark.parametrize("dtype", TYPES, ids=lambda t: str(t)[6:])
+@pytest.mark.parametrize("name", CASES)
+def test_without_a_backward_pass(name, dtype):
+    torch.manual_seed(0)
+    function, make = CASES[name]
+    inputs = [x.cuda().to(dtype) for x in make()]
+    with torch.no_grad():
+        got = function(*inputs)
+    expected = function(*[x.requires_grad_() for x in inputs])
+    for a, b in zip(*((x if isinstance(x, tuple) else (x,)) for x in (got, expected))):
+        assert a is b is None or torch.equal(a, b)
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if "packed" not in n])
+def test_the_same_shapes_again_with_other_needs(name):
+    """Scratch memory depends on which gradients there are, how they lie and where."""
+    torch.manual_seed(0)
+    function, make = CASES[name]
+    inputs = [x.cuda().bfloat16().requires_grad_() for x in make()]
+    expected, weights = results(function, inputs)
+    gradients = expected[len(weights):]
+    outputs = [x for x in (o if isinstance(o := function(*inputs), tuple) else (o,)) if x is not None]
+    spread = [torch.stack([w, w], -1)[..., 0] for w in weights]
+    for i, x in enumerate(inputs):
+        got = torch.autograd.grad(outputs, [x], spread, retain_graph=True)[0]
+        assert torch.equal(got, gradients[i])
+    moved = [torch.cat([x.detach().flatten()[:1], x.detach().flatten()])[1:].view(x.shape).requires_grad_() for x in inputs]
+    got, _ = results(function, moved, weights)
+    assert all(torch.equal(a, b) for a, b in zip(got, expected))
+
+
+def test_final_states_that_no_loss_depends_on():
+    torch.manual_seed(0)
+    x, r = torch.randn(1, 150, 2, 4, 32).cuda().requires_grad_(), (torch.randn(2, 4, 32, 32) / 8).cuda().requires_grad_()
+    offsets = torch.tensor([0, 7, 8, 60, 150], device="cuda")
+    weight = torch.randn(1, 150, 2, 32).cuda()
+    both = [torch.autograd.grad((ops.slstm(x, r, output_final_state=states, cu_seqlens=offsets)[0] * weight).sum(), [x, r])
+            for states in (False, True)]
+    for a, b in zip(*both):
+        assert (a - b).norm() < 1e-5 * a.norm()
+
+
 def test_memory_is_pytorchs():
     inputs = [x.cuda().bfloat16().requires_grad_() for x in delta(4, 512, 4, 64)]
 

@@ -30,6 +30,21 @@ def test_vmap_and_bfloat16():
     assert sj.delta_rule(**narrow)[0].dtype == jax.numpy.bfloat16
 
 
+def test_gradients_of_several_calls():
+    """XLA copies what forward keeps to wherever it likes: its pieces are found there, too."""
+    shapes = dict(q=(3, 1, 40, 2, 3), k=(3, 1, 40, 2, 3), v=(3, 1, 40, 2, 5), gate=(3, 1, 40, 2))
+    several = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    several["gate"] = -np.abs(several["gate"])
+
+    def loss(x):
+        return (sj.gated_linear(**x, log_gate=True)[0] ** 2).sum()
+
+    expected = [jax.grad(loss)({n: a[i] for n, a in several.items()}) for i in range(3)]
+    for got in (jax.vmap(jax.grad(loss))(several), jax.jit(jax.vmap(jax.grad(loss)))(several)):
+        for n in shapes:
+            np.testing.assert_allclose(got[n], np.stack([one[n] for one in expected]), rtol=1e-4, atol=1e-5)
+
+
 def test_the_others():
     x, w = rng.standard_normal((2, 6)).astype(np.float32), np.ones(6, np.float32)
     np.testing.assert_allclose(sj.rms_norm(x, w), ops.rms_norm(x, w), rtol=1e-5)

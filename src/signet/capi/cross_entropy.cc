@@ -1,6 +1,7 @@
 #include "signet/kernels/cross_entropy/cross_entropy.h"
 
 #include <array>
+#include <limits>
 
 #include "signet/capi/entry.h"
 
@@ -23,6 +24,8 @@ struct Loss {
     check_whole(p.targets, "targets", rows);
     if (given(p.predictions)) check_whole(p.predictions, "predictions", rows);
     if (classes < 1) bad_input("logits: there are no classes");
+    if (classes > std::numeric_limits<int32_t>::max())
+      bad_input("logits: {} classes are more than targets can name", classes);
     check_targets(p, classes, work);
     kernels::CrossEntropy<T> f;
     f.rows = rows, f.classes = classes, f.stride = f.dlogits_stride = classes;

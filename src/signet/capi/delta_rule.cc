@@ -58,6 +58,9 @@ DeltaRuleShape checked_delta_rule(const signet_delta_rule& p) {
        {std::pair(&p.initial_state, "initial_state"), std::pair(&p.final_state, "final_state"),
         std::pair(&p.d_final_state, "d_final_state"), std::pair(&p.d_initial_state, "d_initial_state")})
     expect_shape(*x, name, {n, h, k, v});
+  // Kernels that know no states keep nothing for those that do.
+  if (given(p.d_initial_state) && !given(p.initial_state))
+    bad_input("d_initial_state: there is no initial_state; give zeros where sequences begin with none");
   if (p.algorithm < SIGNET_AUTO || p.algorithm > SIGNET_CHUNKED)
     bad_input("algorithm: {} is none", p.algorithm);
   s.batch = n, s.time = t, s.heads = h, s.dk = k, s.dv = v, s.factors = j;

@@ -63,17 +63,17 @@ signet_status run_call(const typename Operator::Call* given_call, Pass pass) {
   return guarded([&] {
     const auto call = received(given_call);
     const OnDevice here(call.device);
-    Arena saved = Arena::of(call.saved, "saved");
-    Arena memory = call.workspace.data ? Arena::of(call.workspace, "workspace") : Arena::owning(call.device);
+    Arena saved = Arena::saved(call.saved);
+    Arena memory = call.workspace.data ? Arena::workspace(call.workspace) : Arena::owning(call.device);
     run_pass<Operator>(call, pass, saved, memory);
   });
 }
 
+// The bytes of scratch memory that a pass takes.
 template <class Operator>
-size_t count_pass(const typename Operator::Call& call, Pass pass, size_t* saved_bytes) {
-  Arena saved = Arena::counting(), memory = Arena::counting();
+size_t count_pass(const typename Operator::Call& call, Pass pass, Arena& saved) {
+  Arena memory = Arena::counting_workspace();
   run_pass<Operator>(call, pass, saved, memory);
-  if (saved_bytes) *saved_bytes = saved.most();
   return memory.most();
 }
 
@@ -84,8 +84,11 @@ signet_status sizes_of(const typename Operator::Call* given_call, signet_sizes* 
     const auto call = received(given_call);
     const OnDevice here(call.device);
     signet_sizes all{};
-    all.forward_workspace = count_pass<Operator>(call, Pass::kForward, &all.saved);
-    if (backward) all.backward_workspace = count_pass<Operator>(call, Pass::kBackward, nullptr);
+    Arena kept = Arena::counting_saved(), again = Arena::counting_saved(), none = Arena::absent();
+    all.forward_workspace = count_pass<Operator>(call, Pass::kForward, kept);
+    all.saved = kept.most();
+    all.inference_workspace = count_pass<Operator>(call, Pass::kForward, none);
+    if (backward) all.backward_workspace = count_pass<Operator>(call, Pass::kBackward, again);
     *sizes = all;
   });
 }

@@ -15,9 +15,13 @@
  * Packed sequences: with `offsets` [N + 1] (int32 or int64, in the memory of the device) the batch has one
  * row, in which sequence n has tokens offsets[n] .. offsets[n + 1] - 1, and states have N rows.
  *
- * `saved` carries what forward keeps for backward (null: no backward pass follows), `workspace` is scratch
- * (null: the library allocates it for the call; on CUDA in stream order). Ask for both sizes with
- * signet_<operator>_sizes.
+ * `saved` carries what forward keeps for backward (null: no backward pass follows). It begins at a multiple
+ * of 16 bytes, and may be copied elsewhere between the passes. `workspace` is scratch (null: the library
+ * allocates it for the call; on CUDA in stream order). Ask for both sizes with signet_<operator>_sizes, with
+ * the tensors of the call.
+ *
+ * Both passes are given the same inputs and settings. The gradient of an output may be given where forward
+ * made that output.
  *
  * Every function returns a status and never throws, prints, exits or changes settings of the process. Calls
  * may be made from any thread, and after a fork. Kernels on the CPU share one pool of threads
@@ -75,8 +79,10 @@ typedef struct signet_buffer {
   size_t bytes;
 } signet_buffer;
 
+/* In bytes. Some operators take as scratch memory what they would otherwise save: inference_workspace is that
+ * of a forward call without `saved`. */
 typedef struct signet_sizes {
-  size_t saved, forward_workspace, backward_workspace; /* bytes */
+  size_t saved, forward_workspace, backward_workspace, inference_workspace;
 } signet_sizes;
 
 typedef enum signet_device_kind { SIGNET_CPU = 0, SIGNET_CUDA = 1 } signet_device_kind;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -34,6 +35,9 @@ bool inner_contiguous(const signet_tensor& t, int first) {
 }
 
 constexpr int64_t kAlignment = 256;  // of every piece of an arena
+constexpr int64_t kMostStride = int64_t{1}
+                                << 24;   // from token to token: kernels count within a few in 32 bits
+constexpr int64_t kSavedAlignment = 16;  // of the start of what forward keeps: kernels read it in packets
 
 }  // namespace
 
@@ -123,7 +127,7 @@ int64_t token_stride(const signet_tensor& t, int32_t type, int64_t align) {
   if (batch * time <= 1) return inner;
   const int64_t stride = time > 1 ? t.strides[1] : t.strides[0];
   if (time > 1 && batch > 1 && t.strides[0] != time * stride) return 0;
-  const bool fits = stride == inner || stride * element_size(type) % align == 0;
+  const bool fits = stride == inner || (stride < kMostStride && stride * element_size(type) % align == 0);
   return stride >= inner && fits ? stride : 0;
 }
 
@@ -153,6 +157,8 @@ KernelOffsets::KernelOffsets(const signet_tensor& offsets, int64_t time, Work<Cp
 }
 #ifdef SIGNET_WITH_CUDA
 KernelOffsets::KernelOffsets(const signet_tensor& offsets, int64_t time, Work<Cuda>& work) {
+  if (time > std::numeric_limits<int32_t>::max())
+    throw Unsupported(fmt::format("a row of {} tokens: GPUs take at most 2^31 - 1", time));
   if (!given(offsets)) return;
   static const int32_t counted = 0;  // sizes depend on whether there are offsets
   int32_t* const here = work.scratch<int32_t>(offsets.shape[0]);
@@ -206,21 +212,28 @@ thread_local ScratchKeeper scratch_keeper;
 
 }  // namespace
 
-Arena Arena::of(const signet_buffer& buffer, const char* name) {
-  Arena arena(buffer.data ? Kind::kGiven : Kind::kAbsent);
-  arena.name_ = name;
+Arena Arena::of(const signet_buffer& buffer, const char* name, bool movable) {
+  Arena arena(buffer.data ? Kind::kGiven : Kind::kAbsent, name, movable);
   arena.data_ = static_cast<char*>(buffer.data);
   arena.size_ = buffer.bytes;
   return arena;
 }
-Arena Arena::counting() { return Arena(Kind::kCounting); }
+Arena Arena::workspace(const signet_buffer& buffer) { return of(buffer, "workspace", false); }
+Arena Arena::saved(const signet_buffer& buffer) {
+  if (!aligned(buffer.data, kSavedAlignment))
+    bad_input("saved: give memory that begins at a multiple of {} bytes", kSavedAlignment);
+  return of(buffer, "saved", true);
+}
+Arena Arena::counting_workspace() { return Arena(Kind::kCounting, "workspace", false); }
+Arena Arena::counting_saved() { return Arena(Kind::kCounting, "saved", true); }
 Arena Arena::owning(const signet_device& device) {
-  Arena arena(Kind::kOwning);
+  Arena arena(Kind::kOwning, "workspace", false);
   arena.device_ = device;
   return arena;
 }
 Arena::Arena(Arena&& other) noexcept
     : kind_(other.kind_),
+      movable_(other.movable_),
       device_(other.device_),
       name_(other.name_),
       data_(other.data_),
@@ -249,8 +262,8 @@ void* Arena::take(int64_t bytes) {
     owned_.push_back({p, rounded});
     return p;
   }
-  // A buffer may begin anywhere: room for its first aligned byte is counted.
-  if (used_ == 0) {
+  // A workspace may begin anywhere: room for its first aligned byte is counted.
+  if (used_ == 0 && !movable_) {
     const auto start = reinterpret_cast<uintptr_t>(data_) % kAlignment;
     used_ = kind_ == Kind::kCounting ? kAlignment : start ? kAlignment - start : 0;
   }

@@ -78,8 +78,13 @@ void copy_to_host(void* to, const void* from, size_t bytes, Cuda device);
 // and gives all back at the end, or is absent and hands out null.
 class Arena {
  public:
-  static Arena of(const signet_buffer& buffer, const char* name);  // absent without data
-  static Arena counting();
+  static Arena workspace(const signet_buffer& buffer);
+  // What forward keeps. It may be moved before backward, to an address that is aligned otherwise, so that its
+  // pieces lie at places that depend on their sizes alone.
+  static Arena saved(const signet_buffer& buffer);  // absent without data
+  static Arena counting_workspace();
+  static Arena counting_saved();
+  static Arena absent() { return saved({}); }
   static Arena owning(const signet_device& device);
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&&) = delete;
@@ -94,10 +99,12 @@ class Arena {
 
  private:
   enum class Kind { kGiven, kCounting, kOwning, kAbsent };
-  explicit Arena(Kind kind) : kind_(kind) {}
+  Arena(Kind kind, const char* name, bool movable) : kind_(kind), movable_(movable), name_(name) {}
+  static Arena of(const signet_buffer& buffer, const char* name, bool movable);
   Kind kind_;
+  bool movable_;
   signet_device device_{};
-  const char* name_ = "";
+  const char* name_;
   char* data_ = nullptr;
   size_t size_ = 0, used_ = 0, most_ = 0;
   struct Owned {
@@ -197,7 +204,7 @@ int64_t sequences(const signet_tensor& offsets, int64_t batch);
 
 // Offsets where kernels that know packed sequences read them: int32 in the memory of the device, null without
 // offsets. The CPU checks them. The GPU is not waited for: offsets that are wrong give wrong numbers there,
-// but never a place outside the tensors.
+// but never a place outside the tensors. Rows of more tokens than int32 counts are refused there.
 class KernelOffsets {
  public:
   KernelOffsets(const signet_tensor& offsets, int64_t time, Work<Cpu>& work);

@@ -143,7 +143,10 @@ void choose_team(int64_t width, Run run) {
 
 template <int kTeam>
 unsigned blocks_for(int64_t heads) {
-  return static_cast<unsigned>((heads * kTeam + kThreads - 1) / kThreads);
+  const int64_t blocks = (heads * kTeam + kThreads - 1) / kThreads;
+  if (blocks * kThreads / kTeam >= int64_t{1} << 32)  // a team's index
+    fail(ErrorCode::kUsage, "L2 normalisation of {} heads: too many for one call", heads);
+  return static_cast<unsigned>(blocks);
 }
 
 }  // namespace
