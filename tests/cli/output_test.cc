@@ -128,6 +128,14 @@ TEST(Output, NumbersOfSomebodyElseAreKept) {
   EXPECT_EQ(run_signet("report run --export figures", directory.path()).exit_code, 3);
   EXPECT_EQ(run_signet("report run --export ours", directory.path()).exit_code, 0);
   EXPECT_EQ(run_signet("report run --export ours", directory.path()).exit_code, 0) << "ours are replaced";
+  // Their columns say whose they are, without a picture or a table beside them,
+  for (const auto& entry : std::filesystem::directory_iterator(directory / "ours"))
+    if (entry.path().extension() != ".csv") std::filesystem::remove(entry.path());
+  EXPECT_EQ(run_signet("report run --export ours", directory.path()).exit_code, 0);
+  // and no picture beside other numbers makes them ours.
+  ASSERT_EQ(run_signet("analyze 'a*' --svg figures/results.svg", directory.path()).exit_code, 0);
+  EXPECT_EQ(run_signet("report run --export figures", directory.path()).exit_code, 3);
+  EXPECT_EQ(read_text(directory / "figures/results.csv").rfind("day,", 0), 0u);
 }
 
 // docs/sweep.md: --export looks for what is in the way before anything is trained, and replaces its own
@@ -141,7 +149,7 @@ TEST(Output, ASweepLooksForFilesInTheWayBeforeItTrains) {
   const std::string sweep = "sweep grid.yaml --quiet --export figures ";
   for (const char* mine : {"summary.csv", "rates.tex", "runs-accuracy.svg", "runs-accuracy.csv"}) {
     const std::string path = directory / "figures/" + mine;
-    write_text(path, "series,length,value,low,high\nby hand\n");
+    write_text(path, "length,value,low,high\nby hand\n");
     const auto refused = run_signet(sweep, directory.path());
     EXPECT_EQ(refused.exit_code, 3) << mine;
     EXPECT_NE(refused.err.find(mine), std::string::npos) << refused.err;

@@ -6,47 +6,60 @@
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
 #include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/base/text.h"
+#include "signet/report/figures.h"
 
 namespace signet::cli {
 namespace {
 
 struct KindInfo {
-  const char* name;
-  // Near the beginning or at the end of every file of this kind. Null: never replaced without --force.
-  const char* mark;
+  const char* name;  // null: never replaced without --force
+  // One of them is near the beginning or at the end of every file of this kind,
+  std::vector<std::string_view> marks = {};
+  // or else, where this is not null, a file of the other kind lies beside it and ends in this.
+  const char* beside = nullptr;
+  FileKind kind_beside = FileKind::kKept;
 };
 KindInfo info(FileKind kind) {
   switch (kind) {
     case FileKind::kPage:
-      return {"a page of signet", "<meta name=\"generator\" content=\"signet"};
+      return {"a page of signet", {"<meta name=\"generator\" content=\"signet"}};
     case FileKind::kPicture:
-      return {"a picture of signet", "<metadata>signet "};
+      return {"a picture of signet", {"<metadata>signet "}};
     case FileKind::kCertificate:
-      return {"a certificate of signet", "\"signet-certificate\""};
-    case FileKind::kNumbers:  // numbers and nothing else: belong to the picture or table beside them
-      return {"a CSV file of signet", ""};
+      return {"a certificate of signet", {"\"signet-certificate\""}};
+    case FileKind::kNumbers:  // the columns of a page's table may be any
+      return {
+          "a CSV file of signet",
+          {report::kLengthColumns, report::kStepColumns, report::kPositionColumns, report::kResultColumns},
+          ".tex",
+          FileKind::kLatex};
     case FileKind::kLatex:
-      return {"LaTeX by signet", "% signet "};
+      return {"LaTeX by signet", {"% signet "}};
     case FileKind::kPdf:
-      return {"a PDF of signet", "\n% signet "};
+      return {"a PDF of signet", {"\n% signet "}};
     case FileKind::kGraphviz:
-      return {"a graph of signet", "// signet "};
+      return {"a graph of signet", {"// signet "}};
     case FileKind::kTrace:
-      return {"a trace of signet", "\"signet trace\""};
+      return {"a trace of signet", {"\"signet trace\""}};
     case FileKind::kKept:
       break;
   }
-  return {nullptr, nullptr};
+  return {nullptr};
 }
 
-bool carries(const std::string& path, const char* mark) {
-  constexpr int64_t kBeginning = 4096;
+bool is_regular(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
+bool is_ours(const std::string& path, const KindInfo& kind) {
+  constexpr int64_t kBeginning = 4096, kEnd = 64;
   const InputFile file(path);
-  constexpr int64_t kEnd = 64;
   const auto part = [&](int64_t from, int64_t size) {
     std::string text(static_cast<size_t>(size), '\0');
     file.read_at(from, text.data(), size);
@@ -54,39 +67,28 @@ bool carries(const std::string& path, const char* mark) {
   };
   const std::string both = part(0, std::min(file.size(), kBeginning)) +
                            part(std::max<int64_t>(0, file.size() - kEnd), std::min(file.size(), kEnd));
-  return both.empty() || both.find(mark) != std::string::npos;
-}
-
-bool is_ours(const std::string& path, FileKind kind) {
-  if (kind != FileKind::kNumbers || InputFile(path).size() == 0) return carries(path, info(kind).mark);
-  const std::string stem = std::filesystem::path(path).replace_extension();
-  for (const auto& [type, owner] : {std::pair{".svg", FileKind::kPicture}, {".tex", FileKind::kLatex}}) {
-    std::error_code ignored;
-    const std::string beside = stem + type;
-    if (std::filesystem::is_regular_file(beside, ignored) && InputFile(beside).size() > 0 &&
-        carries(beside, info(owner).mark))
-      return true;
-  }
-  return false;
+  if (std::any_of(kind.marks.begin(), kind.marks.end(),
+                  [&](std::string_view mark) { return both.find(mark) != both.npos; }))
+    return true;
+  if (!kind.beside) return false;
+  const std::string beside = std::filesystem::path(path).replace_extension(kind.beside);
+  return is_regular(beside) && is_ours(beside, info(kind.kind_beside));
 }
 
 }  // namespace
 
 bool holds(const std::string& path, std::string_view content) {
-  std::error_code ignored;
   const auto size = static_cast<int64_t>(content.size());
-  return std::filesystem::is_regular_file(path, ignored) && InputFile(path).size() == size &&
-         read_file(path, size) == content;
+  return is_regular(path) && InputFile(path).size() == size && read_file(path, size) == content;
 }
 
 void check_replaceable(const std::string& path, FileKind kind, bool force) {
   if (is_directory(path)) bad_input("{} is a directory; name a file to write", printable(path));
   require_no_device_link(path);
-  std::error_code ignored;
-  if (force || !std::filesystem::is_regular_file(path, ignored)) return;
+  if (force || !is_regular(path)) return;
   const KindInfo wanted = info(kind);
-  if (!wanted.mark) bad_input("{} exists; --force replaces it", printable(path));
-  if (!is_ours(path, kind))
+  if (!wanted.name) bad_input("{} exists; --force replaces it", printable(path));
+  if (InputFile(path).size() > 0 && !is_ours(path, wanted))
     bad_input("{} exists and is not {}; name another file, or give --force to replace it", printable(path),
               wanted.name);
 }
@@ -96,8 +98,7 @@ void check_output(const std::string& path, FileKind kind, bool force) {
   const std::string folder = parent_directory(path);
   if (!is_directory(folder))
     bad_input("{} cannot be written: there is no folder {}", printable(path), printable(folder));
-  std::error_code ignored;
-  const bool made_there = !exists(path) || std::filesystem::is_regular_file(path, ignored);  // no device
+  const bool made_there = !exists(path) || is_regular(path);  // no device
   if (made_there && ::access(folder.c_str(), W_OK) != 0)
     bad_input("{} cannot be written: {}: {}", printable(path), printable(folder),
               std::generic_category().message(errno));

@@ -179,9 +179,8 @@ std::string figure(const std::string& heading, const std::string& body, const st
                      caption);
 }
 
-// The numbers of the curves, a line each.
-std::string curves_csv(const char* x, const std::vector<Series>& series, const std::vector<Curve>& curves) {
-  std::string csv = fmt::format("series,{},value,low,high\n", x);
+// The numbers of the curves, a line each, below the names of the columns.
+std::string curves_csv(std::string csv, const std::vector<Series>& series, const std::vector<Curve>& curves) {
   const auto number = [](const std::vector<Point>& points, size_t i) {
     return i < points.size() && std::isfinite(points[i].y) ? fmt::format("{:.6g}", points[i].y) : "";
   };
@@ -319,7 +318,7 @@ std::string accuracy_figure(const std::vector<Series>& series, Figures* figures)
   };
   const std::string description = measures(shown) + " against sequence length";
   add_figure(figures, kAccuracyFigure, picture(840, 8), description, shown,
-             curves_csv("length", shown, curves));
+             curves_csv(kLengthColumns, shown, curves));
   return figure("Accuracy against length", legend(shown) + page_wide(picture, description),
                 measures(shown) +
                     " by length; the shaded range was trained on. Each point joins neighbouring lengths." +
@@ -367,7 +366,8 @@ std::string far_figure(const std::vector<Series>& series, Figures* figures) {
     return chart;
   };
   const std::string description = measures(shown) + " at far lengths, logarithmic";
-  add_figure(figures, kFarFigure, picture(840, 8), description, shown, curves_csv("length", shown, curves));
+  add_figure(figures, kFarFigure, picture(840, 8), description, shown,
+             curves_csv(kLengthColumns, shown, curves));
   return figure(
       "Far beyond the training length", legend(shown) + page_wide(picture, description),
       "The same models carried on in recurrent form. A model that tracks its state exactly stays at 1.");
@@ -457,7 +457,7 @@ std::string training_figures(const std::vector<Series>& series, Figures* figures
       held_out |= !with_loss[i].run->held_out.empty();
     }
     add_figure(figures, "loss", chart, "Training loss against step", with_loss,
-               curves_csv("step", with_loss, curves));
+               curves_csv(kStepColumns, with_loss, curves));
     html += "<figure>" + chart.svg("Training loss against step") +
             "<figcaption>Training loss (cross-entropy)" +
             (below ? fmt::format("; what is below {} is not drawn", short_number(bottom)) : "") +
@@ -471,7 +471,7 @@ std::string training_figures(const std::vector<Series>& series, Figures* figures
     chart.rule_y(0, zero_label(with_accuracy));
     draw(chart, with_accuracy, curves);
     add_figure(figures, "validation", chart, "Validation accuracy against step", with_accuracy,
-               curves_csv("step", with_accuracy, curves));
+               curves_csv(kStepColumns, with_accuracy, curves));
     html += "<figure>" + chart.svg("Validation accuracy against step") + "<figcaption>" +
             measures(with_accuracy) + " on the validation lengths, during training.</figcaption></figure>\n";
   }

@@ -25,7 +25,14 @@ struct Figure {
 };
 using Figures = std::vector<Figure>;
 
-// A CSV file, whose columns say nothing of who made it, follows the picture or table that it belongs to.
+// The first lines of CSV files, by which they are known again: of curves, of losses by position, and of the
+// results of a report's runs. That of a page's table has the table's columns and follows the LaTeX, which
+// says who made both.
+inline constexpr char kLengthColumns[] = "series,length,value,low,high\n",
+                      kStepColumns[] = "series,step,value,low,high\n",
+                      kPositionColumns[] = "series,first,last,nats,error\n",
+                      kResultColumns[] =
+                          "task,run,model,seed,score,low,high,accuracy,trained,samples,steps,seconds\n";
 struct ExportedFile {
   std::string name, content;
 };
@@ -39,6 +46,7 @@ void add_table(ExportedFiles& files, const std::string& stem, const std::string&
                const std::string& csv);
 
 inline constexpr char kAccuracyFigure[] = "accuracy", kFarFigure[] = "far", kPositionFigure[] = "position";
+std::string position_figure_name(const std::string& domain);  // "" is everything together
 // Each also adds itself to `figures` unless that is null.
 std::string accuracy_figure(const std::vector<Series>& series, Figures* figures = nullptr);  // tested lengths
 std::string far_figure(const std::vector<Series>& series,

@@ -270,7 +270,7 @@ std::vector<std::pair<std::string, std::vector<const RunData*>>> by_task(const s
 ExportedFiles export_report(const std::vector<RunData>& runs) {
   ExportedFiles files;
   std::string
-      csv = "task,run,model,seed,score,low,high,accuracy,trained,samples,steps,seconds\n",
+      csv = kResultColumns,
       tex = "% signet " SIGNET_VERSION
             "\n\\begin{tabular}{llrrr}\n\\hline\ntask & model & runs & mean $\\pm$ sd & best \\\\\n\\hline\n";
   const auto number = [](double value) { return std::isfinite(value) ? fmt::format("{:.6g}", value) : ""; };

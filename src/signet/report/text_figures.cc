@@ -9,6 +9,10 @@
 
 namespace signet::report {
 
+std::string position_figure_name(const std::string& domain) {
+  return domain.empty() ? kPositionFigure : kPositionFigure + ("-" + file_stem(domain));
+}
+
 std::string rough_duration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "–";
   if (seconds < 120) return fmt::format("{:.1f} s", seconds);
@@ -94,14 +98,13 @@ std::string domain_figure(const std::vector<Series>& all, const std::string& dom
   };
   const std::string description = "Loss against the position of the token in its row";
   if (figures) {
-    std::string csv = "series,first,last,nats,error\n";
+    std::string csv = kPositionColumns;
     for (const auto& s : series)
       for (const auto& p : positions_of(*s.run, domain))
         if (std::isfinite(p.nll))
           csv += fmt::format("{},{:.0f},{:.0f},{:.6g},{}\n", csv_field(s.label), p.first, p.last, p.nll,
                              std::isfinite(p.error) ? fmt::format("{:.6g}", p.error) : "");
-    add_figure(figures, domain.empty() ? kPositionFigure : kPositionFigure + ("-" + file_stem(domain)),
-               picture(840, 8), description, series, csv);
+    add_figure(figures, position_figure_name(domain), picture(840, 8), description, series, csv);
   }
   return "<h3>Loss by position" + (domain.empty() ? "" : " on " + escape(domain)) + "</h3>\n" +
          legend(series) + "<figure>" + page_wide(picture, description) +
