@@ -142,6 +142,68 @@ TEST(SweepVerb, APartIsSummedUpWithWhatWasDoneBefore) {
   EXPECT_EQ(names(), (Names{"eigenvalues=[0,1],seed=4", "eigenvalues=[-1,1],seed=4"}));
 }
 
+// docs/sweep.md: seeds that an earlier call has added stay in the summary.
+TEST(SweepVerb, SeedsOfAnEarlierCallStayInTheSummary) {
+  TemporaryDirectory directory;
+  const std::string base =
+      "base: {task: {name: parity}, model: {width: 8, heads: 2, blocks: 1}, train: {steps: 1, batch: 4}, "
+      "eval: {samples: 8}}\n";
+  write_text(directory / "plain.yaml", base + "grid: {train.lr: [1e-3, 1e-2]}\n");
+  write_text(directory / "seeded.yaml", base + "grid: {train.seed: [1]}\n");
+  const auto sweep = [&](const std::string& arguments) {
+    return run_signet("sweep " + arguments + " --quiet", directory.path());
+  };
+  const auto names = [&](const std::string& sweep) {
+    std::vector<std::string> list;
+    const auto summary = scores(directory / "runs/" + sweep);
+    for (const auto& run : summary["runs"]) list.push_back(run["name"]);
+    return list;
+  };
+  using Names = std::vector<std::string>;
+  const Names without = {"lr=1e-3", "lr=1e-2"},
+              with = {"lr=1e-3,seed=1", "lr=1e-3,seed=2", "lr=1e-2,seed=1", "lr=1e-2,seed=2"};
+  ASSERT_EQ(sweep("plain.yaml --seeds 2").exit_code, 0);
+  const auto refused = sweep("plain.yaml");
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_NE(refused.err.find("give --seeds N"), std::string::npos) << refused.err;
+  EXPECT_EQ(sweep("plain.yaml --seeds 1").exit_code, 0);
+  EXPECT_EQ(names("plain"), with);
+  EXPECT_EQ(sweep("plain.yaml --force").exit_code, 0);
+  EXPECT_EQ(names("plain"), without);
+  const auto reverse = sweep("plain.yaml --seeds 2");
+  EXPECT_EQ(reverse.exit_code, 3);
+  EXPECT_NE(reverse.err.find("leave out --seeds"), std::string::npos) << reverse.err;
+  EXPECT_EQ(names("plain"), without);
+
+  // --force may be for another file; it replaces the summary of another sweep only.
+  ASSERT_EQ(sweep("seeded.yaml --seeds 2").exit_code, 0);
+  EXPECT_EQ(sweep("seeded.yaml --seeds 1 --force").exit_code, 0);
+  EXPECT_EQ(names("seeded"), (Names{"seed=1", "seed=2"}));
+  write_text(directory / "runs/seeded/summary.json", "by hand");
+  EXPECT_EQ(sweep("seeded.yaml").exit_code, 3);
+  EXPECT_EQ(sweep("seeded.yaml --force").exit_code, 0);
+  EXPECT_EQ(names("seeded"), Names{"seed=1"});
+}
+
+// Every process of a launch has a GPU of its own: before it takes its runs it must not have opened another.
+TEST(SweepVerb, LooksForFilesInTheWayWithoutADevice) {
+  TemporaryDirectory directory;
+  write_text(directory / "grid.yaml", kGrid);
+  write_text(directory / "mine/summary.csv", "by hand");
+  for (const std::string command : {"sweep grid.yaml", "reproduce table3 --quick"}) {
+    const auto refused = run_signet(command + " --device cuda --export mine --quiet", directory.path());
+    const std::string expected = "mine/summary.csv exists";
+    EXPECT_EQ(refused.exit_code, 3) << command;
+    EXPECT_NE(refused.err.find(expected), std::string::npos) << refused.err;
+  }
+  const std::string second =
+      "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_LOCAL_RANK=1 '" SIGNET_BINARY "' ";
+  const auto other = test::run_command(second + "sweep grid.yaml --set train.steps=2 --quiet --export mine",
+                                       directory.path());
+  EXPECT_EQ(other.exit_code, 0) << "the first process writes the files: " << other.err;
+  EXPECT_EQ(read_text(directory / "mine/summary.csv"), "by hand");
+}
+
 // docs/cli.md: what takes longer than two seconds says what it is at.
 TEST(SweepVerb, SaysHowManyRunsThereAreAndHowFarTheyHaveCome) {
   TemporaryDirectory directory;

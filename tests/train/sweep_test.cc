@@ -1,5 +1,7 @@
 #include "signet/train/sweep.h"
 
+#include <fmt/core.h>
+
 #include <nlohmann/json.hpp>
 
 #include "signet/base/files.h"
@@ -35,6 +37,8 @@ SweepPlan plan_of(const std::string& text) {
   return read_sweep(io::parse_yaml(text, "grid.yaml"), "grid.yaml");
 }
 
+std::vector<PlannedRun> planned(const SweepPlan& plan) { return chosen_runs(plan_runs(plan, false)); }
+
 TEST(SweepPlan, IsTheProductOfItsAxes) {
   const auto plan = plan_of(kGrid);
   EXPECT_EQ(plan.title, "small");
@@ -55,12 +59,43 @@ TEST(SweepPlan, CanBeCutDown) {
   auto plan = plan_of(kGrid);
   keep_only(plan, "range=signed");
   keep_only(plan, "train.seed=3;1");
-  EXPECT_EQ(plan_runs(plan, false).size(), 4u);
+  EXPECT_EQ(planned(plan).size(), 4u);
+  EXPECT_EQ(plan_runs(plan, false).size(), 12u) << "the others are planned, too";
   set_seeds(plan, 5);
-  EXPECT_EQ(plan_runs(plan, false).size(), 10u);
+  EXPECT_EQ(planned(plan).size(), 10u);
   for (const char* filter : {"range", "range=none", "colour=red", "train.seed=1;9", ""})
     expect_error([&] { keep_only(plan, filter); }, ErrorCode::kUsage, "--only");
   expect_error([&] { set_seeds(plan, 0); }, ErrorCode::kUsage, "--seeds");
+  add_seeds(plan, {"9", "1"});
+  EXPECT_EQ(planned(plan).size(), 10u);
+  EXPECT_EQ(plan_runs(plan, false).size(), 2 * 2 * 6u);
+}
+
+// What is chosen may need a setting that others lack, but a directory belongs to one run of the whole grid.
+TEST(SweepPlan, FaultsOfRunsThatAreNotChosen) {
+  auto plan =
+      plan_of("base: {task: {name: parity}}\ngrid: {m: {lstm: {model.architecture: lstm}, delta: {}}}");
+  plan.last = {"model.beta_gain=1"};
+  expect_error([&] { plan_runs(plan, false); }, ErrorCode::kUsage, "run lstm: ");
+  keep_only(plan, "m=delta");
+  const auto runs = plan_runs(plan, false);
+  ASSERT_EQ(runs.size(), 2u);
+  EXPECT_NE(runs[0].missing.find("run lstm: "), std::string::npos) << runs[0].missing;
+  EXPECT_FALSE(runs[0].chosen);
+  EXPECT_TRUE(runs[1].chosen && runs[1].missing.empty());
+
+  for (const auto& [settings, expected] :
+       {std::pair{"a b: {train.lr: 1e-3}, a_b: {train.lr: 1e-2}", "two runs of the grid have the name 'a_b'"},
+        {"a: {train.lr: 1e-3}, b: {train.lr: 1e-3}, a_b: {train.lr: 1e-2}", "a and b have the same"}}) {
+    auto twice = plan_of(fmt::format("base: {{task: {{name: parity}}}}\ngrid: {{m: {{{}}}}}", settings));
+    keep_only(twice, "m=a_b");
+    expect_error([&] { plan_runs(twice, false); }, ErrorCode::kBadInput, expected);
+  }
+  auto skipped = plan_of(
+      "base: {task: {name: parity}}\ngrid: {train.seed: [1, 2]}\n"
+      "overrides: [{when: {train.seed: [1]}, skip: true}]");
+  keep_only(skipped, "train.seed=1");
+  expect_error([&] { plan_runs(skipped, false); }, ErrorCode::kBadInput, "is skipped");
 }
 
 TEST(SweepPlan, BadInput) {
@@ -195,7 +230,7 @@ TEST(Sweep, UnfinishedRunsResumeAndForeignOnesAreRefused) {
   auto plan = plan_of(kGrid);
   keep_only(plan, "train.lr=1e-2");
   keep_only(plan, "range=signed");
-  const auto runs = plan_runs(plan, false);
+  const auto runs = planned(plan);
   run_sweep(directory / "whole", plan, runs, {1, "cpu", true});
   run_sweep(directory / "cut", plan, runs, {1, "cpu", true});
   // As a kill leaves them: one without results and its last checkpoint, one before its first line.
@@ -235,7 +270,7 @@ grid: {train.lr: [10, 1e-3], train.weight_decay: [10, 0]}
 horizon: 300
 horizon_samples: 8
 )");
-  const auto runs = plan_runs(plan, false);
+  const auto runs = planned(plan);
   const auto outcomes = run_sweep(directory / "out", plan, runs, {2, "cpu", true});
   EXPECT_EQ(outcomes[0].state, RunOutcome::kFailed) << "every update multiplies its weights by -99";
   EXPECT_EQ(outcomes[3].state, RunOutcome::kDone) << outcomes[3].message;
@@ -253,7 +288,7 @@ TEST(Sweep, ResultsThatAreNotOursAreNamed) {
   auto plan = plan_of(kGrid);
   keep_only(plan, "train.lr=1e-2");
   keep_only(plan, "range=signed");
-  const auto runs = plan_runs(plan, false);
+  const auto runs = planned(plan);
   const auto outcomes = run_sweep(directory / "out", plan, runs, {1, "cpu", true});
   const std::string path = directory / "out/" + runs[1].name + "/results.json";
   for (
@@ -293,7 +328,7 @@ TEST(Sweep, HorizonsAreSearchedAgainWhenThePlanAsksForMore) {
   TemporaryDirectory directory;
   auto plan = plan_of(kGrid);
   for (const char* filter : {"train.lr=1e-2", "range=signed", "train.seed=3"}) keep_only(plan, filter);
-  const auto runs = plan_runs(plan, false);
+  const auto runs = planned(plan);
   const std::string out = directory / "out", run = out + "/" + runs[0].name;
   run_sweep(out, plan, runs, {1, "cpu", true});
   plan.horizon_samples = 8;
@@ -338,7 +373,7 @@ TEST(SweepSummary, AMedianHorizonIsABoundWhereRunsHeldToTheirLimit) {
   auto plan = plan_of(kGrid);
   for (const char* filter : {"train.lr=1e-2", "range=signed"}) keep_only(plan, filter);
   plan.title = "caf\xe9";
-  const auto runs = plan_runs(plan, false);
+  const auto runs = planned(plan);
   const auto outcomes = run_sweep(directory / "out", plan, runs, {2, "cpu", true});
   const struct {
     int64_t lengths[3];
@@ -376,7 +411,7 @@ TEST(SweepSummary, SurvivorsOfARateThatFailsDoNotCompete) {
   TemporaryDirectory directory;
   auto plan = plan_of(kGrid);
   keep_only(plan, "range=signed");
-  const auto runs = plan_runs(plan, false);
+  const auto runs = planned(plan);
   ASSERT_EQ(runs.size(), 6u);
   const std::string out = directory / "out";
   const auto outcomes = run_sweep(out, plan, runs, {2, "cpu", true});

@@ -263,7 +263,7 @@ std::vector<Case> table3_cuda_cases(const Device& device) {
   train::keep_only(plan, "train.lr=1e-3");
   train::set_seeds(plan, 1);
   std::vector<Case> cases;
-  for (auto& planned : train::plan_runs(plan, /*allow_missing=*/false)) {
+  for (auto& planned : train::chosen_runs(train::plan_runs(plan, /*allow_missing=*/false))) {
     const auto run = std::make_shared<const train::RunConfig>(std::move(planned.config));
     const auto value = [&](const char* axis) {
       for (size_t i = 0; i < plan.axes.size(); ++i)

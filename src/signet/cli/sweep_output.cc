@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -40,63 +39,78 @@ void SweepRunner::define(Options& options) {
   options.flag("--quiet", quiet_, "no progress");
 }
 
-void SweepRunner::restrict(train::SweepPlan& plan, train::SweepPlan& whole) const {
-  if (options_->given("--seeds")) {
-    train::set_seeds(plan, seeds_);
-    train::add_seeds(whole, *plan.axis(train::kSeedAxis));
-  }
+void SweepRunner::restrict(train::SweepPlan& plan) const {
+  if (options_->given("--seeds")) train::set_seeds(plan, seeds_);
   for (const auto& filter : only_) train::keep_only(plan, filter);
-  plan.last = whole.last = set_;
+  plan.last = set_;
   // Here, so that a dry run refuses them, too; whether there is a GPU shows when it is opened.
   if (options_->given("--jobs") && (jobs_ < 1 || jobs_ > 256))
     fail(ErrorCode::kUsage, "--jobs {}: give 1 to 256", jobs_);
   check_device_name(device_);
 }
 
-void SweepRunner::meet_summary(const std::string& file, train::SweepPlan& whole) const {
-  if (force_ || !exists(file)) return;
+namespace {
+
+// The seeds in a summary. Throws kBadInput where its runs are not points of the plan's grid, seeds aside.
+std::vector<std::string> seeds_of_summary(const std::string& file, const train::SweepPlan& plan) {
   constexpr char kAdvice[] = "choose another --out, or give --force to replace it";
   const auto summary = io::read_json_file(file);
   const auto runs = summary.find("runs");
   if (runs == summary.end() || !runs->is_array())
     bad_input("{} exists and is no summary of a sweep; {}", printable(file), kAdvice);
-  train::Axis seeds{train::kSeedAxis, {}};
+  std::vector<std::string> seeds;
+  size_t unseeded = 0;
   for (const auto& run : *runs) {
     const auto values = run.is_object() ? run.value("values", nlohmann::ordered_json()) : run;
-    size_t seen = 0;
     bool ours = values.is_object();
-    if (ours)
-      for (const auto& [name, value] : values.items()) {
-        if (name == train::kSeedAxis) {
-          if (value.is_string())
-            seeds.values.push_back({value.get<std::string>(), {name + "=" + value.get<std::string>()}});
-          continue;
-        }
-        const train::Axis* axis = whole.axis(name);
-        ours = ours && axis &&
-               std::any_of(axis->values.begin(), axis->values.end(),
-                           [&, &wanted = value](const auto& v) { return wanted == v.name; });
-        ++seen;
-      }
-    size_t axes = 0;
-    for (const auto& axis : whole.axes) axes += axis.name != train::kSeedAxis;
-    if (!ours || seen != axes)
+    for (const auto& axis : plan.axes) {
+      if (!ours || axis.name == train::kSeedAxis) continue;
+      const auto value = values.find(axis.name);
+      ours = value != values.end() && std::any_of(axis.values.begin(), axis.values.end(),
+                                                  [&](const auto& known) { return *value == known.name; });
+    }
+    const auto seed = ours ? values.find(train::kSeedAxis) : values.end();
+    const bool seeded = seed != values.end();
+    const size_t others = plan.axes.size() - (plan.axis(train::kSeedAxis) ? 1 : 0);
+    if (!ours || values.size() != others + (seeded ? 1 : 0) || (seeded && !seed->is_string()))
       bad_input("{} is the summary of another sweep{}; {}", printable(file),
                 run.is_object() && run.value("name", nlohmann::ordered_json()).is_string()
                     ? ": it has the run " + printable(run["name"].get<std::string>())
                     : "",
                 kAdvice);
+    if (seeded)
+      seeds.push_back(seed->get<std::string>());
+    else
+      ++unseeded;
   }
-  if (whole.axis(train::kSeedAxis)) train::add_seeds(whole, seeds);
+  // A grid has seeds or has none: its summary would lose the runs that were made otherwise.
+  if (!seeds.empty() && !plan.axis(train::kSeedAxis))
+    bad_input("{} has runs of several seeds; give --seeds N, {}", printable(file), kAdvice);
+  if (unseeded > 0 && plan.axis(train::kSeedAxis))
+    bad_input("{} has runs without seeds; leave out --seeds, {}", printable(file), kAdvice);
+  return seeds;
 }
 
-train::SweepSummary SweepRunner::outline(const std::string& directory, const train::SweepPlan& whole) {
-  const auto runs = train::plan_possible_runs(whole);
-  return train::summarize(directory, whole, runs, std::vector<train::RunOutcome>(runs.size()));
+}  // namespace
+
+void SweepRunner::meet_summary(const std::string& file, train::SweepPlan& plan) const {
+  if (!exists(file)) return;
+  std::vector<std::string> seeds;
+  try {
+    seeds = seeds_of_summary(file, plan);
+  } catch (const Error&) {
+    if (!force_) throw;
+  }
+  train::add_seeds(plan, seeds);
+}
+
+train::SweepSummary SweepRunner::outline(const std::string& directory, const train::SweepPlan& plan,
+                                         const std::vector<train::PlannedRun>& runs) {
+  return train::summarize(directory, plan, runs, std::vector<train::RunOutcome>(runs.size()));
 }
 
 void SweepRunner::check_export(const report::SweepPage& outline) const {
-  if (!export_.empty()) check_exports(export_, report::export_names(outline), force_);
+  check_exports(export_, report::export_names(outline), force_);
 }
 
 bool SweepRunner::shows_choice() const { return done_ && (!only_.empty() || options_->given("--seeds")); }
@@ -104,6 +118,7 @@ bool SweepRunner::shows_choice() const { return done_ && (!only_.empty() || opti
 void SweepRunner::print_plan(const std::vector<train::PlannedRun>& runs, bool json) {
   auto list = nlohmann::ordered_json::array();
   for (const auto& run : runs) {
+    if (!run.chosen) continue;
     list.push_back({{"name", printable(run.name, 1000)}, {"missing", nullptr}});
     if (!run.missing.empty()) list.back()["missing"] = run.missing;
     if (!json)
@@ -117,39 +132,31 @@ nlohmann::ordered_json SweepRunner::provenance() const {
   return io::provenance(device);
 }
 
-std::vector<std::string> SweepRunner::write_page(const std::string& path,
-                                                 const report::SweepPage& page) const {
+std::vector<std::string> SweepRunner::write_page(const std::string& path, report::SweepPage page) const {
+  page.made = io::provenance_text(provenance());
   report::ExportedFiles files;
   write_output(path, FileKind::kPage, force_, report::render_sweep(page, export_.empty() ? nullptr : &files));
   if (!export_.empty()) files = ready_exports(export_, std::move(files), force_);
   return write_exports(export_, files, force_);
 }
 
-train::SweepSummary SweepRunner::run(const std::string& directory, const train::SweepPlan& whole,
-                                     const train::SweepPlan& plan,
+train::SweepSummary SweepRunner::run(const std::string& directory, const train::SweepPlan& plan,
                                      std::vector<train::PlannedRun> runs) const {
-  if (done_) {
-    std::erase_if(runs, [&](const auto& run) {
-      return !exists(join_path(join_path(directory, run.name), "results.json"));
-    });
-    if (runs.empty()) fail(ErrorCode::kUsage, "no run of {} is done", printable(directory));
-  }
+  if (done_)
+    for (auto& run : runs)
+      run.chosen = run.chosen && exists(join_path(join_path(directory, run.name), "results.json"));
+  const auto chosen = train::chosen_runs(runs);
+  if (chosen.empty()) fail(ErrorCode::kUsage, "no run of {} is done", printable(directory));
   const int64_t jobs = jobs_ > 0 ? jobs_ : device_ == "cpu" ? thread_count() : 4;
   const comm::Launch& launch = comm::launch();
   const std::string device = comm::local_device(launch, device_);
-  std::vector<train::PlannedRun> shown;
-  if (!shows_choice()) shown = train::runs_to_show(directory, whole, runs, force_);
-  const auto outcomes = train::run_sweep(directory, plan, runs, {jobs, device, quiet_ || !reports(), launch});
-  if (shows_choice()) return train::summarize(directory, plan, runs, outcomes);
-  std::map<std::string, train::RunOutcome> decided;
-  for (size_t i = 0; i < runs.size(); ++i) decided[runs[i].name] = outcomes[i];
+  const auto shown = shows_choice() ? chosen : train::runs_to_show(directory, plan, std::move(runs), force_);
+  const auto outcomes =
+      train::run_sweep(directory, plan, chosen, {jobs, device, quiet_ || !reports(), launch});
   std::vector<train::RunOutcome> all;
-  for (const auto& run : shown) {
-    const auto now = decided.find(run.name);
-    all.push_back(now == decided.end() ? train::RunOutcome{train::RunOutcome::kDone, "", 0, true}
-                                       : now->second);
-  }
-  return train::summarize(directory, whole, shown, all);
+  for (auto outcome = outcomes.begin(); const auto& run : shown)
+    all.push_back(run.chosen ? *outcome++ : train::RunOutcome{train::RunOutcome::kDone, "", 0, true});
+  return train::summarize(directory, plan, shown, all);
 }
 
 report::Tone score_tone(double score) {

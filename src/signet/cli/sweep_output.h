@@ -15,25 +15,28 @@ namespace signet::cli {
 class SweepRunner {
  public:
   void define(Options& options);
-  // Applies --only, --seeds and --set to a plan, and to `whole` what says nothing of which runs are chosen;
-  // refuses wrong values of the other options.
-  void restrict(train::SweepPlan& plan, train::SweepPlan& whole) const;
-  // Throws kBadInput when `file`, which the sweep will write, exists and is no summary of `whole`: when rows
-  // of another sweep would be lost. Its seeds join those of `whole`.
-  void meet_summary(const std::string& file, train::SweepPlan& whole) const;
+  // Applies --only, --seeds and --set to a plan; refuses wrong values of the other options.
+  void restrict(train::SweepPlan& plan) const;
+  // Throws kBadInput when `file`, which the sweep will write, exists and is no summary of the plan: when rows
+  // of another sweep would be lost. Seeds that it has join the plan, so that they stay in the summary.
+  void meet_summary(const std::string& file, train::SweepPlan& plan) const;
   // What there is to show before anything has run.
-  static train::SweepSummary outline(const std::string& directory, const train::SweepPlan& whole);
+  static train::SweepSummary outline(const std::string& directory, const train::SweepPlan& plan,
+                                     const std::vector<train::PlannedRun>& runs);
+  // Whether this process writes files of --export.
+  bool exports() const { return reports() && !export_.empty(); }
   // Refuses what is in the way of the files that --export may write for such a page.
   void check_export(const report::SweepPage& outline) const;
-  // Runs what is left of `runs`, which `plan` has, and summarises them with all of `whole` that were done
-  // before; or, where shows_choice(), only them.
-  train::SweepSummary run(const std::string& directory, const train::SweepPlan& whole,
-                          const train::SweepPlan& plan, std::vector<train::PlannedRun> runs) const;
+  // Trains what is left of the chosen runs, and summarises them with all others that were done before; or,
+  // where shows_choice(), only them. `runs` are all of the plan.
+  train::SweepSummary run(const std::string& directory, const train::SweepPlan& plan,
+                          std::vector<train::PlannedRun> runs) const;
   // Whether --done is to show some runs only. Then the summary on disk stays as it is.
   bool shows_choice() const;
-  // Writes the page, and with --export its tables and figures. Returns the paths of the latter.
-  std::vector<std::string> write_page(const std::string& path, const report::SweepPage& page) const;
-  // --dry-run: the runs, a line each or as one object.
+  // Writes the page with what made it, and with --export its tables and figures. Returns the paths of the
+  // latter.
+  std::vector<std::string> write_page(const std::string& path, report::SweepPage page) const;
+  // --dry-run: the chosen runs, a line each or as one object.
   static void print_plan(const std::vector<train::PlannedRun>& runs, bool json);
   nlohmann::ordered_json provenance() const;
   // Whether this process writes and prints the summary: the first of those that a launcher has started.

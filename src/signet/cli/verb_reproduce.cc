@@ -13,7 +13,6 @@
 #include "signet/cli/sweep_output.h"
 #include "signet/cli/text_experiment.h"
 #include "signet/cli/verb.h"
-#include "signet/io/provenance.h"
 #include "signet/models/registry.h"
 #include "signet/report/run_data.h"
 #include "signet/report/svg.h"
@@ -60,23 +59,26 @@ class Reproduce final : public Verb {
     if (out_.empty()) out_ = fmt::format("runs/reproduce/{}-{}", experiment_.sweep, protocol_);
     train::SweepPlan plan = train::experiment_plan(experiment_, protocol_);
     if (of_text()) text_.place(plan, out_);
-    train::SweepPlan whole = plan;
-    runner_.restrict(plan, whole);
+    runner_.restrict(plan);
+    const std::string json_path = join_path(out_, name_ + ".json"),
+                      page_path = join_path(out_, name_ + ".html");
+    if (!dry_run_) {
+      runner_.meet_summary(json_path, plan);
+      check_replaceable(page_path, FileKind::kPage, runner_.force());
+    }
     const auto runs = train::plan_runs(plan, /*allow_missing=*/true);
     if (dry_run_) {
       runner_.print_plan(runs, json_);
       return 0;
     }
-    const std::string json_path = join_path(out_, name_ + ".json"),
-                      page_path = join_path(out_, name_ + ".html");
-    runner_.meet_summary(json_path, whole);
-    check_replaceable(page_path, FileKind::kPage, runner_.force());
-    summary_ = SweepRunner::outline(out_, whole);
-    if (of_text()) text_.expect(summary_);
-    runner_.check_export(make_page());
+    if (runner_.exports()) {
+      summary_ = SweepRunner::outline(out_, plan, runs);
+      if (of_text()) text_.expect(summary_);
+      runner_.check_export(make_page());
+    }
     if (of_text() && runner_.reports() && !runner_.done())
       text_.prepare(protocol_ == "quick", runner_.quiet());
-    summary_ = runner_.run(out_, whole, plan, runs);
+    summary_ = runner_.run(out_, plan, runs);
     if (!runner_.reports()) return 0;
     if (of_text()) {
       const OpenDevice device = open_device(runner_.device());
@@ -399,7 +401,6 @@ class Reproduce final : public Verb {
     report::SweepPage page;
     page.title = experiment_.title;
     page.model_title = models::architecture_title;
-    page.made = io::provenance_text(runner_.provenance());
     page.lead = {experiment_.citation,
                  fmt::format("Protocol {}, {} in {} on {}. {}{}Seconds are {}.", protocol_,
                              count_of(summary_.runs.size(), "run"), out_, runner_.device(),

@@ -11,7 +11,6 @@
 #include "signet/cli/output.h"
 #include "signet/cli/sweep_output.h"
 #include "signet/cli/verb.h"
-#include "signet/io/provenance.h"
 #include "signet/models/registry.h"
 
 namespace signet::cli {
@@ -38,20 +37,21 @@ class Sweep final : public Verb {
     train::SweepPlan plan = train::read_sweep_file(file_);
     const std::string stem = std::filesystem::path(file_).stem().string();
     if (plan.title.empty()) plan.title = stem;
-    train::SweepPlan whole = plan;
-    runner_.restrict(plan, whole);
+    runner_.restrict(plan);
+    if (out_.empty()) out_ = join_path("runs", stem);
+    const std::string summary_path = join_path(out_, "summary.json"),
+                      page_path = join_path(out_, "report.html");
+    if (!dry_run_) {
+      runner_.meet_summary(summary_path, plan);
+      check_replaceable(page_path, FileKind::kPage, runner_.force());
+    }
     const auto runs = train::plan_runs(plan, /*allow_missing=*/false);
     if (dry_run_) {
       runner_.print_plan(runs, json_);
       return 0;
     }
-    if (out_.empty()) out_ = join_path("runs", stem);
-    const std::string summary_path = join_path(out_, "summary.json"),
-                      page_path = join_path(out_, "report.html");
-    runner_.meet_summary(summary_path, whole);
-    check_replaceable(page_path, FileKind::kPage, runner_.force());
-    runner_.check_export(page(SweepRunner::outline(out_, whole)));
-    const auto summary = runner_.run(out_, whole, plan, runs);
+    if (runner_.exports()) runner_.check_export(page(SweepRunner::outline(out_, plan, runs)));
+    const auto summary = runner_.run(out_, plan, runs);
     if (!runner_.reports()) return 0;
     auto json = train::summary_json(summary);
     json["provenance"] = runner_.provenance();
@@ -73,7 +73,6 @@ class Sweep final : public Verb {
   report::SweepPage page(const train::SweepSummary& summary) const {
     report::SweepPage page;
     page.title = summary.title;
-    page.made = io::provenance_text(runner_.provenance());
     page.model_title = models::architecture_title;
     page.lead = {
         fmt::format("{} in {}: {}.", count_of(summary.runs.size(), "run"), out_, score_meaning(summary))};

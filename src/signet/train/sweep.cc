@@ -6,7 +6,6 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <thread>
 
 #include "signet/base/error.h"
@@ -317,25 +316,20 @@ std::vector<RunOutcome> run_sweep(const std::string& directory, const SweepPlan&
 }
 
 std::vector<PlannedRun> runs_to_show(const std::string& directory, const SweepPlan& plan,
-                                     const std::vector<PlannedRun>& chosen, bool leave_out) {
-  std::set<std::string> names;
-  for (const auto& run : chosen) names.insert(run.name);
-  std::vector<PlannedRun> shown;
-  for (PlannedRun& run : plan_possible_runs(plan)) {
+                                     std::vector<PlannedRun> runs, bool leave_out) {
+  std::erase_if(runs, [&](const PlannedRun& run) {
+    if (run.chosen) return false;
     const std::string path = join_path(directory, run.name);
-    if (!names.count(run.name)) {
-      if (!run.missing.empty() || !is_finished(path)) continue;
-      try {
-        require_same_settings(path, run.config);
-        if (!has_results(path, plan, run.config)) continue;
-      } catch (const Error& error) {
-        if (leave_out) continue;
-        bad_input("{}; --force leaves it out of the summary", error.what());
-      }
+    if (!run.missing.empty() || !is_finished(path)) return true;
+    try {
+      require_same_settings(path, run.config);
+      return !has_results(path, plan, run.config);
+    } catch (const Error& error) {
+      if (leave_out) return true;
+      bad_input("{}; --force leaves it out of the summary", error.what());
     }
-    shown.push_back(std::move(run));
-  }
-  return shown;
+  });
+  return runs;
 }
 
 }  // namespace signet::train

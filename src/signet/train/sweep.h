@@ -28,10 +28,12 @@
 namespace signet::train {
 
 inline constexpr int64_t kMaxSweepRuns = 10'000;
+inline constexpr char kSeedAxis[] = "train.seed", kRateAxis[] = "train.lr";
 
 struct AxisValue {
   std::string name;
   std::vector<std::string> set;  // "section.key=value"
+  bool chosen = true;            // whether its runs are to be trained
 };
 struct Axis {
   std::string name;
@@ -61,29 +63,30 @@ struct SweepPlan {
 SweepPlan read_sweep(const io::ConfigNode& root, const std::string& where);
 SweepPlan read_sweep_file(const std::string& path);
 
-// "axis=value" or "axis=value;value": keeps these values of an axis. Throws kUsage when there are none such.
+// "axis=value" or "axis=value;value": of the chosen values of an axis these alone stay chosen. Throws kUsage
+// when there are none such.
 void keep_only(SweepPlan& plan, const std::string& filter);
-// The same for a list of values of which some may be absent.
+// Removes all other values of an axis. Some of those listed may be absent; where all are, nothing is removed.
 void keep_listed(SweepPlan& plan, const std::string& axis, const std::vector<std::string>& values);
-// Seeds 1..count in place of those of the plan.
+// Chooses the seeds 1..count, and no others.
 void set_seeds(SweepPlan& plan, int64_t count);
-// Values that its axis of seeds lacks, where it has one or is given one by `seeds`.
-void add_seeds(SweepPlan& plan, const Axis& seeds);
+// Adds seeds that the plan lacks; they are not chosen.
+void add_seeds(SweepPlan& plan, const std::vector<std::string>& seeds);
 
 struct PlannedRun {
   std::string name;        // and the name of its directory
   std::vector<size_t> at;  // index of its value on every axis
   RunConfig config;
   std::string missing;  // why it cannot run here; empty when it can
+  bool chosen = true;   // to be trained; others are only shown, where they are done
 };
 
 // Every run with its checked configuration, the last axis fastest. Throws kBadInput that names the run when a
 // configuration is wrong or two runs would share a name or a configuration, and kUsage when `last` sets the
-// key of an axis. An architecture that this build lacks makes a run
-// `missing` if allowed, else an error.
+// key of an axis. An architecture that this build lacks makes a run `missing` if allowed, else an error. A
+// run that is not chosen is `missing` where its configuration is wrong: `last` may be for the chosen alone.
 std::vector<PlannedRun> plan_runs(const SweepPlan& plan, bool allow_missing);
-// The same without refusing any: whatever is wrong with a run makes it `missing`.
-std::vector<PlannedRun> plan_possible_runs(const SweepPlan& plan);
+std::vector<PlannedRun> chosen_runs(std::vector<PlannedRun> runs);
 
 struct SweepOptions {
   int64_t jobs = 1;  // runs at a time; above 1 each has one core
@@ -108,9 +111,9 @@ struct RunOutcome {
 std::vector<RunOutcome> run_sweep(const std::string& directory, const SweepPlan& plan,
                                   const std::vector<PlannedRun>& runs, const SweepOptions& options);
 
-// The chosen runs and all others of `plan` that are done in `directory`, in the order of its grid. Throws
-// kBadInput for such a run that cannot be read or was made with other settings, or leaves it out.
+// Of all runs of a plan the chosen ones, and the others that are done in `directory`. Throws kBadInput for
+// one of these that cannot be read or was made with other settings, or leaves it out.
 std::vector<PlannedRun> runs_to_show(const std::string& directory, const SweepPlan& plan,
-                                     const std::vector<PlannedRun>& chosen, bool leave_out);
+                                     std::vector<PlannedRun> runs, bool leave_out);
 
 }  // namespace signet::train

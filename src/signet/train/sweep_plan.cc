@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "signet/base/error.h"
 #include "signet/base/text.h"
@@ -174,7 +175,7 @@ void check_last(const SweepPlan& plan) {
     const std::string key = assignment.substr(0, assignment.find('='));
     if (plan.axis(key))
       fail(ErrorCode::kUsage, "--set {}: {} is an axis of the sweep; choose among its values with --only{}",
-           printable(assignment), key, key == "train.seed" ? " or --seeds" : "");
+           printable(assignment), key, key == kSeedAxis ? " or --seeds" : "");
   }
 }
 
@@ -186,13 +187,10 @@ std::string architecture_in(const std::vector<std::string>& set) {
   return name;
 }
 
-// What becomes of a run that cannot be: an error, which is told without saying where it stands, or `missing`
-// where this build lacks its architecture, or whatever is wrong.
-enum class Faults { kRefused, kArchitecturesAllowed, kAllowed };
-
-std::vector<PlannedRun> expand(const SweepPlan& plan, Faults faults) {
+// Every run of the plan; what is wrong is told without saying where it stands.
+std::vector<PlannedRun> expand(const SweepPlan& plan, bool allow_missing) {
   std::vector<PlannedRun> runs;
-  std::map<std::string, size_t> names;
+  std::set<std::string> names;
   std::map<std::string, std::string> configurations;  // and the run that has it
   std::vector<size_t> at(plan.axes.size(), 0);
   for (bool more = true; more;) {
@@ -201,8 +199,9 @@ std::vector<PlannedRun> expand(const SweepPlan& plan, Faults faults) {
     run.name = run_name(plan, at);
     std::vector<std::string> set = plan.base;
     for (size_t i = 0; i < at.size(); ++i) {
-      const auto& extra = plan.axes[i].values[at[i]].set;
-      set.insert(set.end(), extra.begin(), extra.end());
+      const AxisValue& value = plan.axes[i].values[at[i]];
+      set.insert(set.end(), value.set.begin(), value.set.end());
+      run.chosen = run.chosen && value.chosen;
     }
     bool skip = false;
     for (const auto& override : plan.overrides) {
@@ -211,32 +210,29 @@ std::vector<PlannedRun> expand(const SweepPlan& plan, Faults faults) {
       skip = skip || override.skip;
     }
     set.insert(set.end(), plan.last.begin(), plan.last.end());
-    const auto fault = [&](const std::string& what) {
-      if (faults != Faults::kAllowed) bad_input("{}", what);
-      run.missing = what;
-    };
     if (run.name.size() > kMaxName)
-      fault(
-          fmt::format("the name of run '{}' is longer than {} characters; shorten the names of its settings",
-                      printable(run.name), kMaxName));
-    const auto [other, fresh] = names.emplace(run.name, runs.size());
-    if (!fresh)
-      fault(fmt::format("two runs of the grid have the name '{}'; give their settings different names",
-                        printable(run.name)));
+      bad_input("the name of run '{}' is longer than {} characters; shorten the names of its settings",
+                printable(run.name), kMaxName);
+    if (!names.insert(run.name).second)
+      bad_input("two runs of the grid have the name '{}'; give their settings different names",
+                printable(run.name));
     const std::string architecture = architecture_in(set);
-    if (faults != Faults::kRefused && !architecture.empty() && !models::architecture_exists(architecture)) {
+    if (allow_missing && !architecture.empty() && !models::architecture_exists(architecture)) {
       run.missing = fmt::format("model {} is not in this build", architecture);
     } else if (!skip) {
       try {
         run.config = resolve_config({"", "", "", set});
         check_horizon(plan, run.config);
       } catch (const Error& error) {
-        fault(fmt::format("run {}: {}", printable(run.name), error.what()));
+        run.missing = fmt::format("run {}: {}", printable(run.name), error.what());
+        if (run.chosen) bad_input("{}", run.missing);
       }
-      const auto [same, another] = configurations.emplace(run.config.to_yaml(), run.name);
-      if (!another)
-        fault(fmt::format("runs {} and {} have the same configuration, so they would count as two of one",
-                          printable(same->second), printable(run.name)));
+    }
+    if (!skip && run.missing.empty()) {
+      const auto [same, fresh] = configurations.emplace(run.config.to_yaml(), run.name);
+      if (!fresh)
+        bad_input("runs {} and {} have the same configuration, so they would count as two of one",
+                  printable(same->second), printable(run.name));
     }
     if (!skip) runs.push_back(std::move(run));
     more = false;
@@ -245,15 +241,16 @@ std::vector<PlannedRun> expand(const SweepPlan& plan, Faults faults) {
       if (!more) at[i] = 0;
     }
   }
-  if (runs.empty()) bad_input("every run of the grid is skipped");
+  if (std::none_of(runs.begin(), runs.end(), [](const auto& run) { return run.chosen; }))
+    bad_input("every run that is chosen is skipped by the overrides");
   return runs;
 }
 
 // What is wrong with the plan before the command line sets anything, or "".
-std::string fault_without_last(SweepPlan plan, Faults faults) {
+std::string fault_without_last(SweepPlan plan, bool allow_missing) {
   plan.last.clear();
   try {
-    expand(plan, faults);
+    expand(plan, allow_missing);
     return "";
   } catch (const Error& error) {
     return error.what();
@@ -323,15 +320,14 @@ void keep_only(SweepPlan& plan, const std::string& filter) {
     axes.push_back(axis.name);
     if (axis.name != name) continue;
     std::vector<std::string> names;
-    for (const auto& value : axis.values) names.push_back(value.name);
-    std::vector<AxisValue> kept;
     for (const auto& value : axis.values)
-      if (std::find(wanted.begin(), wanted.end(), value.name) != wanted.end()) kept.push_back(value);
+      if (value.chosen) names.push_back(value.name);
     for (const auto& want : wanted)
       if (std::find(names.begin(), names.end(), want) == names.end())
         fail(ErrorCode::kUsage, "--only: axis {} has no value '{}'{}; it has {}", name, printable(want),
              did_you_mean(want, names), join(names, "; "));
-    axis.values = std::move(kept);
+    for (auto& value : axis.values)
+      value.chosen = value.chosen && std::find(wanted.begin(), wanted.end(), value.name) != wanted.end();
     return;
   }
   fail(ErrorCode::kUsage, "--only: there is no axis '{}'{}; there are {}", printable(name),
@@ -339,54 +335,59 @@ void keep_only(SweepPlan& plan, const std::string& filter) {
 }
 
 void keep_listed(SweepPlan& plan, const std::string& axis, const std::vector<std::string>& values) {
-  const Axis* found = plan.axis(axis);
-  if (!found) return;
-  std::vector<std::string> present;
-  for (const auto& value : found->values)
-    if (std::find(values.begin(), values.end(), value.name) != values.end()) present.push_back(value.name);
-  if (!present.empty()) keep_only(plan, axis + "=" + join(present, ";"));
+  for (Axis& found : plan.axes) {
+    if (found.name != axis) continue;
+    std::vector<AxisValue> kept;
+    for (const auto& value : found.values)
+      if (std::find(values.begin(), values.end(), value.name) != values.end()) kept.push_back(value);
+    if (!kept.empty()) found.values = std::move(kept);
+  }
 }
+
+namespace {
+
+Axis& seed_axis(SweepPlan& plan) {
+  for (Axis& axis : plan.axes)
+    if (axis.name == kSeedAxis) return axis;
+  return plan.axes.emplace_back(Axis{kSeedAxis, {}});
+}
+
+AxisValue& seed_value(Axis& seeds, const std::string& seed) {
+  for (AxisValue& value : seeds.values)
+    if (value.name == seed) return value;
+  return seeds.values.emplace_back(AxisValue{seed, {fmt::format("{}={}", kSeedAxis, seed)}, false});
+}
+
+}  // namespace
 
 void set_seeds(SweepPlan& plan, int64_t count) {
   if (count < 1 || count > 1000) fail(ErrorCode::kUsage, "--seeds {}: give 1 to 1000", count);
-  Axis seeds{"train.seed", {}};
-  for (int64_t seed = 1; seed <= count; ++seed)
-    seeds.values.push_back({std::to_string(seed), {fmt::format("train.seed={}", seed)}});
-  for (Axis& axis : plan.axes)
-    if (axis.name == seeds.name) {
-      axis = seeds;
-      return check_size(plan);
-    }
-  plan.axes.push_back(std::move(seeds));
+  Axis& seeds = seed_axis(plan);
+  for (auto& value : seeds.values) value.chosen = false;
+  for (int64_t seed = 1; seed <= count; ++seed) seed_value(seeds, std::to_string(seed)).chosen = true;
   check_size(plan);
 }
 
-void add_seeds(SweepPlan& plan, const Axis& seeds) {
-  for (Axis& axis : plan.axes) {
-    if (axis.name != seeds.name) continue;
-    for (const auto& seed : seeds.values)
-      if (std::none_of(axis.values.begin(), axis.values.end(),
-                       [&](const auto& value) { return value.name == seed.name; }))
-        axis.values.push_back(seed);
-    return check_size(plan);
-  }
-  plan.axes.push_back(seeds);
+void add_seeds(SweepPlan& plan, const std::vector<std::string>& seeds) {
+  for (const auto& seed : seeds) seed_value(seed_axis(plan), seed);
   check_size(plan);
 }
 
 std::vector<PlannedRun> plan_runs(const SweepPlan& plan, bool allow_missing) {
   check_last(plan);
-  const Faults faults = allow_missing ? Faults::kArchitecturesAllowed : Faults::kRefused;
   try {
-    return expand(plan, faults);
+    return expand(plan, allow_missing);
   } catch (const Error& error) {
     // The file has the fault if it is there without what the command line sets, too.
-    if (plan.last.empty() || fault_without_last(plan, faults) == error.what())
+    if (plan.last.empty() || fault_without_last(plan, allow_missing) == error.what())
       bad_input("{}: {}", printable(plan.where), error.what());
     fail(ErrorCode::kUsage, "--set {}: {}", printable(join(plan.last, " --set ")), error.what());
   }
 }
 
-std::vector<PlannedRun> plan_possible_runs(const SweepPlan& plan) { return expand(plan, Faults::kAllowed); }
+std::vector<PlannedRun> chosen_runs(std::vector<PlannedRun> runs) {
+  std::erase_if(runs, [](const auto& run) { return !run.chosen; });
+  return runs;
+}
 
 }  // namespace signet::train

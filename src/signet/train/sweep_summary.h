@@ -13,8 +13,6 @@
 
 namespace signet::train {
 
-inline constexpr char kSeedAxis[] = "train.seed", kRateAxis[] = "train.lr";
-
 struct RunSummary {
   std::string name, message;
   std::vector<std::pair<std::string, std::string>> values;  // of every axis, by its name
