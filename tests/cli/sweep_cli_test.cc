@@ -267,6 +267,20 @@ TEST(ReproduceVerb, EveryExperimentAndProtocolIsSound) {
   EXPECT_EQ(run_signet("reproduce table3 --quick --protocol final").exit_code, 2);
 }
 
+// docs/sweep.md: --export looks for what is in the way before the text is read, which is not there.
+TEST(ReproduceVerb, LooksForFiguresOfTextInTheWay) {
+  TemporaryDirectory directory;
+  for (const char* mine :
+       {"DeltaNet-1M-position-code.csv", "Mamba-1M-position-english.svg", "eigenvalues.tex"}) {
+    const std::string path = directory / "figures/" + mine;
+    write_text(path, "by hand");
+    const auto refused = run_signet("reproduce lm --quick --export figures", directory.path());
+    EXPECT_EQ(refused.exit_code, 3) << mine << ": " << refused.err;
+    EXPECT_NE(refused.err.find(mine), std::string::npos) << refused.err;
+    std::filesystem::remove(path);
+  }
+}
+
 // The whole way at a size that learns nothing.
 // docs/formats.md: exit code 2, and the experiment's file is not to blame.
 TEST(ReproduceVerb, WrongSettingsAreFaultsOfTheCommandLine) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "report/fixture_runs.h"
 #include "report/well_formed.h"
 #include "signet/models/registry.h"
@@ -72,6 +74,28 @@ TEST(SweepReport, NamesStandOnTheLeftAndFilesHaveWhatIsShown) {
             std::string::npos)
       << files[1].content;
   EXPECT_EQ(files[2].name, "Runs-accuracy.svg");
+}
+
+// A file that was not asked for would be replaced, or be in the way after hours of training.
+TEST(SweepReport, ExportNamesAreKnownBeforeThereIsARun) {
+  SweepPage page;
+  page.tables.push_back({"summary", "", {}, {}});
+  page.runs.push_back({"Runs", {}, "text"});
+  page.texts.push_back({"DeltaNet", {}});
+  const auto names = export_names(page, {"/data/english", "/data/c code/"});
+  for (const char* name : {"summary.tex", "summary.csv", "text-accuracy.svg", "text-far.csv",
+                           "text-position.svg", "text-position-english.csv", "DeltaNet-position-english.svg",
+                           "DeltaNet-position-c-code.csv", "DeltaNet-position.svg"})
+    EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name;
+  page.texts[0].members.emplace_back("[-1,1]", RunData());
+  auto& run = page.texts[0].members[0].second;
+  run.text = true;
+  run.domains.push_back({"english", 1, 0, 1, {{1, 2, 1, 0}, {3, 4, 1, 0}}});
+  ExportedFiles files;
+  page.runs.clear();
+  render_sweep(page, &files);
+  ASSERT_EQ(files.size(), 4u) << "a table and a figure";
+  for (const auto& file : files) EXPECT_EQ(std::count(names.begin(), names.end(), file.name), 1) << file.name;
 }
 
 }  // namespace

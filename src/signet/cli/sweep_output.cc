@@ -109,8 +109,11 @@ train::SweepSummary SweepRunner::outline(const std::string& directory, const tra
   return train::summarize(directory, plan, runs, std::vector<train::RunOutcome>(runs.size()));
 }
 
-void SweepRunner::check_export(const report::SweepPage& outline) const {
-  check_exports(export_, report::export_names(outline), force_);
+void SweepRunner::check_export(const report::SweepPage& outline,
+                               const std::vector<train::PlannedRun>& runs) const {
+  std::set<std::string> data;
+  for (const auto& run : runs) data.insert(run.config.data.paths.begin(), run.config.data.paths.end());
+  check_exports(export_, report::export_names(outline, data), force_);
 }
 
 bool SweepRunner::shows_choice() const { return done_ && (!only_.empty() || options_->given("--seeds")); }

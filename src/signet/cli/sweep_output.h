@@ -25,8 +25,8 @@ class SweepRunner {
                                      const std::vector<train::PlannedRun>& runs);
   // Whether this process writes files of --export.
   bool exports() const { return reports() && !export_.empty(); }
-  // Refuses what is in the way of the files that --export may write for such a page.
-  void check_export(const report::SweepPage& outline) const;
+  // Refuses what is in the way of the files that --export may write for such a page of these runs.
+  void check_export(const report::SweepPage& outline, const std::vector<train::PlannedRun>& runs) const;
   // Trains what is left of the chosen runs, and summarises them with all others that were done before; or,
   // where shows_choice(), only them. `runs` are all of the plan.
   train::SweepSummary run(const std::string& directory, const train::SweepPlan& plan,

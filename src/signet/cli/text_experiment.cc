@@ -385,9 +385,12 @@ std::vector<report::PageTable> TextExperiment::tables(const train::SweepSummary&
   spectra.header = {"model", "measured on", "by block", "all", "letters", "digits", "space", "marks"};
   std::map<std::pair<std::string, std::string>, std::vector<const ordered_json*>> members;
   std::vector<std::pair<std::string, std::string>> order;
+  bool with_signs = false;  // some model, be it measured or not
   for (size_t i = 0; i < summary.runs.size(); ++i) {
     const auto name = ModelName::of(value_on(summary.runs[i], "model"));
-    if (far_[i].is_null() || !name || !name->with_signs) continue;
+    if (!name || !name->with_signs) continue;
+    with_signs = true;
+    if (far_[i].is_null()) continue;
     for (const auto& [data, measured] : far_[i]["sets"].items()) {
       const std::pair key(value_on(summary.runs[i], "model") + ", " + value_on(summary.runs[i], "text"),
                           data);
@@ -420,25 +423,29 @@ std::vector<report::PageTable> TextExperiment::tables(const train::SweepSummary&
     spectra.rows.push_back({key.first, key.second, by_block, overall(""), overall("letters"),
                             overall("digits"), overall("space"), overall("marks")});
   }
-  if (!spectra.rows.empty()) tables.push_back(std::move(spectra));
+  if (with_signs) tables.push_back(std::move(spectra));
   return tables;
 }
 
 std::vector<report::PageTexts> TextExperiment::figures(const train::SweepSummary& summary) const {
-  // Measurements of the seeds, by model and range.
+  // Measurements of the seeds, by model and range; none where nothing has been measured yet.
   std::vector<std::pair<std::string, std::vector<const ordered_json*>>> models;
   for (size_t i = 0; i < summary.runs.size(); ++i) {
-    if (far_[i].is_null() || value_on(summary.runs[i], "text") != "text") continue;
+    if (value_on(summary.runs[i], "text") != "text") continue;
     const std::string name = value_on(summary.runs[i], "model");
     if (!ModelName::of(name)) continue;
     auto at = std::find_if(models.begin(), models.end(), [&](const auto& m) { return m.first == name; });
     if (at == models.end()) at = models.insert(at, {name, {}});
-    at->second.push_back(&far_[i]["sets"]);
+    if (!far_[i].is_null()) at->second.push_back(&far_[i]["sets"]);
   }
   std::vector<report::PageTexts> groups;
   for (const auto& [name, seeds] : models) {
-    report::RunData run;
     const auto [heading, variant, with_signs] = *ModelName::of(name);
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&, &heading = heading](const auto& g) { return g.heading == heading; });
+    if (group == groups.end()) group = groups.insert(group, {heading, {}});
+    if (seeds.empty()) continue;
+    report::RunData run;
     run.text = true, run.model = heading, run.eigenvalue_low = with_signs ? -1 : 0;
     run.seeds_together = static_cast<int64_t>(seeds.size());
     for (const auto& [data, first] : seeds[0]->items()) {
@@ -458,9 +465,6 @@ std::vector<report::PageTexts> TextExperiment::figures(const train::SweepSummary
         if (const auto& blocks = (*seed)[data]["eigenvalues"]; blocks[0].contains("histogram"))
           report::add_text_spectra(blocks, data, run);
     }
-    auto group = std::find_if(groups.begin(), groups.end(),
-                              [&, &heading = heading](const auto& g) { return g.heading == heading; });
-    if (group == groups.end()) group = groups.insert(group, {heading, {}});
     group->members.emplace_back(name, std::move(run));
   }
   return groups;

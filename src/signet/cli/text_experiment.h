@@ -34,6 +34,7 @@ class TextExperiment {
 
   std::vector<report::PageTable> tables(const train::SweepSummary& summary) const;
   // Of each kind of model on text alone: the loss by position in both ranges, and the eigenvalues of [-1,1].
+  // A kind of which nothing has been measured has no members.
   std::vector<report::PageTexts> figures(const train::SweepSummary& summary) const;
   void add_json(nlohmann::ordered_json& json, const train::SweepSummary& summary) const;
 

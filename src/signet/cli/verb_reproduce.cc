@@ -74,7 +74,7 @@ class Reproduce final : public Verb {
     if (runner_.exports()) {
       summary_ = SweepRunner::outline(out_, plan, runs);
       if (of_text()) text_.expect(summary_);
-      runner_.check_export(make_page());
+      runner_.check_export(make_page(), runs);
     }
     if (of_text() && runner_.reports() && !runner_.done())
       text_.prepare(protocol_ == "quick", runner_.quiet());

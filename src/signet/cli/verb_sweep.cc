@@ -50,7 +50,7 @@ class Sweep final : public Verb {
       runner_.print_plan(runs, json_);
       return 0;
     }
-    if (runner_.exports()) runner_.check_export(page(SweepRunner::outline(out_, plan, runs)));
+    if (runner_.exports()) runner_.check_export(page(SweepRunner::outline(out_, plan, runs)), runs);
     const auto summary = runner_.run(out_, plan, runs);
     if (!runner_.reports()) return 0;
     auto json = train::summary_json(summary);

@@ -233,9 +233,8 @@ class Reader {
     constexpr size_t kMaxDomains = 100;
     for (const Json& set : list(results, "sets")) {
       if (run_.domains.size() >= kMaxDomains) break;
-      run_.domains.push_back({std::filesystem::path(text(set, "data")).filename().string(),
-                              number(set, "loss"), number(set, "loss_error"), number(set, "bits_per_byte"),
-                              positions(set)});
+      run_.domains.push_back({domain_of(text(set, "data")), number(set, "loss"), number(set, "loss_error"),
+                              number(set, "bits_per_byte"), positions(set)});
       add_text_spectra(list(set, "spectra"), run_.domains.back().name, run_);
     }
   }
@@ -385,6 +384,11 @@ std::string run_label(const RunData& run) {
   if (std::isfinite(run.eigenvalue_low) && std::isfinite(run.eigenvalue_high))
     label += fmt::format(" [{}, {}]", short_number(run.eigenvalue_low), short_number(run.eigenvalue_high));
   return label;
+}
+
+std::string domain_of(const std::string& folder) {
+  const std::filesystem::path path(folder);
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
 void add_text_spectra(const nlohmann::ordered_json& rows, const std::string& domain, RunData& run) {

@@ -119,6 +119,9 @@ struct RunData {
 // "DeltaNet [−1, 1]": the title and the range.
 std::string run_label(const RunData& run);
 
+// What the data in a folder are called.
+std::string domain_of(const std::string& folder);
+
 // Adds what train/text_spectra.h writes of a domain's text.
 void add_text_spectra(const nlohmann::ordered_json& rows, const std::string& domain, RunData& run);
 

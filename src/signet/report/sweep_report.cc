@@ -169,6 +169,7 @@ std::string runs_html(const PageRuns& group, ModelTitle title, std::vector<std::
 std::string figure_title(const PageRuns& group) { return group.name.empty() ? group.heading : group.name; }
 
 std::string texts_html(const PageTexts& group, Figures* figures) {
+  if (group.members.empty()) return "";
   std::vector<RunData> runs;
   for (const auto& [label, run] : group.members) runs.push_back(run);
   const auto styles = styles_of_members(runs);
@@ -220,12 +221,15 @@ std::string render_sweep(const SweepPage& content, ExportedFiles* files) {
   return page(content.title, body + shown + "</main>\n", content.made);
 }
 
-std::vector<std::string> export_names(const SweepPage& page) {
+std::vector<std::string> export_names(const SweepPage& page, const std::set<std::string>& data) {
+  Figures texts = {{kPositionFigure, "", ""}};
+  for (const auto& folder : data) texts.push_back({position_figure_name(domain_of(folder)), "", ""});
+  Figures figures = {{kAccuracyFigure, "", ""}, {kFarFigure, "", ""}};
+  figures.insert(figures.end(), texts.begin(), texts.end());
   ExportedFiles files;
   for (const auto& table : page.tables) add_table(files, table.name, "", "");
-  for (const auto& group : page.runs)
-    add_figures(files, figure_title(group),
-                {{kAccuracyFigure, "", ""}, {kFarFigure, "", ""}, {kPositionFigure, "", ""}});
+  for (const auto& group : page.runs) add_figures(files, figure_title(group), figures);
+  for (const auto& group : page.texts) add_figures(files, group.heading, texts);
   std::vector<std::string> names;
   for (auto& file : files) names.push_back(std::move(file.name));
   return names;

@@ -2,6 +2,7 @@
 // eigenvalues of chosen runs.
 #pragma once
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,7 +35,8 @@ struct PageRuns {
   std::string name = {};  // of the files of its figures; the heading by default
 };
 
-// Models on text that are shown together: their losses by position and their eigenvalues.
+// Models on text that are shown together: their losses by position and their eigenvalues. Without members
+// nothing is shown.
 struct PageTexts {
   std::string heading;
   std::vector<std::pair<std::string, RunData>> members;  // with their labels
@@ -47,14 +49,15 @@ struct SweepPage {
   std::vector<PageRuns> runs;
   std::vector<PageTexts> texts;
   std::vector<std::string> notes;  // what is missing or failed
-  std::string made;                // by what, when and where (page() in html.h)
+  std::string made;                // by what, when and where (page() in html.h); "" until it is written
   ModelTitle model_title = nullptr;
 };
 
 // One self-contained HTML document. A run that cannot be read becomes a note. Adds to `files`, unless that is
 // null, every table as CSV and LaTeX and every figure of curves as SVG and CSV.
 std::string render_sweep(const SweepPage& page, ExportedFiles* files = nullptr);
-// The names of the files that a page with these tables and groups of runs may add.
-std::vector<std::string> export_names(const SweepPage& page);
+// The names of the files that a page with these tables and groups of runs or texts may add, whoever its
+// members will be. `data` are the folders that its runs on text have their data in.
+std::vector<std::string> export_names(const SweepPage& page, const std::set<std::string>& data);
 
 }  // namespace signet::report
