@@ -179,7 +179,7 @@ uint64_t hash_after(const TemporaryDirectory& directory, TokenizeOptions options
   write_text(directory / "first", first);
   options.inputs = {directory / "first"};
   options.folder = directory / "of-the-first";
-  return tokenize(options).records_hash;
+  return *tokenize(options).records_hash;
 }
 
 TEST(Tokenize, GoesOnWhereItStoppedWithTheSameDocuments) {
@@ -231,6 +231,24 @@ TEST(Tokenize, GoesOnWithTheTextOfBeforeOrNotAtAll) {
   EXPECT_EQ(Corpus(directory / "data").manifest().documents(), 300);
 }
 
+// Before data.json had a hash of what was read, that is: the data serves, but nobody can go on with it.
+TEST(Tokenize, WhatAnOlderVersionBeganCanBeReadAndMadeAnew) {
+  const TemporaryDirectory directory;
+  write_documents(directory, 300);
+  CorpusManifest manifest = Corpus(directory / "data").manifest();
+  manifest.complete = false;
+  manifest.records_hash.reset();
+  manifest.write(directory / "data");
+  EXPECT_EQ(Corpus(directory / "data").manifest().records_hash, std::nullopt);
+  auto options = options_for(directory, {directory / "lines"});
+  options.source.format = "lines";
+  options.shard_tokens = 1024;
+  test::expect_error([&] { tokenize(options); }, ErrorCode::kUsage, "older version");
+  options.force = true;
+  tokenize(options);
+  EXPECT_TRUE(Corpus(directory / "data").manifest().complete);
+}
+
 TEST(Tokenize, WithoutTextNothingIsComplete) {
   const TemporaryDirectory directory;
   write_text(directory / "empty", "");
@@ -255,6 +273,7 @@ TEST(Tokenize, GoesOnWhereItWasKilledAtOnce) {
       manifest.complete = false;
       manifest.shards.clear();
       manifest.records = 0;
+      manifest.records_hash = 0;
       manifest.write(directory / "data");
     }
     tokenize(options);

@@ -203,8 +203,12 @@ TEST(Exchange, WhatDoesNotFitIsNamed) {
   test::expect_bad_input(import, "vocab_size");
   with("\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"");
   test::expect_bad_input(import, "hidden_act");
-  with("\"use_bias\": false", "\"use_bias\": false, \"time_step_limit\": [0.0, 0.1]");
-  test::expect_bad_input(import, "time_step_limit");
+  for (const char* limit :
+       {"[0.0, 0.1]", "[0, \"0.1\"]", "[0, null]", "[0, {\"__float__\": \"0.1\"}]", "[0, -Infinity]",
+        "[0, NaN]", "[0]", "[1, Infinity]", "[-Infinity, Infinity]", "true"}) {
+    with("\"use_bias\": false", fmt::format("\"use_bias\": false, \"time_step_limit\": {}", limit));
+    test::expect_bad_input(import, "time_step_limit must be [0, Infinity]");
+  }
   // As transformers writes it, and its version 5.
   for (const char* infinity : {"Infinity", "{\"__float__\": \"Infinity\"}"}) {
     with("\"use_bias\": false",

@@ -68,9 +68,8 @@ CorpusManifest CorpusManifest::read(const std::string& folder) {
   manifest.records = read_count(json, "records", path);
   manifest.empty = read_count(json, "empty", path);
   manifest.complete = io::json_bool(json, "complete", path);
-  // Older versions wrote none; only who goes on needs it.
-  if (!manifest.complete && manifest.records > 0)
-    manifest.records_hash = read_hash(json, "records_hash", path);
+  manifest.records_hash.reset();
+  if (json.contains("records_hash")) manifest.records_hash = read_hash(json, "records_hash", path);
   const auto& shards = io::json_member(json, "shards", path);
   if (!shards.is_array()) bad_input("{}: 'shards' must be a list", printable(path));
   for (const auto& entry : shards) {
@@ -106,20 +105,20 @@ void CorpusManifest::write(const std::string& folder) const {
                       {"ends", hash_text(shard.ends_hash)},
                       {"hashes", hash_text(shard.hashes_hash)},
                       {"bytes", hash_text(shard.bytes_hash)}}}});
-  const ordered_json json = {{"format", kFormat},
-                             {"version", kVersion},
-                             {"tokenizer",
-                              {{"kind", tokenizer_kind},
-                               {"vocabulary", vocabulary},
-                               {"start", start},
-                               {"fingerprint", hash_text(tokenizer)}}},
-                             {"held_out", held_out},
-                             {"source", hash_text(source)},
-                             {"records", records},
-                             {"records_hash", hash_text(records_hash)},
-                             {"empty", empty},
-                             {"complete", complete},
-                             {"shards", list}};
+  ordered_json json = {{"format", kFormat},
+                       {"version", kVersion},
+                       {"tokenizer",
+                        {{"kind", tokenizer_kind},
+                         {"vocabulary", vocabulary},
+                         {"start", start},
+                         {"fingerprint", hash_text(tokenizer)}}},
+                       {"held_out", held_out},
+                       {"source", hash_text(source)},
+                       {"records", records},
+                       {"empty", empty},
+                       {"complete", complete},
+                       {"shards", list}};
+  if (records_hash) json["records_hash"] = hash_text(*records_hash);
   write_file_atomic(join_path(folder, kManifestFile), json.dump(1) + "\n");
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,7 @@ struct CorpusManifest {
   double held_out = 0;     // share of the documents
   uint64_t source = 0;     // fingerprint of inputs and options
   int64_t records = 0, empty = 0;
-  uint64_t records_hash = 0;  // of one after the other
+  std::optional<uint64_t> records_hash = 0;  // of one after the other; older versions wrote none
   bool complete = false;
   std::vector<ShardInfo> shards;
 

@@ -65,7 +65,7 @@ class Tokenizing {
       encode(piece);
       for (auto& document : encoded_) {
         ++manifest_.records;
-        manifest_.records_hash = chained(manifest_.records_hash, document.record);
+        manifest_.records_hash = chained(*manifest_.records_hash, document.record);
         if (document.bytes == 0)
           ++manifest_.empty;
         else
@@ -134,6 +134,10 @@ class Tokenizing {
       fail(ErrorCode::kUsage,
            "{} was begun with other inputs, another tokenizer or other options; give the same to go on, or "
            "--force to begin anew",
+           folder);
+    if (!stored.records_hash)
+      fail(ErrorCode::kUsage,
+           "{} was begun by an older version, which did not write down what it had read; --force begins anew",
            folder);
     manifest_ = stored;
     remove_unfinished_files(options_.folder);

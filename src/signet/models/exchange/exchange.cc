@@ -46,12 +46,12 @@ class Json {
   void require(bool holds, const std::string& what) const {
     if (!holds) bad_input("{}: {}", where_, what);
   }
-  // [0, infinity], where bounds of step sizes are named: none is clamped here.
+  // [0, infinity], where bounds of step sizes are named: none is clamped here. Infinity is as strict_json
+  // writes it, or as version 5 of transformers does.
   void require_no_bounds(const char* key) const {
-    if (!has(key)) return;
-    const auto& bounds = object_[key];
-    require(bounds.is_array() && bounds.size() == 2 && bounds[0] == 0 && !bounds[1].is_number(),
-            fmt::format("{} must be 0 to infinity", key));
+    static const ordered_json kNone[] = {{0, "Infinity"}, {0, {{"__float__", "Infinity"}}}};
+    require(!has(key) || object_[key] == kNone[0] || object_[key] == kNone[1],
+            fmt::format("{} must be [0, Infinity]: no other bounds of step sizes are known", key));
   }
   const ordered_json& object() const { return object_; }
 
@@ -279,9 +279,8 @@ std::string strict_json(std::string_view python) {
   std::string strict;
   bool inside = false;  // of a string
   for (size_t i = 0; i < python.size(); ++i) {
-    for (const std::string_view word : {"Infinity", "NaN"})
+    for (const std::string_view word : {"-Infinity", "Infinity", "NaN"})
       if (!inside && python.substr(i).starts_with(word)) {
-        if (strict.ends_with('-')) strict.pop_back();
         (strict += '"').append(word) += '"';
         i += word.size();
       }

@@ -30,7 +30,7 @@ struct ForeignModel {
   ExchangeFormat format = ExchangeFormat::kFla;
 };
 
-// A config.json as Python writes it: Infinity and NaN, which are no JSON, become strings.
+// A config.json as Python writes it: Infinity, -Infinity and NaN, which are no JSON, become strings.
 std::string strict_json(std::string_view python);
 
 // Of a config.json; throws kBadInput that names what it has and this program has not.
