@@ -113,6 +113,20 @@ TEST(DeltaRuleCuda, OddSizes) {
   }
 }
 
+// fp32 on a GPU with less shared memory, where the kernel with tiles has no room.
+TEST(DeltaRuleCuda, GatesOnWideHeadsOfSmallerGpus) {
+  SIGNET_NEEDS_GPU();
+  CudaDevice smaller = cuda_device();
+  smaller.hopper = false, smaller.shared_per_block = kLeastSharedBytes;
+  const PretendedDevice pretended(smaller);
+  for (const int64_t channels : {1, 128}) {
+    DeltaRuleCase c;
+    c.shape = {2, 40, 2, 128, 128, 1}, c.beta_high = 2;
+    c.shape.gate_channels = channels;
+    expect_close<float>(c);
+  }
+}
+
 // States that may grow take two walks in backward: sizes of every kernel, states or none, packed sequences,
 // rows that are no multiple of 16 bytes.
 TEST(DeltaRuleCuda, TwoWalks) {

@@ -1,5 +1,7 @@
 #include "signet/kernels/selective_scan/selective_scan.h"
 
+#include <limits>
+
 #include "support/rounded.h"
 
 namespace signet::kernels {
@@ -10,6 +12,39 @@ using test::kAdded;
 using test::OnDevice;
 using test::poisoned;
 using test::Rounded;
+
+// One channel of four has a step that is no number at token 5.
+TEST(SelectiveScanCuda, NotANumberStaysOne) {
+  SIGNET_NEEDS_GPU();
+  for (const bool softplus : {true, false}) {
+    SelectiveScanShape s;
+    s.batch = 1, s.time = 20, s.channels = 4, s.states = 4, s.softplus = softplus;
+    std::vector<float> raw(80, 0.5f);
+    raw[5 * 4] = std::numeric_limits<float>::quiet_NaN();
+    const OnDevice<float> u(std::vector<float>(80, 1.0f)), step(raw), a(std::vector<float>(16, 0.0f)),
+        b(std::vector<float>(80, 1.0f)), y(80),
+        workspace(static_cast<size_t>(selective_scan_workspace_size(s, Cuda{})));
+    SelectiveScanForward<float> p;
+    p.shape = s, p.u = u.get(), p.raw = step.get(), p.a_log = a.get(), p.b = p.c = b.get();
+    p.y = y.get(), p.workspace = workspace.get();
+    selective_scan_forward(p, Cuda{});
+    const auto got = y.values();
+    for (size_t t = 0; t < 20; ++t) {
+      EXPECT_EQ(std::isnan(got[t * 4]), t >= 5) << softplus << " " << t;
+      EXPECT_TRUE(std::isfinite(got[t * 4 + 1]));
+    }
+  }
+}
+
+// Packed sequences of very different lengths keep what their tokens need.
+TEST(SelectiveScanCuda, PackedSequencesKeepTheStatesOfTheirRows) {
+  const int32_t somewhere = 0;
+  SelectiveScanShape s;
+  s.batch = 3500, s.time = s.packed_rows = 1 << 20, s.channels = 64, s.states = 16, s.offsets = &somewhere;
+  EXPECT_LE(selective_scan_saved_size(s, Cuda{}), (s.packed_rows / 16 + s.batch) * s.channels * s.states);
+  SIGNET_NEEDS_GPU();
+  EXPECT_GT(selective_scan_workspace_size(s, Cuda{}), 0);
+}
 
 enum Present { kNothing = 0, kSkip = 1, kGate = 2, kBias = 4, kStates = 8, kEverything = 15 };
 

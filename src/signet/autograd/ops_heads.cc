@@ -20,14 +20,14 @@ bool windows_covers(const Tape& tape, int64_t vocabulary, int64_t taps, Sequence
   return windows <= 256 && windows * 4 <= sequence.rows();
 }
 
-bool token_table_covers(const Tape& tape, const Var& table, int64_t taps) {
-  return tape.on_gpu() && taps > 1 && table.value.rows() <= kernels::kMaxTokenTable &&
-         table.value.dtype == DType::kF32 && table.value.contiguous() && table.value.width() % 4 == 0;
-}
-
 Sequence Windows::words() const { return {kernels::TokenWindows{vocabulary_, taps_}.words(), taps_}; }
 
 #ifdef SIGNET_WITH_CUDA
+bool token_table_covers(const Tape& tape, const Var& table, int64_t taps) {
+  return tape.on_gpu() && taps > 1 && table.value.dtype == DType::kF32 && table.value.contiguous() &&
+         table.value.width() % 4 == 0 && kernels::token_table_covers(table.value.rows(), tape.cuda());
+}
+
 namespace {
 
 // What both passes of the convolution are given.
@@ -170,6 +170,8 @@ Windows::Windows(Tape&, const int32_t*, Sequence, int64_t, int64_t) {
 }
 Var Windows::of_words(Tape&, const Var&) const { return {}; }
 PreparedHeads Windows::at_tokens(Tape&, const PreparedHeads&) const { return {}; }
+
+bool token_table_covers(const Tape&, const Var&, int64_t) { return false; }
 
 PreparedHeads prepare_heads(Tape&, const Var&, const HeadLayout&, const Var&, Sequence, const int32_t*,
                             const Tensor&) {

@@ -1,9 +1,11 @@
 #include "signet/kernels/gated_rnn/gated_rnn.h"
 
 #include <array>
+#include <type_traits>
 #include <utility>
 
 #include "signet/capi/entry.h"
+#include "signet/tensor/gemm.h"
 
 namespace signet::capi {
 namespace {
@@ -81,6 +83,9 @@ struct GatedRnn {
     const kernels::GatedRnnShape tokens = gated_rnn_shape(call, call.x.shape[0], nullptr);
     const kernels::GatedRnnSaved<T> all(
         tokens, const_cast<A*>(kept<A>(saved, gated_rnn_saved_size(tokens, work.device()))));
+    void* product_workspace = nullptr;
+    if constexpr (std::is_same_v<Device, Cuda>)
+      product_workspace = work.template scratch<char>(kGemmWorkspaceBytes);
     int64_t first = 0;
     const auto sequence = [&](const Call& p) {
       kernels::GatedRnnBackward<T> f;
@@ -96,6 +101,7 @@ struct GatedRnn {
       f.saved = all.from(tokens, first);
       first += p.x.shape[1];
       f.workspace = work.template scratch<A>(gated_rnn_workspace_size(f.shape, work.device()));
+      f.product_workspace = product_workspace;
       work.run([&] { gated_rnn_backward(f, work.device()); });
     };
     for_sequences(call, TakesPacked::kWithoutStates, {&Call::x, &Call::dy, &Call::dx},

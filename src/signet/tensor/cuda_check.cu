@@ -1,6 +1,16 @@
 #include "signet/tensor/cuda_check.h"
 
+#include <atomic>
+
 namespace signet {
+
+// Its bound on threads tells for which GPU the code was compiled that is loaded here.
+constexpr int kHopperThreads = 64;
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+__global__ void __launch_bounds__(kHopperThreads) probe_kernel() {}
+#else
+__global__ void __launch_bounds__(kHopperThreads / 2) probe_kernel() {}
+#endif
 
 void check_cuda(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
@@ -31,13 +41,24 @@ static CudaDevice read_device() {
   cudaDeviceProp properties;
   check_cuda(cudaGetDeviceProperties(&properties, device.index), "cudaGetDeviceProperties");
   device.name = properties.name;
+  cudaFuncAttributes code;
+  if (too_old(device).empty()) {
+    check_cuda(cudaFuncGetAttributes(&code, probe_kernel), "cudaFuncGetAttributes");
+    device.hopper = device.compute_major == 9 && code.maxThreadsPerBlock == kHopperThreads;
+  }
   return device;
 }
 
+static std::atomic<const CudaDevice*> pretended = nullptr;
+
 const CudaDevice& cuda_device() {
+  if (const CudaDevice* other = pretended) return *other;
   static const CudaDevice device = read_device();
   return device;
 }
+
+PretendedDevice::PretendedDevice(const CudaDevice& device) { pretended = &device; }
+PretendedDevice::~PretendedDevice() { pretended = nullptr; }
 
 std::string too_old(const CudaDevice& device) {
   if (device.compute_major >= 8) return "";

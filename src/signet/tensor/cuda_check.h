@@ -24,14 +24,27 @@ struct CudaDevice {
   std::string name;
   int index = 0;
   int multiprocessors = 0;
-  int compute_major = 0, compute_minor = 0;  // 9.0 is Hopper
-  int shared_per_block = 0;                  // bytes one block may have after allow_shared_memory
+  int compute_major = 0, compute_minor = 0;
+  // Runs the code for Hopper (sm_90a). All others, newer ones too, run what is compiled for compute
+  // capability 8.0, and have at least kLeastSharedBytes.
+  bool hopper = false;
+  int shared_per_block = 0;  // bytes one block may have after allow_shared_memory
   int shared_per_multiprocessor = 0;
   int64_t l2_bytes = 0;
 };
 
+inline constexpr int kLeastSharedBytes = 99 * 1024;  // of compute capability 8.6 and 12.0
+
 // The current device, read once; throws when there is none (cuda_unavailable says why).
 const CudaDevice& cuda_device();
+// While it lives, decisions are those for another GPU: tests look at them.
+class PretendedDevice {
+ public:
+  explicit PretendedDevice(const CudaDevice& device);
+  PretendedDevice(const PretendedDevice&) = delete;
+  PretendedDevice& operator=(const PretendedDevice&) = delete;
+  ~PretendedDevice();
+};
 
 // Empty when the kernels run on that GPU, else why they do not.
 std::string too_old(const CudaDevice& device);

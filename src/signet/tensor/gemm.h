@@ -34,14 +34,16 @@ struct Gemm {
   Accumulator<T>* wide_c = nullptr;  // GPU only: the result unrounded, instead of c
   const T* addend = nullptr;         // GPU only: [m, n] added to the product, instead of accumulate
   int64_t ld_addend = 0;
+  void* workspace = nullptr;  // GPU only: kGemmWorkspaceBytes of scratch (null: the stream's own)
 };
+inline constexpr int64_t kGemmWorkspaceBytes = int64_t{32} << 20;
 
 template <class T>
 void gemm(const Gemm<T>& p, Cpu);
 
-// On the GPU: float and bf16, by cuBLASLt. The first call on a stream allocates that stream's workspace and
-// the first call of a shape looks for an algorithm, of large ones for the fastest that gives the same bits,
-// which takes some tens of milliseconds; after that a call only launches.
+// On the GPU: float and bf16, by cuBLASLt. The first call on a stream without a workspace allocates
+// that stream's, and the first call of a shape looks for an algorithm, of large ones for the fastest that
+// gives the same bits, which takes some tens of milliseconds; after that a call only launches.
 template <class T>
 void gemm(const Gemm<T>& p, Cuda);
 

@@ -14,8 +14,6 @@
 namespace signet {
 namespace {
 
-constexpr size_t kWorkspaceBytes = size_t{32} << 20;
-
 void check(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS)
     fail(ErrorCode::kFailure, "{}: cuBLASLt error {}: {}", what, static_cast<int>(status),
@@ -37,7 +35,7 @@ class Library {
   cublasLtHandle_t handle() const { return handle_; }
   void* workspace(cudaStream_t stream) {
     DeviceBuffer& memory = workspaces_[stream];
-    if (!memory.data()) memory = DeviceBuffer(DeviceKind::kCuda, kWorkspaceBytes);
+    if (!memory.data()) memory = DeviceBuffer(DeviceKind::kCuda, kGemmWorkspaceBytes);
     return memory.data();
   }
   void free_workspace(cudaStream_t stream) { workspaces_.erase(stream); }
@@ -54,9 +52,14 @@ class Library {
   std::map<Key, Plan> plans_;
 };
 
+// Of the current device. It lives as long as the process: streams may outlive statics.
 Library& library() {
-  static Library* const instance = new Library;  // lives as long as the process: streams may outlive statics
-  return *instance;
+  static std::mutex& mutex = *new std::mutex;
+  static auto& of_devices = *new std::map<int, Library>;
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  const std::lock_guard lock(mutex);
+  return of_devices[device];
 }
 
 // The largest power of two, up to 256, that divides the address.
@@ -134,7 +137,8 @@ class Trial {
 
 // cuBLASLt is column-major, so the row-major C = op(A) op(B) is asked for as C^T = op(B)^T op(A)^T.
 template <class T>
-Plan make_plan(const Gemm<T>& p, cudaDataType_t in, cudaDataType_t out, const Key& key, cudaStream_t stream) {
+Plan make_plan(const Gemm<T>& p, cudaDataType_t in, cudaDataType_t out, const Key& key, void* workspace,
+               cudaStream_t stream) {
   Plan plan{};
   const cublasComputeType_t compute = !std::is_same_v<T, float>   ? CUBLAS_COMPUTE_32F
                                       : p.math == GemmMath::kTf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
@@ -157,7 +161,7 @@ Plan make_plan(const Gemm<T>& p, cudaDataType_t in, cudaDataType_t out, const Ke
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
     check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value), "gemm");
   };
-  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspaceBytes});
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kGemmWorkspaceBytes));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(key[10] >> 10));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(key[10] & 1023));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(key[13]));
@@ -174,8 +178,7 @@ Plan make_plan(const Gemm<T>& p, cudaDataType_t in, cudaDataType_t out, const Ke
          p.m, p.n, p.k, p.lda, p.ldb, p.ldc);
   plan.algorithm = found[0].algo;
   if (tried && count > 1)
-    plan.algorithm =
-        Trial<T>(p, plan, library().workspace(stream), out == CUDA_R_32F, stream).fastest(found, count);
+    plan.algorithm = Trial<T>(p, plan, workspace, out == CUDA_R_32F, stream).fastest(found, count);
   return plan;
 }
 
@@ -184,7 +187,7 @@ bool Trial<T>::run(const cublasLtMatmulAlgo_t& algorithm, void* to) {
   const float alpha = 1;
   return cublasLtMatmul(library().handle(), plan_.operation, &alpha, first_.data(), plan_.first,
                         second_.data(), plan_.second, &beta_, beta_ != 0 ? addend_.data() : to, plan_.addend,
-                        to, plan_.result, &algorithm, workspace_, kWorkspaceBytes,
+                        to, plan_.result, &algorithm, workspace_, kGemmWorkspaceBytes,
                         stream_) == CUBLAS_STATUS_SUCCESS;
 }
 
@@ -293,10 +296,10 @@ void gemm(const Gemm<T>& p, Cuda device) {
   const void* addend = p.addend ? static_cast<const void*>(p.addend) : c;
   Library& lt = library();
   const std::lock_guard lock(lt.mutex);
-  const Plan& plan = lt.plan(key, [&] { return make_plan(p, in, out, key, stream); });
+  void* const workspace = p.workspace ? p.workspace : lt.workspace(stream);
+  const Plan& plan = lt.plan(key, [&] { return make_plan(p, in, out, key, workspace, stream); });
   check(cublasLtMatmul(lt.handle(), plan.operation, &alpha, p.b, plan.first, p.a, plan.second, &beta, addend,
-                       plan.addend, c, plan.result, &plan.algorithm, lt.workspace(stream), kWorkspaceBytes,
-                       stream),
+                       plan.addend, c, plan.result, &plan.algorithm, workspace, kGemmWorkspaceBytes, stream),
         "cublasLtMatmul");
 }
 

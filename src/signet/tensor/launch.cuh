@@ -1,5 +1,5 @@
-// Kernels that start while the one before them on the stream ends (programmatic dependent launch, Hopper and
-// newer): its last blocks and the next kernel's first ones share the GPU, and the launch itself costs
+// Kernels that start while the one before them on the stream ends (programmatic dependent launch, on
+// Hopper): its last blocks and the next kernel's first ones share the GPU, and the launch itself costs
 // nothing.
 #pragma once
 
@@ -29,7 +29,7 @@ void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, dim3 blo
   cudaLaunchConfig_t config{};
   config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = shared_bytes;
   config.stream = stream_of(device), config.attrs = &overlap;
-  config.numAttrs = cuda_device().compute_major >= 9 ? 1 : 0;
+  config.numAttrs = cuda_device().hopper ? 1 : 0;
   check_cuda(cudaLaunchKernelEx(&config, kernel, arguments...), name);
 }
 

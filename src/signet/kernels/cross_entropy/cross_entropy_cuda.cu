@@ -321,7 +321,8 @@ void run_rows(const CrossEntropy<T>& p, const L* logits, Cuda device) {
         packets_fit(logits, p.stride) && (!p.dlogits || packets_fit(p.dlogits, p.dlogits_stride));
     constexpr int64_t kRoundBytes = kLongThreads * sizeof(Packet<L>);
     const int64_t rounds = p.dlogits && aligned ? (p.classes + kRound - 1) / kRound : 0,
-                  kept = std::min(rounds, kKeptBytes / kRoundBytes), bytes = kept * kRoundBytes;
+                  room = std::min<int64_t>(kKeptBytes, cuda_device().shared_per_block),
+                  kept = std::min(rounds, room / kRoundBytes), bytes = kept * kRoundBytes;
     allow_shared_memory(long_row_kernel<T, L>, bytes, "cross_entropy");
     return launch("cross_entropy", long_row_kernel<T, L>, static_cast<unsigned>(p.rows), kLongThreads,
                   static_cast<size_t>(bytes), device, p, aligned, static_cast<int>(kept));

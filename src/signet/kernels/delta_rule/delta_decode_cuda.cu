@@ -417,7 +417,7 @@ void run_width(const DeltaDecode<T>& p, Cuda device) {
 }  // namespace
 
 bool delta_decode_covers(int64_t width, int64_t taps) {
-  return cuda_device().compute_major >= 9 && taps >= 1 && taps <= kMaxTaps &&
+  return cuda_device().hopper && taps >= 1 && taps <= kMaxTaps &&
          (width == 32 || width == 64 || width == 128);
 }
 

@@ -22,8 +22,7 @@ bool encode(CUtensorMap& map, const Half* rows, int64_t count, int64_t factors, 
 
 RowMaps row_maps(const ChunkProblem& p) {
   RowMaps maps{};
-  if (cuda_device().compute_major != 9 || p.tokens * p.factors != kChunk || p.tokens != p.token_rows)
-    return maps;
+  if (!cuda_device().hopper || p.tokens * p.factors != kChunk || p.tokens != p.token_rows) return maps;
   const int64_t rows = p.rows(), channels = static_cast<int64_t>(p.heads) * p.dk;
   maps.usable = encode(maps.q, p.q, rows, 1, channels, p.q_stride, p.tokens) &&
                 encode(maps.k, p.k, rows, p.factors, channels, p.k_stride, p.tokens) &&

@@ -107,7 +107,7 @@ bool chunked_covers(const DeltaRuleShape& shape) {
 }
 
 ChunkPlan chunk_plan(const Problem<Half>& p) {
-  return {p, cuda_device().multiprocessors, cuda_device().compute_major == 9 ? kMostPieces : 1};
+  return {p, cuda_device().multiprocessors, cuda_device().hopper ? kMostPieces : 1};
 }
 
 dim3 chunk_grid(const ChunkProblem& p) { return dim3(static_cast<unsigned>(p.places(p.tokens)), p.heads); }

@@ -172,7 +172,7 @@ __device__ WarpMemory& warp_memory(Memory& memory) {
   return reinterpret_cast<WarpMemory*>(&memory + 1)[threadIdx.x / 32];
 }
 inline int shared_bytes(size_t memory, int warps) {
-  return static_cast<int>(memory + (cuda_device().compute_major == 9 ? warps * sizeof(WarpMemory) : 0));
+  return static_cast<int>(memory + (cuda_device().hopper ? warps * sizeof(WarpMemory) : 0));
 }
 
 // Four 8 x 8 matrices to rows of 16 bytes, this lane's at `row`; transposed when kTransposed.

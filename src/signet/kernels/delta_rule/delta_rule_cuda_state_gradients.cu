@@ -250,8 +250,9 @@ template <int D, int kBlocks, bool kGated, bool kSummary>
 void launch_walks(const ChunkProblem& p, int walks, cudaStream_t stream) {
   const auto kernel = state_gradient_kernel<D, kBlocks, kGated, kSummary>;
   const RowMaps maps = row_maps(p);
-  const size_t memory = cuda_device().compute_major == 9 ? sizeof(Memory<D, kSummary, true>)
-                                                         : sizeof(Memory<D, kSummary, false>);
+  static_assert(D == 128 || sizeof(Memory<D, kSummary, false>) <= kLeastSharedBytes);
+  const size_t memory =
+      cuda_device().hopper ? sizeof(Memory<D, kSummary, true>) : sizeof(Memory<D, kSummary, false>);
   const int bytes = shared_bytes(memory, kSummary ? 0 : D / 16);
   allow_shared_memory(kernel, bytes, "delta rule state gradients");
   const dim3 grid(static_cast<unsigned>(p.batch) * p.heads, walks);

@@ -30,9 +30,9 @@ struct OutputInputs : Inputs<D> {
 };
 // kBlocks: token blocks of 16 per chunk; 0 for summaries, which have no outputs. Behind it lies a WarpMemory
 // for every computing warp that writes.
-template <int D, int kBlocks>
+template <int D, int kBlocks, bool kHopper = kWgmma>
 struct alignas(1024) Memory {
-  static constexpr int kSlots = kBlocks > 0 ? 2 : 3;
+  static constexpr int kSlots = kHopper && kBlocks == 0 ? 3 : 2;  // three where they fit
   using Pipe = Pipeline<D / 64, kSlots>;
   std::conditional_t<(kBlocks > 0), OutputInputs<D>, Inputs<D>> slots[kSlots];
   uint64_t arrivals[kSlots], scores_made[kSlots];
@@ -270,7 +270,10 @@ template <int D, int kBlocks, bool kGated>
 void launch(const ChunkProblem& p, int walks, cudaStream_t stream) {
   const auto kernel = state_kernel<D, kBlocks, kGated>;
   const RowMaps maps = row_maps(p);
-  const int bytes = shared_bytes(sizeof(Memory<D, kBlocks>), kBlocks > 0 ? D / 16 : 0);
+  static_assert(D == 128 || sizeof(Memory<D, kBlocks, false>) <= kLeastSharedBytes);
+  const size_t memory =
+      cuda_device().hopper ? sizeof(Memory<D, kBlocks, true>) : sizeof(Memory<D, kBlocks, false>);
+  const int bytes = shared_bytes(memory, kBlocks > 0 ? D / 16 : 0);
   allow_shared_memory(kernel, bytes, "delta rule states");
   const dim3 grid(static_cast<unsigned>(p.batch) * p.heads, walks);
   signet::launch("delta rule states", kernel, grid, Memory<D, kBlocks>::Pipe::kThreads, bytes, Cuda{stream},

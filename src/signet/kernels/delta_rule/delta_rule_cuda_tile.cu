@@ -37,7 +37,9 @@ bool tile_covers(const Problem<D>& p) {
   if (p.gate_channels > 1 && (p.gate_stride % 4 || reinterpret_cast<uintptr_t>(p.gate) % 16 ||
                               reinterpret_cast<uintptr_t>(p.dgate) % 16))
     return false;
-  return tile_slices(p.dk, p.dv) > 0 && p.factors <= 16;
+  return tile_slices(p.dk, p.dv) > 0 && p.factors <= 16 &&
+         fits_shared_memory(
+             static_cast<size_t>(p.gate_channels > 0 ? tile_bytes<true>(p) : tile_bytes<false>(p)));
 }
 
 template <class D>

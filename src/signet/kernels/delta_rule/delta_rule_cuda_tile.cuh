@@ -573,10 +573,19 @@ __global__ void __launch_bounds__(32 * kWarps, BackwardTile<DK, SV>::kBlocks)
   if (p.d_initial_state) store_state<Shape>(ds, p.d_initial_state + state, p.dv, r, c);
 }
 
+// Of a block.
+template <bool kGated, class D, int DK, int SV>
+int forward_bytes(int factors) {
+  return 32 * kWarps / ForwardTile<DK, SV>::Lanes * 2 * stage_bytes<D, D, DK, SV, false, kGated>(factors);
+}
+template <bool kGated, class D, int DK, int SV>
+int backward_bytes(int factors) {
+  return 32 * kWarps / BackwardTile<DK, SV>::Lanes * 2 * stage_bytes<D, float, DK, SV, true, kGated>(factors);
+}
+
 template <bool kGated, class D, class G, int DK, int SV>
 void launch_backward(const Problem<D>& p, const SumsOverDv<G>& sums, unsigned blocks, cudaStream_t stream) {
-  const int bytes =
-      32 * kWarps / BackwardTile<DK, SV>::Lanes * 2 * stage_bytes<D, float, DK, SV, true, kGated>(p.factors);
+  const int bytes = backward_bytes<kGated, D, DK, SV>(p.factors);
   constexpr int kOne = kGated ? 0 : 1;  // n_h = 1 is worth a kernel of its own without a gate
   const bool one = p.factors == 1 && !p.offsets;
   auto kernel = one ? backward_kernel<D, G, DK, SV, kOne, kGated> : backward_kernel<D, G, DK, SV, 0, kGated>;
@@ -595,7 +604,7 @@ void launch(const Problem<D>& p, bool backward, cudaStream_t stream) {
   static_assert(Lanes == BackwardTile<DK, SV>::Lanes);
   const auto blocks = static_cast<unsigned>((jobs + kJobs - 1) / kJobs);
   if (!backward) {
-    const int bytes = 32 * kWarps / Lanes * 2 * stage_bytes<D, D, DK, SV, false, kGated>(p.factors);
+    const int bytes = forward_bytes<kGated, D, DK, SV>(p.factors);
     constexpr int kOne = kGated ? 0 : 1;
     const bool one = p.factors == 1 && !p.offsets;
     auto kernel = one ? forward_kernel<D, DK, SV, kOne, kGated> : forward_kernel<D, DK, SV, 0, kGated>;
@@ -620,6 +629,17 @@ void with_tile(int dk, int dv, F f) {
   if (dk == 32) return f.template operator()<32, 32>();
   if (dk == 64) return f.template operator()<64, 32>();
   return f.template operator()<128, 16>();
+}
+
+// Of a block in the pass that needs more.
+template <bool kGated, class D>
+int tile_bytes(const Problem<D>& p) {
+  int bytes = 0;
+  with_tile(p.dk, p.dv, [&]<int DK, int SV>() {
+    bytes =
+        std::max(forward_bytes<kGated, D, DK, SV>(p.factors), backward_bytes<kGated, D, DK, SV>(p.factors));
+  });
+  return bytes;
 }
 
 template <bool kGated, class D>

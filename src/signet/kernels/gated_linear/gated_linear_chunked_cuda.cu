@@ -33,7 +33,8 @@ bool chunks_cover(const GatedLinearShape& shape) {
   if (s.channel_gates && s.gate_stride % 4 != 0) return false;
   if (s.dk < kTile || s.dv < kTile || s.time == 0) return false;
   if (s.heads * s.rows() > int64_t{1} << 30) return false;
-  return fits_shared_memory(static_cast<size_t>(chunk_shared_bytes(static_cast<int>(s.dk), s.channel_gates)));
+  return fits_shared_memory(static_cast<size_t>(std::max(
+      output_shared_bytes(static_cast<int>(s.dk), s.channel_gates), gradient_shared_bytes(s.channel_gates))));
 }
 
 bool chunks_sum_heads(const Problem<bf16>& p) { return walk_gradients_apply(p) || head_walk_applies(p); }

@@ -289,7 +289,9 @@ void chunk_states(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, c
 bool wide_states_apply(const Problem<bf16>& p);
 void wide_states(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream);
 void chunk_outputs(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream);
-int64_t chunk_shared_bytes(int dk, bool channel_gates);
+// Of a block, of outputs and of gradients.
+int64_t output_shared_bytes(int dk, bool channel_gates);
+int64_t gradient_shared_bytes(bool channel_gates);
 // The same for one gate per head and keys of at most 128 channels.
 bool head_outputs_apply(const Problem<bf16>& p);
 void head_outputs(const Problem<bf16>& p, const ChunkPass& pass, bool reverse, cudaStream_t stream);

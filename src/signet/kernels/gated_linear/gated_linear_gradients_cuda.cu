@@ -301,6 +301,10 @@ void launch_gradients(const Problem<bf16>& p, const Half* states, const Half* d_
 
 }  // namespace
 
+int64_t gradient_shared_bytes(bool channel_gates) {
+  return channel_gates ? sizeof(GradientMemory<true>) : sizeof(GradientMemory<false>);
+}
+
 void chunk_gradients(const Problem<bf16>& p, const Half* states, const Half* d_states, float* sums,
                      cudaStream_t stream) {
   p.channel_gates ? launch_gradients<true>(p, states, d_states, sums, stream)

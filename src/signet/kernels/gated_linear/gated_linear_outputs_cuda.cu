@@ -315,7 +315,7 @@ void launch_outputs(const Problem<bf16>& p, const ChunkPass& pass, cudaStream_t 
 
 }  // namespace
 
-int64_t chunk_shared_bytes(int dk, bool channel_gates) {
+int64_t output_shared_bytes(int dk, bool channel_gates) {
   return (channel_gates ? sizeof(OutputMemory<true>) : sizeof(OutputMemory<false>)) +
          wide_tiles(dk) * kTileSize * sizeof(Half);
 }

@@ -99,6 +99,7 @@ struct GatedRnnBackward : GatedRnnInputs<T> {
   Accumulator<T>* d_recurrent = nullptr;
   Accumulator<T>* dbias = nullptr;  // null: no bias
   Accumulator<T>* d_initial_state = nullptr;
+  void* product_workspace = nullptr;  // GPU only, as Gemm::workspace
 };
 
 template <class Device>

@@ -392,6 +392,7 @@ void gated_rnn_backward(const GatedRnnBackward<T>& given, Cuda device) {
     else
       g.c = d_recurrent;
     g.ldc = s.width, g.accumulate = true;
+    g.workspace = p.product_workspace;
     gemm(g, device);
   }
 }

@@ -205,7 +205,6 @@ __global__ void __launch_bounds__(kThreads, kRows == 1 ? 3 : 2) matvec_kernel(Ma
   }
 }
 
-constexpr int64_t kMostSharedBytes = 192 * 1024;
 int64_t shared_bytes(const Matvec<bf16>& p) {
   return (p.rows > 2 ? 4 : p.rows) * p.in * int64_t{sizeof(float)};
 }
@@ -240,8 +239,8 @@ bool matvec_covers(const Matvec<bf16>& p) {
   const bool whole = p.group == p.in, part = p.group >= kPiece && p.group <= kStride &&
                                              (p.group & (p.group - 1)) == 0 && p.in % p.group == 0;
   return p.rows >= 1 && p.rows <= kMatvecRows && p.in >= kPiece && p.in % kPiece == 0 &&
-         shared_bytes(p) <= kMostSharedBytes && p.x_stride % kPiece == 0 && aligned(p.x) &&
-         aligned(p.weight) && (!p.norm || ((whole || part) && aligned(p.norm)));
+         fits_shared_memory(static_cast<size_t>(shared_bytes(p))) && p.x_stride % kPiece == 0 &&
+         aligned(p.x) && aligned(p.weight) && (!p.norm || ((whole || part) && aligned(p.norm)));
 }
 
 void matvec(const Matvec<bf16>& p, Cuda device) {

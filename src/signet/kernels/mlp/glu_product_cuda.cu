@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kThreads, 2) backward_kernel(GluProductBackwar
 
 bool narrow_covers(int64_t width, int64_t hidden) {
   return width == kWidth && hidden > 0 && hidden % kSlice == 0 && hidden <= (int64_t{1} << 20) &&
-         cuda_device().compute_major == 9;
+         cuda_device().hopper;
 }
 
 template <class P>

@@ -397,7 +397,7 @@ void check_maps(bool made, int64_t width, int64_t hidden) {
 
 bool wide_glu_covers(int64_t width, int64_t hidden) {
   return width >= 256 && width % 64 == 0 && hidden >= 256 && hidden % 128 == 0 && width <= (1 << 20) &&
-         hidden <= (1 << 20) && cuda_device().compute_major == 9 && tensor_maps_usable();
+         hidden <= (1 << 20) && cuda_device().hopper && tensor_maps_usable();
 }
 
 void wide_glu_forward(const GluProductForward& f, Cuda device) {

@@ -183,7 +183,7 @@ void check(const P& p, bool aligned) {
 
 bool norm_product_covers(int64_t in, int64_t out, int64_t group) {
   return in == kWidth && out == kWidth && (group == 32 || group == 64 || group == 128) &&
-         cuda_device().compute_major == 9;
+         cuda_device().hopper;
 }
 
 int64_t norm_product_workspace_size(int64_t rows, int64_t group, Cuda) {

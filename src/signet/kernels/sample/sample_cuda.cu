@@ -175,7 +175,7 @@ void sample(const Sample& p, Cuda device) {
   if (p.rows == 0) return;
   const bool aligned = p.classes % 4 == 0 && packets_fit(p.logits, p.stride);
   constexpr int kMost = 8;  // few rows are spread over more multiprocessors
-  if (cuda_device().compute_major >= 9 && p.rows * kMost <= cuda_device().multiprocessors)
+  if (cuda_device().hopper && p.rows * kMost <= cuda_device().multiprocessors)
     return launch_clusters("sample", sample_kernel<kMost>, static_cast<unsigned>(p.rows * kMost), kThreads,
                            kMost, 0, device, p, aligned);
   launch("sample", sample_kernel<1>, static_cast<unsigned>(p.rows), kThreads, 0, device, p, aligned);

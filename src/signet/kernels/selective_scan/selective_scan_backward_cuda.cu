@@ -83,7 +83,9 @@ struct BackwardSizes {
 }  // namespace scan
 
 int64_t selective_scan_saved_size(const SelectiveScanShape& shape, Cuda) {
-  return shape.batch * ((shape.time + scan::kTile - 1) / scan::kTile) * shape.channels * shape.states;
+  const int64_t tiles = shape.offsets ? shape.packed_rows / scan::kTile + shape.batch
+                                      : shape.batch * ((shape.time + scan::kTile - 1) / scan::kTile);
+  return tiles * shape.channels * shape.states;
 }
 
 int64_t selective_scan_workspace_size(const SelectiveScanShape& shape, Cuda) {

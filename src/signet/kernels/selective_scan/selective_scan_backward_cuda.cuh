@@ -40,7 +40,8 @@ struct BackwardTile {
     load_rows(dy, p.dy, g.y_stride, row, steps, at, g);
     if constexpr (kGated) load_rows(z, p.z, g.z_stride, row, steps, at, g);
     load_quads<M, 2>(bc, p.b, g.b_stride, p.c, g.c_stride, row, steps, g);
-    load_states(h, tile > 0 ? p.saved : p.initial_state, tile > 0 ? batch * g.tiles + tile : batch, at, g);
+    load_states(h, tile > 0 ? p.saved : p.initial_state, tile > 0 ? walk.item.first_place(g) + tile : batch,
+                at, g);
   }
 };
 

@@ -132,7 +132,7 @@ __device__ inline float softplus(float x) {
 // raw of a step that takes no time: delta = 0.
 constexpr float kNoTime = -1e30f;
 __device__ inline float delta_of(const Geometry& g, float x) {
-  return g.softplus ? softplus(x) : x > 0.5f * kNoTime ? x : 0.0f;
+  return g.softplus ? softplus(x) : x < 0.5f * kNoTime ? 0.0f : x;  // NaN stays NaN
 }
 
 // A segment of a sequence; beyond the last there is one of negative time.
@@ -148,6 +148,10 @@ struct Item {
     end_row = g.offsets ? g.offsets[batch + 1] : first_row + g.time;
   }
   __device__ int time() const { return end_row - first_row; }
+  // Where the states before the tiles of the sequence are kept: apart, whatever the lengths.
+  __device__ int first_place(const Geometry& g) const {
+    return g.offsets ? first_row / kTile + batch : batch * g.tiles;
+  }
   __device__ int first_tile(const Geometry& g) const { return segment * g.tiles_per_segment; }
   __device__ int end_tile(const Geometry& g) const {
     return min(first_tile(g) + g.tiles_per_segment, (time() + kTile - 1) / kTile);

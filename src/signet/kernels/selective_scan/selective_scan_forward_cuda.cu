@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads, NP == 16 ? kForwardBlocks : 1)
     if (here.starts(g))
       load_states(h, args.starts ? args.starts : p.initial_state,
                   args.starts ? here.item.segment * g.batch + batch : batch, at, g);
-    if (p.saved && here.tile > 0) store_states(p.saved, batch * g.tiles + here.tile, at, g, h);
+    if (p.saved && here.tile > 0) store_states(p.saved, here.item.first_place(g) + here.tile, at, g, h);
 #pragma unroll
     for (int k = 0; k < M::kPasses; ++k) {
       const int t = at.packet_row + k * M::kRows;

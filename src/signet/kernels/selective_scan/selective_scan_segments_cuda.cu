@@ -151,7 +151,7 @@ Geometry geometry(const SelectiveScanShape& shape, int channels_per_block) {
   const int64_t largest = std::max({shape.batch, shape.time, shape.channels, full.u_stride, full.raw_stride,
                                     full.z_stride, full.b_stride, full.c_stride, full.y_stride});
   const int64_t least = std::min({shape.batch, shape.time, shape.channels, shape.states});
-  const int64_t rows = std::max(shape.rows(), shape.batch * shape.time);
+  const int64_t rows = shape.rows();
   if (largest > (1 << 26) || least < 0 || rows >= int64_t{1} << 30)
     fail(ErrorCode::kUsage,
          "selective scan of batch {}, time {}, channels {}, states {}: sizes and strides must be in "

@@ -37,7 +37,8 @@ struct TokenTable {
   const float* rows = nullptr;
   float* d_rows = nullptr;
 };
-inline constexpr int64_t kMaxTokenTable = 16;  // rows at most
+// For up to 16 rows, where the GPU has the shared memory.
+bool token_table_covers(int64_t rows, Cuda);
 
 // GPU only: channels from `first` on, a multiple of 128, lie in rows of their own (null: with the others).
 template <class T>

@@ -349,11 +349,18 @@ bool x_fits(const ShortConvInputs<T>& p) {
                            : packets_fit(p.x, p.x_stride);
 }
 
+// Of a block that adds up the gradient of a table.
+template <class T>
+int table_bytes(const TokenTable& table) {
+  return IncomingRows<T, 4>::kSharedBytes + TableRows::shared_bytes(table) +
+         TableSums::shared_bytes(static_cast<int>(table.count));
+}
+
 template <class P>
 void check_kernel(const P& p, bool aligned) {
-  if (p.table.count > 0 && (p.unit.heads == 0 || p.table.count > kMaxTokenTable || p.initial))
-    fail(ErrorCode::kUsage, "a table of {} rows: up to {} serve normalised heads of whole sequences",
-         p.table.count, kMaxTokenTable);
+  if (p.table.count > 0 && (p.unit.heads == 0 || p.initial || !token_table_covers(p.table.count, Cuda{})))
+    fail(ErrorCode::kUsage, "a table of {} rows: fewer serve normalised heads of whole sequences",
+         p.table.count);
   if (p.x_stride > (int64_t{1} << 24))
     fail(ErrorCode::kUsage, "short convolution: rows {} elements apart are too wide", p.x_stride);
   if (p.kernel < 1 || p.kernel > kMaxConvolution)
@@ -373,6 +380,12 @@ void check_kernel(const P& p, bool aligned) {
 }
 
 }  // namespace
+
+bool token_table_covers(int64_t rows, Cuda) {
+  TokenTable table;
+  table.count = rows;
+  return rows <= 16 && fits_shared_memory(static_cast<size_t>(table_bytes<float>(table)));
+}
 
 int64_t short_conv_workspace_size(int64_t batch, int64_t time, int64_t channels, int64_t kernel, Cuda,
                                   int64_t table_size) {
@@ -427,9 +440,7 @@ void short_conv_backward(const ShortConvBackward<T>& p, Cuda device) {
                             : backward_kernel<T, 4, true>;
   constexpr int kRowBytes = IncomingRows<T, 4>::kSharedBytes;
   static_assert(kRowBytes >= 4 * kWarps * 128 * static_cast<int>(sizeof(float)));
-  const int bytes = kRowBytes + (table ? TableRows::shared_bytes(p.table) +
-                                             TableSums::shared_bytes(static_cast<int>(p.table.count))
-                                       : kRowBytes);
+  const int bytes = table ? table_bytes<T>(p.table) : 2 * kRowBytes;
   allow_shared_memory(kernel, bytes, "short_conv_backward");
   launch("short_conv_backward", kernel, static_cast<unsigned>(rows * w.channel_blocks), dim3(32, kWarps),
          static_cast<size_t>(bytes), device, p, w);
