@@ -138,7 +138,7 @@ bool Call::sizes(signet_sizes& out) {
   const bool known = key.read(*this);
   for (size_t i = 0; known && i < remembered_sizes.size(); ++i)
     if (remembered_sizes[i].key == key) return out = remembered_sizes[i].sizes, true;
-  const signet_status status = function_at<Sizes>(functions, op, 0)(memory, &out);
+  const signet_status status = python::sizes(functions, op, memory, out);
   if (status != SIGNET_OK) return raise_status(functions, op.name, status);
   if (known) remembered_sizes[next_remembered++ % remembered_sizes.size()] = {key, out};
   return true;
@@ -162,6 +162,8 @@ signet_status run(const signet_table* functions, const Operator& op, const void*
 
 signet_status sizes(const signet_table* functions, const Operator& op, const void* memory,
                     signet_sizes& out) {
+  out = {};
+  out.size = sizeof out;
   return function_at<Sizes>(functions, op, 0)(memory, &out);
 }
 

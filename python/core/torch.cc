@@ -238,6 +238,20 @@ PyObject* run_forward(const Operator& op, PyObject* settings, const Inputs& inpu
   return call.run(Call::kForward) ? results.release() : nullptr;
 }
 
+// Outputs that have no gradient ask for none.
+bool mark_constants(const Operator& op, PyObject* context, PyObject* results) {
+  static PyObject* const name =
+      PyUnicode_InternFromString("non_differentiable");  // what mark_non_differentiable sets
+  const Owned constants(PyList_New(0));
+  for (size_t i = 0; constants.get() && i < op.outputs.size(); ++i)
+    if (!op.outputs[i].tensor.gradient &&
+        PyList_Append(constants.get(), PyTuple_GetItem(results, static_cast<Py_ssize_t>(i))) != 0)
+      return false;
+  if (!constants.get() || PyList_Size(constants.get()) == 0) return constants.get() != nullptr;
+  const Owned tuple(PyList_AsTuple(constants.get()));
+  return tuple.get() && PyObject_SetAttr(context, name, tuple.get()) == 0;
+}
+
 // Whether eager code may run these inputs itself: nobody looks on (a transform of functorch, a mode, a
 // tracer, a level of tangents), and no tensor is of another type (a fake one, a wrapper), which only
 // PyTorch's dispatcher understands.
@@ -368,7 +382,7 @@ PyObject* torch_forward(PyObject* self, PyObject* const* args, Py_ssize_t count)
   if (spec.states) {
     // Gradients of states that nobody used stay None.
     const Owned set(PyObject_CallMethod(args[0], "set_materialize_grads", "O", Py_False));
-    return set.get() ? results.release() : nullptr;
+    return set.get() && mark_constants(op, args[0], results.get()) ? results.release() : nullptr;
   }
   PyObject* first = PyTuple_GetItem(results.get(), 0);
   Py_INCREF(first);

@@ -8,6 +8,23 @@ from . import program
 from .program import Network, Report, _options
 
 
+def _letters(alphabet):
+    """The alphabet of an expression as the program takes it: its letters side by side."""
+    if alphabet is None or isinstance(alphabet, str):
+        return alphabet
+    if isinstance(alphabet, (list, tuple)) and all(isinstance(a, str) and len(a) == 1 for a in alphabet):
+        return "".join(alphabet)
+    raise TypeError(f"alphabet: give letters of one character each, as a string or a list, not {alphabet!r}; "
+                    "Automaton.from_dict takes longer ones")
+
+
+def _plain(value):
+    """NumPy's numbers and arrays as JSON has them."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"machine: give numbers, letters and lists of them, not {type(value).__name__}")
+
+
 class Automaton:
     """A deterministic automaton, or the expression or name that stands for one.
 
@@ -20,6 +37,7 @@ class Automaton:
     def __init__(self, regex, alphabet=None):
         if not isinstance(regex, str):
             raise TypeError(f"regex: give an expression, not {type(regex).__name__}; Automaton.from_dict takes a dictionary")
+        alphabet = _letters(alphabet)
         self._name, self._machine = repr(regex), None
         self._arguments = [f"--regex={regex}", *_options(dict(alphabet=alphabet))]
         self._expression = (regex, alphabet)
@@ -32,6 +50,8 @@ class Automaton:
 
     @classmethod
     def group(cls, name, generators=None, action=None):
+        """The word problem of a group: does a product of its letters give the identity? With action="natural" every
+        letter announces the point that it leads to. Automaton.task("S5:swaps") is the task that asks for every product."""
         return cls._of(f"group {name}", _options(dict(group=name, generators=generators, action=action)))
 
     @classmethod
@@ -48,7 +68,8 @@ class Automaton:
         for key in ("alphabet", "start", "delta"):
             if key not in machine:
                 raise ValueError(f"machine: it has no {key!r}")
-        return cls._of(f"{len(machine['delta'])} states over {machine['alphabet']}", [], dict(machine))
+        machine = json.loads(json.dumps(machine, default=_plain))
+        return cls._of(f"{len(machine['delta'])} states over {machine['alphabet']}", [], machine)
 
     @classmethod
     def from_json(cls, path):
@@ -104,6 +125,11 @@ class Automaton:
             return program.call(verb, *_options(dict(alphabet=alphabet)), *arguments, "--", regex, accept=accept)
         return program.call(verb, *self._arguments, *arguments, accept=accept)
 
+    def _as_table(self):
+        report = self.analyze()
+        answers = {"accept": report.accepting} if report.output is None else {"output": report.output}
+        return Automaton.from_dict({"alphabet": report.alphabet, "start": report.start, "delta": report.delta, **answers})
+
     def analyze(self, **options):
         """Which networks can recognise this language at every length, which cannot, and why."""
         return Report(self._call("analyze", *_options(options)))
@@ -122,7 +148,8 @@ class Automaton:
         return Report(self._call("verify", *_options(dict(target=target, dtype=dtype, **options)), accept=(0, 4)))
 
     def train(self, out, model=None, eigenvalues=None, settings=None, progress=True, **options):
-        """Trains a model on words of this automaton: a Run."""
+        """Trains a model on words of this automaton: a Run. For a group, an expression or a dictionary targets="state"
+        asks for states in place of answers."""
         if self._machine is not None:
             with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
                 json.dump(self._machine, file)
@@ -133,6 +160,8 @@ class Automaton:
             return program.train(None, out, model, eigenvalues, settings, progress, regex=regex, alphabet=alphabet,
                                  **options)
         kind, name = self._name.split(" ", 1)
+        if kind == "group":
+            return self._as_table().train(out, model, eigenvalues, settings, progress, **options)
         return program.train(f"language:{name}" if kind == "language" else name, out, model, eigenvalues, settings,
                              progress, **options)
 

@@ -79,13 +79,19 @@ def _make(op):
     def function(settings, wanted, arrays):
         return call(settings, wanted, arrays, False)
 
-    def forward(settings, wanted, arrays):
+    def forward(settings, wanted, given):
+        """Each of `given` is a value, and whether its gradient is asked for."""
+        for name, x in zip(op.inputs, given):
+            if x is not None and x.perturbed and not op.inputs[name] and x.value.dtype.kind != "i":
+                raise ValueError(f"{op.name}: {name} has no gradient: give it through jax.lax.stop_gradient")
+        arrays = tuple(None if x is None else x.value for x in given)
         *outputs, saved = call(settings, wanted, arrays, True)
         return outputs, (arrays, saved)
 
     def backward(settings, wanted, kept, gradients):
         arrays, saved = kept
-        given = {n: g for n, g in zip(wanted, gradients) if op.outputs[n]}
+        given = {n: jax.numpy.zeros(g.shape, g.dtype) if isinstance(g, jax.custom_derivatives.SymbolicZero) else g
+                 for n, g in zip(wanted, gradients) if op.outputs[n]}
         described = [jax.ShapeDtypeStruct(arrays[i].shape, arrays[i].dtype) for i, _, _ in op.differentiable
                      if arrays[i] is not None]
         found = iter(jax.ffi.ffi_call(f"signet_{op.name}_backward", described, vmap_method="sequential")(
@@ -102,7 +108,7 @@ def _make(op):
 
         return (tuple(gradient(i, a) for i, a in enumerate(arrays)),)
 
-    function.defvjp(forward, backward)
+    function.defvjp(forward, backward, symbolic_zeros=True)
     return function
 
 
@@ -127,7 +133,8 @@ def _run(name, arrays, settings, outputs):
     wanted = tuple(n for n, yes in outputs.items() if yes)
     arrays = tuple(None if arrays[n] is None else _array(n, arrays[n]) for n in op.inputs)
     settings = tuple(float(settings[n]) for n in op.settings)
-    found = dict(zip(wanted, _functions[name](settings, wanted, arrays)))
+    found = {n: x if op.outputs[n] else jax.lax.stop_gradient(x)
+             for n, x in zip(wanted, _functions[name](settings, wanted, arrays))}
     results = tuple(found.get(n) for n in outputs)
     return results[0] if len(results) == 1 else results
 

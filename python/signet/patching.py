@@ -18,6 +18,15 @@ def _ours():
     return {name: getattr(ops, name) for name in ops.__all__}
 
 
+def _in_parts(*args, **kwargs):
+    """In place of a whole block in one call, which transformers asks for in training. None is its sign for no such
+    function: it calls the parts one by one then, with the mask, the documents and the norms that a block has."""
+
+
+def _for_transformers():
+    return {**_ours(), "mamba_inner_fn": _in_parts, "mamba_split_conv1d_scan_combined": _in_parts}
+
+
 def _set(holder, name, value):
     _undo.append((holder, name, getattr(holder, name)))
     setattr(holder, name, value)
@@ -72,7 +81,7 @@ def patch_transformers():
     import transformers.integrations as integrations
     from transformers.integrations import hub_kernels
 
-    ours, replaced = _ours(), []
+    ours, replaced = _for_transformers(), []
     for module in list(sys.modules.values()):
         if not getattr(module, "__name__", "").startswith("transformers.models."):
             continue

@@ -24,6 +24,9 @@ class SignetError(RuntimeError):
         super().__init__(message)
         self.code, self.kind = code, _KINDS.get(code, "failure")
 
+    def __reduce__(self):  # from one process to another
+        return type(self), (str(self), self.code)
+
 
 _OWN = Path(__file__).parent / "bin" / "signet"  # the program that a wheel brings along
 _NONE = ("the signet program is not there: this package was built without it. Build it with `make` and put it on the PATH, "
@@ -159,6 +162,13 @@ def extract(model, **options):
     return (Automaton.from_dict(machine) if machine and "accept" in machine else None), report
 
 
+def _parsed(line):
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
 class Run:
     """A run directory of `signet train`."""
 
@@ -178,9 +188,10 @@ class Run:
 
     @property
     def metrics(self):
-        """The lines of metrics.jsonl, as dictionaries."""
+        """The lines of metrics.jsonl, as dictionaries. One that is cut off is left out, as `signet report` does."""
         file = self.path / "metrics.jsonl"
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        entries = map(_parsed, file.read_text().split("\n")) if file.exists() else []
+        return [entry for entry in entries if isinstance(entry, dict)]
 
     def dataframe(self):
         import pandas

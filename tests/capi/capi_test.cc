@@ -55,7 +55,7 @@ CallResult run(const Operator<Call>& op, std::vector<HostTensor> inputs, std::ve
     for (double& x : result.outputs.back().values()) x = NAN;
   }
   for (size_t i = 0; i < result.outputs.size(); ++i) call.*op.outputs[i].value = place(result.outputs[i]);
-  signet_sizes sizes{};
+  signet_sizes sizes = test::empty_sizes();
   EXPECT_EQ(op.sizes(&call, &sizes), SIGNET_OK) << signet_last_error();
   std::vector<char> saved, moved, workspace;
   const bool differentiate = !d_outputs.empty();
@@ -329,7 +329,7 @@ TEST(Capi, TheScanReadsTensorsInWhichTimeLiesFastest) {
   for (const auto& slot : op.outputs) outputs.emplace_back(slot.shape);
   for (size_t i = 0; i < inputs.size(); ++i) call.*op.inputs[i].value = inputs[i].view();
   for (size_t i = 0; i < outputs.size(); ++i) call.*op.outputs[i].value = outputs[i].view();
-  signet_sizes rows{}, columns{};
+  signet_sizes rows = test::empty_sizes(), columns = rows;
   ASSERT_EQ(op.sizes(&call, &rows), SIGNET_OK);
   std::vector<std::vector<double>> turned;
   for (signet_tensor* x : {&call.u, &call.raw, &call.z}) {
@@ -518,7 +518,7 @@ TEST(Capi, RefusesAStateWhoseSizeOverflows) {
   const int64_t wide = int64_t{1} << 32;
   call.q = call.k = empty({1, 0, 1, wide}), call.v = call.o = empty({1, 0, 1, wide});
   call.beta = empty({1, 0, 1});
-  signet_sizes sizes;
+  signet_sizes sizes = test::empty_sizes();
   EXPECT_EQ(signet_delta_rule_sizes(&call, &sizes), SIGNET_INVALID);
   EXPECT_EQ(signet_delta_rule_forward(&call), SIGNET_INVALID);
   EXPECT_NE(std::string(signet_last_error()).find("out of range"), std::string::npos) << signet_last_error();
@@ -594,6 +594,30 @@ TEST(Capi, ThreadsAndForksGiveTheSameNumbers) {
   EXPECT_EQ(status, 0);
   EXPECT_EQ(signet_set_threads(0), SIGNET_INVALID);
   ASSERT_EQ(signet_set_threads(before), SIGNET_OK);
+}
+
+// A program that was built before inference_workspace was there.
+TEST(Capi, SizesAreWrittenAsFarAsTheCallerKnowsThem) {
+  const Operator<signet_delta_rule> op = delta_rule({}, 1, 0);
+  auto inputs = random_inputs(op.inputs, 1);
+  signet_delta_rule call{};
+  call.size = sizeof call;
+  for (size_t i = 0; i < op.inputs.size(); ++i) call.*op.inputs[i].value = inputs[i].view();
+  struct {
+    signet_sizes sizes;
+    size_t behind;
+  } now{test::empty_sizes(), 7}, before = now;
+  before.sizes.size = offsetof(signet_sizes, inference_workspace);
+  before.sizes.inference_workspace = before.behind = 7;
+  for (auto* each : {&now, &before}) {
+    ASSERT_EQ(op.sizes(&call, &each->sizes), SIGNET_OK) << signet_last_error();
+    EXPECT_EQ(each->behind, 7u);
+  }
+  EXPECT_EQ(before.sizes.inference_workspace, 7u);
+  EXPECT_EQ(before.sizes.saved, now.sizes.saved);
+  EXPECT_EQ(before.sizes.backward_workspace, now.sizes.backward_workspace);
+  before.sizes.size = 0;
+  EXPECT_EQ(op.sizes(&call, &before.sizes), SIGNET_INVALID);
 }
 
 TEST(Capi, TableHasEveryFunction) {

@@ -71,8 +71,29 @@ def test_what_has_no_gradient_asks_for_none():
     state, m = torch.zeros(2, 3, 4, 5), torch.zeros(2, 3, requires_grad=True)
     with pytest.raises(ValueError, match="initial_m has no gradient"):
         ops.mlstm(**x, **gates, initial_state=state, initial_m=m)
+    with pytest.raises(ValueError, match="initial_m has no gradient"):
+        torch.func.grad(lambda m: ops.mlstm(**x, **gates, initial_state=state, initial_m=m)[0].sum())(m.detach())
     with torch.no_grad():
         ops.mlstm(**x, **gates, initial_state=state, initial_m=m)
+
+
+def test_results_without_a_gradient_say_so():
+    """The final m: the next segment takes it as it is, and gradients go on through the state."""
+    x = {n: t.double() for n, t in inputs().items() if n != "beta"}
+    x.update(i=torch.randn(2, 6, 3, dtype=torch.float64), f=torch.rand(2, 6, 3, dtype=torch.float64))
+    x["k"].requires_grad_()
+
+    def halves(x):
+        h, state, m = ops.mlstm(**{n: t[:, :3] for n, t in x.items()}, output_final_state=True)
+        return torch.cat([h, ops.mlstm(**{n: t[:, 3:] for n, t in x.items()}, initial_state=state, initial_m=m)[0]], 1), state, m
+
+    weight = torch.randn(2, 6, 3, 4, dtype=torch.float64)
+    whole, state, m = halves(x)
+    assert state.requires_grad and not m.requires_grad
+    expected = torch.autograd.grad((ops.mlstm(**x)[0] * weight).sum(), x["k"])[0]
+    torch.testing.assert_close(torch.autograd.grad((whole * weight).sum(), x["k"])[0], expected)
+    transformed = torch.func.grad(lambda k: (halves({**x, "k": k})[0] * weight).sum())(x["k"].detach())
+    torch.testing.assert_close(transformed, expected)
 
 
 def test_gradients_have_no_gradients():

@@ -133,6 +133,28 @@ def test_runs_in_a_graph(name):
         assert torch.equal(a, b)  # the same bits
 
 
+def test_a_graph_on_a_stream_of_its_own():
+    """As PyTorch's manual has it: warmed up on one stream, captured on another."""
+    torch.manual_seed(0)
+    x, r = torch.randn(2, 40, 2, 4, 32).cuda(), (torch.randn(2, 4, 32, 32) / 8).cuda()
+
+    def step():
+        inputs = [t.detach().requires_grad_() for t in (x, r)]
+        return torch.autograd.grad(ops.slstm(*inputs)[0].sum(), inputs)
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        expected = step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = step()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert all(torch.equal(a, b) for a, b in zip(got, expected))
+
+
 LAYOUTS = {
     "turned": lambda t: t.permute(*reversed(range(t.dim()))).contiguous().permute(*reversed(range(t.dim()))),
     "apart": lambda t: torch.stack([t, t], -1)[..., 0],
@@ -200,8 +222,10 @@ def test_final_states_that_no_loss_depends_on():
         assert (a - b).norm() < 1e-5 * a.norm()
 
 
-def test_memory_is_pytorchs():
-    inputs = [x.cuda().bfloat16().requires_grad_() for x in delta(4, 512, 4, 64)]
+@pytest.mark.parametrize("name", ["delta", "sLSTM, packed"])
+def test_memory_is_pytorchs(name):
+    function, make = CASES[name]
+    inputs = [x.cuda().bfloat16().requires_grad_() for x in make()]
 
     def outside():
         torch.cuda.synchronize()
@@ -209,10 +233,11 @@ def test_memory_is_pytorchs():
         free, _ = torch.cuda.mem_get_info()
         return free + torch.cuda.memory_reserved()
 
-    results(CASES["delta"][0], inputs)
+    results(function, inputs)
     before = outside()
     for _ in range(3):
-        results(CASES["delta"][0], inputs)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            results(function, inputs)
     assert outside() == before
 
 

@@ -45,6 +45,27 @@ def test_gradients_of_several_calls():
             np.testing.assert_allclose(got[n], np.stack([one[n] for one in expected]), rtol=1e-4, atol=1e-5)
 
 
+def test_m_is_a_constant_in_every_gradient():
+    """A given m asks for none, and segments go on from each other all the same."""
+    gates = dict(i=rng.standard_normal((1, 6, 2)).astype(np.float32), f=rng.uniform(0.5, 1, (1, 6, 2)).astype(np.float32))
+    x = {n: rng.standard_normal((1, 6, 2, 3)).astype(np.float32) for n in "qkv"} | gates
+    state, m = np.zeros((1, 2, 3, 4), np.float32), np.zeros((1, 2), np.float32)
+    with pytest.raises(ValueError, match="mlstm: initial_m has no gradient: give it through jax.lax.stop_gradient"):
+        jax.grad(lambda m: sj.mlstm(**x, initial_state=state, initial_m=m)[0].sum())(m)
+
+    def in_segments(x):
+        def segment(carried, part):
+            h, *carried = sj.mlstm(**part, initial_state=carried[0], initial_m=carried[1], output_final_state=True)
+            return carried, h
+
+        parts = {n: a.reshape(1, 3, 2, *a.shape[2:]).swapaxes(0, 1) for n, a in x.items()}
+        return (jax.lax.scan(segment, [state, m], parts)[1] ** 2).sum()
+
+    expected = jax.grad(lambda x: (sj.mlstm(**x)[0] ** 2).sum())(x)
+    for n, gradient in jax.jit(jax.grad(in_segments))(x).items():
+        np.testing.assert_allclose(gradient, expected[n], rtol=1e-3, atol=1e-4)
+
+
 def test_the_others():
     x, w = rng.standard_normal((2, 6)).astype(np.float32), np.ones(6, np.float32)
     np.testing.assert_allclose(sj.rms_norm(x, w), ops.rms_norm(x, w), rtol=1e-5)

@@ -1,4 +1,5 @@
 """NumPy functions: against plain loops, with any strides and types, and with bad input."""
+import functools
 import os
 import threading
 
@@ -44,6 +45,13 @@ def test_delta_rule_is_its_loop():
     np.testing.assert_allclose(final, state, rtol=1e-12)
 
 
+def in_records(a):
+    """A field of records of an odd number of bytes."""
+    records = np.zeros(a.shape, [("before", np.int8), ("x", a.dtype)])
+    records["x"] = a
+    return records["x"]
+
+
 @pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
 def test_types_and_strides(name):
     if name == "bfloat16":
@@ -54,7 +62,7 @@ def test_types_and_strides(name):
     x = {n: a.astype(dtype) for n, a in delta_inputs().items()}
     expected = ops.delta_rule(**{n: a.astype(np.float64) for n, a in x.items()})[0]
     for view in (lambda a: a, lambda a: np.asfortranarray(a), lambda a: np.repeat(a, 2, axis=1)[:, ::2],
-                 lambda a: a[::-1].copy()[::-1]):
+                 lambda a: a[::-1].copy()[::-1], in_records):
         o, _ = ops.delta_rule(**{n: view(a) for n, a in x.items()})
         assert o.dtype == dtype
         assert np.linalg.norm(o.astype(float) - expected) < tolerance * np.linalg.norm(expected)
@@ -206,9 +214,24 @@ def test_threads_take_gradients_side_by_side():
 
 
 def test_vjp_of_what_is_no_operator():
-    for function in (lambda x: x, lambda x: ops.l2_norm(ops.l2_norm(x))):
-        with pytest.raises(ValueError, match="vjp: give a function that calls one operator"):
+    """What is computed around an operator would be left out of its gradient."""
+
+    @functools.wraps(ops.l2_norm)
+    def doubled(x):
+        return 2 * ops.l2_norm(x)
+
+    for function in (lambda x: x, lambda x: ops.l2_norm(3 * x), doubled, ops.cross_entropy, functools.partial(doubled), None):
+        with pytest.raises(ValueError, match="vjp: give an operator of signet.ops"):
             ops.vjp(function, normal(2, 3))
+
+
+def test_vjp_of_an_operator_with_bound_arguments():
+    x, weight = normal(2, 3), normal(3)
+    y, pullback = ops.vjp(functools.partial(ops.rms_norm, weight=weight, eps=0.5), x)
+    np.testing.assert_array_equal(y, ops.rms_norm(x, weight, eps=0.5))
+    expected = ops.vjp(ops.rms_norm, x, weight, eps=0.5)[1](y)
+    for n, gradient in pullback(y).items():
+        np.testing.assert_array_equal(gradient, expected[n])
 
 
 def test_threads_and_forks():

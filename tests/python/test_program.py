@@ -1,8 +1,11 @@
 """Automata, proofs and training from Python: the program's answers as objects."""
 import json
+import pickle
+import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import signet
@@ -71,6 +74,34 @@ def test_errors(tmp_path):
         signet.Run(tmp_path)
     with pytest.raises(signet.SignetError):
         signet.train("no-such-task", out=tmp_path / "x", progress=False)
+
+
+def test_groups_are_trained_with_their_own_letters(tmp_path):
+    for action in (None, "natural"):
+        group = Automaton.group("S3", generators="swaps", action=action)
+        run = group.train(tmp_path / str(action), model="deltanet", steps=1, progress=False, settings={"model.width": 8, "train.batch": 4})
+        trained = json.loads(re.search(r'^  dfa: (".*")$', run.config, re.M)[1])
+        machine, report = json.loads(trained), group.analyze()
+        assert (machine["alphabet"], machine["delta"]) == (report.alphabet, report.delta) and len(machine["alphabet"]) == 3
+        assert machine.get("output") == report.output
+
+
+def test_natural_arguments(tmp_path):
+    assert Automaton("(ab)*", alphabet=["a", "b"]).analyze().alphabet == ["a", "b"]
+    with pytest.raises(TypeError, match="alphabet: give letters of one character"):
+        Automaton("(ab)*", alphabet=["ab"])
+    numpy = {**PARITY, "start": np.int64(0), "accept": np.array([1]), "delta": [list(row) for row in np.array(PARITY["delta"])]}
+    assert Automaton.from_dict(numpy).analyze().delta == Automaton.from_dict(PARITY).analyze().delta
+    with pytest.raises(TypeError, match="machine: give numbers"):
+        Automaton.from_dict({**PARITY, "accept": {1}})
+    (tmp_path / "config.yaml").write_text("")
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "lo')
+    assert signet.Run(tmp_path).metrics == [{"step": 1, "loss": 2.5}]
+
+
+def test_errors_go_from_one_process_to_another():
+    error = pickle.loads(pickle.dumps(signet.SignetError("a check", 4)))
+    assert (str(error), error.code, error.kind) == ("a check", 4, "a check did not hold")
 
 
 def test_train_and_sweep(tmp_path):

@@ -122,6 +122,23 @@ def test_vmap_runs_one_after_the_other():
                                torch.autograd.grad(ops.chunk_delta_rule(q.requires_grad_(), k, v, beta)[0].sum(), q)[0])
 
 
+def test_several_gradients_at_once():
+    q, k, v, beta = delta_inputs(1, 3, 1, 2, 2, grad=False)
+
+    def model(q, k):
+        o, state = ops.chunk_delta_rule(q, k, v, beta, output_final_state=True)
+        return o, state
+
+    plain = torch.autograd.functional.jacobian(model, (q, k))
+    at_once = torch.autograd.functional.jacobian(model, (q, k), vectorize=True)
+    for a, b in zip(at_once, plain):
+        torch.testing.assert_close(a, b)
+    x = normal(2, 3, grad=True)  # an operator with one output
+    rows = torch.eye(6, dtype=D).view(6, 2, 3)
+    (got,) = torch.autograd.grad(ops.l2_norm(x), x, rows, is_grads_batched=True)
+    torch.testing.assert_close(got, torch.stack([torch.autograd.grad(ops.l2_norm(x), x, row)[0] for row in rows]))
+
+
 def test_export():
     class Model(torch.nn.Module):
         def forward(self, q, k, v, beta):

@@ -19,6 +19,11 @@ def mamba():
     return transformers.MambaForCausalLM(config)
 
 
+def falcon_mamba():
+    config = transformers.FalconMambaConfig(vocab_size=64, hidden_size=32, state_size=8, num_hidden_layers=2)
+    return transformers.FalconMambaForCausalLM(config)
+
+
 def mamba2():
     config = transformers.Mamba2Config(vocab_size=64, hidden_size=32, num_heads=8, head_dim=8, state_size=16, n_groups=2,
                                        num_hidden_layers=2, expand=2, chunk_size=8)
@@ -45,7 +50,15 @@ def kimi_linear():
     return getattr(transformers, name)(config)
 
 
-MODELS = {f.__name__: f for f in (mamba, mamba2, qwen3_next, kimi_linear)}
+def bamba():
+    config = transformers.BambaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=3, attn_layer_indices=[1],
+        num_attention_heads=2, num_key_value_heads=1, mamba_n_heads=8, mamba_d_head=8, mamba_n_groups=2, mamba_d_state=8,
+        mamba_expand=2, mamba_chunk_size=8)
+    return transformers.BambaForCausalLM(config)
+
+
+MODELS = {f.__name__: f for f in (mamba, falcon_mamba, mamba2, qwen3_next, kimi_linear, bamba)}
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +91,7 @@ def test_same_greedy_tokens(name):
         torch.testing.assert_close(model(prompt).logits, logits)
 
 
-@pytest.mark.parametrize("name", ["mamba", "qwen3_next"])
+@pytest.mark.parametrize("name", ["mamba", "falcon_mamba", "mamba2", "qwen3_next", "bamba"])
 def test_same_gradients(name):
     torch.manual_seed(0)
     model = MODELS[name]().train()
@@ -96,6 +109,43 @@ def test_same_gradients(name):
         assert (a is None) == (b is None), n
         if a is not None:
             torch.testing.assert_close(a, b, rtol=2e-3, atol=2e-5, msg=lambda m, n=n: f"{n}: {m}")
+
+
+def with_biases(model):
+    """Biases of convolutions make something of nothing: padding must be hidden behind them, too."""
+    for name, parameter in model.named_parameters():
+        if name.endswith("conv1d.bias"):
+            torch.nn.init.normal_(parameter)
+    return model
+
+
+@pytest.mark.parametrize("name", ["mamba", "falcon_mamba", "mamba2"])
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+def test_padding_on_the_left_changes_nothing(name, training):
+    torch.manual_seed(0)
+    model = with_biases(MODELS[name]()).train(training)
+    text = torch.randint(1, 60, (1, 6))
+    padded, mask = torch.nn.functional.pad(text, (5, 0)), torch.nn.functional.pad(torch.ones_like(text), (5, 0))
+    signet.patch_transformers()
+    with torch.no_grad():
+        alone = model(text, use_cache=False).logits
+        torch.testing.assert_close(model(padded, attention_mask=mask, use_cache=False).logits[:, 5:], alone)
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+def test_packed_documents_are_alone(training):
+    torch.manual_seed(0)
+    model = with_biases(bamba()).train(training)
+    documents = [torch.randint(1, 60, (1, length)) for length in (5, 9)]
+    packed = dict(input_ids=torch.cat(documents, 1), position_ids=torch.cat([torch.arange(5), torch.arange(9)])[None],
+                  seq_idx=torch.tensor([[0] * 5 + [1] * 9], dtype=torch.int32))
+    signet.patch_transformers()
+    with torch.no_grad():
+        alone = torch.cat([model(x, use_cache=False).logits for x in documents], 1)
+        torch.testing.assert_close(model(**packed, use_cache=False).logits, alone)
+        for cached in ({}, {"use_cache": True}):  # transformers' attention would mix the documents
+            with pytest.raises(NotImplementedError, match="use_cache=False"):
+                model(**packed, **cached)
 
 
 def test_files_loaded_while_patched_come_back():

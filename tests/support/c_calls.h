@@ -11,6 +11,12 @@
 
 namespace signet::test {
 
+inline signet_sizes empty_sizes() {
+  signet_sizes sizes{};
+  sizes.size = sizeof sizes;
+  return sizes;
+}
+
 // Elements of a tensor in fp64, laid out by `strides` in memory of some type.
 class HostTensor {
  public:

@@ -43,7 +43,7 @@ class Bridge:
         self.like = self.inputs.index(op.like)
         self.first, *self.others = op.outputs
         self.call, self.apply = op.torch_call, _make_function(self)
-        self.registered = register(self)
+        self.registered, self.registered_gradients = register(self)
 
     def function(self):
         """The operator as people call it; a plain function costs less than an object that can be called. What eager calls
@@ -121,7 +121,12 @@ def _make_function(bridge):
             if given[0] is None and all(g is None for g in given):
                 return (None,) * len(wanted)
             given = tuple(None if g is None else g.resolve_neg() for g in given)
-            return once(bridge.op.name, lambda: bridge.gradients(ctx.spec, wanted, kept, given), *kept, *given)
+            try:
+                return once(bridge.op.name, lambda: bridge.gradients(ctx.spec, wanted, kept, given), *kept, *given)
+            except TypeError:
+                if not any(g is not None and torch._C._functorch.is_legacy_batchedtensor(g) for g in given):
+                    raise
+                return bridge.registered_gradients(ctx.spec, kept[1:], given)  # of several at once
 
     Function.__name__ = bridge.op.name
     # What Function.apply calls in the end: transforms of functorch, which it looks for, never come here.

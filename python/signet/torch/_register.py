@@ -26,7 +26,8 @@ def _lengths(names):
 
 
 def register(bridge):
-    """Registers the operator and returns a function (inputs, settings, states) -> outputs with None."""
+    """Registers the operator. Returns two functions: (inputs, settings, states) -> outputs with None, and
+    (spec, tensors, gradients of the outputs) -> (None, gradients of these tensors..), as Bridge.gradients."""
     op = bridge.op
     name, outputs, inputs = op.name, list(op.outputs), bridge.inputs
     differentiable = [i for i, _, _ in op.differentiable]
@@ -85,17 +86,18 @@ def register(bridge):
         *tensors, settings, states = inputs
         ctx.save_for_backward(*tensors)
         ctx.settings, ctx.states = settings, states
+        ctx.mark_non_differentiable(*(x for x, y in zip(several(output), outputs) if not op.outputs[y]))
+
+    def pulled(operator, tensors, settings, states, given):
+        """A gradient for every input, None for those without."""
+        known = [g if (i == 0 or states) and op.outputs[outputs[i]] else None for i, g in enumerate(given)]
+        results = dict(zip(differentiable, several(operator(*tensors, settings, states, *known))))
+        return [results.get(i) if x is not None else None for i, x in enumerate(tensors)]
 
     def autograd(ctx, *given, operator=backward_op):
         tensors = ctx.saved_tensors
-        known = [g if (i == 0 or ctx.states) and op.outputs[outputs[i]] else None for i, g in enumerate(given)]
-        results = iter(several(operator(*tensors, ctx.settings, ctx.states, *known)))
-        gradients = [None] * len(tensors)
-        for i in differentiable:
-            value = next(results)
-            if tensors[i] is not None and tensors[i].requires_grad:
-                gradients[i] = value
-        return (*gradients, None, None)
+        gradients = pulled(operator, tensors, ctx.settings, ctx.states, given)
+        return (*(g if g is not None and x.requires_grad else None for g, x in zip(gradients, tensors)), None, None)
 
     def over_batch(operator):
         """One call after the other: what sequences share (weights) may differ from one to the next."""
@@ -148,10 +150,20 @@ def register(bridge):
                                       lambda ctx, *given: autograd(ctx, *given, operator=backward_transformed))
 
     def call(tensors, settings, states):
+        for i, (x, y) in enumerate(zip(tensors, inputs)):
+            if i not in differentiable and x is not None and x.requires_grad and torch.is_grad_enabled():
+                raise ValueError(f"{name}: {y} has no gradient: give it detached")
         plain = torch.compiler.is_compiling() or not (torch._C._are_functorch_transforms_active() or
                                                       torch.autograd.forward_ad._current_level >= 0)
         operator = forward_op if plain else forward_transformed
         results = several(operator(*tensors, [float(x) for x in settings], states))
         return tuple(x if i == 0 or states else None for i, x in enumerate(results))
 
-    return call
+    def pull(spec, tensors, given):
+        settings, states, present = spec
+        placed, settings = bridge.fitted(bridge.placed(present, tensors), settings)
+        given = (*given, *[None] * (len(outputs) - len(given)))
+        gradients = pulled(backward_op, placed, [float(x) for x in settings], states, given)
+        return (None, *(g for i, g in enumerate(gradients) if present >> i & 1))
+
+    return call, pull

@@ -387,7 +387,10 @@ def _offsets_of(seq_idx):
 
 
 def _by_document(x, dt, A, B, C, D, z, dt_bias, initial_states, seq_idx, dt_softplus, dt_limit, return_final_states):
-    _unsupported(initial_states=initial_states, return_final_states=return_final_states)
+    _unsupported(initial_states=initial_states)
+    if return_final_states:
+        raise NotImplementedError("return_final_states: the documents of a row (seq_idx) have a state each, and one is asked "
+                                  "for; a model of transformers wants use_cache=False")
 
     def flat(t):
         return None if t is None else t.reshape(1, -1, *t.shape[2:])

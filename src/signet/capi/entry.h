@@ -81,6 +81,8 @@ template <class Operator>
 signet_status sizes_of(const typename Operator::Call* given_call, signet_sizes* sizes, bool backward = true) {
   return guarded([&] {
     if (!sizes) bad_input("sizes is null");
+    if (sizes->size < 2 * sizeof(size_t) || sizes->size > 65536)
+      bad_input("sizes: set its size to the sizeof of the structure, not {}", sizes->size);
     const auto call = received(given_call);
     const OnDevice here(call.device);
     signet_sizes all{};
@@ -89,7 +91,8 @@ signet_status sizes_of(const typename Operator::Call* given_call, signet_sizes* 
     all.saved = kept.most();
     all.inference_workspace = count_pass<Operator>(call, Pass::kForward, none);
     if (backward) all.backward_workspace = count_pass<Operator>(call, Pass::kBackward, again);
-    *sizes = all;
+    all.size = sizes->size;
+    std::memcpy(sizes, &all, std::min(all.size, sizeof all));
   });
 }
 

@@ -79,9 +79,11 @@ typedef struct signet_buffer {
   size_t bytes;
 } signet_buffer;
 
-/* In bytes. Some operators take as scratch memory what they would otherwise save: inference_workspace is that
- * of a forward call without `saved`. */
+/* In bytes. Set `size` to the sizeof of the structure: what it has no room for is not told. Some operators
+ * take as scratch memory what they would otherwise save: inference_workspace is that of a forward call
+ * without `saved`. */
 typedef struct signet_sizes {
+  size_t size;
   size_t saved, forward_workspace, backward_workspace, inference_workspace;
 } signet_sizes;
 
