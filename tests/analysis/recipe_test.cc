@@ -21,9 +21,7 @@ namespace {
 
 std::string value_of(const train::ConfigSources& sources, const std::string& key) {
   train::RunConfig config = train::resolve_config(sources);
-  for (const auto& field : io::fields_of(config).all())
-    if (field.key == key) return field.write();
-  return "no such key";
+  return io::fields_of(config).written(key).value_or("no such key");
 }
 
 train::ConfigSources sources_of(const std::string& task, const std::string& architecture) {
@@ -82,6 +80,19 @@ TEST(Recipe, FitsEveryModelAndGivesWay) {
       SCOPED_TRACE(std::string(model.name) + " " + task);
       EXPECT_EQ(value_of(sources_of(task, model.name), "train.max_length"), "40");
     }
+  // Who can reflect is given the factors of the group, and gates that decay a margin.
+  for (const auto& model : models::architectures()) {
+    SCOPED_TRACE(model.name);
+    const auto sources = sources_of("S3", model.name);
+    const auto given = tracker_recipe(train::resolve_config(sources).task, model.name).value().set;
+    const auto sets = [&](const std::string& key) {
+      return std::any_of(given.begin(), given.end(),
+                         [&](const auto& set) { return set.starts_with(key + "="); });
+    };
+    EXPECT_EQ(sets("model.householders"), value_of(sources, "model.householders") != "no such key");
+    EXPECT_EQ(sets("model.decay_margin"),
+              std::string(model.name).starts_with("gated-") || std::string(model.name) == "kda");
+  }
   auto sources = sources_of("parity", "deltanet");
   sources.set = {"train.max_length=20", "model.heads=3"};
   EXPECT_EQ(value_of(sources, "train.max_length"), "20");

@@ -36,6 +36,79 @@ TEST(Transitions, OfACompiledNetworkAreItsGates) {
   EXPECT_GT(norm(turn - theory::identity(turn.rows())), 0.5);
 }
 
+// One layer with one block and no automaton to speak of.
+Subject one_block(const theory::Block& block) {
+  theory::Network network;
+  network.dfa.delta.emplace_back();
+  network.dfa.accept = {false};
+  theory::Layer layer;
+  layer.blocks = {block};
+  layer.trails = block.contexts;
+  layer.rows = 1;
+  layer.row.assign(static_cast<size_t>(block.contexts), 0);
+  layer.next.assign(static_cast<size_t>(block.code_count()), 0);
+  for (int32_t c = 0; c < block.contexts; ++c) {
+    network.dfa.alphabet.emplace_back(1, static_cast<char>('a' + c));
+    network.dfa.delta[0].push_back(0);
+    layer.context.push_back(c);
+  }
+  network.layers = {layer};
+  network.final_state = network.final_output = {0};
+  theory::validate(network, "test");
+  Subject subject;
+  subject.compiled = network;
+  subject.network = theory::make_recogniser(network, NumberType::kFp32);
+  subject.words = Words::all(network.dfa.letters(), 20);
+  return subject;
+}
+
+// A turn by 2^-18, as a complex number and as two reflections: the weights say that it turns, although in
+// fp32 it is as near to the real line as trained gates that are taken to lie on it.
+TEST(Transitions, OfACompiledNetworkAreItsWeightsNotMeasuredInFp32) {
+  const double angle = 0x1.0p-18, c = std::cos(angle), s = std::sin(angle);
+  theory::Block turn;
+  turn.kind = theory::BlockKind::kComplexDiagonal;
+  turn.dim = 2;
+  theory::add_diagonal_context(turn, {c, s}, {0, 0});
+  theory::Block reflections;
+  reflections.dim = 2;
+  theory::add_householder_context(reflections,
+                                  {{{0, 1}, 2, 0}, {{-std::sin(angle / 2), std::cos(angle / 2)}, 2, 0}});
+  theory::finish_householder(reflections);
+  for (theory::Block* block : {&turn, &reflections}) {
+    block->initial = {1, 0};
+    block->codes = {1, 0, c, s};
+    Subject subject = one_block(*block);
+    const auto heads = head_transitions(subject);
+    ASSERT_EQ(heads.size(), 1u);
+    EXPECT_TRUE(heads[0].linear);
+    const auto& gate = heads[0].gates.gates[0];
+    EXPECT_NEAR(gate(1, 0), s, 1e-15);
+    EXPECT_NEAR(gate(0, 1), -s, 1e-15);
+    EXPECT_EQ(heads[0].gates.off > 0, block == &reflections) << "a product of factors rounds";
+    EXPECT_LT(heads[0].gates.off, 1e-14);
+    const auto report = theory::check_gates(heads[0].gates, {});
+    EXPECT_FALSE(report.theorem1.none());
+    EXPECT_TRUE(report.theorem1.found);
+    EXPECT_EQ(report.certificate, "");
+  }
+}
+
+// Swaps, flips and projections do not round: their zeros are zeros, and "not decided" is said of none.
+TEST(Transitions, OfExactFactorsAreKnownExactly) {
+  for (const char* language : {"T:3", "dyck:3", "tomita4", "kth-last:3"})
+    for (const char* target : {"householder-product[-1,1]", "householder[-1,1]", "one-hot"}) {
+      theory::CompileOptions options;
+      options.target = theory::parse_target(target);
+      auto subject = compiled(automata::named_language(language), options);
+      for (const auto& head : head_transitions(subject)) {
+        EXPECT_EQ(head.gates.off, 0) << language << " " << target;
+        for (size_t a = 0; a < head.gates.gates.size(); ++a)
+          EXPECT_EQ(head.gates.inputs[a].size(), head.gates.state.size());
+      }
+    }
+}
+
 // After the first c the parity of the a's decides. The second layer flips its sign after a c alone, not at
 // the start of a word: it is no layer in [0,1].
 TEST(Transitions, OfALaterLayerAreThoseAfterOtherWordsToo) {

@@ -197,6 +197,19 @@ TEST(Analyze, AnEmptyAlphabetIsNotTheDefault) {
   EXPECT_EQ(run_signet("analyze a --alphabet ''").exit_code, 3);
 }
 
+// Groups come from the image sets: past their limit they are not known, though the monoid tells of some.
+TEST(Analyze, GroupsPastTheLimitAreNotNone) {
+  const auto result = run_signet("analyze --language T:3 --max-sets 2");
+  EXPECT_EQ(result.out.find("none but the trivial one"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("groups               beyond the limit (--max-sets)"), std::string::npos)
+      << result.out;
+  const Json beyond = json_of("analyze --language T:3 --max-sets 2");
+  EXPECT_TRUE(beyond["groups"].is_null());
+  EXPECT_EQ(beyond["aperiodic"], false);
+  // Where the monoid has none, none are left to know.
+  EXPECT_EQ(json_of("analyze --language tomita4 --max-sets 2")["groups"], Json::array());
+}
+
 TEST(Analyze, SaysWhatWasUsed) {
   const auto result = run_signet("analyze --language tomita3 --max-monoid 1 --max-sets 1");
   EXPECT_EQ(result.out.find("were used instead"), std::string::npos) << result.out;

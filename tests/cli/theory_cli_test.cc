@@ -302,6 +302,16 @@ TEST(TheoryVerbs, WrongNetworksEndWithFour) {
   EXPECT_FALSE(result["counterexample"].is_null());
 }
 
+// Neither proved nor refuted nor tested is no wrong network.
+TEST(TheoryVerbs, WhatStayedOpenIsNeitherCorrectNorWrong) {
+  const auto result = json_of("verify --group Z60 --construction rotation --method closure --orbit 100", 4);
+  EXPECT_TRUE(result["correct"].is_null());
+  EXPECT_EQ(result["proved"], false);
+  EXPECT_TRUE(result["counterexample"].is_null());
+  EXPECT_EQ(json_of("verify --group Z60 --construction rotation --method random --length 10")["correct"],
+            true);
+}
+
 TEST(TheoryVerbs, FactorAndCheck) {
   const auto cycle = json_of("factor '[[0,0,1],[1,0,0],[0,1,0]]'");
   EXPECT_EQ(cycle["count"], 2);

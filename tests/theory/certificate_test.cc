@@ -118,6 +118,8 @@ TEST(Certificate, CorruptedOnesAreRefused) {
   const auto common = [&](const json& good) {
     corrupt(good, [](json& c) { c["automaton"]["accept"][0] = 1 - c["automaton"]["accept"][0].get<int>(); });
     corrupt(good,
+            [](json& c) { c["automaton"]["accept"][0] = 0.9 + c["automaton"]["accept"][0].get<int>(); });
+    corrupt(good,
             [](json& c) { c["automaton"]["delta"][0][0] = 1 - c["automaton"]["delta"][0][0].get<int>(); });
     corrupt(good, [](json& c) { c["automaton"]["start"] = 1 - c["automaton"]["start"].get<int>(); });
     corrupt(good,

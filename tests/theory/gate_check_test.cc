@@ -31,6 +31,12 @@ TEST(GateCheck, StructureCertifies) {
   EXPECT_EQ(check("[[[1]],[[-1]]]").certificate, "2-groups");
   EXPECT_EQ(check("[[[1,0],[0.5,0.5]],[[1,0],[0,1]]]").certificate, "");  // triangular, but of norm above 1
   EXPECT_EQ(check("[[[0,1],[1,0]],[[1,0],[0,-1]]]").certificate, "");
+  // The eigenvalues of diagonal gates are their entries, exactly.
+  for (const char* above :
+       {"[1.0000000000000002]", "[-1.0000000000000002]", "[[[0.5,0],[0,1.0000000000000002]]]"})
+    EXPECT_EQ(check(above).certificate, "") << above;
+  EXPECT_EQ(check("[-0.9999999999999999]").certificate, "definite");
+  EXPECT_EQ(check("[1,-0.9999999999999999]").certificate, "star-free");
   // I - v v^T at 0 and 60 degrees: beta = 1 < 2.
   EXPECT_EQ(check("[[[0,0],[0,1]],[[0.75,-0.4330127018922193],[-0.4330127018922193,0.25]]]").certificate,
             "star-free");
@@ -83,6 +89,42 @@ TEST(GateCheck, NearlySymmetricIsNotSymmetric) {
   EXPECT_EQ(check("[[[1,-5e-13],[5e-13,1]]]").certificate, "");
   EXPECT_EQ(check("[[[1,1e-12],[0,1]]]").certificate, "");
   EXPECT_EQ(check("[[[1.0000000000001,0],[0,-0.5]]]").certificate, "");
+}
+
+// These two reflections turn together by 5e-17, which the computed product does not show.
+TEST(GateCheck, AProductThatLooksSymmetricMayTurn) {
+  const auto r = check(
+      "[[[-0.40804914983727175,0.9129599615082141],[0.9129599615082141,0.40804914983727175]],"
+      "[[-0.40804914983727175,0.9129599615082142],[0.9129599615082142,0.40804914983727175]]]");
+  EXPECT_TRUE(nothing(r.theorem2[0]));
+  EXPECT_FALSE(r.theorem2[1].none());
+  // A word that reads the same from both ends is symmetric, though its eigenvalue 1 is a double one.
+  const auto swap = check("[[[0.6,0.8],[0.8,-0.6]]]");
+  EXPECT_TRUE(swap.theorem2[1].none());
+  EXPECT_TRUE(swap.theorem2[2].none());
+}
+
+// Gates that are known to their error only: what is within it is neither a zero nor a sign.
+TEST(GateCheck, GatesThatAreOffSayLess) {
+  auto set = parse_gates("[[[0.5,0],[0,0.25]]]", "test");
+  EXPECT_EQ(check_gates(set, {}).certificate, "definite");
+  set = parse_gates("[[[1,0],[0,0]]]", "test");
+  EXPECT_EQ(check_gates(set, {}).certificate, "star-free");
+  EXPECT_TRUE(check_gates(set, {}).theorem1.none());
+  set.off = 1e-15;
+  const auto off = check_gates(set, {});
+  EXPECT_EQ(off.certificate, "");
+  EXPECT_FALSE(off.theorem1.none());
+  EXPECT_TRUE(off.theorem1.open);
+  set = parse_gates("[0.5,1]", "test");
+  set.off = 1e-15;
+  EXPECT_TRUE(check_gates(set, {}).theorem1.none());
+  // Four letters have four errors.
+  set = parse_gates("[[[1,-1e-14],[1e-14,1]]]", "test");
+  EXPECT_TRUE(check_gates(set, {}).theorem2[2].found);
+  set.off = 2e-14;
+  EXPECT_FALSE(check_gates(set, {}).theorem2[2].found);
+  EXPECT_TRUE(check_gates(set, {}).theorem2[2].open);
 }
 
 // The product of these two reflections turns by 120 degrees; its numbers are too small for fp64.
@@ -156,6 +198,17 @@ TEST(GateCheck, CollapseIsPredicted) {
                   0.35 * static_cast<double>(c.predicted) + 12)
           << text << number_type_name(type);
     }
+}
+
+// What adds to a number that is kept moves on for ever, however little it adds.
+TEST(GateCheck, NoCollapseIsPredictedOfWhatDrifts) {
+  for (const char* text : {"{\"gates\":[[[0.999,0],[0,1]]],\"inputs\":[[0.001,1e-9]]}",
+                           "{\"gates\":[[[0.5,0.5],[0.5,0.5]]],\"inputs\":[[1,0]]}"})
+    for (NumberType type : {NumberType::kFp64, NumberType::kFp32, NumberType::kBf16})
+      EXPECT_TRUE(check(text, type).collapse.empty()) << text << number_type_name(type);
+  // Of what is kept nothing moves here: the input lies where differences shrink.
+  EXPECT_FALSE(check("{\"gates\":[[[0.999,0],[0,1]]],\"inputs\":[[0.001,0]]}").collapse.empty());
+  EXPECT_FALSE(check("{\"gates\":[[[0.5,0.5],[0.5,0.5]]],\"inputs\":[[1,-1]]}").collapse.empty());
 }
 
 // Theorem 2 says nothing of products that were not looked at.

@@ -91,8 +91,8 @@ TEST(Rounding, OneContractingComplexNumberHasTheGroupS5) {
   ASSERT_EQ(network.dfa.states(), 5);
   expect_proved_for_all_lengths(network, NumberType::kFp32);
   const Analysis analysis = analyze(network.dfa);
-  ASSERT_EQ(analysis.facts.groups.size(), 1u);
-  EXPECT_EQ(analysis.facts.groups[0].name, "S5");
+  ASSERT_EQ(analysis.facts.groups.value().size(), 1u);
+  EXPECT_EQ(analysis.facts.groups->at(0).name, "S5");
   // What the theorems say of it is said of real numbers.
   for (const char* name : {"complex-diagonal", "householder[0,1]", "mamba-real"}) {
     const Verdict& verdict = analysis.verdict(name);
@@ -115,7 +115,7 @@ TEST(Rounding, OneContractingComplexNumberHasTheGroupS7) {
   const Network network = tracked(block, NumberType::kFp32);
   ASSERT_EQ(network.dfa.states(), 7);
   expect_proved_for_all_lengths(network, NumberType::kFp32);
-  EXPECT_EQ(analyze(network.dfa).facts.groups[0].name, "S7");
+  EXPECT_EQ(analyze(network.dfa).facts.groups.value().at(0).name, "S7");
 }
 
 // One factor I - 0.75 k k^T, |k| = 1, eigenvalues 1 and 1/4. Two large numbers that cancel turn the dot

@@ -1,5 +1,7 @@
 #include "signet/theory/verdict.h"
 
+#include <bit>
+#include <map>
 #include <set>
 
 #include "signet/automata/minimize.h"
@@ -27,7 +29,7 @@ struct Row {
 
 std::string groups_text(const Facts& facts) {
   std::string text;
-  for (const auto& group : facts.groups) text += (text.empty() ? "" : " ") + group.name;
+  for (const auto& group : facts.groups.value()) text += (text.empty() ? "" : " ") + group.name;
   return text;
 }
 
@@ -305,9 +307,99 @@ TEST(Verdict, TheBarrierSpeaksOfArithmeticWithoutRounding) {
   EXPECT_NE(reason.find("exactly 2 layers without rounding"), std::string::npos) << reason;
 }
 
+// One number that keeps the last `window` of m letters as digits: x' = x/b + letter, as a diagonal gate or as
+// one factor, from m on. States are the words of up to so many letters.
+Network digits_network(int32_t m, int32_t window, bool factor) {
+  const double b = std::bit_ceil(static_cast<uint32_t>(2 * m)), share = factor ? 1 - 1 / b : 1;
+  Network network;
+  Block block;
+  block.dim = 1;
+  block.kind = factor ? BlockKind::kHouseholder : BlockKind::kDiagonal;
+  block.initial = {share * m};
+  for (int32_t a = 0; a < m; ++a) {
+    network.dfa.alphabet.push_back(std::to_string(a));
+    if (factor)
+      add_householder_context(block, {{{1}, share, static_cast<double>(a)}});
+    else
+      add_diagonal_context(block, {1 / b}, {static_cast<double>(a)});
+  }
+  if (factor) finish_householder(block);
+  std::map<std::vector<int32_t>, State> index = {{{}, 0}};
+  std::vector<std::vector<int32_t>> words = {{}};  // latest letter first
+  for (size_t q = 0; q < words.size(); ++q) {
+    const auto word = words[q];
+    double x = 0, place = share;
+    for (const int32_t a : word) x += a * place, place /= b;
+    // What is left of the start of a short word, or the middle of what may be left of all that came earlier.
+    const bool whole = static_cast<int32_t>(word.size()) == window;
+    block.codes.push_back(x + m * (whole ? place / 2 : place));
+    network.dfa.delta.emplace_back();
+    network.dfa.accept.push_back(q % 2 == 1);
+    for (int32_t a = 0; a < m; ++a) {
+      auto next = word;
+      next.insert(next.begin(), a);
+      if (static_cast<int32_t>(next.size()) > window) next.pop_back();
+      const auto [it, fresh] = index.emplace(next, static_cast<State>(words.size()));
+      if (fresh) words.push_back(next);
+      network.dfa.delta.back().push_back(it->second);
+    }
+  }
+  Layer layer;
+  layer.trails = m;
+  layer.rows = 1;
+  layer.blocks = {block};
+  for (int32_t a = 0; a < m; ++a) layer.context.push_back(a), layer.row.push_back(0);
+  for (State q = 0; q < network.dfa.states(); ++q) {
+    layer.next.push_back(q);
+    network.final_state.push_back(q);
+    network.final_output.push_back(network.dfa.accept[static_cast<size_t>(q)]);
+  }
+  network.layers = {layer};
+  validate(network, "digits");
+  return network;
+}
+
+// docs/analyze.md: six bits of digits are right at every length in the types with the fewest digits, whose
+// orbits are small enough to close.
+TEST(Verdict, NarrowTypesKeepSixBitsOfLastLetters) {
+  VerifyOptions options;
+  options.method = "closure";
+  for (int32_t m : {1, 2, 3, 4, 5, 8, 16, 17, 32}) {
+    const int bits = std::bit_width(std::bit_ceil(static_cast<uint32_t>(2 * m)) - 1);
+    for (int32_t window = 1; window * bits <= 6; ++window)
+      for (const bool factor : {false, true})
+        for (NumberType type : {NumberType::kBf16, NumberType::kFp16}) {
+          options.type = type;
+          const auto result = verify(digits_network(m, window, factor), options);
+          EXPECT_TRUE(result.proved && !result.longest)
+              << m << " letters, " << window << " kept, " << number_type_name(type)
+              << (factor ? ", factor: " : ": ") << result.certificate;
+        }
+  }
+  options.type = NumberType::kBf16;
+  EXPECT_TRUE(verify(digits_network(2, 5, false), options).counterexample) << "ten bits are too many";
+}
+
+// What more bits would need is not promised of floating point: the layers are those of the cascade.
+TEST(Verdict, ManyLastLettersTakeManyLayersOfFloatingPoint) {
+  const Analysis few = analyze(named_language("kth-last:3")), many = analyze(named_language("kth-last:5"));
+  for (const char* name : {"diagonal[0,1]", "diagonal[-1,1]", "complex-diagonal", "householder[0,1]"}) {
+    EXPECT_EQ(few.verdict(name).layers, 1) << name;
+    EXPECT_EQ(many.verdict(name).arithmetic, Arithmetic::kFloatingPoint) << name;
+    EXPECT_EQ(many.verdict(name).layers, 5) << name;
+    EXPECT_NE(
+        many.verdict(name).reason.find("in real numbers exactly 1 layer: definite by the last 5 letters"),
+        std::string::npos)
+        << many.verdict(name).reason;
+  }
+  EXPECT_EQ(many.verdict("householder[-1,1]").layers, 5);
+  EXPECT_EQ(many.verdict("mamba-real").layers, 1) << "in real numbers";
+}
+
 TEST(Verdict, LimitsLeaveAQuestionOpenInsteadOfGuessing) {
   const Analysis analysis = analyze(named_language("T:7"), {.monoid = 100, .image_sets = 20});
   EXPECT_FALSE(analysis.facts.aperiodic);
+  EXPECT_FALSE(analysis.facts.groups);
   EXPECT_FALSE(analysis.verdict("complex-diagonal").possible);
   EXPECT_NE(analysis.verdict("complex-diagonal").reason.find("--max-sets"), std::string::npos);
   EXPECT_TRUE(*analysis.verdict("one-hot").possible);

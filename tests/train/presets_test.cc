@@ -27,9 +27,7 @@ bool among(const List& cases, Same same) {
 bool recurrence_is_a_case(const std::string& architecture, const models::ModelConfig& config,
                           const Shape& state) {
   const auto option = [&](const std::string& key) {
-    for (const auto& field : io::fields_of(const_cast<models::ModelConfig&>(config)).all())
-      if (field.key == key) return static_cast<int64_t>(std::stoll(field.write()));
-    return int64_t{1};
+    return std::stoll(io::fields_of(const_cast<models::ModelConfig&>(config)).written(key).value_or("1"));
   };
   if (architecture == "transformer")
     return among(kernels::kAttentionCases,

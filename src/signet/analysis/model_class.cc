@@ -43,9 +43,8 @@ std::optional<NetworkClass> class_in_table(const train::RunConfig& run) {
     // One factor or several is a setting of the model.
     if (row.network_class == NetworkClass::kHouseholderSigned ||
         row.network_class == NetworkClass::kHouseholderProduct)
-      for (const auto& field : io::fields_of(config).all())
-        if (field.key == "model.householders")
-          return field.write() == "1" ? NetworkClass::kHouseholderSigned : NetworkClass::kHouseholderProduct;
+      return io::fields_of(config).written("model.householders") == "1" ? NetworkClass::kHouseholderSigned
+                                                                        : NetworkClass::kHouseholderProduct;
     return row.network_class;
   }
   return std::nullopt;

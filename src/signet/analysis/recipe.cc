@@ -8,6 +8,7 @@
 #include "signet/automata/minimize.h"
 #include "signet/base/error.h"
 #include "signet/base/text.h"
+#include "signet/io/config_schema.h"
 #include "signet/theory/compile.h"
 #include "signet/theory/verdict.h"
 
@@ -16,13 +17,17 @@ namespace {
 
 constexpr automata::State kMostStates = 2000;  // beyond, theory takes longer than a newcomer waits
 
-// The models of mixer_deltanet.cc; the last three decay.
-bool has_delta_rule(const std::string& architecture) {
-  for (const char* name : {"deltanet", "deltaproduct", "gated-deltanet", "gated-deltaproduct", "kda"})
-    if (architecture == name) return true;
-  return false;
+// Settings of a model tell what it can do, so that new models need no line here.
+std::optional<std::string> setting_of(const std::string& architecture, const char* key) {
+  auto config = models::ModelConfig::for_architecture(architecture);
+  return io::fields_of(config).written(key);
 }
-bool decays(const std::string& architecture) { return !architecture.starts_with("delta"); }
+bool has_delta_rule(const std::string& architecture) {
+  return setting_of(architecture, "householders").has_value();
+}
+bool decays(const std::string& architecture) {
+  return setting_of(architecture, "decay").value_or("none") != "none";
+}
 
 // How many answers there are.
 size_t answers(const automata::Dfa& automaton) {

@@ -10,7 +10,9 @@
 #include "signet/base/activity.h"
 #include "signet/base/rng.h"
 #include "signet/base/text.h"
+#include "signet/theory/block_gate.h"
 #include "signet/theory/compile_parts.h"
+#include "signet/theory/proof.h"
 
 namespace signet::analysis {
 
@@ -121,15 +123,26 @@ theory::Matrix submatrix(const theory::Matrix& m, const std::vector<int64_t>& nu
 
 namespace {
 
-// A gate that a letter has after a word, or of a compiled head in a context.
+// A gate that a letter has after a word.
 struct OtherGate {
   std::string name;
   theory::Matrix matrix;
   bool linear = true;
 };
 
-HeadTransitions head_of(const Subject& subject, const std::vector<double>& start, const PartTransition& of,
-                        const std::vector<const Affine*>& letters, const std::vector<OtherGate>& others) {
+// What `gates` are to be compared with: where a letter leads from the start, or else a state that differs
+// everywhere.
+void choose_other(theory::GateSet& set) {
+  set.other = set.state;
+  for (size_t a = 0; a < set.gates.size() && set.other == set.state; ++a)
+    set.other = theory::affine(set.gates[a], set.state, set.inputs[a]);
+  if (set.other == set.state)
+    for (double& x : set.other) x += 1;
+}
+
+HeadTransitions measured_head(const Subject& subject, const std::vector<double>& start,
+                              const PartTransition& of, const std::vector<const Affine*>& letters,
+                              const std::vector<OtherGate>& others) {
   const auto& part = of.part;
   HeadTransitions head{part, true, 1, {}};
   std::vector<const theory::Matrix*> matrices;
@@ -172,35 +185,60 @@ HeadTransitions head_of(const Subject& subject, const std::vector<double>& start
     head.gates.others.push_back(std::move(gate));
   }
   for (int64_t i : numbers) head.gates.state.push_back(start[static_cast<size_t>(of.offset + i)]);
-  // To compare with: where a letter leads from the start, or else a state that differs everywhere.
-  head.gates.other = head.gates.state;
-  for (size_t a = 0; a < letters.size() && head.gates.other == head.gates.state; ++a)
-    head.gates.other = theory::affine(head.gates.gates[a], head.gates.state, head.gates.inputs[a]);
-  if (head.gates.other == head.gates.state)
-    for (double& x : head.gates.other) x += 1;
+  choose_other(head.gates);
   return head;
 }
 
 // Numbers of all gates of one head besides those of letters at the start.
 constexpr int64_t kMostOtherNumbers = int64_t{1} << 24;
 
-// Every context of a compiled head.
-std::vector<OtherGate> other_gates(const theory::Block& block) {
-  std::vector<OtherGate> result;
-  const std::vector<double> zero(static_cast<size_t>(block.dim), 0.0);
-  for (int32_t c = 0; c < block.contexts; ++c) {
-    OtherGate gate{fmt::format("context {}", c), theory::Matrix(block.dim, block.dim), true};
-    const auto offset = block_step(block, zero, c);
-    for (int32_t j = 0; j < block.dim; ++j) {
-      auto unit = zero;
-      unit[static_cast<size_t>(j)] = 1;
-      const auto image = block_step(block, unit, c);
-      for (int32_t i = 0; i < block.dim; ++i)
-        gate.matrix(i, j) = image[static_cast<size_t>(i)] - offset[static_cast<size_t>(i)];
+// The contexts that a letter asks of each block at the start of a word: [layer][block]. A trail that decoding
+// loses goes on as trail 0, as when the network runs (theory/runner.cc).
+std::vector<std::vector<int32_t>> first_contexts(const theory::Network& network, Letter letter) {
+  std::vector<std::vector<int32_t>> contexts;
+  int32_t trail = letter;
+  for (const auto& layer : network.layers) {
+    auto& asked = contexts.emplace_back();
+    int64_t codes = 0;
+    for (const auto& block : layer.blocks) {
+      asked.push_back(layer.context[static_cast<size_t>(trail) * layer.blocks.size() + asked.size()]);
+      codes =
+          codes * block.code_count() + nearest_code(block, block_step(block, block.initial, asked.back()));
     }
-    result.push_back(std::move(gate));
+    const auto row = static_cast<int64_t>(layer.row[static_cast<size_t>(trail)]);
+    trail = std::max(0, layer.next[static_cast<size_t>(row * layer.combined_codes() + codes)]);
   }
-  return result;
+  return contexts;
+}
+
+// A linear block of a compiled network has its weights for gates. `asked`: the context of every letter at the
+// start of a word. In the first layer (`varies` is false) these are all.
+HeadTransitions compiled_head(const theory::Block& block, const theory::StatePart& part,
+                              const std::vector<std::string>& alphabet, const std::vector<int32_t>& asked,
+                              bool varies) {
+  HeadTransitions head{part, true, 1, {}};
+  theory::GateSet& set = head.gates;
+  set.letters = alphabet;
+  set.plain = block.kind == theory::BlockKind::kDiagonal;
+  std::set<std::vector<double>> known;
+  for (const int32_t context : asked) {
+    auto gate = block_gate(block, context);
+    set.off = std::max(set.off, gate.off);
+    known.insert(gate.matrix.values());
+    set.gates.push_back(std::move(gate.matrix));
+    set.inputs.push_back(std::move(gate.input));
+  }
+  set.partial = varies && int64_t{block.dim} * block.dim * block.contexts > kMostOtherNumbers;
+  for (int32_t context = 0; varies && !set.partial && context < block.contexts; ++context) {
+    auto gate = block_gate(block, context);
+    if (!known.insert(gate.matrix.values()).second) continue;
+    set.off = std::max(set.off, gate.off);
+    set.letters.push_back(fmt::format("context {}", context));
+    set.others.push_back(std::move(gate.matrix));
+  }
+  set.state = block.initial;
+  choose_other(set);
+  return head;
 }
 
 // What letters do to each part of a layer after some words of a trained network.
@@ -241,40 +279,46 @@ std::vector<HeadTransitions> head_transitions(Subject& subject, int64_t largest)
   const auto& all_parts = subject.network->parts();
   size_t layers = 0;
   for (const auto& part : all_parts) layers = std::max(layers, part.layer + 1);
+  std::vector<std::vector<std::vector<int32_t>>> asked;  // [letter][layer][block]
+  for (Letter a = 0; subject.compiled && a < subject.words.letters(); ++a)
+    asked.push_back(first_contexts(*subject.compiled, a));
   for (size_t layer = 0; layer < layers; ++layer) {
-    std::vector<std::vector<PartTransition>> by_letter;
-    for (Letter a = 0; a < subject.words.letters(); ++a) {
-      by_letter.push_back(layer_transitions(*subject.network, start, layer, {a}, largest));
-      report_activity("letters tried", a + 1, subject.words.letters());
-    }
-    const size_t parts = by_letter[0].size();
     // In the first layer, without a convolution, the letter alone decides.
     const bool varies = layer > 0 || std::any_of(all_parts.begin(), all_parts.end(), [](const auto& part) {
                           return part.layer == 0 && part.tensor != 0;
                         });
+    const auto* blocks = subject.compiled ? &subject.compiled->layers[layer].blocks : nullptr;
+    const auto known = [&](const theory::StatePart& part) {
+      return blocks && !is_cell((*blocks)[part.head].kind);
+    };
+    std::vector<theory::StatePart> parts;
+    for (const auto& part : all_parts)
+      if (part.layer == layer && part.tensor == 0 && part.size <= largest) parts.push_back(part);
+    const bool measures = !std::all_of(parts.begin(), parts.end(), known);
+    std::vector<std::vector<PartTransition>> by_letter;
+    for (Letter a = 0; measures && a < subject.words.letters(); ++a) {
+      by_letter.push_back(layer_transitions(*subject.network, start, layer, {a}, largest));
+      report_activity("letters tried", a + 1, subject.words.letters());
+    }
     int64_t numbers = 0;
-    for (const auto& part : by_letter[0]) numbers += part.part.size * part.part.size;
+    for (const auto& part : parts) numbers += part.size * part.size;
     const int64_t words =
         std::min(kWordsBefore, kMostOtherNumbers / std::max<int64_t>(1, numbers * subject.words.letters()));
-    std::vector<std::vector<OtherGate>> others(parts);
-    if (varies && !subject.compiled) others = other_gates(subject, layer, parts, words, largest);
-    for (size_t p = 0; p < parts; ++p) {
+    std::vector<std::vector<OtherGate>> others(parts.size());
+    if (varies && !blocks) others = other_gates(subject, layer, parts.size(), words, largest);
+    for (size_t p = 0; p < parts.size(); ++p) {
+      if (known(parts[p])) {
+        std::vector<int32_t> contexts;
+        for (const auto& letter : asked) contexts.push_back(letter[layer][parts[p].head]);
+        result.push_back(
+            compiled_head((*blocks)[parts[p].head], parts[p], subject.network->alphabet(), contexts, varies));
+        continue;
+      }
       std::vector<const Affine*> letters;
-      bool linear = true;
-      for (const auto& tried : by_letter) {
-        letters.push_back(&tried[p].map);
-        linear &= tried[p].map.linear;
-      }
-      const auto* block =
-          subject.compiled ? &subject.compiled->layers[layer].blocks[by_letter[0][p].part.head] : nullptr;
-      bool partial = varies && !block && words == 0;
-      if (varies && block && linear) {
-        partial = int64_t{block->dim} * block->dim * block->contexts > kMostOtherNumbers;
-        if (!partial) others[p] = other_gates(*block);
-      }
-      result.push_back(head_of(subject, start, by_letter[0][p], letters, others[p]));
-      result.back().gates.partial = partial;
-      result.back().gates.plain = block && block->kind == theory::BlockKind::kDiagonal;
+      for (const auto& tried : by_letter) letters.push_back(&tried[p].map);
+      result.push_back(measured_head(subject, start, by_letter[0][p], letters, others[p]));
+      result.back().linear &= !blocks;  // of a compiled network these are cells
+      result.back().gates.partial = varies && words == 0;
       others[p].clear();
     }
   }

@@ -1,5 +1,6 @@
 // What a letter does to the state of each head of a network: the transition itself, as a matrix and an
-// offset, found by trying it on a basis. docs/check.md.
+// offset. Of a compiled network they are its weights, of a trained one they are found by trying it on a
+// basis. docs/check.md.
 #pragma once
 
 #include <string>
@@ -38,7 +39,8 @@ struct HeadTransitions {
   // Whether letters act linearly on its state, whatever that of the layer's other heads; if not, `gates` are
   // their derivatives at the start.
   bool linear = true;
-  int64_t copies = 1;     // columns of the state that letters treat alike; `gates` are of the first
+  // Columns of a trained head's state that letters treat alike; `gates` are of the first.
+  int64_t copies = 1;
   theory::GateSet gates;  // one per letter, at the start of a word; what letters do after others with them
 };
 

@@ -10,6 +10,7 @@
 #include "signet/cli/next_steps.h"
 #include "signet/cli/verb.h"
 #include "signet/cli/wrap.h"
+#include "signet/io/json.h"
 #include "signet/theory/verdict.h"
 
 namespace signet::cli {
@@ -34,10 +35,13 @@ Json witness_json(const automata::Dfa& dfa, const std::optional<theory::Witness>
 Json analysis_json(const theory::Analysis& analysis, const InputAutomaton& input) {
   const auto& facts = analysis.facts;
   const auto& dfa = analysis.dfa;
-  Json accepting = Json::array(), groups = Json::array(), verdicts = Json::object();
+  Json accepting = Json::array(), groups, verdicts = Json::object();
   for (State q = 0; q < dfa.states(); ++q)
     if (!dfa.mealy() && dfa.accept[q]) accepting.push_back(q);
-  for (const auto& group : facts.groups) groups.push_back(group_json(group));
+  if (facts.groups) {
+    groups = Json::array();
+    for (const auto& group : *facts.groups) groups.push_back(group_json(group));
+  }
   for (const auto& v : analysis.verdicts)
     verdicts[v.architecture] = {{"possible", nullable(v.possible)},
                                 {"arithmetic", theory::arithmetic_name(v.arithmetic)},
@@ -129,9 +133,13 @@ void print_facts(const theory::Analysis& analysis, const InputAutomaton& input) 
   line("group, commutative",
        fmt::format("{}, {}", facts.group ? "yes" : "no", facts.commutative ? "yes" : "no"));
   line("R-, J-trivial", fmt::format("{}, {}", facts.r_trivial ? "yes" : "no", yes(facts.j_trivial)));
-  if (!facts.groups.empty()) {
+  if (!facts.groups) {
+    line("groups", "beyond the limit (--max-sets)");
+  } else if (facts.groups->empty()) {
+    line("groups", "none but the trivial one");
+  } else {
     std::vector<std::string> names;
-    for (const auto& group : facts.groups) {
+    for (const auto& group : *facts.groups) {
       std::string text = group.name.rfind("order", 0) == 0
                              ? group.name
                              : fmt::format("{} (order {})", group.name, group.order);
@@ -143,8 +151,6 @@ void print_facts(const theory::Analysis& analysis, const InputAutomaton& input) 
     }
     line("groups", names[0]);
     for (size_t i = 1; i < names.size() && i < 12; ++i) line("", names[i]);
-  } else if (facts.aperiodic) {
-    line("groups", "none but the trivial one");
   }
   if (facts.minimal_degree)
     line("least degree",
@@ -207,7 +213,7 @@ class Analyze final : public Verb {
     if (json_) {
       Json json = analysis_json(analysis, input);
       for (const auto& [what, command] : next_steps(input_, analysis)) json["next"][what] = command;
-      fmt::print("{}\n", json.dump(2));
+      fmt::print("{}\n", io::json_text(json, 2));
       return 0;
     }
     print_facts(analysis, input);

@@ -13,6 +13,7 @@
 #include "signet/cli/output.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
+#include "signet/io/json.h"
 #include "signet/report/complex_plane.h"
 #include "signet/theory/gate_check.h"
 
@@ -118,7 +119,7 @@ class Check final : public Verb {
     write_picture(panels);
     if (json_) {
       if (!verdict.empty()) out["verdict"] = verdict;
-      fmt::print("{}\n", out.dump(2));
+      fmt::print("{}\n", io::json_text(out, 2));
     } else if (!verdict.empty()) {
       fmt::print("{}\n", verdict);
     }
@@ -241,7 +242,7 @@ class Check final : public Verb {
   void print_json(const theory::GateSet& set, const theory::GateReport& r, const std::string& verdict) const {
     ordered_json out = report_json(set, r);
     out["verdict"] = verdict.empty() ? ordered_json(nullptr) : ordered_json(verdict);
-    fmt::print("{}\n", out.dump(2));
+    fmt::print("{}\n", io::json_text(out, 2));
   }
   ordered_json report_json(const theory::GateSet& set, const theory::GateReport& r) const {
     ordered_json out = {

@@ -12,6 +12,7 @@
 #include "signet/cli/output.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
+#include "signet/io/json.h"
 #include "signet/theory/network_file.h"
 
 namespace signet::cli {
@@ -85,7 +86,7 @@ class Crystallise final : public Verb {
     out["proved"] = proved;
     out["proof"] = {{"method", crystal.proof.method}, {"text", crystal.proof.certificate}, {"dtype", dtype_}};
     out["file"] = proved && !output_.empty() ? ordered_json(output_) : ordered_json();
-    fmt::print("{}\n", out.dump(2));
+    fmt::print("{}\n", io::json_text(out, 2));
   }
 
   void print_text(const analysis::Extraction& found, const analysis::Crystal& crystal, bool proved) const {
@@ -94,8 +95,10 @@ class Crystallise final : public Verb {
                share_text(found.agreement[0].answers));
     if (crystal.in_place) {
       for (const auto& head : crystal.heads)
-        fmt::print("{}: {}; {} (the trained states are a linear image of its to {:.2g} of their gap)\n",
-                   head.name, count_of(head.components, "state"), head.construction, head.residual);
+        fmt::print(
+            "{}: {}; {} (a linear map takes its states to the trained ones; the largest error is {:.2g} of "
+            "the gap between them)\n",
+            head.name, count_of(head.components, "state"), head.construction, head.residual);
       fmt::print("crystallised in place: heads, start and answers are the trained network's, made exact\n");
     } else {
       fmt::print("not in place ({}): compiled from the automaton as {}, {}\n", crystal.reason,

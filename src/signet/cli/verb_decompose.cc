@@ -13,6 +13,7 @@
 #include "signet/cli/automaton_report.h"
 #include "signet/cli/verb.h"
 #include "signet/cli/wrap.h"
+#include "signet/io/json.h"
 
 namespace signet::cli {
 namespace {
@@ -83,7 +84,7 @@ class Decompose final : public Verb {
     const auto [input, holonomy, elimination] = while_shown("decompose", [&] { return decompose(); });
     picture_.write(input.title, input.dfa, &holonomy);
     if (json_) {
-      fmt::print("{}\n", decomposition_json(input.dfa, holonomy, elimination).dump(2));
+      fmt::print("{}\n", io::json_text(decomposition_json(input.dfa, holonomy, elimination), 2));
       return 0;
     }
     fmt::print("{}\n", input.title);

@@ -11,6 +11,7 @@
 #include "signet/cli/output.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
+#include "signet/io/json.h"
 
 namespace signet::cli {
 namespace {
@@ -97,7 +98,7 @@ class Extract final : public Verb {
     out["distinguishing_word"] = found.equivalent && !*found.equivalent
                                      ? ordered_json(word(subject, found.distinguishing))
                                      : ordered_json();
-    fmt::print("{}\n", out.dump(2));
+    fmt::print("{}\n", io::json_text(out, 2));
   }
 
   void print_text(const analysis::Subject& subject, const analysis::Extraction& found,

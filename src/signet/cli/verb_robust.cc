@@ -12,6 +12,7 @@
 #include "signet/cli/output.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
+#include "signet/io/json.h"
 #include "signet/report/svg.h"
 
 namespace signet::cli {
@@ -122,7 +123,7 @@ class Robust final : public Verb {
                     {"inputs", found.input ? found_json(*found.input) : ordered_json()},
                     {"weights", found_json(found.weights)}};
     out["length"] = found.length;
-    fmt::print("{}\n", out.dump(2));
+    fmt::print("{}\n", io::json_text(out, 2));
   }
 
   static double least(const theory::NetworkRobustness& proved, double theory::BlockRobustness::*member) {
@@ -213,7 +214,7 @@ class Robust final : public Verb {
     report::Chart chart(
         640, 480,
         {report::Scale::kLinear, low_x - margin, high_x + margin, "first principal axis of the states", 6},
-        {report::Scale::kLinear, low_y - margin, high_y + margin, "second", 6});
+        {report::Scale::kLinear, low_y - margin, high_y + margin, "second principal axis", 6});
     for (int32_t c = 0; c < components; ++c) {
       std::vector<report::Point> points;
       for (const auto& point : found.seen)

@@ -18,6 +18,7 @@
 #include "signet/cli/output.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
+#include "signet/io/json.h"
 #include "signet/theory/certificate.h"
 #include "signet/theory/network_file.h"
 #include "signet/theory/verify.h"
@@ -160,7 +161,9 @@ class Verify final : public Verb {
                                                   : "not proved";
     draw(network.dfa, result, verdict);
     if (json_) {
-      nlohmann::ordered_json out = {{"correct", result.correct},
+      nlohmann::ordered_json correct;  // null: neither proved nor refuted nor tested
+      if (result.correct || result.counterexample) correct = result.correct;
+      nlohmann::ordered_json out = {{"correct", correct},
                                     {"proved", result.proved},
                                     {"method", result.method},
                                     {"certificate", result.certificate},
@@ -176,7 +179,7 @@ class Verify final : public Verb {
         out["counterexample"] = shown_word(network.dfa, *result.counterexample);
         out["counterexample_length"] = result.counterexample->size();
       }
-      fmt::print("{}\n", out.dump(2));
+      fmt::print("{}\n", io::json_text(out, 2));
       return;
     }
     fmt::print("{} ({}): {}\n", verdict, result.method, printable(result.certificate, 2000));

@@ -188,6 +188,12 @@ Field* Fields::find(std::string_view key) {
   return nullptr;
 }
 
+std::optional<std::string> Fields::written(std::string_view key) const {
+  for (const Field& field : fields_)
+    if (field.key == key) return field.write();
+  return std::nullopt;
+}
+
 bool Fields::given(std::string_view key) const {
   for (const Field& field : fields_)
     if (field.key == key) return field.given;

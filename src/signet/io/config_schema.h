@@ -23,6 +23,7 @@
 #include <functional>
 #include <initializer_list>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -95,6 +96,8 @@ class Fields {
   void set(std::string_view assignment);
 
   bool given(std::string_view key) const;
+  // The value as a file has it; nothing where there is no such key.
+  std::optional<std::string> written(std::string_view key) const;
   const std::vector<Field>& all() const& { return fields_; }
   std::vector<Field> all() && {
     return std::move(fields_);

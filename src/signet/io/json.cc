@@ -183,6 +183,10 @@ Json read_json_file(const std::string& path, const JsonLimits& limits) {
   return parse_json(read_file(path, limits.max_bytes), path, limits);
 }
 
+std::string json_text(const Json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 const Json& json_member(const Json& object, const char* key, const std::string& where) {
   if (!object.is_object()) bad_input("{} must be an object, not {}", printable(where), object.type_name());
   const auto member = object.find(key);

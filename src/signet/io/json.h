@@ -22,6 +22,11 @@ nlohmann::ordered_json parse_json(std::string_view text, const std::string& wher
                                   const JsonLimits& limits = {});
 nlohmann::ordered_json read_json_file(const std::string& path, const JsonLimits& limits = {});
 
+// The value as text, on one line or by `indent`. JSON is UTF-8 and names of files may be any bytes: those
+// that are not become U+FFFD, so that work whose result names them is not lost. Whatever is printed or
+// written goes through here.
+std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
+
 // Members of an object that must be there and have the type; the error names `where` and the key.
 const nlohmann::ordered_json& json_member(const nlohmann::ordered_json& object, const char* key,
                                           const std::string& where);

@@ -35,25 +35,40 @@ bool upper(const Matrix& m) {
 }
 bool lower(const Matrix& m) { return upper(transposed(m)); }
 bool diagonal(const Matrix& m) { return upper(m) && lower(m); }
-bool unit_interval_diagonal(const Matrix& m) {
+bool unit_interval_diagonal(const Matrix& m, double off) {
   for (int64_t i = 0; i < m.rows(); ++i)
-    if (m(i, i) < 0 || m(i, i) > 1) return false;
+    if (m(i, i) < off || m(i, i) > 1 - off) return false;
   return true;
 }
 // Norms are computed to a few units in the last place.
 double norm_error(const Matrix& m) { return static_cast<double>(m.rows() + 4) * 0x1.0p-52; }
+// The spectral norm of a matrix and how far off it may be: of a diagonal one it is the largest entry.
+struct Norm {
+  double value, error;
+};
+Norm norm_of(const Matrix& m) {
+  if (!diagonal(m)) return {spectral_norm(m), norm_error(m)};
+  double most = 0;
+  for (int64_t i = 0; i < m.rows(); ++i) most = std::max(most, std::abs(m(i, i)));
+  return {most, 0};
+}
 // Symmetric with spectrum in (-1, 1]: a product of commuting generalized Householder factors over (-1, 1].
 // What is nearly symmetric may turn, however slowly.
-bool symmetric_above_minus_one(const Matrix& m, bool measured) {
+bool symmetric_above_minus_one(const Matrix& m, const GateSet& set) {
+  if (diagonal(m) && !set.measured) {  // its eigenvalues are its entries
+    for (int64_t i = 0; i < m.rows(); ++i)
+      if (!(m(i, i) - set.off > -1 && m(i, i) + set.off <= 1)) return false;
+    return true;
+  }
   double largest = 0;
   for (double x : m.values()) largest = std::max(largest, std::abs(x));
   for (int64_t j = 0; j < m.columns(); ++j)
     for (int64_t i = 0; i < j; ++i)
-      if (!(std::abs(m(i, j) - m(j, i)) <= (measured ? kMeasured * largest : 0))) return false;
+      if (!(std::abs(m(i, j) - m(j, i)) <= (set.measured ? kMeasured * largest : 0))) return false;
   const auto values = eigenvalues(m);
   return std::all_of(values.begin(), values.end(), [&](auto z) {
-    return z.real() > -1 + (measured ? kClear : kTolerance) &&
-           z.real() <= 1 + (measured ? kMeasured : norm_error(m));
+    return z.real() > -1 + (set.measured ? kClear : kTolerance) &&
+           z.real() <= 1 + (set.measured ? kMeasured : norm_error(m));
   });
 }
 
@@ -61,21 +76,30 @@ bool symmetric_above_minus_one(const Matrix& m, bool measured) {
 void certify(const GateSet& set, GateReport& report) {
   if (set.partial) return;
   const auto strict = [&](const Matrix& m) {
-    return spectral_norm(m) < 1 - (set.measured ? kMeasured : norm_error(m));
+    const Norm norm = norm_of(m);
+    return norm.value + set.off < 1 - (set.measured ? kMeasured : norm.error);
   };
-  const auto symmetric = [&](const Matrix& m) { return symmetric_above_minus_one(m, set.measured); };
+  const auto contracts = [&](const Matrix& m) {
+    const Norm norm = norm_of(m);
+    return norm.value + set.off <= 1 + (set.measured ? kMeasured : norm.error);
+  };
+  // Numbers that rounding made zero, or made the same, show no shape. One number has all of them.
+  const bool shaped = set.off == 0 || report.size == 1;
+  const auto in_unit_interval = [&](const Matrix& m) { return unit_interval_diagonal(m, set.off); };
+  const auto symmetric = [&](const Matrix& m) { return symmetric_above_minus_one(m, set); };
   if (all_gates(set, strict)) {
     report.structure = "every gate strictly contracts";
     report.certificate = "definite";
-  } else if (all_gates(set, diagonal) && all_gates(set, unit_interval_diagonal)) {
+  } else if (!shaped) {
+    return;
+  } else if (all_gates(set, diagonal) && all_gates(set, in_unit_interval)) {
     report.structure = "diagonal gates in [0,1]";
     report.certificate = "star-free";
     if (set.plain) report.arithmetic = Arithmetic::kFloatingPoint;
   } else if (all_gates(set, symmetric)) {
     report.structure = "symmetric gates with spectrum in (-1,1]: products of Householder factors over (-1,1]";
     report.certificate = "star-free";
-  } else if (report.norm <= 1 + (set.measured ? kMeasured : norm_error(set.gates[0])) &&
-             (all_gates(set, upper) || all_gates(set, lower))) {
+  } else if (all_gates(set, contracts) && (all_gates(set, upper) || all_gates(set, lower))) {
     const bool each = all_gates(set, diagonal);
     report.structure = each ? "real diagonal gates" : "real triangular gates";
     report.certificate = "2-groups";
@@ -85,10 +109,11 @@ void certify(const GateSet& set, GateReport& report) {
 
 // Calls visit(word, product, sizes) for all words of length 1 to `length` over these gates, shorter first,
 // until `budget` is spent on those of more than one gate; returns the length of the longest that were all
-// visited. The product acts as the word does: first letter first. `sizes` is the same product of absolute
-// values: what an entry's terms add up to.
+// visited. The product acts as the word does: first letter first. `sizes` is the same product of what entries
+// may be in absolute value, if every one is `off` by so much: what an entry's terms add up to.
 template <class Visit>
-int64_t for_each_word(const std::vector<Matrix>& gates, int64_t length, int64_t budget, Visit&& visit) {
+int64_t for_each_word(const std::vector<Matrix>& gates, double off, int64_t length, int64_t budget,
+                      Visit&& visit) {
   struct Entry {
     GateWord word;
     Matrix product, sizes;
@@ -98,7 +123,7 @@ int64_t for_each_word(const std::vector<Matrix>& gates, int64_t length, int64_t 
   std::vector<Matrix> absolute = gates;
   for (Matrix& gate : absolute)
     for (int64_t j = 0; j < gate.columns(); ++j)
-      for (int64_t i = 0; i < gate.rows(); ++i) gate(i, j) = std::abs(gate(i, j));
+      for (int64_t i = 0; i < gate.rows(); ++i) gate(i, j) = std::abs(gate(i, j)) + off;
   for (int64_t l = 1; l <= length; ++l) {
     std::vector<Entry> longer;
     for (const Entry& entry : level)
@@ -121,8 +146,9 @@ struct Known {
 };
 
 // Of a part of a gate that does not fall into smaller ones. `disturbed` bounds the norm of the error of its
-// entries and, for LAPACK's results are those of a matrix as near as that, of the computation.
-void add_known(const Matrix& part, double disturbed, std::vector<Known>& known) {
+// entries and, for LAPACK's results are those of a matrix as near as that, of the computation. `symmetric`:
+// without that error it is.
+void add_known(const Matrix& part, double disturbed, bool symmetric, std::vector<Known>& known) {
   const int64_t n = part.rows();
   if (n == 1) {
     const double x = part(0, 0);
@@ -131,7 +157,6 @@ void add_known(const Matrix& part, double disturbed, std::vector<Known>& known) 
   }
   const double size = norm(part);
   disturbed += 8 * static_cast<double>(n) * 0x1.0p-53 * size;
-  const bool symmetric = part == transposed(part);
   auto values = eigenvalues(part);
   // Symmetric matrices move their eigenvalues by no more than their entries, any matrix by no more than this
   // (Elsner), and one with independent eigenvectors by their condition (Bauer and Fike).
@@ -168,10 +193,11 @@ void add_known(const Matrix& part, double disturbed, std::vector<Known>& known) 
   known.insert(known.end(), judged.begin(), judged.end());
 }
 
-// The eigenvalues of a product of `length` gates. Its entries that are not 0 are the edges of a graph, and
-// the eigenvalues are those of its strongly connected parts: of a triangular matrix, in any order, the
-// diagonal.
-std::vector<Known> known_eigenvalues(const Matrix& product, const Matrix& sizes, int64_t length) {
+// The eigenvalues of a product of `length` gates, the error of which has at most the norm `off`. Its entries
+// that are not 0 are the edges of a graph, and the eigenvalues are those of its strongly connected parts: of
+// a triangular matrix, in any order, the diagonal.
+std::vector<Known> known_eigenvalues(const Matrix& product, const Matrix& sizes, int64_t length, double off,
+                                     bool symmetric) {
   const int32_t n = static_cast<int32_t>(product.rows());
   const auto parts =
       automata::strong_components(n, n, [&](int32_t i, int32_t j) { return sizes(i, j) != 0 ? j : -1; });
@@ -188,7 +214,7 @@ std::vector<Known> known_eigenvalues(const Matrix& product, const Matrix& sizes,
         block(i, j) = product(part[i], part[j]);
         disturbed += sizes(part[i], part[j]) * sizes(part[i], part[j]);
       }
-    add_known(block, relative * std::sqrt(disturbed), known);
+    add_known(block, relative * std::sqrt(disturbed) + off, symmetric, known);
   }
   return known;
 }
@@ -267,19 +293,27 @@ void measure(const GateSet& set, int64_t max_steps, int64_t& work, Collapse& col
 
 // Repetitions of x -> a x + b after which `start` stands still (docs/theory.md, 10): with x* its limit, the
 // least n with |(a^2 - 1) a^n (start - x*)|_i at most 2 u |x*_i|, or the smallest number, in every i. None
-// where a number overflows.
-std::optional<int64_t> predict(const Matrix& a, const Vector& b, const Vector& start, NumberType type) {
+// where a number overflows, and where there is no limit: b adds to a number that a keeps. `known`: to which
+// part of themselves inputs are.
+std::optional<int64_t> predict(const Matrix& a, const Vector& b, const Vector& start, double known,
+                               NumberType type) {
   constexpr size_t kSquarings = 60;
+  // By then what shrinks by kTolerance a repetition is gone, and what is kept, as far as fp64 knows, is not.
+  constexpr size_t kSettled = 40;
+  const Vector zero(start.size(), 0.0);
   Matrix power = a;
   Vector offset = b;
   for (size_t k = 0; k < kSquarings; ++k) {  // x -> power x + offset, squared
+    if (k == kSettled)
+      for (const double added : affine(power, b, zero))
+        if (!(std::abs(added) <= known * norm(b))) return std::nullopt;
     offset = affine(power, offset, offset);
     power = power * power;
   }
   // An eigenvalue 1 that is not semisimple grows, however slowly.
   for (const double x : power.values())
     if (!(std::abs(x) <= 1e6)) return std::nullopt;
-  const Vector limit = affine(power, start, offset), zero(start.size(), 0.0);
+  const Vector limit = affine(power, start, offset);
   Vector off = start;
   for (size_t i = 0; i < off.size(); ++i) {
     if (!std::isfinite(limit[i])) return std::nullopt;
@@ -316,7 +350,7 @@ void find_collapse(const GateSet& set, const GateWord& word, const GateCheckOpti
   for (int32_t s : word) product = set.gates[s] * product;
   if (!finite(product)) return;
   // A turn that shrinks by no more than the gates were rounded by, or are known to, is one that counts.
-  const double tolerance = set.measured ? kMeasured : kTolerance;
+  const double tolerance = set.measured ? kMeasured : std::max(kTolerance, set.off);
   const double shortened =
       std::max(tolerance, unit_roundoff(options.type) * std::sqrt(static_cast<double>(product.rows())) *
                               static_cast<double>(word.size()));
@@ -330,8 +364,9 @@ void find_collapse(const GateSet& set, const GateWord& word, const GateCheckOpti
   if (rate < 0) return;  // all eigenvalues are 1: nothing shrinks
   Vector offset(set.state.size(), 0.0);
   for (int32_t s : word) offset = affine(set.gates[s], offset, set.inputs[s]);
-  const auto one = predict(product, offset, set.state, options.type),
-             two = predict(product, offset, set.other, options.type);
+  const double known = set.measured ? kMeasured : std::max(0x1.0p-40, set.off);
+  const auto one = predict(product, offset, set.state, known, options.type),
+             two = predict(product, offset, set.other, known, options.type);
   if (!one || !two) return;
   Collapse c{word, rate, std::max(*one, *two), std::nullopt, 0};
   with_state_type(options.type, [&](auto rule) { measure<decltype(rule)>(set, options.max_steps, work, c); });
@@ -380,7 +415,11 @@ GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
   report.size = static_cast<int64_t>(set.state.size());
   std::vector<Matrix> all = set.gates;
   all.insert(all.end(), set.others.begin(), set.others.end());
-  for (const auto& gate : all) report.norm = std::max(report.norm, spectral_norm(gate));
+  std::vector<bool> symmetric;
+  for (const auto& gate : all) {
+    report.norm = std::max(report.norm, norm_of(gate).value);
+    symmetric.push_back(set.off == 0 && gate == transposed(gate));
+  }
   certify(set, report);
   report.theorem2.resize(3);
   const GateSet stored = rounded(set, options.type);
@@ -399,8 +438,15 @@ GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
     const size_t letters = word.size();
     const bool vanishes = letters > 1 && letters <= 4 && std::pow(least, letters) < 0x1.0p-1000;
     std::vector<Known> known;
-    if (finite(product) && finite(sizes) && !vanishes)
-      known = known_eigenvalues(product, sizes, static_cast<int64_t>(letters));
+    if (finite(product) && finite(sizes) && !vanishes) {
+      const auto n = static_cast<double>(letters);
+      const double off = n * set.off * std::pow(report.norm + set.off, n - 1);
+      // A word that reads the same from both ends, of symmetric gates. That a product looks symmetric says
+      // nothing: rounding may have hidden how it turns.
+      const bool same = std::equal(word.begin(), word.end(), word.rbegin()) &&
+                        std::all_of(word.begin(), word.end(), [&](int32_t s) { return symmetric[s]; });
+      known = known_eigenvalues(product, sizes, static_cast<int64_t>(letters), off, same);
+    }
     if (set.measured) std::transform(known.begin(), known.end(), known.begin(), as_measured);
     return known;
   };
@@ -426,7 +472,8 @@ GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
   constexpr size_t kMostListed = 32;
   RootSearch near;
   const int64_t seen = for_each_word(
-      set.gates, length, words, [&](const GateWord& word, const Matrix& product, const Matrix& sizes) {
+      set.gates, set.off, length, words,
+      [&](const GateWord& word, const Matrix& product, const Matrix& sizes) {
         const auto known = known_of(word, product, sizes);
         apply_theorems(word, known);
         for (const Known& k : known) {
@@ -445,7 +492,7 @@ GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
       });
   end_theorems(seen);
   if (!set.others.empty())
-    end_theorems(for_each_word(all, std::min<int64_t>(length, 4), words,
+    end_theorems(for_each_word(all, set.off, std::min<int64_t>(length, 4), words,
                                [&](const GateWord& word, const Matrix& product, const Matrix& sizes) {
                                  apply_theorems(word, known_of(word, product, sizes));
                                }));

@@ -27,6 +27,7 @@ struct GateSet {
   bool partial = false;  // there are gates that are not here, so that nothing holds of all
   Vector state, other;
   bool measured = false;  // on a network in fp32, so known to kMeasured only
+  double off = 0;         // bounds the Frobenius norm of the error of every gate: 0 where nothing rounded
   // Whether a step rounds gate times state plus input, as Proposition A asks. Householder factors, even of
   // one number, round more (docs/theory.md, 9).
   bool plain = false;

@@ -28,6 +28,7 @@ namespace {
 // `natural`: an easier faithful action of the whole group, when the automaton is one.
 void find_groups(const Skeleton& skeleton, const std::vector<Permutation>& natural, Facts& facts) {
   facts.aperiodic = facts.two_groups = facts.solvable = true;
+  auto& groups = facts.groups.emplace();
   int32_t longest = 0;
   for (const auto& c : skeleton.classes) {
     if (c.generators.empty()) continue;
@@ -37,13 +38,13 @@ void find_groups(const Skeleton& skeleton, const std::vector<Permutation>& natur
     *facts.two_groups &= group.two_group;
     *facts.solvable &= group.solvable;
     longest = std::max(longest, group.derived_length);
-    const bool known = std::any_of(facts.groups.begin(), facts.groups.end(), [&](const GroupFacts& other) {
+    const bool known = std::any_of(groups.begin(), groups.end(), [&](const GroupFacts& other) {
       return other.name == group.name && other.order == group.order;
     });
-    if (!known) facts.groups.push_back(std::move(group));
+    if (!known) groups.push_back(std::move(group));
   }
   if (*facts.solvable) facts.derived_length = longest;
-  std::stable_sort(facts.groups.begin(), facts.groups.end(), [](const GroupFacts& a, const GroupFacts& b) {
+  std::stable_sort(groups.begin(), groups.end(), [](const GroupFacts& a, const GroupFacts& b) {
     return a.order.size() != b.order.size() ? a.order.size() > b.order.size() : a.order > b.order;
   });
 }
@@ -118,8 +119,8 @@ void decide_one_layer(const Dfa& dfa, const std::optional<Monoid>& monoid,
     const auto& [x, p, q, u, v] = *barrier.pattern;
     facts.one_layer_exact = false;
     facts.one_layer_reason =
-        "one-layer barrier (i), in real numbers whose states keep apart: two idempotents of the monoid have "
-        "the same image";
+        "one-layer barrier (i), in real numbers with finitely many states: two idempotents of the monoid "
+        "have the same image";
     facts.one_layer_witness =
         Witness{"pattern",
                 fmt::format("u = {} maps states ({},{},{}) to ({},{},{}), v = {} maps them to ({},{},{})",
@@ -132,7 +133,8 @@ void decide_one_layer(const Dfa& dfa, const std::optional<Monoid>& monoid,
   if (facts.one_layer_witness) {
     facts.one_layer_exact = false;
     facts.one_layer_reason =
-        "one-layer barrier (ii), in real numbers whose states keep apart: idempotents e, f with f e f != e f";
+        "one-layer barrier (ii), in real numbers with finitely many states: idempotents e, f with f e f != e "
+        "f";
   } else {
     facts.one_layer_reason = "open: no code found, no obstruction known";
   }
@@ -220,6 +222,7 @@ Analysis analyze(const Dfa& minimal, const Limits& limits, const std::vector<Per
   } else if (facts.r_trivial) {  // no cycles but loops, so no groups
     facts.aperiodic = facts.two_groups = facts.solvable = true;
   }
+  if (facts.aperiodic == true && !facts.groups) facts.groups.emplace();
   report_activity("binary codes");
   const auto code = find_binary_code(dfa);
   report_activity("one-layer barrier");

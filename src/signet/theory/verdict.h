@@ -24,12 +24,12 @@ struct Witness {
   std::vector<automata::State> states;
 };
 
-// Where a verdict holds: for floating-point numbers, every operation rounded, or for real numbers whose
-// states keep a distance. What is impossible there, rounding may do (docs/theory.md, 9).
+// Where a verdict holds: for floating-point numbers, every operation rounded, or for real numbers with
+// finitely many states. What is impossible there, rounding may do (docs/theory.md, 9).
 enum class Arithmetic { kFloatingPoint, kReal };
 const char* arithmetic_name(Arithmetic arithmetic);  // "floating-point", "real"
 inline constexpr char kRoundingMayDoMore[] =
-    "in real numbers whose states keep apart; rounding may do more (docs/theory.md, 9)";
+    "in real numbers with finitely many states; rounding may do more (docs/theory.md, 9)";
 
 struct Verdict {
   std::string architecture;      // the name of its class of networks
@@ -51,8 +51,12 @@ struct Facts {
   std::optional<int32_t> definite_window, reverse_definite_window;  // null: not definite
   bool group = false, commutative = false, r_trivial = false;
   std::optional<bool> j_trivial, aperiodic, two_groups, solvable;
-  std::vector<automata::GroupFacts>
-      groups;  // non-trivial ones that divide the monoid, one per isomorphism type known
+  // Non-trivial ones that divide the monoid, one per isomorphism type known. Null past the limit.
+  std::optional<std::vector<automata::GroupFacts>> groups;
+  // The only one of them; null where there are none or several, or where they are not known.
+  const automata::GroupFacts* only_group() const {
+    return groups && groups->size() == 1 ? groups->data() : nullptr;
+  }
   std::optional<int32_t> derived_length;  // greatest over the groups, when all are solvable
   std::optional<automata::Holonomy> holonomy;
   std::optional<int64_t> image_sets;

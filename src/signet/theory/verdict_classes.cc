@@ -131,13 +131,14 @@ class Judge {
     if (facts_.two_groups && *facts_.two_groups) {
       const Verdict diagonal = diagonal_signed(true);
       v.layers = diagonal.layers;
-      v.dimension = diagonal.layers ? std::optional<int64_t>(1) : std::nullopt;
+      v.dimension = diagonal.dimension;
       v.reason =
           "by heads of dimension 1 whose gate 1 - beta lies in [-1,1], as diagonal[-1,1]: " + diagonal.reason;
       return v;
     }
-    if (facts_.group && facts_.groups.size() == 1 && facts_.groups[0].abelian &&
-        facts_.groups[0].name[0] == 'Z' && facts_.groups[0].name.find('x') == std::string::npos) {
+    const automata::GroupFacts* only = facts_.only_group();
+    if (facts_.group && only && only->abelian && only->name[0] == 'Z' &&
+        only->name.find('x') == std::string::npos) {
       exact(v, 2, 2);
       v.reason =
           "exactly 2 layers without rounding: single reflections of the plane count modulo any m in two "
@@ -203,7 +204,7 @@ class Judge {
           "a product of at most "
           "{} (Grazzi et al. 2025, Theorem 3, counted as rank(I - A)); dimension and factors are "
           "upper bounds",
-          facts_.groups.size() == 1 ? " (" + facts_.groups[0].name + ")" : "",
+          facts_.only_group() ? " (" + facts_.only_group()->name + ")" : "",
           count_of(*facts_.group_degree, "coordinate"), count_of(*facts_.group_reflections, "reflection"));
       return v;
     }
@@ -286,7 +287,8 @@ class Judge {
       return v;
     }
     if (trivial(v)) return v;
-    definite_layer(v);
+    exact(v, 1, 1);
+    v.reason = digits_text(definite_digits());
     return v;
   }
 
@@ -342,11 +344,12 @@ class Judge {
                                             : fmt::format("between {} and {} layers", lower, upper);
     return text + (without_rounding ? " without rounding" : "");
   }
-  // The most layers that a group of the monoid needs.
+  // The most layers that a group of the monoid needs, as far as groups are known.
   template <class Length>
   int64_t most(const Length& length) const {
     int64_t layers = 1;
-    for (const auto& group : facts_.groups) layers = std::max(layers, static_cast<int64_t>(length(group)));
+    if (!facts_.groups) return layers;
+    for (const auto& group : *facts_.groups) layers = std::max(layers, static_cast<int64_t>(length(group)));
     return layers;
   }
   bool trivial(Verdict& v) const {
@@ -366,15 +369,23 @@ class Judge {
     for (Letter a = 0; a < dfa_.letters(); ++a) most = std::max(most, code_->householders(a));
     return most;
   }
-  void definite_layer(Verdict& v) const {
+  // One layer that keeps the last letters as the leading digits of one number.
+  struct Digits {
+    int32_t letters;
+    uint32_t base;
+    int32_t bits() const { return letters * std::bit_width(base - 1); }
+  };
+  // So many bits every number type keeps, in diagonal gates and in single factors (docs/analyze.md).
+  static constexpr int32_t kBitsOfEveryType = 6;
+  Digits definite_digits() const {
     // What a Mealy machine puts out, the state before the letter decides as well.
-    const int32_t k = *facts_.definite_window + dfa_.mealy();
-    const auto base = std::bit_ceil(static_cast<uint32_t>(2 * dfa_.letters()));
-    exact(v, 1, 1);
-    v.reason = fmt::format(
+    return {*facts_.definite_window + dfa_.mealy(), std::bit_ceil(static_cast<uint32_t>(2 * dfa_.letters()))};
+  }
+  static std::string digits_text(const Digits& digits) {
+    return fmt::format(
         "exactly 1 layer: definite by the last {}; x' = x/{} + code(letter) keeps them as leading digits, in "
         "{}",
-        count_of(k, "letter"), base, count_of(k * std::bit_width(base - 1), "bit"));
+        count_of(digits.letters, "letter"), digits.base, count_of(digits.bits(), "bit"));
   }
 
   // Layers of gates in [0,1] for a star-free language.
@@ -386,13 +397,15 @@ class Judge {
                              count_of(layer->size(), "coordinate"));
       return;
     }
-    if (facts_.definite_window) {
-      definite_layer(v);
-      v.reason = lead + v.reason;
+    const bool definite = facts_.definite_window.has_value();
+    if (definite && definite_digits().bits() <= kBitsOfEveryType) {
+      exact(v, 1, 1);
+      v.reason = lead + digits_text(definite_digits());
       return;
     }
     cascade_layers(
         v, lead, "", [](const GroupFacts&) { return 0; }, 1);
+    if (definite) v.reason += "; in real numbers " + digits_text(definite_digits());
   }
 
   // One layer per level of the holonomy decomposition whose groups are trivial, `length` layers for a group,
@@ -421,15 +434,14 @@ class Judge {
       upper += cost;
     }
     v.layers = upper;
-    v.dimension = groups ? static_cast<int64_t>(std::bit_width(tiles - 1)) + (facts_.group ? 0 : 1) : 1;
-    if (facts_.group && facts_.groups.size() == 1 && facts_.groups[0].abelian &&
-        facts_.groups[0].name[0] == 'Z')
-      v.dimension = 1 + std::count(facts_.groups[0].name.begin(), facts_.groups[0].name.end(), 'x');
+    v.dimension = static_cast<int64_t>(std::bit_width(tiles - 1)) + (groups && !facts_.group);
+    if (const auto* only = facts_.only_group(); facts_.group && only && only->abelian && only->name[0] == 'Z')
+      v.dimension = 1 + std::count(only->name.begin(), only->name.end(), 'x');
     const size_t levels = facts_.holonomy->levels.size();
     v.reason = fmt::format(
         "{}{}: {}{}{}", lead, range(lower, upper, proved),
         groups ? fmt::format("{} of the groups in its ", factors) : "", count_of(levels, "holonomy level"),
-        levels == 1 ? "" : "; a reset by the gate 1/b keeps the old state as the next digit");
+        levels == 1 ? "" : "; a reset by the gate 1/64 keeps the old state as the next digit");
   }
   // Condition (i) bars one layer of any kind, condition (ii) only those whose state takes finitely many
   // values.

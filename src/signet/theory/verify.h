@@ -26,7 +26,7 @@ struct VerifyOptions {
 };
 
 struct VerifyResult {
-  bool correct = false;     // no error was found
+  bool correct = false;     // proved, or tested without finding an error
   bool proved = false;      // and none exists, up to `longest`
   std::string method;       // "orbit-closure", "error-horizon", "random-testing"
   std::string certificate;  // what was proved or found, in words
