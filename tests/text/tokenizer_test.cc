@@ -115,6 +115,87 @@ TEST(BytePairEncoding, ShortAndLongWordsMergeAsTheRuleSays) {
   }
 }
 
+// Bytes alone, numbered as their symbols are sorted: a is 64, and 256 is the next id. The ids below are those
+// of Hugging Face's tokenizers 0.23.3.
+ByteLevelSpec byte_spec() {
+  ByteLevelSpec spec;
+  spec.vocabulary.assign(byte_symbols().begin(), byte_symbols().end());
+  std::sort(spec.vocabulary.begin(), spec.vocabulary.end());
+  return spec;
+}
+
+using Ids = std::vector<int32_t>;
+Ids ids_of(const ByteLevelSpec& spec, std::string_view text) {
+  return encode(ByteLevelTokenizer(spec, {{"tokenizer.json", "x"}}, "test"), text);
+}
+
+TEST(ByteLevelTokenizer, AddedTokensAreNormalisedAsTheTextIs) {
+  NEEDS_PCRE2();
+  if (!normalizes()) GTEST_SKIP() << "this build has no utf8proc";
+  ByteLevelSpec spec = byte_spec();
+  spec.normal_form_c = true;
+  spec.added = {{"cafe\u0301", 256, false, true}};
+  for (const char* text : {"un caf\u00e9 noir", "un cafe\u0301 noir"})
+    EXPECT_EQ(ids_of(spec, text), (Ids{84, 77, 220, 256, 220, 77, 78, 72, 81}));
+  const ByteLevelTokenizer tokenizer(spec, {{"tokenizer.json", "x"}}, "test");
+  EXPECT_EQ(round_trip(tokenizer, "un cafe\u0301 noir"), "un caf\u00e9 noir");
+  spec.added[0].normalized = false;  // found before the text is normalised
+  EXPECT_EQ(ids_of(spec, "cafe\u0301"), Ids{256});
+  EXPECT_EQ(ids_of(spec, "caf\u00e9"), (Ids{66, 64, 69, 127, 102}));
+}
+
+TEST(ByteLevelTokenizer, AMergeGivenTwiceHasItsLastRank) {
+  NEEDS_PCRE2();
+  ByteLevelSpec spec = byte_spec();
+  spec.vocabulary.insert(spec.vocabulary.end(), {"ab", "bc"});
+  spec.merges = {{"a", "b"}, {"b", "c"}, {"a", "b"}};
+  EXPECT_EQ(ids_of(spec, "abc"), (Ids{64, 257}));
+}
+
+TEST(ByteLevelTokenizer, WholeWordsAreThoseInByteSymbols) {
+  NEEDS_PCRE2();
+  ByteLevelSpec spec = byte_spec();
+  spec.vocabulary.insert(spec.vocabulary.end(), {"\u65e5\u672c", "abc"});
+  spec.ignore_merges = true;
+  EXPECT_EQ(ids_of(spec, "\u65e5\u672c"), (Ids{162, 245, 98, 162, 250, 105}));
+  EXPECT_EQ(ids_of(spec, "abc"), Ids{257});
+}
+
+TEST(ByteLevelTokenizer, AddedTokensHaveTheIdsThatTokenizersGivesThem) {
+  NEEDS_PCRE2();
+  const std::vector<AddedToken> good[] = {
+      {{"a", 64}, {"<x>", 256}, {"<y>", 257}, {"<x>", 256}}, {{"far", 400}, {"<x>", 401}}, {{"<x>", 257}}};
+  const std::pair<std::vector<AddedToken>, const char*> bad[] = {
+      {{{"<x>", 300}}, "'<x>' has the id 300 here and 257 in Hugging Face's tokenizers, which counts on"},
+      {{{"<x>", 258}, {"<y>", 257}}, "'<x>' has the id 258 here and 257"},
+      {{{"<x>", 5}}, "'<x>' has the id 5 here and 257"},
+      {{{"a", 300}},
+       "'a' has the id 300 here and 64 in Hugging Face's tokenizers, which takes the vocabulary's"}};
+  ByteLevelSpec spec = byte_spec();
+  spec.added = good[0];
+  EXPECT_EQ(ids_of(spec, "a<x>b<y>"), (Ids{64, 256, 65, 257}));
+  spec.vocabulary.resize(401);  // with a hole, so that its 257 names end at 400
+  spec.vocabulary[400] = "far";
+  for (const auto& added : {good[1], good[2]}) {
+    spec.added = added;
+    EXPECT_EQ(ids_of(spec, "<x>"), Ids{added.back().id});
+  }
+  for (const auto& [added, message] : bad) {
+    spec.added = added;
+    test::expect_bad_input([&] { ids_of(spec, ""); }, message);
+  }
+}
+
+TEST(ByteLevelTokenizer, NoNameIsFoundInASpecialOneThatIsText) {
+  NEEDS_PCRE2();
+  ByteLevelSpec spec = byte_spec();
+  spec.added = {{"<tok>", 256, true}, {"<tok", 257}, {"ok", 258}, {">b", 259}};
+  EXPECT_EQ(ids_of(spec, "a<tok>b"), (Ids{64, 27, 83, 78, 74, 29, 65}));
+  EXPECT_EQ(ids_of(spec, "<tok ok"), (Ids{257, 220, 258}));
+  const ByteLevelTokenizer tokenizer(spec, {{"tokenizer.json", "x"}}, "test");
+  EXPECT_EQ(encode(tokenizer, "a<tok>b", true), (Ids{64, 256, 65}));
+}
+
 TEST(BytePairEncoding, TheFirstMergeIsTheCommonestPairAndTiesGoToTheSmallerIds) {
   NEEDS_PCRE2();
   WordCounts counts;

@@ -365,7 +365,7 @@ InputStream InputStream::standard() {
   return InputStream("standard input", std::move(fd));
 }
 
-int64_t InputStream::read(char* data, int64_t bytes) {
+int64_t InputStream::read(char* data, int64_t bytes, const std::stop_token& unwanted) {
   while (true) {
     struct pollfd ready = {fd_.get(), POLLIN, 0};
     const int events = ::poll(&ready, 1, 100);
@@ -373,6 +373,7 @@ int64_t InputStream::read(char* data, int64_t bytes) {
     if (events < 1) {
       if (const int signal = StopSignal::requested())
         StopSignal::fail_stopped(signal, printable(path_) + " was not read to its end");
+      if (unwanted.stop_requested()) return 0;
       continue;
     }
     const ssize_t n = ::read(fd_.get(), data, static_cast<size_t>(std::min<int64_t>(bytes, 1 << 26)));

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -82,8 +83,9 @@ class InputStream {
   explicit InputStream(const std::string& path);
   static InputStream standard();  // standard input
   // What is there, at most `bytes`; 0 at the end. Nothing may ever come through a pipe: a signal that
-  // StopSignal noted ends the wait, on any thread, as an Error of kStopped or kInterrupted.
-  int64_t read(char* data, int64_t bytes);
+  // StopSignal noted ends the wait, on any thread, as an Error of kStopped or kInterrupted, and `unwanted` as
+  // the end does.
+  int64_t read(char* data, int64_t bytes, const std::stop_token& unwanted = {});
 
  private:
   InputStream(std::string path, FileDescriptor fd) : path_(std::move(path)), fd_(std::move(fd)) {}

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "signet/io/json.h"
 #include "signet/tasks/registry.h"
 #include "signet/tasks/task_text.h"
 
@@ -11,9 +12,8 @@ std::string task_documents(const std::string& name, int64_t count, uint64_t seed
   const auto task = tasks::make_task(name);
   std::string lines;
   for (int64_t i = 0; i < count; ++i)
-    lines += nlohmann::ordered_json{{"text", tasks::task_text(*task, seed, static_cast<uint64_t>(i),
-                                                              task->train_lengths())}}
-                 .dump() +
+    lines += io::json_text(nlohmann::ordered_json{
+                 {"text", tasks::task_text(*task, seed, static_cast<uint64_t>(i), task->train_lengths())}}) +
              "\n";
   return lines;
 }

@@ -8,6 +8,7 @@
 #include "signet/base/progress.h"
 #include "signet/base/text.h"
 #include "signet/cli/verb.h"
+#include "signet/io/json.h"
 #include "signet/text/sampler.h"
 
 namespace signet::cli {
@@ -88,16 +89,17 @@ class Data final : public Verb {
                       {"bytes", corpus.bytes(split)}};
     fmt::print(
         "{}\n",
-        ordered_json{{"folder", folder_},
-                     {"complete", manifest.complete},
-                     {"tokenizer", {{"kind", manifest.tokenizer_kind}, {"vocabulary", manifest.vocabulary}}},
-                     {"splits", splits},
-                     {"empty", manifest.empty},
-                     {"shards", manifest.shards.size()},
-                     {"verified", verify_},
-                     {"lengths", lengths},
-                     {"samples", samples}}
-            .dump(2));
+        io::json_text(ordered_json{{"folder", folder_},
+                                   {"complete", manifest.complete},
+                                   {"tokenizer",
+                                    {{"kind", manifest.tokenizer_kind}, {"vocabulary", manifest.vocabulary}}},
+                                   {"splits", splits},
+                                   {"empty", manifest.empty},
+                                   {"shards", manifest.shards.size()},
+                                   {"verified", verify_},
+                                   {"lengths", lengths},
+                                   {"samples", samples}},
+                      2));
   }
 
   void print_text(const Corpus& corpus) const {

@@ -5,11 +5,14 @@
 
 #include "signet/base/error.h"
 #include "signet/base/progress.h"
+#include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/cli/output.h"
 #include "signet/cli/task_documents.h"
 #include "signet/cli/text_options.h"
 #include "signet/cli/verb.h"
+#include "signet/io/json.h"
+#include "signet/text/corpus.h"
 #include "signet/text/tokenize.h"
 
 namespace signet::cli {
@@ -76,19 +79,25 @@ class Tokenize final : public Verb {
     progress.reset();
     const double ratio =
         static_cast<double>(manifest.bytes()) / std::max(1.0, static_cast<double>(manifest.tokens()));
+    const text::Corpus corpus(options_.folder);
+    const auto held_out = static_cast<int64_t>(corpus.documents(text::Corpus::kHeldOut).size());
+    if (const std::string why = corpus.one_sided(); !why.empty() && options_.held_out > 0)
+      tell(fmt::format("signet: {} cannot be trained on as it is: {}", printable(options_.folder), why));
     if (json_) {
-      fmt::print("{}\n", nlohmann::ordered_json{{"folder", options_.folder},
-                                                {"documents", manifest.documents()},
-                                                {"tokens", manifest.tokens()},
-                                                {"bytes", manifest.bytes()},
-                                                {"bytes_per_token", ratio},
-                                                {"empty", manifest.empty},
-                                                {"shards", manifest.shards.size()}}
-                             .dump(2));
+      fmt::print("{}\n", io::json_text(nlohmann::ordered_json{{"folder", options_.folder},
+                                                              {"documents", manifest.documents()},
+                                                              {"held_out", held_out},
+                                                              {"tokens", manifest.tokens()},
+                                                              {"bytes", manifest.bytes()},
+                                                              {"bytes_per_token", ratio},
+                                                              {"empty", manifest.empty},
+                                                              {"shards", manifest.shards.size()}},
+                                       2));
     } else {
       fmt::print(
-          "{}: {}, {} of {:.2f} bytes, {}{}\n", options_.folder, count_of(manifest.documents(), "document"),
-          count_of(manifest.tokens(), "token"), ratio, count_of(manifest.shards.size(), "shard"),
+          "{}: {} ({} held out), {} of {:.2f} bytes, {}{}\n", options_.folder,
+          count_of(manifest.documents(), "document"), held_out, count_of(manifest.tokens(), "token"), ratio,
+          count_of(manifest.shards.size(), "shard"),
           manifest.empty ? fmt::format("; {} left out", count_of(manifest.empty, "empty document")) : "");
     }
     return 0;

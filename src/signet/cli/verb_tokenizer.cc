@@ -11,6 +11,7 @@
 #include "signet/cli/output.h"
 #include "signet/cli/text_options.h"
 #include "signet/cli/verb.h"
+#include "signet/io/json.h"
 #include "signet/text/bpe_trainer.h"
 #include "signet/text/tokenizer.h"
 
@@ -87,7 +88,8 @@ class TokenizerVerb final : public Verb {
     if (json_)
       fmt::print(
           "{}\n",
-          ordered_json{{"file", out_}, {"vocabulary", size}, {"words", counts.words().size()}}.dump(2));
+          io::json_text(ordered_json{{"file", out_}, {"vocabulary", size}, {"words", counts.words().size()}},
+                        2));
     else
       fmt::print("{}: {} from {}{}\n", out_, count_of(size, "token"),
                  count_of(counts.words().size(), "different word"),
@@ -97,11 +99,11 @@ class TokenizerVerb final : public Verb {
 
   int show(const text::Tokenizer& tokenizer) const {
     if (json_) {
-      fmt::print("{}\n", ordered_json{{"kind", tokenizer.kind()},
-                                      {"vocabulary", tokenizer.vocabulary()},
-                                      {"start", tokenizer.start()},
-                                      {"fingerprint", hash_text(tokenizer.fingerprint())}}
-                             .dump(2));
+      fmt::print("{}\n", io::json_text(ordered_json{{"kind", tokenizer.kind()},
+                                                    {"vocabulary", tokenizer.vocabulary()},
+                                                    {"start", tokenizer.start()},
+                                                    {"fingerprint", hash_text(tokenizer.fingerprint())}},
+                                       2));
       return 0;
     }
     fmt::print("{}, {}; documents begin with token {}\n", tokenizer.kind(),
@@ -133,13 +135,15 @@ class TokenizerVerb final : public Verb {
       fmt::print("{}\n", line);
     }
     if (json_)
-      fmt::print("{}\n", ordered_json{{"documents", documents},
-                                      {"bytes", bytes},
-                                      {"tokens", count},
-                                      {"bytes_per_token",
-                                       count ? static_cast<double>(bytes) / static_cast<double>(count) : 0},
-                                      {"encode_seconds", seconds}}
-                             .dump(2));
+      fmt::print(
+          "{}\n",
+          io::json_text(ordered_json{{"documents", documents},
+                                     {"bytes", bytes},
+                                     {"tokens", count},
+                                     {"bytes_per_token",
+                                      count ? static_cast<double>(bytes) / static_cast<double>(count) : 0},
+                                     {"encode_seconds", seconds}},
+                        2));
     return 0;
   }
 
@@ -148,6 +152,7 @@ class TokenizerVerb final : public Verb {
     lines.format = "lines";
     text::DocumentSource source(inputs_, lines);
     text::Record record;
+    auto texts = ordered_json::array();
     while (source.next(record)) {
       std::vector<int32_t> ids;
       for (const auto& word : split(record.text, ' ')) {
@@ -158,9 +163,14 @@ class TokenizerVerb final : public Verb {
         ids.push_back(static_cast<int32_t>(id));
       }
       const std::string text = tokenizer.decode(ids.data(), ids.size());
+      if (json_) {
+        texts.push_back(text);
+        continue;
+      }
       std::fwrite(text.data(), 1, text.size(), stdout);
       std::fputc('\n', stdout);
     }
+    if (json_) fmt::print("{}\n", io::json_text(ordered_json{{"texts", texts}}, 2));
     return 0;
   }
 

@@ -75,8 +75,7 @@ void BpeMerges::add(int32_t left, int32_t right, int32_t merged) {
   const uint64_t pair = uint64_t(uint32_t(left)) << 32 | uint32_t(right);
   size_t i = pair * 0x9E3779B97F4A7C15u >> shift_;
   while (slots_[i].pair != ~uint64_t{0} && slots_[i].pair != pair) i = (i + 1) & (slots_.size() - 1);
-  const int32_t rank = count_++;
-  if (slots_[i].pair == ~uint64_t{0}) slots_[i] = {pair, {rank, merged}};
+  slots_[i] = {pair, {count_++, merged}};
 }
 
 inline BpeMerges::Merge BpeMerges::find(int32_t left, int32_t right) const {

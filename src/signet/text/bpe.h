@@ -19,7 +19,7 @@ bool bytes_of_symbols(std::string_view symbols, std::string& bytes);
 class BpeMerges {
  public:
   BpeMerges(const std::array<int32_t, 256>& bytes, size_t merges);
-  // In the order of their ranks; a pair that is there already keeps its rank.
+  // In the order of their ranks; a pair that is given again has the last one.
   void add(int32_t left, int32_t right, int32_t merged);
   // Words that are tokens as they are, whatever the merges say.
   void add_whole(const std::string& word, int32_t id) { whole_.emplace(word, id); }

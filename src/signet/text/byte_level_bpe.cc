@@ -15,6 +15,26 @@ constexpr const char* kStartNames[] = {"<s>",           "<|begin_of_text|>", "<|
                                        "<|endoftext|>", "<|end_of_text|>",   "<|im_start|>",    "</s>",
                                        "<eos>"};
 
+// Hugging Face's tokenizers numbers added tokens itself, whatever the file says: a token of the vocabulary
+// keeps its id, any other gets the next one behind all that there are.
+void check_added_ids(const std::vector<AddedToken>& added,
+                     const std::unordered_map<std::string, int32_t>& ids, const std::string& where) {
+  std::unordered_map<std::string, int32_t> given;
+  int32_t next = static_cast<int32_t>(ids.size());
+  for (const auto& token : added) {
+    const auto in_vocabulary = ids.find(token.content);
+    const bool known = in_vocabulary != ids.end();
+    const int32_t id = given.try_emplace(token.content, known ? in_vocabulary->second : next).first->second;
+    if (token.id != id)
+      bad_input(
+          "{}: the added token '{}' has the id {} here and {} in Hugging Face's tokenizers, which {}; give "
+          "it that id",
+          where, printable(token.content, 40), token.id, id,
+          known ? "takes the vocabulary's" : "counts on from what is there");
+    next = std::max(next, id + 1);
+  }
+}
+
 }  // namespace
 
 ByteLevelTokenizer::ByteLevelTokenizer(const ByteLevelSpec& spec, Files files, const std::string& where)
@@ -28,14 +48,25 @@ ByteLevelTokenizer::ByteLevelTokenizer(const ByteLevelSpec& spec, Files files, c
          "build again",
          where);
   for (const auto& pattern : spec.patterns) patterns_.emplace_back(pattern, where);
+  for (auto& token : added_) {
+    if (token.content.empty()) bad_input("{}: an added token is empty", where);
+    std::string storage;  // found in text that is normalised
+    if (normal_form_c_ && token.normalized)
+      token.content = std::string(normal_form_c(token.content, storage));
+  }
   std::vector<std::string> pieces(spec.vocabulary.size());
+  std::vector<bool> is_word(spec.vocabulary.size());  // written in byte symbols
   std::unordered_map<std::string, int32_t> ids;
   for (size_t id = 0; id < spec.vocabulary.size(); ++id) {
     if (spec.vocabulary[id].empty()) continue;
     ids.emplace(spec.vocabulary[id], static_cast<int32_t>(id));
     // A name that is not written in byte symbols can only be an added token.
-    if (!bytes_of_symbols(spec.vocabulary[id], pieces[id])) pieces[id] = spec.vocabulary[id];
+    if (bytes_of_symbols(spec.vocabulary[id], pieces[id]))
+      is_word[id] = true;
+    else
+      pieces[id] = spec.vocabulary[id];
   }
+  check_added_ids(spec.added, ids, where);
   std::array<int32_t, 256> bytes;
   for (size_t b = 0; b < 256; ++b) {
     const auto found = ids.find(byte_symbols()[b]);
@@ -55,10 +86,9 @@ ByteLevelTokenizer::ByteLevelTokenizer(const ByteLevelSpec& spec, Files files, c
   }
   if (spec.ignore_merges)
     for (size_t id = 0; id < pieces.size(); ++id)
-      if (!pieces[id].empty()) merges_->add_whole(pieces[id], static_cast<int32_t>(id));
+      if (is_word[id]) merges_->add_whole(pieces[id], static_cast<int32_t>(id));
   int32_t start = -1;
   for (const auto& token : added_) {
-    if (token.content.empty()) bad_input("{}: an added token is empty", where);
     if (static_cast<size_t>(token.id) >= pieces.size()) pieces.resize(static_cast<size_t>(token.id) + 1);
     pieces[static_cast<size_t>(token.id)] = token.special ? "" : token.content;
   }
@@ -70,12 +100,12 @@ ByteLevelTokenizer::ByteLevelTokenizer(const ByteLevelSpec& spec, Files files, c
 
 class ByteLevelEncoder final : public Encoder {
  public:
-  ByteLevelEncoder(const ByteLevelTokenizer& tokenizer, bool special) : tokenizer_(tokenizer) {
+  ByteLevelEncoder(const ByteLevelTokenizer& tokenizer, bool special)
+      : tokenizer_(tokenizer), special_(special) {
     for (const auto& pattern : tokenizer.patterns_) matchers_.emplace_back(pattern);
     for (const auto& token : tokenizer.added_) {
-      if (token.special && !special) continue;
       Names& names = token.normalized ? normalized_ : raw_;
-      names.any = true;
+      names.any |= stands_for_its_id(token);
       names.by_byte[static_cast<unsigned char>(token.content[0])].push_back(&token);
     }
     for (Names* names : {&normalized_, &raw_})
@@ -101,18 +131,24 @@ class ByteLevelEncoder final : public Encoder {
     ByteLevelTokenizer::Names by_byte;
   };
 
-  // The ids of added tokens, the leftmost and there the longest; `rest` gets what lies between.
+  bool stands_for_its_id(const AddedToken& token) const { return special_ || !token.special; }
+
+  // The ids of added tokens, the leftmost and there the longest; `rest` gets what lies between. Where names
+  // of special tokens are text, no other name is found in them.
   template <class Rest>
-  static void cut_names(const Names& names, std::string_view text, std::vector<int32_t>& out,
-                        const Rest& rest) {
+  void cut_names(const Names& names, std::string_view text, std::vector<int32_t>& out,
+                 const Rest& rest) const {
     size_t begin = 0;
     for (size_t i = 0; names.any && i < text.size(); ++i) {
       for (const AddedToken* token : names.by_byte[static_cast<unsigned char>(text[i])]) {
         if (text.compare(i, token->content.size(), token->content) != 0) continue;
-        if (i > begin) rest(text.substr(begin, i - begin));
-        out.push_back(token->id);
-        begin = i + token->content.size();
-        i = begin - 1;
+        const size_t end = i + token->content.size();
+        if (stands_for_its_id(*token)) {
+          if (i > begin) rest(text.substr(begin, i - begin));
+          out.push_back(token->id);
+          begin = end;
+        }
+        i = end - 1;
         break;
       }
     }
@@ -131,6 +167,7 @@ class ByteLevelEncoder final : public Encoder {
   }
 
   const ByteLevelTokenizer& tokenizer_;
+  const bool special_;
   std::vector<WordMatcher> matchers_;
   Names raw_, normalized_;
   WordCache cache_;

@@ -94,9 +94,10 @@ namespace {
 
 }  // namespace
 
-ByteStream::ByteStream(const std::string& path)
+ByteStream::ByteStream(const std::string& path, std::stop_token unwanted)
     : path_(path == "-" ? "standard input" : path),
       input_(path == "-" ? InputStream::standard() : InputStream(path)),
+      unwanted_(std::move(unwanted)),
       buffer_(1 << 18) {
   refill();
   const std::string_view head(buffer_.data(), std::min<size_t>(end_, 4));
@@ -122,7 +123,8 @@ bool ByteStream::refill() {
   begin_ = end_ = 0;
   // A pipe gives little at a time; the first bytes must be there to be looked at.
   while (end_ < 4) {
-    const int64_t got = input_.read(buffer_.data() + end_, static_cast<int64_t>(buffer_.size() - end_));
+    const int64_t got =
+        input_.read(buffer_.data() + end_, static_cast<int64_t>(buffer_.size() - end_), unwanted_);
     if (got == 0) break;
     end_ += static_cast<size_t>(got);
   }

@@ -13,7 +13,8 @@ namespace signet::text {
 
 class ByteStream {
  public:
-  explicit ByteStream(const std::string& path);  // "-" is standard input
+  // "-" is standard input. Once no more is wanted there is none: nobody waits for a pipe.
+  explicit ByteStream(const std::string& path, std::stop_token unwanted = {});
   ~ByteStream();
   ByteStream(ByteStream&&) noexcept;
 
@@ -29,6 +30,7 @@ class ByteStream {
 
   std::string path_;
   InputStream input_;
+  std::stop_token unwanted_;
   std::vector<char> buffer_;
   size_t begin_ = 0, end_ = 0;
   int64_t consumed_ = 0;

@@ -1,5 +1,7 @@
 #include "signet/text/corpus.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -41,15 +43,26 @@ int64_t sum_of(const std::vector<ShardInfo>& shards, int64_t ShardInfo::*member)
 
 }  // namespace
 
+std::string shard_name(size_t index) { return fmt::format("{:06}.safetensors", index); }
+bool is_shard_name(const std::string& name) {
+  const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+  return digits >= 6 && digits < 18 && name == shard_name(std::stoull(name.substr(0, digits)));
+}
+
 int64_t CorpusManifest::documents() const { return sum_of(shards, &ShardInfo::documents); }
 int64_t CorpusManifest::tokens() const { return sum_of(shards, &ShardInfo::tokens); }
 int64_t CorpusManifest::bytes() const { return sum_of(shards, &ShardInfo::bytes); }
 
 CorpusManifest CorpusManifest::read(const std::string& folder) {
   const std::string path = join_path(folder, kManifestFile);
-  if (!exists(path))
+  if (!exists(path)) {
+    if (exists(folder) && (!is_directory(folder) || !list_directory(folder).empty()))
+      bad_input(
+          "{} is not tokenized: signet tokenize {} --tokenizer bytes -o data/mine makes data/mine of it",
+          printable(folder), shell_word(folder));
     bad_input("{} holds no {}: make it with signet tokenize INPUT... --tokenizer FILE -o {}",
               printable(folder), kManifestFile, shell_word(folder));
+  }
   const auto json = io::read_json_file(path);
   if (!json.is_object() || !json.contains("format") || json["format"] != kFormat)
     bad_input("{}: not the description of tokenized data", printable(path));
@@ -76,8 +89,8 @@ CorpusManifest CorpusManifest::read(const std::string& folder) {
     const std::string where = path + ": shards";
     ShardInfo shard;
     shard.file = io::json_string(entry, "file", where);
-    if (shard.file.empty() || shard.file.find('/') != shard.file.npos)
-      bad_input("{}: '{}' is no name of a file in this folder", printable(where), printable(shard.file));
+    if (const std::string name = shard_name(manifest.shards.size()); shard.file != name)
+      bad_input("{}: '{}' stands in the place of {}", printable(where), printable(shard.file), name);
     shard.documents = read_count(entry, "documents", where);
     shard.tokens = read_count(entry, "tokens", where);
     shard.bytes = read_count(entry, "bytes", where);
@@ -90,6 +103,14 @@ CorpusManifest CorpusManifest::read(const std::string& folder) {
     manifest.shards.push_back(std::move(shard));
   }
   return manifest;
+}
+
+bool CorpusManifest::begins(const std::string& folder) {
+  const InputFile file(join_path(folder, kManifestFile));
+  std::string text(static_cast<size_t>(std::min<int64_t>(file.size(), 64)), '\0');
+  file.read_at(0, text.data(), static_cast<int64_t>(text.size()));
+  std::erase_if(text, [](char c) { return c == ' ' || c == '\n'; });
+  return text.starts_with("{\"format\":\"signettokens\",");
 }
 
 void CorpusManifest::write(const std::string& folder) const {
@@ -229,6 +250,17 @@ void Corpus::open_shard(const ShardInfo& info) {
     bad_input("{}: {} and {} of no document; tokenize again", printable(path),
               count_of(info.tokens - begin, "token"), count_of(info.bytes - text, "byte"));
   shards_.push_back({std::make_unique<InputFile>(path), tokens->offset, tokens->dtype == StoredType::kU32});
+}
+
+std::string Corpus::one_sided() const {
+  const size_t train = documents_[kTrain].size(), held_out = documents_[kHeldOut].size();
+  if (train > 0 && held_out > 0) return "";
+  return fmt::format(
+      "of {} none is {}: tokenize again with a {} --held-out, or cut the files into more documents "
+      "(--separator "
+      "TEXT or --format lines)",
+      count_of(static_cast<int64_t>(train + held_out), "document"),
+      held_out == 0 ? "held out to measure on" : "left to train on", held_out == 0 ? "larger" : "smaller");
 }
 
 void Corpus::read(const DocumentPlace& document, int64_t from, int64_t count, int32_t* out) const {

@@ -40,10 +40,14 @@ struct CorpusManifest {
   std::vector<ShardInfo> shards;
 
   static CorpusManifest read(const std::string& folder);
+  // Whether the file is one of these by its beginning, which one that was cut off has too.
+  static bool begins(const std::string& folder);
   void write(const std::string& folder) const;
   int64_t documents() const, tokens() const, bytes() const;
 };
 inline constexpr char kManifestFile[] = "data.json";
+std::string shard_name(size_t index);         // 000000.safetensors
+bool is_shard_name(const std::string& name);  // of some index
 
 // Gathers documents and writes them as a shard.
 class ShardBuilder {
@@ -87,6 +91,9 @@ class Corpus {
   void read(const DocumentPlace& document, int64_t from, int64_t count, int32_t* out) const;
   // Reads everything and compares the hashes; throws kBadInput that names the shard.
   void verify(const std::function<void(int64_t)>& progress = nullptr) const;
+
+  // Why it cannot be trained on and measured on, and what to do: one part has no documents. Else empty.
+  std::string one_sided() const;
 
   const std::string& folder() const { return folder_; }
   const CorpusManifest& manifest() const { return manifest_; }

@@ -89,7 +89,7 @@ bool DocumentSource::open_next() {
   stream_.reset();
   while (current_ < files_.size()) {
     const size_t index = current_++;
-    stream_.emplace(files_[index]);
+    stream_.emplace(files_[index], options_.unwanted);
     pending_.assign(1 << 16, '\0');
     pending_.resize(static_cast<size_t>(stream_->read(pending_.data(), 1 << 16)));
     if (walked_[index] && pending_.find('\0') != pending_.npos) {

@@ -20,6 +20,7 @@ struct SourceOptions {
   // Of ids: the tokenizer's.
   int64_t vocabulary = 0;
   int32_t start = 0;
+  std::stop_token unwanted = {};  // ends the wait for a pipe
 };
 
 // A document as it lies in its file: itself, or the line of JSON that has it.

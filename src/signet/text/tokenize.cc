@@ -62,7 +62,12 @@ class Tokenizing {
     stop_if_asked();
     while (!piece.records.empty()) {
       auto next = std::async(std::launch::async, [this] { return read_piece(); });
-      encode(piece);
+      try {
+        encode(piece);
+      } catch (...) {
+        unwanted_.request_stop();  // a pipe may have nothing more for a long time
+        throw;
+      }
       for (auto& document : encoded_) {
         ++manifest_.records;
         manifest_.records_hash = chained(*manifest_.records_hash, document.record);
@@ -92,6 +97,7 @@ class Tokenizing {
     SourceOptions source = options_.source;
     source.vocabulary = tokenizer_->vocabulary(), source.start = tokenizer_->start();
     source.without = options_.folder;
+    source.unwanted = unwanted_.get_token();
     return source;
   }
 
@@ -108,20 +114,31 @@ class Tokenizing {
   void prepare_folder() {
     const std::string& folder = options_.folder;
     make_directories(folder);
+    // Unfinished files are ours where our lock was before: other programs have such names, too.
+    const bool ours = exists(join_path(folder, ".lock"));
+    require_free(ours);  // before the lock, which would stay behind
     lock_ = DirectoryLock(folder);
     if (exists(join_path(folder, kManifestFile))) {
       if (!options_.force) return resume(CorpusManifest::read(folder));
-      for (const auto& shard : CorpusManifest::read(folder).shards)
-        remove_tree(join_path(folder, shard.file));
+      if (!CorpusManifest::begins(folder))
+        bad_input("{} is not the description of tokenized data; give another folder",
+                  printable(join_path(folder, kManifestFile)));
       remove_tree(join_path(folder, kManifestFile));
+      for (const auto& name : list_directory(folder))  // and not what data.json calls its shards
+        if (is_shard_name(name)) remove_tree(join_path(folder, name));
     }
-    for (const auto& name : list_directory(folder))
-      if (name != ".lock" && !is_unfinished_file(name) && !options_.force)
-        bad_input("{} holds files that are no tokenized data ('{}'); give another folder, or --force",
-                  printable(folder), printable(name, 60));
-    remove_unfinished_files(folder);
+    if (ours) remove_unfinished_files(folder);
     manifest_.write(folder);  // first: from here on the same command goes on
     tokenizer_->save(folder);
+  }
+
+  void require_free(bool leftovers) const {
+    const std::string& folder = options_.folder;
+    if (options_.force || exists(join_path(folder, kManifestFile))) return;
+    for (const auto& name : list_directory(folder))
+      if (name != ".lock" && !(leftovers && is_unfinished_file(name)))
+        bad_input("{} holds files that are no tokenized data ('{}'); give another folder, or --force",
+                  printable(folder), printable(name, 60));
   }
 
   void resume(const CorpusManifest& stored) {
@@ -209,13 +226,13 @@ class Tokenizing {
 
   void write_shard() {
     if (builder_.documents() > 0)
-      manifest_.shards.push_back(
-          builder_.write(options_.folder, fmt::format("{:06}.safetensors", manifest_.shards.size())));
+      manifest_.shards.push_back(builder_.write(options_.folder, shard_name(manifest_.shards.size())));
     manifest_.write(options_.folder);
   }
 
   const TokenizeOptions& options_;
   std::unique_ptr<Tokenizer> tokenizer_;
+  std::stop_source unwanted_;  // once the work has failed
   DocumentSource source_;
   CorpusManifest manifest_;
   DirectoryLock lock_;
