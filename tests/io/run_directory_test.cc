@@ -61,12 +61,34 @@ TEST(RunDirectory, ARunThatAppearsMeanwhileIsKept) {
   EXPECT_TRUE(exists(directory / "run/results.json"));
 }
 
+// The new run may fail before it starts.
+TEST(RunDirectory, ForceRemovesNothingBeforeItIsAskedTo) {
+  TemporaryDirectory directory;
+  fill(directory / "run");
+  const auto before = list_directory(directory / "run");
+  auto run = RunDirectory::create(directory / "run", true);
+  EXPECT_EQ(list_directory(directory / "run"), before);
+  run.clear();
+  EXPECT_FALSE(exists(run.config_path()));
+  write_file_atomic(run.config_path(), "b: 1\n");
+  run.clear();  // what is there now is its own
+  EXPECT_TRUE(exists(run.config_path()));
+}
+
+TEST(RunDirectory, WhatIsResumedIsNeverCleared) {
+  TemporaryDirectory directory;
+  fill(directory / "run");
+  RunDirectory::open_for_resume(directory / "run").clear();
+  EXPECT_TRUE(exists(directory / "run/results.json"));
+}
+
 TEST(RunDirectory, ForceRemovesOnlyWhatARunWrote) {
   TemporaryDirectory directory;
   fill(directory / "run");
   write_file_atomic(directory / "run/notes.txt", "mine");
   write_file_atomic(directory / "run/checkpoints/README", "mine");
-  const auto run = RunDirectory::create(directory / "run", true);
+  auto run = RunDirectory::create(directory / "run", true);
+  run.clear();
   EXPECT_EQ(list_directory(directory / "run"),
             (std::vector<std::string>{".lock", "checkpoints", "notes.txt"}));
   EXPECT_EQ(list_directory(directory / "run/checkpoints"), std::vector<std::string>{"README"});
@@ -123,7 +145,8 @@ TEST(RunDirectory, ForceRemovesALinkAndNotItsTarget) {
   write_file_atomic(directory / "elsewhere/results.json", "precious");
   std::filesystem::remove(directory / "run/results.json");
   std::filesystem::create_symlink(directory / "elsewhere/results.json", directory / "run/results.json");
-  RunDirectory::create(directory / "run", true);
+  RunDirectory::create(directory / "run", true).clear();
+  EXPECT_FALSE(exists(directory / "run/results.json"));
   EXPECT_EQ(read_file(directory / "elsewhere/results.json", 100), "precious");
 }
 
@@ -153,7 +176,7 @@ TEST(RunDirectory, ARunKilledAtItsStartCanBeStartedAgain) {
     test::write_text(directory / "run/.lock", "pid 1");
     test::write_text(directory / "run/.tmp-1-0", "task:\n");
     expect_bad_input([&] { RunDirectory::open_for_resume(directory / "run"); }, "start the run with --out");
-    const auto run = RunDirectory::create(directory / "run", force);
+    RunDirectory::create(directory / "run", force).clear();
     EXPECT_EQ(list_directory(directory / "run"), std::vector<std::string>{".lock"});
   }
   TemporaryDirectory directory;

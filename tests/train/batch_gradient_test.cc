@@ -1,5 +1,7 @@
 #include "signet/train/batch_gradient.h"
 
+#include <algorithm>
+
 #include "signet/autograd/ops.h"
 #include "signet/base/thread_pool.h"
 #include "signet/models/registry.h"
@@ -208,7 +210,7 @@ TEST(BatchGradient, NoiseIsAFunctionOfTheStepThatGradientsPassThrough) {
       problem.gradient(&other, {}, {0.3, 6}, 7);
       EXPECT_GT(std::abs(loss.loss - other.loss), 1e-4);
       double expected = 0;
-      const autograd::Noise of_batch{noise, 7, nullptr, 0, problem.batch.rows};
+      const autograd::Noise of_batch{noise, 7, nullptr, 0, 0, problem.batch.rows};
       EXPECT_LT(test::relative_error(gradient, problem.whole(&expected, &of_batch)), 1e-12);
       EXPECT_NEAR(loss.loss, expected, 1e-12);
       test::expect_gradient(
@@ -221,6 +223,33 @@ TEST(BatchGradient, NoiseIsAFunctionOfTheStepThatGradientsPassThrough) {
           "weights", 1e-6, 40);
     }
   }
+}
+
+// Also where it begins within a row, and if it has one token: no two documents have the same noise.
+TEST(BatchGradient, NoiseOfADocumentIsThatOfItsPlace) {
+  const PrefixParity task;
+  const autograd::NoiseOptions noise{0.3, 5};
+  Problem<double> rows(task, 3, {12, 12}), part(task, 3, {12, 12});
+  const tasks::Batch whole = rows.batch;
+  const int64_t time = whole.time;
+  rows.batch.starts = {1, 5, time + 3, time + 4, 2 * time + 9};
+  BatchLoss loss;
+  const auto got = rows.gradient(&loss, {}, noise, 7);
+  std::vector<double> expected(got.size());
+  for (int64_t at = 0, end = 1; at < 3 * time; at = end) {
+    for (end = at + 1; end % time != 0 && !std::ranges::count(rows.batch.starts, end);) ++end;
+    part.batch.rows = 1, part.batch.time = end - at, part.batch.lengths = {static_cast<int32_t>(end - at)};
+    part.batch.tokens.assign(whole.tokens.begin() + at, whole.tokens.begin() + end);
+    part.batch.targets.assign(whole.targets.begin() + at, whole.targets.begin() + end);
+    const autograd::Noise of_document{noise, 7, nullptr, at};
+    double own = 0;
+    const auto gradient = part.whole(&own, &of_document);
+    int64_t scored = 0;
+    for (int64_t i = at; i < end; ++i) scored += whole.targets[i] >= 0;
+    for (size_t i = 0; i < expected.size() && scored > 0; ++i)
+      expected[i] += gradient[i] * static_cast<double>(scored) / static_cast<double>(loss.scored);
+  }
+  EXPECT_LT(test::relative_error(got, expected), 1e-12);
 }
 
 TEST(BatchGradient, RecomputationChangesNoBit) {

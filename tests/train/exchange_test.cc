@@ -81,6 +81,18 @@ TEST(Exchange, WhatIsExportedComesBackWithTheSameBits) {
   }
 }
 
+TEST(Exchange, ExportReplacesNothing) {
+  const TemporaryDirectory directory;
+  make_run(directory / "run", "deltanet", {"heads=2"});
+  for (const char* name : {"model.safetensors", "config.json", "tokenizer.bytes", "notes.txt"}) {
+    const std::string folder = directory / (std::string("there-") + name);
+    test::write_text(join_path(folder, name), "mine");
+    test::expect_bad_input([&] { export_run(directory / "run", folder, ExchangeFormat::kFla); }, "not empty");
+    EXPECT_EQ(test::read_text(join_path(folder, name)), "mine");
+    EXPECT_EQ(list_directory(folder).size(), 1u);
+  }
+}
+
 TEST(Exchange, NamesAndShapesAreThoseOfTheOthers) {
   const TemporaryDirectory directory;
   make_run(directory / "run", "deltanet", {"heads=2"});

@@ -181,7 +181,7 @@ TEST(CudaStepEngine, MatchesTheCpu) {
 TEST(CudaStepEngine, SequencesThatBeginWithinRowsMatchTheCpu) {
   SIGNET_NEEDS_GPU();
   const OpenDevice device = open_device("cuda");
-  for (const std::string name : {"deltanet", "exact", "mamba", "transformer", "gla", "mamba2"}) {
+  for (const std::string name : {"deltanet", "exact", "mamba", "transformer", "gla", "mamba2", "noisy"}) {
     Training cpu(name, true, {}, Precision::kFp32), gpu(name, true, device, Precision::kFp32);
     for (int64_t step = 1; step <= 4; ++step) {
       SCOPED_TRACE(testing::Message() << name << " step " << step);
@@ -193,6 +193,25 @@ TEST(CudaStepEngine, SequencesThatBeginWithinRowsMatchTheCpu) {
       EXPECT_NEAR(got.batch.loss, expected.batch.loss, 2e-5 * expected.batch.loss);
       EXPECT_EQ(got.batch.correct, expected.batch.correct);
       EXPECT_LT(distance(gpu, got, cpu, expected), 1e-4);
+    }
+  }
+}
+
+// An attempt begins as a run does: the moments are gone, and so are the steps that they were corrected for.
+TEST(CudaStepEngine, StartingOverMovesAsANewRun) {
+  SIGNET_NEEDS_GPU();
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    Training fresh("deltanet", false, open_device("cuda"), precision),
+        used("deltanet", false, open_device("cuda"), precision);
+    const auto start = fresh.weights;
+    used.run(9);
+    used.weights = start;
+    used.optimizer->start_over(9);
+    const auto batch = fresh.batch(1);
+    for (int64_t step = 1; step <= 3; ++step) {  // the third is replayed
+      one_step(fresh, batch, step);
+      one_step(used, batch, 9 + step);
+      EXPECT_EQ(fresh.weights, used.weights) << step;
     }
   }
 }

@@ -91,6 +91,17 @@ TEST(SweepPlan, FaultsOfRunsThatAreNotChosen) {
     keep_only(twice, "m=a_b");
     expect_error([&] { plan_runs(twice, false); }, ErrorCode::kBadInput, expected);
   }
+  // The command line may make one of two that nobody chose, but not of two that are chosen.
+  auto sizes = plan_of(
+      "base: {task: {name: parity}}\ngrid: {size: {small: {model.width: 8, model.heads: 1}, "
+      "large: {model.width: 16, model.heads: 1}}}");
+  sizes.last = {"model.width=4"};
+  expect_error([&] { plan_runs(sizes, false); }, ErrorCode::kUsage, "have the same configuration");
+  keep_only(sizes, "size=large");
+  const auto one = plan_runs(sizes, false);
+  EXPECT_NE(one[0].missing.find("large and small have the same"), std::string::npos) << one[0].missing;
+  EXPECT_TRUE(one[1].chosen && one[1].missing.empty());
+
   auto skipped = plan_of(
       "base: {task: {name: parity}}\ngrid: {train.seed: [1, 2]}\n"
       "overrides: [{when: {train.seed: [1]}, skip: true}]");
@@ -123,6 +134,9 @@ TEST(SweepPlan, BadInput) {
   refuse("base: {task: {name: modular-arithmetic}}\nhorizon: 2", "least length of modular-arithmetic, 3");
   refuse(base + "grid: {m: {a: {train.batch: 8}, b: {train: {batch: 8}}}}",
          "a and b have the same configuration");
+  for (const char* grid : {"grid: {train.device: [cpu, cuda]}", "grid: {m: {gpu: {train: {device: cuda}}}}"})
+    refuse(base + grid, "all runs of a sweep are where --device says");
+  refuse("base: {task: {name: parity}, train: {device: cuda}}", "leave the key out");
   refuse(base + "grid: {m: {" + std::string(300, 'x') + ": {train.seed: 1}}}", "longer than");
   std::string hundred = "[0";
   for (int i = 1; i < 100; ++i) hundred += ", " + std::to_string(i);
@@ -130,6 +144,17 @@ TEST(SweepPlan, BadInput) {
   refuse(base + "grid: {train.seed: " + hundred + ", train.batch: " + hundred + ", train.steps: " + hundred +
              "}",
          "more than 10000 runs");
+}
+
+// A run that cannot be trained where the sweep is fails before any is; the table of those that are done needs
+// no device.
+TEST(SweepPlan, PrecisionIsCheckedAgainstTheDevice) {
+  auto plan = plan_of("base: {task: {name: parity}}\ngrid: {train.precision: [fp32, bf16]}");
+  expect_error([&] { plan_runs(plan, false); }, ErrorCode::kBadInput, "run precision=bf16: train.precision");
+  for (const char* device : {"cuda", "cuda:1", ""}) {
+    plan.device = device;
+    EXPECT_EQ(plan_runs(plan, false).size(), 2u);
+  }
 }
 
 // Else one run would count as several.

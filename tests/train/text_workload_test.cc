@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -65,6 +66,7 @@ TEST(TextConfig, RoundTripsAndRefusesWhatIsForTasks) {
   test::expect_bad_input([&] { small_config(directory, {"a"}, {"train.stop_at=0.5"}); }, "for tasks");
   test::expect_bad_input([&] { small_config(directory, {"a"}, {"data.vocabulary=100"}); }, "257");
   test::expect_bad_input([&] { small_config(directory, {"a"}, {"data.weights=1,2"}); }, "data.weights");
+  test::expect_bad_input([&] { small_config(directory, {"a", "a"}, {"data.weights=0,0"}); }, "above 0");
   test::expect_bad_input([&] { small_config(directory, {"none"}); }, "signet tokenize");
   ConfigSources both{.task = "parity", .data = {directory / "a"}};
   test::expect_error([&] { resolve_config(both); }, ErrorCode::kUsage, "not both");
@@ -142,6 +144,25 @@ TEST(TextWorkload, BatchesArePureAndMixedByWeight) {
   EXPECT_NEAR(static_cast<double>(cats) / static_cast<double>(cats + dogs), 0.75, 0.05);
 }
 
+TEST(TextWorkload, ASmallFolderIsNotLeftOut) {
+  const TemporaryDirectory directory;
+  make_data(directory, "a", "cat");
+  make_data(directory, "b", "dog");
+  const train::Run run(small_config(directory, {"a", "b"}, {"data.weights=1,0.0001"}));
+  const auto workload = make_workload(run);
+  tasks::Batch batch;
+  int64_t with_dogs = 0;
+  const int64_t rows = run.config().train.batch;
+  for (int64_t step = 1; step * rows <= 30'000; ++step) {
+    workload->make_batch(step, {0, rows}, batch);
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto row = batch.tokens.begin() + r * batch.time;
+      with_dogs += std::count(row, row + batch.time, 'd') > 0;
+    }
+  }
+  EXPECT_EQ(with_dogs, 3);
+}
+
 TEST(TextWorkload, ARunThatWasStoppedEndsWithTheSameBits) {
   const TemporaryDirectory directory;
   make_data(directory, "a", "cat");
@@ -171,6 +192,28 @@ TEST(TextWorkload, ARunThatWasStoppedEndsWithTheSameBits) {
   train::Run loaded = train::Run::load(directory / "cut");
   EXPECT_EQ(loaded.model().parameters().size(), resumed["parameters"]);
   test::expect_error([&] { loaded.task(); }, ErrorCode::kUsage, "trained on text");
+}
+
+TEST(TextWorkload, ResumingOnOtherDataIsTold) {
+  const TemporaryDirectory directory;
+  make_data(directory, "a", "cat");
+  const auto config = small_config(directory, {"a"}, {"train.steps=6"});
+  auto begun = io::RunDirectory::create(directory / "run", false);
+  train(config, begun, false, {true, "", {}});
+  const auto lengthened = small_config(directory, {"a"}, {"train.steps=8"});
+  for (const bool changed : {false, true}) {
+    if (changed) {
+      std::filesystem::remove_all(directory / "a");
+      make_data(directory, "a", "dog");
+    }
+    std::filesystem::copy(directory / "run", directory / "again", std::filesystem::copy_options::recursive);
+    auto again = io::RunDirectory::open_for_resume(directory / "again");
+    testing::internal::CaptureStderr();
+    train(lengthened, again, true, {true, "", {}});
+    const std::string told = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(told.find("were changed after step 6") != told.npos, changed) << told;
+    std::filesystem::remove_all(directory / "again");
+  }
 }
 
 // No document reaches the end of the last positions that some have.

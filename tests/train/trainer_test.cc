@@ -11,7 +11,9 @@
 #include "signet/base/isa.h"
 #include "signet/base/thread_pool.h"
 #include "signet/train/evaluator.h"
+#include "signet/train/optimizers/optimizer.h"
 #include "signet/train/run.h"
+#include "signet/train/step_engine.h"
 #include "support/check.h"
 #include "support/small_run.h"
 #include "support/temporary_directory.h"
@@ -63,6 +65,23 @@ TEST(Trainer, BeginsWithTheWeightsOfAnotherRun) {
   }
 }
 
+// Its weights are nowhere else, so that they are there again before anything can be lost.
+TEST(Trainer, ARunMayTakeThePlaceOfTheOneItBeginsFrom) {
+  TemporaryDirectory directory;
+  const std::string run = directory / "run", from = "train.from=" + run;
+  train_small(run);
+  const std::string before = model_bytes(run, 40);
+  {
+    auto opened = io::RunDirectory::create(run, true);
+    TrainOptions options{true, "", {}};
+    options.on_step = [](int64_t, double) { throw Error(ErrorCode::kFailure, "stop here"); };
+    EXPECT_THROW(train(test::small_config({from, "train.steps=5"}), opened, false, options), Error);
+  }
+  EXPECT_EQ(model_bytes(run, 0), before);
+  EXPECT_FALSE(exists(run + "/results.json"));
+  EXPECT_EQ(resume_small(run)["steps"], 5);
+}
+
 // No noise is today's run to the bit; noise is in the updates alone: after none of them nothing has changed.
 TEST(Trainer, NoiseIsPartOfTrainingAlone) {
   TemporaryDirectory directory;
@@ -75,6 +94,40 @@ TEST(Trainer, NoiseIsPartOfTrainingAlone) {
   EXPECT_EQ(model_bytes(directory / "noisy", 40), model_bytes(directory / "again", 40));
   EXPECT_NE(model_bytes(directory / "noisy", 40), model_bytes(directory / "plain", 40));
   EXPECT_EQ(run("start", {"train.steps=0"}), run("noisy start", {"train.steps=0", "train.noise=0.5"}));
+}
+
+// An attempt begins as a run does: the moments are gone, and so are the steps that they were corrected for.
+TEST(Trainer, StartingOverMovesAsANewRun) {
+  const auto config = test::small_config({"train.clip=0.3"});
+  struct Training {
+    train::Run run;
+    std::unique_ptr<Optimizer> optimizer;
+    std::unique_ptr<StepEngine> engine;
+    explicit Training(const RunConfig& config)
+        : run(config),
+          optimizer(make_optimizer(run.model().parameters(), run.dtype(), config.train.optimizer_options())),
+          engine(make_step_engine({}, run.model(), config.step_options({}), run.weights(), *optimizer)) {}
+    void step(int64_t number) {
+      tasks::Batch batch;
+      tasks::make_batch(run.task(), 1, tasks::Split::kTrain, 0, 8, {3, 9}, batch);
+      engine->submit(batch, 1e-3, number);
+      EXPECT_TRUE(engine->collect().updated);
+    }
+    std::vector<float> weights() {
+      const auto* const first = static_cast<const float*>(run.weights());
+      return {first, first + run.model().parameters().size()};
+    }
+  };
+  Training fresh(config), used(config);
+  const auto start = fresh.weights();
+  for (int64_t number = 1; number <= 9; ++number) used.step(number);
+  EXPECT_NE(used.weights(), start);
+  std::copy(start.begin(), start.end(), static_cast<float*>(used.run.weights()));
+  used.optimizer->start_over(9);
+  for (int64_t number = 1; number <= 3; ++number) {
+    fresh.step(number), used.step(9 + number);
+    EXPECT_EQ(fresh.weights(), used.weights()) << number;
+  }
 }
 
 TEST(Trainer, TheNumberOfThreadsChangesNoBit) {
@@ -361,6 +414,30 @@ TEST(Trainer, ANonFiniteLossStopsBeforeTheUpdate) {
   test::expect_error([&] { resume_small(path); }, ErrorCode::kNumerical, "step 36");
   EXPECT_EQ(list_directory(path + "/checkpoints"), (std::vector<std::string>{"step-35"}));
   EXPECT_EQ(model_bytes(path, 35), before);
+}
+
+// Whoever resumes a run expects it to train, and may have it so.
+TEST(Trainer, ARunThatStoppedEarlySaysSoAndGoesOnWhenAsked) {
+  TemporaryDirectory directory;
+  const std::string run = directory / "run";
+  const auto first = train_small(
+      run, {"model.width=16", "model.beta=hard", "model.output_norm=false", "model.eigenvalues=-1,1",
+            "train.batch=64", "train.curriculum=100", "train.steps=2000", "train.validate_every=20",
+            "train.beta2=0.99", "train.stop_at=0.5", "train.checkpoint_every=0"});
+  ASSERT_TRUE(first["stopped_early"].get<bool>());
+  const auto stopped = first["steps"].get<int64_t>();
+  const auto resumed = [&](const std::vector<std::string>& set) {
+    auto opened = io::RunDirectory::open_for_resume(run);
+    ConfigSources sources{opened.config_path(), "", "", set};
+    testing::internal::CaptureStderr();
+    const auto result = train(resolve_config(sources), opened, true, {false, "", {}});
+    return std::pair{result["steps"].get<int64_t>(), testing::internal::GetCapturedStderr()};
+  };
+  const auto [stayed, told] = resumed({"train.steps=3000"});
+  EXPECT_EQ(stayed, stopped);
+  EXPECT_NE(told.find("train.stop_at: 0 in its config.yaml trains on"), std::string::npos) << told;
+  const std::string more = "train.steps=" + std::to_string(stopped + 10);
+  EXPECT_EQ(resumed({more, "train.stop_at=0"}).first, stopped + 10);
 }
 
 // Learning itself, at a size that takes a second or two.

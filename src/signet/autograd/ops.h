@@ -103,7 +103,9 @@ struct Noise {
   NoiseOptions options;
   int64_t step = 0;
   const double* device_step = nullptr;  // GPU only: in device memory, in the place of step
-  int64_t first_sequence = 0, sequences = 1;
+  int64_t first_row = 0;                // the key of the first row; the others follow
+  // Values with one row for each of so many sequences have other keys: these.
+  int64_t first_sequence = 0, sequences = 0;
   // Where rows do not lie as in the batch: the keys of all rows, and those of values with one row for each of
   // `sequences`.
   const int32_t *row_keys = nullptr, *sequence_keys = nullptr;

@@ -183,8 +183,9 @@ void add_noise(Tape& tape, const Var& x, int64_t place) {
   const Noise* noise = tape.context().noise;
   if (!noise || noise->options.deviation == 0) return;
   const Tensor& value = x.value;
-  const int64_t first_row = value.rows() / noise->sequences * noise->first_sequence;
-  const int32_t* const keys = value.rows() == noise->sequences ? noise->sequence_keys : noise->row_keys;
+  const bool of_sequences = value.rows() == noise->sequences;
+  const int64_t first_row = of_sequences ? noise->first_sequence : noise->first_row;
+  const int32_t* const keys = of_sequences ? noise->sequence_keys : noise->row_keys;
   tape.run(value.dtype, [&](auto element, auto device) {
     using T = decltype(element);
     const kernels::AddNoise<T> args{value.rows(),

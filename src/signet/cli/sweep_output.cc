@@ -47,6 +47,7 @@ void SweepRunner::restrict(train::SweepPlan& plan) const {
   if (options_->given("--jobs") && (jobs_ < 1 || jobs_ > 256))
     fail(ErrorCode::kUsage, "--jobs {}: give 1 to 256", jobs_);
   check_device_name(device_);
+  plan.device = done_ ? "" : device_;
 }
 
 namespace {
@@ -127,7 +128,7 @@ void SweepRunner::print_plan(const std::vector<train::PlannedRun>& runs, bool js
     if (!json)
       fmt::print("{}{}\n", printable(run.name, 1000), run.missing.empty() ? "" : " (" + run.missing + ")");
   }
-  if (json) fmt::print("{}\n", nlohmann::ordered_json{{"runs", list}}.dump(2));
+  if (json) fmt::print("{}\n", io::json_text(nlohmann::ordered_json{{"runs", list}}, 2));
 }
 
 nlohmann::ordered_json SweepRunner::provenance() const {

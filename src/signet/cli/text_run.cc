@@ -10,6 +10,7 @@
 #include "signet/base/progress.h"
 #include "signet/base/signals.h"
 #include "signet/base/text.h"
+#include "signet/io/json.h"
 #include "signet/io/run_directory.h"
 #include "signet/report/table.h"
 #include "signet/train/text_evaluator.h"
@@ -125,7 +126,8 @@ int evaluate_text_run(const std::string& directory, const TextEvalOptions& optio
   if (options.json)
     fmt::print(
         "{}\n",
-        (sets.size() == 1 ? sets[0] : nlohmann::ordered_json{{"run", directory}, {"sets", sets}}).dump(2));
+        io::json_text(
+            (sets.size() == 1 ? sets[0] : nlohmann::ordered_json{{"run", directory}, {"sets", sets}}), 2));
   return 0;
 }
 

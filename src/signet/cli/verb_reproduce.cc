@@ -13,6 +13,7 @@
 #include "signet/cli/sweep_output.h"
 #include "signet/cli/text_experiment.h"
 #include "signet/cli/verb.h"
+#include "signet/io/json.h"
 #include "signet/models/registry.h"
 #include "signet/report/run_data.h"
 #include "signet/report/svg.h"
@@ -89,9 +90,9 @@ class Reproduce final : public Verb {
     auto json = to_json(page.notes);
     if (of_text()) text_.add_json(json, summary_);
     const auto exported = runner_.write_page(page_path, page);
-    if (!runner_.shows_choice()) write_file_atomic(json_path, json.dump(1) + "\n");
+    if (!runner_.shows_choice()) write_file_atomic(json_path, io::json_text(json, 1) + "\n");
     if (json_) {
-      fmt::print("{}\n", json.dump(2));
+      fmt::print("{}\n", io::json_text(json, 2));
     } else {
       fmt::print("{}\n", experiment_.title);
       for (const auto& table : page.tables)

@@ -132,7 +132,7 @@ class Solve final : public Verb {
   void begin_anew() const {
     for (const char* name : {kRecord, kNetwork, kPage}) remove_tree(own(name));
     for (int64_t i = 0; train::is_begun(attempt_directory(i)); ++i)
-      io::RunDirectory::create(attempt_directory(i), true);
+      io::RunDirectory::create(attempt_directory(i), true).clear();
   }
 
   // Takes over the attempts of an earlier call; what it said, where there is nothing left to do.
@@ -179,7 +179,7 @@ class Solve final : public Verb {
   void write_record(const ordered_json& said) const {
     const ordered_json record = {
         {"title", story_.title}, {"dtype", dtype_}, {"attempts", attempts()}, {"said", said}};
-    write_file_atomic(own(kRecord), record.dump(1) + "\n");
+    write_file_atomic(own(kRecord), io::json_text(record, 1) + "\n");
   }
 
   // The end: the record last, which says that the rest is there.
@@ -366,7 +366,7 @@ class Solve final : public Verb {
     said["page"] = page_;
     if (solved) said["network"] = output_;
     if (json_) {
-      fmt::print("{}\n", said.dump(2));
+      fmt::print("{}\n", io::json_text(said, 2));
       return;
     }
     if (solved)

@@ -11,6 +11,7 @@
 #include "signet/cli/output.h"
 #include "signet/cli/sweep_output.h"
 #include "signet/cli/verb.h"
+#include "signet/io/json.h"
 #include "signet/models/registry.h"
 
 namespace signet::cli {
@@ -55,11 +56,11 @@ class Sweep final : public Verb {
     if (!runner_.reports()) return 0;
     auto json = train::summary_json(summary);
     json["provenance"] = runner_.provenance();
-    if (!runner_.shows_choice()) write_file_atomic(summary_path, json.dump(1) + "\n");
+    if (!runner_.shows_choice()) write_file_atomic(summary_path, io::json_text(json, 1) + "\n");
     const auto exported = runner_.write_page(page_path, page(summary));
     const auto notes = summary_notes(summary);
     if (json_) {
-      fmt::print("{}\n", json.dump(2));
+      fmt::print("{}\n", io::json_text(json, 2));
     } else {
       fmt::print("{}{}\npage: {}\n", plain_text(summary_table(summary)), score_meaning(summary), page_path);
       for (const auto& note : notes) fmt::print("{}\n", printable(note, 2000));

@@ -23,6 +23,7 @@
 #include "signet/cli/verb.h"
 #include "signet/comm/communicator.h"
 #include "signet/comm/launch.h"
+#include "signet/io/json.h"
 #include "signet/io/run_directory.h"
 #include "signet/models/registry.h"
 #include "signet/tasks/registry.h"
@@ -215,7 +216,7 @@ class Train final : public Verb {
                           {"meaning", field.help},
                           {"allowed", field.allowed},
                           {"choices", field.choices}});
-        fmt::print("{}\n", nlohmann::ordered_json{{"keys", keys}}.dump(2));
+        fmt::print("{}\n", io::json_text(nlohmann::ordered_json{{"keys", keys}}, 2));
         return 0;
       }
       for (const auto& field : fields.all()) {
@@ -232,7 +233,7 @@ class Train final : public Verb {
         for (const auto& field : fields.all()) settings[field.key] = json_value(field);
         const nlohmann::ordered_json all{{"settings", settings},
                                          {"memory", train::plan_memory(config, device, ranks()).json()}};
-        fmt::print("{}\n", all.dump(2));
+        fmt::print("{}\n", io::json_text(all, 2));
         return 0;
       }
       fmt::print("{}{}", config.to_yaml(), train::plan_memory(config, device, ranks()).text("# "));
@@ -253,7 +254,8 @@ class Train final : public Verb {
 
   int resume() {
     if (!task_.empty()) fail(ErrorCode::kUsage, "--resume takes the task of the run; leave out '{}'", task_);
-    for (const auto& [name, short_name, help, takes_value, choices] : options_->options()) {
+    for (const auto& option : options_->options()) {
+      const std::string& name = option.name;
       if (!options_->given(name)) continue;
       if (name == "--force" || name == "--dry-run" || name == "--list-keys")
         fail(ErrorCode::kUsage, "{} is for a new run; leave it out with --resume", name);
@@ -355,7 +357,7 @@ class Train final : public Verb {
   int finish(const nlohmann::ordered_json& result) {
     if (!root()) return 0;
     if (json_) {
-      fmt::print("{}\n", result.dump(2));
+      fmt::print("{}\n", io::json_text(result, 2));
     } else if (result.contains("text")) {
       const auto number = [&](const char* key) { return result[key].get<double>(); };
       fmt::print(

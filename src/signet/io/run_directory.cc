@@ -1,5 +1,7 @@
 #include "signet/io/run_directory.h"
 
+#include <utility>
+
 #include "signet/base/error.h"
 #include "signet/base/text.h"
 #include "signet/io/checkpoint.h"
@@ -55,13 +57,18 @@ RunDirectory RunDirectory::create(const std::string& path, bool force) {
   require_clearable(run, force);
   run.lock_ = DirectoryLock(path);
   require_clearable(run, force);  // another may have made its run since
-  // config.yaml goes last: until then an interrupted clearing can be repeated.
-  remove_checkpoints(path);
-  for (const std::string& file :
-       {run.report_path(), run.results_path(), run.events_path(), run.metrics_path(), run.config_path()})
-    remove_tree(file);
-  remove_unfinished_files(path);
+  run.to_clear_ = true;
   return run;
+}
+
+void RunDirectory::clear() {
+  if (!std::exchange(to_clear_, false)) return;
+  // config.yaml goes last: until then an interrupted clearing can be repeated.
+  remove_checkpoints(path_);
+  for (const std::string& file :
+       {report_path(), results_path(), events_path(), metrics_path(), config_path()})
+    remove_tree(file);
+  remove_unfinished_files(path_);
 }
 
 RunDirectory RunDirectory::open_for_resume(const std::string& path) {

@@ -10,10 +10,13 @@ namespace signet::io {
 
 class RunDirectory {
  public:
-  // A new run, locked. An existing directory must be empty but for what a run killed at once has left, or
-  // `force` must be given: then what an earlier run wrote is removed (after taking the lock, so never under a
-  // run that is alive) and all else is left alone.
+  // The directory of a new run, locked. An existing one must be empty but for what a run killed at once has
+  // left, or `force` must be given and it be one that a run wrote. All in it is still there until clear().
   static RunDirectory create(const std::string& path, bool force);
+  // Removes what an earlier run wrote, and leaves all else alone. For the owner of create()'s to call once,
+  // when nothing but the machine can keep the new run from starting: nobody has the old one elsewhere. Does
+  // nothing in a directory that was opened otherwise.
+  void clear();
   // An existing run to go on with, locked; leftovers of a killed process are cleared away.
   static RunDirectory open_for_resume(const std::string& path);
   // An existing run to look at; takes no lock and writes nothing, so a read-only or running one serves as
@@ -40,6 +43,7 @@ class RunDirectory {
 
   std::string path_;
   DirectoryLock lock_;
+  bool to_clear_ = false;
 };
 
 }  // namespace signet::io

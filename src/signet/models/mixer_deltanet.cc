@@ -183,8 +183,7 @@ class DeltaNetMixer final : public Mixer {
           const T* gate =
               decay_channels_ > 0 ? gates.as<T>() + row * gates.row_stride + h * decay_channels_ : nullptr;
           const T along = n == 1 && decay_channels_ == 1 ? gate[0] : T(1);
-          for (int64_t j = 0; j < n; ++j)
-            out[decay_channels_ > 0 ? h * width + j : j * heads + h] = along * (T(1) - beta[j * heads + h]);
+          for (int64_t j = 0; j < n; ++j) out[h * width + j] = along * (T(1) - beta[j * heads + h]);
           for (int64_t c = 0; c < decay_channels_; ++c) out[h * width + n + c] = gate[c];
         }
       }

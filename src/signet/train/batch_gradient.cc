@@ -58,7 +58,9 @@ void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& b
     const int64_t first = at / batch.time;  // row
     group.arena.reset();
     group.host.reset();
-    const autograd::Noise noise{options_.noise, step, nullptr, batch.first_row + first, rows};
+    autograd::Noise noise{options_.noise, step};
+    noise.first_sequence = batch.first_row + first, noise.sequences = batch.dense ? 0 : rows;
+    noise.first_row = batch.first_row * batch.time + at;
     autograd::Context context{options_.dtype, {}};
     if (options_.noise.deviation > 0) context.noise = &noise;
     context.observer = options_.observer;

@@ -78,7 +78,7 @@ struct PassRunner {
     context.later = sums;
     context.observer = options.observer;
     context.segments = segments;
-    autograd::Noise noise{options.noise, 0, &header->schedule.step};
+    autograd::Noise noise{options.noise, 0, &header->step};
     noise.sequences = layout.rows();
     noise.row_keys = at(layout.row_keys_at()), noise.sequence_keys = at(layout.sequence_keys_at());
     if (layout.noisy()) context.noise = &noise;
@@ -161,8 +161,9 @@ class CudaStepEngine final : public StepEngine {
     slot.parts =
         options_.micro_batch > 0 ? (batch.rows + options_.micro_batch - 1) / options_.micro_batch : 1;
     slot.scored = batch.scored_of_all > 0 ? batch.scored_of_all : batch.scored();
-    const PassHeader header{{lr, static_cast<double>(step)},
-                            static_cast<double>(std::max<int64_t>(1, slot.scored))};
+    const PassHeader header{{lr, static_cast<double>(step - optimizer_.began())},
+                            static_cast<double>(std::max<int64_t>(1, slot.scored)),
+                            static_cast<double>(step)};
     const auto begin = [&](int64_t part) { return batch.rows * part / slot.parts; };
     std::vector<Pass*> passes;
     int64_t bytes = 0;

@@ -200,6 +200,7 @@ ImportedRun import_run(const std::string& source, const std::string& path, const
   if (words && words->vocabulary() > model.vocabulary)
     bad_input("the tokenizer has {} tokens, and the model {}", words->vocabulary(), model.vocabulary);
   auto directory = io::RunDirectory::create(path, force);
+  directory.clear();
   if (words) words->save(path);
   write_file_atomic(directory.config_path(), run.config().to_yaml());
   io::Checkpoint checkpoint;
@@ -224,8 +225,8 @@ ExportedRun export_run(const std::string& path, const std::string& folder, model
         {pairs[i].theirs, StoredType::kF32, pairs[i].shape,
          static_cast<const float*>(run.weights()) + run.model().parameters().infos()[i].offset});
   make_directories(folder);
-  if (exists(join_path(folder, "config.json")))
-    bad_input("{} holds a model already; give another folder", printable(folder));
+  if (!list_directory(folder).empty())
+    bad_input("{} is not empty; give a folder that is to be made", printable(folder));
   io::write_safetensors(join_path(folder, "model.safetensors"), tensors, {{"format", "pt"}});
   std::unique_ptr<text::Tokenizer> words;
   try {
@@ -233,7 +234,7 @@ ExportedRun export_run(const std::string& path, const std::string& folder, model
   } catch (const Error&) {  // imported without one
   }
   if (words) words->save(folder);
-  write_file_atomic(join_path(folder, "config.json"), config.dump(2) + "\n");
+  write_file_atomic(join_path(folder, "config.json"), io::json_text(config, 2) + "\n");
   if (config.contains("positive_and_negative"))
     tell(
         "signet: transformers and mamba-ssm do not know positive_and_negative: with them these weights are a "

@@ -14,10 +14,10 @@
 
 namespace signet::train {
 
-// The schedule of the update (the step is also the noise's), and the number of scored positions.
-struct PassHeader {
+// The schedule of the update, the number of scored positions and the step of the run, which is the noise's.
+struct alignas(16) PassHeader {
   Schedule schedule;
-  double scored = 0;
+  double scored = 0, step = 0;
 };
 
 // Parts with equal layouts are passes of the same operators on the same memory. Sizes are rounded up so that

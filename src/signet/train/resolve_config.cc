@@ -1,6 +1,7 @@
 // Where a configuration comes from: defaults, presets, files and the command line (resolve_config).
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "signet/base/error.h"
@@ -49,6 +50,21 @@ std::vector<std::string> noisy_architectures() {
   return names;
 }
 
+// What the options forbid together, which shows when the model is put together; nothing is allocated for it.
+// `longest` sequence is what is called so.
+void check_model(const RunConfig& config, int64_t vocabulary, int64_t classes, int64_t longest,
+                 const std::string& called) {
+  config.model.check_range();
+  if (const int64_t limit = config.model.max_length(); limit > 0 && longest > limit)
+    bad_input("{} = {} is less than {}", config.model.max_length_key(), limit, called);
+  const models::Model model(config.model, vocabulary, classes);
+  if (config.train.noise > 0 && !model.takes_noise())
+    bad_input(
+        "train.noise = {} goes behind the norm of what a head reads, which model.architecture = {} lacks in "
+        "some block; it is for {}, with model.output_norm = true",
+        config.train.noise, config.model.architecture, fmt::join(noisy_architectures(), ", "));
+}
+
 // Keys of tasks that a run on text would ignore; what else only shows when everything is put together.
 void check_text(const RunConfig& config) {
   const TrainConfig& train = config.train;
@@ -64,13 +80,11 @@ void check_text(const RunConfig& config) {
   if (!config.data.weights.empty() && config.data.weights.size() != config.data.paths.size())
     bad_input("data.weights has {} for {}", count_of(config.data.weights.size(), "number"),
               count_of(config.data.paths.size(), "folder"));
-  config.model.check_range();
-  if (const int64_t limit = config.model.max_length(); limit > 0 && config.data.context > limit)
-    bad_input("{} = {} is less than data.context = {}", config.model.max_length_key(), limit,
-              config.data.context);
-  const models::Model model(config.model, config.data.vocabulary, config.data.vocabulary);
-  if (train.noise > 0 && !model.takes_noise())
-    bad_input("train.noise = {}: model.architecture = {} takes none", train.noise, config.model.architecture);
+  if (!config.data.weights.empty() &&
+      std::ranges::all_of(config.data.weights, [](double w) { return w == 0; }))
+    bad_input("data.weights has no number above 0");
+  check_model(config, config.data.vocabulary, config.data.vocabulary, config.data.context,
+              fmt::format("data.context = {}", config.data.context));
 }
 
 // What only shows when everything is put together.
@@ -81,18 +95,10 @@ void check_together(RunConfig& config, const tasks::Task& task) {
   check_device_name(config.train.device);
   task.check(config.train_lengths(task));
   task.check(config.eval_lengths(task));
-  config.model.check_range();
   const int64_t longest = task.max_inputs(config.eval_lengths(task));  // training carries no state
-  if (const int64_t limit = config.model.max_length(); limit > 0 && longest > limit)
-    bad_input("{} = {} is less than the longest test sequence, {} tokens; raise it, or lower eval.max_length",
-              config.model.max_length_key(), limit, longest);
-  // What the options forbid together shows when the model is put together; nothing is allocated for it.
-  const models::Model model(config.model, task.vocabulary(), task.classes());
-  if (config.train.noise > 0 && !model.takes_noise())
-    bad_input(
-        "train.noise = {} goes behind the norm of what a head reads, which model.architecture = {} lacks in "
-        "some block; it is for {}, with model.output_norm = true",
-        config.train.noise, config.model.architecture, fmt::join(noisy_architectures(), ", "));
+  check_model(
+      config, task.vocabulary(), task.classes(), longest,
+      fmt::format("the longest test sequence, {} tokens; raise it, or lower eval.max_length", longest));
 }
 
 // How language models are trained unless told otherwise.
@@ -132,6 +138,17 @@ void look_at_data(DataConfig& data) {
   if (data.vocabulary < needed)
     bad_input("data.vocabulary = {} is less than the {} tokens of {}", data.vocabulary, needed,
               printable(data.paths[0]));
+}
+
+// Names of files may be any bytes, and config.yaml and checkpoints, which have these, are UTF-8.
+void require_unicode_names(const RunConfig& config) {
+  const auto require = [](const char* key, const std::string& folder) {
+    if (find_invalid_utf8(folder) != folder.npos)
+      bad_input("{}: the name {} is not UTF-8, as the configuration of a run has to be; rename the folder",
+                key, printable(folder));
+  };
+  for (const std::string& path : config.data.paths) require("data.paths", path);
+  require("train.from", config.train.from);
 }
 
 }  // namespace
@@ -198,8 +215,9 @@ RunConfig resolve_config(const ConfigSources& sources) {
   };
   RunConfig config = read({});
   if (sources.recipe) config = read(sources.recipe(config));
+  if (on_text && (config.data.vocabulary == 0 || !sources.data.empty())) look_at_data(config.data);
+  require_unicode_names(config);
   if (on_text) {
-    if (config.data.vocabulary == 0 || !sources.data.empty()) look_at_data(config.data);
     check_text(config);
     return config;
   }

@@ -25,7 +25,7 @@ class CpuStepEngine final : public StepEngine {
       fail(ErrorCode::kFailure, "step {} was submitted before step {} was collected", step, result_->step);
     StepResult result;
     result.step = step;
-    Schedule schedule{lr, static_cast<double>(step)};
+    Schedule schedule{lr, static_cast<double>(step - optimizer_.began())};
     const Update update{weights_, gradient_.data(), nullptr, &schedule, &outcome_};
     if (parallel_) {
       const auto losses = batch_gradient_.run(weights_, batch, parallel_->cuts(), step, [&](int segment) {

@@ -52,6 +52,7 @@ struct SweepPlan {
   std::vector<Axis> axes;
   std::vector<Override> overrides;
   std::vector<std::string> last;  // for every run, over everything else
+  std::string device = "cpu";     // where all runs are trained; empty: nothing is to be
   int64_t horizon = 0, horizon_samples = 64;
 
   // The axis of this name, or null.
@@ -89,8 +90,8 @@ std::vector<PlannedRun> plan_runs(const SweepPlan& plan, bool allow_missing);
 std::vector<PlannedRun> chosen_runs(std::vector<PlannedRun> runs);
 
 struct SweepOptions {
-  int64_t jobs = 1;  // runs at a time; above 1 each has one core
-  std::string device = "cpu";
+  int64_t jobs = 1;            // runs at a time; above 1 each has one core
+  std::string device = "cpu";  // the plan's, by its number for this process
   bool quiet = false;
   // Started as one of several processes (mpirun, srun), each does its part of the same sweep.
   comm::Launch launch = {};

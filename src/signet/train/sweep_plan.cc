@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "signet/base/error.h"
@@ -179,19 +180,41 @@ void check_last(const SweepPlan& plan) {
   }
 }
 
-std::string architecture_in(const std::vector<std::string>& set) {
-  constexpr std::string_view kKey = "model.architecture=";
-  std::string name;
+// The last value that is set for a key, or nothing.
+std::optional<std::string> value_in(const std::vector<std::string>& set, const std::string& key) {
+  std::optional<std::string> value;
   for (const auto& assignment : set)
-    if (assignment.rfind(kKey, 0) == 0) name = assignment.substr(kKey.size());
-  return name;
+    if (assignment.rfind(key + "=", 0) == 0) value = assignment.substr(key.size() + 1);
+  return value;
+}
+
+// Workers share one device, which is not part of a run: it may go on elsewhere.
+void check_device(const SweepPlan& plan, const std::vector<std::string>& set, const RunConfig& config) {
+  if (value_in(set, "train.device"))
+    bad_input("train.device: all runs of a sweep are where --device says; leave the key out");
+  if (!plan.device.empty()) config.precision({plan.device == "cpu" ? DeviceKind::kCpu : DeviceKind::kCuda});
+}
+
+// Two runs with one configuration would count as two of one. Where the command line made them so (`last`),
+// those that are only shown give way.
+void tell_apart(std::vector<PlannedRun>& runs, bool last) {
+  std::map<std::string, std::string> configurations;  // and the run that has it
+  for (const bool chosen : {true, false})
+    for (PlannedRun& run : runs) {
+      if (run.chosen != chosen || !run.missing.empty()) continue;
+      const auto [same, fresh] = configurations.emplace(run.config.to_yaml(), run.name);
+      if (fresh) continue;
+      run.missing =
+          fmt::format("runs {} and {} have the same configuration, so they would count as two of one",
+                      printable(same->second), printable(run.name));
+      if (chosen || !last) bad_input("{}", run.missing);
+    }
 }
 
 // Every run of the plan; what is wrong is told without saying where it stands.
 std::vector<PlannedRun> expand(const SweepPlan& plan, bool allow_missing) {
   std::vector<PlannedRun> runs;
   std::set<std::string> names;
-  std::map<std::string, std::string> configurations;  // and the run that has it
   std::vector<size_t> at(plan.axes.size(), 0);
   for (bool more = true; more;) {
     PlannedRun run;
@@ -216,23 +239,18 @@ std::vector<PlannedRun> expand(const SweepPlan& plan, bool allow_missing) {
     if (!names.insert(run.name).second)
       bad_input("two runs of the grid have the name '{}'; give their settings different names",
                 printable(run.name));
-    const std::string architecture = architecture_in(set);
+    const std::string architecture = value_in(set, "model.architecture").value_or("");
     if (allow_missing && !architecture.empty() && !models::architecture_exists(architecture)) {
       run.missing = fmt::format("model {} is not in this build", architecture);
     } else if (!skip) {
       try {
         run.config = resolve_config({"", "", "", set});
+        check_device(plan, set, run.config);
         check_horizon(plan, run.config);
       } catch (const Error& error) {
         run.missing = fmt::format("run {}: {}", printable(run.name), error.what());
         if (run.chosen) bad_input("{}", run.missing);
       }
-    }
-    if (!skip && run.missing.empty()) {
-      const auto [same, fresh] = configurations.emplace(run.config.to_yaml(), run.name);
-      if (!fresh)
-        bad_input("runs {} and {} have the same configuration, so they would count as two of one",
-                  printable(same->second), printable(run.name));
     }
     if (!skip) runs.push_back(std::move(run));
     more = false;
@@ -243,6 +261,7 @@ std::vector<PlannedRun> expand(const SweepPlan& plan, bool allow_missing) {
   }
   if (std::none_of(runs.begin(), runs.end(), [](const auto& run) { return run.chosen; }))
     bad_input("every run that is chosen is skipped by the overrides");
+  tell_apart(runs, !plan.last.empty());
   return runs;
 }
 

@@ -20,33 +20,33 @@ namespace {
 using nlohmann::ordered_json;
 using text::Corpus;
 
-// Which of several data sets a row comes from: every one gets its share of any stretch of rows.
+// Which of several data sets a row comes from. Of the rows that are left to it and those behind it a set
+// takes its share, row by row, so that of n sets none is ever n - 1 rows from its share of all.
 class Mixture {
  public:
-  explicit Mixture(const std::vector<double>& weights) : counts_(weights.size()) {
-    double sum = 0;
-    for (const double weight : weights) sum += weight;
-    std::vector<double> owed(weights.size());
-    for (int64_t slot = 0; slot < kCycle; ++slot) {
-      for (size_t k = 0; k < owed.size(); ++k) owed[k] += weights[k] / sum;
-      const size_t next = static_cast<size_t>(std::max_element(owed.begin(), owed.end()) - owed.begin());
-      owed[next] -= 1;
-      choice_.push_back(next);
-      place_.push_back(counts_[next]++);
+  explicit Mixture(const std::vector<double>& weights) : shares_(weights.size()) {
+    double rest = 0;  // of this set and those behind it
+    for (size_t k = weights.size(); k-- > 0;) {
+      rest += weights[k];
+      shares_[k] = rest > 0 ? weights[k] / rest : 0;
     }
   }
   // The data set of a row, and which of its rows it is.
   std::pair<size_t, int64_t> of(int64_t row) const {
-    const auto slot = static_cast<size_t>(row % kCycle);
-    const size_t k = choice_[slot];
-    return {k, row / kCycle * counts_[k] + place_[slot]};
+    size_t k = 0;
+    for (; k + 1 < shares_.size(); ++k) {
+      const int64_t before = taken(row, k);
+      if (taken(row + 1, k) > before) return {k, before};
+      row -= before;
+    }
+    return {k, row};
   }
 
  private:
-  static constexpr int64_t kCycle = 4096;
-  std::vector<size_t> choice_;
-  std::vector<int64_t> place_;   // among the slots of the same data set
-  std::vector<int64_t> counts_;  // slots of each
+  int64_t taken(int64_t rows, size_t k) const {
+    return static_cast<int64_t>(static_cast<double>(rows) * shares_[k]);
+  }
+  std::vector<double> shares_;
 };
 
 class TextWorkload final : public Workload {
@@ -59,25 +59,25 @@ class TextWorkload final : public Workload {
     for (const auto& path : data_.paths) {
       corpora_.push_back(std::make_unique<Corpus>(path));
       const Corpus& corpus = *corpora_.back();
+      data_hashes_.push_back(
+          hash_text(xxh64(read_file(join_path(path, text::kManifestFile), int64_t{1} << 30))));
       if (corpus.tokenizer().fingerprint() != corpora_[0]->tokenizer().fingerprint())
         bad_input("{} and {} were tokenized by different tokenizers", printable(data_.paths[0]),
                   printable(path));
       if (corpus.manifest().vocabulary > data_.vocabulary)
         bad_input("{} has a vocabulary of {}, and data.vocabulary is {}", printable(path),
                   corpus.manifest().vocabulary, data_.vocabulary);
+      if (const std::string why = corpus.one_sided(); !why.empty()) bad_input("{}: {}", printable(path), why);
       samplers_.push_back(std::make_unique<text::Sampler>(
           corpus, Corpus::kTrain,
           text::SamplerOptions{static_cast<uint64_t>(train_.seed), data_.context, data_.packed}));
-      if (corpus.documents(Corpus::kHeldOut).empty())
-        bad_input("{} has no held-out documents to measure on: tokenize with a larger --held-out",
-                  printable(path));
       if (data_.weights.empty()) weights.push_back(static_cast<double>(corpus.tokens(Corpus::kTrain)));
     }
     mixture_ = std::make_unique<Mixture>(weights);
   }
 
+  void require_start() const override { require_tokenizer_of(train_.from); }
   void prepare(const io::RunDirectory& directory) const override {
-    require_tokenizer_of(train_.from);
     corpora_[0]->tokenizer().save(directory.path());
   }
 
@@ -105,14 +105,7 @@ class TextWorkload final : public Workload {
         out.starts.push_back(i);
   }
 
-  std::string data_lines() const override {
-    std::string lines;
-    for (const auto& corpus : corpora_)
-      lines += fmt::format(
-          "{}: data of {}\n", corpus->folder(),
-          hash_text(xxh64(read_file(join_path(corpus->folder(), text::kManifestFile), int64_t{1} << 30))));
-    return lines;
-  }
+  std::vector<std::string> data_hashes() const override { return data_hashes_; }
 
   std::string batch_text(const BatchLoss& loss) const override {
     return fmt::format("loss {:.4f}", loss.loss);
@@ -213,6 +206,7 @@ class TextWorkload final : public Workload {
   TrainConfig train_;
   DataConfig data_;
   std::vector<std::unique_ptr<Corpus>> corpora_;
+  std::vector<std::string> data_hashes_;
   std::vector<std::unique_ptr<text::Sampler>> samplers_;
   std::unique_ptr<Mixture> mixture_;
 };

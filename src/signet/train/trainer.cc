@@ -4,9 +4,11 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
+#include <system_error>
 #include <thread>
 
 #include "signet/base/files.h"
@@ -77,8 +79,17 @@ class Trainer {
   }
 
   void start() {
-    if (!train_.from.empty()) begin_from(train_.from);
+    // All that may fail comes first, on every rank: the directory may hold a run that is to be replaced,
+    // which may even be the one that this one begins from.
+    together([&] {
+      if (!train_.from.empty()) begin_from(train_.from);
+      if (root()) workload_->require_start();
+    });
+    if (!train_.from.empty()) engine_->from_host();
+    begins_in_place_ = begins_in_place();
+    if (parallel_) parallel_->ranks().broadcast(&begins_in_place_, sizeof begins_in_place_);
     if (!root()) return;
+    directory_.clear();
     workload_->prepare(directory_);
     write_file_atomic(directory_.config_path(), run_.config().to_yaml());
     metrics_ = AppendFile(directory_.metrics_path(), 0);
@@ -90,14 +101,14 @@ class Trainer {
     if (parallel_) found = parallel_->ranks().gather_texts(found)[0];
     if (found.empty()) return start();
     io::Checkpoint checkpoint = contents();
-    const auto load = [&] { io::load_checkpoint(found, checkpoint); };
-    parallel_ ? parallel_->ranks().together(load) : load();
+    together([&] { io::load_checkpoint(found, checkpoint); });
     engine_->from_host();
     step_ = checkpoint.step;
     restore(checkpoint.state, join_path(found, "manifest.json"));
     if (step_ > train_.steps)
       fail(ErrorCode::kUsage, "the run has made {} already; --steps {} cannot take them back",
            count_of(step_, "update"), train_.steps);
+    tell_if_done();
     // What was changed by the one who resumes it: the number of updates, the device.
     if (root() && resolve_config({directory_.config_path(), "", "", {}}).to_yaml() != run_.config().to_yaml())
       write_file_atomic(directory_.config_path(), run_.config().to_yaml());
@@ -107,7 +118,9 @@ class Trainer {
     StopSignal signals;
     begin_ = seconds_now() - elapsed_;
     const int64_t first = step_;
-    if (train_.steps == 0) save_now();  // a model at its start can be evaluated too
+    // A model at its start can be evaluated, too; and where it took the place of the run that it begins from,
+    // its weights are nowhere else.
+    if (train_.steps == 0 || begins_in_place_) save_now();
     if (unfinished()) {
       Progress progress(options_.label.empty() ? "train" : options_.label, train_.steps, step_,
                         ProgressStyle::of_stderr(options_.quiet));
@@ -143,10 +156,11 @@ class Trainer {
 
  private:
   bool root() const { return !parallel_ || parallel_->root(); }
+  // Of several ranks each does it, and where one fails all do.
+  void together(const std::function<void()>& work) { parallel_ ? parallel_->ranks().together(work) : work(); }
   // Of several ranks the first one does it, and the others wait.
   void on_root(const std::function<void()>& work) {
-    if (!parallel_) return work();
-    parallel_->ranks().together([&] {
+    together([&] {
       if (root()) work();
     });
   }
@@ -156,7 +170,9 @@ class Trainer {
     std::string lines = fmt::format("run directory: {}\n", directory_.path());
     const auto fields = io::fields_of(run_.config());
     for (const auto& field : fields.all()) lines += fmt::format("{}: {}\n", field.key, field.write());
-    lines += workload_->data_lines();
+    const auto hashes = workload_->data_hashes();
+    for (size_t i = 0; i < hashes.size(); ++i)
+      lines += fmt::format("{}: data of {}\n", run_.config().data.paths[i], hashes[i]);
     tasks::Batch batch;
     workload_->make_batch(1, {0, std::min<int64_t>(train_.batch, 8)}, batch);
     lines += fmt::format("first batch: {}\n",
@@ -189,6 +205,20 @@ class Trainer {
         },
         remove);
     remove();
+  }
+
+  // Whoever resumes a run expects it to train.
+  void tell_if_done() const {
+    if (unfinished() || !root() || options_.quiet) return;
+    const std::string run = printable(directory_.path());
+    if (step_ < train_.steps)
+      tell(
+          fmt::format("signet: {} stopped at step {}, when validation had reached train.stop_at = {} twice; "
+                      "train.stop_at: 0 in its config.yaml trains on",
+                      run, step_, train_.stop_at));
+    else
+      tell(fmt::format("signet: {} has made its {} and is measured again; --steps N trains on to N", run,
+                       count_of(step_, "update")));
   }
 
   // The newest checkpoint that can be read; empty when the run has none yet.
@@ -231,6 +261,16 @@ class Trainer {
                        printable(directory_.config_path()), step_, join(changes, "; ")));
   }
 
+  void tell_other_data(const ordered_json& before) const {
+    const auto now = workload_->data_hashes();
+    for (size_t i = 0; i < now.size() && root(); ++i)
+      if (i >= before.size() || before[i] != now[i])
+        tell(fmt::format(
+            "signet: the data in {} were changed after step {}: training from them would not give "
+            "this run",
+            printable(run_.config().data.paths[i]), step_));
+  }
+
   // The part of a checkpoint that save() calls its state; `where` names the manifest.
   void restore(const std::string& text, const std::string& where) {
     const auto state = io::parse_json(text, where);
@@ -243,15 +283,18 @@ class Trainer {
     };
     solved_in_a_row_ = count("solved_in_a_row");
     validation_due_ = flag("validation_due");
-    stopped_early_ = flag("stopped_early");
+    stopped_early_ = flag("stopped_early") && train_.stop_at > 0;  // who sets it to 0 trains on
     const auto number = [&](const char* key) {
       return state.contains(key) ? io::json_double(state, key, in) : 0;
     };
     elapsed_ = number("seconds");
     score_ = number("score");
     tokens_ = count("tokens");
+    optimizer_->go_on_from(std::min(count("began"), step_));  // older checkpoints have none: 0
     if (const auto before = state.find("settings"); before != state.end() && before->is_object())
       tell_changes(*before);
+    if (const auto before = state.find("data"); before != state.end() && before->is_array())
+      tell_other_data(*before);
     const int64_t metrics_bytes = count("metrics_bytes");
     if (!root()) return;
     metrics_ = AppendFile(directory_.metrics_path(), metrics_bytes);
@@ -285,7 +328,15 @@ class Trainer {
     }
     std::memcpy(run_.weights(), other.weights(),
                 static_cast<size_t>(run_.model().parameters().size() * dtype_size(run_.dtype())));
-    engine_->from_host();
+  }
+
+  // Whether the run that it begins from is in its own directory.
+  bool begins_in_place() const {
+    std::error_code ignored;
+    const auto place = [&](const std::string& path) {
+      return std::filesystem::weakly_canonical(path, ignored);
+    };
+    return !train_.from.empty() && place(train_.from) == place(directory_.path());
   }
 
   // Another attempt, from weights and an optimiser as at the start of a run.
@@ -294,8 +345,7 @@ class Trainer {
     engine_->to_host();
     run_.model().parameters().initialize(seed() + attempt * 0x9e3779b97f4a7c15u, run_.dtype(),
                                          run_.weights());
-    for (const auto& buffer : optimizer_->buffers())
-      std::memset(buffer.data, 0, static_cast<size_t>(buffer.bytes()));
+    optimizer_->start_over(step_);
     engine_->from_host();
     solved_in_a_row_ = 0;
     score_ = 0;
@@ -402,7 +452,7 @@ class Trainer {
 
   void append(const ordered_json& line) {
     if (!root()) return;
-    metrics_.append(line.dump());
+    metrics_.append(io::json_text(line));
     if (options_.tensorboard && !events_) events_.emplace(directory_.events_path());
     if (events_) events_->add(step_, line);
   }
@@ -424,16 +474,16 @@ class Trainer {
     }
     engine_->to_host();
     io::Checkpoint checkpoint = contents();
-    checkpoint.state = ordered_json{
-        {"solved_in_a_row", solved_in_a_row_},
-        {"validation_due", validation_due_},
-        {"stopped_early", stopped_early_},
-        {"seconds", elapsed_},
-        {"score", score_},
-        {"tokens", tokens_},
-        {"metrics_bytes", metrics_.size()},
-        {"settings",
-         settings()}}.dump();
+    checkpoint.state = io::json_text(ordered_json{{"solved_in_a_row", solved_in_a_row_},
+                                                  {"validation_due", validation_due_},
+                                                  {"stopped_early", stopped_early_},
+                                                  {"seconds", elapsed_},
+                                                  {"score", score_},
+                                                  {"tokens", tokens_},
+                                                  {"began", optimizer_->began()},
+                                                  {"data", workload_->data_hashes()},
+                                                  {"metrics_bytes", metrics_.size()},
+                                                  {"settings", settings()}});
     pending_ = std::make_unique<PendingSave>(directory_.path(), checkpoint, static_cast<int>(train_.keep),
                                              parallel_.get());
   }
@@ -490,7 +540,7 @@ class Trainer {
     result["provenance"] = io::provenance(options_.device);
     directory_.require_present();
     if (!updated) keep_saved(result);
-    write_file_atomic(directory_.results_path(), result.dump(1) + "\n");
+    write_file_atomic(directory_.results_path(), io::json_text(result, 1) + "\n");
     return result;
   }
 
@@ -516,7 +566,7 @@ class Trainer {
   double speed_from_seconds_ = 0;  // tokens per second are counted from here: the last pause
   int64_t speed_from_tokens_ = 0;
   int signal_ = 0;  // that some rank was sent
-  bool validation_due_ = false, stopped_early_ = false;
+  bool validation_due_ = false, stopped_early_ = false, begins_in_place_ = false;
   int64_t solved_in_a_row_ = 0;
 };
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "signet/comm/communicator.h"
 #include "signet/io/run_directory.h"
@@ -23,14 +24,17 @@ class Workload {
  public:
   virtual ~Workload() = default;
 
+  // Throws where a new run cannot begin as the configuration says: nothing of its directory is touched
+  // before.
+  virtual void require_start() const {}
   // Puts into the directory of a new run what it needs beside its configuration.
   virtual void prepare(const io::RunDirectory&) const {}
 
   // These rows of the batch of an update, counted from 1: a pure function of the configuration and the step.
   // From any thread.
   virtual void make_batch(int64_t step, const comm::Range& rows, tasks::Batch& out) const = 0;
-  // Lines "what: value" that tell the data of one machine from another's.
-  virtual std::string data_lines() const { return ""; }
+  // What a run is trained on beside its configuration: the hash of each folder of data, in their order.
+  virtual std::vector<std::string> data_hashes() const { return {}; }
 
   // The part of the progress line that tells of a batch.
   virtual std::string batch_text(const BatchLoss& loss) const = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <numeric>
 
 #include "signet/base/thread_pool.h"
@@ -250,6 +251,11 @@ void Optimizer::from_host() {
     if (!state->host.empty())  // else nobody has asked for it: the device has what there is
       copy_to_device(device_, state->memory.data(), state->host.data(), state->memory.bytes());
   synchronize(device_);
+}
+
+void Optimizer::start_over(int64_t began) {
+  for (const auto& buffer : buffers()) std::memset(buffer.data, 0, static_cast<size_t>(buffer.bytes()));
+  began_ = began;
 }
 
 int64_t Optimizer::state_bytes() const {

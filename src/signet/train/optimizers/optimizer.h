@@ -33,7 +33,7 @@ struct OptimizerOptions {
 
 // Of one update, in the memory of the device. lr and step are given, the rest is found.
 struct Schedule {
-  double lr = 0, step = 0;  // steps count from 1
+  double lr = 0, step = 0;  // steps count from 1, from where the optimiser began
   double scale = 1;         // of the gradient: what clipping makes of it
 };
 struct Outcome {
@@ -78,6 +78,11 @@ class Optimizer {
   void to_host();
   void from_host();
   int64_t state_bytes() const;  // with what updates need besides
+  // After step `began` of the run it remembers nothing: its own first step is the next one. A checkpoint
+  // keeps the number beside the buffers. The caller brings what changed to the device.
+  void start_over(int64_t began);
+  void go_on_from(int64_t began) { began_ = began; }
+  int64_t began() const { return began_; }
   const OptimizerOptions& options() const { return options_; }
   const Device& device() const { return device_; }
   const Shard& shard() const { return shard_; }
@@ -135,7 +140,7 @@ class Optimizer {
 
   std::vector<std::unique_ptr<State>> states_;
   DeviceBuffer workspace_;  // GPU only: of the norm
-  int64_t scratch_bytes_ = 0;
+  int64_t scratch_bytes_ = 0, began_ = 0;
 };
 
 struct OptimizerKind {
