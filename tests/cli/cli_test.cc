@@ -184,6 +184,8 @@ TEST(Cli, ExitCodes) {
       {"sweep run/config.yaml", 3, "signet train --config run/config.yaml"},
       {"sweep grid.yaml --dry-run --jobs 0", 2, "--jobs 0"},
       {"sweep grid.yaml --dry-run --device foo", 2, "--device foo"},
+      {"sweep grid.yaml --dry-run --set train.device=cuda", 2, "leave the key out"},
+      {"sweep grid.yaml --dry-run --set train.precision=bf16", 2, "is for the GPU"},
       {"reproduce table3 --dry-run --device foo", 2, "--device foo"},
       {"train --language parity", 2, "--language (a named language is a task: signet train language:parity)"},
       {"train --group=S5", 2, "--group (a group is a task: signet train S5)"},

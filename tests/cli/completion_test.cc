@@ -1,3 +1,4 @@
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -72,6 +73,74 @@ TEST(Completion, BashOffersVerbsOptionsValuesAndFiles) {
     EXPECT_EQ(offers("signet " + verb + " --precision b"), std::vector<std::string>{"bf16"}) << verb;
   EXPECT_TRUE(has(offers("signet report sig"), "signet.bash"));       // a file as argument
   EXPECT_TRUE(has(offers("signet report x -o sig"), "signet.bash"));  // and as value
+}
+
+// Every "<<...>>" that a shell has printed.
+std::vector<std::string> shown_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t at = 0; (at = text.find("<<", at)) != text.npos;) {
+    const size_t end = text.find(">>", at);
+    lines.push_back(text.substr(at + 2, end == text.npos ? end : end - at - 2));
+    at += 2;
+  }
+  return lines;
+}
+
+// What the user's line is after a tab: values as they stand, names of files quoted.
+TEST(Completion, BashCompletesALineOnATerminal) {
+  if (run_command("command -v script").exit_code != 0) GTEST_SKIP() << "script(1) is not installed";
+  test::TemporaryDirectory directory;
+  const std::string path = script(directory, "bash");
+  test::write_text(directory / "files/a word.txt", "");
+  test::write_text(directory / "rc",
+                   "source '" + path +
+                       "'\nbind 'set enable-bracketed-paste off'\n"
+                       "shown() { printf '<<%s>>\\n' \"$READLINE_LINE\"; READLINE_LINE=; }\n"
+                       "bind -x '\"\\C-g\": shown'\n");
+  std::string keys;
+  for (const char* line : {"train parity --set model.wid", "compile --target householder-p", "report a",
+                           "report x --output=a", "train par"})
+    keys += fmt::format("signet {}\t\a", line);
+  test::write_text(directory / "keys", keys + "exit\n");
+  const auto typed = run_command("cat ../keys | TERM=dumb script -qec 'bash --rcfile ../rc -i' /dev/null",
+                                 directory / "files");
+  EXPECT_EQ(
+      shown_lines(typed.out),
+      (std::vector<std::string>{
+          "signet train parity --set model.width=", "signet compile --target householder-product[-1,1] ",
+          "signet report a\\ word.txt ", "signet report x --output=a\\ word.txt ", "signet train parity "}))
+      << typed.out;
+}
+
+TEST(Completion, ZshCompletesALineOnATerminal) {
+  if (run_command("command -v zsh").exit_code != 0) GTEST_SKIP() << "zsh is not installed";
+  test::TemporaryDirectory directory;
+  const std::string path = script(directory, "zsh");
+  test::write_text(directory / "files/model.safetensors", "");
+  test::write_text(directory / "drive.zsh", R"(zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell "autoload -Uz compinit; compinit -u -D; source $1; shown() { print -r -- \"<<\$BUFFER>>\"; BUFFER=; }
+zle -N shown; bindkey '^X' shown; print REA'DY'"
+zpty -r shell said '*READY*'
+for line in "${@:2}"; do
+  zpty -n -w shell "signet $line"$'\t\x18'
+  zpty -r shell said '*<<*>>*'
+  print -r -- "<<${${said##*<<}%%>>*}>>"
+done
+zpty -d shell
+)");
+  const auto typed =
+      run_command("timeout 60 zsh -f ../drive.zsh '" + path +
+                      "' 'tokenizer sh' 'tokenizer show mod' 'run mod' 'run x mod' 'compile --language kth' "
+                      "'compile --target householder-p' 'train S5:4' 'verify x --dtype=bf16+'",
+                  directory / "files");
+  EXPECT_EQ(shown_lines(typed.out),
+            (std::vector<std::string>{"signet tokenizer show ", "signet tokenizer show model.safetensors ",
+                                      "signet run model.safetensors ", "signet run x model.safetensors ",
+                                      "signet compile --language kth-last: ",
+                                      "signet compile --target householder-product\\[-1,1\\] ",
+                                      "signet train S5:4tokens ", "signet verify x --dtype=bf16+fp32 "}))
+      << typed.out << typed.err;
 }
 
 TEST(Completion, ZshLoadsIt) {

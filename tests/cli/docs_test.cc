@@ -121,32 +121,66 @@ TEST(Docs, TheTutorialsCommandsWork) {
   }
 }
 
-// One after the other in one directory, as a reader types them; only what takes minutes is cut short.
-TEST(Docs, CommandsOfThePagesWorkInTheirOrder) {
-  test::TemporaryDirectory directory;
-  for (int i = 0; i < 60; ++i)  // enough for some to be held out
+// Enough documents for some to be held out.
+void write_documents(const test::TemporaryDirectory& directory) {
+  for (int i = 0; i < 60; ++i)
     test::write_text(directory / fmt::format("mytext/{}.txt", i),
                      std::string(200, static_cast<char>('A' + i)));
-  std::filesystem::create_directory_symlink(kRoot + "/examples", directory / "examples");
-  ASSERT_EQ(test::run_signet("compile --language tomita6 -o t.safetensors", directory.path()).exit_code, 0);
-  ASSERT_EQ(test::run_signet("extract t.safetensors -o machine.json", directory.path()).exit_code, 0);
-  const std::map<std::string, std::string> shorter = {
+}
+
+// One after the other in one directory, as a reader types them; only what takes minutes is cut short.
+void expect_commands_work(const std::string& page, const test::TemporaryDirectory& directory) {
+  static const std::map<std::string, std::string> shorter = {
       {"reproduce", " --dry-run"},
       {"sweep", " --dry-run"},
       {"train --data",
        " --set model.width=32 --set model.blocks=1 --set model.heads=1 --set data.context=64 --set "
        "train.batch=4 "
        "--set train.warmup=2 --set eval.samples=4 --set train.validate_samples=4 --steps 2"}};
-  for (const char* page : {"/README.md", "/docs/analyze.md", "/docs/decompose.md", "/docs/tasks.md"})
-    for (std::string line : commands_of(page)) {
-      for (const auto& [begin, rest] : shorter)
-        if (line.starts_with(begin)) line += rest;
-      const auto result = test::run_signet(line, directory.path());
-      EXPECT_EQ(result.exit_code, 0) << page << ": signet " << line << "\n" << result.err;
-      if (line.starts_with("sweep")) {
-        EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 6);
-      }
+  for (std::string line : commands_of(page)) {
+    for (const auto& [begin, rest] : shorter)
+      if (line.starts_with(begin)) line += rest;
+    const auto result = test::run_signet(line, directory.path());
+    EXPECT_EQ(result.exit_code, 0) << page << ": signet " << line << "\n" << result.err;
+    if (line.starts_with("sweep")) {
+      EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 6);
     }
+  }
+}
+
+TEST(Docs, CommandsOfThePagesWorkInTheirOrder) {
+  test::TemporaryDirectory directory;
+  write_documents(directory);
+  std::filesystem::create_directory_symlink(kRoot + "/examples", directory / "examples");
+  for (const char* before :
+       {"compile --language tomita6 -o t.safetensors", "extract t.safetensors -o machine.json",
+        "demo --steps 3 --samples 16 --quiet"})  // `make demo` of the README
+    ASSERT_EQ(test::run_signet(before, directory.path()).exit_code, 0) << before;
+  for (const char* page : {"/README.md", "/docs/analyze.md", "/docs/decompose.md", "/docs/tasks.md"})
+    expect_commands_work(page, directory);
+}
+
+TEST(Docs, CommandsForTextWork) {
+  test::TemporaryDirectory directory;
+  write_documents(directory);
+  expect_commands_work("/docs/text.md", directory);
+}
+
+// The grid that docs/sweep.md shows, its point with negative eigenvalues: who types it in sees a model learn.
+TEST(Docs, TheExampleOfASweepLearns) {
+  const std::string page = test::read_text(kRoot + "/docs/sweep.md"), fence = "```yaml\n";
+  const size_t begin = page.find(fence);
+  ASSERT_NE(begin, page.npos);
+  const size_t start = begin + fence.size();
+  test::TemporaryDirectory directory;
+  test::write_text(directory / "grid.yaml", page.substr(start, page.find("```", start) - start));
+  const auto result = test::run_signet(
+      "sweep grid.yaml --only 'model=DeltaNet [-1,1]' --only train.lr=1e-2 --seeds 1 --json --quiet",
+      directory.path());
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto runs = nlohmann::json::parse(result.out)["runs"];
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_GT(runs[0]["score"], 0.9);
 }
 
 }  // namespace

@@ -1,13 +1,16 @@
 // Programs as readers: JSON wherever --json is given, line by line where another program waits for each
 // answer.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <nlohmann/json.hpp>
 
 #include "signet/base/files.h"
+#include "signet/cli/verb.h"
 #include "support/command.h"
 #include "support/process.h"
 #include "support/small_run.h"
+#include "support/unprivileged.h"
 
 namespace signet::cli {
 namespace {
@@ -131,6 +134,69 @@ TEST(Json, ListShowsEveryRunWithStateScoreAndAge) {
   EXPECT_TRUE(seen["loss"].is_number_float());
   seen["age_seconds"] = runs[0]["age_seconds"];
   EXPECT_EQ(seen, runs[0]);
+}
+
+// One folder that cannot be read hides nothing beside it.
+TEST(Json, ListGoesOnBehindAFolderThatItMayNotRead) {
+  test::TemporaryDirectory directory;
+  test::write_text(directory / "runs/a/config.yaml", "train: {steps: 9}\n");
+  test::write_text(directory / "runs/hidden/run/config.yaml", "train: {steps: 9}\n");
+  test::write_text(directory / "runs/z/config.yaml", "train: {steps: 9}\n");
+  ::chmod(directory.path().c_str(), 0755);
+  ::chmod((directory / "runs/hidden").c_str(), 0);
+  const auto list = [](const std::string& folder) {
+    for (const auto& entry : verbs()) {
+      if (std::string_view(entry.name) != "list") continue;
+      const auto verb = entry.make();
+      Options options(entry.name, entry.summary);
+      verb->define(options);
+      options.parse({folder, "--json"});
+      verb->run();
+    }
+  };
+  {
+    const test::Unprivileged user;
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    list(directory / "runs");
+    const auto runs = Json::parse(testing::internal::GetCapturedStdout())["runs"];
+    const std::string told = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(runs.size(), 2u) << runs;
+    EXPECT_NE(told.find("runs/hidden: Permission denied; it is left out"), std::string::npos) << told;
+    test::expect_bad_input([&] { list(directory / "runs/hidden"); }, "Permission denied");
+  }
+  ::chmod((directory / "runs/hidden").c_str(), 0755);
+}
+
+// Names of files may be any bytes, and work that was done is told of.
+TEST(Json, FilesWhoseNamesAreNotUtf8AreNamedAsWellAsCanBe) {
+  test::TemporaryDirectory directory;
+  test::write_text(directory / "text.txt", "some text, some more text");
+  for (const std::string command :
+       {"tokenizer train text.txt --vocabulary 260 -o \"$(printf 'a\\377')\"",
+        "tokenize text.txt --tokenizer bytes -o \"$(printf 'b\\377')\"", "data \"$(printf 'b\\377')\""}) {
+    const auto made = run_signet(command + " --json", directory.path());
+    EXPECT_EQ(made.exit_code, 0) << command << made.err;
+    EXPECT_NE(made.out.find("\xef\xbf\xbd"), std::string::npos) << made.out;
+    EXPECT_TRUE(Json::parse(made.out).is_object());
+  }
+}
+
+TEST(Json, DecodedTextsAreOneObject) {
+  test::TemporaryDirectory directory;
+  test::write_text(directory / "text.txt", "some text, some more text");
+  ASSERT_EQ(
+      run_signet("tokenize text.txt --tokenizer bytes -o data --held-out 0", directory.path()).exit_code, 0);
+  test::write_text(directory / "ids", "104 105\n255 33\n");
+  const auto decoded = run_signet("tokenizer decode ids --tokenizer data --json", directory.path());
+  EXPECT_EQ(decoded.exit_code, 0) << decoded.err;
+  EXPECT_EQ(Json::parse(decoded.out), (Json{{"texts", {"hi", "\xef\xbf\xbd!"}}})) << decoded.out;
+}
+
+// All of it is written by io::json_text, which takes any bytes.
+TEST(Json, NoVerbWritesItByItself) {
+  for (const auto& file : std::filesystem::directory_iterator(SIGNET_SOURCE_DIR "/src/signet/cli"))
+    EXPECT_EQ(test::read_text(file.path()).find(".dump("), std::string::npos) << file.path();
 }
 
 // A program that reads along gets a line at every look, and the last one when the run has ended.

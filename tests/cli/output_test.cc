@@ -1,6 +1,7 @@
 // What verbs write where the user says never replaces what they did not make.
 #include <gtest/gtest.h>
 
+#include "signet/base/files.h"
 #include "signet/cli/automaton_report.h"
 #include "support/command.h"
 
@@ -45,6 +46,25 @@ TEST(Output, WhatAVerbWroteItReplacesAndTheRestOnlyWithForce) {
   EXPECT_EQ(run_signet("analyze 'a*' --svg page.html", directory.path()).exit_code, 3);
   EXPECT_EQ(run_signet("report run -o mine.html --force", directory.path()).exit_code, 0);
   EXPECT_EQ(read_text(directory / "mine.html").find("by hand"), std::string::npos);
+}
+
+// The second would replace the first.
+TEST(Output, TwoOutputsAreTwoFiles) {
+  TemporaryDirectory directory;
+  ASSERT_EQ(run_signet(kTiny, directory.path()).exit_code, 0);
+  ASSERT_EQ(run_signet("compile 'a*' -o net", directory.path()).exit_code, 0);
+  std::filesystem::create_directory(directory / "out");
+  std::filesystem::create_symlink("out", directory / "link");
+  for (const char* command :
+       {"solve '(aa)*' -o same --page same --force", "analyze 'a*' --svg same --dot ./same",
+        "extract net -o out/same --att link/same", "verify net --certificate same --svg same",
+        "report run -o out/results.csv --export out --force"}) {
+    const auto refused = run_signet(command, directory.path());
+    EXPECT_EQ(refused.exit_code, 2) << command << ": " << refused.err;
+    EXPECT_NE(refused.err.find("is named for two outputs"), std::string::npos) << command << refused.err;
+  }
+  EXPECT_FALSE(exists(directory / "same") || exists(directory / "runs") || exists(directory / "out/same"));
+  EXPECT_EQ(run_signet("analyze 'a*' --svg /dev/null --dot /dev/null", directory.path()).exit_code, 0);
 }
 
 // An hour of work must not end with a folder that was never there: the tokenizer's text is not even opened.

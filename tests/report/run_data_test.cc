@@ -35,7 +35,7 @@ TEST(RunData, ReadsAWholeRun) {
   auto results = test::fixture_results({});
   results["far"] = {{{"length", 10000}, {"accuracy", 1.0}, {"samples", 64}},
                     {{"length", 1000}, {"accuracy", 1.0}, {"samples", 64}}};
-  results["horizon"] = {{"length", 1000000}, {"threshold", 0.9}, {"reached_limit", true}};
+  results["horizon"] = {{"length", 1000000}, {"threshold", 0.9}, {"reached_limit", true}, {"samples", 64}};
   test::write_fixture_run(directory / "run", {}, results);
   const RunData run = read_run(directory / "run", models::architecture_title);
   EXPECT_TRUE(run.notes.empty()) << run.notes.front();
@@ -47,6 +47,7 @@ TEST(RunData, ReadsAWholeRun) {
   EXPECT_EQ(run.by_length.size(), 217u);
   EXPECT_EQ(run.far.front().length, 1000);  // sorted
   EXPECT_TRUE(run.horizon_held);
+  EXPECT_EQ(run.horizon_samples, 64);
   EXPECT_EQ(run.spectra.size(), 8u);
   EXPECT_EQ(run.loss.size(), 500u);
   EXPECT_EQ(run.training_accuracy.size(), 10u);

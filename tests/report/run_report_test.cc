@@ -288,10 +288,41 @@ TEST(RunReport, Verdicts) {
   dense.horizon_held = true;
   EXPECT_NE(verdict_sentence(dense).find("The accuracy of whole sequences holds up to length 171"),
             std::string::npos);
+  // One sample that is right is no accuracy.
+  run.horizon_samples = 35;
+  EXPECT_NE(verdict_sentence(run).find("holds up to"), std::string::npos) << verdict_sentence(run);
+  run.horizon_samples = 1;
+  EXPECT_NE(verdict_sentence(run).find("No length up to 123,456, the longest tried, was seen to fail, with 1 "
+                                       "sample a length: too few to tell."),
+            std::string::npos)
+      << verdict_sentence(run);
+  run.horizon_held = false;
+  EXPECT_NE(verdict_sentence(run).find("Length 123,456 is the shortest seen to fail, with 1 sample a length"),
+            std::string::npos)
+      << verdict_sentence(run);
+  run.horizon_held = true;
+  run.horizon_samples = kUnknown;  // of an older file
   run.horizon = 1e308;
   EXPECT_NE(verdict_sentence(run).find("holds up to length 1e+308"), std::string::npos)
       << verdict_sentence(run);
   EXPECT_EQ(verdict(RunData{}), Verdict::kUnfinished);
+}
+
+TEST(RunReport, AFarLengthIsJudgedByItsInterval) {
+  test::TemporaryDirectory directory;
+  RunData run = four_runs(directory)[1];
+  const auto says = [&](double accuracy, double samples, const std::string& part) {
+    run.far = {{50000, accuracy, samples}};
+    EXPECT_NE(verdict_sentence(run).find(part), std::string::npos) << verdict_sentence(run);
+  };
+  says(1, 1,
+       "At length 50,000 it scores 1.000 of 1 sample, anything from −0.587 to 1.000 with 95% confidence.");
+  says(1, 64, "scores 1.000 of 64 samples, anything from 0.887 to 1.000");
+  says(1, 100, "At length 50,000 it still scores 1.000.");
+  says(0, 1, "At length 50,000 it is down to −1.000.");
+  says(0.9, 20, "scores 0.800 of 20 samples");
+  says(0.9, 1000, "At length 50,000 it is down to 0.800.");
+  says(1, kUnknown, "At length 50,000 it still scores 1.000.");
 }
 
 TEST(RunReport, OneAnswerToEverythingIsALineOfItsOwn) {

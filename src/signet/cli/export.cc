@@ -40,8 +40,9 @@ void check_exports(const std::string& folder, const std::vector<std::string>& na
   make_directories(folder);
   const bool pdfs = signet::run_program({kConverter, "--version"}, "").has_value();
   for (const auto& name : names) {
-    check_output(join_path(folder, name), kind_of(name), force);
-    if (pdfs && name.ends_with(".svg")) check_output(join_path(folder, pdf_of(name)), FileKind::kPdf, force);
+    check_output(join_path(folder, name), kind_of(name), force, /*again=*/true);
+    if (pdfs && name.ends_with(".svg"))
+      check_output(join_path(folder, pdf_of(name)), FileKind::kPdf, force, /*again=*/true);
   }
 }
 

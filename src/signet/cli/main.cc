@@ -18,6 +18,7 @@
 #include "signet/cli/help.h"
 #include "signet/cli/verb.h"
 #include "signet/cli/wrap.h"
+#include "signet/io/json.h"
 #include "signet/io/provenance.h"
 
 namespace signet::cli {
@@ -48,9 +49,8 @@ int refuse(int argc, char** argv, const char* message, ErrorCode code) {
   char** const end = std::find(argv + 1, argv + argc, std::string_view("--"));
   try {
     if (std::find(argv + 1, end, std::string_view("--json")) != end)
-      fmt::print("{}\n",
-                 nlohmann::ordered_json{{"error", message}, {"exit_code", static_cast<int>(code)}}.dump(
-                     -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+      fmt::print("{}\n", io::json_text(nlohmann::ordered_json{{"error", message},
+                                                              {"exit_code", static_cast<int>(code)}}));
   } catch (const std::bad_alloc&) {
   }
   return static_cast<int>(code);

@@ -48,10 +48,10 @@ struct Options::Impl {
   }
   void remember(const std::string& flag, const std::string& help, bool takes_value) {
     const size_t name = flag.find("--");
-    options.push_back({flag.substr(name), name ? flag.substr(0, 2) : "", help, takes_value, {}});
+    options.push_back({flag.substr(name), name ? flag.substr(0, 2) : "", help, takes_value});
   }
-  void remember_argument(const std::string& name, const std::string& help) {
-    arguments.push_back({name, "", help, true, {}});
+  void remember_argument(const std::string& name, const std::string& help, bool repeats) {
+    arguments.push_back({name, "", help, true, {}, repeats});
   }
   std::vector<std::string> names() const {
     std::vector<std::string> names;
@@ -136,12 +136,12 @@ Options::~Options() = default;
 void Options::positional(const std::string& name, std::string& target, const std::string& help,
                          bool required) {
   impl_->app.add_option(name, target, help)->required(required)->transform(unmarked);
-  impl_->remember_argument(name, help);
+  impl_->remember_argument(name, help, false);
 }
 void Options::positionals(const std::string& name, std::vector<std::string>& target, const std::string& help,
                           bool required) {
   impl_->app.add_option(name, target, help)->required(required)->transform(unmarked);
-  impl_->remember_argument(name, help);
+  impl_->remember_argument(name, help, true);
 }
 void Options::value(const std::string& flag, std::string& target, const std::string& help) {
   impl_->value(flag, target, help).check(not_empty);

@@ -15,7 +15,8 @@ struct OptionInfo {
   std::string name, short_name;  // "--out" and "-o" (or ""); a positional has its name in capitals
   std::string help;
   bool takes_value = false;
-  std::vector<std::string> choices;  // what the shell offers; empty means files
+  std::vector<std::string> choices = {};  // what the shell offers; empty means files
+  bool repeats = false;                   // a positional that takes all that follows
 };
 
 class Options {

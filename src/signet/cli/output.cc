@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <map>
 #include <system_error>
 #include <vector>
 
@@ -93,8 +94,24 @@ void check_replaceable(const std::string& path, FileKind kind, bool force) {
               wanted.name);
 }
 
-void check_output(const std::string& path, FileKind kind, bool force) {
+namespace {
+
+// Of two outputs in one file the second would replace the first. A device or a pipe takes any number.
+void claim(const std::string& path, bool again) {
+  static std::map<std::string, bool> claimed;  // the files of this command, and whether they may come again
+  if (exists(path) && !is_regular(path)) return;
+  std::error_code ignored;
+  const auto file = std::filesystem::weakly_canonical(std::filesystem::absolute(path, ignored), ignored);
+  const auto [other, fresh] = claimed.emplace(file.string(), again);
+  if (!fresh && !(again && other->second))
+    fail(ErrorCode::kUsage, "{} is named for two outputs; give each a file of its own", printable(path));
+}
+
+}  // namespace
+
+void check_output(const std::string& path, FileKind kind, bool force, bool again) {
   check_replaceable(path, kind, force);
+  claim(path, again);
   const std::string folder = parent_directory(path);
   if (!is_directory(folder))
     bad_input("{} cannot be written: there is no folder {}", printable(path), printable(folder));

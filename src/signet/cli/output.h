@@ -12,8 +12,9 @@ namespace signet::cli {
 enum class FileKind { kPage, kPicture, kNumbers, kLatex, kPdf, kGraphviz, kCertificate, kTrace, kKept };
 
 // Throws kBadInput when something at `path` is in the way, or the folder that it is to lie in is missing or
-// cannot be written. To be called before the work whose result goes there.
-void check_output(const std::string& path, FileKind kind, bool force);
+// cannot be written, and kUsage when this was called for that file before: no two outputs of a command are
+// one file. To be called before the work whose result goes there. `again`: it may be called twice with this.
+void check_output(const std::string& path, FileKind kind, bool force, bool again = false);
 // The first of these alone, where the folder is yet to be made. A missing or empty file, a device and a pipe
 // are free, but no link to a device.
 void check_replaceable(const std::string& path, FileKind kind, bool force);

@@ -14,6 +14,7 @@
 #include "signet/cli/bench_lm.h"
 #include "signet/cli/bench_peers.h"
 #include "signet/cli/verb.h"
+#include "signet/io/json.h"
 #include "signet/io/provenance.h"
 
 namespace signet::cli {
@@ -80,7 +81,7 @@ class Bench final : public Verb {
     if (list_ && json_) {
       auto list = nlohmann::ordered_json::array();
       for (const auto& [op, c] : cases) list.push_back({{"operator", op->name}, {"case", c.name}});
-      fmt::print("{}\n", nlohmann::ordered_json{{"cases", list}}.dump(2));
+      fmt::print("{}\n", io::json_text(nlohmann::ordered_json{{"cases", list}}, 2));
       return 0;
     }
     if (list_) {
@@ -110,7 +111,7 @@ class Bench final : public Verb {
       all["peers"] = run_peers(peers_, ours);
       if (!json_) print_peers(all["peers"]);
     }
-    if (json_) fmt::print("{}\n", all.dump(2));
+    if (json_) fmt::print("{}\n", io::json_text(all, 2));
     return correct ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
   }
 
@@ -139,7 +140,7 @@ class Bench final : public Verb {
       nlohmann::ordered_json all = machine(ceilings);
       all.erase("cases");
       all["decode"] = decode_json(report, ceilings);
-      fmt::print("{}\n", all.dump(2));
+      fmt::print("{}\n", io::json_text(all, 2));
     } else {
       print_ceilings(ceilings);
       print_decode(report, ceilings);
@@ -154,7 +155,7 @@ class Bench final : public Verb {
       nlohmann::ordered_json all = machine(ceilings);
       all.erase("cases");
       all["lm"] = lm_json(report, ceilings, device_.cuda());
-      fmt::print("{}\n", all.dump(2));
+      fmt::print("{}\n", io::json_text(all, 2));
     } else {
       print_ceilings(ceilings);
       print_lm(report, ceilings, device_.cuda());
@@ -228,7 +229,7 @@ class Bench final : public Verb {
     for (const auto& [script, rows] : peers.items()) {
       fmt::print("\n{}{}\n", script, rows.is_string() ? ": " + rows.get<std::string>() : "");
       if (!rows.is_array()) continue;
-      for (const auto& row : rows) fmt::print("  {}\n", row.dump());
+      for (const auto& row : rows) fmt::print("  {}\n", io::json_text(row));
     }
   }
 

@@ -1,5 +1,7 @@
 #include <fmt/core.h>
 
+#include <cctype>
+
 #include "signet/base/error.h"
 #include "signet/base/text.h"
 #include "signet/cli/help.h"
@@ -71,10 +73,7 @@ std::string bash_script(const std::vector<Command>& all) {
       if (!option.takes_value) continue;
       const std::string pattern =
           option.short_name.empty() ? option.name : fmt::format("{}|{}", option.short_name, option.name);
-      script +=
-          option.choices.empty()
-              ? fmt::format("        {}) COMPREPLY=($(compgen -f -- \"$current\")); return ;;\n", pattern)
-              : fmt::format("        {}) words={} ;;\n", pattern, quoted(join(option.choices, " ")));
+      script += fmt::format("        {}) words={} ;;\n", pattern, quoted(join(option.choices, " ")));
     }
     std::vector<std::string> choices;
     for (const auto& argument : command.arguments)
@@ -86,13 +85,14 @@ std::string bash_script(const std::vector<Command>& all) {
   script +=
       "  esac\n"
       "  if [[ -n $words ]]; then\n"
-      "    COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
+      "    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\")\n"
       "    if [[ ${COMPREPLY[0]} == *[=:] ]]; then compopt -o nospace; fi\n"
       "    return\n"
       "  fi\n"
-      "  COMPREPLY=($(compgen -f -- \"$current\"))\n"
+      "  compopt -o filenames  # bash quotes these, and no values\n"
+      "  mapfile -t COMPREPLY < <(compgen -f -- \"$current\")\n"
       "}\n"
-      "complete -o filenames -F _signet signet\n";
+      "complete -F _signet signet\n";
   return script;
 }
 
@@ -106,11 +106,22 @@ std::string zsh_text(const std::string& text) {
   return result;
 }
 
+// One of the words that _arguments offers, which it reads as a command line does.
+std::string zsh_word(const std::string& text) {
+  std::string result;
+  for (char c : text) {
+    if (!std::isalnum(static_cast<unsigned char>(c)) && std::string_view("._+,=/@%-").find(c) == text.npos)
+      result += '\\';
+    result += c;
+  }
+  return result;
+}
+
 std::string zsh_values(const OptionInfo& info) {
-  std::string label = info.name;
+  std::string label = info.name, words;
   label.erase(0, label.find_first_not_of('-'));
-  return fmt::format(":{}:{}", zsh_text(label),
-                     info.choices.empty() ? "_files" : fmt::format("({})", join(info.choices, " ")));
+  for (const auto& choice : info.choices) words += (words.empty() ? "" : " ") + zsh_word(choice);
+  return fmt::format(":{}:{}", zsh_text(label), words.empty() ? "_files" : fmt::format("({})", words));
 }
 
 std::string zsh_script(const std::vector<Command>& all) {
@@ -141,8 +152,10 @@ std::string zsh_script(const std::vector<Command>& all) {
               fmt::format(" \\\n        {}",
                           quoted((name == option.name && option.takes_value ? name + "=" : name) + tail));
     }
-    for (const auto& argument : command.arguments)
-      script += fmt::format(" \\\n        {}", quoted(fmt::format("*{}", zsh_values(argument))));
+    for (int place = 1; const auto& argument : command.arguments) {
+      const std::string at = argument.repeats ? "*" : std::to_string(place++);
+      script += fmt::format(" \\\n        {}", quoted(at + zsh_values(argument)));
+    }
     script += " ;;\n";
   }
   script +=

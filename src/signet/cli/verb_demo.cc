@@ -7,6 +7,7 @@
 #include "signet/base/text.h"
 #include "signet/cli/output.h"
 #include "signet/cli/verb.h"
+#include "signet/io/json.h"
 #include "signet/io/provenance.h"
 #include "signet/io/run_directory.h"
 #include "signet/models/registry.h"
@@ -79,7 +80,7 @@ class Demo final : public Verb {
                  report::render_report(runs, "Parity with and without negative eigenvalues",
                                        io::provenance_text(io::provenance())));
     if (json_) {
-      fmt::print("{}\n", nlohmann::ordered_json{{"runs", results}, {"report", report_}}.dump(2));
+      fmt::print("{}\n", io::json_text(nlohmann::ordered_json{{"runs", results}, {"report", report_}}, 2));
     } else {
       print(results);
     }
@@ -130,7 +131,7 @@ class Demo final : public Verb {
       far.push_back(e.total(length));
     }
     result["far"] = train::by_length_json(far);
-    write_file_atomic(run_directory.results_path(), result.dump(1) + "\n");
+    write_file_atomic(run_directory.results_path(), io::json_text(result, 1) + "\n");
     result.erase("spectra");
     return result;
   }

@@ -112,7 +112,7 @@ class Eval final : public Verb {
     if (horizon_ > 0) result["horizon"] = find_horizon(run);
     if (save_) save(lengths, evaluation, result);
     if (json_) {
-      fmt::print("{}\n", result.dump(2));
+      fmt::print("{}\n", io::json_text(result, 2));
     } else {
       print(run, lengths, evaluation);
       if (horizon_ > 0)
@@ -218,7 +218,7 @@ class Eval final : public Verb {
       train::replace_evaluation(stored_, result);
     }
     if (result.contains("horizon")) stored_["horizon"] = result["horizon"];
-    write_file_atomic(run_directory_->results_path(), stored_.dump(1) + "\n");
+    write_file_atomic(run_directory_->results_path(), io::json_text(stored_, 1) + "\n");
   }
 
   void print(const train::Run& run, tasks::LengthRange lengths, const train::Evaluation& evaluation) const {

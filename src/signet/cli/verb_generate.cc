@@ -12,6 +12,7 @@
 #include "signet/base/text.h"
 #include "signet/cli/text_run.h"
 #include "signet/cli/verb.h"
+#include "signet/io/json.h"
 #include "signet/models/infer/decoder.h"
 #include "signet/text/utf8.h"
 
@@ -150,7 +151,7 @@ class Generate final : public Verb {
                              {"text", text::valid_utf8(text, repaired)}, {"end", end},
                              {"prefill_seconds", read - began},          {"decode_seconds", done - read}};
       if (logits_) result["logits"] = first_logits;
-      fmt::print("{}\n", result.dump(2));
+      fmt::print("{}\n", io::json_text(result, 2));
     } else if (!json_) {
       show(std::string_view(text).substr(std::min(shown_, text.size())));
       show("\n");

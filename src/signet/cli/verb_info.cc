@@ -6,6 +6,7 @@
 #include "signet/base/thread_pool.h"
 #include "signet/base/version.h"
 #include "signet/cli/verb.h"
+#include "signet/io/json.h"
 #include "signet/tensor/gemm.h"
 #ifdef SIGNET_WITH_CUDA
 #include "signet/tensor/cuda_check.h"
@@ -50,10 +51,10 @@ class Info final : public Verb {
         {"cuda", cuda_text()},
     };
     if (json_) {
-      fmt::print("{}\n", info.dump(2));
+      fmt::print("{}\n", io::json_text(info, 2));
     } else {
       for (const auto& [key, value] : info.items())
-        fmt::print("{:14} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+        fmt::print("{:14} {}\n", key, value.is_string() ? value.get<std::string>() : io::json_text(value));
     }
     return 0;
   }

@@ -5,10 +5,12 @@
 
 #include "signet/base/error.h"
 #include "signet/base/files.h"
+#include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/cli/run_state.h"
 #include "signet/cli/verb.h"
 #include "signet/cli/wrap.h"
+#include "signet/io/json.h"
 #include "signet/report/svg.h"
 #include "signet/report/table.h"
 
@@ -44,7 +46,17 @@ class List final : public Verb {
  private:
   static constexpr int kDepth = 4;  // sweeps and reproductions keep their runs in folders of their own
 
+  // What cannot be read below a directory that was named hides nothing beside it.
   void find(const std::string& directory, int depth) {
+    try {
+      look_into(directory, depth);
+    } catch (const Error& error) {
+      if (depth == 0) throw;
+      tell(fmt::format("signet: {}; it is left out", error.what()));
+    }
+  }
+
+  void look_into(const std::string& directory, int depth) {
     for (const char* name : {"config.yaml", "metrics.jsonl", "results.json"})
       if (exists(join_path(directory, name))) {
         found_.push_back(read_state(directory));
@@ -62,8 +74,7 @@ class List final : public Verb {
   void print_json() const {
     auto runs = nlohmann::ordered_json::array();
     for (const auto& run : found_) runs.push_back(state_json(run));
-    fmt::print("{}\n", nlohmann::ordered_json{{"runs", runs}}.dump(
-                           2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    fmt::print("{}\n", io::json_text(nlohmann::ordered_json{{"runs", runs}}, 2));
   }
 
   void print_table() const {

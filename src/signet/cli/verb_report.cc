@@ -11,6 +11,7 @@
 #include "signet/cli/output.h"
 #include "signet/cli/run_state.h"
 #include "signet/cli/verb.h"
+#include "signet/io/json.h"
 #include "signet/io/provenance.h"
 #include "signet/report/run_report.h"
 
@@ -60,7 +61,7 @@ class Report final : public Verb {
       if (!json_) fmt::print("{}{}\n", which, printable(report::verdict_sentence(run), 2000));
     }
     if (json_)
-      fmt::print("{}\n", summary.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+      fmt::print("{}\n", io::json_text(summary, 2));
     else
       fmt::print("{}\n", output_);
     if (!json_)

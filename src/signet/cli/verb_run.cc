@@ -167,7 +167,7 @@ class RunVerb final : public Verb {
  private:
   void print(const WordRun& word) const {
     if (json_)  // a long word may be cut within a letter: what is left of it shows as U+FFFD
-      fmt::print("{}\n", word.result().dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+      fmt::print("{}\n", io::json_text(word.result()));
     else
       fmt::print("{}\n", word.text());
   }

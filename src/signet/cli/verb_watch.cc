@@ -14,6 +14,7 @@
 #include "signet/cli/run_state.h"
 #include "signet/cli/verb.h"
 #include "signet/cli/wrap.h"
+#include "signet/io/json.h"
 #include "signet/report/run_report.h"
 #include "signet/report/table.h"
 #include "signet/report/text_chart.h"
@@ -50,9 +51,7 @@ class Watch final : public Verb {
   }
 
  private:
-  static std::string line(const RunState& run) {
-    return state_json(run).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-  }
+  static std::string line(const RunState& run) { return io::json_text(state_json(run)) + "\n"; }
 
   // A line, within that of a terminal: the path loses its middle.
   static std::string heading(const RunState& run) {

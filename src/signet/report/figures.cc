@@ -319,12 +319,13 @@ std::string accuracy_figure(const std::vector<Series>& series, Figures* figures)
   const std::string description = measures(shown) + " against sequence length";
   add_figure(figures, kAccuracyFigure, picture(840, 8), description, shown,
              curves_csv(kLengthColumns, shown, curves));
-  return figure("Accuracy against length", legend(shown) + page_wide(picture, description),
-                measures(shown) +
-                    " by length; the shaded range was trained on. Each point joins neighbouring lengths." +
-                    (bands ? " Where there are three seeds or more, the line is their median and the band "
-                             "reaches from the first to the third quartile."
-                           : ""));
+  return figure(
+      "Accuracy against length", legend(shown) + page_wide(picture, description),
+      measures(shown) +
+          " by length; the shaded range was trained on. Each point is the mean over neighbouring lengths." +
+          (bands ? " Where there are three seeds or more, the line is their median and the band "
+                   "reaches from the first to the third quartile."
+                 : ""));
 }
 
 std::string far_figure(const std::vector<Series>& series, Figures* figures) {
@@ -404,7 +405,7 @@ std::string training_figures(const std::vector<Series>& series, Figures* figures
   // Loss: the mean of each bucket, since single batches are noisy. Zero or negative values have no logarithm.
   std::vector<Series> with_loss, with_accuracy;
   std::vector<std::vector<Point>> losses;
-  double least = 1e300, most = 0, last = 1, chance = kUnknown;
+  double least = 1e300, most = 0, last = 1, chance = kUnknown, smoothing = 0;
   for (const auto& s : series) {
     if (!s.run->training_accuracy.empty()) with_accuracy.push_back(s);
     for (Point p : s.run->training_accuracy)
@@ -431,6 +432,7 @@ std::string training_figures(const std::vector<Series>& series, Figures* figures
       if (std::isfinite(mean.back().x)) last = std::max(last, mean.back().x);
     }
     chance = s.run->chance;
+    smoothing = std::max(smoothing, s.run->smoothing);
     with_loss.push_back(s);
     losses.push_back(std::move(mean));
   }
@@ -461,7 +463,10 @@ std::string training_figures(const std::vector<Series>& series, Figures* figures
     html += "<figure>" + chart.svg("Training loss against step") +
             "<figcaption>Training loss (cross-entropy)" +
             (below ? fmt::format("; what is below {} is not drawn", short_number(bottom)) : "") +
-            (held_out ? "; dots: on held-out documents" : "") + ".</figcaption></figure>\n";
+            (held_out ? "; dots: on held-out documents" : "") +
+            (smoothing > 0 ? fmt::format("; targets are smoothed by {}, so that it ends above 0", smoothing)
+                           : "") +
+            ".</figcaption></figure>\n";
   }
   if (!with_accuracy.empty()) {
     std::vector<Curve> curves;
@@ -498,15 +503,16 @@ std::string eigenvalue_figures(const std::vector<Series>& series) {
         heads.insert(spectrum.head);
         single = single && spectrum.head >= 0 && spectrum.values.size() == 1;
       }
-      const std::string name = fmt::format("{}, block {}", s.label, block);
+      const std::string name = fmt::format("{}, block {}", s.label, block + 1);
       const std::string description = "Eigenvalues per token of " + name;
       std::string picture;
       if (single && heads.size() <= 32) {
-        HeatGrid grid{s.run->householders > 1 ? "factor" : "head",
-                      tokens,
-                      {},
-                      std::vector<double>(tokens.size() * heads.size(), kUnknown)};
-        for (int64_t head : heads) grid.columns.push_back(std::to_string(head));
+        const auto factors = static_cast<int64_t>(s.run->householders);
+        HeatGrid grid{"head", tokens, {}, std::vector<double>(tokens.size() * heads.size(), kUnknown)};
+        for (int64_t column : heads)  // of several factors: 1a 1b 2a ...
+          grid.columns.push_back(factors > 1 ? fmt::format("{}{}", column / factors + 1,
+                                                           static_cast<char>('a' + column % factors % 26))
+                                             : std::to_string(column + 1));
         for (const auto& spectrum : s.run->spectra) {
           const auto row = std::find(tokens.begin(), tokens.end(), spectrum.token);
           if (spectrum.block != block || row == tokens.end()) continue;
@@ -529,11 +535,17 @@ std::string eigenvalue_figures(const std::vector<Series>& series) {
     }
   }
   if (tiles.empty()) return "";
+  const bool products =
+      std::any_of(series.begin(), series.end(), [](const auto& s) { return s.run->householders > 1; });
   return "<h3>What each token does to the state</h3>\n<p class=\"note\">The learned eigenvalues of the state "
          "transition, one row per input token: near 1 the state is kept, near 0 it is forgotten, near −1 it "
-         "is "
-         "flipped. Counting modulo two needs a flip.</p>\n<div class=\"tiles\">\n" +
-         tiles + "</div>\n";
+         "is flipped, as counting modulo two needs." +
+         std::string(products
+                         ? " Where a token has several factors (a, b, ...), each has a number of its own: "
+                           "near 1 it changes nothing, near −1 it reflects. What the token does is their "
+                           "product, whose eigenvalues <code>signet check</code> shows."
+                         : "") +
+         "</p>\n<div class=\"tiles\">\n" + tiles + "</div>\n";
 }
 
 }  // namespace signet::report

@@ -91,6 +91,7 @@ class Reader {
         run_.planned_steps = std::strtod(steps.c_str(), nullptr);
       if (const std::string factors = scalar(config, "model", "householders"); !factors.empty())
         run_.householders = std::strtod(factors.c_str(), nullptr);
+      run_.smoothing = std::strtod(scalar(config, "train", "smoothing").c_str(), nullptr);
       const io::ConfigNode* range = config.find("model");
       range = range ? range->find("eigenvalues") : nullptr;
       if (range && range->kind == io::ConfigNode::Kind::kList && range->items.size() == 2) {
@@ -215,6 +216,7 @@ class Reader {
     if (const auto horizon = results.find("horizon"); horizon != results.end() && horizon->is_object()) {
       run_.horizon = number(*horizon, "length");
       run_.horizon_threshold = number(*horizon, "threshold");
+      run_.horizon_samples = number(*horizon, "samples");
       run_.horizon_held = flag(*horizon, "reached_limit");
       run_.probes = length_table(*horizon, "probes");
     }

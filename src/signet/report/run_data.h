@@ -41,7 +41,8 @@ struct RunData {
   std::string task, model, seed;
   std::string title;  // of the model on pages
   double eigenvalue_low = kUnknown, eigenvalue_high = kUnknown;
-  double householders = 1;  // factors of a head, each with an eigenvalue, numbered through
+  double householders = 1;  // factors of a head, each with an eigenvalue: head h has h n to h n + n - 1
+  double smoothing = 0;     // of the targets
   double train_low = kUnknown, train_high = kUnknown;  // lengths seen in training
   double test_low = kUnknown, test_high = kUnknown;    // and tested
   double chance = kUnknown;
@@ -60,8 +61,9 @@ struct RunData {
   // At the lengths of training, where the test has none of them; the score is over all of these.
   std::vector<AccuracyPoint> trained;
   double trained_score = kUnknown;
-  // The length at which accuracy falls under the threshold; held: it did not, up to that length.
-  double horizon = kUnknown, horizon_threshold = kUnknown;
+  // The length at which accuracy falls under the threshold, with so many samples a length; held: it did not,
+  // up to that length.
+  double horizon = kUnknown, horizon_threshold = kUnknown, horizon_samples = kUnknown;
   bool horizon_held = false;
   std::vector<AccuracyPoint> probes;  // what the search for the horizon measured
   std::vector<Spectrum> spectra;

@@ -157,6 +157,33 @@ std::string configurations(const std::vector<Series>& series) {
   return html;
 }
 
+std::string horizon_sentence(const RunData& run) {
+  const std::string length = whole_number(run.horizon);
+  // Not even samples that are all right show that accuracy is above the threshold.
+  if (wilson(1, run.horizon_samples).low < run.horizon_threshold)
+    return fmt::format(" {}, with {} a length: too few to tell.",
+                       run.horizon_held
+                           ? fmt::format("No length up to {}, the longest tried, was seen to fail", length)
+                           : fmt::format("Length {} is the shortest seen to fail", length),
+                       count_of(whole_number(run.horizon_samples), "sample"));
+  const char* accuracy = run.dense ? "The accuracy of whole sequences" : "Accuracy";
+  if (run.horizon_held) return fmt::format(" {} holds up to length {}, the longest tried.", accuracy, length);
+  return fmt::format(
+      " {} is below {} at length {}, the shortest seen to fail.", accuracy,
+      std::isfinite(run.horizon_threshold) ? short_number(run.horizon_threshold) : "the threshold", length);
+}
+
+std::string far_sentence(const RunData& run) {
+  const AccuracyPoint& farthest = run.far.back();
+  const auto [low, high] = wilson(farthest.accuracy, farthest.samples);
+  const double value = run.scaled(farthest.accuracy), least = run.scaled(low), most = run.scaled(high);
+  const std::string at = fmt::format(" At length {} it", whole_number(farthest.length));
+  if (value >= kNearlyScore ? least < kNearlyScore : most >= kNearlyScore)
+    return at + fmt::format(" scores {} of {}, anything from {} to {} with 95% confidence.", score(value),
+                            count_of(whole_number(farthest.samples), "sample"), score(least), score(most));
+  return at + fmt::format(" {} {}.", value >= kNearlyScore ? "still scores" : "is down to", score(value));
+}
+
 std::vector<Series> series_of(const std::vector<const RunData*>& runs) {
   const auto labels = distinct_labels(runs);
   const auto styles = styles_of(runs);
@@ -235,20 +262,10 @@ std::string verdict_sentence(const RunData& run, const std::string& label) {
     text += fmt::format(" (always answering {}: {})", run.constant.answer, score(constant));
   text += ".";
   if (v == Verdict::kSolved || v == Verdict::kNearly || std::isfinite(run.horizon)) {
-    const char* accuracy = run.dense ? "The accuracy of whole sequences" : "Accuracy";
-    if (std::isfinite(run.horizon) && run.horizon_held) {
-      text +=
-          fmt::format(" {} holds up to length {}, the longest tried.", accuracy, whole_number(run.horizon));
-    } else if (std::isfinite(run.horizon)) {
-      text += fmt::format(
-          " {} is below {} at length {}, the shortest seen to fail.", accuracy,
-          std::isfinite(run.horizon_threshold) ? short_number(run.horizon_threshold) : "the threshold",
-          whole_number(run.horizon));
-    } else if (!run.far.empty()) {
-      const double value = run.scaled(run.far.back().accuracy);
-      text += fmt::format(" At length {} it {} {}.", whole_number(run.far.back().length),
-                          value >= 0.9 ? "still scores" : "is down to", score(value));
-    }
+    if (std::isfinite(run.horizon))
+      text += horizon_sentence(run);
+    else if (!run.far.empty())
+      text += far_sentence(run);
   }
   return text;
 }
