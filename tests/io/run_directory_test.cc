@@ -75,6 +75,16 @@ TEST(RunDirectory, ForceRemovesNothingBeforeItIsAskedTo) {
   EXPECT_TRUE(exists(run.config_path()));
 }
 
+TEST(RunDirectory, ACheckpointOfTheNewRunStaysWithAConfiguration) {
+  TemporaryDirectory directory;
+  fill(directory / "run");
+  make_directories(directory / "run/checkpoints/step-0");
+  RunDirectory::create(directory / "run", true).clear(0);
+  EXPECT_EQ(list_directory(directory / "run/checkpoints"), std::vector<std::string>{"step-0"});
+  EXPECT_TRUE(exists(directory / "run/config.yaml"));
+  EXPECT_FALSE(exists(directory / "run/results.json"));
+}
+
 TEST(RunDirectory, WhatIsResumedIsNeverCleared) {
   TemporaryDirectory directory;
   fill(directory / "run");

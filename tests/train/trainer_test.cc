@@ -2,6 +2,7 @@
 #include "signet/train/trainer.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <chrono>
 #include <cmath>
@@ -80,6 +81,29 @@ TEST(Trainer, ARunMayTakeThePlaceOfTheOneItBeginsFrom) {
   EXPECT_EQ(model_bytes(run, 0), before);
   EXPECT_FALSE(exists(run + "/results.json"));
   EXPECT_EQ(resume_small(run)["steps"], 5);
+}
+
+TEST(Trainer, WhereItsWeightsCannotBeSavedTheRunThatItBeginsFromStays) {
+  TemporaryDirectory directory;
+  const std::string run = directory / "run";
+  train_small(run);
+  const std::string before = model_bytes(run, 40), results = test::read_text(run + "/results.json");
+  struct rlimit limit;
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const auto ignored = ::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit small = {2000, limit.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  EXPECT_THROW(
+      {
+        auto opened = io::RunDirectory::create(run, true);
+        train(test::small_config({"train.from=" + run, "train.steps=5"}), opened, false, {true, "", {}});
+      },
+      Error);
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+  ::signal(SIGXFSZ, ignored);
+  EXPECT_EQ(model_bytes(run, 40), before);
+  EXPECT_EQ(test::read_text(run + "/results.json"), results);
+  EXPECT_EQ(resume_small(run)["steps"], 40);
 }
 
 // No noise is today's run to the bit; noise is in the updates alone: after none of them nothing has changed.

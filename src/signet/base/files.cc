@@ -486,6 +486,7 @@ void AppendFile::append(std::string_view line) {
 }
 
 void AppendFile::sync() {
+  if (!fd_) return;  // never opened
   struct stat info;
   if (::fstat(fd_.get(), &info) == 0 && info.st_nlink == 0)
     fail(ErrorCode::kResource, "{} was deleted while it was written", printable(path_));

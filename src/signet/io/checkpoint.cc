@@ -167,6 +167,8 @@ void load_listed(const std::string& checkpoint, const Json& manifest, const char
   });
 }
 
+std::string step_name(int64_t step) { return fmt::format("step-{}", step); }
+
 // The step of "step-N" or of ".old-step-N-...", else -1.
 int64_t step_of(std::string_view name) {
   constexpr std::string_view kOld = ".old-step-", kStep = "step-";
@@ -246,7 +248,7 @@ CheckpointWriter::CheckpointWriter(const std::string& run_directory, const Check
     : checkpoint_(checkpoint),
       run_directory_(run_directory),
       checkpoints_(checkpoints_of(run_directory)),
-      name_(fmt::format("step-{}", checkpoint.step)),
+      name_(step_name(checkpoint.step)),
       temporary_(join_path(checkpoints_, ".tmp-" + name_)),
       files_{{kModel, &checkpoint.model, {}}, {kOptimizer, &checkpoint.optimizer, {}}} {
   for (File& file : files_)
@@ -371,11 +373,12 @@ CheckpointSearch find_latest_complete(const std::string& run_directory) {
   }
 }
 
-void remove_checkpoints(const std::string& run_directory) {
+void remove_checkpoints(const std::string& run_directory, int64_t kept_step) {
   const std::string checkpoints = checkpoints_of(run_directory);
   if (!is_directory(checkpoints)) return;
   for (const std::string& name : list_directory(checkpoints))
-    if (step_of(name) >= 0 || is_leftover(name)) remove_tree(join_path(checkpoints, name));
+    if ((step_of(name) >= 0 && name != step_name(kept_step)) || is_leftover(name))
+      remove_tree(join_path(checkpoints, name));
   if (list_directory(checkpoints).empty()) remove_tree(checkpoints);
 }
 

@@ -93,8 +93,8 @@ CheckpointSearch find_latest_complete(const std::string& run_directory);
 // The step of the newest one by its name alone, 0 without any: where the run would go on if it can be read.
 int64_t latest_step(const std::string& run_directory);
 
-// Removes every checkpoint of a run, whole or broken, and nothing else.
-void remove_checkpoints(const std::string& run_directory);
+// Removes every checkpoint of a run but that of `kept_step`, whole or broken, and nothing else.
+void remove_checkpoints(const std::string& run_directory, int64_t kept_step = -1);
 
 struct LoadOptions {
   bool optimizer = true;  // false: the weights alone, for evaluation

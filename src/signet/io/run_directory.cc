@@ -61,13 +61,13 @@ RunDirectory RunDirectory::create(const std::string& path, bool force) {
   return run;
 }
 
-void RunDirectory::clear() {
+void RunDirectory::clear(int64_t kept_step) {
   if (!std::exchange(to_clear_, false)) return;
-  // config.yaml goes last: until then an interrupted clearing can be repeated.
-  remove_checkpoints(path_);
-  for (const std::string& file :
-       {report_path(), results_path(), events_path(), metrics_path(), config_path()})
-    remove_tree(file);
+  for (const std::string& file : {report_path(), results_path(), events_path()}) remove_tree(file);
+  remove_checkpoints(path_, kept_step);
+  remove_tree(metrics_path());
+  // Last: until then an interrupted clearing can be repeated, and a checkpoint that stays is none without it.
+  if (kept_step < 0) remove_tree(config_path());
   remove_unfinished_files(path_);
 }
 

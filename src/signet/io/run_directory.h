@@ -15,8 +15,9 @@ class RunDirectory {
   static RunDirectory create(const std::string& path, bool force);
   // Removes what an earlier run wrote, and leaves all else alone. For the owner of create()'s to call once,
   // when nothing but the machine can keep the new run from starting: nobody has the old one elsewhere. Does
-  // nothing in a directory that was opened otherwise.
-  void clear();
+  // nothing in a directory that was opened otherwise. A checkpoint of the new run that is there already, that
+  // of `kept_step`, stays, and so does config.yaml until the new one replaces it.
+  void clear(int64_t kept_step = -1);
   // An existing run to go on with, locked; leftovers of a killed process are cleared away.
   static RunDirectory open_for_resume(const std::string& path);
   // An existing run to look at; takes no lock and writes nothing, so a read-only or running one serves as

@@ -86,10 +86,12 @@ class Trainer {
       if (root()) workload_->require_start();
     });
     if (!train_.from.empty()) engine_->from_host();
-    begins_in_place_ = begins_in_place();
-    if (parallel_) parallel_->ranks().broadcast(&begins_in_place_, sizeof begins_in_place_);
+    bool in_place = begins_in_place();
+    if (parallel_) parallel_->ranks().broadcast(&in_place, sizeof in_place);
+    // Its weights are nowhere else: they are saved as those of the new run before the old one goes.
+    if (in_place) save_now();
     if (!root()) return;
-    directory_.clear();
+    directory_.clear(in_place ? step_ : -1);
     workload_->prepare(directory_);
     write_file_atomic(directory_.config_path(), run_.config().to_yaml());
     metrics_ = AppendFile(directory_.metrics_path(), 0);
@@ -118,9 +120,7 @@ class Trainer {
     StopSignal signals;
     begin_ = seconds_now() - elapsed_;
     const int64_t first = step_;
-    // A model at its start can be evaluated, too; and where it took the place of the run that it begins from,
-    // its weights are nowhere else.
-    if (train_.steps == 0 || begins_in_place_) save_now();
+    if (train_.steps == 0) save_now();  // a model at its start can be evaluated, too
     if (unfinished()) {
       Progress progress(options_.label.empty() ? "train" : options_.label, train_.steps, step_,
                         ProgressStyle::of_stderr(options_.quiet));
@@ -566,7 +566,7 @@ class Trainer {
   double speed_from_seconds_ = 0;  // tokens per second are counted from here: the last pause
   int64_t speed_from_tokens_ = 0;
   int signal_ = 0;  // that some rank was sent
-  bool validation_due_ = false, stopped_early_ = false, begins_in_place_ = false;
+  bool validation_due_ = false, stopped_early_ = false;
   int64_t solved_in_a_row_ = 0;
 };
 
