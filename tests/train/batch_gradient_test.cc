@@ -105,6 +105,25 @@ TEST(BatchGradient, StartsCarryNothingOver) {
   }
 }
 
+// A group's bits are its own: other ranks may have the rows in which sequences begin.
+TEST(BatchGradient, GroupsDoNotChangeWithTheRestOfTheBatch) {
+  Problem<float> all(PrefixParity(), 8, {24, 24}), half(PrefixParity(), 8, {24, 24});
+  const int64_t time = all.batch.time;
+  all.batch.starts = {5, 2 * time + 7};
+  tasks::Batch& rows = half.batch;
+  rows.rows = 4, rows.first_row = 4, rows.scored_of_all = all.batch.scored();
+  for (auto* values : {&rows.tokens, &rows.targets})
+    values->erase(values->begin(), values->begin() + 4 * time);
+  rows.lengths.erase(rows.lengths.begin(), rows.lengths.begin() + 4);
+  const auto gradient = [](Problem<float>& problem, const std::vector<int64_t>& cuts) {
+    BatchGradient compute(problem.model, {DType::kF32, Precision::kFp32});
+    compute.run(problem.weights.data(), problem.batch, cuts, 1);
+    const auto* const values = static_cast<const float*>(compute.gradients()[cuts.size() - 2]);
+    return std::vector<float>(values, values + problem.model.parameters().size());
+  };
+  EXPECT_EQ(gradient(all, {0, 4, 8}), gradient(half, {0, 4}));
+}
+
 TEST(BatchGradient, IsTheGradientOfTheWholeBatch) {
   const auto parity = tasks::make_task("parity");
   const PrefixParity dense;
@@ -373,30 +392,38 @@ TEST(BatchGradient, ManyClassesNeedNoLogits) {
 }
 
 // Ranks send the gradient of a segment while backward goes on: from its completion on it must stay as it is.
+// Rows may hold several sequences.
 TEST(BatchGradient, WhatIsCompleteNoLongerChanges) {
   const Threads restore;
-  for (const int threads : {1, 3})
-    for (const auto recompute : {models::Recompute::kNone, models::Recompute::kBlock}) {
-      set_thread_count(threads);
-      const auto task = tasks::make_task("parity");
-      Problem<float> problem(*task, 21, {3, 200});  // groups of several passes
-      StepOptions options;
-      options.recompute = recompute, options.micro_batch = 2;
-      BatchGradient compute(problem.model, options);
-      const auto& begins = problem.model.parameters().segments();
-      ASSERT_EQ(begins.size(), 3u) << "two blocks and the head";
-      std::vector<float> seen(problem.weights.size()), gradient(seen);
-      std::vector<int> order;
-      compute.run(problem.weights.data(), problem.batch, BatchGradient::cuts_of(21), 1, [&](int segment) {
-        order.push_back(segment);
-        const auto i = static_cast<size_t>(segment);
-        compute.add_up(seen.data(), begins[i],
-                       i + 1 < begins.size() ? begins[i + 1] : problem.model.parameters().size());
-      });
-      EXPECT_EQ(order, (std::vector<int>{2, 1, 0}));
-      compute.add_up(gradient.data());
-      EXPECT_EQ(seen, gradient);
-    }
+  const auto parity = tasks::make_task("parity");
+  // Groups of several passes.
+  Problem<float> rows(*parity, 21, {3, 200}), pieces(PrefixParity(), 21, {24, 24});
+  for (const int64_t row : {0, 7, 19, 20}) {
+    pieces.batch.starts.push_back(row * pieces.batch.time + 5);
+    pieces.batch.starts.push_back(row * pieces.batch.time + 16);
+  }
+  for (Problem<float>* const problem : {&rows, &pieces})
+    for (const int threads : {1, 3})
+      for (const auto recompute : {models::Recompute::kNone, models::Recompute::kBlock}) {
+        set_thread_count(threads);
+        StepOptions options;
+        options.recompute = recompute, options.micro_batch = 2;
+        BatchGradient compute(problem->model, options);
+        const auto& parameters = problem->model.parameters();
+        const auto& begins = parameters.segments();
+        ASSERT_EQ(begins.size(), 3u) << "two blocks and the head";
+        std::vector<float> seen(problem->weights.size()), gradient(seen);
+        std::vector<int> order;
+        const auto cuts = BatchGradient::cuts_of(21);
+        compute.run(problem->weights.data(), problem->batch, cuts, 1, [&](int segment) {
+          order.push_back(segment);
+          const auto i = static_cast<size_t>(segment);
+          compute.add_up(seen.data(), begins[i], i + 1 < begins.size() ? begins[i + 1] : parameters.size());
+        });
+        EXPECT_EQ(order, (std::vector<int>{2, 1, 0}));
+        compute.add_up(gradient.data());
+        EXPECT_EQ(seen, gradient);
+      }
 }
 
 }  // namespace

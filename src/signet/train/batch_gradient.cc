@@ -42,7 +42,8 @@ void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& b
   std::vector<Shard> shards;
   const int64_t per_shard = shard_rows(options_, batch.time);
   auto start = std::lower_bound(batch.starts.begin(), batch.starts.end(), begin * batch.time);
-  if (batch.starts.empty()) {
+  // The group alone decides, so that the bits are the same whichever rank has it.
+  if (start == std::lower_bound(start, batch.starts.end(), end * batch.time)) {
     for (int64_t row = begin; row < end; row += per_shard)
       shards.push_back({row * batch.time, std::min(per_shard, end - row), batch.time});
   } else {
@@ -64,7 +65,7 @@ void BatchGradient::run_group(Group& group, void* weights, const tasks::Batch& b
     autograd::Context context{options_.dtype, {}};
     if (options_.noise.deviation > 0) context.noise = &noise;
     context.observer = options_.observer;
-    if (first + rows == end) context.segments = segments;
+    if (at + rows * time == end * batch.time) context.segments = segments;  // the last of the group
     Tape tape(group.arena, group.host, context, /*recording=*/true);
     tape.observe("");
     const Weights view(model_.parameters(), options_.dtype, weights, group.gradient.data(), &fresh);
