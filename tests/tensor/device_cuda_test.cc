@@ -31,6 +31,18 @@ TEST(CudaDevice, FactsAreThere) {
   EXPECT_GE(device.shared_per_block, 64 * 1024);
 }
 
+TEST(CudaDevice, FactsAreThoseOfTheCurrentOne) {
+  SIGNET_NEEDS_GPU();
+  int count = 0;
+  check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  for (int index = count; index-- > 0;) {
+    check_cuda(cudaSetDevice(index), "cudaSetDevice");
+    EXPECT_EQ(cuda_device().index, index);
+  }
+  const CudaDevice& first = cuda_device();
+  EXPECT_EQ(&cuda_device(), &first) << "each is read once";
+}
+
 TEST(CudaDevice, FreshMemoryIsPoisoned) {
   SIGNET_NEEDS_GPU();
   const test::OnDevice<float> memory(5);

@@ -26,7 +26,7 @@ void check_cuda(cudaError_t status, const char* what) {
 
 static CudaDevice read_device() {
   CudaDevice device;
-  check_cuda(cudaGetDevice(&device.index), "cudaGetDevice");
+  device.index = current_gpu();
   const auto attribute = [&](cudaDeviceAttr which) {
     int value = 0;
     check_cuda(cudaDeviceGetAttribute(&value, which, device.index), "cudaDeviceGetAttribute");
@@ -53,8 +53,8 @@ static std::atomic<const CudaDevice*> pretended = nullptr;
 
 const CudaDevice& cuda_device() {
   if (const CudaDevice* other = pretended) return *other;
-  static const CudaDevice device = read_device();
-  return device;
+  static auto& devices = *new PerGpu<CudaDevice>;  // kernels may be launched while statics go
+  return devices.get(read_device);
 }
 
 PretendedDevice::PretendedDevice(const CudaDevice& device) { pretended = &device; }

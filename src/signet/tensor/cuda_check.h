@@ -5,6 +5,8 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <string>
 
 #include "signet/base/error.h"
@@ -19,6 +21,29 @@ void check_cuda(cudaError_t status, const char* what);
 inline void check_launch(const char* kernel) { check_cuda(cudaGetLastError(), kernel); }
 
 inline cudaStream_t stream_of(Cuda device) { return static_cast<cudaStream_t>(device.stream); }
+
+// The current GPU: a process may use several.
+inline int current_gpu() {
+  int index = 0;
+  check_cuda(cudaGetDevice(&index), "cudaGetDevice");
+  return index;
+}
+// One value for each GPU, made when it is first asked for while that GPU is the current one.
+template <class T>
+class PerGpu {
+ public:
+  template <class Make>
+  T& get(Make make) {
+    const int index = current_gpu();
+    const std::lock_guard lock(mutex_);
+    const auto found = values_.find(index);
+    return found != values_.end() ? found->second : values_.emplace(index, make()).first->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, T> values_;
+};
 
 struct CudaDevice {
   std::string name;
@@ -35,7 +60,7 @@ struct CudaDevice {
 
 inline constexpr int kLeastSharedBytes = 99 * 1024;  // of compute capability 8.6 and 12.0
 
-// The current device, read once; throws when there is none (cuda_unavailable says why).
+// The current device, each read once; throws when there is none (cuda_unavailable says why).
 const CudaDevice& cuda_device();
 // While it lives, decisions are those for another GPU: tests look at them.
 class PretendedDevice {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <type_traits>
 
@@ -54,12 +55,8 @@ class Library {
 
 // Of the current device. It lives as long as the process: streams may outlive statics.
 Library& library() {
-  static std::mutex& mutex = *new std::mutex;
-  static auto& of_devices = *new std::map<int, Library>;
-  int device = 0;
-  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-  const std::lock_guard lock(mutex);
-  return of_devices[device];
+  static auto& libraries = *new PerGpu<std::unique_ptr<Library>>;
+  return *libraries.get([] { return std::make_unique<Library>(); });
 }
 
 // The largest power of two, up to 256, that divides the address.

@@ -238,11 +238,12 @@ constexpr int kMostResident = 12;  // blocks of a multiprocessor whose sums have
 // As many blocks as run at once: each keeps its sums to the end.
 template <auto kKernel>
 int64_t blocks_for(int64_t rows, int64_t per_block, int threads) {
-  static const int resident = [&] {
+  static PerGpu<int> known;
+  const int resident = known.get([&] {
     int blocks = 0;
     check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kKernel, threads, 0), "norm_backward");
     return std::clamp(blocks, 1, kMostResident);
-  }();
+  });
   return std::min((rows + per_block - 1) / per_block, int64_t{resident} * cuda_device().multiprocessors);
 }
 
