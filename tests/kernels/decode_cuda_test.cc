@@ -31,7 +31,7 @@ TEST(MatvecCuda, MatchesItsFormula) {
         Case{4, 72, 5, 0, true, false, false}, Case{3, 4096, 100, 256, false, true, false},
         Case{1, 8, 1, 8, false, false, false}, Case{1, 5632, 1030, 0, false, true, false},
         Case{1, 2048, 4100, 2048, false, false, false}, Case{4, 6152, 9, 6152, true, false, false},
-        Case{4, 2048, 40, 64, false, false, true}}) {
+        Case{4, 2048, 40, 64, false, false, true}, Case{4, 3072, 9, 3072, false, false, false}}) {
     SCOPED_TRACE(testing::Message() << c.rows << " " << c.in << " " << c.out << " " << c.group << " "
                                     << c.gated);
     const int64_t outs = c.gated ? 2 * c.out : c.out, stride = c.in + 8;

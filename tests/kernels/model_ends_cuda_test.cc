@@ -86,8 +86,8 @@ void check_cross_entropy() {
   struct Case {
     int64_t rows, width, stride;
   };
-  for (const Case& c :
-       {Case{1, 1, 1}, Case{70, 5, 8}, Case{33, 100, 100}, Case{4, 1000, 1001}, Case{0, 4, 4}}) {
+  for (const Case& c : {Case{1, 1, 1}, Case{70, 5, 8}, Case{33, 100, 100}, Case{4, 1000, 1001}, Case{0, 4, 4},
+                        Case{2, 12288, 12288}, Case{2, 24576, 24576}}) {
     SCOPED_TRACE(testing::Message() << c.rows << " x " << c.width);
     const Rounded<T> logits(rng, c.rows * c.stride, 5.0);
     const float smoothing = c.rows % 2 == 0 ? 0.125f : 0.0f;

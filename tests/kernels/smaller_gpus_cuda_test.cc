@@ -42,6 +42,9 @@ TEST(SmallerGpusCuda, FastPathsAskForTheirMemory) {
   EXPECT_TRUE(on(kHopper, matrix(8192)));
   EXPECT_FALSE(on(kSmall, matrix(8192)));
   EXPECT_TRUE(on(kSmall, matrix(4096)));
+  // The rows alone would fit, and sums of squares beside them do not.
+  EXPECT_FALSE(on(kHopper, matrix(14528)));
+  EXPECT_TRUE(on(kHopper, matrix(14520)));
 
   const auto table = [](int64_t rows) { return [rows] { return token_table_covers(rows, Cuda{}); }; };
   EXPECT_TRUE(on(kHopper, table(16)));

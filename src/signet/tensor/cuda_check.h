@@ -80,10 +80,11 @@ std::string cuda_unavailable();
 inline bool fits_shared_memory(size_t bytes) {
   return bytes <= static_cast<size_t>(cuda_device().shared_per_block);
 }
-// Raises the dynamic shared memory limit of a kernel; needed above 48 KB.
+// Raises the dynamic shared memory limit of a kernel; needed above 48 KiB, of which up to 8 KiB may be
+// memory that the kernel declares.
 template <class Kernel>
 void allow_shared_memory(Kernel* kernel, int64_t bytes, const char* name) {
-  if (bytes <= 48 * 1024) return;
+  if (bytes <= 40 * 1024) return;
   const int limit = cuda_device().shared_per_block;
   if (bytes > limit)
     fail(ErrorCode::kResource, "{} needs {} bytes of shared memory per block; this GPU has {}", name, bytes,

@@ -209,6 +209,9 @@ int64_t shared_bytes(const Matvec<bf16>& p) {
   return (p.rows > 2 ? 4 : p.rows) * p.in * int64_t{sizeof(float)};
 }
 
+// Beside it, of shared_squares.
+constexpr int64_t kSquaresBytes = kMatvecRows * kWarps * int64_t{sizeof(float)};
+
 template <int kRows, int kOut, NormOf kNorm, bool kGated>
 void run(const Matvec<bf16>& p, Cuda device) {
   const int64_t jobs = kGated ? p.out : (p.out + kOut - 1) / kOut;
@@ -239,8 +242,9 @@ bool matvec_covers(const Matvec<bf16>& p) {
   const bool whole = p.group == p.in, part = p.group >= kPiece && p.group <= kStride &&
                                              (p.group & (p.group - 1)) == 0 && p.in % p.group == 0;
   return p.rows >= 1 && p.rows <= kMatvecRows && p.in >= kPiece && p.in % kPiece == 0 &&
-         fits_shared_memory(static_cast<size_t>(shared_bytes(p))) && p.x_stride % kPiece == 0 &&
-         aligned(p.x) && aligned(p.weight) && (!p.norm || ((whole || part) && aligned(p.norm)));
+         fits_shared_memory(static_cast<size_t>(shared_bytes(p) + kSquaresBytes)) &&
+         p.x_stride % kPiece == 0 && aligned(p.x) && aligned(p.weight) &&
+         (!p.norm || ((whole || part) && aligned(p.norm)));
 }
 
 void matvec(const Matvec<bf16>& p, Cuda device) {
