@@ -127,6 +127,17 @@ TEST(DeltaRuleCuda, GatesOnWideHeadsOfSmallerGpus) {
   }
 }
 
+// As many factors as the tiles take: of the three passes, those of states that may grow need the most memory.
+TEST(DeltaRuleCuda, StatesThatGrowOnSmallerGpus) {
+  SIGNET_NEEDS_GPU();
+  CudaDevice smaller = cuda_device();
+  smaller.hopper = false, smaller.shared_per_block = kLeastSharedBytes;
+  const PretendedDevice pretended(smaller);
+  DeltaRuleCase c;
+  c.shape = {1, 3, 1, 32, 32, 16}, c.shape.growing = true, c.beta_high = 2;
+  expect_close<float>(c);
+}
+
 // States that may grow take two walks in backward: sizes of every kernel, states or none, packed sequences,
 // rows that are no multiple of 16 bytes.
 TEST(DeltaRuleCuda, TwoWalks) {

@@ -141,6 +141,7 @@ void tile_forward(const Problem<D>& p, cudaStream_t stream);
 template <class D>
 void tile_backward(const Problem<D>& p, cudaStream_t stream);
 void tile_backward_in_two_walks(const Problem<float>& p, cudaStream_t stream);
+int two_walks_bytes(const Problem<float>& p);  // of a block, of the walk that needs more
 
 // Short bf16 sequences without states, none longer than `longest` tokens. Nothing is saved.
 bool short_covers(const DeltaRuleShape& shape);

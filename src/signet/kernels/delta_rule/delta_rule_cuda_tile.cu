@@ -13,6 +13,15 @@ int tile_slices(int dk, int dv) {
   return 0;
 }
 
+// Of a block in the pass that needs most.
+template <class D>
+int most_bytes(const Problem<D>& p) {
+  const int bytes = p.gate_channels > 0 ? tile_bytes<true>(p) : tile_bytes<false>(p);
+  if constexpr (std::is_same_v<D, float>)
+    if (p.growing) return std::max(bytes, two_walks_bytes(p));
+  return bytes;
+}
+
 template <class D>
 bool tile_covers(const Problem<D>& p) {
   const int64_t piece = 16 / static_cast<int64_t>(sizeof(D));
@@ -38,8 +47,7 @@ bool tile_covers(const Problem<D>& p) {
                               reinterpret_cast<uintptr_t>(p.dgate) % 16))
     return false;
   return tile_slices(p.dk, p.dv) > 0 && p.factors <= 16 &&
-         fits_shared_memory(
-             static_cast<size_t>(p.gate_channels > 0 ? tile_bytes<true>(p) : tile_bytes<false>(p)));
+         fits_shared_memory(static_cast<size_t>(most_bytes(p)));
 }
 
 template <class D>

@@ -171,11 +171,16 @@ __global__ void __launch_bounds__(32 * kWarps, NH == 1 ? 4 : 3)
 }
 
 template <int DK, int SV, bool kSecond>
+int walk_bytes(int factors) {
+  return 32 * kWarps / BackwardTile<DK, SV>::Lanes * 2 * WalkStage<DK, SV, kSecond>::floats(factors) *
+         static_cast<int>(sizeof(float));
+}
+
+template <int DK, int SV, bool kSecond>
 void launch_walk(const Problem<float>& p, const SumsOverDv<float>& sums, cudaStream_t stream) {
   constexpr int Lanes = BackwardTile<DK, SV>::Lanes, kJobs = 32 * kWarps / Lanes;
   const int64_t jobs = p.batch * Job<Lanes>::of_sequence(p.heads, p.dv / SV, p.offsets);
-  const int bytes =
-      kJobs * 2 * WalkStage<DK, SV, kSecond>::floats(p.factors) * static_cast<int>(sizeof(float));
+  const int bytes = walk_bytes<DK, SV, kSecond>(p.factors);
   const auto kernel = p.factors == 1 ? walk_kernel<DK, SV, 1, kSecond> : walk_kernel<DK, SV, 0, kSecond>;
   allow_shared_memory(kernel, bytes, "delta rule backward");
   kernel<<<static_cast<unsigned>((jobs + kJobs - 1) / kJobs), 32 * kWarps, bytes, stream>>>(p, sums);
@@ -183,6 +188,14 @@ void launch_walk(const Problem<float>& p, const SumsOverDv<float>& sums, cudaStr
 }
 
 }  // namespace
+
+int two_walks_bytes(const Problem<float>& p) {
+  int bytes = 0;
+  with_tile(p.dk, p.dv, [&]<int DK, int SV>() {
+    bytes = std::max(walk_bytes<DK, SV, false>(p.factors), walk_bytes<DK, SV, true>(p.factors));
+  });
+  return bytes;
+}
 
 void tile_backward_in_two_walks(const Problem<float>& p, cudaStream_t stream) {
   with_tile(p.dk, p.dv, [&]<int DK, int SV>() {
