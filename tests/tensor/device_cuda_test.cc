@@ -15,6 +15,13 @@ TEST(CudaDevice, ErrorsCarryTheNameOfTheCall) {
   }
 }
 
+// Launches that come later, of this library or of PyTorch beside it, ask for the last error.
+TEST(CudaDevice, AnErrorThatWasReportedIsForgotten) {
+  SIGNET_NEEDS_GPU();
+  EXPECT_THROW(check_cuda(cudaSetDevice(1000), "cudaSetDevice"), Error);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
 TEST(CudaDevice, AnOldOneIsNamedWithWhatItLacks) {
   CudaDevice device;
   device.name = "Tesla T4", device.compute_major = 7, device.compute_minor = 5;

@@ -14,6 +14,7 @@ __global__ void __launch_bounds__(kHopperThreads / 2) probe_kernel() {}
 
 void check_cuda(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
+  cudaGetLastError();  // clears it: it is reported here, and is not the next launch's or the caller's
   if (status == cudaErrorMemoryAllocation) {
     size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
@@ -69,6 +70,7 @@ std::string too_old(const CudaDevice& device) {
 std::string cuda_unavailable() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess) cudaGetLastError();  // as check_cuda does
   if (status == cudaErrorInsufficientDriver) return "no CUDA driver, or one older than this build needs";
   if (status != cudaSuccess) return fmt::format("no usable GPU: {}", cudaGetErrorString(status));
   if (count == 0) return "no GPU";

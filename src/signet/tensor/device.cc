@@ -117,7 +117,7 @@ void* allocate_memory(DeviceKind kind, int64_t bytes) {
     }
     return p;
   }
-  cudaGetLastError();  // clears it: the error is reported here
+  cudaGetLastError();  // clears it, as check_cuda does
   size_t free_bytes = 0, total = 0;
   check_cuda(cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo");
   fail(ErrorCode::kResource,

@@ -286,6 +286,7 @@ class CudaStepEngine final : public StepEngine {
     const auto begin = std::chrono::steady_clock::now();
     for (cudaError_t status; (status = cudaEventQuery(slot.done.get())) != cudaSuccess;) {
       if (status != cudaErrorNotReady) check_cuda(status, "a training step");
+      cudaGetLastError();  // not to be that of the next launch
       if (std::chrono::steady_clock::now() - begin >
           std::chrono::duration<double>(parallel_->ranks().patience()))
         fail(ErrorCode::kStopped, "step {} did not end within {:.0f} s: the GPU of some rank is gone",
