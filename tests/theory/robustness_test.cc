@@ -232,6 +232,34 @@ TEST(Robustness, WithoutLayersThereIsNothingToDisturb) {
   EXPECT_NE(reason.find("no layer"), reason.npos) << reason;
 }
 
+// No step rounds: letters that merge states, and x <- 1 - x on quarters, which proofs of decay say nothing
+// of.
+TEST(Robustness, WhatIsExactStays) {
+  Network flip = last_letter(0);
+  flip.dfa.delta = {{1, 1}, {0, 0}};
+  Block& block = flip.layers[0].blocks[0];
+  block.gate = {-1, -1};
+  block.input = {1, 1};
+  block.initial = {0.25};
+  block.codes = {0.25, 0.75};
+  validate(flip, "test");
+  std::vector<Network> networks = {flip};
+  CompileOptions options;
+  options.target = Target::kOneHot;
+  for (const char* language : {"flip-flop", "tomita3", "kth-last:3"})
+    networks.push_back(compile(automata::named_language(language), options));
+  for (const Network& network : networks)
+    for (const NumberType type : {NumberType::kFp64, NumberType::kBf16}) {
+      const auto bounds = network_robustness(network, type, 10, 1000, nullptr);
+      ASSERT_TRUE(bounds);
+      EXPECT_TRUE(bounds->finite()) << network.construction << number_type_name(type);
+    }
+  // A third of 1 is no number of few bits: 1 - x is not exactly the other code word.
+  flip.layers[0].blocks[0].initial = {1.0 / 3};
+  flip.layers[0].blocks[0].codes = {1.0 / 3, 2.0 / 3};
+  EXPECT_FALSE(robustness_of(flip).finite());
+}
+
 TEST(Robustness, ARotationDrifts) {
   CompileOptions options;
   options.construction = "rotation";

@@ -499,7 +499,9 @@ Robustness robustness(Subject& subject, const RobustOptions& options) {
     result.proved = theory::network_robustness(*subject.compiled, subject.type, result.length,
                                                options.most_states, &reason);
     if (result.proved && !result.proved->finite())
-      reason = "its weights are not exact in this type, so its states drift";
+      reason =
+          "as this type stores them, its weights do not lead code words exactly to code words, and nothing "
+          "bounds how far its states drift in real numbers; signet verify asks of the type itself";
     result.proved_finite = result.proved && result.proved->finite();
     if (result.proved_finite) {
       result.gathers = true;

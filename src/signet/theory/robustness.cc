@@ -30,6 +30,15 @@ bool whole(const std::vector<double>& values) {
                      [](double x) { return x == std::floor(x) && std::abs(x) < 0x1.0p40; });
 }
 
+// Of so few bits that fp64 rounds no product of two of them, nor a sum of as many products as a state has
+// numbers.
+bool few_bits(const double* values, int32_t count) {
+  return std::all_of(values, values + count, [](double x) {
+    const double scaled = x * 0x1.0p12;
+    return scaled == std::floor(scaled) && std::abs(x) <= 0x1.0p8;
+  });
+}
+
 // Factors with keys of 0 and +-1 and beta |k|^2 of 0, 1 or 2 are reflections and projections to the last bit,
 // and on whole numbers fp64 does not round.
 bool exact_isometries(const Block& block, int32_t context) {
@@ -49,12 +58,20 @@ bool exact_isometries(const Block& block, int32_t context) {
   return true;
 }
 
+// Whether fp64 rounds nothing in the context's steps from code words.
+bool exact_steps(const Block& block, int32_t context) {
+  if (block.kind == BlockKind::kHouseholder) return whole(block.codes) && exact_isometries(block, context);
+  if (!few_bits(block.codes.data(), static_cast<int32_t>(block.codes.size()))) return false;
+  if (block.kind == BlockKind::kOneHot) return true;
+  const size_t row = static_cast<size_t>(context) * block.dim;
+  return few_bits(block.gate.data() + row, block.dim) && few_bits(block.input.data() + row, block.dim);
+}
+
 // `block` as the number type stores it: what is exact before it is rounded may be wrong after.
 void sharpen(const Block& block, const CodeNetwork::Moves& moves, BlockBounds& bounds) {
-  if (!whole(block.codes)) return;
   for (auto& [context, bound] : bounds.contexts) {
-    if (!exact_isometries(block, context)) continue;
-    bound.growth = std::min(bound.growth, 1.0);
+    if (!exact_steps(block, context)) continue;
+    if (block.kind == BlockKind::kHouseholder) bound.growth = std::min(bound.growth, 1.0);
     bool exact = true;
     for (const auto& [pair, to] : moves) {
       if (pair.second != context) continue;
@@ -120,7 +137,8 @@ class Radii {
   static double led(const RobustStep& step, double radius, const Disturbed& by) {
     const double added = step.off + (by.rounding ? step.rounding : 0) + by.every + by.inputs;
     const double sum = step.growth * radius + added;
-    return added == 0 ? sum : sum * (1 + 0x1.0p-50);
+    const bool exact = added == 0 && (step.growth == 0 || step.growth == 1);
+    return exact ? sum : sum * (1 + 0x1.0p-50);
   }
   double margin_, start_;
   int32_t start_code_, codes_;
@@ -216,7 +234,7 @@ BlockRobustness block_robustness(const Block& block, const BlockBounds& bounds,
       most = std::max(most, weights_disturb(block, context, reach, delta));
     return most;
   };
-  result.inputs = result.every / root;
+  result.inputs = result.every / root * (1 - 0x1.0p-50);
   if (result.every > 0)
     result.weights = largest_holding(m, [&](double delta) {
       return radii.hold({0, disturbed(delta), 0, false, root * delta * kLarger, root * delta * kLarger});
@@ -225,6 +243,7 @@ BlockRobustness block_robustness(const Block& block, const BlockBounds& bounds,
   result.weights_for_length = largest_holding(m, [&](double delta) {
     const double each = disturbed(delta);
     double radius = start + root * delta;
+    if (!(radius * kLarger + root * delta <= m)) return false;
     for (int64_t t = 0; t < length; ++t) {
       double next = 0;
       for (const auto& [context, bound] : bounds.contexts)
@@ -299,7 +318,7 @@ std::optional<NetworkRobustness> network_robustness(const Network& network, Numb
       }
       auto bounds = block_bounds(block, type, codes.moves(b));
       if (!bounds || codes.moves(b).empty())
-        return unknown("the states of a block do not stay near its code words");
+        return unknown("the states of a block are not shown to stay near its code words");
       const Block stored = rounded_block(block, type);
       sharpen(stored, codes.moves(b), *bounds);
       const double off = distance(first, block.codes.data() + static_cast<int64_t>(start[b]) * block.dim);
