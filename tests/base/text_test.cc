@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "signet/base/decimal.h"
+#include "signet/base/rng.h"
+
 namespace signet {
 namespace {
 
@@ -37,6 +42,29 @@ TEST(CountOf, OneThingIsNoPlural) {
   EXPECT_EQ(count_of(1, "entry", "entries"), "1 entry");
   EXPECT_EQ(count_of(12, "entry", "entries"), "12 entries");
   EXPECT_EQ(count_of("1,000", "sample"), "1,000 samples") << "a number as a page writes it";
+}
+
+TEST(BoundText, HoldsAsItIsPrinted) {
+  EXPECT_EQ(bound_text(0.7079, Bound::kLower), "0.707");
+  EXPECT_EQ(bound_text(0.7071, Bound::kUpper), "0.708");
+  EXPECT_EQ(bound_text(0.707, Bound::kLower), "0.707");
+  EXPECT_EQ(bound_text(0.707, Bound::kUpper), "0.707");
+  EXPECT_EQ(bound_text(9.996, Bound::kLower), "9.99");
+  EXPECT_EQ(bound_text(99.96, Bound::kUpper), "100");
+  EXPECT_EQ(bound_text(0, Bound::kLower), "0");
+  EXPECT_EQ(bound_text(INFINITY, Bound::kUpper), "inf");
+  EXPECT_EQ(bound_text(1.23e-7, Bound::kUpper, 2), "1.3e-07");
+  Rng rng(1, 2);
+  for (int i = 0; i < 20'000; ++i) {
+    const double x = std::pow(10.0, 40 * rng.uniform() - 20);
+    for (const double y :
+         {x, -x, std::nextafter(std::stod(bound_text(x, Bound::kLower)), i % 2 ? 0.0 : 1e30)}) {
+      const double low = std::stod(bound_text(y, Bound::kLower)),
+                   high = std::stod(bound_text(y, Bound::kUpper));
+      ASSERT_TRUE(low <= y && y <= high) << y;
+      ASSERT_LE(high - low, 0.0101 * std::abs(y)) << y;
+    }
+  }
 }
 
 TEST(ShellWord, QuotesWhatAShellWouldChange) {

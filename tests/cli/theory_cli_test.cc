@@ -264,6 +264,32 @@ TEST(TheoryVerbs, RobustNamesItsArithmetic) {
   EXPECT_GE(claims, 3u) << text;
 }
 
+// What is not proved is not denied, and numbers are bounds as they are printed.
+TEST(TheoryVerbs, RobustPrintsWhatIsProved) {
+  const std::string model = temporary("robust2.safetensors");
+  json_of("compile --language kth-last:3 --target 'diagonal[0,1]' -o " + model);
+  const auto bounds = json_of("robust " + model)["bounds"];
+  std::string text = run("robust " + model).out;
+  const auto printed = [&](const std::string& before) {
+    const size_t at = text.find(before);
+    return at == text.npos ? INFINITY : std::stod(text.substr(at + before.size()));
+  };
+  EXPECT_LE(printed("one disturbance of "), bounds["once"].get<double>()) << text;
+  EXPECT_LE(printed("a disturbance of "), bounds["every_letter"].get<double>()) << text;
+  EXPECT_LE(printed("each may be off by "), bounds["weights"].get<double>()) << text;
+  EXPECT_GE(printed("a step rounds by "), bounds["rounding"].get<double>()) << text;
+  EXPECT_EQ(bounds["strongly_robust"], true);
+
+  json_of("compile --language flip-flop --target one-hot --force -o " + model);
+  const auto exact = json_of("robust " + model);
+  EXPECT_EQ(exact["proved"], true);
+  EXPECT_TRUE(exact["bounds"]["strongly_robust"].is_null());
+  text = run("robust " + model).out;
+  EXPECT_NE(text.find("eta-finite, proved in real numbers: 2 components"), text.npos) << text;
+  for (const char* denial : {"not robust", "drift", "disturbance of 0", "off by 0 "})
+    EXPECT_EQ(text.find(denial), text.npos) << text;
+}
+
 // Heads without a prediction come first; what is not shown settles only if it has one. While states move,
 // what was looked at is all that is known.
 TEST(TheoryVerbs, CollapseSaysNoMoreOfHeadsAndAnswersThanItLookedAt) {

@@ -439,7 +439,7 @@ Extraction look_at_components(Subject& subject, Robustness& result) {
     result.reason =
         found.found()
             ? "the heads that its answers need have states that do not gather, or not as an automaton moves"
-            : "no small automaton explains it";
+            : "no small automaton was found that explains it";
   }
   result.gap = used.empty() ? 0 : INFINITY;
   for (size_t p : used) {

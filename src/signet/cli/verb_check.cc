@@ -6,6 +6,7 @@
 
 #include "signet/analysis/transitions.h"
 #include "signet/base/activity.h"
+#include "signet/base/decimal.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/base/rounding.h"
@@ -236,8 +237,8 @@ class Check final : public Verb {
     if (!std::isfinite(e.error) || !std::isfinite(std::abs(e.value)))
       return fmt::format("not decided: the numbers of {} are too large for its eigenvalues to be computed",
                          shown_word(set, e.word));
-    return fmt::format("not decided: {} has an eigenvalue within {:.2g} of {}, {}", shown_word(set, e.word),
-                       e.error, complex_text(e.value), what);
+    return fmt::format("not decided: {} has an eigenvalue within {} of {}, {}", shown_word(set, e.word),
+                       bound_text(e.error, Bound::kUpper, 2), complex_text(e.value), what);
   }
   void print_json(const theory::GateSet& set, const theory::GateReport& r, const std::string& verdict) const {
     ordered_json out = report_json(set, r);

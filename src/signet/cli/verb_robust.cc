@@ -6,6 +6,7 @@
 #include "signet/analysis/robust.h"
 #include "signet/automata/dfa_io.h"
 #include "signet/base/activity.h"
+#include "signet/base/decimal.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/base/text.h"
@@ -90,6 +91,7 @@ class Robust final : public Verb {
     if (found.proved) {
       const auto& proved = *found.proved;
       const auto& weakest = proved.blocks[proved.weakest];
+      const bool strongly = least(proved, &theory::BlockRobustness::every_in_type) > 0;
       ordered_json blocks = ordered_json::array();
       for (const auto& block : proved.blocks)
         blocks.push_back({{"layer", block.layer + 1},
@@ -108,7 +110,7 @@ class Robust final : public Verb {
                        {"every_letter", least(proved, &theory::BlockRobustness::every)},
                        {"inputs", least(proved, &theory::BlockRobustness::inputs)},
                        {"rounding", most_rounding(proved)},
-                       {"strongly_robust", least(proved, &theory::BlockRobustness::every_in_type) > 0},
+                       {"strongly_robust", strongly ? ordered_json(true) : ordered_json()},
                        {"weights", least(proved, &theory::BlockRobustness::weights)},
                        {"weights_for_length", least(proved, &theory::BlockRobustness::weights_for_length)},
                        {"weakest",
@@ -137,57 +139,68 @@ class Robust final : public Verb {
     return result;
   }
 
+  static std::string at_least(double x) { return bound_text(x, Bound::kLower); }
+  static std::string at_most(double x, int digits = 3) { return bound_text(x, Bound::kUpper, digits); }
+
+  // What is not proved may hold all the same.
+  void print_proved(const analysis::Subject& subject, const Robustness& found) const {
+    const auto& proved = *found.proved;
+    const auto& weakest = proved.blocks[proved.weakest];
+    const std::string place = fmt::format("layer {} head {}, state {}, letter {} (growth at most {})",
+                                          weakest.layer + 1, weakest.block + 1, proved.state,
+                                          printable(letter(proved.letter)), at_most(weakest.growth));
+    const double once = least(proved, &theory::BlockRobustness::once),
+                 every = least(proved, &theory::BlockRobustness::every),
+                 left = least(proved, &theory::BlockRobustness::every_in_type),
+                 weights = least(proved, &theory::BlockRobustness::weights),
+                 for_length = least(proved, &theory::BlockRobustness::weights_for_length);
+    if (once > 0)
+      fmt::print("states: one disturbance of {} changes no answer, proved in real numbers\n", at_least(once));
+    else
+      fmt::print("states: there is no proof that any disturbance is harmless\n");
+    if (every > 0) {
+      fmt::print(
+          "states: a disturbance of {} at every letter changes no answer, proved in real numbers; what "
+          "a letter adds may be off by {}; weakest at {}\n",
+          at_least(every), at_least(least(proved, &theory::BlockRobustness::inputs)), place);
+      fmt::print("in {} a step rounds by {} at most: {}\n", number_type_name(subject.type),
+                 at_most(most_rounding(proved), 2),
+                 left > 0 ? fmt::format("strongly robust, {} is left", at_least(left))
+                          : "not shown to be strongly robust");
+    } else if (once > 0) {
+      fmt::print(
+          "states: there is no proof for disturbances at every letter, which may add up; weakest at {}\n",
+          place);
+    }
+    if (for_length > 0)
+      fmt::print("weights: each may be off by {}{} for words of {}, proved in real numbers{}\n",
+                 weights > 0 ? at_least(weights) + " for ever, by " : "", at_least(for_length),
+                 count_of(found.length, "letter"), weights > 0 ? "" : "; for ever there is no proof");
+    else
+      fmt::print("weights: there is no proof that any error is harmless\n");
+  }
+
   void print_text(const analysis::Subject& subject, const Robustness& found) const {
     if (!found.gathers)
-      fmt::print("its states do not gather in components: {}\n", found.reason);
+      fmt::print("its states are not seen to gather in components: {}\n", found.reason);
     else if (found.proved_finite)
-      fmt::print("eta-finite, proved in real numbers: {} of states, gap {:.3g}\n",
-                 count_of(found.components, "component"), found.gap);
+      fmt::print("eta-finite, proved in real numbers: {} of states, gap {}\n",
+                 count_of(found.components, "component"), at_least(found.gap));
     else
-      fmt::print(
-          "eta-finite as far as seen on words of training length: {}, gap {:.3g}, steps of {:.2g} "
-          "within{}\n",
-          count_of(found.components, "component"), found.gap, found.within,
-          subject.compiled ? fmt::format(" (not proved: {})", found.reason) : "");
+      fmt::print("eta-finite as far as seen on words of training length: {}, gap {}, steps of {} within{}\n",
+                 count_of(found.components, "component"), at_least(found.gap), at_most(found.within, 2),
+                 subject.compiled ? fmt::format(" (not proved: {})", found.reason) : "");
     if (found.proved) {
-      const auto& proved = *found.proved;
-      const auto& weakest = proved.blocks[proved.weakest];
-      const std::string place =
-          fmt::format("layer {} head {}, state {}, letter {}", weakest.layer + 1, weakest.block + 1,
-                      proved.state, printable(letter(proved.letter)));
-      const double every = least(proved, &theory::BlockRobustness::every);
       if (found.of_crystal)
         fmt::print("proved of the exact network that signet crystallise puts in its place:\n");
-      fmt::print("states: one disturbance of {:.3g} changes no answer, proved in real numbers\n",
-                 least(proved, &theory::BlockRobustness::once));
-      if (every > 0)
-        fmt::print(
-            "states: a disturbance of {:.3g} at every letter changes no answer, proved in real numbers; what "
-            "a letter adds may be off by {:.3g}; weakest at {} (growth {:.3g})\n",
-            every, least(proved, &theory::BlockRobustness::inputs), place, weakest.growth);
-      else
-        fmt::print(
-            "not robust: disturbances at every letter add up, because differences do not shrink at {} "
-            "(growth {:.3g})\n",
-            place, weakest.growth);
-      const double left = least(proved, &theory::BlockRobustness::every_in_type);
-      if (every > 0)
-        fmt::print("in {} a step rounds by {:.2g} at most: {}\n", number_type_name(subject.type),
-                   most_rounding(proved),
-                   left > 0 ? fmt::format("strongly robust, {:.3g} is left", left)
-                            : "not shown to be strongly robust");
-      fmt::print(
-          "weights: each may be off by {:.3g} for ever, by {:.3g} for words of {}, proved in real "
-          "numbers\n",
-          least(proved, &theory::BlockRobustness::weights),
-          least(proved, &theory::BlockRobustness::weights_for_length), count_of(found.length, "letter"));
+      print_proved(subject, found);
       if (found.of_crystal) fmt::print("searched, not proved, of the network as it was trained:\n");
     }
     const auto search = [&](const char* what, const Disturbance& d, const std::string& where) {
       if (d.least)
-        fmt::print("found: {} {:.3g} changes an answer{}\n", what, *d.least, where);
+        fmt::print("found: {} {} changes an answer{}\n", what, at_most(*d.least), where);
       else
-        fmt::print("found: nothing of {} up to {:.3g} changes an answer ({})\n", what, d.tried,
+        fmt::print("found: nothing of {} up to {} changes an answer ({})\n", what, at_least(d.tried),
                    count_of(d.searched, "direction"));
     };
     search(
@@ -228,8 +241,8 @@ class Robust final : public Verb {
     return chart.document(
         fmt::format("States of {}{}", model_.path(),
                     found.gathers
-                        ? fmt::format(": {}, gap {:.3g}", count_of(components, "component"), found.gap)
-                        : ", which do not gather, by answer"),
+                        ? fmt::format(": {}, gap {}", count_of(components, "component"), at_least(found.gap))
+                        : ", by answer"),
         legend);
   }
 

@@ -211,7 +211,7 @@ std::optional<BlockBounds> block_bounds(const Block& block, NumberType type, con
   for (int32_t c = 0; c < block.code_count(); ++c)
     result.largest = std::max(result.largest, distance_above(code_word(block, c), origin));
   const double largest = result.largest;
-  result.margin = block.code_count() == 1 ? 1 + largest : least_distance(block) / 2 * (1 - 0x1.0p-20);
+  result.margin = block.code_count() == 1 ? 1 + largest : least_distance(block) / 2 * (1 - kMarginLess);
   // Squares of distances are normal numbers.
   if (!(result.margin > 0x1.0p-399 && result.margin < 0x1.0p399 && std::isfinite(largest)))
     return std::nullopt;

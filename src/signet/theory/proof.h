@@ -127,6 +127,7 @@ struct ContextBound {
   double growth = 1, off = 0, rounding = 0;
   double added() const { return (off + rounding) * (1 + 0x1.0p-30); }
 };
+inline constexpr double kMarginLess = 0x1.0p-20;  // the margin is half the least distance, less this share
 struct BlockBounds {
   double margin = 0, largest = 0;            // the latter: norm of a code word
   std::map<int32_t, ContextBound> contexts;  // by number

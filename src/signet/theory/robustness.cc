@@ -208,7 +208,7 @@ BlockRobustness block_robustness(const Block& block, const BlockBounds& bounds,
                                  const CodeNetwork::Moves& moves, double start, int32_t start_code,
                                  int64_t length) {
   BlockRobustness result;
-  result.gap = block.code_count() > 1 ? 2 * bounds.margin : 0;
+  result.gap = block.code_count() > 1 ? 2 * bounds.margin / (1 - kMarginLess) : 0;
   const Radii radii(block, bounds, moves, start, start_code);
   const double m = bounds.margin;
   const auto [weakest, keeps] = weakest_step(radii);

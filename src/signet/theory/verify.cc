@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "signet/base/activity.h"
+#include "signet/base/decimal.h"
 #include "signet/base/error.h"
 #include "signet/base/rng.h"
 #include "signet/base/text.h"
@@ -192,9 +193,10 @@ class Prover {
   std::string proved_text(const std::string& type) const {
     if (best_.letters)
       return fmt::format(
-          "rounding in {} cannot change a decoded state within {} (margin {:.3g}, at most {:.3g} a "
+          "rounding in {} cannot change a decoded state within {} (margin {}, at most {} a "
           "letter); the tables are right on all tuples of code words",
-          type, count_of(*best_.letters, "letter"), best_.margin, best_.growth);
+          type, count_of(*best_.letters, "letter"), bound_text(best_.margin, Bound::kLower),
+          bound_text(best_.growth, Bound::kUpper));
     if (best_.balls)
       return fmt::format(
           "rounding in {} stays below the margin at every length; the tables are right on all tuples of code "
