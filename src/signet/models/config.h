@@ -21,6 +21,7 @@ struct BlockConfig {
   Polymorphic<MixerFactory> mixer;  // with the architecture's own options
 
   void describe(io::Fields& fields);
+  int64_t mlp_width(int64_t width) const { return mlp < 0 ? (width * 8 / 3 + 255) / 256 * 256 : mlp; }
 };
 
 // `architecture` names the mixer of all blocks, or several, joined by '+', that the blocks take in turn:
@@ -28,8 +29,8 @@ struct BlockConfig {
 // of its name, model.slstm.heads.
 struct ModelConfig {
   std::string architecture = "deltanet";
-  std::vector<double> eigenvalues = {-1,
-                                     1};  // [0, 1] as published, or [-1, 1]; empty where there is no range
+  // [0, 1] as published, or [-1, 1]; empty where there is no range.
+  std::vector<double> eigenvalues = {-1, 1};
   int64_t width = 128;
   int64_t blocks = 2;
   std::string norm = "rms";  // of the blocks and before the head: rms, layer

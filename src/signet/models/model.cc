@@ -58,7 +58,7 @@ Model::Model(const ModelConfig& config, int64_t vocabulary, int64_t classes)
     if (i > 0) parameters_.begin_segment();  // what the first makes of a small vocabulary belongs to both
     const BlockConfig& kind = config.block(i);
     Block block;
-    block.mlp_width = kind.mlp < 0 ? (width * 8 / 3 + 255) / 256 * 256 : kind.mlp;
+    block.mlp_width = kind.mlp_width(width);
     if (kind.mlp_gate == "gelu") block.mlp_gate = kernels::GluGate::kGelu;
     block.mixer_norm = parameters_.add(prefix + "mixer_norm.weight", {width}, constant_init(1));
     block.mixer = kind.mixer->make(config, i, prefix + "mixer.", parameters_);

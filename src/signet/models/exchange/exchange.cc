@@ -1,8 +1,6 @@
 #include "signet/models/exchange/exchange.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -61,27 +59,11 @@ class Json {
   std::string where_;
 };
 
-// Settings of a model by their keys, as YAML writes them.
-std::map<std::string, std::string> settings_of(ModelConfig config) {
-  std::map<std::string, std::string> values;
-  for (const auto& field : io::fields_of(config).all()) values[field.key] = field.write();
-  return values;
-}
-
 ModelConfig with_settings(const std::string& architecture, const std::vector<std::string>& settings) {
   ModelConfig config = ModelConfig::for_architecture(architecture);
   io::Fields fields = io::fields_of(config);
   for (const auto& setting : settings) fields.set(setting);
   return config;
-}
-
-// The share of `width` that `size` is, which gives it back: readers multiply and cut what is behind the
-// point.
-double share_of(int64_t size, int64_t width) {
-  double share = static_cast<double>(size) / static_cast<double>(width);
-  while (static_cast<int64_t>(static_cast<double>(width) * share) < size)
-    share = std::nextafter(share, std::numeric_limits<double>::infinity());
-  return share;
 }
 
 std::string number_text(double value) { return fmt::format("{}", value); }
@@ -313,141 +295,6 @@ ForeignModel read_foreign_config(const ordered_json& object, const std::string& 
   model.vocabulary = json.whole("vocab_size", 0);
   model.config.tie_embeddings = json.flag("tie_word_embeddings", starts(type, "mamba"));
   return model;
-}
-
-ordered_json write_foreign_config(const ModelConfig& config, int64_t vocabulary, ExchangeFormat format) {
-  if (config.kinds.size() != 1) bad_input("a mixture of architectures has no counterpart elsewhere");
-  const std::string& name = config.architecture;
-  auto set = settings_of(config);
-  const bool is_mamba = name == "mamba" || name == "mamba2", is_gla = name == "gla";
-  const bool delta = name == "deltanet" || name == "deltaproduct" || name == "gated-deltanet" ||
-                     name == "gated-deltaproduct";
-  if (is_mamba ? format == ExchangeFormat::kFla : format != ExchangeFormat::kFla || !(delta || is_gla))
-    bad_input(
-        "{} cannot be written so: fla is for the DeltaNet family and gla, hf and state-spaces for mamba "
-        "and mamba2",
-        name);
-  const auto require = [&](const char* key, const std::string& value) {
-    if (set[key] != value)
-      bad_input("model.{} = {} has no counterpart there; only {} has", key, set[key], value);
-  };
-  const auto whole = [&](const char* key) { return parse_int(set[key], key); };
-  const auto number = [&](const char* key) { return parse_double(set[key], key); };
-  require("norm", "rms");
-  require("final_norm", "true");
-  const bool is_signed = config.range() == EigenvalueRange::kSigned;
-  const int64_t width = config.width;
-  ordered_json json;
-  if (format == ExchangeFormat::kStateSpaces) {
-    ordered_json ssm = {{"layer", name == "mamba" ? "Mamba1" : "Mamba2"},
-                        {"d_state", whole("state")},
-                        {"expand", whole("expand")},
-                        {"d_conv", whole("conv")}};
-    if (name == "mamba2") ssm["headdim"] = whole("head_dim"), ssm["ngroups"] = whole("groups");
-    if (name == "mamba" && whole("dt_rank") != 0) ssm["dt_rank"] = whole("dt_rank");
-    json = {{"d_model", width},
-            {"d_intermediate", 0},
-            {"n_layer", config.blocks},
-            {"vocab_size", vocabulary},
-            {"ssm_cfg", ssm},
-            {"rms_norm", true},
-            {"residual_in_fp32", true},
-            {"fused_add_norm", true},
-            {"pad_vocab_size_multiple", 1},
-            {"tie_embeddings", config.tie_embeddings}};
-    if (config.norm_eps != 1e-5) bad_input("model.norm_eps = {}; state-spaces has 1e-5", config.norm_eps);
-    if (is_signed) json["positive_and_negative"] = true;
-    return json;
-  }
-  if (is_mamba) {
-    require("mlp", "0");
-    json = {{"architectures", {name == "mamba" ? "MambaForCausalLM" : "Mamba2ForCausalLM"}},
-            {"model_type", name},
-            {"hidden_size", width},
-            {"num_hidden_layers", config.blocks},
-            {"vocab_size", vocabulary},
-            {"state_size", whole("state")},
-            {"expand", whole("expand")},
-            {"conv_kernel", whole("conv")},
-            {"use_bias", false},
-            {"use_conv_bias", true},
-            {"hidden_act", "silu"},
-            {"layer_norm_epsilon", config.norm_eps},
-            {"rms_norm", true},
-            {"residual_in_fp32", true},
-            {"tie_word_embeddings", config.tie_embeddings},
-            {"torch_dtype", "float32"}};
-    if (name == "mamba") {
-      json["intermediate_size"] = whole("expand") * width;
-      json["time_step_rank"] = whole("dt_rank") ? whole("dt_rank") : (width + 15) / 16;
-    } else {
-      json["head_dim"] = whole("head_dim");
-      json["num_heads"] = whole("expand") * width / whole("head_dim");
-      json["n_groups"] = whole("groups");
-    }
-    if (is_signed) json["positive_and_negative"] = true;
-    return json;
-  }
-  json = {{"hidden_size", width},
-          {"num_hidden_layers", config.blocks},
-          {"vocab_size", vocabulary},
-          {"num_heads", whole("heads")},
-          {"hidden_act", "swish"},
-          {"norm_eps", config.norm_eps},
-          {"tie_word_embeddings", config.tie_embeddings},
-          {"torch_dtype", "float32"},
-          {"intermediate_size", whole("mlp") < 0 ? (width * 8 / 3 + 255) / 256 * 256 : whole("mlp")}};
-  require("mlp_gate", "silu");
-  if (set["mlp"] == "0") bad_input("model.mlp = 0; models of fla have an MLP");
-  if (is_gla) {
-    if (is_signed) bad_input("fla's GLA has gates in [0,1] only");
-    json["model_type"] = "gla", json["architectures"] = {"GLAForCausalLM"};
-    const auto of_width = [&](const char* key, int64_t otherwise) {
-      const int64_t size = whole(key) ? whole(key) : otherwise;
-      return share_of(size * whole("heads"), width);
-    };
-    json["expand_k"] = of_width("key_dim", width / (2 * whole("heads")));
-    json["expand_v"] = of_width("value_dim", width / whole("heads"));
-    json["use_short_conv"] = whole("conv") > 0;
-    if (whole("conv") > 0) json["conv_size"] = whole("conv");
-    json["gate_low_rank_dim"] = whole("gate_rank");
-    json["gate_logit_normalizer"] = number("gate_tau");
-    json["use_gk"] = true, json["use_gv"] = false, json["use_output_gate"] = true;
-    return json;
-  }
-  for (const auto& [key, value] :
-       std::initializer_list<std::pair<const char*, const char*>>{{"write", "true"},
-                                                                  {"output_norm", "true"},
-                                                                  {"beta", "sigmoid"},
-                                                                  {"beta_shift", "0"},
-                                                                  {"beta_margin", "0"},
-                                                                  {"decay_margin", "0"},
-                                                                  {"decay_range", "positive"}})
-    require(key, value);
-  if (set["initial_state"] != "auto") require("initial_state", "zero");
-  if (set["qk_activation"] != "auto") require("qk_activation", "silu");
-  if (whole("conv") == 0) bad_input("model.conv = 0; fla's models have a convolution before SiLU");
-  const bool decays = set["decay"] == "head", gate = set["output_gate"] == "true";
-  if (!decays) require("decay", "none");
-  const int64_t head = whole("head_dim") ? whole("head_dim") : width / whole("heads"),
-                factors = whole("householders");
-  json["conv_size"] = whole("conv"), json["use_short_conv"] = true, json["allow_neg_eigval"] = is_signed;
-  if (factors == 1 && !decays) {
-    const double expand = share_of(head * whole("heads"), width);
-    json["model_type"] = "delta_net", json["architectures"] = {"DeltaNetForCausalLM"};
-    json["expand_k"] = expand, json["expand_v"] = expand, json["use_gate"] = gate, json["use_beta"] = true;
-    json["use_output_norm"] = true, json["qk_norm"] = "l2", json["qk_activation"] = "silu";
-  } else {
-    json["model_type"] = factors == 1 ? "gated_deltanet" : "gated_deltaproduct";
-    json["architectures"] = {factors == 1 ? "GatedDeltaNetForCausalLM" : "GatedDeltaProductForCausalLM"};
-    json["head_dim"] = head, json["expand_v"] = 1;
-    if (factors == 1) {
-      json["use_gate"] = gate;
-    } else {
-      json["num_householder"] = factors, json["use_forget_gate"] = decays, json["use_output_gate"] = gate;
-    }
-  }
-  return json;
 }
 
 std::vector<TensorPair> exchange_names(const ModelConfig& config, const Parameters& parameters,
