@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "signet/base/clock.h"
 #include "signet/base/text.h"
 
 namespace signet {
@@ -27,10 +28,6 @@ void write_stderr(std::string_view text) {
     if (n <= 0) return;
     text.remove_prefix(static_cast<size_t>(n));
   }
-}
-
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
@@ -65,7 +62,7 @@ Progress::Progress(std::string label, int64_t total, int64_t start, ProgressStyl
       done_(start),
       style_(style),
       sink_(sink ? std::move(sink) : write_stderr),
-      clock_(clock ? std::move(clock) : steady_seconds),
+      clock_(clock ? std::move(clock) : seconds_now),
       started_(clock_()),
       last_drawn_(started_),
       recent_{{started_, start}} {}

@@ -1,21 +1,14 @@
 #include "signet/bench/bench.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <memory>
 
+#include "signet/base/clock.h"
 #include "signet/base/thread_pool.h"
 #include "signet/kernels/probe/probe.h"
 
 namespace signet::bench {
-namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
 
 #ifdef SIGNET_WITH_CUDA
 Timing measure_cuda(const std::function<void()>& run, double seconds, const Device& device);
@@ -31,11 +24,11 @@ Timing measure(const std::function<void()>& run, double seconds, const Device& d
   if (device.cuda()) return measure_cuda(run, seconds, device);
   run();
   std::vector<double> times;
-  const double end = now() + seconds;
-  double before = now();
+  const double end = seconds_now() + seconds;
+  double before = seconds_now();
   do {
     run();
-    const double after = now();
+    const double after = seconds_now();
     times.push_back(after - before);
     before = after;
   } while (before < end || times.size() < 3);

@@ -1,18 +1,15 @@
 #include "signet/bench/comm_bench.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <functional>
+
+#include "signet/base/clock.h"
 
 namespace signet::bench {
 namespace {
 
 constexpr int kRepetitions = 9;
-
-double now_in_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 class Buffers {
  public:
@@ -62,10 +59,10 @@ double median_of_slowest(comm::Communicator& ranks, const std::function<void()>&
   std::vector<double> times;
   for (int i = 0; i < kRepetitions; ++i) {
     ranks.barrier();
-    const double begin = now_in_seconds();
+    const double begin = seconds_now();
     run();
     std::vector<double> all(static_cast<size_t>(ranks.size()), 0.0);
-    all[static_cast<size_t>(ranks.rank())] = now_in_seconds() - begin;
+    all[static_cast<size_t>(ranks.rank())] = seconds_now() - begin;
     ranks.all_reduce(all.data(), ranks.size());
     times.push_back(*std::max_element(all.begin(), all.end()));
   }
@@ -117,9 +114,9 @@ double copy_rate() {
   std::vector<char> to(from.size());
   double best = 1e9;
   for (int i = 0; i < 3; ++i) {
-    const double begin = now_in_seconds();
+    const double begin = seconds_now();
     std::memcpy(to.data(), from.data(), from.size());
-    best = std::min(best, now_in_seconds() - begin);
+    best = std::min(best, seconds_now() - begin);
   }
   return 2.0 * static_cast<double>(from.size()) / best;
 }

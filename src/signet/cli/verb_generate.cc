@@ -2,10 +2,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "signet/base/clock.h"
 #include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/base/signals.h"
@@ -20,10 +20,6 @@ namespace signet::cli {
 namespace {
 
 using nlohmann::ordered_json;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 class Generate final : public Verb {
  public:
@@ -109,9 +105,9 @@ class Generate final : public Verb {
   int write(models::Decoder& decoder, const text::Tokenizer* tokenizer, const std::vector<int32_t>& prompt) {
     StopSignal signals;
     std::vector<float> logits;
-    const double began = now();
+    const double began = seconds_now();
     decoder.read(prompt.data(), static_cast<int64_t>(prompt.size()), logits);
-    const double read = now();
+    const double read = seconds_now();
     const std::vector<float> first_logits = logits_ ? logits : std::vector<float>();
     if (!json_) show(prompt_);
     // The embedding may have more rows than the tokenizer has tokens.
@@ -143,7 +139,7 @@ class Generate final : public Verb {
       }
       if (!json_) shown_ += show_safe(text);
     }
-    const double done = now();
+    const double done = seconds_now();
     const int signal = StopSignal::requested();
     if (json_ && !signal) {
       std::string repaired;

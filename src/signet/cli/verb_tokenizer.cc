@@ -1,9 +1,9 @@
 #include <fmt/core.h>
 
-#include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "signet/base/clock.h"
 #include "signet/base/error.h"
 #include "signet/base/hash.h"
 #include "signet/base/progress.h"
@@ -122,9 +122,9 @@ class TokenizerVerb final : public Verb {
     while (source.next(record)) {
       const std::string document = source.document(record);
       ids.clear();
-      const auto begin = std::chrono::steady_clock::now();
+      const double begin = seconds_now();
       encoder->encode(document, ids);
-      seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      seconds += seconds_now() - begin;
       bytes += static_cast<int64_t>(document.size());
       count += static_cast<int64_t>(ids.size());
       ++documents;

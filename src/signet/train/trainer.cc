@@ -11,6 +11,7 @@
 #include <system_error>
 #include <thread>
 
+#include "signet/base/clock.h"
 #include "signet/base/files.h"
 #include "signet/base/hash.h"
 #include "signet/base/isa.h"
@@ -40,10 +41,6 @@ constexpr int64_t kLogEvery = 10;                // updates per line of metrics.
 constexpr int64_t kMaxCount = int64_t{1} << 56;  // of anything that a run counts
 constexpr double kNearlySolved = 0.97;           // scaled accuracy: such an attempt goes on in the next one
 constexpr int kBatchThreads = 4;                 // that make batches ahead for the GPU, at most
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Of metrics.jsonl: those that are no object with a step.
 int64_t malformed_lines(const std::string& path) {
