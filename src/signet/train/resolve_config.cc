@@ -9,6 +9,7 @@
 #include "signet/models/model.h"
 #include "signet/models/registry.h"
 #include "signet/text/corpus.h"
+#include "signet/train/assignments.h"
 #include "signet/train/config.h"
 #include "signet/train/file_kind.h"
 #include "signet/train/paper_config.h"
@@ -16,19 +17,11 @@
 namespace signet::train {
 namespace {
 
-// The name under section.key in the file or the assignments (the last one wins), or "".
-std::string peek(const io::ConfigNode* root, const std::vector<std::string>& assignments,
-                 const std::string& section, const std::string& key) {
-  std::string value;
-  if (root) {
-    if (const auto* inner = root->find(section)) {
-      if (const auto* node = inner->find(key)) value = node->text;
-    }
-  }
-  const std::string prefix = section + "." + key + "=";
-  for (const auto& assignment : assignments)
-    if (assignment.rfind(prefix, 0) == 0) value = assignment.substr(prefix.size());
-  return value;
+// The name under section.key in a file, or "".
+std::string name_in(const io::ConfigNode& file, const std::string& section, const std::string& key) {
+  const auto* inner = file.find(section);
+  const auto* node = inner ? inner->find(key) : nullptr;
+  return node ? node->text : "";
 }
 
 // What is wrong with a name that came from the file is the file's fault, not the command line's.
@@ -168,20 +161,22 @@ RunConfig resolve_config(const ConfigSources& sources) {
   }
   if (is_paper_config(root)) root = from_paper_config(root, sources.file);
   const io::ConfigNode* file = sources.file.empty() ? nullptr : &root;
+  const auto set = [&](const std::string& key) { return assigned(sources.set, key).value_or(""); };
   std::string task = sources.task, architecture = sources.architecture;
-  if (task.empty()) task = peek(nullptr, sources.set, "task", "name");
-  if (architecture.empty()) architecture = peek(nullptr, sources.set, "model", "architecture");
+  if (task.empty()) task = set("task.name");
+  if (architecture.empty()) architecture = set("model.architecture");
   const bool task_of_file = task.empty(), architecture_of_file = architecture.empty();
-  if (task_of_file) task = peek(file, {}, "task", "name");
+  if (task_of_file) task = name_in(root, "task", "name");
   for (const char* key : {"regex", "dfa"})  // only the task `automaton` has them
-    if (task.empty() && !peek(file, sources.set, "task", key).empty()) task = kAutomatonTask;
-  if (architecture_of_file) architecture = peek(file, {}, "model", "architecture");
+    if (task.empty() &&
+        !assigned(sources.set, std::string("task.") + key).value_or(name_in(root, "task", key)).empty())
+      task = kAutomatonTask;
+  if (architecture_of_file) architecture = name_in(root, "model", "architecture");
   const io::ConfigNode preset = read_preset(sources.preset);
-  if (architecture.empty()) architecture = peek(&preset, {}, "model", "architecture");
+  if (architecture.empty()) architecture = name_in(preset, "model", "architecture");
   if (architecture.empty()) architecture = "deltanet";
 
-  const bool on_text = !sources.data.empty() || (file && root.find("data")) ||
-                       !peek(nullptr, sources.set, "data", "paths").empty();
+  const bool on_text = !sources.data.empty() || (file && root.find("data")) || !set("data.paths").empty();
   if (on_text && !task.empty())
     fail(ErrorCode::kUsage, "a run learns the task {} or text, not both", printable(task, 60));
   if (!sources.preset.empty() && !on_text)

@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <set>
 
 #include "signet/base/error.h"
 #include "signet/base/text.h"
 #include "signet/models/registry.h"
+#include "signet/train/assignments.h"
 #include "signet/train/file_kind.h"
 #include "signet/train/sweep.h"
 
@@ -180,17 +180,9 @@ void check_last(const SweepPlan& plan) {
   }
 }
 
-// The last value that is set for a key, or nothing.
-std::optional<std::string> value_in(const std::vector<std::string>& set, const std::string& key) {
-  std::optional<std::string> value;
-  for (const auto& assignment : set)
-    if (assignment.rfind(key + "=", 0) == 0) value = assignment.substr(key.size() + 1);
-  return value;
-}
-
 // Workers share one device, which is not part of a run: it may go on elsewhere.
 void check_device(const SweepPlan& plan, const std::vector<std::string>& set, const RunConfig& config) {
-  if (value_in(set, "train.device"))
+  if (assigned(set, "train.device"))
     bad_input("train.device: all runs of a sweep are where --device says; leave the key out");
   if (!plan.device.empty()) config.precision({plan.device == "cpu" ? DeviceKind::kCpu : DeviceKind::kCuda});
 }
@@ -239,7 +231,7 @@ std::vector<PlannedRun> expand(const SweepPlan& plan, bool allow_missing) {
     if (!names.insert(run.name).second)
       bad_input("two runs of the grid have the name '{}'; give their settings different names",
                 printable(run.name));
-    const std::string architecture = value_in(set, "model.architecture").value_or("");
+    const std::string architecture = assigned(set, "model.architecture").value_or("");
     if (allow_missing && !architecture.empty() && !models::architecture_exists(architecture)) {
       run.missing = fmt::format("model {} is not in this build", architecture);
     } else if (!skip) {
