@@ -291,7 +291,7 @@ void TextExperiment::measure(const std::string& out, const train::SweepSummary& 
       if (name != kTracking)
         result["sets"][name]["far"] = evaluate(context, rows);  // its documents are short
     }
-    write_file_atomic(file, io::json_text(result, 1) + "\n");
+    io::write_json_file(file, result);
     far_[i] = std::move(result);
   }
   progress.finish();

@@ -131,7 +131,7 @@ class Demo final : public Verb {
       far.push_back(e.total(length));
     }
     result["far"] = train::by_length_json(far);
-    write_file_atomic(run_directory.results_path(), io::json_text(result, 1) + "\n");
+    io::write_json_file(run_directory.results_path(), result);
     result.erase("spectra");
     return result;
   }

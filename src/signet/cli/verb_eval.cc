@@ -218,7 +218,7 @@ class Eval final : public Verb {
       train::replace_evaluation(stored_, result);
     }
     if (result.contains("horizon")) stored_["horizon"] = result["horizon"];
-    write_file_atomic(run_directory_->results_path(), io::json_text(stored_, 1) + "\n");
+    io::write_json_file(run_directory_->results_path(), stored_);
   }
 
   void print(const train::Run& run, tasks::LengthRange lengths, const train::Evaluation& evaluation) const {

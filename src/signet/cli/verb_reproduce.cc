@@ -90,7 +90,7 @@ class Reproduce final : public Verb {
     auto json = to_json(page.notes);
     if (of_text()) text_.add_json(json, summary_);
     const auto exported = runner_.write_page(page_path, page);
-    if (!runner_.shows_choice()) write_file_atomic(json_path, io::json_text(json, 1) + "\n");
+    if (!runner_.shows_choice()) io::write_json_file(json_path, json);
     if (json_) {
       fmt::print("{}\n", io::json_text(json, 2));
     } else {

@@ -179,7 +179,7 @@ class Solve final : public Verb {
   void write_record(const ordered_json& said) const {
     const ordered_json record = {
         {"title", story_.title}, {"dtype", dtype_}, {"attempts", attempts()}, {"said", said}};
-    write_file_atomic(own(kRecord), io::json_text(record, 1) + "\n");
+    io::write_json_file(own(kRecord), record);
   }
 
   // The end: the record last, which says that the rest is there.

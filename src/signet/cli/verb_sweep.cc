@@ -56,7 +56,7 @@ class Sweep final : public Verb {
     if (!runner_.reports()) return 0;
     auto json = train::summary_json(summary);
     json["provenance"] = runner_.provenance();
-    if (!runner_.shows_choice()) write_file_atomic(summary_path, io::json_text(json, 1) + "\n");
+    if (!runner_.shows_choice()) io::write_json_file(summary_path, json);
     const auto exported = runner_.write_page(page_path, page(summary));
     const auto notes = summary_notes(summary);
     if (json_) {

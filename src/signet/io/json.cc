@@ -187,6 +187,10 @@ std::string json_text(const Json& value, int indent) {
   return value.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
+void write_json_file(const std::string& path, const Json& value) {
+  write_file_atomic(path, json_text(value, 1) + "\n");
+}
+
 const Json& json_member(const Json& object, const char* key, const std::string& where) {
   if (!object.is_object()) bad_input("{} must be an object, not {}", printable(where), object.type_name());
   const auto member = object.find(key);

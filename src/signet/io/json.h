@@ -26,6 +26,8 @@ nlohmann::ordered_json read_json_file(const std::string& path, const JsonLimits&
 // that are not become U+FFFD, so that work whose result names them is not lost. Whatever is printed or
 // written goes through here.
 std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
+// As a file of its own, which is whole or not there.
+void write_json_file(const std::string& path, const nlohmann::ordered_json& value);
 
 // Members of an object that must be there and have the type; the error names `where` and the key.
 const nlohmann::ordered_json& json_member(const nlohmann::ordered_json& object, const char* key,

@@ -140,7 +140,7 @@ void CorpusManifest::write(const std::string& folder) const {
                        {"complete", complete},
                        {"shards", list}};
   if (records_hash) json["records_hash"] = hash_text(*records_hash);
-  write_file_atomic(join_path(folder, kManifestFile), json.dump(1) + "\n");
+  io::write_json_file(join_path(folder, kManifestFile), json);
 }
 
 void ShardBuilder::add(const std::vector<int32_t>& tokens, uint64_t hash, int64_t bytes) {

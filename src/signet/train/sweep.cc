@@ -210,11 +210,9 @@ class Queue {
 
   // A failure is told to the processes of this launch; the next launch tries again.
   void tell_others(size_t i, const RunOutcome& outcome) const {
-    write_file_atomic(failure_path(i), io::json_text(ordered_json{{"job", options_.launch.job},
-                                                                  {"message", outcome.message},
-                                                                  {"exit_code", outcome.exit_code}},
-                                                     1) +
-                                           "\n");
+    io::write_json_file(failure_path(i), ordered_json{{"job", options_.launch.job},
+                                                      {"message", outcome.message},
+                                                      {"exit_code", outcome.exit_code}});
   }
   std::optional<RunOutcome> decided_elsewhere(size_t i) const {
     if (finished(i)) return RunOutcome{RunOutcome::kDone, "", 0, false};
@@ -247,7 +245,7 @@ class Queue {
     if (horizon.stopped) StopSignal::fail_stopped(StopSignal::requested(), "the run is trained");
     auto results = io::read_json_file(results_path(i));
     results["horizon"] = horizon_json(horizon, plan_.horizon, plan_.horizon_samples, seed);
-    write_file_atomic(results_path(i), io::json_text(results, 1) + "\n");
+    io::write_json_file(results_path(i), results);
   }
 
   static std::string summary_of(const StoredResults& results) {

@@ -537,7 +537,7 @@ class Trainer {
     result["provenance"] = io::provenance(options_.device);
     directory_.require_present();
     if (!updated) keep_saved(result);
-    write_file_atomic(directory_.results_path(), io::json_text(result, 1) + "\n");
+    io::write_json_file(directory_.results_path(), result);
     return result;
   }
 
