@@ -61,9 +61,10 @@ TEST(RunReport, RunsOnTextAreMeasuredByTheirLoss) {
   const std::string html = render_report({run}, "page");
   EXPECT_EQ(test::parse_document(html).error, "");
   EXPECT_NE(html.find("Loss by position"), std::string::npos);
-  // Histograms by kind of token, of which blocks are added up, and by block: 4 of 16, 2 of 6; 4 of 8, 0 of 8.
+  // Histograms by kind of token, of which blocks are added up, and by block, of
+  // which the first is 1: 4 of 16, 2 of 6; 4 of 8, 0 of 8.
   EXPECT_NE(html.find("DeltaNet [−1, 1], by kind of token"), std::string::npos);
-  for (const char* share : {"25% &lt; 0", "33% &lt; 0", "50% &lt; 0", "block 1", "&lt;b&gt;"})
+  for (const char* share : {"25% &lt; 0", "33% &lt; 0", "50% &lt; 0", "block 1", "block 2", "&lt;b&gt;"})
     EXPECT_NE(html.find(share), std::string::npos) << share;
   EXPECT_EQ(html.find("caled accuracy"), std::string::npos);
 }

@@ -17,7 +17,6 @@ namespace {
 constexpr size_t kBins = 28;          // groups of lengths in an accuracy curve
 constexpr size_t kTrainedBins = 6;    // and of the trained lengths before it
 constexpr size_t kLossBuckets = 300;  // points of a loss curve
-constexpr size_t kMaxTiles = 60;      // pictures per kind; more would make a page nobody reads
 
 // Neighbouring lengths taken together: from `low` to `high`, both included.
 struct Bin {
@@ -210,10 +209,6 @@ double longest(const std::vector<Series>& series) {
   return most;
 }
 
-}  // namespace
-
-namespace {
-
 // Series that look the same share an entry: they are runs of one model and range.
 std::vector<std::pair<SeriesStyle, std::string>> legend_entries(const std::vector<Series>& series) {
   std::vector<std::vector<const Series*>> groups;
@@ -235,6 +230,14 @@ std::vector<std::pair<SeriesStyle, std::string>> legend_entries(const std::vecto
 }
 
 }  // namespace
+
+void Tiles::add(const std::string& caption, const std::string& svg) {
+  if (full()) return;
+  ++count_;
+  figures_ += fmt::format("<figure><figcaption>{}</figcaption>{}</figure>\n", escape(caption), svg);
+}
+
+std::string Tiles::html() const { return "<div class=\"tiles\">\n" + figures_ + "</div>\n"; }
 
 std::string legend(const std::vector<Series>& series) {
   std::string html = "<ul class=\"legend\">";
@@ -375,15 +378,14 @@ std::string far_figure(const std::vector<Series>& series, Figures* figures) {
 }
 
 std::string accuracy_tiles(const std::vector<Series>& series) {
-  std::string tiles;
-  size_t made = 0;
+  Tiles tiles;
   const double most = longest(series);
   double least = -0.15;
   for (const auto& s : series)
     for (const auto& row : s.run->by_length) least = std::fmin(least, s.run->scaled(row.accuracy));
   least = std::max(least, -1.0);
   for (const auto& s : series) {
-    if (s.run->by_length.empty() || made++ >= kMaxTiles) continue;
+    if (s.run->by_length.empty() || tiles.full()) continue;
     const Curve curve = length_curve(*s.run);
     Chart chart(400, 210, {Scale::kLinear, 0, most * 1.01, "length", 5}, score_axis("", least));
     shade_training(chart, {s}, "");
@@ -391,161 +393,111 @@ std::string accuracy_tiles(const std::vector<Series>& series) {
     if (s.run->by_length.size() > kBins) chart.dots(curve.single, s.style.color);
     chart.area(curve.low, curve.high, s.style.color);
     chart.line(curve.mean, s.style);
-    tiles += fmt::format("<figure><figcaption>{}</figcaption>{}</figure>\n", escape(s.label),
-                         chart.svg(measures({s}) + " against length of " + s.label));
+    tiles.add(s.label, chart.svg(measures({s}) + " against length of " + s.label));
   }
   if (tiles.empty()) return "";
   return "<h3>Each run by itself</h3>\n<p class=\"note\">Dots are single lengths, the band is the 95% "
-         "interval of the "
-         "line.</p>\n<div class=\"tiles\">\n" +
-         tiles + "</div>\n";
+         "interval of the line.</p>\n" +
+         tiles.html();
 }
+
+namespace {
+
+// Of each bucket of updates the mean, since single batches are noisy.
+std::vector<Point> mean_losses(const std::vector<Point>& raw) {
+  std::vector<Point> mean;
+  const size_t buckets = std::min(kLossBuckets, raw.size());
+  for (size_t b = 0; b < buckets; ++b) {
+    const size_t begin = raw.size() * b / buckets, end = raw.size() * (b + 1) / buckets;
+    Point sum{0, 0};
+    double finite = 0;
+    for (size_t i = begin; i < end; ++i)
+      if (std::isfinite(raw[i].y) && std::isfinite(raw[i].x)) {
+        sum.x += raw[i].x;
+        sum.y += raw[i].y;
+        ++finite;
+      }
+    mean.push_back(finite > 0 ? Point{sum.x / finite, sum.y / finite} : Point{raw[begin].x, kUnknown});
+  }
+  return mean;
+}
+
+// Zero or negative values have no logarithm; "" where there are no others. `last` is the last step.
+std::string loss_figure(const std::vector<Series>& series, std::vector<Curve> curves, double last,
+                        Figures* figures) {
+  double least = 1e300, most = 0, smoothing = 0;
+  for (const auto& curve : curves)
+    for (const Point& p : curve.mean)
+      if (p.y > 0) {
+        least = std::min(least, p.y);
+        most = std::max(most, p.y);
+      }
+  if (most <= 0) return "";
+  for (const auto& s : series) smoothing = std::max(smoothing, s.run->smoothing);
+  const double chance = series.back().run->chance, guessing = chance > 0 ? -std::log(chance) : kUnknown;
+  if (guessing > 0) most = std::max(most, guessing * 1.6);
+  const double bottom = std::max(least, most * 1e-7) / 1.5;
+  bool below = false;  // what lies under the axis is left out: drawn along it, it would look like a floor
+  for (auto& curve : curves)
+    for (Point& p : curve.mean)
+      if (p.y < bottom) p.y = kUnknown, below = true;
+  Chart chart(420, 280, {Scale::kLinear, 0, last, "step", 5},
+              {Scale::kLog, bottom, most * 1.3, "loss (logarithmic)", 6});
+  if (guessing > 0) chart.rule_y(guessing, "guessing");
+  bool held_out = false;
+  for (size_t i = 0; i < series.size(); ++i) {
+    SeriesStyle style = series[i].style;
+    style.width = 1.75;
+    chart.line(curves[i].mean, style);
+    chart.dots(series[i].run->held_out, style.color);
+    held_out |= !series[i].run->held_out.empty();
+  }
+  add_figure(figures, "loss", chart, "Training loss against step", series,
+             curves_csv(kStepColumns, series, curves));
+  return "<figure>" + chart.svg("Training loss against step") + "<figcaption>Training loss (cross-entropy)" +
+         (below ? fmt::format("; what is below {} is not drawn", short_number(bottom)) : "") +
+         (held_out ? "; dots: on held-out documents" : "") +
+         (smoothing > 0 ? fmt::format("; targets are smoothed by {}, so that it ends above 0", smoothing)
+                        : "") +
+         ".</figcaption></figure>\n";
+}
+
+std::string validation_figure(const std::vector<Series>& series, const std::string& measure, double last,
+                              Figures* figures) {
+  std::vector<Curve> curves;
+  for (const auto& s : series) curves.push_back({decimate(s.run->training_accuracy, kLossBuckets)});
+  Chart chart(420, 280, {Scale::kLinear, 0, last, "step", 5}, score_axis(measure, least_score(curves)));
+  chart.rule_y(0, zero_label(series));
+  draw(chart, series, curves);
+  add_figure(figures, "validation", chart, "Validation accuracy against step", series,
+             curves_csv(kStepColumns, series, curves));
+  return "<figure>" + chart.svg("Validation accuracy against step") + "<figcaption>" + measures(series) +
+         " on the validation lengths, during training.</figcaption></figure>\n";
+}
+
+}  // namespace
 
 std::string training_figures(const std::vector<Series>& series, Figures* figures) {
-  // Loss: the mean of each bucket, since single batches are noisy. Zero or negative values have no logarithm.
   std::vector<Series> with_loss, with_accuracy;
-  std::vector<std::vector<Point>> losses;
-  double least = 1e300, most = 0, last = 1, chance = kUnknown, smoothing = 0;
+  std::vector<Curve> losses;
   for (const auto& s : series) {
     if (!s.run->training_accuracy.empty()) with_accuracy.push_back(s);
-    for (Point p : s.run->training_accuracy)
-      if (std::isfinite(p.x)) last = std::max(last, p.x);
-    const auto& raw = s.run->loss;
-    if (raw.empty()) continue;
-    std::vector<Point> mean;
-    const size_t buckets = std::min(kLossBuckets, raw.size());
-    for (size_t b = 0; b < buckets; ++b) {
-      Point sum{0, 0};
-      double finite = 0;
-      for (size_t i = raw.size() * b / buckets; i < raw.size() * (b + 1) / buckets; ++i)
-        if (std::isfinite(raw[i].y) && std::isfinite(raw[i].x)) {
-          sum.x += raw[i].x;
-          sum.y += raw[i].y;
-          ++finite;
-        }
-      mean.push_back(finite > 0 ? Point{sum.x / finite, sum.y / finite}
-                                : Point{raw[raw.size() * b / buckets].x, kUnknown});
-      if (mean.back().y > 0) {
-        least = std::min(least, mean.back().y);
-        most = std::max(most, mean.back().y);
-      }
-      if (std::isfinite(mean.back().x)) last = std::max(last, mean.back().x);
-    }
-    chance = s.run->chance;
-    smoothing = std::max(smoothing, s.run->smoothing);
+    if (s.run->loss.empty()) continue;
     with_loss.push_back(s);
-    losses.push_back(std::move(mean));
+    losses.push_back({mean_losses(s.run->loss)});
   }
-  std::string html;
-  if (most > 0) {
-    const double guessing = chance > 0 ? -std::log(chance) : kUnknown;
-    if (guessing > 0) most = std::max(most, guessing * 1.6);
-    const double bottom = std::max(least, most * 1e-7) / 1.5;
-    bool below = false;  // what lies under the axis is left out: drawn along it, it would look like a floor
-    for (auto& points : losses)
-      for (Point& p : points)
-        if (p.y < bottom) p.y = kUnknown, below = true;
-    Chart chart(420, 280, {Scale::kLinear, 0, last, "step", 5},
-                {Scale::kLog, bottom, most * 1.3, "loss (logarithmic)", 6});
-    if (guessing > 0) chart.rule_y(guessing, "guessing");
-    std::vector<Curve> curves;
-    bool held_out = false;
-    for (size_t i = 0; i < with_loss.size(); ++i) {
-      SeriesStyle style = with_loss[i].style;
-      style.width = 1.75;
-      chart.line(losses[i], style);
-      curves.push_back({losses[i]});
-      chart.dots(with_loss[i].run->held_out, style.color);
-      held_out |= !with_loss[i].run->held_out.empty();
-    }
-    add_figure(figures, "loss", chart, "Training loss against step", with_loss,
-               curves_csv(kStepColumns, with_loss, curves));
-    html += "<figure>" + chart.svg("Training loss against step") +
-            "<figcaption>Training loss (cross-entropy)" +
-            (below ? fmt::format("; what is below {} is not drawn", short_number(bottom)) : "") +
-            (held_out ? "; dots: on held-out documents" : "") +
-            (smoothing > 0 ? fmt::format("; targets are smoothed by {}, so that it ends above 0", smoothing)
-                           : "") +
-            ".</figcaption></figure>\n";
-  }
-  if (!with_accuracy.empty()) {
-    std::vector<Curve> curves;
-    for (const auto& s : with_accuracy) curves.push_back({decimate(s.run->training_accuracy, kLossBuckets)});
-    Chart chart(420, 280, {Scale::kLinear, 0, last, "step", 5},
-                score_axis(series.front().run->measure(), least_score(curves)));
-    chart.rule_y(0, zero_label(with_accuracy));
-    draw(chart, with_accuracy, curves);
-    add_figure(figures, "validation", chart, "Validation accuracy against step", with_accuracy,
-               curves_csv(kStepColumns, with_accuracy, curves));
-    html += "<figure>" + chart.svg("Validation accuracy against step") + "<figcaption>" +
-            measures(with_accuracy) + " on the validation lengths, during training.</figcaption></figure>\n";
-  }
+  double last = 1;
+  const auto reach = [&](const std::vector<Point>& points) {
+    for (const Point& p : points)
+      if (std::isfinite(p.x)) last = std::max(last, p.x);
+  };
+  for (const auto& s : with_accuracy) reach(s.run->training_accuracy);
+  for (const auto& curve : losses) reach(curve.mean);
+  std::string html = loss_figure(with_loss, std::move(losses), last, figures);
+  if (!with_accuracy.empty())
+    html += validation_figure(with_accuracy, series.front().run->measure(), last, figures);
   if (html.empty()) return "";
   return "<h3>During training</h3>\n" + legend(series) + "<div class=\"pair\">\n" + html + "</div>\n";
-}
-
-std::string eigenvalue_figures(const std::vector<Series>& series) {
-  std::string tiles;
-  size_t made = 0;
-  for (const auto& s : series) {
-    std::set<int64_t> blocks;
-    for (const auto& spectrum : s.run->spectra) blocks.insert(spectrum.block);
-    for (int64_t block : blocks) {
-      if (made++ >= kMaxTiles) break;
-      // Tokens in the order of the file; per head one number makes a grid, anything else strips.
-      std::vector<std::string> tokens;
-      std::set<int64_t> heads;
-      bool single = true;
-      for (const auto& spectrum : s.run->spectra) {
-        if (spectrum.block != block) continue;
-        if (std::find(tokens.begin(), tokens.end(), spectrum.token) == tokens.end() && tokens.size() < 40)
-          tokens.push_back(spectrum.token);
-        heads.insert(spectrum.head);
-        single = single && spectrum.head >= 0 && spectrum.values.size() == 1;
-      }
-      const std::string name = fmt::format("{}, block {}", s.label, block + 1);
-      const std::string description = "Eigenvalues per token of " + name;
-      std::string picture;
-      if (single && heads.size() <= 32) {
-        const auto factors = static_cast<int64_t>(s.run->householders);
-        HeatGrid grid{"head", tokens, {}, std::vector<double>(tokens.size() * heads.size(), kUnknown)};
-        for (int64_t column : heads)  // of several factors: 1a 1b 2a ...
-          grid.columns.push_back(factors > 1 ? fmt::format("{}{}", column / factors + 1,
-                                                           static_cast<char>('a' + column % factors % 26))
-                                             : std::to_string(column + 1));
-        for (const auto& spectrum : s.run->spectra) {
-          const auto row = std::find(tokens.begin(), tokens.end(), spectrum.token);
-          if (spectrum.block != block || row == tokens.end()) continue;
-          const auto column = std::distance(heads.begin(), heads.find(spectrum.head));
-          grid.values[(row - tokens.begin()) * heads.size() + column] = spectrum.values[0];
-        }
-        picture = heat_grid(grid, description);
-      } else {
-        std::vector<EigenvalueStrip> strips;
-        for (const auto& token : tokens) strips.push_back({token, {}});
-        for (const auto& spectrum : s.run->spectra) {
-          const auto row = std::find(tokens.begin(), tokens.end(), spectrum.token);
-          if (spectrum.block != block || row == tokens.end()) continue;
-          auto& values = strips[row - tokens.begin()].values;
-          values.insert(values.end(), spectrum.values.begin(), spectrum.values.end());
-        }
-        picture = eigenvalue_strips(strips, description);
-      }
-      tiles += fmt::format("<figure><figcaption>{}</figcaption>{}</figure>\n", escape(name), picture);
-    }
-  }
-  if (tiles.empty()) return "";
-  const bool products =
-      std::any_of(series.begin(), series.end(), [](const auto& s) { return s.run->householders > 1; });
-  return "<h3>What each token does to the state</h3>\n<p class=\"note\">The learned eigenvalues of the state "
-         "transition, one row per input token: near 1 the state is kept, near 0 it is forgotten, near −1 it "
-         "is flipped, as counting modulo two needs." +
-         std::string(products
-                         ? " Where a token has several factors (a, b, ...), each has a number of its own: "
-                           "near 1 it changes nothing, near −1 it reflects. What the token does is their "
-                           "product, whose eigenvalues <code>signet check</code> shows."
-                         : "") +
-         "</p>\n<div class=\"tiles\">\n" + tiles + "</div>\n";
 }
 
 }  // namespace signet::report

@@ -60,6 +60,21 @@ std::string position_figure(const std::vector<Series>& series,
                             Figures* figures = nullptr);  // their loss along the rows, logarithmic
 std::string text_eigenvalue_figures(const std::vector<Series>& series);  // by kind of token and by block
 
+// Small pictures beside each other, of which only the first ones are kept: more would make a page that nobody
+// reads.
+class Tiles {
+ public:
+  bool empty() const { return count_ == 0; }
+  bool full() const { return count_ == kMost; }
+  void add(const std::string& caption, const std::string& svg);
+  std::string html() const;
+
+ private:
+  static constexpr size_t kMost = 60;
+  size_t count_ = 0;
+  std::string figures_;
+};
+
 std::string legend(const std::vector<Series>& series);
 // Adds a figure with its legend, unless `figures` is null.
 void add_figure(Figures* figures, const std::string& name, const Chart& chart, const std::string& description,
