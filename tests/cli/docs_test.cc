@@ -133,6 +133,7 @@ void expect_commands_work(const std::string& page, const test::TemporaryDirector
   static const std::map<std::string, std::string> shorter = {
       {"reproduce", " --dry-run"},
       {"sweep", " --dry-run"},
+      {"train --config", " --dry-run"},
       {"train --data",
        " --set model.width=32 --set model.blocks=1 --set model.heads=1 --set data.context=64 --set "
        "train.batch=4 "
@@ -151,12 +152,14 @@ void expect_commands_work(const std::string& page, const test::TemporaryDirector
 TEST(Docs, CommandsOfThePagesWorkInTheirOrder) {
   test::TemporaryDirectory directory;
   write_documents(directory);
-  std::filesystem::create_directory_symlink(kRoot + "/examples", directory / "examples");
+  for (const std::string folder : {"examples", "experiments"})
+    std::filesystem::create_directory_symlink(kRoot + "/" + folder, directory / folder);
   for (const char* before :
        {"compile --language tomita6 -o t.safetensors", "extract t.safetensors -o machine.json",
         "demo --steps 3 --samples 16 --quiet"})  // `make demo` of the README
     ASSERT_EQ(test::run_signet(before, directory.path()).exit_code, 0) << before;
-  for (const char* page : {"/README.md", "/docs/analyze.md", "/docs/decompose.md", "/docs/tasks.md"})
+  for (const char* page : {"/README.md", "/docs/analyze.md", "/docs/compile.md", "/docs/verify.md",
+                           "/docs/check.md", "/docs/decompose.md", "/docs/deltanet.md", "/docs/tasks.md"})
     expect_commands_work(page, directory);
 }
 
