@@ -158,8 +158,9 @@ TEST(Docs, CommandsOfThePagesWorkInTheirOrder) {
        {"compile --language tomita6 -o t.safetensors", "extract t.safetensors -o machine.json",
         "demo --steps 3 --samples 16 --quiet"})  // `make demo` of the README
     ASSERT_EQ(test::run_signet(before, directory.path()).exit_code, 0) << before;
-  for (const char* page : {"/README.md", "/docs/analyze.md", "/docs/compile.md", "/docs/verify.md",
-                           "/docs/check.md", "/docs/decompose.md", "/docs/deltanet.md", "/docs/tasks.md"})
+  for (const char* page :
+       {"/README.md", "/docs/analyze.md", "/docs/compile.md", "/docs/verify.md", "/docs/check.md",
+        "/docs/decompose.md", "/docs/deltanet.md", "/docs/tasks.md", "/docs/theory.md"})
     expect_commands_work(page, directory);
 }
 
