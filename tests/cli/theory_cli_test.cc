@@ -88,6 +88,7 @@ TEST(TheoryVerbs, CompileVerifyRun) {
   // A model has been compiled: what would say how is refused.
   EXPECT_EQ(run("verify " + model + " --target one-hot").code, 2);
   EXPECT_EQ(run("verify " + model + " --max-states 5").code, 2);
+  EXPECT_EQ(run("verify " + testing::TempDir() + " --max-messages 5").code, 2);  // nor has a run
   const auto open = run("verify --language mod:5 --method closure --orbit 1");
   EXPECT_EQ(open.code, 4);
   EXPECT_NE(open.out.find("raise --orbit"), std::string::npos) << open.out;

@@ -95,9 +95,9 @@ class Verify final : public Verb {
  private:
   // A trained network against the automaton of its task.
   int verify_run() {
-    for (const char* name : {"--target", "--construction", "--max-table", "--certificate"})
-      if (options_->given(name))
-        fail(ErrorCode::kUsage, "{} is for compiled models; {} is a trained one", name, subject_);
+    refuse_compiling("a trained network");
+    if (!certificate_.empty())
+      fail(ErrorCode::kUsage, "--certificate is for compiled models; {} is a trained one", subject_);
     if (input_.named()) fail(ErrorCode::kUsage, "a run carries its task; give either, not both");
     analysis::Subject subject = analysis::open_subject(subject_);
     const NumberType own =
@@ -117,15 +117,20 @@ class Verify final : public Verb {
     return result.correct ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
   }
 
+  // Where the subject is no automaton.
+  void refuse_compiling(const char* what) const {
+    for (const char* name :
+         {"--target", "--construction", "--max-table", "--max-layer-states", "--max-messages", "--alphabet",
+          "--generators", "--action", "--max-states", "--max-monoid", "--max-sets", "--max-comparisons"})
+      if (options_->given(name))
+        fail(ErrorCode::kUsage, "{} is for an automaton that is to be compiled; {} is {}", name, subject_,
+             what);
+  }
+
   theory::Network read() {
     if (!subject_.empty() && exists(subject_)) {
       if (input_.named()) fail(ErrorCode::kUsage, "a model carries its automaton; give either, not both");
-      for (const char* name :
-           {"--target", "--construction", "--max-table", "--max-layer-states", "--max-messages", "--alphabet",
-            "--generators", "--action", "--max-states", "--max-monoid", "--max-sets", "--max-comparisons"})
-        if (options_->given(name))
-          fail(ErrorCode::kUsage, "{} is for an automaton that is to be compiled; {} is compiled already",
-               name, subject_);
+      refuse_compiling("compiled already");
       return while_shown("verify", [&] { return theory::load_network(subject_); });
     }
     if (looks_like_path(subject_) && !options_->given("--alphabet"))
