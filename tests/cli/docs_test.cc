@@ -160,7 +160,7 @@ TEST(Docs, CommandsOfThePagesWorkInTheirOrder) {
     ASSERT_EQ(test::run_signet(before, directory.path()).exit_code, 0) << before;
   for (const char* page :
        {"/README.md", "/docs/analyze.md", "/docs/compile.md", "/docs/verify.md", "/docs/check.md",
-        "/docs/decompose.md", "/docs/deltanet.md", "/docs/tasks.md", "/docs/theory.md"})
+        "/docs/decompose.md", "/docs/deltanet.md", "/docs/eval.md", "/docs/tasks.md", "/docs/theory.md"})
     expect_commands_work(page, directory);
 }
 
