@@ -1,6 +1,8 @@
 // signet help: topics, and the manual page that `make install` writes.
 #include <gtest/gtest.h>
 
+#include <regex>
+
 #include "signet/base/text.h"
 #include "signet/cli/wrap.h"
 #include "signet/report/table.h"
@@ -26,6 +28,14 @@ TEST(Help, ShowsVerbsPagesAndTheManual) {
   EXPECT_EQ(manual.out.rfind(".TH SIGNET 1", 0), 0u);
   EXPECT_NE(manual.out.find("\\-\\-eigenvalues"), std::string::npos);
   EXPECT_NE(manual.out.find(".SH EXIT STATUS"), std::string::npos);
+  // The manual has what the page of the command line has.
+  const std::string page = test::read_text(std::string(SIGNET_SOURCE_DIR) + "/docs/cli.md");
+  const std::string status = manual.out.substr(manual.out.find(".SH EXIT STATUS"));
+  const std::regex row(R"(\n\| `?([A-Z_]+|[0-9]+)(=[^`]*)?`?(, `([A-Z_]+)`)? \|)");
+  int rows = 0;
+  for (std::sregex_iterator at(page.begin(), page.end(), row), end; at != end; ++at, ++rows)
+    for (const int group : {1, 4}) EXPECT_NE(status.find((*at)[group].str()), std::string::npos) << at->str();
+  EXPECT_EQ(rows, 14);
 }
 
 // On a terminal a page keeps within it: sentences, items and tables are broken between words, code is not.
@@ -42,7 +52,9 @@ TEST(Help, PagesFitTheTerminal) {
   EXPECT_EQ(wrapped_page("| a | b |\n|---|---|\n", 14), "| a | b |\n|---|---|\n");
   const std::string page = test::read_text(std::string(SIGNET_SOURCE_DIR) + "/docs/report.md");
   for (const auto& line : split(wrapped_page(page, 72), '\n'))
-    if (!line.starts_with("    signet")) EXPECT_LE(report::display_width(line), 72u) << line;
+    if (!line.starts_with("    signet")) {
+      EXPECT_LE(report::display_width(line), 72u) << line;
+    }
 }
 
 }  // namespace

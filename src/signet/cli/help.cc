@@ -81,13 +81,17 @@ std::string manual_page() {
       page += fmt::format(".PP\n{}:\n.PP\n.nf\n{}\n.fi\n", troff(meaning), troff(command));
   }
   return page +
-         ".SH EXIT STATUS\n0 done; 1 failed; 2 the command line is wrong; 3 a file or configuration is "
-         "wrong; 4 a check "
-         "did not hold; 5 a number became NaN or infinite; 6 out of memory or disk; 75 stopped and "
-         "resumable; 130 "
-         "interrupted.\n.SH ENVIRONMENT\n.TP\n.B SIGNET_THREADS\nthreads to use; all cores "
-         "otherwise\n.TP\n.B "
-         "SIGNET_ISA\nbase, avx2 or avx512: the instruction set\n.TP\n.B NO_COLOR\nno colour\n";
+         ".SH EXIT STATUS\n"
+         "0 done; 1 failed; 2 the command line is wrong; 3 a file or configuration is wrong; 4 a check did "
+         "not hold; 5 a number became NaN or infinite; 6 out of memory or disk; 75 stopped and resumable; "
+         "130 "
+         "interrupted; 141 the reader of the output went away.\n"
+         ".SH ENVIRONMENT\n"
+         ".TP\n.B SIGNET_THREADS\nthreads to use; all cores otherwise\n"
+         ".TP\n.B SIGNET_ISA\nbase, avx2 or avx512: the instruction set\n"
+         ".TP\n.B SIGNET_PATIENCE\nseconds that a rank waits for another\n"
+         ".TP\n.B SIGNET_MPI_PLUGIN, SIGNET_NCCL_PLUGIN\nother files of these plugins\n"
+         ".TP\n.B NO_COLOR\nno colour\n";
 }
 
 }  // namespace signet::cli
