@@ -31,6 +31,18 @@ VARIANTS = [("DeltaNet", {}), ("DeltaNet", dict(use_gate=True, conv_bias=True)),
             ("Mamba2", dict(n_groups=2))]
 
 
+def test_masks_of_another_shape_are_refused():
+    layer, x = layers.DeltaNet(**SMALL["DeltaNet"]), torch.randn(2, 6, 16)
+    for shape in ((2, 4), (2, 9), (3, 6), (1, 6), (2, 1), (6,), (2, 1, 6)):
+        for mask in (torch.ones(shape), torch.zeros(shape)):
+            with pytest.raises(ValueError, match=r"attention_mask: give \[batch, time\].*\[2, 6\] here"):
+                layer(x, attention_mask=mask)
+    with pytest.raises(ValueError, match="cu_seqlens"):
+        layer(x[:1], attention_mask=torch.zeros(1, 6), cu_seqlens=torch.tensor([0, 6]))
+    cache = layer(x, use_cache=True)[2]
+    assert layer(x[:, :1], attention_mask=torch.ones(2, 7), past_key_values=cache)[0].shape == (2, 1, 16)
+
+
 @pytest.mark.parametrize("name, options", VARIANTS)
 def test_decoding_and_padding(name, options):
     torch.manual_seed(0)

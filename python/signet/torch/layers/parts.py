@@ -112,13 +112,20 @@ class Layer(nn.Module):
 
     def forward(self, hidden_states, attention_mask=None, past_key_values=None, use_cache=False,
                 output_attentions=False, cu_seqlens=None, **kwargs):
-        if attention_mask is not None and attention_mask.dim() != 2:
-            raise ValueError("attention_mask: give [batch, time] with 0 for padding")
-        padding = None
-        if attention_mask is not None and cu_seqlens is None and not bool(attention_mask.all()):
-            padding = _Padding(attention_mask[:, -hidden_states.shape[1]:])
-            hidden_states, cu_seqlens = padding.pack(hidden_states), padding.cu_seqlens
         last = (past_key_values or {}).get(self.layer_idx) or {}
+        padding = None
+        if attention_mask is not None:
+            batch, time = hidden_states.shape[:2]
+            shape = list(attention_mask.shape)
+            # With states from before it may tell of the tokens before, too.
+            if len(shape) != 2 or shape[0] != batch or shape[1] < time or shape[1] > time and not last:
+                raise ValueError(f"attention_mask: give [batch, time] with 0 for padding, {[batch, time]} here, not {shape}")
+            mask = attention_mask[:, shape[1] - time:] != 0
+            if not bool(mask.all()):
+                if cu_seqlens is not None:
+                    raise ValueError("attention_mask: packed sequences (cu_seqlens) have no padding")
+                padding = _Padding(mask)
+                hidden_states, cu_seqlens = padding.pack(hidden_states), padding.cu_seqlens
         out, kept = self._run(hidden_states, last, bool(use_cache), cu_seqlens)
         if use_cache:
             past_key_values = {} if past_key_values is None else past_key_values
