@@ -311,7 +311,7 @@ PyObject* torch_call(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   Py_ssize_t present = 0;
   unsigned long bits = 0;
   bool needed = false;
-  const char* without = nullptr;  // an input that has no gradient and asks for one
+  const char* without = nullptr;  // an input or a setting that has no gradient and asks for one
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     inputs[i] = PyTuple_GetItem(args[3], static_cast<Py_ssize_t>(i));
     if (inputs[i] == Py_None) continue;
@@ -327,6 +327,13 @@ PyObject* torch_call(PyObject* self, PyObject* const* args, Py_ssize_t count) {
       needed = true;
     else
       without = op.inputs[i].name;
+  }
+  for (Py_ssize_t i = 0; i < op.positional && i < PyTuple_Size(args[1]); ++i) {
+    PyObject* value = PyTuple_GetItem(args[1], i);
+    if (value == Py_None || PyLong_Check(value) || PyFloat_Check(value)) continue;
+    const Owned asks(PyObject_GetAttr(value, requires_grad));
+    if (!asks.get()) PyErr_Clear();  // some other number
+    if (asks.get() == Py_True) without = op.settings[static_cast<size_t>(i)].name;
   }
   if (needed || without) {
     const Owned enabled(PyObject_CallNoArgs(torch.is_grad_enabled));

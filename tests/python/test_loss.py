@@ -65,3 +65,10 @@ def test_gradients_have_no_gradients():
     for of in (x, weight):
         with pytest.raises(RuntimeError, match="gradients have no gradients"):
             torch.autograd.grad(g.square().sum(), of, allow_unused=True, retain_graph=True)
+
+
+def test_settings_that_are_learned_are_refused():
+    x, weight, target = torch.randn(3, 4), torch.randn(5, 4), torch.tensor([0, 1, 2])
+    for name in ("logit_scale", "label_smoothing"):
+        with pytest.raises(ValueError, match=f"{name} has no gradient: give it detached"):
+            fused_linear_cross_entropy_loss(x, target, weight, **{name: torch.tensor(0.5, requires_grad=True)})

@@ -416,6 +416,21 @@ def test_gradients_of_gradients_are_refused_and_never_zero(of_loss):
         torch.func.grad(lambda q: torch.func.grad(model)(q, k).sum())(q)
 
 
+def test_settings_that_are_learned_are_refused():
+    q, k, v, beta = delta_inputs()
+    scale = torch.nn.Parameter(torch.tensor(0.5))
+    calls = [lambda x: ops.chunk_delta_rule(q, k, v, beta, scale=x)[0], lambda x: ops.chunk_gla(q, k, v, -q.abs(), x)[0],
+             lambda x: ops.rms_norm(q.detach(), torch.ones_like(q[0, 0, 0]), eps=x)]
+    for call in calls:
+        with pytest.raises(ValueError, match="(scale|eps) has no gradient: give it detached"):
+            call(scale)
+        with pytest.raises(ValueError, match="(scale|eps) has no gradient: give it detached"):
+            torch.func.grad(lambda x: call(x).sum())(scale.detach())
+        torch.testing.assert_close(call(scale.detach()), call(0.5))
+        with torch.no_grad():
+            call(scale)
+
+
 def test_batches_of_nothing_under_vmap():
     q, k, v, beta = delta_inputs(grad=False)
     o, state = torch.vmap(lambda q: ops.chunk_delta_rule(q, k, v, beta, output_final_state=True), in_dims=1)(q[:, None][:, :0])

@@ -1,10 +1,17 @@
-"""Gradients that have no gradients of their own: asking for them raises."""
+"""What has no gradient, and gradients that have none of their own: asking for one raises."""
 
 import torch
 
 
 def refuse(name):
     raise RuntimeError(f"{name}: gradients have no gradients of their own")
+
+
+def number(name, argument, value):
+    """A setting. One that is learned would be left as it is."""
+    if isinstance(value, torch.Tensor) and value.requires_grad and torch.is_grad_enabled():
+        raise ValueError(f"{name}: {argument} has no gradient: give it detached")
+    return float(value)
 
 
 class _Once(torch.autograd.Function):

@@ -8,7 +8,7 @@ that only the library knows. The namespace has the version because compilers kee
 import torch
 
 from .._library import version
-from ._once import refuse
+from ._once import number, refuse
 
 _NAMESPACE = "signet_" + version().replace(".", "_")
 _library = torch.library.Library(_NAMESPACE, "DEF")
@@ -153,10 +153,11 @@ def register(bridge):
         for i, (x, y) in enumerate(zip(tensors, inputs)):
             if i not in differentiable and x is not None and x.requires_grad and torch.is_grad_enabled():
                 raise ValueError(f"{name}: {y} has no gradient: give it detached")
+        settings = [number(name, y, x) for x, y in zip(settings, bridge.settings)]
         plain = torch.compiler.is_compiling() or not (torch._C._are_functorch_transforms_active() or
                                                       torch.autograd.forward_ad._current_level >= 0)
         operator = forward_op if plain else forward_transformed
-        results = several(operator(*tensors, [float(x) for x in settings], states))
+        results = several(operator(*tensors, settings, states))
         return tuple(x if i == 0 or states else None for i, x in enumerate(results))
 
     def pull(spec, tensors, given):

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from .. import _core
-from ._once import once
+from ._once import number, once
 
 __all__ = ["fused_linear_cross_entropy_loss"]
 
@@ -71,6 +71,8 @@ def fused_linear_cross_entropy_loss(x, target, weight, bias=None, ignore_index=-
         raise ValueError(f"target: {x.shape[0]} whole numbers are needed, not {list(target.shape)} of {target.dtype}")
     if num_chunks < 1:
         raise ValueError(f"num_chunks: give at least 1, not {num_chunks}")
+    label_smoothing, logit_scale = (number("fused_linear_cross_entropy_loss", name, value) for name, value in
+                                    (("label_smoothing", label_smoothing), ("logit_scale", logit_scale)))
     kind, classes = x.device.type, weight.shape[0]
     scored = target != ignore_index
     outside = scored & ((target < 0) | (target >= classes))
@@ -81,5 +83,5 @@ def fused_linear_cross_entropy_loss(x, target, weight, bias=None, ignore_index=-
         narrow = torch.get_autocast_dtype(kind)
         x, weight, bias = (t if t is None else t.to(narrow) for t in (x, weight, bias))
     with torch.autocast(kind, enabled=False):
-        total = _LinearCrossEntropy.apply(x, targets, weight, bias, float(label_smoothing), float(logit_scale), num_chunks)
+        total = _LinearCrossEntropy.apply(x, targets, weight, bias, label_smoothing, logit_scale, num_chunks)
     return total / scored.sum() if reduction == "mean" else total

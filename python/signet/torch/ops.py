@@ -466,14 +466,14 @@ def lstm(x, recurrent, bias=None, initial_state=None, output_final_state=False, 
 
 def rms_norm(x, weight, eps=1e-6):
     """x / sqrt(mean x^2 + eps) times weight, over the last dimension."""
-    return _bridge.norm((x, weight), (0, float(eps)), False)[0]
+    return _bridge.norm((x, weight), (0, eps), False)[0]
 
 
 def layer_norm(x, weight, eps=1e-6):
     """(x - mean) / sqrt(variance + eps) times weight, over the last dimension."""
-    return _bridge.norm((x, weight), (1, float(eps)), False)[0]
+    return _bridge.norm((x, weight), (1, eps), False)[0]
 
 
 def l2_norm(x, eps=1e-6):
     """x / sqrt(sum x^2 + eps), over the last dimension."""
-    return _bridge.norm((x, None), (2, float(eps)), False)[0]
+    return _bridge.norm((x, None), (2, eps), False)[0]
