@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "signet/base/text.h"
+#include "signet/theory/network_file.h"
 #include "support/command.h"
 #include "support/process.h"
 
@@ -311,6 +312,43 @@ TEST(TheoryVerbs, AWordInBracketsIsRunAsItStands) {
   EXPECT_EQ(run("run " + model + " '[a]' '[a,a]' '[]' a").out,
             "accepted\t[a]\naccepted\t[a,a]\naccepted\t[]\nrejected\ta\n");
   EXPECT_NE(run("eval nowhere --samples '[3]'").out.find("'[3]' is not a whole number"), std::string::npos);
+}
+
+// The first layer has the parity of the length, by a gate of -1. The second takes turns with two one-hot
+// gates that each have the eigenvalues 0 and 1, and whose product turns three numbers. No theorem is about
+// both.
+TEST(TheoryVerbs, CheckRulesOutANetworkByATheoremThatHoldsOfAllItsHeads) {
+  using theory::Block, theory::BlockKind, theory::Layer;
+  theory::Network network;
+  network.dfa.alphabet = {"a"};
+  network.dfa.delta = {{1}, {2}, {0}};
+  network.dfa.accept = {true, false, false};
+  Block sign;
+  sign.kind = BlockKind::kDiagonal;
+  sign.dim = 1;
+  theory::add_diagonal_context(sign, {-1}, {0});
+  sign.initial = {1};
+  sign.codes = {1, -1};
+  network.layers.push_back({{sign}, 1, {0}, {0}, 1, {0, 1}});
+  Block turn;
+  turn.kind = BlockKind::kOneHot;
+  turn.dim = 6;
+  theory::add_one_hot_context(turn, {0, 1, 2, 1, 2, 0});  // after an even number of letters
+  theory::add_one_hot_context(turn, {3, 4, 5, 3, 4, 5});  // after an odd number
+  turn.initial = {1, 0, 0, 0, 0, 0};
+  for (int i = 0; i < 36; ++i) turn.codes.push_back(i % 7 == 0);
+  network.layers.push_back({{turn}, 2, {0, 1}, {0, 0}, 1, {0, 2, 1, 1, 0, 2}});
+  network.final_state = {0, 1, 2};
+  network.final_output = {1, 0, 0};
+  const std::string model = temporary("turns.safetensors");
+  theory::save_network(model, network);
+  EXPECT_EQ(run("verify " + model).code, 0);
+  const auto checked = run("check " + model + " --for mod:3");
+  EXPECT_EQ(checked.code, 0) << checked.out;
+  EXPECT_EQ(checked.out.find("impossible"), std::string::npos) << checked.out;
+  json_of("compile --language parity --target 'diagonal[-1,1]' --force -o " + model);
+  EXPECT_EQ(run("check " + model + " --for mod:3").code, 4);
+  EXPECT_EQ(run("check " + model + " --for parity").code, 0);
 }
 
 TEST(TheoryVerbs, CheckOfANetworkWithoutLayersSaysSo) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "signet/analysis/transitions.h"
 #include "signet/base/activity.h"
@@ -56,14 +57,14 @@ class Check final : public Verb {
       theory::GateReport report = theory::check_gates(set, check_);
       return std::make_pair(std::move(set), std::move(report));
     });
-    const std::string verdict = judge(report, modulus);
+    const std::string verdict = judge({report}, 1, modulus);
     write_picture({panel("", set, report)});
     json_ ? print_json(set, report, verdict) : print_text(set, report, verdict);
     return verdict.empty() ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
   }
 
  private:
-  // Every head of a network; the goal must be open to one of them.
+  // Every head of a network.
   int check_network(int64_t modulus) const {
     analysis::Subject subject = analysis::open_subject(subject_);
     const auto heads = while_shown("check", [&] { return analysis::head_transitions(subject); });
@@ -73,8 +74,9 @@ class Check final : public Verb {
     });
     ordered_json out = {
         {"model", subject_}, {"heads", ordered_json::array()}, {"left_out", large}, {"verdict", nullptr}};
-    std::string verdict = modulus ? "no head has a linear transition to look at" : "";
     bool open = large > 0;
+    std::vector<theory::GateReport> reports;
+    std::set<size_t> layers;
     std::vector<report::PlanePanel> panels;
     theory::GateCheckOptions options = check_;
     options.sets = std::max<int64_t>(1, std::ssize(heads));
@@ -84,9 +86,9 @@ class Check final : public Verb {
       if (head.linear)
         report = while_shown("check", [&] { return theory::check_gates(head.gates, options); });
       if (!svg_.empty()) panels.push_back(panel(head.part.name(), head.gates, report));
-      const std::string against = head.linear ? judge(report, modulus) : "";
-      if (against.empty()) open = true;
-      verdict = against;
+      open |= !head.linear;
+      reports.push_back(report);
+      layers.insert(head.part.layer);
       if (json_) {
         ordered_json entry = {{"name", head.part.name()}, {"linear", head.linear}, {"columns", head.copies}};
         entry["transitions"] = ordered_json::array();
@@ -116,7 +118,11 @@ class Check final : public Verb {
     if (large > 0 && !json_)
       fmt::print("left out: {} of more than {} numbers\n", count_of(large, "head"), analysis::kLargestHead);
     if (parts.empty() && !json_) fmt::print("no layers: there is no state that letters could change\n");
-    if (open) verdict.clear();
+    std::string verdict;
+    if (modulus && reports.empty() && !open)
+      verdict = "no head has a linear transition to look at";
+    else if (!open)
+      verdict = judge(reports, layers.size(), modulus);
     write_picture(panels);
     if (json_) {
       if (!verdict.empty()) out["verdict"] = verdict;
@@ -160,36 +166,43 @@ class Check final : public Verb {
     return m;
   }
 
-  // Why layers with such gates cannot count, or "". Theorem 2 allows layer i products of 2^(i-1) gates; as
-  // one cannot know which layer these gates are, every depth looked at counts.
-  static std::string judge(const theory::GateReport& report, int64_t modulus) {
+  // Why layers with such gates cannot count, or "". Layers feed one another, so one theorem must hold of all.
+  // Theorem 2 allows layer i products of 2^(i-1) gates; as one cannot know which layer gates are, every depth
+  // looked at counts.
+  static std::string judge(const std::vector<theory::GateReport>& reports, size_t layers, int64_t modulus) {
     if (modulus == 0) return "";
-    if (report.theorem1.none())
+    const auto all = [&](const auto& holds) { return std::all_of(reports.begin(), reports.end(), holds); };
+    using Report = theory::GateReport;
+    const bool floats =
+        all([](const Report& r) { return r.arithmetic == theory::Arithmetic::kFloatingPoint; });
+    const char* where = where_it_holds(floats);
+    if (all([](const Report& r) { return r.theorem1.none(); }))
       return fmt::format(
           "counting modulo {} is impossible with such gates in every layer: all eigenvalues of all "
           "gates are real and non-negative (Theorem 1), {}",
-          modulus, where_it_holds(report));
-    const bool power_of_two = (modulus & (modulus - 1)) == 0;
-    if (report.certificate == "2-groups" && !power_of_two)
-      return fmt::format("counting modulo {} is impossible with such gates in every layer: {}", modulus,
-                         structure_text(report));
+          modulus, where);
+    if ((modulus & (modulus - 1)) == 0) return "";
+    const auto groups = [](const Report& r) { return r.certificate == "2-groups"; };
+    if (const auto one = std::find_if(reports.begin(), reports.end(), groups);
+        one != reports.end() && all([](const Report& r) { return !r.certificate.empty(); }))
+      return fmt::format("counting modulo {} is impossible with such gates in every layer: {}, {}", modulus,
+                         structure_text(*one), where);
     const auto none = [](const auto& search) { return search.none(); };
-    if (!power_of_two && std::all_of(report.theorem2.begin(), report.theorem2.end(), none))
+    if (layers <= 3 &&
+        all([&](const Report& r) { return std::all_of(r.theorem2.begin(), r.theorem2.end(), none); }))
       return fmt::format(
           "counting modulo {} is impossible with such gates in up to three layers: no product of 1, 2 "
           "or 4 gates that was looked at has an eigenvalue that is not real (Theorem 2), {}",
-          modulus, where_it_holds(report));
+          modulus, where);
     return "";
   }
   static std::string structure_text(const theory::GateReport& report) {
-    return fmt::format("{}: any stack of such layers recognises {} only, {}", report.structure,
+    return fmt::format("{}: any stack of such layers recognises {} only", report.structure,
                        report.certificate == "2-groups" ? "languages whose groups are 2-groups"
-                                                        : report.certificate + " languages",
-                       where_it_holds(report));
+                                                        : report.certificate + " languages");
   }
-  static const char* where_it_holds(const theory::GateReport& report) {
-    return report.arithmetic == theory::Arithmetic::kFloatingPoint ? "in floating point as well"
-                                                                   : theory::kRoundingMayDoMore;
+  static const char* where_it_holds(bool floating_point) {
+    return floating_point ? "in floating point as well" : theory::kRoundingMayDoMore;
   }
 
   static std::string word_of(const theory::GateSet& set, const theory::GateWord& word) {
@@ -286,7 +299,9 @@ class Check final : public Verb {
   void print_text(const theory::GateSet& set, const theory::GateReport& r, const std::string& verdict) const {
     fmt::print("{} of size {}, largest norm {:.6g}\n", count_of(set.gates.size() + set.others.size(), "gate"),
                r.size, r.norm);
-    if (!r.certificate.empty()) fmt::print("{}\n", structure_text(r));
+    if (!r.certificate.empty())
+      fmt::print("{}, {}\n", structure_text(r),
+                 where_it_holds(r.arithmetic == theory::Arithmetic::kFloatingPoint));
     if (r.theorem1.found)
       fmt::print("Theorem 1: gate {} has the eigenvalue {}: by this theorem parity is not ruled out\n",
                  shown_word(set, r.theorem1.found->word), complex_text(r.theorem1.found->value));
