@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,18 @@ class MpiTrain : public test::Mpi {
       if (object.contains("loss")) all.push_back(object["loss"]);
     });
     return all;
+  }
+  // A run by two ranks that would not end, once it has saved; `variables` are set for it. Gives rank 1.
+  pid_t begin_endless(std::optional<test::Process>& ranks, const std::string& out,
+                      const std::string& variables = "") {
+    ranks.emplace(std::vector<std::string>{"/bin/sh", "-c",
+                                           "exec env " + variables + signet(2) + "train parity" +
+                                               settings(" --set train.checkpoint_every=5") +
+                                               " --steps 1000000 --out " + out},
+                  folder_ / "log");
+    EXPECT_TRUE(ranks->until([&] { return exists(out + "/checkpoints/step-10"); }))
+        << read_text(folder_ / "log");
+    return process_of(out, 1);
   }
   // The process of one rank of this test's run.
   static pid_t process_of(const std::string& out, int rank) {
@@ -288,18 +301,11 @@ TEST_F(MpiTrain, TwoRanksPlanHalfOfTheOptimiser) {
 // The ranks end at once, and the run goes on alone from its last checkpoint.
 TEST_F(MpiTrain, AKilledRankEndsAllAndTheRunGoesOn) {
   const std::string out = folder_ / "killed";
-  {
-    test::Process ranks({"/bin/sh", "-c",
-                         "exec env " + signet(2) + "train parity" +
-                             settings(" --set train.checkpoint_every=5") + " --steps 1000000 --out " + out},
-                        folder_ / "log");
-    ASSERT_TRUE(ranks.until([&] { return exists(out + "/checkpoints/step-10"); }))
-        << read_text(folder_ / "log");
-    const pid_t victim = process_of(out, 1);
-    ASSERT_GT(victim, 0);
-    ::kill(victim, SIGKILL);
-    EXPECT_NE(ranks.wait(), 0);
-  }
+  std::optional<test::Process> ranks;
+  const pid_t victim = begin_endless(ranks, out);
+  ASSERT_GT(victim, 0);
+  ::kill(victim, SIGKILL);
+  EXPECT_NE(ranks->wait(), 0);
   const int64_t saved = std::stoll(list_directory(out + "/checkpoints").back().substr(5));
   resume(1, "killed", static_cast<int>(saved) + 5);
 }
@@ -307,16 +313,11 @@ TEST_F(MpiTrain, AKilledRankEndsAllAndTheRunGoesOn) {
 // A rank that hangs is named by the one that waits for it; no process is left.
 TEST_F(MpiTrain, ARankThatHangsIsNamed) {
   const std::string out = folder_ / "slow";
-  test::Process ranks({"/bin/sh", "-c",
-                       "exec env SIGNET_PATIENCE=1 " + signet(2) + "train parity" +
-                           settings(" --set train.checkpoint_every=5") + " --steps 1000000 --out " + out},
-                      folder_ / "log");
-  ASSERT_TRUE(ranks.until([&] { return exists(out + "/checkpoints/step-10"); }))
-      << read_text(folder_ / "log");
-  const pid_t victim = process_of(out, 1);
+  std::optional<test::Process> ranks;
+  const pid_t victim = begin_endless(ranks, out, "SIGNET_PATIENCE=1 ");
   ASSERT_GT(victim, 0);
   ::kill(victim, SIGSTOP);
-  EXPECT_EQ(ranks.wait(), 75) << read_text(folder_ / "log");
+  EXPECT_EQ(ranks->wait(), 75) << read_text(folder_ / "log");
   const std::string log = read_text(folder_ / "log"), host = comm::host_name();
   EXPECT_NE(log.find("rank 0 on " + host + " heard nothing from rank 1 on " + host), std::string::npos)
       << log;

@@ -227,34 +227,38 @@ TEST(ParserMutation, Safetensors) {
   });
 }
 
-TEST(ParserMutation, EveryChangedManifestIsRefused) {
+// On disk, to be loaded with other manifests than its own.
+struct SmallCheckpoint {
   test::TemporaryDirectory run;
   float values[6] = {1, 2, 3, 4, 5, 6};
-  const Checkpoint saved{
-      5, {{"w", DType::kF32, {2, 3}, values}}, {{"m", DType::kF32, {6}, values}}, "{\"x\":1}"};
-  const std::string path = save_checkpoint(run.path(), saved, 1);
-  const std::string manifest = path + "/manifest.json", good = read_file(manifest, 1 << 20);
+  Checkpoint saved{5, {{"w", DType::kF32, {2, 3}, values}}, {{"m", DType::kF32, {6}, values}}, "{\"x\":1}"};
+  std::string path = save_checkpoint(run.path(), saved, 1);
+  std::string manifest = read_file(path + "/manifest.json", 1 << 20);
+
+  Checkpoint load_with(const std::string& other) {
+    overwrite(path + "/manifest.json", other);
+    Checkpoint target = saved;
+    load_checkpoint(path, target);
+    return target;
+  }
+};
+
+TEST(ParserMutation, EveryChangedManifestIsRefused) {
+  SmallCheckpoint checkpoint;
   Rng rng(2);
   for (int i = 0; i < 3'000; ++i) {
-    const std::string text = mutated(good, rng);
-    overwrite(manifest, text);
-    Checkpoint target = saved;
-    EXPECT_EQ(test::error_of([&] { load_checkpoint(path, target); }).has_value(), text != good) << text;
+    const std::string text = mutated(checkpoint.manifest, rng);
+    const bool refused = test::error_of([&] { checkpoint.load_with(text); }).has_value();
+    EXPECT_EQ(refused, text != checkpoint.manifest) << text;
   }
 }
 
 TEST(ParserMutation, ManifestWithItsHashPutRight) {
-  test::TemporaryDirectory run;
-  float values[6] = {1, 2, 3, 4, 5, 6};
-  const Checkpoint saved{
-      5, {{"w", DType::kF32, {2, 3}, values}}, {{"m", DType::kF32, {6}, values}}, "{\"x\":1}"};
-  const std::string path = save_checkpoint(run.path(), saved, 1);
-  const std::string manifest = path + "/manifest.json", good = read_file(manifest, 1 << 20);
-  const std::string body = good.substr(0, good.rfind(",\n"));
+  SmallCheckpoint checkpoint;
+  const std::string body = checkpoint.manifest.substr(0, checkpoint.manifest.rfind(",\n"));
   mutate({body}, 10'000, [&](const std::string& text) {
-    overwrite(manifest, text + ",\n  \"xxh64\": \"" + hash_text(xxh64(text)) + "\"\n}\n");
-    Checkpoint target = saved;
-    load_checkpoint(path, target);
+    const Checkpoint target =
+        checkpoint.load_with(text + ",\n  \"xxh64\": \"" + hash_text(xxh64(text)) + "\"\n}\n");
     EXPECT_GE(target.step, 0);
     EXPECT_TRUE(parse_json(target.state, "state").is_object());
   });

@@ -170,6 +170,14 @@ TEST(Tokenize, WhatIsTooLongMissingOrEmptyIsNamed) {
                    "bad.jsonl:2");
 }
 
+// Of write_documents.
+TokenizeOptions options_for_lines(const TemporaryDirectory& directory) {
+  auto options = options_for(directory, {directory / "lines"});
+  options.source.format = "lines";
+  options.shard_tokens = 1024;
+  return options;
+}
+
 // A corpus of `count` documents of different lengths in several shards.
 void write_documents(const TemporaryDirectory& directory, int count, double held_out = 0) {
   std::string lines;
@@ -177,9 +185,7 @@ void write_documents(const TemporaryDirectory& directory, int count, double held
     lines += "d" + std::to_string(i) +
              std::string(static_cast<size_t>(i * 31 % 97), 'a' + static_cast<char>(i % 26)) + "\n";
   write_text(directory / "lines", lines);
-  auto options = options_for(directory, {directory / "lines"});
-  options.source.format = "lines";
-  options.shard_tokens = 1024;
+  auto options = options_for_lines(directory);
   options.held_out = held_out;
   tokenize(options);
 }
@@ -195,22 +201,25 @@ uint64_t hash_after(const TemporaryDirectory& directory, TokenizeOptions options
   return *tokenize(options).records_hash;
 }
 
+// As if killed then.
+CorpusManifest stop_after_three_shards(const TemporaryDirectory& directory) {
+  CorpusManifest manifest = Corpus(directory / "data").manifest();
+  manifest.complete = false;
+  manifest.shards.resize(3);
+  manifest.records = manifest.documents();
+  manifest.records_hash = hash_after(directory, options_for_lines(directory), manifest.records);
+  manifest.write(directory / "data");
+  return manifest;
+}
+
 TEST(Tokenize, GoesOnWhereItStoppedWithTheSameDocuments) {
   const TemporaryDirectory directory;
   write_documents(directory, 300);
   const Corpus whole(directory / "data");
   const auto right = texts_of(whole, Corpus::kTrain);
   ASSERT_GT(whole.manifest().shards.size(), 5u);
-  // As if killed after the third shard.
-  CorpusManifest manifest = whole.manifest();
-  manifest.complete = false;
-  manifest.shards.resize(3);
-  manifest.records = manifest.documents();
-  auto options = options_for(directory, {directory / "lines"});
-  options.source.format = "lines";
-  options.shard_tokens = 1024;
-  manifest.records_hash = hash_after(directory, options, manifest.records);
-  manifest.write(directory / "data");
+  const CorpusManifest manifest = stop_after_three_shards(directory);
+  auto options = options_for_lines(directory);
   tokenize(options);
   EXPECT_EQ(texts_of(Corpus(directory / "data"), Corpus::kTrain), right);
   test::expect_error([&] { tokenize(options); }, ErrorCode::kUsage, "complete");
@@ -223,15 +232,8 @@ TEST(Tokenize, GoesOnWhereItStoppedWithTheSameDocuments) {
 TEST(Tokenize, GoesOnWithTheTextOfBeforeOrNotAtAll) {
   const TemporaryDirectory directory;
   write_documents(directory, 300);
-  CorpusManifest manifest = Corpus(directory / "data").manifest();
-  manifest.complete = false;
-  manifest.shards.resize(3);
-  manifest.records = manifest.documents();
-  auto options = options_for(directory, {directory / "lines"});
-  options.source.format = "lines";
-  options.shard_tokens = 1024;
-  manifest.records_hash = hash_after(directory, options, manifest.records);
-  manifest.write(directory / "data");
+  stop_after_three_shards(directory);
+  const auto options = options_for_lines(directory);
   const std::string right = read_file(directory / "lines", 1 << 20);
   std::string wrong = right;
   wrong[1] = '7';  // of the first document
@@ -253,9 +255,7 @@ TEST(Tokenize, WhatAnOlderVersionBeganCanBeReadAndMadeAnew) {
   manifest.records_hash.reset();
   manifest.write(directory / "data");
   EXPECT_EQ(Corpus(directory / "data").manifest().records_hash, std::nullopt);
-  auto options = options_for(directory, {directory / "lines"});
-  options.source.format = "lines";
-  options.shard_tokens = 1024;
+  auto options = options_for_lines(directory);
   test::expect_error([&] { tokenize(options); }, ErrorCode::kUsage, "older version");
   options.force = true;
   tokenize(options);
@@ -302,9 +302,7 @@ TEST(Tokenize, GoesOnWhereItWasKilledAtOnce) {
   write_documents(directory, 300);
   const auto right = texts_of(Corpus(directory / "data"), Corpus::kTrain);
   CorpusManifest manifest = Corpus(directory / "data").manifest();
-  auto options = options_for(directory, {directory / "lines"});
-  options.source.format = "lines";
-  options.shard_tokens = 1024;
+  auto options = options_for_lines(directory);
   for (const bool begun : {false, true}) {
     remove_tree(directory / "data");
     test::write_text(directory / "data/.lock", "pid 1");
