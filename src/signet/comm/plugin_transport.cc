@@ -21,8 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kPluginPiece = int64_t{4}
-                                 << 20;  // bytes of one message: progress is seen from piece to piece
+constexpr int64_t kPluginPiece = 4 << 20;  // bytes of one message: progress is seen from piece to piece
+static_assert(kPluginPiece <= kSignetMessageBytes);
 constexpr auto kSpin = std::chrono::microseconds(200);  // a wait polls that long before it sleeps at times
 constexpr auto kNap = std::chrono::microseconds(50);
 
