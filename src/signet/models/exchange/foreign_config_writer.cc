@@ -2,7 +2,6 @@
 #include <cmath>
 #include <initializer_list>
 #include <limits>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -26,12 +25,13 @@ double share_of(int64_t size, int64_t width) {
 
 class ForeignConfigWriter {
  public:
+  ForeignConfigWriter(const ForeignConfigWriter&) = delete;
   ForeignConfigWriter(const ModelConfig& config, int64_t vocabulary)
       : config_(config),
+        fields_(io::fields_of(config_)),
         vocabulary_(vocabulary),
         name_(config.architecture),
         signed_(config.range() == EigenvalueRange::kSigned) {
-    for (const auto& field : io::fields_of(config_).all()) set_[field.key] = field.write();
     require("norm", "rms");
     require("final_norm", "true");
   }
@@ -106,7 +106,7 @@ class ForeignConfigWriter {
 
  private:
   // A setting as YAML writes it.
-  const std::string& text(const char* key) const { return set_.at(key); }
+  std::string text(const char* key) const { return fields_.written(key).value(); }
   int64_t whole(const char* key) const { return parse_int(text(key), key); }
   // 0 stands for `otherwise`.
   int64_t whole(const char* key, int64_t otherwise) const { return whole(key) ? whole(key) : otherwise; }
@@ -169,10 +169,10 @@ class ForeignConfigWriter {
   }
 
   ModelConfig config_;
+  io::Fields fields_;  // of it
   int64_t vocabulary_;
   std::string name_;
-  bool signed_;                             // eigenvalues from -1 on
-  std::map<std::string, std::string> set_;  // by key
+  bool signed_;  // eigenvalues from -1 on
 };
 
 }  // namespace
