@@ -37,7 +37,43 @@ SIGNET_INLINE void store_columns(T* p, const Columns<T, NV>& columns, int64_t co
   }
 }
 
+// `count` columns of a matrix [rows, width], zero where there is none, to a panel [rows, NV vectors].
+template <class T, int NV>
+void read_panel(const T* from, int64_t rows, int64_t width, int64_t count, T* panel) {
+  constexpr int64_t kWidth = NV * kLanes<T>;
+  for (int64_t i = 0; i < rows; ++i) {
+    const auto row = from ? load_columns<T, NV>(from + i * width, count) : Columns<T, NV>{};
+    store_columns<T, NV>(panel + i * kWidth, row, kWidth);
+  }
+}
+template <class T, int NV>
+void write_panel(const T* panel, int64_t rows, int64_t width, int64_t count, T* to) {
+  constexpr int64_t kWidth = NV * kLanes<T>;
+  for (int64_t i = 0; i < rows; ++i)
+    store_columns<T, NV>(to + i * width, load_columns<T, NV>(panel + i * kWidth, kWidth), count);
+}
+
 // Rows taken together, so that enough independent sums hide the latency of a multiply-add.
 constexpr int kRows = 4;
+
+// Calls row(i, i % kRows), which is always_inline, for the rows i in turn.
+template <class Row>
+SIGNET_INLINE void for_rows(int64_t rows, const Row& row) {
+  int64_t i = 0;
+  for (; i + kRows <= rows; i += kRows) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) row(i + r, r);
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows - 1; ++r)
+    if (i + r < rows) row(i + r, r);
+}
+
+template <class T, int NV>
+SIGNET_INLINE Columns<T, NV> total(const Columns<T, NV> (&sums)[kRows]) {
+  Columns<T, NV> t;
+  for (int c = 0; c < NV; ++c) t.v[c] = (sums[0].v[c] + sums[1].v[c]) + (sums[2].v[c] + sums[3].v[c]);
+  return t;
+}
 
 }  // namespace signet::kernels::SIGNET_ISA

@@ -23,21 +23,7 @@ SIGNET_INLINE void add_rows(const T* state, const T* w, int64_t dk, Columns<T, N
 #pragma GCC unroll 4
     for (int c = 0; c < NV; ++c) sums[r].v[c] += w[i] * load(state + i * kWidth + c * kLanes<T>);
   };
-  int64_t i = 0;
-  for (; i + kRows <= dk; i += kRows) {
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) row(i + r, r);
-  }
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows - 1; ++r)
-    if (i + r < dk) row(i + r, r);
-}
-
-template <class T, int NV>
-SIGNET_INLINE Columns<T, NV> total(const Columns<T, NV> (&sums)[kRows]) {
-  Columns<T, NV> t;
-  for (int c = 0; c < NV; ++c) t.v[c] = (sums[0].v[c] + sums[1].v[c]) + (sums[2].v[c] + sums[3].v[c]);
-  return t;
+  for_rows(dk, row);
 }
 
 // S_i = gate_i S_i + k_i u for every row (without gate_i unless kDecay); then adds q_i S_i to `outs` when
@@ -58,14 +44,7 @@ SIGNET_INLINE void update(T* state, const T* gate, const T* k, const Columns<T, 
       sums[r].v[c] += next[i] * s;
     }
   };
-  int64_t i = 0;
-  for (; i + kRows <= dk; i += kRows) {
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) row(i + r, r);
-  }
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows - 1; ++r)
-    if (i + r < dk) row(i + r, r);
+  for_rows(dk, row);
 }
 
 // The token's gate of every channel.
@@ -83,15 +62,8 @@ void forward_panel(const DeltaRuleForward<T>& p, const DeltaRulePlan& plan, int6
   const DeltaRuleShape& s = plan.shape;
   const DeltaRuleHead head(s, bh);
   const int64_t state_offset = bh * plan.state_size() + first;
-  for (int64_t i = 0; i < s.dk; ++i) {
-    const auto row = p.initial_state ? load_columns<T, NV>(p.initial_state + state_offset + i * s.dv, count)
-                                     : Columns<T, NV>{};
-    store_columns<T, NV>(state + i * kWidth, row, kWidth);
-  }
-  auto write_state = [&](T* to) {
-    for (int64_t i = 0; i < s.dk; ++i)
-      store_columns<T, NV>(to + i * s.dv, load_columns<T, NV>(state + i * kWidth, kWidth), count);
-  };
+  read_panel<T, NV>(p.initial_state ? p.initial_state + state_offset : nullptr, s.dk, s.dv, count, state);
+  auto write_state = [&](T* to) { write_panel<T, NV>(state, s.dk, s.dv, count, to); };
   T* const gates = state + s.dk * kWidth;  // of this token and the next: row t % 2
   T* const gated_key = gates + 2 * plan.dk_padded;
   // The first key of token t as the state before its decay sees it.

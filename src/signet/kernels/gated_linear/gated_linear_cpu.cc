@@ -30,36 +30,19 @@ SIGNET_INLINE Columns<T, NV> step(T* state, const T* q, const T* k, const T* gat
       sums[r].v[c] += q[i] * s;
     }
   };
-  int64_t i = 0;
-  for (; i + kRows <= dk; i += kRows) {
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) row(i + r, r);
-  }
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows - 1; ++r)
-    if (i + r < dk) row(i + r, r);
-  Columns<T, NV> total;
-  for (int c = 0; c < NV; ++c) total.v[c] = (sums[0].v[c] + sums[1].v[c]) + (sums[2].v[c] + sums[3].v[c]);
-  return total;
+  for_rows(dk, row);
+  return total(sums);
 }
 
 // Columns [first, first + count) of one batch row and head; count <= NV vectors.
 template <class T, int NV>
 void forward_panel(const GatedLinearForward<T>& p, const GatedLinearPlan& plan, int64_t bh, int64_t first,
                    int64_t count, T* state) {
-  constexpr int64_t kWidth = NV * kLanes<T>;
   const GatedLinearShape& s = plan.shape;
   const GatedLinearHead head(s, bh);
   const int64_t state_offset = bh * plan.state_size() + first;
-  for (int64_t i = 0; i < s.dk; ++i) {
-    const auto row = p.initial_state ? load_columns<T, NV>(p.initial_state + state_offset + i * s.dv, count)
-                                     : Columns<T, NV>{};
-    store_columns<T, NV>(state + i * kWidth, row, kWidth);
-  }
-  auto write_state = [&](T* to) {
-    for (int64_t i = 0; i < s.dk; ++i)
-      store_columns<T, NV>(to + i * s.dv, load_columns<T, NV>(state + i * kWidth, kWidth), count);
-  };
+  read_panel<T, NV>(p.initial_state ? p.initial_state + state_offset : nullptr, s.dk, s.dv, count, state);
+  auto write_state = [&](T* to) { write_panel<T, NV>(state, s.dk, s.dv, count, to); };
   for (int64_t t = 0; t < s.time; ++t) {
     if (p.saved && t > 0 && t % GatedLinearPlan::kChunk == 0)
       write_state(p.saved + plan.saved_offset(bh, t / GatedLinearPlan::kChunk) + first);
