@@ -143,7 +143,7 @@ class ExpressionReader {
         repeats = false;
         return ours;
       }
-    if (const std::string known = character_class(false); !known.empty()) return known;
+    if (std::string known = character_class(false); !known.empty()) return known;
     const uint32_t code = character();
     if (!ignores_case_ || !is_letter(code)) return spellings(code, from);
     before_ = static_cast<char>(code | 0x20);
