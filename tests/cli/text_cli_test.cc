@@ -144,6 +144,19 @@ TEST_F(TextCommands, ForceReplacesNoRunByOneThatCannotStart) {
   EXPECT_FALSE(bytes() == before);
 }
 
+// Of two tokenizers in a run the one of the run that was replaced would be found.
+TEST_F(TextCommands, ARunThatReplacesAnotherWritesWithItsOwnTokenizer) {
+  const std::string train = " --preset deltanet-10m --quiet --force --steps 1" +
+                            test::as_options({"model.width=16", "model.blocks=1", "model.heads=1",
+                                              "data.context=16", "train.batch=1", "eval.samples=1"});
+  run("tokenizer train text -o tokenizer.json --vocabulary 300 --quiet");
+  run("tokenize text -o bytes --tokenizer bytes --held-out 0.2 --quiet");
+  run("tokenize text -o words --tokenizer tokenizer.json --held-out 0.2 --quiet");
+  for (const char* data : {"words", "bytes"}) run(std::string("train --out run --data ") + data + train);
+  const std::string text = "the cat of the mat";
+  EXPECT_EQ(json("generate run --tokens 1 --prompt '" + text + "'")["prompt_tokens"], text.size() + 1);
+}
+
 // Else the configuration could not be read again, nor a checkpoint written: all training would be lost.
 TEST_F(TextCommands, FoldersWhoseNamesAreNotUtf8AreRefusedBeforeTraining) {
   run("tokenize text --tokenizer bytes -o \"$(printf 'data\\377')\" --held-out 0.2 --quiet");

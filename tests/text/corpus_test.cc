@@ -323,6 +323,26 @@ TEST(Tokenize, GoesOnWhereItWasKilledAtOnce) {
   test::expect_error([&] { tokenize(options); }, ErrorCode::kBadInput, "mine.txt");
 }
 
+TEST(Tokenize, ForceTakesAnotherTokenizerForItsDataButRemovesNobodysOwn) {
+  const TemporaryDirectory directory;
+  write_documents(directory, 300);
+  auto options = options_for(directory, {directory / "lines"});
+  options.source.format = "lines";
+  options.force = true;
+  test::write_text(directory / "data/tokenizer.json", "of the data that was there");
+  tokenize(options);
+  EXPECT_TRUE(Corpus(directory / "data").manifest().complete);
+  options.folder = directory / "model";
+  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+    test::write_text(join_path(options.folder, name), "not data's");
+    expect_bad_input([&] { tokenize(options); }, "holds another tokenizer");
+    EXPECT_EQ(test::read_text(join_path(options.folder, name)), "not data's");
+    remove_tree(join_path(options.folder, name));
+  }
+  test::write_text(directory / "model/tokenizer.bytes", "bytes\n");
+  tokenize(options);
+}
+
 // Without our lock beside them they are of a program that has such names, too.
 TEST(Tokenize, LeavesUnfinishedFilesOfOthersAlone) {
   const TemporaryDirectory directory;

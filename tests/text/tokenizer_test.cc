@@ -226,6 +226,20 @@ TEST(Tokenizer, WhatIsTrainedIsReadBackAndKeepsText) {
   EXPECT_EQ(Tokenizer::open(copy.path())->fingerprint(), tokenizer->fingerprint());
 }
 
+TEST(Tokenizer, TheOneThatIsSavedIsTheOneThatIsFound) {
+  const test::TemporaryDirectory folder;
+  EXPECT_FALSE(Tokenizer::lies_in(folder.path()));
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json", "mine.txt"})
+    test::write_text(folder / name, "of another");
+  const auto bytes = Tokenizer::open("bytes");
+  bytes->save(folder.path());
+  EXPECT_EQ(Tokenizer::open(folder.path())->fingerprint(), bytes->fingerprint());
+  EXPECT_EQ(test::read_text(folder / "vocab.json"), "of another") << "which is not looked at";
+  Tokenizer::remove(folder.path());
+  EXPECT_FALSE(Tokenizer::lies_in(folder.path()));
+  EXPECT_EQ(test::read_text(folder / "mine.txt"), "of another");
+}
+
 TEST(Tokenizer, WordsThatTheCacheForgetsHaveTheSameIds) {
   NEEDS_PCRE2();
   const ByteLevelTokenizer tokenizer(small_spec(), {{"tokenizer.json", "x"}}, "test");

@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "signet/base/error.h"
+#include "signet/base/files.h"
 #include "signet/base/thread_pool.h"
 #include "signet/models/infer/decoder.h"
 #include "signet/text/sampler.h"
@@ -192,6 +195,24 @@ TEST(TextWorkload, ARunThatWasStoppedEndsWithTheSameBits) {
   train::Run loaded = train::Run::load(directory / "cut");
   EXPECT_EQ(loaded.model().parameters().size(), resumed["parameters"]);
   test::expect_error([&] { loaded.task(); }, ErrorCode::kUsage, "trained on text");
+}
+
+TEST(TextWorkload, ARunThatWasKilledBeforeItsTokenizerGoesOn) {
+  const TemporaryDirectory directory;
+  make_data(directory, "a", "cat");
+  const RunConfig config = small_config(directory, {"a"});
+  const std::string path = directory / "run";
+  {
+    auto run = io::RunDirectory::create(path, false);
+    set_file_fault_hook([](const char* call, const char*, const char* to) {
+      return to && std::string(call) == "rename" && std::string(to).ends_with("/tokenizer.bytes") ? EIO : 0;
+    });
+    EXPECT_THROW(train(config, run, false, {true, "", {}}), Error);
+    set_file_fault_hook(nullptr);
+  }
+  auto run = io::RunDirectory::open_for_resume(path);
+  train(resolve_config({.file = run.config_path()}), run, true, {true, "", {}});
+  EXPECT_TRUE(text::Tokenizer::lies_in(path));
 }
 
 TEST(TextWorkload, ResumingOnOtherDataIsTold) {

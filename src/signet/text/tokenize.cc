@@ -118,7 +118,8 @@ class Tokenizing {
     const bool ours = exists(join_path(folder, ".lock"));
     require_free(ours);  // before the lock, which would stay behind
     lock_ = DirectoryLock(folder);
-    if (exists(join_path(folder, kManifestFile))) {
+    const bool begun = exists(join_path(folder, kManifestFile));
+    if (begun) {
       if (!options_.force) return resume(CorpusManifest::read(folder));
       if (!CorpusManifest::begins(folder))
         bad_input("{} is not the description of tokenized data; give another folder",
@@ -127,6 +128,7 @@ class Tokenizing {
       for (const auto& name : list_directory(folder))  // and not what data.json calls its shards
         if (is_shard_name(name)) remove_tree(join_path(folder, name));
     }
+    if (!begun) require_no_other_tokenizer();
     if (ours) remove_unfinished_files(folder);
     manifest_.write(folder);  // first: from here on the same command goes on
     tokenizer_->save(folder);
@@ -139,6 +141,19 @@ class Tokenizing {
       if (name != ".lock" && !(leftovers && is_unfinished_file(name)))
         bad_input("{} holds files that are no tokenized data ('{}'); give another folder, or --force",
                   printable(folder), printable(name, 60));
+  }
+
+  // What --force lets pass may be a tokenizer that somebody needs, and data has one.
+  void require_no_other_tokenizer() const {
+    if (!Tokenizer::lies_in(options_.folder)) return;
+    bool same = false;
+    try {
+      same = Tokenizer::open(options_.folder)->fingerprint() == tokenizer_->fingerprint();
+    } catch (const Error&) {  // one that this program does not read
+    }
+    if (!same)
+      bad_input("{} holds another tokenizer, which --force does not replace; give another folder",
+                printable(options_.folder));
   }
 
   void resume(const CorpusManifest& stored) {

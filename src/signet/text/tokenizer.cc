@@ -1,6 +1,8 @@
 #include "signet/text/tokenizer.h"
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "signet/base/error.h"
@@ -51,6 +53,11 @@ struct Gpt2Names {
   const char *merges, *vocabulary;
 };
 constexpr Gpt2Names kGpt2Names[] = {{"vocab.bpe", "encoder.json"}, {"merges.txt", "vocab.json"}};
+// What a folder is searched for, in this order.
+constexpr const char* kFiles[] = {"tokenizer.json",        "tokenizer.model",        "tokenizer.bytes",
+                                  kGpt2Names[0].merges,    kGpt2Names[0].vocabulary, kGpt2Names[1].merges,
+                                  kGpt2Names[1].vocabulary};
+constexpr size_t kSingleFiles = 3;
 
 }  // namespace
 
@@ -82,14 +89,27 @@ std::string Tokenizer::decode(const int32_t* ids, size_t count) const {
 
 void Tokenizer::save(const std::string& folder) const {
   for (const auto& [name, content] : files_) write_file_atomic(join_path(folder, name), content);
+  for (const char* name : kFiles) {
+    if (name == files_.front().first) break;
+    remove_tree(join_path(folder, name));
+  }
+}
+
+void Tokenizer::remove(const std::string& folder) {
+  for (const char* name : kFiles) remove_tree(join_path(folder, name));
+}
+
+bool Tokenizer::lies_in(const std::string& folder) {
+  return std::any_of(std::begin(kFiles), std::end(kFiles),
+                     [&](const char* name) { return exists(join_path(folder, name)); });
 }
 
 std::unique_ptr<Tokenizer> Tokenizer::open(const std::string& name) {
   if (name == "bytes") return std::make_unique<ByteTokenizer>();
   if (is_directory(name)) {
     const auto has = [&](const char* file) { return exists(join_path(name, file)); };
-    for (const char* file : {"tokenizer.json", "tokenizer.model", "tokenizer.bytes"})
-      if (has(file)) return open(join_path(name, file));
+    for (size_t i = 0; i < kSingleFiles; ++i)
+      if (has(kFiles[i])) return open(join_path(name, kFiles[i]));
     for (const auto& files : kGpt2Names)
       if (has(files.merges) && has(files.vocabulary))
         return open_gpt2(join_path(name, files.merges), join_path(name, files.vocabulary));

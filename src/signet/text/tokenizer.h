@@ -47,8 +47,10 @@ class Tokenizer {
   int32_t start() const { return start_; }
   bool leading_space() const { return leading_space_; }  // that encoding puts a space before a text
   uint64_t fingerprint() const { return fingerprint_; }  // equal for equal tokenizers
-  // Writes its files into the folder, where open(folder) finds them.
+  // Writes its files into the folder and removes those of others that open(folder) would find before it.
   void save(const std::string& folder) const;
+  static bool lies_in(const std::string& folder);  // a file of any
+  static void remove(const std::string& folder);   // every one
 
  protected:
   using Files = std::vector<std::pair<std::string, std::string>>;  // name under which it is saved, content

@@ -201,8 +201,8 @@ ImportedRun import_run(const std::string& source, const std::string& path, const
     bad_input("the tokenizer has {} tokens, and the model {}", words->vocabulary(), model.vocabulary);
   auto directory = io::RunDirectory::create(path, force);
   directory.clear();
-  if (words) words->save(path);
-  write_file_atomic(directory.config_path(), run.config().to_yaml());
+  write_file_atomic(directory.config_path(), run.config().to_yaml());  // first: what has it is a run
+  words ? words->save(path) : text::Tokenizer::remove(path);
   io::Checkpoint checkpoint;
   checkpoint.model = run.named(run.weights());
   io::save_checkpoint(path, checkpoint, 1);

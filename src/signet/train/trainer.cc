@@ -89,8 +89,8 @@ class Trainer {
     if (in_place) save_now();
     if (!root()) return;
     directory_.clear(in_place ? step_ : -1);
+    write_file_atomic(directory_.config_path(), run_.config().to_yaml());  // first: what has it is a run
     workload_->prepare(directory_);
-    write_file_atomic(directory_.config_path(), run_.config().to_yaml());
     metrics_ = AppendFile(directory_.metrics_path(), 0);
   }
 
