@@ -75,6 +75,16 @@ TEST(DocumentSource, FilesFoldersLinesSeparatorsAndJson) {
   expect_bad_input([&] { tokenized(directory, options); }, "choose one by --field");
 }
 
+TEST(Tokenize, GoesOnWithInputsThatWereMended) {
+  const TemporaryDirectory directory;
+  write_text(directory / "d.jsonl", "{\"text\": 5}\n");
+  const auto options = options_for(directory, {directory / "d.jsonl"});
+  expect_bad_input([&] { tokenize(options); }, "d.jsonl:1");
+  write_text(directory / "d.jsonl", "{\"text\": \"five\"}\n");
+  tokenize(options);
+  EXPECT_EQ(texts_of(Corpus(options.folder), Corpus::kTrain), std::vector<std::string>{"five"});
+}
+
 TEST(Tokenize, ItsOutputIsNoInput) {
   const TemporaryDirectory directory;
   write_text(directory / "a.txt", "first");

@@ -226,6 +226,16 @@ TEST(Tokenizer, WhatIsTrainedIsReadBackAndKeepsText) {
   EXPECT_EQ(Tokenizer::open(copy.path())->fingerprint(), tokenizer->fingerprint());
 }
 
+TEST(Tokenizer, WhatIsWrongWithAJsonFileIsSaidOfJson) {
+  const test::TemporaryDirectory folder;
+  for (const char* text : {"", "[]", " \n[{}]", "<html>"}) {
+    test::write_text(folder / "t.json", text);
+    const auto error = test::error_of([&] { Tokenizer::open(folder / "t.json"); });
+    ASSERT_TRUE(error) << text;
+    EXPECT_EQ(std::string(error->what()).find("sentencepiece"), std::string::npos) << error->what();
+  }
+}
+
 TEST(Tokenizer, TheOneThatIsSavedIsTheOneThatIsFound) {
   const test::TemporaryDirectory folder;
   EXPECT_FALSE(Tokenizer::lies_in(folder.path()));

@@ -119,8 +119,11 @@ class Tokenizing {
     require_free(ours);  // before the lock, which would stay behind
     lock_ = DirectoryLock(folder);
     const bool begun = exists(join_path(folder, kManifestFile));
-    if (begun) {
-      if (!options_.force) return resume(CorpusManifest::read(folder));
+    if (begun && !options_.force) {
+      const auto stored = CorpusManifest::read(folder);
+      // Where nothing was kept, as of inputs in which something was wrong, others are as good.
+      if (stored.complete || stored.records > 0 || !stored.shards.empty()) return resume(stored);
+    } else if (begun) {
       if (!CorpusManifest::begins(folder))
         bad_input("{} is not the description of tokenized data; give another folder",
                   printable(join_path(folder, kManifestFile)));

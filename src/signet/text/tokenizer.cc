@@ -128,7 +128,8 @@ std::unique_ptr<Tokenizer> Tokenizer::open(const std::string& name) {
     bad_input("no tokenizer '{}': give a tokenizer.json, a sentencepiece .model, a folder, or bytes",
               printable(name));
   std::string content = read_file(name, kMaxTokenizerBytes);
-  if (content.empty() || content[0] != '{') return make_sentencepiece(std::move(content), printable(name));
+  if (!ends_with(name, ".json") && !content.starts_with('{'))
+    return make_sentencepiece(std::move(content), printable(name));
   const auto spec = read_tokenizer_json(io::parse_json(content, name, kLimits), printable(name));
   return std::make_unique<ByteLevelTokenizer>(
       spec, std::vector<std::pair<std::string, std::string>>{{"tokenizer.json", content}}, printable(name));
