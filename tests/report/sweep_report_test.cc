@@ -56,6 +56,26 @@ TEST(SweepReport, ColourIsTheModelAndDashTheRange) {
             (std::vector<Look>{{0, true}, {1, true}, {0, false}, {1, false}}));
 }
 
+// Few samples have other lengths for every seed, and the best seed need not have the longest.
+TEST(SweepReport, TheAxisReachesTheLengthsOfEverySeed) {
+  test::TemporaryDirectory directory;
+  SweepPage page = page_of(directory, {{"deltanet", -1, 1}});
+  auto& member = page.runs[0].members[0];
+  member.seeds = {member.directory, directory / "2", directory / "3"};
+  for (int seed = 2; seed <= 3; ++seed) {
+    const test::FixtureRun run{"deltanet", -1, seed};
+    auto results = test::fixture_results(run);
+    for (auto& row : results["by_length"]) row["length"] = 2 * row["length"].get<int>();
+    test::write_fixture_run(directory / std::to_string(seed), run, results);
+  }
+  ExportedFiles files;
+  render_sweep(page, &files);
+  const auto figure = std::find_if(files.begin(), files.end(),
+                                   [](const auto& file) { return file.name.ends_with("accuracy.svg"); });
+  ASSERT_NE(figure, files.end());
+  EXPECT_NE(figure->content.find(">500<"), std::string::npos) << figure->content;
+}
+
 TEST(SweepReport, NamesStandOnTheLeftAndFilesHaveWhatIsShown) {
   test::TemporaryDirectory directory;
   SweepPage page = page_of(directory, {{"deltanet", -1}});

@@ -202,9 +202,13 @@ void shade_training(Chart& chart, const std::vector<Series>& series, const char*
 
 double longest(const std::vector<Series>& series) {
   double most = 1;
+  const auto look_at = [&](const RunData& run) {
+    if (!run.by_length.empty()) most = std::max(most, run.by_length.back().length);
+    most = std::fmax(most, run.train_high);
+  };
   for (const auto& s : series) {
-    if (!s.run->by_length.empty()) most = std::max(most, s.run->by_length.back().length);
-    most = std::fmax(most, s.run->train_high);
+    look_at(*s.run);
+    for (const auto* seed : s.seeds) look_at(*seed);  // few samples have lengths of their own
   }
   return most;
 }
