@@ -254,6 +254,37 @@ TEST(Graph, LabelsOfLoopsDoNotLieOnOthers) {
   EXPECT_EQ(places.size(), 9u);
 }
 
+// The states that a register of three letters keeps: those of 000 and of 111 are neighbours on the ring.
+TEST(Graph, LoopsKeepClearOfOtherNodesAndLoops) {
+  GraphPicture picture;
+  for (int q = 0; q < 8; ++q) {
+    picture.nodes.push_back({std::to_string(q)});
+    for (int letter = 0; letter < 2; ++letter)
+      picture.edges.push_back({q, (2 * q + letter) % 8, std::to_string(letter)});
+  }
+  const std::string path = std::getenv("PATH");
+  setenv("PATH", "", 1);
+  const std::string svg = svg_graph(picture);
+  setenv("PATH", path.c_str(), 1);
+  std::vector<Point> nodes, loops;
+  for (size_t at = svg.find("class=\"node\""); at != svg.npos; at = svg.find("class=\"node\"", at + 1)) {
+    Point p;
+    ASSERT_EQ(std::sscanf(svg.c_str() + at, "class=\"node\" cx=\"%lf\" cy=\"%lf", &p.x, &p.y), 2);
+    nodes.push_back(p);
+  }
+  for (size_t at = svg.find(" C"); at != svg.npos; at = svg.find(" C", at + 1)) {
+    Point c, d;
+    if (std::sscanf(svg.c_str() + at, " C%lf,%lf %lf,%lf", &c.x, &c.y, &d.x, &d.y) == 4)
+      loops.push_back({(c.x + d.x) / 2, (c.y + d.y) / 2});
+  }
+  ASSERT_EQ(nodes.size(), 8u);
+  ASSERT_EQ(loops.size(), 2u);
+  const auto distance = [](Point a, Point b) { return std::hypot(a.x - b.x, a.y - b.y); };
+  EXPECT_GT(distance(loops[0], loops[1]), 60) << svg;
+  for (const Point& loop : loops)
+    for (const Point& node : nodes) EXPECT_GT(distance(loop, node), 40) << svg;
+}
+
 TEST(ComplexPlane, IsWellFormedAndMarksWords) {
   PlanePanel panel{"layer 1 head 1 <&>",
                    {{"a<", {{1, 0}, {-0.5, 0.5}, {kNan, 0}, {40, 0}}}, {"b", {}}},

@@ -274,7 +274,7 @@ class Drawing {
                             best.control.y, best.b.x, best.b.y));
   }
 
-  // Away from the middle of the picture on a ring, upwards in columns.
+  // Upwards where nothing is in the way: other nodes, what was drawn before, arrows of its own node.
   std::string loop(const GraphPicture::Edge& edge) {
     const Position p = position_[static_cast<size_t>(edge.from)];
     double best_cost = 1e18, angle = -M_PI / 2;
@@ -290,6 +290,11 @@ class Drawing {
         const double cosine = (toward.x * out.x + toward.y * out.y) / std::max(1.0, length(toward));
         if (cosine > 0.6) cost += 100 * cosine;
       }
+      const Position middle = p + (kRadius + 22) * out;
+      for (size_t q = 0; q < position_.size(); ++q)
+        if (static_cast<int32_t>(q) != edge.from && length(position_[q] - middle) < kRadius + 32) cost += 150;
+      for (const auto& point : drawn_)
+        if (length(point - middle) < 16) cost += 15;
       if (edge.from == picture_.start && out.x < -0.5) cost += 60;
       if (cost < best_cost) best_cost = cost, angle = candidate, best_label = label;
     }
@@ -300,6 +305,10 @@ class Drawing {
                    d = on_rim(0.55, kRadius + 42);
     grow(c);
     grow(d);
+    for (int i = 1; i < 10; ++i) {
+      const double t = i / 10.0, u = 1 - t;
+      drawn_.push_back((u * u * u) * a + (3 * u * u * t) * c + (3 * u * t * t) * d + (t * t * t) * b);
+    }
     ways_.push_back({0, angle});
     place(edge.label, best_label);
     return path(fmt::format("M{:.1f},{:.1f} C{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f}", a.x, a.y, c.x, c.y,
