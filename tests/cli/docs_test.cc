@@ -160,8 +160,8 @@ TEST(Docs, CommandsOfThePagesWorkInTheirOrder) {
     ASSERT_EQ(test::run_signet(before, directory.path()).exit_code, 0) << before;
   expect_commands_work("/README.md", directory);
   for (const char* page :
-       {"analyze", "compile", "verify", "check", "decompose", "deltanet", "eval", "extract", "factor", "list",
-        "report", "robust", "run", "crystallise", "tasks", "theory"})
+       {"analyze", "automata", "compile", "verify", "check", "decompose", "deltanet", "eval", "extract",
+        "factor", "list", "report", "robust", "run", "crystallise", "tasks", "theory"})
     expect_commands_work(std::string("/docs/") + page + ".md", directory);
 }
 
