@@ -260,6 +260,27 @@ TEST(Robustness, WhatIsExactStays) {
   EXPECT_FALSE(robustness_of(flip).finite());
 }
 
+// Layers that reset by 1/64 and turn by -1: the low-order digits that a reset leaves do not grow.
+TEST(Robustness, ResetsKeepWhatSignsTakeAlong) {
+  automata::Dfa dfa;
+  dfa.alphabet = {"a", "b"};
+  dfa.delta = {{1, 1}, {2, 0}, {1, 3}, {3, 3}};
+  dfa.accept = {true, false, true, true};
+  for (const Target target : {Target::kDiagonalSigned, Target::kHouseholderSigned}) {
+    CompileOptions options;
+    options.target = target;
+    const Network network = compile(dfa, options);
+    const auto bounds = robustness_of(network);
+    EXPECT_TRUE(bounds.finite()) << class_name(target);
+    const double once = least(bounds, &BlockRobustness::once);
+    EXPECT_GT(once, 0.01) << class_name(target);
+    for (uint64_t seed = 0; seed < 60; ++seed)
+      EXPECT_TRUE(right_when_disturbed(network, seed, 60, [&](int64_t t, auto& state, Rng& rng) {
+        if (t == static_cast<int64_t>(seed % 20)) move_by(state, 0.999 * once, rng);
+      })) << class_name(target);
+  }
+}
+
 TEST(Robustness, ARotationDrifts) {
   CompileOptions options;
   options.construction = "rotation";

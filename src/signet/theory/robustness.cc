@@ -122,15 +122,24 @@ class Radii {
       }
       if (!moved) break;
     }
-    // What contracts leaves room for a little more; what only holds is exact, and stays as it is.
+    // What contracts leaves room for a little more, and what only holds is taken along.
     for (const double more : {1.0, kLarger}) {
-      bool kept = *std::max_element(r.begin(), r.end()) * more <= margin_ - by.less;
-      for (const RobustStep& step : steps_)
-        kept = kept && led(step, more * r[static_cast<size_t>(step.from)], by) <=
-                           more * r[static_cast<size_t>(step.to)];
-      if (!kept) continue;
-      for (double& radius : r) radius *= more;
-      return true;
+      std::vector<double> larger = r;
+      for (double& radius : larger) radius *= more;
+      for (int round = 0; round <= std::min(codes_, kRounds); ++round) {
+        if (!(*std::max_element(larger.begin(), larger.end()) <= margin_ - by.less)) break;
+        bool kept = true;
+        for (const RobustStep& step : steps_) {
+          double& to = larger[static_cast<size_t>(step.to)];
+          const double next = led(step, larger[static_cast<size_t>(step.from)], by);
+          if (next <= to) continue;
+          to = next;
+          kept = false;
+        }
+        if (!kept) continue;
+        r = std::move(larger);
+        return true;
+      }
     }
     return false;
   }
