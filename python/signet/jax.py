@@ -128,11 +128,17 @@ def _array(name, values):
     return array
 
 
+def _number(operator, name, value):
+    if isinstance(value, jax.core.Tracer):
+        raise ValueError(f"{operator}: {name} has no gradient and is known before arrays are: give a number, not a traced one")
+    return float(value)
+
+
 def _run(name, arrays, settings, outputs):
     op = getattr(_operators, name)
     wanted = tuple(n for n, yes in outputs.items() if yes)
     arrays = tuple(None if arrays[n] is None else _array(n, arrays[n]) for n in op.inputs)
-    settings = tuple(float(settings[n]) for n in op.settings)
+    settings = tuple(_number(name, n, settings[n]) for n in op.settings)
     found = {n: x if op.outputs[n] else jax.lax.stop_gradient(x)
              for n, x in zip(wanted, _functions[name](settings, wanted, arrays))}
     results = tuple(found.get(n) for n in outputs)

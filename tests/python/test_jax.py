@@ -45,6 +45,16 @@ def test_gradients_of_several_calls():
             np.testing.assert_allclose(got[n], np.stack([one[n] for one in expected]), rtol=1e-4, atol=1e-5)
 
 
+def test_settings_that_are_learned_or_traced_are_refused():
+    def call(scale):
+        return sj.delta_rule(**INPUTS, scale=scale)[0].sum()
+
+    for function in (jax.grad(call), jax.jit(call)):
+        with pytest.raises(ValueError, match="delta_rule: scale has no gradient"):
+            function(0.5)
+    np.testing.assert_array_equal(call(jax.numpy.float32(0.5)), call(0.5))
+
+
 def test_m_is_a_constant_in_every_gradient():
     """A given m asks for none, and segments go on from each other all the same."""
     gates = dict(i=rng.standard_normal((1, 6, 2)).astype(np.float32), f=rng.uniform(0.5, 1, (1, 6, 2)).astype(np.float32))
