@@ -208,7 +208,7 @@ struct Jitter {
 
   Jitter(const Twins& twins, TwoStates at) {
     Numbers low(at[0].size(), INFINITY), high(at[0].size(), 0.0);
-    for (int n = 0; n < kStretch; ++n) {
+    for (int64_t n = 0; n < kStretch; ++n) {
       for (size_t i = 0; i < low.size(); ++i) {
         low[i] = std::min(low[i], std::abs(at[0][i] - at[1][i]));
         high[i] = std::max(high[i], std::abs(at[0][i] - at[1][i]));
@@ -226,7 +226,7 @@ struct Jitter {
       if (!(std::abs(std::abs(at[0][i] - at[1][i]) - middle[i]) <= 3 * spread[i])) return false;
     return true;
   }
-  static constexpr int kStretch = 128;
+  static constexpr int64_t kStretch = 128;
 };
 
 // Once the states have had the predicted repetitions four times over and are neither one nor still, what is
