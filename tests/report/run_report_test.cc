@@ -24,6 +24,13 @@ size_t occurrences(const std::string& text, const std::string& piece) {
   return n;
 }
 
+std::string exported(const std::vector<RunData>& runs, const std::string& name) {
+  for (const auto& file : export_report(runs))
+    if (file.name == name) return file.content;
+  ADD_FAILURE() << "no " << name;
+  return "";
+}
+
 std::vector<RunData> four_runs(const test::TemporaryDirectory& directory) {
   const FixtureRun runs[] = {
       {"deltanet", 0, 1, 0.04}, {"deltanet", -1, 1, 1}, {"mamba", 0, 1, 0}, {"mamba", -1, 1, 1}};
@@ -168,13 +175,10 @@ TEST(RunReport, TheTrainedLengthsAreShown) {
   EXPECT_NE(verdict_sentence(run).find(", 0.980 at the lengths it was trained on"), std::string::npos)
       << verdict_sentence(run);
   EXPECT_NE(render_report({run}, "Parity").find("<th>trained lengths</th>"), std::string::npos);
-  for (const auto& file : export_report({run}))
-    if (file.name == "parity-accuracy.csv") {
-      double length = 0;
-      ASSERT_EQ(std::sscanf(file.content.c_str() + file.content.find("\",") + 2, "%lf", &length), 1)
-          << file.content;
-      EXPECT_LT(length, 10);
-    }
+  const std::string csv = exported({run}, "parity-accuracy.csv");
+  double length = 0;
+  ASSERT_EQ(std::sscanf(csv.c_str() + csv.find("\",") + 2, "%lf", &length), 1) << csv;
+  EXPECT_LT(length, 10);
 }
 
 // Every model has an entry in the legend, however many there are, and runs of one model share one.
@@ -192,11 +196,9 @@ TEST(RunReport, LegendsNameEveryModelOnce) {
   const size_t begin = page.find("class=\"legend\"");
   const std::string legend = page.substr(begin, page.find("</ul>", begin) - begin);
   EXPECT_EQ(occurrences(legend, "<li>"), 9u) << legend;
-  for (const auto& file : export_report(runs))
-    if (file.name == "parity-accuracy.svg") {
-      EXPECT_EQ(occurrences(file.content, "model0 [−1, 1] · 2 runs<"), 1u);
-      EXPECT_EQ(occurrences(file.content, "model8 [−1, 1]<"), 1u);
-    }
+  const std::string svg = exported(runs, "parity-accuracy.svg");
+  EXPECT_EQ(occurrences(svg, "model0 [−1, 1] · 2 runs<"), 1u);
+  EXPECT_EQ(occurrences(svg, "model8 [−1, 1]<"), 1u);
 }
 
 TEST(RunReport, RunsOnTextFoldIntoTheirLosses) {
@@ -228,9 +230,8 @@ TEST(RunReport, LatexHasAMinusAndNoHyphen) {
   auto results = test::fixture_results({"deltanet", 0, 1, 0});
   results["scaled_accuracy"] = -0.25;
   test::write_fixture_run(directory / "run", {"deltanet", 0, 1, 0}, results);
-  for (const auto& file : export_report({read_run(directory / "run")}))
-    if (file.name == "results.tex")
-      EXPECT_NE(file.content.find("& $-$0.250 & $-$0.250 "), std::string::npos) << file.content;
+  const std::string tex = exported({read_run(directory / "run")}, "results.tex");
+  EXPECT_NE(tex.find("& $-$0.250 & $-$0.250 "), std::string::npos) << tex;
 }
 
 TEST(RunReport, Verdicts) {
