@@ -484,7 +484,7 @@ void TextExperiment::add_json(ordered_json& json, const train::SweepSummary& sum
   }
   for (size_t i = 0; i < far_.size(); ++i)
     if (!far_[i].is_null()) json["runs"][i]["measured"] = far_[i];
-  if (!earlier_provenance_.is_null()) json["earlier"] = earlier_provenance_;
+  if (earlier_provenance_) json["earlier"] = *earlier_provenance_;
 }
 
 }  // namespace signet::cli

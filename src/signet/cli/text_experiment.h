@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,7 +46,7 @@ class TextExperiment {
   std::vector<std::string> texts_;
   std::string data_, earlier_;
   std::vector<nlohmann::ordered_json> far_;  // of every run of the summary; null where it is not done
-  nlohmann::ordered_json earlier_provenance_;
+  std::optional<nlohmann::ordered_json> earlier_provenance_;
 };
 
 }  // namespace signet::cli
