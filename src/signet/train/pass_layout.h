@@ -1,8 +1,7 @@
 // How a part of a batch lies in the memory that one pass on the GPU reads: a header, the tokens, which of
 // their rows are scored (unless all are) and the targets. Where nothing but the scored token of each sequence
 // and those before it are copied, or others begin within rows, also the offsets of the sequences and where
-// in its own each token is. With noise its keys (autograd::Noise): those of the rows, and of
-// the sequences.
+// in its own each token is. With noise its keys (autograd::Noise): those of the rows, and of the sequences.
 #pragma once
 
 #include <compare>
@@ -50,9 +49,8 @@ class PassLayout {
   int64_t targets_at() const { return behind(scored_at(), dense_ ? 0 : sequences()); }  // [scored_rows]
   int64_t offsets_at() const { return behind(targets_at(), scored_rows()); }            // [sequences + 1]
   int64_t positions_at() const { return behind(offsets_at(), sequences() + 1); }        // [tokens]
-  int64_t row_keys_at() const {
-    return packed_ ? behind(positions_at(), tokens_) : offsets_at();
-  }                                                                            // [tokens]
+  // [tokens]
+  int64_t row_keys_at() const { return packed_ ? behind(positions_at(), tokens_) : offsets_at(); }
   int64_t sequence_keys_at() const { return behind(row_keys_at(), tokens_); }  // [rows]
   int64_t bytes() const { return noisy_ ? behind(sequence_keys_at(), rows_) : row_keys_at(); }
 
