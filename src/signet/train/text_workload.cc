@@ -77,8 +77,8 @@ class TextWorkload final : public Workload {
   }
 
   void require_start() const override { require_tokenizer_of(train_.from); }
-  void prepare(const io::RunDirectory& directory) const override {
-    corpora_[0]->tokenizer().save(directory.path());
+  void prepare(const io::RunDirectory& directory, bool anew) const override {
+    if (anew || !text::Tokenizer::lies_in(directory.path())) corpora_[0]->tokenizer().save(directory.path());
   }
 
   void make_batch(int64_t step, const comm::Range& range, tasks::Batch& out) const override {

@@ -90,7 +90,7 @@ class Trainer {
     if (!root()) return;
     directory_.clear(in_place ? step_ : -1);
     write_file_atomic(directory_.config_path(), run_.config().to_yaml());  // first: what has it is a run
-    workload_->prepare(directory_);
+    workload_->prepare(directory_, /*anew=*/true);
     metrics_ = AppendFile(directory_.metrics_path(), 0);
   }
 
@@ -108,8 +108,10 @@ class Trainer {
       fail(ErrorCode::kUsage, "the run has made {} already; --steps {} cannot take them back",
            count_of(step_, "update"), train_.steps);
     tell_if_done();
+    if (!root()) return;
+    workload_->prepare(directory_, /*anew=*/false);
     // What was changed by the one who resumes it: the number of updates, the device.
-    if (root() && resolve_config({directory_.config_path(), "", "", {}}).to_yaml() != run_.config().to_yaml())
+    if (resolve_config({directory_.config_path(), "", "", {}}).to_yaml() != run_.config().to_yaml())
       write_file_atomic(directory_.config_path(), run_.config().to_yaml());
   }
 

@@ -27,8 +27,9 @@ class Workload {
   // Throws where a new run cannot begin as the configuration says: nothing of its directory is touched
   // before.
   virtual void require_start() const {}
-  // Puts into the directory of a new run what it needs beside its configuration.
-  virtual void prepare(const io::RunDirectory&) const {}
+  // Puts into the directory of a new run what it needs beside its configuration, and into that of one that
+  // goes on what is missing of it: the run may have been killed before.
+  virtual void prepare(const io::RunDirectory&, bool /*anew*/) const {}
 
   // These rows of the batch of an update, counted from 1: a pure function of the configuration and the step.
   // From any thread.
