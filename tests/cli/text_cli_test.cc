@@ -255,6 +255,32 @@ TEST_F(TextCommands, ASweepOnTextSaysThatScoresAreLosses) {
       << listed.out;
 }
 
+// Of one row nothing says how far its loss is from that of others.
+TEST_F(TextCommands, OneRowHasNoInterval) {
+  run("tokenize text --tokenizer bytes -o data --held-out 0.2 --quiet");
+  test::write_text(directory_ / "grid.yaml",
+                   "base:\n"
+                   "  data: {paths: [data], context: 16}\n"
+                   "  model: {width: 16, blocks: 1, heads: 1}\n"
+                   "  train: {steps: 1, batch: 1}\n"
+                   "  eval: {samples: 1}\n"
+                   "grid: {train.seed: [1]}\n");
+  const auto summary = json("sweep grid.yaml --out grid --quiet");
+  EXPECT_TRUE(summary["runs"][0]["standard_error"].is_null());
+  const std::string directory = "grid/" + summary["runs"][0]["name"].get<std::string>();
+  EXPECT_TRUE(ordered_json::parse(test::read_text(directory_ / (directory + "/results.json")))["loss_error"]
+                  .is_null());
+  for (const std::string verb : {"train --quiet --resume ", "eval --quiet ", "report "}) {
+    const std::string shown = run(verb + directory);
+    EXPECT_NE(shown.find(" nats a token"), shown.npos) << shown;
+    EXPECT_EQ(shown.find("0.0000"), shown.npos) << shown;
+    EXPECT_EQ(shown.find("nan"), shown.npos) << shown;
+  }
+  const std::string page = test::read_text(directory_ / "report.html");
+  EXPECT_EQ(page.find("± "), page.npos);
+  EXPECT_EQ(page.find("nan"), page.npos);
+}
+
 // What tools/lm-results kept of earlier runs stands beside new ones, and a variant of [-1,1] is compared with
 // the plain [0,1] by seed.
 TEST_F(TextCommands, EarlierRunsOfTheExperimentStandBesideNewOnes) {

@@ -254,6 +254,22 @@ TEST(TextEvaluation, WhatNoRowReachesHasNoRunningMean) {
   EXPECT_TRUE(text_evaluation_json(found)["by_position"].back()["running"].is_null());
 }
 
+TEST(TextEvaluation, OneRowShowsNoError) {
+  const TemporaryDirectory directory;
+  make_data(directory, "a", "cat");
+  const text::Corpus corpus(directory / "a");
+  train::Run run(small_config(directory, {"a"}));
+  for (const int64_t rows : {1, 2}) {
+    TextEvaluationRequest request;
+    request.context = 16, request.rows = rows;
+    const auto json =
+        text_evaluation_json(evaluate_text(run.model(), run.dtype(), run.weights(), corpus, request));
+    EXPECT_EQ(json["loss_error"].is_null(), rows == 1);
+    EXPECT_EQ(json["by_position"][0]["nll_error"].is_null(), rows == 1);
+    EXPECT_EQ(json["by_position"][0]["running_error"].is_null(), rows == 1);
+  }
+}
+
 TEST(TextEvaluation, IsTheMeanOfTheModelsLogProbabilitiesByPosition) {
   const TemporaryDirectory directory;
   make_data(directory, "a", "cat");

@@ -12,6 +12,7 @@
 #include "signet/base/text.h"
 #include "signet/io/json.h"
 #include "signet/io/run_directory.h"
+#include "signet/report/svg.h"
 #include "signet/report/table.h"
 #include "signet/train/text_evaluator.h"
 #include "signet/train/text_spectra.h"
@@ -50,15 +51,16 @@ void print_evaluation(const std::string& path, const train::TextEvaluation& eval
     table.row({entry.first == entry.last ? std::to_string(entry.first)
                                          : fmt::format("{}-{}", entry.first, entry.last),
                std::to_string(entry.rows), fmt::format("{:.4f}", entry.nll.mean),
-               fmt::format("{:.4f}", entry.nll.error),
+               report::fixed_number(entry.nll.error, 4),
                entry.running ? fmt::format("{:.4f}", entry.running->mean) : "–",
-               entry.running ? fmt::format("{:.4f}", entry.running->error) : "–"});
+               entry.running ? report::fixed_number(entry.running->error, 4) : "–"});
   fmt::print("{}", table.text(report::text_style(stdout)));
   fmt::print(
-      "{}: {} of {} documents in {}\nloss {:.4f} +- {:.4f} nats a token, perplexity {:.2f}, "
+      "{}: {} of {} documents in {}\nloss {:.4f}{} nats a token, perplexity {:.2f}, "
       "{:.4f} bits a byte, {:.1f} % right\n",
       path, count_of(evaluation.tokens, "token"), held_out ? "held-out" : "training",
-      count_of(evaluation.rows, "row"), evaluation.nll.mean, evaluation.nll.error,
+      count_of(evaluation.rows, "row"), evaluation.nll.mean,
+      std::isfinite(evaluation.nll.error) ? fmt::format(" +- {:.4f}", evaluation.nll.error) : "",
       std::exp(evaluation.nll.mean), evaluation.bits_per_byte(), 100 * evaluation.accuracy());
 }
 

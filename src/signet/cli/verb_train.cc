@@ -361,9 +361,10 @@ class Train final : public Verb {
     } else if (result.contains("text")) {
       const auto number = [&](const char* key) { return result[key].get<double>(); };
       fmt::print(
-          "text, {}{}: held-out loss {:.4f} +- {:.4f} nats a token ({:.4f} bits a byte) after {}, "
+          "text, {}{}: held-out loss {:.4f}{} nats a token ({:.4f} bits a byte) after {}, "
           "{:.1f} s\nrun: {}\n",
-          result["model"].get<std::string>(), range_of(result), number("loss"), number("loss_error"),
+          result["model"].get<std::string>(), range_of(result), number("loss"),
+          result["loss_error"].is_null() ? "" : fmt::format(" +- {:.4f}", number("loss_error")),
           number("bits_per_byte"), count_of(result["steps"].get<int64_t>(), "step"), number("seconds"),
           printable(out_, 4000));
     } else {

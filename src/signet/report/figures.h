@@ -86,5 +86,6 @@ int index_of(std::vector<std::string>& names, const std::string& name);
 // For file names: letters, digits, dots and dashes of a name; others become dashes.
 std::string file_stem(const std::string& name);
 std::string rough_duration(double seconds);  // 4.2 s, 12 min, 3.1 h
+std::string plus_minus(double error);        // " ± 0.0123", or nothing where it is unknown
 
 }  // namespace signet::report

@@ -234,8 +234,8 @@ std::string verdict_sentence(const RunData& run, const std::string& label) {
   std::string text = fmt::format("{} {} {}", label.empty() ? run_label(run) : label, look(v).words, task);
   if (v == Verdict::kUnfinished) return text + ".";
   if (v == Verdict::kMeasured)
-    return text + fmt::format(": {} ± {} nats a token, {} bits a byte on held-out documents (rows of {}).",
-                              fixed_number(run.held_out_loss, 4), fixed_number(run.held_out_error, 4),
+    return text + fmt::format(": {}{} nats a token, {} bits a byte on held-out documents (rows of {}).",
+                              fixed_number(run.held_out_loss, 4), plus_minus(run.held_out_error),
                               fixed_number(run.bits_per_byte, 4),
                               count_of(whole_number(run.train_high), "token"));
   if (std::isfinite(run.test_low) && std::isfinite(run.test_high))

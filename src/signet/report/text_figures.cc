@@ -20,6 +20,8 @@ std::string rough_duration(double seconds) {
   return fmt::format("{:.1f} h", seconds / 3600);
 }
 
+std::string plus_minus(double error) { return std::isfinite(error) ? " ± " + fixed_number(error, 4) : ""; }
+
 std::string text_table(const std::vector<Series>& series) {
   std::string html =
       "<div class=\"scroll\"><table>\n<thead><tr><th>run</th><th>nats a "
@@ -87,8 +89,8 @@ std::string domain_figure(const std::vector<Series>& all, const std::string& dom
         mean.push_back({x, p.nll});
         low.push_back({x, p.nll - error});
         high.push_back({x, p.nll + error});
-        titles.push_back(fmt::format("tokens {}–{}: {:.4f} ± {:.4f}", whole_number(p.first),
-                                     whole_number(p.last), p.nll, error));
+        titles.push_back(fmt::format("tokens {}–{}: {:.4f}{}", whole_number(p.first), whole_number(p.last),
+                                     p.nll, plus_minus(p.error)));
       }
       if (bands) chart.area(low, high, s.style.color);
       chart.line(mean, s.style);

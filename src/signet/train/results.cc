@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "signet/io/json.h"
@@ -107,7 +108,9 @@ StoredResults read_results(const std::string& path) {
   results.dense = !results.text && io::json_bool(scored, "dense", scored_in);
   if (results.text) {
     results.score = -io::json_double(json, "loss", path);
-    results.error = io::json_double(json, "loss_error", path) / 1.96;  // an interval of 95 %
+    const auto& half = io::json_member(json, "loss_error", path);  // of an interval of 95 %
+    results.error = half.is_null() ? std::numeric_limits<double>::quiet_NaN()
+                                   : io::json_double(json, "loss_error", path) / 1.96;
     results.seconds = io::json_double(json, "seconds", path);
     if (json.contains("train_flops")) results.flops = io::json_double(json, "train_flops", path);
     return results;

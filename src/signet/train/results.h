@@ -36,7 +36,7 @@ struct FoundHorizon {
 struct StoredResults {
   double score = 0;  // evaluator.h; of the evaluation with which training ended; of text minus the loss
   bool text = false, dense = false;
-  double error = 0;  // the standard error of the score over the test sequences
+  double error = 0;  // the standard error of the score over the test sequences; NaN of a single row of text
   double seconds = 0, flops = 0;
   std::optional<FoundHorizon> horizon;
 };

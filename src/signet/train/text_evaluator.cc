@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "signet/base/error.h"
@@ -47,7 +48,8 @@ class RatioMean {
     double squares = 0;
     for (const auto& [s, c] : parts_) squares += (s - mean * c) * (s - mean * c);
     const auto n = static_cast<double>(parts_.size());
-    return {mean, n > 1 ? kNormal95 * std::sqrt(squares * n / (n - 1)) / count : 0};
+    return {mean, n > 1 ? kNormal95 * std::sqrt(squares * n / (n - 1)) / count
+                        : std::numeric_limits<double>::quiet_NaN()};
   }
   int64_t rows() const { return static_cast<int64_t>(parts_.size()); }
 
@@ -193,6 +195,10 @@ TextEvaluation evaluate_text(const models::Model& model, DType dtype, void* weig
   return tally.result();
 }
 
+ordered_json error_json(double error) {
+  return std::isfinite(error) ? ordered_json(error) : ordered_json(nullptr);
+}
+
 ordered_json text_evaluation_json(const TextEvaluation& evaluation) {
   ordered_json positions = ordered_json::array();
   for (const auto& entry : evaluation.by_position) {
@@ -200,15 +206,15 @@ ordered_json text_evaluation_json(const TextEvaluation& evaluation) {
                          {"last", entry.last},
                          {"rows", entry.rows},
                          {"nll", entry.nll.mean},
-                         {"nll_error", entry.nll.error},
+                         {"nll_error", error_json(entry.nll.error)},
                          {"running", nullptr},
                          {"running_error", nullptr}});
     if (entry.running)
       positions.back()["running"] = entry.running->mean,
-      positions.back()["running_error"] = entry.running->error;
+      positions.back()["running_error"] = error_json(entry.running->error);
   }
   return {{"loss", evaluation.nll.mean},
-          {"loss_error", evaluation.nll.error},
+          {"loss_error", error_json(evaluation.nll.error)},
           {"perplexity", std::exp(evaluation.nll.mean)},
           {"bits_per_byte", evaluation.bits_per_byte()},
           {"accuracy", evaluation.accuracy()},

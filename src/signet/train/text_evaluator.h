@@ -22,7 +22,7 @@ struct TextEvaluationRequest {
   Device device = {};  // the GPU evaluates in float32; models whose state it cannot carry go to the CPU
 };
 
-// A mean over tokens in nats, and half its 95 % interval over rows (0 of a single row).
+// A mean over tokens in nats, and half its 95 % interval over rows (NaN of a single row).
 struct MeanLoss {
   double mean = 0, error = 0;
 };
@@ -51,7 +51,9 @@ TextEvaluation evaluate_text(const models::Model& model, DType dtype, void* weig
                              const std::function<bool()>& go_on = nullptr);
 
 // {loss, loss_error, perplexity, bits_per_byte, accuracy, samples, tokens, bytes,
-//  by_position: [{first, last, rows, nll, nll_error, running, running_error}]}; the last two may be null
+//  by_position: [{first, last, rows, nll, nll_error, running, running_error}]}; errors and the last two may
+//  be null
 nlohmann::ordered_json text_evaluation_json(const TextEvaluation& evaluation);
+nlohmann::ordered_json error_json(double error);  // null where it is unknown
 
 }  // namespace signet::train

@@ -187,7 +187,7 @@ class TextWorkload final : public Workload {
     }
     tokens = std::max(1.0, tokens);
     result->update({{"loss", loss / tokens},
-                    {"loss_error", std::sqrt(variance) / tokens},
+                    {"loss_error", error_json(std::sqrt(variance) / tokens)},
                     {"perplexity", std::exp(loss / tokens)},
                     {"bits_per_byte", bits / std::max(1.0, bytes)},
                     {"accuracy", right / tokens},
