@@ -135,6 +135,7 @@ TEST(Cli, ExitCodes) {
       {"--hlep", 2, "did you mean '--help'"},
       {"--json info", 2, "options follow"},
       {"info --jsn", 2, "did you mean '--json'"},
+      {"report --outptu page.html", 2, "did you mean '--output'"},
       {"info extra", 2, "unexpected argument 'extra'; see signet info --help"},
       {"info --json=true", 2, "--json takes no value"},
       {"info -- --json extra", 2, "unexpected argument '--json'"},

@@ -63,10 +63,20 @@ struct Options::Impl {
     fail(ErrorCode::kUsage, "{}; see {} --help", what, app.get_name());
   }
   // What CLI11 could not place: options that there are not, or more arguments than the verb takes.
-  [[noreturn]] void refuse_extras() const {
-    const auto known = names();
+  std::vector<std::string> extras() const {
     auto extras = app.remaining();
     std::transform(extras.begin(), extras.end(), extras.begin(), unmarked);
+    return extras;
+  }
+  [[noreturn]] void refuse_extras() const {
+    refuse_unknown_options();
+    auto extras = this->extras();
+    std::erase(extras, "--");
+    refuse(fmt::format("unexpected argument '{}'", printable(extras.at(0))));
+  }
+  void refuse_unknown_options() const {
+    const auto known = names();
+    const auto extras = this->extras();
     for (const auto& extra : extras) {
       if (extra == "--") break;  // what follows it is no option
       if (extra.size() < 2 || extra[0] != '-') continue;
@@ -78,8 +88,6 @@ struct Options::Impl {
           "unknown option {}{}", printable(name),
           near.empty() && takes_settings ? " (what has no option is set by --set section.key=value)" : near));
     }
-    std::erase(extras, "--");
-    refuse(fmt::format("unexpected argument '{}'", printable(extras.at(0))));
   }
   // CLI11 would take what follows "--steps=" as its value, and true for that of "--json=1".
   void refuse_values(const std::vector<std::string>& given) const {
@@ -228,6 +236,9 @@ bool Options::parse(const std::vector<std::string>& arguments) {
     return false;
   } catch (const CLI::ExtrasError&) {
     impl_->refuse_extras();
+  } catch (const CLI::RequiredError& error) {
+    impl_->refuse_unknown_options();  // of which what is missing may be the value
+    impl_->refuse(error.what());
   } catch (const CLI::ArgumentMismatch& error) {
     impl_->refuse_mismatch(arguments, error.what());
   } catch (const CLI::ParseError& error) {
