@@ -290,6 +290,11 @@ TEST(TheoryVerbs, RobustPrintsWhatIsProved) {
   EXPECT_NE(text.find("eta-finite, proved in real numbers: 2 components"), text.npos) << text;
   for (const char* denial : {"not robust", "drift", "disturbance of 0", "off by 0 "})
     EXPECT_EQ(text.find(denial), text.npos) << text;
+
+  json_of("compile --language flip-flop --target mamba-gcs --force -o " + model);
+  text = run("robust " + model).out;
+  EXPECT_NE(text.find("its states are not seen to gather"), text.npos) << text;
+  EXPECT_NE(text.find("nor is it proved: "), text.npos) << text;
 }
 
 // Heads without a prediction come first; what is not shown settles only if it has one. While states move,

@@ -1,5 +1,7 @@
 #include "signet/analysis/robust.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -511,7 +513,7 @@ Robustness robustness(Subject& subject, const RobustOptions& options) {
         if (block.gap > 0) result.gap = std::min(result.gap, block.gap);
       if (!std::isfinite(result.gap)) result.gap = 0;
     }
-    result.reason = reason;
+    result.reason = result.gathers ? reason : fmt::format("{}; nor is it proved: {}", result.reason, reason);
   }
   result.state = disturb_states(subject);
   const Exam exam(subject, result.length);
