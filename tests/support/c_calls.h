@@ -1,6 +1,10 @@
 // Calls of the C ABI in tests: every operator as a list of its tensors, so that one test checks them all.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -106,5 +110,109 @@ struct Operator {
 struct CallResult {
   std::vector<HostTensor> outputs, gradients;
 };
+
+template <class Call>
+std::vector<HostTensor> random_inputs(const std::vector<Slot<Call>>& slots, uint64_t seed) {
+  std::vector<HostTensor> all;
+  Rng rng(seed, 1);
+  for (const auto& slot : slots) {
+    all.emplace_back(slot.shape);
+    for (double& x : all.back().values()) x = slot.low + (slot.high - slot.low) * rng.uniform();
+  }
+  return all;
+}
+
+// Memory that begins `residue` bytes behind a multiple of 256.
+inline signet_buffer buffer_at(std::vector<char>& memory, size_t bytes, size_t residue) {
+  memory.assign(bytes + 512, '\x7f');
+  const size_t past = reinterpret_cast<uintptr_t>(memory.data()) % 256;
+  return {memory.data() + (256 + residue - past), bytes};
+}
+
+// Forward, then backward with `d_outputs` (empty: none, and nothing is saved). What forward saves is moved in
+// between. Tensors of `type` 0 are contiguous fp64, others scattered.
+template <class Call>
+CallResult run(const Operator<Call>& op, std::vector<HostTensor> inputs, std::vector<HostTensor> d_outputs,
+               int32_t type = 0, bool own_workspace = false) {
+  Call call = op.call;
+  call.size = sizeof call;
+  std::vector<std::vector<char>> memory(64);
+  size_t used = 0;
+  const auto place = [&](HostTensor& t) { return type ? t.scattered(type, memory[used++]) : t.view(); };
+  for (size_t i = 0; i < inputs.size(); ++i) call.*op.inputs[i].value = place(inputs[i]);
+  CallResult result;
+  for (const auto& slot : op.outputs) {
+    result.outputs.emplace_back(slot.shape);
+    for (double& x : result.outputs.back().values()) x = NAN;
+  }
+  for (size_t i = 0; i < result.outputs.size(); ++i) call.*op.outputs[i].value = place(result.outputs[i]);
+  signet_sizes sizes = empty_sizes();
+  EXPECT_EQ(op.sizes(&call, &sizes), SIGNET_OK) << signet_last_error();
+  std::vector<char> saved, moved, workspace;
+  const bool differentiate = !d_outputs.empty();
+  if (differentiate) call.saved = buffer_at(saved, sizes.saved, 16);
+  if (!own_workspace)
+    call.workspace =
+        buffer_at(workspace, differentiate ? sizes.forward_workspace : sizes.inference_workspace, 3);
+  EXPECT_EQ(op.forward(&call), SIGNET_OK) << signet_last_error();
+  for (size_t i = 0; i < result.outputs.size(); ++i) {
+    if (type) result.outputs[i].read(call.*op.outputs[i].value);
+    call.*op.outputs[i].value = {};
+  }
+  if (d_outputs.empty()) return result;
+  for (size_t i = 0; i < op.outputs.size(); ++i)
+    if (op.outputs[i].gradient) call.*op.outputs[i].gradient = place(d_outputs[i]);
+  for (const auto& slot : op.inputs) {
+    result.gradients.emplace_back(slot.shape);
+    for (double& x : result.gradients.back().values()) x = NAN;
+  }
+  for (size_t i = 0; i < op.inputs.size(); ++i)
+    if (op.inputs[i].gradient) call.*op.inputs[i].gradient = place(result.gradients[i]);
+  call.workspace = {};
+  EXPECT_EQ(op.sizes(&call, &sizes), SIGNET_OK) << signet_last_error();
+  EXPECT_LE(sizes.saved, call.saved.bytes);
+  const signet_buffer elsewhere = buffer_at(moved, call.saved.bytes, 208);
+  std::memcpy(elsewhere.data, call.saved.data, call.saved.bytes);
+  std::memset(call.saved.data, 0x7f, call.saved.bytes);
+  call.saved = elsewhere;
+  if (!own_workspace) call.workspace = buffer_at(workspace, sizes.backward_workspace, 3);
+  EXPECT_EQ(op.backward(&call), SIGNET_OK) << signet_last_error();
+  for (size_t i = 0; i < op.inputs.size() && type; ++i)
+    if (op.inputs[i].gradient) result.gradients[i].read(call.*op.inputs[i].gradient);
+  return result;
+}
+
+#define SIGNET_TEST_FUNCTIONS(op, name)                                   \
+  op.sizes = signet_##name##_sizes, op.forward = signet_##name##_forward, \
+  op.backward = signet_##name##_backward
+
+struct Sizes {
+  int64_t batch = 2, time = 5, heads = 3, dk = 4, dv = 6, sequences = 2;
+};
+
+inline Operator<signet_delta_rule> delta_rule(Sizes z, int64_t factors, int gate_rank, bool log_gate = false,
+                                              bool normalise = false) {
+  using C = signet_delta_rule;
+  Operator<C> op;
+  SIGNET_TEST_FUNCTIONS(op, delta_rule);
+  op.call.scale = 0.7, op.call.log_gate = log_gate, op.call.normalise = normalise;
+  const auto with_factors = [&](std::vector<int64_t> rest) {
+    std::vector<int64_t> shape = {z.batch, z.time};
+    if (factors > 1) shape.push_back(factors);
+    shape.insert(shape.end(), rest.begin(), rest.end());
+    return shape;
+  };
+  op.inputs = {{"q", &C::q, &C::dq, {z.batch, z.time, z.heads, z.dk}},
+               {"k", &C::k, &C::dk, with_factors({z.heads, z.dk}), -0.6, 0.6},
+               {"v", &C::v, &C::dv, with_factors({z.heads, z.dv})},
+               {"beta", &C::beta, &C::dbeta, with_factors({z.heads}), 0, 2},
+               {"initial_state", &C::initial_state, &C::d_initial_state, {z.sequences, z.heads, z.dk, z.dv}}};
+  std::vector<int64_t> gate = {z.batch, z.time, z.heads};
+  if (gate_rank == 4) gate.push_back(z.dk);
+  if (gate_rank) op.inputs.push_back({"gate", &C::gate, &C::dgate, gate, -1, log_gate ? 0.0 : 1.0});
+  op.outputs = {{"o", &C::o, &C::d_o, {z.batch, z.time, z.heads, z.dv}},
+                {"final_state", &C::final_state, &C::d_final_state, {z.sequences, z.heads, z.dk, z.dv}}};
+  return op;
+}
 
 }  // namespace signet::test
