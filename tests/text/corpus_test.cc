@@ -80,6 +80,7 @@ TEST(Tokenize, GoesOnWithInputsThatWereMended) {
   write_text(directory / "d.jsonl", "{\"text\": 5}\n");
   const auto options = options_for(directory, {directory / "d.jsonl"});
   expect_bad_input([&] { tokenize(options); }, "d.jsonl:1");
+  EXPECT_NE(Corpus(options.folder).one_sided().find("the same command goes on"), std::string::npos);
   write_text(directory / "d.jsonl", "{\"text\": \"five\"}\n");
   tokenize(options);
   EXPECT_EQ(texts_of(Corpus(options.folder), Corpus::kTrain), std::vector<std::string>{"five"});
@@ -347,6 +348,7 @@ TEST(Tokenize, ForceTakesAnotherTokenizerForItsDataButRemovesNobodysOwn) {
     test::write_text(join_path(options.folder, name), "not data's");
     expect_bad_input([&] { tokenize(options); }, "holds another tokenizer");
     EXPECT_EQ(test::read_text(join_path(options.folder, name)), "not data's");
+    EXPECT_FALSE(exists(join_path(options.folder, ".lock")));
     remove_tree(join_path(options.folder, name));
   }
   test::write_text(directory / "model/tokenizer.bytes", "bytes\n");

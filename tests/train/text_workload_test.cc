@@ -218,6 +218,22 @@ TEST(TextWorkload, ARunThatWasKilledBeforeItsTokenizerGoesOn) {
   }
 }
 
+TEST(TextWorkload, TrainingOnDataThatAreNotCompleteIsTold) {
+  const TemporaryDirectory directory;
+  make_data(directory, "a", "cat");
+  const auto config = small_config(directory, {"a"}, {"train.steps=1"});
+  for (const bool complete : {true, false}) {
+    auto manifest = text::CorpusManifest::read(directory / "a");
+    manifest.complete = complete;
+    manifest.write(directory / "a");
+    auto run = io::RunDirectory::create(directory / (complete ? "whole" : "part"), false);
+    testing::internal::CaptureStderr();
+    train(config, run, false, {true, "", {}});
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(said.find("tokenize was stopped after 400 documents") == said.npos, complete) << said;
+  }
+}
+
 TEST(TextWorkload, ResumingOnOtherDataIsTold) {
   const TemporaryDirectory directory;
   make_data(directory, "a", "cat");

@@ -252,9 +252,16 @@ void Corpus::open_shard(const ShardInfo& info) {
   shards_.push_back({std::make_unique<InputFile>(path), tokens->offset, tokens->dtype == StoredType::kU32});
 }
 
+std::string Corpus::unfinished() const {
+  if (manifest_.complete) return "";
+  return fmt::format("tokenize was stopped after {}; the same command goes on",
+                     count_of(manifest_.documents(), "document"));
+}
+
 std::string Corpus::one_sided() const {
   const size_t train = documents_[kTrain].size(), held_out = documents_[kHeldOut].size();
   if (train > 0 && held_out > 0) return "";
+  if (const std::string why = unfinished(); !why.empty()) return why;
   return fmt::format(
       "of {} none is {}: tokenize again with a {} --held-out, or cut the files into more documents "
       "(--separator "

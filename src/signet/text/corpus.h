@@ -92,6 +92,8 @@ class Corpus {
   // Reads everything and compares the hashes; throws kBadInput that names the shard.
   void verify(const std::function<void(int64_t)>& progress = nullptr) const;
 
+  // That tokenize has more to do, and how. Else empty.
+  std::string unfinished() const;
   // Why it cannot be trained on and measured on, and what to do: one part has no documents. Else empty.
   std::string one_sided() const;
 

@@ -131,7 +131,6 @@ class Tokenizing {
       for (const auto& name : list_directory(folder))  // and not what data.json calls its shards
         if (is_shard_name(name)) remove_tree(join_path(folder, name));
     }
-    if (!begun) require_no_other_tokenizer();
     if (ours) remove_unfinished_files(folder);
     manifest_.write(folder);  // first: from here on the same command goes on
     tokenizer_->save(folder);
@@ -139,7 +138,8 @@ class Tokenizing {
 
   void require_free(bool leftovers) const {
     const std::string& folder = options_.folder;
-    if (options_.force || exists(join_path(folder, kManifestFile))) return;
+    if (exists(join_path(folder, kManifestFile))) return;
+    if (options_.force) return require_no_other_tokenizer();
     for (const auto& name : list_directory(folder))
       if (name != ".lock" && !(leftovers && is_unfinished_file(name)))
         bad_input("{} holds files that are no tokenized data ('{}'); give another folder, or --force",

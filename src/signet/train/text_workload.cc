@@ -7,6 +7,7 @@
 #include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/base/hash.h"
+#include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
 #include "signet/text/sampler.h"
@@ -76,7 +77,12 @@ class TextWorkload final : public Workload {
     mixture_ = std::make_unique<Mixture>(weights);
   }
 
-  void require_start() const override { require_tokenizer_of(train_.from); }
+  void require_start() const override {
+    require_tokenizer_of(train_.from);
+    for (const auto& corpus : corpora_)
+      if (const std::string why = corpus->unfinished(); !why.empty())
+        tell(fmt::format("signet: {}: {}; the run takes what is there", printable(corpus->folder()), why));
+  }
   void prepare(const io::RunDirectory& directory, bool anew) const override {
     if (anew || !text::Tokenizer::lies_in(directory.path())) corpora_[0]->tokenizer().save(directory.path());
   }
