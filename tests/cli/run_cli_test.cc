@@ -167,6 +167,17 @@ TEST_F(TrainedRun, SaveNamesWhatItCannotAddTo) {
   expect_refused(run_signet(save), 3, "train --resume " + run_);
 }
 
+TEST_F(TrainedRun, SaveAddsNothingToTheResultsOfOtherWeights) {
+  auto earlier = results();
+  earlier["steps"] = 2;  // as of a run that was lengthened and stopped
+  write_text(path_, earlier.dump());
+  for (const char* lengths : {"9", "3:5"})
+    expect_refused(
+        run_signet(std::string("eval --quiet --save --samples 4 --lengths ") + lengths + " " + run_), 3,
+        "is of step 2, and the newest checkpoint of step 3");
+  EXPECT_EQ(results(), earlier);
+}
+
 TEST_F(TrainedRun, SaveNeedsTheRunForItself) {
   const DirectoryLock training(run_);
   const std::string before = read_text(path_);

@@ -88,6 +88,7 @@ class Eval final : public Verb {
       fail(ErrorCode::kUsage, "--save keeps results of the run's own task; leave out --task");
     if (save_) open_results();
     train::Run run = train::Run::load(directory_);
+    if (save_) require_results_of(run);
     if (!task_.empty()) run.set_task(tasks::make_task(task_));
     if (horizon_ > 0 && horizon_ < run.task().min_size())
       fail(ErrorCode::kUsage, "--horizon {}: sequences of {} have at least length {}", horizon_,
@@ -202,6 +203,17 @@ class Eval final : public Verb {
     if (far == stored_.end()) return;
     if (!far->is_array()) bad_input("{}: 'far' must be a list", printable(path));
     for (const auto& entry : *far) io::json_int(entry, "length", path + ": far");
+  }
+
+  // A run that was lengthened and stopped has the results of before.
+  void require_results_of(const train::Run& run) const {
+    const auto steps = stored_.find("steps");
+    if (steps != stored_.end() && *steps != run.step())
+      bad_input(
+          "{} is of step {}, and the newest checkpoint of step {}; finish the run with: signet train "
+          "--resume {}",
+          printable(run_directory_->results_path()), steps->dump(), run.step(),
+          printable(shell_word(directory_)));
   }
 
   // One length goes to "far", a range replaces the main result.
