@@ -133,6 +133,15 @@ TEST(RunData, AnUnfinishedRunIsNamedByItsConfiguration) {
   EXPECT_TRUE(noted(read_run(directory.path()), "config.yaml"));
 }
 
+TEST(RunData, AnUnfinishedRunOnTextIsOneOnText) {
+  test::TemporaryDirectory directory;
+  write_text(directory / "run/config.yaml", "data:\n  paths: [\"a\"]\nmodel:\n  architecture: gla\n");
+  const RunData run = read_run(directory / "run");
+  EXPECT_EQ(run.task, "text");
+  EXPECT_TRUE(run.text);
+  EXPECT_FALSE(run.finished());
+}
+
 TEST(RunData, HostileResultsBecomeNotes) {
   test::TemporaryDirectory directory;
   const std::string deep(2'000'000, '[');

@@ -85,6 +85,7 @@ class Reader {
       run_.config = read_file((directory_ / "config.yaml").string(), kMaxConfigBytes);
       const io::ConfigNode config = io::parse_yaml(run_.config, "config.yaml");
       run_.task = scalar(config, "task", "name");
+      if (config.find("data")) run_.text = true, run_.task = "text";  // as its results will say
       run_.model = scalar(config, "model", "architecture");
       run_.seed = scalar(config, "train", "seed");
       if (const std::string steps = scalar(config, "train", "steps"); !steps.empty())
