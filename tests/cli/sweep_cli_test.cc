@@ -66,6 +66,17 @@ TEST(SweepVerb, TableJsonAndPage) {
   EXPECT_EQ(run_signet("sweep grid.yaml --out other --device gpu", directory.path()).exit_code, 2);
 }
 
+TEST(SweepVerb, ARunKeepsItsPage) {
+  TemporaryDirectory directory;
+  write_text(directory / "grid.yaml", kGrid);
+  for (const char* name : {"config.yaml", "metrics.jsonl"})
+    write_text(directory / (std::string("run/") + name), "");
+  const auto refused = run_signet("sweep grid.yaml --out run --set train.steps=5", directory.path());
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_NE(refused.err.find("run is a run"), std::string::npos) << refused.err;
+  EXPECT_FALSE(std::filesystem::exists(directory / "run/summary.json"));
+}
+
 TEST(SweepVerb, StoppedAndKilledSweepsGoOn) {
   TemporaryDirectory directory;
   write_text(directory / "grid.yaml", kGrid);

@@ -95,6 +95,9 @@ std::vector<std::string> seeds_of_summary(const std::string& file, const train::
 }  // namespace
 
 void SweepRunner::meet_summary(const std::string& file, train::SweepPlan& plan) const {
+  const std::string directory = parent_directory(file);
+  if (!force_ && exists(join_path(directory, "config.yaml")) && exists(join_path(directory, "metrics.jsonl")))
+    bad_input("{} is a run, whose page this sweep would replace; choose another --out", printable(directory));
   if (!exists(file)) return;
   std::vector<std::string> seeds;
   try {

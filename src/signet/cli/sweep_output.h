@@ -18,7 +18,8 @@ class SweepRunner {
   // Applies --only, --seeds and --set to a plan; refuses wrong values of the other options.
   void restrict(train::SweepPlan& plan) const;
   // Throws kBadInput when `file`, which the sweep will write, exists and is no summary of the plan: when rows
-  // of another sweep would be lost. Seeds that it has join the plan, so that they stay in the summary.
+  // of another sweep would be lost. So does a directory that is a run. Seeds that it has join the plan, so
+  // that they stay in the summary.
   void meet_summary(const std::string& file, train::SweepPlan& plan) const;
   // What there is to show before anything has run.
   static train::SweepSummary outline(const std::string& directory, const train::SweepPlan& plan,
