@@ -98,6 +98,8 @@ class Automaton:
         """A `DeterministicFiniteAutomaton` of pyformlang (others are made deterministic)."""
         if not dfa.is_deterministic():
             dfa = dfa.to_deterministic()
+        if not dfa.start_states:
+            raise ValueError("the automaton has no start state; give it one with add_start_state()")
         table = dfa.to_dict()
 
         def step(state, letter):

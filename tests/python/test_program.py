@@ -124,6 +124,8 @@ def test_other_packages():
     partial.add_transition(finite.State(0), finite.Symbol("a"), finite.State(1))
     report = Automaton.from_pyformlang(partial).analyze()
     assert report.states == 3 and report.alphabet == ["a"]
+    with pytest.raises(ValueError, match="no start state"):
+        Automaton.from_pyformlang(finite.DeterministicFiniteAutomaton())
     aalpy = pytest.importorskip("aalpy.automata")
     first, second = aalpy.DfaState("s0", False), aalpy.DfaState("s1", True)
     for state, other in ((first, second), (second, first)):
