@@ -7,7 +7,7 @@
 
 #include "signet/base/error.h"
 #include "signet/bench/comm_bench.h"
-#include "signet/io/json.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/io/provenance.h"
 
 namespace signet::cli {
@@ -36,7 +36,7 @@ void print_comm_json(int ranks, const std::string& library,
                                   {"correct", r.correct},
                                   {"median_us", r.seconds * 1e6},
                                   {"gbytes_per_second", r.moved / r.seconds / 1e9}});
-  fmt::print("{}\n", io::json_text(all, 2));
+  print_as_json(all);
 }
 
 int run_comm(comm::Communicator* ranks, const std::string& device_name, bool json) {

@@ -14,6 +14,7 @@
 #include "signet/base/thread_pool.h"
 #include "signet/cli/export.h"
 #include "signet/cli/output.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/settings.h"
 #include "signet/cli/wrap.h"
 #include "signet/io/json.h"
@@ -131,7 +132,7 @@ void SweepRunner::print_plan(const std::vector<train::PlannedRun>& runs, bool js
     if (!json)
       fmt::print("{}{}\n", printable(run.name, 1000), run.missing.empty() ? "" : " (" + run.missing + ")");
   }
-  if (json) fmt::print("{}\n", io::json_text(nlohmann::ordered_json{{"runs", list}}, 2));
+  if (json) print_as_json(nlohmann::ordered_json{{"runs", list}});
 }
 
 nlohmann::ordered_json SweepRunner::provenance() const {

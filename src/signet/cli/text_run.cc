@@ -10,7 +10,7 @@
 #include "signet/base/progress.h"
 #include "signet/base/signals.h"
 #include "signet/base/text.h"
-#include "signet/io/json.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/io/run_directory.h"
 #include "signet/report/svg.h"
 #include "signet/report/table.h"
@@ -126,10 +126,7 @@ int evaluate_text_run(const std::string& directory, const TextEvalOptions& optio
     if (options.eigenvalues) print_spectra(spectra);
   }
   if (options.json)
-    fmt::print(
-        "{}\n",
-        io::json_text(
-            (sets.size() == 1 ? sets[0] : nlohmann::ordered_json{{"run", directory}, {"sets", sets}}), 2));
+    print_as_json(sets.size() == 1 ? sets[0] : nlohmann::ordered_json{{"run", directory}, {"sets", sets}});
   return 0;
 }
 

@@ -8,9 +8,9 @@
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/automaton_report.h"
 #include "signet/cli/next_steps.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/verb.h"
 #include "signet/cli/wrap.h"
-#include "signet/io/json.h"
 #include "signet/theory/verdict.h"
 
 namespace signet::cli {
@@ -213,7 +213,7 @@ class Analyze final : public Verb {
     if (json_) {
       Json json = analysis_json(analysis, input);
       for (const auto& [what, command] : next_steps(input_, analysis)) json["next"][what] = command;
-      fmt::print("{}\n", io::json_text(json, 2));
+      print_as_json(json);
       return 0;
     }
     print_facts(analysis, input);

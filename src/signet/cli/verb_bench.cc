@@ -13,6 +13,7 @@
 #include "signet/cli/bench_decode.h"
 #include "signet/cli/bench_lm.h"
 #include "signet/cli/bench_peers.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/verb.h"
 #include "signet/io/json.h"
 #include "signet/io/provenance.h"
@@ -81,7 +82,7 @@ class Bench final : public Verb {
     if (list_ && json_) {
       auto list = nlohmann::ordered_json::array();
       for (const auto& [op, c] : cases) list.push_back({{"operator", op->name}, {"case", c.name}});
-      fmt::print("{}\n", io::json_text(nlohmann::ordered_json{{"cases", list}}, 2));
+      print_as_json(nlohmann::ordered_json{{"cases", list}});
       return 0;
     }
     if (list_) {
@@ -111,7 +112,7 @@ class Bench final : public Verb {
       all["peers"] = run_peers(peers_, ours);
       if (!json_) print_peers(all["peers"]);
     }
-    if (json_) fmt::print("{}\n", io::json_text(all, 2));
+    if (json_) print_as_json(all);
     return correct ? 0 : static_cast<int>(ErrorCode::kCheckFailed);
   }
 
@@ -140,7 +141,7 @@ class Bench final : public Verb {
       nlohmann::ordered_json all = machine(ceilings);
       all.erase("cases");
       all["decode"] = decode_json(report, ceilings);
-      fmt::print("{}\n", io::json_text(all, 2));
+      print_as_json(all);
     } else {
       print_ceilings(ceilings);
       print_decode(report, ceilings);
@@ -155,7 +156,7 @@ class Bench final : public Verb {
       nlohmann::ordered_json all = machine(ceilings);
       all.erase("cases");
       all["lm"] = lm_json(report, ceilings, device_.cuda());
-      fmt::print("{}\n", io::json_text(all, 2));
+      print_as_json(all);
     } else {
       print_ceilings(ceilings);
       print_lm(report, ceilings, device_.cuda());

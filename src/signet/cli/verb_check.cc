@@ -13,9 +13,9 @@
 #include "signet/base/rounding.h"
 #include "signet/base/text.h"
 #include "signet/cli/output.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
-#include "signet/io/json.h"
 #include "signet/report/complex_plane.h"
 #include "signet/theory/gate_check.h"
 
@@ -126,7 +126,7 @@ class Check final : public Verb {
     write_picture(panels);
     if (json_) {
       if (!verdict.empty()) out["verdict"] = verdict;
-      fmt::print("{}\n", io::json_text(out, 2));
+      print_as_json(out);
     } else if (!verdict.empty()) {
       fmt::print("{}\n", verdict);
     }
@@ -256,7 +256,7 @@ class Check final : public Verb {
   void print_json(const theory::GateSet& set, const theory::GateReport& r, const std::string& verdict) const {
     ordered_json out = report_json(set, r);
     out["verdict"] = verdict.empty() ? ordered_json(nullptr) : ordered_json(verdict);
-    fmt::print("{}\n", io::json_text(out, 2));
+    print_as_json(out);
   }
   ordered_json report_json(const theory::GateSet& set, const theory::GateReport& r) const {
     ordered_json out = {

@@ -11,9 +11,9 @@
 #include "signet/base/files.h"
 #include "signet/base/text.h"
 #include "signet/cli/output.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
-#include "signet/io/json.h"
 #include "signet/report/svg.h"
 
 namespace signet::cli {
@@ -116,7 +116,7 @@ class CollapseVerb final : public Verb {
           {{"repetitions", point.repetitions},
            {"measured", point.measured ? ordered_json(*point.measured) : ordered_json()},
            {"predicted", point.predicted ? ordered_json(*point.predicted) : ordered_json()}});
-    fmt::print("{}\n", io::json_text(out, 2));
+    print_as_json(out);
   }
 
   void print_text(const analysis::Subject& subject, const Collapse& found) const {

@@ -7,9 +7,9 @@
 #include "signet/base/text.h"
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/output.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
-#include "signet/io/json.h"
 #include "signet/theory/network_file.h"
 #include "signet/theory/verify.h"
 
@@ -76,7 +76,7 @@ class Compile final : public Verb {
     if (horizon.known && horizon.letters) out["horizon"] = *horizon.letters;
     if (!output_.empty()) out["file"] = output_;
     if (json_) {
-      fmt::print("{}\n", io::json_text(out, 2));
+      print_as_json(out);
       return;
     }
     fmt::print("{}: {}\n", network.target, network.construction);

@@ -10,9 +10,9 @@
 #include "signet/base/text.h"
 #include "signet/cli/automaton_report.h"
 #include "signet/cli/output.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
-#include "signet/io/json.h"
 #include "signet/theory/network_file.h"
 
 namespace signet::cli {
@@ -86,7 +86,7 @@ class Crystallise final : public Verb {
     out["proved"] = proved;
     out["proof"] = {{"method", crystal.proof.method}, {"text", crystal.proof.certificate}, {"dtype", dtype_}};
     out["file"] = proved && !output_.empty() ? ordered_json(output_) : ordered_json();
-    fmt::print("{}\n", io::json_text(out, 2));
+    print_as_json(out);
   }
 
   void print_text(const analysis::Extraction& found, const analysis::Crystal& crystal, bool proved) const {

@@ -7,8 +7,8 @@
 #include "signet/base/error.h"
 #include "signet/base/progress.h"
 #include "signet/base/text.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/verb.h"
-#include "signet/io/json.h"
 #include "signet/text/sampler.h"
 
 namespace signet::cli {
@@ -87,19 +87,16 @@ class Data final : public Verb {
       splits[name] = {{"documents", corpus.documents(split).size()},
                       {"tokens", corpus.tokens(split)},
                       {"bytes", corpus.bytes(split)}};
-    fmt::print(
-        "{}\n",
-        io::json_text(ordered_json{{"folder", folder_},
-                                   {"complete", manifest.complete},
-                                   {"tokenizer",
-                                    {{"kind", manifest.tokenizer_kind}, {"vocabulary", manifest.vocabulary}}},
-                                   {"splits", splits},
-                                   {"empty", manifest.empty},
-                                   {"shards", manifest.shards.size()},
-                                   {"verified", verify_},
-                                   {"lengths", lengths},
-                                   {"samples", samples}},
-                      2));
+    print_as_json(
+        ordered_json{{"folder", folder_},
+                     {"complete", manifest.complete},
+                     {"tokenizer", {{"kind", manifest.tokenizer_kind}, {"vocabulary", manifest.vocabulary}}},
+                     {"splits", splits},
+                     {"empty", manifest.empty},
+                     {"shards", manifest.shards.size()},
+                     {"verified", verify_},
+                     {"lengths", lengths},
+                     {"samples", samples}});
   }
 
   void print_text(const Corpus& corpus) const {

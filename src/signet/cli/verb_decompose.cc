@@ -11,9 +11,9 @@
 #include "signet/base/text.h"
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/automaton_report.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/verb.h"
 #include "signet/cli/wrap.h"
-#include "signet/io/json.h"
 
 namespace signet::cli {
 namespace {
@@ -84,7 +84,7 @@ class Decompose final : public Verb {
     const auto [input, holonomy, elimination] = while_shown("decompose", [&] { return decompose(); });
     picture_.write(input.title, input.dfa, &holonomy);
     if (json_) {
-      fmt::print("{}\n", io::json_text(decomposition_json(input.dfa, holonomy, elimination), 2));
+      print_as_json(decomposition_json(input.dfa, holonomy, elimination));
       return 0;
     }
     fmt::print("{}\n", input.title);

@@ -6,6 +6,7 @@
 #include "signet/base/files.h"
 #include "signet/base/text.h"
 #include "signet/cli/output.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/verb.h"
 #include "signet/io/json.h"
 #include "signet/io/provenance.h"
@@ -80,7 +81,7 @@ class Demo final : public Verb {
                  report::render_report(runs, "Parity with and without negative eigenvalues",
                                        io::provenance_text(io::provenance())));
     if (json_) {
-      fmt::print("{}\n", io::json_text(nlohmann::ordered_json{{"runs", results}, {"report", report_}}, 2));
+      print_as_json(nlohmann::ordered_json{{"runs", results}, {"report", report_}});
     } else {
       print(results);
     }

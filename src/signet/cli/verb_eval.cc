@@ -11,6 +11,7 @@
 #include "signet/base/signals.h"
 #include "signet/base/tell.h"
 #include "signet/base/text.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/text_run.h"
 #include "signet/cli/verb.h"
 #include "signet/io/json.h"
@@ -113,7 +114,7 @@ class Eval final : public Verb {
     if (horizon_ > 0) result["horizon"] = find_horizon(run);
     if (save_) save(lengths, evaluation, result);
     if (json_) {
-      fmt::print("{}\n", io::json_text(result, 2));
+      print_as_json(result);
     } else {
       print(run, lengths, evaluation);
       if (horizon_ > 0)

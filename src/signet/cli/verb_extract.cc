@@ -9,9 +9,9 @@
 #include "signet/base/text.h"
 #include "signet/cli/automaton_report.h"
 #include "signet/cli/output.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
-#include "signet/io/json.h"
 
 namespace signet::cli {
 namespace {
@@ -98,7 +98,7 @@ class Extract final : public Verb {
     out["distinguishing_word"] = found.equivalent && !*found.equivalent
                                      ? ordered_json(word(subject, found.distinguishing))
                                      : ordered_json();
-    fmt::print("{}\n", io::json_text(out, 2));
+    print_as_json(out);
   }
 
   void print_text(const analysis::Subject& subject, const analysis::Extraction& found,

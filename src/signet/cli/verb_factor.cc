@@ -4,9 +4,9 @@
 
 #include "signet/base/activity.h"
 #include "signet/base/text.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
-#include "signet/io/json.h"
 #include "signet/theory/factor_matrix.h"
 
 namespace signet::cli {
@@ -42,7 +42,7 @@ class FactorVerb final : public Verb {
                                         {"count", r.factors.size()},
                                         {"residual", r.residual},
                                         {"factors", factors}};
-    fmt::print("{}\n", io::json_text(out, 2));
+    print_as_json(out);
   }
   static void print_text(const theory::Factorization& r, int64_t size) {
     fmt::print("{} x {} {}, norm {:.6g}: {} I - beta k k^T (at most {}, never fewer than {})\n", size, size,

@@ -10,9 +10,9 @@
 #include "signet/base/files.h"
 #include "signet/base/signals.h"
 #include "signet/base/text.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/text_run.h"
 #include "signet/cli/verb.h"
-#include "signet/io/json.h"
 #include "signet/models/infer/decoder.h"
 #include "signet/text/utf8.h"
 
@@ -147,7 +147,7 @@ class Generate final : public Verb {
                              {"text", text::valid_utf8(text, repaired)}, {"end", end},
                              {"prefill_seconds", read - began},          {"decode_seconds", done - read}};
       if (logits_) result["logits"] = first_logits;
-      fmt::print("{}\n", io::json_text(result, 2));
+      print_as_json(result);
     } else if (!json_) {
       show(std::string_view(text).substr(std::min(shown_, text.size())));
       show("\n");

@@ -5,8 +5,8 @@
 
 #include "signet/base/error.h"
 #include "signet/base/text.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/verb.h"
-#include "signet/io/json.h"
 #include "signet/train/exchange_run.h"
 
 namespace signet::cli {
@@ -28,13 +28,12 @@ class Import final : public Verb {
     if (out_.empty()) fail(ErrorCode::kUsage, "-o is missing: the run directory to make");
     const auto run = train::import_run(source_, out_, tokenizer_, force_);
     if (json_)
-      fmt::print("{}\n", io::json_text(nlohmann::ordered_json{{"run", out_},
-                                                              {"model", run.architecture},
-                                                              {"eigenvalues", run.range},
-                                                              {"parameters", run.parameters},
-                                                              {"vocabulary", run.vocabulary},
-                                                              {"tokenizer", run.tokenizer}},
-                                       2));
+      print_as_json(nlohmann::ordered_json{{"run", out_},
+                                           {"model", run.architecture},
+                                           {"eigenvalues", run.range},
+                                           {"parameters", run.parameters},
+                                           {"vocabulary", run.vocabulary},
+                                           {"tokenizer", run.tokenizer}});
     else
       fmt::print("{}: {}{}{}, {} parameters, vocabulary {}\n", out_, run.architecture,
                  run.range.empty() ? "" : " ", run.range, run.parameters, run.vocabulary);
@@ -66,12 +65,11 @@ class Export final : public Verb {
     const auto made =
         train::export_run(run_, out_, static_cast<models::ExchangeFormat>(found - names.begin()));
     if (json_)
-      fmt::print("{}\n", io::json_text(nlohmann::ordered_json{{"folder", out_},
-                                                              {"format", format_},
-                                                              {"model", made.architecture},
-                                                              {"parameters", made.parameters},
-                                                              {"tokenizer", made.tokenizer}},
-                                       2));
+      print_as_json(nlohmann::ordered_json{{"folder", out_},
+                                           {"format", format_},
+                                           {"model", made.architecture},
+                                           {"parameters", made.parameters},
+                                           {"tokenizer", made.tokenizer}});
     else
       fmt::print("{}: config.json, model.safetensors{}\n", out_, made.tokenizer ? ", tokenizer" : "");
     return 0;

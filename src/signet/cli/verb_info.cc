@@ -5,6 +5,7 @@
 #include "signet/base/isa.h"
 #include "signet/base/thread_pool.h"
 #include "signet/base/version.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/verb.h"
 #include "signet/io/json.h"
 #include "signet/tensor/gemm.h"
@@ -51,7 +52,7 @@ class Info final : public Verb {
         {"cuda", cuda_text()},
     };
     if (json_) {
-      fmt::print("{}\n", io::json_text(info, 2));
+      print_as_json(info);
     } else {
       for (const auto& [key, value] : info.items())
         fmt::print("{:14} {}\n", key, value.is_string() ? value.get<std::string>() : io::json_text(value));

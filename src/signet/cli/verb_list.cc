@@ -7,10 +7,10 @@
 #include "signet/base/files.h"
 #include "signet/base/tell.h"
 #include "signet/base/text.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/run_state.h"
 #include "signet/cli/verb.h"
 #include "signet/cli/wrap.h"
-#include "signet/io/json.h"
 #include "signet/report/svg.h"
 #include "signet/report/table.h"
 
@@ -74,7 +74,7 @@ class List final : public Verb {
   void print_json() const {
     auto runs = nlohmann::ordered_json::array();
     for (const auto& run : found_) runs.push_back(state_json(run));
-    fmt::print("{}\n", io::json_text(nlohmann::ordered_json{{"runs", runs}}, 2));
+    print_as_json(nlohmann::ordered_json{{"runs", runs}});
   }
 
   void print_table() const {

@@ -9,9 +9,9 @@
 #include "signet/base/text.h"
 #include "signet/cli/export.h"
 #include "signet/cli/output.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/run_state.h"
 #include "signet/cli/verb.h"
-#include "signet/io/json.h"
 #include "signet/io/provenance.h"
 #include "signet/report/run_report.h"
 
@@ -61,7 +61,7 @@ class Report final : public Verb {
       if (!json_) fmt::print("{}{}\n", which, printable(report::verdict_sentence(run), 2000));
     }
     if (json_)
-      fmt::print("{}\n", io::json_text(summary, 2));
+      print_as_json(summary);
     else
       fmt::print("{}\n", output_);
     if (!json_)

@@ -10,6 +10,7 @@
 #include "signet/base/files.h"
 #include "signet/base/text.h"
 #include "signet/cli/output.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/sweep_output.h"
 #include "signet/cli/text_experiment.h"
 #include "signet/cli/verb.h"
@@ -92,7 +93,7 @@ class Reproduce final : public Verb {
     const auto exported = runner_.write_page(page_path, page);
     if (!runner_.shows_choice()) io::write_json_file(json_path, json);
     if (json_) {
-      fmt::print("{}\n", io::json_text(json, 2));
+      print_as_json(json);
     } else {
       fmt::print("{}\n", experiment_.title);
       for (const auto& table : page.tables)

@@ -11,9 +11,9 @@
 #include "signet/base/files.h"
 #include "signet/base/text.h"
 #include "signet/cli/output.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
-#include "signet/io/json.h"
 #include "signet/report/svg.h"
 
 namespace signet::cli {
@@ -125,7 +125,7 @@ class Robust final : public Verb {
                     {"inputs", found.input ? found_json(*found.input) : ordered_json()},
                     {"weights", found_json(found.weights)}};
     out["length"] = found.length;
-    fmt::print("{}\n", io::json_text(out, 2));
+    print_as_json(out);
   }
 
   static double least(const theory::NetworkRobustness& proved, double theory::BlockRobustness::*member) {

@@ -17,6 +17,7 @@
 #include "signet/cli/automaton_report.h"
 #include "signet/cli/next_steps.h"
 #include "signet/cli/output.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/solve_page.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
@@ -366,7 +367,7 @@ class Solve final : public Verb {
     said["page"] = page_;
     if (solved) said["network"] = output_;
     if (json_) {
-      fmt::print("{}\n", io::json_text(said, 2));
+      print_as_json(said);
       return;
     }
     if (solved)

@@ -9,6 +9,7 @@
 #include "signet/base/files.h"
 #include "signet/base/text.h"
 #include "signet/cli/output.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/sweep_output.h"
 #include "signet/cli/verb.h"
 #include "signet/io/json.h"
@@ -60,7 +61,7 @@ class Sweep final : public Verb {
     const auto exported = runner_.write_page(page_path, page(summary));
     const auto notes = summary_notes(summary);
     if (json_) {
-      fmt::print("{}\n", io::json_text(json, 2));
+      print_as_json(json);
     } else {
       fmt::print("{}{}\npage: {}\n", plain_text(summary_table(summary)), score_meaning(summary), page_path);
       for (const auto& note : notes) fmt::print("{}\n", printable(note, 2000));

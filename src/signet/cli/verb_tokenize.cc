@@ -8,10 +8,10 @@
 #include "signet/base/tell.h"
 #include "signet/base/text.h"
 #include "signet/cli/output.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/task_documents.h"
 #include "signet/cli/text_options.h"
 #include "signet/cli/verb.h"
-#include "signet/io/json.h"
 #include "signet/text/corpus.h"
 #include "signet/text/tokenize.h"
 
@@ -84,15 +84,14 @@ class Tokenize final : public Verb {
     if (const std::string why = corpus.one_sided(); !why.empty() && options_.held_out > 0)
       tell(fmt::format("signet: {} cannot be trained on as it is: {}", printable(options_.folder), why));
     if (json_) {
-      fmt::print("{}\n", io::json_text(nlohmann::ordered_json{{"folder", options_.folder},
-                                                              {"documents", manifest.documents()},
-                                                              {"held_out", held_out},
-                                                              {"tokens", manifest.tokens()},
-                                                              {"bytes", manifest.bytes()},
-                                                              {"bytes_per_token", ratio},
-                                                              {"empty", manifest.empty},
-                                                              {"shards", manifest.shards.size()}},
-                                       2));
+      print_as_json(nlohmann::ordered_json{{"folder", options_.folder},
+                                           {"documents", manifest.documents()},
+                                           {"held_out", held_out},
+                                           {"tokens", manifest.tokens()},
+                                           {"bytes", manifest.bytes()},
+                                           {"bytes_per_token", ratio},
+                                           {"empty", manifest.empty},
+                                           {"shards", manifest.shards.size()}});
     } else {
       fmt::print(
           "{}: {} ({} held out), {} of {:.2f} bytes, {}{}\n", options_.folder,

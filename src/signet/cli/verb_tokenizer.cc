@@ -9,9 +9,9 @@
 #include "signet/base/progress.h"
 #include "signet/base/text.h"
 #include "signet/cli/output.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/text_options.h"
 #include "signet/cli/verb.h"
-#include "signet/io/json.h"
 #include "signet/text/bpe_trainer.h"
 #include "signet/text/tokenizer.h"
 
@@ -86,10 +86,7 @@ class TokenizerVerb final : public Verb {
     write_output(out_, FileKind::kKept, force_, text::write_tokenizer_json(spec));
     const auto size = static_cast<int64_t>(spec.vocabulary.size());
     if (json_)
-      fmt::print(
-          "{}\n",
-          io::json_text(ordered_json{{"file", out_}, {"vocabulary", size}, {"words", counts.words().size()}},
-                        2));
+      print_as_json(ordered_json{{"file", out_}, {"vocabulary", size}, {"words", counts.words().size()}});
     else
       fmt::print("{}: {} from {}{}\n", out_, count_of(size, "token"),
                  count_of(counts.words().size(), "different word"),
@@ -99,11 +96,10 @@ class TokenizerVerb final : public Verb {
 
   int show(const text::Tokenizer& tokenizer) const {
     if (json_) {
-      fmt::print("{}\n", io::json_text(ordered_json{{"kind", tokenizer.kind()},
-                                                    {"vocabulary", tokenizer.vocabulary()},
-                                                    {"start", tokenizer.start()},
-                                                    {"fingerprint", hash_text(tokenizer.fingerprint())}},
-                                       2));
+      print_as_json(ordered_json{{"kind", tokenizer.kind()},
+                                 {"vocabulary", tokenizer.vocabulary()},
+                                 {"start", tokenizer.start()},
+                                 {"fingerprint", hash_text(tokenizer.fingerprint())}});
       return 0;
     }
     fmt::print("{}, {}; documents begin with token {}\n", tokenizer.kind(),
@@ -135,15 +131,12 @@ class TokenizerVerb final : public Verb {
       fmt::print("{}\n", line);
     }
     if (json_)
-      fmt::print(
-          "{}\n",
-          io::json_text(ordered_json{{"documents", documents},
-                                     {"bytes", bytes},
-                                     {"tokens", count},
-                                     {"bytes_per_token",
-                                      count ? static_cast<double>(bytes) / static_cast<double>(count) : 0},
-                                     {"encode_seconds", seconds}},
-                        2));
+      print_as_json(ordered_json{
+          {"documents", documents},
+          {"bytes", bytes},
+          {"tokens", count},
+          {"bytes_per_token", count ? static_cast<double>(bytes) / static_cast<double>(count) : 0},
+          {"encode_seconds", seconds}});
     return 0;
   }
 
@@ -170,7 +163,7 @@ class TokenizerVerb final : public Verb {
       std::fwrite(text.data(), 1, text.size(), stdout);
       std::fputc('\n', stdout);
     }
-    if (json_) fmt::print("{}\n", io::json_text(ordered_json{{"texts", texts}}, 2));
+    if (json_) print_as_json(ordered_json{{"texts", texts}});
     return 0;
   }
 

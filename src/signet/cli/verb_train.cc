@@ -19,11 +19,11 @@
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/next_steps.h"
 #include "signet/cli/output.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/settings.h"
 #include "signet/cli/verb.h"
 #include "signet/comm/communicator.h"
 #include "signet/comm/launch.h"
-#include "signet/io/json.h"
 #include "signet/io/run_directory.h"
 #include "signet/models/registry.h"
 #include "signet/tasks/registry.h"
@@ -216,7 +216,7 @@ class Train final : public Verb {
                           {"meaning", field.help},
                           {"allowed", field.allowed},
                           {"choices", field.choices}});
-        fmt::print("{}\n", io::json_text(nlohmann::ordered_json{{"keys", keys}}, 2));
+        print_as_json(nlohmann::ordered_json{{"keys", keys}});
         return 0;
       }
       for (const auto& field : fields.all()) {
@@ -233,7 +233,7 @@ class Train final : public Verb {
         for (const auto& field : fields.all()) settings[field.key] = json_value(field);
         const nlohmann::ordered_json all{{"settings", settings},
                                          {"memory", train::plan_memory(config, device, ranks()).json()}};
-        fmt::print("{}\n", io::json_text(all, 2));
+        print_as_json(all);
         return 0;
       }
       fmt::print("{}{}", config.to_yaml(), train::plan_memory(config, device, ranks()).text("# "));
@@ -357,7 +357,7 @@ class Train final : public Verb {
   int finish(const nlohmann::ordered_json& result) {
     if (!root()) return 0;
     if (json_) {
-      fmt::print("{}\n", io::json_text(result, 2));
+      print_as_json(result);
     } else if (result.contains("text")) {
       const auto number = [&](const char* key) { return result[key].get<double>(); };
       fmt::print(

@@ -16,9 +16,9 @@
 #include "signet/cli/automaton_input.h"
 #include "signet/cli/automaton_report.h"
 #include "signet/cli/output.h"
+#include "signet/cli/print_as_json.h"
 #include "signet/cli/theory_options.h"
 #include "signet/cli/verb.h"
-#include "signet/io/json.h"
 #include "signet/theory/certificate.h"
 #include "signet/theory/network_file.h"
 #include "signet/theory/verify.h"
@@ -184,7 +184,7 @@ class Verify final : public Verb {
         out["counterexample"] = shown_word(network.dfa, *result.counterexample);
         out["counterexample_length"] = result.counterexample->size();
       }
-      fmt::print("{}\n", io::json_text(out, 2));
+      print_as_json(out);
       return;
     }
     fmt::print("{} ({}): {}\n", verdict, result.method, printable(result.certificate, 2000));
