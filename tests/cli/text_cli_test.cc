@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 
 #include "signet/report/svg.h"
@@ -65,6 +66,9 @@ TEST_F(TextCommands, FourOfThemLeadFromAFolderToAModelThatWrites) {
   for (const auto& count : measured["eigenvalues"][1]["kinds"]["letters"]["histogram"])
     counted += count.get<int64_t>();
   EXPECT_EQ(counted, measured["eigenvalues"][1]["kinds"]["letters"]["count"]);
+  EXPECT_EQ(measured["eigenvalues"][0]["block"], 0);
+  const auto table = run("eval run --context 32 --samples 1 --eigenvalues --quiet");
+  EXPECT_TRUE(std::regex_search(table, std::regex("\n *2 +-?0\\.[0-9]"))) << "people count from 1\n" << table;
 
   const auto first = json("generate run --prompt 'the cat' --tokens 12 --seed 3 --past-end");
   EXPECT_EQ(first["tokens"].size(), 12u);

@@ -33,7 +33,7 @@ void print_spectra(const std::vector<train::BlockSpectrum>& blocks) {
   for (const char* column : {"mean eigenvalue", "below zero"}) table.column(column, report::Table::kRight);
   for (const char* kind : train::kTokenKinds) table.column(kind, report::Table::kRight);
   for (size_t b = 0; b < blocks.size(); ++b) {
-    std::vector<report::Cell> row = {std::to_string(b), fmt::format("{:.4f}", blocks[b].all.mean()),
+    std::vector<report::Cell> row = {std::to_string(b + 1), fmt::format("{:.4f}", blocks[b].all.mean()),
                                      fmt::format("{:.4f}", blocks[b].all.share_negative())};
     for (const auto& kind : blocks[b].by_kind)
       row.emplace_back(kind.count ? fmt::format("{:.4f}", kind.share_negative()) : "–");
