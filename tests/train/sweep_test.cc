@@ -316,6 +316,7 @@ TEST(Sweep, ResultsThatAreNotOursAreNamed) {
   const auto runs = planned(plan);
   const auto outcomes = run_sweep(directory / "out", plan, runs, {1, "cpu", true});
   const std::string path = directory / "out/" + runs[1].name + "/results.json";
+  const double score = read_results(path).score;
   for (
       const auto& [text, part] : std::vector<std::pair<std::string, std::string>>{
           {"{}", "'dense' is missing"},
@@ -339,7 +340,12 @@ TEST(Sweep, ResultsThatAreNotOursAreNamed) {
         },
         ErrorCode::kBadInput, part);
     expect_error([&] { summarize(directory / "out", plan, runs, outcomes); }, ErrorCode::kBadInput, path);
+    expect_error([&] { summarize(directory / "out", plan, runs, outcomes); }, ErrorCode::kBadInput,
+                 "; remove that file, and the run is measured again");
   }
+  remove_tree(path);
+  run_sweep(directory / "out", plan, runs, {1, "cpu", true});
+  EXPECT_EQ(nlohmann::ordered_json::parse(read_text(path))["scaled_accuracy"], score);
 }
 
 // Writes a horizon into the results of a run, as if it had been searched before.

@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "signet/base/error.h"
 #include "signet/io/json.h"
 
 namespace signet::train {
@@ -96,9 +97,7 @@ double share_error(double share, int64_t samples) {
   return samples > 0 ? std::sqrt(std::max(0.0, share * (1 - share)) / static_cast<double>(samples)) : 0;
 }
 
-}  // namespace
-
-StoredResults read_results(const std::string& path) {
+StoredResults stored_results(const std::string& path) {
   const auto json = io::read_json_file(path);
   StoredResults results;
   const bool replaced = json.contains("final");
@@ -137,6 +136,17 @@ StoredResults read_results(const std::string& path) {
     horizon.seed = found->contains("seed") ? whole("seed") : io::json_int(json, "seed", path);
   }
   return results;
+}
+
+}  // namespace
+
+StoredResults read_results(const std::string& path) {
+  try {
+    return stored_results(path);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kBadInput) throw;
+    bad_input("{}; remove that file, and the run is measured again", error.what());
+  }
 }
 
 }  // namespace signet::train

@@ -40,7 +40,8 @@ struct StoredResults {
   double seconds = 0, flops = 0;
   std::optional<FoundHorizon> horizon;
 };
-// Throws kBadInput that names the file and the key when something is missing or has another type.
+// Throws kBadInput that names the file and the key when something is missing or has another type, and says
+// what to do.
 StoredResults read_results(const std::string& path);
 
 }  // namespace signet::train
