@@ -449,6 +449,15 @@ TEST(RunReport, AVerdictNeedsEnoughSamples) {
   EXPECT_EQ(of(32, 64), Verdict::kChance);
   EXPECT_EQ(of(20, 21), Verdict::kNearly);
   EXPECT_EQ(of(8150, 8192), Verdict::kNearly);
+  // Of a file that does not say how many, or says none.
+  for (const double samples : {kUnknown, 0.0})
+    for (const double accuracy : {0.5, 0.75, 0.96, 1.0}) {
+      run.samples = samples, run.accuracy = accuracy, run.scaled_accuracy = run.scaled(accuracy);
+      EXPECT_EQ(verdict(run), Verdict::kTooFew) << accuracy;
+    }
+  EXPECT_EQ(verdict_sentence(run),
+            "DeltaNet has too few test samples for a verdict on parity: scaled accuracy 1.000 of an unknown "
+            "number of samples.");
 }
 
 }  // namespace

@@ -220,7 +220,8 @@ Verdict verdict(const RunData& run) {
   const double value = run.score();
   if (!std::isfinite(value)) return Verdict::kUnfinished;
   const double constant = run.constant_score(), half = (1 + constant) / 2;
-  const auto [low, high] = run.score_interval();  // comparisons with an unknown interval rule nothing out
+  const auto [low, high] = run.score_interval();
+  if (!std::isfinite(low)) return Verdict::kTooFew;  // how many samples there were is not known
   const auto unless = [](bool doubtful, Verdict v) { return doubtful ? Verdict::kTooFew : v; };
   if (value >= kSolvedScore) return unless(low < kNearlyScore, Verdict::kSolved);
   if (value <= constant + 0.1 * (1 - constant)) return unless(high > half, Verdict::kChance);
@@ -246,6 +247,7 @@ std::string verdict_sentence(const RunData& run, const std::string& label) {
   text += fmt::format(": {} {}", run.measure(), score(run.score()));
   if (v == Verdict::kTooFew) {
     const auto [low, high] = run.score_interval();
+    if (!std::isfinite(low)) return text + " of an unknown number of samples.";
     return text + fmt::format(" of {}, anything from {} to {} with 95% confidence.",
                               count_of(whole_number(run.samples), "sample"), score(low), score(high));
   }
