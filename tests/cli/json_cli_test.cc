@@ -118,6 +118,13 @@ TEST(Json, ListShowsEveryRunWithStateScoreAndAge) {
   EXPECT_EQ(longer["state"], "stopped");
   EXPECT_EQ(longer["step"], 2);
   test::write_text(config, text.replace(at, 8, "steps: 2"));
+  // Begun anew after its checkpoints were deleted, and stopped: the results are those of before.
+  const std::string checkpoints = directory / "runs/one/checkpoints";
+  std::filesystem::rename(checkpoints + "/step-2", checkpoints + "/step-1");
+  const auto anew = Json::parse(run_signet("list --json runs/one", directory.path()).out)["runs"][0];
+  EXPECT_EQ(anew["state"], "stopped");
+  EXPECT_NE(run_signet("watch runs/one --once", directory.path()).out.find("stopped"), std::string::npos);
+  std::filesystem::rename(checkpoints + "/step-1", checkpoints + "/step-2");
   EXPECT_EQ(run_signet("report runs/three -o three.html", directory.path()).exit_code, 0);
   EXPECT_NE(test::read_text(directory / "three.html").find("regex (ab)*"), std::string::npos)
       << "a page names it likewise";

@@ -45,10 +45,15 @@ RunState read_state(const std::string& path) {
               : run.data.finished()                         ? "done"
               : has("checkpoints") && !has("metrics.jsonl") ? "imported"
                                                             : "stopped";
-  run.step = static_cast<double>(io::latest_step(path));
+  const auto saved = static_cast<double>(io::latest_step(path));
+  run.step = saved;
   if (!run.data.loss.empty()) run.step = std::max(run.step, run.data.loss.back().x);
-  if (!held && std::isfinite(run.data.steps))
-    run.step = run.data.finished() ? run.data.steps : std::max(run.step, run.data.steps);
+  if (!held && std::isfinite(run.data.steps)) {
+    if (run.data.finished())
+      run.step = run.data.steps;
+    else if (saved == 0)
+      run.step = std::max(run.step, run.data.steps);
+  }
   run.age = 1e300;
   for (const char* name : {"results.json", "metrics.jsonl", "config.yaml"})
     if (const double age = seconds_since_change(join_path(path, name)); age >= 0)

@@ -7,6 +7,7 @@
 #include "signet/base/error.h"
 #include "signet/base/files.h"
 #include "signet/base/text.h"
+#include "signet/io/checkpoint.h"
 #include "signet/io/json.h"
 #include "signet/io/provenance.h"
 #include "signet/io/yaml.h"
@@ -150,6 +151,16 @@ class Reader {
     return table;
   }
 
+  // Its step; 0 where there is none or none to be seen.
+  double newest_checkpoint() {
+    try {
+      return static_cast<double>(io::latest_step(directory_.string()));
+    } catch (const Error& error) {
+      note(error.what());
+      return 0;
+    }
+  }
+
   bool read_results() {
     if (!has("results.json")) {
       note("no results.json: the run has not finished");
@@ -173,10 +184,16 @@ class Reader {
     run_.steps = number(results, "steps");
     run_.seconds = number(results, "seconds");
     const auto early = results.find("stopped_early");
-    run_.lengthened =
+    const bool lengthened =
         early != results.end() && *early == false && run_.steps < run_.planned_steps;  // not if unknown
-    if (run_.lengthened)
-      note(fmt::format("results.json is of step {:.0f}; the run has not finished its {:.0f}", run_.steps,
+    const double newest = newest_checkpoint();
+    const bool moved = newest > 0 && std::isfinite(run_.steps) && newest != run_.steps;
+    run_.outdated = lengthened || moved;
+    if (moved)
+      note(fmt::format("results.json is of step {:.12g}, and the newest checkpoint of step {:.12g}",
+                       run_.steps, newest));
+    else if (lengthened)
+      note(fmt::format("results.json is of step {:.12g}; the run has not finished its {:.12g}", run_.steps,
                        run_.planned_steps));
     run_.text = flag(results, "text");
     if (run_.text) {

@@ -55,7 +55,7 @@ struct RunData {
   double accuracy = kUnknown, scaled_accuracy = kUnknown, samples = kUnknown;
   double steps = kUnknown, seconds = kUnknown;  // of the results
   double planned_steps = kUnknown;              // as config.yaml has it
-  bool lengthened = false;                      // it has gone on after its results, towards planned_steps
+  bool outdated = false;                        // it has gone on after its results, or was begun anew
   // Sorted by length. Where every position is scored, by_length goes along the sequences.
   std::vector<AccuracyPoint> by_length, far;
   // At the lengths of training, where the test has none of them; the score is over all of these.
@@ -97,7 +97,7 @@ struct RunData {
   std::string provenance;                // what made the results, when and where; one line
   std::vector<std::string> notes;        // what could not be read
 
-  bool finished() const { return has_results() && !lengthened; }
+  bool finished() const { return has_results() && !outdated; }
   bool has_results() const {
     return held_out_loss == held_out_loss || !by_length.empty() || scaled_accuracy == scaled_accuracy;
   }
