@@ -99,6 +99,8 @@ TEST(Json, ListShowsEveryRunWithStateScoreAndAge) {
   ASSERT_EQ(runs.size(), 4u) << result.out;
   EXPECT_EQ(runs[3]["state"], "imported");
   EXPECT_NE(run_signet("list", directory.path()).out.find(" 0/1e+99 "), std::string::npos);
+  EXPECT_NE(run_signet("watch runs/weights --once", directory.path()).out.find(", step 0 of 1e+99, "),
+            std::string::npos);
   EXPECT_EQ(runs[0]["run"], "runs/one");
   EXPECT_EQ(runs[0]["state"], "done");
   EXPECT_EQ(runs[1]["run"], "runs/sweep/two");

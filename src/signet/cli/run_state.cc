@@ -79,6 +79,13 @@ nlohmann::ordered_json state_json(const RunState& run) {
           {"age_seconds", run.age}};
 }
 
+std::string steps_text(const RunState& run, const char* between) {
+  // A whole number, unless a file says something absurd.
+  const auto updates = [](double value) { return fmt::format("{:.12g}", value); };
+  return updates(run.step) +
+         (std::isfinite(run.data.planned_steps) ? between + updates(run.data.planned_steps) : "");
+}
+
 std::string age_text(double seconds) {
   if (seconds < 120) return fmt::format("{:.0f} s", seconds);
   if (seconds < 7200) return fmt::format("{:.0f} min", seconds / 60);

@@ -23,6 +23,8 @@ RunState read_state(const std::string& path);
 // {run, task, model, state, step, steps, loss, score, age_seconds}; what is not known is null.
 nlohmann::ordered_json state_json(const RunState& run);
 
+// The updates made and, where they are known, planned: "20/30".
+std::string steps_text(const RunState& run, const char* between);
 std::string age_text(double seconds);  // "12 s", "3 min", "2 h", "5 d"
 
 }  // namespace signet::cli

@@ -68,8 +68,6 @@ class List final : public Verb {
   }
 
   static bool known(double value) { return std::isfinite(value); }
-  // A whole number, unless a file says something absurd.
-  static std::string updates(double value) { return fmt::format("{:.12g}", value); }
 
   void print_json() const {
     auto runs = nlohmann::ordered_json::array();
@@ -84,9 +82,7 @@ class List final : public Verb {
     for (const char* name : {"step", "score", "age"}) table.column(name, report::Table::kRight);
     for (const auto& run : found_) {
       const double score = run.data.score(), loss = run.data.held_out_loss;
-      table.row({run.path, run.data.task, report::run_label(run.data), run.state,
-                 known(run.data.planned_steps) ? updates(run.step) + "/" + updates(run.data.planned_steps)
-                                               : updates(run.step),
+      table.row({run.path, run.data.task, report::run_label(run.data), run.state, steps_text(run, "/"),
                  known(score)  ? report::fixed_number(score, 3)
                  : known(loss) ? report::fixed_number(loss, 3) + " nats"
                                : "",

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -56,13 +55,9 @@ class Watch final : public Verb {
   // A line, within that of a terminal: the path loses its middle.
   static std::string heading(const RunState& run) {
     const std::string path = printable(run.path, 4000),
-                      what = fmt::format(": {} on {}, {}, step {:.0f}{}, {} ago",
+                      what = fmt::format(": {} on {}, {}, step {}, {} ago",
                                          printable(report::run_label(run.data)), printable(run.data.task),
-                                         run.state, run.step,
-                                         std::isfinite(run.data.planned_steps)
-                                             ? fmt::format(" of {:.0f}", run.data.planned_steps)
-                                             : "",
-                                         age_text(run.age));
+                                         run.state, steps_text(run, " of "), age_text(run.age));
     const size_t width = terminal_width(), taken = report::display_width(what);
     constexpr size_t kLeast = 12;
     return (width == 0 ? path : report::without_middle(path, std::max(width, taken + kLeast) - taken, "..")) +
