@@ -79,6 +79,22 @@ TEST(Components, EvenSpreadIsNone) {
   EXPECT_FALSE(find_components(points, 1).gathered);
 }
 
+// Numbers of a point are summed side by side, with some left over, and a far point is not summed to its end.
+TEST(Components, OfLongPoints) {
+  constexpr int64_t kSize = 1003;
+  constexpr double kOff = 0.001;
+  std::vector<double> points;
+  for (int p = 0; p < 60; ++p)
+    for (int64_t i = 0; i < kSize; ++i)
+      points.push_back(p % 2 * (i == kSize - 1 ? 8.0 : 1.0) + (i == p) * kOff);
+  const auto found = find_components(points, kSize);
+  EXPECT_EQ(found.count, 2);
+  EXPECT_NEAR(found.within, std::sqrt(2 * kOff * kOff), 1e-12);
+  EXPECT_NEAR(found.gap, std::sqrt(1000 + 64 + (1 + kOff) * (1 + kOff) + (1 - kOff) * (1 - kOff)), 1e-12);
+  const std::vector<double> near_second(kSize, 1.1);
+  EXPECT_EQ(found.nearest(near_second.data(), kSize), found.of_point[1]);
+}
+
 TEST(Components, OnePointButForRounding) {
   std::vector<double> points(50, 3.0);
   points[7] += 1e-9;

@@ -1,6 +1,7 @@
 #include "signet/analysis/extract.h"
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <map>
 #include <numeric>
@@ -10,6 +11,7 @@
 #include "signet/automata/minimize.h"
 #include "signet/base/activity.h"
 #include "signet/base/error.h"
+#include "signet/base/thread_pool.h"
 #include "signet/theory/compile.h"
 
 namespace signet::analysis {
@@ -66,17 +68,24 @@ std::vector<PartComponents> components_of_parts(const Subject& subject, const Ob
   std::vector<PartComponents> result;
   int64_t offset = 0;
   for (const auto& part : subject.network->parts()) {
-    std::vector<double> points;
-    for (const auto& word : seen.states)
-      for (const auto& state : word)
-        points.insert(points.end(), state.begin() + offset, state.begin() + offset + part.size);
-    ComponentOptions options;
-    options.most = most;
-    result.push_back({part, offset, find_components(points, part.size, options), {}});
+    result.push_back({part, offset, {}, {}});
     offset += part.size;
-    report_activity("parts of the state", static_cast<int64_t>(result.size()),
-                    static_cast<int64_t>(subject.network->parts().size()));
   }
+  std::atomic<int64_t> done{0};
+  parallel_for(std::ssize(result), 1, [&](int64_t first, int64_t last) {
+    for (int64_t p = first; p < last; ++p) {
+      auto& here = result[static_cast<size_t>(p)];
+      std::vector<double> points;
+      for (const auto& word : seen.states)
+        for (const auto& state : word)
+          points.insert(points.end(), state.begin() + here.offset,
+                        state.begin() + here.offset + here.part.size);
+      ComponentOptions options;
+      options.most = most;
+      here.components = find_components(points, here.part.size, options);
+      report_activity("parts of the state", ++done, std::ssize(result));
+    }
+  });
   return result;
 }
 
