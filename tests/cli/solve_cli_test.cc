@@ -55,6 +55,18 @@ TEST(Solve, WhatTheoryForbidsIsTrainedOnRequestAndFails) {
   EXPECT_NE(test::read_text(directory / "page.html").find("Not solved"), std::string::npos);
 }
 
+// Half-way to a language of 24 states a network is no small automaton, and finding that out takes long.
+TEST(Solve, WhatIsFarFromTheLanguageIsNotAskedFurther) {
+  const test::TemporaryDirectory directory;
+  const auto failed =
+      run_signet(std::string("solve --group S4 --budget 0.001 --json") + kFiles, directory.path());
+  EXPECT_EQ(failed.exit_code, 4) << failed.err;
+  const auto out = ordered_json::parse(failed.out);
+  EXPECT_EQ(out["method"], nullptr);
+  const std::string outcome = out["attempts"][0]["outcome"];
+  EXPECT_NE(outcome.find("of its answers are right at training length"), std::string::npos) << outcome;
+}
+
 TEST(Solve, TheorySaysNothingAboutAModelOutsideItsClasses) {
   const test::TemporaryDirectory directory;
   const auto tried = run_signet(

@@ -321,6 +321,11 @@ std::optional<Word> distinguishing_word(const Dfa& a, const Dfa& b, const Words&
   return std::nullopt;
 }
 
+bool Agreement::explains() const {
+  constexpr double kExplained = 0.999, kNearly = 0.95, kOfEveryKind = 0.9;
+  return answers >= kExplained || (answers >= kNearly && least >= kOfEveryKind);
+}
+
 Agreement measure_agreement(Subject& subject, const Dfa& machine, int64_t length, int64_t words) {
   Agreement result{length, words, 1, 1, 1};
   int64_t whole = 0;
@@ -391,18 +396,13 @@ Dfa as_language(const Dfa& machine, std::optional<bool> accepts_empty) {
 
 Extraction extract(Subject& subject, const ExtractOptions& options) {
   constexpr int64_t kObserved = 2000;  // states
-  // Of all answers; or fewer, of a network that errs, but then most of every kind: an automaton that never
-  // gives a rare answer explains nothing.
-  constexpr double kExplained = 0.999, kNearly = 0.95, kOfEveryKind = 0.9;
   Extraction result;
   result.method = "none";
   const Observations seen = observe(subject, kObserved);
   if (most_letters(subject) == INT64_MAX)
     result.parts = components_of_parts(subject, seen, 2 * options.most_states);
   const auto explains = [&](const Dfa& machine) {
-    const auto agreement = measure_agreement(subject, machine, subject.words.longest, options.words);
-    return agreement.answers >= kExplained ||
-           (agreement.answers >= kNearly && agreement.least >= kOfEveryKind);
+    return measure_agreement(subject, machine, subject.words.longest, options.words).explains();
   };
   result.components =
       by_components(subject, result.parts, 0, seen, options.most_states, result.all_components);

@@ -40,6 +40,10 @@ struct Agreement {
   int64_t length = 0, words = 0;
   double answers = 0, whole = 0;  // shares: of answers, and of words with all of them
   double least = 0;               // of the answers of one kind, where it is least
+
+  // Of all answers; or fewer, of a network that errs, but then most of every kind: an automaton that never
+  // gives a rare answer explains nothing.
+  bool explains() const;
 };
 
 struct Extraction {

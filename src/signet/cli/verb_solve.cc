@@ -301,9 +301,16 @@ class Solve final : public Verb {
     }
     const ActivityLine line("solve", ProgressStyle::of_stderr(quiet_));
     story_.crystal.reset();
+    story_.extraction.reset();
     constexpr int64_t kWords = 256;
     attempt.score =
         analysis::measure_agreement(subject, *subject.automaton, 4 * subject.words.longest, kWords).whole;
+    // What it has learned instead is only of interest where it was to fail; a large automaton takes minutes.
+    const auto near = analysis::measure_agreement(subject, *subject.automaton, subject.words.longest,
+                                                  analysis::ExtractOptions{}.words);
+    if (!anyway_ && !near.explains())
+      return fmt::format("it has not learned the language: {} of its answers are right at training length",
+                         share_text(near.answers));
     story_.extraction = analysis::extract(subject);
     const auto& found = *story_.extraction;
     if (!found.found()) return "no small automaton explains it";
