@@ -86,6 +86,23 @@ TEST(Run, AnswersALineBeforeTheNextIsThere) {
   EXPECT_EQ(asked.out, "accepted\t1\nrejected\t11\n");
 }
 
+// A trained network rounds otherwise where a word is cut: it is cut at the same letters however it comes, one
+// by one over a pipe or behind another word of a file.
+TEST_F(TrainedRun, AnswersDoNotDependOnHowAWordArrives) {
+  std::string word;
+  for (int i = 0; i < 600; ++i) word += i % 3 ? "0" : "1";
+  const auto whole = run_signet("run --json " + run_ + " " + word);
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  EXPECT_NE(whole.out.find("probabilities"), std::string::npos);
+  const std::string slowly = "(printf " + word.substr(0, 590) + "; sleep 0.1; printf '" + word.substr(590) +
+                             "\n') | '" + SIGNET_BINARY + "' run --json " + run_;
+  EXPECT_EQ(test::run_command(slowly).out, whole.out);
+  const std::string before((1 << 16) - 591, '1');  // a read of the file ends in the word
+  write_text(directory_ / "words", before + "\n" + word + "\n");
+  const std::string both = run_signet("run --json " + run_ + " --file " + (directory_ / "words")).out;
+  EXPECT_EQ(both.substr(both.find('\n') + 1), whole.out);
+}
+
 // What a message says to type can be pasted.
 TEST(Train, HintsQuoteTheDirectory) {
   const test::TemporaryDirectory directory;

@@ -49,7 +49,7 @@ void TrainedRecogniser::reset(int64_t rows) {
 
 void TrainedRecogniser::feed(const int32_t* letters, int64_t count, int32_t* outputs, int32_t* states) {
   constexpr int64_t kTokens = 1 << 14;  // in memory at a time
-  const int64_t piece = std::max<int64_t>(1, std::min<int64_t>(256, kTokens / rows_));
+  const int64_t piece = std::max<int64_t>(1, std::min(kPiece, kTokens / rows_));
   for (int64_t begin = 0; begin < count; begin += piece) {
     const int64_t n = std::min(piece, count - begin);
     segment_.clear();

@@ -23,6 +23,9 @@ class TrainedRecogniser final : public theory::Recogniser {
 
   const std::vector<std::string>& alphabet() const override { return alphabet_; }
   void reset(int64_t rows) override;
+  // One word's letters go through the network so many at a time. Where else a word is cut, between calls, the
+  // last bits differ.
+  static constexpr int64_t kPiece = 256;
   void feed(const int32_t* letters, int64_t count, int32_t* outputs, int32_t* states) override;
   const std::vector<theory::StatePart>& parts() const override { return parts_; }
   std::vector<double> state(int64_t row) const override;

@@ -48,7 +48,9 @@ class WordRun {
   void feed(std::string_view text) {
     if (shown_.size() < kShown) shown_ += text.substr(0, kShown - shown_.size());
     reader_.read(text, letters_);
-    flush();
+    // However the text arrives, the model gets the same pieces of the word: no bit depends on a pipe.
+    const auto left = static_cast<int64_t>(letters_.size()) % analysis::TrainedRecogniser::kPiece;
+    flush(static_cast<int64_t>(letters_.size()) - left);
   }
   // A word as a JSON list of its letters.
   void feed_list(const std::string& text) {
@@ -59,11 +61,10 @@ class WordRun {
       if (shown_.size() < kShown) shown_ += (shown_.empty() ? "" : " ") + name.get<std::string>();
       letters_.push_back(reader_.letter(name.get<std::string>()));
     }
-    flush();
   }
   void finish() {
     reader_.finish(letters_);
-    flush();
+    flush(static_cast<int64_t>(letters_.size()));
     line_.reset();
   }
   ordered_json result() const {
@@ -104,18 +105,18 @@ class WordRun {
   std::string word() const {
     return shown_.size() < kShown ? shown_ : shown_ + fmt::format("... ({} letters)", length_);
   }
-  void flush() {
-    if (letters_.empty()) return;
-    const int64_t n = static_cast<int64_t>(letters_.size());
-    outputs_.resize(letters_.size());
-    decoded_.resize(letters_.size());
+  // The first n letters.
+  void flush(int64_t n) {
+    if (n == 0) return;
+    outputs_.resize(static_cast<size_t>(n));
+    decoded_.resize(static_cast<size_t>(n));
     model_.feed(letters_.data(), n, outputs_.data(), trace_ ? decoded_.data() : nullptr);
     output_ = outputs_.back();
     if (trace_)
       for (int64_t i = 0; i < n && static_cast<int64_t>(states_.size()) < kTraced; ++i)
         states_.push_back(decoded_[i]);
     length_ += n;
-    letters_.clear();
+    letters_.erase(letters_.begin(), letters_.begin() + n);
     // Other words show that things go on by their answers.
     if (!line_ && length_ >= kLong) line_.emplace("run");
     if (line_) report_activity("letters", length_);
