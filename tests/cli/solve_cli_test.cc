@@ -201,7 +201,7 @@ TEST(Solve, ALargerBudgetGoesOn) {
   const auto first = with_budget("0.001");
   ASSERT_EQ(first.size(), 1u);
   EXPECT_EQ(with_budget("0.001"), first) << "there is no time left";
-  const double longer = first[0]["seconds"].get<double>() / 60 + 0.005;
+  const double longer = 2 * first[0]["seconds"].get<double>() / 60 + 0.005;  // as slow as this build is
   EXPECT_GT(with_budget(fmt::format("{}", longer))[0]["steps"], first[0]["steps"]);
 }
 
