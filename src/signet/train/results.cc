@@ -90,6 +90,8 @@ ordered_json spectra_json(const std::vector<TokenSpectrum>& spectra) {
   return list;
 }
 
+ordered_json error_json(double error) { return std::isfinite(error) ? ordered_json(error) : ordered_json(); }
+
 namespace {
 
 // Of a share of `samples` sequences that are right.

@@ -27,6 +27,7 @@ nlohmann::ordered_json horizon_json(const Horizon& horizon, int64_t limit, int64
 // compared, stay under "final".
 void replace_evaluation(nlohmann::ordered_json& results, const nlohmann::ordered_json& evaluation);
 nlohmann::ordered_json spectra_json(const std::vector<TokenSpectrum>& spectra);
+nlohmann::ordered_json error_json(double error);  // null where it is unknown, as of a single row of text
 
 struct FoundHorizon {
   int64_t length = 0, limit = 0, samples = 0, seed = 0;

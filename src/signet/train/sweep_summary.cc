@@ -184,7 +184,7 @@ ordered_json summary_json(const SweepSummary& summary) {
     for (const auto& [axis, value] : run.values) entry["values"][axis] = value;
     if (run.state == RunOutcome::kDone) {
       entry["score"] = run.score;
-      entry["standard_error"] = std::isfinite(run.error) ? ordered_json(run.error) : ordered_json(nullptr);
+      entry["standard_error"] = error_json(run.error);
       entry["seconds"] = run.seconds;
       entry["train_flops"] = run.flops;
       if (run.horizon > 0) {

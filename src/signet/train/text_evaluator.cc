@@ -9,6 +9,7 @@
 #include "signet/base/thread_pool.h"
 #include "signet/models/infer/decoder.h"
 #include "signet/text/sampler.h"
+#include "signet/train/results.h"
 
 namespace signet::train {
 namespace {
@@ -193,10 +194,6 @@ TextEvaluation evaluate_text(const models::Model& model, DType dtype, void* weig
     if (progress) progress(first + rows);
   }
   return tally.result();
-}
-
-ordered_json error_json(double error) {
-  return std::isfinite(error) ? ordered_json(error) : ordered_json(nullptr);
 }
 
 ordered_json text_evaluation_json(const TextEvaluation& evaluation) {

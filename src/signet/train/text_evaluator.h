@@ -54,6 +54,5 @@ TextEvaluation evaluate_text(const models::Model& model, DType dtype, void* weig
 //  by_position: [{first, last, rows, nll, nll_error, running, running_error}]}; errors and the last two may
 //  be null
 nlohmann::ordered_json text_evaluation_json(const TextEvaluation& evaluation);
-nlohmann::ordered_json error_json(double error);  // null where it is unknown
 
 }  // namespace signet::train

@@ -11,6 +11,7 @@
 #include "signet/base/text.h"
 #include "signet/base/thread_pool.h"
 #include "signet/text/sampler.h"
+#include "signet/train/results.h"
 #include "signet/train/text_evaluator.h"
 #include "signet/train/text_spectra.h"
 #include "signet/train/workload.h"
