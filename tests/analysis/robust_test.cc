@@ -20,10 +20,23 @@ namespace {
 
 // What the search finds harmful is never below what is proved harmless.
 TEST(Robust, SearchAndProofMeetForExactNetworks) {
-  for (const char* language : {"parity", "flip-flop", "tomita5", "mod:3"}) {
+  struct Case {
+    const char* language;
+    theory::Target target;
+    NumberType type;
+  };
+  using theory::Target;
+  const Target any = theory::CompileOptions{}.target;
+  for (const auto& [language, target, type] :
+       {Case{"parity", any, NumberType::kFp32}, Case{"flip-flop", any, NumberType::kFp32},
+        Case{"tomita5", any, NumberType::kFp32}, Case{"mod:3", any, NumberType::kFp32},
+        Case{"parity", Target::kOneHot, NumberType::kBf16}}) {  // which rounds where a state is moved to
     Subject subject;
     const auto dfa = automata::named_language(language);
-    subject.compiled = theory::compile(dfa, {});
+    theory::CompileOptions options;
+    options.target = target;
+    subject.type = type;
+    subject.compiled = theory::compile(dfa, options);
     subject.network = theory::make_recogniser(*subject.compiled, subject.type);
     subject.words = Words::all(dfa.letters(), 20);
     subject.automaton = as_mealy(dfa);

@@ -76,16 +76,25 @@ struct Attack {
   std::vector<double> direction;
   double size = 0;
   double low = 0, high = 1;  // shares of it: harmless, harmful
-  bool harmful = false;
-  Letter letter = -1;  // after which an answer first differs
+  double moved = 0;          // by the harmful share, as the type has it: it rounds the state
+  Letter letter = -1;        // after which an answer first differs
+};
+struct Harm {
+  double moved = 0;    // how far the state is in fact
+  Letter letter = -1;  // -1: no answer differs
 };
 
-// Moves all states by the shares `share` gives and says after which letter an answer first differs, -1 for
-// none.
+double distance(const std::vector<double>& x, const std::vector<double>& y) {
+  double sum = 0;
+  for (size_t i = 0; i < x.size(); ++i) sum += (x[i] - y[i]) * (x[i] - y[i]);
+  return std::sqrt(sum);
+}
+
+// Moves all states by the shares `share` gives.
 template <class Share>
-std::vector<Letter> try_attacks(Subject& subject, const std::vector<Attack>& attacks, const Share& share) {
+std::vector<Harm> try_attacks(Subject& subject, const std::vector<Attack>& attacks, const Share& share) {
   constexpr size_t kRows = 256;
-  std::vector<Letter> result(attacks.size(), -1);
+  std::vector<Harm> result(attacks.size());
   for (size_t begin = 0; begin < attacks.size(); begin += kRows) {
     const size_t rows = std::min(kRows, attacks.size() - begin);
     const size_t length = attacks[begin].probe->suffix.size();
@@ -96,16 +105,18 @@ std::vector<Letter> try_attacks(Subject& subject, const std::vector<Attack>& att
       auto state = attack.probe->state;
       for (size_t i = 0; i < state.size(); ++i) state[i] += share(attack) * attack.direction[i];
       subject.network->set_state(static_cast<int64_t>(r), state);
+      result[begin + r].moved =
+          distance(subject.network->state(static_cast<int64_t>(r)), attack.probe->state);
       letters.insert(letters.end(), attack.probe->suffix.begin(), attack.probe->suffix.end());
     }
     std::vector<int32_t> answers(letters.size());
     subject.network->feed(letters.data(), static_cast<int64_t>(length), answers.data());
     for (size_t r = 0; r < rows; ++r)
-      for (size_t t = 0; t < length && result[begin + r] < 0; ++t) {
+      for (size_t t = 0; t < length && result[begin + r].letter < 0; ++t) {
         const Letter a = letters[r * length + t];
         if (subject.words.asked[static_cast<size_t>(a)] &&
             answers[r * length + t] != attacks[begin + r].probe->answers[t])
-          result[begin + r] = a;
+          result[begin + r].letter = a;
       }
   }
   return result;
@@ -123,7 +134,7 @@ std::vector<Attack> make_attacks(const Subject& subject, const std::vector<Probe
       if (!lasting[i]) direction[i] = 0;
       sum += direction[i] * direction[i];
     }
-    if (sum > 0) attacks.push_back({&probe, std::move(direction), std::sqrt(sum), 0, 1, false, -1});
+    if (sum > 0) attacks.push_back({&probe, std::move(direction), std::sqrt(sum)});
   };
   for (size_t p = 0; p < probes.size(); ++p) {
     std::vector<std::pair<double, std::vector<double>>> towards;
@@ -168,18 +179,19 @@ Disturbance disturb_states(Subject& subject) {
   std::vector<Attack> harmful;
   for (size_t i = 0; i < attacks.size(); ++i) {
     result.tried = std::max(result.tried, attacks[i].size);
-    if (whole[i] < 0) continue;
-    attacks[i].letter = whole[i];
+    if (whole[i].letter < 0) continue;
+    attacks[i].moved = whole[i].moved, attacks[i].letter = whole[i].letter;
     harmful.push_back(std::move(attacks[i]));
   }
   for (int k = 0; k < kHalvings && !harmful.empty(); ++k) {
     report_activity("disturbances of states halved", k, kHalvings);
     const auto middle = [](const Attack& a) { return (a.low + a.high) / 2; };
-    const auto letters = try_attacks(subject, harmful, middle);
+    const auto harms = try_attacks(subject, harmful, middle);
     for (size_t i = 0; i < harmful.size(); ++i) {
       Attack& attack = harmful[i];
-      (letters[i] < 0 ? attack.low : attack.high) = middle(attack);
-      if (letters[i] >= 0) attack.letter = letters[i];
+      const Harm& harm = harms[i];
+      (harm.letter < 0 ? attack.low : attack.high) = middle(attack);
+      if (harm.letter >= 0) attack.moved = harm.moved, attack.letter = harm.letter;
     }
     // What is clearly not the least need not be followed.
     double least = INFINITY;
@@ -187,8 +199,8 @@ Disturbance disturb_states(Subject& subject) {
     std::erase_if(harmful, [&](const Attack& a) { return a.low * a.size > least; });
   }
   for (const Attack& attack : harmful)
-    if (const double size = attack.high * attack.size; !result.least || size < *result.least) {
-      result.least = size;
+    if (!result.least || attack.moved < *result.least) {
+      result.least = attack.moved;
       result.prefix = attack.probe->prefix;
       result.letter = attack.letter;
     }
