@@ -373,5 +373,26 @@ TEST(TokenSpectra, LieInTheRange) {
   }
 }
 
+// 120 letters with 2 x 64 x 16 states each are more than are kept: fewer of each letter, of every block and
+// of every state.
+TEST(TokenSpectra, ManyValuesAreThinned) {
+  const auto task = tasks::make_task("S5");
+  const auto config = resolve_config({"", "S5", "mamba", {"model.width=32", "model.blocks=2"}});
+  const models::Model model(config.model, task->vocabulary(), task->classes());
+  std::vector<float> weights(model.parameters().size());
+  model.parameters().initialize(2, DType::kF32, weights.data());
+  const auto spectra = token_spectra(model, DType::kF32, weights.data(), *task, 1);
+  std::set<std::pair<size_t, std::string>> seen;
+  size_t values = 0;
+  for (const auto& s : spectra) {
+    values += s.values.size();
+    EXPECT_GE(s.values.size(), 16u);
+    seen.insert({s.block, s.token});
+  }
+  EXPECT_LE(values, static_cast<size_t>(kMostSpectrumValues + 2 * 120));
+  EXPECT_GT(values, static_cast<size_t>(kMostSpectrumValues / 4));
+  EXPECT_GT(seen.size(), 2 * 100u);
+}
+
 }  // namespace
 }  // namespace signet::train

@@ -369,6 +369,9 @@ std::vector<TokenSpectrum> token_spectra(const models::Model& model, DType dtype
   const Weights view(model.parameters(), dtype, weights, nullptr);
   const auto blocks = model.eigenvalues(tape, view, batch.tokens.data(), Sequence{batch.rows, batch.time});
   const auto names = task.token_names();
+  int64_t all = 0;
+  for (const auto& values : blocks) all += values.width() * static_cast<int64_t>(task.input_tokens().size());
+  const int64_t step = ((all - 1) / kMostSpectrumValues + 1) | 1;
   std::vector<TokenSpectrum> spectra;
   for (size_t b = 0; b < blocks.size(); ++b) {
     const Tensor& values = blocks[b];
@@ -392,7 +395,7 @@ std::vector<TokenSpectrum> token_spectra(const models::Model& model, DType dtype
       if (!seen) continue;
       for (int64_t g = 0; g < groups; ++g) {
         TokenSpectrum s{b, g, groups > 1, names[token], {}};
-        for (int64_t i = 0; i < width; ++i)
+        for (int64_t i = 0; i < width; i += step)
           s.values.push_back(mean[g * width + i] / static_cast<double>(seen));
         spectra.push_back(std::move(s));
       }
