@@ -467,7 +467,18 @@ TEST(TheoryVerbs, RefusalsSayWhatWouldDo) {
   EXPECT_NE(large.out.find("--construction rotation"), std::string::npos) << large.out;
   EXPECT_EQ(run("compile --language mod:1500 --construction rotation").code, 0);
   const auto larger = run("compile --language mod:3000 --construction rotation");
-  EXPECT_NE(larger.out.find("at most 2048 states"), std::string::npos) << larger.out;
+  EXPECT_EQ(larger.code, 3);
+  EXPECT_NE(larger.out.find("raise --max-layer-states"), std::string::npos) << larger.out;
+  EXPECT_EQ(run("compile --language mod:3000 --construction rotation --max-layer-states 3000").code, 0);
+  const std::string registers = "compile '(a|b)*b(a|b){9}' --construction shift-register --max-codes ";
+  const auto contents = run(registers + "2046");
+  EXPECT_EQ(contents.code, 3);
+  EXPECT_NE(contents.out.find("raise --max-codes"), std::string::npos) << contents.out;
+  EXPECT_EQ(run(registers + "2047").code, 0);
+  EXPECT_EQ(run(registers + "134217728").code, 0);
+  EXPECT_EQ(run(registers + "134217729").code, 2);
+  // What the file can hold is a limit of its own.
+  EXPECT_EQ(run("compile '(a|b)*ba{25}' --construction shift-register --max-codes 134217728").code, 3);
   const auto wide = run("compile --language mod:2100 --target one-hot");
   EXPECT_EQ(wide.code, 3);
   EXPECT_NE(wide.out.find("raise --max-layer-states"), std::string::npos) << wide.out;

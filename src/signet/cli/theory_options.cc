@@ -42,8 +42,11 @@ void CompileArguments::define(Options& options) {
                 "number type: " + join(number_type_names(), " ") + " (parameters+state when mixed)");
   options.offer("--dtype", number_type_names());
   options.value("--max-table", max_table_, "limit on entries of the tables between layers");
-  options.value("--max-layer-states", max_layer_states_,
-                "limit on states of automata that one layer holds in a code of its own (one-hot: 2048)");
+  options.value(
+      "--max-layer-states", max_layer_states_,
+      "limit on states of automata that one layer holds in a code of its own (one-hot, rotation: 2048)");
+  options.value("--max-codes", max_codes_,
+                "limit on contents of a shift register, and on other codes of a layer");
   options.value("--max-messages", max_messages_,
                 "limit on what layers of single reflections tell the next ones");
 }
@@ -56,10 +59,12 @@ theory::Network CompileArguments::compile(const InputAutomaton& input) const {
   options.type = number_type();
   options.max_table = max_table_;
   if (options_->given("--max-layer-states")) options.max_layer_states = max_layer_states_;
+  options.max_codes = max_codes_;
   options.max_messages = max_messages_;
   options.limits = input.limits;
   expect_limit("--max-table", max_table_, theory::kMaxTableEntries);
   expect_limit("--max-layer-states", max_layer_states_, theory::kMaxDim);
+  expect_limit("--max-codes", max_codes_, theory::kMaxTableEntries);
   expect_limit("--max-messages", max_messages_, theory::kMaxTableEntries);
   if (input.group) options.letters_as_permutations = input.group->generators;
   return theory::compile(input.dfa, options);

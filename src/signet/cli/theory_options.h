@@ -30,7 +30,8 @@ class CompileArguments {
   const Options* options_ = nullptr;
   std::string target_ = class_name(theory::Target::kHouseholderProduct), construction_ = "auto",
               dtype_ = "fp32";
-  int64_t max_table_ = int64_t{1} << 25, max_layer_states_ = 512, max_messages_ = int64_t{1} << 20;
+  int64_t max_table_ = int64_t{1} << 25, max_layer_states_ = 512, max_codes_ = 1 << 16,
+          max_messages_ = int64_t{1} << 20;
 };
 
 // A trained run or a compiled network, and the arithmetic that the latter runs in.

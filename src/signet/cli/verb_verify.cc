@@ -119,9 +119,9 @@ class Verify final : public Verb {
 
   // Where the subject is no automaton.
   void refuse_compiling(const char* what) const {
-    for (const char* name :
-         {"--target", "--construction", "--max-table", "--max-layer-states", "--max-messages", "--alphabet",
-          "--generators", "--action", "--max-states", "--max-monoid", "--max-sets", "--max-comparisons"})
+    for (const char* name : {"--target", "--construction", "--max-table", "--max-layer-states", "--max-codes",
+                             "--max-messages", "--alphabet", "--generators", "--action", "--max-states",
+                             "--max-monoid", "--max-sets", "--max-comparisons"})
       if (options_->given(name))
         fail(ErrorCode::kUsage, "{} is for an automaton that is to be compiled; {} is {}", name, subject_,
              what);

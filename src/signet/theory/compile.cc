@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "signet/automata/deciders.h"
 #include "signet/base/error.h"
 #include "signet/base/text.h"
 #include "signet/theory/compile_parts.h"
@@ -52,10 +51,21 @@ const std::vector<std::string>& construction_names() {
 
 namespace {
 
-int64_t most_layer_states(const CompileOptions& options) { return options.max_layer_states.value_or(512); }
+// Of one-hot gates and rotations, which are small.
+int64_t most_small_gate_states(const CompileOptions& options) {
+  return options.max_layer_states.value_or(2048);
+}
 
-constexpr char kRotationNeeds[] = "the letters must generate a cyclic group on at most 2048 states";
-static_assert(kMaxRotationStates == 2048);
+constexpr char kRotationNeeds[] = "the letters must generate a cyclic group";
+
+// What is not a theorem is said to be a limit.
+void expect_layer_states(const Dfa& dfa, const CompileOptions& options, int64_t most) {
+  if (dfa.states() > most)
+    bad_input(
+        "construction '{}' is tried for at most {} states, this automaton has {}; raise --max-layer-states "
+        "(up to {})",
+        options.construction, most, dfa.states(), kMaxDim);
+}
 
 // One state: nothing to remember.
 Network compile_trivial(const Dfa& dfa) {
@@ -78,23 +88,14 @@ Network compile_product(const Dfa& dfa, const CompileOptions& options) {
   const std::string& c = options.construction;
   if (c == "group")
     return insist(compile_group(dfa, options), c, "every letter must permute or reset the states");
-  if (c == "rotation") return insist(compile_rotation(dfa, false), c, kRotationNeeds);
+  if (c == "rotation")
+    return insist(compile_rotation(dfa, false, most_small_gate_states(options)), c, kRotationNeeds);
+  if (c == "shift-register")
+    return insist(compile_shift_register(dfa, options), c,
+                  "the language must depend on the last few letters only");
   const int64_t most = most_layer_states(options);
-  if (c == "shift-register") {
-    auto network = compile_shift_register(dfa);
-    // What is not a theorem is said to be a limit.
-    if (const auto window = automata::definite_window(dfa); !network && window)
-      bad_input(
-          "definite by the last {}, but shift registers are built for at most {} letters with {} "
-          "different "
-          "contents; choose another construction",
-          count_of(*window, "letter"), kMaxWindow, kMaxRegisterCodes);
-    return insist(std::move(network), c, "the language must depend on the last few letters only");
-  }
-  if ((c == "partial-injection" || c == "counter" || c == "binary-code") && dfa.states() > most)
-    bad_input(
-        "construction '{}' is tried for at most {} states, this automaton has {}; raise --max-layer-states",
-        c, most, dfa.states());
+  if (c == "partial-injection" || c == "counter" || c == "binary-code")
+    expect_layer_states(dfa, options, most);
   if (c == "partial-injection")
     return insist(compile_partial_injection(dfa, most), c,
                   "every letter must be constant, or injective on the states it does not send to one sink");
@@ -150,10 +151,12 @@ Network compile_signed_factor(const Dfa& dfa, const CompileOptions& options) {
       if (auto network = construct(dfa, most_layer_states(options)); network && single_factors(*network))
         return std::move(*network);
     for (bool signs : {false, true})
-      if (auto network = compile_diagonal_layer(dfa, signs, true)) return std::move(*network);
+      if (auto network = compile_diagonal_layer(dfa, signs, true, options.max_codes))
+        return std::move(*network);
   }
   if (options.construction == "rotation") {
-    if (auto network = compile_two_reflections(dfa)) return std::move(*network);
+    if (auto network = compile_two_reflections(dfa, most_small_gate_states(options)))
+      return std::move(*network);
     fail(ErrorCode::kCheckFailed, "construction 'rotation' does not apply: {}", kRotationNeeds);
   }
   if (options.construction == "reflections") return compile_reflections(dfa, options);
@@ -165,7 +168,7 @@ Network compile_signed_factor(const Dfa& dfa, const CompileOptions& options) {
     }
   }
   if (any) {
-    if (auto network = compile_two_reflections(dfa))
+    if (auto network = compile_two_reflections(dfa, most_small_gate_states(options)))
       return prefer_exact(std::move(*network), options, [&] { return compile_reflections(dfa, options); });
     return compile_reflections(dfa, options);
   }
@@ -186,12 +189,13 @@ Network compile_diagonal(const Dfa& dfa, const CompileOptions& options) {
   if (c == "auto") {
     const bool positive =
         options.target == Target::kDiagonalPositive || options.target == Target::kHouseholderPositive;
-    auto network = compile_diagonal_layer(dfa, false, options.target == Target::kHouseholderPositive);
-    if (!network && !positive) network = compile_diagonal_layer(dfa, true, false);
+    auto network =
+        compile_diagonal_layer(dfa, false, options.target == Target::kHouseholderPositive, options.max_codes);
+    if (!network && !positive) network = compile_diagonal_layer(dfa, true, false, options.max_codes);
     if (network) return std::move(*network);
   }
   if (options.target == Target::kComplexDiagonal && c != "holonomy")
-    if (auto network = compile_rotation(dfa, true))
+    if (auto network = compile_rotation(dfa, true, most_small_gate_states(options)))
       return prefer_exact(std::move(*network), options, [&] {
         CompileOptions signs = options;
         signs.target = Target::kDiagonalSigned;
@@ -203,6 +207,8 @@ Network compile_diagonal(const Dfa& dfa, const CompileOptions& options) {
 }
 
 }  // namespace
+
+int64_t most_layer_states(const CompileOptions& options) { return options.max_layer_states.value_or(512); }
 
 std::optional<Network> compile_one_layer(const Dfa& dfa, const CompileOptions& options) {
   std::optional<Network> best;
@@ -217,7 +223,8 @@ std::optional<Network> compile_one_layer(const Dfa& dfa, const CompileOptions& o
   const int64_t most = most_layer_states(options);
   consider(compile_partial_injection(dfa, most));
   consider(compile_counter(dfa, most));
-  consider(compile_shift_register(dfa));
+  if (auto network = automata::within_limits([&] { return compile_shift_register(dfa, options); }))
+    consider(std::move(*network));
   consider(compile_binary_code(dfa, most));
   return best;
 }
@@ -230,8 +237,9 @@ Network compile(const Dfa& given, const CompileOptions& options) {
   const Dfa dfa = readable(given);
   const auto build = [&] {
     if (dfa.states() == 1) return compile_trivial(dfa);
-    if (options.target == Target::kOneHot)
-      return compile_one_hot(dfa, options.max_layer_states.value_or(2048));
+    if (options.construction == "rotation")
+      expect_layer_states(dfa, options, most_small_gate_states(options));
+    if (options.target == Target::kOneHot) return compile_one_hot(dfa, most_small_gate_states(options));
     if (options.target == Target::kHouseholderProduct) return compile_product(dfa, options);
     if (options.target >= Target::kMambaGcs) {
       if (options.construction != "auto" && options.construction != "holonomy")

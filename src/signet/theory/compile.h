@@ -33,9 +33,10 @@ struct CompileOptions {
   std::optional<NumberType> type;
   int64_t max_table = int64_t{1} << 25;  // entries of the tables between layers; --max-table
   automata::Limits limits;               // of the holonomy decomposition
-  // States of an automaton that one layer holds in a code of its own (512 unless told; one-hot, whose gates
-  // are small, 2048); --max-layer-states
+  // States of an automaton that one layer holds in a code of its own (512 unless told; one-hot and rotation,
+  // whose gates are small, 2048); --max-layer-states
   std::optional<int64_t> max_layer_states;
+  int64_t max_codes = 1 << 16;     // of one layer that has more of them than states; --max-codes
   int64_t max_messages = 1 << 20;  // between layers of single reflections; --max-messages
   // Letters as permutations of few points (a named group): tried as a representation when given.
   std::vector<automata::Permutation> letters_as_permutations;

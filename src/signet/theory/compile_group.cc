@@ -119,9 +119,9 @@ struct Cyclic {
   std::vector<int64_t> exponent;  // [letter]
 };
 
-std::optional<Cyclic> as_cyclic(const Dfa& dfa) {
+std::optional<Cyclic> as_cyclic(const Dfa& dfa, int64_t max_states) {
   const State n = dfa.states();
-  if (n > kMaxRotationStates) return std::nullopt;
+  if (n > max_states) return std::nullopt;
   std::vector<Permutation> letters;
   for (Letter s = 0; s < dfa.letters(); ++s) {
     if (!is_permutation(dfa, s)) return std::nullopt;
@@ -186,8 +186,8 @@ Factor turned_reflection(int64_t j, int64_t n) {
 
 }  // namespace
 
-MaybeNetwork compile_rotation(const Dfa& dfa, bool complex_gate) {
-  const auto cyclic = as_cyclic(dfa);
+MaybeNetwork compile_rotation(const Dfa& dfa, bool complex_gate, int64_t max_states) {
+  const auto cyclic = as_cyclic(dfa, max_states);
   if (!cyclic) return std::nullopt;
   const int64_t n = dfa.states();
   Block block;
@@ -218,8 +218,8 @@ MaybeNetwork compile_rotation(const Dfa& dfa, bool complex_gate) {
 // Layer 1 is the sign (-1)^t. Layer 2 holds R(phi) e_1 at even times and F R(phi) e_1 at odd ones, F the
 // reflection (x, y) -> (x, -y): adding a is F R(a) from even to odd and R(a) F = F R(-a) from odd to even,
 // one reflection each.
-MaybeNetwork compile_two_reflections(const Dfa& dfa) {
-  const auto cyclic = as_cyclic(dfa);
+MaybeNetwork compile_two_reflections(const Dfa& dfa, int64_t max_states) {
+  const auto cyclic = as_cyclic(dfa, max_states);
   if (!cyclic) return std::nullopt;
   const int64_t n = dfa.states(), letters = dfa.letters();
   Network network;

@@ -56,23 +56,21 @@ std::vector<double> block_step(const Block& block, const std::vector<double>& st
 bool is_permutation(const automata::Dfa& dfa, automata::Letter letter);
 bool is_constant(const automata::Dfa& dfa, automata::Letter letter);
 
-// Of shift registers: letters, and contents.
-inline constexpr int32_t kMaxWindow = 64;
-inline constexpr int64_t kMaxRegisterCodes = 1 << 16;
-
 using MaybeNetwork = std::optional<Network>;
+int64_t most_layer_states(const CompileOptions& options);
 Network compile_one_hot(const automata::Dfa& dfa, int64_t max_states);
 MaybeNetwork compile_group(const automata::Dfa& dfa, const CompileOptions& options);
-inline constexpr automata::State kMaxRotationStates = 2048;
-MaybeNetwork compile_rotation(const automata::Dfa& dfa, bool complex_gate);
+MaybeNetwork compile_rotation(const automata::Dfa& dfa, bool complex_gate, int64_t max_states);
 // Codes and factors of these take the square of the states, times letters: nullopt beyond `max_states`.
 MaybeNetwork compile_partial_injection(const automata::Dfa& dfa, int64_t max_states);
 MaybeNetwork compile_counter(const automata::Dfa& dfa, int64_t max_states);
 MaybeNetwork compile_binary_code(const automata::Dfa& dfa, int64_t max_states);
-MaybeNetwork compile_shift_register(const automata::Dfa& dfa);
-MaybeNetwork compile_diagonal_layer(const automata::Dfa& dfa, bool signs, bool householder);
+// Throws kBadInput where the language is definite, and its registers are beyond the limits.
+MaybeNetwork compile_shift_register(const automata::Dfa& dfa, const CompileOptions& options);
+MaybeNetwork compile_diagonal_layer(const automata::Dfa& dfa, bool signs, bool householder,
+                                    int64_t max_codes);
 // Theorem 6: addition modulo n with one reflection a letter, in two layers.
-MaybeNetwork compile_two_reflections(const automata::Dfa& dfa);
+MaybeNetwork compile_two_reflections(const automata::Dfa& dfa, int64_t max_states);
 // Throws kCheckFailed with a witness when the target's gates cannot have the groups of the automaton.
 Network compile_holonomy(const automata::Dfa& dfa, const CompileOptions& options);
 // Any automaton with one factor a letter and head; its groups of at most kMaxGroupOrder elements.

@@ -117,33 +117,58 @@ MaybeNetwork compile_partial_injection(const Dfa& dfa, int64_t max_states) {
 }
 
 // A definite automaton forgets all but the last N letters: N registers, each holding a letter's number (0
-// before the first), shift by one, and the newest is written. Letters that act alike share a number.
-MaybeNetwork compile_shift_register(const Dfa& dfa) {
-  const State n = dfa.states();
+// before the first), shift by one, and the newest is written. Letters that act alike share a number. What the
+// registers can hold are the words of up to N such numbers, a tree: word w followed by number i is
+// w * classes + i, the empty word 0.
+MaybeNetwork compile_shift_register(const Dfa& dfa, const CompileOptions& options) {
   const auto window = automata::definite_window(dfa);
-  if (!window || *window == 0 || *window > kMaxWindow) return std::nullopt;
+  if (!window || *window == 0) return std::nullopt;
   const int32_t length = *window;
 
   std::map<std::vector<State>, int32_t> classes;
-  Block block = householder_block(length);
+  std::vector<Letter> letter_of_class;
   std::vector<std::vector<int32_t>> letter_contexts;
-  std::vector<int32_t> context_of_class;
   for (Letter s = 0; s < dfa.letters(); ++s) {
-    std::vector<State> action(n);
-    for (State q = 0; q < n; ++q) action[q] = dfa.delta[q][s];
+    std::vector<State> action;
+    for (const auto& row : dfa.delta) action.push_back(row[s]);
     const auto [it, fresh] = classes.emplace(action, static_cast<int32_t>(classes.size()));
-    if (fresh) {
-      SignedPartialPermutation shift;
-      for (int32_t i = 0; i < length; ++i) shift.target.push_back(i + 1 < length ? i + 1 : -1);
-      shift.write.assign(static_cast<size_t>(length), 0.0);
-      shift.write[0] = it->second + 1;
-      context_of_class.push_back(add_householder_context(block, factor_partial_permutation(shift)));
-    }
-    letter_contexts.push_back({context_of_class[it->second]});
+    if (fresh) letter_of_class.push_back(s);
+    letter_contexts.push_back({it->second});
+  }
+  const auto count = static_cast<int64_t>(classes.size());
+  int64_t contents = 1;
+  for (int32_t i = 0; i < length && contents <= options.max_codes; ++i) contents = contents * count + 1;
+  const std::string of = "a shift register of the last " + count_of(length, "letter");
+  if (length > most_layer_states(options))
+    bad_input("{} is longer than {}; raise --max-layer-states (up to {})", of, most_layer_states(options),
+              kMaxDim);
+  if (contents > options.max_codes)
+    bad_input("{} has more than {} different contents; raise --max-codes", of, options.max_codes);
+  if (contents * std::max<int64_t>(length, dfa.mealy() ? dfa.letters() : 1) > kMaxTableEntries)
+    bad_input("{} has {} different contents, more than a network can list", of, contents);
+  expect_householder_fits(count, length, length);
+
+  Block block = householder_block(length);
+  for (int32_t c = 0; c < count; ++c) {
+    SignedPartialPermutation shift;
+    for (int32_t i = 0; i < length; ++i) shift.target.push_back(i + 1 < length ? i + 1 : -1);
+    shift.write.assign(static_cast<size_t>(length), 0.0);
+    shift.write[0] = c + 1;
+    add_householder_context(block, factor_partial_permutation(shift));
   }
   finish_householder(block);
-  return single_layer_by_search(dfa, {block}, letter_contexts, kMaxRegisterCodes,
-                                "shift register of the last " + count_of(length, "letter"));
+  std::vector<int32_t> states(static_cast<size_t>(contents), dfa.start);
+  const auto dim = static_cast<size_t>(length);
+  block.codes.assign(states.size() * dim, 0.0);
+  for (size_t code = 1; code < states.size(); ++code) {
+    const size_t before = (code - 1) / classes.size(), number = (code - 1) % classes.size();
+    states[code] = dfa.delta[states[before]][letter_of_class[number]];
+    block.codes[code * dim] = static_cast<double>(number + 1);
+    std::copy_n(block.codes.begin() + static_cast<int64_t>(before * dim), dim - 1,
+                block.codes.begin() + static_cast<int64_t>(code * dim) + 1);
+  }
+  return single_layer(dfa, {std::move(block)}, letter_contexts, states,
+                      "shift register of the last " + count_of(length, "letter"));
 }
 
 namespace {
@@ -273,7 +298,7 @@ MaybeNetwork compile_binary_code(const Dfa& dfa, int64_t max_states) {
 
 // One layer of two-state coordinates, each held, set or flipped by every letter. Nothing below needs the old
 // state, so a reset may forget: the gates are 1, 0 and -1.
-MaybeNetwork compile_diagonal_layer(const Dfa& dfa, bool signs, bool householder) {
+MaybeNetwork compile_diagonal_layer(const Dfa& dfa, bool signs, bool householder, int64_t max_codes) {
   using automata::DiagonalMove;
   const auto coordinates = automata::find_diagonal_layer(dfa, signs);
   if (!coordinates || coordinates->empty()) return std::nullopt;
@@ -303,7 +328,7 @@ MaybeNetwork compile_diagonal_layer(const Dfa& dfa, bool signs, bool householder
     blocks.push_back(std::move(block));
   }
   return single_layer_by_search(
-      dfa, std::move(blocks), letter_contexts, 1 << 16,
+      dfa, std::move(blocks), letter_contexts, max_codes,
       fmt::format("{}, each held, set{} by every letter", count_of(coordinates->size(), "coordinate"),
                   signs ? " or flipped" : ""));
 }
