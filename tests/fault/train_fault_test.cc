@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "signet/base/files.h"
@@ -192,6 +193,31 @@ TEST_F(FinishedRun, RemembersItsDeviceAndSaysWhenItStartsOver) {
   EXPECT_EQ(again.exit_code, 0) << again.err;
   expect_contains(again.err, "no checkpoint any more: starting over from the first update");
   expect_contains(again.err, "first update");
+}
+
+// Results of a former life are kept, but are not those of a run that begins anew.
+TEST_F(FinishedRun, BegunAnewItIsNotDoneByWhatItHadBefore) {
+  const std::string results = test::read_text(run_ + "/results.json"),
+                    metrics = test::read_text(run_ + "/metrics.jsonl");
+  run_command("sed -i 's/checkpoint_every: .*/checkpoint_every: 0/' " + run_ + "/config.yaml");
+  std::filesystem::remove_all(run_ + "/checkpoints");
+  for (const std::string steps : {"100000000", "200000000"}) {
+    Process again({SIGNET_BINARY, "train", "--quiet", "--steps", steps, "--resume", run_},
+                  directory_ / "log");
+    ASSERT_TRUE(
+        again.until([&] { return test::read_text(run_ + "/config.yaml").find(steps) != std::string::npos; }));
+    again.signal(SIGKILL);
+    again.wait();
+    ASSERT_FALSE(std::filesystem::exists(run_ + "/checkpoints"));
+    const auto listed = nlohmann::json::parse(run_signet("list --json " + run_).out)["runs"][0];
+    EXPECT_EQ(listed["state"], "stopped");
+    EXPECT_TRUE(listed["score"].is_null()) << listed;
+    EXPECT_EQ(test::read_text(run_ + "/results.former.json"), results) << "and stays in the next life";
+    EXPECT_EQ(test::read_text(run_ + "/metrics.former.jsonl"), metrics);
+  }
+  ASSERT_EQ(run_signet("train parity --force --steps 1" + std::string(kSmall) + " --out " + run_).exit_code,
+            0);
+  EXPECT_FALSE(std::filesystem::exists(run_ + "/results.former.json"));
 }
 
 TEST_F(FinishedRun, ResultsAndPagesSayWhereTheyComeFrom) {

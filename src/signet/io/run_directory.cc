@@ -63,12 +63,21 @@ RunDirectory RunDirectory::create(const std::string& path, bool force) {
 
 void RunDirectory::clear(int64_t kept_step) {
   if (!std::exchange(to_clear_, false)) return;
-  for (const std::string& file : {report_path(), results_path(), events_path()}) remove_tree(file);
+  for (const std::string& file :
+       {report_path(), results_path(), events_path(), former_results_path(), former_metrics_path()})
+    remove_tree(file);
   remove_checkpoints(path_, kept_step);
   remove_tree(metrics_path());
   // Last: until then an interrupted clearing can be repeated, and a checkpoint that stays is none without it.
   if (kept_step < 0) remove_tree(config_path());
   remove_unfinished_files(path_);
+}
+
+void RunDirectory::set_aside() {
+  if (!exists(results_path())) return;
+  if (exists(metrics_path())) rename_path(metrics_path(), former_metrics_path());
+  rename_path(results_path(), former_results_path());  // last: until then it can be repeated
+  sync_directory(path_);
 }
 
 RunDirectory RunDirectory::open_for_resume(const std::string& path) {

@@ -18,6 +18,9 @@ class RunDirectory {
   // nothing in a directory that was opened otherwise. A checkpoint of the new run that is there already, that
   // of `kept_step`, stays, and so does config.yaml until the new one replaces it.
   void clear(int64_t kept_step = -1);
+  // Keeps the results and the curves of a run that begins anew because its checkpoints are gone, under names
+  // of their own: they are not those of the run that begins.
+  void set_aside();
   // An existing run to go on with, locked; leftovers of a killed process are cleared away.
   static RunDirectory open_for_resume(const std::string& path);
   // An existing run to look at; takes no lock and writes nothing, so a read-only or running one serves as
@@ -32,6 +35,8 @@ class RunDirectory {
   std::string metrics_path() const { return join_path(path_, "metrics.jsonl"); }
   std::string checkpoints_path() const { return join_path(path_, "checkpoints"); }
   std::string results_path() const { return join_path(path_, "results.json"); }
+  std::string former_metrics_path() const { return join_path(path_, "metrics.former.jsonl"); }
+  std::string former_results_path() const { return join_path(path_, "results.former.json"); }
   std::string events_path() const { return join_path(path_, "events.out.tfevents.0.signet"); }
   std::string report_path() const { return join_path(path_, "report.html"); }
 

@@ -89,6 +89,7 @@ class Trainer {
     if (in_place) save_now();
     if (!root()) return;
     directory_.clear(in_place ? step_ : -1);
+    directory_.set_aside();
     write_file_atomic(directory_.config_path(), run_.config().to_yaml());  // first: what has it is a run
     workload_->prepare(directory_, /*anew=*/true);
     metrics_ = AppendFile(directory_.metrics_path(), 0);
@@ -230,10 +231,12 @@ class Trainer {
           "{}: this build can read none of the checkpoints there, and training from the start would replace "
           "them; mend them, or move them away to start anew",
           printable(directory_.checkpoints_path()));
-    tell(fmt::format(
-        "signet: {} has no checkpoint{}: starting over from the first update", printable(directory_.path()),
-        exists(directory_.metrics_path()) && InputFile(directory_.metrics_path()).size() > 0 ? " any more"
-                                                                                             : " yet"));
+    const auto has = [](const std::string& path) { return exists(path) && InputFile(path).size() > 0; };
+    tell(fmt::format("signet: {} has no checkpoint{}: starting over from the first update{}",
+                     printable(directory_.path()), has(directory_.metrics_path()) ? " any more" : " yet",
+                     has(directory_.results_path())
+                         ? "; its results and curves are kept as results.former.json and metrics.former.jsonl"
+                         : ""));
     return "";
   }
 
