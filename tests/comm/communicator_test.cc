@@ -120,9 +120,32 @@ TEST(Communicator, WhatFailsOnOneRankIsUndoneOnAllAndThrownThere) {
           [&] { ++undone; });
       FAIL() << "rank 1 failed";
     } catch (const Error& error) {
-      EXPECT_EQ(error.code(), c.rank() == 1 ? ErrorCode::kResource : ErrorCode::kStopped) << error.what();
+      EXPECT_EQ(error.code(), ErrorCode::kResource) << error.what();
+      EXPECT_EQ(error.what(), (c.rank() == 1 ? "" : "rank 1 on " + host_name() + ": ") + "disk full");
     }
     EXPECT_EQ(undone, 1);
+  });
+}
+
+// The others are at work for longer than the one that fails has patience.
+TEST(Communicator, WhatFailsOnOneRankIsThrownOnAll) {
+  on_threads(3, [](Communicator& c) {
+    c.set_patience(0.3);
+    bool worked = false;
+    try {
+      c.together([&] {
+        if (c.rank() == 0) throw std::bad_alloc();
+        std::this_thread::sleep_for(std::chrono::milliseconds(600));
+        worked = true;
+      });
+      FAIL() << "rank 0 failed";
+    } catch (const std::bad_alloc&) {
+      EXPECT_EQ(c.rank(), 0);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kResource) << error.what();
+      EXPECT_EQ(error.what(), "rank 0 on " + host_name() + ": out of memory");
+    }
+    EXPECT_EQ(worked, c.rank() != 0);
   });
 }
 

@@ -127,6 +127,20 @@ TEST(Tcp, TwoProcessesTrainAndEndTogether) {
     EXPECT_EQ(second.wait(), 0) << test::read_text(folder / "log1");
     EXPECT_EQ(nlohmann::json::parse(test::read_text(folder / "log0"))["steps"], 10);
   }
+  // What the first rank meets in its directory is told on the other machines, too.
+  const auto expect_told = [&](const std::string& before, const std::string& run, int code,
+                               const std::string& what) {
+    const std::string more = "--steps 10 --out " + (folder / run);
+    test::Process second({"/bin/sh", "-c", command(1, more)}, folder / "log1");
+    test::Process first({"/bin/sh", "-c", before + command(0, more)}, folder / "log0");
+    EXPECT_EQ(first.wait(), code) << test::read_text(folder / "log0");
+    EXPECT_EQ(second.wait(), code) << test::read_text(folder / "log1");
+    const std::string told = test::read_text(folder / "log1");
+    EXPECT_NE(told.find("rank 0 on " + host_name() + ": "), std::string::npos) << told;
+    EXPECT_NE(told.find(what), std::string::npos) << told;
+  };
+  expect_told("", "short", 3, "already exists and is not empty");
+  expect_told("trap '' XFSZ; ulimit -f 1; ", "blocked", 6, "config.yaml");  // 512 bytes
   const std::string out = folder / "long", more = "--steps 1000000 --out " + out;
   test::Process second({"/bin/sh", "-c", command(1, more)}, folder / "log1");
   test::Process first({"/bin/sh", "-c", command(0, more)}, folder / "log0");

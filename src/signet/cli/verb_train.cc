@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "signet/analysis/recipe.h"
 #include "signet/automata/dfa_io.h"
@@ -183,6 +184,15 @@ class Train final : public Verb {
     train::require_memory(train::plan_memory(config, options.device, ranks()), free / sharing);
   }
 
+  // The first rank opens it; where that fails, the others are told why.
+  template <class Open>
+  io::RunDirectory open_directory(const std::string& path, const Open& open) const {
+    std::optional<io::RunDirectory> directory;
+    const auto work = [&] { directory.emplace(root() ? open() : io::RunDirectory::of_another(path)); };
+    ranks_ ? ranks_->together(work) : work();
+    return std::move(*directory);
+  }
+
   int run_rank() {
     if (options_->given("--resume")) return resume();
     refuse_class_as_model(model_);
@@ -248,7 +258,7 @@ class Train final : public Verb {
     }
     const auto options = this->options(config);  // first: a wrong --device is the command line's fault
     require_memory(config, options);
-    auto directory = root() ? io::RunDirectory::create(out_, force_) : io::RunDirectory::of_another(out_);
+    auto directory = open_directory(out_, [&] { return io::RunDirectory::create(out_, force_); });
     return finish(train::train(config, directory, false, options));
   }
 
@@ -265,8 +275,7 @@ class Train final : public Verb {
         fail(ErrorCode::kUsage, "--resume takes the configuration of the run; {} cannot change it", name);
     }
     check_device_name(device_);  // first: it is the command line's fault
-    auto directory =
-        root() ? io::RunDirectory::open_for_resume(resume_) : io::RunDirectory::of_another(resume_);
+    auto directory = open_directory(resume_, [&] { return io::RunDirectory::open_for_resume(resume_); });
     auto config = train::resolve_config({.file = directory.config_path()});
     const std::string before = config.train.device;
     if (options_->given("--device")) config.train.device = device_;

@@ -38,6 +38,24 @@ void add_up(const std::vector<const T*>& terms, int64_t size, T* out) {
   }
 }
 
+Error as_error(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return {ErrorCode::kResource, "out of memory"};
+  } catch (const std::exception& error) {
+    return {ErrorCode::kFailure, error.what()};
+  }
+}
+
+// With its exit code, for the other ranks.
+std::string failure_text(const std::exception_ptr& thrown) {
+  const Error error = as_error(thrown);
+  return fmt::format("{} {}", error.exit_code(), error.what());
+}
+
 }  // namespace
 
 Range share_of(int64_t size, int rank, int ranks, int64_t unit) {
@@ -195,25 +213,29 @@ void Communicator::together(const std::function<void()>& work) {
   constexpr auto kRound = std::chrono::milliseconds(100);
   std::mutex mutex;
   std::condition_variable changed;
-  bool done = false, failed = false;
+  bool done = false;
+  std::string failure;                // of this rank
+  std::vector<std::string> failures;  // of all
   // Messages are this thread's until the work is done; the work stays where it is called.
   std::thread listener([&] {
     try {
-      for (double states = 1; states > 0 && states <= size();) {
+      for (double states = 1; states > 0 && failures.empty();) {
         std::unique_lock lock(mutex);
         changed.wait_for(lock, kRound, [&] { return done; });
-        states = failed ? size() + 1 : done ? 0 : 1;
+        const std::string mine = failure;
+        states = !mine.empty() ? size() + 1 : done ? 0 : 1;
         lock.unlock();
         all_reduce(&states, 1);
+        if (states > size()) failures = gather_texts(mine);
       }
     } catch (const Error& error) {
       end_all(error.what(), error.exit_code());
     }
   });
-  const auto finish = [&](bool bad) {
+  const auto finish = [&](const std::string& what) {
     {
       const std::lock_guard lock(mutex);
-      done = true, failed = bad;
+      done = true, failure = what;
     }
     changed.notify_one();
     listener.join();
@@ -221,10 +243,11 @@ void Communicator::together(const std::function<void()>& work) {
   try {
     work();
   } catch (...) {
-    finish(true);
+    finish(failure_text(std::current_exception()));
     throw;
   }
-  finish(false);
+  finish("");
+  throw_failure_of_another(failures);
 }
 
 void Communicator::attempt(const std::function<void()>& work, const std::function<void()>& undo) {
@@ -236,12 +259,20 @@ void Communicator::attempt(const std::function<void()>& work, const std::functio
       error = std::current_exception();
     }
   });
-  double failures = error ? 1 : 0;
-  all_reduce(&failures, 1);
-  if (failures == 0) return;
+  const auto failures = gather_texts(error ? failure_text(error) : "");
+  if (std::all_of(failures.begin(), failures.end(), [](const auto& text) { return text.empty(); })) return;
   undo();
   if (error) std::rethrow_exception(error);
-  barrier();  // never met: the rank that failed ends all
+  throw_failure_of_another(failures);
+}
+
+void Communicator::throw_failure_of_another(const std::vector<std::string>& failures) const {
+  for (size_t r = 0; r < failures.size(); ++r) {
+    const size_t code_end = failures[r].find(' ');
+    if (code_end == std::string::npos) continue;
+    const auto code = static_cast<ErrorCode>(parse_int(failures[r].substr(0, code_end), "an exit code"));
+    fail(code, "rank {} on {}: {}", r, hosts_[r], failures[r].substr(code_end + 1));
+  }
 }
 
 void Communicator::require_same(const std::string& lines) {
@@ -320,12 +351,9 @@ int on_ranks(const Launch& launch, const std::string& asked, const std::function
     const int exit_code = body(ranks.get());
     ranks->barrier();  // a rank that leaves while others work would look like one that died
     return exit_code;
-  } catch (const Error& error) {
+  } catch (const std::exception&) {
+    const Error error = as_error(std::current_exception());
     ranks->end_all(error.what(), error.exit_code());
-  } catch (const std::bad_alloc&) {
-    ranks->end_all("out of memory", static_cast<int>(ErrorCode::kResource));
-  } catch (const std::exception& error) {
-    ranks->end_all(error.what(), static_cast<int>(ErrorCode::kFailure));
   }
 }
 

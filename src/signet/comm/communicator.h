@@ -82,10 +82,10 @@ class Communicator {
   void pass_on(void* data, int64_t bytes, const std::function<void()>& add);
 
   // Runs `work`, which may take longer than the patience. Returns when all ranks are done with theirs;
-  // meanwhile they hear from each other, so that one that dies is found.
+  // meanwhile they hear from each other, so that one that dies is found. What the work of one rank throws is
+  // thrown on all, once their own is done; on the others it names the rank.
   void together(const std::function<void()>& work);
-  // Throws what `work` of this rank throws after every rank has heard of it: `undo` runs on all ranks then,
-  // and the others wait for their end.
+  // The same, but what one throws is thrown when all are done, and `undo` has run on all.
   void attempt(const std::function<void()>& work, const std::function<void()>& undo);
   // Throws kUsage that names a rank and the first line in which it differs from rank 0; lines are "what:
   // value".
@@ -101,6 +101,8 @@ class Communicator {
 
  private:
   void wait();
+  // failures[r] is what failure_text() makes of what rank r threw; empty: nothing.
+  void throw_failure_of_another(const std::vector<std::string>& failures) const;
 
   std::unique_ptr<Transport> transport_;
   double patience_ = 20;

@@ -87,12 +87,13 @@ class Trainer {
     if (parallel_) parallel_->ranks().broadcast(&in_place, sizeof in_place);
     // Its weights are nowhere else: they are saved as those of the new run before the old one goes.
     if (in_place) save_now();
-    if (!root()) return;
-    directory_.clear(in_place ? step_ : -1);
-    directory_.set_aside();
-    write_file_atomic(directory_.config_path(), run_.config().to_yaml());  // first: what has it is a run
-    workload_->prepare(directory_, /*anew=*/true);
-    metrics_ = AppendFile(directory_.metrics_path(), 0);
+    on_root([&] {
+      directory_.clear(in_place ? step_ : -1);
+      directory_.set_aside();
+      write_file_atomic(directory_.config_path(), run_.config().to_yaml());  // first: what has it is a run
+      workload_->prepare(directory_, /*anew=*/true);
+      metrics_ = AppendFile(directory_.metrics_path(), 0);
+    });
   }
 
   void resume() {
@@ -104,16 +105,18 @@ class Trainer {
     together([&] { io::load_checkpoint(found, checkpoint); });
     engine_->from_host();
     step_ = checkpoint.step;
-    restore(checkpoint.state, join_path(found, "manifest.json"));
-    if (step_ > train_.steps)
-      fail(ErrorCode::kUsage, "the run has made {} already; --steps {} cannot take them back",
-           count_of(step_, "update"), train_.steps);
-    tell_if_done();
-    if (!root()) return;
-    workload_->prepare(directory_, /*anew=*/false);
-    // What was changed by the one who resumes it: the number of updates, the device.
-    if (resolve_config({directory_.config_path(), "", "", {}}).to_yaml() != run_.config().to_yaml())
-      write_file_atomic(directory_.config_path(), run_.config().to_yaml());
+    together([&] {
+      restore(checkpoint.state, join_path(found, "manifest.json"));
+      if (step_ > train_.steps)
+        fail(ErrorCode::kUsage, "the run has made {} already; --steps {} cannot take them back",
+             count_of(step_, "update"), train_.steps);
+      tell_if_done();
+      if (!root()) return;
+      workload_->prepare(directory_, /*anew=*/false);
+      // What was changed by the one who resumes it: the number of updates, the device.
+      if (resolve_config({directory_.config_path(), "", "", {}}).to_yaml() != run_.config().to_yaml())
+        write_file_atomic(directory_.config_path(), run_.config().to_yaml());
+    });
   }
 
   ordered_json loop() {
@@ -470,10 +473,10 @@ class Trainer {
   // Goes on in the background until finish_save().
   void save() {
     finish_save();
-    if (root()) {
+    on_root([&] {
       directory_.require_present();
       metrics_.sync();
-    }
+    });
     engine_->to_host();
     io::Checkpoint checkpoint = contents();
     checkpoint.state = io::json_text(ordered_json{{"solved_in_a_row", solved_in_a_row_},
