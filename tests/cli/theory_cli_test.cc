@@ -286,9 +286,10 @@ TEST(TheoryVerbs, RobustPrintsWhatIsProved) {
   const auto exact = json_of("robust " + model);
   EXPECT_EQ(exact["proved"], true);
   EXPECT_TRUE(exact["bounds"]["strongly_robust"].is_null());
+  EXPECT_NEAR(exact["bounds"]["once"].get<double>(), 0.707, 1e-3) << "by the 1-norm";
   text = run("robust " + model).out;
   EXPECT_NE(text.find("eta-finite, proved in real numbers: 2 components"), text.npos) << text;
-  for (const char* denial : {"not robust", "drift", "disturbance of 0", "off by 0 "})
+  for (const char* denial : {"not robust", "drift", "disturbance of 0 ", "off by 0 "})
     EXPECT_EQ(text.find(denial), text.npos) << text;
 
   json_of("compile --language flip-flop --target mamba-gcs --force -o " + model);

@@ -275,6 +275,51 @@ BlockRobustness block_robustness(const Block& block, const BlockBounds& bounds,
   return result;
 }
 
+// A state that differs from its code word q by less than this, in the 1-norm, is nearer to it than to any
+// other p: 2 <x - q, p - q> <= 2 |x - q|_1 |p - q|_max < |p - q|^2.
+double one_norm_margin(const Block& block, double alone) {
+  if (block.code_count() == 1) return alone;
+  const size_t dim = static_cast<size_t>(block.dim);
+  double least = INFINITY;
+  for (int32_t a = 0; a < block.code_count(); ++a)
+    for (int32_t b = 0; b < a; ++b) {
+      double sum = 0, most = 0;
+      for (size_t i = 0; i < dim; ++i) {
+        const double d = std::abs(block.codes[a * dim + i] - block.codes[b * dim + i]);
+        sum += d * d;
+        most = std::max(most, d);
+      }
+      least = std::min(least, sum / (2 * most));
+    }
+  return least * (1 - kMarginLess);
+}
+
+// One-hot gates that merge states make differences longer in the 2-norm, but none in the 1-norm: a number
+// goes to one place at most. Norms of differences are at most root times as large there.
+void bound_in_one_norm(const Block& block, BlockBounds bounds, const CodeNetwork::Moves& moves, double start,
+                       int32_t start_code, BlockRobustness& result) {
+  const double dim = block.dim, root = std::sqrt(dim), more = root * kLarger;
+  for (auto& [context, bound] : bounds.contexts) {
+    bound.growth = 1;
+    bound.off *= more;
+  }
+  // Where all numbers are off the margin is that of the 2-norm, which is no larger than the 1-norm.
+  const Radii weights(block, bounds, moves, start * more, start_code);
+  bounds.margin = one_norm_margin(block, bounds.margin);
+  const Radii once(block, bounds, moves, start * more, start_code);
+  if (!once.hold({})) return;
+  result.finite = true;
+  const double moved = largest_holding(bounds.margin, [&](double d) {
+    return once.hold({d, 0, 0, false, 0, 0});
+  });
+  result.once = std::max(result.once, moved / more);
+  result.weights = std::max(result.weights, largest_holding(bounds.margin, [&](double delta) {
+                              const double each = delta * more;
+                              return weights.hold({0, 0, 0, false, each * more, each});
+                            }));
+  result.weights_for_length = std::max(result.weights_for_length, result.weights);
+}
+
 // The contexts that each block meets at one letter, from the codes before it.
 std::vector<int32_t> contexts_met(const Network& network, CodeNetwork& codes, const int32_t* tuple,
                                   automata::Letter letter) {
@@ -332,6 +377,8 @@ std::optional<NetworkRobustness> network_robustness(const Network& network, Numb
       sharpen(stored, codes.moves(b), *bounds);
       const double off = distance(first, block.codes.data() + static_cast<int64_t>(start[b]) * block.dim);
       result.blocks.push_back(block_robustness(stored, *bounds, codes.moves(b), off, start[b], length));
+      if (block.kind == BlockKind::kOneHot)
+        bound_in_one_norm(stored, *bounds, codes.moves(b), off, start[b], result.blocks.back());
       result.blocks.back().layer = l;
       result.blocks.back().block = i;
     }
