@@ -194,6 +194,37 @@ TEST(Transitions, OfATrainedHeadAreReflections) {
   }
 }
 
+// What a dense layer reads of its state is the direction: gates that shrink it may still turn it for ever.
+TEST(Transitions, OfADirectionShrinkingSaysNothing) {
+  test::TemporaryDirectory directory;
+  auto run = io::RunDirectory::create(directory / "run", false);
+  train::train(
+      train::resolve_config({"",
+                             "parity",
+                             "dense",
+                             {"model.width=8", "model.state=3", "model.start=random", "train.steps=1",
+                              "train.batch=4", "eval.samples=8", "train.validate_every=0"}}),
+      run, false, {true, "", {}});
+  Subject subject = open_subject(directory / "run");
+  auto heads = head_transitions(subject);
+  ASSERT_EQ(heads.size(), 1u);
+  EXPECT_TRUE(heads[0].gates.direction);
+  for (const auto& gate : heads[0].gates.gates) EXPECT_NEAR(theory::spectral_norm(gate), 1, 1e-9);
+  theory::GateSet turns =
+      theory::parse_gates("[[[0,0,0.5],[0.5,0,0],[0,0.5,0]], [[0.5,0,0],[0,0.5,0],[0,0,0.5]]]", "");
+  EXPECT_EQ(theory::check_gates(turns, {}).certificate, "definite");
+  turns.direction = true;
+  const auto report = theory::check_gates(turns, {});
+  EXPECT_EQ(report.certificate, "");
+  EXPECT_TRUE(report.collapse.empty());
+  EXPECT_TRUE(report.theorem2[0].found);
+  // Symmetric, in (-1,1], and in its direction of period 2.
+  theory::GateSet flips = theory::parse_gates("[[[0,-0.5],[-0.5,0]]]", "");
+  EXPECT_EQ(theory::check_gates(flips, {}).certificate, "definite");
+  flips.direction = true;
+  EXPECT_EQ(theory::check_gates(flips, {}).certificate, "");
+}
+
 TEST(Transitions, ALstmIsNotLinear) {
   test::TemporaryDirectory directory;
   auto run = io::RunDirectory::create(directory / "run", false);

@@ -15,7 +15,7 @@ namespace signet::analysis {
 // One head. Repetitions after which its numbers no longer change, nor differ by more than rounding.
 struct PartCollapse {
   theory::StatePart part;
-  bool linear = true;                // otherwise nothing is predicted
+  bool linear = true;                // and not read for its direction alone; else nothing is predicted
   double rate = 0;                   // largest modulus of an eigenvalue of u that is below 1
   int64_t kept = 0;                  // eigenvalues of modulus 1
   std::optional<int64_t> predicted;  // none: not linear, it drifts, or its limits differ

@@ -129,7 +129,8 @@ class SpectralPrediction final : public Prediction {
   }
 
   void add_part(const PartTransition& one, const PartTransition& two) {
-    PartCollapse part{one.part, one.map.linear && two.map.linear, 0, 0, std::nullopt, 0};
+    const bool linear = one.map.linear && two.map.linear && !one.part.direction;
+    PartCollapse part{one.part, linear, 0, 0, std::nullopt, 0};
     int64_t equal = 0, still = 0;
     if (!part.linear) linear_ = false;
     const auto sets = part.linear ? mixed_numbers({&one.map.matrix, &two.map.matrix}, one.part.size)

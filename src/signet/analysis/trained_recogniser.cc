@@ -20,12 +20,14 @@ TrainedRecogniser::TrainedRecogniser(train::Run run) : run_(std::move(run)) {
   const bool states = run_.config().task.automaton.targets == "state";  // the second need not accept
   accepts_ = answers_.size() == 2 && !states;
   for (size_t b = 0; b < run_.model().blocks(); ++b) {
-    const auto shapes = run_.model().mixer(b).state_shapes(1);
+    const auto& mixer = run_.model().mixer(b);
+    const auto shapes = mixer.state_shapes(1);
     for (size_t t = 0; t < shapes.size(); ++t) {
       const int64_t heads = shapes[t].rank() > 2 ? shapes[t][1] : 1;
       if (shapes[t].size() == 0) continue;
       for (int64_t h = 0; h < heads; ++h)
-        parts_.push_back({b, t, static_cast<size_t>(h), shapes[t].size() / heads});
+        parts_.push_back(
+            {b, t, static_cast<size_t>(h), shapes[t].size() / heads, t == 0 && mixer.reads_direction()});
     }
   }
   reset(1);

@@ -169,17 +169,25 @@ HeadTransitions measured_head(const Subject& subject, const std::vector<double>&
     numbers = sets[0];
     head.copies = static_cast<int64_t>(sets.size());
   }
+  const auto gate_of = [&](const theory::Matrix& matrix) {
+    theory::Matrix gate = submatrix(matrix, numbers);
+    const double size = part.direction ? theory::spectral_norm(gate) : 0;
+    for (int64_t j = 0; size > 0 && j < gate.columns(); ++j)
+      for (int64_t i = 0; i < gate.rows(); ++i) gate(i, j) /= size;
+    return gate;
+  };
   head.gates.letters = subject.network->alphabet();
   head.gates.measured = true;
+  head.gates.direction = part.direction;
   for (const Affine* letter : letters) {
-    head.gates.gates.push_back(submatrix(letter->matrix, numbers));
+    head.gates.gates.push_back(gate_of(letter->matrix));
     auto& input = head.gates.inputs.emplace_back();
     for (int64_t i : numbers) input.push_back(letter->offset[static_cast<size_t>(i)]);
   }
   std::set<std::vector<double>> known;
   for (const auto& gate : head.gates.gates) known.insert(gate.values());
   for (const OtherGate& other : others) {
-    auto gate = submatrix(other.matrix, numbers);
+    auto gate = gate_of(other.matrix);
     if (!known.insert(gate.values()).second) continue;
     head.gates.letters.push_back(other.name);
     head.gates.others.push_back(std::move(gate));

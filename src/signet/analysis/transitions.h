@@ -41,7 +41,9 @@ struct HeadTransitions {
   bool linear = true;
   // Columns of a trained head's state that letters treat alike; `gates` are of the first.
   int64_t copies = 1;
-  theory::GateSet gates;  // one per letter, at the start of a word; what letters do after others with them
+  // One per letter, at the start of a word; what letters do after others with them. Of norm 1 where the
+  // direction of the state is all that is read.
+  theory::GateSet gates;
 };
 
 inline constexpr int64_t kLargestHead = 1024;

@@ -125,7 +125,10 @@ class CollapseVerb final : public Verb {
     constexpr size_t kShown = 3;
     for (size_t i = 0; i < std::min(kShown, found.parts.size()); ++i) {
       const auto& part = found.parts[i];
-      if (!part.linear)
+      if (part.part.direction)
+        fmt::print("  {}: only the direction of its state is read, so nothing is predicted\n",
+                   part.part.name());
+      else if (!part.linear)
         fmt::print("  {}: not linear, so nothing is predicted\n", part.part.name());
       else if (part.drifts)
         fmt::print("  {}: what it keeps is added to for ever, so nothing is predicted\n", part.part.name());

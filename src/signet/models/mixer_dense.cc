@@ -44,6 +44,7 @@ class DenseMixer final : public Mixer {
   Var finish(Tape& tape, const Weights& weights, const Var& mixed, const Var& residual) const override {
     return autograd::linear(tape, mixed, weights[o_], residual);
   }
+  bool reads_direction() const override { return true; }
   bool state_on_gpu() const override { return true; }
   double recurrence_flops(double) const override {
     const auto n = static_cast<double>(options_.state);

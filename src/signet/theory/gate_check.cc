@@ -87,7 +87,7 @@ void certify(const GateSet& set, GateReport& report) {
   const bool shaped = set.off == 0 || report.size == 1;
   const auto in_unit_interval = [&](const Matrix& m) { return unit_interval_diagonal(m, set.off); };
   const auto symmetric = [&](const Matrix& m) { return symmetric_above_minus_one(m, set); };
-  if (all_gates(set, strict)) {
+  if (!set.direction && all_gates(set, strict)) {
     report.structure = "every gate strictly contracts";
     report.certificate = "definite";
   } else if (!shaped) {
@@ -96,7 +96,7 @@ void certify(const GateSet& set, GateReport& report) {
     report.structure = "diagonal gates in [0,1]";
     report.certificate = "star-free";
     if (set.plain) report.arithmetic = Arithmetic::kFloatingPoint;
-  } else if (all_gates(set, symmetric)) {
+  } else if (!set.direction && all_gates(set, symmetric)) {
     report.structure = "symmetric gates with spectrum in (-1,1]: products of Householder factors over (-1,1]";
     report.certificate = "star-free";
   } else if (all_gates(set, contracts) && (all_gates(set, upper) || all_gates(set, lower))) {
@@ -436,7 +436,9 @@ GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
   const auto known_of = [&](const GateWord& word, const Matrix& product, const Matrix& sizes) {
     report_activity("words", looked_at++);
     const size_t letters = word.size();
-    const bool vanishes = letters > 1 && letters <= 4 && std::pow(least, letters) < 0x1.0p-1000;
+    const bool vanishes =
+        letters > 1 && letters <= 4 &&
+        (std::pow(least, letters) < 0x1.0p-1000 || (set.direction && norm(product) < kClear));
     std::vector<Known> known;
     if (finite(product) && finite(sizes) && !vanishes) {
       const auto n = static_cast<double>(letters);
@@ -487,7 +489,7 @@ GateReport check_gates(const GateSet& set, const GateCheckOptions& options) {
               e.value.imag() >= -kTolerance && !listed && report.periodic.size() < kMostListed)
             report.periodic.push_back(e);
         }
-        if (!known.empty() && word.size() <= 2 && report.collapse.size() < kMostListed)
+        if (!set.direction && !known.empty() && word.size() <= 2 && report.collapse.size() < kMostListed)
           find_collapse(stored, word, options, work, report);
       });
   end_theorems(seen);

@@ -31,6 +31,7 @@ struct GateSet {
   // Whether a step rounds gate times state plus input, as Proposition A asks. Householder factors, even of
   // one number, round more (docs/theory.md, 9).
   bool plain = false;
+  bool direction = false;  // all that is read of a state: that gates shrink it says nothing
 };
 inline constexpr double kMeasured = 1e-5;
 

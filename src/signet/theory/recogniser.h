@@ -18,7 +18,8 @@ namespace signet::theory {
 // One piece of what lasts from letter to letter: the state of a head or block.
 struct StatePart {
   size_t layer = 0, tensor = 0, head = 0;
-  int64_t size = 0;  // numbers
+  int64_t size = 0;        // numbers
+  bool direction = false;  // all that is read of it, so that any letter may scale it
   std::string name() const;
 };
 
