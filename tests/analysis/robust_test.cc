@@ -6,6 +6,7 @@
 
 #include "signet/analysis/collapse.h"
 #include "signet/analysis/extract.h"
+#include "signet/analysis/orbit.h"
 #include "signet/analysis/recipe.h"
 #include "signet/analysis/transitions.h"
 #include "signet/automata/named_language.h"
@@ -69,6 +70,7 @@ TEST(Robust, ATransformerHasNoRecurrence) {
   CollapseOptions options;
   options.word = {1};
   refused([&] { collapse(subject, options); });
+  refused([&] { verify_trained(subject, {}); });
   const Extraction found = extract(subject);
   EXPECT_TRUE(found.parts.empty());
   ASSERT_TRUE(found.found());

@@ -214,6 +214,7 @@ theory::VerifyResult verify_trained(Subject& subject, const theory::VerifyOption
         "{}: no automaton is known for its task, so there is nothing to compare with; signet extract finds "
         "the one it has learned",
         subject.title);
+  require_recurrence(subject);
   if (options.method == "horizon")
     fail(ErrorCode::kUsage, "--method horizon is for compiled models; a trained one is closed or tested");
   theory::VerifyResult result;
