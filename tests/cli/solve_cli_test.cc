@@ -98,13 +98,20 @@ TEST(Solve, KilledOrStoppedItGoesOnToTheSameBits) {
   ASSERT_EQ(run_signet(command, whole.path()).exit_code, 0);
   const std::string metrics = directory / "runs/attempt-1/metrics.jsonl", log = directory / "log";
   std::string begun;
-  size_t lines = 12;  // of ten updates each: behind the first checkpoint
+  size_t lines = 12;  // of ten updates each: behind the first checkpoint, which is written meanwhile
+  const auto saved = [&] {
+    const std::filesystem::path checkpoints = directory / "runs/attempt-1/checkpoints";
+    std::error_code absent;
+    return std::any_of(std::filesystem::directory_iterator(checkpoints, absent), {}, [](const auto& entry) {
+      return entry.path().filename().string().starts_with("step-");
+    });
+  };
   for (const int signal : {SIGKILL, SIGTERM}) {
     test::Process process(
         {"/bin/sh", "-c", "cd '" + directory.path() + "' && exec '" SIGNET_BINARY "' " + command}, log);
     const bool reached = process.until([&] {
       const std::string text = exists(metrics) ? test::read_text(metrics) : "";
-      return static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) >= lines;
+      return static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) >= lines && saved();
     });
     process.signal(signal);
     ASSERT_EQ(process.wait(), signal == SIGKILL ? 128 + SIGKILL : 75) << test::read_text(log);
