@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "automata_for_tests.h"
 #include "signet/automata/named_language.h"
 #include "signet/automata/regex.h"
 #include "signet/theory/compile.h"
+#include "signet/theory/nearest_code.h"
 
 namespace signet::theory {
 namespace {
@@ -46,6 +49,30 @@ TEST(Verify, GoesAsFarAsTheLimitBeforeItOnlyTests) {
   EXPECT_EQ(tested.method, "random-testing");
   EXPECT_GT(tested.longest, 0);  // the search went through all short words
   EXPECT_LT(tested.longest, found.longest);
+}
+
+// However many code words there are, and where some are alike or nothing is a number.
+TEST(Verify, TheNearestCodeWordIsTheFirstOfTheNearest) {
+  Rng rng(3);
+  for (const int32_t codes : {1, 63, 64, 65, 500}) {
+    Block block;
+    block.dim = 2;
+    for (int32_t i = 0; i < codes * block.dim; ++i) block.codes.push_back(rng.below(13) - 6.0);
+    block.codes[0] = -0.0;
+    NearestCode nearest(block);
+    for (int trial = 0; trial < 2000; ++trial) {
+      std::vector<float> x = {static_cast<float>(rng.below(13)) - 6, static_cast<float>(rng.below(13)) - 6};
+      if (trial % 3 == 0) x[rng.below(2)] += 0.25f;
+      if (trial % 97 == 0) x[rng.below(2)] = NAN;
+      int64_t first = -1;
+      double least = INFINITY;
+      for (int32_t c = 0; c < codes; ++c) {
+        const double dx = x[0] - block.codes[2 * c], dy = x[1] - block.codes[2 * c + 1];
+        if (const double distance = dx * dx + dy * dy; distance < least) least = distance, first = c;
+      }
+      ASSERT_EQ(nearest.find(x.data()), first) << codes << " code words, " << x[0] << " " << x[1];
+    }
+  }
 }
 
 // A cascade that remembers much has more states than the limit, but not more tuples of code words than that

@@ -3,6 +3,7 @@
 #include "signet/base/activity.h"
 #include "signet/theory/compile_parts.h"
 #include "signet/theory/lookup_table.h"
+#include "signet/theory/nearest_code.h"
 #include "signet/theory/proof.h"
 #include "signet/theory/runner.h"
 #include "signet/theory/verify.h"
@@ -70,26 +71,14 @@ ClosureResult joint_closure(const Network& network, NumberType type, int64_t max
 }
 
 int32_t nearest_code(const Block& block, const std::vector<double>& x) {
-  int32_t best = 0;
-  double best_distance = INFINITY;
-  for (int32_t c = 0; c < block.code_count() && best_distance > 0; ++c) {
-    double distance = 0;
-    for (int32_t i = 0; i < block.dim && !(distance >= best_distance); ++i) {
-      const double d = x[i] - block.codes[static_cast<size_t>(c) * block.dim + i];
-      distance += d * d;
-    }
-    if (distance < best_distance) {
-      best_distance = distance;
-      best = c;
-    }
-  }
-  return best;
+  return static_cast<int32_t>(std::max<int64_t>(0, NearestCode(block).find(x.data())));
 }
 
 CodeNetwork::CodeNetwork(const Network& network) : network_(network) {
   for (const Layer& layer : network.layers)
     for (const Block& block : layer.blocks) {
       blocks_.push_back(&block);
+      nearest_.emplace_back(block);
       moves_.emplace_back();
     }
 }
@@ -113,8 +102,8 @@ int32_t CodeNetwork::move(size_t b, int32_t code, int32_t context) {
   const auto [it, fresh] = moves_[b].emplace(std::make_pair(code, context), -1);
   if (fresh) {
     const auto first = blocks_[b]->codes.begin() + static_cast<int64_t>(code) * blocks_[b]->dim;
-    it->second =
-        nearest_code(*blocks_[b], block_step(*blocks_[b], {first, first + blocks_[b]->dim}, context));
+    const auto image = block_step(*blocks_[b], {first, first + blocks_[b]->dim}, context);
+    it->second = static_cast<int32_t>(std::max<int64_t>(0, nearest_[b].find(image.data())));
   }
   return it->second;
 }

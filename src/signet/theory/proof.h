@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "signet/base/rounding.h"
+#include "signet/theory/nearest_code.h"
 #include "signet/theory/network.h"
 #include "signet/theory/record_set.h"
 
@@ -94,6 +95,7 @@ class CodeNetwork {
  private:
   const Network& network_;
   std::vector<const Block*> blocks_;
+  std::vector<NearestCode> nearest_;
   std::vector<Moves> moves_;
 };
 

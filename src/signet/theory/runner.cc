@@ -11,6 +11,7 @@
 #include "signet/kernels/pd/pd_step.h"
 #include "signet/theory/code_lookup.h"
 #include "signet/theory/lookup_table.h"
+#include "signet/theory/nearest_code.h"
 
 namespace signet::theory {
 namespace {
@@ -202,6 +203,7 @@ class Group {
       offsets_.push_back(numbers);
       numbers += block.dim;
       block_codes_.emplace_back(block.dim);
+      nearest_.emplace_back(block);
       codes_ *= block.code_count();
     }
     const size_t stride = layer.blocks.size();
@@ -274,7 +276,7 @@ class Group {
   }
   int64_t block_code(size_t b, const Value* state) {
     return block_codes_[b].template code<0>(state + offsets_[b],
-                                            [&](const Value* x) { return nearest(blocks_[b], x); });
+                                            [&](const Value* x) { return nearest_[b].find(x); });
   }
   // Moves one block by one of its own contexts, on a copy of its lanes.
   void step_block(size_t b, int32_t context) {
@@ -311,29 +313,13 @@ class Group {
     }
     return code;
   }
-  static int64_t nearest(const Block& block, const Value* state) {
-    const size_t dim = static_cast<size_t>(block.dim);
-    int64_t best = -1;
-    double best_distance = std::numeric_limits<double>::infinity();
-    for (size_t c = 0; c * dim < block.codes.size(); ++c) {
-      double distance = 0;
-      for (size_t i = 0; i < dim; ++i) {
-        const double d = static_cast<double>(state[i]) - block.codes[c * dim + i];
-        distance += d * d;
-      }
-      if (distance < best_distance) {
-        best_distance = distance;
-        best = static_cast<int64_t>(c);
-      }
-    }
-    return best;
-  }
 
   std::span<const Block> blocks_;
   std::vector<int32_t> offsets_, context_;                 // per block; per trail
   std::vector<std::unique_ptr<Recurrence<Type>>> single_;  // per block
   std::unique_ptr<Recurrence<Type>> joint_;                // of all, when there are several
   std::vector<CodeLookup<Value>> block_codes_;
+  std::vector<NearestCode> nearest_;           // per block
   std::unique_ptr<CodeLookup<Value>> lookup_;  // of all blocks together
   int64_t codes_ = 1;
   std::vector<Value> initial_, state_;
