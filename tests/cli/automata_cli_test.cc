@@ -193,6 +193,14 @@ TEST(Analyze, LongWitnessesAreUtf8) {
             std::string::npos);
 }
 
+// A group on 720 states: its text has the first of them, and the list all.
+TEST(Analyze, WitnessesOnManyStatesAreShort) {
+  const Json witness = json_of("analyze --group S6")["verdicts"]["complex-diagonal"]["witness"];
+  EXPECT_LT(witness["text"].get<std::string>().size(), 1000u);
+  EXPECT_EQ(witness["states"].size(), 720u);
+  EXPECT_LT(run_signet("compile --group S6 --target complex-diagonal").err.size(), 2000u);
+}
+
 TEST(Analyze, AnEmptyAlphabetIsNotTheDefault) {
   EXPECT_EQ(run_signet("analyze a --alphabet ''").exit_code, 3);
 }

@@ -132,7 +132,7 @@ std::optional<Witness> find_unsolvable(const Dfa& dfa, const Skeleton& skeleton)
   std::string group = best_facts.name;
   if (group.rfind("order", 0) == 0) group = "a group of " + group;
   witness.text = fmt::format("on states {{{}}} words act as {}, which is not solvable: {}",
-                             list(best->points, ","), group, printable(actions, 400));
+                             printable(list(best->points, ","), 200), group, printable(actions, 400));
   return witness;
 }
 
