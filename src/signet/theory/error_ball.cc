@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "signet/base/activity.h"
 #include "signet/theory/compile_parts.h"
@@ -177,13 +178,23 @@ double distance_above(const std::vector<double>& x, const std::vector<double>& y
   return std::sqrt(sum) * kMore;
 }
 
+// Of different code words of whole numbers none are nearer than 1.
+bool one_apart(const Block& block) {
+  const auto& codes = block.codes;
+  if (!std::all_of(codes.begin(), codes.end(), [](double x) { return x == std::floor(x); })) return false;
+  std::set<std::vector<double>> different;
+  for (int32_t c = 0; c < block.code_count(); ++c) different.insert(code_word(block, c));
+  return static_cast<int32_t>(different.size()) == block.code_count();
+}
+
 double least_distance(const Block& block) {
   const size_t dim = static_cast<size_t>(block.dim);
+  const double enough = one_apart(block) ? 1 : 0;
   double least = INFINITY;
-  for (int32_t a = 0; a < block.code_count(); ++a)
+  for (int32_t a = 0; a < block.code_count() && least > enough; ++a)
     for (int32_t b = 0; b < a; ++b) {
       double sum = 0;
-      for (size_t i = 0; i < dim; ++i) {
+      for (size_t i = 0; i < dim && sum < least; ++i) {
         const double d = block.codes[a * dim + i] - block.codes[b * dim + i];
         sum += d * d;
       }
