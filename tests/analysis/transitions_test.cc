@@ -240,6 +240,51 @@ TEST(Transitions, ALstmIsNotLinear) {
   for (const auto& head : heads) EXPECT_FALSE(head.linear) << "gates depend on the outputs before";
 }
 
+// An LSTM of parity whose gates see its outputs only where several of them are low together: no unit vector
+// shows it. Units 0 and 1 are high while an even number stays even, units 2 and 3 once an odd one becomes so.
+TEST(Transitions, OfAnLstmThatSeemsLinearAreNot) {
+  test::TemporaryDirectory directory;
+  auto run = io::RunDirectory::create(directory / "run", false);
+  train::train(
+      train::resolve_config({"",
+                             "parity",
+                             "lstm",
+                             {"model.width=8", "model.blocks=1", "model.heads=1", "model.mlp=0",
+                              "train.steps=1", "train.batch=4", "eval.samples=8", "train.validate_every=0"}}),
+      run, false, {true, "", {}});
+  Subject subject = open_subject(directory / "run");
+  auto& trained = subject.trained->run();
+  auto* weights = static_cast<float*>(trained.weights());
+  std::fill_n(weights, trained.model().parameters().size(), 0.0F);
+  const auto at = [&](const std::string& name, int64_t row, int64_t column) -> float& {
+    for (const auto& info : trained.model().parameters().infos())
+      if (info.name == name)
+        return weights[info.offset + row * (info.shape.rank() > 1 ? info.shape[1] : 1) + column];
+    throw std::out_of_range(name);
+  };
+  const std::string mixer = "blocks.0.mixer";
+  for (int i = 0; i < 8; ++i) {
+    at(mixer + "_norm.weight", i, 0) = at("norm.weight", i, 0) = 1;
+    at(mixer + ".bias", i, 0) = at(mixer + ".bias", 24 + i, 0) = 100;  // input and output gates are open
+    at(mixer + ".bias", 8 + i, 0) = -100;                              // and the forget gate is shut
+  }
+  for (const int token : {1, 2}) at("embedding.weight", token, token) = at("embedding.weight", token, 6) = 1;
+  for (int i = 0; i < 4; ++i) {
+    const float sign =
+        i < 2 ? 1 : -1;  // z = sign * (100 (y_0 + .. + y_3) + 150), and off where the letter says so
+    for (int j = 0; j < 4; ++j) at(mixer + ".recurrent.weight", 16 + i, j) = 100 * sign;
+    at(mixer + ".bias", 16 + i, 0) = 150 * sign - (i < 2 ? 0 : 1000);
+    at(mixer + ".gates.weight", 16 + i, 2) = -500 * sign;
+    at(mixer + ".output.weight", 7, i) = 1;
+  }
+  at("head.weight", 0, 6) = -100;
+  at("head.weight", 1, 7) = 5, at("head.weight", 1, 6) = 7.5;
+  at("head.weight", 2, 7) = -5, at("head.weight", 2, 6) = -7.5;
+  const auto proof = verify_trained(subject, {});
+  EXPECT_TRUE(proof.proved) << proof.certificate;
+  for (const auto& head : some_heads(subject)) EXPECT_FALSE(head.linear);
+}
+
 TEST(VerifyTrained, ClosureProvesAndRefutes) {
   auto subject = compiled(automata::named_language("tomita3"));
   const auto proved = verify_trained(subject, {});

@@ -26,8 +26,8 @@ TrainedRecogniser::TrainedRecogniser(train::Run run) : run_(std::move(run)) {
       const int64_t heads = shapes[t].rank() > 2 ? shapes[t][1] : 1;
       if (shapes[t].size() == 0) continue;
       for (int64_t h = 0; h < heads; ++h)
-        parts_.push_back(
-            {b, t, static_cast<size_t>(h), shapes[t].size() / heads, t == 0 && mixer.reads_direction()});
+        parts_.push_back({b, t, static_cast<size_t>(h), shapes[t].size() / heads, mixer.linear(),
+                          t == 0 && mixer.reads_direction()});
     }
   }
   reset(1);

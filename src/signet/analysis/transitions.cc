@@ -64,7 +64,7 @@ void try_parts(theory::Recogniser& network, const std::vector<double>& state, co
       off = std::max(off, std::abs(expected[static_cast<size_t>(i)] - got));
       size = std::max(size, std::abs(got));
     }
-    map.linear = off <= 1e-4 * size;
+    map.linear = part.linear && off <= 1e-4 * size;
   }
 }
 
@@ -325,7 +325,6 @@ std::vector<HeadTransitions> head_transitions(Subject& subject, int64_t largest)
       std::vector<const Affine*> letters;
       for (const auto& tried : by_letter) letters.push_back(&tried[p].map);
       result.push_back(measured_head(subject, start, by_letter[0][p], letters, others[p]));
-      result.back().linear &= !blocks;  // of a compiled network these are cells
       result.back().gates.partial = varies && words == 0;
       others[p].clear();
     }

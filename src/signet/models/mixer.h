@@ -74,6 +74,8 @@ class Mixer {
   virtual bool packs(DType /*type*/, int64_t /*time*/) const { return false; }
   // Whether what heads read from their states is made noisy where the tape says so (autograd::add_noise).
   virtual bool takes_noise() const { return false; }
+  // Whether a token moves the state by a linear map (and an offset) that the state has no part in.
+  virtual bool linear() const { return true; }
   // Whether heads read the direction of their states alone, which any letter may then scale.
   virtual bool reads_direction() const { return false; }
   // Whether `mix` can carry its state in the memory of a GPU.

@@ -92,6 +92,7 @@ class GatedRnnMixer final : public Mixer {
   }
 
   bool packs(DType, int64_t) const override { return options_.conv == 0; }
+  bool linear() const override { return false; }
   bool state_on_gpu() const override { return true; }
   // The cell: gates, sums and the new state; R y counts with the weights.
   double recurrence_flops(double) const override { return 20 * static_cast<double>(width_); }

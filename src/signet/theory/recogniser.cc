@@ -15,8 +15,10 @@ class Compiled final : public Recogniser {
  public:
   Compiled(Network network, NumberType type) : network_(std::move(network)), type_(type) {
     for (size_t l = 0; l < network_.layers.size(); ++l)
-      for (size_t b = 0; b < network_.layers[l].blocks.size(); ++b)
-        parts_.push_back({l, 0, b, network_.layers[l].blocks[b].dim});
+      for (size_t b = 0; b < network_.layers[l].blocks.size(); ++b) {
+        const Block& block = network_.layers[l].blocks[b];
+        parts_.push_back({l, 0, b, block.dim, !is_cell(block.kind)});
+      }
     reset(1);
   }
   const std::vector<std::string>& alphabet() const override { return network_.dfa.alphabet; }

@@ -19,6 +19,7 @@ namespace signet::theory {
 struct StatePart {
   size_t layer = 0, tensor = 0, head = 0;
   int64_t size = 0;        // numbers
+  bool linear = true;      // letters act on it linearly, whatever its numbers
   bool direction = false;  // all that is read of it, so that any letter may scale it
   std::string name() const;
 };
