@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "signet/analysis/extract.h"
@@ -331,6 +332,23 @@ TEST(VerifyTrained, TheWrongWordIsTheShortest) {
   ASSERT_TRUE(refuted.counterexample);
   EXPECT_EQ(*refuted.counterexample, (Word{2, 2, 2, 2, 2, 2, 1}));
   EXPECT_EQ(refuted.longest, 6);
+}
+
+// Trained on one pair, an instruction and its bit. Words of the task go on after it.
+TEST(VerifyTrained, WordsOfTheTaskAreLongerThanThoseOfTraining) {
+  test::TemporaryDirectory directory;
+  test::train_small(directory / "run", {"train.min_length=2", "train.max_length=2", "train.steps=1"},
+                    "flip-flop");
+  Subject subject = open_subject(directory / "run");
+  EXPECT_EQ(subject.words.longest, 2);
+  const auto letter = [&](const char* name) {
+    const auto& names = subject.network->alphabet();
+    return static_cast<Letter>(std::find(names.begin(), names.end(), name) - names.begin());
+  };
+  EXPECT_FALSE(subject.words.allows(-1, letter("r")));
+  EXPECT_TRUE(subject.words.allows(letter("w"), letter("1")));
+  EXPECT_TRUE(subject.words.allows(letter("1"), letter("r")));
+  EXPECT_FALSE(subject.words.allows(letter("1"), letter("0")));
 }
 
 TEST(VerifyTrained, TestsWhatDoesNotClose) {

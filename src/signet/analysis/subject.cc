@@ -14,6 +14,7 @@ namespace signet::analysis {
 namespace {
 
 constexpr int64_t kCompiledLength = 40;  // stands for the training length of what was never trained
+constexpr int64_t kTellingSize = 40;     // of samples that show which letters may follow each other
 constexpr uint64_t kWordSeed = 0x5167;
 
 // What samples of the task look like.
@@ -40,9 +41,11 @@ Words words_of_task(TrainedRecogniser& network) {
   // So many that no pair which may occur is missed.
   constexpr int64_t kSamples = 4000, kMostLetters = 4'000'000, kPerPair = 20;
   const int64_t pairs = int64_t{letters} * letters;
+  // Short words do not show what may follow in longer ones.
+  const tasks::LengthRange telling = {range.min, std::max(range.max, kTellingSize)};
   int64_t seen = 0;
   for (uint64_t i = 0; i < kSamples || (seen < kPerPair * pairs && seen < kMostLetters); ++i) {
-    const Word word = sample(kWordSeed, i, range);
+    const Word word = sample(kWordSeed, i, telling);
     if (word.empty()) continue;
     seen += static_cast<int64_t>(word.size());
     words.first[static_cast<size_t>(word[0])] = true;
