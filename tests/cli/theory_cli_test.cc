@@ -287,6 +287,9 @@ TEST(TheoryVerbs, RobustPrintsWhatIsProved) {
   EXPECT_EQ(exact["proved"], true);
   EXPECT_TRUE(exact["bounds"]["strongly_robust"].is_null());
   EXPECT_NEAR(exact["bounds"]["once"].get<double>(), 0.707, 1e-3) << "by the 1-norm";
+  text = run("robust " + model + " --max-states 1").out;
+  EXPECT_NE(text.find("more than 1 tuple of code words; raise --max-states"), text.npos) << text;
+  EXPECT_EQ(run("robust " + model + " --max-states 100000001").code, 2);
   text = run("robust " + model).out;
   EXPECT_NE(text.find("eta-finite, proved in real numbers: 2 components"), text.npos) << text;
   for (const char* denial : {"not robust", "drift", "disturbance of 0 ", "off by 0 "})

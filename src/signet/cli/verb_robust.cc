@@ -43,7 +43,7 @@ class Robust final : public Verb {
 
   int run() override {
     if (length_ < 0 || length_ > kLongest) fail(ErrorCode::kUsage, "--length lies in 1..{}", kLongest);
-    if (most_states_ < 1) fail(ErrorCode::kUsage, "--max-states is at least 1");
+    expect_limit("--max-states", most_states_, 100'000'000);
     if (!svg_.empty()) check_output(svg_, FileKind::kPicture, force_);
     analysis::Subject subject = model_.open();
     letters_.alphabet = subject.network->alphabet();

@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "signet/base/activity.h"
+#include "signet/base/text.h"
 #include "signet/theory/compile_parts.h"
 #include "signet/theory/robustness_parts.h"
 #include "signet/theory/runner.h"
@@ -354,7 +355,9 @@ std::optional<NetworkRobustness> network_robustness(const Network& network, Numb
   if (codes.blocks() == 0) return unknown("it has no layer, so no state that could be disturbed");
   if (closure.status == ClosureResult::Status::kRefuted)
     return unknown("its code words do not move as its automaton does");
-  if (closure.status == ClosureResult::Status::kOpen) return unknown("it has too many tuples of code words");
+  if (closure.status == ClosureResult::Status::kOpen)
+    return unknown("it has more than " + count_of(max_states, "tuple") +
+                   " of code words; raise --max-states");
   NetworkRobustness result;
   result.tuples = closure.states;
   size_t b = 0;
