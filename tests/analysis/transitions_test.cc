@@ -351,6 +351,33 @@ TEST(VerifyTrained, WordsOfTheTaskAreLongerThanThoseOfTraining) {
   EXPECT_FALSE(subject.words.allows(letter("1"), letter("0")));
 }
 
+// Every element is followed by two blanks, which pairs of letters do not tell.
+TEST(VerifyTrained, LettersHaveTheirTurns) {
+  test::TemporaryDirectory directory;
+  test::train_small(directory / "run", {"train.min_length=1", "train.steps=1"}, "Z2:3tokens");
+  Subject subject = open_subject(directory / "run");
+  ASSERT_EQ(subject.words.turns.size(), 3u);
+  const Letter blank = 2;
+  EXPECT_EQ(subject.network->alphabet()[static_cast<size_t>(blank)], "blank");
+  for (int64_t t = 0; t < 6; ++t)
+    for (Letter a = 0; a <= blank; ++a) EXPECT_EQ(subject.words.in_turn(t, a), (t % 3 > 0) == (a == blank));
+  // An automaton that differs where an element comes after one blank is the same on words of the task.
+  const automata::Dfa machine = *subject.automaton;
+  automata::Dfa other = machine;
+  const auto one = static_cast<size_t>(machine.delta[static_cast<size_t>(machine.start)][1]);
+  const auto early = static_cast<size_t>(machine.delta[one][static_cast<size_t>(blank)]);
+  for (size_t a = 0; a < 2; ++a) other.output[early][a] = 1 - other.output[early][a];
+  EXPECT_FALSE(distinguishing_word(machine, other, subject.words));
+  subject.words.turns.clear();
+  EXPECT_TRUE(distinguishing_word(machine, other, subject.words));
+  for (const std::string free :
+       {"cycle-navigation", "modular-arithmetic", "flip-flop", "Z60:2tokens", "language:abab-star",
+        "language:dyck:3", "language:divisible:5", "language:first", "language:unary-mod:6"}) {
+    test::train_small(directory / free, {"train.steps=1", "train.min_length=5"}, free);
+    EXPECT_TRUE(open_subject(directory / free).words.turns.empty()) << free;
+  }
+}
+
 TEST(VerifyTrained, TestsWhatDoesNotClose) {
   auto subject = compiled(automata::named_language("mod:7"));
   theory::VerifyOptions options;

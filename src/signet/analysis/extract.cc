@@ -20,20 +20,34 @@ namespace {
 using automata::Dfa;
 using automata::State;
 
-// Letters after which the same letters may come are one class; class 0 is the start of a word.
-struct LetterClasses {
-  std::vector<int32_t> of_letter;
-  std::vector<std::vector<bool>> next;  // [class][letter]
-
-  explicit LetterClasses(const Words& words) {
-    std::map<std::vector<bool>, int32_t> index = {{words.first, 0}};
-    next.push_back(words.first);
+// Words after which the same letters may come are one class; class 0 is the start of a word.
+class WordClasses {
+ public:
+  explicit WordClasses(const Words& words) : turns_(std::max<size_t>(1, words.turns.size())) {
+    std::map<std::vector<bool>, size_t> index = {{words.first, 0}};
+    std::vector<std::vector<bool>> rows = {words.first};
     for (const auto& row : words.follows) {
-      const auto [it, fresh] = index.emplace(row, static_cast<int32_t>(next.size()));
-      if (fresh) next.push_back(row);
-      of_letter.push_back(it->second);
+      const auto [it, fresh] = index.emplace(row, rows.size());
+      if (fresh) rows.push_back(row);
+      of_letter_.push_back(it->second);
     }
+    for (const auto& row : rows)
+      for (size_t turn = 0; turn < turns_; ++turn) {
+        auto& next = next_.emplace_back(row);
+        for (size_t a = 0; a < row.size(); ++a)
+          next[a] = row[a] && words.in_turn(static_cast<int64_t>(turn), static_cast<Letter>(a));
+      }
   }
+  bool allows(int32_t words, size_t letter) const { return next_[static_cast<size_t>(words)][letter]; }
+  int32_t after(int32_t words, size_t letter) const {
+    const size_t turn = (static_cast<size_t>(words) + 1) % turns_;
+    return static_cast<int32_t>(of_letter_[letter] * turns_ + turn);
+  }
+
+ private:
+  size_t turns_;
+  std::vector<size_t> of_letter_;
+  std::vector<std::vector<bool>> next_;  // [class of the last letter, turn][letter]
 };
 
 // Words of training length run side by side, with the state after every letter (and before the first).
@@ -169,7 +183,7 @@ class ComponentSearch {
     const auto letters = static_cast<size_t>(subject_.words.letters());
     std::vector<std::vector<State>> delta;
     std::vector<std::vector<int32_t>> output;
-    std::set<std::pair<int32_t, int32_t>> done = {{0, 0}};  // state, class of the letter before
+    std::set<std::pair<int32_t, int32_t>> done = {{0, 0}};  // state, class of the words before
     std::queue<std::pair<int32_t, int32_t>> todo;
     todo.push({0, 0});
     while (!todo.empty()) {
@@ -178,7 +192,7 @@ class ComponentSearch {
       delta.resize(found.tuples.size(), std::vector<State>(letters, -1));
       output.resize(found.tuples.size(), std::vector<int32_t>(letters, 0));
       for (size_t a = 0; a < letters; ++a) {
-        if (!classes_.next[static_cast<size_t>(before)][a]) continue;
+        if (!classes_.allows(before, a)) continue;
         if (delta[static_cast<size_t>(q)][a] < 0) {
           const auto letter = static_cast<Letter>(a);
           int32_t answer = 0;
@@ -190,7 +204,8 @@ class ComponentSearch {
           delta[static_cast<size_t>(q)][a] = next;
           output[static_cast<size_t>(q)][a] = subject_.words.asked[a] ? std::max(answer, 0) : 0;
         }
-        const std::pair<int32_t, int32_t> node = {delta[static_cast<size_t>(q)][a], classes_.of_letter[a]};
+        const std::pair<int32_t, int32_t> node = {delta[static_cast<size_t>(q)][a],
+                                                  classes_.after(before, a)};
         if (done.insert(node).second) todo.push(node);
       }
     }
@@ -234,7 +249,7 @@ class ComponentSearch {
 
   Subject& subject_;
   const std::vector<PartComponents>& parts_;
-  LetterClasses classes_;
+  WordClasses classes_;
   int32_t most_states_;
 };
 
@@ -289,7 +304,7 @@ int32_t PartComponents::component_of(const std::vector<double>& state) const {
 }
 
 std::optional<Word> distinguishing_word(const Dfa& a, const Dfa& b, const Words& words) {
-  const LetterClasses classes(words);
+  const WordClasses classes(words);
   struct Node {
     State a, b;
     int32_t before;
@@ -306,7 +321,7 @@ std::optional<Word> distinguishing_word(const Dfa& a, const Dfa& b, const Words&
     const Node node = steps[i].node;
     for (Letter letter = 0; letter < words.letters(); ++letter) {
       const auto l = static_cast<size_t>(letter);
-      if (!classes.next[static_cast<size_t>(node.before)][l]) continue;
+      if (!classes.allows(node.before, l)) continue;
       if (words.asked[l] &&
           a.output[static_cast<size_t>(node.a)][l] != b.output[static_cast<size_t>(node.b)][l]) {
         Word word = {letter};
@@ -314,7 +329,7 @@ std::optional<Word> distinguishing_word(const Dfa& a, const Dfa& b, const Words&
         return word;
       }
       const Node next = {a.delta[static_cast<size_t>(node.a)][l], b.delta[static_cast<size_t>(node.b)][l],
-                         classes.of_letter[l]};
+                         classes.after(node.before, l)};
       if (seen.insert(next).second) steps.push_back({i, letter, next});
     }
   }

@@ -20,12 +20,14 @@ struct OrbitNode {
 };
 
 // The numbers as bytes, in the type they run in; then what else the future depends on.
-std::string key_of(const std::vector<double>& values, bool narrow, automata::State q, int32_t last) {
+std::string key_of(const std::vector<double>& values, bool narrow, automata::State q, int32_t last,
+                   int32_t turn) {
   std::string key;
   const auto add = [&key](const auto& x) { key.append(reinterpret_cast<const char*>(&x), sizeof x); };
   for (double x : values) narrow ? add(static_cast<float>(x)) : add(x);
   add(q);
   add(last);
+  add(turn);
   return key;
 }
 std::vector<double> numbers_of(const std::string& key, bool narrow, size_t count) {
@@ -63,8 +65,11 @@ bool close_orbit(Subject& subject, int64_t max_states, theory::VerifyResult& res
   std::vector<const std::string*> keys;
   std::vector<OrbitNode> nodes;
   const auto add = [&](const std::vector<double>& values, const OrbitNode& node) {
-    // Which letters may come next depends on the last one.
-    const auto [it, fresh] = index.emplace(key_of(values, narrow, node.state, node.letter), nodes.size());
+    // Which letters may come next depends on the last one, and on whose turn it is.
+    const auto turns = static_cast<int64_t>(std::max<size_t>(1, subject.words.turns.size()));
+    const auto key =
+        key_of(values, narrow, node.state, node.letter, static_cast<int32_t>(node.depth % turns));
+    const auto [it, fresh] = index.emplace(key, nodes.size());
     if (!fresh) return;
     keys.push_back(&it->first);
     nodes.push_back(node);
@@ -84,7 +89,7 @@ bool close_orbit(Subject& subject, int64_t max_states, theory::VerifyResult& res
       network.feed(letters.data(), 1, answers.data());
       for (size_t r = 0; r < rows; ++r) {
         const OrbitNode node = nodes[begin + r];
-        if (!subject.words.allows(node.letter, a)) continue;
+        if (!subject.words.allows(node.letter, a) || !subject.words.in_turn(node.depth, a)) continue;
         const auto q = static_cast<size_t>(node.state), l = static_cast<size_t>(a);
         if (subject.words.asked[l] && answers[r] != automaton.output[q][l]) {
           Word word = word_to(nodes, static_cast<int64_t>(begin + r));
@@ -160,8 +165,9 @@ class ComparedSubject {
 void test_words(Subject& subject, const theory::VerifyOptions& options, theory::VerifyResult& result) {
   const automata::Dfa& automaton = *subject.automaton;
   const int64_t covered = result.longest.value_or(0);
+  // Where a letter's turn is not told by the one before, no short v comes again and again.
   const theory::PumpedWords pumped(subject.words.letters(), [&](Letter before, Letter next) {
-    return subject.words.allows(before, next);
+    return subject.words.turns.empty() && subject.words.allows(before, next);
   });
   report_activity("words u v^n w");
   ComparedSubject stream(subject);

@@ -135,9 +135,9 @@ Trial try_out(theory::Recogniser& network, const Words& words, const automata::D
 
 bool Oracle::allowed(const Word& word) const {
   Letter previous = -1;
-  for (Letter a : word) {
-    if (!words_.allows(previous, a)) return false;
-    previous = a;
+  for (size_t t = 0; t < word.size(); ++t) {
+    if (!words_.allows(previous, word[t]) || !words_.in_turn(static_cast<int64_t>(t), word[t])) return false;
+    previous = word[t];
   }
   return !word.empty() && words_.asked[static_cast<size_t>(word.back())];
 }

@@ -32,11 +32,17 @@ struct Words {
   int64_t longest = 0;  // training length, in letters
   std::vector<bool> first, asked;
   std::vector<std::vector<bool>> follows;  // [letter][next letter]
+  // [position modulo their number][letter]: where pairs do not tell whose turn it is, as where every letter
+  // is followed by two blanks; empty where they do.
+  std::vector<std::vector<bool>> turns;
   // A fresh word of about `length` letters: a pure function of both arguments.
   std::function<Word(uint64_t index, int64_t length)> draw;
 
   Letter letters() const { return static_cast<Letter>(first.size()); }
-  // `previous` is -1 before the first letter.
+  bool in_turn(int64_t position, Letter next) const {
+    return turns.empty() || turns[static_cast<size_t>(position) % turns.size()][static_cast<size_t>(next)];
+  }
+  // By pairs; `previous` is -1 before the first letter.
   bool allows(Letter previous, Letter next) const {
     return previous < 0 ? first[static_cast<size_t>(next)]
                         : follows[static_cast<size_t>(previous)][static_cast<size_t>(next)];
