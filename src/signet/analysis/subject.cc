@@ -16,46 +16,6 @@ namespace {
 constexpr int64_t kCompiledLength = 40;  // stands for the training length of what was never trained
 constexpr int64_t kTellingSize = 40;     // of samples that show which letters may follow each other
 constexpr uint64_t kWordSeed = 0x5167;
-constexpr int64_t kPerPair =
-    20;  // letters that are looked at for every fact that would be seen in one of them
-constexpr size_t kMostTurns = 12;
-
-// How often letters stand where, by position modulo 2 to kMostTurns.
-class TurnCounts {
- public:
-  explicit TurnCounts(size_t letters) : letters_(letters) {
-    for (size_t turns = 2; turns <= kMostTurns; ++turns)
-      counts_.emplace_back(turns, std::vector<int64_t>(letters));
-  }
-  void add(const Word& word) {
-    for (auto& counts : counts_)
-      for (size_t t = 0; t < word.size(); ++t) ++counts[t % counts.size()][static_cast<size_t>(word[t])];
-  }
-  // The turns that leave out most, or none where two are enough: those are told by pairs.
-  std::vector<std::vector<bool>> found() const {
-    std::vector<std::vector<bool>> best;
-    double most = 0;
-    for (const auto& counts : counts_) {
-      const auto turns = static_cast<int64_t>(counts.size());
-      std::vector<std::vector<bool>> allowed(counts.size(), std::vector<bool>(letters_, true));
-      int64_t left_out = 0;
-      for (size_t a = 0; a < letters_; ++a) {
-        int64_t seen = 0;
-        for (const auto& row : counts) seen += row[a];
-        if (seen < kPerPair * turns) continue;
-        for (size_t r = 0; r < counts.size(); ++r)
-          left_out += counts[r][a] == 0, allowed[r][a] = counts[r][a] > 0;
-      }
-      const double share = static_cast<double>(left_out) / static_cast<double>(turns);
-      if (share > most) most = share, best = std::move(allowed);
-    }
-    return best.size() > 2 ? best : std::vector<std::vector<bool>>{};
-  }
-
- private:
-  size_t letters_;
-  std::vector<std::vector<std::vector<int64_t>>> counts_;  // [turns - 2][position modulo turns][letter]
-};
 
 // What samples of the task look like.
 Words words_of_task(TrainedRecogniser& network) {
@@ -79,18 +39,18 @@ Words words_of_task(TrainedRecogniser& network) {
   words.asked.assign(static_cast<size_t>(letters), task.dense());
   words.follows.assign(static_cast<size_t>(letters), words.first);
   // So many that no pair which may occur is missed.
-  constexpr int64_t kSamples = 4000, kMostLetters = 4'000'000;
+  constexpr int64_t kSamples = 4000, kMostLetters = 4'000'000, kPerPair = 20;
   const int64_t pairs = int64_t{letters} * letters;
-  // Short words do not show what may follow in longer ones, nor words of one length where letters may stand.
-  const tasks::LengthRange telling = {std::min(range.min, task.min_size()),
-                                      std::max(range.max, kTellingSize)};
-  TurnCounts turns(words.first.size());
+  // Short words do not show what may follow in longer ones.
+  const tasks::LengthRange telling = {range.min, std::max(range.max, kTellingSize)};
+  words.turns.assign(static_cast<size_t>(task.item()), words.first);
   int64_t seen = 0;
   for (uint64_t i = 0; i < kSamples || (seen < kPerPair * pairs && seen < kMostLetters); ++i) {
     const Word word = sample(kWordSeed, i, telling);
     if (word.empty()) continue;
     seen += static_cast<int64_t>(word.size());
-    turns.add(word);
+    for (size_t t = 0; t < word.size(); ++t)
+      words.turns[t % words.turns.size()][static_cast<size_t>(word[t])] = true;
     words.first[static_cast<size_t>(word[0])] = true;
     words.asked[static_cast<size_t>(word.back())] = true;
     for (size_t t = 1; t < word.size(); ++t)
@@ -98,7 +58,7 @@ Words words_of_task(TrainedRecogniser& network) {
   }
   if (seen < kPerPair * pairs)  // too many letters to tell
     for (auto& row : words.follows) row.assign(static_cast<size_t>(letters), true);
-  words.turns = turns.found();
+  if (task.item() == 1) words.turns.clear();
   const int64_t unread = range.max - (task.inputs(range.max) - lead);  // size minus letters
   const int64_t shortest = std::max<int64_t>(task.min_size(), 1);
   words.draw = [sample, unread, shortest](uint64_t index, int64_t length) {

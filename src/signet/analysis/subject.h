@@ -32,8 +32,7 @@ struct Words {
   int64_t longest = 0;  // training length, in letters
   std::vector<bool> first, asked;
   std::vector<std::vector<bool>> follows;  // [letter][next letter]
-  // [position modulo their number][letter]: where pairs do not tell whose turn it is, as where every letter
-  // is followed by two blanks; empty where they do.
+  // [place in an item][letter], where the items of a task have several (tasks::Task::item); else empty.
   std::vector<std::vector<bool>> turns;
   // A fresh word of about `length` letters: a pure function of both arguments.
   std::function<Word(uint64_t index, int64_t length)> draw;

@@ -146,6 +146,7 @@ class GroupWord final : public Task {
   LengthRange test_lengths() const override { return {500, 500}; }
   int64_t min_size() const override { return 1; }
   int64_t inputs(int64_t size) const override { return size + 1; }
+  int64_t item() const override { return tokens_; }
 
   void fill(Rng& rng, int64_t size, int32_t* tokens, int32_t* targets) const override {
     *tokens++ = *targets++ = bos();

@@ -51,6 +51,9 @@ class Task {
   // Draws a sample's size from the range (uniform by default); a task may allow only some sizes.
   virtual int64_t draw_size(Rng& rng, LengthRange range) const { return rng.between(range.min, range.max); }
   virtual int64_t inputs(int64_t size) const { return size - 1; }
+  // Of how many inputs an item consists. Where an input stands in it, counted from the first one behind what
+  // every row begins with, says which tokens it can be.
+  virtual int64_t item() const { return 1; }
   // Writes tokens[0..inputs(size)) and the target: targets[0], or targets[0..inputs(size)) if dense().
   virtual void fill(Rng& rng, int64_t size, int32_t* tokens, int32_t* targets) const = 0;
 
