@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "signet/analysis/collapse.h"
 #include "signet/analysis/extract.h"
 #include "signet/analysis/orbit.h"
 #include "signet/automata/named_language.h"
@@ -361,6 +362,16 @@ TEST(VerifyTrained, LettersHaveTheirTurns) {
   EXPECT_EQ(subject.network->alphabet()[static_cast<size_t>(blank)], "blank");
   for (int64_t t = 0; t < 6; ++t)
     for (Letter a = 0; a <= blank; ++a) EXPECT_EQ(subject.words.in_turn(t, a), (t % 3 > 0) == (a == blank));
+  CollapseOptions options;
+  options.word = {blank};
+  test::expect_error([&] { collapse(subject, options); }, ErrorCode::kBadInput, "turns");
+  options.word = {1, blank, blank};
+  options.limit = 300;
+  const Collapse found = collapse(subject, options);
+  EXPECT_EQ(found.first.size() % 3, 0u);
+  EXPECT_EQ(found.second.size() % 3, 0u);
+  for (const Word& suffix : found.suffixes)
+    for (size_t t = 0; t < suffix.size(); ++t) EXPECT_EQ(suffix[t] == blank, t % 3 > 0);
   // An automaton that differs where an element comes after one blank is the same on words of the task.
   const automata::Dfa machine = *subject.automaton;
   automata::Dfa other = machine;

@@ -75,14 +75,15 @@ class Twins {
   mutable std::vector<int32_t> answers_;
 };
 
-// Words that may follow `last` (-1: the start), shortest first, the empty one included.
-std::vector<Word> words_after(const Words& words, Letter last, size_t longest, size_t most) {
+// Words that may follow `last` (-1: the start) from that position on, shortest first, the empty one included.
+std::vector<Word> words_after(const Words& words, Letter last, int64_t position, size_t longest,
+                              size_t most) {
   std::vector<Word> result = {{}};
   for (size_t i = 0; i < result.size() && result.size() < most; ++i) {
     if (result[i].size() >= longest) break;
     const Letter before = result[i].empty() ? last : result[i].back();
     for (Letter a = 0; a < words.letters() && result.size() < most; ++a)
-      if (words.allows(before, a)) {
+      if (words.allows(before, a, position + std::ssize(result[i]))) {
         result.push_back(result[i]);
         result.back().push_back(a);
       }
@@ -92,12 +93,25 @@ std::vector<Word> words_after(const Words& words, Letter last, size_t longest, s
 
 bool allowed_before(const Words& words, const Word& prefix, const Word& word) {
   Letter last = -1;
+  int64_t position = 0;
   for (const Word* piece : {&prefix, &word})
     for (Letter a : *piece) {
-      if (!words.allows(last, a)) return false;
+      if (!words.allows(last, a, position++)) return false;
       last = a;
     }
   return true;
+}
+
+// The turn at which `word` can be repeated: its position modulo the number of turns; none where it cannot.
+std::optional<int64_t> turn_of(const Words& words, const Word& word) {
+  const auto turns = std::max<int64_t>(1, std::ssize(words.turns));
+  for (int64_t turn = 0; turn < turns && std::ssize(word) % turns == 0; ++turn) {
+    bool fits = true;
+    for (int64_t t = 0; t < std::ssize(word); ++t)
+      fits &= words.in_turn(turn + t, word[static_cast<size_t>(t)]);
+    if (fits) return turn;
+  }
+  return std::nullopt;
 }
 
 // The output at the last letter of `word`, which is not empty.
@@ -128,6 +142,8 @@ void add_distinguishing(const Subject& subject, Collapse& result) {
   constexpr size_t kMost = 32;
   Words after = subject.words;
   after.first = subject.words.follows[static_cast<size_t>(result.word.back())];
+  std::rotate(after.turns.begin(), after.turns.begin() + turn_of(after, result.word).value_or(0),
+              after.turns.end());
   automata::Dfa one = *subject.automaton, two = one;
   for (const auto& [p, q] : pairs_along(one, result.first, result.second, result.word)) {
     one.start = p;
@@ -148,7 +164,7 @@ Numbers state_after(theory::Recogniser& network, const Word& word) {
 
 // Two short words that the network tells apart and its automaton keeps apart, as far as there are such.
 void choose_witnesses(Subject& subject, Collapse& result) {
-  const auto words = words_after(subject.words, -1, 3, 48);
+  const auto words = words_after(subject.words, -1, 0, 3, 48);
   std::vector<const Word*> candidates;
   std::vector<std::vector<int32_t>> answers;
   for (const Word& candidate : words) {
@@ -424,7 +440,9 @@ Collapse collapse(Subject& subject, const CollapseOptions& options) {
       bad_input("no word of this task repeats {}: {} never follows {} there", text(options.word), text({b}),
                 text({a}));
   }
-  for (Word& suffix : words_after(words, options.word.back(), 3, 256)) {
+  const auto turn = turn_of(words, options.word);
+  if (!turn) bad_input("no word of this task repeats {}: its letters have other turns", text(options.word));
+  for (Word& suffix : words_after(words, options.word.back(), *turn, 3, 256)) {
     const Letter last = suffix.empty() ? options.word.back() : suffix.back();
     if (words.asked[static_cast<size_t>(last)]) result.suffixes.push_back(std::move(suffix));
     if (result.suffixes.size() == 12) break;

@@ -89,7 +89,7 @@ bool close_orbit(Subject& subject, int64_t max_states, theory::VerifyResult& res
       network.feed(letters.data(), 1, answers.data());
       for (size_t r = 0; r < rows; ++r) {
         const OrbitNode node = nodes[begin + r];
-        if (!subject.words.allows(node.letter, a) || !subject.words.in_turn(node.depth, a)) continue;
+        if (!subject.words.allows(node.letter, a, node.depth)) continue;
         const auto q = static_cast<size_t>(node.state), l = static_cast<size_t>(a);
         if (subject.words.asked[l] && answers[r] != automaton.output[q][l]) {
           Word word = word_to(nodes, static_cast<int64_t>(begin + r));

@@ -136,7 +136,7 @@ Trial try_out(theory::Recogniser& network, const Words& words, const automata::D
 bool Oracle::allowed(const Word& word) const {
   Letter previous = -1;
   for (size_t t = 0; t < word.size(); ++t) {
-    if (!words_.allows(previous, word[t]) || !words_.in_turn(static_cast<int64_t>(t), word[t])) return false;
+    if (!words_.allows(previous, word[t], static_cast<int64_t>(t))) return false;
     previous = word[t];
   }
   return !word.empty() && words_.asked[static_cast<size_t>(word.back())];

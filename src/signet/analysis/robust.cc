@@ -33,12 +33,13 @@ struct Probe {
   std::vector<int32_t> answers;
 };
 
-Word walk(const Words& words, Letter last, int64_t length, Rng& rng) {
+// `last` and what comes after it at `position` of a word.
+Word walk(const Words& words, Letter last, int64_t position, int64_t length, Rng& rng) {
   Word word;
   while (static_cast<int64_t>(word.size()) < length) {
     std::vector<Letter> next;
     for (Letter a = 0; a < words.letters(); ++a)
-      if (words.allows(last, a)) next.push_back(a);
+      if (words.allows(last, a, position + std::ssize(word))) next.push_back(a);
     if (next.empty()) break;
     last = next[rng.below(static_cast<uint32_t>(next.size()))];
     word.push_back(last);
@@ -54,8 +55,9 @@ std::vector<Probe> make_probes(Subject& subject) {
     Rng rng(kRobustSeed, i);
     Probe probe;
     const auto longest = static_cast<uint32_t>(std::min<int64_t>(subject.words.longest, 64));
-    probe.prefix = walk(subject.words, -1, i < 8 ? static_cast<int64_t>(i) : rng.below(longest + 1), rng);
-    probe.suffix = walk(subject.words, probe.prefix.empty() ? -1 : probe.prefix.back(), kSuffix, rng);
+    probe.prefix = walk(subject.words, -1, 0, i < 8 ? static_cast<int64_t>(i) : rng.below(longest + 1), rng);
+    probe.suffix = walk(subject.words, probe.prefix.empty() ? -1 : probe.prefix.back(),
+                        std::ssize(probe.prefix), kSuffix, rng);
     if (static_cast<int64_t>(probe.suffix.size()) < kSuffix) continue;
     subject.network->reset(1);
     std::vector<int32_t> answers(std::max<size_t>(probe.prefix.size(), kSuffix));
@@ -214,9 +216,9 @@ class Exam {
     constexpr int64_t kWords = 12;
     Rng rng(kRobustSeed, 1);
     std::vector<Word> words;
-    for (int64_t i = 0; i < kWords; ++i) words.push_back(walk(subject.words, -1, length, rng));
+    for (int64_t i = 0; i < kWords; ++i) words.push_back(walk(subject.words, -1, 0, length, rng));
     for (Letter a = 0; a < std::min<Letter>(subject.words.letters(), 8); ++a)  // where drift adds up
-      if (subject.words.allows(-1, a) && subject.words.allows(a, a))
+      if (subject.words.turns.empty() && subject.words.allows(-1, a) && subject.words.allows(a, a))
         words.emplace_back(static_cast<size_t>(length), a);
     for (const Word& word : words) {
       if (static_cast<int64_t>(word.size()) < length) continue;

@@ -41,10 +41,10 @@ struct Words {
   bool in_turn(int64_t position, Letter next) const {
     return turns.empty() || turns[static_cast<size_t>(position) % turns.size()][static_cast<size_t>(next)];
   }
-  // By pairs; `previous` is -1 before the first letter.
-  bool allows(Letter previous, Letter next) const {
-    return previous < 0 ? first[static_cast<size_t>(next)]
-                        : follows[static_cast<size_t>(previous)][static_cast<size_t>(next)];
+  // `previous` is -1 before the first letter; that of no position is a matter of pairs alone.
+  bool allows(Letter previous, Letter next, std::optional<int64_t> position = {}) const {
+    const auto& row = previous < 0 ? first : follows[static_cast<size_t>(previous)];
+    return row[static_cast<size_t>(next)] && (!position || in_turn(*position, next));
   }
   // All words over that many letters, uniformly.
   static Words all(Letter letters, int64_t longest);
