@@ -159,6 +159,24 @@ TEST(Transitions, OfAHeadAfterAConvolutionAreThoseAfterOtherWordsToo) {
   for (const auto& head : some_heads(without)) EXPECT_TRUE(head.gates.others.empty());
 }
 
+// x -> -x + 2e8, as a letter that writes large numbers has it: 1 is nothing beside them in fp32.
+TEST(Transitions, OfALetterThatWritesLargeNumbersAreSeen) {
+  test::TemporaryDirectory directory;
+  test::train_small(directory / "run", {"model.beta=fixed", "train.steps=1"});
+  Subject subject = open_subject(directory / "run");
+  auto& run = subject.trained->run();
+  for (const auto& info : run.model().parameters().infos())
+    if (info.name == "blocks.0.mixer.v.weight")
+      for (int64_t i = 0; i < info.shape.size(); ++i)
+        static_cast<float*>(run.weights())[info.offset + i] *= 1e9F;
+  for (const auto& head : some_heads(subject)) {
+    EXPECT_TRUE(head.linear);
+    for (const auto& gate : head.gates.gates)
+      EXPECT_LT(norm(gate * gate - theory::identity(gate.rows())), 1e-3);
+    EXPECT_TRUE(theory::check_gates(head.gates, {}).theorem1.found);
+  }
+}
+
 // One factor with an eigenvalue in [0,1], measured in fp32: nothing of it turns or alternates.
 TEST(Transitions, OfAHeadInTheUnitIntervalRuleParityOut) {
   test::TemporaryDirectory directory;

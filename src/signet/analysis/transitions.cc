@@ -45,8 +45,14 @@ void try_parts(theory::Recogniser& network, const std::vector<double>& state, co
   std::vector<int32_t> answers(letters.size());
   network.feed(letters.data(), static_cast<int64_t>(word.size()), answers.data());
   const auto first = network.state(0);
-  for (auto& [part, begin, map] : result)
+  double added = 0;
+  for (auto& [part, begin, map] : result) {
     map.offset.assign(first.begin() + begin, first.begin() + begin + part.size);
+    for (const double x : map.offset) added = std::max(added, part.linear ? std::abs(x) : 0);
+  }
+  // Beside what is much larger, unit vectors drown. Large ones do as well where the map is linear.
+  if (added > 16 * scale && std::isfinite(added))
+    return try_parts(network, state, word, std::exp2(std::ceil(std::log2(added))), result);
   for (int64_t r = 1; r <= most; ++r) {
     const auto after = network.state(r);
     for (auto& [part, begin, map] : result)

@@ -19,7 +19,8 @@ struct Affine {
 };
 
 // What `word` does to each part of a layer (of tensor 0, at most `largest` numbers) that begins at `offset`
-// of the state, with everything else as in `state`. Unit vectors are tried with length `scale`.
+// of the state, with everything else as in `state`. Unit vectors are tried with length `scale`, or
+// with that of what the word adds where it is much larger.
 struct PartTransition {
   theory::StatePart part;
   int64_t offset = 0;
