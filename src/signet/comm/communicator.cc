@@ -219,10 +219,11 @@ void Communicator::together(const std::function<void()>& work) {
   // Messages are this thread's until the work is done; the work stays where it is called.
   std::thread listener([&] {
     try {
+      std::string mine;
       for (double states = 1; states > 0 && failures.empty();) {
         std::unique_lock lock(mutex);
         changed.wait_for(lock, kRound, [&] { return done; });
-        const std::string mine = failure;
+        mine = failure;
         states = !mine.empty() ? size() + 1 : done ? 0 : 1;
         lock.unlock();
         all_reduce(&states, 1);
