@@ -19,7 +19,7 @@
 namespace signet::SIGNET_ISA {
 
 inline bool runs_here() {
-  return SIGNET_VECTOR_BYTES <= (best_isa() == Isa::kAvx512 ? 64 : best_isa() == Isa::kAvx2 ? 32 : 16);
+  return SIGNET_VECTOR_BYTES <= (best_isa() >= Isa::kAvx512 ? 64 : best_isa() == Isa::kAvx2 ? 32 : 16);
 }
 
 // f on every element, a vector at a time.

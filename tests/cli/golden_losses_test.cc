@@ -26,14 +26,14 @@ const std::pair<const char*, const char*> kRuns[] = {
 
 double loss_of(const std::string& model, const std::string& task, const std::string& isa) {
   const test::TemporaryDirectory directory;
-  const auto result =
-      test::run_command("SIGNET_ISA=" + isa + " '" SIGNET_BINARY "' train " + task + " --model " + model +
-                        " --recipe paper --set model.width=32 --set model.blocks=1 --set train.batch=8 --set "
-                        "train.max_length=12 --set eval.samples=8"
-                        " --set train.min_length=4 --set eval.min_length=6 --set eval.max_length=12 --set "
-                        "train.validate_every=0 "
-                        "--steps 20 --quiet --out " +
-                        (directory / "run"));
+  const auto result = test::run_command(
+      "SIGNET_ISA=" + isa + " '" SIGNET_BINARY "' train " + task + " --model " + model +
+      " --recipe paper --set model.width=64 --set model.blocks=2 --set train.batch=128 --set "
+      "train.max_length=12 --set eval.samples=8"
+      " --set train.min_length=4 --set eval.min_length=6 --set eval.max_length=12 --set "
+      "train.validate_every=0 "
+      "--steps 20 --quiet --out " +
+      (directory / "run"));
   EXPECT_EQ(result.exit_code, 0) << model << ": " << result.err;
   const std::string metrics = test::read_text(directory / "run/metrics.jsonl");
   const size_t last = metrics.rfind('\n', metrics.size() - 2);
@@ -64,6 +64,10 @@ TEST(GoldenLosses, Avx2) {
 TEST(GoldenLosses, Avx512) {
   if (best_isa() < Isa::kAvx512) GTEST_SKIP() << "no AVX-512 here";
   check("avx512");
+}
+TEST(GoldenLosses, Amx) {
+  if (best_isa() < Isa::kAmx) GTEST_SKIP() << "no AMX here";
+  check("amx");
 }
 
 }  // namespace

@@ -3,9 +3,15 @@
 #include <signal.h>
 #include <sys/time.h>
 
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <limits>
+
 #include "signet/base/error.h"
 #include "signet/base/rng.h"
 #include "signet/base/signals.h"
+#include "signet/base/thread_pool.h"
 #include "support/check.h"
 
 namespace signet {
@@ -18,11 +24,12 @@ std::vector<T> product(int m, int n, int k, const std::vector<T>& a, const std::
   return c;
 }
 
-// Every combination of the flags, empty and odd sizes, rows with gaps, and enough rows for several threads.
+// Every combination of the flags, empty and odd sizes, rows with gaps, enough rows for several threads, and
+// what is cut along every side on tiles.
 template <class T>
 void matches_the_sums() {
-  const int64_t sizes[][3] = {{0, 3, 2}, {3, 0, 2},   {3, 2, 0},    {1, 1, 1},
-                              {5, 7, 3}, {17, 1, 33}, {300, 65, 64}};
+  const int64_t sizes[][3] = {{0, 3, 2},   {3, 0, 2},     {3, 2, 0},     {1, 1, 1},      {5, 7, 3},
+                              {17, 1, 33}, {300, 65, 64}, {30, 62, 530}, {290, 270, 515}};
   Rng rng(8);
   for (const auto& [m, n, k] : sizes) {
     for (int flags = 0; flags < 8; ++flags) {
@@ -67,7 +74,7 @@ TEST(Gemm, ARefusedProductIsAnError) {
 // A signal may come at any moment of a product, on its thread, and must leave no trace in it.
 template <class T>
 void interrupted() {
-  const int m = 61, n = 8, k = 100;
+  const int m = 61, n = 31, k = 95;  // on tiles, where there are some
   Rng rng(3);
   const auto a = test::cast<T>(test::random_values(rng, m * k)),
              b = test::cast<T>(test::random_values(rng, n * k));
@@ -84,6 +91,104 @@ void interrupted() {
   ASSERT_EQ(::sigaction(SIGALRM, &before, nullptr), 0);
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(StopSignal::requested(), SIGALRM);
+}
+
+// A product [m, k] x [k, n] on tiles and as without them.
+struct Products {
+  int m, n, k;
+  std::vector<float> a, b, on_tiles, without;
+
+  Products(int m, int n, int k, const std::function<double(double)>& value) : m(m), n(n), k(k) {
+    Rng rng(5);
+    for (double x : test::random_values(rng, m * k)) a.push_back(static_cast<float>(value(x)));
+    for (double x : test::random_values(rng, n * k)) b.push_back(static_cast<float>(value(x)));
+    multiply();
+  }
+  void multiply() {
+    const Isa before = current_isa();
+    set_isa(Isa::kAmx);
+    on_tiles = product<float>(m, n, k, a, b);
+    set_isa(Isa::kAvx512);
+    without = product<float>(m, n, k, a, b);
+    set_isa(before);
+  }
+  std::vector<double> exact() const {
+    std::vector<double> c;
+    for (int i = 0; i < m; ++i)
+      for (int j = 0; j < n; ++j) {
+        double sum = 0;
+        for (int l = 0; l < k; ++l) sum += static_cast<double>(a[i * k + l]) * b[j * k + l];
+        c.push_back(sum);
+      }
+    return c;
+  }
+};
+
+class GemmOnTiles : public testing::Test {
+  void SetUp() override {
+    if (best_isa() < Isa::kAmx) GTEST_SKIP() << "no AMX here";
+  }
+};
+
+TEST_F(GemmOnTiles, IsAsExactAsFp32) {
+  for (const double scale : {1.0, 1e-12, 1e12}) {
+    const Products p(96, 64, 1000, [&](double x) { return x * scale; });
+    EXPECT_NE(p.on_tiles, p.without);
+    EXPECT_LT(test::relative_error(p.on_tiles, p.exact()), test::relative_error(p.without, p.exact()))
+        << scale;
+  }
+}
+
+// Exactly where all sums are: every bit of a factor is multiplied.
+TEST_F(GemmOnTiles, KeepsEveryBitOfAFactor) {
+  Products p(64, 64, 64, [](double x) { return x; });
+  for (int i = 0; i < 64 * 64; ++i) p.b[i] = i % 65 == 0 ? -1 : 0;
+  p.multiply();
+  for (int i = 0; i < 64 * 64; ++i) EXPECT_EQ(p.on_tiles[i], -p.a[i]);
+}
+
+// Products below 2^-126 are zero.
+TEST_F(GemmOnTiles, TinyAndHuge) {
+  const Products tiny(64, 64, 64, [](double x) { return x * 1e-17; });
+  const auto exact = tiny.exact();
+  for (size_t i = 0; i < exact.size(); ++i)
+    EXPECT_NEAR(tiny.on_tiles[i], exact[i], 1e-6 * std::abs(exact[i]) + 6 * 64 * 0x1p-126);
+  Products huge(64, 64, 64, [](double) { return 0; });
+  std::fill(huge.a.begin(), huge.a.end(), std::numeric_limits<float>::max());
+  for (int i = 0; i < 64; ++i) huge.b[i * 64] = 1, huge.b[i * 64 + 2] = -1, huge.b[i * 64 + 4] = 0.5f;
+  huge.multiply();
+  EXPECT_EQ(huge.on_tiles, std::vector<float>(64 * 64, std::numeric_limits<float>::max() / 2));
+}
+
+TEST_F(GemmOnTiles, WhatIsNotFiniteStaysSo) {
+  for (const float value : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::quiet_NaN(), std::bit_cast<float>(0x7f800001u)}) {
+    Products p(64, 64, 64, [](double x) { return x; });
+    p.a[3 * 64 + 7] = value;
+    p.b[5 * 64 + 9] = value;
+    p.multiply();
+    for (int i = 0; i < 64; ++i)
+      for (int j = 0; j < 64; ++j)
+        EXPECT_EQ(std::isfinite(p.on_tiles[i * 64 + j]), i != 3 && j != 5) << i << " " << j << " " << value;
+  }
+}
+
+TEST_F(GemmOnTiles, SameBitsForAnyThreadsRowsAndColumns) {
+  const int threads = thread_count();
+  const Products p(150, 90, 700, [](double x) { return x; });
+  const Isa before = current_isa();
+  set_isa(Isa::kAmx);
+  for (int count : {1, 2, 3, 7}) {
+    set_thread_count(count);
+    EXPECT_EQ(product<float>(p.m, p.n, p.k, p.a, p.b), p.on_tiles) << count;
+  }
+  set_thread_count(threads);
+  const int row = 37, column = 11, m = 93, n = 60;
+  const auto part = product<float>(m, n, p.k, {p.a.begin() + row * p.k, p.a.end()},
+                                   {p.b.begin() + column * p.k, p.b.end()});
+  for (int i = 0; i < m; ++i)
+    for (int j = 0; j < n; ++j) EXPECT_EQ(part[i * n + j], p.on_tiles[(row + i) * p.n + column + j]);
+  set_isa(before);
 }
 
 TEST(Gemm, SizesThatOpenBlasCannotCountAreRefused) {

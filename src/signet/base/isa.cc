@@ -1,5 +1,10 @@
 #include "signet/base/isa.h"
 
+#ifdef SIGNET_AMX
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -13,11 +18,21 @@ Isa from_environment() {
   const Isa best = best_isa();
   const char* wanted = std::getenv("SIGNET_ISA");
   if (!wanted) return best;
-  for (Isa isa : {Isa::kBase, Isa::kAvx2, Isa::kAvx512}) {
+  for (Isa isa : {Isa::kBase, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
     if (std::strcmp(wanted, isa_name(isa)) == 0 && isa <= best) return isa;
   }
   fail(ErrorCode::kUsage, "SIGNET_ISA={}: this machine offers base up to {}", wanted, isa_name(best));
 }
+
+#ifdef SIGNET_AMX
+// Linux gives the tiles to a process that asks for them.
+bool has_tiles() {
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM of asm/prctl.h
+  static const bool has = __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
+                          ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return has;
+}
+#endif
 
 Isa& chosen() {
   static Isa isa = from_environment();
@@ -29,8 +44,12 @@ Isa& chosen() {
 Isa best_isa() {
 #ifdef SIGNET_X86
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
+#ifdef SIGNET_AMX
+    if (has_tiles()) return Isa::kAmx;
+#endif
     return Isa::kAvx512;
+  }
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Isa::kAvx2;
 #endif
   return Isa::kBase;
@@ -45,6 +64,8 @@ void set_isa(Isa isa) {
 
 const char* isa_name(Isa isa) {
   switch (isa) {
+    case Isa::kAmx:
+      return "amx";
     case Isa::kAvx512:
       return "avx512";
     case Isa::kAvx2:

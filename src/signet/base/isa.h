@@ -22,12 +22,17 @@ struct Cuda {
   void* stream = nullptr;  // a cudaStream_t; this header needs no CUDA
 };
 
-enum class Isa { kBase, kAvx2, kAvx512 };
+enum class Isa {
+  kBase,
+  kAvx2,
+  kAvx512,
+  kAmx  // kernels as with kAvx512, fp32 products on the tile unit (tensor/gemm_amx.h)
+};
 
 Isa best_isa();                 // what this processor has
-Isa current_isa();              // best_isa(), or less: SIGNET_ISA=base|avx2|avx512 or set_isa
+Isa current_isa();              // best_isa(), or less: SIGNET_ISA=base|avx2|avx512|amx or set_isa
 void set_isa(Isa isa);          // for tests and benchmarks; throws above best_isa()
-const char* isa_name(Isa isa);  // "base", "avx2", "avx512"
+const char* isa_name(Isa isa);  // "base", "avx2", "avx512", "amx"
 std::string cpu_model_name();   // as the system tells it
 
 }  // namespace signet

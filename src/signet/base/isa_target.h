@@ -36,6 +36,7 @@
   }
 #define SIGNET_ISA_PICK(function)     \
   switch (current_isa()) {            \
+    case Isa::kAmx:                   \
     case Isa::kAvx512:                \
       return isa_avx512::function(p); \
     case Isa::kAvx2:                  \

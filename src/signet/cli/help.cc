@@ -88,7 +88,7 @@ std::string manual_page() {
          "interrupted; 141 the reader of the output went away.\n"
          ".SH ENVIRONMENT\n"
          ".TP\n.B SIGNET_THREADS\nthreads to use; all cores otherwise\n"
-         ".TP\n.B SIGNET_ISA\nbase, avx2 or avx512: the instruction set\n"
+         ".TP\n.B SIGNET_ISA\nbase, avx2, avx512 or amx: the instruction set\n"
          ".TP\n.B SIGNET_PATIENCE\nseconds that a rank waits for another\n"
          ".TP\n.B SIGNET_MPI_PLUGIN, SIGNET_NCCL_PLUGIN\nother files of these plugins\n"
          ".TP\n.B NO_COLOR\nno colour\n";

@@ -5,6 +5,7 @@
 #include "signet/base/error.h"
 #include "signet/base/signals.h"
 #include "signet/base/thread_pool.h"
+#include "signet/tensor/gemm_amx.h"
 #include "signet/tensor/openblas.h"
 
 #ifdef SIGNET_ONEDNN
@@ -51,6 +52,12 @@ void product(const Gemm<float>& p) {
 #endif
 }
 
+bool on_tiles(const Gemm<double>&) { return false; }
+bool on_tiles(const Gemm<float>& p) { return current_isa() >= Isa::kAmx && amx_pays(p); }
+
+void product_on_tiles(const Gemm<double>&) {}
+void product_on_tiles(const Gemm<float>& p) { multiply_by_amx(p); }
+
 }  // namespace
 
 template <class T>
@@ -63,12 +70,14 @@ void gemm(const Gemm<T>& p, Cpu) {
   }
   constexpr int64_t kFlopsPerThread = 1 << 20;  // below this a hand-over costs more than it saves
   const int64_t grain = 1 + kFlopsPerThread / (2 * p.n * p.k);
+  const bool tiles = on_tiles(p);  // of the whole product: bits are those of any number of threads
   parallel_for(p.m, grain, [&](int64_t begin, int64_t end) {
-    single_threaded_libraries();
     Gemm<T> part = p;
     part.m = end - begin;
     part.a = p.a + (p.transpose_a ? begin : begin * p.lda);
     part.c = p.c + begin * p.ldc;
+    if (tiles) return product_on_tiles(part);
+    single_threaded_libraries();
     product(part);
   });
 }

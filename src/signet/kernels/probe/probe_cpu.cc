@@ -31,7 +31,7 @@ namespace signet::kernels {
 
 template <class T>
 int64_t multiply_add_probe_flops(Cpu) {
-  const int64_t bytes = current_isa() == Isa::kAvx512 ? 64 : current_isa() == Isa::kAvx2 ? 32 : 16;
+  const int64_t bytes = current_isa() >= Isa::kAvx512 ? 64 : current_isa() == Isa::kAvx2 ? 32 : 16;
   return 2 * isa_base::kChains * bytes / static_cast<int64_t>(sizeof(T));
 }
 template int64_t multiply_add_probe_flops<float>(Cpu);
