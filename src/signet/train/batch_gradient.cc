@@ -18,7 +18,7 @@ BatchGradient::BatchGradient(const models::Model& model, const StepOptions& opti
     : model_(model), options_(options), groups_(kGroups) {}
 
 int64_t BatchGradient::shard_rows(const StepOptions& options, int64_t time) {
-  constexpr int64_t kShardTokens = 1536;
+  constexpr int64_t kShardTokens = 320;  // what a block of width 128 keeps of them fits into the caches
   const int64_t rows = std::max<int64_t>(1, kShardTokens / std::max<int64_t>(1, time));
   return options.micro_batch > 0 ? std::min(rows, options.micro_batch) : rows;
 }
