@@ -36,9 +36,10 @@ void multiply_by_openblas(const Gemm<T>& p, Function* function) {
            p.accumulate ? T(1) : T(0), p.c, static_cast<int>(p.ldc));
 }
 
-void product(const Gemm<double>& p) { multiply_by_openblas(p, openblas().dgemm); }
+void product(const Gemm<double>& p, bool /*on_tiles*/) { multiply_by_openblas(p, openblas().dgemm); }
 
-void product(const Gemm<float>& p) {
+void product(const Gemm<float>& p, bool on_tiles) {
+  if (on_tiles) return multiply_by_amx(p);
 #ifdef SIGNET_ONEDNN
   const dnnl_status_t status =
       dnnl_sgemm(p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.m, p.n, p.k, 1.0f, p.a, p.lda, p.b,
@@ -52,11 +53,8 @@ void product(const Gemm<float>& p) {
 #endif
 }
 
-bool on_tiles(const Gemm<double>&) { return false; }
-bool on_tiles(const Gemm<float>& p) { return current_isa() >= Isa::kAmx && amx_pays(p); }
-
-void product_on_tiles(const Gemm<double>&) {}
-void product_on_tiles(const Gemm<float>& p) { multiply_by_amx(p); }
+bool goes_on_tiles(const Gemm<double>&) { return false; }
+bool goes_on_tiles(const Gemm<float>& p) { return current_isa() >= Isa::kAmx && amx_pays(p); }
 
 }  // namespace
 
@@ -70,15 +68,14 @@ void gemm(const Gemm<T>& p, Cpu) {
   }
   constexpr int64_t kFlopsPerThread = 1 << 20;  // below this a hand-over costs more than it saves
   const int64_t grain = 1 + kFlopsPerThread / (2 * p.n * p.k);
-  const bool tiles = on_tiles(p);  // of the whole product: bits are those of any number of threads
+  const bool on_tiles = goes_on_tiles(p);  // of the whole product: bits are those of any number of threads
   parallel_for(p.m, grain, [&](int64_t begin, int64_t end) {
+    single_threaded_libraries();
     Gemm<T> part = p;
     part.m = end - begin;
     part.a = p.a + (p.transpose_a ? begin : begin * p.lda);
     part.c = p.c + begin * p.ldc;
-    if (tiles) return product_on_tiles(part);
-    single_threaded_libraries();
-    product(part);
+    product(part, on_tiles);
   });
 }
 

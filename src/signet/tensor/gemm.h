@@ -1,7 +1,8 @@
 // Matrix products, row-major: C = op(A) op(B) + (accumulate ? C : 0), op transposes when its flag is set.
-// C is [m, n], op(A) [m, k], op(B) [k, n]; ld* are row strides in elements. fp32 runs on oneDNN where it is
-// installed (docs/decisions.md has the measurements), else on OpenBLAS; fp64 on OpenBLAS. Splits the rows of
-// C over the thread pool when called outside a parallel region.
+// C is [m, n], op(A) [m, k], op(B) [k, n]; ld* are row strides in elements. fp32 runs on the tiles of a
+// processor that has some (gemm_amx.h), else on oneDNN where it is installed (docs/decisions.md has the
+// measurements), else on OpenBLAS; fp64 on OpenBLAS. Splits the rows of C over the thread pool when called
+// outside a parallel region.
 #pragma once
 
 #include <cstdint>

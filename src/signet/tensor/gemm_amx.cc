@@ -119,7 +119,12 @@ class Panel {
         lines_(std::min<int64_t>(kSide, factor.lines - line)),
         depth_(depth),
         packed_(packed),
-        end_(lines_ > 0 ? sides(depth) * 8 : 0) {}
+        end_(lines_ > 0 ? sides(depth) * 8 : 0) {
+    if (factor.left)
+      pack_ = along_k_ ? pack_rows<true, false> : pack_rows<true, true>;
+    else
+      pack_ = along_k_ ? pack_rows<false, true> : pack_rows<false, false>;
+  }
 
   // Four rows of three tiles, if there are more: some hundred instructions.
   void go_on() {
@@ -127,10 +132,7 @@ class Panel {
     const int64_t tile = next_ / 4;
     const int row = static_cast<int>(next_++ % 4 * 4);
     if (row == 0) seek(tile % 2 * 16, tile / 2 * kSide);
-    const auto pack = factor_.left ? along_k_ ? pack_rows<true, false> : pack_rows<true, true>
-                      : along_k_ ? pack_rows<false, true>
-                                   : pack_rows<false, false>;
-    pack(x_, ld_, row, packed_ + tile * kParts * kTile);
+    pack_(x_, ld_, row, packed_ + tile * kParts * kTile);
   }
   void finish() {
     while (next_ < end_) go_on();
@@ -154,6 +156,7 @@ class Panel {
   bool along_k_;
   const float* begin_;
   int64_t lines_, depth_;
+  void (*pack_)(const float*, int64_t, int, uint16_t*);
   uint16_t* packed_;
   int64_t next_ = 0, end_;    // in fours of rows
   const float* x_ = nullptr;  // of the tiles in hand

@@ -3,7 +3,7 @@
 //
 //   a b = a1 b1 + a1 b2 + a2 b1 + a1 b3 + a2 b2 + a3 b1
 //
-// but for 2^-22 of it, less than what sums round. Unlike in other fp32 products, what is below 2^-126 is
+// but for 2^-24 of it on average, and 2^-21 at most. Unlike in other fp32 products, what is below 2^-126 is
 // zero, parts of factors and products of parts too, and infinity gives NaN.
 #pragma once
 
