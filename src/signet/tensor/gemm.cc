@@ -83,10 +83,11 @@ template void gemm(const Gemm<float>&, Cpu);
 template void gemm(const Gemm<double>&, Cpu);
 
 const char* gemm_backend() {
+  const bool tiles = current_isa() >= Isa::kAmx;
 #ifdef SIGNET_ONEDNN
-  return "oneDNN";
+  return tiles ? "AMX tiles, oneDNN" : "oneDNN";
 #else
-  return "OpenBLAS";
+  return tiles ? "AMX tiles, OpenBLAS" : "OpenBLAS";
 #endif
 }
 

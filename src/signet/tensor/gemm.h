@@ -51,6 +51,6 @@ void gemm(const Gemm<T>& p, Cuda);
 // Of a stream that is about to end; nothing may be running on it.
 void free_gemm_workspace(Cuda);
 
-const char* gemm_backend();  // "oneDNN" or "OpenBLAS", for fp32
+const char* gemm_backend();  // of fp32: "oneDNN" or "OpenBLAS", behind "AMX tiles, " where there are some
 
 }  // namespace signet
