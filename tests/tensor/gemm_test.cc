@@ -64,7 +64,7 @@ TEST(Gemm, MatchesTheSums) {
 
 // A product that the library refuses is an error, not a result that was never written.
 TEST(Gemm, ARefusedProductIsAnError) {
-  if (std::string(gemm_backend()) != "oneDNN") GTEST_SKIP() << "OpenBLAS does not say";
+  if (!std::string(gemm_backend()).ends_with("oneDNN")) GTEST_SKIP() << "OpenBLAS does not say";
   const std::vector<float> a(12, 1), b(12, 1);
   std::vector<float> c(16);
   const Gemm<float> overlapping{4, 4, 3, a.data(), 3, false, b.data(), 4, false, c.data(), 2};  // rows of c
