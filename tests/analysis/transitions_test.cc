@@ -370,6 +370,29 @@ TEST(VerifyTrained, WordsOfTheTaskAreLongerThanThoseOfTraining) {
   EXPECT_FALSE(subject.words.allows(letter("1"), letter("0")));
 }
 
+// So rare an instruction that no sample has one.
+TEST(VerifyTrained, RareLettersAreAskedAbout) {
+  for (const char* task : {"flip-flop:0.99999999", "flip-flop", "flip-flop:0"}) {
+    SCOPED_TRACE(task);
+    test::TemporaryDirectory directory;
+    test::train_small(directory / "run", {"train.min_length=4", "train.max_length=8", "train.steps=1"}, task);
+    const Subject subject = open_subject(directory / "run");
+    const std::string letters = "01-riw";  // one each, as they are numbered
+    const auto allows = [&](char a, char b) {
+      return subject.words.allows(static_cast<Letter>(letters.find(a)), static_cast<Letter>(letters.find(b)));
+    };
+    for (const char bit : {'0', '1', '-'}) {
+      EXPECT_TRUE(allows(bit, 'r') && allows(bit, 'w'));
+      EXPECT_EQ(allows(bit, 'i'), task != std::string("flip-flop:0"));
+      for (const char other : {'0', '1', '-'}) EXPECT_FALSE(allows(bit, other));
+      EXPECT_EQ(allows('r', bit), bit == '-');
+      for (const char write : {'w', 'i'}) EXPECT_EQ(allows(write, bit), bit != '-');
+    }
+    for (const char a : {'r', 'i', 'w'})
+      for (const char b : {'r', 'i', 'w'}) EXPECT_FALSE(allows(a, b));
+  }
+}
+
 // Every element is followed by two blanks, which pairs of letters do not tell.
 TEST(VerifyTrained, LettersHaveTheirTurns) {
   test::TemporaryDirectory directory;

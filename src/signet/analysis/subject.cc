@@ -59,6 +59,11 @@ Words words_of_task(TrainedRecogniser& network) {
   if (seen < kPerPair * pairs)  // too many letters to tell
     for (auto& row : words.follows) row.assign(static_cast<size_t>(letters), true);
   if (task.item() == 1) words.turns.clear();
+  for (Letter a = 0; a < letters; ++a)
+    for (Letter b = 0; b < letters; ++b)
+      if (const auto known = task.follows(network.tokens()[static_cast<size_t>(a)],
+                                          network.tokens()[static_cast<size_t>(b)]))
+        words.follows[static_cast<size_t>(a)][static_cast<size_t>(b)] = *known;
   const int64_t unread = range.max - (task.inputs(range.max) - lead);  // size minus letters
   const int64_t shortest = std::max<int64_t>(task.min_size(), 1);
   words.draw = [sample, unread, shortest](uint64_t index, int64_t length) {

@@ -28,6 +28,10 @@ class FlipFlop final : public Task {
   int64_t min_size() const override { return 2; }
   int64_t draw_size(Rng& rng, LengthRange range) const override { return draw_even_size(rng, range); }
   int64_t inputs(int64_t size) const override { return size; }
+  std::optional<bool> follows(int32_t previous, int32_t token) const override {
+    if (previous < kRead) return token >= kRead && (token != kIgnore || ignore_ > 0);
+    return token < kRead && (token == kHidden) == (previous == kRead);
+  }
 
   void fill(Rng& rng, int64_t size, int32_t* tokens, int32_t* targets) const override {
     int32_t stored = 0;

@@ -54,6 +54,8 @@ class Task {
   // Of how many inputs an item consists. Where an input stands in it, counted from the first one behind what
   // every row begins with, says which tokens it can be.
   virtual int64_t item() const { return 1; }
+  // Whether an input may follow another; unknown: samples show it, as far as it is not rare.
+  virtual std::optional<bool> follows(int32_t /*previous*/, int32_t /*token*/) const { return std::nullopt; }
   // Writes tokens[0..inputs(size)) and the target: targets[0], or targets[0..inputs(size)) if dense().
   virtual void fill(Rng& rng, int64_t size, int32_t* tokens, int32_t* targets) const = 0;
 
