@@ -214,18 +214,19 @@ TEST(Transitions, OfATrainedHeadAreReflections) {
   }
 }
 
+// A run of parity of width 8 after one update.
+Subject one_update(const std::string& path, const std::string& model, std::vector<std::string> set) {
+  set.insert(set.begin(),
+             {"model.width=8", "train.steps=1", "train.batch=4", "eval.samples=8", "train.validate_every=0"});
+  auto run = io::RunDirectory::create(path, false);
+  train::train(train::resolve_config({"", "parity", model, set}), run, false, {true, "", {}});
+  return open_subject(path);
+}
+
 // What a dense layer reads of its state is the direction: gates that shrink it may still turn it for ever.
 TEST(Transitions, OfADirectionShrinkingSaysNothing) {
   test::TemporaryDirectory directory;
-  auto run = io::RunDirectory::create(directory / "run", false);
-  train::train(
-      train::resolve_config({"",
-                             "parity",
-                             "dense",
-                             {"model.width=8", "model.state=3", "model.start=random", "train.steps=1",
-                              "train.batch=4", "eval.samples=8", "train.validate_every=0"}}),
-      run, false, {true, "", {}});
-  Subject subject = open_subject(directory / "run");
+  Subject subject = one_update(directory / "run", "dense", {"model.state=3", "model.start=random"});
   auto heads = head_transitions(subject);
   ASSERT_EQ(heads.size(), 1u);
   EXPECT_TRUE(heads[0].gates.direction);
@@ -247,14 +248,7 @@ TEST(Transitions, OfADirectionShrinkingSaysNothing) {
 
 TEST(Transitions, ALstmIsNotLinear) {
   test::TemporaryDirectory directory;
-  auto run = io::RunDirectory::create(directory / "run", false);
-  train::train(train::resolve_config({"",
-                                      "parity",
-                                      "lstm",
-                                      {"model.width=8", "model.blocks=1", "train.steps=1", "train.batch=4",
-                                       "eval.samples=8", "train.validate_every=0"}}),
-               run, false, {true, "", {}});
-  Subject subject = open_subject(directory / "run");
+  Subject subject = one_update(directory / "run", "lstm", {"model.blocks=1"});
   const auto heads = head_transitions(subject);
   ASSERT_EQ(heads.size(), 2u) << "outputs and cells";
   for (const auto& head : heads) EXPECT_FALSE(head.linear) << "gates depend on the outputs before";
@@ -264,15 +258,7 @@ TEST(Transitions, ALstmIsNotLinear) {
 // shows it. Units 0 and 1 are high while an even number stays even, units 2 and 3 once an odd one becomes so.
 TEST(Transitions, OfAnLstmThatSeemsLinearAreNot) {
   test::TemporaryDirectory directory;
-  auto run = io::RunDirectory::create(directory / "run", false);
-  train::train(
-      train::resolve_config({"",
-                             "parity",
-                             "lstm",
-                             {"model.width=8", "model.blocks=1", "model.heads=1", "model.mlp=0",
-                              "train.steps=1", "train.batch=4", "eval.samples=8", "train.validate_every=0"}}),
-      run, false, {true, "", {}});
-  Subject subject = open_subject(directory / "run");
+  Subject subject = one_update(directory / "run", "lstm", {"model.blocks=1", "model.heads=1", "model.mlp=0"});
   auto& trained = subject.trained->run();
   auto* weights = static_cast<float*>(trained.weights());
   std::fill_n(weights, trained.model().parameters().size(), 0.0F);

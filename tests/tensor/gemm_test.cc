@@ -145,6 +145,8 @@ TEST_F(GemmOnTiles, KeepsEveryBitOfAFactor) {
   for (int i = 0; i < 64 * 64; ++i) p.b[i] = i % 65 == 0 ? -1 : 0;
   p.multiply();
   for (int i = 0; i < 64 * 64; ++i) EXPECT_EQ(p.on_tiles[i], -p.a[i]);
+  const auto turned = product<float>(64, 64, 64, p.b, p.a);  // of the other factor: the transpose
+  for (int i = 0; i < 64 * 64; ++i) EXPECT_EQ(turned[i % 64 * 64 + i / 64], -p.a[i]);
 }
 
 // Products below 2^-126 are zero.
