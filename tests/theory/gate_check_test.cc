@@ -84,6 +84,27 @@ TEST(GateCheck, RoundingHidesNoSignAndMakesNone) {
   EXPECT_LT(hidden.theorem1.open->error, 1e-6);
 }
 
+// Squares of numbers below 1e-162 vanish, the errors of eigenvalues do not.
+TEST(GateCheck, GatesAsSmallAsYouLikeHaveTheirErrors) {
+  for (const char* size : {"", "e-90", "e-160", "e-200", "e-290"}) {
+    const auto gate = [&](const char* a, const char* b, const char* c, const char* d) {
+      const auto number = [&](const char* x) { return std::string(x) + size; };
+      return fmt::format("[[[{},{}],[{},{}]]]", number(a), number(b), number(c), number(d));
+    };
+    SCOPED_TRACE(size);
+    const auto open = check(gate("-0.75", "1", "-0.5625", "0.75"));  // its square is 0
+    EXPECT_FALSE(open.theorem1.found);
+    EXPECT_TRUE(open.theorem1.open);
+    EXPECT_TRUE(open.theorem2[0].open);
+    EXPECT_TRUE(check(gate("0.5", "1", "-1", "0.5")).theorem2[0].found);
+    EXPECT_TRUE(nothing(check(gate("2", "1", "1", "2")).theorem1));
+  }
+  const auto real = check(
+      "[[[-1.6089509731868136e-269, 7.342291298873783e-260],"
+      "[-3.5257702653609953e-279, 1.6089509731868136e-269]]]");
+  EXPECT_FALSE(real.theorem2[0].found);
+}
+
 // A turn by 5e-13 counts, if slowly, and what grows by a part in 10^13 has no spectrum in (-1,1].
 TEST(GateCheck, NearlySymmetricIsNotSymmetric) {
   EXPECT_EQ(check("[[[1,-5e-13],[5e-13,1]]]").certificate, "");

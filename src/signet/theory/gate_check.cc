@@ -145,14 +145,18 @@ struct Known {
   bool real, not_real, non_negative, not_non_negative;  // as far as is certain
 };
 
-// Of a part of a gate that does not fall into smaller ones. `disturbed` bounds the norm of the error of its
-// entries and, for LAPACK's results are those of a matrix as near as that, of the computation. `symmetric`:
-// without that error it is.
-void add_known(const Matrix& part, double disturbed, bool symmetric, std::vector<Known>& known) {
+// Of a part of a gate that does not fall into smaller ones, which is 2^scale times `part`, an entry of which
+// is about 1: squares of entries then neither vanish nor overflow. `disturbed` bounds the norm of the error
+// of the entries of `part` and, for LAPACK's results are those of a matrix as near as that, of the
+// computation. `symmetric`: without that error it is.
+void add_known(const Matrix& part, double disturbed, int scale, bool symmetric, std::vector<Known>& known) {
   const int64_t n = part.rows();
+  const auto whole = [scale](std::complex<double> z) {
+    return std::complex<double>(std::ldexp(z.real(), scale), std::ldexp(z.imag(), scale));
+  };
   if (n == 1) {
     const double x = part(0, 0);
-    known.push_back({x, disturbed, true, false, x >= disturbed, x < -disturbed});
+    known.push_back({whole(x), std::ldexp(disturbed, scale), true, false, x >= disturbed, x < -disturbed});
     return;
   }
   const double size = norm(part);
@@ -170,7 +174,8 @@ void add_known(const Matrix& part, double disturbed, bool symmetric, std::vector
       // A disc around a real number that holds one eigenvalue holds its conjugate: they are the same.
       bool alone = z.imag() == 0;
       for (size_t j = 0; j < values.size(); ++j) alone &= j == i || std::abs(values[j] - z) > 2 * error;
-      Known k{z, error, symmetric || alone, std::abs(z.imag()) > error, false, false};
+      Known k{whole(z), std::ldexp(error, scale), symmetric || alone, std::abs(z.imag()) > error, false,
+              false};
       k.non_negative = k.real && z.real() >= error;
       k.not_non_negative = k.not_real || z.real() < -error;
       judged.push_back(k);
@@ -207,14 +212,19 @@ std::vector<Known> known_eigenvalues(const Matrix& product, const Matrix& sizes,
   std::vector<Known> known;
   for (const auto& part : members) {
     const auto count = static_cast<int64_t>(part.size());
+    double largest = 0;
+    for (const int32_t j : part)
+      for (const int32_t i : part) largest = std::max(largest, sizes(i, j));
+    const int scale = largest > 0 ? std::ilogb(largest) : 0;
     Matrix block(count, count);
     double disturbed = 0;
     for (int64_t j = 0; j < count; ++j)
       for (int64_t i = 0; i < count; ++i) {
-        block(i, j) = product(part[i], part[j]);
-        disturbed += sizes(part[i], part[j]) * sizes(part[i], part[j]);
+        block(i, j) = std::ldexp(product(part[i], part[j]), -scale);
+        const double size = std::ldexp(sizes(part[i], part[j]), -scale);
+        disturbed += size * size;
       }
-    add_known(block, relative * std::sqrt(disturbed) + off, symmetric, known);
+    add_known(block, relative * std::sqrt(disturbed) + std::ldexp(off, -scale), scale, symmetric, known);
   }
   return known;
 }
