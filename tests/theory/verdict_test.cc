@@ -1,5 +1,7 @@
 #include "signet/theory/verdict.h"
 
+#include <fmt/core.h>
+
 #include <bit>
 #include <map>
 #include <set>
@@ -8,6 +10,7 @@
 #include "signet/automata/named_group.h"
 #include "signet/automata/named_language.h"
 #include "signet/automata/regex.h"
+#include "signet/theory/compile.h"
 #include "signet/theory/verify.h"
 #include "support/check.h"
 
@@ -268,6 +271,37 @@ TEST(Verdict, TheLastLetterNeedsNoLayer) {
     }
   EXPECT_EQ(says(same), 0);
   EXPECT_NE(analyze(same).verdict("mamba-real").reason.find("the last 2 letters"), std::string::npos);
+}
+
+// A counter that says, after a step or a reset, where it was: outputs that need the state before take room,
+// in machines that are too large for analyze to build the network, too.
+TEST(Verdict, OutputsThatNeedTheStateBeforeTakeRoom) {
+  for (const State n : {6, 20})
+    for (const bool line : {false, true}) {  // or a line with a sink, on which compile finds no layer
+      Dfa machine;
+      machine.alphabet = {"a", "b"};
+      for (State q = 0; q < n; ++q) {
+        const State last = n - 1, up = q + 1 < last ? q + 1 : last, down = q > 0 && q < last ? q - 1 : last;
+        machine.delta.push_back(line ? std::vector<State>{up, down} : std::vector<State>{(q + 1) % n, 0});
+        machine.output.push_back({q / 2, q / 2});
+        machine.accept.push_back(false);
+      }
+      machine = minimize(machine);
+      ASSERT_EQ(machine.states(), n);
+      SCOPED_TRACE(fmt::format("{} states, {}", n, line ? "line" : "ring"));
+      const Analysis analysis = analyze(machine);
+      CompileOptions options;
+      options.target = NetworkClass::kOneHot;
+      EXPECT_EQ(analysis.verdict("one-hot").dimension, network_size(compile(machine, options)).dimension);
+      EXPECT_GT(analysis.verdict("one-hot").dimension, n);
+      const Verdict& product = analysis.verdict("householder-product[-1,1]");
+      EXPECT_EQ(product.layers, 1);
+      if (!line) {
+        EXPECT_EQ(product.dimension, network_size(compile(machine, {})).dimension);
+      } else {
+        EXPECT_EQ(product.dimension, 2 * (n - 1));
+      }
+    }
 }
 
 // Reflections of the plane at 22.5 degrees make D8 in one layer, so its three signs bound diagonal layers

@@ -20,7 +20,12 @@ bool power_of_two(int64_t n) { return (n & (n - 1)) == 0; }
 class Judge {
  public:
   Judge(const Dfa& dfa, const Facts& facts, const std::optional<BinaryCode>& code, const Skeleton* skeleton)
-      : dfa_(dfa), facts_(facts), code_(code), skeleton_(skeleton), n_(dfa.states()) {}
+      : dfa_(dfa),
+        machine_(readable(dfa)),
+        facts_(facts),
+        code_(code),
+        skeleton_(skeleton),
+        n_(dfa.states()) {}
 
   Verdict diagonal_positive() const {
     Verdict v = open(NetworkClass::kDiagonalPositive, facts_.aperiodic);
@@ -210,7 +215,7 @@ class Judge {
     }
     if (facts_.one_layer_exact == std::optional<bool>(true)) {
       // Of the network that compile builds, where it does.
-      if (const auto network = compile_one_layer(dfa_, {})) {
+      if (const auto network = compile_one_layer(machine_, {})) {
         const NetworkSize size = network_size(*network);
         exact(v, 1, size.dimension);
         v.householders = size.householders;
@@ -218,8 +223,12 @@ class Judge {
             fmt::format("exactly 1 layer: {}; dimension and factors are upper bounds", network->construction);
         return v;
       }
-      const int64_t register_size = static_cast<int64_t>(facts_.definite_window.value_or(0)) * dfa_.letters();
-      exact(v, 1, facts_.definite_window ? register_size : n_);
+      // Where an output needs the state before a letter, a second half takes the numbers that the letter
+      // drops: each goes to one place still.
+      const auto states = compile_one_layer(dfa_, {});
+      const int64_t registers = facts_.definite_window ? definite_digits().letters * dfa_.letters() : n_,
+                    dimension = states ? network_size(*states).dimension : registers;
+      exact(v, 1, dimension * (machine_.states() > n_ ? 2 : 1));
       v.householders = *v.dimension;
       v.reason =
           fmt::format("exactly 1 layer: {}; dimension and factors are upper bounds", facts_.one_layer_reason);
@@ -265,11 +274,11 @@ class Judge {
     Verdict v = certain(NetworkClass::kOneHot);
     if (trivial(v)) return v;
     v.layers = 1;
-    v.dimension = n_;
+    v.dimension = machine_.states();
     v.reason = fmt::format(
-        "exactly 1 layer: columns of the gates are one-hot, so the state is the one-hot code of {}; "
+        "exactly 1 layer: columns of the gates are one-hot, so the state is the one-hot code of {}{}; "
         "norms above 1 are allowed (Terzic et al. 2025, PD-SSM)",
-        count_of(n_, "state"));
+        count_of(*v.dimension, "state"), *v.dimension > n_ ? ", each with the output on the way to it" : "");
     return v;
   }
 
@@ -454,6 +463,7 @@ class Judge {
   }
 
   const Dfa& dfa_;
+  const Dfa machine_;  // split so that the new state and the letter decide the output
   const Facts& facts_;
   const std::optional<BinaryCode>& code_;
   const Skeleton* skeleton_;
