@@ -94,6 +94,34 @@ TEST(Certificate, EveryConstructionAndTypeIsAccepted) {
   EXPECT_EQ(checked.out.find("REFUSED"), std::string::npos);
 }
 
+// Numbers whose squares vanish in fp64: a start that is off by 1e-170, and a key of 2^-550, which writes 1
+// because beta is large.
+TEST(Certificate, BoundsKnowNumbersWhoseSquaresVanish) {
+  SKIP_WITHOUT_PYTHON();
+  TemporaryDirectory folder;
+  const auto refused = [&](const Network& network) {
+    validate(network, "test");
+    const auto text = certificate(network, NumberType::kFp64, "horizon");
+    if (text) write_text(folder / "proof.json", *text);
+    return text && run_command(kChecker + " proof.json", folder.path()).exit_code != 0;
+  };
+  Network network = compiled(parity(), "diagonal[-1,1]");
+  Block& block = network.layers[0].blocks[0];
+  block.codes = {0, 1};
+  block.initial = {1e-170};
+  block.gate = {1, -1};
+  block.input = {0, 1};
+  EXPECT_FALSE(refused(network));
+  block = Block{};
+  block.dim = 1;
+  block.codes = {0, 1};
+  block.initial = {1e-3};
+  add_householder_context(block, {});
+  add_householder_context(block, {{{1}, 2, 0}, {{0x1.0p-550}, 0x1.0p1000, 0x1.0p-450}});
+  finish_householder(block);
+  EXPECT_FALSE(refused(network));
+}
+
 // Few states of each block make many of all; each is followed once.
 TEST(Certificate, LargeOnesAreCheckedInSeconds) {
   SKIP_WITHOUT_PYTHON();
@@ -125,6 +153,14 @@ TEST(Certificate, CorruptedOnesAreRefused) {
     corrupt(good,
             [](json& c) { c["network"]["final_state"][0] = 1 - c["network"]["final_state"][0].get<int>(); });
     corrupt(good, [](json& c) { c["network"]["final_output"][0] = 5; });
+    corrupt(good, [](json& c) {  // two answers, of which readers may take either
+      c["automaton"]["output"] = c["automaton"]["delta"];
+      for (size_t q = 0; q < c["automaton"]["delta"].size(); ++q)
+        for (size_t a = 0; a < c["automaton"]["delta"][q].size(); ++a)
+          c["automaton"]["output"][q][a] =
+              c["automaton"]["accept"][c["automaton"]["delta"][q][a].get<size_t>()];
+    });
+    corrupt(good, [](json& c) { c["longest"] = true; });
     corrupt(good, [](json& c) { c["network"]["layers"][0]["context"][0][0] = -1; });
     corrupt(good, [](json& c) {
       for (auto& row : c["network"]["layers"][0]["next"])
@@ -182,6 +218,7 @@ TEST(Certificate, CorruptedOnesAreRefused) {
   corrupt(leaks, [&](json& c) { ball(c)["radius"] = 0.02; });
   write_text(folder / fmt::format("{:03}.json", written++), joint.dump().substr(0, 400));
   write_text(folder / fmt::format("{:03}.json", written++), "[]");
+  write_text(folder / fmt::format("{:03}.json", written++), "{\"longest\":5," + joint.dump().substr(1));
 
   const auto checked = run_command(kChecker + " *.json", folder.path());
   EXPECT_NE(checked.exit_code, 0);

@@ -75,6 +75,19 @@ TEST(Verify, TheNearestCodeWordIsTheFirstOfTheNearest) {
   }
 }
 
+// 1e-170 is another number than 0, but its square is not: of code words so near the first is the nearest.
+TEST(Verify, TheNearestCodeWordIsAtTheDistanceAsComputed) {
+  for (const int32_t codes : {63, 64}) {
+    Block block;
+    block.dim = 1;
+    block.codes = {0, 1e-170};
+    while (block.code_count() < codes) block.codes.push_back(block.code_count());
+    const double x = 1e-170, y = 5;
+    EXPECT_EQ(NearestCode(block).find(&x), 0) << codes;
+    EXPECT_EQ(NearestCode(block).find(&y), 5) << codes;
+  }
+}
+
 // A cascade that remembers much has more states than the limit, but not more tuples of code words than that
 // search may look at.
 TEST(Verify, TuplesOfCodeWordsMayBeManyMoreThanStates) {

@@ -21,6 +21,7 @@ namespace {
 // operations each: this much more is above them.
 constexpr double kMore = 1 + 0x1.0p-30;
 constexpr double kUlps = 1 + 0x1.0p-50;  // the same for a few operations
+constexpr double kSmall = 0x1.0p-500;    // squares of smaller numbers may vanish
 
 // A result computed inside one line of a kernel is off by `inside` of itself or by `inside_tiny`, one rounded
 // to the type besides by `unit` or `tiny`. `sums`: how often a term of a sum of n is rounded, at most.
@@ -113,13 +114,14 @@ StepBound householder_bound(const Block& block, int32_t context, double x, const
     const size_t row = static_cast<size_t>(context) * block.factors + j;
     const double* key = block.k.data() + row * block.dim;
     const double beta = block.beta[row], b = std::abs(beta), v = std::abs(block.v[row]);
-    double square = 0;
+    double square = 0, most = 0;
     int32_t entries = 0;
     bool signs = true;
     for (int32_t i = 0; i < block.dim; ++i) {
       square += key[i] * key[i];
       entries += key[i] != 0;
       signs &= key[i] == 0 || std::abs(key[i]) == 1;
+      most = std::max(most, std::abs(key[i]));
     }
     if (entries == 0) {  // S + 0 w, unless w is not finite
       result.finite &= b * v < in.largest;
@@ -127,11 +129,14 @@ StepBound householder_bound(const Block& block, int32_t context, double x, const
     }
     // I - beta k k^T is 1 - beta |k|^2 along k and 1 across it.
     const bool one = signs && entries == 1, clean = one && (beta == 0 || beta == 1 || beta == 2);
+    const bool small = most < kSmall;
+    const double stretch = std::sqrt(b) * most;
     const double along =
-        clean ? std::abs(1 - beta)
-              : (std::abs(1 - beta * square) + (dim + 4) * 0x1.0p-53 * (1 + b * square)) * kUlps;
+        clean   ? std::abs(1 - beta)
+        : small ? (1 + entries * stretch * stretch) * kUlps
+                : (std::abs(1 - beta * square) + (dim + 4) * 0x1.0p-53 * (1 + b * square)) * kUlps;
     const double growth = block.dim == 1 ? along : std::max(1.0, along);
-    const double norm = one ? 1 : std::sqrt(square) * kMore;
+    const double norm = one ? 1 : (small ? std::sqrt(entries) * most : std::sqrt(square)) * kMore;
     // u = <k, S>, w = beta (v - u), S + k w
     const double u = norm * x;
     double u_error = 0, error = 0;
@@ -173,9 +178,12 @@ std::vector<double> code_word(const Block& block, int32_t code) {
 }
 
 double distance_above(const std::vector<double>& x, const std::vector<double>& y) {
-  double sum = 0;
-  for (size_t i = 0; i < x.size(); ++i) sum += (x[i] - y[i]) * (x[i] - y[i]);
-  return std::sqrt(sum) * kMore;
+  double sum = 0, most = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    sum += (x[i] - y[i]) * (x[i] - y[i]);
+    most = std::max(most, std::abs(x[i] - y[i]));
+  }
+  return (most < kSmall ? std::sqrt(static_cast<double>(x.size())) * most : std::sqrt(sum)) * kMore;
 }
 
 // Of different code words of whole numbers none are nearer than 1.

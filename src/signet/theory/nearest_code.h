@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -15,12 +16,16 @@ namespace signet::theory {
 
 class NearestCode {
  public:
-  explicit NearestCode(const Block& block) : block_(&block) {}
+  explicit NearestCode(const Block& block) : block_(&block) {
+    apart_ = block.code_count() >= kMany && std::all_of(block.codes.begin(), block.codes.end(), [](double x) {
+               return x == 0 || std::abs(x) >= 0x1.0p-480;
+             });
+  }
 
   // -1 where no distance is a number.
   template <class Value>
   int64_t find(const Value* state) {
-    if (block_->code_count() >= kMany)
+    if (apart_)
       if (const int64_t code = equal(state); code >= 0) return code;
     int64_t best = -1;
     double best_distance = std::numeric_limits<double>::infinity();
@@ -40,6 +45,8 @@ class NearestCode {
 
  private:
   static constexpr int32_t kMany = 64;
+  // There are many, and the square of no difference vanishes: none but an equal code word is at distance 0.
+  bool apart_ = false;
 
   const double* word(int32_t code) const {
     return block_->codes.data() + static_cast<size_t>(code) * static_cast<size_t>(block_->dim);
