@@ -66,6 +66,11 @@ TEST(DfaJson, RefusesHostileInput) {
                               R"({"alphabet":["a"],"start":0,"accept":[0],"delta":[[null]]})",
                               R"({"alphabet":["a"],"start":0,"accept":[0],"delta":[[-1]]})"})
     EXPECT_NE(json_error(partial).find("add a state that no word leaves"), std::string::npos);
+  for (const char* output : {"-1", "null"})
+    EXPECT_NE(
+        json_error(fmt::format(R"({{"alphabet":["a"],"start":0,"output":[[{}]],"delta":[[0]]}})", output))
+            .find("0..1000000"),
+        std::string::npos);
   EXPECT_NE(json_error(std::string(5'000'000, '[')).find("deep"), std::string::npos);
   EXPECT_NE(json_error(R"({"alphabet":["\\\"[[[[[["],"start":0,"accept":[0],"delta":[[[[[[[0]]]]]]]})")
                 .find("deep"),

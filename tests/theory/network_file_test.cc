@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "automata_for_tests.h"
 #include "signet/base/error.h"
@@ -11,6 +13,7 @@
 #include "signet/theory/compile.h"
 #include "signet/theory/recogniser.h"
 #include "signet/theory/verify.h"
+#include "support/temporary_directory.h"
 
 namespace signet::theory {
 namespace {
@@ -101,6 +104,22 @@ TEST(NetworkFile, IndicesAreChecked) {
   EXPECT_TRUE(refuses([](Network& n) { n.layers[0].blocks[0].beta[0] = NAN; }));
   EXPECT_TRUE(refuses([](Network& n) { n.dfa.alphabet[0] = n.dfa.alphabet[1]; }));
   EXPECT_TRUE(refuses([](Network& n) { n.layers.pop_back(); }));
+}
+
+// A state accepts or does not: 2 would be read as 1 here and as 2 by the checker of certificates.
+TEST(NetworkFile, AStateAcceptsOrNot) {
+  const std::string path = temporary("accept.safetensors");
+  save_network(path, compile_for(parity(), "diagonal[-1,1]"));
+  std::string bytes = read_file(path, 1 << 20);
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  const auto names = nlohmann::json::parse(bytes.substr(sizeof header, header));
+  const size_t accept = sizeof header + header + names["automaton.accept"]["data_offsets"][0].get<size_t>();
+  for (const int32_t value : {-1, 2}) {
+    std::memcpy(bytes.data() + accept + sizeof value, &value, sizeof value);
+    std::ofstream(path, std::ios::binary) << bytes;
+    signet::test::expect_error([&] { load_network(path); }, ErrorCode::kBadInput, "accept has the value");
+  }
 }
 
 TEST(NetworkFile, OtherFilesAreNotNetworks) {

@@ -95,7 +95,8 @@ Dfa dfa_from_json(std::string_view text, const Limits& limits, std::vector<std::
   const auto n = static_cast<int64_t>(delta.size());
   if (n == 0) bad_input("automaton: delta has no rows; it needs one per state");
   dfa.start = static_cast<State>(integer(member(object, "start"), "start", 0, n - 1));
-  const auto row_of = [&](const Json& table, const char* name, int64_t q, int64_t high) {
+  const auto row_of = [&](const Json& table, const std::string& name, int64_t q, int64_t high) {
+    const bool targets = name == "delta";
     const std::string where = fmt::format("{}[{}]", name, q);
     const Json& row = array(table[static_cast<size_t>(q)], where);
     if (row.size() != dfa.alphabet.size())
@@ -106,7 +107,7 @@ Dfa dfa_from_json(std::string_view text, const Limits& limits, std::vector<std::
           where, count_of(row.size(), "entry", "entries"), count_of(dfa.alphabet.size(), "letter"));
     std::vector<int32_t> values;
     for (size_t a = 0; a < row.size(); ++a) {
-      if (row[a].is_null() || (row[a].is_number_integer() && row[a] == -1))
+      if (targets && (row[a].is_null() || (row[a].is_number_integer() && row[a] == -1)))
         bad_input(
             "automaton: {}[{}] has no target; complete the automaton: add a state that no word leaves, not "
             "accepting, "

@@ -234,6 +234,8 @@ Network load_network(const std::string& path) {
     dfa.accept.assign(dfa.delta.size(), false);
   } else {
     const auto accept = reader.integers("automaton.accept");
+    for (const int32_t x : accept)
+      if (x != 0 && x != 1) bad_input("{}: accept has the value {}; 0 or 1 is expected", where, x);
     dfa.accept.assign(accept.begin(), accept.end());
   }
   network.final_state = reader.integers("final_state");
