@@ -17,6 +17,14 @@ Matrix random_matrix(Rng& rng, int64_t rows, int64_t columns) {
   return m;
 }
 
+TEST(LinearAlgebra, NormsOfWhatIsLargeOrSmall) {
+  for (const double size : {1.0, 0x1.0p-300, 0x1.0p-600, 0x1.0p-1070, 0x1.0p600, 0x1.0p1020})
+    EXPECT_EQ(norm(Vector{3 * size, 0, -4 * size}), 5 * size) << size;
+  EXPECT_EQ(norm(Vector{0, -0.0}), 0);
+  EXPECT_EQ(norm(Vector{1, INFINITY}), INFINITY);
+  EXPECT_TRUE(std::isnan(norm(Vector{1e-300, NAN})));
+}
+
 TEST(LinearAlgebra, ProductsAgreeWithTheDefinition) {
   Rng rng(1);
   for (int64_t n : {1, 2, 3, 17, 64}) {

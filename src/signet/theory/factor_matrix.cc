@@ -142,7 +142,7 @@ Factorization factor_matrix(const Matrix& m) {
   const int n = static_cast<int>(m.rows());
   const Svd svd = full_svd(m);
   Factorization result;
-  result.norm = svd.s[0];
+  result.norm = std::abs(svd.s[0]);  // LAPACK has -0 of -0
   if (!std::isfinite(result.norm))
     bad_input("the matrix has a singular value that is beyond fp64; scale it down");
   if (result.norm > 1 + kNormTolerance * n)

@@ -86,9 +86,17 @@ Vector affine(const Matrix& a, const Vector& x, const Vector& b) {
 }
 
 double norm(const Vector& x) {
-  double sum = 0;
-  for (double value : x) sum += value * value;
-  return std::sqrt(sum);
+  double sum = 0, most = 0;
+  for (double value : x) {
+    sum += value * value;
+    most = std::max(most, std::abs(value));
+  }
+  if (most == 0 || !std::isfinite(most) || (sum > 0x1.0p-900 && std::isfinite(sum))) return std::sqrt(sum);
+  // Squares vanish or overflow: of numbers of about 1 they do not.
+  const int scale = std::ilogb(most);
+  sum = 0;
+  for (const double value : x) sum += std::ldexp(value, -scale) * std::ldexp(value, -scale);
+  return std::ldexp(std::sqrt(sum), scale);
 }
 
 bool finite(const Matrix& m) {
