@@ -234,13 +234,17 @@ TEST(Collapse, OfTrainedMambaIsPredictedWithinAFactorOfTwo) {
 
 TEST(Collapse, RefusesWhatNobodyAsks) {
   Subject subject = subject_of(leaky_flip_flop(0.9, 0));
-  subject.words.follows[0][0] = false;
+  // 0 does not follow 0, and 2 does not come first.
+  auto& form = subject.words.form;
+  form.delta = {{1, 0, 2}, {1, 2, 2}, {1, 2, 2}};
+  form.accept.resize(3);
+  form.output.assign(3, {tasks::kDue, tasks::kDue, tasks::kDue});
+  form.output[1][0] = form.output[0][2] = tasks::kNever;
   CollapseOptions options;
   test::expect_bad_input([&] { collapse(subject, options); }, "no letter");
   options.word = {0};
-  test::expect_bad_input([&] { collapse(subject, options); }, "never follows");
+  test::expect_bad_input([&] { collapse(subject, options); }, "again and again");
   options.word = {1};
-  subject.words.first[2] = false;
   options.witnesses = {{2}, {1}};
   test::expect_bad_input([&] { collapse(subject, options); }, "begins with");
 }

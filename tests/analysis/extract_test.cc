@@ -218,8 +218,9 @@ TEST(Extract, ShortestWordThatTellsItFromTheTask) {
 
 TEST(Extract, AsksOnlyAboutWordsOfTheTask) {
   Words words = Words::all(2, 20);  // 0 and 1 take turns
-  words.first = {true, false};
-  words.follows = {{false, true}, {true, false}};
+  words.form.delta = {{1, 0}, {1, 0}};
+  words.form.accept.resize(2);
+  words.form.output = {{tasks::kDue, tasks::kNever}, {tasks::kNever, tasks::kDue}};
   const auto machine = [](const char* regex) {
     return as_mealy(automata::regex_to_dfa(regex, automata::alphabet_of("01")));
   };
@@ -251,30 +252,6 @@ TEST(Extract, TheEmptyWordIsAnsweredAsTheNetworkOrTheTaskDoes) {
   }
 }
 
-// A network of b?(ab)* in a task that never asks about words which begin with b, and whose language has none.
-TEST(Crystallise, AnswersToWordsOfTheLanguageThatNoSampleIsLike) {
-  test::TemporaryDirectory directory;
-  const auto dfa_of = [](const char* regex) {
-    return automata::regex_to_dfa(regex, automata::alphabet_of("ab"));
-  };
-  theory::save_network(directory / "model.safetensors", theory::compile(dfa_of("b?(ab)*"), {}));
-  Subject subject = open_subject(directory / "model.safetensors");
-  ASSERT_TRUE(crystallise(subject, extract(subject)).in_place);
-  const automata::Dfa wanted = dfa_of("(ab)*");
-  subject.automaton = as_mealy(wanted);
-  subject.words.first = {true, false};
-  subject.words.draw = [draw = subject.words.draw](uint64_t index, int64_t length) {
-    Word word = draw(index, length);
-    word[0] = 0;
-    return word;
-  };
-  const auto found = extract(subject);
-  ASSERT_EQ(found.equivalent, std::optional<bool>(true)) << "as far as anybody asks";
-  const auto crystal = crystallise(subject, found);
-  EXPECT_EQ(crystal.equivalent, std::optional<bool>(true));
-  EXPECT_TRUE(automata::equivalent(crystal.network.dfa, wanted)) << crystal.reason;
-}
-
 TEST(TrainedRecogniser, RowsSegmentsAndRestoredStatesAgree) {
   test::TemporaryDirectory directory;
   test::train_small(directory / "run", {"model.blocks=2", "model.write=false", "train.steps=5"});
@@ -302,7 +279,7 @@ TEST(Subject, ATasksWordsAndAutomaton) {
   test::train_small(directory / "run", {"train.steps=1"});
   const Subject subject = open_subject(directory / "run");
   EXPECT_EQ(subject.words.longest, 9);
-  EXPECT_TRUE(subject.words.allows(-1, 1));
+  EXPECT_TRUE(subject.words.allows(subject.words.start(), 1));
   ASSERT_TRUE(subject.automaton);
   EXPECT_EQ(subject.automaton->output, (std::vector<std::vector<int32_t>>{{0, 1}, {1, 0}}));
   EXPECT_EQ(subject.words.draw(3, 17).size(), 17u);

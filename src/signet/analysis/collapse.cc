@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 
 #include "signet/analysis/collapse_prediction.h"
 #include "signet/analysis/extract.h"
@@ -75,43 +76,49 @@ class Twins {
   mutable std::vector<int32_t> answers_;
 };
 
-// Words that may follow `last` (-1: the start) from that position on, shortest first, the empty one included.
-std::vector<Word> words_after(const Words& words, Letter last, int64_t position, size_t longest,
-                              size_t most) {
+// Words that may come from one of these places of a word on, shortest first, the empty one included.
+std::vector<Word> words_from(const Words& words, const std::vector<State>& places, size_t longest,
+                             size_t most) {
   std::vector<Word> result = {{}};
   for (size_t i = 0; i < result.size() && result.size() < most; ++i) {
     if (result[i].size() >= longest) break;
-    const Letter before = result[i].empty() ? last : result[i].back();
-    for (Letter a = 0; a < words.letters() && result.size() < most; ++a)
-      if (words.allows(before, a, position + std::ssize(result[i]))) {
-        result.push_back(result[i]);
-        result.back().push_back(a);
-      }
+    for (Letter a = 0; a < words.letters() && result.size() < most; ++a) {
+      const Word next = joined(result[i], {a});
+      if (std::any_of(places.begin(), places.end(), [&](State at) { return words.after(at, next); }))
+        result.push_back(next);
+    }
   }
   return result;
 }
 
-bool allowed_before(const Words& words, const Word& prefix, const Word& word) {
-  Letter last = -1;
-  int64_t position = 0;
-  for (const Word* piece : {&prefix, &word})
-    for (Letter a : *piece) {
-      if (!words.allows(last, a, position++)) return false;
-      last = a;
-    }
-  return true;
+// Where in a word prefix u^n is, n = 0, 1, ..; none where u cannot come for ever.
+std::vector<State> places_along(const Words& words, const Word& prefix, const Word& word) {
+  std::vector<State> places;
+  for (auto at = words.after(words.start(), prefix); at; at = words.after(*at, word)) {
+    if (std::find(places.begin(), places.end(), *at) != places.end()) return places;
+    places.push_back(*at);
+  }
+  return {};
 }
 
-// The turn at which `word` can be repeated: its position modulo the number of turns; none where it cannot.
-std::optional<int64_t> turn_of(const Words& words, const Word& word) {
-  const auto turns = std::max<int64_t>(1, std::ssize(words.turns));
-  for (int64_t turn = 0; turn < turns && std::ssize(word) % turns == 0; ++turn) {
-    bool fits = true;
-    for (int64_t t = 0; t < std::ssize(word); ++t)
-      fits &= words.in_turn(turn + t, word[static_cast<size_t>(t)]);
-    if (fits) return turn;
-  }
-  return std::nullopt;
+// Whether the answer at the end of that word counts wherever it begins.
+bool counts(const Words& words, const std::vector<State>& places, Word word) {
+  const Letter last = word.back();
+  word.pop_back();
+  return std::all_of(places.begin(), places.end(), [&](State place) {
+    const auto at = words.after(place, word);
+    return at && words.asks(*at, last);
+  });
+}
+
+// Short words after u^n and one more u that tell what came before, whichever of the places that was.
+std::vector<Word> short_suffixes(const Words& words, const std::vector<State>& places, const Word& word) {
+  constexpr size_t kLongest = 3, kTried = 256, kMost = 12;
+  std::vector<Word> result;
+  for (Word& suffix : words_from(words, places, kLongest, kTried))
+    if (result.size() < kMost && counts(words, places, joined(word, suffix)))
+      result.push_back(std::move(suffix));
+  return result;
 }
 
 // The output at the last letter of `word`, which is not empty.
@@ -138,21 +145,29 @@ std::vector<std::pair<automata::State, automata::State>> pairs_along(const autom
 }
 
 // Adds suffixes that the automaton answers differently after u^n, for every n.
-void add_distinguishing(const Subject& subject, Collapse& result) {
+void add_distinguishing(const Subject& subject, const std::vector<State>& places, Collapse& result) {
   constexpr size_t kMost = 32;
   Words after = subject.words;
-  after.first = subject.words.follows[static_cast<size_t>(result.word.back())];
-  std::rotate(after.turns.begin(), after.turns.begin() + turn_of(after, result.word).value_or(0),
-              after.turns.end());
   automata::Dfa one = *subject.automaton, two = one;
   for (const auto& [p, q] : pairs_along(one, result.first, result.second, result.word)) {
     one.start = p;
     two.start = q;
-    auto suffix = distinguishing_word(one, two, after);
-    if (suffix && result.suffixes.size() < kMost &&
-        std::find(result.suffixes.begin(), result.suffixes.end(), *suffix) == result.suffixes.end())
-      result.suffixes.push_back(std::move(*suffix));
+    for (const State place : places) {
+      after.form.start = place;
+      auto suffix = distinguishing_word(one, two, after);
+      if (suffix && result.suffixes.size() < kMost &&
+          counts(subject.words, places, joined(result.word, *suffix)) &&
+          std::find(result.suffixes.begin(), result.suffixes.end(), *suffix) == result.suffixes.end())
+        result.suffixes.push_back(std::move(*suffix));
+    }
   }
+}
+
+std::vector<State> together(std::vector<State> places, const std::vector<State>& others) {
+  places.insert(places.end(), others.begin(), others.end());
+  std::sort(places.begin(), places.end());
+  places.erase(std::unique(places.begin(), places.end()), places.end());
+  return places;
 }
 
 Numbers state_after(theory::Recogniser& network, const Word& word) {
@@ -164,30 +179,45 @@ Numbers state_after(theory::Recogniser& network, const Word& word) {
 
 // Two short words that the network tells apart and its automaton keeps apart, as far as there are such.
 void choose_witnesses(Subject& subject, Collapse& result) {
-  const auto words = words_after(subject.words, -1, 0, 3, 48);
-  std::vector<const Word*> candidates;
-  std::vector<std::vector<int32_t>> answers;
-  for (const Word& candidate : words) {
-    if (!allowed_before(subject.words, candidate, result.word)) continue;
-    candidates.push_back(&candidate);
-    const Numbers state = state_after(*subject.network, candidate);
-    const auto read = Twins(*subject.network, result.word, result.suffixes).read({state, state});
-    auto& of_word = answers.emplace_back();
-    for (const auto& a : read) of_word.push_back(a[0]);
+  struct Candidate {
+    Word word;
+    std::vector<State> places;
+    TwoStates state;  // twice the same
+    std::map<const std::vector<Word>*, std::vector<int32_t>> answers;
+  };
+  std::vector<Candidate> candidates;
+  for (const Word& word : words_from(subject.words, {subject.words.start()}, 3, 48)) {
+    auto places = places_along(subject.words, word, result.word);
+    if (places.empty()) continue;
+    const Numbers state = state_after(*subject.network, word);
+    candidates.push_back({word, std::move(places), {state, state}, {}});
   }
   if (candidates.size() < 2)
     bad_input(
         "fewer than two short words may come before the repeated one; name two with --first and --second");
+  std::map<std::vector<State>, std::vector<Word>> suffixes;
+  const auto answers = [&](Candidate & candidate, const std::vector<Word>& list) -> const auto& {
+    const auto [it, fresh] = candidate.answers.emplace(&list, std::vector<int32_t>());
+    if (fresh)
+      for (const auto& read : Twins(*subject.network, result.word, list).read(candidate.state))
+        it->second.push_back(read[0]);
+    return it->second;
+  };
   int best = -1;
   for (size_t j = 1; j < candidates.size() && best < 3; ++j)
     for (size_t i = 0; i < j && best < 3; ++i) {
-      int score = answers[i] != answers[j] ? 2 : 0;
+      auto& one = candidates[i];
+      auto& two = candidates[j];
+      const auto places = together(one.places, two.places);
+      const auto [list, fresh] = suffixes.emplace(places, std::vector<Word>());
+      if (fresh) list->second = short_suffixes(subject.words, places, result.word);
+      int score = answers(one, list->second) != answers(two, list->second) ? 2 : 0;
       if (subject.automaton)
-        score += !pairs_along(*subject.automaton, *candidates[i], *candidates[j], result.word).empty();
+        score += !pairs_along(*subject.automaton, one.word, two.word, result.word).empty();
       if (score <= best) continue;
       best = score;
-      result.first = *candidates[i];
-      result.second = *candidates[j];
+      result.first = one.word;
+      result.second = two.word;
     }
 }
 
@@ -434,28 +464,25 @@ Collapse collapse(Subject& subject, const CollapseOptions& options) {
   letters.alphabet = subject.network->alphabet();
   const auto text = [&](const Word& word) { return printable(automata::word_text(letters, word), 80); };
   if (options.word.empty()) bad_input("the repeated word has no letter");
-  for (size_t i = 0; i < options.word.size(); ++i) {
-    const Letter a = options.word[i], b = options.word[(i + 1) % options.word.size()];
-    if (!words.allows(a, b))
-      bad_input("no word of this task repeats {}: {} never follows {} there", text(options.word), text({b}),
-                text({a}));
+  bool repeats = false;  // somewhere
+  for (State at = 0; at < words.form.states() && !repeats; ++at) {
+    Words there = words;
+    there.form.start = at;
+    repeats = !places_along(there, {}, options.word).empty();
   }
-  const auto turn = turn_of(words, options.word);
-  if (!turn) bad_input("no word of this task repeats {}: its letters have other turns", text(options.word));
-  for (Word& suffix : words_after(words, options.word.back(), *turn, 3, 256)) {
-    const Letter last = suffix.empty() ? options.word.back() : suffix.back();
-    if (words.asked[static_cast<size_t>(last)]) result.suffixes.push_back(std::move(suffix));
-    if (result.suffixes.size() == 12) break;
-  }
+  if (!repeats) bad_input("no word of this task repeats {} again and again", text(options.word));
   if (options.witnesses) {
     std::tie(result.first, result.second) = *options.witnesses;
     for (const Word* word : {&result.first, &result.second})
-      if (!allowed_before(words, *word, options.word))
-        bad_input("no word of this task begins with {}", text(joined(*word, options.word)));
+      if (places_along(words, *word, options.word).empty())
+        bad_input("no word of this task begins with {} and goes on so", text(joined(*word, options.word)));
   } else {
     choose_witnesses(subject, result);
   }
-  if (subject.automaton) add_distinguishing(subject, result);
+  const auto places = together(places_along(words, result.first, options.word),
+                               places_along(words, result.second, options.word));
+  result.suffixes = short_suffixes(words, places, options.word);
+  if (subject.automaton) add_distinguishing(subject, places, result);
   const TwoStates start = {state_after(*subject.network, result.first),
                            state_after(*subject.network, result.second)};
   const int64_t most = std::max<int64_t>(1, options.limit / static_cast<int64_t>(options.word.size()));

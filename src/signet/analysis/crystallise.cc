@@ -426,12 +426,9 @@ Network compile_whole(Subject& subject, const Extraction& extraction, NumberType
   return theory::compile(learned_automaton(subject, machine), options);
 }
 
-// The shortest word on which a network is not what it ought to be. A language answers to every word, also to
-// one that no sample is like; other tasks are about their own words alone.
+// The shortest word on which a network is not what it ought to be.
 std::optional<Word> wrong_word(const Network& network, const Subject& subject) {
-  const Words every = Words::all(subject.words.letters(), subject.words.longest);
-  return distinguishing_word(as_mealy(network.dfa), *subject.automaton,
-                             subject.accepts_empty ? every : subject.words);
+  return distinguishing_word(as_mealy(network.dfa), *subject.automaton, subject.words);
 }
 
 }  // namespace
@@ -454,7 +451,7 @@ Crystal crystallise(Subject& subject, const Extraction& extraction, const Crysta
         crystal.heads.clear();
         crystal.network = HeadByHead(subject, extraction, **machine).build(crystal.heads);
         if (extraction.equivalent.value_or(false) && wrong_word(crystal.network, subject))
-          throw NotInPlace{"on words that its task never draws it is another automaton"};
+          throw NotInPlace{"made exact it is another automaton"};
         crystal.in_place = true;
       } catch (const NotInPlace& stop) {
         crystal.reason = stop.reason;

@@ -20,36 +20,6 @@ namespace {
 using automata::Dfa;
 using automata::State;
 
-// Words after which the same letters may come are one class; class 0 is the start of a word.
-class WordClasses {
- public:
-  explicit WordClasses(const Words& words) : turns_(std::max<size_t>(1, words.turns.size())) {
-    std::map<std::vector<bool>, size_t> index = {{words.first, 0}};
-    std::vector<std::vector<bool>> rows = {words.first};
-    for (const auto& row : words.follows) {
-      const auto [it, fresh] = index.emplace(row, rows.size());
-      if (fresh) rows.push_back(row);
-      of_letter_.push_back(it->second);
-    }
-    for (const auto& row : rows)
-      for (size_t turn = 0; turn < turns_; ++turn) {
-        auto& next = next_.emplace_back(row);
-        for (size_t a = 0; a < row.size(); ++a)
-          next[a] = row[a] && words.in_turn(static_cast<int64_t>(turn), static_cast<Letter>(a));
-      }
-  }
-  bool allows(int32_t words, size_t letter) const { return next_[static_cast<size_t>(words)][letter]; }
-  int32_t after(int32_t words, size_t letter) const {
-    const size_t turn = (static_cast<size_t>(words) + 1) % turns_;
-    return static_cast<int32_t>(of_letter_[letter] * turns_ + turn);
-  }
-
- private:
-  size_t turns_;
-  std::vector<size_t> of_letter_;
-  std::vector<std::vector<bool>> next_;  // [class of the last letter, turn][letter]
-};
-
 // Words of training length run side by side, with the state after every letter (and before the first).
 struct Observations {
   std::vector<Word> words;
@@ -153,7 +123,7 @@ std::vector<PartComponents> components_of_layers(Subject& subject, const Observa
 class ComponentSearch {
  public:
   ComponentSearch(Subject& subject, const std::vector<PartComponents>& parts, int32_t most_states)
-      : subject_(subject), parts_(parts), classes_(subject.words), most_states_(most_states) {}
+      : subject_(subject), parts_(parts), most_states_(most_states) {}
 
   // The automaton on tuples of these parts; none when a state lies in no component or there are too many.
   std::optional<ComponentMachine> build(const std::vector<size_t>& chosen, const Observations& seen) {
@@ -181,20 +151,22 @@ class ComponentSearch {
     subject_.network->reset(1);
     if (state_of(subject_.network->state(0)) < 0) return std::nullopt;
     const auto letters = static_cast<size_t>(subject_.words.letters());
+    const Words& words = subject_.words;
     std::vector<std::vector<State>> delta;
-    std::vector<std::vector<int32_t>> output;
-    std::set<std::pair<int32_t, int32_t>> done = {{0, 0}};  // state, class of the words before
-    std::queue<std::pair<int32_t, int32_t>> todo;
-    todo.push({0, 0});
+    std::vector<std::vector<int32_t>> answers, output;
+    std::set<std::pair<int32_t, State>> done = {{0, words.start()}};  // with the place in a word
+    std::queue<std::pair<int32_t, State>> todo;
+    todo.push(*done.begin());
     while (!todo.empty()) {
-      const auto [q, before] = todo.front();
+      const auto [q, at] = todo.front();
       todo.pop();
       delta.resize(found.tuples.size(), std::vector<State>(letters, -1));
+      answers.resize(found.tuples.size(), std::vector<int32_t>(letters, 0));
       output.resize(found.tuples.size(), std::vector<int32_t>(letters, 0));
       for (size_t a = 0; a < letters; ++a) {
-        if (!classes_.allows(before, a)) continue;
+        const auto letter = static_cast<Letter>(a);
+        if (!words.allows(at, letter)) continue;
         if (delta[static_cast<size_t>(q)][a] < 0) {
-          const auto letter = static_cast<Letter>(a);
           int32_t answer = 0;
           subject_.network->reset(1);
           subject_.network->set_state(0, found.states[static_cast<size_t>(q)]);
@@ -202,10 +174,10 @@ class ComponentSearch {
           const int32_t next = state_of(subject_.network->state(0));
           if (next < 0 || static_cast<int32_t>(found.tuples.size()) > most_states_) return std::nullopt;
           delta[static_cast<size_t>(q)][a] = next;
-          output[static_cast<size_t>(q)][a] = subject_.words.asked[a] ? std::max(answer, 0) : 0;
+          answers[static_cast<size_t>(q)][a] = std::max(answer, 0);
         }
-        const std::pair<int32_t, int32_t> node = {delta[static_cast<size_t>(q)][a],
-                                                  classes_.after(before, a)};
+        if (words.asks(at, letter)) output[static_cast<size_t>(q)][a] = answers[static_cast<size_t>(q)][a];
+        const std::pair<int32_t, State> node = {delta[static_cast<size_t>(q)][a], words.after(at, letter)};
         if (done.insert(node).second) todo.push(node);
       }
     }
@@ -249,7 +221,6 @@ class ComponentSearch {
 
   Subject& subject_;
   const std::vector<PartComponents>& parts_;
-  WordClasses classes_;
   int32_t most_states_;
 };
 
@@ -304,32 +275,30 @@ int32_t PartComponents::component_of(const std::vector<double>& state) const {
 }
 
 std::optional<Word> distinguishing_word(const Dfa& a, const Dfa& b, const Words& words) {
-  const WordClasses classes(words);
   struct Node {
-    State a, b;
-    int32_t before;
-    bool operator<(const Node& o) const { return std::tie(a, b, before) < std::tie(o.a, o.b, o.before); }
+    State a, b, at;
+    bool operator<(const Node& o) const { return std::tie(a, b, at) < std::tie(o.a, o.b, o.at); }
   };
   struct Step {
     size_t from;
     Letter letter;
     Node node;
   };
-  std::vector<Step> steps = {{0, -1, {a.start, b.start, 0}}};
+  std::vector<Step> steps = {{0, -1, {a.start, b.start, words.start()}}};
   std::set<Node> seen = {steps[0].node};
   for (size_t i = 0; i < steps.size(); ++i) {
     const Node node = steps[i].node;
     for (Letter letter = 0; letter < words.letters(); ++letter) {
       const auto l = static_cast<size_t>(letter);
-      if (!classes.allows(node.before, l)) continue;
-      if (words.asked[l] &&
+      if (!words.allows(node.at, letter)) continue;
+      if (words.asks(node.at, letter) &&
           a.output[static_cast<size_t>(node.a)][l] != b.output[static_cast<size_t>(node.b)][l]) {
         Word word = {letter};
         for (size_t at = i; at > 0; at = steps[at].from) word.insert(word.begin(), steps[at].letter);
         return word;
       }
       const Node next = {a.delta[static_cast<size_t>(node.a)][l], b.delta[static_cast<size_t>(node.b)][l],
-                         classes.after(node.before, l)};
+                         words.after(node.at, letter)};
       if (seen.insert(next).second) steps.push_back({i, letter, next});
     }
   }
@@ -351,11 +320,12 @@ Agreement measure_agreement(Subject& subject, const Dfa& machine, int64_t length
     std::vector<int32_t> outputs(word.size());
     subject.network->reset(1);
     if (!word.empty()) subject.network->feed(word.data(), static_cast<int64_t>(word.size()), outputs.data());
+    const auto counts = subject.words.asked(word);
     State q = machine.start;
     bool all = true;
     for (size_t t = 0; t < word.size(); ++t) {
       const auto a = static_cast<size_t>(word[t]);
-      if (subject.words.asked[a]) {
+      if (counts[t]) {
         const bool alike = machine.output[static_cast<size_t>(q)][a] == outputs[t];
         ++asked[outputs[t]].first;
         asked[outputs[t]].second += alike;

@@ -16,18 +16,17 @@ struct OrbitNode {
   int64_t parent;
   Letter letter;
   automata::State state;  // of the automaton
+  automata::State at;     // in words of the task
   int64_t depth;
 };
 
 // The numbers as bytes, in the type they run in; then what else the future depends on.
-std::string key_of(const std::vector<double>& values, bool narrow, automata::State q, int32_t last,
-                   int32_t turn) {
+std::string key_of(const std::vector<double>& values, bool narrow, automata::State q, automata::State at) {
   std::string key;
   const auto add = [&key](const auto& x) { key.append(reinterpret_cast<const char*>(&x), sizeof x); };
   for (double x : values) narrow ? add(static_cast<float>(x)) : add(x);
   add(q);
-  add(last);
-  add(turn);
+  add(at);
   return key;
 }
 std::vector<double> numbers_of(const std::string& key, bool narrow, size_t count) {
@@ -57,6 +56,7 @@ bool close_orbit(Subject& subject, int64_t max_states, theory::VerifyResult& res
   constexpr int64_t kRows = 256, kMostBytes = int64_t{1} << 30;
   auto& network = *subject.network;
   const automata::Dfa& automaton = *subject.automaton;
+  const Words& words = subject.words;
   const bool narrow = subject.trained && subject.trained->run().dtype() == DType::kF32;
   network.reset(1);
   const auto start = network.state(0);
@@ -65,22 +65,18 @@ bool close_orbit(Subject& subject, int64_t max_states, theory::VerifyResult& res
   std::vector<const std::string*> keys;
   std::vector<OrbitNode> nodes;
   const auto add = [&](const std::vector<double>& values, const OrbitNode& node) {
-    // Which letters may come next depends on the last one, and on whose turn it is.
-    const auto turns = static_cast<int64_t>(std::max<size_t>(1, subject.words.turns.size()));
-    const auto key =
-        key_of(values, narrow, node.state, node.letter, static_cast<int32_t>(node.depth % turns));
-    const auto [it, fresh] = index.emplace(key, nodes.size());
+    const auto [it, fresh] = index.emplace(key_of(values, narrow, node.state, node.at), nodes.size());
     if (!fresh) return;
     keys.push_back(&it->first);
     nodes.push_back(node);
   };
-  add(start, {-1, -1, automaton.start, 0});
+  add(start, {-1, -1, automaton.start, words.start(), 0});
   for (size_t begin = 0; begin < nodes.size();) {
     // All of one depth: else a longer word would be asked about before a shorter one.
     size_t rows = 1;
     while (rows < kRows && begin + rows < nodes.size() && nodes[begin + rows].depth == nodes[begin].depth)
       ++rows;
-    for (Letter a = 0; a < subject.words.letters(); ++a) {
+    for (Letter a = 0; a < words.letters(); ++a) {
       network.reset(static_cast<int64_t>(rows));
       for (size_t r = 0; r < rows; ++r)
         network.set_state(static_cast<int64_t>(r), numbers_of(*keys[begin + r], narrow, start.size()));
@@ -89,9 +85,9 @@ bool close_orbit(Subject& subject, int64_t max_states, theory::VerifyResult& res
       network.feed(letters.data(), 1, answers.data());
       for (size_t r = 0; r < rows; ++r) {
         const OrbitNode node = nodes[begin + r];
-        if (!subject.words.allows(node.letter, a, node.depth)) continue;
+        if (!words.allows(node.at, a)) continue;
         const auto q = static_cast<size_t>(node.state), l = static_cast<size_t>(a);
-        if (subject.words.asked[l] && answers[r] != automaton.output[q][l]) {
+        if (words.asks(node.at, a) && answers[r] != automaton.output[q][l]) {
           Word word = word_to(nodes, static_cast<int64_t>(begin + r));
           word.push_back(a);
           result.method = "orbit-closure";
@@ -106,7 +102,8 @@ bool close_orbit(Subject& subject, int64_t max_states, theory::VerifyResult& res
           return true;
         }
         add(network.state(static_cast<int64_t>(r)),
-            {static_cast<int64_t>(begin + r), a, automaton.delta[q][l], node.depth + 1});
+            {static_cast<int64_t>(begin + r), a, automaton.delta[q][l], words.after(node.at, a),
+             node.depth + 1});
       }
     }
     begin += rows;
@@ -126,13 +123,13 @@ bool close_orbit(Subject& subject, int64_t max_states, theory::VerifyResult& res
   return true;
 }
 
-// The network beside its task's automaton, for words u v^n w.
+// The network beside its task's automaton.
 class ComparedSubject {
  public:
   explicit ComparedSubject(Subject& subject) : subject_(subject) {}
   void reset() {
     subject_.network->reset(1);
-    at_ = subject_.automaton->start;
+    at_ = {subject_.automaton->start, subject_.words.start()};
   }
   void mark() {
     state_ = subject_.network->state(0);
@@ -146,69 +143,64 @@ class ComparedSubject {
     answers_.resize(static_cast<size_t>(count));
     subject_.network->feed(letters, count, answers_.data());
     for (int64_t t = 0; t < count; ++t) {
-      const auto q = static_cast<size_t>(at_), a = static_cast<size_t>(letters[t]);
-      if (subject_.words.asked[a] && answers_[static_cast<size_t>(t)] != subject_.automaton->output[q][a])
+      const auto q = static_cast<size_t>(at_.state), a = static_cast<size_t>(letters[t]);
+      if (subject_.words.asks(at_.word, letters[t]) &&
+          answers_[static_cast<size_t>(t)] != subject_.automaton->output[q][a])
         return t;
-      at_ = subject_.automaton->delta[q][a];
+      at_ = {subject_.automaton->delta[q][a], subject_.words.after(at_.word, letters[t])};
     }
     return std::nullopt;
   }
 
  private:
+  struct At {
+    automata::State state, word;  // of the automaton, in words of the task
+  };
   Subject& subject_;
-  automata::State at_ = 0, marked_ = 0;
+  At at_ = {}, marked_ = {};
   std::vector<double> state_;
   std::vector<int32_t> answers_;
 };
 
 // The shortest wrong word among words u v^n w and prefixes of random words.
 void test_words(Subject& subject, const theory::VerifyOptions& options, theory::VerifyResult& result) {
-  const automata::Dfa& automaton = *subject.automaton;
   const int64_t covered = result.longest.value_or(0);
-  // Where a letter's turn is not told by the one before, no short v comes again and again.
-  const theory::PumpedWords pumped(subject.words.letters(), [&](Letter before, Letter next) {
-    return subject.words.turns.empty() && subject.words.allows(before, next);
-  });
+  const theory::PumpedWords pumped(subject.words.form.states(), subject.words.letters(),
+                                   subject.words.start(), [&](automata::State at, Letter next) {
+                                     return subject.words.allows(at, next) ? subject.words.after(at, next)
+                                                                           : -1;
+                                   });
   report_activity("words u v^n w");
   ComparedSubject stream(subject);
   std::optional<Word> wrong = pumped.find_wrong(stream, options.length, options.length);
   for (int64_t i = 0; i < options.words; ++i) {
     const Word word = subject.words.draw(options.seed * 1'000'003 + static_cast<uint64_t>(i), options.length);
-    subject.network->reset(1);
-    automata::State q = automaton.start;
+    stream.reset();
     constexpr size_t kPiece = 4096;
-    std::vector<int32_t> answers(kPiece);
     const size_t end = wrong ? std::min(word.size(), wrong->size() - 1) : word.size();
-    bool bad = false;
-    for (size_t begin = 0; begin < end && !bad; begin += kPiece) {
-      const size_t n = std::min(kPiece, end - begin);
-      subject.network->feed(word.data() + begin, static_cast<int64_t>(n), answers.data());
-      for (size_t t = 0; t < n && !bad; ++t) {
-        const auto a = static_cast<size_t>(word[begin + t]);
-        if (subject.words.asked[a] && answers[t] != automaton.output[static_cast<size_t>(q)][a]) {
-          wrong = Word(word.begin(), word.begin() + static_cast<int64_t>(begin + t) + 1);
-          bad = true;
-        }
-        q = automaton.delta[static_cast<size_t>(q)][a];
+    for (size_t begin = 0; begin < end; begin += kPiece) {
+      const auto n = static_cast<int64_t>(std::min(kPiece, end - begin));
+      if (const auto at = stream.feed(word.data() + begin, n)) {
+        wrong = Word(word.begin(), word.begin() + static_cast<int64_t>(begin) + *at + 1);
+        break;
       }
-      report_activity("letters", static_cast<int64_t>(begin + n), options.length);
+      report_activity("letters", static_cast<int64_t>(begin) + n, options.length);
     }
   }
+  const std::string repeated = pumped.text();
   result.method = "random-testing";
   result.correct = !wrong;
   if (wrong)
-    result.certificate = fmt::format(
-        "wrong on a word of {}, the shortest found in {} and in words u v^n w; all "
-        "words "
-        "of up to {} are right",
-        count_of(wrong->size(), "letter"), count_of(options.words, "random word"),
-        count_of(covered, "letter"));
+    result.certificate =
+        fmt::format("wrong on a word of {}, the shortest found in {}{}; all words of up to {} are right",
+                    count_of(wrong->size(), "letter"), count_of(options.words, "random word"), repeated,
+                    count_of(covered, "letter"));
   else
     result.certificate = fmt::format(
         "no proof: the states do not close (looked at: {}; all words of up to {} are right); {} "
-        "of {} and words u v^n w (u, v, w of up to {} letters) are right",
+        "of {}{} are right",
         result.states_visited, count_of(covered, "letter"), count_of(options.words, "random word"),
-        count_of(options.length, "letter"), theory::kPumpedPiece);
+        count_of(options.length, "letter"), repeated);
   result.counterexample = std::move(wrong);
 }
 

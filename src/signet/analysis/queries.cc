@@ -113,10 +113,11 @@ Trial try_out(theory::Recogniser& network, const Words& words, const automata::D
     network.reset(1);
     std::vector<int32_t> outputs(word.size());
     network.feed(word.data(), static_cast<int64_t>(word.size()), outputs.data());
+    const auto counts = words.asked(word);
     int32_t q = 0;
     for (size_t t = 0; t < word.size(); ++t) {
       const auto a = static_cast<size_t>(word[t]);
-      if (words.asked[a]) {
+      if (counts[t]) {
         ++asked;
         if (hypothesis.output[static_cast<size_t>(q)][a] != outputs[t]) {
           ++wrong;
@@ -134,12 +135,14 @@ Trial try_out(theory::Recogniser& network, const Words& words, const automata::D
 }  // namespace
 
 bool Oracle::allowed(const Word& word) const {
-  Letter previous = -1;
-  for (size_t t = 0; t < word.size(); ++t) {
-    if (!words_.allows(previous, word[t], static_cast<int64_t>(t))) return false;
-    previous = word[t];
+  State at = words_.start();
+  bool asked = false;
+  for (const Letter a : word) {
+    if (!words_.allows(at, a)) return false;
+    asked = words_.asks(at, a);
+    at = words_.after(at, a);
   }
-  return !word.empty() && words_.asked[static_cast<size_t>(word.back())];
+  return asked;
 }
 
 std::vector<int32_t> Oracle::answers(const std::vector<Word>& words) {

@@ -26,23 +26,24 @@ std::vector<bool> recurrent_numbers(const theory::Recogniser& network) {
   return result;
 }
 
-// States that words reach, each with a word to go on with and the answers then.
+// States that words reach, each with a word to go on with, the answers then and whether they count.
 struct Probe {
   Word prefix, suffix;
   std::vector<double> state;
   std::vector<int32_t> answers;
+  std::vector<bool> asked;
 };
 
-// `last` and what comes after it at `position` of a word.
-Word walk(const Words& words, Letter last, int64_t position, int64_t length, Rng& rng) {
+// What may come from that place of a word on; shorter where nothing may.
+Word walk(const Words& words, State at, int64_t length, Rng& rng) {
   Word word;
   while (static_cast<int64_t>(word.size()) < length) {
     std::vector<Letter> next;
     for (Letter a = 0; a < words.letters(); ++a)
-      if (words.allows(last, a, position + std::ssize(word))) next.push_back(a);
+      if (words.allows(at, a)) next.push_back(a);
     if (next.empty()) break;
-    last = next[rng.below(static_cast<uint32_t>(next.size()))];
-    word.push_back(last);
+    word.push_back(next[rng.below(static_cast<uint32_t>(next.size()))]);
+    at = words.after(at, word.back());
   }
   return word;
 }
@@ -55,10 +56,12 @@ std::vector<Probe> make_probes(Subject& subject) {
     Rng rng(kRobustSeed, i);
     Probe probe;
     const auto longest = static_cast<uint32_t>(std::min<int64_t>(subject.words.longest, 64));
-    probe.prefix = walk(subject.words, -1, 0, i < 8 ? static_cast<int64_t>(i) : rng.below(longest + 1), rng);
-    probe.suffix = walk(subject.words, probe.prefix.empty() ? -1 : probe.prefix.back(),
-                        std::ssize(probe.prefix), kSuffix, rng);
+    const auto& words = subject.words;
+    probe.prefix = walk(words, words.start(), i < 8 ? static_cast<int64_t>(i) : rng.below(longest + 1), rng);
+    probe.suffix = walk(words, *words.after(words.start(), probe.prefix), kSuffix, rng);
     if (static_cast<int64_t>(probe.suffix.size()) < kSuffix) continue;
+    probe.asked = words.asked(joined(probe.prefix, probe.suffix));
+    probe.asked.erase(probe.asked.begin(), probe.asked.begin() + std::ssize(probe.prefix));
     subject.network->reset(1);
     std::vector<int32_t> answers(std::max<size_t>(probe.prefix.size(), kSuffix));
     if (!probe.prefix.empty())
@@ -115,10 +118,9 @@ std::vector<Harm> try_attacks(Subject& subject, const std::vector<Attack>& attac
     subject.network->feed(letters.data(), static_cast<int64_t>(length), answers.data());
     for (size_t r = 0; r < rows; ++r)
       for (size_t t = 0; t < length && result[begin + r].letter < 0; ++t) {
-        const Letter a = letters[r * length + t];
-        if (subject.words.asked[static_cast<size_t>(a)] &&
-            answers[r * length + t] != attacks[begin + r].probe->answers[t])
-          result[begin + r].letter = a;
+        const Probe& probe = *attacks[begin + r].probe;
+        if (probe.asked[t] && answers[r * length + t] != probe.answers[t])
+          result[begin + r].letter = probe.suffix[t];
       }
   }
   return result;
@@ -212,16 +214,19 @@ Disturbance disturb_states(Subject& subject) {
 // Words with the answers to them, to try other weights on.
 class Exam {
  public:
-  Exam(Subject& subject, int64_t length) : subject_(subject) {
+  Exam(Subject& subject, int64_t length) {
     constexpr int64_t kWords = 12;
     Rng rng(kRobustSeed, 1);
     std::vector<Word> words;
-    for (int64_t i = 0; i < kWords; ++i) words.push_back(walk(subject.words, -1, 0, length, rng));
+    for (int64_t i = 0; i < kWords; ++i)
+      words.push_back(walk(subject.words, subject.words.start(), length, rng));
     for (Letter a = 0; a < std::min<Letter>(subject.words.letters(), 8); ++a)  // where drift adds up
-      if (subject.words.turns.empty() && subject.words.allows(-1, a) && subject.words.allows(a, a))
-        words.emplace_back(static_cast<size_t>(length), a);
+      words.emplace_back(static_cast<size_t>(length), a);
     for (const Word& word : words) {
-      if (static_cast<int64_t>(word.size()) < length) continue;
+      if (static_cast<int64_t>(word.size()) < length || !subject.words.after(subject.words.start(), word))
+        continue;
+      const auto asked = subject.words.asked(word);
+      asked_.insert(asked_.end(), asked.begin(), asked.end());
       letters_.insert(letters_.end(), word.begin(), word.end());
       ++rows_;
     }
@@ -231,7 +236,7 @@ class Exam {
     if (rows_ == 0) return true;
     const auto answers = answer(network);
     for (size_t i = 0; i < answers.size(); ++i)
-      if (subject_.words.asked[static_cast<size_t>(letters_[i])] && answers[i] != answers_[i]) return false;
+      if (asked_[i] && answers[i] != answers_[i]) return false;
     return true;
   }
 
@@ -243,9 +248,9 @@ class Exam {
     network.feed(letters_.data(), static_cast<int64_t>(letters_.size()) / rows_, answers.data());
     return answers;
   }
-  Subject& subject_;
   int64_t rows_ = 0;
   Word letters_;
+  std::vector<bool> asked_;
   std::vector<int32_t> answers_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <utility>
 
 #include "signet/automata/minimize.h"
 #include "signet/base/error.h"
@@ -17,15 +19,47 @@ constexpr int64_t kCompiledLength = 40;  // stands for the training length of wh
 constexpr int64_t kTellingSize = 40;     // of samples that show which letters may follow each other
 constexpr uint64_t kWordSeed = 0x5167;
 
+// What pairs of letters and first and last letters of samples show, which misses what is rare.
+automata::Dfa form_of_samples(const tasks::Task& task, const std::vector<std::string>& alphabet,
+                              const std::function<Word(uint64_t index)>& sample) {
+  // So many that no pair of evenly drawn letters is missed.
+  constexpr int64_t kSamples = 4000, kMostLetters = 4'000'000, kPerPair = 20;
+  const size_t letters = alphabet.size();
+  const auto pairs = static_cast<int64_t>(letters * letters);
+  std::vector<bool> asked(letters, task.dense());
+  automata::Dfa form;  // the state: the last letter, and before the first one
+  form.alphabet = alphabet;
+  form.start = static_cast<State>(letters);
+  form.delta.resize(letters + 1, std::vector<State>(letters));
+  for (auto& row : form.delta) std::iota(row.begin(), row.end(), 0);
+  form.accept.assign(letters + 1, false);
+  form.output.assign(letters + 1, std::vector<int32_t>(letters, tasks::kNever));
+  int64_t seen = 0;
+  for (uint64_t i = 0; i < kSamples || (seen < kPerPair * pairs && seen < kMostLetters); ++i) {
+    const Word word = sample(i);
+    if (word.empty()) continue;
+    seen += std::ssize(word);
+    asked[static_cast<size_t>(word.back())] = true;
+    State at = form.start;
+    for (Letter a : word) form.output[static_cast<size_t>(std::exchange(at, a))][static_cast<size_t>(a)] = 1;
+  }
+  const bool too_many = seen < kPerPair * pairs;  // letters to tell
+  for (auto& row : form.output)
+    for (size_t a = 0; a < letters; ++a)
+      if (row[a] != tasks::kNever || (too_many && &row != &form.output.back()))
+        row[a] = asked[a] ? tasks::kDue : tasks::kNotDue;
+  return form;
+}
+
 // What samples of the task look like.
 Words words_of_task(TrainedRecogniser& network) {
   train::Run& run = network.run();
   const tasks::Task& task = run.task();
   const auto range = run.config().train_lengths(task);
   const auto lead = static_cast<int64_t>(network.lead().size());
-  const auto letters = static_cast<Letter>(network.tokens().size());
   std::map<int32_t, Letter> letter_of;
-  for (Letter a = 0; a < letters; ++a) letter_of[network.tokens()[static_cast<size_t>(a)]] = a;
+  for (const int32_t token : network.tokens())
+    letter_of.emplace(token, static_cast<Letter>(letter_of.size()));
   const auto sample = [&task, lead, letter_of](uint64_t seed, uint64_t index, tasks::LengthRange lengths) {
     const auto drawn = tasks::make_sample(task, seed, tasks::Split::kTest, index, lengths);
     Word word;
@@ -35,35 +69,12 @@ Words words_of_task(TrainedRecogniser& network) {
   };
   Words words;
   words.longest = std::max<int64_t>(1, task.inputs(range.max) - lead);
-  words.first.assign(static_cast<size_t>(letters), false);
-  words.asked.assign(static_cast<size_t>(letters), task.dense());
-  words.follows.assign(static_cast<size_t>(letters), words.first);
-  // So many that no pair which may occur is missed.
-  constexpr int64_t kSamples = 4000, kMostLetters = 4'000'000, kPerPair = 20;
-  const int64_t pairs = int64_t{letters} * letters;
-  // Short words do not show what may follow in longer ones.
-  const tasks::LengthRange telling = {range.min, std::max(range.max, kTellingSize)};
-  words.turns.assign(static_cast<size_t>(task.item()), words.first);
-  int64_t seen = 0;
-  for (uint64_t i = 0; i < kSamples || (seen < kPerPair * pairs && seen < kMostLetters); ++i) {
-    const Word word = sample(kWordSeed, i, telling);
-    if (word.empty()) continue;
-    seen += static_cast<int64_t>(word.size());
-    for (size_t t = 0; t < word.size(); ++t)
-      words.turns[t % words.turns.size()][static_cast<size_t>(word[t])] = true;
-    words.first[static_cast<size_t>(word[0])] = true;
-    words.asked[static_cast<size_t>(word.back())] = true;
-    for (size_t t = 1; t < word.size(); ++t)
-      words.follows[static_cast<size_t>(word[t - 1])][static_cast<size_t>(word[t])] = true;
-  }
-  if (seen < kPerPair * pairs)  // too many letters to tell
-    for (auto& row : words.follows) row.assign(static_cast<size_t>(letters), true);
-  if (task.item() == 1) words.turns.clear();
-  for (Letter a = 0; a < letters; ++a)
-    for (Letter b = 0; b < letters; ++b)
-      if (const auto known = task.follows(network.tokens()[static_cast<size_t>(a)],
-                                          network.tokens()[static_cast<size_t>(b)]))
-        words.follows[static_cast<size_t>(a)][static_cast<size_t>(b)] = *known;
+  if (auto form = task.form())
+    words.form = std::move(*form);
+  else  // short words do not show what may follow in longer ones
+    words.form = form_of_samples(task, network.alphabet(), [&](uint64_t index) {
+      return sample(kWordSeed, index, {range.min, std::max(range.max, kTellingSize)});
+    });
   const int64_t unread = range.max - (task.inputs(range.max) - lead);  // size minus letters
   const int64_t shortest = std::max<int64_t>(task.min_size(), 1);
   words.draw = [sample, unread, shortest](uint64_t index, int64_t length) {
@@ -78,9 +89,9 @@ Words words_of_task(TrainedRecogniser& network) {
 Words Words::all(Letter letters, int64_t longest) {
   Words words;
   words.longest = longest;
-  words.first.assign(static_cast<size_t>(letters), true);
-  words.asked = words.first;
-  words.follows.assign(static_cast<size_t>(letters), words.first);
+  std::vector<std::string> names;
+  for (Letter a = 0; a < letters; ++a) names.push_back(std::to_string(a));
+  words.form = tasks::every_word(std::move(names));
   words.draw = [letters](uint64_t index, int64_t length) {
     Rng rng(kWordSeed, index);
     Word word(static_cast<size_t>(length));
@@ -88,6 +99,24 @@ Words Words::all(Letter letters, int64_t longest) {
     return word;
   };
   return words;
+}
+
+std::optional<State> Words::after(State at, const Word& word) const {
+  for (const Letter a : word) {
+    if (!allows(at, a)) return std::nullopt;
+    at = after(at, a);
+  }
+  return at;
+}
+
+std::vector<bool> Words::asked(const Word& word) const {
+  std::vector<bool> result;
+  State at = start();
+  for (const Letter a : word) {
+    result.push_back(asks(at, a));
+    at = after(at, a);
+  }
+  return result;
 }
 
 automata::Dfa as_mealy(const automata::Dfa& dfa) {

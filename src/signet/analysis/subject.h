@@ -11,12 +11,14 @@
 #include "signet/analysis/trained_recogniser.h"
 #include "signet/automata/dfa.h"
 #include "signet/base/rounding.h"
+#include "signet/tasks/task.h"
 #include "signet/theory/network.h"
 #include "signet/theory/recogniser.h"
 
 namespace signet::analysis {
 
 using automata::Letter;
+using automata::State;
 using Word = std::vector<Letter>;
 
 inline Word joined(const Word& a, const Word& b) {
@@ -25,29 +27,32 @@ inline Word joined(const Word& a, const Word& b) {
   return result;
 }
 
-// Which words a network is asked about. Of a task: those that samples of it are made of, as far as pairs of
-// neighbouring letters and first letters show (a flip-flop's instructions and bits take turns); its answers
-// count after letters on which a sample can end, or after all where the task asks at every position.
+// Which words a network is asked about, and after which letters its answers count. Of a task: what its form
+// says (tasks::Task::form), else the pairs of neighbouring letters and the last letters of samples.
 struct Words {
   int64_t longest = 0;  // training length, in letters
-  std::vector<bool> first, asked;
-  std::vector<std::vector<bool>> follows;  // [letter][next letter]
-  // [place in an item][letter], where the items of a task have several (tasks::Task::item); else empty.
-  std::vector<std::vector<bool>> turns;
+  automata::Dfa form;   // a Mealy machine, outputs are tasks::Place
   // A fresh word of about `length` letters: a pure function of both arguments.
   std::function<Word(uint64_t index, int64_t length)> draw;
 
-  Letter letters() const { return static_cast<Letter>(first.size()); }
-  bool in_turn(int64_t position, Letter next) const {
-    return turns.empty() || turns[static_cast<size_t>(position) % turns.size()][static_cast<size_t>(next)];
+  Letter letters() const { return form.letters(); }
+  State start() const { return form.start; }
+  bool allows(State at, Letter next) const { return place(at, next) != tasks::kNever; }
+  bool asks(State at, Letter last) const { return place(at, last) == tasks::kDue; }
+  State after(State at, Letter next) const {
+    return form.delta[static_cast<size_t>(at)][static_cast<size_t>(next)];
   }
-  // `previous` is -1 before the first letter; that of no position is a matter of pairs alone.
-  bool allows(Letter previous, Letter next, std::optional<int64_t> position = {}) const {
-    const auto& row = previous < 0 ? first : follows[static_cast<size_t>(previous)];
-    return row[static_cast<size_t>(next)] && (!position || in_turn(*position, next));
-  }
+  // Where a word leads; none where one of its letters may not come.
+  std::optional<State> after(State at, const Word& word) const;
+  // Whether the answer to each letter of a word from the start counts.
+  std::vector<bool> asked(const Word& word) const;
   // All words over that many letters, uniformly.
   static Words all(Letter letters, int64_t longest);
+
+ private:
+  int32_t place(State at, Letter letter) const {
+    return form.output[static_cast<size_t>(at)][static_cast<size_t>(letter)];
+  }
 };
 
 struct Subject {

@@ -271,8 +271,9 @@ std::vector<std::vector<OtherGate>> other_gates(Subject& subject, size_t layer, 
     std::vector<int32_t> answers(word.size());
     subject.network->feed(word.data(), static_cast<int64_t>(word.size()), answers.data());
     const auto state = subject.network->state(0);
-    for (Letter a = 0; a < subject.words.letters(); ++a) {
-      if (!subject.words.allows(word.back(), a, std::ssize(word))) continue;
+    const auto at = subject.words.after(subject.words.start(), word);
+    for (Letter a = 0; at && a < subject.words.letters(); ++a) {
+      if (!subject.words.allows(*at, a)) continue;
       auto found = layer_transitions(*subject.network, state, layer, {a}, largest);
       for (size_t p = 0; p < parts; ++p)
         result[p].push_back({fmt::format("{} after {}", alphabet[static_cast<size_t>(a)], join(names, " ")),

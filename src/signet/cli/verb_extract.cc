@@ -133,20 +133,10 @@ class Extract final : public Verb {
                  count_of(a.length, "letter"), share_text(a.answers), share_text(a.whole));
     if (found.equivalent)
       fmt::print("{}\n", *found.equivalent
-                             ? "the same as the automaton of its task" + unasked(subject, found)
+                             ? std::string("the same as the automaton of its task")
                              : fmt::format("differs from the automaton of its task, first on {}",
                                            printable(word(subject, found.distinguishing), 400)));
     if (!output_.empty()) fmt::print("wrote {}\n", output_);
-  }
-
-  // Of a language, whose automaton answers to all words: where the two differ on one that no sample is like.
-  static std::string unasked(const analysis::Subject& subject, const analysis::Extraction& found) {
-    if (!subject.accepts_empty) return "";
-    const auto every = analysis::Words::all(subject.words.letters(), subject.words.longest);
-    const auto other = analysis::distinguishing_word(found.machine, *subject.automaton, every);
-    if (!other) return "";
-    return fmt::format(", on words such as it draws; they differ on {}, which is none",
-                       printable(word(subject, *other), 400));
   }
 
   SubjectArguments model_;

@@ -79,6 +79,7 @@ class AutomatonTask final : public Task {
     }
   }
   std::optional<Dfa> machine() const override { return machine_; }
+  std::optional<Dfa> form() const override { return every_word(machine_.alphabet); }
 
  private:
   std::string name_;

@@ -6,6 +6,7 @@
 // closes.
 #include <memory>
 
+#include "signet/automata/explore.h"
 #include "signet/base/error.h"
 #include "signet/base/text.h"
 #include "signet/tasks/task.h"
@@ -53,6 +54,24 @@ class BoundedDyck final : public Task {
       }
     }
     targets[size - 1] = kNotScored;
+  }
+  // State: the brackets that are open; an answer may be due while one is. None of more than so many states.
+  std::optional<automata::Dfa> form() const override {
+    constexpr int64_t kMostStates = 4096;
+    int64_t states = 1;
+    for (int64_t d = 0; d < depth_ && states <= kMostStates; ++d) states = states * kinds_ + 1;
+    if (states > kMostStates || depth_ > kMostStates) return std::nullopt;
+    const auto names = token_names();
+    const auto step = [this](const auto& state, int32_t letter) -> automata::Transition {
+      auto open = state;
+      const bool closes = letter >= kinds_;
+      if (closes ? open.empty() || open.back() != letter - kinds_ : std::ssize(open) == depth_)
+        return {state, kNever};
+      closes ? open.pop_back() : open.push_back(letter);
+      const Place place = open.empty() ? kNotDue : kDue;
+      return {std::move(open), place};
+    };
+    return automata::explore({names.begin() + 1, names.end()}, {}, step);
   }
 
  private:

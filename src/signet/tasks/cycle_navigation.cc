@@ -34,6 +34,7 @@ class CycleNavigation final : public Task {
     }
     targets[0] = kFirstPosition + static_cast<int32_t>(position % positions_);
   }
+  std::optional<automata::Dfa> form() const override { return every_word({"stay", "+1", "-1"}); }
   std::optional<automata::Dfa> machine() const override {
     const auto step = [this](const auto& state, int32_t letter) -> automata::Transition {
       const int32_t move[] = {0, 1, positions_ - 1};

@@ -28,10 +28,6 @@ class FlipFlop final : public Task {
   int64_t min_size() const override { return 2; }
   int64_t draw_size(Rng& rng, LengthRange range) const override { return draw_even_size(rng, range); }
   int64_t inputs(int64_t size) const override { return size; }
-  std::optional<bool> follows(int32_t previous, int32_t token) const override {
-    if (previous < kRead) return token >= kRead && (token != kIgnore || ignore_ > 0);
-    return token < kRead && (token == kHidden) == (previous == kRead);
-  }
 
   void fill(Rng& rng, int64_t size, int32_t* tokens, int32_t* targets) const override {
     int32_t stored = 0;
@@ -46,6 +42,17 @@ class FlipFlop final : public Task {
       targets[i + 1] = instruction == kRead ? stored : kNothing;
     }
   }
+  // State: the instruction whose bit is due, 0 for none, -1 before the first.
+  std::optional<automata::Dfa> form() const override {
+    const auto step = [this](const auto& state, int32_t letter) -> automata::Transition {
+      const int32_t due = state[0], token = kBit0 + letter;
+      if (due > 0 ? token >= kRead || (token == kHidden) != (due == kRead)
+                  : token < kRead || (due < 0 && token != kWrite) || (token == kIgnore && ignore_ <= 0))
+        return {state, kNever};
+      return {{due > 0 ? 0 : token}, kDue};
+    };
+    return automata::explore(letters(), {-1}, step);
+  }
   // State: the bit stored, and the instruction whose bit is due, 0 for none.
   std::optional<automata::Dfa> machine() const override {
     const auto step = [](const auto& state, int32_t letter) -> automata::Transition {
@@ -54,10 +61,11 @@ class FlipFlop final : public Task {
       if (token >= kRead) return {state, kNothing};
       return {{due == kWrite && token < kHidden ? letter : stored, 0}, due == kRead ? stored : kNothing};
     };
-    return automata::explore({"0", "1", "-", "r", "i", "w"}, {0, 0}, step);
+    return automata::explore(letters(), {0, 0}, step);
   }
 
  private:
+  static std::vector<std::string> letters() { return {"0", "1", "-", "r", "i", "w"}; }
   static constexpr int32_t kBit0 = 1, kHidden = 3, kRead = 4, kIgnore = 5, kWrite = 6;
   static constexpr int32_t kNothing = 2;
   std::string name_;

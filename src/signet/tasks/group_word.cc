@@ -146,7 +146,6 @@ class GroupWord final : public Task {
   LengthRange test_lengths() const override { return {500, 500}; }
   int64_t min_size() const override { return 1; }
   int64_t inputs(int64_t size) const override { return size + 1; }
-  int64_t item() const override { return tokens_; }
 
   void fill(Rng& rng, int64_t size, int32_t* tokens, int32_t* targets) const override {
     *tokens++ = *targets++ = bos();
@@ -166,12 +165,17 @@ class GroupWord final : public Task {
       targets[i] = due;
     }
   }
+  // State: the place among the tokens of an element.
+  std::optional<automata::Dfa> form() const override {
+    const auto step = [this](const auto& state, int32_t letter) -> automata::Transition {
+      const bool blank = letter == static_cast<int32_t>(letters_.size());
+      if (blank != (state[0] > 0)) return {state, kNever};
+      return {{static_cast<int32_t>((state[0] + 1) % tokens_)}, kDue};
+    };
+    return automata::explore(alphabet(), {0}, step);
+  }
   // State: the product, the one that is due, and the place among the tokens of an element.
   std::optional<automata::Dfa> machine() const override {
-    const auto names = token_names();
-    std::vector<std::string> alphabet;
-    for (int32_t letter : letters_) alphabet.push_back(names[static_cast<size_t>(letter)]);
-    if (tokens_ > 1) alphabet.push_back(names[static_cast<size_t>(table_.order())]);
     const auto step = [this](const auto& state, int32_t letter) -> automata::Transition {
       const bool blank = letter == static_cast<int32_t>(letters_.size());
       if (blank != (state[2] > 0)) return {state, state[1]};
@@ -181,11 +185,18 @@ class GroupWord final : public Task {
       const int32_t due = complete ? product : state[1];
       return {{product, due, complete ? 0 : state[2] + 1}, due};
     };
-    return automata::explore(std::move(alphabet), {0, 0, 0}, step);
+    return automata::explore(alphabet(), {0, 0, 0}, step);
   }
 
  private:
   int32_t bos() const { return pad() + 1; }
+  std::vector<std::string> alphabet() const {
+    const auto names = token_names();
+    std::vector<std::string> alphabet;
+    for (int32_t letter : letters_) alphabet.push_back(names[static_cast<size_t>(letter)]);
+    if (tokens_ > 1) alphabet.push_back(names[static_cast<size_t>(table_.order())]);
+    return alphabet;
+  }
 
   std::string name_;
   ElementTable table_;

@@ -56,6 +56,18 @@ class ModularArithmetic final : public Task {
     tokens[size - 2] = kEquals;
     targets[0] = kFirstDigit + apply(sign, total, product);
   }
+  // State: what is due (a digit, an operator, nothing).
+  std::optional<automata::Dfa> form() const override {
+    enum { kDigit, kOperator, kOver };
+    const auto step = [](const auto& state, int32_t letter) -> automata::Transition {
+      const int32_t token = kFirstOperator + letter;
+      if (state[0] == kDigit && token >= kFirstDigit) return {{kOperator}, kNotDue};
+      if (state[0] == kOperator && token < kEquals) return {{kDigit}, kNotDue};
+      if (state[0] == kOperator && token == kEquals) return {{kOver}, kDue};
+      return {state, kNever};
+    };
+    return automata::explore(letters(), {kDigit}, step);
+  }
   // State: what is due (a digit, an operator, nothing: the expression is over or wrong), the total, its sign
   // before the open product, the product, and the operator before the digit that is due.
   std::optional<automata::Dfa> machine() const override {
@@ -74,11 +86,11 @@ class ModularArithmetic final : public Task {
       const bool ends = due == kOperator && token == kEquals;
       return {{kOver, 0, 0, 0, 0}, ends ? kFirstDigit + apply(sign, total, product) : 0};
     };
-    return automata::explore({"+", "-", "*", "=", "0", "1", "2", "3", "4"}, {kDigit, 0, kPlus, 0, kPlus},
-                             step);
+    return automata::explore(letters(), {kDigit, 0, kPlus, 0, kPlus}, step);
   }
 
  private:
+  static std::vector<std::string> letters() { return {"+", "-", "*", "=", "0", "1", "2", "3", "4"}; }
   static constexpr int32_t kFirstOperator = 1, kEquals = 4, kFirstDigit = 5;
 };
 

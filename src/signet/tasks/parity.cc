@@ -15,6 +15,7 @@ class BitTask : public Task {
   std::vector<std::string> token_names() const override { return {"pad", "0", "1"}; }
   std::vector<int32_t> answers() const override { return ids(kBit0, 2); }
   double chance() const override { return 0.5; }
+  std::optional<automata::Dfa> form() const override { return every_word({"0", "1"}); }
 
  protected:
   // Writes n uniform bits, 32 per random word; returns the number of ones.

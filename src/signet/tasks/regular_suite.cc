@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 
+#include "signet/automata/explore.h"
 #include "signet/automata/named_language.h"
 #include "signet/automata/regex.h"
 #include "signet/base/error.h"
@@ -161,14 +162,14 @@ class SuiteTask final : public Task {
         sampler_(std::move(sampler)),
         train_(train),
         test_(test) {
-    const auto live = live_states(dfa);
+    live_ = live_states(dfa);
     std::set<std::string> names;
     std::vector<std::string> labels;  // [state, letter]
     for (int32_t q = 0; q < dfa.states(); ++q)
       for (int32_t a = 0; a < dfa.letters(); ++a) {
         const int32_t next = dfa.delta[q][a];
-        labels.push_back(live[next] ? label(dfa, next, a) : "");
-        if (live[next]) names.insert(labels.back());
+        labels.push_back(live_[next] ? label(dfa, next, a) : "");
+        if (live_[next]) names.insert(labels.back());
       }
     class_names_.assign(names.begin(), names.end());
     for (const auto& text : labels)
@@ -208,10 +209,22 @@ class SuiteTask final : public Task {
       state = dfa_.delta[state][tokens[i]++];
     }
   }
+  // Words that can be completed.
+  std::optional<Dfa> form() const override {
+    const auto tokens = input_tokens();
+    std::vector<std::string> letters;
+    for (int32_t token : tokens) letters.push_back(dfa_.alphabet[static_cast<size_t>(token - 1)]);
+    const auto step = [&](const auto& state, int32_t letter) -> automata::Transition {
+      const int32_t next = dfa_.delta[state[0]][tokens[static_cast<size_t>(letter)] - 1];
+      return {{next}, live_[next] ? kDue : kNever};
+    };
+    return automata::explore(std::move(letters), {dfa_.start}, step);
+  }
 
  private:
   std::string name_;
   Dfa dfa_;
+  std::vector<bool> live_;
   LanguageWalk walk_;
   Sampler sampler_;
   LengthRange train_, test_;

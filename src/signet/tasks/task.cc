@@ -14,6 +14,15 @@ std::vector<int32_t> Task::ids(int32_t first, int64_t count) {
   return ids;
 }
 
+automata::Dfa every_word(std::vector<std::string> alphabet) {
+  automata::Dfa form;
+  form.delta.emplace_back(alphabet.size(), 0);
+  form.output.emplace_back(alphabet.size(), kDue);
+  form.accept = {false};
+  form.alphabet = std::move(alphabet);
+  return form;
+}
+
 std::vector<int32_t> Task::input_tokens() const {
   std::vector<int32_t> ids;
   for (int32_t id = 0; id < vocabulary(); ++id)

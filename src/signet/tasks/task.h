@@ -26,6 +26,11 @@ struct LengthRange {
 inline constexpr int64_t kMaxSize = int64_t{1} << 26;  // of one sequence
 inline constexpr int32_t kNotScored = -1;              // a target the loss ignores
 
+// A letter after others: no sample goes on so; one does; and an answer may be due there.
+enum Place : int32_t { kNever, kNotDue, kDue };
+// Any letter at any time, with an answer due after each.
+automata::Dfa every_word(std::vector<std::string> alphabet);
+
 class Task {
  public:
   virtual ~Task() = default;
@@ -51,11 +56,6 @@ class Task {
   // Draws a sample's size from the range (uniform by default); a task may allow only some sizes.
   virtual int64_t draw_size(Rng& rng, LengthRange range) const { return rng.between(range.min, range.max); }
   virtual int64_t inputs(int64_t size) const { return size - 1; }
-  // Of how many inputs an item consists. Where an input stands in it, counted from the first one behind what
-  // every row begins with, says which tokens it can be.
-  virtual int64_t item() const { return 1; }
-  // Whether an input may follow another; unknown: samples show it, as far as it is not rare.
-  virtual std::optional<bool> follows(int32_t /*previous*/, int32_t /*token*/) const { return std::nullopt; }
   // Writes tokens[0..inputs(size)) and the target: targets[0], or targets[0..inputs(size)) if dense().
   virtual void fill(Rng& rng, int64_t size, int32_t* tokens, int32_t* targets) const = 0;
 
@@ -64,6 +64,10 @@ class Task {
   // sample's last letter is its target; those before are what would be due if the sample ended there, class 0
   // where it cannot. A token out of turn changes nothing.
   virtual std::optional<automata::Dfa> machine() const { return std::nullopt; }
+
+  // What its samples look like, however rare and of whatever length, if a finite automaton says it: a Mealy
+  // machine over the letters of machine() whose outputs are Places.
+  virtual std::optional<automata::Dfa> form() const { return std::nullopt; }
 
   // The most inputs a sample of the range can have.
   int64_t max_inputs(LengthRange range) const { return inputs(range.max); }

@@ -107,7 +107,7 @@ VerifyResult random_testing(const Network& network, const VerifyOptions& options
                                     [s](int64_t, Letter* out, int64_t n) { std::fill(out, out + n, s); });
     if (at) keep_shorter(Word(static_cast<size_t>(*at + 1), s));
   }
-  const PumpedWords pumped(static_cast<Letter>(letters), [](Letter, Letter) { return true; });
+  const PumpedWords pumped(1, static_cast<Letter>(letters), 0, [](State, Letter) { return 0; });
   report_activity("words u v^n w");
   ComparedStream stream(network, *runner);
   const int64_t longest = worst ? static_cast<int64_t>(worst->size()) - 1 : options.length;
@@ -127,11 +127,9 @@ VerifyResult random_testing(const Network& network, const VerifyOptions& options
   result.longest = 0;
   result.certificate =
       worst ? "wrong after " + count_of(worst->size(), "letter")
-            : fmt::format(
-                  "tested, not proved: {} and {} of letters of length {} and words u v^n w "
-                  "(u, v, w of up to {} letters, {} u, v) are right in {}",
-                  count_of(options.words, "random word"), count_of(powers, "power"), options.length,
-                  kPumpedPiece, count_of(pumped.pairs.size(), "pair"), number_type_name(options.type));
+            : fmt::format("tested, not proved: {} and {} of letters of length {}{} are right in {}",
+                          count_of(options.words, "random word"), count_of(powers, "power"), options.length,
+                          pumped.text(), number_type_name(options.type));
   return result;
 }
 
