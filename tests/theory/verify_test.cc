@@ -9,6 +9,7 @@
 #include "signet/automata/regex.h"
 #include "signet/theory/compile.h"
 #include "signet/theory/nearest_code.h"
+#include "signet/theory/pumped_words.h"
 
 namespace signet::theory {
 namespace {
@@ -135,6 +136,25 @@ TEST(Verify, WordsThatRepeatOneThingAreTried) {
   EXPECT_LT(found.counterexample->size(), 40u);
   EXPECT_EQ(first_mismatch(network, NumberType::kFp32, *found.counterexample),
             static_cast<int64_t>(found.counterexample->size()) - 1);
+}
+
+// What was tried is said: all short u, v and w of four letters, and how many of five.
+TEST(Verify, TheWordsThatWereTriedAreCounted) {
+  const auto any = [](automata::State, automata::Letter) { return 0; };
+  const PumpedWords four(1, 4, 0, any), five(1, 5, 0, any);
+  EXPECT_TRUE(four.all);
+  EXPECT_EQ(four.pairs.size(), 21u * 20u);
+  EXPECT_EQ(four.ends.size(), 20u);
+  EXPECT_FALSE(five.all);
+  EXPECT_NE(five.text().find("512 of the pairs"), std::string::npos) << five.text();
+  // Of words abcabc.. no letter and no two come again and again, of abab.. two do.
+  for (const automata::State turns : {3, 2}) {
+    const PumpedWords in_turn(turns, turns, 0, [&](automata::State at, automata::Letter a) {
+      return a == at ? (at + 1) % turns : -1;
+    });
+    EXPECT_EQ(in_turn.pairs.size(), turns == 3 ? 0u : 3u);
+    EXPECT_EQ(in_turn.text().empty(), turns == 3);
+  }
 }
 
 TEST(Verify, ABoundOfNoLetterIsNone) {
