@@ -415,21 +415,33 @@ void predict(Subject& subject, const CollapseOptions& options, const TwoStates& 
   result.forgets_predicted = first_not + 1;
 }
 
+// A word that is answered wrongly once the two are no longer told apart, read by itself from its beginning:
+// two words side by side may round otherwise, so it may take some repetitions more.
 void find_wrong(Subject& subject, const TwoStates& start, Collapse& result) {
   if (!subject.automaton || !result.forgets_measured) return;
   const auto& dfa = *subject.automaton;
-  const int64_t n = *result.forgets_measured - 1;
+  const int64_t first = *result.forgets_measured - 1;
   const Twins twins(*subject.network, result.word, result.suffixes);
-  const auto answers = twins.read(twins.after(start, n));
-  for (size_t w = 0; w < 2; ++w) {
-    const Word& prefix = w ? result.second : result.first;
-    automata::State q = dfa.run(dfa.start, prefix);
-    for (int64_t i = 0; i < n; ++i) q = dfa.run(q, result.word);
-    for (size_t s = 0; s < result.suffixes.size(); ++s) {
-      const Word read = joined(result.word, result.suffixes[s]);
-      if (output_at(dfa, q, read) == answers[s][w]) continue;
-      result.wrong = {prefix, n + 1, result.suffixes[s]};
-      return;
+  for (int64_t n = first; n <= std::min(2 * first + 8, result.looked_at); n += 1 + first / 8) {
+    const auto answers = twins.read(twins.after(start, n));
+    for (size_t w = 0; w < 2; ++w) {
+      const Word& prefix = w ? result.second : result.first;
+      automata::State q = dfa.run(dfa.start, prefix);
+      for (int64_t i = 0; i < n; ++i) q = dfa.run(q, result.word);
+      for (size_t s = 0; s < result.suffixes.size(); ++s) {
+        const Word read = joined(result.word, result.suffixes[s]);
+        const int32_t right = output_at(dfa, q, read);
+        if (answers[s][w] == right) continue;
+        Word whole = prefix;
+        for (int64_t i = 0; i < n; ++i) whole.insert(whole.end(), result.word.begin(), result.word.end());
+        whole.insert(whole.end(), read.begin(), read.end());
+        std::vector<int32_t> alone(whole.size());
+        subject.network->reset(1);
+        subject.network->feed(whole.data(), std::ssize(whole), alone.data());
+        if (alone.back() == right) continue;
+        result.wrong = {prefix, n + 1, result.suffixes[s]};
+        return;
+      }
     }
   }
 }
@@ -465,8 +477,8 @@ Collapse collapse(Subject& subject, const CollapseOptions& options) {
   const auto text = [&](const Word& word) { return printable(automata::word_text(letters, word), 80); };
   if (options.word.empty()) bad_input("the repeated word has no letter");
   bool repeats = false;  // somewhere
+  Words there = words;
   for (State at = 0; at < words.form.states() && !repeats; ++at) {
-    Words there = words;
     there.form.start = at;
     repeats = !places_along(there, {}, options.word).empty();
   }
