@@ -173,6 +173,29 @@ TEST(SelectiveScan, DeltaAsGivenMatchesReference) {
   }
 }
 
+// Below zero a state grows, at last beyond all numbers, and is nothing finite again.
+TEST(SelectiveScan, NegativeDeltaMatchesReferenceUntilItOverflows) {
+  test::for_each_isa([] {
+    for (EigenvalueRange range : kRanges) {
+      SelectiveScanShape s = shape_of(1, 9, 19, 5, range);
+      s.softplus = false;
+      Problem p = random_problem(s, kStates);
+      for (double& raw : p.raw) raw = -0.05 * std::abs(raw);
+      expect_matches_reference(p);
+      for (const double exponent : {130.0, 200.0, 257.0, 380.0, 1e4, 1e30}) {
+        const int64_t channel = 17;
+        const auto steepest =
+            std::max_element(p.a_log.begin() + channel * 5, p.a_log.begin() + channel * 5 + 5);
+        p.raw[3 * 19 + channel] = -exponent * std::log(2.0) / std::exp(*steepest);
+        const auto got = cpu<float>(p);
+        EXPECT_FALSE(std::isfinite(got.y[8 * 19 + channel])) << exponent;
+        EXPECT_FALSE(std::isfinite(got.draw[3 * 19 + channel])) << exponent;
+        EXPECT_TRUE(std::isfinite(got.y[8 * 19])) << exponent;
+      }
+    }
+  });
+}
+
 TEST(SelectiveScan, WideStridesMatchReference) {
   SelectiveScanShape s = shape_of(2, 70, 18, 5, EigenvalueRange::kSigned);
   s.u_stride = 20, s.raw_stride = 33, s.z_stride = 36, s.b_stride = 10, s.c_stride = 7, s.y_stride = 19;

@@ -1,6 +1,7 @@
 // Mamba's selective scan in both eigenvalue ranges. Per channel d and state index n:
 //
-//   delta_t = softplus(raw_t + bias), or raw_t + bias where softplus = false
+//   delta_t = softplus(raw_t + bias), or raw_t + bias where softplus = false (any sign; where s_t is then no
+//             finite number, nor are the outputs)
 //   s_t = exp(delta_t A),  A = -exp(A_log) < 0
 //   a_t = s_t            (range [0,1])            or  a_t = 2 s_t - 1     (range [-1,1])
 //   h_t = a_t h_{t-1} + delta_t B_t u_t           (the input term is the same in both ranges)

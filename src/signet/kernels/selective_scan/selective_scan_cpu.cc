@@ -2,6 +2,7 @@
 // for all lanes, and sums over the states need no shuffles. selective_scan_plan.h has the layout of the
 // memory.
 #include <algorithm>
+#include <limits>
 #include <type_traits>
 
 #include "signet/base/thread_pool.h"
@@ -99,6 +100,7 @@ struct Block {
   int64_t batch, channel, count, ahead;
   const T* rates;  // of the first state; the next are plan.channels_padded further
   Vec<T> bias, skip;
+  Vec<T> steepest{};  // the lowest of the channels' rates; asked without softplus
   Block(const P& params, const SelectiveScanPlan& the_plan, const T* all_rates, int64_t the_batch,
         int64_t the_channel, int64_t tokens_ahead)
       : p(params),
@@ -110,7 +112,10 @@ struct Block {
         ahead(tokens_ahead),
         rates(all_rates + channel),
         bias(p.bias ? load_channels(p.bias + channel, count) : Vec<T>{}),
-        skip(p.d ? load_channels(p.d + channel, count) : Vec<T>{}) {}
+        skip(p.d ? load_channels(p.d + channel, count) : Vec<T>{}) {
+    for (int64_t n = 0; n < s.states && !s.softplus; ++n)
+      steepest = min<T>(load(rates + n * plan.channels_padded), steepest);
+  }
   int64_t row(int64_t t) const { return batch * s.time + t; }
   // The block's channels of a token, while those that come `ahead` tokens later are fetched: a column of
   // vectors is nothing that the caches expect.
@@ -127,6 +132,13 @@ struct Block {
   Vec<T> u(int64_t t) const { return read(p.u, s.u_stride, t); }
   Vec<T> raw(int64_t t) const { return read(p.raw, s.raw_stride, t) + bias; }
   Vec<T> z(int64_t t) const { return read(p.z, s.z_stride, t); }
+  // delta and its slope. Without softplus delta may be negative: NaN where a state would then grow beyond all
+  // numbers, which exp2_product does not tell.
+  Softplus<T> delta(Vec<T> raw) const {
+    constexpr T kMostExponent = sizeof(T) == 4 ? 127 : 1023;
+    if (s.softplus) return softplus_and_slope<T>(raw);
+    return {raw * steepest < kMostExponent ? raw : splat(std::numeric_limits<T>::quiet_NaN()), splat(T(1))};
+  }
   const T* b(int64_t t) const { return p.b + row(t) * s.b_stride; }
   const T* c(int64_t t) const { return p.c + row(t) * s.c_stride; }
 };
@@ -173,7 +185,7 @@ void forward_block(const Block<T, SelectiveScanForward<T>>& block, int64_t chunk
     T* row = rows + t * kForwardRows * kStep;
     const Vec<T> u = s.u_columns ? load(row + kInput * kStep) : block.u(begin + t);
     const Vec<T> raw = s.raw_columns ? load(row + kDelta * kStep) + block.bias : block.raw(begin + t);
-    const Vec<T> delta = s.softplus ? softplus<T>(raw) : raw;
+    const Vec<T> delta = block.delta(raw).value;
     store(row + kDelta * kStep, delta);
     store(row + kInput * kStep, delta * u);
     store(row + kY * kStep, block.skip * u);
@@ -360,8 +372,7 @@ void backward_block(const Block<T, SelectiveScanBackward<T>>& block, int64_t chu
   if (tokens == 0) return;
   for (int64_t t = 0; t < tokens; ++t) {
     const Vec<T> u = block.u(begin + t);
-    const Vec<T> raw = block.raw(begin + t);
-    const auto [delta, slope] = s.softplus ? softplus_and_slope<T>(raw) : Softplus<T>{raw, Vec<T>{} + T(1)};
+    const auto [delta, slope] = block.delta(block.raw(begin + t));
     Vec<T> dy = block.read(p.dy, s.y_stride, begin + t);
     T* row = scratch.rows + t * kRow;
     if (p.z) {
